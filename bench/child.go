@@ -145,7 +145,8 @@ func (c *Child) Kill() {
 func (c *Child) Stop() error {
 	asked := c.Running() && c.cmd.Process.Signal(syscall.SIGTERM) == nil
 	err := c.Wait(StopLimit)
-	if status, ok := c.cmd.ProcessState.Sys().(syscall.WaitStatus); ok && asked && status.Signaled() && status.Signal() == syscall.SIGTERM {
+	if status, ok := c.cmd.ProcessState.Sys().(syscall.WaitStatus); ok && asked && status.Signaled() &&
+		status.Signal() == syscall.SIGTERM {
 		return nil // it does not catch the signal, or not yet
 	}
 	return err

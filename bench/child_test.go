@@ -19,8 +19,10 @@ func TestChildren(t *testing.T) {
 		says         string
 	}{
 		{"ends well", "echo out", exit.Clean, ""},
-		{"its exit code and last words become ours", "echo first >&2; echo 'no runtime' >&2; exit 3", exit.Config, "no runtime"},
-		{"a recipe is cut", "echo 'a log line' >&2; printf 'sh: no runtime\\nget it so\\n' >&2; exit 3", exit.Config, ": no runtime (its output is longer"},
+		{"its exit code and last words become ours", "echo first >&2; echo 'no runtime' >&2; exit 3", exit.Config,
+			"no runtime"},
+		{"a recipe is cut", "echo 'a log line' >&2; printf 'sh: no runtime\\nget it so\\n' >&2; exit 3", exit.Config,
+			": no runtime (its output is longer"},
 		{"a code that is not of our table", "exit 42", exit.Failure, "42"},
 		{"killed", "kill -KILL $$", exit.Failure, "killed"},
 		{"hangs", "exec sleep 60", exit.Failure, "did not end within"},
@@ -44,7 +46,8 @@ func TestChildren(t *testing.T) {
 			}
 		})
 	}
-	if _, err := Start(exec.Command("/nowhere/edge-rt")); exit.Of(err) != exit.Usage || !strings.Contains(err.Error(), "make build") {
+	if _, err := Start(exec.Command("/nowhere/edge-rt")); exit.Of(err) != exit.Usage ||
+		!strings.Contains(err.Error(), "make build") {
 		t.Errorf("Start of nothing = %v, want code 2 and the cure", err)
 	}
 }

@@ -33,7 +33,8 @@ func StartLoad(name string) (*Load, error) {
 	case "stress":
 		path, err := exec.LookPath("stress-ng")
 		if err != nil {
-			return nil, exit.Errorf(exit.Usage, "--load stress wants stress-ng: `apt-get install stress-ng`, or take --load cpu")
+			return nil, exit.Errorf(exit.Usage,
+				"--load stress wants stress-ng: `apt-get install stress-ng`, or take --load cpu")
 		}
 		cmd = exec.Command(path, "--cpu", strconv.Itoa(runtime.NumCPU()), "--quiet")
 	case "cpu", "alloc":

@@ -39,16 +39,25 @@ func ReadMachine(root fs.FS) Machine {
 	}
 	cpuinfo, _ := fs.ReadFile(root, "proc/cpuinfo")
 	m := Machine{
-		Kernel: line("proc/sys/kernel/osrelease"), Preempt: preemptOf(line("proc/sys/kernel/version"), line("sys/kernel/realtime"), line("sys/kernel/debug/sched/preempt")),
-		CPU: cpuOf(string(cpuinfo), line("proc/device-tree/model")), Cores: runtime.NumCPU(),
-		Virtual:     virtualOf(string(cpuinfo), line("sys/hypervisor/type"), line("sys/class/dmi/id/sys_vendor")+" "+line("sys/class/dmi/id/product_name")),
+		Kernel: line("proc/sys/kernel/osrelease"),
+		Preempt: preemptOf(line("proc/sys/kernel/version"), line("sys/kernel/realtime"),
+			line("sys/kernel/debug/sched/preempt")),
+		CPU:   cpuOf(string(cpuinfo), line("proc/device-tree/model")),
+		Cores: runtime.NumCPU(),
+		Virtual: virtualOf(string(cpuinfo), line("sys/hypervisor/type"),
+			line("sys/class/dmi/id/sys_vendor")+" "+line("sys/class/dmi/id/product_name")),
 		Clocksource: line("sys/devices/system/clocksource/clocksource0/current_clocksource"),
 		Governor:    line("sys/devices/system/cpu/cpu0/cpufreq/scaling_governor"),
 		Isolation:   isolationOf(line("proc/cmdline")),
-		RTRuntime:   line("proc/sys/kernel/sched_rt_runtime_us"), RTPeriod: line("proc/sys/kernel/sched_rt_period_us"),
-		FairServer: line("sys/kernel/debug/sched/fair_server/cpu0/runtime"), DMALatency: dmaLatency(root),
-		Temperature: celsius(line("sys/class/thermal/thermal_zone0/temp")), Load: line("proc/loadavg"),
-		Go: runtime.Version(), GOMAXPROCS: runtime.NumCPU() + 2, GC: "off while they tick",
+		RTRuntime:   line("proc/sys/kernel/sched_rt_runtime_us"),
+		RTPeriod:    line("proc/sys/kernel/sched_rt_period_us"),
+		FairServer:  line("sys/kernel/debug/sched/fair_server/cpu0/runtime"),
+		DMALatency:  dmaLatency(root),
+		Temperature: celsius(line("sys/class/thermal/thermal_zone0/temp")),
+		Load:        line("proc/loadavg"),
+		Go:          runtime.Version(),
+		GOMAXPROCS:  runtime.NumCPU() + 2,
+		GC:          "off while they tick",
 	}
 	return m
 }
@@ -91,7 +100,8 @@ func cpuinfoField(cpuinfo, key string) string {
 
 // virtualOf returns the sign by which a machine is known to be virtual, otherwise "no".
 func virtualOf(cpuinfo, hypervisor, dmi string) string {
-	for _, maker := range []string{"QEMU", "KVM", "VMware", "VirtualBox", "Xen", "Amazon EC2", "Google Compute", "Virtual Machine"} {
+	for _, maker := range []string{"QEMU", "KVM", "VMware", "VirtualBox", "Xen", "Amazon EC2", "Google Compute",
+		"Virtual Machine"} {
 		if strings.Contains(dmi, maker) {
 			return "yes: " + strings.TrimSpace(dmi)
 		}
@@ -111,7 +121,8 @@ func isolationOf(cmdline string) string {
 	for _, word := range strings.Fields(cmdline) {
 		key, _, _ := strings.Cut(word, "=")
 		switch key {
-		case "isolcpus", "nohz_full", "rcu_nocbs", "irqaffinity", "preempt", "idle", "intel_idle.max_cstate", "processor.max_cstate":
+		case "isolcpus", "nohz_full", "rcu_nocbs", "irqaffinity", "preempt", "idle", "intel_idle.max_cstate",
+			"processor.max_cstate":
 			kept = append(kept, word)
 		}
 	}

@@ -23,12 +23,15 @@ func TestReadMachine(t *testing.T) {
 		root[name] = &fstest.MapFile{Data: []byte(text)}
 	}
 	m := ReadMachine(root)
-	if m.Kernel != "6.12.1-rt" || m.Preempt != "PREEMPT_RT" || m.CPU != "AMD EPYC" || m.Virtual != "yes: the CPU's hypervisor flag" ||
-		m.Clocksource != "tsc" || m.Isolation != "isolcpus=3 nohz_full=3" || m.RTRuntime != "950000" || m.Temperature != "48.3" || m.DMALatency != "not held" {
+	if m.Kernel != "6.12.1-rt" || m.Preempt != "PREEMPT_RT" || m.CPU != "AMD EPYC" ||
+		m.Virtual != "yes: the CPU's hypervisor flag" ||
+		m.Clocksource != "tsc" || m.Isolation != "isolcpus=3 nohz_full=3" || m.RTRuntime != "950000" ||
+		m.Temperature != "48.3" || m.DMALatency != "not held" {
 		t.Errorf("ReadMachine = %+v", m)
 	}
 	bare := ReadMachine(fstest.MapFS{})
-	if bare.Virtual != "no" || bare.Isolation != "none" || bare.DMALatency != "" || bare.Temperature != "" || bare.Cores < 1 {
+	if bare.Virtual != "no" || bare.Isolation != "none" || bare.DMALatency != "" || bare.Temperature != "" ||
+		bare.Cores < 1 {
 		t.Errorf("ReadMachine of an empty file system = %+v", bare)
 	}
 	for _, row := range bare.Rows() {

@@ -64,7 +64,8 @@ func scrubbed(environ []string) []string {
 	var kept []string
 	for _, v := range environ {
 		name, _, _ := strings.Cut(v, "=")
-		ours := strings.HasPrefix(name, "EDGE_RT_") || strings.HasPrefix(name, "LEAN_SERVER_") || strings.HasPrefix(name, "BENCH_") || name == "NOTIFY_SOCKET"
+		ours := strings.HasPrefix(name, "EDGE_RT_") || strings.HasPrefix(name, "LEAN_SERVER_") ||
+			strings.HasPrefix(name, "BENCH_") || name == "NOTIFY_SOCKET"
 		tuning := name == "GOGC" || name == "GOMAXPROCS" || name == "GOMEMLIMIT" || name == "GODEBUG"
 		if (!ours || name == "LEAN_SERVER_ORT") && !tuning {
 			kept = append(kept, v)
@@ -115,7 +116,8 @@ func WriteManifest(dir, bundle string) (name string, err error) {
 		return "", err
 	}
 	name = filepath.Join(dir, "server.yaml")
-	text := fmt.Sprintf("model: {repo_or_path: %q, id: %s}\nservice: %s\ndefault_task: around the post\n", bundle, DemoModel, DemoService)
+	text := fmt.Sprintf("model: {repo_or_path: %q, id: %s}\nservice: %s\ndefault_task: around the post\n", bundle,
+		DemoModel, DemoService)
 	return name, os.WriteFile(name, []byte(text), 0o600)
 }
 

@@ -18,7 +18,8 @@ func TestProgramIsAbsolute(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for bin, want := range map[string]string{".": here, "a/../b": filepath.Join(here, "b"), "/usr/bin": "/usr/bin", "": filepath.Dir(self)} {
+	for bin, want := range map[string]string{".": here, "a/../b": filepath.Join(here, "b"), "/usr/bin": "/usr/bin",
+		"": filepath.Dir(self)} {
 		if got := Program(bin, "edge-rt"); got != filepath.Join(want, "edge-rt") {
 			t.Errorf("Program(%q) = %q, want it in %q", bin, got, want)
 		}
@@ -26,7 +27,8 @@ func TestProgramIsAbsolute(t *testing.T) {
 }
 
 func TestScrubbed(t *testing.T) {
-	got := scrubbed([]string{"PATH=/bin", "EDGE_RT_FPS=1", "LEAN_SERVER_LISTEN=x", "LEAN_SERVER_ORT=/ort", "BENCH_FPS=1", "GOGC=1", "EDGERT_ORT=/o", "NOTIFY_SOCKET=/run/n", "HOME=/h=1"})
+	got := scrubbed([]string{"PATH=/bin", "EDGE_RT_FPS=1", "LEAN_SERVER_LISTEN=x", "LEAN_SERVER_ORT=/ort",
+		"BENCH_FPS=1", "GOGC=1", "EDGERT_ORT=/o", "NOTIFY_SOCKET=/run/n", "HOME=/h=1"})
 	want := []string{"PATH=/bin", "LEAN_SERVER_ORT=/ort", "EDGERT_ORT=/o", "HOME=/h=1"}
 	if !slices.Equal(got, want) {
 		t.Errorf("scrubbed = %q, want %q", got, want)

@@ -8,9 +8,12 @@ import (
 
 // Outside a checkout the defaults are the files of the installation; paths of the user stay.
 func TestShippedFiles(t *testing.T) {
-	installed, checkout, work := t.TempDir(), t.TempDir(), t.TempDir()
+	installed := t.TempDir()
+	checkout := t.TempDir()
+	work := t.TempDir()
 	for _, file := range []string{
-		filepath.Join(installed, "share/edge-rt/demo/server.yaml"), filepath.Join(checkout, "testdata/demo/server.yaml"),
+		filepath.Join(installed, "share/edge-rt/demo/server.yaml"),
+		filepath.Join(checkout, "testdata/demo/server.yaml"),
 		filepath.Join(work, "testdata/demo/so101.json"),
 	} {
 		if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil {

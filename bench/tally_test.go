@@ -118,7 +118,8 @@ func FuzzTally(f *testing.F) {
 			return
 		}
 		text, _ := first.MarshalJSON()
-		if err := again.UnmarshalJSON(text); err != nil || again.Count() != first.Count() || again.Quantile(0.5) != first.Quantile(0.5) {
+		if err := again.UnmarshalJSON(text); err != nil || again.Count() != first.Count() ||
+			again.Quantile(0.5) != first.Quantile(0.5) {
 			t.Fatalf("%s became %s: %d then %d, %v", b, text, first.Count(), again.Count(), err)
 		}
 	})

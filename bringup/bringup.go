@@ -62,7 +62,8 @@ func (c *Config) checkBus() error {
 	case "":
 		return exit.Errorf(exit.Usage, "--bus is missing: give the arm's serial port; edge-rt ports finds it")
 	case device.Sim:
-		return exit.Errorf(exit.Usage, "--bus sim is the arm inside a run: start edge-rt sim-bus --link /tmp/arm, and give this command --bus /tmp/arm")
+		return exit.Errorf(exit.Usage, "--bus sim is the arm inside a run: start edge-rt sim-bus --link /tmp/arm, "+
+			"and give this command --bus /tmp/arm")
 	}
 	return nil
 }
@@ -118,7 +119,8 @@ func (s *session) report(found any) error {
 }
 
 // errNoOperator ends a command whose question gets no answer.
-var errNoOperator = exit.Errorf(exit.Usage, "no operator is at the keyboard: this command asks questions, run it in a terminal")
+var errNoOperator = exit.Errorf(exit.Usage,
+	"no operator is at the keyboard: this command asks questions, run it in a terminal")
 
 // listen starts to read the operator's lines in a goroutine, because a read of a terminal cannot be
 // interrupted.
@@ -169,7 +171,8 @@ func (s *session) pingAll() error {
 	if len(silent) == 0 {
 		return nil
 	}
-	return exit.Errorf(exit.Absent, "no reply from motor %s at %d baud on %s: check power and cables; edge-rt scan --bus %s tries every baud rate, edge-rt setup-motors %s numbers new motors",
+	return exit.Errorf(exit.Absent, "no reply from motor %s at %d baud on %s: check power and cables; edge-rt scan "+
+		"--bus %s tries every baud rate, edge-rt setup-motors %s numbers new motors",
 		strings.Join(silent, ", "), s.Robot.Baud, s.Bus, device.Quote(s.Bus), s.flags())
 }
 

@@ -83,14 +83,16 @@ func TestScan(t *testing.T) {
 		if err := Scan(t.Context(), ScanConfig{Config: cfg, Last: 7, Named: true}); err != nil {
 			t.Errorf("%s: %v\n%s", name, err, out)
 		}
-		for _, want := range []string{r.Motors[0].Model.Name, "1000000", "ok", "All 6 motors of a " + name, "Next: edge-rt calibrate"} {
+		for _, want := range []string{r.Motors[0].Model.Name, "1000000", "ok", "All 6 motors of a " + name,
+			"Next: edge-rt calibrate"} {
 			if !strings.Contains(out.String(), want) {
 				t.Errorf("%s: it does not say %q:\n%s", name, want, out)
 			}
 		}
 		bus.Mute(3, true)
 		err := Scan(t.Context(), ScanConfig{Config: cfg, Last: 7, Named: true})
-		if exit.Of(err) != exit.Absent || !strings.Contains(out.String(), "missing: motor 3 (elbow_flex)") || !strings.Contains(err.Error(), "setup-motors") {
+		if exit.Of(err) != exit.Absent || !strings.Contains(out.String(), "missing: motor 3 (elbow_flex)") ||
+			!strings.Contains(err.Error(), "setup-motors") {
 			t.Errorf("%s without motor 3: %v\n%s", name, err, out)
 		}
 	}
@@ -105,7 +107,8 @@ func TestScanIsPatientWithAMotorOfTheRobot(t *testing.T) {
 		t.Fatal(err)
 	}
 	_, cfg, out := simArm(t, named(t, "so101"), servosim.Config{Faults: script})
-	if err := Scan(t.Context(), ScanConfig{Config: cfg, Last: 7, Named: true}); err != nil || !strings.Contains(out.String(), "All 6 motors") {
+	if err := Scan(t.Context(), ScanConfig{Config: cfg, Last: 7, Named: true}); err != nil ||
+		!strings.Contains(out.String(), "All 6 motors") {
 		t.Errorf("%v\n%s", err, out)
 	}
 }
@@ -116,7 +119,8 @@ func TestScanFindsAWrongSpeed(t *testing.T) {
 	r := named(t, "so101")
 	_, cfg, out := simArm(t, r, servosim.Config{Baud: 115_200})
 	err := Scan(t.Context(), ScanConfig{Config: cfg, Last: 6, Named: true})
-	if exit.Of(err) != exit.Absent || !strings.Contains(out.String(), "motor 2 (shoulder_lift) runs at 115200 baud, want 1000000") {
+	if exit.Of(err) != exit.Absent || !strings.Contains(out.String(),
+		"motor 2 (shoulder_lift) runs at 115200 baud, want 1000000") {
 		t.Errorf("%v\n%s", err, out)
 	}
 }
@@ -142,7 +146,8 @@ func TestTheNextCommandIsForTheSameArm(t *testing.T) {
 func TestScanOfProtocol1(t *testing.T) {
 	t.Parallel()
 	_, cfg, out := simArm(t, named(t, "so101"), servosim.Config{Servos: []servosim.Servo{{ID: 4, Model: "ax-12a"}}})
-	if err := Scan(t.Context(), ScanConfig{Config: cfg, Last: 5}); err != nil || !strings.Contains(out.String(), "ax-12a") {
+	if err := Scan(t.Context(), ScanConfig{Config: cfg, Last: 5}); err != nil ||
+		!strings.Contains(out.String(), "ax-12a") {
 		t.Errorf("%v\n%s", err, out)
 	}
 }
@@ -182,9 +187,11 @@ func TestSetupMotorsWantsThemAlone(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, cfg, out := simArm(t, r, servosim.Config{Servos: []servosim.Servo{{ID: 1, Model: "sts3215"}, {ID: 2, Model: "sts3215"}}})
+	_, cfg, out := simArm(t, r, servosim.Config{Servos: []servosim.Servo{{ID: 1, Model: "sts3215"},
+		{ID: 2, Model: "sts3215"}}})
 	cfg.In = strings.NewReader("\n")
-	if err := SetupMotors(t.Context(), cfg); exit.Of(err) != exit.Usage || !strings.Contains(out.String(), "more than one motor answers") {
+	if err := SetupMotors(t.Context(), cfg); exit.Of(err) != exit.Usage ||
+		!strings.Contains(out.String(), "more than one motor answers") {
 		t.Errorf("%v\n%s", err, out)
 	}
 }
@@ -238,7 +245,12 @@ func TestCalibrate(t *testing.T) {
 				if m.FullTurn {
 					low, high = 0, 4095
 				}
-				want := servo.MotorCalibration{ID: int(m.ID), HomingOffset: sign * (2047 - 1500), RangeMin: low, RangeMax: high}
+				want := servo.MotorCalibration{
+					ID:           int(m.ID),
+					HomingOffset: sign * (2047 - 1500),
+					RangeMin:     low,
+					RangeMax:     high,
+				}
 				if c[m.Name] != want {
 					t.Errorf("%s: %+v, want %+v", m.Name, c[m.Name], want)
 				}
@@ -261,7 +273,9 @@ func sweep(t *testing.T, out *screen, h *hands, places []int) {
 	for _, raw := range places {
 		h.all(raw)
 		shown := strings.Count(out.String(), "gripper ")
-		rttest.Eventually(t, "two more lines of ranges", func() bool { return strings.Count(out.String(), "gripper ") >= shown+2 })
+		rttest.Eventually(t, "two more lines of ranges", func() bool {
+			return strings.Count(out.String(), "gripper ") >= shown+2
+		})
 	}
 }
 
@@ -271,7 +285,8 @@ func TestCalibrateRefusesJointsThatStoodStill(t *testing.T) {
 	_, cfg, out := simArm(t, r, servosim.Config{Plant: h})
 	cfg.In = strings.NewReader("\n\n")
 	err := Calibrate(t.Context(), cfg)
-	if exit.Of(err) != exit.Config || !strings.Contains(err.Error(), "shoulder_pan") || strings.Contains(err.Error(), "wrist_roll") {
+	if exit.Of(err) != exit.Config || !strings.Contains(err.Error(), "shoulder_pan") ||
+		strings.Contains(err.Error(), "wrist_roll") {
 		t.Errorf("%v\n%s", err, out)
 	}
 	if _, err := os.Stat(cfg.File()); err == nil {
@@ -328,7 +343,12 @@ func whole(t *testing.T, cfg Config) {
 func TestMove(t *testing.T) {
 	for _, name := range []string{"so101", "koch"} {
 		bus, cfg, out := simArm(t, named(t, name), servosim.Config{})
-		if err := Move(t.Context(), MoveConfig{Config: cfg, Joint: "elbow_flex", To: 20, Speed: 0.3}); exit.Of(err) != exit.Config || !strings.Contains(err.Error(), "edge-rt calibrate") {
+		if err := Move(t.Context(), MoveConfig{
+			Config: cfg,
+			Joint:  "elbow_flex",
+			To:     20,
+			Speed:  0.3,
+		}); exit.Of(err) != exit.Config || !strings.Contains(err.Error(), "edge-rt calibrate") {
 			t.Errorf("%s without a calibration: %v", name, err)
 		}
 		whole(t, cfg)
@@ -341,10 +361,20 @@ func TestMove(t *testing.T) {
 		if on := bus.TorqueEnabled(); slices.Contains(on, true) {
 			t.Errorf("%s: torque %v after move", name, on)
 		}
-		if err := Move(t.Context(), MoveConfig{Config: cfg, Joint: "elbow_flex", To: 500, Speed: 0.3}); exit.Of(err) != exit.Usage || !strings.Contains(err.Error(), "its range is") {
+		if err := Move(t.Context(), MoveConfig{
+			Config: cfg,
+			Joint:  "elbow_flex",
+			To:     500,
+			Speed:  0.3,
+		}); exit.Of(err) != exit.Usage || !strings.Contains(err.Error(), "its range is") {
 			t.Errorf("%s: beyond the range: %v", name, err)
 		}
-		if err := Move(t.Context(), MoveConfig{Config: cfg, Joint: "tail", To: 5, Speed: 0.3}); exit.Of(err) != exit.Usage || !strings.Contains(err.Error(), "wrist_roll") {
+		if err := Move(t.Context(), MoveConfig{
+			Config: cfg,
+			Joint:  "tail",
+			To:     5,
+			Speed:  0.3,
+		}); exit.Of(err) != exit.Usage || !strings.Contains(err.Error(), "wrist_roll") {
 			t.Errorf("%s: unknown joint: %v", name, err)
 		}
 	}
@@ -418,7 +448,8 @@ func TestPorts(t *testing.T) {
 	os.WriteFile(filepath.Join(sys, "devices", "usb1", "1-1", "product"), []byte("USB Single Serial\n"), 0o600)
 	os.MkdirAll(filepath.Join(sys, "class", "tty", "ttyACM0"), 0o755)
 	os.Symlink(device, filepath.Join(sys, "class", "tty", "ttyACM0", "device"))
-	if err := Ports(t.Context(), cfg); err != nil || !strings.Contains(out.String(), link+" (USB Single Serial)") || !strings.Contains(out.String(), other) {
+	if err := Ports(t.Context(), cfg); err != nil || !strings.Contains(out.String(), link+" (USB Single Serial)") ||
+		!strings.Contains(out.String(), other) {
 		t.Errorf("%v\n%s", err, out)
 	}
 	cfg.Unplug = true
@@ -430,7 +461,8 @@ func TestPorts(t *testing.T) {
 	os.Remove(node)
 	os.Remove(link)
 	io.WriteString(type_, "\n")
-	if err := <-done; err != nil || !strings.Contains(out.String(), "The arm is "+link) || !strings.Contains(out.String(), "Next: edge-rt scan --bus "+link) {
+	if err := <-done; err != nil || !strings.Contains(out.String(), "The arm is "+link) ||
+		!strings.Contains(out.String(), "Next: edge-rt scan --bus "+link) {
 		t.Errorf("%v\n%s", err, out)
 	}
 }

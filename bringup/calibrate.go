@@ -100,13 +100,16 @@ func (k *calibrator) reuse(ctx context.Context) (done bool, err error) {
 		return false, nil
 	}
 	if bad := implausibles(k.Robot, c); bad != "" {
-		answer, err := k.ask(ctx, "The calibration at %s is not plausible: %s. Press c and Enter to calibrate anew.", file, bad)
+		answer, err := k.ask(ctx, "The calibration at %s is not plausible: %s. Press c and Enter to calibrate anew.",
+			file, bad)
 		if err == nil && !strings.EqualFold(answer, "c") {
-			err = exit.Errorf(exit.Config, "the calibration at %s is not plausible: %s; nothing was written: run the command again and answer c", file, bad)
+			err = exit.Errorf(exit.Config, "the calibration at %s is not plausible: %s; nothing was written: run the "+
+				"command again and answer c", file, bad)
 		}
 		return false, err
 	}
-	answer, err := k.ask(ctx, "There is a calibration at %s. Press Enter to write it into the motors, or c and Enter to calibrate anew.", file)
+	answer, err := k.ask(ctx, "There is a calibration at %s. Press Enter to write it into the motors, or c and Enter "+
+		"to calibrate anew.", file)
 	if err != nil || strings.EqualFold(answer, "c") {
 		return false, err
 	}
@@ -131,7 +134,12 @@ func implausibles(r robot.Robot, c servo.Calibration) string {
 func (s *session) factory() servo.Calibration {
 	c := servo.Calibration{}
 	for _, m := range s.Robot.Motors {
-		c[m.Name] = servo.MotorCalibration{ID: int(m.ID), DriveMode: m.DriveMode, HomingOffset: m.Homing, RangeMax: m.Model.MaxRaw()}
+		c[m.Name] = servo.MotorCalibration{
+			ID:           int(m.ID),
+			DriveMode:    m.DriveMode,
+			HomingOffset: m.Homing,
+			RangeMax:     m.Model.MaxRaw(),
+		}
 	}
 	return c
 }
@@ -167,8 +175,10 @@ func (k *calibrator) home(ctx context.Context) error {
 		}
 		w := newRange(m, at, k.Clock.Now())
 		if off := w.at - w.middle(); w.turn != 0 && max(off, -off) > homeSlack {
-			return k.halfWritten(exit.Errorf(exit.Fault, "motor %d (%s) reads %d after its homing offset was written, want about %d: hold the arm still there; "+
-				"a motor that does this again does not obey its offset: replace it", m.ID, m.Name, at, w.middle()), wrote, "")
+			return k.halfWritten(exit.Errorf(exit.Fault,
+				"motor %d (%s) reads %d after its homing offset was written, want about %d: hold the arm still there; "+
+					"a motor that does this again does not obey its offset: replace it", m.ID, m.Name, at, w.middle()),
+				wrote, "")
 		}
 		ranges = append(ranges, w)
 	}
@@ -233,7 +243,9 @@ func bareSettings(m robot.Motor) []robot.Setting {
 func (s *session) shadows() (all []robot.Motor) {
 	for _, m := range s.Robot.Motors {
 		if m.Shadow != 0 {
-			m.ID, m.Name, m.Shadow = m.Shadow, m.Name+"_shadow", 0
+			m.ID = m.Shadow
+			m.Name = m.Name + "_shadow"
+			m.Shadow = 0
 			all = append(all, m)
 		}
 	}
@@ -286,16 +298,24 @@ func (k *calibrator) finish(ctx context.Context) error {
 	}
 	c := servo.Calibration{}
 	for _, m := range k.Robot.Motors {
-		c[m.Name] = servo.MotorCalibration{ID: int(m.ID), DriveMode: m.DriveMode, HomingOffset: k.offsets[m.Name], RangeMax: m.Model.MaxRaw()}
+		c[m.Name] = servo.MotorCalibration{
+			ID:           int(m.ID),
+			DriveMode:    m.DriveMode,
+			HomingOffset: k.offsets[m.Name],
+			RangeMax:     m.Model.MaxRaw(),
+		}
 	}
 	for _, w := range k.ranges {
 		entry := c[w.motor.Name]
 		offset, shift := clearOfSeam(w.motor, entry.HomingOffset, w.low, w.high)
 		if shift != 0 {
-			k.say("%s: %d to %d is over or near the seam of its encoder (%d to 0): with homing offset %d its range is %d to %d, clear of the seam.",
+			k.say("%s: %d to %d is over or near the seam of its encoder (%d to 0): with homing offset %d its range "+
+				"is %d to %d, clear of the seam.",
 				w.motor.Name, w.low, w.high, w.motor.Model.MaxRaw(), offset, w.low+shift, w.high+shift)
 		}
-		entry.HomingOffset, entry.RangeMin, entry.RangeMax = offset, w.low+shift, w.high+shift
+		entry.HomingOffset = offset
+		entry.RangeMin = w.low + shift
+		entry.RangeMax = w.high + shift
 		c[w.motor.Name] = entry
 	}
 	k.progress.Result = c
@@ -347,7 +367,8 @@ func calibrated(m robot.Motor, c servo.MotorCalibration) (settings []robot.Setti
 
 func (s *session) sayNext() {
 	if !s.Robot.Leader {
-		s.say("Next: edge-rt monitor %s, then move one joint: edge-rt move %s 10 %s", s.flags(), s.Robot.Motors[0].Name, s.flags())
+		s.say("Next: edge-rt monitor %s, then move one joint: edge-rt move %s 10 %s", s.flags(), s.Robot.Motors[0].Name,
+			s.flags())
 		return
 	}
 	id := ""

@@ -92,7 +92,8 @@ func (k *calibration) lead(t *testing.T, h *led, points ...int) {
 }
 
 // registers reads a motor's registers as another program does; write sets some of them first.
-func registers(t *testing.T, cfg Config, id uint8, write map[table.Register]int, read ...table.Register) (values []int) {
+func registers(t *testing.T, cfg Config, id uint8, write map[table.Register]int,
+	read ...table.Register) (values []int) {
 	t.Helper()
 	port, err := servo.OpenPort(cfg.Bus, cfg.Robot.Baud)
 	if err != nil {
@@ -147,8 +148,10 @@ func TestCalibrateFollowsTheSeam(t *testing.T) {
 				continue
 			}
 			bare := modulo(e.RangeMin - e.HomingOffset*m.Model.Offset)
-			if e.RangeMax-e.RangeMin != 3000 || e.RangeMin < seamMargin || e.RangeMax > 4095-seamMargin || bare != 3100 {
-				t.Errorf("%s %s: %+v, whose low end is %d on the bare encoder, want 3000 counts from 3100 on, clear of the seam", name, m.Name, e, bare)
+			if e.RangeMax-e.RangeMin != 3000 || e.RangeMin < seamMargin || e.RangeMax > 4095-seamMargin ||
+				bare != 3100 {
+				t.Errorf("%s %s: %+v, whose low end is %d on the bare encoder, want 3000 counts from 3100 on, clear "+
+					"of the seam", name, m.Name, e, bare)
 			}
 		}
 		if !strings.Contains(k.out.String(), "elbow_flex: 1547 to 4547 is over or near the seam of its encoder") {
@@ -230,7 +233,8 @@ func TestCalibrateRefusesNoise(t *testing.T) {
 	if exit.Of(err) != exit.Config {
 		t.Fatalf("%v, want exit code %d\n%s", err, exit.Config, k.out)
 	}
-	for _, want := range []string{"shoulder_pan: moved by 0.", "gripper: moved by 0.", "want at least 45", "run the same command again", progressSuffix} {
+	for _, want := range []string{"shoulder_pan: moved by 0.", "gripper: moved by 0.", "want at least 45",
+		"run the same command again", progressSuffix} {
 		if !strings.Contains(err.Error(), want) {
 			t.Errorf("%v, want %q", err, want)
 		}
@@ -307,7 +311,8 @@ func TestCalibrateUnplugged(t *testing.T) {
 	k.lead(t, h, 1000)
 	bus.Close()
 	err := k.wait(t)
-	if exit.Of(err) != exit.Absent || !strings.Contains(err.Error(), "has gone") || !strings.Contains(err.Error(), "goes on from here") {
+	if exit.Of(err) != exit.Absent || !strings.Contains(err.Error(), "has gone") ||
+		!strings.Contains(err.Error(), "goes on from here") {
 		t.Errorf("unplugged: %v", err)
 	}
 	p, err := loadProgress(cfg.File() + progressSuffix)
@@ -374,7 +379,8 @@ func TestCalibrateHalfWritten(t *testing.T) {
 	bus.Mute(3, true)
 	k.enter()
 	err := k.wait(t)
-	if exit.Of(err) != exit.Absent || !strings.Contains(err.Error(), "written so far: shoulder_pan, shoulder_lift; perhaps in part: elbow_flex") {
+	if exit.Of(err) != exit.Absent || !strings.Contains(err.Error(),
+		"written so far: shoulder_pan, shoulder_lift; perhaps in part: elbow_flex") {
 		t.Errorf("at the middle pose: %v", err)
 	}
 	bus.Mute(3, false)
@@ -420,8 +426,10 @@ func TestCalibrateWritesNeitherLimit(t *testing.T) {
 		{-306, 2419, 509, []int{509, 0, 4095}, ""},
 		{1200, 4400, -300, []int{-300, 0, 4095}, ""},
 		{900, 3100, 100, []int{100, 900, 3100}, ""},
-		{-200, 4200, 0, []int{0, 0, 4095}, "shoulder_lift: its range -200 to 4200 is 386.8 degrees (4400 counts), more than one turn"},
-		{2000, 2100, 0, []int{0, 0, 4095}, "shoulder_lift: its range 2000 to 2100 is 8.8 degrees (100 counts), want at least 45"},
+		{-200, 4200, 0, []int{0, 0, 4095},
+			"shoulder_lift: its range -200 to 4200 is 386.8 degrees (4400 counts), more than one turn"},
+		{2000, 2100, 0, []int{0, 0, 4095},
+			"shoulder_lift: its range 2000 to 2100 is 8.8 degrees (100 counts), want at least 45"},
 	} {
 		_, cfg, out := simArm(t, r, servosim.Config{})
 		whole(t, cfg)
@@ -435,7 +443,8 @@ func TestCalibrateWritesNeitherLimit(t *testing.T) {
 		}
 		cfg.In = strings.NewReader("\n")
 		err = Calibrate(t.Context(), cfg)
-		if tt.refused == "" && err != nil || tt.refused != "" && (exit.Of(err) != exit.Config || !strings.Contains(err.Error(), tt.refused)) {
+		if tt.refused == "" && err != nil || tt.refused != "" &&
+			(exit.Of(err) != exit.Config || !strings.Contains(err.Error(), tt.refused)) {
 			t.Errorf("%d to %d: %v, want %q\n%s", tt.low, tt.high, err, tt.refused, out)
 		}
 		if got := registers(t, cfg, 2, nil, table.HomingOffset, table.MinPositionLimit, table.MaxPositionLimit); fmt.Sprint(got) != fmt.Sprint(tt.limits) {
@@ -461,7 +470,8 @@ func TestCalibrateWantsAPlaceForTheFile(t *testing.T) {
 		t.Fatal(err)
 	}
 	cfg.Calibration, cfg.In = filepath.Join(file, "black.json"), strings.NewReader("\n\n")
-	if err := Calibrate(t.Context(), cfg); exit.Of(err) != exit.Config || !strings.Contains(err.Error(), file) || out.String() != "" {
+	if err := Calibrate(t.Context(), cfg); exit.Of(err) != exit.Config || !strings.Contains(err.Error(), file) ||
+		out.String() != "" {
 		t.Errorf("%v, want exit code %d before anything is asked\n%s", err, exit.Config, out)
 	}
 }
@@ -481,7 +491,8 @@ func FuzzProgress(f *testing.F) {
 		}
 		for _, m := range r.Motors {
 			j, c := p.Joints[m.Name], p.Result[m.Name]
-			if p.Step == stepMoving && (j.Low > j.High || j.High-j.Low > 2*maxTurns*4096) || p.Step == stepWriting && c.RangeMin >= c.RangeMax {
+			if p.Step == stepMoving && (j.Low > j.High || j.High-j.Low > 2*maxTurns*4096) || p.Step == stepWriting &&
+				c.RangeMin >= c.RangeMax {
 				t.Errorf("%s passes with %s %+v %+v", data, m.Name, j, c)
 			}
 		}

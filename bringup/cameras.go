@@ -52,7 +52,16 @@ type CameraControl struct {
 }
 
 func cameraOf(c *v4l2.Info) CameraFound {
-	found := CameraFound{Path: c.Path, ByID: c.ByID, ByPath: c.ByPath, Card: c.Card, Driver: c.Driver, Bus: c.Bus, Modes: []CameraMode{}, Controls: []CameraControl{}}
+	found := CameraFound{
+		Path:     c.Path,
+		ByID:     c.ByID,
+		ByPath:   c.ByPath,
+		Card:     c.Card,
+		Driver:   c.Driver,
+		Bus:      c.Bus,
+		Modes:    []CameraMode{},
+		Controls: []CameraControl{},
+	}
 	for _, m := range c.Modes {
 		found.Modes = append(found.Modes, CameraMode{m.Pixels.String(), m.Width, m.Height, m.FPS})
 	}
@@ -76,7 +85,8 @@ func listCameras(cfg Config, all bool, sys string, found []v4l2.Info, denied []e
 		report.Denied = append(report.Denied, err.Error())
 	}
 	if len(found) == 0 {
-		none := exit.Errorf(exit.Absent, "no camera here: plug one in and look again (edge-rt cameras); without one, --camera top=pattern shows bars and --camera top=./folder plays pictures")
+		none := exit.Errorf(exit.Absent, "no camera here: plug one in and look again (edge-rt cameras); without one, "+
+			"--camera top=pattern shows bars and --camera top=./folder plays pictures")
 		return errors.Join(none, s.report(report))
 	}
 	for i := range found {
@@ -95,9 +105,11 @@ func listCameras(cfg Config, all bool, sys string, found []v4l2.Info, denied []e
 	first := &report.Cameras[0]
 	path := cmp.Or(first.Stable, first.Path)
 	fmt.Fprintf(cfg.Out, "next: look through one: edge-rt cameras snapshot --camera front=%s -o front.jpg\n", path)
-	fmt.Fprintf(cfg.Out, "then: run with it: edge-rt --bus PORT --camera front=%s (the name is the policy's: observation.images.front)\n", path)
+	fmt.Fprintf(cfg.Out, "then: run with it: edge-rt --bus PORT --camera front=%s (the name is the policy's: "+
+		"observation.images.front)\n", path)
 	if first.Stable == "" {
-		fmt.Fprintln(cfg.Out, "note: /dev/videoN changes with the order of plugging; names in /dev/v4l/by-id and /dev/v4l/by-path stay (they come with udev)")
+		fmt.Fprintln(cfg.Out, "note: /dev/videoN changes with the order of plugging; names in /dev/v4l/by-id and "+
+			"/dev/v4l/by-path stay (they come with udev)")
 	}
 	return s.report(report)
 }

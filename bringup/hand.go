@@ -17,8 +17,10 @@ import (
 
 // Times and speeds of the simulated hand.
 const (
-	handFirst   = 5 * time.Second        // in the middle pose, after the start
-	handWaits   = 15 * time.Second       // in the middle pose, after a program has switched torque off and before it writes its homing offsets
+	handFirst = 5 * time.Second // in the middle pose, after the start
+	// in the middle pose, after a program has switched torque off and before it writes its homing
+	// offsets
+	handWaits   = 15 * time.Second
 	handBegins  = time.Second            // in the middle pose, after the homing offsets were written
 	handRests   = 3 * time.Second        // in the middle pose, between two rounds
 	handDwells  = 300 * time.Millisecond // at a stop
@@ -161,7 +163,9 @@ func (h *hand) drive(now rt.Instant) {
 			j.step(min(max(j.goal, j.low), j.high), handDrives, now.Sub(h.at))
 		}
 	}
-	h.at, h.moves, h.until = now, nil, max(h.until, now.Add(handRests))
+	h.at = now
+	h.moves = nil
+	h.until = max(h.until, now.Add(handRests))
 }
 
 // rest holds the middle pose, or returns to it.
@@ -276,6 +280,7 @@ func (h *hand) rests(now rt.Instant, during time.Duration) {
 
 // handSays describes the simulated hand to the operator.
 func handSays() string {
-	return fmt.Sprintf("A hand holds the arm in its middle pose, and moves each joint to both of its ends, %v after a program has written "+
+	return fmt.Sprintf("A hand holds the arm in its middle pose, and moves each joint to both of its ends, %v after "+
+		"a program has written "+
 		"homing offsets (edge-rt calibrate) and again and again otherwise.", handBegins)
 }

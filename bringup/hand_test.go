@@ -18,7 +18,9 @@ func TestHandMakesARound(t *testing.T) {
 			r := named(t, name)
 			h, twin := newHand(r, seed, 0), newHand(r, seed, 0)
 			n := len(h.joints)
-			low, high, was := make([]int, n), make([]int, n), make([]int, n)
+			low := make([]int, n)
+			high := make([]int, n)
+			was := make([]int, n)
 			for j := range n {
 				was[j] = h.Present(0, j)
 				low[j], high[j] = was[j], was[j]
@@ -35,7 +37,9 @@ func TestHandMakesARound(t *testing.T) {
 					if speed := math.Abs(float64(at - was[j])); speed > 0.01*handReturns*h.joints[j].perDegree+2 {
 						t.Fatalf("%s: joint %d moves by %v counts in 10 ms", name, j, speed)
 					}
-					was[j], low[j], high[j] = at, min(low[j], at), max(high[j], at)
+					was[j] = at
+					low[j] = min(low[j], at)
+					high[j] = max(high[j], at)
 				}
 			}
 			for j, joint := range h.joints {
@@ -43,7 +47,8 @@ func TestHandMakesARound(t *testing.T) {
 					continue
 				}
 				if low[j] != int(joint.low) || high[j] != int(joint.high) {
-					t.Errorf("%s: joint %d was between %d and %d, want %v to %v", name, j, low[j], high[j], joint.low, joint.high)
+					t.Errorf("%s: joint %d was between %d and %d, want %v to %v", name, j, low[j], high[j], joint.low,
+						joint.high)
 				}
 			}
 		}

@@ -47,6 +47,21 @@ type MotorReading struct {
 	State        string   `json:"state"`
 }
 
+// sayCalibration reports which calibration a monitor uses; err: why it uses no calibration.
+func (s *session) sayCalibration(err error) {
+	switch {
+	case err != nil && s.ID == "" && s.Calibration == "":
+		s.say("Positions are raw: %v", err)
+	case err != nil && exists(s.File()):
+		s.say("No calibration that fits at %s (%v): positions are raw. Next: edge-rt calibrate %s", s.File(), err,
+			s.flags())
+	case err != nil:
+		s.say("No calibration that fits at %s: positions are raw. Next: edge-rt calibrate %s", s.File(), s.flags())
+	case s.Taken != "":
+		s.say("%s.", s.Taken)
+	}
+}
+
 // Monitor prints the readings of every motor until it is interrupted or the reader of its output
 // ends. It writes nothing but the status return level of a motor that answers only pings, so it may
 // run before a calibration.
@@ -59,23 +74,19 @@ func Monitor(ctx context.Context, cfg MonitorConfig) error {
 	if err := s.hearAll(); err != nil {
 		return err
 	}
-	calibration, _, err := s.Find(&servo.ArmConfig{Path: s.Bus, Robot: s.Robot, Port: s.port, Clock: s.Clock})
+	calibration, _, err := s.Find(&servo.ArmConfig{
+		Path:  s.Bus,
+		Robot: s.Robot,
+		Port:  s.port,
+		Clock: s.Clock,
+	})
 	if err == nil {
 		err = calibration.Check(s.Robot)
 	}
 	if err != nil {
 		calibration = nil
 	}
-	switch {
-	case err != nil && s.ID == "" && s.Calibration == "":
-		s.say("Positions are raw: %v", err)
-	case err != nil && exists(s.File()):
-		s.say("No calibration that fits at %s (%v): positions are raw. Next: edge-rt calibrate %s", s.File(), err, s.flags())
-	case err != nil:
-		s.say("No calibration that fits at %s: positions are raw. Next: edge-rt calibrate %s", s.File(), s.flags())
-	case s.Taken != "":
-		s.say("%s.", s.Taken)
-	}
+	s.sayCalibration(err)
 	var began rt.Instant // instant of the first table
 	if cfg.Duration > 0 {
 		var cancel context.CancelFunc
@@ -96,7 +107,8 @@ func Monitor(ctx context.Context, cfg MonitorConfig) error {
 			began = now
 		}
 		report := MonitorReport{AtS: now.Sub(began).Round(time.Millisecond).Seconds()}
-		s.say("%-16s %3s %7s %9s %7s %5s %7s %8s  %s", "JOINT", "ID", "RAW", "POSITION", "LOAD", "TEMP", "SUPPLY", "CURRENT", "STATE")
+		s.say("%-16s %3s %7s %9s %7s %5s %7s %8s  %s", "JOINT", "ID", "RAW", "POSITION", "LOAD", "TEMP", "SUPPLY",
+			"CURRENT", "STATE")
 		for _, m := range s.Robot.Motors {
 			reading, err := s.readMotor(m, calibration)
 			if err != nil {
@@ -125,7 +137,8 @@ func (s *session) hearAll() error {
 		return err
 	}
 	if mute := servo.AnswerReads(s.bus, s.Robot.Motors); len(mute) > 0 {
-		s.say("Motors that answered to pings only answer to reads now, until their supply is off: %s.", strings.Join(mute, ", "))
+		s.say("Motors that answered to pings only answer to reads now, until their supply is off: %s.",
+			strings.Join(mute, ", "))
 	}
 	return nil
 }
@@ -141,7 +154,8 @@ func (s *session) readMotor(m robot.Motor, c servo.Calibration) (MotorReading, e
 	var fault servo.Fault
 	values := map[table.Register]int{}
 	for _, r := range []table.Register{
-		table.PresentPosition, table.PresentLoad, table.PresentTemperature, table.PresentVoltage, table.PresentCurrent, table.TorqueEnable,
+		table.PresentPosition, table.PresentLoad, table.PresentTemperature, table.PresentVoltage, table.PresentCurrent,
+		table.TorqueEnable,
 		table.Status, table.OperatingMode, table.DriveMode,
 	} {
 		if !m.Model.Has(r) {
@@ -160,7 +174,9 @@ func (s *session) readMotor(m robot.Motor, c servo.Calibration) (MotorReading, e
 	if v, ok := values[table.Status]; ok {
 		fault |= servo.StatusFault(m.Model.Protocol, v)
 	}
-	reading.Raw, reading.TemperatureC, reading.Torque = values[table.PresentPosition], values[table.PresentTemperature], values[table.TorqueEnable] != 0
+	reading.Raw = values[table.PresentPosition]
+	reading.TemperatureC = values[table.PresentTemperature]
+	reading.Torque = values[table.TorqueEnable] != 0
 	reading.SupplyV = float64(values[table.PresentVoltage]) / 10
 	if v, ok := values[table.PresentLoad]; ok {
 		reading.LoadPercent = new(float64(v) / 10)
@@ -203,7 +219,8 @@ func (r *MotorReading) row() string {
 		}
 		return fmt.Sprintf(format, *v)
 	}
-	return fmt.Sprintf("%-16s %3d %7d %9s %7s %4dC %6.1fV %8s  %s", r.Joint, r.ID, r.Raw, optional("%.2f", r.Position), optional("%.1f%%", r.LoadPercent),
+	return fmt.Sprintf("%-16s %3d %7d %9s %7s %4dC %6.1fV %8s  %s", r.Joint, r.ID, r.Raw, optional("%.2f", r.Position),
+		optional("%.1f%%", r.LoadPercent),
 		r.TemperatureC, r.SupplyV, optional("%.0fmA", r.CurrentMA), r.State)
 }
 
@@ -237,10 +254,12 @@ func outside(m robot.Motor, c servo.MotorCalibration, raw int) string {
 		return ""
 	}
 	if servo.OtherSide(m.Model, raw, c.RangeMin, c.RangeMax) {
-		return fmt.Sprintf(", %d counts outside its range %d to %d, or on its other side beyond the end of the encoder's turn: will not be armed; "+
+		return fmt.Sprintf(", %d counts outside its range %d to %d, or on its other side beyond the end of the "+
+			"encoder's turn: will not be armed; "+
 			"move it inside by hand", off, c.RangeMin, c.RangeMax)
 	}
-	return fmt.Sprintf(", %d counts outside its range %d to %d: will not be armed; move it in with edge-rt move %s TO and the flags of this command", off, c.RangeMin, c.RangeMax, m.Name)
+	return fmt.Sprintf(", %d counts outside its range %d to %d: will not be armed; move it in with edge-rt move %s "+
+		"TO and the flags of this command", off, c.RangeMin, c.RangeMax, m.Name)
 }
 
 // mirrored describes a motor that counts in the other direction than its calibration.
@@ -252,7 +271,8 @@ func mirrored(m robot.Motor, c servo.MotorCalibration, mode int) string {
 	if !m.Model.Has(table.DriveMode) || mode&reverse == c.DriveMode&reverse {
 		return ""
 	}
-	return fmt.Sprintf(", Drive_Mode %d and its calibration's drive_mode %d turn it different ways: a run refuses it; calibrate it again", mode, c.DriveMode)
+	return fmt.Sprintf(", Drive_Mode %d and its calibration's drive_mode %d turn it different ways: a run refuses "+
+		"it; calibrate it again", mode, c.DriveMode)
 }
 
 // pause waits for d, or until the operator interrupts.

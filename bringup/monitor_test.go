@@ -27,7 +27,8 @@ func TestMonitorNamesThePlace(t *testing.T) {
 		c := servo.MotorCalibration{RangeMin: tt.low, RangeMax: tt.high}
 		at, turned := inTurn(tt.motor, c, tt.raw, 3)
 		text := turned + outside(tt.motor, c, at)
-		if at != tt.at || !strings.Contains(text, tt.says) || strings.Contains(text, tt.not) || tt.says == "" && text != "" {
+		if at != tt.at || !strings.Contains(text, tt.says) || strings.Contains(text, tt.not) || tt.says == "" &&
+			text != "" {
 			t.Errorf("%s: %d is %d, %q", tt.name, tt.raw, at, text)
 		}
 	}
@@ -35,7 +36,8 @@ func TestMonitorNamesThePlace(t *testing.T) {
 		motor      robot.Motor
 		file, mode int
 		says       bool
-	}{{koch.Motors[2], 1, 0, true}, {koch.Motors[2], 0, 5, true}, {koch.Motors[2], 1, 1, false}, {koch.Motors[2], 0, 4, false}, {single.Motors[2], 1, 0, false}} {
+	}{{koch.Motors[2], 1, 0, true}, {koch.Motors[2], 0, 5, true}, {koch.Motors[2], 1, 1, false},
+		{koch.Motors[2], 0, 4, false}, {single.Motors[2], 1, 0, false}} {
 		if text := mirrored(tt.motor, servo.MotorCalibration{DriveMode: tt.file}, tt.mode); (text != "") != tt.says {
 			t.Errorf("%s: file %d, motor %d: %q", tt.motor.Name, tt.file, tt.mode, text)
 		}

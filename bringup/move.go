@@ -33,28 +33,45 @@ const (
 	silentTicks = 50                     // a second without an answer of every joint
 )
 
-// Move moves one joint slowly while the others hold, then switches torque off while the operator
-// supports the arm.
-func Move(ctx context.Context, cfg MoveConfig) (err error) {
+// check refuses a movement that is not possible, and returns the joint's index.
+func (cfg *MoveConfig) check() (joint int, err error) {
 	names := cfg.Robot.ActionNames()
-	joint := slices.IndexFunc(cfg.Robot.Motors, func(m robot.Motor) bool { return m.Name == cfg.Joint })
+	joint = slices.IndexFunc(cfg.Robot.Motors, func(m robot.Motor) bool { return m.Name == cfg.Joint })
 	if err := cfg.checkBus(); err != nil {
-		return err
+		return 0, err
 	}
 	switch {
 	case cfg.Robot.Leader:
-		return exit.Errorf(exit.Usage, "a %s is moved by hand", cfg.Robot.Name)
+		return 0, exit.Errorf(exit.Usage, "a %s is moved by hand", cfg.Robot.Name)
 	case joint < 0:
-		return exit.Errorf(exit.Usage, "no joint %q: a %s has %s", cfg.Joint, cfg.Robot.Name, strings.ReplaceAll(strings.Join(names, ", "), ".pos", ""))
+		return 0, exit.Errorf(exit.Usage, "no joint %q: a %s has %s", cfg.Joint, cfg.Robot.Name,
+			strings.ReplaceAll(strings.Join(names, ", "), ".pos", ""))
 	case math.IsNaN(cfg.To) || math.IsInf(cfg.To, 0):
-		return exit.Errorf(exit.Usage, "%v is no position", cfg.To)
+		return 0, exit.Errorf(exit.Usage, "%v is no position", cfg.To)
+	}
+	return joint, nil
+}
+
+// Move moves one joint slowly while the others hold, then switches torque off while the operator
+// supports the arm.
+func Move(ctx context.Context, cfg MoveConfig) (err error) {
+	joint, err := cfg.check()
+	if err != nil {
+		return err
 	}
 	s := newSession(cfg.Config)
 	calibration, err := s.Load()
 	if err != nil {
 		return err
 	}
-	open := servo.ArmConfig{Path: s.Bus, Robot: s.Robot, Calibration: calibration, File: s.File(), Clock: s.Clock, Canceled: func() bool { return ctx.Err() != nil }}
+	open := servo.ArmConfig{
+		Path:        s.Bus,
+		Robot:       s.Robot,
+		Calibration: calibration,
+		File:        s.File(),
+		Clock:       s.Clock,
+		Canceled:    func() bool { return ctx.Err() != nil },
+	}
 	arm, err := s.Open(&open)
 	switch {
 	case errors.Is(err, servo.ErrCanceled):
@@ -71,7 +88,8 @@ func Move(ctx context.Context, cfg MoveConfig) (err error) {
 	bus := hotplug.New(arm, open, s.Clock)
 	defer bus.Close()
 	if low, high := arm.Range(joint); cfg.To < low || cfg.To > high {
-		return exit.Errorf(exit.Usage, "%s to %v: its range is %.1f to %.1f %s", cfg.Joint, cfg.To, low, high, s.Robot.Motors[joint].Norm)
+		return exit.Errorf(exit.Usage, "%s to %v: its range is %.1f to %.1f %s", cfg.Joint, cfg.To, low, high,
+			s.Robot.Motors[joint].Norm)
 	}
 	defer func() {
 		if off := bus.RetryTorqueOff(func() bool { return false }); off != nil {
@@ -82,10 +100,21 @@ func Move(ctx context.Context, cfg MoveConfig) (err error) {
 	safety.Slew = max(safety.Slew, cfg.Speed) // the goal is far on purpose, and the operator has chosen the speed
 	bus.SetPeriod(movePeriod)
 	f := follow.New(bus, follow.Config{
-		Period: movePeriod, Safety: safety, Gate: follow.NewGate(arm, movePeriod), Exit: follow.ExitOff, Rescue: true, Clock: s.Clock,
+		Period: movePeriod,
+		Safety: safety,
+		Gate:   follow.NewGate(arm, movePeriod),
+		Exit:   follow.ExitOff,
+		Rescue: true,
+		Clock:  s.Clock,
 	}, len(s.Robot.Motors))
 	f.StartArming()
-	m := mover{session: s, arm: f, bus: bus, joint: joint, cfg: cfg}
+	m := mover{
+		session: s,
+		arm:     f,
+		bus:     bus,
+		joint:   joint,
+		cfg:     cfg,
+	}
 	at, err := m.travel(ctx)
 	if err != nil {
 		return err
@@ -121,13 +150,20 @@ func (m *mover) noteWhy() {
 // of the velocity limit through the gate of a run.
 func (m *mover) travel(ctx context.Context) (at float64, err error) {
 	clock := m.Clock
-	heartbeat, slept, index := rt.LoopHeartbeat(clock), rt.NewSuspension(clock), uint64(0)
+	heartbeat := rt.LoopHeartbeat(clock)
+	slept := rt.NewSuspension(clock)
+	index := uint64(0)
 	heartbeat.Start(movePeriod)
 	defer heartbeat.Stop()
 	for next := clock.Now().Add(movePeriod); ; next = next.Add(movePeriod) {
 		clock.SleepUntil(next)
 		index++
-		t := rt.Tick{Index: index, Deadline: next, Woke: clock.Now(), Suspended: slept.Passed()}
+		t := rt.Tick{
+			Index:     index,
+			Deadline:  next,
+			Woke:      clock.Now(),
+			Suspended: slept.Passed(),
+		}
 		m.arm.Read(t)
 		present := float64(m.arm.State[m.joint])
 		if m.silent++; m.arm.Stale() == 0 {
@@ -138,14 +174,17 @@ func (m *mover) travel(ctx context.Context) (at float64, err error) {
 		case ctx.Err() != nil:
 			return 0, exit.Errorf(exit.Failure, "interrupted at %.2f: torque goes off", present)
 		case m.bus.Away() || m.silent > silentTicks:
-			return 0, exit.Errorf(exit.Absent, "the arm does not answer any more: check its cables, and whether its motors have restarted")
+			return 0, exit.Errorf(exit.Absent,
+				"the arm does not answer any more: check its cables, and whether its motors have restarted")
 		case m.arm.Fatal() != nil:
 			return 0, exit.With(exit.Fault, m.arm.Fatal())
 		case m.giveUp != 0 && t.Woke > m.giveUp:
 			if text := m.arm.Complains(m.joint); text != "" {
-				return 0, exit.Errorf(exit.Fault, "%s stays at %.2f: its motor reports a fault of its %s", m.cfg.Joint, present, text)
+				return 0, exit.Errorf(exit.Fault, "%s stays at %.2f: its motor reports a fault of its %s", m.cfg.Joint,
+					present, text)
 			}
-			return 0, exit.Errorf(exit.Fault, "%s stays at %.2f: something blocks it, or its load is too high (%s)", m.cfg.Joint, present, m.why)
+			return 0, exit.Errorf(exit.Fault, "%s stays at %.2f: something blocks it, or its load is too high (%s)",
+				m.cfg.Joint, present, m.why)
 		}
 		if done, err := m.step(t, present); done || err != nil {
 			return present, err
@@ -176,7 +215,9 @@ func (m *mover) step(t rt.Tick, present float64) (done bool, err error) {
 	if len(m.want) == 0 {
 		m.want = append([]float32{}, m.arm.Goal...)
 		m.want[m.joint] = float32(m.cfg.To)
-		way := math.Abs(m.cfg.To-present) / (m.cfg.Robot.Motors[m.joint].MaxVelocity * min(m.cfg.Speed, m.Robot.Safety.Slew)) // at the speed of a slow start
+		// at the speed of a slow start
+		way := math.Abs(m.cfg.To-present) / (m.cfg.Robot.Motors[m.joint].MaxVelocity * min(m.cfg.Speed,
+			m.Robot.Safety.Slew))
 		m.giveUp = t.Woke.Add(time.Duration(way*float64(time.Second)) + moveExtra)
 	}
 	m.arm.DriveAt(t.Woke, m.want, float32(m.cfg.Speed))

@@ -61,7 +61,8 @@ func TestMotorsThatDoNotAnswer(t *testing.T) {
 				whole(t, cfg)
 				mute(t, cfg, arm.level)
 				err := command.run(t, cfg)
-				if text := out.String(); err != nil || !strings.Contains(text, command.want) || strings.Contains(text, "no reply") {
+				if text := out.String(); err != nil || !strings.Contains(text, command.want) ||
+					strings.Contains(text, "no reply") {
 					t.Errorf("%v\n%s", err, text)
 				}
 			})
@@ -92,10 +93,12 @@ func TestSetupMotorsOfAMotorThatDoesNotAnswer(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			_, cfg, out := simArm(t, r, servosim.Config{Servos: []servosim.Servo{{ID: 1, Model: tt.model}}, Baud: 1_000_000})
+			_, cfg, out := simArm(t, r, servosim.Config{Servos: []servosim.Servo{{ID: 1, Model: tt.model}},
+				Baud: 1_000_000})
 			registers(t, cfg, 1, map[table.Register]int{table.ResponseStatusLevel: tt.level})
 			cfg.In = strings.NewReader("\n")
-			if err := SetupMotors(t.Context(), cfg); err != nil || !strings.Contains(out.String(), "base is motor 5 now") {
+			if err := SetupMotors(t.Context(), cfg); err != nil ||
+				!strings.Contains(out.String(), "base is motor 5 now") {
 				t.Errorf("%s at level %d: %v\n%s", tt.model, tt.level, err, out)
 			}
 		})

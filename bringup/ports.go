@@ -47,7 +47,8 @@ func Ports(ctx context.Context, cfg PortsConfig) error {
 	case len(report.Ports) == 0 && cfg.Unplug:
 		err = exit.Errorf(exit.Absent, "no serial port here: plug the adapter in first")
 	case len(report.Ports) == 0:
-		err = exit.Errorf(exit.Absent, "no serial port here: plug the adapter in; on a Raspberry Pi's own pins enable uart0 and use /dev/ttyAMA0")
+		err = exit.Errorf(exit.Absent, "no serial port here: plug the adapter in; on a Raspberry Pi's own pins "+
+			"enable uart0 and use /dev/ttyAMA0")
 	case cfg.Unplug:
 		report.Ports, err = s.findUnplugged(ctx, cfg, report.Ports)
 	default:
@@ -73,7 +74,8 @@ func (s *session) findUnplugged(ctx context.Context, cfg PortsConfig, before []S
 	}
 	switch len(gone) {
 	case 0:
-		return nil, exit.Errorf(exit.Absent, "no port has gone: is the cable a charging cable, or was another one pulled? Try again")
+		return nil, exit.Errorf(exit.Absent,
+			"no port has gone: is the cable a charging cable, or was another one pulled? Try again")
 	case 1:
 	default:
 		return nil, exit.Errorf(exit.Absent, "%d ports have gone: pull one cable only", len(gone))
@@ -119,7 +121,12 @@ func list(dev, sys string) []SerialPort {
 		seen[real] = true
 		tty := filepath.Base(node)
 		name := devices.choose(usbOf(sys, "tty", tty), byID[real], byPath[real])
-		ports = append(ports, SerialPort{Node: node, Stable: name.link, Adapter: product(sys, tty), Why: name.why})
+		ports = append(ports, SerialPort{
+			Node:    node,
+			Stable:  name.link,
+			Adapter: product(sys, tty),
+			Why:     name.why,
+		})
 	}
 	for _, pattern := range portPatterns {
 		found, _ := filepath.Glob(filepath.Join(dev, pattern))

@@ -97,7 +97,9 @@ func (w *keeper) close() error {
 }
 
 func (k *calibrator) encode(step string) ([]byte, error) {
-	k.progress.Robot, k.progress.Step, k.progress.Joints = k.Robot.Name, step, map[string]jointSwept{}
+	k.progress.Robot = k.Robot.Name
+	k.progress.Step = step
+	k.progress.Joints = map[string]jointSwept{}
 	for _, m := range k.Robot.Motors {
 		k.progress.Joints[m.Name] = jointSwept{ID: int(m.ID), Offset: k.offsets[m.Name], High: m.Model.MaxRaw()}
 	}
@@ -141,7 +143,8 @@ func (k *calibrator) resume(ctx context.Context) (done bool, err error) {
 		k.say("The unfinished calibration at %s cannot go on: %v.", k.progressFile(), err)
 		return false, nil
 	}
-	question := fmt.Sprintf("A calibration was interrupted after the middle pose. Press Enter to go on moving the joints (so far: %s)", p.ranges(k.Robot))
+	question := fmt.Sprintf("A calibration was interrupted after the middle pose. Press Enter to go on moving the "+
+		"joints (so far: %s)", p.ranges(k.Robot))
 	if p.Step == stepWriting {
 		question = "A calibration was interrupted while it was written into the motors. Press Enter to write it again"
 	}
@@ -239,7 +242,8 @@ func (p *progress) matches(s *session) error {
 				return err
 			}
 			if got != want.Value {
-				return fmt.Errorf("motor %d (%s) has %s %d by now, want %d", m.ID, m.Name, want.Register, got, want.Value)
+				return fmt.Errorf("motor %d (%s) has %s %d by now, want %d", m.ID, m.Name, want.Register, got,
+					want.Value)
 			}
 		}
 	}

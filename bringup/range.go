@@ -16,12 +16,14 @@ const (
 	armTravel     = 45.0 // degrees: a joint that moved less was not moved from end to end
 	gripperTravel = 15.0 // the same for a gripper or a trigger
 
-	seamMargin = 64   // least distance of a range from its encoder's seam, in counts: gear play, and a stop that gives
-	sideShare  = 0.1  // share of a range: with less on one side of the middle pose the joint was moved to one side only
-	handSpeed  = 2.0  // turns a second: faster than any hand, so the reading is wrong or the motor was silent
-	handFast   = 1.0  // turns a second: faster than a hand moves a joint for long
-	readSlack  = 32   // counts that a reading may vary at rest
-	jumpShare  = 0.37 // of a turn: after a longer jump between two readings the joint may have moved the other way round
+	seamMargin = 64  // least distance of a range from its encoder's seam, in counts: gear play, and a stop that gives
+	sideShare  = 0.1 // share of a range: with less on one side of the middle pose the joint was moved to one side only
+	handSpeed  = 2.0 // turns a second: faster than any hand, so the reading is wrong or the motor was silent
+	handFast   = 1.0 // turns a second: faster than a hand moves a joint for long
+	readSlack  = 32  // counts that a reading may vary at rest
+	// of a turn: after a longer jump between two readings the joint may have moved the other way
+	// round
+	jumpShare  = 0.37
 	longSilent = 500 * time.Millisecond
 )
 
@@ -45,7 +47,12 @@ type jointRange struct {
 
 // newRange starts a range at a reading.
 func newRange(m robot.Motor, raw int, now rt.Instant) *jointRange {
-	w := &jointRange{motor: m, turn: turnOf(m.Model), seen: now, heard: now}
+	w := &jointRange{
+		motor: m,
+		turn:  turnOf(m.Model),
+		seen:  now,
+		heard: now,
+	}
 	w.at = servo.InTurn(raw, 0, m.Model.MaxRaw(), w.turn)
 	w.low, w.high = w.at, w.at
 	return w
@@ -53,7 +60,14 @@ func newRange(m robot.Motor, raw int, now rt.Instant) *jointRange {
 
 // resumeRange continues a recorded range.
 func resumeRange(m robot.Motor, low, high, raw int, now rt.Instant) *jointRange {
-	w := &jointRange{motor: m, turn: turnOf(m.Model), seen: now, heard: now, low: low, high: high}
+	w := &jointRange{
+		motor: m,
+		turn:  turnOf(m.Model),
+		seen:  now,
+		heard: now,
+		low:   low,
+		high:  high,
+	}
 	w.at = servo.InTurn(raw, low, high, w.turn)
 	return w
 }
@@ -82,7 +96,9 @@ func (w *jointRange) add(raw int, now rt.Instant) (restarts int) {
 			return w.restarts
 		}
 	}
-	w.doubt, w.doubtAt, w.doubted = to, now, true
+	w.doubt = to
+	w.doubtAt = now
+	w.doubted = true
 	return w.restarts
 }
 
@@ -123,12 +139,15 @@ func (w *jointRange) accept(to int, now rt.Instant) {
 		w.speed = math.Abs(float64(to-w.at)) / since.Seconds()
 	}
 	w.low, w.high = min(w.low, to), max(w.high, to)
-	w.at, w.seen, w.doubted = to, now, false
+	w.at = to
+	w.seen = now
+	w.doubted = false
 }
 
 // lostWay explains to the operator why a range started anew: half a range may look complete.
 func (w *jointRange) lostWay() string {
-	return w.motor.Name + " gave no position while it moved far, perhaps round the other way: its range begins anew. Move it to both ends again."
+	return w.motor.Name + " gave no position while it moved far, perhaps round the other way: its range begins anew. " +
+		"Move it to both ends again."
 }
 
 // believe accepts a position on which the doubted reading and the newest one agree. When the way
@@ -137,7 +156,11 @@ func (w *jointRange) lostWay() string {
 func (w *jointRange) believe(to int, now rt.Instant) {
 	if w.ambiguous(w.doubt-w.at, w.doubtAt.Sub(w.seen)) {
 		w.at = servo.InTurn(to, 0, w.motor.Model.MaxRaw(), w.turn)
-		w.low, w.high, w.seen, w.speed, w.doubted = w.at, w.at, now, 0, false
+		w.low = w.at
+		w.high = w.at
+		w.seen = now
+		w.speed = 0
+		w.doubted = false
 		w.restarts++
 		return
 	}
@@ -154,8 +177,10 @@ type finding struct {
 }
 
 const (
-	adviceSmall  = "move such a joint from one end to the other (min_travel in the arm's description, where it has less)"
-	adviceLarge  = "a joint with end stops has less than a turn (full_turn: true in the arm's description, for one without)"
+	adviceSmall = "move such a joint from one end to the other (min_travel in the arm's description, where it has " +
+		"less)"
+	adviceLarge = "a joint with end stops has less than a turn (full_turn: true in the arm's description, for one " +
+		"without)"
 	adviceCentre = "move such a joint to its other end, too"
 	adviceSilent = "check its cable"
 )
@@ -166,9 +191,11 @@ func (w *jointRange) check() finding {
 	below, above := max(w.middle()-w.low, 0), max(w.high-w.middle(), 0)
 	switch {
 	case degreesOf(m, width) < minTravel(m):
-		return finding{fmt.Sprintf("moved by %s only, want at least %.0f", travel(m, width), minTravel(m)), adviceSmall, true}
+		return finding{fmt.Sprintf("moved by %s only, want at least %.0f", travel(m, width), minTravel(m)), adviceSmall,
+			true}
 	case width > maxWidth(m):
-		return finding{fmt.Sprintf("moved by %s, want at most %s", travel(m, width), travel(m, maxWidth(m))), adviceLarge, true}
+		return finding{fmt.Sprintf("moved by %s, want at most %s", travel(m, width), travel(m, maxWidth(m))),
+			adviceLarge, true}
 	case float64(min(below, above)) < sideShare*float64(width):
 		return finding{fmt.Sprintf("off-centre, moved by %s on one side of the middle pose and by %s on the other",
 			travel(m, min(below, above)), travel(m, max(below, above))), adviceCentre, false}
@@ -250,9 +277,11 @@ func implausible(m robot.Motor, c servo.MotorCalibration) string {
 	case m.FullTurn:
 		return ""
 	case degreesOf(m, width) < minTravel(m):
-		return fmt.Sprintf("%s: its range %d to %d is %s, want at least %.0f degrees", m.Name, c.RangeMin, c.RangeMax, travel(m, width), minTravel(m))
+		return fmt.Sprintf("%s: its range %d to %d is %s, want at least %.0f degrees", m.Name, c.RangeMin, c.RangeMax,
+			travel(m, width), minTravel(m))
 	case width > m.Model.MaxRaw():
-		return fmt.Sprintf("%s: its range %d to %d is %s, more than one turn: its position is not known after the next power-up",
+		return fmt.Sprintf("%s: its range %d to %d is %s, more than one turn: its position is not known after the "+
+			"next power-up",
 			m.Name, c.RangeMin, c.RangeMax, travel(m, width))
 	}
 	return ""

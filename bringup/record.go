@@ -78,8 +78,10 @@ func (k *calibrator) interrupted(err error) error {
 	if failed := k.keep(stepMoving); failed != nil {
 		return errors.Join(err, failed)
 	}
-	return fmt.Errorf("%w; the calibration file is as it was; all %d motors have new homing offsets and no limits, so that a run refuses the arm: "+
-		"run the same command again, it goes on from here (the ranges so far are in %s)", err, len(k.Robot.Motors), k.progressFile())
+	return fmt.Errorf("%w; the calibration file is as it was; all %d motors have new homing offsets and no limits, "+
+		"so that a run refuses the arm: "+
+		"run the same command again, it goes on from here (the ranges so far are in %s)", err, len(k.Robot.Motors),
+		k.progressFile())
 }
 
 func (k *calibrator) sayMove() {
@@ -100,7 +102,8 @@ func (k *calibrator) sayFindings(bad string, sure bool) {
 	k.drawn = 0 // the next table is drawn below
 	k.say("Not yet: %s.", bad)
 	if !sure {
-		k.say("If the joint was at its end and not in its middle before, its range is right: press Enter again to take it.")
+		k.say("If the joint was at its end and not in its middle before, its range is right: press Enter again to " +
+			"take it.")
 	}
 }
 
@@ -164,7 +167,8 @@ func (k *calibrator) show(last bool) {
 	if !k.Screen {
 		text, enough := "", 0
 		for _, w := range k.ranges {
-			text += fmt.Sprintf("  %s %d..%d (%.1f degrees)", w.motor.Name, w.low, w.high, degreesOf(w.motor, w.high-w.low))
+			text += fmt.Sprintf("  %s %d..%d (%.1f degrees)", w.motor.Name, w.low, w.high,
+				degreesOf(w.motor, w.high-w.low))
 			if w.check().text == "" {
 				enough++
 			}
@@ -187,10 +191,13 @@ func (k *calibrator) show(last bool) {
 // table returns one line for each joint: a mark when it has moved enough, its position and range in
 // its unit, in degrees from the middle pose and in counts.
 func (k *calibrator) table(last bool) []string {
-	lines := []string{fmt.Sprintf("     %-16s %18s   %26s   %22s", "JOINT", "NOW", "FROM .. TO, OFF THE MIDDLE", "COUNTS")}
+	lines := []string{fmt.Sprintf("     %-16s %18s   %26s   %22s", "JOINT", "NOW", "FROM .. TO, OFF THE MIDDLE",
+		"COUNTS")}
 	left := 0
 	for _, w := range k.ranges {
-		m, mark, remark := w.motor, "x", ""
+		m := w.motor
+		mark := "x"
+		remark := ""
 		if f := w.check(); f.text != "" {
 			mark = " "
 			left++
@@ -202,7 +209,8 @@ func (k *calibrator) table(last bool) []string {
 		case k.silent(w):
 			remark = "does not answer"
 		}
-		lines = append(lines, fmt.Sprintf(" [%s] %-16s %18s   %9.1f .. %-9.1f deg   %6d ..%6d ..%6d  %s", mark, m.Name, k.now(w),
+		lines = append(lines, fmt.Sprintf(" [%s] %-16s %18s   %9.1f .. %-9.1f deg   %6d ..%6d ..%6d  %s", mark, m.Name,
+			k.now(w),
 			degreesOf(m, w.low-w.middle()), degreesOf(m, w.high-w.middle()), w.low, w.at, w.high, remark))
 	}
 	foot := fmt.Sprintf("%d of %d joints have moved enough.", len(k.ranges)-left, len(k.ranges))

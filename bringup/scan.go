@@ -24,10 +24,12 @@ type ScanConfig struct {
 }
 
 const (
-	defaultLastID = 30                    // arms number their motors from 1
-	scanWait      = 20 * time.Millisecond // for one ping: an FTDI adapter takes 16 ms without permission to set its timer
+	defaultLastID = 30 // arms number their motors from 1
+	// for one ping: an FTDI adapter takes 16 ms without permission to set its timer
+	scanWait      = 20 * time.Millisecond
 	broadcastWait = 80 * time.Millisecond // for any answer to a ping to all, in several transfers of an adapter
-	broadcastTurn = 3 * time.Millisecond  // before its answer to a ping to all a Dynamixel waits for those with lower ids
+	// before its answer to a ping to all a Dynamixel waits for those with lower ids
+	broadcastTurn = 3 * time.Millisecond
 	scanTries     = 2
 )
 
@@ -93,7 +95,14 @@ func Scan(ctx context.Context, cfg ScanConfig) error {
 	}
 	report := ScanReport{Servos: []ServoFound{}, Missing: []string{}, Wrong: []string{}}
 	for _, f := range all {
-		report.Servos = append(report.Servos, ServoFound{ID: int(f.id), Model: f.name(), Protocol: f.protocol.String(), Baud: f.baud, SupplyV: float64(f.voltage) / 10, State: f.state()})
+		report.Servos = append(report.Servos, ServoFound{
+			ID:       int(f.id),
+			Model:    f.name(),
+			Protocol: f.protocol.String(),
+			Baud:     f.baud,
+			SupplyV:  float64(f.voltage) / 10,
+			State:    f.state(),
+		})
 	}
 	if cfg.Named && len(all) > 0 {
 		report.Missing, report.Wrong = s.compare(all)
@@ -127,7 +136,8 @@ func (f found) state() string {
 
 func (s *session) advise(cfg ScanConfig, r *ScanReport, all []found) error {
 	if len(all) == 0 {
-		return exit.Errorf(exit.Absent, "no servo answers on %s, ids 0 to %d at any speed: is the servos' supply on, and the cable in the first one? More ids: --last 252", s.Bus, cfg.Last)
+		return exit.Errorf(exit.Absent, "no servo answers on %s, ids 0 to %d at any speed: is the servos' supply on, "+
+			"and the cable in the first one? More ids: --last 252", s.Bus, cfg.Last)
 	}
 	s.say("%4s  %-12s %-16s %8s %7s  %s", "ID", "MODEL", "PROTOCOL", "BAUD", "SUPPLY", "STATE")
 	for _, f := range r.Servos {
@@ -141,11 +151,13 @@ func (s *session) advise(cfg ScanConfig, r *ScanReport, all []found) error {
 		s.adviseRobot(all)
 		return nil
 	case len(r.Missing)+len(r.Wrong) == 0:
-		s.say("\nAll %d motors of a %s are here. Next: edge-rt calibrate %s, or edge-rt monitor %s", len(s.Robot.IDs()), s.Robot.Name, s.flags(), s.flags())
+		s.say("\nAll %d motors of a %s are here. Next: edge-rt calibrate %s, or edge-rt monitor %s", len(s.Robot.IDs()),
+			s.Robot.Name, s.flags(), s.flags())
 		return nil
 	}
 	if arms, whole := kin(all); whole && !slices.Contains(arms, s.Robot.Flag()) {
-		return exit.Errorf(exit.Absent, "these are not the motors of a %s but those of %s: edge-rt scan --bus %s --robot %s, and that --robot for every other command",
+		return exit.Errorf(exit.Absent, "these are not the motors of a %s but those of %s: edge-rt scan --bus %s "+
+			"--robot %s, and that --robot for every other command",
 			s.Robot.Name, strings.Join(arms, " or "), device.Quote(s.Bus), arms[0])
 	}
 	for _, w := range r.Wrong {
@@ -154,7 +166,8 @@ func (s *session) advise(cfg ScanConfig, r *ScanReport, all []found) error {
 	for _, m := range r.Missing {
 		s.say("missing: %s", m)
 	}
-	return exit.Errorf(exit.Absent, "this is not a whole %s: check cables in the order of the ids; new motors get their id and speed from edge-rt setup-motors %s", s.Robot.Name, s.flags())
+	return exit.Errorf(exit.Absent, "this is not a whole %s: check cables in the order of the ids; new motors get "+
+		"their id and speed from edge-rt setup-motors %s", s.Robot.Name, s.flags())
 }
 
 // adviseRobot prints the --robot to compare the motors with: the arm that has all of them,
@@ -162,11 +175,14 @@ func (s *session) advise(cfg ScanConfig, r *ScanReport, all []found) error {
 func (s *session) adviseRobot(all []found) {
 	switch arms, whole := kin(all); {
 	case whole:
-		s.say("\nThey are the motors of %s. Next: edge-rt scan --bus %s --robot %s", strings.Join(arms, " or "), device.Quote(s.Bus), arms[0])
+		s.say("\nThey are the motors of %s. Next: edge-rt scan --bus %s --robot %s", strings.Join(arms, " or "),
+			device.Quote(s.Bus), arms[0])
 	case len(arms) > 0:
-		s.say("\nNext: compare with your arm, edge-rt scan --bus %s --robot NAME, which is one of %s or a FILE.yaml", device.Quote(s.Bus), strings.Join(arms, ", "))
+		s.say("\nNext: compare with your arm, edge-rt scan --bus %s --robot NAME, which is one of %s or a FILE.yaml",
+			device.Quote(s.Bus), strings.Join(arms, ", "))
 	default:
-		s.say("\nNext: compare with your arm, edge-rt scan --bus %s --robot FILE.yaml: no arm that is built in has such motors", device.Quote(s.Bus))
+		s.say("\nNext: compare with your arm, edge-rt scan --bus %s --robot FILE.yaml: no arm that is built in has "+
+			"such motors", device.Quote(s.Bus))
 	}
 }
 
@@ -225,7 +241,8 @@ func (s *session) compare(all []found) (missing, wrong []string) {
 		if f.model != m.Model {
 			wrong = append(wrong, fmt.Sprintf("motor %d (%s) is a %s, want a %s", m.ID, m.Name, f.name(), m.Model.Name))
 		} else if f.baud != s.Robot.Baud {
-			wrong = append(wrong, fmt.Sprintf("motor %d (%s) runs at %d baud, want %d", m.ID, m.Name, f.baud, s.Robot.Baud))
+			wrong = append(wrong, fmt.Sprintf("motor %d (%s) runs at %d baud, want %d", m.ID, m.Name, f.baud,
+				s.Robot.Baud))
 		}
 	}
 	return missing, wrong
@@ -245,7 +262,8 @@ func (s *session) scan(ctx context.Context, last uint8, only *table.Protocol) (a
 				return all, exit.Errorf(exit.Failure, "interrupted")
 			}
 			if err := s.openBus(baud, family.protocol); err != nil {
-				if errors.Is(err, servo.ErrPortAbsent) || errors.Is(err, servo.ErrPortBusy) || errors.Is(err, servo.ErrPortDenied) {
+				if errors.Is(err, servo.ErrPortAbsent) || errors.Is(err, servo.ErrPortBusy) ||
+					errors.Is(err, servo.ErrPortDenied) {
 					return all, err
 				}
 				continue // the adapter cannot run at this baud rate
@@ -301,7 +319,12 @@ func (s *session) sweep(baud int, last uint8, wait time.Duration, expected []ser
 		if err != nil && !garbled {
 			continue
 		}
-		f := found{id: id, baud: baud, protocol: s.bus.Protocol(), duplicate: garbled}
+		f := found{
+			id:        id,
+			baud:      baud,
+			protocol:  s.bus.Protocol(),
+			duplicate: garbled,
+		}
 		for try := 0; !f.duplicate && try < scanTries; try++ {
 			if f, err = s.identify(f); err == nil {
 				break
@@ -360,7 +383,9 @@ func (s *session) identify(f found) (found, error) {
 
 // known adds the model and the readings that the model's table allows.
 func (s *session) known(f found, number int, p table.Protocol) (found, error) {
-	f.number, f.protocol, f.model = number, p, table.ByNumber(number, p)
+	f.number = number
+	f.protocol = p
+	f.model = table.ByNumber(number, p)
 	if f.model == nil {
 		return f, nil
 	}

@@ -66,9 +66,11 @@ func pingOnly(t *testing.T) (path string) {
 func TestScanOfABadCable(t *testing.T) {
 	t.Parallel()
 	out := new(screen)
-	cfg := Config{Place: device.Place{Bus: pingOnly(t), Robot: named(t, "so101"), ID: "black"}, In: strings.NewReader(""), Out: out}
+	cfg := Config{Place: device.Place{Bus: pingOnly(t), Robot: named(t, "so101"), ID: "black"},
+		In: strings.NewReader(""), Out: out}
 	err := Scan(t.Context(), ScanConfig{Config: cfg, Last: servo.ID(7), Named: true})
-	if exit.Of(err) != exit.Absent || strings.Contains(out.String(), "number 0") || strings.Count(out.String(), "not every question") != 2 {
+	if exit.Of(err) != exit.Absent || strings.Contains(out.String(), "number 0") ||
+		strings.Count(out.String(), "not every question") != 2 {
 		t.Errorf("%v\n%s", err, out)
 	}
 }
@@ -87,9 +89,11 @@ func TestScanNamesTheArmThatIsThere(t *testing.T) {
 		all  []found
 		want string
 	}{
-		{"so101", motors("so101"), "They are the motors of so101 or so100 or so100_leader or so101_leader or generic. Next: edge-rt scan --bus /dev/a --robot so101\n"},
+		{"so101", motors("so101"), "They are the motors of so101 or so100 or so100_leader or so101_leader or " +
+			"generic. Next: edge-rt scan --bus /dev/a --robot so101\n"},
 		{"koch", motors("koch"), "They are the motors of koch. Next: edge-rt scan --bus /dev/a --robot koch\n"},
-		{"a Koch's leader", motors("koch_leader"), "They are the motors of koch_leader. Next: edge-rt scan --bus /dev/a --robot koch_leader\n"},
+		{"a Koch's leader", motors("koch_leader"),
+			"They are the motors of koch_leader. Next: edge-rt scan --bus /dev/a --robot koch_leader\n"},
 		{"a Koch without its last motor", motors("koch")[:5], "--robot NAME, which is one of koch, omx"},
 		{"a motor of no arm", []found{{id: 1}}, "no arm that is built in has such motors"},
 	} {
@@ -101,7 +105,8 @@ func TestScanNamesTheArmThatIsThere(t *testing.T) {
 	}
 	s := newSession(Config{Place: device.Place{Bus: "/dev/a b", Robot: named(t, "so101")}, Out: new(screen)})
 	err := s.advise(ScanConfig{Named: true}, &ScanReport{Missing: []string{"motor 1"}}, motors("koch"))
-	if exit.Of(err) != exit.Absent || !strings.Contains(err.Error(), "these are not the motors of a so101 but those of koch: edge-rt scan --bus '/dev/a b' --robot koch") {
+	if exit.Of(err) != exit.Absent || !strings.Contains(err.Error(),
+		"these are not the motors of a so101 but those of koch: edge-rt scan --bus '/dev/a b' --robot koch") {
 		t.Errorf("a Koch for an SO-101: %v", err)
 	}
 }

@@ -36,7 +36,8 @@ func SetupMotors(ctx context.Context, cfg Config) error {
 			return err
 		}
 	}
-	s.say("All motors have their ids. Connect them in a chain. Next: edge-rt scan %s, then edge-rt calibrate %s", s.flags(), s.flags())
+	s.say("All motors have their ids. Connect them in a chain. Next: edge-rt scan %s, then edge-rt calibrate %s",
+		s.flags(), s.flags())
 	return nil
 }
 
@@ -121,7 +122,8 @@ func (s *session) writeID(f found, m robot.Motor, id uint8) error {
 			return err
 		}
 		s.bus.SetRetry(1, scanWait)
-		_, _ = s.bus.WriteRegister(id, m.Model.Row(table.BaudRate), code) // answered at the old rate, at the new one, or not at all
+		// answered at the old rate, at the new one, or not at all
+		_, _ = s.bus.WriteRegister(id, m.Model.Row(table.BaudRate), code)
 	}
 	s.Clock.SleepUntil(s.Clock.Now().Add(eepromTime))
 	if err := s.openBus(s.Robot.Baud, m.Model.Protocol); err != nil {

@@ -62,44 +62,70 @@ var armLoads = []motor.Load{
 	{Backlash: gearPlay},
 }
 
-// ServeSimBus serves a simulated bus to any other program until ctx ends.
-func ServeSimBus(ctx context.Context, cfg SimBusConfig, out io.Writer) error {
-	if cfg.Link == "" {
-		return exit.Errorf(exit.Usage, "--link is missing: where the device shall appear, such as --link /tmp/so101")
+// bus returns the simulated motors.
+func (cfg SimBusConfig) bus() (servosim.Config, error) {
+	bus := servosim.Config{
+		Servos:           []servosim.Servo{{ID: 1, Model: "sts3215"}},
+		Baud:             1_000_000,
+		Unpaced:          cfg.Unpaced,
+		Latency:          cfg.Latency,
+		NoFast:           cfg.NoFast,
+		Clock:            rt.KernelClock(),
+		Link:             cfg.Link,
+		Fitted:           true,
+		GoalLeavesTorque: cfg.GoalLeavesTorque,
+		OverloadYields:   cfg.OverloadYields,
+		BootGoalZero:     cfg.BootGoalZero,
 	}
-	bus := servosim.Config{Servos: []servosim.Servo{{ID: 1, Model: "sts3215"}}, Baud: 1_000_000, Unpaced: cfg.Unpaced, Latency: cfg.Latency, NoFast: cfg.NoFast,
-		Clock: rt.KernelClock(), Link: cfg.Link, Fitted: true, GoalLeavesTorque: cfg.GoalLeavesTorque, OverloadYields: cfg.OverloadYields, BootGoalZero: cfg.BootGoalZero}
 	if cfg.Faults != "" {
 		var err error
 		if bus.Faults, err = servosim.LoadScript(cfg.Faults); err != nil {
-			return exit.With(exit.Config, fmt.Errorf("--faults: %w", err))
+			return bus, exit.With(exit.Config, fmt.Errorf("--faults: %w", err))
 		}
 	}
 	if cfg.Robot != singleRobot {
 		r, err := robot.ByName(cfg.Robot)
 		if err != nil {
-			return exit.With(exit.Usage, fmt.Errorf("%w; or %s for one motor", err, singleRobot))
+			return bus, exit.With(exit.Usage, fmt.Errorf("%w; or %s for one motor", err, singleRobot))
 		}
 		addMotors(&bus, r, cfg)
 		if cfg.Hand {
 			h := newHand(r, cfg.Seed, bus.Clock.Now())
-			bus.Plant, bus.Watch, bus.Noise, bus.Weights, bus.Loads = h, h.watch(r.Motors[0].Model), encoderNoise, nil, nil
+			bus.Plant = h
+			bus.Watch = h.watch(r.Motors[0].Model)
+			bus.Noise = encoderNoise
+			bus.Weights = nil
+			bus.Loads = nil
 		}
 	}
 	if cfg.Hand && (cfg.Motors || cfg.Scene != "" || cfg.Robot == singleRobot) {
-		return exit.Errorf(exit.Usage, "--hand moves the joints of an arm itself: leave out --motors and --scene, and name an arm (--robot so101)")
+		return bus, exit.Errorf(exit.Usage, "--hand moves the joints of an arm itself: leave out --motors and --scene, "+
+			"and name an arm (--robot so101)")
 	}
 	if cfg.Baud != 0 {
 		bus.Baud = cfg.Baud
 	}
 	var err error
 	if bus.BootTorque, err = bootTorque(cfg.BootTorque, bus.Servos); err != nil {
-		return exit.With(exit.Usage, err)
+		return bus, exit.With(exit.Usage, err)
+	}
+	return bus, nil
+}
+
+// ServeSimBus serves a simulated bus to any other program until ctx ends.
+func ServeSimBus(ctx context.Context, cfg SimBusConfig, out io.Writer) error {
+	if cfg.Link == "" {
+		return exit.Errorf(exit.Usage, "--link is missing: where the device shall appear, such as --link /tmp/so101")
+	}
+	bus, err := cfg.bus()
+	if err != nil {
+		return err
 	}
 	if cfg.Scene != "" {
 		world, ok := bus.Plant.(*sim.Live)
 		if !ok {
-			return exit.Errorf(exit.Usage, "--scene: only a follower of %d joints without --motors moves in a world that can be shown", sim.DOF)
+			return exit.Errorf(exit.Usage,
+				"--scene: only a follower of %d joints without --motors moves in a world that can be shown", sim.DOF)
 		}
 		shown, err := scene.Listen(cfg.Scene)
 		if err != nil {
@@ -120,7 +146,8 @@ func ServeSimBus(ctx context.Context, cfg SimBusConfig, out io.Writer) error {
 		return exit.With(exit.Config, err)
 	}
 	defer b.Close()
-	fmt.Fprintf(out, "%s: %s at %s (%s), %d baud, until SIGTERM\n", cfg.Robot, inventory(bus.Servos), cfg.Link, b.Path(), bus.Baud)
+	fmt.Fprintf(out, "%s: %s at %s (%s), %d baud, until SIGTERM\n", cfg.Robot, inventory(bus.Servos), cfg.Link,
+		b.Path(), bus.Baud)
 	if cfg.Hand {
 		fmt.Fprintln(out, handSays())
 	}
@@ -141,9 +168,11 @@ func addMotors(bus *servosim.Config, r robot.Robot, cfg SimBusConfig) {
 		if !cfg.Weightless && slices.Contains(sinkingJoints, m.Name) {
 			weight = servosim.Weight{Rest: m.Model.Resolution / 4, Speed: sinkTurns * float64(m.Model.Resolution)}
 		}
-		bus.Servos, bus.Weights = append(bus.Servos, servosim.Servo{ID: m.ID, Model: m.Model.Name}), append(bus.Weights, weight)
+		bus.Servos, bus.Weights = append(bus.Servos, servosim.Servo{ID: m.ID, Model: m.Model.Name}),
+			append(bus.Weights, weight)
 		if m.Shadow != 0 {
-			bus.Servos, bus.Weights = append(bus.Servos, servosim.Servo{ID: m.Shadow, Model: m.Model.Name}), append(bus.Weights, weight)
+			bus.Servos, bus.Weights = append(bus.Servos, servosim.Servo{ID: m.Shadow, Model: m.Model.Name}),
+				append(bus.Weights, weight)
 			fits = false
 		}
 		fits = fits && m.Model.Resolution == simResolution
@@ -182,7 +211,8 @@ func bootTorque(who string, servos []servosim.Servo) (ids []uint8, err error) {
 	for word := range strings.SplitSeq(who, ",") {
 		id, err := strconv.ParseUint(strings.TrimSpace(word), 10, 8)
 		if err != nil || !slices.ContainsFunc(servos, func(s servosim.Servo) bool { return s.ID == uint8(id) }) {
-			return nil, fmt.Errorf("--boot-torque is %q, want all or ids of this arm's motors (%s), such as 2,3", who, inventory(servos))
+			return nil, fmt.Errorf("--boot-torque is %q, want all or ids of this arm's motors (%s), such as 2,3", who,
+				inventory(servos))
 		}
 		ids = append(ids, uint8(id))
 	}

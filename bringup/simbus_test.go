@@ -26,7 +26,8 @@ func TestWhichJointsOfASimulatedArmSink(t *testing.T) {
 		}
 		var want []uint8
 		for _, m := range r.Motors {
-			if slices.Contains(strings.Fields("shoulder_lift shoulder elbow_flex elbow wrist_flex wrist_angle"), m.Name) {
+			if slices.Contains(strings.Fields("shoulder_lift shoulder elbow_flex elbow wrist_flex wrist_angle"),
+				m.Name) {
 				want = append(want, m.ID)
 				if m.Shadow != 0 {
 					want = append(want, m.Shadow)
@@ -64,7 +65,8 @@ func TestTheWorldOfASimulatedArmIsShown(t *testing.T) {
 	} {
 		refused := cfg
 		change(&refused)
-		if err := ServeSimBus(t.Context(), refused, io.Discard); exit.Of(err) != exit.Usage || !strings.Contains(err.Error(), "--scene") {
+		if err := ServeSimBus(t.Context(), refused, io.Discard); exit.Of(err) != exit.Usage ||
+			!strings.Contains(err.Error(), "--scene") {
 			t.Errorf("%+v: %v, want a usage error that names --scene", refused, err)
 		}
 	}

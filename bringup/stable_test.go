@@ -74,7 +74,8 @@ func TestPortsRecommendNamesThatStay(t *testing.T) {
 	f.plug("tty", "ttyUSB1", "1a86:7523", "", "1-2", ch340, "serial/by-path/pci-usb-0:2:1.0-port0")
 	f.plug("tty", "ttyUSB2", "0403:6001", "0001", "1-3", ftdi, "serial/by-path/pci-usb-0:3:1.0-port0")
 	f.plug("tty", "ttyUSB3", "0403:6001", "0001", "1-4", ftdi, "serial/by-path/pci-usb-0:4:1.0-port0")
-	f.plug("tty", "ttyACM0", "1a86:55d3", "58FA0834", "1-5", "serial/by-id/usb-1a86_Single_58FA0834-if00", "serial/by-path/pci-usb-0:5:1.0")
+	f.plug("tty", "ttyACM0", "1a86:55d3", "58FA0834", "1-5", "serial/by-id/usb-1a86_Single_58FA0834-if00",
+		"serial/by-path/pci-usb-0:5:1.0")
 	f.plug("tty", "ttyACM1", "1a86:55d3", "58FA0835", "1-6") // without udev
 	f.plug("tty", "ttyCH341USB0", "1a86:7523", "", "1-7")
 	f.plug("tty", "ttyXRUSB0", "04e2:1410", "X7", "1-8", "serial/by-id/usb-Exar_X7-if00")
@@ -83,10 +84,12 @@ func TestPortsRecommendNamesThatStay(t *testing.T) {
 	f.plug("tty", "ttyAMA0", "", "", "", "serial/by-path/platform-uart")
 	f.plug("tty", "tty1", "", "", "") // a console
 	want := map[string][2]string{     // node: its name, and the reason why it is not by serial number
-		"ttyUSB0":      {"serial/by-path/pci-usb-0:1:1.0-port0", "it has no serial number"},
-		"ttyUSB1":      {"serial/by-path/pci-usb-0:2:1.0-port0", "it has no serial number"},
-		"ttyUSB2":      {"serial/by-path/pci-usb-0:3:1.0-port0", "another device here has the same serial number, 0001"},
-		"ttyUSB3":      {"serial/by-path/pci-usb-0:4:1.0-port0", "another device here has the same serial number, 0001"},
+		"ttyUSB0": {"serial/by-path/pci-usb-0:1:1.0-port0", "it has no serial number"},
+		"ttyUSB1": {"serial/by-path/pci-usb-0:2:1.0-port0", "it has no serial number"},
+		"ttyUSB2": {"serial/by-path/pci-usb-0:3:1.0-port0",
+			"another device here has the same serial number, 0001"},
+		"ttyUSB3": {"serial/by-path/pci-usb-0:4:1.0-port0",
+			"another device here has the same serial number, 0001"},
 		"ttyACM0":      {"serial/by-id/usb-1a86_Single_58FA0834-if00", ""},
 		"ttyACM1":      {"", "udev has made no name by its serial number 58FA0835"},
 		"ttyCH341USB0": {"", "it has no serial number"},
@@ -137,13 +140,15 @@ func TestCamerasRecommendNamesThatStay(t *testing.T) {
 	for _, want := range []string{
 		"by-path/1, by its USB socket: another device here has the same serial number, SN0001",
 		"by-path/2, by its USB socket: another device here has the same serial number, SN0001",
-		"by-id/A1B2\n", "by-path/4, by its USB socket: it has no serial number", "by-path/csi\n", "--camera front=by-path/1",
+		"by-id/A1B2\n", "by-path/4, by its USB socket: it has no serial number", "by-path/csi\n",
+		"--camera front=by-path/1",
 	} {
 		if !strings.Contains(out.String(), want) {
 			t.Errorf("it does not say %q:\n%s", want, out)
 		}
 	}
-	if !strings.Contains(report.String(), `"stable":"by-path/2","why":"another device here has the same serial number, SN0001"`) {
+	if !strings.Contains(report.String(),
+		`"stable":"by-path/2","why":"another device here has the same serial number, SN0001"`) {
 		t.Errorf("the report is %s", report)
 	}
 }

@@ -54,7 +54,8 @@ func releaseLeader(cfg TorqueOffConfig, follower robot.Robot, out io.Writer) err
 func torqueOff(cfg TorqueOffConfig, r robot.Robot, out io.Writer) error {
 	switch {
 	case cfg.Bus == "":
-		return exit.Errorf(exit.Usage, "--bus is missing: give the arm's serial port (edge-rt torque off --bus /dev/ttyACM0), or the --config of its run")
+		return exit.Errorf(exit.Usage, "--bus is missing: give the arm's serial port (edge-rt torque off --bus "+
+			"/dev/ttyACM0), or the --config of its run")
 	case cfg.Bus == device.Sim:
 		fmt.Fprintln(out, "the simulated arm ended with its edge: nothing is under torque")
 		return nil
@@ -111,7 +112,8 @@ func release(bus string, r robot.Robot, out io.Writer) error {
 // Source: systemd.exec(5), $SERVICE_RESULT, $EXIT_CODE, $EXIT_STATUS.
 func heldOnPurpose(onExit string) bool {
 	result := os.Getenv("SERVICE_RESULT")
-	if follow.ExitModes[onExit] != follow.ExitHold || result != "success" && result != "exit-code" || os.Getenv("EXIT_CODE") != "exited" {
+	if follow.ExitModes[onExit] != follow.ExitHold || result != "success" && result != "exit-code" ||
+		os.Getenv("EXIT_CODE") != "exited" {
 		return false
 	}
 	status, err := strconv.Atoi(os.Getenv("EXIT_STATUS"))

@@ -65,7 +65,8 @@ func TestTorqueOffNamesWhoDidNotConfirm(t *testing.T) {
 	b := torquedArm(t)
 	b.Mute(3, true)
 	err := TorqueOff(TorqueOffConfig{Bus: b.Path(), Robot: "so101"}, new(strings.Builder))
-	if exit.Of(err) != exit.Absent || !strings.Contains(err.Error(), "motor 3 (elbow_flex)") || strings.Contains(err.Error(), "motor 2") {
+	if exit.Of(err) != exit.Absent || !strings.Contains(err.Error(), "motor 3 (elbow_flex)") ||
+		strings.Contains(err.Error(), "motor 2") {
 		t.Errorf("torque off with motor 3 silent: %v (code %d), want motor 3 alone named and code 4", err, exit.Of(err))
 	}
 	for i, on := range b.TorqueEnabled() {
@@ -83,7 +84,8 @@ func TestTorqueOffAfterAService(t *testing.T) {
 	b.Mute(3, true)
 	back := time.AfterFunc(1200*time.Millisecond, func() { b.Mute(3, false) })
 	defer back.Stop()
-	if err := TorqueOff(TorqueOffConfig{Bus: b.Path(), Robot: "so101"}, new(strings.Builder)); err != nil || slices.Contains(b.TorqueEnabled(), true) {
+	if err := TorqueOff(TorqueOffConfig{Bus: b.Path(), Robot: "so101"}, new(strings.Builder)); err != nil ||
+		slices.Contains(b.TorqueEnabled(), true) {
 		t.Errorf("torque off with motor 3 silent for 1.2 s: %v, torque %v", err, b.TorqueEnabled())
 	}
 }
@@ -132,7 +134,8 @@ func TestTorqueOffRefusals(t *testing.T) {
 			var out strings.Builder
 			err := TorqueOff(tt.cfg, &out)
 			if exit.Of(err) != tt.code || err != nil && !strings.Contains(err.Error(), tt.says) {
-				t.Errorf("TorqueOff(%+v) = %v (code %d), want code %d and %q", tt.cfg, err, exit.Of(err), tt.code, tt.says)
+				t.Errorf("TorqueOff(%+v) = %v (code %d), want code %d and %q", tt.cfg, err, exit.Of(err), tt.code,
+					tt.says)
 			}
 			if (out.Len() == 0) != (err != nil) {
 				t.Errorf("TorqueOff(%+v) says %q beside %v", tt.cfg, out.String(), err)
@@ -175,7 +178,8 @@ func TestTorqueOffLeavesAnArmThatIsHeldOnPurpose(t *testing.T) {
 			t.Setenv("EXIT_CODE", tt.code)
 			t.Setenv("EXIT_STATUS", tt.status)
 			if got := heldOnPurpose(tt.onExit); got != tt.stays {
-				t.Errorf("leftHolding(%s) with %s, %s, %s = %v, want %v", tt.onExit, tt.result, tt.code, tt.status, got, tt.stays)
+				t.Errorf("leftHolding(%s) with %s, %s, %s = %v, want %v", tt.onExit, tt.result, tt.code, tt.status, got,
+					tt.stays)
 			}
 		})
 	}

@@ -22,7 +22,8 @@ func unclaimed(sys, proc string) (lines []string) {
 		if !known || hasPort(dir) {
 			continue
 		}
-		lines = append(lines, fmt.Sprintf("A %s adapter (%s, USB %s) is plugged in and gives no port: %s.", chip, id, filepath.Base(dir), explainUnclaimed(dir, proc)))
+		lines = append(lines, fmt.Sprintf("A %s adapter (%s, USB %s) is plugged in and gives no port: %s.", chip, id,
+			filepath.Base(dir), explainUnclaimed(dir, proc)))
 	}
 	return lines
 }
@@ -35,7 +36,8 @@ func hasPort(dir string) bool {
 
 // explainUnclaimed names the program or driver that uses the device, and the cure.
 func explainUnclaimed(dir, proc string) string {
-	const cure = "sudo systemctl mask --now brltty-udev.service brltty.service (or install edge-rt's udev rules, or apt remove brltty), then plug it in again"
+	const cure = "sudo systemctl mask --now brltty-udev.service brltty.service (or install edge-rt's udev rules, or " +
+		"apt remove brltty), then plug it in again"
 	running := isRunning(proc, "brltty")
 	drivers, _ := filepath.Glob(filepath.Join(dir, "*:*", "driver"))
 	for _, link := range drivers {
@@ -49,7 +51,8 @@ func explainUnclaimed(dir, proc string) string {
 	if running {
 		return "brltty runs, which throws the kernel's driver out to look for a Braille display: " + cure
 	}
-	return "no driver has it; load the chip's (modprobe ch341, cp210x or ftdi_sio), or plug it in again. If it has had a port for a second, that was brltty: " + cure
+	return "no driver has it; load the chip's (modprobe ch341, cp210x or ftdi_sio), or plug it in again. If it has " +
+		"had a port for a second, that was brltty: " + cure
 }
 
 func isRunning(proc, name string) bool {

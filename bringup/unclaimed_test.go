@@ -39,7 +39,8 @@ func TestPortsTellsOfAnAdapterThatBrlttyHas(t *testing.T) {
 		brltty       bool
 		says         []string
 	}{
-		{"brltty holds it", "usbfs", nil, "7523", true, []string{"CH340", "1a86:7523", "USB 1-3", "brltty has it", "systemctl mask", "plug it in again"}},
+		{"brltty holds it", "usbfs", nil, "7523", true,
+			[]string{"CH340", "1a86:7523", "USB 1-3", "brltty has it", "systemctl mask", "plug it in again"}},
 		{"somebody holds it", "usbfs", nil, "7523", false, []string{"1a86:7523", "a program has it", "brltty"}},
 		{"brltty has thrown the driver out", "", nil, "7523", true, []string{"brltty runs", "systemctl mask"}},
 		{"no driver", "", nil, "7523", false, []string{"no driver has it", "modprobe", "brltty"}},
@@ -48,7 +49,9 @@ func TestPortsTellsOfAnAdapterThatBrlttyHas(t *testing.T) {
 		{"another device", "usbfs", nil, "0001", true, nil},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			dev, sys, proc := t.TempDir(), t.TempDir(), t.TempDir()
+			dev := t.TempDir()
+			sys := t.TempDir()
+			proc := t.TempDir()
 			usb(t, sys, "1-3", "1a86", tt.product, tt.driver, tt.tty...)
 			usb(t, sys, "1-4", "046d", "0825", "uvcvideo")
 			comm := map[bool]string{true: "brltty", false: "bash"}[tt.brltty]

@@ -16,10 +16,14 @@ func TestEveryScheduleRefusesWhatNobodyMayRun(t *testing.T) {
 				change func(c *Chunk)
 				want   Outcome
 			}{
-				"NaN in a row":              {func(c *Chunk) { c.Robot[7] = nan }, NotFinite},
-				"infinity in the last row":  {func(c *Chunk) { c.Robot[benchHorizon-1] = inf }, NotFinite},
-				"NaN in the model's rows":   {func(c *Chunk) { c.Model[0] = nan }, NotFinite},
-				"a row more than a chunk":   {func(c *Chunk) { c.Rows++; c.Robot = append(c.Robot, 0); c.Model = nil }, BadShape},
+				"NaN in a row":             {func(c *Chunk) { c.Robot[7] = nan }, NotFinite},
+				"infinity in the last row": {func(c *Chunk) { c.Robot[benchHorizon-1] = inf }, NotFinite},
+				"NaN in the model's rows":  {func(c *Chunk) { c.Model[0] = nan }, NotFinite},
+				"a row more than a chunk": {func(c *Chunk) {
+					c.Rows++
+					c.Robot = append(c.Robot, 0)
+					c.Model = nil
+				}, BadShape},
 				"no row":                    {func(c *Chunk) { c.Rows, c.Robot, c.Model = 0, nil, nil }, BadShape},
 				"a joint more":              {func(c *Chunk) { c.DOF++ }, BadShape},
 				"a row less than it says":   {func(c *Chunk) { c.Robot = c.Robot[1:] }, BadShape},
@@ -35,8 +39,10 @@ func TestEveryScheduleRefusesWhatNobodyMayRun(t *testing.T) {
 				if _, engine := b.Discipline.(*originalEngine); engine && what == "no row" {
 					before.Cooldown = 0 // the only change in the original: it asks again
 				}
-				if r := b.deliver(b.ask.Key); r.Outcome != spoil.want || r.stored != 0 || b.Peek() != nil || b.View() != before {
-					t.Errorf("%s, compat %v, %s: %+v with %+v, want %v and %+v", name, compat, what, r, b.View(), spoil.want, before)
+				if r := b.deliver(b.ask.Key); r.Outcome != spoil.want || r.stored != 0 || b.Peek() != nil ||
+					b.View() != before {
+					t.Errorf("%s, compat %v, %s: %+v with %+v, want %v and %+v", name, compat, what, r, b.View(),
+						spoil.want, before)
 				}
 			}
 		}
@@ -65,7 +71,8 @@ func TestEveryScheduleKnowsWhatRan(t *testing.T) {
 			p, action := b.Last(), float64(b.actions[n])
 			key := uint64(math.Round((action - math.Floor(action)) * 1000))
 			blends := name == scheduleAsync || name == scheduleV1 // its rows are of two requests
-			if p.Epoch != 2 || p.Episode != 5 || !blends && p.Seq != key || p.Asked != announced[p.Seq] || p.Index < p.Delay || p.Index >= benchHorizon {
+			if p.Epoch != 2 || p.Episode != 5 || !blends && p.Seq != key || p.Asked != announced[p.Seq] ||
+				p.Index < p.Delay || p.Index >= benchHorizon {
 				t.Fatalf("%s: action %v is of %+v, announced %d", name, action, p, announced[p.Seq])
 			}
 			if r := b.merged[p.Seq-1]; int(p.Delay) != r.Delay {

@@ -23,8 +23,13 @@ type async struct {
 
 func newAsync(b queueBase) *async {
 	return &async{
-		queueBase: b, newest: noKey, mustGo: true, rows: -1, step: noStep,
-		states: make([]float32, requestSlots*b.c.DOF), filter: newStateFilter(b.c),
+		queueBase: b,
+		newest:    noKey,
+		mustGo:    true,
+		rows:      -1,
+		step:      noStep,
+		states:    make([]float32, requestSlots*b.c.DOF),
+		filter:    newStateFilter(b.c),
 	}
 }
 
@@ -82,7 +87,9 @@ func (d *async) Resume() { d.RequestNow() }
 //rt:noalloc
 func (d *async) Reset() {
 	d.queueBase.Reset()
-	d.mustGo, d.filter.active, d.step = true, false, noStep
+	d.mustGo = true
+	d.filter.active = false
+	d.step = noStep
 }
 
 // stateFilter finds observations of an arm that has not moved since an earlier one.

@@ -20,7 +20,8 @@ func TestStepOfAnAnswer(t *testing.T) {
 					want = max(b.View().N, 0)
 				}
 				if b.ask.Step != want {
-					t.Fatalf("%s, compat %v: asks for step %d with step %d run, want %d", name, compat, b.ask.Step, b.View().N, want)
+					t.Fatalf("%s, compat %v: asks for step %d with step %d run, want %d", name, compat, b.ask.Step,
+						b.View().N, want)
 				}
 				seen[want] = true
 			}
@@ -74,7 +75,8 @@ func TestAsksAfterRequestNowAndReset(t *testing.T) {
 			if compat && name == scheduleDRTC {
 				continue // begins s_min + epsilon ticks later, as its program does
 			}
-			for what, begin := range map[string]func(Discipline){"Rearm": Discipline.RequestNow, "Reset": Discipline.Reset} {
+			for what, begin := range map[string]func(Discipline){"Rearm": Discipline.RequestNow,
+				"Reset": Discipline.Reset} {
 				b := hand(t, Config{Schedule: name, Compat: compat}, 3) // the first request has no answer
 				asked, step := len(b.asked), b.ask.Step
 				if asked == 0 || asked > 1 && (name != scheduleV1 || !compat) { // every tick asks
@@ -82,7 +84,8 @@ func TestAsksAfterRequestNowAndReset(t *testing.T) {
 				}
 				begin(b)
 				if b.run(1); len(b.asked) != asked+1 || b.ask.Step != step {
-					t.Errorf("%s, compat %v: %d requests after %s, the last for step %d; want one more for step %d", name, compat, len(b.asked)-asked, what, b.ask.Step, step)
+					t.Errorf("%s, compat %v: %d requests after %s, the last for step %d; want one more for step %d",
+						name, compat, len(b.asked)-asked, what, b.ask.Step, step)
 				}
 			}
 		}

@@ -85,7 +85,9 @@ type Config struct {
 
 	Threshold  float64 // async: ask when at most this share of a chunk is left; 0: 0.5
 	Similarity float64 // async: distance of the states below which an observation is not new; 0: 1, negative: off
-	Aggregate  string  // async, v1: the action of a step that is predicted twice; weighted_average (default), latest_only, average, conservative
+	// async, v1: the action of a step that is predicted twice; weighted_average (default),
+	// latest_only, average, conservative
+	Aggregate string
 
 	RequestTimeout time.Duration // Compat: how long rtc, append and sync wait; 0: 5 s
 }
@@ -149,7 +151,8 @@ func (c *Config) fill() error {
 			c.Horizon, c.DOF, c.FPS, c.PrefixEnd)
 	}
 	if c.Epsilon < 0 || c.Epsilon >= c.Horizon {
-		return fmt.Errorf("chunk: epsilon is %d, want 0 to %d ticks: the chunks have %d actions, and a lost one is asked for again before they are over",
+		return fmt.Errorf("chunk: epsilon is %d, want 0 to %d ticks: the chunks have %d actions, and a lost one is "+
+			"asked for again before they are over",
 			c.Epsilon, c.Horizon-1, c.Horizon)
 	}
 	c.SMin = cmp.Or(c.SMin, DefaultSMin(c.Horizon))
@@ -162,7 +165,8 @@ func (c *Config) fill() error {
 	c.Estimator = cmp.Or(c.Estimator, c.ownEstimator())
 	switch {
 	case c.SMin < 1 || c.SMin >= c.Horizon:
-		return fmt.Errorf("chunk: s_min is %d, want 1 to %d: the chunks have %d actions", c.SMin, c.Horizon-1, c.Horizon)
+		return fmt.Errorf("chunk: s_min is %d, want 1 to %d: the chunks have %d actions", c.SMin, c.Horizon-1,
+			c.Horizon)
 	case !slices.Contains(prefixes, c.Prefix):
 		return fmt.Errorf("chunk: no prefix %q, want %s", c.Prefix, strings.Join(prefixes, ", "))
 	case !slices.Contains(Cooldowns, c.Cooldown):
@@ -174,7 +178,8 @@ func (c *Config) fill() error {
 	case c.RequestTimeout < 0:
 		return fmt.Errorf("chunk: request timeout is %v, want more than 0", c.RequestTimeout)
 	case !(c.Threshold > 0 && c.Threshold <= 1):
-		return fmt.Errorf("chunk: chunk size threshold is %v, want 0 to 1, the share of a chunk that is left", c.Threshold)
+		return fmt.Errorf("chunk: chunk size threshold is %v, want 0 to 1, the share of a chunk that is left",
+			c.Threshold)
 	case math.IsNaN(c.Similarity) || math.IsInf(c.Similarity, 0):
 		return fmt.Errorf("chunk: similarity is %v, want a distance in robot units", c.Similarity)
 	}

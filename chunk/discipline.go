@@ -82,7 +82,12 @@ func NewAsk(horizon, dof int) Ask {
 
 //rt:noalloc
 func (a *Ask) unconditioned() {
-	a.Delay, a.PrefixEnd, a.Rows, a.ModelRows, a.BothRows, a.Spans = 0, 0, 0, 0, false, a.Spans[:0]
+	a.Delay = 0
+	a.PrefixEnd = 0
+	a.Rows = 0
+	a.ModelRows = 0
+	a.BothRows = false
+	a.Spans = a.Spans[:0]
 }
 
 // Span is a run of consecutive actions of one request's chunk: its rows

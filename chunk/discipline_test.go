@@ -33,14 +33,25 @@ const (
 
 func newBench(t *testing.T, c Config, delay int) *bench {
 	t.Helper()
-	c.Horizon, c.DOF, c.FPS = benchHorizon, 1, 100
+	c.Horizon = benchHorizon
+	c.DOF = 1
+	c.FPS = 100
 	d, err := New(c)
 	if err != nil {
 		t.Fatal(err)
 	}
 	return &bench{
-		Discipline: d, ask: NewAsk(benchHorizon, 1), delay: delay, state: make([]float32, 1),
-		flying: map[int]Ask{}, answer: Chunk{Rows: benchHorizon, DOF: 1, Robot: make([]float32, benchHorizon), Model: make([]float32, benchHorizon)},
+		Discipline: d,
+		ask:        NewAsk(benchHorizon, 1),
+		delay:      delay,
+		state:      make([]float32, 1),
+		flying:     map[int]Ask{},
+		answer: Chunk{
+			Rows:  benchHorizon,
+			DOF:   1,
+			Robot: make([]float32, benchHorizon),
+			Model: make([]float32, benchHorizon),
+		},
 	}
 }
 
@@ -87,7 +98,10 @@ func TestDisciplineNoAlloc(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			b := newBench(t, Config{Schedule: name, Epsilon: 1}, 3)
 			b.run(200)
-			b.flying, b.actions, b.asked, b.merged = map[int]Ask{}, nil, nil, nil
+			b.flying = map[int]Ask{}
+			b.actions = nil
+			b.asked = nil
+			b.merged = nil
 			var key int64
 			if n := testing.AllocsPerRun(500, func() {
 				b.tick++
@@ -112,7 +126,8 @@ func TestDRTCDiscipline(t *testing.T) {
 	b.lost = func(key int64) bool { return key%3 == 0 }
 	b.run(300)
 	if b.asked[0] != 0 || b.starved != 0 || len(b.actions) != 296 {
-		t.Errorf("first request on tick %d, %d actions, %d starved; want tick 0, 296 and none", b.asked[0], len(b.actions), b.starved)
+		t.Errorf("first request on tick %d, %d actions, %d starved; want tick 0, 296 and none", b.asked[0],
+			len(b.actions), b.starved)
 	}
 	for i, a := range b.actions {
 		if int(a) != i {

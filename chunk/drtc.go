@@ -49,12 +49,20 @@ func (d *drtc) OnTick(now rt.Instant, _ []float32, a *Ask) bool {
 		return false
 	}
 	d.key++
-	a.Key, a.Step, a.Runway = d.key, d.schedule.n+1, size
+	a.Key = d.key
+	a.Step = d.schedule.n + 1
+	a.Runway = size
 	d.schedule.condition(a, &d.trigger.c, delay)
 	if d.trigger.c.Prefix == prefixSpans {
 		a.Spans = d.schedule.appendSpans(a.Spans, a.PrefixEnd)
 	}
-	d.requests.put(request{key: a.Key, step: a.Step, captured: now, source: now, delay: a.Delay})
+	d.requests.put(request{
+		key:      a.Key,
+		step:     a.Step,
+		captured: now,
+		source:   now,
+		delay:    a.Delay,
+	})
 	return true
 }
 
@@ -82,7 +90,10 @@ func (d *drtc) Last() Provenance { return d.schedule.last }
 //rt:noalloc
 func (d *drtc) View() View {
 	return View{
-		N: d.schedule.n, Size: d.schedule.size(), Estimate: d.trigger.estimate(),
-		Cooldown: d.trigger.cooldown, SMin: d.trigger.c.SMin,
+		N:        d.schedule.n,
+		Size:     d.schedule.size(),
+		Estimate: d.trigger.estimate(),
+		Cooldown: d.trigger.cooldown,
+		SMin:     d.trigger.c.SMin,
 	}
 }

@@ -86,7 +86,8 @@ func TestWatermarkGolden(t *testing.T) {
 					}
 				case "read_if_newer":
 					if isNew := reader.accept(int64(writer)); isNew != op.IsNew || int64(reader) != op.Watermark {
-						t.Errorf("op %d: reader sees %v at %d, want %v at %d", i, isNew, int64(reader), op.IsNew, op.Watermark)
+						t.Errorf("op %d: reader sees %v at %d, want %v at %d", i, isNew, int64(reader), op.IsNew,
+							op.Watermark)
 					}
 				default:
 					t.Fatalf("op %d: unknown op %q", i, op.Op)
@@ -119,7 +120,9 @@ type estimatorCase struct {
 
 func (c estimatorCase) estimator(t *testing.T) estimator {
 	p := c.Params
-	alpha, beta, constant := defaultAlpha, defaultBeta, defaultFixed.Seconds()
+	alpha := defaultAlpha
+	beta := defaultBeta
+	constant := defaultFixed.Seconds()
 	if p.Alpha != nil {
 		alpha, beta = *p.Alpha, *p.Beta
 	}
@@ -210,7 +213,9 @@ func TestScheduleGolden(t *testing.T) {
 						t.Errorf("op %d: merge = overlap %d, L2 mean %v max %v, want %d, %v, %v",
 							i, r.Overlap, r.MeanL2, r.MaxL2, op.Overlap, op.MeanL2, op.MaxL2)
 					}
-					want := slices.DeleteFunc(op.Schedule, func(row [4]float64) bool { return int64(row[0]) <= op.NStar })
+					want := slices.DeleteFunc(op.Schedule, func(row [4]float64) bool {
+						return int64(row[0]) <= op.NStar
+					})
 					if got := content(s); !reflect.DeepEqual(got, want) {
 						t.Errorf("op %d: schedule %v, want %v", i, got, want)
 					}
@@ -280,7 +285,8 @@ func content(s *schedule) [][4]float64 {
 	for step := s.n + 1; step <= s.n+int64(len(s.slots)); step++ {
 		if s.holds(step) {
 			c := s.slots[step&s.mask]
-			rows = append(rows, [4]float64{float64(step), float64(c.key), float64(c.start), float64(s.robot[step&s.mask])})
+			rows = append(rows, [4]float64{float64(step), float64(c.key), float64(c.start),
+				float64(s.robot[step&s.mask])})
 		}
 	}
 	return rows

@@ -17,11 +17,14 @@ func TestAnnouncedDelayIsConditioned(t *testing.T) {
 		{"no prefix", Config{Prefix: prefixNone}, 0},
 	} {
 		c := tt.change
-		c.Schedule, c.SMin, c.Epsilon = scheduleDRTC, 8, 1
+		c.Schedule = scheduleDRTC
+		c.SMin = 8
+		c.Epsilon = 1
 		b := newBench(t, c, 5)
 		b.run(100)
 		if len(b.asked) < 5 || b.ask.Delay != tt.want || b.ask.Delay > b.ask.Rows {
-			t.Errorf("%s: request %d announces %d steps with %d rows, want %d", tt.name, len(b.asked), b.ask.Delay, b.ask.Rows, tt.want)
+			t.Errorf("%s: request %d announces %d steps with %d rows, want %d", tt.name, len(b.asked), b.ask.Delay,
+				b.ask.Rows, tt.want)
 		}
 	}
 }

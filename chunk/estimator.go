@@ -62,7 +62,12 @@ func newEstimator(name string, initial, k float64, constant time.Duration) (esti
 	}
 	switch {
 	case name == "jk":
-		return &jacobsonKarels{initial: initial, alpha: defaultAlpha, beta: defaultBeta, k: k}, nil
+		return &jacobsonKarels{
+			initial: initial,
+			alpha:   defaultAlpha,
+			beta:    defaultBeta,
+			k:       k,
+		}, nil
 	case name == "fixed":
 		return fixed(constant.Seconds()), nil
 	case name == "lerobot":
@@ -75,7 +80,8 @@ func newEstimator(name string, initial, k float64, constant time.Duration) (esti
 	case !isWindow:
 		return nil, fmt.Errorf("chunk: no latency estimator %q, want %s", name, strings.Join(Estimators, ", "))
 	case err != nil || n < 1:
-		return nil, fmt.Errorf("chunk: no latency estimator %q, want a number of round trips after max_last_, such as max_last_10", name)
+		return nil, fmt.Errorf("chunk: no latency estimator %q, want a number of round trips after max_last_, such "+
+			"as max_last_10", name)
 	case n > maxWindow:
 		return nil, fmt.Errorf("chunk: the latency estimator remembers %d round trips, want 1 to %d", n, maxWindow)
 	default:
@@ -118,7 +124,9 @@ type jacobsonKarels struct {
 //rt:noalloc
 func (e *jacobsonKarels) observe(seconds float64) {
 	if !e.seeded {
-		e.mean, e.dev, e.seeded = seconds, 0, true
+		e.mean = seconds
+		e.dev = 0
+		e.seeded = true
 		return
 	}
 	err := seconds - e.mean

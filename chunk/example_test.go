@@ -25,7 +25,8 @@ func ExampleDiscipline() {
 			fmt.Println("tick 3:", plan.OnChunk(now, &answer).Outcome)
 		}
 		if plan.OnTick(now, []float32{0}, &ask) {
-			fmt.Printf("tick %d: request %d for step %d, conditioned on %d actions\n", tick, ask.Key, ask.Step, ask.Rows)
+			fmt.Printf("tick %d: request %d for step %d, conditioned on %d actions\n", tick, ask.Key, ask.Step,
+				ask.Rows)
 		}
 		fmt.Printf("tick %d: action %v, %d left\n", tick, action, plan.View().Size)
 	}

@@ -135,7 +135,8 @@ func TestActionQueueGolden(t *testing.T) {
 					}
 				}
 				if q.size() != op.QSize || (q.size() == 0) != op.Empty || q.index != op.Index {
-					t.Errorf("op %d (%s): %d left at index %d, want %d at %d", i, op.Op, q.size(), q.index, op.QSize, op.Index)
+					t.Errorf("op %d (%s): %d left at index %d, want %d at %d", i, op.Op, q.size(), q.index, op.QSize,
+						op.Index)
 				}
 			}
 		})
@@ -179,7 +180,15 @@ func TestAsyncClientGolden(t *testing.T) {
 }
 
 func replayClient(t *testing.T, c clientCase) {
-	d, err := New(Config{Schedule: scheduleAsync, Horizon: c.Chunk, DOF: 1, FPS: 30, Threshold: c.Threshold, Aggregate: c.Aggregate, Compat: true})
+	d, err := New(Config{
+		Schedule:  scheduleAsync,
+		Horizon:   c.Chunk,
+		DOF:       1,
+		FPS:       30,
+		Threshold: c.Threshold,
+		Aggregate: c.Aggregate,
+		Compat:    true,
+	})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -199,7 +208,8 @@ func replayClient(t *testing.T, c clientCase) {
 			answers++
 			chunk := &Chunk{Key: keys[*want.Came], Rows: c.Chunk, DOF: 1}
 			for row := range c.Chunk {
-				chunk.Robot = append(chunk.Robot, float32(float32(float32(*want.Came)+float32(float32(0.01)*float32(row)))+float32(answers)))
+				chunk.Robot = append(chunk.Robot, float32(float32(float32(*want.Came)+
+					float32(float32(0.01)*float32(row)))+float32(answers)))
 			}
 			d.OnChunk(now, chunk)
 		}

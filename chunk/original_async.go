@@ -17,7 +17,13 @@ type originalAsync struct {
 }
 
 func newOriginalAsync(b queueBase) *originalAsync {
-	return &originalAsync{queueBase: b, mustGo: true, actionChunkSize: -1, predicted: noStep, lastProcessed: newStateFilter(b.c)}
+	return &originalAsync{
+		queueBase:       b,
+		mustGo:          true,
+		actionChunkSize: -1,
+		predicted:       noStep,
+		lastProcessed:   newStateFilter(b.c),
+	}
 }
 
 // OnChunk is receive_actions and _aggregate_action_queues.
@@ -68,5 +74,7 @@ func (d *originalAsync) Resume() {}
 //rt:noalloc
 func (d *originalAsync) Reset() {
 	d.queueBase.Reset()
-	d.mustGo, d.lastProcessed.active, d.predicted = true, false, noStep
+	d.mustGo = true
+	d.lastProcessed.active = false
+	d.predicted = noStep
 }

@@ -87,12 +87,20 @@ func (d *originalDRTC) OnTick(now rt.Instant, _ []float32, a *Ask) bool {
 		d.cooldown = estimate + d.c.Epsilon
 	}
 	d.key++
-	a.Key, a.Step, a.Runway = d.key, max(d.schedule.n, 0), size
+	a.Key = d.key
+	a.Step = max(d.schedule.n, 0)
+	a.Runway = size
 	d.schedule.condition(a, &d.c, min(estimate, size))
 	if d.c.Prefix == prefixSpans {
 		a.Spans = d.appendSpans(a.Spans, a.PrefixEnd)
 	}
-	d.requests.put(request{key: a.Key, step: a.Step, captured: now, source: now, delay: a.Delay})
+	d.requests.put(request{
+		key:      a.Key,
+		step:     a.Step,
+		captured: now,
+		source:   now,
+		delay:    a.Delay,
+	})
 	return true
 }
 
@@ -139,5 +147,11 @@ func (d *originalDRTC) estimate() int { return steps(d.latency.seconds(), d.c.FP
 
 //rt:noalloc
 func (d *originalDRTC) View() View {
-	return View{N: d.schedule.n, Size: d.schedule.live, Estimate: d.estimate(), Cooldown: d.cooldown, SMin: d.c.SMin}
+	return View{
+		N:        d.schedule.n,
+		Size:     d.schedule.live,
+		Estimate: d.estimate(),
+		Cooldown: d.cooldown,
+		SMin:     d.c.SMin,
+	}
 }

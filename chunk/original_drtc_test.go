@@ -96,7 +96,9 @@ func replayControl(t *testing.T, c controlCase, delay func(int) int) {
 	if c.Name == "merge_reset_started_with_zero_cooldown" { // the recorded state: the program cannot reach it by itself
 		d.cooldown = 0
 	}
-	ask, register, fired := NewAsk(p.H, 1), watermark(-1), 0
+	ask := NewAsk(p.H, 1)
+	register := watermark(-1)
+	fired := 0
 	at := func(tick int) rt.Instant { return rt.Instant(math.Round(float64(tick) / p.FPS * 1e9)) }
 	type reply struct {
 		due, ticks int
@@ -112,8 +114,10 @@ func replayControl(t *testing.T, c controlCase, delay func(int) int) {
 				t.Fatalf("tick %d: fires a request too many", tick)
 			}
 			want := c.Triggers[fired]
-			if tick != want.Tick || ask.Step != want.Start || d.View().N != want.NStar || size != want.Size || steps != want.Steps {
-				t.Fatalf("request %d: tick %d start %d n %d size %d steps %d, want %+v", fired, tick, ask.Step, d.View().N, size, steps, want)
+			if tick != want.Tick || ask.Step != want.Start || d.View().N != want.NStar || size != want.Size ||
+				steps != want.Steps {
+				t.Fatalf("request %d: tick %d start %d n %d size %d steps %d, want %+v", fired, tick, ask.Step,
+					d.View().N, size, steps, want)
 			}
 			// The recording identifies a chunk by the tick of its request, we by its number.
 			if m := want.Meta; m != nil {
@@ -137,7 +141,8 @@ func replayControl(t *testing.T, c controlCase, delay func(int) int) {
 				newest = &flying[i]
 			}
 		}
-		row := []float64{float64(tick), float64(d.View().N), 0, 0, float64(d.View().Cooldown), number(fire), number(newest != nil)}
+		row := []float64{float64(tick), float64(d.View().N), 0, 0, float64(d.View().Cooldown), number(fire),
+			number(newest != nil)}
 		var overlap *float64
 		if newest != nil {
 			// The capture is as long ago as in the recording; one nanosecond more would be another

@@ -58,7 +58,8 @@ func ringOf(s *schedule) int64 { return int64(len(s.slots)) }
 // any key.
 func drawChunk(t *rapid.T, n int64) *Chunk {
 	key := rapid.Int64Range(1, 12).Draw(t, "key")
-	c := ramp(key, n+rapid.Int64Range(-8, 40).Draw(t, "step"), rapid.IntRange(1, testHorizon).Draw(t, "rows"), float32(key*1000))
+	c := ramp(key, n+rapid.Int64Range(-8, 40).Draw(t, "step"), rapid.IntRange(1, testHorizon).Draw(t, "rows"),
+		float32(key*1000))
 	c.source = rt.Instant(key)
 	return c
 }

@@ -34,8 +34,10 @@ type queued struct {
 
 func newActionQueue(rows, dof int) *actionQueue {
 	return &actionQueue{
-		dof: dof, rows: make([]queued, rows),
-		robot: make([]float32, rows*dof), model: make([]float32, rows*dof),
+		dof:   dof,
+		rows:  make([]queued, rows),
+		robot: make([]float32, rows*dof),
+		model: make([]float32, rows*dof),
 	}
 }
 
@@ -79,7 +81,9 @@ func (q *actionQueue) clear() { q.index, q.end, q.filled = 0, 0, false }
 //rt:noalloc
 func (q *actionQueue) replace(c *Chunk, delay int) {
 	delay = max(0, min(delay, c.Rows))
-	q.index, q.end, q.filled = 0, c.Rows-delay, true
+	q.index = 0
+	q.end = c.Rows - delay
+	q.filled = true
 	for i := range q.end {
 		q.store(i, c, delay+i, delay)
 	}
@@ -150,7 +154,9 @@ func (q *actionQueue) store(i int, c *Chunk, row, delay int) {
 //rt:noalloc
 func (q *actionQueue) describe(i int, c *Chunk, row, delay int) {
 	r := &q.rows[i]
-	r.source, r.prov, r.hasModel = c.source, c.Prov, len(c.Model) != 0
+	r.source = c.source
+	r.prov = c.Prov
+	r.hasModel = len(c.Model) != 0
 	r.prov.Index, r.prov.Delay = int32(row), int32(delay)
 }
 

@@ -68,43 +68,54 @@ func TestActionQueueClaims(t *testing.T) {
 		}
 	}
 	for name, steps := range map[string][]step{
-		"action_queue_initialization (with and without RTC), empty_with_none_queue, qsize_with_none_queue": {length(0), index(0), left(0, false, 0)},
-		"get_returns_none_when_empty":                       {gone},
-		"get_returns_actions_sequentially":                  {replace(10, 0), first(0), first(1), first(2)},
-		"get_returns_none_after_exhaustion":                 {replace(10, 0), get(10), gone, gone},
-		"get_increments_last_index":                         {replace(10, 0), index(0), get(1), index(1), get(1), index(2)},
-		"qsize_returns_zero_when_empty":                     {length(0)},
-		"qsize_returns_correct_size":                        {replace(10, 0), length(10), get(1), length(9), get(1), length(8)},
-		"qsize_after_exhaustion":                            {replace(10, 0), get(10), length(0)},
-		"empty_returns_true_when_empty":                     {empty(true)},
-		"empty_returns_false_when_not_empty":                {replace(10, 0), empty(false)},
-		"empty_after_partial_consumption":                   {replace(10, 0), get(2), empty(false)},
-		"empty_after_full_consumption":                      {replace(10, 0), get(10), empty(true)},
-		"get_action_index_initial_value":                    {index(0)},
-		"get_action_index_after_consumption":                {replace(10, 0), index(0), get(1), index(1), get(2), index(3)},
+		"action_queue_initialization (with and without RTC), empty_with_none_queue, qsize_with_none_queue": {length(0),
+			index(0), left(0, false, 0)},
+		"get_returns_none_when_empty":       {gone},
+		"get_returns_actions_sequentially":  {replace(10, 0), first(0), first(1), first(2)},
+		"get_returns_none_after_exhaustion": {replace(10, 0), get(10), gone, gone},
+		"get_increments_last_index": {replace(10, 0), index(0), get(1), index(1), get(1),
+			index(2)},
+		"qsize_returns_zero_when_empty": {length(0)},
+		"qsize_returns_correct_size": {replace(10, 0), length(10), get(1), length(9), get(1),
+			length(8)},
+		"qsize_after_exhaustion":             {replace(10, 0), get(10), length(0)},
+		"empty_returns_true_when_empty":      {empty(true)},
+		"empty_returns_false_when_not_empty": {replace(10, 0), empty(false)},
+		"empty_after_partial_consumption":    {replace(10, 0), get(2), empty(false)},
+		"empty_after_full_consumption":       {replace(10, 0), get(10), empty(true)},
+		"get_action_index_initial_value":     {index(0)},
+		"get_action_index_after_consumption": {replace(10, 0), index(0), get(1), index(1), get(2),
+			index(3)},
 		"get_left_over_returns_none_when_empty":             {left(0, false, 0)},
 		"get_left_over_returns_all_when_unconsumed":         {replace(10, 0), left(10, true, 0)},
 		"get_left_over_returns_remaining_after_consumption": {replace(10, 0), get(3), left(7, true, 3)},
 		"get_left_over_returns_empty_after_exhaustion":      {replace(10, 0), get(10), left(0, true, 0)},
-		"merge_replaces_queue_when_rtc_enabled":             {replace(10, 0), get(2), replace(50, 5), length(45), index(0)},
-		"merge_respects_real_delay":                         {replace(50, 10), first(10)},
-		"merge_resets_last_index_when_rtc_enabled":          {replace(10, 0), get(5), index(5), replace(10, 2), index(0)},
-		"merge_with_zero_delay":                             {replace(50, 0), length(50)},
-		"merge_with_large_delay":                            {replace(10, 100), length(0), gone},
-		"merge_appends_when_rtc_disabled":                   {follow(10), follow(10), length(20)},
-		"merge_removes_consumed_actions_when_appending":     {follow(10), get(3), follow(10), length(17)},
-		"merge_resets_last_index_after_append":              {follow(10), get(5), follow(10), index(0)},
-		"merge_ignores_delay_when_rtc_disabled":             {late, length(50), first(0)},
-		"merge_first_call_with_rtc_disabled":                {follow(50), length(50), index(0)},
-		"merge_with_different_lengths":                      {follow(10), follow(25), length(35)},
-		"merge_validates_delay_consistency":                 {replace(10, 0), get(5), index(5), replace(50, 3), length(47), first(3)},
-		"merge_no_log_when_delays_match":                    {replace(10, 0), get(5), index(5), replace(50, 5), length(45), first(5)},
-		"merge_skips_validation_when_action_index_none":     {replace(10, 0), get(5), replace(50, 999), length(0), gone},
-		"queue_with_single_action":                          {replace(1, 0), length(1), get(1), length(0)},
-		"queue_behavior_after_multiple_merge_cycles":        {replace(50, 5), get(10), replace(50, 3), get(20), replace(50, 7), length(43)},
-		"typical_rtc_workflow":                              {replace(50, 0), get(10), replace(50, 5), length(45), index(0)},
-		"typical_non_rtc_workflow":                          {follow(50), get(40), follow(50), length(60)},
-		"a negative delay drops nothing":                    {replace(10, -3), length(10), first(0)},
+		"merge_replaces_queue_when_rtc_enabled": {replace(10, 0), get(2), replace(50, 5), length(45),
+			index(0)},
+		"merge_respects_real_delay": {replace(50, 10), first(10)},
+		"merge_resets_last_index_when_rtc_enabled": {replace(10, 0), get(5), index(5), replace(10, 2),
+			index(0)},
+		"merge_with_zero_delay":                         {replace(50, 0), length(50)},
+		"merge_with_large_delay":                        {replace(10, 100), length(0), gone},
+		"merge_appends_when_rtc_disabled":               {follow(10), follow(10), length(20)},
+		"merge_removes_consumed_actions_when_appending": {follow(10), get(3), follow(10), length(17)},
+		"merge_resets_last_index_after_append":          {follow(10), get(5), follow(10), index(0)},
+		"merge_ignores_delay_when_rtc_disabled":         {late, length(50), first(0)},
+		"merge_first_call_with_rtc_disabled":            {follow(50), length(50), index(0)},
+		"merge_with_different_lengths":                  {follow(10), follow(25), length(35)},
+		"merge_validates_delay_consistency": {replace(10, 0), get(5), index(5), replace(50, 3),
+			length(47), first(3)},
+		"merge_no_log_when_delays_match": {replace(10, 0), get(5), index(5), replace(50, 5),
+			length(45), first(5)},
+		"merge_skips_validation_when_action_index_none": {replace(10, 0), get(5), replace(50, 999), length(0),
+			gone},
+		"queue_with_single_action": {replace(1, 0), length(1), get(1), length(0)},
+		"queue_behavior_after_multiple_merge_cycles": {replace(50, 5), get(10), replace(50, 3), get(20),
+			replace(50, 7), length(43)},
+		"typical_rtc_workflow": {replace(50, 0), get(10), replace(50, 5), length(45),
+			index(0)},
+		"typical_non_rtc_workflow":       {follow(50), get(40), follow(50), length(60)},
+		"a negative delay drops nothing": {replace(10, -3), length(10), first(0)},
 	} {
 		t.Run(name, func(t *testing.T) {
 			q := newActionQueue(room, 6)
@@ -184,14 +195,18 @@ func TestActionQueueIsFedByOtherThreads(t *testing.T) {
 		defer feed.Done()
 		for key := int64(1); key <= chunks; key++ {
 			c := inbox.Back()
-			c.Rows, c.DOF, c.Key = 8, 1, key
+			c.Rows = 8
+			c.DOF = 1
+			c.Key = key
 			for i := range c.Robot {
 				c.Robot[i] = float32(key)
 			}
 			inbox.Publish(key)
 		}
 	}()
-	q, taken, newest := newActionQueue(8, 1), 0, int64(0)
+	q := newActionQueue(8, 1)
+	taken := 0
+	newest := int64(0)
 	for newest < chunks {
 		if c, key, fresh := inbox.Front(); fresh {
 			q.replace(c, 2)
@@ -235,11 +250,13 @@ func TestActionQueueEqualsOracle(t *testing.T) {
 		const horizon = 5
 		q, o := newActionQueue(4*horizon, 1), plain{}
 		for range rapid.IntRange(1, 100).Draw(t, "ops") {
-			c := rowsFrom(rapid.IntRange(1, horizon).Draw(t, "rows"), 1, rapid.Float32Range(-100, 100).Draw(t, "value"), 1)
+			c := rowsFrom(rapid.IntRange(1, horizon).Draw(t, "rows"), 1, rapid.Float32Range(-100, 100).Draw(t, "value"),
+				1)
 			c.source = rt.Instant(rapid.IntRange(0, 1000).Draw(t, "source"))
 			k := rapid.IntRange(-1, horizon+1).Draw(t, "skip")
 			f := aggregate(rapid.IntRange(0, len(aggregates)-1).Draw(t, "f"))
-			switch rapid.SampledFrom([]string{"get", "get", "get", "replace", "append", "blend", "clear"}).Draw(t, "op") {
+			switch rapid.SampledFrom([]string{"get", "get", "get", "replace", "append", "blend", "clear"}).Draw(t,
+				"op") {
 			case "get":
 				o.get(t, q)
 			case "replace":
@@ -277,17 +294,23 @@ func (o *plain) get(t *rapid.T, q *actionQueue) {
 		t.Fatalf("get() = %v of %v", a, o.robot)
 	}
 	if a != nil {
-		o.robot, o.model, o.source = o.robot[1:], o.model[1:], o.source[1:]
+		o.robot = o.robot[1:]
+		o.model = o.model[1:]
+		o.source = o.source[1:]
 	}
 }
 
 func (o *plain) add(p plain) {
-	o.robot, o.model, o.source = slices.Concat(o.robot, p.robot), slices.Concat(o.model, p.model), slices.Concat(o.source, p.source)
+	o.robot = slices.Concat(o.robot, p.robot)
+	o.model = slices.Concat(o.model, p.model)
+	o.source = slices.Concat(o.source, p.source)
 }
 
 func cut(c *Chunk, k int) (p plain) {
 	for i := max(k, 0); i < c.Rows; i++ {
-		p.robot, p.model, p.source = append(p.robot, c.Robot[i]), append(p.model, c.Model[i]), append(p.source, c.source)
+		p.robot = append(p.robot, c.Robot[i])
+		p.model = append(p.model, c.Model[i])
+		p.source = append(p.source, c.source)
 	}
 	return p
 }

@@ -29,7 +29,13 @@ type queueBase struct {
 func newQueueBase(c Config, e estimator) (queueBase, error) {
 	f, err := aggregateByName(c.Aggregate)
 	rows := max(c.ticks(c.Buffer), c.Horizon) + c.Horizon
-	return queueBase{c: c, queue: newActionQueue(rows, c.DOF), latency: e, aggregate: f, n: noStep}, err
+	return queueBase{
+		c:         c,
+		queue:     newActionQueue(rows, c.DOF),
+		latency:   e,
+		aggregate: f,
+		n:         noStep,
+	}, err
 }
 
 //rt:noalloc
@@ -165,8 +171,17 @@ func (b *queueBase) due() bool {
 func (b *queueBase) ask(now rt.Instant, a *Ask, step int64, timeout int) {
 	b.key++
 	b.waited, b.timeout = 0, timeout
-	a.Key, a.Step, a.Runway = b.key, step, b.queue.size()
-	b.requests.put(request{key: a.Key, step: step, captured: now, source: now, delay: a.Delay, merges: b.merges})
+	a.Key = b.key
+	a.Step = step
+	a.Runway = b.queue.size()
+	b.requests.put(request{
+		key:      a.Key,
+		step:     step,
+		captured: now,
+		source:   now,
+		delay:    a.Delay,
+		merges:   b.merges,
+	})
 }
 
 //rt:noalloc
@@ -223,5 +238,10 @@ func (b *queueBase) Last() Provenance { return b.last }
 
 //rt:noalloc
 func (b *queueBase) View() View {
-	return View{N: b.n, Size: b.queue.size(), Estimate: b.estimate(), Cooldown: max(b.timeout-b.waited, 0)}
+	return View{
+		N:        b.n,
+		Size:     b.queue.size(),
+		Estimate: b.estimate(),
+		Cooldown: max(b.timeout-b.waited, 0),
+	}
 }

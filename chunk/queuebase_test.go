@@ -28,7 +28,8 @@ func TestDisciplinesRunInStep(t *testing.T) {
 					t.Errorf("answer %d: %+v, want it joined with %d rows", i, r, stored)
 				}
 				replaces := i > 0 && name != scheduleAppend && name != scheduleSync
-				if (r.Overlap > 0) != replaces || (r.MeanL2 > 0) != replaces || r.MaxL2 < r.MeanL2 || r.Overlap > stored {
+				if (r.Overlap > 0) != replaces || (r.MeanL2 > 0) != replaces || r.MaxL2 < r.MeanL2 ||
+					r.Overlap > stored {
 					t.Errorf("answer %d: %+v, want it to meet rows that were left: %v", i, r, replaces)
 				}
 			}
@@ -93,7 +94,8 @@ func TestIdleStart(t *testing.T) {
 			want = 3
 		}
 		if got := int(b.actions[0]); got != want || b.merged[0].Delay != want {
-			t.Errorf("compat %v: the first action is row %d with %d dropped, want %d", compat, got, b.merged[0].Delay, want)
+			t.Errorf("compat %v: the first action is row %d with %d dropped, want %d", compat, got, b.merged[0].Delay,
+				want)
 		}
 	}
 }
@@ -122,7 +124,8 @@ func TestRTCPrefix(t *testing.T) {
 			rows, delay = 10, 8
 		}
 		if a.Rows != rows || a.ModelRows != rows || a.Delay != delay || a.PrefixEnd != 10 || !a.BothRows {
-			t.Errorf("compat %v: prefix %d/%d rows, delay %d, end %d; want %d rows, delay %d, end 10", compat, a.Rows, a.ModelRows, a.Delay, a.PrefixEnd, rows, delay)
+			t.Errorf("compat %v: prefix %d/%d rows, delay %d, end %d; want %d rows, delay %d, end 10", compat, a.Rows,
+				a.ModelRows, a.Delay, a.PrefixEnd, rows, delay)
 		}
 		for i := range a.Rows {
 			if held := i < a.Runway; (a.Robot[i] != 0) != held || a.Model[i] != -a.Robot[i] {
@@ -136,10 +139,17 @@ func TestRTCPrefix(t *testing.T) {
 // allowed.
 func TestRTCPrefixEnd(t *testing.T) {
 	for bundle, want := range map[int]int{0: benchHorizon, 1: 1, 3: 3, 2 * benchHorizon: benchHorizon} {
-		b := newBench(t, Config{Schedule: scheduleRTC, Epsilon: 1, PrefixEnd: bundle, Buffer: 100 * time.Millisecond}, 3)
+		b := newBench(t, Config{
+			Schedule:  scheduleRTC,
+			Epsilon:   1,
+			PrefixEnd: bundle,
+			Buffer:    100 * time.Millisecond,
+		}, 3)
 		b.run(50)
-		if a := &b.ask; a.PrefixEnd != want || a.Rows != min(want, a.Runway) || a.Runway < 3 || a.Delay != min(3, a.Rows) {
-			t.Errorf("the bundle ends at %d: prefix end %d with %d rows of %d left, delay %d; want end %d", bundle, a.PrefixEnd, a.Rows, a.Runway, a.Delay, want)
+		if a := &b.ask; a.PrefixEnd != want || a.Rows != min(want, a.Runway) || a.Runway < 3 ||
+			a.Delay != min(3, a.Rows) {
+			t.Errorf("the bundle ends at %d: prefix end %d with %d rows of %d left, delay %d; want end %d", bundle,
+				a.PrefixEnd, a.Rows, a.Runway, a.Delay, want)
 		}
 	}
 }
@@ -170,12 +180,26 @@ func TestAppendOfShortChunks(t *testing.T) {
 		{50, 6, 60, 500 * time.Millisecond},
 	} {
 		for _, compat := range []bool{false, true} {
-			d, err := New(Config{Schedule: scheduleAppend, Horizon: c.rows, DOF: 1, FPS: c.fps, Epsilon: 1, Buffer: c.buffer, Compat: compat})
+			d, err := New(Config{
+				Schedule: scheduleAppend,
+				Horizon:  c.rows,
+				DOF:      1,
+				FPS:      c.fps,
+				Epsilon:  1,
+				Buffer:   c.buffer,
+				Compat:   compat,
+			})
 			if err != nil {
 				t.Fatal(err)
 			}
-			b := &bench{Discipline: d, ask: NewAsk(c.rows, 1), delay: c.trip, state: make([]float32, 1), flying: map[int]Ask{},
-				answer: Chunk{Rows: c.rows, DOF: 1, Robot: make([]float32, c.rows), Model: make([]float32, c.rows)}}
+			b := &bench{
+				Discipline: d,
+				ask:        NewAsk(c.rows, 1),
+				delay:      c.trip,
+				state:      make([]float32, 1),
+				flying:     map[int]Ask{},
+				answer:     Chunk{Rows: c.rows, DOF: 1, Robot: make([]float32, c.rows), Model: make([]float32, c.rows)},
+			}
 			b.run(600)
 			want := 599 - c.trip // all ticks after the first answer
 			n := 0
@@ -185,7 +209,8 @@ func TestAppendOfShortChunks(t *testing.T) {
 				}
 			}
 			if n > 0 || b.starved > 0 || len(b.actions) != want {
-				t.Errorf("%+v, compat %v: of %d answers %d were refused, %d actions, %d ticks starved; want none, %d, and none", c, compat, len(b.merged), n, len(b.actions), b.starved, want)
+				t.Errorf("%+v, compat %v: of %d answers %d were refused, %d actions, %d ticks starved; want none, "+
+					"%d, and none", c, compat, len(b.merged), n, len(b.actions), b.starved, want)
 			}
 		}
 	}
@@ -204,7 +229,8 @@ func TestCompatAsksAgainAfterAnAnswerWithoutActions(t *testing.T) {
 		if want := []int{0, 3}; !slices.Equal(b.asked, want) {
 			t.Errorf("%s: requests on ticks %v, want %v", name, b.asked, want)
 		}
-		b = hand(t, Config{Schedule: name, Compat: true, RequestTimeout: 100 * time.Millisecond}, 12) // the second request is under way
+		// the second request is under way
+		b = hand(t, Config{Schedule: name, Compat: true, RequestTimeout: 100 * time.Millisecond}, 12)
 		b.answer = Chunk{DOF: 1}
 		b.deliver(1)
 		b.run(5)
@@ -278,8 +304,10 @@ func TestTooOldActionsNeverRun(t *testing.T) {
 		b.run(10)
 		b.tick += 1000 // ten seconds without a tick
 		n := b.View().N
-		if _, age, tooOld := b.Pop(b.now(), time.Second); !tooOld || age < 9*time.Second || b.View().Size != 0 || b.View().N != n {
-			t.Errorf("%s: Pop() = too old %v at age %v with %d left, want true and none left", name, tooOld, age, b.View().Size)
+		if _, age, tooOld := b.Pop(b.now(), time.Second); !tooOld || age < 9*time.Second || b.View().Size != 0 ||
+			b.View().N != n {
+			t.Errorf("%s: Pop() = too old %v at age %v with %d left, want true and none left", name, tooOld, age,
+				b.View().Size)
 		}
 		if !b.OnTick(b.now(), b.state, &b.ask) && b.View().Cooldown == 0 {
 			t.Errorf("%s: asks for nothing after its actions were too old", name)
@@ -293,8 +321,10 @@ func TestOldestActionThatRuns(t *testing.T) {
 		for limit, want := range map[time.Duration]bool{benchPeriod: false, benchPeriod - 1: true, 1: true, 0: false} {
 			b := hand(t, Config{Schedule: name}, 1)
 			b.deliver(1)
-			if action, age, tooOld := b.Pop(b.now(), limit); age != benchPeriod || tooOld != want || (action == nil) != want {
-				t.Errorf("%s: at the age of %v with at most %v: %v, too old %v, want %v", name, age, limit, action, tooOld, want)
+			if action, age, tooOld := b.Pop(b.now(), limit); age != benchPeriod || tooOld != want ||
+				(action == nil) != want {
+				t.Errorf("%s: at the age of %v with at most %v: %v, too old %v, want %v", name, age, limit, action,
+					tooOld, want)
 			}
 		}
 	}
@@ -322,7 +352,15 @@ func TestResetBeginsAnew(t *testing.T) {
 func TestDisciplinesSurviveAnything(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		name := rapid.SampledFrom(Schedules).Draw(t, "schedule")
-		d, err := New(Config{Schedule: name, Horizon: 8, DOF: 1, FPS: 100, Epsilon: 1, Buffer: 50 * time.Millisecond, Compat: rapid.Bool().Draw(t, "compat")})
+		d, err := New(Config{
+			Schedule: name,
+			Horizon:  8,
+			DOF:      1,
+			FPS:      100,
+			Epsilon:  1,
+			Buffer:   50 * time.Millisecond,
+			Compat:   rapid.Bool().Draw(t, "compat"),
+		})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -386,7 +424,14 @@ func (b *bench) deliver(key int64) Result {
 func TestLateAnswers(t *testing.T) {
 	for _, name := range []string{scheduleAsync, scheduleV1, scheduleRTC} {
 		for _, compat := range []bool{false, true} {
-			b := hand(t, Config{Schedule: name, Compat: compat, Threshold: 1, Similarity: -1, Buffer: time.Second, RequestTimeout: 10 * time.Millisecond}, 1)
+			b := hand(t, Config{
+				Schedule:       name,
+				Compat:         compat,
+				Threshold:      1,
+				Similarity:     -1,
+				Buffer:         time.Second,
+				RequestTimeout: 10 * time.Millisecond,
+			}, 1)
 			b.deliver(1)
 			b.run(2) // asks again, with the first rows run
 			overdue := b.ask.Key
@@ -417,14 +462,17 @@ func TestShortLateAnswer(t *testing.T) {
 			}
 			b.run(3)
 			left := b.View().Size
-			b.answer.Rows, b.answer.Robot, b.answer.Model = 2, b.answer.Robot[:2], b.answer.Model[:2]
+			b.answer.Rows = 2
+			b.answer.Robot = b.answer.Robot[:2]
+			b.answer.Model = b.answer.Model[:2]
 			r := b.deliver(2)
 			want := left
 			if compat {
 				want = 0
 			}
 			if r.Outcome != late || r.stored != 0 || b.View().Size != want || left < 2 {
-				t.Errorf("%s, compat %v: %+v with %d of %d left, want late and %d", name, compat, r, b.View().Size, left, want)
+				t.Errorf("%s, compat %v: %+v with %d of %d left, want late and %d", name, compat, r, b.View().Size,
+					left, want)
 			}
 		}
 	}
@@ -464,7 +512,12 @@ func TestCompatTakesOnlyWhatItWaitsFor(t *testing.T) {
 
 // While an answer is awaited, its step is not asked for again.
 func TestAsyncAsksOncePerStep(t *testing.T) {
-	b := hand(t, Config{Schedule: scheduleAsync, Similarity: -1, Estimator: "fixed", EstimatorFixed: 80 * time.Millisecond}, 19)
+	b := hand(t, Config{
+		Schedule:       scheduleAsync,
+		Similarity:     -1,
+		Estimator:      "fixed",
+		EstimatorFixed: 80 * time.Millisecond,
+	}, 19)
 	if want := []int{0, 9, 18}; !slices.Equal(b.asked, want) {
 		t.Errorf("requests on ticks %v, want %v: estimate 8 + epsilon 1", b.asked, want)
 	}
@@ -550,7 +603,9 @@ func TestSpansAndGaps(t *testing.T) {
 		t.Errorf("spans %v, want %v", got, want)
 	}
 	ask := NewAsk(4, 1)
-	d.c.SMin, d.c.FPS, d.cooldown = 1, 60, 0
+	d.c.SMin = 1
+	d.c.FPS = 60
+	d.cooldown = 0
 	if d.OnTick(0, nil, &ask) || d.View().Size != 5 {
 		t.Errorf("the original asks with %d actions left on both sides of a gap", d.View().Size)
 	}

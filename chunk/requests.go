@@ -66,6 +66,8 @@ func (q *requests) answer(now rt.Instant, c *Chunk) (r request, result Result) {
 		return request{}, Result{Outcome: duplicate}
 	}
 	slot.answered = true
-	c.step, c.source, c.Prov.Asked = slot.step, slot.source, int32(slot.delay)
+	c.step = slot.step
+	c.source = slot.source
+	c.Prov.Asked = int32(slot.delay)
 	return *slot, Result{RTT: now.Sub(slot.captured)}
 }

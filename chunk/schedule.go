@@ -68,7 +68,8 @@ func (s *schedule) size() int { return int(s.end - s.n - 1) }
 // pop is Discipline.Pop for a step above n, and moves n to that step.
 //
 //rt:noalloc
-func (s *schedule) pop(step int64, now rt.Instant, maxAge time.Duration) (action []float32, age time.Duration, tooOld bool) {
+func (s *schedule) pop(step int64, now rt.Instant, maxAge time.Duration) (action []float32, age time.Duration,
+	tooOld bool) {
 	action = s.peek(step)
 	if action == nil {
 		return nil, 0, false
@@ -164,7 +165,10 @@ func (s *schedule) join(c *Chunk, r Result) Result {
 func (s *schedule) store(step int64, row, delay int, c *Chunk) {
 	i := int(step & s.mask)
 	cell := &s.slots[i]
-	cell.step, cell.key, cell.start, cell.source = step, c.Key, c.step, c.source
+	cell.step = step
+	cell.key = c.Key
+	cell.start = c.step
+	cell.source = c.source
 	cell.prov = c.Prov
 	cell.prov.Index, cell.prov.Delay = int32(row), int32(delay)
 	cell.hasModel = len(c.Model) != 0

@@ -77,7 +77,9 @@ func TestMergeRefuses(t *testing.T) {
 		{"one step beyond the ring", bad(func(c *Chunk) { c.step = 1 + 16 - 2 }), ahead},
 		{"the last step there is", bad(func(c *Chunk) { c.step = math.MaxInt64 }), ahead},
 		{"NaN in the last robot row", bad(func(c *Chunk) { c.Robot[3] = float32(math.NaN()) }), NotFinite},
-		{"infinity in a row that has run", bad(func(c *Chunk) { c.step, c.Robot[0] = 0, float32(math.Inf(-1)) }), NotFinite},
+		{"infinity in a row that has run", bad(func(c *Chunk) {
+			c.step, c.Robot[0] = 0, float32(math.Inf(-1))
+		}), NotFinite},
 		{"infinity in the model chunk", bad(func(c *Chunk) {
 			c.Model = slices.Clone(c.Robot)
 			c.Model[2] = float32(math.Inf(1))
@@ -113,7 +115,8 @@ func TestOldActionsNeverRun(t *testing.T) {
 		t.Errorf("pop() at the limit = %v, too old %v at age %v, want an action at 100", action, tooOld, age)
 	}
 	if action, age, tooOld := s.pop(1, 1000+101, 100); action != nil || !tooOld || age != 101 || s.n != 0 {
-		t.Errorf("pop() past the limit = %v, too old %v at age %v with n %d, want too old at 101 with n 0", action, tooOld, age, s.n)
+		t.Errorf("pop() past the limit = %v, too old %v at age %v with n %d, want too old at 101 with n 0", action,
+			tooOld, age, s.n)
 	}
 	if s.size() != 0 || s.live != 0 {
 		t.Errorf("size() = %d of %d, want 0 of 0", s.size(), s.live)
@@ -148,8 +151,10 @@ func TestCopyPrefix(t *testing.T) {
 	merge(s, c)
 	pop(s)
 	robot, model := make([]float32, 8), make([]float32, 8)
-	if rows, known := s.copyPrefix(robot, model, 9); rows != 3 || known != 3 || !slices.Equal(robot[:6], c.Robot[2:]) || !slices.Equal(model[:6], c.Model[2:]) {
-		t.Errorf("copyPrefix = %d rows %v, %d %v, want 3 rows %v %v", rows, robot, known, model, c.Robot[2:], c.Model[2:])
+	if rows, known := s.copyPrefix(robot, model, 9); rows != 3 || known != 3 || !slices.Equal(robot[:6], c.Robot[2:]) ||
+		!slices.Equal(model[:6], c.Model[2:]) {
+		t.Errorf("copyPrefix = %d rows %v, %d %v, want 3 rows %v %v", rows, robot, known, model, c.Robot[2:],
+			c.Model[2:])
 	}
 	if rows, known := s.copyPrefix(robot, model, 1); rows != 1 || known != 1 {
 		t.Errorf("copyPrefix of at most 1 row = %d, %d, want 1, 1", rows, known)
@@ -200,7 +205,8 @@ func TestRequests(t *testing.T) {
 		{"negative", -1, Unknown},
 	} {
 		c := Chunk{Key: tt.key}
-		if _, r := q.answer(0, &c); r.Outcome != tt.want || r.Outcome == Joined && (c.step != 10*tt.key || c.Prov.Asked != 3) {
+		if _, r := q.answer(0, &c); r.Outcome != tt.want || r.Outcome == Joined &&
+			(c.step != 10*tt.key || c.Prov.Asked != 3) {
 			t.Errorf("%s: answer to %d = %v with %+v, want %v", tt.name, tt.key, r.Outcome, c, tt.want)
 		}
 	}

@@ -7,7 +7,16 @@ import (
 	"github.com/edge-rt/edge-rt/rt"
 )
 
-var triggerConfig = Config{Schedule: scheduleDRTC, Horizon: 50, DOF: 1, SMin: 20, Epsilon: 1, FPS: 60, PrefixEnd: 24, Cooldown: cooldownRunway}
+var triggerConfig = Config{
+	Schedule:  scheduleDRTC,
+	Horizon:   50,
+	DOF:       1,
+	SMin:      20,
+	Epsilon:   1,
+	FPS:       60,
+	PrefixEnd: 24,
+	Cooldown:  cooldownRunway,
+}
 
 func newTrigger(e estimator) *trigger { return &trigger{c: triggerConfig, latency: e} }
 
@@ -133,7 +142,8 @@ func TestCheckEstimator(t *testing.T) {
 			t.Errorf("newEstimator(%q) = %+v, %v, want a window of %d", name, e, err, window)
 		}
 	}
-	for _, c := range []Config{{EstimatorK: -1}, {EstimatorK: maxK + 1}, {EstimatorFixed: -1}, {EstimatorFixed: maxFixed + 1}} {
+	for _, c := range []Config{{EstimatorK: -1}, {EstimatorK: maxK + 1}, {EstimatorFixed: -1},
+		{EstimatorFixed: maxFixed + 1}} {
 		if _, err := newEstimator("jk", 0, c.EstimatorK, c.EstimatorFixed); err == nil {
 			t.Errorf("newEstimator of %v, %v = nil, want an error", c.EstimatorK, c.EstimatorFixed)
 		}
@@ -249,9 +259,16 @@ func TestASlowAnswerIsToAKnownRequest(t *testing.T) {
 					}
 				}
 			}
-			r := d.OnChunk(rt.Instant(ticks)*rt.Instant(time.Second)/60, &Chunk{Key: first, Rows: horizon, DOF: 1, Robot: make([]float32, horizon), Model: make([]float32, horizon)})
+			r := d.OnChunk(rt.Instant(ticks)*rt.Instant(time.Second)/60, &Chunk{
+				Key:   first,
+				Rows:  horizon,
+				DOF:   1,
+				Robot: make([]float32, horizon),
+				Model: make([]float32, horizon),
+			})
 			if r.Outcome != Joined || asked > requestSlots {
-				t.Errorf("%s, %d rows: %d requests in five minutes, and the answer to the first is %v, want at most %d and joined", name, horizon, asked, r.Outcome, requestSlots)
+				t.Errorf("%s, %d rows: %d requests in five minutes, and the answer to the first is %v, want at most "+
+					"%d and joined", name, horizon, asked, r.Outcome, requestSlots)
 			}
 			if asked < 5 {
 				t.Errorf("%s: asked %d times in five minutes, want a lost answer asked for again", name, asked)

@@ -34,12 +34,23 @@ func (e *Edge) openArm(ctx context.Context) error {
 		}
 		path = e.simBus.Path()
 	}
-	place := device.Place{Bus: e.cfg.Bus, Robot: e.robot, ID: e.cfg.ID, Calibration: e.cfg.Calibration}
+	place := device.Place{
+		Bus:         e.cfg.Bus,
+		Robot:       e.robot,
+		ID:          e.cfg.ID,
+		Calibration: e.cfg.Calibration,
+	}
 	calibration, file, err := e.calibration(&place)
 	if err != nil {
 		return err
 	}
-	cfg := servo.ArmConfig{Path: path, Robot: e.robot, Calibration: calibration, File: file, Clock: e.clock}
+	cfg := servo.ArmConfig{
+		Path:        path,
+		Robot:       e.robot,
+		Calibration: calibration,
+		File:        file,
+		Clock:       e.clock,
+	}
 	arm, err := e.retryArm(ctx, &place, &cfg)
 	if err != nil {
 		return err
@@ -118,7 +129,8 @@ func (e *Edge) retryArm(ctx context.Context, place *device.Place, cfg *servo.Arm
 // mayAppear reports whether a later attempt can succeed. denied is the time for which the port has
 // refused access.
 func mayAppear(err error, denied time.Duration) bool {
-	for _, cause := range []error{servo.ErrPortAbsent, servo.ErrPortBusy, servo.ErrMotorMissing, servo.ErrNoReply, servo.ErrGarbled} {
+	for _, cause := range []error{servo.ErrPortAbsent, servo.ErrPortBusy, servo.ErrMotorMissing, servo.ErrNoReply,
+		servo.ErrGarbled} {
 		if errors.Is(err, cause) {
 			return true
 		}
@@ -163,11 +175,14 @@ func (e *Edge) measureBus(ctx context.Context, arm *servo.Arm) error {
 	case unfit != nil:
 		return exit.With(exit.Absent, unfit)
 	case slow:
-		return exit.Errorf(exit.Config, "the bus takes %v per cycle (p99), at %v ticks per second it may take %v: set the adapter's latency timer to 1 ms, raise the servos' baud rate, or lower --fps (below the policy's rate with --fps-mismatch allow: the arm moves slower)",
+		return exit.Errorf(exit.Config, "the bus takes %v per cycle (p99), at %v ticks per second it may take %v: "+
+			"set the adapter's latency timer to 1 ms, raise the servos' baud rate, or lower --fps (below the "+
+			"policy's rate with --fps-mismatch allow: the arm moves slower)",
 			all.P99.Round(10*time.Microsecond), e.cfg.rate(), want)
 	}
 	if motors, cure := arm.LossReport(all); motors != "" && e.simBus == nil {
-		e.log.Warn("the bus loses or spoils replies, at a rate that the run tolerates", "replies", motors, "damaged", all.Corrupt, "cure", cure)
+		e.log.Warn("the bus loses or spoils replies, at a rate that the run tolerates", "replies", motors,
+			"damaged", all.Corrupt, "cure", cure)
 	}
 	return nil
 }
@@ -192,14 +207,22 @@ func (e *Edge) openLeader(ctx context.Context) error {
 		return err
 	}
 	if e.cfg.Takeover == TakeoverPush && !place.Robot.Actuated {
-		return exit.Errorf(exit.Usage, "--takeover push needs a leader whose motors can bring it to the follower, and those of a %s cannot: the follower would go to any place to which the leader was knocked. Leave the flag out, or set actuated: true in the leader's description", place.Robot.Name)
+		return exit.Errorf(exit.Usage, "--takeover push needs a leader whose motors can bring it to the follower, "+
+			"and those of a %s cannot: the follower would go to any place to which the leader was knocked. Leave the "+
+			"flag out, or set actuated: true in the leader's description", place.Robot.Name)
 	}
 	calibration, err := place.Load()
 	if err != nil {
 		return fmt.Errorf("the leader: %w", err)
 	}
 	e.waitFor("the leader")
-	cfg := servo.ArmConfig{Path: place.Bus, Robot: place.Robot, Calibration: calibration, File: place.File(), Clock: e.clock}
+	cfg := servo.ArmConfig{
+		Path:        place.Bus,
+		Robot:       place.Robot,
+		Calibration: calibration,
+		File:        place.File(),
+		Clock:       e.clock,
+	}
 	arm, err := e.openLimp(ctx, &place, &cfg)
 	if err != nil {
 		return fmt.Errorf("the leader: %w", err)
@@ -217,7 +240,12 @@ func (e *Edge) openLeader(ctx context.Context) error {
 		return fmt.Errorf("the leader: %w", exit.With(exit.Absent, errors.Join(err, arm.TorqueOff())))
 	}
 	e.leader = leader.New(leader.Config{
-		Arm: e.leaderArm, Robot: place.Robot, Clock: e.clock, Every: every, Push: e.cfg.Takeover == TakeoverPush, Say: e.sayOfLeader,
+		Arm:   e.leaderArm,
+		Robot: place.Robot,
+		Clock: e.clock,
+		Every: every,
+		Push:  e.cfg.Takeover == TakeoverPush,
+		Say:   e.sayOfLeader,
 	})
 	return nil
 }

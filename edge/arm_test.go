@@ -86,7 +86,8 @@ func TestAnArmThatComesLater(t *testing.T) {
 			defer b.Close()
 			c := device.SimCalibration(r)
 			tt.change(t, b, c)
-			e := &Edge{cfg: Config{MaxOffline: tt.offline, ReconnectInitialBackoff: 50 * time.Millisecond}, clock: rt.KernelClock(), log: slog.New(slog.DiscardHandler)}
+			e := &Edge{cfg: Config{MaxOffline: tt.offline, ReconnectInitialBackoff: 50 * time.Millisecond},
+				clock: rt.KernelClock(), log: slog.New(slog.DiscardHandler)}
 			place := device.Place{Bus: b.Path(), Robot: r}
 			arm, err := e.retryArm(t.Context(), &place, &servo.ArmConfig{Path: b.Path(), Robot: r, Calibration: c})
 			if exit.Of(err) != tt.code {
@@ -101,7 +102,8 @@ func TestAnArmThatComesLater(t *testing.T) {
 
 // waitingEdge returns an edge that can wait for an arm and logs its reasons to log.
 func waitingEdge(log io.Writer) *Edge {
-	return &Edge{cfg: Config{MaxOffline: time.Minute, ReconnectInitialBackoff: 50 * time.Millisecond}, clock: rt.KernelClock(), log: slog.New(slog.NewTextHandler(log, nil))}
+	return &Edge{cfg: Config{MaxOffline: time.Minute, ReconnectInitialBackoff: 50 * time.Millisecond},
+		clock: rt.KernelClock(), log: slog.New(slog.NewTextHandler(log, nil))}
 }
 
 // journal is a buffer. It calls then once, as soon as its content includes until.
@@ -151,13 +153,16 @@ func TestWaitReasonIsLoggedWhenItChanges(t *testing.T) {
 			}
 		})
 	}}
-	arm, err := waitingEdge(log).retryArm(t.Context(), &device.Place{Bus: path, Robot: r}, &servo.ArmConfig{Path: path, Robot: r, Calibration: device.SimCalibration(r)})
+	arm, err := waitingEdge(log).retryArm(t.Context(), &device.Place{Bus: path, Robot: r},
+		&servo.ArmConfig{Path: path, Robot: r, Calibration: device.SimCalibration(r)})
 	if err != nil {
 		t.Fatal(err)
 	}
 	arm.Close()
 	lines := strings.Split(strings.TrimSpace(log.String()), "\n")
-	if len(lines) < 2 || !strings.Contains(lines[0], "no such port") || !strings.Contains(lines[1], "no motor answered") || len(lines) > 3 { // a third line if the motors answered again during an attempt
+	// a third line if the motors answered again during an attempt
+	if len(lines) < 2 || !strings.Contains(lines[0], "no such port") ||
+		!strings.Contains(lines[1], "no motor answered") || len(lines) > 3 {
 		t.Errorf("it says\n%s\nwant first that there is no port, then that nobody answers, and no more", log)
 	}
 }
@@ -169,7 +174,8 @@ func TestWaitingForAnArmIsCanceled(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
 	go func() {
-		_, err := waitingEdge(io.Discard).retryArm(ctx, &device.Place{Bus: b.Path(), Robot: r}, &servo.ArmConfig{Path: b.Path(), Robot: r, Calibration: device.SimCalibration(r)})
+		_, err := waitingEdge(io.Discard).retryArm(ctx, &device.Place{Bus: b.Path(), Robot: r},
+			&servo.ArmConfig{Path: b.Path(), Robot: r, Calibration: device.SimCalibration(r)})
 		ended <- err
 	}()
 	rttest.Eventually(t, "the search for the motors", func() bool { return b.Counters().Requests >= 5 })
@@ -191,7 +197,8 @@ func TestPermissionIsWaitedForFromWhenItLacks(t *testing.T) {
 		since time.Duration
 		want  bool
 	}{
-		{denied, 0, true}, {denied, udevTime, false}, {servo.ErrPortAbsent, time.Hour, true}, {servo.ErrWrongModel, 0, false},
+		{denied, 0, true}, {denied, udevTime, false}, {servo.ErrPortAbsent, time.Hour, true},
+		{servo.ErrWrongModel, 0, false},
 	} {
 		if got := mayAppear(tt.err, tt.since); got != tt.want {
 			t.Errorf("mayAppear(%v, %v) = %v, want %v", tt.err, tt.since, got, tt.want)
@@ -210,7 +217,8 @@ func TestSlowSimulatedBus(t *testing.T) {
 		{lossy, `why="motor 2 loses replies"`},
 	} {
 		var out strings.Builder
-		slog.New(slog.NewTextHandler(&out, nil)).Warn("slow", slowness(12346*time.Microsecond, 10*time.Millisecond, tt.unfit)...)
+		slog.New(slog.NewTextHandler(&out, nil)).Warn("slow", slowness(12346*time.Microsecond, 10*time.Millisecond,
+			tt.unfit)...)
 		if !strings.HasSuffix(out.String(), " msg=slow "+tt.want+"\n") {
 			t.Errorf("%v: %s", tt.unfit, out.String())
 		}

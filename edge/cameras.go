@@ -36,7 +36,12 @@ func (e *Edge) openCameras(ctx context.Context) error {
 		c := &e.cfg.Cameras[i]
 		d.WantW, d.WantH = e.trainedSize(c.Name)
 		p := capture.Options{
-			Clock: e.clock, World: e.simWorld, WantW: d.WantW, WantH: d.WantH, SimFPS: simCameraFPS, Decoded: d.Quality == 0 || d.Reencode,
+			Clock:   e.clock,
+			World:   e.simWorld,
+			WantW:   d.WantW,
+			WantH:   d.WantH,
+			SimFPS:  simCameraFPS,
+			Decoded: d.Quality == 0 || d.Reencode,
 		}
 		source, picked := e.files[i].source, e.files[i].picked
 		if source == nil {
@@ -79,7 +84,8 @@ func (e *Edge) checkRaw() error {
 	return nil
 }
 
-func (e *Edge) retryCamera(ctx context.Context, c *capture.Config, o capture.Options) (source camera.Source, picked string, err error) {
+func (e *Edge) retryCamera(ctx context.Context, c *capture.Config, o capture.Options) (source camera.Source,
+	picked string, err error) {
 	e.waitFor("camera " + c.Name)
 	err = e.retry(ctx, "camera "+c.Name, func() (passes bool, err error) {
 		source, picked, err = capture.Open(c, o)
@@ -116,17 +122,20 @@ func (e *Edge) reportCameras() {
 		w := &e.cameraWaits[i]
 		if err := cam.Err(); err != nil {
 			if w.last == "" {
-				e.recording.Note(event.CameraSilent, record.LevelWarning, int64(i), 0, "camera "+cam.Name+" gives no usable picture: "+err.Error())
+				e.recording.Note(event.CameraSilent, record.LevelWarning, int64(i), 0,
+					"camera "+cam.Name+" gives no usable picture: "+err.Error())
 			}
 			w.log(e, err)
 		} else if w.last != "" {
 			w.last = ""
 			e.log.Info("camera " + cam.Name + " gives pictures again")
-			e.recording.Note(event.CameraBack, record.LevelInfo, int64(i), 0, "camera "+cam.Name+" gives pictures again")
+			e.recording.Note(event.CameraBack, record.LevelInfo, int64(i), 0,
+				"camera "+cam.Name+" gives pictures again")
 		}
 		if !w.spoilt && cam.Spoilt() {
 			w.spoilt = true
-			e.recording.Note(event.CameraSpoilt, record.LevelInfo, int64(i), 0, "camera "+cam.Name+": pictures have stray bytes, or parts missing")
+			e.recording.Note(event.CameraSpoilt, record.LevelInfo, int64(i), 0,
+				"camera "+cam.Name+": pictures have stray bytes, or parts missing")
 		}
 	}
 }

@@ -99,8 +99,10 @@ type Config struct {
 	JPEGQuality int  // 0: raw pictures
 	Reencode    bool // a camera's own JPEG is encoded anew at JPEGQuality
 	OnExit      string
-	Rescue      bool   // an arm outside its range is moved into it slowly instead of refused
-	Fallback    string // without an action fit to run: hold sends nothing; repeat_last sends the last action, until MaxActionAge
+	Rescue      bool // an arm outside its range is moved into it slowly instead of refused
+	// without an action fit to run: hold sends nothing; repeat_last sends the last action, until
+	// MaxActionAge
+	Fallback string
 
 	MaxActionAge            time.Duration
 	DegradedAfter           time.Duration
@@ -114,8 +116,10 @@ type Config struct {
 
 	Wrap func(wire.Session) wire.Session // for measurements under faults; nil: the session is used as it is
 
-	HTTP      string   // HOST:PORT at which the page listens; empty: no page
-	HTTPToken string   // file of the token that permits commands from the page, or page.TokenAuto; empty: the page takes no commands
+	HTTP string // HOST:PORT at which the page listens; empty: no page
+	// file of the token that permits commands from the page, or page.TokenAuto; empty: the page
+	// takes no commands
+	HTTPToken string
 	HTTPNames []string // further names of this machine that a browser may use
 
 	Status *terminal.Terminal // live status line; nil: no line
@@ -136,7 +140,8 @@ func (c *Config) Check() error {
 	case len(c.Cameras) > maxCameras:
 		return usage("%d cameras, at most %d", len(c.Cameras), maxCameras)
 	case c.Fallback == "zero":
-		return usage("--fallback is zero, which is for joints that are driven by velocity, and this arm has no such joint: want hold or %s", fallbackRepeat)
+		return usage("--fallback is zero, which is for joints that are driven by velocity, and this arm has no such "+
+			"joint: want hold or %s", fallbackRepeat)
 	case c.Fallback != "hold" && c.Fallback != fallbackRepeat:
 		return usage("--fallback is %q, want hold or %s", c.Fallback, fallbackRepeat)
 	}
@@ -178,7 +183,8 @@ func (c *Config) checkLeader() error {
 		{"--leader-robot", c.LeaderRobot}, {"--leader-id", c.Leader.ID}, {"--leader-calibration", c.Leader.Calibration},
 	} {
 		if f.value != "" {
-			return exit.Errorf(exit.Usage, "%s is %q, and there is no --leader: give the leader's serial port", f.flag, f.value)
+			return exit.Errorf(exit.Usage, "%s is %q, and there is no --leader: give the leader's serial port", f.flag,
+				f.value)
 		}
 	}
 	if c.Takeover == TakeoverPush {
@@ -208,11 +214,14 @@ func (c *Config) checkNames() error {
 		}
 	}
 	c.ExpectModel = strings.ToLower(c.ExpectModel)
-	if sha := c.ExpectModel; sha != "" && (len(sha) < minModelDigits || len(sha) > maxModelDigits || strings.Trim(sha, "0123456789abcdef") != "") {
-		return exit.Errorf(exit.Usage, "--expect-model is %q, want the sha256 that lean-server check prints, or at least its first %d digits", sha, minModelDigits)
+	if sha := c.ExpectModel; sha != "" && (len(sha) < minModelDigits || len(sha) > maxModelDigits ||
+		strings.Trim(sha, "0123456789abcdef") != "") {
+		return exit.Errorf(exit.Usage, "--expect-model is %q, want the sha256 that lean-server check prints, or at "+
+			"least its first %d digits", sha, minModelDigits)
 	}
 	for key, value := range c.Tags {
-		if err := errors.Join(checkText("--tag, its key", key, wire.MaxNameBytes), checkText("--tag, its value", value, wire.MaxNameBytes)); err != nil {
+		if err := errors.Join(checkText("--tag, its key", key, wire.MaxNameBytes),
+			checkText("--tag, its value", value, wire.MaxNameBytes)); err != nil {
 			return err
 		}
 	}
@@ -244,7 +253,8 @@ func (c *Config) checkConnect() error {
 	case (c.TLS.Cert == "") != (c.TLS.Key == ""):
 		return exit.Errorf(exit.Usage, "--tls-cert and --tls-key go together, got only one of them")
 	case c.TLS != TLS{} && !encrypted:
-		return exit.Errorf(exit.Usage, "--tls-ca, --tls-cert and --tls-key are for tls/ endpoints, and --connect has no such endpoint: write tls/HOST:PORT there, or leave them out")
+		return exit.Errorf(exit.Usage, "--tls-ca, --tls-cert and --tls-key are for tls/ endpoints, and --connect has "+
+			"no such endpoint: write tls/HOST:PORT there, or leave them out")
 	}
 	if err := network.Check(c.transport()); err != nil {
 		return exit.Errorf(exit.Config, "--connect, --tls-ca, --tls-cert, --tls-key: %w", err)
@@ -254,8 +264,10 @@ func (c *Config) checkConnect() error {
 
 func (c *Config) transport() zenoh.Config {
 	return zenoh.Config{
-		Connect: c.Connect, BackoffMin: dialMin, BackoffMax: dialMax,
-		TLS: endpoint.Security{RootCA: c.TLS.CA, ConnectCertificate: c.TLS.Cert, ConnectKey: c.TLS.Key},
+		Connect:    c.Connect,
+		BackoffMin: dialMin,
+		BackoffMax: dialMax,
+		TLS:        endpoint.Security{RootCA: c.TLS.CA, ConnectCertificate: c.TLS.Cert, ConnectKey: c.TLS.Key},
 	}
 }
 
@@ -284,10 +296,14 @@ func (c *Config) checkCameras(usage func(string, ...any) error) error {
 func (c *Config) CheckSchedule() error {
 	s := c.Schedule
 	if !s.Compat && slices.Index(chunk.Cooldowns, s.Cooldown) >= 2 {
-		return exit.Errorf(exit.Usage, "--cooldown %s never recovers from a lost chunk, or floods the server: add --compat to measure it all the same", s.Cooldown)
+		return exit.Errorf(exit.Usage, "--cooldown %s never recovers from a lost chunk, or floods the server: add "+
+			"--compat to measure it all the same", s.Cooldown)
 	}
-	fps := min(cmp.Or(c.FPS, 4*c.Stages.Cutoff, maxFPS), maxFPS) // without a rate: one to which no cutoff is too high or too low
-	s.Horizon, s.DOF, s.FPS = maxHorizon, 1, fps                 // placeholders: the server's and the robot's sizes are not known yet
+	// without a rate: one to which no cutoff is too high or too low
+	fps := min(cmp.Or(c.FPS, 4*c.Stages.Cutoff, maxFPS), maxFPS)
+	s.Horizon = maxHorizon
+	s.DOF = 1
+	s.FPS = fps // placeholders: the server's and the robot's sizes are not known yet
 	if _, err := chunk.New(s); err != nil {
 		return exit.With(exit.Usage, err)
 	}
@@ -295,7 +311,9 @@ func (c *Config) CheckSchedule() error {
 		return exit.With(exit.Usage, err)
 	}
 	if rate := c.rate(); rate > maxFPS {
-		return exit.Errorf(exit.Usage, "--fps %v with --interpolation-multiplier %d are %v ticks per second, at most %d", c.FPS, c.Stages.Multiplier, rate, maxFPS)
+		return exit.Errorf(exit.Usage,
+			"--fps %v with --interpolation-multiplier %d are %v ticks per second, at most %d", c.FPS,
+			c.Stages.Multiplier, rate, maxFPS)
 	}
 	s = c.Schedule
 	for _, f := range []struct {
@@ -312,18 +330,21 @@ func (c *Config) CheckSchedule() error {
 		{"--aggregate-fn-name", s.Aggregate != "", []string{"async", "v1"}},
 	} {
 		if f.given && !slices.Contains(f.with, s.Schedule) {
-			return exit.Errorf(exit.Usage, "%s has no effect with --schedule %s: it is for %s", f.flag, s.Schedule, strings.Join(f.with, ", "))
+			return exit.Errorf(exit.Usage, "%s has no effect with --schedule %s: it is for %s", f.flag, s.Schedule,
+				strings.Join(f.with, ", "))
 		}
 	}
 	switch {
 	case s.Cooldown == chunk.Cooldowns[0] && s.Compat:
-		return exit.Errorf(exit.Usage, "--cooldown %s is not part of the original that --compat runs: leave one of the flags out, or give --cooldown one of %s", s.Cooldown, strings.Join(chunk.Cooldowns[1:], ", "))
+		return exit.Errorf(exit.Usage, "--cooldown %s is not part of the original that --compat runs: leave one of "+
+			"the flags out, or give --cooldown one of %s", s.Cooldown, strings.Join(chunk.Cooldowns[1:], ", "))
 	case s.EstimatorK != 0 && s.Estimator != "jk":
 		return exit.Errorf(exit.Usage, "--estimator-k is for --estimator jk, which has to be given with it")
 	case s.EstimatorFixed != 0 && s.Estimator != "fixed":
 		return exit.Errorf(exit.Usage, "--estimator-fixed is for --estimator fixed, which has to be given with it")
 	case s.Estimator != "" && s.Compat && !slices.Contains([]string{"drtc", "rtc"}, s.Schedule):
-		return exit.Errorf(exit.Usage, "--estimator has no effect with --schedule %s --compat, which makes no estimates", s.Schedule)
+		return exit.Errorf(exit.Usage,
+			"--estimator has no effect with --schedule %s --compat, which makes no estimates", s.Schedule)
 	}
 	return nil
 }
@@ -335,18 +356,22 @@ func (c *Config) CheckSchedule() error {
 func (c *Config) agreedFPS(trained float64, log *slog.Logger) (float64, error) {
 	switch {
 	case c.FPS == 0 && trained == 0:
-		return 0, exit.Errorf(exit.Config, "the server does not announce the rate at which its policy was trained: give it as --fps")
+		return 0, exit.Errorf(exit.Config,
+			"the server does not announce the rate at which its policy was trained: give it as --fps")
 	case trained == 0:
 		return c.FPS, nil
 	case c.FPS == 0 && !(trained >= 1 && trained <= maxFPS):
-		return 0, exit.Errorf(exit.Config, "the policy was trained at %v actions per second, want 1 to %d: give --fps, with --fps-mismatch allow", trained, maxFPS)
+		return 0, exit.Errorf(exit.Config, "the policy was trained at %v actions per second, want 1 to %d: give "+
+			"--fps, with --fps-mismatch allow", trained, maxFPS)
 	case c.FPS == 0:
 		return trained, nil
 	case math.Abs(c.FPS-trained) <= fpsTolerance:
 	case c.FPSMismatch == fpsAllow:
-		log.Warn("the policy was trained at another rate: the arm moves at another speed", "trained", trained, "fps", c.FPS)
+		log.Warn("the policy was trained at another rate: the arm moves at another speed", "trained", trained,
+			"fps", c.FPS)
 	default:
-		return 0, exit.Errorf(exit.Config, "the policy was trained at %v actions per second, and --fps is %v: the arm would move at %.2g times the speed it was shown. Leave --fps out, or add --fps-mismatch allow",
+		return 0, exit.Errorf(exit.Config, "the policy was trained at %v actions per second, and --fps is %v: the "+
+			"arm would move at %.2g times the speed it was shown. Leave --fps out, or add --fps-mismatch allow",
 			trained, c.FPS, c.FPS/trained)
 	}
 	return c.FPS, nil
@@ -379,10 +404,12 @@ func (c *Config) otherRobot(id string) string {
 	switch {
 	case err != nil:
 	case !slices.Contains(shown.Names, id):
-		return fmt.Sprintf("the certificate %s names %s, and this robot is %s: servers and routers that identify robots by their certificates refuse it (--id)",
+		return fmt.Sprintf("the certificate %s names %s, and this robot is %s: servers and routers that identify "+
+			"robots by their certificates refuse it (--id)",
 			c.TLS.Cert, cmp.Or(strings.Join(shown.Names, ", "), "no robot"), id)
 	case shown.CommonName != id:
-		return fmt.Sprintf("the common name of the certificate %s is %q, and this robot is %s: an official router reads no other name, and refuses the robot",
+		return fmt.Sprintf("the common name of the certificate %s is %q, and this robot is %s: an official router "+
+			"reads no other name, and refuses the robot",
 			c.TLS.Cert, shown.CommonName, id)
 	}
 	return ""
@@ -401,7 +428,9 @@ func (c *Config) realArm() string {
 	}
 	for i := range c.Cameras {
 		if cam := &c.Cameras[i]; !cam.Simulated() {
-			return fmt.Sprintf("--bus %s is a pseudo-terminal, which is simulated only if all cameras are, and --camera %s=%s is not; give --camera %[2]s=sim, or %[2]s=sim:SOCKET of an edge-rt sim-bus --scene SOCKET; else %s", c.Bus, cam.Name, cam.Source, cure)
+			return fmt.Sprintf("--bus %s is a pseudo-terminal, which is simulated only if all cameras are, and "+
+				"--camera %s=%s is not; give --camera %[2]s=sim, or %[2]s=sim:SOCKET of an edge-rt sim-bus --scene "+
+				"SOCKET; else %s", c.Bus, cam.Name, cam.Source, cure)
 		}
 	}
 	return ""

@@ -177,12 +177,20 @@ func newControl(cfg controlConfig, core tick.Core, horizon int) *control {
 	dof := len(cfg.arm.Goal)
 	core.Gate = cfg.arm.Gate()
 	if cfg.patience == (patience{}) {
-		cfg.patience = patience{maxAge: core.MaxAge, degraded: cfg.degradedAfter, offline: cfg.maxOffline, given: Given{true, true, true}}
+		cfg.patience = patience{
+			maxAge:   core.MaxAge,
+			degraded: cfg.degradedAfter,
+			offline:  cfg.maxOffline,
+			given:    Given{true, true, true},
+		}
 	}
 	c := &control{
-		controlConfig: cfg, core: core, phases: rt.NewLaps(cfg.clock, numPhases),
-		run: runState{state: stateConnecting}, last: lastAction{row: make([]float32, dof)},
-		session: sessionState{episode: 1, start: true},
+		controlConfig: cfg,
+		core:          core,
+		phases:        rt.NewLaps(cfg.clock, numPhases),
+		run:           runState{state: stateConnecting},
+		last:          lastAction{row: make([]float32, dof)},
+		session:       sessionState{episode: 1, start: true},
 		out: mailboxes{
 			sources: rt.NewRing[source](sourceSlots),
 			snapshots: rt.NewLatest(func(s *snapshot) {
@@ -200,7 +208,9 @@ func (c *control) lookBack(n int) { c.out.steps = history.NewSteps(n, len(c.arm.
 func (c *control) showViews() {
 	dof := len(c.arm.Goal)
 	c.out.views = rt.NewLatest(func(v *view) {
-		v.state, v.goal, v.joints.Conditions = make([]float32, dof), make([]float32, dof), make([]follow.Condition, dof)
+		v.state = make([]float32, dof)
+		v.goal = make([]float32, dof)
+		v.joints.Conditions = make([]follow.Condition, dof)
 		v.joints.Complaints = make([]int64, dof)
 	})
 }
@@ -413,8 +423,12 @@ func (c *control) merge(now rt.Instant) {
 	}
 	robot := a.body.ChunkRobot
 	c.merged = chunk.Chunk{
-		Key: key, Rows: robot.Rows, DOF: robot.Cols, Robot: robot.Data, Model: a.body.ChunkModel.Data,
-		Prov: chunk.Provenance{Seq: uint64(key), Epoch: a.epoch, Episode: a.episode},
+		Key:   key,
+		Rows:  robot.Rows,
+		DOF:   robot.Cols,
+		Robot: robot.Data,
+		Model: a.body.ChunkModel.Data,
+		Prov:  chunk.Provenance{Seq: uint64(key), Epoch: a.epoch, Episode: a.episode},
 	}
 	res := c.core.Schedule.OnChunk(c.clock.Now(), &c.merged)
 	c.learnPace(a.body.InferenceMs, res.RTT)
@@ -432,7 +446,9 @@ func (c *control) merge(now rt.Instant) {
 	c.stats.rtt.Record(res.RTT)
 	served := time.Duration((a.body.QueueWaitMs + a.body.InferenceMs) * float64(time.Millisecond))
 	c.stats.network.Record(max(0, res.RTT-served))
-	c.run.lastMerge, c.run.firstRequest, c.session.start = now, 0, false
+	c.run.lastMerge = now
+	c.run.firstRequest = 0
+	c.session.start = false
 	c.run.lacks.Reset(now)
 	c.flags.mergedAt.Store(int64(now))
 	if c.blocked&(blockHeld|blockCorrecting|blockResting) == 0 {
@@ -477,7 +493,9 @@ func (c *control) ask(now rt.Instant) {
 		return
 	}
 	c.session.key = s.ask.Key
-	s.epoch, s.episode, s.start = c.session.epoch, c.session.episode, c.session.start
+	s.epoch = c.session.epoch
+	s.episode = c.session.episode
+	s.start = c.session.start
 	s.at = now
 	s.runway = time.Duration(s.ask.Runway*c.core.Stages.Multiplier()) * c.period
 	copy(s.state, c.arm.State)
@@ -507,78 +525,11 @@ func (c *control) keepStep(now rt.Instant) (key int64) {
 		h.Break()
 		return 0
 	case c.core.AtAction():
-		key = h.Put(now, history.Run{Epoch: c.session.epoch, Episode: c.session.episode}, c.arm.State, c.arm.Stale() == 0)
+		key = h.Put(now, history.Run{Epoch: c.session.epoch, Episode: c.session.episode}, c.arm.State,
+			c.arm.Stale() == 0)
 		c.waker.Wake()
 	}
 	return key
-}
-
-// updateState applies this tick's causes to the state of the run, and stops the tick at the run's
-// end.
-//
-//rt:noalloc
-func (c *control) updateState(now rt.Instant) {
-	if c.blocked&blockBusSilent != 0 {
-		c.change(now, causeBusSilent)
-	}
-	if c.heldAll != 0 {
-		c.change(now, causeHeld)
-		c.stats.heldAll.Add(1)
-	}
-	// The state becomes Degraded only when a request has been open for a while: some disciplines
-	// ask rarely.
-	unanswered := c.run.firstRequest != 0 && now.Sub(c.run.firstRequest) >= c.degradedAfter/4
-	if c.arm.Phase == follow.Armed && unanswered && now.Sub(c.run.lastMerge) >= c.patience.quiet(c.flags.learnedPace()) {
-		c.change(now, causeQuiet)
-	}
-	if c.flags.lost.Swap(false) {
-		c.change(now, causeLinkLost)
-	}
-	if c.flags.refused.Load() && c.takeover.phase != correcting { // a person gives the arm back first
-		c.change(now, causeRefused)
-	}
-	alive := rt.Instant(c.flags.aliveAt.Load())
-	if alive > c.run.alive { // the server answered: lacks begin anew
-		c.run.alive = alive
-		c.run.lacks.Reset(now)
-	}
-	c.run.lacks.Add(now, event.Lacking{
-		Joints: c.arm.Frozen(), Bus: c.blocked&(blockBusSilent|blockJointSilent) != 0,
-		Pictures: c.blocked&blockNoPicture != 0, Session: c.blocked&blockNoSession != 0,
-	})
-	if now.Sub(max(c.run.lastMerge, alive)) >= c.maxOffline && c.arm.Phase < follow.Parking {
-		if c.run.state != stateDead {
-			c.run.gaveUp = c.run.lacks
-		}
-		c.change(now, causeOffline)
-	}
-	c.stats.inState[c.run.state].Add(int64(now.Sub(c.run.since)))
-	c.run.since = now
-	c.stats.size.Store(int64(c.core.Schedule.View().Size))
-	if c.run.state == stateDead {
-		c.operator.leave.Store(true)
-	} else if !c.operator.leave.Load() {
-		return
-	}
-	rearming := c.arm.Phase == follow.Arming && c.arm.HasTorque()
-	switch {
-	case c.arm.Phase < follow.Armed && !rearming, c.arm.Phase == follow.Done:
-		c.stop.Store(true)
-	case rearming, c.arm.Phase == follow.Armed && c.run.state == stateDead:
-		c.arm.Finish(now)
-	}
-}
-
-//rt:noalloc
-func (c *control) change(now rt.Instant, cause cause) {
-	next := c.run.state.after(cause)
-	if next == c.run.state {
-		return
-	}
-	c.events.Emit(now, event.StateChanged, int64(c.run.state), int64(next))
-	c.stats.inState[c.run.state].Add(int64(now.Sub(c.run.since)))
-	c.run.state, c.run.since = next, now
-	c.stats.state.Store(uint32(next))
 }
 
 //rt:noalloc
@@ -587,7 +538,9 @@ func (c *control) publishView(t rt.Tick) {
 		return
 	}
 	v := c.out.views.Back()
-	v.at, v.source, v.lateness = t.Woke, c.source, t.Woke.Sub(t.Deadline)
+	v.at = t.Woke
+	v.source = c.source
+	v.lateness = t.Woke.Sub(t.Deadline)
 	copy(v.state, c.arm.State)
 	copy(v.goal, c.arm.Goal)
 	c.arm.View(&v.joints)

@@ -84,8 +84,10 @@ func TestWarningIsSaidOnce(t *testing.T) {
 			said = append(said, e)
 		}
 	})
-	if len(said) != 2 || said[0].A != 2 || said[1].A != 3 || said[0].B != 66<<16|63 || held(r.arm) != 0 || r.stop.Load() {
-		t.Errorf("said %+v, kept %b, stop %v, want one event for each new joint and no more", said, held(r.arm), r.stop.Load())
+	if len(said) != 2 || said[0].A != 2 || said[1].A != 3 || said[0].B != 66<<16|63 || held(r.arm) != 0 ||
+		r.stop.Load() {
+		t.Errorf("said %+v, kept %b, stop %v, want one event for each new joint and no more", said, held(r.arm),
+			r.stop.Load())
 	}
 }
 
@@ -121,7 +123,8 @@ func TestMotorsThatFellAsleepAreArmedWhereTheyStand(t *testing.T) {
 	from := len(r.bus.writes)
 	r.step(4)
 	if first := r.bus.writes[from]; first[0] < 4 || first[0] > 10 {
-		t.Errorf("the first goal after waking is %v, want it within a step of 7, where the joint stands, not near %v", first[0], far)
+		t.Errorf("the first goal after waking is %v, want it within a step of 7, where the joint stands, not near %v",
+			first[0], far)
 	}
 	if r.bus.asleep || r.arm.Phase != follow.Armed {
 		t.Errorf("asleep %v, phase %v, want awake and armed", r.bus.asleep, r.arm.Phase)
@@ -139,7 +142,9 @@ func TestArmThatComesBack(t *testing.T) {
 		if r.run.state != stateStalled || r.stop.Load() {
 			t.Fatalf("state %v, stop %v while the arm is away, want it to wait", r.run.state, r.stop.Load())
 		}
-		r.bus.silent, r.bus.back, r.bus.torque = 0, why, false
+		r.bus.silent = 0
+		r.bus.back = why
+		r.bus.torque = false
 		if why == hotplug.Restarted {
 			r.bus.restarted = 2
 		}
@@ -152,7 +157,8 @@ func TestArmThatComesBack(t *testing.T) {
 		if why == hotplug.Restarted {
 			r.step(20)
 			if !r.operator.pause.Load() || len(r.bus.writes) != from {
-				t.Errorf("%v: paused %v, %d writes, want it to wait for the operator", why, r.operator.pause.Load(), len(r.bus.writes)-from)
+				t.Errorf("%v: paused %v, %d writes, want it to wait for the operator", why, r.operator.pause.Load(),
+					len(r.bus.writes)-from)
 			}
 			r.operator.pause.Store(false)
 		}

@@ -20,7 +20,13 @@ func recordInto(t *testing.T, r *rig) (dir string) {
 	t.Helper()
 	dir = t.TempDir()
 	var err error
-	if r.record, err = record.New(record.Config{Mode: record.All, Dir: dir, Size: 1 << 30, ID: "arm", Clock: r.time}); err != nil {
+	if r.record, err = record.New(record.Config{
+		Mode:  record.All,
+		Dir:   dir,
+		Size:  1 << 30,
+		ID:    "arm",
+		Clock: r.time,
+	}); err != nil {
 		t.Fatal(err)
 	}
 	r.flags.session.Store(&record.Session{ID: "first", Epoch: 1, SHA256: "aa"})
@@ -53,7 +59,12 @@ func TestTicksAreRecorded(t *testing.T) {
 	r.answer(r.session.key+1, 10) // an answer without a request
 	r.step(1)
 	flush(r.record)
-	ticks, actions, requests, joined, dropped, clipped := 0, int64(0), uint64(0), uint64(0), "", uint64(0)
+	ticks := 0
+	actions := int64(0)
+	requests := uint64(0)
+	joined := uint64(0)
+	dropped := ""
+	clipped := uint64(0)
 	var last record.Tick
 	names := map[string]string{}
 	infos, err := record.ReadFolder(dir, record.Visitor{
@@ -66,7 +77,8 @@ func TestTicksAreRecorded(t *testing.T) {
 			if last = *m; m.Action.N == 0 {
 				return nil
 			}
-			if m.Step != actions || m.Seq == 0 || m.Epoch == 0 || m.Source >= m.At || m.Action.N != testDOF || m.RunState != uint32(stateStreaming) || m.Queue == 0 {
+			if m.Step != actions || m.Seq == 0 || m.Epoch == 0 || m.Source >= m.At || m.Action.N != testDOF ||
+				m.RunState != uint32(stateStreaming) || m.Queue == 0 {
 				t.Errorf("action %d: %+v", actions, m)
 			}
 			if m.Seq > 1 && m.Epoch == 1 && (m.Delay != 3 || m.Dropped != 3) {
@@ -100,12 +112,15 @@ func TestTicksAreRecorded(t *testing.T) {
 		t.Fatalf("%+v, %v", infos, err)
 	}
 	if uint64(actions) != r.stats.actions.Load() || actions < 40 || ticks <= int(actions) || last.Epoch != 2 {
-		t.Errorf("%d actions in %d ticks, the last of epoch %d; want the %d that ran, and epoch 2", actions, ticks, last.Epoch, r.stats.actions.Load())
+		t.Errorf("%d actions in %d ticks, the last of epoch %d; want the %d that ran, and epoch 2", actions, ticks,
+			last.Epoch, r.stats.actions.Load())
 	}
 	if requests != r.stats.requests.Load() || joined != r.stats.chunks.Load() || dropped == "" {
-		t.Errorf("%d requests and %d chunks, dropped %q; want %d, %d and one dropped", requests, joined, dropped, r.stats.requests.Load(), r.stats.chunks.Load())
+		t.Errorf("%d requests and %d chunks, dropped %q; want %d, %d and one dropped", requests, joined, dropped,
+			r.stats.requests.Load(), r.stats.chunks.Load())
 	}
-	if want := map[string]string{"request 1": "first", "request 2": "second", "chunk 1": "firstaa", "chunk 2": "secondbb"}; !maps.Equal(names, want) {
+	if want := map[string]string{
+		"request 1": "first", "request 2": "second", "chunk 1": "firstaa", "chunk 2": "secondbb"}; !maps.Equal(names, want) {
 		t.Errorf("sessions %v, want %v", names, want)
 	}
 	if clipped != r.arm.Gate().StepClips || clipped == 0 {
@@ -148,7 +163,13 @@ func TestRecordKnowsTheStates(t *testing.T) {
 func TestTickWithEverythingNoAlloc(t *testing.T) {
 	r := newRig(t)
 	recordInto(t, r)
-	shape, err := stage.NewChain(stage.Config{Cutoff: 10, Gain: 1.4, Multiplier: 2, Velocity: 100, Accel: 1000}, 50, testDOF)
+	shape, err := stage.NewChain(stage.Config{
+		Cutoff:     10,
+		Gain:       1.4,
+		Multiplier: 2,
+		Velocity:   100,
+		Accel:      1000,
+	}, 50, testDOF)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -160,11 +160,20 @@ func newRig(t *testing.T) *rig {
 		t.Fatal(err)
 	}
 	clock := rttest.NewClock(rt.Instant(time.Second))
-	fake := &fakeBus{at: [testDOF]float32{5, 50}, writes: make([][testDOF]float32, 0, 4096), masks: make([]uint32, 0, 4096)}
+	fake := &fakeBus{at: [testDOF]float32{5, 50}, writes: make([][testDOF]float32, 0, 4096),
+		masks: make([]uint32, 0, 4096)}
 	r := &rig{bus: fake, time: clock, how: follow.Config{
-		Period: testPeriod, Events: event.NewQueue(1024), Exit: follow.ExitPark,
-		Safety: robot.Safety{AfterReplug: robot.Resume, AfterReset: robot.Operator, Slew: 1, Stall: robot.Ignore, StallFor: time.Hour},
-		Gate:   follow.Gate{Min: []float32{-90, 0}, Max: []float32{90, 100}, Step: []float32{3, 3}},
+		Period: testPeriod,
+		Events: event.NewQueue(1024),
+		Exit:   follow.ExitPark,
+		Safety: robot.Safety{
+			AfterReplug: robot.Resume,
+			AfterReset:  robot.Operator,
+			Slew:        1,
+			Stall:       robot.Ignore,
+			StallFor:    time.Hour,
+		},
+		Gate: follow.Gate{Min: []float32{-90, 0}, Max: []float32{90, 100}, Step: []float32{3, 3}},
 	}}
 	r.control = newControl(controlConfig{
 		clock: clock, period: testPeriod, degradedAfter: 100 * time.Millisecond, maxOffline: 2 * time.Second,
@@ -227,7 +236,8 @@ func TestTorqueIsUntouchedBeforeTheFirstChunk(t *testing.T) {
 	r := newRig(t)
 	r.step(20)
 	if r.bus.torque || len(r.bus.writes) != 0 || r.stats.starved.Load() != 0 {
-		t.Errorf("before a chunk: torque %v, %d writes, %d starved, want none", r.bus.torque, len(r.bus.writes), r.stats.starved.Load())
+		t.Errorf("before a chunk: torque %v, %d writes, %d starved, want none", r.bus.torque, len(r.bus.writes),
+			r.stats.starved.Load())
 	}
 	if r.stats.requests.Load() == 0 {
 		t.Error("no request was sent")
@@ -412,7 +422,8 @@ func TestEveryJointHeldIsStalled(t *testing.T) {
 	before := len(r.bus.writes)
 	r.serve(60, 3, 20)
 	if r.run.state != stateStalled || len(r.bus.writes) > before+1 || r.stats.heldAll.Load() < 50 {
-		t.Errorf("state %v after %d goals, %d ticks counted, want STALLED and none", r.run.state, len(r.bus.writes)-before, r.stats.heldAll.Load())
+		t.Errorf("state %v after %d goals, %d ticks counted, want STALLED and none", r.run.state,
+			len(r.bus.writes)-before, r.stats.heldAll.Load())
 	}
 	r.bus.silent = 1
 	r.step(1)
@@ -455,7 +466,8 @@ func TestOldActionsNeverRun(t *testing.T) {
 	n := r.core.Schedule.View().N
 	r.step(10)
 	if r.stats.tooOld.Load() == 0 || r.core.Schedule.View().N > n+5 {
-		t.Errorf("too old %d, n %d → %d: actions past their age ran", r.stats.tooOld.Load(), n, r.core.Schedule.View().N)
+		t.Errorf("too old %d, n %d → %d: actions past their age ran", r.stats.tooOld.Load(), n,
+			r.core.Schedule.View().N)
 	}
 }
 
@@ -532,7 +544,8 @@ func TestLinkLossAndReturn(t *testing.T) {
 	sent := r.stats.requests.Load()
 	r.step(8)
 	if r.run.state != stateReconnecting || r.stats.requests.Load() != sent {
-		t.Fatalf("state %v, %d requests without a session, want RECONNECTING and none", r.run.state, r.stats.requests.Load()-sent)
+		t.Fatalf("state %v, %d requests without a session, want RECONNECTING and none", r.run.state,
+			r.stats.requests.Load()-sent)
 	}
 	if r.stats.starved.Load() != 0 {
 		t.Error("starved although actions were left")
@@ -540,7 +553,8 @@ func TestLinkLossAndReturn(t *testing.T) {
 	r.flags.epoch.Store(2)
 	r.step(1)
 	if r.run.state != stateConnecting || r.stats.requests.Load() != sent+1 {
-		t.Fatalf("state %v, %d requests on a new session, want CONNECTING and 1 at once", r.run.state, r.stats.requests.Load()-sent)
+		t.Fatalf("state %v, %d requests on a new session, want CONNECTING and 1 at once", r.run.state,
+			r.stats.requests.Load()-sent)
 	}
 	r.answer(r.session.key, 10)
 	r.step(1)
@@ -563,7 +577,8 @@ func TestOfflineForTooLongIsDeadAndParks(t *testing.T) {
 }
 
 func TestLeavingParksWhereTheArmWasArmed(t *testing.T) {
-	for mode, phaseAfter := range map[follow.Exit]follow.Phase{follow.ExitPark: follow.Parking, follow.ExitHold: follow.Done, follow.ExitOff: follow.Done} {
+	for mode, phaseAfter := range map[follow.Exit]follow.Phase{follow.ExitPark: follow.Parking,
+		follow.ExitHold: follow.Done, follow.ExitOff: follow.Done} {
 		r := newRig(t)
 		r.follow(func(c *follow.Config) { c.Exit = mode })
 		r.serve(60, 3, 10)
@@ -599,7 +614,8 @@ func TestTorqueCountsAsTouchedFromTheFirstStep(t *testing.T) {
 	r.answer(1, 10)
 	r.step(2)
 	if !r.stats.touched.Load() || r.stats.armed.Load() {
-		t.Errorf("touched %v armed %v in the middle of arming, want true false", r.stats.touched.Load(), r.stats.armed.Load())
+		t.Errorf("touched %v armed %v in the middle of arming, want true false", r.stats.touched.Load(),
+			r.stats.armed.Load())
 	}
 	r.operator.leave.Store(true)
 	r.step(1)
@@ -661,7 +677,8 @@ func TestChunksThatAnswerNothingAreDroppedByReason(t *testing.T) {
 			r.inbox.Publish(tt.break_(r, a))
 			r.step(1)
 			if got := r.stats.dropped[tt.reason].Load(); got != 1 || r.stats.chunks.Load() != 0 {
-				t.Errorf("%s: %d dropped as %q, %d merged; want 1 and 0 (all: %v)", tt.name, got, dropNames[tt.reason], r.stats.chunks.Load(), r.stats.dropTotals())
+				t.Errorf("%s: %d dropped as %q, %d merged; want 1 and 0 (all: %v)", tt.name, got, dropNames[tt.reason],
+					r.stats.chunks.Load(), r.stats.dropTotals())
 			}
 		})
 	}
@@ -726,6 +743,7 @@ func TestARecordNamesOnlyTheSessionThatAsked(t *testing.T) {
 	var s sessionState
 	s.recent[4] = &record.Session{Epoch: 4}
 	if s.of(4) == nil || s.of(4+pastSessions) != nil || s.of(5) != nil {
-		t.Errorf("sessions of 4, %d and 5: %v, %v, %v, want only the first", 4+pastSessions, s.of(4), s.of(4+pastSessions), s.of(5))
+		t.Errorf("sessions of 4, %d and 5: %v, %v, %v, want only the first", 4+pastSessions, s.of(4),
+			s.of(4+pastSessions), s.of(5))
 	}
 }

@@ -65,17 +65,32 @@ func (l *link) handshake(ctx context.Context) error {
 	l.openedAt = l.clock.Now()
 	l.opened.Add(1)
 	l.lastError = ""
-	l.uplink.Store(&uplink{publisher: l.publisher, prefix: prefix, epoch: l.epoch, steps: t.steps, old: ack.T == 0})
+	l.uplink.Store(&uplink{
+		publisher: l.publisher,
+		prefix:    prefix,
+		epoch:     l.epoch,
+		steps:     t.steps,
+		old:       ack.T == 0,
+	})
 	l.flags.serverID.Store(&ack.ServerID)
 	l.flags.nonce.Store(ack.Nonce)
-	session := &record.Session{ID: ack.SessionID, Epoch: l.epoch, Service: prefix, ServerID: ack.ServerID, Model: t.model, Revision: t.revision, SHA256: t.sha256}
+	session := &record.Session{
+		ID:       ack.SessionID,
+		Epoch:    l.epoch,
+		Service:  prefix,
+		ServerID: ack.ServerID,
+		Model:    t.model,
+		Revision: t.revision,
+		SHA256:   t.sha256,
+	}
 	l.flags.session.Store(session)
 	l.flags.past[l.epoch%pastSessions].Store(&pastSession{epoch: l.epoch, nonce: ack.Nonce, model: modelOf(session)})
 	l.flags.said.store(paceOf(&ack.Capabilities))
 	l.record.NoteSession(l.clock.Now(), session)
 	l.flags.server.Store(&ServerSummary{t.model, t.revision, t.sha256, prefix})
 	l.flags.epoch.Store(l.epoch)
-	l.log.Info("session open", "service", prefix, "model", t.model, "revision", t.revision, "server", ack.ServerID, "session", ack.SessionID, "epoch", l.epoch)
+	l.log.Info("session open", "service", prefix, "model", t.model, "revision", t.revision, "server", ack.ServerID,
+		"session", ack.SessionID, "epoch", l.epoch)
 	l.tellPace()
 	return nil
 }
@@ -109,13 +124,16 @@ func (l *link) find(ctx context.Context) (string, error) {
 	case had != "" && slices.Contains(found, had):
 		return had, nil
 	case had != "" && len(found) > 0:
-		return "", fmt.Errorf("%s, the service of this run, is away: waiting for it; others are in reach (%s), and a new start may choose one of them", had, strings.Join(found, ", "))
+		return "", fmt.Errorf("%s, the service of this run, is away: waiting for it; others are in reach (%s), and a "+
+			"new start may choose one of them", had, strings.Join(found, ", "))
 	case len(found) == 1:
 		return found[0], nil
 	case len(found) > 1 && want == "":
-		return "", exit.Errorf(exit.Config, "%d services are in reach (%s): choose one with --service NAME", len(found), strings.Join(found, ", "))
+		return "", exit.Errorf(exit.Config, "%d services are in reach (%s): choose one with --service NAME", len(found),
+			strings.Join(found, ", "))
 	case len(found) > 1:
-		return "", exit.Errorf(exit.Config, "several models serve %q (%s): connect to one of them only", l.cfg.Service, strings.Join(found, ", "))
+		return "", exit.Errorf(exit.Config, "several models serve %q (%s): connect to one of them only", l.cfg.Service,
+			strings.Join(found, ", "))
 	case want != "":
 		return "", fmt.Errorf("%w as service %q at %s", errNoService, l.cfg.Service, strings.Join(l.cfg.Connect, ", "))
 	}
@@ -154,7 +172,9 @@ func (l *link) choose(ctx context.Context, prefix string) (*wire.SessionAck, con
 		return nil, contract{}, err
 	}
 	model := cmp.Or(l.contract.sha256, l.cfg.ExpectModel)
-	servers := replica.Order(said, model, l.identity.ID, func(id string) bool { return l.servers.State(id) == replica.Gone })
+	servers := replica.Order(said, model, l.identity.ID, func(id string) bool {
+		return l.servers.State(id) == replica.Gone
+	})
 	if len(servers) == 0 { // no status, or all servers drain: any answer to the session request gives the reason
 		servers = append(servers, wire.Status{})
 	}
@@ -165,7 +185,8 @@ func (l *link) choose(ctx context.Context, prefix string) (*wire.SessionAck, con
 		}
 		id := servers[i].ServerID
 		if l.contract.sha256 != "" && !replica.Serves(&servers[i], model) && l.servers.Beside(id) {
-			passing = fmt.Errorf("the servers of this run's policy are away; %s, which ran beside them, serves another bundle (sha256 %.12s)", id, servers[i].ModelSHA256)
+			passing = fmt.Errorf("the servers of this run's policy are away; %s, which ran beside them, serves "+
+				"another bundle (sha256 %.12s)", id, servers[i].ModelSHA256)
 			break
 		}
 		if id == "" && len(servers) > 1 {
@@ -194,7 +215,9 @@ func (l *link) choose(ctx context.Context, prefix string) (*wire.SessionAck, con
 	case passing != nil:
 		return nil, contract{}, passing
 	case !all:
-		return nil, contract{}, &temporaryError{fmt.Errorf("not every server of %s has answered, and the others refuse: %s", prefix, refused), unheardWait, event.WaitOther}
+		return nil, contract{},
+			&temporaryError{fmt.Errorf("not every server of %s has answered, and the others refuse: %s", prefix,
+				refused), unheardWait, event.WaitOther}
 	}
 	return nil, contract{}, refused
 }
@@ -210,7 +233,8 @@ func (l *link) nameCameraFlags(err error, expected []string) error {
 		if slices.ContainsFunc(l.cfg.Cameras, func(c capture.Config) bool { return c.Name == name }) {
 			continue
 		}
-		source := fmt.Sprintf("/dev/video%d", 2*len(flags)) // a USB camera has two nodes, and the first has the pictures
+		// a USB camera has two nodes, and the first has the pictures
+		source := fmt.Sprintf("/dev/video%d", 2*len(flags))
 		if l.cfg.Bus == device.Sim {
 			source = device.Sim
 		}
@@ -219,7 +243,8 @@ func (l *link) nameCameraFlags(err error, expected []string) error {
 	if len(flags) == 0 {
 		return err
 	}
-	return fmt.Errorf("%w; the policy needs pictures, so add %s (edge-rt cameras lists the cameras of this machine)", err, strings.Join(flags, " "))
+	return fmt.Errorf("%w; the policy needs pictures, so add %s (edge-rt cameras lists the cameras of this machine)",
+		err, strings.Join(flags, " "))
 }
 
 // sooner returns the error with the shorter retry time. An error without a retry time loses; a wins
@@ -254,10 +279,21 @@ func (l *link) conditioned(s *wire.Status) bool {
 // conditioned set, the session's chunks continue the previous ones.
 func (l *link) open(ctx context.Context, prefix, id string, conditioned bool) (*wire.SessionAck, error) {
 	request := wire.SessionOpen{
-		ClientUUID: l.identity.ID, RobotType: l.cfg.Robot, FPS: l.cfg.FPS, ActionNames: l.names, StateDim: len(l.names),
-		SchemaVersion: wire.SchemaVersion, RTCEnabled: conditioned, Task: l.flags.taskText(),
-		SessionEpoch: l.epoch, ActionUnits: l.units, StateUnits: l.units, Instance: l.identity.Instance, Host: l.identity.Host,
-		Steps: cmp.Or(l.room, wire.MaxSteps), ServerID: id,
+		ClientUUID:    l.identity.ID,
+		RobotType:     l.cfg.Robot,
+		FPS:           l.cfg.FPS,
+		ActionNames:   l.names,
+		StateDim:      len(l.names),
+		SchemaVersion: wire.SchemaVersion,
+		RTCEnabled:    conditioned,
+		Task:          l.flags.taskText(),
+		SessionEpoch:  l.epoch,
+		ActionUnits:   l.units,
+		StateUnits:    l.units,
+		Instance:      l.identity.Instance,
+		Host:          l.identity.Host,
+		Steps:         cmp.Or(l.room, wire.MaxSteps),
+		ServerID:      id,
 	}
 	for _, key := range slices.Sorted(maps.Keys(l.cfg.Tags)) {
 		request.Tags = append(request.Tags, wire.Tag{Key: key, Value: l.cfg.Tags[key]})
@@ -276,7 +312,8 @@ func (l *link) open(ctx context.Context, prefix, id string, conditioned bool) (*
 	for _, r := range replies {
 		if r.Err {
 			if access.IsDenied(r.Payload) {
-				return nil, exit.With(exit.Config, &deniedError{fmt.Errorf("session refused by %s: %s", prefix, r.Payload)})
+				return nil, exit.With(exit.Config, &deniedError{fmt.Errorf("session refused by %s: %s", prefix,
+					r.Payload)})
 			}
 			continue
 		}
@@ -320,7 +357,8 @@ func (l *link) askSession(ctx context.Context, prefix string, body []byte, limit
 	}
 	end := l.clock.Now().Add(limit)
 	for _, key := range []string{own, wire.SessionKey(prefix)} {
-		for _, wait := range []time.Duration{replyPatience, limit} { // no answer in time: the server is slow or far away
+		// no answer in time: the server is slow or far away
+		for _, wait := range []time.Duration{replyPatience, limit} {
 			began := l.clock.Now()
 			if wait = min(wait, end.Sub(began)); wait <= 0 {
 				return nil, nil
@@ -347,7 +385,8 @@ func (l *link) temporaryRefusal(ack *wire.SessionAck) error {
 	case wire.HostUnknown:
 		err = fmt.Errorf("another robot runs as %s: give one of them another --id", l.identity.ID)
 	default:
-		err = fmt.Errorf("another robot on host %s runs as %s: give one of them another --id", ack.HeldBy, l.identity.ID)
+		err = fmt.Errorf("another robot on host %s runs as %s: give one of them another --id", ack.HeldBy,
+			l.identity.ID)
 	}
 	return &temporaryError{err, time.Duration(ack.RetryAfterMs) * time.Millisecond, why}
 }
@@ -355,32 +394,45 @@ func (l *link) temporaryRefusal(ack *wire.SessionAck) error {
 func (l *link) checkContract(prefix string, ack *wire.SessionAck) (contract, error) {
 	log := l.log.With("session", ack.SessionID)
 	t := contract{
-		prefix: prefix, model: ack.ModelRepo, revision: ack.ModelRevision, sha256: ack.ModelSHA256,
-		horizon: ack.ChunkSize, prefixEnd: ack.RTCExecutionHorizon,
-		shapes: ack.CameraShapes, steps: max(ack.Steps, 1), simulation: ack.Simulation,
+		prefix:     prefix,
+		model:      ack.ModelRepo,
+		revision:   ack.ModelRevision,
+		sha256:     ack.ModelSHA256,
+		horizon:    ack.ChunkSize,
+		prefixEnd:  ack.RTCExecutionHorizon,
+		shapes:     ack.CameraShapes,
+		steps:      max(ack.Steps, 1),
+		simulation: ack.Simulation,
 	}
 	if ack.Simulation {
 		if why := l.cfg.realArm(); why != "" {
-			return t, exit.Errorf(exit.Config, "%s serves %s@%s (sha256 %.12s), which is for a simulated arm only (simulation_only in its bundle.json): %s", prefix, t.model, t.revision, cmp.Or(t.sha256, "unknown"), why)
+			return t, exit.Errorf(exit.Config, "%s serves %s@%s (sha256 %.12s), which is for a simulated arm only "+
+				"(simulation_only in its bundle.json): %s", prefix, t.model, t.revision, cmp.Or(t.sha256, "unknown"),
+				why)
 		}
 	}
 	if ack.ChunkSize < 2 || ack.ChunkSize > maxHorizon {
-		return t, exit.Errorf(exit.Config, "%s announces chunk_size %d, want 2 to %d", prefix, ack.ChunkSize, maxHorizon)
+		return t, exit.Errorf(exit.Config, "%s announces chunk_size %d, want 2 to %d", prefix, ack.ChunkSize,
+			maxHorizon)
 	}
 	if len(ack.ActionNames) == 0 {
-		log.Warn("the server does not name its action columns: their order cannot be checked, make sure it is this robot's", "want", l.names)
+		log.Warn("the server does not name its action columns: their order cannot be checked, make sure it is this "+
+			"robot's", "want", l.names)
 	} else if !slices.Equal(ack.ActionNames, l.names) {
-		return t, exit.Errorf(exit.Config, "%s maps its chunk columns to %v, this robot has %v: wrong model or robot", prefix, ack.ActionNames, l.names)
+		return t, exit.Errorf(exit.Config, "%s maps its chunk columns to %v, this robot has %v: wrong model or robot",
+			prefix, ack.ActionNames, l.names)
 	}
 	if ack.StateDim != 0 && ack.StateDim != len(l.names) {
-		return t, exit.Errorf(exit.Config, "%s wants a state of %d, this robot has %d joints", prefix, ack.StateDim, len(l.names))
+		return t, exit.Errorf(exit.Config, "%s wants a state of %d, this robot has %d joints", prefix, ack.StateDim,
+			len(l.names))
 	}
 	var err error
 	if t.fps, err = l.cfg.agreedFPS(ack.TrainedFPS, log); err != nil {
 		return t, err
 	}
 	if want := l.cfg.ExpectModel; !strings.HasPrefix(t.sha256, want) {
-		return t, exit.Errorf(exit.Config, "%s serves %s@%s with sha256 %s, want one beginning with %s (--expect-model): another policy, or another export of it",
+		return t, exit.Errorf(exit.Config, "%s serves %s@%s with sha256 %s, want one beginning with %s "+
+			"(--expect-model): another policy, or another export of it",
 			prefix, t.model, t.revision, cmp.Or(t.sha256, "unknown"), want)
 	}
 	if l.contract.prefix == "" {
@@ -393,11 +445,15 @@ func (l *link) checkContract(prefix string, ack *wire.SessionAck) (contract, err
 	if old := l.contract; old.prefix != "" {
 		switch {
 		case t.prefix != old.prefix, t.model != old.model, t.revision != old.revision, t.horizon != old.horizon:
-			return t, exit.Errorf(exit.Config, "the server came back as another model: had %s@%s with %d rows, got %s@%s with %d", old.model, old.revision, old.horizon, t.model, t.revision, t.horizon)
+			return t, exit.Errorf(exit.Config,
+				"the server came back as another model: had %s@%s with %d rows, got %s@%s with %d", old.model,
+				old.revision, old.horizon, t.model, t.revision, t.horizon)
 		case old.sha256 != "" && t.sha256 != "" && t.sha256 != old.sha256:
-			return t, exit.Errorf(exit.Config, "the server came back with other weights: had %s, got %s", old.sha256, t.sha256)
+			return t, exit.Errorf(exit.Config, "the server came back with other weights: had %s, got %s", old.sha256,
+				t.sha256)
 		case t.steps > l.room:
-			return t, exit.Errorf(exit.Config, "the server came back as another model: it looks at %d observations together, and this run keeps %d: start it again", t.steps, l.room)
+			return t, exit.Errorf(exit.Config, "the server came back as another model: it looks at %d observations "+
+				"together, and this run keeps %d: start it again", t.steps, l.room)
 		}
 	}
 	return t, nil

@@ -142,12 +142,14 @@ func (w *watcher) judge(when string, want []fed) {
 	}
 	w.sent++
 	newest, past := want[len(want)-1], want[:len(want)-1]
-	if !slices.Equal(o.State, newest.state) || !bytes.Equal(o.Images[0].Data, bytes.Repeat([]byte{newest.picture}, testPixels)) {
+	if !slices.Equal(o.State, newest.state) || !bytes.Equal(o.Images[0].Data,
+		bytes.Repeat([]byte{newest.picture}, testPixels)) {
 		w.t.Fatalf("%s: the newest is %v, picture %d, want %v", when, o.State, o.Images[0].Data[0], newest)
 	}
 	pictures := o.Past("observation.images.top")
 	if o.PastStates.Rows != len(past) || len(pictures) != len(past) {
-		w.t.Fatalf("%s: %d states and %d pictures of before, want %d", when, o.PastStates.Rows, len(pictures), len(past))
+		w.t.Fatalf("%s: %d states and %d pictures of before, want %d", when, o.PastStates.Rows, len(pictures),
+			len(past))
 	}
 	after := o.Images[0].Data
 	for i := len(past) - 1; i >= 0; i-- {
@@ -158,7 +160,8 @@ func (w *watcher) judge(when string, want []fed) {
 				w.t.Errorf("%s: a picture travels twice", when)
 			}
 		}
-		if got := o.PastStates.Data[i*testDOF:][:testDOF]; !slices.Equal(got, past[i].state) || !bytes.Equal(p, bytes.Repeat([]byte{past[i].picture}, testPixels)) {
+		if got := o.PastStates.Data[i*testDOF:][:testDOF]; !slices.Equal(got, past[i].state) ||
+			!bytes.Equal(p, bytes.Repeat([]byte{past[i].picture}, testPixels)) {
 			w.t.Fatalf("%s: step %d of %d is %v, picture %d, want %v", when, i-len(past), len(past), got, p[0], past[i])
 		}
 		after = p
@@ -196,7 +199,8 @@ func (c *breakCase) run(t *testing.T, at, steps int, pace pace) {
 		}
 	}
 	if anew, full := w.out.steps.Counts(); anew != c.anew || full != 0 || w.sent < 20 {
-		t.Errorf("%s at %d: begun anew %d times, %d left out, %d observations; want %d, 0 and some", c.name, at, anew, full, w.sent, c.anew)
+		t.Errorf("%s at %d: begun anew %d times, %d left out, %d observations; want %d, 0 and some", c.name, at, anew,
+			full, w.sent, c.anew)
 	}
 }
 
@@ -215,7 +219,9 @@ func TestObservationsHoldWhatLeRobotsQueueHolds(t *testing.T) {
 				w.setSession(2, w.queue.n)
 			}
 		}, once, never, 1},
-		{"an operator pauses for a tick", func(w *watcher, i, at int) { w.operator.pause.Store(i == at) }, never, once, 1},
+		{"an operator pauses for a tick", func(w *watcher, i, at int) {
+			w.operator.pause.Store(i == at)
+		}, never, once, 1},
 		{"a joint does not answer in two ticks", func(w *watcher, i, at int) {
 			if w.bus.silent = 0; i == at || i == at+1 {
 				w.bus.silent = 2
@@ -384,7 +390,9 @@ func TestRawPicturesThatNoMessageHolds(t *testing.T) {
 		defer v.Close()
 		e := &Edge{devices: devices{encoders: []*capture.Encoder{v}}, link: &link{contract: contract{steps: tt.steps}}}
 		err = e.checkRaw()
-		if tt.want == 0 && err != nil || tt.want != 0 && (exit.Of(err) != exit.Config || !strings.Contains(err.Error(), strconv.Itoa(tt.want)+" bytes, want at most 16711680")) {
+		if tt.want == 0 && err != nil || tt.want != 0 &&
+			(exit.Of(err) != exit.Config || !strings.Contains(err.Error(),
+				strconv.Itoa(tt.want)+" bytes, want at most 16711680")) {
 			t.Errorf("%d steps, quality %d: %v, want the sum %d", tt.steps, tt.quality, err, tt.want)
 		}
 	}

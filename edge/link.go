@@ -127,7 +127,8 @@ func (l *link) connect(ctx context.Context) error {
 			return err
 		}
 		now := l.clock.Now()
-		if reasons.Last() == nil || ctx.Err() == nil || !errors.Is(err, context.Canceled) && !errors.Is(err, context.DeadlineExceeded) {
+		if reasons.Last() == nil || ctx.Err() == nil || !errors.Is(err, context.Canceled) &&
+			!errors.Is(err, context.DeadlineExceeded) {
 			reasons.Add(err, now.Sub(ended))
 			text := reasons.Err().Error()
 			l.flags.sessionError.Store(&text)
@@ -146,7 +147,8 @@ func (l *link) connect(ctx context.Context) error {
 		if text := err.Error(); text != l.lastError {
 			l.log.Log(ctx, level, "no session yet, trying again", "why", text)
 			l.lastError = text
-			recording.Note(l.record, l.clock, event.SessionWaits, record.LevelWarning, int64(waitOf(err)), 0, "no session: "+text)
+			recording.Note(l.record, l.clock, event.SessionWaits, record.LevelWarning, int64(waitOf(err)), 0,
+				"no session: "+text)
 		}
 		if !l.rest(ctx, wait, true) {
 			return gaveUpConnecting(ctx, &reasons)
@@ -231,7 +233,8 @@ func (l *link) checkPace() error {
 func (l *link) warnDuplicate() {
 	if l.flags.duplicate.Swap(false) && !l.duplicateReported {
 		l.duplicateReported = true
-		l.log.Warn("answers to another robot that runs as " + l.identity.ID + " arrive, and are dropped: give one of them another --id")
+		l.log.Warn("answers to another robot that runs as " + l.identity.ID +
+			" arrive, and are dropped: give one of them another --id")
 	}
 }
 
@@ -326,7 +329,8 @@ func (l *link) probe(ctx context.Context) {
 			}
 			l.flags.said.store(now)
 		}
-		if l.heardAt.Sub(asked) <= p.answer(l.flags.knownPace()) { // later the server lives, but does nothing for this robot
+		// later the server lives, but does nothing for this robot
+		if l.heardAt.Sub(asked) <= p.answer(l.flags.knownPace()) {
 			l.flags.aliveAt.Store(int64(l.heardAt))
 		}
 	}

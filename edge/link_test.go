@@ -54,8 +54,15 @@ func freePort(t *testing.T) string {
 
 func goodAck() wire.SessionAck {
 	a := wire.SessionAck{Accepted: true, SessionID: "s1", SchemaVersion: 1}
-	a.ModelRepo, a.ModelRevision, a.ActionNames, a.StateDim = "demo/m", "main", testNames, 2
-	a.ChunkSize, a.TrainedFPS, a.RTCExecutionHorizon, a.T, a.Nonce = 50, 60, 24, 1, 41
+	a.ModelRepo = "demo/m"
+	a.ModelRevision = "main"
+	a.ActionNames = testNames
+	a.StateDim = 2
+	a.ChunkSize = 50
+	a.TrainedFPS = 60
+	a.RTCExecutionHorizon = 24
+	a.T = 1
+	a.Nonce = 41
 	return a
 }
 
@@ -119,13 +126,26 @@ func (s *scripted) dial(t *testing.T, service string) (*link, *bytes.Buffer) {
 	log, flags := new(bytes.Buffer), &linkFlags{}
 	flags.task.Store(new("pick"))
 	return &link{
-		cfg: &Config{Schedule: chunk.Config{Schedule: "drtc"},
-			FPS: 60, Robot: "so101", Service: service, Connect: []string{s.endpoint}, RequestTimeout: time.Second,
-			ReconnectInitialBackoff: 20 * time.Millisecond, ReconnectMaxBackoff: 50 * time.Millisecond, Tags: map[string]string{"lab": "3"},
-			Cameras: []capture.Config{{Name: "top", Source: "sim"}},
+		cfg: &Config{
+			Schedule:                chunk.Config{Schedule: "drtc"},
+			FPS:                     60,
+			Robot:                   "so101",
+			Service:                 service,
+			Connect:                 []string{s.endpoint},
+			RequestTimeout:          time.Second,
+			ReconnectInitialBackoff: 20 * time.Millisecond,
+			ReconnectMaxBackoff:     50 * time.Millisecond,
+			Tags:                    map[string]string{"lab": "3"},
+			Cameras:                 []capture.Config{{Name: "top", Source: "sim"}},
 		},
-		identity: &identity.Identity{ID: "arm", Instance: identity.NewInstance(), Host: "left-pi"}, names: testNames, log: slog.New(slog.NewTextHandler(log, nil)), clock: rt.KernelClock(), net: n,
-		flags: flags, uplink: new(atomic.Pointer[uplink]), receive: func(wire.Sample) {},
+		identity: &identity.Identity{ID: "arm", Instance: identity.NewInstance(), Host: "left-pi"},
+		names:    testNames,
+		log:      slog.New(slog.NewTextHandler(log, nil)),
+		clock:    rt.KernelClock(),
+		net:      n,
+		flags:    flags,
+		uplink:   new(atomic.Pointer[uplink]),
+		receive:  func(wire.Sample) {},
 	}, log
 }
 
@@ -143,10 +163,12 @@ func TestLinkOpensTheOnlyService(t *testing.T) {
 	}
 	o := s.opens[0]
 	if o.Instance != l.identity.Instance || o.Host != "left-pi" || l.flags.nonce.Load() != 41 {
-		t.Errorf("instance %q, host %q, nonce %d, want %q, left-pi, 41", o.Instance, o.Host, l.flags.nonce.Load(), l.identity.Instance)
+		t.Errorf("instance %q, host %q, nonce %d, want %q, left-pi, 41", o.Instance, o.Host, l.flags.nonce.Load(),
+			l.identity.Instance)
 	}
 	if o.ClientUUID != "arm" || o.FPS != 60 || o.StateDim != 2 || fmt.Sprint(o.ActionNames) != fmt.Sprint(testNames) ||
-		fmt.Sprint(o.CameraNames) != "[observation.images.top]" || o.Task != "pick" || !o.RTCEnabled || o.SchemaVersion != 1 {
+		fmt.Sprint(o.CameraNames) != "[observation.images.top]" || o.Task != "pick" || !o.RTCEnabled ||
+		o.SchemaVersion != 1 {
 		t.Errorf("asked with %+v", o)
 	}
 	if l.flags.epoch.Load() != 1 || l.contract.horizon != 50 || l.contract.prefixEnd != 24 || l.uplink.Load().old {
@@ -166,15 +188,33 @@ func TestLinkRefusals(t *testing.T) {
 		{"two services and no choice", []string{"demo", "other"}, "", nil, exit.Config, "--service"},
 		{"a service that is not there", []string{"demo"}, "pick", nil, exit.Failure, `"pick"`},
 		{"nobody serves", nil, "", nil, exit.Failure, "no lean-server answers"},
-		{"contract refused", []string{"demo"}, "", func(a *wire.SessionAck) { a.Accepted, a.Error = false, "state dim mismatch: server=6, client=2" }, exit.Config, "state dim mismatch"},
-		{"full", []string{"demo"}, "", func(a *wire.SessionAck) { a.Accepted, a.Error = false, "server full: 5/5 sessions active" }, exit.Failure, "5/5"},
-		{"another process has the name", []string{"demo"}, "", func(a *wire.SessionAck) { *a = takenBy("right-pi") }, exit.Failure, "another robot on host right-pi runs as arm: give one of them another --id"},
-		{"another process has the name, nobody knows where", []string{"demo"}, "", func(a *wire.SessionAck) { *a = takenBy(wire.HostUnknown) }, exit.Failure, "another robot runs as arm: give one of them another --id"},
-		{"other columns", []string{"demo"}, "", func(a *wire.SessionAck) { a.ActionNames = []string{"gripper.pos", "pan.pos"} }, exit.Config, "gripper.pos"},
-		{"chunks of one action", []string{"demo"}, "", func(a *wire.SessionAck) { a.ChunkSize = 1 }, exit.Config, "chunk_size 1"},
-		{"chunks without end", []string{"demo"}, "", func(a *wire.SessionAck) { a.ChunkSize = 4096 }, exit.Config, "chunk_size"},
-		{"another rate", []string{"demo"}, "", func(a *wire.SessionAck) { a.TrainedFPS = 30 }, exit.Config, "trained at 30 actions per second, and --fps is 60"},
-		{"a policy for simulation", []string{"demo"}, "", func(a *wire.SessionAck) { a.Simulation, a.ModelSHA256 = true, "0123456789abcdef" }, exit.Config, "demo/m@main (sha256 0123456789ab), which is for a simulated arm only"},
+		{"contract refused", []string{"demo"}, "", func(a *wire.SessionAck) {
+			a.Accepted, a.Error = false, "state dim mismatch: server=6, client=2"
+		}, exit.Config, "state dim mismatch"},
+		{"full", []string{"demo"}, "", func(a *wire.SessionAck) {
+			a.Accepted, a.Error = false, "server full: 5/5 sessions active"
+		}, exit.Failure, "5/5"},
+		{"another process has the name", []string{"demo"}, "", func(a *wire.SessionAck) {
+			*a = takenBy("right-pi")
+		}, exit.Failure, "another robot on host right-pi runs as arm: give one of them another --id"},
+		{"another process has the name, nobody knows where", []string{"demo"}, "", func(a *wire.SessionAck) {
+			*a = takenBy(wire.HostUnknown)
+		}, exit.Failure, "another robot runs as arm: give one of them another --id"},
+		{"other columns", []string{"demo"}, "", func(a *wire.SessionAck) {
+			a.ActionNames = []string{"gripper.pos", "pan.pos"}
+		}, exit.Config, "gripper.pos"},
+		{"chunks of one action", []string{"demo"}, "", func(a *wire.SessionAck) {
+			a.ChunkSize = 1
+		}, exit.Config, "chunk_size 1"},
+		{"chunks without end", []string{"demo"}, "", func(a *wire.SessionAck) {
+			a.ChunkSize = 4096
+		}, exit.Config, "chunk_size"},
+		{"another rate", []string{"demo"}, "", func(a *wire.SessionAck) {
+			a.TrainedFPS = 30
+		}, exit.Config, "trained at 30 actions per second, and --fps is 60"},
+		{"a policy for simulation", []string{"demo"}, "", func(a *wire.SessionAck) {
+			a.Simulation, a.ModelSHA256 = true, "0123456789abcdef"
+		}, exit.Config, "demo/m@main (sha256 0123456789ab), which is for a simulated arm only"},
 		{"another state", []string{"demo"}, "", func(a *wire.SessionAck) { a.StateDim = 7 }, exit.Config, "state of 7"},
 	}
 	for _, tt := range tests {
@@ -196,7 +236,12 @@ func TestLinkRefusals(t *testing.T) {
 }
 
 func takenBy(host string) wire.SessionAck {
-	return wire.SessionAck{Error: "client 'arm' is open on host " + host, SchemaVersion: 1, HeldBy: host, RetryAfterMs: 20}
+	return wire.SessionAck{
+		Error:         "client 'arm' is open on host " + host,
+		SchemaVersion: 1,
+		HeldBy:        host,
+		RetryAfterMs:  20,
+	}
 }
 
 // Goal: a robot that returns while its earlier session still exists asks at the server's retry
@@ -210,7 +255,8 @@ func TestLinkWaitsForItsOwnName(t *testing.T) {
 	ended := make(chan error, 1)
 	go func() { ended <- l.connect(within(t, 8*time.Second)) }()
 	rttest.Eventually(t, "three refusals", func() bool { return s.opened() >= 3 })
-	e := &Edge{cfg: Config{MaxOffline: time.Minute}, control: &control{controlConfig: controlConfig{stats: newTickStats(), flags: l.flags}}}
+	e := &Edge{cfg: Config{MaxOffline: time.Minute},
+		control: &control{controlConfig: controlConfig{stats: newTickStats(), flags: l.flags}}}
 	e.control.stats.state.Store(uint32(stateDead))
 	for at := range rt.Instant(2) {
 		e.control.run.gaveUp.Add(1+at, event.Lacking{Session: true})
@@ -222,7 +268,8 @@ func TestLinkWaitsForItsOwnName(t *testing.T) {
 	if err := <-ended; err != nil {
 		t.Fatal(err)
 	}
-	if n := strings.Count(log.String(), "give one of them another --id"); n != 1 || !strings.Contains(log.String(), "level=WARN") {
+	if n := strings.Count(log.String(), "give one of them another --id"); n != 1 ||
+		!strings.Contains(log.String(), "level=WARN") {
 		t.Errorf("people were told %d times, want once and as a warning: %s", n, log)
 	}
 }
@@ -230,7 +277,8 @@ func TestLinkWaitsForItsOwnName(t *testing.T) {
 // Goal: a robot that opens a session again waits for the service that it had. Another service, or
 // another model under the same service, does not end its run.
 func TestLinkLooksForTheServiceItHad(t *testing.T) {
-	for name, other := range map[string][2]string{"another service": {"demo/m", "other"}, "another model": {"demo/bigger", "demo"}} {
+	for name, other := range map[string][2]string{"another service": {"demo/m", "other"},
+		"another model": {"demo/bigger", "demo"}} {
 		for _, service := range []string{"", "demo"} {
 			t.Run(name+" "+service, func(t *testing.T) {
 				s := newScripted(t, "demo")
@@ -259,7 +307,8 @@ func TestLinkLooksForTheServiceItHad(t *testing.T) {
 				if err == nil || exit.Of(err) != exit.Failure {
 					t.Fatalf("find = %s, %v (code %d), want an error that passes", got, err, exit.Of(err))
 				}
-				if unseen := service == "demo" && other[1] != service; !unseen && (!strings.Contains(err.Error(), had) || !strings.Contains(err.Error(), prefix)) {
+				if unseen := service == "demo" && other[1] != service; !unseen &&
+					(!strings.Contains(err.Error(), had) || !strings.Contains(err.Error(), prefix)) {
 					t.Errorf("find says %v, want %s and %s named", err, had, prefix)
 				}
 				if _, err := s.net.Token(wire.ServerAliveKey(had)); err != nil {
@@ -284,12 +333,14 @@ func TestLinkAgreesOnSteps(t *testing.T) {
 		if err := l.connect(ctx); err != nil {
 			t.Fatal(err)
 		}
-		if got, up := s.opens[i].Steps, l.uplink.Load(); got != tt.said || up.steps != tt.want || l.contract.steps != tt.want {
+		if got, up := s.opens[i].Steps, l.uplink.Load(); got != tt.said || up.steps != tt.want ||
+			l.contract.steps != tt.want {
 			t.Errorf("session %d: announced %d, sends %d steps, want %d and %d", i, got, up.steps, tt.said, tt.want)
 		}
 	}
 	s.answer(func(a *wire.SessionAck) { a.Steps = 4 })
-	if err := l.connect(ctx); exit.Of(err) != exit.Config || !strings.Contains(err.Error(), "looks at 4 observations together, and this run keeps 3") {
+	if err := l.connect(ctx); exit.Of(err) != exit.Config ||
+		!strings.Contains(err.Error(), "looks at 4 observations together, and this run keeps 3") {
 		t.Errorf("a model that looks further back: %v (code %d), want code 3 and both numbers", err, exit.Of(err))
 	}
 }
@@ -332,7 +383,8 @@ func TestLinkReopensWhenTheServersTokenReturns(t *testing.T) {
 		t.Fatal(err)
 	}
 	l.cfg.RequestTimeout = time.Minute
-	l.cfg.ReconnectInitialBackoff, l.cfg.ReconnectMaxBackoff = time.Minute, time.Minute // the token's return must end the wait
+	// the token's return must end the wait
+	l.cfg.ReconnectInitialBackoff, l.cfg.ReconnectMaxBackoff = time.Minute, time.Minute
 	ended := make(chan error, 1)
 	go func() { ended <- l.maintain(ctx) }()
 	s.token.Undeclare()
@@ -367,7 +419,8 @@ func TestLinkGivesBackWhatItRefuses(t *testing.T) {
 // Goal: an edge without a request since the last chunk (paused, or without a valid state), or with
 // its first request only just after a long rest, does not give its session up.
 func TestNothingAskedIsNoTrouble(t *testing.T) {
-	l := &link{cfg: &Config{RequestTimeout: time.Second}, clock: rttest.NewClock(rt.Instant(time.Hour)), flags: &linkFlags{}}
+	l := &link{cfg: &Config{RequestTimeout: time.Second}, clock: rttest.NewClock(rt.Instant(time.Hour)),
+		flags: &linkFlags{}}
 	l.serverToken.Store(tokenAlive)
 	l.flags.mergedAt.Store(int64(time.Minute))
 	l.flags.askedAt.Store(int64(time.Minute) - 1)
@@ -444,7 +497,8 @@ func TestLinkWantsTheExpectedModel(t *testing.T) {
 		l, _ := s.dial(t, "")
 		l.cfg.ExpectModel = tt.expect
 		err := l.connect(within(t, 5*time.Second))
-		if tt.says == "" && err != nil || tt.says != "" && (exit.Of(err) != exit.Config || !strings.Contains(err.Error(), tt.says)) {
+		if tt.says == "" && err != nil || tt.says != "" &&
+			(exit.Of(err) != exit.Config || !strings.Contains(err.Error(), tt.says)) {
 			t.Errorf("expecting %q of a server with %q: %v, want %q", tt.expect, tt.has, err, tt.says)
 		}
 	}
@@ -496,7 +550,8 @@ func TestResetNamesTheTask(t *testing.T) {
 // Goal: the log names another robot under this name once, however many answers arrive.
 func TestLinkTellsOfATwinOnce(t *testing.T) {
 	log := new(bytes.Buffer)
-	l := &link{identity: &identity.Identity{ID: "arm"}, log: slog.New(slog.NewTextHandler(log, nil)), flags: &linkFlags{}}
+	l := &link{identity: &identity.Identity{ID: "arm"}, log: slog.New(slog.NewTextHandler(log, nil)),
+		flags: &linkFlags{}}
 	l.warnDuplicate()
 	if log.Len() != 0 {
 		t.Errorf("without one: %s", log)
@@ -554,7 +609,8 @@ func TestLinkAsksForWhatThePolicyCan(t *testing.T) {
 
 // Goal: a refusal for missing cameras names the flag of each missing camera.
 func TestARefusalForCamerasNamesTheFlags(t *testing.T) {
-	refused := exit.Errorf(exit.Config, "session refused by x: missing camera features ['observation.images.wrist'] (client provides [])")
+	refused := exit.Errorf(exit.Config,
+		"session refused by x: missing camera features ['observation.images.wrist'] (client provides [])")
 	expected := []string{"observation.images.top", "observation.images.wrist", "observation.images.side"}
 	for _, tt := range []struct {
 		bus  string
@@ -569,7 +625,8 @@ func TestARefusalForCamerasNamesTheFlags(t *testing.T) {
 	} {
 		l := &link{cfg: &Config{Bus: tt.bus, Cameras: []capture.Config{{Name: "top", Source: "x"}}}}
 		err := l.nameCameraFlags(tt.err, expected)
-		if exit.Of(err) != exit.Of(tt.err) || !strings.Contains(err.Error(), tt.says) || strings.Contains(err.Error(), tt.not) {
+		if exit.Of(err) != exit.Of(tt.err) || !strings.Contains(err.Error(), tt.says) ||
+			strings.Contains(err.Error(), tt.not) {
 			t.Errorf("--bus %s: %v (code %d), want %q and not %q", tt.bus, err, exit.Of(err), tt.says, tt.not)
 		}
 	}

@@ -35,7 +35,8 @@ func TestALossyBusIsNotASlowOne(t *testing.T) {
 	}{
 		{"0.5 % lost, 0.5 % spoilt", 0.005, 0.005, nil, 4, exit.Clean, []string{"loses or spoils", "motor", "plugs"}},
 		{"1 % and 1 %", 0.01, 0.01, nil, 2, exit.Clean, []string{"loses or spoils", "motor"}},
-		{"5 % and 5 %", 0.05, 0.05, nil, 1, exit.Clean, []string{"loses or spoils", "motor 1 (shoulder_pan)", "motor 6 (gripper)"}},
+		{"5 % and 5 %", 0.05, 0.05, nil, 1, exit.Clean,
+			[]string{"loses or spoils", "motor 1 (shoulder_pan)", "motor 6 (gripper)"}},
 		{"30 %", 0.3, 0, nil, 1, exit.Absent, []string{"motor 1 (shoulder_pan)", "20 %", "plugs"}},
 		{"one motor's 40 %", 0.2, 0.2, []uint8{5}, 1, exit.Absent, []string{"of motor 5 (wrist_roll)", "20 %"}},
 	} {
@@ -44,7 +45,8 @@ func TestALossyBusIsNotASlowOne(t *testing.T) {
 				faults := servosim.Script{Seed: uint64(seed)}
 				for kind, share := range map[string]float64{"drop": tt.drop, "corrupt": tt.spoil} {
 					if share > 0 {
-						faults.Faults = append(faults.Faults, servosim.Fault{Kind: kind, IDs: tt.ids, Probability: share})
+						faults.Faults = append(faults.Faults, servosim.Fault{Kind: kind, IDs: tt.ids,
+							Probability: share})
 					}
 				}
 				b, err := servosim.Open(servosim.Config{Clock: rt.KernelClock()})
@@ -52,12 +54,14 @@ func TestALossyBusIsNotASlowOne(t *testing.T) {
 					t.Skipf("no pseudo-terminals here: %v", err)
 				}
 				defer b.Close()
-				arm, err := servo.OpenArm(servo.ArmConfig{Path: b.Path(), Robot: r, Calibration: device.SimCalibration(r)})
+				arm, err := servo.OpenArm(servo.ArmConfig{Path: b.Path(), Robot: r,
+					Calibration: device.SimCalibration(r)})
 				if err != nil {
 					t.Fatal(err)
 				}
 				defer arm.Close()
-				if err := b.Inject(faults); err != nil { // the arm is opened without faults: the test is about the measurement
+				// the arm is opened without faults: the test is about the measurement
+				if err := b.Inject(faults); err != nil {
 					t.Fatal(err)
 				}
 				var log strings.Builder

@@ -28,14 +28,25 @@ func TestTheReasonOfAnEndIsWhatLasted(t *testing.T) {
 		says  []string
 		never string
 	}{
-		{"the server, and at last the bus", []func(*rig){gone, silent(3)}, event.LackSession, []string{"no chunk for 2s: gave up; no session: no server answers"}, "silent"},
-		{"the bus, which is there again at last", []func(*rig){silent(3), back}, event.LackJoints, []string{"joints were silent for 1.", "(shoulder_pan, shoulder_lift)"}, "session"},
-		{"one joint, which answers at last", []func(*rig){silent(2), back}, event.LackJoints, []string{"joints were silent for 1.", "(shoulder_lift)"}, "session"},
-		{"one joint, and at last all", []func(*rig){silent(2), silent(3)}, event.LackJoints, []string{"(shoulder_lift): gave up"}, "shoulder_pan"},
-		{"the server, which is there again at last", []func(*rig){gone, func(r *rig) { r.flags.epoch.Store(2) }}, event.LackSession, []string{"no session: no server answers"}, "silent"},
-		{"pictures, and at last the bus", []func(*rig){blind, silent(3)}, event.LackPictures, []string{"no chunk for 2s: gave up; a camera gave no picture for 2s"}, "silent"},
-		{"answers, and at last the server", []func(*rig){func(*rig) {}, gone}, event.LackAnswers, []string{"no chunk for 2s: gave up"}, "session"},
-		{"a server that stands still, at last without a session", []func(*rig){func(*rig) {}, func(r *rig) { gone(r); r.flags.unheard.Store(true) }}, event.LackAnswers, []string{"the server does not answer: no server answers; check that"}, "cables"},
+		{"the server, and at last the bus", []func(*rig){gone, silent(3)}, event.LackSession,
+			[]string{"no chunk for 2s: gave up; no session: no server answers"}, "silent"},
+		{"the bus, which is there again at last", []func(*rig){silent(3), back}, event.LackJoints,
+			[]string{"joints were silent for 1.", "(shoulder_pan, shoulder_lift)"}, "session"},
+		{"one joint, which answers at last", []func(*rig){silent(2), back}, event.LackJoints,
+			[]string{"joints were silent for 1.", "(shoulder_lift)"}, "session"},
+		{"one joint, and at last all", []func(*rig){silent(2), silent(3)}, event.LackJoints,
+			[]string{"(shoulder_lift): gave up"}, "shoulder_pan"},
+		{"the server, which is there again at last", []func(*rig){gone, func(r *rig) {
+			r.flags.epoch.Store(2)
+		}}, event.LackSession, []string{"no session: no server answers"}, "silent"},
+		{"pictures, and at last the bus", []func(*rig){blind, silent(3)}, event.LackPictures,
+			[]string{"no chunk for 2s: gave up; a camera gave no picture for 2s"}, "silent"},
+		{"answers, and at last the server", []func(*rig){func(*rig) {}, gone}, event.LackAnswers,
+			[]string{"no chunk for 2s: gave up"}, "session"},
+		{"a server that stands still, at last without a session", []func(*rig){func(*rig) {}, func(r *rig) {
+			gone(r)
+			r.flags.unheard.Store(true)
+		}}, event.LackAnswers, []string{"the server does not answer: no server answers; check that"}, "cables"},
 		{"a server that comes and goes", []func(*rig){func(r *rig) {
 			for n := 0; n < 6; n++ {
 				r.flags.epoch.Store(uint32(1 + n%2))
@@ -52,8 +63,14 @@ func TestTheReasonOfAnEndIsWhatLasted(t *testing.T) {
 			r.step(50)
 			r.bus.silent = 0
 			gone(r)
-		}, func(r *rig) { r.flags.epoch.Store(2) }}, event.LackPictures, []string{"a camera gave no picture for 2s"}, "no link"},
-		{"the server and the bus", []func(*rig){func(r *rig) { gone(r); silent(3)(r) }, func(*rig) {}}, event.LackSession, []string{"no session: no server answers", "besides, joints were silent for 1."}, "cameras"},
+		}, func(r *rig) {
+			r.flags.epoch.Store(2)
+		}}, event.LackPictures, []string{"a camera gave no picture for 2s"}, "no link"},
+		{"the server and the bus", []func(*rig){func(r *rig) {
+			gone(r)
+			silent(3)(r)
+		}, func(*rig) {}}, event.LackSession, []string{"no session: no server answers",
+			"besides, joints were silent for 1."}, "cameras"},
 	} {
 		r := newRig(t)
 		r.serve(60, 3, 10)

@@ -47,7 +47,9 @@ func Open(ctx context.Context, cfg Config) (e *Edge, err error) {
 	}
 	e.joints = jointLists(e.robot)
 	if e.robot.Leader {
-		return e, exit.Errorf(exit.Usage, "--robot %s is a leader, which only a person moves: give the follower's, or run edge-rt teleop", e.robot.Name)
+		return e, exit.Errorf(exit.Usage,
+			"--robot %s is a leader, which only a person moves: give the follower's, or run edge-rt teleop",
+			e.robot.Name)
 	}
 	cameras := make([]capture.Config, len(cfg.Cameras)) // under the policy's names
 	for i, c := range cfg.Cameras {
@@ -60,7 +62,8 @@ func Open(ctx context.Context, cfg Config) (e *Edge, err error) {
 		e.log.Info("the other threads keep their nice value", "why", err)
 	}
 	for _, step := range []func(context.Context) error{
-		e.openCameraFiles, e.openPage, e.claimID, e.openRecord, e.openArm, e.openLeader, e.connect, e.takePolicyRate, e.openCameras, e.build, e.listenOperator,
+		e.openCameraFiles, e.openPage, e.claimID, e.openRecord, e.openArm, e.openLeader, e.connect, e.takePolicyRate,
+		e.openCameras, e.build, e.listenOperator,
 	} {
 		if err = step(ctx); err != nil {
 			return e, err
@@ -81,8 +84,16 @@ func (e *Edge) connect(ctx context.Context) error {
 	e.receiver.record, e.receiver.clock = e.record, e.clock
 	e.receiver.flags.task.Store(&e.cfg.Task)
 	e.link = &link{
-		cfg: &e.cfg, identity: e.identity, names: e.robot.ActionNames(), units: e.robot.Units(), log: e.log, clock: e.clock,
-		flags: e.receiver.flags, uplink: new(atomic.Pointer[uplink]), receive: e.receiver.deposit, record: e.record,
+		cfg:      &e.cfg,
+		identity: e.identity,
+		names:    e.robot.ActionNames(),
+		units:    e.robot.Units(),
+		log:      e.log,
+		clock:    e.clock,
+		flags:    e.receiver.flags,
+		uplink:   new(atomic.Pointer[uplink]),
+		receive:  e.receiver.deposit,
+		record:   e.record,
 	}
 	var err error
 	for _, text := range e.cfg.certificateWarnings(e.identity.ID) {
@@ -111,7 +122,8 @@ func (e *Edge) connect(ctx context.Context) error {
 	case wait.Err() != nil && zenoh.Reached(err):
 		return exit.Errorf(exit.Absent, "no session for %v: %w", e.cfg.MaxOffline, err)
 	case wait.Err() != nil:
-		return exit.Errorf(exit.Absent, "no server for %v: %w; start lean-server, or check --connect", e.cfg.MaxOffline, err)
+		return exit.Errorf(exit.Absent, "no server for %v: %w; start lean-server, or check --connect", e.cfg.MaxOffline,
+			err)
 	}
 	return err
 }
@@ -122,16 +134,21 @@ func (e *Edge) claimID(context.Context) (err error) {
 	}
 	e.onClose(e.identity.Release)
 	if e.identity.ID != e.identity.Asked {
-		e.log.Warn("another edge on this host has this name, so this one has another", "name", e.identity.Asked, "now", e.identity.ID)
+		e.log.Warn("another edge on this host has this name, so this one has another", "name", e.identity.Asked,
+			"now", e.identity.ID)
 	}
 	return nil
 }
 
 // build allocates everything that depends on the session's sizes.
 func (e *Edge) build(context.Context) error {
-	contract, period, events := e.link.contract, e.cfg.period(), event.NewQueue(eventSlots)
+	contract := e.link.contract
+	period := e.cfg.period()
+	events := event.NewQueue(eventSlots)
 	settings := e.cfg.Schedule
-	settings.Horizon, settings.DOF, settings.FPS = contract.horizon, len(e.robot.Motors), e.cfg.FPS
+	settings.Horizon = contract.horizon
+	settings.DOF = len(e.robot.Motors)
+	settings.FPS = e.cfg.FPS
 	settings.PrefixEnd, settings.RequestTimeout = contract.prefixEnd, e.cfg.RequestTimeout
 	schedule, err := chunk.New(settings)
 	if err != nil {
@@ -148,19 +165,26 @@ func (e *Edge) build(context.Context) error {
 	e.onCloseUnlessStuck(func() { waker.Close() })
 	e.arm.SetPeriod(period)
 	e.control = newControl(controlConfig{
-		clock: e.clock, period: period, degradedAfter: e.cfg.DegradedAfter, maxOffline: e.cfg.MaxOffline,
-		patience: e.cfg.patience(contract.horizon, e.cfg.FPS),
-		arm: follow.New(e.arm, follow.Config{
-			Period: period, Safety: e.robot.Safety, Gate: follow.NewGate(e.arm.Arm(), period), Exit: follow.ExitModes[e.cfg.OnExit],
-			EaseIn: e.easeIn(), Rescue: e.cfg.Rescue, Events: events, Clock: e.clock,
-		}, settings.DOF),
-		bus: e.arm, record: e.record, events: events, waker: waker, stop: &e.stop,
-		flags: e.receiver.flags, inbox: e.receiver.inbox, stats: e.receiver.stats,
+		clock:         e.clock,
+		period:        period,
+		degradedAfter: e.cfg.DegradedAfter,
+		maxOffline:    e.cfg.MaxOffline,
+		patience:      e.cfg.patience(contract.horizon, e.cfg.FPS),
+		arm:           e.newFollower(events),
+		bus:           e.arm,
+		record:        e.record,
+		events:        events,
+		waker:         waker,
+		stop:          &e.stop,
+		flags:         e.receiver.flags,
+		inbox:         e.receiver.inbox,
+		stats:         e.receiver.stats,
 	}, tick.Core{Schedule: schedule, Stages: stages, MaxAge: e.cfg.MaxActionAge}, contract.horizon)
 	e.control.repeats = e.cfg.Fallback == fallbackRepeat
 	e.control.returns = e.cfg.Episodes.Strategy == episode.Episodic
 	e.episodes = e.newEpisodes()
-	e.resume = "nothing moves until an operator resumes the run: look at the arm, then edge-rt ctl resume --id " + e.identity.ID
+	e.resume = "nothing moves until an operator resumes the run: look at the arm, then edge-rt ctl resume --id " +
+		e.identity.ID
 	if e.leader != nil {
 		e.control.takeover.leader, e.control.takeover.action = e.leader, make([]float32, 0, settings.DOF)
 	}
@@ -173,6 +197,26 @@ func (e *Edge) build(context.Context) error {
 	if err := e.describeRecord(); err != nil {
 		return err
 	}
-	e.loop = rt.NewLoop(rt.LoopConfig{Clock: e.clock, Period: period, Mode: e.cfg.RT, CPU: e.cfg.CPU})
+	e.loop = rt.NewLoop(rt.LoopConfig{
+		Clock:  e.clock,
+		Period: period,
+		Mode:   e.cfg.RT,
+		CPU:    e.cfg.CPU,
+	})
 	return e.showPage()
+}
+
+// newFollower returns the arm as the tick drives it; its events go to the queue.
+func (e *Edge) newFollower(events *event.Queue) *follow.Follower {
+	period := e.cfg.period()
+	return follow.New(e.arm, follow.Config{
+		Period: period,
+		Safety: e.robot.Safety,
+		Gate:   follow.NewGate(e.arm.Arm(), period),
+		Exit:   follow.ExitModes[e.cfg.OnExit],
+		EaseIn: e.easeIn(),
+		Rescue: e.cfg.Rescue,
+		Events: events,
+		Clock:  e.clock,
+	}, len(e.robot.Motors))
 }

@@ -26,7 +26,8 @@ func TestNotOpenedError(t *testing.T) {
 	} {
 		err := NotOpenedError(tt.onExit, tt.end, tt.aside)
 		if exit.Of(err) != tt.code || (err == nil) != (tt.end == nil && tt.aside == nil) {
-			t.Errorf("NotOpenedError(%s, %v, %v) = %v (code %d), want code %d and all that is wrong", tt.onExit, tt.end, tt.aside, err, exit.Of(err), tt.code)
+			t.Errorf("NotOpenedError(%s, %v, %v) = %v (code %d), want code %d and all that is wrong", tt.onExit, tt.end,
+				tt.aside, err, exit.Of(err), tt.code)
 		}
 	}
 }

@@ -37,29 +37,100 @@ const ctlStatus = "status"
 // button on the page.
 var Commands = []Command{
 	{Word: "pause", Label: "Pause", Help: "hold and keep the queue", run: (*Edge).pause, works: (*Edge).moves},
-	{Word: "resume", Label: "Resume", Help: "go on; after a correction the policy has the arm again", run: (*Edge).resumeRun, works: (*Edge).canResume},
 	{
-		Word: "correct", Label: "Take over", Ask: "Take the arm over with the leader? Hold the leader: it goes limp at the follower's pose, and then the follower follows it.",
-		Help: "a person takes the arm over with the leader of --leader: hold the leader, it goes limp at the follower's pose", run: (*Edge).correction, works: (*Edge).canCorrect,
+		Word:  "resume",
+		Label: "Resume",
+		Help:  "go on; after a correction the policy has the arm again",
+		run:   (*Edge).resumeRun,
+		works: (*Edge).canResume,
+	},
+	{
+		Word:  "correct",
+		Label: "Take over",
+		Ask: "Take the arm over with the leader? Hold the leader: it goes limp at the follower's pose, and then " +
+			"the follower follows it.",
+		Help: "a person takes the arm over with the leader of --leader: hold the leader, it goes limp at the " +
+			"follower's pose",
+		run:   (*Edge).correction,
+		works: (*Edge).canCorrect,
 	},
 	{Word: "reset", Label: "New episode", Help: "new episode, the queue is dropped", run: (*Edge).resetBoth},
-	{Word: operator.Task, Text: "TEXT", Help: "new episode with another task, for policies that read it", run: (*Edge).runTask},
-	{Word: episode.Start, Label: "Start episode", Text: "TASK", May: true, Help: "begin an episode, with another task if one is given; needs --record all", run: (*Edge).beginEpisode, works: episodeTakes(episode.Start)},
-	{Word: record.Success, Label: "Success", Help: "end the episode as a success", run: endsAs(record.Success), works: episodeTakes(record.Success)},
-	{Word: record.Failure, Label: "Failure", Help: "end the episode as a failure", run: endsAs(record.Failure), works: episodeTakes(record.Failure)},
-	{Word: record.Discard, Label: "Discard", Help: "end the episode, and leave it out of a data set", run: endsAs(record.Discard), works: episodeTakes(record.Discard)},
-	{Word: record.Rerecord, Label: "Rerecord", Help: "as discard, and the next episode takes its place", run: endsAs(record.Rerecord), works: episodeTakes(record.Rerecord)},
 	{
-		Word: unloadWord, Label: "Take load off", Text: "JOINT", May: true,
-		Help: "take the load off an overloaded joint, or all: its goal is where it is, and its motor forgets the overload", run: (*Edge).unload,
+		Word: operator.Task,
+		Text: "TEXT",
+		Help: "new episode with another task, for policies that read it",
+		run:  (*Edge).runTask,
 	},
-	{Word: "save", Label: "Save the record", Help: "write the memory of --record ring to disk", run: (*Edge).save, works: func(e *Edge) bool { return e.cfg.Record == record.Ring }},
-	{Word: "stop", Label: "Stop", Ask: "End the run? The arm is left as --on-exit selects, and the program ends.", Help: "end the run as Ctrl-C does", run: (*Edge).stopRun},
 	{
-		Word: "release", Label: "Torque off", Ask: "Take the torque now? The arm falls unless a person holds it, and the program ends.",
-		Help: "end the run at once and take the torque, whatever --on-exit selects: hold on to the arm", run: (*Edge).releaseArm,
+		Word:  episode.Start,
+		Label: "Start episode",
+		Text:  "TASK",
+		May:   true,
+		Help:  "begin an episode, with another task if one is given; needs --record all",
+		run:   (*Edge).beginEpisode,
+		works: episodeTakes(episode.Start),
 	},
-	{Word: ctlStatus, Help: "print the state", run: func(*Edge, context.Context, string) (bool, error) { return false, nil }},
+	{
+		Word:  record.Success,
+		Label: "Success",
+		Help:  "end the episode as a success",
+		run:   endsAs(record.Success),
+		works: episodeTakes(record.Success),
+	},
+	{
+		Word:  record.Failure,
+		Label: "Failure",
+		Help:  "end the episode as a failure",
+		run:   endsAs(record.Failure),
+		works: episodeTakes(record.Failure),
+	},
+	{
+		Word:  record.Discard,
+		Label: "Discard",
+		Help:  "end the episode, and leave it out of a data set",
+		run:   endsAs(record.Discard),
+		works: episodeTakes(record.Discard),
+	},
+	{
+		Word:  record.Rerecord,
+		Label: "Rerecord",
+		Help:  "as discard, and the next episode takes its place",
+		run:   endsAs(record.Rerecord),
+		works: episodeTakes(record.Rerecord),
+	},
+	{
+		Word:  unloadWord,
+		Label: "Take load off",
+		Text:  "JOINT",
+		May:   true,
+		Help: "take the load off an overloaded joint, or all: its goal is where it is, and its motor forgets the " +
+			"overload",
+		run: (*Edge).unload,
+	},
+	{
+		Word:  "save",
+		Label: "Save the record",
+		Help:  "write the memory of --record ring to disk",
+		run:   (*Edge).save,
+		works: func(e *Edge) bool { return e.cfg.Record == record.Ring },
+	},
+	{
+		Word:  "stop",
+		Label: "Stop",
+		Ask:   "End the run? The arm is left as --on-exit selects, and the program ends.",
+		Help:  "end the run as Ctrl-C does",
+		run:   (*Edge).stopRun,
+	},
+	{
+		Word:  "release",
+		Label: "Torque off",
+		Ask:   "Take the torque now? The arm falls unless a person holds it, and the program ends.",
+		Help:  "end the run at once and take the torque, whatever --on-exit selects: hold on to the arm",
+		run:   (*Edge).releaseArm,
+	},
+	{Word: ctlStatus, Help: "print the state", run: func(*Edge, context.Context, string) (bool, error) {
+		return false, nil
+	}},
 }
 
 // unloadWord is the command for an overloaded joint.
@@ -288,9 +359,22 @@ func (c *control) phaseText() string {
 func (e *Edge) ctlReply() operator.Reply {
 	s, st := e.status(), e.control.stats
 	return operator.Reply{
-		ID: s.ID, State: state(st.state.Load()).String(), Paused: e.control.operator.pause.Load(), Phase: e.control.phaseText(), Waits: e.waits(), Episode: st.episode.Load(), Task: s.Task,
-		Ticks: s.Ticks, Queue: st.size.Load(), Starved: s.StarvedTicks, Requests: s.Requests, Chunks: s.Chunks,
-		RTTms: s.RTTms.P50, Overruns: s.OverrunsOwn, Targets: s.Targets, Episodes: s.Episodes,
+		ID:       s.ID,
+		State:    state(st.state.Load()).String(),
+		Paused:   e.control.operator.pause.Load(),
+		Phase:    e.control.phaseText(),
+		Waits:    e.waits(),
+		Episode:  st.episode.Load(),
+		Task:     s.Task,
+		Ticks:    s.Ticks,
+		Queue:    st.size.Load(),
+		Starved:  s.StarvedTicks,
+		Requests: s.Requests,
+		Chunks:   s.Chunks,
+		RTTms:    s.RTTms.P50,
+		Overruns: s.OverrunsOwn,
+		Targets:  s.Targets,
+		Episodes: s.Episodes,
 	}
 }
 
@@ -438,7 +522,12 @@ func (a policyArm) Begin(ctx context.Context, task string) error {
 
 func (e *Edge) newEpisodes() *episode.Episodes {
 	return episode.New(episode.Config{
-		Plan: e.cfg.Episodes, Robot: policyArm{e}, Record: e.record, All: e.cfg.Record == record.All, Clock: e.clock, Losses: e.recording.Losses,
+		Plan:   e.cfg.Episodes,
+		Robot:  policyArm{e},
+		Record: e.record,
+		All:    e.cfg.Record == record.All,
+		Clock:  e.clock,
+		Losses: e.recording.Losses,
 		Say: func(text string, warn bool) {
 			if warn {
 				e.log.Warn(text)

@@ -17,11 +17,17 @@ func TestPauseHoldsAndKeepsTheQueue(t *testing.T) {
 	r := newRig(t)
 	r.slope = 0.1
 	r.serve(60, 3, 10)
-	size, n, goal, asked := r.core.Schedule.View().Size, r.core.Schedule.View().N, r.arm.Goal[0], r.stats.requests.Load()
+	size := r.core.Schedule.View().Size
+	n := r.core.Schedule.View().N
+	goal := r.arm.Goal[0]
+	asked := r.stats.requests.Load()
 	r.operator.pause.Store(true)
 	r.step(500) // longer than degradedAfter and maxOffline
-	if r.core.Schedule.View().Size != size || r.core.Schedule.View().N != n || r.arm.Goal[0] != goal || r.stats.requests.Load() != asked {
-		t.Errorf("pause: size %d → %d, n %d → %d, goal %v → %v, %d requests; want all as they were", size, r.core.Schedule.View().Size, n, r.core.Schedule.View().N, goal, r.arm.Goal[0], r.stats.requests.Load()-asked)
+	if r.core.Schedule.View().Size != size || r.core.Schedule.View().N != n || r.arm.Goal[0] != goal ||
+		r.stats.requests.Load() != asked {
+		t.Errorf("pause: size %d → %d, n %d → %d, goal %v → %v, %d requests; want all as they were", size,
+			r.core.Schedule.View().Size, n, r.core.Schedule.View().N, goal, r.arm.Goal[0],
+			r.stats.requests.Load()-asked)
 	}
 	if r.stats.starved.Load() != 0 || r.run.state != stateStreaming {
 		t.Errorf("pause: starved %d, state %v; want 0 and STREAMING", r.stats.starved.Load(), r.run.state)
@@ -51,7 +57,8 @@ func TestResetBeginsAnEpisode(t *testing.T) {
 	}
 	snap, _, _ := r.out.snapshots.Front()
 	if !snap.start || snap.episode != 2 || snap.ask.Rows != 0 {
-		t.Errorf("next observation start %v episode %d prefix %d, want true 2 0", snap.start, snap.episode, snap.ask.Rows)
+		t.Errorf("next observation start %v episode %d prefix %d, want true 2 0", snap.start, snap.episode,
+			snap.ask.Rows)
 	}
 	r.answer(r.session.key, 10) // the rig answers for episode 1
 	r.step(1)
@@ -102,13 +109,15 @@ func TestCtlOverTheSocket(t *testing.T) {
 	if reply, err = operator.Ctl("arm", "resume"); err != nil || reply.Paused {
 		t.Errorf("resume = %+v, %v", reply, err)
 	}
-	if reply, err = operator.Ctl("arm ", "status"); err != nil || reply.ID != "arm" { // in the form that edge-rt --id accepts
+	// in the form that edge-rt --id accepts
+	if reply, err = operator.Ctl("arm ", "status"); err != nil || reply.ID != "arm" {
 		t.Errorf("status of \"arm \" = %+v, %v", reply, err)
 	}
 	if _, err = operator.Ctl("//", "status"); exit.Of(err) != exit.Usage {
 		t.Errorf("status of an id without letters = %v, want a wrong flag", err)
 	}
-	if _, err = operator.Ctl("arm", "pause now"); err == nil || !strings.Contains(err.Error(), "takes no argument") || r.operator.pause.Load() {
+	if _, err = operator.Ctl("arm", "pause now"); err == nil || !strings.Contains(err.Error(), "takes no argument") ||
+		r.operator.pause.Load() {
 		t.Errorf("pause with a text = %v, want it refused", err)
 	}
 	if _, err = operator.Ctl("arm", "dance"); err == nil || !strings.Contains(err.Error(), "dance") {

@@ -28,7 +28,13 @@ func (e *Edge) openPage(context.Context) (err error) {
 			return exit.Errorf(exit.Config, "--http-token: %w", err)
 		}
 	}
-	e.page, err = page.Listen(page.Config{Address: e.cfg.HTTP, Names: e.cfg.HTTPNames, Token: token, Clock: e.clock, Log: e.log})
+	e.page, err = page.Listen(page.Config{
+		Address: e.cfg.HTTP,
+		Names:   e.cfg.HTTPNames,
+		Token:   token,
+		Clock:   e.clock,
+		Log:     e.log,
+	})
 	if err != nil {
 		return fmt.Errorf("--http: %w", err)
 	}
@@ -48,7 +54,12 @@ func (e *Edge) openPage(context.Context) (err error) {
 func buttons() (list []page.Button) {
 	for _, c := range Commands {
 		if c.Label != "" || c.Text != "" {
-			list = append(list, page.Button{Word: c.Word, Label: c.Label, Text: c.Text, Ask: c.Ask})
+			list = append(list, page.Button{
+				Word:  c.Word,
+				Label: c.Label,
+				Text:  c.Text,
+				Ask:   c.Ask,
+			})
 		}
 	}
 	return list
@@ -61,8 +72,12 @@ func (e *Edge) drawLines() func([]byte, timeline.Since) []byte {
 		return nil // more joints than a record has
 	}
 	t := timeline.New(timeline.Config{
-		Width: timeline.LiveWidth, Columns: timeline.LiveColumns, Zero: e.clock.Now(), Period: time.Duration(float64(time.Second) / e.cfg.FPS),
-		Joints: e.link.names, Units: e.link.units,
+		Width:   timeline.LiveWidth,
+		Columns: timeline.LiveColumns,
+		Zero:    e.clock.Now(),
+		Period:  time.Duration(float64(time.Second) / e.cfg.FPS),
+		Joints:  e.link.names,
+		Units:   e.link.units,
 	})
 	e.record.Tell(t.Visitor())
 	return func(b []byte, since timeline.Since) []byte {
@@ -113,8 +128,18 @@ func (e *Edge) showPage() error {
 func (e *Edge) live() *Live {
 	c, st := e.control, e.control.stats
 	l := &Live{
-		Status: e.status(), Robot: e.cfg.Robot, State: state(st.state.Load()).String(), Paused: c.operator.pause.Load(), Phase: c.phaseText(), Waits: e.waits(),
-		Works: e.working(false), Episode: st.episode.Load(), Queue: st.size.Load(), Bus: busSummary(e.arm.Stats()), Frames: map[string]LiveFrames{}, Simulated: e.world != nil,
+		Status:    e.status(),
+		Robot:     e.cfg.Robot,
+		State:     state(st.state.Load()).String(),
+		Paused:    c.operator.pause.Load(),
+		Phase:     c.phaseText(),
+		Waits:     e.waits(),
+		Works:     e.working(false),
+		Episode:   st.episode.Load(),
+		Queue:     st.size.Load(),
+		Bus:       busSummary(e.arm.Stats()),
+		Frames:    map[string]LiveFrames{},
+		Simulated: e.world != nil,
 	}
 	if l.Server != nil && e.link.uplink.Load() == nil {
 		lost := *l.Server
@@ -139,9 +164,15 @@ func (e *Edge) live() *Live {
 			l.Works = e.working(true)
 		}
 		l.Joints = append(l.Joints, Joint{
-			Name: e.link.names[j], Unit: e.link.units[j], State: round3(float64(g.state[j])), Goal: round3(float64(g.goal[j])),
-			Stale: g.joints.Stale&bit != 0, Frozen: g.joints.Frozen&bit != 0, Held: g.joints.Held&bit != 0,
-			Conditions: g.joints.Conditions[j].String(), Why: g.joints.Conditions[j].Why(),
+			Name:       e.link.names[j],
+			Unit:       e.link.units[j],
+			State:      round3(float64(g.state[j])),
+			Goal:       round3(float64(g.goal[j])),
+			Stale:      g.joints.Stale&bit != 0,
+			Frozen:     g.joints.Frozen&bit != 0,
+			Held:       g.joints.Held&bit != 0,
+			Conditions: g.joints.Conditions[j].String(),
+			Why:        g.joints.Conditions[j].Why(),
 		})
 		if g.joints.Conditions[j]&follow.HeatOrSupply != 0 {
 			joint := &l.Joints[j]

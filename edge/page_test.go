@@ -31,7 +31,8 @@ func TestThePageOffersTheCommands(t *testing.T) {
 // Goal: the page gets the words that have an effect now: either pause or resume, and those of
 // episodes if everything is recorded.
 func TestTheWordsThatWorkNow(t *testing.T) {
-	e := &Edge{clock: rttest.NewClock(0), control: &control{controlConfig: controlConfig{stats: new(tickStats)}}, cfg: Config{Record: record.Ring}}
+	e := &Edge{clock: rttest.NewClock(0), control: &control{controlConfig: controlConfig{stats: new(tickStats)}},
+		cfg: Config{Record: record.Ring}}
 	e.resume = "look at the arm"
 	has := func(words ...string) {
 		t.Helper()

@@ -132,9 +132,10 @@ type patience struct {
 	maxAge, degraded, request, offline time.Duration // values of the flags, or their defaults
 	given                              Given
 	compat                             bool
-	engine, rtc                        bool          // with compat: the schedule abandons late requests; the schedule is rtc
-	chunk                              time.Duration // duration of a chunk's actions; 0: not known yet
-	repeat                             time.Duration // time after which a newer observation replaces a waiting one; 0: never
+	// with compat: the schedule abandons late requests; the schedule is rtc
+	engine, rtc bool
+	chunk       time.Duration // duration of a chunk's actions; 0: not known yet
+	repeat      time.Duration // time after which a newer observation replaces a waiting one; 0: never
 }
 
 // Given marks the limits that a flag fixed; the others follow the server.
@@ -143,8 +144,12 @@ type Given struct{ MaxActionAge, DegradedAfter, RequestTimeout bool }
 // patience returns the limits of a run on chunks of horizon actions.
 func (c *Config) patience(horizon int, fps float64) patience {
 	p := patience{
-		maxAge: c.MaxActionAge, degraded: c.DegradedAfter, request: c.RequestTimeout, offline: c.MaxOffline,
-		given: c.Given, compat: c.Schedule.Compat,
+		maxAge:   c.MaxActionAge,
+		degraded: c.DegradedAfter,
+		request:  c.RequestTimeout,
+		offline:  c.MaxOffline,
+		given:    c.Given,
+		compat:   c.Schedule.Compat,
 	}
 	if p.compat {
 		p.rtc = c.Schedule.Schedule == "rtc"
@@ -227,11 +232,14 @@ func (p *patience) hopeless(s serverPace) error {
 	text := fmt.Sprintf("no action could ever run: this policy takes at least %s for a chunk, and ", seconds(s.least))
 	switch {
 	case p.dropsAll(s):
-		text += fmt.Sprintf("--compat with --schedule rtc drops as many of its actions, which last %s: leave --compat out", seconds(p.chunk))
+		text += fmt.Sprintf("--compat with --schedule rtc drops as many of its actions, which last %s: leave "+
+			"--compat out", seconds(p.chunk))
 	case p.abandons(s):
-		text += fmt.Sprintf("--compat gives a request up after --request-timeout %v: give --request-timeout %v or more, or leave --compat out", p.request, p.ageThatWorks(s))
+		text += fmt.Sprintf("--compat gives a request up after --request-timeout %v: give --request-timeout %v or "+
+			"more, or leave --compat out", p.request, p.ageThatWorks(s))
 	case p.tooOld(s):
-		text += fmt.Sprintf("--max-action-age is %v: give --max-action-age %v or more, or leave the flag out", p.maxAge, p.ageThatWorks(s))
+		text += fmt.Sprintf("--max-action-age is %v: give --max-action-age %v or more, or leave the flag out", p.maxAge,
+			p.ageThatWorks(s))
 	default:
 		return nil
 	}
@@ -276,31 +284,40 @@ func (p *patience) notes(s serverPace, horizon, sMin int, fps float64) (notes []
 	}
 	switch step := time.Duration(float64(time.Second) / fps); {
 	case s.least >= p.chunk:
-		note("SLOW POLICY: a chunk takes %s, and its %d actions last %s: the arm moves, stops and moves again (%.2g of %g actions per second at most); a faster device or fewer inference steps help",
+		note("SLOW POLICY: a chunk takes %s, and its %d actions last %s: the arm moves, stops and moves again (%.2g "+
+			"of %g actions per second at most); a faster device or fewer inference steps help",
 			took, horizon, seconds(p.chunk), float64(horizon)/(s.least+p.chunk).Seconds(), fps)
 	case whole > time.Duration(horizon-sMin)*step && whole < time.Duration(horizon-1)*step:
-		note("a chunk takes %s, and the next one is asked for when %s of actions are left: the arm stops in between; --s-min %d or less asks earlier",
+		note("a chunk takes %s, and the next one is asked for when %s of actions are left: the arm stops in between; "+
+			"--s-min %d or less asks earlier",
 			took, seconds(time.Duration(horizon-sMin)*step), max(1, horizon-int(whole/step)-1))
 	}
 	switch age := p.age(s); {
 	case age > p.maxAge:
-		note("--max-action-age is %v for this policy instead of %v, so that its actions run: their observations are up to %s old; give the flag to fix it", age, p.maxAge, seconds(s.most+p.waited(s)))
+		note("--max-action-age is %v for this policy instead of %v, so that its actions run: their observations are "+
+			"up to %s old; give the flag to fix it", age, p.maxAge, seconds(s.most+p.waited(s)))
 	case age > 0 && age < s.most+p.waited(s)+p.chunk/2:
 		works := p.ageThatWorks(serverPace{s.most, s.most, s.queue})
 		if p.given.MaxActionAge {
-			note("--max-action-age %v lets at most the first of the %d actions of a chunk run, which takes %s: --max-action-age %v lets all of them", age, horizon, took, works)
+			note("--max-action-age %v lets at most the first of the %d actions of a chunk run, which takes %s: "+
+				"--max-action-age %v lets all of them", age, horizon, took, works)
 		} else {
-			note("--max-action-age is %v, and a chunk has taken %s: when %d take so long in a row, it becomes longer by itself; --max-action-age %v lets all of the %d actions run at once", age, seconds(s.most), paceKnown, works, horizon)
+			note("--max-action-age is %v, and a chunk has taken %s: when %d take so long in a row, it becomes longer "+
+				"by itself; --max-action-age %v lets all of the %d actions run at once", age, seconds(s.most),
+				paceKnown, works, horizon)
 		}
 	}
 	if whole > p.request {
-		note("--request-timeout %v is shorter than a chunk takes (%s): the session stays while the server answers, and is opened anew after %s", p.request, took, seconds(p.answer(s)))
+		note("--request-timeout %v is shorter than a chunk takes (%s): the session stays while the server answers, "+
+			"and is opened anew after %s", p.request, took, seconds(p.answer(s)))
 	}
 	if p.given.DegradedAfter && s.most > p.degraded {
-		note("--degraded-after %v is shorter than a chunk takes (%s): the run is DEGRADED or STALLED before each one", p.degraded, took)
+		note("--degraded-after %v is shorter than a chunk takes (%s): the run is DEGRADED or STALLED before each one",
+			p.degraded, took)
 	}
 	if whole > p.offline {
-		note("--max-offline %v is shorter than a chunk takes (%s): it counts only while the server does not answer", p.offline, took)
+		note("--max-offline %v is shorter than a chunk takes (%s): it counts only while the server does not answer",
+			p.offline, took)
 	}
 	return notes
 }

@@ -19,8 +19,11 @@ import (
 // usual is a run with the default flags on chunks of 50 actions at 30 Hz.
 func usual() Config {
 	return Config{
-		MaxActionAge: DefaultMaxActionAge, DegradedAfter: DefaultDegradedAfter, RequestTimeout: DefaultRequestTimeout, MaxOffline: time.Minute,
-		Schedule: chunk.Config{Schedule: "drtc"},
+		MaxActionAge:   DefaultMaxActionAge,
+		DegradedAfter:  DefaultDegradedAfter,
+		RequestTimeout: DefaultRequestTimeout,
+		MaxOffline:     time.Minute,
+		Schedule:       chunk.Config{Schedule: "drtc"},
 	}
 }
 
@@ -35,16 +38,25 @@ func TestLimitsFollowThePolicy(t *testing.T) {
 		hopeless     bool
 		notes, needs string // notes: text in the notes; needs: text that must be missing
 	}{
-		{"a quick policy", serverPace{20 * time.Millisecond, 30 * time.Millisecond, 0}, Given{}, 3 * time.Second, time.Second, false, "", "-"},
+		{"a quick policy", serverPace{20 * time.Millisecond, 30 * time.Millisecond, 0}, Given{}, 3 * time.Second,
+			time.Second, false, "", "-"},
 		{"nothing is known", serverPace{}, Given{}, 3 * time.Second, time.Second, false, "", "-"},
-		{"8 s", serverPace{8 * time.Second, 8 * time.Second, 0}, Given{}, 14 * time.Second, 12 * time.Second, false, "SLOW POLICY --max-action-age --request-timeout", "--degraded-after"},
-		{"8 s, and the age is a flag's", serverPace{8 * time.Second, 8 * time.Second, 0}, Given{MaxActionAge: true}, 3 * time.Second, 12 * time.Second, true, "--max-action-age --request-timeout", ""},
-		{"4.9 s", serverPace{4900 * time.Millisecond, 4900 * time.Millisecond, 0}, Given{}, 10 * time.Second, 7350 * time.Millisecond, false, "SLOW POLICY --max-action-age", "--request-timeout"},
-		{"seven robots at 1.6 s", serverPace{1600 * time.Millisecond, 1600 * time.Millisecond, 9600 * time.Millisecond}, Given{}, 5 * time.Second, 12 * time.Second, false, "--max-action-age --request-timeout", "SLOW"},
-		{"seven robots at 1.35 s", serverPace{1350 * time.Millisecond, 1600 * time.Millisecond, 9600 * time.Millisecond}, Given{}, 5 * time.Second, 12 * time.Second, false, "--max-action-age", "SLOW"},
-		{"quick, with chunks that outlast the limit", serverPace{50 * time.Millisecond, 60 * time.Millisecond, 0}, Given{}, 3 * time.Second, time.Second, false, "", "-"},
-		{"a minute and a half", serverPace{90 * time.Second, 90 * time.Second, 0}, Given{DegradedAfter: true}, 137 * time.Second, time.Second, false, "--max-offline --degraded-after", ""},
-		{"1 s: a smaller s_min helps", serverPace{1100 * time.Millisecond, 1100 * time.Millisecond, 0}, Given{}, 3 * time.Second, 1650 * time.Millisecond, false, "--s-min 16", "SLOW"},
+		{"8 s", serverPace{8 * time.Second, 8 * time.Second, 0}, Given{}, 14 * time.Second, 12 * time.Second, false,
+			"SLOW POLICY --max-action-age --request-timeout", "--degraded-after"},
+		{"8 s, and the age is a flag's", serverPace{8 * time.Second, 8 * time.Second, 0}, Given{MaxActionAge: true},
+			3 * time.Second, 12 * time.Second, true, "--max-action-age --request-timeout", ""},
+		{"4.9 s", serverPace{4900 * time.Millisecond, 4900 * time.Millisecond, 0}, Given{}, 10 * time.Second,
+			7350 * time.Millisecond, false, "SLOW POLICY --max-action-age", "--request-timeout"},
+		{"seven robots at 1.6 s", serverPace{1600 * time.Millisecond, 1600 * time.Millisecond, 9600 * time.Millisecond},
+			Given{}, 5 * time.Second, 12 * time.Second, false, "--max-action-age --request-timeout", "SLOW"},
+		{"seven robots at 1.35 s", serverPace{1350 * time.Millisecond, 1600 * time.Millisecond,
+			9600 * time.Millisecond}, Given{}, 5 * time.Second, 12 * time.Second, false, "--max-action-age", "SLOW"},
+		{"quick, with chunks that outlast the limit", serverPace{50 * time.Millisecond, 60 * time.Millisecond, 0},
+			Given{}, 3 * time.Second, time.Second, false, "", "-"},
+		{"a minute and a half", serverPace{90 * time.Second, 90 * time.Second, 0}, Given{DegradedAfter: true},
+			137 * time.Second, time.Second, false, "--max-offline --degraded-after", ""},
+		{"1 s: a smaller s_min helps", serverPace{1100 * time.Millisecond, 1100 * time.Millisecond, 0}, Given{},
+			3 * time.Second, 1650 * time.Millisecond, false, "--s-min 16", "SLOW"},
 	} {
 		cfg := usual()
 		cfg.Given = tt.given
@@ -71,11 +83,13 @@ func TestLimitsFollowThePolicy(t *testing.T) {
 	cfg := usual()
 	cfg.Given.MaxActionAge = true
 	p := cfg.patience(50, 30)
-	if err := p.hopeless(serverPace{8 * time.Second, 8 * time.Second, 0}); err == nil || !strings.Contains(err.Error(), "give --max-action-age 14s or more") {
+	if err := p.hopeless(serverPace{8 * time.Second, 8 * time.Second, 0}); err == nil ||
+		!strings.Contains(err.Error(), "give --max-action-age 14s or more") {
 		t.Errorf("hopeless = %v, want the flag with a value that works", err)
 	}
 	cfg.MaxActionAge = 14 * time.Second
-	if p := cfg.patience(50, 30); p.hopeless(serverPace{8 * time.Second, 8 * time.Second, 0}) != nil || p.age(serverPace{8 * time.Second, 8 * time.Second, 0}) < 8*time.Second+p.chunk {
+	if p := cfg.patience(50, 30); p.hopeless(serverPace{8 * time.Second, 8 * time.Second, 0}) != nil ||
+		p.age(serverPace{8 * time.Second, 8 * time.Second, 0}) < 8*time.Second+p.chunk {
 		t.Error("the value that it names does not work")
 	}
 }
@@ -127,7 +141,8 @@ func TestTheFirstInferenceOfAServerIsNotItsPace(t *testing.T) {
 	}
 	got := a.learn(said)
 	if got.most != paceTimes*20*time.Millisecond {
-		t.Errorf("after %d answers of 20 ms an inference may take %v, want %v", paceWindow, got.most, paceTimes*20*time.Millisecond)
+		t.Errorf("after %d answers of 20 ms an inference may take %v, want %v", paceWindow, got.most,
+			paceTimes*20*time.Millisecond)
 	}
 	cfg := usual()
 	p := cfg.patience(50, 30)
@@ -164,7 +179,9 @@ func TestASessionThatCouldNeverActIsRefused(t *testing.T) {
 	s.answer(func(a *wire.SessionAck) { a.InferenceMsMin, a.InferenceMsP99 = 8000, 8000 })
 	l, log := s.dial(t, "")
 	base := usual()
-	l.cfg.MaxActionAge, l.cfg.MaxOffline, l.cfg.Given.MaxActionAge = base.MaxActionAge, base.MaxOffline, true
+	l.cfg.MaxActionAge = base.MaxActionAge
+	l.cfg.MaxOffline = base.MaxOffline
+	l.cfg.Given.MaxActionAge = true
 	err := l.connect(within(t, 5*time.Second))
 	if exit.Of(err) != exit.Config || !strings.Contains(err.Error(), "--max-action-age") {
 		t.Fatalf("connect = %v (code %d), want code 3 and --max-action-age", err, exit.Of(err))
@@ -243,10 +260,13 @@ func TestAPolicyThatBecomesSlowIsTold(t *testing.T) {
 		pace serverPace
 		want string // empty: nothing is logged
 	}{
-		{serverPace{200 * time.Millisecond, 6 * time.Second, 0}, "when 3 take so long in a row, it becomes longer by itself; --max-action-age 10s lets all"},
-		{serverPace{6 * time.Second, 6 * time.Second, 0}, "--max-action-age is 10s now, and was 3s: a chunk takes 6.0 s"},
+		{serverPace{200 * time.Millisecond, 6 * time.Second, 0},
+			"when 3 take so long in a row, it becomes longer by itself; --max-action-age 10s lets all"},
+		{serverPace{6 * time.Second, 6 * time.Second, 0},
+			"--max-action-age is 10s now, and was 3s: a chunk takes 6.0 s"},
 		{serverPace{6100 * time.Millisecond, 6200 * time.Millisecond, 0}, ""},
-		{serverPace{200 * time.Millisecond, 6 * time.Second, 0}, "--max-action-age is 3s now, and was 10s: a chunk takes 200 ms"},
+		{serverPace{200 * time.Millisecond, 6 * time.Second, 0},
+			"--max-action-age is 3s now, and was 10s: a chunk takes 200 ms"},
 		{serverPace{200 * time.Millisecond, 250 * time.Millisecond, 0}, ""},
 	} {
 		if said := told(tt.pace); !strings.Contains(said, tt.want) || (said == "") != (tt.want == "") {
@@ -286,12 +306,16 @@ func TestACompatThatCouldNeverActIsRefused(t *testing.T) {
 		{"drtc", true, 8 * time.Second, DefaultRequestTimeout, ""},
 	} {
 		cfg := usual()
-		cfg.Schedule.Schedule, cfg.Schedule.Compat, cfg.RequestTimeout = tt.schedule, tt.compat, tt.request
+		cfg.Schedule.Schedule = tt.schedule
+		cfg.Schedule.Compat = tt.compat
+		cfg.RequestTimeout = tt.request
 		p := cfg.patience(50, 30)
 		pace := serverPace{tt.least, tt.least, 0}
 		err := p.hopeless(pace)
-		if (err != nil) != (tt.says != "") || p.never(pace) != (err != nil) || err != nil && !strings.Contains(err.Error(), tt.says) {
-			t.Errorf("%s, compat %v, %v, --request-timeout %v: %v, want %q", tt.schedule, tt.compat, tt.least, tt.request, err, tt.says)
+		if (err != nil) != (tt.says != "") || p.never(pace) != (err != nil) || err != nil &&
+			!strings.Contains(err.Error(), tt.says) {
+			t.Errorf("%s, compat %v, %v, --request-timeout %v: %v, want %q", tt.schedule, tt.compat, tt.least,
+				tt.request, err, tt.says)
 		}
 	}
 }
@@ -302,7 +326,10 @@ func TestTheLinkAsksAServerThatOwesAnAnswer(t *testing.T) {
 	router, all := replicas(t, "a", "b")
 	all["b"].change(func(r *replicaStand) { r.status.ServerLoad = 0.9 })
 	all["a"].change(func(r *replicaStand) {
-		r.status.InferenceMsMin, r.status.InferenceMsP99, r.status.QueueWaitMs, r.status.ActiveSessions = 8000, 8000, 16000, 2
+		r.status.InferenceMsMin = 8000
+		r.status.InferenceMsP99 = 8000
+		r.status.QueueWaitMs = 16000
+		r.status.ActiveSessions = 2
 	})
 	l, log := router.dial(t, "")
 	l.cfg.RequestTimeout, l.cfg.MaxOffline = 400*time.Millisecond, time.Minute
@@ -327,7 +354,9 @@ func TestTheLinkAsksAServerThatOwesAnAnswer(t *testing.T) {
 		t.Error("the run does not learn that the server lives")
 	}
 	all["a"].change(func(r *replicaStand) { r.status.ServerID = "other" })
-	rttest.Eventually(t, "the loss once it does not answer", func() bool { return l.opened.Load() > 1 || l.flags.lost.Load() })
+	rttest.Eventually(t, "the loss once it does not answer", func() bool {
+		return l.opened.Load() > 1 || l.flags.lost.Load()
+	})
 	cancel()
 	<-ended
 }
@@ -381,7 +410,9 @@ func TestAnAnswerToAnEarlierSessionCounts(t *testing.T) {
 		{"the new session's nonce", func(f *linkFlags) { session(f, 3, 30, "ab") }, 30, testStamp(5), dropForeign},
 		{"another robot's request", func(f *linkFlags) { session(f, 3, 30, "ab") }, 20, 1, dropForeign},
 		{"another policy now", func(f *linkFlags) { session(f, 3, 30, "cd") }, 20, testStamp(5), dropEpoch},
-		{"a session long ago", func(f *linkFlags) { session(f, 2+pastSessions, 30, "ab") }, 20, testStamp(5), dropEpoch},
+		{"a session long ago", func(f *linkFlags) {
+			session(f, 2+pastSessions, 30, "ab")
+		}, 20, testStamp(5), dropEpoch},
 	} {
 		r := testReceiver()
 		session(r.flags, 2, 20, "ab")
@@ -425,10 +456,12 @@ func TestAPolicyOfEightSecondsDrivesTheArm(t *testing.T) {
 		r.step(testHorizon + 20)
 	}
 	if got := r.stats.actions.Load(); got < 2*testHorizon {
-		t.Errorf("%d actions ran of three chunks, want most of %d (too old %d, dropped %v)", got, 3*testHorizon, r.stats.tooOld.Load(), r.stats.dropTotals())
+		t.Errorf("%d actions ran of three chunks, want most of %d (too old %d, dropped %v)", got, 3*testHorizon,
+			r.stats.tooOld.Load(), r.stats.dropTotals())
 	}
 	if r.run.state == stateDead || r.stats.inState[stateReconnecting].Load() > 0 {
-		t.Errorf("the run is %v, %v in RECONNECTING", r.run.state, time.Duration(r.stats.inState[stateReconnecting].Load()))
+		t.Errorf("the run is %v, %v in RECONNECTING", r.run.state,
+			time.Duration(r.stats.inState[stateReconnecting].Load()))
 	}
 	if r.flags.tooSlow.Load() {
 		t.Error("the policy counts as too slow for the run")
@@ -453,7 +486,13 @@ func TestAnswersThatAreAllTooOldEndTheRun(t *testing.T) {
 	if r.stats.actions.Load() != 0 || !r.flags.tooSlow.Load() {
 		t.Fatalf("%d actions ran, too slow: %v", r.stats.actions.Load(), r.flags.tooSlow.Load())
 	}
-	l := &link{cfg: &cfg, flags: r.flags, contract: contract{horizon: testHorizon, fps: 100}, clock: r.time, log: slog.New(slog.DiscardHandler)}
+	l := &link{
+		cfg:      &cfg,
+		flags:    r.flags,
+		contract: contract{horizon: testHorizon, fps: 100},
+		clock:    r.time,
+		log:      slog.New(slog.DiscardHandler),
+	}
 	if err := l.checkPace(); exit.Of(err) != exit.Config || !strings.Contains(err.Error(), "--max-action-age") {
 		t.Errorf("checkPace = %v, want code 3 and --max-action-age", err)
 	}
@@ -471,7 +510,8 @@ func TestAnInferenceTakesNoLongerThanItsRoundTrip(t *testing.T) {
 	r.answer(1, 6)
 	r.step(2)
 	if r.stats.chunks.Load() != 1 || r.core.MaxAge != DefaultMaxActionAge {
-		t.Errorf("%d chunks; actions may be %v old after an answer that came within 50 ms, want %v", r.stats.chunks.Load(), r.core.MaxAge, DefaultMaxActionAge)
+		t.Errorf("%d chunks; actions may be %v old after an answer that came within 50 ms, want %v",
+			r.stats.chunks.Load(), r.core.MaxAge, DefaultMaxActionAge)
 	}
 }
 
@@ -494,7 +534,8 @@ func TestAnInferenceOfNoTimeTakesItsRoundTrip(t *testing.T) {
 			r.step(testHorizon + 20)
 		}
 		if got := r.stats.actions.Load(); got < testHorizon {
-			t.Errorf("a server that says %v ms and takes 8 s: %d actions ran of two chunks, too old %d", says, got, r.stats.tooOld.Load())
+			t.Errorf("a server that says %v ms and takes 8 s: %d actions ran of two chunks, too old %d", says, got,
+				r.stats.tooOld.Load())
 		}
 	}
 }
@@ -513,8 +554,10 @@ func TestTheTimeOfALivingServerIsNoLack(t *testing.T) {
 	for n := 0; r.run.state != stateDead && n < 300; n++ {
 		r.step(1)
 	}
-	if got := r.run.gaveUp.Longest(); got != event.LackSession || r.run.gaveUp.Lasted(event.LackAnswers) > 100*time.Millisecond {
-		t.Errorf("the run ends for lack %d, answers for %v and a session for %v: want the session", got, r.run.gaveUp.Lasted(event.LackAnswers), r.run.gaveUp.Lasted(event.LackSession))
+	if got := r.run.gaveUp.Longest(); got != event.LackSession ||
+		r.run.gaveUp.Lasted(event.LackAnswers) > 100*time.Millisecond {
+		t.Errorf("the run ends for lack %d, answers for %v and a session for %v: want the session", got,
+			r.run.gaveUp.Lasted(event.LackAnswers), r.run.gaveUp.Lasted(event.LackSession))
 	}
 }
 
@@ -529,7 +572,8 @@ func TestAnEarlierSessionsAnswerIsMerged(t *testing.T) {
 	r.answer(1, 6)
 	r.step(4)
 	if r.stats.chunks.Load() != 1 || r.stats.actions.Load() == 0 {
-		t.Errorf("%d chunks, %d actions, dropped %v", r.stats.chunks.Load(), r.stats.actions.Load(), r.stats.dropTotals())
+		t.Errorf("%d chunks, %d actions, dropped %v", r.stats.chunks.Load(), r.stats.actions.Load(),
+			r.stats.dropTotals())
 	}
 	if r.run.state != stateReconnecting {
 		t.Errorf("without a session the run is %v, want RECONNECTING", r.run.state)

@@ -11,29 +11,39 @@ import (
 
 // linkFlags is shared by the tick and the threads of the network. Each comment names the writer.
 type linkFlags struct {
-	epoch          atomic.Uint32                             // link: epoch of the open session, 0 without one
-	session        atomic.Pointer[record.Session]            // link: the newest session, stored before its epoch
-	server         atomic.Pointer[ServerSummary]             // link: of the newest session
-	lost           atomic.Bool                               // link: set when a session is lost; the tick resets it
-	evicted        atomic.Bool                               // receiver: the server does not know the session, or drains; the link resets it
-	refused        atomic.Bool                               // link: the server refuses the contract with a final error
-	duplicate      atomic.Bool                               // receiver: answers to another robot of this name arrive; the link resets it
-	missingCameras atomic.Int32                              // capture threads: cameras without a first picture
-	sentKey        atomic.Int64                              // tick: newest request
-	askedAt        atomic.Int64                              // tick: instant of the first request since the newest chunk
-	mergedAt       atomic.Int64                              // tick: instant of the newest merge
-	resumedAt      atomic.Int64                              // tick: end of the last suspension of the machine; pictures from before it are not used
-	stamps         stamps                                    // sender: of the last requests
-	sessionError   atomic.Pointer[string]                    // link: the longest reason for having no session, or the reason of the last loss; kept when a session opens
-	task           atomic.Pointer[string]                    // operator: task of the arm, for policies that read it
-	serverID       atomic.Pointer[string]                    // link: id of the session's server, stored before its epoch; nil or empty: not announced
-	nonce          atomic.Int64                              // link: nonce that the session's chunks repeat, stored before its epoch; 0: no nonce
-	said           sharedPace                                // link: the server's announced time for a chunk
-	pace           sharedPace                                // tick: the same, corrected by the answers; 0: no answer yet
-	unheard        atomic.Bool                               // link: the server answered no query when its session was lost, and no session has opened since
-	aliveAt        atomic.Int64                              // link: instant of the last status reply while an answer was due
-	tooSlow        atomic.Bool                               // tick: no action of this policy can run within the limits of the flags
-	past           [pastSessions]atomic.Pointer[pastSession] // link: the last sessions, by epoch, each stored before its epoch
+	epoch   atomic.Uint32                  // link: epoch of the open session, 0 without one
+	session atomic.Pointer[record.Session] // link: the newest session, stored before its epoch
+	server  atomic.Pointer[ServerSummary]  // link: of the newest session
+	lost    atomic.Bool                    // link: set when a session is lost; the tick resets it
+	// receiver: the server does not know the session, or drains; the link resets it
+	evicted atomic.Bool
+	refused atomic.Bool // link: the server refuses the contract with a final error
+	// receiver: answers to another robot of this name arrive; the link resets it
+	duplicate      atomic.Bool
+	missingCameras atomic.Int32 // capture threads: cameras without a first picture
+	sentKey        atomic.Int64 // tick: newest request
+	// tick: instant of the first request since the newest chunk
+	askedAt  atomic.Int64
+	mergedAt atomic.Int64 // tick: instant of the newest merge
+	// tick: end of the last suspension of the machine; pictures from before it are not used
+	resumedAt atomic.Int64
+	stamps    stamps // sender: of the last requests
+	// link: the longest reason for having no session, or the reason of the last loss; kept when a
+	// session opens
+	sessionError atomic.Pointer[string]
+	task         atomic.Pointer[string] // operator: task of the arm, for policies that read it
+	// link: id of the session's server, stored before its epoch; nil or empty: not announced
+	serverID atomic.Pointer[string]
+	// link: nonce that the session's chunks repeat, stored before its epoch; 0: no nonce
+	nonce atomic.Int64
+	said  sharedPace // link: the server's announced time for a chunk
+	pace  sharedPace // tick: the same, corrected by the answers; 0: no answer yet
+	// link: the server answered no query when its session was lost, and no session has opened since
+	unheard atomic.Bool
+	aliveAt atomic.Int64 // link: instant of the last status reply while an answer was due
+	// tick: no action of this policy can run within the limits of the flags
+	tooSlow atomic.Bool
+	past    [pastSessions]atomic.Pointer[pastSession] // link: the last sessions, by epoch, each stored before its epoch
 }
 
 // pastSessions is the number of remembered sessions, whose late answers are accepted.
@@ -134,7 +144,12 @@ type receiver struct {
 }
 
 func newReceiver(onEvent func(wire.Event)) *receiver {
-	return &receiver{flags: &linkFlags{}, inbox: rt.NewLatest[answer](nil), stats: newTickStats(), onEvent: onEvent}
+	return &receiver{
+		flags:   &linkFlags{},
+		inbox:   rt.NewLatest[answer](nil),
+		stats:   newTickStats(),
+		onEvent: onEvent,
+	}
 }
 
 // deposit takes a sample of the action topic and counts invalid samples by reason. It refuses
@@ -200,7 +215,13 @@ func (r *receiver) refuse(h *wire.Header, reason int) {
 		return
 	}
 	if m := r.record.Refused.Put(); m != nil {
-		*m = record.Chunk{At: r.clock.Now(), Seq: h.SeqID, Epoch: h.SessionEpoch, Episode: h.EpisodeID, Outcome: dropNames[reason]}
+		*m = record.Chunk{
+			At:      r.clock.Now(),
+			Seq:     h.SeqID,
+			Epoch:   h.SessionEpoch,
+			Episode: h.EpisodeID,
+			Outcome: dropNames[reason],
+		}
 		r.record.Refused.Commit()
 	}
 }

@@ -38,7 +38,14 @@ func (r *receiver) sent(seq uint64) {
 func testStamp(seq uint64) int64 { return 1000 + int64(seq) }
 
 func goodHeader(seq uint64) wire.Header {
-	return wire.Header{SchemaVersion: 1, MsgType: wire.MsgActionChunk, SeqID: seq, EpisodeID: 1, SessionEpoch: 2, ClientMonoNs: testStamp(seq)}
+	return wire.Header{
+		SchemaVersion: 1,
+		MsgType:       wire.MsgActionChunk,
+		SeqID:         seq,
+		EpisodeID:     1,
+		SessionEpoch:  2,
+		ClientMonoNs:  testStamp(seq),
+	}
 }
 
 func TestReceiverDropsByReason(t *testing.T) {
@@ -63,13 +70,19 @@ func TestReceiverDropsByReason(t *testing.T) {
 		{"the answer to another robot of this name", with(func(h *wire.Header) { h.ClientMonoNs++ }), dropForeign},
 		{"the stamp of another request", with(func(h *wire.Header) { h.ClientMonoNs = testStamp(4) }), dropForeign},
 		{"no stamp", with(func(h *wire.Header) { h.ClientMonoNs = 0 }), dropForeign},
-		{"an event about another robot's request", sample(wire.Header{SchemaVersion: 1, MsgType: wire.MsgEvent, SeqID: 5, ClientMonoNs: 7},
+		{"an event about another robot's request", sample(wire.Header{
+			SchemaVersion: 1,
+			MsgType:       wire.MsgEvent,
+			SeqID:         5,
+			ClientMonoNs:  7,
+		},
 			wire.AppendEvent(nil, &wire.Event{Code: wire.EventUnknownSession, Seq: 5})), dropForeign},
 		{"a nonce that no session has", sample(goodHeader(5), nonceBody(7)), dropForeign},
 		{"a body that is no map", sample(goodHeader(5), []byte{0x93, 1, 2, 3}), dropBody},
 		{"an empty body", sample(goodHeader(5), nil), dropBody},
 		{"half a body", sample(goodHeader(5), chunkBody(3, 2)[:20]), dropBody},
-		{"an event that does not decode", sample(wire.Header{SchemaVersion: 1, MsgType: wire.MsgEvent}, []byte{0xc1}), dropBody},
+		{"an event that does not decode", sample(wire.Header{SchemaVersion: 1, MsgType: wire.MsgEvent}, []byte{0xc1}),
+			dropBody},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -103,7 +116,8 @@ func TestReceiverWantsTheSessionsNonce(t *testing.T) {
 		r.deposit(sample(goodHeader(5), body))
 	}
 	if _, _, fresh := r.inbox.Front(); fresh || r.stats.dropped[dropForeign].Load() != 2 || !r.flags.duplicate.Load() {
-		t.Errorf("with another nonce and with none: fresh %v, dropped %v, want 2 as foreign", fresh, r.stats.dropTotals())
+		t.Errorf("with another nonce and with none: fresh %v, dropped %v, want 2 as foreign", fresh,
+			r.stats.dropTotals())
 	}
 	r.deposit(sample(goodHeader(5), nonceBody(7)))
 	if _, key, fresh := r.inbox.Front(); !fresh || key != 5 {
@@ -180,8 +194,10 @@ func TestReceiverObeysItsOwnServer(t *testing.T) {
 		{"an old server drains, without an epoch", wire.Event{Code: wire.EventDraining}, 0, true},
 		{"another server has no session of it", wire.Event{Code: wire.EventUnknownSession, ServerID: "b"}, 2, false},
 		{"another server drains", wire.Event{Code: wire.EventDraining, ServerID: "b", Nonce: 7}, 2, false},
-		{"its server drains, for the session before", wire.Event{Code: wire.EventDraining, ServerID: "a", Nonce: 6}, 1, false},
-		{"its server drains, without an epoch", wire.Event{Code: wire.EventDraining, ServerID: "a", Nonce: 7}, 0, false},
+		{"its server drains, for the session before", wire.Event{Code: wire.EventDraining, ServerID: "a", Nonce: 6}, 1,
+			false},
+		{"its server drains, without an epoch", wire.Event{Code: wire.EventDraining, ServerID: "a", Nonce: 7}, 0,
+			false},
 		{"another session's nonce", wire.Event{Code: wire.EventUnknownSession, ServerID: "a", Nonce: 6}, 2, false},
 		{"no nonce", wire.Event{Code: wire.EventDraining, ServerID: "a"}, 2, false},
 		{"an old server has forgotten the session before", wire.Event{Code: wire.EventUnknownSession}, 1, false},
@@ -189,7 +205,8 @@ func TestReceiverObeysItsOwnServer(t *testing.T) {
 		r := testReceiver()
 		r.flags.serverID.Store(new("a"))
 		r.flags.nonce.Store(7)
-		r.deposit(sample(wire.Header{SchemaVersion: 1, MsgType: wire.MsgEvent, SessionEpoch: tt.epoch}, wire.AppendEvent(nil, &tt.event)))
+		r.deposit(sample(wire.Header{SchemaVersion: 1, MsgType: wire.MsgEvent, SessionEpoch: tt.epoch},
+			wire.AppendEvent(nil, &tt.event)))
 		if got := r.flags.evicted.Load(); got != tt.obeyed {
 			t.Errorf("%s: obeyed %v, want %v (dropped %v)", tt.name, got, tt.obeyed, r.stats.dropTotals())
 		}
@@ -221,7 +238,9 @@ func TestReceiverNoAlloc(t *testing.T) {
 // of which is the instant to a millisecond.
 func TestStampsOfTwoProcessesDiffer(t *testing.T) {
 	const requests = 2000
-	one, two, same := newNoise(), newNoise(), 0
+	one := newNoise()
+	two := newNoise()
+	same := 0
 	for i := range requests {
 		at := rt.Instant(time.Hour + time.Duration(i)*time.Second/60)
 		a, b := newStamp(at, one), newStamp(at, two)
@@ -248,7 +267,8 @@ func TestStampsForgetWhatIsLongAgo(t *testing.T) {
 	for seq := uint64(1); seq <= stampSlots+1; seq++ {
 		s.issue(seq, int64(seq)*10)
 	}
-	for seq, want := range map[uint64]bool{1: false, 2: true, stampSlots: true, stampSlots + 1: true, stampSlots + 2: false} {
+	for seq, want := range map[uint64]bool{1: false, 2: true, stampSlots: true, stampSlots + 1: true,
+		stampSlots + 2: false} {
 		if s.ours(seq, int64(seq)*10) != want {
 			t.Errorf("request %d counts as ours: %v, want %v", seq, !want, want)
 		}
@@ -262,7 +282,13 @@ func TestTheReplacedAnswerIsRecorded(t *testing.T) {
 		r, dir := testReceiver(), t.TempDir()
 		var err error
 		r.clock = rt.KernelClock()
-		if r.record, err = record.New(record.Config{Mode: record.All, Dir: dir, Size: 1 << 30, ID: "arm", Clock: r.clock}); err != nil {
+		if r.record, err = record.New(record.Config{
+			Mode:  record.All,
+			Dir:   dir,
+			Size:  1 << 30,
+			ID:    "arm",
+			Clock: r.clock,
+		}); err != nil {
 			t.Fatal(err)
 		}
 		for _, seq := range order {

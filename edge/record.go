@@ -21,9 +21,17 @@ import (
 // openRecord makes the recorder.
 func (e *Edge) openRecord(context.Context) (err error) {
 	e.recording, err = recording.Open(recording.Config{
-		Mode: e.cfg.Record, Dir: cmp.Or(e.cfg.RecordDir, filepath.Join(e.identity.Dir, recording.Folder)), Size: e.cfg.RecordSize,
-		ID: e.identity.ID, Robot: e.cfg.Robot, Joints: len(e.robot.ActionNames()), Clock: e.clock, Log: e.log, Closed: e.collectGarbage, Watched: e.page != nil,
-		Failed: func(why error) { e.episodes.Failing(why) },
+		Mode:    e.cfg.Record,
+		Dir:     cmp.Or(e.cfg.RecordDir, filepath.Join(e.identity.Dir, recording.Folder)),
+		Size:    e.cfg.RecordSize,
+		ID:      e.identity.ID,
+		Robot:   e.cfg.Robot,
+		Joints:  len(e.robot.ActionNames()),
+		Clock:   e.clock,
+		Log:     e.log,
+		Closed:  e.collectGarbage,
+		Watched: e.page != nil,
+		Failed:  func(why error) { e.episodes.Failing(why) },
 	})
 	e.record = e.recording.Lanes()
 	return err
@@ -38,13 +46,19 @@ func (e *Edge) describeRecord() error {
 	}
 	c := &e.cfg
 	return e.recording.Describe(e.identity, e.robot, c.Bus, map[string]string{
-		"cameras": strings.Join(cameras, ","),
-		"fps":     strconv.FormatFloat(c.FPS, 'g', -1, 64), "interpolation_multiplier": strconv.Itoa(max(c.Stages.Multiplier, 1)),
-		"schedule": c.Schedule.Schedule, "compat": strconv.FormatBool(c.Schedule.Compat), "task": c.Task,
-		"leader": c.Leader.Bus, "connect": strings.Join(c.Connect, ","), "service": e.link.contract.prefix, "model": e.link.contract.model,
-		"revision": e.link.contract.revision, "model_sha256": e.link.contract.sha256, "horizon": strconv.Itoa(e.link.contract.horizon),
-		"max_action_age": e.effectiveMaxAge().String(), "request_timeout": c.RequestTimeout.String(), "jpeg_quality": strconv.Itoa(c.JPEGQuality), "on_exit": c.OnExit,
-		"record": string(c.Record), "schedule_settings": fmt.Sprintf("%+v", c.Schedule), "stages": fmt.Sprintf("%+v", c.Stages),
+		"cameras":                  strings.Join(cameras, ","),
+		"fps":                      strconv.FormatFloat(c.FPS, 'g', -1, 64),
+		"interpolation_multiplier": strconv.Itoa(max(c.Stages.Multiplier, 1)),
+		"schedule":                 c.Schedule.Schedule, "compat": strconv.FormatBool(c.Schedule.Compat),
+		"task":   c.Task,
+		"leader": c.Leader.Bus, "connect": strings.Join(c.Connect, ","), "service": e.link.contract.prefix,
+		"model":    e.link.contract.model,
+		"revision": e.link.contract.revision, "model_sha256": e.link.contract.sha256,
+		"horizon":        strconv.Itoa(e.link.contract.horizon),
+		"max_action_age": e.effectiveMaxAge().String(), "request_timeout": c.RequestTimeout.String(),
+		"jpeg_quality": strconv.Itoa(c.JPEGQuality), "on_exit": c.OnExit,
+		"record": string(c.Record), "schedule_settings": fmt.Sprintf("%+v", c.Schedule),
+		"stages":              fmt.Sprintf("%+v", c.Stages),
 		recording.Calibration: e.arm.Calibration().Text(),
 	})
 }
@@ -118,7 +132,12 @@ func (c *control) recordAction(action []float32) {
 	p := c.core.Schedule.Last()
 	e.Action.Set(action)
 	e.Source, e.Step = c.source, c.core.Schedule.View().N
-	e.Seq, e.Epoch, e.Episode, e.Index, e.Delay, e.Dropped = p.Seq, p.Epoch, p.Episode, p.Index, p.Asked, p.Delay
+	e.Seq = p.Seq
+	e.Epoch = p.Epoch
+	e.Episode = p.Episode
+	e.Index = p.Index
+	e.Delay = p.Asked
+	e.Dropped = p.Delay
 }
 
 // commitRecord hands this tick's record over.
@@ -136,7 +155,9 @@ func (c *control) commitRecord() {
 	e.BusSilent, e.Paused = c.blocked&blockBusSilent != 0, c.blocked&(blockHeld|blockResting) != 0
 	e.NoPicture, e.NoSession = c.blocked&blockNoPicture != 0, c.blocked&blockNoSession != 0
 	now, was := c.bus.Stats(), &c.counted
-	e.Retried, e.Lost, e.Spoilt = uint32(now.Retries-was.Retries), uint32(now.Lost-was.Lost), uint32(now.Corrupt-was.Corrupt)
+	e.Retried = uint32(now.Retries - was.Retries)
+	e.Lost = uint32(now.Lost - was.Lost)
+	e.Spoilt = uint32(now.Corrupt - was.Corrupt)
 	c.counted = now
 	c.entry = nil
 	c.record.Ticks.Commit()
@@ -154,9 +175,20 @@ func (c *control) recordChunk(a *answer, key int64, outcome string, res chunk.Re
 		return
 	}
 	*m = record.Chunk{
-		At: c.clock.Now(), Seq: uint64(key), Epoch: a.epoch, Episode: a.episode, Outcome: outcome, Session: c.session.of(a.epoch),
-		Rows: int32(a.body.ChunkRobot.Rows), Dropped: int32(res.Delay), RTT: int64(res.RTT), Superseded: a.body.SupersededSeqs, Jump: int64(res.MaxL2 * 1e6),
-		QueueWait: int64(a.body.QueueWaitMs * 1e6), Inference: int64(a.body.InferenceMs * 1e6), Observed: c.asked(key),
+		At:         c.clock.Now(),
+		Seq:        uint64(key),
+		Epoch:      a.epoch,
+		Episode:    a.episode,
+		Outcome:    outcome,
+		Session:    c.session.of(a.epoch),
+		Rows:       int32(a.body.ChunkRobot.Rows),
+		Dropped:    int32(res.Delay),
+		RTT:        int64(res.RTT),
+		Superseded: a.body.SupersededSeqs,
+		Jump:       int64(res.MaxL2 * 1e6),
+		QueueWait:  int64(a.body.QueueWaitMs * 1e6),
+		Inference:  int64(a.body.InferenceMs * 1e6),
+		Observed:   c.asked(key),
 	}
 	if a.body.HasN {
 		m.Step = a.body.N + 1
@@ -184,8 +216,16 @@ func (c *control) recordRequest(s *snapshot) {
 		return
 	}
 	*m = record.Request{
-		At: s.at, Seq: uint64(s.ask.Key), Epoch: s.epoch, Episode: s.episode, Start: s.start, Step: s.ask.Step, Delay: int32(s.ask.Delay),
-		Rows: int32(s.ask.Rows), Runway: int64(s.runway), Session: c.session.of(s.epoch),
+		At:      s.at,
+		Seq:     uint64(s.ask.Key),
+		Epoch:   s.epoch,
+		Episode: s.episode,
+		Start:   s.start,
+		Step:    s.ask.Step,
+		Delay:   int32(s.ask.Delay),
+		Rows:    int32(s.ask.Rows),
+		Runway:  int64(s.runway),
+		Session: c.session.of(s.epoch),
 	}
 	c.record.Requests.Commit()
 }

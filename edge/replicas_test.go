@@ -39,7 +39,9 @@ func replicas(t *testing.T, ids ...string) (router *scripted, all map[string]*re
 	router, all = newScripted(t), map[string]*replicaStand{}
 	for _, id := range ids {
 		r := &replicaStand{ack: goodAck()}
-		r.ack.ServerID, r.status.ServerID, r.status.MaxSessions = id, id, 4
+		r.ack.ServerID = id
+		r.status.ServerID = id
+		r.status.MaxSessions = 4
 		r.status.Capabilities = r.ack.Capabilities
 		all[id] = r
 		var err error
@@ -47,7 +49,8 @@ func replicas(t *testing.T, ids ...string) (router *scripted, all map[string]*re
 			t.Fatal(err)
 		}
 		t.Cleanup(func() { r.net.Close() })
-		answers := map[string]func(wire.Query){wire.StatusKey(replicaPrefix): r.onStatus, wire.SessionKey(replicaPrefix): r.onSession}
+		answers := map[string]func(wire.Query){wire.StatusKey(replicaPrefix): r.onStatus,
+			wire.SessionKey(replicaPrefix): r.onSession}
 		if id != "" {
 			answers[wire.RobotSessionWildcard(replicaPrefix)] = r.onSession
 		}
@@ -120,7 +123,8 @@ func (r *replicaStand) answerSession(q wire.Query) {
 		return
 	}
 	var o wire.SessionOpen
-	if wire.ParseSessionOpen(&o, q.Payload()) != nil || o.ServerID != "" && r.status.ServerID != "" && o.ServerID != r.status.ServerID {
+	if wire.ParseSessionOpen(&o, q.Payload()) != nil || o.ServerID != "" && r.status.ServerID != "" &&
+		o.ServerID != r.status.ServerID {
 		return
 	}
 	r.opens = append(r.opens, o)
@@ -153,14 +157,28 @@ func TestLinkChoosesAmongReplicas(t *testing.T) {
 		says   string
 	}{
 		{"the one of less load", []string{"a", "b"}, map[string]func(*replicaStand){"a": busy}, "b", "b", 0, ""},
-		{"one drains", []string{"a", "b"}, map[string]func(*replicaStand){"a": busy, "b": func(r *replicaStand) { r.status.Draining = true }}, "a", "a", 0, ""},
-		{"one has become full", []string{"a", "b"}, map[string]func(*replicaStand){"a": busy, "b": refuse("server full: 4/4 sessions active", 1000)}, "a", "ab", 0, ""},
-		{"one refuses", []string{"a", "b"}, map[string]func(*replicaStand){"a": busy, "b": refuse("camera top is missing", 0)}, "a", "ab", 0, ""},
-		{"one has another bundle's columns", []string{"a", "b"}, map[string]func(*replicaStand){"a": busy, "b": func(r *replicaStand) { r.ack.StateDim = 7 }}, "a", "ab", 0, ""},
-		{"all refuse", []string{"a", "b"}, map[string]func(*replicaStand){"a": refuse("camera top is missing", 0), "b": refuse("camera top is missing", 0)}, "none", "ab", exit.Config, "camera top"},
-		{"one refuses, the other is full", []string{"a", "b"}, map[string]func(*replicaStand){"a": refuse("server full: 4/4 sessions active", 5000), "b": refuse("camera top is missing", 0)}, "none", "ab", exit.Failure, "4/4"},
-		{"one refuses, the other hangs", []string{"a", "b"}, map[string]func(*replicaStand){"a": refuse("camera top is missing", 0), "b": func(r *replicaStand) { r.hangs = true }}, "none", "a", exit.Failure, "not every server"},
-		{"one of the draft beside one that is full", []string{"", "b"}, map[string]func(*replicaStand){"b": refuse("server full: 4/4 sessions active", 5000)}, "", "b", 0, ""},
+		{"one drains", []string{"a", "b"}, map[string]func(*replicaStand){"a": busy, "b": func(r *replicaStand) {
+			r.status.Draining = true
+		}}, "a", "a", 0, ""},
+		{"one has become full", []string{"a", "b"}, map[string]func(*replicaStand){"a": busy,
+			"b": refuse("server full: 4/4 sessions active", 1000)}, "a", "ab", 0, ""},
+		{"one refuses", []string{"a", "b"}, map[string]func(*replicaStand){"a": busy,
+			"b": refuse("camera top is missing", 0)}, "a", "ab", 0, ""},
+		{"one has another bundle's columns", []string{"a", "b"},
+			map[string]func(*replicaStand){"a": busy, "b": func(r *replicaStand) {
+				r.ack.StateDim = 7
+			}}, "a", "ab", 0, ""},
+		{"all refuse", []string{"a", "b"}, map[string]func(*replicaStand){"a": refuse("camera top is missing", 0),
+			"b": refuse("camera top is missing", 0)}, "none", "ab", exit.Config, "camera top"},
+		{"one refuses, the other is full", []string{"a", "b"},
+			map[string]func(*replicaStand){"a": refuse("server full: 4/4 sessions active", 5000),
+				"b": refuse("camera top is missing", 0)}, "none", "ab", exit.Failure, "4/4"},
+		{"one refuses, the other hangs", []string{"a", "b"},
+			map[string]func(*replicaStand){"a": refuse("camera top is missing", 0), "b": func(r *replicaStand) {
+				r.hangs = true
+			}}, "none", "a", exit.Failure, "not every server"},
+		{"one of the draft beside one that is full", []string{"", "b"},
+			map[string]func(*replicaStand){"b": refuse("server full: 4/4 sessions active", 5000)}, "", "b", 0, ""},
 		{"one of the draft alone", []string{""}, nil, "", "", 0, ""},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -218,7 +236,9 @@ func TestLinkLeavesADeadReplica(t *testing.T) {
 	if err := all["a"].token.Undeclare(); err != nil { // it still answers, and has the least load
 		t.Fatal(err)
 	}
-	rttest.Eventually(t, "a session at b, without a back-off", func() bool { return *l.flags.serverID.Load() == "b" && l.flags.epoch.Load() > 1 })
+	rttest.Eventually(t, "a session at b, without a back-off", func() bool {
+		return *l.flags.serverID.Load() == "b" && l.flags.epoch.Load() > 1
+	})
 	if n := all["a"].asked(); n != 1 {
 		t.Errorf("a was asked %d times, want once", n)
 	}
@@ -234,7 +254,9 @@ func TestLinkWaitsForItsBundleBesideAnother(t *testing.T) {
 	router, all := replicas(t, "a", "b", "c")
 	digest := func(sha string, load float64) func(*replicaStand) {
 		return func(r *replicaStand) {
-			r.ack.ModelSHA256, r.status.ModelSHA256, r.status.ServerLoad = sha, sha, load
+			r.ack.ModelSHA256 = sha
+			r.status.ModelSHA256 = sha
+			r.status.ServerLoad = load
 		}
 	}
 	all["a"].change(digest("aa", 0))
@@ -265,7 +287,9 @@ func TestLinkWaitsForItsBundleBesideAnother(t *testing.T) {
 	if _, err := all["c"].net.Token(wire.ReplicaAliveKey(replicaPrefix, "c")); err != nil {
 		t.Fatal(err)
 	}
-	rttest.Eventually(t, "a session at c", func() bool { return *l.flags.serverID.Load() == "c" && l.flags.epoch.Load() > 1 })
+	rttest.Eventually(t, "a session at c", func() bool {
+		return *l.flags.serverID.Load() == "c" && l.flags.epoch.Load() > 1
+	})
 	if n := all["b"].asked(); n != 0 {
 		t.Errorf("the server of another bundle was asked %d times, want not at all", n)
 	}
@@ -311,7 +335,8 @@ func TestLinkKeepsOneOfTwoSessions(t *testing.T) {
 	for _, r := range all {
 		r.change(func(r *replicaStand) {
 			if len(r.opens) != 1 || len(r.closes) != 1 || r.closes[0] != other {
-				t.Errorf("with a session %q: %d opens, closes %q at %s, want one of each, of %q", l.sessionID, len(r.opens), r.closes, r.ack.SessionID, other)
+				t.Errorf("with a session %q: %d opens, closes %q at %s, want one of each, of %q", l.sessionID,
+					len(r.opens), r.closes, r.ack.SessionID, other)
 			}
 		})
 	}
@@ -326,7 +351,9 @@ func TestLinkWaitsForTheServerItMeans(t *testing.T) {
 		own, its func(*replicaStand)
 	}{
 		{"another has gone", func(*replicaStand) {}, func(r *replicaStand) { r.deaf, r.status.ServerLoad = true, 0.9 }},
-		{"it is slow itself", func(r *replicaStand) { r.slow = 2 * replyPatience }, func(r *replicaStand) { r.status.ServerLoad = 0.9 }},
+		{"it is slow itself", func(r *replicaStand) {
+			r.slow = 2 * replyPatience
+		}, func(r *replicaStand) { r.status.ServerLoad = 0.9 }},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			router, all := replicas(t, "a", "b")
@@ -340,7 +367,8 @@ func TestLinkWaitsForTheServerItMeans(t *testing.T) {
 				t.Fatal(err)
 			}
 			if took := time.Since(began); took > 5*time.Second || *l.flags.serverID.Load() != "a" {
-				t.Errorf("open at %q after %v, want a, without the time-out of the query", *l.flags.serverID.Load(), took)
+				t.Errorf("open at %q after %v, want a, without the time-out of the query", *l.flags.serverID.Load(),
+					took)
 			}
 		})
 	}

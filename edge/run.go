@@ -58,7 +58,8 @@ func (e *Edge) Run(ctx context.Context) (*Summary, error) {
 	tickErr := e.watch(ctx, ticked)
 	off := e.torqueOff(tickErr) // before the other threads end, which may take long
 	if e.held && e.control.stats.touched.Load() && e.cfg.Bus != device.Sim {
-		e.log.Warn("the arm stays under torque, since --on-exit is hold", "next", device.TorqueOff(e.cfg.Bus, e.robot)+" lets it go")
+		e.log.Warn("the arm stays under torque, since --on-exit is hold",
+			"next", device.TorqueOff(e.cfg.Bus, e.robot)+" lets it go")
 	}
 	cancel()
 	e.ending.Store(true)
@@ -119,12 +120,14 @@ func (e *Edge) torqueOff(err error) error {
 	if failed := e.control.failed.Load(); err == nil && failed != nil {
 		err = *failed
 	}
-	e.held = follow.ExitModes[e.cfg.OnExit] == follow.ExitHold && slices.Contains(exit.Held, exit.Of(err)) && !e.control.operator.limp.Load()
+	e.held = follow.ExitModes[e.cfg.OnExit] == follow.ExitHold && slices.Contains(exit.Held, exit.Of(err)) &&
+		!e.control.operator.limp.Load()
 	if e.held || !e.control.stats.touched.Load() {
 		return nil
 	}
 	if err := e.arm.RetryTorqueOff(e.control.operator.hurry.Load); err != nil {
-		return fmt.Errorf("torque may still be on: %w; hold on to the arm: %s lets it go once its motors answer", err, device.TorqueOff(e.cfg.Bus, e.robot))
+		return fmt.Errorf("torque may still be on: %w; hold on to the arm: %s lets it go once its motors answer", err,
+			device.TorqueOff(e.cfg.Bus, e.robot))
 	}
 	return nil
 }
@@ -189,7 +192,8 @@ func (e *Edge) offlineError() error {
 		text += fmt.Sprintf("; no session: %s; start lean-server, or check --connect and --id", e.sessionError())
 	case event.LackAnswers:
 		if e.control.flags.unheard.Load() {
-			text += fmt.Sprintf("; the server does not answer: %s; check that lean-server runs, or check --connect", e.sessionError())
+			text += fmt.Sprintf("; the server does not answer: %s; check that lean-server runs, or check --connect",
+				e.sessionError())
 			break
 		}
 		text += e.cameraErrors()
@@ -208,7 +212,8 @@ func (e *Edge) offlineError() error {
 }
 
 var besides = map[event.Lack]string{
-	event.LackJoints: "joints were silent", event.LackPictures: "a camera gave no picture", event.LackSession: "there was no session",
+	event.LackJoints: "joints were silent", event.LackPictures: "a camera gave no picture",
+	event.LackSession: "there was no session",
 }
 
 // lasted returns the duration of a lack since the last chunk, as text, and for joints their names.

@@ -59,7 +59,12 @@ func (h *hung) PutLatest(payload, attachment []byte) (bool, error) {
 func TestStuckSenderKeepsWhatItUses(t *testing.T) {
 	for _, stuck := range []bool{true, false} {
 		s, _ := newTestSender(t, 90)
-		film := &poisoned{format: camera.Format{Width: 32, Height: 16, Pixels: camera.RGB8, FPS: 30}, pix: bytes.Repeat([]byte{240, 120, 0}, 32*16)}
+		film := &poisoned{format: camera.Format{
+			Width:  32,
+			Height: 16,
+			Pixels: camera.RGB8,
+			FPS:    30,
+		}, pix: bytes.Repeat([]byte{240, 120, 0}, 32*16)}
 		cam := capture.New("top", film, 0)
 		f := &cam.Newest.Back().Frame
 		film.Grab(f)

@@ -54,9 +54,20 @@ type uplink struct {
 // policy looks at.
 func newSender(c *control, to *atomic.Pointer[uplink], cameras []*capture.Camera, encoders []*capture.Encoder) *sender {
 	s := &sender{
-		dof: len(c.arm.Goal), cameras: cameras, encoders: encoders,
-		clock: c.clock, waker: c.waker, tick: &c.out, flags: c.flags, uplink: to, stats: c.stats, record: c.record, noise: newNoise(),
-		taken: make([]rt.Instant, len(cameras)), header: make([]byte, 0, wire.HeaderSize), stale: make([]string, 0, len(cameras)),
+		dof:      len(c.arm.Goal),
+		cameras:  cameras,
+		encoders: encoders,
+		clock:    c.clock,
+		waker:    c.waker,
+		tick:     &c.out,
+		flags:    c.flags,
+		uplink:   to,
+		stats:    c.stats,
+		record:   c.record,
+		noise:    newNoise(),
+		taken:    make([]rt.Instant, len(cameras)),
+		header:   make([]byte, 0, wire.HeaderSize),
+		stale:    make([]string, 0, len(cameras)),
 	}
 	total, steps := wire.ObservationRoom, 1
 	if c.out.steps != nil {
@@ -122,7 +133,8 @@ func (s *sender) updatePreviews() {
 //rt:noalloc
 func (s *sender) send(snap *snapshot) {
 	up := s.uplink.Load()
-	if s.past != nil && !s.past.Reach(snap.step, snap.at, snap.state, s.resumedAt()) || up == nil || up.epoch != snap.epoch {
+	if s.past != nil && !s.past.Reach(snap.step, snap.at, snap.state, s.resumedAt()) || up == nil ||
+		up.epoch != snap.epoch {
 		s.stats.unsent.Add(1)
 		s.note(snap, 0, 0, "no_session")
 		return
@@ -150,8 +162,12 @@ func (s *sender) send(snap *snapshot) {
 	stamp := newStamp(snap.at, s.noise)
 	s.flags.stamps.issue(uint64(snap.ask.Key), stamp)
 	s.header = wire.AppendHeader(s.header[:0], wire.Header{
-		SchemaVersion: wire.SchemaVersion, MsgType: wire.MsgObservation, SeqID: uint64(snap.ask.Key),
-		EpisodeID: snap.episode, ClientMonoNs: stamp, SessionEpoch: snap.epoch,
+		SchemaVersion: wire.SchemaVersion,
+		MsgType:       wire.MsgObservation,
+		SeqID:         uint64(snap.ask.Key),
+		EpisodeID:     snap.episode,
+		ClientMonoNs:  stamp,
+		SessionEpoch:  snap.epoch,
 	})
 	if slot := s.tick.sources.Reserve(); slot != nil {
 		*slot = source{snap.ask.Key, oldest}
@@ -177,7 +193,14 @@ func (s *sender) note(snap *snapshot, observed rt.Instant, bytes int, outcome st
 		return
 	}
 	if m := s.record.Sent.Put(); m != nil {
-		*m = record.Sent{At: s.clock.Now(), Seq: uint64(snap.ask.Key), Epoch: snap.epoch, Observed: observed, Bytes: int64(bytes), Outcome: outcome}
+		*m = record.Sent{
+			At:       s.clock.Now(),
+			Seq:      uint64(snap.ask.Key),
+			Epoch:    snap.epoch,
+			Observed: observed,
+			Bytes:    int64(bytes),
+			Outcome:  outcome,
+		}
 		s.record.Sent.Commit()
 	}
 }
@@ -210,7 +233,11 @@ func (s *sender) fill(snap *snapshot, up *uplink, oldest rt.Instant) {
 		s.past.Fill(o, up.steps)
 	}
 	o.Spans = o.Spans[:0]
-	o.HasT, o.HasN, o.HasOverlapEnd, o.HasRunway, o.HasFrameAge = false, false, false, false, false
+	o.HasT = false
+	o.HasN = false
+	o.HasOverlapEnd = false
+	o.HasRunway = false
+	o.HasFrameAge = false
 	if up.old {
 		// A peer of the draft requires prefixes of equal length, made of the model's own rows.
 		rows := min(a.Rows, a.ModelRows)

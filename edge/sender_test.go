@@ -44,7 +44,9 @@ func (o orange) Close() error          { return nil }
 func (o orange) Grab(f *camera.Frame) error {
 	f.Format = o.format
 	for i := 0; i < len(f.Pix); i += 3 {
-		f.Pix[i], f.Pix[i+1], f.Pix[i+2] = 240, 120, 0
+		f.Pix[i] = 240
+		f.Pix[i+1] = 120
+		f.Pix[i+2] = 0
 	}
 	return nil
 }
@@ -59,7 +61,11 @@ func newTestSender(t *testing.T, quality int) (*sender, *outbox) {
 	t.Cleanup(func() { waker.Close() })
 	c := &control{
 		controlConfig: controlConfig{
-			clock: rttest.NewClock(0), arm: follow.New(&fakeBus{}, follow.Config{}, 2), waker: waker, flags: &linkFlags{}, stats: newTickStats(),
+			clock: rttest.NewClock(0),
+			arm:   follow.New(&fakeBus{}, follow.Config{}, 2),
+			waker: waker,
+			flags: &linkFlags{},
+			stats: newTickStats(),
 		},
 		out: mailboxes{sources: rt.NewRing[source](4), snapshots: rt.NewLatest[snapshot](nil)},
 	}
@@ -98,7 +104,8 @@ func TestObservationSaysWhichPictureIsStale(t *testing.T) {
 		bound time.Duration
 		old   bool
 		want  []string
-	}{{5 * time.Millisecond, false, []string{"observation.images.top"}}, {8 * time.Millisecond, false, nil}, {5 * time.Millisecond, true, nil}} {
+	}{{5 * time.Millisecond, false, []string{"observation.images.top"}}, {8 * time.Millisecond, false, nil},
+		{5 * time.Millisecond, true, nil}} {
 		s, out := newTestSender(t, 90)
 		s.cameras[0].MaxAge = tt.bound // the picture is 7 ms old
 		s.uplink.Load().old = tt.old
@@ -109,7 +116,8 @@ func TestObservationSaysWhichPictureIsStale(t *testing.T) {
 		}
 		stale := s.cameras[0].Stats().Stale
 		if !slices.Equal(o.StaleCameras, tt.want) || stale != uint64(len(tt.want)) && !tt.old {
-			t.Errorf("bound %v, old server %v: stale cameras %v, counted %d, want %v", tt.bound, tt.old, o.StaleCameras, stale, tt.want)
+			t.Errorf("bound %v, old server %v: stale cameras %v, counted %d, want %v", tt.bound, tt.old, o.StaleCameras,
+				stale, tt.want)
 		}
 	}
 }
@@ -134,18 +142,28 @@ func TestObservationSaysWhatTheTickAsked(t *testing.T) {
 	s, out := newTestSender(t, 90)
 	s.send(testSnapshot())
 	h, err := wire.ParseHeader(out.header)
-	want := wire.Header{SchemaVersion: 1, MsgType: wire.MsgObservation, SeqID: 9, EpisodeID: 2, ClientMonoNs: h.ClientMonoNs, SessionEpoch: 3}
+	want := wire.Header{
+		SchemaVersion: 1,
+		MsgType:       wire.MsgObservation,
+		SeqID:         9,
+		EpisodeID:     2,
+		ClientMonoNs:  h.ClientMonoNs,
+		SessionEpoch:  3,
+	}
 	if err != nil || h != want {
 		t.Fatalf("header %+v, %v, want %+v", h, err, want)
 	}
-	if off := time.Duration(h.ClientMonoNs) - time.Second; off.Abs() > stampNoise || !s.flags.stamps.ours(9, h.ClientMonoNs) {
-		t.Errorf("the stamp is %v from the tick, and counts as ours: %v; want at most 1 ms, true", off, s.flags.stamps.ours(9, h.ClientMonoNs))
+	if off := time.Duration(h.ClientMonoNs) - time.Second; off.Abs() > stampNoise ||
+		!s.flags.stamps.ours(9, h.ClientMonoNs) {
+		t.Errorf("the stamp is %v from the tick, and counts as ours: %v; want at most 1 ms, true", off,
+			s.flags.stamps.ours(9, h.ClientMonoNs))
 	}
 	var o wire.Observation
 	if err := wire.ParseObservation(&o, out.body); err != nil {
 		t.Fatal(err)
 	}
-	if o.N != 40 || o.T != 9 || o.InferenceDelaySteps != 4 || o.OverlapEnd != 10 || !o.EpisodeStart || o.Task != "pick" {
+	if o.N != 40 || o.T != 9 || o.InferenceDelaySteps != 4 || o.OverlapEnd != 10 || !o.EpisodeStart ||
+		o.Task != "pick" {
 		t.Errorf("observation %+v", o)
 	}
 	if o.RunwayMs != 250 || o.FrameAgeMs < 6.9 || o.FrameAgeMs > 7.1 {

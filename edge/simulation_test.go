@@ -40,12 +40,14 @@ func TestWhichArmIsReal(t *testing.T) {
 		{bus.Path(), nil, ""},
 		{link, nil, ""},
 		{link, []string{"top=sim", "side=sim:/tmp/scene"}, ""},
-		{link, []string{"top=sim", "side=pattern"}, "--camera side=pattern is not; give --camera side=sim, or side=sim:SOCKET"},
+		{link, []string{"top=sim", "side=pattern"},
+			"--camera side=pattern is not; give --camera side=sim, or side=sim:SOCKET"},
 		{link, []string{"top=/dev/video0"}, "--camera top=/dev/video0"},
 		{link, []string{"top=./pictures"}, "--camera top=./pictures"},
 		{"/dev/null", []string{"top=sim"}, "--bus /dev/null is a serial port"},
 		{"/dev/ptmx", []string{"top=sim"}, "serial port"},
-		{"/dev/ttyACM0", nil, "is a serial port, and on a real arm its actions mean nothing; run it with --bus sim, or serve a policy that was trained on this arm"},
+		{"/dev/ttyACM0", nil, "is a serial port, and on a real arm its actions mean nothing; run it with --bus sim, " +
+			"or serve a policy that was trained on this arm"},
 		{regular, nil, "serial port"},
 		{"", nil, "serial port"},
 	} {
@@ -83,7 +85,9 @@ func TestAFirstRunIsRemembered(t *testing.T) {
 	}
 	var log bytes.Buffer
 	e := &Edge{
-		cfg: Config{Bus: port}, devices: devices{arm: hotplug.New(arm, cfg, cfg.Clock)}, log: slog.New(slog.NewTextHandler(&log, nil)),
+		cfg:      Config{Bus: port},
+		devices:  devices{arm: hotplug.New(arm, cfg, cfg.Clock)},
+		log:      slog.New(slog.NewTextHandler(&log, nil)),
 		identity: &identity.Identity{ID: "black", Dir: t.TempDir()},
 		link:     &link{contract: contract{sha256: "aa"}},
 	}

@@ -15,12 +15,13 @@ type state uint8
 
 // The states. The zero value is the safe one: a pair that is missing in the table leads to it.
 const (
-	stateDead         state = iota // the run gives up and ends
-	stateConnecting                // no chunk of this session yet
-	stateStreaming                 // actions run, chunks arrive
-	stateDegraded                  // actions run, chunks have stopped
-	stateStalled                   // no action is fit to run, the bus is silent, or no joint may be driven: the arm holds
-	stateReconnecting              // the session is lost; the actions left in the schedule still run
+	stateDead       state = iota // the run gives up and ends
+	stateConnecting              // no chunk of this session yet
+	stateStreaming               // actions run, chunks arrive
+	stateDegraded                // actions run, chunks have stopped
+	// no action is fit to run, the bus is silent, or no joint may be driven: the arm holds
+	stateStalled
+	stateReconnecting // the session is lost; the actions left in the schedule still run
 	numStates
 )
 
@@ -46,12 +47,62 @@ const (
 
 // transitions has a row for each state. Only a merge leads to Streaming.
 var transitions = [numStates][numCauses]state{
-	stateDead:         {},
-	stateConnecting:   {causeOpened: stateConnecting, causeMerged: stateStreaming, causeQuiet: stateConnecting, causeStarved: stateConnecting, causeBusSilent: stateStalled, causeHeld: stateStalled, causeLinkLost: stateReconnecting, causeOffline: stateDead, causeRefused: stateDead},
-	stateStreaming:    {causeOpened: stateStreaming, causeMerged: stateStreaming, causeQuiet: stateDegraded, causeStarved: stateStalled, causeBusSilent: stateStalled, causeHeld: stateStalled, causeLinkLost: stateReconnecting, causeOffline: stateDead, causeRefused: stateDead},
-	stateDegraded:     {causeOpened: stateDegraded, causeMerged: stateStreaming, causeQuiet: stateDegraded, causeStarved: stateStalled, causeBusSilent: stateStalled, causeHeld: stateStalled, causeLinkLost: stateReconnecting, causeOffline: stateDead, causeRefused: stateDead},
-	stateStalled:      {causeOpened: stateStalled, causeMerged: stateStreaming, causeQuiet: stateStalled, causeStarved: stateStalled, causeBusSilent: stateStalled, causeHeld: stateStalled, causeLinkLost: stateReconnecting, causeOffline: stateDead, causeRefused: stateDead},
-	stateReconnecting: {causeOpened: stateConnecting, causeMerged: stateStreaming, causeQuiet: stateReconnecting, causeStarved: stateReconnecting, causeBusSilent: stateReconnecting, causeHeld: stateReconnecting, causeLinkLost: stateReconnecting, causeOffline: stateDead, causeRefused: stateDead},
+	stateDead: {},
+	stateConnecting: {
+		causeOpened:    stateConnecting,
+		causeMerged:    stateStreaming,
+		causeQuiet:     stateConnecting,
+		causeStarved:   stateConnecting,
+		causeBusSilent: stateStalled,
+		causeHeld:      stateStalled,
+		causeLinkLost:  stateReconnecting,
+		causeOffline:   stateDead,
+		causeRefused:   stateDead,
+	},
+	stateStreaming: {
+		causeOpened:    stateStreaming,
+		causeMerged:    stateStreaming,
+		causeQuiet:     stateDegraded,
+		causeStarved:   stateStalled,
+		causeBusSilent: stateStalled,
+		causeHeld:      stateStalled,
+		causeLinkLost:  stateReconnecting,
+		causeOffline:   stateDead,
+		causeRefused:   stateDead,
+	},
+	stateDegraded: {
+		causeOpened:    stateDegraded,
+		causeMerged:    stateStreaming,
+		causeQuiet:     stateDegraded,
+		causeStarved:   stateStalled,
+		causeBusSilent: stateStalled,
+		causeHeld:      stateStalled,
+		causeLinkLost:  stateReconnecting,
+		causeOffline:   stateDead,
+		causeRefused:   stateDead,
+	},
+	stateStalled: {
+		causeOpened:    stateStalled,
+		causeMerged:    stateStreaming,
+		causeQuiet:     stateStalled,
+		causeStarved:   stateStalled,
+		causeBusSilent: stateStalled,
+		causeHeld:      stateStalled,
+		causeLinkLost:  stateReconnecting,
+		causeOffline:   stateDead,
+		causeRefused:   stateDead,
+	},
+	stateReconnecting: {
+		causeOpened:    stateConnecting,
+		causeMerged:    stateStreaming,
+		causeQuiet:     stateReconnecting,
+		causeStarved:   stateReconnecting,
+		causeBusSilent: stateReconnecting,
+		causeHeld:      stateReconnecting,
+		causeLinkLost:  stateReconnecting,
+		causeOffline:   stateDead,
+		causeRefused:   stateDead,
+	},
 }
 
 //rt:noalloc
@@ -136,7 +187,9 @@ func (c *control) updateTakeover(now rt.Instant) {
 		k.phase = correcting
 		c.arm.StartSlowly(now)
 	case k.phase == correcting && !want:
-		k.phase, k.silent, k.held = autonomous, false, 0
+		k.phase = autonomous
+		k.silent = false
+		k.held = 0
 		c.operator.resets.Add(1)
 		c.arm.StartSlowly(now)
 	}
@@ -300,4 +353,75 @@ func (c *control) repeatLast(now rt.Instant) {
 	}
 	c.arm.Drive(now, c.last.row)
 	c.stats.repeated.Add(1)
+}
+
+// updateState applies this tick's causes to the state of the run, and stops the tick at the run's
+// end.
+//
+//rt:noalloc
+func (c *control) updateState(now rt.Instant) {
+	if c.blocked&blockBusSilent != 0 {
+		c.change(now, causeBusSilent)
+	}
+	if c.heldAll != 0 {
+		c.change(now, causeHeld)
+		c.stats.heldAll.Add(1)
+	}
+	// The state becomes Degraded only when a request has been open for a while: some disciplines
+	// ask rarely.
+	unanswered := c.run.firstRequest != 0 && now.Sub(c.run.firstRequest) >= c.degradedAfter/4
+	if c.arm.Phase == follow.Armed && unanswered &&
+		now.Sub(c.run.lastMerge) >= c.patience.quiet(c.flags.learnedPace()) {
+		c.change(now, causeQuiet)
+	}
+	if c.flags.lost.Swap(false) {
+		c.change(now, causeLinkLost)
+	}
+	if c.flags.refused.Load() && c.takeover.phase != correcting { // a person gives the arm back first
+		c.change(now, causeRefused)
+	}
+	alive := rt.Instant(c.flags.aliveAt.Load())
+	if alive > c.run.alive { // the server answered: lacks begin anew
+		c.run.alive = alive
+		c.run.lacks.Reset(now)
+	}
+	c.run.lacks.Add(now, event.Lacking{
+		Joints:   c.arm.Frozen(),
+		Bus:      c.blocked&(blockBusSilent|blockJointSilent) != 0,
+		Pictures: c.blocked&blockNoPicture != 0,
+		Session:  c.blocked&blockNoSession != 0,
+	})
+	if now.Sub(max(c.run.lastMerge, alive)) >= c.maxOffline && c.arm.Phase < follow.Parking {
+		if c.run.state != stateDead {
+			c.run.gaveUp = c.run.lacks
+		}
+		c.change(now, causeOffline)
+	}
+	c.stats.inState[c.run.state].Add(int64(now.Sub(c.run.since)))
+	c.run.since = now
+	c.stats.size.Store(int64(c.core.Schedule.View().Size))
+	if c.run.state == stateDead {
+		c.operator.leave.Store(true)
+	} else if !c.operator.leave.Load() {
+		return
+	}
+	rearming := c.arm.Phase == follow.Arming && c.arm.HasTorque()
+	switch {
+	case c.arm.Phase < follow.Armed && !rearming, c.arm.Phase == follow.Done:
+		c.stop.Store(true)
+	case rearming, c.arm.Phase == follow.Armed && c.run.state == stateDead:
+		c.arm.Finish(now)
+	}
+}
+
+//rt:noalloc
+func (c *control) change(now rt.Instant, cause cause) {
+	next := c.run.state.after(cause)
+	if next == c.run.state {
+		return
+	}
+	c.events.Emit(now, event.StateChanged, int64(c.run.state), int64(next))
+	c.stats.inState[c.run.state].Add(int64(now.Sub(c.run.since)))
+	c.run.state, c.run.since = next, now
+	c.stats.state.Store(uint32(next))
 }

@@ -33,14 +33,16 @@ type tickStats struct {
 	// Written by the tick.
 	requests, chunks, starved, actions, tooOld atomic.Uint64
 	starvedBus                                 atomic.Uint64 // starved ticks on which the bus was silent
-	heldAll                                    atomic.Uint64 // ticks on which no joint was driven, since the motors complained
-	repeated                                   atomic.Uint64 // starved ticks on which the last action ran again
-	size                                       atomic.Int64
-	maxAge                                     atomic.Int64 // ns: permitted age of an action now
-	state, episode                             atomic.Uint32
-	touched, armed, needResume                 atomic.Bool             // touched: torque may be on; needResume: the run waits for an operator
-	inState                                    [numStates]atomic.Int64 // nanoseconds
-	rtt, age, network                          *rt.Hist
+	// ticks on which no joint was driven, since the motors complained
+	heldAll        atomic.Uint64
+	repeated       atomic.Uint64 // starved ticks on which the last action ran again
+	size           atomic.Int64
+	maxAge         atomic.Int64 // ns: permitted age of an action now
+	state, episode atomic.Uint32
+	// touched: torque may be on; needResume: the run waits for an operator
+	touched, armed, needResume atomic.Bool
+	inState                    [numStates]atomic.Int64 // nanoseconds
+	rtt, age, network          *rt.Hist
 
 	// Written by the tick of a run with a leader.
 	phase       atomic.Uint32

@@ -158,18 +158,34 @@ type ServerSummary struct {
 func busSummary(arm servo.Stats) BusSummary {
 	cycle := long(arm.Cycle, time.Microsecond)
 	return BusSummary{
-		Cycles: arm.Cycles, Lost: arm.Lost, Corrupt: arm.Corrupt, Retries: arm.Retries,
-		P50: cycle.P50, P99: cycle.P99, Doubted: arm.Doubted,
-		FastReads: arm.FastReads, Fallbacks: arm.Fallbacks, FastTries: arm.FastTries,
+		Cycles:    arm.Cycles,
+		Lost:      arm.Lost,
+		Corrupt:   arm.Corrupt,
+		Retries:   arm.Retries,
+		P50:       cycle.P50,
+		P99:       cycle.P99,
+		Doubted:   arm.Doubted,
+		FastReads: arm.FastReads,
+		Fallbacks: arm.Fallbacks,
+		FastTries: arm.FastTries,
 	}
 }
 
 func framesOf(cam *capture.Camera) Frames {
 	t := cam.Stats()
 	return Frames{
-		Captured: t.Captured, Dropped: t.Dropped, Age: round3(float64(cam.Age.Quantile(0.99)) / 1e6), Errors: t.Errors,
-		Missed: t.Source.Missed, Skipped: t.Source.Skipped, Broken: t.Source.Broken + t.Torn, Restarts: t.Source.Restarts, Stale: t.Stale,
-		Warned: t.Warned, Undecoded: t.Undecoded, Repeated: t.Repeated,
+		Captured:  t.Captured,
+		Dropped:   t.Dropped,
+		Age:       round3(float64(cam.Age.Quantile(0.99)) / 1e6),
+		Errors:    t.Errors,
+		Missed:    t.Source.Missed,
+		Skipped:   t.Source.Skipped,
+		Broken:    t.Source.Broken + t.Torn,
+		Restarts:  t.Source.Restarts,
+		Stale:     t.Stale,
+		Warned:    t.Warned,
+		Undecoded: t.Undecoded,
+		Repeated:  t.Repeated,
 	}
 }
 

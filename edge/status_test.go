@@ -24,7 +24,9 @@ func jsonShapes(t reflect.Type) map[string]reflect.Type {
 
 // Goal: the page's JSON has the names and types that scripts know from ctl status and the summary.
 func TestLiveKeepsTheKeys(t *testing.T) {
-	live, summary, ctl := jsonShapes(reflect.TypeFor[Live]()), jsonShapes(reflect.TypeFor[Summary]()), jsonShapes(reflect.TypeFor[operator.Reply]())
+	live := jsonShapes(reflect.TypeFor[Live]())
+	summary := jsonShapes(reflect.TypeFor[Summary]())
+	ctl := jsonShapes(reflect.TypeFor[operator.Reply]())
 	for key, shape := range live {
 		if want := summary[key]; want != nil && key != "frames" && shape != want {
 			t.Errorf("%s is %v, in the summary %v", key, shape, want)
@@ -54,7 +56,8 @@ func TestTicksLeaveAView(t *testing.T) {
 	}
 	r.serve(60, 3, 10)
 	g, _, _ := r.out.views.Front()
-	if !slices.Equal(g.state, r.arm.State) || !slices.Equal(g.goal, r.arm.Goal) || g.at != r.time.Now() && g.at < r.run.lastMerge {
+	if !slices.Equal(g.state, r.arm.State) || !slices.Equal(g.goal, r.arm.Goal) || g.at != r.time.Now() &&
+		g.at < r.run.lastMerge {
 		t.Errorf("view %v %v, want %v %v", g.state, g.goal, r.arm.State, r.arm.Goal)
 	}
 	source := g.source
@@ -65,7 +68,8 @@ func TestTicksLeaveAView(t *testing.T) {
 	r.bus.silent = 2
 	r.step(30)
 	if g, _, _ = r.out.views.Front(); g.source != source || g.joints.Stale != 2 || g.joints.Frozen != 2 {
-		t.Errorf("paused, joint 1 silent: made from %v (before %v), stale %b, frozen %b; want the same, 10 and 10", g.source, source, g.joints.Stale, g.joints.Frozen)
+		t.Errorf("paused, joint 1 silent: made from %v (before %v), stale %b, frozen %b; want the same, 10 and 10",
+			g.source, source, g.joints.Stale, g.joints.Frozen)
 	}
 	tick := rt.Tick{Deadline: 1, Woke: 2}
 	if n := testing.AllocsPerRun(100, func() { tick.Woke++; r.publishView(tick) }); n != 0 {

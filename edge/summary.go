@@ -74,7 +74,8 @@ func (f *Frames) problems() (text string) {
 	for _, c := range []struct {
 		n    uint64
 		what string
-	}{{f.Broken, "broken"}, {f.Undecoded, "undecodable"}, {f.Warned, "with stray bytes"}, {f.Repeated, "repeated"}, {f.Restarts, "restarts"}, {f.Stale, "observations with a stale picture"}} {
+	}{{f.Broken, "broken"}, {f.Undecoded, "undecodable"}, {f.Warned, "with stray bytes"}, {f.Repeated, "repeated"},
+		{f.Restarts, "restarts"}, {f.Stale, "observations with a stale picture"}} {
 		if c.n > 0 {
 			text += fmt.Sprintf(", %d %s", c.n, c.what)
 		}
@@ -92,11 +93,25 @@ type Ending struct {
 func (e *Edge) status() Status {
 	st, loop := e.control.stats, e.loop.Stats()
 	s := Status{
-		ID: e.identity.ID, Schedule: e.cfg.Schedule.Schedule, Task: e.control.flags.taskText(), FPS: e.cfg.FPS, Server: e.control.flags.server.Load(),
-		Ticks: loop.Ticks, OverrunsOwn: loop.OverrunsOwn, OverrunsHost: loop.OverrunsHost, LatenessUS: long(loop.Lateness, time.Microsecond),
-		StarvedTicks: st.starved.Load(), Actions: st.actions.Load(), ActionsTooOld: st.tooOld.Load(), ActionAgeMS: short(st.age, time.Millisecond),
-		Requests: st.requests.Load(), Chunks: st.chunks.Load(), ChunksDropped: st.dropTotals(),
-		RTTms: short(st.rtt, time.Millisecond), NetworkMS: short(st.network, time.Millisecond), InState: st.seconds(),
+		ID:            e.identity.ID,
+		Schedule:      e.cfg.Schedule.Schedule,
+		Task:          e.control.flags.taskText(),
+		FPS:           e.cfg.FPS,
+		Server:        e.control.flags.server.Load(),
+		Ticks:         loop.Ticks,
+		OverrunsOwn:   loop.OverrunsOwn,
+		OverrunsHost:  loop.OverrunsHost,
+		LatenessUS:    long(loop.Lateness, time.Microsecond),
+		StarvedTicks:  st.starved.Load(),
+		Actions:       st.actions.Load(),
+		ActionsTooOld: st.tooOld.Load(),
+		ActionAgeMS:   short(st.age, time.Millisecond),
+		Requests:      st.requests.Load(),
+		Chunks:        st.chunks.Load(),
+		ChunksDropped: st.dropTotals(),
+		RTTms:         short(st.rtt, time.Millisecond),
+		NetworkMS:     short(st.network, time.Millisecond),
+		InState:       st.seconds(),
 	}
 	s.Episodes = e.episodes.Status()
 	if h := e.control.out.steps; h != nil {
@@ -145,29 +160,50 @@ func (e *Edge) complaints() (all map[string]string) {
 }
 
 func (e *Edge) summarize(err error) *Summary {
-	c, st, loop := e.control, e.control.stats, e.loop.Stats()
+	c := e.control
+	st := e.control.stats
+	loop := e.loop.Stats()
 	asked, complaints := e.asked(), e.complaints()
 	if held := st.heldAll.Load(); 2*held > loop.Ticks { // for most of the run
-		asked += fmt.Sprintf("; no joint was driven for %.0f s: %s", (time.Duration(held) * e.cfg.period()).Seconds(), distinct(complaints))
+		asked += fmt.Sprintf("; no joint was driven for %.0f s: %s", (time.Duration(held) * e.cfg.period()).Seconds(),
+			distinct(complaints))
 	}
 	took := e.clock.Now().Sub(e.started)
 	s := &Summary{
-		Status: e.status(), Bus: busSummary(e.arm.Stats()), Frames: map[string]Frames{}, Phases: map[string]ShortQuantiles{},
-		ExcusedMS: round3(loop.Excused.Seconds() * 1e3), Skipped: loop.Skipped, LatenessHist: histogram(loop.Lateness, time.Microsecond),
-		Compat: e.cfg.Schedule.Compat, Multiplier: c.core.Stages.Multiplier(), Horizon: e.link.contract.horizon,
-		SMin: c.core.Schedule.View().SMin, LatencySteps: c.core.Schedule.View().Estimate, StarvedBus: st.starvedBus.Load(), Repeated: st.repeated.Load(),
-		HeldAll: st.heldAll.Load(), Complaints: complaints,
-		Replaced: st.replaced.Load(), SendErrors: st.sendErrors.Load(),
-		RangeClips: c.arm.Gate().RangeClips, StepClips: c.arm.Gate().StepClips, Sessions: e.link.opened.Load(),
-		StealMS: round3(float64(rt.StealTime()-e.steal) / 1e6), RSSMB: round3(float64(rt.ResidentSize()) / (1 << 20)), Seconds: round3(took.Seconds()),
-		CPUShare: round3(loop.CPU.Seconds() / max(took.Seconds(), 1e-9)),
-		FirstRun: e.firstRun,
-		Exit:     ending(err, asked),
-		MaxAgeMS: round3(float64(c.core.MaxAge) / 1e6),
+		Status:       e.status(),
+		Bus:          busSummary(e.arm.Stats()),
+		Frames:       map[string]Frames{},
+		Phases:       map[string]ShortQuantiles{},
+		ExcusedMS:    round3(loop.Excused.Seconds() * 1e3),
+		Skipped:      loop.Skipped,
+		LatenessHist: histogram(loop.Lateness, time.Microsecond),
+		Compat:       e.cfg.Schedule.Compat,
+		Multiplier:   c.core.Stages.Multiplier(),
+		Horizon:      e.link.contract.horizon,
+		SMin:         c.core.Schedule.View().SMin,
+		LatencySteps: c.core.Schedule.View().Estimate,
+		StarvedBus:   st.starvedBus.Load(),
+		Repeated:     st.repeated.Load(),
+		HeldAll:      st.heldAll.Load(),
+		Complaints:   complaints,
+		Replaced:     st.replaced.Load(),
+		SendErrors:   st.sendErrors.Load(),
+		RangeClips:   c.arm.Gate().RangeClips,
+		StepClips:    c.arm.Gate().StepClips,
+		Sessions:     e.link.opened.Load(),
+		StealMS:      round3(float64(rt.StealTime()-e.steal) / 1e6),
+		RSSMB:        round3(float64(rt.ResidentSize()) / (1 << 20)),
+		Seconds:      round3(took.Seconds()),
+		CPUShare:     round3(loop.CPU.Seconds() / max(took.Seconds(), 1e-9)),
+		FirstRun:     e.firstRun,
+		Exit:         ending(err, asked),
+		MaxAgeMS:     round3(float64(c.core.MaxAge) / 1e6),
 	}
 	grant := e.loop.Grant()
 	s.RT = Granted{grant.Granted, grant.Why}
-	s.Targets, s.Collisions, s.Timeouts = e.score.Reached, e.score.Collided, e.score.Timeouts
+	s.Targets = e.score.Reached
+	s.Collisions = e.score.Collided
+	s.Timeouts = e.score.Timeouts
 	if e.page != nil {
 		s.Page = new(e.page.Stats())
 	}
@@ -208,8 +244,10 @@ func (s *Summary) WriteJSON(w io.Writer) error {
 // NotOpened returns the summary of a run that ended before it began. It has only the reason.
 func NotOpened(err error) *Summary {
 	return &Summary{
-		Status: Status{ChunksDropped: map[string]uint64{}, InState: map[string]float64{}}, Frames: map[string]Frames{}, Phases: map[string]ShortQuantiles{},
-		Exit: ending(err, "stopped before the arm was opened"),
+		Status: Status{ChunksDropped: map[string]uint64{}, InState: map[string]float64{}},
+		Frames: map[string]Frames{},
+		Phases: map[string]ShortQuantiles{},
+		Exit:   ending(err, "stopped before the arm was opened"),
 	}
 }
 
@@ -223,22 +261,27 @@ func (s *Summary) WriteTable(w io.Writer) error {
 	}
 	row("robot", "%s, %.0f s at %.0f Hz, %s", s.ID, s.Seconds, s.FPS, schedule)
 	row("ticks", "%d, starved %d, overruns own %d, host %d", s.Ticks, s.StarvedTicks, s.OverrunsOwn, s.OverrunsHost)
-	row("lateness", "p50 %.0f us, p99 %.0f us, p99.9 %.0f us, max %.0f us", s.LatenessUS.P50, s.LatenessUS.P99, s.LatenessUS.P999, s.LatenessUS.Max)
-	row("bus", "%d cycles, p50 %.0f us, p99 %.0f us, lost %d, corrupt %d", s.Bus.Cycles, s.Bus.P50, s.Bus.P99, s.Bus.Lost, s.Bus.Corrupt)
+	row("lateness", "p50 %.0f us, p99 %.0f us, p99.9 %.0f us, max %.0f us", s.LatenessUS.P50, s.LatenessUS.P99,
+		s.LatenessUS.P999, s.LatenessUS.Max)
+	row("bus", "%d cycles, p50 %.0f us, p99 %.0f us, lost %d, corrupt %d", s.Bus.Cycles, s.Bus.P50, s.Bus.P99,
+		s.Bus.Lost, s.Bus.Corrupt)
 	row("phases", "p50/p99 us: %s", phases(s.Phases))
 	row("requests", "%d sent, %d chunks merged, dropped %s", s.Requests, s.Chunks, list(s.ChunksDropped, "%d"))
-	row("round trip", "p50 %.1f ms, p99 %.1f ms, max %.1f ms; network p50 %.1f ms; estimate %d ticks", s.RTTms.P50, s.RTTms.P99, s.RTTms.Max, s.NetworkMS.P50, s.LatencySteps)
+	row("round trip", "p50 %.1f ms, p99 %.1f ms, max %.1f ms; network p50 %.1f ms; estimate %d ticks", s.RTTms.P50,
+		s.RTTms.P99, s.RTTms.Max, s.NetworkMS.P50, s.LatencySteps)
 	row("action age", "p50 %.0f ms, p99 %.0f ms, max %.0f ms", s.ActionAgeMS.P50, s.ActionAgeMS.P99, s.ActionAgeMS.Max)
 	for _, name := range keys(s.Frames) {
 		f := s.Frames[name]
 		row("camera "+name, "%d frames, %d dropped, age p99 %.1f ms%s", f.Captured, f.Dropped, f.Age, f.problems())
 	}
-	row("memory", "%d allocations and %d collections in %d ticks, RSS %.0f MB", s.PathMallocs, s.GCCycles, s.MallocWindow, s.RSSMB)
+	row("memory", "%d allocations and %d collections in %d ticks, RSS %.0f MB", s.PathMallocs, s.GCCycles,
+		s.MallocWindow, s.RSSMB)
 	if h := s.History; h != nil {
 		row("history", "%d observations together, begun anew %d times, %d steps left out", h.Steps, h.Anew, h.NoRoom)
 	}
 	if p := s.Episodes; p != nil {
-		row("episodes", "%d: %d success, %d failure, %d timeout, %d discard, %d rerecord", p.Number, p.Success, p.Failure, p.Timeout, p.Discard, p.Rerecord)
+		row("episodes", "%d: %d success, %d failure, %d timeout, %d discard, %d rerecord", p.Number, p.Success,
+			p.Failure, p.Timeout, p.Discard, p.Rerecord)
 	}
 	if s.FirstRun {
 		row("first run", "of this bundle on this arm: it started slowly")
@@ -247,7 +290,8 @@ func (s *Summary) WriteTable(w io.Writer) error {
 		row("corrections", "%d times, %d ticks", c.Takeovers, c.Ticks)
 	}
 	if p := s.Page; p != nil {
-		row("page", "%d connections, %d requests, %d pictures, %d refused, %d collections", p.Connections, p.Requests, p.Pictures, p.Refused, p.Collections)
+		row("page", "%d connections, %d requests, %d pictures, %d refused, %d collections", p.Connections, p.Requests,
+			p.Pictures, p.Refused, p.Collections)
 	}
 	if r := s.Record; r != nil {
 		row("record", "%s", recording.Line(r))

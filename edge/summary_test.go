@@ -62,7 +62,8 @@ func TestSummaryTableSaysWhatHappened(t *testing.T) {
 	if err := s.WriteTable(&out); err != nil {
 		t.Fatal(err)
 	}
-	for _, want := range []string{"arm", "1200", "9 reached, 1 collisions", "epoch 1, late 2", "STREAMING 20.0 s", "no: raise LimitRTPRIO", "3, refused"} {
+	for _, want := range []string{"arm", "1200", "9 reached, 1 collisions", "epoch 1, late 2", "STREAMING 20.0 s",
+		"no: raise LimitRTPRIO", "3, refused"} {
 		if !strings.Contains(out.String(), want) {
 			t.Errorf("table lacks %q:\n%s", want, out.String())
 		}
@@ -91,7 +92,8 @@ func TestStatusLineNoAlloc(t *testing.T) {
 	r.serve(100, 3, 10)
 	e := &Edge{control: r.control, loop: rt.NewLoop(rt.LoopConfig{Clock: r.time, Period: testPeriod})}
 	var l statusLine
-	if line := string(l.format(e, r.time.Now())); !strings.HasPrefix(line, "STREAMING") || !strings.Contains(line, "queue ") {
+	if line := string(l.format(e, r.time.Now())); !strings.HasPrefix(line, "STREAMING") ||
+		!strings.Contains(line, "queue ") {
 		t.Errorf("status line %q", line)
 	}
 	if n := testing.AllocsPerRun(100, func() { l.format(e, r.time.Now()) }); n != 0 {

@@ -54,7 +54,9 @@ func newSwaying(t *testing.T) *swaying {
 		t.Fatal(err)
 	}
 	s.answer(func(a *wire.SessionAck) {
-		a.ActionNames, a.StateDim, a.TrainedFPS = so101.ActionNames(), 6, swayFPS
+		a.ActionNames = so101.ActionNames()
+		a.StateDim = 6
+		a.TrainedFPS = swayFPS
 	})
 	prefix, err := wire.ServicePrefix("demo/m", "main", "demo")
 	if err != nil {
@@ -128,7 +130,8 @@ func newJudged(t *testing.T, name string, pace float64, period time.Duration, pl
 		t.Fatal(err)
 	}
 	dir := t.TempDir()
-	j := &judged{place: device.Place{Bus: filepath.Join(dir, "port"), Robot: r, Calibration: filepath.Join(dir, "calibration.json")}}
+	j := &judged{place: device.Place{Bus: filepath.Join(dir, "port"), Robot: r,
+		Calibration: filepath.Join(dir, "calibration.json")}}
 	cfg := servosim.Config{Plant: plant, Link: j.place.Bus, Clock: rt.KernelClock(), Weightless: true, Watch: j.watch}
 	j.rules = referee.Config{Period: period}
 	c := device.SimCalibration(r)
@@ -138,7 +141,14 @@ func newJudged(t *testing.T, name string, pace float64, period time.Duration, pl
 		if m.Norm == robot.Range0100 {
 			unit = 20
 		}
-		j.rules.Joints = append(j.rules.Joints, referee.Joint{ID: m.ID, Name: m.Name, Min: k.RangeMin, Max: k.RangeMax, Velocity: pace * m.MaxVelocity * unit, Degree: swayDegree})
+		j.rules.Joints = append(j.rules.Joints, referee.Joint{
+			ID:       m.ID,
+			Name:     m.Name,
+			Min:      k.RangeMin,
+			Max:      k.RangeMax,
+			Velocity: pace * m.MaxVelocity * unit,
+			Degree:   swayDegree,
+		})
 	}
 	j.judge = referee.New(j.rules)
 	if err := c.Save(j.place.Calibration); err != nil {
@@ -183,17 +193,36 @@ func newRealRun(t *testing.T, change func(*Config)) *realRun {
 	t.Helper()
 	t.Setenv("STATE_DIRECTORY", t.TempDir())
 	period := time.Second / swayFPS
-	r := &realRun{t: t, server: newSwaying(t), hand: sim.NewHand(6, 2048), log: new(rttest.Output), done: make(chan error, 1)}
+	r := &realRun{
+		t:      t,
+		server: newSwaying(t),
+		hand:   sim.NewHand(6, 2048),
+		log:    new(rttest.Output),
+		done:   make(chan error, 1),
+	}
 	r.follower = newJudged(t, "so101", 1, period, nil)
 	r.lead = newJudged(t, "so101_leader", 0.12, 10*time.Millisecond, r.hand)
 	r.follower.steps = make([]step, 0, 1<<18)
 	cfg := Config{
-		FPS: swayFPS, Bus: r.follower.place.Bus, Calibration: r.follower.place.Calibration, Robot: "so101", ID: "arm", Connect: []string{r.server.endpoint},
-		Leader:   device.Place{Bus: r.lead.place.Bus, Calibration: r.lead.place.Calibration},
-		Schedule: chunk.Config{Schedule: "drtc", Epsilon: chunk.DefaultEpsilon}, CPU: rt.UnpinnedCPU, JPEGQuality: 90, OnExit: "off", Fallback: "hold",
-		MaxActionAge: 3 * time.Second, DegradedAfter: time.Second, RequestTimeout: 5 * time.Second,
-		ReconnectInitialBackoff: 100 * time.Millisecond, ReconnectMaxBackoff: time.Second, MaxOffline: 20 * time.Second,
-		Log: slog.New(slog.NewTextHandler(r.log, nil)),
+		FPS:                     swayFPS,
+		Bus:                     r.follower.place.Bus,
+		Calibration:             r.follower.place.Calibration,
+		Robot:                   "so101",
+		ID:                      "arm",
+		Connect:                 []string{r.server.endpoint},
+		Leader:                  device.Place{Bus: r.lead.place.Bus, Calibration: r.lead.place.Calibration},
+		Schedule:                chunk.Config{Schedule: "drtc", Epsilon: chunk.DefaultEpsilon},
+		CPU:                     rt.UnpinnedCPU,
+		JPEGQuality:             90,
+		OnExit:                  "off",
+		Fallback:                "hold",
+		MaxActionAge:            3 * time.Second,
+		DegradedAfter:           time.Second,
+		RequestTimeout:          5 * time.Second,
+		ReconnectInitialBackoff: 100 * time.Millisecond,
+		ReconnectMaxBackoff:     time.Second,
+		MaxOffline:              20 * time.Second,
+		Log:                     slog.New(slog.NewTextHandler(r.log, nil)),
 	}
 	if change != nil {
 		change(&cfg)
@@ -229,7 +258,9 @@ func (r *realRun) say(word string) {
 
 func (r *realRun) until(p phase) {
 	r.t.Helper()
-	rttest.Eventually(r.t, fmt.Sprintf("%v (the log says %s)", p, r.log), func() bool { return r.control.holder() == p })
+	rttest.Eventually(r.t, fmt.Sprintf("%v (the log says %s)", p, r.log), func() bool {
+		return r.control.holder() == p
+	})
 }
 
 // takeOver hands the follower to the person.
@@ -313,9 +344,12 @@ func TestTakeoverThereAndBack(t *testing.T) {
 		actions := r.control.stats.actions.Load()
 		r.say("resume")
 		handed = append(handed, r.clock.Now())
-		rttest.Eventually(t, "the policy drives again", func() bool { return r.control.stats.actions.Load() > actions+5 })
+		rttest.Eventually(t, "the policy drives again", func() bool {
+			return r.control.stats.actions.Load() > actions+5
+		})
 		if episode, rows := r.server.startOf(); episode <= before || rows != 0 {
-			t.Errorf("round %d: episode %d behind %d, its first request with %d rows of prefix, want a new one with none", i, episode, before, rows)
+			t.Errorf("round %d: episode %d behind %d, its first request with %d rows of prefix, want a new one with "+
+				"none", i, episode, before, rows)
 		}
 	}
 	r.end(exit.Clean)
@@ -325,7 +359,8 @@ func TestTakeoverThereAndBack(t *testing.T) {
 	const slow = 60 // counts: the slew's share of 0.3 of 250 degrees per second, in a fifteenth of a second
 	for _, s := range r.follower.steps {
 		for _, at := range handed {
-			if since := s.at.Sub(at); since > 0 && since < 500*time.Millisecond && (s.counts > slow || s.counts < -slow) {
+			if since := s.at.Sub(at); since > 0 && since < 500*time.Millisecond &&
+				(s.counts > slow || s.counts < -slow) {
 				t.Errorf("%v behind a change of hands a goal goes %d counts, want at most %d", since, s.counts, slow)
 			}
 		}
@@ -362,7 +397,9 @@ func TestLeaderIsUnpluggedWhileItLeads(t *testing.T) {
 	r := newRealRun(t, nil)
 	r.takeOver()
 	r.lead.bus.Unplug()
-	rttest.Eventually(t, "it is said", func() bool { return strings.Contains(r.log.String(), "the leader does not answer") })
+	rttest.Eventually(t, "it is said", func() bool {
+		return strings.Contains(r.log.String(), "the leader does not answer")
+	})
 	var still []servosim.State
 	rttest.Eventually(t, "the follower stands", func() bool {
 		before := still
@@ -374,11 +411,14 @@ func TestLeaderIsUnpluggedWhileItLeads(t *testing.T) {
 	r.lead.bus.Replug()
 	rttest.Eventually(t, "the follower goes on", func() bool { return r.follower.bus.States()[0].Place > 2048+290 })
 	r.lead.bus.Unplug()
-	rttest.Eventually(t, "it is away", func() bool { return r.control.stats.leaderAt.Load() < int64(r.clock.Now().Add(-time.Second)) })
+	rttest.Eventually(t, "it is away", func() bool {
+		return r.control.stats.leaderAt.Load() < int64(r.clock.Now().Add(-time.Second))
+	})
 	actions := r.control.stats.actions.Load()
 	r.say("resume")
 	rttest.Eventually(t, "the policy drives", func() bool { return r.control.stats.actions.Load() > actions+5 })
-	if reply := r.command(t.Context(), "correct"); reply.OK || !strings.Contains(reply.Error, "the leader does not answer") || reply.Phase != "autonomous" {
+	if reply := r.command(t.Context(), "correct"); reply.OK ||
+		!strings.Contains(reply.Error, "the leader does not answer") || reply.Phase != "autonomous" {
 		t.Errorf("ctl correct without a leader: %+v", reply)
 	}
 	r.end(exit.Clean)
@@ -482,7 +522,9 @@ func TestLeadersThatAreRefused(t *testing.T) {
 	} {
 		e := leaderless(t)
 		e.robot = so101
-		e.cfg.Leader, e.cfg.LeaderRobot, e.cfg.Takeover = device.Place{Bus: "/dev/none", Calibration: "/none.json"}, tt.robot, tt.takeover
+		e.cfg.Leader = device.Place{Bus: "/dev/none", Calibration: "/none.json"}
+		e.cfg.LeaderRobot = tt.robot
+		e.cfg.Takeover = tt.takeover
 		if err := e.openLeader(t.Context()); exit.Of(err) != tt.code || !strings.Contains(err.Error(), tt.says) {
 			t.Errorf("%s: %v (code %d), want %q and code %d", tt.name, err, exit.Of(err), tt.says, tt.code)
 		}

@@ -29,7 +29,9 @@ type fakeLeader struct {
 func (l *fakeLeader) Pose() *leader.Pose { return &l.pose }
 func (l *fakeLeader) Actuated() bool     { return l.actuated }
 func (l *fakeLeader) Want(_ rt.Instant, number uint32, align bool, place []float32) {
-	l.number, l.align, l.place = number, align, [testDOF]float32(place)
+	l.number = number
+	l.align = align
+	l.place = [testDOF]float32(place)
 }
 
 // lead gives the rig a leader with this pose.
@@ -86,22 +88,28 @@ func TestTakeover(t *testing.T) {
 		r.step(1)
 	}
 	l := r.lead(true, -40, 10)
-	before, asked, merged := [testDOF]float32(r.arm.Goal), r.session.key, r.stats.chunks.Load()
+	before := [testDOF]float32(r.arm.Goal)
+	asked := r.session.key
+	merged := r.stats.chunks.Load()
 	r.operator.correct.Store(true)
 	r.led(1, l)
 	writes, sent := len(r.bus.writes), r.stats.requests.Load()
 	r.answer(asked, 60) // the answer under way
 	r.led(20, l)
 	if len(r.bus.writes) != writes || r.stats.requests.Load() != sent || [testDOF]float32(r.arm.Goal) != before {
-		t.Errorf("%d goals and %d requests while the leader comes, goal %v, want none and %v", len(r.bus.writes)-writes, r.stats.requests.Load()-sent, r.arm.Goal, before)
+		t.Errorf("%d goals and %d requests while the leader comes, goal %v, want none and %v", len(r.bus.writes)-writes,
+			r.stats.requests.Load()-sent, r.arm.Goal, before)
 	}
 	if n := r.stats.chunks.Load() - merged; n != 0 {
 		t.Errorf("%d chunks that were under way are merged, want none", n)
 	}
 	if l.place != before || l.number != 1 {
-		t.Errorf("the leader is wanted at %v, order %d, want the follower's goal %v, order 1", l.place, l.number, before)
+		t.Errorf("the leader is wanted at %v, order %d, want the follower's goal %v, order 1", l.place, l.number,
+			before)
 	}
-	l.pose.State, l.pose.Order, l.pose.Stiff = leader.Ready, 1, true
+	l.pose.State = leader.Ready
+	l.pose.Order = 1
+	l.pose.Stiff = true
 	r.led(3, l)
 	if r.holder() != aligning || len(r.bus.writes) != writes {
 		t.Fatalf("%v with a stiff leader, want it waited for", r.holder())
@@ -110,14 +118,16 @@ func TestTakeover(t *testing.T) {
 	r.led(1, l)
 	l.pose.State = leader.Limp
 	if d := r.arm.Goal[0] - before[0]; r.holder() != correcting || d <= 0 || d > 1.5+1e-3 {
-		t.Errorf("%v, the first step is %v, want it correcting, and half of the 3 that a tick may travel at most", r.holder(), d)
+		t.Errorf("%v, the first step is %v, want it correcting, and half of the 3 that a tick may travel at most",
+			r.holder(), d)
 	}
 	r.led(20, l)
 	if d := r.arm.Goal[0] - before[0]; d != 5 {
 		t.Errorf("the follower is %v from where it was, want the leader's 5", d)
 	}
 	if r.stats.requests.Load() != sent || r.stats.starved.Load() != 0 || r.stats.corrected.Load() == 0 {
-		t.Errorf("%d requests, %d starved, %d corrected", r.stats.requests.Load()-sent, r.stats.starved.Load(), r.stats.corrected.Load())
+		t.Errorf("%d requests, %d starved, %d corrected", r.stats.requests.Load()-sent, r.stats.starved.Load(),
+			r.stats.corrected.Load())
 	}
 	l.pose.Joints = []float32{90, 100}
 	from := r.arm.Goal[0]
@@ -137,7 +147,8 @@ func TestTakeover(t *testing.T) {
 		t.Fatal("nothing is asked after it was given back")
 	}
 	if s, _, _ := r.out.snapshots.Front(); s.ask.Rows != 0 || !s.start || s.episode != r.session.episode {
-		t.Errorf("the first request has %d rows of prefix, start %v, episode %d: want none, true, %d", s.ask.Rows, s.start, s.episode, r.session.episode)
+		t.Errorf("the first request has %d rows of prefix, start %v, episode %d: want none, true, %d", s.ask.Rows,
+			s.start, s.episode, r.session.episode)
 	}
 	if [testDOF]float32(r.arm.Goal) != held {
 		t.Errorf("goal %v before an answer, want %v held", r.arm.Goal, held)
@@ -155,7 +166,15 @@ func TestCorrectionsAreOnRecord(t *testing.T) {
 	r := newRig(t)
 	dir := t.TempDir()
 	var err error
-	if r.record, err = record.New(record.Config{Mode: record.All, Dir: dir, Size: recording.MinSize, ID: "arm", Clock: r.time, Report: func(record.Report) {}, Closed: func() {}}); err != nil {
+	if r.record, err = record.New(record.Config{
+		Mode:   record.All,
+		Dir:    dir,
+		Size:   recording.MinSize,
+		ID:     "arm",
+		Clock:  r.time,
+		Report: func(record.Report) {},
+		Closed: func() {},
+	}); err != nil {
 		t.Fatal(err)
 	}
 	r.serve(30, 3, 10)
@@ -169,7 +188,10 @@ func TestCorrectionsAreOnRecord(t *testing.T) {
 	r.record.Collect()
 	r.record.Write(&stop)
 	var ticks []record.Tick
-	if _, err := record.ReadFolder(dir, record.Visitor{Tick: func(k *record.Tick) error { ticks = append(ticks, *k); return nil }}); err != nil || len(ticks) == 0 {
+	if _, err := record.ReadFolder(dir, record.Visitor{Tick: func(k *record.Tick) error {
+		ticks = append(ticks, *k)
+		return nil
+	}}); err != nil || len(ticks) == 0 {
 		t.Fatalf("%d ticks, %v", len(ticks), err)
 	}
 	marked := 0
@@ -184,7 +206,8 @@ func TestCorrectionsAreOnRecord(t *testing.T) {
 	}
 	last := ticks[len(ticks)-1]
 	if marked < 5 || marked > 5+int(leaderSilent/testPeriod)+1 || last.Intervention || last.Action.N != 0 {
-		t.Errorf("%d ticks are a person's, the last one %v: want those of which the leader was heard", marked, last.Intervention)
+		t.Errorf("%d ticks are a person's, the last one %v: want those of which the leader was heard", marked,
+			last.Intervention)
 	}
 }
 
@@ -267,7 +290,8 @@ func TestTakeoverInEveryState(t *testing.T) {
 			l.pose.Joints = []float32{33, 44}
 			r.led(int(r.maxOffline/testPeriod)+50, l)
 			if [testDOF]float32(r.arm.Goal) != [testDOF]float32{33, 44} || r.stop.Load() || r.run.state != tt.state {
-				t.Errorf("goal %v, stop %v, state %v: want it led to 33, 44 for as long as it takes", r.arm.Goal, r.stop.Load(), r.run.state)
+				t.Errorf("goal %v, stop %v, state %v: want it led to 33, 44 for as long as it takes", r.arm.Goal,
+					r.stop.Load(), r.run.state)
 			}
 			r.giveBack(l)
 			if tt.state == stateReconnecting {
@@ -384,7 +408,9 @@ func TestRestartDuringACorrection(t *testing.T) {
 	l := r.lead(true, 0, 0)
 	r.handOver(t, l)
 	r.led(5, l)
-	r.bus.back, r.bus.restarted, r.bus.torque = hotplug.Restarted, 1, false
+	r.bus.back = hotplug.Restarted
+	r.bus.restarted = 1
+	r.bus.torque = false
 	writes := len(r.bus.writes)
 	r.led(2, l)
 	r.operator.correct.Store(true) // from a program that ignores the reason
@@ -410,7 +436,9 @@ func TestFollowerUnpluggedDuringACorrection(t *testing.T) {
 	r.led(5, l)
 	r.bus.silent = 3
 	r.led(30, l)
-	r.bus.silent, r.bus.back, r.bus.torque = 0, hotplug.Unplugged, false
+	r.bus.silent = 0
+	r.bus.back = hotplug.Unplugged
+	r.bus.torque = false
 	r.bus.at = [testDOF]float32{-30, 20}
 	from := len(r.bus.writes)
 	l.pose.Joints = []float32{30, 30}
@@ -460,7 +488,8 @@ func TestEndDuringACorrection(t *testing.T) {
 		r.operator.leave.Store(true)
 		r.led(2, l)
 		if l.align || r.arm.Phase != follow.Parking {
-			t.Errorf("%v: the leader is wanted at the follower: %v, phase %v, want it let go and parking", during, l.align, r.arm.Phase)
+			t.Errorf("%v: the leader is wanted at the follower: %v, phase %v, want it let go and parking", during,
+				l.align, r.arm.Phase)
 		}
 		r.led(300, l)
 		if !r.stop.Load() || r.failed.Load() != nil {
@@ -487,7 +516,8 @@ func TestLeaderSettings(t *testing.T) {
 		c := good()
 		tt.change(&c)
 		err := c.checkLeader()
-		if (err == nil) != (tt.says == "") || err != nil && (exit.Of(err) != exit.Usage || !strings.Contains(err.Error(), tt.says)) {
+		if (err == nil) != (tt.says == "") || err != nil &&
+			(exit.Of(err) != exit.Usage || !strings.Contains(err.Error(), tt.says)) {
 			t.Errorf("%s: %v, want %q and code 2", tt.name, err, tt.says)
 		}
 	}
@@ -549,7 +579,8 @@ func TestLeadersJointsThatDoNotLeadAreOnRecord(t *testing.T) {
 		}
 	})
 	want := []event.Event{
-		{Code: event.LeaderHeld, A: 2, B: int64(leader.OutsideRange)}, {Code: event.LeaderHeld, A: 1, B: int64(leader.OverSeam)},
+		{Code: event.LeaderHeld, A: 2, B: int64(leader.OutsideRange)},
+		{Code: event.LeaderHeld, A: 1, B: int64(leader.OverSeam)},
 		{Code: event.LeaderLeads, A: 2}, {Code: event.LeaderLeads, A: 1},
 	}
 	if !slices.Equal(told, want) {

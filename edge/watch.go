@@ -31,7 +31,9 @@ func (e *Edge) watch(ctx context.Context, ticked <-chan error) error {
 	if e.cfg.Duration > 0 {
 		end = e.started.Add(e.cfg.Duration)
 	}
-	nextLine, leaveBy, told := e.started, rt.Instant(0), false
+	nextLine := e.started
+	leaveBy := rt.Instant(0)
+	told := false
 	var hang tickWatch
 	away := waitLog{what: "the arm to come back"}
 	for {
@@ -86,7 +88,10 @@ func (e *Edge) watch(ctx context.Context, ticked <-chan error) error {
 func (e *Edge) notify(now rt.Instant, leaving bool) {
 	ticks := e.loop.Stats().Ticks
 	e.notifier.Update(now, notify.State{
-		Ready: ticks > 0, Stopping: leaving, Status: state(e.control.stats.state.Load()).String(), Progress: ticks,
+		Ready:    ticks > 0,
+		Stopping: leaving,
+		Status:   state(e.control.stats.state.Load()).String(),
+		Progress: ticks,
 	})
 }
 
@@ -108,12 +113,15 @@ func (w *tickWatch) look(e *Edge, now rt.Instant) {
 	ticks := e.loop.Stats().Ticks
 	gap := min(now.Sub(w.last), 2*housekeeping) // a stopped process has seen nothing
 	if w.last = now; ticks != w.ticks || ticks == 0 {
-		w.ticks, w.missing, w.told = ticks, 0, 0
+		w.ticks = ticks
+		w.missing = 0
+		w.told = 0
 		return
 	}
 	if w.missing += gap; w.missing-w.told >= max(tickMissing, tickPeriods*e.cfg.period()) {
 		w.told = w.missing
-		e.recording.Note(event.TickMissing, record.LevelError, int64(w.missing), 0, "the tick hangs: no tick has ended for "+w.missing.Round(time.Millisecond).String())
+		e.recording.Note(event.TickMissing, record.LevelError, int64(w.missing), 0,
+			"the tick hangs: no tick has ended for "+w.missing.Round(time.Millisecond).String())
 		e.record.Save(&recording.SavedFault, true)
 	}
 }
@@ -125,14 +133,18 @@ func (e *Edge) openHeapWindow(now rt.Instant) {
 	case h.armedAt == 0:
 		h.armedAt = now
 	case now.Sub(h.armedAt) >= warmUp:
-		h.open, h.from, h.first = true, rt.ReadHeap(), e.loop.Stats().Ticks
+		h.open = true
+		h.from = rt.ReadHeap()
+		h.first = e.loop.Stats().Ticks
 	}
 }
 
 // closeCounters ends the counters that must not include the parking.
 func (e *Edge) closeCounters() {
 	if h := &e.heap; h.open && !h.closed {
-		h.closed, h.to, h.last = true, rt.ReadHeap(), e.loop.Stats().Ticks
+		h.closed = true
+		h.to = rt.ReadHeap()
+		h.last = e.loop.Stats().Ticks
 	}
 	if e.world != nil && !e.scored {
 		e.score, e.scored = e.world.Score(), true
@@ -171,45 +183,41 @@ func (e *Edge) report(ev event.Event) {
 	n := 0
 	switch ev.Code {
 	case event.StateChanged:
-		attrs[0], attrs[1], n = slog.String("from", state(ev.A).String()), slog.String("to", state(ev.B).String()), 2
+		attrs[0] = slog.String("from", state(ev.A).String())
+		attrs[1] = slog.String("to", state(ev.B).String())
+		n = 2
 	case event.BusLost:
-		level, attrs[0], n = slog.LevelWarn, slog.Int64("silent_joints", ev.A), 1
+		level = slog.LevelWarn
+		attrs[0] = slog.Int64("silent_joints", ev.A)
+		n = 1
 	case event.TickOverrun:
 		level, n = slog.LevelWarn, 2
 		attrs[0], attrs[1] = slog.Duration("took", time.Duration(ev.A)), slog.Duration("host_took", time.Duration(ev.B))
 	case event.BusBack:
-		level, attrs[0], n = slog.LevelWarn, slog.String("why", hotplug.Cause(ev.A).String()), 2
-		if e.arm != nil {
-			for _, note := range e.arm.Arm().Notes() { // results of opening the bus again
-				e.log.Warn(note)
-			}
-		}
-		attrs[1] = slog.String("next", "the next chunk arms it at its present pose")
-		if ev.B&1 != 0 {
-			attrs[1] = slog.String("next", e.resume)
-		}
-		if ev.B>>1 != 0 {
-			attrs[2], n = e.joint(ev.B>>1), 3
-		}
+		level = slog.LevelWarn
+		n = e.reportBack(ev, &attrs)
 	case event.JointHeld, event.ArmHeld:
-		level, n = slog.LevelWarn, 2
-		attrs[0], attrs[1] = e.joint(ev.A), slog.Int64("joint_bits", ev.A)
-		switch of, value := event.ComplaintOf(ev.B); of {
-		case event.ComplainsOfSupply:
-			attrs[2], attrs[3], n = slog.String("complaint", "supply"), slog.Float64("volts", value), 4
-		case event.ComplainsOfHeat:
-			attrs[2], attrs[3], n = slog.String("complaint", "heat"), slog.Float64("celsius", value), 4
-		}
-	case event.JointFrozen, event.JointOverloaded, event.JointBlind, event.JointLimp, event.JointStalled, event.JointMoved:
+		level = slog.LevelWarn
+		n = e.reportHeld(ev, &attrs)
+	case event.JointFrozen, event.JointOverloaded, event.JointBlind, event.JointLimp, event.JointStalled,
+		event.JointMoved:
 		level, n = slog.LevelWarn, 2
 		attrs[0], attrs[1] = e.joint(ev.A), slog.Int64("joint_bits", ev.A)
 	case event.Suspended:
-		level, attrs[0], n = slog.LevelWarn, slog.Duration("for", time.Duration(ev.A)), 1
+		level = slog.LevelWarn
+		attrs[0] = slog.Duration("for", time.Duration(ev.A))
+		n = 1
 	case event.JointWarned:
-		level, attrs[0], attrs[1], n = slog.LevelWarn, e.joint(ev.A), slog.Int64("joint_bits", ev.A), 4
-		attrs[2], attrs[3] = slog.Int64("hottest_celsius", ev.B>>16), slog.Float64("lowest_volts", float64(ev.B&0xFFFF)/10)
+		level = slog.LevelWarn
+		attrs[0] = e.joint(ev.A)
+		attrs[1] = slog.Int64("joint_bits", ev.A)
+		n = 4
+		attrs[2], attrs[3] = slog.Int64("hottest_celsius", ev.B>>16),
+			slog.Float64("lowest_volts", float64(ev.B&0xFFFF)/10)
 	case event.PhaseChanged:
-		attrs[0], attrs[1], n = slog.String("from", phase(ev.A).String()), slog.String("to", phase(ev.B).String()), 2
+		attrs[0] = slog.String("from", phase(ev.A).String())
+		attrs[1] = slog.String("to", phase(ev.B).String())
+		n = 2
 	case event.LeaderSilent:
 		level = slog.LevelWarn
 	case event.LeaderHeld, event.LeaderLeads: // only recorded: the leader's thread logs it, also outside a correction
@@ -231,6 +239,43 @@ func (e *Edge) report(ev event.Event) {
 	}
 	e.recording.Event(ev, level, attrs[:n])
 	e.log.LogAttrs(context.Background(), level, ev.Code.String(), attrs[:n]...)
+}
+
+// reportBack fills in the attributes of a bus that is back, and returns their number.
+func (e *Edge) reportBack(ev event.Event, attrs *[4]slog.Attr) (n int) {
+	if e.arm != nil {
+		for _, note := range e.arm.Arm().Notes() { // results of opening the bus again
+			e.log.Warn(note)
+		}
+	}
+	attrs[0] = slog.String("why", hotplug.Cause(ev.A).String())
+	attrs[1] = slog.String("next", "the next chunk arms it at its present pose")
+	if ev.B&1 != 0 {
+		attrs[1] = slog.String("next", e.resume)
+	}
+	if ev.B>>1 == 0 {
+		return 2
+	}
+	attrs[2] = e.joint(ev.B >> 1)
+	return 3
+}
+
+// reportHeld fills in the attributes of joints that are held, with their motors' complaint, and
+// returns their number.
+func (e *Edge) reportHeld(ev event.Event, attrs *[4]slog.Attr) (n int) {
+	attrs[0] = e.joint(ev.A)
+	attrs[1] = slog.Int64("joint_bits", ev.A)
+	switch of, value := event.ComplaintOf(ev.B); of {
+	case event.ComplainsOfSupply:
+		attrs[2] = slog.String("complaint", "supply")
+		attrs[3] = slog.Float64("volts", value)
+	case event.ComplainsOfHeat:
+		attrs[2] = slog.String("complaint", "heat")
+		attrs[3] = slog.Float64("celsius", value)
+	default:
+		return 2
+	}
+	return 4
 }
 
 // statusLine formats the terminal's line without allocations. Owner: the housekeeping goroutine.

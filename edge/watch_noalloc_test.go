@@ -14,7 +14,8 @@ import (
 // Reporting an event makes no garbage. (The race detector keeps the log call's attributes from
 // staying on the stack.)
 func TestReportNoAlloc(t *testing.T) {
-	e := &Edge{log: slog.New(terminal.NewLines(io.Discard, slog.LevelInfo)), robot: robot.Robot{Motors: []robot.Motor{{Name: "pan"}, {Name: "lift"}}}}
+	e := &Edge{log: slog.New(terminal.NewLines(io.Discard, slog.LevelInfo)),
+		robot: robot.Robot{Motors: []robot.Motor{{Name: "pan"}, {Name: "lift"}}}}
 	e.joints = jointLists(e.robot)
 	if n := testing.AllocsPerRun(100, func() {
 		for _, ev := range incidents {

@@ -35,14 +35,18 @@ var incidents = []event.Event{
 // Goal: each incident has one log line.
 func TestReport(t *testing.T) {
 	var b strings.Builder
-	e := &Edge{log: slog.New(terminal.NewLines(&b, slog.LevelInfo)), resume: "edge-rt ctl resume", robot: robot.Robot{Motors: []robot.Motor{{Name: "pan"}, {Name: "lift"}}}}
+	e := &Edge{log: slog.New(terminal.NewLines(&b, slog.LevelInfo)), resume: "edge-rt ctl resume",
+		robot: robot.Robot{Motors: []robot.Motor{{Name: "pan"}, {Name: "lift"}}}}
 	e.joints = jointLists(e.robot)
 	for _, ev := range incidents {
 		e.report(ev)
 	}
 	for _, want := range []string{"from=STREAMING to=STALLED", "silent_joints=1099511627776", "took=21ms host_took=1ms",
-		"joint=lift joint_bits=2 hottest_celsius=66 lowest_volts=6.3", "arms it at its present pose", "next=\"edge-rt ctl resume\"", "its joint gets no goal\" joint=pan", "motor complains\" joint=\"pan, lift\"",
-		"motor complains\" joint=pan joint_bits=1 complaint=supply volts=12.4", "nothing moves\" joint=\"pan, lift\" joint_bits=3 complaint=heat celsius=71", "ctl resume\" joint=\"pan, lift\""} {
+		"joint=lift joint_bits=2 hottest_celsius=66 lowest_volts=6.3", "arms it at its present pose",
+		"next=\"edge-rt ctl resume\"", "its joint gets no goal\" joint=pan", "motor complains\" joint=\"pan, lift\"",
+		"motor complains\" joint=pan joint_bits=1 complaint=supply volts=12.4",
+		"nothing moves\" joint=\"pan, lift\" joint_bits=3 complaint=heat celsius=71",
+		"ctl resume\" joint=\"pan, lift\""} {
 		if !strings.Contains(b.String(), want) {
 			t.Errorf("log lacks %q:\n%s", want, &b)
 		}
@@ -68,7 +72,8 @@ func TestAHungTickIsRecorded(t *testing.T) {
 		looks int
 		every time.Duration
 		told  time.Duration
-	}{{1, 0, 0}, {1, 10 * time.Second, 0}, {20, housekeeping, 0}, {5, housekeeping, tickMissing}, {30, housekeeping, 2 * tickMissing}} {
+	}{{1, 0, 0}, {1, 10 * time.Second, 0}, {20, housekeeping, 0}, {5, housekeeping, tickMissing},
+		{30, housekeeping, 2 * tickMissing}} {
 		for range tt.looks {
 			now = now.Add(tt.every)
 			w.look(e, now)

@@ -14,7 +14,9 @@ func scenery(w, h int) []byte {
 	for i := range w * h {
 		x = x*1664525 + 1013904223
 		noise := byte(x >> 29)
-		pix[3*i], pix[3*i+1], pix[3*i+2] = byte(i%w*255/w)+noise, byte(i/w*255/h)+noise, byte(i/w/8*8)^noise
+		pix[3*i] = byte(i%w*255/w) + noise
+		pix[3*i+1] = byte(i/w*255/h) + noise
+		pix[3*i+2] = byte(i/w/8*8) ^ noise
 	}
 	return pix
 }
@@ -62,7 +64,9 @@ func BenchmarkDecodeRGB(b *testing.B) {
 	for _, size := range benchSizes {
 		w, h := size[0], size[1]
 		b.Run(fmt.Sprintf("size=%dx%d", w, h), func(b *testing.B) {
-			d, src, dst := decoder(b), encode(b, scenery(w, h), w, h, 90), make([]byte, w*h*3)
+			d := decoder(b)
+			src := encode(b, scenery(w, h), w, h, 90)
+			dst := make([]byte, w*h*3)
 			b.SetBytes(int64(len(dst)))
 			b.ReportAllocs()
 			for b.Loop() {

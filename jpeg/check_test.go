@@ -16,7 +16,8 @@ func TestCheckIsAsStrictAsDecoding(t *testing.T) {
 	d := decoder(t)
 	pix := make([]byte, 3*sceneW*sceneH)
 	refused, passed := 0, 0
-	for _, name := range []string{"scene_420.jpg", "scene_422.jpg", "scene_444.jpg", "scene_gray.jpg", "scene_restart.jpg", "scene_bare.jpg"} {
+	for _, name := range []string{"scene_420.jpg", "scene_422.jpg", "scene_444.jpg", "scene_gray.jpg",
+		"scene_restart.jpg", "scene_bare.jpg"} {
 		good := golden(t, name)
 		if err := d.Check(good); err != nil {
 			t.Errorf("%s: %v", name, err)

@@ -224,14 +224,17 @@ func (d *Decoder) ConvertRGB(dst []byte, m *Image) error {
 		for y := range m.H {
 			row := dst[3*m.W*y : 3*m.W*(y+1)]
 			for x, v := range m.Pix[m.stride()*y : m.stride()*y+m.W] {
-				row[3*x], row[3*x+1], row[3*x+2] = v, v, v
+				row[3*x] = v
+				row[3*x+1] = v
+				row[3*x+2] = v
 			}
 		}
 		return nil
 	}
 	chroma := chromaIn(m.Layout)
 	y, cw, ch := d.planes.of(m, chroma)
-	if r := C.edgert_rgb_planes(d.handle, y, C.int(m.W), C.int(m.H), cw, ch, subsamp(chroma), (*C.uchar)(unsafe.SliceData(dst))); r < 0 {
+	if r := C.edgert_rgb_planes(d.handle, y, C.int(m.W), C.int(m.H), cw, ch, subsamp(chroma),
+		(*C.uchar)(unsafe.SliceData(dst))); r < 0 {
 		d.failed = true
 		return sentinel(int(r))
 	}

@@ -62,7 +62,12 @@ func (e *Encoder) EncodeRGB(dst, pix []byte, w, h int) (n int, err error) {
 	if pictureOK(w, h) && len(pix) != w*h*3 {
 		return 0, ErrSize
 	}
-	return e.Encode(dst, &Image{W: w, H: h, Layout: RGB, Pix: pix})
+	return e.Encode(dst, &Image{
+		W:      w,
+		H:      h,
+		Layout: RGB,
+		Pix:    pix,
+	})
 }
 
 // Reserve allocates for pictures like m; m.Pix is not read.
@@ -89,11 +94,14 @@ func (e *Encoder) Encode(dst []byte, m *Image) (n int, err error) {
 		return 0, ErrSize
 	}
 	out, room := (*C.uchar)(unsafe.SliceData(dst)), C.ulong(len(dst))
-	w, h, quality := C.int(m.W), C.int(m.H), C.int(e.quality)
+	w := C.int(m.W)
+	h := C.int(m.H)
+	quality := C.int(e.quality)
 	var r C.long
 	switch m.Layout {
 	case RGB:
-		r = C.edgert_encode(e.handle, (*C.uchar)(unsafe.SliceData(m.Pix)), w, h, C.int(m.stride()), C.TJPF_RGB, subsamp(chroma), quality, out, room)
+		r = C.edgert_encode(e.handle, (*C.uchar)(unsafe.SliceData(m.Pix)), w, h, C.int(m.stride()), C.TJPF_RGB,
+			subsamp(chroma), quality, out, room)
 	default:
 		y, cw, ch := e.planes.of(m, chroma)
 		r = C.edgert_encode_planes(e.handle, y, w, h, cw, ch, subsamp(chroma), quality, out, room)
@@ -160,7 +168,9 @@ func (p *planes) of(m *Image, chroma Chroma) (y *C.uchar, cw, ch C.int) {
 	if m.Full {
 		full = 1
 	}
-	w, h, stride := C.int(m.W), C.int(m.H), C.int(m.stride())
+	w := C.int(m.W)
+	h := C.int(m.H)
+	stride := C.int(m.stride())
 	switch m.Layout {
 	case YUYV:
 		half := C.int(1)

@@ -164,7 +164,10 @@ func TestDecodeScaled(t *testing.T) {
 			t.Fatalf("1/%d: %v", k, err)
 		}
 		for i := range 3 * w * h {
-			c, x, y, sum := i%3, i/3%w, i/3/w, 0
+			c := i % 3
+			x := i / 3 % w
+			y := i / 3 / w
+			sum := 0
 			for j := range k * k {
 				sum += int(whole[3*((y*k+j/k)*sceneW+x*k+j%k)+c])
 			}
@@ -202,7 +205,8 @@ func TestDecodeScaledRefuses(t *testing.T) {
 			t.Errorf("%s: DecodeScaled wrote behind the picture", tt.name)
 		}
 	}
-	for _, tt := range [][6]int{{321, 241, 161, 121, 8, 2}, {320, 240, 161, 121, 8, 0}, {1, 1, 1, 1, 8, 1}, {8, 8, 1, 1, 8, 8}, {8, 8, 1, 1, 4, 0}} {
+	for _, tt := range [][6]int{{321, 241, 161, 121, 8, 2}, {320, 240, 161, 121, 8, 0}, {1, 1, 1, 1, 8, 1},
+		{8, 8, 1, 1, 8, 8}, {8, 8, 1, 1, 4, 0}} {
 		if got := Shrink(tt[0], tt[1], tt[2], tt[3], tt[4]); got != tt[5] {
 			t.Errorf("Shrink(%v) = %d, want %d", tt[:5], got, tt[5])
 		}
@@ -254,7 +258,9 @@ func TestEveryLayoutAllocatesNothing(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer e.Close()
-		d, dst, rgb := decoder(t), make([]byte, MaxSize(sceneW, sceneH, Chroma444)), make([]byte, 3*sceneW*sceneH)
+		d := decoder(t)
+		dst := make([]byte, MaxSize(sceneW, sceneH, Chroma444))
+		rgb := make([]byte, 3*sceneW*sceneH)
 		if n := testing.AllocsPerRun(20, func() {
 			n, err := e.Encode(dst, &m)
 			if err != nil {

@@ -214,7 +214,8 @@ func (s *scanner) huffman(body []byte) error {
 
 //rt:noalloc
 func (s *scanner) scan(body []byte) error {
-	if s.components == 0 || !s.quantized || len(body) < 1 || len(body) != 4+2*int(body[0]) || int(body[0]) > s.components || body[0] == 0 {
+	if s.components == 0 || !s.quantized || len(body) < 1 || len(body) != 4+2*int(body[0]) ||
+		int(body[0]) > s.components || body[0] == 0 {
 		return ErrCorrupt
 	}
 	s.scans++

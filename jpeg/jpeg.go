@@ -18,7 +18,8 @@ import (
 
 // Errors of this package, for errors.Is.
 var (
-	ErrNoLibrary   = errors.New("jpeg: built without libjpeg-turbo: install libturbojpeg0-dev and a C compiler, build with CGO_ENABLED=1")
+	ErrNoLibrary = errors.New("jpeg: built without libjpeg-turbo: install libturbojpeg0-dev and a C compiler, " +
+		"build with CGO_ENABLED=1")
 	ErrQuality     = errors.New("jpeg: quality out of range, want 1 to 100")
 	ErrChroma      = errors.New("jpeg: chroma that cannot be encoded, want 4:2:0, 4:2:2 or 4:4:4")
 	ErrCorrupt     = errors.New("jpeg: corrupt or truncated picture")
@@ -75,7 +76,9 @@ type Image struct {
 //
 //rt:noalloc
 func (m *Image) Bytes() int {
-	row, rows, stride := m.row(), m.H, m.stride()
+	row := m.row()
+	rows := m.H
+	stride := m.stride()
 	if m.Layout == NV12 {
 		rows += (m.H + 1) / 2
 	}
@@ -192,7 +195,8 @@ func explain(err error, src []byte, w, h int, detail string) error {
 	case errors.Is(err, ErrSize):
 		return fmt.Errorf("%w: got %dx%d, want %dx%d", err, p.W, p.H, w, h)
 	case errors.Is(err, ErrTooLarge):
-		return fmt.Errorf("%w: got %dx%d in %d bytes, want at most %d pixels and %d scans", err, p.W, p.H, len(src), MaxPixels, maxScans)
+		return fmt.Errorf("%w: got %dx%d in %d bytes, want at most %d pixels and %d scans", err, p.W, p.H, len(src),
+			MaxPixels, maxScans)
 	case errors.Is(err, ErrCorrupt) && seen != nil:
 		return fmt.Errorf("%w: %d bytes, of which %d make sense", err, len(src), p.End)
 	case detail != "":

@@ -155,7 +155,9 @@ func TestRoundTripSizes(t *testing.T) {
 		w, h := size[0], size[1]
 		smooth, noise := make([]byte, w*h*3), make([]byte, w*h*3)
 		for i := range w * h {
-			smooth[3*i], smooth[3*i+1], smooth[3*i+2] = byte(i%w/2), byte(i/w/2), 128
+			smooth[3*i] = byte(i % w / 2)
+			smooth[3*i+1] = byte(i / w / 2)
+			smooth[3*i+2] = 128
 		}
 		for i, x := 0, uint32(1); i < len(noise); i++ {
 			x = x*1664525 + 1013904223
@@ -292,7 +294,8 @@ func TestEncodeRefuses(t *testing.T) {
 		{"a pixel too few", dst, pix[3:], 16, 16, ErrSize},
 		{"no width", dst, nil, 0, 16, ErrTooLarge},
 		{"a size that overflows", dst, pix, math.MaxInt, 4, ErrTooLarge},
-		{"wider than a JPEG can be", make([]byte, MaxSize(65536, 1, Chroma420)), make([]byte, 65536*3), 65536, 1, ErrTooLarge},
+		{"wider than a JPEG can be", make([]byte, MaxSize(65536, 1, Chroma420)), make([]byte, 65536*3), 65536, 1,
+			ErrTooLarge},
 	} {
 		if _, err := e.EncodeRGB(tt.dst, tt.pix, tt.w, tt.h); !errors.Is(err, tt.want) {
 			t.Errorf("%s: EncodeRGB() = %v, want %v", tt.name, err, tt.want)
@@ -359,7 +362,8 @@ func TestJPEGNoAlloc(t *testing.T) {
 // Property: on any bytes, the decoder returns, writes nothing after the picture that it expects,
 // and decodes a good picture afterwards.
 func FuzzDecode(f *testing.F) {
-	for _, name := range []string{"bands_420.jpg", "bands_444.jpg", "bands_progressive.jpg", "bands_rgb.jpg", "bands_gray.jpg", "bands_cmyk.jpg"} {
+	for _, name := range []string{"bands_420.jpg", "bands_444.jpg", "bands_progressive.jpg", "bands_rgb.jpg",
+		"bands_gray.jpg", "bands_cmyk.jpg"} {
 		f.Add(read(f, name))
 	}
 	good, d := read(f, "bands_420.jpg"), decoder(f)
@@ -399,7 +403,8 @@ func FuzzDecode(f *testing.F) {
 				t.Fatalf("DecodeScaled of %d bytes as %dx%d wrote behind dst", len(src), sw, sh)
 			}
 			if (scaled == nil) != (err == nil) || d.Warned() != warned {
-				t.Fatalf("DecodeScaled by %d = %v, warned %v, DecodeRGB = %v, warned %v", k, scaled, d.Warned(), err, warned)
+				t.Fatalf("DecodeScaled by %d = %v, warned %v, DecodeRGB = %v, warned %v", k, scaled, d.Warned(), err,
+					warned)
 			}
 		}
 		fit := append(make([]byte, 3*fitW*fitH), guard...)

@@ -88,7 +88,9 @@ func (s *Scaler) across(dst []byte, rows []uint32) {
 			p = p[3:]
 		}
 		const down = weightBits + rowBits
-		dst[3*x], dst[3*x+1], dst[3*x+2] = byte(red>>down), byte(green>>down), byte(blue>>down)
+		dst[3*x] = byte(red >> down)
+		dst[3*x+1] = byte(green >> down)
+		dst[3*x+2] = byte(blue >> down)
 	}
 }
 
@@ -119,7 +121,9 @@ func (a *axis) plan(from, to int) {
 //rt:noalloc
 func (a *axis) mean(i int) (first int32) {
 	at, end := i*a.from, (i+1)*a.from
-	k, share, sum := at/a.to, 0, 0
+	k := at / a.to
+	share := 0
+	sum := 0
 	for first = int32(k); at < end; k++ {
 		next := min((k+1)*a.to, end)
 		sum += next - at

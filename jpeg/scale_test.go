@@ -42,7 +42,8 @@ func TestScaleIsOpenCVs(t *testing.T) {
 			}
 		}
 	}
-	if same := make([]byte, len(noise)); s.Scale(same, noiseW, noiseH, noise, noiseW, noiseH) != nil || !bytes.Equal(same, noise) {
+	if same := make([]byte, len(noise)); s.Scale(same, noiseW, noiseH, noise, noiseW, noiseH) != nil ||
+		!bytes.Equal(same, noise) {
 		t.Error("a picture that keeps its size is another one")
 	}
 }
@@ -63,7 +64,10 @@ func TestScaleOfOneColour(t *testing.T) {
 	for _, from := range []int{1, 2, 3, 7, 39, 40, 41, 255, 640, 699, 700} {
 		for _, to := range []int{1, 2, 3, 7, 13, 38, 39, 40} {
 			for _, size := range [][4]int{{from, 2, to, 2}, {2, from, 2, to}} {
-				fromW, fromH, w, h := size[0], size[1], size[2], size[3]
+				fromW := size[0]
+				fromH := size[1]
+				w := size[2]
+				h := size[3]
 				src, dst := bytes.Repeat([]byte{255, 1, 77}, fromW*fromH), bytes.Repeat([]byte{0xa5}, 3*w*h+8)
 				if err := s.Scale(dst[:3*w*h], w, h, src, fromW, fromH); err != nil {
 					t.Fatalf("%dx%d to %dx%d: %v", fromW, fromH, w, h, err)
@@ -77,7 +81,9 @@ func TestScaleOfOneColour(t *testing.T) {
 }
 
 func TestScaleRefuses(t *testing.T) {
-	s, src, dst := NewScaler(8, 4), make([]byte, 3*9*9), make([]byte, 3*5*5)
+	s := NewScaler(8, 4)
+	src := make([]byte, 3*9*9)
+	dst := make([]byte, 3*5*5)
 	for _, tt := range []struct {
 		w, h, fromW, fromH, dst, src int
 		want                         error
@@ -100,7 +106,9 @@ func TestScaleRefuses(t *testing.T) {
 
 // Scaling allocates nothing for any sequence of sizes.
 func TestScaleNoAlloc(t *testing.T) {
-	s, src, dst := NewScaler(300, 100), make([]byte, 3*300*300), make([]byte, 3*100*100)
+	s := NewScaler(300, 100)
+	src := make([]byte, 3*300*300)
+	dst := make([]byte, 3*100*100)
 	i := 0
 	if n := testing.AllocsPerRun(500, func() {
 		i += 37
@@ -138,7 +146,8 @@ func TestCanFit(t *testing.T) {
 	for _, tt := range []struct {
 		w, h int
 		want bool
-	}{{1, 1, true}, {2560, 1600, true}, {2048, 2048, true}, {2049, 2048, false}, {8192, 512, true}, {8193, 1, false}, {1, 8193, false}, {0, 5, false}, {5, -1, false}} {
+	}{{1, 1, true}, {2560, 1600, true}, {2048, 2048, true}, {2049, 2048, false}, {8192, 512, true}, {8193, 1, false},
+		{1, 8193, false}, {0, 5, false}, {5, -1, false}} {
 		if got := CanFit(tt.w, tt.h); got != tt.want {
 			t.Errorf("CanFit(%d, %d) = %v", tt.w, tt.h, got)
 		}
@@ -152,7 +161,8 @@ func TestDecodeFit(t *testing.T) {
 	d := decoder(t)
 	d.ReserveFit(w)
 	s := NewScaler(2048, w)
-	for _, size := range [][2]int{{64, 48}, {80, 40}, {128, 96}, {161, 99}, {32, 24}, {63, 200}, {256, 192}, {640, 480}, {1100, 1200}} {
+	for _, size := range [][2]int{{64, 48}, {80, 40}, {128, 96}, {161, 99}, {32, 24}, {63, 200}, {256, 192}, {640, 480},
+		{1100, 1200}} {
 		fromW, fromH := size[0], size[1]
 		for _, chroma := range []Chroma{Chroma420, Chroma422, Chroma444} {
 			e, err := NewEncoder(90, chroma)
@@ -174,7 +184,8 @@ func TestDecodeFit(t *testing.T) {
 			}
 			got := bytes.Repeat([]byte{0xa5}, 3*w*h+64)
 			if n := testing.AllocsPerRun(3, func() {
-				if gotW, gotH, err := d.DecodeFit(got[:3*w*h], file[:n], w, h); err != nil || gotW != fromW || gotH != fromH {
+				if gotW, gotH, err := d.DecodeFit(got[:3*w*h], file[:n], w, h); err != nil || gotW != fromW ||
+					gotH != fromH {
 					t.Fatalf("%dx%d, %v: %v, was %dx%d", fromW, fromH, chroma, err, gotW, gotH)
 				}
 			}); n != 0 {
@@ -185,7 +196,8 @@ func TestDecodeFit(t *testing.T) {
 				limit = 1
 			}
 			if most, mean := difference(got[:3*w*h], want); mean > limit {
-				t.Errorf("%dx%d, %v: differs by %d levels at most, %.2f in the mean, want %g", fromW, fromH, chroma, most, mean, limit)
+				t.Errorf("%dx%d, %v: differs by %d levels at most, %.2f in the mean, want %g", fromW, fromH, chroma,
+					most, mean, limit)
 			} else {
 				t.Logf("%dx%d, %v: %d levels at most, %.2f in the mean", fromW, fromH, chroma, most, mean)
 			}

@@ -46,7 +46,9 @@ func TestStrayBytesAreAWarning(t *testing.T) {
 		{"scene_420.jpg", []byte{0xff, markSOS}, maxStray, true},
 	} {
 		src := golden(t, tt.file)
-		d, want, got := decoder(t), make([]byte, 3*sceneW*sceneH), make([]byte, 3*sceneW*sceneH)
+		d := decoder(t)
+		want := make([]byte, 3*sceneW*sceneH)
+		got := make([]byte, 3*sceneW*sceneH)
 		if err := d.DecodeRGB(want, src, sceneW, sceneH); err != nil || d.Warned() || warning(d) != "" {
 			t.Fatalf("%s as it is: %v, warned %v", tt.file, err, d.Warned())
 		}
@@ -58,7 +60,8 @@ func TestStrayBytesAreAWarning(t *testing.T) {
 			t.Errorf("%s with %d bytes before %x: %v, or another picture", tt.file, tt.n, tt.marker, err)
 		}
 		if d.Warned() != tt.warned || strings.Contains(warning(d), "extraneous bytes before marker") != tt.warned {
-			t.Errorf("%s with %d bytes before %x: warned %v, %q, want %v", tt.file, tt.n, tt.marker, d.Warned(), warning(d), tt.warned)
+			t.Errorf("%s with %d bytes before %x: warned %v, %q, want %v", tt.file, tt.n, tt.marker, d.Warned(),
+				warning(d), tt.warned)
 		}
 		if err := d.DecodeRGB(got, src, sceneW, sceneH); err != nil || d.Warned() {
 			t.Errorf("%s as it is, afterwards: %v, warned %v", tt.file, err, d.Warned())
@@ -84,14 +87,16 @@ func TestDamageIsAnError(t *testing.T) {
 		"200 bytes lost on the way":               lost,
 		"more stray bytes than a camera sends":    stray(src, eoi, 200),
 		"more stray bytes than that in the front": stray(src, bytes.Index(src, []byte{0xff, markDQT}), maxStray+1),
-		"cut, and stray bytes at the end":         stray(append(slices.Clone(src[:len(src)*2/3]), 0xff, markEOI), len(src)*2/3, 1),
+		"cut, and stray bytes at the end": stray(append(slices.Clone(src[:len(src)*2/3]), 0xff, markEOI),
+			len(src)*2/3, 1),
 	} {
 		d := decoder(t)
 		err := d.DecodeRGB(make([]byte, 3*sceneW*sceneH), src, sceneW, sceneH)
 		if !errors.Is(err, ErrCorrupt) || d.Warned() || warning(d) != "" {
 			t.Errorf("%s: %v, warned %v, want %v", name, err, d.Warned(), ErrCorrupt)
 		}
-		if got := d.Explain(err, src, sceneW, sceneH); !errors.Is(got, ErrCorrupt) || !strings.Contains(got.Error(), "bytes") {
+		if got := d.Explain(err, src, sceneW, sceneH); !errors.Is(got, ErrCorrupt) ||
+			!strings.Contains(got.Error(), "bytes") {
 			t.Errorf("%s: Explain() = %v", name, got)
 		}
 	}

@@ -87,7 +87,8 @@ func LoadBundle(dir string) (*Bundle, error) {
 		return nil, fmt.Errorf("%w: %s: %w", ErrBundle, dir, err)
 	}
 	if len(b.golden) == 0 {
-		return nil, fmt.Errorf("%w: %s: no golden set, want at least one %s/*%s listed with its sha256 under files in %s",
+		return nil, fmt.Errorf("%w: %s: no golden set, want at least one %s/*%s listed with its sha256 under files "+
+			"in %s",
 			ErrBundle, dir, goldenDir, goldenExt, manifestName)
 	}
 	if b.Tokenizer != nil {
@@ -209,7 +210,8 @@ func (b *Bundle) holds(path string, folder bool) bool {
 func ordinary(path string) error {
 	info, err := os.Stat(path)
 	if err == nil && !info.Mode().IsRegular() {
-		err = fmt.Errorf("%s is no ordinary file (%s): a bundle holds what the export wrote and nothing else", path, info.Mode().Type())
+		err = fmt.Errorf("%s is no ordinary file (%s): a bundle holds what the export wrote and nothing else", path,
+			info.Mode().Type())
 	}
 	return err
 }

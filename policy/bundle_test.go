@@ -69,7 +69,9 @@ func TestBundlesForSimulation(t *testing.T) {
 			t.Errorf("simulation_only %v: %v, want %v", value, err, want)
 		}
 	}
-	if _, err := LoadBundle(copyBundle(t, demoDir, func(m map[string]any) { m["simulation_only"] = "yes" })); err == nil {
+	if _, err := LoadBundle(copyBundle(t, demoDir, func(m map[string]any) {
+		m["simulation_only"] = "yes"
+	})); err == nil {
 		t.Error("simulation_only may be a text")
 	}
 }
@@ -124,10 +126,12 @@ const digestRecipe = `jq -r '"bundle.json", (.files | keys[])' bundle.json | gre
 
 // The digest is defined by a command, so that any user can compute it; the test compares both.
 func TestBundleDigestIsThatOfSha256sum(t *testing.T) {
-	if doc, err := os.ReadFile("../docs/server.md"); err != nil || !bytes.Contains(doc, []byte("\n    "+digestRecipe+"\n")) {
+	if doc, err := os.ReadFile("../docs/server.md"); err != nil ||
+		!bytes.Contains(doc, []byte("\n    "+digestRecipe+"\n")) {
 		t.Errorf("docs/server.md does not hold the recipe %s (%v)", digestRecipe, err)
 	}
-	for _, from := range []string{"../testdata/pi05", demoDir} { // the first has a report.json, which is not part of the digest
+	// the first has a report.json, which is not part of the digest
+	for _, from := range []string{"../testdata/pi05", demoDir} {
 		dir := copyBundle(t, from, nil)
 		litter(t, dir)
 		b, err := LoadBundle(dir)
@@ -150,8 +154,10 @@ func TestBundleDigestIsThatOfSha256sum(t *testing.T) {
 func litter(t *testing.T, dir string) {
 	t.Helper()
 	for _, name := range []string{
-		".cache/huggingface/download/policy.onnx.metadata", ".cache/huggingface/.gitignore", ".git/HEAD", ".DS_Store", "README.md", "notes",
-		"golden/._b1.safetensors", "golden/b0_copy.safetensors", "golden/.DS_Store", "tokenizer/tokenizer.json.bak", "policy.onnx.1",
+		".cache/huggingface/download/policy.onnx.metadata", ".cache/huggingface/.gitignore", ".git/HEAD", ".DS_Store",
+		"README.md", "notes",
+		"golden/._b1.safetensors", "golden/b0_copy.safetensors", "golden/.DS_Store", "tokenizer/tokenizer.json.bak",
+		"policy.onnx.1",
 	} {
 		path := filepath.Join(dir, name)
 		if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o755), os.WriteFile(path, []byte(dir), 0o644)); err != nil {
@@ -186,7 +192,8 @@ func TestUnlistedFilesAreNotTheBundles(t *testing.T) {
 	}
 	names, found := b.Unlisted()
 	want := []string{
-		".DS_Store", ".cache/", ".git/", "README.md", "golden/.DS_Store", "golden/._b1.safetensors", "golden/b0_copy.safetensors",
+		".DS_Store", ".cache/", ".git/", "README.md", "golden/.DS_Store", "golden/._b1.safetensors",
+		"golden/b0_copy.safetensors",
 		"golden/pipe.safetensors", "lost+found/", "notes",
 	}
 	if !slices.Equal(names, want) || found != 12 {
@@ -239,7 +246,8 @@ func TestTheListedTokenizerIsRead(t *testing.T) {
 	}
 	raw = bytes.Replace(raw, []byte("tokenizer/tokenizer.json"), []byte("tokenizer/tokenizer.model"), 1)
 	folder := filepath.Join(dir, tokenizerDir)
-	err = errors.Join(os.WriteFile(path, raw, 0o644), os.Rename(filepath.Join(folder, "tokenizer.json"), filepath.Join(folder, "tokenizer.model")),
+	err = errors.Join(os.WriteFile(path, raw, 0o644),
+		os.Rename(filepath.Join(folder, "tokenizer.json"), filepath.Join(folder, "tokenizer.model")),
 		os.WriteFile(filepath.Join(folder, "tokenizer.json"), []byte("{}"), 0o644))
 	if err != nil {
 		t.Fatal(err)
@@ -297,22 +305,47 @@ func TestLoadBundleNamesWhatIsWrong(t *testing.T) {
 		{"joint named twice", set("state_names", []string{"a", "a"}), `state_names[1] is "a"`},
 		{"joint without a name", set("state_names", []string{""}), `state_names[0] is ""`},
 		{"units missing for some", set("action_units", []string{"degrees"}), "action_units has 1 units"},
-		{"limits upside down", set("state_limits", [][2]float64{{0, 1}, {0, 1}, {5, 4}, {0, 1}, {0, 1}, {0, 1}}), "state_limits[2] is [5 4]"},
+		{"limits upside down", set("state_limits", [][2]float64{{0, 1}, {0, 1}, {5, 4}, {0, 1}, {0, 1}, {0, 1}}),
+			"state_limits[2] is [5 4]"},
 		{"no state", set("state_names", []string{}), "state_names has 0 names"},
 		{"limits missing for some", set("state_limits", [][2]float64{{0, 1}}), "state_limits has 1 pairs"},
 		{"mask of another length", set("relative_mask", []bool{true}), "relative_mask has 1 values"},
 		{"negative steps", set("num_steps", -1), "num_steps is -1, want 0"},
 		{"noise beyond the bound", set("noise_dim", 1_000_000), "noise_dim is 1000000"},
 		{"schedule that no graph has", set("schedule", "cosine"), `schedule is "cosine"`},
-		{"schedule without conditioning", func(m map[string]any) { m["rtc"], m["schedule"] = "none", "linear,zeros,ones,exp" }, "with rtc none"},
+		{"schedule without conditioning", func(m map[string]any) {
+			m["rtc"], m["schedule"] = "none", "linear,zeros,ones,exp"
+		}, "with rtc none"},
 		{"batches out of order", set("batch_buckets", []int{4, 1}), "batch_buckets is [4 1]"},
 		{"picture without size", set("cameras", []Camera{{Name: "top"}}), "cameras[0] is 0x0"},
-		{"two cameras of a name", set("cameras", []Camera{{Name: "top", H: 4, W: 4}, {Name: "top", H: 4, W: 4}}), `cameras[1].name is "top"`},
-		{"scale by three", set("cameras", []Camera{{Name: "top", H: 120, W: 160, DecodeScale: 3}}), "cameras[0].decode_scale is 3, want 1, 2, 4 or 8"},
-		{"scale by sixteen", set("cameras", []Camera{{Name: "top", H: 120, W: 160, DecodeScale: 16}}), "cameras[0].decode_scale is 16"},
-		{"scale below zero", set("cameras", []Camera{{Name: "top", H: 120, W: 160, DecodeScale: -2}}), "cameras[0].decode_scale is -2"},
-		{"scaled pictures beyond the decoder", set("cameras", []Camera{{Name: "top", H: 1024, W: 1024, DecodeScale: 8}}), "JPEG of 8192x8192"},
-		{"scale that is no number", set("cameras", []map[string]any{{"name": "top", "height": 4, "width": 4, "decode_scale": "half"}}), "decode_scale"},
+		{"two cameras of a name", set("cameras", []Camera{{Name: "top", H: 4, W: 4}, {Name: "top", H: 4, W: 4}}),
+			`cameras[1].name is "top"`},
+		{"scale by three", set("cameras", []Camera{{
+			Name:        "top",
+			H:           120,
+			W:           160,
+			DecodeScale: 3,
+		}}), "cameras[0].decode_scale is 3, want 1, 2, 4 or 8"},
+		{"scale by sixteen", set("cameras", []Camera{{
+			Name:        "top",
+			H:           120,
+			W:           160,
+			DecodeScale: 16,
+		}}), "cameras[0].decode_scale is 16"},
+		{"scale below zero", set("cameras", []Camera{{
+			Name:        "top",
+			H:           120,
+			W:           160,
+			DecodeScale: -2,
+		}}), "cameras[0].decode_scale is -2"},
+		{"scaled pictures beyond the decoder", set("cameras", []Camera{{
+			Name:        "top",
+			H:           1024,
+			W:           1024,
+			DecodeScale: 8,
+		}}), "JPEG of 8192x8192"},
+		{"scale that is no number", set("cameras", []map[string]any{{"name": "top", "height": 4, "width": 4,
+			"decode_scale": "half"}}), "decode_scale"},
 		{"unknown conditioning", set("rtc", "vjp"), `rtc is "vjp"`},
 		{"guidance without steps", remove("num_steps"), "num_steps is 0 with rtc"},
 		{"trained prefix without a delay", remove("rtc_max_delay"), "rtc_max_delay is 0"},
@@ -323,10 +356,17 @@ func TestLoadBundleNamesWhatIsWrong(t *testing.T) {
 		{"two graphs", set("form", "split"), "files does not list step.onnx"},
 		{"unknown form", set("form", "loop"), `form is "loop"`},
 		{"more observations than a robot keeps", set("observation_steps", 17), "observation_steps is 17, want 0 to 16"},
-		{"noise of no width", func(m map[string]any) { m["noise_rows"] = 8; delete(m, "noise_dim") }, "noise_rows is 8 with noise_dim 0"},
+		{"noise of no width", func(m map[string]any) {
+			m["noise_rows"] = 8
+			delete(m, "noise_dim")
+		}, "noise_rows is 8 with noise_dim 0"},
 		{"tolerance missing", remove("golden_tolerance"), "golden_tolerance.chunk_model is 0"},
-		{"graph not listed", func(m map[string]any) { delete(m["files"].(map[string]any), graphName) }, "files does not list policy.onnx"},
-		{"digest malformed", func(m map[string]any) { m["files"].(map[string]any)[graphName] = "00" }, `files["policy.onnx"] is "00"`},
+		{"graph not listed", func(m map[string]any) {
+			delete(m["files"].(map[string]any), graphName)
+		}, "files does not list policy.onnx"},
+		{"digest malformed", func(m map[string]any) {
+			m["files"].(map[string]any)[graphName] = "00"
+		}, `files["policy.onnx"] is "00"`},
 		{"file above the bundle", listed("../outside"), `files["../outside"] is no path within the bundle`},
 		{"file by a folder and back", listed("golden/../../outside"), "is no path within the bundle"},
 		{"file by a path from the root", listed("/etc/passwd"), `files["/etc/passwd"] is no path within the bundle`},
@@ -414,7 +454,8 @@ func TestLoadBundleSaysWhatElseItWasGiven(t *testing.T) {
 	}
 	outer := made("bundle/bundle.json")
 	for _, tt := range []struct{ dir, want string }{
-		{made("config.json", "model.safetensors"), "it is a checkpoint (it has config.json), of which edgert-export CHECKPOINT BUNDLE"},
+		{made("config.json", "model.safetensors"),
+			"it is a checkpoint (it has config.json), of which edgert-export CHECKPOINT BUNDLE"},
 		{made("checkpoints/last/pretrained_model/config.json"), "it is a training's folder; edgert-export"},
 		{made("pretrained_model/config.json"), "it is a training's folder"},
 		{made("meta/info.json"), "it is a data set; edgert-export"},
@@ -423,7 +464,8 @@ func TestLoadBundleSaysWhatElseItWasGiven(t *testing.T) {
 		{filepath.Join(made("policy.onnx"), "policy.onnx"), "it is a file, want the bundle's folder"},
 		{filepath.Join(t.TempDir(), "me", "pick"), "there is no such folder"},
 	} {
-		if _, err := LoadBundle(tt.dir); !errors.Is(err, ErrBundle) || !strings.Contains(err.Error(), tt.want) || strings.Contains(err.Error(), "\n") {
+		if _, err := LoadBundle(tt.dir); !errors.Is(err, ErrBundle) || !strings.Contains(err.Error(), tt.want) ||
+			strings.Contains(err.Error(), "\n") {
 			t.Errorf("LoadBundle = %v, want ErrBundle, one line and %q", err, tt.want)
 		}
 	}
@@ -445,7 +487,8 @@ func FuzzParseMeta(f *testing.F) {
 		if m.parse(raw) != nil {
 			return
 		}
-		if m.ChunkSize < 1 || m.ActionDim < 1 || len(m.ActionNames) != m.ActionDim || !(m.FPS > 0) || m.RTCMaxDelay >= m.ChunkSize {
+		if m.ChunkSize < 1 || m.ActionDim < 1 || len(m.ActionNames) != m.ActionDim || !(m.FPS > 0) ||
+			m.RTCMaxDelay >= m.ChunkSize {
 			t.Fatalf("parse accepts %+v", m)
 		}
 		for _, c := range m.Cameras {

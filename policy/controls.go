@@ -77,7 +77,9 @@ type Conditioning struct {
 
 // The modes of a Conditioning.
 const (
-	conditionAuto          = "auto"           // the trained prefix where the policy was trained for the delay, else guidance, else no conditioning
+	// the trained prefix where the policy was trained for the delay, else guidance, else no
+	// conditioning
+	conditionAuto          = "auto"
 	conditionOff           = "off"            // no conditioning
 	conditionGuided        = "guided"         // guidance only
 	conditionTrained       = "trained"        // the trained prefix only; no conditioning beyond the longest delay
@@ -100,7 +102,8 @@ func (m *Meta) CheckConditioning(c Conditioning) error {
 	case c.Schedule != scheduleLinear && !m.Scheduled():
 		return fmt.Errorf("policy: schedule %s, but the bundle's graph takes %q", c.Schedule, m.Schedule)
 	case !(c.SigmaD >= 0 && c.SigmaD <= 100) || c.SigmaD != 0 && c.SigmaD != 1 && !m.Scheduled():
-		return fmt.Errorf("policy: sigma_d is %v, want above 0 and at most 100, and 1 for a graph that does not take it", c.SigmaD)
+		return fmt.Errorf(
+			"policy: sigma_d is %v, want above 0 and at most 100, and 1 for a graph that does not take it", c.SigmaD)
 	case !(c.Beta >= 0 && c.Beta <= float32(m.NumSteps)):
 		return fmt.Errorf("policy: beta is %v, want 0 to the bundle's %d steps: more overshoots", c.Beta, m.NumSteps)
 	}

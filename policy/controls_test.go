@@ -15,18 +15,89 @@ func TestConditionChoosesWhatThePolicyKnows(t *testing.T) {
 		rows, delay, end int
 		want             Controls
 	}{
-		{"no prefix, no conditioning", trained, 0, 8, 24, Controls{PrefixLen: 0, Delay: 0, PrefixEnd: 24, Mode: ModeFree, Beta: 10}},
-		{"known delay", trained, 30, 8, 24, Controls{PrefixLen: 30, Delay: 8, PrefixEnd: 24, Mode: ModeTrained, Beta: 10}},
-		{"longest known delay", trained, 30, 20, 24, Controls{PrefixLen: 30, Delay: 20, PrefixEnd: 24, Mode: ModeTrained, Beta: 10}},
-		{"one step beyond is guided", trained, 30, 21, 24, Controls{PrefixLen: 30, Delay: 21, PrefixEnd: 24, Mode: ModeGuided, Beta: 10}},
-		{"delay beyond the prefix is the prefix", trained, 12, 40, 24, Controls{PrefixLen: 12, Delay: 12, PrefixEnd: 24, Mode: ModeTrained, Beta: 10}},
-		{"negative numbers are none", trained, -1, -1, -1, Controls{PrefixLen: 0, Delay: 0, PrefixEnd: 24, Mode: ModeFree, Beta: 10}},
-		{"end defaults to the bundle's", trained, 30, 8, 0, Controls{PrefixLen: 30, Delay: 8, PrefixEnd: 24, Mode: ModeTrained, Beta: 10}},
-		{"end is kept inside the chunk", trained, 30, 8, 99, Controls{PrefixLen: 30, Delay: 8, PrefixEnd: 50, Mode: ModeTrained, Beta: 10}},
-		{"prefix is kept inside the chunk", trained, 99, 8, 24, Controls{PrefixLen: 50, Delay: 8, PrefixEnd: 24, Mode: ModeTrained, Beta: 10}},
-		{"untrained policy is guided with its own steps", guided, 30, 8, 24, Controls{PrefixLen: 30, Delay: 8, PrefixEnd: 24, Mode: ModeGuided, Beta: 5}},
-		{"no delay is guided: a trained prefix of no rows is none", trained, 30, 0, 24, Controls{PrefixLen: 30, PrefixEnd: 24, Mode: ModeGuided, Beta: 10}},
-		{"policy without conditioning", none, 30, 8, 24, Controls{PrefixLen: 30, Delay: 8, PrefixEnd: 24, Mode: ModeFree, Beta: 0}},
+		{"no prefix, no conditioning", trained, 0, 8, 24, Controls{
+			PrefixLen: 0,
+			Delay:     0,
+			PrefixEnd: 24,
+			Mode:      ModeFree,
+			Beta:      10,
+		}},
+		{"known delay", trained, 30, 8, 24, Controls{
+			PrefixLen: 30,
+			Delay:     8,
+			PrefixEnd: 24,
+			Mode:      ModeTrained,
+			Beta:      10,
+		}},
+		{"longest known delay", trained, 30, 20, 24, Controls{
+			PrefixLen: 30,
+			Delay:     20,
+			PrefixEnd: 24,
+			Mode:      ModeTrained,
+			Beta:      10,
+		}},
+		{"one step beyond is guided", trained, 30, 21, 24, Controls{
+			PrefixLen: 30,
+			Delay:     21,
+			PrefixEnd: 24,
+			Mode:      ModeGuided,
+			Beta:      10,
+		}},
+		{"delay beyond the prefix is the prefix", trained, 12, 40, 24, Controls{
+			PrefixLen: 12,
+			Delay:     12,
+			PrefixEnd: 24,
+			Mode:      ModeTrained,
+			Beta:      10,
+		}},
+		{"negative numbers are none", trained, -1, -1, -1, Controls{
+			PrefixLen: 0,
+			Delay:     0,
+			PrefixEnd: 24,
+			Mode:      ModeFree,
+			Beta:      10,
+		}},
+		{"end defaults to the bundle's", trained, 30, 8, 0, Controls{
+			PrefixLen: 30,
+			Delay:     8,
+			PrefixEnd: 24,
+			Mode:      ModeTrained,
+			Beta:      10,
+		}},
+		{"end is kept inside the chunk", trained, 30, 8, 99, Controls{
+			PrefixLen: 30,
+			Delay:     8,
+			PrefixEnd: 50,
+			Mode:      ModeTrained,
+			Beta:      10,
+		}},
+		{"prefix is kept inside the chunk", trained, 99, 8, 24, Controls{
+			PrefixLen: 50,
+			Delay:     8,
+			PrefixEnd: 24,
+			Mode:      ModeTrained,
+			Beta:      10,
+		}},
+		{"untrained policy is guided with its own steps", guided, 30, 8, 24, Controls{
+			PrefixLen: 30,
+			Delay:     8,
+			PrefixEnd: 24,
+			Mode:      ModeGuided,
+			Beta:      5,
+		}},
+		{"no delay is guided: a trained prefix of no rows is none", trained, 30, 0, 24, Controls{
+			PrefixLen: 30,
+			PrefixEnd: 24,
+			Mode:      ModeGuided,
+			Beta:      10,
+		}},
+		{"policy without conditioning", none, 30, 8, 24, Controls{
+			PrefixLen: 30,
+			Delay:     8,
+			PrefixEnd: 24,
+			Mode:      ModeFree,
+			Beta:      0,
+		}},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -55,7 +126,8 @@ func TestConditionAs(t *testing.T) {
 		{conditionOff, 30, 8, ModeFree},
 		{conditionGuided, 30, 8, ModeGuided}, {conditionGuided, 0, 0, ModeFree},
 		{conditionTrained, 30, 20, ModeTrained}, {conditionTrained, 30, 21, ModeFree},
-		{conditionTrainedGuided, 30, 8, ModeTrainedGuided}, {conditionTrainedGuided, 30, 21, ModeGuided}, {conditionTrainedGuided, 30, 0, ModeGuided},
+		{conditionTrainedGuided, 30, 8, ModeTrainedGuided}, {conditionTrainedGuided, 30, 21, ModeGuided},
+		{conditionTrainedGuided, 30, 0, ModeGuided},
 	} {
 		how := Conditioning{Mode: tt.mode, Schedule: scheduleExp, SigmaD: 0.2, Beta: 5}
 		got := trained.Condition(&how, tt.rows, tt.delay, 0)
@@ -85,8 +157,10 @@ func TestCheckConditioning(t *testing.T) {
 		{"a schedule that does not exist", &all, Conditioning{Schedule: 4}, false},
 		{"a deviation that the graph does not take", &linear, Conditioning{SigmaD: 0.2}, false},
 		{"a deviation of one for everybody", &linear, Conditioning{SigmaD: 1}, true},
-		{"a deviation below nothing", &all, Conditioning{SigmaD: -1}, false}, {"no deviation", &all, Conditioning{SigmaD: nan}, false},
-		{"a weight that overshoots", &all, Conditioning{Beta: 11}, false}, {"no weight", &all, Conditioning{Beta: nan}, false},
+		{"a deviation below nothing", &all, Conditioning{SigmaD: -1}, false},
+		{"no deviation", &all, Conditioning{SigmaD: nan}, false},
+		{"a weight that overshoots", &all, Conditioning{Beta: 11}, false},
+		{"no weight", &all, Conditioning{Beta: nan}, false},
 	} {
 		if err := tt.meta.CheckConditioning(tt.how); (err == nil) != tt.ok {
 			t.Errorf("%s: %v, want ok %v", tt.name, err, tt.ok)

@@ -92,7 +92,8 @@ const (
 	// gpuWheels and gpuSetup are the remedy for an absent provider.
 	gpuWheels     = "onnxruntime-gpu==1.24.4"
 	tensorRTSetup = `install TensorRT 10 with ".venv-gpu/bin/pip install --extra-index-url https://pypi.nvidia.com tensorrt-cu12-libs==10.9.0.34" after "make setup-gpu"`
-	gpuSetup      = `run "make setup-gpu" in a checkout (` + gpuWheels + ` and NVIDIA's wheels, 3 GB in .venv-gpu), or point --ort or ` + runtimeEnv + ` at a GPU build`
+	gpuSetup      = `run "make setup-gpu" in a checkout (` + gpuWheels +
+		` and NVIDIA's wheels, 3 GB in .venv-gpu), or point --ort or ` + runtimeEnv + ` at a GPU build`
 )
 
 // openGPU checks that the device is present and usable, in the order of installation, so that the
@@ -115,11 +116,13 @@ func openGPU(d Device) error {
 	var code *cuda.Error
 	switch {
 	case errors.As(err, &code) && code.Code == cuda.InsufficientDriver:
-		return fmt.Errorf("%w: no NVIDIA driver for CUDA 12 (%w): install driver 525 or newer (nvidia-smi shows it)", ErrNoProvider, err)
+		return fmt.Errorf("%w: no NVIDIA driver for CUDA 12 (%w): install driver 525 or newer (nvidia-smi shows it)",
+			ErrNoProvider, err)
 	case err != nil:
 		return fmt.Errorf("%w: %s: %w: see the output of nvidia-smi", ErrNoDevice, d, err)
 	case d.ID >= n:
-		return fmt.Errorf("%w: %s: this machine has %d (numbered from 0; CUDA_VISIBLE_DEVICES counts too)", ErrNoDevice, d, n)
+		return fmt.Errorf("%w: %s: this machine has %d (numbered from 0; CUDA_VISIBLE_DEVICES counts too)", ErrNoDevice,
+			d, n)
 	}
 	return nil
 }
@@ -136,7 +139,8 @@ func checkProvider(d Device) error {
 	}
 	if !slices.Contains(built, provider) {
 		_, library := RuntimeVersion()
-		return fmt.Errorf("%w: %s has %s and not %s: %s", ErrNoProvider, library, strings.Join(built, ", "), provider, gpuSetup)
+		return fmt.Errorf("%w: %s has %s and not %s: %s", ErrNoProvider, library, strings.Join(built, ", "), provider,
+			gpuSetup)
 	}
 	return nil
 }
@@ -189,7 +193,8 @@ func (m *Model) keepStored(options *ort.Options) error {
 	if m.bundle.Weights == "" {
 		return nil
 	}
-	return options.Set("optimization.disable_specified_optimizers", "ConstantFolding;CommonSubexpressionElimination;FuseFp16InitializerToFp32NodeTransformer")
+	return options.Set("optimization.disable_specified_optimizers",
+		"ConstantFolding;CommonSubexpressionElimination;FuseFp16InitializerToFp32NodeTransformer")
 }
 
 // largeBlock is 1 MiB: ONNX Runtime allocates blocks as large as its largest tensors.

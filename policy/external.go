@@ -57,7 +57,8 @@ func (b *Bundle) checkWeights(graph string) error {
 	}
 	for _, location := range locations {
 		if _, listed := b.Files[path.Clean(location)]; !listed {
-			return fmt.Errorf("it keeps weights in %q, which files in %s does not list: export the bundle again", location, manifestName)
+			return fmt.Errorf("it keeps weights in %q, which files in %s does not list: export the bundle again",
+				location, manifestName)
 		}
 	}
 	return nil

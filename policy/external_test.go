@@ -37,11 +37,14 @@ func TestExternalFilesOfEveryPlace(t *testing.T) {
 	graph := slices.Concat(
 		field(nil, graphTensor, located("plain")), field(nil, graphTensor, located("plain")),
 		field(nil, 15, field(nil, 1, located("sparse"))), field(nil, 15, field(nil, 2, located("indices"))),
-		inAttribute(5, located("constant")), inAttribute(10, located("list")), inAttribute(22, field(nil, 1, located("sparse attribute"))),
-		deep, field(nil, graphTensor, field(nil, tensorRaw, []byte(strings.Repeat("x", 1<<20)))), field(nil, graphTensor, located("last")),
+		inAttribute(5, located("constant")), inAttribute(10, located("list")),
+		inAttribute(22, field(nil, 1, located("sparse attribute"))),
+		deep, field(nil, graphTensor, field(nil, tensorRaw, []byte(strings.Repeat("x", 1<<20)))),
+		field(nil, graphTensor, located("last")),
 	)
 	function := field(nil, 7, field(nil, 5, field(nil, 5, located("function"))))
-	model := slices.Concat(protowire.AppendVarint(protowire.AppendTag(nil, 1, protowire.VarintType), 9), field(nil, modelGraph, graph), field(nil, 25, function))
+	model := slices.Concat(protowire.AppendVarint(protowire.AppendTag(nil, 1, protowire.VarintType), 9),
+		field(nil, modelGraph, graph), field(nil, 25, function))
 	got, err := scan(t, model)
 	want := []string{"plain", "sparse", "indices", "constant", "list", "sparse attribute", "inner", "last", "function"}
 	if err != nil || !slices.Equal(got, want) {

@@ -144,8 +144,11 @@ func (m *Model) compare(set *goldenSet, output string, r int, got []float32, tol
 	}
 	dim := m.bundle.ActionDim
 	version, _ := RuntimeVersion()
-	return fmt.Errorf("%w: %s: %s[%d, %d, %d] (%s) = %v, want %v: off by %.3g, tolerance %.3g (ONNX Runtime %s on %s/%s); another library version or machine computes too differently, or the graph is not the recorded one: export the bundle again",
-		ErrGolden, set.name, output, r, worst/dim, worst%dim, m.bundle.ActionNames[worst%dim], got[worst], want[worst], off, tolerance, version, runtime.GOOS, runtime.GOARCH)
+	return fmt.Errorf("%w: %s: %s[%d, %d, %d] (%s) = %v, want %v: off by %.3g, tolerance %.3g (ONNX Runtime %s on "+
+		"%s/%s); another library version or machine computes too differently, or the graph is not the recorded one: "+
+		"export the bundle again",
+		ErrGolden, set.name, output, r, worst/dim, worst%dim, m.bundle.ActionNames[worst%dim], got[worst], want[worst],
+		off, tolerance, version, runtime.GOOS, runtime.GOARCH)
 }
 
 // loadGolden reads a golden set and checks it against the bundle's ports.
@@ -197,7 +200,8 @@ func (s *goldenSet) take(tensors map[string]safetensors.Tensor, side string, p p
 	}
 	want := append([]int64{int64(s.rows)}, p.shape...)
 	if s.rows < 1 || t.DType != p.dtype() || !slices.Equal(t.Shape, want) {
-		return safetensors.Tensor{}, fmt.Errorf("%s%s is %s %v, want %s %v", side, p.name, t.DType, t.Shape, p.dtype(), want)
+		return safetensors.Tensor{}, fmt.Errorf("%s%s is %s %v, want %s %v", side, p.name, t.DType, t.Shape, p.dtype(),
+			want)
 	}
 	return t, nil
 }

@@ -46,8 +46,10 @@ func TestGoldenSetThatIsNotReproduced(t *testing.T) {
 		edit         func([]byte)
 		want         string // "" when the set is still good
 	}{
-		{"recorded robot row differs", "out/chunk_robot", add(at(2, 17, 3), 0.5), "chunk_robot[2, 17, 3] (wrist_flex.pos)"},
-		{"recorded model row differs", "out/chunk_model", add(at(0, 49, 5), -0.5), "chunk_model[0, 49, 5] (gripper.pos)"},
+		{"recorded robot row differs", "out/chunk_robot", add(at(2, 17, 3), 0.5),
+			"chunk_robot[2, 17, 3] (wrist_flex.pos)"},
+		{"recorded model row differs", "out/chunk_model", add(at(0, 49, 5), -0.5),
+			"chunk_model[0, 49, 5] (gripper.pos)"},
 		{"recorded row is not a number", "out/chunk_robot", add(at(3, 0, 0), math.NaN()), "chunk_robot[3, 0, 0]"},
 		{"input differs", "in/state", add(4*(6*1+2), 3), "chunk_model[1, "},
 		{"difference within tolerance", "out/chunk_robot", add(at(2, 17, 3), 0.0005), ""},
@@ -68,7 +70,8 @@ func TestGoldenSetThatIsNotReproduced(t *testing.T) {
 				m.Close()
 				return
 			}
-			if !errors.Is(err, ErrGolden) || !strings.Contains(err.Error(), tt.want) || !strings.Contains(err.Error(), goldenFile) {
+			if !errors.Is(err, ErrGolden) || !strings.Contains(err.Error(), tt.want) ||
+				!strings.Contains(err.Error(), goldenFile) {
 				t.Errorf("Open = %v, want ErrGolden with %s and %q", err, goldenFile, tt.want)
 			}
 		})
@@ -83,8 +86,10 @@ func TestGoldenSetThatDoesNotFit(t *testing.T) {
 		want string
 	}{
 		{"no tensors", tensorFile("{}", 0), "no tensor in/image.top"},
-		{"another type", tensorFile(`{"in/image.top":{"dtype":"F32","shape":[1],"data_offsets":[0,4]}}`, 4), "in/image.top is F32 [1], want U8 [1 120 160 3]"},
-		{"no rows", tensorFile(`{"in/image.top":{"dtype":"U8","shape":[0,120,160,3],"data_offsets":[0,0]}}`, 0), "in/image.top is U8 [0 120 160 3]"},
+		{"another type", tensorFile(`{"in/image.top":{"dtype":"F32","shape":[1],"data_offsets":[0,4]}}`, 4),
+			"in/image.top is F32 [1], want U8 [1 120 160 3]"},
+		{"no rows", tensorFile(`{"in/image.top":{"dtype":"U8","shape":[0,120,160,3],"data_offsets":[0,0]}}`, 0),
+			"in/image.top is U8 [0 120 160 3]"},
 		{"torn", []byte("{}"), "not a safetensors file"},
 	}
 	for _, tt := range tests {

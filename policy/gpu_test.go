@@ -15,7 +15,8 @@ import (
 
 func TestParseDevice(t *testing.T) {
 	for text, want := range map[string]string{
-		"": "cpu", "cpu": "cpu", "auto": "auto", "cuda": "cuda:0", "cuda:3": "cuda:3", "tensorrt": "tensorrt:0", "tensorrt:1": "tensorrt:1",
+		"": "cpu", "cpu": "cpu", "auto": "auto", "cuda": "cuda:0", "cuda:3": "cuda:3", "tensorrt": "tensorrt:0",
+		"tensorrt:1": "tensorrt:1",
 	} {
 		if d, err := ParseDevice(text); err != nil || d.String() != want {
 			t.Errorf("ParseDevice(%q) = %v, %v, want %s", text, d, err, want)
@@ -44,7 +45,8 @@ func TestTheRuntimeIsSoughtWhereTheDeviceNeedsIt(t *testing.T) {
 		return path
 	}
 	cpu, gpu := library(".venv"), library(".venv-gpu")
-	for device, want := range map[string]string{"": cpu, "cpu": cpu, "auto": gpu, "cuda": gpu, "cuda:1": gpu, "tensorrt": gpu} {
+	for device, want := range map[string]string{"": cpu, "cpu": cpu, "auto": gpu, "cuda": gpu, "cuda:1": gpu,
+		"tensorrt": gpu} {
 		if _, _, err := findRuntime("", device); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("findRuntime for %q = %v, want an error about %s", device, err, want)
 		}
@@ -101,7 +103,8 @@ func TestGPUServesTheGoldenSets(t *testing.T) {
 	for _, staged := range []bool{false, true} {
 		request(m, staged)
 		for i := range 5 {
-			if !slices.Equal(m.ChunkRobot(i), host.ChunkRobot(i)) || !slices.Equal(m.ChunkModel(i), host.ChunkModel(i)) {
+			if !slices.Equal(m.ChunkRobot(i), host.ChunkRobot(i)) ||
+				!slices.Equal(m.ChunkModel(i), host.ChunkModel(i)) {
 				t.Errorf("staged %v: row %d differs from the CPU's", staged, i)
 			}
 		}
@@ -188,15 +191,20 @@ func TestOpenSaysWhatIsWrongWithAGPU(t *testing.T) {
 		kind                         error
 		want                         string
 	}{
-		{"not built in", "FAKE_GPU_PROVIDERS", "cpu", "cuda", ErrNoProvider, "CPUExecutionProvider and not CUDAExecutionProvider: run \"make setup-gpu\""},
+		{"not built in", "FAKE_GPU_PROVIDERS", "cpu", "cuda", ErrNoProvider,
+			"CPUExecutionProvider and not CUDAExecutionProvider: run \"make setup-gpu\""},
 		{"no driver", "FAKE_GPU_COUNT_ERROR", "35", "cuda", ErrNoProvider, "no NVIDIA driver"},
 		{"no device", "FAKE_GPU_COUNT_ERROR", "100", "cuda", ErrNoDevice, "no CUDA-capable device is detected"},
 		{"another device", "FAKE_GPU_COUNT", "2", "cuda:2", ErrNoDevice, "this machine has 2"},
 		{"full device", "FAKE_GPU_MALLOC_ERROR", "2", "cuda", ErrNoDevice, "out of memory"},
-		{"broken provider", "FAKE_GPU_PROVIDER_ERROR", broken, "cuda", ErrNoProvider, "cublasLtMatmul: run \"make setup-gpu\""},
-		{"TensorRT absent", "FAKE_GPU_PROVIDER_ERROR", "libnvinfer.so.10: cannot open shared object file", "tensorrt", ErrNoProvider, "pypi.nvidia.com"},
-		{"first run fails", "FAKE_GPU_RUN_ERROR", "CUDA failure 719: unspecified launch failure", "cuda", ErrNoDevice, "CUDA failure 719"},
-		{"session refused", "FAKE_GPU_SESSION_ERROR", "CUDA failure 999: unknown error", "cuda", ErrNoDevice, "CUDA failure 999"},
+		{"broken provider", "FAKE_GPU_PROVIDER_ERROR", broken, "cuda", ErrNoProvider,
+			"cublasLtMatmul: run \"make setup-gpu\""},
+		{"TensorRT absent", "FAKE_GPU_PROVIDER_ERROR", "libnvinfer.so.10: cannot open shared object file",
+			"tensorrt", ErrNoProvider, "pypi.nvidia.com"},
+		{"first run fails", "FAKE_GPU_RUN_ERROR", "CUDA failure 719: unspecified launch failure", "cuda", ErrNoDevice,
+			"CUDA failure 719"},
+		{"session refused", "FAKE_GPU_SESSION_ERROR", "CUDA failure 999: unknown error", "cuda", ErrNoDevice,
+			"CUDA failure 999"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Setenv(tt.setting, tt.value)
@@ -204,7 +212,8 @@ func TestOpenSaysWhatIsWrongWithAGPU(t *testing.T) {
 			if _, err := b.Open(opt); !errors.Is(err, tt.kind) || !strings.Contains(err.Error(), tt.want) {
 				t.Errorf("Open = %v, want %v with %q", err, tt.kind, tt.want)
 			}
-			for _, opt := range []Options{{Device: tt.device, FallbackCPU: true, CacheDir: opt.CacheDir}, {Device: "auto"}} {
+			for _, opt := range []Options{{Device: tt.device, FallbackCPU: true, CacheDir: opt.CacheDir},
+				{Device: "auto"}} {
 				if opt.Device == "auto" && tt.device != "cuda" {
 					continue
 				}
@@ -222,8 +231,10 @@ func TestOpenSaysWhatIsWrongWithAGPU(t *testing.T) {
 			}
 		})
 	}
-	t.Setenv("FAKE_GPU_SESSION_ERROR", "This session cannot use the graph capture feature as requested by the user as the model has control flow nodes")
-	if _, err := b.Open(Options{Device: "auto", CUDAGraph: true}); !errors.Is(err, ErrBundle) || !strings.Contains(err.Error(), "cannot be recorded") {
+	t.Setenv("FAKE_GPU_SESSION_ERROR", "This session cannot use the graph capture feature as requested by the user "+
+		"as the model has control flow nodes")
+	if _, err := b.Open(Options{Device: "auto", CUDAGraph: true}); !errors.Is(err, ErrBundle) ||
+		!strings.Contains(err.Error(), "cannot be recorded") {
 		t.Errorf("Open with a loop as a CUDA graph = %v, want ErrBundle", err)
 	}
 	t.Setenv("FAKE_GPU_SESSION_ERROR", "")
@@ -303,7 +314,8 @@ func TestProviderOptions(t *testing.T) {
 	}
 	m := &Model{bundle: b, opt: opt, device: opt.device}
 	cuda := m.cudaOptions()
-	for key, want := range map[string]string{"device_id": "0", "use_tf32": "0", "cudnn_conv_algo_search": "HEURISTIC", "enable_cuda_graph": "0"} {
+	for key, want := range map[string]string{"device_id": "0", "use_tf32": "0", "cudnn_conv_algo_search": "HEURISTIC",
+		"enable_cuda_graph": "0"} {
 		if cuda[key] != want {
 			t.Errorf("cuda %s = %q, want %q", key, cuda[key], want)
 		}
@@ -334,7 +346,8 @@ func TestCPULibraryHasNoGPU(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := b.Open(Options{Device: "cuda"}); !errors.Is(err, ErrNoProvider) || !strings.Contains(err.Error(), "make setup-gpu") {
+	if _, err := b.Open(Options{Device: "cuda"}); !errors.Is(err, ErrNoProvider) ||
+		!strings.Contains(err.Error(), "make setup-gpu") {
 		t.Errorf("Open on cuda = %v, want ErrNoProvider with the cure", err)
 	}
 }
@@ -345,7 +358,8 @@ func TestOpenComparesTheType(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := b.Open(Options{DType: "float16"}); !errors.Is(err, ErrBundle) || !strings.Contains(err.Error(), "want float16") {
+	if _, err := b.Open(Options{DType: "float16"}); !errors.Is(err, ErrBundle) ||
+		!strings.Contains(err.Error(), "want float16") {
 		t.Errorf("Open with another dtype = %v, want ErrBundle", err)
 	}
 	if m, err := b.Open(Options{DType: "float32"}); err != nil {

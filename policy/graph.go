@@ -124,7 +124,8 @@ func comparePorts(side string, want []port, have []ort.Port) error {
 	}
 	for _, info := range have {
 		if !slices.ContainsFunc(want, func(p port) bool { return p.name == info.Name }) {
-			errs = append(errs, fmt.Errorf("the graph has an %s %s that %s does not imply", side, info.Name, manifestName))
+			errs = append(errs, fmt.Errorf("the graph has an %s %s that %s does not imply", side, info.Name,
+				manifestName))
 		}
 	}
 	return errors.Join(errs...)

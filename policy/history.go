@@ -29,7 +29,12 @@ func historyLen(horizon, dof int) int {
 // NewHistory returns room for the chunks [horizon*dof] of one robot.
 func NewHistory(horizon, dof int) *History {
 	n := historyLen(horizon, dof)
-	return &History{horizon: horizon, dof: dof, keys: make([]int64, n), rows: make([]float32, n*horizon*dof)}
+	return &History{
+		horizon: horizon,
+		dof:     dof,
+		keys:    make([]int64, n),
+		rows:    make([]float32, n*horizon*dof),
+	}
 }
 
 // Put keeps a chunk under the key of its request, above 0, in place of the oldest, or of the chunk

@@ -33,7 +33,8 @@ func TestHistory(t *testing.T) {
 		{"the oldest that is kept", 3, 0, 1, []float32{300, 301}},
 		{"one that was forgotten", 2, 0, 1, nil}, {"one that never was", 99, 0, 1, nil},
 		{"the key of an empty place", 0, 0, 1, nil}, {"a negative key", -3, 0, 1, nil},
-		{"rows beyond the chunk", 12, 3, 5, nil}, {"rows before it", 12, -1, 1, nil}, {"no rows", 12, 2, 2, nil}, {"rows backwards", 12, 3, 1, nil},
+		{"rows beyond the chunk", 12, 3, 5, nil}, {"rows before it", 12, -1, 1, nil}, {"no rows", 12, 2, 2, nil},
+		{"rows backwards", 12, 3, 1, nil},
 	} {
 		if got := h.Copy(dst, tt.key, tt.start, tt.end); got != len(tt.want)/2 || !slices.Equal(dst[:2*got], tt.want) {
 			t.Errorf("%s: %d rows %v, want %v", tt.name, got, dst[:2*got], tt.want)

@@ -60,7 +60,8 @@ func weightsAt(t *testing.T, graph []byte, location string, length int) (changed
 		}
 	})
 	for _, entry := range [][2]string{{"location", location}, {"length", fmt.Sprint(length)}} {
-		beside = field(beside, tensorExternal, field(field(nil, entryKey, []byte(entry[0])), entryValue, []byte(entry[1])))
+		beside = field(beside, tensorExternal, field(field(nil, entryKey, []byte(entry[0])), entryValue,
+			[]byte(entry[1])))
 	}
 	beside = protowire.AppendVarint(protowire.AppendTag(beside, tensorLocation, protowire.VarintType), external)
 	fields(t, graph, func(number protowire.Number, raw, graph []byte) {
@@ -101,7 +102,8 @@ func TestWeightsBesideTheGraphAreTheBundles(t *testing.T) {
 		{"by a folder and back", "golden/../../outside.data", 0, "outside.data"},
 		{"a file of the system", "/etc/passwd", 0, "Absolute paths not allowed"},
 		{"a file that is not there", "nothing.data", 0, "nothing.data"},
-		{"a file that is not listed", "unlisted.data", 0, `it keeps weights in "unlisted.data", which files in bundle.json does not list`},
+		{"a file that is not listed", "unlisted.data", 0,
+			`it keeps weights in "unlisted.data", which files in bundle.json does not list`},
 		{"more than the file has", graphName + weightsExt, 1 << 40, graphName},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -110,7 +112,8 @@ func TestWeightsBesideTheGraphAreTheBundles(t *testing.T) {
 				t.Fatal(err)
 			}
 			changed, weights := weightsAt(t, graph, tt.location, tt.length)
-			if err := errors.Join(os.WriteFile(outside, weights, 0o600), os.WriteFile(filepath.Join(dir, "unlisted.data"), weights, 0o600)); err != nil {
+			if err := errors.Join(os.WriteFile(outside, weights, 0o600),
+				os.WriteFile(filepath.Join(dir, "unlisted.data"), weights, 0o600)); err != nil {
 				t.Fatal(err)
 			}
 			replaceFile(t, dir, graphName, changed)
@@ -122,7 +125,8 @@ func TestWeightsBesideTheGraphAreTheBundles(t *testing.T) {
 					m.Close()
 				}
 			}
-			if tt.want == "" && err != nil || tt.want != "" && (!errors.Is(err, ErrBundle) || !strings.Contains(err.Error(), tt.want)) {
+			if tt.want == "" && err != nil || tt.want != "" &&
+				(!errors.Is(err, ErrBundle) || !strings.Contains(err.Error(), tt.want)) {
 				t.Errorf("Open = %v, want %q", err, tt.want)
 			}
 		})
@@ -204,7 +208,8 @@ func TestOpenRefusesMoreMemoryThanAnyPolicyTakes(t *testing.T) {
 		ChunkSize: 50, ActionDim: 6, StateNames: []string{"a"}, RTC: "none", ObservationSteps: MaxObserved,
 		Cameras: []Camera{{Name: "top", H: 4096, W: 4096}, {Name: "low", H: 4096, W: 4096}},
 	}}, opt: Options{MaxBatch: 16, Buffers: 2}}
-	if err := m.allocate(); !errors.Is(err, ErrBundle) || !strings.Contains(err.Error(), "48.0 GiB") || !strings.Contains(err.Error(), "max_batch") {
+	if err := m.allocate(); !errors.Is(err, ErrBundle) || !strings.Contains(err.Error(), "48.0 GiB") ||
+		!strings.Contains(err.Error(), "max_batch") {
 		t.Errorf("allocate = %v, want ErrBundle, how much it would be and what to lower", err)
 	}
 	if m.host != nil {
@@ -215,7 +220,8 @@ func TestOpenRefusesMoreMemoryThanAnyPolicyTakes(t *testing.T) {
 // A safetensors header that declares more bytes than the file has is refused without allocating
 // them.
 func TestGoldenSetOfHugeSizes(t *testing.T) {
-	header, err := json.Marshal(map[string]any{"in/state": map[string]any{"dtype": "F32", "shape": []int64{1 << 31, 1 << 30}, "data_offsets": []int64{0, 1 << 62}}})
+	header, err := json.Marshal(map[string]any{"in/state": map[string]any{"dtype": "F32",
+		"shape": []int64{1 << 31, 1 << 30}, "data_offsets": []int64{0, 1 << 62}}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -226,7 +232,8 @@ func TestGoldenSetOfHugeSizes(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := b.loadGolden(goldenDir + "/b9_huge.safetensors"); err == nil || !strings.Contains(err.Error(), "in/state") {
+	if _, err := b.loadGolden(goldenDir + "/b9_huge.safetensors"); err == nil ||
+		!strings.Contains(err.Error(), "in/state") {
 		t.Errorf("a tensor of 2^61 values: %v, want it named", err)
 	}
 }

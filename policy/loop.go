@@ -67,8 +67,12 @@ func carriedPorts(x port, given []ort.Port) (carried []port, err error) {
 	found, total := false, 0
 	for _, g := range given {
 		p := port{name: g.Name, kind: g.Type}
-		if !g.Tensor || len(g.Shape) == 0 || g.Shape[0] != anyBatch || slices.ContainsFunc(g.Shape[1:], func(d int64) bool { return d < 1 || d > maxCarriedBytes }) || p.kind.Size() == 0 {
-			errs = append(errs, fmt.Errorf("output %s is %s %v, want a tensor whose first dimension alone is dynamic", g.Name, g.Type, g.Shape))
+		if !g.Tensor || len(g.Shape) == 0 || g.Shape[0] != anyBatch ||
+			slices.ContainsFunc(g.Shape[1:], func(d int64) bool {
+				return d < 1 || d > maxCarriedBytes
+			}) || p.kind.Size() == 0 {
+			errs = append(errs, fmt.Errorf("output %s is %s %v, want a tensor whose first dimension alone is dynamic",
+				g.Name, g.Type, g.Shape))
 			continue
 		}
 		p.shape = g.Shape[1:]
@@ -79,7 +83,8 @@ func carriedPorts(x port, given []ort.Port) (carried []port, err error) {
 			}
 		}
 		if total += bytes; bytes > maxCarriedBytes || total > maxCarriedBytes {
-			return nil, fmt.Errorf("output %s and those before it have more than %d bytes for one row", g.Name, maxCarriedBytes)
+			return nil, fmt.Errorf("output %s and those before it have more than %d bytes for one row", g.Name,
+				maxCarriedBytes)
 		}
 		if p.name == x.name {
 			found = true

@@ -153,8 +153,10 @@ func TestOpenRefusesTwoGraphsThatDoNotFit(t *testing.T) {
 		{"a step for the prefix", prefixName, step, "prefix.onnx: the graph has no input image.top"},
 		{"a prefix for the step", stepName, prefix, "step.onnx: the graph has no input k int64 []"},
 		{"torn step", stepName, step[:len(step)/2], stepName},
-		{"a cache that the prefix does not give", stepName, rename(step, "value.1", "volue.1"), "the graph has no input value.1"},
-		{"a cache that the step does not take", prefixName, rename(prefix, "value.1", "volue.1"), "the graph has no input volue.1"},
+		{"a cache that the prefix does not give", stepName, rename(step, "value.1", "volue.1"),
+			"the graph has no input value.1"},
+		{"a cache that the step does not take", prefixName, rename(prefix, "value.1", "volue.1"),
+			"the graph has no input volue.1"},
 		{"no next x", stepName, rename(step, "x_next", "x_text"), "the graph has no output x_next"},
 		{"no control", prefixName, rename(prefix, "sigma_d", "sigma_e"), "the graph has no input sigma_d"},
 	} {
@@ -174,7 +176,8 @@ func TestOpenRefusesTwoGraphsThatDoNotFit(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(changed, stepName), step[1:], 0o644); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := LoadBundle(changed); !errors.Is(err, ErrBundle) || !strings.Contains(err.Error(), "step.onnx is not the file that was exported") {
+	if _, err := LoadBundle(changed); !errors.Is(err, ErrBundle) ||
+		!strings.Contains(err.Error(), "step.onnx is not the file that was exported") {
 		t.Errorf("LoadBundle of a changed step = %v, want ErrBundle", err)
 	}
 }

@@ -204,7 +204,8 @@ func (m *Meta) parse(raw []byte) error {
 		return errors.New("data after the closing brace")
 	}
 	if m.BundleVersion != BundleVersion {
-		return fmt.Errorf("bundle_version is %d, this program reads version %d: export the policy again", m.BundleVersion, BundleVersion)
+		return fmt.Errorf("bundle_version is %d, this program reads version %d: export the policy again",
+			m.BundleVersion, BundleVersion)
 	}
 	return errors.Join(slices.Concat(m.checkRobot(), m.checkCameras(), m.checkSampler(), m.checkFiles())...)
 }
@@ -223,11 +224,15 @@ func (m *Meta) checkRobot() (c checks) {
 	c.want(m.PolicyType != "", "policy_type is missing")
 	c.want(m.FPS > 0 && m.FPS <= maxFPS, "fps is %v, want above 0 and at most %d", m.FPS, maxFPS)
 	c.want(m.ChunkSize >= 1 && m.ChunkSize <= maxRows, "chunk_size is %d, want 1 to %d", m.ChunkSize, maxRows)
-	c.want(m.NActionSteps >= 0 && m.NActionSteps <= m.ChunkSize, "n_action_steps is %d, want 0 to chunk_size %d", m.NActionSteps, m.ChunkSize)
+	c.want(m.NActionSteps >= 0 && m.NActionSteps <= m.ChunkSize, "n_action_steps is %d, want 0 to chunk_size %d",
+		m.NActionSteps, m.ChunkSize)
 	c.want(m.ActionDim >= 1 && m.ActionDim <= maxDim && len(m.ActionNames) == m.ActionDim,
-		"action_dim is %d with %d action_names, want as many names as joints, 1 to %d", m.ActionDim, len(m.ActionNames), maxDim)
-	c.want(len(m.StateNames) >= 1 && len(m.StateNames) <= maxDim, "state_names has %d names, want 1 to %d", len(m.StateNames), maxDim)
-	c.want(m.RelativeMask == nil || len(m.RelativeMask) == m.ActionDim, "relative_mask has %d values, want %d", len(m.RelativeMask), m.ActionDim)
+		"action_dim is %d with %d action_names, want as many names as joints, 1 to %d", m.ActionDim, len(m.ActionNames),
+		maxDim)
+	c.want(len(m.StateNames) >= 1 && len(m.StateNames) <= maxDim, "state_names has %d names, want 1 to %d",
+		len(m.StateNames), maxDim)
+	c.want(m.RelativeMask == nil || len(m.RelativeMask) == m.ActionDim, "relative_mask has %d values, want %d",
+		len(m.RelativeMask), m.ActionDim)
 	c.joints("action", m.ActionNames, m.ActionUnits, m.ActionLimits)
 	c.joints("state", m.StateNames, m.StateUnits, m.StateLimits)
 	return c
@@ -236,10 +241,13 @@ func (m *Meta) checkRobot() (c checks) {
 // joints checks one vector's names, and its units and limits when given.
 func (c *checks) joints(vector string, names, units []string, limits [][2]float64) {
 	for i, name := range names {
-		c.want(name != "" && !slices.Contains(names[:i], name), "%s_names[%d] is %q, want names that are not empty and differ", vector, i, name)
+		c.want(name != "" && !slices.Contains(names[:i], name),
+			"%s_names[%d] is %q, want names that are not empty and differ", vector, i, name)
 	}
-	c.want(units == nil || len(units) == len(names), "%s_units has %d units, want one for each of the %d names", vector, len(units), len(names))
-	c.want(limits == nil || len(limits) == len(names), "%s_limits has %d pairs, want one for each of the %d names", vector, len(limits), len(names))
+	c.want(units == nil || len(units) == len(names), "%s_units has %d units, want one for each of the %d names", vector,
+		len(units), len(names))
+	c.want(limits == nil || len(limits) == len(names), "%s_limits has %d pairs, want one for each of the %d names",
+		vector, len(limits), len(names))
 	for i, l := range limits {
 		c.want(l[0] < l[1], "%s_limits[%d] is %v, want [lowest, highest]", vector, i, l)
 	}
@@ -253,12 +261,14 @@ func (m *Meta) checkCameras() (c checks) {
 		c.want(cam.Name != "" && !slices.ContainsFunc(m.Cameras[:i], func(d Camera) bool { return d.Name == cam.Name }),
 			"cameras[%d].name is %q, want names that are not empty and differ", i, cam.Name)
 		if cam.H < 1 || cam.W < 1 || cam.H > maxSide || cam.W > maxSide || cam.H*cam.W > maxPixels {
-			c.want(false, "cameras[%d] is %dx%d (height x width), want 1 to %d pixels a side and at most %d in all", i, cam.H, cam.W, maxSide, maxPixels)
+			c.want(false, "cameras[%d] is %dx%d (height x width), want 1 to %d pixels a side and at most %d in all", i,
+				cam.H, cam.W, maxSide, maxPixels)
 			continue
 		}
 		switch k := cam.DecodeScale; k {
 		case 0, 1, 2, 4, jpeg.MaxShrink:
-			c.want(k <= 1 || cam.H*cam.W*k*k <= jpeg.MaxPixels, "cameras[%d].decode_scale is %d: JPEG of %dx%d (height x width) is not decoded, want at most %d pixels",
+			c.want(k <= 1 || cam.H*cam.W*k*k <= jpeg.MaxPixels,
+				"cameras[%d].decode_scale is %d: JPEG of %dx%d (height x width) is not decoded, want at most %d pixels",
 				i, k, cam.H*k, cam.W*k, jpeg.MaxPixels)
 		default:
 			c.want(false, "cameras[%d].decode_scale is %d, want 1, 2, 4 or %d", i, k, jpeg.MaxShrink)
@@ -270,28 +280,40 @@ func (m *Meta) checkCameras() (c checks) {
 func (m *Meta) checkSampler() (c checks) {
 	c.want(m.NumSteps >= 0 && m.NumSteps <= maxNumSteps, "num_steps is %d, want 0 to %d", m.NumSteps, maxNumSteps)
 	c.want(m.NoiseDim >= 0 && m.NoiseDim <= maxDim, "noise_dim is %d, want 0 to %d", m.NoiseDim, maxDim)
-	c.want(slices.Contains([]string{"none", "guided", "guided,trained"}, m.RTC), "rtc is %q, want none, guided or guided,trained", m.RTC)
-	c.want(!m.Guided() || m.NumSteps >= 1, "num_steps is %d with rtc %q, want at least 1: guidance is clamped to it", m.NumSteps, m.RTC)
+	c.want(slices.Contains([]string{"none", "guided", "guided,trained"}, m.RTC),
+		"rtc is %q, want none, guided or guided,trained", m.RTC)
+	c.want(!m.Guided() || m.NumSteps >= 1, "num_steps is %d with rtc %q, want at least 1: guidance is clamped to it",
+		m.NumSteps, m.RTC)
 	c.want(m.RTCMaxDelay >= 0 && m.RTCMaxDelay < max(m.ChunkSize, 1) && m.Trained() == (m.RTCMaxDelay > 0),
-		"rtc_max_delay is %d with rtc %q, want 1 to chunk_size-1 for a trained prefix and 0 otherwise", m.RTCMaxDelay, m.RTC)
-	c.want(m.PrefixEnd >= 0 && m.PrefixEnd <= m.ChunkSize, "prefix_end is %d, want 0 to chunk_size %d", m.PrefixEnd, m.ChunkSize)
+		"rtc_max_delay is %d with rtc %q, want 1 to chunk_size-1 for a trained prefix and 0 otherwise", m.RTCMaxDelay,
+		m.RTC)
+	c.want(m.PrefixEnd >= 0 && m.PrefixEnd <= m.ChunkSize, "prefix_end is %d, want 0 to chunk_size %d", m.PrefixEnd,
+		m.ChunkSize)
 	all := strings.Join(ScheduleNames, ",")
-	c.want(slices.Contains([]string{"", ScheduleNames[0], all}, m.Schedule), "schedule is %q, want %s or %s", m.Schedule, ScheduleNames[0], all)
+	c.want(slices.Contains([]string{"", ScheduleNames[0], all}, m.Schedule), "schedule is %q, want %s or %s",
+		m.Schedule, ScheduleNames[0], all)
 	c.want(!m.Scheduled() || m.RTC != "none", "schedule is %q with rtc none, want nothing", m.Schedule)
 	c.want(m.PrefixSpace == "" || m.PrefixSpace == "robot", "prefix_space is %q, want robot", m.PrefixSpace)
-	c.want(m.NoiseRows >= 0 && m.NoiseRows <= maxRows, "noise_rows is %d, want 0 (chunk_size) to %d", m.NoiseRows, maxRows)
+	c.want(m.NoiseRows >= 0 && m.NoiseRows <= maxRows, "noise_rows is %d, want 0 (chunk_size) to %d", m.NoiseRows,
+		maxRows)
 	c.want(m.NoiseRows == 0 || m.NoiseDim > 0, "noise_rows is %d with noise_dim 0, want neither or both", m.NoiseRows)
-	c.want(m.ObservationSteps >= 0 && m.ObservationSteps <= MaxObserved, "observation_steps is %d, want 0 to %d", m.ObservationSteps, MaxObserved)
-	c.want(m.Form != formSplit || m.NumSteps >= 1 && m.NoiseDim >= 1, "num_steps is %d and noise_dim %d with form %q, want both above 0: its steps begin with noise", m.NumSteps, m.NoiseDim, m.Form)
-	c.want(m.Weights == "" || slices.Contains(DTypes[1:], m.Weights), "weights is %q, want %s or nothing", m.Weights, strings.Join(DTypes[1:], " or "))
+	c.want(m.ObservationSteps >= 0 && m.ObservationSteps <= MaxObserved, "observation_steps is %d, want 0 to %d",
+		m.ObservationSteps, MaxObserved)
+	c.want(m.Form != formSplit || m.NumSteps >= 1 && m.NoiseDim >= 1,
+		"num_steps is %d and noise_dim %d with form %q, want both above 0: its steps begin with noise", m.NumSteps,
+		m.NoiseDim, m.Form)
+	c.want(m.Weights == "" || slices.Contains(DTypes[1:], m.Weights), "weights is %q, want %s or nothing", m.Weights,
+		strings.Join(DTypes[1:], " or "))
 	c.want(m.Form == "" || m.Form == formSplit, "form is %q, want nothing or %s", m.Form, formSplit)
 	if m.Tokenizer != nil {
 		if err := m.Tokenizer.Check(len(m.StateNames)); err != nil {
 			c.want(false, "tokenizer: %w", err)
 		}
 	}
-	c.want(slices.IsSorted(m.BatchBuckets) && (len(m.BatchBuckets) == 0 || m.BatchBuckets[0] >= 1), "batch_buckets is %v, want ascending sizes from 1", m.BatchBuckets)
-	for name, tol := range map[string]float64{"chunk_model": m.GoldenTol.ChunkModel, "chunk_robot": m.GoldenTol.ChunkRobot} {
+	c.want(slices.IsSorted(m.BatchBuckets) && (len(m.BatchBuckets) == 0 || m.BatchBuckets[0] >= 1),
+		"batch_buckets is %v, want ascending sizes from 1", m.BatchBuckets)
+	for name, tol := range map[string]float64{"chunk_model": m.GoldenTol.ChunkModel,
+		"chunk_robot": m.GoldenTol.ChunkRobot} {
 		c.want(tol > 0 && !math.IsInf(tol, 0), "golden_tolerance.%s is %v, want above 0", name, tol)
 	}
 	return c
@@ -305,9 +327,12 @@ func (m *Meta) checkFiles() (c checks) {
 	for _, name := range slices.Sorted(maps.Keys(m.Files)) {
 		sum := m.Files[name]
 		c.want(fs.ValidPath(name) && name != "." && strings.IndexFunc(name, unprintable) < 0,
-			"files[%q] is no path within the bundle, want one like golden/b1.safetensors: no /, . or .. at its beginning or in it, no backslash", name)
-		c.want(name != manifestName, "files lists %s itself, want the other files: no file holds its own sha256", manifestName)
-		c.want(len(sum) == 64 && strings.Trim(sum, "0123456789abcdef") == "", "files[%q] is %q, want a sha256 in lower-case hex", name, sum)
+			"files[%q] is no path within the bundle, want one like golden/b1.safetensors: no /, . or .. at its "+
+				"beginning or in it, no backslash", name)
+		c.want(name != manifestName, "files lists %s itself, want the other files: no file holds its own sha256",
+			manifestName)
+		c.want(len(sum) == 64 && strings.Trim(sum, "0123456789abcdef") == "",
+			"files[%q] is %q, want a sha256 in lower-case hex", name, sum)
 	}
 	return c
 }

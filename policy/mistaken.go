@@ -29,11 +29,13 @@ func mistaken(dir string) string {
 	case has("config.json"):
 		return fmt.Sprintf(": it is a checkpoint (it has config.json), of which %s makes a bundle", export)
 	case has("checkpoints"), has("pretrained_model", "config.json"):
-		return fmt.Sprintf(": it is a training's folder; %s makes a bundle of its checkpoints/last/pretrained_model", export)
+		return fmt.Sprintf(": it is a training's folder; %s makes a bundle of its checkpoints/last/pretrained_model",
+			export)
 	case has("meta", "info.json"):
 		return fmt.Sprintf(": it is a data set; %s makes a bundle of a policy that was trained on it", export)
 	case has("snapshots"):
-		return fmt.Sprintf(": it is a folder of the hub's cache; want the bundle's own folder below %s", filepath.Join(dir, "snapshots"))
+		return fmt.Sprintf(": it is a folder of the hub's cache; want the bundle's own folder below %s",
+			filepath.Join(dir, "snapshots"))
 	}
 	return ""
 }

@@ -44,9 +44,12 @@ const warmRuns, warmRunsOfGraph = 1, 3
 
 // withDefaults sets the fields that are zero and checks the others.
 func (o Options) withDefaults() (Options, error) {
-	o.MaxBatch, o.Buffers, o.IntraThreads = max(o.MaxBatch, 0), max(o.Buffers, 1), max(o.IntraThreads, 1)
+	o.MaxBatch = max(o.MaxBatch, 0)
+	o.Buffers = max(o.Buffers, 1)
+	o.IntraThreads = max(o.IntraThreads, 1)
 	if o.MaxBatch > maxBatchLimit || o.Buffers > maxBuffersLimit {
-		return o, fmt.Errorf("policy: max batch is %d with %d buffers, want at most %d with %d", o.MaxBatch, o.Buffers, maxBatchLimit, maxBuffersLimit)
+		return o, fmt.Errorf("policy: max batch is %d with %d buffers, want at most %d with %d", o.MaxBatch, o.Buffers,
+			maxBatchLimit, maxBuffersLimit)
 	}
 	if o.IntraThreads > MaxThreads {
 		return o, fmt.Errorf("policy: %d threads in one inference, want at most %d", o.IntraThreads, MaxThreads)
@@ -125,11 +128,17 @@ func (b *Bundle) Open(opt Options) (*Model, error) {
 		return nil, err
 	}
 	if opt.DType != "" && opt.DType != b.dtype() {
-		return nil, fmt.Errorf("%w: %s computes in %s, want %s: export it with that --dtype", ErrBundle, b.Dir, b.dtype(), opt.DType)
+		return nil, fmt.Errorf("%w: %s computes in %s, want %s: export it with that --dtype", ErrBundle, b.Dir,
+			b.dtype(), opt.DType)
 	}
 	var instead error
 	for _, device := range opt.candidates() {
-		m := &Model{bundle: b, opt: opt.on(device), device: device, instead: instead}
+		m := &Model{
+			bundle:  b,
+			opt:     opt.on(device),
+			device:  device,
+			instead: instead,
+		}
 		if err = m.open(); err == nil {
 			return m, nil
 		}
@@ -182,7 +191,8 @@ func (m *Model) load() (err error) {
 
 // loadGraph opens one graph, which must have exactly these inputs and scalars, and these outputs;
 // with an empty give the caller checks the outputs.
-func (m *Model) loadGraph(name string, want, give []port, scalars ...string) (session *ort.Session, outputs []ort.Port, err error) {
+func (m *Model) loadGraph(name string, want, give []port, scalars ...string) (session *ort.Session, outputs []ort.Port,
+	err error) {
 	path := filepath.Join(m.bundle.Dir, name)
 	options, err := m.sessionOptions(name, want)
 	if err != nil {
@@ -192,7 +202,8 @@ func (m *Model) loadGraph(name string, want, give []port, scalars ...string) (se
 	if session, err = ort.NewSession(path, options); err != nil {
 		var refused *ort.Error
 		if m.opt.CUDAGraph && strings.Contains(err.Error(), "graph capture") {
-			return nil, nil, fmt.Errorf("%w: %s cannot be recorded as a CUDA graph, so do not ask for one: %w", ErrBundle, path, err)
+			return nil, nil, fmt.Errorf("%w: %s cannot be recorded as a CUDA graph, so do not ask for one: %w",
+				ErrBundle, path, err)
 		}
 		if m.device.GPU() && !(errors.As(err, &refused) && refused.OfGraph()) {
 			return nil, nil, fmt.Errorf("%w: %s does not open on %s: %w", ErrNoDevice, path, m.device, err)
@@ -433,7 +444,8 @@ func (m *Model) Terminate() error {
 
 // memoryTexts are the error texts of ONNX Runtime and CUDA when memory is short; neither has an
 // error code for it in all places.
-var memoryTexts = []string{"out of memory", "Failed to allocate memory", "smaller than requested bytes", "std::bad_alloc"}
+var memoryTexts = []string{"out of memory", "Failed to allocate memory", "smaller than requested bytes",
+	"std::bad_alloc"}
 
 func runError(err error) error {
 	text, code := err.Error(), (*cuda.Error)(nil)

@@ -165,7 +165,9 @@ func TestDemoModelFollowsItsPrefix(t *testing.T) {
 		}
 		return worst
 	}
-	free, guided, trained := distance(0, 0, delay), distance(1, 0, delay), distance(2, 0, delay)
+	free := distance(0, 0, delay)
+	guided := distance(1, 0, delay)
+	trained := distance(2, 0, delay)
 	if trained > 1e-3 {
 		t.Errorf("trained prefix is off by %v degrees, want at most 0.001", trained)
 	}
@@ -196,7 +198,11 @@ func TestDemoModelTakesASchedulePerSample(t *testing.T) {
 		for k := range m.Prefix(i) {
 			m.Prefix(i)[k] = m.State(i)[k%6]
 		}
-		c.PrefixLen, c.Delay, c.PrefixEnd, c.Mode, c.Beta = rows, delay, end, ModeGuided, 10
+		c.PrefixLen = rows
+		c.Delay = delay
+		c.PrefixEnd = end
+		c.Mode = ModeGuided
+		c.Beta = 10
 		m.SetControls(i, c)
 	}
 	if err := m.Run(len(controls)); err != nil {
@@ -208,9 +214,14 @@ func TestDemoModelTakesASchedulePerSample(t *testing.T) {
 		}
 		return sum / float64((end-delay-1)*6)
 	}
-	linear, zeros, ones, exp, close := tail(0), tail(1), tail(2), tail(3), tail(4)
+	linear := tail(0)
+	zeros := tail(1)
+	ones := tail(2)
+	exp := tail(3)
+	close := tail(4)
 	if !(ones < linear && linear < exp && exp < zeros && close < linear) {
-		t.Errorf("distance of the tail: ones %.3f, linear %.3f, exp %.3f, zeros %.3f, linear with sigma 0.2 %.3f; want them in this order, the last below linear",
+		t.Errorf("distance of the tail: ones %.3f, linear %.3f, exp %.3f, zeros %.3f, linear with sigma 0.2 %.3f; "+
+			"want them in this order, the last below linear",
 			ones, linear, exp, zeros, close)
 	}
 }
@@ -252,7 +263,8 @@ func TestSameRequestGivesTheSameBytes(t *testing.T) {
 
 func TestRowsEndWhereTheNextBegins(t *testing.T) {
 	m := openModel(t, stillDir, Options{MaxBatch: 2})
-	for name, r := range map[string][]float32{"State": m.State(0), "Noise": m.Noise(0), "Prefix": m.Prefix(0), "ChunkRobot": m.ChunkRobot(0)} {
+	for name, r := range map[string][]float32{"State": m.State(0), "Noise": m.Noise(0), "Prefix": m.Prefix(0),
+		"ChunkRobot": m.ChunkRobot(0)} {
 		if len(r) != cap(r) {
 			t.Errorf("cap(%s(0)) = %d, want its length %d: an append would overwrite row 1", name, cap(r), len(r))
 		}
@@ -404,12 +416,14 @@ func checkAlone(t *testing.T, chunks [][]float32, want int) {
 
 // Two buffers take twice the memory of one, and all of it is counted.
 func TestTensorBytes(t *testing.T) {
-	const picture, numbers = 120 * 160 * 3, 4 * (6 + 50*6 + 50*6 + 2*50*6 + 2) // state, noise, prefix, both chunks, beta and sigma_d
-	const counts = 8 * 5                                                       // prefix_len, delay, prefix_end, rtc_mode, schedule
+	// state, noise, prefix, both chunks, beta and sigma_d
+	const picture, numbers = 120 * 160 * 3, 4 * (6 + 50*6 + 50*6 + 2*50*6 + 2)
+	const counts = 8 * 5 // prefix_len, delay, prefix_end, rtc_mode, schedule
 	for _, buffers := range []int{1, 2} {
 		m := openModel(t, demoDir, Options{MaxBatch: 3, Buffers: buffers})
 		host, device := m.TensorBytes()
-		if want := int64(3 * buffers * (picture + numbers + counts)); host != want || device != 0 || m.Buffers() != buffers {
+		if want := int64(3 * buffers * (picture + numbers + counts)); host != want || device != 0 ||
+			m.Buffers() != buffers {
 			t.Errorf("TensorBytes() of %d buffers = %d, %d, want %d and 0", m.Buffers(), host, device, want)
 		}
 	}

@@ -32,7 +32,8 @@ func NewNoiseKey(names ...string) NoiseKey {
 func FillNoise(dst []float32, key NoiseKey, seq uint64) {
 	var z [4]float32
 	for at, block := 0, uint64(0); at < len(dst); block++ {
-		x := philox([4]uint32{uint32(seq), uint32(seq >> 32), uint32(block), uint32(block >> 32)}, [2]uint32{uint32(key), uint32(key >> 32)})
+		x := philox([4]uint32{uint32(seq), uint32(seq >> 32), uint32(block), uint32(block >> 32)},
+			[2]uint32{uint32(key), uint32(key >> 32)})
 		z[0], z[1] = boxMuller(x[0], x[1])
 		z[2], z[3] = boxMuller(x[2], x[3])
 		at += copy(dst[at:], z[:])
@@ -71,8 +72,9 @@ func boxMuller(a, b uint32) (z0, z1 float32) {
 // Coefficients of atanh(s)/s, sin(x)/x and cos(x) in the square of the argument,
 // highest power first, with as many terms as |s| < 0.172 and x < pi/2 need.
 var (
-	atanhSeries = [...]float64{1. / 23, 1. / 21, 1. / 19, 1. / 17, 1. / 15, 1. / 13, 1. / 11, 1. / 9, 1. / 7, 1. / 5, 1. / 3, 1}
-	sinSeries   = [...]float64{
+	atanhSeries = [...]float64{1. / 23, 1. / 21, 1. / 19, 1. / 17, 1. / 15, 1. / 13, 1. / 11, 1. / 9, 1. / 7, 1. / 5,
+		1. / 3, 1}
+	sinSeries = [...]float64{
 		-1. / 25852016738884976640000, 1. / 51090942171709440000, -1. / 121645100408832000, 1. / 355687428096000,
 		-1. / 1307674368000, 1. / 6227020800, -1. / 39916800, 1. / 362880, -1. / 5040, 1. / 120, -1. / 6, 1,
 	}

@@ -32,7 +32,8 @@ func TestOpenRefusesGraphsThatDoNotFit(t *testing.T) {
 		{"no state input", rename("state", "stata"), "the graph has no input state"},
 		{"another camera", rename("image.top", "image.tip"), "the graph has no input image.top"},
 		{"an input too many", rename("image.top", "image.tip"), "the graph has an input image.tip"},
-		{"batch of one only", bytes.ReplaceAll(graph, []byte{10, 3, 18, 1, 'B'}, []byte{10, 3, 8, 0x81, 0}), "has a batch of 1"},
+		{"batch of one only", bytes.ReplaceAll(graph, []byte{10, 3, 18, 1, 'B'}, []byte{10, 3, 8, 0x81, 0}),
+			"has a batch of 1"},
 		{"torn", graph[:len(graph)/2], graphName},
 		{"empty", nil, graphName},
 		{"text", []byte("this is not a graph"), graphName},
@@ -59,7 +60,9 @@ func TestOpenRefusesAGraphOfOtherSizes(t *testing.T) {
 		edit func(map[string]any)
 		want string
 	}{
-		{"camera size", func(m map[string]any) { m["cameras"] = []Camera{{Name: "top", H: 60, W: 80}} }, "want image.top"},
+		{"camera size", func(m map[string]any) {
+			m["cameras"] = []Camera{{Name: "top", H: 60, W: 80}}
+		}, "want image.top"},
 		{"rows", func(m map[string]any) { m["chunk_size"], m["n_action_steps"] = 49, 49 }, "want chunk_robot"},
 		{"noise", func(m map[string]any) { m["noise_dim"] = 32 }, "want noise"},
 	} {
@@ -175,7 +178,8 @@ func TestOpenRefusesWishesBeyondTheBounds(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, opt := range []Options{{MaxBatch: maxBatchLimit + 1}, {Buffers: maxBuffersLimit + 1}, {IntraThreads: MaxThreads + 1}} {
+	for _, opt := range []Options{{MaxBatch: maxBatchLimit + 1}, {Buffers: maxBuffersLimit + 1},
+		{IntraThreads: MaxThreads + 1}} {
 		if m, err := b.Open(opt); err == nil {
 			m.Close()
 			t.Errorf("Open(%+v) succeeds, want an error", opt)

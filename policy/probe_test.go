@@ -147,8 +147,14 @@ func (p *probe) find(t *testing.T, nodes []*graphPart) {
 		clean := want(maker[want(maker[failure.inputs[0]], "Sub").inputs[1]], "Sub")
 		pulled := next(pull, "Sub")
 		moved := next(next(pulled, "Mul"), "Sub")
-		s := probeStep{x: clean.inputs[0], v: pulled.inputs[0], beta: n.outputs[0], next: next(moved, "Where").outputs[0]}
-		if moved.inputs[0] != s.x || want(maker[clean.inputs[1]], "Mul").inputs[0] != s.v || len(p.steps) > 0 && p.steps[len(p.steps)-1].next != s.x {
+		s := probeStep{
+			x:    clean.inputs[0],
+			v:    pulled.inputs[0],
+			beta: n.outputs[0],
+			next: next(moved, "Where").outputs[0],
+		}
+		if moved.inputs[0] != s.x || want(maker[clean.inputs[1]], "Mul").inputs[0] != s.v || len(p.steps) > 0 &&
+			p.steps[len(p.steps)-1].next != s.x {
 			t.Fatalf("step %d does not hang together: %+v", len(p.steps), s)
 		}
 		p.weight, p.prefix = failure.inputs[1], maker[failure.inputs[0]].inputs[0]

@@ -107,8 +107,14 @@ func TestEulerGolden(t *testing.T) {
 			t.Fatalf("velocity is %q", c.Velocity)
 		}
 		y := toy{
-			rows: c.T, columns: c.A, steps: c.Steps, noise: c.Noise, prefix: padded(c.Prev, c.Tp, max(c.Ap, 1), c.T, c.A),
-			weights: make([]float64, c.T), most: c.Max, velocity: func(x, t float64, _ int) float64 { return 0.6*x - 0.25*t },
+			rows:     c.T,
+			columns:  c.A,
+			steps:    c.Steps,
+			noise:    c.Noise,
+			prefix:   padded(c.Prev, c.Tp, max(c.Ap, 1), c.T, c.A),
+			weights:  make([]float64, c.T),
+			most:     c.Max,
+			velocity: func(x, t float64, _ int) float64 { return 0.6*x - 0.25*t },
 		}
 		switch c.Mode {
 		case "guided":
@@ -153,7 +159,9 @@ func TestDRTCGuidanceGolden(t *testing.T) {
 				end = min(*v, end)
 			}
 		}
-		weights, prefix, got := prefixWeights("linear", c.Delay, end, len(c.X)), padded(c.Prev, len(c.Prev), 1, len(c.X), 1), []float64{}
+		weights := prefixWeights("linear", c.Delay, end, len(c.X))
+		prefix := padded(c.Prev, len(c.Prev), 1, len(c.X), 1)
+		got := []float64{}
 		for i, x := range c.X {
 			got = append(got, guided(x, 0.1*x, prefix[i], weights[i], c.Time, guidanceWeight(c.Time, c.Sigma, most)))
 		}
@@ -178,7 +186,15 @@ func TestWorkedExamples(t *testing.T) {
 		}
 	}
 	e := rtcSection[example2](t, "rtc", "ex2")
-	y := toy{rows: e.H, columns: e.A, steps: e.N, noise: flat(e.X0), prefix: flat(e.Y), weights: make([]float64, e.H), most: e.Beta}
+	y := toy{
+		rows:    e.H,
+		columns: e.A,
+		steps:   e.N,
+		noise:   flat(e.X0),
+		prefix:  flat(e.Y),
+		weights: make([]float64, e.H),
+		most:    e.Beta,
+	}
 	y.velocity = func(x, _ float64, column int) float64 { return e.K*x - e.M[column] }
 	if got := y.sample(); !close64(got, flat(e.Plain), 1e-9) {
 		t.Errorf("plain: %v, want %v", got, e.Plain)
@@ -202,7 +218,15 @@ func TestWorkedExamples(t *testing.T) {
 	}
 	b := rtcSection[example3](t, "rtc", "ex3")
 	for i := range b.Out {
-		y := toy{rows: len(b.W[i]), columns: len(b.M), steps: b.N, noise: flat(b.X0[i]), prefix: flat(b.Y[i]), weights: b.W[i], most: b.Beta}
+		y := toy{
+			rows:    len(b.W[i]),
+			columns: len(b.M),
+			steps:   b.N,
+			noise:   flat(b.X0[i]),
+			prefix:  flat(b.Y[i]),
+			weights: b.W[i],
+			most:    b.Beta,
+		}
 		for _, held := range b.Hard[i] {
 			y.held += held
 		}

@@ -204,14 +204,18 @@ func TestGuidanceWeightGolden(t *testing.T) {
 // of steps: more would overshoot.
 func TestDemoPolicyGuidanceGolden(t *testing.T) {
 	p := openProbe(t, demoDir)
-	cases, samples, outputs := gainCases(t), []sample(nil), []string(nil)
+	cases := gainCases(t)
+	samples := []sample(nil)
+	outputs := []string(nil)
 	for _, c := range cases {
 		samples = append(samples, sample{Controls: Controls{Beta: float32(c.most), SigmaD: float32(c.sigma)}})
 	}
 	for _, s := range p.steps {
 		outputs = append(outputs, s.beta)
 	}
-	values, steps, compared := p.run(t, samples, outputs...), float64(p.meta.NumSteps), 0
+	values := p.run(t, samples, outputs...)
+	steps := float64(p.meta.NumSteps)
+	compared := 0
 	for i, c := range cases {
 		k := (1 - c.t) * steps
 		if math.Abs(k-math.Round(k)) > 1e-9 || c.t == 0 {
@@ -238,11 +242,17 @@ func TestDemoPolicyStepsAreTheFormulas(t *testing.T) {
 	for mode := ModeFree; mode <= ModeTrainedGuided; mode++ {
 		for s := range ScheduleNames {
 			c := sample{Controls: Controls{
-				PrefixLen: 1 + r.IntN(rows), Delay: r.IntN(20), PrefixEnd: r.IntN(rows), Mode: mode, Schedule: Schedule(s),
-				Beta: 1 + 9*r.Float32(), SigmaD: 0.1 + 0.9*r.Float32(),
+				PrefixLen: 1 + r.IntN(rows),
+				Delay:     r.IntN(20),
+				PrefixEnd: r.IntN(rows),
+				Mode:      mode,
+				Schedule:  Schedule(s),
+				Beta:      1 + 9*r.Float32(),
+				SigmaD:    0.1 + 0.9*r.Float32(),
 			}}
 			for range rows * dof {
-				c.noise, c.prefix = append(c.noise, float32(r.NormFloat64())), append(c.prefix, float32(30*r.NormFloat64()))
+				c.noise, c.prefix = append(c.noise, float32(r.NormFloat64())),
+					append(c.prefix, float32(30*r.NormFloat64()))
 			}
 			samples = append(samples, c)
 		}
@@ -265,7 +275,8 @@ func TestDemoPolicyStepsAreTheFormulas(t *testing.T) {
 				row := i / dof
 				held := c.Mode >= ModeTrained && row < min(c.Delay, c.PrefixLen)
 				begin := c.noise[i]
-				want := at(s.x, i) - guided(at(s.x, i), at(s.v, i), at(p.prefix, i), weights[row], time, gain)/float64(len(p.steps))
+				want := at(s.x, i) - guided(at(s.x, i), at(s.v, i), at(p.prefix, i), weights[row], time,
+					gain)/float64(len(p.steps))
 				if held {
 					begin, want = values[p.prefix][b*rows*dof+i], at(p.prefix, i)
 				}

@@ -101,8 +101,10 @@ func findRuntime(path, device string) (found, version string, err error) {
 	if version, err = ort.Version(system); err == nil {
 		return system, version, checkVersion(system, version)
 	}
-	return "", "", fmt.Errorf("%w %d.%d or newer found. Looked for libonnxruntime.so* in %s of each of the folders %s; and for %s in the system's library folders.\n%s", ErrNoRuntime,
-		minRuntimeMajor, minRuntimeMinor, strings.Join(slices.Concat(searchPlaces(device)...), ", "), strings.Join(roots, ", "), system, howToGet())
+	return "", "", fmt.Errorf("%w %d.%d or newer found. Looked for libonnxruntime.so* in %s of each of the folders "+
+		"%s; and for %s in the system's library folders.\n%s", ErrNoRuntime,
+		minRuntimeMajor, minRuntimeMinor, strings.Join(slices.Concat(searchPlaces(device)...), ", "),
+		strings.Join(roots, ", "), system, howToGet())
 }
 
 // installedLibrary returns the library that make install puts beside the program's folder.
@@ -200,7 +202,8 @@ func searchRoots() []string {
 // checkVersion refuses a version older than the C API that this program is built for.
 func checkVersion(path, version string) error {
 	var major, minor int
-	if _, err := fmt.Sscanf(version, "%d.%d", &major, &minor); err == nil && major == minRuntimeMajor && minor >= minRuntimeMinor {
+	if _, err := fmt.Sscanf(version, "%d.%d", &major, &minor); err == nil && major == minRuntimeMajor &&
+		minor >= minRuntimeMinor {
 		return nil
 	}
 	return fmt.Errorf("%w: %s is version %s, want %d.%d or a newer %d.x\n%s",

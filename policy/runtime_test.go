@@ -51,7 +51,8 @@ func TestFindRuntimeRefusesWhatWasNamed(t *testing.T) {
 				t.Errorf("findRuntime(%q) = %v, want ErrNoRuntime with %q", tt.path, err, tt.want)
 			}
 			t.Setenv(runtimeEnv, tt.path)
-			if _, _, err := findRuntime("", "cpu"); !errors.Is(err, ErrNoRuntime) || !strings.Contains(err.Error(), tt.want) {
+			if _, _, err := findRuntime("", "cpu"); !errors.Is(err, ErrNoRuntime) ||
+				!strings.Contains(err.Error(), tt.want) {
 				t.Errorf("findRuntime with %s=%s = %v, want ErrNoRuntime with %q", runtimeEnv, tt.path, err, tt.want)
 			}
 		})
@@ -86,7 +87,8 @@ func TestFindRuntimeOfTheInstallation(t *testing.T) {
 		t.Fatal(err)
 	}
 	lib := filepath.Join(filepath.Dir(exe), "..", "lib", "edge-rt", "libonnxruntime.so.1.24.3")
-	gpu := filepath.Join(t.TempDir(), ".venv-gpu/lib/python3.11/site-packages/onnxruntime/capi/libonnxruntime.so.1.24.3")
+	gpu := filepath.Join(t.TempDir(),
+		".venv-gpu/lib/python3.11/site-packages/onnxruntime/capi/libonnxruntime.so.1.24.3")
 	for _, file := range []string{lib, gpu} {
 		if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil {
 			t.Fatal(err)
@@ -96,7 +98,8 @@ func TestFindRuntimeOfTheInstallation(t *testing.T) {
 		}
 	}
 	t.Cleanup(func() { os.RemoveAll(filepath.Dir(filepath.Dir(lib))) })
-	t.Chdir(strings.TrimSuffix(gpu, "/.venv-gpu/lib/python3.11/site-packages/onnxruntime/capi/libonnxruntime.so.1.24.3"))
+	t.Chdir(strings.TrimSuffix(gpu,
+		"/.venv-gpu/lib/python3.11/site-packages/onnxruntime/capi/libonnxruntime.so.1.24.3"))
 	for device, want := range map[string]string{"cpu": lib, "cuda:0": gpu} {
 		if _, _, err := findRuntime("", device); err == nil || !strings.Contains(err.Error(), filepath.Clean(want)) {
 			t.Errorf("findRuntime for %s = %v, want an error about %s", device, err, want)

@@ -103,7 +103,8 @@ func (m *Model) allocate() error {
 		total += int64(rows) * int64(t.rowBytes())
 	}
 	if total > maxTensorBytes {
-		return fmt.Errorf("%w: %s: inputs and outputs of %d rows take %.1f GiB, want at most %d: lower max_batch, or export the policy for smaller pictures",
+		return fmt.Errorf("%w: %s: inputs and outputs of %d rows take %.1f GiB, want at most %d: lower max_batch, or "+
+			"export the policy for smaller pictures",
 			ErrBundle, m.bundle.Dir, rows, float64(total)/(1<<30), maxTensorBytes>>30)
 	}
 	for _, t := range m.memories() {
@@ -211,7 +212,8 @@ func (m *Model) bindRun(where *ort.Memory, inputs, outputs []place, first, batch
 	return nil
 }
 
-func (m *Model) bindPass(session *ort.Session, where *ort.Memory, inputs, outputs []place, first, batch int) (pass, error) {
+func (m *Model) bindPass(session *ort.Session, where *ort.Memory, inputs, outputs []place, first, batch int) (pass,
+	error) {
 	p, err := m.newPass(session)
 	if err != nil {
 		return p, err
@@ -235,7 +237,8 @@ func (m *Model) tie(bind func(string, *ort.Tensor) error, where *ort.Memory, at 
 	if at.shared {
 		first = 0
 	}
-	tensor, err := ort.NewTensor(where, unsafe.Add(at.base, first*size), batch*size, at.kind, append([]int64{int64(batch)}, at.shape...)...)
+	tensor, err := ort.NewTensor(where, unsafe.Add(at.base, first*size), batch*size, at.kind,
+		append([]int64{int64(batch)}, at.shape...)...)
 	if err != nil {
 		return fmt.Errorf("tensor %s, batch %d: %w", at, batch, err)
 	}

@@ -247,7 +247,7 @@ func (c *coder) row(name string, v *Row) {
 			v.N++
 		}
 		if len(f.bytes) != 4*v.N {
-			c.err = fmt.Errorf("%s has %d bytes, want at most %d numbers of 4", name, len(f.bytes), MaxJoints) //rt:allow reading a file is no path of a robot
+			c.err = fmt.Errorf("%s has %d bytes, want up to %d numbers", name, len(f.bytes), MaxJoints) //rt:allow only readers
 		}
 	case describing:
 		c.describe(name, typeFloat, labelRepeated, "")
@@ -302,7 +302,8 @@ func restamp(b, message []byte, time int64) []byte {
 func (c *coder) bytes(name string, v *Bytes) {
 	switch f := c.next(); c.mode {
 	case encoding:
-		c.out = protowire.AppendVarint(protowire.AppendTag(c.out, c.num, protowire.BytesType), uint64(len(v.A)+len(v.B)+len(v.C)))
+		c.out = protowire.AppendVarint(protowire.AppendTag(c.out, c.num, protowire.BytesType),
+			uint64(len(v.A)+len(v.B)+len(v.C)))
 		c.out = append(append(append(c.out, v.A...), v.B...), v.C...)
 	case decoding:
 		*v = Bytes{A: f.bytes}

@@ -108,10 +108,15 @@ func nameAt(id string, t time.Time) string {
 
 // Reasons for the lack of room after makeRoom has deleted every file that it may delete.
 var (
-	errOwnFiles = errors.New("the records of this run fill --record-size, or the disk, and stay, since the run has episodes: end the run, and go on with a larger --record-size or another --record-dir")
-	errReserved = errors.New("the records of another robot in this folder fill --record-size, or the disk, and stay while its run goes on, since the run has episodes: give each robot a --record-dir of its own, or a larger --record-size")
-	errNoRoom   = errors.New("the files in the folder have the size of --record-size, and no file may be deleted: each is being written, or is not ours")
-	errDiskFull = errors.New("no space left on the disk of --record-dir, except for the part that stays free for other programs (a twentieth, at most 1 GiB), and no older record to delete")
+	errOwnFiles = errors.New("the records of this run fill --record-size, or the disk, and stay, since the run has " +
+		"episodes: end the run, and go on with a larger --record-size or another --record-dir")
+	errReserved = errors.New("the records of another robot in this folder fill --record-size, or the disk, and stay " +
+		"while its run goes on, since the run has episodes: give each robot a --record-dir of its own, or a larger " +
+		"--record-size")
+	errNoRoom = errors.New("the files in the folder have the size of --record-size, and no file may be deleted: " +
+		"each is being written, or is not ours")
+	errDiskFull = errors.New("no space left on the disk of --record-dir, except for the part that stays free for " +
+		"other programs (a twentieth, at most 1 GiB), and no older record to delete")
 )
 
 // makeRoom deletes our oldest files if need more bytes do not fit. It then frees a little more than
@@ -198,7 +203,8 @@ func ours(f io.ReaderAt) bool {
 		return false
 	}
 	header := b[len(mcap.Magic):]
-	return mcap.OpCode(header[0]) == mcap.OpHeader && binary.LittleEndian.Uint32(header[9:]) == uint32(len(Profile)) && string(header[13:]) == Profile
+	return mcap.OpCode(header[0]) == mcap.OpHeader && binary.LittleEndian.Uint32(header[9:]) == uint32(len(Profile)) &&
+		string(header[13:]) == Profile
 }
 
 // whole reports whether a file ends as a complete file does.
@@ -226,7 +232,8 @@ func (d folder) create(id string, t time.Time) (*os.File, error) {
 		}
 	}
 	for try := range 10 { // names have a resolution of 1 ms, and the clock may have been set back
-		f, err := os.OpenFile(filepath.Join(d.dir, nameAt(id, t.Add(time.Duration(try)*time.Millisecond))), os.O_CREATE|os.O_EXCL|os.O_WRONLY, fileMode)
+		f, err := os.OpenFile(filepath.Join(d.dir, nameAt(id, t.Add(time.Duration(try)*time.Millisecond))),
+			os.O_CREATE|os.O_EXCL|os.O_WRONLY, fileMode)
 		if errors.Is(err, fs.ErrExist) {
 			continue
 		}

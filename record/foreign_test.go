@@ -30,12 +30,14 @@ func TestTextsAreNotCutSilently(t *testing.T) {
 			t.Errorf("%v: %q is %q, want it whole", err, text, back.Task.String())
 		}
 	}
-	for _, text := range []string{strings.Repeat("x", 241), "x" + strings.Repeat("ü", 140), strings.Repeat("把", 100), "xx" + strings.Repeat("\U0001f916", 70)} {
+	for _, text := range []string{strings.Repeat("x", 241), "x" + strings.Repeat("ü", 140), strings.Repeat("把", 100),
+		"xx" + strings.Repeat("\U0001f916", 70)} {
 		var cut, same Text
 		cut.Set(text)
 		same.SetBytes([]byte(text))
 		got := cut.String()
-		if !utf8.ValidString(got) || len(got) > maxText || len(got) < maxText-5 || !strings.HasSuffix(got, ellipsis) || !strings.HasPrefix(text, strings.TrimSuffix(got, ellipsis)) {
+		if !utf8.ValidString(got) || len(got) > maxText || len(got) < maxText-5 || !strings.HasSuffix(got, ellipsis) ||
+			!strings.HasPrefix(text, strings.TrimSuffix(got, ellipsis)) {
 			t.Errorf("%q is %q, want its beginning and an ellipsis", text, got)
 		}
 		if got != same.String() || !cut.Is(text) || cut.Is(text[:200]) {
@@ -95,7 +97,8 @@ func TestRecordsAreSafeForATerminal(t *testing.T) {
 }
 
 var wrongNames = []string{
-	"", "x/../../../victim", "/etc", "..", ".", ".hidden", `a\b`, "a\x00b", "a\x1b[31m", "a\nb", "a,b", "a=b", "a\u202eb", "\xff", strings.Repeat("n", 65),
+	"", "x/../../../victim", "/etc", "..", ".", ".hidden", `a\b`, "a\x00b", "a\x1b[31m", "a\nb", "a,b", "a=b",
+	"a\u202eb", "\xff", strings.Repeat("n", 65),
 }
 
 // Every reader refuses a record with an invalid camera name.
@@ -139,7 +142,8 @@ func TestCamerasHaveNames(t *testing.T) {
 			w.WriteHeader(&mcap.Header{Profile: Profile})
 			w.WriteMetadata(&mcap.Metadata{Name: RunMetadata, Metadata: metadata})
 			w.WriteChannel(&mcap.Channel{ID: 1, Topic: topic, MessageEncoding: "protobuf"})
-			w.WriteMessage(&mcap.Message{ChannelID: 1, Data: Append(nil, &Image{Data: Bytes{A: []byte("x")}, Camera: frame}, 0)})
+			w.WriteMessage(&mcap.Message{ChannelID: 1, Data: Append(nil,
+				&Image{Data: Bytes{A: []byte("x")}, Camera: frame}, 0)})
 			w.Close()
 			seen := 0
 			if _, err := Read(&b, Visitor{Image: func(*Image) error { seen++; return nil }}); err == nil || seen > 0 {
@@ -232,9 +236,11 @@ func TestOldPicturesAreWhereTheirMessagesAre(t *testing.T) {
 		t.Fatal(err)
 	}
 	w.WriteHeader(&mcap.Header{Profile: Profile})
-	w.WriteMetadata(&mcap.Metadata{Name: RunMetadata, Metadata: map[string]string{"clock_offset_ns": fmt.Sprint(after)}})
+	w.WriteMetadata(&mcap.Metadata{Name: RunMetadata,
+		Metadata: map[string]string{"clock_offset_ns": fmt.Sprint(after)}})
 	w.WriteChannel(&mcap.Channel{ID: 1, Topic: CameraTopic + "top", MessageEncoding: "protobuf"})
-	w.WriteMessage(&mcap.Message{ChannelID: 1, LogTime: after + 5_000, Data: Append(nil, &Image{At: 5_000, Camera: "top"}, before)})
+	w.WriteMessage(&mcap.Message{ChannelID: 1, LogTime: after + 5_000,
+		Data: Append(nil, &Image{At: 5_000, Camera: "top"}, before)})
 	w.Close()
 	seen := 0
 	if _, err := Read(&b, Visitor{Image: func(m *Image) error {
@@ -254,7 +260,8 @@ func TestClockStepsKeepTheOrderOfFiles(t *testing.T) {
 	d := folder{dir: dir, size: 1 << 30, disk: func(string) (int64, int64) { return 0, 0 }}
 	base := time.Date(2026, 11, 24, 14, 0, 0, 0, time.UTC)
 	var made []string
-	for _, at := range []time.Time{base, base.Add(-10 * time.Second), base.Add(-10 * time.Second), base.Add(time.Second), base.Add(-24 * 365 * time.Hour), base.Add(2 * time.Second)} {
+	for _, at := range []time.Time{base, base.Add(-10 * time.Second), base.Add(-10 * time.Second),
+		base.Add(time.Second), base.Add(-24 * 365 * time.Hour), base.Add(2 * time.Second)} {
 		for _, id := range []string{"a", "b"} {
 			f, err := d.create(id, at)
 			if err != nil {

@@ -262,7 +262,8 @@ func scan(from io.Reader, visit func(mcap.TokenType, []byte) error) (ended bool,
 	case !bytes.Equal(begin, mcap.Magic):
 		return false, fmt.Errorf("no MCAP file: it begins with %q; want a record that edge-rt has written", begin)
 	}
-	lexer, err := mcap.NewLexer(io.MultiReader(bytes.NewReader(begin), r), &mcap.LexerOptions{ValidateChunkCRCs: true, MaxRecordSize: maxRecord, MaxDecompressedChunkSize: maxChunk})
+	lexer, err := mcap.NewLexer(io.MultiReader(bytes.NewReader(begin), r),
+		&mcap.LexerOptions{ValidateChunkCRCs: true, MaxRecordSize: maxRecord, MaxDecompressedChunkSize: maxChunk})
 	if err != nil {
 		return false, fmt.Errorf("no MCAP file: %w", err)
 	}

@@ -167,9 +167,14 @@ func New(cfg Config) (*Recorder, error) {
 		cfg.Report = func(Report) {}
 	}
 	r := &Recorder{
-		Ticks: newLane[Tick](tickSlots), Requests: newLane[Request](otherSlots), Merges: newLane[Chunk](otherSlots),
-		Refused: newLane[Chunk](otherSlots), Sent: newLane[Sent](otherSlots), events: newLane[Event](otherSlots), cuts: newLane[Episode](otherSlots),
-		cfg: cfg,
+		Ticks:    newLane[Tick](tickSlots),
+		Requests: newLane[Request](otherSlots),
+		Merges:   newLane[Chunk](otherSlots),
+		Refused:  newLane[Chunk](otherSlots),
+		Sent:     newLane[Sent](otherSlots),
+		events:   newLane[Event](otherSlots),
+		cuts:     newLane[Episode](otherSlots),
+		cfg:      cfg,
 	}
 	if cfg.Mode != Off {
 		r.messages = newWindow(messageBytes, messageSpan)
@@ -241,14 +246,21 @@ func (r *Recorder) NoteSession(at rt.Instant, s *Session) {
 	}
 }
 
-func (r *Recorder) note(at rt.Instant, kind string, level, code uint32, a, b int64, bytes []byte, text string, s *Session) {
+func (r *Recorder) note(at rt.Instant, kind string, level, code uint32, a, b int64, bytes []byte, text string,
+	s *Session) {
 	r.noting.Lock()
 	defer r.noting.Unlock()
 	e := r.events.Put()
 	if e == nil {
 		return
 	}
-	e.At, e.Kind, e.Level, e.Code, e.A, e.B, e.session = at, kind, level, code, a, b, s
+	e.At = at
+	e.Kind = kind
+	e.Level = level
+	e.Code = code
+	e.A = a
+	e.B = b
+	e.session = s
 	if text != "" {
 		e.Text.Set(text)
 	} else {
@@ -269,7 +281,12 @@ func (r *Recorder) NoteEpisode(at rt.Instant, number uint32, ended bool, outcome
 	if m == nil {
 		return
 	}
-	*m = Episode{At: at, Number: number, Ended: ended, Outcome: outcome}
+	*m = Episode{
+		At:      at,
+		Number:  number,
+		Ended:   ended,
+		Outcome: outcome,
+	}
 	m.Task.Set(task)
 	r.cuts.Commit()
 }
@@ -348,7 +365,10 @@ func (r *Recorder) Collect() {
 		if r.tell.Event != nil {
 			_ = r.tell.Event(e)
 		}
-		r.line.at, r.line.level, r.line.text, r.line.name = e.At, e.Level, e.Text, e.Kind
+		r.line.at = e.At
+		r.line.level = e.Level
+		r.line.text = e.Text
+		r.line.name = e.Kind
 		r.line.visit(r.begin())
 		at := e.At
 		r.events.ring.Release()
@@ -373,7 +393,9 @@ func (r *Recorder) chunks(lane *Lane[Chunk]) {
 //
 //rt:noalloc
 func (r *Recorder) begin() *coder {
-	r.coder.out, r.coder.num, r.coder.wall = r.coder.out[:0], 0, r.wall.Load()
+	r.coder.out = r.coder.out[:0]
+	r.coder.num = 0
+	r.coder.wall = r.wall.Load()
 	return &r.coder
 }
 
@@ -392,7 +414,12 @@ func (r *Recorder) Image(camera int, at rt.Instant, data Bytes) {
 		r.counts.lostPictures.Add(1)
 		return
 	}
-	m := Image{At: at, Data: data, Format: "jpeg", Camera: r.cfg.Cameras[camera]}
+	m := Image{
+		At:     at,
+		Data:   data,
+		Format: "jpeg",
+		Camera: r.cfg.Cameras[camera],
+	}
 	m.visit(r.begin())
 	if !r.pictures.put(channelCamera+uint16(camera), at, r.coder.out) {
 		r.counts.lostPictures.Add(1)
@@ -419,9 +446,18 @@ type Stats struct {
 func (r *Recorder) Stats() Stats {
 	c := &r.counts
 	s := Stats{
-		Mode: r.cfg.Mode, Files: c.files.Load(), Bytes: c.bytes.Load(), Messages: c.written.Load(), Pictures: c.pictures.Load(),
-		Lost:         c.lost.Load() + c.unmade.Load() + r.Ticks.lost.Load() + r.Requests.lost.Load() + r.Merges.lost.Load() + r.Refused.lost.Load() + r.Sent.lost.Load() + r.events.lost.Load() + r.cuts.lost.Load(),
-		LostPictures: c.lostPictures.Load(), Saves: c.saves.Load(), Repaired: c.repaired.Load(), Deleted: c.deleted.Load(),
+		Mode:     r.cfg.Mode,
+		Files:    c.files.Load(),
+		Bytes:    c.bytes.Load(),
+		Messages: c.written.Load(),
+		Pictures: c.pictures.Load(),
+		Lost: c.lost.Load() + c.unmade.Load() + r.Ticks.lost.Load() + r.Requests.lost.Load() +
+			r.Merges.lost.Load() + r.Refused.lost.Load() + r.Sent.lost.Load() + r.events.lost.Load() +
+			r.cuts.lost.Load(),
+		LostPictures: c.lostPictures.Load(),
+		Saves:        c.saves.Load(),
+		Repaired:     c.repaired.Load(),
+		Deleted:      c.deleted.Load(),
 	}
 	if why := c.failing.Load(); why != nil {
 		s.Error = *why

@@ -21,13 +21,53 @@ import (
 	"github.com/edge-rt/edge-rt/rt/rttest"
 )
 
-var testSession = &Session{ID: "s-1", Epoch: 3, Service: "@lerobot/a/b/c", ServerID: "box", Model: "demo/x", Revision: "ma\"in\n", SHA256: strings.Repeat("ab", 32)}
+var testSession = &Session{
+	ID:       "s-1",
+	Epoch:    3,
+	Service:  "@lerobot/a/b/c",
+	ServerID: "box",
+	Model:    "demo/x",
+	Revision: "ma\"in\n",
+	SHA256:   strings.Repeat("ab", 32),
+}
 
 func fillTick(m *Tick, at rt.Instant, step int64) {
 	*m = Tick{
-		At: at, Lateness: 123_456, Skipped: 2, Step: step, Source: at - 50_000_000, Seq: math.MaxUint64 >> 1, Epoch: 3, Episode: 2, Index: 7, Delay: 4, Dropped: 5,
-		RangeClipped: 1, StepClipped: 1 << 31, Read: 1_500_000, Act: 20_000, Merge: 3000, Ask: 4000, RunState: 2, Queue: 31, TooOld: true, BusSilent: true,
-		Paused: true, NoPicture: true, NoSession: true, Stale: 2, Frozen: 4, Held: 8, OverrunOwn: 17_000_000, OverrunHost: 1, Suspended: -1, Intervention: true, Stolen: 10_000_000, Retried: 3, Lost: 2, Spoilt: 1,
+		At:           at,
+		Lateness:     123_456,
+		Skipped:      2,
+		Step:         step,
+		Source:       at - 50_000_000,
+		Seq:          math.MaxUint64 >> 1,
+		Epoch:        3,
+		Episode:      2,
+		Index:        7,
+		Delay:        4,
+		Dropped:      5,
+		RangeClipped: 1,
+		StepClipped:  1 << 31,
+		Read:         1_500_000,
+		Act:          20_000,
+		Merge:        3000,
+		Ask:          4000,
+		RunState:     2,
+		Queue:        31,
+		TooOld:       true,
+		BusSilent:    true,
+		Paused:       true,
+		NoPicture:    true,
+		NoSession:    true,
+		Stale:        2,
+		Frozen:       4,
+		Held:         8,
+		OverrunOwn:   17_000_000,
+		OverrunHost:  1,
+		Suspended:    -1,
+		Intervention: true,
+		Stolen:       10_000_000,
+		Retried:      3,
+		Lost:         2,
+		Spoilt:       1,
 	}
 	m.State.Set([]float32{1, -2.5})
 	m.Goal.Set([]float32{1e-7, 1e9})
@@ -103,13 +143,40 @@ func TestEveryFieldIsReadAsItWasWritten(t *testing.T) {
 	want.Starved = true
 	*r.Ticks.Put() = want
 	r.Ticks.Commit()
-	request := Request{At: now, Seq: 9, Epoch: 3, Episode: 2, Start: true, Step: -1, Delay: 4, Rows: 6, Runway: 500, Session: testSession}
+	request := Request{
+		At:      now,
+		Seq:     9,
+		Epoch:   3,
+		Episode: 2,
+		Start:   true,
+		Step:    -1,
+		Delay:   4,
+		Rows:    6,
+		Runway:  500,
+		Session: testSession,
+	}
 	*r.Requests.Put() = request
 	r.Requests.Commit()
 	sent := Sent{At: now + 1, Seq: 9, Epoch: 3, Observed: now - 5, Bytes: 1234, Outcome: "sent"}
 	*r.Sent.Put() = sent
 	r.Sent.Commit()
-	chunk := Chunk{At: now + 2, Seq: 9, Epoch: 3, Episode: 2, Outcome: "joined", Step: 42, Rows: 50, Dropped: 4, RTT: 5, QueueWait: 6, Inference: 7, Superseded: 8, Observed: now - 5, Jump: 9, Session: testSession}
+	chunk := Chunk{
+		At:         now + 2,
+		Seq:        9,
+		Epoch:      3,
+		Episode:    2,
+		Outcome:    "joined",
+		Step:       42,
+		Rows:       50,
+		Dropped:    4,
+		RTT:        5,
+		QueueWait:  6,
+		Inference:  7,
+		Superseded: 8,
+		Observed:   now - 5,
+		Jump:       9,
+		Session:    testSession,
+	}
 	*r.Merges.Put() = chunk
 	r.Merges.Commit()
 	foreign := Chunk{At: now + 3, Seq: 10, Outcome: "foreign"}
@@ -164,18 +231,22 @@ func TestEveryFieldIsReadAsItWasWritten(t *testing.T) {
 			return is("event", *e, Event{At: now + 5, Kind: "bus", Level: LevelWarning, Code: 5, A: -1, B: 2})
 		},
 		Image: func(m *Image) error {
-			return is("image", fmt.Sprint(m.At, string(m.Data.A), m.Format, m.Camera), fmt.Sprint(now+6, "picture of three parts", "jpeg", "wrist"))
+			return is("image", fmt.Sprint(m.At, string(m.Data.A), m.Format, m.Camera),
+				fmt.Sprint(now+6, "picture of three parts", "jpeg", "wrist"))
 		},
 	})
-	if err != nil || len(infos) != 1 || infos[0].Torn || infos[0].Run["joints"] != "a,b" || infos[0].Run["why"] != "--record all" {
+	if err != nil || len(infos) != 1 || infos[0].Torn || infos[0].Run["joints"] != "a,b" ||
+		infos[0].Run["why"] != "--record all" {
 		t.Errorf("%+v, %v", infos, err)
 	}
-	for what, n := range map[string]int{"tick": 1, "request": 1, "sent": 1, "chunk": 2, "session": 1, "event": 1, "image": 1} {
+	for what, n := range map[string]int{"tick": 1, "request": 1, "sent": 1, "chunk": 2, "session": 1, "event": 1,
+		"image": 1} {
 		if seen[what] != n {
 			t.Errorf("%d times %s, want %d", seen[what], what, n)
 		}
 	}
-	if s := r.Stats(); s.Files != 1 || s.Messages != 10 || s.Pictures != 1 || s.Lost != 0 || s.LostPictures != 0 || s.Saves != 0 || s.Bytes == 0 || s.Error != "" {
+	if s := r.Stats(); s.Files != 1 || s.Messages != 10 || s.Pictures != 1 || s.Lost != 0 || s.LostPictures != 0 ||
+		s.Saves != 0 || s.Bytes == 0 || s.Error != "" {
 		t.Errorf("stats %+v", s)
 	}
 }
@@ -208,7 +279,8 @@ func TestRingWritesWhatWasBefore(t *testing.T) {
 	if len(infos) != 1 || infos[0].Torn || infos[0].Run["why"] != starved {
 		t.Fatalf("files %+v, want one, for a starved tick", infos)
 	}
-	if before, after := first-steps[0], steps[len(steps)-1]-first; before < 5990 || before > 6001 || after < 49 || after > 55 {
+	if before, after := first-steps[0], steps[len(steps)-1]-first; before < 5990 || before > 6001 || after < 49 ||
+		after > 55 {
 		t.Errorf("%d ticks before and %d after, want ten minutes and five seconds", before, after)
 	}
 	if !slices.IsSorted(steps) || len(steps) != int(steps[len(steps)-1]-steps[0])+1 {
@@ -227,7 +299,8 @@ func TestRingWritesWhatWasBefore(t *testing.T) {
 	run(40 * time.Second)
 	all, _, _, infos := contents(t, r.cfg.Dir)
 	if len(infos) != 2 || len(all) != int(all[len(all)-1]-all[0])+1 {
-		t.Errorf("%d files with %d ticks between steps %d and %d, want two without a gap", len(infos), len(all), all[0], all[len(all)-1])
+		t.Errorf("%d files with %d ticks between steps %d and %d, want two without a gap", len(infos), len(all), all[0],
+			all[len(all)-1])
 	}
 	asked := "a person asked"
 	r.Save(&asked, true)
@@ -317,7 +390,8 @@ func TestDiskThatFails(t *testing.T) {
 	run(10 * time.Second)
 	write(r, clock.Now(), true)
 	steps, _, _, infos := contents(t, r.cfg.Dir)
-	if s := r.Stats(); s.Error != "" || s.Lost != lost || len(said) != reports+1 || said[reports].Err != nil || len(infos) != 2 || !infos[0].Torn || infos[1].Torn {
+	if s := r.Stats(); s.Error != "" || s.Lost != lost || len(said) != reports+1 || said[reports].Err != nil ||
+		len(infos) != 2 || !infos[0].Torn || infos[1].Torn {
 		t.Errorf("stats %+v, said %v, files %+v; want no error any more, and two files", s, said, infos)
 	}
 	// The messages that waited in memory are in the second file; those in the open chunk are lost.
@@ -411,7 +485,12 @@ func none(string) bool { return false }
 func TestEpisodesAreNotDeleted(t *testing.T) {
 	const size = 12 << 20
 	var reports []Report
-	r, clock := recorderAt(t, Config{Mode: All, Size: size, Cameras: []string{"top"}, Report: func(m Report) { reports = append(reports, m) }})
+	r, clock := recorderAt(t, Config{
+		Mode:    All,
+		Size:    size,
+		Cameras: []string{"top"},
+		Report:  func(m Report) { reports = append(reports, m) },
+	})
 	_, whole := writeChunks(t, 1)
 	older := filepath.Join(r.cfg.Dir, nameAt(r.cfg.ID, time.Unix(0, 0)))
 	if err := os.WriteFile(older, whole, 0o600); err != nil {
@@ -520,7 +599,9 @@ func TestWindowCountsWhatGaveWay(t *testing.T) {
 	const size = 1000
 	random := rand.New(rand.NewPCG(5, 6))
 	w, c := newWindow(size, time.Hour), &cursor{}
-	put, read, room := uint64(0), uint64(0), make([]byte, 600)
+	put := uint64(0)
+	read := uint64(0)
+	room := make([]byte, 600)
 	var last rt.Instant
 	for range 2000 {
 		for range random.IntN(12) {
@@ -598,7 +679,9 @@ func TestRoomIsMadeInAdvance(t *testing.T) {
 	}
 	one := int64(len(whole))
 	d := folder{dir, 40 * one, diskOf}
-	for try, want := range []int{3, 0, 3} { // the needed file and a 32nd of the size in whole files; then no file until that room is used up
+	// the needed file and a 32nd of the size in whole files; then no file until that room is used
+	// up
+	for try, want := range []int{3, 0, 3} {
 		total, _, deleted, err := d.makeRoom(one, none)
 		if err != nil || len(deleted) != want {
 			t.Fatalf("try %d: %d deleted of %d bytes, %v, want %d", try, len(deleted), total, err, want)
@@ -638,7 +721,9 @@ func TestTheDiskKeepsSomeForOthers(t *testing.T) {
 	if _, _, _, err := d.makeRoom(chunk, none); !errors.Is(err, errDiskFull) {
 		t.Errorf("with nothing to delete: %v, want %v", err, errDiskFull)
 	}
-	if large := (folder{dir, 4 << 30, func(string) (int64, int64) { return 3 << 30, 1 << 40 }}).room(0); large != 2<<30 {
+	if large := (folder{dir, 4 << 30, func(string) (int64, int64) {
+		return 3 << 30, 1 << 40
+	}}).room(0); large != 2<<30 {
 		t.Errorf("a large disk leaves %d bytes for records, want 2 GiB: 1 GiB is kept", large)
 	}
 }
@@ -665,8 +750,10 @@ func TestFolderThatVanishes(t *testing.T) {
 	}
 	write(r, clock.Now(), true)
 	got, _, _, infos := contents(t, r.cfg.Dir)
-	if s := r.Stats(); errs != 1 || len(infos) != 1 || len(got) < steps/4 || got[len(got)-1] != steps-1 || s.Error != "" {
-		t.Errorf("said %d times, files %+v with %d ticks, stats %+v; want a new file with the rest", errs, infos, len(got), s)
+	if s := r.Stats(); errs != 1 || len(infos) != 1 || len(got) < steps/4 || got[len(got)-1] != steps-1 ||
+		s.Error != "" {
+		t.Errorf("said %d times, files %+v with %d ticks, stats %+v; want a new file with the rest", errs, infos,
+			len(got), s)
 	}
 }
 
@@ -681,7 +768,8 @@ func TestFilesAreForOwnerAndGroup(t *testing.T) {
 		t.Fatalf("%v, %v, want a file", found, err)
 	}
 	for name, want := range map[string]fs.FileMode{".": folderMode, found[0].Name(): fileMode} {
-		if info, err := os.Stat(filepath.Join(r.cfg.Dir, name)); err != nil || info.Mode().Perm() != want || want&0o007 != 0 {
+		if info, err := os.Stat(filepath.Join(r.cfg.Dir, name)); err != nil || info.Mode().Perm() != want ||
+			want&0o007 != 0 {
 			t.Errorf("%s: %v, %v, want %o", name, info.Mode(), err, want)
 		}
 	}

@@ -92,7 +92,8 @@ func (d folder) rebuild(torn *os.File) (err error) {
 	if err := onlyItsEnd(torn); err != nil {
 		return err
 	}
-	if err := out.WriteMetadata(&mcap.Metadata{Name: repairedMetadata, Metadata: map[string]string{"why": "the file had no end: a power cut, a kill or a full disk"}}); err != nil {
+	if err := out.WriteMetadata(&mcap.Metadata{Name: repairedMetadata,
+		Metadata: map[string]string{"why": "the file had no end: a power cut, a kill or a full disk"}}); err != nil {
 		return err
 	}
 	if err := errors.Join(out.Close(), buffer.Flush(), to.Sync()); err != nil {
@@ -105,7 +106,8 @@ func (d folder) rebuild(torn *os.File) (err error) {
 }
 
 // errDamaged is the reason for leaving a file as it is.
-var errDamaged = errors.New("it is damaged before its end: whole chunks follow the damage, and a repaired file would lack them")
+var errDamaged = errors.New("it is damaged before its end: whole chunks follow the damage, and a repaired file would " +
+	"lack them")
 
 // onlyItsEnd returns errDamaged if whole chunks with messages follow the point at which reading has
 // ended.

@@ -36,11 +36,17 @@ func TestRobotsOfOneFolderSpareEpisodes(t *testing.T) {
 	dir := t.TempDir()
 	var failed error
 	kept, _ := recorderAt(t, Config{Mode: All, Dir: dir, Size: size, Cameras: []string{"top"}})
-	other, clock := recorderAt(t, Config{Mode: All, Dir: dir, Size: size, Cameras: []string{"top"}, Report: func(m Report) {
-		if m.Err != nil {
-			failed = m.Err
-		}
-	}})
+	other, clock := recorderAt(t, Config{
+		Mode:    All,
+		Dir:     dir,
+		Size:    size,
+		Cameras: []string{"top"},
+		Report: func(m Report) {
+			if m.Err != nil {
+				failed = m.Err
+			}
+		},
+	})
 	kept.cfg.Clock = clock
 	other.cfg.ID = "b"
 	kept.Keep()
@@ -109,7 +115,8 @@ func TestNoRoomBesideEpisodes(t *testing.T) {
 	_, whole := writeChunks(t, 1)
 	dir := t.TempDir()
 	name := nameAt("a", time.Unix(5, 0))
-	for _, n := range []string{nameAt("a", time.Unix(4, 0)), name, nameAt("a", time.Unix(6, 0)), nameAt("b", time.Unix(9, 0))} {
+	for _, n := range []string{nameAt("a", time.Unix(4, 0)), name, nameAt("a", time.Unix(6, 0)),
+		nameAt("b", time.Unix(9, 0))} {
 		if err := os.WriteFile(filepath.Join(dir, n), whole, 0o600); err != nil {
 			t.Fatal(err)
 		}
@@ -120,7 +127,8 @@ func TestNoRoomBesideEpisodes(t *testing.T) {
 		t.Fatal(err)
 	}
 	if _, _, deleted, err := d.makeRoom(1, none); len(deleted) != 2 || !errors.Is(err, errReserved) {
-		t.Errorf("deleted %v, %v, want the file before the reservation and the other robot's, and %v", deleted, err, errReserved)
+		t.Errorf("deleted %v, %v, want the file before the reservation and the other robot's, and %v", deleted, err,
+			errReserved)
 	}
 	release(f)
 	if _, _, deleted, err := d.makeRoom(1, none); len(deleted) != 2 || err != nil {
@@ -154,7 +162,9 @@ func TestReservationsAtOnce(t *testing.T) {
 // failure.
 func TestRecordsWithoutAReservation(t *testing.T) {
 	var said []Report
-	r, _ := recorderAt(t, Config{Mode: All, Cameras: []string{"top"}, Report: func(m Report) { said = append(said, m) }})
+	r, _ := recorderAt(t, Config{Mode: All, Cameras: []string{"top"}, Report: func(m Report) {
+		said = append(said, m)
+	}})
 	r.Keep()
 	random := rand.NewChaCha8([32]byte{})
 	shoot(r, random) // the first file

@@ -52,13 +52,16 @@ func TestSchemasSayWhatIsWritten(t *testing.T) {
 	}{
 		{channelTick, encode(&tick), `"run_state":"STREAMING"`},
 		{channelTick, encode(&tick), `"state":[1,-2.5],"goal":[1e-7,1000000000],"action":["Infinity",3],"step":"41"`},
-		{channelRequest, encode(&Request{Seq: 9, Start: true, Session: testSession}), `"episode_start":true,"session":"s-1","server_id":"box"`},
+		{channelRequest, encode(&Request{Seq: 9, Start: true, Session: testSession}),
+			`"episode_start":true,"session":"s-1","server_id":"box"`},
 		{channelSent, encode(&Sent{Bytes: 12, Outcome: "sent"}), `"bytes":"12","outcome":"sent"`},
 		{channelChunk, encode(&Chunk{Jump: 9, Outcome: "joined"}), `"outcome":"joined","jump_micro":"9"`},
 		{channelSession, encode(testSession), `"epoch":3,"service":"@lerobot/a/b/c"`},
 		{channelEvent, encode(&event), `"kind":"bus","level":"ERROR","code":5,"a":"-1","b":"2","text":"motors"`},
-		{channelLog, encode(&line), `"timestamp":"1970-01-01T00:00:02.000000002Z","level":"WARNING","message":"motors","name":"bus"`},
-		{channelCamera, encode(&image), `"timestamp":"1970-01-01T00:00:01.500000001Z","data":"AQID","format":"jpeg","frame_id":"top"`},
+		{channelLog, encode(&line),
+			`"timestamp":"1970-01-01T00:00:02.000000002Z","level":"WARNING","message":"motors","name":"bus"`},
+		{channelCamera, encode(&image),
+			`"timestamp":"1970-01-01T00:00:01.500000001Z","data":"AQID","format":"jpeg","frame_id":"top"`},
 	} {
 		m := dynamicpb.NewMessage(messageOf(t, tt.channel))
 		if err := proto.Unmarshal(tt.data, m); err != nil {
@@ -84,8 +87,10 @@ func TestFoxglovesNumbers(t *testing.T) {
 		channel uint16
 		want    map[protoreflect.Name]protoreflect.FieldNumber
 	}{
-		{channelCamera, map[protoreflect.Name]protoreflect.FieldNumber{"timestamp": 1, "data": 2, "format": 3, "frame_id": 4}},
-		{channelLog, map[protoreflect.Name]protoreflect.FieldNumber{"timestamp": 1, "level": 2, "message": 3, "name": 4, "file": 5, "line": 6}},
+		{channelCamera, map[protoreflect.Name]protoreflect.FieldNumber{"timestamp": 1, "data": 2, "format": 3,
+			"frame_id": 4}},
+		{channelLog, map[protoreflect.Name]protoreflect.FieldNumber{"timestamp": 1, "level": 2, "message": 3, "name": 4,
+			"file": 5, "line": 6}},
 	} {
 		fields := messageOf(t, tt.channel).Fields()
 		if fields.Len() != len(tt.want) {

@@ -80,7 +80,8 @@ func inWholeChunks(t *testing.T, whole []byte, cut int) (n int) {
 	}
 	for _, chunk := range info.ChunkIndexes {
 		if int(chunk.ChunkStartOffset+chunk.ChunkLength) <= cut {
-			_, err := scan(io.MultiReader(bytes.NewReader(mcap.Magic), bytes.NewReader(whole[chunk.ChunkStartOffset:chunk.ChunkStartOffset+chunk.ChunkLength])),
+			_, err := scan(io.MultiReader(bytes.NewReader(mcap.Magic),
+				bytes.NewReader(whole[chunk.ChunkStartOffset:chunk.ChunkStartOffset+chunk.ChunkLength])),
 				func(token mcap.TokenType, _ []byte) error {
 					if token == mcap.TokenMessage {
 						n++
@@ -109,7 +110,10 @@ func TestFilesCutAndDamagedAnywhere(t *testing.T) {
 	name, whole := writeChunks(t, 12)
 	random := rand.New(rand.NewPCG(1, 2))
 	var ticks []Tick
-	if _, err := Read(bytes.NewReader(whole), Visitor{Tick: func(m *Tick) error { ticks = append(ticks, *m); return nil }}); err != nil {
+	if _, err := Read(bytes.NewReader(whole), Visitor{Tick: func(m *Tick) error {
+		ticks = append(ticks, *m)
+		return nil
+	}}); err != nil {
 		t.Fatal(err)
 	}
 	for i := range times(t, 25) {
@@ -122,7 +126,8 @@ func TestFilesCutAndDamagedAnywhere(t *testing.T) {
 		}
 		steps, _, pictures, infos := contents(t, dir)
 		if len(steps)+pictures != want || !infos[0].Torn {
-			t.Fatalf("cut at %d of %d: %d ticks and %d pictures, torn %v; want %d together", cut, len(whole), len(steps), pictures, infos[0].Torn, want)
+			t.Fatalf("cut at %d of %d: %d ticks and %d pictures, torn %v; want %d together", cut, len(whole),
+				len(steps), pictures, infos[0].Torn, want)
 		}
 		if s := repairIn(t, dir); s.Repaired != 1 {
 			t.Fatalf("cut at %d: %+v, want it repaired", cut, s)
@@ -132,8 +137,10 @@ func TestFilesCutAndDamagedAnywhere(t *testing.T) {
 			t.Fatal(err)
 		}
 		again, _, pictures, infos := contents(t, dir)
-		if !slices.Equal(again, steps) || len(again)+pictures != want || infos[0].Torn || inWholeChunks(t, repaired, len(repaired)) != want {
-			t.Fatalf("cut at %d, repaired: %d ticks and %d pictures, %+v; want %d together", cut, len(again), pictures, infos[0], want)
+		if !slices.Equal(again, steps) || len(again)+pictures != want || infos[0].Torn ||
+			inWholeChunks(t, repaired, len(repaired)) != want {
+			t.Fatalf("cut at %d, repaired: %d ticks and %d pictures, %+v; want %d together", cut, len(again), pictures,
+				infos[0], want)
 		}
 		if s := repairIn(t, dir); s.Repaired != 0 {
 			t.Errorf("it is repaired twice: %+v", s)
@@ -151,7 +158,8 @@ func TestFilesCutAndDamagedAnywhere(t *testing.T) {
 			return nil
 		}, Image: func(*Image) error { read++; return nil }})
 		if atLeast := inWholeChunks(t, whole, at); read < atLeast {
-			t.Errorf("try %d, damaged at %d of %d: %d messages, want the %d before it", i, at, len(whole), read, atLeast)
+			t.Errorf("try %d, damaged at %d of %d: %d messages, want the %d before it", i, at, len(whole), read,
+				atLeast)
 		}
 	}
 }
@@ -254,8 +262,10 @@ func TestKilledAtAnyMoment(t *testing.T) {
 		child.Wait()
 		check := func(when string, torn bool) {
 			steps, _, _, infos := contents(t, dir)
-			if len(infos) != 1 || infos[0].Torn != torn || len(steps) < chunks*perChunk || int(steps[len(steps)-1]) != len(steps)-1 || !slices.IsSorted(steps) {
-				t.Fatalf("%s: %+v, %d ticks, want %d of %d chunks or more, from 0 on", when, infos, len(steps), chunks*perChunk, chunks)
+			if len(infos) != 1 || infos[0].Torn != torn || len(steps) < chunks*perChunk ||
+				int(steps[len(steps)-1]) != len(steps)-1 || !slices.IsSorted(steps) {
+				t.Fatalf("%s: %+v, %d ticks, want %d of %d chunks or more, from 0 on", when, infos, len(steps),
+					chunks*perChunk, chunks)
 			}
 		}
 		check("killed", true)
@@ -340,12 +350,15 @@ func TestTheOfficialReaderAgrees(t *testing.T) {
 	}
 	j := judge(t, file)
 	ticks, pictures := j.Topics[TickTopic], j.Topics[CameraTopic+"top"]
-	if ticks.Messages != chunks*perChunk || ticks.Gaps != 0 || ticks.Schema != "edgert.Tick" || ticks.Encoding != "protobuf" || j.Statistics[TickTopic] != ticks.Messages ||
-		pictures.Messages != chunks || pictures.Schema != "foxglove.CompressedImage" || len(j.Chunks) < chunks || j.Chunks[0] != "zstd" || j.Metadata["run"]["joints"] != "a,b" {
+	if ticks.Messages != chunks*perChunk || ticks.Gaps != 0 || ticks.Schema != "edgert.Tick" ||
+		ticks.Encoding != "protobuf" || j.Statistics[TickTopic] != ticks.Messages ||
+		pictures.Messages != chunks || pictures.Schema != "foxglove.CompressedImage" || len(j.Chunks) < chunks ||
+		j.Chunks[0] != "zstd" || j.Metadata["run"]["joints"] != "a,b" {
 		t.Errorf("the official reader finds %+v", j)
 	}
 	want := map[string]any{
-		"t_ns": "1000000000", "step": nil, "state": []any{1.0, -2.5}, "run_state": "STREAMING", "stale": 2.0, "clipped_step": 2147483648.0, "suspended_ns": "-1",
+		"t_ns": "1000000000", "step": nil, "state": []any{1.0, -2.5}, "run_state": "STREAMING", "stale": 2.0,
+		"clipped_step": 2147483648.0, "suspended_ns": "-1",
 		"seq": "9223372036854775807", "action": []any{"Infinity", 3.0}, "no_session": true,
 	}
 	for key, v := range want {
@@ -354,7 +367,8 @@ func TestTheOfficialReaderAgrees(t *testing.T) {
 		}
 	}
 	at, _ := pictures.Last["timestamp"].(float64)
-	if pictures.Last["format"] != "jpeg" || pictures.Last["frame_id"] != "top" || uint64(at) != uint64(float64(pictures.LogTime)) || pictures.Last["bytes"] != 3008.0 {
+	if pictures.Last["format"] != "jpeg" || pictures.Last["frame_id"] != "top" ||
+		uint64(at) != uint64(float64(pictures.LogTime)) || pictures.Last["bytes"] != 3008.0 {
 		t.Errorf("its last picture is %v at %d", pictures.Last, pictures.LogTime)
 	}
 
@@ -367,7 +381,9 @@ func TestTheOfficialReaderAgrees(t *testing.T) {
 		t.Errorf("of a torn file it reads %d ticks (%s), and we %d", j.Topics[TickTopic].Messages, j.Torn, len(steps))
 	}
 	repairIn(t, dir)
-	if j = judge(t, file); j.Topics[TickTopic].Messages != len(steps) || j.Metadata["repaired"] == nil || j.Metadata["run"]["joints"] != "a,b" {
-		t.Errorf("of a repaired file it reads %d ticks, and we %d; %v", j.Topics[TickTopic].Messages, len(steps), j.Metadata)
+	if j = judge(t, file); j.Topics[TickTopic].Messages != len(steps) || j.Metadata["repaired"] == nil ||
+		j.Metadata["run"]["joints"] != "a,b" {
+		t.Errorf("of a repaired file it reads %d ticks, and we %d; %v", j.Topics[TickTopic].Messages, len(steps),
+			j.Metadata)
 	}
 }

@@ -133,7 +133,8 @@ func nextEntry(b []byte) (channel uint16, at rt.Instant, message, rest []byte, o
 		return 0, 0, nil, nil, false
 	}
 	length := int(binary.LittleEndian.Uint32(b))
-	return binary.LittleEndian.Uint16(b[4:]), rt.Instant(binary.LittleEndian.Uint64(b[8:])), b[entryHeader:][:length], b[entrySize(length):], true
+	return binary.LittleEndian.Uint16(b[4:]), rt.Instant(binary.LittleEndian.Uint64(b[8:])), b[entryHeader:][:length],
+		b[entrySize(length):], true
 }
 
 // waits returns the number of entries that a reader has not read, including dropped ones.

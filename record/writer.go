@@ -303,7 +303,9 @@ func (w *writer) put(channel uint16, at rt.Instant, message []byte) error {
 func (w *writer) clear() (err error) {
 	var deleted []string
 	w.unlisted = 0
-	w.total, w.limit, deleted, err = w.folder.makeRoom(chunkRoom, func(name string) bool { return w.r.keepOwn.Load() && w.own(name) })
+	w.total, w.limit, deleted, err = w.folder.makeRoom(chunkRoom, func(name string) bool {
+		return w.r.keepOwn.Load() && w.own(name)
+	})
 	w.r.counts.deleted.Add(uint64(len(deleted)))
 	for _, name := range deleted {
 		if w.own(name) {
@@ -398,7 +400,12 @@ type file struct {
 // newFile begins a file with its header, the run's metadata, the schemas and the channels.
 func newFile(f *os.File, w *writer, wall int64, why string) (*file, error) {
 	w.buffer.Reset(f)
-	out := &file{os: f, buffer: w.buffer, wall: wall, cameras: w.r.cfg.Cameras}
+	out := &file{
+		os:      f,
+		buffer:  w.buffer,
+		wall:    wall,
+		cameras: w.r.cfg.Cameras,
+	}
 	var err error
 	if out.mcap, out.options, err = newMCAP(out.buffer, w.zstd); err != nil {
 		return nil, err
@@ -413,11 +420,21 @@ func newFile(f *os.File, w *writer, wall int64, why string) (*file, error) {
 	for channel := channelTick; channel < channelCamera+uint16(len(out.cameras)); channel++ {
 		schema := min(channel, channelCamera)
 		if channel <= channelCamera {
-			if err := out.mcap.WriteSchema(&mcap.Schema{ID: schema, Name: channels[schema-1].schema, Encoding: "protobuf", Data: descriptorSet(schema)}); err != nil {
+			if err := out.mcap.WriteSchema(&mcap.Schema{
+				ID:       schema,
+				Name:     channels[schema-1].schema,
+				Encoding: "protobuf",
+				Data:     descriptorSet(schema),
+			}); err != nil {
 				return nil, err
 			}
 		}
-		if err := out.mcap.WriteChannel(&mcap.Channel{ID: channel, SchemaID: schema, Topic: topicOf(channel, out.cameras), MessageEncoding: "protobuf"}); err != nil {
+		if err := out.mcap.WriteChannel(&mcap.Channel{
+			ID:              channel,
+			SchemaID:        schema,
+			Topic:           topicOf(channel, out.cameras),
+			MessageEncoding: "protobuf",
+		}); err != nil {
 			return nil, err
 		}
 	}
@@ -438,8 +455,11 @@ func newCompressor() (*zstd.Encoder, error) {
 // picture, which does not shrink, the compression costs less than the checksum.
 func newMCAP(to *bufio.Writer, compressor *zstd.Encoder) (*mcap.Writer, *mcap.WriterOptions, error) {
 	options := &mcap.WriterOptions{
-		IncludeCRC: true, Chunked: true, ChunkSize: chunkBytes, Compression: mcap.CompressionZSTD,
-		Compressor: mcap.NewCustomCompressor(mcap.CompressionZSTD, compressor),
+		IncludeCRC:  true,
+		Chunked:     true,
+		ChunkSize:   chunkBytes,
+		Compression: mcap.CompressionZSTD,
+		Compressor:  mcap.NewCustomCompressor(mcap.CompressionZSTD, compressor),
 	}
 	w, err := mcap.NewWriter(to, options)
 	if err != nil {
@@ -458,7 +478,13 @@ func (f *file) write(channel uint16, at rt.Instant, message []byte, now rt.Insta
 		f.options.ChunkSize = 0 // the library reads this for each message: this message ends the chunk
 	}
 	stamp := uint64(int64(at) + f.wall)
-	if err := f.mcap.WriteMessage(&mcap.Message{ChannelID: channel, Sequence: f.sequence[channel], LogTime: stamp, PublishTime: stamp, Data: message}); err != nil {
+	if err := f.mcap.WriteMessage(&mcap.Message{
+		ChannelID:   channel,
+		Sequence:    f.sequence[channel],
+		LogTime:     stamp,
+		PublishTime: stamp,
+		Data:        message,
+	}); err != nil {
 		return err
 	}
 	f.sequence[channel]++

@@ -32,7 +32,8 @@ func readCPUs() (c cpus, err error) {
 	}
 	c.bind = func(set *unix.CPUSet) error { return unix.SchedSetaffinity(0, set) }
 	c.present, c.online = c.allowed, c.allowed
-	for name, set := range map[string]*unix.CPUSet{"present": &c.present, "online": &c.online, "isolated": &c.isolated} {
+	for name, set := range map[string]*unix.CPUSet{"present": &c.present, "online": &c.online,
+		"isolated": &c.isolated} {
 		text, err := os.ReadFile("/sys/devices/system/cpu/" + name)
 		if list, ok := parseCPUs(string(text)); err == nil && ok {
 			*set = list
@@ -99,13 +100,16 @@ func (c *cpus) pin(cpu int) (int, error) {
 		if err == nil {
 			return cpu, nil
 		}
-		return UnpinnedCPU, fmt.Errorf("CPU %d is online, but not this process's to use (%w): its control group's cpuset leaves it out (systemd AllowedCPUs=, docker --cpuset-cpus); its own are %s",
+		return UnpinnedCPU, fmt.Errorf("CPU %d is online, but not this process's to use (%w): its control group's "+
+			"cpuset leaves it out (systemd AllowedCPUs=, docker --cpuset-cpus); its own are %s",
 			cpu, err, formatCPUs(c.allowed))
 	}
 	if c.present.IsSet(cpu) {
-		return UnpinnedCPU, fmt.Errorf("CPU %d is offline, online are %s: echo 1 > /sys/devices/system/cpu/cpu%d/online, or give one of those", cpu, formatCPUs(c.online), cpu)
+		return UnpinnedCPU, fmt.Errorf("CPU %d is offline, online are %s: echo 1 > "+
+			"/sys/devices/system/cpu/cpu%d/online, or give one of those", cpu, formatCPUs(c.online), cpu)
 	}
-	return UnpinnedCPU, fmt.Errorf("there is no CPU %d here: want one of %s, or -1 to choose", cpu, formatCPUs(c.online))
+	return UnpinnedCPU, fmt.Errorf("there is no CPU %d here: want one of %s, or -1 to choose", cpu,
+		formatCPUs(c.online))
 }
 
 // choose takes the last isolated CPU, else the last of at least four. Where the process

@@ -18,7 +18,8 @@ func setOf(t *testing.T, list string) unix.CPUSet {
 }
 
 func TestParseCPUs(t *testing.T) {
-	for list, want := range map[string]string{"": "", "\n": "", "0\n": "0", "0-3\n": "0-3", "0-1,3": "0-1,3", "0,2,4-6": "0,2,4-6", "1,2,3": "1-3", "1023": "1023"} {
+	for list, want := range map[string]string{"": "", "\n": "", "0\n": "0", "0-3\n": "0-3", "0-1,3": "0-1,3",
+		"0,2,4-6": "0,2,4-6", "1,2,3": "1-3", "1023": "1023"} {
 		if set, ok := parseCPUs(list); !ok || formatCPUs(set) != want {
 			t.Errorf("parseCPUs(%q) = %q, %t, want %q", list, formatCPUs(set), ok, want)
 		}
@@ -56,11 +57,13 @@ func TestPinKnowsIsolatedCPUs(t *testing.T) {
 		{"none isolated, four", "0-3", "0-3", "", "0-3", "0-3", -1, 3, "3", nil},
 		{"none isolated, three", "0-2", "0-2", "", "0-2", "0-2", -1, -1, "0-2", nil},
 		{"none isolated, a container's two of eight", "0-7", "0-7", "", "4-5", "4-5", -1, -1, "4-5", nil},
-		{"offline", "0-3", "0-2", "", "0-3", "0-2", 3, -1, "0-2", []string{"CPU 3 is offline", "online are 0-2", "cpu3/online"}},
+		{"offline", "0-3", "0-2", "", "0-3", "0-2", 3, -1, "0-2",
+			[]string{"CPU 3 is offline", "online are 0-2", "cpu3/online"}},
 		{"not there", "0-3", "0-3", "", "0-3", "0-3", 4, -1, "0-3", []string{"no CPU 4", "0-3", "-1"}},
 		{"beyond any machine", "0-3", "0-3", "", "0-3", "0-3", 1 << 20, -1, "0-3", []string{"no CPU 1048576"}},
 		{"no number of a CPU", "0-3", "0-3", "", "0-3", "0-3", -2, -1, "0-3", []string{"no CPU -2"}},
-		{"outside the cpuset", "0-3", "0-3", "", "0-1", "0-1", 3, -1, "0-1", []string{"CPU 3", "cpuset", "AllowedCPUs=", "0-1"}},
+		{"outside the cpuset", "0-3", "0-3", "", "0-1", "0-1", 3, -1, "0-1",
+			[]string{"CPU 3", "cpuset", "AllowedCPUs=", "0-1"}},
 		{"isolated and outside the cpuset", "0-3", "0-3", "3", "0-1", "0-1", 3, -1, "0-1", []string{"CPU 3", "cpuset"}},
 	}
 	for _, tt := range tests {
@@ -81,7 +84,8 @@ func TestPinKnowsIsolatedCPUs(t *testing.T) {
 			}
 			got, err := c.pin(tt.cpu)
 			if got != tt.want || (err == nil) != (tt.says == nil) || formatCPUs(bound) != tt.bound {
-				t.Errorf("pin(%d) = %d, %v, and the thread is bound to %s, want %d, %q, %s", tt.cpu, got, err, formatCPUs(bound), tt.want, tt.says, tt.bound)
+				t.Errorf("pin(%d) = %d, %v, and the thread is bound to %s, want %d, %q, %s", tt.cpu, got, err,
+					formatCPUs(bound), tt.want, tt.says, tt.bound)
 			}
 			for _, words := range tt.says {
 				if err != nil && !strings.Contains(err.Error(), words) {
@@ -130,6 +134,7 @@ func alone(t *testing.T) {
 	}
 	var after unix.CPUSet
 	if err := unix.SchedGetaffinity(0, &after); err != nil || after != before.allowed {
-		t.Errorf("afterwards the thread is bound to %s, %v, want %s", formatCPUs(after), err, formatCPUs(before.allowed))
+		t.Errorf("afterwards the thread is bound to %s, %v, want %s", formatCPUs(after), err,
+			formatCPUs(before.allowed))
 	}
 }

@@ -133,7 +133,8 @@ func TestParseSteal(t *testing.T) {
 	if first, second := StealTime(), StealTime(); second < first {
 		t.Errorf("StealTime went from %v to %v", first, second)
 	}
-	if n := testing.AllocsPerRun(100, func() { StealTime() }); n != 0 && !raced { // the detector moves its buffer to the heap
+	// the detector moves its buffer to the heap
+	if n := testing.AllocsPerRun(100, func() { StealTime() }); n != 0 && !raced {
 		t.Errorf("StealTime allocates %v times, want 0", n)
 	}
 }

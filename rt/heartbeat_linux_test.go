@@ -24,7 +24,9 @@ func TestLoopBeatsTheProcessHeartbeat(t *testing.T) {
 		t.Fatalf("process %d, timeout %v before any loop, want %d, 0", p.PID(), p.Timeout(), os.Getpid())
 	}
 	before := p.page.beats.Load()
-	for _, tt := range []struct{ period, want time.Duration }{{time.Millisecond, heartbeatMin}, {time.Second - 1, 3*time.Second - 3}} {
+	for _, tt := range []struct {
+		period, want time.Duration
+	}{{time.Millisecond, heartbeatMin}, {time.Second - 1, 3*time.Second - 3}} {
 		var stop atomic.Bool
 		during, ended := make(chan time.Duration, 1), make(chan error, 1)
 		loop := NewLoop(LoopConfig{Clock: KernelClock(), Period: tt.period, Mode: ModeOff, CPU: UnpinnedCPU})
@@ -62,7 +64,12 @@ func TestPanicStopsTheHeartbeat(t *testing.T) {
 	done := make(chan time.Duration, 1)
 	go func() {
 		defer func() { recover(); done <- p.Timeout() }()
-		NewLoop(LoopConfig{Clock: KernelClock(), Period: time.Millisecond, Mode: ModeOff, CPU: UnpinnedCPU}).Run(&stop, func(Tick) Wait { panic("!") })
+		NewLoop(LoopConfig{
+			Clock:  KernelClock(),
+			Period: time.Millisecond,
+			Mode:   ModeOff,
+			CPU:    UnpinnedCPU,
+		}).Run(&stop, func(Tick) Wait { panic("!") })
 	}()
 	if got := <-done; got != 0 {
 		t.Errorf("timeout %v, want 0", got)

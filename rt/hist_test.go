@@ -16,7 +16,8 @@ func TestHistAgainstSortedSlice(t *testing.T) {
 		h := NewHist()
 		all := make([]time.Duration, 1+rng.IntN(3000))
 		for i := range all {
-			all[i] = time.Duration(math.Exp(rng.Float64() * math.Log(float64(histLimit)))) // every magnitude equally often
+			// every magnitude equally often
+			all[i] = time.Duration(math.Exp(rng.Float64() * math.Log(float64(histLimit))))
 			h.Record(all[i])
 		}
 		slices.Sort(all)

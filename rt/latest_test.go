@@ -42,7 +42,8 @@ func TestLatest(t *testing.T) {
 				t.Errorf("Front = %v, %d, %t, want [%d], same, %t", *v, key, fresh, tt.wantKey, tt.wantFresh)
 			}
 			if refused != tt.wantRefused || l.Replaced() != tt.wantReplaced {
-				t.Errorf("refused, replaced = %d, %d, want %d, %d", refused, l.Replaced(), tt.wantRefused, tt.wantReplaced)
+				t.Errorf("refused, replaced = %d, %d, want %d, %d", refused, l.Replaced(), tt.wantRefused,
+					tt.wantReplaced)
 			}
 		})
 	}

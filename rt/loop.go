@@ -119,7 +119,13 @@ func NewLoop(cfg LoopConfig) *Loop {
 	if cfg.Clock == nil || cfg.Period <= 0 {
 		panic("rt: NewLoop wants a clock and a period above 0")
 	}
-	l := &Loop{cfg: cfg, acquire: acquireRealTime, cpuTime: ThreadCPU, yield: runtime.Gosched, lateness: NewHist()}
+	l := &Loop{
+		cfg:      cfg,
+		acquire:  acquireRealTime,
+		cpuTime:  ThreadCPU,
+		yield:    runtime.Gosched,
+		lateness: NewHist(),
+	}
 	l.overruns = overrunClassifier{period: cfg.Period, steal: new(stealReader).read}
 	if m, ok := cfg.Clock.(cpuMeter); ok {
 		l.cpuTime = m.ThreadCPU

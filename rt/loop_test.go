@@ -104,7 +104,8 @@ func TestLoopTellsOwnOverrunsFromTheHosts(t *testing.T) {
 				return rt.Wait{Meant: tt.bus, Took: tt.bus + tt.paused}
 			})
 			if s := loop.Stats(); s.OverrunsOwn != tt.wantOwn || s.OverrunsHost != tt.wantHost {
-				t.Errorf("overruns own, host = %d, %d, want %d, %d", s.OverrunsOwn, s.OverrunsHost, tt.wantOwn, tt.wantHost)
+				t.Errorf("overruns own, host = %d, %d, want %d, %d", s.OverrunsOwn, s.OverrunsHost, tt.wantOwn,
+					tt.wantHost)
 			}
 		})
 	}
@@ -145,7 +146,8 @@ func TestLoopSleepsInTwoStagesWhereThePeriodIsLong(t *testing.T) {
 			loop.SetYield(func() { clock.yields = append(clock.yields, clock.Now()) })
 			runLoop(loop, 1, func(rt.Tick) rt.Wait { return rt.Wait{} })
 			if !slices.Equal(clock.until, tt.want) || !slices.Equal(clock.yields, tt.yields) {
-				t.Errorf("slept until %v and yielded at %v, want %v and %v", clock.until, clock.yields, tt.want, tt.yields)
+				t.Errorf("slept until %v and yielded at %v, want %v and %v", clock.until, clock.yields, tt.want,
+					tt.yields)
 			}
 		})
 	}
@@ -193,7 +195,12 @@ func TestLoopModes(t *testing.T) {
 // A loop in simulated time never sleeps, so at SCHED_FIFO it would take a CPU
 // from everything else.
 func TestLoopInSimulatedTimeDoesNotAskTheKernel(t *testing.T) {
-	loop := rt.NewLoop(rt.LoopConfig{Clock: rttest.NewClock(0), Period: period, Mode: rt.ModeRequire, CPU: rt.UnpinnedCPU})
+	loop := rt.NewLoop(rt.LoopConfig{
+		Clock:  rttest.NewClock(0),
+		Period: period,
+		Mode:   rt.ModeRequire,
+		CPU:    rt.UnpinnedCPU,
+	})
 	err := runLoop(loop, 1, func(rt.Tick) rt.Wait { return rt.Wait{} })
 	if !errors.Is(err, rt.ErrRealTimeRefused) || !strings.Contains(err.Error(), "simulated") {
 		t.Errorf("Run = %v, want ErrRealTimeRefused for simulated time", err)
@@ -222,7 +229,8 @@ func TestLoopDoesNotAllocate(t *testing.T) {
 		least = min(least, counts[i+1]-counts[i])
 	}
 	if least != 0 {
-		t.Errorf("%d ticks allocate at least %d objects in each of %d windows, want 0 in one; in all so far %v", ticks, least, windows, counts)
+		t.Errorf("%d ticks allocate at least %d objects in each of %d windows, want 0 in one; in all so far %v", ticks,
+			least, windows, counts)
 	}
 }
 

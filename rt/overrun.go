@@ -108,6 +108,8 @@ func (c *overrunClassifier) classify(now Instant) (counts overrunCounts) {
 			counts.worst.Stolen, counts.worst.Own = excuse, true
 		}
 	}
-	c.stolen, c.readAt, c.n = stolen, now, 0
+	c.stolen = stolen
+	c.readAt = now
+	c.n = 0
 	return counts
 }

@@ -134,7 +134,8 @@ func TestAMachineWithoutAHostIsHardlyAsked(t *testing.T) {
 			return rt.Wait{}
 		})
 		if clock.reads < tt.from || clock.reads > tt.to {
-			t.Errorf("taken %v: the steal is read %d times in %v, want %d to %d", tt.taken, clock.reads, ticks*period, tt.from, tt.to)
+			t.Errorf("taken %v: the steal is read %d times in %v, want %d to %d", tt.taken, clock.reads, ticks*period,
+				tt.from, tt.to)
 		}
 	}
 }

@@ -15,7 +15,8 @@ func TestResidentSize(t *testing.T) {
 		t.Skip("the race detector's own memory comes and goes")
 	}
 	before := ResidentSize()
-	block, err := unix.Mmap(-1, 0, 32<<20, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_ANON|unix.MAP_PRIVATE) // fresh memory that was never touched
+	// fresh memory that was never touched
+	block, err := unix.Mmap(-1, 0, 32<<20, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_ANON|unix.MAP_PRIVATE)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -17,7 +17,8 @@ func TestRingAgainstSlice(t *testing.T) {
 			if rng.IntN(2) == 0 {
 				slot := ring.Reserve()
 				if full := len(oracle) == len(ring.slots); (slot == nil) != full {
-					t.Fatalf("seed %d op %d: Reserve = %v with %d of %d slots used", seed, op, slot, len(oracle), len(ring.slots))
+					t.Fatalf("seed %d op %d: Reserve = %v with %d of %d slots used", seed, op, slot, len(oracle),
+						len(ring.slots))
 				}
 				if slot != nil && rng.IntN(8) > 0 { // now and then a producer gives up
 					*slot = op

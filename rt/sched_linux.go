@@ -106,10 +106,12 @@ func refusal(err error) string {
 // permissionRefusal returns the obstacle when the kernel returned EPERM.
 func permissionRefusal(rtprio uint64) string {
 	if rtprio >= loopPriority {
-		return fmt.Sprintf("the kernel refused SCHED_FIFO %d though RLIMIT_RTPRIO is %d: the control group has no real-time budget (raise its cpu.rt_runtime_us) or the container forbids it (give it CAP_SYS_NICE)",
+		return fmt.Sprintf("the kernel refused SCHED_FIFO %d though RLIMIT_RTPRIO is %d: the control group has no "+
+			"real-time budget (raise its cpu.rt_runtime_us) or the container forbids it (give it CAP_SYS_NICE)",
 			loopPriority, rtprio)
 	}
-	return fmt.Sprintf("the kernel refused SCHED_FIFO %d because RLIMIT_RTPRIO is %d: raise it (systemd LimitRTPRIO=80, or `ulimit -r 80`) or give the program CAP_SYS_NICE",
+	return fmt.Sprintf("the kernel refused SCHED_FIFO %d because RLIMIT_RTPRIO is %d: raise it (systemd "+
+		"LimitRTPRIO=80, or `ulimit -r 80`) or give the program CAP_SYS_NICE",
 		loopPriority, rtprio)
 }
 
@@ -166,7 +168,8 @@ func niceThread(tid, nice int) error {
 	case err == nil, errors.Is(err, unix.ESRCH):
 		return nil
 	case errors.Is(err, unix.EACCES), errors.Is(err, unix.EPERM):
-		return fmt.Errorf("rt: nice %d: %w: raise RLIMIT_NICE (systemd LimitNICE=%d, or `ulimit -e %d`) or give the program CAP_SYS_NICE",
+		return fmt.Errorf("rt: nice %d: %w: raise RLIMIT_NICE (systemd LimitNICE=%d, or `ulimit -e %d`) or give the "+
+			"program CAP_SYS_NICE",
 			nice, err, nice, 20-nice)
 	}
 	return fmt.Errorf("rt: nice %d for thread %d: %w", nice, tid, err)
@@ -181,7 +184,8 @@ func LockMemory() error {
 		return fmt.Errorf("rt: lock memory: %w", err)
 	}
 	if limit.Cur != unix.RLIM_INFINITY && !mayLockMemory() {
-		return fmt.Errorf("rt: lock memory: RLIMIT_MEMLOCK is %d bytes, want unlimited (%s), or give the program CAP_IPC_LOCK",
+		return fmt.Errorf("rt: lock memory: RLIMIT_MEMLOCK is %d bytes, want unlimited (%s), or give the program "+
+			"CAP_IPC_LOCK",
 			limit.Cur, unlimitedHint)
 	}
 	if err := unix.Mlockall(unix.MCL_CURRENT | unix.MCL_FUTURE | unix.MCL_ONFAULT); err != nil {

@@ -60,7 +60,8 @@ func TestMain(m *testing.M) {
 		os.Exit(m.Run())
 	}
 	if os.Getenv(rightsVariable) != "" {
-		for limit, value := range map[int]uint64{unix.RLIMIT_RTPRIO: 0, unix.RLIMIT_NICE: 0, unix.RLIMIT_MEMLOCK: 64 << 10} {
+		for limit, value := range map[int]uint64{unix.RLIMIT_RTPRIO: 0, unix.RLIMIT_NICE: 0,
+			unix.RLIMIT_MEMLOCK: 64 << 10} {
 			if err := unix.Setrlimit(limit, &unix.Rlimit{Cur: value, Max: value}); err != nil {
 				fmt.Println(err)
 			}
@@ -166,7 +167,8 @@ func lockAndGrow() error {
 	}
 	locked, err := memoryStatus("VmLck")
 	if err != nil || locked < untouched || after-before > tolerated {
-		return fmt.Errorf("locked %d kB, resident %d kB before and %d kB after mapping %d: %v", locked, before, after, untouched, err)
+		return fmt.Errorf("locked %d kB, resident %d kB before and %d kB after mapping %d: %v", locked, before, after,
+			untouched, err)
 	}
 	return errors.New("ok")
 }
@@ -297,7 +299,8 @@ func TestLoopOnTheKernel(t *testing.T) {
 	if s := loop.Stats(); s.Ticks != n || s.Lateness.Count() != n {
 		t.Errorf("Stats = %d ticks, %d latenesses, want %d", s.Ticks, s.Lateness.Count(), n)
 	}
-	t.Logf("granted %t, lateness p50 %v, max %v", g.Granted, loop.Stats().Lateness.Quantile(0.5), loop.Stats().Lateness.Max())
+	t.Logf("granted %t, lateness p50 %v, max %v", g.Granted, loop.Stats().Lateness.Quantile(0.5),
+		loop.Stats().Lateness.Max())
 }
 
 // A yield parks a locked thread: the kernel counts three waits for a tick that
@@ -340,7 +343,8 @@ func TestPin(t *testing.T) {
 		t.Fatal(err)
 	}
 	last := lastCPU(&allowed)
-	if isolated, err := os.ReadFile("/sys/devices/system/cpu/isolated"); err == nil && len(bytes.TrimSpace(isolated)) > 0 {
+	if isolated, err := os.ReadFile("/sys/devices/system/cpu/isolated"); err == nil &&
+		len(bytes.TrimSpace(isolated)) > 0 {
 		t.Skipf("CPUs %s are isolated: TestPinKnowsIsolatedCPUs has the rule", isolated)
 	}
 	byRule := UnpinnedCPU
@@ -370,7 +374,8 @@ func TestPin(t *testing.T) {
 					return
 				}
 				got, err := c.pin(tt.cpu)
-				if got != tt.want || (err == nil) != (tt.wantErr == "") || err != nil && !strings.Contains(err.Error(), tt.wantErr) {
+				if got != tt.want || (err == nil) != (tt.wantErr == "") || err != nil &&
+					!strings.Contains(err.Error(), tt.wantErr) {
 					t.Errorf("pin(%d) = %d, %v, want %d, %q", tt.cpu, got, err, tt.want, tt.wantErr)
 				}
 			}()

@@ -54,7 +54,8 @@ func (j *jumpy) Suspended() time.Duration {
 // reading.
 func TestAnInterruptedReadingIsNoSuspend(t *testing.T) {
 	const sec = time.Second
-	begin := []time.Duration{5*sec - 80*time.Millisecond, 5 * sec, 4 * sec, 5 * sec, 5 * sec, 5 * sec, 5 * sec, 5 * sec, 5 * sec}
+	begin := []time.Duration{5*sec - 80*time.Millisecond, 5 * sec, 4 * sec, 5 * sec, 5 * sec, 5 * sec, 5 * sec, 5 * sec,
+		5 * sec}
 	s := rt.NewSuspension(&jumpy{readings: append(begin, 5*sec, 4*sec, 5*sec, 6*sec, 5*sec, 6*sec)})
 	var got []time.Duration
 	for range 6 {

@@ -86,11 +86,20 @@ const (
 // capabilities returns the announcement of the bundle with metadata m.
 func capabilities(m *policy.Meta, sha256, repo, revision, mode string) wire.Capabilities {
 	c := wire.Capabilities{
-		ModelRepo: repo, ModelRevision: revision, PolicyType: m.PolicyType,
-		ActionNames: m.ActionNames, StateDim: len(m.StateNames), ChunkSize: m.ChunkSize, TrainedFPS: m.FPS,
-		SupportsRTC: m.Guided() || m.Trained(), RTCExecutionHorizon: m.PrefixEnd,
-		ServingMode: mode, T: wire.ExtensionLevel, ModelSHA256: sha256,
-		ActionUnits: m.ActionUnits, StateUnits: m.StateUnits,
+		ModelRepo:           repo,
+		ModelRevision:       revision,
+		PolicyType:          m.PolicyType,
+		ActionNames:         m.ActionNames,
+		StateDim:            len(m.StateNames),
+		ChunkSize:           m.ChunkSize,
+		TrainedFPS:          m.FPS,
+		SupportsRTC:         m.Guided() || m.Trained(),
+		RTCExecutionHorizon: m.PrefixEnd,
+		ServingMode:         mode,
+		T:                   wire.ExtensionLevel,
+		ModelSHA256:         sha256,
+		ActionUnits:         m.ActionUnits,
+		StateUnits:          m.StateUnits,
 	}
 	if n := m.Steps(); n > 1 {
 		c.Steps = n
@@ -98,7 +107,12 @@ func capabilities(m *policy.Meta, sha256, repo, revision, mode string) wire.Capa
 	for _, cam := range m.Cameras {
 		name := wireCamera(cam.Name)
 		c.ExpectedCameras = append(c.ExpectedCameras, name)
-		c.CameraShapes = append(c.CameraShapes, wire.CameraShape{Name: name, H: cam.H, W: cam.W, C: 3})
+		c.CameraShapes = append(c.CameraShapes, wire.CameraShape{
+			Name: name,
+			H:    cam.H,
+			W:    cam.W,
+			C:    3,
+		})
 	}
 	return c
 }
@@ -163,7 +177,8 @@ func (a *admission) check() *refusal {
 		a.warn("this policy reads its task and got no task: give --task, or default_task in the manifest")
 	}
 	if n, sent := a.observed, max(o.Steps, 1); sent < n {
-		a.warn("this policy takes %d observations, one control step apart, and this robot sends %d: the newest is used for the missing ones", n, sent)
+		a.warn("this policy takes %d observations, one control step apart, and this robot sends %d: the newest is "+
+			"used for the missing ones", n, sent)
 	}
 	if a.downgraded = o.RTCEnabled && !a.caps.SupportsRTC; a.downgraded {
 		a.warn("RTC requested but this server/policy does not support it — downgrading to chunk-append")
@@ -180,7 +195,8 @@ func (a *admission) warn(format string, args ...any) {
 
 func (a *admission) schema() string {
 	if v := a.open.SchemaVersion; v < wire.MinSchemaVersion || v > wire.SchemaVersion {
-		return fmt.Sprintf("schema_version %d outside supported range [%d, %d]", v, wire.MinSchemaVersion, wire.SchemaVersion)
+		return fmt.Sprintf("schema_version %d outside supported range [%d, %d]", v, wire.MinSchemaVersion,
+			wire.SchemaVersion)
 	}
 	return ""
 }
@@ -206,7 +222,8 @@ func (a *admission) room() string {
 
 func (a *admission) actions() string {
 	if len(a.caps.ActionNames) > 0 && !slices.Equal(a.caps.ActionNames, a.open.ActionNames) {
-		return fmt.Sprintf("action feature names/order mismatch — refusing to map chunk columns to motors.\n  server: %s\n  client: %s",
+		return fmt.Sprintf("action feature names/order mismatch — refusing to map chunk columns to motors.\n  "+
+			"server: %s\n  client: %s",
 			pyList(a.caps.ActionNames), pyList(a.open.ActionNames))
 	}
 	return errorText(wire.CheckUnits("action_units", a.caps.ActionUnits, a.open.ActionUnits))
@@ -264,8 +281,10 @@ func (a *admission) tooLarge() string {
 		if at < 0 || view.ExactSize || slices.Contains(a.open.RawImages, want.Name) {
 			continue
 		}
-		if from := a.open.CameraShapes[at]; (from.W != want.W || from.H != want.H) && !jpeg.CanFit(from.W, from.H) && jpeg.Shrink(from.W, from.H, want.W, want.H, view.Scale()) == 0 {
-			return fmt.Sprintf("camera %s: a JPEG of %dx%d (width x height) is too large: a picture that is scaled to %dx%d has at most %d pixels (2560x1600) and sides of %d: have the camera send smaller pictures",
+		if from := a.open.CameraShapes[at]; (from.W != want.W || from.H != want.H) && !jpeg.CanFit(from.W, from.H) &&
+			jpeg.Shrink(from.W, from.H, want.W, want.H, view.Scale()) == 0 {
+			return fmt.Sprintf("camera %s: a JPEG of %dx%d (width x height) is too large: a picture that is scaled "+
+				"to %dx%d has at most %d pixels (2560x1600) and sides of %d: have the camera send smaller pictures",
 				want.Name, from.W, from.H, want.W, want.H, jpeg.MaxFitPixels, jpeg.MaxFitSide)
 		}
 	}
@@ -299,7 +318,8 @@ func (a *admission) warnOfShapes() {
 			continue
 		}
 		if from := a.open.CameraShapes[at]; !sameShape(from.W, from.H, want.W, want.H) {
-			a.warn("camera %s: pictures of %dx%d are squeezed to %dx%d (width x height), another shape than the policy was trained with: crop them to %s",
+			a.warn("camera %s: pictures of %dx%d are squeezed to %dx%d (width x height), another shape than the "+
+				"policy was trained with: crop them to %s",
 				want.Name, from.W, from.H, want.W, want.H, crop(from.W, from.H, want.W, want.H))
 		}
 	}
@@ -356,8 +376,11 @@ func (a *admission) need() string {
 	if a.promised+need <= limit {
 		return ""
 	}
-	return fmt.Sprintf("no memory: this robot needs %s (its session, and %d observations of %s, reckoned from its cameras), and %s of %s are promised to others; %v: open at another server, send JPEG or smaller pictures, or raise memory in the server's manifest",
-		memory.Size(need), observationsHeld, memory.Size(a.asked), memory.Size(a.promised), memory.Size(limit), a.memory)
+	return fmt.Sprintf("no memory: this robot needs %s (its session, and %d observations of %s, reckoned from its "+
+		"cameras), and %s of %s are promised to others; %v: open at another server, send JPEG or smaller pictures, "+
+		"or raise memory in the server's manifest",
+		memory.Size(need), observationsHeld, memory.Size(a.asked), memory.Size(a.promised), memory.Size(limit),
+		a.memory)
 }
 
 const (
@@ -426,7 +449,9 @@ func (q *queries) feeds(o *wire.SessionOpen, a *admission, idle *Session) (r *re
 	if gives = q.idler(o.ClientUUID, a.place, robot.FPS); gives != nil && (idle == nil || idle == gives) {
 		return nil, gives
 	}
-	return &refusal{refusedFull, fmt.Sprintf("server full: %d sessions active, and with one more %s: open at another server, or try again later", a.active, whyNot)}, nil
+	return &refusal{refusedFull,
+		fmt.Sprintf("server full: %d sessions active, and with one more %s: open at another server, or try again later",
+			a.active, whyNot)}, nil
 }
 
 // robots returns the robots that have a session, without the robot named but, whose session would
@@ -451,7 +476,10 @@ func (q *queries) measure() {
 	if q.auto == nil {
 		return
 	}
-	fed := q.auto.Measure(q.stats.outcomes[audit.Answered].Load(), q.stats.changes(), int(q.fed.Load()), func() []capacity.Robot { return q.robots("") })
+	fed := q.auto.Measure(q.stats.outcomes[audit.Answered].Load(), q.stats.changes(), int(q.fed.Load()),
+		func() []capacity.Robot {
+			return q.robots("")
+		})
 	if old := q.fed.Swap(int32(fed)); int(old) != fed {
 		wake(q.counted)
 	}

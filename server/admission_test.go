@@ -22,8 +22,13 @@ func happyOpen() wire.SessionOpen {
 
 func happyCaps() wire.Capabilities {
 	return wire.Capabilities{
-		PolicyType: "pi0", ActionNames: []string{"a.pos", "b.pos"}, ExpectedCameras: []string{"observation.images.front"},
-		StateDim: 6, ChunkSize: 50, TrainedFPS: 30, SupportsRTC: true,
+		PolicyType:      "pi0",
+		ActionNames:     []string{"a.pos", "b.pos"},
+		ExpectedCameras: []string{"observation.images.front"},
+		StateDim:        6,
+		ChunkSize:       50,
+		TrainedFPS:      30,
+		SupportsRTC:     true,
 	}
 }
 
@@ -60,7 +65,9 @@ func TestAdmissionGolden(t *testing.T) {
 		Warnings   []string
 		Downgraded bool `json:"rtc_downgraded"`
 	}](t, "validate_session_open") {
-		open, caps, cfg := happyOpen(), happyCaps(), happyConfig()
+		open := happyOpen()
+		caps := happyCaps()
+		cfg := happyConfig()
 		override(&open.SchemaVersion, row.Open.SchemaVersion)
 		override(&open.ActionNames, row.Open.ActionNames)
 		override(&open.CameraNames, row.Open.CameraNames)
@@ -77,7 +84,14 @@ func TestAdmissionGolden(t *testing.T) {
 		override(&cfg.StrictFPS, row.Manifest.StrictFPS)
 
 		tasks := newTaskReader(&cfg, nil)
-		a := admission{caps: caps, cfg: &cfg, tasks: &tasks, limit: int(cfg.MaxSessions), active: row.Active, open: &open}
+		a := admission{
+			caps:   caps,
+			cfg:    &cfg,
+			tasks:  &tasks,
+			limit:  int(cfg.MaxSessions),
+			active: row.Active,
+			open:   &open,
+		}
 		text := ""
 		if r := a.check(); r != nil {
 			text = r.text
@@ -104,10 +118,18 @@ func TestAdmissionRefusesWhatTheDraftTolerates(t *testing.T) {
 		want      string
 		temporary bool
 	}{
-		{"no id", func(o *wire.SessionOpen, _ *wire.Capabilities, _ *manifest.Config) { o.ClientUUID = "" }, "client_uuid", false},
-		{"reserved id", func(o *wire.SessionOpen, _ *wire.Capabilities, _ *manifest.Config) { o.ClientUUID = "server" }, "client_uuid", false},
-		{"id that is no key segment", func(o *wire.SessionOpen, _ *wire.Capabilities, _ *manifest.Config) { o.ClientUUID = "a b" }, `"a-b"`, false},
-		{"id with a wildcard", func(o *wire.SessionOpen, _ *wire.Capabilities, _ *manifest.Config) { o.ClientUUID = "*" }, "client_uuid", false},
+		{"no id", func(o *wire.SessionOpen, _ *wire.Capabilities, _ *manifest.Config) {
+			o.ClientUUID = ""
+		}, "client_uuid", false},
+		{"reserved id", func(o *wire.SessionOpen, _ *wire.Capabilities, _ *manifest.Config) {
+			o.ClientUUID = "server"
+		}, "client_uuid", false},
+		{"id that is no key segment", func(o *wire.SessionOpen, _ *wire.Capabilities, _ *manifest.Config) {
+			o.ClientUUID = "a b"
+		}, `"a-b"`, false},
+		{"id with a wildcard", func(o *wire.SessionOpen, _ *wire.Capabilities, _ *manifest.Config) {
+			o.ClientUUID = "*"
+		}, "client_uuid", false},
 		{"id not on the list", func(_ *wire.SessionOpen, _ *wire.Capabilities, cfg *manifest.Config) {
 			cfg.Clients = []string{"robot-08"}
 		}, "client 'robot-07' is not on this server's list", false},
@@ -121,11 +143,15 @@ func TestAdmissionRefusesWhatTheDraftTolerates(t *testing.T) {
 			o.CameraShapes = []wire.CameraShape{{Name: "observation.images.front", H: 480, W: 640, C: 3}}
 			c.CameraShapes = []wire.CameraShape{{Name: "observation.images.front", H: 120, W: 160, C: 3}}
 		}, "480x640", false},
-		{"full is for now only", func(_ *wire.SessionOpen, _ *wire.Capabilities, cfg *manifest.Config) { cfg.MaxSessions = 0 }, "server full: 0/0", true},
+		{"full is for now only", func(_ *wire.SessionOpen, _ *wire.Capabilities, cfg *manifest.Config) {
+			cfg.MaxSessions = 0
+		}, "server full: 0/0", true},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			open, caps, cfg := happyOpen(), happyCaps(), happyConfig()
+			open := happyOpen()
+			caps := happyCaps()
+			cfg := happyConfig()
 			tt.change(&open, &caps, &cfg)
 			tasks := newTaskReader(&cfg, nil)
 			a := admission{caps: caps, cfg: &cfg, tasks: &tasks, limit: int(cfg.MaxSessions), open: &open}
@@ -139,7 +165,9 @@ func TestAdmissionRefusesWhatTheDraftTolerates(t *testing.T) {
 
 // Units and sizes that only one side names are no reason to refuse.
 func TestAdmissionAcceptsWhatOneSideDoesNotSay(t *testing.T) {
-	open, caps, cfg := happyOpen(), happyCaps(), happyConfig()
+	open := happyOpen()
+	caps := happyCaps()
+	cfg := happyConfig()
 	caps.ActionUnits = []string{"degrees", "degrees"}
 	caps.CameraShapes = []wire.CameraShape{{Name: "observation.images.front", H: 120, W: 160, C: 3}}
 	cfg.Clients = []string{"robot-07"}
@@ -177,7 +205,8 @@ func TestServingModeGolden(t *testing.T) {
 				continue
 			}
 			if !deviates(t, "classify", row.Name) {
-				t.Errorf("%s, n_obs_steps %v, chunk api %v: Sessions() with serving_mode %s = %s, %d, want %v or a named deviation", row.Name, row.NObs, row.API, mode, got, limit, want)
+				t.Errorf("%s, n_obs_steps %v, chunk api %v: Sessions() with serving_mode %s = %s, %d, want %v or a "+
+					"named deviation", row.Name, row.NObs, row.API, mode, got, limit, want)
 			}
 		}
 	}
@@ -244,9 +273,11 @@ func TestTooManyTagsAreCutWithAWarning(t *testing.T) {
 	var log strings.Builder
 	b.server.log = slog.New(slog.NewTextHandler(&log, nil))
 	o := fakeOpen("arm")
-	o.Tags = []wire.Tag{{Key: "site", Value: "lab"}, {Key: "x", Value: strings.Repeat("long", 1000)}, {Key: "y", Value: "z"}}
+	o.Tags = []wire.Tag{{Key: "site", Value: "lab"}, {Key: "x", Value: strings.Repeat("long", 1000)},
+		{Key: "y", Value: "z"}}
 	ack := b.server.queries.open(&o, wire.Origin{})
-	if want := "3 tags are too long together: the log and the audit have only the first 1"; !ack.Accepted || !slices.Contains(ack.Warnings, want) {
+	if want := "3 tags are too long together: the log and the audit have only the first 1"; !ack.Accepted ||
+		!slices.Contains(ack.Warnings, want) {
 		t.Errorf("ack = %+v, want the warning %q", ack, want)
 	}
 	if s := b.server.sessions.find("arm"); s.tags != `{"site":"lab"}` || strings.Contains(log.String(), "long"+"long") {
@@ -257,7 +288,12 @@ func TestTooManyTagsAreCutWithAWarning(t *testing.T) {
 // Raw pictures that no message can hold are refused at open, with their total size: those of the
 // policy's cameras, for all steps that the robot sends, and those of other cameras with a size.
 func TestRawPicturesThatNoMessageHolds(t *testing.T) {
-	front, side := wire.CameraShape{Name: "observation.images.front", H: 1080, W: 1920, C: 3}, wire.CameraShape{Name: "side", H: 2160, W: 3840, C: 3}
+	front, side := wire.CameraShape{
+		Name: "observation.images.front",
+		H:    1080,
+		W:    1920,
+		C:    3,
+	}, wire.CameraShape{Name: "side", H: 2160, W: 3840, C: 3}
 	for _, tt := range []struct {
 		name           string
 		raw            []string
@@ -274,10 +310,23 @@ func TestRawPicturesThatNoMessageHolds(t *testing.T) {
 		{"another camera, of which nothing is known", []string{"side"}, nil, 1, 1, ""},
 		{"both sides know the size", []string{front.Name}, []wire.CameraShape{front}, 2, 16, ""},
 	} {
-		open, caps, cfg := happyOpen(), happyCaps(), happyConfig()
-		open.RawImages, open.CameraShapes, open.Steps, caps.CameraShapes = tt.raw, tt.others, tt.sent, []wire.CameraShape{front}
+		open := happyOpen()
+		caps := happyCaps()
+		cfg := happyConfig()
+		open.RawImages = tt.raw
+		open.CameraShapes = tt.others
+		open.Steps = tt.sent
+		caps.CameraShapes = []wire.CameraShape{front}
 		tasks := newTaskReader(&cfg, nil)
-		a := admission{caps: caps, cameras: []policy.Camera{{Name: "front", H: 1080, W: 1920}}, cfg: &cfg, tasks: &tasks, observed: tt.observed, limit: 4, open: &open}
+		a := admission{
+			caps:     caps,
+			cameras:  []policy.Camera{{Name: "front", H: 1080, W: 1920}},
+			cfg:      &cfg,
+			tasks:    &tasks,
+			observed: tt.observed,
+			limit:    4,
+			open:     &open,
+		}
 		switch r := a.check(); {
 		case tt.says == "" && r != nil:
 			t.Errorf("%s: refused: %v", tt.name, r)

@@ -20,7 +20,8 @@ import (
 func (b *bench) audited(dir string) *audit.Writer {
 	b.t.Helper()
 	cfg := config()
-	cfg.Audit, cfg.Debug = filepath.Join(dir, "audit.jsonl"), manifest.Debug{CaptureDir: filepath.Join(dir, "captures"), CaptureMax: 8}
+	cfg.Audit, cfg.Debug = filepath.Join(dir, "audit.jsonl"),
+		manifest.Debug{CaptureDir: filepath.Join(dir, "captures"), CaptureMax: 8}
 	w, err := audit.Open(&cfg, rttest.NewClock(1), slog.New(slog.DiscardHandler))
 	if err != nil {
 		b.t.Fatal(err)
@@ -136,10 +137,14 @@ func TestAuditTellsEveryRequest(t *testing.T) {
 	}
 	for i, w := range want {
 		got := lines[i]
-		ranged := len(got.Range) == 2 && got.Range[0] == w.first && got.Range[1] == w.last || got.Range == nil && w.last == 0
-		if got.Seq != w.seq || got.Outcome != w.outcome || got.Mode != w.mode || got.Delay != w.delay || !ranged || got.Inference != w.inference ||
+		ranged := len(got.Range) == 2 && got.Range[0] == w.first && got.Range[1] == w.last || got.Range == nil &&
+			w.last == 0
+		if got.Seq != w.seq || got.Outcome != w.outcome || got.Mode != w.mode || got.Delay != w.delay || !ranged ||
+			got.Inference != w.inference ||
 			!strings.Contains(got.Why, w.why) || (got.Why == "") != (w.why == "") ||
-			!maps.Equal(got.Tags, map[string]string{"site": "lab \"2\"", "shift": "b"}) || got.Session != ack.SessionID || got.Client != "arm" || got.Epoch != 2 || got.Episode != 5 || got.Service < got.Inference {
+			!maps.Equal(got.Tags, map[string]string{"site": "lab \"2\"", "shift": "b"}) ||
+			got.Session != ack.SessionID || got.Client != "arm" || got.Epoch != 2 || got.Episode != 5 ||
+			got.Service < got.Inference {
 			t.Errorf("line %d = %+v, want %+v", i, got, w)
 		}
 		if age := time.Since(got.TS); age.Abs() > time.Minute { // the clock of this test runs fast

@@ -58,7 +58,9 @@ func TestAutoLetsInWhoIsFed(t *testing.T) {
 	if n < 2 || n != before.MaxSessions || b.shown().ActiveSessions != n {
 		t.Fatalf("%d robots are in, status said %d; then %+v", n, before.MaxSessions, last)
 	}
-	if !last.Temporary() || last.RetryAfterMs != 1000 || last.ServerLoad != 1 || last.MaxSessions != n || !strings.HasPrefix(last.Error, fmt.Sprintf("server full: %d sessions active, and with one more ", n)) || !strings.Contains(last.Error, "5.0 ms here") {
+	if !last.Temporary() || last.RetryAfterMs != 1000 || last.ServerLoad != 1 || last.MaxSessions != n ||
+		!strings.HasPrefix(last.Error, fmt.Sprintf("server full: %d sessions active, and with one more ", n)) ||
+		!strings.Contains(last.Error, "5.0 ms here") {
 		t.Errorf("the refusal: %+v", last)
 	}
 	if got := b.server.Summary().Refusals["full"]; got != 1 {
@@ -134,7 +136,8 @@ func TestASlowSpellPasses(t *testing.T) {
 // An impossible rate, for which the duration of a chunk would be infinite, zero or negative, is
 // taken as no rate: it neither makes room nor ends the server, at the open and later.
 func TestAutoSurvivesRatesThatNoRobotHas(t *testing.T) {
-	rates := []float64{1e-10, 1.5e-9, 1.7e-10, 1e-300, math.SmallestNonzeroFloat64, -30, 1e300, math.Inf(1), math.Inf(-1), math.NaN()}
+	rates := []float64{1e-10, 1.5e-9, 1.7e-10, 1e-300, math.SmallestNonzeroFloat64, -30, 1e300, math.Inf(1),
+		math.Inf(-1), math.NaN()}
 	b := newAuto(t, 5*time.Millisecond)
 	want, n := b.shown().MaxSessions, 0
 	for ; n < 100; n++ {
@@ -173,8 +176,10 @@ func TestAutoDisplacesWhoDoesNotSend(t *testing.T) {
 	if ack := b.openFrom(link(99, "new"), fakeOpen("new")); !ack.Accepted {
 		t.Fatalf("a newcomer beside a silent one: %s", ack.Error)
 	}
-	if b.server.sessions.find("arm-01") != nil || len(b.server.sessions.all()) != n || b.server.stats.displaced.Load() != 1 {
-		t.Errorf("%d sessions, %d displaced, want %d, 1, without the silent one", len(b.server.sessions.all()), b.server.stats.displaced.Load(), n)
+	if b.server.sessions.find("arm-01") != nil || len(b.server.sessions.all()) != n ||
+		b.server.stats.displaced.Load() != 1 {
+		t.Errorf("%d sessions, %d displaced, want %d, 1, without the silent one", len(b.server.sessions.all()),
+			b.server.stats.displaced.Load(), n)
 	}
 }
 

@@ -51,7 +51,8 @@ func (r *robot) sendState(seq uint64, joint float32) {
 func (r *robot) wantOwn(seq uint64, joint float32) {
 	r.b.t.Helper()
 	got := r.next()
-	if got.header.MsgType != wire.MsgActionChunk || got.header.SeqID != seq || got.chunk.T != int64(seq) || !near(got.chunk.ChunkRobot.Data, []float32{joint + 0.01}, 1e-6) {
+	if got.header.MsgType != wire.MsgActionChunk || got.header.SeqID != seq || got.chunk.T != int64(seq) ||
+		!near(got.chunk.ChunkRobot.Data, []float32{joint + 0.01}, 1e-6) {
 		r.b.t.Errorf("request %d of joint %g got %+v, want its own chunk", seq, joint, got)
 	}
 }
@@ -73,7 +74,9 @@ func TestRobotsShareARun(t *testing.T) {
 	for i, r := range robots[1:] {
 		r.sendState(1, float32(i+2))
 	}
-	rttest.Eventually(t, "the rows of the next run, while one goes on", func() bool { return b.model.Filled.Load() == blank+1+4 })
+	rttest.Eventually(t, "the rows of the next run, while one goes on", func() bool {
+		return b.model.Filled.Load() == blank+1+4
+	})
 	leave <- struct{}{}
 	robots[0].wantOwn(1, 1)
 	<-entered
@@ -84,8 +87,10 @@ func TestRobotsShareARun(t *testing.T) {
 	if err := b.stop(); err != nil {
 		t.Fatal(err)
 	}
-	if !slices.Equal(ran, []int{1, 4}) || b.server.stats.batches[0].Load() != 1 || b.server.stats.batches[3].Load() != 1 {
-		t.Errorf("runs of %v rows, counted %d of one and %d of four, want one of 1 and one of 4", ran, b.server.stats.batches[0].Load(), b.server.stats.batches[3].Load())
+	if !slices.Equal(ran, []int{1, 4}) || b.server.stats.batches[0].Load() != 1 ||
+		b.server.stats.batches[3].Load() != 1 {
+		t.Errorf("runs of %v rows, counted %d of one and %d of four, want one of 1 and one of 4", ran,
+			b.server.stats.batches[0].Load(), b.server.stats.batches[3].Load())
 	}
 	rows := map[string]bool{}
 	for _, line := range readAudit(t, filepath.Join(dir, "audit.jsonl")) {
@@ -103,7 +108,9 @@ func TestRobotsShareARun(t *testing.T) {
 func TestABadObservationFailsAlone(t *testing.T) {
 	for bad := range 4 {
 		var entered, leave chan struct{}
-		b, robots := batching(t, 4, []string{"a", "b", "c", "d", "e"}, func(b *bench) { entered, leave = b.holdInferences() })
+		b, robots := batching(t, 4, []string{"a", "b", "c", "d", "e"}, func(b *bench) {
+			entered, leave = b.holdInferences()
+		})
 		robots[4].sendState(1, 9)
 		<-entered
 		for i, r := range robots[:4] {
@@ -278,7 +285,8 @@ func TestBatchPathNoAlloc(t *testing.T) {
 		t.Errorf("a batch allocates %v times, want 0", n)
 	}
 	stop()
-	if n, batches := b.server.stats.outcomes[audit.Answered].Load(), b.server.stats.batches[3].Load(); n < 150*robots || batches < 200 {
+	if n, batches := b.server.stats.outcomes[audit.Answered].Load(), b.server.stats.batches[3].Load(); n < 150*robots ||
+		batches < 200 {
 		t.Errorf("served %d requests, %d times four of them at once, want %d and 200", n, batches, 150*robots)
 	}
 }
@@ -320,7 +328,8 @@ func nobodyGetsTheChunkOfAnother(t *testing.T, maxBatch int) {
 				if got.header.SeqID != seq {
 					t.Errorf("request %d of %d got the answer to %d", seq, i, got.header.SeqID)
 				}
-				if got.header.MsgType == wire.MsgActionChunk && (bad <= 1 || !near(got.chunk.ChunkRobot.Data, []float32{joint + 0.01}, 1e-2)) {
+				if got.header.MsgType == wire.MsgActionChunk &&
+					(bad <= 1 || !near(got.chunk.ChunkRobot.Data, []float32{joint + 0.01}, 1e-2)) {
 					t.Errorf("request %d of %d (%d) got the chunk %v", seq, i, bad, got.chunk.ChunkRobot.Data[:2])
 				}
 			}
@@ -332,7 +341,8 @@ func nobodyGetsTheChunkOfAnother(t *testing.T, maxBatch int) {
 	}
 	counts := &b.server.stats.outcomes
 	if n := sum(counts[:]); n != requests*uint64(len(names)) || (b.server.stats.reruns.Load() > 0) != (maxBatch > 1) {
-		t.Errorf("%d turns for %d requests, %d batches ran again, want each once and some again", n, requests*len(names), b.server.stats.reruns.Load())
+		t.Errorf("%d turns for %d requests, %d batches ran again, want each once and some again", n,
+			requests*len(names), b.server.stats.reruns.Load())
 	}
 }
 
@@ -344,7 +354,10 @@ func TestTheNextRequestFindsTheChunkBefore(t *testing.T) {
 	robots[0].sendState(1, 1)
 	<-entered
 	o := fakeObs(t)
-	o.HasT, o.T, o.InferenceDelaySteps, o.Spans = true, 2, 2, []wire.Span{{Source: 1, Start: 1, End: 4}}
+	o.HasT = true
+	o.T = 2
+	o.InferenceDelaySteps = 2
+	o.Spans = []wire.Span{{Source: 1, Start: 1, End: 4}}
 	robots[0].send(obsHeader(1, 2), o)
 	for range 3 { // the worker has seen it, and any thread of the crew would have begun
 		rttest.Eventually(t, "the worker looks", func() bool { return len(b.server.worker.work) == 0 })

@@ -24,7 +24,8 @@ func (n *shownNetwork) Certificates(time.Time) []endpoint.Finding { return n.fou
 func TestCertificatesAreSaidAndMakeTheServerNotReady(t *testing.T) {
 	var log bytes.Buffer
 	logger := slog.New(slog.NewTextHandler(&log, nil))
-	soon, over := endpoint.Finding{Text: "gpu.pem ends in 3 days"}, endpoint.Finding{Text: "gpu.pem ended", Refused: true}
+	soon, over := endpoint.Finding{Text: "gpu.pem ends in 3 days"},
+		endpoint.Finding{Text: "gpu.pem ended", Refused: true}
 	var c certificates
 	network := &shownNetwork{}
 	look := func(found ...endpoint.Finding) (lines string) {
@@ -39,7 +40,8 @@ func TestCertificatesAreSaidAndMakeTheServerNotReady(t *testing.T) {
 	if lines := look(); lines != "" {
 		t.Errorf("nothing wrong: %s", lines)
 	}
-	if lines := look(soon); strings.Count(lines, "\n") != 1 || !strings.Contains(lines, "level=WARN") || !strings.Contains(lines, soon.Text) {
+	if lines := look(soon); strings.Count(lines, "\n") != 1 || !strings.Contains(lines, "level=WARN") ||
+		!strings.Contains(lines, soon.Text) {
 		t.Errorf("an end in three days: %q", lines)
 	}
 	if lines := look(soon); lines != "" {
@@ -48,7 +50,8 @@ func TestCertificatesAreSaidAndMakeTheServerNotReady(t *testing.T) {
 	if ok, why := c.usable(); !ok || why != "" || len(c.texts()) != 1 {
 		t.Errorf("usable = %v, %q; texts %q", ok, why, c.texts())
 	}
-	if lines := look(over); !strings.Contains(lines, "level=ERROR") || !strings.Contains(lines, "NO ROBOT CAN CONNECT") || strings.Contains(lines, "3 days") {
+	if lines := look(over); !strings.Contains(lines, "level=ERROR") ||
+		!strings.Contains(lines, "NO ROBOT CAN CONNECT") || strings.Contains(lines, "3 days") {
 		t.Errorf("over: %q", lines)
 	}
 	if ok, why := c.usable(); ok || why != over.Text {

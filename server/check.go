@@ -92,10 +92,26 @@ func Examine(cfg manifest.Config, say func(text string)) (report Report, err err
 	}
 	limit, mode := cfg.Sessions()
 	report = Report{
-		Prefix: prefix, Model: id, Revision: cfg.Model.Revision, Bundle: b.Dir, SHA256: b.SHA256, PolicyType: b.PolicyType,
-		FPS: b.FPS, ChunkSize: b.ChunkSize, ActionNames: b.ActionNames, StateNames: b.StateNames,
-		Simulation: b.SimulationOnly, RTC: b.RTC, RTCMaxDelay: b.RTCMaxDelay, PrefixEnd: b.PrefixEnd, MaxSessions: limit, auto: cfg.Auto(), Mode: mode,
-		Listen: cfg.Listen(), Connect: cfg.Zenoh.ConnectEndpoints, Health: cfg.HealthAddress(),
+		Prefix:      prefix,
+		Model:       id,
+		Revision:    cfg.Model.Revision,
+		Bundle:      b.Dir,
+		SHA256:      b.SHA256,
+		PolicyType:  b.PolicyType,
+		FPS:         b.FPS,
+		ChunkSize:   b.ChunkSize,
+		ActionNames: b.ActionNames,
+		StateNames:  b.StateNames,
+		Simulation:  b.SimulationOnly,
+		RTC:         b.RTC,
+		RTCMaxDelay: b.RTCMaxDelay,
+		PrefixEnd:   b.PrefixEnd,
+		MaxSessions: limit,
+		auto:        cfg.Auto(),
+		Mode:        mode,
+		Listen:      cfg.Listen(),
+		Connect:     cfg.Zenoh.ConnectEndpoints,
+		Health:      cfg.HealthAddress(),
 	}
 	for _, c := range b.Cameras {
 		text := fmt.Sprintf("%s %dx%d", wireCamera(c.Name), c.H, c.W)
@@ -140,7 +156,13 @@ func Plan(cfg manifest.Config, fleet capacity.Fleet) (report *capacity.Report, e
 	if err != nil {
 		return nil, err
 	}
-	if report, err = capacity.New(capacity.Options{Fleet: fleet, Meta: &b.Meta, Took: took, Scheduler: cfg.Scheduler, Threads: cfg.Threads}); err != nil {
+	if report, err = capacity.New(capacity.Options{
+		Fleet:     fleet,
+		Meta:      &b.Meta,
+		Took:      took,
+		Scheduler: cfg.Scheduler,
+		Threads:   cfg.Threads,
+	}); err != nil {
 		return nil, err
 	}
 	report.Bundle, report.Device = b.Dir, model.Placement().Device.String()
@@ -173,7 +195,8 @@ func (r *Report) slowText() string {
 	if lasts == 0 || r.InferenceMs < lasts {
 		return ""
 	}
-	return fmt.Sprintf("\n             SLOW: the %d actions of a chunk last %.0f ms, so an arm moves in steps", r.ChunkSize, lasts)
+	return fmt.Sprintf("\n             SLOW: the %d actions of a chunk last %.0f ms, so an arm moves in steps",
+		r.ChunkSize, lasts)
 }
 
 // Print writes the report for people.
@@ -195,8 +218,10 @@ func (r *Report) Print(w io.Writer) error {
              %s
   tensors    %s
 %s`, r.Prefix, r.Model, r.Revision, r.PolicyType, r.FPS, r.ChunkSize, r.Bundle, r.SHA256, r.simulationText(), r.unlistedText(),
-		strings.Join(r.ActionNames, ", "), strings.Join(r.StateNames, ", "), orNone(r.Cameras), r.RTC, r.RTCMaxDelay, r.PrefixEnd, cmp.Or(r.Tokenizer, "not read"),
-		r.sessionsText(), r.Mode, orNone(r.Listen), orNone(r.Connect), cmp.Or(r.Health, "off"), r.InferenceMs, r.Inferences, r.deviceText(), r.Runtime, r.slowText(), r.Library, r.tensorText(), r.warningText())
+		strings.Join(r.ActionNames, ", "), strings.Join(r.StateNames, ", "), orNone(r.Cameras), r.RTC, r.RTCMaxDelay,
+		r.PrefixEnd, cmp.Or(r.Tokenizer, "not read"),
+		r.sessionsText(), r.Mode, orNone(r.Listen), orNone(r.Connect), cmp.Or(r.Health, "off"), r.InferenceMs,
+		r.Inferences, r.deviceText(), r.Runtime, r.slowText(), r.Library, r.tensorText(), r.warningText())
 	return err
 }
 
@@ -217,7 +242,8 @@ func (r *Report) unlistedText() string {
 	if n := r.UnlistedAll - len(r.Unlisted); n > 0 {
 		more = fmt.Sprintf(" and %d more", n)
 	}
-	return fmt.Sprintf("\n  beside it  %s%s: not listed in bundle.json, so not read and not in the digest", quotedNames(r.Unlisted), more)
+	return fmt.Sprintf("\n  beside it  %s%s: not listed in bundle.json, so not read and not in the digest",
+		quotedNames(r.Unlisted), more)
 }
 
 func (r *Report) warningText() string {
@@ -255,7 +281,8 @@ func quotedNames(names []string) string {
 
 func (r *Report) sessionsText() string {
 	if r.auto {
-		return fmt.Sprintf("auto (as many as the server can feed, at most %d; lean-server plan computes the number)", r.MaxSessions)
+		return fmt.Sprintf("auto (as many as the server can feed, at most %d; lean-server plan computes the number)",
+			r.MaxSessions)
 	}
 	return strconv.Itoa(r.MaxSessions)
 }
@@ -292,7 +319,13 @@ type progress struct {
 }
 
 func newProgress(say func(text string), clock rt.Clock, ticks <-chan time.Time) *progress {
-	p := &progress{say: say, clock: clock, begun: clock.Now(), said: clock.Now(), done: make(chan struct{})}
+	p := &progress{
+		say:   say,
+		clock: clock,
+		begun: clock.Now(),
+		said:  clock.Now(),
+		done:  make(chan struct{}),
+	}
 	p.ended.Go(func() {
 		for {
 			select {
@@ -319,7 +352,8 @@ func (p *progress) tick() {
 	defer p.mu.Unlock()
 	if now := p.clock.Now(); now.Sub(p.said) >= progressEvery {
 		p.said = now
-		p.say(fmt.Sprintf("still at work after %.0f s: the policy is loaded, or computes a chunk", now.Sub(p.begun).Seconds()))
+		p.say(fmt.Sprintf("still at work after %.0f s: the policy is loaded, or computes a chunk",
+			now.Sub(p.begun).Seconds()))
 	}
 }
 

@@ -91,7 +91,8 @@ func TestManifestTable(t *testing.T) {
 	want := manifestKeys(reflect.ValueOf(manifest.Default()), "")
 	for i := range max(len(got), len(want)) {
 		if i >= len(got) || i >= len(want) || !slices.Equal(got[i], want[i]) {
-			t.Fatalf("row %d of the manifest's table: docs %q, code %q", i, got[min(i, len(got)-1)], want[min(i, len(want)-1)])
+			t.Fatalf("row %d of the manifest's table: docs %q, code %q", i, got[min(i, len(got)-1)],
+				want[min(i, len(want)-1)])
 		}
 	}
 }
@@ -116,7 +117,8 @@ func TestMetricsTable(t *testing.T) {
 			labels = append(labels, "`"+l.GetName()+"`")
 		}
 		slices.Sort(labels)
-		want = append(want, fmt.Sprintf("`%s` %s %s", f.GetName(), strings.ToLower(f.GetType().String()), strings.Join(labels, ", ")))
+		want = append(want, fmt.Sprintf("`%s` %s %s", f.GetName(), strings.ToLower(f.GetType().String()),
+			strings.Join(labels, ", ")))
 	}
 	var got []string
 	for _, row := range docTable(t, "Pages", "metric") {
@@ -154,7 +156,12 @@ func TestDocNamesEveryReason(t *testing.T) {
 func TestAuditTable(t *testing.T) {
 	dir := t.TempDir()
 	w := newBench(t, config()).audited(dir)
-	w.Add(&audit.Record{Why: "something", Tags: `{"site":"lab"}`, Stale: 1, Cameras: []wire.CameraShape{{Name: "top"}}}, nil, nil)
+	w.Add(&audit.Record{
+		Why:     "something",
+		Tags:    `{"site":"lab"}`,
+		Stale:   1,
+		Cameras: []wire.CameraShape{{Name: "top"}},
+	}, nil, nil)
 	w.Start(audit.Origin{ModelSHA256: "5ha"})()
 	line, err := os.ReadFile(filepath.Join(dir, "audit.jsonl"))
 	if err != nil {

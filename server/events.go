@@ -50,11 +50,22 @@ func (e *events) send(ev event) {
 		e.stats.silenced.Add(1)
 		return
 	}
-	e.writer.put(session.actions, &ev.header, &wire.Event{Code: ev.code, Text: ev.text, Seq: ev.header.SeqID, ServerID: e.id, Nonce: session.nonce})
+	e.writer.put(session.actions, &ev.header, &wire.Event{
+		Code:     ev.code,
+		Text:     ev.text,
+		Seq:      ev.header.SeqID,
+		ServerID: e.id,
+		Nonce:    session.nonce,
+	})
 }
 
 // putClosed informs a robot that its session has ended here.
 func (e *events) putClosed(s *Session, why string) {
 	h := s.header()
-	e.writer.put(s.actions, &h, &wire.Event{Code: wire.EventUnknownSession, Text: why, ServerID: e.id, Nonce: s.nonce})
+	e.writer.put(s.actions, &h, &wire.Event{
+		Code:     wire.EventUnknownSession,
+		Text:     why,
+		ServerID: e.id,
+		Nonce:    s.nonce,
+	})
 }

@@ -33,14 +33,19 @@ type health struct {
 func listenHealth(address string, log *slog.Logger, names ...string) (h *health, err error) {
 	h = new(health)
 	h.Page, err = page.Listen(address, page.Config{
-		Names: names, Healthy: h.healthy, Ready: h.ready, Clock: rt.KernelClock(), Log: log,
-		Status: func(q page.Query) any { return showLive(h.server.Load(), q) },
+		Names:   names,
+		Healthy: h.healthy,
+		Ready:   h.ready,
+		Clock:   rt.KernelClock(),
+		Log:     log,
+		Status:  func(q page.Query) any { return showLive(h.server.Load(), q) },
 		Metrics: func(dropped *atomic.Uint64) http.Handler {
 			return promhttp.HandlerForTransactional(metricsOf(h.server.Load, dropped), promhttp.HandlerOpts{})
 		},
 	})
 	if err != nil {
-		return nil, fmt.Errorf("health_port: %w", listen.Explain(err, "choose another with --health-port, or 0 to switch it off"))
+		return nil, fmt.Errorf("health_port: %w", listen.Explain(err,
+			"choose another with --health-port, or 0 to switch it off"))
 	}
 	return h, nil
 }
@@ -184,7 +189,8 @@ func (w *worker) probeIdle(now rt.Instant) bool {
 //go:noinline
 func (w *worker) giveUp(why string, how sickness) {
 	if w.sick.CompareAndSwap(nil, &why) {
-		w.log.Error("THE DEVICE FAILED: the server ends, to be started again", "device", w.placement.Device, "how", how, "why", why)
+		w.log.Error("THE DEVICE FAILED: the server ends, to be started again", "device", w.placement.Device, "how", how,
+			"why", why)
 	}
 }
 
@@ -316,4 +322,18 @@ func (w *worker) longestRun() time.Duration {
 		longest = max(longest, time.Duration(largest)*one)
 	}
 	return longest
+}
+
+// healthy reports whether the worker runs and makes progress.
+//
+// Owner: any goroutine.
+func (w *worker) healthy() (ok bool, why string) {
+	if why := w.sick.Load(); why != nil {
+		return false, *why
+	}
+	if !w.alive.Load() {
+		return false, "worker dead"
+	}
+	_, why = w.overdue(w.clock.Now())
+	return why == "", why
 }

@@ -92,7 +92,8 @@ func TestListenHealthSaysWhichPortIsTaken(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer h.Close()
-	if _, err := listenHealth(h.Addr().String(), slog.New(slog.DiscardHandler)); err == nil || !strings.Contains(err.Error(), h.Addr().String()) || !strings.Contains(err.Error(), "health_port") {
+	if _, err := listenHealth(h.Addr().String(), slog.New(slog.DiscardHandler)); err == nil ||
+		!strings.Contains(err.Error(), h.Addr().String()) || !strings.Contains(err.Error(), "health_port") {
 		t.Errorf("ListenHealth on a taken port = %v, want the key and the address", err)
 	}
 }
@@ -153,7 +154,8 @@ func sickServer(t *testing.T, before func(b *bench, run int) error) (*bench, *ro
 // this reason, and that the metrics have counted it.
 func wantEnd(t *testing.T, b *bench, r *robot, how sickness, failures uint64, why string) {
 	t.Helper()
-	if got := r.next(); got.event.Code != wire.EventDraining || got.event.Text != sickText || got.event.RetryAfterMs <= 0 {
+	if got := r.next(); got.event.Code != wire.EventDraining || got.event.Text != sickText ||
+		got.event.RetryAfterMs <= 0 {
 		t.Errorf("the robot gets %+v, want that the device failed, and to go elsewhere", got.event)
 	}
 	if ok, why := b.server.Ready(); ok || why != "draining" {
@@ -316,7 +318,8 @@ func TestNotANumber(t *testing.T) {
 	for i, r := range robots[:4] {
 		if i != 1 {
 			r.wantOwn(1, float32(i+1))
-		} else if got := r.next(); got.event.Code != wire.EventBadObservation || !strings.Contains(got.event.Text, "not finite") {
+		} else if got := r.next(); got.event.Code != wire.EventBadObservation ||
+			!strings.Contains(got.event.Text, "not finite") {
 			t.Errorf("robot b gets %+v, want bad_observation", got)
 		}
 	}
@@ -348,7 +351,8 @@ func TestTheLastRunIsLookedAt(t *testing.T) {
 		t.Error(err)
 	}
 	if n := b.server.stats.outcomes[audit.NotFinite].Load(); n != 1 || len(robots[0].inbox) != 0 {
-		t.Errorf("%d chunks were not finite, and the robot got %d more messages, want 1 and none", n, len(robots[0].inbox))
+		t.Errorf("%d chunks were not finite, and the robot got %d more messages, want 1 and none", n,
+			len(robots[0].inbox))
 	}
 }
 
@@ -372,7 +376,8 @@ func TestAPanicInDecodingRefusesTheObservation(t *testing.T) {
 		}
 		last.sendState(1, 7)
 		close(leave)
-		if got := last.next(); got.event.Code != wire.EventBadObservation || !strings.Contains(got.event.Text, "index out of range") {
+		if got := last.next(); got.event.Code != wire.EventBadObservation ||
+			!strings.Contains(got.event.Text, "index out of range") {
 			t.Errorf("the robot gets %+v, want bad_observation with the panic", got)
 		}
 		last.sendState(2, 2)

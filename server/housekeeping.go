@@ -109,7 +109,8 @@ func (k *housekeeper) logStale(session *Session) {
 	case stale == 0:
 		k.log.Info("pictures are fresh again", "client", session.uuid, "session", session.id)
 	default:
-		k.log.Warn("pictures are older than the robot allows", "client", session.uuid, "session", session.id, "cameras", stale.names(k.caps.CameraShapes))
+		k.log.Warn("pictures are older than the robot allows", "client", session.uuid, "session", session.id,
+			"cameras", stale.names(k.caps.CameraShapes))
 	}
 	session.staleLogged = stale
 }
@@ -119,7 +120,8 @@ func (k *housekeeper) logStale(session *Session) {
 func (k *housekeeper) logSqueezed(session *Session) {
 	squeezed := cameraSet(session.squeezed.Load())
 	if squeezed &^= session.squeezedLogged; squeezed != 0 {
-		k.log.Warn("pictures have another shape than the policy's and are squeezed into it: crop them", "client", session.uuid, "session", session.id, "cameras", squeezed.names(k.caps.CameraShapes))
+		k.log.Warn("pictures have another shape than the policy's and are squeezed into it: crop them",
+			"client", session.uuid, "session", session.id, "cameras", squeezed.names(k.caps.CameraShapes))
 		session.squeezedLogged |= squeezed
 	}
 }

@@ -17,15 +17,18 @@ func TestOnlyItsOpenerClosesWithoutAnID(t *testing.T) {
 		t.Helper()
 		b.session = s
 		defer func() { b.session = mine }()
-		replies := b.query(wire.SessionKey(b.server.Prefix()), wire.AppendSessionClose(nil, &wire.SessionClose{ClientUUID: "arm", SessionID: id}))
+		replies := b.query(wire.SessionKey(b.server.Prefix()),
+			wire.AppendSessionClose(nil, &wire.SessionClose{ClientUUID: "arm", SessionID: id}))
 		var ack wire.ResetAck
 		if err := wire.ParseResetAck(&ack, replies[0].Payload); err != nil {
 			t.Fatal(err)
 		}
 		return ack
 	}
-	for name, other := range map[string]wire.Session{"another link": b.network.Session(), "a router": b.network.Routed()} {
-		if ack := closeFrom(other, ""); ack.OK || !strings.Contains(ack.Error, "session_id") || b.server.sessions.find("arm") == nil {
+	for name, other := range map[string]wire.Session{"another link": b.network.Session(),
+		"a router": b.network.Routed()} {
+		if ack := closeFrom(other, ""); ack.OK || !strings.Contains(ack.Error, "session_id") ||
+			b.server.sessions.find("arm") == nil {
 			t.Errorf("%s closes without an id: %+v", name, ack)
 		}
 		b.session = other
@@ -65,7 +68,8 @@ func TestARobotsKeyIsForItsOwnSession(t *testing.T) {
 		return ack
 	}
 	for _, key := range []string{"/other/session", "/*/session"} {
-		if ack := open(key); ack.Accepted || ack.Temporary() || !strings.Contains(ack.Error, "body names") || b.server.sessions.find("arm") != nil {
+		if ack := open(key); ack.Accepted || ack.Temporary() || !strings.Contains(ack.Error, "body names") ||
+			b.server.sessions.find("arm") != nil {
 			t.Errorf("open for arm at %s = %+v, want a final refusal", key, ack)
 		}
 	}

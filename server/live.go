@@ -102,7 +102,12 @@ type LiveRun [5]float64
 
 // showLive returns the content of the page; s is nil while the policy loads.
 func showLive(s *Server, q page.Query) *Live {
-	l := &Live{State: loadingText, Warnings: []string{}, Sessions: LiveSessions{Rows: []LiveSession{}}, Device: LiveDevice{Runs: []LiveRun{}}}
+	l := &Live{
+		State:    loadingText,
+		Warnings: []string{},
+		Sessions: LiveSessions{Rows: []LiveSession{}},
+		Device:   LiveDevice{Runs: []LiveRun{}},
+	}
 	if s == nil {
 		return l
 	}
@@ -111,7 +116,8 @@ func showLive(s *Server, q page.Query) *Live {
 	l.judge(s)
 	l.list(s, q, now)
 	l.Totals = s.totals()
-	l.Times = LiveTimes{quantiles(s.stats.wait.Hist), quantiles(s.stats.decode.Hist), quantiles(s.stats.inference.Hist), quantiles(s.stats.service.Hist), quantiles(s.stats.runway.Hist)}
+	l.Times = LiveTimes{quantiles(s.stats.wait.Hist), quantiles(s.stats.decode.Hist), quantiles(s.stats.inference.Hist),
+		quantiles(s.stats.service.Hist), quantiles(s.stats.runway.Hist)}
 	l.Device.NowMs, l.Device.BusyMs = round(ms(time.Duration(now))), round(ms(s.worker.past.Busy()))
 	for _, r := range s.worker.past.Read(make([]batch.Run, 0, batch.PastMax)) {
 		if now.Sub(r.Begun) <= timelineMax {
@@ -119,7 +125,8 @@ func showLive(s *Server, q page.Query) *Live {
 			if r.Failed {
 				failed = 1
 			}
-			l.Device.Runs = append(l.Device.Runs, LiveRun{round(ms(now.Sub(r.Begun))), round(ms(r.Took)), float64(r.Size), float64(r.Requests), failed})
+			l.Device.Runs = append(l.Device.Runs, LiveRun{round(ms(now.Sub(r.Begun))), round(ms(r.Took)),
+				float64(r.Size), float64(r.Requests), failed})
 		}
 	}
 	return l
@@ -129,9 +136,20 @@ func (l *Live) describe(s *Server) {
 	host, _ := os.Hostname()
 	onnx, _ := policy.RuntimeVersion()
 	l.Server = &LiveServer{
-		Prefix: s.prefix, ID: s.id, Host: host, Version: s.cfg.Version, Model: s.caps.ModelRepo, Revision: s.caps.ModelRevision, Policy: s.caps.PolicyType,
-		SHA256: s.caps.ModelSHA256, Device: s.placement.Device.String(), ONNXRuntime: onnx, Scheduler: s.cfg.Scheduler, MaxBatch: s.worker.model.MaxBatch(),
-		FPS: s.caps.TrainedFPS, Chunk: s.caps.ChunkSize,
+		Prefix:      s.prefix,
+		ID:          s.id,
+		Host:        host,
+		Version:     s.cfg.Version,
+		Model:       s.caps.ModelRepo,
+		Revision:    s.caps.ModelRevision,
+		Policy:      s.caps.PolicyType,
+		SHA256:      s.caps.ModelSHA256,
+		Device:      s.placement.Device.String(),
+		ONNXRuntime: onnx,
+		Scheduler:   s.cfg.Scheduler,
+		MaxBatch:    s.worker.model.MaxBatch(),
+		FPS:         s.caps.TrainedFPS,
+		Chunk:       s.caps.ChunkSize,
 	}
 }
 
@@ -162,7 +180,9 @@ func (l *Live) judge(s *Server) {
 	warn(s.lostLines() > 0, "lines of the log were lost: its reader is too slow or has stopped")
 	warn(s.audit != nil && s.audit.Counts.LinesDropped.Load() > 0, "audit lines were lost: the disk is too slow")
 	warn(len(s.sessions.all()) >= s.capacity(), "full: new robots are sent to other servers")
-	warn(s.transportStat(func(t zenoh.Stats) uint64 { return t.Revoked }) > 0, "links were ended because the memory for messages was used up")
+	warn(s.transportStat(func(t zenoh.Stats) uint64 {
+		return t.Revoked
+	}) > 0, "links were ended because the memory for messages was used up")
 	warn(s.stats.probes[probeFailed].Load() > 0, "runs of the server's own have failed: look at the device")
 	l.Warnings = append(l.Warnings, s.certificates.texts()...)
 }
@@ -177,7 +197,8 @@ func (l *Live) list(s *Server, q page.Query, now rt.Instant) {
 		}
 	}
 	l.Sessions.Found = len(rows)
-	slices.SortStableFunc(rows, func(a, b LiveSession) int { return compareSessions(&a, &b, q.Sort) }) // rows are sorted by name already
+	// rows are sorted by name already
+	slices.SortStableFunc(rows, func(a, b LiveSession) int { return compareSessions(&a, &b, q.Sort) })
 	l.Sessions.Rows = rows[:min(len(rows), q.Rows)]
 }
 
@@ -211,9 +232,18 @@ func compareSessions(a, b *LiveSession, sort string) int {
 // live returns the session's row on the page.
 func (s *Session) live(now rt.Instant) LiveSession {
 	l := LiveSession{
-		Name: s.uuid, Host: s.host, Task: s.opened.text, Tags: json.RawMessage(s.tags), Why: "streams", SeenMs: round(ms(now.Sub(rt.Instant(s.seenAt.Load())))),
-		Received: s.received.Load(), Answered: s.answered.Load(), Superseded: s.shown.superseded.Load(), Late: s.shown.gaveWay.Load(),
-		Failed: s.shown.failed.Load(), Stale: s.stalePictures.Load(),
+		Name:       s.uuid,
+		Host:       s.host,
+		Task:       s.opened.text,
+		Tags:       json.RawMessage(s.tags),
+		Why:        "streams",
+		SeenMs:     round(ms(now.Sub(rt.Instant(s.seenAt.Load())))),
+		Received:   s.received.Load(),
+		Answered:   s.answered.Load(),
+		Superseded: s.shown.superseded.Load(),
+		Late:       s.shown.gaveWay.Load(),
+		Failed:     s.shown.failed.Load(),
+		Stale:      s.stalePictures.Load(),
 	}
 	if announced := s.announced.Load(); announced != nil {
 		l.Task = announced.text
@@ -254,15 +284,24 @@ func (s *Server) totals() map[string]any {
 	}
 	lost := func(value func(zenoh.Stats) uint64) uint64 { return uint64(s.transportStat(value)) }
 	return map[string]any{
-		"chunks": st.outcomes[audit.Answered].Load(), "failed": some(outcomes), "refused": st.refusals(), "conditioning": some(modes), "fairness": round(fairness(s.sessions.all())),
+		"chunks": st.outcomes[audit.Answered].Load(), "failed": some(outcomes), "refused": st.refusals(),
+		"conditioning": some(modes), "fairness": round(fairness(s.sessions.all())),
 		"dropped": some(map[string]uint64{
-			"superseded": st.superseded.Load(), "late": st.late.Load(), "gave way": st.gaveWay.Load(), "memory": st.noRoom.Load(), "unknown session": st.unknown.Load(), "malformed": st.malformed.Load(),
+			"superseded": st.superseded.Load(), "late": st.late.Load(), "gave way": st.gaveWay.Load(),
+			"memory": st.noRoom.Load(), "unknown session": st.unknown.Load(), "malformed": st.malformed.Load(),
 		}),
 		"transport": some(map[string]uint64{
-			"congested": lost(func(t zenoh.Stats) uint64 { return t.Dropped }), "chunks replaced": st.replaced.Load(), "fragments": lost(func(t zenoh.Stats) uint64 { return t.Unassembled }),
-			"late frames": lost(func(t zenoh.Stats) uint64 { return t.StaleSN }), "relayed": lost(func(t zenoh.Stats) uint64 { return t.RelayDropped }),
+			"congested": lost(func(t zenoh.Stats) uint64 {
+				return t.Dropped
+			}), "chunks replaced": st.replaced.Load(), "fragments": lost(func(t zenoh.Stats) uint64 {
+				return t.Unassembled
+			}),
+			"late frames": lost(func(t zenoh.Stats) uint64 {
+				return t.StaleSN
+			}), "relayed": lost(func(t zenoh.Stats) uint64 { return t.RelayDropped }),
 		}),
-		"opened": st.opened.Load(), "closed": st.closed.Load(), "probes": st.probes[probeOK].Load(), "reruns": st.reruns.Load(),
+		"opened": st.opened.Load(), "closed": st.closed.Load(), "probes": st.probes[probeOK].Load(),
+		"reruns": st.reruns.Load(),
 	}
 }
 

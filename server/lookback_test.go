@@ -32,7 +32,14 @@ func lookbackObs() *wire.Observation {
 		for i := range data {
 			data[i] = value
 		}
-		return wire.Image{Name: imagePrefix + "top", Codec: wire.Raw, H: servertest.PictureH, W: servertest.PictureW, C: 3, Data: data}
+		return wire.Image{
+			Name:  imagePrefix + "top",
+			Codec: wire.Raw,
+			H:     servertest.PictureH,
+			W:     servertest.PictureW,
+			C:     3,
+			Data:  data,
+		}
 	}
 	return &wire.Observation{
 		State: []float32{10, 20}, Images: []wire.Image{raw(5)},
@@ -61,7 +68,8 @@ func TestStatusAndAckSayHowFarThePolicyLooksBack(t *testing.T) {
 		o.Steps = wire.MaxSteps
 		ack := b.open(o)
 		key := append(msgp.AppendString(nil, "observation_steps"), byte(steps))
-		if !ack.Accepted || ack.Steps != steps || bytes.Contains(b.status(), key) != (steps > 0) || len(ack.Warnings) != 0 {
+		if !ack.Accepted || ack.Steps != steps || bytes.Contains(b.status(), key) != (steps > 0) ||
+			len(ack.Warnings) != 0 {
 			t.Errorf("ack %d, status %q with warnings %q, want %d and none", ack.Steps, b.status(), ack.Warnings, steps)
 		}
 	}
@@ -92,10 +100,18 @@ func TestABadHistoryCostsItsOwnRequest(t *testing.T) {
 		{"one step", func(o *wire.Observation) {
 			o.PastStates, o.PastImages = wire.Matrix{Rows: 1, Cols: 2, Data: []float32{1, 2}}, o.PastImages[:1]
 		}, "rows of past_states: got 1, want 2"},
-		{"three steps", func(o *wire.Observation) { o.PastStates = wire.Matrix{Rows: 3, Cols: 2, Data: make([]float32, 6)} }, "rows of past_states: got 3, want 2"},
-		{"another number of joints", func(o *wire.Observation) { o.PastStates = wire.Matrix{Rows: 2, Cols: 3, Data: make([]float32, 6)} }, "columns of past_states: got 3, want 2"},
-		{"a picture too few", func(o *wire.Observation) { o.PastImages = o.PastImages[:1] }, "past_images of observation.images.top: got 1, want 2"},
-		{"states alone", func(o *wire.Observation) { o.PastImages = nil }, "past_images of observation.images.top: got 0, want 2"},
+		{"three steps", func(o *wire.Observation) {
+			o.PastStates = wire.Matrix{Rows: 3, Cols: 2, Data: make([]float32, 6)}
+		}, "rows of past_states: got 3, want 2"},
+		{"another number of joints", func(o *wire.Observation) {
+			o.PastStates = wire.Matrix{Rows: 2, Cols: 3, Data: make([]float32, 6)}
+		}, "columns of past_states: got 3, want 2"},
+		{"a picture too few", func(o *wire.Observation) {
+			o.PastImages = o.PastImages[:1]
+		}, "past_images of observation.images.top: got 1, want 2"},
+		{"states alone", func(o *wire.Observation) {
+			o.PastImages = nil
+		}, "past_images of observation.images.top: got 0, want 2"},
 		{"half a JPEG two steps before", func(o *wire.Observation) {
 			o.PastImages[0] = wire.Image{Name: imagePrefix + "top", Data: file[:len(file)/2]}
 		}, "image observation.images.top at 2 before the newest step: "},
@@ -106,7 +122,14 @@ func TestABadHistoryCostsItsOwnRequest(t *testing.T) {
 			o.PastImages[1] = wire.Image{Name: imagePrefix + "top", Data: picture(t, 32, 16)}
 		}, "at 1 before the newest step: "},
 		{"a raw picture of another size", func(o *wire.Observation) {
-			o.PastImages[1] = wire.Image{Name: imagePrefix + "top", Codec: wire.Raw, H: 1, W: 1, C: 3, Data: []byte{1, 2, 3}}
+			o.PastImages[1] = wire.Image{
+				Name:  imagePrefix + "top",
+				Codec: wire.Raw,
+				H:     1,
+				W:     1,
+				C:     3,
+				Data:  []byte{1, 2, 3},
+			}
 		}, "image observation.images.top at 1 before the newest step: got 1x1, want 16x24"},
 		{"a newest picture that is none", func(o *wire.Observation) {
 			o.Images[0] = wire.Image{Name: imagePrefix + "top", Data: []byte("no picture")}
@@ -118,8 +141,10 @@ func TestABadHistoryCostsItsOwnRequest(t *testing.T) {
 		if got := ask(o); got.event.Code != wire.EventBadObservation || !strings.Contains(got.event.Text, tt.says) {
 			t.Errorf("%s: %+v, want %s with %q", tt.name, got.event, wire.EventBadObservation, tt.says)
 		}
-		if got := ask(lookbackObs()); got.header.MsgType != wire.MsgActionChunk || !near(got.chunk.ChunkRobot.Data[:1], []float32{lookbackAnswer}, 1e-4) {
-			t.Fatalf("after %s: %v, %+v, want a chunk that begins with %v", tt.name, got.chunk.ChunkRobot.Data, got.event, lookbackAnswer)
+		if got := ask(lookbackObs()); got.header.MsgType != wire.MsgActionChunk ||
+			!near(got.chunk.ChunkRobot.Data[:1], []float32{lookbackAnswer}, 1e-4) {
+			t.Fatalf("after %s: %v, %+v, want a chunk that begins with %v", tt.name, got.chunk.ChunkRobot.Data,
+				got.event, lookbackAnswer)
 		}
 	}
 }
@@ -165,7 +190,8 @@ func TestReplayOfAHistory(t *testing.T) {
 	}
 	o.PastStates.Data[0] += 2
 	found[1].Observation = wire.AppendObservation(nil, &o)
-	if r := again(); r.Exact != 2 || len(r.Differences) != 1 || r.Differences[0].Seq != 2 || !strings.Contains(r.Differences[0].Why, "2 of chunk_robot") {
+	if r := again(); r.Exact != 2 || len(r.Differences) != 1 || r.Differences[0].Seq != 2 ||
+		!strings.Contains(r.Differences[0].Why, "2 of chunk_robot") {
 		t.Errorf("with another step before the newest: %+v, want one difference of 2", r)
 	}
 }
@@ -173,7 +199,9 @@ func TestReplayOfAHistory(t *testing.T) {
 // The room for an observation includes its history.
 func TestObservationMaxCountsTheSteps(t *testing.T) {
 	size := 3 * servertest.PictureW * servertest.PictureH
-	for _, tt := range []struct{ steps, scale, want int }{{0, 0, 4 * size}, {1, 0, 4 * size}, {3, 0, 12 * size}, {2, 4, 32 * size}} {
+	for _, tt := range []struct {
+		steps, scale, want int
+	}{{0, 0, 4 * size}, {1, 0, 4 * size}, {3, 0, 12 * size}, {2, 4, 32 * size}} {
 		m := servertest.Meta()
 		m.ObservationSteps, m.Cameras[0].DecodeScale = tt.steps, tt.scale
 		if got := observationMax(m) - observationSlack; got != tt.want {

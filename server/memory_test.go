@@ -51,7 +51,9 @@ func TestALinkAndAHostGetOnlySoManySessions(t *testing.T) {
 		return n, last
 	}
 	n, last := opened(func(int) wire.Origin { return link(0, "10.0.0.1") }, "one")
-	if n != cfg.SessionsPerLink || !last.Temporary() || last.RetryAfterMs != 1000 || last.ServerLoad != float64(n)/500 || !strings.Contains(last.Error, "link 0 has 8, and one link may have 8 (sessions_per_link)") {
+	if n != cfg.SessionsPerLink || !last.Temporary() || last.RetryAfterMs != 1000 ||
+		last.ServerLoad != float64(n)/500 || !strings.Contains(last.Error,
+		"link 0 has 8, and one link may have 8 (sessions_per_link)") {
 		t.Errorf("one link opened %d sessions, want %d; then %+v", n, cfg.SessionsPerLink, last)
 	}
 	n, last = opened(func(i int) wire.Origin { return link(1+i, "10.0.0.2") }, "many")
@@ -97,10 +99,13 @@ func TestWhoHasNoMemoryIsRefused(t *testing.T) {
 	}
 	o := large("arm")
 	need := sessionNeed(b.server.meta, observationBytes(b.server.meta, &b.server.caps, &o))
-	if want := int(cfg.RobotMemory() / need); n != want || !last.Temporary() || last.RetryAfterMs != 1000 || last.ServerLoad == 0 {
-		t.Fatalf("%d robots of %v are in %v, want %d; then %+v", n, memory.Size(need), memory.Size(cfg.RobotMemory()), want, last)
+	if want := int(cfg.RobotMemory() / need); n != want || !last.Temporary() || last.RetryAfterMs != 1000 ||
+		last.ServerLoad == 0 {
+		t.Fatalf("%d robots of %v are in %v, want %d; then %+v", n, memory.Size(need), memory.Size(cfg.RobotMemory()),
+			want, last)
 	}
-	for _, words := range []string{"no memory: this robot needs 2.", "3 observations of 916.5 KiB", "of 32.0 MiB are promised to others", "MiB are in use (sessions", "or raise memory in the server's manifest"} {
+	for _, words := range []string{"no memory: this robot needs 2.", "3 observations of 916.5 KiB",
+		"of 32.0 MiB are promised to others", "MiB are in use (sessions", "or raise memory in the server's manifest"} {
 		if !strings.Contains(last.Error, words) {
 			t.Errorf("the refusal lacks %q: %s", words, last.Error)
 		}
@@ -147,7 +152,8 @@ func TestWhoSendsMoreThanItSaidGetsWhatIsLeft(t *testing.T) {
 		t.Fatalf("%d observations were refused for want of memory, want 1", n)
 	}
 	e := <-b.server.receiver.events.waiting
-	for _, words := range []string{"no memory for an observation of 900.8 KiB", "where the robot's open announced", "captures 23.8 MiB", "raise memory"} {
+	for _, words := range []string{"no memory for an observation of 900.8 KiB", "where the robot's open announced",
+		"captures 23.8 MiB", "raise memory"} {
 		if !strings.Contains(e.text, words) {
 			t.Errorf("the event lacks %q: %s", words, e.text)
 		}
@@ -194,7 +200,8 @@ func TestWhoSendsKeepsItsPlace(t *testing.T) {
 	}
 	idle := b.robot("idle")
 	b.robot("sends").send(obsHeader(0, 1), fakeObs(t))
-	if ack := b.openFrom(link(3, "c"), fakeOpen("new")); ack.Accepted || ack.Error != "server full: 2/2 sessions active" {
+	if ack := b.openFrom(link(3, "c"), fakeOpen("new")); ack.Accepted ||
+		ack.Error != "server full: 2/2 sessions active" {
 		t.Fatalf("a newcomer displaces a robot that has just opened: %+v", ack)
 	}
 	b.clock.Advance(idleGrace)
@@ -204,7 +211,8 @@ func TestWhoSendsKeepsItsPlace(t *testing.T) {
 	if ack := b.openFrom(link(4, "a"), fakeOpen("greedy")); ack.Accepted {
 		t.Error("a host with a session gets another one's place, which has no more")
 	}
-	if ack := b.openFrom(link(3, "c"), wire.SessionOpen{ClientUUID: "bad", SchemaVersion: 1}); ack.Accepted || len(b.uuids()) != 2 {
+	if ack := b.openFrom(link(3, "c"), wire.SessionOpen{ClientUUID: "bad", SchemaVersion: 1}); ack.Accepted ||
+		len(b.uuids()) != 2 {
 		t.Error("a robot that does not fit this policy displaces another")
 	}
 	if ack := b.openFrom(link(3, "c"), fakeOpen("new")); !ack.Accepted {
@@ -213,7 +221,8 @@ func TestWhoSendsKeepsItsPlace(t *testing.T) {
 	if got := b.uuids(); !slices.Equal(got, []string{"new", "sends"}) {
 		t.Errorf("sessions %q, want new and sends", got)
 	}
-	if got := idle.next(); got.event.Code != wire.EventUnknownSession || !strings.Contains(got.event.Text, "it sends no observation") {
+	if got := idle.next(); got.event.Code != wire.EventUnknownSession ||
+		!strings.Contains(got.event.Text, "it sends no observation") {
 		t.Errorf("the idle robot got %+v, want the end of its session", got)
 	}
 	b.robot("new").send(obsHeader(0, 1), fakeObs(t))
@@ -238,7 +247,8 @@ func TestGarbageKeepsNoPlace(t *testing.T) {
 	}
 	key, _ := wire.ObsKey(b.server.Prefix(), "garbage")
 	for seq := range uint64(6) {
-		b.server.receiver.onObservation(wire.Sample{Key: key, Payload: []byte("no observation"), Attachment: wire.AppendHeader(nil, obsHeader(0, seq+1))})
+		b.server.receiver.onObservation(wire.Sample{Key: key, Payload: []byte("no observation"),
+			Attachment: wire.AppendHeader(nil, obsHeader(0, seq+1))})
 		if seq%2 == 1 && !serveOne(b.server.worker) { // the one before is superseded
 			t.Fatal("nothing to serve")
 		}
@@ -324,7 +334,9 @@ func TestASessionTakesNoMoreThanIsCounted(t *testing.T) {
 	before := heap()
 	for i := range n {
 		o := fakeOpen(fmt.Sprintf("arm-%03d", i))
-		o.Task, o.Host, o.Instance = strings.Repeat("t", wire.MaxTextBytes-1), strings.Repeat("h", 200), strings.Repeat("i", 200)
+		o.Task = strings.Repeat("t", wire.MaxTextBytes-1)
+		o.Host = strings.Repeat("h", 200)
+		o.Instance = strings.Repeat("i", 200)
 		if ack := b.openFrom(link(i, fmt.Sprint(i)), o); !ack.Accepted {
 			t.Fatal(ack.Error)
 		}
@@ -346,7 +358,8 @@ func TestTheSchedulerKnowsTheLinks(t *testing.T) {
 	}
 	b.server.worker.look()
 	w := b.server.worker.waiting
-	if len(w) != 3 || w[0].Group == nil || w[0].Group != w[1].Group || w[2].Group == w[0].Group || w[2].Group.Host != w[0].Group.Host || w[0].Group.Members() != 2 {
+	if len(w) != 3 || w[0].Group == nil || w[0].Group != w[1].Group || w[2].Group == w[0].Group ||
+		w[2].Group.Host != w[0].Group.Host || w[0].Group.Members() != 2 {
 		t.Errorf("those who wait: %+v, want a-1 and a-2 together, and b of the same host", w)
 	}
 }

@@ -104,7 +104,8 @@ func TestMetrics(t *testing.T) {
 		r.send(obsHeader(0, seq), o)
 		r.next()
 	}
-	rttest.Eventually(t, "the end of the last request", func() bool { return b.server.worker.busySince.Load() == 0 }) // it follows the chunk
+	// it follows the chunk
+	rttest.Eventually(t, "the end of the last request", func() bool { return b.server.worker.busySince.Load() == 0 })
 	b.clock.Advance(3 * time.Second)
 	if err := b.stop(); err != nil {
 		t.Fatal(err)
@@ -150,10 +151,12 @@ func TestMetrics(t *testing.T) {
 	}
 	build, model := 0, 0
 	for series, value := range got {
-		if strings.HasPrefix(series, "lean_server_build_info{") && strings.Contains(series, `version="v7"`) && value == 1 {
+		if strings.HasPrefix(series, "lean_server_build_info{") && strings.Contains(series, `version="v7"`) &&
+			value == 1 {
 			build++
 		}
-		if strings.HasPrefix(series, "lean_server_model_info{") && strings.Contains(series, `sha256="5ha"`) && strings.Contains(series, `prefix="@lerobot/test-fake/main/demo"`) {
+		if strings.HasPrefix(series, "lean_server_model_info{") && strings.Contains(series, `sha256="5ha"`) &&
+			strings.Contains(series, `prefix="@lerobot/test-fake/main/demo"`) {
 			model++
 		}
 	}
@@ -175,8 +178,21 @@ func (c counting) MemoryUsed() int    { return 0 }
 func TestTransportLossesAreShown(t *testing.T) {
 	b := newBench(t, config(), func(d *Deps) {
 		d.Network = counting{d.Network, zenoh.Stats{
-			Dropped: 1, Replaced: 2, StaleSN: 3, Unassembled: 4, Keys: 5, Declarations: 6, Queries: 7, Replies: 8, RelayDropped: 9,
-			Malformed: 10, Stalled: 11, Revoked: 12, HalfOpen: 13, Sessions: 14, Idle: 15,
+			Dropped:      1,
+			Replaced:     2,
+			StaleSN:      3,
+			Unassembled:  4,
+			Keys:         5,
+			Declarations: 6,
+			Queries:      7,
+			Replies:      8,
+			RelayDropped: 9,
+			Malformed:    10,
+			Stalled:      11,
+			Revoked:      12,
+			HalfOpen:     13,
+			Sessions:     14,
+			Idle:         15,
 		}}
 		d.Links = new(Links)
 		d.Links.Up.Store(16)

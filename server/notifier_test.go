@@ -42,7 +42,12 @@ func manager(t *testing.T, watchdog string) (said func() []string) {
 
 // idle returns a server with only those parts of worker and housekeeping that the notifier reads.
 func idle() *Server {
-	shared := &service{sessions: newRegistry(), prefix: "@lerobot/m/r/s", clock: rt.KernelClock(), log: slog.New(slog.DiscardHandler)}
+	shared := &service{
+		sessions: newRegistry(),
+		prefix:   "@lerobot/m/r/s",
+		clock:    rt.KernelClock(),
+		log:      slog.New(slog.DiscardHandler),
+	}
 	w := &worker{service: shared, work: make(chan struct{}, 1), sizes: batch.NewSizes([]int{1})}
 	w.alive.Store(true)
 	return &Server{service: shared, worker: w, housekeeper: &housekeeper{service: shared}}
@@ -73,7 +78,10 @@ func TestNotifierSendsWhatIsNew(t *testing.T) {
 	}{
 		{"loading", func() {}, 20 * time.Second, "WATCHDOG=1"},
 		{"warm, not declared", func() { s.warmed.Store(true); consume() }, 21 * time.Second, ""},
-		{"declared", func() { s.serving.Store(true); consume() }, 22 * time.Second, "READY=1 STATUS=serving @lerobot/m/r/s, sessions: 0"},
+		{"declared", func() {
+			s.serving.Store(true)
+			consume()
+		}, 22 * time.Second, "READY=1 STATUS=serving @lerobot/m/r/s, sessions: 0"},
 		{"the idle worker wakes when signalled", consume, 30 * time.Second, "WATCHDOG=1"},
 		{"a request is begun", func() { consume(); s.worker.busySince.Store(35e9) }, 40 * time.Second, "WATCHDOG=1"},
 		{"it takes long", func() {}, 50 * time.Second, ""},
@@ -89,7 +97,10 @@ func TestNotifierSendsWhatIsNew(t *testing.T) {
 			consume()
 			s.housekeeper.moved.Store(int64(s.clock.Now().Add(-2 * housekeepingStuckAfter)))
 		}, 563 * time.Second, ""},
-		{"it moves again", func() { consume(); s.housekeeper.moved.Store(int64(s.clock.Now())) }, 564 * time.Second, "WATCHDOG=1"},
+		{"it moves again", func() {
+			consume()
+			s.housekeeper.moved.Store(int64(s.clock.Now()))
+		}, 564 * time.Second, "WATCHDOG=1"},
 	}
 	for _, st := range steps {
 		st.before()

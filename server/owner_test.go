@@ -11,7 +11,9 @@ import (
 // process returns the open of one process of a robot.
 func process(uuid, instance, host string, epoch uint32) wire.SessionOpen {
 	o := fakeOpen(uuid)
-	o.Instance, o.Host, o.SessionEpoch = instance, host, epoch
+	o.Instance = instance
+	o.Host = host
+	o.SessionEpoch = epoch
 	return o
 }
 
@@ -44,7 +46,9 @@ func TestANameHasOneOwner(t *testing.T) {
 		refused bool
 	}{
 		{"it is there", nil, process("arm", "two", "right-pi", 1), true},
-		{"it is there, with a token but silent for an hour", func(b *bench, _ wire.Declaration) { b.clock.Advance(time.Hour) }, process("arm", "two", "right-pi", 9), true},
+		{"it is there, with a token but silent for an hour", func(b *bench, _ wire.Declaration) {
+			b.clock.Advance(time.Hour)
+		}, process("arm", "two", "right-pi", 9), true},
 		{"its token is gone", gone, process("arm", "two", "right-pi", 1), false},
 		{"its token went, and it still sends", func(b *bench, token wire.Declaration) {
 			gone(b, token)
@@ -55,7 +59,9 @@ func TestANameHasOneOwner(t *testing.T) {
 			b.robot("arm").send(obsHeader(4, 1), fakeObs(b.t))
 			b.clock.Advance(ownerTimeout + time.Millisecond)
 		}, process("arm", "two", "right-pi", 1), false},
-		{"another token of its name goes, not its own", func(b *bench, _ wire.Declaration) { gone(b, b.show("arm", 3)) }, process("arm", "two", "right-pi", 1), true},
+		{"another token of its name goes, not its own", func(b *bench, _ wire.Declaration) {
+			gone(b, b.show("arm", 3))
+		}, process("arm", "two", "right-pi", 1), true},
 		{"it opens again itself", nil, process("arm", "one", "left-pi", 5), false},
 		{"a client of LeRobot's draft opens", nil, fakeOpen("arm"), false},
 		{"another robot opens", nil, process("leg", "two", "right-pi", 1), false},
@@ -78,10 +84,12 @@ func TestANameHasOneOwner(t *testing.T) {
 			if s := b.server.sessions.find("arm"); tt.refused && s.id != first.SessionID {
 				t.Error("the owner lost its session")
 			}
-			if tt.refused && (!ack.Temporary() || ack.HeldBy != "left-pi" || ack.RetryAfterMs != 500 || !strings.Contains(ack.Error, "left-pi") || ack.Nonce != 0) {
+			if tt.refused && (!ack.Temporary() || ack.HeldBy != "left-pi" || ack.RetryAfterMs != 500 ||
+				!strings.Contains(ack.Error, "left-pi") || ack.Nonce != 0) {
 				t.Errorf("refusal %+v, want one that passes and names left-pi", ack)
 			}
-			if knows := tt.open.Instance != ""; ack.Accepted && (ack.Nonce != 0) != knows || ack.Accepted && ack.Nonce == first.Nonce {
+			if knows := tt.open.Instance != ""; ack.Accepted && (ack.Nonce != 0) != knows || ack.Accepted &&
+				ack.Nonce == first.Nonce {
 				t.Errorf("nonce %d after %d, for a robot that knows it: %v", ack.Nonce, first.Nonce, knows)
 			}
 		})

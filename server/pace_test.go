@@ -26,7 +26,8 @@ func TestTheAckSaysHowLongAChunkTakes(t *testing.T) {
 		return b.server.queries.open(&o, wire.Origin{})
 	}
 	if ack := open("a"); ack.InferenceMsMin != 8000 || ack.InferenceMsP99 != 8000 || ack.QueueWaitMs != 0 {
-		t.Errorf("ack says %v to %v ms and %v ms of waiting, want 8000, 8000 and 0", ack.InferenceMsMin, ack.InferenceMsP99, ack.QueueWaitMs)
+		t.Errorf("ack says %v to %v ms and %v ms of waiting, want 8000, 8000 and 0", ack.InferenceMsMin,
+			ack.InferenceMsP99, ack.QueueWaitMs)
 	}
 	b.server.worker.sizes.Learn(1, 2*time.Second)
 	open("b")
@@ -41,7 +42,8 @@ func TestTheAckSaysHowLongAChunkTakes(t *testing.T) {
 		t.Fatal(err)
 	}
 	if s.InferenceMsMin != 1500 || s.InferenceMsP99 > 1600 || s.QueueWaitMs != 6000 {
-		t.Errorf("status says %v to %v ms and %v ms of waiting, want 1500, what was served, and 6000", s.InferenceMsMin, s.InferenceMsP99, s.QueueWaitMs)
+		t.Errorf("status says %v to %v ms and %v ms of waiting, want 1500, what was served, and 6000", s.InferenceMsMin,
+			s.InferenceMsP99, s.QueueWaitMs)
 	}
 }
 
@@ -73,7 +75,8 @@ func TestASlowRunFeedsTheWatchdog(t *testing.T) {
 	n := &notifier{server: s}
 	s.worker.busySince.Store(int64(rt.Instant(time.Second)))
 	n.busySince = rt.Instant(time.Second)
-	for at, want := range map[time.Duration]bool{31 * time.Second: true, 150 * time.Second: true, 202 * time.Second: false} {
+	for at, want := range map[time.Duration]bool{31 * time.Second: true, 150 * time.Second: true,
+		202 * time.Second: false} {
 		s.worker.work <- struct{}{}
 		if got := n.progress(rt.Instant(at)); got != want {
 			t.Errorf("%v into a run that takes 40 s: progress %v, want %v", at, got, want)
@@ -143,7 +146,9 @@ func TestTheFirstInferenceIsNotThePace(t *testing.T) {
 // Goal: a check with long inferences reports every few seconds that it goes on, but not beside the
 // lines that it writes anyway.
 func TestACheckSaysThatItGoesOn(t *testing.T) {
-	clock, ticks, said := rttest.NewClock(1), make(chan time.Time), make(chan string, 8)
+	clock := rttest.NewClock(1)
+	ticks := make(chan time.Time)
+	said := make(chan string, 8)
 	p := newProgress(func(text string) { said <- text }, clock, ticks)
 	tick := func(d time.Duration) {
 		clock.Advance(d)
@@ -191,7 +196,9 @@ func TestWhatWasAnsweredIsNotInferredAgain(t *testing.T) {
 	r := b.robot("arm")
 	ask := func(seq uint64, episode uint32, n int64) {
 		h, obs := obsHeader(0, seq), fakeObs(t)
-		h.EpisodeID, obs.HasN, obs.N = episode, true, n
+		h.EpisodeID = episode
+		obs.HasN = true
+		obs.N = n
 		r.send(h, obs)
 	}
 	ask(1, 1, 40)

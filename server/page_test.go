@@ -28,14 +28,19 @@ import (
 func playFleet(t *testing.T, robots int) *bench {
 	t.Helper()
 	cfg := config()
-	cfg.MaxSessions, cfg.SessionsPerLink, cfg.Version = manifest.Capacity(max(8, robots)), max(8, robots), "v0.9"
+	cfg.MaxSessions = manifest.Capacity(max(8, robots))
+	cfg.SessionsPerLink = max(8, robots)
+	cfg.Version = "v0.9"
 	model := servertest.NewBatchModel(8, 2)
 	cpu, err := policy.ParseDevice("cpu")
 	if err != nil {
 		t.Fatal(err)
 	}
 	b := newBench(t, cfg, func(d *Deps) {
-		d.Model, d.Clock, d.Repo, d.SHA256 = model, rt.KernelClock(), "lerobot/act_pick_and_place", "9c56cc51b374c3ba189210d5b6d4bf57"
+		d.Model = model
+		d.Clock = rt.KernelClock()
+		d.Repo = "lerobot/act_pick_and_place"
+		d.SHA256 = "9c56cc51b374c3ba189210d5b6d4bf57"
 		d.Placement.Device = cpu
 	})
 	b.model = model
@@ -55,7 +60,8 @@ func playFleet(t *testing.T, robots int) *bench {
 	for i := range robots {
 		o := fakeOpen(fmt.Sprintf("so101-%02d", i+1))
 		o.SessionEpoch, o.Host = 1, fmt.Sprintf("pi-%02d", i+1)
-		o.Tags, o.Task = []wire.Tag{{Key: "site", Value: "lab"}, {Key: "cell", Value: fmt.Sprint(i / 4)}}, "put the cube into the box"
+		o.Tags, o.Task = []wire.Tag{{Key: "site", Value: "lab"}, {Key: "cell", Value: fmt.Sprint(i / 4)}},
+			"put the cube into the box"
 		if ack := b.open(o); !ack.Accepted {
 			t.Fatalf("open = %+v", ack)
 		}
@@ -67,7 +73,12 @@ func playFleet(t *testing.T, robots int) *bench {
 		wg.Go(func() {
 			for seq := uint64(1); ; seq++ {
 				runway := 80 + rand.Float64()*float64(100+20*i)
-				m := &wire.Observation{State: []float32{float32(2 + i), 20}, Images: picture, HasRunway: true, RunwayMs: runway}
+				m := &wire.Observation{
+					State:     []float32{float32(2 + i), 20},
+					Images:    picture,
+					HasRunway: true,
+					RunwayMs:  runway,
+				}
 				if i == 2 && seq%40 == 0 {
 					m.State[0] = 1 // fails
 				}
@@ -90,7 +101,8 @@ func playFleet(t *testing.T, robots int) *bench {
 // writes a screenshot to picture if that is not empty.
 func browse(t *testing.T, address string, lasts time.Duration, size, picture string) (dom string) {
 	t.Helper()
-	args := []string{"--headless", "--no-sandbox", "--disable-gpu", "--hide-scrollbars", "--user-data-dir=" + t.TempDir(),
+	args := []string{"--headless", "--no-sandbox", "--disable-gpu", "--hide-scrollbars",
+		"--user-data-dir=" + t.TempDir(),
 		"--window-size=" + size, fmt.Sprintf("--virtual-time-budget=%d", lasts.Milliseconds())}
 	if picture != "" {
 		args = append(args, "--screenshot="+picture)
@@ -128,8 +140,10 @@ func TestThePageInChromium(t *testing.T) {
 	rttest.Eventually(t, "chunks", func() bool { return b.server.Summary().Requests > 100 })
 	dom := browse(t, at, 4*time.Second, "1200,900", "")
 	for _, want := range []string{
-		`role="status" class="good">serving<`, ">lerobot/act_pick_and_place</h1>", "sha256 9c56cc51b374,", "on cpu,", ">8 of 8<", "⚠ full: new robots are sent to other servers",
-		">so101-01<", ">so101-08<", "put the cube into the box", "site=lab cell=1", "inferences in the last", "full 1", "the device computed",
+		`role="status" class="good">serving<`, ">lerobot/act_pick_and_place</h1>", "sha256 9c56cc51b374,", "on cpu,",
+		">8 of 8<", "⚠ full: new robots are sent to other servers",
+		">so101-01<", ">so101-08<", "put the cube into the box", "site=lab cell=1", "inferences in the last", "full 1",
+		"the device computed",
 	} {
 		if !strings.Contains(dom, want) {
 			t.Errorf("the page lacks %q", want)
@@ -195,12 +209,15 @@ func TestTheStatusOf300Sessions(t *testing.T) {
 			}
 			return *r.RunwayMs
 		},
-		"latency": func(r *LiveSession) float64 { return -*r.LatencyMs }, "drops": func(r *LiveSession) float64 { return -float64(r.Superseded) },
+		"latency": func(r *LiveSession) float64 {
+			return -*r.LatencyMs
+		}, "drops": func(r *LiveSession) float64 { return -float64(r.Superseded) },
 		"quiet": func(r *LiveSession) float64 { return -r.SeenMs },
 	} {
 		l := read("?rows=300&sort=" + sort)
 		if len(l.Sessions.Rows) != n || l.Sessions.Open != n || l.Sessions.Found != n {
-			t.Fatalf("%d rows of %d open, %d found, want %d", len(l.Sessions.Rows), l.Sessions.Open, l.Sessions.Found, n)
+			t.Fatalf("%d rows of %d open, %d found, want %d", len(l.Sessions.Rows), l.Sessions.Open, l.Sessions.Found,
+				n)
 		}
 		for i := 1; i < n; i++ {
 			if a, b := &l.Sessions.Rows[i-1], &l.Sessions.Rows[i]; key(a) > key(b) {
@@ -212,9 +229,11 @@ func TestTheStatusOf300Sessions(t *testing.T) {
 		t.Errorf("%d rows of %d, want %d of %d", len(l.Sessions.Rows), l.Sessions.Open, page.DefaultRows, n)
 	}
 	if l := read("?find=arm-29&sort=name"); l.Sessions.Found != 11 || l.Sessions.Rows[0].Name != "arm-29" {
-		t.Errorf("%d found, the first %s, want arm-29 and arm-290 to arm-299", l.Sessions.Found, l.Sessions.Rows[0].Name)
+		t.Errorf("%d found, the first %s, want arm-29 and arm-290 to arm-299", l.Sessions.Found,
+			l.Sessions.Rows[0].Name)
 	}
-	for _, query := range []string{"?sort=luck", "?rows=0", "?rows=1001", "?rows=x", "?find=" + strings.Repeat("x", 65)} {
+	for _, query := range []string{"?sort=luck", "?rows=0", "?rows=1001", "?rows=x",
+		"?find=" + strings.Repeat("x", 65)} {
 		if code, text := getStatus(t, s, query); code != 400 || !strings.Contains(text, "want") {
 			t.Errorf("%s: %d %s, want 400 with what would do", query, code, text)
 		}

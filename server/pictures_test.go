@@ -51,7 +51,9 @@ func TestStalePicturesAreShown(t *testing.T) {
 		says  string // in the log after it
 	}{
 		{nil, false, ""},
-		{[]string{top, "observation.images.unknown", top}, false, "pictures are older than the robot allows\" client=arm session=" + b.server.sessions.find("arm").id + " cameras=" + top},
+		{[]string{top, "observation.images.unknown", top}, false,
+			"pictures are older than the robot allows\" client=arm session=" + b.server.sessions.find("arm").id +
+				" cameras=" + top},
 		{[]string{top}, false, ""}, // known already
 		{[]string{top}, true, ""},  // a refused observation has no effect
 		{[]string{"observation.images.unknown"}, false, "pictures are fresh again"},
@@ -63,7 +65,8 @@ func TestStalePicturesAreShown(t *testing.T) {
 			obs.State = obs.State[:1]
 		}
 		attachment := wire.AppendHeader(nil, obsHeader(0, uint64(i+1)))
-		b.server.receiver.onObservation(wire.Sample{Key: key, Payload: wire.AppendObservation(nil, obs), Attachment: attachment})
+		b.server.receiver.onObservation(wire.Sample{Key: key, Payload: wire.AppendObservation(nil, obs),
+			Attachment: attachment})
 		if !serveOne(b.server.worker) {
 			t.Fatal("nothing to serve")
 		}
@@ -84,7 +87,8 @@ func TestStalePicturesAreShown(t *testing.T) {
 			outcome = "bad_observation"
 		}
 		if slices.Equal(line.Stale, []string{top}) != stale || !stale && line.Stale != nil || line.Outcome != outcome {
-			t.Errorf("audit line %d: stale_cameras %q, outcome %s, want stale %v, %s", i+1, line.Stale, line.Outcome, stale, outcome)
+			t.Errorf("audit line %d: stale_cameras %q, outcome %s, want stale %v, %s", i+1, line.Stale, line.Outcome,
+				stale, outcome)
 		}
 	}
 	h, err := listenHealth("127.0.0.1:0", slog.New(slog.DiscardHandler))
@@ -98,8 +102,10 @@ func TestStalePicturesAreShown(t *testing.T) {
 	}
 	summary := b.server.Summary()
 	var table strings.Builder
-	if err := summary.Print(&table); err != nil || summary.StalePictures != 2 || summary.Requests != 5 || !strings.Contains(table.String(), "stale pictures 2") {
-		t.Errorf("%v; summary has %d stale pictures of %d requests, want 2 and 5:\n%s", err, summary.StalePictures, summary.Requests, table.String())
+	if err := summary.Print(&table); err != nil || summary.StalePictures != 2 || summary.Requests != 5 ||
+		!strings.Contains(table.String(), "stale pictures 2") {
+		t.Errorf("%v; summary has %d stale pictures of %d requests, want 2 and 5:\n%s", err, summary.StalePictures,
+			summary.Requests, table.String())
 	}
 	log.Reset()
 	b.server.queries.drop(b.server.sessions.find("arm"), "test")

@@ -63,7 +63,9 @@ func TestPresenceByEpoch(t *testing.T) {
 		do   func(b *bench) (kept []live)
 		uuid []string // the uuids in kept
 	}{
-		{"both robots are there", func(b *bench) []live { return []live{b.live("a", 1), b.live("b", 1)} }, []string{"a", "b"}},
+		{"both robots are there", func(b *bench) []live {
+			return []live{b.live("a", 1), b.live("b", 1)}
+		}, []string{"a", "b"}},
 		{"one is gone for good", func(b *bench) []live {
 			b.live("a", 1).die()
 			return []live{b.live("b", 1)}
@@ -160,7 +162,8 @@ func TestRestartReplacesTheSession(t *testing.T) {
 	second := b.live("arm", 2)
 	first.die()
 	r.send(obsHeader(2, 1), fakeObs(t))
-	if got := r.next(); got.header.SeqID != 1 || got.header.MsgType != wire.MsgActionChunk || got.header.SessionEpoch != 2 {
+	if got := r.next(); got.header.SeqID != 1 || got.header.MsgType != wire.MsgActionChunk ||
+		got.header.SessionEpoch != 2 {
 		t.Errorf("answer after the restart = %+v, want the chunk of request 1", got.header)
 	}
 	if s := b.server.sessions.find("arm"); first.id == second.id || s.id != second.id || !s.alive() {
@@ -212,7 +215,12 @@ func TestLateEvent(t *testing.T) {
 			t.Errorf("late = %d, want 3", n)
 		}
 	}
-	if got := arm.next(); got.event != (wire.Event{Code: wire.EventLate, Text: errLate.Error(), Seq: 3, ServerID: b.server.id}) || got.header.SeqID != 3 || got.header.MsgType != wire.MsgEvent {
+	if got := arm.next(); got.event != (wire.Event{
+		Code:     wire.EventLate,
+		Text:     errLate.Error(),
+		Seq:      3,
+		ServerID: b.server.id,
+	}) || got.header.SeqID != 3 || got.header.MsgType != wire.MsgEvent {
 		t.Errorf("the overtaken observation got %+v, want a late event", got)
 	}
 	arm.send(obsHeader(1, 6), fakeObs(t))
@@ -239,7 +247,8 @@ func TestDrainIsAnnouncedBeforeTheTokenGoes(t *testing.T) {
 		}
 		if _, err := b.session.Subscribe(key, func(s wire.Sample) {
 			var e wire.Event
-			if err := wire.ParseEvent(&e, s.Payload); err != nil || e.Code != wire.EventDraining || e.RetryAfterMs <= 0 || e.Seq != 0 {
+			if err := wire.ParseEvent(&e, s.Payload); err != nil || e.Code != wire.EventDraining ||
+				e.RetryAfterMs <= 0 || e.Seq != 0 {
 				t.Errorf("%s got %+v, %v, want a draining event", uuid, e, err)
 			}
 			told <- uuid
@@ -272,7 +281,8 @@ func TestOpenWhileDrainingGetsTheEvent(t *testing.T) {
 	b := newBench(t, config())
 	r := b.robot("arm")
 	o := fakeOpen("arm")
-	session, err := b.server.queries.newSession(&o, &admission{opened: &task{}, place: b.server.queries.book.Place(wire.Origin{})})
+	session, err := b.server.queries.newSession(&o,
+		&admission{opened: &task{}, place: b.server.queries.book.Place(wire.Origin{})})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -295,8 +305,10 @@ func TestEventsForMalformedSamplesAreSpaced(t *testing.T) {
 	}
 	b.clock.Advance(2 * eventInterval)
 	b.server.housekeeper.events.send(event{uuid: "arm", code: wire.EventBadObservation, text: "again"})
-	if first, second := r.next(), r.next(); first.event.Text != "malformed" || second.event.Text != "again" || len(r.inbox) != 0 {
-		t.Errorf("events %q and %q and %d more, want one per interval", first.event.Text, second.event.Text, len(r.inbox))
+	if first, second := r.next(), r.next(); first.event.Text != "malformed" || second.event.Text != "again" ||
+		len(r.inbox) != 0 {
+		t.Errorf("events %q and %q and %d more, want one per interval", first.event.Text, second.event.Text,
+			len(r.inbox))
 	}
 	if n := b.server.stats.silenced.Load(); n != 4 {
 		t.Errorf("silenced = %d, want 4", n)

@@ -102,7 +102,8 @@ func (w *worker) close(t *turn, err error) {
 		s.shown.failed.Add(1)
 	}
 	w.audit.Add(&t.Record, r.Body, reply)
-	if err == nil && t.Outcome != audit.Unsent && s.mailbox.DropAnswered(r, t.At.Add(min(t.Inference/echoShare, echoMost))) {
+	if err == nil && t.Outcome != audit.Unsent &&
+		s.mailbox.DropAnswered(r, t.At.Add(min(t.Inference/echoShare, echoMost))) {
 		w.stats.superseded.Add(1)
 		s.shown.superseded.Add(1)
 	}
@@ -169,7 +170,12 @@ func (p *publisher) refuse(t *turn, err error) {
 	}
 	p.log.Warn("no chunk", "client", t.session.uuid, "session", t.session.id, "seq", t.Header.SeqID, "why", err)
 	p.events.put(t.session.actions, &t.Header, &wire.Event{
-		Code: wire.EventBadObservation, Text: t.Why, Seq: t.Header.SeqID, ServerID: p.id, Nonce: t.session.nonce})
+		Code:     wire.EventBadObservation,
+		Text:     t.Why,
+		Seq:      t.Header.SeqID,
+		ServerID: p.id,
+		Nonce:    t.session.nonce,
+	})
 }
 
 // tellLate informs a robot that other robots are served first, because its actions end before its
@@ -184,7 +190,13 @@ func (p *publisher) tellLate(s *Session, h *wire.Header) {
 		p.stats.silenced.Add(1)
 		return
 	}
-	p.events.put(s.actions, h, &wire.Event{Code: wire.EventLate, Text: lateText, Seq: h.SeqID, ServerID: p.id, Nonce: s.nonce})
+	p.events.put(s.actions, h, &wire.Event{
+		Code:     wire.EventLate,
+		Text:     lateText,
+		Seq:      h.SeqID,
+		ServerID: p.id,
+		Nonce:    s.nonce,
+	})
 }
 
 //go:noinline
@@ -216,5 +228,11 @@ const retryAfterDraining = 1000
 
 func (w *eventWriter) putDraining(id string, s *Session, text string) {
 	h := s.header()
-	w.put(s.actions, &h, &wire.Event{Code: wire.EventDraining, Text: text, RetryAfterMs: retryAfterDraining, ServerID: id, Nonce: s.nonce})
+	w.put(s.actions, &h, &wire.Event{
+		Code:         wire.EventDraining,
+		Text:         text,
+		RetryAfterMs: retryAfterDraining,
+		ServerID:     id,
+		Nonce:        s.nonce,
+	})
 }

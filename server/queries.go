@@ -54,7 +54,8 @@ func (q *queries) enqueue(reply func(wire.Query) (string, []byte)) func(wire.Que
 		case q.waiting <- query{asked, reply}:
 		default:
 			q.stats.lostQuery.Add(1)
-			_ = asked.ReplyErr([]byte("server busy: too many queries are waiting")) // if this fails, the query times out
+			// if this fails, the query times out
+			_ = asked.ReplyErr([]byte("server busy: too many queries are waiting"))
 			asked.Finish()
 		}
 	}
@@ -87,9 +88,14 @@ func (q *queries) answer(asked query) {
 func (q *queries) status(wire.Query) (key string, body []byte) {
 	return wire.StatusKey(q.prefix), wire.AppendStatus(nil, &wire.Status{
 		Capabilities:     q.capabilities(len(q.sessions.all())),
-		MinSchemaVersion: wire.MinSchemaVersion, MaxSchemaVersion: wire.SchemaVersion,
-		ActiveSessions: len(q.sessions.all()), MaxSessions: q.capacity(),
-		ServerID: q.id, ServerLoad: q.load(), Draining: q.draining.Load(), Device: q.placement.Device.String(),
+		MinSchemaVersion: wire.MinSchemaVersion,
+		MaxSchemaVersion: wire.SchemaVersion,
+		ActiveSessions:   len(q.sessions.all()),
+		MaxSessions:      q.capacity(),
+		ServerID:         q.id,
+		ServerLoad:       q.load(),
+		Draining:         q.draining.Load(),
+		Device:           q.placement.Device.String(),
 	})
 }
 
@@ -127,7 +133,10 @@ func (q *queries) session(asked wire.Query) (key string, reply []byte) {
 	if err != nil {
 		q.stats.refused[refusedMalformed].Add(1)
 		return key, wire.AppendSessionAck(nil, &wire.SessionAck{
-			Error: "server error: " + err.Error(), SchemaVersion: wire.SchemaVersion, ServerLoad: q.load(), ServerID: q.id,
+			Error:         "server error: " + err.Error(),
+			SchemaVersion: wire.SchemaVersion,
+			ServerLoad:    q.load(),
+			ServerID:      q.id,
 		})
 	}
 	ack := q.open(&o, asked.From())
@@ -152,7 +161,12 @@ func (q *queries) robotSession(asked wire.Query) (key string, reply []byte) {
 	if op, _ := wire.ParseOp(asked.Payload()); op == wire.OpClose {
 		return key, wire.AppendResetAck(nil, &wire.ResetAck{Error: text})
 	}
-	return key, wire.AppendSessionAck(nil, &wire.SessionAck{Error: text, SchemaVersion: wire.SchemaVersion, ServerLoad: q.load(), ServerID: q.id})
+	return key, wire.AppendSessionAck(nil, &wire.SessionAck{
+		Error:         text,
+		SchemaVersion: wire.SchemaVersion,
+		ServerLoad:    q.load(),
+		ServerID:      q.id,
+	})
 }
 
 // closing answers a close; nil: another server answers.
@@ -175,7 +189,12 @@ func (q *queries) closing(body []byte, from wire.Origin) []byte {
 // open validates and registers a session. The robot's earlier session, if there is one, is replaced
 // and passes its publisher to the new one. from is the origin of the query, see wire.Query.
 func (q *queries) open(o *wire.SessionOpen, from wire.Origin) wire.SessionAck {
-	ack := wire.SessionAck{SchemaVersion: wire.SchemaVersion, ServerID: q.id, Draining: q.draining.Load(), MaxSessions: int(q.fed.Load())}
+	ack := wire.SessionAck{
+		SchemaVersion: wire.SchemaVersion,
+		ServerID:      q.id,
+		Draining:      q.draining.Load(),
+		MaxSessions:   int(q.fed.Load()),
+	}
 	admission, idle := q.admission(o, from)
 	r := admission.check()
 	if r == nil && ack.Draining {
@@ -194,14 +213,16 @@ func (q *queries) open(o *wire.SessionOpen, from wire.Origin) wire.SessionAck {
 	if r == nil {
 		var err error
 		if session, err = q.newSession(o, &admission); errors.Is(err, errNoMemory) {
-			r = &refusal{refusedMemory, fmt.Sprintf("no memory for one more session: %v: open at another server, or raise memory in the server's manifest", q.memory)}
+			r = &refusal{refusedMemory, fmt.Sprintf("no memory for one more session: %v: open at another server, or "+
+				"raise memory in the server's manifest", q.memory)}
 		} else if err != nil {
 			r = &refusal{refusedInternal, "server error: " + err.Error()}
 		}
 	}
 	if r != nil {
 		q.stats.refused[r.reason].Add(1)
-		q.log.Warn("session refused", "client", o.ClientUUID, "epoch", o.SessionEpoch, "reason", r.reason.String(), "why", r.text)
+		q.log.Warn("session refused", "client", o.ClientUUID, "epoch", o.SessionEpoch, "reason", r.reason.String(),
+			"why", r.text)
 		ack.Error, ack.ServerLoad = r.text, q.load()
 		ack.RetryAfterMs = refusals[r.reason].retryAfter
 		return ack
@@ -211,22 +232,30 @@ func (q *queries) open(o *wire.SessionOpen, from wire.Origin) wire.SessionAck {
 		q.stats.displaced.Add(1)
 	}
 	session.from = from
-	var kept int
-	if session.tags, kept = audit.Tags(o.Tags); kept < len(o.Tags) {
-		admission.warnings = append(admission.warnings, fmt.Sprintf("%d tags are too long together: the log and the audit have only the first %d", len(o.Tags), kept))
+	tags, kept := audit.Tags(o.Tags)
+	if session.tags = tags; kept < len(o.Tags) {
+		admission.warnings = append(admission.warnings, fmt.Sprintf(
+			"%d tags are too long together: the log and the audit have only the first %d", len(o.Tags), kept))
 	}
 	if err := q.show(session); err != nil {
-		q.log.Warn("a session is not announced to the other servers", "client", session.uuid, "session", session.id, "why", err)
+		q.log.Warn("a session is not announced to the other servers", "client", session.uuid, "session", session.id,
+			"why", err)
 	}
 	q.register(session)
-	q.log.Info("session open", "client", session.uuid, "session", session.id, "robot", o.RobotType, "host", o.Host, "fps", o.FPS, "rtc", session.rtc,
-		"sessions", fmt.Sprintf("%d/%d", len(q.sessions.all()), q.capacity()), "warnings", len(admission.warnings), "tags", tagText(o.Tags[:kept]))
+	q.log.Info("session open", "client", session.uuid, "session", session.id, "robot", o.RobotType, "host", o.Host,
+		"fps", o.FPS, "rtc", session.rtc,
+		"sessions", fmt.Sprintf("%d/%d", len(q.sessions.all()), q.capacity()), "warnings", len(admission.warnings),
+		"tags", tagText(o.Tags[:kept]))
 	for _, text := range admission.warnings {
 		q.log.Warn("session opened with a warning", "client", session.uuid, "session", session.id, "why", text)
 	}
-	ack.Accepted, ack.Warnings, ack.SessionID = true, admission.warnings, session.id
+	ack.Accepted = true
+	ack.Warnings = admission.warnings
+	ack.SessionID = session.id
 	ack.Capabilities, ack.ServerLoad = q.capabilities(len(q.sessions.all())-1), q.load()
-	ack.SupportsRTC, ack.Nonce, ack.Simulation = session.rtc, session.nonce, q.meta.SimulationOnly
+	ack.SupportsRTC = session.rtc
+	ack.Nonce = session.nonce
+	ack.Simulation = q.meta.SimulationOnly
 	return ack
 }
 
@@ -234,9 +263,19 @@ func (q *queries) open(o *wire.SessionOpen, from wire.Origin) wire.SessionAck {
 // way, nil when no session has to or may.
 func (q *queries) admission(o *wire.SessionOpen, from wire.Origin) (a admission, idle *Session) {
 	a = admission{
-		caps: q.caps, cameras: q.meta.Cameras, cfg: &q.cfg, tasks: &q.tasks, observed: q.meta.Steps(), meta: q.meta, open: o,
-		limit: q.limit, active: q.sessions.others(o.ClientUUID), place: q.book.Place(from),
-		memory: q.memory, promised: q.promised.Load(), asked: observationBytes(q.meta, &q.caps, o),
+		caps:     q.caps,
+		cameras:  q.meta.Cameras,
+		cfg:      &q.cfg,
+		tasks:    &q.tasks,
+		observed: q.meta.Steps(),
+		meta:     q.meta,
+		open:     o,
+		limit:    q.limit,
+		active:   q.sessions.others(o.ClientUUID),
+		place:    q.book.Place(from),
+		memory:   q.memory,
+		promised: q.promised.Load(),
+		asked:    observationBytes(q.meta, &q.caps, o),
 	}
 	if own := q.sessions.find(o.ClientUUID); own != nil {
 		a.own = own.place
@@ -293,7 +332,9 @@ func (q *queries) checkOwner(o *wire.SessionOpen, from wire.Origin) (r *refusal,
 		other.Mark != wire.HeldMark("", "") && other.Mark != wire.HeldMark(o.ClientUUID, o.Instance) {
 		// The server that holds the session knows whether that robot is still alive, and accepts
 		// the new one if it is not.
-		return &refusal{refusedTaken, fmt.Sprintf("client %s is open at server %s: give one of the two robots another id", pyString(o.ClientUUID), other.Server)}, wire.HostUnknown
+		return &refusal{refusedTaken,
+			fmt.Sprintf("client %s is open at server %s: give one of the two robots another id", pyString(o.ClientUUID),
+				other.Server)}, wire.HostUnknown
 	}
 	switch {
 	case owner == nil || !owner.owned(q.clock.Now()):
@@ -304,7 +345,8 @@ func (q *queries) checkOwner(o *wire.SessionOpen, from wire.Origin) (r *refusal,
 		return nil, ""
 	}
 	host = cmp.Or(owner.host, wire.HostUnknown)
-	return &refusal{refusedTaken, fmt.Sprintf("client %s is open on host %s: give one of the two robots another id", pyString(o.ClientUUID), host)}, host
+	return &refusal{refusedTaken, fmt.Sprintf("client %s is open on host %s: give one of the two robots another id",
+		pyString(o.ClientUUID), host)}, host
 }
 
 func (q *queries) register(session *Session) {
@@ -343,7 +385,9 @@ func (q *queries) newSession(o *wire.SessionOpen, a *admission) (*Session, error
 		}
 	}
 	session := newSession(o.ClientUUID, q.pool, a.asked)
-	session.opened, session.place, session.memory = a.opened, a.place, sessionNeed(q.meta, a.asked)
+	session.opened = a.opened
+	session.place = a.place
+	session.memory = sessionNeed(q.meta, a.asked)
 	session.rtc = o.RTCEnabled && !a.downgraded
 	if session.rtc {
 		session.history = policy.NewHistory(q.meta.ChunkSize, q.meta.ActionDim)
@@ -390,7 +434,12 @@ func (q *queries) listen(s *Session) error {
 
 // token returns the session's token for the other servers.
 func (q *queries) token(s *Session) wire.Held {
-	return wire.Held{UUID: s.uuid, Server: q.id, Mark: wire.HeldMark(s.uuid, s.instance), Epoch: s.epoch}
+	return wire.Held{
+		UUID:   s.uuid,
+		Server: q.id,
+		Mark:   wire.HeldMark(s.uuid, s.instance),
+		Epoch:  s.epoch,
+	}
 }
 
 // show announces the session to the other servers.
@@ -425,7 +474,8 @@ func (q *queries) yield() {
 // announceRoom shows or withdraws the token by which replicas share out the robots that name no
 // server.
 func (q *queries) announceRoom() {
-	room := q.serving.Load() && !q.draining.Load() && len(q.sessions.all()) < q.capacity() && q.promised.Load()+q.typical <= q.memory.Promisable()
+	room := q.serving.Load() && !q.draining.Load() && len(q.sessions.all()) < q.capacity() &&
+		q.promised.Load()+q.typical <= q.memory.Promisable()
 	var err error
 	switch {
 	case room && q.room == nil:
@@ -456,7 +506,8 @@ func (q *queries) close(c *wire.SessionClose, from wire.Origin) error {
 	case session == nil || c.SessionID != "" && c.SessionID != session.id:
 		return nil
 	case c.SessionID == "" && (from.Name == "" || from != session.from):
-		return fmt.Errorf("client %s: a close without session_id is accepted only from the link that opened the session: name the session_id of the open's answer", pyString(c.ClientUUID))
+		return fmt.Errorf("client %s: a close without session_id is accepted only from the link that opened the "+
+			"session: name the session_id of the open's answer", pyString(c.ClientUUID))
 	}
 	q.drop(session, "the client closed it")
 	return nil
@@ -477,7 +528,8 @@ func (q *queries) drop(session *Session, why string) {
 	}
 	q.release(session)
 	q.stats.closed.Add(1)
-	q.log.Info("session closed", "client", session.uuid, "session", session.id, "why", why, "sessions", fmt.Sprintf("%d/%d", len(q.sessions.all()), q.capacity()),
+	q.log.Info("session closed", "client", session.uuid, "session", session.id, "why", why,
+		"sessions", fmt.Sprintf("%d/%d", len(q.sessions.all()), q.capacity()),
 		"stale_pictures", session.stalePictures.Load(), "warned_pictures", session.strayPictures.Load())
 	if err := session.withdraw(); err != nil {
 		q.log.Warn("a session was not withdrawn", "client", session.uuid, "session", session.id, "why", err)
@@ -501,7 +553,8 @@ func (q *queries) reset(asked wire.Query) (key string, body []byte) {
 	case err != nil:
 		ack = wire.ResetAck{Error: err.Error()}
 	case uuid != m.ClientUUID && !strings.ContainsAny(uuid, "*$"):
-		ack = wire.ResetAck{Error: fmt.Sprintf("key names client %s, body names %s", pyString(uuid), pyString(m.ClientUUID))}
+		ack = wire.ResetAck{Error: fmt.Sprintf("key names client %s, body names %s", pyString(uuid),
+			pyString(m.ClientUUID))}
 	case session == nil:
 		ack = wire.ResetAck{Error: "unknown client " + pyString(m.ClientUUID)}
 	default:

@@ -65,7 +65,8 @@ func (r *receiver) put(session *Session, h wire.Header, body []byte, now rt.Inst
 	session.seen(now)
 	asked, _ := wire.ReadAsked(body) // a malformed body is refused when it is parsed
 	size := r.pool.Bytes()
-	put := session.mailbox.Put(&h, body, now, queue.Said{Deadline: queue.Deadline(now, asked.RunwayMs, asked.HasRunway), HasN: asked.HasN, N: asked.N})
+	put := session.mailbox.Put(&h, body, now, queue.Said{Deadline: queue.Deadline(now, asked.RunwayMs, asked.HasRunway),
+		HasN: asked.HasN, N: asked.N})
 	if r.pool.Bytes() != size {
 		wake(r.grown)
 	}
@@ -94,7 +95,8 @@ func (r *receiver) put(session *Session, h wire.Header, body []byte, now rt.Inst
 //
 //go:noinline
 func (r *receiver) noRoom(s *Session, n int) error {
-	return fmt.Errorf("no memory for an observation of %s where the robot's open announced %s: %v; send fewer or smaller ones, open elsewhere, or raise memory in the server's manifest",
+	return fmt.Errorf("no memory for an observation of %s where the robot's open announced %s: %v; send fewer or "+
+		"smaller ones, open elsewhere, or raise memory in the server's manifest",
 		memory.Size(n), memory.Size(s.asked), r.memory)
 }
 

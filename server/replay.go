@@ -97,12 +97,21 @@ func Replay(cfg manifest.Config, dir string, tolerance float64) (r Replayed, err
 	}
 	defer func() { err = errors.Join(err, model.Close()) }()
 	b := model.Bundle()
-	with := &replaying{origin: origin(b.SHA256, model.Placement()), meta: &b.Meta, conditioning: cfg.Conditioning.Policy(), tolerance: tolerance}
+	with := &replaying{
+		origin:       origin(b.SHA256, model.Placement()),
+		meta:         &b.Meta,
+		conditioning: cfg.Conditioning.Policy(),
+		tolerance:    tolerance,
+	}
 	r, err = with.replay(model, b.Text, found)
 	if err == nil && len(r.Others) > 0 && r.Otherwise() == 0 && r.Exact+r.Within == 0 && len(unreadable) == 0 {
-		return r, fmt.Errorf("%s: %w: %s, and the manifest's %s is %.12s: give the manifest of the bundle that answered", dir, ErrOtherBundle, r.otherText(), b.Dir, b.SHA256)
+		return r, fmt.Errorf(
+			"%s: %w: %s, and the manifest's %s is %.12s: give the manifest of the bundle that answered", dir,
+			ErrOtherBundle, r.otherText(), b.Dir, b.SHA256)
 	}
-	r.Dir, r.Bundle, r.Unreadable = dir, b.Dir, r.Unreadable+len(unreadable)
+	r.Dir = dir
+	r.Bundle = b.Dir
+	r.Unreadable = r.Unreadable + len(unreadable)
 	for _, damaged := range unreadable {
 		r.Differences = append(r.Differences, Difference{File: damaged.File, Why: damaged.Why})
 	}
@@ -185,7 +194,9 @@ func (p *replaying) one(c *audit.Capture, history *policy.History) (exact bool, 
 		return false, err.Error()
 	}
 	session.opened = opened
-	session.rtc, session.noise, session.history = c.RTC, policy.NewNoiseKey(c.ModelSHA256, c.ClientUUID), history
+	session.rtc = c.RTC
+	session.noise = policy.NewNoiseKey(c.ModelSHA256, c.ClientUUID)
+	session.history = history
 	var text string
 	got := audit.BadObservation
 	f, err := t.fill(0, session, c.Header.SeqID, c.Observation)
@@ -214,8 +225,12 @@ func (p *replaying) one(c *audit.Capture, history *policy.History) (exact bool, 
 	}
 	t.chunk(&is, 0, &c.Header, &f)
 	// These values depend on the moment of the answer, not on the request.
-	is.QueueWaitMs, is.InferenceMs, is.SupersededSeqs = was.QueueWaitMs, was.InferenceMs, was.SupersededSeqs
-	is.ServerLoad, is.ServerID, is.Nonce = was.ServerLoad, was.ServerID, was.Nonce
+	is.QueueWaitMs = was.QueueWaitMs
+	is.InferenceMs = was.InferenceMs
+	is.SupersededSeqs = was.SupersededSeqs
+	is.ServerLoad = was.ServerLoad
+	is.ServerID = was.ServerID
+	is.Nonce = was.Nonce
 	t.remember(0, session, &f)
 	if bytes.Equal(wire.AppendActionChunk(nil, &is), c.Reply) {
 		return true, ""
@@ -228,16 +243,19 @@ func (p *replaying) one(c *audit.Capture, history *policy.History) (exact bool, 
 
 // compare returns how much the values of a chunk differ, "" when that is within the tolerance.
 func (p *replaying) compare(was, is *wire.ActionChunk, c *audit.Capture) (why string) {
-	inModel, inRobot := maxDifference(was.ChunkModel.Data, is.ChunkModel.Data), maxDifference(was.ChunkRobot.Data, is.ChunkRobot.Data)
+	inModel, inRobot := maxDifference(was.ChunkModel.Data, is.ChunkModel.Data),
+		maxDifference(was.ChunkRobot.Data, is.ChunkRobot.Data)
 	numbers := *is // all other values must be equal
 	numbers.ChunkModel, numbers.ChunkRobot = was.ChunkModel, was.ChunkRobot
 	if p.tolerance > 0 && float64(inModel) <= p.tolerance && float64(inRobot) <= p.tolerance*p.scale() &&
-		is.ChunkModel.Rows == was.ChunkModel.Rows && is.ChunkModel.Cols == was.ChunkModel.Cols && bytes.Equal(wire.AppendActionChunk(nil, &numbers), c.Reply) {
+		is.ChunkModel.Rows == was.ChunkModel.Rows && is.ChunkModel.Cols == was.ChunkModel.Cols &&
+		bytes.Equal(wire.AppendActionChunk(nil, &numbers), c.Reply) {
 		return ""
 	}
 	why = fmt.Sprintf("another chunk: largest difference %g of chunk_model, %g of chunk_robot", inModel, inRobot)
 	if c.Batch > 0 && (c.Batch > 1 || c.Origin != p.origin) {
-		why += fmt.Sprintf(" (captured in a batch of %d with ONNX Runtime %s on %s, this is alone with %s on %s)", c.Batch, c.Runtime, c.Device, p.origin.Runtime, p.origin.Device)
+		why += fmt.Sprintf(" (captured in a batch of %d with ONNX Runtime %s on %s, this is alone with %s on %s)",
+			c.Batch, c.Runtime, c.Device, p.origin.Runtime, p.origin.Device)
 	}
 	return why
 }
@@ -280,7 +298,8 @@ func (r *Replayed) Print(w io.Writer) error {
 	if r.Tolerance > 0 {
 		within = fmt.Sprintf(", %d within %g of it", r.Within, r.Tolerance)
 	}
-	text := fmt.Sprintf("%d captured requests: %d answered byte for byte as then%s, %d not, %d unreadable", r.Requests, r.Exact, within, r.Otherwise(), r.Unreadable)
+	text := fmt.Sprintf("%d captured requests: %d answered byte for byte as then%s, %d not, %d unreadable", r.Requests,
+		r.Exact, within, r.Otherwise(), r.Unreadable)
 	if len(r.Others) > 0 {
 		text += fmt.Sprintf("; not compared, of another bundle: %s", r.otherText())
 	}

@@ -23,7 +23,10 @@ func capture(t *testing.T) (dir string) {
 		o := fakeObs(t)
 		o.State[0] = float32(seq)
 		o.PrefixRobot, o.InferenceDelaySteps = wire.Matrix{Rows: 3, Cols: 2, Data: make([]float32, 6)}, int(seq)-1
-		o.HasT, o.T, o.HasN, o.N = true, int64(seq), true, int64(seq)
+		o.HasT = true
+		o.T = int64(seq)
+		o.HasN = true
+		o.N = int64(seq)
 		if seq == 3 {
 			o.State = o.State[:1]
 		}
@@ -112,14 +115,31 @@ func TestReplaySaysWhatDiffers(t *testing.T) {
 			chunk.ChunkRobot.Data[3] += 0.5
 			c.Reply = wire.AppendActionChunk(nil, &chunk)
 		}, "0 of chunk_model, 0.5 of chunk_robot"},
-		{"another robot's echo", func(c *audit.Capture, _ *servertest.Model) { c.Header.ClientMonoNs++ }, "another chunk"},
-		{"another conditioning", func(c *audit.Capture, _ *servertest.Model) { c.Controls.Mode = policy.ModeFree }, "another chunk"},
-		{"without conditioning", func(c *audit.Capture, _ *servertest.Model) { c.Controls, c.RTC = nil, false }, "another chunk"},
-		{"from a batch", func(c *audit.Capture, _ *servertest.Model) { c.Header.ClientMonoNs++; c.Batch = 4 }, "captured in a batch of 4"},
-		{"refused then", func(c *audit.Capture, _ *servertest.Model) { c.Outcome, c.Why = "bad_observation", "state" }, "outcome ok (), was bad_observation (state)"},
-		{"refused now", func(c *audit.Capture, _ *servertest.Model) { c.Observation = []byte{0xc1} }, "outcome bad_observation"},
-		{"the model fails now", func(_ *audit.Capture, m *servertest.Model) { m.Before = func() error { return policy.ErrRun } }, "outcome inference_failed"},
-		{"not finite now", func(_ *audit.Capture, m *servertest.Model) { m.NotFinite.Store(true) }, "outcome not_finite"},
+		{"another robot's echo", func(c *audit.Capture, _ *servertest.Model) {
+			c.Header.ClientMonoNs++
+		}, "another chunk"},
+		{"another conditioning", func(c *audit.Capture, _ *servertest.Model) {
+			c.Controls.Mode = policy.ModeFree
+		}, "another chunk"},
+		{"without conditioning", func(c *audit.Capture, _ *servertest.Model) {
+			c.Controls, c.RTC = nil, false
+		}, "another chunk"},
+		{"from a batch", func(c *audit.Capture, _ *servertest.Model) {
+			c.Header.ClientMonoNs++
+			c.Batch = 4
+		}, "captured in a batch of 4"},
+		{"refused then", func(c *audit.Capture, _ *servertest.Model) {
+			c.Outcome, c.Why = "bad_observation", "state"
+		}, "outcome ok (), was bad_observation (state)"},
+		{"refused now", func(c *audit.Capture, _ *servertest.Model) {
+			c.Observation = []byte{0xc1}
+		}, "outcome bad_observation"},
+		{"the model fails now", func(_ *audit.Capture, m *servertest.Model) {
+			m.Before = func() error { return policy.ErrRun }
+		}, "outcome inference_failed"},
+		{"not finite now", func(_ *audit.Capture, m *servertest.Model) {
+			m.NotFinite.Store(true)
+		}, "outcome not_finite"},
 		{"the reply is none", func(c *audit.Capture, _ *servertest.Model) { c.Reply = nil }, "the captured reply"},
 	}
 	for _, tt := range tests {
@@ -127,11 +147,13 @@ func TestReplaySaysWhatDiffers(t *testing.T) {
 			c, model := found[1], servertest.NewModel()
 			tt.change(&c, model)
 			r, err := replayed(model, 0, []audit.Capture{c})
-			if err != nil || r.OK() || r.Requests != 1 || len(r.Differences) != 1 || !strings.Contains(r.Differences[0].Why, tt.want) || r.Differences[0].Seq != 2 {
+			if err != nil || r.OK() || r.Requests != 1 || len(r.Differences) != 1 ||
+				!strings.Contains(r.Differences[0].Why, tt.want) || r.Differences[0].Seq != 2 {
 				t.Errorf("replay = %+v, %v, want one difference with %q", r, err, tt.want)
 			}
 			var text strings.Builder
-			if err := r.Print(&text); err != nil || !strings.Contains(text.String(), tt.want) || !strings.Contains(text.String(), "0 answered byte for byte") {
+			if err := r.Print(&text); err != nil || !strings.Contains(text.String(), tt.want) ||
+				!strings.Contains(text.String(), "0 answered byte for byte") {
 				t.Errorf("it prints %q, %v", text.String(), err)
 			}
 		})
@@ -145,13 +167,16 @@ func TestReplaySaysOnceThatABundleIsAnother(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	found[0].ModelSHA256, found[2].ModelSHA256, found[3].ModelSHA256 = "0ther", "0ther", "third"
+	found[0].ModelSHA256 = "0ther"
+	found[2].ModelSHA256 = "0ther"
+	found[3].ModelSHA256 = "third"
 	r, err := replayed(servertest.NewModel(), 0, found)
 	if err != nil || r.OK() || r.Requests != 4 || r.Exact != 1 || r.Otherwise() != 0 || len(r.Differences) != 0 {
 		t.Errorf("replay = %+v, %v, want one exact and three of other bundles", r, err)
 	}
 	var text strings.Builder
-	const want = "4 captured requests: 1 answered byte for byte as then, 0 not, 0 unreadable; not compared, of another bundle: 2 with bundle 0ther, 1 with bundle third\n"
+	const want = "4 captured requests: 1 answered byte for byte as then, 0 not, 0 unreadable; not compared, of " +
+		"another bundle: 2 with bundle 0ther, 1 with bundle third\n"
 	if err := r.Print(&text); err != nil || text.String() != want {
 		t.Errorf("it prints %q, %v, want %q", text.String(), err, want)
 	}

@@ -50,12 +50,14 @@ func TestOneOfTwoReplicasTakesARobot(t *testing.T) {
 		if got := r.next(); got.header.MsgType != wire.MsgActionChunk {
 			t.Errorf("%s got %+v, want a chunk", uuid, got)
 		}
-		if replies := a.query(mustReset(t, a, uuid), wire.AppendReset(nil, &wire.Reset{ClientUUID: uuid, EpisodeID: 1})); len(replies) != 1 {
+		if replies := a.query(mustReset(t, a, uuid),
+			wire.AppendReset(nil, &wire.Reset{ClientUUID: uuid, EpisodeID: 1})); len(replies) != 1 {
 			t.Errorf("the reset of %s got %d answers, want 1", uuid, len(replies))
 		}
 	}
 	answered := func() uint64 { return a.server.Summary().Requests + b.server.Summary().Requests }
-	rttest.Eventually(t, "the count of the last chunk", func() bool { return answered() >= 4 }) // counted once it has left
+	// counted once it has left
+	rttest.Eventually(t, "the count of the last chunk", func() bool { return answered() >= 4 })
 	if got := answered(); got != 4 {
 		t.Errorf("4 observations were answered %d times", got)
 	}
@@ -124,7 +126,8 @@ func TestTheEndOfASessionIsTold(t *testing.T) {
 	l.die()
 	rttest.Eventually(t, "the server knows", func() bool { return !b.server.sessions.find("arm").alive() })
 	b.clock.Advance(tokenGrace + time.Second)
-	if got := r.next(); got.event.Code != wire.EventUnknownSession || got.event.ServerID != b.server.id || got.header.SessionEpoch != 3 {
+	if got := r.next(); got.event.Code != wire.EventUnknownSession || got.event.ServerID != b.server.id ||
+		got.header.SessionEpoch != 3 {
 		t.Errorf("it got %+v, want unknown_session of its epoch", got)
 	}
 }
@@ -169,7 +172,9 @@ func TestAServerThatLeavesAnswers(t *testing.T) {
 	if got := r.next(); got.event.Code != wire.EventDraining {
 		t.Fatalf("the robot got %+v, want a draining event", got)
 	}
-	rttest.Eventually(t, "no token of the server", func() bool { return b.network.CountTokens(wire.ReplicaAliveKey(b.server.Prefix(), b.server.id)) == 0 })
+	rttest.Eventually(t, "no token of the server", func() bool {
+		return b.network.CountTokens(wire.ReplicaAliveKey(b.server.Prefix(), b.server.id)) == 0
+	})
 	time.Sleep(farewellTime / 3) // for as long as a robot may take to send a query
 	var s wire.Status
 	if err := wire.ParseStatus(&s, b.status()); err != nil || !s.Draining {
@@ -209,8 +214,12 @@ func TestTwoServersThatBothAdmitARobot(t *testing.T) {
 		told       bool
 	}{
 		{"two clients that name no instance", func(*wire.SessionOpen) {}, func(*wire.SessionOpen) {}, false},
-		{"two processes of one name", func(o *wire.SessionOpen) { o.Instance, o.SessionEpoch = "one", 3 }, func(o *wire.SessionOpen) { o.Instance, o.SessionEpoch = "two", 3 }, true},
-		{"one process, whose first answer was lost", func(o *wire.SessionOpen) { o.Instance, o.SessionEpoch = "one", 3 }, func(o *wire.SessionOpen) { o.Instance, o.SessionEpoch = "one", 4 }, false},
+		{"two processes of one name", func(o *wire.SessionOpen) {
+			o.Instance, o.SessionEpoch = "one", 3
+		}, func(o *wire.SessionOpen) { o.Instance, o.SessionEpoch = "two", 3 }, true},
+		{"one process, whose first answer was lost", func(o *wire.SessionOpen) {
+			o.Instance, o.SessionEpoch = "one", 3
+		}, func(o *wire.SessionOpen) { o.Instance, o.SessionEpoch = "one", 4 }, false},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			a := serve(t, config())
@@ -224,7 +233,8 @@ func TestTwoServersThatBothAdmitARobot(t *testing.T) {
 			if ack := a.open(first); !ack.Accepted {
 				t.Fatal(ack.Error)
 			}
-			held, err := wire.HeldKey(a.server.Prefix(), "arm", a.server.id, wire.HeldMark("arm", first.Instance), first.SessionEpoch)
+			held, err := wire.HeldKey(a.server.Prefix(), "arm", a.server.id, wire.HeldMark("arm", first.Instance),
+				first.SessionEpoch)
 			if err != nil {
 				t.Fatal(err)
 			}

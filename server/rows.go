@@ -129,7 +129,13 @@ func (w *worker) look() {
 			continue
 		}
 		if since, deadline, ok := s.mailbox.Waiting(); ok {
-			w.waiting = append(w.waiting, queue.Waiting{ID: s.uuid, Robot: i, Since: since, Deadline: deadline, Group: s.place.Group()})
+			w.waiting = append(w.waiting, queue.Waiting{
+				ID:       s.uuid,
+				Robot:    i,
+				Since:    since,
+				Deadline: deadline,
+				Group:    s.place.Group(),
+			})
 		}
 	}
 }
@@ -139,16 +145,29 @@ func (w *worker) look() {
 //rt:noalloc
 func (w *worker) give(b *buffer, s *Session, r *queue.Request, now rt.Instant) *turn {
 	if b.used == 0 {
-		b.oldest, b.begun, w.open = r.At, now, b
+		b.oldest = r.At
+		b.begun = now
+		w.open = b
 		b.since.Store(int64(now))
 	}
 	t := &b.turns[b.used]
 	b.used++
 	b.filling.Add(1)
 	b.oldest = min(b.oldest, r.At)
-	*t = turn{session: s, request: r, buffer: b, row: b.first + b.used - 1, Record: audit.Record{
-		ClientUUID: s.uuid, SessionID: s.id, Tags: s.tags, Task: s.opened.text, RTC: s.rtc, Header: r.Header,
-	}}
+	*t = turn{
+		session: s,
+		request: r,
+		buffer:  b,
+		row:     b.first + b.used - 1,
+		Record: audit.Record{
+			ClientUUID: s.uuid,
+			SessionID:  s.id,
+			Tags:       s.tags,
+			Task:       s.opened.text,
+			RTC:        s.rtc,
+			Header:     r.Header,
+		},
+	}
 	s.inHand.Store(true)
 	if runway, ok := r.Runway(); ok {
 		w.stats.runway.record(runway)
@@ -188,7 +207,8 @@ func (w *worker) fill(with *tensors, t *turn) {
 
 //go:noinline
 func (w *worker) decodingPanicked(s *Session, p any) error {
-	w.log.Error("DECODING PANICKED: the observation is refused; please report it", "client", s.uuid, "session", s.id, "panic", p, "stack", string(debug.Stack()))
+	w.log.Error("DECODING PANICKED: the observation is refused; please report it", "client", s.uuid, "session", s.id,
+		"panic", p, "stack", string(debug.Stack()))
 	return fmt.Errorf("server: decoding this observation panicked: %v", p)
 }
 

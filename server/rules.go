@@ -25,15 +25,18 @@ func RouterRules(cfg manifest.Config, w io.Writer) error {
 			return cfg.Errorf("zenoh.tls.connect_certificate", "%w", err)
 		}
 		if shown.CommonName == "" {
-			return cfg.Errorf("zenoh.tls.connect_certificate", "%s has no common name, and a router identifies a link by nothing else", file)
+			return cfg.Errorf("zenoh.tls.connect_certificate",
+				"%s has no common name, and a router identifies a link by nothing else", file)
 		}
 		fleet.Servers = []string{shown.CommonName}
 	}
 	switch {
 	case len(fleet.Robots) == 0:
-		return cfg.Errorf("clients", "clients is empty: list the robots' ids, each the common name of its certificate. A router's rules cannot express \"the robot that the certificate names\"")
+		return cfg.Errorf("clients", "clients is empty: list the robots' ids, each the common name of its "+
+			"certificate. A router's rules cannot express \"the robot that the certificate names\"")
 	case len(fleet.Servers)+len(fleet.Routers) == 0:
-		return cfg.Errorf("zenoh.tls", "no server could answer the robots: name the certificate that the server shows to the router (zenoh.tls.connect_certificate), or list its common name under routers")
+		return cfg.Errorf("zenoh.tls", "no server could answer the robots: name the certificate that the server "+
+			"shows to the router (zenoh.tls.connect_certificate), or list its common name under routers")
 	}
 	if err := (&acl.Service{Prefix: prefix}).RouterRules(w, fleet); err != nil {
 		return cfg.Errorf("clients", "clients and routers: %w", err)

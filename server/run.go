@@ -49,8 +49,15 @@ func load(cfg manifest.Config, progress func(policy.Test)) (*policy.Model, error
 	}
 	m := cfg.Model
 	model, err := bundle.Open(policy.Options{
-		MaxBatch: cfg.MaxBatch, Buffers: servingBuffers, IntraThreads: cfg.Threads, Device: m.Device, FallbackCPU: m.Fallback == "cpu", DType: m.Dtype,
-		CUDAGraph: m.CUDAGraph, CacheDir: cacheDir(m.CacheDir), Progress: progress,
+		MaxBatch:     cfg.MaxBatch,
+		Buffers:      servingBuffers,
+		IntraThreads: cfg.Threads,
+		Device:       m.Device,
+		FallbackCPU:  m.Fallback == "cpu",
+		DType:        m.Dtype,
+		CUDAGraph:    m.CUDAGraph,
+		CacheDir:     cacheDir(m.CacheDir),
+		Progress:     progress,
 	})
 	if errors.Is(err, policy.ErrNoProvider) {
 		return nil, cfg.Errorf("model.device", "%w", err)
@@ -75,7 +82,8 @@ func tellPlacement(log *slog.Logger, cfg *manifest.Config, p policy.Placement) {
 		log.Info("device", "device", p.Device, "asked", cfg.Model.Device)
 		return
 	}
-	log.Warn("THE POLICY RUNS ON THE CPU, not on a GPU", "asked", cfg.Model.Device, "fallback", cfg.Model.Fallback, "why", p.Why())
+	log.Warn("THE POLICY RUNS ON THE CPU, not on a GPU", "asked", cfg.Model.Device, "fallback", cfg.Model.Fallback,
+		"why", p.Why())
 }
 
 // slowTest is the duration from which an inference of the self-test is worth a line.
@@ -118,20 +126,21 @@ func Run(ctx context.Context, cfg manifest.Config, log *slog.Logger, missing Log
 	if err := errors.Join(cfg.Check(), cfg.CheckTransport()); err != nil {
 		return summary, err
 	}
-	runtime.GOMAXPROCS(runtime.NumCPU() + 2) // each thread in ONNX Runtime and in JPEG holds one: the receiving goroutines must not queue for them
+	// each thread in ONNX Runtime and in JPEG holds one: the receiving goroutines must not queue
+	// for them
+	runtime.GOMAXPROCS(runtime.NumCPU() + 2)
 	manager, err := notify.Open()
 	if err != nil {
 		log.Warn("the server's state is not reported to the service manager", "why", err)
 	}
 	manager.Status("loading the policy")
 	defer manager.Close()
-	var pages *health
-	if address := cfg.HealthAddress(); address != "" {
-		if pages, err = listenHealth(address, log, listenHosts(&cfg)...); err != nil {
-			return summary, err
-		}
+	pages, err := openHealth(&cfg, log)
+	if err != nil {
+		return summary, err
+	}
+	if pages != nil {
 		defer pages.Close()
-		log.Info("health", "address", address)
 	}
 	if err := cfg.CheckListen(); err != nil {
 		return summary, err
@@ -147,11 +156,8 @@ func Run(ctx context.Context, cfg manifest.Config, log *slog.Logger, missing Log
 	}
 	var inUse bool
 	defer func() { err = errors.Join(err, closeModel(model, inUse)) }()
-	version, library := policy.RuntimeVersion()
 	bundle := model.Bundle()
-	tellPlacement(log, &cfg, model.Placement())
-	log.Info("policy", "bundle", bundle.Dir, "type", bundle.PolicyType, "sha256", bundle.SHA256[:12],
-		"onnxruntime", version, "library", library)
+	logModel(log, &cfg, model)
 	id := modelID(&cfg, bundle)
 	prefix, err := cfg.Prefix(id)
 	if err != nil {
@@ -164,11 +170,16 @@ func Run(ctx context.Context, cfg manifest.Config, log *slog.Logger, missing Log
 		return summary, err
 	}
 	defer func() { err = errors.Join(err, network.Close()) }()
-	server, err := New(cfg, Deps{
-		Meta: &bundle.Meta, SHA256: bundle.SHA256, Repo: id, Prefix: prefix, Model: model, Tests: model.Tests(), Text: bundle.Text,
-		Network: network, Clock: rt.KernelClock(), Log: log, LogMissing: missing, Audit: audit,
-		Placement: model.Placement(), Access: access, Links: links,
-	})
+	deps := depsOf(model)
+	deps.Repo = id
+	deps.Prefix = prefix
+	deps.Network = network
+	deps.Log = log
+	deps.LogMissing = missing
+	deps.Audit = audit
+	deps.Access = access
+	deps.Links = links
+	server, err := New(cfg, deps)
 	if err != nil {
 		return summary, err
 	}
@@ -179,6 +190,42 @@ func Run(ctx context.Context, cfg manifest.Config, log *slog.Logger, missing Log
 	err = server.Serve(ctx)
 	inUse = server.modelInUse
 	return server.Summary(), err
+}
+
+// depsOf returns the part of Deps that a loaded policy has, and the kernel's clock.
+func depsOf(model *policy.Model) Deps {
+	bundle := model.Bundle()
+	return Deps{
+		Meta:      &bundle.Meta,
+		SHA256:    bundle.SHA256,
+		Model:     model,
+		Tests:     model.Tests(),
+		Text:      bundle.Text,
+		Clock:     rt.KernelClock(),
+		Placement: model.Placement(),
+	}
+}
+
+// logModel logs the loaded policy, its placement and ONNX Runtime's version.
+func logModel(log *slog.Logger, cfg *manifest.Config, model *policy.Model) {
+	version, library := policy.RuntimeVersion()
+	bundle := model.Bundle()
+	tellPlacement(log, cfg, model.Placement())
+	log.Info("policy", "bundle", bundle.Dir, "type", bundle.PolicyType, "sha256", bundle.SHA256[:12],
+		"onnxruntime", version, "library", library)
+}
+
+// openHealth opens the health pages; nil: the manifest has no port for them.
+func openHealth(cfg *manifest.Config, log *slog.Logger) (*health, error) {
+	address := cfg.HealthAddress()
+	if address == "" {
+		return nil, nil
+	}
+	pages, err := listenHealth(address, log, listenHosts(cfg)...)
+	if err == nil {
+		log.Info("health", "address", address)
+	}
+	return pages, err
 }
 
 // listenHosts returns the manifest's names of this machine: browsers may use them, too.
@@ -203,12 +250,14 @@ func closeModel(model io.Closer, inUse bool) error {
 }
 
 // connect joins the Zenoh network; nil without an error means that ctx ended first.
-func connect(ctx context.Context, cfg manifest.Config, access *acl.Service, links *Links, log *slog.Logger) (wire.Session, error) {
+func connect(ctx context.Context, cfg manifest.Config, access *acl.Service, links *Links,
+	log *slog.Logger) (wire.Session, error) {
 	waiting, cancel := context.WithTimeout(ctx, routerTimeout)
 	defer cancel()
 	transport := cfg.Transport()
 	transport.Rights = access.Rights
-	transport.Log = func(line string) { log.Info("link", "what", line) } // one message, so that lograte treats these lines as similar
+	// one message, so that lograte treats these lines as similar
+	transport.Log = func(line string) { log.Info("link", "what", line) }
 	transport.Links = func(e zenoh.LinkEvent) {
 		if e.Up {
 			links.Up.Add(1)

@@ -19,7 +19,10 @@ import (
 func shrunk(pix []byte, w, h, k int) []byte {
 	out := make([]byte, 0, 3*(w/k)*(h/k))
 	for i := range cap(out) {
-		c, x, y, sum := i%3, i/3%(w/k), i/3/(w/k), 0
+		c := i % 3
+		x := i / 3 % (w / k)
+		y := i / 3 / (w / k)
+		sum := 0
 		for j := range k * k {
 			sum += int(pix[3*((y*k+j/k)*w+x*k+j%k)+c])
 		}
@@ -55,7 +58,8 @@ func TestLargerPicturesAreScaledInTheDecoder(t *testing.T) {
 				State: []float32{10, 20}, Images: []wire.Image{{Name: imagePrefix + "top", Data: file}},
 			})
 			if len(body) > s.receiver.observationMax {
-				t.Errorf("1/%d: an observation of %d bytes, at most %d are taken", k, len(body), s.receiver.observationMax)
+				t.Errorf("1/%d: an observation of %d bytes, at most %d are taken", k, len(body),
+					s.receiver.observationMax)
 			}
 			if n := testing.AllocsPerRun(30, func() {
 				if _, err := row.fill(0, session, 1, body); err != nil {
@@ -72,10 +76,12 @@ func TestLargerPicturesAreScaledInTheDecoder(t *testing.T) {
 			got := apart(m.images[0], want)
 			t.Logf("1/%d, %v: %.2f levels from full decoding and a resize", k, chroma, got)
 			if got > limit {
-				t.Errorf("1/%d, %v: the tensor is %.2f levels from full decoding and a resize, want at most %g", k, chroma, got, limit)
+				t.Errorf("1/%d, %v: the tensor is %.2f levels from full decoding and a resize, want at most %g", k,
+					chroma, got, limit)
 			}
 			if shifted := apart(m.images[0][3:], want); shifted < limit+5 {
-				t.Errorf("1/%d, %v: a picture shifted by one pixel is %.2f levels away: the limit sees nothing", k, chroma, shifted)
+				t.Errorf("1/%d, %v: a picture shifted by one pixel is %.2f levels away: the limit sees nothing", k,
+					chroma, shifted)
 			}
 		}
 	}
@@ -97,7 +103,8 @@ func TestLargerPicturesAreRefused(t *testing.T) {
 	}{
 		{"twice as large", 2, wire.Image{Data: twice}, ""},
 		{"twice as large, not allowed", 0, wire.Image{Data: twice}, "got 320x240, want 160x120"},
-		{"three times", 8, wire.Image{Data: between}, "got 480x360, want 160x120, or up to 8 times that by a power of two"},
+		{"three times", 8, wire.Image{Data: between},
+			"got 480x360, want 160x120, or up to 8 times that by a power of two"},
 		{"four times where two are allowed", 2, wire.Image{Data: four}, "got 640x480, want 160x120, or up to 2 times"},
 		{"wider", 4, wire.Image{Data: wide}, "got 320x120"},
 		{"torn", 2, wire.Image{Data: twice[:len(twice)/2]}, "make sense"},
@@ -125,7 +132,8 @@ func TestOpenWithLargerPictures(t *testing.T) {
 	for _, tt := range []struct {
 		w, h, c int
 		ok      bool
-	}{{160, 120, 3, true}, {320, 240, 3, true}, {640, 480, 3, true}, {1280, 960, 3, false}, {480, 360, 3, false}, {320, 120, 3, false}, {320, 240, 1, false}} {
+	}{{160, 120, 3, true}, {320, 240, 3, true}, {640, 480, 3, true}, {1280, 960, 3, false}, {480, 360, 3, false},
+		{320, 120, 3, false}, {320, 240, 1, false}} {
 		s := newCameras(policy.Camera{Name: "top", W: 160, H: 120, DecodeScale: 4, ExactSize: true}).bench(t)
 		o := fakeOpen("leg")
 		o.CameraShapes = []wire.CameraShape{{Name: imagePrefix + "top", W: tt.w, H: tt.h, C: tt.c}}
@@ -148,7 +156,8 @@ func TestPicturesOfAnySize(t *testing.T) {
 	row, session := s.worker.tensors, s.sessions.find("arm")
 	scaler := jpeg.NewScaler(jpeg.MaxFitSide, w)
 	var bodies [][]byte
-	for _, size := range [][2]int{{w, h}, {2 * w, 2 * h}, {3*w + 1, 2 * h}, {w - 1, h}, {w / 4, h / 4}, {w, 2 * h}, {1, 1}} {
+	for _, size := range [][2]int{{w, h}, {2 * w, 2 * h}, {3*w + 1, 2 * h}, {w - 1, h}, {w / 4, h / 4}, {w, 2 * h},
+		{1, 1}} {
 		fromW, fromH := size[0], size[1]
 		pix, file := scenery(t, fromW, fromH, jpeg.Chroma422)
 		decoded := make([]byte, len(pix))
@@ -163,7 +172,8 @@ func TestPicturesOfAnySize(t *testing.T) {
 			{wire.Image{Codec: wire.Raw, W: fromW, H: fromH, C: 3, Data: pix}, pix},
 		} {
 			sent.Name = imagePrefix + "top"
-			body := wire.AppendObservation(nil, &wire.Observation{State: []float32{10, 20}, Images: []wire.Image{sent.Image}})
+			body := wire.AppendObservation(nil, &wire.Observation{State: []float32{10, 20},
+				Images: []wire.Image{sent.Image}})
 			bodies = append(bodies, body)
 			f, err := row.fill(0, session, 1, body)
 			if err != nil {
@@ -178,7 +188,8 @@ func TestPicturesOfAnySize(t *testing.T) {
 				want = sent.from
 			}
 			if !bytes.Equal(m.images[0], want) {
-				t.Errorf("%dx%d, %v: %.2f levels from decoding and scaling, want none", fromW, fromH, sent.Codec, apart(m.images[0], want))
+				t.Errorf("%dx%d, %v: %.2f levels from decoding and scaling, want none", fromW, fromH, sent.Codec,
+					apart(m.images[0], want))
 			}
 			if squeezed := fromW*3 != fromH*4 && fromW != w-1; squeezed != (f.squeezed == 1) && fromW > 1 {
 				t.Errorf("%dx%d, %v: squeezed %b", fromW, fromH, sent.Codec, f.squeezed)
@@ -239,9 +250,22 @@ func TestOpenWithPicturesOfAnySize(t *testing.T) {
 		{w: 480, h: 360, c: 3, raw: true},
 		{w: 100, h: 75, c: 3},
 		{w: 159, h: 120, c: 3},
-		{w: 1280, h: 720, c: 3, warns: "pictures of 1280x720 are squeezed to 160x120 (width x height), another shape than the policy was trained with: crop them to 960x720"},
+		{
+			w: 1280,
+			h: 720,
+			c: 3,
+			warns: "pictures of 1280x720 are squeezed to 160x120 (width x height), another shape than the policy was " +
+				"trained with: crop them to 960x720",
+		},
 		{w: 240, h: 320, c: 3, raw: true, warns: "crop them to 240x180"},
-		{w: 8192, h: 8192, c: 3, refused: true, says: "a JPEG of 8192x8192 (width x height) is too large: a picture that is scaled to 160x120 has at most 4194304 pixels (2560x1600) and sides of 8192: have the camera send smaller pictures"},
+		{
+			w:       8192,
+			h:       8192,
+			c:       3,
+			refused: true,
+			says: "a JPEG of 8192x8192 (width x height) is too large: a picture that is scaled to 160x120 has at " +
+				"most 4194304 pixels (2560x1600) and sides of 8192: have the camera send smaller pictures",
+		},
 		{w: 2048, h: 2048, c: 3, warns: "crop them to 2048x1536"},
 		{w: 2049, h: 2048, c: 3, refused: true, says: "a JPEG of 2049x2048 (width x height) is too large"},
 		{w: 320, h: 240, c: 1, refused: true, says: "client has 240x320x1"},
@@ -254,8 +278,11 @@ func TestOpenWithPicturesOfAnySize(t *testing.T) {
 			o.RawImages = []string{imagePrefix + "top"}
 		}
 		ack := s.queries.open(&o, wire.Origin{})
-		if ack.Accepted == tt.refused || !strings.Contains(ack.Error, tt.says) || strings.Contains(strings.Join(ack.Warnings, "\n"), "squeezed") != (tt.warns != "") || !strings.Contains(strings.Join(ack.Warnings, "\n"), tt.warns) {
-			t.Errorf("open with %dx%dx%d, raw %v: accepted %v, %q, warnings %q", tt.w, tt.h, tt.c, tt.raw, ack.Accepted, ack.Error, ack.Warnings)
+		if ack.Accepted == tt.refused || !strings.Contains(ack.Error, tt.says) ||
+			strings.Contains(strings.Join(ack.Warnings, "\n"), "squeezed") != (tt.warns != "") ||
+			!strings.Contains(strings.Join(ack.Warnings, "\n"), tt.warns) {
+			t.Errorf("open with %dx%dx%d, raw %v: accepted %v, %q, warnings %q", tt.w, tt.h, tt.c, tt.raw, ack.Accepted,
+				ack.Error, ack.Warnings)
 		}
 	}
 }
@@ -292,12 +319,16 @@ func TestSqueezedPicturesAreShown(t *testing.T) {
 	wide, _ := scenery(t, 1280, 480, jpeg.Chroma420) // more than the policy's own sizes would allow
 	small, _ := scenery(t, 80, 60, jpeg.Chroma420)
 	for i, image := range []wire.Image{
-		{W: 80, H: 60, Data: small}, {W: 1280, H: 480, Data: wide}, {W: 1280, H: 480, Data: wide}, {W: 80, H: 60, Data: small},
+		{W: 80, H: 60, Data: small}, {W: 1280, H: 480, Data: wide}, {W: 1280, H: 480, Data: wide},
+		{W: 80, H: 60, Data: small},
 	} {
-		image.Name, image.Codec, image.C = imagePrefix+"top", wire.Raw, 3
+		image.Name = imagePrefix + "top"
+		image.Codec = wire.Raw
+		image.C = 3
 		s.receiver.onObservation(wire.Sample{
 			Key: key, Attachment: wire.AppendHeader(nil, obsHeader(0, uint64(i+1))),
-			Payload: wire.AppendObservation(nil, &wire.Observation{State: []float32{10, 20}, Images: []wire.Image{image}}),
+			Payload: wire.AppendObservation(nil, &wire.Observation{State: []float32{10, 20},
+				Images: []wire.Image{image}}),
 		})
 		if !serveOne(s.worker) {
 			t.Fatal("nothing to serve")

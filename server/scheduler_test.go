@@ -39,7 +39,8 @@ func TestTheShortestRunwayIsServedFirst(t *testing.T) {
 		}
 		<-entered
 	}
-	if got := robots["b-gone"].next(); got.event.Code != wire.EventLate || got.event.Seq != 1 || got.event.ServerID != b.server.id {
+	if got := robots["b-gone"].next(); got.event.Code != wire.EventLate || got.event.Seq != 1 ||
+		got.event.ServerID != b.server.id {
 		t.Errorf("who gave way got %+v, want event late of this server", got)
 	}
 	leave <- struct{}{}

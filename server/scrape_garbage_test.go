@@ -18,11 +18,14 @@ import (
 // collects it, between two requests. With client_golang's registry it was 450 kB in 2,400 objects
 // for 5 sessions. (Under the race detector a pool forgets at random.)
 func TestGarbageOfAScrape(t *testing.T) {
-	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1))  // each has compressors of its own
-	defer debug.SetGCPercent(debug.SetGCPercent(-1)) // off as while a server serves: a collection empties the pool of compressors
+	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1)) // each has compressors of its own
+	// off as while a server serves: a collection empties the pool of compressors
+	defer debug.SetGCPercent(debug.SetGCPercent(-1))
 	for _, sessions := range []int{5, 100} {
 		s := fleet(t, sessions)
-		h := promhttp.HandlerForTransactional(metricsOf(func() *Server { return s }, new(atomic.Uint64)), promhttp.HandlerOpts{})
+		h := promhttp.HandlerForTransactional(metricsOf(func() *Server {
+			return s
+		}, new(atomic.Uint64)), promhttp.HandlerOpts{})
 		for _, encoding := range []string{"identity", "gzip"} {
 			r := httptest.NewRequest("GET", "/metrics", nil)
 			r.Header.Set("Accept-Encoding", encoding)
@@ -36,7 +39,8 @@ func TestGarbageOfAScrape(t *testing.T) {
 					h.ServeHTTP(discarded{http.Header{}}, r)
 				}
 				runtime.ReadMemStats(&after)
-				bytes, objects = min(bytes, (after.TotalAlloc-before.TotalAlloc)/scrapes), (after.Mallocs-before.Mallocs)/scrapes
+				bytes, objects = min(bytes, (after.TotalAlloc-before.TotalAlloc)/scrapes),
+					(after.Mallocs-before.Mallocs)/scrapes
 			}
 			if bytes > 24<<10 {
 				t.Errorf("%d sessions, %s: a scrape leaves %d bytes, want at most 24 kB", sessions, encoding, bytes)

@@ -201,18 +201,29 @@ type Server struct {
 	modelInUse bool // after Serve: an inference still runs, although it was terminated
 }
 
-// New prepares a server; nothing is declared before Serve.
-func New(cfg manifest.Config, d Deps) (*Server, error) {
-	if err := cfg.Check(); err != nil {
-		return nil, err
-	}
+// newService returns the state that the server's parts share.
+func newService(cfg manifest.Config, d Deps) *service {
 	limit, mode := cfg.Sessions()
 	id := serverID()
 	shared := &service{
-		cfg: cfg, prefix: d.Prefix, id: id, limit: limit, window: cfg.BatchWindow(), meta: d.Meta, tasks: newTaskReader(&cfg, d.Text),
-		caps:   capabilities(d.Meta, d.SHA256, d.Repo, cfg.Model.Revision, mode),
-		access: d.Access, links: d.Links, placement: d.Placement, network: d.Network, clock: d.Clock, log: d.Log, missing: d.LogMissing, sessions: newRegistry(), stats: newStats(),
-		memory: memory.New(cfg.RobotMemory()),
+		cfg:       cfg,
+		prefix:    d.Prefix,
+		id:        id,
+		limit:     limit,
+		window:    cfg.BatchWindow(),
+		meta:      d.Meta,
+		tasks:     newTaskReader(&cfg, d.Text),
+		caps:      capabilities(d.Meta, d.SHA256, d.Repo, cfg.Model.Revision, mode),
+		access:    d.Access,
+		links:     d.Links,
+		placement: d.Placement,
+		network:   d.Network,
+		clock:     d.Clock,
+		log:       d.Log,
+		missing:   d.LogMissing,
+		sessions:  newRegistry(),
+		stats:     newStats(),
+		memory:    memory.New(cfg.RobotMemory()),
 	}
 	if cfg.Conditioning.Mode == conditioningOff {
 		shared.caps.SupportsRTC, shared.caps.RTCExecutionHorizon = false, 0
@@ -220,6 +231,15 @@ func New(cfg manifest.Config, d Deps) (*Server, error) {
 	shared.pool, shared.others = queue.NewPool(shared.memory), peers.New(d.Prefix, id, shared.memory)
 	d.Audit.Bind(shared.memory)
 	shared.transport, _ = d.Network.(transport)
+	return shared
+}
+
+// New prepares a server; nothing is declared before Serve.
+func New(cfg manifest.Config, d Deps) (*Server, error) {
+	if err := cfg.Check(); err != nil {
+		return nil, err
+	}
+	shared := newService(cfg, d)
 	order, err := queue.New(cfg.Scheduler)
 	if err != nil {
 		return nil, cfg.Errorf("scheduler", "%w", err)
@@ -241,7 +261,13 @@ func New(cfg manifest.Config, d Deps) (*Server, error) {
 	}
 	events, grown := newEvents(shared), make(chan struct{}, 1)
 	worker := newWorker(shared, d.Model, fills, order, d.Audit)
-	queries := &queries{service: shared, book: quota.NewBook(quota.Limits{Link: cfg.SessionsPerLink, Host: cfg.SessionsPerHost}), waiting: make(chan query, queriesWaiting), counted: make(chan struct{}, 1), events: events}
+	queries := &queries{
+		service: shared,
+		book:    quota.NewBook(quota.Limits{Link: cfg.SessionsPerLink, Host: cfg.SessionsPerHost}),
+		waiting: make(chan query, queriesWaiting),
+		counted: make(chan struct{}, 1),
+		events:  events,
+	}
 	typical := wire.SessionOpen{CameraNames: shared.caps.ExpectedCameras}
 	queries.typical = sessionNeed(d.Meta, observationBytes(d.Meta, &shared.caps, &typical))
 	if cfg.Auto() {
@@ -255,10 +281,17 @@ func New(cfg manifest.Config, d Deps) (*Server, error) {
 		}
 	}
 	return &Server{
-		service: shared, worker: worker, queries: queries, audit: d.Audit, receiver: receiver,
+		service:  shared,
+		worker:   worker,
+		queries:  queries,
+		audit:    d.Audit,
+		receiver: receiver,
 		housekeeper: &housekeeper{
-			service: shared, queries: queries, events: events, grown: grown,
-			heap: &collector{service: shared, worker: worker, hold: new(rt.Hold)},
+			service: shared,
+			queries: queries,
+			events:  events,
+			grown:   grown,
+			heap:    &collector{service: shared, worker: worker, hold: new(rt.Hold)},
 		},
 	}, nil
 }
@@ -359,7 +392,8 @@ func (s *Server) Serve(ctx context.Context) (err error) {
 	if err == nil {
 		s.serving.Store(true)
 		wake(s.queries.counted)
-		s.log.Info("serving", "prefix", s.prefix, "server_id", s.id, "sessions", s.capacity(), "mode", s.caps.ServingMode,
+		s.log.Info("serving", "prefix", s.prefix, "server_id", s.id, "sessions", s.capacity(),
+			"mode", s.caps.ServingMode,
 			"fps", s.caps.TrainedFPS, "chunk", s.caps.ChunkSize, "rtc", s.caps.SupportsRTC)
 		select {
 		case <-s.worker.done:
@@ -430,7 +464,8 @@ func (s *Server) declare() (declared, tokens []wire.Declaration, err error) {
 	}{
 		{wire.ReplicaAliveWildcard(s.prefix), s.others.OnToken}, {wire.ReplicaRoomWildcard(s.prefix), s.others.OnToken},
 		{wire.HeldWildcard(s.prefix), s.others.OnToken},
-		{wire.ClientAliveWildcard(s.prefix), s.receiver.onToken}, {wire.EpochAliveWildcard(s.prefix), s.receiver.onToken},
+		{wire.ClientAliveWildcard(s.prefix), s.receiver.onToken},
+		{wire.EpochAliveWildcard(s.prefix), s.receiver.onToken},
 	} {
 		d, err := s.network.SubscribeTokens(w.key, w.deposit)
 		add(&declared, d, err)
@@ -466,8 +501,12 @@ func undeclare(declared []wire.Declaration) (err error) {
 func (s *Server) Summary() Summary {
 	out := Summary{Service: s.prefix, ServerID: s.id, Device: s.placement.Device.String()}
 	s.stats.fill(&out)
-	out.Memory.LimitMB, out.Memory.UsedMB, out.Memory.MostMB = mib(s.memory.Limit()), mib(s.memory.Used()), mib(s.memory.Most())
-	out.Sessions.Active, out.LogLinesLost, out.LogLinesLeftOut = len(s.sessions.all()), s.lostLines(), s.leftOutLines()
+	out.Memory.LimitMB = mib(s.memory.Limit())
+	out.Memory.UsedMB = mib(s.memory.Used())
+	out.Memory.MostMB = mib(s.memory.Most())
+	out.Sessions.Active = len(s.sessions.all())
+	out.LogLinesLost = s.lostLines()
+	out.LogLinesLeftOut = s.leftOutLines()
 	if before := s.baseline.Load(); before != nil {
 		now := rt.ReadHeap()
 		out.PathMallocs = now.Allocs - before.Allocs

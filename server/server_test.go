@@ -225,8 +225,9 @@ func picture(t testing.TB, w, h int) []byte {
 
 func fakeObs(t testing.TB) *wire.Observation {
 	return &wire.Observation{
-		State:  []float32{10, 20},
-		Images: []wire.Image{{Name: "observation.images.top", Data: picture(t, servertest.PictureW, servertest.PictureH)}},
+		State: []float32{10, 20},
+		Images: []wire.Image{{Name: "observation.images.top",
+			Data: picture(t, servertest.PictureW, servertest.PictureH)}},
 	}
 }
 
@@ -253,10 +254,23 @@ func TestStatusSaysWhatIsServed(t *testing.T) {
 	m := servertest.Meta()
 	want := wire.Status{
 		Capabilities: wire.Capabilities{
-			ModelRepo: "test/fake", ModelRevision: "main", PolicyType: "fake", ActionNames: m.ActionNames, ExpectedCameras: []string{"observation.images.top"},
-			StateDim: 2, ChunkSize: 8, TrainedFPS: 60, SupportsRTC: true, RTCExecutionHorizon: 4, ServingMode: "shared", WarmedUp: true,
-			T: wire.ExtensionLevel, ModelSHA256: "5ha", CameraShapes: []wire.CameraShape{{Name: "observation.images.top", H: 16, W: 24, C: 3}},
-			ActionUnits: m.ActionUnits, StateUnits: m.StateUnits,
+			ModelRepo:           "test/fake",
+			ModelRevision:       "main",
+			PolicyType:          "fake",
+			ActionNames:         m.ActionNames,
+			ExpectedCameras:     []string{"observation.images.top"},
+			StateDim:            2,
+			ChunkSize:           8,
+			TrainedFPS:          60,
+			SupportsRTC:         true,
+			RTCExecutionHorizon: 4,
+			ServingMode:         "shared",
+			WarmedUp:            true,
+			T:                   wire.ExtensionLevel,
+			ModelSHA256:         "5ha",
+			CameraShapes:        []wire.CameraShape{{Name: "observation.images.top", H: 16, W: 24, C: 3}},
+			ActionUnits:         m.ActionUnits,
+			StateUnits:          m.StateUnits,
 		},
 		MinSchemaVersion: 1, MaxSchemaVersion: 1, MaxSessions: 2, ServerID: b.server.id,
 	}
@@ -278,7 +292,8 @@ func TestStatusSaysWhatIsServed(t *testing.T) {
 func TestObservationBecomesChunk(t *testing.T) {
 	b := serve(t, config())
 	ack := b.open(fakeOpen("arm"))
-	if !ack.Accepted || ack.SessionID == "" || !ack.SupportsRTC || !ack.Extended() || ack.ServerLoad != 0.5 || !ack.WarmedUp {
+	if !ack.Accepted || ack.SessionID == "" || !ack.SupportsRTC || !ack.Extended() || ack.ServerLoad != 0.5 ||
+		!ack.WarmedUp {
 		t.Fatalf("ack = %+v", ack)
 	}
 	r := b.robot("arm")
@@ -286,15 +301,26 @@ func TestObservationBecomesChunk(t *testing.T) {
 	o.PrefixRobot = wire.Matrix{Rows: 3, Cols: 2, Data: []float32{1, 2, 3, 4, 5, 6}}
 	o.PrefixModel = wire.Matrix{Rows: 2, Cols: 2, Data: []float32{9, 9, 9, 9}} // of an old client, of another length
 	o.InferenceDelaySteps = 2
-	o.HasT, o.T, o.HasN, o.N = true, 77, true, -1
-	h := wire.Header{SchemaVersion: 1, MsgType: wire.MsgObservation, SeqID: 9, EpisodeID: 3, ClientMonoNs: -5, SessionEpoch: 4}
+	o.HasT = true
+	o.T = 77
+	o.HasN = true
+	o.N = -1
+	h := wire.Header{
+		SchemaVersion: 1,
+		MsgType:       wire.MsgObservation,
+		SeqID:         9,
+		EpisodeID:     3,
+		ClientMonoNs:  -5,
+		SessionEpoch:  4,
+	}
 	r.send(h, o)
 	got := r.next()
 	if got.header != h.Reply(wire.MsgActionChunk) {
 		t.Errorf("header = %+v, want that of the observation, as a chunk", got.header)
 	}
 	c := got.chunk
-	if c.SeqIDEcho != 9 || c.EpisodeIDEcho != 3 || c.ClientMonoNsEcho != -5 || !c.HasT || c.T != 77 || !c.HasN || c.N != -1 ||
+	if c.SeqIDEcho != 9 || c.EpisodeIDEcho != 3 || c.ClientMonoNsEcho != -5 || !c.HasT || c.T != 77 || !c.HasN ||
+		c.N != -1 ||
 		c.ServerID != b.server.id || c.ServerLoad != 0.5 || c.SupersededSeqs != 0 {
 		t.Errorf("chunk = %+v", c)
 	}
@@ -311,7 +337,8 @@ func TestObservationBecomesChunk(t *testing.T) {
 	if pix := b.model.Image(0, 0); pix[0] < 230 || pix[1] > 25 || pix[2] > 25 {
 		t.Errorf("the picture's first pixel = %v, want red in RGB order", pix[:3])
 	}
-	if s := b.server.Summary(); s.Requests != 1 || s.Errors != 0 || s.Conditioning["trained"] != 1 || s.Sessions.Opened != 1 {
+	if s := b.server.Summary(); s.Requests != 1 || s.Errors != 0 || s.Conditioning["trained"] != 1 ||
+		s.Sessions.Opened != 1 {
 		t.Errorf("summary = %+v", s)
 	}
 }
@@ -409,11 +436,15 @@ func TestSpans(t *testing.T) {
 	}{
 		{"none", nil, true, nil, spansNone},
 		{"one run", []wire.Span{{Source: 6, Start: 2, End: 4}}, true, []float32{604, 605, 606, 607}, spansFound},
-		{"two runs", []wire.Span{{Source: 5, Start: 7, End: 8}, {Source: 6, Start: 2, End: 3}}, true, []float32{514, 515, 604, 605}, spansFound},
-		{"a forgotten chunk, in front", []wire.Span{{Source: 4, Start: 0, End: 1}, {Source: 6, Start: 2, End: 3}}, true, nil, spansMissing},
-		{"a forgotten chunk, behind", []wire.Span{{Source: 6, Start: 2, End: 3}, {Source: 4, Start: 0, End: 1}}, true, nil, spansMissing},
+		{"two runs", []wire.Span{{Source: 5, Start: 7, End: 8}, {Source: 6, Start: 2, End: 3}}, true,
+			[]float32{514, 515, 604, 605}, spansFound},
+		{"a forgotten chunk, in front", []wire.Span{{Source: 4, Start: 0, End: 1}, {Source: 6, Start: 2, End: 3}}, true,
+			nil, spansMissing},
+		{"a forgotten chunk, behind", []wire.Span{{Source: 6, Start: 2, End: 3}, {Source: 4, Start: 0, End: 1}}, true,
+			nil, spansMissing},
 		{"rows that no chunk has", []wire.Span{{Source: 6, Start: 7, End: 9}}, true, nil, spansMissing},
-		{"more rows than a chunk", []wire.Span{{Source: 6, Start: 0, End: 8}, {Source: 5, Start: 0, End: 1}}, true, nil, spansMissing},
+		{"more rows than a chunk", []wire.Span{{Source: 6, Start: 0, End: 8}, {Source: 5, Start: 0, End: 1}}, true, nil,
+			spansMissing},
 		{"a session without RTC", []wire.Span{{Source: 6, Start: 2, End: 4}}, false, nil, spansNone},
 	} {
 		r.obs.PrefixRobot, r.obs.Spans = wire.Matrix{}, tt.spans
@@ -428,7 +459,11 @@ func TestSpans(t *testing.T) {
 	if rows, use := r.prefix(0, s); rows != 1 || use != spansNone {
 		t.Errorf("rows that travel: %d, use %d, want 1 and not asked", rows, use)
 	}
-	if n := testing.AllocsPerRun(100, func() { r.remember(0, s, &filled{hasT: true, key: 6}); r.obs.PrefixRobot.Rows = 0; r.prefix(0, s) }); n != 0 {
+	if n := testing.AllocsPerRun(100, func() {
+		r.remember(0, s, &filled{hasT: true, key: 6})
+		r.obs.PrefixRobot.Rows = 0
+		r.prefix(0, s)
+	}); n != 0 {
 		t.Errorf("spans allocate %v times a request", n)
 	}
 }
@@ -455,7 +490,9 @@ func TestBadObservationIsAnsweredWithAnEvent(t *testing.T) {
 		{"state one short", func(o *wire.Observation) { o.State = o.State[:1] }, nil, "state: got 1, want 2"},
 		{"NaN in the state", func(o *wire.Observation) { o.State[1] = float32(math.NaN()) }, nil, "state"},
 		{"no camera", func(o *wire.Observation) { o.Images = nil }, nil, "observation.images.top"},
-		{"camera by another name", func(o *wire.Observation) { o.Images[0].Name = "top" }, nil, "observation.images.top"},
+		{"camera by another name", func(o *wire.Observation) {
+			o.Images[0].Name = "top"
+		}, nil, "observation.images.top"},
 		{"picture that is too large", func(o *wire.Observation) {
 			at := bytes.Index(o.Images[0].Data, []byte{0xff, 0xc0})
 			binary.BigEndian.PutUint16(o.Images[0].Data[at+7:], 65500)
@@ -485,7 +522,8 @@ func TestBadObservationIsAnsweredWithAnEvent(t *testing.T) {
 				t.Fatal(err)
 			}
 			got := r.next()
-			if got.header != h.Reply(wire.MsgEvent) || got.event.Code != wire.EventBadObservation || got.event.Seq != h.SeqID || !strings.Contains(got.event.Text, tt.want) {
+			if got.header != h.Reply(wire.MsgEvent) || got.event.Code != wire.EventBadObservation ||
+				got.event.Seq != h.SeqID || !strings.Contains(got.event.Text, tt.want) {
 				t.Errorf("answer = %+v, want a bad_observation event with %q", got, tt.want)
 			}
 		})
@@ -511,7 +549,9 @@ func TestEventsAreSpaced(t *testing.T) {
 	bad.State = bad.State[:1]
 	for seq := uint64(1); seq <= 5; seq++ {
 		r.send(obsHeader(0, seq), bad)
-		rttest.Eventually(t, "the request", func() bool { return b.server.stats.outcomes[audit.BadObservation].Load() == seq })
+		rttest.Eventually(t, "the request", func() bool {
+			return b.server.stats.outcomes[audit.BadObservation].Load() == seq
+		})
 	}
 	b.clock.Advance(2 * eventInterval)
 	r.send(obsHeader(0, 6), bad)
@@ -528,16 +568,20 @@ func TestEventsAreSpaced(t *testing.T) {
 func TestUnusableChunksAreNotPublished(t *testing.T) {
 	b, robots := batching(t, 1, []string{"arm"}, func(b *bench) { b.model.Poison, b.model.Overflow = 1, 2 })
 	robots[0].sendState(1, 1)
-	if got := robots[0].next(); got.event.Code != wire.EventBadObservation || !strings.Contains(got.event.Text, "inference failed") {
+	if got := robots[0].next(); got.event.Code != wire.EventBadObservation ||
+		!strings.Contains(got.event.Text, "inference failed") {
 		t.Errorf("answer = %+v, want an event", got)
 	}
 	b.clock.Advance(2 * eventInterval)
 	robots[0].sendState(2, 2)
-	if got := robots[0].next(); got.event.Code != wire.EventBadObservation || !strings.Contains(got.event.Text, "not finite") {
+	if got := robots[0].next(); got.event.Code != wire.EventBadObservation ||
+		!strings.Contains(got.event.Text, "not finite") {
 		t.Errorf("answer = %+v, want an event", got)
 	}
-	if s := b.server.stats; s.outcomes[audit.InferenceFailed].Load() != 1 || s.outcomes[audit.NotFinite].Load() != 1 || s.outcomes[audit.Answered].Load() != 0 {
-		t.Errorf("failed %d, not finite %d, requests %d, want 1, 1, 0", s.outcomes[audit.InferenceFailed].Load(), s.outcomes[audit.NotFinite].Load(), s.outcomes[audit.Answered].Load())
+	if s := b.server.stats; s.outcomes[audit.InferenceFailed].Load() != 1 || s.outcomes[audit.NotFinite].Load() != 1 ||
+		s.outcomes[audit.Answered].Load() != 0 {
+		t.Errorf("failed %d, not finite %d, requests %d, want 1, 1, 0", s.outcomes[audit.InferenceFailed].Load(),
+			s.outcomes[audit.NotFinite].Load(), s.outcomes[audit.Answered].Load())
 	}
 }
 
@@ -553,16 +597,22 @@ func TestOnlyTheHolderOfASessionHears(t *testing.T) {
 	if got := arm.next(); got.header.MsgType != wire.MsgActionChunk {
 		t.Fatalf("answer = %+v, want a chunk", got)
 	}
-	b.query(wire.SessionKey(b.server.Prefix()), wire.AppendSessionClose(nil, &wire.SessionClose{ClientUUID: "arm", SessionID: ack.SessionID})) // stale: ignored
+	// stale: ignored
+	b.query(wire.SessionKey(b.server.Prefix()), wire.AppendSessionClose(nil,
+		&wire.SessionClose{ClientUUID: "arm", SessionID: ack.SessionID}))
 	arm.send(obsHeader(0, 2), fakeObs(t))
 	if got := arm.next(); got.header.SeqID != 2 {
 		t.Fatalf("answer = %+v, want the second chunk", got)
 	}
-	b.query(wire.SessionKey(b.server.Prefix()), wire.AppendSessionClose(nil, &wire.SessionClose{ClientUUID: "arm", SessionID: b.server.sessions.find("arm").id}))
+	b.query(wire.SessionKey(b.server.Prefix()), wire.AppendSessionClose(nil,
+		&wire.SessionClose{ClientUUID: "arm", SessionID: b.server.sessions.find("arm").id}))
 	arm.send(obsHeader(0, 3), fakeObs(t))
-	rttest.Eventually(t, "the count of the second chunk", func() bool { return b.server.Summary().Requests >= 2 }) // counted once it has left
-	if len(ghost.inbox) != 0 || len(arm.inbox) != 0 || b.server.Summary().Requests != 2 || b.server.stats.unknown.Load() != 0 {
-		t.Errorf("robots without a session got %d and %d samples, %d were answered and %d heard, want 0, 0, 2, 0", len(ghost.inbox), len(arm.inbox), b.server.Summary().Requests, b.server.stats.unknown.Load())
+	// counted once it has left
+	rttest.Eventually(t, "the count of the second chunk", func() bool { return b.server.Summary().Requests >= 2 })
+	if len(ghost.inbox) != 0 || len(arm.inbox) != 0 || b.server.Summary().Requests != 2 ||
+		b.server.stats.unknown.Load() != 0 {
+		t.Errorf("robots without a session got %d and %d samples, %d were answered and %d heard, want 0, 0, 2, 0",
+			len(ghost.inbox), len(arm.inbox), b.server.Summary().Requests, b.server.stats.unknown.Load())
 	}
 }
 
@@ -629,7 +679,8 @@ func TestNewestWinsAndNobodyStarves(t *testing.T) {
 	leave <- struct{}{}
 	// The draft's rule: replaced ones are reported once, with the next reply.
 	if got := a.next(); got.header.SeqID != 5 || got.chunk.SupersededSeqs != 0 || len(a.inbox) != 0 {
-		t.Errorf("second reply to a = seq %d, %d superseded, want 5, 0 and no other reply", got.header.SeqID, got.chunk.SupersededSeqs)
+		t.Errorf("second reply to a = seq %d, %d superseded, want 5, 0 and no other reply", got.header.SeqID,
+			got.chunk.SupersededSeqs)
 	}
 	superseded, late := b.server.stats.superseded.Load(), b.server.stats.late.Load()
 	if superseded != 3 || late != 1 {
@@ -642,7 +693,8 @@ func TestSessionsOpenCloseAndReplace(t *testing.T) {
 	first := b.open(fakeOpen("a"))
 	b.open(fakeOpen("b"))
 	full := b.open(fakeOpen("c"))
-	if full.Accepted || full.Error != "server full: 2/2 sessions active" || !full.Temporary() || full.ServerLoad != 1 || full.RetryAfterMs == 0 {
+	if full.Accepted || full.Error != "server full: 2/2 sessions active" || !full.Temporary() || full.ServerLoad != 1 ||
+		full.RetryAfterMs == 0 {
 		t.Errorf("third open = %+v, want a temporary refusal with the load", full)
 	}
 	again := b.open(fakeOpen("a"))
@@ -689,10 +741,12 @@ func TestContractRefusalIsFinal(t *testing.T) {
 	b := serve(t, config())
 	o := fakeOpen("a")
 	o.ActionNames = []string{"b.pos", "a.pos"}
-	if ack := b.open(o); ack.Accepted || ack.Temporary() || !strings.Contains(ack.Error, "refusing to map chunk columns to motors") {
+	if ack := b.open(o); ack.Accepted || ack.Temporary() ||
+		!strings.Contains(ack.Error, "refusing to map chunk columns to motors") {
 		t.Errorf("open with swapped joints = %+v, want a final refusal", ack)
 	}
-	if replies := b.query(wire.SessionKey(b.server.Prefix()), []byte("nonsense")); len(replies) != 1 || !bytes.Contains(replies[0].Payload, []byte("server error")) {
+	if replies := b.query(wire.SessionKey(b.server.Prefix()), []byte("nonsense")); len(replies) != 1 ||
+		!bytes.Contains(replies[0].Payload, []byte("server error")) {
 		t.Errorf("nonsense got %+v, want a refusal", replies)
 	}
 }
@@ -716,7 +770,8 @@ func TestReset(t *testing.T) {
 			}
 			replies := b.query(key, wire.AppendReset(nil, &wire.Reset{ClientUUID: tt.uuid, EpisodeID: 7}))
 			var ack wire.ResetAck
-			if err := wire.ParseResetAck(&ack, replies[0].Payload); err != nil || ack.OK != tt.ok || replies[0].Key != key {
+			if err := wire.ParseResetAck(&ack, replies[0].Payload); err != nil || ack.OK != tt.ok ||
+				replies[0].Key != key {
 				t.Errorf("reset(%s on %s) = %+v, %v, want ok %v", tt.uuid, tt.key, ack, err, tt.ok)
 			}
 		})
@@ -809,7 +864,9 @@ func TestServeDrains(t *testing.T) {
 	r.send(obsHeader(3, 2), fakeObs(t)) // waits, and is abandoned
 	stopped := make(chan error, 1)
 	go func() { stopped <- b.stop() }()
-	rttest.Eventually(t, "the server's token gone", func() bool { return b.network.CountTokens(wire.ServerAliveAny) == 0 })
+	rttest.Eventually(t, "the server's token gone", func() bool {
+		return b.network.CountTokens(wire.ServerAliveAny) == 0
+	})
 	if ready, why := b.server.Ready(); ready || why != "draining" {
 		t.Errorf("Ready() = %v, %q, want draining", ready, why)
 	}
@@ -821,8 +878,18 @@ func TestServeDrains(t *testing.T) {
 		t.Errorf("Serve = %v, want nil", err)
 	}
 	notice := r.next()
-	want := wire.Event{Code: wire.EventDraining, Text: "server is draining: open elsewhere", RetryAfterMs: 1000, ServerID: b.server.id}
-	if notice.event != want || notice.header != (wire.Header{SchemaVersion: 1, MsgType: wire.MsgEvent, EpisodeID: 7, SessionEpoch: 3}) {
+	want := wire.Event{
+		Code:         wire.EventDraining,
+		Text:         "server is draining: open elsewhere",
+		RetryAfterMs: 1000,
+		ServerID:     b.server.id,
+	}
+	if notice.event != want || notice.header != (wire.Header{
+		SchemaVersion: 1,
+		MsgType:       wire.MsgEvent,
+		EpisodeID:     7,
+		SessionEpoch:  3,
+	}) {
 		t.Errorf("while draining the robot got %+v, want %+v", notice, want)
 	}
 	if got := r.next(); got.header.SeqID != 1 || got.header.MsgType != wire.MsgActionChunk {

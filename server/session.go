@@ -74,7 +74,13 @@ type Session struct {
 // newSession returns a session for uuid without a liveliness token. asked is the size of one
 // observation in bytes, from the robot's open.
 func newSession(uuid string, pool *queue.Pool, asked int) *Session {
-	s := &Session{uuid: uuid, opened: &task{}, id: fmt.Sprintf("%016x%016x", rand.Uint64(), rand.Uint64()), asked: asked, mailbox: queue.NewMailbox(pool, asked)}
+	s := &Session{
+		uuid:    uuid,
+		opened:  &task{},
+		id:      fmt.Sprintf("%016x%016x", rand.Uint64(), rand.Uint64()),
+		asked:   asked,
+		mailbox: queue.NewMailbox(pool, asked),
+	}
 	s.episode.Store(-1)
 	s.tokenEpoch.Store(-1)
 	s.shown.runway.Store(-1)
@@ -91,8 +97,10 @@ func (s *Session) streams() bool {
 // header returns the header of an event that answers no observation.
 func (s *Session) header() wire.Header {
 	return wire.Header{
-		SchemaVersion: wire.SchemaVersion, MsgType: wire.MsgEvent,
-		EpisodeID: uint32(max(0, s.episode.Load())), SessionEpoch: s.epoch,
+		SchemaVersion: wire.SchemaVersion,
+		MsgType:       wire.MsgEvent,
+		EpisodeID:     uint32(max(0, s.episode.Load())),
+		SessionEpoch:  s.epoch,
 	}
 }
 
@@ -314,7 +322,9 @@ func (r *registry) add(s *Session) (displaced *Session) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	list := slices.Clone(r.all())
-	i, found := slices.BinarySearchFunc(list, s.uuid, func(e *Session, uuid string) int { return strings.Compare(e.uuid, uuid) })
+	i, found := slices.BinarySearchFunc(list, s.uuid, func(e *Session, uuid string) int {
+		return strings.Compare(e.uuid, uuid)
+	})
 	if found {
 		displaced, list[i] = list[i], s
 	} else {

@@ -89,12 +89,18 @@ func TestSessionPresence(t *testing.T) {
 	}{
 		{"plain token of a stock client", -1, []step{{"put", 0, true}, {"drop", 0, false}, {"put", 0, true}}},
 		{"an observation revives", -1, []step{{"drop", 0, false}, {"obs", 0, true}}},
-		{"a token with an epoch says nothing of a stock client", -1, []step{{"put", 0, true}, {"eput", math.MaxUint32, true}, {"edrop", math.MaxUint32, true}, {"drop", 0, false}}},
+		{"a token with an epoch says nothing of a stock client", -1,
+			[]step{{"put", 0, true}, {"eput", math.MaxUint32, true}, {"edrop", math.MaxUint32, true},
+				{"drop", 0, false}}},
 		{"epoch token goes", 1, []step{{"eput", 1, true}, {"edrop", 1, false}, {"eput", 1, true}}},
 		{"an old epoch dies", 2, []step{{"eput", 1, true}, {"eput", 2, true}, {"edrop", 1, true}, {"edrop", 2, false}}},
-		{"an old epoch comes late", 3, []step{{"eput", 3, true}, {"eput", 2, true}, {"edrop", 2, true}, {"edrop", 3, false}, {"eput", 2, false}}},
-		{"a later epoch, which is nobody's, pins nothing", 3, []step{{"eput", 3, true}, {"eput", math.MaxUint32, true}, {"edrop", 3, false}, {"eput", 3, true}, {"edrop", math.MaxUint32, true}}},
-		{"plain token says nothing beside epochs", 3, []step{{"eput", 3, true}, {"drop", 0, true}, {"edrop", 3, false}, {"put", 0, false}}},
+		{"an old epoch comes late", 3, []step{{"eput", 3, true}, {"eput", 2, true}, {"edrop", 2, true},
+			{"edrop", 3, false}, {"eput", 2, false}}},
+		{"a later epoch, which is nobody's, pins nothing", 3,
+			[]step{{"eput", 3, true}, {"eput", math.MaxUint32, true}, {"edrop", 3, false}, {"eput", 3, true},
+				{"edrop", math.MaxUint32, true}}},
+		{"plain token says nothing beside epochs", 3,
+			[]step{{"eput", 3, true}, {"drop", 0, true}, {"edrop", 3, false}, {"put", 0, false}}},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {

@@ -22,12 +22,13 @@ type stats struct {
 	superseded atomic.Uint64                    // observations replaced by a newer one before their turn
 	late       atomic.Uint64                    // observations refused: not newer than the newest received
 	noRoom     atomic.Uint64                    // observations refused: the pool is used up
-	gaveWay    atomic.Uint64                    // observations passed over for others, because their robot's actions end too early in any case
-	unknown    atomic.Uint64                    // observations of robots without a session
-	malformed  atomic.Uint64                    // samples without a proper header, or too large
-	lostQuery  atomic.Uint64                    // queries refused because too many were waiting
-	silenced   atomic.Uint64                    // events not sent because one was sent a moment before
-	replaced   atomic.Uint64                    // chunks replaced by a newer one before they left
+	// observations passed over for others, because their robot's actions end too early in any case
+	gaveWay   atomic.Uint64
+	unknown   atomic.Uint64 // observations of robots without a session
+	malformed atomic.Uint64 // samples without a proper header, or too large
+	lostQuery atomic.Uint64 // queries refused because too many were waiting
+	silenced  atomic.Uint64 // events not sent because one was sent a moment before
+	replaced  atomic.Uint64 // chunks replaced by a newer one before they left
 
 	receivedBytes atomic.Uint64 // all observations, served or not
 	sentBytes     atomic.Uint64 // all chunks
@@ -43,8 +44,9 @@ type stats struct {
 	stray    [policy.MaxCameras]atomic.Uint64            // pictures with stray bytes, used nevertheless, by camera
 	squeezed [policy.MaxCameras]atomic.Uint64            // pictures of another shape than the policy's, by camera
 
-	sick   [numSicknesses]atomic.Uint64 // runs that failed, ran out of memory, hung or returned values that are not finite
-	probes [numProbes]atomic.Uint64     // the server's own runs, by their result
+	// runs that failed, ran out of memory, hung or returned values that are not finite
+	sick   [numSicknesses]atomic.Uint64
+	probes [numProbes]atomic.Uint64 // the server's own runs, by their result
 
 	batches [manifest.MaxBatch]atomic.Uint64 // runs by their number of requests, less one
 	reruns  atomic.Uint64                    // batches that failed and ran again one by one
@@ -57,7 +59,13 @@ type stats struct {
 }
 
 func newStats() *stats {
-	return &stats{wait: newDurations(), runway: newDurations(), decode: newDurations(), inference: newDurations(), service: newDurations()}
+	return &stats{
+		wait:      newDurations(),
+		runway:    newDurations(),
+		decode:    newDurations(),
+		inference: newDurations(),
+		service:   newDurations(),
+	}
 }
 
 // The results of the server's own runs.
@@ -135,7 +143,9 @@ func fairness(sessions []*Session) float64 {
 	for _, s := range sessions {
 		if received := s.received.Load(); received > 0 {
 			share := min(1, float64(s.answered.Load())/float64(received))
-			n, sum, squares = n+1, sum+share, squares+share*share
+			n = n + 1
+			sum = sum + share
+			squares = squares + share*share
 		}
 	}
 	if squares == 0 {
@@ -275,9 +285,13 @@ func (s *stats) fill(out *Summary) {
 	out.Requests, out.Errors = s.outcomes[audit.Answered].Load(), sum(s.outcomes[audit.Answered+1:])
 	out.Superseded, out.Late = s.superseded.Load(), s.late.Load()
 	out.Unknown, out.Malformed = s.unknown.Load(), s.malformed.Load()
-	out.Sessions.Opened, out.Sessions.Closed, out.Sessions.Refused = s.opened.Load(), s.closed.Load(), sum(s.refused[:])
+	out.Sessions.Opened = s.opened.Load()
+	out.Sessions.Closed = s.closed.Load()
+	out.Sessions.Refused = sum(s.refused[:])
 	out.Refusals = s.refusals()
-	out.StalePictures, out.WarnedPictures, out.SqueezedPictures = sum(s.stale[:]), sum(s.stray[:]), sum(s.squeezed[:])
+	out.StalePictures = sum(s.stale[:])
+	out.WarnedPictures = sum(s.stray[:])
+	out.SqueezedPictures = sum(s.squeezed[:])
 	out.Conditioning = make(map[string]uint64)
 	for mode := range s.modes {
 		out.Conditioning[policy.Mode(mode).String()] = s.modes[mode].Load()
@@ -302,7 +316,8 @@ func (s *Summary) Print(w io.Writer) error {
   heap          %8d   objects allocated while serving, %d collections (%d by hand), of which the longest stopped the process for %.2f ms, RSS %.0f MB
   log           %8d   lines lost because they were not read in time; %d left out because they were similar to others
 `, s.Service, s.ServerID, s.Device,
-		s.Requests, s.Errors, s.Superseded, s.Late, s.Unknown, s.Malformed, s.StalePictures, s.WarnedPictures, s.SqueezedPictures,
+		s.Requests, s.Errors, s.Superseded, s.Late, s.Unknown, s.Malformed, s.StalePictures, s.WarnedPictures,
+		s.SqueezedPictures,
 		s.Sessions.Opened, s.Sessions.Closed, s.Sessions.Refused, s.Sessions.Active,
 		s.Memory.MostMB, s.Memory.LimitMB, s.Memory.UsedMB,
 		s.Conditioning["trained"], s.Conditioning["guided"], s.Conditioning["free"],
@@ -317,9 +332,11 @@ func (s *Summary) Print(w io.Writer) error {
 //
 // Atomic.
 type pace struct {
-	least  atomic.Int64 // ns, the shortest; 0: unknown
-	most   atomic.Int64 // ns, the longest before robots were served
-	steady atomic.Int64 // ns, the longest of these but the first, which is slow on a GPU; the first itself where it is the only one
+	least atomic.Int64 // ns, the shortest; 0: unknown
+	most  atomic.Int64 // ns, the longest before robots were served
+	// ns, the longest of these but the first, which is slow on a GPU; the first itself where it is
+	// the only one
+	steady atomic.Int64
 	runs   atomic.Int64 // before robots were served
 }
 

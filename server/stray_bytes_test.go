@@ -56,7 +56,8 @@ func TestStrayBytesCostNoChunk(t *testing.T) {
 		body := wire.AppendObservation(nil, &wire.Observation{State: []float32{10, 20}, Images: []wire.Image{
 			{Name: imagePrefix + "top", Data: step.top}, {Name: imagePrefix + "wrist", Data: step.wrist},
 		}})
-		s.receiver.onObservation(wire.Sample{Key: key, Payload: body, Attachment: wire.AppendHeader(nil, obsHeader(0, uint64(i+1)))})
+		s.receiver.onObservation(wire.Sample{Key: key, Payload: body,
+			Attachment: wire.AppendHeader(nil, obsHeader(0, uint64(i+1)))})
 		if !serveOne(s.worker) {
 			t.Fatal("nothing to serve")
 		}
@@ -66,8 +67,10 @@ func TestStrayBytesCostNoChunk(t *testing.T) {
 		if !bytes.Equal(fake.images[0], want) {
 			t.Errorf("observation %d: the first camera's tensor is another picture", i+1)
 		}
-		if got := s.stats.outcomes[step.outcome].Load(); got != before+1 || !strings.Contains(s.worker.buffers[0].turns[0].Why, step.says) {
-			t.Errorf("observation %d: outcome %v (%s), want %v that says %q", i+1, s.worker.buffers[0].turns[0].Outcome, s.worker.buffers[0].turns[0].Why, step.outcome, step.says)
+		if got := s.stats.outcomes[step.outcome].Load(); got != before+1 ||
+			!strings.Contains(s.worker.buffers[0].turns[0].Why, step.says) {
+			t.Errorf("observation %d: outcome %v (%s), want %v that says %q", i+1, s.worker.buffers[0].turns[0].Outcome,
+				s.worker.buffers[0].turns[0].Why, step.outcome, step.says)
 		}
 	}
 	h, err := listenHealth("127.0.0.1:0", slog.New(slog.DiscardHandler))
@@ -84,7 +87,9 @@ func TestStrayBytesCostNoChunk(t *testing.T) {
 	}
 	summary := s.Summary()
 	var table strings.Builder
-	if err := summary.Print(&table); err != nil || summary.WarnedPictures != 3 || !strings.Contains(table.String(), "with stray bytes 3") {
-		t.Errorf("%v; the summary has %d pictures with stray bytes, want 3:\n%s", err, summary.WarnedPictures, table.String())
+	if err := summary.Print(&table); err != nil || summary.WarnedPictures != 3 ||
+		!strings.Contains(table.String(), "with stray bytes 3") {
+		t.Errorf("%v; the summary has %d pictures with stray bytes, want 3:\n%s", err, summary.WarnedPictures,
+			table.String())
 	}
 }

@@ -71,7 +71,8 @@ func TestTaskOfAnObservation(t *testing.T) {
 	wants := func(task, read string) {
 		t.Helper()
 		if got := ask(task); got.chunk.ChunkRobot.Rows == 0 || b.read() != read {
-			t.Errorf("an observation with task %q: event %q, the policy read %q, want %q", task, got.event.Text, b.read(), read)
+			t.Errorf("an observation with task %q: event %q, the policy read %q, want %q", task, got.event.Text,
+				b.read(), read)
 		}
 	}
 	open := fakeOpen("arm")
@@ -86,7 +87,8 @@ func TestTaskOfAnObservation(t *testing.T) {
 		t.Fatal(ack.Error)
 	}
 	wants("", "fold\n")
-	if got := ask("far too long to read"); got.event.Code != wire.EventBadObservation || !strings.Contains(got.event.Text, "has 29 tokens, this policy reads at most 16") {
+	if got := ask("far too long to read"); got.event.Code != wire.EventBadObservation ||
+		!strings.Contains(got.event.Text, "has 29 tokens, this policy reads at most 16") {
 		t.Errorf("a task that is too long: %+v, want a bad observation that says so", got.event)
 	}
 	wants("pick", "pick\n")
@@ -108,7 +110,8 @@ func TestTaskOfAnObservation(t *testing.T) {
 		return ack
 	}
 	session := b.server.sessions.find("arm")
-	if ack := reset("far too long to read"); ack.OK || !strings.Contains(ack.Error, "shorten it") || session.announced.Load() != nil {
+	if ack := reset("far too long to read"); ack.OK || !strings.Contains(ack.Error, "shorten it") ||
+		session.announced.Load() != nil {
 		t.Errorf("a reset with a task that is too long: %+v, want a refusal that changes nothing", ack)
 	}
 	if ack := reset("stack"); !ack.OK {
@@ -132,7 +135,8 @@ func TestTaskOfAnObservation(t *testing.T) {
 func TestPolicyThatReadsWarnsWithoutATask(t *testing.T) {
 	b := newReader(t, config())
 	b.start()
-	if ack := b.open(fakeOpen("arm")); !ack.Accepted || len(ack.Warnings) != 1 || !strings.Contains(ack.Warnings[0], "--task") {
+	if ack := b.open(fakeOpen("arm")); !ack.Accepted || len(ack.Warnings) != 1 ||
+		!strings.Contains(ack.Warnings[0], "--task") {
 		t.Errorf("without a task: %+v, want a warning that names --task", ack)
 	}
 }
@@ -199,9 +203,13 @@ func TestNewestObservationIsRepeated(t *testing.T) {
 		t.Errorf("repeatNewest = %v", all)
 	}
 
-	open, caps, cfg := happyOpen(), happyCaps(), happyConfig()
+	open := happyOpen()
+	caps := happyCaps()
+	cfg := happyConfig()
 	tasks := newTaskReader(&cfg, nil)
-	for _, tt := range []struct{ observed, sent, warnings int }{{1, 0, 0}, {2, 0, 1}, {2, 1, 1}, {2, 2, 0}, {2, 16, 0}, {3, 2, 1}} {
+	for _, tt := range []struct {
+		observed, sent, warnings int
+	}{{1, 0, 0}, {2, 0, 1}, {2, 1, 1}, {2, 2, 0}, {2, 16, 0}, {3, 2, 1}} {
 		open.Steps = tt.sent
 		a := admission{caps: caps, cfg: &cfg, tasks: &tasks, observed: tt.observed, limit: 4, open: &open}
 		if r := a.check(); r != nil || len(a.warnings) != tt.warnings {

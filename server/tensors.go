@@ -40,11 +40,21 @@ type filled struct {
 	key, newestN int64 // t and n of the observation, repeated in the answer
 }
 
-func newTensors(meta *policy.Meta, model Model, caps *wire.Capabilities, conditioning policy.Conditioning, tasks *taskReader) (*tensors, error) {
-	t := &tensors{meta: meta, model: model, conditioning: conditioning, tasks: tasks, contract: wire.Contract{
-		StateDim: len(meta.StateNames), ActionDim: meta.ActionDim, Horizon: meta.ChunkSize, Cameras: slices.Clone(caps.CameraShapes),
-		Past: meta.Steps() - 1,
-	}}
+func newTensors(meta *policy.Meta, model Model, caps *wire.Capabilities, conditioning policy.Conditioning,
+	tasks *taskReader) (*tensors, error) {
+	t := &tensors{
+		meta:         meta,
+		model:        model,
+		conditioning: conditioning,
+		tasks:        tasks,
+		contract: wire.Contract{
+			StateDim:  len(meta.StateNames),
+			ActionDim: meta.ActionDim,
+			Horizon:   meta.ChunkSize,
+			Cameras:   slices.Clone(caps.CameraShapes),
+			Past:      meta.Steps() - 1,
+		},
+	}
 	if len(meta.Cameras) == 0 {
 		return t, nil
 	}
@@ -101,7 +111,9 @@ func (t *tensors) fill(row int, s *Session, seq uint64, body []byte) (f filled, 
 	}
 	// Only the prefix in robot units conditions a chunk. The model-unit prefix is sent by old
 	// clients, and may differ in length when their loop ran in between.
-	t.obs.PrefixModel.Rows, t.obs.PrefixModel.Cols, t.obs.PrefixModel.Data = 0, 0, t.obs.PrefixModel.Data[:0]
+	t.obs.PrefixModel.Rows = 0
+	t.obs.PrefixModel.Cols = 0
+	t.obs.PrefixModel.Data = t.obs.PrefixModel.Data[:0]
 	if err := t.contract.CheckObservation(&t.obs); err != nil {
 		return f, err
 	}
@@ -131,8 +143,13 @@ func (t *tensors) fill(row int, s *Session, seq uint64, body []byte) (f filled, 
 	rows, spans := t.prefix(row, s)
 	f.Controls, f.spans = t.condition(rows), spans
 	t.model.SetControls(row, f.Controls)
-	f.stale, f.stray, f.squeezed = camerasNamed(t.contract.Cameras, t.obs.StaleCameras), t.stray, t.squeezed
-	f.hasT, f.key, f.hasN, f.newestN = t.obs.HasT, t.obs.T, t.obs.HasN, t.obs.N
+	f.stale = camerasNamed(t.contract.Cameras, t.obs.StaleCameras)
+	f.stray = t.stray
+	f.squeezed = t.squeezed
+	f.hasT = t.obs.HasT
+	f.key = t.obs.T
+	f.hasN = t.obs.HasN
+	f.newestN = t.obs.N
 	return f, nil
 }
 
@@ -180,10 +197,15 @@ func (t *tensors) remember(row int, s *Session, f *filled) {
 //rt:noalloc
 func (t *tensors) chunk(c *wire.ActionChunk, row int, h *wire.Header, f *filled) {
 	*c = wire.ActionChunk{
-		SeqIDEcho: h.SeqID, ClientMonoNsEcho: h.ClientMonoNs, EpisodeIDEcho: h.EpisodeID,
-		ChunkModel: wire.Matrix{Rows: t.meta.ChunkSize, Cols: t.meta.ActionDim, Data: t.model.ChunkModel(row)},
-		ChunkRobot: wire.Matrix{Rows: t.meta.ChunkSize, Cols: t.meta.ActionDim, Data: t.model.ChunkRobot(row)},
-		HasT:       f.hasT, T: f.key, HasN: f.hasN, N: f.newestN,
+		SeqIDEcho:        h.SeqID,
+		ClientMonoNsEcho: h.ClientMonoNs,
+		EpisodeIDEcho:    h.EpisodeID,
+		ChunkModel:       wire.Matrix{Rows: t.meta.ChunkSize, Cols: t.meta.ActionDim, Data: t.model.ChunkModel(row)},
+		ChunkRobot:       wire.Matrix{Rows: t.meta.ChunkSize, Cols: t.meta.ActionDim, Data: t.model.ChunkRobot(row)},
+		HasT:             f.hasT,
+		T:                f.key,
+		HasN:             f.hasN,
+		N:                f.newestN,
 	}
 }
 
@@ -302,7 +324,8 @@ func (t *tensors) explain(err error, m *wire.Image, cam, before int) error {
 	case want.ExactSize && k > 1 && errors.Is(err, jpeg.ErrSize):
 		err = fmt.Errorf("%w, or up to %d times that by a power of two", err, k)
 	case !want.ExactSize && errors.Is(err, jpeg.ErrTooLarge):
-		err = fmt.Errorf("%w; a picture that is scaled to %dx%d may have %d pixels and sides of %d", err, want.W, want.H, jpeg.MaxFitPixels, jpeg.MaxFitSide)
+		err = fmt.Errorf("%w; a picture that is scaled to %dx%d may have %d pixels and sides of %d", err, want.W,
+			want.H, jpeg.MaxFitPixels, jpeg.MaxFitSide)
 	}
 	return &pictureError{t.contract.Cameras[cam].Name, before, err}
 }

@@ -40,8 +40,14 @@ func (c *cameras) Image(_, cam int) []byte { return c.images[cam] }
 func (c *cameras) bench(t *testing.T) *Server {
 	t.Helper()
 	s, err := New(config(), Deps{
-		Meta: c.meta, SHA256: "5ha", Repo: "test/fake", Prefix: fakePrefix, Model: c, Network: servertest.NewNetwork().Session(),
-		Clock: rttest.NewClock(1), Log: slog.New(slog.NewTextHandler(io.Discard, nil)),
+		Meta:    c.meta,
+		SHA256:  "5ha",
+		Repo:    "test/fake",
+		Prefix:  fakePrefix,
+		Model:   c,
+		Network: servertest.NewNetwork().Session(),
+		Clock:   rttest.NewClock(1),
+		Log:     slog.New(slog.NewTextHandler(io.Discard, nil)),
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -104,9 +110,18 @@ func TestReceivedBytesToTensorNoAlloc(t *testing.T) {
 	for _, m := range pictures {
 		m.Name = wrist
 		bodies = append(bodies, wire.AppendObservation(nil, &wire.Observation{
-			State: []float32{10, 20}, Images: []wire.Image{{Name: top, Data: large}, m}, Task: "around the post", InferenceDelaySteps: 2,
-			PrefixRobot: wire.Matrix{Rows: 3, Cols: 2, Data: make([]float32, 6)}, StaleCameras: []string{wrist, "roof"},
-			HasT: true, HasN: true, HasOverlapEnd: true, OverlapEnd: 4, HasRunway: true, HasFrameAge: true,
+			State:               []float32{10, 20},
+			Images:              []wire.Image{{Name: top, Data: large}, m},
+			Task:                "around the post",
+			InferenceDelaySteps: 2,
+			PrefixRobot:         wire.Matrix{Rows: 3, Cols: 2, Data: make([]float32, 6)},
+			StaleCameras:        []string{wrist, "roof"},
+			HasT:                true,
+			HasN:                true,
+			HasOverlapEnd:       true,
+			OverlapEnd:          4,
+			HasRunway:           true,
+			HasFrameAge:         true,
 		}))
 	}
 	session, seq := s.sessions.find("arm"), uint64(0)
@@ -114,7 +129,8 @@ func TestReceivedBytesToTensorNoAlloc(t *testing.T) {
 	frame := func() {
 		seq++
 		attachment = wire.AppendHeader(attachment[:0], obsHeader(0, seq))
-		s.receiver.onObservation(wire.Sample{Key: key, Payload: bodies[seq%uint64(len(bodies))], Attachment: attachment})
+		s.receiver.onObservation(wire.Sample{Key: key, Payload: bodies[seq%uint64(len(bodies))],
+			Attachment: attachment})
 		r := session.mailbox.Take()
 		if r == nil {
 			t.Fatal("the mailbox is empty")
@@ -136,7 +152,8 @@ func TestReceivedBytesToTensorNoAlloc(t *testing.T) {
 		t.Errorf("stale cameras = %b, want the second", stale)
 	}
 	want, decoder := make([]byte, len(pix)), s.worker.tensors.decoder
-	if err := decoder.DecodeRGB(want, large, 640, 480); err != nil || string(want) != string(s.worker.tensors.model.Image(0, 0)) {
+	if err := decoder.DecodeRGB(want, large, 640, 480); err != nil ||
+		string(want) != string(s.worker.tensors.model.Image(0, 0)) {
 		t.Errorf("the tensor is not the picture (%v)", err)
 	}
 }
@@ -214,7 +231,8 @@ func TestHistoryFillsTheStepsBefore(t *testing.T) {
 			t.Errorf("%s: %v allocations, want 0", tt.name, n)
 		}
 	}
-	bad := &wire.Observation{State: states[2*dof:], Images: []wire.Image{raw(pix)}, PastStates: wire.Matrix{Rows: 1, Cols: dof, Data: states[:dof]}}
+	bad := &wire.Observation{State: states[2*dof:], Images: []wire.Image{raw(pix)},
+		PastStates: wire.Matrix{Rows: 1, Cols: dof, Data: states[:dof]}}
 	if _, err := tensors.fill(0, s, 1, wire.AppendObservation(nil, bad)); !errors.Is(err, wire.ErrShape) {
 		t.Errorf("a history of one step too few = %v, want %v", err, wire.ErrShape)
 	}

@@ -107,10 +107,22 @@ type worker struct {
 
 func newWorker(s *service, m Model, fills []*tensors, order queue.Scheduler, a *audit.Writer) *worker {
 	w := &worker{
-		service: s, audit: a, scheduler: order, model: m, fills: fills[1:], tensors: fills[0], publisher: newPublisher(s),
-		device: batch.NewDevice(m.RunBuffer, s.clock), sizes: batch.NewSizes(policy.BatchSizes(m.MaxBatch())),
-		work: make(chan struct{}, 1), collectNow: make(chan struct{}, 1), stop: make(chan struct{}), warmed: make(chan struct{}), done: make(chan struct{}), lost: make(chan struct{}),
-		timer: time.NewTimer(time.Hour),
+		service:    s,
+		audit:      a,
+		scheduler:  order,
+		model:      m,
+		fills:      fills[1:],
+		tensors:    fills[0],
+		publisher:  newPublisher(s),
+		device:     batch.NewDevice(m.RunBuffer, s.clock),
+		sizes:      batch.NewSizes(policy.BatchSizes(m.MaxBatch())),
+		work:       make(chan struct{}, 1),
+		collectNow: make(chan struct{}, 1),
+		stop:       make(chan struct{}),
+		warmed:     make(chan struct{}),
+		done:       make(chan struct{}),
+		lost:       make(chan struct{}),
+		timer:      time.NewTimer(time.Hour),
 	}
 	for k := range m.Buffers() {
 		b := &buffer{index: k, first: k * m.MaxBatch(), turns: make([]turn, m.MaxBatch())}
@@ -339,7 +351,8 @@ func (w *worker) begin(now rt.Instant) bool {
 	if b == nil || b.filling.Load() > 0 || w.queued != nil || w.running != nil && b.used < len(b.turns) {
 		return false
 	}
-	if until := b.oldest.Add(w.window); now < until && b.used < w.sizes.Choose(min(len(b.turns), len(w.sessions.all()))) {
+	if until := b.oldest.Add(w.window); now < until &&
+		b.used < w.sizes.Choose(min(len(b.turns), len(w.sessions.all()))) {
 		w.wakeAt(until)
 		return false
 	}
@@ -365,7 +378,9 @@ func (w *worker) begin(now rt.Instant) bool {
 //
 //rt:noalloc
 func (w *worker) runs(b *buffer, now rt.Instant) {
-	w.running, w.began, w.ends = b, true, now.Add(w.sizes.Took(w.sizes.Fit(b.used)))
+	w.running = b
+	w.began = true
+	w.ends = now.Add(w.sizes.Took(w.sizes.Fit(b.used)))
 	w.busySince.Store(int64(now))
 }
 
@@ -404,7 +419,13 @@ func (w *worker) refuseBad(b *buffer, rows int) {
 func (w *worker) end(e batch.Ended) error {
 	b := w.running
 	w.running = nil
-	w.past.Add(batch.Run{Begun: e.Begun, Took: e.At.Sub(e.Begun), Size: e.Size, Requests: b.requests(), Failed: e.Err != nil})
+	w.past.Add(batch.Run{
+		Begun:    e.Begun,
+		Took:     e.At.Sub(e.Begun),
+		Size:     e.Size,
+		Requests: b.requests(),
+		Failed:   e.Err != nil,
+	})
 	if behind := w.queued; behind != nil {
 		w.queued = nil
 		w.runs(behind, e.At)
@@ -479,7 +500,13 @@ func (w *worker) endedSlowly(b *buffer, behind batch.Ended, waits bool) error {
 func (w *worker) runNow(b *buffer, rows, requests int) batch.Ended {
 	w.busySince.Store(int64(w.clock.Now())) // it gets the whole time limit of a run
 	e := w.device.Do(b.index, rows)
-	w.past.Add(batch.Run{Begun: e.Begun, Took: e.At.Sub(e.Begun), Size: rows, Requests: requests, Failed: e.Err != nil})
+	w.past.Add(batch.Run{
+		Begun:    e.Begun,
+		Took:     e.At.Sub(e.Begun),
+		Size:     rows,
+		Requests: requests,
+		Failed:   e.Err != nil,
+	})
 	return e
 }
 
@@ -559,18 +586,4 @@ func (w *worker) leave(e batch.Ended) {
 	}
 	w.answer(b, e)
 	w.busySince.Store(0)
-}
-
-// healthy reports whether the worker runs and makes progress.
-//
-// Owner: any goroutine.
-func (w *worker) healthy() (ok bool, why string) {
-	if why := w.sick.Load(); why != nil {
-		return false, *why
-	}
-	if !w.alive.Load() {
-		return false, "worker dead"
-	}
-	_, why = w.overdue(w.clock.Now())
-	return why == "", why
 }

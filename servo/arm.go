@@ -23,9 +23,15 @@ type ArmConfig struct {
 	Clock       rt.Clock    // nil: the kernel's
 	Port        Port        // nil: OpenPort(Path, Robot.Baud)
 	Cycle       *rt.Hist    // histogram for the durations of Read; nil: a new one
-	Restarted   *uint32     // OpenArm adds the joints that it finds restarted, also when it fails afterwards; nil: not reported
-	Reopened    bool        // this process has opened the arm before: a motor without its marker has restarted, see Arm.Restarted
-	Canceled    func() bool // true ends OpenArm and MeasureCycles with ErrCanceled, within 0.2 s or when a motor has all its settings; nil: never
+	// OpenArm adds the joints that it finds restarted, also when it fails afterwards; nil: not
+	// reported
+	Restarted *uint32
+	// this process has opened the arm before: a motor without its marker has restarted, see
+	// Arm.Restarted
+	Reopened bool
+	// true ends OpenArm and MeasureCycles with ErrCanceled, within 0.2 s or when a motor has all
+	// its settings; nil: never
+	Canceled func() bool
 }
 
 // Arm is the motors of one robot on their bus.
@@ -150,20 +156,35 @@ func newArm(cfg ArmConfig, port Port, clock rt.Clock) *Arm {
 	model := r.Motors[0].Model
 	a := &Arm{
 		armConst: armConst{
-			path: cfg.Path, robot: r, clock: clock, canceled: cfg.Canceled, restartedOut: cfg.Restarted,
-			rows: rows{model.Row(table.PresentPosition), model.Row(table.GoalPosition), model.Row(table.TorqueEnable)},
+			path:         cfg.Path,
+			robot:        r,
+			clock:        clock,
+			canceled:     cfg.Canceled,
+			restartedOut: cfg.Restarted,
+			rows: rows{model.Row(table.PresentPosition), model.Row(table.GoalPosition),
+				model.Row(table.TorqueEnable)},
 		},
 		bus:     NewBus(port, r.Baud, r.Protocol(), clock),
-		present: make([]float32, n), faults: make([]Fault, n), raws: make([]int, n),
-		goals:  goals{raw: make([]int, n), ids: make([]ID, 0, n), words: make([]int, 0, n)},
-		counts: counts{cycle: cfg.Cycle},
+		present: make([]float32, n),
+		faults:  make([]Fault, n),
+		raws:    make([]int, n),
+		goals:   goals{raw: make([]int, n), ids: make([]ID, 0, n), words: make([]int, 0, n)},
+		counts:  counts{cycle: cfg.Cycle},
 	}
 	if a.counts.cycle == nil {
 		a.counts.cycle = rt.NewHist()
 	}
 	for i, m := range r.Motors {
 		c := cfg.Calibration[m.Name]
-		a.joints = append(a.joints, joint{id: m.ID, name: m.Name, scale: newScale(m, c), min: c.RangeMin, max: c.RangeMax, low: -maxRaw, top: maxRaw})
+		a.joints = append(a.joints, joint{
+			id:    m.ID,
+			name:  m.Name,
+			scale: newScale(m, c),
+			min:   c.RangeMin,
+			max:   c.RangeMax,
+			low:   -maxRaw,
+			top:   maxRaw,
+		})
 		a.ids = append(a.ids, m.ID)
 		a.units = append(a.units, unit{m.ID, m.Name, m.Model, i, false})
 	}
@@ -192,7 +213,8 @@ func (a *Arm) applyLimits() error {
 		low, high := j.scale.raw(own[0]), j.scale.raw(own[1])
 		from, to := max(j.min, min(low, high)), min(j.max, max(low, high))
 		if from >= to {
-			return fmt.Errorf("%w: motor %d (%s): limits %v of %s lie outside its calibrated range, %.1f to %.1f; mend the description's limits, or calibrate again",
+			return fmt.Errorf("%w: motor %d (%s): limits %v of %s lie outside its calibrated range, %.1f to %.1f; "+
+				"mend the description's limits, or calibrate again",
 				ErrCalibration, j.id, j.name, own, a.robot.Name, j.scale.value(j.min), j.scale.value(j.max))
 		}
 		j.min, j.max = from, to
@@ -281,13 +303,17 @@ func (a *Arm) findMotors() error {
 	what := fmt.Sprintf("no reply from motor %s on %s", strings.Join(missing, ", "), a.path)
 	switch {
 	case len(here) == 0:
-		return fmt.Errorf("%w: %s: no motor answered at %d baud; check the motors' power, the cable to the first one and the baud rate", ErrMotorMissing, what, a.robot.Baud)
+		return fmt.Errorf("%w: %s: no motor answered at %d baud; check the motors' power, the cable to the first one "+
+			"and the baud rate", ErrMotorMissing, what, a.robot.Baud)
 	case errors.Is(cause, ErrGarbled):
-		return fmt.Errorf("%w: %s: answered %s; the reply was garbled, so two motors may have the same id", ErrMotorMissing, what, strings.Join(here, " "))
+		return fmt.Errorf("%w: %s: answered %s; the reply was garbled, so two motors may have the same id",
+			ErrMotorMissing, what, strings.Join(here, " "))
 	case len(missing) > 1 && len(missing) == len(a.units)-1-last:
-		return fmt.Errorf("%w: %s: answered %s; check the cable after motor %d (%s)", ErrMotorMissing, what, strings.Join(here, " "), a.units[last].id, a.units[last].name)
+		return fmt.Errorf("%w: %s: answered %s; check the cable after motor %d (%s)", ErrMotorMissing, what,
+			strings.Join(here, " "), a.units[last].id, a.units[last].name)
 	}
-	return fmt.Errorf("%w: %s: answered %s; check its cable, power and id", ErrMotorMissing, what, strings.Join(here, " "))
+	return fmt.Errorf("%w: %s: answered %s; check its cable, power and id", ErrMotorMissing, what,
+		strings.Join(here, " "))
 }
 
 // answer sets the status return level of a motor so that it answers every instruction.
@@ -295,7 +321,8 @@ func (a *Arm) answer(i int) error {
 	u := a.units[i]
 	changed, err := enableReplies(a.bus, robot.Motor{ID: u.id, Model: u.model})
 	if changed {
-		a.notes = append(a.notes, fmt.Sprintf("motor %d (%s) did not answer every instruction (status return level), as other software left it; it does now", u.id, u.name))
+		a.notes = append(a.notes, fmt.Sprintf("motor %d (%s) did not answer every instruction (status return level), "+
+			"as other software left it; it does now", u.id, u.name))
 	}
 	return a.wrap(u, err)
 }

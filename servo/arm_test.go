@@ -26,7 +26,8 @@ func TestOpenConfiguresOnce(t *testing.T) {
 			t.Errorf("motor %d: torque limit, current, overload, limit now = %v, want %v", id, got, gripper)
 		}
 		if s.mem[21] != 16 || s.mem[22] != 32 || s.mem[41] != 254 || s.mem[85] != 254 || s.mem[18] != 12 {
-			t.Errorf("motor %d: P %d D %d acceleration %d maximum %d phase %d, want 16 32 254 254 12", id, s.mem[21], s.mem[22], s.mem[41], s.mem[85], s.mem[18])
+			t.Errorf("motor %d: P %d D %d acceleration %d maximum %d phase %d, want 16 32 254 254 12", id, s.mem[21],
+				s.mem[22], s.mem[41], s.mem[85], s.mem[18])
 		}
 		if s.mem[55] != 1 || s.unlocked == 0 {
 			t.Errorf("motor %d: lock %d, %d writes while unlocked, want 1 and some", id, s.mem[55], s.unlocked)
@@ -53,17 +54,30 @@ func TestOpenRefuses(t *testing.T) {
 		{"one motor missing", func(l *line) { l.servos[3] = nil }, ErrMotorMissing,
 			"no reply from motor 3 (elbow_flex) on fake: answered 1 2 4 5 6; check its cable, power and id"},
 		{"the chain broken", func(l *line) { l.servos[5], l.servos[6] = nil, nil }, ErrMotorMissing,
-			"no reply from motor 5 (wrist_roll), 6 (gripper) on fake: answered 1 2 3 4; check the cable after motor 4 (wrist_flex)"},
-		{"no motor", func(l *line) { l.servos = [254]*fakeServo{} }, ErrMotorMissing, "no motor answered at 1000000 baud; check the motors' power"},
+			"no reply from motor 5 (wrist_roll), 6 (gripper) on fake: answered 1 2 3 4; check the cable after motor " +
+				"4 (wrist_flex)"},
+		{"no motor", func(l *line) {
+			l.servos = [254]*fakeServo{}
+		}, ErrMotorMissing, "no motor answered at 1000000 baud; check the motors' power"},
 		{"two motors of one id", func(l *line) {
 			l.tamper = onlyFor(2, func(r []byte) []byte { r[3] ^= 0x60; return r })
 		}, ErrMotorMissing, "two motors may have the same id"},
-		{"another model", func(l *line) { l.servos[4].put(3, 1284) }, ErrWrongModel, "motor 4 (wrist_flex) on fake: got model number 1284, want 777"},
+		{"another model", func(l *line) {
+			l.servos[4].put(3, 1284)
+		}, ErrWrongModel, "motor 4 (wrist_flex) on fake: got model number 1284, want 777"},
 		{"another homing offset", func(l *line) { l.servos[2].put(31, 0x0864) }, ErrCalibration,
-			"motor 2 (shoulder_lift) on fake: the servo has homing offset -100 and range 0 to 4095, the file has 0 and 0 to 4095"},
-		{"other limits", func(l *line) { l.servos[2].put(9, 800); l.servos[2].put(11, 3000) }, ErrCalibration, "range 800 to 3000"},
-		{"a calibration with a name", func(l *line) { l.servos[2].put(9, 800) }, ErrCalibration, "(the calibration file is black.json)"},
-		{"wheel mode under torque", func(l *line) { l.servos[1].mem[33], l.servos[1].mem[40] = 1, 1 }, ErrTorqueOn, "motor 1 (shoulder_pan) on fake: wants Operating_Mode = 0"},
+			"motor 2 (shoulder_lift) on fake: the servo has homing offset -100 and range 0 to 4095, the file has 0 " +
+				"and 0 to 4095"},
+		{"other limits", func(l *line) {
+			l.servos[2].put(9, 800)
+			l.servos[2].put(11, 3000)
+		}, ErrCalibration, "range 800 to 3000"},
+		{"a calibration with a name", func(l *line) {
+			l.servos[2].put(9, 800)
+		}, ErrCalibration, "(the calibration file is black.json)"},
+		{"wheel mode under torque", func(l *line) {
+			l.servos[1].mem[33], l.servos[1].mem[40] = 1, 1
+		}, ErrTorqueOn, "motor 1 (shoulder_pan) on fake: wants Operating_Mode = 0"},
 		{"a plug that was pulled", func(l *line) { l.dead = true }, ErrPortAbsent, "plug the adapter in again"},
 		{"a plug that is pulled meanwhile", func(l *line) {
 			l.tamper = onlyFor(4, func(r []byte) []byte { l.dead = true; return r })

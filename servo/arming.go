@@ -34,7 +34,9 @@ const (
 	stageWatchdog stage = iota // clear a bus watchdog that has fired: motors refuse goals until then
 	stageGoal
 	stageGoalCheck
-	stageMarker // motors that were under torque when the arm was opened: after the goal, since an AX-12's marker lets it move
+	// motors that were under torque when the arm was opened: after the goal, since an AX-12's
+	// marker lets it move
+	stageMarker
 	stageMarkerCheck
 	stageTorque
 	stageTorqueCheck
@@ -227,9 +229,11 @@ func (a *Arm) checkRange(joints uint32) error {
 		}
 		j := &a.joints[i]
 		low, high := a.Range(i)
-		names = append(names, fmt.Sprintf("%s is at %.1f, its range is %.1f to %.1f %s", j.name, j.scale.unclamped(a.raws[i]), low, high, a.robot.Motors[i].Norm))
+		names = append(names, fmt.Sprintf("%s is at %.1f, its range is %.1f to %.1f %s", j.name,
+			j.scale.unclamped(a.raws[i]), low, high, a.robot.Motors[i].Norm))
 	}
-	return fmt.Errorf("%w: %s; move it inside by hand, or slowly under power: edge-rt move %s TO with the --bus, --robot and --id of this run, or --rescue",
+	return fmt.Errorf("%w: %s; move it inside by hand, or slowly under power: edge-rt move %s TO with the --bus, "+
+		"--robot and --id of this run, or --rescue",
 		ErrOutOfRange, strings.Join(names, "; "), a.joints[bits.TrailingZeros32(joints)].name)
 }
 
@@ -263,7 +267,11 @@ func ones(n int) []int { return slices.Repeat([]int{1}, n) }
 
 func (a *Arm) sendArming(r table.Row, words []int, next stage) error {
 	m := &a.arming
-	m.words, m.stage, m.row, m.bad, m.answered = words, next, r, nil, false
+	m.words = words
+	m.stage = next
+	m.row = r
+	m.bad = nil
+	m.answered = false
 	m.unconfirmed = m.unconfirmed[:0]
 	for k := range words {
 		m.unconfirmed = append(m.unconfirmed, k)

@@ -81,7 +81,8 @@ func readUntil(t *testing.T, bus *servosim.Bus, arm *servo.Arm, what string, so 
 		}
 		if clock.Now().Sub(began) > 20*time.Second {
 			hot, volts := arm.Extremes()
-			t.Fatalf("%s: not after 20 s; %v C, %v V, warned %02b, held %02b, %v", what, hot, volts, arm.Warned(), (arm.Reactions().Hold | arm.Reactions().Overload | arm.Reactions().Limp), arm.Fatal())
+			t.Fatalf("%s: not after 20 s; %v C, %v V, warned %02b, held %02b, %v", what, hot, volts, arm.Warned(),
+				(arm.Reactions().Hold | arm.Reactions().Overload | arm.Reactions().Limp), arm.Fatal())
 		}
 	}
 }
@@ -96,11 +97,13 @@ func TestBoundOfHeatOnSimulator(t *testing.T) {
 			}})
 			readUntil(t, bus, arm, "stop", func() bool { return arm.Fatal() != nil && arm.Warned() == 0b11 })
 			err := arm.Fatal()
-			if !errors.Is(err, servo.FaultTemperature) || !strings.Contains(err.Error(), "motor 2 (b)") || !strings.Contains(err.Error(), "overheat_act is 60") {
+			if !errors.Is(err, servo.FaultTemperature) || !strings.Contains(err.Error(), "motor 2 (b)") ||
+				!strings.Contains(err.Error(), "overheat_act is 60") {
 				t.Errorf("Fatal = %v, want it to name motor 2 and the bound", err)
 			}
 			if (arm.Reactions().Hold | arm.Reactions().Overload | arm.Reactions().Limp) != 0 {
-				t.Errorf("held %02b, want the joint at 54 C to go on", (arm.Reactions().Hold | arm.Reactions().Overload | arm.Reactions().Limp))
+				t.Errorf("held %02b, want the joint at 54 C to go on",
+					(arm.Reactions().Hold | arm.Reactions().Overload | arm.Reactions().Limp))
 			}
 		})
 	}
@@ -120,7 +123,8 @@ func TestBoundOfTheSupplyOnSimulator(t *testing.T) {
 			bus.SetSupply(2, tt.mid)
 			readUntil(t, bus, arm, "warned", func() bool { return arm.Warned() == 0b10 })
 			if (arm.Reactions().Hold | arm.Reactions().Overload | arm.Reactions().Limp) != 0 {
-				t.Errorf("held %02b at %v V, want a warning only", (arm.Reactions().Hold | arm.Reactions().Overload | arm.Reactions().Limp), tt.mid)
+				t.Errorf("held %02b at %v V, want a warning only",
+					(arm.Reactions().Hold | arm.Reactions().Overload | arm.Reactions().Limp), tt.mid)
 			}
 			bus.SetSupply(2, tt.low)
 			readUntil(t, bus, arm, "held", func() bool {

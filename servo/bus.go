@@ -17,9 +17,11 @@ const (
 	ackTimeout    = 20 * time.Millisecond   // off the tick: an EEPROM write stalls a servo for milliseconds
 	quietTime     = 100 * time.Millisecond  // silence after which no late reply is expected any more
 	quietMax      = 500 * time.Millisecond  // for the line to fall silent after a failed transaction
-	drainCount    = 2                       // exchanges that begin with a drain after an unclean exchange: late replies may come after the first of them
-	maxAttempts   = 4                       // for an acknowledged transaction
-	maxRead       = 200                     // bytes of one reply
+	// exchanges that begin with a drain after an unclean exchange: late replies may come after the
+	// first of them
+	drainCount  = 2
+	maxAttempts = 4   // for an acknowledged transaction
+	maxRead     = 200 // bytes of one reply
 )
 
 // Bus is one half-duplex line of servos of one protocol.
@@ -107,7 +109,9 @@ func (b *Bus) uncleanExchange() { b.drainNext, b.fence.done = drainCount, false 
 //
 //rt:noalloc
 func (b *Bus) gather(g *readGroup, timeout time.Duration, deadline rt.Instant) (missing uint32) {
-	g.answered, g.refused, g.broken = 0, 0, false
+	g.answered = 0
+	g.refused = 0
+	g.broken = false
 	g.merged = packet.Fast{}
 	if g.each != nil {
 		return b.gatherEach(g, timeout, deadline)
@@ -183,7 +187,8 @@ func (b *Bus) readMissing(g *readGroup, missing uint32, limit rt.Instant) uint32
 // have missed their turn.
 //
 //rt:noalloc
-func (b *Bus) exchange(g *readGroup, request []byte, due time.Duration, fast bool, timeout time.Duration, deadline rt.Instant) {
+func (b *Bus) exchange(g *readGroup, request []byte, due time.Duration, fast bool, timeout time.Duration,
+	deadline rt.Instant) {
 	if b.drainNext > 0 {
 		b.drain(b.rx[:])
 		b.drainNext--

@@ -72,7 +72,8 @@ func parseCalibration(data []byte) (Calibration, error) {
 		return nil, err
 	}
 	if isListFormat(data) {
-		return nil, errors.New("this is LeRobot's old format of lists (motor_names, start_pos, end_pos), from before June 2025; " +
+		return nil, errors.New("this is LeRobot's old format of lists (motor_names, start_pos, end_pos), from before " +
+			"June 2025; " +
 			"its numbers mean something else and cannot be converted: calibrate the arm again (edge-rt calibrate)")
 	}
 	dec := json.NewDecoder(bytes.NewReader(data))
@@ -184,10 +185,12 @@ func (m *motorJSON) calibration() (MotorCalibration, error) {
 // the motor's model.
 func (m MotorCalibration) check() error {
 	if m.RangeMin == m.RangeMax {
-		return fmt.Errorf("range_min and range_max are both %d: the joint was not moved while its range was recorded, calibrate again", m.RangeMin)
+		return fmt.Errorf("range_min and range_max are both %d: the joint was not moved while its range was "+
+			"recorded, calibrate again", m.RangeMin)
 	}
 	if m.RangeMin < -maxRaw || m.RangeMax > maxRaw {
-		return fmt.Errorf("got range %d to %d, want at most %d either way: no encoder counts that far", m.RangeMin, m.RangeMax, maxRaw)
+		return fmt.Errorf("got range %d to %d, want at most %d either way: no encoder counts that far", m.RangeMin,
+			m.RangeMax, maxRaw)
 	}
 	if m.RangeMin > m.RangeMax {
 		return fmt.Errorf("got range %d to %d, want range_min < range_max", m.RangeMin, m.RangeMax)
@@ -234,7 +237,8 @@ func (m MotorCalibration) wide(motor robot.Motor) error {
 	}
 	counts := m.RangeMax - m.RangeMin
 	if degrees := float64(counts) * motor.Model.Span / float64(motor.Model.MaxRaw()); degrees < least {
-		return fmt.Errorf("got range %d to %d, which is %.1f degrees (%d counts): the joint was not moved while its range was recorded, "+
+		return fmt.Errorf("got range %d to %d, which is %.1f degrees (%d counts): the joint was not moved while its "+
+			"range was recorded, "+
 			"calibrate again (edge-rt calibrate)", m.RangeMin, m.RangeMax, degrees, counts)
 	}
 	return nil
@@ -246,10 +250,12 @@ func (c Calibration) Check(r robot.Robot) error {
 	for _, m := range r.Motors {
 		entry, ok := c[m.Name]
 		if !ok {
-			return fmt.Errorf("%w: no motor %s, which %s has; it has %s", ErrCalibration, m.Name, r.Name, strings.Join(c.names(), ", "))
+			return fmt.Errorf("%w: no motor %s, which %s has; it has %s", ErrCalibration, m.Name, r.Name,
+				strings.Join(c.names(), ", "))
 		}
 		if entry.ID != int(m.ID) {
-			return fmt.Errorf("%w: motor %s: got id %d, want %d as on a %s", ErrCalibration, m.Name, entry.ID, m.ID, r.Name)
+			return fmt.Errorf("%w: motor %s: got id %d, want %d as on a %s", ErrCalibration, m.Name, entry.ID, m.ID,
+				r.Name)
 		}
 		if err := cmp.Or(entry.check(), entry.fits(m), entry.wide(m)); err != nil {
 			return fmt.Errorf("%w: motor %s: %w", ErrCalibration, m.Name, err)
@@ -295,8 +301,10 @@ func (c Calibration) appendJSON(dst []byte) []byte {
 		m := c[name]
 		dst = append(dst, "\n    "...)
 		dst = strconv.AppendQuote(dst, name)
-		dst = fmt.Appendf(dst, ": {\n        \"id\": %d,\n        \"drive_mode\": %d,\n        \"homing_offset\": %d,\n"+
-			"        \"range_min\": %d,\n        \"range_max\": %d\n    }", m.ID, m.DriveMode, m.HomingOffset, m.RangeMin, m.RangeMax)
+		dst = fmt.Appendf(dst,
+			": {\n        \"id\": %d,\n        \"drive_mode\": %d,\n        \"homing_offset\": %d,\n"+
+				"        \"range_min\": %d,\n        \"range_max\": %d\n    }", m.ID, m.DriveMode, m.HomingOffset,
+			m.RangeMin, m.RangeMax)
 	}
 	return append(dst, "\n}"...)
 }
@@ -427,7 +435,8 @@ func CalibrationFiles(r robot.Robot) ([]string, error) {
 				continue
 			}
 			if len(files) == maxCalibrationFiles {
-				return nil, fmt.Errorf("%w: more than %d calibration files of %s in %s", ErrCalibration, maxCalibrationFiles, r.Name, folder)
+				return nil, fmt.Errorf("%w: more than %d calibration files of %s in %s", ErrCalibration,
+					maxCalibrationFiles, r.Name, folder)
 			}
 			seen[id] = true
 			files = append(files, folder+"/"+entry.Name())

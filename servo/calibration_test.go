@@ -43,16 +43,20 @@ func TestLoadCalibrationRefuses(t *testing.T) {
 		{"no motors", `{}`, "got an empty one"},
 		{"more after it", `{"a": {` + motor + `}} {}`, "more after it"},
 		{"a motor that is null", `{"a": null}`, "motor a: got null"},
-		{"LeRobot's old lists", `{"homing_offset": [0], "drive_mode": [0], "start_pos": [1], "end_pos": [2], "calib_mode": ["DEGREE"], "motor_names": ["a"]}`, "before June 2025"},
-		{"a missing key", `{"a": {"id": 1, "drive_mode": 0, "range_min": 0, "range_max": 4095}}`, "motor a: no homing_offset"},
+		{"LeRobot's old lists",
+			`{"homing_offset": [0], "drive_mode": [0], "start_pos": [1], "end_pos": [2], "calib_mode": ["DEGREE"], "motor_names": ["a"]}`, "before June 2025"},
+		{"a missing key", `{"a": {"id": 1, "drive_mode": 0, "range_min": 0, "range_max": 4095}}`,
+			"motor a: no homing_offset"},
 		{"an unknown key", `{"a": {` + motor + `, "speed": 1}}`, `unknown field "speed"`},
 		{"a fraction", `{"a": {"id": 1.5}}`, "motor a: got number 1.5 for id, want a whole number"},
 		{"a word", `{"a": {"id": "1"}}`, "motor a: got string for id, want a whole number"},
 		{"a motor twice", `{"a": {` + motor + `}, "a": {` + motor + `}}`, "a occurs twice"},
 		{"a key twice", `{"a": {` + motor + `, "id": 2}}`, "id occurs twice"},
-		{"a range beyond any encoder", strings.Replace(`{"a": {`+motor+`}}`, "4095", "1000000000", 1), "no encoder counts that far"},
+		{"a range beyond any encoder", strings.Replace(`{"a": {`+motor+`}}`, "4095", "1000000000", 1),
+			"no encoder counts that far"},
 		{"an empty range", strings.Replace(`{"a": {`+motor+`}}`, "4095", "0", 1), "range_min and range_max are both 0"},
-		{"a range that runs down", strings.Replace(`{"a": {`+motor+`}}`, `"range_min": 0`, `"range_min": 4096`, 1), "got range 4096 to 4095"},
+		{"a range that runs down", strings.Replace(`{"a": {`+motor+`}}`, `"range_min": 0`, `"range_min": 4096`, 1),
+			"got range 4096 to 4095"},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -61,12 +65,14 @@ func TestLoadCalibrationRefuses(t *testing.T) {
 				t.Fatal(err)
 			}
 			_, err := LoadCalibration(path)
-			if !errors.Is(err, ErrCalibration) || !strings.Contains(err.Error(), tt.want) || !strings.Contains(err.Error(), path) {
+			if !errors.Is(err, ErrCalibration) || !strings.Contains(err.Error(), tt.want) ||
+				!strings.Contains(err.Error(), path) {
 				t.Errorf("LoadCalibration(%s) = %v, want %q and the path", tt.text, err, tt.want)
 			}
 		})
 	}
-	if _, err := LoadCalibration("/none/such.json"); !errors.Is(err, os.ErrNotExist) || !errors.Is(err, ErrCalibration) {
+	if _, err := LoadCalibration("/none/such.json"); !errors.Is(err, os.ErrNotExist) ||
+		!errors.Is(err, ErrCalibration) {
 		t.Errorf("LoadCalibration of no file = %v, want both reasons", err)
 	}
 }
@@ -77,15 +83,31 @@ func TestCheckNamesTheMotor(t *testing.T) {
 		change func(Calibration)
 		want   string
 	}{
-		{"a missing motor", func(c Calibration) { delete(c, "gripper") }, "no motor gripper, which so101 has; it has shoulder_pan, shoulder_lift"},
-		{"an unknown motor", func(c Calibration) { c["tail"] = MotorCalibration{ID: 7, RangeMax: 1} }, "unknown motor tail"},
-		{"a wrong id", func(c Calibration) { c["gripper"] = MotorCalibration{ID: 5, RangeMax: 1} }, "motor gripper: got id 5, want 6"},
-		{"an empty range", func(c Calibration) { c["gripper"] = MotorCalibration{ID: 6, RangeMin: 7, RangeMax: 7} }, "motor gripper: range_min and range_max are both 7"},
-		{"an encoder's noise", func(c Calibration) { c["elbow_flex"] = MotorCalibration{ID: 3, RangeMin: 2046, RangeMax: 2048} },
+		{"a missing motor", func(c Calibration) {
+			delete(c, "gripper")
+		}, "no motor gripper, which so101 has; it has shoulder_pan, shoulder_lift"},
+		{"an unknown motor", func(c Calibration) {
+			c["tail"] = MotorCalibration{ID: 7, RangeMax: 1}
+		}, "unknown motor tail"},
+		{"a wrong id", func(c Calibration) {
+			c["gripper"] = MotorCalibration{ID: 5, RangeMax: 1}
+		}, "motor gripper: got id 5, want 6"},
+		{"an empty range", func(c Calibration) {
+			c["gripper"] = MotorCalibration{ID: 6, RangeMin: 7, RangeMax: 7}
+		}, "motor gripper: range_min and range_max are both 7"},
+		{"an encoder's noise", func(c Calibration) {
+			c["elbow_flex"] = MotorCalibration{ID: 3, RangeMin: 2046, RangeMax: 2048}
+		},
 			"motor elbow_flex: got range 2046 to 2048, which is 0.2 degrees (2 counts): the joint was not moved"},
-		{"more than a turn", func(c Calibration) { c["gripper"] = MotorCalibration{ID: 6, RangeMax: 4096} }, "motor gripper: got range 0 to 4096, want 0 <= range_min < range_max <= 4095"},
-		{"less than nothing", func(c Calibration) { c["gripper"] = MotorCalibration{ID: 6, RangeMin: -1, RangeMax: 4095} }, "motor gripper: got range -1 to 4095, want 0 <= range_min"},
-		{"an offset that does not fit", func(c Calibration) { c["gripper"] = MotorCalibration{ID: 6, RangeMax: 9, HomingOffset: 2048} }, "Homing_Offset = 2048 does not fit"},
+		{"more than a turn", func(c Calibration) {
+			c["gripper"] = MotorCalibration{ID: 6, RangeMax: 4096}
+		}, "motor gripper: got range 0 to 4096, want 0 <= range_min < range_max <= 4095"},
+		{"less than nothing", func(c Calibration) {
+			c["gripper"] = MotorCalibration{ID: 6, RangeMin: -1, RangeMax: 4095}
+		}, "motor gripper: got range -1 to 4095, want 0 <= range_min"},
+		{"an offset that does not fit", func(c Calibration) {
+			c["gripper"] = MotorCalibration{ID: 6, RangeMax: 9, HomingOffset: 2048}
+		}, "Homing_Offset = 2048 does not fit"},
 	}
 	for _, tt := range tests {
 		c := demoCalibration()
@@ -104,12 +126,17 @@ func TestCalibrationPath(t *testing.T) {
 		id   string
 		want string
 	}{
-		{"a folder of its own", map[string]string{"HF_LEROBOT_CALIBRATION": "/c"}, "black", "/c/robots/so_follower/black.json"},
-		{"LeRobot's home", map[string]string{"HF_LEROBOT_HOME": "/l"}, "black", "/l/calibration/robots/so_follower/black.json"},
-		{"Hugging Face's home", map[string]string{"HF_HOME": "/h"}, "black", "/h/lerobot/calibration/robots/so_follower/black.json"},
-		{"the user's home", map[string]string{"HOME": "/u"}, "black", "/u/.cache/huggingface/lerobot/calibration/robots/so_follower/black.json"},
+		{"a folder of its own", map[string]string{"HF_LEROBOT_CALIBRATION": "/c"},
+			"black", "/c/robots/so_follower/black.json"},
+		{"LeRobot's home", map[string]string{"HF_LEROBOT_HOME": "/l"},
+			"black", "/l/calibration/robots/so_follower/black.json"},
+		{"Hugging Face's home", map[string]string{"HF_HOME": "/h"},
+			"black", "/h/lerobot/calibration/robots/so_follower/black.json"},
+		{"the user's home", map[string]string{"HOME": "/u"},
+			"black", "/u/.cache/huggingface/lerobot/calibration/robots/so_follower/black.json"},
 		{"no id", map[string]string{"HF_HOME": "/h"}, "", "/h/lerobot/calibration/robots/so_follower/None.json"},
-		{"a file of an older release", map[string]string{"HF_LEROBOT_CALIBRATION": dir}, "old", dir + "/robots/so101_follower/old.json"},
+		{"a file of an older release", map[string]string{"HF_LEROBOT_CALIBRATION": dir},
+			"old", dir + "/robots/so101_follower/old.json"},
 	}
 	if err := demoCalibration().Save(dir + "/robots/so101_follower/old.json"); err != nil {
 		t.Fatal(err)

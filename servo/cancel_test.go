@@ -51,14 +51,16 @@ func TestOpeningHaltsSoon(t *testing.T) {
 				want = settled
 			}
 			if late := clock.Now().Sub(stop); late > want {
-				t.Errorf("%s, halted after %v of %v: it ended %v later (%v), want %v", name, after, full, late, err, want)
+				t.Errorf("%s, halted after %v of %v: it ended %v later (%v), want %v", name, after, full, late, err,
+					want)
 			}
 			if arm == nil && clock.Now() >= stop && !errors.Is(err, ErrCanceled) && !errors.Is(err, ErrMotorMissing) {
 				t.Errorf("%s, halted after %v: %v, want %v", name, after, err, ErrCanceled)
 			}
 			for id := 1; id <= 6; id++ {
 				if s := l.servos[id]; s.mem[55] != 1 || s.mem[40] != 0 {
-					t.Fatalf("%s, halted after %v: motor %d has lock %d and torque %d, want 1 and 0", name, after, id, s.mem[55], s.mem[40])
+					t.Fatalf("%s, halted after %v: motor %d has lock %d and torque %d, want 1 and 0", name, after, id,
+						s.mem[55], s.mem[40])
 				}
 			}
 		}
@@ -77,7 +79,8 @@ func TestAnUnheardUnlockingIsUndone(t *testing.T) {
 	b := NewBus(l, 1_000_000, table.Feetech, l.clock)
 	err := WriteSettings(b, 1, so101().Motors[0].Model, []robot.Setting{{Register: table.MinPositionLimit, Value: 5}})
 	if !errors.Is(err, ErrNoReply) || l.servos[1].mem[55] != 1 || l.servos[1].word(9) != 0 {
-		t.Errorf("WriteSettings = %v, the lock is %d, the limit %d; want %v, 1 and 0", err, l.servos[1].mem[55], l.servos[1].word(9), ErrNoReply)
+		t.Errorf("WriteSettings = %v, the lock is %d, the limit %d; want %v, 1 and 0", err, l.servos[1].mem[55],
+			l.servos[1].word(9), ErrNoReply)
 	}
 }
 
@@ -92,7 +95,8 @@ func TestMeasuringHaltsSoon(t *testing.T) {
 	l.servos[3].mute = true
 	stop = l.clock.Now().Add(100 * time.Millisecond)
 	if _, err := a.MeasureCycles(100); !errors.Is(err, ErrCanceled) || l.clock.Now().Sub(stop) > 100*time.Millisecond {
-		t.Errorf("MeasureCycles = %v, %v after it was to stop, want %v within 100ms", err, l.clock.Now().Sub(stop), ErrCanceled)
+		t.Errorf("MeasureCycles = %v, %v after it was to stop, want %v within 100ms", err, l.clock.Now().Sub(stop),
+			ErrCanceled)
 	}
 	// Nothing prevents switching the torque off.
 	l.servos[3].mute = false

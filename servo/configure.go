@@ -38,7 +38,9 @@ func (a *Arm) checkCalibration(u unit, c MotorCalibration) error {
 		}
 		got[i] = v
 	}
-	offset, low, high := got[0], got[1], got[2]
+	offset := got[0]
+	low := got[1]
+	high := got[2]
 	mode, _ := a.robot.Motors[u.joint].Setting(table.OperatingMode)
 	if CountsTurns(u.model, mode) && (c.RangeMin < 0 || c.RangeMax > u.model.MaxRaw()) {
 		low, high = c.RangeMin, c.RangeMax // its registers cannot hold that range, and in this mode it ignores them
@@ -46,11 +48,13 @@ func (a *Arm) checkCalibration(u unit, c MotorCalibration) error {
 	if limited(u.model, a.robot.Motors[u.joint]) && low < high {
 		a.joints[u.joint].low, a.joints[u.joint].top = low, high
 	}
-	factory := low == 0 && high == u.model.MaxRaw() || u.model.Protocol == table.FeetechSCS || u.model.Protocol == table.Dynamixel1
+	factory := low == 0 && high == u.model.MaxRaw() || u.model.Protocol == table.FeetechSCS ||
+		u.model.Protocol == table.Dynamixel1
 	if offset == c.HomingOffset && (factory || low == c.RangeMin && high == c.RangeMax) {
 		return a.checkDriveMode(u, c)
 	}
-	return fmt.Errorf("%w: motor %d (%s) on %s: the servo has homing offset %d and range %d to %d, the file has %d and %d to %d; "+
+	return fmt.Errorf("%w: motor %d (%s) on %s: the servo has homing offset %d and range %d to %d, the file has %d "+
+		"and %d to %d; "+
 		"take the file this arm was calibrated with, or calibrate it again (edge-rt calibrate)",
 		ErrCalibration, u.id, u.name, a.path, offset, low, high, c.HomingOffset, c.RangeMin, c.RangeMax)
 }
@@ -145,7 +149,8 @@ func (a *Arm) checkLatched(i int) error {
 		return a.wrap(u, err)
 	}
 	if still := StatusFault(u.model.Protocol, status); still != 0 {
-		return fmt.Errorf("%w: motor %d (%s) on %s: %w, again after a reboot; let it cool, check its supply and load", ErrLatched, u.id, u.name, a.path, still)
+		return fmt.Errorf("%w: motor %d (%s) on %s: %w, again after a reboot; let it cool, check its supply and load",
+			ErrLatched, u.id, u.name, a.path, still)
 	}
 	a.notes = append(a.notes, fmt.Sprintf("motor %d (%s) had latched %v and was rebooted", u.id, u.name, fault))
 	return nil
@@ -185,7 +190,8 @@ func (a *Arm) configure(i int) error {
 		}
 		for _, s := range changes {
 			if slices.Contains(limpOnly, s.Register) {
-				return fmt.Errorf("%w: motor %d (%s) on %s: wants %s = %d, which cannot change now; switch its torque off first (edge-rt torque off)",
+				return fmt.Errorf("%w: motor %d (%s) on %s: wants %s = %d, which cannot change now; switch its "+
+					"torque off first (edge-rt torque off)",
 					ErrTorqueOn, u.id, u.name, a.path, s.Register, s.Value)
 			}
 		}
@@ -233,13 +239,15 @@ func (a *Arm) repairs(u unit) (changes []robot.Setting, err error) {
 		case r == table.Phase && u.model.Protocol == table.Feetech:
 			want, why = got&^table.PhaseMultiTurn, "positions left 0 to 4095"
 		case r == table.DriveMode:
-			want, why = got&^(timeProfile|torqueByGoal), "its speed limits counted as times, or a goal switched its torque on"
+			want, why = got&^(timeProfile|torqueByGoal),
+				"its speed limits counted as times, or a goal switched its torque on"
 		case r == table.SecondaryID && !u.shadow && ID(got) != u.id && slices.Contains(a.all, ID(got)):
 			want, why = noSecondary, fmt.Sprintf("it took the goals of motor %d", got)
 		}
 		if want != got {
 			changes = append(changes, robot.Setting{Register: r, Value: want})
-			a.notes = append(a.notes, fmt.Sprintf("motor %d (%s) had %s %d, with which %s; it gets %d", u.id, u.name, r, got, why, want))
+			a.notes = append(a.notes, fmt.Sprintf("motor %d (%s) had %s %d, with which %s; it gets %d", u.id, u.name, r,
+				got, why, want))
 		}
 	}
 	return changes, nil
@@ -255,7 +263,9 @@ const (
 func (a *Arm) dropExpected(i int, changes []robot.Setting) {
 	h, model := &a.health.readings[i], a.units[i].model
 	for _, s := range changes {
-		h.expected = slices.DeleteFunc(h.expected, func(k expectedRegister) bool { return k.row == model.Row(s.Register) })
+		h.expected = slices.DeleteFunc(h.expected, func(k expectedRegister) bool {
+			return k.row == model.Row(s.Register)
+		})
 	}
 }
 
@@ -315,7 +325,8 @@ func WriteSettings(b *Bus, id ID, model *table.Model, changes []robot.Setting) e
 		}
 		fixed := row.Addr >= table.FactoryBlock && model.Protocol == table.Feetech
 		if got != s.Value && !fixed {
-			return fmt.Errorf("%s is %d after writing %d; its EEPROM may be worn out, replace the servo", s.Register, got, s.Value)
+			return fmt.Errorf("%s is %d after writing %d; its EEPROM may be worn out, replace the servo", s.Register,
+				got, s.Value)
 		}
 	}
 	return nil
@@ -380,7 +391,8 @@ func enableReplies(b *Bus, m robot.Motor) (changed bool, err error) {
 		return false, err
 	}
 	if level != want {
-		return false, fmt.Errorf("%s is %d after writing %d, so that it does not answer to writes", row.Register, level, want)
+		return false, fmt.Errorf("%s is %d after writing %d, so that it does not answer to writes", row.Register, level,
+			want)
 	}
 	return true, nil
 }

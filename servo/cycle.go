@@ -91,7 +91,8 @@ func (a *Arm) Read(dst []float32, deadline rt.Instant) (stale uint32) {
 	start := a.clock.Now()
 	a.bus.waited, a.bus.retried = rt.Wait{}, false
 	a.health.checkBusWatchdog(start)
-	if gap := start.Sub(a.lastRead); a.lastRead != 0 && gap >= bootMin { // a motor may have restarted in the gap, without a reply missing
+	// a motor may have restarted in the gap, without a reply missing
+	if gap := start.Sub(a.lastRead); a.lastRead != 0 && gap >= bootMin {
 		since := start
 		if gap >= longGap {
 			since = a.lastRead

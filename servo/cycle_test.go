@@ -49,7 +49,8 @@ func TestAReadBehindAWriteIsOneReadToo(t *testing.T) {
 	stale := a.Read(make([]float32, 6), l.deadline())
 	took := l.clock.Now().Sub(start)
 	if wire := (26+62)*10*time.Microsecond + 6*replyGap; stale != 0 || took != wire || l.waits != 0 || l.reads != 1 {
-		t.Errorf("a write and a read took %v with %d polls and %d reads, stale %06b, want %v, 0 and 1", took, l.waits, l.reads, stale, wire)
+		t.Errorf("a write and a read took %v with %d polls and %d reads, stale %06b, want %v, 0 and 1", took, l.waits,
+			l.reads, stale, wire)
 	}
 	l.forget()
 	start = l.clock.Now()
@@ -58,7 +59,8 @@ func TestAReadBehindAWriteIsOneReadToo(t *testing.T) {
 	stale = a.Read(make([]float32, 6), l.deadline())
 	took = l.clock.Now().Sub(start)
 	if wire := (2*26+62)*10*time.Microsecond + 6*replyGap; stale != 0 || took != wire || l.waits != 0 || l.reads != 1 {
-		t.Errorf("two writes and a read took %v with %d polls and %d reads, stale %06b, want %v, 0 and 1", took, l.waits, l.reads, stale, wire)
+		t.Errorf("two writes and a read took %v with %d polls and %d reads, stale %06b, want %v, 0 and 1", took,
+			l.waits, l.reads, stale, wire)
 	}
 }
 
@@ -79,16 +81,30 @@ func TestReadKeepsWhatAnswered(t *testing.T) {
 			}
 		}, 0b111111, farAway, 0},
 		{"replies in another order", func(l *line) { l.order = []byte{6, 2, 5, 1, 3, 4} }, 0, 0, 0},
-		{"a reply that comes late, but in time", func(l *line) { l.servos[6].lateBy = time.Millisecond }, 0, 2 * time.Millisecond, 0},
-		{"a reply that comes too late", func(l *line) { l.servos[6].lateBy = 6 * time.Millisecond }, 0b100000, lossMax, 0},
+		{"a reply that comes late, but in time", func(l *line) {
+			l.servos[6].lateBy = time.Millisecond
+		}, 0, 2 * time.Millisecond, 0},
+		{"a reply that comes too late", func(l *line) {
+			l.servos[6].lateBy = 6 * time.Millisecond
+		}, 0b100000, lossMax, 0},
 		{"noise before every reply", func(l *line) {
 			l.tamper = func(r []byte) []byte { return append([]byte{0xFF}, r...) }
 		}, 0, time.Millisecond, 6},
-		{"a flipped bit, when asked again too", func(l *line) { l.tamper = onlyFor(2, func(r []byte) []byte { r[5] ^= 4; return r }) }, 0b000010, lossMax, 2},
-		{"a lost byte", func(l *line) { l.tamper = onlyFor(2, func(r []byte) []byte { return append(r[:5], r[6:]...) }) }, 0b000010, lossMax, 1},
-		{"a length that claims the rest", func(l *line) { l.tamper = onlyFor(2, func(r []byte) []byte { r[3] = 200; return r }) }, 0b000010, lossMax, 2},
-		{"a reply of a motor that was not asked", func(l *line) { l.tamper = onlyFor(2, reply9) }, 0b000010, lossMax, 2},
-		{"a reply that comes twice", func(l *line) { l.tamper = onlyFor(1, func(r []byte) []byte { return append(r, r...) }) }, 0, 2 * time.Millisecond, 0},
+		{"a flipped bit, when asked again too", func(l *line) {
+			l.tamper = onlyFor(2, func(r []byte) []byte { r[5] ^= 4; return r })
+		}, 0b000010, lossMax, 2},
+		{"a lost byte", func(l *line) {
+			l.tamper = onlyFor(2, func(r []byte) []byte { return append(r[:5], r[6:]...) })
+		}, 0b000010, lossMax, 1},
+		{"a length that claims the rest", func(l *line) {
+			l.tamper = onlyFor(2, func(r []byte) []byte { r[3] = 200; return r })
+		}, 0b000010, lossMax, 2},
+		{"a reply of a motor that was not asked", func(l *line) {
+			l.tamper = onlyFor(2, reply9)
+		}, 0b000010, lossMax, 2},
+		{"a reply that comes twice", func(l *line) {
+			l.tamper = onlyFor(1, func(r []byte) []byte { return append(r, r...) })
+		}, 0, 2 * time.Millisecond, 0},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -239,7 +255,8 @@ func TestLateReplyInsideTheNextCycle(t *testing.T) {
 		l.servos[6].put(56, raw)
 		l.clock.Advance(10 * time.Millisecond)
 		if stale := a.Read(dst, l.deadline()); stale != 0 || dst[5] != want {
-			t.Errorf("the gripper is at %v, stale %06b, want %v, 0: it must not lag a cycle behind", dst[5], stale, want)
+			t.Errorf("the gripper is at %v, stale %06b, want %v, 0: it must not lag a cycle behind", dst[5], stale,
+				want)
 		}
 	}
 }
@@ -331,7 +348,8 @@ func TestWriteLimitsAndRefuses(t *testing.T) {
 				}
 			}
 			if s := a.Stats(); s.ClippedGoals != tt.wantClipped || s.RefusedGoals != tt.wantRefused {
-				t.Errorf("counted %d clipped, %d refused, want %d, %d", s.ClippedGoals, s.RefusedGoals, tt.wantClipped, tt.wantRefused)
+				t.Errorf("counted %d clipped, %d refused, want %d, %d", s.ClippedGoals, s.RefusedGoals, tt.wantClipped,
+					tt.wantRefused)
 			}
 		})
 	}
@@ -375,7 +393,8 @@ func TestMeasureCyclesLearnsTheAdapter(t *testing.T) {
 		}
 	}
 	if l.waits > reads/2+2 || l.reads != reads+l.waits {
-		t.Errorf("%d reads then polled %d times and looked %d times, want half as many polls at most", reads, l.waits, l.reads)
+		t.Errorf("%d reads then polled %d times and looked %d times, want half as many polls at most", reads, l.waits,
+			l.reads)
 	}
 	l.servos[4].mute = true
 	if _, err := a.MeasureCycles(20); err == nil {
@@ -437,7 +456,8 @@ func TestMeasureCyclesOfSingleReads(t *testing.T) {
 	l := newLine(rttest.NewClock(rt.Instant(time.Second)), 1, 2, 3)
 	l.servos[1].lateBy = late // the other two have answered when the sleep ends
 	ids := []ID{1, 2, 3}
-	a := &Arm{armConst: armConst{clock: l.clock, joints: make([]joint, len(ids)), ids: ids}, bus: NewBus(l, 1_000_000, table.FeetechSCS, l.clock), goals: goals{raw: make([]int, len(ids))}}
+	a := &Arm{armConst: armConst{clock: l.clock, joints: make([]joint, len(ids)), ids: ids},
+		bus: NewBus(l, 1_000_000, table.FeetechSCS, l.clock), goals: goals{raw: make([]int, len(ids))}}
 	a.rows.goal = so101().Motors[0].Model.Row(table.GoalPosition)
 	a.positions = a.bus.newGroup(56, 2, ids)
 	if _, err := a.MeasureCycles(100); err != nil || a.bus.replyDelay > late || a.bus.replyDelay < late-2*tuneLast {
@@ -452,7 +472,8 @@ func TestLostPort(t *testing.T) {
 	stale := a.Read(make([]float32, 6), l.deadline())
 	a.Write(make([]float32, 6), a.Joints())
 	if stale != 0b111111 || !a.Lost() || l.clock.Now() != start {
-		t.Errorf("Read on a dead port: stale %06b, lost %v after %v, want all, true, at once", stale, a.Lost(), l.clock.Now().Sub(start))
+		t.Errorf("Read on a dead port: stale %06b, lost %v after %v, want all, true, at once", stale, a.Lost(),
+			l.clock.Now().Sub(start))
 	}
 }
 

@@ -69,7 +69,9 @@ func TestDriveModeIsCompared(t *testing.T) {
 			t.Errorf("%+v: %v", tt, err)
 			continue
 		}
-		if err != nil && (!strings.Contains(err.Error(), "elbow_flex") || !strings.Contains(err.Error(), fmt.Sprint("drive_mode ", tt.file)) || !strings.Contains(err.Error(), "edge-rt calibrate")) {
+		if err != nil && (!strings.Contains(err.Error(), "elbow_flex") ||
+			!strings.Contains(err.Error(), fmt.Sprint("drive_mode ", tt.file)) ||
+			!strings.Contains(err.Error(), "edge-rt calibrate")) {
 			t.Errorf("%+v: %v, want joint, values and cure", tt, err)
 		}
 	}

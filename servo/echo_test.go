@@ -22,7 +22,9 @@ func (e *echoing) Write(p []byte) (int, error) {
 			at = at.Add(e.lateBy)
 		}
 		if e.next == len(e.bytes) {
-			e.bytes, e.at, e.next = e.bytes[:0], e.at[:0], 0
+			e.bytes = e.bytes[:0]
+			e.at = e.at[:0]
+			e.next = 0
 		}
 		for _, b := range p {
 			at = at.Add(e.byteTime)
@@ -40,7 +42,9 @@ func TestALateEchoIsFound(t *testing.T) {
 		hears bool
 	}{
 		{"an echo", func(l *line) Port { return &echoing{line: l, from: 1} }, true},
-		{"the first one late", func(l *line) Port { return &echoing{line: l, from: 1, lateBy: 30 * time.Millisecond} }, true},
+		{"the first one late", func(l *line) Port {
+			return &echoing{line: l, from: 1, lateBy: 30 * time.Millisecond}
+		}, true},
 		{"none", func(l *line) Port { return l }, false},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -49,7 +53,8 @@ func TestALateEchoIsFound(t *testing.T) {
 			if got := b.DetectEcho(100); got != tt.hears || b.echo.on != tt.hears {
 				t.Errorf("DetectEcho = %v, want %v", got, tt.hears)
 			}
-			if v, _, err := b.ReadRegister(1, so101().Motors[0].Model.Row(table.PresentPosition)); err != nil || v != 2001 {
+			if v, _, err := b.ReadRegister(1, so101().Motors[0].Model.Row(table.PresentPosition)); err != nil ||
+				v != 2001 {
 				t.Errorf("the position reads %d, %v; want 2001", v, err)
 			}
 		})

@@ -36,7 +36,9 @@ func (a *Arm) probeFast() {
 	a.bus.setFast(a.positions, true)
 	for range fastTries {
 		if a.bus.gather(a.positions, ackTimeout, a.clock.Now().Add(2*ackTimeout)) == 0 {
-			a.fast.known, a.fast.since, a.fast.wait = true, a.clock.Now(), fastWait
+			a.fast.known = true
+			a.fast.since = a.clock.Now()
+			a.fast.wait = fastWait
 			return
 		}
 		a.bus.waitQuiet()
@@ -83,7 +85,9 @@ func (a *Arm) readAll(now, deadline rt.Instant) (stale uint32) {
 //
 //rt:noalloc
 func (a *Arm) retryFast(now, deadline rt.Instant) (stale uint32) {
-	b, g, m := a.bus, a.positions, &a.fast
+	b := a.bus
+	g := a.positions
+	m := &a.fast
 	plain := g.wire + b.replyDelay // the time that readMissing needs
 	b.setFast(g, true)
 	a.fast.tries.Add(1)

@@ -108,7 +108,8 @@ func (l *linked) tick() (stale uint32) {
 	deadline := l.clock.Now().Add(l.period - 3*time.Millisecond)
 	l.value = (l.value + 1) % 4000
 	stale = l.arm.Read(l.at, deadline)
-	if over := l.clock.Now().Sub(deadline); over > 200*time.Microsecond && l.arm.Unchecked() == 0 { // see windowDeadline
+	// see windowDeadline
+	if over := l.clock.Now().Sub(deadline); over > 200*time.Microsecond && l.arm.Unchecked() == 0 {
 		l.t.Fatalf("a read came back %v after its deadline", over)
 	}
 	for i := range l.at {
@@ -159,7 +160,8 @@ func TestFastReadsComeBack(t *testing.T) {
 		t.Errorf("they are tried %v later, want %v", after, fastWait)
 	}
 	if s := l.arm.Stats(); s.Fallbacks != 1 || s.FastTries != 1 || s.FastReads < 170 || s.FastReads > s.Cycles-3-55 {
-		t.Errorf("of %d cycles %d fast; %d fallbacks, %d tries; want all but a second's, 1, 1", s.Cycles, s.FastReads, s.Fallbacks, s.FastTries)
+		t.Errorf("of %d cycles %d fast; %d fallbacks, %d tries; want all but a second's, 1, 1", s.Cycles, s.FastReads,
+			s.Fallbacks, s.FastTries)
 	}
 	// Fast reads have lasted for long: the next wait is short again.
 	l.bad()
@@ -185,7 +187,8 @@ func TestFastTriesBecomeRareAndCostNoValues(t *testing.T) {
 		last, want = at, min(2*want, fastWaitMax)
 	}
 	if s := l.arm.Stats(); len(l.fast) != 9 || s.FastTries != 9 || s.Fallbacks != 1 {
-		t.Errorf("%d tries in 5 minutes (%d counted, %d fallbacks), want 9: after 1, 2, 4 ... 32 s and then every minute", len(l.fast), s.FastTries, s.Fallbacks)
+		t.Errorf("%d tries in 5 minutes (%d counted, %d fallbacks), want 9: after 1, 2, 4 ... 32 s and then every "+
+			"minute", len(l.fast), s.FastTries, s.Fallbacks)
 	}
 }
 
@@ -213,7 +216,8 @@ func TestNoFastTriesBesideASilentMotor(t *testing.T) {
 // In a tick without the time for both reads, a try may lose the values, but never overruns the
 // deadline, and tries continue.
 func TestFastTriesInAShortTick(t *testing.T) {
-	const period = 4500 * time.Microsecond // its deadline leaves 1.5 ms; the fast read needs 0.8, the plain one after it 1
+	// its deadline leaves 1.5 ms; the fast read needs 0.8, the plain one after it 1
+	const period = 4500 * time.Microsecond
 	l := link(t, period)
 	l.run(2*time.Second, 0)
 	l.bad()

@@ -9,10 +9,14 @@ import (
 )
 
 const (
-	persistentReads = 3           // reads in a row with a fault before the reaction
-	encoderClear    = time.Second // time without an encoder fault until the encoder is trusted again; faults closer together add up, as of a loose magnet
-	boundReads      = 2           // readings in a row beyond a bound: one may be of a damaged reply whose checksum fits
-	boundRelief     = 3           // degrees, or tenths of a volt, inside the bound until it is over: an arm that holds cools, and its supply recovers
+	persistentReads = 3 // reads in a row with a fault before the reaction
+	// time without an encoder fault until the encoder is trusted again; faults closer together add
+	// up, as of a loose magnet
+	encoderClear = time.Second
+	boundReads   = 2 // readings in a row beyond a bound: one may be of a damaged reply whose checksum fits
+	// degrees, or tenths of a volt, inside the bound until it is over: an arm that holds cools, and
+	// its supply recovers
+	boundRelief = 3
 )
 
 // faults turns the motors' faults, and measurements beyond the robot's own bounds, into the
@@ -242,7 +246,8 @@ func (a *Arm) Fatal() error {
 		return nil
 	}
 	j := &a.joints[h.fatalOf]
-	return fmt.Errorf("servo: motor %d (%s) on %s: %w%s", j.id, j.name, a.path, h.fatal, a.health.exceededText(h.fatalOf, h.fatal))
+	return fmt.Errorf("servo: motor %d (%s) on %s: %w%s", j.id, j.name, a.path, h.fatal,
+		a.health.exceededText(h.fatalOf, h.fatal))
 }
 
 // exceededText describes the robot's own bounds that a joint exceeds.
@@ -256,7 +261,8 @@ func (h *health) exceededText(joint int, why Fault) (text string) {
 			text += fmt.Sprintf("; %s has %d C, overheat_act is %d", h.units[i].name, u.temperature, b.HotAct)
 		}
 		if u.lowAct.exceeded && why&FaultVoltage != 0 {
-			text += fmt.Sprintf("; %s has %.1f V, undervoltage_act is %.1f", h.units[i].name, float64(u.voltage)/10, float64(b.LowAct)/10)
+			text += fmt.Sprintf("; %s has %.1f V, undervoltage_act is %.1f", h.units[i].name, float64(u.voltage)/10,
+				float64(b.LowAct)/10)
 		}
 	}
 	return text

@@ -19,8 +19,10 @@ import (
 // header. The tests cut off their beginnings.
 func remains(protocol table.Protocol) (all [][]byte) {
 	for _, data := range [][]byte{
-		nil, {0xD1}, {0xD1, 0x07}, {0xFF, 0xFF}, {0xFF, 0x01}, {0x01, 0x04}, {0xFF, 0xFF, 0xFD, 0x00}, {0xD1, 0x07, 0, 0}, {0xFF, 0xFF, 0xFF, 0xFF},
-		{0, 0, 0xFF, 0xFF, 1, 4}, make([]byte, 24), slices.Repeat([]byte{0xFF}, 24), slices.Repeat([]byte{0xFF, 0xFF, 1, 4}, 6),
+		nil, {0xD1}, {0xD1, 0x07}, {0xFF, 0xFF}, {0xFF, 0x01}, {0x01, 0x04}, {0xFF, 0xFF, 0xFD, 0x00},
+		{0xD1, 0x07, 0, 0}, {0xFF, 0xFF, 0xFF, 0xFF},
+		{0, 0, 0xFF, 0xFF, 1, 4}, make([]byte, 24), slices.Repeat([]byte{0xFF}, 24),
+		slices.Repeat([]byte{0xFF, 0xFF, 1, 4}, 6),
 	} {
 		if protocol == table.Dynamixel2 {
 			body := []byte{0x55, 0} // a stuffed body contains no header-like bytes, except at its beginning
@@ -57,7 +59,8 @@ func TestALateReplyInPieces(t *testing.T) {
 							n := int(q[len(q)-2])
 							if protocol == table.Dynamixel2 {
 								n = int(q[10])
-								return append(in, packetOf(1, append([]byte{0x55, 0, 0x34, 0x12}, make([]byte, n-2)...)...)...)
+								return append(in, packetOf(1, append([]byte{0x55, 0, 0x34, 0x12},
+									make([]byte, n-2)...)...)...)
 							}
 							if packet.Instruction(q[4]) == packet.Ping {
 								return append(in, plainOf(1, 0)...)
@@ -66,7 +69,8 @@ func TestALateReplyInPieces(t *testing.T) {
 						}
 						v, _, err := b.ReadRegister(1, row)
 						if want := row.Decode([]byte{0x34, 0x12}); err != nil || v != want {
-							t.Fatalf("%v: % X comes from its byte %d on with answer %d, by %d: %04X, %v, want %04X", protocol, late, cut, at, piece, v, err, want)
+							t.Fatalf("%v: % X comes from its byte %d on with answer %d, by %d: %04X, %v, want %04X",
+								protocol, late, cut, at, piece, v, err, want)
 						}
 					}
 				}
@@ -89,10 +93,12 @@ func TestALateMergedReplyInPieces(t *testing.T) {
 					g.data[i] = 0xEE
 				}
 				p.answer = func([]byte) []byte {
-					return append(slices.Clone(late[cut:]), mergedOf(2, []byte{0, 1, 0x10, 8}, []byte{0, 2, 0x20, 8})...)
+					return append(slices.Clone(late[cut:]), mergedOf(2, []byte{0, 1, 0x10, 8},
+						[]byte{0, 2, 0x20, 8})...)
 				}
 				if missing := hear(t, b, g); missing != 0 || string(g.data) != "\x10\x08\x20\x08" {
-					t.Fatalf("% X cut at %d, by %d: missing %02b, data % X, want the second reply", late, cut, piece, missing, g.data)
+					t.Fatalf("% X cut at %d, by %d: missing %02b, data % X, want the second reply", late, cut, piece,
+						missing, g.data)
 				}
 			}
 		}
@@ -113,7 +119,8 @@ func TestALateAcknowledgementIsNoFence(t *testing.T) {
 			b := NewBus(l, 1_000_000, table.Feetech, l.clock)
 			b.fence.count = uint(i)
 			if got, _, err := b.ReadRegister(1, row); err == nil && got != 0 {
-				t.Fatalf("an answer to % X and positions come %v late: %s is %d, want 0", request, late, row.Register, got)
+				t.Fatalf("an answer to % X and positions come %v late: %s is %d, want 0", request, late, row.Register,
+					got)
 			}
 		}
 	}
@@ -132,7 +139,8 @@ func TestFencesDiffer(t *testing.T) {
 		}
 		n := l.log[0][6]
 		if len(l.log) != 2 || l.log[0][4] != byte(packet.Read) || n < fenceMin || n > fenceMax || seen[n] {
-			t.Errorf("% X are sent, want a read of 9 to 14 bytes, of another length than before (%v), and the register's", l.log, seen)
+			t.Errorf("% X are sent, want a read of 9 to 14 bytes, of another length than before (%v), and the "+
+				"register's", l.log, seen)
 		}
 		seen[n] = true
 	}
@@ -142,7 +150,9 @@ func TestFencesDiffer(t *testing.T) {
 // are pinged, no register gets another's value.
 func TestReadsBesideStarvedWrites(t *testing.T) {
 	m := so101().Motors[0]
-	position, offset, limit := m.Model.Row(table.PresentPosition), m.Model.Row(table.HomingOffset), m.Model.Row(table.TorqueLimit)
+	position := m.Model.Row(table.PresentPosition)
+	offset := m.Model.Row(table.HomingOffset)
+	limit := m.Model.Row(table.TorqueLimit)
 	for seed := range uint64(3000) {
 		rnd := rand.New(rand.NewPCG(seed, 0))
 		l := newLine(rttest.NewClock(rt.Instant(time.Second)), 1)
@@ -155,7 +165,9 @@ func TestReadsBesideStarvedWrites(t *testing.T) {
 				s.until, s.back = s.from.Add(time.Duration(rnd.IntN(250_000))*time.Microsecond), false
 			}
 			var err error
-			got, want, what := 0, 0, ""
+			got := 0
+			want := 0
+			what := ""
 			switch rnd.IntN(4) {
 			case 0:
 				_, err = b.Ping(1)

@@ -91,11 +91,19 @@ var windowSpecs = map[table.Protocol][]windowSpec{
 func newHealth(a *Arm) *health {
 	n := len(a.joints)
 	h := &health{
-		armConst: &a.armConst, bus: a.bus, goals: &a.goals, newest: a.faults,
+		armConst: &a.armConst,
+		bus:      a.bus,
+		goals:    &a.goals,
+		newest:   a.faults,
 		readings: make([]unitHealth, len(a.units)),
 		faults: faults{
-			streak: make([]int, n), encoders: make([]encoder, n), last: make([]Fault, n), exceeded: make([]Fault, n),
-			offIDs: make([]ID, 0, len(a.units)), offWords: make([]int, len(a.units)), onWords: ones(len(a.units)),
+			streak:   make([]int, n),
+			encoders: make([]encoder, n),
+			last:     make([]Fault, n),
+			exceeded: make([]Fault, n),
+			offIDs:   make([]ID, 0, len(a.units)),
+			offWords: make([]int, len(a.units)),
+			onWords:  ones(len(a.units)),
 		},
 	}
 	for i, u := range a.units {
@@ -106,12 +114,25 @@ func newHealth(a *Arm) *health {
 				to = u.model.Row(s.to[1])
 			}
 			size := to.Addr + to.Size - from.Addr
-			g := &readGroup{ids: []ID{u.id}, addr: from.Addr, params: size, all: 1, data: make([]byte, size), errs: make([]byte, 1)}
+			g := &readGroup{
+				ids:    []ID{u.id},
+				addr:   from.Addr,
+				params: size,
+				all:    1,
+				data:   make([]byte, size),
+				errs:   make([]byte, 1),
+			}
 			g.expect(u.id)
 			g.request = a.bus.format.AppendRead(nil, u.id, from.Addr, size)
 			g.wire = a.bus.wireTime(len(g.request), 1, size)
-			w := window{unit: i, bit: 1 << (len(h.windows) % 32), verifies: s.verifies, group: g}
-			w.hasLoad = !u.shadow && (w.covers(u.model.Row(table.PresentLoad)) || w.covers(u.model.Row(table.PresentCurrent)))
+			w := window{
+				unit:     i,
+				bit:      1 << (len(h.windows) % 32),
+				verifies: s.verifies,
+				group:    g,
+			}
+			w.hasLoad = !u.shadow && (w.covers(u.model.Row(table.PresentLoad)) ||
+				w.covers(u.model.Row(table.PresentCurrent)))
 			h.windows = append(h.windows, w)
 		}
 	}

@@ -27,16 +27,19 @@ func TestOverloadHoldsTheJoint(t *testing.T) {
 	l.servos[6].err = byte(FaultOverload)
 	reads(a, l, persistentReads-1)
 	if (a.Reactions().Hold | a.Reactions().Overload | a.Reactions().Limp) != 0 {
-		t.Errorf("Hold = %06b after %d reads, want a complaint to stay first", (a.Reactions().Hold | a.Reactions().Overload | a.Reactions().Limp), persistentReads-1)
+		t.Errorf("Hold = %06b after %d reads, want a complaint to stay first",
+			(a.Reactions().Hold | a.Reactions().Overload | a.Reactions().Limp), persistentReads-1)
 	}
 	reads(a, l, 1)
 	if (a.Reactions().Hold|a.Reactions().Overload|a.Reactions().Limp) != 1<<5 || a.Fatal() != nil {
-		t.Errorf("Hold = %06b, Fatal %v, want the gripper held and no more", (a.Reactions().Hold | a.Reactions().Overload | a.Reactions().Limp), a.Fatal())
+		t.Errorf("Hold = %06b, Fatal %v, want the gripper held and no more",
+			(a.Reactions().Hold | a.Reactions().Overload | a.Reactions().Limp), a.Fatal())
 	}
 	l.servos[6].err = 0
 	reads(a, l, 2*persistentReads)
 	if (a.Reactions().Hold | a.Reactions().Overload | a.Reactions().Limp) != 0 {
-		t.Errorf("Hold = %06b after the complaint has gone", (a.Reactions().Hold | a.Reactions().Overload | a.Reactions().Limp))
+		t.Errorf("Hold = %06b after the complaint has gone",
+			(a.Reactions().Hold | a.Reactions().Overload | a.Reactions().Limp))
 	}
 }
 
@@ -65,7 +68,8 @@ func TestReactions(t *testing.T) {
 		l.servos[3].err = byte(tt.fault)
 		reads(a, l, persistentReads+1)
 		if (a.Reactions().Hold|a.Reactions().Overload|a.Reactions().Limp) != tt.hold || (a.Fatal() != nil) != tt.stop {
-			t.Errorf("%s: Hold %06b, Fatal %v, want %06b, %v", tt.name, (a.Reactions().Hold | a.Reactions().Overload | a.Reactions().Limp), a.Fatal(), tt.hold, tt.stop)
+			t.Errorf("%s: Hold %06b, Fatal %v, want %06b, %v", tt.name,
+				(a.Reactions().Hold | a.Reactions().Overload | a.Reactions().Limp), a.Fatal(), tt.hold, tt.stop)
 		}
 		if tt.stop && !errors.Is(a.Fatal(), tt.fault) {
 			t.Errorf("%s: Fatal = %v, want the fault in it", tt.name, a.Fatal())
@@ -77,7 +81,8 @@ func TestReactions(t *testing.T) {
 			l.servos[3].err = 0
 			reads(a, l, 200)
 			if (a.Reactions().Hold|a.Reactions().Overload|a.Reactions().Limp) != tt.hold || a.TorqueLost() != 0 {
-				t.Errorf("%s: Hold %06b, torque gone %v, want it to stay as it is", tt.name, (a.Reactions().Hold | a.Reactions().Overload | a.Reactions().Limp), a.TorqueLost())
+				t.Errorf("%s: Hold %06b, torque gone %v, want it to stay as it is", tt.name,
+					(a.Reactions().Hold | a.Reactions().Overload | a.Reactions().Limp), a.TorqueLost())
 			}
 		}
 	}
@@ -127,7 +132,8 @@ func bounded(t *testing.T, b robot.Bounds, set func(*robot.Safety)) (*Arm, *line
 	}
 	reads(a, l, look)
 	if a.Warned() != 0 || (a.Reactions().Hold|a.Reactions().Overload|a.Reactions().Limp) != 0 || a.Fatal() != nil {
-		t.Fatalf("warned %06b, held %06b, %v of motors that are well", a.Warned(), (a.Reactions().Hold | a.Reactions().Overload | a.Reactions().Limp), a.Fatal())
+		t.Fatalf("warned %06b, held %06b, %v of motors that are well", a.Warned(),
+			(a.Reactions().Hold | a.Reactions().Overload | a.Reactions().Limp), a.Fatal())
 	}
 	return a, l
 }
@@ -140,7 +146,8 @@ func TestBoundsOfHeat(t *testing.T) {
 	l.servos[3].mem[63] = 55
 	reads(a, l, boundReads*look)
 	if a.Warned() != 4 || (a.Reactions().Hold|a.Reactions().Overload|a.Reactions().Limp) != 0 || a.Fatal() != nil {
-		t.Errorf("at 55 C: warned %06b, held %06b, %v, want motor 3 warned of and no more", a.Warned(), (a.Reactions().Hold | a.Reactions().Overload | a.Reactions().Limp), a.Fatal())
+		t.Errorf("at 55 C: warned %06b, held %06b, %v, want motor 3 warned of and no more", a.Warned(),
+			(a.Reactions().Hold | a.Reactions().Overload | a.Reactions().Limp), a.Fatal())
 	}
 	l.servos[3].mem[63] = 53
 	reads(a, l, look)
@@ -175,8 +182,10 @@ func TestBoundsOfTheSupply(t *testing.T) {
 		t.Helper()
 		l.servos[6].mem[62] = tenths
 		reads(a, l, rounds*look+persistentReads)
-		if a.Warned() != warned || (a.Reactions().Hold|a.Reactions().Overload|a.Reactions().Limp) != held || a.Fatal() != nil {
-			t.Errorf("at %d tenths of a volt: warned %06b, held %06b, %v, want %06b, %06b", tenths, a.Warned(), (a.Reactions().Hold | a.Reactions().Overload | a.Reactions().Limp), a.Fatal(), warned, held)
+		if a.Warned() != warned || (a.Reactions().Hold|a.Reactions().Overload|a.Reactions().Limp) != held ||
+			a.Fatal() != nil {
+			t.Errorf("at %d tenths of a volt: warned %06b, held %06b, %v, want %06b, %06b", tenths, a.Warned(),
+				(a.Reactions().Hold | a.Reactions().Overload | a.Reactions().Limp), a.Fatal(), warned, held)
 		}
 	}
 	const gripper = 1 << 5
@@ -210,7 +219,9 @@ func TestBoundThatMakesLimp(t *testing.T) {
 		for i := range torque {
 			torque[i] = l.servos[i+1].mem[40]
 		}
-		a.health.reactions.Limp, a.health.torque, l.servos[2].mem[40] = 0, a.Joints(), 1
+		a.health.reactions.Limp = 0
+		a.health.torque = a.Joints()
+		l.servos[2].mem[40] = 1
 		read(35, look)
 	}); n != 0 {
 		t.Errorf("the way to a limp joint allocates %v times, want 0", n)
@@ -227,7 +238,8 @@ func TestALostReplyPutsTheWatchOff(t *testing.T) {
 	l.servos[6].muteTimes = 1
 	dst := make([]float32, 6)
 	if stale := a.Read(dst, l.deadline()); stale != 0 || a.bus.retries.Load() != 1 || a.health.next != 0 {
-		t.Errorf("a read with a lost reply: stale %06b, %d retries, window %d next; want none, one, and the watch put off", stale, a.bus.retries.Load(), a.health.next)
+		t.Errorf("a read with a lost reply: stale %06b, %d retries, window %d next; want none, one, and the watch "+
+			"put off", stale, a.bus.retries.Load(), a.health.next)
 	}
 	if a.Read(dst, l.deadline()); a.health.next != 1 {
 		t.Errorf("the read behind it: window %d next, want 1", a.health.next)

@@ -109,7 +109,9 @@ func TestStiffLeaderIsLetGo(t *testing.T) {
 					t.Errorf("%s, motor %d: limp %v", name, id, limp)
 				}
 			}
-			if told := strings.Contains(strings.Join(a.Notes(), "\n"), "motor 6 (gripper) of the leader was under torque"); told != leader || leader && len(a.Unconfigured()) > 0 {
+			if told := strings.Contains(strings.Join(a.Notes(), "\n"),
+				"motor 6 (gripper) of the leader was under torque"); told != leader || leader &&
+				len(a.Unconfigured()) > 0 {
 				t.Errorf("%s: notes %q, unconfigured %v", name, a.Notes(), a.Unconfigured())
 			}
 		}
@@ -140,7 +142,8 @@ func TestMotorsThatAreHardlyDriven(t *testing.T) {
 			t.Errorf("%s: %v", tt.name, err)
 		case tt.refused && !strings.Contains(err.Error(), tt.words):
 			t.Errorf("%s: %v", tt.name, err)
-		case !tt.refused && (tt.words == "") != (len(a.Notes()) == 0), !tt.refused && !strings.Contains(strings.Join(a.Notes(), "\n"), tt.words):
+		case !tt.refused && (tt.words == "") != (len(a.Notes()) == 0), !tt.refused &&
+			!strings.Contains(strings.Join(a.Notes(), "\n"), tt.words):
 			t.Errorf("%s: notes %q", tt.name, a.Notes())
 		}
 	}

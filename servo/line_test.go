@@ -85,7 +85,9 @@ func (l *line) Write(p []byte) (int, error) {
 	if p[0] != 0xFF || p[1] != 0xFF || sum != 0xFF || int(p[3]) != len(p)-4 {
 		return len(p), nil // servos do not answer a malformed frame
 	}
-	id, inst, par := p[2], p[4], p[5:len(p)-1]
+	id := p[2]
+	inst := p[4]
+	par := p[5 : len(p)-1]
 	switch inst {
 	case 1:
 		l.answer(id, 0, 0)
@@ -157,7 +159,9 @@ func (l *line) answer(id byte, addr, n int) {
 	}
 	t := l.free.Add(l.gap + late)
 	if l.next == len(l.bytes) {
-		l.bytes, l.at, l.next = l.bytes[:0], l.at[:0], 0
+		l.bytes = l.bytes[:0]
+		l.at = l.at[:0]
+		l.next = 0
 	}
 	for _, b := range reply {
 		t = t.Add(l.byteTime)
@@ -237,5 +241,12 @@ func openLine(t testing.TB) (*Arm, *line) {
 }
 
 func (l *line) open() (*Arm, error) {
-	return OpenArm(ArmConfig{Path: "fake", Robot: so101(), Calibration: demoCalibration(), File: "black.json", Clock: l.clock, Port: l})
+	return OpenArm(ArmConfig{
+		Path:        "fake",
+		Robot:       so101(),
+		Calibration: demoCalibration(),
+		File:        "black.json",
+		Clock:       l.clock,
+		Port:        l,
+	})
 }

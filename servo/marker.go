@@ -85,7 +85,9 @@ func (a *Arm) expectSettings(u int, want []robot.Setting) {
 	h, model := a.health, a.units[u].model
 	for _, s := range want {
 		row := model.Row(s.Register)
-		if row.Area != table.RAM || !slices.ContainsFunc(h.windows, func(w window) bool { return w.unit == u && w.covers(row) }) {
+		if row.Area != table.RAM || !slices.ContainsFunc(h.windows, func(w window) bool {
+			return w.unit == u && w.covers(row)
+		}) {
 			continue
 		}
 		h.readings[u].expected = append(h.readings[u].expected, expectedRegister{row, s.Value})
@@ -159,7 +161,8 @@ func (a *Arm) checkRestarted(i int) error {
 	if !ok {
 		a.health.restarted |= 1 << u.joint
 		if a.restartedOut != nil {
-			*a.restartedOut |= 1 << u.joint // the settings are written anew now, so a later check cannot find the restart
+			// the settings are written anew now, so a later check cannot find the restart
+			*a.restartedOut |= 1 << u.joint
 		}
 	}
 	return nil

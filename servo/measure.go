@@ -111,16 +111,19 @@ func (a *Arm) MeasureCycles(n int) (p99 time.Duration, err error) {
 func (a *Arm) CheckLosses(m Measurement) error {
 	most := lossShareMax * float64(m.Cycles)
 	if bad := a.losers(m, most); bad != "" {
-		return fmt.Errorf("servo: %s loses or damages too many replies, of %s, more than %.0f %%: %w; %s", a.path, bad, 100*lossShareMax, ErrNoReply, lossCure)
+		return fmt.Errorf("servo: %s loses or damages too many replies, of %s, more than %.0f %%: %w; %s", a.path, bad,
+			100*lossShareMax, ErrNoReply, lossCure)
 	}
 	if float64(m.Silent) > most {
-		return fmt.Errorf("servo: no motor on %s answered %d of %d reads: %w; check the motors' supply and the adapter's plugs", a.path, m.Silent, m.Cycles, ErrNoReply)
+		return fmt.Errorf("servo: no motor on %s answered %d of %d reads: %w; check the motors' supply and the "+
+			"adapter's plugs", a.path, m.Silent, m.Cycles, ErrNoReply)
 	}
 	return nil
 }
 
 // lossCure is the advice for lost replies.
-const lossCure = "check these motors' plugs and cables (a loose plug also affects the motors after it), their supply, and the adapter's USB socket"
+const lossCure = "check these motors' plugs and cables (a loose plug also affects the motors after it), their " +
+	"supply, and the adapter's USB socket"
 
 // LossReport returns the motors whose replies were lost, and the advice; "" for up to one loss,
 // which may be chance.

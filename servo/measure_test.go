@@ -44,13 +44,16 @@ func TestMeasureTellsLossFromSlowness(t *testing.T) {
 		l.lossy(share, share)
 		m, err := a.Measure(400)
 		if err != nil || m.P99 != clean.P99 || a.CheckLosses(m) != nil {
-			t.Errorf("%v lost and as much spoilt: P99 %v, %v, %v; want %v as on a clean line", share, m.P99, err, a.CheckLosses(m), clean.P99)
+			t.Errorf("%v lost and as much spoilt: P99 %v, %v, %v; want %v as on a clean line", share, m.P99, err,
+				a.CheckLosses(m), clean.P99)
 		}
 		if d := a.bus.replyDelay - settle; d.Abs() > 2*tuneLast {
 			t.Errorf("%v lost and as much spoilt: it learns %v, want %v", share, a.bus.replyDelay, settle)
 		}
-		if want := 2 * share * 400 * 6; float64(m.losses()) < want/2 || float64(m.losses()) > 2*want || m.Corrupt == 0 || m.Clean+m.losses() < 400 {
-			t.Errorf("%v lost and as much spoilt: %d lost of 2400, %d corrupt, %d clean cycles; want about %.0f", share, m.losses(), m.Corrupt, m.Clean, want)
+		if want := 2 * share * 400 * 6; float64(m.losses()) < want/2 || float64(m.losses()) > 2*want ||
+			m.Corrupt == 0 || m.Clean+m.losses() < 400 {
+			t.Errorf("%v lost and as much spoilt: %d lost of 2400, %d corrupt, %d clean cycles; want about %.0f", share,
+				m.losses(), m.Corrupt, m.Clean, want)
 		}
 	}
 	// Noise before a complete reply makes it late, but does not change the tuning.
@@ -61,8 +64,10 @@ func TestMeasureTellsLossFromSlowness(t *testing.T) {
 		}
 		return r
 	}
-	if m, err := a.Measure(100); err != nil || m.P99 != clean.P99 || m.Clean != 50 || m.losses() != 0 || m.Corrupt < 50 || (a.bus.replyDelay-settle).Abs() > 4*tuneLast {
-		t.Errorf("noise in every second cycle: %+v, %v, learns %v; want P99 %v, 50 clean, none lost, and %v learnt", m, err, a.bus.replyDelay, clean.P99, settle)
+	if m, err := a.Measure(100); err != nil || m.P99 != clean.P99 || m.Clean != 50 || m.losses() != 0 ||
+		m.Corrupt < 50 || (a.bus.replyDelay-settle).Abs() > 4*tuneLast {
+		t.Errorf("noise in every second cycle: %+v, %v, learns %v; want P99 %v, 50 clean, none lost, and %v learnt", m,
+			err, a.bus.replyDelay, clean.P99, settle)
 	}
 	// A slow adapter stays slow on a bad cable.
 	l.gap = replyGap + 500*time.Microsecond
@@ -98,7 +103,8 @@ func TestUnfitNamesTheMotors(t *testing.T) {
 	if m, err = a.Measure(200); err != nil || a.CheckLosses(m) != nil {
 		t.Errorf("15 %% are lost: %v, %v, want them borne", err, a.CheckLosses(m))
 	}
-	if motors, cure := a.LossReport(m); !strings.HasPrefix(motors, "motor 3 (elbow_flex) ") || strings.Contains(motors, ",") || cure == "" {
+	if motors, cure := a.LossReport(m); !strings.HasPrefix(motors, "motor 3 (elbow_flex) ") ||
+		strings.Contains(motors, ",") || cure == "" {
 		t.Errorf("Losers = %q, %q, want motor 3 alone", motors, cure)
 	}
 }
@@ -118,7 +124,8 @@ func TestSilenceOfAllIsNobodysLoss(t *testing.T) {
 		t.Errorf("%+v, %v, losers %q; want 1 silent of 100 and no loser", m, err, motors)
 	}
 	l.tamper = func([]byte) []byte { return nil }
-	if m, _ = a.Measure(10); m.Silent != 10 || m.Clean != 0 || a.CheckLosses(m) == nil || !strings.Contains(a.CheckLosses(m).Error(), "no motor") {
+	if m, _ = a.Measure(10); m.Silent != 10 || m.Clean != 0 || a.CheckLosses(m) == nil ||
+		!strings.Contains(a.CheckLosses(m).Error(), "no motor") {
 		t.Errorf("%+v: %v, want 10 silent cycles and a refusal", m, a.CheckLosses(m))
 	}
 }
@@ -132,7 +139,8 @@ func TestMeasuredAddsUp(t *testing.T) {
 	} {
 		all.Add(m)
 	}
-	if all.Cycles != 30 || all.Clean != 14 || all.P99 != 7 || !slices.Equal(all.Lost, []int{13, 3}) || all.losses() != 16 || all.Silent != 1 || all.Corrupt != 4 {
+	if all.Cycles != 30 || all.Clean != 14 || all.P99 != 7 || !slices.Equal(all.Lost, []int{13, 3}) ||
+		all.losses() != 16 || all.Silent != 1 || all.Corrupt != 4 {
 		t.Errorf("sum %+v", all)
 	}
 }

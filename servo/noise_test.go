@@ -68,7 +68,9 @@ func stranger(protocol table.Protocol, fast bool, params int) (*Bus, *talker, *r
 	clock := rttest.NewClock(rt.Instant(time.Second))
 	p := &talker{clock: clock}
 	b := NewBus(p, 1_000_000, protocol, clock)
-	b.drainNext, b.wasQuiet, b.fence.done = 0, true, true
+	b.drainNext = 0
+	b.wasQuiet = true
+	b.fence.done = true
 	g := b.newGroup(56, params, []ID{1, 2})
 	if fast {
 		b.setFast(g, true)
@@ -149,7 +151,8 @@ func TestFramesThatAreNoAnswer(t *testing.T) {
 		{"with a wrong checksum", table.Feetech, flip(plainOf(1, 0, 0x10, 0x08), 5), false},
 		{"with another id under the first one's checksum", table.Feetech, flip(plainOf(1, 0, 0x10, 0x08), 2), false},
 		{"with an error byte that no servo sends", table.Feetech, plainOf(1, 0x80, 0x10, 0x08), false},
-		{"another master's request", table.Feetech, packet.Feetech.AppendSyncWrite(nil, 42, 2, []byte{1, 2}, []byte{1, 2, 3, 4}), false},
+		{"another master's request", table.Feetech, packet.Feetech.AppendSyncWrite(nil, 42, 2, []byte{1, 2},
+			[]byte{1, 2, 3, 4}), false},
 		{"a refusal", table.Dynamixel1, plainOf(1, 1<<4), false},
 		{"a refusal with data", table.Dynamixel1, plainOf(1, 1<<6, 0x10, 0x08), false},
 		{"of an id that was not asked", table.Dynamixel2, packetOf(9, 0x55, 0, 0x10, 0x08), false},
@@ -162,8 +165,10 @@ func TestFramesThatAreNoAnswer(t *testing.T) {
 		{"a refusal with data", table.Dynamixel2, packetOf(1, 0x55, 4, 0x10, 0x08), false},
 		{"with a wrong CRC", table.Dynamixel2, flip(packetOf(1, 0x55, 0, 0x10, 0x08), 9), false},
 		{"with another reserved byte", table.Dynamixel2, flip(packetOf(1, 0x55, 0, 0x10, 0x08), 3), false},
-		{"a stuffed one with an error that is none", table.Dynamixel2, packetOf(1, 0x55, 0xFF, 0xFF, 0xFD, 0xFD), false},
-		{"a merged one, when each was to answer", table.Dynamixel2, mergedOf(2, []byte{0, 1, 0x10, 0x08}, []byte{0, 2, 0x20, 0x08}), false},
+		{"a stuffed one with an error that is none", table.Dynamixel2, packetOf(1, 0x55, 0xFF, 0xFF, 0xFD, 0xFD),
+			false},
+		{"a merged one, when each was to answer", table.Dynamixel2,
+			mergedOf(2, []byte{0, 1, 0x10, 0x08}, []byte{0, 2, 0x20, 0x08}), false},
 		{"a length without an end", table.Dynamixel2, []byte{0xFF, 0xFF, 0xFD, 0, 1, 0xFF, 0xFF, 0x55}, false},
 	}
 	for _, tt := range tests {
@@ -175,7 +180,9 @@ func TestFramesThatAreNoAnswer(t *testing.T) {
 				continue
 			}
 			p.answer = func([]byte) []byte { return tt.bytes }
-			if missing := hear(t, b, g); missing != 0b11 || slices.ContainsFunc(g.data, func(v byte) bool { return v != 0xEE }) {
+			if missing := hear(t, b, g); missing != 0b11 || slices.ContainsFunc(g.data, func(v byte) bool {
+				return v != 0xEE
+			}) {
 				t.Errorf("%s: missing %02b, data % X, want nothing taken", name, missing, g.data)
 			}
 			// The true replies after it are found all the same.
@@ -214,13 +221,16 @@ func TestMergedFramesThatAreNoAnswer(t *testing.T) {
 		{"good", good, 0, "\x10\x08\x20\x08"},
 		{"a motor that was not asked", mergedOf(2, one, []byte{0, 9, 0x20, 0x08}), 0b10, "\x10\x08\xEE\xEE"},
 		{"one motor twice", mergedOf(2, one, one), 0b10, "\x10\x08\xEE\xEE"},
-		{"two motors that were not asked", mergedOf(2, []byte{0, 8, 1, 1}, []byte{0, 9, 2, 2}), 0b11, "\xEE\xEE\xEE\xEE"},
+		{"two motors that were not asked", mergedOf(2, []byte{0, 8, 1, 1}, []byte{0, 9, 2, 2}), 0b11,
+			"\xEE\xEE\xEE\xEE"},
 		{"a refusal in a block", mergedOf(2, one, []byte{4, 2, 0x20, 0x08}), 0b10, "\x10\x08\xEE\xEE"},
 		{"a block too few", mergedOf(2, one), 0b11, "\xEE\xEE\xEE\xEE"},
 		{"a block too many", mergedOf(2, one, two, two), 0b11, "\xEE\xEE\xEE\xEE"},
 		{"a damaged block behind a good one", damaged, 0b10, "\x10\x08\xEE\xEE"},
-		{"replies of their own", slices.Concat(packetOf(1, 0x55, 0, 1, 1), packetOf(2, 0x55, 0, 2, 2)), 0b11, "\xEE\xEE\xEE\xEE"},
-		{"behind one of an earlier request", slices.Concat(mergedOf(2, []byte{0, 1, 7, 7}, []byte{0, 2, 7, 7}), good), 0, "\x10\x08\x20\x08"},
+		{"replies of their own", slices.Concat(packetOf(1, 0x55, 0, 1, 1), packetOf(2, 0x55, 0, 2, 2)), 0b11,
+			"\xEE\xEE\xEE\xEE"},
+		{"behind one of an earlier request", slices.Concat(mergedOf(2, []byte{0, 1, 7, 7}, []byte{0, 2, 7, 7}), good),
+			0, "\x10\x08\x20\x08"},
 	} {
 		for _, tail := range []string{"", "\x00", "\xFF\xFF\xFD\x00\xFE"} {
 			for _, piece := range []int{0, 1, 5} {
@@ -232,7 +242,8 @@ func TestMergedFramesThatAreNoAnswer(t *testing.T) {
 					continue // the first is complete before the second begins: the two cannot be distinguished
 				}
 				if missing != tt.want || string(g.data) != tt.data {
-					t.Errorf("%s, then % X, by %d: missing %02b, data % X, want %02b, % X", tt.name, tail, piece, missing, g.data, tt.want, tt.data)
+					t.Errorf("%s, then % X, by %d: missing %02b, data % X, want %02b, % X", tt.name, tail, piece,
+						missing, g.data, tt.want, tt.data)
 				}
 			}
 		}
@@ -262,7 +273,8 @@ func TestALatePositionIsNoGoal(t *testing.T) {
 	l.tamper = func(r []byte) []byte {
 		l.servos[3].put(42, 1000) // motor 3 does not get its goal
 		if q := l.log[len(l.log)-1]; r[2] == 3 && q[4] == 0x82 && q[5] == 42 {
-			return plainOf(3, 0, l.servos[3].mem[56], l.servos[3].mem[57]) // the position once more, instead of the goal
+			// the position once more, instead of the goal
+			return plainOf(3, 0, l.servos[3].mem[56], l.servos[3].mem[57])
 		}
 		return r
 	}
@@ -307,7 +319,8 @@ func TestBabblingLine(t *testing.T) {
 		}
 	})
 	if first := p.sent[0]; first.frame[4] != byte(packet.SyncWrite) || first.at.Sub(start) > 50*time.Millisecond {
-		t.Errorf("the first frame, % X, left after %v, want the one that takes all torque within 50ms", first.frame, first.at.Sub(start))
+		t.Errorf("the first frame, % X, left after %v, want the one that takes all torque within 50ms", first.frame,
+			first.at.Sub(start))
 	}
 }
 
@@ -318,7 +331,8 @@ func FuzzGather(f *testing.F) {
 	f.Add(plainOf(2, 0, 0xFF, 0xFF), byte(table.Dynamixel1), false, 0)
 	f.Add(packetOf(1, 0x55, 0, 0xFF, 0xFF), byte(table.Dynamixel2), false, 1)
 	f.Add(packetOf(1, 0x55, 0xFF, 0xFF, 0xFD, 0xFD), byte(table.Dynamixel2), false, 1)
-	f.Add(append(mergedOf(2, []byte{0, 1, 0x10, 0x08}, []byte{0, 9, 0x20, 0x08}), 0xFF), byte(table.Dynamixel2), true, 5)
+	f.Add(append(mergedOf(2, []byte{0, 1, 0x10, 0x08}, []byte{0, 9, 0x20, 0x08}), 0xFF), byte(table.Dynamixel2), true,
+		5)
 	f.Fuzz(func(t *testing.T, data []byte, protocol byte, fast bool, piece int) {
 		p := table.Protocol(protocol % 4)
 		fast = fast && p == table.Dynamixel2
@@ -335,7 +349,8 @@ func FuzzGather(f *testing.F) {
 				said = saidPacket
 			}
 			if missing>>i&1 == 0 && !said(stream, g.ids[i], g.param(i)) {
-				t.Fatalf("%v (fast %v): motor %d is taken to say % X; nobody did in % X", p, fast, g.ids[i], g.param(i), data)
+				t.Fatalf("%v (fast %v): motor %d is taken to say % X; nobody did in % X", p, fast, g.ids[i], g.param(i),
+					data)
 			}
 		}
 	})
@@ -355,7 +370,8 @@ func saidPlain(in []byte, id byte, data []byte) bool {
 func saidPacket(in []byte, id byte, data []byte) bool {
 	for i := 0; i+9 < len(in); i++ {
 		n := i + 7 + int(in[i+5]) + int(in[i+6])<<8
-		if string(in[i:i+4]) != "\xFF\xFF\xFD\x00" || in[i+4] != id || n > len(in) || n-i < 10 || string(crced(slices.Clone(in[i:n-2]))) != string(in[i:n]) {
+		if string(in[i:i+4]) != "\xFF\xFF\xFD\x00" || in[i+4] != id || n > len(in) || n-i < 10 ||
+			string(crced(slices.Clone(in[i:n-2]))) != string(in[i:n]) {
 			continue
 		}
 		body := bytes.ReplaceAll(in[i+7:n-2], []byte{0xFF, 0xFF, 0xFD, 0xFD}, []byte{0xFF, 0xFF, 0xFD})
@@ -370,7 +386,8 @@ func saidMerged(in []byte, id byte, data []byte) bool {
 	for i := range in {
 		for end := i + 8 + len(data) + 4; end <= len(in); end += len(data) + 4 {
 			block := in[end-len(data)-4:]
-			if string(crced(slices.Clone(in[i:end-2]))) == string(in[i:end]) && block[1] == id && bytes.HasPrefix(block[2:], data) {
+			if string(crced(slices.Clone(in[i:end-2]))) == string(in[i:end]) && block[1] == id &&
+				bytes.HasPrefix(block[2:], data) {
 				return true
 			}
 		}

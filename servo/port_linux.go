@@ -83,7 +83,9 @@ func setUp(fd int, path string, baud int) error {
 	if err := unix.IoctlSetInt(fd, unix.TIOCEXCL, 0); err != nil {
 		return fmt.Errorf("servo: claim %s: %w", path, err)
 	}
-	t.Iflag, t.Oflag, t.Lflag = 0, 0, 0
+	t.Iflag = 0
+	t.Oflag = 0
+	t.Lflag = 0
 	// Without HUPCL the modem lines stay as they are: some boards reset on a change.
 	t.Cflag = unix.CS8 | unix.CREAD | unix.CLOCAL | unix.BOTHER
 	t.Ispeed, t.Ospeed = uint32(baud), uint32(baud)
@@ -98,7 +100,8 @@ func setUp(fd int, path string, baud int) error {
 		return fmt.Errorf("servo: read back %s: %w", path, err)
 	}
 	if off := 100 * (float64(got.Ospeed)/float64(baud) - 1); off > baudPercent || off < -baudPercent {
-		return fmt.Errorf("servo: %s runs at %d baud, want %d: this adapter cannot, use another", path, got.Ospeed, baud)
+		return fmt.Errorf("servo: %s runs at %d baud, want %d: this adapter cannot, use another", path, got.Ospeed,
+			baud)
 	}
 	return nil
 }

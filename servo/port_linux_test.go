@@ -64,7 +64,8 @@ func TestOpenPortRefuses(t *testing.T) {
 	for _, tt := range tests {
 		q, err := OpenPort(tt.path, 1_000_000)
 		busy := errors.Is(err, ErrPortBusy) && tt.want == ErrPortBusy // a different text where TIOCEXCL refuses first
-		if q != nil || !errors.Is(err, tt.want) || !strings.Contains(err.Error(), tt.path) || !busy && !strings.Contains(err.Error(), tt.text) {
+		if q != nil || !errors.Is(err, tt.want) || !strings.Contains(err.Error(), tt.path) || !busy &&
+			!strings.Contains(err.Error(), tt.text) {
 			t.Errorf("%s: OpenPort(%s) = %v, want %v with %q", tt.name, tt.path, err, tt.want, tt.text)
 		}
 	}
@@ -83,8 +84,10 @@ func TestOpenPortIsRawAtAnyBaud(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if int(got.Ospeed) != baud || got.Lflag != 0 || got.Iflag != 0 || got.Oflag != 0 || got.Cflag&unix.CSIZE != unix.CS8 {
-			t.Errorf("at %d baud: speed %d, flags %o %o %o %o", baud, got.Ospeed, got.Iflag, got.Oflag, got.Cflag, got.Lflag)
+		if int(got.Ospeed) != baud || got.Lflag != 0 || got.Iflag != 0 || got.Oflag != 0 ||
+			got.Cflag&unix.CSIZE != unix.CS8 {
+			t.Errorf("at %d baud: speed %d, flags %o %o %o %o", baud, got.Ospeed, got.Iflag, got.Oflag, got.Cflag,
+				got.Lflag)
 		}
 		all := make([]byte, 256)
 		for i := range all {
@@ -175,7 +178,11 @@ func serve(master int, done chan<- error) {
 
 // now answers a request at once instead of in simulated time.
 func (l *line) now(request []byte) []byte {
-	l.bytes, l.at, l.next, l.free, l.keep = l.bytes[:0], l.at[:0], 0, 0, false
+	l.bytes = l.bytes[:0]
+	l.at = l.at[:0]
+	l.next = 0
+	l.free = 0
+	l.keep = false
 	l.clock = epoch
 	_, _ = l.Write(request)
 	return l.bytes
@@ -207,7 +214,8 @@ func TestArmOverPty(t *testing.T) {
 	if answered < 40 { // a loaded machine may answer late, but only as an exception
 		t.Errorf("%d of 50 reads were answered in full", answered)
 	}
-	if s := a.Stats(); s.Corrupt > 5 && s.Retries == 0 { // in 50 reads: a repeated request collides with a reply that this host delivers late
+	// in 50 reads: a repeated request collides with a reply that this host delivers late
+	if s := a.Stats(); s.Corrupt > 5 && s.Retries == 0 {
 		t.Errorf("counted %d corrupt, want none as a rule", s.Corrupt)
 	}
 	if n := testing.AllocsPerRun(100, func() {
@@ -256,7 +264,8 @@ func TestDeniedCure(t *testing.T) {
 	if err := os.Symlink(pty, link); err != nil {
 		t.Fatal(err)
 	}
-	for path, want := range map[string]string{link: "one user", pty: "one user", "/dev/ttyACM0": "dialout", "/dev/null": "dialout"} {
+	for path, want := range map[string]string{link: "one user", pty: "one user",
+		"/dev/ttyACM0": "dialout", "/dev/null": "dialout"} {
 		if err := openError(path, unix.EACCES); !errors.Is(err, ErrPortDenied) || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v, want a cure with %q", path, err, want)
 		}

@@ -20,7 +20,9 @@ func TestMotorsAreLookedAfterAtEveryRate(t *testing.T) {
 		if _, err := a.MeasureCycles(100); err != nil {
 			t.Fatal(err)
 		}
-		period, dst, at := time.Second/time.Duration(hz), make([]float32, 6), l.clock.Now()
+		period := time.Second / time.Duration(hz)
+		dst := make([]float32, 6)
+		at := l.clock.Now()
 		run := func() (volts float64) {
 			for range 2 * hz {
 				at = at.Add(period)

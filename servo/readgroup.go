@@ -44,7 +44,14 @@ func (b *Bus) newGroup(addr, n int, ids []ID) *readGroup {
 	g.expect(ids...)
 	if !b.protocol.SyncRead() {
 		for _, id := range ids {
-			one := &readGroup{ids: []ID{id}, addr: addr, params: n, all: 1, data: make([]byte, n), errs: make([]byte, 1)}
+			one := &readGroup{
+				ids:    []ID{id},
+				addr:   addr,
+				params: n,
+				all:    1,
+				data:   make([]byte, n),
+				errs:   make([]byte, 1),
+			}
 			one.expect(id)
 			one.request = b.format.AppendRead(nil, id, addr, n)
 			one.wire = b.wireTime(len(one.request), 1, n)
@@ -96,10 +103,12 @@ func (g *readGroup) missing() uint32 { return g.all&^g.answered | g.refused }
 const (
 	tuneFirst = 256 * time.Microsecond
 	tuneLast  = time.Microsecond
-	tuneEach  = 8            // reads of one step
-	tuneTick  = 5 * tuneEach // reads after which the tick begins, whose replies come a little earlier or later than those of MeasureCycles
-	tuneHits  = 16           // complete reads in a row after which the step doubles: the adapter has become faster
-	tuneMost  = 6            // doublings, at most
+	tuneEach  = 8 // reads of one step
+	// reads after which the tick begins, whose replies come a little earlier or later than those of
+	// MeasureCycles
+	tuneTick = 5 * tuneEach
+	tuneHits = 16 // complete reads in a row after which the step doubles: the adapter has become faster
+	tuneMost = 6  // doublings, at most
 )
 
 // tuning measures how long after the computed end the replies of one group have arrived. The time

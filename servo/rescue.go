@@ -63,7 +63,8 @@ type speed struct {
 func (a *Arm) slowSpeed(u unit) (row table.Row, value int, err error) {
 	row, unit, err := a.speedUnit(u)
 	if err == nil && row.Size == 0 {
-		err = fmt.Errorf("%w: motor %d (%s) has no speed limit of its own; move it inside by hand", ErrOutOfRange, u.id, u.name)
+		err = fmt.Errorf("%w: motor %d (%s) has no speed limit of its own; move it inside by hand", ErrOutOfRange, u.id,
+			u.name)
 	}
 	counts := rescueSpeed * float64(u.model.Resolution) / u.model.Span // per second
 	return row, max(1, int(counts/unit)), err
@@ -148,7 +149,8 @@ func (a *Arm) findLimits(i int, stiff bool) error {
 	}
 	for _, r := range limits {
 		row := u.model.Row(r)
-		if _, given := m.Setting(r); row.Size == 0 || given || r == table.GoalVelocity && a.bus.protocol == table.Dynamixel2 {
+		if _, given := m.Setting(r); row.Size == 0 || given || r == table.GoalVelocity &&
+			a.bus.protocol == table.Dynamixel2 {
 			continue // an X servo in a position mode obeys its profile velocity instead
 		}
 		got, _, err := a.bus.ReadRegister(u.id, row)
@@ -162,7 +164,9 @@ func (a *Arm) findLimits(i int, stiff bool) error {
 		if want == got {
 			continue
 		}
-		a.notes = append(a.notes, fmt.Sprintf("motor %d (%s) was left with %s %d, which limits it, by a rescue or other software; it gets %d", u.id, u.name, r, got, want))
+		a.notes = append(a.notes,
+			fmt.Sprintf("motor %d (%s) was left with %s %d, which limits it, by a rescue or other software; it gets %d",
+				u.id, u.name, r, got, want))
 		s := speed{i, row, want}
 		if stiff {
 			a.rescue.leftover = append(a.rescue.leftover, s)
@@ -176,7 +180,8 @@ func (a *Arm) findLimits(i int, stiff bool) error {
 // limits are registers in RAM that make a servo slow or weak on its way to a goal. The limit of its
 // torque or PWM is missing here, because the marker sets it.
 var limits = [...]table.Register{
-	table.GoalVelocity, table.ProfileVelocity, table.GoalTime, table.Acceleration, table.ProfileAcceleration, table.GoalCurrent,
+	table.GoalVelocity, table.ProfileVelocity, table.GoalTime, table.Acceleration, table.ProfileAcceleration,
+	table.GoalCurrent,
 }
 
 // unlimited returns the value for one of limits: got, or the servo's value after power-up where got

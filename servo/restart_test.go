@@ -21,8 +21,17 @@ func TestRestartSurvivesAFailedOpening(t *testing.T) {
 	for id := 1; id <= 5; id++ {
 		l.servos[id].put(48, 1000)
 	}
-	cfg := ArmConfig{Path: "fake", Robot: so101(), Calibration: demoCalibration(), Clock: l.clock, Port: l, Reopened: true, Restarted: new(uint32)}
-	cfg.Canceled = func() bool { return l.servos[6].word(48) == mark } // an example of a later failure, like a loose plug, a lost reply or a failed measurement
+	cfg := ArmConfig{
+		Path:        "fake",
+		Robot:       so101(),
+		Calibration: demoCalibration(),
+		Clock:       l.clock,
+		Port:        l,
+		Reopened:    true,
+		Restarted:   new(uint32),
+	}
+	// an example of a later failure, like a loose plug, a lost reply or a failed measurement
+	cfg.Canceled = func() bool { return l.servos[6].word(48) == mark }
 	if _, err := OpenArm(cfg); err == nil {
 		t.Fatal("opened")
 	}
@@ -94,7 +103,8 @@ func TestLostMarker(t *testing.T) {
 		has = has || k.row.Register == table.TorqueLimit
 	}
 	if !has {
-		t.Errorf("motor 3 has no mark after arming: kept %v, register %d", a.health.readings[2].expected, l.servos[3].word(48))
+		t.Errorf("motor 3 has no mark after arming: kept %v, register %d", a.health.readings[2].expected,
+			l.servos[3].word(48))
 	}
 }
 
@@ -137,7 +147,8 @@ func TestLeavesItsRangeWhileArming(t *testing.T) {
 				l.servos[3].put(56, 2900) // a limp arm slumps
 			}
 		}
-		t.Logf("eeprom %v: %d ticks, armed %v, err %v, torque %d, goal %d", eeprom, n, armed, err, l.servos[3].mem[40], l.servos[3].word(42))
+		t.Logf("eeprom %v: %d ticks, armed %v, err %v, torque %d, goal %d", eeprom, n, armed, err, l.servos[3].mem[40],
+			l.servos[3].word(42))
 		if err == nil {
 			t.Errorf("eeprom %v: 400 counts outside and not refused (armed %v after %d ticks)", eeprom, armed, n)
 		}

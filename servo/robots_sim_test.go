@@ -113,10 +113,12 @@ func TestEveryFamilyOnSimulator(t *testing.T) {
 			}); n != 0 {
 				t.Errorf("a cycle allocates %v times, want 0", n)
 			}
-			if s := arm.Stats(); s.Corrupt > strays && s.Lost == 0 && s.Retries == 0 || s.Refused != 0 { // a reply that this host delivers too late is lost, and corrupt afterwards
+			// a reply that this host delivers too late is lost, and corrupt afterwards
+			if s := arm.Stats(); s.Corrupt > strays && s.Lost == 0 && s.Retries == 0 || s.Refused != 0 {
 				t.Errorf("%d corrupt, %d refused", s.Corrupt, s.Refused)
 			}
-			for end := time.Now().Add(5 * time.Second); time.Now().Before(end); { // the health window of a late reply is ignored
+			// the health window of a late reply is ignored
+			for end := time.Now().Add(5 * time.Second); time.Now().Before(end); {
 				if hot, volts := arm.Extremes(); hot != 0 && volts != 0 {
 					break
 				}
@@ -165,7 +167,9 @@ func follow(t *testing.T, arm *servo.Arm, n int) {
 			}
 			if tick == 300 {
 				s := arm.Stats()
-				t.Fatalf("joints are at %v, want %v; lost port %v, hold %b, %d cycles, %d lost, %d corrupt, %d retries", at, goal, arm.Lost(), (arm.Reactions().Hold | arm.Reactions().Overload | arm.Reactions().Limp), s.Cycles, s.Lost, s.Corrupt, s.Retries)
+				t.Fatalf("joints are at %v, want %v; lost port %v, hold %b, %d cycles, %d lost, %d corrupt, %d retries",
+					at, goal, arm.Lost(), (arm.Reactions().Hold | arm.Reactions().Overload | arm.Reactions().Limp),
+					s.Cycles, s.Lost, s.Corrupt, s.Retries)
 			}
 			arm.Write(goal, arm.Joints())
 		}

@@ -87,7 +87,8 @@ const (
 func (f Fault) Error() string {
 	var texts []string
 	for bit, text := range [...]string{
-		"supply voltage out of range", "encoder fault", "over temperature", "over current", "electrical shock", "overload",
+		"supply voltage out of range", "encoder fault", "over temperature", "over current", "electrical shock",
+		"overload",
 		7: "hardware error latched",
 	} {
 		if f>>bit&1 != 0 && text != "" {

@@ -24,9 +24,12 @@ func TestSightOfAJoint(t *testing.T) {
 		{"one wrong reading on the way", []int{2060, 900, 2180}, []int{2060, -2060, 2180}},
 		{"two different wrong ones", []int{2003, 2888, 1400, 2004}, []int{2003, -2003, -2003, 2004}},
 		{"it has moved", []int{2003, 2888, 2890}, []int{2003, -2003, 2890}},
-		{"wrong after a silence", []int{0, 0, 0, 0, 0, 0, 0, 2888, 2003}, []int{-2003, -2003, -2003, -2003, -2003, -2003, -2003, -2003, 2003}},
-		{"moved in a silence", []int{0, 0, 0, 0, 0, 0, 0, 2888, 2900}, []int{-2003, -2003, -2003, -2003, -2003, -2003, -2003, -2003, 2900}},
-		{"still after a silence", []int{0, 0, 0, 0, 0, 0, 0, 2010}, []int{-2003, -2003, -2003, -2003, -2003, -2003, -2003, 2010}},
+		{"wrong after a silence", []int{0, 0, 0, 0, 0, 0, 0, 2888, 2003},
+			[]int{-2003, -2003, -2003, -2003, -2003, -2003, -2003, -2003, 2003}},
+		{"moved in a silence", []int{0, 0, 0, 0, 0, 0, 0, 2888, 2900},
+			[]int{-2003, -2003, -2003, -2003, -2003, -2003, -2003, -2003, 2900}},
+		{"still after a silence", []int{0, 0, 0, 0, 0, 0, 0, 2010},
+			[]int{-2003, -2003, -2003, -2003, -2003, -2003, -2003, 2010}},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -44,7 +47,8 @@ func TestSightOfAJoint(t *testing.T) {
 				if want < 0 && raw != 0 {
 					doubted++
 				}
-				if (stale&4 != 0) != (want < 0) || dst[2] != degrees(max(want, -want)) || a.raws[2] != max(want, -want) {
+				if (stale&4 != 0) != (want < 0) || dst[2] != degrees(max(want, -want)) ||
+					a.raws[2] != max(want, -want) {
 					t.Errorf("reading %d, %d: stale %06b, at %d, want %d", i, raw, stale, a.raws[2], want)
 				}
 			}

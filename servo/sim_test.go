@@ -84,7 +84,9 @@ func TestArmOnSimulator(t *testing.T) {
 
 	dst, goal := make([]float32, 6), make([]float32, 6)
 	next := clock.Now()
-	stale, settled, behind := 0, 0, 0
+	stale := 0
+	settled := 0
+	behind := 0
 	var goals [][]float32
 	for tick := range 60 {
 		next = next.Add(time.Second / 60)
@@ -109,9 +111,12 @@ func TestArmOnSimulator(t *testing.T) {
 		arm.Write(goal, arm.Joints())
 	}
 	s := arm.Stats()
-	t.Logf("60 cycles: p50 %v, p99 %v, lost %d, corrupt %d", s.Cycle.Quantile(0.5), s.Cycle.Quantile(0.99), s.Lost, s.Corrupt)
-	if stale > 30 || behind > 10 || s.Corrupt > strays && s.Retries == 0 && stale == 0 || s.ClippedGoals != 0 { // a reply that this host delivers late collides with the next request, or belongs to no request
-		t.Errorf("%d of 60 reads had a stale joint, %d an older goal, %d corrupt, %d clipped, want few, few, at most %d, 0", stale, behind, s.Corrupt, s.ClippedGoals, strays)
+	t.Logf("60 cycles: p50 %v, p99 %v, lost %d, corrupt %d", s.Cycle.Quantile(0.5), s.Cycle.Quantile(0.99), s.Lost,
+		s.Corrupt)
+	// a reply that this host delivers late collides with the next request, or belongs to no request
+	if stale > 30 || behind > 10 || s.Corrupt > strays && s.Retries == 0 && stale == 0 || s.ClippedGoals != 0 {
+		t.Errorf("%d of 60 reads had a stale joint, %d an older goal, %d corrupt, %d clipped, want few, few, at most "+
+			"%d, 0", stale, behind, s.Corrupt, s.ClippedGoals, strays)
 	}
 	if n := testing.AllocsPerRun(60, func() {
 		arm.Read(dst, clock.Now().Add(13*time.Millisecond))
@@ -162,7 +167,8 @@ func TestSilentMotorOnSimulator(t *testing.T) {
 		t.Error("no read had exactly motor 3 stale")
 	}
 	off := arm.TorqueOff()
-	for try := 0; try < 5 && off != nil && strings.Contains(off.Error(), ", 3 (elbow_flex)"); try++ { // a busy host: other replies were late too
+	// a busy host: other replies were late too
+	for try := 0; try < 5 && off != nil && strings.Contains(off.Error(), ", 3 (elbow_flex)"); try++ {
 		off = arm.TorqueOff()
 	}
 	if !errors.Is(off, servo.ErrTorque) || !strings.Contains(off.Error(), "motor 3 (elbow_flex)") {
@@ -171,7 +177,8 @@ func TestSilentMotorOnSimulator(t *testing.T) {
 	if err := arm.Close(); err != nil {
 		t.Error(err)
 	}
-	want := "no reply from motor 3 (elbow_flex) on " + bus.Path() + ": answered 1 2 4 5 6; check its cable, power and id"
+	want := "no reply from motor 3 (elbow_flex) on " + bus.Path() +
+		": answered 1 2 4 5 6; check its cable, power and id"
 	if _, err := openArm(bus); !errors.Is(err, servo.ErrMotorMissing) || !strings.Contains(err.Error(), want) {
 		t.Errorf("OpenArm = %v, want %q", err, want)
 	}
@@ -204,7 +211,8 @@ func TestAnotherModelOnSimulator(t *testing.T) {
 		t.Skip("no simulator here: ", err)
 	}
 	defer bus.Close()
-	if _, err := openArm(bus); !errors.Is(err, servo.ErrWrongModel) || !strings.Contains(err.Error(), "got model number 2825 (sts3250), want 777") {
+	if _, err := openArm(bus); !errors.Is(err, servo.ErrWrongModel) ||
+		!strings.Contains(err.Error(), "got model number 2825 (sts3250), want 777") {
 		t.Errorf("OpenArm = %v, want %v", err, servo.ErrWrongModel)
 	}
 }

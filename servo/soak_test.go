@@ -79,8 +79,10 @@ type soakTally struct {
 }
 
 func (s *soakTally) String() string {
-	return fmt.Sprintf("%d cycles, %d values accepted, %d stale, %d of an earlier cycle (at most %v before), %d wrong with a checksum that fits, %d wrong; longest read %v",
-		s.cycles, s.values, s.stale, s.old, s.oldest.Round(time.Microsecond), s.undetectable, s.wrong, s.worst.Round(time.Microsecond))
+	return fmt.Sprintf("%d cycles, %d values accepted, %d stale, %d of an earlier cycle (at most %v before), %d "+
+		"wrong with a checksum that fits, %d wrong; longest read %v",
+		s.cycles, s.values, s.stale, s.old, s.oldest.Round(time.Microsecond), s.undetectable, s.wrong,
+		s.worst.Round(time.Microsecond))
 }
 
 // Goal: no wrong value reaches the tick under any fault of the bus, and no resources leak.
@@ -140,8 +142,10 @@ func soak(t *testing.T, name string, cfg servosim.Config, seed uint64, length ti
 
 	tally := cycleAll(t, arm, bus, o, r, length)
 	stats, counters := arm.Stats(), bus.Counters()
-	t.Logf("%v, %.0f Hz\n  driver: %d lost, %d corrupt, %d late, %d asked again\n  bus: %d replies, %d faults, %d of them with a checksum that fits",
-		tally, float64(tally.cycles)/length.Seconds(), stats.Lost, stats.Corrupt, stats.Late, stats.Retries, counters.Replies, counters.Faults, counters.Forged)
+	t.Logf("%v, %.0f Hz\n  driver: %d lost, %d corrupt, %d late, %d asked again\n  bus: %d replies, %d faults, %d of "+
+		"them with a checksum that fits",
+		tally, float64(tally.cycles)/length.Seconds(), stats.Lost, stats.Corrupt, stats.Late, stats.Retries,
+		counters.Replies, counters.Faults, counters.Forged)
 	if tally.wrong > 0 {
 		t.Errorf("%d wrong values were accepted", tally.wrong)
 	}
@@ -165,7 +169,8 @@ const (
 
 // cycleAll reads and writes at 200 Hz and compares every accepted value with the values that the
 // motor sent.
-func cycleAll(t *testing.T, arm *servo.Arm, bus *servosim.Bus, o *oracle, r robot.Robot, length time.Duration) *soakTally {
+func cycleAll(t *testing.T, arm *servo.Arm, bus *servosim.Bus, o *oracle, r robot.Robot,
+	length time.Duration) *soakTally {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
 	clock := rt.KernelClock()
@@ -201,7 +206,8 @@ func cycleAll(t *testing.T, arm *servo.Arm, bus *servosim.Bus, o *oracle, r robo
 				tally.undetectable++
 			default:
 				tally.wrong++
-				t.Logf("cycle %d: joint %d reads %d, last said %v before the cycle", tally.cycles, j, raw, start.Sub(said))
+				t.Logf("cycle %d: joint %d reads %d, last said %v before the cycle", tally.cycles, j, raw,
+					start.Sub(said))
 			}
 		}
 		forged = now

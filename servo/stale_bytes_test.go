@@ -20,7 +20,9 @@ import (
 // replies come late by that time.
 func left(late time.Duration, requests ...[]byte) *line {
 	l := newLine(rttest.NewClock(rt.Instant(time.Second)), 1, 2, 3, 4, 5, 6)
-	l.lateFrom, l.lateTo, l.lateAll = 1, 1<<30, late
+	l.lateFrom = 1
+	l.lateTo = 1 << 30
+	l.lateAll = late
 	for _, r := range requests {
 		if _, err := l.Write(r); err != nil {
 			panic(err)
@@ -59,7 +61,8 @@ func TestReadingsAfterAKilledProgram(t *testing.T) {
 				for i, r := range registers {
 					got, _, err := b.ReadRegister(m.ID, m.Model.Row(r))
 					if want := []int{0, 0, 4095}[i]; err == nil && got != want {
-						t.Fatalf("replies to %d cycles come %v late: motor %d has %s %d, want %d", n, late, m.ID, r, got, want)
+						t.Fatalf("replies to %d cycles come %v late: motor %d has %s %d, want %d", n, late, m.ID, r,
+							got, want)
 					} else if err != nil && late < quietTime {
 						t.Fatalf("replies to %d cycles come %v late: %v", n, late, err)
 					}
@@ -132,7 +135,8 @@ func TestReleaseAfterAKilledProgram(t *testing.T) {
 	health := packet.Feetech.AppendRead(nil, 3, 40, 24)
 	checked := packet.Feetech.AppendSyncRead(nil, 40, 1+checkMore, []byte{1, 2, 3, 4, 5, 6})
 	for _, late := range lateness(muchLater) {
-		for what, requests := range map[string][][]byte{"ticks": ticks(9), "a look at its health": {health}, "the check that torque is on": {checked}} {
+		for what, requests := range map[string][][]byte{"ticks": ticks(9), "a look at its health": {health},
+			"the check that torque is on": {checked}} {
 			for _, deaf := range []bool{false, true} {
 				l := left(late)
 				for id := 1; id <= 6; id++ {
@@ -201,7 +205,8 @@ func TestADynamixelsPingIsNoFence(t *testing.T) {
 		late = nil
 		return bytes.Join(all, nil)
 	}
-	if v, _, err := b.ReadRegister(1, table.Row{Register: table.HomingOffset, Addr: 20, Size: 4}); err != nil || v != 0x0810 {
+	if v, _, err := b.ReadRegister(1, table.Row{Register: table.HomingOffset, Addr: 20, Size: 4}); err != nil ||
+		v != 0x0810 {
 		t.Errorf("ReadRegister = %X, %v, want 810", v, err)
 	}
 }

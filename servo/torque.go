@@ -11,7 +11,8 @@ import (
 )
 
 const (
-	offRounds      = 3                    // times that the torque-off frame is sent to motors that have not confirmed it
+	// times that the torque-off frame is sent to motors that have not confirmed it
+	offRounds      = 3
 	offAttempts    = 2                    // attempts of each write to a single motor after that
 	confirmTimeout = 5 * time.Millisecond // for one confirmation: six silent motors take 0.2 s
 )
@@ -48,7 +49,8 @@ func (a *Arm) letGo(u unit) error {
 		err = fmt.Errorf("%w: it is under torque and does not let go; switch off its supply", ErrTorque)
 	}
 	if err == nil && a.robot.Motors[u.joint].Trigger == nil {
-		a.notes = append(a.notes, fmt.Sprintf("motor %d (%s) of the leader was under torque and was let go", u.id, u.name))
+		a.notes = append(a.notes, fmt.Sprintf("motor %d (%s) of the leader was under torque and was let go", u.id,
+			u.name))
 	}
 	return a.wrap(u, err)
 }
@@ -122,7 +124,8 @@ func (b *Bus) newReadback(r table.Row, ids []ID) *readGroup {
 }
 
 // readBack returns the motors that have another word or do not answer, as indices of words.
-func (b *Bus) readBack(check *readGroup, r table.Row, words []int, patience time.Duration, deadline rt.Instant) (bad []int) {
+func (b *Bus) readBack(check *readGroup, r table.Row, words []int, patience time.Duration,
+	deadline rt.Instant) (bad []int) {
 	missing := b.gather(check, patience, deadline)
 	for i, want := range words {
 		if missing>>i&1 != 0 || r.Decode(check.param(i)) != want {
@@ -223,7 +226,8 @@ func (a *Arm) checkDriveable(i int) error {
 			return a.wrap(u, err)
 		case !d.is(u.model, got):
 		case d.refused:
-			return fmt.Errorf("%w: motor %d (%s) on %s has %s %d: %s", ErrSetting, u.id, u.name, a.path, d.register, got, d.why)
+			return fmt.Errorf("%w: motor %d (%s) on %s has %s %d: %s", ErrSetting, u.id, u.name, a.path, d.register,
+				got, d.why)
 		default:
 			a.notes = append(a.notes, fmt.Sprintf("motor %d (%s) has %s %d: %s", u.id, u.name, d.register, got, d.why))
 		}
@@ -246,12 +250,24 @@ var doubts = []doubt{
 		}
 		return v != 0
 	}, true, "it does not go to positions; put Operating_Mode under settings in the robot's description"},
-	{table.AngularResolution, func(_ *table.Model, v int) bool { return v > 1 }, true, "its positions are no counts of 4096 to a turn; write 1 to it"},
-	{table.MaxTorqueLimit, func(_ *table.Model, v int) bool { return v < fullLoad/2 }, false, "it has less than half of its torque; other software may have left that"},
-	{table.PWMLimit, func(_ *table.Model, v int) bool { return v < fullPWM/2 }, false, "it has less than half of its torque; other software may have left that"},
-	{table.CurrentLimit, func(m *table.Model, v int) bool { return float64(v)*m.CurrentMA < weakMA }, false, "it has hardly any torque; other software may have left that"},
-	{table.PCoefficient, func(_ *table.Model, v int) bool { return v == 0 }, false, "it does not go to its goals; factory motors have 32"},
-	{table.PositionPGain, func(_ *table.Model, v int) bool { return v == 0 }, false, "it does not go to its goals; switch its supply off and on"},
+	{table.AngularResolution, func(_ *table.Model, v int) bool {
+		return v > 1
+	}, true, "its positions are no counts of 4096 to a turn; write 1 to it"},
+	{table.MaxTorqueLimit, func(_ *table.Model, v int) bool {
+		return v < fullLoad/2
+	}, false, "it has less than half of its torque; other software may have left that"},
+	{table.PWMLimit, func(_ *table.Model, v int) bool {
+		return v < fullPWM/2
+	}, false, "it has less than half of its torque; other software may have left that"},
+	{table.CurrentLimit, func(m *table.Model, v int) bool {
+		return float64(v)*m.CurrentMA < weakMA
+	}, false, "it has hardly any torque; other software may have left that"},
+	{table.PCoefficient, func(_ *table.Model, v int) bool {
+		return v == 0
+	}, false, "it does not go to its goals; factory motors have 32"},
+	{table.PositionPGain, func(_ *table.Model, v int) bool {
+		return v == 0
+	}, false, "it does not go to its goals; switch its supply off and on"},
 }
 
 const (

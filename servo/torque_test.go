@@ -36,7 +36,8 @@ func TestTorqueOnHoldsThePresentPosition(t *testing.T) {
 			at = 0 // the nearest goal that it may get
 		}
 		if s.mem[40] != 1 || s.word(42) != at || s.mem[55] != 1 {
-			t.Errorf("motor %d: torque %d, goal %d at %d, lock %d, want 1, %d, 1", id, s.mem[40], s.word(42), s.word(56), s.mem[55], at)
+			t.Errorf("motor %d: torque %d, goal %d at %d, lock %d, want 1, %d, 1", id, s.mem[40], s.word(42),
+				s.word(56), s.mem[55], at)
 		}
 	}
 	if took > 6*time.Millisecond {
@@ -71,8 +72,12 @@ func TestTorqueOff(t *testing.T) {
 		{"a fault is no failure", func(l *line) { l.servos[6].err = 0x20 }, "", nil},
 		{"the frame is lost twice", func(l *line) { l.servos[3].muteTimes = 2 }, "", nil},
 		{"replies are lost in the group and alone", func(l *line) { l.servos[3].muteTimes = 4 }, "", nil},
-		{"one motor is silent", func(l *line) { l.servos[2].mute = true }, "motor 2 (shoulder_lift) on fake may still be under torque", []int{2}},
-		{"two motors are silent", func(l *line) { l.servos[2].mute, l.servos[6].mute = true, true }, "motor 2 (shoulder_lift), 6 (gripper)", []int{2, 6}},
+		{"one motor is silent", func(l *line) {
+			l.servos[2].mute = true
+		}, "motor 2 (shoulder_lift) on fake may still be under torque", []int{2}},
+		{"two motors are silent", func(l *line) {
+			l.servos[2].mute, l.servos[6].mute = true, true
+		}, "motor 2 (shoulder_lift), 6 (gripper)", []int{2, 6}},
 		{"after noise", func(l *line) { l.noise(0xFF, 0xFF, 1, 3, 0, 0, 0xFB) }, "", nil},
 		{"all silent", func(l *line) {
 			for id := 1; id <= 6; id++ {
@@ -91,7 +96,8 @@ func TestTorqueOff(t *testing.T) {
 			start := l.clock.Now()
 			err := a.TorqueOff()
 			took := l.clock.Now().Sub(start)
-			if tt.wantErr == "" && err != nil || tt.wantErr != "" && (!errors.Is(err, ErrTorque) || !strings.Contains(err.Error(), tt.wantErr)) {
+			if tt.wantErr == "" && err != nil || tt.wantErr != "" &&
+				(!errors.Is(err, ErrTorque) || !strings.Contains(err.Error(), tt.wantErr)) {
 				t.Errorf("TorqueOff = %v, want %q", err, tt.wantErr)
 			}
 			left := map[int]bool{}

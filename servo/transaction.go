@@ -19,14 +19,16 @@ type refusal struct {
 func (r refusal) Error() string {
 	if r.protocol == table.Dynamixel2 {
 		texts := [...]string{"", "it failed", "unknown instruction", "wrong CRC", "value out of the register's range",
-			"too few bytes", "value beyond a limit register", "no access: the register is read only, or torque is on, or the bus watchdog has fired"}
+			"too few bytes", "value beyond a limit register",
+			"no access: the register is read only, or torque is on, or the bus watchdog has fired"}
 		if code := int(r.code &^ 0x80); code < len(texts) {
 			return "refused: " + texts[code]
 		}
 		return fmt.Sprintf("refused: code %d", r.code&^0x80)
 	}
 	text := ""
-	for bit, what := range map[byte]string{1 << 1: "beyond the angle limits", 1 << 3: "value out of range", 1 << 4: "wrong checksum", 1 << 6: "unknown instruction"} {
+	for bit, what := range map[byte]string{1 << 1: "beyond the angle limits", 1 << 3: "value out of range",
+		1 << 4: "wrong checksum", 1 << 6: "unknown instruction"} {
 		if r.code&bit != 0 {
 			text += ": " + what
 		}

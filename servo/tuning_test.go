@@ -13,7 +13,8 @@ import (
 // some are complete at the end of the sleep, and no read waits long for nothing.
 func TestReadsAreTunedToTheTick(t *testing.T) {
 	const learned, clean = 20 * time.Microsecond, 620*time.Microsecond + 6*replyGap
-	for _, behind := range []time.Duration{198 * time.Microsecond, 120 * time.Microsecond, 78 * time.Microsecond, 6 * time.Microsecond} {
+	for _, behind := range []time.Duration{198 * time.Microsecond, 120 * time.Microsecond, 78 * time.Microsecond,
+		6 * time.Microsecond} {
 		a, l := openLine(t)
 		a.health.due = never
 		l.gap = replyGap + learned
@@ -86,7 +87,8 @@ func TestMotorsReadOneByOneAreTuned(t *testing.T) {
 				t.Fatalf("%d baud: missing %b", baud, missing)
 			}
 		}
-		slower := time.Duration(16*(10000-b.byteNs)) * time.Nanosecond // than computed: the line has 1 Mbaud, 8 bytes go and come
+		// than computed: the line has 1 Mbaud, 8 bytes go and come
+		slower := time.Duration(16*(10000-b.byteNs)) * time.Nanosecond
 		for i, want := range []time.Duration{slower, slower + 50*time.Microsecond} {
 			if got := g.each[i].tuning().delay; got < want-2*tuneLast || got > want+2*tuneLast {
 				t.Errorf("%d baud: motor %d is waited for %v, want %v", baud, i+1, got, want)

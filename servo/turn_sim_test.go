@@ -44,7 +44,8 @@ func lostTurn(t *testing.T, name string, at int) (cfg servo.ArmConfig, bus *serv
 	for i, m := range r.Motors {
 		settings := []robot.Setting{{Register: table.OperatingMode, Value: table.ModeExtendedPosition}}
 		if i == 1 { // only the upper end fits its register
-			settings = append(settings, robot.Setting{Register: table.HomingOffset, Value: 509}, robot.Setting{Register: table.MaxPositionLimit, Value: 2419})
+			settings = append(settings, robot.Setting{Register: table.HomingOffset, Value: 509},
+				robot.Setting{Register: table.MaxPositionLimit, Value: 2419})
 		}
 		if err := servo.WriteSettings(b, m.ID, m.Model, settings); err != nil {
 			t.Fatal(err)
@@ -62,7 +63,8 @@ func TestForgottenTurn(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer arm.Close()
-	if notes := strings.Join(arm.Notes(), "\n"); !strings.Contains(notes, "shoulder_lift) reads 3900") || !strings.Contains(notes, "-196") {
+	if notes := strings.Join(arm.Notes(), "\n"); !strings.Contains(notes, "shoulder_lift) reads 3900") ||
+		!strings.Contains(notes, "-196") {
 		t.Errorf("it reports %q, want what the motor reads and what that counts as", notes)
 	}
 	if out := arm.OutOfRange(); out != 0 {

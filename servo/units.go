@@ -23,9 +23,12 @@ type scale struct {
 
 func newScale(m robot.Motor, c MotorCalibration) scale {
 	return scale{
-		mode: m.Norm, min: float64(c.RangeMin), max: float64(c.RangeMax),
-		flip: c.DriveMode != 0 && !m.Model.Has(table.DriveMode),
-		span: m.Model.Span, steps: float64(m.Model.MaxRaw()),
+		mode:  m.Norm,
+		min:   float64(c.RangeMin),
+		max:   float64(c.RangeMax),
+		flip:  c.DriveMode != 0 && !m.Model.Has(table.DriveMode),
+		span:  m.Model.Span,
+		steps: float64(m.Model.MaxRaw()),
 	}
 }
 
@@ -111,8 +114,10 @@ func (a *Arm) checkDriveMode(u unit, c MotorCalibration) error {
 	if got&reverse == c.DriveMode&reverse {
 		return nil
 	}
-	return fmt.Errorf("%w: motor %d (%s) on %s: %s Drive_Mode %d, the file has drive_mode %d: the joint would run the wrong way round; "+
-		"take the file this arm was calibrated with, or write the file into the motors or calibrate them again (edge-rt calibrate)",
+	return fmt.Errorf("%w: motor %d (%s) on %s: %s Drive_Mode %d, the file has drive_mode %d: the joint would run "+
+		"the wrong way round; "+
+		"take the file this arm was calibrated with, or write the file into the motors or calibrate them again "+
+		"(edge-rt calibrate)",
 		ErrCalibration, u.id, u.name, a.path, holder, got, c.DriveMode)
 }
 
@@ -121,8 +126,10 @@ func (a *Arm) checkDriveMode(u unit, c MotorCalibration) error {
 func (a *Arm) noteDriveModes(calibration Calibration) {
 	for _, m := range a.robot.Motors {
 		if c := calibration[m.Name]; c.DriveMode != 0 && m.Norm == robot.Degrees && !m.Model.Has(table.DriveMode) {
-			a.notes = append(a.notes, fmt.Sprintf("motor %d (%s): its calibration has drive_mode %d, which has no effect on a joint in degrees, "+
-				"as in LeRobot: it is not reversed", m.ID, m.Name, c.DriveMode))
+			a.notes = append(a.notes,
+				fmt.Sprintf("motor %d (%s): its calibration has drive_mode %d, which has no effect on a joint in "+
+					"degrees, "+
+					"as in LeRobot: it is not reversed", m.ID, m.Name, c.DriveMode))
 		}
 	}
 }
@@ -178,7 +185,9 @@ func CountsTurns(m *table.Model, mode int) bool {
 func (a *Arm) findTurn(i int) error {
 	u := a.units[i]
 	j := &a.joints[u.joint]
-	low, high, turn := int(j.scale.min), int(j.scale.max), u.model.Resolution
+	low := int(j.scale.min)
+	high := int(j.scale.max)
+	turn := u.model.Resolution
 	if u.shadow {
 		return a.checkShadowTurn(u, turn)
 	}
@@ -190,13 +199,16 @@ func (a *Arm) findTurn(i int) error {
 			if high-low >= 2*turn {
 				cure = "that is more than two turns: calibrate it again"
 			}
-			return fmt.Errorf("%w: motor %d (%s) on %s reads %d: its range, %d to %d, has that place twice, at %d and %d, "+
-				"and a Dynamixel forgets its turns at power-up; %s", ErrTurn, u.id, u.name, a.path, read, low, high, at, other, cure)
+			return fmt.Errorf("%w: motor %d (%s) on %s reads %d: its range, %d to %d, has that place twice, at %d "+
+				"and %d, "+
+				"and a Dynamixel forgets its turns at power-up; %s", ErrTurn, u.id, u.name, a.path, read, low, high, at,
+				other, cure)
 		}
 	}
 	j.turn, j.shift = turn, at-read
 	if j.shift != 0 {
-		a.notes = append(a.notes, fmt.Sprintf("motor %d (%s) reads %d and its range is %d to %d: it forgot its turns, as a Dynamixel does at power-up; "+
+		a.notes = append(a.notes, fmt.Sprintf("motor %d (%s) reads %d and its range is %d to %d: it forgot its "+
+			"turns, as a Dynamixel does at power-up; "+
 			"its position counts as %d", u.id, u.name, read, low, high, at))
 	}
 	return nil
@@ -211,8 +223,10 @@ func (a *Arm) checkShadowTurn(u unit, turn int) error {
 	}
 	first := a.rawPosition(u.joint)
 	if off := read - first; off > turn/2 || off < -turn/2 {
-		return fmt.Errorf("%w: motor %d (%s) on %s reads %d and motor %d reads %d: both move one joint and take the same goals, and at power-up "+
-			"they forgot different turns; switch their supply off, move the joint to the middle of its range, and switch it on there",
+		return fmt.Errorf("%w: motor %d (%s) on %s reads %d and motor %d reads %d: both move one joint and take the "+
+			"same goals, and at power-up "+
+			"they forgot different turns; switch their supply off, move the joint to the middle of its range, and "+
+			"switch it on there",
 			ErrTurn, u.id, u.name, a.path, read, a.units[u.joint].id, first)
 	}
 	return nil
@@ -226,7 +240,8 @@ func (a *Arm) checkSide(joints uint32) error {
 		if joints&(1<<i) == 0 || !OtherSide(m.Model, a.raws[i], j.min, j.max) {
 			continue
 		}
-		return fmt.Errorf("%w: motor %d (%s) on %s reads %d, its range is %d to %d: it may be beyond the end of its encoder's turn, on the other side "+
+		return fmt.Errorf("%w: motor %d (%s) on %s reads %d, its range is %d to %d: it may be beyond the end of its "+
+			"encoder's turn, on the other side "+
 			"of its range, and the motor would push it into its stop; move it inside by hand",
 			ErrOutOfRange, j.id, j.name, a.path, a.raws[i], j.min, j.max)
 	}
@@ -291,8 +306,10 @@ type Difference struct {
 }
 
 func (d Difference) String() string {
-	text := fmt.Sprintf("%s: range %d..%d, homing_offset %d, drive_mode %d then, and range %d..%d, homing_offset %d, drive_mode %d now",
-		d.Joint, d.Was.RangeMin, d.Was.RangeMax, d.Was.HomingOffset, d.Was.DriveMode, d.Is.RangeMin, d.Is.RangeMax, d.Is.HomingOffset, d.Is.DriveMode)
+	text := fmt.Sprintf("%s: range %d..%d, homing_offset %d, drive_mode %d then, and range %d..%d, homing_offset %d, "+
+		"drive_mode %d now",
+		d.Joint, d.Was.RangeMin, d.Was.RangeMax, d.Was.HomingOffset, d.Was.DriveMode, d.Is.RangeMin, d.Is.RangeMax,
+		d.Is.HomingOffset, d.Is.DriveMode)
 	if d.Mirrored {
 		return text + ", which mirrors the joint"
 	}
@@ -309,7 +326,12 @@ func Compare(r robot.Robot, was, is Calibration, same bool) (changed []Differenc
 		if a == b && known == here {
 			continue
 		}
-		d := Difference{Joint: m.Name, Was: a, Is: b, Mirrored: a.DriveMode != b.DriveMode && m.Model.Has(table.DriveMode)}
+		d := Difference{
+			Joint:    m.Name,
+			Was:      a,
+			Is:       b,
+			Mirrored: a.DriveMode != b.DriveMode && m.Model.Has(table.DriveMode),
+		}
 		d.Degrees = m.Model.Span
 		if known && here && a.check() == nil && b.check() == nil {
 			d.Degrees = elsewhere(m, a, b, same)

@@ -50,16 +50,34 @@ func TestCompare(t *testing.T) {
 		want               float64
 		mirrored           bool
 	}{
-		{"moved together", "so101", "elbow_flex", MotorCalibration{HomingOffset: 150, RangeMin: 950, RangeMax: 2950}, true, 0, false},
-		{"another offset", "so101", "elbow_flex", MotorCalibration{HomingOffset: 160, RangeMin: 1000, RangeMax: 3000}, true, 60 * degree, false},
-		{"a turn further", "so101", "elbow_flex", MotorCalibration{HomingOffset: 100 - 4096/2, RangeMin: 1000 + 2048, RangeMax: 3000 + 2048}, true, 0, false},
-		{"another middle", "so101", "elbow_flex", MotorCalibration{HomingOffset: 100, RangeMin: 1000, RangeMax: 3100}, true, 50 * degree, false},
-		{"a wider gripper", "so101", "gripper", MotorCalibration{HomingOffset: 100, RangeMin: 1000, RangeMax: 3200}, true, 200 * degree, false},
-		{"a gripper the other way round", "so101", "gripper", MotorCalibration{DriveMode: 1, HomingOffset: 100, RangeMin: 1000, RangeMax: 3000}, true, 2000 * degree, false},
-		{"another arm's offset", "so101", "elbow_flex", MotorCalibration{HomingOffset: -900, RangeMin: 1000, RangeMax: 3000}, false, 0, false},
-		{"another arm's range", "so101", "elbow_flex", MotorCalibration{HomingOffset: -900, RangeMin: 1000, RangeMax: 3200}, false, 100 * degree, false},
-		{"a Dynamixel's offset", "koch", "elbow_flex", MotorCalibration{HomingOffset: 160, RangeMin: 1060, RangeMax: 3060}, true, 0, false},
-		{"a Dynamixel the other way round", "koch", "elbow_flex", MotorCalibration{DriveMode: 1, HomingOffset: 100, RangeMin: 1000, RangeMax: 3000}, true, 0, true},
+		{"moved together", "so101", "elbow_flex", MotorCalibration{HomingOffset: 150, RangeMin: 950, RangeMax: 2950},
+			true, 0, false},
+		{"another offset", "so101", "elbow_flex", MotorCalibration{HomingOffset: 160, RangeMin: 1000, RangeMax: 3000},
+			true, 60 * degree, false},
+		{"a turn further", "so101", "elbow_flex", MotorCalibration{HomingOffset: 100 - 4096/2, RangeMin: 1000 + 2048,
+			RangeMax: 3000 + 2048}, true, 0, false},
+		{"another middle", "so101", "elbow_flex", MotorCalibration{HomingOffset: 100, RangeMin: 1000, RangeMax: 3100},
+			true, 50 * degree, false},
+		{"a wider gripper", "so101", "gripper", MotorCalibration{HomingOffset: 100, RangeMin: 1000, RangeMax: 3200},
+			true, 200 * degree, false},
+		{"a gripper the other way round", "so101", "gripper", MotorCalibration{
+			DriveMode:    1,
+			HomingOffset: 100,
+			RangeMin:     1000,
+			RangeMax:     3000,
+		}, true, 2000 * degree, false},
+		{"another arm's offset", "so101", "elbow_flex", MotorCalibration{HomingOffset: -900, RangeMin: 1000,
+			RangeMax: 3000}, false, 0, false},
+		{"another arm's range", "so101", "elbow_flex", MotorCalibration{HomingOffset: -900, RangeMin: 1000,
+			RangeMax: 3200}, false, 100 * degree, false},
+		{"a Dynamixel's offset", "koch", "elbow_flex", MotorCalibration{HomingOffset: 160, RangeMin: 1060,
+			RangeMax: 3060}, true, 0, false},
+		{"a Dynamixel the other way round", "koch", "elbow_flex", MotorCalibration{
+			DriveMode:    1,
+			HomingOffset: 100,
+			RangeMin:     1000,
+			RangeMax:     3000,
+		}, true, 0, true},
 		{"a range of nothing", "so101", "elbow_flex", MotorCalibration{}, true, 360, false},
 	} {
 		r, was := calibrated(t, tt.robot)
@@ -67,7 +85,8 @@ func TestCompare(t *testing.T) {
 		tt.is.ID = was[tt.joint].ID
 		is[tt.joint] = tt.is
 		got := Compare(r, was, is, tt.same)
-		if len(got) != 1 || got[0].Joint != tt.joint || got[0].Mirrored != tt.mirrored || math.Abs(got[0].Degrees-tt.want) > 1.5*degree {
+		if len(got) != 1 || got[0].Joint != tt.joint || got[0].Mirrored != tt.mirrored ||
+			math.Abs(got[0].Degrees-tt.want) > 1.5*degree {
 			t.Errorf("%s: %+v, want %s by %.2f degrees", tt.name, got, tt.joint, tt.want)
 			continue
 		}

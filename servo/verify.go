@@ -7,11 +7,14 @@ import (
 )
 
 const (
-	mismatchReads = 2                      // checks in a row with another value: one may be of a damaged reply whose checksum fits
-	bootMin       = 100 * time.Millisecond // no servo boots in less: a servo without a marker that was silent for longer may have restarted
-	longGap       = 500 * time.Millisecond // without a read: a servo without a marker may have restarted
-	verifyFails   = 2                      // failed reads in one tick, after which the rest waits for the next tick
-	goalSlack     = 2                      // counts by which a goal register may differ
+	// checks in a row with another value: one may be of a damaged reply whose checksum fits
+	mismatchReads = 2
+	// no servo boots in less: a servo without a marker that was silent for longer may have
+	// restarted
+	bootMin     = 100 * time.Millisecond
+	longGap     = 500 * time.Millisecond // without a read: a servo without a marker may have restarted
+	verifyFails = 2                      // failed reads in one tick, after which the rest waits for the next tick
+	goalSlack   = 2                      // counts by which a goal register may differ
 )
 
 // checks compares registers of motors with their expected values: a motor that was silent may have
@@ -30,7 +33,10 @@ type checks struct {
 
 // expect sets the joints that should be under torque from now on.
 func (h *health) expect(joints uint32) {
-	h.torque, h.torqueLost, h.watchdogFired, h.goalMismatch = joints, 0, false, 0
+	h.torque = joints
+	h.torqueLost = 0
+	h.watchdogFired = false
+	h.goalMismatch = 0
 	for i := range h.readings {
 		h.readings[i].mismatches = 0
 	}

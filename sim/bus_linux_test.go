@@ -146,14 +146,17 @@ func TestFaultsInTheWorld(t *testing.T) {
 	goal[pan] += 600
 	goals(goal[:])
 	s := read(2 * time.Second)
-	if raw[gripper] != start[gripper]+200 || !s[gripper].Holds || s[gripper].Duty < 0.9 || raw[pan] != start[pan]+100 || s[pan].Amps < 1 {
+	if raw[gripper] != start[gripper]+200 || !s[gripper].Holds || s[gripper].Duty < 0.9 || raw[pan] != start[pan]+100 ||
+		s[pan].Amps < 1 {
 		t.Errorf("at %v from %v: %+v", raw, start, s)
 	}
-	if s = read(2 * time.Second); s[gripper].Fault != 0x20 || s[pan].Fault != 0x20 || !s[gripper].Holds || s[gripper].Duty > 0.21 {
+	if s = read(2 * time.Second); s[gripper].Fault != 0x20 || s[pan].Fault != 0x20 || !s[gripper].Holds ||
+		s[gripper].Duty > 0.21 {
 		t.Errorf("after four seconds of it: %+v, %+v", s[gripper], s[pan])
 	}
 	goals(raw[:])
-	if s = read(2 * time.Second); s[gripper].Holds || s[gripper].Fault != 0 || bus.Counters().Dropped != 1 || s[lift].Place != start[lift] {
+	if s = read(2 * time.Second); s[gripper].Holds || s[gripper].Fault != 0 || bus.Counters().Dropped != 1 ||
+		s[lift].Place != start[lift] {
 		t.Errorf("with goal := present: %+v", s[gripper])
 	}
 	bus.Power(false)

@@ -33,8 +33,10 @@ func (l *Live) Camera(name string, format camera.Format) camera.Source {
 	if format.FPS == 0 {
 		format.FPS = defaultFPS
 	}
-	if format.Width < 1 || format.Height < 1 || format.Width > MaxSide || format.Height > MaxSide || format.FPS < 1 || format.Pixels != camera.RGB8 {
-		panic(fmt.Sprintf("sim: camera %s: got %+v, want sides of 1 to %d pixels, RGB8 and at least 1 frame a second", name, format, MaxSide))
+	if format.Width < 1 || format.Height < 1 || format.Width > MaxSide || format.Height > MaxSide || format.FPS < 1 ||
+		format.Pixels != camera.RGB8 {
+		panic(fmt.Sprintf("sim: camera %s: got %+v, want sides of 1 to %d pixels, RGB8 and at least 1 frame a second",
+			name, format, MaxSide))
 	}
 	return &liveView{live: l, format: format, grid: camera.Grid{Origin: l.clock.Now(), FPS: format.FPS}}
 }
@@ -56,7 +58,9 @@ func (v *liveView) Grab(dst *camera.Frame) error {
 		return camera.ErrClosed
 	}
 	scene, shown := v.live.sceneAt(at)
-	dst.Format, dst.Sequence, dst.At = v.format, k, shown
+	dst.Format = v.format
+	dst.Sequence = k
+	dst.At = shown
 	scene.render(dst.Pix[:v.format.FrameBytes()], v.format.Width, v.format.Height)
 	v.next = k + 1
 	return nil

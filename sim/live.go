@@ -58,7 +58,12 @@ type Score struct {
 
 // NewLive puts w on the clock; its grid begins at start. Live owns w from now on.
 func NewLive(w *World, clock rt.Clock, start rt.Instant) *Live {
-	l := &Live{clock: clock, start: start, world: w, newest: start}
+	l := &Live{
+		clock:  clock,
+		start:  start,
+		world:  w,
+		newest: start,
+	}
 	for j, q := range w.q {
 		l.motion[j].q = q
 		l.goals[j].goal = q

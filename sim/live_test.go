@@ -66,7 +66,8 @@ func TestTheTicksPhaseDoesNotMatter(t *testing.T) {
 			now := gridPoint(start, k).Add(phase)
 			scene, _ := l.sceneAt(now)
 			if math.Abs(scene.Pan-want[pan]) > 1e-5 || math.Abs(scene.Elbow-want[elbow]) > 1e-5 {
-				t.Fatalf("phase %v, tick %d: at %v, %v, want %v, %v", phase, k, scene.Pan, scene.Elbow, want[pan], want[elbow])
+				t.Fatalf("phase %v, tick %d: at %v, %v, want %v, %v", phase, k, scene.Pan, scene.Elbow, want[pan],
+					want[elbow])
 			}
 			for j := range want {
 				raw := 2048 + (k/20%3-1)*700 + 40*j
@@ -153,7 +154,8 @@ func TestAnUntouchedWorldLosesTimeAfterTenMinutes(t *testing.T) {
 	clock.Advance(time.Hour)
 	s := l.Score()
 	if s.SkippedTicks != 50*60*ticksPerSecond || s.Timeouts != catchUpTicksMax/legTicksMax {
-		t.Errorf("after an hour Score() = %+v, want 50 minutes of ticks skipped and %d timeouts", s, catchUpTicksMax/legTicksMax)
+		t.Errorf("after an hour Score() = %+v, want 50 minutes of ticks skipped and %d timeouts", s,
+			catchUpTicksMax/legTicksMax)
 	}
 }
 
@@ -220,7 +222,8 @@ func TestASlowReaderSeesTheGap(t *testing.T) {
 	cam := l.Camera("top", camera.Format{FPS: 50})
 	f := camera.Frame{Pix: make([]byte, cam.Format().FrameBytes())}
 	var got []uint64
-	for _, busy := range []time.Duration{0, time.Millisecond, 19 * time.Millisecond, 21 * time.Millisecond, 95 * time.Millisecond, 0} {
+	for _, busy := range []time.Duration{0, time.Millisecond, 19 * time.Millisecond, 21 * time.Millisecond,
+		95 * time.Millisecond, 0} {
 		clock.Advance(busy)
 		if err := cam.Grab(&f); err != nil {
 			t.Fatal(err)

@@ -14,7 +14,8 @@ func renderSlowly(s scene, width, height int) []byte {
 	base := Point{0, -0.35}
 	shapes := []capsule{
 		{s.Target, s.Target, 0.018, colour{220, 30, 30}}, {s.Post, s.Post, 0.050, colour{70, 70, 70}},
-		{base, e, 0.012, colour{60, 90, 200}}, {e, tip, 0.010, colour{60, 90, 200}}, {tip, tip, 0.014, colour{20, 160, 60}},
+		{base, e, 0.012, colour{60, 90, 200}}, {e, tip, 0.010, colour{60, 90, 200}},
+		{tip, tip, 0.014, colour{20, 160, 60}},
 	}
 	pix := make([]byte, 0, width*height*3)
 	for row := range height {
@@ -42,7 +43,8 @@ func renderSlowly(s scene, width, height int) []byte {
 }
 
 func TestRenderEqualsItsDefinitionAtEverySize(t *testing.T) {
-	scenes := []scene{{Pan: 90, Elbow: 0, Target: Point{0.9, 0.9}}, {Pan: 0, Elbow: 0, Post: Point{0.3, -0.2}}, {Pan: -180, Elbow: 180}}
+	scenes := []scene{{Pan: 90, Elbow: 0, Target: Point{0.9, 0.9}}, {Pan: 0, Elbow: 0, Post: Point{0.3, -0.2}},
+		{Pan: -180, Elbow: 180}}
 	for seed := range uint64(6) {
 		w := NewWorld(seed, 1)
 		scenes = append(scenes, w.scene())

@@ -18,7 +18,12 @@ func (l *Live) View() View {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.advance(now)
-	v := View{At: l.newest, Target: l.world.target, Post: l.world.post, Score: Score{SkippedTicks: l.skipped}}
+	v := View{
+		At:     l.newest,
+		Target: l.world.target,
+		Post:   l.world.post,
+		Score:  Score{SkippedTicks: l.skipped},
+	}
 	for j := range v.Q {
 		v.Q[j] = l.at(j, l.phase)
 	}
@@ -33,7 +38,12 @@ func (v *View) Tip() Point { return TipAt(v.Q[pan], v.Q[elbow]) }
 //
 //rt:noalloc
 func (v *View) Render(dst []byte, width, height int) {
-	s := scene{Pan: v.Q[pan], Elbow: v.Q[elbow], Target: v.Target, Post: v.Post}
+	s := scene{
+		Pan:    v.Q[pan],
+		Elbow:  v.Q[elbow],
+		Target: v.Target,
+		Post:   v.Post,
+	}
 	s.render(dst, width, height)
 }
 

@@ -182,7 +182,9 @@ func (w *World) judge() {
 		return
 	}
 	w.target = w.random.place(w.side)
-	w.legTicks, w.near, w.hit = 0, 0, false
+	w.legTicks = 0
+	w.near = 0
+	w.hit = false
 }
 
 //rt:noalloc
@@ -224,7 +226,12 @@ func (w *World) LegTicks() int { return w.legTicks }
 
 //rt:noalloc
 func (w *World) scene() scene {
-	return scene{Pan: w.q[pan], Elbow: w.q[elbow], Target: w.target, Post: w.post}
+	return scene{
+		Pan:    w.q[pan],
+		Elbow:  w.q[elbow],
+		Target: w.target,
+		Post:   w.post,
+	}
 }
 
 // Render paints the picture into dst, height rows of width RGB pixels. Every size

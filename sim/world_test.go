@@ -163,7 +163,9 @@ func BenchmarkStep(b *testing.B) {
 // Other rules change moving and judging, never the places; the zero value is the
 // demo world to the last bit.
 func TestRules(t *testing.T) {
-	demo, same, narrow := NewWorld(5, 1), NewWorld(5, 1), NewWorld(5, 1)
+	demo := NewWorld(5, 1)
+	same := NewWorld(5, 1)
+	narrow := NewWorld(5, 1)
 	same.ResetUnder(Rules{}, 5, 1)
 	narrow.ResetUnder(Narrow, 5, 1)
 	if *same != *demo {

@@ -53,7 +53,8 @@ func TestRulesAreWellFormed(t *testing.T) {
 	if len(jumps) != len(labels) {
 		t.Errorf("%d labels, %d of them used", len(labels), len(jumps))
 	}
-	if out, err := exec.Command("udevadm", "verify", rulesFile).CombinedOutput(); err != nil && !strings.Contains(string(out), "nknown command") && !strings.Contains(err.Error(), "not found") {
+	if out, err := exec.Command("udevadm", "verify", rulesFile).CombinedOutput(); err != nil &&
+		!strings.Contains(string(out), "nknown command") && !strings.Contains(err.Error(), "not found") {
 		t.Errorf("udevadm verify: %v\n%s", err, out)
 	}
 }
@@ -94,7 +95,8 @@ func TestRulesNameBySerialNumberOnlyWhatIsUnique(t *testing.T) {
 		t.Fatalf("%d programs, want one for adapters and one for cameras", len(programs))
 	}
 	devices := t.TempDir()
-	for name, serial := range map[string]string{"1-1": "SN0001", "1-2": "SN0001", "1-3": "58FA0834", "1-4": "58FA08341"} {
+	for name, serial := range map[string]string{"1-1": "SN0001", "1-2": "SN0001", "1-3": "58FA0834",
+		"1-4": "58FA08341"} {
 		if err := os.MkdirAll(filepath.Join(devices, name), 0o755); err != nil {
 			t.Fatal(err)
 		}
@@ -129,7 +131,8 @@ func TestInstall(t *testing.T) {
 		t.Skip("no make here")
 	}
 	root := t.TempDir()
-	out, err := exec.Command("make", "-C", "..", "--no-print-directory", "install", "DESTDIR="+root, "PREFIX=/opt/robot").CombinedOutput()
+	out, err := exec.Command("make", "-C", "..", "--no-print-directory", "install", "DESTDIR="+root,
+		"PREFIX=/opt/robot").CombinedOutput()
 	if err != nil {
 		t.Fatalf("make install: %v\n%s", err, out)
 	}
@@ -172,7 +175,8 @@ func TestInstall(t *testing.T) {
 	for _, name := range []string{edgeUnit, serverUnit} {
 		u := readUnit(t, filepath.Join(root, "opt/robot/lib/systemd/system", name))
 		for _, line := range append(u["ExecStart"], u["ExecStopPost"]...) {
-			if program, _, _ := strings.Cut(strings.TrimPrefix(line, "-"), " "); program != "/bin/sh" && !strings.HasPrefix(program, "/opt/robot/bin/") {
+			if program, _, _ := strings.Cut(strings.TrimPrefix(line, "-"), " "); program != "/bin/sh" &&
+				!strings.HasPrefix(program, "/opt/robot/bin/") {
 				t.Errorf("%s starts %s, which is not installed", name, program)
 			}
 		}

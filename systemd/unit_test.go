@@ -97,7 +97,8 @@ func TestRestartPolicyIsTheTableOfExitCodes(t *testing.T) {
 			t.Errorf("%s: Restart=%s, want on-failure: all codes but 0 and those above", name, got)
 		}
 		if !slices.Contains(u["Environment"], "GOTRACEBACK=crash") {
-			t.Errorf("%s: a panic would exit with code 2, after which there is no restart; want GOTRACEBACK=crash", name)
+			t.Errorf("%s: a panic would exit with code 2, after which there is no restart; want GOTRACEBACK=crash",
+				name)
 		}
 	}
 	page, err := os.ReadFile("../docs/edge-rt.md")
@@ -171,7 +172,8 @@ func TestDriversAreLoadedBeforeTheyAreAllowed(t *testing.T) {
 		}
 		loader := "modprobe@" + modules[class] + ".service"
 		if modules[class] == "" || !slices.Contains(wants, loader) || !slices.Contains(after, loader) {
-			t.Errorf("DeviceAllow=%s: Wants=%v and After=%v lack %s: plugged in after the start, it would be refused", line, wants, after, loader)
+			t.Errorf("DeviceAllow=%s: Wants=%v and After=%v lack %s: plugged in after the start, it would be refused",
+				line, wants, after, loader)
 		}
 		used = append(used, class)
 	}
@@ -192,7 +194,8 @@ func TestTheBusIsReleasedAfterEveryEnd(t *testing.T) {
 // Durations that depend on each other.
 func TestDurationsFitTogether(t *testing.T) {
 	u := readUnit(t, edgeUnit)
-	offline, err := time.ParseDuration(inSource(t, "cmd/edge-rt/run.go", "MaxOffline +time.Duration +`[^`]*default:\"([^\"]+)\""))
+	offline, err := time.ParseDuration(inSource(t, "cmd/edge-rt/run.go",
+		"MaxOffline +time.Duration +`[^`]*default:\"([^\"]+)\""))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -206,22 +209,26 @@ func TestDurationsFitTogether(t *testing.T) {
 		}
 		return d
 	}
-	way := seconds("edge/follow/drive.go", `const ParkLimit = (\d+) \* time.Second`) + seconds("edge/watch.go", `leaveLimit += follow.ParkLimit \+ (\d+)\*time.Second`) +
+	way := seconds("edge/follow/drive.go", `const ParkLimit = (\d+) \* time.Second`) + seconds("edge/watch.go",
+		`leaveLimit += follow.ParkLimit \+ (\d+)\*time.Second`) +
 		seconds("edge/hotplug/hotplug.go", `torqueOffFor += (\d+) \* time.Second`)
 	slow := seconds(edgePath, `exec sleep (\d+)`)
 	if got := u.seconds(t, "TimeoutStopSec"); got < way+3*time.Second || got <= slow {
-		t.Errorf("TimeoutStopSec is %v, want more than parking, leaving and letting go (%v) and 3 s, and than the slow restart's sleep (%v)", got, way, slow)
+		t.Errorf("TimeoutStopSec is %v, want more than parking, leaving and letting go (%v) and 3 s, and than the "+
+			"slow restart's sleep (%v)", got, way, slow)
 	}
 	burst, err := strconv.Atoi(u.one(t, "StartLimitBurst"))
 	if err != nil {
 		t.Fatal(err)
 	}
 	if every := slow + u.seconds(t, "RestartSec"); time.Duration(burst)*every <= u.seconds(t, "StartLimitIntervalSec") {
-		t.Errorf("%d restarts after code 4, one in %v, hit the start limit of %v: an absent device must not stop the service for good", burst, every, u.seconds(t, "StartLimitIntervalSec"))
+		t.Errorf("%d restarts after code 4, one in %v, hit the start limit of %v: an absent device must not stop the "+
+			"service for good", burst, every, u.seconds(t, "StartLimitIntervalSec"))
 	}
 	server := readUnit(t, serverUnit)
 	if hung := seconds("server/worker.go", `stuckAfter = (\d+) \* time.Second`); server.seconds(t, "WatchdogSec") < 2*hung {
-		t.Errorf("lean-server's WatchdogSec is %v, want at least twice the longest request, %v", server.seconds(t, "WatchdogSec"), hung)
+		t.Errorf("lean-server's WatchdogSec is %v, want at least twice the longest request, %v",
+			server.seconds(t, "WatchdogSec"), hung)
 	}
 }
 
@@ -278,7 +285,8 @@ func TestUnitsVerify(t *testing.T) {
 		// It also speaks of other units of this machine.
 		var ours []string
 		for line := range strings.Lines(string(out)) {
-			if strings.Contains(line, "edge-rt") || strings.Contains(line, "lean-server") || strings.Contains(line, dir) {
+			if strings.Contains(line, "edge-rt") || strings.Contains(line, "lean-server") ||
+				strings.Contains(line, dir) {
 				ours = append(ours, line)
 			}
 		}
@@ -315,7 +323,8 @@ func TestSysusers(t *testing.T) {
 			t.Errorf("%s runs as %s, whom edge-rt.sysusers does not make", name, user)
 		}
 		for _, g := range groups {
-			if !strings.Contains(string(text), fmt.Sprintf("m %s %s\n", user, g)) || !slices.Contains(strings.Fields(u.one(t, "SupplementaryGroups")), g) {
+			if !strings.Contains(string(text), fmt.Sprintf("m %s %s\n", user, g)) ||
+				!slices.Contains(strings.Fields(u.one(t, "SupplementaryGroups")), g) {
 				t.Errorf("%s is not in group %s in both places", user, g)
 			}
 		}

@@ -34,7 +34,9 @@ type ActionChunk struct {
 //
 //rt:noalloc
 func (c *ActionChunk) Reset() {
-	model, robot, names := c.ChunkModel, c.ChunkRobot, c.names
+	model := c.ChunkModel
+	robot := c.ChunkRobot
+	names := c.names
 	model.clear()
 	robot.clear()
 	*c = ActionChunk{ChunkModel: model, ChunkRobot: robot, names: names}

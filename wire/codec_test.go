@@ -83,15 +83,23 @@ func TestLimits(t *testing.T) {
 		{"pictures", observation, "images", images, MaxImages},
 		{"bytes of a picture", observation, "images", jpeg, MaxImageBytes},
 		{"side of a raw picture", observation, "images", func(n int) []byte { return raw(int64(n), 1) }, MaxImageSide},
-		{"length of a state", observation, "state", func(n int) []byte { return tensorBytes("<f4", []int64{int64(n)}, 4*n) }, MaxDOF},
-		{"rows of a prefix", observation, "prefix_robot", func(n int) []byte { return tensorBytes("<f4", []int64{int64(n), 1}, 4*n) }, MaxRows},
-		{"columns of a chunk", chunk, "chunk_robot", func(n int) []byte { return tensorBytes("<f4", []int64{1, int64(n)}, 4*n) }, MaxDOF},
+		{"length of a state", observation, "state", func(n int) []byte {
+			return tensorBytes("<f4", []int64{int64(n)}, 4*n)
+		}, MaxDOF},
+		{"rows of a prefix", observation, "prefix_robot", func(n int) []byte {
+			return tensorBytes("<f4", []int64{int64(n), 1}, 4*n)
+		}, MaxRows},
+		{"columns of a chunk", chunk, "chunk_robot", func(n int) []byte {
+			return tensorBytes("<f4", []int64{1, int64(n)}, 4*n)
+		}, MaxDOF},
 		{"bytes of a task", observation, "task", text, MaxTextBytes},
 		{"bytes of a name", chunk, "server_id", text, MaxNameBytes},
 		{"bytes of a uuid", openBody, "client_uuid", text, MaxUUIDBytes},
 		{"entries of spans", observation, "spans", spans, MaxSpans},
 		{"names", openBody, "action_names", names, MaxNames},
-		{"delay", observation, "inference_delay_steps", func(n int) []byte { return appendInt(nil, int64(n)) }, MaxRows},
+		{"delay", observation, "inference_delay_steps", func(n int) []byte {
+			return appendInt(nil, int64(n))
+		}, MaxRows},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -123,8 +131,10 @@ func TestHostileBytes(t *testing.T) {
 		src  []byte
 		want error
 	}{
-		{"a picture of 4 GB claimed", body("images", append(msgp.AppendString([]byte{0x81, 0xa1, 'x', 0x81}, "data"), 0xc6, 0xff, 0xff, 0xff, 0xff)...), ErrTooLarge},
-		{"a picture of 1 MB claimed", body("images", append(msgp.AppendString([]byte{0x81, 0xa1, 'x', 0x81}, "data"), 0xc6, 0, 0x10, 0, 0)...), ErrMalformed},
+		{"a picture of 4 GB claimed", body("images", append(msgp.AppendString([]byte{0x81, 0xa1, 'x', 0x81}, "data"),
+			0xc6, 0xff, 0xff, 0xff, 0xff)...), ErrTooLarge},
+		{"a picture of 1 MB claimed", body("images", append(msgp.AppendString([]byte{0x81, 0xa1, 'x', 0x81}, "data"),
+			0xc6, 0, 0x10, 0, 0)...), ErrMalformed},
 		{"a task of 4 GB claimed", body("task", 0xdb, 0xff, 0xff, 0xff, 0xff), ErrTooLarge},
 		{"a length cut off", body("task", 0xda, 0x01), ErrMalformed},
 		{"an unknown list of 4 G entries", body("zz", 0xdd, 0xff, 0xff, 0xff, 0xff, 0xc0), ErrMalformed},
@@ -141,10 +151,13 @@ func TestHostileBytes(t *testing.T) {
 		{"prefix of one axis", body("prefix_model", tensorBytes("<f4", []int64{2}, 8)...), ErrShape},
 		{"state of integers", body("state", tensorBytes("<i4", []int64{2}, 8)...), ErrShape},
 		{"five axes", body("state", tensorBytes("<f4", []int64{1, 1, 1, 1, 2}, 8)...), ErrTooLarge},
-		{"a product beyond 64 bits", body("state", tensorBytes("<f8", []int64{1 << 26, 1 << 26, 1 << 26, 1 << 26}, 0)...), ErrShape},
-		{"grey raw picture", body("images", append(msgp.AppendString([]byte{0x81, 0xa1, 'x', 0x83}, "codec"), append(msgp.AppendString(nil, "raw"), tensorOf("", []int64{1, 1, 1}, []byte{7})[8:]...)...)...), ErrShape},
+		{"a product beyond 64 bits", body("state", tensorBytes("<f8", []int64{1 << 26, 1 << 26, 1 << 26, 1 << 26},
+			0)...), ErrShape},
+		{"grey raw picture", body("images", append(msgp.AppendString([]byte{0x81, 0xa1, 'x', 0x83}, "codec"),
+			append(msgp.AppendString(nil, "raw"), tensorOf("", []int64{1, 1, 1}, []byte{7})[8:]...)...)...), ErrShape},
 		{"data longer than the shape", body("state", tensorBytes("<f4", []int64{2}, 12)...), ErrShape},
-		{"float64 beyond float32", body("state", tensorOf("<f8", []int64{1}, []byte{0, 0, 0, 0, 0, 0, 0xf0, 0x7e})...), ErrNotFinite},
+		{"float64 beyond float32", body("state", tensorOf("<f8", []int64{1}, []byte{0, 0, 0, 0, 0, 0, 0xf0, 0x7e})...),
+			ErrNotFinite},
 		{"span of two values", body("spans", 0x91, 0x92, 1, 2), ErrShape},
 		{"span that ends before it starts", body("spans", 0x91, 0x93, 1, 5, 4), ErrMalformed},
 		{"span without an end", body("spans", 0x91, 0x93, 1, 5, 0xc0), ErrMalformed},
@@ -203,7 +216,8 @@ func TestTolerance(t *testing.T) {
 	if check(t, ParseObservation(&o, src)); o.T != 5 {
 		t.Errorf("t behind a bin key in a long form = %d, want 5", o.T)
 	}
-	two := append([]byte{0x82}, appendImage(appendImage(nil, &Image{Name: "x", Data: []byte{1}}), &Image{Name: "x", Data: []byte{2}})...)
+	two := append([]byte{0x82}, appendImage(appendImage(nil, &Image{Name: "x", Data: []byte{1}}),
+		&Image{Name: "x", Data: []byte{2}})...)
 	if check(t, ParseObservation(&o, body("images", two...))); len(o.Images) != 1 || o.Images[0].Data[0] != 2 {
 		t.Errorf("of two pictures with one name %v, want only the last", o.Images)
 	}

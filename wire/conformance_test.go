@@ -19,7 +19,8 @@ func conformanceRows(t *testing.T) (rows [][]string) {
 	}
 	lines := strings.Split(string(text), "\n")
 	for i, line := range lines {
-		if !strings.HasPrefix(line, "|") || strings.HasPrefix(line, "|---") || i+1 < len(lines) && strings.HasPrefix(lines[i+1], "|---") {
+		if !strings.HasPrefix(line, "|") || strings.HasPrefix(line, "|---") || i+1 < len(lines) &&
+			strings.HasPrefix(lines[i+1], "|---") {
 			continue
 		}
 		cells := strings.Split(strings.Trim(line, "|"), "|")
@@ -82,8 +83,10 @@ func TestConformanceHasEveryDeviation(t *testing.T) {
 	for _, d := range wiretest.AllDeviations(t) {
 		key := "`" + d.Section + "/" + d.Name + "`"
 		row := page[key]
-		if row == nil || row[1] != d.Python || row[2] != d.Ours || row[3] != d.Reason || !strings.HasPrefix(row[4], "`"+d.Owner+".") {
-			t.Errorf("docs/conformance.md has %q for %s, want %q, %q, %q and a test of %s", row, key, d.Python, d.Ours, d.Reason, d.Owner)
+		if row == nil || row[1] != d.Python || row[2] != d.Ours || row[3] != d.Reason ||
+			!strings.HasPrefix(row[4], "`"+d.Owner+".") {
+			t.Errorf("docs/conformance.md has %q for %s, want %q, %q, %q and a test of %s", row, key, d.Python, d.Ours,
+				d.Reason, d.Owner)
 		}
 		vectors++
 	}

@@ -19,7 +19,8 @@ type Contract struct {
 	ActionDim int
 	Horizon   int           // most rows of a chunk or prefix
 	Cameras   []CameraShape // required pictures; H and W 0: any size
-	Past      int           // steps before the newest; an observation has all of them or zero. 0: a history is not checked
+	// steps before the newest; an observation has all of them or zero. 0: a history is not checked
+	Past int
 }
 
 // CheckObservation refuses an observation that the policy cannot take: a state of another length, a
@@ -140,7 +141,8 @@ func CheckCameraShapes(server, client []CameraShape) error {
 	for _, s := range server {
 		i := slices.IndexFunc(client, func(c CameraShape) bool { return c.Name == s.Name })
 		if i >= 0 && client[i] != s {
-			return fmt.Errorf("wire: camera %s: client has %dx%dx%d, server wants %dx%dx%d (height x width x channels): %w",
+			return fmt.Errorf("wire: camera %s: client has %dx%dx%d, server wants %dx%dx%d (height x width x "+
+				"channels): %w",
 				s.Name, client[i].H, client[i].W, client[i].C, s.H, s.W, s.C, ErrShape)
 		}
 	}
@@ -155,12 +157,14 @@ func CheckRaw(cameras []CameraShape, steps int) error {
 	for _, c := range cameras {
 		n := steps * c.H * c.W * c.C
 		sum += n
-		list = append(list, fmt.Sprintf("%s %dx%dx%d (height x width x channels) at %d steps: %d", c.Name, c.H, c.W, c.C, steps, n))
+		list = append(list, fmt.Sprintf("%s %dx%dx%d (height x width x channels) at %d steps: %d", c.Name, c.H, c.W,
+			c.C, steps, n))
 	}
 	if sum <= room {
 		return nil
 	}
-	return fmt.Errorf("wire: raw pictures of one observation have %d bytes, want at most %d (%s); send JPEG, smaller pictures or fewer: %w",
+	return fmt.Errorf("wire: raw pictures of one observation have %d bytes, want at most %d (%s); send JPEG, smaller "+
+		"pictures or fewer: %w",
 		sum, room, strings.Join(list, ", "), ErrTooLarge)
 }
 
@@ -189,7 +193,8 @@ func StepName(camera string, before int) string {
 
 //go:noinline
 func errPicture(got *Image, want *CameraShape, before int) error {
-	return fmt.Errorf("wire: image %s: got %dx%d, want %dx%d (height x width): %w", StepName(want.Name, before), got.H, got.W, want.H, want.W, ErrShape)
+	return fmt.Errorf("wire: image %s: got %dx%d, want %dx%d (height x width): %w", StepName(want.Name, before), got.H,
+		got.W, want.H, want.W, ErrShape)
 }
 
 //go:noinline

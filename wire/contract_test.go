@@ -17,16 +17,22 @@ func TestCheckObservation(t *testing.T) {
 		{"no prefix", func(o *Observation) { o.PrefixModel, o.PrefixRobot = Matrix{}, Matrix{} }, true},
 		{"only one prefix", func(o *Observation) { o.PrefixModel = Matrix{} }, true},
 		{"an empty prefix of any width", func(o *Observation) { o.PrefixRobot = Matrix{Cols: 9} }, true},
-		{"a JPEG, whose size the decoder judges", func(o *Observation) { o.Images[0] = Image{Name: "top", Data: []byte{1}} }, true},
+		{"a JPEG, whose size the decoder judges", func(o *Observation) {
+			o.Images[0] = Image{Name: "top", Data: []byte{1}}
+		}, true},
 		{"state one long", func(o *Observation) { o.State = append(o.State, 0) }, false},
 		{"raw picture of another height", func(o *Observation) { o.Images[0].H = 2 }, false},
 		{"raw picture of another width", func(o *Observation) { o.Images[0].W = 3 }, false},
 		{"camera renamed", func(o *Observation) { o.Images[0].Name = "Top" }, false},
-		{"prefix longer than the horizon", func(o *Observation) { o.PrefixModel.Rows, o.PrefixRobot.Rows = 5, 5 }, false},
+		{"prefix longer than the horizon", func(o *Observation) {
+			o.PrefixModel.Rows, o.PrefixRobot.Rows = 5, 5
+		}, false},
 		{"prefix of another width", func(o *Observation) { o.PrefixRobot.Cols = 3 }, false},
 		{"prefixes of unequal length", func(o *Observation) { o.PrefixModel.Rows = 1 }, false},
 		{"no history", func(o *Observation) { o.PastStates, o.PastImages = Matrix{}, nil }, true},
-		{"no pictures of a camera that the policy does not know", func(o *Observation) { o.PastImages = o.PastImages[:2] }, true},
+		{"no pictures of a camera that the policy does not know", func(o *Observation) {
+			o.PastImages = o.PastImages[:2]
+		}, true},
 		{"a history of another length", func(o *Observation) { o.PastStates.Rows = 1 }, false},
 		{"a history of another width", func(o *Observation) { o.PastStates.Cols = 1 }, false},
 		{"a history without states", func(o *Observation) { o.PastStates = Matrix{} }, false},
@@ -40,7 +46,8 @@ func TestCheckObservation(t *testing.T) {
 			o := demoObservation()
 			o.PastImages = slices.Clone(o.PastImages)
 			tt.change(o)
-			if err := demoContract.CheckObservation(o); (err == nil) != tt.ok || err != nil && !errors.Is(err, ErrShape) {
+			if err := demoContract.CheckObservation(o); (err == nil) != tt.ok || err != nil &&
+				!errors.Is(err, ErrShape) {
 				t.Errorf("CheckObservation = %v, want ok %v", err, tt.ok)
 			}
 		})
@@ -161,14 +168,17 @@ func TestCheckRaw(t *testing.T) {
 		{nil, MaxSteps, ""},
 		{[]CameraShape{top, top}, 1, ""},
 		{[]CameraShape{top, wrist}, 2, ""},
-		{[]CameraShape{top, top, wrist, wrist, wrist, wrist, wrist}, 1, "have 17049600 bytes, want at most 16711680 (top 1080x1920x3 (height x width x channels) at 1 steps: 6220800"},
+		{[]CameraShape{top, top, wrist, wrist, wrist, wrist, wrist}, 1,
+			"have 17049600 bytes, want at most 16711680 (top 1080x1920x3 (height x width x channels) at 1 steps: " +
+				"6220800"},
 		{[]CameraShape{top, wrist}, 3, "wrist 480x640x3 (height x width x channels) at 3 steps: 2764800); send JPEG"},
 		{[]CameraShape{{"any", 0, 0, 3}, top}, 2, ""},
 		{[]CameraShape{{"edge", 16711680 / 3 / 16, 16, 3}}, 1, ""},
 		{[]CameraShape{{"above", 16711680/3/16 + 1, 16, 3}}, 1, "16711728"},
 	} {
 		err := CheckRaw(tt.cameras, tt.steps)
-		if (err == nil) != (tt.says == "") || err != nil && (!errors.Is(err, ErrTooLarge) || !strings.Contains(err.Error(), tt.says)) {
+		if (err == nil) != (tt.says == "") || err != nil &&
+			(!errors.Is(err, ErrTooLarge) || !strings.Contains(err.Error(), tt.says)) {
 			t.Errorf("CheckRaw(%v, %d) = %v, want %q", tt.cameras, tt.steps, err, tt.says)
 		}
 	}

@@ -58,15 +58,49 @@ func keysOf(t *testing.T, body []byte) (keys []string) {
 // TestDocKeys compares the keys of each message, their order and which are optional, with the
 // encoders' output when every field is set and when no field is set.
 func TestDocKeys(t *testing.T) {
-	caps := Capabilities{T: ExtensionLevel, ModelSHA256: "ab", CameraShapes: demoContract.Cameras, ActionUnits: []string{"deg"}, StateUnits: []string{"deg"}, Steps: 2, InferenceMsMin: 1, InferenceMsP99: 1, QueueWaitMs: 1}
+	caps := Capabilities{
+		T:              ExtensionLevel,
+		ModelSHA256:    "ab",
+		CameraShapes:   demoContract.Cameras,
+		ActionUnits:    []string{"deg"},
+		StateUnits:     []string{"deg"},
+		Steps:          2,
+		InferenceMsMin: 1,
+		InferenceMsP99: 1,
+		QueueWaitMs:    1,
+	}
 	messages := map[string]struct{ full, bare []byte }{
 		"Observation": {AppendObservation(nil, demoObservation()), AppendObservation(nil, &Observation{})},
 		"ActionChunk": {AppendActionChunk(nil, demoChunk()), AppendActionChunk(nil, &ActionChunk{})},
-		"SessionOpen": {AppendSessionOpen(nil, &SessionOpen{ServerID: "x", SessionEpoch: 1, CameraShapes: caps.CameraShapes,
-			ActionUnits: caps.ActionUnits, StateUnits: caps.StateUnits, Instance: "x", Host: "x", Steps: 1, RawImages: []string{"x"}}), AppendSessionOpen(nil, &SessionOpen{})},
-		"SessionAck": {AppendSessionAck(nil, &SessionAck{Capabilities: caps, ServerID: "x", Draining: true, RetryAfterMs: 1, Nonce: 1, MaxSessions: 1, HeldBy: "x", Simulation: true}),
+		"SessionOpen": {AppendSessionOpen(nil, &SessionOpen{
+			ServerID:     "x",
+			SessionEpoch: 1,
+			CameraShapes: caps.CameraShapes,
+			ActionUnits:  caps.ActionUnits,
+			StateUnits:   caps.StateUnits,
+			Instance:     "x",
+			Host:         "x",
+			Steps:        1,
+			RawImages:    []string{"x"},
+		}), AppendSessionOpen(nil, &SessionOpen{})},
+		"SessionAck": {AppendSessionAck(nil, &SessionAck{
+			Capabilities: caps,
+			ServerID:     "x",
+			Draining:     true,
+			RetryAfterMs: 1,
+			Nonce:        1,
+			MaxSessions:  1,
+			HeldBy:       "x",
+			Simulation:   true,
+		}),
 			AppendSessionAck(nil, &SessionAck{})},
-		"Status":       {AppendStatus(nil, &Status{Capabilities: caps, ServerID: "x", ServerLoad: 1, Draining: true, Device: "x"}), AppendStatus(nil, &Status{})},
+		"Status": {AppendStatus(nil, &Status{
+			Capabilities: caps,
+			ServerID:     "x",
+			ServerLoad:   1,
+			Draining:     true,
+			Device:       "x",
+		}), AppendStatus(nil, &Status{})},
 		"Reset":        {AppendReset(nil, &Reset{Task: "x"}), AppendReset(nil, &Reset{})},
 		"ResetAck":     {AppendResetAck(nil, &ResetAck{}), AppendResetAck(nil, &ResetAck{})},
 		"SessionClose": {AppendSessionClose(nil, &SessionClose{}), AppendSessionClose(nil, &SessionClose{})},
@@ -100,7 +134,8 @@ func TestDocHeader(t *testing.T) {
 	for i, row := range rows {
 		size := int(h.Field(i).Type.Size())
 		field := strings.ToLower(h.Field(i).Name)
-		if row[0] != strconv.Itoa(offset) || row[1] != strconv.Itoa(size) || strings.ReplaceAll(row[3], "_", "") != field {
+		if row[0] != strconv.Itoa(offset) || row[1] != strconv.Itoa(size) ||
+			strings.ReplaceAll(row[3], "_", "") != field {
 			t.Errorf("row %v, want offset %d, size %d, field %s", row, offset, size, field)
 		}
 		offset += size
@@ -178,7 +213,8 @@ func TestDocKeysOfService(t *testing.T) {
 	reset, _ := ResetKey(p, u)
 	alive, _ := ClientAliveKey(p, u)
 	session, _ := RobotSessionKey(p, u)
-	want := []string{StatusKey(p), SessionKey(p), ServerAliveKey(p), obs, action, session, reset, alive, p + "/" + u + "/EPOCH/alive",
+	want := []string{StatusKey(p), SessionKey(p), ServerAliveKey(p), obs, action, session, reset, alive,
+		p + "/" + u + "/EPOCH/alive",
 		ReplicaAliveKey(p, "SERVER_ID"), ReplicaRoomKey(p, "SERVER_ID"), p + "/" + u + "/held/SERVER_ID/MARK/EPOCH"}
 	var got []string
 	for _, row := range docTables(t)["Keys"][1:] {

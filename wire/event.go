@@ -11,10 +11,12 @@ type EventCode string
 
 // The defined codes. A receiver treats an unknown code as information.
 const (
-	EventDraining       EventCode = "draining"        // the server is shutting down: open elsewhere
-	EventBadObservation EventCode = "bad_observation" // refused, with the reason in Text; sending the same again will not help
+	EventDraining EventCode = "draining" // the server is shutting down: open elsewhere
+	// refused, with the reason in Text; sending the same again will not help
+	EventBadObservation EventCode = "bad_observation"
 	EventUnknownSession EventCode = "unknown_session" // not open here: open again
-	EventLate           EventCode = "late"            // the answer would come too late to be used, so there is no answer
+	// the answer would come too late to be used, so there is no answer
+	EventLate EventCode = "late"
 )
 
 // Event is a server's message instead of a chunk, on the robot's action key with a header of type

@@ -14,7 +14,8 @@ func ExampleParseObservation() {
 		fmt.Println(err)
 		return
 	}
-	attachment := wire.AppendHeader(nil, wire.Header{SchemaVersion: wire.SchemaVersion, MsgType: wire.MsgObservation, SeqID: 7})
+	attachment := wire.AppendHeader(nil, wire.Header{SchemaVersion: wire.SchemaVersion, MsgType: wire.MsgObservation,
+		SeqID: 7})
 	payload := wire.AppendObservation(nil, &wire.Observation{
 		State: []float32{10, -20}, Task: "pick up the cube",
 		InferenceDelaySteps: 1,
@@ -33,7 +34,8 @@ func ExampleParseObservation() {
 	}
 	fmt.Println(key)
 	fmt.Printf("%v %d: state %v, task %q\n", header.MsgType, header.SeqID, o.State, o.Task)
-	fmt.Printf("%d of the next %d actions will have run: %v\n", o.InferenceDelaySteps, o.PrefixRobot.Rows, o.PrefixRobot.Data)
+	fmt.Printf("%d of the next %d actions will have run: %v\n", o.InferenceDelaySteps, o.PrefixRobot.Rows,
+		o.PrefixRobot.Data)
 	// Output:
 	// @lerobot/demo/main/default/arm-one/obs
 	// OBS 7: state [10 -20], task "pick up the cube"

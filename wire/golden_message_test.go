@@ -230,8 +230,12 @@ func (m *ackMsg) parse(src []byte) error { return ParseSessionAck(&m.SessionAck,
 func (m *ackMsg) append() []byte         { return AppendSessionAck(nil, &m.SessionAck) }
 func (m *ackMsg) fields() map[string]any {
 	f := m.fieldMap()
-	f["accepted"], f["error"], f["warnings"] = m.Accepted, m.Error, list(m.Warnings)
-	f["session_id"], f["schema_version"], f["server_load"] = m.SessionID, m.SchemaVersion, m.ServerLoad
+	f["accepted"] = m.Accepted
+	f["error"] = m.Error
+	f["warnings"] = list(m.Warnings)
+	f["session_id"] = m.SessionID
+	f["schema_version"] = m.SchemaVersion
+	f["server_load"] = m.ServerLoad
 	return f
 }
 

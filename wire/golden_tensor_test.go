@@ -30,8 +30,10 @@ func judgeTensor(raw json.RawMessage) error {
 	if !present {
 		return nil
 	}
-	if got.DType.String() != v.WireDType || !slices.Equal(got.Shape, v.Shape) || hex.EncodeToString(got.Data) != v.DataHex {
-		return fmt.Errorf("ParseTensor(%s) = %v %v %x, want %s %v %s", v.Hex, got.DType, got.Shape, got.Data, v.WireDType, v.Shape, v.DataHex)
+	if got.DType.String() != v.WireDType || !slices.Equal(got.Shape, v.Shape) ||
+		hex.EncodeToString(got.Data) != v.DataHex {
+		return fmt.Errorf("ParseTensor(%s) = %v %v %x, want %s %v %s", v.Hex, got.DType, got.Shape, got.Data,
+			v.WireDType, v.Shape, v.DataHex)
 	}
 	if again := hex.EncodeToString(AppendTensor(nil, got)); again != v.Hex {
 		return fmt.Errorf("AppendTensor = %s, want %s", again, v.Hex)
@@ -162,7 +164,14 @@ func judgeImageReject(text string) error {
 	}
 	var s [3]int
 	_, _ = fmt.Sscanf(text[strings.Index(text, "shape="):], "shape=(%d, %d, %d)", &s[0], &s[1], &s[2])
-	m := Image{Name: "x", Codec: Raw, H: s[0], W: s[1], C: s[2], Data: make([]byte, max(1, s[0])*max(1, s[1])*max(1, s[2]))}
+	m := Image{
+		Name:  "x",
+		Codec: Raw,
+		H:     s[0],
+		W:     s[1],
+		C:     s[2],
+		Data:  make([]byte, max(1, s[0])*max(1, s[1])*max(1, s[2])),
+	}
 	defer func() { recover() }()
 	appendImage(nil, &m)
 	return fmt.Errorf("appendImage of %v did not panic", s)

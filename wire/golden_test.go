@@ -182,10 +182,12 @@ func TestTopicQoS(t *testing.T) {
 	for _, p := range traces.Startup.PublisherQoS {
 		q := map[string]QoS{"obs": ObservationQoS, "action": ActionQoS}[p.Topic]
 		got := map[string]string{
-			"reliability":        map[bool]string{true: "Reliability.RELIABLE", false: "Reliability.BEST_EFFORT"}[q.Reliable],
-			"congestion_control": map[bool]string{true: "CongestionControl.BLOCK", false: "CongestionControl.DROP"}[q.Block],
-			"express":            map[bool]string{true: "True", false: "False"}[q.Express],
-			"priority":           "Priority." + priorities[q.Priority],
+			"reliability": map[bool]string{true: "Reliability.RELIABLE",
+				false: "Reliability.BEST_EFFORT"}[q.Reliable],
+			"congestion_control": map[bool]string{true: "CongestionControl.BLOCK",
+				false: "CongestionControl.DROP"}[q.Block],
+			"express":  map[bool]string{true: "True", false: "False"}[q.Express],
+			"priority": "Priority." + priorities[q.Priority],
 		}
 		if !reflect.DeepEqual(got, p.QoS) {
 			t.Errorf("QoS of %s = %v, want %v", p.Topic, got, p.QoS)

@@ -51,8 +51,16 @@ func TestPythonWritesTheSameBytes(t *testing.T) {
 	rng := rand.New(rand.NewPCG(1, 2))
 	var bodies [][]byte
 	for range 300 {
-		bodies = append(bodies, AppendObservation(nil, randomObservation(rng)), AppendActionChunk(nil, randomChunk(rng)),
-			AppendSessionAck(nil, randomAck(rng)), AppendEvent(nil, &Event{Code: EventLate, Text: randomText(rng), Seq: rng.Uint64(), RetryAfterMs: rng.IntN(1 << 20), ServerID: randomText(rng), Nonce: rng.Int64()}))
+		bodies = append(bodies, AppendObservation(nil, randomObservation(rng)),
+			AppendActionChunk(nil, randomChunk(rng)),
+			AppendSessionAck(nil, randomAck(rng)), AppendEvent(nil, &Event{
+				Code:         EventLate,
+				Text:         randomText(rng),
+				Seq:          rng.Uint64(),
+				RetryAfterMs: rng.IntN(1 << 20),
+				ServerID:     randomText(rng),
+				Nonce:        rng.Int64(),
+			}))
 	}
 	var in bytes.Buffer
 	for _, b := range bodies {
@@ -105,7 +113,8 @@ func randomObservation(rng *rand.Rand) *Observation {
 	for range rng.IntN(40) {
 		o.Spans = append(o.Spans, Span{Source: randomInt(rng), Start: int32(rng.IntN(100)), End: int32(rng.IntN(4000))})
 	}
-	for _, name := range []string{"observation.images.top", "observation.images.a_camera_with_a_rather_long_name"}[:rng.IntN(3)] {
+	for _, name := range []string{"observation.images.top",
+		"observation.images.a_camera_with_a_rather_long_name"}[:rng.IntN(3)] {
 		h, w := rng.IntN(40), rng.IntN(200)
 		o.Images = append(o.Images, Image{Name: name, Codec: Raw, H: h, W: w, C: 3, Data: make([]byte, h*w*3)},
 			Image{Name: name + ".jpeg", Data: make([]byte, rng.IntN(70_000))})
@@ -114,16 +123,32 @@ func randomObservation(rng *rand.Rand) *Observation {
 }
 
 func randomChunk(rng *rand.Rand) *ActionChunk {
-	return &ActionChunk{SeqIDEcho: rng.Uint64() >> rng.IntN(64), ClientMonoNsEcho: randomInt(rng), EpisodeIDEcho: rng.Uint32() >> rng.IntN(32),
-		ChunkModel: randomMatrix(rng), ChunkRobot: randomMatrix(rng), QueueWaitMs: rng.Float64(), InferenceMs: rng.ExpFloat64(),
-		SupersededSeqs: rng.Uint64() >> rng.IntN(64), ServerLoad: rng.Float64(), HasT: true, T: randomInt(rng), ServerID: randomText(rng)}
+	return &ActionChunk{
+		SeqIDEcho:        rng.Uint64() >> rng.IntN(64),
+		ClientMonoNsEcho: randomInt(rng),
+		EpisodeIDEcho:    rng.Uint32() >> rng.IntN(32),
+		ChunkModel:       randomMatrix(rng),
+		ChunkRobot:       randomMatrix(rng),
+		QueueWaitMs:      rng.Float64(),
+		InferenceMs:      rng.ExpFloat64(),
+		SupersededSeqs:   rng.Uint64() >> rng.IntN(64),
+		ServerLoad:       rng.Float64(),
+		HasT:             true,
+		T:                randomInt(rng),
+		ServerID:         randomText(rng),
+	}
 }
 
 func randomAck(rng *rand.Rand) *SessionAck {
 	a := &SessionAck{Accepted: true, Error: randomText(rng), SchemaVersion: rng.IntN(70_000), RetryAfterMs: rng.IntN(3)}
 	for range rng.IntN(30) {
 		a.ActionNames = append(a.ActionNames, randomText(rng))
-		a.CameraShapes = append(a.CameraShapes, CameraShape{Name: randomText(rng) + string(rune('a'+len(a.CameraShapes))), H: rng.IntN(9000), W: rng.IntN(300), C: 3})
+		a.CameraShapes = append(a.CameraShapes, CameraShape{
+			Name: randomText(rng) + string(rune('a'+len(a.CameraShapes))),
+			H:    rng.IntN(9000),
+			W:    rng.IntN(300),
+			C:    3,
+		})
 	}
 	return a
 }

@@ -57,7 +57,8 @@ func Slug(segment string) (string, error) {
 	case slug == "":
 		return "", fmt.Errorf("wire: got %q, want at least one of A-Za-z0-9_: %w", segment, ErrSlugEmpty)
 	case slices.Contains(reserved, slug):
-		return "", fmt.Errorf("wire: got %q, want a name other than %s: %w", segment, strings.Join(reserved, ", "), ErrSlugReserved)
+		return "", fmt.Errorf("wire: got %q, want a name other than %s: %w", segment, strings.Join(reserved, ", "),
+			ErrSlugReserved)
 	}
 	return slug, nil
 }

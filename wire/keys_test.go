@@ -73,7 +73,8 @@ func TestParseEpochAlive(t *testing.T) {
 	for _, tt := range tests {
 		uuid, epoch, err := ParseEpochAlive(p, tt.key)
 		if uuid != tt.uuid || epoch != tt.epoch || (err == nil) != tt.ok {
-			t.Errorf("ParseEpochAlive(%q) = %q, %d, %v, want %q, %d, ok %v", tt.key, uuid, epoch, err, tt.uuid, tt.epoch, tt.ok)
+			t.Errorf("ParseEpochAlive(%q) = %q, %d, %v, want %q, %d, ok %v", tt.key, uuid, epoch, err, tt.uuid,
+				tt.epoch, tt.ok)
 		}
 	}
 	if key, err := EpochAliveKey(p, "robot", 12); key != p+"/robot/12/alive" || err != nil {

@@ -26,16 +26,36 @@ func policyMessages() (*Observation, *ActionChunk) {
 func TestHotPathNoAlloc(t *testing.T) {
 	o, c := policyMessages()
 	other := *o
-	other.Task, other.Images = "sort the screws", []Image{{Name: "observation.images.side", Codec: Raw, H: 2, W: 2, C: 3, Data: make([]byte, 12)}}
+	other.Task, other.Images = "sort the screws", []Image{{
+		Name:  "observation.images.side",
+		Codec: Raw,
+		H:     2,
+		W:     2,
+		C:     3,
+		Data:  make([]byte, 12),
+	}}
 	look := *o
 	look.PastStates = Matrix{1, 6, make([]float32, 6)}
 	look.PastImages = []Image{{Name: "observation.images.top", Codec: Raw, H: 1, W: 2, C: 3, Data: make([]byte, 6)}}
-	lookBytes, back := AppendObservation(nil, &look), Contract{StateDim: 6, ActionDim: 6, Horizon: 50, Cameras: []CameraShape{{Name: "observation.images.top"}}, Past: 1}
-	contract := Contract{StateDim: 6, ActionDim: 6, Horizon: 50, Cameras: []CameraShape{{Name: "observation.images.top"}}}
+	lookBytes, back := AppendObservation(nil, &look), Contract{
+		StateDim:  6,
+		ActionDim: 6,
+		Horizon:   50,
+		Cameras:   []CameraShape{{Name: "observation.images.top"}},
+		Past:      1,
+	}
+	contract := Contract{
+		StateDim:  6,
+		ActionDim: 6,
+		Horizon:   50,
+		Cameras:   []CameraShape{{Name: "observation.images.top"}},
+	}
 	header := Header{SchemaVersion: SchemaVersion, MsgType: MsgObservation, SeqID: 1}
 
 	buf := make([]byte, 0, 64<<10)
-	obsBytes, otherBytes, chunkBytes := AppendObservation(nil, o), AppendObservation(nil, &other), AppendActionChunk(nil, c)
+	obsBytes := AppendObservation(nil, o)
+	otherBytes := AppendObservation(nil, &other)
+	chunkBytes := AppendActionChunk(nil, c)
 	headerBytes := AppendHeader(nil, header)
 	var po Observation
 	var pc ActionChunk

@@ -119,8 +119,15 @@ func (o *Observation) Reset() {
 	past := o.PastStates
 	past.clear()
 	*o = Observation{
-		State: o.State[:0], Images: o.Images[:0], Spans: o.Spans[:0], StaleCameras: o.StaleCameras[:0],
-		PrefixModel: prefixModel, PrefixRobot: prefixRobot, PastStates: past, PastImages: o.PastImages[:0], names: o.names,
+		State:        o.State[:0],
+		Images:       o.Images[:0],
+		Spans:        o.Spans[:0],
+		StaleCameras: o.StaleCameras[:0],
+		PrefixModel:  prefixModel,
+		PrefixRobot:  prefixRobot,
+		PastStates:   past,
+		PastImages:   o.PastImages[:0],
+		names:        o.names,
 	}
 }
 
@@ -129,7 +136,8 @@ func (o *Observation) Reset() {
 //
 //rt:noalloc
 func AppendObservation(dst []byte, o *Observation) []byte {
-	optional := count(o.HasT, o.HasN, o.HasOverlapEnd, o.HasRunway, o.HasFrameAge, len(o.Spans) > 0, len(o.StaleCameras) > 0,
+	optional := count(o.HasT, o.HasN, o.HasOverlapEnd, o.HasRunway, o.HasFrameAge, len(o.Spans) > 0,
+		len(o.StaleCameras) > 0,
 		o.PastStates.Rows > 0, len(o.PastImages) > 0)
 	dst = msgp.AppendMapHeader(dst, 7+optional)
 	dst = msgp.AppendString(dst, "state")
@@ -421,7 +429,9 @@ func (r *reader) image(m *Image) {
 	if m.Codec != Raw {
 		return
 	}
-	m.H, m.W, m.C = v.shape[0], v.shape[1], v.shape[2]
+	m.H = v.shape[0]
+	m.W = v.shape[1]
+	m.C = v.shape[2]
 	if v.rank != 3 || m.C != 3 || m.H > MaxImageSide || m.W > MaxImageSide || m.H*m.W*m.C != len(m.Data) {
 		r.rawShape(v, len(m.Data))
 	}

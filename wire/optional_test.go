@@ -25,13 +25,60 @@ func TestOptionalKeysRoundTrip(t *testing.T) {
 		t.Errorf("chunk = %+v, want %+v", &c, want)
 	}
 
-	caps := Capabilities{T: 1, ModelSHA256: "ab12", CameraShapes: []CameraShape{{"top", 120, 160, 3}, {"wrist", 1, 2, 3}},
-		ActionNames: []string{"a.pos"}, ActionUnits: []string{"deg"}, StateUnits: []string{"rad"}, Steps: 2, InferenceMsMin: 7900.5, InferenceMsP99: 8100, QueueWaitMs: 1600}
-	roundTrip(t, AppendSessionOpen, ParseSessionOpen, SessionOpen{SchemaVersion: 1, ClientUUID: "r", Tags: []Tag{{"site", "lab"}},
-		ServerID: "gpu-1", SessionEpoch: 3, CameraShapes: caps.CameraShapes, ActionUnits: caps.ActionUnits, StateUnits: caps.StateUnits, Instance: "0f", Host: "left-pi", Steps: 16, RawImages: []string{"top"}})
-	roundTrip(t, AppendSessionAck, ParseSessionAck, SessionAck{Accepted: true, Capabilities: caps, SchemaVersion: 1, ServerID: "gpu-1", Draining: true, RetryAfterMs: 250, Nonce: 1 << 62, HeldBy: "left-pi", Simulation: true})
-	roundTrip(t, AppendStatus, ParseStatus, Status{Capabilities: caps, MinSchemaVersion: 1, MaxSchemaVersion: 1, ServerID: "gpu-1", ServerLoad: 0.5, Draining: true, Device: "cuda:1"})
-	roundTrip(t, AppendEvent, ParseEvent, Event{Code: EventDraining, Text: "bye", Seq: 1 << 63, RetryAfterMs: 100, ServerID: "gpu-1", Nonce: 1 << 62})
+	caps := Capabilities{
+		T:              1,
+		ModelSHA256:    "ab12",
+		CameraShapes:   []CameraShape{{"top", 120, 160, 3}, {"wrist", 1, 2, 3}},
+		ActionNames:    []string{"a.pos"},
+		ActionUnits:    []string{"deg"},
+		StateUnits:     []string{"rad"},
+		Steps:          2,
+		InferenceMsMin: 7900.5,
+		InferenceMsP99: 8100,
+		QueueWaitMs:    1600,
+	}
+	roundTrip(t, AppendSessionOpen, ParseSessionOpen, SessionOpen{
+		SchemaVersion: 1,
+		ClientUUID:    "r",
+		Tags:          []Tag{{"site", "lab"}},
+		ServerID:      "gpu-1",
+		SessionEpoch:  3,
+		CameraShapes:  caps.CameraShapes,
+		ActionUnits:   caps.ActionUnits,
+		StateUnits:    caps.StateUnits,
+		Instance:      "0f",
+		Host:          "left-pi",
+		Steps:         16,
+		RawImages:     []string{"top"},
+	})
+	roundTrip(t, AppendSessionAck, ParseSessionAck, SessionAck{
+		Accepted:      true,
+		Capabilities:  caps,
+		SchemaVersion: 1,
+		ServerID:      "gpu-1",
+		Draining:      true,
+		RetryAfterMs:  250,
+		Nonce:         1 << 62,
+		HeldBy:        "left-pi",
+		Simulation:    true,
+	})
+	roundTrip(t, AppendStatus, ParseStatus, Status{
+		Capabilities:     caps,
+		MinSchemaVersion: 1,
+		MaxSchemaVersion: 1,
+		ServerID:         "gpu-1",
+		ServerLoad:       0.5,
+		Draining:         true,
+		Device:           "cuda:1",
+	})
+	roundTrip(t, AppendEvent, ParseEvent, Event{
+		Code:         EventDraining,
+		Text:         "bye",
+		Seq:          1 << 63,
+		RetryAfterMs: 100,
+		ServerID:     "gpu-1",
+		Nonce:        1 << 62,
+	})
 }
 
 func roundTrip[M any](t *testing.T, write func([]byte, *M) []byte, read func(*M, []byte) error, m M) {
@@ -45,7 +92,8 @@ func roundTrip[M any](t *testing.T, write func([]byte, *M) []byte, read func(*M,
 	}
 	g, w := reflect.ValueOf(got), reflect.ValueOf(m)
 	for i := range w.NumField() {
-		if f := w.Field(i); f.Kind() != reflect.Slice && f.Kind() != reflect.Struct && f.Interface() != g.Field(i).Interface() {
+		if f := w.Field(i); f.Kind() != reflect.Slice && f.Kind() != reflect.Struct &&
+			f.Interface() != g.Field(i).Interface() {
 			t.Errorf("%s = %v, want %v", w.Type().Field(i).Name, g.Field(i), f)
 		}
 	}
@@ -70,7 +118,13 @@ func TestZeroIsNotAbsent(t *testing.T) {
 // keys that it knows first.
 func TestOptionalKeysStandBehindTheSchema(t *testing.T) {
 	full, bare := demoObservation(), demoObservation()
-	bare.HasT, bare.HasN, bare.HasOverlapEnd, bare.HasRunway, bare.HasFrameAge, bare.Spans, bare.StaleCameras = false, false, false, false, false, nil, nil
+	bare.HasT = false
+	bare.HasN = false
+	bare.HasOverlapEnd = false
+	bare.HasRunway = false
+	bare.HasFrameAge = false
+	bare.Spans = nil
+	bare.StaleCameras = nil
 	bare.PastStates, bare.PastImages = Matrix{}, nil
 	f, b := AppendObservation(nil, full), AppendObservation(nil, bare)
 	if !bytes.HasPrefix(f, []byte{0xde, 0, 16}) || b[0] != 0x87 || !bytes.HasPrefix(f[3:], b[1:]) {
@@ -111,7 +165,8 @@ func TestPastImagesReadAsADict(t *testing.T) {
 	}
 	var o Observation
 	check(t, ParseObservation(&o, src))
-	if top := o.Past("top"); len(o.PastImages) != 4 || len(top) != 2 || top[0].Data[0] != 2 || top[1].Data != nil || len(o.Past("side")) != 2 || o.Past("roof") != nil {
+	if top := o.Past("top"); len(o.PastImages) != 4 || len(top) != 2 || top[0].Data[0] != 2 || top[1].Data != nil ||
+		len(o.Past("side")) != 2 || o.Past("roof") != nil {
 		t.Errorf("past images = %+v", o.PastImages)
 	}
 }
@@ -122,7 +177,8 @@ func TestHostileHistories(t *testing.T) {
 		value []byte
 		want  error
 	}{
-		"more steps than travel":    {append(append([]byte{0x81, 0xa1, 'a'}, 0xdc, 0, MaxSteps), bytes.Repeat([]byte{0xc0}, MaxSteps)...), ErrTooLarge},
+		"more steps than travel": {append(append([]byte{0x81, 0xa1, 'a'}, 0xdc, 0, MaxSteps),
+			bytes.Repeat([]byte{0xc0}, MaxSteps)...), ErrTooLarge},
 		"more cameras":              {[]byte{0xde, 0, MaxImages + 1}, ErrTooLarge},
 		"steps that are not a list": {[]byte{0x81, 0xa1, 'a', 0x80}, ErrMalformed},
 		"a picture without data":    {[]byte{0x81, 0xa1, 'a', 0x91, 0x80}, ErrShape},

@@ -34,7 +34,9 @@ func ParseTensor(t *Tensor, src []byte) (present bool, err error) {
 	if err := r.close(); err != nil {
 		return false, err
 	}
-	t.DType, t.Data, t.Shape = v.dtype, v.data, t.Shape[:0]
+	t.DType = v.dtype
+	t.Data = v.data
+	t.Shape = t.Shape[:0]
 	for _, n := range v.shape[:v.rank] {
 		t.Shape = append(t.Shape, n)
 	}

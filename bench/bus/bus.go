@@ -39,7 +39,8 @@ type Config struct {
 func (c *Config) check() (r robot.Robot, err error) {
 	switch {
 	case c.Duration < 2*c.Slice:
-		return r, exit.Errorf(exit.Usage, "--slice is %v and --duration %v, want two of them in it", c.Slice, c.Duration)
+		return r, exit.Errorf(exit.Usage, "--slice is %v and --duration %v, want two of them in it", c.Slice,
+			c.Duration)
 	case c.Port != "" && (c.Plain || c.Baud != 0):
 		return r, exit.Errorf(exit.Usage, "--plain and --baud are the simulator's; with --bus the motors decide")
 	}
@@ -70,8 +71,17 @@ func Measure(ctx context.Context, cfg Config) (*Report, error) {
 	if err != nil {
 		return nil, err
 	}
-	report := &Report{Bench: "bus", Version: cfg.Version, Robot: r.Name, Baud: r.Baud, FPS: cfg.FPS, Port: cfg.Port, Awake: cfg.Awake, Motors: len(r.Motors),
-		Machine: bench.ReadMachine(os.DirFS("/"))}
+	report := &Report{
+		Bench:   "bus",
+		Version: cfg.Version,
+		Robot:   r.Name,
+		Baud:    r.Baud,
+		FPS:     cfg.FPS,
+		Port:    cfg.Port,
+		Awake:   cfg.Awake,
+		Motors:  len(r.Motors),
+		Machine: bench.ReadMachine(os.DirFS("/")),
+	}
 	port := cfg.Port
 	if port == "" {
 		sim, link, err := cfg.simulator(folder, "clean", "")
@@ -121,7 +131,8 @@ func (c *Config) turns(ctx context.Context, r robot.Robot, port, echo string, re
 		}
 		report.addEcho(e)
 		report.addPair(d, e, a.host().CalmSince(before))
-		c.Progress("round %d of %d: driver p99 %.0f us, echo p99 %.0f us\n", i+1, rounds, report.Driver.tally.Quantile(0.99), report.Echo.tally.Quantile(0.99))
+		c.Progress("round %d of %d: driver p99 %.0f us, echo p99 %.0f us\n", i+1, rounds,
+			report.Driver.tally.Quantile(0.99), report.Echo.tally.Quantile(0.99))
 	}
 	return nil
 }

@@ -51,15 +51,21 @@ func TestParseEcho(t *testing.T) {
 func six() *driverSlice {
 	us := func(n int) time.Duration { return time.Duration(n) * time.Microsecond }
 	return &driverSlice{
-		samples: []sample{{us(1200), us(40), 2, 48, false}, {us(1300), us(50), 2, 48, false}, {us(1700), us(60), 3, 78, false}, {us(3700), us(70), 3, 48, true}},
-		frames:  [][]byte{make([]byte, 26), make([]byte, 14)}, in: 48, allocs: 1, window: 4, calm: []bool{true},
+		samples: []sample{{us(1200), us(40), 2, 48, false}, {us(1300), us(50), 2, 48, false},
+			{us(1700), us(60), 3, 78, false}, {us(3700), us(70), 3, 48, true}},
+		frames: [][]byte{make([]byte, 26), make([]byte, 14)},
+		in:     48,
+		allocs: 1,
+		window: 4,
+		calm:   []bool{true},
 	}
 }
 
 func TestTheReportAddsUp(t *testing.T) {
 	r := &Report{Robot: "so101", Motors: 6, Baud: 1_000_000, FPS: 100}
 	r.addDriver(six())
-	r.addEcho([]sample{{took: 1300 * time.Microsecond, frames: 2, in: 48}, {took: 1300 * time.Microsecond, frames: 2, in: 48}})
+	r.addEcho([]sample{{took: 1300 * time.Microsecond, frames: 2, in: 48},
+		{took: 1300 * time.Microsecond, frames: 2, in: 48}})
 	r.addLosses(six())
 	echo := func(us, cpu time.Duration) []sample {
 		return []sample{{took: us * time.Microsecond, cpu: cpu * time.Microsecond, frames: 2, in: 48}}
@@ -69,12 +75,15 @@ func TestTheReportAddsUp(t *testing.T) {
 	r.addPair(six(), echo(100, 1), false)
 	r.sum()
 	if r.BytesOut != 40 || r.BytesIn != 48 || r.WireUS != 880 || r.FloorUS != 1180 {
-		t.Errorf("%d bytes out, %d in, wire %v us, floor %v us; want 40, 48, 880, 1180", r.BytesOut, r.BytesIn, r.WireUS, r.FloorUS)
+		t.Errorf("%d bytes out, %d in, wire %v us, floor %v us; want 40, 48, 880, 1180", r.BytesOut, r.BytesIn,
+			r.WireUS, r.FloorUS)
 	}
-	if r.Driver.Cycles != 2 || r.Driver.Other != 2 || r.Driver.CPUMean != 45 || r.RatioP99 != 1 || r.RatioP50 >= 1 || r.Allocs != 1 {
+	if r.Driver.Cycles != 2 || r.Driver.Other != 2 || r.Driver.CPUMean != 45 || r.RatioP99 != 1 || r.RatioP50 >= 1 ||
+		r.Allocs != 1 {
 		t.Errorf("driver %+v, ratios %v, %v, allocations %d", r.Driver, r.RatioP50, r.RatioP99, r.Allocs)
 	}
-	if p := r.Pairs; p.All != 3 || p.Calm != 2 || math.Abs(p.P99-1.3) > 0.02 || math.Abs(p.CalmP99-1.17) > 0.02 || math.Abs(p.CalmP50-1.08) > 0.02 || p.CalmCPU != 40 || p.EchoCPU != 35 {
+	if p := r.Pairs; p.All != 3 || p.Calm != 2 || math.Abs(p.P99-1.3) > 0.02 || math.Abs(p.CalmP99-1.17) > 0.02 ||
+		math.Abs(p.CalmP50-1.08) > 0.02 || p.CalmCPU != 40 || p.EchoCPU != 35 {
 		t.Errorf("pairs %+v, want 3 of which 2 are calm, p99 1.3 and 1.17, p50 1.08, CPU times 40 and 35 us", p)
 	}
 	if l := r.LostReply; l.CalmLost != 1 || l.CalmCost.Max != 2500 {
@@ -91,7 +100,8 @@ func TestTheReportAddsUp(t *testing.T) {
 		t.Errorf("page: %v, %d charts, want 2", err, strings.Count(page.String(), "<svg"))
 	}
 	var back map[string]any
-	if err := report.WriteJSON(&text, r); err != nil || json.Unmarshal(text.Bytes(), &back) != nil || back["ratio_p99"] != 1.0 {
+	if err := report.WriteJSON(&text, r); err != nil || json.Unmarshal(text.Bytes(), &back) != nil ||
+		back["ratio_p99"] != 1.0 {
 		t.Errorf("JSON: %v\n%s", err, &text)
 	}
 }
@@ -126,7 +136,8 @@ func TestMeasureOnTheSimulator(t *testing.T) {
 		t.Skip("no C compiler")
 	}
 	bin := t.TempDir()
-	if out, err := exec.Command("go", "build", "-o", filepath.Join(bin, "edge-rt"), "../../cmd/edge-rt").CombinedOutput(); err != nil {
+	if out, err := exec.Command("go", "build", "-o", filepath.Join(bin, "edge-rt"),
+		"../../cmd/edge-rt").CombinedOutput(); err != nil {
 		t.Fatalf("%v\n%s", err, out)
 	}
 	tests := []struct {
@@ -140,16 +151,24 @@ func TestMeasureOnTheSimulator(t *testing.T) {
 	}
 	for _, tt := range tests {
 		c := tt.cfg
-		c.FPS, c.Duration, c.Slice, c.Drop, c.Bin = 50, time.Second, 500*time.Millisecond, 0.05, bin
+		c.FPS = 50
+		c.Duration = time.Second
+		c.Slice = 500 * time.Millisecond
+		c.Drop = 0.05
+		c.Bin = bin
 		r, err := Measure(t.Context(), c)
 		if err != nil {
 			t.Fatalf("%s: %v", c.Robot, err)
 		}
-		if r.Driver.Cycles+r.Driver.Other == 0 || r.Echo.Cycles+r.Echo.Other != 25 || r.LostReply == nil || r.LostReply.Cycles == 0 {
-			t.Errorf("%s: %d driver and %d echo cycles, losses %v", c.Robot, r.Driver.Cycles, r.Echo.Cycles, r.LostReply)
+		if r.Driver.Cycles+r.Driver.Other == 0 || r.Echo.Cycles+r.Echo.Other != 25 || r.LostReply == nil ||
+			r.LostReply.Cycles == 0 {
+			t.Errorf("%s: %d driver and %d echo cycles, losses %v", c.Robot, r.Driver.Cycles, r.Echo.Cycles,
+				r.LostReply)
 		}
-		if r.Driver.Cycles > 0 && (r.BytesOut != tt.out || r.BytesIn != tt.in || int(r.WireUS) != tt.wire || r.Read != tt.read) {
-			t.Errorf("%s: %d bytes out, %d in, %v us, %s; want %d, %d, %d, %s", c.Robot, r.BytesOut, r.BytesIn, r.WireUS, r.Read, tt.out, tt.in, tt.wire, tt.read)
+		if r.Driver.Cycles > 0 && (r.BytesOut != tt.out || r.BytesIn != tt.in || int(r.WireUS) != tt.wire ||
+			r.Read != tt.read) {
+			t.Errorf("%s: %d bytes out, %d in, %v us, %s; want %d, %d, %d, %s", c.Robot, r.BytesOut, r.BytesIn,
+				r.WireUS, r.Read, tt.out, tt.in, tt.wire, tt.read)
 		}
 	}
 }

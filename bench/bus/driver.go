@@ -39,8 +39,9 @@ const (
 	cleanFrames = 2 // frames of a cycle: sync write, sync read
 	warmUp      = 20
 	measured    = 100
-	tries       = 5                    // to open and to release: a busy machine is late for longer than the driver waits
-	busMargin   = 3 * time.Millisecond // the driver's deadline before the period's end, as in the edge
+	// to open and to release: a busy machine is late for longer than the driver waits
+	tries     = 5
+	busMargin = 3 * time.Millisecond // the driver's deadline before the period's end, as in the edge
 )
 
 func (t *tap) Write(p []byte) (int, error) {
@@ -78,7 +79,8 @@ func (s *driverSlice) calmAt(i int) bool {
 
 // drive opens the arm and runs cycles for a while. Torque stays as it is; the goals are the arm's
 // position. It notes by the window whether the machine was calm.
-func drive(ctx context.Context, r robot.Robot, path string, fps float64, length, window time.Duration, a *awake) (*driverSlice, error) {
+func drive(ctx context.Context, r robot.Robot, path string, fps float64, length, window time.Duration,
+	a *awake) (*driverSlice, error) {
 	arm, t, err := open(r, path)
 	for i := 1; err != nil && i < tries && ctx.Err() == nil; i++ {
 		arm, t, err = open(r, path)
@@ -110,7 +112,12 @@ func open(r robot.Robot, path string) (*servo.Arm, *tap, error) {
 		return nil, nil, err
 	}
 	t := &tap{Port: port}
-	arm, err := servo.OpenArm(servo.ArmConfig{Path: path, Robot: r, Calibration: calibration, Port: t})
+	arm, err := servo.OpenArm(servo.ArmConfig{
+		Path:        path,
+		Robot:       r,
+		Calibration: calibration,
+		Port:        t,
+	})
 	if err != nil {
 		return nil, nil, err
 	}
@@ -120,7 +127,8 @@ func open(r robot.Robot, path string) (*servo.Arm, *tap, error) {
 	return arm, t, nil
 }
 
-func cycles(ctx context.Context, arm *servo.Arm, t *tap, motors int, fps float64, length, window time.Duration, a *awake) (*driverSlice, error) {
+func cycles(ctx context.Context, arm *servo.Arm, t *tap, motors int, fps float64, length, window time.Duration,
+	a *awake) (*driverSlice, error) {
 	clock := rt.KernelClock()
 	period := time.Duration(float64(time.Second) / fps)
 	s := &driverSlice{samples: make([]sample, 0, int(length/period)+warmUp), window: max(1, int(window/period))}
@@ -156,7 +164,9 @@ func cycles(ctx context.Context, arm *servo.Arm, t *tap, motors int, fps float64
 			s.samples = append(s.samples, sample{took, used, t.frames, t.in, now != lost})
 		}
 		if now == lost && t.frames == cleanFrames && (s.in == 0 || t.in < s.in) {
-			s.in = t.in // late bytes of an earlier cycle only increase it, and so does a plain read after a failed fast one
+			// late bytes of an earlier cycle only increase it, and so does a plain read after a
+			// failed fast one
+			s.in = t.in
 			kept, sizes = t.keep, t.size
 		}
 		lost = now
@@ -202,7 +212,8 @@ func readCalibration(r robot.Robot, path string) (servo.Calibration, error) {
 		for _, v := range []struct {
 			register table.Register
 			to       *int
-		}{{table.HomingOffset, &k.HomingOffset}, {table.MinPositionLimit, &k.RangeMin}, {table.MaxPositionLimit, &k.RangeMax}} {
+		}{{table.HomingOffset, &k.HomingOffset}, {table.MinPositionLimit, &k.RangeMin},
+			{table.MaxPositionLimit, &k.RangeMax}} {
 			if !m.Model.Has(v.register) {
 				continue
 			}

@@ -34,15 +34,19 @@ func compile(folder, name string, text []byte) (string, error) {
 	}
 	out, err := exec.Command(cc, "-O2", "-Wall", "-pthread", "-o", program, source).CombinedOutput()
 	if err != nil {
-		return "", exit.Errorf(exit.Usage, "compile the C program %s: %w: %s; install a C compiler (apt-get install gcc libc6-dev)", name, err, bytes.TrimSpace(out))
+		return "", exit.Errorf(exit.Usage,
+			"compile the C program %s: %w: %s; install a C compiler (apt-get install gcc libc6-dev)", name, err,
+			bytes.TrimSpace(out))
 	}
 	return program, nil
 }
 
 // runEcho runs the C program for one slice with the driver's frames.
-func runEcho(ctx context.Context, program, port string, baud int, fps float64, length time.Duration, r *Report) ([]sample, error) {
+func runEcho(ctx context.Context, program, port string, baud int, fps float64, length time.Duration,
+	r *Report) ([]sample, error) {
 	cycles := int(length.Seconds() * fps)
-	args := []string{port, fmt.Sprint(baud), fmt.Sprintf("%.0f", fps), fmt.Sprint(cycles), fmt.Sprint(r.BytesIn), fmt.Sprint(replyLimit(fps).Nanoseconds())}
+	args := []string{port, fmt.Sprint(baud), fmt.Sprintf("%.0f", fps), fmt.Sprint(cycles), fmt.Sprint(r.BytesIn),
+		fmt.Sprint(replyLimit(fps).Nanoseconds())}
 	for _, f := range r.frames {
 		args = append(args, hex.EncodeToString(f))
 	}

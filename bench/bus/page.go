@@ -39,7 +39,9 @@ const (
 
 // chart draws the driver's cycles, and the echo's, up to the 99.9th percentile.
 func (r *Report) chart(tallies ...*bench.Tally) template.HTML {
-	low, high, most := r.FloorUS*0.9, r.FloorUS*1.1, 0.0
+	low := r.FloorUS * 0.9
+	high := r.FloorUS * 1.1
+	most := 0.0
 	for _, t := range tallies {
 		high = max(high, 1.05*t.Quantile(0.999))
 	}

@@ -76,7 +76,8 @@ func (r *Report) addPair(d *driverSlice, e []sample, calm bool) {
 		calm = calm && c
 	}
 	a, b := driver.tally.Quantiles(), echo.tally.Quantiles()
-	r.Pairs.of = append(r.Pairs.of, pair{a.P50 / b.P50, a.P99 / b.P99, driver.cpu.Quantile(0.5), echo.cpu.Quantile(0.5), calm})
+	r.Pairs.of = append(r.Pairs.of, pair{a.P50 / b.P50, a.P99 / b.P99, driver.cpu.Quantile(0.5), echo.cpu.Quantile(0.5),
+		calm})
 }
 
 func (p *Pairs) sum() {
@@ -180,13 +181,18 @@ func (r *Report) addLosses(d *driverSlice) {
 			calmCost.AddUS(beyond, 1)
 		}
 	}
-	l.Lost, l.CalmLost, l.Cost, l.CalmCost = int(cost.Count()), int(calmCost.Count()), cost.Quantiles(), calmCost.Quantiles()
+	l.Lost = int(cost.Count())
+	l.CalmLost = int(calmCost.Count())
+	l.Cost = cost.Quantiles()
+	l.CalmCost = calmCost.Quantiles()
 	r.LostReply = l
 }
 
 func (r *Report) sum() {
 	for _, s := range []*Subject{&r.Driver, &r.Echo} {
-		s.Took, s.CPU, s.Tally = s.tally.Quantiles(), s.cpu.Quantiles(), &s.tally
+		s.Took = s.tally.Quantiles()
+		s.CPU = s.cpu.Quantiles()
+		s.Tally = &s.tally
 		if s.Cycles > 0 {
 			s.CPUMean = float64(s.spent.Nanoseconds()) / 1e3 / float64(s.Cycles)
 		}
@@ -223,13 +229,15 @@ const (
 )
 
 func (r *Report) table() report.Table {
-	t := report.Table{Left: 1, Columns: []string{"", "cycles", "p50 us", "p90", "p99", "p99.9", "max", "beyond floor p50", "CPU us p50", "p99", "given up"}}
+	t := report.Table{Left: 1, Columns: []string{"", "cycles", "p50 us", "p90", "p99", "p99.9",
+		"max", "beyond floor p50", "CPU us p50", "p99", "given up"}}
 	for _, s := range []struct {
 		name string
 		of   *Subject
 	}{{"driver", &r.Driver}, {"C echo", &r.Echo}} {
 		q := s.of.Took
-		t.Add(s.name, fmt.Sprint(s.of.Cycles), us(q.P50), us(q.P90), us(q.P99), us(q.P999), us(q.Max), us(q.P50-r.FloorUS),
+		t.Add(s.name, fmt.Sprint(s.of.Cycles), us(q.P50), us(q.P90), us(q.P99), us(q.P999), us(q.Max),
+			us(q.P50-r.FloorUS),
 			us(s.of.CPU.P50), us(s.of.CPU.P99), fmt.Sprint(s.of.Other))
 	}
 	return t
@@ -240,25 +248,32 @@ func us(v float64) string { return fmt.Sprintf("%.0f", v) }
 func (r *Report) notes() (all []string) {
 	say := func(format string, args ...any) { all = append(all, fmt.Sprintf(format, args...)) }
 	p := &r.Pairs
-	say("Ratio driver to echo: p50 %.2f, p99 %.2f of all cycles; p50 %.2f, p99 %.2f in the median of %d pairs of slices. CPU time of the thread: %.2f.",
+	say("Ratio driver to echo: p50 %.2f, p99 %.2f of all cycles; p50 %.2f, p99 %.2f in the median of %d pairs of "+
+		"slices. CPU time of the thread: %.2f.",
 		r.RatioP50, r.RatioP99, p.P50, p.P99, p.All, r.RatioCPU)
 	if p.Calm > 0 {
-		say("In %d of %d pairs of slices the machine was calm: p50 %.2f, p99 %.2f; CPU time of the threads %.0f and %.0f us a cycle.", p.Calm, p.All, p.CalmP50, p.CalmP99, p.CalmCPU, p.EchoCPU)
+		say("In %d of %d pairs of slices the machine was calm: p50 %.2f, p99 %.2f; CPU time of the threads %.0f and "+
+			"%.0f us a cycle.", p.Calm, p.All, p.CalmP50, p.CalmP99, p.CalmCPU, p.EchoCPU)
 	} else {
-		say("The machine was busy in every pair of slices, with other programs or other machines: the 99th percentiles are its own.")
+		say("The machine was busy in every pair of slices, with other programs or other machines: the 99th " +
+			"percentiles are its own.")
 	}
 	if r.Awake {
 		say("The cores were kept awake.")
 	}
-	say("Driver: %d allocations of the whole process in its cycles, %d own overruns. Given up: cycles without all replies in time, or with late ones, and the driver's with another exchange in them; they are in no figure.", r.Allocs, r.Overruns)
+	say("Driver: %d allocations of the whole process in its cycles, %d own overruns. Given up: cycles without all "+
+		"replies in time, or with late ones, and the driver's with another exchange in them; they are in no figure.",
+		r.Allocs, r.Overruns)
 	if r.Refused != "" {
 		say("The kernel refused real time: %s.", r.Refused)
 	}
 	if l := r.LostReply; l != nil {
-		say("A lost reply, in %d of %d cycles: p50 %.0f us, p99 %.0f us, at most %.0f us beyond a clean cycle (p50 %.0f us); %d own overruns.",
+		say("A lost reply, in %d of %d cycles: p50 %.0f us, p99 %.0f us, at most %.0f us beyond a clean cycle (p50 "+
+			"%.0f us); %d own overruns.",
 			l.Lost, l.Cycles, l.Cost.P50, l.Cost.P99, l.Cost.Max, l.WithoutLoss.P50, l.Overruns)
 		if l.CalmLost > 0 && l.CalmLost < l.Lost {
-			say("%d of them while the machine was calm: p50 %.0f us, p99 %.0f us, at most %.0f us.", l.CalmLost, l.CalmCost.P50, l.CalmCost.P99, l.CalmCost.Max)
+			say("%d of them while the machine was calm: p50 %.0f us, p99 %.0f us, at most %.0f us.", l.CalmLost,
+				l.CalmCost.P50, l.CalmCost.P99, l.CalmCost.Max)
 		}
 	}
 	return all
@@ -269,13 +284,15 @@ func (r *Report) title() string {
 	if r.Port != "" {
 		where = "on " + r.Port
 	}
-	return fmt.Sprintf("%s, %d motors %s at %d baud, sync write and %s read at %g Hz", r.Robot, r.Motors, where, r.Baud, r.Read, r.FPS)
+	return fmt.Sprintf("%s, %d motors %s at %d baud, sync write and %s read at %g Hz", r.Robot, r.Motors, where, r.Baud,
+		r.Read, r.FPS)
 }
 
 // WriteTable writes the report for a terminal.
 func (r *Report) WriteTable(w io.Writer) error {
 	fmt.Fprintf(w, "bench bus: %s\n", r.title())
-	fmt.Fprintf(w, "%d bytes out, %d in: %.0f us on the wire, %.0f us with the servos' answering times\n\n", r.BytesOut, r.BytesIn, r.WireUS, r.FloorUS)
+	fmt.Fprintf(w, "%d bytes out, %d in: %.0f us on the wire, %.0f us with the servos' answering times\n\n", r.BytesOut,
+		r.BytesIn, r.WireUS, r.FloorUS)
 	t := r.table()
 	if err := t.Write(w); err != nil {
 		return err

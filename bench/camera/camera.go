@@ -42,7 +42,8 @@ var modes = map[string]rt.Mode{"auto": rt.ModeAuto, "require": rt.ModeRequire, "
 func (c *Config) check() error {
 	switch {
 	case c.Duration < 2*c.Slice:
-		return exit.Errorf(exit.Usage, "--duration %v with slices of %v: want time for one with the cameras and one without", c.Duration, c.Slice)
+		return exit.Errorf(exit.Usage,
+			"--duration %v with slices of %v: want time for one with the cameras and one without", c.Duration, c.Slice)
 	}
 	return nil
 }
@@ -62,7 +63,12 @@ func Measure(ctx context.Context, cfg Config) (*Report, error) {
 		return nil, err
 	}
 	clock := rt.KernelClock()
-	report := &Report{Bench: "camera", Version: cfg.Version, FPS: cfg.FPS, Machine: bench.ReadMachine(os.DirFS("/"))}
+	report := &Report{
+		Bench:   "camera",
+		Version: cfg.Version,
+		FPS:     cfg.FPS,
+		Machine: bench.ReadMachine(os.DirFS("/")),
+	}
 	pipelines, err := cfg.open(clock)
 	defer func() {
 		for _, p := range pipelines {
@@ -114,7 +120,12 @@ func (cfg *Config) slice(clock rt.Clock, pipelines []*pipeline, on bool, ticks *
 		}
 		threads.Go(func() { failed <- send(clock, pipelines, &ending) })
 	}
-	loop := rt.NewLoop(rt.LoopConfig{Clock: clock, Period: time.Duration(float64(time.Second) / cfg.FPS), Mode: modes[cfg.RT], CPU: rt.UnpinnedCPU})
+	loop := rt.NewLoop(rt.LoopConfig{
+		Clock:  clock,
+		Period: time.Duration(float64(time.Second) / cfg.FPS),
+		Mode:   modes[cfg.RT],
+		CPU:    rt.UnpinnedCPU,
+	})
 	threads.Go(func() {
 		failed <- loop.Run(&stop, func(t rt.Tick) rt.Wait {
 			ticks.late.Record(max(0, t.Woke.Sub(t.Deadline)))
@@ -171,7 +182,8 @@ func (cfg *Config) open(clock rt.Clock) (all []*pipeline, err error) {
 		if err != nil {
 			return all, err
 		}
-		source, picked, err := capture.Open(&c, capture.Options{Clock: clock, World: world, Decoded: encoding.Reencode || encoding.Quality == 0})
+		source, picked, err := capture.Open(&c, capture.Options{Clock: clock, World: world,
+			Decoded: encoding.Reencode || encoding.Quality == 0})
 		if err != nil {
 			return all, err
 		}

@@ -18,8 +18,11 @@ import (
 // agree with the JSON.
 func TestMeasure(t *testing.T) {
 	r, err := Measure(context.Background(), Config{
-		Camera: []string{"a=pattern:160x120@30", "b=sim:160x120@30,quality=60"}, FPS: 60, Duration: 2 * time.Second, Slice: time.Second,
-		RT: "off",
+		Camera:   []string{"a=pattern:160x120@30", "b=sim:160x120@30,quality=60"},
+		FPS:      60,
+		Duration: 2 * time.Second,
+		Slice:    time.Second,
+		RT:       "off",
 	})
 	if errors.Is(err, jpeg.ErrNoLibrary) {
 		t.Skip(err)
@@ -31,7 +34,8 @@ func TestMeasure(t *testing.T) {
 		t.Fatalf("%d cameras in %d slices, want 2 in 1", len(r.Cameras), r.Slices)
 	}
 	for _, c := range r.Cameras {
-		if c.Pictures == 0 || c.Pictures > c.Captured || c.Latency.P50 <= 0 || c.Bytes < 500 || c.How != "encoded" || c.DevelopMS <= 0 {
+		if c.Pictures == 0 || c.Pictures > c.Captured || c.Latency.P50 <= 0 || c.Bytes < 500 || c.How != "encoded" ||
+			c.DevelopMS <= 0 {
 			t.Errorf("%+v, want pictures with their latency", c)
 		}
 	}
@@ -49,7 +53,8 @@ func TestMeasure(t *testing.T) {
 		t.Fatal(err)
 	}
 	var back Report
-	if err := json.Unmarshal(file.Bytes(), &back); err != nil || back.With.Ticks != r.With.Ticks || !strings.Contains(table.String(), "without") {
+	if err := json.Unmarshal(file.Bytes(), &back); err != nil || back.With.Ticks != r.With.Ticks ||
+		!strings.Contains(table.String(), "without") {
 		t.Errorf("JSON %v, table %q", err, table.String())
 	}
 }

@@ -87,14 +87,24 @@ func round(v float64) float64 { return float64(int64(v*1000+0.5)) / 1000 }
 func (p *pipeline) summary() Camera {
 	t := p.camera.Stats()
 	c := Camera{
-		Name: p.camera.Name, Picked: p.picked, How: p.encoder.String(), Captured: t.Captured, Dropped: t.Dropped, Broken: t.Torn + t.Undecoded + t.Source.Broken, Errors: t.Errors,
-		Pictures: p.pictures, Latency: spread(p.latency, time.Millisecond),
+		Name:     p.camera.Name,
+		Picked:   p.picked,
+		How:      p.encoder.String(),
+		Captured: t.Captured,
+		Dropped:  t.Dropped,
+		Broken:   t.Torn + t.Undecoded + t.Source.Broken,
+		Errors:   t.Errors,
+		Pictures: p.pictures,
+		Latency:  spread(p.latency, time.Millisecond),
 	}
 	if p.seconds > 0 {
-		c.CaptureCPU, c.DevelopCPU = round(100*p.captureCPU.Seconds()/p.seconds), round(100*p.encodeCPU.Seconds()/p.seconds)
+		c.CaptureCPU, c.DevelopCPU = round(100*p.captureCPU.Seconds()/p.seconds),
+			round(100*p.encodeCPU.Seconds()/p.seconds)
 	}
 	if n := float64(p.pictures); n > 0 {
-		c.Bytes, c.DevelopMS, c.Allocs = round(float64(p.bytes)/n), round(p.encodeCPU.Seconds()*1e3/n), round(float64(p.allocs)/n)
+		c.Bytes = round(float64(p.bytes) / n)
+		c.DevelopMS = round(p.encodeCPU.Seconds() * 1e3 / n)
+		c.Allocs = round(float64(p.allocs) / n)
 	}
 	return c
 }
@@ -107,16 +117,19 @@ func (t *Ticks) finish() {
 }
 
 // decades are the columns of the lateness table.
-var decades = []time.Duration{20 * time.Microsecond, 50 * time.Microsecond, 100 * time.Microsecond, 200 * time.Microsecond, 500 * time.Microsecond,
+var decades = []time.Duration{20 * time.Microsecond, 50 * time.Microsecond, 100 * time.Microsecond,
+	200 * time.Microsecond, 500 * time.Microsecond,
 	time.Millisecond, 2 * time.Millisecond, 5 * time.Millisecond, 20 * time.Millisecond, time.Minute}
 
 // WriteTable writes the report for a terminal.
 func (r *Report) WriteTable(w io.Writer) error {
-	cameras := report.Table{Left: 1, Columns: []string{"camera", "pictures", "dropped", "kB", "to wire p50", "p99", "max ms", "capture CPU", "encode CPU", "ms each", "allocations"}}
+	cameras := report.Table{Left: 1, Columns: []string{"camera", "pictures", "dropped", "kB", "to wire p50", "p99",
+		"max ms", "capture CPU", "encode CPU", "ms each", "allocations"}}
 	for _, c := range r.Cameras {
 		cameras.Add(c.Name, fmt.Sprint(c.Pictures), fmt.Sprint(c.Dropped), fmt.Sprintf("%.1f", c.Bytes/1e3),
 			fmt.Sprintf("%.2f", c.Latency.P50), fmt.Sprintf("%.2f", c.Latency.P99), fmt.Sprintf("%.2f", c.Latency.Max),
-			fmt.Sprintf("%.1f %%", c.CaptureCPU), fmt.Sprintf("%.1f %%", c.DevelopCPU), fmt.Sprintf("%.2f", c.DevelopMS), fmt.Sprintf("%.1f", c.Allocs))
+			fmt.Sprintf("%.1f %%", c.CaptureCPU), fmt.Sprintf("%.1f %%", c.DevelopCPU),
+			fmt.Sprintf("%.2f", c.DevelopMS), fmt.Sprintf("%.1f", c.Allocs))
 	}
 	if err := cameras.Write(w); err != nil {
 		return err
@@ -124,7 +137,8 @@ func (r *Report) WriteTable(w io.Writer) error {
 	for _, c := range r.Cameras {
 		fmt.Fprintf(w, "%s: %s; %s\n", c.Name, c.Picked, c.How)
 	}
-	fmt.Fprintf(w, "\ntick at %v Hz beside the cameras and alone, %d slices each, ticks by lateness; the host stole %.0f ms\n", r.FPS, r.Slices, r.StealMS)
+	fmt.Fprintf(w, "\ntick at %v Hz beside the cameras and alone, %d slices each, ticks by lateness; the host stole "+
+		"%.0f ms\n", r.FPS, r.Slices, r.StealMS)
 	ticks := report.Table{Left: 1, Columns: []string{"", "ticks", "own overruns", "host", "p50", "p99", "max us"}}
 	for _, d := range decades[:len(decades)-1] {
 		ticks.Columns = append(ticks.Columns, fmt.Sprintf("<%v", d))
@@ -143,7 +157,8 @@ func (r *Report) WriteTable(w io.Writer) error {
 // cells are a row of the lateness table.
 func (t *Ticks) cells(name string) []string {
 	us := func(v float64) string { return fmt.Sprintf("%.0f", v) }
-	cells := []string{name, fmt.Sprint(t.Ticks), fmt.Sprint(t.Own), fmt.Sprint(t.Host), us(t.Lateness.P50), us(t.Lateness.P99), us(t.Lateness.Max)}
+	cells := []string{name, fmt.Sprint(t.Ticks), fmt.Sprint(t.Own), fmt.Sprint(t.Host), us(t.Lateness.P50),
+		us(t.Lateness.P99), us(t.Lateness.Max)}
 	for _, n := range t.columns() {
 		cells = append(cells, fmt.Sprint(n))
 	}

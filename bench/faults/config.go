@@ -68,7 +68,8 @@ func (c *Config) check() error {
 	case len(c.Contenders) < 1 || len(c.Contenders) > contendersMax:
 		return exit.Errorf(exit.Usage, "%d schedules, want 1 to %d", len(c.Contenders), contendersMax)
 	case c.Episodes%c.round() != 0:
-		return exit.Errorf(exit.Usage, "--episodes is %d, want an even number: half of them start on each side", c.Episodes)
+		return exit.Errorf(exit.Usage, "--episodes is %d, want an even number: half of them start on each side",
+			c.Episodes)
 	}
 	return c.checkTimes()
 }
@@ -88,7 +89,8 @@ func (c *Config) checkTimes() error {
 	c.Network, c.Compute = cmp.Or(c.Network, new(defaultNetwork)), cmp.Or(c.Compute, new(defaultCompute))
 	switch {
 	case *c.Network == 0 && *c.Compute == 0:
-		return exit.Errorf(exit.Usage, "--network and --compute are both 0s, but no answer comes in no time: want one of them above 0s, such as --compute 1ms")
+		return exit.Errorf(exit.Usage, "--network and --compute are both 0s, but no answer comes in no time: want "+
+			"one of them above 0s, such as --compute 1ms")
 	}
 	return nil
 }

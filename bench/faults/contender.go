@@ -29,7 +29,8 @@ func ParseContender(text string) (Contender, error) {
 	parts := strings.Split(text, "+")
 	c := Contender{Name: text, Schedule: chunk.Config{Schedule: parts[0]}, flags: []string{"--schedule", parts[0]}}
 	if !slices.Contains(chunk.Schedules, parts[0]) {
-		return c, exit.Errorf(exit.Usage, "--schedule %s: no schedule %q, want one of %s", text, parts[0], strings.Join(chunk.Schedules, ", "))
+		return c, exit.Errorf(exit.Usage, "--schedule %s: no schedule %q, want one of %s", text, parts[0],
+			strings.Join(chunk.Schedules, ", "))
 	}
 	given := map[string]string{} // option by the setting that it changes
 	for _, option := range parts[1:] {
@@ -55,11 +56,19 @@ var options = map[string]struct {
 	flags      []string
 	set        func(*Contender)
 }{
-	"compat": {"compat", "as the original does where ours does better", []string{"--compat"}, func(c *Contender) { c.Schedule.Compat = true }},
-	"plain":  {"policy", "on the policy without a sampler, --plain", nil, func(c *Contender) { c.Plain = true }},
-	"spans":  {"prefix", "drtc: prefixes by name", []string{"--prefix", "spans"}, func(c *Contender) { c.Schedule.Prefix = "spans" }},
-	"counts": {"cooldown", "drtc: the paper's cooldown", []string{"--cooldown", "counts"}, func(c *Contender) { c.Schedule.Cooldown = "counts" }},
-	"bare":   {"prefix", "drtc: no prefix", []string{"--prefix", "none"}, func(c *Contender) { c.Schedule.Prefix = "none" }},
+	"compat": {"compat", "as the original does where ours does better", []string{"--compat"}, func(c *Contender) {
+		c.Schedule.Compat = true
+	}},
+	"plain": {"policy", "on the policy without a sampler, --plain", nil, func(c *Contender) { c.Plain = true }},
+	"spans": {"prefix", "drtc: prefixes by name", []string{"--prefix", "spans"}, func(c *Contender) {
+		c.Schedule.Prefix = "spans"
+	}},
+	"counts": {"cooldown", "drtc: the paper's cooldown", []string{"--cooldown", "counts"}, func(c *Contender) {
+		c.Schedule.Cooldown = "counts"
+	}},
+	"bare": {"prefix", "drtc: no prefix", []string{"--prefix", "none"}, func(c *Contender) {
+		c.Schedule.Prefix = "none"
+	}},
 }
 
 // The options that are not fixed words, for lists.

@@ -61,11 +61,13 @@ func fields(t *fleet.Tick) []string {
 	at := time.Duration(t.Tick) * fleet.Period
 	f := []string{
 		number(at.Seconds()), strconv.FormatInt(t.Step, 10), strconv.Itoa(t.Size), strconv.Itoa(t.Estimate),
-		number(float64(t.Estimate) * fleet.Period.Seconds() * 1000), strconv.Itoa(t.Cooldown), flag(t.Size == 0), flag(t.Requested), flag(t.Received),
+		number(float64(t.Estimate) * fleet.Period.Seconds() * 1000), strconv.Itoa(t.Cooldown), flag(t.Size == 0),
+		flag(t.Requested), flag(t.Received),
 	}
 	if !t.Received {
 		return append(f, "", "", "", "", "", "", "", "")
 	}
-	return append(f, number(t.Measured.Seconds()*1000), number(t.Sent.Seconds()), number(t.ServerIn.Seconds()), number(t.ServerOut.Seconds()),
+	return append(f, number(t.Measured.Seconds()*1000), number(t.Sent.Seconds()), number(t.ServerIn.Seconds()),
+		number(t.ServerOut.Seconds()),
 		number(t.ReceiveAt.Seconds()), strconv.Itoa(t.Overlap), number(t.MeanL2), number(t.MaxL2))
 }

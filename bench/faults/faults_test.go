@@ -79,7 +79,8 @@ func TestRefusals(t *testing.T) {
 	_, err = ParseContender("drtc+fast")
 	code(exit.Usage, "an unknown option")
 	for _, name := range []string{
-		"rtc+spans", "async+s_min=7", "append+bare", "v1+counts", "async+compat+jk", // without a meaning for the schedule
+		// without a meaning for the schedule
+		"rtc+spans", "async+s_min=7", "append+bare", "v1+counts", "async+compat+jk",
 		"drtc+bare+spans", "drtc+s_min=7+s_min=8", "drtc+jk+fixed", "drtc+compat+compat", "drtc+s_min=0",
 	} {
 		_, err = ParseContender(name)
@@ -96,7 +97,9 @@ func TestRefusals(t *testing.T) {
 		code(exit.Usage, name)
 	}
 	for name, change := range map[string]func(*Config){
-		"another world": func(c *Config) { c.World = "narrow" }, "its own network": func(c *Config) { c.Network = new(time.Second) },
+		"another world": func(c *Config) {
+			c.World = "narrow"
+		}, "its own network": func(c *Config) { c.Network = new(time.Second) },
 	} {
 		cfg := config(t)
 		change(&cfg)
@@ -116,7 +119,8 @@ func TestTooManyActionsForThePolicy(t *testing.T) {
 		t.Fatal(err)
 	}
 	cfg.Contenders = append(cfg.Contenders, c)
-	if _, err := Play(context.Background(), cfg); exit.Of(err) != exit.Usage || !strings.Contains(err.Error(), "s_min is 60") {
+	if _, err := Play(context.Background(), cfg); exit.Of(err) != exit.Usage ||
+		!strings.Contains(err.Error(), "s_min is 60") {
 		t.Errorf("%v, code %v, want %v", err, exit.Of(err), exit.Usage)
 	}
 }
@@ -129,7 +133,9 @@ func TestEveryEpisodeIsAnother(t *testing.T) {
 	}
 	for _, live := range []bool{false, true} {
 		cfg := Config{FirstSeed: 0, Episodes: 20, live: live}
-		seen, faults, right := map[world]bool{}, map[uint64]bool{}, 0
+		seen := map[world]bool{}
+		faults := map[uint64]bool{}
+		right := 0
 		for i := range cfg.Episodes {
 			seed, direction := cfg.episode(i)
 			if live {
@@ -139,7 +145,8 @@ func TestEveryEpisodeIsAnother(t *testing.T) {
 			right += direction
 		}
 		if len(seen) != cfg.Episodes || len(faults) != cfg.Episodes || !live && right != 0 {
-			t.Errorf("live %v: %d episodes are %d worlds with %d fates, %+d more on the right", live, cfg.Episodes, len(seen), len(faults), right)
+			t.Errorf("live %v: %d episodes are %d worlds with %d fates, %+d more on the right", live, cfg.Episodes,
+				len(seen), len(faults), right)
 		}
 		if seed, _ := cfg.episode(0); seed != 0 {
 			t.Errorf("live %v: the first seed is %d, want the 0 that was asked for", live, seed)
@@ -196,7 +203,8 @@ func TestPlay(t *testing.T) {
 		t.Error("the same comparison came out differently")
 	}
 	var parsed Report
-	if err := json.Unmarshal([]byte(encode(report)), &parsed); err != nil || len(parsed.Cells) != 3 || len(parsed.Cells[0].Rows) != 2 {
+	if err := json.Unmarshal([]byte(encode(report)), &parsed); err != nil || len(parsed.Cells) != 3 ||
+		len(parsed.Cells[0].Rows) != 2 {
 		t.Fatalf("JSON: %v, %+v", err, parsed)
 	}
 	if got := parsed.Cells[0].Rows[0].Metrics["reached"]; got.Mean != 0 || got.N != 4 {
@@ -222,7 +230,8 @@ func TestPlay(t *testing.T) {
 	if m := regexp.MustCompile(`(src|href)="?https?:|@import|url\(`).FindString(html); m != "" {
 		t.Errorf("the page loads something: %s", m)
 	}
-	if m := regexp.MustCompile(`<style>[^.]|}(svg|text|path)`).FindString(strings.ReplaceAll(html, "<style>\n:root", "")); m != "" {
+	if m := regexp.MustCompile(`<style>[^.]|}(svg|text|path)`).FindString(strings.ReplaceAll(html, "<style>\n:root",
+		"")); m != "" {
 		t.Errorf("a figure's style speaks of the whole page: %s", m)
 	}
 	if got := strings.Count(html, `<td><a href="#`); got != 3 {
@@ -234,7 +243,9 @@ func TestPlay(t *testing.T) {
 // A fault that lasts the whole episode is not a window: it is not shaded.
 func TestWindowsOf(t *testing.T) {
 	for _, ticks := range []int{389, 390, 600} { // 390 ticks are a little less than 6.5 s
-		script, err := netfault.Parse([]byte("faults: [{kind: drop_chunk, share: 0.2}, {kind: blackout, at: 1s, for: 1s, every: 2s}]"))
+		script, err :=
+			netfault.Parse([]byte("faults: [{kind: drop_chunk, share: 0.2}, {kind: blackout, at: 1s, for: 1s, every: " +
+				"2s}]"))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -242,7 +253,8 @@ func TestWindowsOf(t *testing.T) {
 		if first := windows[0]; first.from != 0 || first.to != float64(ticks)/fleet.FPS {
 			t.Errorf("%d ticks: %+v, want the whole episode", ticks, first)
 		}
-		if second := windows[1]; math.Abs(second.from-1) > 0.017 || math.Abs(second.to-second.from-1) > 1e-9 { // the next tick
+		// the next tick
+		if second := windows[1]; math.Abs(second.from-1) > 0.017 || math.Abs(second.to-second.from-1) > 1e-9 {
 			t.Errorf("%d ticks: %+v, want 1 to 2 s", ticks, second)
 		}
 		svg := drawEpisode("", make([]fleet.Tick, ticks), script)
@@ -255,11 +267,17 @@ func TestWindowsOf(t *testing.T) {
 // Bars end at the end of their axis, also with the wide interval of few episodes.
 func TestBars(t *testing.T) {
 	rows := []Entry{
-		{Schedule: "a", Metrics: map[string]Interval{"success": {Mean: 50, Low: -585, High: 685, N: 2}, "age_ms": {Mean: 1283, Low: 1200, High: 1300, N: 2}}},
+		{Schedule: "a", Metrics: map[string]Interval{"success": {
+			Mean: 50,
+			Low:  -585,
+			High: 685,
+			N:    2,
+		}, "age_ms": {Mean: 1283, Low: 1200, High: 1300, N: 2}}},
 		{Schedule: "b", Metrics: map[string]Interval{}},
 	}
 	svg := drawBars(metrics[0], rows)
-	if !strings.Contains(svg, `width="110.0"`) || !strings.Contains(svg, "H350.0M") || !strings.Contains(svg, ">none<") {
+	if !strings.Contains(svg, `width="110.0"`) || !strings.Contains(svg, "H350.0M") ||
+		!strings.Contains(svg, ">none<") {
 		t.Errorf("success: %s", svg)
 	}
 	for _, m := range metrics {
@@ -314,13 +332,30 @@ func TestCSVGolden(t *testing.T) {
 func TestCSVColumns(t *testing.T) {
 	ms := time.Millisecond
 	tick := fleet.Tick{
-		Seed: 9, Tick: 120, Step: 7, Size: 31, Estimate: 6, Cooldown: 4, Requested: true, Received: true, Measured: 125 * ms,
-		Sent: 1500 * ms, ServerIn: 1510 * ms, ServerOut: 1600 * ms, ReceiveAt: 1620 * ms, Overlap: 12, MeanL2: 0.5, MaxL2: 2.5,
+		Seed:      9,
+		Tick:      120,
+		Step:      7,
+		Size:      31,
+		Estimate:  6,
+		Cooldown:  4,
+		Requested: true,
+		Received:  true,
+		Measured:  125 * ms,
+		Sent:      1500 * ms,
+		ServerIn:  1510 * ms,
+		ServerOut: 1600 * ms,
+		ReceiveAt: 1620 * ms,
+		Overlap:   12,
+		MeanL2:    0.5,
+		MaxL2:     2.5,
 	}
 	want := map[string]string{
-		"t": "1.99999992", "step": "7", "schedule_size": "31", "latency_estimate_steps": "6", "latency_estimate_ms": "99.999996", "cooldown": "4",
-		"stall": "0", "obs_triggered": "1", "action_received": "1", "measured_latency_ms": "125", "obs_sent_ts": "1.5", "server_obs_received_ts": "1.51",
-		"server_action_sent_ts": "1.6", "action_received_ts": "1.62", "chunk_overlap_count": "12", "chunk_mean_l2": "0.5", "chunk_max_l2": "2.5",
+		"t": "1.99999992", "step": "7", "schedule_size": "31", "latency_estimate_steps": "6",
+		"latency_estimate_ms": "99.999996", "cooldown": "4",
+		"stall": "0", "obs_triggered": "1", "action_received": "1", "measured_latency_ms": "125", "obs_sent_ts": "1.5",
+		"server_obs_received_ts": "1.51",
+		"server_action_sent_ts":  "1.6", "action_received_ts": "1.62", "chunk_overlap_count": "12",
+		"chunk_mean_l2": "0.5", "chunk_max_l2": "2.5",
 	}
 	own := len(csvColumns) - len(want) // the columns that identify the run
 	got := fields(&tick)
@@ -332,11 +367,14 @@ func TestCSVColumns(t *testing.T) {
 			t.Errorf("%s is %s, want %s", column, got[i], want[column])
 		}
 	}
-	tick.Received, tick.Requested, tick.Size = false, false, 0
+	tick.Received = false
+	tick.Requested = false
+	tick.Size = 0
 	got = fields(&tick)
 	for i, column := range csvColumns[own:] {
 		switch {
-		case column == "stall" && got[i] != "1", (column == "obs_triggered" || column == "action_received") && got[i] != "0":
+		case column == "stall" && got[i] != "1", (column == "obs_triggered" || column == "action_received") &&
+			got[i] != "0":
 			t.Errorf("%s of a tick without anything is %q", column, got[i])
 		case i > 8 && got[i] != "":
 			t.Errorf("%s of a tick without an answer is %q, want it empty", column, got[i])
@@ -407,7 +445,8 @@ func (f fake) close() {}
 func TestInterval(t *testing.T) {
 	// 5 values, mean 3, sd sqrt(2.5); t(4) = 2.776.
 	got := interval([]float64{1, 2, 3, math.NaN(), 4, 5})
-	if got.N != 5 || got.Mean != 3 || math.Abs(got.High-3-2.776*math.Sqrt(2.5/5)) > 0.01 || math.Abs(got.High+got.Low-6) > 1e-9 {
+	if got.N != 5 || got.Mean != 3 || math.Abs(got.High-3-2.776*math.Sqrt(2.5/5)) > 0.01 ||
+		math.Abs(got.High+got.Low-6) > 1e-9 {
 		t.Errorf("interval = %+v", got)
 	}
 	if got := interval([]float64{math.NaN()}); got != (Interval{}) {
@@ -429,8 +468,10 @@ func TestInterval(t *testing.T) {
 func TestFlagsOfAContender(t *testing.T) {
 	for name, want := range map[string]string{
 		"drtc": "--schedule drtc", "rtc+compat": "--schedule rtc --compat", "async+plain": "--schedule async",
-		"drtc+s_min=10+spans": "--schedule drtc --s-min 10 --prefix spans", "drtc+spans+s_min=10": "--schedule drtc --prefix spans --s-min 10", "drtc+bare+counts": "--schedule drtc --prefix none --cooldown counts",
-		"drtc+max_last_10": "--schedule drtc --estimator max_last_10",
+		"drtc+s_min=10+spans": "--schedule drtc --s-min 10 --prefix spans",
+		"drtc+spans+s_min=10": "--schedule drtc --prefix spans --s-min 10",
+		"drtc+bare+counts":    "--schedule drtc --prefix none --cooldown counts",
+		"drtc+max_last_10":    "--schedule drtc --estimator max_last_10",
 	} {
 		c, err := ParseContender(name)
 		if err != nil {
@@ -473,7 +514,10 @@ func TestThePapersEpisodes(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		cfg.Contenders, cfg.Scenarios, cfg.Episodes, cfg.Duration = []Contender{c}, []Scenario{s}, 2, 25*time.Second
+		cfg.Contenders = []Contender{c}
+		cfg.Scenarios = []Scenario{s}
+		cfg.Episodes = 2
+		cfg.Duration = 25 * time.Second
 		cfg.Network, cfg.Compute = new(10*time.Millisecond), new(100*time.Millisecond)
 		report, err := Play(context.Background(), cfg)
 		if err != nil {
@@ -522,7 +566,8 @@ func TestThePapersEpisodes(t *testing.T) {
 			t.Errorf("jk, %s (%g s): %d ticks, want %d to %d", tt.what, tt.at, got, tt.jkLeast, tt.jkMost)
 		}
 		if got := longest[i].Estimate; got < tt.longestLeast || got > tt.longestMost {
-			t.Errorf("max_last_10, %s (%g s): %d ticks, want %d to %d", tt.what, tt.at, got, tt.longestLeast, tt.longestMost)
+			t.Errorf("max_last_10, %s (%g s): %d ticks, want %d to %d", tt.what, tt.at, got, tt.longestLeast,
+				tt.longestMost)
 		}
 	}
 }

@@ -45,10 +45,15 @@ func TestFigures(t *testing.T) {
 	full := aged(t, 5)
 	full.Right, full.Left = fleet.Side{Reached: 3, Collided: 1}, fleet.Side{Reached: 2, TimedOut: 2}
 	full.LegTicks = []int{60, 180}
-	full.Starved, full.Waited, full.Switches, full.Inferences = 4, 2, 3, 45
+	full.Starved = 4
+	full.Waited = 2
+	full.Switches = 3
+	full.Inferences = 45
 	full.UpBytes, full.DownBytes = 60_000, 30_000
 	full.Recoveries = []time.Duration{100 * time.Millisecond, 300 * time.Millisecond}
-	full.Seams, full.Again, full.AgainDue = nil, []int{-1, 4, 2}, []int{-1, 1, 2}
+	full.Seams = nil
+	full.Again = []int{-1, 4, 2}
+	full.AgainDue = []int{-1, 1, 2}
 	for i := range 100 {
 		full.Seams = append(full.Seams, float64(i+1))
 	}
@@ -113,11 +118,14 @@ func TestCompare(t *testing.T) {
 	}
 	for i, want := range []struct{ best, first float64 }{{-30, 0}, {0, 30}, {-50, -20}, {0, 30}} {
 		r := cell.Rows[i]
-		if !same(r.SuccessLessBest.Mean, want.best) || !same(r.SuccessLessFirst.Mean, want.first) || r.SuccessLessBest.N != 3 || r.SuccessLessFirst.N != 3 {
-			t.Errorf("%s: less the best %+v, less the first %+v, want %v and %v of 3", r.Schedule, r.SuccessLessBest, r.SuccessLessFirst, want.best, want.first)
+		if !same(r.SuccessLessBest.Mean, want.best) || !same(r.SuccessLessFirst.Mean, want.first) ||
+			r.SuccessLessBest.N != 3 || r.SuccessLessFirst.N != 3 {
+			t.Errorf("%s: less the best %+v, less the first %+v, want %v and %v of 3", r.Schedule, r.SuccessLessBest,
+				r.SuccessLessFirst, want.best, want.first)
 		}
 		if i != 2 && (!same(r.SuccessLessFirst.Low, want.first) || !same(r.SuccessLessFirst.High, want.first)) {
-			t.Errorf("%s: less the first %+v, want no spread: it is the same in each pair", r.Schedule, r.SuccessLessFirst)
+			t.Errorf("%s: less the first %+v, want no spread: it is the same in each pair", r.Schedule,
+				r.SuccessLessFirst)
 		}
 	}
 }
@@ -152,7 +160,8 @@ func TestWorldsArePlayed(t *testing.T) {
 		for episode, direction := range []int{1, -1} {
 			o, trace, err := p.play(job{contender: 1, episode: episode}) // drtc+plain moves
 			if err != nil || o.Direction != direction || o.Seed != cfg.FirstSeed {
-				t.Fatalf("%s: episode %d is %d, %+d, %v, want seed %d, direction %+d", world, episode, o.Seed, o.Direction, err, cfg.FirstSeed, direction)
+				t.Fatalf("%s: episode %d is %d, %+d, %v, want seed %d, direction %+d", world, episode, o.Seed,
+					o.Direction, err, cfg.FirstSeed, direction)
 			}
 			if episode > 0 {
 				continue // only the first episode has a trace
@@ -165,7 +174,9 @@ func TestWorldsArePlayed(t *testing.T) {
 				}
 				return -1
 			}
-			goal, q := first(func(t *fleet.Tick) float64 { return t.Goal[0] }), first(func(t *fleet.Tick) float64 { return t.Q[0] })
+			goal, q := first(func(t *fleet.Tick) float64 {
+				return t.Goal[0]
+			}), first(func(t *fleet.Tick) float64 { return t.Q[0] })
 			if goal < 1 || q-goal != want {
 				t.Errorf("%s: the goal moves on tick %d and the arm on %d, want %d later", world, goal, q, want)
 			}

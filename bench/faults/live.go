@@ -43,7 +43,8 @@ func Live(ctx context.Context, cfg Config) (*Report, error) {
 		return nil, err
 	}
 	if cfg.World != worldNames[0] {
-		return nil, exit.Errorf(exit.Usage, "--world %s is for --virtual: the programs' simulated arm lives in the demo world", cfg.World)
+		return nil, exit.Errorf(exit.Usage,
+			"--world %s is for --virtual: the programs' simulated arm lives in the demo world", cfg.World)
 	}
 	dir, err := os.MkdirTemp("", "bench-faults-")
 	if err != nil {
@@ -59,7 +60,10 @@ func Live(ctx context.Context, cfg Config) (*Report, error) {
 		return nil, err
 	}
 	r := b.report()
-	r.Virtual, r.NetworkMs, r.ComputeMs, r.Again = false, 0, 0, int(again.Load())
+	r.Virtual = false
+	r.NetworkMs = 0
+	r.ComputeMs = 0
+	r.Again = int(again.Load())
 	for _, c := range r.Cells {
 		for _, row := range c.Rows {
 			for _, m := range metrics {
@@ -83,7 +87,12 @@ type livePlayer struct {
 }
 
 func newLivePlayer(ctx context.Context, cfg *Config, dir string, again *atomic.Int64) (*livePlayer, error) {
-	p := &livePlayer{ctx: ctx, cfg: cfg, dir: dir, again: again}
+	p := &livePlayer{
+		ctx:   ctx,
+		cfg:   cfg,
+		dir:   dir,
+		again: again,
+	}
 	flags := []string{"--audit", p.path("audit.jsonl")}
 	if cfg.ORT != "" {
 		flags = append(flags, "--ort", cfg.ORT)
@@ -119,15 +128,22 @@ func (p *livePlayer) once(j job) (fleet.Outcome, error) {
 	if err := p.serve(contender.Plain); err != nil {
 		return fleet.Outcome{}, err
 	}
-	script, summary, audit, records := p.path("faults.yaml"), p.path("edge.json"), p.path("audit.jsonl"), p.path("record")
-	if err := errors.Join(os.WriteFile(script, scenario.Source, 0o600), os.WriteFile(audit, nil, 0o600), os.RemoveAll(records)); err != nil { // the server appends
+	script := p.path("faults.yaml")
+	summary := p.path("edge.json")
+	audit := p.path("audit.jsonl")
+	records := p.path("record")
+	// the server appends
+	if err := errors.Join(os.WriteFile(script, scenario.Source, 0o600), os.WriteFile(audit, nil, 0o600),
+		os.RemoveAll(records)); err != nil {
 		return fleet.Outcome{}, err
 	}
 	seed, direction := p.cfg.episode(j.episode)
 	cmd := bench.Edge(p.cfg.Bin, p.dir, append(slices.Clone(contender.flags),
-		"--fps", strconv.Itoa(fleet.FPS), "--bus", "sim", "--camera", "top=sim", "--connect", p.server.Endpoint, "--seed", strconv.FormatUint(seed, 10),
+		"--fps", strconv.Itoa(fleet.FPS), "--bus", "sim", "--camera", "top=sim", "--connect", p.server.Endpoint,
+		"--seed", strconv.FormatUint(seed, 10),
 		"--jpeg-quality", strconv.Itoa(p.cfg.Quality),
-		"--duration", p.cfg.Duration.String(), "--on-exit", "hold", "--quiet", "--json", summary, "--record", "all", "--record-dir", records,
+		"--duration", p.cfg.Duration.String(), "--on-exit", "hold", "--quiet", "--json", summary, "--record",
+		"all", "--record-dir", records,
 		"--wire-faults", script, "--fault-seed", strconv.FormatUint(fleet.FaultSeed(seed, direction), 10))...)
 	began := time.Now()
 	child, err := bench.Start(cmd)
@@ -139,7 +155,8 @@ func (p *livePlayer) once(j job) (fleet.Outcome, error) {
 	err = p.wait(child)
 	restarts.Wait()
 	if took := time.Since(began); err == nil && took < p.cfg.Duration {
-		err = fmt.Errorf("edge-rt ended after %v, want %v: something else has stopped it", took.Round(time.Millisecond), p.cfg.Duration)
+		err = fmt.Errorf("edge-rt ended after %v, want %v: something else has stopped it", took.Round(time.Millisecond),
+			p.cfg.Duration)
 	}
 	if err != nil {
 		return fleet.Outcome{}, err

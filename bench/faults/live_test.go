@@ -45,19 +45,24 @@ func TestLivePlaysAgain(t *testing.T) {
 			// $1 and on are edge-rt's flags; the summary's name follows --json, and after it the
 			// record's folder --record-dir.
 			script := fmt.Sprintf("#!/bin/sh\necho run >> %s/runs\n[ $(wc -l < %[1]s/runs) -gt %d ] || exit %d\n"+
-				"while [ \"$1\" != --json ]; do shift; done\necho '{\"targets_reached\": 5}' > $2\ncp -R %[4]s $6\n", dir, tt.failures, tt.code, writeRecord(t, sim.DOF))
+				"while [ \"$1\" != --json ]; do shift; done\necho '{\"targets_reached\": 5}' > $2\ncp -R %[4]s $6\n",
+				dir, tt.failures, tt.code, writeRecord(t, sim.DOF))
 			if err := os.WriteFile(filepath.Join(dir, "edge-rt"), []byte(script), 0o755); err != nil {
 				t.Fatal(err)
 			}
 			cfg := config(t)
 			var log bytes.Buffer
-			cfg.Bin, cfg.Log, cfg.Duration = dir, &log, 1 // an edge that does nothing does not count as ended early
+			cfg.Bin = dir
+			cfg.Log = &log
+			cfg.Duration = 1 // an edge that does nothing does not count as ended early
 			var again atomic.Int64
 			p := playerOn(t, context.Background(), &cfg, &again)
 			o, _, err := p.play(job{})
 			runs, _ := os.ReadFile(filepath.Join(dir, "runs"))
-			if exit.Of(err) != tt.wantCode || o.Both().Reached != tt.wantReached || strings.Count(string(runs), "run") != tt.in {
-				t.Errorf("%d runs end in %d reached, %v, want %d, %d reached, code %d", strings.Count(string(runs), "run"), o.Both().Reached, err, tt.in, tt.wantReached, tt.wantCode)
+			if exit.Of(err) != tt.wantCode || o.Both().Reached != tt.wantReached ||
+				strings.Count(string(runs), "run") != tt.in {
+				t.Errorf("%d runs end in %d reached, %v, want %d, %d reached, code %d",
+					strings.Count(string(runs), "run"), o.Both().Reached, err, tt.in, tt.wantReached, tt.wantCode)
 			}
 			if again.Load() != tt.again || strings.Count(log.String(), "played again") != int(tt.again) {
 				t.Errorf("%d tries again, log %q, want %d", again.Load(), log.String(), tt.again)
@@ -74,7 +79,9 @@ func stub(t *testing.T, ctx context.Context, edge string, duration time.Duration
 		t.Fatal(err)
 	}
 	cfg := config(t)
-	cfg.Bin, cfg.Duration, cfg.live = dir, duration, true
+	cfg.Bin = dir
+	cfg.Duration = duration
+	cfg.live = true
 	return playerOn(t, ctx, &cfg, new(atomic.Int64))
 }
 
@@ -93,7 +100,8 @@ func playerOn(t *testing.T, ctx context.Context, cfg *Config, again *atomic.Int6
 }
 
 // summarize makes the script write a summary to the file of --json.
-const summarize = "while [ \"$1\" != --json ]; do shift; done\nname=$2\nsay() { echo '{\"targets_reached\": 5}' > $name; }\n"
+const summarize = "while [ \"$1\" != --json ]; do shift; done\nname=$2\nsay() { echo '{\"targets_reached\": 5}' > " +
+	"$name; }\n"
 
 // An edge that ended before its time, as after the same Ctrl-C, has played no episode, even if its
 // summary contains results.
@@ -136,7 +144,8 @@ func TestRestartsFollowTheScript(t *testing.T) {
 	}
 	defer l.Close()
 	started := filepath.Join(p.dir, "started")
-	p.server.Argv, p.server.Endpoint = []string{"/bin/sh", "-c", "echo >> " + started + "; exec sleep 60"}, "tcp/"+l.Addr().String()
+	p.server.Argv, p.server.Endpoint = []string{"/bin/sh", "-c", "echo >> " + started + "; exec sleep 60"},
+		"tcp/"+l.Addr().String()
 	edge, err := bench.Start(exec.Command("sleep", "60"))
 	if err != nil {
 		t.Fatal(err)
@@ -208,7 +217,8 @@ func TestNoTicksOfRealTime(t *testing.T) {
 
 func TestReportSaysHowItWasPlayed(t *testing.T) {
 	live := &Report{Again: 3}
-	if got := live.how(); !strings.Contains(got, "real time") || !strings.Contains(got, "3 tries again") || strings.Contains(got, "ms") {
+	if got := live.how(); !strings.Contains(got, "real time") || !strings.Contains(got, "3 tries again") ||
+		strings.Contains(got, "ms") {
 		t.Errorf("real time: %q", got)
 	}
 	virtual := &Report{Virtual: true, NetworkMs: 4, ComputeMs: 20}
@@ -242,7 +252,12 @@ func writeRecord(t *testing.T, dof int, ticks ...ranTick) (dir string) {
 	put(record.Tick{At: at, Starved: true})
 	for _, a := range ticks {
 		at = at.Add(time.Duration(a.ticks) * fleet.Period)
-		put(record.Tick{At: at, Step: 7, Seq: a.seq, Source: at.Add(-time.Duration(a.age) * fleet.Period)}, []float32{a.pan, 0, a.elbow, 0, 0, 0}[:dof]...)
+		put(record.Tick{
+			At:     at,
+			Step:   7,
+			Seq:    a.seq,
+			Source: at.Add(-time.Duration(a.age) * fleet.Period),
+		}, []float32{a.pan, 0, a.elbow, 0, 0, 0}[:dof]...)
 		put(record.Tick{At: at + 1, Starved: true})
 	}
 	var stop atomic.Bool
@@ -260,13 +275,15 @@ func TestReadRecord(t *testing.T) {
 		ranTick{1, 3, 2, 3, 0},  // continues as before
 		ranTick{1, 4, 3, 9, 0},  // 5 beyond the extrapolation of the last two
 		ranTick{3, 9, 4, 10, 2}) // after a pause: 1 and 2 from the standstill
-	if err := readRecord(dir, &o); err != nil || !slices.Equal(o.Seams, []float64{0, 5, 2}) || o.Age(0.5) != 4 || o.Age(1) != 9 {
+	if err := readRecord(dir, &o); err != nil || !slices.Equal(o.Seams, []float64{0, 5, 2}) || o.Age(0.5) != 4 ||
+		o.Age(1) != 9 {
 		t.Errorf("seams %v, ages %d and %d, %v, want 0, 5 and 2, 4 and 9", o.Seams, o.Age(0.5), o.Age(1), err)
 	}
 	if _, err := os.Stat(dir); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("the record is still there: %v", err)
 	}
-	if err := readRecord(writeRecord(t, 2, ranTick{1, 3, 1, 0, 0}), &o); err == nil || !strings.Contains(err.Error(), "step 7 has 2 joints") {
+	if err := readRecord(writeRecord(t, 2, ranTick{1, 3, 1, 0, 0}), &o); err == nil ||
+		!strings.Contains(err.Error(), "step 7 has 2 joints") {
 		t.Errorf("of another arm: %v", err)
 	}
 	torn := writeRecord(t, sim.DOF, ranTick{1, 3, 1, 0, 0})

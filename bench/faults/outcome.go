@@ -34,8 +34,13 @@ func readSummary(name string) (o fleet.Outcome, err error) {
 		return o, fmt.Errorf("edge-rt's summary: %w", err)
 	}
 	o.Runs = 1
-	o.Right.Reached, o.Right.Collided, o.Right.TimedOut = s.Targets, s.Collisions, s.Timeouts
-	o.Actions, o.Starved, o.Requests, o.MaxEstimate = s.Actions, s.Starved-s.StarvedBus, s.Requests, s.Estimate
+	o.Right.Reached = s.Targets
+	o.Right.Collided = s.Collisions
+	o.Right.TimedOut = s.Timeouts
+	o.Actions = s.Actions
+	o.Starved = s.Starved - s.StarvedBus
+	o.Requests = s.Requests
+	o.MaxEstimate = s.Estimate
 	return o, nil
 }
 

@@ -120,10 +120,12 @@ func drawBars(m metric, rows []Entry) string {
 	high = max(high, 1e-9)
 	x := report.Axis{High: high, From: barsLeft, To: barsRight - 70}.At
 	var b strings.Builder
-	fmt.Fprintf(&b, `<svg viewBox="0 0 %d %d" role="img"><text x="0" y="14" font-weight="600">%s (%s)</text>`, barsRight, 26+barHeight*len(rows), template.HTMLEscapeString(m.Title), template.HTMLEscapeString(m.Unit))
+	fmt.Fprintf(&b, `<svg viewBox="0 0 %d %d" role="img"><text x="0" y="14" font-weight="600">%s (%s)</text>`,
+		barsRight, 26+barHeight*len(rows), template.HTMLEscapeString(m.Title), template.HTMLEscapeString(m.Unit))
 	for i := range rows {
 		y := 22 + barHeight*i
-		fmt.Fprintf(&b, `<text x="%d" y="%d" text-anchor="end">%s</text>`, barsLeft-6, y+12, template.HTMLEscapeString(rows[i].Schedule))
+		fmt.Fprintf(&b, `<text x="%d" y="%d" text-anchor="end">%s</text>`, barsLeft-6, y+12,
+			template.HTMLEscapeString(rows[i].Schedule))
 		v := rows[i].Metrics[m.Key]
 		if v.N == 0 {
 			fmt.Fprintf(&b, `<text x="%d" y="%d">none</text>`, barsLeft+4, y+12)
@@ -134,8 +136,10 @@ func drawBars(m metric, rows []Entry) string {
 			class = "first"
 		}
 		middle := float64(y) + barHeight/2 - 1
-		fmt.Fprintf(&b, `<rect class="%s" x="%d" y="%d" width="%.1f" height="%d"/>`, class, barsLeft, y+1, x(v.Mean)-barsLeft, barHeight-4)
-		fmt.Fprintf(&b, `<path class="interval" d="M%.1f %.1fH%.1fM%.1f %dv8M%.1f %dv8"/>`, x(v.Low), middle, x(v.High), x(v.Low), y+4, x(v.High), y+4)
+		fmt.Fprintf(&b, `<rect class="%s" x="%d" y="%d" width="%.1f" height="%d"/>`, class, barsLeft, y+1,
+			x(v.Mean)-barsLeft, barHeight-4)
+		fmt.Fprintf(&b, `<path class="interval" d="M%.1f %.1fH%.1fM%.1f %dv8M%.1f %dv8"/>`, x(v.Low), middle, x(v.High),
+			x(v.Low), y+4, x(v.High), y+4)
 		fmt.Fprintf(&b, `<text x="%.1f" y="%d">%s</text>`, x(max(v.High, v.Mean))+4, y+12, short(v.Mean))
 	}
 	b.WriteString("</svg>")

@@ -217,8 +217,15 @@ func (p *virtualPlayer) play(j job) (fleet.Outcome, []fleet.Tick, error) {
 	}
 	var trace []fleet.Tick
 	run := fleet.Config{
-		Policy: exported, Ticks: cfg.ticks(), Schedule: contender.Schedule, Network: *cfg.Network, Compute: *cfg.Compute,
-		Faults: cfg.Scenarios[j.scenario].Script, Rules: worlds[cfg.World], Quality: cfg.Quality, Counts: true,
+		Policy:   exported,
+		Ticks:    cfg.ticks(),
+		Schedule: contender.Schedule,
+		Network:  *cfg.Network,
+		Compute:  *cfg.Compute,
+		Faults:   cfg.Scenarios[j.scenario].Script,
+		Rules:    worlds[cfg.World],
+		Quality:  cfg.Quality,
+		Counts:   true,
 	}
 	if j.episode == 0 {
 		run.Trace = func(t *fleet.Tick) { trace = append(trace, *t) }

@@ -53,8 +53,10 @@ func drawEpisode(title string, ticks []fleet.Tick, script *netfault.Script) stri
 	f.curve("actions left", func(t *fleet.Tick) float64 { return float64(t.Size) })
 	f.axis()
 	height := f.y + 30
-	return fmt.Sprintf(`<svg xmlns="http://www.w3.org/2000/svg" class="episode" viewBox="0 0 %d %.0f" role="img" aria-label="%s">%s<text x="%d" y="20" class="t">%s</text>%s</svg>`,
-		figureWidth, height, template.HTMLEscapeString(title), svgStyle, plotLeft, template.HTMLEscapeString(title), f.b.String())
+	return fmt.Sprintf(
+		`<svg xmlns="http://www.w3.org/2000/svg" class="episode" viewBox="0 0 %d %.0f" role="img" aria-label="%s">%s<text x="%d" y="20" class="t">%s</text>%s</svg>`,
+		figureWidth, height, template.HTMLEscapeString(title), svgStyle, plotLeft, template.HTMLEscapeString(title),
+		f.b.String())
 }
 
 // svgStyle makes a figure readable alone, outside the page. Inside the page it must apply to
@@ -98,7 +100,9 @@ func windowsOf(script *netfault.Script, ticks int) (out []window) {
 	}
 	for i := range script.Faults {
 		fault := &script.Faults[i]
-		for _, s := range stretches(ticks, func(tick int) bool { return fault.Active(time.Duration(tick) * fleet.Period) }) {
+		for _, s := range stretches(ticks, func(tick int) bool {
+			return fault.Active(time.Duration(tick) * fleet.Period)
+		}) {
 			out = append(out, window{fault.Kind, float64(s[0]) / fleet.FPS, float64(s[1]) / fleet.FPS})
 		}
 	}
@@ -109,7 +113,8 @@ func windowsOf(script *netfault.Script, ticks int) (out []window) {
 func (f *figure) shade(windows []window) {
 	for _, w := range windows {
 		if w.to-w.from < float64(len(f.ticks))/fleet.FPS {
-			fmt.Fprintf(&f.b, `<rect class="w" x="%.1f" y="28" width="%.1f" height="%d"/>`, f.x(w.from), max(f.x(w.to)-f.x(w.from), 1), figureHeight+f.lanesHeight())
+			fmt.Fprintf(&f.b, `<rect class="w" x="%.1f" y="28" width="%.1f" height="%d"/>`, f.x(w.from),
+				max(f.x(w.to)-f.x(w.from), 1), figureHeight+f.lanesHeight())
 		}
 	}
 }
@@ -124,13 +129,21 @@ func (f *figure) lanesHeight() int { return max(60, 15*len(f.kinds)) }
 func (f *figure) panel(label string, height, low, high float64) (y func(v float64) float64) {
 	top, bottom := f.y, f.y+height
 	f.y = bottom + panelGap
-	fmt.Fprintf(&f.b, `<text x="%d" y="%.1f" text-anchor="end">%s</text>`, plotLeft-8, (top+bottom)/2, template.HTMLEscapeString(label))
-	fmt.Fprintf(&f.b, `<path class="g" d="M%d %.1fH%dM%d %.1fH%d"/>`, plotLeft, top, plotRight, plotLeft, bottom, plotRight)
+	fmt.Fprintf(&f.b, `<text x="%d" y="%.1f" text-anchor="end">%s</text>`, plotLeft-8, (top+bottom)/2,
+		template.HTMLEscapeString(label))
+	fmt.Fprintf(&f.b, `<path class="g" d="M%d %.1fH%dM%d %.1fH%d"/>`, plotLeft, top, plotRight, plotLeft, bottom,
+		plotRight)
 	if high > low {
-		fmt.Fprintf(&f.b, `<text x="%d" y="%.1f" text-anchor="end">%.3g</text><text x="%d" y="%.1f" text-anchor="end">%.3g</text>`,
+		fmt.Fprintf(&f.b,
+			`<text x="%d" y="%.1f" text-anchor="end">%.3g</text><text x="%d" y="%.1f" text-anchor="end">%.3g</text>`,
 			plotLeft-8, top+10, high, plotLeft-8, bottom, low)
 	}
-	return report.Axis{Low: low, High: high, From: bottom, To: top}.At
+	return report.Axis{
+		Low:  low,
+		High: high,
+		From: bottom,
+		To:   top,
+	}.At
 }
 
 // path draws values, with gaps, leaving out points on a straight line.
@@ -163,7 +176,8 @@ func (f *figure) path(class string, y func(float64) float64, value func(t *fleet
 func (f *figure) trajectory(joint int, name string) {
 	low, high := math.Inf(1), math.Inf(-1)
 	for i := range f.ticks {
-		low, high = min(low, f.ticks[i].Goal[joint], f.ticks[i].Q[joint]), max(high, f.ticks[i].Goal[joint], f.ticks[i].Q[joint])
+		low, high = min(low, f.ticks[i].Goal[joint], f.ticks[i].Q[joint]),
+			max(high, f.ticks[i].Goal[joint], f.ticks[i].Q[joint])
 	}
 	if high-low < 1 {
 		low, high = low-1, high+1
@@ -185,7 +199,8 @@ func (f *figure) gantt(windows []window) {
 		at := top + float64(i)*lane
 		for _, w := range windows {
 			if w.kind == k {
-				fmt.Fprintf(&f.b, `<rect class="f" x="%.1f" y="%.1f" width="%.1f" height="%.1f"/>`, f.x(w.from), at+1, max(f.x(w.to)-f.x(w.from), 2), lane-2)
+				fmt.Fprintf(&f.b, `<rect class="f" x="%.1f" y="%.1f" width="%.1f" height="%.1f"/>`, f.x(w.from), at+1,
+					max(f.x(w.to)-f.x(w.from), 2), lane-2)
 			}
 		}
 		fmt.Fprintf(&f.b, `<text x="%d" y="%.1f">%s</text>`, plotLeft+4, at+lane/2+4, k)
@@ -198,7 +213,8 @@ func (f *figure) events() {
 	bottom := y(0)
 	fmt.Fprintf(&f.b, `<text x="%d" y="%.1f" text-anchor="end">starved</text>`, plotLeft-8, bottom-14)
 	for _, s := range stretches(len(f.ticks), func(tick int) bool { return f.ticks[tick].Starved }) {
-		fmt.Fprintf(&f.b, `<rect class="s" x="%.1f" y="%.1f" width="%.1f" height="16"/>`, f.at(s[0]), bottom-18, max(f.at(s[1])-f.at(s[0]), 1))
+		fmt.Fprintf(&f.b, `<rect class="s" x="%.1f" y="%.1f" width="%.1f" height="16"/>`, f.at(s[0]), bottom-18,
+			max(f.at(s[1])-f.at(s[0]), 1))
 	}
 	for i := range f.ticks {
 		if f.ticks[i].Requested {
@@ -243,7 +259,8 @@ func (f *figure) axis() {
 	for s := 0.0; s <= f.seconds+1e-9; s += step {
 		fmt.Fprintf(&f.b, `<text x="%.1f" y="%.1f" text-anchor="middle">%g</text>`, f.x(s), f.y-8, s)
 	}
-	fmt.Fprintf(&f.b, `<text x="%d" y="%.1f" text-anchor="middle">seconds; blue: goals, sent observations, estimate; orange: merged chunks, measured latency; grey: joints; red: starved</text>`,
+	fmt.Fprintf(&f.b,
+		`<text x="%d" y="%.1f" text-anchor="middle">seconds; blue: goals, sent observations, estimate; orange: merged chunks, measured latency; grey: joints; red: starved</text>`,
 		(plotLeft+plotRight)/2, f.y+8)
 	f.y += 8
 }

@@ -47,9 +47,18 @@ type Entry struct {
 func (c *comparison) report() *Report {
 	cfg := c.cfg
 	r := &Report{
-		Bench: "faults", Version: cfg.Version, Virtual: true, World: cfg.World, Episodes: cfg.Episodes, Seconds: cfg.Duration.Seconds(),
-		FirstSeed: cfg.FirstSeed, NetworkMs: cfg.Network.Seconds() * 1000, ComputeMs: cfg.Compute.Seconds() * 1000,
-		TookS: time.Since(c.began).Seconds(), traces: c.traces, cfg: cfg,
+		Bench:     "faults",
+		Version:   cfg.Version,
+		Virtual:   true,
+		World:     cfg.World,
+		Episodes:  cfg.Episodes,
+		Seconds:   cfg.Duration.Seconds(),
+		FirstSeed: cfg.FirstSeed,
+		NetworkMs: cfg.Network.Seconds() * 1000,
+		ComputeMs: cfg.Compute.Seconds() * 1000,
+		TookS:     time.Since(c.began).Seconds(),
+		traces:    c.traces,
+		cfg:       cfg,
 	}
 	for s, scenario := range cfg.Scenarios {
 		cell := Cell{Faults: scenario.Name, Title: scenario.Script.Name}

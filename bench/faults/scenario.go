@@ -27,7 +27,8 @@ var scripts embed.FS
 
 // Comparison lists the scenarios of the published comparison, in its order.
 var Comparison = []string{
-	"none", "delay_3", "delay_8", "delay_16", "loss_5", "loss_20", "duplicate", "reorder", "spikes", "blackout", "restart", "loss_20_spikes",
+	"none", "delay_3", "delay_8", "delay_16", "loss_5", "loss_20",
+	"duplicate", "reorder", "spikes", "blackout", "restart", "loss_20_spikes",
 }
 
 // scenarioNames lists all built-in scenarios: those of the comparison first.
@@ -52,7 +53,8 @@ func LoadScenario(name string) (Scenario, error) {
 			return Scenario{}, exit.Errorf(exit.Usage, "--faults: %w", err)
 		}
 	} else if data, err = scripts.ReadFile("scripts/" + name + ".yaml"); err != nil {
-		return Scenario{}, exit.Errorf(exit.Usage, "--faults: no scenario %q, want a YAML file or one of %s", name, strings.Join(scenarioNames(), ", "))
+		return Scenario{}, exit.Errorf(exit.Usage, "--faults: no scenario %q, want a YAML file or one of %s", name,
+			strings.Join(scenarioNames(), ", "))
 	}
 	script, err := netfault.Parse(data)
 	if err != nil {
@@ -75,7 +77,8 @@ func WriteList(w io.Writer) error {
 		}
 		fmt.Fprintf(list, "%-16s %s\n", name, s.Script.Name)
 	}
-	fmt.Fprintf(list, "\nschedules: %s\noptions, each after a schedule and a +, as in rtc+compat:\n", strings.Join(chunk.Schedules, " "))
+	fmt.Fprintf(list, "\nschedules: %s\noptions, each after a schedule and a +, as in rtc+compat:\n",
+		strings.Join(chunk.Schedules, " "))
 	for _, name := range slices.Sorted(maps.Keys(options)) {
 		fmt.Fprintf(list, "  %-14s %s\n", name, options[name].says)
 	}

@@ -57,7 +57,8 @@ func student(degrees int) float64 {
 	}
 	const z = 1.959964
 	v := float64(degrees)
-	return z + (z*z*z+z)/(4*v) + (5*math.Pow(z, 5)+16*z*z*z+3*z)/(96*v*v) + (3*math.Pow(z, 7)+19*math.Pow(z, 5)+17*z*z*z-15*z)/(384*v*v*v)
+	return z + (z*z*z+z)/(4*v) + (5*math.Pow(z, 5)+16*z*z*z+3*z)/(96*v*v) +
+		(3*math.Pow(z, 7)+19*math.Pow(z, 5)+17*z*z*z-15*z)/(384*v*v*v)
 }
 
 // difference is the paired difference of two contenders' values.
@@ -78,12 +79,18 @@ type metric struct {
 
 // metrics are the columns of the comparison.
 var metrics = []metric{
-	{"success", "success per leg", "%", 1, func(o *fleet.Outcome, _ time.Duration) float64 { return 100 * o.Success() }},
-	{"reached", "targets reached", "/min", 1, func(o *fleet.Outcome, d time.Duration) float64 { return perMinute(o.Both().Reached, d) }},
+	{"success", "success per leg", "%", 1, func(o *fleet.Outcome, _ time.Duration) float64 {
+		return 100 * o.Success()
+	}},
+	{"reached", "targets reached", "/min", 1, func(o *fleet.Outcome, d time.Duration) float64 {
+		return perMinute(o.Both().Reached, d)
+	}},
 	{"leg_seconds", "time per leg", "s", -1, func(o *fleet.Outcome, _ time.Duration) float64 {
 		return mean(o.LegTicks, func(t int) float64 { return float64(t) / fleet.FPS })
 	}},
-	{"starved_ticks", "starved ticks", "/min", -1, func(o *fleet.Outcome, d time.Duration) float64 { return perMinute(o.Starved+o.Waited, d) }},
+	{"starved_ticks", "starved ticks", "/min", -1, func(o *fleet.Outcome, d time.Duration) float64 {
+		return perMinute(o.Starved+o.Waited, d)
+	}},
 	{"recovery_ms", "recovery after a loss", "ms", -1, func(o *fleet.Outcome, _ time.Duration) float64 {
 		return mean(o.Recoveries, func(d time.Duration) float64 { return d.Seconds() * 1000 })
 	}},
@@ -93,16 +100,26 @@ var metrics = []metric{
 		}
 		return fleet.Quantile(o.Seams, 0.95)
 	}},
-	{"mode_switches", "mode switches", "/min", -1, func(o *fleet.Outcome, d time.Duration) float64 { return perMinute(o.Switches, d) }},
+	{"mode_switches", "mode switches", "/min", -1, func(o *fleet.Outcome, d time.Duration) float64 {
+		return perMinute(o.Switches, d)
+	}},
 	{"age_ms", "action age p95", "ms", -1, func(o *fleet.Outcome, _ time.Duration) float64 {
 		return float64(o.Age(0.95)) * fleet.Period.Seconds() * 1000
 	}},
-	{"inferences", "inferences", "/s", -1, func(o *fleet.Outcome, d time.Duration) float64 { return float64(o.Inferences) / d.Seconds() }},
+	{"inferences", "inferences", "/s", -1, func(o *fleet.Outcome, d time.Duration) float64 {
+		return float64(o.Inferences) / d.Seconds()
+	}},
 	{"kilobytes", "sent both ways", "kB/s", -1, func(o *fleet.Outcome, d time.Duration) float64 {
 		return float64(o.UpBytes+o.DownBytes) / 1000 / d.Seconds()
 	}},
-	{"again_ticks", "repeated after the estimate, at most", "ticks", -1, func(o *fleet.Outcome, _ time.Duration) float64 { return most(o.Again) }},
-	{"again_due_ticks", "of these, such on which a request was due", "ticks", -1, func(o *fleet.Outcome, _ time.Duration) float64 { return most(o.AgainDue) }},
+	{"again_ticks", "repeated after the estimate, at most", "ticks", -1,
+		func(o *fleet.Outcome, _ time.Duration) float64 {
+			return most(o.Again)
+		}},
+	{"again_due_ticks", "of these, such on which a request was due", "ticks", -1,
+		func(o *fleet.Outcome, _ time.Duration) float64 {
+			return most(o.AgainDue)
+		}},
 }
 
 func most(ticks []int) float64 {

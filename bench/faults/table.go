@@ -24,7 +24,8 @@ var columns = []struct{ key, heading, format string }{
 // WriteTable writes one block per scenario: means, for success with its
 // interval and the paired difference to the best.
 func (r *Report) WriteTable(w io.Writer) error {
-	fmt.Fprintf(w, "%d paired episodes of %g s per cell, world %s, %s; means, success with its 95 %% interval\n", r.Episodes, r.Seconds, r.World, r.how())
+	fmt.Fprintf(w, "%d paired episodes of %g s per cell, world %s, %s; means, success with its 95 %% interval\n",
+		r.Episodes, r.Seconds, r.World, r.how())
 	for _, c := range r.Cells {
 		fmt.Fprintf(w, "\n%s: %s\n", c.Faults, c.Title)
 		t := c.table()
@@ -38,7 +39,8 @@ func (r *Report) WriteTable(w io.Writer) error {
 // how names the time, virtual or real, in which the episodes were played.
 func (r *Report) how() string {
 	if r.Virtual {
-		return fmt.Sprintf("virtual time, %.0f ms of network each way, %.0f ms for the policy", r.NetworkMs, r.ComputeMs)
+		return fmt.Sprintf("virtual time, %.0f ms of network each way, %.0f ms for the policy", r.NetworkMs,
+			r.ComputeMs)
 	}
 	return fmt.Sprintf("real time, edge-rt and lean-server; %d tries again because an edge found no motors", r.Again)
 }
@@ -68,5 +70,6 @@ func (e *Entry) cells() []string {
 		}
 		cells = append(cells, text)
 	}
-	return append(cells, fmt.Sprintf("%+.1f [%+.1f, %+.1f]", e.SuccessLessBest.Mean, e.SuccessLessBest.Low, e.SuccessLessBest.High))
+	return append(cells, fmt.Sprintf("%+.1f [%+.1f, %+.1f]", e.SuccessLessBest.Mean, e.SuccessLessBest.Low,
+		e.SuccessLessBest.High))
 }

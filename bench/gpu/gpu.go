@@ -61,10 +61,18 @@ func Measure(ctx context.Context, cfg Config) (*Report, error) {
 		}
 		defer os.RemoveAll(cfg.CacheDir)
 	}
-	if err := policy.OpenRuntime(cfg.ORT, slices.MaxFunc(cfg.Device, func(a, b string) int { return gpuFirst(a) - gpuFirst(b) })); err != nil {
+	if err := policy.OpenRuntime(cfg.ORT, slices.MaxFunc(cfg.Device, func(a, b string) int {
+		return gpuFirst(a) - gpuFirst(b)
+	})); err != nil {
 		return nil, exit.With(exit.Config, err)
 	}
-	r := &Report{Bench: "gpu", Version: cfg.Version, Threads: cfg.Threads, CUDAGraph: cfg.CUDAGraph, Machine: bench.ReadMachine(os.DirFS("/"))}
+	r := &Report{
+		Bench:     "gpu",
+		Version:   cfg.Version,
+		Threads:   cfg.Threads,
+		CUDAGraph: cfg.CUDAGraph,
+		Machine:   bench.ReadMachine(os.DirFS("/")),
+	}
 	r.Runtime, r.Library = policy.RuntimeVersion()
 	for _, dir := range cfg.Bundle {
 		bundle, err := policy.LoadBundle(dir)
@@ -115,11 +123,22 @@ type timing struct {
 // measure measures one bundle on one device. The report names an absent device, and the others are
 // measured all the same.
 func measure(ctx context.Context, cfg Config, b *policy.Bundle, device string) (Run, error) {
-	run := Run{Bundle: filepath.Base(b.Dir), SHA256: b.SHA256, Policy: b.PolicyType, DType: b.DType, Subject: "ours", Device: device}
+	run := Run{
+		Bundle:  filepath.Base(b.Dir),
+		SHA256:  b.SHA256,
+		Policy:  b.PolicyType,
+		DType:   b.DType,
+		Subject: "ours",
+		Device:  device,
+	}
 	begin := time.Now()
 	model, err := b.Open(policy.Options{
-		MaxBatch: cfg.Batch[len(cfg.Batch)-1], Buffers: 2, IntraThreads: cfg.Threads, Device: device,
-		CUDAGraph: cfg.CUDAGraph && device != "cpu", CacheDir: cfg.CacheDir,
+		MaxBatch:     cfg.Batch[len(cfg.Batch)-1],
+		Buffers:      2,
+		IntraThreads: cfg.Threads,
+		Device:       device,
+		CUDAGraph:    cfg.CUDAGraph && device != "cpu",
+		CacheDir:     cfg.CacheDir,
 	})
 	if errors.Is(err, policy.ErrNoProvider) || errors.Is(err, policy.ErrNoDevice) {
 		run.Absent = strings.Join(strings.Fields(err.Error()), " ")
@@ -131,7 +150,12 @@ func measure(ctx context.Context, cfg Config, b *policy.Bundle, device string) (
 	run.OpenS, run.RSSMB = time.Since(begin).Seconds(), float64(rt.ResidentSize())/(1<<20)
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
-	s := &subject{Model: model, batches: cfg.Batch, times: map[int]*timing{}, request: rt.NewHist()}
+	s := &subject{
+		Model:   model,
+		batches: cfg.Batch,
+		times:   map[int]*timing{},
+		request: rt.NewHist(),
+	}
 	for _, n := range cfg.Batch {
 		s.times[n] = &timing{rt.NewHist(), rt.NewHist()}
 	}
@@ -258,7 +282,13 @@ func (s *subject) fill() {
 func (s *subject) report(run *Run) {
 	for _, n := range s.batches {
 		t := s.times[n]
-		row := Batch{Batch: n, P50: ms(t.alone.Quantile(0.5)), P99: ms(t.alone.Quantile(0.99)), Runs: t.alone.Count(), Overlapped: ms(t.overlapped.Quantile(0.5))}
+		row := Batch{
+			Batch:      n,
+			P50:        ms(t.alone.Quantile(0.5)),
+			P99:        ms(t.alone.Quantile(0.99)),
+			Runs:       t.alone.Count(),
+			Overlapped: ms(t.overlapped.Quantile(0.5)),
+		}
 		row.ChunksPerS = float64(n) * 1000 / min(row.P50, row.Overlapped)
 		run.Batches = append(run.Batches, row)
 	}

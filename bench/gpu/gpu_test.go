@@ -29,8 +29,12 @@ func TestReport(t *testing.T) {
 	needRuntime(t)
 	beside := `bare=test -d "$BENCH_BUNDLE" && test "$BENCH_BATCHES" = 1,3 && echo '{"open_s": 2, "batches": [{"batch": 1, "p50_ms": 3, "p99_ms": 4}, {"batch": 3, "p50_ms": 7, "p99_ms": 8}]}'`
 	r, err := Measure(t.Context(), Config{
-		Bundle: []string{still}, Device: []string{"cpu", "cuda"}, Batch: []int{3, 1}, Duration: 300 * time.Millisecond, Threads: 1,
-		Beside: []string{beside, "broken=echo no such module >&2; exit 7"},
+		Bundle:   []string{still},
+		Device:   []string{"cpu", "cuda"},
+		Batch:    []int{3, 1},
+		Duration: 300 * time.Millisecond,
+		Threads:  1,
+		Beside:   []string{beside, "broken=echo no such module >&2; exit 7"},
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -38,26 +42,34 @@ func TestReport(t *testing.T) {
 	if len(r.Runs) != 6 {
 		t.Fatalf("%d runs, want ours and two others on two devices", len(r.Runs))
 	}
-	ours, bare, broken, absent := r.Runs[0], r.Runs[1], r.Runs[2], r.Runs[3]
-	if ours.Subject != "ours" || ours.Device != "cpu" || len(ours.Batches) != 2 || ours.Request == nil || ours.OpenS <= 0 || ours.RSSMB <= 0 {
+	ours := r.Runs[0]
+	bare := r.Runs[1]
+	broken := r.Runs[2]
+	absent := r.Runs[3]
+	if ours.Subject != "ours" || ours.Device != "cpu" || len(ours.Batches) != 2 || ours.Request == nil ||
+		ours.OpenS <= 0 || ours.RSSMB <= 0 {
 		t.Errorf("our run on the CPU is %+v", ours)
 	}
 	for i, n := range []int{1, 3} {
-		if b := ours.Batches[i]; b.Batch != n || b.P50 <= 0 || b.P99 < b.P50 || b.Overlapped <= 0 || b.Runs == 0 || b.ChunksPerS <= 0 {
+		if b := ours.Batches[i]; b.Batch != n || b.P50 <= 0 || b.P99 < b.P50 || b.Overlapped <= 0 || b.Runs == 0 ||
+			b.ChunksPerS <= 0 {
 			t.Errorf("batch of %d: %+v", n, b)
 		}
 	}
 	// The runtime allocates a few objects when it starts threads; a run must not.
 	if runs := ours.Batches[0].Runs; ours.Allocs > runs/4 || ours.Collections > 0 {
-		t.Errorf("%d objects allocated and %d collections in %d runs and more, want hardly any and none", ours.Allocs, ours.Collections, runs)
+		t.Errorf("%d objects allocated and %d collections in %d runs and more, want hardly any and none", ours.Allocs,
+			ours.Collections, runs)
 	}
-	if bare.Subject != "bare" || bare.FixedMS != 1 || bare.RowMS != 2 || math.Abs(bare.Batches[1].ChunksPerS-3000.0/7) > 1e-9 || bare.OpenS != 2 {
+	if bare.Subject != "bare" || bare.FixedMS != 1 || bare.RowMS != 2 ||
+		math.Abs(bare.Batches[1].ChunksPerS-3000.0/7) > 1e-9 || bare.OpenS != 2 {
 		t.Errorf("the program beside is %+v, want T(B) = 1 + 2 B", bare)
 	}
 	if !strings.Contains(broken.Absent, "exit status 7: no such module") {
 		t.Errorf("a program that fails is told as %q", broken.Absent)
 	}
-	if absent.Device != "cuda" || !strings.Contains(absent.Absent, "make setup-gpu") && !strings.Contains(absent.Absent, "driver") {
+	if absent.Device != "cuda" || !strings.Contains(absent.Absent, "make setup-gpu") &&
+		!strings.Contains(absent.Absent, "driver") {
 		t.Skipf("cuda is there: %+v", absent)
 	}
 	var table, markdown strings.Builder
@@ -65,7 +77,8 @@ func TestReport(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, text := range []string{table.String(), markdown.String()} {
-		for _, want := range []string{"on cpu: ours", "on cpu: bare", "T(B) = 1.000 + 2.000 B ms", "one request p50", "ot measured: policy: no GPU provider", "428.6"} {
+		for _, want := range []string{"on cpu: ours", "on cpu: bare", "T(B) = 1.000 + 2.000 B ms", "one request p50",
+			"ot measured: policy: no GPU provider", "428.6"} {
 			if !strings.Contains(text, want) {
 				t.Errorf("%q is missing in:\n%s", want, text)
 			}
@@ -81,7 +94,13 @@ func TestReport(t *testing.T) {
 
 func TestMeasureRefuses(t *testing.T) {
 	needRuntime(t)
-	good := Config{Bundle: []string{still}, Device: []string{"cpu"}, Batch: []int{1}, Duration: time.Millisecond, Threads: 1}
+	good := Config{
+		Bundle:   []string{still},
+		Device:   []string{"cpu"},
+		Batch:    []int{1},
+		Duration: time.Millisecond,
+		Threads:  1,
+	}
 	for _, tt := range []struct {
 		name   string
 		change func(c *Config)
@@ -93,13 +112,16 @@ func TestMeasureRefuses(t *testing.T) {
 		{"device", func(c *Config) { c.Device = []string{"gpu"} }, exit.Usage, "--device"},
 		{"program without a name", func(c *Config) { c.Beside = []string{"true"} }, exit.Usage, "NAME=COMMAND"},
 		{"bundle", func(c *Config) { c.Bundle = []string{"absent"} }, exit.Config, "absent"},
-		{"only what is not there", func(c *Config) { c.Device = []string{"cuda:63"} }, exit.Config, "no device could be measured"},
+		{"only what is not there", func(c *Config) {
+			c.Device = []string{"cuda:63"}
+		}, exit.Config, "no device could be measured"},
 		{"program that says nothing", func(c *Config) { c.Beside = []string{"mute=true"} }, exit.Failure, "mute"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			c := good
 			tt.change(&c)
-			if _, err := Measure(t.Context(), c); exit.Of(err) != tt.code || err == nil || !strings.Contains(err.Error(), tt.want) {
+			if _, err := Measure(t.Context(), c); exit.Of(err) != tt.code || err == nil ||
+				!strings.Contains(err.Error(), tt.want) {
 				t.Errorf("Measure = %v (code %d), want code %d with %q", err, exit.Of(err), tt.code, tt.want)
 			}
 		})

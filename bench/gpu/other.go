@@ -23,7 +23,14 @@ const otherTimeout = 15 * time.Minute
 
 // measure runs the program to its end and reads its figures.
 func (o other) measure(ctx context.Context, cfg Config, b *policy.Bundle, device string) (Run, error) {
-	run := Run{Bundle: filepath.Base(b.Dir), SHA256: b.SHA256, Policy: b.PolicyType, DType: b.DType, Subject: o.name, Device: device}
+	run := Run{
+		Bundle:  filepath.Base(b.Dir),
+		SHA256:  b.SHA256,
+		Policy:  b.PolicyType,
+		DType:   b.DType,
+		Subject: o.name,
+		Device:  device,
+	}
 	ctx, cancel := context.WithTimeout(ctx, cfg.Duration+otherTimeout)
 	defer cancel()
 	var batches []string
@@ -32,7 +39,8 @@ func (o other) measure(ctx context.Context, cfg Config, b *policy.Bundle, device
 	}
 	var out, log bytes.Buffer
 	cmd := exec.CommandContext(ctx, "sh", "-c", o.command)
-	cmd.Env = append(os.Environ(), "BENCH_BUNDLE="+b.Dir, "BENCH_DEVICE="+device, "BENCH_BATCHES="+strings.Join(batches, ","),
+	cmd.Env = append(os.Environ(), "BENCH_BUNDLE="+b.Dir, "BENCH_DEVICE="+device,
+		"BENCH_BATCHES="+strings.Join(batches, ","),
 		fmt.Sprintf("BENCH_SECONDS=%g", cfg.Duration.Seconds()), "BENCH_THREADS="+strconv.Itoa(cfg.Threads))
 	cmd.Stdout, cmd.Stderr = &out, &log
 	if err := cmd.Run(); err != nil {
@@ -47,7 +55,9 @@ func (o other) measure(ctx context.Context, cfg Config, b *policy.Bundle, device
 	if err := json.Unmarshal(out.Bytes(), &said); err != nil || len(said.Batches) == 0 {
 		return run, fmt.Errorf("%s printed %.200q, want {\"batches\": […]}: %v", o.name, out.String(), err)
 	}
-	run.Batches, run.OpenS, run.RSSMB = said.Batches, said.OpenS, said.RSSMB
+	run.Batches = said.Batches
+	run.OpenS = said.OpenS
+	run.RSSMB = said.RSSMB
 	for i := range run.Batches {
 		run.Batches[i].ChunksPerS = float64(run.Batches[i].Batch) * 1000 / run.Batches[i].P50
 	}

@@ -61,10 +61,17 @@ type Request struct {
 }
 
 func (r *Run) fit() {
-	n, sx, sy, sxx, sxy := float64(len(r.Batches)), 0.0, 0.0, 0.0, 0.0
+	n := float64(len(r.Batches))
+	sx := 0.0
+	sy := 0.0
+	sxx := 0.0
+	sxy := 0.0
 	for _, b := range r.Batches {
 		x := float64(b.Batch)
-		sx, sy, sxx, sxy = sx+x, sy+b.P50, sxx+x*x, sxy+x*b.P50
+		sx = sx + x
+		sy = sy + b.P50
+		sxx = sxx + x*x
+		sxy = sxy + x*b.P50
 	}
 	if d := n*sxx - sx*sx; d > 0 {
 		r.RowMS = (n*sxy - sx*sy) / d
@@ -99,7 +106,8 @@ func (r *Report) WriteTable(w io.Writer) error {
 // WriteMarkdown writes the same for a document.
 func (r *Report) WriteMarkdown(w io.Writer) error {
 	var out strings.Builder
-	fmt.Fprintf(&out, "%s, ONNX Runtime %s, bench %s, %d threads of the CPU, CUDA graphs %v.\n", r.Machine.CPU, r.Runtime, r.Version, r.Threads, r.CUDAGraph)
+	fmt.Fprintf(&out, "%s, ONNX Runtime %s, bench %s, %d threads of the CPU, CUDA graphs %v.\n", r.Machine.CPU,
+		r.Runtime, r.Version, r.Threads, r.CUDAGraph)
 	for _, run := range r.Runs {
 		fmt.Fprintf(&out, "\n**%s**\n\n", run.title())
 		if run.Absent != "" {
@@ -123,7 +131,8 @@ func (b *Batch) cells() []string {
 	if b.Overlapped > 0 {
 		overlapped = fmt.Sprintf("%.3f", b.Overlapped)
 	}
-	return []string{fmt.Sprint(b.Batch), fmt.Sprintf("%.3f", b.P50), fmt.Sprintf("%.3f", b.P99), overlapped, fmt.Sprintf("%.1f", b.ChunksPerS), fmt.Sprint(b.Runs)}
+	return []string{fmt.Sprint(b.Batch), fmt.Sprintf("%.3f", b.P50), fmt.Sprintf("%.3f", b.P99), overlapped,
+		fmt.Sprintf("%.1f", b.ChunksPerS), fmt.Sprint(b.Runs)}
 }
 
 func (r *Run) title() string {
@@ -133,7 +142,8 @@ func (r *Run) title() string {
 func (r *Run) rest() string {
 	text := fmt.Sprintf("T(B) = %.3f + %.3f B ms; open %.1f s, RSS %.0f MB", r.FixedMS, r.RowMS, r.OpenS, r.RSSMB)
 	if r.Request != nil {
-		text += fmt.Sprintf("; one request p50 %.3f, p99 %.3f, max %.3f ms; %d objects allocated, %d collections", r.Request.P50, r.Request.P99, r.Request.Max, r.Allocs, r.Collections)
+		text += fmt.Sprintf("; one request p50 %.3f, p99 %.3f, max %.3f ms; %d objects allocated, %d collections",
+			r.Request.P50, r.Request.P99, r.Request.Max, r.Allocs, r.Collections)
 	}
 	return text
 }

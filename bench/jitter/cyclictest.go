@@ -25,7 +25,8 @@ const (
 )
 
 // notInstalled is the message for a machine without cyclictest.
-const notInstalled = "cyclictest is not installed, so there is nothing to compare with: `apt-get install rt-tests` (Debian, Ubuntu, Raspberry Pi OS)"
+const notInstalled = "cyclictest is not installed, so there is nothing to compare with: `apt-get install rt-tests` " +
+	"(Debian, Ubuntu, Raspberry Pi OS)"
 
 // Reference describes the cyclictest of this machine.
 type Reference struct {
@@ -43,14 +44,16 @@ func FindCyclictest(ctx context.Context) Reference {
 	if err != nil {
 		return Reference{Missing: notInstalled}
 	}
-	help, _ := exec.CommandContext(ctx, path, "--help").CombinedOutput() // the exit code, 0 or 1, depends on the version
+	// the exit code, 0 or 1, depends on the version
+	help, _ := exec.CommandContext(ctx, path, "--help").CombinedOutput()
 	r := Reference{Path: path, Version: versionIn(string(help)), writesJSON: strings.Contains(string(help), "--json")}
 	var said strings.Builder
 	try := exec.CommandContext(ctx, path, "-q", "-t", "1", "-p", strconv.Itoa(subjectPriority), "-i", "1000", "-l", "1")
 	try.Stderr = &said
 	if err := try.Run(); err != nil && ctx.Err() == nil {
 		why, _, _ := strings.Cut(strings.TrimSpace(said.String()), "\n")
-		r.Missing = fmt.Sprintf("cyclictest may not run here (%v: %s), so there is nothing to compare with: run as root, or raise `ulimit -r` to %d", err, why, subjectPriority)
+		r.Missing = fmt.Sprintf("cyclictest may not run here (%v: %s), so there is nothing to compare with: run as "+
+			"root, or raise `ulimit -r` to %d", err, why, subjectPriority)
 	}
 	return r
 }
@@ -118,7 +121,9 @@ func (r *cyclictestRun) finish() (*Run, error) {
 	if err != nil {
 		return nil, err
 	}
-	run.Tally, run.Lateness, run.Ticks = &tally, tally.Quantiles(), tally.Count()
+	run.Tally = &tally
+	run.Lateness = tally.Quantiles()
+	run.Ticks = tally.Count()
 	return run, nil
 }
 
@@ -171,7 +176,8 @@ func parseCyclictest(text []byte) (t bench.Tally, err error) {
 		}
 	}
 	if len(overflows) > len(maxima) {
-		return t, fmt.Errorf("cyclictest counts overflows of %d threads and names the maxima of %d", len(overflows), len(maxima))
+		return t, fmt.Errorf("cyclictest counts overflows of %d threads and names the maxima of %d", len(overflows),
+			len(maxima))
 	}
 	for i, n := range overflows {
 		t.AddUS(float64(maxima[i]), uint64(n))

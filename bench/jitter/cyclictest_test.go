@@ -29,16 +29,23 @@ func TestParseCyclictest(t *testing.T) {
 		text  string
 		want  want
 	}{
-		{"text of two threads, with overflows", parseCyclictest, golden("cyclictest-2.40-h24.txt"), want{200, 9, 382, 382, ""}},
-		{"JSON of two threads, with overflows", parseCyclictestJSON, golden("cyclictest-2.40-h24.json"), want{200, 9, 368, 368, ""}},
-		{"text of one thread", parseCyclictest, "# Histogram\n000003 000002\n000004 000001\n# Max Latencies: 00004\n# Histogram Overflows: 00000\n", want{3, 3, 4, 4, ""}},
+		{"text of two threads, with overflows", parseCyclictest, golden("cyclictest-2.40-h24.txt"),
+			want{200, 9, 382, 382, ""}},
+		{"JSON of two threads, with overflows", parseCyclictestJSON, golden("cyclictest-2.40-h24.json"),
+			want{200, 9, 368, 368, ""}},
+		{"text of one thread", parseCyclictest,
+			"# Histogram\n000003 000002\n000004 000001\n# Max Latencies: 00004\n# Histogram Overflows: 00000\n",
+			want{3, 3, 4, 4, ""}},
 		{"text without a summary", parseCyclictest, "000003 000002\n", want{2, 3, 3, 3, ""}},
 		{"nothing", parseCyclictest, "", want{err: "no latency"}},
 		{"only empty bins", parseCyclictest, "000003 000000\n", want{err: "no latency"}},
 		{"a torn line", parseCyclictest, "000003 0000x2\n", want{err: `"0000x2", want a number`}},
-		{"overflows of nobody", parseCyclictest, "000003 000001\n# Histogram Overflows: 00002\n", want{err: "overflows of 1 threads"}},
-		{"JSON without a histogram", parseCyclictestJSON, `{"thread":{"0":{"cycles":2,"max":9}}}`, want{2, 9, 9, 9, ""}},
-		{"JSON without a cycle", parseCyclictestJSON, `{"thread":{"0":{"cycles":0,"avg":-nan}}}`, want{err: "no latency"}},
+		{"overflows of nobody", parseCyclictest, "000003 000001\n# Histogram Overflows: 00002\n",
+			want{err: "overflows of 1 threads"}},
+		{"JSON without a histogram", parseCyclictestJSON, `{"thread":{"0":{"cycles":2,"max":9}}}`,
+			want{2, 9, 9, 9, ""}},
+		{"JSON without a cycle", parseCyclictestJSON, `{"thread":{"0":{"cycles":0,"avg":-nan}}}`,
+			want{err: "no latency"}},
 		{"JSON of something else", parseCyclictestJSON, `{}`, want{err: "no latency"}},
 		{"torn JSON", parseCyclictestJSON, `{"thread":`, want{err: "cyclictest's JSON"}},
 		{"a histogram of words", parseCyclictestJSON, `{"thread":{"0":{"histogram":{"a":1}}}}`, want{err: `"a"`}},
@@ -52,7 +59,8 @@ func TestParseCyclictest(t *testing.T) {
 				}
 				return
 			}
-			if q := got.Quantiles(); got.Count() != tt.want.n || q.P50 != tt.want.p50 || q.P99 != tt.want.p99 || q.Max != tt.want.max {
+			if q := got.Quantiles(); got.Count() != tt.want.n || q.P50 != tt.want.p50 || q.P99 != tt.want.p99 ||
+				q.Max != tt.want.max {
 				t.Errorf("%d samples, p50 %v, p99 %v, max %v; want %+v", got.Count(), q.P50, q.P99, q.Max, tt.want)
 			}
 		})
@@ -88,13 +96,15 @@ func TestCyclictestAbsent(t *testing.T) {
 // When cyclictest lacks permission, the report quotes its own message.
 func TestCyclictestRefused(t *testing.T) {
 	dir := t.TempDir()
-	script := "#!/bin/sh\n[ \"$1\" = --help ] && { echo 'cyclictest V 1.00'; exit 1; }\necho 'Unable to change scheduling policy!' >&2\nexit 1\n"
+	script := "#!/bin/sh\n[ \"$1\" = --help ] && { echo 'cyclictest V 1.00'; exit 1; }\necho 'Unable to change " +
+		"scheduling policy!' >&2\nexit 1\n"
 	if err := os.WriteFile(filepath.Join(dir, "cyclictest"), []byte(script), 0o755); err != nil {
 		t.Fatal(err)
 	}
 	t.Setenv("PATH", dir)
 	r := FindCyclictest(context.Background())
-	if r.Version != "1.00" || r.writesJSON || !strings.Contains(r.Missing, "Unable to change scheduling policy") || !strings.Contains(r.Missing, "ulimit -r") {
+	if r.Version != "1.00" || r.writesJSON || !strings.Contains(r.Missing, "Unable to change scheduling policy") ||
+		!strings.Contains(r.Missing, "ulimit -r") {
 		t.Errorf("FindCyclictest = %+v, want version 1.00 without JSON and the refusal", r)
 	}
 }

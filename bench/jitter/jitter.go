@@ -111,7 +111,12 @@ func Measure(ctx context.Context, cfg Config) (report *Report, err error) {
 	if err := cfg.check(); err != nil {
 		return nil, err
 	}
-	j := &jitter{cfg: cfg, period: time.Duration(float64(time.Second) / cfg.FPS), clock: rt.KernelClock(), subjects: map[string]subject{}}
+	j := &jitter{
+		cfg:      cfg,
+		period:   time.Duration(float64(time.Second) / cfg.FPS),
+		clock:    rt.KernelClock(),
+		subjects: map[string]subject{},
+	}
 	j.reference = FindCyclictest(ctx)
 	rounds, length, err := plan(kindsOf(cfg.Subjects, j.reference.Missing == ""), cfg.Duration, cfg.Slice)
 	if err != nil {
@@ -141,7 +146,9 @@ func Measure(ctx context.Context, cfg Config) (report *Report, err error) {
 		return nil, errors.New("ended before the first slice was complete")
 	}
 	report = newReport(cfg, length, j.reference, j.slices)
-	report.Machine, report.Server, report.Retried = machine, server, j.retried
+	report.Machine = machine
+	report.Server = server
+	report.Retried = j.retried
 	return report, nil
 }
 
@@ -165,7 +172,8 @@ func (j *jitter) measure(ctx context.Context, rounds [][]kind, length time.Durat
 	j.began = time.Now()
 	for i, kinds := range rounds {
 		for _, k := range kinds {
-			j.cfg.Progress("round %d of %d: %s %s, %v\n", i+1, len(rounds), k.subject, k.form, length.Round(time.Millisecond))
+			j.cfg.Progress("round %d of %d: %s %s, %v\n", i+1, len(rounds), k.subject, k.form,
+				length.Round(time.Millisecond))
 			s, err := j.slice(ctx, k, length)
 			if ctx.Err() != nil {
 				return nil

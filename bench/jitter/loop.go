@@ -52,7 +52,12 @@ func (p LoopPart) Run(w io.Writer) error {
 	if p.Require {
 		mode = rt.ModeRequire
 	}
-	loop := rt.NewLoop(rt.LoopConfig{Clock: rt.KernelClock(), Period: period, Mode: mode, CPU: p.CPU})
+	loop := rt.NewLoop(rt.LoopConfig{
+		Clock:  rt.KernelClock(),
+		Period: period,
+		Mode:   mode,
+		CPU:    p.CPU,
+	})
 	rt.NiceProcess(niceOthers) // as far as permitted; the report shows the classes
 	rt.LockMemory()
 	defer rt.HoldGC(0).Release()
@@ -76,9 +81,13 @@ func (p LoopPart) Run(w io.Writer) error {
 		return exit.With(exit.RealTime, err)
 	}
 	seconds, after := time.Since(began).Seconds(), rt.ReadHeap()
-	r, stats, grant := summarize(samples, period), loop.Stats(), loop.Grant()
+	r := summarize(samples, period)
+	stats := loop.Stats()
+	grant := loop.Grant()
 	r.Seconds, r.GCCycles = seconds, after.Cycles-heap.Cycles
-	r.OverrunsOwn, r.OverrunsHost, r.Skipped = stats.OverrunsOwn, stats.OverrunsHost, stats.Skipped
+	r.OverrunsOwn = stats.OverrunsOwn
+	r.OverrunsHost = stats.OverrunsHost
+	r.Skipped = stats.Skipped
 	r.Granted, r.Why = grant.Granted, grant.Why
 	r.Faults, r.Involuntary = faults, switches
 	return json.NewEncoder(w).Encode(r)
@@ -107,7 +116,8 @@ type loopSubject struct {
 }
 
 func (l *loopSubject) start(d time.Duration, require bool) (*process, error) {
-	args := []string{"loop", "--fps", strconv.FormatFloat(l.fps, 'g', -1, 64), "--duration", d.String(), "--cpu=" + strconv.Itoa(l.cpu)}
+	args := []string{"loop", "--fps", strconv.FormatFloat(l.fps, 'g', -1, 64), "--duration", d.String(),
+		"--cpu=" + strconv.Itoa(l.cpu)}
 	if require {
 		args = append(args, "--require")
 	}
@@ -120,7 +130,15 @@ func (l *loopSubject) result(c *process) (*Run, error) {
 		return nil, fmt.Errorf("the bare loop's result is unreadable: %w", err)
 	}
 	return &Run{
-		Ticks: r.Lateness.Count(), Seconds: r.Seconds, Lateness: r.Lateness.Quantiles(), Tally: r.Lateness,
-		OverrunsOwn: &r.OverrunsOwn, OverrunsHost: &r.OverrunsHost, Threads: c.threads, Granted: r.Granted, Why: r.Why, Detail: c.Stdout(),
+		Ticks:        r.Lateness.Count(),
+		Seconds:      r.Seconds,
+		Lateness:     r.Lateness.Quantiles(),
+		Tally:        r.Lateness,
+		OverrunsOwn:  &r.OverrunsOwn,
+		OverrunsHost: &r.OverrunsHost,
+		Threads:      c.threads,
+		Granted:      r.Granted,
+		Why:          r.Why,
+		Detail:       c.Stdout(),
 	}, nil
 }

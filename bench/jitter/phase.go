@@ -16,7 +16,8 @@ const (
 	minWatchStep    = 50 * time.Microsecond // reading /proc takes 20 us
 )
 
-var errNoPhase = errors.New("the tick thread never slept for half a period, so cyclictest cannot run half a period out of phase")
+var errNoPhase = errors.New("the tick thread never slept for half a period, so cyclictest cannot run half a period " +
+	"out of phase")
 
 // idleInstant returns an instant in the middle of the longest sleep of a thread that runs once a
 // period: there another thread disturbs it least, also whole periods later. sleeps returns how

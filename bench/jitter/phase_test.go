@@ -34,7 +34,8 @@ func TestIdleInstant(t *testing.T) {
 		want time.Duration // after a tick
 	}{
 		{"the bare loop: wakes 4 ms before the tick and at it", []time.Duration{12 * ms, 0}, 6 * ms},
-		{"the edge: waits for the bus, too", []time.Duration{12 * ms, 100 * time.Microsecond, 1300 * time.Microsecond}, 6650 * time.Microsecond},
+		{"the edge: waits for the bus, too", []time.Duration{12 * ms, 100 * time.Microsecond, 1300 * time.Microsecond},
+			6650 * time.Microsecond},
 		{"cyclictest: one wake-up a period", []time.Duration{0}, 8 * ms},
 	}
 	for _, tt := range tests {

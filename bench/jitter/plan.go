@@ -48,7 +48,8 @@ func plan(kinds []kind, total, slice time.Duration) (rounds [][]kind, length tim
 	n := max(int(total/round), 1)
 	length = min(slice, total/time.Duration(len(kinds)))
 	if length < minSlice {
-		return nil, 0, exit.Errorf(exit.Usage, "slices of %v are too short: want --duration %v or more (%d slices to a round) and --slice %v or more",
+		return nil, 0, exit.Errorf(exit.Usage, "slices of %v are too short: want --duration %v or more (%d slices to "+
+			"a round) and --slice %v or more",
 			length, time.Duration(len(kinds))*minSlice, len(kinds), minSlice)
 	}
 	for i := range n {

@@ -28,7 +28,8 @@ func TestPlan(t *testing.T) {
 		{"at the limit", all, 2500 * ms, 8 * time.Second, 1, 500 * ms, false},
 		{"below it", all, 2499 * ms, 8 * time.Second, 0, 0, true},
 		{"a short slice", all, time.Minute, 499 * ms, 0, 0, true},
-		{"without cyclictest", kindsOf([]string{Loop}, false), 10 * time.Second, 5 * time.Second, 2, 5 * time.Second, false},
+		{"without cyclictest", kindsOf([]string{Loop}, false), 10 * time.Second, 5 * time.Second, 2, 5 * time.Second,
+			false},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -92,7 +93,8 @@ func TestJitterRefusesNonsense(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			bad := good
 			tt.spoil(&bad)
-			if _, err := Measure(t.Context(), bad); exit.Of(err) != exit.Usage || !strings.Contains(err.Error(), tt.says) {
+			if _, err := Measure(t.Context(), bad); exit.Of(err) != exit.Usage ||
+				!strings.Contains(err.Error(), tt.says) {
 				t.Errorf("Jitter = %v, want code 2 and %q", err, tt.says)
 			}
 		})

@@ -91,7 +91,15 @@ type Calm struct {
 }
 
 func newReport(cfg Config, length time.Duration, reference Reference, all []Slice) *Report {
-	r := &Report{Bench: "jitter", Version: cfg.Version, FPS: cfg.FPS, Load: cfg.Load, SliceS: length.Seconds(), Reference: reference, Slices: all}
+	r := &Report{
+		Bench:     "jitter",
+		Version:   cfg.Version,
+		FPS:       cfg.FPS,
+		Load:      cfg.Load,
+		SliceS:    length.Seconds(),
+		Reference: reference,
+		Slices:    all,
+	}
 	alone := slicesOf(all, Cyclictest, Apart)
 	for _, k := range []kind{{Cyclictest, Apart}, {Loop, Apart}, {Edge, Apart}, {Loop, Beside}, {Edge, Beside}} {
 		if mine := slicesOf(all, k.subject, k.form); len(mine) > 0 {
@@ -113,7 +121,12 @@ func slicesOf(all []Slice, subject, form string) (some []Slice) {
 
 // newResult adds up slices of one kind; alone are cyclictest's slices apart.
 func newResult(k kind, mine, alone []Slice) Result {
-	r := Result{Subject: k.subject, Form: k.form, Slices: len(mine), Total: total(runs(mine))}
+	r := Result{
+		Subject: k.subject,
+		Form:    k.form,
+		Slices:  len(mine),
+		Total:   total(runs(mine)),
+	}
 	var busP50, busP99 []float64
 	calm := []Slice(nil)
 	for _, s := range mine {
@@ -134,7 +147,9 @@ func newResult(k kind, mine, alone []Slice) Result {
 	r.Reference, r.Ratio = compare(k, mine, alone)
 	r.Disturbed = len(mine) - len(calm)
 	if r.Disturbed > 0 && len(calm) > 0 {
-		_, ratio := compare(k, calm, slices.DeleteFunc(slices.Clone(alone), func(s Slice) bool { return s.StealShare > disturbedShare }))
+		_, ratio := compare(k, calm, slices.DeleteFunc(slices.Clone(alone), func(s Slice) bool {
+			return s.StealShare > disturbedShare
+		}))
 		r.Undisturbed = &Calm{len(calm), total(runs(calm)).Lateness, ratio}
 	}
 	return r

@@ -37,11 +37,23 @@ func sampleReport() *Report {
 		{Round: 1, Subject: Edge, Form: Beside, Run: edgeRun(30, 30, 30, 60), Reference: run(10, 10, 10, 20)},
 		{Round: 2, Subject: Cyclictest, Form: Apart, Run: run(10, 10, 10, 1500), StealShare: 0.5},
 		{Round: 2, Subject: Loop, Form: Apart, Run: run(20, 20, 20, 4000), StealShare: 0.03},
-		{Round: 2, Subject: Loop, Form: Beside, Run: run(20, 20, 20, 3000), Reference: run(10, 10, 10, 6000), StealShare: 0.03},
+		{
+			Round:      2,
+			Subject:    Loop,
+			Form:       Beside,
+			Run:        run(20, 20, 20, 3000),
+			Reference:  run(10, 10, 10, 6000),
+			StealShare: 0.03,
+		},
 		{Round: 2, Subject: Edge, Form: Apart, Run: edgeRun(50, 50, 50, 100)},
 		{Round: 2, Subject: Edge, Form: Beside, Run: edgeRun(50, 50, 50, 120), Reference: run(10, 10, 10, 20)},
 	}
-	r := newReport(Config{FPS: 60, Load: "none", Subjects: []string{Loop, Edge}, Env: bench.Env{Version: "v<1>"}}, 8e9, Reference{Version: "2.40"}, all)
+	r := newReport(Config{
+		FPS:      60,
+		Load:     "none",
+		Subjects: []string{Loop, Edge},
+		Env:      bench.Env{Version: "v<1>"},
+	}, 8e9, Reference{Version: "2.40"}, all)
 	r.Machine = bench.Machine{Kernel: "6.1", Preempt: "PREEMPT_RT", Cores: 4, CPU: `Cortex <A76> & "co"`, Virtual: "no"}
 	return r
 }
@@ -71,8 +83,10 @@ func TestResults(t *testing.T) {
 	same := func(a, b *Ratio) bool { return (a == nil) == (b == nil) && (a == nil || *a == *b) }
 	for i, tt := range tests {
 		got := r.Results[i]
-		if got.Subject != tt.subject || got.Form != tt.form || got.Ticks != tt.ticks || got.Pooled != tt.pooled || got.Slices != 2 || got.Disturbed != tt.disturbed {
-			t.Errorf("result %d = %s %s, %d ticks of %d slices, pooled %t, disturbed %d; want %+v", i, got.Subject, got.Form, got.Ticks, got.Slices, got.Pooled, got.Disturbed, tt)
+		if got.Subject != tt.subject || got.Form != tt.form || got.Ticks != tt.ticks || got.Pooled != tt.pooled ||
+			got.Slices != 2 || got.Disturbed != tt.disturbed {
+			t.Errorf("result %d = %s %s, %d ticks of %d slices, pooled %t, disturbed %d; want %+v", i, got.Subject,
+				got.Form, got.Ticks, got.Slices, got.Pooled, got.Disturbed, tt)
 		}
 		if q := got.Lateness; q.P50 != tt.p50 || q.P99 != tt.p99 || q.Max != tt.max {
 			t.Errorf("%s %s: lateness %+v, want p50 %v, p99 %v, max %v", tt.subject, tt.form, q, tt.p50, tt.p99, tt.max)
@@ -87,7 +101,8 @@ func TestResults(t *testing.T) {
 			t.Errorf("%s %s: undisturbed %+v, want the ratio %+v", tt.subject, tt.form, calm, tt.calm)
 		}
 	}
-	if f := r.Figure; f == nil || f.Subject != Edge || f.P99 != 120 || f.CyclictestP99 != 20 || f.Ratio != (Ratio{5, 6}) {
+	if f := r.Figure; f == nil || f.Subject != Edge || f.P99 != 120 || f.CyclictestP99 != 20 ||
+		f.Ratio != (Ratio{5, 6}) {
 		t.Errorf("figure %+v, want the edge's beside", f)
 	}
 	if own := r.Results[1].OverrunsOwn; own == nil || *own != 2 {
@@ -124,12 +139,18 @@ func TestReportJSONKeys(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, key := range []string{
-		"bench", "version", "fps", "load", "slice_s", "figure.subject", "figure.p99_us", "figure.cyclictest_p99_us", "figure.ratio.p50", "figure.ratio.p99",
-		"machine.kernel", "machine.preempt", "machine.cores", "machine.virtual", "machine.go", "machine.gomaxprocs", "machine.sched_rt_runtime_us",
-		"cyclictest.version", "results.1.subject", "results.1.form", "results.1.ticks", "results.1.lateness_us.p50", "results.1.lateness_us.p90",
-		"results.1.lateness_us.p99", "results.1.lateness_us.p999", "results.1.lateness_us.max", "results.1.ratio.p99", "results.1.over_1ms_per_10000",
-		"results.1.overruns_own", "results.1.steal_share", "results.1.histogram_us.20", "results.4.bus_us_p50", "results.4.bus_us_p99",
-		"results.4.cyclictest.lateness_us.p99", "slices.0.round", "slices.0.run.histogram_us.10", "slices.4.cyclictest.ticks",
+		"bench", "version", "fps", "load", "slice_s", "figure.subject", "figure.p99_us", "figure.cyclictest_p99_us",
+		"figure.ratio.p50", "figure.ratio.p99",
+		"machine.kernel", "machine.preempt", "machine.cores", "machine.virtual", "machine.go", "machine.gomaxprocs",
+		"machine.sched_rt_runtime_us",
+		"cyclictest.version", "results.1.subject", "results.1.form", "results.1.ticks", "results.1.lateness_us.p50",
+		"results.1.lateness_us.p90",
+		"results.1.lateness_us.p99", "results.1.lateness_us.p999", "results.1.lateness_us.max", "results.1.ratio.p99",
+		"results.1.over_1ms_per_10000",
+		"results.1.overruns_own", "results.1.steal_share", "results.1.histogram_us.20", "results.4.bus_us_p50",
+		"results.4.bus_us_p99",
+		"results.4.cyclictest.lateness_us.p99", "slices.0.round", "slices.0.run.histogram_us.10",
+		"slices.4.cyclictest.ticks",
 	} {
 		if !has(tree, strings.Split(key, ".")) {
 			t.Errorf("the JSON lacks %s", key)
@@ -210,7 +231,8 @@ func TestTable(t *testing.T) {
 	if err := sampleReport().WriteTable(&b); err != nil {
 		t.Fatal(err)
 	}
-	for _, word := range []string{"PREEMPT_RT", "apart:", "beside:", "bare loop", "whole edge", "cyclictest", "6.00", "bus p50 1000 us"} {
+	for _, word := range []string{"PREEMPT_RT", "apart:", "beside:", "bare loop", "whole edge", "cyclictest", "6.00",
+		"bus p50 1000 us"} {
 		if !strings.Contains(b.String(), word) {
 			t.Errorf("the table lacks %q:\n%s", word, b.String())
 		}

@@ -52,7 +52,8 @@ func (r *robotSubject) start(d time.Duration, require bool) (*process, error) {
 	}
 	// It holds the arm on exit: the simulated arm need not be released, and under full load its
 	// simulated motors may confirm too late.
-	return start(bench.Edge(r.cfg.Bin, r.dir, "--fps", strconv.FormatFloat(r.cfg.FPS, 'g', -1, 64), "--fps-mismatch", "allow",
+	return start(bench.Edge(r.cfg.Bin, r.dir, "--fps", strconv.FormatFloat(r.cfg.FPS, 'g', -1, 64), "--fps-mismatch",
+		"allow",
 		"--bus", "sim", "--camera", "top=sim", "--connect", r.server.Endpoint, "--max-offline", "10s",
 		"--duration", d.String(), "--on-exit", "hold", "--rt", mode, "--cpu="+strconv.Itoa(r.cfg.CPU),
 		"--quiet", "--json", r.path("edge.json")))
@@ -87,7 +88,9 @@ type Phase struct {
 
 // phasesOf returns the medians of all slices' quantiles, and the longest of all.
 func phasesOf(runs []*Run) Phases {
-	p50, p99, all := map[string][]float64{}, map[string][]float64{}, Phases{}
+	p50 := map[string][]float64{}
+	p99 := map[string][]float64{}
+	all := Phases{}
 	for _, r := range runs {
 		for name, p := range r.Phases {
 			p50[name], p99[name] = append(p50[name], p.P50), append(p99[name], p.P99)
@@ -144,8 +147,17 @@ func parseEdge(b []byte) (*Run, error) {
 		return nil, errors.New("edge-rt's summary has no ticks: it never ran")
 	}
 	return &Run{
-		Ticks: s.Ticks, Seconds: s.Seconds, Lateness: s.Histogram.Quantiles().UpTo(s.Lateness.Max), Tally: s.Histogram,
-		Starved: s.Starved, Bus: s.Bus, Phases: s.Phases,
-		OverrunsOwn: &s.OverrunsOwn, OverrunsHost: &s.OverrunsHost, Granted: s.RT.Granted, Why: s.RT.Why, Detail: b,
+		Ticks:        s.Ticks,
+		Seconds:      s.Seconds,
+		Lateness:     s.Histogram.Quantiles().UpTo(s.Lateness.Max),
+		Tally:        s.Histogram,
+		Starved:      s.Starved,
+		Bus:          s.Bus,
+		Phases:       s.Phases,
+		OverrunsOwn:  &s.OverrunsOwn,
+		OverrunsHost: &s.OverrunsHost,
+		Granted:      s.RT.Granted,
+		Why:          s.RT.Why,
+		Detail:       b,
 	}, nil
 }

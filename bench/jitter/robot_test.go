@@ -16,10 +16,12 @@ func TestParseEdge(t *testing.T) {
 	if want := (bench.Quantiles{P50: 20, P90: 20, P99: 92, P999: 92, Max: 92.683}); r.Lateness != want {
 		t.Errorf("lateness %+v, want %+v", r.Lateness, want)
 	}
-	if r.Ticks != 60 || *r.OverrunsOwn != 1 || *r.OverrunsHost != 2 || r.Starved != 3 || r.Bus.P99 != 1636 || r.Granted || r.Why != "raise it" || r.Seconds != 1.5 || r.Phases["read"] != (Phase{900, 1500, 1600}) {
+	if r.Ticks != 60 || *r.OverrunsOwn != 1 || *r.OverrunsHost != 2 || r.Starved != 3 || r.Bus.P99 != 1636 ||
+		r.Granted || r.Why != "raise it" || r.Seconds != 1.5 || r.Phases["read"] != (Phase{900, 1500, 1600}) {
 		t.Errorf("parseEdge = %+v", r)
 	}
-	for _, bad := range []string{"", "{", `{"ticks":0}`, `{"ticks":60}`, `{"ticks":60,"lateness_histogram_us":{}}`, `{"ticks":1,"lateness_histogram_us":{"x":1}}`} {
+	for _, bad := range []string{"", "{", `{"ticks":0}`, `{"ticks":60}`, `{"ticks":60,"lateness_histogram_us":{}}`,
+		`{"ticks":1,"lateness_histogram_us":{"x":1}}`} {
 		if _, err := parseEdge([]byte(bad)); err == nil {
 			t.Errorf("parseEdge(%s) has no error", bad)
 		}

@@ -118,7 +118,8 @@ func (j *jitter) beside(ctx context.Context, c *process, tid int, length time.Du
 		return nil, err
 	}
 	second := nextSecond(j.clock)
-	r, err := j.reference.start(j.dir, j.period, alignment(idle, second, j.period, intervalOf(j.period)), j.pinned(), true)
+	r, err := j.reference.start(j.dir, j.period, alignment(idle, second, j.period, intervalOf(j.period)), j.pinned(),
+		true)
 	if err != nil {
 		return nil, err
 	}

@@ -17,7 +17,8 @@ var subjectTitles = map[string]string{Cyclictest: "cyclictest", Loop: "bare loop
 
 // table returns one form's subjects, each with the cyclictest beside it.
 func (r *Report) table(form string) report.Table {
-	t := report.Table{Left: 1, Columns: []string{"", "ticks", "p50", "p90", "p99", "p99.9", "max us", ">1ms/10k", "x p50", "x p99", "own", "host", "steal"}}
+	t := report.Table{Left: 1, Columns: []string{"", "ticks", "p50", "p90", "p99", "p99.9", "max us", ">1ms/10k",
+		"x p50", "x p99", "own", "host", "steal"}}
 	for i := range r.Results {
 		res := &r.Results[i]
 		if res.Form != form {
@@ -68,7 +69,8 @@ func (r *Report) notes() (all []string) {
 	for _, res := range r.Results {
 		name := subjectTitles[res.Subject] + " " + res.Form
 		if res.BusP50 > 0 {
-			say("%s: read and write of the bus p50 %.0f us, p99 %.0f us; %d ticks without an action.", name, res.BusP50, res.BusP99, res.Starved)
+			say("%s: read and write of the bus p50 %.0f us, p99 %.0f us; %d ticks without an action.", name, res.BusP50,
+				res.BusP99, res.Starved)
 		}
 		if len(res.Phases) > 0 {
 			say("%s: parts of a tick: %s.", name, res.Phases)
@@ -77,7 +79,8 @@ func (r *Report) notes() (all []string) {
 			say("%s: the kernel refused real time: %s.", name, res.Refused)
 		}
 		if res.Disturbed > 0 {
-			say("%s: the host took more than %.0f %% of the CPUs in %d of %d slices.", name, 100*disturbedShare, res.Disturbed, res.Slices)
+			say("%s: the host took more than %.0f %% of the CPUs in %d of %d slices.", name, 100*disturbedShare,
+				res.Disturbed, res.Slices)
 		}
 		if c := res.Undisturbed; c != nil {
 			say("%s, without those: p50 %.0f us, p99 %.0f us%s.", name, c.Lateness.P50, c.Lateness.P99, c.Ratio)
@@ -99,13 +102,15 @@ func (r *Ratio) String() string {
 
 // String returns the figure as a sentence.
 func (f *Figure) String() string {
-	return fmt.Sprintf("%s: lateness p99 %.0f us beside cyclictest's %.0f us in the same seconds, a ratio of %.2f (p50 %.2f), from %d ticks",
+	return fmt.Sprintf("%s: lateness p99 %.0f us beside cyclictest's %.0f us in the same seconds, a ratio of %.2f "+
+		"(p50 %.2f), from %d ticks",
 		subjectTitles[f.Subject], f.P99, f.CyclictestP99, f.Ratio.P99, f.Ratio.P50, f.Ticks)
 }
 
 // WriteTable writes the report for a terminal.
 func (r *Report) WriteTable(w io.Writer) error {
-	facts := report.Facts("bench jitter", fmt.Sprintf("%g Hz, load %s, slices of %.1f s", r.FPS, r.Load, r.SliceS), r.Machine.Rows())
+	facts := report.Facts("bench jitter", fmt.Sprintf("%g Hz, load %s, slices of %.1f s", r.FPS, r.Load, r.SliceS),
+		r.Machine.Rows())
 	if r.Reference.Version != "" {
 		facts.Add("cyclictest", r.Reference.Version)
 	}

@@ -81,7 +81,8 @@ type reference struct {
 func Measure(ctx context.Context, cfg Config) (*Report, error) {
 	w, h := cfg.Size.W, cfg.Size.H
 	if min(w, h) < minSide || max(w, h) > maxSide || w%2 != 0 {
-		return nil, exit.Errorf(exit.Usage, "--size %v: want sides of %d to %d, the width even", cfg.Size, minSide, maxSide)
+		return nil, exit.Errorf(exit.Usage, "--size %v: want sides of %d to %d, the width even", cfg.Size, minSide,
+			maxSide)
 	}
 	tool, err := exec.LookPath("tjbench")
 	if err != nil {
@@ -161,7 +162,8 @@ func measure(run func() error) (ms, allocs float64, err error) {
 
 // tjbench returns the reference's time for a picture in milliseconds.
 func tjbench(ctx context.Context, tool, file string, cfg Config, ref reference) (ms float64, err error) {
-	args := []string{file, strconv.Itoa(cfg.Quality), "-rgb", "-quiet", "-nowrite", "-subsamp", ref.chroma, "-benchtime", fmt.Sprint(turn.Seconds()), "-warmup", "0.02"}
+	args := []string{file, strconv.Itoa(cfg.Quality), "-rgb", "-quiet", "-nowrite", "-subsamp", ref.chroma,
+		"-benchtime", fmt.Sprint(turn.Seconds()), "-warmup", "0.02"}
 	if ref.yuv {
 		args = append(args, "-yuv")
 	}
@@ -216,9 +218,14 @@ func newSubjects(cfg Config, pix []byte) (all []subject, done func(), err error)
 	}
 	done = func() { e.Close(); e420.Close(); d.Close() }
 	w, h := cfg.Size.W, cfg.Size.H
-	rgb := &jpeg.Image{W: w, H: h, Layout: jpeg.RGB, Pix: pix}
-	yuyv := &jpeg.Image{W: w, H: h, Layout: jpeg.YUYV, Pix: packed(pix, w, h)}
-	nv12 := &jpeg.Image{W: w, H: h, Layout: jpeg.NV12, Pix: planar(pix, w, h)}
+	picture := func(layout jpeg.Layout, pix []byte) *jpeg.Image {
+		m := &jpeg.Image{W: w, H: h, Layout: layout}
+		m.Pix = pix
+		return m
+	}
+	rgb := picture(jpeg.RGB, pix)
+	yuyv := picture(jpeg.YUYV, packed(pix, w, h))
+	nv12 := picture(jpeg.NV12, planar(pix, w, h))
 	dst, tensor := make([]byte, jpeg.MaxSize(w, h, jpeg.Chroma444)), make([]byte, 3*w*h)
 	encode := func(e *jpeg.Encoder, m *jpeg.Image) func() error {
 		return func() error { _, err := e.Encode(dst, m); return err }
@@ -242,7 +249,9 @@ func newSubjects(cfg Config, pix []byte) (all []subject, done func(), err error)
 		if err != nil {
 			return err
 		}
-		images[0].Data, images[0].Splice, images[0].SpliceAt = j422[:p.End], jpeg.StandardTables, p.Insert
+		images[0].Data = j422[:p.End]
+		images[0].Splice = jpeg.StandardTables
+		images[0].SpliceAt = p.Insert
 		body = wire.AppendObservation(body[:0], observation)
 		return nil
 	}
@@ -266,15 +275,20 @@ func scenery(w, h int) []byte {
 	for i := range w * h {
 		x = x*1664525 + 1013904223
 		noise := byte(x >> 29)
-		pix[3*i], pix[3*i+1], pix[3*i+2] = byte(i%w*255/w)+noise, byte(i/w*255/h)+noise, byte(i/w/8*8)^noise
+		pix[3*i] = byte(i%w*255/w) + noise
+		pix[3*i+1] = byte(i/w*255/h) + noise
+		pix[3*i+2] = byte(i/w/8*8) ^ noise
 	}
 	return pix
 }
 
 // levels converts a pixel by ITU-R BT.601, narrow range.
 func levels(p []byte) (y, cb, cr byte) {
-	r, g, b := int(p[0]), int(p[1]), int(p[2])
-	return byte((66*r+129*g+25*b+128)>>8 + 16), byte((-38*r-74*g+112*b+128)>>8 + 128), byte((112*r-94*g-18*b+128)>>8 + 128)
+	r := int(p[0])
+	g := int(p[1])
+	b := int(p[2])
+	return byte((66*r+129*g+25*b+128)>>8 + 16), byte((-38*r-74*g+112*b+128)>>8 + 128),
+		byte((112*r-94*g-18*b+128)>>8 + 128)
 }
 
 // planes converts a picture to a camera's levels, with its chroma averaged over two pixels in each

@@ -13,7 +13,8 @@ import (
 )
 
 func TestSpeedOf(t *testing.T) {
-	const rgb = "\nWarmup time = 0.1 seconds\n\nPixel      JPEG\nRGB  (TD)  4:2:2    90    640    480     55.73   14.65   75.50   \n"
+	const rgb = "\nWarmup time = 0.1 seconds\n\nPixel      JPEG\nRGB  (TD)  4:2:2    90    640    480     55.73   " +
+		"14.65   75.50   \n"
 	const yuv = "RGB  (TD)  4:2:2    90    640    480     231.2   73.45   14.65   100.8   410.1\n"
 	for _, tt := range []struct {
 		out  string
@@ -65,11 +66,13 @@ func TestMeasure(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, res := range r.Results {
-		if !(res.MS > 0) || res.Allocs != 0 || math.IsNaN(res.Ratio) || res.Name != "pass MJPEG through" && !(res.Tjbench > 0) {
+		if !(res.MS > 0) || res.Allocs != 0 || math.IsNaN(res.Ratio) || res.Name != "pass MJPEG through" &&
+			!(res.Tjbench > 0) {
 			t.Errorf("%+v, want times and no allocation", res)
 		}
 	}
-	for _, bad := range []Config{{Size: Size{63, 64}, Quality: 90}, {Size: Size{640, 5000}, Quality: 90}, {Size: Size{640, 480}}, {Size: Size{641, 480}, Quality: 90}} {
+	for _, bad := range []Config{{Size: Size{63, 64}, Quality: 90}, {Size: Size{640, 5000}, Quality: 90},
+		{Size: Size{640, 480}}, {Size: Size{641, 480}, Quality: 90}} {
 		if _, err := Measure(context.Background(), bad); exit.Of(err) != exit.Usage {
 			t.Errorf("Measure(%+v) = %v, want a usage error", bad, err)
 		}

@@ -38,7 +38,9 @@ func withPixiv(subjects []subject, cfg Config, in inputs) {
 			splitYUYV(planes, in.yuyv)
 			return encode(planes)
 		},
-		"encode RGB to 4:2:0": func() error { return encode(&rgb.Image{Pix: in.rgb, Stride: 3 * cfg.Size.W, Rect: bounds}) },
+		"encode RGB to 4:2:0": func() error {
+			return encode(&rgb.Image{Pix: in.rgb, Stride: 3 * cfg.Size.W, Rect: bounds})
+		},
 		"decode 4:2:2 to RGB": decode(in.j422),
 		"decode 4:2:0 to RGB": decode(in.j420),
 	}
@@ -52,7 +54,9 @@ func splitYUYV(dst *image.YCbCr, src []byte) {
 	w := dst.Rect.Dx()
 	for row := range dst.Rect.Dy() {
 		in := src[2*w*row : 2*w*(row+1)]
-		y, cb, cr := dst.Y[row*dst.YStride:][:w], dst.Cb[row*dst.CStride:][:w/2], dst.Cr[row*dst.CStride:][:w/2]
+		y := dst.Y[row*dst.YStride:][:w]
+		cb := dst.Cb[row*dst.CStride:][:w/2]
+		cr := dst.Cr[row*dst.CStride:][:w/2]
 		for i := range cb {
 			y[2*i], y[2*i+1] = fullLuma[in[4*i]], fullLuma[in[4*i+2]]
 			cb[i], cr[i] = fullChroma[in[4*i+1]], fullChroma[in[4*i+3]]

@@ -40,7 +40,12 @@ func TestPixivDoesTheSameWork(t *testing.T) {
 			ours   jpeg.Image
 			theirs image.Image
 		}{
-			{"RGB", jpeg.Image{W: w, H: h, Layout: jpeg.RGB, Pix: pix}, &rgb.Image{Pix: pix, Stride: 3 * w, Rect: bounds}},
+			{"RGB", jpeg.Image{
+				W:      w,
+				H:      h,
+				Layout: jpeg.RGB,
+				Pix:    pix,
+			}, &rgb.Image{Pix: pix, Stride: 3 * w, Rect: bounds}},
 			{"YUYV", jpeg.Image{W: w, H: h, Layout: jpeg.YUYV, Pix: yuyv}, planes},
 		} {
 			dst := make([]byte, jpeg.MaxSize(w, h, jpeg.Chroma422))
@@ -53,13 +58,15 @@ func TestPixivDoesTheSameWork(t *testing.T) {
 				t.Fatal(err)
 			}
 			if !bytes.Equal(dst[:n], theirs.Bytes()) {
-				t.Errorf("%s at %d: ours has %d bytes, theirs %d, want the same file", tt.name, quality, n, theirs.Len())
+				t.Errorf("%s at %d: ours has %d bytes, theirs %d, want the same file", tt.name, quality, n,
+					theirs.Len())
 			}
 			tensor := make([]byte, 3*w*h)
 			if err := d.DecodeRGB(tensor, dst[:n], w, h); err != nil {
 				t.Fatal(err)
 			}
-			if m, err := pixiv.DecodeIntoRGB(bytes.NewReader(dst[:n]), &pixiv.DecoderOptions{DCTMethod: pixiv.DCTISlow}); err != nil || !bytes.Equal(m.Pix, tensor) {
+			if m, err := pixiv.DecodeIntoRGB(bytes.NewReader(dst[:n]),
+				&pixiv.DecoderOptions{DCTMethod: pixiv.DCTISlow}); err != nil || !bytes.Equal(m.Pix, tensor) {
 				t.Errorf("%s at %d: decoded otherwise than ours: %v", tt.name, quality, err)
 			}
 		}

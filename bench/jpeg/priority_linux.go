@@ -10,7 +10,10 @@ func raisePriority() (undo func(), err error) {
 		return func() {}, err
 	}
 	fifo := *before
-	fifo.Policy, fifo.Priority, fifo.Nice, fifo.Flags = unix.SCHED_FIFO, 1, 0, 0
+	fifo.Policy = unix.SCHED_FIFO
+	fifo.Priority = 1
+	fifo.Nice = 0
+	fifo.Flags = 0
 	if err := unix.SchedSetAttr(0, &fifo, 0); err != nil {
 		return func() {}, err
 	}

@@ -42,7 +42,12 @@ type Result struct {
 }
 
 func newReport(cfg Config, subjects []subject) *Report {
-	r := &Report{Bench: "jpeg", Version: cfg.Version, Size: cfg.Size.String(), Quality: cfg.Quality}
+	r := &Report{
+		Bench:   "jpeg",
+		Version: cfg.Version,
+		Size:    cfg.Size.String(),
+		Quality: cfg.Quality,
+	}
 	for _, s := range subjects {
 		r.Results = append(r.Results, Result{Name: s.name})
 	}
@@ -76,11 +81,15 @@ func (r *Report) finish() {
 		// A few objects of the runtime's own do not belong to the picture.
 		res.Allocs = float64(int(res.Allocs))
 		if len(res.theirs) > 0 {
-			res.Tjbench, res.BestTheir, res.Ratio = report.Median(res.theirs), slices.Min(res.theirs), report.Median(res.ratios)
+			res.Tjbench = report.Median(res.theirs)
+			res.BestTheir = slices.Min(res.theirs)
+			res.Ratio = report.Median(res.ratios)
 			res.BestRatio = res.BestMS / res.BestTheir
 		}
 		if len(res.pixiv) > 0 {
-			res.Pixiv, res.PixivBest, res.PixivRatio = report.Median(res.pixiv), slices.Min(res.pixiv), report.Median(res.pixivRatios)
+			res.Pixiv = report.Median(res.pixiv)
+			res.PixivBest = slices.Min(res.pixiv)
+			res.PixivRatio = report.Median(res.pixivRatios)
 		}
 	}
 }
@@ -88,7 +97,8 @@ func (r *Report) finish() {
 // WriteTable writes the report for a terminal.
 func (r *Report) WriteTable(w io.Writer) error {
 	fmt.Fprintf(w, "%s at quality %d, %d rounds, ms for a picture on %s\n", r.Size, r.Quality, r.Rounds, r.Machine.CPU)
-	t := report.Table{Left: 1, Columns: []string{"", "ours", "tjbench", "ratio", "best ours", "best tjbench", "ratio", "allocations"}}
+	t := report.Table{Left: 1, Columns: []string{"", "ours", "tjbench", "ratio", "best ours", "best tjbench",
+		"ratio", "allocations"}}
 	for i := range r.Results {
 		res := &r.Results[i]
 		allocs := fmt.Sprintf("%.0f", res.Allocs)
@@ -97,7 +107,8 @@ func (r *Report) WriteTable(w io.Writer) error {
 			continue
 		}
 		t.Add(res.Name, fmt.Sprintf("%.3f", res.MS), fmt.Sprintf("%.3f", res.Tjbench), fmt.Sprintf("%.2f", res.Ratio),
-			fmt.Sprintf("%.3f", res.BestMS), fmt.Sprintf("%.3f", res.BestTheir), fmt.Sprintf("%.2f", res.BestRatio), allocs)
+			fmt.Sprintf("%.3f", res.BestMS), fmt.Sprintf("%.3f", res.BestTheir), fmt.Sprintf("%.2f", res.BestRatio),
+			allocs)
 	}
 	if err := t.Write(w); err != nil {
 		return err
@@ -106,7 +117,8 @@ func (r *Report) WriteTable(w io.Writer) error {
 	for i := range r.Results {
 		if res := &r.Results[i]; res.Pixiv > 0 {
 			pixiv.Add(res.Name, fmt.Sprintf("%.3f", res.Pixiv), fmt.Sprintf("%.2f", res.PixivRatio),
-				fmt.Sprintf("%.3f", res.PixivBest), fmt.Sprintf("%.2f", res.PixivBest/res.BestMS), fmt.Sprintf("%.0f", res.PixivAllocs))
+				fmt.Sprintf("%.3f", res.PixivBest), fmt.Sprintf("%.2f", res.PixivBest/res.BestMS),
+				fmt.Sprintf("%.0f", res.PixivAllocs))
 		}
 	}
 	if len(pixiv.Rows) > 0 {

@@ -56,11 +56,26 @@ func (p Part) Run(ctx context.Context, w io.Writer) error {
 		return err
 	}
 	e, err := edge.Open(ctx, edge.Config{
-		FPS: p.FPS, FPSMismatch: "allow", Bus: p.Bus, Calibration: p.Calibration, Robot: "so101", Cameras: []capture.Config{camera}, Connect: []string{p.Connect},
-		Schedule: chunk.Config{Schedule: "drtc", Epsilon: chunk.DefaultEpsilon}, Duration: p.Duration, CPU: rt.UnpinnedCPU, JPEGQuality: 90, OnExit: "hold", Fallback: "hold",
-		MaxActionAge: 3 * time.Second, DegradedAfter: 500 * time.Millisecond, RequestTimeout: 5 * time.Second,
-		ReconnectInitialBackoff: 500 * time.Millisecond, ReconnectMaxBackoff: 10 * time.Second, MaxOffline: 20 * time.Second,
-		Log: slog.New(slog.DiscardHandler),
+		FPS:                     p.FPS,
+		FPSMismatch:             "allow",
+		Bus:                     p.Bus,
+		Calibration:             p.Calibration,
+		Robot:                   "so101",
+		Cameras:                 []capture.Config{camera},
+		Connect:                 []string{p.Connect},
+		Schedule:                chunk.Config{Schedule: "drtc", Epsilon: chunk.DefaultEpsilon},
+		Duration:                p.Duration,
+		CPU:                     rt.UnpinnedCPU,
+		JPEGQuality:             90,
+		OnExit:                  "hold",
+		Fallback:                "hold",
+		MaxActionAge:            3 * time.Second,
+		DegradedAfter:           500 * time.Millisecond,
+		RequestTimeout:          5 * time.Second,
+		ReconnectInitialBackoff: 500 * time.Millisecond,
+		ReconnectMaxBackoff:     10 * time.Second,
+		MaxOffline:              20 * time.Second,
+		Log:                     slog.New(slog.DiscardHandler),
 	})
 	if err != nil {
 		return err

@@ -79,11 +79,13 @@ func cellsOf(others, gcs, loads []string) ([]Cell, error) {
 		{flag: "--load", got: loads, known: loadNames},
 	} {
 		if len(f.got) == 0 {
-			return nil, exit.Errorf(exit.Usage, "%s names nothing, want some of %s", f.flag, strings.Join(f.known, ", "))
+			return nil, exit.Errorf(exit.Usage, "%s names nothing, want some of %s", f.flag,
+				strings.Join(f.known, ", "))
 		}
 		for i, v := range f.got {
 			if !slices.Contains(f.known, v) || slices.Contains(f.got[:i], v) {
-				return nil, exit.Errorf(exit.Usage, "%s %s: want some of %s, each once", f.flag, v, strings.Join(f.known, ", "))
+				return nil, exit.Errorf(exit.Usage, "%s %s: want some of %s, each once", f.flag, v,
+					strings.Join(f.known, ", "))
 			}
 		}
 	}
@@ -142,7 +144,8 @@ func Measure(ctx context.Context, cfg Config) (*Report, error) {
 			// The edge refuses a bus that is too slow, as the simulated bus sometimes is on a busy
 			// machine.
 			for try := 1; ; try++ {
-				if s.Result, err = cfg.slice(ctx, cell, server.Endpoint, arm, dir); err == nil || try == startTries || ctx.Err() != nil {
+				if s.Result, err = cfg.slice(ctx, cell, server.Endpoint, arm, dir); err == nil || try == startTries ||
+					ctx.Err() != nil {
 					break
 				}
 			}
@@ -217,7 +220,8 @@ func (c *Config) slice(ctx context.Context, cell Cell, endpoint string, arm *sim
 	}
 	defer load.Stop()
 	cmd := bench.Part("edge", "--fps", strconv.FormatFloat(c.FPS, 'g', -1, 64),
-		"--duration", c.Slice.String(), "--connect", endpoint, "--bus", arm.link, "--calibration", c.Calibration, "--others", cell.Others, "--gc", cell.GC, "--load", cell.Load)
+		"--duration", c.Slice.String(), "--connect", endpoint, "--bus", arm.link, "--calibration", c.Calibration,
+		"--others", cell.Others, "--gc", cell.GC, "--load", cell.Load)
 	cmd.Env = append(cmd.Env, "STATE_DIRECTORY="+dir) // its id is kept out of the user's state
 	part, err := bench.Start(cmd)
 	if err != nil {

@@ -18,7 +18,8 @@ import (
 
 func TestCellsOf(t *testing.T) {
 	cells, err := cellsOf([]string{"nice0", "rr40"}, []string{"off"}, []string{"none", "alloc"})
-	want := []Cell{{"nice0", "off", "none"}, {"rr40", "off", "none"}, {"nice0", "off", "alloc"}, {"rr40", "off", "alloc"}}
+	want := []Cell{{"nice0", "off", "none"}, {"rr40", "off", "none"}, {"nice0", "off", "alloc"},
+		{"rr40", "off", "alloc"}}
 	if err != nil || !slices.Equal(cells, want) {
 		t.Errorf("cellsOf = %v, %v, want %v", cells, err, want)
 	}
@@ -31,7 +32,8 @@ func TestCellsOf(t *testing.T) {
 		{"unknown", classes, []string{"maybe"}, loadNames, "--gc maybe"},
 		{"twice", classes, collectors, []string{"none", "none"}, "--load none"},
 	} {
-		if _, err := cellsOf(tt.others, tt.gc, tt.load); exit.Of(err) != exit.Usage || !strings.Contains(err.Error(), tt.says) {
+		if _, err := cellsOf(tt.others, tt.gc, tt.load); exit.Of(err) != exit.Usage ||
+			!strings.Contains(err.Error(), tt.says) {
 			t.Errorf("%s: cellsOf = %v, want code 2 and %q", tt.name, err, tt.says)
 		}
 	}
@@ -70,7 +72,8 @@ func TestTotalOf(t *testing.T) {
 		{Cell: cell, Failed: "no bus"},
 		{Cell: cell, Result: run(100, "90", 99.5, 1000)},
 	})
-	if got.Rounds != 2 || got.Ticks != 200 || got.OverrunsOwn != 2 || got.BusLost != 6 || got.BusP99 != 2000 || len(got.Failed) != 1 || got.RTShare != 0.25 || got.RTPeak != 0.2 {
+	if got.Rounds != 2 || got.Ticks != 200 || got.OverrunsOwn != 2 || got.BusLost != 6 || got.BusP99 != 2000 ||
+		len(got.Failed) != 1 || got.RTShare != 0.25 || got.RTPeak != 0.2 {
 		t.Errorf("totalOf = %+v", got)
 	}
 	if q := got.Lateness; q.P50 != 20 || q.P99 != 90 || q.Max != 99.5 {
@@ -78,7 +81,8 @@ func TestTotalOf(t *testing.T) {
 	}
 	var table strings.Builder
 	r := &Report{FPS: 60, SliceS: 5, Machine: bench.Machine{Cores: 2}, Cells: []Total{got}}
-	if err := r.WriteTable(&table); err != nil || !strings.Contains(table.String(), "RR 40") || !strings.Contains(table.String(), "no bus") {
+	if err := r.WriteTable(&table); err != nil || !strings.Contains(table.String(), "RR 40") ||
+		!strings.Contains(table.String(), "no bus") {
 		t.Errorf("table %v:\n%s", err, &table)
 	}
 }

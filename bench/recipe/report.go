@@ -47,7 +47,14 @@ type Total struct {
 }
 
 func newReport(cfg Config, cells []Cell, machine bench.Machine, slices []Slice) *Report {
-	r := &Report{Bench: "recipe", Version: cfg.Version, FPS: cfg.FPS, SliceS: cfg.Slice.Seconds(), Machine: machine, Slices: slices}
+	r := &Report{
+		Bench:   "recipe",
+		Version: cfg.Version,
+		FPS:     cfg.FPS,
+		SliceS:  cfg.Slice.Seconds(),
+		Machine: machine,
+		Slices:  slices,
+	}
 	for _, cell := range cells {
 		r.Cells = append(r.Cells, totalOf(cell, slices))
 	}
@@ -106,12 +113,14 @@ func pool(late *bench.Tally, e *edge.Summary) {
 
 // WriteTable writes the report for a terminal.
 func (r *Report) WriteTable(w io.Writer) error {
-	facts := report.Facts("bench recipe", fmt.Sprintf("%g Hz, slices of %v", r.FPS, time.Duration(r.SliceS*float64(time.Second))), r.Machine.Rows())
+	facts := report.Facts("bench recipe", fmt.Sprintf("%g Hz, slices of %v", r.FPS,
+		time.Duration(r.SliceS*float64(time.Second))), r.Machine.Rows())
 	if err := facts.Write(w); err != nil {
 		return err
 	}
 	fmt.Fprintln(w)
-	t := report.Table{Left: 3, Columns: []string{"load", "others", "gc", "ticks", "late p50", "p99", "max us", "own", "host", "bus p50", "p99 us", "lost %", "starved", "GC", "RT share", "peak", "steal ms", "children"}}
+	t := report.Table{Left: 3, Columns: []string{"load", "others", "gc", "ticks", "late p50", "p99", "max us",
+		"own", "host", "bus p50", "p99 us", "lost %", "starved", "GC", "RT share", "peak", "steal ms", "children"}}
 	for i := range r.Cells {
 		t.Rows = append(t.Rows, r.Cells[i].cells())
 	}
@@ -133,9 +142,12 @@ func (t *Total) cells() []string {
 		lost = 100 * float64(t.BusLost) / float64(t.BusCycles*motors)
 	}
 	whole := func(v float64) string { return fmt.Sprintf("%.0f", v) }
-	return []string{t.Load, t.Others, t.GC, fmt.Sprint(t.Ticks), whole(t.Lateness.P50), whole(t.Lateness.P99), whole(t.Lateness.Max),
-		fmt.Sprint(t.OverrunsOwn), fmt.Sprint(t.OverrunsHost), whole(t.BusP50), whole(t.BusP99), fmt.Sprintf("%.2f", lost), fmt.Sprint(t.Starved),
-		fmt.Sprint(t.GCCycles), fmt.Sprintf("%.1f%%", 100*t.RTShare), fmt.Sprintf("%.1f%%", 100*t.RTPeak), whole(t.StealMS), t.Children}
+	return []string{t.Load, t.Others, t.GC, fmt.Sprint(t.Ticks), whole(t.Lateness.P50), whole(t.Lateness.P99),
+		whole(t.Lateness.Max),
+		fmt.Sprint(t.OverrunsOwn), fmt.Sprint(t.OverrunsHost), whole(t.BusP50), whole(t.BusP99),
+		fmt.Sprintf("%.2f", lost), fmt.Sprint(t.Starved),
+		fmt.Sprint(t.GCCycles), fmt.Sprintf("%.1f%%", 100*t.RTShare), fmt.Sprintf("%.1f%%", 100*t.RTPeak),
+		whole(t.StealMS), t.Children}
 }
 
 // motors is the number of motors of the simulated arm.

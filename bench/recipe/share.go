@@ -20,7 +20,9 @@ type shareMeter struct {
 func (m *shareMeter) read(threads []bench.Thread) {
 	now := time.Now()
 	if m.used == nil {
-		m.used, m.began, m.marked = map[int]time.Duration{}, now, now
+		m.used = map[int]time.Duration{}
+		m.began = now
+		m.marked = now
 	}
 	ran := bench.RunTimes(os.Getpid())
 	for _, t := range threads {

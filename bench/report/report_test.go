@@ -15,7 +15,8 @@ func TestAxis(t *testing.T) {
 		axis     Axis
 		at, want float64
 	}{
-		{"the lower end", log, 1, 50}, {"the upper end", log, 10_000, 450}, {"between", log, 100, 250}, {"beyond", log, 1e9, 450}, {"below", log, 0, 50},
+		{"the lower end", log, 1, 50}, {"the upper end", log, 10_000, 450}, {"between", log, 100, 250},
+		{"beyond", log, 1e9, 450}, {"below", log, 0, 50},
 		{"flat, the lower end", flat, 100, 262}, {"flat, between", flat, 150, 212}, {"flat, beyond", flat, 500, 62},
 		{"no length", Axis{Low: 3, High: 3, From: 7, To: 9}, 3, 7},
 	} {
@@ -32,7 +33,8 @@ func TestAxis(t *testing.T) {
 }
 
 func TestMicroseconds(t *testing.T) {
-	for us, want := range map[float64]string{1: "1 us", 100: "100 us", 1000: "1 ms", 1062.5: "1062 us", 1e5: "100 ms", 1e6: "1 s", 1.1e6: "1100 ms"} {
+	for us, want := range map[float64]string{1: "1 us", 100: "100 us", 1000: "1 ms", 1062.5: "1062 us", 1e5: "100 ms",
+		1e6: "1 s", 1.1e6: "1100 ms"} {
 		if got := microseconds(us); got != want {
 			t.Errorf("microseconds(%v) = %q, want %q", us, got, want)
 		}
@@ -71,7 +73,8 @@ func TestHistogram(t *testing.T) {
 	h.Add("ours", "x", &tally, tally.Quantiles())
 	h.Line("limit", 20)
 	svg := string(h.SVG())
-	for what, n := range map[string]int{"<path": 1, `class="limit"`: 1, "a &lt;b&gt;": 2, "x: p50 10, p99 10, max 10 us": 1, ">100 us<": 1} {
+	for what, n := range map[string]int{"<path": 1, `class="limit"`: 1, "a &lt;b&gt;": 2,
+		"x: p50 10, p99 10, max 10 us": 1, ">100 us<": 1} {
 		if got := strings.Count(svg, what); got != n {
 			t.Errorf("%d times %q, want %d:\n%s", got, what, n, svg)
 		}

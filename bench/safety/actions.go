@@ -59,7 +59,13 @@ func garbage(r *run) error {
 		}
 		body, head := noise[:dice.IntN(len(noise))], noise[:dice.IntN(2*wire.HeaderSize)]
 		if i%3 > 0 {
-			head = wire.AppendHeader(nil, wire.Header{SchemaVersion: 1, MsgType: wire.MsgActionChunk, SeqID: uint64(i), EpisodeID: 1, SessionEpoch: 1})
+			head = wire.AppendHeader(nil, wire.Header{
+				SchemaVersion: 1,
+				MsgType:       wire.MsgActionChunk,
+				SeqID:         uint64(i),
+				EpisodeID:     1,
+				SessionEpoch:  1,
+			})
 		}
 		if i%3 > 1 {
 			m := wire.Matrix{Rows: 2, Cols: 3, Data: []float32{1, 2, 3, 4, 5, 6}}
@@ -77,7 +83,12 @@ func secondRobot(r *run) error {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return err
 	}
-	second := &run{ctx: r.ctx, cfg: r.cfg, dir: dir, fault: &fault{}}
+	second := &run{
+		ctx:   r.ctx,
+		cfg:   r.cfg,
+		dir:   dir,
+		fault: &fault{},
+	}
 	defer second.close()
 	if err := second.openArm(); err != nil {
 		return err

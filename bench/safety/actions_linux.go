@@ -42,7 +42,9 @@ func traceTick(r *run, trace func(tid int, over <-chan struct{})) error {
 	if !ok {
 		return fmt.Errorf("%w: edge-rt has no thread at SCHED_FIFO %d to be traced", errNotHere, tickPriority)
 	}
-	stopped, over, done := make(chan error, 1), make(chan struct{}), make(chan struct{})
+	stopped := make(chan error, 1)
+	over := make(chan struct{})
+	done := make(chan struct{})
 	go func() { // ptrace(2): all calls must come from one thread
 		defer close(done)
 		runtime.LockOSThread()

@@ -62,7 +62,14 @@ func openArm(dir string, change func(*servosim.Config)) (*arm, error) {
 	if err := a.writeCalibration(); err != nil {
 		return nil, err
 	}
-	cfg := servosim.Config{Baud: r.Baud, Clock: rt.KernelClock(), Link: a.port(), Fitted: true, Loads: loads, Noise: 1}
+	cfg := servosim.Config{
+		Baud:   r.Baud,
+		Clock:  rt.KernelClock(),
+		Link:   a.port(),
+		Fitted: true,
+		Loads:  loads,
+		Noise:  1,
+	}
 	judged := referee.Config{Period: period}
 	for _, m := range r.Motors {
 		cfg.Servos = append(cfg.Servos, servosim.Servo{ID: m.ID, Model: m.Model.Name})
@@ -74,8 +81,14 @@ func openArm(dir string, change func(*servosim.Config)) (*arm, error) {
 		if own := m.Limits; own != [2]float64{} {
 			ends = [2]int{max(ends[0], toRaw(m.ID, own[0])), min(ends[1], toRaw(m.ID, own[1]))}
 		}
-		judged.Joints = append(judged.Joints, referee.Joint{ID: m.ID, Name: m.Name, Min: ends[0], Max: ends[1],
-			Velocity: m.MaxVelocity * unit, Degree: (countsMax + 1) / arc})
+		judged.Joints = append(judged.Joints, referee.Joint{
+			ID:       m.ID,
+			Name:     m.Name,
+			Min:      ends[0],
+			Max:      ends[1],
+			Velocity: m.MaxVelocity * unit,
+			Degree:   (countsMax + 1) / arc,
+		})
 	}
 	a.referee = referee.New(judged)
 	a.history.open(r)

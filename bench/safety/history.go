@@ -47,7 +47,9 @@ type slot struct {
 }
 
 func (h *history) open(r robot.Robot) {
-	h.names, h.motors, h.start = map[uint8]string{}, map[uint8]*motorHistory{}, now()
+	h.names = map[uint8]string{}
+	h.motors = map[uint8]*motorHistory{}
+	h.start = now()
 	for _, m := range r.Motors {
 		h.names[m.ID], h.motors[m.ID] = m.Name, &motorHistory{}
 		h.ids = append(h.ids, m.ID)
@@ -65,7 +67,8 @@ func (h *history) record(e *servosim.Event) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if h.trace != nil {
-		fmt.Fprintf(h.trace, "%9.4f %-14s %3d % X deaf %v: %+v -> %+v\n", e.At.Sub(h.start).Seconds(), h.names[e.ID], e.Addr, e.Data, e.NotReceived, e.Before, e.After)
+		fmt.Fprintf(h.trace, "%9.4f %-14s %3d % X deaf %v: %+v -> %+v\n", e.At.Sub(h.start).Seconds(), h.names[e.ID],
+			e.Addr, e.Data, e.NotReceived, e.Before, e.After)
 	}
 	now, motor := h.slot(e.At), h.motors[e.ID]
 	if goal, ok := goalOf(e); ok && (goal != motor.goal || !e.Before.Torque) {
@@ -181,7 +184,8 @@ func (h *history) phases(from, to rt.Instant) (all []phase) {
 // did returns the arm's action in slot i; a goal that moves in every other slot counts as moving.
 func (h *history) did(i int) string {
 	s := h.slots[i]
-	moves := s.travel >= moving || i > 0 && i+1 < len(h.slots) && h.slots[i-1].travel >= moving && h.slots[i+1].travel >= moving
+	moves := s.travel >= moving || i > 0 && i+1 < len(h.slots) && h.slots[i-1].travel >= moving &&
+		h.slots[i+1].travel >= moving
 	what := "held"
 	switch {
 	case s.torque == 0:

@@ -33,7 +33,8 @@ type edgeProcess struct {
 
 func startEdge(bin string, a *arm, endpoint string, args ...string) (e *edgeProcess, err error) {
 	e = &edgeProcess{bin: bin, dir: a.dir, gone: make(chan struct{})}
-	all := append([]string{"--bus", a.port(), "--calibration", a.calibrationPath(), "--connect", endpoint, "--id", robotID, "--fps", fmt.Sprint(fps),
+	all := append([]string{"--bus", a.port(), "--calibration", a.calibrationPath(), "--connect", endpoint, "--id",
+		robotID, "--fps", fmt.Sprint(fps),
 		"--request-timeout", "1s", "--reconnect-initial-backoff", "200ms", "--reconnect-max-backoff", "500ms"}, args...)
 	if e.Child, err = bench.StartGroup(bench.Edge(bin, a.dir, all...)); err != nil {
 		return nil, err
@@ -69,7 +70,8 @@ func (e *edgeProcess) close() {
 func (e *edgeProcess) signal(s syscall.Signal) error { return syscall.Kill(e.PID(), s) }
 
 // signalNames are the signals that end an edge here.
-var signalNames = map[syscall.Signal]string{syscall.SIGKILL: "SIGKILL", syscall.SIGTERM: "SIGTERM", syscall.SIGABRT: "SIGABRT"}
+var signalNames = map[syscall.Signal]string{syscall.SIGKILL: "SIGKILL", syscall.SIGTERM: "SIGTERM",
+	syscall.SIGABRT: "SIGABRT"}
 
 // exit returns the exit code, or the signal that ended the edge.
 func (e *edgeProcess) exit() string {
@@ -118,7 +120,8 @@ type leanServer struct {
 }
 
 // openLean serves a bundle, and calls first with the time of every chunk.
-func openLean(ctx context.Context, bin, dir, bundle string, first func(rt.Instant), flags ...string) (*leanServer, error) {
+func openLean(ctx context.Context, bin, dir, bundle string, first func(rt.Instant), flags ...string) (*leanServer,
+	error) {
 	server, err := bench.NewServer(bin, filepath.Join(dir, "server.yaml"), flags...)
 	if err != nil {
 		return nil, err
@@ -143,7 +146,8 @@ func (l *leanServer) serve(ctx context.Context, bundle string) error {
 }
 
 func (l *leanServer) subscribe(ctx context.Context, first func(rt.Instant)) (err error) {
-	if l.session, err = zenoh.Open(ctx, zenoh.Config{Connect: []string{l.Endpoint}, BackoffMin: 100 * time.Millisecond, BackoffMax: 200 * time.Millisecond}); err != nil {
+	if l.session, err = zenoh.Open(ctx, zenoh.Config{Connect: []string{l.Endpoint}, BackoffMin: 100 * time.Millisecond,
+		BackoffMax: 200 * time.Millisecond}); err != nil {
 		return err
 	}
 	prefix, err := wire.ServicePrefix(bench.DemoModel, "main", bench.DemoService)

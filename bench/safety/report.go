@@ -70,7 +70,8 @@ func (r *Result) progress() string {
 	if r.Failed {
 		return r.Name + ": failed\n"
 	}
-	text := fmt.Sprintf("%s: %s; %s; longest step %.1f degrees; violations: %s\n", r.Name, r.Did, r.Who, r.StepDegrees, r.broken())
+	text := fmt.Sprintf("%s: %s; %s; longest step %.1f degrees; violations: %s\n", r.Name, r.Did, r.Who, r.StepDegrees,
+		r.broken())
 	for _, k := range r.Kept[:min(len(r.Kept), 3)] {
 		text += "    " + k + "\n"
 	}
@@ -82,7 +83,10 @@ const keptMost = 12
 
 // judged sets the referee's findings, with their instants relative to from.
 func (r *Result) judged(v referee.Verdict, from rt.Instant) {
-	r.StepCounts, r.StepDegrees, r.StepJoint, r.Goals = v.Longest.Counts, tenth(v.Longest.Degrees), v.Longest.Joint, v.Goals
+	r.StepCounts = v.Longest.Counts
+	r.StepDegrees = tenth(v.Longest.Degrees)
+	r.StepJoint = v.Longest.Joint
+	r.Goals = v.Goals
 	r.Violations = map[string]int{}
 	for rule, n := range v.Violations {
 		if n > 0 {
@@ -135,7 +139,8 @@ const (
 func (r *run) did() string {
 	all := r.arm.history.phases(r.at, r.until)
 	// The last motion before an end of its own is the parking.
-	if n := len(all); r.ended != 0 && r.ended < r.until && n > 1 && all[n-1].what == "limp" && r.edge.exit() != "SIGKILL" {
+	if n := len(all); r.ended != 0 && r.ended < r.until && n > 1 && all[n-1].what == "limp" &&
+		r.edge.exit() != "SIGKILL" {
 		all[n-2].what = strings.Replace(all[n-2].what, "went on", "parked", 1)
 	}
 	return describe(all)
@@ -162,10 +167,12 @@ func (r *Report) Broken() (n int) {
 // WriteTable writes the report for a terminal.
 func (r *Report) WriteTable(w io.Writer) error {
 	b := &strings.Builder{}
-	fmt.Fprintf(b, "%-26s %-10s %-12s %-7s %-10s %s\n", "fault", "longest", "safe after", "exit", "violations", "what the arm did")
+	fmt.Fprintf(b, "%-26s %-10s %-12s %-7s %-10s %s\n", "fault", "longest", "safe after",
+		"exit", "violations", "what the arm did")
 	for i := range r.Results {
 		v := &r.Results[i]
-		fmt.Fprintf(b, "%-26s %5.1f deg  %-12s %-7s %-10s %s; %s\n", v.Name, v.StepDegrees, v.safe(), v.exit(), v.broken(), v.Did, v.Who)
+		fmt.Fprintf(b, "%-26s %5.1f deg  %-12s %-7s %-10s %s; %s\n", v.Name, v.StepDegrees, v.safe(), v.exit(),
+			v.broken(), v.Did, v.Who)
 		for _, k := range v.Kept[:min(len(v.Kept), 3)] {
 			fmt.Fprintf(b, "  %s\n", k)
 		}
@@ -181,7 +188,8 @@ func (r *Report) WriteTable(w io.Writer) error {
 // WriteMarkdown writes the report as the table of docs/lab/safety.md.
 func (r *Report) WriteMarkdown(w io.Writer) error {
 	b := &strings.Builder{}
-	b.WriteString("| fault | what the arm did | longest goal step | safe after | exit | resumed by | violations |\n|---|---|---|---|---|---|---|\n")
+	b.WriteString("| fault | what the arm did | longest goal step | safe after | exit | resumed by | violations " +
+		"|\n|---|---|---|---|---|---|---|\n")
 	for i := range r.Results {
 		v := &r.Results[i]
 		did, step := v.Did, fmt.Sprintf("%d counts, %.1f°", v.StepCounts, v.StepDegrees)
@@ -191,7 +199,8 @@ func (r *Report) WriteMarkdown(w io.Writer) error {
 		if v.Who == "" {
 			step = "–"
 		}
-		fmt.Fprintf(b, "| %s (`%s`) | %s | %s | %s | %s | %s | %s |\n", v.Title, v.Name, did, step, v.safe(), v.exit(), cmp.Or(v.Who, "–"), v.broken())
+		fmt.Fprintf(b, "| %s (`%s`) | %s | %s | %s | %s | %s | %s |\n", v.Title, v.Name, did, step, v.safe(), v.exit(),
+			cmp.Or(v.Who, "–"), v.broken())
 	}
 	_, err := io.WriteString(w, b.String())
 	return err

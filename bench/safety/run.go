@@ -62,7 +62,13 @@ type run struct {
 func now() rt.Instant { return rt.KernelClock().Now() }
 
 func play(ctx context.Context, cfg *Config, dir string, f *fault) (Result, error) {
-	r := &run{ctx: ctx, cfg: cfg, dir: dir, fault: f, result: Result{Name: f.Name, Title: f.Title}}
+	r := &run{
+		ctx:    ctx,
+		cfg:    cfg,
+		dir:    dir,
+		fault:  f,
+		result: Result{Name: f.Name, Title: f.Title},
+	}
 	began := time.Now()
 	defer r.close()
 	err := os.MkdirAll(dir, 0o700)

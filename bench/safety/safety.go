@@ -67,7 +67,9 @@ func (c *Config) check() error {
 
 // selected returns the faults that --only names, or all.
 func (c *Config) selected() []fault {
-	return slices.DeleteFunc(slices.Clone(faults), func(f fault) bool { return len(c.Only) > 0 && !slices.Contains(c.Only, f.Name) })
+	return slices.DeleteFunc(slices.Clone(faults), func(f fault) bool {
+		return len(c.Only) > 0 && !slices.Contains(c.Only, f.Name)
+	})
 }
 
 // Run plays the faults, or a soak, and returns their results, in the table's order. On return every
@@ -115,7 +117,9 @@ func playAndRetry(ctx context.Context, cfg *Config, dir string, f *fault) (res R
 		case err == nil:
 			return res
 		case errors.Is(err, errNotHere):
-			res.Note, res.Did, res.SafeMS = strings.TrimPrefix(err.Error(), f.Name+": "), "not played", -1
+			res.Note = strings.TrimPrefix(err.Error(), f.Name+": ")
+			res.Did = "not played"
+			res.SafeMS = -1
 			return res
 		case ctx.Err() != nil || try == tries:
 			res.Note, res.Failed = strings.ReplaceAll(err.Error(), "\n", "; "), true

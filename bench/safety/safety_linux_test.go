@@ -54,7 +54,8 @@ func TestTheSpoiltPictureIsSpoilt(t *testing.T) {
 // soakTime is the length of the short soak, soakFaults its faults.
 const soakTime = 25 * time.Second
 
-var soakFaults = []string{"blip-one", "blip-all", "silent-one", "unplug", "unplug-power", "encoder", "lost-5", "garbage", "pause", "router-loss", "sigkill"}
+var soakFaults = []string{"blip-one", "blip-all", "silent-one", "unplug", "unplug-power", "encoder", "lost-5",
+	"garbage", "pause", "router-loss", "sigkill"}
 
 // The real edge-rt breaks no rule in some faults, one after the other.
 func TestShortSoak(t *testing.T) {
@@ -63,7 +64,15 @@ func TestShortSoak(t *testing.T) {
 		t.Skip("half a minute")
 	}
 	var log bytes.Buffer
-	cfg := Config{Bin: programs(t), Tree: "../../testdata/demo", Only: soakFaults, Workers: 1, Soak: soakTime, Seed: uint64(time.Now().UnixNano()), Env: bench.Env{Log: &log}}
+	cfg := Config{
+		Bin:     programs(t),
+		Tree:    "../../testdata/demo",
+		Only:    soakFaults,
+		Workers: 1,
+		Soak:    soakTime,
+		Seed:    uint64(time.Now().UnixNano()),
+		Env:     bench.Env{Log: &log},
+	}
 	seed := cfg.Seed
 	report, err := Run(t.Context(), cfg)
 	if err != nil {
@@ -122,7 +131,14 @@ func TestHistory(t *testing.T) {
 	send := func(id uint8, torque bool, by int) {
 		was := servosim.Snapshot{Torque: h.motors[id].torque, Aim: aim}
 		is := servosim.Snapshot{Torque: torque, Aim: aim + by}
-		e := &servosim.Event{At: at, ID: id, Addr: 42, Data: []byte{byte(is.Aim), byte(is.Aim >> 8)}, Before: was, After: is}
+		e := &servosim.Event{
+			At:     at,
+			ID:     id,
+			Addr:   42,
+			Data:   []byte{byte(is.Aim), byte(is.Aim >> 8)},
+			Before: was,
+			After:  is,
+		}
 		if !torque {
 			e.Addr, e.Data = 40, []byte{0}
 		}
@@ -143,7 +159,8 @@ func TestHistory(t *testing.T) {
 	pass(2*time.Second, 0)
 	pass(time.Second, 0, 3)
 	pass(time.Second, 0, 1, 2, 3, 4, 5, 6)
-	want := []phase{{"went on", time.Second}, {"held", 2 * time.Second}, {"held (c limp)", time.Second}, {"limp", time.Second}}
+	want := []phase{{"went on", time.Second}, {"held", 2 * time.Second}, {"held (c limp)", time.Second},
+		{"limp", time.Second}}
 	got := h.phases(from, at)
 	same := len(got) == len(want)
 	for i := 0; same && i < len(want); i++ {
@@ -167,7 +184,15 @@ func TestWriteInto(t *testing.T) {
 	if err := os.WriteFile(name, []byte("# Page\n\ntext\n\n## The table\n\nold\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	r := &Report{Results: []Result{{Name: "x", Title: "a thing", Did: "held", SafeMS: 17, SafeMaxMS: 43, Who: whoItself, Violations: map[string]int{"step": 2}}}}
+	r := &Report{Results: []Result{{
+		Name:       "x",
+		Title:      "a thing",
+		Did:        "held",
+		SafeMS:     17,
+		SafeMaxMS:  43,
+		Who:        whoItself,
+		Violations: map[string]int{"step": 2},
+	}}}
 	for range 2 {
 		if err := r.WriteInto(name); err != nil {
 			t.Fatal(err)

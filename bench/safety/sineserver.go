@@ -43,7 +43,8 @@ const (
 // robotID is the id of every robot here.
 const robotID = "arm"
 
-func openSineServer(ctx context.Context, grip func(time.Duration) float64, first func(rt.Instant)) (s *sineServer, err error) {
+func openSineServer(ctx context.Context, grip func(time.Duration) float64, first func(rt.Instant)) (s *sineServer,
+	err error) {
 	s = &sineServer{first: first, grip: grip}
 	if s.endpoint, err = bench.FreeEndpoint(); err != nil {
 		return nil, err
@@ -107,7 +108,12 @@ func (s *sineServer) open(q wire.Query) {
 		return
 	}
 	ack := wire.SessionAck{Accepted: true, SchemaVersion: 1, SessionID: "sway"}
-	ack.ModelRepo, ack.ActionNames, ack.StateDim, ack.ChunkSize, ack.TrainedFPS, ack.T = sineModel, open.ActionNames, open.StateDim, sineRows, fps, 1
+	ack.ModelRepo = sineModel
+	ack.ActionNames = open.ActionNames
+	ack.StateDim = open.StateDim
+	ack.ChunkSize = sineRows
+	ack.TrainedFPS = fps
+	ack.T = 1
 	_ = q.Reply(q.Key(), wire.AppendSessionAck(nil, &ack))
 }
 

@@ -35,9 +35,15 @@ type soak struct {
 func playSoak(ctx context.Context, cfg *Config, dir string) ([]Result, error) {
 	mixed := slices.DeleteFunc(cfg.selected(), func(f fault) bool { return !f.Soak })
 	if len(mixed) == 0 {
-		return nil, exit.Errorf(exit.Usage, "--only: %s cannot be mixed; --list shows the faults that can", strings.Join(cfg.Only, ", "))
+		return nil, exit.Errorf(exit.Usage, "--only: %s cannot be mixed; --list shows the faults that can",
+			strings.Join(cfg.Only, ", "))
 	}
-	s := &soak{run: run{ctx: ctx, cfg: cfg, dir: dir, fault: &fault{}}, random: rand.New(rand.NewPCG(cfg.Seed, 0))}
+	s := &soak{run: run{
+		ctx:   ctx,
+		cfg:   cfg,
+		dir:   dir,
+		fault: &fault{},
+	}, random: rand.New(rand.NewPCG(cfg.Seed, 0))}
 	defer s.close()
 	cfg.Progress("seed %d\n", cfg.Seed)
 	if err := s.open(); err != nil {

@@ -61,7 +61,8 @@ func shiftClock(tid int, over <-chan struct{}) {
 // shiftResult changes the result of a clock_gettime that ends here.
 func shiftResult(tid int) {
 	var regs unix.PtraceRegs
-	if unix.PtraceGetRegs(tid, &regs) != nil || regs.Orig_rax != unix.SYS_CLOCK_GETTIME || regs.Rdi != unix.CLOCK_BOOTTIME || regs.Rax != 0 {
+	if unix.PtraceGetRegs(tid, &regs) != nil || regs.Orig_rax != unix.SYS_CLOCK_GETTIME ||
+		regs.Rdi != unix.CLOCK_BOOTTIME || regs.Rax != 0 {
 		return // at the beginning of a call rax is -ENOSYS
 	}
 	var word [8]byte

@@ -136,7 +136,9 @@ func (l *auditLog) read() (t taken, err error) {
 		}
 		if l.readings > 0 {
 			l.own = append(l.own, line.Service-line.Wait-line.Inference)
-			l.wait, l.decode, l.inference = append(l.wait, line.Wait), append(l.decode, line.Decode), append(l.inference, line.Inference)
+			l.wait = append(l.wait, line.Wait)
+			l.decode = append(l.decode, line.Decode)
+			l.inference = append(l.inference, line.Inference)
 			l.rows++
 			if line.Row == 0 {
 				l.runs++

@@ -49,7 +49,8 @@ func parseBeside(flags []string) (list []*beside, err error) {
 		list = append(list, &beside{name: name, command: command})
 	}
 	if !named {
-		list = append(list, &beside{name: "lerobot", absent: "not asked for: --beside lerobot=COMMAND (docs/server.md)"})
+		list = append(list,
+			&beside{name: "lerobot", absent: "not asked for: --beside lerobot=COMMAND (docs/server.md)"})
 	}
 	return list, nil
 }
@@ -65,7 +66,8 @@ func (b *beside) start(ctx context.Context, s *stand, pictures string) error {
 		return err
 	}
 	cmd := exec.Command("sh", "-c", b.command)
-	cmd.Env = append(os.Environ(), "BENCH_BUNDLE="+bundle, "BENCH_PICTURES="+pictures, fmt.Sprintf("BENCH_THREADS=%d", s.cfg.Threads))
+	cmd.Env = append(os.Environ(), "BENCH_BUNDLE="+bundle, "BENCH_PICTURES="+pictures,
+		fmt.Sprintf("BENCH_THREADS=%d", s.cfg.Threads))
 	if b.turns, err = cmd.StdinPipe(); err != nil {
 		return err
 	}
@@ -163,7 +165,12 @@ func (b *beside) end() error {
 }
 
 func (b *beside) report() Beside {
-	r := Beside{Name: b.name, Absent: b.absent, Rounds: len(b.perS), RoundTrip: quantiles(b.trips)}
+	r := Beside{
+		Name:      b.name,
+		Absent:    b.absent,
+		Rounds:    len(b.perS),
+		RoundTrip: quantiles(b.trips),
+	}
 	if len(b.perS) > 0 {
 		r.ChunksPerS = round(report.Median(b.perS))
 	}

@@ -92,18 +92,26 @@ func round(v float64) float64 { return math.Round(v*1e3) / 1e3 }
 
 // WriteTable writes the report for a terminal.
 func (r *Report) WriteTable(w io.Writer) error {
-	facts := report.Facts("bench serve", fmt.Sprintf("%s (%s, %.12s) on %s, %d threads, batches up to %d, ONNX Runtime %s", r.Bundle, r.Policy, r.SHA256, r.Device, r.Threads, r.MaxBatch, r.Runtime), r.Machine.Rows())
+	facts := report.Facts("bench serve",
+		fmt.Sprintf("%s (%s, %.12s) on %s, %d threads, batches up to %d, ONNX Runtime %s", r.Bundle, r.Policy, r.SHA256,
+			r.Device, r.Threads, r.MaxBatch, r.Runtime), r.Machine.Rows())
 	if r.Steady.Seconds > 0 {
 		return errors.Join(facts.Write(w), r.Steady.write(w))
 	}
-	crowds := report.Table{Columns: []string{"robots", "chunks/s", "bare/s", "ratio", "busy", "batch", "lost", "Jain", "own p50 ms", "p99", "wait p50", "decode p50", "inference p50", "round trip p50", "p99"}}
+	crowds := report.Table{Columns: []string{"robots", "chunks/s", "bare/s", "ratio", "busy", "batch", "lost", "Jain",
+		"own p50 ms", "p99", "wait p50", "decode p50", "inference p50", "round trip p50", "p99"}}
 	for _, c := range r.Crowds {
-		crowds.Add(fmt.Sprint(c.Robots), fmt.Sprintf("%.1f", c.ChunksPerS), fmt.Sprintf("%.1f", c.BarePerS), fmt.Sprintf("%.3f", c.Ratio), fmt.Sprintf("%.3f", c.Busy), fmt.Sprintf("%.2f", c.MeanBatch),
-			fmt.Sprint(c.Lost), fmt.Sprintf("%.3f", c.Jain), three(c.Own.P50), three(c.Own.P99), three(c.Wait.P50), three(c.Decode.P50), three(c.Inference.P50), three(c.RoundTrip.P50), three(c.RoundTrip.P99))
+		crowds.Add(fmt.Sprint(c.Robots), fmt.Sprintf("%.1f", c.ChunksPerS), fmt.Sprintf("%.1f", c.BarePerS),
+			fmt.Sprintf("%.3f", c.Ratio), fmt.Sprintf("%.3f", c.Busy), fmt.Sprintf("%.2f", c.MeanBatch),
+			fmt.Sprint(c.Lost), fmt.Sprintf("%.3f", c.Jain), three(c.Own.P50), three(c.Own.P99), three(c.Wait.P50),
+			three(c.Decode.P50), three(c.Inference.P50), three(c.RoundTrip.P50), three(c.RoundTrip.P99))
 	}
-	dry := report.Table{Left: 1, Columns: []string{"scheduler", "busy", "robots", "load", "seconds", "requests", "lost", "starved ms", "ms each second"}}
+	dry := report.Table{Left: 1,
+		Columns: []string{"scheduler", "busy", "robots", "load", "seconds", "requests", "lost", "starved ms",
+			"ms each second"}}
 	for _, s := range r.Schedulers {
-		dry.Add(s.Scheduler, fmt.Sprint(s.Busy), fmt.Sprint(s.Robots), fmt.Sprintf("%.2f", s.Load), fmt.Sprintf("%.1f", s.Seconds), fmt.Sprint(s.Requests), fmt.Sprint(s.Lost),
+		dry.Add(s.Scheduler, fmt.Sprint(s.Busy), fmt.Sprint(s.Robots), fmt.Sprintf("%.2f", s.Load),
+			fmt.Sprintf("%.1f", s.Seconds), fmt.Sprint(s.Requests), fmt.Sprint(s.Lost),
 			fmt.Sprintf("%.1f", s.StarvedMs), fmt.Sprintf("%.2f", s.StarvedMs/max(s.Seconds, 1e-3)))
 	}
 	for _, t := range []*report.Table{facts, &crowds, &dry} {
@@ -116,15 +124,18 @@ func (r *Report) WriteTable(w io.Writer) error {
 		return nil
 	}
 	for _, b := range r.Beside {
-		text := fmt.Sprintf("%.1f chunks/s for one robot (%d rounds), round trip p50 %.1f ms, p99 %.1f ms", b.ChunksPerS, b.Rounds, b.RoundTrip.P50, b.RoundTrip.P99)
+		text := fmt.Sprintf("%.1f chunks/s for one robot (%d rounds), round trip p50 %.1f ms, p99 %.1f ms",
+			b.ChunksPerS, b.Rounds, b.RoundTrip.P50, b.RoundTrip.P99)
 		if b.Absent != "" {
 			text = "absent: " + b.Absent
 		}
 		fmt.Fprintf(w, "%s: %s.\n", b.Name, text)
 	}
-	_, err := fmt.Fprintf(w, "%d sessions: %d left, %d requests, %d lost, Jain %.3f, round trip p50 %.1f ms, p99 %.1f ms.\n"+
+	_, err := fmt.Fprintf(w, "%d sessions: %d left, %d requests, %d lost, Jain %.3f, round trip p50 %.1f ms, p99 "+
+		"%.1f ms.\n"+
 		"bare: ONNX Runtime alone with the same batches, in turn with the server. own: decoding and answering.\n",
-		r.Many.Sessions, r.Many.Left, r.Many.Answered, r.Many.Lost, r.Many.Jain, r.Many.RoundTrip.P50, r.Many.RoundTrip.P99)
+		r.Many.Sessions, r.Many.Left, r.Many.Answered, r.Many.Lost, r.Many.Jain, r.Many.RoundTrip.P50,
+		r.Many.RoundTrip.P99)
 	return err
 }
 
@@ -136,7 +147,8 @@ allocated     %8d objects beside what two looks at the counters take (%d each), 
 heap          %8.2f MB more at the end; the process had %.1f MB, at most %.1f, at the end %.1f
 with garbage  %8d collections in %.0f s and %d requests, %d by hand; none stopped all else for more than %.3f ms
 `, s.Robots, s.Seconds, s.Requests, s.Lost, s.Shared, s.Allocations, s.ScrapeCost, s.Collections,
-		s.HeapGrewMB, s.RSSBeginMB, s.RSSMostMB, s.RSSEndMB, p.Collections, p.Seconds, p.Requests, p.ByHand, p.PauseMaxMs)
+		s.HeapGrewMB, s.RSSBeginMB, s.RSSMostMB, s.RSSEndMB, p.Collections, p.Seconds, p.Requests, p.ByHand,
+		p.PauseMaxMs)
 	return err
 }
 

@@ -91,7 +91,8 @@ func (s *stand) observation() (o wire.Observation, err error) {
 	meta := &s.bundle.Meta
 	o.State = make([]float32, len(meta.StateNames))
 	if meta.RTC != "none" {
-		o.PrefixRobot = wire.Matrix{Rows: prefixRows, Cols: meta.ActionDim, Data: make([]float32, prefixRows*meta.ActionDim)}
+		o.PrefixRobot = wire.Matrix{Rows: prefixRows, Cols: meta.ActionDim,
+			Data: make([]float32, prefixRows*meta.ActionDim)}
 		o.InferenceDelaySteps = prefixRows
 	}
 	encoder, err := jpeg.NewEncoder(jpegQuality, jpeg.ChromaOfPicture)
@@ -144,7 +145,12 @@ func (s *stand) writePictures() (folder string, err error) {
 
 func (s *stand) newRobot(ctx context.Context, endpoint, id string, o wire.Observation) (r *robot, err error) {
 	meta := &s.bundle.Meta
-	r = &robot{observation: o, answers: make(chan struct{}, 1), rows: meta.ChunkSize, timer: time.NewTimer(time.Hour)}
+	r = &robot{
+		observation: o,
+		answers:     make(chan struct{}, 1),
+		rows:        meta.ChunkSize,
+		timer:       time.NewTimer(time.Hour),
+	}
 	if r.link, err = network.Open(ctx, zenoh.Config{Connect: []string{endpoint}}); err != nil {
 		return nil, err
 	}
@@ -171,8 +177,14 @@ func (r *robot) open(ctx context.Context, meta *policy.Meta, id string) error {
 	}
 	r.prefix = service.Prefix()
 	open := wire.SessionOpen{
-		ClientUUID: id, RobotType: "so101", FPS: meta.FPS, ActionNames: meta.ActionNames, StateDim: len(meta.StateNames),
-		SchemaVersion: wire.SchemaVersion, RTCEnabled: meta.RTC != "none", SessionEpoch: 1,
+		ClientUUID:    id,
+		RobotType:     "so101",
+		FPS:           meta.FPS,
+		ActionNames:   meta.ActionNames,
+		StateDim:      len(meta.StateNames),
+		SchemaVersion: wire.SchemaVersion,
+		RTCEnabled:    meta.RTC != "none",
+		SessionEpoch:  1,
 	}
 	for _, m := range r.observation.Images {
 		open.CameraNames = append(open.CameraNames, m.Name)
@@ -221,7 +233,8 @@ func (r *robot) receive(sample wire.Sample) {
 		if err := wire.ParseEvent(&e, sample.Payload); err != nil || e.Code != wire.EventLate {
 			r.refused.Add(1)
 		}
-	case wire.ParseActionChunk(&r.chunk, sample.Payload) != nil || r.chunk.SeqIDEcho != h.SeqID || r.chunk.ChunkRobot.Rows != r.rows:
+	case wire.ParseActionChunk(&r.chunk, sample.Payload) != nil || r.chunk.SeqIDEcho != h.SeqID ||
+		r.chunk.ChunkRobot.Rows != r.rows:
 		r.strange.Add(1)
 	case h.SeqID == r.awaited.Load():
 		select {
@@ -240,7 +253,12 @@ func (r *robot) ask(ctx context.Context) bool {
 	default:
 	}
 	r.body = wire.AppendObservation(r.body[:0], &r.observation)
-	r.head = wire.AppendHeader(r.head[:0], wire.Header{SchemaVersion: wire.SchemaVersion, MsgType: wire.MsgObservation, SeqID: r.seq, SessionEpoch: 1})
+	r.head = wire.AppendHeader(r.head[:0], wire.Header{
+		SchemaVersion: wire.SchemaVersion,
+		MsgType:       wire.MsgObservation,
+		SeqID:         r.seq,
+		SessionEpoch:  1,
+	})
 	begin := time.Now()
 	if err := r.obs.Put(r.body, r.head); err != nil {
 		r.lost++

@@ -97,11 +97,7 @@ func Measure(ctx context.Context, cfg Config) (*Report, error) {
 		return nil, exit.With(exit.Config, err)
 	}
 	defer s.bare.Close()
-	r := &Report{
-		Bench: "serve", Version: cfg.Version, Machine: bench.ReadMachine(os.DirFS("/")), Bundle: filepath.Base(s.bundle.Dir), SHA256: s.bundle.SHA256,
-		Policy: s.bundle.PolicyType, Device: s.bare.Placement().Device.String(), Threads: cfg.Threads, MaxBatch: s.bare.MaxBatch(), SliceS: cfg.Slice.Seconds(),
-	}
-	r.Runtime, _ = policy.RuntimeVersion()
+	r := s.newReport()
 	for _, b := range s.beside {
 		defer b.end()
 		pictures, err := s.writePictures()
@@ -140,6 +136,25 @@ func Measure(ctx context.Context, cfg Config) (*Report, error) {
 	return r, nil
 }
 
+// newReport returns a report of the bundle, the device and the machine, without measurements.
+func (s *stand) newReport() *Report {
+	cfg := s.cfg
+	r := &Report{
+		Bench:    "serve",
+		Version:  cfg.Version,
+		Machine:  bench.ReadMachine(os.DirFS("/")),
+		Bundle:   filepath.Base(s.bundle.Dir),
+		SHA256:   s.bundle.SHA256,
+		Policy:   s.bundle.PolicyType,
+		Device:   s.bare.Placement().Device.String(),
+		Threads:  cfg.Threads,
+		MaxBatch: s.bare.MaxBatch(),
+		SliceS:   cfg.Slice.Seconds(),
+	}
+	r.Runtime, _ = policy.RuntimeVersion()
+	return r
+}
+
 // compare compares only the schedulers, after it has measured the time of a chunk.
 func (s *stand) compare(ctx context.Context, r *Report) error {
 	crowd, err := s.saturate(ctx, s.cfg.Robots[len(s.cfg.Robots)-1], min(s.cfg.Duration/starvingShare, starvingLook))
@@ -152,13 +167,15 @@ func (s *stand) compare(ctx context.Context, r *Report) error {
 }
 
 // server starts lean-server for that many sessions.
-func (s *stand) server(ctx context.Context, name string, sessions int, scheduler string, audit string, more ...string) (*bench.Server, error) {
+func (s *stand) server(ctx context.Context, name string, sessions int, scheduler string, audit string,
+	more ...string) (*bench.Server, error) {
 	path, err := filepath.Abs(s.bundle.Dir)
 	if err != nil {
 		return nil, err
 	}
 	manifest := filepath.Join(s.dir, name+".yaml")
-	text := fmt.Sprintf("model: {repo_or_path: %[1]q, id: %[2]s, device: %[3]q}\nservice: %[4]s\ndefault_task: around the post\nmax_sessions: %[5]d\nscheduler: %[6]s\nthreads: %[7]d\nmax_batch: %[8]d\n",
+	text := fmt.Sprintf("model: {repo_or_path: %[1]q, id: %[2]s, device: %[3]q}\nservice: %[4]s\ndefault_task: "+
+		"around the post\nmax_sessions: %[5]d\nscheduler: %[6]s\nthreads: %[7]d\nmax_batch: %[8]d\n",
 		path, bench.DemoModel, s.cfg.Device, bench.DemoService, sessions, scheduler, s.cfg.Threads, s.cfg.MaxBatch)
 	if err := os.WriteFile(manifest, []byte(text), 0o600); err != nil {
 		return nil, err
@@ -222,10 +239,19 @@ func (s *stand) saturate(ctx context.Context, n int, limit time.Duration) (c Cro
 				return c, err
 			}
 		}
-		ours, alone, ratios = append(ours, answered), append(alone, rate), append(ratios, answered/rate)
+		ours = append(ours, answered)
+		alone = append(alone, rate)
+		ratios = append(ratios, answered/rate)
 	}
-	c.Rounds, c.ChunksPerS, c.BarePerS, c.Ratio = len(ratios), report.Median(ours), report.Median(alone), report.Median(ratios)
-	c.Own, c.Wait, c.Decode, c.Inference, c.MeanBatch = quantiles(log.own), quantiles(log.wait), quantiles(log.decode), quantiles(log.inference), log.meanBatch()
+	c.Rounds = len(ratios)
+	c.ChunksPerS = report.Median(ours)
+	c.BarePerS = report.Median(alone)
+	c.Ratio = report.Median(ratios)
+	c.Own = quantiles(log.own)
+	c.Wait = quantiles(log.wait)
+	c.Decode = quantiles(log.decode)
+	c.Inference = quantiles(log.inference)
+	c.MeanBatch = log.meanBatch()
 	c.Busy = round(log.busyMs / 1e3 / asked.Seconds())
 	crowd.fill(&c)
 	return c, server.Alive()
@@ -252,7 +278,11 @@ func (s *stand) many(ctx context.Context) (m Many, err error) {
 	m.Left = crowd.served(ctx)
 	var c Crowd
 	crowd.fill(&c)
-	m.Sessions, m.Answered, m.Lost, m.Jain, m.RoundTrip = s.cfg.Sessions, c.Answered, c.Lost, c.Jain, c.RoundTrip
+	m.Sessions = s.cfg.Sessions
+	m.Answered = c.Answered
+	m.Lost = c.Lost
+	m.Jain = c.Jain
+	m.RoundTrip = c.RoundTrip
 	return m, server.Alive()
 }
 

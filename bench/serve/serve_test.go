@@ -10,13 +10,15 @@ import (
 
 // The robots that run dry demand the given load, with any time of a chunk.
 func TestFleetAsksForTheLoad(t *testing.T) {
-	for took, targetLoad := range map[time.Duration]float64{time.Millisecond: 0.95, 30 * time.Millisecond: 0.5, 2 * time.Second: 2} {
+	for took, targetLoad := range map[time.Duration]float64{time.Millisecond: 0.95, 30 * time.Millisecond: 0.5,
+		2 * time.Second: 2} {
 		load := 0.0
 		robots := fleet(took, targetLoad)
 		for _, d := range robots {
 			load += float64(took) / float64(d.lasts-d.ahead+2*d.way+2*took)
 			if d.ahead >= d.lasts || d.way > 3*took {
-				t.Errorf("%v: a robot with actions for %v asks %v before their end over %v", took, d.lasts, d.ahead, d.way)
+				t.Errorf("%v: a robot with actions for %v asks %v before their end over %v", took, d.lasts, d.ahead,
+					d.way)
 			}
 		}
 		if load < targetLoad || load > targetLoad+0.2 {
@@ -70,7 +72,18 @@ func TestQuantiles(t *testing.T) {
 
 // Each unsteady figure is named.
 func TestBroken(t *testing.T) {
-	good := Steady{Robots: 8, Seconds: 300, Requests: 60_000, Shared: 100, ScrapeCost: 300, Allocations: 20, RSSBeginMB: 50, RSSMostMB: 50.5, RSSEndMB: 50.2, Provoked: Provoked{Collections: 9, ByHand: 9, PauseMaxMs: 0.1}}
+	good := Steady{
+		Robots:      8,
+		Seconds:     300,
+		Requests:    60_000,
+		Shared:      100,
+		ScrapeCost:  300,
+		Allocations: 20,
+		RSSBeginMB:  50,
+		RSSMostMB:   50.5,
+		RSSEndMB:    50.2,
+		Provoked:    Provoked{Collections: 9, ByHand: 9, PauseMaxMs: 0.1},
+	}
 	for _, tt := range []struct {
 		change func(*Steady)
 		says   string

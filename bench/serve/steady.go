@@ -71,12 +71,18 @@ func (s *Steady) Broken() string {
 	}
 	check(s.Requests > 0 && s.Lost == 0, "%d of %d requests are lost, want none", s.Lost, s.Requests+s.Lost)
 	check(s.Shared > 0, "no inference had more than one request, want some: give --max-batch and several --robots")
-	check(s.Allocations <= s.slack(), "%d objects were allocated while %d requests were served, want none (%d may be the counters')", s.Allocations, s.Requests, s.slack())
+	check(s.Allocations <= s.slack(),
+		"%d objects were allocated while %d requests were served, want none (%d may be the counters')", s.Allocations,
+		s.Requests, s.slack())
 	check(s.Collections == 0, "%d collections in %.0f s, want none", s.Collections, s.Seconds)
 	check(s.HeapGrewMB < noiseMB, "the heap grew by %.2f MB, want less than %.0f", s.HeapGrewMB, noiseMB)
-	check(s.RSSMostMB-s.RSSBeginMB < rssNoiseMB, "the process grew by %.2f MB, want less than %.0f", s.RSSMostMB-s.RSSBeginMB, rssNoiseMB)
-	check(s.Provoked.Collections == s.Provoked.ByHand, "%d of %d collections came by themselves, want all between two requests", s.Provoked.Collections-s.Provoked.ByHand, s.Provoked.Collections)
-	check(s.Provoked.PauseMaxMs <= pauseMax.Seconds()*1e3, "a collection stopped all else for %.3f ms, want at most %.1f", s.Provoked.PauseMaxMs, pauseMax.Seconds()*1e3)
+	check(s.RSSMostMB-s.RSSBeginMB < rssNoiseMB, "the process grew by %.2f MB, want less than %.0f",
+		s.RSSMostMB-s.RSSBeginMB, rssNoiseMB)
+	check(s.Provoked.Collections == s.Provoked.ByHand,
+		"%d of %d collections came by themselves, want all between two requests",
+		s.Provoked.Collections-s.Provoked.ByHand, s.Provoked.Collections)
+	check(s.Provoked.PauseMaxMs <= pauseMax.Seconds()*1e3,
+		"a collection stopped all else for %.3f ms, want at most %.1f", s.Provoked.PauseMaxMs, pauseMax.Seconds()*1e3)
 	return strings.Join(broken, "; ")
 }
 
@@ -91,7 +97,8 @@ func (s *stand) steady(ctx context.Context, n int, limit time.Duration) (r Stead
 		return r, err
 	}
 	_, port, _ := strings.Cut(strings.TrimPrefix(health, "tcp/"), ":")
-	server, err := s.server(ctx, "steady", n, "runway", os.DevNull, "--health-port", port) // lines are written, but to no disk
+	// lines are written, but to no disk
+	server, err := s.server(ctx, "steady", n, "runway", os.DevNull, "--health-port", port)
 	if err != nil {
 		return r, err
 	}
@@ -130,7 +137,9 @@ func (s *stand) steady(ctx context.Context, n int, limit time.Duration) (r Stead
 		return r, err
 	}
 	seen := resident()
-	r.RSSBeginMB, r.RSSMostMB, r.RSSEndMB = mb(seen[0]), mb(slices.Max(seen)), mb(seen[len(seen)-1])
+	r.RSSBeginMB = mb(seen[0])
+	r.RSSMostMB = mb(slices.Max(seen))
+	r.RSSEndMB = mb(seen[len(seen)-1])
 	grew := func(name string) float64 { return after[name] - before[name] }
 	r.Allocations = max(0, int(grew("go_memstats_mallocs_total"))-r.ScrapeCost)
 	r.Collections = int(grew("go_gc_cycles_total_gc_cycles_total"))
@@ -145,7 +154,8 @@ func (s *stand) steady(ctx context.Context, n int, limit time.Duration) (r Stead
 }
 
 // provoke keeps the server busy while its metrics are read far too often.
-func (s *stand) provoke(ctx context.Context, page *page, limit time.Duration, flood func(time.Duration) (int, int, error)) (p Provoked, err error) {
+func (s *stand) provoke(ctx context.Context, page *page, limit time.Duration,
+	flood func(time.Duration) (int, int, error)) (p Provoked, err error) {
 	s.cfg.Progress("and for %v with garbage\n", limit)
 	asking, stop := context.WithCancel(ctx)
 	ended := make(chan error, 1)
@@ -190,7 +200,8 @@ type page struct {
 // newPage returns the metrics at a port of this machine. Each reading has a connection of its own,
 // so that all cost the server the same.
 func newPage(port string) *page {
-	return &page{http.Client{Transport: &http.Transport{DisableKeepAlives: true}}, "http://127.0.0.1:" + port + "/metrics"}
+	return &page{http.Client{Transport: &http.Transport{DisableKeepAlives: true}},
+		"http://127.0.0.1:" + port + "/metrics"}
 }
 
 // read returns all metrics, by name and labels.
@@ -250,7 +261,9 @@ func watchRSS(pid int) (stop func() []float64) {
 		pages, _ := strconv.Atoi(fields[1])
 		return float64(pages * os.Getpagesize())
 	}
-	seen, over, ended := []float64{look()}, make(chan struct{}), make(chan struct{})
+	seen := []float64{look()}
+	over := make(chan struct{})
+	ended := make(chan struct{})
 	go func() {
 		defer close(ended)
 		for ticks := time.Tick(time.Second); ; {

@@ -119,7 +119,13 @@ func (f *fixture) round(ctx context.Context, n int) (turns []Turn, err error) {
 }
 
 func (p *pair) turn(ctx context.Context, round, size int, flood bool) (Turn, error) {
-	t := Turn{Round: round, Subject: p.subject, Path: p.path, Bytes: size, Flood: flood}
+	t := Turn{
+		Round:   round,
+		Subject: p.subject,
+		Path:    p.path,
+		Bytes:   size,
+		Flood:   flood,
+	}
 	what := "rtt"
 	t.Count = min(max(tripBytes/size, minTurn), maxTrips)
 	if flood {

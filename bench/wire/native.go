@@ -13,7 +13,12 @@ import (
 
 // pingQoS is the QoS of all subjects: reliable, no message dropped, no waiting for others to fill a
 // batch.
-var pingQoS = wire.QoS{Priority: wire.Data, Reliable: true, Block: true, Express: true}
+var pingQoS = wire.QoS{
+	Priority: wire.Data,
+	Reliable: true,
+	Block:    true,
+	Express:  true,
+}
 
 const (
 	openLimit  = 10 * time.Second

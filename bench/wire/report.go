@@ -41,7 +41,13 @@ type Result struct {
 }
 
 func newReport(cfg Config, machine bench.Machine, missing []string, turns []Turn) *Report {
-	r := &Report{Bench: "wire", Version: cfg.Version, Machine: machine, Missing: missing, Turns: turns}
+	r := &Report{
+		Bench:   "wire",
+		Version: cfg.Version,
+		Machine: machine,
+		Missing: missing,
+		Turns:   turns,
+	}
 	for _, t := range turns {
 		r.Rounds = max(r.Rounds, t.Round)
 	}
@@ -106,7 +112,9 @@ func newResult(mine []Turn) Result {
 	}
 	slices.Sort(all)
 	us := func(q float64) float64 { return float64(all[int(q*float64(len(all)-1))]) / 1e3 }
-	r.P50, r.P99, r.Min = us(0.5), us(0.99), us(0)
+	r.P50 = us(0.5)
+	r.P99 = us(0.99)
+	r.Min = us(0)
 	return r
 }
 
@@ -131,19 +139,23 @@ func ratio(mine, theirs []Turn) float64 {
 
 // trips returns the table of round trips, floods that of floods.
 func (r *Report) trips() report.Table {
-	t := report.Table{Left: 2, Columns: []string{"round trip", "path", "bytes", "trips", "min us", "p50 us", "p99 us", "x rust", "x tcp", "cpu us", "mallocs"}}
+	t := report.Table{Left: 2, Columns: []string{"round trip", "path", "bytes", "trips", "min us", "p50 us", "p99 us",
+		"x rust", "x tcp", "cpu us", "mallocs"}}
 	for i := range r.RoundTrips {
 		res := &r.RoundTrips[i]
-		t.Rows = append(t.Rows, res.cells(fmt.Sprintf("%.0f", res.Min), fmt.Sprintf("%.0f", res.P50), fmt.Sprintf("%.0f", res.P99)))
+		t.Rows = append(t.Rows, res.cells(fmt.Sprintf("%.0f", res.Min), fmt.Sprintf("%.0f", res.P50),
+			fmt.Sprintf("%.0f", res.P99)))
 	}
 	return t
 }
 
 func (r *Report) floods() report.Table {
-	t := report.Table{Left: 2, Columns: []string{"one way", "path", "bytes", "messages", "lost", "per s", "MB/s", "x rust", "x tcp", "cpu us", "mallocs"}}
+	t := report.Table{Left: 2, Columns: []string{"one way", "path", "bytes", "messages", "lost", "per s", "MB/s",
+		"x rust", "x tcp", "cpu us", "mallocs"}}
 	for i := range r.Floods {
 		res := &r.Floods[i]
-		t.Rows = append(t.Rows, res.cells(fmt.Sprint(res.Lost), fmt.Sprintf("%.0f", res.Rate), fmt.Sprintf("%.0f", res.MBytes)))
+		t.Rows = append(t.Rows, res.cells(fmt.Sprint(res.Lost), fmt.Sprintf("%.0f", res.Rate),
+			fmt.Sprintf("%.0f", res.MBytes)))
 	}
 	return t
 }
@@ -173,7 +185,8 @@ func (r *Report) WriteTable(w io.Writer) error {
 		}
 		fmt.Fprintln(w)
 	}
-	fmt.Fprintf(w, "x rust and x tcp: against the official Rust implementation on the same path, and a plain TCP echo, in the same rounds (median of the rounds).\n"+
+	fmt.Fprintf(w, "x rust and x tcp: against the official Rust implementation on the same path, and a plain TCP "+
+		"echo, in the same rounds (median of the rounds).\n"+
 		"cpu us and mallocs: both ends together, for each round trip or message, without the router.\n")
 	for _, m := range r.Missing {
 		fmt.Fprintf(w, "%s\n", m)

@@ -88,7 +88,8 @@ func startAll(ctx context.Context, cfg Config) (*fixture, error) {
 	if _, err := os.Stat(cfg.Rust); err == nil {
 		hasRust = true
 	} else {
-		f.missing = append(f.missing, fmt.Sprintf("no %s, so the official Rust implementation does not take part: run `make rust-ping`, or name the program with --rust", cfg.Rust))
+		f.missing = append(f.missing, fmt.Sprintf("no %s, so the official Rust implementation does not take part: "+
+			"run `make rust-ping`, or name the program with --rust", cfg.Rust))
 	}
 	subjects := []string{Native}
 	if hasRust {
@@ -122,7 +123,8 @@ func (f *fixture) answers(ctx context.Context, subject string, argv ...string) b
 	}
 	text := strings.TrimSpace(string(out))
 	text = text[strings.LastIndexByte(text, '\n')+1:]
-	f.missing = append(f.missing, fmt.Sprintf("no official Zenoh for %s (%s: %v %s), so neither it nor a router takes part: run `make interop`, or name an interpreter with --python",
+	f.missing = append(f.missing, fmt.Sprintf("no official Zenoh for %s (%s: %v %s), so neither it nor a router "+
+		"takes part: run `make interop`, or name an interpreter with --python",
 		subject, argv[0], err, text))
 	return false
 }

@@ -48,11 +48,13 @@ func TestEndsOfAPair(t *testing.T) {
 			go func() { ended <- End{subject, "pong", "listen", at, "k"}.Run(t.Context(), in, up) }()
 			ready.Read(make([]byte, 100))
 			go io.Copy(io.Discard, ready)
-			all, err := serve(t, End{subject, "ping", "connect", at, "k"}, "rtt 100000 30\nflood 64 5000\nrtt 8 3\nmallocs\n")
+			all, err := serve(t, End{subject, "ping", "connect", at, "k"},
+				"rtt 100000 30\nflood 64 5000\nrtt 8 3\nmallocs\n")
 			if err != nil || len(all) != 5 {
 				t.Fatalf("%d answers, %v; want that it is ready and 4", len(all), err)
 			}
-			if len(all[1].NS) != 30 || len(all[2].NS) != 1 || *all[2].Received != 5000 || len(all[3].NS) != 3 || *all[4].Mallocs == 0 {
+			if len(all[1].NS) != 30 || len(all[2].NS) != 1 || *all[2].Received != 5000 || len(all[3].NS) != 3 ||
+				*all[4].Mallocs == 0 {
 				t.Errorf("answers %+v", all[1:])
 			}
 			stop.Close()
@@ -64,7 +66,8 @@ func TestEndsOfAPair(t *testing.T) {
 }
 
 func TestWrongCommands(t *testing.T) {
-	for _, line := range []string{"", "rtt", "rtt 64", "rtt 64 0", "rtt 4 1", "rtt 64 9999999", "flood 99999999 1", "rtt a b"} {
+	for _, line := range []string{"", "rtt", "rtt 64", "rtt 64 0", "rtt 4 1", "rtt 64 9999999", "flood 99999999 1",
+		"rtt a b"} {
 		if _, err := execute(&tcpPing{}, line); err == nil {
 			t.Errorf("%q was executed", line)
 		}
@@ -78,7 +81,15 @@ func TestWrongCommands(t *testing.T) {
 func TestReportAddsUp(t *testing.T) {
 	n := uint64(4)
 	trips := func(round int, subject string, us ...int64) Turn {
-		t := Turn{Round: round, Subject: subject, Path: Direct, Bytes: 64, Count: len(us), P50: float64(us[len(us)/2]), CPU: 7}
+		t := Turn{
+			Round:   round,
+			Subject: subject,
+			Path:    Direct,
+			Bytes:   64,
+			Count:   len(us),
+			P50:     float64(us[len(us)/2]),
+			CPU:     7,
+		}
 		for _, v := range us {
 			t.ns = append(t.ns, v*1000)
 		}
@@ -96,14 +107,16 @@ func TestReportAddsUp(t *testing.T) {
 		t.Fatalf("%+v", r)
 	}
 	// 1.0 in the first round, 2.0 in the second.
-	if a := r.RoundTrips[0]; a.Subject != Native || a.Count != 6 || a.Min != 10 || a.P50 != 30 || a.P99 != 200 || a.XRust != 1.5 || *a.Mallocs != 8.0/6 {
+	if a := r.RoundTrips[0]; a.Subject != Native || a.Count != 6 || a.Min != 10 || a.P50 != 30 || a.P99 != 200 ||
+		a.XRust != 1.5 || *a.Mallocs != 8.0/6 {
 		t.Errorf("native = %+v", a)
 	}
 	if f := r.Floods[0]; f.Rate != 450 || f.Lost != 100 || f.XRust != 0 {
 		t.Errorf("flood = %+v", f)
 	}
 	var text bytes.Buffer
-	if err := r.WriteTable(&text); err != nil || !strings.Contains(text.String(), "no moon") || strings.Count(text.String(), "native") != 2 {
+	if err := r.WriteTable(&text); err != nil || !strings.Contains(text.String(), "no moon") ||
+		strings.Count(text.String(), "native") != 2 {
 		t.Errorf("%v\n%s", err, &text)
 	}
 }

@@ -37,7 +37,8 @@ func Start(bus, robotName, instead string, warn func(string)) *Watchdog {
 	// The running program, even if its file was replaced.
 	cmd := exec.Command("/proc/self/exe", "torque", "off", "--orphan", "--bus="+bus, "--robot="+robotName)
 	cmd.Args[0] = "edge-rt"
-	cmd.Env = slices.DeleteFunc(os.Environ(), func(v string) bool { return strings.HasPrefix(v, "EDGE_RT_") }) // settings of the run
+	// settings of the run
+	cmd.Env = slices.DeleteFunc(os.Environ(), func(v string) bool { return strings.HasPrefix(v, "EDGE_RT_") })
 	cmd.Stderr, cmd.SysProcAttr = os.Stderr, &syscall.SysProcAttr{Setsid: true}
 	heartbeat, err := rt.ProcessHeartbeat()
 	if err != nil {
@@ -53,7 +54,12 @@ func Start(bus, robotName, instead string, warn func(string)) *Watchdog {
 		warn(fmt.Sprintf("no process guards the arm, which stays under torque if this one is killed: %v", err))
 		return nil
 	}
-	w := &Watchdog{cmd: cmd, pipe: pipe, ended: make(chan struct{}), suspend: make(chan os.Signal, 1)}
+	w := &Watchdog{
+		cmd:     cmd,
+		pipe:    pipe,
+		ended:   make(chan struct{}),
+		suspend: make(chan os.Signal, 1),
+	}
 	signal.Notify(w.suspend, syscall.SIGTSTP)
 	go func() {
 		for range w.suspend {
@@ -65,7 +71,8 @@ func Start(bus, robotName, instead string, warn func(string)) *Watchdog {
 	go func() {
 		defer close(w.ended)
 		if err := cmd.Wait(); !w.stopping.Load() {
-			warn(fmt.Sprintf("the process that guards the arm has ended (%v): it stays under torque if this one is killed too", err))
+			warn(fmt.Sprintf("the process that guards the arm has ended (%v): it stays under torque if this one is "+
+				"killed too", err))
 		}
 	}()
 	return w

@@ -66,7 +66,8 @@ func Open(path string, fps int, clock rt.Clock) (*Source, error) {
 		}
 		format.FPS = fps
 		if total += len(pix); total > maxBytes {
-			return nil, fmt.Errorf("%w of %s: more than %d MiB: play fewer at a time, or JPEG", ErrFiles, path, maxBytes>>20)
+			return nil, fmt.Errorf("%w of %s: more than %d MiB: play fewer at a time, or JPEG", ErrFiles, path,
+				maxBytes>>20)
 		}
 		size := max(s.format.Size, len(pix))
 		s.format.Size, format.Size = 0, 0
@@ -99,7 +100,8 @@ func list(path string) ([]string, error) {
 		}
 	}
 	if len(names) == 0 || len(names) > maxFiles {
-		return nil, fmt.Errorf("%w: %s holds %d files of *.jpg, *.jpeg and *.png, want 1 to %d", ErrFiles, path, len(names), maxFiles)
+		return nil, fmt.Errorf("%w: %s holds %d files of *.jpg, *.jpeg and *.png, want 1 to %d", ErrFiles, path,
+			len(names), maxFiles)
 	}
 	slices.Sort(names)
 	return names, nil
@@ -165,7 +167,10 @@ func (s *Source) Grab(dst *camera.Frame) error {
 		s.next = k + 1
 		return camera.ErrGone
 	}
-	dst.Format, dst.Sequence, dst.At, dst.Pix = s.format, k, at, s.files[k%uint64(len(s.files))]
+	dst.Format = s.format
+	dst.Sequence = k
+	dst.At = at
+	dst.Pix = s.files[k%uint64(len(s.files))]
 	s.next = k + 1
 	return nil
 }

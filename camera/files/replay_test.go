@@ -53,7 +53,8 @@ func TestPlaysAFolderInOrderForever(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if f := s.Format(); f.Width != 6 || f.Height != 4 || f.Pixels != camera.RGB8 || f.FPS != 10 || f.FrameBytes() != 72 {
+	if f := s.Format(); f.Width != 6 || f.Height != 4 || f.Pixels != camera.RGB8 || f.FPS != 10 ||
+		f.FrameBytes() != 72 {
 		t.Errorf("Format() = %+v", f)
 	}
 	var f camera.Frame
@@ -61,8 +62,10 @@ func TestPlaysAFolderInOrderForever(t *testing.T) {
 		if err := s.Grab(&f); err != nil {
 			t.Fatal(err)
 		}
-		if f.Sequence != uint64(k) || f.At != rt.Instant(time.Second)+rt.Instant(k)*rt.Instant(100*time.Millisecond) || f.Pix[5] != level || f.Pix[0] != 255 {
-			t.Errorf("frame %d at %v with %d and %d, want %d, and 255 in the corner", f.Sequence, f.At, f.Pix[5], f.Pix[0], level)
+		if f.Sequence != uint64(k) || f.At != rt.Instant(time.Second)+rt.Instant(k)*rt.Instant(100*time.Millisecond) ||
+			f.Pix[5] != level || f.Pix[0] != 255 {
+			t.Errorf("frame %d at %v with %d and %d, want %d, and 255 in the corner", f.Sequence, f.At, f.Pix[5],
+				f.Pix[0], level)
 		}
 	}
 	if n := testing.AllocsPerRun(20, func() { s.Grab(&f) }); n != 0 {
@@ -101,9 +104,11 @@ func TestOpenRefuses(t *testing.T) {
 	broken := filepath.Join(t.TempDir(), "x.jpg")
 	os.WriteFile(broken, []byte("\xff\xd8 and no more"), 0o644)
 	for path, want := range map[string]string{
-		dir: "2.png is rgb 7x4", mixed: "2.jpg is mjpeg", empty: "holds 0 files", broken: "x.jpg", filepath.Join(dir, "none"): "no such file", "/dev/null": "want *.jpg",
+		dir: "2.png is rgb 7x4", mixed: "2.jpg is mjpeg", empty: "holds 0 files", broken: "x.jpg",
+		filepath.Join(dir, "none"): "no such file", "/dev/null": "want *.jpg",
 	} {
-		if _, err := Open(path, 30, rttest.NewClock(0)); !errors.Is(err, ErrFiles) || !strings.Contains(err.Error(), want) {
+		if _, err := Open(path, 30, rttest.NewClock(0)); !errors.Is(err, ErrFiles) ||
+			!strings.Contains(err.Error(), want) {
 			t.Errorf("Open(%s) = %v, want one that says %q", path, err, want)
 		}
 	}

@@ -34,7 +34,8 @@ func TestChoose(t *testing.T) {
 		{"nothing asked: the usual, sent as it is", Want{}, Mode{mjpeg, 640, 480, 30}},
 		{"pictures will be changed: no decoding", Want{Raw: true}, Mode{yuyv, 640, 480, 30}},
 		{"only MJPEG is fast enough", Want{Raw: true, FPS: 60}, Mode{mjpeg, 640, 480, 60}},
-		{"only MJPEG is fast enough at that size", Want{Raw: true, Width: 1280, Height: 720}, Mode{mjpeg, 1280, 720, 30}},
+		{"only MJPEG is fast enough at that size", Want{Raw: true, Width: 1280, Height: 720},
+			Mode{mjpeg, 1280, 720, 30}},
 		{"no faster than asked", Want{FPS: 15}, Mode{mjpeg, 640, 480, 15}},
 		{"a little above what is asked", Want{FPS: 20}, Mode{mjpeg, 640, 480, 30}},
 		{"more than there is", Want{FPS: 90}, Mode{mjpeg, 640, 480, 60}},
@@ -60,7 +61,8 @@ func TestChoose(t *testing.T) {
 	if _, err := choose(nil, Want{}); !errors.Is(err, ErrMode) {
 		t.Errorf("choose() of nothing = %v, want %v", err, ErrMode)
 	}
-	if m, _ := choose(webcam, Want{FPS: 90}); !strings.Contains(m.remark(Want{FPS: 90}), "60 frames a second is the most") || m.remark(Want{FPS: 60}) != "" {
+	if m, _ := choose(webcam, Want{FPS: 90}); !strings.Contains(m.remark(Want{FPS: 90}),
+		"60 frames a second is the most") || m.remark(Want{FPS: 60}) != "" {
 		t.Errorf("remark() = %q and %q, want one about 60", m.remark(Want{FPS: 90}), m.remark(Want{FPS: 60}))
 	}
 }
@@ -76,9 +78,23 @@ var controls = []Control{
 	{ID: 0x00980900, Name: "brightness", Kind: "integer", Min: -64, Max: 64, Step: 1},
 	{ID: cidAutoWhiteBalance, Name: "white-balance-automatic", Kind: "boolean", Max: 1, Step: 1},
 	{ID: cidGain, Name: "gain", Kind: "integer", Max: 100, Step: 1},
-	{ID: 0x00980918, Name: "power-line-frequency", Kind: "menu", Max: 2, Step: 1, Menu: []string{"Disabled", "50 Hz", "60 Hz"}},
+	{
+		ID:   0x00980918,
+		Name: "power-line-frequency",
+		Kind: "menu",
+		Max:  2,
+		Step: 1,
+		Menu: []string{"Disabled", "50 Hz", "60 Hz"},
+	},
 	{ID: cidTemperature, Name: "white-balance-temperature", Kind: "integer", Min: 2800, Max: 6500, Step: 10},
-	{ID: cidExposureAuto, Name: "auto-exposure", Kind: "menu", Max: 3, Step: 1, Menu: []string{"", "Manual Mode", "", "Aperture Priority Mode"}},
+	{
+		ID:   cidExposureAuto,
+		Name: "auto-exposure",
+		Kind: "menu",
+		Max:  3,
+		Step: 1,
+		Menu: []string{"", "Manual Mode", "", "Aperture Priority Mode"},
+	},
 	{ID: cidExposureAbsolute, Name: "exposure-time-absolute", Kind: "integer", Min: 1, Max: 5000, Step: 1},
 	{ID: cidExposurePriority, Name: "exposure-dynamic-framerate", Kind: "boolean", Max: 1, Step: 1},
 	{ID: 0x00980999, Name: "serial", Kind: "integer", ReadOnly: true},
@@ -90,7 +106,8 @@ func TestResolve(t *testing.T) {
 		want []string // name=value
 		err  string
 	}{
-		{Setting{"exposure", "156"}, []string{"auto-exposure=1", "exposure-dynamic-framerate=0", "exposure-time-absolute=156"}, ""},
+		{Setting{"exposure", "156"}, []string{"auto-exposure=1", "exposure-dynamic-framerate=0",
+			"exposure-time-absolute=156"}, ""},
 		{Setting{"exposure", "auto"}, []string{"auto-exposure=3"}, ""},
 		{Setting{"white-balance", "4600"}, []string{"white-balance-automatic=0", "white-balance-temperature=4600"}, ""},
 		{Setting{"white-balance", "auto"}, []string{"white-balance-automatic=1"}, ""},
@@ -138,7 +155,8 @@ func itoa(v int32) string {
 
 func TestSlug(t *testing.T) {
 	for name, want := range map[string]string{
-		"Power Line Frequency": "power-line-frequency", "White Balance, Automatic": "white-balance-automatic", "Auto-Exposure": "auto-exposure", "  ": "",
+		"Power Line Frequency": "power-line-frequency", "White Balance, Automatic": "white-balance-automatic",
+		"Auto-Exposure": "auto-exposure", "  ": "",
 	} {
 		if got := slug(name); got != want {
 			t.Errorf("slug(%q) = %q, want %q", name, got, want)

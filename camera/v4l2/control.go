@@ -174,6 +174,8 @@ func names(all []Control) string {
 
 // slug turns a driver's "Power Line Frequency" into power-line-frequency.
 func slug(name string) string {
-	words := strings.FieldsFunc(strings.ToLower(name), func(r rune) bool { return (r < 'a' || r > 'z') && (r < '0' || r > '9') })
+	words := strings.FieldsFunc(strings.ToLower(name), func(r rune) bool {
+		return (r < 'a' || r > 'z') && (r < '0' || r > '9')
+	})
 	return strings.Join(words, "-")
 }

@@ -40,7 +40,8 @@ func openDevice(path string) (*device, error) {
 	case errors.Is(err, unix.ENOENT), errors.Is(err, unix.ENODEV), errors.Is(err, unix.ENXIO):
 		return nil, fmt.Errorf("%w at %s: plug it in; edge-rt cameras lists those that are there", ErrAbsent, path)
 	case errors.Is(err, unix.EACCES):
-		return nil, fmt.Errorf("v4l2: %s may not be opened by this user: add the user to the group video, or install systemd/99-edge-rt.rules", path)
+		return nil, fmt.Errorf("v4l2: %s may not be opened by this user: add the user to the group video, or install "+
+			"systemd/99-edge-rt.rules", path)
 	case err != nil:
 		return nil, fmt.Errorf("v4l2: open %s: %w", path, err)
 	}
@@ -57,9 +58,11 @@ func openDevice(path string) (*device, error) {
 	case caps&capCapture != 0 && caps&capStreaming != 0:
 		return d, nil
 	case caps&capMeta != 0:
-		err = fmt.Errorf("%w: %s carries the camera's metadata; its pictures are on another node, often the one before", ErrNoVideo, path)
+		err = fmt.Errorf("%w: %s carries the camera's metadata; its pictures are on another node, often the one before",
+			ErrNoVideo, path)
 	case caps&capCaptureMP != 0:
-		err = fmt.Errorf("%w: %s gives pictures in several planes, as camera sensors behind an image processor do; use its libcamera program and a v4l2loopback device", ErrNoVideo, path)
+		err = fmt.Errorf("%w: %s gives pictures in several planes, as camera sensors behind an image processor do; "+
+			"use its libcamera program and a v4l2loopback device", ErrNoVideo, path)
 	default:
 		err = fmt.Errorf("%w: %s (%s) does not capture", ErrNoVideo, path, text(d.cap.card[:]))
 	}
@@ -82,7 +85,12 @@ func (d *device) modes(w Want) (all []Mode) {
 		}
 		for _, s := range d.sizes(f.pixelformat, w) {
 			for _, fps := range d.rates(f.pixelformat, s[0], s[1], w) {
-				all = append(all, Mode{Pixels: p, Width: int(s[0]), Height: int(s[1]), FPS: fps})
+				all = append(all, Mode{
+					Pixels: p,
+					Width:  int(s[0]),
+					Height: int(s[1]),
+					FPS:    fps,
+				})
 			}
 		}
 	}
@@ -99,8 +107,14 @@ func (d *device) sizes(pixelformat uint32, w Want) (all [][2]uint32) {
 			all = append(all, [2]uint32{s.u[0], s.u[1]})
 			continue
 		}
-		minW, maxW, stepW, minH, maxH, stepH := s.u[0], s.u[1], max(s.u[2], 1), s.u[3], s.u[4], max(s.u[5], 1)
-		for _, c := range [][2]int{{w.Width, w.Height}, {w.NearW, w.NearH}, {usualWidth, usualHeight}, {int(maxW), int(maxH)}} {
+		minW := s.u[0]
+		maxW := s.u[1]
+		stepW := max(s.u[2], 1)
+		minH := s.u[3]
+		maxH := s.u[4]
+		stepH := max(s.u[5], 1)
+		for _, c := range [][2]int{{w.Width, w.Height}, {w.NearW, w.NearH}, {usualWidth, usualHeight},
+			{int(maxW), int(maxH)}} {
 			cw, ch := uint32(c[0]), uint32(c[1])
 			if cw >= minW && cw <= maxW && ch >= minH && ch <= maxH && (cw-minW)%stepW == 0 && (ch-minH)%stepH == 0 {
 				all = append(all, [2]uint32{cw, ch})
@@ -113,7 +127,12 @@ func (d *device) sizes(pixelformat uint32, w Want) (all [][2]uint32) {
 
 func (d *device) rates(pixelformat, width, height uint32, w Want) (all []float64) {
 	for i := range uint32(maxIntervals) {
-		v := frmival{index: i, pixelformat: pixelformat, width: width, height: height}
+		v := frmival{
+			index:       i,
+			pixelformat: pixelformat,
+			width:       width,
+			height:      height,
+		}
 		if ioctl(d.fd, vidiocEnumIvals, unsafe.Pointer(&v)) != 0 {
 			break
 		}
@@ -144,7 +163,12 @@ func (d *device) setMode(m Mode) (camera.Format, error) {
 			code = c
 		}
 	}
-	f := format{kind: bufTypeCapture, pix: pixFormat{width: uint32(m.Width), height: uint32(m.Height), pixelformat: code, field: fieldAny}}
+	f := format{kind: bufTypeCapture, pix: pixFormat{
+		width:       uint32(m.Width),
+		height:      uint32(m.Height),
+		pixelformat: code,
+		field:       fieldAny,
+	}}
 	errno := ioctl(d.fd, vidiocSFmt, unsafe.Pointer(&f))
 	if errno == unix.EINVAL && m.Pixels == camera.MJPEG {
 		f.pix.pixelformat = fourcc("JPEG")
@@ -154,8 +178,11 @@ func (d *device) setMode(m Mode) (camera.Format, error) {
 		return camera.Format{}, d.refused("set the format of", errno)
 	}
 	got := camera.Format{
-		Width: int(f.pix.width), Height: int(f.pix.height), Pixels: pixels[f.pix.pixelformat],
-		Full: f.pix.quantization == quantizationAll || f.pix.quantization != quantizationLow && f.pix.colorspace == colorspaceJPEG,
+		Width:  int(f.pix.width),
+		Height: int(f.pix.height),
+		Pixels: pixels[f.pix.pixelformat],
+		Full: f.pix.quantization == quantizationAll || f.pix.quantization != quantizationLow &&
+			f.pix.colorspace == colorspaceJPEG,
 		Size: int(f.pix.sizeImage),
 	}
 	if got.Pixels != m.Pixels || got.Width != m.Width || got.Height != m.Height {
@@ -189,7 +216,8 @@ func (d *device) refused(what string, errno unix.Errno) error {
 	case unix.ENODEV:
 		return fmt.Errorf("%w at %s: it was unplugged", ErrAbsent, d.path)
 	case unix.ENOSPC:
-		return fmt.Errorf("v4l2: %s does not fit on its USB bus beside the other cameras: use format=mjpeg, a smaller size, fewer frames a second, or another socket", d.path)
+		return fmt.Errorf("v4l2: %s does not fit on its USB bus beside the other cameras: use format=mjpeg, a "+
+			"smaller size, fewer frames a second, or another socket", d.path)
 	}
 	return fmt.Errorf("v4l2: %s %s: %w", what, d.path, errno)
 }
@@ -203,13 +231,27 @@ func (d *device) controls() (all []Control) {
 			break
 		}
 		id = q.id | ctrlNext
-		kind := map[uint32]string{ctrlInteger: "integer", ctrlBoolean: "boolean", ctrlMenu: "menu", ctrlIntegerMenu: "menu", ctrlButton: "button", ctrlBitmask: "bitmask"}[q.kind]
+		kind := map[uint32]string{
+			ctrlInteger:     "integer",
+			ctrlBoolean:     "boolean",
+			ctrlMenu:        "menu",
+			ctrlIntegerMenu: "menu",
+			ctrlButton:      "button",
+			ctrlBitmask:     "bitmask",
+		}[q.kind]
 		if kind == "" || q.flags&ctrlDisabled != 0 {
 			continue
 		}
 		c := Control{
-			ID: q.id, Name: slug(text(q.name[:])), Kind: kind, Min: q.minimum, Max: q.maximum, Step: q.step, Default: q.preset,
-			Inactive: q.flags&ctrlInactive != 0, ReadOnly: q.flags&ctrlReadOnly != 0,
+			ID:       q.id,
+			Name:     slug(text(q.name[:])),
+			Kind:     kind,
+			Min:      q.minimum,
+			Max:      q.maximum,
+			Step:     q.step,
+			Default:  q.preset,
+			Inactive: q.flags&ctrlInactive != 0,
+			ReadOnly: q.flags&ctrlReadOnly != 0,
 		}
 		if kind == "menu" {
 			c.Menu = d.menu(&q)
@@ -255,13 +297,15 @@ func (d *device) apply(settings []Setting) error {
 		for _, a := range todo {
 			c := control{id: a.control.ID, value: a.value}
 			if errno := ioctl(d.fd, vidiocSCtrl, unsafe.Pointer(&c)); errno != 0 {
-				return fmt.Errorf("%w %s=%s: the camera refuses %s=%d: %w", ErrControl, s.Name, s.Value, a.control.Name, a.value, errno)
+				return fmt.Errorf("%w %s=%s: the camera refuses %s=%d: %w", ErrControl, s.Name, s.Value, a.control.Name,
+					a.value, errno)
 			}
 			if a.control.Kind == "button" {
 				continue
 			}
 			if got, errno := d.control(a.control.ID); errno == 0 && got != a.value {
-				return fmt.Errorf("%w %s=%s: %s reads back %d, set was %d; it takes %s", ErrControl, s.Name, s.Value, a.control.Name, got, a.value, a.control.Span())
+				return fmt.Errorf("%w %s=%s: %s reads back %d, set was %d; it takes %s", ErrControl, s.Name, s.Value,
+					a.control.Name, got, a.value, a.control.Span())
 			}
 		}
 	}

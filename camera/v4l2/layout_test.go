@@ -70,8 +70,10 @@ var offsets = []struct {
 	{"offsetof(struct v4l2_fmtdesc, pixelformat)", unsafe.Offsetof(fmtdesc{}.pixelformat)},
 	{"offsetof(struct v4l2_frmsizeenum, discrete)", unsafe.Offsetof(frmsize{}.u)},
 	{"offsetof(struct v4l2_frmivalenum, discrete)", unsafe.Offsetof(frmival{}.min)},
-	{"offsetof(struct v4l2_format, fmt.pix.sizeimage)", unsafe.Offsetof(format{}.pix) + unsafe.Offsetof(pixFormat{}.sizeImage)},
-	{"offsetof(struct v4l2_format, fmt.pix.quantization)", unsafe.Offsetof(format{}.pix) + unsafe.Offsetof(pixFormat{}.quantization)},
+	{"offsetof(struct v4l2_format, fmt.pix.sizeimage)",
+		unsafe.Offsetof(format{}.pix) + unsafe.Offsetof(pixFormat{}.sizeImage)},
+	{"offsetof(struct v4l2_format, fmt.pix.quantization)",
+		unsafe.Offsetof(format{}.pix) + unsafe.Offsetof(pixFormat{}.quantization)},
 	{"offsetof(struct v4l2_streamparm, parm.capture.timeperframe)", unsafe.Offsetof(streamparm{}.perFrame)},
 	{"offsetof(struct v4l2_buffer, timestamp)", unsafe.Offsetof(buffer{}.timestamp)},
 	{"offsetof(struct v4l2_buffer, sequence)", unsafe.Offsetof(buffer{}.sequence)},
@@ -85,9 +87,12 @@ var offsets = []struct {
 	{"V4L2_CID_AUTO_WHITE_BALANCE", cidAutoWhiteBalance}, {"V4L2_CID_WHITE_BALANCE_TEMPERATURE", cidTemperature},
 	{"V4L2_CID_FOCUS_AUTO", cidFocusAuto}, {"V4L2_CID_FOCUS_ABSOLUTE", cidFocusAbsolute},
 	{"V4L2_CID_AUTOGAIN", cidAutogain}, {"V4L2_CID_GAIN", cidGain},
-	{"V4L2_COLORSPACE_JPEG", colorspaceJPEG}, {"V4L2_QUANTIZATION_FULL_RANGE", quantizationAll}, {"V4L2_QUANTIZATION_LIM_RANGE", quantizationLow},
-	{"V4L2_BUF_FLAG_TIMESTAMP_MASK", bufFlagStampMask}, {"V4L2_BUF_FLAG_TIMESTAMP_MONOTONIC", bufFlagStampSteady}, {"V4L2_BUF_FLAG_ERROR", bufFlagError},
-	{"V4L2_CAP_META_CAPTURE", capMeta}, {"V4L2_CAP_STREAMING", capStreaming}, {"V4L2_CAP_VIDEO_CAPTURE_MPLANE", capCaptureMP},
+	{"V4L2_COLORSPACE_JPEG", colorspaceJPEG}, {"V4L2_QUANTIZATION_FULL_RANGE", quantizationAll},
+	{"V4L2_QUANTIZATION_LIM_RANGE", quantizationLow},
+	{"V4L2_BUF_FLAG_TIMESTAMP_MASK", bufFlagStampMask}, {"V4L2_BUF_FLAG_TIMESTAMP_MONOTONIC", bufFlagStampSteady},
+	{"V4L2_BUF_FLAG_ERROR", bufFlagError},
+	{"V4L2_CAP_META_CAPTURE", capMeta}, {"V4L2_CAP_STREAMING", capStreaming},
+	{"V4L2_CAP_VIDEO_CAPTURE_MPLANE", capCaptureMP},
 }
 
 // The C compiler reads the kernel's header for itself.

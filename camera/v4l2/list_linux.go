@@ -35,8 +35,12 @@ func describe(path string) (Info, error) {
 	}
 	defer d.close()
 	return Info{
-		Path: path, Card: text(d.cap.card[:]), Driver: text(d.cap.driver[:]), Bus: text(d.cap.busInfo[:]),
-		Modes: d.modes(Want{}), Controls: d.controls(),
+		Path:     path,
+		Card:     text(d.cap.card[:]),
+		Driver:   text(d.cap.driver[:]),
+		Bus:      text(d.cap.busInfo[:]),
+		Modes:    d.modes(Want{}),
+		Controls: d.controls(),
 	}, nil
 }
 

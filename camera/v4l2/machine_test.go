@@ -169,7 +169,8 @@ func TestMachineFormats(t *testing.T) {
 				grab(t, s, &f)
 				now := rt.KernelClock().Now()
 				if f.At > now || now.Sub(f.At) > 5*time.Second || f.At <= last.At || f.Sequence <= last.Sequence {
-					t.Fatalf("frame %d at %v after frame %d at %v, now %v", f.Sequence, f.At, last.Sequence, last.At, now)
+					t.Fatalf("frame %d at %v after frame %d at %v, now %v", f.Sequence, f.At, last.Sequence, last.At,
+						now)
 				}
 				last = f
 				last.Pix = nil
@@ -250,7 +251,8 @@ func TestMachineControls(t *testing.T) {
 		all[c.Name] = c.Value
 	}
 	if all["brightness"] != 77 || all["gain"] != 50 || all["gain-automatic"] != 0 || all["horizontal-flip"] != 1 {
-		t.Errorf("brightness %d, gain %d, automatic %d, flip %d, want 77, 50, 0, 1", all["brightness"], all["gain"], all["gain-automatic"], all["horizontal-flip"])
+		t.Errorf("brightness %d, gain %d, automatic %d, flip %d, want 77, 50, 0, 1", all["brightness"], all["gain"],
+			all["gain-automatic"], all["horizontal-flip"])
 	}
 	s.Close()
 	for _, bad := range []Setting{{"brightness", "256"}, {"exposure", "100"}, {"nonsense", "1"}, {"gain", "much"}} {
@@ -288,7 +290,12 @@ func TestMachineDrainsToTheNewest(t *testing.T) {
 
 // since returns the counts from a to b.
 func since(a, b camera.Counts) camera.Counts {
-	return camera.Counts{Missed: b.Missed - a.Missed, Skipped: b.Skipped - a.Skipped, Broken: b.Broken - a.Broken, Restarts: b.Restarts - a.Restarts}
+	return camera.Counts{
+		Missed:   b.Missed - a.Missed,
+		Skipped:  b.Skipped - a.Skipped,
+		Broken:   b.Broken - a.Broken,
+		Restarts: b.Restarts - a.Restarts,
+	}
 }
 
 func TestMachineDropsAreCounted(t *testing.T) {
@@ -473,7 +480,13 @@ func feed(t *testing.T, stop <-chan struct{}) (done chan struct{}) {
 		t.Fatal(err)
 	}
 	const outputType = 2
-	f := format{kind: outputType, pix: pixFormat{width: 320, height: 240, pixelformat: fourcc("MJPG"), field: 1, sizeImage: 320 * 240 * 2}}
+	f := format{kind: outputType, pix: pixFormat{
+		width:       320,
+		height:      240,
+		pixelformat: fourcc("MJPG"),
+		field:       1,
+		sizeImage:   320 * 240 * 2,
+	}}
 	if errno := ioctl(fd, vidiocSFmt, unsafe.Pointer(&f)); errno != 0 {
 		t.Fatalf("the loopback refuses MJPEG: %v", errno)
 	}
@@ -529,7 +542,8 @@ func TestMachineMotionJPEG(t *testing.T) {
 	var s *Source
 	var err error
 	for range 50 { // with exclusive_caps it is a camera only after the first picture
-		if s, err = Open(Config{Path: loopback}, rt.KernelClock()); !errors.Is(err, ErrNoVideo) && !errors.Is(err, ErrMode) {
+		if s, err = Open(Config{Path: loopback}, rt.KernelClock()); !errors.Is(err, ErrNoVideo) &&
+			!errors.Is(err, ErrMode) {
 			break
 		}
 		time.Sleep(100 * time.Millisecond) // until the loopback device has its first picture

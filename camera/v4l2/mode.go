@@ -16,7 +16,9 @@ type Want struct {
 	NearW, NearH  int                // for any size: at least this, as little more as possible; 0: 640x480
 	FPS           int                // at least, as little more as possible; 0: 30
 	Pixels        camera.PixelFormat // exactly; 0: the best
-	Raw           bool               // prefer formats that need no decoding, because pictures will be changed; otherwise MJPEG, which is sent unchanged
+	// prefer formats that need no decoding, because pictures will be changed; otherwise MJPEG,
+	// which is sent unchanged
+	Raw bool
 }
 
 const (
@@ -46,7 +48,10 @@ func choose(modes []Mode, w Want) (Mode, error) {
 	if w.Pixels != 0 {
 		left = without(left, func(m Mode) bool { return m.Pixels != w.Pixels })
 		if len(left) == 0 {
-			return Mode{}, fmt.Errorf("%w: pixel format %v; it has %s", ErrMode, w.Pixels, list(modes, func(m Mode) string { return m.Pixels.String() }))
+			return Mode{}, fmt.Errorf("%w: pixel format %v; it has %s", ErrMode, w.Pixels,
+				list(modes, func(m Mode) string {
+					return m.Pixels.String()
+				}))
 		}
 	}
 	width, height := w.Width, w.Height
@@ -55,7 +60,9 @@ func choose(modes []Mode, w Want) (Mode, error) {
 	}
 	sized := without(left, func(m Mode) bool { return m.Width != width || m.Height != height })
 	if len(sized) == 0 {
-		return Mode{}, fmt.Errorf("%w: %dx%d; it has %s", ErrMode, width, height, list(left, func(m Mode) string { return fmt.Sprintf("%dx%d", m.Width, m.Height) }))
+		return Mode{}, fmt.Errorf("%w: %dx%d; it has %s", ErrMode, width, height, list(left, func(m Mode) string {
+			return fmt.Sprintf("%dx%d", m.Width, m.Height)
+		}))
 	}
 	fps, order := w.fps(), w.preference()
 	return slices.MinFunc(sized, func(a, b Mode) int {
@@ -114,7 +121,8 @@ func (m Mode) String() string {
 func (m Mode) remark(w Want) string {
 	fps := w.fps()
 	if m.FPS < fps-fpsSlack {
-		return fmt.Sprintf("%v frames a second is the most it gives at this size, wanted %v", math.Round(m.FPS*100)/100, fps)
+		return fmt.Sprintf("%v frames a second is the most it gives at this size, wanted %v", math.Round(m.FPS*100)/100,
+			fps)
 	}
 	return ""
 }

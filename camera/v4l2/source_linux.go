@@ -111,7 +111,12 @@ func (s *Source) Describe() (card, picked, remark string) {
 
 // Counts returns the reasons for missing sequence numbers.
 func (s *Source) Counts() camera.Counts {
-	return camera.Counts{Missed: s.missed.Load(), Skipped: s.skipped.Load(), Broken: s.broken.Load(), Restarts: s.restarts.Load()}
+	return camera.Counts{
+		Missed:   s.missed.Load(),
+		Skipped:  s.skipped.Load(),
+		Broken:   s.broken.Load(),
+		Restarts: s.restarts.Load(),
+	}
 }
 
 // Grab lends the newest frame. Errors: camera.ErrStalled, ErrStream and ErrGone,
@@ -218,7 +223,9 @@ func (s *Source) count(sequence uint32) {
 func (s *Source) lend(dst *camera.Frame, index int) {
 	st, b := s.stream, &s.stream.dq
 	now := s.clock.Now()
-	dst.Format, dst.Sequence, dst.At = s.format, s.sequence, now
+	dst.Format = s.format
+	dst.Sequence = s.sequence
+	dst.At = now
 	if stamp := rt.Instant(b.timestamp.Nano()); b.flags&bufFlagStampMask == bufFlagStampSteady && stamp > 0 {
 		dst.At = min(stamp, now)
 	}
@@ -230,7 +237,9 @@ func (s *Source) lend(dst *camera.Frame, index int) {
 	for i := range s.copies {
 		if c := &s.copies[i]; !c.lent {
 			n := copy(c.mem, st.buffers[index].mem[:b.bytesUsed])
-			c.lent, dst.Pix, dst.Lent = true, c.mem[:n], i+1
+			c.lent = true
+			dst.Pix = c.mem[:n]
+			dst.Lent = i + 1
 			break
 		}
 	}

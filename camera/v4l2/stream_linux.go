@@ -52,7 +52,8 @@ func (s *stream) start() error {
 		if errno := ioctl(s.fd, vidiocQueryBuf, unsafe.Pointer(&b)); errno != 0 {
 			return s.refused("look at the buffers of", errno)
 		}
-		p, err := unix.MmapPtr(s.fd, int64(uint32(b.offset)), nil, uintptr(b.length), unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
+		p, err := unix.MmapPtr(s.fd, int64(uint32(b.offset)), nil, uintptr(b.length), unix.PROT_READ|unix.PROT_WRITE,
+			unix.MAP_SHARED)
 		if err != nil {
 			return fmt.Errorf("v4l2: map the buffers of %s: %w", s.path, err)
 		}

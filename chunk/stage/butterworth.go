@@ -49,19 +49,26 @@ func newMemory(dof, sections int) memory {
 func newButterworth(c Config, fps float64, dof int) (*butterworth, error) {
 	order, gain := cmp.Or(c.Order, 2), cmp.Or(c.Gain, 1)
 	if low, high := lowestBand*fps/2, highestBand*fps/2; !(c.Cutoff >= low && c.Cutoff <= high) {
-		return nil, fmt.Errorf("stage: a cutoff of %v Hz, want %.3g to %.3g at %v actions per second", c.Cutoff, low, high, fps)
+		return nil, fmt.Errorf("stage: a cutoff of %v Hz, want %.3g to %.3g at %v actions per second", c.Cutoff, low,
+			high, fps)
 	}
 	if order < 1 || order > maxOrder {
 		return nil, fmt.Errorf("stage: a filter of order %d, want 1 to %d", order, maxOrder)
 	}
 	if !(gain > 0 && gain < 2) {
-		return nil, fmt.Errorf("stage: a filter gain of %v, want above 0 and below 2: from 2 on the output never settles", gain)
+		return nil, fmt.Errorf("stage: a filter gain of %v, want above 0 and below 2: from 2 on the output never "+
+			"settles", gain)
 	}
 	return filterOf(design(c.Cutoff, fps, order), gain, dof), nil
 }
 
 func filterOf(s []section, gain float64, dof int) *butterworth {
-	return &butterworth{sections: s, gain: gain, now: newMemory(dof, len(s)), ahead: newMemory(dof, len(s))}
+	return &butterworth{
+		sections: s,
+		gain:     gain,
+		now:      newMemory(dof, len(s)),
+		ahead:    newMemory(dof, len(s)),
+	}
 }
 
 // design returns the sections of scipy's butter(order, cutoff/(fps/2),
@@ -93,7 +100,9 @@ func design(cutoff, fps float64, order int) (s []section) {
 	for _, x := range s {
 		gain *= (1 + x.a1 + x.a2) / (x.b0 + x.b1 + x.b2)
 	}
-	s[0].b0, s[0].b1, s[0].b2 = gain*s[0].b0, gain*s[0].b1, gain*s[0].b2
+	s[0].b0 = gain * s[0].b0
+	s[0].b1 = gain * s[0].b1
+	s[0].b2 = gain * s[0].b2
 	return s
 }
 

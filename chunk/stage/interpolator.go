@@ -23,7 +23,12 @@ func newInterpolator(n, dof int) (*interpolator, error) {
 	if n < 1 || n > maxMultiplier {
 		return nil, fmt.Errorf("stage: %d ticks per action, want 1 to %d", n, maxMultiplier)
 	}
-	return &interpolator{n: n, from: make([]float32, dof), to: make([]float32, dof), out: make([]float32, dof)}, nil
+	return &interpolator{
+		n:    n,
+		from: make([]float32, dof),
+		to:   make([]float32, dof),
+		out:  make([]float32, dof),
+	}, nil
 }
 
 //rt:noalloc

@@ -21,11 +21,17 @@ type rateLimit struct {
 // limit.
 func newRateLimit(speed, accel, rate float64, dof int) (*rateLimit, error) {
 	if !(speed >= 0) || !(accel >= 0) || !(rate > 0) || math.IsInf(speed, 1) || math.IsInf(accel, 1) {
-		return nil, fmt.Errorf("stage: a velocity of %v and an acceleration of %v at %v rows per second: want finite limits above 0, or 0 for none", speed, accel, rate)
+		return nil, fmt.Errorf("stage: a velocity of %v and an acceleration of %v at %v rows per second: want finite "+
+			"limits above 0, or 0 for none", speed, accel, rate)
 	}
 	return &rateLimit{
-		dt: 1 / rate, speed: cmp.Or(speed, math.Inf(1)), accel: cmp.Or(accel, math.Inf(1)),
-		at: make([]float64, dof), v: make([]float64, dof), aheadAt: make([]float64, dof), aheadV: make([]float64, dof),
+		dt:      1 / rate,
+		speed:   cmp.Or(speed, math.Inf(1)),
+		accel:   cmp.Or(accel, math.Inf(1)),
+		at:      make([]float64, dof),
+		v:       make([]float64, dof),
+		aheadAt: make([]float64, dof),
+		aheadV:  make([]float64, dof),
 	}, nil
 }
 

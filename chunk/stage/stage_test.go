@@ -41,7 +41,8 @@ func TestButterworthDesignGolden(t *testing.T) {
 		for i, s := range got {
 			for k, v := range []float64{s.b0, s.b1, s.b2, 1, s.a1, s.a2} {
 				if w := c.SOS[i][k]; math.Abs(v-w) > 1e-11*math.Abs(w)+1e-15 {
-					t.Errorf("%v Hz at %v, order %d, section %d: coefficient %d is %v, want %v", c.Cutoff, c.FPS, c.Order, i, k, v, w)
+					t.Errorf("%v Hz at %v, order %d, section %d: coefficient %d is %v, want %v", c.Cutoff, c.FPS,
+						c.Order, i, k, v, w)
 				}
 			}
 		}
@@ -178,7 +179,8 @@ func TestInterpolatorGolden(t *testing.T) {
 				in = in[1:]
 			}
 			if got, policy := p.next(), p.index == p.count; !slices.Equal(got, want.A) || policy != want.Policy {
-				t.Errorf("x%d, tick %d: %v of the policy %v, want %v %v", c.Multiplier, i, got, policy, want.A, want.Policy)
+				t.Errorf("x%d, tick %d: %v of the policy %v, want %v %v", c.Multiplier, i, got, policy, want.A,
+					want.Policy)
 			}
 		}
 		if len(in) > 0 || !p.needsAction() || p.next() != nil {
@@ -214,7 +216,9 @@ func TestRateLimit(t *testing.T) {
 				t.Fatal(err)
 			}
 			l.reset([]float32{0})
-			at, v, took := 0.0, 0.0, 0
+			at := 0.0
+			v := 0.0
+			took := 0
 			for tick := range 400 {
 				row := []float32{goal}
 				l.apply(row)
@@ -306,7 +310,8 @@ func TestChain(t *testing.T) {
 	row := []float32{1.5, -2}
 	plain.Preview(row)
 	plain.Add(row)
-	if got := plain.Next(); !slices.Equal(got, row) || !plain.NeedsAction() || plain.Next() != nil || plain.Multiplier() != 1 {
+	if got := plain.Next(); !slices.Equal(got, row) || !plain.NeedsAction() || plain.Next() != nil ||
+		plain.Multiplier() != 1 {
 		t.Errorf("without stages %v became %v, or more", row, got)
 	}
 	c, err := NewChain(Config{Cutoff: 3, Gain: 1.4, Multiplier: 2, Velocity: 20, Accel: 300}, 30, 1)

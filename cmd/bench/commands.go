@@ -34,7 +34,8 @@ type jitterFlags struct {
 
 func (f *jitterFlags) Run(ctx context.Context, s *streams) error {
 	bench.Shipped(&f.Manifest)
-	return measure(ctx, s, f.common, &f.Env, &f.Config, jitter.Measure, output[*jitter.Report]{"--html", f.HTML, (*jitter.Report).WriteHTML})
+	return measure(ctx, s, f.common, &f.Env, &f.Config, jitter.Measure,
+		output[*jitter.Report]{"--html", f.HTML, (*jitter.Report).WriteHTML})
 }
 
 type busFlags struct {
@@ -44,7 +45,8 @@ type busFlags struct {
 }
 
 func (f *busFlags) Run(ctx context.Context, s *streams) error {
-	return measure(ctx, s, f.common, &f.Env, &f.Config, bus.Measure, output[*bus.Report]{"--html", f.HTML, (*bus.Report).WriteHTML})
+	return measure(ctx, s, f.common, &f.Env, &f.Config, bus.Measure,
+		output[*bus.Report]{"--html", f.HTML, (*bus.Report).WriteHTML})
 }
 
 type wireFlags struct {
@@ -84,7 +86,8 @@ func (f *gpuFlags) Run(ctx context.Context, s *streams) error {
 	for i := range f.Bundle {
 		bench.Shipped(&f.Bundle[i])
 	}
-	return measure(ctx, s, f.common, &f.Env, &f.Config, gpu.Measure, output[*gpu.Report]{"--markdown", f.Markdown, (*gpu.Report).WriteMarkdown})
+	return measure(ctx, s, f.common, &f.Env, &f.Config, gpu.Measure,
+		output[*gpu.Report]{"--markdown", f.Markdown, (*gpu.Report).WriteMarkdown})
 }
 
 type serveFlags struct {
@@ -95,13 +98,14 @@ type serveFlags struct {
 func (f *serveFlags) Run(ctx context.Context, s *streams) error {
 	bench.Shipped(&f.Bundle)
 	broken := ""
-	err := measure(ctx, s, f.common, &f.Env, &f.Config, func(ctx context.Context, cfg serve.Config) (*serve.Report, error) {
-		r, err := serve.Measure(ctx, cfg)
-		if err == nil {
-			broken = r.Steady.Broken()
-		}
-		return r, err
-	})
+	err := measure(ctx, s, f.common, &f.Env, &f.Config,
+		func(ctx context.Context, cfg serve.Config) (*serve.Report, error) {
+			r, err := serve.Measure(ctx, cfg)
+			if err == nil {
+				broken = r.Steady.Broken()
+			}
+			return r, err
+		})
 	if err == nil && broken != "" {
 		err = exit.Errorf(exit.Failure, "not steady: %s", broken)
 	}
@@ -137,7 +141,9 @@ func (f *faultsFlags) Run(ctx context.Context, s *streams) error {
 	}
 	for _, flag := range []struct{ name, file string }{{"--csv", f.CSV}, {"--svg", f.SVG}} {
 		if flag.file != "" && !f.Virtual {
-			return exit.Errorf(exit.Usage, "%s is for --virtual, and no single tick is kept of real time: add --virtual or leave it out", flag.name)
+			return exit.Errorf(exit.Usage,
+				"%s is for --virtual, and no single tick is kept of real time: add --virtual or leave it out",
+				flag.name)
 		}
 	}
 	if err := f.load(); err != nil {
@@ -148,7 +154,8 @@ func (f *faultsFlags) Run(ctx context.Context, s *streams) error {
 		play = faults.Play
 	}
 	return measure(ctx, s, f.common, &f.Env, &f.Config, play,
-		output[*faults.Report]{"--csv", f.CSV, (*faults.Report).WriteCSV}, output[*faults.Report]{"--html", f.HTML, (*faults.Report).WriteHTML},
+		output[*faults.Report]{"--csv", f.CSV, (*faults.Report).WriteCSV},
+		output[*faults.Report]{"--html", f.HTML, (*faults.Report).WriteHTML},
 		output[*faults.Report]{"--svg", f.SVG, (*faults.Report).WriteSVG})
 }
 
@@ -203,7 +210,8 @@ func (f *safetyFlags) Run(ctx context.Context, s *streams) error {
 		}
 		return report, err
 	}
-	err := measure(ctx, s, f.common, &f.Env, &f.Config, run, output[*safety.Report]{"--markdown", f.Markdown, (*safety.Report).WriteMarkdown})
+	err := measure(ctx, s, f.common, &f.Env, &f.Config, run,
+		output[*safety.Report]{"--markdown", f.Markdown, (*safety.Report).WriteMarkdown})
 	if err == nil && broken > 0 {
 		err = exit.Errorf(exit.Failure, "%d violations of the rules in docs/safety.md", broken)
 	}

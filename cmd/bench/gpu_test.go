@@ -27,8 +27,11 @@ func TestReportOfAGPU(t *testing.T) {
 		t.Fatal(err)
 	}
 	markdown := filepath.Join(t.TempDir(), "gpu.md")
-	code, stdout, stderr := runBench(t, "gpu", "--bundle", filepath.Join(testdata, "pi05")+","+filepath.Join(testdata, "pi05-split"), "--device", "cuda", "--batch", "1,3", "--duration", "600ms",
-		"--ort", site.Library(), "--json", "-", "--markdown", markdown, "--beside", `bare=test "$BENCH_DEVICE" = cuda && echo '{"batches": [{"batch": 1, "p50_ms": 3, "p99_ms": 4}, {"batch": 3, "p50_ms": 7, "p99_ms": 8}]}'`)
+	code, stdout, stderr := runBench(t, "gpu", "--bundle",
+		filepath.Join(testdata, "pi05")+","+filepath.Join(testdata, "pi05-split"), "--device", "cuda", "--batch", "1,3",
+		"--duration", "600ms",
+		"--ort", site.Library(), "--json", "-", "--markdown", markdown, "--beside",
+		`bare=test "$BENCH_DEVICE" = cuda && echo '{"batches": [{"batch": 1, "p50_ms": 3, "p99_ms": 4}, {"batch": 3, "p50_ms": 7, "p99_ms": 8}]}'`)
 	var r gpu.Report
 	if err := json.Unmarshal([]byte(stdout), &r); code != 0 || err != nil {
 		t.Fatalf("code %d, %v: %s", code, err, stderr)
@@ -37,11 +40,13 @@ func TestReportOfAGPU(t *testing.T) {
 		t.Fatalf("%d runs on %s, want ours and another's on two bundles on %s", len(r.Runs), r.Library, site.Folder)
 	}
 	for i, run := range r.Runs {
-		if run.Bundle != []string{"pi05", "pi05-split"}[i/2] || run.Subject != []string{"ours", "bare"}[i%2] || run.Device != "cuda" || run.Absent != "" || len(run.Batches) != 2 {
+		if run.Bundle != []string{"pi05", "pi05-split"}[i/2] || run.Subject != []string{"ours", "bare"}[i%2] ||
+			run.Device != "cuda" || run.Absent != "" || len(run.Batches) != 2 {
 			t.Errorf("run %d is %+v", i, run)
 			continue
 		}
-		if i%2 == 0 && (run.Batches[1].Batch != 3 || run.Batches[1].P50 <= 0 || run.Batches[1].Overlapped <= 0 || run.Request == nil || run.Request.P50 <= 0 || run.Collections != 0) {
+		if i%2 == 0 && (run.Batches[1].Batch != 3 || run.Batches[1].P50 <= 0 || run.Batches[1].Overlapped <= 0 ||
+			run.Request == nil || run.Request.P50 <= 0 || run.Collections != 0) {
 			t.Errorf("ours on %s is %+v, %+v", run.Bundle, run, run.Request)
 		}
 	}

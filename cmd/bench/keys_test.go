@@ -36,15 +36,21 @@ func TestEveryKeyIsInTheDocs(t *testing.T) {
 	}
 	documented := keysInPage(string(page))
 	for title, v := range map[string]any{
-		"edge-rt": edge.Summary{}, "edge-rt ports": bringup.PortsReport{}, "edge-rt scan": bringup.ScanReport{}, "edge-rt monitor": bringup.MonitorReport{}, "edge-rt cameras": bringup.CamerasReport{}, "edge-rt why": why.Report{},
-		"lean-server": server.Summary{}, "lean-server check": server.Report{}, "lean-server plan": capacity.Report{}, "lean-server replay": server.Replayed{},
-		"bench jitter": jitter.Report{}, "bench bus": bus.Report{}, "bench wire": wire.Report{}, "bench jpeg": jpeg.Report{}, "bench gpu": gpu.Report{}, "bench serve": serve.Report{},
-		"bench camera": camera.Report{}, "bench recipe": recipe.Report{}, "bench faults": faults.Report{}, "bench safety": safety.Report{}, "The machine": bench.Machine{},
+		"edge-rt": edge.Summary{}, "edge-rt ports": bringup.PortsReport{}, "edge-rt scan": bringup.ScanReport{},
+		"edge-rt monitor": bringup.MonitorReport{}, "edge-rt cameras": bringup.CamerasReport{},
+		"edge-rt why": why.Report{},
+		"lean-server": server.Summary{}, "lean-server check": server.Report{}, "lean-server plan": capacity.Report{},
+		"lean-server replay": server.Replayed{},
+		"bench jitter":       jitter.Report{}, "bench bus": bus.Report{}, "bench wire": wire.Report{},
+		"bench jpeg": jpeg.Report{}, "bench gpu": gpu.Report{}, "bench serve": serve.Report{},
+		"bench camera": camera.Report{}, "bench recipe": recipe.Report{}, "bench faults": faults.Report{},
+		"bench safety": safety.Report{}, "The machine": bench.Machine{},
 	} {
 		got, want := documented[title], keysOf(reflect.TypeOf(v))
 		for i := range max(len(got), len(want)) {
 			if i >= len(got) || i >= len(want) || got[i] != want[i] {
-				t.Errorf("section %q, row %d: the page and the program part here:\npage    %q\nprogram %q", title, i+1, got[min(i, len(got)):], want[min(i, len(want)):])
+				t.Errorf("section %q, row %d: the page and the program part here:\npage    %q\nprogram %q", title, i+1,
+					got[min(i, len(got)):], want[min(i, len(want)):])
 				break
 			}
 		}
@@ -81,14 +87,17 @@ func keysInPage(page string) map[string][]string {
 // type that occurs again in one row.
 func keysOf(typ reflect.Type) []string {
 	var keys []string
-	seen := map[reflect.Type]bool{reflect.TypeFor[bench.Machine](): typ != reflect.TypeFor[bench.Machine](), reflect.TypeFor[edge.Summary](): typ != reflect.TypeFor[edge.Summary]()}
+	seen := map[reflect.Type]bool{reflect.TypeFor[bench.Machine](): typ != reflect.TypeFor[bench.Machine](),
+		reflect.TypeFor[edge.Summary](): typ != reflect.TypeFor[edge.Summary]()}
 	var walk func(path string, typ reflect.Type)
 	walk = func(path string, typ reflect.Type) {
-		own := typ.Implements(reflect.TypeFor[json.Marshaler]()) || reflect.PointerTo(typ).Implements(reflect.TypeFor[json.Marshaler]())
+		own := typ.Implements(reflect.TypeFor[json.Marshaler]()) ||
+			reflect.PointerTo(typ).Implements(reflect.TypeFor[json.Marshaler]())
 		switch kind := typ.Kind(); {
 		case kind == reflect.Pointer:
 			walk(path, typ.Elem())
-		case own || kind != reflect.Struct && kind != reflect.Map && (kind != reflect.Slice || typ.Elem().Kind() != reflect.Struct):
+		case own || kind != reflect.Struct && kind != reflect.Map &&
+			(kind != reflect.Slice || typ.Elem().Kind() != reflect.Struct):
 			keys = append(keys, path)
 		case kind == reflect.Slice:
 			walk(path+"[]", typ.Elem())

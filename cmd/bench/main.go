@@ -110,8 +110,13 @@ func main() {
 func run(args []string, stdout, stderr io.Writer) exit.Code {
 	var c cli
 	p := program.Program{
-		Name: "bench", Description: description, Brief: brief, Version: "bench " + version, Env: "BENCH",
-		Stdout: stdout, Stderr: stderr,
+		Name:        "bench",
+		Description: description,
+		Brief:       brief,
+		Version:     "bench " + version,
+		Env:         "BENCH",
+		Stdout:      stdout,
+		Stderr:      stderr,
 	}
 	parsed, code, done := p.Parse(&c, args)
 	if done {

@@ -81,27 +81,37 @@ func TestBadInput(t *testing.T) {
 		{"unknown subject", []string{"jitter", "--subject", "moon"}, 2, "moon"},
 		{"slices too short", []string{"jitter", "--subject", "loop", "--duration", "100ms"}, 2, "--duration"},
 		{"two reports on one output", []string{"jitter", "--json", "-", "--html", "-"}, 2, "standard output"},
-		{"two reports in one file", []string{"bus", "--json", filepath.Join(dir, "x"), "--html", filepath.Join(dir, "x")}, 2, "--html"},
-		{"two of four on one output", []string{"faults", "--virtual", "--csv", "-", "--svg", "-"}, 2, "standard output"},
+		{"two reports in one file", []string{"bus", "--json", filepath.Join(dir, "x"), "--html",
+			filepath.Join(dir, "x")}, 2, "--html"},
+		{"two of four on one output", []string{"faults", "--virtual", "--csv", "-", "--svg", "-"}, 2,
+			"standard output"},
 		{"a report into a folder", []string{"jitter", "--duration", "1h", "--json", dir}, 2, "--json: open " + dir},
-		{"a report nowhere", []string{"faults", "--virtual", "--html", filepath.Join(dir, "none", "x.html")}, 2, "--html: open "},
-		{"a figure of real time", []string{"faults", "--svg", filepath.Join(dir, "x.svg")}, 2, "--svg is for --virtual"},
+		{"a report nowhere", []string{"faults", "--virtual", "--html", filepath.Join(dir, "none", "x.html")}, 2,
+			"--html: open "},
+		{"a figure of real time", []string{"faults", "--svg", filepath.Join(dir, "x.svg")}, 2,
+			"--svg is for --virtual"},
 		{"ticks of real time", []string{"faults", "--csv", filepath.Join(dir, "x.csv")}, 2, "--csv is for --virtual"},
 		{"a network in real time", []string{"faults", "--network", "5ms"}, 2, "--network is for --virtual"},
 		{"a policy's time in real time", []string{"faults", "--compute", "1s"}, 2, "--compute is for --virtual"},
-		{"a fault that there is none of", []string{"safety", "--only", "blip-all,flod"}, 2, "no fault \"flod\", want one of blip-one"},
+		{"a fault that there is none of", []string{"safety", "--only", "blip-all,flod"}, 2,
+			"no fault \"flod\", want one of blip-one"},
 		{"faults in no time", []string{"safety", "--soak", "10ms"}, 2, "--soak is 10ms"},
-		{"a soak of a fault that cannot be mixed", []string{"safety", "--soak", "10s", "--only", "wrong-baud"}, 2, "wrong-baud cannot be mixed"},
+		{"a soak of a fault that cannot be mixed", []string{"safety", "--soak", "10s", "--only", "wrong-baud"}, 2,
+			"wrong-baud cannot be mixed"},
 		{"a folder without programs", []string{"safety", "--only", "reset", "--bin", dir}, 2, "make build"},
-		{"a page without the table's heading", []string{"safety", "--only", "reset", "--into", "README.md"}, 2, "it has no heading"},
+		{"a page without the table's heading", []string{"safety", "--only", "reset", "--into", "README.md"}, 2,
+			"it has no heading"},
 		{"a quality beyond 100", []string{"faults", "--quality", "999"}, 2, "--quality is 999"},
-		{"an answer in no time", []string{"faults", "--virtual", "--network", "0s", "--compute", "0s"}, 2, "--network and --compute are both 0s"},
-		{"an odd number of episodes", []string{"faults", "--virtual", "--episodes", "3"}, 2, "half of them start on each side"},
+		{"an answer in no time", []string{"faults", "--virtual", "--network", "0s", "--compute", "0s"}, 2,
+			"--network and --compute are both 0s"},
+		{"an odd number of episodes", []string{"faults", "--virtual", "--episodes", "3"}, 2,
+			"half of them start on each side"},
 		{"an option without a meaning", []string{"faults", "--virtual", "--schedule", "rtc+spans"}, 2, "rtc+spans"},
 		{"a message too small", []string{"wire", "--size", "4"}, 2, "--size is 4"},
 		{"no time", []string{"wire", "--duration", "0s"}, 2, "--duration is 0s"},
 		{"no programs", []string{"jitter", "--bin", dir, "--duration", "5s"}, 2, "make build"},
-		{"no manifest", []string{"jitter", "--bin", programs, "--manifest", filepath.Join(dir, "none.yaml"), "--duration", "5s"}, 3, "none.yaml"},
+		{"no manifest", []string{"jitter", "--bin", programs, "--manifest", filepath.Join(dir, "none.yaml"),
+			"--duration", "5s"}, 3, "none.yaml"},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -109,8 +119,10 @@ func TestBadInput(t *testing.T) {
 				needsPrograms(t)
 			}
 			code, stdout, stderr := runBench(t, tt.args...)
-			if code != tt.code || !strings.Contains(stderr, tt.says) || strings.Count(stderr, "\n") != 1 || stdout != "" {
-				t.Errorf("exit code %d, %q on stdout, said %q; want %d and one line with %q", code, stdout, stderr, tt.code, tt.says)
+			if code != tt.code || !strings.Contains(stderr, tt.says) || strings.Count(stderr, "\n") != 1 ||
+				stdout != "" {
+				t.Errorf("exit code %d, %q on stdout, said %q; want %d and one line with %q", code, stdout, stderr,
+					tt.code, tt.says)
 			}
 		})
 	}
@@ -188,8 +200,10 @@ func TestJitterOfLoopAndEdge(t *testing.T) {
 	needsPrograms(t)
 	dir := t.TempDir()
 	before := children(t)
-	code, stdout, stderr := runBench(t, "jitter", "--duration", "4s", "--quiet", "--json", "-", "--html", filepath.Join(dir, "j.html"))
-	if code == 3 && (strings.Contains(stderr, "no ONNX Runtime") || strings.Contains(stderr, "built without libjpeg-turbo")) {
+	code, stdout, stderr := runBench(t, "jitter", "--duration", "4s", "--quiet", "--json", "-", "--html",
+		filepath.Join(dir, "j.html"))
+	if code == 3 && (strings.Contains(stderr, "no ONNX Runtime") ||
+		strings.Contains(stderr, "built without libjpeg-turbo")) {
 		t.Skip(stderr)
 	}
 	if strings.Contains(stderr, "the bus takes") {
@@ -202,11 +216,14 @@ func TestJitterOfLoopAndEdge(t *testing.T) {
 	if err := json.Unmarshal([]byte(stdout), &r); err != nil {
 		t.Fatalf("%v in %s", err, stdout)
 	}
-	if len(r.Results) != 5 || len(r.Slices) != 5 || r.Figure == nil || r.Figure.Subject != jitter.Edge || r.Figure.Ratio.P99 <= 0 {
-		t.Fatalf("%d results of %d slices, figure %+v; want 5 of 5 and the edge's", len(r.Results), len(r.Slices), r.Figure)
+	if len(r.Results) != 5 || len(r.Slices) != 5 || r.Figure == nil || r.Figure.Subject != jitter.Edge ||
+		r.Figure.Ratio.P99 <= 0 {
+		t.Fatalf("%d results of %d slices, figure %+v; want 5 of 5 and the edge's", len(r.Results), len(r.Slices),
+			r.Figure)
 	}
 	for _, res := range r.Results {
-		if res.Ticks < 20 || res.Lateness.P50 <= 0 || res.Lateness.P99 < res.Lateness.P50 || res.Lateness.Max < res.Lateness.P99 {
+		if res.Ticks < 20 || res.Lateness.P50 <= 0 || res.Lateness.P99 < res.Lateness.P50 ||
+			res.Lateness.Max < res.Lateness.P99 {
 			t.Errorf("%s %s: %d ticks, lateness %+v", res.Subject, res.Form, res.Ticks, res.Lateness)
 		}
 		if !strings.HasPrefix(res.Threads, "1 FIFO 80, ") {
@@ -235,7 +252,8 @@ func TestJitterUnderLoad(t *testing.T) {
 	rttest.RealTime(t)
 	needs(t)
 	before := children(t)
-	code, stdout, stderr := runBench(t, "jitter", "--subject", "loop", "--duration", "3s", "--quiet", "--json", "-", "--load", "cpu")
+	code, stdout, stderr := runBench(t, "jitter", "--subject", "loop", "--duration", "3s", "--quiet", "--json", "-",
+		"--load", "cpu")
 	var r jitter.Report
 	if err := json.Unmarshal([]byte(stdout), &r); code != 0 || err != nil {
 		t.Fatalf("exit code %d, %v: %s", code, err, stderr)
@@ -264,7 +282,8 @@ func children(t *testing.T) (n int) {
 func TestInterrupted(t *testing.T) {
 	rttest.RealTime(t)
 	needs(t)
-	cmd := exec.Command(filepath.Join(programs, "bench"), "jitter", "--subject", "loop", "--slice", "1s", "--duration", "1m", "--json", "-")
+	cmd := exec.Command(filepath.Join(programs, "bench"), "jitter", "--subject", "loop", "--slice", "1s", "--duration",
+		"1m", "--json", "-")
 	var out bytes.Buffer
 	log := &watched{word: "round 1 of 20: loop apart"}
 	cmd.Stdout, cmd.Stderr = &out, log
@@ -276,7 +295,8 @@ func TestInterrupted(t *testing.T) {
 	cmd.Process.Signal(os.Interrupt)
 	err := cmd.Wait()
 	var r jitter.Report
-	if jsonErr := json.Unmarshal(out.Bytes(), &r); err != nil || jsonErr != nil || len(r.Slices) != 1 || r.Slices[0].Subject != jitter.Cyclictest {
+	if jsonErr := json.Unmarshal(out.Bytes(), &r); err != nil || jsonErr != nil || len(r.Slices) != 1 ||
+		r.Slices[0].Subject != jitter.Cyclictest {
 		t.Errorf("%v, %v, %d slices; want the one that was complete", err, jsonErr, len(r.Slices))
 	}
 	if n := children(t); n != 0 {

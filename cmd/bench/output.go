@@ -26,9 +26,13 @@ type output[R any] struct {
 // measure runs a measurement after it has checked that every output can be written. It shows the
 // report's table, on standard error where an output takes standard output, and writes the outputs,
 // JSON among them. env is the Env within cfg.
-func measure[C any, R interface{ WriteTable(io.Writer) error }](ctx context.Context, s *streams, flags common, env *bench.Env, cfg *C,
+func measure[C any, R interface {
+	WriteTable(io.Writer) error
+}](ctx context.Context, s *streams, flags common, env *bench.Env, cfg *C,
 	run func(context.Context, C) (R, error), outputs ...output[R]) error {
-	outputs = append(outputs, output[R]{"--json", flags.JSON, func(r R, w io.Writer) error { return report.WriteJSON(w, r) }})
+	outputs = append(outputs, output[R]{"--json", flags.JSON, func(r R, w io.Writer) error {
+		return report.WriteJSON(w, r)
+	}})
 	if err := ready(outputs...); err != nil {
 		return err
 	}
@@ -69,7 +73,8 @@ func ready[R any](outputs ...output[R]) error {
 			if place == "-" {
 				place = "standard output"
 			}
-			return exit.Errorf(exit.Usage, "%s %s and %s %s: only one of them can go to %s", other, o.name, o.flag, o.name, place)
+			return exit.Errorf(exit.Usage, "%s %s and %s %s: only one of them can go to %s", other, o.name, o.flag,
+				o.name, place)
 		}
 		taken[o.name] = o.flag
 		if o.name == "-" {

@@ -15,8 +15,10 @@ func TestRecipeIsApplied(t *testing.T) {
 	rttest.RealTime(t)
 	needs(t)
 	needsPrograms(t)
-	code, stdout, stderr := runBench(t, "recipe", "--others", "nice0", "--gc", "on", "--load", "alloc", "--rounds", "1", "--slice", "9s", "--quiet", "--json", "-")
-	if code == 3 && (strings.Contains(stderr, "no ONNX Runtime") || strings.Contains(stderr, "built without libjpeg-turbo")) {
+	code, stdout, stderr := runBench(t, "recipe", "--others", "nice0", "--gc", "on", "--load", "alloc", "--rounds", "1",
+		"--slice", "9s", "--quiet", "--json", "-")
+	if code == 3 && (strings.Contains(stderr, "no ONNX Runtime") ||
+		strings.Contains(stderr, "built without libjpeg-turbo")) {
 		t.Skip(stderr)
 	}
 	var r recipe.Report
@@ -46,7 +48,8 @@ func TestRecipeRefusesNonsense(t *testing.T) {
 		{"--others best", []string{"--others", "best"}},
 		{"--gc names nothing", []string{"--gc="}},
 	} {
-		if code, _, stderr := runBench(t, append([]string{"recipe"}, tt.args...)...); code != 2 || !strings.Contains(stderr, tt.says) {
+		if code, _, stderr := runBench(t, append([]string{"recipe"}, tt.args...)...); code != 2 ||
+			!strings.Contains(stderr, tt.says) {
 			t.Errorf("bench recipe %s: code %d: %s; want 2 and %q", tt.args, code, stderr, tt.says)
 		}
 	}

@@ -17,9 +17,11 @@ func TestServe(t *testing.T) {
 	rttest.RealTime(t)
 	needsPrograms(t)
 	before := children(t)
-	code, stdout, stderr := runBench(t, "serve", "--robots", "3", "--sessions", "4", "--duration", "1s", "--slice", "100ms", "--max-batch", "2", "--quiet", "--json", "-",
+	code, stdout, stderr := runBench(t, "serve", "--robots", "3", "--sessions", "4", "--duration", "1s", "--slice",
+		"100ms", "--max-batch", "2", "--quiet", "--json", "-",
 		"--beside", `other=test -s "$BENCH_PICTURES/top.rgb" && test -d "$BENCH_BUNDLE" && echo ready; while read s; do echo "{\"seconds\": $s, \"trip_ms\": [5, 10]}"; done`,
-		"--beside", `dies=echo ready; read s; echo no chunk for you >&2; exit 7`, "--beside", `lacks=echo there is no LeRobot >&2; exit 3`)
+		"--beside", `dies=echo ready; read s; echo no chunk for you >&2; exit 7`, "--beside",
+		`lacks=echo there is no LeRobot >&2; exit 3`)
 	if code != 0 {
 		t.Fatalf("exit code %d: %s", code, stderr)
 	}
@@ -28,10 +30,12 @@ func TestServe(t *testing.T) {
 		t.Fatalf("%v in %s", err, stdout)
 	}
 	if len(r.Crowds) != 1 || len(r.Schedulers) != 2 || r.MaxBatch != 2 {
-		t.Fatalf("%d crowds, %d schedulers, batches of %d; want 1, 2 and 2", len(r.Crowds), len(r.Schedulers), r.MaxBatch)
+		t.Fatalf("%d crowds, %d schedulers, batches of %d; want 1, 2 and 2", len(r.Crowds), len(r.Schedulers),
+			r.MaxBatch)
 	}
 	c := r.Crowds[0]
-	if c.Robots != 3 || c.Answered == 0 || c.Lost != 0 || c.ChunksPerS <= 0 || c.BarePerS <= 0 || c.Ratio <= 0 || c.Jain < 0.5 || c.Busy <= 0 || c.Busy > 1.01 || c.MeanBatch < 1 || c.MeanBatch > 2 {
+	if c.Robots != 3 || c.Answered == 0 || c.Lost != 0 || c.ChunksPerS <= 0 || c.BarePerS <= 0 || c.Ratio <= 0 ||
+		c.Jain < 0.5 || c.Busy <= 0 || c.Busy > 1.01 || c.MeanBatch < 1 || c.MeanBatch > 2 {
 		t.Errorf("the crowd: %+v", c)
 	}
 	for _, q := range []serve.Quantiles{c.Own, c.Decode, c.Inference, c.RoundTrip} {
@@ -43,14 +47,16 @@ func TestServe(t *testing.T) {
 		t.Errorf("many: %+v", r.Many)
 	}
 	for i, s := range r.Schedulers {
-		if s.Scheduler != []string{"runway", "round_robin"}[i] || s.Requests == 0 || s.Lost != 0 || s.Seconds <= 0 || s.StarvedMs < 0 {
+		if s.Scheduler != []string{"runway", "round_robin"}[i] || s.Requests == 0 || s.Lost != 0 || s.Seconds <= 0 ||
+			s.StarvedMs < 0 {
 			t.Errorf("scheduler: %+v", s)
 		}
 	}
 	if len(r.Beside) != 4 {
 		t.Fatalf("%d beside, want 4: %+v", len(r.Beside), r.Beside)
 	}
-	if b := r.Beside[0]; b.Name != "other" || b.Absent != "" || b.Rounds != c.Rounds || math.Abs(b.ChunksPerS-20) > 0.1 || b.RoundTrip.P50 != 5 || b.RoundTrip.Max != 10 {
+	if b := r.Beside[0]; b.Name != "other" || b.Absent != "" || b.Rounds != c.Rounds ||
+		math.Abs(b.ChunksPerS-20) > 0.1 || b.RoundTrip.P50 != 5 || b.RoundTrip.Max != 10 {
 		t.Errorf("beside: %+v, want a turn in each of %d rounds, 2 chunks in 100 ms", b, c.Rounds)
 	}
 	for i, says := range []string{"no chunk for you", "there is no LeRobot", "not asked for"} {
@@ -61,7 +67,8 @@ func TestServe(t *testing.T) {
 	if after := children(t); after != before {
 		t.Errorf("%d processes of ours are left, before there were %d", after, before)
 	}
-	for _, wrong := range [][]string{{"--robots", "0"}, {"--device", "abacus"}, {"--bundle", "nowhere"}, {"--beside", "lerobot"}} {
+	for _, wrong := range [][]string{{"--robots", "0"}, {"--device", "abacus"}, {"--bundle", "nowhere"},
+		{"--beside", "lerobot"}} {
 		if code, _, stderr := runBench(t, append([]string{"serve", "--quiet"}, wrong...)...); !slices.Contains([]int{2, 3}, code) || stderr == "" {
 			t.Errorf("%q: code %d, %q, want 2 or 3 and why", wrong, code, stderr)
 		}
@@ -73,7 +80,8 @@ func TestServe(t *testing.T) {
 func TestServeSteadily(t *testing.T) {
 	rttest.RealTime(t)
 	needsPrograms(t)
-	code, stdout, stderr := runBench(t, "serve", "--bundle", "testdata/demo/still", "--steady", "2s", "--robots", "6", "--max-batch", "4", "--quiet", "--json", "-")
+	code, stdout, stderr := runBench(t, "serve", "--bundle", "testdata/demo/still", "--steady", "2s", "--robots", "6",
+		"--max-batch", "4", "--quiet", "--json", "-")
 	if code != 0 {
 		t.Fatalf("exit code %d: %s", code, stderr)
 	}
@@ -82,10 +90,12 @@ func TestServeSteadily(t *testing.T) {
 		t.Fatalf("%v in %s", err, stdout)
 	}
 	s := r.Steady
-	if len(r.Crowds) != 0 || s.Robots != 6 || s.Seconds < 2 || s.Shared == 0 || s.Requests == 0 || s.ScrapeCost == 0 || s.RSSBeginMB < 10 || s.Provoked.Requests == 0 {
+	if len(r.Crowds) != 0 || s.Robots != 6 || s.Seconds < 2 || s.Shared == 0 || s.Requests == 0 || s.ScrapeCost == 0 ||
+		s.RSSBeginMB < 10 || s.Provoked.Requests == 0 {
 		t.Errorf("the report: %+v", r)
 	}
 	if s.ScrapeCost*2 > s.Requests {
-		t.Errorf("%d objects may be allocated and %d requests were served: one for each request would not show", 2*s.ScrapeCost, s.Requests)
+		t.Errorf("%d objects may be allocated and %d requests were served: one for each request would not show",
+			2*s.ScrapeCost, s.Requests)
 	}
 }

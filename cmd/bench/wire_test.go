@@ -23,12 +23,14 @@ func measureWire(t *testing.T, python string) (r wire.Report) {
 		t.Skip("measures for seconds")
 	}
 	before := children(t)
-	code, stdout, stderr := runBench(t, "wire", "--duration", "1ms", "--size", "64,100000", "--quiet", "--json", "-", "--python", python, "--rust", "none")
+	code, stdout, stderr := runBench(t, "wire", "--duration", "1ms", "--size", "64,100000", "--quiet", "--json", "-",
+		"--python", python, "--rust", "none")
 	if err := json.Unmarshal([]byte(stdout), &r); code != 0 || err != nil {
 		t.Fatalf("exit code %d, %v: %s", code, err, stderr)
 	}
 	for _, res := range r.RoundTrips {
-		if res.Count < 60 || res.Min <= 0 || res.P50 < res.Min || res.P99 < res.P50 || res.CPU <= 0 || res.XTCP <= 0 || res.XRust != 0 {
+		if res.Count < 60 || res.Min <= 0 || res.P50 < res.Min || res.P99 < res.P50 || res.CPU <= 0 || res.XTCP <= 0 ||
+			res.XRust != 0 {
 			t.Errorf("round trips of %s, %s, %d bytes: %+v", res.Subject, res.Path, res.Bytes, res)
 		}
 		if (res.Mallocs == nil) != (res.Subject == wire.Python) {
@@ -49,11 +51,13 @@ func measureWire(t *testing.T, python string) (r wire.Report) {
 // Where the official implementation is absent, the report states that and contains the rest.
 func TestWireWithoutJudges(t *testing.T) {
 	r := measureWire(t, "none")
-	if len(r.Missing) != 2 || !strings.Contains(r.Missing[0], "--python") || !strings.Contains(r.Missing[1], "make rust-ping") {
+	if len(r.Missing) != 2 || !strings.Contains(r.Missing[0], "--python") ||
+		!strings.Contains(r.Missing[1], "make rust-ping") {
 		t.Errorf("missing %q, want Python and Rust", r.Missing)
 	}
 	if len(r.RoundTrips) != 4 || len(r.Floods) != 4 || r.Rounds != 3 || len(r.Turns) != 24 {
-		t.Errorf("%d and %d results of %d turns in %d rounds, want two subjects at two sizes", len(r.RoundTrips), len(r.Floods), len(r.Turns), r.Rounds)
+		t.Errorf("%d and %d results of %d turns in %d rounds, want two subjects at two sizes", len(r.RoundTrips),
+			len(r.Floods), len(r.Turns), r.Rounds)
 	}
 }
 
@@ -77,7 +81,8 @@ func TestWireLeavesNobody(t *testing.T) {
 	for _, signal := range []syscall.Signal{syscall.SIGINT, syscall.SIGKILL} {
 		t.Run(signal.String(), func(t *testing.T) {
 			before := children(t)
-			cmd := exec.Command(filepath.Join(programs, "bench"), "wire", "--duration", "10m", "--size", "64", "--python", "none", "--rust", "none")
+			cmd := exec.Command(filepath.Join(programs, "bench"), "wire", "--duration", "10m", "--size", "64",
+				"--python", "none", "--rust", "none")
 			log := &watched{word: "pairs are up"}
 			cmd.Stderr = log
 			if err := cmd.Start(); err != nil {

@@ -27,7 +27,8 @@ func scene(t *testing.T) (good, stray, half []byte) {
 		t.Fatal(err)
 	}
 	end := len(good) - 2
-	return good, slices.Insert(slices.Clone(good), end, 0x12, 0x00, 0x7f, 0x31), append(slices.Clone(good[:len(good)-400]), good[end:]...)
+	return good, slices.Insert(slices.Clone(good), end, 0x12, 0x00, 0x7f, 0x31),
+		append(slices.Clone(good[:len(good)-400]), good[end:]...)
 }
 
 // album writes the pictures to a folder, in this order, and returns its path.
@@ -43,7 +44,8 @@ func album(t *testing.T, pictures ...[]byte) string {
 }
 
 // photographed runs the program with a camera that plays the pictures of dir.
-func photographed(t *testing.T, s *holdServer, dir string, args ...string) (run edge.Summary, code, stiffAfter int, log string) {
+func photographed(t *testing.T, s *holdServer, dir string, args ...string) (run edge.Summary, code, stiffAfter int,
+	log string) {
 	t.Helper()
 	b, file := simBus(t), filepath.Join(t.TempDir(), "run.json")
 	cmd := edgeCommand(t, s, b, append([]string{"--camera", "front=" + dir, "--json", file}, args...)...)
@@ -80,21 +82,26 @@ func TestBrokenPicturesDoNotEndARun(t *testing.T) {
 		s.answer(sample)
 		var o wire.Observation
 		pix := make([]byte, 3*w*h)
-		if wire.ParseObservation(&o, sample.Payload) != nil || len(o.Images) != 1 || d.DecodeRGB(pix, o.Images[0].Data, w, h) != nil || d.Warned() {
+		if wire.ParseObservation(&o, sample.Payload) != nil || len(o.Images) != 1 ||
+			d.DecodeRGB(pix, o.Images[0].Data, w, h) != nil || d.Warned() {
 			torn.Add(1)
 		}
-		if bytes.Equal(pix[len(pix)-3*w:], bytes.Repeat([]byte{128}, 3*w)) { // the library fills a missing row with gray
+		// the library fills a missing row with gray
+		if bytes.Equal(pix[len(pix)-3*w:], bytes.Repeat([]byte{128}, 3*w)) {
 			gray.Add(1)
 		}
 		seen.Add(1)
 	}
-	run, code, on, log := photographed(t, s, album(t, good, stray, half, half, stray, good, half)+"@30", "--jpeg-quality", "80", "--duration", "6s")
+	run, code, on, log := photographed(t, s, album(t, good, stray, half, half, stray, good, half)+"@30",
+		"--jpeg-quality", "80", "--duration", "6s")
 	f := run.Frames["front"]
 	if code != 0 || on != 0 || run.Chunks < 3 || f.Warned == 0 || f.Undecoded == 0 || f.Broken != 0 {
-		t.Errorf("exit code %d, %d motors under torque, %d chunks, %+v, %s; want a clean end, pictures with stray bytes and broken ones", code, on, run.Chunks, f, log)
+		t.Errorf("exit code %d, %d motors under torque, %d chunks, %+v, %s; want a clean end, pictures with stray "+
+			"bytes and broken ones", code, on, run.Chunks, f, log)
 	}
 	if seen.Load() < 3 || torn.Load() != 0 || gray.Load() != 0 {
-		t.Errorf("of %d observations %d have no whole picture and %d one with a part missing, want none", seen.Load(), torn.Load(), gray.Load())
+		t.Errorf("of %d observations %d have no whole picture and %d one with a part missing, want none", seen.Load(),
+			torn.Load(), gray.Load())
 	}
 }
 
@@ -107,7 +114,8 @@ func TestStrayBytesReachThePolicy(t *testing.T) {
 	s.play = func(sample wire.Sample) {
 		s.answer(sample)
 		var o wire.Observation
-		if wire.ParseObservation(&o, sample.Payload) == nil && len(o.Images) == 1 && bytes.Equal(o.Images[0].Data, stray) {
+		if wire.ParseObservation(&o, sample.Payload) == nil && len(o.Images) == 1 &&
+			bytes.Equal(o.Images[0].Data, stray) {
 			same.Add(1)
 		} else {
 			other.Add(1)
@@ -115,7 +123,8 @@ func TestStrayBytesReachThePolicy(t *testing.T) {
 	}
 	run, code, _, log := photographed(t, s, album(t, stray)+"@30", "--duration", "3s")
 	if code != 0 || run.Chunks == 0 || same.Load() == 0 || other.Load() != 0 {
-		t.Errorf("exit code %d, %d chunks, %d observations with the camera's bytes and %d others, %s", code, run.Chunks, same.Load(), other.Load(), log)
+		t.Errorf("exit code %d, %d chunks, %d observations with the camera's bytes and %d others, %s", code, run.Chunks,
+			same.Load(), other.Load(), log)
 	}
 }
 
@@ -124,13 +133,17 @@ func TestStrayBytesReachThePolicy(t *testing.T) {
 func TestACameraThatGoesBad(t *testing.T) {
 	t.Parallel()
 	good, _, half := scene(t)
-	pictures := append(slices.Repeat([][]byte{good}, 120), slices.Repeat([][]byte{half}, 600)...) // good for 4 s from the start
-	run, code, on, log := photographed(t, newHoldServer(t), album(t, pictures...)+"@30", "--jpeg-quality", "80", "--duration", "7s", "--max-action-age", "1s")
+	// good for 4 s from the start
+	pictures := append(slices.Repeat([][]byte{good}, 120), slices.Repeat([][]byte{half}, 600)...)
+	run, code, on, log := photographed(t, newHoldServer(t), album(t, pictures...)+"@30", "--jpeg-quality", "80",
+		"--duration", "7s", "--max-action-age", "1s")
 	f := run.Frames["front"]
 	if code != 0 || on != 0 || run.Actions == 0 || run.ActionsTooOld < 5 || f.Undecoded == 0 || f.Stale == 0 {
-		t.Errorf("exit code %d, %d motors under torque, %d actions, %d too old, %+v; want a clean end, and actions that are too old", code, on, run.Actions, run.ActionsTooOld, f)
+		t.Errorf("exit code %d, %d motors under torque, %d actions, %d too old, %+v; want a clean end, and actions "+
+			"that are too old", code, on, run.Actions, run.ActionsTooOld, f)
 	}
-	if !strings.Contains(log, "waiting for pictures of camera front") || !strings.Contains(log, "premature end of data segment") {
+	if !strings.Contains(log, "waiting for pictures of camera front") ||
+		!strings.Contains(log, "premature end of data segment") {
 		t.Errorf("the log does not say why: %s", log)
 	}
 }
@@ -140,9 +153,12 @@ func TestACameraThatGoesBad(t *testing.T) {
 func TestACameraThatIsBadFromTheStart(t *testing.T) {
 	t.Parallel()
 	_, _, half := scene(t)
-	run, code, on, log := photographed(t, newHoldServer(t), album(t, half)+"@30", "--jpeg-quality", "80", "--max-offline", "3s")
-	if code != 4 || on != 0 || run.Requests != 0 || run.Actions != 0 || run.Sessions != 1 || !strings.Contains(run.Exit.Reason, "camera front: no picture decodes") {
-		t.Errorf("exit code %d, %d motors under torque, %d requests, %d sessions, %q, %s; want 4, no request and the camera's name", code, on, run.Requests, run.Sessions, run.Exit.Reason, log)
+	run, code, on, log := photographed(t, newHoldServer(t), album(t, half)+"@30", "--jpeg-quality", "80",
+		"--max-offline", "3s")
+	if code != 4 || on != 0 || run.Requests != 0 || run.Actions != 0 || run.Sessions != 1 ||
+		!strings.Contains(run.Exit.Reason, "camera front: no picture decodes") {
+		t.Errorf("exit code %d, %d motors under torque, %d requests, %d sessions, %q, %s; want 4, no request and the "+
+			"camera's name", code, on, run.Requests, run.Sessions, run.Exit.Reason, log)
 	}
 }
 
@@ -159,8 +175,10 @@ func TestACameraThatRepeatsAPictureIsNamed(t *testing.T) {
 		s := newHoldServer(t)
 		run, code, _, log := photographed(t, s, album(t, good)+"@30"+option, "--duration", "4s")
 		f := run.Frames["front"]
-		if said := strings.Contains(log, "it has repeated one picture for"); code != 0 || said != live || (f.Repeated > 0) != live || (f.Stale > 0) != live || (f.Age > 1000) != live {
-			t.Errorf("live %v: exit code %d, %+v, want it named, counted and old only where it is live:\n%s", live, code, f, log)
+		if said := strings.Contains(log, "it has repeated one picture for"); code != 0 || said != live ||
+			(f.Repeated > 0) != live || (f.Stale > 0) != live || (f.Age > 1000) != live {
+			t.Errorf("live %v: exit code %d, %+v, want it named, counted and old only where it is live:\n%s", live,
+				code, f, log)
 		}
 	}
 }

@@ -26,7 +26,8 @@ func TestRatesThatTheBusKeeps(t *testing.T) {
 			b := simBus(t)
 			file := filepath.Join(t.TempDir(), "run.json")
 			log := new(rttest.Output)
-			cmd := edgeCommand(t, newHoldServer(t), b, append([]string{"--quiet", "--json", file, "--duration", "2s", "--on-exit", "hold"}, args...)...)
+			cmd := edgeCommand(t, newHoldServer(t), b, append([]string{"--quiet", "--json", file, "--duration", "2s",
+				"--on-exit", "hold"}, args...)...)
 			cmd.Stderr = log
 			err := cmd.Run()
 			var s struct {
@@ -56,7 +57,9 @@ func TestARateThatTheBusCannotKeep(t *testing.T) {
 		cmd.Stderr = log
 		cmd.Run()
 		text := log.String()
-		if code := cmd.ProcessState.ExitCode(); code != 3 || !strings.Contains(text, "the bus takes") || !strings.Contains(text, "600 ticks per second") || !strings.Contains(text, "lower --fps") || strings.Contains(text, "motor ") {
+		if code := cmd.ProcessState.ExitCode(); code != 3 || !strings.Contains(text, "the bus takes") ||
+			!strings.Contains(text, "600 ticks per second") || !strings.Contains(text, "lower --fps") ||
+			strings.Contains(text, "motor ") {
 			t.Errorf("%v: code %d, %s; want 3, and the bus and the rate named", args, code, text)
 		}
 		if n := underTorque(b); n != 0 {

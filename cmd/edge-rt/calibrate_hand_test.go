@@ -29,7 +29,9 @@ func startCalibrate(t *testing.T, args ...string) *calibrator {
 	if err != nil {
 		t.Fatal(err)
 	}
-	c.keys, c.cmd.Stdout, c.cmd.Stderr = keys, c.out, c.out
+	c.keys = keys
+	c.cmd.Stdout = c.out
+	c.cmd.Stderr = c.out
 	if err := c.cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
@@ -65,7 +67,8 @@ func (c *calibrator) awaitRest(t *testing.T, joints int) {
 		return len(newest) == same && strings.HasSuffix(last, enough) &&
 			!slices.ContainsFunc(newest, func(line string) bool { return line != last })
 	}
-	for end := time.Now().Add(2 * time.Minute); !rests(); time.Sleep(100 * time.Millisecond) { // processes have real time
+	// processes have real time
+	for end := time.Now().Add(2 * time.Minute); !rests(); time.Sleep(100 * time.Millisecond) {
 		if time.Now().After(end) {
 			t.Fatalf("the ranges do not stay:\n%s", c.out)
 		}
@@ -125,7 +128,8 @@ func checkHandsRanges(t *testing.T, file string, joints int) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	stops := map[string]float64{"shoulder_pan": 220, "shoulder_lift": 195, "elbow_flex": 192, "wrist_flex": 190, "gripper": 105}
+	stops := map[string]float64{"shoulder_pan": 220, "shoulder_lift": 195, "elbow_flex": 192, "wrist_flex": 190,
+		"gripper": 105}
 	for name, degrees := range stops {
 		m := c[name]
 		switch got := float64(m.RangeMax-m.RangeMin) * 360 / 4095; {

@@ -27,7 +27,8 @@ func TestEveryThirdChunkLostOnBothPrograms(t *testing.T) {
 	lean := buildLeanServer(t)
 	endpoint := freePort(t)
 	m := newManager(t)
-	server, log := service(t, m, lean, "--manifest", demo+"/server.yaml", "--listen", endpoint, "--health-port", "0", "--quiet")
+	server, log := service(t, m, lean, "--manifest", demo+"/server.yaml", "--listen", endpoint, "--health-port", "0",
+		"--quiet")
 	m.await("READY=1")
 	t.Run("both", func(t *testing.T) {
 		for _, c := range []struct {
@@ -36,13 +37,15 @@ func TestEveryThirdChunkLostOnBothPrograms(t *testing.T) {
 			least, most uint64 // starved ticks
 		}{
 			{"drtc", nil, 0, 5},
-			{"draft", []string{"--schedule", "append", "--compat"}, uint64(d / time.Second * 6), 1 << 30}, // a fifth of the ticks
+			// a fifth of the ticks
+			{"draft", []string{"--schedule", "append", "--compat"}, uint64(d / time.Second * 6), 1 << 30},
 		} {
 			t.Run(c.name, func(t *testing.T) {
 				t.Parallel()
 				s := playThird(t, d, endpoint, append(c.args, "--id", c.name)...)
 				starved := s.Starved - s.StarvedBus
-				t.Logf("%d ticks, %d starved, %d more by the bus, %d requests, %d chunks", s.Ticks, starved, s.StarvedBus, s.Requests, s.Chunks)
+				t.Logf("%d ticks, %d starved, %d more by the bus, %d requests, %d chunks", s.Ticks, starved,
+					s.StarvedBus, s.Requests, s.Chunks)
 				if starved < c.least || starved > c.most {
 					t.Errorf("%d ticks without an action, want %d to %d", starved, c.least, c.most)
 				}
@@ -61,7 +64,8 @@ func TestEveryThirdChunkLostOnBothPrograms(t *testing.T) {
 // playThird runs the program at 30 Hz under the built-in fault script.
 func playThird(t *testing.T, d time.Duration, endpoint string, args ...string) (s runSummary) {
 	t.Helper()
-	args = append([]string{"--quiet", "--fps", "30", "--fps-mismatch", "allow", "--bus", "sim", "--camera", "top=sim", "--connect", endpoint, "--duration", fmt.Sprint(d),
+	args = append([]string{"--quiet", "--fps", "30", "--fps-mismatch", "allow", "--bus", "sim", "--camera", "top=sim",
+		"--connect", endpoint, "--duration", fmt.Sprint(d),
 		"--on-exit", "off", "--wire-faults", "../../bench/faults/scripts/third_chunk.yaml", "--json", "-"}, args...)
 	code, stdout, stderr := edgeRTFor(t, d+20*time.Second, args...)
 	if code != 0 {

@@ -69,7 +69,12 @@ func interruptible() (context.Context, context.CancelFunc) {
 // place returns the arm at --bus.
 func (r *runFlags) place() (device.Place, error) {
 	arm, err := device.Robot(r.Robot)
-	return device.Place{Bus: r.Bus, Robot: arm, ID: r.ID, Calibration: r.Calibration}, err
+	return device.Place{
+		Bus:         r.Bus,
+		Robot:       arm,
+		ID:          r.ID,
+		Calibration: r.Calibration,
+	}, err
 }
 
 // bringup runs a command of package bringup with the configuration that all of them share.
@@ -148,14 +153,16 @@ func (c *ctlCmd) Run(flags *cli) error {
 	line, text := c.Word, strings.Join(c.Text, " ")
 	if flags.Task != "" {
 		if command.Text == "" || text != "" {
-			return exit.Errorf(exit.Usage, "ctl %s: --task is for ctl start and ctl task, and there in place of the text", c.Word)
+			return exit.Errorf(exit.Usage,
+				"ctl %s: --task is for ctl start and ctl task, and there in place of the text", c.Word)
 		}
 		text = flags.Task
 	}
 	switch {
 	case command.May && text == "":
 	case command.Text != "" && text == "":
-		return exit.Errorf(exit.Usage, `ctl %s: want a text after it, such as: edge-rt ctl task "pick up the cube"`, c.Word)
+		return exit.Errorf(exit.Usage, `ctl %s: want a text after it, such as: edge-rt ctl task "pick up the cube"`,
+			c.Word)
 	case command.Text != "":
 		if err := operator.CheckTask("ctl "+c.Word+": the text", text); err != nil {
 			return err
@@ -190,7 +197,11 @@ func (c *torqueCmd) Run(flags *cli, screen *terminal.Terminal) error {
 	program.IgnoreSIGPIPE()
 	if !c.Orphan {
 		return bringup.TorqueOff(bringup.TorqueOffConfig{
-			Bus: flags.Bus, Robot: flags.Robot, OnExit: flags.OnExit, Leader: flags.Leader, LeaderRobot: flags.LeaderRobot,
+			Bus:         flags.Bus,
+			Robot:       flags.Robot,
+			OnExit:      flags.OnExit,
+			Leader:      flags.Leader,
+			LeaderRobot: flags.LeaderRobot,
 		}, stdout)
 	}
 	text, err := watchdog.Run(os.Stdin, flags.Bus, flags.Robot)
@@ -225,7 +236,8 @@ const defaultQuality = 90
 
 func (c *snapshotCmd) Run(flags *cli) error {
 	if len(flags.Camera) != 1 {
-		return exit.Errorf(exit.Usage, "%d cameras, want one: edge-rt cameras snapshot --camera front=/dev/video0 -o x.jpg", len(flags.Camera))
+		return exit.Errorf(exit.Usage,
+			"%d cameras, want one: edge-rt cameras snapshot --camera front=/dev/video0 -o x.jpg", len(flags.Camera))
 	}
 	cfg, err := capture.Parse(flags.Camera[0])
 	if err != nil {
@@ -254,7 +266,13 @@ Examples:
 func (c *portsCmd) Run(flags *cli) error {
 	return flags.bringup(func(ctx context.Context, cfg bringup.Config) error {
 		cfg.Out = plain.Writer(cfg.Out) // a device's name may contain control characters
-		return bringup.Ports(ctx, bringup.PortsConfig{Config: cfg, Unplug: c.Unplug, Dev: "/dev", Sys: "/sys", Proc: "/proc"})
+		return bringup.Ports(ctx, bringup.PortsConfig{
+			Config: cfg,
+			Unplug: c.Unplug,
+			Dev:    "/dev",
+			Sys:    "/sys",
+			Proc:   "/proc",
+		})
 	})
 }
 
@@ -349,7 +367,12 @@ Examples:
 func (c *moveCmd) Run(flags *cli) error {
 	return flags.bringup(func(ctx context.Context, cfg bringup.Config) error {
 		return withWatchdogs(func() error {
-			return bringup.Move(ctx, bringup.MoveConfig{Config: cfg, Joint: c.Joint, To: c.To, Speed: c.Speed})
+			return bringup.Move(ctx, bringup.MoveConfig{
+				Config: cfg,
+				Joint:  c.Joint,
+				To:     c.To,
+				Speed:  c.Speed,
+			})
 		}, armAt{flags.Bus, flags.Robot})
 	})
 }
@@ -380,7 +403,10 @@ func (c teleopCmd) Run(flags *cli, screen *terminal.Terminal, parsed *kong.Conte
 	cfg.Listen = func(key func(string)) func() {
 		return listen(screen, episode.Keys, cfg.Record == record.All, key).Close
 	}
-	return withWatchdogs(func() error { return teleop.Run(interrupt, cfg) }, armAt{flags.Bus, flags.Robot}, flags.leaderAt(cfg.Follower.Robot)) // a leader arm's trigger is under torque
+	// a leader arm's trigger is under torque
+	return withWatchdogs(func() error {
+		return teleop.Run(interrupt, cfg)
+	}, armAt{flags.Bus, flags.Robot}, flags.leaderAt(cfg.Follower.Robot))
 }
 
 // config turns the flags into the teleoperation's configuration.
@@ -390,10 +416,23 @@ func (teleopCmd) config(flags *runFlags, screen *terminal.Terminal) (teleop.Conf
 		return teleop.Config{}, err
 	}
 	cfg := teleop.Config{
-		FPS: program.ValueOr(flags.FPS, 60), Duration: flags.Duration, RT: modes[flags.RT], CPU: flags.CPU, OnExit: flags.OnExit, Rescue: flags.Rescue, Out: stdout,
-		Follower: follower, Leader: flags.leaderPlace(), LeaderRobot: flags.LeaderRobot,
-		Task: flags.Task, Seed: flags.Seed, Record: flags.Record, RecordDir: flags.RecordDir, RecordSize: int64(flags.RecordSize),
-		Encoding: capture.Encoding{Quality: defaultQuality}, Log: flags.log(screen),
+		FPS:         program.ValueOr(flags.FPS, 60),
+		Duration:    flags.Duration,
+		RT:          modes[flags.RT],
+		CPU:         flags.CPU,
+		OnExit:      flags.OnExit,
+		Rescue:      flags.Rescue,
+		Out:         stdout,
+		Follower:    follower,
+		Leader:      flags.leaderPlace(),
+		LeaderRobot: flags.LeaderRobot,
+		Task:        flags.Task,
+		Seed:        flags.Seed,
+		Record:      flags.Record,
+		RecordDir:   flags.RecordDir,
+		RecordSize:  int64(flags.RecordSize),
+		Encoding:    capture.Encoding{Quality: defaultQuality},
+		Log:         flags.log(screen),
 	}
 	if flags.JPEGQuality != nil {
 		cfg.Encoding.Quality, cfg.Encoding.Reencode = *flags.JPEGQuality, true

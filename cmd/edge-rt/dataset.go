@@ -60,7 +60,8 @@ type datasetExportCmd struct {
 // Run exports the records and shows the progress.
 func (c *datasetExportCmd) Run(flags *cli, screen *terminal.Terminal) error {
 	if len(c.Paths) < 2 {
-		return exit.Errorf(exit.Usage, "dataset export: want records and after them the dataset's folder: edge-rt dataset export run.mcap pick-cubes")
+		return exit.Errorf(exit.Usage, "dataset export: want records and after them the dataset's folder: edge-rt "+
+			"dataset export run.mcap pick-cubes")
 	}
 	wanted := program.ValueOr(flags.FPS, 0)
 	fps := int(wanted)
@@ -70,8 +71,19 @@ func (c *datasetExportCmd) Run(flags *cli, screen *terminal.Terminal) error {
 	ctx, stop := interruptible()
 	defer stop()
 	cfg := dataset.Config{
-		Records: c.Paths[:len(c.Paths)-1], Out: c.Paths[len(c.Paths)-1], Append: c.Append, FPS: fps, Cameras: c.Cameras, Only: c.Only, Task: flags.Task,
-		VCodec: c.VCodec, CRF: c.CRF, Plain: c.Plain, MaxGap: c.MaxGap, MaxPictureAge: c.MaxPictureAge, Missing: c.MissingPictures,
+		Records:       c.Paths[:len(c.Paths)-1],
+		Out:           c.Paths[len(c.Paths)-1],
+		Append:        c.Append,
+		FPS:           fps,
+		Cameras:       c.Cameras,
+		Only:          c.Only,
+		Task:          flags.Task,
+		VCodec:        c.VCodec,
+		CRF:           c.CRF,
+		Plain:         c.Plain,
+		MaxGap:        c.MaxGap,
+		MaxPictureAge: c.MaxPictureAge,
+		Missing:       c.MissingPictures,
 	}
 	began := time.Now()
 	live := terminal.Is(os.Stderr)
@@ -94,7 +106,8 @@ func progressOn(w io.Writer) func(dataset.Progress) {
 	return func(p dataset.Progress) {
 		if now := time.Now(); now.After(next) {
 			next = now.Add(200 * time.Millisecond)
-			fmt.Fprintf(w, "run %d of %d, episode %d of %d, frame %d of %d", p.Run, p.OfRuns, p.Episodes+1, p.OfEpisodes, p.Frames, p.OfFrames)
+			fmt.Fprintf(w, "run %d of %d, episode %d of %d, frame %d of %d", p.Run, p.OfRuns, p.Episodes+1,
+				p.OfEpisodes, p.Frames, p.OfFrames)
 		}
 	}
 }
@@ -130,9 +143,11 @@ func (r *runFlags) tell(result any, print func(io.Writer)) error {
 }
 
 func printExport(w io.Writer, r *dataset.Report, took time.Duration) {
-	fmt.Fprintf(w, "%s: %d episodes of %d frames together at %d per second, %d tasks, cameras: %s; %s\n", r.Out, r.Episodes, r.Frames, r.FPS, r.Tasks, cmp.Or(strings.Join(r.Cameras, ", "), "none"), megabytes(r.Bytes))
+	fmt.Fprintf(w, "%s: %d episodes of %d frames together at %d per second, %d tasks, cameras: %s; %s\n", r.Out,
+		r.Episodes, r.Frames, r.FPS, r.Tasks, cmp.Or(strings.Join(r.Cameras, ", "), "none"), megabytes(r.Bytes))
 	if r.Added != r.Episodes || r.Resumed > 0 {
-		fmt.Fprintf(w, "added: %d episodes; %d more were taken over from an interrupted export, %d were there\n", r.Added, r.Resumed, r.There)
+		fmt.Fprintf(w, "added: %d episodes; %d more were taken over from an interrupted export, %d were there\n",
+			r.Added, r.Resumed, r.There)
 	}
 	fmt.Fprintf(w, "took %.1f s, %.0f frames per second\n", took.Seconds(), float64(r.AddedFrames)/took.Seconds())
 	if r.WorstPictureMS > 0 {
@@ -145,10 +160,12 @@ func printExport(w io.Writer, r *dataset.Report, took time.Duration) {
 		fmt.Fprintf(w, "  %d %s\n", r.Left[why], why)
 	}
 	for _, t := range r.Torn {
-		fmt.Fprintf(w, "  %d pictures of camera %s %s, and no frame shows them: %s\n", t.Count, t.Camera, t.Why(), t.When())
+		fmt.Fprintf(w, "  %d pictures of camera %s %s, and no frame shows them: %s\n", t.Count, t.Camera, t.Why(),
+			t.When())
 	}
 	if r.Replaced > 0 {
-		fmt.Fprintf(w, "  %d episodes that were there have changed on their record since: they were made anew, at the end\n", r.Replaced)
+		fmt.Fprintf(w, "  %d episodes that were there have changed on their record since: they were made anew, at "+
+			"the end\n", r.Replaced)
 	}
 	if r.Removed > 0 {
 		fmt.Fprintf(w, "  %d episodes that were there were discarded since: they are gone\n", r.Removed)
@@ -160,7 +177,8 @@ func printExport(w io.Writer, r *dataset.Report, took time.Duration) {
 		fmt.Fprintf(w, "  %d records have no end (a power cut, or a record that is still being written)\n", r.Endless)
 	}
 	if r.Kept != "" {
-		fmt.Fprintf(w, "  files of the dataset that edge-rt has not made came while it was exported; they are in %s\n", filepath.Dir(r.Kept))
+		fmt.Fprintf(w, "  files of the dataset that edge-rt has not made came while it was exported; they are in %s\n",
+			filepath.Dir(r.Kept))
 	}
 }
 
@@ -177,7 +195,9 @@ func (c *datasetInfoCmd) Run(flags *cli) error {
 		return datasetError(err)
 	}
 	return flags.tell(s, func(w io.Writer) {
-		fmt.Fprintf(w, "%s: LeRobotDataset %s, robot %s, %d episodes, %d frames at %v per second (%v), %s\n", s.Path, dataset.Version, cmp.Or(s.Robot, "not given"), s.Episodes, s.Frames, s.FPS, s.Seconds().Round(time.Second), megabytes(s.Bytes))
+		fmt.Fprintf(w, "%s: LeRobotDataset %s, robot %s, %d episodes, %d frames at %v per second (%v), %s\n", s.Path,
+			dataset.Version, cmp.Or(s.Robot, "not given"), s.Episodes, s.Frames, s.FPS, s.Seconds().Round(time.Second),
+			megabytes(s.Bytes))
 		for _, t := range s.Tasks {
 			fmt.Fprintf(w, "  %4d episodes: %s\n", t.Episodes, t.Task)
 		}
@@ -218,7 +238,8 @@ func (c *datasetCheckCmd) Run(flags *cli) error {
 			fmt.Fprintf(w, "and %d more\n", v.More)
 		}
 		if v.Whole() {
-			fmt.Fprintf(w, "%s is whole: %d episodes, %d frames, %d videos, statistics recomputed\n", c.Path, v.Episodes, v.Rows, v.Videos)
+			fmt.Fprintf(w, "%s is whole: %d episodes, %d frames, %d videos, statistics recomputed\n", c.Path,
+				v.Episodes, v.Rows, v.Videos)
 		}
 	})
 	if err == nil && !v.Whole() {

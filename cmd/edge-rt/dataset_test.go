@@ -18,7 +18,8 @@ func TestDataset(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	path, out := filepath.Join(dir, "a.mcap"), filepath.Join(dir, "set")
-	f := recordtest.Create(t, path, map[string]string{"joints": "a.pos,b.pos", "fps": "30", "instance": "i", "robot": "so101"})
+	f := recordtest.Create(t, path, map[string]string{"joints": "a.pos,b.pos", "fps": "30",
+		"instance": "i", "robot": "so101"})
 	for i := range 40 {
 		m := &record.Tick{At: 1_000_000_000 + 33_333_333*rt.Instant(i)}
 		m.State.Set([]float32{float32(i), 0})

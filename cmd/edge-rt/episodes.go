@@ -19,8 +19,15 @@ type episodeFlags struct {
 
 // plan returns the episodes that the flags ask for. It changes mode to the recording mode that they
 // need.
-func (f *episodeFlags) plan(strategy string, leader bool, mode *record.Mode, parsed *kong.Context) (episode.Plan, error) {
-	p := episode.Plan{Strategy: strategy, Leader: leader, Count: f.Episodes, Time: f.EpisodeTime, Reset: f.ResetTime}
+func (f *episodeFlags) plan(strategy string, leader bool, mode *record.Mode, parsed *kong.Context) (episode.Plan,
+	error) {
+	p := episode.Plan{
+		Strategy: strategy,
+		Leader:   leader,
+		Count:    f.Episodes,
+		Time:     f.EpisodeTime,
+		Reset:    f.ResetTime,
+	}
 	want, err := p.Check(*mode, program.Set(parsed, "record"))
 	*mode = want
 	return p, err

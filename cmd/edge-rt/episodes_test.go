@@ -54,7 +54,8 @@ func (s *holdServer) drift(sample wire.Sample) {
 		m.Data[at] += float32(i)
 	}
 	body := wire.AppendActionChunk(nil, &wire.ActionChunk{ChunkModel: m, ChunkRobot: m})
-	go s.publisher.Put(body, wire.AppendHeader(nil, h.Reply(wire.MsgActionChunk))) // a callback must not call the transport
+	// a callback must not call the transport
+	go s.publisher.Put(body, wire.AppendHeader(nil, h.Reply(wire.MsgActionChunk)))
 }
 
 // ctlOf runs edge-rt ctl with the arguments against the run that uses a state directory.
@@ -88,7 +89,8 @@ func stateOf(cmd *exec.Cmd) string {
 func marksOf(t *testing.T, dir string) (marks []string) {
 	t.Helper()
 	if _, err := record.ReadFolder(dir, record.Visitor{Episode: func(m *record.Episode) error {
-		marks = append(marks, strings.TrimSpace(fmt.Sprintf("%d %v %s %s", m.Number, m.Ended, m.Outcome, m.Task.String())))
+		marks = append(marks, strings.TrimSpace(fmt.Sprintf("%d %v %s %s", m.Number, m.Ended, m.Outcome,
+			m.Task.String())))
 		return nil
 	}}); err != nil {
 		t.Fatal(err)
@@ -141,7 +143,9 @@ func endOf(t *testing.T, summary string) (reason string, e episode.Status) {
 // two. The recorded part of the episode stays on disk without an end, and the log reports it.
 func TestRefusalWithinAnEpisode(t *testing.T) {
 	t.Parallel()
-	s, b, dir := newHoldServer(t), simBus(t), t.TempDir()
+	s := newHoldServer(t)
+	b := simBus(t)
+	dir := t.TempDir()
 	s.acknowledge(t)
 	summary := filepath.Join(dir, "run.json")
 	cmd := edgeCommand(t, s, b, "--record", "all", "--record-dir", dir, "--json", summary)
@@ -154,7 +158,8 @@ func TestRefusalWithinAnEpisode(t *testing.T) {
 	if want, marks := []string{"1 false  go"}, marksOf(t, dir); !slices.Equal(marks, want) {
 		t.Errorf("on record are %q, want %q", marks, want)
 	}
-	if _, e := endOf(t, summary); e.Number != 1 || e.Open != 1 || e.Success+e.Failure+e.Timeout+e.Discard+e.Rerecord != 0 {
+	if _, e := endOf(t, summary); e.Number != 1 || e.Open != 1 ||
+		e.Success+e.Failure+e.Timeout+e.Discard+e.Rerecord != 0 {
 		t.Errorf("the summary says %+v, want one episode without an end", e)
 	}
 	if want := "episode 1 has no end: the run ended in it"; !strings.Contains(log.String(), want) {
@@ -171,7 +176,9 @@ func TestRefusalWithinAnEpisode(t *testing.T) {
 // makes no sense is refused with a reason; a run that is killed leaves its episode without an end.
 func TestEpisodesByHand(t *testing.T) {
 	t.Parallel()
-	s, b, dir := newHoldServer(t), simBus(t), t.TempDir()
+	s := newHoldServer(t)
+	b := simBus(t)
+	dir := t.TempDir()
 	s.acknowledge(t)
 	cmd := startArmed(t, s, b, "--record", "all", "--record-dir", dir, "--task", "wave", "--max-offline", "5m")
 	state := stateOf(cmd)
@@ -194,7 +201,8 @@ func TestEpisodesByHand(t *testing.T) {
 	if code, _, says := ctlOf(t, state, "start"); code != 1 || !strings.Contains(says, "episode 1 is under way") {
 		t.Errorf("start twice: code %d, %s", code, says)
 	}
-	if code, _, says := ctlOf(t, state, "task", "other"); code != 3 || !strings.Contains(says, "under way with another task") {
+	if code, _, says := ctlOf(t, state, "task", "other"); code != 3 ||
+		!strings.Contains(says, "under way with another task") {
 		t.Errorf("another task within: code %d, %s", code, says)
 	}
 	s.mu.Lock()
@@ -237,7 +245,8 @@ func TestEpisodesByHand(t *testing.T) {
 	if err := again.Wait(); err != nil {
 		t.Error(err)
 	}
-	if reason, e := endOf(t, summary); reason != "stopped by an operator" || e.Number != 1 || e.Open != 1 || e.Last != "" {
+	if reason, e := endOf(t, summary); reason != "stopped by an operator" || e.Number != 1 || e.Open != 1 ||
+		e.Last != "" {
 		t.Errorf("the summary says %q, %+v; want an operator's stop, and an episode without an end", reason, e)
 	}
 	if marks := marksOf(t, dir); !slices.Equal(marks, append(want, "1 false")) {
@@ -249,11 +258,14 @@ func TestEpisodesByHand(t *testing.T) {
 // two of them, requests no chunks meanwhile, and then ends the run.
 func TestEpisodicRun(t *testing.T) {
 	t.Parallel()
-	s, b, dir := newHoldServer(t), simBus(t), t.TempDir()
+	s := newHoldServer(t)
+	b := simBus(t)
+	dir := t.TempDir()
 	s.acknowledge(t)
 	s.play = s.drift
 	summary := filepath.Join(dir, "run.json")
-	cmd := edgeCommand(t, s, b, "--strategy", "episodic", "--episodes", "2", "--episode-time", "1500ms", "--reset-time", "3s",
+	cmd := edgeCommand(t, s, b, "--strategy", "episodic", "--episodes", "2", "--episode-time", "1500ms", "--reset-time",
+		"3s",
 		"--record-dir", dir, "--json", summary, "--task", "go")
 	log := new(rttest.Output)
 	cmd.Stdout, cmd.Stderr = log, log
@@ -263,7 +275,8 @@ func TestEpisodicRun(t *testing.T) {
 	if want, marks := []string{"1 false  go", "1 true timeout go", "2 false  go", "2 true timeout go"}, marksOf(t, dir); !slices.Equal(marks, want) {
 		t.Fatalf("on record are %q, want %q\n%s", marks, want, log)
 	}
-	if reason, e := endOf(t, summary); e.Phase != episode.Over || e.Timeout != 2 || e.Open != 0 || reason != "recorded 2 episodes as asked" {
+	if reason, e := endOf(t, summary); e.Phase != episode.Over || e.Timeout != 2 || e.Open != 0 ||
+		reason != "recorded 2 episodes as asked" {
 		t.Errorf("the summary says %q, %+v", reason, e)
 	}
 	for _, want := range []string{"episode 1 (1 of 2) begins: go", "reset the scene", "all 2 episodes are complete"} {
@@ -284,7 +297,10 @@ func TestEpisodicRun(t *testing.T) {
 	}
 	settled := to[0].Add(200e6) // until the tick has noticed the end
 	var home, away, back float64
-	ticks, frames, acted, asked := 0, 0, 0, 0
+	ticks := 0
+	frames := 0
+	acted := 0
+	asked := 0
 	if _, err := record.ReadFolder(dir, record.Visitor{
 		Tick: func(m *record.Tick) error {
 			here := float64(m.State.V[0])
@@ -313,14 +329,17 @@ func TestEpisodicRun(t *testing.T) {
 		t.Fatal(err)
 	}
 	if frames < 3 || away < 4 || back > 3 || acted+asked > 0 {
-		t.Errorf("%d frames, %.1f away, %.1f when the next begins, %d actions and %d requests between; want it away, back, and still", frames, away, back, acted, asked)
+		t.Errorf("%d frames, %.1f away, %.1f when the next begins, %d actions and %d requests between; want it away, "+
+			"back, and still", frames, away, back, acted, asked)
 	}
 }
 
 // The run reports an episode that the disk could not take.
 func TestLostEpisodeIsTold(t *testing.T) {
 	t.Parallel()
-	s, b, dir := newHoldServer(t), simBus(t), filepath.Join(t.TempDir(), "records")
+	s := newHoldServer(t)
+	b := simBus(t)
+	dir := filepath.Join(t.TempDir(), "records")
 	s.acknowledge(t)
 	cmd := edgeCommand(t, s, b, "--record", "all", "--record-dir", dir)
 	log := startTold(t, cmd, b)
@@ -354,7 +373,8 @@ func TestEpisodeFlags(t *testing.T) {
 		{"--reset-time 3s", "--episodes N"},
 		{"--episodes 2 --episode-time=-1s", "--episode-time is -1s"},
 	} {
-		code, stdout, stderr := edgeRT(t, append([]string{"--bus", "sim", "--connect", nobody, "--max-offline", "1s"}, strings.Fields(tt.args)...)...)
+		code, stdout, stderr := edgeRT(t, append([]string{"--bus", "sim", "--connect", nobody, "--max-offline", "1s"},
+			strings.Fields(tt.args)...)...)
 		if code != 2 || stdout != "" || !strings.Contains(stderr, tt.says) {
 			t.Errorf("%s: code %d, %s%s; want 2 and %q", tt.args, code, stdout, stderr, tt.says)
 		}
@@ -364,11 +384,15 @@ func TestEpisodeFlags(t *testing.T) {
 // With --strategy highlight the key s saves the ring in memory; it does not end an episode.
 func TestHighlight(t *testing.T) {
 	t.Parallel()
-	s, b, dir := newHoldServer(t), simBus(t), t.TempDir()
+	s := newHoldServer(t)
+	b := simBus(t)
+	dir := t.TempDir()
 	master, slave := pty(t)
 	cmd := edgeCommand(t, s, b, "--strategy", "highlight", "--record-dir", dir)
 	log := new(rttest.Output)
-	cmd.Stdin, cmd.Stdout, cmd.Stderr = slave, log, log
+	cmd.Stdin = slave
+	cmd.Stdout = log
+	cmd.Stderr = log
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Setctty: true, Ctty: 0}
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
@@ -383,8 +407,10 @@ func TestHighlight(t *testing.T) {
 	}
 	ticks := 0
 	infos, err := record.ReadFolder(dir, record.Visitor{Tick: func(*record.Tick) error { ticks++; return nil }})
-	if err != nil || len(infos) != 1 || infos[0].Run["why"] != "edge-rt ctl save" || ticks < 3 || len(marksOf(t, dir)) != 0 {
-		t.Errorf("%d files (%v) with %d ticks, %v; want what was before s, and no episode\n%s", len(infos), infos, ticks, err, log)
+	if err != nil || len(infos) != 1 || infos[0].Run["why"] != "edge-rt ctl save" || ticks < 3 ||
+		len(marksOf(t, dir)) != 0 {
+		t.Errorf("%d files (%v) with %d ticks, %v; want what was before s, and no episode\n%s", len(infos), infos,
+			ticks, err, log)
 	}
 	if c, err := servo.ParseCalibration(infos[0].Run[recording.Calibration]); err != nil || len(c) != 6 {
 		t.Errorf("the arm's calibration is on record as %v, %v", c, err)
@@ -432,17 +458,22 @@ func TestKeysOfTheTerminal(t *testing.T) {
 		"Esc":     func(m *os.File, _ *exec.Cmd) { m.WriteString("\x1b") },
 		"Ctrl-C":  func(m *os.File, _ *exec.Cmd) { m.WriteString("\x03") },
 		"SIGTERM": func(_ *os.File, c *exec.Cmd) { c.Process.Signal(syscall.SIGTERM) },
-		"SIGQUIT": func(_ *os.File, c *exec.Cmd) { c.Process.Signal(syscall.SIGQUIT) }, // as in a panic: Go's runtime ends the process
+		// as in a panic: Go's runtime ends the process
+		"SIGQUIT": func(_ *os.File, c *exec.Cmd) { c.Process.Signal(syscall.SIGQUIT) },
 		"SIGKILL": func(_ *os.File, c *exec.Cmd) { c.Process.Kill() },
 	} {
 		t.Run(name, func(t *testing.T) {
-			s, b, dir := newHoldServer(t), simBus(t), t.TempDir()
+			s := newHoldServer(t)
+			b := simBus(t)
+			dir := t.TempDir()
 			s.acknowledge(t)
 			master, slave := pty(t)
 			before := settings(t, slave)
 			cmd := edgeCommand(t, s, b, "--record", "all", "--record-dir", dir)
 			log := new(rttest.Output)
-			cmd.Stdin, cmd.Stdout, cmd.Stderr = slave, log, log
+			cmd.Stdin = slave
+			cmd.Stdout = log
+			cmd.Stderr = log
 			cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Setctty: true, Ctty: 0}
 			if err := cmd.Start(); err != nil {
 				t.Fatal(err)

@@ -92,13 +92,16 @@ func TestRecordThatCannotBeWritten(t *testing.T) {
 		return cmd.ProcessState.ExitCode(), log.String()
 	}
 	code, said := run("--quiet", "--record", "all", "--record-dir", "/dev/null/records")
-	if code != 1 || !strings.Contains(said, "--record all: ") || !strings.Contains(said, "/dev/null") || !strings.Contains(said, "--record-dir") || strings.Count(said, "\n") != 1 {
+	if code != 1 || !strings.Contains(said, "--record all: ") || !strings.Contains(said, "/dev/null") ||
+		!strings.Contains(said, "--record-dir") || strings.Count(said, "\n") != 1 {
 		t.Errorf("no folder, all: exit code %d, %s; want 1 and one line that names folder, cause and cure", code, said)
 	}
 	file := filepath.Join(t.TempDir(), "run.json")
 	code, said = run("--record", "ring", "--record-dir", "/dev/null/records", "--duration", "3s", "--json", file)
-	if code != 0 || !strings.Contains(said, "cannot be saved for now") || !strings.Contains(said, "/dev/null") || underTorque(b) != 0 {
-		t.Errorf("no folder, ring: exit code %d, %d motors under torque, %s; want 0, none and a warning", code, underTorque(b), said)
+	if code != 0 || !strings.Contains(said, "cannot be saved for now") || !strings.Contains(said, "/dev/null") ||
+		underTorque(b) != 0 {
+		t.Errorf("no folder, ring: exit code %d, %d motors under torque, %s; want 0, none and a warning", code,
+			underTorque(b), said)
 	}
 
 	small := t.TempDir()
@@ -106,7 +109,8 @@ func TestRecordThatCannotBeWritten(t *testing.T) {
 		t.Skipf("no small disk: %v", err)
 	}
 	defer syscall.Unmount(small, syscall.MNT_DETACH)
-	code, said = run("--record", "all", "--record-dir", small, "--camera", "top=pattern:320x240@30", "--duration", "12s", "--json", file)
+	code, said = run("--record", "all", "--record-dir", small, "--camera", "top=pattern:320x240@30", "--duration",
+		"12s", "--json", file)
 	var sum struct {
 		Ticks  uint64
 		Record struct {
@@ -119,9 +123,11 @@ func TestRecordThatCannotBeWritten(t *testing.T) {
 	if err == nil {
 		err = json.Unmarshal(raw, &sum)
 	}
-	if err != nil || code != 0 || sum.Ticks < 60 || sum.Record.Lost+sum.Record.LostPictures == 0 || !strings.Contains(sum.Record.Error, "no space left") ||
+	if err != nil || code != 0 || sum.Ticks < 60 || sum.Record.Lost+sum.Record.LostPictures == 0 ||
+		!strings.Contains(sum.Record.Error, "no space left") ||
 		!strings.Contains(said, "nothing can be recorded for now") || underTorque(b) != 0 {
-		t.Errorf("a disk that gets full: exit code %d, %v, %+v, %s; want 0, ticks as ever, and what was lost", code, err, sum, said)
+		t.Errorf("a disk that gets full: exit code %d, %v, %+v, %s; want 0, ticks as ever, and what was lost", code,
+			err, sum, said)
 	}
 }
 
@@ -167,11 +173,14 @@ func TestTheRingIsWrittenWhenSomethingHappens(t *testing.T) {
 		t.Fatalf("%d files, %v", len(infos), err)
 	}
 	last := infos[len(infos)-1]
-	why := []string{"edge-rt ctl save", "a fault", "a tick without an action"} // a busy machine may add causes of its own before
-	if last.Torn || !slices.Contains(why, last.Run["why"]) || last.Run["id"] != "arm" || last.Run["fps"] != "10" || last.Run["joints"] == "" || ticks < 5 {
+	// a busy machine may add causes of its own before
+	why := []string{"edge-rt ctl save", "a fault", "a tick without an action"}
+	if last.Torn || !slices.Contains(why, last.Run["why"]) || last.Run["id"] != "arm" || last.Run["fps"] != "10" ||
+		last.Run["joints"] == "" || ticks < 5 {
 		t.Errorf("%+v with %d ticks", last, ticks)
 	}
-	for _, want := range []string{"link session open", "operator reset", "operator save", "state state  from CONNECTING  to STREAMING", "exit code 0"} {
+	for _, want := range []string{"link session open", "operator reset", "operator save",
+		"state state  from CONNECTING  to STREAMING", "exit code 0"} {
 		if !strings.Contains(said, want) {
 			t.Errorf("%q is not on record: %s", want, said)
 		}
@@ -183,12 +192,15 @@ func TestTheRingIsWrittenWhenSomethingHappens(t *testing.T) {
 func TestAHeldArmOutlivesAFullDisk(t *testing.T) {
 	t.Parallel()
 	const instance = "arm"
-	s, link, etc := newHoldServer(t), simBusProcess(t, "so101"), t.TempDir()
+	s := newHoldServer(t)
+	link := simBusProcess(t, "so101")
+	etc := t.TempDir()
 	calibration, err := filepath.Abs("../../testdata/demo/so101.json")
 	if err != nil {
 		t.Fatal(err)
 	}
-	config := fmt.Sprintf("bus: %s\ncalibration: %s\nconnect: [%s]\non-exit: hold\nfps: 10\nid: arm\nquiet: true\nrecord-dir: /dev/full/records\njson: /dev/full\nduration: 5s\n", link, calibration, s.endpoint)
+	config := fmt.Sprintf("bus: %s\ncalibration: %s\nconnect: [%s]\non-exit: hold\nfps: 10\nid: arm\nquiet: "+
+		"true\nrecord-dir: /dev/full/records\njson: /dev/full\nduration: 5s\n", link, calibration, s.endpoint)
 	if err := os.WriteFile(filepath.Join(etc, instance+".yaml"), []byte(config), 0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -204,7 +216,8 @@ func TestAHeldArmOutlivesAFullDisk(t *testing.T) {
 		t.Fatalf("it ends with %v and %d motors under torque, want code 0 and 6; %s", err, on, log)
 	}
 	post := unitCommand(t, "ExecStopPost", instance, etc)
-	post.Env = append(os.Environ(), "SERVICE_RESULT=success", "EXIT_CODE=exited", "EXIT_STATUS="+strconv.Itoa(edge.ProcessState.ExitCode()), "GOTRACEBACK=crash")
+	post.Env = append(os.Environ(), "SERVICE_RESULT=success", "EXIT_CODE=exited",
+		"EXIT_STATUS="+strconv.Itoa(edge.ProcessState.ExitCode()), "GOTRACEBACK=crash")
 	if out, err := post.CombinedOutput(); err != nil {
 		t.Errorf("%s: %v\n%s", post, err, out)
 	}
@@ -225,7 +238,8 @@ func TestAHeldArmOutlivesAStartThatFails(t *testing.T) {
 	}
 	defer taken.Close()
 	for _, trouble := range []string{"http: " + taken.Addr().String(), "record: all\nrecord-dir: /dev/full/records"} {
-		config := fmt.Sprintf("bus: %s\nconnect: [%s]\non-exit: hold\nid: arm\nquiet: true\n%s\n", link, nobody, trouble)
+		config := fmt.Sprintf("bus: %s\nconnect: [%s]\non-exit: hold\nid: arm\nquiet: true\n%s\n", link, nobody,
+			trouble)
 		if err := os.WriteFile(filepath.Join(etc, instance+".yaml"), []byte(config), 0o600); err != nil {
 			t.Fatal(err)
 		}
@@ -238,7 +252,8 @@ func TestAHeldArmOutlivesAStartThatFails(t *testing.T) {
 			t.Errorf("%s: exit code %d, %s; want 4", trouble, code, log)
 		}
 		post := unitCommand(t, "ExecStopPost", instance, etc)
-		post.Env = append(os.Environ(), "SERVICE_RESULT=exit-code", "EXIT_CODE=exited", "EXIT_STATUS="+strconv.Itoa(edge.ProcessState.ExitCode()), "GOTRACEBACK=crash")
+		post.Env = append(os.Environ(), "SERVICE_RESULT=exit-code", "EXIT_CODE=exited",
+			"EXIT_STATUS="+strconv.Itoa(edge.ProcessState.ExitCode()), "GOTRACEBACK=crash")
 		if out, err := post.CombinedOutput(); err != nil {
 			t.Errorf("%s: %s: %v\n%s", trouble, post, err, out)
 		}
@@ -316,7 +331,8 @@ func TestSimBusTakesNoLinkOfOneThatRuns(t *testing.T) {
 	first := exec.Command(binary, "sim-bus", "--link", link)
 	firstLine(t, first)
 	code, stdout, stderr := edgeRTFor(t, patience, "sim-bus", "--link", link)
-	if code != 2 || stdout != "" || strings.Count(stderr, "\n") != 1 || !strings.Contains(stderr, link) || !strings.Contains(stderr, "another link") {
+	if code != 2 || stdout != "" || strings.Count(stderr, "\n") != 1 || !strings.Contains(stderr, link) ||
+		!strings.Contains(stderr, "another link") {
 		t.Errorf("a second one: exit code %d, %q, %q; want 2, the link and how to go on", code, stdout, stderr)
 	}
 	if on := torqueOnBus(t, link); on != 0 {
@@ -344,7 +360,8 @@ func TestWrongFlagsKeepFiles(t *testing.T) {
 	if err := os.WriteFile(file, []byte("precious"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	for _, args := range [][]string{{"--json", file, "--fps", "0"}, {"--json", file, "--record", "some"}, {"--json", file, "--record-size", "1MiB"}} {
+	for _, args := range [][]string{{"--json", file, "--fps", "0"}, {"--json", file, "--record", "some"},
+		{"--json", file, "--record-size", "1MiB"}} {
 		if code, _, stderr := edgeRT(t, append([]string{"--quiet", "--bus", "sim", "--connect", nobody}, args...)...); code != 2 {
 			t.Errorf("%s: exit code %d, %s; want 2", args, code, stderr)
 		}
@@ -358,8 +375,11 @@ func TestWrongFlagsKeepFiles(t *testing.T) {
 // server.
 func TestCamerasThatAreNone(t *testing.T) {
 	dir := t.TempDir()
-	text, pipe, folder := filepath.Join(dir, "picture.jpg"), filepath.Join(dir, "pipe.png"), filepath.Join(dir, "empty")
-	for _, err := range []error{os.WriteFile(text, []byte("no picture"), 0o600), syscall.Mkfifo(pipe, 0o600), os.Mkdir(folder, 0o700)} {
+	text := filepath.Join(dir, "picture.jpg")
+	pipe := filepath.Join(dir, "pipe.png")
+	folder := filepath.Join(dir, "empty")
+	for _, err := range []error{os.WriteFile(text, []byte("no picture"), 0o600), syscall.Mkfifo(pipe, 0o600),
+		os.Mkdir(folder, 0o700)} {
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -378,7 +398,8 @@ func TestCamerasThatAreNone(t *testing.T) {
 		{"sim,format=mjpeg", "paints rgb", 2},
 	} {
 		code, _, stderr := edgeRT(t, "--quiet", "--bus", "sim", "--connect", nobody, "--camera", "front="+tt.source)
-		if code != tt.code || !strings.Contains(stderr, "camera front") || !strings.Contains(stderr, tt.says) || strings.Count(stderr, "\n") != 1 {
+		if code != tt.code || !strings.Contains(stderr, "camera front") || !strings.Contains(stderr, tt.says) ||
+			strings.Count(stderr, "\n") != 1 {
 			t.Errorf("%s: exit code %d, %s; want %d and one line with %q", tt.source, code, stderr, tt.code, tt.says)
 		}
 	}

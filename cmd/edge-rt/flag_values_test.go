@@ -24,7 +24,8 @@ func TestNumbersThatAreNone(t *testing.T) {
 		for value := range strings.FieldsSeq(tt.values) {
 			code, stdout, stderr := edgeRT(t, append(append(run, tt.with...), tt.flag+"="+value)...)
 			if code != 2 || !strings.Contains(stderr, tt.says) || strings.Count(stderr, "\n") != 1 || stdout != "" {
-				t.Errorf("%s=%s: exit code %d, %s%s; want 2 and one line with %q", tt.flag, value, code, stdout, stderr, tt.says)
+				t.Errorf("%s=%s: exit code %d, %s%s; want 2 and one line with %q", tt.flag, value, code, stdout, stderr,
+					tt.says)
 			}
 		}
 	}
@@ -41,7 +42,8 @@ func TestSimBusRefusesLinksAndSpeedsThatAreNone(t *testing.T) {
 		{"--baud", "12345", "--link", dir + "/link"}, {"--baud=-1", "--link", dir + "/link"},
 	} {
 		flag, _, _ := strings.Cut(flags[0], "=")
-		if code, stdout, stderr := edgeRTFor(t, patience, append([]string{"sim-bus"}, flags...)...); code != 2 || !strings.Contains(stderr, flag) || strings.Count(stderr, "\n") != 1 || stdout != "" {
+		if code, stdout, stderr := edgeRTFor(t, patience, append([]string{"sim-bus"}, flags...)...); code != 2 ||
+			!strings.Contains(stderr, flag) || strings.Count(stderr, "\n") != 1 || stdout != "" {
 			t.Errorf("%q: exit code %d, %s%s; want 2 and one line that names the flag", flags, code, stdout, stderr)
 		}
 	}
@@ -51,10 +53,13 @@ func TestSimBusRefusesLinksAndSpeedsThatAreNone(t *testing.T) {
 func TestNamesThatAreNone(t *testing.T) {
 	long := strings.Repeat("x", 200)
 	for _, args := range [][]string{
-		{"--id", "//"}, {"--id", "server"}, {"--id", long}, {"--service", "//"}, {"--task", strings.Repeat("x", 5000)}, {"--task", "pick\nplace"}, {"--task", "\xff\xfe"}, {"--expect-model", "0123"}, {"--expect-model", strings.Repeat("g", 64)},
+		{"--id", "//"}, {"--id", "server"}, {"--id", long}, {"--service", "//"}, {"--task", strings.Repeat("x", 5000)},
+		{"--task", "pick\nplace"}, {"--task", "\xff\xfe"}, {"--expect-model", "0123"},
+		{"--expect-model", strings.Repeat("g", 64)},
 		{"--tag", "k=" + long + long}, {"--tag", long + long + "=v"}, {"--camera", long + long + "=sim"},
 	} {
-		code, _, stderr := edgeRT(t, append([]string{"--quiet", "--bus", "sim", "--connect", nobody, "--max-offline", "300ms"}, args...)...)
+		code, _, stderr := edgeRT(t, append([]string{"--quiet", "--bus", "sim", "--connect", nobody, "--max-offline",
+			"300ms"}, args...)...)
 		if code != 2 || !strings.Contains(stderr, args[0]) || strings.Count(stderr, "\n") != 1 || len(stderr) > 600 {
 			t.Errorf("%.40q: exit code %d, %s; want 2 and one line that names the flag", args, code, stderr)
 		}

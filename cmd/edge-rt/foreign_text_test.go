@@ -23,7 +23,8 @@ func TestForeignTextIsNotObeyed(t *testing.T) {
 	dir := t.TempDir()
 	file := filepath.Join(dir, "black-20261124T140320.123Z.mcap")
 	f := recordtest.Create(t, file, map[string]string{
-		"id": evil, "model": evil, "instance": evil, "host": evil, "bus": evil, "robot": evil, "joints": "a.pos," + evil, "units": evil, "fps": "30", "task": evil, evil: evil,
+		"id": evil, "model": evil, "instance": evil, "host": evil, "bus": evil, "robot": evil,
+		"joints": "a.pos," + evil, "units": evil, "fps": "30", "task": evil, evil: evil,
 		"schedule": evil,
 	})
 	for i := range 120 {
@@ -46,7 +47,9 @@ func TestForeignTextIsNotObeyed(t *testing.T) {
 		if code != want {
 			t.Errorf("%q ends with %d, want %d:\n%s%s", args, code, want, stdout, stderr)
 		}
-		if i := strings.IndexFunc(stdout+stderr, func(r rune) bool { return r != '\n' && r != '\t' && (r < ' ' || r >= 0x7f && r < 0xa0 || r == 0x202e) }); i >= 0 {
+		if i := strings.IndexFunc(stdout+stderr, func(r rune) bool {
+			return r != '\n' && r != '\t' && (r < ' ' || r >= 0x7f && r < 0xa0 || r == 0x202e)
+		}); i >= 0 {
 			t.Errorf("%q: at byte %d the terminal obeys:\n%q", args, i, stdout+stderr)
 		}
 		if args[len(args)-1] == "-" && !json.Valid([]byte(stdout)) {
@@ -85,7 +88,8 @@ func rewrite(t *testing.T, path string) {
 		t.Fatal(err)
 	}
 	name, _ := json.Marshal(evil)
-	data = bytes.Replace(data, []byte(`"features": {`), append(append([]byte(`"features": {`), name...), `: {"dtype": "float32", "shape": [1]},`...), 1)
+	data = bytes.Replace(data, []byte(`"features": {`),
+		append(append([]byte(`"features": {`), name...), `: {"dtype": "float32", "shape": [1]},`...), 1)
 	var v map[string]any
 	if err := json.Unmarshal(data, &v); err != nil {
 		t.Fatal(err)

@@ -42,7 +42,8 @@ func (s *lookServer) play(sample wire.Sample) {
 		m.Data = append(m.Data, o.State...)
 		m.Data[len(m.Data)-2] += 0.4 * float32(i+1)
 	}
-	go s.publisher.Put(wire.AppendActionChunk(nil, &wire.ActionChunk{ChunkModel: m, ChunkRobot: m}), wire.AppendHeader(nil, h.Reply(wire.MsgActionChunk)))
+	go s.publisher.Put(wire.AppendActionChunk(nil, &wire.ActionChunk{ChunkModel: m, ChunkRobot: m}),
+		wire.AppendHeader(nil, h.Reply(wire.MsgActionChunk)))
 }
 
 // With each observation the real program sends the action steps before it: the states equal those
@@ -52,7 +53,8 @@ func TestHistoryOfARun(t *testing.T) {
 	t.Parallel()
 	const steps = 4
 	s, dir := newLookServer(t, steps), t.TempDir()
-	code, stdout, stderr := edgeRT(t, "--bus", "sim", "--connect", s.endpoint, "--id", "arm", "--camera", "top=pattern:128x64@30",
+	code, stdout, stderr := edgeRT(t, "--bus", "sim", "--connect", s.endpoint, "--id", "arm", "--camera",
+		"top=pattern:128x64@30",
 		"--jpeg-quality", "0", "--rt", "off", "--duration", "4s", "--record", "all", "--record-dir", dir, "--json", "-")
 	if code != 0 {
 		t.Fatalf("code %d\n%s", code, stderr)
@@ -63,7 +65,8 @@ func TestHistoryOfARun(t *testing.T) {
 			NoRoom uint64 `json:"no_room"`
 		} `json:"history"`
 	}
-	if err := json.Unmarshal([]byte(stdout), &summary); err != nil || summary.History.Steps != steps || summary.History.NoRoom != 0 {
+	if err := json.Unmarshal([]byte(stdout), &summary); err != nil || summary.History.Steps != steps ||
+		summary.History.NoRoom != 0 {
 		t.Errorf("summary %+v, %v, want %d steps", summary, err, steps)
 	}
 	ran := recordedStates(t, dir)
@@ -74,7 +77,8 @@ func TestHistoryOfARun(t *testing.T) {
 		o := &s.sent[i]
 		past := o.Past("observation.images.top")
 		if o.PastStates.Rows != steps-1 || len(past) != steps-1 {
-			t.Fatalf("observation %d: %d states and %d pictures of before, want %d", i, o.PastStates.Rows, len(past), steps-1)
+			t.Fatalf("observation %d: %d states and %d pictures of before, want %d", i, o.PastStates.Rows, len(past),
+				steps-1)
 		}
 		numbers, dof := []uint32{pattern.Number(o.Images[0].Data, 128, 64)}, len(o.State)
 		for j := len(past) - 1; j >= 0; j-- {
@@ -105,7 +109,8 @@ func TestHistoryOfARun(t *testing.T) {
 		}
 	}
 	if whole < 2 || moved < 2 {
-		t.Errorf("%d of %d observations hold %d steps that ran, %d with pictures that differ; want some", whole, len(s.sent), steps, moved)
+		t.Errorf("%d of %d observations hold %d steps that ran, %d with pictures that differ; want some", whole,
+			len(s.sent), steps, moved)
 	}
 }
 
@@ -128,8 +133,10 @@ func TestRawPicturesThatNoMessageHolds(t *testing.T) {
 		camera string
 	}{{1, "big=pattern:3840x2160"}, {4, "big=pattern:1920x1080"}} {
 		s := newLookServer(t, tt.steps)
-		code, _, stderr := edgeRT(t, "--bus", "sim", "--connect", s.endpoint, "--id", "arm", "--camera", tt.camera, "--jpeg-quality", "0", "--duration", "1s", "--rt", "off")
-		if code != 3 || !strings.Contains(stderr, "24883200 bytes, want at most 16711680") || !strings.Contains(stderr, "--jpeg-quality 1 to 100") {
+		code, _, stderr := edgeRT(t, "--bus", "sim", "--connect", s.endpoint, "--id", "arm", "--camera", tt.camera,
+			"--jpeg-quality", "0", "--duration", "1s", "--rt", "off")
+		if code != 3 || !strings.Contains(stderr, "24883200 bytes, want at most 16711680") ||
+			!strings.Contains(stderr, "--jpeg-quality 1 to 100") {
 			t.Errorf("%d steps of %s: code %d, want 3 and the sum in\n%s", tt.steps, tt.camera, code, stderr)
 		}
 	}

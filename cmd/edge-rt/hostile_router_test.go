@@ -27,7 +27,8 @@ func TestMemoryBehindAHostileRouter(t *testing.T) {
 			time.Sleep(4 * time.Second) // the attack and its after-effects
 			_, peak := zenohtest.Resident(t, v.pid)
 			sent := v.router.Sent()
-			t.Logf("idle %d MB, at most %d MB above; %d links, %d batches", idle>>20, (peak-idle)>>20, v.router.Links.Load(), sent)
+			t.Logf("idle %d MB, at most %d MB above; %d links, %d batches", idle>>20, (peak-idle)>>20,
+				v.router.Links.Load(), sent)
 			if sent < 100 {
 				t.Errorf("only %d batches arrived", sent)
 			}
@@ -52,7 +53,8 @@ func newVictim(t *testing.T, a *zenohtest.Attack) *victim {
 		t.Fatal(err)
 	}
 	t.Cleanup(x.Close)
-	cmd := exec.Command(binary, "--bus", "sim", "--camera", "top=sim", "--connect", x.Endpoint(), "--duration", "60s", "--quiet")
+	cmd := exec.Command(binary, "--bus", "sim", "--camera", "top=sim", "--connect", x.Endpoint(), "--duration", "60s",
+		"--quiet")
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}

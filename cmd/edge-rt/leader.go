@@ -17,7 +17,12 @@ type leaderFlags struct {
 }
 
 func (f *leaderFlags) leaderPlace() device.Place {
-	return device.Place{Bus: f.Leader, ID: f.LeaderID, Calibration: f.LeaderCalibration, Flags: "leader-"}
+	return device.Place{
+		Bus:         f.Leader,
+		ID:          f.LeaderID,
+		Calibration: f.LeaderCalibration,
+		Flags:       "leader-",
+	}
 }
 
 // leaderAt returns the leader's port and description for its watchdog process.

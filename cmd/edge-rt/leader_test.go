@@ -18,7 +18,8 @@ var demoCalibration = filepath.Join("..", "..", "testdata", "demo", "so101.json"
 func startLed(t *testing.T) (cmd *exec.Cmd, follower, lead *servosim.Bus, log *rttest.Output) {
 	t.Helper()
 	follower, lead = simBus(t), simBus(t)
-	cmd, log = edgeCommand(t, newHoldServer(t), follower, "--leader", lead.Path(), "--leader-calibration", demoCalibration, "--takeover", "push"), new(rttest.Output)
+	cmd, log = edgeCommand(t, newHoldServer(t), follower, "--leader", lead.Path(), "--leader-calibration",
+		demoCalibration, "--takeover", "push"), new(rttest.Output)
 	cmd.Stderr, cmd.SysProcAttr = log, &syscall.SysProcAttr{Setpgid: true}
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
@@ -77,7 +78,8 @@ func TestTorqueOffLetsTheLeaderGo(t *testing.T) {
 	torqueOnAll(t, lead.Path())
 	code, stdout, stderr := edgeRT(t, "torque", "off", "--bus", follower.Path(), "--leader", lead.Path())
 	if code != 0 || underTorque(follower)+underTorque(lead) != 0 || strings.Count(stdout, "off on 6 motors") != 2 {
-		t.Errorf("code %d, %q, %q, %d and %d motors under torque, want 0 and none", code, stdout, stderr, underTorque(follower), underTorque(lead))
+		t.Errorf("code %d, %q, %q, %d and %d motors under torque, want 0 and none", code, stdout, stderr,
+			underTorque(follower), underTorque(lead))
 	}
 }
 
@@ -94,10 +96,12 @@ func TestLeadersThatAreRefused(t *testing.T) {
 		{"the follower's port", []string{"--leader", b.Path()}, 2, "own adapter"},
 		{"the run's own arm", []string{"--leader", "sim"}, 2, "edge-rt sim-bus"},
 		{"another arm", []string{"--leader", other.Path(), "--leader-robot", "koch_leader"}, 3, "do not fit"},
-		{"another arm's motors", []string{"--leader", other.Path(), "--leader-robot", "so101_leader", "--leader-calibration", "/none.json"}, 3, "edge-rt calibrate"},
+		{"another arm's motors", []string{"--leader", other.Path(), "--leader-robot", "so101_leader",
+			"--leader-calibration", "/none.json"}, 3, "edge-rt calibrate"},
 		{"a push at nothing", []string{"--takeover", "push"}, 2, "--leader"},
 	} {
-		code, _, stderr := edgeRT(t, append([]string{"--bus", b.Path(), "--calibration", demoCalibration, "--id", "refused"}, tt.args...)...)
+		code, _, stderr := edgeRT(t, append([]string{"--bus", b.Path(), "--calibration", demoCalibration, "--id",
+			"refused"}, tt.args...)...)
 		if code != tt.code || !strings.Contains(stderr, tt.says) {
 			t.Errorf("%s: code %d, %q, want code %d and %q", tt.name, code, stderr, tt.code, tt.says)
 		}

@@ -105,8 +105,14 @@ func main() { os.Exit(int(run(os.Args[1:]))) }
 func run(args []string) exit.Code {
 	var c cli
 	p := program.Program{
-		Name: name, Description: description, Brief: brief, Version: versionLine(), Env: "EDGE_RT",
-		Stdout: os.Stdout, Stderr: os.Stderr, Vars: ctlHelp(),
+		Name:        name,
+		Description: description,
+		Brief:       brief,
+		Version:     versionLine(),
+		Env:         "EDGE_RT",
+		Stdout:      os.Stdout,
+		Stderr:      os.Stderr,
+		Vars:        ctlHelp(),
 		Once: []string{
 			"bus", "robot", "calibration", "id", "service", "link", "expect-model",
 			"leader", "leader-robot", "leader-calibration", "leader-id",

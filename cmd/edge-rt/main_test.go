@@ -98,7 +98,9 @@ func TestBadInput(t *testing.T) {
 	}
 	arm := simBus(t)
 	arm.Mute(3, true)
-	whole, empty, taken := simBus(t), simBus(t), simBus(t)
+	whole := simBus(t)
+	empty := simBus(t)
+	taken := simBus(t)
 	for id := range 6 {
 		empty.Mute(byte(id+1), true)
 	}
@@ -118,33 +120,54 @@ func TestBadInput(t *testing.T) {
 		{"unknown flag", []string{"--bsu", "sim"}, 2, []string{"--bsu"}},
 		{"fps of zero", []string{"--bus", "sim", "--fps", "0"}, 2, []string{"--fps is 0", "1 to 1000"}},
 		{"unknown robot", []string{"--bus", "sim", "--robot", "r2d2"}, 2, []string{"r2d2", "so101"}},
-		{"a leader for a policy", []string{"--bus", "sim", "--robot", "so101_leader"}, 2, []string{"so101_leader", "teleop"}},
+		{"a leader for a policy", []string{"--bus", "sim", "--robot", "so101_leader"}, 2,
+			[]string{"so101_leader", "teleop"}},
 		{"camera without a source", []string{"--bus", "sim", "--camera", "top"}, 2, []string{"top", "NAME=SOURCE"}},
-		{"camera twice", []string{"--bus", "sim", "--camera", "top=sim", "--camera", "top=sim"}, 2, []string{"top", "twice"}},
-		{"a camera that is none", []string{"--bus", "sim", "--camera", "top=/dev/null,rotate=45"}, 2, []string{"rotate=45", "90"}},
+		{"camera twice", []string{"--bus", "sim", "--camera", "top=sim", "--camera", "top=sim"}, 2,
+			[]string{"top", "twice"}},
+		{"a camera that is none", []string{"--bus", "sim", "--camera", "top=/dev/null,rotate=45"}, 2,
+			[]string{"rotate=45", "90"}},
 		{"unknown schedule", []string{"--bus", "sim", "--schedule", "magic"}, 2, []string{"magic", "drtc"}},
 		{"unknown exit mode", []string{"--bus", "sim", "--on-exit", "dance"}, 2, []string{"dance", "park"}},
 		{"fallback for velocity robots", []string{"--bus", "sim", "--fallback", "zero"}, 2, []string{"zero", "hold"}},
 		{"bad duration", []string{"--bus", "sim", "--duration", "20"}, 2, []string{"duration"}},
-		{"bad endpoint", []string{"--bus", "sim", "--connect", "localhost:7447", "--max-offline", "1s"}, 2, []string{"localhost:7447", "tcp/"}},
-		{"endpoint of another transport", []string{"--bus", "sim", "--connect", "quic/h:1"}, 2, []string{"--connect", "quic/h:1", "tls/"}},
-		{"certificate without a key", []string{"--bus", "sim", "--connect", "tls/h:1", "--tls-cert", "c.pem"}, 2, []string{"--tls-cert", "--tls-key"}},
-		{"certificates without tls/", []string{"--bus", "sim", "--tls-ca", "ca.pem"}, 2, []string{"--tls-ca", "tls/HOST:PORT"}},
-		{"absent authorities", []string{"--bus", "sim", "--connect", "tls/h:1", "--tls-ca", filepath.Join(dir, "ca.pem")}, 3, []string{"--tls-ca", "ca.pem", "no such file"}},
-		{"authorities that are none", []string{"--bus", "sim", "--connect", "tls/h:1", "--tls-ca", file("junk.pem", "hello")}, 3, []string{"junk.pem", "no certificate"}},
-		{"unknown key in the config file", []string{"--config", file("c.yaml", "bus: sim\nfbs: 60\n")}, 3, []string{"c.yaml", "fbs"}},
+		{"bad endpoint", []string{"--bus", "sim", "--connect", "localhost:7447", "--max-offline", "1s"}, 2,
+			[]string{"localhost:7447", "tcp/"}},
+		{"endpoint of another transport", []string{"--bus", "sim", "--connect", "quic/h:1"}, 2,
+			[]string{"--connect", "quic/h:1", "tls/"}},
+		{"certificate without a key", []string{"--bus", "sim", "--connect", "tls/h:1", "--tls-cert", "c.pem"}, 2,
+			[]string{"--tls-cert", "--tls-key"}},
+		{"certificates without tls/", []string{"--bus", "sim", "--tls-ca", "ca.pem"}, 2,
+			[]string{"--tls-ca", "tls/HOST:PORT"}},
+		{"absent authorities", []string{"--bus", "sim", "--connect", "tls/h:1", "--tls-ca",
+			filepath.Join(dir, "ca.pem")}, 3, []string{"--tls-ca", "ca.pem", "no such file"}},
+		{"authorities that are none", []string{"--bus", "sim", "--connect", "tls/h:1", "--tls-ca",
+			file("junk.pem", "hello")}, 3, []string{"junk.pem", "no certificate"}},
+		{"unknown key in the config file", []string{"--config", file("c.yaml", "bus: sim\nfbs: 60\n")}, 3,
+			[]string{"c.yaml", "fbs"}},
 		{"config file that is no map", []string{"--config", file("d.yaml", "- 1\n")}, 3, []string{"config file"}},
 		{"missing config file", []string{"--config", filepath.Join(dir, "none.yaml")}, 2, []string{"none.yaml"}},
-		{"a wrong type in the config file", []string{"--config", file("e.yaml", "bus: sim\nfps: fast\n")}, 2, []string{"e.yaml, key fps", "fast"}},
-		{"endpoint absent", []string{"--bus", "sim", "--connect", nobody, "--max-offline", "1s"}, 4, []string{"127.0.0.1:9", "lean-server"}},
-		{"port absent", []string{"--bus", "/dev/ttyNONE", "--calibration", calibration, "--max-offline", "300ms", "--reconnect-initial-backoff", "100ms"}, 4, []string{"/dev/ttyNONE"}},
-		{"motor missing", []string{"--bus", arm.Path(), "--calibration", calibration, "--connect", nobody, "--max-offline", "300ms"}, 4, []string{"3", "elbow_flex", "cable"}},
-		{"port without a motor", []string{"--bus", empty.Path(), "--calibration", calibration, "--connect", nobody, "--max-offline", "300ms"}, 4, []string{empty.Path(), "no motor answered at 1000000 baud", "power"}},
-		{"port busy", []string{"--bus", taken.Path(), "--calibration", calibration, "--connect", nobody, "--max-offline", "300ms"}, 4, []string{taken.Path(), "another program"}},
-		{"calibration of another arm", []string{"--bus", whole.Path(), "--calibration", file("other.json", otherArm(t, calibration, `"homing_offset": 0`, `"homing_offset": -123`))}, 3, []string{"homing offset", "-123", "calibrat"}},
-		{"calibration of another robot", []string{"--bus", whole.Path(), "--calibration", file("koch.json", otherArm(t, calibration, "shoulder_pan", "shoulder_yaw"))}, 3, []string{"shoulder_pan"}},
-		{"no calibration", []string{"--bus", arm.Path(), "--calibration", filepath.Join(dir, "none.json")}, 3, []string{"none.json"}},
-		{"calibration that is no JSON", []string{"--bus", arm.Path(), "--calibration", file("bad.json", "{")}, 3, []string{"bad.json"}},
+		{"a wrong type in the config file", []string{"--config", file("e.yaml", "bus: sim\nfps: fast\n")}, 2,
+			[]string{"e.yaml, key fps", "fast"}},
+		{"endpoint absent", []string{"--bus", "sim", "--connect", nobody, "--max-offline", "1s"}, 4,
+			[]string{"127.0.0.1:9", "lean-server"}},
+		{"port absent", []string{"--bus", "/dev/ttyNONE", "--calibration", calibration, "--max-offline", "300ms",
+			"--reconnect-initial-backoff", "100ms"}, 4, []string{"/dev/ttyNONE"}},
+		{"motor missing", []string{"--bus", arm.Path(), "--calibration", calibration, "--connect", nobody,
+			"--max-offline", "300ms"}, 4, []string{"3", "elbow_flex", "cable"}},
+		{"port without a motor", []string{"--bus", empty.Path(), "--calibration", calibration, "--connect", nobody,
+			"--max-offline", "300ms"}, 4, []string{empty.Path(), "no motor answered at 1000000 baud", "power"}},
+		{"port busy", []string{"--bus", taken.Path(), "--calibration", calibration, "--connect", nobody,
+			"--max-offline", "300ms"}, 4, []string{taken.Path(), "another program"}},
+		{"calibration of another arm", []string{"--bus", whole.Path(), "--calibration",
+			file("other.json", otherArm(t, calibration, `"homing_offset": 0`, `"homing_offset": -123`))}, 3,
+			[]string{"homing offset", "-123", "calibrat"}},
+		{"calibration of another robot", []string{"--bus", whole.Path(), "--calibration",
+			file("koch.json", otherArm(t, calibration, "shoulder_pan", "shoulder_yaw"))}, 3, []string{"shoulder_pan"}},
+		{"no calibration", []string{"--bus", arm.Path(), "--calibration", filepath.Join(dir, "none.json")}, 3,
+			[]string{"none.json"}},
+		{"calibration that is no JSON", []string{"--bus", arm.Path(), "--calibration", file("bad.json", "{")}, 3,
+			[]string{"bad.json"}},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -217,9 +240,11 @@ func TestHelpTeaches(t *testing.T) {
 
 // The help of each of these commands has an example.
 func TestTheHelpOfACommandTeaches(t *testing.T) {
-	for _, command := range []string{"ports", "scan", "setup-motors", "calibrate", "monitor", "move", "teleop", "sim-bus", "torque", "view", "replay"} {
+	for _, command := range []string{"ports", "scan", "setup-motors",
+		"calibrate", "monitor", "move", "teleop", "sim-bus", "torque", "view", "replay"} {
 		code, stdout, _ := edgeRT(t, command, "--help")
-		if example := "\n    edge-rt " + command + " "; code != 0 || !strings.Contains(stdout, "Examples:") || !strings.Contains(stdout, example) {
+		if example := "\n    edge-rt " + command + " "; code != 0 || !strings.Contains(stdout, "Examples:") ||
+			!strings.Contains(stdout, example) {
 			t.Errorf("%s --help: code %d, no example on a line of its own:\n%s", command, code, stdout)
 		}
 	}
@@ -244,7 +269,8 @@ func TestVersionSaysTheTransport(t *testing.T) {
 // The summary of a run that did not begin gives the reason.
 func TestSummaryOfARunThatDidNotBegin(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "edge.json")
-	code, _, stderr := edgeRT(t, "--quiet", "--bus", "sim", "--connect", nobody, "--max-offline", "300ms", "--json", file)
+	code, _, stderr := edgeRT(t, "--quiet", "--bus", "sim", "--connect", nobody, "--max-offline", "300ms", "--json",
+		file)
 	b, err := os.ReadFile(file)
 	if err != nil {
 		t.Fatal(err)
@@ -259,7 +285,8 @@ func TestSummaryOfARunThatDidNotBegin(t *testing.T) {
 	if err := json.Unmarshal(b, &s); err != nil {
 		t.Fatalf("%v:\n%s", err, b)
 	}
-	if code != 4 || s.Exit.Code != 4 || s.Dropped == nil || !strings.Contains(stderr, s.Exit.Reason) || s.Exit.Reason == "" {
+	if code != 4 || s.Exit.Code != 4 || s.Dropped == nil || !strings.Contains(stderr, s.Exit.Reason) ||
+		s.Exit.Reason == "" {
 		t.Errorf("exit code %d, in the summary %d: %q; on stderr: %s", code, s.Exit.Code, s.Exit.Reason, stderr)
 	}
 }

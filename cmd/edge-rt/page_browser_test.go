@@ -25,7 +25,8 @@ func takePictures(t *testing.T, dir string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	text := fmt.Sprintf("model: {repo_or_path: %s, id: demo/around-the-post}\nservice: demo\nhealth_port: 0\nzenoh: {listen_endpoints: [%q]}\n", bundle, endpoint)
+	text := fmt.Sprintf("model: {repo_or_path: %s, id: demo/around-the-post}\nservice: demo\nhealth_port: 0\nzenoh: "+
+		"{listen_endpoints: [%q]}\n", bundle, endpoint)
 	if err := os.WriteFile(manifest, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -43,15 +44,18 @@ func takePictures(t *testing.T, dir string) {
 	for _, step := range []struct {
 		at   time.Duration
 		word string
-	}{{25 * time.Second, "pause"}, {29 * time.Second, "resume"}, {44 * time.Second, "reset"}, {62 * time.Second, "status"}} {
-		time.Sleep(time.Until(began.Add(step.at))) // without a viewer meanwhile: the page still gets the last minute when it opens
+	}{{25 * time.Second, "pause"}, {29 * time.Second, "resume"}, {44 * time.Second, "reset"},
+		{62 * time.Second, "status"}} {
+		// without a viewer meanwhile: the page still gets the last minute when it opens
+		time.Sleep(time.Until(began.Add(step.at)))
 		if _, err := operator.Ctl("arm", step.word); err != nil {
 			t.Fatal(err)
 		}
 	}
 	for name, size := range map[string][2]int{"edge-rt": {1200, 1180}, "edge-rt-phone": {360, 1500}} {
 		tab := webpagetest.Open(t, address, size[0], size[1], size[0] < 500)
-		tab.Wait("past && past.rows.length >= 590 && document.querySelector('figure img').naturalWidth > 0 && document.querySelector('figure.old') === null")
+		tab.Wait("past && past.rows.length >= 590 && document.querySelector('figure img').naturalWidth > 0 && " +
+			"document.querySelector('figure.old') === null")
 		tab.Picture(filepath.Join(dir, name+".png"), false)
 	}
 }
@@ -60,7 +64,8 @@ func takePictures(t *testing.T, dir string) {
 // the address, token included, that has the buttons.
 func startPaged(t *testing.T, endpoint, port, tokenFile, fps, camera string) (cmd *exec.Cmd, address string) {
 	t.Helper()
-	cmd = exec.Command(binary, "--quiet", "--fps", fps, "--bus", "sim", "--camera", camera+"=sim", "--id", "arm", "--connect", endpoint,
+	cmd = exec.Command(binary, "--quiet", "--fps", fps, "--bus", "sim", "--camera", camera+"=sim", "--id",
+		"arm", "--connect", endpoint,
 		"--http", port, "--http-token", tokenFile, "--rt", "off", "--record", "off")
 	cmd.Env, cmd.Stderr = append(os.Environ(), "STATE_DIRECTORY="+t.TempDir()), os.Stderr
 	if err := cmd.Start(); err != nil {
@@ -77,7 +82,8 @@ func startPaged(t *testing.T, endpoint, port, tokenFile, fps, camera string) (cm
 
 // shownButtons is the script that returns the names of the visible buttons, in their order on the
 // page.
-const shownButtons = "[...document.querySelectorAll('#buttons button')].filter(b => b.getBoundingClientRect().width > 0).sort((a, b) => getComputedStyle(a).order - getComputedStyle(b).order).map(b => b.id.slice(3)).join(' ')"
+const shownButtons = "[...document.querySelectorAll('#buttons button')].filter(b => b.getBoundingClientRect().width " +
+	"> 0).sort((a, b) => getComputedStyle(a).order - getComputedStyle(b).order).map(b => b.id.slice(3)).join(' ')"
 
 // onAPhone checks the page on a phone's screen: the camera is visible, Stop is visible at every
 // scroll position, and neither the page nor a table is cut off or scrolls sideways.
@@ -85,13 +91,15 @@ func onAPhone(t *testing.T, address string) {
 	t.Helper()
 	const width, height = 390, 844
 	b := webpagetest.Open(t, address, width, height, true)
-	b.Wait("document.querySelector('figure img').naturalWidth > 0 && past && past.rows.length > 5 && document.querySelectorAll('#joints tr').length === 7")
+	b.Wait("document.querySelector('figure img').naturalWidth > 0 && past && past.rows.length > 5 && " +
+		"document.querySelectorAll('#joints tr').length === 7")
 	top := func(selector string) string {
 		return "document.querySelector('" + selector + "').getBoundingClientRect().top"
 	}
 	for _, later := range []string{"#joints", "#tick", "#plots", "#task"} {
 		if b.Eval(top("#views figure")+" < "+top(later)) != "true" {
-			t.Errorf("%s comes before the camera: %s, and %s; the screen is %s wide", later, b.Eval(top(later)), b.Eval(top("#views figure")), b.Eval("innerWidth"))
+			t.Errorf("%s comes before the camera: %s, and %s; the screen is %s wide", later, b.Eval(top(later)),
+				b.Eval(top("#views figure")), b.Eval("innerWidth"))
 		}
 	}
 	if at := b.Eval("document.querySelector('figure img').getBoundingClientRect().bottom <= innerHeight"); at != "true" {
@@ -100,18 +108,24 @@ func onAPhone(t *testing.T, address string) {
 	for _, place := range []string{"0", "document.body.scrollHeight / 2", "document.body.scrollHeight"} {
 		b.Eval("scrollTo(0, " + place + ")")
 		for _, word := range []string{"stop", "pause"} {
-			b.Wait("(() => { const r = document.getElementById('do-" + word + "').getBoundingClientRect(); return r.top >= 0 && r.bottom <= innerHeight && r.left >= 0 && r.right <= innerWidth && r.height >= 40 && " +
-				"document.elementFromPoint((r.left + r.right) / 2, (r.top + r.bottom) / 2).id === 'do-" + word + "'; })()")
+			b.Wait("(() => { const r = document.getElementById('do-" + word +
+				"').getBoundingClientRect(); return r.top >= 0 && r.bottom <= innerHeight && r.left >= 0 && r.right " +
+				"<= innerWidth && r.height >= 40 && " +
+				"document.elementFromPoint((r.left + r.right) / 2, (r.top + r.bottom) / 2).id === 'do-" + word +
+				"'; })()")
 		}
 	}
 	if wide := b.Eval("document.documentElement.scrollWidth"); wide != fmt.Sprint(width) {
 		t.Errorf("the page is %s wide, want %d", wide, width)
 	}
-	cut := "[...document.querySelectorAll('table, td, section, .wide')].filter(e => { const r = e.getBoundingClientRect(); return r.width > 0 && (r.left < 0 || r.right > innerWidth || e.scrollWidth > e.clientWidth + 1); }).map(e => e.tagName + '#' + e.id + ' ' + e.textContent.slice(0, 20)).join('; ')"
+	cut := "[...document.querySelectorAll('table, td, section, .wide')].filter(e => { const r = " +
+		"e.getBoundingClientRect(); return r.width > 0 && (r.left < 0 || r.right > innerWidth || e.scrollWidth > " +
+		"e.clientWidth + 1); }).map(e => e.tagName + '#' + e.id + ' ' + e.textContent.slice(0, 20)).join('; ')"
 	if text := b.Eval(cut); text != "" {
 		t.Errorf("cut off: %s", text)
 	}
-	hidden := "[...document.querySelectorAll('table td')].filter(e => e.textContent && e.getBoundingClientRect().width === 0).map(e => e.textContent).join('; ')"
+	hidden := "[...document.querySelectorAll('table td')].filter(e => e.textContent && " +
+		"e.getBoundingClientRect().width === 0).map(e => e.textContent).join('; ')"
 	if text := b.Eval(hidden); text != "" {
 		t.Errorf("left out of the tables: %s", text)
 	}
@@ -131,7 +145,9 @@ func onAPhone(t *testing.T, address string) {
 // The token does not stay in the address, and a page without the token has no buttons.
 func TestThePageInChromium(t *testing.T) {
 	webpagetest.Chromium(t)
-	s, port, token := newHoldServer(t), strings.TrimPrefix(freePort(t), "tcp/127.0.0.1:"), filepath.Join(t.TempDir(), "token")
+	s := newHoldServer(t)
+	port := strings.TrimPrefix(freePort(t), "tcp/127.0.0.1:")
+	token := filepath.Join(t.TempDir(), "token")
 	cmd, address := startPaged(t, s.endpoint, port, token, "10", "front")
 	b := webpagetest.Open(t, address, 1200, 1000, false)
 	marks := "document.getElementById('happened').innerText"
@@ -143,7 +159,9 @@ func TestThePageInChromium(t *testing.T) {
 	if at := b.Eval("location.href"); strings.Contains(at, "token") {
 		t.Errorf("the address is %s, want it without the token", at)
 	}
-	colored := "(() => { const c = document.querySelectorAll('.plot canvas')[%d], d = c.getContext('2d').getImageData(0, 0, c.width, c.height).data; let n = 0; for (let i = 3; i < d.length; i += 4) if (d[i]) n++; return n; })()"
+	colored := "(() => { const c = document.querySelectorAll('.plot canvas')[%d], d = " +
+		"c.getContext('2d').getImageData(0, 0, c.width, c.height).data; let n = 0; for (let i = 3; i < d.length; i " +
+		"+= 4) if (d[i]) n++; return n; })()"
 	for plot := range 11 {
 		b.Wait(fmt.Sprintf(colored+" > 50", plot))
 	}
@@ -176,13 +194,17 @@ func TestThePageInChromium(t *testing.T) {
 		t.Error("a command that was not confirmed was sent")
 	}
 	onAPhone(t, address)
-	late := webpagetest.Open(t, "http://127.0.0.1:"+port+"/", 360, 740, true) // a late visitor on a phone, without the token
+	// a late visitor on a phone, without the token
+	late := webpagetest.Open(t, "http://127.0.0.1:"+port+"/", 360, 740, true)
 	late.Wait("past && past.rows.length > 20 && " + marks + ".includes('pause')")
-	if late.Eval("document.getElementById('operate').hidden") != "true" || late.Eval("document.getElementById('enter').hidden") != "false" {
+	if late.Eval("document.getElementById('operate').hidden") != "true" ||
+		late.Eval("document.getElementById('enter').hidden") != "false" {
 		t.Error("who has no token gets buttons")
 	}
 	if wide := late.Eval("document.documentElement.scrollWidth"); wide != "360" {
-		t.Errorf("the page is %s wide on a phone of 360: %s", wide, late.Eval("[...document.querySelectorAll('body *')].filter(e => e.getBoundingClientRect().right > 361).map(e => e.tagName + '#' + e.id + '.' + e.className).join(' ')"))
+		t.Errorf("the page is %s wide on a phone of 360: %s", wide,
+			late.Eval("[...document.querySelectorAll('body *')].filter(e => e.getBoundingClientRect().right > "+
+				"361).map(e => e.tagName + '#' + e.id + '.' + e.className).join(' ')"))
 	}
 
 	b.Refuse = false

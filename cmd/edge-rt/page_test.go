@@ -42,8 +42,11 @@ func TestThePageOfARun(t *testing.T) {
 	for _, quality := range []string{"90", "0"} {
 		t.Run("quality "+quality, func(t *testing.T) {
 			t.Parallel()
-			s, port, file := newHoldServer(t), strings.TrimPrefix(freePort(t), "tcp/127.0.0.1:"), filepath.Join(t.TempDir(), "edge.json")
-			cmd := exec.Command(binary, "--quiet", "--fps", "10", "--bus", "sim", "--camera", "front=sim", "--camera", "wrist=pattern:320x240", "--jpeg-quality", quality,
+			s := newHoldServer(t)
+			port := strings.TrimPrefix(freePort(t), "tcp/127.0.0.1:")
+			file := filepath.Join(t.TempDir(), "edge.json")
+			cmd := exec.Command(binary, "--quiet", "--fps", "10", "--bus", "sim", "--camera", "front=sim", "--camera",
+				"wrist=pattern:320x240", "--jpeg-quality", quality,
 				"--id", "arm", "--connect", s.endpoint, "--http", port, "--json", file)
 			cmd.Env, cmd.Stderr = append(os.Environ(), "STATE_DIRECTORY="+t.TempDir()), os.Stderr
 			if err := cmd.Start(); err != nil {
@@ -54,19 +57,23 @@ func TestThePageOfARun(t *testing.T) {
 			var live edge.Live
 			rttest.Eventually(t, "streaming", func() bool {
 				text, head := look(t, url+"/status.json")
-				if err := json.Unmarshal(text, &live); err != nil || !strings.HasPrefix(head.Get("Content-Type"), "application/json") {
+				if err := json.Unmarshal(text, &live); err != nil ||
+					!strings.HasPrefix(head.Get("Content-Type"), "application/json") {
 					t.Fatalf("status: %v, %s", err, text)
 				}
 				return live.Ticks >= 10 && live.State == "STREAMING" && live.Actions > 0
 			})
-			if live.ID != "arm" || live.Robot != "so101" || len(live.Joints) != 6 || live.Joints[0].Name != "shoulder_pan.pos" || live.Bus.Cycles == 0 ||
-				live.Tick.ActionAgeMS == nil || live.Frames["front"].Captured == 0 || live.Server == nil || live.Server.Model != "test/still" || !live.Simulated {
+			if live.ID != "arm" || live.Robot != "so101" || len(live.Joints) != 6 ||
+				live.Joints[0].Name != "shoulder_pan.pos" || live.Bus.Cycles == 0 ||
+				live.Tick.ActionAgeMS == nil || live.Frames["front"].Captured == 0 || live.Server == nil ||
+				live.Server.Model != "test/still" || !live.Simulated {
 				t.Errorf("status: %+v", live)
 			}
 			for name, size := range map[string][2]int{"front": {640, 480}, "wrist": {320, 240}} {
 				text, head := look(t, url+"/camera/"+name)
 				m, err := jpeg.Decode(bytes.NewReader(text))
-				if err != nil || m.Bounds().Dx() != size[0] || m.Bounds().Dy() != size[1] || head.Get("Content-Type") != "image/jpeg" || head.Get("X-Frame-Age-Ms") == "" {
+				if err != nil || m.Bounds().Dx() != size[0] || m.Bounds().Dy() != size[1] ||
+					head.Get("Content-Type") != "image/jpeg" || head.Get("X-Frame-Age-Ms") == "" {
 					t.Errorf("camera %s: %v, %v; want a JPEG of %v with its age", name, err, head, size)
 				}
 			}
@@ -81,7 +88,8 @@ func TestThePageOfARun(t *testing.T) {
 				t.Errorf("it ends with %v", err)
 			}
 			var summary edge.Summary
-			if text, err := os.ReadFile(file); err != nil || json.Unmarshal(text, &summary) != nil || summary.Page == nil || summary.Page.Pictures < 2 || summary.Page.Requests < 5 {
+			if text, err := os.ReadFile(file); err != nil || json.Unmarshal(text, &summary) != nil ||
+				summary.Page == nil || summary.Page.Pictures < 2 || summary.Page.Requests < 5 {
 				t.Errorf("summary: %v, %+v", err, summary.Page)
 			}
 			if _, err := net.Dial("tcp", "127.0.0.1:"+port); err == nil {
@@ -108,8 +116,10 @@ func TestAPageThatCannotBe(t *testing.T) {
 		{"localhost", "such as 127.0.0.1:8080", 2},
 	} {
 		code, stdout, stderr := edgeRT(t, "--quiet", "--bus", "/dev/ttyNONE", "--connect", nobody, "--http", tt.address)
-		if code != tt.code || stdout != "" || strings.Count(stderr, "\n") != 1 || !strings.Contains(stderr, "--http: ") || !strings.Contains(stderr, tt.says) {
-			t.Errorf("--http %s: exit code %d, %s%s; want %d and one line with %q", tt.address, code, stdout, stderr, tt.code, tt.says)
+		if code != tt.code || stdout != "" || strings.Count(stderr, "\n") != 1 ||
+			!strings.Contains(stderr, "--http: ") || !strings.Contains(stderr, tt.says) {
+			t.Errorf("--http %s: exit code %d, %s%s; want %d and one line with %q", tt.address, code, stdout, stderr,
+				tt.code, tt.says)
 		}
 	}
 }

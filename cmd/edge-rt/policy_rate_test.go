@@ -33,7 +33,8 @@ func TestRateIsThePolicys(t *testing.T) {
 			s.mu.Lock()
 			s.ack = func(ack *wire.SessionAck) { ack.TrainedFPS = 30 }
 			s.mu.Unlock()
-			args := append([]string{"--bus", "sim", "--connect", s.endpoint, "--id", "arm", "--duration", "1s", "--rt", "off", "--json", "-"}, c.args...)
+			args := append([]string{"--bus", "sim", "--connect", s.endpoint, "--id", "arm", "--duration", "1s", "--rt",
+				"off", "--json", "-"}, c.args...)
 			code, stdout, stderr := edgeRT(t, args...)
 			var summary struct {
 				FPS   float64

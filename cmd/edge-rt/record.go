@@ -19,7 +19,9 @@ type recordFlags struct {
 
 // apply puts the flags into the edge's configuration.
 func (f *recordFlags) apply(cfg *edge.Config) {
-	cfg.Record, cfg.RecordDir, cfg.RecordSize = f.Record, f.RecordDir, int64(f.RecordSize)
+	cfg.Record = f.Record
+	cfg.RecordDir = f.RecordDir
+	cfg.RecordSize = int64(f.RecordSize)
 }
 
 // bytesFlag is a size on the command line: 2GiB, 500MB.

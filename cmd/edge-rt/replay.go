@@ -30,9 +30,21 @@ func (c *replayCmd) Run(flags *cli, screen *terminal.Terminal) error {
 	}
 	return withWatchdogs(func() error {
 		return replay.Run(interrupt, replay.Config{
-			File: c.File, Number: c.Episode, Speed: c.Speed, Arm: place, RT: modes[flags.RT], CPU: flags.CPU, OnExit: flags.OnExit, Rescue: flags.Rescue, Seed: flags.Seed,
+			File:             c.File,
+			Number:           c.Episode,
+			Speed:            c.Speed,
+			Arm:              place,
+			RT:               modes[flags.RT],
+			CPU:              flags.CPU,
+			OnExit:           flags.OnExit,
+			Rescue:           flags.Rescue,
+			Seed:             flags.Seed,
 			OtherCalibration: c.OtherCalibration,
-			Record:           flags.Record, RecordDir: flags.RecordDir, RecordSize: int64(flags.RecordSize), Log: flags.log(screen), Out: stdout,
+			Record:           flags.Record,
+			RecordDir:        flags.RecordDir,
+			RecordSize:       int64(flags.RecordSize),
+			Log:              flags.log(screen),
+			Out:              stdout,
 		})
 	}, armAt{flags.Bus, flags.Robot})
 }

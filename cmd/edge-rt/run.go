@@ -109,7 +109,8 @@ func (runCmd) Run(flags *cli, screen *terminal.Terminal, parsed *kong.Context) e
 		}
 		err = edge.NotOpenedError(cfg.OnExit, err, nil)
 		if out != nil {
-			err = edge.NotOpenedError(cfg.OnExit, err, errors.Join(edge.NotOpened(err).WriteJSON(plain.Writer(out)), out.Close()))
+			err = edge.NotOpenedError(cfg.OnExit, err, errors.Join(edge.NotOpened(err).WriteJSON(plain.Writer(out)),
+				out.Close()))
 		}
 		return err
 	}
@@ -122,9 +123,13 @@ func (runCmd) Run(flags *cli, screen *terminal.Terminal, parsed *kong.Context) e
 	var dogs []*watchdog.Watchdog
 	if !notify.Managed() { // a service has ExecStopPost=
 		follower, _ := r.place() // cannot fail: Open has read the description
-		dogs = guard(screen, "edge-rt ctl pause holds it, Ctrl-C ends it", armAt{r.Bus, r.Robot}, r.leaderAt(follower.Robot))
+		dogs = guard(screen, "edge-rt ctl pause holds it, Ctrl-C ends it", armAt{r.Bus, r.Robot},
+			r.leaderAt(follower.Robot))
 	}
-	keys := listen(screen, episode.Keys+episode.PolicyKeys, cfg.Record == record.All || cfg.Episodes.Strategy == episode.Highlight || cfg.Leader.Bus != "", func(key string) { e.Key(ctx, key) })
+	keys := listen(screen, episode.Keys+episode.PolicyKeys, cfg.Record == record.All ||
+		cfg.Episodes.Strategy == episode.Highlight || cfg.Leader.Bus != "", func(key string) {
+		e.Key(ctx, key)
+	})
 	summary, err := e.Run(ctx)
 	keys.Close()
 	for _, dog := range dogs {
@@ -175,12 +180,28 @@ func (r *runFlags) openJSON() (*os.File, error) {
 // config turns the flags into the edge's configuration.
 func (r *runFlags) config(screen *terminal.Terminal) (edge.Config, error) {
 	cfg := edge.Config{
-		FPS: program.ValueOr(r.FPS, 0), FPSMismatch: r.FPSMismatch, Bus: r.Bus, Robot: r.Robot, Calibration: r.Calibration, Connect: r.Connect, Service: r.Service,
-		TLS:  edge.TLS{CA: r.TLSCA, Cert: r.TLSCert, Key: r.TLSKey},
-		Task: r.Task, ExpectModel: r.ExpectModel, ID: r.ID, Duration: r.Duration, Seed: r.Seed,
-		RT: modes[r.RT], CPU: r.CPU,
-		JPEGQuality: defaultQuality, OnExit: r.OnExit, Rescue: r.Rescue, Fallback: r.Fallback,
-		Leader: r.leaderPlace(), LeaderRobot: r.LeaderRobot, Takeover: r.Takeover,
+		FPS:            program.ValueOr(r.FPS, 0),
+		FPSMismatch:    r.FPSMismatch,
+		Bus:            r.Bus,
+		Robot:          r.Robot,
+		Calibration:    r.Calibration,
+		Connect:        r.Connect,
+		Service:        r.Service,
+		TLS:            edge.TLS{CA: r.TLSCA, Cert: r.TLSCert, Key: r.TLSKey},
+		Task:           r.Task,
+		ExpectModel:    r.ExpectModel,
+		ID:             r.ID,
+		Duration:       r.Duration,
+		Seed:           r.Seed,
+		RT:             modes[r.RT],
+		CPU:            r.CPU,
+		JPEGQuality:    defaultQuality,
+		OnExit:         r.OnExit,
+		Rescue:         r.Rescue,
+		Fallback:       r.Fallback,
+		Leader:         r.leaderPlace(),
+		LeaderRobot:    r.LeaderRobot,
+		Takeover:       r.Takeover,
 		MaxActionAge:   program.ValueOr(r.MaxActionAge, edge.DefaultMaxActionAge),
 		DegradedAfter:  program.ValueOr(r.DegradedAfter, edge.DefaultDegradedAfter),
 		RequestTimeout: program.ValueOr(r.RequestTimeout, edge.DefaultRequestTimeout),
@@ -189,11 +210,18 @@ func (r *runFlags) config(screen *terminal.Terminal) (edge.Config, error) {
 			DegradedAfter:  r.DegradedAfter != nil,
 			RequestTimeout: r.RequestTimeout != nil,
 		},
-		ReconnectInitialBackoff: r.ReconnectInitialBackoff, ReconnectMaxBackoff: r.ReconnectMaxBackoff, MaxOffline: r.MaxOffline,
-		Tags: r.Tag, HTTP: r.HTTP, HTTPToken: r.HTTPToken, HTTPNames: r.HTTPName, Log: r.log(screen),
+		ReconnectInitialBackoff: r.ReconnectInitialBackoff,
+		ReconnectMaxBackoff:     r.ReconnectMaxBackoff,
+		MaxOffline:              r.MaxOffline,
+		Tags:                    r.Tag,
+		HTTP:                    r.HTTP,
+		HTTPToken:               r.HTTPToken,
+		HTTPNames:               r.HTTPName,
+		Log:                     r.log(screen),
 	}
 	if r.Quiet && r.HTTPToken == page.TokenAuto {
-		return cfg, exit.Errorf(exit.Usage, "--http-token auto prints the token in the log, and --quiet leaves that out: give a file instead, which is made when it is missing")
+		return cfg, exit.Errorf(exit.Usage, "--http-token auto prints the token in the log, and --quiet leaves that "+
+			"out: give a file instead, which is made when it is missing")
 	}
 	if err := r.scheduleFlags.apply(&cfg); err != nil {
 		return cfg, err
@@ -202,18 +230,8 @@ func (r *runFlags) config(screen *terminal.Terminal) (edge.Config, error) {
 	if r.JPEGQuality != nil {
 		cfg.JPEGQuality, cfg.Reencode = *r.JPEGQuality, true
 	}
-	if r.WireFaults != "" {
-		script, err := readFaults(r.WireFaults)
-		if err != nil {
-			return cfg, err
-		}
-		if r.FPS == nil {
-			return cfg, exit.Errorf(exit.Usage, "--wire-faults wants --fps: its script counts in ticks")
-		}
-		cfg.Wrap = func(s wire.Session) wire.Session {
-			plan := script.Plan(r.FaultSeed, time.Duration(float64(time.Second)/cfg.FPS))
-			return netfault.Wrap(s, rt.KernelClock(), plan)
-		}
+	if err := r.injectFaults(&cfg); err != nil {
+		return cfg, err
 	}
 	if !r.Quiet && terminal.Is(os.Stderr) {
 		cfg.Status = screen
@@ -221,6 +239,25 @@ func (r *runFlags) config(screen *terminal.Terminal) (edge.Config, error) {
 	var err error
 	cfg.Cameras, err = r.cameras()
 	return cfg, err
+}
+
+// injectFaults wraps the network session in the faults of --wire-faults.
+func (r *runFlags) injectFaults(cfg *edge.Config) error {
+	if r.WireFaults == "" {
+		return nil
+	}
+	script, err := readFaults(r.WireFaults)
+	if err != nil {
+		return err
+	}
+	if r.FPS == nil {
+		return exit.Errorf(exit.Usage, "--wire-faults wants --fps: its script counts in ticks")
+	}
+	cfg.Wrap = func(s wire.Session) wire.Session {
+		plan := script.Plan(r.FaultSeed, time.Duration(float64(time.Second)/cfg.FPS))
+		return netfault.Wrap(s, rt.KernelClock(), plan)
+	}
+	return nil
 }
 
 // cameras reads --camera.

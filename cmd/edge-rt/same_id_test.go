@@ -80,16 +80,19 @@ func TestTwinsRunTheirOwnActions(t *testing.T) { // not in parallel: another tes
 						others++
 					}
 				}
-				t.Logf("%d chunks of %d requests, dropped %v; of %d actions %d came from the other's requests", s.Chunks, s.Requests, s.Dropped, len(actions), others)
+				t.Logf("%d chunks of %d requests, dropped %v; of %d actions %d came from the other's requests",
+					s.Chunks, s.Requests, s.Dropped, len(actions), others)
 				if others > 0 || len(actions) < 30 { // of some 250 on an idle machine
-					t.Errorf("of %d actions that ran, %d came from the other's requests, want 0 of at least 30", len(actions), others)
+					t.Errorf("of %d actions that ran, %d came from the other's requests, want 0 of at least 30",
+						len(actions), others)
 				}
 				foreign.Add(s.Dropped["foreign"])
 			})
 		}
 	})
 	if one, two := answered(); one < 10 || two < 10 || foreign.Load() == 0 {
-		t.Errorf("the server answered %d and %d requests, %d foreign answers were heard: the two did not meet", one, two, foreign.Load())
+		t.Errorf("the server answered %d and %d requests, %d foreign answers were heard: the two did not meet", one,
+			two, foreign.Load())
 	}
 }
 
@@ -117,7 +120,8 @@ func TestANameBelongsToOneRobot(t *testing.T) {
 	second, secondLog, _ := startBlack(t, endpoint, "30s", "--max-offline", "2s")
 	code := exitCode(second.Wait())
 	want := fmt.Sprintf("another robot on host %s runs as black: give one of them another --id", host)
-	if code != 4 || !strings.Contains(secondLog.String(), want) || strings.Contains(secondLog.String(), "session open") {
+	if code != 4 || !strings.Contains(secondLog.String(), want) ||
+		strings.Contains(secondLog.String(), "session open") {
 		t.Errorf("the second ended with code %d, want 4, and said\n%s\nwant %q", code, secondLog, want)
 	}
 	if log.String() == "" || first.ProcessState != nil {
@@ -131,7 +135,8 @@ func TestANameBelongsToOneRobot(t *testing.T) {
 	third, thirdLog, thirdSummary := startBlack(t, endpoint, "6s")
 	awaitText(t, thirdLog, "session open")
 	if took := time.Since(stopped); took > 2*zenoh.DefaultLease {
-		t.Errorf("its successor is in %v after it was stopped, want the lease of %v and an attempt", took, zenoh.DefaultLease)
+		t.Errorf("its successor is in %v after it was stopped, want the lease of %v and an attempt", took,
+			zenoh.DefaultLease)
 	}
 	if n := strings.Count(log.String(), "session open"); n != 1 {
 		t.Fatalf("the first opened %d sessions so far", n)
@@ -142,7 +147,8 @@ func TestANameBelongsToOneRobot(t *testing.T) {
 		t.Errorf("the successor ended with code %d\n%s", code, thirdLog)
 	}
 	var s runSummary
-	if text, err := os.ReadFile(thirdSummary); err != nil || json.Unmarshal(text, &s) != nil || s.Chunks == 0 || s.Dropped["foreign"] != 0 {
+	if text, err := os.ReadFile(thirdSummary); err != nil || json.Unmarshal(text, &s) != nil || s.Chunks == 0 ||
+		s.Dropped["foreign"] != 0 {
 		t.Errorf("the successor: %+v, %v, want chunks and none foreign", s, err)
 	}
 	first.Process.Kill() // it undeclares nothing, but the kernel closes its link
@@ -160,7 +166,8 @@ func TestANameBelongsToOneRobot(t *testing.T) {
 func startBlack(t *testing.T, endpoint, duration string, args ...string) (*exec.Cmd, *rttest.Output, string) {
 	t.Helper()
 	summary := filepath.Join(t.TempDir(), "edge.json")
-	args = append([]string{"--id", "black", "--bus", "sim", "--camera", "top=sim", "--connect", endpoint, "--duration", duration, "--rt", "off", "--json", summary}, args...)
+	args = append([]string{"--id", "black", "--bus", "sim", "--camera", "top=sim", "--connect", endpoint, "--duration",
+		duration, "--rt", "off", "--json", summary}, args...)
 	cmd, out := exec.Command(binary, args...), new(rttest.Output)
 	cmd.Env = append(os.Environ(), "STATE_DIRECTORY="+t.TempDir())
 	cmd.Stdout, cmd.Stderr = out, out

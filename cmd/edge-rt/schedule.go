@@ -42,8 +42,12 @@ type scheduleFlags struct {
 // apply puts the flags into the edge's configuration.
 func (f *scheduleFlags) apply(cfg *edge.Config) (err error) {
 	s := &cfg.Schedule
-	s.Schedule, s.Compat, s.Epsilon = f.Schedule, f.Compat, program.ValueOr(f.Epsilon, chunk.DefaultEpsilon)
-	s.SMin, s.Prefix, s.Buffer = program.ValueOr(f.SMin, 0), program.ValueOr(f.Prefix, ""), program.ValueOr(f.BufferTime, 0)
+	s.Schedule = f.Schedule
+	s.Compat = f.Compat
+	s.Epsilon = program.ValueOr(f.Epsilon, chunk.DefaultEpsilon)
+	s.SMin = program.ValueOr(f.SMin, 0)
+	s.Prefix = program.ValueOr(f.Prefix, "")
+	s.Buffer = program.ValueOr(f.BufferTime, 0)
 	s.Threshold, s.Similarity = program.ValueOr(f.ChunkSizeThreshold, 0), program.ValueOr(f.Similarity, 0)
 	if f.Similarity != nil && *f.Similarity == 0 {
 		s.Similarity = -1 // every observation leaves
@@ -56,20 +60,28 @@ func (f *scheduleFlags) apply(cfg *edge.Config) (err error) {
 			return exit.Errorf(exit.Usage, "--estimator: %w", err)
 		}
 	}
-	s.Estimator, s.EstimatorK, s.EstimatorFixed = program.ValueOr(f.Estimator, ""), program.ValueOr(f.K, 0), program.ValueOr(f.Fixed, 0)
+	s.Estimator = program.ValueOr(f.Estimator, "")
+	s.EstimatorK = program.ValueOr(f.K, 0)
+	s.EstimatorFixed = program.ValueOr(f.Fixed, 0)
 	if f.Cooldown != nil && !slices.Contains(chunk.Cooldowns, *f.Cooldown) {
 		return exit.Errorf(exit.Usage, "--cooldown is %q, want %s", *f.Cooldown, strings.Join(chunk.Cooldowns, ", "))
 	}
 	s.Cooldown = program.ValueOr(f.Cooldown, "")
 	if f.AggregateFnName != nil && !slices.Contains(chunk.Aggregates, *f.AggregateFnName) {
-		return exit.Errorf(exit.Usage, "--aggregate-fn-name is %q, want %s", *f.AggregateFnName, strings.Join(chunk.Aggregates, ", "))
+		return exit.Errorf(exit.Usage, "--aggregate-fn-name is %q, want %s", *f.AggregateFnName,
+			strings.Join(chunk.Aggregates, ", "))
 	}
 	s.Aggregate = program.ValueOr(f.AggregateFnName, "")
 	if f.Epsilon != nil && f.Compat && f.Schedule != "drtc" && slices.Contains(chunk.Schedules, f.Schedule) {
-		return exit.Errorf(exit.Usage, "--epsilon has no meaning for --schedule %s --compat, which waits for --request-timeout or not at all", f.Schedule)
+		return exit.Errorf(exit.Usage, "--epsilon has no meaning for --schedule %s --compat, which waits for "+
+			"--request-timeout or not at all", f.Schedule)
 	}
 	stages := &cfg.Stages
-	stages.Cutoff, stages.Order, stages.Gain = f.FilterCutoff, program.ValueOr(f.FilterOrder, 0), program.ValueOr(f.FilterGain, 0)
-	stages.Multiplier, stages.Velocity, stages.Accel = f.InterpolationMultiplier, f.MaxVelocity, f.MaxAcceleration
+	stages.Cutoff = f.FilterCutoff
+	stages.Order = program.ValueOr(f.FilterOrder, 0)
+	stages.Gain = program.ValueOr(f.FilterGain, 0)
+	stages.Multiplier = f.InterpolationMultiplier
+	stages.Velocity = f.MaxVelocity
+	stages.Accel = f.MaxAcceleration
 	return nil
 }

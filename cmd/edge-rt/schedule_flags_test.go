@@ -50,7 +50,8 @@ func TestScheduleFlagsThatSayNothing(t *testing.T) {
 		{"--record-size 5GB5", []string{"--record-size", "5GB5", "64MiB"}},
 		{"--record-size 63MiB", []string{"--record-size", "63MiB", "at least 64MiB"}},
 	} {
-		code, _, stderr := edgeRT(t, append([]string{"--quiet", "--bus", "sim", "--connect", nobody}, strings.Fields(c.args)...)...)
+		code, _, stderr := edgeRT(t, append([]string{"--quiet", "--bus", "sim", "--connect", nobody},
+			strings.Fields(c.args)...)...)
 		if code != 2 || strings.Count(stderr, "\n") != 1 {
 			t.Errorf("%s: exit code %d, %q; want 2 and one line", c.args, code, stderr)
 		}
@@ -65,7 +66,11 @@ func TestScheduleFlagsThatSayNothing(t *testing.T) {
 // A flag with a meaning for the schedule is accepted, also with its default value or with a
 // meaningful zero.
 func TestScheduleFlagsThatSaySomething(t *testing.T) {
-	zero, two, counts, runway, weighted := 0, 2, "counts", "runway", "weighted_average"
+	zero := 0
+	two := 2
+	counts := "counts"
+	runway := "runway"
+	weighted := "weighted_average"
 	for _, c := range []struct {
 		flags   scheduleFlags
 		epsilon int
@@ -78,7 +83,8 @@ func TestScheduleFlagsThatSaySomething(t *testing.T) {
 	} {
 		c.flags.InterpolationMultiplier = 1
 		var cfg edge.Config
-		if err := errors.Join(c.flags.apply(&cfg), cfg.CheckSchedule()); err != nil || cfg.Schedule.Epsilon != c.epsilon {
+		if err := errors.Join(c.flags.apply(&cfg), cfg.CheckSchedule()); err != nil ||
+			cfg.Schedule.Epsilon != c.epsilon {
 			t.Errorf("%+v: %v, epsilon %d, want %d", c.flags, err, cfg.Schedule.Epsilon, c.epsilon)
 		}
 	}

@@ -110,7 +110,8 @@ func (p *player) answer(h wire.Header, o *wire.Observation, first int64) {
 		row[0] = path(first + int64(i))
 	}
 	reply := wire.ActionChunk{ChunkModel: m, ChunkRobot: m, HasT: o.HasT, T: o.T, HasN: o.HasN, N: o.N}
-	if err := p.publisher.Put(wire.AppendActionChunk(nil, &reply), wire.AppendHeader(nil, h.Reply(wire.MsgActionChunk))); err != nil {
+	if err := p.publisher.Put(wire.AppendActionChunk(nil, &reply),
+		wire.AppendHeader(nil, h.Reply(wire.MsgActionChunk))); err != nil {
 		p.fail(err.Error())
 	}
 }
@@ -138,7 +139,8 @@ func (p *player) play(t *testing.T, d time.Duration, args ...string) (s runSumma
 	t.Helper()
 	dir := t.TempDir()
 	args = instead([]string{"--bus", "sim", "--connect", p.endpoint, "--id", "arm", "--fps", "30", "--rt", "off",
-		"--on-exit", "off", "--duration", d.String(), "--record", "all", "--record-dir", dir, "--json", "-"}, append(args, "--quiet"))
+		"--on-exit", "off", "--duration", d.String(), "--record", "all", "--record-dir", dir, "--json", "-"},
+		append(args, "--quiet"))
 	code, stdout, stderr := edgeRTFor(t, d+20*time.Second, args...)
 	if code != 0 {
 		t.Fatalf("%v: exit code %d: %s", args, code, stderr)
@@ -218,9 +220,11 @@ func TestEveryScheduleRunsTheArm(t *testing.T) {
 			p := newPlayer(t, false, nil)
 			s, actions := p.play(t, d, c.args...)
 			if s.Chunks < c.few || s.Requests < s.Chunks || s.Actions < 30 || s.Actions != uint64(len(actions)) {
-				t.Errorf("%d requests, %d chunks, %d actions, %d recorded", s.Requests, s.Chunks, s.Actions, len(actions))
+				t.Errorf("%d requests, %d chunks, %d actions, %d recorded", s.Requests, s.Chunks, s.Actions,
+					len(actions))
 			}
-			if want := strings.Fields(c.name)[0]; s.Schedule != want || s.Compat != strings.HasSuffix(c.name, "compat") {
+			if want := strings.Fields(c.name)[0]; s.Schedule != want ||
+				s.Compat != strings.HasSuffix(c.name, "compat") {
 				t.Errorf("the summary says schedule %q, compat %v", s.Schedule, s.Compat)
 			}
 			checkActions(t, actions, c.exact)
@@ -240,7 +244,8 @@ func checkActions(t *testing.T, actions []record.Tick, exact bool) {
 			t.Fatalf("step %d ran after %d", a.Step, actions[i-1].Step)
 		}
 		if exact && math.Abs(float64(a.Action.V[0]-path(a.Step))) > 1e-4 {
-			t.Fatalf("step %d ran %v of request %d row %d, want %v", a.Step, a.Action.V[0], a.Seq, a.Index, path(a.Step))
+			t.Fatalf("step %d ran %v of request %d row %d, want %v", a.Step, a.Action.V[0], a.Seq, a.Index,
+				path(a.Step))
 		}
 		if a.Epoch == 0 || a.Episode != 1 || a.Seq == 0 || a.Source >= a.At || a.Index < 0 || a.Index >= playHorizon {
 			t.Fatalf("provenance %+v", a)
@@ -256,14 +261,19 @@ func checkActions(t *testing.T, actions []record.Tick, exact bool) {
 func (p *player) checkAsked(t *testing.T, name string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	rows, models, spans := 0, 0, 0
+	rows := 0
+	models := 0
+	spans := 0
 	for _, o := range p.seen {
-		rows, models, spans = max(rows, o.PrefixRobot.Rows), max(models, o.PrefixModel.Rows), max(spans, len(o.Spans))
+		rows = max(rows, o.PrefixRobot.Rows)
+		models = max(models, o.PrefixModel.Rows)
+		spans = max(spans, len(o.Spans))
 		if !o.HasT || !o.HasN || !o.HasOverlapEnd || o.InferenceDelaySteps > playHorizon {
 			t.Fatalf("observation without its keys: %+v", o)
 		}
 	}
-	want := [3]bool{name == "drtc" || name == "drtc compat" || strings.HasPrefix(name, "rtc"), strings.HasPrefix(name, "rtc"), name == "drtc spans"}
+	want := [3]bool{name == "drtc" || name == "drtc compat" || strings.HasPrefix(name, "rtc"),
+		strings.HasPrefix(name, "rtc"), name == "drtc spans"}
 	if got := [3]bool{rows > 0, models > 0, spans > 0}; got != want {
 		t.Errorf("robot rows, model rows, spans sent: %v, want %v", got, want)
 	}
@@ -285,7 +295,8 @@ func TestDraftServerAsPeer(t *testing.T) {
 			prefixed := false
 			for _, o := range p.seen {
 				if o.HasT || o.HasN || o.HasOverlapEnd || len(o.Spans) > 0 || o.PrefixRobot.Rows != o.PrefixModel.Rows {
-					t.Fatalf("observation with our keys, or prefixes of %d and %d rows", o.PrefixRobot.Rows, o.PrefixModel.Rows)
+					t.Fatalf("observation with our keys, or prefixes of %d and %d rows", o.PrefixRobot.Rows,
+						o.PrefixModel.Rows)
 				}
 				prefixed = prefixed || o.PrefixModel.Rows > 0
 			}
@@ -308,7 +319,8 @@ func TestEveryThirdChunkLost(t *testing.T) {
 	}
 	p := newPlayer(t, false, func(n int) bool { return n%3 == 0 })
 	s, actions := p.play(t, d, "--rt", "auto")
-	t.Logf("%d ticks, %d starved, %d of them by the bus, %d requests, %d chunks merged of %d", s.Ticks, s.Starved, s.StarvedBus, s.Requests, s.Chunks, p.sent)
+	t.Logf("%d ticks, %d starved, %d of them by the bus, %d requests, %d chunks merged of %d", s.Ticks, s.Starved,
+		s.StarvedBus, s.Requests, s.Chunks, p.sent)
 	if s.Starved-s.StarvedBus > 5 {
 		t.Errorf("%d ticks without an action, want at most 5", s.Starved-s.StarvedBus)
 	}
@@ -323,7 +335,8 @@ func TestEveryThirdChunkLost(t *testing.T) {
 func TestStagesRun(t *testing.T) {
 	rttest.RealTime(t)
 	p := newPlayer(t, false, nil)
-	s, actions := p.play(t, 4*time.Second, "--interpolation-multiplier", "2", "--filter-cutoff", "3", "--filter-gain", "1.4", "--max-velocity", "10", "--max-acceleration", "100")
+	s, actions := p.play(t, 4*time.Second, "--interpolation-multiplier", "2", "--filter-cutoff", "3", "--filter-gain",
+		"1.4", "--max-velocity", "10", "--max-acceleration", "100")
 	if s.Multiplier != 2 || s.Ticks < 2*s.Actions || s.Ticks > 300 || s.Actions < 20 {
 		t.Errorf("multiplier %d, %d ticks, %d actions; want two ticks for each", s.Multiplier, s.Ticks, s.Actions)
 	}
@@ -337,7 +350,8 @@ func TestStagesRun(t *testing.T) {
 		}
 		took := a.At.Sub(actions[first].At).Seconds()
 		if way := math.Abs(float64(a.Goal.V[0] - actions[first].Goal.V[0])); took > 0.5 && way > 10*took*1.05+0.4 {
-			t.Fatalf("the goal moved %v degrees in %v s up to action %d, want at most 10 degrees per second", way, took, i)
+			t.Fatalf("the goal moved %v degrees in %v s up to action %d, want at most 10 degrees per second", way, took,
+				i)
 		}
 	}
 }

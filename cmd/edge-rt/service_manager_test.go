@@ -135,7 +135,8 @@ func TestServicesSayWhatIsTrue(t *testing.T) {
 	lean := buildLeanServer(t)
 	endpoint := freePort(t)
 	me, ms := newManager(t), newManager(t)
-	edge, log := service(t, me, binary, "--bus", "sim", "--camera", "top=sim", "--connect", endpoint, "--reconnect-initial-backoff", "100ms", "--reconnect-max-backoff", "200ms")
+	edge, log := service(t, me, binary, "--bus", "sim", "--camera", "top=sim", "--connect", endpoint,
+		"--reconnect-initial-backoff", "100ms", "--reconnect-max-backoff", "200ms")
 	me.await("STATUS=looking for a server")
 	if got := me.hear(700 * time.Millisecond); got != "" {
 		t.Errorf("without a server the edge says %q", got)
@@ -183,7 +184,8 @@ func TestAWaitBeyondTheManagersPatience(t *testing.T) {
 	t.Parallel()
 	m := newManager(t)
 	began := time.Now()
-	edge, log := service(t, m, binary, "--bus", filepath.Join(t.TempDir(), "none"), "--calibration", demo+"/so101.json", "--max-offline", "4s")
+	edge, log := service(t, m, binary, "--bus", filepath.Join(t.TempDir(), "none"), "--calibration", demo+"/so101.json",
+		"--max-offline", "4s")
 	ended := make(chan error, 1)
 	go func() { ended <- edge.Wait() }()
 	for limit := began.Add(2 * time.Second); ; { // TimeoutStartSec=2
@@ -199,13 +201,15 @@ func TestAWaitBeyondTheManagersPatience(t *testing.T) {
 		select {
 		case <-ended:
 			if took := time.Since(began); edge.ProcessState.ExitCode() != 4 || took < 3*time.Second {
-				t.Errorf("it ended after %v with code %d, want it to wait for 4 s and give up with 4\n%s", took, edge.ProcessState.ExitCode(), log)
+				t.Errorf("it ended after %v with code %d, want it to wait for 4 s and give up with 4\n%s", took,
+					edge.ProcessState.ExitCode(), log)
 			}
 			return
 		default:
 		}
 		if time.Now().After(limit) {
-			t.Fatalf("the manager kills it %v after its start, while it waits for its arm: %q", time.Since(began), m.said)
+			t.Fatalf("the manager kills it %v after its start, while it waits for its arm: %q", time.Since(began),
+				m.said)
 		}
 	}
 }
@@ -314,7 +318,9 @@ func TestTorqueOffAfterAKill(t *testing.T) {
 	endpoint := freePort(t)
 	serveStay(t, endpoint)
 	config := filepath.Join(t.TempDir(), "left.yaml")
-	text := "bus: " + bus.Path() + "\ncalibration: " + demo + "/so101.json\nconnect: [" + endpoint + "]\non-exit: hold\nfps: 10\nfps-mismatch: allow\n" // slowly, for a busy machine
+	// slowly, for a busy machine
+	text := "bus: " + bus.Path() + "\ncalibration: " + demo + "/so101.json\nconnect: [" + endpoint +
+		"]\non-exit: hold\nfps: 10\nfps-mismatch: allow\n"
 	if err := os.WriteFile(config, []byte(text), 0o644); err != nil {
 		t.Fatal(err)
 	}
@@ -335,7 +341,8 @@ func TestTorqueOffAfterAKill(t *testing.T) {
 	if on := bus.TorqueEnabled(); slices.Contains(on, true) {
 		t.Errorf("torque %v after torque off", on)
 	}
-	if code, _, stderr = edgeRT(t, "torque", "off", "--bus", "/dev/ttyNONE"); code != 4 || !strings.Contains(stderr, "/dev/ttyNONE") {
+	if code, _, stderr = edgeRT(t, "torque", "off", "--bus", "/dev/ttyNONE"); code != 4 ||
+		!strings.Contains(stderr, "/dev/ttyNONE") {
 		t.Errorf("torque off at an absent port: code %d, %q, want 4", code, stderr)
 	}
 	if code, _, stderr = edgeRT(t, "torque", "on", "--config", config); code != 2 {

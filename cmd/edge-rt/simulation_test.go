@@ -19,7 +19,9 @@ func TestABundleForSimulationIsRefusedOnARealArm(t *testing.T) {
 	t.Parallel()
 	s, b := newHoldServer(t), simBus(t)
 	s.ack = func(a *wire.SessionAck) {
-		a.Simulation, a.ModelRevision, a.ModelSHA256 = true, "main", strings.Repeat("ab", 32)
+		a.Simulation = true
+		a.ModelRevision = "main"
+		a.ModelSHA256 = strings.Repeat("ab", 32)
 	}
 	for _, tt := range []struct {
 		camera string
@@ -71,7 +73,8 @@ func TestTheFirstRunOfABundleStartsSlowly(t *testing.T) {
 	}
 	const line = "this bundle runs on this arm for the first time: it starts slowly"
 	for range 2 {
-		if summary, said := run(); !summary.FirstRun || strings.Count(said, line) != 1 || !strings.Contains(said, digest) {
+		if summary, said := run(); !summary.FirstRun || strings.Count(said, line) != 1 ||
+			!strings.Contains(said, digest) {
 			t.Errorf("first_run %v, want true and one line of it:\n%s", summary.FirstRun, said)
 		}
 	}

@@ -77,7 +77,8 @@ func TestASlowServerMovesTheArm(t *testing.T) {
 			t.Parallel()
 			run, code, _, log := photographed(t, slowServer(t, tt.status), album(t, good)+"@30", "--duration", "12s")
 			if code != 0 || run.Actions == 0 || run.Chunks == 0 {
-				t.Errorf("exit code %d, %d chunks, %d actions, dropped %v: want some\n%s", code, run.Chunks, run.Actions, run.ChunksDropped, log)
+				t.Errorf("exit code %d, %d chunks, %d actions, dropped %v: want some\n%s", code, run.Chunks,
+					run.Actions, run.ChunksDropped, log)
 			}
 			if one := run.Sessions == 1; one != tt.status {
 				t.Errorf("%d sessions opened, want one: %v\n%s", run.Sessions, tt.status, log)
@@ -95,6 +96,7 @@ func TestALimitThatNoActionMeets(t *testing.T) {
 	s.ack = func(a *wire.SessionAck) { a.InferenceMsMin, a.InferenceMsP99 = 8000, 8200 }
 	run, code, on, log := photographed(t, s, album(t, good)+"@30", "--max-action-age", "3s")
 	if code != 3 || on != 0 || !strings.Contains(run.Exit.Reason, "--max-action-age 15s or more") {
-		t.Errorf("exit code %d, %d motors under torque, %q; want 3 and a value that works\n%s", code, on, run.Exit.Reason, log)
+		t.Errorf("exit code %d, %d motors under torque, %q; want 3 and a value that works\n%s", code, on,
+			run.Exit.Reason, log)
 	}
 }

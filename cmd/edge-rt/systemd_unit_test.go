@@ -102,13 +102,17 @@ func bySystemd(cmd *exec.Cmd) *exec.Cmd {
 func TestTheUnitReleasesTheBusOfAKilledEdge(t *testing.T) {
 	t.Parallel()
 	const instance = "arm" // the robot's name, which the server answers
-	s, link, etc, state := newHoldServer(t), simBusProcess(t, "so101"), t.TempDir(), t.TempDir()
+	s := newHoldServer(t)
+	link := simBusProcess(t, "so101")
+	etc := t.TempDir()
+	state := t.TempDir()
 	calibration, err := filepath.Abs("../../testdata/demo/so101.json")
 	if err != nil {
 		t.Fatal(err)
 	}
 	// The rate is low, so that a busy machine can keep it.
-	config := fmt.Sprintf("fps: 10\nbus: %s\ncalibration: %s\nconnect: [%s]\nquiet: true\nrequest-timeout: 1s\n", link, calibration, s.endpoint)
+	config := fmt.Sprintf("fps: 10\nbus: %s\ncalibration: %s\nconnect: [%s]\nquiet: true\nrequest-timeout: 1s\n", link,
+		calibration, s.endpoint)
 	if err := os.WriteFile(filepath.Join(etc, instance+".yaml"), []byte(config), 0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -128,7 +132,8 @@ func TestTheUnitReleasesTheBusOfAKilledEdge(t *testing.T) {
 		var status struct{ Chunks int }
 		return json.Unmarshal(out, &status) == nil && status.Chunks >= 3
 	})
-	time.Sleep(500 * time.Millisecond) // arming takes some ticks, and its end cannot be read here: the edge owns the bus
+	// arming takes some ticks, and its end cannot be read here: the edge owns the bus
+	time.Sleep(500 * time.Millisecond)
 
 	// The whole process group is killed at once.
 	if err := syscall.Kill(-edge.Process.Pid, syscall.SIGKILL); err != nil {
@@ -176,7 +181,8 @@ func TestTheUnitHoldsOnlyAfterADecidedEnd(t *testing.T) {
 	} {
 		torqueOnAll(t, link)
 		post := unitCommand(t, "ExecStopPost", instance, etc)
-		post.Env = append(os.Environ(), "SERVICE_RESULT="+tt.result, "EXIT_CODE="+tt.code, "EXIT_STATUS="+tt.status, "GOTRACEBACK=crash")
+		post.Env = append(os.Environ(), "SERVICE_RESULT="+tt.result, "EXIT_CODE="+tt.code, "EXIT_STATUS="+tt.status,
+			"GOTRACEBACK=crash")
 		if out, err := post.CombinedOutput(); err != nil {
 			t.Errorf("%s, %s, %s: %v\n%s", tt.result, tt.code, tt.status, err, out)
 		}

@@ -31,7 +31,8 @@ func TestTaskOfARun(t *testing.T) {
 	}
 	endpoint, dir := freePort(t), t.TempDir()
 	manifest := filepath.Join(dir, "server.yaml")
-	text := fmt.Sprintf("model: {repo_or_path: %s, id: toy/pi05}\nservice: toy\nhealth_port: 0\nzenoh: {listen_endpoints: [\"%s\"]}\n", bundle, endpoint)
+	text := fmt.Sprintf("model: {repo_or_path: %s, id: toy/pi05}\nservice: toy\nhealth_port: 0\nzenoh: "+
+		"{listen_endpoints: [\"%s\"]}\n", bundle, endpoint)
 	if err := os.WriteFile(manifest, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -47,8 +48,10 @@ func TestTaskOfARun(t *testing.T) {
 	awaitText(t, serverLog, "msg=serving")
 
 	state, summary := t.TempDir(), filepath.Join(dir, "edge.json")
-	run, log := exec.Command(binary, "--id", "reader", "--bus", "sim", "--camera", "top=sim,send=64x48", "--connect", endpoint,
-		"--task", "pick up the cube", "--expect-model", strings.ToUpper(b.SHA256[:12]), "--rt", "off", "--json", summary), new(rttest.Output)
+	run, log := exec.Command(binary, "--id", "reader", "--bus", "sim", "--camera", "top=sim,send=64x48", "--connect",
+		endpoint,
+		"--task", "pick up the cube", "--expect-model", strings.ToUpper(b.SHA256[:12]), "--rt", "off", "--json",
+		summary), new(rttest.Output)
 	run.Env = append(os.Environ(), "STATE_DIRECTORY="+state)
 	run.Stdout, run.Stderr = log, log
 	if err := run.Start(); err != nil {
@@ -87,7 +90,8 @@ func TestTaskOfARun(t *testing.T) {
 	if reply, said := ctl("task", "fold", "the", "towel"); reply.Task != "fold the towel" || reply.Episode != 2 {
 		t.Errorf("ctl task: %+v, %s, want the new task in episode 2", reply, said)
 	}
-	if _, said := ctl("task", strings.Repeat("again ", 200)); !strings.Contains(said, "the task stays as it was") || !strings.Contains(said, "at most 200") {
+	if _, said := ctl("task", strings.Repeat("again ", 200)); !strings.Contains(said, "the task stays as it was") ||
+		!strings.Contains(said, "at most 200") {
 		t.Errorf("a task that is too long: %q", said)
 	}
 	if reply, said := ctl("status"); reply.Task != "fold the towel" || reply.Episode != 2 {
@@ -104,11 +108,13 @@ func TestTaskOfARun(t *testing.T) {
 		Task   string `json:"task"`
 		Chunks int    `json:"chunks"`
 	}
-	if out, err := os.ReadFile(summary); err != nil || json.Unmarshal(out, &s) != nil || s.Task != "fold the towel" || s.Chunks == 0 {
+	if out, err := os.ReadFile(summary); err != nil || json.Unmarshal(out, &s) != nil || s.Task != "fold the towel" ||
+		s.Chunks == 0 {
 		t.Errorf("summary %+v, %v, want chunks and the last task", s, err)
 	}
 
-	code, _, said := edgeRT(t, "--bus", "sim", "--camera", "top=sim,send=64x48", "--connect", endpoint, "--expect-model", strings.Repeat("0", 64), "--rt", "off")
+	code, _, said := edgeRT(t, "--bus", "sim", "--camera", "top=sim,send=64x48", "--connect", endpoint,
+		"--expect-model", strings.Repeat("0", 64), "--rt", "off")
 	if code != 3 || !strings.Contains(said, "want one beginning with 000") {
 		t.Errorf("another model than expected: code %d, %s", code, said)
 	}

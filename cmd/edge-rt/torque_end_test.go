@@ -78,7 +78,11 @@ func (s *holdServer) session(q wire.Query) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	ack := wire.SessionAck{Accepted: !s.refuse, SchemaVersion: 1, SessionID: "s"}
-	ack.ModelRepo, ack.ActionNames, ack.StateDim, ack.ChunkSize, ack.T = "test/still", open.ActionNames, open.StateDim, stillHorizon, 1
+	ack.ModelRepo = "test/still"
+	ack.ActionNames = open.ActionNames
+	ack.StateDim = open.StateDim
+	ack.ChunkSize = stillHorizon
+	ack.T = 1
 	if s.ack != nil {
 		s.ack(&ack)
 	}
@@ -142,8 +146,10 @@ func instead(helpers, own []string) (all []string) {
 // edgeCommand returns the command, not yet started, that runs the program on the simulated bus.
 func edgeCommand(t *testing.T, s *holdServer, b *servosim.Bus, args ...string) *exec.Cmd {
 	t.Helper()
-	args = instead([]string{"--bus", b.Path(), "--calibration", filepath.Join("..", "..", "testdata", "demo", "so101.json"),
-		"--connect", s.endpoint, "--id", "arm", "--request-timeout", "1s", "--fps", "10"}, args) // slowly, for a busy machine
+	args = instead([]string{"--bus", b.Path(), "--calibration",
+		filepath.Join("..", "..", "testdata", "demo", "so101.json"),
+		// slowly, for a busy machine
+		"--connect", s.endpoint, "--id", "arm", "--request-timeout", "1s", "--fps", "10"}, args)
 	cmd := exec.Command(binary, args...)
 	cmd.Env = append(os.Environ(), "STATE_DIRECTORY="+t.TempDir())
 	return cmd
@@ -201,17 +207,30 @@ func TestEveryWayOutLetsTheArmGo(t *testing.T) {
 			time.Sleep(50 * time.Millisecond) // the kernel would merge two signals sent at once
 			c.Process.Signal(syscall.SIGTERM)
 		}, 0, 0},
-		{"on-exit off", []string{"--on-exit", "off"}, func(c *exec.Cmd, _ *holdServer, _ *servosim.Bus) { c.Process.Signal(syscall.SIGTERM) }, 0, 0},
-		{"on-exit hold", []string{"--on-exit", "hold"}, func(c *exec.Cmd, _ *holdServer, _ *servosim.Bus) { c.Process.Signal(syscall.SIGTERM) }, 0, 6},
+		{"on-exit off", []string{"--on-exit", "off"}, func(c *exec.Cmd, _ *holdServer, _ *servosim.Bus) {
+			c.Process.Signal(syscall.SIGTERM)
+		}, 0, 0},
+		{"on-exit hold", []string{"--on-exit", "hold"}, func(c *exec.Cmd, _ *holdServer, _ *servosim.Bus) {
+			c.Process.Signal(syscall.SIGTERM)
+		}, 0, 6},
 		{"ctl stop", nil, ctl("stop"), 0, 0},
 		{"ctl stop, on-exit hold", []string{"--on-exit", "hold"}, ctl("stop"), 0, 6},
 		{"ctl release, on-exit hold", []string{"--on-exit", "hold"}, ctl("release"), 0, 0},
-		{"the end of its duration", []string{"--duration", "1500ms"}, func(*exec.Cmd, *holdServer, *servosim.Bus) {}, 0, 0},
-		{"a server that comes back as another", nil, func(_ *exec.Cmd, s *holdServer, _ *servosim.Bus) { s.comeBackAsAnother() }, 3, 0},
-		{"a server that stays away", []string{"--max-offline", "1500ms"}, func(_ *exec.Cmd, s *holdServer, _ *servosim.Bus) { s.net.Close() }, 4, 0},
+		{"the end of its duration", []string{"--duration", "1500ms"}, func(*exec.Cmd, *holdServer, *servosim.Bus) {}, 0,
+			0},
+		{"a server that comes back as another", nil, func(_ *exec.Cmd, s *holdServer, _ *servosim.Bus) {
+			s.comeBackAsAnother()
+		}, 3, 0},
+		{"a server that stays away", []string{"--max-offline", "1500ms"},
+			func(_ *exec.Cmd, s *holdServer, _ *servosim.Bus) {
+				s.net.Close()
+			}, 4, 0},
 		{"on-exit hold, and a server that stays away", []string{"--on-exit", "hold", "--max-offline", "1500ms"},
 			func(_ *exec.Cmd, s *holdServer, _ *servosim.Bus) { s.net.Close() }, 4, 6},
-		{"on-exit hold, and a motor's fault", []string{"--on-exit", "hold"}, func(_ *exec.Cmd, _ *holdServer, b *servosim.Bus) { b.SetFault(3, encoderFault) }, 6, 0},
+		{"on-exit hold, and a motor's fault", []string{"--on-exit", "hold"},
+			func(_ *exec.Cmd, _ *holdServer, b *servosim.Bus) {
+				b.SetFault(3, encoderFault)
+			}, 6, 0},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -241,9 +260,12 @@ func TestTwoServicesWantAChoice(t *testing.T) {
 	if _, err := s.net.Token(wire.ServerAliveKey(other)); err != nil {
 		t.Fatal(err)
 	}
-	args := []string{"--quiet", "--bus", b.Path(), "--calibration", filepath.Join("..", "..", "testdata", "demo", "so101.json"), "--connect", s.endpoint, "--id", "arm", "--fps", "10"}
+	args := []string{"--quiet", "--bus", b.Path(), "--calibration",
+		filepath.Join("..", "..", "testdata", "demo", "so101.json"), "--connect", s.endpoint, "--id", "arm", "--fps",
+		"10"}
 	code, _, stderr := edgeRT(t, args...)
-	if code != 3 || !strings.Contains(stderr, "--service") || !strings.Contains(stderr, "still") || !strings.Contains(stderr, "other") {
+	if code != 3 || !strings.Contains(stderr, "--service") || !strings.Contains(stderr, "still") ||
+		!strings.Contains(stderr, "other") {
 		t.Errorf("two services: code %d, %q; want 3 and both named beside --service", code, stderr)
 	}
 	if code, _, stderr = edgeRT(t, append(args, "--service", "still", "--duration", "500ms")...); code != 0 {

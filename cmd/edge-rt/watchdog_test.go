@@ -21,7 +21,9 @@ import (
 // awaitTorque waits until want motors are under torque.
 func awaitTorque(t *testing.T, b *servosim.Bus, want int, what string) {
 	t.Helper()
-	rttest.Eventually(t, fmt.Sprintf("%s: %d motors under torque", what, want), func() bool { return underTorque(b) == want })
+	rttest.Eventually(t, fmt.Sprintf("%s: %d motors under torque", what, want), func() bool {
+		return underTorque(b) == want
+	})
 }
 
 // watchdogs returns the process ids of the watchdogs of the arm at a port.
@@ -33,7 +35,8 @@ func watchdogs(t *testing.T, bus string) (pids []int) {
 	}
 	for _, name := range all {
 		line, _ := os.ReadFile(name) // empty for a process that has ended
-		if words := strings.Split(string(line), "\x00"); len(words) > 4 && words[3] == "--orphan" && words[4] == "--bus="+bus {
+		if words := strings.Split(string(line), "\x00"); len(words) > 4 && words[3] == "--orphan" &&
+			words[4] == "--bus="+bus {
 			pid, _ := strconv.Atoi(filepath.Base(filepath.Dir(name)))
 			pids = append(pids, pid)
 		}
@@ -50,7 +53,8 @@ func awaitNoWatchdog(t *testing.T, bus string) {
 // the arm is under torque.
 func startWatched(t *testing.T, b *servosim.Bus, stderr *os.File, args ...string) (*exec.Cmd, *rttest.Output) {
 	t.Helper()
-	cmd, log := edgeCommand(t, newHoldServer(t), b, append([]string{"--quiet", "--on-exit", "hold"}, args...)...), new(rttest.Output)
+	cmd, log := edgeCommand(t, newHoldServer(t), b, append([]string{"--quiet", "--on-exit", "hold"}, args...)...),
+		new(rttest.Output)
 	cmd.Stderr, cmd.SysProcAttr = log, &syscall.SysProcAttr{Setpgid: true}
 	if stderr != nil {
 		cmd.Stderr = stderr
@@ -82,7 +86,8 @@ func TestWatchdogReleasesAKilledEdge(t *testing.T) {
 	syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) // as kill -9 %1 and timeout do
 	awaitTorque(t, b, 0, "nobody let the arm go")
 	cmd.Wait() // until all writers to the log have ended
-	if text := log.String(); !strings.Contains(text, "without letting the arm go") || !strings.Contains(text, "off on 6 motors") {
+	if text := log.String(); !strings.Contains(text, "without letting the arm go") ||
+		!strings.Contains(text, "off on 6 motors") {
 		t.Errorf("the watchdog says %q", text)
 	}
 	awaitNoWatchdog(t, b.Path())

@@ -45,7 +45,13 @@ func (c *whyCmd) Run(flags *cli) error {
 		dirs, hidden = []string{flags.RecordDir}, ""
 	}
 	report, err := why.Run(why.Config{
-		Path: c.File, Dirs: dirs, Hidden: hidden, ID: id, At: c.At, Last: c.Last, Audit: c.Audit,
+		Path:   c.File,
+		Dirs:   dirs,
+		Hidden: hidden,
+		ID:     id,
+		At:     c.At,
+		Last:   c.Last,
+		Audit:  c.Audit,
 	})
 	if err != nil {
 		return err

@@ -51,5 +51,6 @@ func TestMemoryUnderAttack(t *testing.T) {
 		})
 	}
 	s := r.stop(syscall.SIGTERM)
-	t.Logf("%d requests, %d collections, %d of them by hand, %d objects, service p99 %.1f ms", s.Requests, s.GCCycles, s.GCForced, s.PathMallocs, s.ServiceMs.P99)
+	t.Logf("%d requests, %d collections, %d of them by hand, %d objects, service p99 %.1f ms", s.Requests, s.GCCycles,
+		s.GCForced, s.PathMallocs, s.ServiceMs.P99)
 }

@@ -20,7 +20,9 @@ func TestAutoWithTheDemoPolicy(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	r := start(t, "--quiet", "--manifest", writeManifest(t, fmt.Sprintf("model: {repo_or_path: %q}\nmax_sessions: auto\nsessions_per_link: 1000\nsessions_per_host: 1000\n", bundle)))
+	r := start(t, "--quiet", "--manifest", writeManifest(t,
+		fmt.Sprintf("model: {repo_or_path: %q}\nmax_sessions: auto\nsessions_per_link: 1000\nsessions_per_host: 1000\n",
+			bundle)))
 	r.awaitReady()
 	network, prefix := r.dial()
 	replies, err := network.Get(t.Context(), wire.StatusKey(prefix), nil, patience)
@@ -36,7 +38,8 @@ func TestAutoWithTheDemoPolicy(t *testing.T) {
 		}
 	}
 	t.Logf("announced %d, let in %d, %v each; %s", s.MaxSessions, n, time.Since(began)/time.Duration(n+1), ack.Error)
-	if n < 1 || n > 3*s.MaxSessions || 3*n < s.MaxSessions || !ack.Temporary() || ack.RetryAfterMs == 0 || ack.MaxSessions < n || ack.ServerLoad <= 0 ||
+	if n < 1 || n > 3*s.MaxSessions || 3*n < s.MaxSessions || !ack.Temporary() || ack.RetryAfterMs == 0 ||
+		ack.MaxSessions < n || ack.ServerLoad <= 0 ||
 		!strings.HasPrefix(ack.Error, "server full: ") || !strings.Contains(ack.Error, " ms here)") {
 		t.Errorf("announced %d, let in %d, then %+v", s.MaxSessions, n, ack)
 	}

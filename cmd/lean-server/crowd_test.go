@@ -44,7 +44,8 @@ func (r *running) crowd(n int, body wire.Observation) *crowd {
 		}
 		c.open = append(c.open, obs)
 	}
-	body.Images = append(slices.Clip(body.Images), wire.Image{Name: "observation.images.side", Data: make([]byte, 640*480*3)})
+	body.Images = append(slices.Clip(body.Images),
+		wire.Image{Name: "observation.images.side", Data: make([]byte, 640*480*3)})
 	body.RunwayMs, body.HasRunway = 1, true
 	c.body = wire.AppendObservation(nil, &body)
 	return c
@@ -79,7 +80,8 @@ func TestOneLinkAmongRobots(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	r := start(t, "--quiet", "--manifest", writeManifest(t, fmt.Sprintf("model: {repo_or_path: %q}\nmax_sessions: 300\n", bundle)))
+	r := start(t, "--quiet", "--manifest", writeManifest(t,
+		fmt.Sprintf("model: {repo_or_path: %q}\nmax_sessions: 300\n", bundle)))
 	r.awaitReady()
 	const robots, pause = 2, 50 * time.Millisecond
 	var arms []*arm
@@ -113,7 +115,8 @@ func TestOneLinkAmongRobots(t *testing.T) {
 	_, peak := zenohtest.Resident(t, r.cmd.Process.Pid)
 	close(over)
 	<-ended
-	t.Logf("%d sessions; RSS %d MB, at most %d MB; chunks/s of %d robots %.1f, then %.1f", len(c.open), idle>>20, peak>>20, robots, before, during)
+	t.Logf("%d sessions; RSS %d MB, at most %d MB; chunks/s of %d robots %.1f, then %.1f", len(c.open), idle>>20,
+		peak>>20, robots, before, during)
 	if len(c.open) != 8 || !strings.Contains(c.refused, "sessions_per_link") {
 		t.Errorf("%d sessions of one link, want 8; the last refusal: %s", len(c.open), c.refused)
 	}

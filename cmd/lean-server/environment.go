@@ -37,8 +37,10 @@ func loadEnvironment(args []string, stderr io.Writer) error {
 	switch {
 	case errors.Is(err, os.ErrNotExist):
 		return nil
-	case errors.Is(err, os.ErrPermission): // root alone may read it: the service has variables that this user does not see
-		fmt.Fprintf(stderr, "lean-server: %s has the service's variables, and this user may not read it: this command runs without them\n", path)
+	// root alone may read it: the service has variables that this user does not see
+	case errors.Is(err, os.ErrPermission):
+		fmt.Fprintf(stderr, "lean-server: %s has the service's variables, and this user may not read it: this "+
+			"command runs without them\n", path)
 		return nil
 	case err != nil:
 		return exit.Errorf(exit.Config, "%s: %w", path, err)

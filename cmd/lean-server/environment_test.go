@@ -28,12 +28,16 @@ func TestTheEnvironmentBesideTheManifest(t *testing.T) {
 		env, args  []string
 		says       string
 	}{
-		{"the library", "# of the GPU\nEDGERT_ORT=/opt/none/lib\n", nil, []string{"--manifest", manifest}, "/opt/none/lib"},
+		{"the library", "# of the GPU\nEDGERT_ORT=/opt/none/lib\n", nil, []string{"--manifest", manifest},
+			"/opt/none/lib"},
 		{"quoted", "EDGERT_ORT=\"/opt/a b/lib\"\n", nil, []string{"--manifest=" + manifest}, "/opt/a b/lib"},
 		{"a flag", "LEAN_SERVER_ORT=/opt/flag/lib", nil, []string{"--manifest", manifest}, "/opt/flag/lib"},
-		{"what is set wins", "EDGERT_ORT=/opt/none/lib\n", []string{"EDGERT_ORT=/opt/mine"}, []string{"--manifest", manifest}, "/opt/mine"},
-		{"the variable's manifest", "EDGERT_ORT=/opt/none/lib\n", []string{"LEAN_SERVER_MANIFEST=" + manifest}, nil, "/opt/none/lib"},
-		{"no variable", "EDGERT_ORT\n", nil, []string{"--manifest", manifest}, "environment:1: got \"EDGERT_ORT\", want NAME=VALUE"},
+		{"what is set wins", "EDGERT_ORT=/opt/none/lib\n", []string{"EDGERT_ORT=/opt/mine"},
+			[]string{"--manifest", manifest}, "/opt/mine"},
+		{"the variable's manifest", "EDGERT_ORT=/opt/none/lib\n", []string{"LEAN_SERVER_MANIFEST=" + manifest}, nil,
+			"/opt/none/lib"},
+		{"no variable", "EDGERT_ORT\n", nil, []string{"--manifest", manifest},
+			"environment:1: got \"EDGERT_ORT\", want NAME=VALUE"},
 		{"an open quote", "\nX=\"a\n", nil, []string{"--manifest", manifest}, "environment:2: X: the quote"},
 	} {
 		if err := os.WriteFile(environment, []byte(tt.file), 0o600); err != nil {
@@ -53,7 +57,8 @@ func TestAFolderCalledEnvironmentIsNoFileOfVariables(t *testing.T) {
 		t.Fatal(err)
 	}
 	var said strings.Builder
-	if err := loadEnvironment([]string{"--manifest", filepath.Join(dir, "server.yaml")}, &said); err != nil || said.Len() > 0 {
+	if err := loadEnvironment([]string{"--manifest", filepath.Join(dir, "server.yaml")}, &said); err != nil ||
+		said.Len() > 0 {
 		t.Errorf("loadEnvironment: %v, it says %q", err, said.String())
 	}
 }
@@ -64,7 +69,8 @@ func FuzzVariable(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, line string) {
 		name, value, err := variable(line)
-		if err != nil && (name != "" || value != "") || strings.ContainsAny(name, " \t=\"'\n") && !strings.Contains(name, "\n") {
+		if err != nil && (name != "" || value != "") || strings.ContainsAny(name, " \t=\"'\n") &&
+			!strings.Contains(name, "\n") {
 			t.Errorf("variable(%q) = %q, %q, %v", line, name, value, err)
 		}
 	})

@@ -43,21 +43,27 @@ func TestDevice(t *testing.T) {
 		{"tensorrt", "device: tensorrt\n  cache_dir: engines", "", 0, []string{"tensorrt:0"}},
 		{"auto", "device: auto", "", 0, []string{"cuda:0"}},
 		{"auto without a driver", "device: auto", noDriver, 0, []string{"cpu", "no NVIDIA driver"}},
-		{"auto with a broken provider", "device: auto", "FAKE_GPU_PROVIDER_ERROR=undefined symbol: x", 0, []string{"cpu", "undefined symbol: x"}},
-		{"auto with a GPU that fails at once", "device: auto", "FAKE_GPU_RUN_ERROR=CUDA failure 719", 0, []string{"cpu", "CUDA failure 719"}},
+		{"auto with a broken provider", "device: auto", "FAKE_GPU_PROVIDER_ERROR=undefined symbol: x", 0,
+			[]string{"cpu", "undefined symbol: x"}},
+		{"auto with a GPU that fails at once", "device: auto", "FAKE_GPU_RUN_ERROR=CUDA failure 719", 0,
+			[]string{"cpu", "CUDA failure 719"}},
 		{"cuda or the CPU", "device: cuda\n  fallback: cpu", noDevice, 0, []string{"cpu", "no CUDA-capable device"}},
-		{"cuda without the provider", "device: cuda", "FAKE_GPU_PROVIDERS=cpu", 3, []string{"server.yaml:3: ", "make setup-gpu", "CPUExecutionProvider"}},
-		{"cuda with a broken provider", "device: cuda", "FAKE_GPU_PROVIDER_ERROR=undefined symbol: x", 3, []string{"server.yaml:3: ", "make setup-gpu", "undefined symbol: x"}},
+		{"cuda without the provider", "device: cuda", "FAKE_GPU_PROVIDERS=cpu", 3,
+			[]string{"server.yaml:3: ", "make setup-gpu", "CPUExecutionProvider"}},
+		{"cuda with a broken provider", "device: cuda", "FAKE_GPU_PROVIDER_ERROR=undefined symbol: x", 3,
+			[]string{"server.yaml:3: ", "make setup-gpu", "undefined symbol: x"}},
 		{"cuda without a driver", "device: cuda", noDriver, 3, []string{"server.yaml:3: ", "no NVIDIA driver"}},
 		{"cuda without a device", "device: cuda", noDevice, 4, []string{"cuda:0", "nvidia-smi"}},
 		{"a GPU too many", "device: \"cuda:1\"", "", 4, []string{"cuda:1", "this machine has 1"}},
 		{"a GPU without memory", "device: cuda", "FAKE_GPU_MALLOC_ERROR=2", 4, []string{"out of memory"}},
-		{"a GPU that fails at once", "device: cuda", "FAKE_GPU_RUN_ERROR=CUDA failure 719", 4, []string{"CUDA failure 719"}},
+		{"a GPU that fails at once", "device: cuda", "FAKE_GPU_RUN_ERROR=CUDA failure 719", 4,
+			[]string{"CUDA failure 719"}},
 		{"another type", "device: cuda\n  dtype: float16", "", 3, []string{"float32", "want float16"}},
 		{"an old library", "device: cuda", "FAKE_GPU_VERSION=1.20.0", 3, []string{"1.20.0"}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			code, stdout, stderr := leanServer(t, []string{tt.setting}, "check", "--manifest", device(tt.keys), "--ort", site.Library(), "--json", "-")
+			code, stdout, stderr := leanServer(t, []string{tt.setting}, "check", "--manifest", device(tt.keys), "--ort",
+				site.Library(), "--json", "-")
 			said := stderr
 			if code == 0 {
 				var report struct {
@@ -73,7 +79,8 @@ func TestDevice(t *testing.T) {
 				if (report.Instead != "") != (len(tt.says) > 1) {
 					t.Errorf("instead is %q", report.Instead)
 				}
-				if want := map[bool]int64{false: report.Host}[report.Device == "cpu"]; report.Host <= 0 || report.Twins != want {
+				if want := map[bool]int64{false: report.Host}[report.Device == "cpu"]; report.Host <= 0 ||
+					report.Twins != want {
 					t.Errorf("%d bytes of tensors and %d on %s", report.Host, report.Twins, report.Device)
 				}
 			}
@@ -102,7 +109,8 @@ func TestServerEndsWhenItsGPUFails(t *testing.T) {
 	sick := filepath.Join(t.TempDir(), "sick")
 	t.Setenv("FAKE_GPU_SICK", sick)
 	t.Setenv("FAKE_GPU_RUN_ERROR", "CUDA failure 700: an illegal memory access was encountered")
-	r := start(t, "--ort", site.Library(), "--manifest", writeManifest(t, fmt.Sprintf("model: {repo_or_path: %q, device: cuda}\n", bundle)))
+	r := start(t, "--ort", site.Library(), "--manifest",
+		writeManifest(t, fmt.Sprintf("model: {repo_or_path: %q, device: cuda}\n", bundle)))
 	r.awaitReady()
 	network, prefix := r.dial()
 	arm := newArm(t, network, prefix)
@@ -127,7 +135,8 @@ func TestServerEndsWhenItsGPUFails(t *testing.T) {
 	overdue := time.AfterFunc(patience, func() { _ = r.cmd.Process.Kill() })
 	defer overdue.Stop()
 	var ended *exec.ExitError
-	if err := r.cmd.Wait(); !errors.As(err, &ended) || ended.ExitCode() != 1 || !strings.Contains(r.log.String(), "THE DEVICE FAILED") {
+	if err := r.cmd.Wait(); !errors.As(err, &ended) || ended.ExitCode() != 1 ||
+		!strings.Contains(r.log.String(), "THE DEVICE FAILED") {
 		t.Errorf("the server ended with %v, want code 1 and a loud line:\n%s", err, r.log.String())
 	}
 	if s := r.summary(); s.Device != "cuda:0" || s.Requests != 10 || s.Errors != 1 {
@@ -158,7 +167,8 @@ func TestSIGTERMDuringALongInference(t *testing.T) {
 			sick := filepath.Join(t.TempDir(), "sick")
 			t.Setenv("FAKE_GPU_SICK", sick)
 			t.Setenv("FAKE_GPU_RUN_ERROR", tt.how)
-			r := start(t, "--ort", site.Library(), "--manifest", writeManifest(t, fmt.Sprintf("model: {repo_or_path: %q, device: cuda}\nmax_batch: 2\n", bundle)))
+			r := start(t, "--ort", site.Library(), "--manifest",
+				writeManifest(t, fmt.Sprintf("model: {repo_or_path: %q, device: cuda}\nmax_batch: 2\n", bundle)))
 			r.awaitReady()
 			network, prefix := r.dial()
 			arm := newArm(t, network, prefix)

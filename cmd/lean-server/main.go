@@ -125,8 +125,14 @@ func run(args []string, stdout io.Writer) exit.Code {
 	stdout = plain.Writer(stdout) // the names of bundles, audit files and robots are foreign text
 	var c cli
 	p := program.Program{
-		Name: "lean-server", Description: description, Brief: brief, Version: versionLine(), Env: "LEAN_SERVER",
-		Stdout: stdout, Stderr: os.Stderr, Once: []string{"manifest"},
+		Name:        "lean-server",
+		Description: description,
+		Brief:       brief,
+		Version:     versionLine(),
+		Env:         "LEAN_SERVER",
+		Stdout:      stdout,
+		Stderr:      os.Stderr,
+		Once:        []string{"manifest"},
 	}
 	if err := loadEnvironment(args, os.Stderr); err != nil {
 		return report(os.Stderr, err)
@@ -165,7 +171,8 @@ func run(args []string, stdout io.Writer) exit.Code {
 // config returns the manifest with the flags' settings.
 func (f *flags) config() (manifest.Config, error) {
 	if f.Manifest == "" {
-		return manifest.Config{}, exit.Errorf(exit.Usage, "--manifest is missing: name the YAML file of the service, such as --manifest testdata/demo/server.yaml")
+		return manifest.Config{}, exit.Errorf(exit.Usage,
+			"--manifest is missing: name the YAML file of the service, such as --manifest testdata/demo/server.yaml")
 	}
 	cfg, err := manifest.Load(f.Manifest)
 	if err != nil {
@@ -187,7 +194,9 @@ func (f *flags) config() (manifest.Config, error) {
 	if f.HealthPort != nil {
 		cfg.HealthPort = *f.HealthPort
 	}
-	cfg.Runtime, cfg.Audit, cfg.Version = f.ORT, f.Audit, version
+	cfg.Runtime = f.ORT
+	cfg.Audit = f.Audit
+	cfg.Version = version
 	for _, out := range []struct {
 		flag, name string
 		mode       os.FileMode
@@ -261,7 +270,8 @@ func (c *cli) plan(cfg manifest.Config, stdout io.Writer) error {
 func (c *cli) replay(cfg manifest.Config, stdout io.Writer) error {
 	dir := cmp.Or(c.Replay.Dir, cfg.Debug.CaptureDir)
 	if dir == "" {
-		return exit.Errorf(exit.Usage, "replay needs the folder of the captured requests: lean-server replay DIR, or a manifest with debug.capture_dir")
+		return exit.Errorf(exit.Usage, "replay needs the folder of the captured requests: lean-server replay DIR, or "+
+			"a manifest with debug.capture_dir")
 	}
 	replayed, err := server.Replay(cfg, dir, c.Replay.Tolerance)
 	if err != nil {
@@ -271,8 +281,10 @@ func (c *cli) replay(cfg manifest.Config, stdout io.Writer) error {
 		err = replayed.Print(stdout)
 	}
 	if !replayed.OK() {
-		err = errors.Join(err, fmt.Errorf("replay: %d of %d captured requests are answered differently now, %d are unreadable, %d were not compared",
-			replayed.Otherwise(), replayed.Requests, replayed.Unreadable, replayed.Requests-replayed.Exact-replayed.Within-replayed.Otherwise()))
+		err = errors.Join(err, fmt.Errorf("replay: %d of %d captured requests are answered differently now, %d are "+
+			"unreadable, %d were not compared",
+			replayed.Otherwise(), replayed.Requests, replayed.Unreadable,
+			replayed.Requests-replayed.Exact-replayed.Within-replayed.Otherwise()))
 	}
 	return errors.Join(err, c.writeJSON(replayed, stdout))
 }
@@ -318,8 +330,10 @@ func codeOf(err error) exit.Code {
 		err  error
 		code exit.Code
 	}{
-		{manifest.ErrInvalid, exit.Config}, {policy.ErrBundle, exit.Config}, {policy.ErrGolden, exit.Config}, {policy.ErrNoRuntime, exit.Config}, {policy.ErrNoProvider, exit.Config},
-		{server.ErrAbsent, exit.Absent}, {policy.ErrNoDevice, exit.Absent}, {audit.ErrNoCaptures, exit.Usage}, {server.ErrOtherBundle, exit.Usage},
+		{manifest.ErrInvalid, exit.Config}, {policy.ErrBundle, exit.Config}, {policy.ErrGolden, exit.Config},
+		{policy.ErrNoRuntime, exit.Config}, {policy.ErrNoProvider, exit.Config},
+		{server.ErrAbsent, exit.Absent}, {policy.ErrNoDevice, exit.Absent}, {audit.ErrNoCaptures, exit.Usage},
+		{server.ErrOtherBundle, exit.Usage},
 	} {
 		if errors.Is(err, known.err) {
 			return known.code

@@ -171,22 +171,32 @@ func TestBadInput(t *testing.T) {
 		{"no manifest", nil, false, 2, []string{"--manifest", "server.yaml"}},
 		{"unknown flag", []string{"--manifst", good}, false, 2, []string{"--manifst", "--help"}},
 		{"unknown command", []string{"serf"}, false, 2, []string{"serf"}},
-		{"health port that is no number", []string{"--health-port", "x", "--manifest", good}, false, 2, []string{"health-port"}},
-		{"health port that is none", []string{"--health-port", "65536", "--manifest", good}, false, 2, []string{"--health-port is 65536", "65535"}},
+		{"health port that is no number", []string{"--health-port", "x", "--manifest", good}, false, 2,
+			[]string{"health-port"}},
+		{"health port that is none", []string{"--health-port", "65536", "--manifest", good}, false, 2,
+			[]string{"--health-port is 65536", "65535"}},
 		{"missing manifest", []string{"--manifest", "none.yaml"}, false, 3, []string{"none.yaml", "--manifest"}},
-		{"unknown manifest key", []string{"--manifest", writeManifest(t, "model: {repo_or_path: b}\nmax_session: 3\n")}, false, 3,
+		{"unknown manifest key", []string{"--manifest", writeManifest(t, "model: {repo_or_path: b}\nmax_session: 3\n")},
+			false, 3,
 			[]string{"server.yaml:2:", `"max_session"`, `"max_sessions"`}},
 		{"wrong type in the manifest", []string{"--manifest", writeManifest(t, "max_sessions: four\n")}, false, 3,
 			[]string{"server.yaml:1:", "max_sessions", "whole number", "four"}},
 		{"not YAML", []string{"--manifest", writeManifest(t, "a: [\n")}, false, 3, []string{"server.yaml:1:", "YAML"}},
-		{"missing bundle", []string{"--manifest", writeManifest(t, "\nmodel: {repo_or_path: nothing-here}\n")}, false, 3,
+		{"missing bundle", []string{"--manifest", writeManifest(t, "\nmodel: {repo_or_path: nothing-here}\n")}, false,
+			3,
 			[]string{"server.yaml:2:", "nothing-here", "bundle"}},
-		{"endpoint that is none", []string{"--manifest", good, "--listen", "localhost:7447"}, false, 2, []string{"--listen", "localhost:7447", "tcp/"}},
-		{"another transport", []string{"--manifest", good, "--connect", "quic/router:7447"}, false, 2, []string{"--connect", "quic/router:7447", "tls/"}},
-		{"encryption without a certificate", []string{"--manifest", good, "--listen", "tls/127.0.0.1:" + free}, false, 3, []string{"tls/", "certificate to show"}},
-		{"certificate that is not there", []string{"--manifest", writeManifest(t, "model: {repo_or_path: b}\nzenoh:\n  listen_endpoints: [\"tls/127.0.0.1:"+free+"\"]\n  tls: {listen_certificate: none.pem, listen_private_key: none.key}\n")}, false, 3,
+		{"endpoint that is none", []string{"--manifest", good, "--listen", "localhost:7447"}, false, 2,
+			[]string{"--listen", "localhost:7447", "tcp/"}},
+		{"another transport", []string{"--manifest", good, "--connect", "quic/router:7447"}, false, 2,
+			[]string{"--connect", "quic/router:7447", "tls/"}},
+		{"encryption without a certificate", []string{"--manifest", good, "--listen", "tls/127.0.0.1:" + free}, false,
+			3, []string{"tls/", "certificate to show"}},
+		{"certificate that is not there", []string{"--manifest",
+			writeManifest(t, "model: {repo_or_path: b}\nzenoh:\n  listen_endpoints: [\"tls/127.0.0.1:"+free+
+				"\"]\n  tls: {listen_certificate: none.pem, listen_private_key: none.key}\n")}, false, 3,
 			[]string{"server.yaml:4:", "none.pem", "no such file"}},
-		{"no ONNX Runtime", []string{"--manifest", good, "--ort", "/nowhere/libonnxruntime.so"}, false, 3, []string{"ONNX Runtime", "/nowhere", "pip download"}},
+		{"no ONNX Runtime", []string{"--manifest", good, "--ort", "/nowhere/libonnxruntime.so"}, false, 3,
+			[]string{"ONNX Runtime", "/nowhere", "pip download"}},
 		{"corrupt ONNX", []string{"--manifest", brokenBundle(t, func(files map[string][]byte, _ map[string]any) {
 			files["policy.onnx"] = files["policy.onnx"][:1000]
 		})}, true, 3, []string{"policy.onnx"}},
@@ -196,28 +206,45 @@ func TestBadInput(t *testing.T) {
 		{"no chunk output", []string{"--manifest", brokenBundle(t, func(files map[string][]byte, _ map[string]any) {
 			files["policy.onnx"] = bytes.ReplaceAll(files["policy.onnx"], []byte("chunk_robot"), []byte("other_robot"))
 		})}, true, 3, []string{"chunk_robot"}},
-		{"health port busy", []string{"--manifest", good, "--health-port", port}, false, 1, []string{"health_port", port, "in use"}},
+		{"health port busy", []string{"--manifest", good, "--health-port", port}, false, 1,
+			[]string{"health_port", port, "in use"}},
 		// Also without ONNX Runtime: the port is checked before the policy is loaded.
-		{"listen port busy", []string{"--manifest", good, "--health-port", "0", "--listen", "tcp/127.0.0.1:" + port, "--ort", "/nowhere"}, false, 1,
+		{"listen port busy", []string{"--manifest", good, "--health-port", "0", "--listen", "tcp/127.0.0.1:" + port,
+			"--ort", "/nowhere"}, false, 1,
 			[]string{"listen_endpoints", port, "in use", "--listen"}},
-		{"capture ring without end", []string{"--manifest", writeManifest(t, "model: {repo_or_path: b}\ndebug: {capture_max: 5000}\n")}, false, 3,
+		{"capture ring without end", []string{"--manifest",
+			writeManifest(t, "model: {repo_or_path: b}\ndebug: {capture_max: 5000}\n")}, false, 3,
 			[]string{"server.yaml:2:", "debug.capture_max", "5000", "4096"}},
-		{"captures into a file", []string{"--manifest", writeManifest(t, "model: {repo_or_path: b}\nhealth_port: 0\nzenoh: {listen_endpoints: [\"tcp/127.0.0.1:"+free+"\"]}\ndebug: {capture_dir: server.yaml}\n")}, false, 3,
+		{"captures into a file", []string{"--manifest",
+			writeManifest(t, "model: {repo_or_path: b}\nhealth_port: 0\nzenoh: {listen_endpoints: [\"tcp/127.0.0.1:"+
+				free+"\"]}\ndebug: {capture_dir: server.yaml}\n")}, false, 3,
 			[]string{"server.yaml:4:", "debug.capture_dir"}},
-		{"audit into a folder that is not there", []string{"--manifest", good, "--health-port", "0", "--listen", "tcp/127.0.0.1:" + free, "--audit", "/nowhere/audit.jsonl"}, false, 2,
+		{"audit into a folder that is not there", []string{"--manifest", good, "--health-port", "0", "--listen",
+			"tcp/127.0.0.1:" + free, "--audit", "/nowhere/audit.jsonl"}, false, 2,
 			[]string{"--audit", "/nowhere/audit.jsonl"}},
-		{"summary into a folder", []string{"--manifest", good, "--json", t.TempDir(), "--ort", "/nowhere"}, false, 2, []string{"--json", "is a directory"}},
-		{"access control for nobody", []string{"acl", "--manifest", writeManifest(t, "model: {repo_or_path: b, id: m}\nrouters: [boss]\n")}, false, 3, []string{"clients is empty", "common name"}},
-		{"access control without a server", []string{"acl", "--manifest", writeManifest(t, "model: {repo_or_path: b, id: m}\nclients: [arm-a]\n")}, false, 3,
+		{"summary into a folder", []string{"--manifest", good, "--json", t.TempDir(), "--ort", "/nowhere"}, false, 2,
+			[]string{"--json", "is a directory"}},
+		{"access control for nobody", []string{"acl", "--manifest",
+			writeManifest(t, "model: {repo_or_path: b, id: m}\nrouters: [boss]\n")}, false, 3,
+			[]string{"clients is empty", "common name"}},
+		{"access control without a server", []string{"acl", "--manifest",
+			writeManifest(t, "model: {repo_or_path: b, id: m}\nclients: [arm-a]\n")}, false, 3,
 			[]string{"zenoh.tls.connect_certificate", "routers"}},
-		{"access control for a robot that is also a router", []string{"acl", "--manifest", writeManifest(t, "model: {repo_or_path: b, id: m}\nrouters: [arm-a]\nclients: [arm-a]\n")}, false, 3,
+		{"access control for a robot that is also a router",
+			[]string{"acl", "--manifest", writeManifest(t,
+				"model: {repo_or_path: b, id: m}\nrouters: [arm-a]\nclients: [arm-a]\n")}, false, 3,
 			[]string{"server.yaml:3:", `"arm-a" is named twice`}},
-		{"access control of a model that is not there", []string{"acl", "--manifest", writeManifest(t, "model: {repo_or_path: b}\nrouters: [boss]\nclients: [arm-a]\n")}, false, 3,
+		{"access control of a model that is not there",
+			[]string{"acl", "--manifest", writeManifest(t,
+				"model: {repo_or_path: b}\nrouters: [boss]\nclients: [arm-a]\n")}, false, 3,
 			[]string{"server.yaml:1:", "not a bundle directory"}},
-		{"access control into a folder", []string{"acl", "-o", t.TempDir(), "--manifest", writeManifest(t, "model: {repo_or_path: b, id: m}\nrouters: [boss]\nclients: [arm-a]\n")}, false, 2,
+		{"access control into a folder", []string{"acl", "-o", t.TempDir(), "--manifest",
+			writeManifest(t, "model: {repo_or_path: b, id: m}\nrouters: [boss]\nclients: [arm-a]\n")}, false, 2,
 			[]string{"--output", "is a directory"}},
-		{"replay of nothing", []string{"replay", "--manifest", good}, false, 2, []string{"replay DIR", "debug.capture_dir"}},
-		{"replay of an empty folder", []string{"replay", t.TempDir(), "--manifest", good}, false, 2, []string{"no captured requests", "debug.capture_dir"}},
+		{"replay of nothing", []string{"replay", "--manifest", good}, false, 2,
+			[]string{"replay DIR", "debug.capture_dir"}},
+		{"replay of an empty folder", []string{"replay", t.TempDir(), "--manifest", good}, false, 2,
+			[]string{"no captured requests", "debug.capture_dir"}},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -229,7 +256,8 @@ func TestBadInput(t *testing.T) {
 				t.Errorf("exit code %d, want %d; it said: %s", code, tt.code, stderr)
 			}
 			// The instructions for getting ONNX Runtime are several lines after the first one.
-			if lines := strings.Count(stderr, "\n"); stdout != "" || lines != 1 && !strings.Contains(stderr, "pip download") {
+			if lines := strings.Count(stderr, "\n"); stdout != "" || lines != 1 &&
+				!strings.Contains(stderr, "pip download") {
 				t.Errorf("%d lines on stderr and %q on stdout, want one line:\n%s", lines, stdout, stderr)
 			}
 			for _, word := range tt.says {
@@ -267,13 +295,16 @@ const struct base *OrtGetApiBase(void) { return BASE; }
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			lib := filepath.Join(t.TempDir(), "libonnxruntime.so.1.24.3")
-			if out, err := exec.Command(cc, "-shared", "-fPIC", "-DVERSION="+tt.version, "-DBASE="+tt.base, "-o", lib, filepath.Join(dir, "ort.c")).CombinedOutput(); err != nil {
+			if out, err := exec.Command(cc, "-shared", "-fPIC", "-DVERSION="+tt.version, "-DBASE="+tt.base, "-o", lib,
+				filepath.Join(dir, "ort.c")).CombinedOutput(); err != nil {
 				t.Skipf("%v: %s", err, out)
 			}
-			code, stdout, stderr := leanServer(t, nil, "--quiet", "--manifest", filepath.Join(demo, "server.yaml"), "--health-port", "0",
+			code, stdout, stderr := leanServer(t, nil, "--quiet", "--manifest", filepath.Join(demo, "server.yaml"),
+				"--health-port", "0",
 				"--listen", "tcp/127.0.0.1:"+freePort(t), "--ort", lib)
 			first, _, _ := strings.Cut(stderr, "\n")
-			if code != 3 || stdout != "" || !strings.Contains(first, lib) || !strings.Contains(first, tt.want) || !strings.Contains(first, "ONNX Runtime") {
+			if code != 3 || stdout != "" || !strings.Contains(first, lib) || !strings.Contains(first, tt.want) ||
+				!strings.Contains(first, "ONNX Runtime") {
 				t.Errorf("exit code %d, %q, want 3 and a line with the library and %q", code, stderr, tt.want)
 			}
 		})
@@ -290,12 +321,15 @@ func TestExitCodesAreDocumented(t *testing.T) {
 	_, help, _ := strings.Cut(description, "Exit codes: ")
 	codes := map[exit.Code]bool{}
 	for _, err := range []error{
-		nil, errors.New("broke"), audit.ErrNoCaptures, exit.Errorf(exit.Usage, "flag"), manifest.ErrInvalid, policy.ErrBundle,
-		policy.ErrGolden, policy.ErrNoRuntime, policy.ErrNoProvider, policy.ErrNoDevice, server.ErrAbsent, server.ErrDevice,
+		nil, errors.New("broke"), audit.ErrNoCaptures, exit.Errorf(exit.Usage, "flag"), manifest.ErrInvalid,
+		policy.ErrBundle,
+		policy.ErrGolden, policy.ErrNoRuntime, policy.ErrNoProvider, policy.ErrNoDevice, server.ErrAbsent,
+		server.ErrDevice,
 	} {
 		code := codeOf(err)
 		codes[code] = true
-		if row, word := fmt.Sprintf("| %d | ", code), fmt.Sprintf("%d ", code); !strings.Contains(table, row) || !strings.Contains(help, word) {
+		if row, word := fmt.Sprintf("| %d | ", code), fmt.Sprintf("%d ", code); !strings.Contains(table, row) ||
+			!strings.Contains(help, word) {
 			t.Errorf("%v ends with %d, which docs/server.md or --help does not explain", err, code)
 		}
 	}
@@ -312,13 +346,15 @@ func TestChangedFileIsFoundByItsDigest(t *testing.T) {
 		t.Fatal(err)
 	}
 	code, _, stderr := leanServer(t, nil, "check", "--manifest", path)
-	if code != 3 || !strings.Contains(stderr, "policy.onnx") || !strings.Contains(stderr, "sha256") || strings.Count(stderr, "\n") != 1 {
+	if code != 3 || !strings.Contains(stderr, "policy.onnx") || !strings.Contains(stderr, "sha256") ||
+		strings.Count(stderr, "\n") != 1 {
 		t.Errorf("exit code %d, %q, want 3 and one line about the digest of policy.onnx", code, stderr)
 	}
 }
 
 func TestVersionAndHelp(t *testing.T) {
-	if code, stdout, stderr := leanServer(t, nil, "version"); code != 0 || !strings.HasPrefix(stdout, "lean-server ") || stderr != "" {
+	if code, stdout, stderr := leanServer(t, nil, "version"); code != 0 || !strings.HasPrefix(stdout, "lean-server ") ||
+		stderr != "" {
 		t.Errorf("version = %d, %q, %q", code, stdout, stderr)
 	}
 	code, stdout, stderr := leanServer(t, nil, "--help-all")
@@ -334,19 +370,27 @@ func TestVersionAndHelp(t *testing.T) {
 
 func TestCheckSaysWhatWouldBeServed(t *testing.T) {
 	needRuntime(t)
-	code, stdout, stderr := leanServer(t, []string{"LEAN_SERVER_MANIFEST=" + filepath.Join(demo, "server.yaml")}, "check", "--json", "-")
+	code, stdout, stderr := leanServer(t, []string{"LEAN_SERVER_MANIFEST=" + filepath.Join(demo, "server.yaml")},
+		"check", "--json", "-")
 	var r server.Report
 	if err := json.Unmarshal([]byte(stdout), &r); code != 0 || err != nil {
 		t.Fatalf("check = %d, %v, %s%s", code, err, stdout, stderr)
 	}
-	if r.Prefix != "@lerobot/demo-around-the-post/main/demo" || r.Model != "demo/around-the-post" || r.FPS != 60 || r.ChunkSize != 50 || len(r.ActionNames) != 6 || r.MaxSessions != 5 ||
-		len(r.Listen) != 1 || r.Listen[0] != manifest.DefaultListen || r.InferenceMs <= 0 || r.Cameras[0] != "observation.images.top 120x160" {
+	if r.Prefix != "@lerobot/demo-around-the-post/main/demo" || r.Model != "demo/around-the-post" || r.FPS != 60 ||
+		r.ChunkSize != 50 || len(r.ActionNames) != 6 || r.MaxSessions != 5 ||
+		len(r.Listen) != 1 || r.Listen[0] != manifest.DefaultListen || r.InferenceMs <= 0 ||
+		r.Cameras[0] != "observation.images.top 120x160" {
 		t.Errorf("report = %+v", r)
 	}
-	const row = 120*160*3 + 4*(6+50*6+50*6+2*50*6+2) + 8*5 // picture; state, noise, prefix, both chunks, beta and sigma_d; prefix_len, delay, prefix_end, rtc_mode, schedule
+	// picture; state, noise, prefix, both chunks, beta and sigma_d; prefix_len, delay, prefix_end,
+	// rtc_mode, schedule
+	const row = 120*160*3 + 4*(6+50*6+50*6+2*50*6+2) + 8*5
 	var text strings.Builder
-	if err := r.Print(&text); err != nil || r.TensorBytes < row || r.TensorBytes%row != 0 || r.DeviceBytes != 0 || !strings.Contains(text.String(), fmt.Sprintf("tensors    %.1f MiB of inputs and outputs\n", float64(r.TensorBytes)/(1<<20))) {
-		t.Errorf("%d bytes of tensors, %d on a GPU, want rows of %d: %v, %s", r.TensorBytes, r.DeviceBytes, row, err, text.String())
+	if err := r.Print(&text); err != nil || r.TensorBytes < row || r.TensorBytes%row != 0 || r.DeviceBytes != 0 ||
+		!strings.Contains(text.String(), fmt.Sprintf("tensors    %.1f MiB of inputs and outputs\n",
+			float64(r.TensorBytes)/(1<<20))) {
+		t.Errorf("%d bytes of tensors, %d on a GPU, want rows of %d: %v, %s", r.TensorBytes, r.DeviceBytes, row, err,
+			text.String())
 	}
 }
 
@@ -366,14 +410,17 @@ func TestANameOnTheHubPointsToTheExport(t *testing.T) {
 		{"/srv/me/pick", false},
 		{"./me/pick/it", false},
 	} {
-		code, _, stderr := leanServer(t, nil, "check", "--manifest", writeManifest(t, fmt.Sprintf("model: {repo_or_path: %q}\n", tt.given)))
+		code, _, stderr := leanServer(t, nil, "check", "--manifest",
+			writeManifest(t, fmt.Sprintf("model: {repo_or_path: %q}\n", tt.given)))
 		hub := strings.Contains(stderr, "`hf download me/pick --local-dir pick`") && strings.Contains(stderr, export)
-		if code != 3 || strings.Count(stderr, "\n") != 1 || hub != tt.hub || !strings.Contains(stderr, "server.yaml:1: ") {
+		if code != 3 || strings.Count(stderr, "\n") != 1 || hub != tt.hub ||
+			!strings.Contains(stderr, "server.yaml:1: ") {
 			t.Errorf("%s: exit code %d, %q, want 3 and, %v, the commands for the hub", tt.given, code, stderr, tt.hub)
 		}
 	}
 	code, _, stderr := leanServer(t, nil, "check", "--manifest", writeManifest(t, "service: pick\n"))
-	if code != 3 || !strings.Contains(stderr, "model.repo_or_path is required") || strings.Contains(stderr, "--model.repo_or_path") {
+	if code != 3 || !strings.Contains(stderr, "model.repo_or_path is required") ||
+		strings.Contains(stderr, "--model.repo_or_path") {
 		t.Errorf("exit code %d, %q, want 3 and no flag that is none", code, stderr)
 	}
 }
@@ -399,16 +446,19 @@ func TestCheckNamesTheFilesThatAreNotTheBundles(t *testing.T) {
 	if clean.Unlisted != nil || strings.Contains(text, "beside it") {
 		t.Errorf("a clean bundle's report names %q: %s", clean.Unlisted, text)
 	}
-	for _, name := range []string{".cache/huggingface/download/policy.onnx.metadata", "golden/._b1.safetensors", ".DS_Store", "an\x1b[2J"} {
+	for _, name := range []string{".cache/huggingface/download/policy.onnx.metadata", "golden/._b1.safetensors",
+		".DS_Store", "an\x1b[2J"} {
 		file := filepath.Join(filepath.Dir(path), "bundle", name)
 		if err := errors.Join(os.MkdirAll(filepath.Dir(file), 0o755), os.WriteFile(file, []byte("x"), 0o644)); err != nil {
 			t.Fatal(err)
 		}
 	}
 	r, text := examine(path)
-	const line = "\n  beside it  .DS_Store, .cache/, \"an\\x1b[2J\", golden/._b1.safetensors: not listed in bundle.json, so not read and not in the digest\n"
+	const line = "\n  beside it  .DS_Store, .cache/, \"an\\x1b[2J\", golden/._b1.safetensors: not listed in " +
+		"bundle.json, so not read and not in the digest\n"
 	if r.SHA256 != clean.SHA256 || r.UnlistedAll != 4 || strings.Count(text, line) != 1 {
-		t.Errorf("digest %.12s, want %.12s; %d unlisted, want 4; report %s, want %q", r.SHA256, clean.SHA256, r.UnlistedAll, text, line)
+		t.Errorf("digest %.12s, want %.12s; %d unlisted, want 4; report %s, want %q", r.SHA256, clean.SHA256,
+			r.UnlistedAll, text, line)
 	}
 }
 
@@ -422,7 +472,8 @@ func TestCheckNamesABundleForSimulation(t *testing.T) {
 			}
 		})
 		code, stdout, stderr := leanServer(t, nil, "check", "--manifest", path)
-		if said := strings.Contains(stdout, "simulation_only: robots with a real arm refuse it\n"); code != 0 || said != only {
+		if said := strings.Contains(stdout, "simulation_only: robots with a real arm refuse it\n"); code != 0 ||
+			said != only {
 			t.Errorf("check of simulation_only %v = %d, %s%s", only, code, stdout, stderr)
 		}
 		var r server.Report
@@ -438,12 +489,14 @@ func TestOnlyServingCreatesTheAuditFile(t *testing.T) {
 	dir := t.TempDir()
 	for _, args := range [][]string{{"check"}, {"replay", dir}, {"replay", "nowhere"}} {
 		file := filepath.Join(t.TempDir(), "audit.jsonl")
-		leanServer(t, []string{"LEAN_SERVER_MANIFEST=" + filepath.Join(demo, "server.yaml"), "LEAN_SERVER_AUDIT=" + file}, args...)
+		leanServer(t, []string{"LEAN_SERVER_MANIFEST=" + filepath.Join(demo, "server.yaml"),
+			"LEAN_SERVER_AUDIT=" + file}, args...)
 		if _, err := os.Stat(file); !errors.Is(err, os.ErrNotExist) {
 			t.Errorf("%s has created the audit file: %v", args, err)
 		}
 	}
-	code, _, stderr := leanServer(t, []string{"LEAN_SERVER_MANIFEST=" + filepath.Join(demo, "server.yaml"), "LEAN_SERVER_AUDIT=/nowhere/audit.jsonl"}, "check")
+	code, _, stderr := leanServer(t, []string{"LEAN_SERVER_MANIFEST=" + filepath.Join(demo, "server.yaml"),
+		"LEAN_SERVER_AUDIT=/nowhere/audit.jsonl"}, "check")
 	if code != 0 {
 		t.Errorf("check = %d because of an audit file that it does not write: %s", code, stderr)
 	}
@@ -469,7 +522,8 @@ func start(t *testing.T, args ...string) *running {
 	if !slices.Contains(args, "--manifest") {
 		args = append(args, "--manifest", filepath.Join(demo, "server.yaml"))
 	}
-	r.cmd = exec.Command(built, append([]string{"--listen", r.endpoint, "--health-port", port, "--json", r.json}, args...)...)
+	r.cmd = exec.Command(built, append([]string{"--listen", r.endpoint, "--health-port", port, "--json", r.json},
+		args...)...)
 	r.cmd.Stdout, r.cmd.Stderr = &r.log, &r.log
 	if err := r.cmd.Start(); err != nil {
 		t.Fatal(err)
@@ -587,7 +641,8 @@ func TestServerOutlivesItsReader(t *testing.T) {
 	}
 	port := freePort(t)
 	r := &running{t: t, endpoint: "tcp/127.0.0.1:" + freePort(t), health: "http://127.0.0.1:" + port}
-	r.cmd = exec.Command(built, "--manifest", filepath.Join(demo, "server.yaml"), "--listen", r.endpoint, "--health-port", port)
+	r.cmd = exec.Command(built, "--manifest", filepath.Join(demo, "server.yaml"), "--listen", r.endpoint,
+		"--health-port", port)
 	r.cmd.Stdout, r.cmd.Stderr = out, out
 	if err := r.cmd.Start(); err != nil {
 		t.Fatal(err)
@@ -647,7 +702,8 @@ func TestServesOnTheRecord(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	path := writeManifest(t, fmt.Sprintf("model: {repo_or_path: %q}\ndebug: {capture_dir: %q, capture_max: %d}\n", bundle, filepath.Join(dir, "captures"), captures))
+	path := writeManifest(t, fmt.Sprintf("model: {repo_or_path: %q}\ndebug: {capture_dir: %q, capture_max: %d}\n",
+		bundle, filepath.Join(dir, "captures"), captures))
 	audit := filepath.Join(dir, "audit.jsonl")
 	serveDemo(t, start(t, "--manifest", path, "--audit", audit))
 
@@ -664,7 +720,8 @@ func TestServesOnTheRecord(t *testing.T) {
 			Mode    string  `json:"conditioning"`
 			Ms      float64 `json:"inference_ms"`
 		}
-		if err := json.Unmarshal(line, &a); err != nil || a.Client != "test-arm" || a.Seq != uint64(i+1) || a.Outcome != "ok" || a.Mode != "trained" || a.Ms <= 0 {
+		if err := json.Unmarshal(line, &a); err != nil || a.Client != "test-arm" || a.Seq != uint64(i+1) ||
+			a.Outcome != "ok" || a.Mode != "trained" || a.Ms <= 0 {
 			t.Fatalf("audit line %d = %s, %v", i, line, err)
 		}
 	}
@@ -672,19 +729,23 @@ func TestServesOnTheRecord(t *testing.T) {
 		t.Errorf("%d audit lines for %d requests", len(lines), demoRequests)
 	}
 	replay := func() (code int, stdout, stderr string) { return leanServer(t, nil, "replay", "--manifest", path) }
-	if code, stdout, stderr := replay(); code != 0 || stdout != fmt.Sprintf("%d captured requests: %[1]d answered byte for byte as then, 0 not, 0 unreadable\n", captures) {
+	if code, stdout, stderr := replay(); code != 0 ||
+		stdout != fmt.Sprintf("%d captured requests: %[1]d answered byte for byte as then, 0 not, 0 unreadable\n",
+			captures) {
 		t.Errorf("replay = %d, %s%s", code, stdout, stderr)
 	}
 	other := writeManifest(t, fmt.Sprintf("model: {repo_or_path: %q}\n", filepath.Join(filepath.Dir(bundle), "still")))
 	if code, stdout, stderr := leanServer(t, nil, "replay", filepath.Join(dir, "captures"), "--manifest", other); code != 2 || stdout != "" || strings.Count(stderr, "\n") != 1 ||
-		!strings.Contains(stderr, fmt.Sprintf("%d with bundle", captures)) || !strings.Contains(stderr, "give the manifest of the bundle that answered") {
+		!strings.Contains(stderr, fmt.Sprintf("%d with bundle", captures)) ||
+		!strings.Contains(stderr, "give the manifest of the bundle that answered") {
 		t.Errorf("replay with another bundle = %d, %s%s, want 2 and one line", code, stdout, stderr)
 	}
 	torn := filepath.Join(dir, "captures", "request-00003.safetensors")
 	if err := os.Truncate(torn, 1000); err != nil {
 		t.Fatal(err)
 	}
-	if code, stdout, stderr := replay(); code != 1 || !strings.Contains(stdout, torn) || strings.Count(stderr, "\n") != 1 {
+	if code, stdout, stderr := replay(); code != 1 || !strings.Contains(stdout, torn) ||
+		strings.Count(stderr, "\n") != 1 {
 		t.Errorf("replay with a torn file = %d, %s%s, want 1 and its name", code, stdout, stderr)
 	}
 }
@@ -716,18 +777,21 @@ func serveDemo(t *testing.T, r *running) {
 	case <-time.After(patience):
 		t.Error("the robot was not told that the server left")
 	}
-	if s.Requests != demoRequests || s.Errors != 0 || s.Conditioning["trained"] != demoRequests || s.Sessions.Opened != 1 || s.InferenceMs.P50 <= 0 {
+	if s.Requests != demoRequests || s.Errors != 0 || s.Conditioning["trained"] != demoRequests ||
+		s.Sessions.Opened != 1 || s.InferenceMs.P50 <= 0 {
 		t.Errorf("summary = %+v, want %d requests, all with the trained prefix", s, demoRequests)
 	}
 	// Opening the session and the links allocates, and so do buffers while they grow and the
 	// runtime when it starts a thread; rt.ReadHeap counts whole spans. A request must not allocate.
 	if s.PathMallocs > demoRequests/2 {
-		t.Errorf("the process allocated %d objects for %d requests, want at most %d", s.PathMallocs, demoRequests, demoRequests/2)
+		t.Errorf("the process allocated %d objects for %d requests, want at most %d", s.PathMallocs, demoRequests,
+			demoRequests/2)
 	}
 	if s.GCCycles != s.GCForced {
 		t.Errorf("%d collections, %d of them by hand, want no others", s.GCCycles, s.GCForced)
 	}
-	t.Logf("%d requests, %d objects, %d collections, inference p50 %.2f ms, service p99 %.2f ms", s.Requests, s.PathMallocs, s.GCCycles, s.InferenceMs.P50, s.ServiceMs.P99)
+	t.Logf("%d requests, %d objects, %d collections, inference p50 %.2f ms, service p99 %.2f ms", s.Requests,
+		s.PathMallocs, s.GCCycles, s.InferenceMs.P50, s.ServiceMs.P99)
 }
 
 // Every reason for which a server refuses a session, over TCP from the real program.
@@ -751,35 +815,53 @@ clients: [arm-1, arm-2]
 		want      string
 		temporary bool
 	}{
-		{"schema", func(o *wire.SessionOpen) { o.SchemaVersion = 2 }, "schema_version 2 outside supported range [1, 1]", false},
-		{"client not on the list", func(o *wire.SessionOpen) { o.ClientUUID = "arm-3" }, "client 'arm-3' is not on this server's list", false},
+		{"schema", func(o *wire.SessionOpen) {
+			o.SchemaVersion = 2
+		}, "schema_version 2 outside supported range [1, 1]", false},
+		{"client not on the list", func(o *wire.SessionOpen) {
+			o.ClientUUID = "arm-3"
+		}, "client 'arm-3' is not on this server's list", false},
 		{"client that is no key segment", func(o *wire.SessionOpen) { o.ClientUUID = "arm 1" }, "client_uuid", false},
 		{"action order", func(o *wire.SessionOpen) {
 			o.ActionNames = append([]string{o.ActionNames[1], o.ActionNames[0]}, o.ActionNames[2:]...)
 		}, "refusing to map chunk columns to motors", false},
-		{"action count", func(o *wire.SessionOpen) { o.ActionNames = o.ActionNames[:5] }, "refusing to map chunk columns to motors", false},
-		{"action units", func(o *wire.SessionOpen) { o.ActionUnits = slices.Repeat([]string{"radians"}, 6) }, "action_units", false},
+		{"action count", func(o *wire.SessionOpen) {
+			o.ActionNames = o.ActionNames[:5]
+		}, "refusing to map chunk columns to motors", false},
+		{"action units", func(o *wire.SessionOpen) {
+			o.ActionUnits = slices.Repeat([]string{"radians"}, 6)
+		}, "action_units", false},
 		{"state dim", func(o *wire.SessionOpen) { o.StateDim = 7 }, "state dim mismatch: server=6, client=7", false},
-		{"state units", func(o *wire.SessionOpen) { o.StateUnits = slices.Repeat([]string{"radians"}, 6) }, "state_units", false},
-		{"camera", func(o *wire.SessionOpen) { o.CameraNames = []string{"observation.images.wrist"} }, "missing camera features ['observation.images.top']", false},
+		{"state units", func(o *wire.SessionOpen) {
+			o.StateUnits = slices.Repeat([]string{"radians"}, 6)
+		}, "state_units", false},
+		{"camera", func(o *wire.SessionOpen) {
+			o.CameraNames = []string{"observation.images.wrist"}
+		}, "missing camera features ['observation.images.top']", false},
 		{"camera size", func(o *wire.SessionOpen) {
 			o.CameraShapes = []wire.CameraShape{{Name: "observation.images.top", H: 8192, W: 8192, C: 3}}
 		}, "8192x8192", false},
-		{"pinned task", func(o *wire.SessionOpen) { o.Task = "fold the towel" }, "task is pinned to 'around the post' on this server, got 'fold the towel'", false},
+		{"pinned task", func(o *wire.SessionOpen) {
+			o.Task = "fold the towel"
+		}, "task is pinned to 'around the post' on this server, got 'fold the towel'", false},
 		{"fps", func(o *wire.SessionOpen) { o.FPS = 30 }, "client fps=30 != trained fps=60 (strict_fps=true)", false},
 		{"nothing wrong", func(*wire.SessionOpen) {}, "", false},
 		{"the same robot again", func(*wire.SessionOpen) {}, "", false},
 		{"full", func(o *wire.SessionOpen) { o.ClientUUID = "arm-2" }, "server full: 1/1 sessions active", true},
-		{"wrong while full: final all the same", func(o *wire.SessionOpen) { o.SchemaVersion = 2 }, "schema_version", false},
+		{"wrong while full: final all the same", func(o *wire.SessionOpen) {
+			o.SchemaVersion = 2
+		}, "schema_version", false},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			o := demoOpen(t, "arm-1")
 			tt.change(&o)
 			ack := openSession(t, network, prefix, o)
-			if ack.Accepted != (tt.want == "") || !strings.Contains(ack.Error, tt.want) || ack.Temporary() != tt.temporary ||
+			if ack.Accepted != (tt.want == "") || !strings.Contains(ack.Error, tt.want) ||
+				ack.Temporary() != tt.temporary ||
 				tt.temporary && (ack.ServerLoad != 1 || ack.RetryAfterMs <= 0) {
-				t.Errorf("ack = %+v, want accepted %v, an error with %q, temporary %v", ack, tt.want == "", tt.want, tt.temporary)
+				t.Errorf("ack = %+v, want accepted %v, an error with %q, temporary %v", ack, tt.want == "", tt.want,
+					tt.temporary)
 			}
 		})
 	}
@@ -796,8 +878,14 @@ func demoOpen(t *testing.T, uuid string) wire.SessionOpen {
 		t.Fatal(err)
 	}
 	return wire.SessionOpen{
-		ClientUUID: uuid, RobotType: "so101", FPS: 60, ActionNames: bundle.ActionNames, CameraNames: []string{"observation.images.top"},
-		StateDim: len(bundle.StateNames), SchemaVersion: wire.SchemaVersion, RTCEnabled: true,
+		ClientUUID:    uuid,
+		RobotType:     "so101",
+		FPS:           60,
+		ActionNames:   bundle.ActionNames,
+		CameraNames:   []string{"observation.images.top"},
+		StateDim:      len(bundle.StateNames),
+		SchemaVersion: wire.SchemaVersion,
+		RTCEnabled:    true,
 	}
 }
 

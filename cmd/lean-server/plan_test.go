@@ -19,18 +19,21 @@ func TestPlan(t *testing.T) {
 	if err := json.Unmarshal([]byte(stdout), &r); code != 0 || err != nil {
 		t.Fatalf("code %d, %v: %s", code, err, stderr)
 	}
-	if r.Sessions < 1 || len(r.Sizes) != 4 || r.Sizes[0].Ms <= 0 || r.Device != "cpu" || r.MaxBatch < 1 || r.MaxBatch > 8 || r.DelayMax != 30 {
+	if r.Sessions < 1 || len(r.Sizes) != 4 || r.Sizes[0].Ms <= 0 || r.Device != "cpu" || r.MaxBatch < 1 ||
+		r.MaxBatch > 8 || r.DelayMax != 30 {
 		t.Errorf("the plan: %+v", r)
 	}
 	for _, row := range r.Tries {
-		if row.OK && (row.Robots > r.Sessions || row.StarvedMs > 0 || row.Steps > r.DelayMax) || row.DelayP50 < 2.5 || row.Load <= 0 || row.Load > 1.01 {
+		if row.OK && (row.Robots > r.Sessions || row.StarvedMs > 0 || row.Steps > r.DelayMax) || row.DelayP50 < 2.5 ||
+			row.Load <= 0 || row.Load > 1.01 {
 			t.Errorf("a try: %+v", row)
 		}
 	}
 	if code, stdout, _ := leanServer(t, nil, manifest...); code != 0 || !strings.Contains(stdout, "\nmax_sessions: ") {
 		t.Errorf("code %d, it prints\n%s", code, stdout)
 	}
-	if code, _, stderr := leanServer(t, nil, append(manifest, "--fps", "0")...); code != 2 || !strings.Contains(stderr, "--fps") {
+	if code, _, stderr := leanServer(t, nil, append(manifest, "--fps", "0")...); code != 2 ||
+		!strings.Contains(stderr, "--fps") {
 		t.Errorf("--fps 0: code %d, %q, want 2", code, stderr)
 	}
 }

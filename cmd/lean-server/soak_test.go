@@ -98,11 +98,16 @@ func (r *soakRobot) join() {
 			continue
 		}
 		o := demoOpen(r.t, r.uuid)
-		o.SessionEpoch, o.Instance, o.Host = r.epoch, fmt.Sprintf("soak-%d", r.n), "soak"
+		o.SessionEpoch = r.epoch
+		o.Instance = fmt.Sprintf("soak-%d", r.n)
+		o.Host = "soak"
 		for r.over.Err() == nil {
 			ack, ok := r.open(network, o)
 			if ok && ack.Accepted {
-				r.session, r.seq, r.network, r.obs = ack.SessionID, 0, network, obs
+				r.session = ack.SessionID
+				r.seq = 0
+				r.network = network
+				r.obs = obs
 				r.opens.Add(1)
 				break
 			}
@@ -176,7 +181,8 @@ func (r *soakRobot) receive(sample wire.Sample) {
 	for i, v := range want {
 		if got := c.ChunkRobot.Data[i]; got-v > 5e-3 || v-got > 5e-3 {
 			r.foreign.Add(1)
-			r.t.Errorf("%s, request %d: row value %d is %v, want its own %v: a chunk of another", r.uuid, c.SeqIDEcho, i, got, v)
+			r.t.Errorf("%s, request %d: row value %d is %v, want its own %v: a chunk of another", r.uuid, c.SeqIDEcho,
+				i, got, v)
 			return
 		}
 	}
@@ -194,7 +200,12 @@ func (r *soakRobot) ask() {
 	body.State = rows[:6]
 	body.PrefixRobot = wire.Matrix{Rows: 3, Cols: 6, Data: rows}
 	body.InferenceDelaySteps = 3
-	h := wire.Header{SchemaVersion: wire.SchemaVersion, MsgType: wire.MsgObservation, SeqID: r.seq, SessionEpoch: r.epoch}
+	h := wire.Header{
+		SchemaVersion: wire.SchemaVersion,
+		MsgType:       wire.MsgObservation,
+		SeqID:         r.seq,
+		SessionEpoch:  r.epoch,
+	}
 	if r.obs.Put(wire.AppendObservation(nil, &body), wire.AppendHeader(nil, h)) != nil {
 		return
 	}
@@ -226,7 +237,8 @@ func (r *soakRobot) live() {
 		switch r.random.IntN(60) {
 		case 0: // in good order
 			key, _ := wire.RobotSessionKey(r.prefix, r.uuid)
-			_, _ = r.network.Get(r.over, key, wire.AppendSessionClose(nil, &wire.SessionClose{ClientUUID: r.uuid, SessionID: r.session}), soakAnswer)
+			_, _ = r.network.Get(r.over, key, wire.AppendSessionClose(nil,
+				&wire.SessionClose{ClientUUID: r.uuid, SessionID: r.session}), soakAnswer)
 			r.closes.Add(1)
 			r.leave()
 		case 1: // its process is killed
@@ -235,7 +247,12 @@ func (r *soakRobot) live() {
 		case 2:
 			_ = r.obs.Put([]byte("no observation"), []byte("no header"))
 		case 3:
-			h := wire.Header{SchemaVersion: wire.SchemaVersion, MsgType: wire.MsgObservation, SeqID: r.seq + 1, SessionEpoch: r.epoch}
+			h := wire.Header{
+				SchemaVersion: wire.SchemaVersion,
+				MsgType:       wire.MsgObservation,
+				SeqID:         r.seq + 1,
+				SessionEpoch:  r.epoch,
+			}
 			r.seq++
 			_ = r.obs.Put(nonsense(r.random), wire.AppendHeader(nil, h))
 		default:
@@ -275,10 +292,13 @@ func (s *soak) duplicates(random *rand.Rand) {
 			return
 		}
 		o := demoOpen(s.t, fmt.Sprintf("arm-%d", random.IntN(soakRobots)))
-		o.SessionEpoch, o.Instance, o.Host = 1<<20, "thief", "elsewhere"
+		o.SessionEpoch = 1 << 20
+		o.Instance = "thief"
+		o.Host = "elsewhere"
 		if ack, ok := s.open(network, o); ok && ack.Accepted { // the robot was away
 			key, _ := wire.RobotSessionKey(s.prefix, o.ClientUUID)
-			_, _ = network.Get(s.over, key, wire.AppendSessionClose(nil, &wire.SessionClose{ClientUUID: o.ClientUUID, SessionID: ack.SessionID}), soakAnswer)
+			_, _ = network.Get(s.over, key, wire.AppendSessionClose(nil,
+				&wire.SessionClose{ClientUUID: o.ClientUUID, SessionID: ack.SessionID}), soakAnswer)
 		}
 		pause(s.over, time.Duration(50+random.IntN(200))*time.Millisecond)
 		_ = network.Close()
@@ -307,11 +327,13 @@ func (s *soak) crowds(random *rand.Rand) {
 		body := s.model
 		body.State = []float32{40, -30, 90, 10, -40, 10}
 		body.RunwayMs, body.HasRunway = 1, true
-		body.Images = append(slices.Clone(body.Images), wire.Image{Name: "observation.images.side", Data: make([]byte, 1+random.IntN(4<<20))})
+		body.Images = append(slices.Clone(body.Images),
+			wire.Image{Name: "observation.images.side", Data: make([]byte, 1+random.IntN(4<<20))})
 		flood := wire.AppendObservation(nil, &body)
 		for i := range 60 {
 			for _, p := range all {
-				_ = p.Put(flood, wire.AppendHeader(nil, wire.Header{SchemaVersion: 1, MsgType: wire.MsgObservation, SeqID: uint64(i + 1)}))
+				_ = p.Put(flood, wire.AppendHeader(nil, wire.Header{SchemaVersion: 1, MsgType: wire.MsgObservation,
+					SeqID: uint64(i + 1)}))
 			}
 			pause(s.over, 20*time.Millisecond)
 		}
@@ -332,7 +354,12 @@ func (s *soak) thieves(random *rand.Rand) {
 		}
 		key, _ := wire.ObsKey(s.prefix, victim)
 		if p, err := network.Publisher(key, wire.ObservationQoS); err == nil {
-			_ = p.Put([]byte("stolen"), wire.AppendHeader(nil, wire.Header{SchemaVersion: 1, MsgType: wire.MsgObservation, SeqID: 1 << 62, SessionEpoch: 1 << 30}))
+			_ = p.Put([]byte("stolen"), wire.AppendHeader(nil, wire.Header{
+				SchemaVersion: 1,
+				MsgType:       wire.MsgObservation,
+				SeqID:         1 << 62,
+				SessionEpoch:  1 << 30,
+			}))
 		}
 		pause(s.over, time.Duration(100+random.IntN(300))*time.Millisecond)
 		_ = network.Close()
@@ -381,7 +408,8 @@ func (s *soak) watch() (peak int64) {
 // leftover names the server's remains of clients that have left, "" when there are no remains.
 func leftover(before, now map[string]float64) string {
 	for _, name := range []string{
-		"lean_server_active_sessions", `lean_server_memory_bytes{part="sessions"}`, `lean_server_memory_bytes{part="observations"}`, "lean_server_memory_promised_bytes",
+		"lean_server_active_sessions", `lean_server_memory_bytes{part="sessions"}`,
+		`lean_server_memory_bytes{part="observations"}`, "lean_server_memory_promised_bytes",
 	} {
 		if now[name] != 0 {
 			return fmt.Sprintf("%s is %v", name, now[name])
@@ -423,18 +451,33 @@ zenoh: {tls: {root_ca_certificate: %q, listen_certificate: %q, listen_private_ke
 	model.ask(1)
 	over, end := context.WithTimeout(t.Context(), *soakFor)
 	defer end()
-	s := &soak{t: t, r: r, prefix: prefix, model: model.body, tls: map[string]zenoh.Config{}, over: over, refused: map[string]int{}}
+	s := &soak{
+		t:       t,
+		r:       r,
+		prefix:  prefix,
+		model:   model.body,
+		tls:     map[string]zenoh.Config{},
+		over:    over,
+		refused: map[string]int{},
+	}
 	_ = network.Close()
 	for _, name := range []string{"cert-0", "cert-1", "cert-thief"} {
 		cert, key := ca.Issue(name)
-		s.tls[name] = zenoh.Config{Connect: []string{secure}, TLS: endpoint.Security{RootCA: ca.CA, ConnectCertificate: cert, ConnectKey: key}}
+		s.tls[name] = zenoh.Config{Connect: []string{secure},
+			TLS: endpoint.Security{RootCA: ca.CA, ConnectCertificate: cert, ConnectKey: key}}
 	}
 	before := s.scrape()
 	idle, _ := zenohtest.Resident(t, r.cmd.Process.Pid)
 	var all sync.WaitGroup
 	for i := range soakRobots + 2 {
-		robot := &soakRobot{soak: s, random: rand.New(rand.NewPCG(*soakSeed, uint64(i))), n: i, uuid: fmt.Sprintf("arm-%d", i),
-			cfg: zenoh.Config{Connect: []string{r.endpoint}}, got: make(chan wire.ActionChunk, 4)}
+		robot := &soakRobot{
+			soak:   s,
+			random: rand.New(rand.NewPCG(*soakSeed, uint64(i))),
+			n:      i,
+			uuid:   fmt.Sprintf("arm-%d", i),
+			cfg:    zenoh.Config{Connect: []string{r.endpoint}},
+			got:    make(chan wire.ActionChunk, 4),
+		}
 		if i >= soakRobots {
 			robot.uuid = fmt.Sprintf("cert-%d", i-soakRobots)
 			robot.cfg = s.tls[robot.uuid]
@@ -446,16 +489,20 @@ zenoh: {tls: {root_ca_certificate: %q, listen_certificate: %q, listen_private_ke
 	}
 	peak := s.watch()
 	all.Wait()
-	t.Logf("%v: %d chunks, %d unanswered, %d events; %d opens, %d closes, %d kills, %d denied; RSS %d MB idle, at most %d MB; refused: %v", *soakFor,
-		s.chunks.Load(), s.unanswered.Load(), s.events.Load(), s.opens.Load(), s.closes.Load(), s.kills.Load(), s.denied.Load(), idle>>20, peak>>20, s.refused)
+	t.Logf("%v: %d chunks, %d unanswered, %d events; %d opens, %d closes, %d kills, %d denied; RSS %d MB idle, at "+
+		"most %d MB; refused: %v", *soakFor,
+		s.chunks.Load(), s.unanswered.Load(), s.events.Load(), s.opens.Load(), s.closes.Load(), s.kills.Load(),
+		s.denied.Load(), idle>>20, peak>>20, s.refused)
 	if peak-int64(idle) > soakMemory+soakGarbage {
 		t.Errorf("the server grew by %d MB, want at most %d", (peak-int64(idle))>>20, (soakMemory+soakGarbage)>>20)
 	}
-	if s.chunks.Load() < uint64(soakFor.Seconds()) || s.opens.Load() < soakRobots || s.denied.Load() == 0 || len(s.refused) < 2 {
+	if s.chunks.Load() < uint64(soakFor.Seconds()) || s.opens.Load() < soakRobots || s.denied.Load() == 0 ||
+		len(s.refused) < 2 {
 		t.Errorf("too little happened: %v", slices.Collect(maps.Keys(s.refused)))
 	}
 	left := ""
-	for began := time.Now(); time.Since(began) < soakSettle; time.Sleep(time.Second) { // as long as sessions may outlive their robots
+	// as long as sessions may outlive their robots
+	for began := time.Now(); time.Since(began) < soakSettle; time.Sleep(time.Second) {
 		if left = leftover(before, s.scrape()); left == "" {
 			break
 		}
@@ -466,6 +513,7 @@ zenoh: {tls: {root_ca_certificate: %q, listen_certificate: %q, listen_private_ke
 	if sum := r.stop(syscall.SIGTERM); sum.Memory.MostMB > sum.Memory.LimitMB {
 		t.Errorf("memory %+v", sum.Memory)
 	} else {
-		t.Logf("memory %.0f of %.0f MB at most; %d requests, %d errors; refusals %v", sum.Memory.MostMB, sum.Memory.LimitMB, sum.Requests, sum.Errors, sum.Refusals)
+		t.Logf("memory %.0f of %.0f MB at most; %d requests, %d errors; refusals %v", sum.Memory.MostMB,
+			sum.Memory.LimitMB, sum.Requests, sum.Errors, sum.Refusals)
 	}
 }

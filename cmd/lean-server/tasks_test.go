@@ -38,8 +38,11 @@ func readInstructed(t *testing.T, bundle *policy.Bundle) (rows []instructed) {
 	tokens, mask := tensors["in/tokens"], tensors["in/token_mask"]
 	for i := range int(state.Shape[0]) {
 		rows = append(rows, instructed{
-			task: tasks[fmt.Sprintf("task%d", i)], picture: part(picture.Data, picture.Shape, i), state: part(state.Float32s(), state.Shape, i),
-			tokens: part(tokens.Int64s(), tokens.Shape, i), mask: part(mask.Bools(), mask.Shape, i),
+			task:    tasks[fmt.Sprintf("task%d", i)],
+			picture: part(picture.Data, picture.Shape, i),
+			state:   part(state.Float32s(), state.Shape, i),
+			tokens:  part(tokens.Int64s(), tokens.Shape, i),
+			mask:    part(mask.Bools(), mask.Shape, i),
 		})
 	}
 	return rows
@@ -64,7 +67,8 @@ func TestTwoRobotsWithTwoTasks(t *testing.T) {
 		t.Fatal(err)
 	}
 	rows := readInstructed(t, bundle)
-	if len(rows) != 4 || rows[0].task == rows[1].task || rows[0].task != rows[2].task || rows[1].task != rows[3].task || rows[0].task == "" {
+	if len(rows) != 4 || rows[0].task == rows[1].task || rows[0].task != rows[2].task || rows[1].task != rows[3].task ||
+		rows[0].task == "" {
 		t.Fatalf("the golden set has the tasks of %d rows otherwise than this test", len(rows))
 	}
 	model, err := bundle.Open(policy.Options{MaxBatch: 1, IntraThreads: 1})
@@ -97,8 +101,14 @@ func TestTwoRobotsWithTwoTasks(t *testing.T) {
 	var arms [2]*arm
 	for i := range arms {
 		arms[i] = joinArm(t, network, prefix, wire.SessionOpen{
-			ClientUUID: fmt.Sprintf("arm-%d", i), RobotType: "so101", FPS: bundle.FPS, ActionNames: bundle.ActionNames, CameraNames: []string{"observation.images.top"},
-			StateDim: len(bundle.StateNames), SchemaVersion: wire.SchemaVersion, Task: rows[i].task,
+			ClientUUID:    fmt.Sprintf("arm-%d", i),
+			RobotType:     "so101",
+			FPS:           bundle.FPS,
+			ActionNames:   bundle.ActionNames,
+			CameraNames:   []string{"observation.images.top"},
+			StateDim:      len(bundle.StateNames),
+			SchemaVersion: wire.SchemaVersion,
+			Task:          rows[i].task,
 		})
 	}
 	const rounds, change = 20, 10
@@ -116,13 +126,21 @@ func TestTwoRobotsWithTwoTasks(t *testing.T) {
 			}
 			seen[i] = &rows[told+2*int(seq%2)] // both rows with this task
 			a.body.State = seen[i].state
-			a.body.Images = []wire.Image{{Name: "observation.images.top", Codec: wire.Raw, H: camera.H, W: camera.W, C: 3, Data: seen[i].picture}}
+			a.body.Images = []wire.Image{{
+				Name:  "observation.images.top",
+				Codec: wire.Raw,
+				H:     camera.H,
+				W:     camera.W,
+				C:     3,
+				Data:  seen[i].picture,
+			}}
 			a.send(seq)
 		}
 		for i, a := range arms {
 			got := a.answer(seq).ChunkRobot.Data
 			if d := furthest(got, want(fmt.Sprintf("arm-%d", i), seq, seen[i], seen[i])); !(d <= bundle.GoldenTol.ChunkRobot) {
-				t.Errorf("round %d: the chunk of arm-%d is %g away from the one of its task %q", seq, i, d, seen[i].task)
+				t.Errorf("round %d: the chunk of arm-%d is %g away from the one of its task %q", seq, i, d,
+					seen[i].task)
 			}
 		}
 	}
@@ -139,7 +157,8 @@ func reset(t *testing.T, network wire.Session, prefix, uuid, task string) {
 		t.Fatal(err)
 	}
 	var ack wire.ResetAck
-	replies, err := network.Get(t.Context(), key, wire.AppendReset(nil, &wire.Reset{ClientUUID: uuid, Task: task}), patience)
+	replies, err := network.Get(t.Context(), key, wire.AppendReset(nil, &wire.Reset{ClientUUID: uuid, Task: task}),
+		patience)
 	if err != nil || len(replies) != 1 || wire.ParseResetAck(&ack, replies[0].Payload) != nil || !ack.OK {
 		t.Fatalf("reset with another task: %v, %v, %+v", replies, err, ack)
 	}

@@ -38,7 +38,8 @@ func secured(t *testing.T, cert, key, more string) (manifest string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return writeManifest(t, fmt.Sprintf("model: {repo_or_path: %q}\nservice: demo\nzenoh:\n  tls:\n    listen_certificate: %q\n    listen_private_key: %q\n%s", bundle, cert, key, more))
+	return writeManifest(t, fmt.Sprintf("model: {repo_or_path: %q}\nservice: demo\nzenoh:\n  tls:\n    "+
+		"listen_certificate: %q\n    listen_private_key: %q\n%s", bundle, cert, key, more))
 }
 
 // A certificate that expires while the server serves makes it not ready, and its pages report it;
@@ -62,7 +63,8 @@ func TestCertificatesWhileServing(t *testing.T) {
 	}
 	long := func(c *x509.Certificate) { c.NotAfter = time.Now().Add(90 * 24 * time.Hour) }
 	good, goodKey := ca.IssueAs("good", long, "127.0.0.1")
-	short, shortKey := ca.IssueUntil(time.Now().Add(8*time.Second), "short", "127.0.0.1") // expires while the server serves
+	// expires while the server serves
+	short, shortKey := ca.IssueUntil(time.Now().Add(8*time.Second), "short", "127.0.0.1")
 	put(short, shortKey)
 	r := start(t, "--listen", "tls/127.0.0.1:"+freePort(t), "--manifest", secured(t, cert, key, ""))
 	r.awaitReady()
@@ -79,17 +81,20 @@ func TestCertificatesWhileServing(t *testing.T) {
 			return got == code
 		})
 	}
-	until("not ready", "/readyz", http.StatusServiceUnavailable, `the certificate "short" of `+cert+" ended on ", "robots refuse this server")
+	until("not ready", "/readyz", http.StatusServiceUnavailable, `the certificate "short" of `+cert+" ended on ",
+		"robots refuse this server")
 	until("health that says so", "/healthz", http.StatusOK, "ok, but the certificate", "ended on")
 	until("a page that says so", "/status.json", http.StatusOK, "ended on")
 	put(good, goodKey)
 	until("ready again", "/readyz", http.StatusOK)
 	over, overKey := ca.IssueUntil(time.Now().Add(-time.Minute), "over", "127.0.0.1")
 	put(over, overKey)
-	until("a renewed one that is over", "/healthz", http.StatusOK, "have changed and are not used", `("over") is valid from `, `certificate ("good")`)
+	until("a renewed one that is over", "/healthz", http.StatusOK, "have changed and are not used",
+		`("over") is valid from `, `certificate ("good")`)
 	other, _ := ca.IssueAs("other", long, "127.0.0.1")
 	put(other, goodKey)
-	until("a pair that does not match", "/healthz", http.StatusOK, "have changed and are not used", "private key does not match", `certificate ("good")`)
+	until("a pair that does not match", "/healthz", http.StatusOK, "have changed and are not used",
+		"private key does not match", `certificate ("good")`)
 	if code, text := r.page("/readyz"); code != http.StatusOK {
 		t.Errorf("readyz = %d, %s, want 200: the set before is in use", code, text)
 	}
@@ -107,7 +112,9 @@ func TestCheckReadsTheCertificates(t *testing.T) {
 	needRuntime(t)
 	ca := endpointtest.New(t)
 	issue := func(name string, from, to time.Duration) (cert, key string) {
-		return ca.IssueAs(name, func(c *x509.Certificate) { c.NotBefore, c.NotAfter = time.Now().Add(from), time.Now().Add(to) }, "127.0.0.1")
+		return ca.IssueAs(name, func(c *x509.Certificate) {
+			c.NotBefore, c.NotAfter = time.Now().Add(from), time.Now().Add(to)
+		}, "127.0.0.1")
 	}
 	const day = 24 * time.Hour
 	for _, tt := range []struct {
@@ -122,8 +129,10 @@ func TestCheckReadsTheCertificates(t *testing.T) {
 		{"late", -day, 90 * day, 0, ""},
 	} {
 		cert, key := issue(tt.name, tt.from, tt.to)
-		code, stdout, stderr := leanServer(t, nil, "check", "--manifest", secured(t, cert, key, "  listen_endpoints: [\"tls/127.0.0.1:7447\"]\n"))
-		if code != tt.code || !strings.Contains(stdout+stderr, tt.want) || strings.Contains(stdout, "warning") != (tt.name == "soon") {
+		code, stdout, stderr := leanServer(t, nil, "check", "--manifest",
+			secured(t, cert, key, "  listen_endpoints: [\"tls/127.0.0.1:7447\"]\n"))
+		if code != tt.code || !strings.Contains(stdout+stderr, tt.want) ||
+			strings.Contains(stdout, "warning") != (tt.name == "soon") {
 			t.Errorf("%s: check = %d, %s%s, want %d with %q", tt.name, code, stdout, stderr, tt.code, tt.want)
 		}
 	}

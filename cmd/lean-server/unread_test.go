@@ -49,8 +49,14 @@ func startUnread(t *testing.T, stdout, stderr *os.File, args ...string) *running
 	t.Helper()
 	needRuntime(t)
 	port := freePort(t)
-	r := &running{t: t, endpoint: "tcp/127.0.0.1:" + freePort(t), health: "http://127.0.0.1:" + port, json: filepath.Join(t.TempDir(), "summary.json")}
-	r.cmd = exec.Command(built, append([]string{"--manifest", filepath.Join(demo, "server.yaml"), "--listen", r.endpoint, "--health-port", port, "--json", r.json}, args...)...)
+	r := &running{
+		t:        t,
+		endpoint: "tcp/127.0.0.1:" + freePort(t),
+		health:   "http://127.0.0.1:" + port,
+		json:     filepath.Join(t.TempDir(), "summary.json"),
+	}
+	r.cmd = exec.Command(built, append([]string{"--manifest", filepath.Join(demo, "server.yaml"), "--listen",
+		r.endpoint, "--health-port", port, "--json", r.json}, args...)...)
 	r.cmd.Stdout, r.cmd.Stderr = &r.log, &r.log
 	if stdout != nil {
 		r.cmd.Stdout = stdout
@@ -84,7 +90,8 @@ func TestServesWhileNobodyReadsItsLog(t *testing.T) {
 	for seq := uint64(1); seq <= 20; seq++ {
 		arm.ask(seq)
 	}
-	bad := wire.AppendHeader(nil, wire.Header{SchemaVersion: wire.SchemaVersion, MsgType: wire.MsgObservation, SeqID: 21})
+	bad := wire.AppendHeader(nil, wire.Header{SchemaVersion: wire.SchemaVersion, MsgType: wire.MsgObservation,
+		SeqID: 21})
 	if err := arm.obs.Put([]byte{0x80}, bad); err != nil { // refused by the worker, which logs it
 		t.Fatal(err)
 	}
@@ -112,7 +119,8 @@ func TestServesWhileNobodyReadsItsLog(t *testing.T) {
 		t.Errorf("ended after %v, want %v at most", took, unreadLimit)
 	}
 	if s := r.summary(); s.Requests != 21 || s.LogLinesLost == 0 || s.LogLinesLeftOut == 0 {
-		t.Errorf("summary: %d requests, %d lines lost, %d left out, want 21 and some", s.Requests, s.LogLinesLost, s.LogLinesLeftOut)
+		t.Errorf("summary: %d requests, %d lines lost, %d left out, want 21 and some", s.Requests, s.LogLinesLost,
+			s.LogLinesLeftOut)
 	}
 	stderr.Close()
 	if said, err := io.ReadAll(reader); err != nil || len(said) == 0 {
@@ -138,8 +146,10 @@ func TestALateReaderIsToldWhatIsMissing(t *testing.T) {
 		t.Error("it did not end with 0")
 	}
 	stderr.Close()
-	if text := <-all; !strings.Contains(text, "lines were dropped while") || !strings.Contains(text, "state dim mismatch") {
-		t.Errorf("the log does not say that lines are missing: %d bytes, the last %q", len(text), text[max(0, len(text)-300):])
+	if text := <-all; !strings.Contains(text, "lines were dropped while") ||
+		!strings.Contains(text, "state dim mismatch") {
+		t.Errorf("the log does not say that lines are missing: %d bytes, the last %q", len(text),
+			text[max(0, len(text)-300):])
 	}
 }
 
@@ -151,7 +161,8 @@ func TestEndsWhileNobodyTakesItsTable(t *testing.T) {
 	r := startUnread(t, stdout, nil)
 	r.awaitReady()
 	code, took := r.leave(syscall.SIGTERM)
-	if said := r.log.String(); code != 1 || took > unreadLimit || !strings.Contains(said, "standard output: nothing was taken for 1s") {
+	if said := r.log.String(); code != 1 || took > unreadLimit ||
+		!strings.Contains(said, "standard output: nothing was taken for 1s") {
 		t.Errorf("ended with %d after %v, want 1 within %v and why:\n%s", code, took, unreadLimit, said)
 	}
 }
@@ -205,7 +216,8 @@ func TestEndsWhileNobodyTakesItsAudit(t *testing.T) {
 	arm := newArm(t, network, prefix)
 	arm.ask(1)
 	code, took := r.leave(syscall.SIGTERM)
-	if said := r.log.String(); code != 1 || took > unreadLimit || !strings.Contains(said, "audit: nothing was taken for 1s") {
+	if said := r.log.String(); code != 1 || took > unreadLimit ||
+		!strings.Contains(said, "audit: nothing was taken for 1s") {
 		t.Errorf("ended with %d after %v, want 1 within %v and why:\n%s", code, took, unreadLimit, said)
 	}
 }
@@ -250,6 +262,7 @@ func TestRefusalsDoNotFillTheLog(t *testing.T) {
 	s := r.stop(syscall.SIGTERM)
 	said := strings.Count(r.log.String(), "state dim mismatch")
 	if said < 20 || said > 100 || s.LogLinesLeftOut != opens-uint64(said) || s.Refusals["state"] != opens {
-		t.Errorf("%d refusals, %d of them in the log, %d left out; want %d, some, the rest", s.Refusals["state"], said, s.LogLinesLeftOut, opens)
+		t.Errorf("%d refusals, %d of them in the log, %d left out; want %d, some, the rest", s.Refusals["state"], said,
+			s.LogLinesLeftOut, opens)
 	}
 }

@@ -38,7 +38,12 @@ func testPictures(t testing.TB) (good, stray, half, garbled []byte) {
 }
 
 func brokenCamera(shots ...[]byte) *fakeCamera {
-	return &fakeCamera{format: camera.Format{Width: sceneW, Height: sceneH, Pixels: camera.MJPEG, FPS: 30}, clock: rttest.NewClock(1000), pictures: shots}
+	return &fakeCamera{format: camera.Format{
+		Width:  sceneW,
+		Height: sceneH,
+		Pixels: camera.MJPEG,
+		FPS:    30,
+	}, clock: rttest.NewClock(1000), pictures: shots}
 }
 
 // Goal: a picture with stray bytes is used and counted. A broken one is counted, and the previous
@@ -72,7 +77,8 @@ func TestBrokenPicturesAreSkipped(t *testing.T) {
 				var m wire.Image
 				at, err := v.Picture(&m)
 				if at != want.at || (err != nil) != want.fails || err != nil && !errors.Is(err, jpeg.ErrCorrupt) {
-					t.Errorf("%s, picture %d: Picture() = %v, %v; want %v, an error %v", name, i, at, err, want.at, want.fails)
+					t.Errorf("%s, picture %d: Picture() = %v, %v; want %v, an error %v", name, i, at, err, want.at,
+						want.fails)
 				}
 				if err != nil && !strings.Contains(v.Explain(err).Error(), "camera front: jpeg: corrupt") {
 					t.Errorf("%s, picture %d: Explain() = %v", name, i, v.Explain(err))
@@ -80,14 +86,16 @@ func TestBrokenPicturesAreSkipped(t *testing.T) {
 				if at != 0 && first == nil {
 					first = bytes.Clone(m.Data)
 				}
-				if im, _, err := image.Decode(bytes.NewReader(m.Data)); at != 0 && m.Codec == wire.JPEG && (err != nil || im.Bounds().Dx()%48 != 0) {
+				if im, _, err := image.Decode(bytes.NewReader(m.Data)); at != 0 && m.Codec == wire.JPEG &&
+					(err != nil || im.Bounds().Dx()%48 != 0) {
 					t.Errorf("%s, picture %d: %v", name, i, err)
 				}
 				if at != 0 && (!bytes.Equal(m.Data, first) || m.Name != e.ImageName) {
 					t.Errorf("%s, picture %d: %s has another picture than the first", name, i, m.Name)
 				}
 				if got := e.Stats(); got.Warned != want.warned || got.Undecoded != want.undecoded {
-					t.Errorf("%s, picture %d: %d warned, %d undecoded; want %d and %d", name, i, got.Warned, got.Undecoded, want.warned, want.undecoded)
+					t.Errorf("%s, picture %d: %d warned, %d undecoded; want %d and %d", name, i, got.Warned,
+						got.Undecoded, want.warned, want.undecoded)
 				}
 			}
 		}
@@ -156,7 +164,10 @@ func TestCameraErr(t *testing.T) {
 		if err := e.Err(); err == nil || !strings.Contains(err.Error(), tt.says) {
 			t.Errorf("%s: Trouble() = %v, want one that says %q", name, err, tt.says)
 		}
-		f.pictures, f.next, f.err, tries = [][]byte{good}, 0, nil, 19
+		f.pictures = [][]byte{good}
+		f.next = 0
+		f.err = nil
+		tries = 19
 		stop.Store(false)
 		e.Run(clock, &stop, &blind)
 		if err := e.Err(); err != nil || e.Stats().Captured == 0 {
@@ -173,7 +184,8 @@ func TestCameraErr(t *testing.T) {
 		clock.SleepUntil(clock.Now().Add(20 * time.Millisecond))
 		captureOne(t, e)
 		v.Picture(&m)
-		if err := e.Err(); (err != nil) != (i >= 5) || err != nil && !strings.Contains(err.Error(), "premature end of data segment") {
+		if err := e.Err(); (err != nil) != (i >= 5) || err != nil &&
+			!strings.Contains(err.Error(), "premature end of data segment") {
 			t.Errorf("picture %d that does not decode: Trouble() = %v", i, err)
 		}
 	}
@@ -208,7 +220,10 @@ func TestPendingUntilAPictureDecodes(t *testing.T) {
 		v := newTestEncoder(t, e, Config{}, tt.d)
 		for i, shot := range [][]byte{half, half, good, half} {
 			var stop atomic.Bool
-			f.pictures, f.next, f.stop, f.err = [][]byte{shot}, 0, &stop, camera.ErrStalled
+			f.pictures = [][]byte{shot}
+			f.next = 0
+			f.stop = &stop
+			f.err = camera.ErrStalled
 			e.Run(f.clock, &stop, &blind)
 			v.AwaitFirst(&blind)
 			if got := blind.Load(); got != tt.after[i] {

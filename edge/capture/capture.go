@@ -85,9 +85,13 @@ func New(name string, source camera.Source, maxAge time.Duration) *Camera {
 	}
 	_, live := source.(camera.Live)
 	return &Camera{
-		Name: name, ImageName: ImageKey + name, Source: source, MaxAge: cmp.Or(maxAge, DefaultMaxAge), Age: rt.NewHist(),
-		repeats: repeats{seed: maphash.MakeSeed(), live: live},
-		Newest:  rt.NewLatest(func(s *Frame) { s.Pix = make([]byte, size) }),
+		Name:      name,
+		ImageName: ImageKey + name,
+		Source:    source,
+		MaxAge:    cmp.Or(maxAge, DefaultMaxAge),
+		Age:       rt.NewHist(),
+		repeats:   repeats{seed: maphash.MakeSeed(), live: live},
+		Newest:    rt.NewLatest(func(s *Frame) { s.Pix = make([]byte, size) }),
 	}
 }
 
@@ -189,8 +193,15 @@ type Stats struct {
 // Stats returns the counts. Any thread may call it.
 func (e *Camera) Stats() Stats {
 	t := Stats{
-		Captured: e.captured.Load(), Dropped: e.dropped.Load(), Torn: e.torn.Load(), Errors: e.errors.Load(), Stale: e.Stale.Load(), Lost: e.lost.Load(),
-		Warned: e.warned.Load(), Undecoded: e.undecoded.Load(), Repeated: e.same.Load(),
+		Captured:  e.captured.Load(),
+		Dropped:   e.dropped.Load(),
+		Torn:      e.torn.Load(),
+		Errors:    e.errors.Load(),
+		Stale:     e.Stale.Load(),
+		Lost:      e.lost.Load(),
+		Warned:    e.warned.Load(),
+		Undecoded: e.undecoded.Load(),
+		Repeated:  e.same.Load(),
 	}
 	if c, ok := e.Source.(camera.Counter); ok {
 		t.Source = c.Counts()

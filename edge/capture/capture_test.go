@@ -27,7 +27,8 @@ import (
 
 func TestParseExpandsTheSource(t *testing.T) {
 	t.Setenv("HOME", "/u")
-	for text, want := range map[string]string{"a=~/run1": "/u/run1", "a=sim:$HOME/w.sock@30": "sim:/u/w.sock", "a=/dev/video0": "/dev/video0"} {
+	for text, want := range map[string]string{"a=~/run1": "/u/run1", "a=sim:$HOME/w.sock@30": "sim:/u/w.sock",
+		"a=/dev/video0": "/dev/video0"} {
 		if got, err := Parse(text); err != nil || got.Source != want {
 			t.Errorf("Parse(%q) has the source %q (%v), want %q", text, got.Source, err, want)
 		}
@@ -41,25 +42,53 @@ func TestParse(t *testing.T) {
 	}{
 		{"top=sim", Config{Name: "top", Source: "sim"}},
 		{"side=sim:640x480@15", Config{Name: "side", Source: "sim", Width: 640, Height: 480, FPS: 15}},
-		{"top=sim:/tmp/so101.scene:80x60@30", Config{Name: "top", Source: "sim:/tmp/so101.scene", Width: 80, Height: 60, FPS: 30}},
+		{"top=sim:/tmp/so101.scene:80x60@30", Config{
+			Name:   "top",
+			Source: "sim:/tmp/so101.scene",
+			Width:  80,
+			Height: 60,
+			FPS:    30,
+		}},
 		{"side=pattern@15", Config{Name: "side", Source: "pattern", FPS: 15}},
 		{"a=/dev/video0:1280x720", Config{Name: "a", Source: "/dev/video0", Width: 1280, Height: 720}},
 		{"a=/dev/v4l/by-path/platform-fd5.pcie-pci-0000:01:00.0-usb-0:1.3:1.0-video-index0:640x480@30",
-			Config{Name: "a", Source: "/dev/v4l/by-path/platform-fd5.pcie-pci-0000:01:00.0-usb-0:1.3:1.0-video-index0", Width: 640, Height: 480, FPS: 30}},
-		{"a=/dev/v4l/by-id/usb-x=y@z_1-video-index0", Config{Name: "a", Source: "/dev/v4l/by-id/usb-x=y@z_1-video-index0"}},
+			Config{
+				Name:   "a",
+				Source: "/dev/v4l/by-path/platform-fd5.pcie-pci-0000:01:00.0-usb-0:1.3:1.0-video-index0",
+				Width:  640,
+				Height: 480,
+				FPS:    30,
+			}},
+		{"a=/dev/v4l/by-id/usb-x=y@z_1-video-index0",
+			Config{Name: "a", Source: "/dev/v4l/by-id/usb-x=y@z_1-video-index0"}},
 		{"a=./run1,rotate=180,crop=480x360+80+60,send=240x180,quality=60,max-age=200ms,format=yuyv",
-			Config{Name: "a", Source: "./run1", Rotate: 180, Crop: Rect{480, 360, 80, 60}, SendW: 240, SendH: 180, Quality: 60, MaxAge: 200 * time.Millisecond, Pixels: camera.YUYV}},
+			Config{
+				Name:    "a",
+				Source:  "./run1",
+				Rotate:  180,
+				Crop:    Rect{480, 360, 80, 60},
+				SendW:   240,
+				SendH:   180,
+				Quality: 60,
+				MaxAge:  200 * time.Millisecond,
+				Pixels:  camera.YUYV,
+			}},
 		{"a=/dev/video0,exposure=156,power-line-frequency=50-hz",
-			Config{Name: "a", Source: "/dev/video0", Controls: []v4l2.Setting{{Name: "exposure", Value: "156"}, {Name: "power-line-frequency", Value: "50-hz"}}}},
+			Config{Name: "a", Source: "/dev/video0", Controls: []v4l2.Setting{{Name: "exposure", Value: "156"},
+				{Name: "power-line-frequency", Value: "50-hz"}}}},
 	} {
 		if got, err := Parse(tt.text); err != nil || !reflect.DeepEqual(got, tt.want) {
 			t.Errorf("Parse(%q) = %+v, %v, want %+v", tt.text, got, err, tt.want)
 		}
 	}
 	for _, bad := range []string{
-		"", "top", "=sim", "../x=sim", "a/b=sim", "a\x1bb=sim", "top=", "top=sims", "top=sim:640", "top=sim:/tmp/scene,exposure=1", "top=sim:0x480", "top=sim:640x9999", "top=sim@0", "top=sim@fast", "top=sim@1001", "top=:640x480",
-		"top=sim,", "top=sim,rotate", "top=sim,rotate=", "top=sim,rotate=45", "top=sim,rotate=-90", "top=sim,rotate=360", "top=sim,crop=10x10", "top=sim,crop=0x10+1+1",
-		"top=sim,send=10", "top=sim,quality=0", "top=sim,quality=101", "top=sim,max-age=5", "top=sim,max-age=0s", "top=sim,format=h264", "top=sim,exposure=1", "top=/dev/video0,Exposure=1",
+		"", "top", "=sim", "../x=sim", "a/b=sim", "a\x1bb=sim", "top=", "top=sims", "top=sim:640",
+		"top=sim:/tmp/scene,exposure=1", "top=sim:0x480", "top=sim:640x9999", "top=sim@0", "top=sim@fast",
+		"top=sim@1001", "top=:640x480",
+		"top=sim,", "top=sim,rotate", "top=sim,rotate=", "top=sim,rotate=45", "top=sim,rotate=-90",
+		"top=sim,rotate=360", "top=sim,crop=10x10", "top=sim,crop=0x10+1+1",
+		"top=sim,send=10", "top=sim,quality=0", "top=sim,quality=101", "top=sim,max-age=5", "top=sim,max-age=0s",
+		"top=sim,format=h264", "top=sim,exposure=1", "top=/dev/video0,Exposure=1",
 	} {
 		got, err := Parse(bad)
 		if bad == "top=sim," {
@@ -81,7 +110,8 @@ var corners = []byte{
 // letters names the pixels of a picture in the colours of corners, row by row.
 func pixelNames(pix []byte, w int) (out string) {
 	names := map[[3]byte]string{
-		{255, 0, 0}: "r", {0, 255, 0}: "g", {0, 0, 255}: "b", {255, 255, 255}: "w", {0, 0, 0}: "k", {128, 128, 128}: "e", {255, 255, 0}: "y", {0, 255, 255}: "c",
+		{255, 0, 0}: "r", {0, 255, 0}: "g", {0, 0, 255}: "b", {255, 255, 255}: "w", {0, 0, 0}: "k", {128, 128,
+			128}: "e", {255, 255, 0}: "y", {0, 255, 255}: "c",
 	}
 	for i := 0; i < len(pix); i += 3 {
 		if i > 0 && i/3%w == 0 {
@@ -131,8 +161,12 @@ func TestTransformCropsAndRotates(t *testing.T) {
 
 // Goal: scaling keeps even areas, averages the pixels that it covers, and follows a ramp.
 func TestTransformScales(t *testing.T) {
-	for _, size := range [][4]int{{640, 480, 160, 120}, {320, 180, 240, 135}, {160, 120, 640, 480}, {7, 5, 3, 2}, {5, 3, 5, 7}, {1, 1, 9, 9}, {9, 9, 1, 1}} {
-		w, h, ow, oh := size[0], size[1], size[2], size[3]
+	for _, size := range [][4]int{{640, 480, 160, 120}, {320, 180, 240, 135}, {160, 120, 640, 480}, {7, 5, 3, 2},
+		{5, 3, 5, 7}, {1, 1, 9, 9}, {9, 9, 1, 1}} {
+		w := size[0]
+		h := size[1]
+		ow := size[2]
+		oh := size[3]
 		r, err := newTransform(w, h, Rect{}, 0, ow, oh)
 		if err != nil {
 			t.Fatal(err)
@@ -149,7 +183,8 @@ func TestTransformScales(t *testing.T) {
 		for i := range ow * oh {
 			x, y := (float64(i%ow)+0.5)/float64(ow)*255, (float64(i/ow)+0.5)/float64(oh)*255
 			slack := 2 + 128/float64(min(w, h)) // half a source pixel at the border
-			if dx, dy := float64(got[3*i])-x, float64(got[3*i+1])-y; dx > slack || dx < -slack || dy > slack || dy < -slack {
+			if dx, dy := float64(got[3*i])-x, float64(got[3*i+1])-y; dx > slack || dx < -slack || dy > slack ||
+				dy < -slack {
 				t.Fatalf("%v: pixel %d is %d, %d, want %.0f, %.0f", size, i, got[3*i], got[3*i+1], x, y)
 			}
 		}
@@ -190,7 +225,9 @@ func (f *fakeCamera) Grab(dst *camera.Frame) error {
 		}
 		f.next = 0
 	}
-	dst.Format, dst.Pix, dst.At = f.format, f.pictures[f.next], f.clock.Now()+rt.Instant(f.taken)
+	dst.Format = f.format
+	dst.Pix = f.pictures[f.next]
+	dst.At = f.clock.Now() + rt.Instant(f.taken)
 	f.next++
 	f.taken++
 	dst.Sequence += max(f.step, 1) // every slot has its own number, which is enough for one slot
@@ -256,7 +293,12 @@ func captureOne(t testing.TB, e *Camera) *Frame {
 func TestPassThrough(t *testing.T) {
 	whole, bare := motionJPEG(t, 64, 48)
 	padded := append(bytes.Clone(whole), 1, 2, 3)
-	f := &fakeCamera{format: camera.Format{Width: 64, Height: 48, Pixels: camera.MJPEG, FPS: 30}, clock: rttest.NewClock(1), pictures: [][]byte{whole, padded, bare}}
+	f := &fakeCamera{format: camera.Format{
+		Width:  64,
+		Height: 48,
+		Pixels: camera.MJPEG,
+		FPS:    30,
+	}, clock: rttest.NewClock(1), pictures: [][]byte{whole, padded, bare}}
 	e := New("top", f, 0)
 	v := newTestEncoder(t, e, Config{Name: "top"}, Encoding{Quality: 90})
 	for i := range f.pictures {
@@ -306,7 +348,12 @@ func TestPassThroughEnds(t *testing.T) {
 		"raw of another size":     {Config{SendW: 32, SendH: 24}, Encoding{}, 32, 24, true},
 		"the policy's size it is": {Config{}, Encoding{Quality: 90, WantW: 64, WantH: 48}, 64, 48, false},
 	} {
-		f := &fakeCamera{format: camera.Format{Width: 64, Height: 48, Pixels: camera.MJPEG, FPS: 30}, clock: rttest.NewClock(1), pictures: [][]byte{whole}}
+		f := &fakeCamera{format: camera.Format{
+			Width:  64,
+			Height: 48,
+			Pixels: camera.MJPEG,
+			FPS:    30,
+		}, clock: rttest.NewClock(1), pictures: [][]byte{whole}}
 		e := New("top", f, 0)
 		v := newTestEncoder(t, e, tt.c, tt.d)
 		captureOne(t, e)
@@ -330,7 +377,8 @@ func TestPassThroughEnds(t *testing.T) {
 			w, h = p.W, p.H
 		}
 		if w != tt.w || h != tt.h || len(m.Data) > v.MaxBytes() {
-			t.Errorf("%s: %dx%d in %d bytes, want %dx%d in at most %d", name, w, h, len(m.Data), tt.w, tt.h, v.MaxBytes())
+			t.Errorf("%s: %dx%d in %d bytes, want %dx%d in at most %d", name, w, h, len(m.Data), tt.w, tt.h,
+				v.MaxBytes())
 		}
 	}
 }
@@ -368,7 +416,10 @@ func TestCaptureKeepsWholePicturesOnly(t *testing.T) {
 	var blind atomic.Int32
 	blind.Store(1)
 	f := &fakeCamera{
-		format: camera.Format{Width: 64, Height: 48, Pixels: camera.MJPEG, FPS: 30}, clock: rttest.NewClock(1), stop: &stop, err: camera.ErrGone,
+		format:   camera.Format{Width: 64, Height: 48, Pixels: camera.MJPEG, FPS: 30},
+		clock:    rttest.NewClock(1),
+		stop:     &stop,
+		err:      camera.ErrGone,
 		pictures: [][]byte{whole[:len(whole)/2], other, []byte("no picture"), whole},
 	}
 	e := New("top", f, 0)
@@ -391,7 +442,10 @@ func TestPictureNoAlloc(t *testing.T) {
 		{format: camera.Format{Pixels: camera.RGB8}, pictures: [][]byte{make([]byte, 3*64*48)}},
 		{format: camera.Format{Pixels: camera.RGB8, Stride: 200}, pictures: [][]byte{make([]byte, 200*48)}},
 	} {
-		f.format.Width, f.format.Height, f.format.FPS, f.clock = 64, 48, 30, rttest.NewClock(1)
+		f.format.Width = 64
+		f.format.Height = 48
+		f.format.FPS = 30
+		f.clock = rttest.NewClock(1)
 		for name, c := range map[string]Config{"as it is": {}, "changed": {Rotate: 90, SendW: 24, SendH: 32}} {
 			for _, quality := range []int{90, 0} {
 				e := New("top", f, 0)
@@ -421,7 +475,10 @@ func TestFirstPictureNoAlloc(t *testing.T) {
 		{format: camera.Format{Pixels: camera.Gray8}, pictures: [][]byte{make([]byte, w*h)}},
 		{format: camera.Format{Pixels: camera.RGB8}, pictures: [][]byte{make([]byte, 3*w*h)}},
 	} {
-		f.format.Width, f.format.Height, f.format.FPS, f.clock = w, h, 30, rttest.NewClock(1)
+		f.format.Width = w
+		f.format.Height = h
+		f.format.FPS = 30
+		f.clock = rttest.NewClock(1)
 		for name, c := range map[string]Config{"as it is": {}, "turned": {Rotate: 90}} {
 			for _, quality := range []int{90, 0} {
 				e := New("top", f, 0)
@@ -434,7 +491,8 @@ func TestFirstPictureNoAlloc(t *testing.T) {
 					t.Fatal(err)
 				}
 				runtime.ReadMemStats(&after)
-				if n := after.TotalAlloc - before.TotalAlloc; n > 64<<10 { // the runtime's own threads may allocate some
+				// the runtime's own threads may allocate some
+				if n := after.TotalAlloc - before.TotalAlloc; n > 64<<10 {
 					t.Errorf("%v, %s, quality %d: the first picture allocates %d bytes", f.format, name, quality, n)
 				}
 			}

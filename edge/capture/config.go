@@ -97,7 +97,8 @@ func Parse(text string) (c Config, err error) {
 		}
 	}
 	if source == "" || !strings.Contains(source, "/") && source != Sim && source != Pattern {
-		return bad("source %q, want sim, sim:SOCKET of an edge-rt sim-bus --scene, pattern, a device such as /dev/video0, or the path of a picture or folder, such as ./run1", source)
+		return bad("source %q, want sim, sim:SOCKET of an edge-rt sim-bus --scene, pattern, a device such as "+
+			"/dev/video0, or the path of a picture or folder, such as ./run1", source)
 	}
 	c.Source = expandSource(source)
 	if options == "" {
@@ -184,7 +185,8 @@ func (c *Config) setOption(key, value string) (reason string) {
 	default:
 		// Only the driver can check a control's name.
 		if c.synthetic() || !word.MatchString(key) {
-			return "no such option: there are format, rotate, crop, send, quality, max-age and live, and for a device its controls, which edge-rt cameras lists"
+			return "no such option: there are format, rotate, crop, send, quality, max-age and live, and for a " +
+				"device its controls, which edge-rt cameras lists"
 		}
 		c.Controls = append(c.Controls, v4l2.Setting{Name: key, Value: value})
 	}

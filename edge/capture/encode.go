@@ -64,14 +64,16 @@ func NewEncoder(e *Camera, c *Config, d Encoding) (*Encoder, error) {
 		outW, outH = d.WantW, d.WantH
 	}
 	if d.WantW > 0 && (outW != d.WantW || outH != d.WantH) {
-		return nil, exit.Errorf(exit.Config, "camera %s: send=%dx%d, but the policy wants %dx%d", e.Name, outW, outH, d.WantW, d.WantH)
+		return nil, exit.Errorf(exit.Config, "camera %s: send=%dx%d, but the policy wants %dx%d", e.Name, outW, outH,
+			d.WantW, d.WantH)
 	}
 	r, err := newTransform(f.Width, f.Height, c.Crop, c.Rotate, outW, outH)
 	if err != nil {
 		return nil, exit.Errorf(exit.Usage, "camera %s: %w", e.Name, err)
 	}
 	if a, b := float64(r.rotatedW)/float64(r.rotatedH), float64(r.outW)/float64(r.outH); math.Abs(a/b-1) > aspectSlack {
-		return nil, exit.Errorf(exit.Config, "camera %s: %dx%d squeezed into %dx%d: %s", e.Name, r.rotatedW, r.rotatedH, r.outW, r.outH, cropHint(f, c, r))
+		return nil, exit.Errorf(exit.Config, "camera %s: %dx%d squeezed into %dx%d: %s", e.Name, r.rotatedW, r.rotatedH,
+			r.outW, r.outH, cropHint(f, c, r))
 	}
 	v := &Encoder{camera: e, transform: r, lastKey: rt.NoKey}
 	asked := d.Reencode || c.Quality > 0
@@ -128,7 +130,8 @@ func cropHint(f camera.Format, c *Config, r *transform) string {
 	if ch > f.Height {
 		cw, ch = f.Height*w/h, f.Height
 	}
-	return fmt.Sprintf("add crop=%dx%d+%d+%d, or choose another size of the camera (edge-rt cameras)", cw, ch, (f.Width-cw)/2, (f.Height-ch)/2)
+	return fmt.Sprintf("add crop=%dx%d+%d+%d, or choose another size of the camera (edge-rt cameras)", cw, ch,
+		(f.Width-cw)/2, (f.Height-ch)/2)
 }
 
 // String describes the processing, for a log.
@@ -161,7 +164,12 @@ func (v *Encoder) MaxBytes() int {
 // Raw returns the shape of the pictures, and whether they are sent raw.
 func (v *Encoder) Raw() (s wire.CameraShape, raw bool) {
 	raw = v.encoder == nil && !v.passthrough
-	return wire.CameraShape{Name: v.camera.ImageName, H: v.transform.outH, W: v.transform.outW, C: 3}, raw
+	return wire.CameraShape{
+		Name: v.camera.ImageName,
+		H:    v.transform.outH,
+		W:    v.transform.outW,
+		C:    3,
+	}, raw
 }
 
 // Picture sets m to the newest picture that is not broken and returns the instant at which it was
@@ -197,7 +205,8 @@ func (v *Encoder) update(s *Frame) {
 	if v.err = v.encode(s); v.err != nil {
 		v.camera.undecoded.Add(1)
 		if v.camera.decodeOutage.failed(s.At, v.camera.MaxAge) {
-			v.camera.decodeOutage.report(fmt.Errorf("no picture decodes: %w", v.explain(v.err, s))) //rt:allow once, in a run of broken pictures
+			err := v.explain(v.err, s)
+			v.camera.decodeOutage.report(fmt.Errorf("no picture decodes: %w", err)) //rt:allow once in an outage
 		}
 		return
 	}
@@ -214,7 +223,14 @@ func (v *Encoder) encode(s *Frame) error {
 		return err
 	}
 	if v.encoder == nil {
-		v.image = wire.Image{Name: v.camera.ImageName, Codec: wire.Raw, H: v.picture.H, W: v.picture.W, C: 3, Data: v.picture.Pix}
+		v.image = wire.Image{
+			Name:  v.camera.ImageName,
+			Codec: wire.Raw,
+			H:     v.picture.H,
+			W:     v.picture.W,
+			C:     3,
+			Data:  v.picture.Pix,
+		}
 		return nil
 	}
 	n, err := v.encoder.Encode(v.file, &v.picture)
@@ -269,13 +285,25 @@ func (v *Encoder) prepare(s *Frame) error {
 			v.rgb, v.nextRGB = v.nextRGB, v.rgb
 		}
 	}
-	v.picture = jpeg.Image{W: v.transform.outW, H: v.transform.outH, Layout: jpeg.RGB, Pix: v.transform.apply(rgb)}
+	v.picture = jpeg.Image{
+		W:      v.transform.outW,
+		H:      v.transform.outH,
+		Layout: jpeg.RGB,
+		Pix:    v.transform.apply(rgb),
+	}
 	return nil
 }
 
 //rt:noalloc
 func jpegImage(f *camera.Frame) jpeg.Image {
-	m := jpeg.Image{W: f.Width, H: f.Height, Stride: f.Stride, Full: f.Full, Pix: f.Pix, Layout: jpeg.RGB}
+	m := jpeg.Image{
+		W:      f.Width,
+		H:      f.Height,
+		Stride: f.Stride,
+		Full:   f.Full,
+		Pix:    f.Pix,
+		Layout: jpeg.RGB,
+	}
 	switch f.Pixels {
 	case camera.YUYV:
 		m.Layout = jpeg.YUYV

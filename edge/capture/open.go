@@ -50,16 +50,21 @@ func OpenFiles(c *Config, clock rt.Clock) (source camera.Source, picked string, 
 	case info.Mode()&os.ModeCharDevice != 0:
 		return nil, "", checkDevice(c, info)
 	case !info.IsDir() && !info.Mode().IsRegular():
-		return nil, "", exit.Errorf(exit.Config, "camera %s: %s is %v, want a camera's device, a picture or a folder of pictures", c.Name, c.Source, info.Mode())
+		return nil, "",
+			exit.Errorf(exit.Config, "camera %s: %s is %v, want a camera's device, a picture or a folder of pictures",
+				c.Name, c.Source, info.Mode())
 	case len(c.Controls) > 0:
-		return nil, "", exit.Errorf(exit.Usage, "camera %s: option %s: files have no controls", c.Name, c.Controls[0].Name)
+		return nil, "", exit.Errorf(exit.Usage, "camera %s: option %s: files have no controls", c.Name,
+			c.Controls[0].Name)
 	}
 	r, err := files.Open(c.Source, cmp.Or(c.FPS, usualFPS), clock)
 	if err != nil {
 		return nil, "", exit.Errorf(exit.Config, "camera %s: %w", c.Name, err)
 	}
-	if f := r.Format(); c.Width > 0 && (c.Width != f.Width || c.Height != f.Height) || c.Pixels != 0 && c.Pixels != f.Pixels {
-		return nil, "", exit.Errorf(exit.Config, "camera %s: the files are %v, and the flag has another size or format", c.Name, f)
+	if f := r.Format(); c.Width > 0 && (c.Width != f.Width || c.Height != f.Height) || c.Pixels != 0 &&
+		c.Pixels != f.Pixels {
+		return nil, "", exit.Errorf(exit.Config, "camera %s: the files are %v, and the flag has another size or format",
+			c.Name, f)
 	}
 	return r, fmt.Sprintf("files of %s: %v", c.Source, r.Format()), nil
 }
@@ -70,7 +75,8 @@ const videoMajor = 81
 // checkDevice refuses character devices that are not video devices.
 func checkDevice(c *Config, info os.FileInfo) error {
 	if at, ok := info.Sys().(*syscall.Stat_t); ok && unix.Major(uint64(at.Rdev)) != videoMajor {
-		return openError(c.Name, fmt.Errorf("%w: %s; edge-rt cameras lists those that are here", v4l2.ErrNoVideo, c.Source))
+		return openError(c.Name, fmt.Errorf("%w: %s; edge-rt cameras lists those that are here", v4l2.ErrNoVideo,
+			c.Source))
 	}
 	return nil
 }
@@ -99,12 +105,18 @@ func checkSynthetic(c *Config) error {
 }
 
 func patternTooSmall(c *Config, w, h int) error {
-	return exit.Errorf(exit.Usage, "camera %s: the pattern needs %dx%d or more, got %dx%d", c.Name, pattern.MinWidth, pattern.MinHeight, w, h)
+	return exit.Errorf(exit.Usage, "camera %s: the pattern needs %dx%d or more, got %dx%d", c.Name, pattern.MinWidth,
+		pattern.MinHeight, w, h)
 }
 
 // openSynthetic opens a simulation or the pattern, in the given, the policy's or the usual size.
 func openSynthetic(c *Config, p Options) (camera.Source, string, error) {
-	f := camera.Format{Width: c.Width, Height: c.Height, Pixels: camera.RGB8, FPS: c.FPS}
+	f := camera.Format{
+		Width:  c.Width,
+		Height: c.Height,
+		Pixels: camera.RGB8,
+		FPS:    c.FPS,
+	}
 	if f.FPS == 0 && p.WantW > 0 && c.Source != Pattern {
 		f.FPS = p.SimFPS
 	}
@@ -133,8 +145,13 @@ func openSynthetic(c *Config, p Options) (camera.Source, string, error) {
 
 func openDevice(c *Config, p Options) (camera.Source, string, error) {
 	want := v4l2.Want{
-		Width: c.Width, Height: c.Height, NearW: p.WantW, NearH: p.WantH, FPS: c.FPS, Pixels: c.Pixels,
-		Raw: p.Decoded || c.Quality > 0 || c.Rotate != 0 || c.Crop != (Rect{}) || c.SendW > 0,
+		Width:  c.Width,
+		Height: c.Height,
+		NearW:  p.WantW,
+		NearH:  p.WantH,
+		FPS:    c.FPS,
+		Pixels: c.Pixels,
+		Raw:    p.Decoded || c.Quality > 0 || c.Rotate != 0 || c.Crop != (Rect{}) || c.SendW > 0,
 	}
 	if c.Crop != (Rect{}) {
 		want.NearW, want.NearH = max(want.NearW, c.Crop.X+c.Crop.W), max(want.NearH, c.Crop.Y+c.Crop.H)

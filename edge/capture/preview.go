@@ -106,7 +106,10 @@ func (p *Preview) Publish(m *wire.Image, taken, now rt.Instant) {
 		p.tooLarge.Store(int64(n))
 		return
 	}
-	c.taken, c.copied, c.w, c.h = taken, now, m.W, m.H
+	c.taken = taken
+	c.copied = now
+	c.w = m.W
+	c.h = m.H
 	c.data = append(append(append(c.data[:0], m.Data[:m.SpliceAt]...), m.Splice...), m.Data[m.SpliceAt:]...)
 	p.tooLarge.Store(0)
 	p.failed.Store(false)
@@ -141,7 +144,8 @@ func (p *Preview) Read(room []byte, since rt.Instant) (Still, error) {
 	c, key, _ := p.newest.Front()
 	switch {
 	case p.tooLarge.Load() > 0:
-		return Still{}, fmt.Errorf("%w: the last one had %d bytes, more than is shown; make it smaller with send=WxH, or send JPEG", ErrNoPicture, p.tooLarge.Load())
+		return Still{}, fmt.Errorf("%w: the last one had %d bytes, more than is shown; make it smaller with "+
+			"send=WxH, or send JPEG", ErrNoPicture, p.tooLarge.Load())
 	case p.failed.Load():
 		return Still{}, fmt.Errorf("%w: the last one was broken", ErrNoPicture)
 	case key == rt.NoKey && p.camera.captured.Load() == 0:
@@ -151,9 +155,15 @@ func (p *Preview) Read(room []byte, since rt.Instant) (Still, error) {
 	case p.encoder == nil:
 		return Still{c.taken, append(room[:0], c.data...)}, nil
 	case len(room) < jpeg.MaxSize(c.w, c.h, jpeg.Chroma420):
-		return Still{}, fmt.Errorf("a raw picture of %dx%d is too large to be shown: send JPEG (--jpeg-quality)", c.w, c.h)
+		return Still{}, fmt.Errorf("a raw picture of %dx%d is too large to be shown: send JPEG (--jpeg-quality)", c.w,
+			c.h)
 	}
-	n, err := p.encoder.Encode(room, &jpeg.Image{W: c.w, H: c.h, Layout: jpeg.RGB, Pix: c.data})
+	n, err := p.encoder.Encode(room, &jpeg.Image{
+		W:      c.w,
+		H:      c.h,
+		Layout: jpeg.RGB,
+		Pix:    c.data,
+	})
 	if err != nil {
 		return Still{}, fmt.Errorf("encode: %w", err)
 	}

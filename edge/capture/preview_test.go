@@ -27,11 +27,17 @@ func newTestPreview(t *testing.T, v *Encoder) *Preview {
 // tables; a request a moment later gets the same copy.
 func TestPreviewOfACamerasOwnJPEG(t *testing.T) {
 	whole, bare := motionJPEG(t, 64, 48)
-	f := &fakeCamera{format: camera.Format{Width: 64, Height: 48, Pixels: camera.MJPEG, FPS: 30}, clock: rttest.NewClock(1), pictures: [][]byte{whole, bare}}
+	f := &fakeCamera{format: camera.Format{
+		Width:  64,
+		Height: 48,
+		Pixels: camera.MJPEG,
+		FPS:    30,
+	}, clock: rttest.NewClock(1), pictures: [][]byte{whole, bare}}
 	e := New("top", f, 0)
 	p := newTestPreview(t, newTestEncoder(t, e, Config{Name: "top"}, Encoding{Quality: 90}))
 	room, now := make([]byte, p.MaxBytes()), rt.Instant(1e9)
-	if _, err := p.Read(room, now); !errors.Is(err, ErrNoPicture) || !strings.Contains(err.Error(), "no picture since the start") {
+	if _, err := p.Read(room, now); !errors.Is(err, ErrNoPicture) ||
+		!strings.Contains(err.Error(), "no picture since the start") {
 		t.Errorf("before the first picture: %v", err)
 	}
 	p.Request(now)
@@ -71,7 +77,12 @@ func TestPreviewOfACamerasOwnJPEG(t *testing.T) {
 func TestPreviewSaysWhyNot(t *testing.T) {
 	whole, _ := motionJPEG(t, 64, 48)
 	torn := append(bytes.Clone(whole[:len(whole)-100]), 0xff, 0xd9)
-	f := &fakeCamera{format: camera.Format{Width: 64, Height: 48, Pixels: camera.MJPEG, FPS: 30}, clock: rttest.NewClock(1), pictures: [][]byte{whole, torn}}
+	f := &fakeCamera{format: camera.Format{
+		Width:  64,
+		Height: 48,
+		Pixels: camera.MJPEG,
+		FPS:    30,
+	}, clock: rttest.NewClock(1), pictures: [][]byte{whole, torn}}
 	e := New("top", f, 0)
 	v := newTestEncoder(t, e, Config{Name: "top"}, Encoding{Quality: 90, Reencode: true})
 	p := newTestPreview(t, v)
@@ -96,7 +107,8 @@ func TestPreviewSaysWhyNot(t *testing.T) {
 	}
 	p.Request(now)
 	p.Publish(&wire.Image{Data: make([]byte, v.MaxBytes()+1)}, now, now)
-	if _, err := p.Read(room, now); !errors.Is(err, ErrNoPicture) || !strings.Contains(err.Error(), "more than is shown") {
+	if _, err := p.Read(room, now); !errors.Is(err, ErrNoPicture) ||
+		!strings.Contains(err.Error(), "more than is shown") {
 		t.Errorf("a huge picture: %v", err)
 	}
 	if err := ask(); err != nil {
@@ -112,8 +124,18 @@ func TestPreviewSaysWhyNot(t *testing.T) {
 // observation has left for a while: the sender has other work.
 func TestPreviewDelaysCostlyPictures(t *testing.T) {
 	whole, _ := motionJPEG(t, 64, 48)
-	jpegs := &fakeCamera{format: camera.Format{Width: 64, Height: 48, Pixels: camera.MJPEG, FPS: 30}, clock: rttest.NewClock(1), pictures: [][]byte{whole}}
-	plain := &fakeCamera{format: camera.Format{Width: 64, Height: 48, Pixels: camera.RGB8, FPS: 30}, clock: rttest.NewClock(1), pictures: [][]byte{make([]byte, 3*64*48)}}
+	jpegs := &fakeCamera{format: camera.Format{
+		Width:  64,
+		Height: 48,
+		Pixels: camera.MJPEG,
+		FPS:    30,
+	}, clock: rttest.NewClock(1), pictures: [][]byte{whole}}
+	plain := &fakeCamera{format: camera.Format{
+		Width:  64,
+		Height: 48,
+		Pixels: camera.RGB8,
+		FPS:    30,
+	}, clock: rttest.NewClock(1), pictures: [][]byte{make([]byte, 3*64*48)}}
 	for name, tt := range map[string]struct {
 		film *fakeCamera
 		cfg  Config
@@ -140,7 +162,12 @@ func TestPreviewDelaysCostlyPictures(t *testing.T) {
 
 // Goal: raw pictures are encoded for the preview, unless they are too large.
 func TestPreviewOfRawPictures(t *testing.T) {
-	e := New("top", &fakeCamera{format: camera.Format{Width: 4096, Height: 2160, Pixels: camera.RGB8, FPS: 30}, clock: rttest.NewClock(1), pictures: [][]byte{make([]byte, 3*4096*2160)}}, 0)
+	e := New("top", &fakeCamera{format: camera.Format{
+		Width:  4096,
+		Height: 2160,
+		Pixels: camera.RGB8,
+		FPS:    30,
+	}, clock: rttest.NewClock(1), pictures: [][]byte{make([]byte, 3*4096*2160)}}, 0)
 	p := newTestPreview(t, newTestEncoder(t, e, Config{Name: "top"}, Encoding{}))
 	captureOne(t, e)
 	p.Request(1)
@@ -148,7 +175,12 @@ func TestPreviewOfRawPictures(t *testing.T) {
 	if _, err := p.Read(make([]byte, p.MaxBytes()), 1); err == nil || p.MaxBytes() > previewMaxBytes {
 		t.Errorf("26 MB: %v with room for %d bytes, want a refusal and at most %d", err, p.MaxBytes(), previewMaxBytes)
 	}
-	e = New("top", &fakeCamera{format: camera.Format{Width: 64, Height: 48, Pixels: camera.RGB8, FPS: 30}, clock: rttest.NewClock(1), pictures: [][]byte{make([]byte, 3*64*48)}}, 0)
+	e = New("top", &fakeCamera{format: camera.Format{
+		Width:  64,
+		Height: 48,
+		Pixels: camera.RGB8,
+		FPS:    30,
+	}, clock: rttest.NewClock(1), pictures: [][]byte{make([]byte, 3*64*48)}}, 0)
 	p = newTestPreview(t, newTestEncoder(t, e, Config{Name: "top"}, Encoding{}))
 	captureOne(t, e)
 	p.Request(1)
@@ -158,7 +190,8 @@ func TestPreviewOfRawPictures(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if im, err := stdjpeg.Decode(bytes.NewReader(still.Data)); err != nil || im.Bounds().Dx() != 64 || im.Bounds().Dy() != 48 {
+	if im, err := stdjpeg.Decode(bytes.NewReader(still.Data)); err != nil || im.Bounds().Dx() != 64 ||
+		im.Bounds().Dy() != 48 {
 		t.Errorf("the standard library says %v", err)
 	}
 	p.Close()

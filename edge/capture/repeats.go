@@ -65,7 +65,8 @@ func (e *Camera) repeated(s *Frame) {
 		o.since = e.repeats.first
 	}
 	if o.failed(s.At, repeatLimit) {
-		o.report(fmt.Errorf("it has repeated one picture for %v: the camera or its driver hangs; plug it in again, or add live=no if its pictures may repeat",
+		o.report(fmt.Errorf("it has repeated one picture for %v: the camera or its driver hangs; plug it in again, "+
+			"or add live=no if its pictures may repeat",
 			s.At.Sub(e.repeats.first).Round(100*time.Millisecond)))
 	}
 }

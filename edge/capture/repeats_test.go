@@ -57,12 +57,18 @@ func TestALiveCameraThatRepeatsAPictureHangs(t *testing.T) {
 	}{
 		{"one JPEG", camera.MJPEG, [][]byte{good}, garbled},
 		{"with padding", camera.MJPEG, [][]byte{good, append(slices.Clone(good), 0, 0, 7)}, garbled},
-		{"with a time in its header", camera.MJPEG, [][]byte{commented(good, "12:00:01"), commented(good, "12:00:02"), commented(good, "12:00:03")}, garbled},
+		{"with a time in its header", camera.MJPEG, [][]byte{commented(good, "12:00:01"), commented(good, "12:00:02"),
+			commented(good, "12:00:03")}, garbled},
 		{"a driver's buffers in turn", camera.MJPEG, [][]byte{good, stray, good}, garbled},
 		{"raw", camera.Gray8, [][]byte{gray(9)}, gray(10)},
 	} {
 		clock := rttest.NewClock(rt.Instant(time.Second))
-		f := &fakeCamera{format: camera.Format{Width: sceneW, Height: sceneH, Pixels: tt.format, FPS: 10}, clock: clock, pictures: tt.frozen}
+		f := &fakeCamera{format: camera.Format{
+			Width:  sceneW,
+			Height: sceneH,
+			Pixels: tt.format,
+			FPS:    10,
+		}, clock: clock, pictures: tt.frozen}
 		e := New("front", liveCamera{f}, 0)
 		tap := e.Tap(0, 32)
 		began := clock.Now()
@@ -83,7 +89,8 @@ func TestALiveCameraThatRepeatsAPictureHangs(t *testing.T) {
 		}
 		newest, _, _ := e.Newest.Front()
 		if age := newest.At.Sub(began); age > 250*time.Millisecond || kept != int(distinct) {
-			t.Errorf("%s: the newest picture is of %v after the beginning, %d are kept; want the age of the first", tt.name, age, kept)
+			t.Errorf("%s: the newest picture is of %v after the beginning, %d are kept; want the age of the first",
+				tt.name, age, kept)
 		}
 		f.pictures, f.next = [][]byte{tt.moving}, 0
 		if watch(t, e, f, clock, 1); e.Err() != nil || e.Stats().Captured != distinct+1 {
@@ -143,7 +150,9 @@ func TestRepeatsNoAlloc(t *testing.T) {
 	good, _, _, _ := testPictures(t)
 	e := New("front", liveCamera{brokenCamera(good)}, 0)
 	s := &Frame{}
-	s.Format, s.Pix, s.At = camera.Format{Width: sceneW, Height: sceneH, Pixels: camera.MJPEG}, good, 1
+	s.Format = camera.Format{Width: sceneW, Height: sceneH, Pixels: camera.MJPEG}
+	s.Pix = good
+	s.At = 1
 	if err := checkFrame(s); err != nil {
 		t.Fatal(err)
 	}

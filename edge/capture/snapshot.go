@@ -35,7 +35,8 @@ func Snapshot(out io.Writer, c *Config, encoding Encoding, file string) error {
 	}
 	clock := rt.KernelClock()
 	world := func() *sim.Live { return sim.NewLive(sim.NewWorld(0, 1), clock, clock.Now()) }
-	source, picked, err := Open(c, Options{Clock: clock, World: world, Decoded: encoding.Reencode || encoding.Quality == 0})
+	source, picked, err := Open(c, Options{Clock: clock, World: world, Decoded: encoding.Reencode ||
+		encoding.Quality == 0})
 	if err != nil {
 		return err
 	}
@@ -61,7 +62,8 @@ func Snapshot(out io.Writer, c *Config, encoding Encoding, file string) error {
 		return fmt.Errorf("snapshot: %w", err)
 	}
 	fmt.Fprintf(out, "%s: %d bytes, %s; pictures are %s\n", file, len(content), picked, encoder)
-	fmt.Fprintf(out, "next: is it sharp, upright and like the pictures of the policy's training? else try rotate=180, crop=WxH+X+Y, exposure=N; then edge-rt --camera %s=%s\n", c.Name, c.Source)
+	fmt.Fprintf(out, "next: is it sharp, upright and like the pictures of the policy's training? else try "+
+		"rotate=180, crop=WxH+X+Y, exposure=N; then edge-rt --camera %s=%s\n", c.Name, c.Source)
 	return nil
 }
 

@@ -26,7 +26,14 @@ func (e *Camera) Tap(every time.Duration, waiting int) *Tap {
 	room := func(s *Frame) { s.Pix = make([]byte, 0, size) }
 	e.tap = &Tap{
 		Every: every, queue: rt.NewRing[Frame](waiting),
-		Frames: &Camera{Name: e.Name, ImageName: e.ImageName, Source: e.Source, MaxAge: e.MaxAge, Age: rt.NewHist(), Newest: rt.NewLatest(room)},
+		Frames: &Camera{
+			Name:      e.Name,
+			ImageName: e.ImageName,
+			Source:    e.Source,
+			MaxAge:    e.MaxAge,
+			Age:       rt.NewHist(),
+			Newest:    rt.NewLatest(room),
+		},
 	}
 	e.tap.queue.Prepare(room)
 	return e.tap

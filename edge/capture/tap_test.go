@@ -32,7 +32,9 @@ func TestTapCopiesPictures(t *testing.T) {
 	}
 	var stop atomic.Bool
 	var missing atomic.Int32
-	grabs, fetched, last := 0, 0, rt.Instant(0)
+	grabs := 0
+	fetched := 0
+	last := rt.Instant(0)
 	for grabs < 60 {
 		grabs++
 		grabOne(cam, clock, &stop, &missing)
@@ -46,8 +48,10 @@ func TestTapCopiesPictures(t *testing.T) {
 			t.Fatalf("a picture of %v after one of %v", at, last)
 		}
 		last, fetched = at, fetched+1
-		if now, err := encoders[0].Picture(&theirs); err != nil || now != at || string(theirs.Data) != string(own.Data) || len(own.Data) == 0 {
-			t.Fatalf("the sender's picture of %v has %d bytes, the tap's of %v %d, %v; want the same", now, len(theirs.Data), at, len(own.Data), err)
+		if now, err := encoders[0].Picture(&theirs); err != nil || now != at ||
+			string(theirs.Data) != string(own.Data) || len(own.Data) == 0 {
+			t.Fatalf("the sender's picture of %v has %d bytes, the tap's of %v %d, %v; want the same", now,
+				len(theirs.Data), at, len(own.Data), err)
 		}
 	}
 	if fetched < 14 || fetched > 20 || tap.Missed() != 0 {
@@ -73,12 +77,14 @@ func TestTapCopiesPictures(t *testing.T) {
 		}
 	}
 	before := tap.Missed()
-	frame := Frame{Frame: camera.Frame{Format: source.Format(), At: clock.Now().Add(time.Hour), Pix: make([]byte, 1<<20)}}
+	frame := Frame{Frame: camera.Frame{Format: source.Format(), At: clock.Now().Add(time.Hour),
+		Pix: make([]byte, 1<<20)}}
 	if n := testing.AllocsPerRun(100, func() {
 		frame.At = frame.At.Add(time.Second)
 		tap.offer(&frame)
 	}); n != 0 || tap.Missed()-before != 101 { // one run warms up
-		t.Errorf("pictures larger than the camera's: %v allocations, %d missed, want 0 and all of them", n, tap.Missed()-before)
+		t.Errorf("pictures larger than the camera's: %v allocations, %d missed, want 0 and all of them", n,
+			tap.Missed()-before)
 	}
 }
 

@@ -25,9 +25,17 @@ func newTransform(w, h int, crop Rect, rotate, outW, outH int) (*transform, erro
 		crop = Rect{W: w, H: h}
 	}
 	if crop.X+crop.W > w || crop.Y+crop.H > h {
-		return nil, fmt.Errorf("crop=%dx%d+%d+%d leaves the camera's picture of %dx%d", crop.W, crop.H, crop.X, crop.Y, w, h)
+		return nil, fmt.Errorf("crop=%dx%d+%d+%d leaves the camera's picture of %dx%d", crop.W, crop.H, crop.X, crop.Y,
+			w, h)
 	}
-	r := &transform{w: w, h: h, crop: crop, rotate: rotate, rotatedW: crop.W, rotatedH: crop.H}
+	r := &transform{
+		w:        w,
+		h:        h,
+		crop:     crop,
+		rotate:   rotate,
+		rotatedW: crop.W,
+		rotatedH: crop.H,
+	}
 	if rotate == 90 || rotate == 270 {
 		r.rotatedW, r.rotatedH = crop.H, crop.W
 	}
@@ -68,14 +76,22 @@ func (r *transform) cropAndRotate(pix []byte) {
 	row := 3 * r.w
 	origin := r.crop.Y*row + 3*r.crop.X
 	right, bottom := 3*(r.crop.W-1), (r.crop.H-1)*row
-	start, across, down := origin, 3, row
+	start := origin
+	across := 3
+	down := row
 	switch r.rotate {
 	case 90:
-		start, across, down = origin+bottom, -row, 3
+		start = origin + bottom
+		across = -row
+		down = 3
 	case 180:
-		start, across, down = origin+bottom+right, -3, -row
+		start = origin + bottom + right
+		across = -3
+		down = -row
 	case 270:
-		start, across, down = origin+right, row, -3
+		start = origin + right
+		across = row
+		down = -3
 	}
 	if across == 3 {
 		for y := range r.rotatedH {
@@ -87,7 +103,9 @@ func (r *transform) cropAndRotate(pix []byte) {
 		from := start + y*down
 		to := r.rotated[3*r.rotatedW*y : 3*r.rotatedW*(y+1)]
 		for x := 0; x < len(to); x += 3 {
-			to[x], to[x+1], to[x+2] = pix[from], pix[from+1], pix[from+2]
+			to[x] = pix[from]
+			to[x+1] = pix[from+1]
+			to[x+2] = pix[from+2]
 			from += across
 		}
 	}

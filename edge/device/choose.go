@@ -68,9 +68,11 @@ func (p *Place) take(files []string, i int, c servo.Calibration) (servo.Calibrat
 func (p *Place) noMatch(files []string, differs []error) error {
 	var lines []string
 	for i, file := range files {
-		lines = append(lines, fmt.Sprintf("%s: %s", file, strings.TrimPrefix(differs[i].Error(), servo.ErrCalibration.Error()+": ")))
+		lines = append(lines, fmt.Sprintf("%s: %s", file,
+			strings.TrimPrefix(differs[i].Error(), servo.ErrCalibration.Error()+": ")))
 	}
-	return exit.Errorf(exit.Config, "no calibration of LeRobot's folder matches the motors on %s: %s; calibrate this arm (edge-rt calibrate --bus %s --robot %s --id NAME), or give its own file with --%scalibration FILE",
+	return exit.Errorf(exit.Config, "no calibration of LeRobot's folder matches the motors on %s: %s; calibrate this "+
+		"arm (edge-rt calibrate --bus %s --robot %s --id NAME), or give its own file with --%scalibration FILE",
 		p.Bus, strings.Join(lines, "; "), p.Bus, p.Robot.Flag(), p.Flags)
 }
 
@@ -79,7 +81,8 @@ func (p *Place) manyMatch(files []string, match []int) error {
 	for _, i := range match {
 		ids, paths = append(ids, idOf(files[i])), append(paths, files[i])
 	}
-	return exit.Errorf(exit.Config, "%d calibrations match the motors on %s (%s): choose one with --%sid, which is one of %s",
+	return exit.Errorf(exit.Config,
+		"%d calibrations match the motors on %s (%s): choose one with --%sid, which is one of %s",
 		len(match), p.Bus, strings.Join(paths, ", "), p.Flags, strings.Join(ids, ", "))
 }
 

@@ -49,7 +49,8 @@ func writeCalibration(t *testing.T, path string, r robot.Robot, c servo.Calibrat
 	bus := servo.NewBus(port, r.Baud, r.Protocol(), rt.KernelClock())
 	for _, m := range r.Motors {
 		k := c[m.Name]
-		for register, v := range map[table.Register]int{table.HomingOffset: k.HomingOffset, table.DriveMode: k.DriveMode, table.MinPositionLimit: k.RangeMin, table.MaxPositionLimit: k.RangeMax} {
+		for register, v := range map[table.Register]int{table.HomingOffset: k.HomingOffset,
+			table.DriveMode: k.DriveMode, table.MinPositionLimit: k.RangeMin, table.MaxPositionLimit: k.RangeMax} {
 			if !m.Model.Has(register) {
 				continue
 			}
@@ -69,7 +70,13 @@ func ranges(t *testing.T, name string, offset, low, high int) servo.Calibration 
 	}
 	c := servo.Calibration{}
 	for _, m := range r.Motors {
-		c[m.Name] = servo.MotorCalibration{ID: int(m.ID), DriveMode: m.DriveMode, HomingOffset: offset, RangeMin: low, RangeMax: high}
+		c[m.Name] = servo.MotorCalibration{
+			ID:           int(m.ID),
+			DriveMode:    m.DriveMode,
+			HomingOffset: offset,
+			RangeMin:     low,
+			RangeMax:     high,
+		}
 	}
 	return c
 }
@@ -100,12 +107,16 @@ func TestTheMotorsChooseTheCalibration(t *testing.T) {
 		says  []string // parts of Taken or of the error
 	}{
 		{"the only file", files{"black": arm}, "black", []string{"black.json", "the only one"}},
-		{"one of three", files{"a": limit, "black": arm, "c": offset}, "black", []string{"black.json", "the only match for the motors among 3 files"}},
+		{"one of three", files{"a": limit, "black": arm, "c": offset},
+			"black", []string{"black.json", "the only match for the motors among 3 files"}},
 		{"other ids", files{"a": ids, "black": arm}, "black", []string{"among 2 files"}},
 		{"a file without an id comes first", files{"None": arm, "black": arm}, unnamed, []string{"without an id"}},
-		{"a file without an id of another arm", files{"None": offset, "black": arm}, "black", []string{"among 2 files"}},
-		{"two match", files{"black": arm, "white": arm, "c": limit}, "", []string{"2 calibrations match", "black.json", "white.json", "--id", "one of black, white"}},
-		{"none matches", files{"a": limit, "b": offset}, "", []string{"a.json", "(elbow_flex)", "b.json", "(gripper)", "edge-rt calibrate --bus", "--calibration FILE"}},
+		{"a file without an id of another arm", files{"None": offset, "black": arm},
+			"black", []string{"among 2 files"}},
+		{"two match", files{"black": arm, "white": arm, "c": limit}, "",
+			[]string{"2 calibrations match", "black.json", "white.json", "--id", "one of black, white"}},
+		{"none matches", files{"a": limit, "b": offset}, "",
+			[]string{"a.json", "(elbow_flex)", "b.json", "(gripper)", "edge-rt calibrate --bus", "--calibration FILE"}},
 		{"the only file is another arm's", files{"a": limit}, "", []string{"a.json", "(elbow_flex)"}},
 		{"other ids only", files{"a": ids}, "", []string{"a.json", "gripper"}},
 	} {
@@ -209,8 +220,10 @@ func TestNoCalibrationAtAll(t *testing.T) {
 	}
 	p := Place{Bus: "/dev/ttyACM0", Robot: r}
 	_, err = p.Load()
-	for _, want := range []string{filepath.Join(root, "robots", "so_follower"), "edge-rt calibrate --bus /dev/ttyACM0 --robot so101 --id NAME", "--calibration FILE"} {
-		if exit.Of(err) != exit.Config || !strings.Contains(err.Error(), want) || strings.Contains(err.Error(), "None") {
+	for _, want := range []string{filepath.Join(root, "robots", "so_follower"),
+		"edge-rt calibrate --bus /dev/ttyACM0 --robot so101 --id NAME", "--calibration FILE"} {
+		if exit.Of(err) != exit.Config || !strings.Contains(err.Error(), want) ||
+			strings.Contains(err.Error(), "None") {
 			t.Errorf("%v (code %d), want %q and no None.json", err, exit.Of(err), want)
 		}
 	}

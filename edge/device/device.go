@@ -39,11 +39,13 @@ func Leader(name string, follower robot.Robot) (robot.Robot, error) {
 		return l, fmt.Errorf("--leader-robot: %w", err)
 	}
 	if len(l.Motors) != len(follower.Motors) {
-		return l, exit.Errorf(exit.Config, "a %s has %d joints and a %s %d: they do not fit", l.Name, len(l.Motors), follower.Name, len(follower.Motors))
+		return l, exit.Errorf(exit.Config, "a %s has %d joints and a %s %d: they do not fit", l.Name, len(l.Motors),
+			follower.Name, len(follower.Motors))
 	}
 	for i, m := range follower.Motors {
 		if o := l.Motors[i]; o.Name != m.Name || o.Norm != m.Norm {
-			return l, exit.Errorf(exit.Config, "joint %d is %s in %s on a %s and %s in %s on a %s: they do not fit", i+1, o.Name, o.Norm, l.Name, m.Name, m.Norm, follower.Name)
+			return l, exit.Errorf(exit.Config, "joint %d is %s in %s on a %s and %s in %s on a %s: they do not fit",
+				i+1, o.Name, o.Norm, l.Name, m.Name, m.Norm, follower.Name)
 		}
 	}
 	return l, nil
@@ -56,7 +58,8 @@ func LeaderOf(follower robot.Robot) string { return follower.Name + "_leader" }
 func CheckPorts(leader, follower string) error {
 	switch {
 	case leader == Sim:
-		return exit.Errorf(exit.Usage, "--leader sim: the simulated arm inside a run is a follower: start edge-rt sim-bus --robot so101_leader --link /tmp/leader, and give its link")
+		return exit.Errorf(exit.Usage, "--leader sim: the simulated arm inside a run is a follower: start edge-rt "+
+			"sim-bus --robot so101_leader --link /tmp/leader, and give its link")
 	case realPath(leader) == realPath(follower):
 		return exit.Errorf(exit.Usage, "leader and follower are both on %s: each arm has its own adapter", leader)
 	}
@@ -133,7 +136,8 @@ func (p *Place) Load() (servo.Calibration, error) {
 		case err != nil:
 			return nil, exit.With(exit.Config, err)
 		case len(files) == 0:
-			return nil, exit.Errorf(exit.Config, "no calibration for %s in %s: calibrate the arm (edge-rt calibrate --bus %s --robot %s --id NAME), or give its file with --%scalibration FILE",
+			return nil, exit.Errorf(exit.Config, "no calibration for %s in %s: calibrate the arm (edge-rt calibrate "+
+				"--bus %s --robot %s --id NAME), or give its file with --%scalibration FILE",
 				p.Robot.Name, filepath.Dir(p.File()), p.Bus, p.Robot.Flag(), p.Flags)
 		}
 		return nil, nil
@@ -145,7 +149,8 @@ func (p *Place) Load() (servo.Calibration, error) {
 		}
 	}
 	if errors.Is(err, os.ErrNotExist) {
-		err = fmt.Errorf("no calibration for %s at %s: give the --%sid under which it was calibrated, or --%[3]scalibration FILE, or run edge-rt calibrate %s",
+		err = fmt.Errorf("no calibration for %s at %s: give the --%sid under which it was calibrated, or "+
+			"--%[3]scalibration FILE, or run edge-rt calibrate %s",
 			p.Robot.Name, p.File(), p.Flags, p.Command())
 	}
 	return c, exit.With(exit.Config, err)

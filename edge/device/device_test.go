@@ -36,7 +36,8 @@ func TestFailuresCarryTheirExitCode(t *testing.T) {
 	}{
 		{"no such robot", robotError("r2d2"), exit.Usage, "so101"},
 		{"a description that is none", robotError(broken), exit.Config, broken},
-		{"never calibrated", loadError(Place{Bus: "/dev/a", ID: "black"}), exit.Config, "edge-rt calibrate --bus /dev/a --robot so101"},
+		{"never calibrated", loadError(Place{Bus: "/dev/a", ID: "black"}), exit.Config,
+			"edge-rt calibrate --bus /dev/a --robot so101"},
 		{"no such file", loadError(Place{Calibration: "/none.json"}), exit.Config, "/none.json"},
 		{"a file that is no calibration", loadError(Place{Calibration: broken}), exit.Config, broken},
 		{"another robot's calibration", loadError(Place{Calibration: other}), exit.Config, other},
@@ -60,9 +61,16 @@ func TestHintsHoldTheFlagsThatWereGiven(t *testing.T) {
 		place Place
 		want  string
 	}{
-		{Place{Bus: "/dev/ttyUSB0", Robot: koch, ID: "blue"}, "or run edge-rt calibrate --bus /dev/ttyUSB0 --robot koch --id blue"},
-		{Place{Bus: "/dev/ttyUSB0", Robot: koch, ID: "white", Flags: "leader-"}, "or run edge-rt calibrate --bus /dev/ttyUSB0 --robot koch --id white"},
-		{Place{Bus: "/dev/tty'0", Robot: koch, Calibration: file}, `or run edge-rt calibrate --bus '/dev/tty'\''0' --robot koch --calibration '` + file + "'"},
+		{Place{Bus: "/dev/ttyUSB0", Robot: koch, ID: "blue"},
+			"or run edge-rt calibrate --bus /dev/ttyUSB0 --robot koch --id blue"},
+		{Place{
+			Bus:   "/dev/ttyUSB0",
+			Robot: koch,
+			ID:    "white",
+			Flags: "leader-",
+		}, "or run edge-rt calibrate --bus /dev/ttyUSB0 --robot koch --id white"},
+		{Place{Bus: "/dev/tty'0", Robot: koch, Calibration: file},
+			`or run edge-rt calibrate --bus '/dev/tty'\''0' --robot koch --calibration '` + file + "'"},
 	} {
 		if _, err := tt.place.Load(); err == nil || !strings.HasSuffix(err.Error(), tt.want) {
 			t.Errorf("%v\nwant %s", err, tt.want)
@@ -77,7 +85,8 @@ func TestHintsHoldTheFlagsThatWereGiven(t *testing.T) {
 func TestNoCalibrationNamesTheArmsFlags(t *testing.T) {
 	for prefix, want := range map[string]string{"": "give the --id under which it was calibrated, or --calibration FILE, or", "leader-": "give the --leader-id under which it was calibrated, or --leader-calibration FILE, or"} {
 		p := Place{Bus: "/dev/ttyACM1", Calibration: filepath.Join(t.TempDir(), "none.json"), Flags: prefix}
-		if _, err := p.Load(); exit.Of(err) != exit.Config || !strings.Contains(err.Error(), want) || !strings.Contains(err.Error(), "calibrate --bus /dev/ttyACM1") {
+		if _, err := p.Load(); exit.Of(err) != exit.Config || !strings.Contains(err.Error(), want) ||
+			!strings.Contains(err.Error(), "calibrate --bus /dev/ttyACM1") {
 			t.Errorf("%q: %v, code %d, want %q", prefix, err, exit.Of(err), want)
 		}
 	}

@@ -196,10 +196,13 @@ func (r *Run) End(err error, wake func()) error {
 		err = exit.With(exit.RealTime, err)
 	}
 	if off != nil {
-		err = errors.Join(err, fmt.Errorf("torque may still be on: %w; hold on to the arm: %s lets it go once its motors answer", off, device.TorqueOff(r.cfg.Path, r.cfg.Robot)))
+		err = errors.Join(err,
+			fmt.Errorf("torque may still be on: %w; hold on to the arm: %s lets it go once its motors answer", off,
+				device.TorqueOff(r.cfg.Path, r.cfg.Robot)))
 	}
 	if held && r.touched.Load() && r.cfg.Path != device.Sim {
-		fmt.Fprintf(r.cfg.Out, "The arm is held (--on-exit hold): %s lets it go.\n", device.TorqueOff(r.cfg.Path, r.cfg.Robot))
+		fmt.Fprintf(r.cfg.Out, "The arm is held (--on-exit hold): %s lets it go.\n",
+			device.TorqueOff(r.cfg.Path, r.cfg.Robot))
 	}
 	return err
 }

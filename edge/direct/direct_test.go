@@ -53,9 +53,21 @@ func newDriven(t *testing.T, onExit string) *driven {
 	hot.SetPeriod(period)
 	d := &driven{bus: bus, out: new(rttest.Output), ready: true, before: func() {}}
 	d.arm = follow.New(hot, follow.Config{
-		Period: period, Safety: r.Safety, Gate: follow.NewGate(arm, period), Exit: follow.ExitModes[onExit], Events: event.NewQueue(64), Clock: clock,
+		Period: period,
+		Safety: r.Safety,
+		Gate:   follow.NewGate(arm, period),
+		Exit:   follow.ExitModes[onExit],
+		Events: event.NewQueue(64),
+		Clock:  clock,
 	}, len(r.Motors))
-	d.Run = New(Config{Arm: d.arm, Bus: hot, Path: bus.Path(), OnExit: onExit, Out: d.out, Loop: rt.LoopConfig{Clock: clock, Period: period, Mode: rt.ModeOff}})
+	d.Run = New(Config{
+		Arm:    d.arm,
+		Bus:    hot,
+		Path:   bus.Path(),
+		OnExit: onExit,
+		Out:    d.out,
+		Loop:   rt.LoopConfig{Clock: clock, Period: period, Mode: rt.ModeOff},
+	})
 	t.Cleanup(d.Close)
 	return d
 }
@@ -85,17 +97,25 @@ func TestEveryEnd(t *testing.T) {
 		{"off", "off", func(_ *driven, cancel func()) { cancel() }, "", false},
 		{"hold", "hold", func(_ *driven, cancel func()) { cancel() }, "", true},
 		{"released, though held", "hold", func(d *driven, _ func()) { d.Release() }, "", false},
-		{"what drives it is gone, held", "hold", func(d *driven, _ func()) { d.Finish(exit.Absent, broken) }, "broken", true},
+		{"what drives it is gone, held", "hold", func(d *driven, _ func()) {
+			d.Finish(exit.Absent, broken)
+		}, "broken", true},
 		{"a fault, though held", "hold", func(d *driven, _ func()) { d.Finish(exit.Fault, broken) }, "broken", false},
 		{"an error, though held", "hold", func(d *driven, _ func()) { d.Fail(broken) }, "broken", false},
-		{"a panic in the tick, though held", "hold", func(d *driven, _ func()) { panic("in it") }, "tick: panic: in it", false},
-		{"a panic beside it", "park", func(d *driven, _ func()) { d.Go(func() { panic("there") }) }, "beside the tick: panic: there", false},
+		{"a panic in the tick, though held", "hold", func(d *driven, _ func()) {
+			panic("in it")
+		}, "tick: panic: in it", false},
+		{"a panic beside it", "park", func(d *driven, _ func()) {
+			d.Go(func() { panic("there") })
+		}, "beside the tick: panic: there", false},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			d := newDriven(t, tt.onExit)
 			ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
 			defer cancel()
-			ended, ends, woken := false, 0, false
+			ended := false
+			ends := 0
+			woken := false
 			d.before = func() {
 				if ends++; ends == 3 {
 					tt.end(d, cancel)
@@ -113,7 +133,8 @@ func TestEveryEnd(t *testing.T) {
 				t.Errorf("torque %v, it says %q; held: want %v", d.bus.TorqueEnabled(), d.out, tt.stiff)
 			}
 			if !ended || !woken || ends < 3 {
-				t.Errorf("the thread beside the tick ended: %v, was woken: %v, the arm was driven %d times", ended, woken, ends)
+				t.Errorf("the thread beside the tick ended: %v, was woken: %v, the arm was driven %d times", ended,
+					woken, ends)
 			}
 		})
 	}
@@ -136,10 +157,14 @@ func TestStateNoAlloc(t *testing.T) {
 		phase  follow.Phase
 		driven bool
 		want   string
-	}{{follow.Unarmed, false, Connecting}, {follow.Arming, true, Connecting}, {follow.Armed, true, Streaming}, {follow.Armed, false, Stalled}, {follow.Parking, false, Stalled}} {
+	}{{follow.Unarmed, false, Connecting}, {follow.Arming, true, Connecting}, {follow.Armed, true, Streaming},
+		{follow.Armed, false, Stalled}, {follow.Parking, false, Stalled}} {
 		var got uint32
-		if n := testing.AllocsPerRun(10, func() { got = State(tt.phase, tt.driven) }); n != 0 || record.RunStates[got] != tt.want {
-			t.Errorf("phase %d, driven %v: %s with %v allocations, want %s", tt.phase, tt.driven, record.RunStates[got], n, tt.want)
+		if n := testing.AllocsPerRun(10, func() {
+			got = State(tt.phase, tt.driven)
+		}); n != 0 || record.RunStates[got] != tt.want {
+			t.Errorf("phase %d, driven %v: %s with %v allocations, want %s", tt.phase, tt.driven, record.RunStates[got],
+				n, tt.want)
 		}
 	}
 }

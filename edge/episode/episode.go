@@ -213,7 +213,8 @@ func (e *Episodes) Key(key string) (word string) {
 // Keys describes the keys, for the terminal of a run or a teleoperation. PolicyKeys describes the
 // additional keys of a run.
 const (
-	Keys       = "keys: right arrow or s: success, and on to the next; f: failure; d: discard; left arrow: rerecord; Esc ends the run (also n, r and q)"
+	Keys = "keys: right arrow or s: success, and on to the next; f: failure; d: discard; left arrow: rerecord; " +
+		"Esc ends the run (also n, r and q)"
 	PolicyKeys = "; space: pause, or go on; tab: take the arm over with the leader, or give it back"
 )
 
@@ -248,7 +249,13 @@ func (e *Episodes) open() {
 	messages, pictures := e.cfg.Losses()
 	e.mu.Lock()
 	e.number++
-	e.phase, e.since, e.until, e.last, e.waits, e.warning, e.task = Recording, now, 0, "", "", "", task
+	e.phase = Recording
+	e.since = now
+	e.until = 0
+	e.last = ""
+	e.waits = ""
+	e.warning = ""
+	e.task = task
 	if e.length > 0 {
 		e.until = now.Add(e.length)
 	}
@@ -277,9 +284,15 @@ func (e *Episodes) end(outcome string, next bool) {
 	e.mu.Lock()
 	took := now.Sub(e.since)
 	e.counts[index(outcome)]++
-	e.last, e.phase, e.since, e.until = outcome, None, now, 0
+	e.last = outcome
+	e.phase = None
+	e.since = now
+	e.until = 0
 	messages, pictures = messages-e.messages, pictures-e.pictures
-	number, task, failing, done := e.number, e.task, e.failing, e.done()
+	number := e.number
+	task := e.task
+	failing := e.failing
+	done := e.done()
 	switch {
 	case done:
 		e.phase = Over
@@ -313,7 +326,8 @@ func (e *Episodes) end(outcome string, next bool) {
 	case !e.cfg.rolling() && e.cfg.Strategy != DAgger:
 		e.cfg.Robot.Rest()
 		if phase == Reset {
-			e.cfg.Say(fmt.Sprintf("reset the scene: the next episode begins in %v, or when you begin it", e.reset), false)
+			e.cfg.Say(fmt.Sprintf("reset the scene: the next episode begins in %v, or when you begin it", e.reset),
+				false)
 		}
 	}
 }
@@ -386,7 +400,10 @@ func (e *Episodes) Step(ctx context.Context) {
 	e.mu.Lock()
 	due := e.until != 0 && now >= e.until
 	if e.phase == Reset && due {
-		e.phase, e.since, e.until, e.warnAt = Waiting, now, 0, 0
+		e.phase = Waiting
+		e.since = now
+		e.until = 0
+		e.warnAt = 0
 	}
 	phase, ready := e.phase, !e.ended && now >= e.retryAt
 	e.mu.Unlock()
@@ -417,7 +434,8 @@ func (e *Episodes) wait(now rt.Instant, why error) {
 	e.mu.Unlock()
 	switch {
 	case warn:
-		e.warn(fmt.Sprintf("no episode is under way for %.0f s, after %d attempts to begin one: %v", since.Seconds(), refused, why))
+		e.warn(fmt.Sprintf("no episode is under way for %.0f s, after %d attempts to begin one: %v", since.Seconds(),
+			refused, why))
 	case !known:
 		e.cfg.Say("the next episode waits: "+why.Error(), false)
 	}
@@ -505,8 +523,19 @@ func (e *Episodes) Status() *Status {
 	}
 	now := e.cfg.Clock.Now()
 	s := &Status{
-		Phase: e.phase, Number: e.number, Wanted: e.cfg.Count, Seconds: seconds(now.Sub(e.since)), Last: e.last, Waits: e.waits, Warning: e.warning, Refused: e.refused,
-		Success: e.counts[0], Failure: e.counts[1], Timeout: e.counts[2], Discard: e.counts[3], Rerecord: e.counts[4],
+		Phase:    e.phase,
+		Number:   e.number,
+		Wanted:   e.cfg.Count,
+		Seconds:  seconds(now.Sub(e.since)),
+		Last:     e.last,
+		Waits:    e.waits,
+		Warning:  e.warning,
+		Refused:  e.refused,
+		Success:  e.counts[0],
+		Failure:  e.counts[1],
+		Timeout:  e.counts[2],
+		Discard:  e.counts[3],
+		Rerecord: e.counts[4],
 	}
 	if e.phase == Recording {
 		s.Open = 1

@@ -159,7 +159,9 @@ func TestScheduledEpisodes(t *testing.T) {
 			t.Errorf("%s behind the last: %v", word, err)
 		}
 	}
-	want := []string{"4 1 false  wave", "34 1 true timeout wave", "35 1 true failure wave", "44 2 false  wave", "46 2 true rerecord wave", "46 3 false  wave", "46 3 true success wave", "46 4 false  pick", "46 4 true discard pick"}
+	want := []string{"4 1 false  wave", "34 1 true timeout wave", "35 1 true failure wave", "44 2 false  wave",
+		"46 2 true rerecord wave", "46 3 false  wave", "46 3 true success wave", "46 4 false  pick",
+		"46 4 true discard pick"}
 	if marks := s.marks(t); !slices.Equal(marks, want) {
 		t.Errorf("on record is\n%s\nwant\n%s", strings.Join(marks, "\n"), strings.Join(want, "\n"))
 	}
@@ -259,11 +261,13 @@ func TestSentryGoesOnWhereTheNextCannotBegin(t *testing.T) {
 			s.after(time.Second)
 			s.arm.notReady, s.arm.refuses = tt.notReady, tt.refuses
 			err := s.do(line)
-			if err == nil || !strings.Contains(err.Error(), tt.notReady) || !strings.Contains(err.Error(), "episode 1 goes on") {
+			if err == nil || !strings.Contains(err.Error(), tt.notReady) ||
+				!strings.Contains(err.Error(), "episode 1 goes on") {
 				t.Errorf("%s, %s: %v, want why not, and that the episode goes on", tt.name, line, err)
 			}
 			if st := s.Status(); st.Phase != Recording || st.Number != 1 || st.Refused != 1 || len(s.warnings) != 1 {
-				t.Errorf("%s, %s: %+v, it warns %q; want episode 1, one refusal and one warning", tt.name, line, st, s.warnings)
+				t.Errorf("%s, %s: %+v, it warns %q; want episode 1, one refusal and one warning", tt.name, line, st,
+					s.warnings)
 			}
 			s.after(25 * time.Second) // its time runs out
 			if st := s.Status(); st.Phase != Recording || st.Number != 2 {
@@ -285,10 +289,12 @@ func TestAnEpisodeThatCannotBeginIsReported(t *testing.T) {
 		s.arm.notReady = "there is no session with a server"
 		s.after(9 * time.Second)
 		if len(s.said) != 1 || len(s.warnings) != 0 || s.Status().Refused != 9 {
-			t.Errorf("%+v: after 9 s it says %q, refused %d times; want it once, and 9", plan, s.said, s.Status().Refused)
+			t.Errorf("%+v: after 9 s it says %q, refused %d times; want it once, and 9", plan, s.said,
+				s.Status().Refused)
 		}
 		s.after(2 * time.Second)
-		if len(s.warnings) != 1 || !strings.Contains(s.warnings[0], "no session") || s.Status().Warning != s.warnings[0] {
+		if len(s.warnings) != 1 || !strings.Contains(s.warnings[0], "no session") ||
+			s.Status().Warning != s.warnings[0] {
 			t.Errorf("%+v: after 11 s it warns %q", plan, s.warnings)
 		}
 		s.after(20 * time.Minute)
@@ -337,7 +343,8 @@ func TestLossesAreTold(t *testing.T) {
 	}
 	s.Failing(errors.New("no space left"))
 	s.Failing(errors.New("no space left at all")) // the same fault
-	if len(s.warnings) != 1 || !strings.Contains(s.warnings[0], "episode 1 is being lost: no space left") || s.Status().Warning != s.warnings[0] {
+	if len(s.warnings) != 1 || !strings.Contains(s.warnings[0], "episode 1 is being lost: no space left") ||
+		s.Status().Warning != s.warnings[0] {
 		t.Errorf("it warns %q", s.warnings)
 	}
 	s.lost = 7
@@ -347,7 +354,8 @@ func TestLossesAreTold(t *testing.T) {
 	if len(s.warnings) != 2 || !strings.Contains(s.warnings[1], "episode 1 may be lost") {
 		t.Errorf("it warns %q", s.warnings)
 	}
-	if err := s.do("start"); err != nil || len(s.warnings) != 3 || !strings.Contains(s.warnings[2], "nothing of episode 2") {
+	if err := s.do("start"); err != nil || len(s.warnings) != 3 ||
+		!strings.Contains(s.warnings[2], "nothing of episode 2") {
 		t.Errorf("the next: %v, %q", err, s.warnings)
 	}
 	s.Failing(nil)
@@ -383,7 +391,8 @@ func TestPlanIsChecked(t *testing.T) {
 		{"episodic of none", Plan{Strategy: Episodic}, record.Ring, false, "", "--episodes"},
 		{"dagger", Plan{Strategy: DAgger}, record.Ring, false, "", "--leader"},
 		{"dagger with one", Plan{Strategy: DAgger, Leader: true}, record.Ring, false, record.All, ""},
-		{"dagger by the clock", Plan{Strategy: DAgger, Leader: true, Time: lasts(1)}, record.Ring, false, "", "corrections"},
+		{"dagger by the clock", Plan{Strategy: DAgger, Leader: true, Time: lasts(1)}, record.Ring, false, "",
+			"corrections"},
 	}
 	for _, tt := range tests {
 		mode, err := tt.plan.Check(tt.mode, tt.given)

@@ -60,25 +60,32 @@ func (p *Plan) Check(mode record.Mode, given bool) (record.Mode, error) {
 	usage := func(format string, args ...any) error { return exit.Errorf(exit.Usage, format, args...) }
 	switch {
 	case p.Strategy == DAgger && !p.Leader:
-		return mode, usage("--strategy dagger wants a leader arm beside the policy, to correct it with: give its port as --leader")
+		return mode, usage("--strategy dagger wants a leader arm beside the policy, to correct it with: give its " +
+			"port as --leader")
 	case p.Strategy == DAgger && (p.Time != nil || p.Reset != nil):
-		return mode, usage("--episode-time and --reset-time have no meaning for --strategy dagger, whose episodes are the corrections: leave them out")
+		return mode, usage("--episode-time and --reset-time have no meaning for --strategy dagger, whose episodes " +
+			"are the corrections: leave them out")
 	case p.Strategy == Highlight && mode != record.Ring:
-		return mode, usage("--strategy highlight saves what --record ring has in memory, and --record is %s: leave --record out", mode)
+		return mode, usage("--strategy highlight saves what --record ring has in memory, and --record is %s: leave "+
+			"--record out", mode)
 	case p.Strategy == Highlight && (p.Count > 0 || p.Time != nil || p.Reset != nil):
-		return mode, usage("--strategy highlight has no episodes: leave --episodes, --episode-time and --reset-time out, or choose --strategy episodic")
+		return mode, usage("--strategy highlight has no episodes: leave --episodes, --episode-time and --reset-time " +
+			"out, or choose --strategy episodic")
 	case p.Strategy == Episodic && p.Count == 0:
 		return mode, usage("--strategy episodic wants --episodes N: how many")
 	case p.rolling() && p.Time != nil && *p.Time == 0:
 		return mode, usage("--strategy sentry wants an --episode-time above 0: where one episode ends, the next begins")
 	case p.rolling() && p.Reset != nil:
-		return mode, usage("--reset-time has no meaning for --strategy sentry, whose episodes follow each other at once: leave it out")
+		return mode, usage("--reset-time has no meaning for --strategy sentry, whose episodes follow each other at " +
+			"once: leave it out")
 	case p.Reset != nil && !p.scheduled():
-		return mode, usage("--reset-time is between --episodes N: add that, or begin each episode with edge-rt ctl start")
+		return mode, usage("--reset-time is between --episodes N: add that, or begin each episode with edge-rt ctl " +
+			"start")
 	case !p.scheduled() && p.Strategy != DAgger:
 		return mode, nil
 	case given && mode != record.All:
-		return mode, usage("--record is %s, and episodes want all: what lies in memory is no data set. Leave --record out", mode)
+		return mode, usage("--record is %s, and episodes want all: what lies in memory is no data set. Leave "+
+			"--record out", mode)
 	}
 	return record.All, nil
 }

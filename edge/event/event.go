@@ -12,25 +12,31 @@ type Code uint8
 
 // The codes, with the meaning of A and B in their Event. Sets of joints have one bit per joint.
 const (
-	None            Code = iota
-	StateChanged         // state of the run. A: old state; B: new state
-	TickOverrun          // overrun by the tick itself. A: ns of its computing and of waiting for the bus; B: ns that the host took meanwhile
-	Suspended            // A: ns for which the machine was suspended
-	TorqueOn             //
-	BusLost              // A: number of silent joints
-	BusBack              // A: hotplug.Cause; B: the joints whose motors have restarted, one bit each, << 1 | 1 when the arm waits for an operator
-	JointFrozen          // A: the joints that have become silent, one bit each
-	JointHeld            // A: joints, here and in the next five codes; B: Complaint of the motor
-	JointOverloaded      //
-	JointBlind           //
-	JointLimp            //
-	JointStalled         //
-	JointMoved           //
-	JointWarned          // A: joints; B: the hottest motor, deg C, << 16 | the lowest supply, 0.1 V
-	PhaseChanged         // phase of the take-over. A: old; B: new: 0 the policy drives, 1 paused, 2 paused while the leader moves to the follower, 3 a person drives
-	LeaderPushed         // with --takeover push
-	LeaderSilent         // during a correction
-	LeaderBack           //
+	None         Code = iota
+	StateChanged      // state of the run. A: old state; B: new state
+	// overrun by the tick itself. A: ns of its computing and of waiting for the bus; B: ns that the
+	// host took meanwhile
+	TickOverrun
+	Suspended // A: ns for which the machine was suspended
+	TorqueOn  //
+	BusLost   // A: number of silent joints
+	// A: hotplug.Cause; B: the joints whose motors have restarted, one bit each, << 1 | 1 when the
+	// arm waits for an operator
+	BusBack
+	JointFrozen     // A: the joints that have become silent, one bit each
+	JointHeld       // A: joints, here and in the next five codes; B: Complaint of the motor
+	JointOverloaded //
+	JointBlind      //
+	JointLimp       //
+	JointStalled    //
+	JointMoved      //
+	JointWarned     // A: joints; B: the hottest motor, deg C, << 16 | the lowest supply, 0.1 V
+	// phase of the take-over. A: old; B: new: 0 the policy drives, 1 paused, 2 paused while the
+	// leader moves to the follower, 3 a person drives
+	PhaseChanged
+	LeaderPushed // with --takeover push
+	LeaderSilent // during a correction
+	LeaderBack   //
 
 	// Only on record, from other threads than the tick's; each has its own text.
 	LinkUp         // the connection to the server or router is open
@@ -47,12 +53,16 @@ const (
 	Ended          // end of the run. A: exit code; B: Lack
 
 	// From the tick again. Earlier records use the numbers above, so new codes are appended.
-	LeaderHeld   // during a correction. A: the leader's joints that do not lead; B: leader.Cause
-	LeaderLeads  // A: the leader's joints that lead again
-	FirstRun     // the bundle drives this arm for the first time. A: ms of slow driving; B: permitted % of the velocity limits
+	LeaderHeld  // during a correction. A: the leader's joints that do not lead; B: leader.Cause
+	LeaderLeads // A: the leader's joints that lead again
+	// the bundle drives this arm for the first time. A: ms of slow driving; B: permitted % of the
+	// velocity limits
+	FirstRun
 	FirstRunOver // end of the slow driving
-	SlowPolicy   // from the link: the server's pace exceeds a limit of the run. A: ns of an inference; B: ns of waiting for other robots
-	ArmHeld      // no joint is driven, since the motors complain. A: joints; B: Complaint of a motor
+	// from the link: the server's pace exceeds a limit of the run. A: ns of an inference; B: ns of
+	// waiting for other robots
+	SlowPolicy
+	ArmHeld // no joint is driven, since the motors complain. A: joints; B: Complaint of a motor
 	numCodes
 )
 

@@ -20,7 +20,8 @@ func TestLacks(t *testing.T) {
 	expect := func(name string, longest Lack, lasted time.Duration, joints uint32) {
 		t.Helper()
 		if l.Longest() != longest || l.Lasted(longest) != lasted || l.Joints() != joints {
-			t.Errorf("%s: lack %d for %v, joints %b; want %d for %v, %b", name, l.Longest(), l.Lasted(longest), l.Joints(), longest, lasted, joints)
+			t.Errorf("%s: lack %d for %v, joints %b; want %d for %v, %b", name, l.Longest(), l.Lasted(longest),
+				l.Joints(), longest, lasted, joints)
 		}
 	}
 	expect("nothing yet", LackNone, 0, 0)

@@ -15,7 +15,8 @@ func TestComplaintsHaveTheirValue(t *testing.T) {
 		value int
 		says  string
 	}{
-		{servo.FaultVoltage, 124, "supply: 12.4 V"}, {servo.FaultTemperature, 71, "heat: 71 C"}, {servo.FaultVoltage, 0, "supply"}, {0, 0, ""},
+		{servo.FaultVoltage, 124, "supply: 12.4 V"}, {servo.FaultTemperature, 71, "heat: 71 C"},
+		{servo.FaultVoltage, 0, "supply"}, {0, 0, ""},
 	} {
 		events := event.NewQueue(64)
 		r := armed(t, func(c *Config) { c.Events = events })

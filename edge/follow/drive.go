@@ -137,9 +137,13 @@ func (f *Follower) RescueStep(now rt.Instant) error {
 func (f *Follower) rescueError(left uint32) error {
 	silent := f.rescue.silent.Joints()
 	if silent != 0 && (left == 0 || 2*f.rescue.silent.Lasted(event.LackJoints) > rescueLimit) {
-		return exit.Errorf(exit.Fault, "joint %d was silent during the rescue into its range: check the arm's cables and power", bits.TrailingZeros32(silent)+1)
+		return exit.Errorf(exit.Fault,
+			"joint %d was silent during the rescue into its range: check the arm's cables and power",
+			bits.TrailingZeros32(silent)+1)
 	}
-	return exit.Errorf(exit.Fault, "joint %d does not come into its range: something blocks it, or its load is too high", bits.TrailingZeros32(left)+1)
+	return exit.Errorf(exit.Fault,
+		"joint %d does not come into its range: something blocks it, or its load is too high",
+		bits.TrailingZeros32(left)+1)
 }
 
 // ParkLimit bounds the duration of parking.
@@ -180,7 +184,8 @@ func (f *Follower) ReturnStep() (there bool) {
 	f.move(f.parking.place, parkSpeed)
 	there = true
 	for j := range f.Goal {
-		driven := f.joints[j]&(Torque|HeatOrSupply|Overloaded|EncoderFault|Limp) == Torque // the other joints stay where they are
+		// the other joints stay where they are
+		driven := f.joints[j]&(Torque|HeatOrSupply|Overloaded|EncoderFault|Limp) == Torque
 		if driven && math.Abs(float64(f.parking.place[j]-f.Place[j])) > parkTolerance {
 			there = false
 		}

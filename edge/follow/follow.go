@@ -31,8 +31,9 @@ const (
 
 // Bus is the part of a *hotplug.Arm that a Follower needs. Tests have joints without motors.
 type Bus interface {
-	SetPeriod(time.Duration)                                // period of the ticks: bounds the travel between two reads
-	Read(dst []float32, deadline rt.Instant) (stale uint32) // stale includes joints with an implausible position: see servo.Arm.Read
+	SetPeriod(time.Duration) // period of the ticks: bounds the travel between two reads
+	// stale includes joints with an implausible position: see servo.Arm.Read
+	Read(dst []float32, deadline rt.Instant) (stale uint32)
 	Positions(dst []float32)
 	Goals(dst []float32) // as set by arming
 	Write(goal []float32, joints uint32)

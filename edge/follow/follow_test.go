@@ -99,8 +99,15 @@ func newRig(change func(*Config)) *rig {
 	bus := &motors{at: [2]float32{5, 50}, follows: true}
 	cfg := Config{
 		Period: testPeriod,
-		Safety: robot.Safety{AfterReplug: robot.Resume, AfterReset: robot.Operator, Slew: 0.5, SlewFor: 5 * testPeriod, Stall: robot.Hold, StallFor: 10 * testPeriod},
-		Gate:   Gate{Min: []float32{-10, 0}, Max: []float32{90, 100}, Step: []float32{2, 4}},
+		Safety: robot.Safety{
+			AfterReplug: robot.Resume,
+			AfterReset:  robot.Operator,
+			Slew:        0.5,
+			SlewFor:     5 * testPeriod,
+			Stall:       robot.Hold,
+			StallFor:    10 * testPeriod,
+		},
+		Gate: Gate{Min: []float32{-10, 0}, Max: []float32{90, 100}, Step: []float32{2, 4}},
 	}
 	if change != nil {
 		change(&cfg)
@@ -161,7 +168,9 @@ func TestNothingIsSentToASilentArm(t *testing.T) {
 	// One joint answers again, and the arm is still silent: so many motors rest.
 	r = armed(t, func(c *Config) { c.Gate.Step = []float32{2, 4} })
 	r.joints[0], r.joints[1] = Torque|Answering|Verified, Torque|Answering|Verified
-	r.may[0], r.may[1], r.silence.bus = mayGoal, mayGoal, true
+	r.may[0] = mayGoal
+	r.may[1] = mayGoal
+	r.silence.bus = true
 	n = len(r.bus.sent)
 	r.Drive(r.now, []float32{30, 80})
 	if len(r.bus.sent) != n {
@@ -175,7 +184,9 @@ func TestWhoIsSilentAndWhoRestartedIsTold(t *testing.T) {
 	r := armed(t, func(c *Config) { c.Events = events })
 	r.bus.stale = 2
 	r.ticks(t, 30, 7, 52)
-	r.bus.stale, r.bus.back, r.bus.restarted = 0, hotplug.Restarted, 2
+	r.bus.stale = 0
+	r.bus.back = hotplug.Restarted
+	r.bus.restarted = 2
 	r.tick(t, 7, 52)
 	var silent, back []int64
 	events.Drain(func(e event.Event) {
@@ -199,7 +210,9 @@ func TestAfterASilence(t *testing.T) {
 		r.ticks(t, 30, 60, 80)
 		r.bus.stale = 3
 		r.ticks(t, 30, 60, 80)
-		r.bus.stale, r.bus.strayed, r.bus.at = 0, strayed, [2]float32{10, 20}
+		r.bus.stale = 0
+		r.bus.strayed = strayed
+		r.bus.at = [2]float32{10, 20}
 		n := len(r.bus.sent)
 		r.tick(t, 90, 100)
 		from := [2]float32{60, 80}
@@ -221,7 +234,9 @@ func TestAfterASilence(t *testing.T) {
 func TestAnotherGoalWaitsForThePlace(t *testing.T) {
 	r := armed(t, nil)
 	r.ticks(t, 30, 60, 80)
-	r.bus.strayed, r.bus.stale, r.bus.at = 1, 1, [2]float32{-10, 80}
+	r.bus.strayed = 1
+	r.bus.stale = 1
+	r.bus.at = [2]float32{-10, 80}
 	r.tick(t, 60, 80)
 	if r.Goal[0] != 60 || r.last().joints != 2 {
 		t.Errorf("goal %v, goals to %b, want it to keep 60 and get none", r.Goal[0], r.last().joints)
@@ -247,7 +262,9 @@ func TestAMotorThatWasSilent(t *testing.T) {
 	if r.last().joints != 2 {
 		t.Errorf("goals to joints %b before the first was compared, want 10", r.last().joints)
 	}
-	r.bus.doubted, r.bus.strayed, r.bus.at[0] = 0, 1, -3
+	r.bus.doubted = 0
+	r.bus.strayed = 1
+	r.bus.at[0] = -3
 	r.tick(t, 7, 52)
 	if r.last().joints != 3 || r.last().goal[0] > -3+2+slack {
 		t.Errorf("%+v, want both, the first within a step of -3, where it is", r.last())
@@ -283,7 +300,9 @@ func TestLimpStaysLimp(t *testing.T) {
 	if r.last().joints != 2 {
 		t.Errorf("goals to joints %b, want the second only", r.last().joints)
 	}
-	r.bus.says, r.bus.relaxed, r.bus.back = servo.Reactions{}, 0, hotplug.Unplugged
+	r.bus.says = servo.Reactions{}
+	r.bus.relaxed = 0
+	r.bus.back = hotplug.Unplugged
 	r.tick(t, 9, 54)
 	if r.bus.relaxed != 1 {
 		t.Errorf("after the replug joints %b are told to be limp, want the first", r.bus.relaxed)
@@ -400,7 +419,8 @@ func TestNoStall(t *testing.T) {
 		r := armed(t, func(c *Config) { c.Safety.Stall = reaction })
 		r.bus.follows, r.bus.effort = false, 0.9
 		r.ticks(t, 60, 40, 50)
-		if limp, stop := r.bus.relaxed != 0, r.Fatal() != nil; limp != (reaction == robot.Limp) || stop != (reaction == robot.Stop) {
+		if limp, stop := r.bus.relaxed != 0, r.Fatal() != nil; limp != (reaction == robot.Limp) ||
+			stop != (reaction == robot.Stop) {
 			t.Errorf("%s: limp %v, stop %v", reaction, limp, stop)
 		}
 	}

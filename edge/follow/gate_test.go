@@ -32,8 +32,10 @@ func TestGatePass(t *testing.T) {
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			g := testGate()
-			if got := g.Pass(0, tt.goal, tt.action, tt.goal); got != tt.want || g.RangeClips != tt.ranged || g.StepClips != tt.steps {
-				t.Errorf("Pass(%v, %v) = %v clips %d %d, want %v clips %d %d", tt.goal, tt.action, got, g.RangeClips, g.StepClips, tt.want, tt.ranged, tt.steps)
+			if got := g.Pass(0, tt.goal, tt.action, tt.goal); got != tt.want || g.RangeClips != tt.ranged ||
+				g.StepClips != tt.steps {
+				t.Errorf("Pass(%v, %v) = %v clips %d %d, want %v clips %d %d", tt.goal, tt.action, got, g.RangeClips,
+					g.StepClips, tt.want, tt.ranged, tt.steps)
 			}
 		})
 	}

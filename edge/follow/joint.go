@@ -6,14 +6,15 @@ import "strings"
 type Condition uint8
 
 const (
-	Torque        Condition = 1 << iota // switched on by this run, and not lost since
-	Answering                           // gave a position in this tick
-	Verified                            // since its last silence its motor was compared and has its expected values
-	HeatOrSupply                        // its motor reports a fault of heat or supply
-	Overloaded                          // its motor reports an overload, or the joint has stalled: it pushes against something
-	EncoderFault                        // its motor reports an encoder fault
-	Restarted                           // its motor has restarted, and no operator has resumed the run since
-	Limp                                // its torque was taken for the rest of the run
+	Torque       Condition = 1 << iota // switched on by this run, and not lost since
+	Answering                          // gave a position in this tick
+	Verified                           // since its last silence its motor was compared and has its expected values
+	HeatOrSupply                       // its motor reports a fault of heat or supply
+	// its motor reports an overload, or the joint has stalled: it pushes against something
+	Overloaded
+	EncoderFault  // its motor reports an encoder fault
+	Restarted     // its motor has restarted, and no operator has resumed the run since
+	Limp          // its torque was taken for the rest of the run
 	numConditions = 1 << 8
 )
 
@@ -54,7 +55,8 @@ type rule struct {
 // joint.
 var rules = [...]rule{
 	{Limp, 0, mayRelax, "limp: its torque was taken for the rest of the run"},
-	{Restarted, 0, mayNothing, "its motor has restarted, or its arm was away: waits for an operator (edge-rt ctl resume)"},
+	{Restarted, 0, mayNothing, "its motor has restarted, or its arm was away: waits for an operator (edge-rt ctl " +
+		"resume)"},
 	{0, Answering, mayNothing, "silent: it gave no valid position in this tick"},
 	{0, Verified, mayNothing, "was silent: gets no goal before its motor is compared with its last values"},
 	{EncoderFault, 0, mayNothing, "its encoder complains: its position is ignored"},

@@ -79,7 +79,8 @@ func TestNoWayAround(t *testing.T) {
 		}
 		for next := range reachable(c.after(reconnected), torqueOn) {
 			if next.permission() > mayArm {
-				t.Fatalf("%q, away and back without being armed lead to %q, which may be told %v", c, next, next.permission())
+				t.Fatalf("%q, away and back without being armed lead to %q, which may be told %v", c, next,
+					next.permission())
 			}
 		}
 	}
@@ -99,7 +100,8 @@ func TestEveryFaultEnds(t *testing.T) {
 }
 
 // permissionNames are the names in documents.
-var permissionNames = [...]string{"nothing", "torque off", "goal := present, torque on", "a goal that relieves the load", "any goal that passes the gate"}
+var permissionNames = [...]string{"nothing", "torque off", "goal := present, torque on",
+	"a goal that relieves the load", "any goal that passes the gate"}
 
 func (p permission) String() string { return permissionNames[p] }
 

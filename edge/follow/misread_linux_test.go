@@ -50,7 +50,8 @@ func TestAWrongPositionAfterASilence(t *testing.T) {
 		name string
 		ids  []uint8
 		for_ time.Duration
-	}{{"elbow", []uint8{3}, 150 * time.Millisecond}, {"all", everyMotor, 300 * time.Millisecond}, {"one reply", []uint8{3}, 15 * time.Millisecond}}
+	}{{"elbow", []uint8{3}, 150 * time.Millisecond}, {"all", everyMotor, 300 * time.Millisecond},
+		{"one reply", []uint8{3}, 15 * time.Millisecond}}
 	wrongs := []struct {
 		name    string
 		offsets []int // of the replies after the silence; 0: correct

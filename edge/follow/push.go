@@ -46,7 +46,9 @@ func (f *Follower) findPush(j int) {
 		return
 	}
 	way, known := f.bus.Push(j, p.since)
-	p.way, p.read, p.idle = way, known, known && way == 0
+	p.way = way
+	p.read = known
+	p.idle = known && way == 0
 	f.bus.Prioritize(1 << j)
 }
 
@@ -83,7 +85,8 @@ func (f *Follower) Unload(r robot.Robot, name string) (unloaded string, err erro
 	if name != "" {
 		j := slices.IndexFunc(r.Motors, func(m robot.Motor) bool { return m.Name == name })
 		if j < 0 {
-			return "", fmt.Errorf("no joint %q: a %s has %s", name, r.Name, strings.ReplaceAll(strings.Join(r.ActionNames(), ", "), ".pos", ""))
+			return "", fmt.Errorf("no joint %q: a %s has %s", name, r.Name,
+				strings.ReplaceAll(strings.Join(r.ActionNames(), ", "), ".pos", ""))
 		}
 		joints = 1 << j
 	}

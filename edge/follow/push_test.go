@@ -71,10 +71,12 @@ func TestUnload(t *testing.T) {
 	r.ticks(t, 5, 5, 20)
 	pressed := r.Goal[1]
 	if got := ask(r, 1); got != 0 || r.bus.renewed != 0 || r.Goal[1] != pressed {
-		t.Errorf("unloaded %b, torque of %b renewed, goal %v: it was the first joint that was meant", got, r.bus.renewed, r.Goal[1])
+		t.Errorf("unloaded %b, torque of %b renewed, goal %v: it was the first joint that was meant", got,
+			r.bus.renewed, r.Goal[1])
 	}
 	if got := ask(r, ^uint32(0)); got != 2 || r.bus.renewed != 2 || r.last().goal[1] != 50 || r.last().joints != 2 {
-		t.Errorf("unloaded %b, torque of %b renewed, sent %+v; want the second at its place, 50", got, r.bus.renewed, r.last())
+		t.Errorf("unloaded %b, torque of %b renewed, sent %+v; want the second at its place, 50", got, r.bus.renewed,
+			r.last())
 	}
 	r.bus.says.Overload = 0
 	r.ticks(t, 30, 5, 80)
@@ -97,7 +99,8 @@ func TestUnloadIsRefused(t *testing.T) {
 		t.Fatal(err)
 	}
 	r := armed(t, func(c *Config) { c.Clock = rttest.NewClock(rt.Instant(time.Second)) })
-	for name, says := range map[string]string{"elbow": "no joint \"elbow\": a so101 has shoulder_pan", "gripper": "does not answer", "": "does not answer"} {
+	for name, says := range map[string]string{"elbow": "no joint \"elbow\": a so101 has shoulder_pan",
+		"gripper": "does not answer", "": "does not answer"} {
 		if _, err := r.Unload(arm, name); err == nil || !strings.Contains(err.Error(), says) {
 			t.Errorf("%q: %v, want %q", name, err, says)
 		}

@@ -60,7 +60,9 @@ func (f *Follower) ReadBy(t rt.Tick, deadline rt.Instant) {
 //
 //rt:noalloc
 func (f *Follower) updateSilence(now rt.Instant) {
-	s, before, unchecked := &f.silence, f.silence.frozen, f.bus.Unchecked()
+	s := &f.silence
+	before := f.silence.frozen
+	unchecked := f.bus.Unchecked()
 	s.frozen = 0
 	shortest := time.Duration(1 << 62)
 	for j := range s.lastReply {
@@ -83,7 +85,8 @@ func (f *Follower) updateSilence(now rt.Instant) {
 	s.resuming |= s.frozen
 	resumed := s.resuming &^ (s.frozen | unchecked)
 	s.resuming &^= resumed
-	silent := count >= 2 || shortest >= busSilence || s.bus && unchecked != 0 // a motor that answers again may have restarted
+	// a motor that answers again may have restarted
+	silent := count >= 2 || shortest >= busSilence || s.bus && unchecked != 0
 	switch {
 	case silent && !s.bus:
 		f.cfg.Events.Emit(now, event.BusLost, int64(count), 0)
@@ -155,7 +158,9 @@ func (f *Follower) onReconnect(now rt.Instant, why hotplug.Cause, restarted uint
 		told |= 1
 	}
 	f.cfg.Events.Emit(now, event.BusBack, int64(why), told)
-	f.silence.bus, f.silence.frozen, f.silence.strayed = false, 0, 0
+	f.silence.bus = false
+	f.silence.frozen = 0
+	f.silence.strayed = 0
 	f.rescue, f.reactions = rescue{}, servo.Reactions{}
 	switch f.Phase {
 	case Arming, Armed:

@@ -114,7 +114,9 @@ func TestOutsideIsUntouched(t *testing.T) {
 // Goal: with a restarted joint that is also blind, the others are not armed.
 func TestRestartedAndBlind(t *testing.T) {
 	r := armed(t, nil)
-	r.bus.back, r.bus.restarted, r.bus.says.Encoder = hotplug.Restarted, 1, 1
+	r.bus.back = hotplug.Restarted
+	r.bus.restarted = 1
+	r.bus.says.Encoder = 1
 	r.tick(t, 9, 54)
 	r.bus.armed = 0
 	r.StartArming()

@@ -23,7 +23,9 @@ func narrowed(t *testing.T) func(*servo.ArmConfig, *Config) {
 		}
 		defer port.Close()
 		bus := servo.NewBus(port, cfg.Robot.Baud, cfg.Robot.Protocol(), cfg.Clock)
-		if err := servo.WriteSettings(bus, 2, cfg.Robot.Motors[1].Model, []robot.Setting{{Register: table.MinPositionLimit, Value: 500}, {Register: table.MaxPositionLimit, Value: 1300}}); err != nil {
+		if err := servo.WriteSettings(bus, 2, cfg.Robot.Motors[1].Model,
+			[]robot.Setting{{Register: table.MinPositionLimit, Value: 500},
+				{Register: table.MaxPositionLimit, Value: 1300}}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -61,7 +63,8 @@ func TestReplugInARescue(t *testing.T) {
 // Goal: arming succeeds on a bus with a permitted rate of losses.
 func TestArmingOnALossyBus(t *testing.T) {
 	for _, p := range []float64{0.05, 0.1, 0.18} {
-		a := newSimArm(t, servosim.Config{Faults: servosim.Script{Seed: 7, Faults: []servosim.Fault{{Kind: "drop", Probability: p, From: 3 * time.Second}}}}, nil)
+		a := newSimArm(t, servosim.Config{Faults: servosim.Script{Seed: 7,
+			Faults: []servosim.Fault{{Kind: "drop", Probability: p, From: 3 * time.Second}}}}, nil)
 		a.begins = false
 		a.during(3 * time.Second)
 		a.begins = true
@@ -86,7 +89,8 @@ func TestGoalOfALimpJoint(t *testing.T) {
 	}
 	a.until("armed again", func() bool { return !a.arm.Away() && a.Phase == Armed })
 	if d := a.Goal[4] - a.Place[4]; d > 10 || d < -10 {
-		t.Errorf("goal %v of a limp joint at %v: policies are conditioned on it (Preview), records show it", a.Goal[4], a.Place[4])
+		t.Errorf("goal %v of a limp joint at %v: policies are conditioned on it (Preview), records show it", a.Goal[4],
+			a.Place[4])
 	}
 }
 

@@ -63,7 +63,9 @@ func newSimArm(t *testing.T, motors servosim.Config, change func(*servo.ArmConfi
 		judge.Joints = append(judge.Joints, j)
 	}
 	a.referee = referee.New(judge)
-	motors.Link, motors.Watch, motors.BootTime = filepath.Join(t.TempDir(), "arm"), a.referee.Watch, 200*time.Millisecond
+	motors.Link = filepath.Join(t.TempDir(), "arm")
+	motors.Watch = a.referee.Watch
+	motors.BootTime = 200 * time.Millisecond
 	if a.bus, err = servosim.Open(motors); err != nil {
 		t.Skip("no simulator here: ", err)
 	}
@@ -121,7 +123,8 @@ func (a *simArm) until(what string, holds func() bool) {
 	a.t.Helper()
 	for end := time.Now().Add(simPatience); !holds(); {
 		if time.Now().After(end) {
-			a.t.Fatalf("%s: not within %v; phase %v, joints %v, at %v, goals %v, last attempt to open: %v", what, simPatience, a.Phase, a.joints, a.Place, a.Goal, a.arm.OpenError())
+			a.t.Fatalf("%s: not within %v; phase %v, joints %v, at %v, goals %v, last attempt to open: %v", what,
+				simPatience, a.Phase, a.joints, a.Place, a.Goal, a.arm.OpenError())
 		}
 		if err := a.step(); err != nil {
 			a.t.Fatalf("%s: %v", what, err)
@@ -177,33 +180,34 @@ func TestPowerBlip(t *testing.T) {
 				if ids != nil && goalTakes != boots {
 					continue
 				}
-				t.Run(fmt.Sprintf("goal takes torque %v, boots with torque %v, motors %v", goalTakes, boots, ids), func(t *testing.T) {
-					cfg := servosim.Config{GoalLeavesTorque: !goalTakes}
-					if boots {
-						cfg.BootTorque = []uint8{1, 2, 3, 4, 5, 6}
-					}
-					a := newSimArm(t, cfg, nil)
-					a.drive()
-					a.bus.Power(false, ids...)
-					a.during(300 * time.Millisecond)
-					a.bus.Power(true, ids...)
-					a.until("the arm waits for an operator", a.NeedsResume)
-					before := a.bus.States()
-					a.during(500 * time.Millisecond)
-					for i, s := range a.bus.States() {
-						if d := s.Position - before[i].Position; boots && (d > 3 || d < -3) {
-							t.Errorf("motor %d moved %d counts without an operator", s.ID, d)
+				t.Run(fmt.Sprintf("goal takes torque %v, boots with torque %v, motors %v", goalTakes, boots, ids),
+					func(t *testing.T) {
+						cfg := servosim.Config{GoalLeavesTorque: !goalTakes}
+						if boots {
+							cfg.BootTorque = []uint8{1, 2, 3, 4, 5, 6}
 						}
-						if !boots && (ids == nil || s.ID == 2) && s.Torque {
-							t.Errorf("motor %d has torque without an operator", s.ID)
+						a := newSimArm(t, cfg, nil)
+						a.drive()
+						a.bus.Power(false, ids...)
+						a.during(300 * time.Millisecond)
+						a.bus.Power(true, ids...)
+						a.until("the arm waits for an operator", a.NeedsResume)
+						before := a.bus.States()
+						a.during(500 * time.Millisecond)
+						for i, s := range a.bus.States() {
+							if d := s.Position - before[i].Position; boots && (d > 3 || d < -3) {
+								t.Errorf("motor %d moved %d counts without an operator", s.ID, d)
+							}
+							if !boots && (ids == nil || s.ID == 2) && s.Torque {
+								t.Errorf("motor %d has torque without an operator", s.ID)
+							}
 						}
-					}
-					a.referee.Consent(rt.KernelClock().Now())
-					a.Resume()
-					a.until("armed again", func() bool { return a.Phase == Armed })
-					a.during(300 * time.Millisecond)
-					a.clean()
-				})
+						a.referee.Consent(rt.KernelClock().Now())
+						a.Resume()
+						a.until("armed again", func() bool { return a.Phase == Armed })
+						a.during(300 * time.Millisecond)
+						a.clean()
+					})
 			}
 		}
 	}
@@ -316,7 +320,8 @@ func TestOverloadWithoutADirection(t *testing.T) {
 	})
 	a.until("the complaint goes", func() bool { return a.joints[elbow]&Overloaded == 0 })
 	a.during(100 * time.Millisecond)
-	if s := a.bus.States()[elbow]; !s.Torque || s.Fault != 0 || a.NeedsResume() || s.Position-at > 40 || at-s.Position > 40 {
+	if s := a.bus.States()[elbow]; !s.Torque || s.Fault != 0 || a.NeedsResume() || s.Position-at > 40 ||
+		at-s.Position > 40 {
 		t.Errorf("%+v, was at %d, waits %v: want it under torque where it was", s, at, a.NeedsResume())
 	}
 }
@@ -377,7 +382,9 @@ func TestOutsideOfMotors(t *testing.T) {
 			}
 			defer port.Close()
 			bus := servo.NewBus(port, cfg.Robot.Baud, cfg.Robot.Protocol(), cfg.Clock)
-			if err := servo.WriteSettings(bus, 2, cfg.Robot.Motors[1].Model, []robot.Setting{{Register: table.MinPositionLimit, Value: 500}, {Register: table.MaxPositionLimit, Value: 1800}}); err != nil {
+			if err := servo.WriteSettings(bus, 2, cfg.Robot.Motors[1].Model,
+				[]robot.Setting{{Register: table.MinPositionLimit, Value: 500},
+					{Register: table.MaxPositionLimit, Value: 1800}}); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -400,7 +407,10 @@ func TestOutsideOfMotors(t *testing.T) {
 		})
 		t.Run(fmt.Sprintf("rescued, in the servo too %v", eeprom), func(t *testing.T) {
 			change := narrow(eeprom)
-			a := newSimArm(t, servosim.Config{Fitted: true}, func(c *servo.ArmConfig, f *Config) { change(c, f); f.Rescue = true })
+			a := newSimArm(t, servosim.Config{Fitted: true}, func(c *servo.ArmConfig, f *Config) {
+				change(c, f)
+				f.Rescue = true
+			})
 			a.until("armed", func() bool { return a.Phase == Armed })
 			copy(a.want, a.Goal)
 			began, last := time.Now(), a.bus.States()[1].Position
@@ -420,7 +430,8 @@ func TestOutsideOfMotors(t *testing.T) {
 // Goal: lost replies cost a joint a goal or two, and never cause a wrong one.
 func TestLossyBus(t *testing.T) {
 	a := newSimArm(t, servosim.Config{Faults: servosim.Script{Seed: 7, Faults: []servosim.Fault{
-		{Kind: "drop", Probability: 0.1, From: 2 * time.Second}, {Kind: "corrupt", Probability: 0.05, From: 2 * time.Second},
+		{Kind: "drop", Probability: 0.1, From: 2 * time.Second},
+		{Kind: "corrupt", Probability: 0.05, From: 2 * time.Second},
 	}}}, nil)
 	a.drive()
 	for n := range 6 {

@@ -48,7 +48,8 @@ func (f *Follower) watchStalls(now rt.Instant) {
 			continue
 		}
 		f.bus.Prioritize(1 << j)
-		if f.bus.Effort(j, s.since) >= stallEffort { // read since the last motion: the effort of a Koch motor is up to 0.9 s old
+		// read since the last motion: the effort of a Koch motor is up to 0.9 s old
+		if f.bus.Effort(j, s.since) >= stallEffort {
 			s.reported = true
 			begun |= 1 << j
 			f.push[j] = newPush(now, f.Goal[j], f.Place[j])
@@ -77,7 +78,8 @@ func (f *Follower) stallBegins(now rt.Instant, joints uint32) {
 // stopStalled ends the run. It allocates, once.
 func (f *Follower) stopStalled(joints uint32) {
 	if f.failed == nil {
-		f.failed = exit.Errorf(exit.Fault, "joint %d is stalled: it works hard and does not move; look for an obstacle", bits.TrailingZeros32(joints)+1)
+		f.failed = exit.Errorf(exit.Fault, "joint %d is stalled: it works hard and does not move; look for an obstacle",
+			bits.TrailingZeros32(joints)+1)
 	}
 }
 

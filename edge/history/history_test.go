@@ -39,7 +39,13 @@ func newRig(t *testing.T, n int) *rig {
 	}
 	t.Cleanup(v.Close)
 	steps := NewSteps(n, 1)
-	return &rig{steps: steps, past: NewPast(steps, 1, []*capture.Encoder{v}), camera: cam, file: []byte("\xff\xd8 one of them \xff\xd9"), now: 1}
+	return &rig{
+		steps:  steps,
+		past:   NewPast(steps, 1, []*capture.Encoder{v}),
+		camera: cam,
+		file:   []byte("\xff\xd8 one of them \xff\xd9"),
+		now:    1,
+	}
 }
 
 // step takes a picture that ends with value, and makes a step.
@@ -69,8 +75,10 @@ func TestPicturesOutliveTheCamerasBuffers(t *testing.T) {
 	r.past.Fill(&r.o, 6)
 	for i, m := range r.o.PastImages {
 		want := append(bytes.Clone(r.file), byte(2+i))
-		if !bytes.Equal(m.Data, want) || m.Splice != jpeg.StandardTables || m.SpliceAt != 2 || m.Name != "observation.images.top" {
-			t.Errorf("picture %d is %q with %d bytes at %d, want %q and the tables at 2", i, m.Data, len(m.Splice), m.SpliceAt, want)
+		if !bytes.Equal(m.Data, want) || m.Splice != jpeg.StandardTables || m.SpliceAt != 2 ||
+			m.Name != "observation.images.top" {
+			t.Errorf("picture %d is %q with %d bytes at %d, want %q and the tables at 2", i, m.Data, len(m.Splice),
+				m.SpliceAt, want)
 		}
 		if got := r.o.PastStates.Data[i]; got != float32(2+i) {
 			t.Errorf("state %d is %v, want %d", i, got, 2+i)
@@ -106,7 +114,8 @@ func TestNothingBeforeTheFirstPicture(t *testing.T) {
 	}
 	r.step(9)
 	if r.past.Fill(&r.o, 2); r.o.PastStates.Data[0] != 9 || r.o.PastImages[0].Data != nil {
-		t.Errorf("the first step with a picture stands beside %v, %v, want itself", r.o.PastStates.Data, r.o.PastImages[0].Data)
+		t.Errorf("the first step with a picture stands beside %v, %v, want itself", r.o.PastStates.Data,
+			r.o.PastImages[0].Data)
 	}
 }
 

@@ -53,7 +53,12 @@ type picture struct {
 // pictures.
 func NewPast(from *Steps, dof int, cameras []*capture.Encoder) *Past {
 	max := from.N
-	p := &Past{from: from, max: max, kept: make([]step, max), states: make([]float32, 0, (max-1)*dof)}
+	p := &Past{
+		from:   from,
+		max:    max,
+		kept:   make([]step, max),
+		states: make([]float32, 0, (max-1)*dof),
+	}
 	for i := range p.kept {
 		p.kept[i] = step{make([]float32, dof), make([]int, len(cameras))}
 	}
@@ -84,7 +89,12 @@ func (p *Past) Take(key int64, since rt.Instant) {
 func (p *Past) Reach(key int64, at rt.Instant, state []float32, since rt.Instant) bool {
 	p.Take(key, since)
 	if p.key != key {
-		p.begin = Step{Key: key, Begins: true, At: at, State: state}
+		p.begin = Step{
+			Key:    key,
+			Begins: true,
+			At:     at,
+			State:  state,
+		}
 		p.take(&p.begin, since)
 	}
 	return p.n > 0

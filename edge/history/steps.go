@@ -64,7 +64,9 @@ func (s *Steps) Put(at rt.Instant, run Run, state []float32, whole bool) (key in
 		s.Break()
 		return s.key
 	}
-	slot.Key, slot.Begins, slot.At = s.key, s.broken, at
+	slot.Key = s.key
+	slot.Begins = s.broken
+	slot.At = at
 	copy(slot.State, state)
 	s.ring.Commit()
 	s.broken = !whole

@@ -74,7 +74,10 @@ type Arm struct {
 // New takes over an open arm, with the configuration that opened it.
 func New(arm *servo.Arm, cfg servo.ArmConfig, clock rt.Clock) *Arm {
 	a := &Arm{cfg: cfg, clock: clock}
-	a.cfg.Cycle, a.cfg.Canceled, a.cfg.Reopened, a.cfg.Restarted = arm.Stats().Cycle, a.closing.Load, true, &a.restartedInit
+	a.cfg.Cycle = arm.Stats().Cycle
+	a.cfg.Canceled = a.closing.Load
+	a.cfg.Reopened = true
+	a.cfg.Restarted = &a.restartedInit
 	a.use(arm)
 	a.retired.Store(&servo.Stats{})
 	return a

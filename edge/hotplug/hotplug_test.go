@@ -61,7 +61,9 @@ func until(t *testing.T, p *Arm, what string, happens func(stale uint32) bool) t
 		}
 	}()
 	began := time.Now()
-	rttest.Eventually(t, what, func() bool { return happens(p.Read(at, rt.KernelClock().Now().Add(30*time.Millisecond))) })
+	rttest.Eventually(t, what, func() bool {
+		return happens(p.Read(at, rt.KernelClock().Now().Add(30*time.Millisecond)))
+	})
 	return time.Since(began)
 }
 
@@ -181,7 +183,12 @@ func TestCycleNoAlloc(t *testing.T) {
 		t.Fatal(err)
 	}
 	until(t, p, "away", func(uint32) bool { return p.Away() })
-	if n := testing.AllocsPerRun(50, func() { p.Reactions(); p.BusWatchdogFired(); p.Write(at, 0b111111); p.BusWait() }); n != 0 {
+	if n := testing.AllocsPerRun(50, func() {
+		p.Reactions()
+		p.BusWatchdogFired()
+		p.Write(at, 0b111111)
+		p.BusWait()
+	}); n != 0 {
 		t.Errorf("a cycle without an arm allocates %v times, want 0", n)
 	}
 }

@@ -69,7 +69,8 @@ func Dir() (string, error) {
 	}
 	home, err := os.UserHomeDir()
 	if err != nil {
-		return "", fmt.Errorf("no folder for this robot's state: %w; set HOME, or XDG_STATE_HOME to a folder that this user may write (in a unit of systemd: StateDirectory=edge-rt)", err)
+		return "", fmt.Errorf("no folder for this robot's state: %w; set HOME, or XDG_STATE_HOME to a folder that "+
+			"this user may write (in a unit of systemd: StateDirectory=edge-rt)", err)
 	}
 	return filepath.Join(home, ".local", "state", "edge-rt"), nil
 }
@@ -122,7 +123,9 @@ func Claim(want string) (*Identity, error) {
 		return nil, err
 	}
 	if n := len(SocketPath(dir, want)) + len("-64"); n > maxSocketBytes {
-		return nil, exit.Errorf(exit.Config, "the operator's socket in %s would have a path of %d bytes, and the kernel takes %d: set XDG_STATE_HOME to a shorter directory, or --id to a shorter name", dir, n, maxSocketBytes)
+		return nil, exit.Errorf(exit.Config, "the operator's socket in %s would have a path of %d bytes, and the "+
+			"kernel takes %d: set XDG_STATE_HOME to a shorter directory, or --id to a shorter name", dir, n,
+			maxSocketBytes)
 	}
 	for n := 1; n <= maxSuffix; n++ {
 		id := want
@@ -135,7 +138,14 @@ func Claim(want string) (*Identity, error) {
 		}
 		err = unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB)
 		if err == nil {
-			claimed := &Identity{ID: id, Asked: want, Dir: dir, Instance: NewInstance(), Host: hostName(), lock: f}
+			claimed := &Identity{
+				ID:       id,
+				Asked:    want,
+				Dir:      dir,
+				Instance: NewInstance(),
+				Host:     hostName(),
+				lock:     f,
+			}
 			claimed.resume()
 			return claimed, nil
 		}
@@ -144,7 +154,8 @@ func Claim(want string) (*Identity, error) {
 			return nil, fmt.Errorf("robot id %s: lock: %w", id, err)
 		}
 	}
-	return nil, fmt.Errorf("robot id %s and its first %d suffixes are all in use on this host: end some of these runs, or give another --id", want, maxSuffix-1)
+	return nil, fmt.Errorf("robot id %s and its first %d suffixes are all in use on this host: end some of these "+
+		"runs, or give another --id", want, maxSuffix-1)
 }
 
 // unwritable adds a cure to the error of a state folder, or of a file in it, that cannot be used.
@@ -156,7 +167,8 @@ func unwritable(err error) error {
 	case errors.Is(err, unix.EROFS):
 		cure = "the file system is read-only: mount it writable, or " + cure
 	case errors.Is(err, os.ErrPermission):
-		cure = "it belongs to another user (was edge-rt run by root before?): give it to this one with chown, or " + cure
+		cure = "it belongs to another user (was edge-rt run by root before?): give it to this one with chown, or " +
+			cure
 	}
 	return fmt.Errorf("this robot's state: %w; %s", err, cure)
 }

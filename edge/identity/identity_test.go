@@ -25,7 +25,8 @@ func TestClaimGivesTwinsTheirOwnNames(t *testing.T) {
 		t.Errorf("ids %q and %q, want arm-one and arm-one-2", first.ID, second.ID)
 	}
 	if first.Asked != first.ID || second.Asked != first.ID {
-		t.Errorf("asked for %q and %q, want arm-one twice: the second one's log says that its name is taken", first.Asked, second.Asked)
+		t.Errorf("asked for %q and %q, want arm-one twice: the second one's log says that its name is taken",
+			first.Asked, second.Asked)
 	}
 	if a, b := first.NextEpoch(), first.NextEpoch(); a != 1 || b != 2 {
 		t.Errorf("epochs %d, %d, want 1, 2", a, b)
@@ -121,7 +122,8 @@ func TestStateWithoutAFolder(t *testing.T) {
 	t.Setenv("STATE_DIRECTORY", "")
 	t.Setenv("XDG_STATE_HOME", "")
 	t.Setenv("HOME", "")
-	if _, err := Claim("black"); err == nil || !strings.Contains(err.Error(), "set HOME, or XDG_STATE_HOME to a folder that this user may write") || strings.Contains(err.Error(), "--id") {
+	if _, err := Claim("black"); err == nil || !strings.Contains(err.Error(),
+		"set HOME, or XDG_STATE_HOME to a folder that this user may write") || strings.Contains(err.Error(), "--id") {
 		t.Errorf("without a home: %v", err)
 	}
 	file := filepath.Join(t.TempDir(), "file")
@@ -129,7 +131,8 @@ func TestStateWithoutAFolder(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Setenv("XDG_STATE_HOME", file)
-	if _, err := Claim("black"); err == nil || !strings.Contains(err.Error(), "set XDG_STATE_HOME to a folder that this user may write") {
+	if _, err := Claim("black"); err == nil || !strings.Contains(err.Error(),
+		"set XDG_STATE_HOME to a folder that this user may write") {
 		t.Errorf("with a file for a folder: %v", err)
 	}
 	for _, tt := range []struct {

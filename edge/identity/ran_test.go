@@ -42,7 +42,8 @@ func TestWhichBundlesHaveRun(t *testing.T) {
 
 func TestAFileOfBundlesThatCannotBeUsed(t *testing.T) {
 	i := &Identity{ID: "black", Dir: t.TempDir()}
-	for _, text := range []string{"", "{", "[]", `{"bundles": "aa"}`, `{"bundles": ["aa"]}`, strings.Repeat(" ", maxRanBytes+1)} {
+	for _, text := range []string{"", "{", "[]", `{"bundles": "aa"}`, `{"bundles": ["aa"]}`,
+		strings.Repeat(" ", maxRanBytes+1)} {
 		if err := os.WriteFile(i.ranPath(), []byte(text), 0o600); err != nil {
 			t.Fatal(err)
 		}

@@ -12,9 +12,10 @@ import (
 
 // Limits of the alignment of an actuated leader. It is slow, since the leader may meet a hand.
 const (
-	alignPace  = 0.12                   // share of its velocity limit: 30 degrees a second
-	alignLimit = 15 * time.Second       // more than half a turn takes
-	alignNear  = 8.0                    // permitted offset due to its weight, in robot units; the follower moves the rest, slowly
+	alignPace  = 0.12             // share of its velocity limit: 30 degrees a second
+	alignLimit = 15 * time.Second // more than half a turn takes
+	// permitted offset due to its weight, in robot units; the follower moves the rest, slowly
+	alignNear  = 8.0
 	settleFor  = 300 * time.Millisecond // time within alignNear after which it has arrived
 	handTravel = 4.0                    // with Push: travel by a hand that then takes it over, in robot units
 	handLimit  = time.Minute            // wait for a hand: motors that hold get warm
@@ -38,7 +39,11 @@ func (l *Leader) beginAlignment(now rt.Instant, number uint32) {
 	r := l.cfg.Robot
 	gate := follow.NewGate(l.cfg.Arm.Arm(), l.cfg.Every)
 	l.align = &alignment{by: now.Add(alignLimit), arm: follow.New(l.cfg.Arm, follow.Config{
-		Period: l.cfg.Every, Safety: r.Safety, Gate: gate, Exit: follow.ExitOff, Clock: l.cfg.Clock,
+		Period: l.cfg.Every,
+		Safety: r.Safety,
+		Gate:   gate,
+		Exit:   follow.ExitOff,
+		Clock:  l.cfg.Clock,
 	}, len(r.Motors))}
 }
 
@@ -54,7 +59,8 @@ func (l *Leader) alignStep(now rt.Instant, order *Order) {
 	case !order.Align || order.Number != l.answered:
 		l.endAlignment(Limp)
 	case l.cfg.Arm.Away() || a.arm.NeedsResume():
-		l.fail(errors.New("it was unplugged, or a motor restarted; an unplugged leader stays as it is until it is plugged in again, or its supply is off"))
+		l.fail(errors.New("it was unplugged, or a motor restarted; an unplugged leader stays as it is until it is " +
+			"plugged in again, or its supply is off"))
 	case a.arm.Fatal() != nil:
 		l.fail(a.arm.Fatal())
 	case now >= a.by:
@@ -112,12 +118,14 @@ func (l *Leader) obstacle(place []float32) error {
 		return fmt.Errorf("it could not be switched on within %v: hold it still", alignLimit)
 	}
 	low, high := a.arm.Gate().Min[j], a.arm.Gate().Max[j]
-	return fmt.Errorf("its %s is at %.1f %s, %.1f from the follower's %.1f, after %v: its range is %.1f to %.1f; look for an obstacle",
+	return fmt.Errorf("its %s is at %.1f %s, %.1f from the follower's %.1f, after %v: its range is %.1f to %.1f; "+
+		"look for an obstacle",
 		m.Name, a.arm.Place[j], m.Norm, far, place[j], alignLimit, low, high)
 }
 
 func (l *Leader) fail(why error) {
-	l.say(true, fmt.Sprintf("the leader could not be brought to the follower, which holds: %v; edge-rt ctl correct tries again, resume gives the arm back to the policy", why))
+	l.say(true, fmt.Sprintf("the leader could not be brought to the follower, which holds: %v; edge-rt ctl correct "+
+		"tries again, resume gives the arm back to the policy", why))
 	l.endAlignment(Failed)
 }
 

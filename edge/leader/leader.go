@@ -63,8 +63,10 @@ type Config struct {
 	Robot robot.Robot
 	Clock rt.Clock
 	Every time.Duration // interval of reads, from Interval
-	Push  bool          // a hand that moves the leader takes over; after an alignment the leader stays under torque until a hand moves it
-	Say   func(warn bool, text string)
+	// a hand that moves the leader takes over; after an alignment the leader stays under torque
+	// until a hand moves it
+	Push bool
+	Say  func(warn bool, text string)
 }
 
 // Leader is a leader arm. Owner: the thread of Run, except for methods marked otherwise.
@@ -92,9 +94,13 @@ func New(cfg Config) *Leader {
 	row := func() []float32 { return make([]float32, n) }
 	cfg.Arm.SetPeriod(cfg.Every)
 	return &Leader{
-		cfg: cfg, read: row(), joints: row(), feeling: feeling{rest: row()}, leading: NewLeading(cfg.Robot),
-		poses:  rt.NewLatest(func(p *Pose) { p.Joints, p.Causes = row(), make([]Cause, n) }),
-		orders: rt.NewLatest(func(o *Order) { o.Place = row() }),
+		cfg:     cfg,
+		read:    row(),
+		joints:  row(),
+		feeling: feeling{rest: row()},
+		leading: NewLeading(cfg.Robot),
+		poses:   rt.NewLatest(func(p *Pose) { p.Joints, p.Causes = row(), make([]Cause, n) }),
+		orders:  rt.NewLatest(func(o *Order) { o.Place = row() }),
 	}
 }
 
@@ -103,7 +109,8 @@ func New(cfg Config) *Leader {
 func Interval(cycle time.Duration) (time.Duration, error) {
 	every := max(ReadEvery, time.Duration(float64(cycle)/busShare))
 	if every > slowest {
-		return 0, fmt.Errorf("the leader's bus takes %v per cycle, want at most %v: set its adapter's latency timer to 1 ms, or raise its servos' baud rate",
+		return 0, fmt.Errorf("the leader's bus takes %v per cycle, want at most %v: set its adapter's latency timer "+
+			"to 1 ms, or raise its servos' baud rate",
 			cycle.Round(10*time.Microsecond), time.Duration(busShare*float64(slowest)))
 	}
 	return every, nil
@@ -210,7 +217,8 @@ func (l *Leader) checkLeading(now rt.Instant) {
 	began, ended := l.leading.Check(now, l.cfg.Arm)
 	for cause, joints := range began {
 		if joints != 0 {
-			l.say(true, fmt.Sprintf("the leader's %s does not lead, and the follower's holds: %s", l.cfg.Robot.Joints(joints), Cause(cause)))
+			l.say(true, fmt.Sprintf("the leader's %s does not lead, and the follower's holds: %s",
+				l.cfg.Robot.Joints(joints), Cause(cause)))
 		}
 	}
 	if ended != 0 {
@@ -253,8 +261,12 @@ func (l *Leader) relax(now rt.Instant) {
 func (l *Leader) publish(now rt.Instant) {
 	p := l.poses.Back()
 	copy(p.Joints, l.joints)
-	p.At, p.State, p.Stiff = l.at, l.state, l.stiff
-	p.Order, p.Pushes, p.Held = l.answered, l.feeling.pushes, l.leading.Held()
+	p.At = l.at
+	p.State = l.state
+	p.Stiff = l.stiff
+	p.Order = l.answered
+	p.Pushes = l.feeling.pushes
+	p.Held = l.leading.Held()
 	l.leading.Causes(p.Causes)
 	if l.align != nil {
 		p.State = Driven
@@ -272,7 +284,8 @@ func (l *Leader) release(hurry func() bool) error {
 	if err == nil || !l.stiff {
 		return nil // a trigger's spring carries no load
 	}
-	return fmt.Errorf("the leader's torque may still be on: %w; hold on to it: edge-rt torque off --bus PORT --robot %s, with its port, lets it go once its motors answer", err, l.cfg.Robot.Flag())
+	return fmt.Errorf("the leader's torque may still be on: %w; hold on to it: edge-rt torque off --bus PORT --robot "+
+		"%s, with its port, lets it go once its motors answer", err, l.cfg.Robot.Flag())
 }
 
 func (l *Leader) say(warn bool, text string) {

@@ -53,11 +53,18 @@ func newStand(t *testing.T, name string, change func(*Config)) *stand {
 		k := servo.MotorCalibration{ID: int(m.ID), RangeMax: m.Model.MaxRaw()}
 		unit := 4096. / 360
 		if m.Norm == robot.Range0100 {
-			k.RangeMin, k.RangeMax, unit = 1000, 3000, 20
+			k.RangeMin = 1000
+			k.RangeMax = 3000
+			unit = 20
 		}
 		c[m.Name] = k
 		judged.Joints = append(judged.Joints, referee.Joint{
-			ID: m.ID, Name: m.Name, Min: k.RangeMin, Max: k.RangeMax, Velocity: 0.12 * m.MaxVelocity * unit, Degree: 4096. / 360,
+			ID:       m.ID,
+			Name:     m.Name,
+			Min:      k.RangeMin,
+			Max:      k.RangeMax,
+			Velocity: 0.12 * m.MaxVelocity * unit,
+			Degree:   4096. / 360,
 		})
 		s.place[len(judged.Joints)-1] = 0
 		if m.Norm == robot.Range0100 {
@@ -153,7 +160,8 @@ func TestLeaderIsBroughtToTheFollower(t *testing.T) {
 			return p.State == Ready && p.Order == round+1
 		})
 		if !driven || s.Pose().Stiff || s.stiff() {
-			t.Errorf("driven %v, stiff %v, torque %v: want it driven there, and limp", driven, s.Pose().Stiff, s.bus.TorqueEnabled())
+			t.Errorf("driven %v, stiff %v, torque %v: want it driven there, and limp", driven, s.Pose().Stiff,
+				s.bus.TorqueEnabled())
 		}
 		if _, far := farthest(s.Pose().Joints, s.place); far > alignNear {
 			t.Errorf("it is %.1f units from the follower, want at most %v", far, alignNear)
@@ -194,7 +202,8 @@ func TestLeaderThatDoesNotGetThere(t *testing.T) {
 	s.want(1, true)
 	s.until("given up", func(p *Pose) bool { return p.State == Failed })
 	s.cycles(2)
-	if !s.says("its shoulder_lift is at") || !s.says("edge-rt ctl correct tries again") || s.stiff() || s.Pose().Order != 1 {
+	if !s.says("its shoulder_lift is at") || !s.says("edge-rt ctl correct tries again") || s.stiff() ||
+		s.Pose().Order != 1 {
 		t.Errorf("torque %v, it says %q", s.bus.TorqueEnabled(), s.said)
 	}
 }
@@ -225,7 +234,8 @@ func TestLeaderUnpluggedUnderTorque(t *testing.T) {
 	s.bus.Unplug()
 	s.until("given up", func(p *Pose) bool { return p.State == Failed && p.Stiff })
 	if !s.stiff() || !s.says("stays as it is until it is plugged in again") {
-		t.Fatalf("torque %v: what is simulated keeps torque without its adapter; it says %q", s.bus.TorqueEnabled(), s.said)
+		t.Fatalf("torque %v: what is simulated keeps torque without its adapter; it says %q", s.bus.TorqueEnabled(),
+			s.said)
 	}
 	s.want(1, false)
 	s.bus.Replug()
@@ -369,7 +379,8 @@ func TestLeaderWithATrigger(t *testing.T) {
 		t.Fatal(err)
 	}
 	s.cycles(5)
-	if on := s.bus.TorqueEnabled(); !slices.Equal(on, []bool{false, false, false, false, false, true}) || s.Actuated() || s.Pose().At == 0 {
+	if on := s.bus.TorqueEnabled(); !slices.Equal(on, []bool{false, false, false, false, false, true}) ||
+		s.Actuated() || s.Pose().At == 0 {
 		t.Errorf("torque %v, actuated %v, %+v: want the trigger alone", on, s.Actuated(), *s.Pose())
 	}
 	var ending atomic.Bool
@@ -383,7 +394,8 @@ func TestInterval(t *testing.T) {
 	for _, tt := range []struct {
 		cycle, every time.Duration
 		fails        bool
-	}{{time.Millisecond, ReadEvery, false}, {17 * time.Millisecond, 34 * time.Millisecond, false}, {40 * time.Millisecond, 0, true}} {
+	}{{time.Millisecond, ReadEvery, false}, {17 * time.Millisecond, 34 * time.Millisecond, false},
+		{40 * time.Millisecond, 0, true}} {
 		if every, err := Interval(tt.cycle); every != tt.every || (err != nil) != tt.fails {
 			t.Errorf("Interval(%v) = %v, %v, want %v", tt.cycle, every, err, tt.every)
 		}
@@ -403,6 +415,7 @@ func TestPoseAndWantAllocateNothing(t *testing.T) {
 	}
 	now := s.cfg.Clock.Now()
 	if n := testing.AllocsPerRun(50, func() { now = s.cfg.Clock.Now(); s.cycle(now) }); n != 0 {
-		t.Errorf("a cycle of a limp leader allocates %v times, want 0: the run counts all that the process allocates", n)
+		t.Errorf("a cycle of a limp leader allocates %v times, want 0: the run counts all that the process allocates",
+			n)
 	}
 }

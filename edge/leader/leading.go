@@ -14,8 +14,9 @@ const (
 	travelSlack    = 64                     // counts on top, for noise and a late tick
 	mostOfATurn    = 0.45                   // of a turn, at most; so a jump by a turn has one explanation
 	settles        = 100 * time.Millisecond // after which an impossible place, read all the time, is accepted
-	forgets        = time.Second            // after which a reading is too old: the hand may have moved the joint anywhere
-	endSlack       = 64                     // counts beyond its range at which a joint still leads, for sloppy calibrations
+	// after which a reading is too old: the hand may have moved the joint anywhere
+	forgets  = time.Second
+	endSlack = 64 // counts beyond its range at which a joint still leads, for sloppy calibrations
 )
 
 // Cause is the reason why a joint of a leader does not lead.

@@ -43,38 +43,50 @@ func TestWhichJointsLead(t *testing.T) {
 		low, high int
 		readings  []reading
 	}{
-		{"a hand moves it", "so101_leader", 0, 4095, []reading{{0, 2000, 0}, {tick, 2200, 0}, {tick, 2000, 0}, {5 * time.Second, 3900, 0}}},
+		{"a hand moves it", "so101_leader", 0, 4095,
+			[]reading{{0, 2000, 0}, {tick, 2200, 0}, {tick, 2000, 0}, {5 * time.Second, 3900, 0}}},
 		{"over the seam and back", "so101_leader", 0, 4095, []reading{
-			{0, 4080, 0}, {tick, 30, OverSeam}, {tick, 200, OverSeam}, {time.Second / 2, 800, OverSeam}, {tick, 700, OverSeam},
+			{0, 4080, 0}, {tick, 30, OverSeam}, {tick, 200, OverSeam}, {time.Second / 2, 800, OverSeam},
+			{tick, 700, OverSeam},
 			{tick * 5, 4, OverSeam}, {tick, 4090, 0}, {tick, 4000, 0},
 		}},
-		{"over the seam the other way", "so101_leader", 0, 4095, []reading{{0, 10, 0}, {tick, 4090, OverSeam}, {tick, 3, 0}}},
+		{"over the seam the other way", "so101_leader", 0, 4095,
+			[]reading{{0, 10, 0}, {tick, 4090, OverSeam}, {tick, 3, 0}}},
 		{"over the seam twice", "so101_leader", 0, 4095, []reading{
-			{0, 4090, 0}, {tick, 5, OverSeam}, {200 * time.Millisecond, 1800, OverSeam}, {200 * time.Millisecond, 3600, OverSeam},
+			{0, 4090, 0}, {tick, 5, OverSeam}, {200 * time.Millisecond, 1800, OverSeam},
+			{200 * time.Millisecond, 3600, OverSeam},
 			{100 * time.Millisecond, 100, OverSeam}, {tick, 4090, OverSeam}, {200 * time.Millisecond, 2300, OverSeam},
 			{200 * time.Millisecond, 500, OverSeam}, {100 * time.Millisecond, 4000, 0},
 		}},
-		{"over the seam during a silence", "so101_leader", 0, 4095, []reading{{0, 4000, 0}, {300 * time.Millisecond, 200, OverSeam}}},
+		{"over the seam during a silence", "so101_leader", 0, 4095,
+			[]reading{{0, 4000, 0}, {300 * time.Millisecond, 200, OverSeam}}},
 		{"a damaged reading", "so101_leader", 0, 4095, []reading{{0, 2000, 0}, {tick, 3300, TooFar}, {tick, 2010, 0}}},
 		{"damaged readings that do not agree", "so101_leader", 0, 4095, []reading{
 			{0, 2000, 0}, {tick, 3300, TooFar}, {tick, 700, TooFar}, {tick, 3900, TooFar}, {tick, 2010, 0},
 		}},
-		{"a damaged reading at the seam", "so101_leader", 0, 4095, []reading{{0, 4090, 0}, {tick, 1500, TooFar}, {tick, 5, OverSeam}, {tick, 4090, 0}}},
+		{"a damaged reading at the seam", "so101_leader", 0, 4095,
+			[]reading{{0, 4090, 0}, {tick, 1500, TooFar}, {tick, 5, OverSeam}, {tick, 4090, 0}}},
 		{"a place that lasts is believed", "so101_leader", 0, 4095, []reading{
-			{0, 1000, 0}, {5 * time.Millisecond, 2700, TooFar}, {50 * time.Millisecond, 2700, TooFar}, {49 * time.Millisecond, 2700, TooFar}, {time.Millisecond, 2700, 0},
+			{0, 1000, 0}, {5 * time.Millisecond, 2700, TooFar}, {50 * time.Millisecond, 2700, TooFar},
+			{49 * time.Millisecond, 2700, TooFar}, {time.Millisecond, 2700, 0},
 		}},
 		{"outside its range", "so101_leader", 900, 3100, []reading{
-			{0, 800, OutsideRange}, {tick, 850, OutsideRange}, {tick, 890, 0}, {tick, 850, 0}, {tick, 835, OutsideRange},
+			{0, 800, OutsideRange}, {tick, 850, OutsideRange}, {tick, 890, 0}, {tick, 850, 0},
+			{tick, 835, OutsideRange},
 		}},
-		{"a Koch's wrist counts on", "koch_leader", 0, 4095, []reading{{0, 4080, 0}, {tick, 4110, 0}, {tick, 4200, OutsideRange}, {tick, 4100, 0}}},
-		{"a turn is forgotten", "koch_leader", -306, 2419, []reading{{0, -194, 0}, {tick, 3901, OverSeam}, {tick, -194, 0}}},
+		{"a Koch's wrist counts on", "koch_leader", 0, 4095,
+			[]reading{{0, 4080, 0}, {tick, 4110, 0}, {tick, 4200, OutsideRange}, {tick, 4100, 0}}},
+		{"a turn is forgotten", "koch_leader", -306, 2419,
+			[]reading{{0, -194, 0}, {tick, 3901, OverSeam}, {tick, -194, 0}}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			r, err := robot.ByName(tt.robot)
 			if err != nil {
 				t.Fatal(err)
 			}
-			l, now, held := NewLeading(r), rt.Instant(time.Hour), Cause(0)
+			l := NewLeading(r)
+			now := rt.Instant(time.Hour)
+			held := Cause(0)
 			for i, k := range tt.readings {
 				now = now.Add(k.after)
 				began, ended := l.Check(now, &encoders{k.raw, tt.low, tt.high})
@@ -88,7 +100,8 @@ func TestWhichJointsLead(t *testing.T) {
 					got = 0
 				}
 				if got != k.want || (l.Held() == 1) != (k.want != 0) || l.Held()&^1 != 0 {
-					t.Fatalf("reading %d, %d: cause %d (%v), held %b, want %d (%v)", i, k.raw, got, got, l.Held(), k.want, k.want)
+					t.Fatalf("reading %d, %d: cause %d (%v), held %b, want %d (%v)", i, k.raw, got, got, l.Held(),
+						k.want, k.want)
 				}
 				held = got
 			}

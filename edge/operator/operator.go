@@ -91,7 +91,8 @@ func Ctl(id, line string) (Reply, error) {
 	}
 	hint := ""
 	if closed != "" {
-		hint = "; services have their sockets in " + closed + ", which this user may not read: sudo edge-rt ctl, or be in its group"
+		hint = "; services have their sockets in " + closed +
+			", which this user may not read: sudo edge-rt ctl, or be in its group"
 	}
 	path, err := findSocket(dirs, id)
 	if err != nil {
@@ -102,7 +103,9 @@ func Ctl(id, line string) (Reply, error) {
 		if id != "" {
 			path = strings.Join(socketPaths(dirs, id), " or ")
 		}
-		return reply, exit.Errorf(exit.Absent, "no edge answers at %s: %w; give the --id of a running edge, or no --id if only one runs; an edge that still looks for its arm or a server does not answer%s", path, err, hint)
+		return reply, exit.Errorf(exit.Absent, "no edge answers at %s: %w; give the --id of a running edge, or no "+
+			"--id if only one runs; an edge that still looks for its arm or a server does not answer%s", path, err,
+			hint)
 	}
 	defer c.Close()
 	c.SetDeadline(time.Now().Add(timeout))
@@ -151,11 +154,13 @@ func findSocket(dirs []string, id string) (path string, err error) {
 	}
 	switch len(found) {
 	case 0:
-		return "", exit.Errorf(exit.Absent, "no edge answers here (no socket in %s): an edge that still looks for its arm or a server has no socket; SIGTERM ends it", strings.Join(dirs, " or "))
+		return "", exit.Errorf(exit.Absent, "no edge answers here (no socket in %s): an edge that still looks for "+
+			"its arm or a server has no socket; SIGTERM ends it", strings.Join(dirs, " or "))
 	case 1:
 		return found[0], nil
 	}
-	return "", exit.Errorf(exit.Usage, "%d edges run here (%v): choose one with --id, or the folder with STATE_DIRECTORY", len(found), found)
+	return "", exit.Errorf(exit.Usage,
+		"%d edges run here (%v): choose one with --id, or the folder with STATE_DIRECTORY", len(found), found)
 }
 
 // CheckTask refuses a text that would change on its way: in a log, in a line of edge-rt ctl or in a
@@ -169,7 +174,8 @@ func CheckTask(what, text string) error {
 	case strings.ContainsAny(text, "\r\n"):
 		return exit.Errorf(exit.Usage, "%s has a line break, want one line: %q", what, text)
 	case strings.ContainsFunc(text, unicode.IsControl):
-		return exit.Errorf(exit.Usage, "%s has a control character, which a terminal obeys and no policy was taught: %q", what, text)
+		return exit.Errorf(exit.Usage,
+			"%s has a control character, which a terminal obeys and no policy was taught: %q", what, text)
 	case len(text) > wire.MaxTextBytes:
 		return exit.Errorf(exit.Usage, "%s has %d bytes, want at most %d", what, len(text), wire.MaxTextBytes)
 	}

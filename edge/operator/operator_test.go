@@ -48,16 +48,19 @@ func TestServe(t *testing.T) {
 
 // Goal: a task is unchanged in a log, in a line of edge-rt ctl and in a message.
 func TestCheckTask(t *testing.T) {
-	for _, good := range []string{"pick up the cube", "hebe den Würfel auf", "把方块捡起来", `say "go"`, strings.Repeat("x", wire.MaxTextBytes)} {
+	for _, good := range []string{"pick up the cube", "hebe den Würfel auf", "把方块捡起来", `say "go"`,
+		strings.Repeat("x", wire.MaxTextBytes)} {
 		if err := CheckTask("--task", good); err != nil {
 			t.Errorf("%q: %v", good, err)
 		}
 	}
 	for bad, says := range map[string]string{
-		"": "is empty", "two\nlines": "line break", "a\rb": "line break", "red \x1b[31m": "control character", "nul\x00": "control character", "next\u0085line": "control character",
+		"": "is empty", "two\nlines": "line break", "a\rb": "line break", "red \x1b[31m": "control character",
+		"nul\x00": "control character", "next\u0085line": "control character",
 		"\xff": "not UTF-8", strings.Repeat("x", wire.MaxTextBytes+1): "want at most",
 	} {
-		if err := CheckTask("--task", bad); exit.Of(err) != exit.Usage || !strings.Contains(err.Error(), says) || !strings.Contains(err.Error(), "--task") {
+		if err := CheckTask("--task", bad); exit.Of(err) != exit.Usage || !strings.Contains(err.Error(), says) ||
+			!strings.Contains(err.Error(), "--task") {
 			t.Errorf("%.40q: %v, want a usage error with %q", bad, err, says)
 		}
 	}
@@ -128,7 +131,8 @@ func TestCtlReachesAService(t *testing.T) {
 		t.Setenv("XDG_STATE_HOME", home)
 		return Ctl(id, "status")
 	}
-	if _, err := ask(""); exit.Of(err) != exit.Absent || !strings.Contains(err.Error(), service) || !strings.Contains(err.Error(), home) {
+	if _, err := ask(""); exit.Of(err) != exit.Absent || !strings.Contains(err.Error(), service) ||
+		!strings.Contains(err.Error(), home) {
 		t.Errorf("without an edge: %v, want both folders named", err)
 	}
 	serve(service, "left")
@@ -138,7 +142,8 @@ func TestCtlReachesAService(t *testing.T) {
 		}
 	}
 	serve(filepath.Join(home, "edge-rt"), "right")
-	if _, err := ask(""); exit.Of(err) != exit.Usage || !strings.Contains(err.Error(), "left.sock") || !strings.Contains(err.Error(), "right.sock") {
+	if _, err := ask(""); exit.Of(err) != exit.Usage || !strings.Contains(err.Error(), "left.sock") ||
+		!strings.Contains(err.Error(), "right.sock") {
 		t.Errorf("two edges: %v, want both named", err)
 	}
 	for _, id := range []string{"left", "right"} {
@@ -146,7 +151,8 @@ func TestCtlReachesAService(t *testing.T) {
 			t.Errorf("--id %s: %+v, %v", id, r, err)
 		}
 	}
-	if _, err := ask("away"); exit.Of(err) != exit.Absent || !strings.Contains(err.Error(), service) || !strings.Contains(err.Error(), home) {
+	if _, err := ask("away"); exit.Of(err) != exit.Absent || !strings.Contains(err.Error(), service) ||
+		!strings.Contains(err.Error(), home) {
 		t.Errorf("--id away: %v, want code %d and both folders named", err, exit.Absent)
 	}
 }

@@ -32,7 +32,9 @@ func (p *Page) index(w http.ResponseWriter, _ *http.Request) {
 
 // healthz reports whether the process needs a restart, as lean-server's /healthz does.
 func (p *Page) healthz(w http.ResponseWriter, _ *http.Request) {
-	run, code, why := p.run.Load(), http.StatusOK, starting
+	run := p.run.Load()
+	code := http.StatusOK
+	why := starting
 	if run != nil {
 		var ok bool
 		if ok, why = run.Healthy(); !ok {
@@ -101,7 +103,8 @@ func (p *Page) setTask(w http.ResponseWriter, r *http.Request) {
 		p.guard.Refuse(w, http.StatusServiceUnavailable, starting)
 		return
 	case err != nil || !from.Addr().Unmap().IsLoopback():
-		p.guard.Refuse(w, http.StatusForbidden, "only a browser on the robot itself gives it a task: there, or by edge-rt ctl task")
+		p.guard.Refuse(w, http.StatusForbidden,
+			"only a browser on the robot itself gives it a task: there, or by edge-rt ctl task")
 		return
 	case origin != "" && origin != "http://"+r.Host:
 		p.guard.Refuse(w, http.StatusForbidden, "the page of %s asks for this: only this page may", origin)
@@ -139,7 +142,8 @@ func (p *Page) picture(w http.ResponseWriter, r *http.Request) {
 	}
 	room := p.takeBuffer()
 	if room == nil {
-		p.guard.Refuse(w, http.StatusServiceUnavailable, "busy: %d pictures are on their way, which is the most; try again", maxPictures)
+		p.guard.Refuse(w, http.StatusServiceUnavailable,
+			"busy: %d pictures are on their way, which is the most; try again", maxPictures)
 		return
 	}
 	defer func() { p.buffers <- room }()

@@ -28,9 +28,12 @@ type limitedListener struct {
 
 func limitListener(l net.Listener, clock rt.Clock) *limitedListener {
 	return &limitedListener{
-		Listener: l, slots: make(chan struct{}, maxConnections), closed: make(chan struct{}), open: map[netip.Addr]int{},
-		rate:  webpage.RateLimit{Clock: clock, Interval: connectionInterval, Burst: burst},
-		drops: webpage.RateLimit{Clock: clock, Interval: dropInterval, Burst: burst},
+		Listener: l,
+		slots:    make(chan struct{}, maxConnections),
+		closed:   make(chan struct{}),
+		open:     map[netip.Addr]int{},
+		rate:     webpage.RateLimit{Clock: clock, Interval: connectionInterval, Burst: burst},
+		drops:    webpage.RateLimit{Clock: clock, Interval: dropInterval, Burst: burst},
 	}
 }
 

@@ -76,7 +76,8 @@ func (p *Page) command(w http.ResponseWriter, r *http.Request) {
 		}
 	}
 	if err != nil {
-		p.guard.Refuse(w, http.StatusBadRequest, `%v: want {"command": "pause"}, with "text" for a command that takes one`, err)
+		p.guard.Refuse(w, http.StatusBadRequest,
+			`%v: want {"command": "pause"}, with "text" for a command that takes one`, err)
 		return
 	}
 	run := p.run.Load()
@@ -105,9 +106,12 @@ func (p *Page) mayOperate(w http.ResponseWriter, r *http.Request) bool {
 	case p.gate == nil:
 		p.guard.Refuse(w, http.StatusForbidden, "this page only shows; its buttons want --http-token FILE, or auto")
 	case err != nil || !p.ownHost(r):
-		p.guard.Refuse(w, http.StatusMisdirectedRequest, "commands are for %s by its own address or name, not for %q: --http-name gives it another", r.Context().Value(http.LocalAddrContextKey), r.Host)
+		p.guard.Refuse(w, http.StatusMisdirectedRequest,
+			"commands are for %s by its own address or name, not for %q: --http-name gives it another",
+			r.Context().Value(http.LocalAddrContextKey), r.Host)
 	case !ownOrigin(r):
-		p.guard.Refuse(w, http.StatusForbidden, "the page of %q asks for this: only this page may", r.Header.Get("Origin"))
+		p.guard.Refuse(w, http.StatusForbidden, "the page of %q asks for this: only this page may",
+			r.Header.Get("Origin"))
 	case kind != "application/json":
 		p.guard.Refuse(w, http.StatusUnsupportedMediaType, "the body is %q, want application/json", kind)
 	default:
@@ -124,13 +128,15 @@ func (p *Page) rightToken(w http.ResponseWriter, token string, from netip.Addr) 
 	case tokenNotLookedAt:
 		p.wrongTokens.Add(1)
 		w.Header().Set("Retry-After", fmt.Sprint(int(wrongInterval.Seconds())))
-		p.guard.Refuse(w, http.StatusTooManyRequests, "too many wrong tokens came from %v: wait %v", from, wrongInterval)
+		p.guard.Refuse(w, http.StatusTooManyRequests, "too many wrong tokens came from %v: wait %v", from,
+			wrongInterval)
 		return false
 	}
 	if p.wrongTokens.Add(1) == 1 {
 		p.log.Warn("page: a wrong token; more are counted", "from", from.String())
 	}
-	p.guard.Refuse(w, http.StatusUnauthorized, "the token is wrong, or missing in %s: it is in the file of --http-token, or after # in the address that edge-rt printed", tokenHeader)
+	p.guard.Refuse(w, http.StatusUnauthorized, "the token is wrong, or missing in %s: it is in the file of "+
+		"--http-token, or after # in the address that edge-rt printed", tokenHeader)
 	return false
 }
 

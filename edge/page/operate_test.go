@@ -32,7 +32,13 @@ type operated struct {
 
 func newOperated(t *testing.T, token string) *operated {
 	t.Helper()
-	p, err := Listen(Config{Address: "127.0.0.1:0", Names: []string{"robot.lan"}, Token: token, Clock: rt.KernelClock(), Log: slog.New(slog.DiscardHandler)})
+	p, err := Listen(Config{
+		Address: "127.0.0.1:0",
+		Names:   []string{"robot.lan"},
+		Token:   token,
+		Clock:   rt.KernelClock(),
+		Log:     slog.New(slog.DiscardHandler),
+	})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -92,7 +98,8 @@ func (o *operated) request(change func(*request)) string {
 	if change != nil {
 		change(&q)
 	}
-	text := fmt.Sprintf("%s /command HTTP/1.1\r\nHost: %s\r\nContent-Length: %d\r\n%s", q.method, q.host, len(q.body), q.head)
+	text := fmt.Sprintf("%s /command HTTP/1.1\r\nHost: %s\r\nContent-Length: %d\r\n%s", q.method, q.host, len(q.body),
+		q.head)
 	if q.token != "" {
 		text += "X-Edge-RT-Token: " + q.token + "\r\n"
 	}
@@ -119,7 +126,9 @@ func TestWhoMayOperate(t *testing.T) {
 		{"by a name", func(q *request) {
 			q.host, q.head = "robot.lan:"+port, "Origin: http://robot.lan:"+port+"\r\n"
 		}, 200, ""},
-		{"through a proxy with TLS", func(q *request) { q.host, q.head = "robot.lan", "Origin: https://robot.lan\r\n" }, 200, ""},
+		{"through a proxy with TLS", func(q *request) {
+			q.host, q.head = "robot.lan", "Origin: https://robot.lan\r\n"
+		}, 200, ""},
 		{"by the tunnel's name", func(q *request) { q.host = "localhost:9999" }, 200, ""},
 		{"refused by the edge", func(q *request) { q.body = `{"command": "fly"}` }, 409, "no wings"},
 		{"another name that points here", func(q *request) { q.host = "evil.example" }, 421, "evil.example"},
@@ -128,18 +137,25 @@ func TestWhoMayOperate(t *testing.T) {
 		{"another port of ours", head("Origin: http://127.0.0.1:1"), 403, "only this page"},
 		{"a page from a file", head("Origin: null"), 403, "null"},
 		{"another site that hides its origin", head("Sec-Fetch-Site: cross-site"), 403, "another site"},
-		{"a neighbour that hides its origin", head("Sec-Fetch-Site: same-site\r\nSec-Fetch-Dest: document"), 403, "only this page"},
-		{"a form", func(q *request) { q.kind, q.body = "application/x-www-form-urlencoded", "command=pause" }, 415, "application/json"},
+		{"a neighbour that hides its origin", head("Sec-Fetch-Site: same-site\r\nSec-Fetch-Dest: document"), 403,
+			"only this page"},
+		{"a form", func(q *request) {
+			q.kind, q.body = "application/x-www-form-urlencoded", "command=pause"
+		}, 415, "application/json"},
 		{"a form that looks like JSON", func(q *request) { q.kind = "text/plain" }, 415, "application/json"},
 		{"by GET", func(q *request) { q.method, q.body = "GET", "" }, 405, ""},
 		{"by GET, with a body", func(q *request) { q.method = "GET" }, 413, ""},
 		{"what asks before", func(q *request) { q.method, q.body = "OPTIONS", "" }, 405, ""},
 		{"no JSON", func(q *request) { q.body = "pause" }, 400, "want {"},
 		{"more than is known", func(q *request) { q.body = `{"command": "pause", "sudo": true}` }, 400, "sudo"},
-		{"two at once", func(q *request) { q.body = `{"command": "pause"}{"command": "stop"}` }, 400, "unexpected data"},
+		{"two at once", func(q *request) {
+			q.body = `{"command": "pause"}{"command": "stop"}`
+		}, 400, "unexpected data"},
 		{"two lines", func(q *request) { q.body = `{"command": "task", "text": "a\nstop"}` }, 400, "one line"},
 		{"a word that is two", func(q *request) { q.body = `{"command": "task fly"}` }, 400, "one line"},
-		{"a huge body", func(q *request) { q.body = `{"command": "` + strings.Repeat("x", maxCommandBytes) + `"}` }, 413, "at most"},
+		{"a huge body", func(q *request) {
+			q.body = `{"command": "` + strings.Repeat("x", maxCommandBytes) + `"}`
+		}, 413, "at most"},
 	} {
 		o.lines = nil
 		code, text := o.exchange(t, fmt.Sprintf("127.0.1.%d", 1+i), o.request(c.change))
@@ -159,7 +175,9 @@ func TestWhoMayOperate(t *testing.T) {
 func TestABodyWithoutALength(t *testing.T) {
 	o := newOperated(t, rightOne)
 	text := `{"command": "` + strings.Repeat("x", 2*maxCommandBytes) + `"}`
-	code, said := o.exchange(t, "127.0.0.1", fmt.Sprintf("POST /command HTTP/1.1\r\nHost: localhost\r\nX-Edge-RT-Token: %s\r\nContent-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\n%x\r\n%s\r\n0\r\n\r\n", rightOne, len(text), text))
+	code, said := o.exchange(t, "127.0.0.1", fmt.Sprintf("POST /command HTTP/1.1\r\nHost: "+
+		"localhost\r\nX-Edge-RT-Token: %s\r\nContent-Type: application/json\r\nTransfer-Encoding: "+
+		"chunked\r\n\r\n%x\r\n%s\r\n0\r\n\r\n", rightOne, len(text), text))
 	if code != 400 || !strings.Contains(said, "too large") || len(o.lines) != 0 {
 		t.Errorf("%d %q, told %q; want 400", code, said, o.lines)
 	}
@@ -178,12 +196,14 @@ func TestABodyThatDoesNotCome(t *testing.T) {
 // Without --http-token no request can operate the arm, and the answer names the flag.
 func TestWithoutATokenThePageOnlyShows(t *testing.T) {
 	o := newOperated(t, "")
-	if code, text := o.exchange(t, "127.0.0.1", o.request(nil)); code != 403 || !strings.Contains(text, "--http-token") {
+	if code, text := o.exchange(t, "127.0.0.1", o.request(nil)); code != 403 ||
+		!strings.Contains(text, "--http-token") {
 		t.Errorf("%d %q", code, text)
 	}
 	o.get(t, "/buttons.json").wants(t, "buttons", 200, "application/json", `{"token":false,"commands":[]}`)
 	o = newOperated(t, rightOne)
-	o.get(t, "/buttons.json").wants(t, "buttons", 200, "application/json", `{"token":true,"commands":[{"word":"pause","label":"Pause"},{"word":"stop","label":"Stop","ask":"End?"}]}`)
+	o.get(t, "/buttons.json").wants(t, "buttons", 200, "application/json",
+		`{"token":true,"commands":[{"word":"pause","label":"Pause"},{"word":"stop","label":"Stop","ask":"End?"}]}`)
 	if code, _ := o.exchange(t, "127.0.0.1", "PUT /task HTTP/1.1\r\nHost: localhost\r\nContent-Length: 3\r\n\r\nfly"); code != 401 {
 		t.Errorf("a task without the token: %d, want 401", code)
 	}
@@ -195,12 +215,14 @@ func TestWrongTokens(t *testing.T) {
 	o := newOperated(t, rightOne)
 	wrong := func(token string) func(*request) { return func(q *request) { q.token = token } }
 	for i, token := range []string{"", "x", rightOne[1:], rightOne + "x", strings.ToUpper(rightOne)} {
-		if code, text := o.exchange(t, "127.0.0.2", o.request(wrong(token))); code != 401 || strings.Contains(text, rightOne) {
+		if code, text := o.exchange(t, "127.0.0.2", o.request(wrong(token))); code != 401 ||
+			strings.Contains(text, rightOne) {
 			t.Errorf("wrong token %d: %d %q, want 401", i, code, text)
 		}
 	}
 	for _, token := range []string{"x", rightOne} { // not even the right token
-		if code, text := o.exchange(t, "127.0.0.2", o.request(wrong(token))); code != 429 || !strings.Contains(text, "127.0.0.2") {
+		if code, text := o.exchange(t, "127.0.0.2", o.request(wrong(token))); code != 429 ||
+			!strings.Contains(text, "127.0.0.2") {
 			t.Errorf("after %d wrong ones: %d %q, want 429", wrongBurst, code, text)
 		}
 	}
@@ -245,7 +267,8 @@ func TestTheGateForgets(t *testing.T) {
 func TestAThousandConnectionsKeepNobodyOut(t *testing.T) {
 	o := newOperated(t, rightOne)
 	for range 1000 {
-		c, err := (&net.Dialer{LocalAddr: &net.TCPAddr{IP: net.IPv4(127, 0, 0, 9)}}).Dial("tcp", o.listener.Addr().String())
+		c, err := (&net.Dialer{LocalAddr: &net.TCPAddr{IP: net.IPv4(127, 0, 0,
+			9)}}).Dial("tcp", o.listener.Addr().String())
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -269,7 +292,8 @@ func TestTheLinesOfARun(t *testing.T) {
 	} {
 		o.get(t, "/timeline.json"+query).wants(t, query, 200, "application/json", want)
 	}
-	for _, query := range []string{"?instance=one", "?instance=one&column=-1&change=0", "?instance=one&column=x&change=0", "?instance=one&column=1&change=99999999999999999999"} {
+	for _, query := range []string{"?instance=one", "?instance=one&column=-1&change=0",
+		"?instance=one&column=x&change=0", "?instance=one&column=1&change=99999999999999999999"} {
 		o.get(t, "/timeline.json"+query).wants(t, query, 400, "text/plain", "want column")
 	}
 }
@@ -287,7 +311,8 @@ func TestLoadToken(t *testing.T) {
 	if one, _, _ := LoadToken(TokenAuto); len(one) < tokenMin || one == first {
 		t.Errorf("auto: %q", one)
 	}
-	for text, says := range map[string]string{"short\n": "no token", strings.Repeat("x", 300): "more than", strings.Repeat("a b ", 10): "no token", "": "no token"} {
+	for text, says := range map[string]string{"short\n": "no token", strings.Repeat("x", 300): "more than",
+		strings.Repeat("a b ", 10): "no token", "": "no token"} {
 		os.WriteFile(name, []byte(text), 0o600)
 		if _, _, err := LoadToken(name); err == nil || !strings.Contains(err.Error(), says) {
 			t.Errorf("%.20q: %v, want %q", text, err, says)

@@ -136,8 +136,13 @@ func Listen(cfg Config) (*Page, error) {
 	}
 	host, _, _ := net.SplitHostPort(cfg.Address)
 	p := &Page{
-		clock: cfg.Clock, log: cfg.Log, buffers: make(chan []byte, maxPictures), done: make(chan struct{}), listener: limitListener(listener, cfg.Clock),
-		guard: webpage.NewGuard(cfg.Clock, requestInterval, burst, cfg.Log, "the name given to --http or --http-name", append(cfg.Names, host)...),
+		clock:    cfg.Clock,
+		log:      cfg.Log,
+		buffers:  make(chan []byte, maxPictures),
+		done:     make(chan struct{}),
+		listener: limitListener(listener, cfg.Clock),
+		guard: webpage.NewGuard(cfg.Clock, requestInterval, burst, cfg.Log,
+			"the name given to --http or --http-name", append(cfg.Names, host)...),
 	}
 	if cfg.Token != "" {
 		p.gate = newGate(cfg.Token, cfg.Clock)
@@ -152,9 +157,15 @@ func Listen(cfg Config) (*Page, error) {
 	mux.HandleFunc("PUT "+taskPath, p.setTask)
 	mux.HandleFunc("POST "+commandPath, p.command)
 	p.http = http.Server{
-		Handler: p.guard.Check(mux, mayBring), MaxHeaderBytes: maxHeaderBytes, ReadTimeout: readTimeout, WriteTimeout: writeTimeout, IdleTimeout: idleTimeout,
-		DisableGeneralOptionsHandler: true,                                                   // net/http would answer "OPTIONS *" without the guard and its rate
-		ErrorLog:                     slog.NewLogLogger(slog.DiscardHandler, slog.LevelWarn), // clients' errors are counted, not logged
+		Handler:        p.guard.Check(mux, mayBring),
+		MaxHeaderBytes: maxHeaderBytes,
+		ReadTimeout:    readTimeout,
+		WriteTimeout:   writeTimeout,
+		IdleTimeout:    idleTimeout,
+		// net/http would answer "OPTIONS *" without the guard and its rate
+		DisableGeneralOptionsHandler: true,
+		// clients' errors are counted, not logged
+		ErrorLog: slog.NewLogLogger(slog.DiscardHandler, slog.LevelWarn),
 	}
 	p.running.Go(func() { _ = p.http.Serve(p.listener) }) // ends with Close
 	p.running.Go(p.collect)
@@ -179,9 +190,14 @@ func (p *Page) Watch(run Run) {
 // Stats returns the counters.
 func (p *Page) Stats() Stats {
 	return Stats{
-		Connections: p.listener.accepted.Load(), Requests: p.guard.Requests.Load(), Pictures: p.pictures.Load(),
-		Refused: p.guard.Refused.Load(), Collections: p.collections.Load(),
-		Dropped: p.listener.dropped.Load(), Commands: p.commands.Load(), WrongTokens: p.wrongTokens.Load(),
+		Connections: p.listener.accepted.Load(),
+		Requests:    p.guard.Requests.Load(),
+		Pictures:    p.pictures.Load(),
+		Refused:     p.guard.Refused.Load(),
+		Collections: p.collections.Load(),
+		Dropped:     p.listener.dropped.Load(),
+		Commands:    p.commands.Load(),
+		WrongTokens: p.wrongTokens.Load(),
 	}
 }
 
@@ -226,7 +242,8 @@ func (p *Page) collect() {
 		}
 		heap, run := rt.ReadHeap(), p.run.Load()
 		switch {
-		case run == nil || heap.Cycles != last.Cycles: // the collector is not yet off, or there was another collection, such as the fuse's
+		// the collector is not yet off, or there was another collection, such as the fuse's
+		case run == nil || heap.Cycles != last.Cycles:
 			last = heap
 		case heap.Bytes-last.Bytes > collectBytes:
 			afterTick(run)

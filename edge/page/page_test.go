@@ -68,7 +68,12 @@ func (s *stage) watch(t testing.TB, cams ...cam) []*capture.Preview {
 	t.Helper()
 	var previews []*capture.Preview
 	for _, c := range cams {
-		source := pattern.NewSource(s.clock, camera.Format{Width: 80 * c.times, Height: 60 * c.times, Pixels: camera.RGB8, FPS: 50})
+		source := pattern.NewSource(s.clock, camera.Format{
+			Width:  80 * c.times,
+			Height: 60 * c.times,
+			Pixels: camera.RGB8,
+			FPS:    50,
+		})
 		e := capture.New(c.name, source, 0)
 		v, err := capture.NewEncoder(e, &capture.Config{Name: c.name}, capture.Encoding{Quality: c.quality})
 		if err != nil {
@@ -144,10 +149,13 @@ func (s *stage) get(t testing.TB, path string) answer { return s.do(t, "GET", pa
 // wants checks the code and part of the text, and the properties of all answers.
 func (a answer) wants(t *testing.T, what string, code int, kind, says string) {
 	t.Helper()
-	if a.code != code || !strings.HasPrefix(a.head.Get("Content-Type"), kind) || !strings.Contains(string(a.body), says) {
-		t.Errorf("%s: %d, %s, %.200q; want %d, %s and %q", what, a.code, a.head.Get("Content-Type"), a.body, code, kind, says)
+	if a.code != code || !strings.HasPrefix(a.head.Get("Content-Type"), kind) ||
+		!strings.Contains(string(a.body), says) {
+		t.Errorf("%s: %d, %s, %.200q; want %d, %s and %q", what, a.code, a.head.Get("Content-Type"), a.body, code, kind,
+			says)
 	}
-	if a.head.Get("Cache-Control") != "no-store" || a.head.Get("X-Content-Type-Options") != "nosniff" || a.head.Get("Cross-Origin-Resource-Policy") != "same-origin" {
+	if a.head.Get("Cache-Control") != "no-store" || a.head.Get("X-Content-Type-Options") != "nosniff" ||
+		a.head.Get("Cross-Origin-Resource-Policy") != "same-origin" {
 		t.Errorf("%s: headers %v, want no-store, nosniff and same-origin", what, a.head)
 	}
 }
@@ -175,16 +183,19 @@ func TestWhatIsAnswered(t *testing.T) {
 		if err != nil || m.Bounds().Dx() != 160 || m.Bounds().Dy() != 120 {
 			t.Errorf("%s: %v, %v; want 160x120", name, m, err)
 		}
-		if age, err := strconv.Atoi(a.head.Get("X-Frame-Age-Ms")); err != nil || age < 0 || age > int(patience.Milliseconds()) {
+		if age, err := strconv.Atoi(a.head.Get("X-Frame-Age-Ms")); err != nil || age < 0 ||
+			age > int(patience.Milliseconds()) {
 			t.Errorf("%s: age %q", name, a.head.Get("X-Frame-Age-Ms"))
 		}
 	}
-	s.get(t, "/camera/dark").wants(t, "a camera without a picture", 503, "text/plain", "camera dark: no picture since the start")
+	s.get(t, "/camera/dark").wants(t, "a camera without a picture", 503, "text/plain",
+		"camera dark: no picture since the start")
 	s.get(t, "/camera/nose").wants(t, "no camera", 404, "text/plain", `no camera "nose": there are front, wrist, dark`)
 	s.get(t, "/etc/passwd").wants(t, "no page", 404, "text/plain", "not found")
 	s.do(t, "HEAD", "/", "", nil).wants(t, "HEAD", 200, "text/html", "")
 	s.do(t, "POST", "/status.json", "", nil).wants(t, "POST", 405, "text/plain", "")
-	s.do(t, "GET", "/", "", strings.NewReader("x")).wants(t, "a body", 413, "text/plain", "only a task and a command have one")
+	s.do(t, "GET", "/", "", strings.NewReader("x")).wants(t, "a body", 413, "text/plain",
+		"only a task and a command have one")
 	for host, code := range map[string]int{
 		"evil.example": 421, "evil.example:80": 421, "127.0.0.1.evil.example": 421,
 		"localhost:1": 200, "LOCALHOST": 200, "192.168.1.7:8080": 200, "[::1]:80": 200,
@@ -257,18 +268,21 @@ func TestSetTask(t *testing.T) {
 func TestWithoutCameras(t *testing.T) {
 	s := newStage(t)
 	s.watch(t)
-	s.get(t, "/camera/front").wants(t, "no camera at all", 404, "text/plain", "there are no cameras (--camera NAME=SOURCE)")
+	s.get(t, "/camera/front").wants(t, "no camera at all", 404, "text/plain",
+		"there are no cameras (--camera NAME=SOURCE)")
 }
 
 func TestAddress(t *testing.T) {
 	for text, want := range map[string]string{
-		"8080": "127.0.0.1:8080", ":8080": "127.0.0.1:8080", "0.0.0.0:8080": "0.0.0.0:8080", "[::1]:80": "[::1]:80", "robot.lan:1": "robot.lan:1",
+		"8080": "127.0.0.1:8080", ":8080": "127.0.0.1:8080", "0.0.0.0:8080": "0.0.0.0:8080", "[::1]:80": "[::1]:80",
+		"robot.lan:1": "robot.lan:1",
 	} {
 		if got, err := Address(text); got != want || err != nil {
 			t.Errorf("%q = %q, %v; want %q", text, got, err, want)
 		}
 	}
-	for _, text := range []string{"", "0", ":0", "65536", "-1", "localhost", "localhost:", "localhost:http", "::1", "a:b:80", "8080/"} {
+	for _, text := range []string{"", "0", ":0", "65536", "-1", "localhost", "localhost:", "localhost:http", "::1",
+		"a:b:80", "8080/"} {
 		if got, err := Address(text); err == nil || !strings.Contains(err.Error(), strconv.Quote(text)) {
 			t.Errorf("%q = %q, %v; want an error with it", text, got, err)
 		}
@@ -289,7 +303,8 @@ func TestSlowClientsCostTheirSeatsOnly(t *testing.T) {
 	s := newStage(t)
 	s.watch(t)
 	for i := range 3 * maxConnections { // from several machines: each has only its share
-		c, err := (&net.Dialer{LocalAddr: &net.TCPAddr{IP: net.IPv4(127, 0, 0, byte(2+i%6))}}).Dial("tcp", s.listener.Addr().String())
+		c, err := (&net.Dialer{LocalAddr: &net.TCPAddr{IP: net.IPv4(127, 0, 0,
+			byte(2+i%6))}}).Dial("tcp", s.listener.Addr().String())
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -300,7 +315,8 @@ func TestSlowClientsCostTheirSeatsOnly(t *testing.T) {
 	most := len(s.listener.slots)
 	s.get(t, "/healthz").wants(t, "after the slow ones", 200, "text/plain", "ok")
 	if n := s.listener.accepted.Load(); n < 2*maxConnections || most > maxConnections {
-		t.Errorf("%d accepted, %d at once; want the slow ones to have lost their slots, %d at most at once", n, most, maxConnections)
+		t.Errorf("%d accepted, %d at once; want the slow ones to have lost their slots, %d at most at once", n, most,
+			maxConnections)
 	}
 }
 
@@ -400,7 +416,9 @@ func TestMemoryStaysBounded(t *testing.T) {
 	hold := rt.HoldGC(0)
 	defer hold.Release()
 	began := rt.ReadHeap()
-	k, status, picture := s.connect(t), asking("/status.json"), asking("/camera/front")
+	k := s.connect(t)
+	status := asking("/status.json")
+	picture := asking("/camera/front")
 	made := uint64(0)
 	for end := time.Now().Add(patience); made < 3*collectBytes || s.collections.Load() == 0; made = rt.ReadHeap().Bytes - began.Bytes {
 		for range 500 {
@@ -416,7 +434,8 @@ func TestMemoryStaysBounded(t *testing.T) {
 		}
 	}
 	now := rt.ReadHeap()
-	t.Logf("%d requests made %.1f MB of garbage, %d collections by hand, %d by the fuse", s.Stats().Requests, float64(made)/1e6, s.collections.Load(), now.Cycles-now.Forced-began.Cycles+began.Forced)
+	t.Logf("%d requests made %.1f MB of garbage, %d collections by hand, %d by the fuse", s.Stats().Requests,
+		float64(made)/1e6, s.collections.Load(), now.Cycles-now.Forced-began.Cycles+began.Forced)
 	if s.collections.Load() == 0 {
 		t.Errorf("%d bytes of garbage and no collection", made)
 	}
@@ -447,7 +466,8 @@ func TestRequestsArePaced(t *testing.T) {
 func TestNothingPassesBeside(t *testing.T) {
 	s := newStage(t)
 	k := s.connect(t)
-	if code := k.ask(t, []byte("OPTIONS * HTTP/1.1\r\nHost: localhost\r\n\r\n")); code != 400 || s.Stats().Requests != 1 {
+	if code := k.ask(t, []byte("OPTIONS * HTTP/1.1\r\nHost: localhost\r\n\r\n")); code != 400 ||
+		s.Stats().Requests != 1 {
 		t.Errorf("OPTIONS *: %d, %d requests counted; want 400 and 1", code, s.Stats().Requests)
 	}
 }

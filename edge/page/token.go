@@ -55,7 +55,8 @@ func LoadToken(name string) (token string, made bool, err error) {
 	case !info.Mode().IsRegular():
 		return "", false, fmt.Errorf("%s is no file", name)
 	case info.Mode().Perm()&0o077 != 0:
-		return "", false, fmt.Errorf("%s has the mode %04o: others may read it, and move the arm; chmod 600 %s", name, info.Mode().Perm(), name)
+		return "", false, fmt.Errorf("%s has the mode %04o: others may read it, and move the arm; chmod 600 %s", name,
+			info.Mode().Perm(), name)
 	}
 	text, err := userfile.Read(name, tokenMax+2)
 	if err != nil {
@@ -63,7 +64,8 @@ func LoadToken(name string) (token string, made bool, err error) {
 	}
 	token = strings.TrimSpace(string(text))
 	if len(token) < tokenMin || len(token) > tokenMax || strings.Trim(token, tokenCharacters) != "" {
-		return "", false, fmt.Errorf("%s holds no token: want %d to %d letters, digits, - and _ in one line, as openssl rand -hex 32 prints; or delete it, and one is made", name, tokenMin, tokenMax)
+		return "", false, fmt.Errorf("%s holds no token: want %d to %d letters, digits, - and _ in one line, as "+
+			"openssl rand -hex 32 prints; or delete it, and one is made", name, tokenMin, tokenMax)
 	}
 	return token, false, nil
 }

@@ -34,13 +34,18 @@ func (r *Recording) Note(code event.Code, level uint32, a, b int64, text string)
 	}
 }
 
-var operatorWords = map[string]event.Word{"pause": event.WordPause, "resume": event.WordResume, "reset": event.WordReset, "task": event.WordTask, "save": event.WordSave}
+var operatorWords = map[string]event.Word{"pause": event.WordPause, "resume": event.WordResume,
+	"reset": event.WordReset, "task": event.WordTask, "save": event.WordSave}
 
 // Operator records a command and its result.
 func (r *Recording) Operator(line string, err error) {
-	level, text, refused := uint32(record.LevelInfo), line, int64(0)
+	level := uint32(record.LevelInfo)
+	text := line
+	refused := int64(0)
 	if err != nil {
-		level, text, refused = record.LevelWarning, line+": "+err.Error(), 1
+		level = record.LevelWarning
+		text = line + ": " + err.Error()
+		refused = 1
 	}
 	word, _, _ := strings.Cut(line, " ")
 	r.Note(event.Operated, level, int64(operatorWords[word]), refused, text)
@@ -68,7 +73,8 @@ func (r *Recording) Links() func(zenoh.LinkEvent) {
 		}
 		why := whyDown(l.Err)
 		if last.Swap(int64(why)+1) != int64(why)+1 {
-			r.Note(event.LinkDown, record.LevelWarning, int64(why), 0, fmt.Sprintf("no connection to %s: %v", l.Endpoint, l.Err))
+			r.Note(event.LinkDown, record.LevelWarning, int64(why), 0,
+				fmt.Sprintf("no connection to %s: %v", l.Endpoint, l.Err))
 		}
 	}
 }
@@ -82,7 +88,8 @@ func whyDown(err error) event.Why {
 		return event.WhySilent
 	case errors.As(err, &closed) && (closed.Reason == codec.CloseExpired || closed.Reason == codec.CloseUnresponsive):
 		return event.WhySilent // from the other end's view
-	case errors.As(err, &closed), errors.Is(err, link.ErrEOF), errors.Is(err, unix.ECONNRESET), errors.Is(err, unix.EPIPE):
+	case errors.As(err, &closed), errors.Is(err, link.ErrEOF), errors.Is(err, unix.ECONNRESET),
+		errors.Is(err, unix.EPIPE):
 		return event.WhyClosed
 	case errors.Is(err, unix.ECONNREFUSED):
 		return event.WhyRefused

@@ -37,11 +37,14 @@ import (
 )
 
 const (
-	collectEvery     = 10 * time.Millisecond  // interval of reading the lanes and the cameras
-	ringPictureEvery = 100 * time.Millisecond // interval of each camera's pictures; ten seconds of several cameras fit into memory
-	pictureQuality   = 90                     // JPEG quality of pictures that are sent raw
-	picturesWaiting  = 8                      // queue of each camera with --record all: bridges 130 ms of a busy CPU at 60 pictures per second
-	endTimeout       = 5 * time.Second        // for the disk, after the arm is let go
+	collectEvery = 10 * time.Millisecond // interval of reading the lanes and the cameras
+	// interval of each camera's pictures; ten seconds of several cameras fit into memory
+	ringPictureEvery = 100 * time.Millisecond
+	pictureQuality   = 90 // JPEG quality of pictures that are sent raw
+	// queue of each camera with --record all: bridges 130 ms of a busy CPU at 60 pictures per
+	// second
+	picturesWaiting = 8
+	endTimeout      = 5 * time.Second // for the disk, after the arm is let go
 
 	// Folder is the name of the folder of records, in the folder of the robot's id.
 	Folder = "records"
@@ -118,7 +121,9 @@ func Open(cfg Config) (*Recording, error) {
 			return nil, nil
 		}
 		if cfg.Mode == record.All {
-			return nil, exit.Errorf(exit.Usage, "--record keeps at most %d joints, and robot %s has %d: add --record off", record.MaxJoints, cfg.Robot, cfg.Joints)
+			return nil, exit.Errorf(exit.Usage,
+				"--record keeps at most %d joints, and robot %s has %d: add --record off", record.MaxJoints, cfg.Robot,
+				cfg.Joints)
 		}
 		cfg.Log.Warn("nothing is recorded, the arm goes on", "joints", cfg.Joints, "at_most", record.MaxJoints)
 		return nil, nil
@@ -130,7 +135,13 @@ func Open(cfg Config) (*Recording, error) {
 		return r, err
 	}
 	r.Recorder, err = record.New(record.Config{
-		Mode: cfg.Mode, Dir: cfg.Dir, Size: cfg.Size, ID: cfg.ID, Clock: cfg.Clock, Report: r.report, Closed: cfg.Closed,
+		Mode:   cfg.Mode,
+		Dir:    cfg.Dir,
+		Size:   cfg.Size,
+		ID:     cfg.ID,
+		Clock:  cfg.Clock,
+		Report: r.report,
+		Closed: cfg.Closed,
 	})
 	if err == nil && cfg.Mode == record.All {
 		if err = record.Probe(cfg.Dir); err != nil {
@@ -163,7 +174,8 @@ func (r *Recording) Ending() bool { return r.writing.Load() }
 func (r *Recording) write() {
 	if r.cfg.Mode == record.Ring {
 		if err := record.Probe(r.cfg.Dir); err != nil {
-			r.cfg.Log.Warn("the run cannot be saved for now, the arm goes on", "folder", r.cfg.Dir, "why", err, "next", "name another --record-dir")
+			r.cfg.Log.Warn("the run cannot be saved for now, the arm goes on", "folder", r.cfg.Dir, "why", err,
+				"next", "name another --record-dir")
 		}
 	}
 	r.Recorder.Write(&r.writing)
@@ -301,7 +313,8 @@ func (r *Recording) End(err error) (end error, stuck bool) {
 	r.collected.Wait() // this thread never blocks
 	r.writing.Store(true)
 	if !device.Within(r.cfg.Clock, endTimeout, &r.written) {
-		return exit.Keep(err, fmt.Errorf("the record was not written within %v: the folder of --record-dir hangs", endTimeout)), true
+		return exit.Keep(err, fmt.Errorf("the record was not written within %v: the folder of --record-dir hangs",
+			endTimeout)), true
 	}
 	if why := r.panicked.Load(); why != nil {
 		return exit.Keep(err, *why), false
@@ -327,16 +340,19 @@ func (r *Recording) report(m record.Report) {
 	log := r.cfg.Log
 	switch {
 	case m.Why == record.Repaired && m.Err != nil:
-		log.Warn("a record of an earlier run has no end, was not repaired and stays as it is", "file", m.File, "why", m.Err)
+		log.Warn("a record of an earlier run has no end, was not repaired and stays as it is", "file", m.File,
+			"why", m.Err)
 	case m.Why == record.Repaired:
 		log.Info("a record of an earlier run had no end, and was repaired", "file", m.File)
 	case m.Why == record.Deleted:
 		if r.cfg.Mode == record.All && !r.shortened {
 			r.shortened = true
-			log.Warn("--record-size is reached, or the disk full: from now on the oldest files are deleted, and this run's own files with them", "deleted", m.File, "next", "give a larger --record-size, or make room")
+			log.Warn("--record-size is reached, or the disk full: from now on the oldest files are deleted, and this "+
+				"run's own files with them", "deleted", m.File, "next", "give a larger --record-size, or make room")
 		}
 	case m.Why == record.Unreserved:
-		log.Warn("another robot that records into this folder may delete this run's episodes: the note that protects them cannot be written there", "file", m.File, "why", m.Err)
+		log.Warn("another robot that records into this folder may delete this run's episodes: the note that protects "+
+			"them cannot be written there", "file", m.File, "why", m.Err)
 	case m.Err != nil:
 		log.Warn("nothing can be recorded for now, the arm goes on", "why", m.Err)
 		r.failed(m.Err)
@@ -417,7 +433,8 @@ func (r *Recording) Losses() (messages, pictures uint64) {
 
 // Line formats the record's part of a summary for people.
 func Line(s *record.Stats) string {
-	text := fmt.Sprintf("%s, %d files with %d messages and %d pictures, %.1f MB", s.Mode, s.Files, s.Messages, s.Pictures, float64(s.Bytes)/1e6)
+	text := fmt.Sprintf("%s, %d files with %d messages and %d pictures, %.1f MB", s.Mode, s.Files, s.Messages,
+		s.Pictures, float64(s.Bytes)/1e6)
 	if s.Lost+s.LostPictures > 0 {
 		text += fmt.Sprintf(", lost %d messages and %d pictures", s.Lost, s.LostPictures)
 	}

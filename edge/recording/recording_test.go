@@ -28,7 +28,16 @@ import (
 
 // config returns the configuration of a record without a run.
 func config(mode record.Mode, dir string) Config {
-	return Config{Mode: mode, Dir: dir, Size: MinSize, ID: "arm", Robot: "so101", Joints: 6, Clock: rt.KernelClock(), Log: slog.New(slog.DiscardHandler)}
+	return Config{
+		Mode:   mode,
+		Dir:    dir,
+		Size:   MinSize,
+		ID:     "arm",
+		Robot:  "so101",
+		Joints: 6,
+		Clock:  rt.KernelClock(),
+		Log:    slog.New(slog.DiscardHandler),
+	}
 }
 
 // opened opens a record.
@@ -57,7 +66,12 @@ func TestWhatIsDeletedIsSaid(t *testing.T) {
 			t.Errorf("%v: said %d times, want %d: %s", mode, got, want, &said)
 		}
 	}
-	if got, want := Line(&record.Stats{Mode: "all", Deleted: 7, Lost: 1, LostPictures: 2}), "lost 1 messages and 2 pictures; 7 old files deleted for --record-size"; !strings.HasSuffix(got, want) {
+	if got, want := Line(&record.Stats{
+		Mode:         "all",
+		Deleted:      7,
+		Lost:         1,
+		LostPictures: 2,
+	}), "lost 1 messages and 2 pictures; 7 old files deleted for --record-size"; !strings.HasSuffix(got, want) {
 		t.Errorf("the summary says %q, want %q at its end", got, want)
 	}
 }
@@ -69,8 +83,10 @@ func TestConnectionsAreRecorded(t *testing.T) {
 	r := opened(t, cfg)
 	note := r.Links()
 	for _, l := range []zenoh.LinkEvent{
-		{Up: true}, {Err: link.ErrEOF}, {Err: refused}, {Err: refused}, {Err: fmt.Errorf("no link: %w", unix.EHOSTUNREACH)}, {Up: true},
-		{Err: link.ErrExpired}, {Up: true}, {Err: &link.CloseError{Reason: codec.CloseExpired}}, {Up: true}, {Err: &link.CloseError{Reason: codec.CloseGeneric}}, {Err: io.ErrClosedPipe},
+		{Up: true}, {Err: link.ErrEOF}, {Err: refused}, {Err: refused},
+		{Err: fmt.Errorf("no link: %w", unix.EHOSTUNREACH)}, {Up: true},
+		{Err: link.ErrExpired}, {Up: true}, {Err: &link.CloseError{Reason: codec.CloseExpired}}, {Up: true},
+		{Err: &link.CloseError{Reason: codec.CloseGeneric}}, {Err: io.ErrClosedPipe},
 	} {
 		note(l)
 	}
@@ -89,8 +105,10 @@ func TestConnectionsAreRecorded(t *testing.T) {
 	}
 	down := func(why event.Why) string { return fmt.Sprint("link false ", int64(why), " 0") }
 	up := "link true 0 0"
-	want := []string{up, down(event.WhyClosed), down(event.WhyRefused), down(event.WhyUnreachable), up, down(event.WhySilent), up, down(event.WhySilent), up,
-		down(event.WhyClosed), down(event.WhyOther), fmt.Sprint("server false ", int64(event.NoticeDraining), " 7"), fmt.Sprint("operator false ", int64(event.WordReset), " 1")}
+	want := []string{up, down(event.WhyClosed), down(event.WhyRefused), down(event.WhyUnreachable), up,
+		down(event.WhySilent), up, down(event.WhySilent), up,
+		down(event.WhyClosed), down(event.WhyOther), fmt.Sprint("server false ", int64(event.NoticeDraining), " 7"),
+		fmt.Sprint("operator false ", int64(event.WordReset), " 1")}
 	if !slices.Equal(got, want) {
 		t.Errorf("%q, want %q", got, want)
 	}
@@ -108,7 +126,12 @@ func TestTheEndIsRecorded(t *testing.T) {
 		cfg := config(record.Ring, t.TempDir())
 		r := opened(t, cfg)
 		r.Start()
-		r.Event(event.Event{At: cfg.Clock.Now(), Code: event.StateChanged, A: 1, B: 2}, slog.LevelInfo, []slog.Attr{slog.String("from", "A"), slog.Int64("n", 3)})
+		r.Event(event.Event{
+			At:   cfg.Clock.Now(),
+			Code: event.StateChanged,
+			A:    1,
+			B:    2,
+		}, slog.LevelInfo, []slog.Attr{slog.String("from", "A"), slog.Int64("n", 3)})
 		r.Operator("pause", errors.New("the tick does not answer"))
 		if err, stuck := r.End(tt.err); err != tt.err || stuck {
 			t.Fatal(err, stuck)
@@ -144,7 +167,8 @@ func TestFaultsSave(t *testing.T) {
 		stop.Store(true)
 		r.Recorder.Collect()
 		r.Recorder.Write(&stop)
-		faults := []event.Code{event.TickOverrun, event.BusLost, event.JointFrozen, event.JointHeld, event.JointOverloaded, event.JointBlind, event.JointLimp, event.JointStalled}
+		faults := []event.Code{event.TickOverrun, event.BusLost, event.JointFrozen, event.JointHeld,
+			event.JointOverloaded, event.JointBlind, event.JointLimp, event.JointStalled}
 		if saved := r.Stats().Saves; saved != 0 != slices.Contains(faults, code) || code.Kind() == "" {
 			t.Errorf("%s (%s): saved %d times", code, code.Kind(), saved)
 		}
@@ -171,7 +195,8 @@ func TestRecordThatHangsEndsTheRun(t *testing.T) {
 	r.Start()
 	r.Operator("pause", nil)
 	rttest.Eventually(t, "the thread that writes hangs", func() bool { return r.Stats().Error != "" })
-	if err, stuck := r.End(nil); err == nil || exit.Of(err) != exit.Clean || !strings.Contains(err.Error(), "--record-dir hangs") || !stuck {
+	if err, stuck := r.End(nil); err == nil || exit.Of(err) != exit.Clean ||
+		!strings.Contains(err.Error(), "--record-dir hangs") || !stuck {
 		t.Errorf("%v, code %d, stuck %v, want what hangs and code 0", err, exit.Of(err), stuck)
 	}
 }
@@ -226,7 +251,8 @@ func TestAPanicInTheRecordIsNotTheRuns(t *testing.T) {
 	r := opened(t, config(record.Ring, t.TempDir()))
 	r.withoutPanic(func() { panic("a mistake") })
 	for _, end := range []error{nil, exit.Errorf(exit.Fault, "a motor's encoder complains")} {
-		if err, _ := r.End(end); err == nil || exit.Of(err) != exit.Of(end) || !strings.Contains(err.Error(), "a mistake") || end != nil && !strings.Contains(err.Error(), end.Error()) {
+		if err, _ := r.End(end); err == nil || exit.Of(err) != exit.Of(end) ||
+			!strings.Contains(err.Error(), "a mistake") || end != nil && !strings.Contains(err.Error(), end.Error()) {
 			t.Errorf("%v, code %d; want the mistake beside %v, and its code", err, exit.Of(err), end)
 		}
 	}
@@ -234,7 +260,13 @@ func TestAPanicInTheRecordIsNotTheRuns(t *testing.T) {
 
 // Goal: the page gets a run's messages with --record off, too, from a recorder that keeps nothing.
 func TestWatchedWithoutARecord(t *testing.T) {
-	cfg := Config{Mode: record.Off, Dir: filepath.Join(t.TempDir(), "none"), Joints: 6, Clock: rt.KernelClock(), Log: slog.New(slog.DiscardHandler)}
+	cfg := Config{
+		Mode:   record.Off,
+		Dir:    filepath.Join(t.TempDir(), "none"),
+		Joints: 6,
+		Clock:  rt.KernelClock(),
+		Log:    slog.New(slog.DiscardHandler),
+	}
 	if r, err := Open(cfg); r != nil || err != nil {
 		t.Fatalf("nobody looks: %v, %v; want no recorder", r, err)
 	}
@@ -243,7 +275,9 @@ func TestWatchedWithoutARecord(t *testing.T) {
 	if err != nil || r.Lanes() == nil || r.Stats() != nil {
 		t.Fatalf("%v, %v, %+v", r, err, r.Stats())
 	}
-	ticks, events, episodes := 0, 0, 0
+	ticks := 0
+	events := 0
+	episodes := 0
 	r.Recorder.Tell(record.Visitor{
 		Episode: func(m *record.Episode) error { episodes++; return nil },
 		Tick:    func(*record.Tick) error { ticks++; return nil },
@@ -258,7 +292,8 @@ func TestWatchedWithoutARecord(t *testing.T) {
 		t.Errorf("save: %v", err)
 	}
 	if err, stuck := r.End(nil); err != nil || stuck || ticks != 1 || events != 2 || episodes != 1 {
-		t.Errorf("%v, stuck %v, %d ticks, %d events and %d episodes, want 1, 2 and 1", err, stuck, ticks, events, episodes)
+		t.Errorf("%v, stuck %v, %d ticks, %d events and %d episodes, want 1, 2 and 1", err, stuck, ticks, events,
+			episodes)
 	}
 	if _, err := os.Stat(cfg.Dir); !os.IsNotExist(err) {
 		t.Errorf("its folder: %v, want none", err)

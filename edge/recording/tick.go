@@ -18,7 +18,13 @@ func Begin(r *record.Recorder, t rt.Tick) *record.Tick {
 	if m == nil {
 		return nil
 	}
-	*m = record.Tick{At: t.Woke, Lateness: int64(t.Woke.Sub(t.Deadline)), Skipped: t.Skipped, Suspended: int64(t.Suspended), Stolen: int64(t.Stolen)}
+	*m = record.Tick{
+		At:        t.Woke,
+		Lateness:  int64(t.Woke.Sub(t.Deadline)),
+		Skipped:   t.Skipped,
+		Suspended: int64(t.Suspended),
+		Stolen:    int64(t.Stolen),
+	}
 	if o := t.Overrun; o.Own {
 		m.OverrunOwn, m.OverrunHost = int64(o.CPU+o.IOWait), int64(o.Stolen)
 	}
@@ -32,5 +38,7 @@ func Arm(m *record.Tick, arm *follow.Follower) {
 	m.State.Set(arm.State)
 	m.Goal.Set(arm.Goal)
 	m.RangeClipped, m.StepClipped = arm.Gate().Clipped()
-	m.Stale, m.Frozen, m.Held = arm.Stale(), arm.Frozen(), arm.Held()
+	m.Stale = arm.Stale()
+	m.Frozen = arm.Frozen()
+	m.Held = arm.Held()
 }

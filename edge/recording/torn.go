@@ -48,7 +48,9 @@ func (r *Recording) reportTorn(i int, now rt.Instant) {
 	if n := t.camera.Torn(); n > t.torn.dropped {
 		t.torn.count += n - t.torn.dropped
 		r.torn.Add(n - t.torn.dropped)
-		t.torn.dropped, t.torn.last, t.torn.why = n, now, errMarkers
+		t.torn.dropped = n
+		t.torn.last = now
+		t.torn.why = errMarkers
 	}
 	if t.torn.count == t.torn.reported || now < t.torn.reportAt {
 		return
@@ -56,7 +58,10 @@ func (r *Recording) reportTorn(i int, now rt.Instant) {
 	more := t.torn.count - t.torn.reported
 	t.torn.reported, t.torn.reportAt = t.torn.count, now.Add(tornEvery)
 	taken := time.Unix(0, int64(t.torn.last)+r.Recorder.Wall())
-	r.cfg.Log.Warn("pictures are torn, and a dataset leaves them out; check the camera's cable and the other devices at its USB port",
-		"camera", t.Frames.Name, "torn", more, "so_far", t.torn.count, "last", taken.Format(time.TimeOnly+".000"), "why", t.torn.why)
-	r.Note(event.CameraSpoilt, record.LevelWarning, int64(i), int64(t.torn.count), fmt.Sprintf("camera %s: %d pictures are torn: %v", t.Frames.Name, more, t.torn.why))
+	r.cfg.Log.Warn("pictures are torn, and a dataset leaves them out; check the camera's cable and the other devices "+
+		"at its USB port",
+		"camera", t.Frames.Name, "torn", more, "so_far", t.torn.count, "last", taken.Format(time.TimeOnly+".000"),
+		"why", t.torn.why)
+	r.Note(event.CameraSpoilt, record.LevelWarning, int64(i), int64(t.torn.count),
+		fmt.Sprintf("camera %s: %d pictures are torn: %v", t.Frames.Name, more, t.torn.why))
 }

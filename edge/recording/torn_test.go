@@ -42,7 +42,9 @@ func (s *shots) Grab(dst *camera.Frame) error {
 		return errors.New("it has no more")
 	}
 	s.clock.Advance(33 * time.Millisecond)
-	dst.Format, dst.Pix, dst.At = s.format, s.pictures[0], s.clock.Now()
+	dst.Format = s.format
+	dst.Pix = s.pictures[0]
+	dst.At = s.clock.Now()
 	dst.Sequence++
 	s.pictures, s.taken = s.pictures[1:], true
 	return nil
@@ -90,7 +92,8 @@ func TestTornPicturesAreReportedAtOnce(t *testing.T) {
 			t.Fatalf("%s: good pictures: %s", name, &said)
 		}
 		shoot(tt.bad)
-		if n := strings.Count(said.String(), "pictures are torn"); n != 1 || !strings.Contains(said.String(), "camera=top torn=1 so_far=1") {
+		if n := strings.Count(said.String(), "pictures are torn"); n != 1 ||
+			!strings.Contains(said.String(), "camera=top torn=1 so_far=1") {
 			t.Errorf("%s: it is reported %d times: %s", name, n, &said)
 		}
 		said.Reset()

@@ -35,7 +35,9 @@ func (s *session) loadCalibration(ctx context.Context) (err error) {
 // armConfig returns the arm's configuration without the calibration.
 func (s *session) armConfig(ctx context.Context) *servo.ArmConfig {
 	return &servo.ArmConfig{
-		Path: s.cfg.Arm.Bus, Robot: s.cfg.Arm.Robot, Clock: s.clock,
+		Path:     s.cfg.Arm.Bus,
+		Robot:    s.cfg.Arm.Robot,
+		Clock:    s.clock,
 		Canceled: func() bool { return ctx.Err() != nil },
 	}
 }
@@ -44,7 +46,8 @@ func (s *session) armConfig(ctx context.Context) *servo.ArmConfig {
 // the recorded one, and refuses a large difference.
 func (s *session) compareCalibrations(context.Context) error {
 	if s.episode.Calibration == "" {
-		s.cfg.Log.Warn("the record does not hold its arm's calibration: whether its numbers mean the same places here is unknown", "file", s.cfg.File)
+		s.cfg.Log.Warn("the record does not hold its arm's calibration: whether its numbers mean the same places "+
+			"here is unknown", "file", s.cfg.File)
 		return nil
 	}
 	was, err := servo.ParseCalibration(s.episode.Calibration)
@@ -71,7 +74,9 @@ func (s *session) compareCalibrations(context.Context) error {
 		s.say(fmt.Sprintf("Calibrations differ: %s; the replay continues, since --other-calibration is set.", text))
 		return nil
 	default:
-		return exit.Errorf(exit.Config, "the record's numbers mean other places on this arm, as %s: %s; give the calibration of the record with --calibration FILE, or look at the arm and add --other-calibration", whose, text)
+		return exit.Errorf(exit.Config, "the record's numbers mean other places on this arm, as %s: %s; give the "+
+			"calibration of the record with --calibration FILE, or look at the arm and add --other-calibration", whose,
+			text)
 	}
 }
 

@@ -127,7 +127,8 @@ func Load(in io.ReadSeeker, arm robot.Robot, number uint32) (Episode, error) {
 	if _, err := in.Seek(0, io.SeekStart); err != nil {
 		return Episode{}, err
 	}
-	r := reader{dof: len(arm.Motors), multiplied: info.Run["interpolation_multiplier"] != "1" && info.Run["interpolation_multiplier"] != ""}
+	r := reader{dof: len(arm.Motors), multiplied: info.Run["interpolation_multiplier"] != "1" &&
+		info.Run["interpolation_multiplier"] != ""}
 	if _, err := record.Read(in, record.Visitor{Tick: r.tick, Episode: r.episode}); err != nil {
 		return Episode{}, exit.With(exit.Config, err)
 	}
@@ -136,8 +137,12 @@ func Load(in io.ReadSeeker, arm robot.Robot, number uint32) (Episode, error) {
 		return Episode{}, err
 	}
 	e := Episode{
-		Number: s.number, DOF: r.dof, Rate: rate, Torn: info.Torn,
-		ID: info.Run["id"], Calibration: info.Run["calibration"],
+		Number:      s.number,
+		DOF:         r.dof,
+		Rate:        rate,
+		Torn:        info.Torn,
+		ID:          info.Run["id"],
+		Calibration: info.Run["calibration"],
 	}
 	return e, r.fill(&e, s)
 }
@@ -147,11 +152,15 @@ func fits(run map[string]string, arm robot.Robot) (rate float64, err error) {
 	names, units := arm.ActionNames(), arm.Units()
 	switch got, gotUnits := run["joints"], run["units"]; {
 	case got == "":
-		return 0, exit.Errorf(exit.Config, "its metadata names no joints: a record that broke off before the run was known, or of another program")
+		return 0, exit.Errorf(exit.Config, "its metadata names no joints: a record that broke off before the run was "+
+			"known, or of another program")
 	case got != strings.Join(names, ","):
-		return 0, exit.Errorf(exit.Config, "the record is of an arm with the joints %q, and a %s has %q: name the arm that it is of with --robot", got, arm.Name, strings.Join(names, ","))
+		return 0, exit.Errorf(exit.Config, "the record is of an arm with the joints %q, and a %s has %q: name the "+
+			"arm that it is of with --robot", got, arm.Name, strings.Join(names, ","))
 	case gotUnits != strings.Join(units, ","):
-		return 0, exit.Errorf(exit.Config, "the record's joints are in %q, and a %s's in %q: the numbers would mean something else", gotUnits, arm.Name, strings.Join(units, ","))
+		return 0, exit.Errorf(exit.Config,
+			"the record's joints are in %q, and a %s's in %q: the numbers would mean something else", gotUnits,
+			arm.Name, strings.Join(units, ","))
 	}
 	fps, err := strconv.ParseFloat(run["fps"], 64)
 	multiplier := 1
@@ -160,7 +169,9 @@ func fits(run map[string]string, arm robot.Robot) (rate float64, err error) {
 	}
 	rate = fps * float64(multiplier)
 	if err != nil || math.IsNaN(rate) || rate < 1 || rate > maxRate || multiplier < 1 {
-		return 0, exit.Errorf(exit.Config, "the record has %q actions per second and %q ticks for each, want 1 to %d ticks per second", run["fps"], run["interpolation_multiplier"], maxRate)
+		return 0, exit.Errorf(exit.Config,
+			"the record has %q actions per second and %q ticks for each, want 1 to %d ticks per second", run["fps"],
+			run["interpolation_multiplier"], maxRate)
 	}
 	return rate, nil
 }
@@ -170,7 +181,8 @@ func (r *reader) tick(m *record.Tick) error {
 	case m.Action.N > 0 && m.Action.N != r.dof:
 		return fmt.Errorf("an action of %d joints, want %d", m.Action.N, r.dof)
 	case m.Action.N > 0 && m.Goal.N != r.dof:
-		return fmt.Errorf("an action with goals for %d joints, want %d: only the goals show how fast the arm moved", m.Goal.N, r.dof)
+		return fmt.Errorf("an action with goals for %d joints, want %d: only the goals show how fast the arm moved",
+			m.Goal.N, r.dof)
 	case len(r.rows)+r.dof > maxNumbers:
 		return fmt.Errorf("more than %d ticks in one record", maxNumbers/r.dof)
 	}
@@ -196,7 +208,12 @@ func (r *reader) tick(m *record.Tick) error {
 
 func (r *reader) episode(m *record.Episode) error {
 	if !m.Ended {
-		r.spans = append(r.spans, span{number: m.Number, from: m.At, to: math.MaxInt64, marked: true})
+		r.spans = append(r.spans, span{
+			number: m.Number,
+			from:   m.At,
+			to:     math.MaxInt64,
+			marked: true,
+		})
 		return nil
 	}
 	for i := len(r.spans) - 1; i >= 0; i-- {
@@ -244,7 +261,8 @@ func (r *reader) choose(number uint32) (span, error) {
 		text += ", …"
 	}
 	if number == 0 {
-		return span{}, exit.Errorf(exit.Usage, "the record has %d episodes (%s): choose one with --episode", len(there), text)
+		return span{}, exit.Errorf(exit.Usage, "the record has %d episodes (%s): choose one with --episode", len(there),
+			text)
 	}
 	return span{}, exit.Errorf(exit.Usage, "the record has no episode %d: it has %s", number, text)
 }
@@ -266,7 +284,8 @@ func (r *reader) fill(e *Episode, s span) error {
 	before := at
 	for _, f := range r.frames[first : last+1] {
 		if hole := f.at.Sub(before); hole < 0 || hole > maxHole {
-			return exit.Errorf(exit.Config, "%v of the episode are not in the record, %.1f s after its beginning: the arm would stop and then jump there", hole.Round(time.Millisecond), before.Sub(at).Seconds())
+			return exit.Errorf(exit.Config, "%v of the episode are not in the record, %.1f s after its beginning: "+
+				"the arm would stop and then jump there", hole.Round(time.Millisecond), before.Sub(at).Seconds())
 		}
 		before = f.at
 		tick := int(float64(f.at.Sub(at))/period + 0.5)

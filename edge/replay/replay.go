@@ -121,7 +121,8 @@ func Run(ctx context.Context, cfg Config) (err error) {
 		return err
 	}
 	defer s.close()
-	for _, step := range []func(context.Context) error{s.loadCalibration, s.openRecord, s.compareCalibrations, s.openArm} {
+	for _, step := range []func(context.Context) error{s.loadCalibration, s.openRecord, s.compareCalibrations,
+		s.openArm} {
 		if err = step(ctx); err != nil {
 			break
 		}
@@ -141,9 +142,11 @@ func (c *Config) check() error {
 	case c.Arm.Bus == "":
 		return exit.Errorf(exit.Usage, "--bus is missing: give the arm's serial port, or sim; edge-rt ports finds it")
 	case c.Arm.Robot.Leader:
-		return exit.Errorf(exit.Usage, "--robot %s is a leader, which a person moves: give the follower's", c.Arm.Robot.Name)
+		return exit.Errorf(exit.Usage, "--robot %s is a leader, which a person moves: give the follower's",
+			c.Arm.Robot.Name)
 	case !(c.Speed > 0 && c.Speed <= 1):
-		return exit.Errorf(exit.Usage, "--speed is %v, want more than 0 and at most 1: an arm is not moved faster than it was shown", c.Speed)
+		return exit.Errorf(exit.Usage,
+			"--speed is %v, want more than 0 and at most 1: an arm is not moved faster than it was shown", c.Speed)
 	}
 	return follow.CheckExit(c.OnExit)
 }
@@ -169,16 +172,24 @@ func (s *session) openRecord(context.Context) (err error) {
 	}
 	c, r := &s.cfg, s.cfg.Arm.Robot
 	s.recording, err = recording.Open(recording.Config{
-		Mode: c.Record, Dir: cmp.Or(c.RecordDir, filepath.Join(s.identity.Dir, recording.Folder)), Size: c.RecordSize,
-		ID: s.identity.ID, Robot: r.Name, Joints: len(r.Motors), Clock: s.clock, Log: c.Log,
+		Mode:   c.Record,
+		Dir:    cmp.Or(c.RecordDir, filepath.Join(s.identity.Dir, recording.Folder)),
+		Size:   c.RecordSize,
+		ID:     s.identity.ID,
+		Robot:  r.Name,
+		Joints: len(r.Motors),
+		Clock:  s.clock,
+		Log:    c.Log,
 	})
 	if s.record = s.recording.Lanes(); err != nil {
 		return err
 	}
 	return s.recording.Describe(s.identity, r, c.Arm.Bus, map[string]string{
 		"schedule": "replay", "fps": strconv.FormatFloat(s.episode.Rate, 'g', -1, 64),
-		"interpolation_multiplier": "1", "on_exit": c.OnExit, "record": string(c.Record), "replays": filepath.Base(c.File),
-		"replays_episode": strconv.FormatUint(uint64(s.episode.Number), 10), "speed": strconv.FormatFloat(c.Speed, 'g', -1, 64),
+		"interpolation_multiplier": "1", "on_exit": c.OnExit, "record": string(c.Record),
+		"replays":             filepath.Base(c.File),
+		"replays_episode":     strconv.FormatUint(uint64(s.episode.Number), 10),
+		"speed":               strconv.FormatFloat(c.Speed, 'g', -1, 64),
 		recording.Calibration: s.calibration.Text(),
 	})
 }
@@ -211,10 +222,12 @@ func (s *session) openArm(ctx context.Context) (err error) {
 		}
 	}
 	if s.simBus != nil {
-		s.cfg.Log.Warn("the simulated bus is slow: this machine is busy", "cycle_p99", all.P99.Round(10*time.Microsecond), "want", limit.Round(10*time.Microsecond))
+		s.cfg.Log.Warn("the simulated bus is slow: this machine is busy", "cycle_p99",
+			all.P99.Round(10*time.Microsecond), "want", limit.Round(10*time.Microsecond))
 		return nil
 	}
-	return exit.Errorf(exit.Config, "the bus takes %v per cycle (p99), and at the record's %v ticks per second it may take %v: set the adapter's latency timer to 1 ms, or raise the servos' baud rate",
+	return exit.Errorf(exit.Config, "the bus takes %v per cycle (p99), and at the record's %v ticks per second it "+
+		"may take %v: set the adapter's latency timer to 1 ms, or raise the servos' baud rate",
 		all.P99.Round(10*time.Microsecond), s.episode.Rate, limit.Round(10*time.Microsecond))
 }
 
@@ -232,11 +245,27 @@ func (s *session) prepare() {
 		s.catchUp[j] = min(s.catchUp[j]*float32(s.cfg.Speed), step*approachPace)
 	}
 	s.arm = follow.New(s.bus, follow.Config{
-		Period: s.period, Safety: s.cfg.Arm.Robot.Safety, Gate: gate, Exit: follow.ExitModes[s.cfg.OnExit], Rescue: s.cfg.Rescue, Events: s.events, Clock: s.clock,
+		Period: s.period,
+		Safety: s.cfg.Arm.Robot.Safety,
+		Gate:   gate,
+		Exit:   follow.ExitModes[s.cfg.OnExit],
+		Rescue: s.cfg.Rescue,
+		Events: s.events,
+		Clock:  s.clock,
 	}, n)
 	s.run = direct.New(direct.Config{
-		Arm: s.arm, Bus: s.bus, Path: s.cfg.Arm.Bus, Robot: s.cfg.Arm.Robot, OnExit: s.cfg.OnExit, Out: s.cfg.Out,
-		Loop: rt.LoopConfig{Clock: s.clock, Period: s.period, Mode: s.cfg.RT, CPU: s.cfg.CPU},
+		Arm:    s.arm,
+		Bus:    s.bus,
+		Path:   s.cfg.Arm.Bus,
+		Robot:  s.cfg.Arm.Robot,
+		OnExit: s.cfg.OnExit,
+		Out:    s.cfg.Out,
+		Loop: rt.LoopConfig{
+			Clock:  s.clock,
+			Period: s.period,
+			Mode:   s.cfg.RT,
+			CPU:    s.cfg.CPU,
+		},
 	})
 }
 
@@ -245,7 +274,8 @@ func (s *session) drive(ctx context.Context) error {
 	s.run.Go(func() { s.bus.KeepOpen(s.run.Ending()) })
 	s.run.Go(s.speak)
 	e := &s.episode
-	fmt.Fprintf(s.cfg.Out, "Episode %d, %.1f s at %v ticks per second. The %s moves slowly to its first position; Ctrl-C ends.\n",
+	fmt.Fprintf(s.cfg.Out, "Episode %d, %.1f s at %v ticks per second. The %s moves slowly to its first position; "+
+		"Ctrl-C ends.\n",
 		e.Number, e.Length().Seconds()/s.cfg.Speed, e.Rate, s.cfg.Arm.Robot.Name)
 	if e.Torn {
 		fmt.Fprintln(s.cfg.Out, "The record has no end: the episode may have gone on.")
@@ -313,7 +343,9 @@ func (s *session) watchStill(now rt.Instant) {
 		return
 	}
 	if s.stillAt == 0 {
-		s.stillAt, s.approach, s.giveUp = now, true, 0 // afterwards the arm moves slowly to its goal
+		s.stillAt = now
+		s.approach = true
+		s.giveUp = 0 // afterwards the arm moves slowly to its goal
 		s.silent.Reset(now)
 		s.held.Reset(now)
 	}
@@ -330,7 +362,8 @@ func (s *session) stillError() (exit.Code, error) {
 	if s.held.Lasted(event.LackJoints) > s.silent.Lasted(event.LackJoints) {
 		return exit.Fault, fmt.Errorf("%s: held for %v, as its motor complains", joints(s.held.Joints()), stillLimit)
 	}
-	return exit.Absent, fmt.Errorf("%s: silent for %v; check the arm's cables and power", joints(s.silent.Joints()), stillLimit)
+	return exit.Absent, fmt.Errorf("%s: silent for %v; check the arm's cables and power", joints(s.silent.Joints()),
+		stillLimit)
 }
 
 // follow moves the arm to the episode's first position, and then through the episode.
@@ -343,7 +376,8 @@ func (s *session) follow(now rt.Instant) {
 		}
 		there := s.near()
 		if !there && now > s.giveUp {
-			s.run.Finish(exit.Fault, errors.New("the arm does not reach the position of the episode: something blocks it, or its load is too high"))
+			s.run.Finish(exit.Fault, errors.New("the arm does not reach the position of the episode: something "+
+				"blocks it, or its load is too high"))
 			return
 		}
 		s.arm.DriveAt(now, s.row, approachPace)
@@ -381,7 +415,9 @@ func (s *session) bound() {
 func (s *session) advance() {
 	row, step := math.Floor(s.place), s.arm.Gate().Step
 	if s.place == row && s.episode.Jumps(int(row), step) {
-		s.place, s.approach, s.giveUp = row+1, true, 0
+		s.place = row + 1
+		s.approach = true
+		s.giveUp = 0
 		return
 	}
 	if s.place += s.cfg.Speed; s.place > row+1 && s.episode.Jumps(int(row)+1, step) {
@@ -424,7 +460,9 @@ func (s *session) note(now rt.Instant) {
 	s.step++
 	if e := s.entry; e != nil {
 		e.Action.Set(s.row)
-		e.Step, e.Source, e.Episode = s.step, now, s.episode.Number
+		e.Step = s.step
+		e.Source = now
+		e.Episode = s.episode.Number
 	}
 }
 
@@ -437,8 +475,10 @@ func (s *session) end(err error) error {
 	if s.done {
 		how, ran = "replayed", float64(s.episode.Len())
 	}
-	fmt.Fprintf(s.cfg.Out, "%s: %.1f of %.1f s; %d ticks, %d own and %d host overruns; %d goals clipped in range, %d in speed\n", how,
-		ran/s.episode.Rate/s.cfg.Speed, s.episode.Length().Seconds()/s.cfg.Speed, stats.Ticks, stats.OverrunsOwn, stats.OverrunsHost, gate.RangeClips, gate.StepClips)
+	fmt.Fprintf(s.cfg.Out, "%s: %.1f of %.1f s; %d ticks, %d own and %d host overruns; %d goals clipped in range, %d "+
+		"in speed\n", how,
+		ran/s.episode.Rate/s.cfg.Speed, s.episode.Length().Seconds()/s.cfg.Speed, stats.Ticks, stats.OverrunsOwn,
+		stats.OverrunsHost, gate.RangeClips, gate.StepClips)
 	if r := s.recording.Stats(); r != nil {
 		fmt.Fprintf(s.cfg.Out, "record: %s\n", recording.Line(r))
 	}

@@ -38,7 +38,8 @@ func so101(t *testing.T) robot.Robot {
 
 // settings returns the metadata of an arm's record.
 func settings(r robot.Robot) map[string]string {
-	return map[string]string{"joints": strings.Join(r.ActionNames(), ","), "units": strings.Join(r.Units(), ","), "fps": "20", "interpolation_multiplier": "1"}
+	return map[string]string{"joints": strings.Join(r.ActionNames(), ","), "units": strings.Join(r.Units(), ","),
+		"fps": "20", "interpolation_multiplier": "1"}
 }
 
 // written writes a record; put fills each tick.
@@ -161,7 +162,8 @@ func TestRefusals(t *testing.T) {
 		code   exit.Code
 		says   string
 	}{
-		{"several, and none chosen", settings(so101(t)), good, 0, exit.Usage, "3 episodes (1, 2, 3): choose one with --episode"},
+		{"several, and none chosen", settings(so101(t)), good, 0, exit.Usage,
+			"3 episodes (1, 2, 3): choose one with --episode"},
 		{"one that is not there", settings(so101(t)), good, 7, exit.Usage, "no episode 7: it has 1, 2, 3"},
 		{"another arm", change("joints", "a.pos,b.pos"), good, 1, exit.Config, "joints \"a.pos,b.pos\""},
 		{"other units", change("units", "rad"), good, 1, exit.Config, "would mean something else"},
@@ -169,9 +171,15 @@ func TestRefusals(t *testing.T) {
 		{"a rate that is none", change("fps", "NaN"), good, 1, exit.Config, "want 1 to 1000"},
 		{"too fast", change("interpolation_multiplier", "99"), good, 1, exit.Config, "want 1 to 1000"},
 		{"nothing ran", settings(so101(t)), func(int, *record.Tick) {}, 0, exit.Config, "nothing to replay"},
-		{"an action of fewer joints", settings(so101(t)), func(_ int, m *record.Tick) { m.Action.Set([]float32{1}) }, 0, exit.Config, "1 joints, want 6"},
-		{"an action without a goal", settings(so101(t)), func(_ int, m *record.Tick) { m.Action.Set(make([]float32, 6)) }, 0, exit.Config, "goals for 0 joints, want 6"},
-		{"a goal that is no number", settings(so101(t)), func(_ int, m *record.Tick) { act(m, 1, float32(math.NaN())) }, 0, exit.Config, "the goal of joint 1 is NaN"},
+		{"an action of fewer joints", settings(so101(t)), func(_ int, m *record.Tick) {
+			m.Action.Set([]float32{1})
+		}, 0, exit.Config, "1 joints, want 6"},
+		{"an action without a goal", settings(so101(t)), func(_ int, m *record.Tick) {
+			m.Action.Set(make([]float32, 6))
+		}, 0, exit.Config, "goals for 0 joints, want 6"},
+		{"a goal that is no number", settings(so101(t)), func(_ int, m *record.Tick) {
+			act(m, 1, float32(math.NaN()))
+		}, 0, exit.Config, "the goal of joint 1 is NaN"},
 		{"a hole", settings(so101(t)), func(i int, m *record.Tick) {
 			if act(m, 1, 1); i >= 15 {
 				m.At += rt.Instant(2 * time.Second)
@@ -250,8 +258,16 @@ func newStage(t *testing.T, file string) *stage {
 	}
 	s.referee.FirstChunk(rt.KernelClock().Now())
 	s.Config = Config{
-		File: file, Speed: 1, Arm: device.Place{Bus: filepath.Join(dir, "arm"), Robot: r, ID: "arm", Calibration: calibration}, RT: rt.ModeOff, CPU: rt.UnpinnedCPU,
-		OnExit: "off", Record: record.All, RecordDir: filepath.Join(dir, "records"), RecordSize: 1 << 30, Out: &s.said,
+		File:       file,
+		Speed:      1,
+		Arm:        device.Place{Bus: filepath.Join(dir, "arm"), Robot: r, ID: "arm", Calibration: calibration},
+		RT:         rt.ModeOff,
+		CPU:        rt.UnpinnedCPU,
+		OnExit:     "off",
+		Record:     record.All,
+		RecordDir:  filepath.Join(dir, "records"),
+		RecordSize: 1 << 30,
+		Out:        &s.said,
 	}
 	return s
 }
@@ -326,7 +342,8 @@ func TestAReplayRunsTheRecord(t *testing.T) {
 	if err != nil || len(infos) != 1 || infos[0].Run["schedule"] != "replay" {
 		t.Fatalf("%v, %v", infos, err)
 	}
-	if c, err := servo.ParseCalibration(infos[0].Run[recording.Calibration]); err != nil || c["elbow_flex"].RangeMax != 3900 {
+	if c, err := servo.ParseCalibration(infos[0].Run[recording.Calibration]); err != nil ||
+		c["elbow_flex"].RangeMax != 3900 {
 		t.Errorf("its calibration: %v, %v", c, err)
 	}
 	if !slices.Equal(ran, want.Rows) {

@@ -175,9 +175,11 @@ func TestCalibrationsAreCompared(t *testing.T) {
 		says string
 	}{
 		{"the same", "arm", 0, false, exit.Clean, ""},
-		{"nearly", "arm", 10, false, exit.Clean, "Calibrations differ: elbow_flex: range 200..3900, homing_offset 10, drive_mode 0 then, and range 200..3900, homing_offset 0"},
+		{"nearly", "arm", 10, false, exit.Clean, "Calibrations differ: elbow_flex: range 200..3900, homing_offset " +
+			"10, drive_mode 0 then, and range 200..3900, homing_offset 0"},
 		{"far away", "arm", 300, false, exit.Config, "this arm was calibrated again since: elbow_flex"},
-		{"far away, and allowed", "arm", 300, true, exit.Clean, "up to 26.4 degrees elsewhere; the replay continues, since --other-calibration is set"},
+		{"far away, and allowed", "arm", 300, true, exit.Clean,
+			"up to 26.4 degrees elsewhere; the replay continues, since --other-calibration is set"},
 		{"another arm's offset", "other", 300, false, exit.Clean, "elbow_flex: range 200..3900, homing_offset 300"},
 	} {
 		s := newStage(t, "")
@@ -190,8 +192,10 @@ func TestCalibrationsAreCompared(t *testing.T) {
 		if err != nil {
 			said += err.Error()
 		}
-		if exit.Of(err) != tt.code || !strings.Contains(said, tt.says) || tt.says == "" && strings.Contains(said, "alibration") {
-			t.Errorf("%s: %v (code %d), it says %s; want code %d and %q", tt.name, err, exit.Of(err), said, tt.code, tt.says)
+		if exit.Of(err) != tt.code || !strings.Contains(said, tt.says) || tt.says == "" &&
+			strings.Contains(said, "alibration") {
+			t.Errorf("%s: %v (code %d), it says %s; want code %d and %q", tt.name, err, exit.Of(err), said, tt.code,
+				tt.says)
 		}
 	}
 }
@@ -234,7 +238,8 @@ func TestTheCalibrationThatTheMotorsChooseIsCompared(t *testing.T) {
 }
 
 func TestARecordWithoutACalibration(t *testing.T) {
-	for text, want := range map[string]string{"": "does not hold its arm's calibration", "{}": "calibration in its metadata"} {
+	for text, want := range map[string]string{"": "does not hold its arm's calibration",
+		"{}": "calibration in its metadata"} {
 		s := newStage(t, "")
 		run := settings(so101(t))
 		run[recording.Calibration] = text

@@ -30,10 +30,15 @@ func TestOrder(t *testing.T) {
 		{"nobody", nil, "", ""},
 		{"the least load", []wire.Status{says("a", load(3)), says("b", load(1)), says("c", load(2))}, "", "b c a"},
 		{"a full one is asked last", []wire.Status{says("a", load(4)), says("b", load(3))}, "", "b a"},
-		{"who drains is not asked", []wire.Status{says("a", func(s *wire.Status) { s.Draining = true }), says("b", load(3))}, "", "b"},
+		{"who drains is not asked", []wire.Status{says("a", func(s *wire.Status) {
+			s.Draining = true
+		}), says("b", load(3))}, "", "b"},
 		{"who is gone is not asked", []wire.Status{says("gone", nil), says("b", load(3))}, "", "b"},
-		{"the same bundle first", []wire.Status{says("a", func(s *wire.Status) { s.ModelSHA256 = "cd" }), says("b", load(4))}, "ab", "b a"},
-		{"who cannot be named comes last, once", []wire.Status{says("", nil), says("b", load(4)), says("", nil)}, "", "b "},
+		{"the same bundle first", []wire.Status{says("a", func(s *wire.Status) {
+			s.ModelSHA256 = "cd"
+		}), says("b", load(4))}, "ab", "b a"},
+		{"who cannot be named comes last, once", []wire.Status{says("", nil), says("b", load(4)), says("", nil)}, "",
+			"b "},
 	} {
 		var got []string
 		for _, s := range Order(tt.said, tt.model, "arm", func(id string) bool { return id == "gone" }) {
@@ -45,7 +50,9 @@ func TestOrder(t *testing.T) {
 	}
 	first := map[string]int{}
 	for i := range 300 {
-		all := []wire.Status{says("a", nil), says("b", nil), says("c", func(s *wire.Status) { s.ServerLoad = loadStep / 2 })}
+		all := []wire.Status{says("a", nil), says("b", nil), says("c", func(s *wire.Status) {
+			s.ServerLoad = loadStep / 2
+		})}
 		first[Order(all, "", fmt.Sprint("arm-", i), func(string) bool { return false })[0].ServerID]++
 	}
 	if first["a"] < 60 || first["b"] < 60 || first["c"] < 60 {

@@ -30,7 +30,9 @@ func (f *frozenCamera) Grab(dst *camera.Frame) error {
 	f.n++
 	f.stop.Store(f.n >= f.until)
 	f.clock.SleepUntil(f.clock.Now().Add(100 * time.Millisecond))
-	dst.Format, dst.At, dst.Sequence = f.Format(), f.clock.Now(), f.n
+	dst.Format = f.Format()
+	dst.At = f.clock.Now()
+	dst.Sequence = f.n
 	for i := range dst.Pix {
 		dst.Pix[i] = f.shade
 	}
@@ -52,7 +54,9 @@ func TestTheTeacherIsToldOfACameraThatHangs(t *testing.T) {
 	cam.Run(clock, stop, new(atomic.Int32))
 	s.reportCameras()
 	lines := strings.Split(strings.TrimSpace(out.String()), "\n")
-	if len(lines) != 2 || !strings.HasPrefix(lines[0], "camera top gives no usable picture: it has repeated one picture for 1s") || lines[1] != "camera top gives pictures again" {
+	if len(lines) != 2 || !strings.HasPrefix(lines[0],
+		"camera top gives no usable picture: it has repeated one picture for 1s") ||
+		lines[1] != "camera top gives pictures again" {
 		t.Errorf("it says %q", lines)
 	}
 }

@@ -13,7 +13,8 @@ import (
 )
 
 // words are the commands of edge-rt ctl; a text follows operator.Task.
-var words = []string{"pause", "resume", operator.Task, episode.Start, record.Success, record.Failure, record.Discard, record.Rerecord, "unload", "save", "stop", "release", "status"}
+var words = []string{"pause", "resume", operator.Task, episode.Start, record.Success, record.Failure, record.Discard,
+	record.Rerecord, "unload", "save", "stop", "release", "status"}
 
 // command executes one of words.
 func (s *session) command(line string) operator.Reply {
@@ -64,7 +65,13 @@ func (s *session) command(line string) operator.Reply {
 // reply returns the status that edge-rt ctl prints.
 func (s *session) reply() operator.Reply {
 	stats := s.run.Stats()
-	r := operator.Reply{ID: s.identity.ID, State: record.RunStates[s.state.Load()], Paused: s.paused.Load(), Ticks: stats.Ticks, Overruns: stats.OverrunsOwn}
+	r := operator.Reply{
+		ID:       s.identity.ID,
+		State:    record.RunStates[s.state.Load()],
+		Paused:   s.paused.Load(),
+		Ticks:    stats.Ticks,
+		Overruns: stats.OverrunsOwn,
+	}
 	r.Task, r.Episodes = *s.task.Load(), s.episodes.Status()
 	return r
 }
@@ -121,7 +128,12 @@ func (a leaderArm) Begin(_ context.Context, task string) error {
 
 func (s *session) newEpisodes() *episode.Episodes {
 	return episode.New(episode.Config{
-		Plan: s.cfg.Episodes, Robot: leaderArm{s}, Record: s.record, All: s.cfg.Record == record.All, Clock: s.clock, Losses: s.recording.Losses,
+		Plan:   s.cfg.Episodes,
+		Robot:  leaderArm{s},
+		Record: s.record,
+		All:    s.cfg.Record == record.All,
+		Clock:  s.clock,
+		Losses: s.recording.Losses,
 		Say: func(text string, warn bool) {
 			if warn {
 				text = "warning: " + text

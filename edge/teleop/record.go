@@ -31,11 +31,18 @@ func (s *session) openRecord() (err error) {
 		return exit.With(exit.Config, err)
 	}
 	if s.identity.ID != s.identity.Asked {
-		s.cfg.Log.Warn("another edge on this host has this name, so this one has another", "name", s.identity.Asked, "now", s.identity.ID)
+		s.cfg.Log.Warn("another edge on this host has this name, so this one has another", "name", s.identity.Asked,
+			"now", s.identity.ID)
 	}
 	s.recording, err = recording.Open(recording.Config{
-		Mode: s.cfg.Record, Dir: cmp.Or(s.cfg.RecordDir, filepath.Join(s.identity.Dir, recording.Folder)), Size: s.cfg.RecordSize,
-		ID: s.identity.ID, Robot: s.cfg.Follower.Robot.Name, Joints: len(s.cfg.Follower.Robot.Motors), Clock: s.clock, Log: s.cfg.Log,
+		Mode:   s.cfg.Record,
+		Dir:    cmp.Or(s.cfg.RecordDir, filepath.Join(s.identity.Dir, recording.Folder)),
+		Size:   s.cfg.RecordSize,
+		ID:     s.identity.ID,
+		Robot:  s.cfg.Follower.Robot.Name,
+		Joints: len(s.cfg.Follower.Robot.Motors),
+		Clock:  s.clock,
+		Log:    s.cfg.Log,
 		Failed: func(why error) { s.episodes.Failing(why) },
 	})
 	s.record = s.recording.Lanes()
@@ -74,7 +81,12 @@ func (s *session) openCameras() error {
 		if slices.ContainsFunc(s.cameras, func(other *capture.Camera) bool { return other.Name == c.Name }) {
 			return exit.Errorf(exit.Usage, "--camera %s is given twice", c.Name)
 		}
-		source, picked, err := capture.Open(&c, capture.Options{Clock: s.clock, World: s.simWorld, SimFPS: simCameraFPS, Decoded: s.cfg.Encoding.Reencode})
+		source, picked, err := capture.Open(&c, capture.Options{
+			Clock:   s.clock,
+			World:   s.simWorld,
+			SimFPS:  simCameraFPS,
+			Decoded: s.cfg.Encoding.Reencode,
+		})
 		if err != nil {
 			return err
 		}
@@ -109,7 +121,8 @@ func (s *session) describeRecord() error {
 	}
 	return s.recording.Describe(s.identity, c.Follower.Robot, c.Follower.Bus, map[string]string{
 		"leader": c.Leader.Bus, "leader_robot": c.Leader.Robot.Name, "cameras": strings.Join(cameras, ","),
-		"fps": strconv.FormatFloat(c.FPS, 'g', -1, 64), "interpolation_multiplier": "1", "schedule": "teleop", "task": c.Task,
+		"fps": strconv.FormatFloat(c.FPS, 'g', -1, 64), "interpolation_multiplier": "1",
+		"schedule": "teleop", "task": c.Task,
 		"jpeg_quality": strconv.Itoa(c.Encoding.Quality), "on_exit": c.OnExit, "record": string(c.Record),
 		recording.Calibration: s.follower.Calibration().Text(),
 	})
@@ -175,9 +188,13 @@ func (s *session) reportCameras() {
 		if s.blind[i] == (err != nil) {
 			continue
 		}
-		code, level, text := event.CameraSilent, uint32(record.LevelWarning), fmt.Sprintf("camera %s gives no usable picture: %v", cam.Name, err)
+		code := event.CameraSilent
+		level := uint32(record.LevelWarning)
+		text := fmt.Sprintf("camera %s gives no usable picture: %v", cam.Name, err)
 		if s.blind[i] = err != nil; err == nil {
-			code, level, text = event.CameraBack, record.LevelInfo, fmt.Sprintf("camera %s gives pictures again", cam.Name)
+			code = event.CameraBack
+			level = record.LevelInfo
+			text = fmt.Sprintf("camera %s gives pictures again", cam.Name)
 		}
 		s.recording.Note(code, level, int64(i), 0, text)
 		fmt.Fprintln(s.cfg.Out, text)

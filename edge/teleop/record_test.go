@@ -25,7 +25,10 @@ import (
 // follower's goals and the cameras' pictures. An operator can pause the follower and set the task.
 func TestTeleoperationIsRecorded(t *testing.T) {
 	cfg, _, follow, h, f := pair(t, "so101")
-	cfg.Record, cfg.RecordDir, cfg.RecordSize, cfg.Task = record.All, t.TempDir(), 64<<20, "wave"
+	cfg.Record = record.All
+	cfg.RecordDir = t.TempDir()
+	cfg.RecordSize = 64 << 20
+	cfg.Task = "wave"
 	cfg.Cameras = []capture.Config{{Name: "top", Source: capture.Pattern, Width: 160, Height: 120, FPS: 30}}
 	cfg.Encoding.Quality = 90
 	cfg.Follower.ID = "black"
@@ -35,7 +38,8 @@ func TestTeleoperationIsRecorded(t *testing.T) {
 	rttest.Eventually(t, "torque", func() bool { return !slices.Contains(follow.TorqueEnabled(), false) })
 	h.all(2300)
 	rttest.Eventually(t, "follow", func() bool { return f.near(2300, 3) })
-	if reply, err := operator.Ctl("black", "pause"); err != nil || !reply.Paused || reply.Task != "wave" || reply.Ticks == 0 {
+	if reply, err := operator.Ctl("black", "pause"); err != nil || !reply.Paused || reply.Task != "wave" ||
+		reply.Ticks == 0 {
 		t.Errorf("pause: %+v, %v", reply, err)
 	}
 	h.all(2000)
@@ -43,7 +47,8 @@ func TestTeleoperationIsRecorded(t *testing.T) {
 	if !f.near(2300, 3) {
 		t.Error("paused, the follower moves")
 	}
-	if _, err := operator.Ctl("black", "correct"); err == nil || !strings.Contains(err.Error(), "nothing to take over") {
+	if _, err := operator.Ctl("black", "correct"); err == nil ||
+		!strings.Contains(err.Error(), "nothing to take over") {
 		t.Errorf("correct: %v, want it refused as there is nothing to take over", err)
 	}
 	if _, err := operator.Ctl("black", "reset"); err == nil || !strings.Contains(err.Error(), "no policy") {
@@ -121,7 +126,9 @@ func TestTeleoperationIsRecorded(t *testing.T) {
 func TestSimulatedFollower(t *testing.T) {
 	cfg, _, _, h, _ := pair(t, "so101")
 	cfg.Follower.Bus, cfg.Follower.Calibration = "sim", ""
-	cfg.Record, cfg.RecordDir, cfg.RecordSize = record.All, t.TempDir(), 64<<20
+	cfg.Record = record.All
+	cfg.RecordDir = t.TempDir()
+	cfg.RecordSize = 64 << 20
 	cfg.Cameras = []capture.Config{{Name: "top", Source: capture.Sim, Width: 64, Height: 48}}
 	h.all(2047)
 	ctx, cancel := context.WithCancel(t.Context())
@@ -176,7 +183,10 @@ func TestOperatorEndsTheTeleoperation(t *testing.T) {
 // between them, and the run ends with the last one.
 func TestEpisodesOfATeleoperation(t *testing.T) {
 	cfg, _, _, h, f := pair(t, "so101")
-	cfg.Record, cfg.RecordDir, cfg.RecordSize, cfg.Task = record.All, t.TempDir(), 64<<20, "wave"
+	cfg.Record = record.All
+	cfg.RecordDir = t.TempDir()
+	cfg.RecordSize = 64 << 20
+	cfg.Task = "wave"
 	length, reset := 300*time.Millisecond, time.Hour
 	cfg.Episodes = episode.Plan{Count: 2, Time: &length, Reset: &reset}
 	var key func(string)
@@ -246,7 +256,8 @@ func TestEpisodesOfATeleoperation(t *testing.T) {
 		t.Errorf("%d frames and %d actions beside, %v", inside, outside, err)
 	}
 	text := cfg.Out.(*rttest.Output).String()
-	for _, want := range []string{"episode 1 (1 of 2) begins: wave", "timeout", "reset the scene", "all 2 episodes are complete"} {
+	for _, want := range []string{"episode 1 (1 of 2) begins: wave", "timeout", "reset the scene",
+		"all 2 episodes are complete"} {
 		if !strings.Contains(text, want) {
 			t.Errorf("it does not say %q:\n%s", want, text)
 		}

@@ -184,7 +184,14 @@ func (s *session) open(ctx context.Context, a device.Place) (*hotplug.Arm, error
 	if err != nil {
 		return nil, err
 	}
-	cfg := servo.ArmConfig{Path: path, Robot: a.Robot, Calibration: c, File: a.File(), Clock: s.clock, Canceled: func() bool { return ctx.Err() != nil }}
+	cfg := servo.ArmConfig{
+		Path:        path,
+		Robot:       a.Robot,
+		Calibration: c,
+		File:        a.File(),
+		Clock:       s.clock,
+		Canceled:    func() bool { return ctx.Err() != nil },
+	}
 	arm, err := a.Open(&cfg)
 	if err != nil {
 		return nil, err
@@ -215,13 +222,28 @@ func (s *session) prepare() {
 	s.leading = leader.NewLeading(s.cfg.Leader.Robot)
 	s.follower.SetPeriod(s.period)
 	s.arm = follow.New(s.follower, follow.Config{
-		Period: s.period, Safety: s.cfg.Follower.Robot.Safety, Gate: follow.NewGate(s.follower.Arm(), s.period),
-		Exit: follow.ExitModes[s.cfg.OnExit], Rescue: s.cfg.Rescue, Events: s.events, Clock: s.clock,
+		Period: s.period,
+		Safety: s.cfg.Follower.Robot.Safety,
+		Gate:   follow.NewGate(s.follower.Arm(), s.period),
+		Exit:   follow.ExitModes[s.cfg.OnExit],
+		Rescue: s.cfg.Rescue,
+		Events: s.events,
+		Clock:  s.clock,
 	}, n)
 	s.state.Store(direct.State(follow.Unarmed, false))
 	s.run = direct.New(direct.Config{
-		Arm: s.arm, Bus: s.follower, Path: s.cfg.Follower.Bus, Robot: s.cfg.Follower.Robot, OnExit: s.cfg.OnExit, Out: s.cfg.Out,
-		Loop: rt.LoopConfig{Clock: s.clock, Period: s.period, Mode: s.cfg.RT, CPU: s.cfg.CPU},
+		Arm:    s.arm,
+		Bus:    s.follower,
+		Path:   s.cfg.Follower.Bus,
+		Robot:  s.cfg.Follower.Robot,
+		OnExit: s.cfg.OnExit,
+		Out:    s.cfg.Out,
+		Loop: rt.LoopConfig{
+			Clock:  s.clock,
+			Period: s.period,
+			Mode:   s.cfg.RT,
+			CPU:    s.cfg.CPU,
+		},
 	})
 }
 
@@ -235,7 +257,8 @@ func (s *session) drive(ctx context.Context) error {
 		s.run.Go(func() { arm.KeepOpen(s.run.Ending()) })
 	}
 	s.run.Go(s.speak)
-	fmt.Fprintf(s.cfg.Out, "The %s follows the %s. Move the leader slowly to the position of the follower; Ctrl-C ends.\n", s.cfg.Follower.Robot.Name, s.cfg.Leader.Robot.Name)
+	fmt.Fprintf(s.cfg.Out, "The %s follows the %s. Move the leader slowly to the position of the follower; Ctrl-C "+
+		"ends.\n", s.cfg.Follower.Robot.Name, s.cfg.Leader.Robot.Name)
 	deaf := s.cfg.Listen(s.key)
 	defer deaf()
 	return s.end(s.run.Drive(ctx, s.tick))
@@ -260,7 +283,9 @@ func (s *session) stepEpisodes() {
 
 // say prints an event for the person at the leader and records it.
 func (s *session) say(e event.Event) {
-	joint, why, level := "", "", slog.LevelWarn
+	joint := ""
+	why := ""
+	level := slog.LevelWarn
 	switch e.Code {
 	case event.LeaderHeld, event.LeaderLeads:
 		joint = s.cfg.Leader.Robot.Joints(uint32(e.A)) + ": "
@@ -274,7 +299,8 @@ func (s *session) say(e event.Event) {
 		if text := event.ComplaintText(e.B); text != "" {
 			why = ": " + text
 		}
-	case event.JointFrozen, event.JointOverloaded, event.JointBlind, event.JointLimp, event.JointStalled, event.JointMoved:
+	case event.JointFrozen, event.JointOverloaded, event.JointBlind, event.JointLimp, event.JointStalled,
+		event.JointMoved:
 		joint = s.cfg.Follower.Robot.Joints(uint32(e.A)) + ": "
 	case event.BusBack:
 		s.sayNotes(s.follower.Arm())
@@ -372,9 +398,13 @@ func (s *session) end(err error) error {
 	s.episodes.Close()
 	err, hangs := s.recording.End(err)
 	s.stuck = s.stuck || hangs
-	l, f, stats := s.leader.Stats(), s.follower.Stats(), s.run.Stats()
-	fmt.Fprintf(s.cfg.Out, "%d ticks, %d own and %d host overruns; leader p99 %v, %d lost; follower p99 %v, %d lost; %d goals clipped in range, %d in speed\n",
-		stats.Ticks, stats.OverrunsOwn, stats.OverrunsHost, l.Cycle.Quantile(0.99), l.Lost, f.Cycle.Quantile(0.99), f.Lost, s.arm.Gate().RangeClips, s.arm.Gate().StepClips)
+	l := s.leader.Stats()
+	f := s.follower.Stats()
+	stats := s.run.Stats()
+	fmt.Fprintf(s.cfg.Out, "%d ticks, %d own and %d host overruns; leader p99 %v, %d lost; follower p99 %v, %d lost; "+
+		"%d goals clipped in range, %d in speed\n",
+		stats.Ticks, stats.OverrunsOwn, stats.OverrunsHost, l.Cycle.Quantile(0.99), l.Lost, f.Cycle.Quantile(0.99),
+		f.Lost, s.arm.Gate().RangeClips, s.arm.Gate().StepClips)
 	if r := s.recording.Stats(); r != nil {
 		fmt.Fprintf(s.cfg.Out, "record: %s\n", recording.Line(r))
 	}

@@ -168,7 +168,13 @@ func TestRefusals(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	good := Config{FPS: 50, OnExit: "off", Follower: device.Place{Bus: "/dev/a", Robot: so101}, Leader: device.Place{Bus: "/dev/b"}, Out: new(strings.Builder)}
+	good := Config{
+		FPS:      50,
+		OnExit:   "off",
+		Follower: device.Place{Bus: "/dev/a", Robot: so101},
+		Leader:   device.Place{Bus: "/dev/b"},
+		Out:      new(strings.Builder),
+	}
 	tests := []struct {
 		name   string
 		change func(*Config)
@@ -218,7 +224,13 @@ func TestTickNoAlloc(t *testing.T) {
 	}
 	defer s.close()
 	s.prepare()
-	if s.record, err = record.New(record.Config{Mode: record.Ring, Dir: t.TempDir(), Size: recording.MinSize, ID: "arm", Clock: s.clock}); err != nil {
+	if s.record, err = record.New(record.Config{
+		Mode:  record.Ring,
+		Dir:   t.TempDir(),
+		Size:  recording.MinSize,
+		ID:    "arm",
+		Clock: s.clock,
+	}); err != nil {
 		t.Fatal(err)
 	}
 	tick := func() {
@@ -312,8 +324,10 @@ func TestLeaderJointThatDoesNotLead(t *testing.T) {
 	slide(0, 2300)
 	rttest.Eventually(t, "the reports", func() bool {
 		text := out.String()
-		return strings.Contains(text, "wrist_roll: a joint of the leader does not lead") && strings.Contains(text, "turn it back") &&
-			strings.Contains(text, "elbow_flex: a joint of the leader does not lead") && strings.Contains(text, "outside its calibrated range")
+		return strings.Contains(text, "wrist_roll: a joint of the leader does not lead") &&
+			strings.Contains(text, "turn it back") &&
+			strings.Contains(text, "elbow_flex: a joint of the leader does not lead") &&
+			strings.Contains(text, "outside its calibrated range")
 	})
 	rttest.Eventually(t, "the others", near(0, 2300))
 	if at := f.raw[4].Load(); at < 3900 {

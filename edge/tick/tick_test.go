@@ -84,7 +84,8 @@ func TestWhatWasPreviewedRuns(t *testing.T) {
 		want := slices.Clone(a.ask.Robot[:3])
 		for i, goal := range want {
 			if a.tick(true, nil); a.goal[0] != goal {
-				t.Errorf("slope %v, tick %d after the request: goal %v, want the %v that conditions the answer", tt.slope, i, a.goal[0], goal)
+				t.Errorf("slope %v, tick %d after the request: goal %v, want the %v that conditions the answer",
+					tt.slope, i, a.goal[0], goal)
 			}
 		}
 		if (a.Gate.StepClips > 0) != tt.clipped {

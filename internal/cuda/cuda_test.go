@@ -18,9 +18,14 @@ func TestOpenNamesWhatIsMissing(t *testing.T) {
 		damage func(t *testing.T, s cudatest.Site)
 		want   []string
 	}{
-		{"a library that is a text", nil, func(t *testing.T, s cudatest.Site) { replace(t, s.CUDA("libcublasLt.so.12"), "not a library") }, []string{"libcublasLt.so.12", "file too short"}},
-		{"a library that is absent", nil, func(t *testing.T, s cudatest.Site) { remove(t, s.CUDA("libcudnn.so.9")) }, []string{"libcudnn.so.9", "cannot open shared object file"}},
-		{"a runtime without a function", []string{"-DWITHOUT_COPY"}, nil, []string{"libcudart.so.12", "no cudaMemcpyAsync"}},
+		{"a library that is a text", nil, func(t *testing.T, s cudatest.Site) {
+			replace(t, s.CUDA("libcublasLt.so.12"), "not a library")
+		}, []string{"libcublasLt.so.12", "file too short"}},
+		{"a library that is absent", nil, func(t *testing.T, s cudatest.Site) {
+			remove(t, s.CUDA("libcudnn.so.9"))
+		}, []string{"libcudnn.so.9", "cannot open shared object file"}},
+		{"a runtime without a function", []string{"-DWITHOUT_COPY"}, nil,
+			[]string{"libcudart.so.12", "no cudaMemcpyAsync"}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			s := cudatest.Install(t, "", tt.flags...)
@@ -43,7 +48,8 @@ func TestOpenTensorRTTakesTheWheelWhereThereIsOne(t *testing.T) {
 		t.Errorf("without a wheel: %v, want nil: the system may have it", err)
 	}
 	library := filepath.Join(site, "tensorrt_libs", "libnvinfer.so.10")
-	if err := errors.Join(os.Mkdir(filepath.Dir(library), 0o755), os.WriteFile(library, []byte("not a library"), 0o644)); err != nil {
+	if err := errors.Join(os.Mkdir(filepath.Dir(library), 0o755),
+		os.WriteFile(library, []byte("not a library"), 0o644)); err != nil {
 		t.Fatal(err)
 	}
 	if err := OpenTensorRT(site); !errors.Is(err, ErrNotInstalled) || !strings.Contains(err.Error(), library) {

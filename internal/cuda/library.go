@@ -19,7 +19,8 @@ const runtimeLibrary = "libcudart.so.12"
 // needed are the libraries of ONNX Runtime's CUDA provider, each after those that it needs itself.
 // Once loaded here they are found without LD_LIBRARY_PATH; cuDNN finds its own parts in its folder.
 var needed = []string{
-	runtimeLibrary, "libnvrtc.so.12", "libcublasLt.so.12", "libcublas.so.12", "libcurand.so.10", "libcufft.so.11", "libcudnn.so.9",
+	runtimeLibrary, "libnvrtc.so.12", "libcublasLt.so.12", "libcublas.so.12", "libcurand.so.10", "libcufft.so.11",
+	"libcudnn.so.9",
 }
 
 // ErrNotInstalled marks a library that is absent or does not load.
@@ -66,7 +67,8 @@ func OpenTensorRT(site string) error {
 // find returns the library's path below site, or its bare name, for the system's loader, when it is
 // not below site.
 func find(site, name string) string {
-	if found, _ := filepath.Glob(filepath.Join(site, "nvidia", "*", "lib", name)); len(found) > 0 { // the pattern is well formed
+	// the pattern is well formed
+	if found, _ := filepath.Glob(filepath.Join(site, "nvidia", "*", "lib", name)); len(found) > 0 {
 		return found[0]
 	}
 	return name

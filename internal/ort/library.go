@@ -37,7 +37,8 @@ func (e *Error) Error() string { return e.Text }
 
 // OfGraph reports whether the graph's file is the cause, on any device.
 func (e *Error) OfGraph() bool {
-	return slices.Contains([]int{C.ORT_NO_SUCHFILE, C.ORT_NO_MODEL, C.ORT_INVALID_PROTOBUF, C.ORT_INVALID_GRAPH}, e.Code)
+	return slices.Contains([]int{C.ORT_NO_SUCHFILE, C.ORT_NO_MODEL, C.ORT_INVALID_PROTOBUF, C.ORT_INVALID_GRAPH},
+		e.Code)
 }
 
 // failure turns a status into an error and frees it; nil is success.

@@ -67,7 +67,9 @@ func (o *Options) Add(provider string, options map[string]string, stream unsafe.
 			C.free(unsafe.Pointer(values[i]))
 		}
 	}()
-	n, k, v := C.size_t(len(keys)), unsafe.SliceData(keys), unsafe.SliceData(values)
+	n := C.size_t(len(keys))
+	k := unsafe.SliceData(keys)
+	v := unsafe.SliceData(values)
 	switch provider {
 	case CUDA:
 		return failure(C.ort_append_cuda(o.c, k, v, n, stream))

@@ -66,7 +66,8 @@ func TestSessionDescribesItsGraph(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if p := port(t, inputs, "image.top"); p.Type != Uint8 || !p.Tensor || !slices.Equal(p.Shape, []int64{-1, 120, 160, 3}) {
+	if p := port(t, inputs, "image.top"); p.Type != Uint8 || !p.Tensor ||
+		!slices.Equal(p.Shape, []int64{-1, 120, 160, 3}) {
 		t.Errorf("image.top is %+v, want uint8 [-1 120 160 3]", p)
 	}
 	if p := port(t, inputs, "delay"); p.Type != Int64 || !slices.Equal(p.Shape, []int64{-1}) {
@@ -213,7 +214,8 @@ func TestAddRefusesProvidersThatAreNotThere(t *testing.T) {
 	}
 	var refused *Error
 	for _, provider := range []string{CUDA, TensorRT} {
-		if err := options(t).Add(provider, map[string]string{"device_id": "0"}, nil); !errors.As(err, &refused) || refused.OfGraph() {
+		if err := options(t).Add(provider, map[string]string{"device_id": "0"}, nil); !errors.As(err, &refused) ||
+			refused.OfGraph() {
 			t.Errorf("Add(%s) = %v, want an error that is not the graph's", provider, err)
 		}
 	}

@@ -23,9 +23,23 @@ const (
 	BFloat16 Type = C.ONNX_TENSOR_ELEMENT_DATA_TYPE_BFLOAT16
 )
 
-var typeNames = map[Type]string{Float32: "float32", Uint8: "uint8", Int64: "int64", Bool: "bool", Float16: "float16", BFloat16: "bfloat16"}
+var typeNames = map[Type]string{
+	Float32:  "float32",
+	Uint8:    "uint8",
+	Int64:    "int64",
+	Bool:     "bool",
+	Float16:  "float16",
+	BFloat16: "bfloat16",
+}
 
-var typeSizes = map[Type]int{Float32: 4, Uint8: 1, Int64: 8, Bool: 1, Float16: 2, BFloat16: 2}
+var typeSizes = map[Type]int{
+	Float32:  4,
+	Uint8:    1,
+	Int64:    8,
+	Bool:     1,
+	Float16:  2,
+	BFloat16: 2,
+}
 
 // Size returns the bytes of an element, 0 for an unknown type.
 func (t Type) Size() int { return typeSizes[t] }

@@ -36,7 +36,8 @@ func TestText(t *testing.T) {
 
 func TestWriters(t *testing.T) {
 	var b strings.Builder
-	if n, err := Writer(&b).Write([]byte("a\tb\n\x1b[1mc\r\n")); n != 11 || err != nil || b.String() != "a\tb\n\\u001b[1mc\\u000d\n" {
+	if n, err := Writer(&b).Write([]byte("a\tb\n\x1b[1mc\r\n")); n != 11 || err != nil ||
+		b.String() != "a\tb\n\\u001b[1mc\\u000d\n" {
 		t.Errorf("%d, %v: %q", n, err, b.String())
 	}
 	b.Reset()
@@ -69,7 +70,9 @@ func FuzzText(f *testing.F) {
 			if !utf8.ValidString(got) {
 				t.Errorf("%q is no UTF-8", got)
 			}
-			if strings.ContainsFunc(got, func(r rune) bool { return unicode.IsControl(r) && !strings.ContainsRune("\n\t", r) }) {
+			if strings.ContainsFunc(got, func(r rune) bool {
+				return unicode.IsControl(r) && !strings.ContainsRune("\n\t", r)
+			}) {
 				t.Errorf("%q has a control character", got)
 			}
 		}

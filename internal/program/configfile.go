@@ -68,7 +68,8 @@ func (r *configFile) Validate(app *kong.Application) error {
 	}
 	if len(unknown) > 0 {
 		slices.Sort(unknown)
-		return exit.Errorf(exit.Config, "%s: unknown key %s: keys are flag names without the dashes", r.file, strings.Join(unknown, ", "))
+		return exit.Errorf(exit.Config, "%s: unknown key %s: keys are flag names without the dashes", r.file,
+			strings.Join(unknown, ", "))
 	}
 	return nil
 }
@@ -109,7 +110,10 @@ func checkValue(flag *kong.Flag, v any) error {
 	}
 	switch v := v.(type) {
 	case []any:
-		nested := slices.ContainsFunc(v, func(e any) bool { k := reflect.ValueOf(e).Kind(); return k == reflect.Slice || k == reflect.Map })
+		nested := slices.ContainsFunc(v, func(e any) bool {
+			k := reflect.ValueOf(e).Kind()
+			return k == reflect.Slice || k == reflect.Map
+		})
 		if kind != reflect.Slice || nested {
 			return fmt.Errorf("got the list %v, want %s", v, want)
 		}
@@ -126,5 +130,6 @@ func checkValue(flag *kong.Flag, v any) error {
 	if kind == reflect.Pointer {
 		target.Set(reflect.New(target.Type().Elem()))
 	}
-	return flag.Mapper.Decode(&kong.DecodeContext{Value: flag.Value, Scan: kong.Scan().PushTyped(v, kong.FlagValueToken)}, target)
+	return flag.Mapper.Decode(&kong.DecodeContext{Value: flag.Value,
+		Scan: kong.Scan().PushTyped(v, kong.FlagValueToken)}, target)
 }

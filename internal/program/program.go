@@ -72,7 +72,8 @@ const lenientTag = "lenient"
 // --config have lower precedence. done is true after a help request or for a faulty command line.
 func (p *Program) Parse(grammar any, args []string) (ctx *kong.Context, code exit.Code, done bool) {
 	left := -1 // set when the parser asks to exit, after --help
-	parser, err := kong.New(grammar, kong.Name(p.Name), kong.Description(p.Description), kong.DefaultEnvars(p.Env), kong.Vars(p.Vars), kong.Vars{"version": p.Version},
+	parser, err := kong.New(grammar, kong.Name(p.Name), kong.Description(p.Description), kong.DefaultEnvars(p.Env),
+		kong.Vars(p.Vars), kong.Vars{"version": p.Version},
 		kong.Configuration(loadConfig), kong.Writers(p.Stdout, p.Stderr), kong.Exit(func(code int) { left = code }),
 		kong.ConfigureHelp(helpOptions), kong.Help(p.help))
 	if err != nil {
@@ -144,7 +145,8 @@ func negativesLast(args []string) []string {
 			rest, last = append(rest, a), append(last, args[i+1:]...)
 			return append(rest, last...)
 		}
-		if behindFlag := i == 0 || strings.HasPrefix(args[i-1], "-") && !negative(args[i-1]); negative(a) && !behindFlag {
+		if behindFlag := i == 0 || strings.HasPrefix(args[i-1], "-") && !negative(args[i-1]); negative(a) &&
+			!behindFlag {
 			last = append(last, a)
 			continue
 		}
@@ -369,14 +371,19 @@ func explain(err error, app *kong.Application) string {
 // Given reports whether a flag is on the command line, not only in a variable or the file of
 // --config.
 func Given(ctx *kong.Context, flag string) bool {
-	return slices.ContainsFunc(ctx.Path, func(p *kong.Path) bool { return p.Flag != nil && p.Flag.Name == flag && !p.Resolved })
+	return slices.ContainsFunc(ctx.Path, func(p *kong.Path) bool {
+		return p.Flag != nil && p.Flag.Name == flag && !p.Resolved
+	})
 }
 
 // Set reports whether a flag has a value from anywhere but its default.
 func Set(ctx *kong.Context, flag string) bool {
 	return slices.ContainsFunc(ctx.Path, func(p *kong.Path) bool { return p.Flag != nil && p.Flag.Name == flag }) ||
 		slices.ContainsFunc(ctx.Model.Flags, func(f *kong.Flag) bool {
-			return f.Name == flag && slices.ContainsFunc(f.Tag.Envs, func(name string) bool { _, ok := os.LookupEnv(name); return ok })
+			return f.Name == flag && slices.ContainsFunc(f.Tag.Envs, func(name string) bool {
+				_, ok := os.LookupEnv(name)
+				return ok
+			})
 		})
 }
 

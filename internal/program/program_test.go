@@ -43,7 +43,8 @@ func TestParse(t *testing.T) {
 		t.Errorf("Parse = %+v, %q, %d, %t (%s)", g, command, code, done, stderr)
 	}
 	_, _, code, done, _, stderr = parse("--buss", "x")
-	if code != exit.Usage || !done || !strings.HasPrefix(stderr, "robot: ") || !strings.HasSuffix(stderr, "; see robot --help\n") || strings.Count(stderr, "\n") != 1 {
+	if code != exit.Usage || !done || !strings.HasPrefix(stderr, "robot: ") ||
+		!strings.HasSuffix(stderr, "; see robot --help\n") || strings.Count(stderr, "\n") != 1 {
 		t.Errorf("a wrong flag: code %d, done %t, said %q", code, done, stderr)
 	}
 }
@@ -76,13 +77,16 @@ func TestAFlagOfOneValueIsGivenOnce(t *testing.T) {
 		want string // empty: no warning
 		warn bool
 	}{
-		{[]string{"--bus", "a", "--bus", "b"}, "--bus is given more than once (a, b): it takes one value, want it once", false},
+		{[]string{"--bus", "a", "--bus", "b"}, "--bus is given more than once (a, b): it takes one value, want it once",
+			false},
 		{[]string{"--bus=a", "--bus", "b"}, "--bus is given more than once (a, b)", false},
 		{[]string{"--bus", "a", "--bus=b", "--bus=c"}, "(a, b, c)", false},
-		{[]string{"--bus", "a", "--bus", "b", "--file=x", "--file=y"}, "(a, b); --file is given more than once (x, y)", false},
+		{[]string{"--bus", "a", "--bus", "b", "--file=x", "--file=y"}, "(a, b); --file is given more than once (x, y)",
+			false},
 		{[]string{"--bus", "a", "scan", "--bus", "b"}, "--bus is given more than once (a, b)", false},
 		{[]string{"--bus", "a", "--bus", "a"}, "", false},
-		{[]string{"--fps", "3", "--fps", "4"}, "robot: --fps is given more than once (3, 4): the last one counts\n", true},
+		{[]string{"--fps", "3", "--fps", "4"}, "robot: --fps is given more than once (3, 4): the last one counts\n",
+			true},
 		{[]string{"--wait", "1s", "--wait", "2s"}, "--wait is given more than once (1s, 2s)", true},
 		{[]string{"-c", "a", "--connect=b"}, "--connect is given more than once (a, b)", true},
 		{[]string{"scan", "--last", "3", "--last", "4"}, "--last is given more than once (3, 4)", true},
@@ -97,11 +101,18 @@ func TestAFlagOfOneValueIsGivenOnce(t *testing.T) {
 			many
 		}
 		var stderr strings.Builder
-		p := Program{Name: "robot", Env: "PROGRAM_TEST", Once: []string{"bus", "file"}, Stdout: io.Discard, Stderr: &stderr}
+		p := Program{
+			Name:   "robot",
+			Env:    "PROGRAM_TEST",
+			Once:   []string{"bus", "file"},
+			Stdout: io.Discard,
+			Stderr: &stderr,
+		}
 		_, code, done := p.Parse(&g, tt.args)
 		refused := done && code == exit.Usage
 		repeated := strings.Contains(stderr.String(), "more than once")
-		if repeated != (tt.want != "") || !strings.Contains(stderr.String(), tt.want) || repeated && refused == tt.warn {
+		if repeated != (tt.want != "") || !strings.Contains(stderr.String(), tt.want) || repeated &&
+			refused == tt.warn {
 			t.Errorf("%q: code %d, %q, want %q", tt.args, code, stderr.String(), tt.want)
 		}
 	}
@@ -201,7 +212,8 @@ func TestOnlyTheCommandLineCounts(t *testing.T) {
 		p := Program{Name: "robot", Env: "PROGRAM_TEST", Stdout: &out, Stderr: &said}
 		ctx, _, done := p.Parse(&g, strings.Fields(tt.args))
 		if done || g.Pause != tt.pause || g.Level != tt.level || g.Other != tt.other {
-			t.Errorf("%s, variables %t: %+v (%s), want %d, %d, %d", tt.args, tt.variables, g, &said, tt.pause, tt.level, tt.other)
+			t.Errorf("%s, variables %t: %+v (%s), want %d, %d, %d", tt.args, tt.variables, g, &said, tt.pause, tt.level,
+				tt.other)
 			continue
 		}
 		if set := tt.variables || strings.Contains(tt.args, "--config"); Set(ctx, "level") != set {
@@ -209,7 +221,9 @@ func TestOnlyTheCommandLineCounts(t *testing.T) {
 		}
 		command, _, _ := strings.Cut(tt.args, " ")
 		p.Parse(&g, []string{command, "--help"})
-		if shown := strings.Contains(out.String(), "$PROGRAM_TEST_PAUSE"); shown != (command == "run") || !strings.Contains(out.String(), "$PROGRAM_TEST_LEVEL") || strings.Contains(out.String(), "$PROGRAM_TEST_CONFIG") {
+		if shown := strings.Contains(out.String(), "$PROGRAM_TEST_PAUSE"); shown != (command == "run") ||
+			!strings.Contains(out.String(), "$PROGRAM_TEST_LEVEL") ||
+			strings.Contains(out.String(), "$PROGRAM_TEST_CONFIG") {
 			t.Errorf("%s --help names variables that it does not read, or hides one that it reads:\n%s", command, &out)
 		}
 	}
@@ -243,10 +257,12 @@ func TestNegativeNumbers(t *testing.T) {
 		var said strings.Builder
 		p := Program{Name: "robot", Env: "PROGRAM_TEST", Stdout: t.Output(), Stderr: &said}
 		_, code, done := p.Parse(&g, strings.Fields(tt.args))
-		if code != tt.code || done != (code != 0) || !strings.Contains(said.String(), tt.says) || strings.Count(said.String(), "\n") > 1 {
+		if code != tt.code || done != (code != 0) || !strings.Contains(said.String(), tt.says) ||
+			strings.Count(said.String(), "\n") > 1 {
 			t.Errorf("%s: code %d, said %q; want %d and %q", tt.args, code, &said, tt.code, tt.says)
 		}
-		if !done && (g.Move.To != tt.to || g.Move.Joint != "elbow" || g.Bus == "" && strings.Contains(tt.args, "--bus")) {
+		if !done && (g.Move.To != tt.to || g.Move.Joint != "elbow" || g.Bus == "" &&
+			strings.Contains(tt.args, "--bus")) {
 			t.Errorf("%s: %+v, want %v", tt.args, g.Move, tt.to)
 		}
 	}
@@ -266,7 +282,8 @@ func TestAFlagThatMeansNothing(t *testing.T) {
 		{"scan --bus x --deep --config " + file, ""},
 		{"run --seed 3 --speed 2", ""},
 		{"scan --seed 3 --deep", "robot: scan has no use for --seed, which is for run; see "},
-		{"--speed 2 scan --seed 3 --seed 4 --bus x", "no use for --speed, which is for run; nor for --seed, which is for run; see "},
+		{"--speed 2 scan --seed 3 --seed 4 --bus x",
+			"no use for --speed, which is for run; nor for --seed, which is for run; see "},
 		{"version --bus x", "no use for --bus, which is for run, scan; see "},
 		{"run --deep", "unknown flag --deep here, which is for scan; "},
 		{"scan --depth", "unknown flag --depth"},
@@ -279,10 +296,12 @@ func TestAFlagThatMeansNothing(t *testing.T) {
 		var said strings.Builder
 		p := Program{Name: "robot", Env: "PROGRAM_TEST", Stdout: t.Output(), Stderr: &said}
 		ctx, code, done := p.Parse(&g, strings.Fields(tt.args))
-		if done != (tt.says != "") || done && code != exit.Usage || !strings.Contains(said.String(), tt.says) || strings.Count(said.String(), "\n") > 1 {
+		if done != (tt.says != "") || done && code != exit.Usage || !strings.Contains(said.String(), tt.says) ||
+			strings.Count(said.String(), "\n") > 1 {
 			t.Errorf("%s: code %d, %q, want %q", tt.args, code, &said, tt.says)
 		}
-		if !done && (!Given(ctx, strings.TrimLeft(strings.Fields(tt.args)[1], "-")) || Given(ctx, "speed") && strings.HasPrefix(tt.args, "scan")) {
+		if !done && (!Given(ctx, strings.TrimLeft(strings.Fields(tt.args)[1], "-")) || Given(ctx, "speed") &&
+			strings.HasPrefix(tt.args, "scan")) {
 			t.Errorf("%s: Given confuses the line and the file", tt.args)
 		}
 	}
@@ -326,7 +345,8 @@ func TestValuesInTheFile(t *testing.T) {
 			}
 			continue
 		}
-		if code != exit.Usage || !strings.Contains(said.String(), "config file "+file+", "+tt.says) || strings.Count(said.String(), "\n") != 1 {
+		if code != exit.Usage || !strings.Contains(said.String(), "config file "+file+", "+tt.says) ||
+			strings.Count(said.String(), "\n") != 1 {
 			t.Errorf("%s: code %d, said %q; want 2, the file and %q", tt.text, code, &said, tt.says)
 		}
 	}
@@ -358,7 +378,8 @@ func TestWritable(t *testing.T) {
 		t.Errorf("what was there is %q, %v", text, err)
 	}
 	for _, name := range []string{dir, filepath.Join(dir, "none", "x.json")} {
-		if err := Writable("--json", name, 0o644); exit.Of(err) != exit.Usage || !strings.Contains(err.Error(), "--json") || !strings.Contains(err.Error(), name) {
+		if err := Writable("--json", name, 0o644); exit.Of(err) != exit.Usage ||
+			!strings.Contains(err.Error(), "--json") || !strings.Contains(err.Error(), name) {
 			t.Errorf("Writable(%s) = %v, want a wrong flag", name, err)
 		}
 	}
@@ -367,7 +388,8 @@ func TestWritable(t *testing.T) {
 // An error that repeats a whole file is still one readable line.
 func TestLineIsBounded(t *testing.T) {
 	long := errors.New("begins " + strings.Repeat("x", 1<<20) + "\nends")
-	if text := Line(long); len(text) > 2100 || !strings.HasPrefix(text, "begins") || !strings.HasSuffix(text, "; ends") {
+	if text := Line(long); len(text) > 2100 || !strings.HasPrefix(text, "begins") ||
+		!strings.HasSuffix(text, "; ends") {
 		t.Errorf("%d bytes: %.40s", len(text), text)
 	}
 	if text := Line(errors.New("one\ntwo\n")); text != "one; two" {
@@ -403,9 +425,17 @@ func TestShortAndWholeHelp(t *testing.T) {
 			} `cmd:"" uses:"" help:"Scans."`
 		}
 		var out bytes.Buffer
-		p := Program{Name: "robot", Brief: "in short\n", Version: "robot 7", Env: "PROGRAM_TEST", Stdout: &out, Stderr: &out}
+		p := Program{
+			Name:    "robot",
+			Brief:   "in short\n",
+			Version: "robot 7",
+			Env:     "PROGRAM_TEST",
+			Stdout:  &out,
+			Stderr:  &out,
+		}
 		_, code, done := p.Parse(&g, strings.Fields(tt.args))
-		if code != 0 || done != (tt.says != "") || !strings.Contains(out.String(), tt.says) || strings.Contains(out.String(), tt.not) {
+		if code != 0 || done != (tt.says != "") || !strings.Contains(out.String(), tt.says) ||
+			strings.Contains(out.String(), tt.not) {
 			t.Errorf("%s: code %d, done %t, want %q and not %q:\n%s", tt.args, code, done, tt.says, tt.not, &out)
 		}
 	}

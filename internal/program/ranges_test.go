@@ -37,7 +37,8 @@ func TestRanges(t *testing.T) {
 	for _, tt := range []struct {
 		args, says string
 	}{
-		{"--rate 1 --wait 20ms --gain 1.99 --share 1 --soak 0s --last 252 --sizes 8,100 --speed 1e9 --century 876000h", ""},
+		{"--rate 1 --wait 20ms --gain 1.99 --share 1 --soak 0s --last 252 --sizes 8,100 --speed 1e9 --century 876000h",
+			""},
 		{"--soak 1s --rate 1000", ""},
 		{"--soak 24h --rate 1000", ""},
 		{"move --to 9", ""},
@@ -79,7 +80,8 @@ func TestRangesOfVariablesAndTheFile(t *testing.T) {
 		{"1ms", "", "--wait is 1ms, want 20ms or more (in a variable or the file of --config)"},
 		{"1ms", "--wait 1s", ""},
 		{"1ms", "scan", ""},
-		{"1s", "--config " + file, "--rate is 2000, want 1 to 1000; leave it out for the policy's own (in a variable or the file of --config)"},
+		{"1s", "--config " + file, "--rate is 2000, want 1 to 1000; leave it out for the policy's own (in a variable " +
+			"or the file of --config)"},
 		{"1s", "scan --config " + file, ""},
 	} {
 		t.Setenv("PROGRAM_TEST_WAIT", tt.wait)

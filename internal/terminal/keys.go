@@ -52,7 +52,8 @@ func ReadKeys(in *os.File, keep []string, key func(string)) (*Keys, error) {
 	if err := k.startKeeper(keep); err != nil {
 		return nil, fmt.Errorf("no process keeps the terminal, so it gives no keys: %w", err)
 	}
-	signal.Ignore(unix.SIGTTIN, unix.SIGTTOU) // in the background a read, or the change by Close, would stop the process
+	// in the background a read, or the change by Close, would stop the process
+	signal.Ignore(unix.SIGTTIN, unix.SIGTTOU)
 	if err := k.set(true); err != nil {
 		return nil, errors.Join(err, k.endKeeper())
 	}
@@ -124,7 +125,8 @@ func (k *Keys) read(key func(string)) {
 
 var (
 	arrows  = map[byte]string{'A': "up", 'B': "down", 'C': "right", 'D': "left"}
-	special = map[byte]string{'\r': "enter", '\n': "enter", '\t': "tab", ' ': "space", 0x7f: "backspace", 0x08: "backspace"}
+	special = map[byte]string{
+		'\r': "enter", '\n': "enter", '\t': "tab", ' ': "space", 0x7f: "backspace", 0x08: "backspace"}
 )
 
 const esc = 0x1b

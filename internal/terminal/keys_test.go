@@ -29,7 +29,8 @@ func TestParseKeys(t *testing.T) {
 		{"\xc3\xa9\x00", ""},
 		{"\x1b[", ""},
 	} {
-		for name, pieces := range map[string][][]byte{"whole": {[]byte(tt.text)}, "by bytes": slices.Collect(slices.Chunk([]byte(tt.text), 1))} {
+		for name, pieces := range map[string][][]byte{"whole": {[]byte(tt.text)},
+			"by bytes": slices.Collect(slices.Chunk([]byte(tt.text), 1))} {
 			var got []string
 			key := func(k string) { got = append(got, k) }
 			var rest []byte

@@ -41,17 +41,22 @@ func TestLikeLinesAreLeftOut(t *testing.T) {
 			}
 		}
 		say(tt.of.burst + 100)
-		if lines := take(out); len(lines) != tt.of.burst || strings.Contains(lines[len(lines)-1], "left_out") || h.LeftOut() != 100 {
-			t.Errorf("%v: %d lines at once, %d left out, want %d and 100", tt.level, len(lines), h.LeftOut(), tt.of.burst)
+		if lines := take(out); len(lines) != tt.of.burst || strings.Contains(lines[len(lines)-1], "left_out") ||
+			h.LeftOut() != 100 {
+			t.Errorf("%v: %d lines at once, %d left out, want %d and 100", tt.level, len(lines), h.LeftOut(),
+				tt.of.burst)
 		}
 		clock.Advance(tt.of.every)
 		say(10)
-		if lines := take(out); len(lines) != 1 || !strings.Contains(lines[0], "client=arm left_out_before=100") || h.LeftOut() != 109 {
-			t.Errorf("%v: after %v: %q, %d left out, want one line that says 100, and 109", tt.level, tt.of.every, lines, h.LeftOut())
+		if lines := take(out); len(lines) != 1 || !strings.Contains(lines[0], "client=arm left_out_before=100") ||
+			h.LeftOut() != 109 {
+			t.Errorf("%v: after %v: %q, %d left out, want one line that says 100, and 109", tt.level, tt.of.every,
+				lines, h.LeftOut())
 		}
 		clock.Advance(time.Duration(tt.of.burst) * tt.of.every)
 		say(tt.of.burst)
-		if lines := take(out); len(lines) != tt.of.burst || !strings.Contains(lines[0], "left_out_before=9") || strings.Contains(lines[1], "left_out") {
+		if lines := take(out); len(lines) != tt.of.burst || !strings.Contains(lines[0], "left_out_before=9") ||
+			strings.Contains(lines[1], "left_out") {
 			t.Errorf("%v: after a quiet time %d lines, want %d", tt.level, len(lines), tt.of.burst)
 		}
 	}
@@ -84,7 +89,9 @@ func TestKindsAreBounded(t *testing.T) {
 	for i := range said {
 		log.Warn(fmt.Sprint("message ", i))
 	}
-	if n := len(take(out)); n != kindsMax+warnings.burst || h.LeftOut() != said-uint64(n) || len(h.shared.kinds) != kindsMax+1 {
-		t.Errorf("%d lines, %d left out, %d kinds; want %d, the rest, %d", n, h.LeftOut(), len(h.shared.kinds), kindsMax+warnings.burst, kindsMax+1)
+	if n := len(take(out)); n != kindsMax+warnings.burst || h.LeftOut() != said-uint64(n) ||
+		len(h.shared.kinds) != kindsMax+1 {
+		t.Errorf("%d lines, %d left out, %d kinds; want %d, the rest, %d", n, h.LeftOut(), len(h.shared.kinds),
+			kindsMax+warnings.burst, kindsMax+1)
 	}
 }

@@ -16,8 +16,10 @@ func TestLines(t *testing.T) {
 	log := slog.New(NewLines(&b, slog.LevelInfo))
 	log.Debug("not shown")
 	log.Info("a bus is gone", "port", "/dev/ttyACM0", "joints", 6, "share", 0.5, "ok", false)
-	log.Warn("slow", "took", 1234567*time.Nanosecond, "long", 90*time.Second, "why", errors.New("no reply: \"x\""), "none", "")
-	log.With("robot", "a b").WithGroup("bus").Error("bad\nline", slog.Group("motor", "id", 3), slog.Any("byte", uint8(7)))
+	log.Warn("slow", "took", 1234567*time.Nanosecond, "long", 90*time.Second, "why", errors.New("no reply: \"x\""),
+		"none", "")
+	log.With("robot", "a b").WithGroup("bus").Error("bad\nline", slog.Group("motor", "id", 3),
+		slog.Any("byte", uint8(7)))
 	stamp := regexp.MustCompile(`(?m)^t=\d\d:\d\d:\d\d\.\d\d\d `)
 	if n := len(stamp.FindAllString(b.String(), -1)); n != 3 {
 		t.Errorf("%d lines begin with the time of day, want 3:\n%s", n, &b)
@@ -73,7 +75,8 @@ func TestPlainLinesMakeNoGarbage(t *testing.T) {
 	ctx, n := t.Context(), int64(0)
 	got := testing.AllocsPerRun(100, func() {
 		n += 1000
-		log.LogAttrs(ctx, slog.LevelWarn, "a tick was long", slog.Int64("n", n), slog.Duration("took", 12*time.Millisecond), slog.String("state", "STALLED"))
+		log.LogAttrs(ctx, slog.LevelWarn, "a tick was long", slog.Int64("n", n),
+			slog.Duration("took", 12*time.Millisecond), slog.String("state", "STALLED"))
 	})
 	if got != 0 {
 		t.Errorf("a line allocates %v times, want 0", got)

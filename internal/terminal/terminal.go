@@ -16,7 +16,9 @@ import (
 )
 
 const (
-	bufferBytes  = 64 << 10        // log lines waiting for a terminal that takes nothing, in bytes; further lines are dropped and counted
+	// log lines waiting for a terminal that takes nothing, in bytes; further lines are dropped and
+	// counted
+	bufferBytes  = 64 << 10
 	flushTimeout = 3 * time.Second // for the last lines
 	// pieceBytes is the size of one write, in whole lines. It separates a slow terminal from a
 	// blocked one: a serial console of 9600 baud takes a piece in half of StallTimeout.
@@ -53,8 +55,12 @@ type Terminal struct {
 // as the program.
 func New(out *os.File) *Terminal {
 	t := &Terminal{
-		out: out, wake: make(chan struct{}, 1), flush: make(chan chan struct{}),
-		lines: make([]byte, 0, bufferBytes), status: make([]byte, 0, 512), page: make([]byte, 0, bufferBytes+1024),
+		out:    out,
+		wake:   make(chan struct{}, 1),
+		flush:  make(chan chan struct{}),
+		lines:  make([]byte, 0, bufferBytes),
+		status: make([]byte, 0, 512),
+		page:   make([]byte, 0, bufferBytes+1024),
 	}
 	go t.show()
 	return t
@@ -187,6 +193,8 @@ func (t *Terminal) nextPage() bool {
 	if t.up = t.changed && len(t.status) > 0; t.up {
 		t.page = append(t.page, t.status...)
 	}
-	t.lines, t.changed, t.lost = t.lines[:0], false, 0
+	t.lines = t.lines[:0]
+	t.changed = false
+	t.lost = 0
 	return len(t.page) > 0
 }

@@ -14,7 +14,8 @@ import (
 
 // cited matches texts that look like a file of this repository: a path below one of its folders, or
 // a Markdown or Go file without a folder.
-var cited = regexp.MustCompile(`(?:[\w@.-]+/)*[\w.*-]+\.(?:go|md|py|sh|c|h|ya?ml|json|html|rules|service|safetensors)\b`)
+var cited = regexp.MustCompile(
+	`(?:[\w@.-]+/)*[\w.*-]+\.(?:go|md|py|sh|c|h|ya?ml|json|html|rules|service|safetensors)\b`)
 
 // elsewhere matches documents that a reader of the repository does not have. The pattern is written
 // so that it does not find itself.
@@ -35,7 +36,8 @@ func citations(fsys fs.FS, names []string) (findings []string, err error) {
 	}
 	for _, name := range names {
 		comments := path.Ext(name) == ".go"
-		if !comments && path.Ext(name) != ".md" || strings.Contains(name, "testdata/") || name == "CHANGELOG.md" || strings.HasPrefix(name, "internal/tidy/") {
+		if !comments && path.Ext(name) != ".md" || strings.Contains(name, "testdata/") || name == "CHANGELOG.md" ||
+			strings.HasPrefix(name, "internal/tidy/") {
 			continue
 		}
 		content, err := fs.ReadFile(fsys, name)
@@ -51,7 +53,8 @@ func citations(fsys fs.FS, names []string) (findings []string, err error) {
 				line = comment
 			}
 			for _, p := range elsewhere.FindAllString(line, -1) {
-				findings = append(findings, fmt.Sprintf("%s:%d: cites %s, which is not in this repository", name, i+1, p))
+				findings = append(findings, fmt.Sprintf("%s:%d: cites %s, which is not in this repository", name, i+1,
+					p))
 			}
 			for _, at := range cited.FindAllStringIndex(line, -1) {
 				p := line[at[0]:at[1]]

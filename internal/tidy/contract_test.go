@@ -43,15 +43,18 @@ func wideContract(t *tree) (findings []string) {
 					if spec.Name.IsExported() {
 						exported++
 					}
-					if i, ok := spec.Type.(*ast.InterfaceType); ok && i.Methods.NumFields() > contract.methods[spec.Name.Name] {
-						findings = append(findings, fmt.Sprintf("%s: %s has %d methods, want at most %d", t.at(spec.Pos()), spec.Name.Name,
+					if i, ok := spec.Type.(*ast.InterfaceType); ok &&
+						i.Methods.NumFields() > contract.methods[spec.Name.Name] {
+						findings = append(findings, fmt.Sprintf("%s: %s has %d methods, want at most %d",
+							t.at(spec.Pos()), spec.Name.Name,
 							i.Methods.NumFields(), contract.methods[spec.Name.Name]))
 					}
 				}
 			}
 		}
 		if exported > contract.exported {
-			findings = append(findings, fmt.Sprintf("%s: %d exported names, want at most %d", f.path, exported, contract.exported))
+			findings = append(findings, fmt.Sprintf("%s: %d exported names, want at most %d", f.path, exported,
+				contract.exported))
 		}
 		if f.lines > contract.lines {
 			findings = append(findings, fmt.Sprintf("%s: %d lines, want at most %d", f.path, f.lines, contract.lines))
@@ -69,9 +72,12 @@ func TestTheTransportContractIsSmall(t *testing.T) {
 		want      []string
 	}{
 		{"small", "package wire\ntype Declaration interface{ Undeclare() error }\n", nil},
-		{"a method more", "package wire\ntype Declaration interface{ Undeclare() error; Key() string }\n", []string{"wire/transport.go:2: Declaration has 2 methods, want at most 1"}},
-		{"an interface more", "package wire\ntype Matcher interface{ Matching() bool }\n", []string{"Matcher has 1 methods, want at most 0"}},
-		{"many names", "package wire\nconst (\n" + manyNames(15) + ")\n", []string{"15 exported names, want at most 14"}},
+		{"a method more", "package wire\ntype Declaration interface{ Undeclare() error; Key() string }\n",
+			[]string{"wire/transport.go:2: Declaration has 2 methods, want at most 1"}},
+		{"an interface more", "package wire\ntype Matcher interface{ Matching() bool }\n",
+			[]string{"Matcher has 1 methods, want at most 0"}},
+		{"many names", "package wire\nconst (\n" + manyNames(15) + ")\n",
+			[]string{"15 exported names, want at most 14"}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			want(t, wideContract(sample(t, map[string]string{contract.path: tt.src})), tt.want)

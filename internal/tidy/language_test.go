@@ -30,15 +30,20 @@ const languageLimit = 1.0
 
 // The patterns are written so that they do not find themselves.
 var markers = []marker{
-	{"wh" + "at as a noun", words(`(?:^|[^?]\b(?:of|to|in|on|at|by|for|from|with|is|are|as|and|than|but|that|all)\s|[,;:(]\s*)wh` +
-		`at(?:ever)?\s(?:is|was|were|are|has|have|had|it|its|he|she|they|a|an|the|we|this|that|no|one)\b`), [3]float64{5, 1.5, 2.1}},
-	{"things that speak", words(`\b(?:te` + `lls?|to` + `ld|sa` + `ys?|sa` + `id|he` + `ars?|he` + `ard)\b`), [3]float64{5.2, 2.8, 3.8}},
+	{"wh" + "at as a noun",
+		words(`(?:^|[^?]\b(?:of|to|in|on|at|by|for|from|with|is|are|as|and|than|but|that|all)\s|[,;:(]\s*)wh` +
+			`at(?:ever)?\s(?:is|was|were|are|has|have|had|it|its|he|she|they|a|an|the|we|this|that|no|one)\b`),
+		[3]float64{5, 1.5, 2.1}},
+	{"things that speak", words(`\b(?:te` + `lls?|to` + `ld|sa` + `ys?|sa` + `id|he` + `ars?|he` + `ard)\b`),
+		[3]float64{5.2, 2.8, 3.8}},
 	{"no" + "ne", words(`\bno` + `ne\b`), [3]float64{2.2, 2.8, 1.7}},
 	{"one with a clause", words(`\bone\s(?:th` + `at|wh` + `ich|wh` + `o)\b`), [3]float64{1.4, 0, 0}},
 	{"behind for after", words(`\bbe` + `hind\b`), [3]float64{1.2, 1.1, 1.3}},
-	{"nobody, somebody", words(`\b(?:no` + `body|some` + `body|every` + `body|any` + `body)\b`), [3]float64{1.4, 1.2, 1.1}},
+	{"nobody, somebody", words(`\b(?:no` + `body|some` + `body|every` + `body|any` + `body)\b`),
+		[3]float64{1.4, 1.2, 1.1}},
 	{"stands for is", words(`\bsta` + `nds?\b`), [3]float64{}},
-	{"wh" + "o as a noun", words(`(?:^|[.,;:(]\s*|\b(?:of|to|by|for|from|with|and|but)\s)wh` + `o(?:ever)?\s(?:is|has|had|does|did|wants|asks|was|can|may)\b`), [3]float64{}},
+	{"wh" + "o as a noun", words(`(?:^|[.,;:(]\s*|\b(?:of|to|by|for|from|with|and|but)\s)wh` +
+		`o(?:ever)?\s(?:is|has|had|does|did|wants|asks|was|can|may)\b`), [3]float64{}},
 }
 
 func words(pattern string) *regexp.Regexp { return regexp.MustCompile(`(?i)` + pattern) }
@@ -165,8 +170,10 @@ func worst(text []sentence, folder string, n int) (lines []string) {
 // Goal: each marker is found once in a sentence of its kind, and not in plain English.
 func TestMarkersBite(t *testing.T) {
 	found := []string{
-		"Max is wh" + "at was measured.", "The test te" + "lls a hang from a pause.", "A marker of no" + "ne.", "It takes one th" + "at is free.",
-		"The bytes be" + "hind the header.", "A port that no" + "body uses.", "A number that sta" + "nds for a prefix.", "Wh" + "o is late waits.",
+		"Max is wh" + "at was measured.", "The test te" + "lls a hang from a pause.", "A marker of no" + "ne.",
+		"It takes one th" + "at is free.",
+		"The bytes be" + "hind the header.", "A port that no" + "body uses.", "A number that sta" + "nds for a prefix.",
+		"Wh" + "o is late waits.",
 	}
 	for i, m := range markers {
 		for j, text := range found {
@@ -179,7 +186,9 @@ func TestMarkersBite(t *testing.T) {
 			t.Errorf("%s in plain English: %d in %d words, want 0 in 14", m.name, f.count, f.words)
 		}
 	}
-	text := sample(t, map[string]string{"a/a.go": "// Package a\n// is here.\npackage a\nvar b, c = \"a message of words\", \"no message\" // c is\n"})
+	text := sample(t,
+		map[string]string{"a/a.go": "// Package a\n// is here.\npackage a\nvar b, c = \"a message of words\", \"no " +
+			"message\" // c is\n"})
 	comments, messages := proseOf(text)
 	if len(comments) != 2 || comments[0].text != "Package a is here." || len(messages) != 1 {
 		t.Errorf("prose = %q, %q; want two comments and one message", comments, messages)

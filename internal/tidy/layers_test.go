@@ -35,7 +35,8 @@ var layers = []struct {
 	{2, "servo/packet", "the frames on the line, without any register's meaning"},
 	{2, "servo/robot", "an arm as data, read from YAML"},
 	{2, "sim/servosim", "the bus from the motors' side"},
-	{2, "sim/motor", "what a simulated servo's registers act on: motors, shafts, heat and supply, without registers or packets"},
+	{2, "sim/motor", "what a simulated servo's registers act on: motors, shafts, heat and supply, without registers " +
+		"or packets"},
 	{2, "sim/referee", "what a driver must never do, judged from the motors' side; it knows no driver"},
 	{2, "camera", "pictures with their true age"},
 	{2, "camera/v4l2", "the kernel's cameras"},
@@ -82,8 +83,10 @@ var parted = []struct {
 	{"wire/zenoh", true, "a transport has a codec, key expressions and links, each a package to test alone"},
 	{"bench", true, "one folder for each measurement, on what all of them share"},
 	{"chunk", false, "stages stand behind any schedule and know none"},
-	{"edge", true, "a robot process has cameras, limits, a bus that comes back, a page to look at, bring-up and teleoperation, each a package to test alone"},
-	{"server", true, "an inference process has a manifest, an audit, and fakes for its tests, each a package to test alone"},
+	{"edge", true, "a robot process has cameras, limits, a bus that comes back, a page to look at, bring-up and " +
+		"teleoperation, each a package to test alone"},
+	{"server", true, "an inference process has a manifest, an audit, and fakes for its tests, each a package to test " +
+		"alone"},
 	{"cmd", false, "one folder for each program"},
 	{"tools", true, "one folder for each program, and tools/proc is what those share that run the real programs"},
 }
@@ -136,14 +139,17 @@ var bans = []struct {
 	but      []string // folders below from that may
 	why      string
 }{
-	{[]string{"sim/servosim"}, []string{"github.com/edge-rt/edge-rt/servo"}, nil, "two independent readings of the datasheet check each other"},
+	{[]string{"sim/servosim"}, []string{"github.com/edge-rt/edge-rt/servo"}, nil,
+		"two independent readings of the datasheet check each other"},
 	{[]string{"edge"}, []string{"github.com/edge-rt/edge-rt/server"}, nil, "wire is their whole contract"},
 	{[]string{"server"}, []string{"github.com/edge-rt/edge-rt/edge"}, nil, "wire is their whole contract"},
 	{libraries, []string{"log"}, []string{"record/why"},
 		"layers 1 to 3 return errors and count; only a process decides what to log"},
-	{libraries, []string{"github.com/edge-rt/edge-rt/internal/exit"}, []string{"record/why", "record/timeline", "sim/scene"},
+	{libraries, []string{"github.com/edge-rt/edge-rt/internal/exit"},
+		[]string{"record/why", "record/timeline", "sim/scene"},
 		"a library returns errors; only a process knows its exit code"},
-	{append([]string{"edge", "server", "internal"}, libraries...), []string{"github.com/edge-rt/edge-rt/cmd", "github.com/edge-rt/edge-rt/bench"}, nil,
+	{append([]string{"edge", "server", "internal"}, libraries...),
+		[]string{"github.com/edge-rt/edge-rt/cmd", "github.com/edge-rt/edge-rt/bench"}, nil,
 		"nothing imports a program or the measurements"},
 }
 
@@ -164,7 +170,8 @@ func checkLayers(t *tree) (findings []string) {
 	for _, f := range t.files {
 		if layerOf(f.dir) == 0 {
 			if !unknown[f.dir] {
-				findings = append(findings, fmt.Sprintf("%s: package in no layer: enter it into the table with its reason", f.dir))
+				findings = append(findings,
+					fmt.Sprintf("%s: package in no layer: enter it into the table with its reason", f.dir))
 			}
 			unknown[f.dir] = true
 			continue
@@ -257,33 +264,43 @@ func TestLayerRulesBite(t *testing.T) {
 	}{
 		{"down is fine", "edge/a.go", "github.com/edge-rt/edge-rt/chunk", nil},
 		{"the standard library is fine", "rt/a.go", "sync", nil},
-		{"up", "rt/a.go", "github.com/edge-rt/edge-rt/servo", []string{"rt/a.go:2 imports github.com/edge-rt/edge-rt/servo: imports go down"}},
+		{"up", "rt/a.go", "github.com/edge-rt/edge-rt/servo",
+			[]string{"rt/a.go:2 imports github.com/edge-rt/edge-rt/servo: imports go down"}},
 		{"up from a test", "chunk/a_test.go", "github.com/edge-rt/edge-rt/edge", []string{"imports go down"}},
 		{"sideways in layer 2", "camera/a.go", "github.com/edge-rt/edge-rt/jpeg", []string{"do not import each other"}},
-		{"sideways in layer 3", "chunk/a.go", "github.com/edge-rt/edge-rt/policy", []string{"do not import each other"}},
+		{"sideways in layer 3", "chunk/a.go", "github.com/edge-rt/edge-rt/policy",
+			[]string{"do not import each other"}},
 		{"sideways from a test is fine", "servo/a_test.go", "github.com/edge-rt/edge-rt/sim/servosim", nil},
-		{"servo from its simulator", "sim/servosim/a.go", "github.com/edge-rt/edge-rt/servo", []string{"two independent readings"}},
-		{"servo from its simulator's test", "sim/servosim/a_test.go", "github.com/edge-rt/edge-rt/servo", []string{"two independent readings"}},
+		{"servo from its simulator", "sim/servosim/a.go", "github.com/edge-rt/edge-rt/servo",
+			[]string{"two independent readings"}},
+		{"servo from its simulator's test", "sim/servosim/a_test.go", "github.com/edge-rt/edge-rt/servo",
+			[]string{"two independent readings"}},
 		{"a package's own external test", "sim/servosim/a_test.go", "github.com/edge-rt/edge-rt/sim/servosim", nil},
 		{"a fake in a program", "edge/a.go", "github.com/edge-rt/edge-rt/rt/rttest", []string{"is for tests"}},
 		{"a fake in a test is fine", "edge/a_test.go", "github.com/edge-rt/edge-rt/rt/rttest", nil},
 		{"a fake in a suite is fine", "wire/zenoh/sessiontest/a.go", "github.com/edge-rt/edge-rt/rt/rttest", nil},
-		{"a suite in a program", "edge/a.go", "github.com/edge-rt/edge-rt/wire/zenoh/sessiontest", []string{"is for tests"}},
+		{"a suite in a program", "edge/a.go", "github.com/edge-rt/edge-rt/wire/zenoh/sessiontest",
+			[]string{"is for tests"}},
 		{"edge from server", "server/a.go", "github.com/edge-rt/edge-rt/edge", []string{"whole contract"}},
 		{"server from edge's test", "edge/a_test.go", "github.com/edge-rt/edge-rt/server", []string{"whole contract"}},
 		{"wire from its transport is fine", "wire/zenoh/a.go", "github.com/edge-rt/edge-rt/wire", nil},
 		{"a part from a part is fine", "wire/zenoh/link/a.go", "github.com/edge-rt/edge-rt/wire/zenoh/codec", nil},
-		{"camera from a part", "wire/zenoh/link/a.go", "github.com/edge-rt/edge-rt/camera", []string{"do not import each other"}},
-		{"the transport from wire", "wire/a.go", "github.com/edge-rt/edge-rt/wire/zenoh", []string{"do not import each other"}},
+		{"camera from a part", "wire/zenoh/link/a.go", "github.com/edge-rt/edge-rt/camera",
+			[]string{"do not import each other"}},
+		{"the transport from wire", "wire/a.go", "github.com/edge-rt/edge-rt/wire/zenoh",
+			[]string{"do not import each other"}},
 		{"a logger in layer 3", "sim/a.go", "log/slog", []string{"only a process decides"}},
 		{"a logger below wire", "wire/zenoh/a.go", "log", []string{"only a process decides"}},
 		{"a logger in layer 4 is fine", "server/a.go", "log/slog", nil},
 		{"the exit codes in a process are fine", "edge/a.go", "github.com/edge-rt/edge-rt/internal/exit", nil},
-		{"the exit codes in a library", "servo/a.go", "github.com/edge-rt/edge-rt/internal/exit", []string{"only a process knows"}},
+		{"the exit codes in a library", "servo/a.go", "github.com/edge-rt/edge-rt/internal/exit",
+			[]string{"only a process knows"}},
 		{"a program", "edge/a.go", "github.com/edge-rt/edge-rt/cmd/edge-rt", []string{"nothing imports a program"}},
-		{"the measurements", "server/a_test.go", "github.com/edge-rt/edge-rt/bench", []string{"nothing imports a program"}},
+		{"the measurements", "server/a_test.go", "github.com/edge-rt/edge-rt/bench",
+			[]string{"nothing imports a program"}},
 		{"the measurements from their program are fine", "cmd/bench/a.go", "github.com/edge-rt/edge-rt/bench", nil},
-		{"a program from a program", "cmd/bench/a.go", "github.com/edge-rt/edge-rt/cmd/edge-rt", []string{"do not import each other"}},
+		{"a program from a program", "cmd/bench/a.go", "github.com/edge-rt/edge-rt/cmd/edge-rt",
+			[]string{"do not import each other"}},
 		{"a package nobody entered", "motor/a.go", "fmt", []string{"motor: package in no layer"}},
 		{"an unknown folder below a known one", "rt/spin/a.go", "fmt", []string{"rt/spin: package in no layer"}},
 	}

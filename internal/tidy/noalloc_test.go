@@ -130,14 +130,17 @@ func (n *noalloc) judge(report []byte, oneByte func(file string, line int, expr 
 				n.waivers[name][line] = true
 			} else if expr == "" || !oneByte(name, line, expr) {
 				findings = append(findings, fmt.Sprintf("%s:%d: %s is %s, but %s%s",
-					name, line, s.name, mark, expr+m[4], map[bool]string{true: " moves to the heap", false: " escapes to the heap"}[expr == ""]))
+					name, line, s.name, mark, expr+m[4], map[bool]string{true: " moves to the heap",
+						false: " escapes to the heap"}[expr == ""]))
 			}
 		}
 	}
 	for name, lines := range n.waivers {
 		for line, needed := range lines {
 			if !needed {
-				findings = append(findings, fmt.Sprintf("%s:%d: %s allows nothing here: the line does not escape in a marked function", name, line, waiver))
+				findings = append(findings,
+					fmt.Sprintf("%s:%d: %s allows nothing here: the line does not escape in a marked function", name,
+						line, waiver))
 			}
 		}
 	}
@@ -185,7 +188,8 @@ func (n *noalloc) unbuilt(dir string, report []byte, err error) {
 	if err == nil {
 		return
 	}
-	n.findings = append(n.findings, fmt.Sprintf("%s does not build, so its marks are not proven: %v\n%s", dir, err, errorLines(report)))
+	n.findings = append(n.findings, fmt.Sprintf("%s does not build, so its marks are not proven: %v\n%s", dir, err,
+		errorLines(report)))
 	for name := range n.waivers {
 		if path.Dir(name) == dir {
 			delete(n.waivers, name)
@@ -195,7 +199,8 @@ func (n *noalloc) unbuilt(dir string, report []byte, err error) {
 
 // errorLines drops the optimization report from a failed build's output.
 func errorLines(report []byte) string {
-	remark := regexp.MustCompile(`(?m)^\S+\.go:\d+:\d+: (can inline|inlining call|leaking param|moved to heap|.*escapes? to heap|.* does not escape|.* ignoring self-assignment|zero-copy).*\n`)
+	remark := regexp.MustCompile(
+		`(?m)^\S+\.go:\d+:\d+: (can inline|inlining call|leaking param|moved to heap|.*escapes? to heap|.* does not escape|.* ignoring self-assignment|zero-copy).*\n`)
 	return string(remark.ReplaceAll(report, nil))
 }
 
@@ -229,13 +234,15 @@ func checkAllocTests(t *tree) (findings []string) {
 				}
 				proven = proven || sel.Sel.Name == "AllocsPerRun"
 				if sel.Sel.Name == "Parallel" {
-					findings = append(findings, t.at(sel.Pos())+": t.Parallel beside AllocsPerRun, which panics under it")
+					findings = append(findings, t.at(sel.Pos())+
+						": t.Parallel beside AllocsPerRun, which panics under it")
 				}
 				return true
 			})
 		}
 		if !proven {
-			findings = append(findings, fmt.Sprintf("%s: functions marked %s, but no test with testing.AllocsPerRun", dir, mark))
+			findings = append(findings, fmt.Sprintf("%s: functions marked %s, but no test with testing.AllocsPerRun",
+				dir, mark))
 		}
 	}
 	return findings

@@ -22,7 +22,9 @@ func unmarkedRealTime(t *tree) (findings []string) {
 				continue
 			}
 			if at := comparesElapsed(fn, clock); at.IsValid() {
-				findings = append(findings, fmt.Sprintf("%s: %s compares elapsed time: mark it with rttest.RealTime, or let it wait for a condition", t.at(at), fn.Name.Name))
+				findings = append(findings,
+					fmt.Sprintf("%s: %s compares elapsed time: mark it with rttest.RealTime, or let it wait for a "+
+						"condition", t.at(at), fn.Name.Name))
 			}
 		}
 	}
@@ -118,7 +120,9 @@ func unexplainedSleeps(t *tree) (findings []string) {
 		ast.Inspect(f.ast, func(n ast.Node) bool {
 			call, ok := n.(*ast.CallExpr)
 			if ok && isSelector(call.Fun, clock, "Sleep") && !explained[t.line(call.Pos())] {
-				findings = append(findings, t.at(call.Pos())+": a sleep without a reason: wait for a condition (rttest.Eventually), use virtual time, or say why in a comment")
+				findings = append(findings, t.at(call.Pos())+
+					": a sleep without a reason: wait for a condition (rttest.Eventually), use virtual time, or say "+
+					"why in a comment")
 			}
 			return true
 		})

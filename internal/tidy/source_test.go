@@ -29,7 +29,8 @@ var sourceRules = []struct {
 		longFiles,
 		[]sourceSample{
 			{"at the limit", "a/a.go", "package a\n" + strings.Repeat("//\n", maxFileLines-1), nil},
-			{"one above", "a/a.go", "package a\n" + strings.Repeat("//\n", maxFileLines), []string{"a/a.go: 601 lines"}},
+			{"one above", "a/a.go", "package a\n" + strings.Repeat("//\n", maxFileLines),
+				[]string{"a/a.go: 601 lines"}},
 			{"tests may", "a/a_test.go", "package a\n" + strings.Repeat("//\n", maxFileLines), nil},
 		},
 	},
@@ -37,9 +38,12 @@ var sourceRules = []struct {
 		"functions are short", "what does not fit on a screen is two things",
 		longFunctions,
 		[]sourceSample{
-			{"at the limit", "a/a.go", "package a\nfunc F() {\n" + strings.Repeat("//\n", maxFunctionLines-2) + "}\n", nil},
-			{"one above", "a/a.go", "package a\nfunc F() {\n" + strings.Repeat("//\n", maxFunctionLines-1) + "}\n", []string{"a/a.go:2: F has 71 lines"}},
-			{"the doc comment is not counted", "a/a.go", "package a\n" + strings.Repeat("//\n", maxFunctionLines) + "func F() {}\n", nil},
+			{"at the limit", "a/a.go", "package a\nfunc F() {\n" + strings.Repeat("//\n", maxFunctionLines-2) + "}\n",
+				nil},
+			{"one above", "a/a.go", "package a\nfunc F() {\n" + strings.Repeat("//\n", maxFunctionLines-1) + "}\n",
+				[]string{"a/a.go:2: F has 71 lines"}},
+			{"the doc comment is not counted", "a/a.go",
+				"package a\n" + strings.Repeat("//\n", maxFunctionLines) + "func F() {}\n", nil},
 		},
 	},
 	{
@@ -48,7 +52,8 @@ var sourceRules = []struct {
 		[]sourceSample{
 			{"at the limit", "a/a.go", manySources(maxFiles), nil},
 			{"one above", "a/a.go", manySources(maxFiles + 1), []string{"a: 21 files"}},
-			{"twins and tests are free", "a/a.go", manySources(maxFiles) + "-- a/x_other.go\npackage a\n-- a/x_test.go\npackage a\n", nil},
+			{"twins and tests are free", "a/a.go", manySources(maxFiles) +
+				"-- a/x_other.go\npackage a\n-- a/x_test.go\npackage a\n", nil},
 		},
 	},
 	{
@@ -57,8 +62,10 @@ var sourceRules = []struct {
 		[]sourceSample{
 			{"one", "a/a.go", "// Package a is.\npackage a\n-- a/b.go\npackage a\n", nil},
 			{"none", "a/a.go", "package a\n", []string{"a: no package comment"}},
-			{"two", "a/a.go", "// Package a is.\npackage a\n-- a/b.go\n// Package a is too.\npackage a\n", []string{"a: 2 package comments"}},
-			{"one that does not begin so", "a/a.go", "// This is a.\npackage a\n", []string{`want it to begin "Package a "`}},
+			{"two", "a/a.go", "// Package a is.\npackage a\n-- a/b.go\n// Package a is too.\npackage a\n",
+				[]string{"a: 2 package comments"}},
+			{"one that does not begin so", "a/a.go", "// This is a.\npackage a\n",
+				[]string{`want it to begin "Package a "`}},
 			{"a program's", "cmd/a/a.go", "// Command a does.\npackage main\n", nil},
 			{"a directive is none", "a/a.go", "//go:build linux\n\npackage a\n", []string{"a: no package comment"}},
 		},
@@ -67,22 +74,35 @@ var sourceRules = []struct {
 		"tests of real time are marked", "only they may be run again, so a reader must see which they are",
 		unmarkedRealTime,
 		[]sourceSample{
-			{"a condition", "a/a_test.go", "package a\nimport \"time\"\nfunc TestA() { for time.Now().Before(end) {} }\n", nil},
-			{"elapsed time", "a/a_test.go", "package a\nimport \"time\"\nfunc TestA() { if d := time.Since(t); d > 3 {} }\n", []string{"a/a_test.go:3: TestA"}},
-			{"without a variable", "a/a_test.go", "package a\nimport \"time\"\nfunc TestA() { if 3 < time.Since(t) {} }\n", []string{"a/a_test.go:3: TestA"}},
-			{"marked", "a/a_test.go", "package a\nimport \"time\"\nfunc TestA() { rttest.RealTime(t); if d := time.Since(t); d > 3 {} }\n", nil},
-			{"at least so long", "a/a_test.go", "package a\nimport \"time\"\nfunc TestA() { if d := time.Since(t); d < 3 {} }\n", nil},
-			{"the end of a test that hangs", "a/a_test.go", "package a\nimport \"time\"\nfunc TestA() { if time.Since(t) > patience {} }\n", nil},
+			{"a condition", "a/a_test.go",
+				"package a\nimport \"time\"\nfunc TestA() { for time.Now().Before(end) {} }\n", nil},
+			{"elapsed time", "a/a_test.go",
+				"package a\nimport \"time\"\nfunc TestA() { if d := time.Since(t); d > 3 {} }\n",
+				[]string{"a/a_test.go:3: TestA"}},
+			{"without a variable", "a/a_test.go",
+				"package a\nimport \"time\"\nfunc TestA() { if 3 < time.Since(t) {} }\n",
+				[]string{"a/a_test.go:3: TestA"}},
+			{"marked", "a/a_test.go", "package a\nimport \"time\"\nfunc TestA() { rttest.RealTime(t); if d := " +
+				"time.Since(t); d > 3 {} }\n", nil},
+			{"at least so long", "a/a_test.go",
+				"package a\nimport \"time\"\nfunc TestA() { if d := time.Since(t); d < 3 {} }\n", nil},
+			{"the end of a test that hangs", "a/a_test.go",
+				"package a\nimport \"time\"\nfunc TestA() { if time.Since(t) > patience {} }\n", nil},
 		},
 	},
 	{
-		"sleeps in tests have a reason", "a sleep that is too short fails on a busy machine, one that is long enough costs everybody",
+		"sleeps in tests have a reason",
+		"a sleep that is too short fails on a busy machine, one that is long enough costs everybody",
 		unexplainedSleeps,
 		[]sourceSample{
-			{"with none", "a/a_test.go", "package a\nimport \"time\"\nfunc TestA() { time.Sleep(1) }\n", []string{"a/a_test.go:3: a sleep"}},
-			{"on its line", "a/a_test.go", "package a\nimport \"time\"\nfunc TestA() {\ntime.Sleep(1) // the device's own time\n}\n", nil},
-			{"above it", "a/a_test.go", "package a\nimport \"time\"\nfunc TestA() {\n// the device's own time\ntime.Sleep(1)\n}\n", nil},
-			{"virtual time", "a/a_test.go", "package a\nimport (\n\"testing/synctest\"\n\"time\"\n)\nfunc TestA() { synctest.Test(nil, nil); time.Sleep(1) }\n", nil},
+			{"with none", "a/a_test.go", "package a\nimport \"time\"\nfunc TestA() { time.Sleep(1) }\n",
+				[]string{"a/a_test.go:3: a sleep"}},
+			{"on its line", "a/a_test.go",
+				"package a\nimport \"time\"\nfunc TestA() {\ntime.Sleep(1) // the device's own time\n}\n", nil},
+			{"above it", "a/a_test.go", "package a\nimport \"time\"\nfunc TestA() {\n// the device's own " +
+				"time\ntime.Sleep(1)\n}\n", nil},
+			{"virtual time", "a/a_test.go", "package a\nimport (\n\"testing/synctest\"\n\"time\"\n)\nfunc TestA() { " +
+				"synctest.Test(nil, nil); time.Sleep(1) }\n", nil},
 		},
 	},
 	{
@@ -99,17 +119,24 @@ var sourceRules = []struct {
 		bannedCalls,
 		[]sourceSample{
 			{"the clock's own file", "rt/clock_linux.go", "package rt\nimport \"time\"\nvar _ = time.Now\n", nil},
-			{"another file of rt", "rt/loop.go", "package rt\nimport \"time\"\nvar _ = time.Now\n", []string{"rt/loop.go:3: time.Now"}},
-			{"by another name", "edge/a.go", "package edge\nimport zeit \"time\"\nfunc f() { zeit.Sleep(1) }\n", []string{"time.Sleep"}},
-			{"a timer", "chunk/a.go", "package chunk\nimport \"time\"\nvar _ = time.NewTicker(1)\n", []string{"time.NewTicker"}},
+			{"another file of rt", "rt/loop.go", "package rt\nimport \"time\"\nvar _ = time.Now\n",
+				[]string{"rt/loop.go:3: time.Now"}},
+			{"by another name", "edge/a.go", "package edge\nimport zeit \"time\"\nfunc f() { zeit.Sleep(1) }\n",
+				[]string{"time.Sleep"}},
+			{"a timer", "chunk/a.go", "package chunk\nimport \"time\"\nvar _ = time.NewTicker(1)\n",
+				[]string{"time.NewTicker"}},
 			{"durations are fine", "chunk/a.go", "package chunk\nimport \"time\"\nconst x = time.Second\n", nil},
-			{"another thing of that name", "chunk/a.go", "package chunk\nvar clock rt.Clock\nvar _ = clock.Now()\n", nil},
+			{"another thing of that name", "chunk/a.go", "package chunk\nvar clock rt.Clock\nvar _ = clock.Now()\n",
+				nil},
 			{"in a test", "edge/a_test.go", "package edge\nimport \"time\"\nvar _ = time.Now()\n", nil},
 			{"in the transport", "wire/zenoh/link/a.go", "package link\nimport \"time\"\nvar _ = time.Now()\n", nil},
 			{"in a program", "cmd/edge-rt/a.go", "package main\nimport \"time\"\nvar _ = time.Now()\n", nil},
-			{"a finalizer", "server/a.go", "package server\nimport \"runtime\"\nfunc f() { runtime.SetFinalizer(nil, nil) }\n", []string{"runtime.SetFinalizer"}},
+			{"a finalizer", "server/a.go",
+				"package server\nimport \"runtime\"\nfunc f() { runtime.SetFinalizer(nil, nil) }\n",
+				[]string{"runtime.SetFinalizer"}},
 			{"an exit", "edge/a.go", "package edge\nimport \"os\"\nfunc f() { os.Exit(1) }\n", []string{"os.Exit"}},
-			{"a dot import hides it", "edge/a.go", "package edge\nimport . \"time\"\nvar _ = Now()\n", []string{"hides"}},
+			{"a dot import hides it", "edge/a.go", "package edge\nimport . \"time\"\nvar _ = Now()\n",
+				[]string{"hides"}},
 		},
 	},
 	{
@@ -118,7 +145,8 @@ var sourceRules = []struct {
 		[]sourceSample{
 			{"a process", "edge/a.go", "package edge\nfunc f() { go f() }\n", nil},
 			{"a library", "chunk/a.go", "package chunk\nfunc f() { go f() }\n", []string{"chunk/a.go:2: go statement"}},
-			{"a library, hidden in a group", "policy/a.go", "package policy\nfunc f() { g.Go(func() {}) }\n", []string{"policy/a.go:2: go statement"}},
+			{"a library, hidden in a group", "policy/a.go", "package policy\nfunc f() { g.Go(func() {}) }\n",
+				[]string{"policy/a.go:2: go statement"}},
 			{"a part of the transport", "wire/zenoh/link/a.go", "package link\nfunc f() { go f() }\n", nil},
 			{"the codec beside it", "wire/a.go", "package wire\nfunc f() { go f() }\n", []string{"wire/a.go:2"}},
 			{"a test", "chunk/a_test.go", "package chunk\nfunc f() { go f() }\n", nil},
@@ -192,7 +220,8 @@ func longFunctions(t *tree) (findings []string) {
 				continue
 			}
 			if n := t.line(fn.End()) - t.line(fn.Pos()) + 1; n > maxFunctionLines {
-				findings = append(findings, fmt.Sprintf("%s: %s has %d lines, want at most %d", t.at(fn.Pos()), fn.Name.Name, n, maxFunctionLines))
+				findings = append(findings, fmt.Sprintf("%s: %s has %d lines, want at most %d", t.at(fn.Pos()),
+					fn.Name.Name, n, maxFunctionLines))
 			}
 		}
 	}
@@ -255,8 +284,10 @@ var drawers = []string{"util", "utils", "common", "helper", "helpers", "base", "
 func bannedNames(t *tree) (findings []string) {
 	dirs, files := t.dirs()
 	for _, dir := range dirs {
-		if name := files[dir][0].ast.Name.Name; slices.Contains(drawers, name) || slices.Contains(drawers, path.Base(dir)) {
-			findings = append(findings, fmt.Sprintf("%s: package %s, want a noun a robot engineer would say", dir, name))
+		if name := files[dir][0].ast.Name.Name; slices.Contains(drawers, name) ||
+			slices.Contains(drawers, path.Base(dir)) {
+			findings = append(findings, fmt.Sprintf("%s: package %s, want a noun a robot engineer would say", dir,
+				name))
 		}
 	}
 	return findings
@@ -278,7 +309,8 @@ func bannedCalls(t *tree) (findings []string) {
 					return true
 				}
 				if x, ok := sel.X.(*ast.Ident); ok && x.Name == name {
-					findings = append(findings, fmt.Sprintf("%s: %s.%s: %s", t.at(sel.Pos()), c.pkg, sel.Sel.Name, c.why))
+					findings = append(findings, fmt.Sprintf("%s: %s.%s: %s", t.at(sel.Pos()), c.pkg, sel.Sel.Name,
+						c.why))
 				}
 				return true
 			})
@@ -293,7 +325,8 @@ func strayGoroutines(t *tree) (findings []string) {
 		folders = append(folders, s.folder)
 	}
 	report := func(p token.Pos) {
-		findings = append(findings, t.at(p)+": go statement, but only processes and the packages listed as starters start goroutines")
+		findings = append(findings,
+			t.at(p)+": go statement, but only processes and the packages listed as starters start goroutines")
 	}
 	for _, f := range t.files {
 		if f.test || within(f.dir, folders) {

@@ -45,7 +45,8 @@ func parseTree(fsys fs.FS) (*tree, error) {
 		switch {
 		case err != nil:
 			return err
-		case d.IsDir() && name != "." && (base == "testdata" || strings.HasPrefix(base, ".") || strings.HasPrefix(base, "_")):
+		case d.IsDir() && name != "." && (base == "testdata" || strings.HasPrefix(base, ".") ||
+			strings.HasPrefix(base, "_")):
 			return fs.SkipDir
 		case d.IsDir() || path.Ext(name) != ".go":
 			return nil

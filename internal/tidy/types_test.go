@@ -47,7 +47,9 @@ func (i *typeInfo) oneByte(name string, line int, expr string) bool {
 // written looks in the folder for expressions with this text. here: one of them is on that line and
 // is one byte wide. all: some exist, but not on that line, and all are one byte wide.
 func (i *typeInfo) written(dir, expr, name string, line int) (here, all bool) {
-	found, wide, onLine := false, false, false
+	found := false
+	wide := false
+	onLine := false
 	for e, tv := range i.check(dir) {
 		if tv.Type == nil || types.ExprString(e) != expr {
 			continue

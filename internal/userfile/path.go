@@ -81,5 +81,6 @@ func CheckPath(path string) error {
 		return nil
 	}
 	first, _, _ := strings.Cut(path, "/")
-	return fmt.Errorf("%s: this machine has no user for %s; write the whole path (or ./%s for a name that begins with ~)", path, first, first)
+	return fmt.Errorf("%s: this machine has no user for %s; write the whole path (or ./%s for a name that begins "+
+		"with ~)", path, first, first)
 }

@@ -78,7 +78,9 @@ func check(data []byte) ([]byte, error) {
 // checkNesting counts brackets, and list and key marks in a row on a line, also in quotes and
 // comments; indentation alone cannot nest deeply in a file of this size.
 func checkNesting(data []byte) error {
-	brackets, marks, line := 0, 0, 1
+	brackets := 0
+	marks := 0
+	line := 1
 	for i, c := range data {
 		switch c {
 		case '[', '{':

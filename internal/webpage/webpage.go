@@ -48,7 +48,8 @@ var (
 	noStore       = []string{"no-store"}
 	noSniff       = []string{"nosniff"}
 	sameOrigin    = []string{"same-origin"}
-	contentPolicy = []string{"default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; connect-src 'self'; img-src blob: data:; frame-ancestors 'none'; base-uri 'none'; form-action 'none'"}
+	contentPolicy = []string{"default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; connect-src " +
+		"'self'; img-src blob: data:; frame-ancestors 'none'; base-uri 'none'; form-action 'none'"}
 )
 
 // Types of answers.
@@ -80,8 +81,14 @@ type Guard struct {
 
 // NewGuard returns a guard that accepts the machine's own names and names; hint is the flag that
 // adds such a name.
-func NewGuard(clock rt.Clock, interval time.Duration, burst int, log *slog.Logger, hint string, names ...string) *Guard {
-	g := &Guard{Rate: RateLimit{Clock: clock, Interval: interval, Burst: burst}, log: log, hint: hint, names: append(names, "localhost")}
+func NewGuard(clock rt.Clock, interval time.Duration, burst int, log *slog.Logger, hint string,
+	names ...string) *Guard {
+	g := &Guard{
+		Rate:  RateLimit{Clock: clock, Interval: interval, Burst: burst},
+		log:   log,
+		hint:  hint,
+		names: append(names, "localhost"),
+	}
 	if name, err := os.Hostname(); err == nil {
 		g.names = append(g.names, name, name+".local")
 	}
@@ -109,12 +116,14 @@ func (g *Guard) Check(next http.Handler, body func(*http.Request) (limit int64, 
 		}
 		switch {
 		case !g.knownHost(r.Host):
-			g.Refuse(w, http.StatusMisdirectedRequest, "this machine is not called %q: use its address, its host name, or %s", r.Host, g.hint)
+			g.Refuse(w, http.StatusMisdirectedRequest,
+				"this machine is not called %q: use its address, its host name, or %s", r.Host, g.hint)
 		case crossSite(r.Header):
 			g.Refuse(w, http.StatusForbidden, "another site's page asks for this: open it by itself")
 		case r.ContentLength != 0 && (limit == 0 || r.ContentLength > limit):
 			h.Set("Connection", "close")
-			g.Refuse(w, http.StatusRequestEntityTooLarge, "a request with a body of %d bytes: %s", r.ContentLength, says)
+			g.Refuse(w, http.StatusRequestEntityTooLarge, "a request with a body of %d bytes: %s", r.ContentLength,
+				says)
 		default:
 			next.ServeHTTP(w, r)
 		}

@@ -45,7 +45,8 @@ func Parse(file []byte) (metadata map[string]string, tensors map[string]Tensor, 
 	}
 	size := binary.LittleEndian.Uint64(file)
 	if size > maxHeaderBytes || size > uint64(len(file)-8) {
-		return nil, nil, fmt.Errorf("%w: header of %d bytes in a file of %d, want at most %d", ErrFormat, size, len(file), maxHeaderBytes)
+		return nil, nil, fmt.Errorf("%w: header of %d bytes in a file of %d, want at most %d", ErrFormat, size,
+			len(file), maxHeaderBytes)
 	}
 	header, body := file[8:8+size], file[8+size:]
 	var entries map[string]json.RawMessage
@@ -100,7 +101,8 @@ func parseTensor(raw json.RawMessage, body []byte) (t Tensor, span [2]int64, err
 	}
 	size, known := dtypeSize[entry.DType]
 	if !known || len(entry.Shape) > maxRank {
-		return Tensor{}, span, fmt.Errorf("dtype %q of rank %d, want U8, BOOL, I64, F32 or F64 of rank %d at most", entry.DType, len(entry.Shape), maxRank)
+		return Tensor{}, span, fmt.Errorf("dtype %q of rank %d, want U8, BOOL, I64, F32 or F64 of rank %d at most",
+			entry.DType, len(entry.Shape), maxRank)
 	}
 	for _, dim := range entry.Shape {
 		if dim < 0 || (dim > 0 && size > math.MaxInt64/dim) {

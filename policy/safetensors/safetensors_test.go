@@ -16,7 +16,8 @@ func tensorFile(header string, data int) []byte {
 }
 
 func TestParse(t *testing.T) {
-	file := tensorFile(`{"__metadata__":{"a":"b"},"x":{"dtype":"F32","shape":[2,1],"data_offsets":[0,8]},"y":{"dtype":"I64","shape":[1],"data_offsets":[8,16]},"z":{"dtype":"BOOL","shape":[2],"data_offsets":[16,18]}}`, 18)
+	file := tensorFile(
+		`{"__metadata__":{"a":"b"},"x":{"dtype":"F32","shape":[2,1],"data_offsets":[0,8]},"y":{"dtype":"I64","shape":[1],"data_offsets":[8,16]},"z":{"dtype":"BOOL","shape":[2],"data_offsets":[16,18]}}`, 18)
 	file[len(file)-1] = 1
 	binary.LittleEndian.PutUint32(file[len(file)-14:], 0x3fc00000) // 1.5
 	binary.LittleEndian.PutUint64(file[len(file)-10:], 1<<64-2)
@@ -46,7 +47,8 @@ func TestParseRefuses(t *testing.T) {
 	}{
 		{"nothing", nil, "0 bytes"},
 		{"header beyond the file", tensorFile("", 0)[:8:8], ""},
-		{"header length beyond the file", append(binary.LittleEndian.AppendUint64(nil, 100), '{', '}'), "header of 100 bytes"},
+		{"header length beyond the file", append(binary.LittleEndian.AppendUint64(nil, 100), '{', '}'),
+			"header of 100 bytes"},
 		{"header length that overflows", binary.LittleEndian.AppendUint64(nil, 1<<63), "header of 9223372036854775808"},
 		{"no JSON", tensorFile("hello", 0), "invalid character"},
 		{"metadata that is no text", tensorFile(`{"__metadata__":{"a":1}}`, 0), "__metadata__"},
@@ -54,13 +56,17 @@ func TestParseRefuses(t *testing.T) {
 		{"unknown key", tensorFile(`{"x":{"dtype":"U8","shape":[1],"data_offsets":[0,1],"q":1}}`, 1), "unknown field"},
 		{"rank beyond the bound", tensorFile(entry("U8", "[1,1,1,1,1,1,1,1,1]", "[0,1]"), 1), "of rank 9"},
 		{"negative side", tensorFile(entry("U8", "[-1]", "[0,1]"), 1), "shape [-1]"},
-		{"shape that overflows", tensorFile(entry("F32", "[4611686018427387904,4]", "[0,0]"), 0), "shape [4611686018427387904 4]"},
+		{"shape that overflows", tensorFile(entry("F32", "[4611686018427387904,4]", "[0,0]"), 0),
+			"shape [4611686018427387904 4]"},
 		{"fewer bytes than the shape", tensorFile(entry("F32", "[2]", "[0,4]"), 4), "want 8 bytes"},
 		{"data beyond the file", tensorFile(entry("F32", "[2]", "[0,8]"), 4), "data at 0..8 of 4"},
 		{"data before the file", tensorFile(entry("U8", "[2]", "[-1,1]"), 4), "data at -1..1"},
 		{"bytes that belong to nobody", tensorFile(entry("U8", "[2]", "[0,2]"), 4), "hold 2 bytes of 4"},
-		{"overlap", tensorFile(`{"x":{"dtype":"U8","shape":[3],"data_offsets":[0,3]},"y":{"dtype":"U8","shape":[2],"data_offsets":[2,4]}}`, 4), "data at 2..4 after a tensor that ends at 3"},
-		{"overlap and a gap that even out", tensorFile(`{"x":{"dtype":"U8","shape":[2],"data_offsets":[0,2]},"y":{"dtype":"U8","shape":[2],"data_offsets":[0,2]}}`, 4), "data at 0..2 after"},
+		{"overlap", tensorFile(
+			`{"x":{"dtype":"U8","shape":[3],"data_offsets":[0,3]},"y":{"dtype":"U8","shape":[2],"data_offsets":[2,4]}}`,
+			4), "data at 2..4 after a tensor that ends at 3"},
+		{"overlap and a gap that even out",
+			tensorFile(`{"x":{"dtype":"U8","shape":[2],"data_offsets":[0,2]},"y":{"dtype":"U8","shape":[2],"data_offsets":[0,2]}}`, 4), "data at 0..2 after"},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {

@@ -61,16 +61,25 @@ func TestJSONIsRefused(t *testing.T) {
 		{"an id too large", `"a":256`, `"a":1048576`, "with the id 1048576"},
 		{"an empty piece", `"a":256`, `"":256`, "of 0 bytes"},
 		{"a piece too long", `"a":256`, `"a":256,"` + strings.Repeat("x", maxPieceBytes+1) + `":9`, "of 1025 bytes"},
-		{"an added token that strips", `"content":"<x>"`, `"content":"<x>","lstrip":true`, "lstrip, rstrip or single_word"},
+		{"an added token that strips", `"content":"<x>"`, `"content":"<x>","lstrip":true`,
+			"lstrip, rstrip or single_word"},
 		{"an added token of another id", `"content":"<x>"`, `"content":"ab"`, "id 300 here and 258"},
 		{"an empty added token", `"content":"<x>"`, `"content":""`, "of 0 bytes"},
-		{"a start token nobody declared", `"post_processor":null`, `"post_processor":` + bos, "tokens [7] before a text, bundle.json's bos_id is []"},
-		{"another post-processor", `"post_processor":null`, `"post_processor":{"type":"BertProcessing"}`, "BertProcessing, want TemplateProcessing"},
-		{"tokens after the text", `"post_processor":null`, `"post_processor":` + strings.Replace(bos, `{"Sequence":{"id":"A"}}`, `{"Sequence":{"id":"A"}},{"SpecialToken":{"id":"<s>"}}`, 1), "after the text"},
-		{"too large a pipeline", `"pre_tokenizer":null`, `"pre_tokenizer":{"type":"` + strings.Repeat("x", maxPipelineBytes) + `"}`, "want at most 65536"},
+		{"a start token nobody declared", `"post_processor":null`, `"post_processor":` + bos,
+			"tokens [7] before a text, bundle.json's bos_id is []"},
+		{"another post-processor", `"post_processor":null`, `"post_processor":{"type":"BertProcessing"}`,
+			"BertProcessing, want TemplateProcessing"},
+		{"tokens after the text", `"post_processor":null`,
+			`"post_processor":` + strings.Replace(bos, `{"Sequence":{"id":"A"}}`,
+				`{"Sequence":{"id":"A"}},{"SpecialToken":{"id":"<s>"}}`, 1), "after the text"},
+		{"too large a pipeline", `"pre_tokenizer":null`,
+			`"pre_tokenizer":{"type":"` + strings.Repeat("x", maxPipelineBytes) + `"}`, "want at most 65536"},
 		{"too many pieces", `"a":256`, `"a":256` + strings.Repeat(`,"b":257`, maxPieces), "more than 524288 pieces"},
-		{"too many merges", `["a b"]`, `[` + strings.Repeat(`"a b",`, 2*maxMerges) + `"a b"]`, "more than 1048576 merges"},
-		{"too many added tokens", `"added_tokens":[`, `"added_tokens":[` + strings.Repeat(`{"id":300,"content":"<x>"},`, maxAdded), "more than 65536 added tokens"},
+		{"too many merges", `["a b"]`, `[` + strings.Repeat(`"a b",`, 2*maxMerges) + `"a b"]`,
+			"more than 1048576 merges"},
+		{"too many added tokens", `"added_tokens":[`,
+			`"added_tokens":[` + strings.Repeat(`{"id":300,"content":"<x>"},`, maxAdded),
+			"more than 65536 added tokens"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			if !strings.Contains(small(), tt.old) {
@@ -88,7 +97,8 @@ func TestJSONIsRefused(t *testing.T) {
 
 func TestByteLevelIsRefused(t *testing.T) {
 	for _, tt := range []struct{ name, old, new, want string }{
-		{"a prefix space", `"ByteLevel","add_prefix_space":false`, `"ByteLevel","add_prefix_space":true`, "without add_prefix_space"},
+		{"a prefix space", `"ByteLevel","add_prefix_space":false`, `"ByteLevel","add_prefix_space":true`,
+			"without add_prefix_space"},
 		{"no pattern", `"use_regex":true`, `"use_regex":false`, "want ByteLevel with use_regex"},
 		{"groups of digits", `"individual_digits":true`, `"individual_digits":false`, "Digits with individual_digits"},
 		{"another split", `"Digits"`, `"Punctuation"`, "pre_tokenizer Punctuation and ByteLevel"},
@@ -138,18 +148,25 @@ func smallModel(pieces ...[]byte) []byte {
 
 // The ids equal sentencepiece 0.2.3's for the same models.
 func TestSmallModels(t *testing.T) {
-	a, b, c := pieceOf("a", normal, -8), pieceOf("b", normal, -9), pieceOf("c", normal, -7)
+	a := pieceOf("a", normal, -8)
+	b := pieceOf("b", normal, -9)
+	c := pieceOf("c", normal, -7)
 	for _, tt := range []struct {
 		name  string
 		model []byte
 		text  string
 		want  []int64
 	}{
-		{"of the same score the left pair first", smallModel(a, b, c, pieceOf("bc", normal, -1), pieceOf("ab", normal, -1)), "abc", []int64{261, 259}},
-		{"the higher score first", smallModel(a, b, c, pieceOf("bc", normal, -1), pieceOf("ab", normal, -2)), "abc", []int64{257, 260}},
-		{"a user-defined piece does not merge", smallModel(a, b, c, pieceOf("bc", userDefined, 0), pieceOf("abc", normal, -1)), "abc", []int64{257, 260}},
-		{"the same piece without its definition", smallModel(a, b, c, pieceOf("bc", normal, 0), pieceOf("abc", normal, -1)), "abc", []int64{261}},
-		{"a piece of characters that are none", smallModel(a, pieceOf("xy", normal, -1)), "axyx", []int64{257, 258, 'x' + 1}},
+		{"of the same score the left pair first", smallModel(a, b, c, pieceOf("bc", normal, -1),
+			pieceOf("ab", normal, -1)), "abc", []int64{261, 259}},
+		{"the higher score first", smallModel(a, b, c, pieceOf("bc", normal, -1), pieceOf("ab", normal, -2)),
+			"abc", []int64{257, 260}},
+		{"a user-defined piece does not merge", smallModel(a, b, c, pieceOf("bc", userDefined, 0),
+			pieceOf("abc", normal, -1)), "abc", []int64{257, 260}},
+		{"the same piece without its definition", smallModel(a, b, c, pieceOf("bc", normal, 0),
+			pieceOf("abc", normal, -1)), "abc", []int64{261}},
+		{"a piece of characters that are none", smallModel(a, pieceOf("xy", normal, -1)),
+			"axyx", []int64{257, 258, 'x' + 1}},
 		{"a control character is text", smallModel(a, pieceOf("\n", control, 0)), "a\n", []int64{257, '\n' + 1}},
 	} {
 		spec := gemmaSpec
@@ -235,10 +252,18 @@ func TestSpecCheck(t *testing.T) {
 		{"the task twice", Spec{Kind: BPE, MaxLen: 48, Template: "{task}{task}"}, "want {task} in it once"},
 		{"{state} without a state", Spec{Kind: BPE, MaxLen: 48, Template: "{task} {state}"}, "there is no state"},
 		{"a state without {state}", pi05(func(s *Spec) { s.Template = "{task}\n" }), "want {state} after {task}"},
-		{"{state} before the task", pi05(func(s *Spec) { s.Template = "S: {state} {task}." }), "want {state} after {task}"},
-		{"no space before {state}", pi05(func(s *Spec) { s.Template = "{task}, S:{state};" }), "want {state} after {task}"},
-		{"nothing but a space before {state}", pi05(func(s *Spec) { s.Template = "{task} {state};" }), "want {state} after {task}"},
-		{"nothing behind {state}", pi05(func(s *Spec) { s.Template = "{task}, S: {state}" }), "want {state} after {task}"},
+		{"{state} before the task", pi05(func(s *Spec) {
+			s.Template = "S: {state} {task}."
+		}), "want {state} after {task}"},
+		{"no space before {state}", pi05(func(s *Spec) {
+			s.Template = "{task}, S:{state};"
+		}), "want {state} after {task}"},
+		{"nothing but a space before {state}", pi05(func(s *Spec) {
+			s.Template = "{task} {state};"
+		}), "want {state} after {task}"},
+		{"nothing behind {state}", pi05(func(s *Spec) {
+			s.Template = "{task}, S: {state}"
+		}), "want {state} after {task}"},
 		{"bins", pi05(func(s *Spec) { s.State.Bins = 255 }), "state.bins is 255"},
 		{"mode", pi05(func(s *Spec) { s.State.Mode = "log" }), `state.mode is "log"`},
 		{"a", pi05(func(s *Spec) { s.State.A = s.State.A[:1] }), "want 2 of each"},

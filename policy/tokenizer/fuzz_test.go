@@ -9,7 +9,9 @@ import (
 // Property: any file is either refused or tokenises any task.
 func FuzzJSON(f *testing.F) {
 	f.Add([]byte(small()), true, "ab <x>é")
-	f.Add([]byte(`{"model":{"type":"BPE","vocab":{"a":0,"aa":1},"merges":[["a","a"]]},"pre_tokenizer":{"type":"ByteLevel"}}`), false, "aaa 1's")
+	f.Add([]byte(
+		`{"model":{"type":"BPE","vocab":{"a":0,"aa":1},"merges":[["a","a"]]},"pre_tokenizer":{"type":"ByteLevel"}}`),
+		false, "aaa 1's")
 	f.Fuzz(func(t *testing.T, data []byte, characters bool, task string) {
 		spec := Spec{Kind: BPE, MaxLen: maxLen, Template: "{task}"}
 		if characters {
@@ -23,7 +25,8 @@ func FuzzJSON(f *testing.F) {
 
 // Property: the same for a tokenizer.model.
 func FuzzModel(f *testing.F) {
-	model := smallModel(pieceOf("a", normal, -2), pieceOf("ab", normal, 0), pieceOf("bc", userDefined, 0), pieceOf("\n", control, 0))
+	model := smallModel(pieceOf("a", normal, -2), pieceOf("ab", normal, 0), pieceOf("bc", userDefined, 0),
+		pieceOf("\n", control, 0))
 	f.Add(model, "aababc \n")
 	f.Fuzz(func(t *testing.T, data []byte, task string) {
 		spec := Spec{Kind: SentencePiece, MaxLen: maxLen, Template: "{task}"}
@@ -35,7 +38,8 @@ func FuzzModel(f *testing.F) {
 
 func encodes(t *testing.T, tok *Tokenizer, task string) {
 	t.Helper()
-	if ids, err := tok.Encode(task); err == nil && len(ids) > maxLen || err != nil && utf8.ValidString(task) && len(task) < maxLen/4 {
+	if ids, err := tok.Encode(task); err == nil && len(ids) > maxLen || err != nil && utf8.ValidString(task) &&
+		len(task) < maxLen/4 {
 		t.Errorf("Encode(%q) = %d ids, %v", task, len(ids), err)
 	}
 }

@@ -35,7 +35,14 @@ func id(n int64) *int64 { return &n }
 var (
 	smolSpec  = Spec{Kind: BPE, MaxLen: maxLen, PadID: 2, Template: "{task}"}
 	gemmaSpec = Spec{Kind: SentencePiece, MaxLen: maxLen, PadID: 0, BOSID: id(2), Template: "{task}"}
-	pi05Spec  = Spec{Kind: SentencePiece, MaxLen: 200, PadID: 0, BOSID: id(2), Template: "Task: {task}, State: {state};\nAction: ", Clean: true}
+	pi05Spec  = Spec{
+		Kind:     SentencePiece,
+		MaxLen:   200,
+		PadID:    0,
+		BOSID:    id(2),
+		Template: "Task: {task}, State: {state};\nAction: ",
+		Clean:    true,
+	}
 )
 
 // load loads a tokenizer from a golden file.
@@ -100,7 +107,8 @@ func TestIDsAreThoseOfThePythonLibraries(t *testing.T) {
 			t.Errorf("words of %q have %v bytes, want %v", c.Text, words, c.Words)
 		}
 		for name, want := range map[string][]int64{
-			"smolvlm.json": c.SmolVLM, "gpt2": c.GPT2, "gemma.json": c.GemmaJSON, "gemma.model": c.GemmaModel, "plain.model": c.PlainModel,
+			"smolvlm.json": c.SmolVLM, "gpt2": c.GPT2, "gemma.json": c.GemmaJSON, "gemma.model": c.GemmaModel,
+			"plain.model": c.PlainModel,
 		} {
 			if got, err := tokenizers[name].Encode(c.Text); err != nil || !slices.Equal(got, want) {
 				t.Errorf("%s: Encode(%q) = %v, %v, want %v", name, c.Text, got, err, want)

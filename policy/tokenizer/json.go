@@ -132,7 +132,8 @@ func (v *vocab) UnmarshalJSON(data []byte) error {
 
 func checkPiece(piece string, id int32) error {
 	if piece == "" || len(piece) > maxPieceBytes || !utf8.ValidString(piece) || id < 0 || id >= 2*maxPieces {
-		return fmt.Errorf("piece %.80q of %d bytes with the id %d, want text of 1 to %d bytes and an id below %d", piece, len(piece), id, maxPieceBytes, 2*maxPieces)
+		return fmt.Errorf("piece %.80q of %d bytes with the id %d, want text of 1 to %d bytes and an id below %d",
+			piece, len(piece), id, maxPieceBytes, 2*maxPieces)
 	}
 	return nil
 }
@@ -222,7 +223,8 @@ func readModel(_ *Tokenizer, f *jsonFile) error {
 	case m.Type != "BPE":
 		return fmt.Errorf("type is %.80q, want BPE", m.Type)
 	case m.Dropout != 0, m.Prefix != "", m.Suffix != "", m.IgnoreMerges:
-		return fmt.Errorf("dropout, continuing_subword_prefix, end_of_word_suffix or ignore_merges is set: not supported")
+		return fmt.Errorf("dropout, continuing_subword_prefix, end_of_word_suffix or ignore_merges is set: not " +
+			"supported")
 	case len(m.Merges) > maxMerges:
 		return fmt.Errorf("%d merges, want at most %d", len(m.Merges), maxMerges)
 	}
@@ -246,8 +248,10 @@ func readPipeline(t *Tokenizer, f *jsonFile) error {
 		t.digits = true
 		steps = steps[1:]
 	}
-	if len(steps) != 1 || steps[0].Type != "ByteLevel" || steps[0].AddPrefixSpace || steps[0].UseRegex != nil && !*steps[0].UseRegex {
-		return fmt.Errorf("pre_tokenizer %.200s, want ByteLevel with use_regex and without add_prefix_space, alone or after Digits with individual_digits", f.PreTokenizer)
+	if len(steps) != 1 || steps[0].Type != "ByteLevel" || steps[0].AddPrefixSpace || steps[0].UseRegex != nil &&
+		!*steps[0].UseRegex {
+		return fmt.Errorf("pre_tokenizer %.200s, want ByteLevel with use_regex and without add_prefix_space, alone "+
+			"or after Digits with individual_digits", f.PreTokenizer)
 	}
 	t.bytes = new([256]int32)
 	hidden := rune(256)

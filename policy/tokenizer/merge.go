@@ -71,7 +71,9 @@ func (m *merges) append(dst []int64, text []byte, symbols []symbol, s *scratch, 
 		if now, ok := m.find(text, left, right); !ok || now.id != c.id {
 			continue
 		}
-		left.id, left.to, left.next = c.id, right.to, right.next
+		left.id = c.id
+		left.to = right.to
+		left.next = right.next
 		right.from = right.to
 		if left.next != none {
 			symbols[left.next].prev = c.left

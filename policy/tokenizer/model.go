@@ -46,7 +46,13 @@ type modelFile struct {
 
 // parseModel reads a tokenizer.model.
 func parseModel(data []byte, spec *Spec) (*Tokenizer, error) {
-	f := modelFile{modelType: 1, bos: 1, dummyPrefix: true, removeSpaces: true, escapeSpaces: true}
+	f := modelFile{
+		modelType:    1,
+		bos:          1,
+		dummyPrefix:  true,
+		removeSpaces: true,
+		escapeSpaces: true,
+	}
 	if err := fields(data, f.field); err != nil {
 		return nil, fmt.Errorf("tokenizer.model: %w: %w", ErrFormat, err)
 	}

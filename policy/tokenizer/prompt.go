@@ -104,7 +104,9 @@ func (t *Tokenizer) Prompt(task string) (*Prompt, error) {
 	p.remember()
 	p.whole = !t.joins || !p.agrees()
 	if !p.whole {
-		p.text, p.ids, p.scratch = nil, nil, scratch{}
+		p.text = nil
+		p.ids = nil
+		p.scratch = scratch{}
 	}
 	return p, nil
 }
@@ -112,7 +114,9 @@ func (t *Tokenizer) Prompt(task string) (*Prompt, error) {
 // remember allocates the memory for a whole prompt.
 func (p *Prompt) remember() {
 	size := len(p.before) + p.t.spec.State.dim*len(" 255") + len(p.after)
-	p.text, p.ids, p.scratch = make([]byte, 0, size), make([]int64, 0, 3*size+1), room(size)
+	p.text = make([]byte, 0, size)
+	p.ids = make([]int64, 0, 3*size+1)
+	p.scratch = room(size)
 }
 
 // plain returns the ids of a part that does not begin the prompt.

@@ -24,7 +24,8 @@ func TestNewlineIsAddedOnce(t *testing.T) {
 		t.Fatal(err)
 	}
 	if !slices.Equal(without, with) || slices.Equal(with, two) {
-		t.Errorf("ids of a task without, with one and with two newlines: %v, %v, %v, want the first two the same", without, with, two)
+		t.Errorf("ids of a task without, with one and with two newlines: %v, %v, %v, want the first two the same",
+			without, with, two)
 	}
 }
 
@@ -59,7 +60,8 @@ func TestTooLongATaskIsRefused(t *testing.T) {
 	if _, err := tok.Prompt(strings.Repeat("a", MaxTaskBytes)); err == nil || !strings.Contains(err.Error(), "tokens") {
 		t.Errorf("Prompt of the longest text: %v, want its tokens counted", err)
 	}
-	if _, err := tok.Prompt(strings.Repeat("a", MaxTaskBytes+1)); err == nil || !strings.Contains(err.Error(), "4097 bytes, want at most 4096") {
+	if _, err := tok.Prompt(strings.Repeat("a", MaxTaskBytes+1)); err == nil ||
+		!strings.Contains(err.Error(), "4097 bytes, want at most 4096") {
 		t.Errorf("Prompt of too many bytes: %v, want it refused", err)
 	}
 }
@@ -101,7 +103,8 @@ func TestBins(t *testing.T) {
 		x    float32
 		want int
 	}{
-		{-2, -1}, {math.Nextafter32(-1, -2), -1}, {-1, 0}, {-1e-45, 127}, {-1e-30, 127}, {0, 128}, {1e-45, 128}, {1.0 / 128, 129},
+		{-2, -1}, {math.Nextafter32(-1, -2), -1}, {-1, 0}, {-1e-45, 127}, {-1e-30, 127}, {0, 128}, {1e-45, 128},
+		{1.0 / 128, 129},
 		{math.Nextafter32(127.0/128, 0), 254}, {127.0 / 128, 255}, {1, 255}, {7, 255},
 		{float32(math.Inf(1)), 255}, {float32(math.Inf(-1)), -1},
 	} {
@@ -159,7 +162,9 @@ func TestPartsAreTheWhole(t *testing.T) {
 				t.Fatalf("Prompt(%q): %v, whole %v, want its parts", task, err, p.whole)
 			}
 			p.remember()
-			a, b, mask := make([]int64, 200), make([]int64, 200), make([]bool, 200)
+			a := make([]int64, 200)
+			b := make([]int64, 200)
+			mask := make([]bool, 200)
 			state := make([]float32, 6)
 			for range 300 {
 				for i := range state {
@@ -231,13 +236,16 @@ func TestByteLevelPromptIsWhole(t *testing.T) {
 }
 
 func TestFillDoesNotAllocate(t *testing.T) {
-	tok := withState(t, loadPi05(t), State{Mode: "quantiles", A: make([]float32, 6), Span: []float32{1, 1, 1, 1, 1, 1}}, 6)
+	tok := withState(t, loadPi05(t), State{Mode: "quantiles", A: make([]float32, 6), Span: []float32{1, 1, 1, 1, 1, 1}},
+		6)
 	p, err := tok.Prompt("put the red block in slot 12 🤖")
 	if err != nil {
 		t.Fatal(err)
 	}
 	p.remember()
-	dst, mask, state := make([]int64, 200), make([]bool, 200), []float32{-1, 0, 0.3, 0.5, 0.9, 2}
+	dst := make([]int64, 200)
+	mask := make([]bool, 200)
+	state := []float32{-1, 0, 0.3, 0.5, 0.9, 2}
 	for _, p.whole = range []bool{false, true} {
 		if n := testing.AllocsPerRun(100, func() {
 			state[2] += 1e-3
@@ -287,7 +295,8 @@ func TestLongTasksAreQuick(t *testing.T) {
 		"gemma.model":  load(t, "tokenizer.model", "gemma.model", gemmaSpec),
 	}
 	for name, tok := range toks {
-		for _, part := range []string{"a", "e", "-", " ", "\n", "<", "1", "ab", "the ", "▁", "的", "\u0301", "🤖", "<image"} {
+		for _, part := range []string{"a", "e", "-", " ", "\n", "<", "1", "ab", "the ", "▁", "的", "\u0301", "🤖",
+			"<image"} {
 			text := strings.Repeat(part, MaxTaskBytes/len(part))
 			quarter := text[:len(part)*(len(text)/len(part)/4)]
 			whole, fourth := time.Hour, time.Hour

@@ -78,7 +78,8 @@ func (s *Spec) Check(stateDim int) error {
 	}
 	between, tail, _ := strings.Cut(s.Template[strings.Index(s.Template, taskMark)+len(taskMark):], stateMark)
 	if strings.Count(s.Template, stateMark) != 1 || tail == "" || len(between) < 2 || !strings.HasSuffix(between, " ") {
-		return fmt.Errorf("tokenizer: template is %.80q, want %s after %s, text and a space between them, and text after", s.Template, stateMark, taskMark)
+		return fmt.Errorf("tokenizer: template is %.80q, want %s after %s, text and a space between them, and text "+
+			"after", s.Template, stateMark, taskMark)
 	}
 	return s.State.check(stateDim)
 }
@@ -99,7 +100,8 @@ func (s *State) check(stateDim int) error {
 		return fmt.Errorf("tokenizer: state.mode is %q, want quantiles, min_max, mean_std or identity", s.Mode)
 	}
 	if len(s.A) != stateDim || len(s.Span) != stateDim || len(s.B) != 0 && len(s.B) != stateDim {
-		return fmt.Errorf("tokenizer: state has %d a, %d b and %d span, want %d of each, as many as the state's values", len(s.A), len(s.B), len(s.Span), stateDim)
+		return fmt.Errorf("tokenizer: state has %d a, %d b and %d span, want %d of each, as many as the state's values",
+			len(s.A), len(s.B), len(s.Span), stateDim)
 	}
 	if slices.Contains(s.Span, 0) {
 		return errors.New("tokenizer: state.span has a 0, want the divisor with its epsilon")

@@ -125,7 +125,8 @@ func LoadFile(path string, spec *Spec) (*Tokenizer, error) {
 // has no ids: use Prompt.
 func (t *Tokenizer) Encode(task string) (ids []int64, err error) {
 	if t.spec.State != nil {
-		return nil, errors.New("the prompt of this policy holds the robot's state: its tokens are those of a request, not of a task")
+		return nil, errors.New("the prompt of this policy holds the robot's state: its tokens are those of a " +
+			"request, not of a task")
 	}
 	text, err := t.spec.text(task)
 	if err != nil {
@@ -272,7 +273,12 @@ func (t *Tokenizer) characters(text []byte, s *scratch) []symbol {
 	s.symbols = s.symbols[:0]
 	for i := 0; i < len(text); {
 		if n, id := t.merges.frozen.longest(text[i:]); n > 0 {
-			s.symbols = append(s.symbols, symbol{id: id, from: int32(i), to: int32(i + n), frozen: true})
+			s.symbols = append(s.symbols, symbol{
+				id:     id,
+				from:   int32(i),
+				to:     int32(i + n),
+				frozen: true,
+			})
 			i += n
 			continue
 		}

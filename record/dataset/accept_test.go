@@ -61,8 +61,12 @@ func TestCheckTakesWhatTheLoaderTakes(t *testing.T) {
 		edit func(t *testing.T, dir string)
 		note string
 	}{
-		"a rate as a float": {func(t *testing.T, dir string) { replaceIn(t, info(dir), `"fps": 30,`, `"fps": 30.0,`) }, ""},
-		"a minor version":   {func(t *testing.T, dir string) { replaceIn(t, info(dir), `"v3.0"`, `"v3.1"`) }, "version v3.1"},
+		"a rate as a float": {func(t *testing.T, dir string) {
+			replaceIn(t, info(dir), `"fps": 30,`, `"fps": 30.0,`)
+		}, ""},
+		"a minor version": {func(t *testing.T, dir string) {
+			replaceIn(t, info(dir), `"v3.0"`, `"v3.1"`)
+		}, "version v3.1"},
 		"sizes that are floats": {func(t *testing.T, dir string) {
 			replaceIn(t, info(dir), `"data_files_size_in_mb": 100`, `"data_files_size_in_mb": 0.5`)
 		}, ""},
@@ -74,14 +78,17 @@ func TestCheckTakesWhatTheLoaderTakes(t *testing.T) {
 			replaceIn(t, info(dir), `"video_path"`, `"y"`)
 		}, ""},
 		"other templates": {func(t *testing.T, dir string) {
-			replaceIn(t, info(dir), `data/chunk-{chunk_index:03d}/file-{file_index:03d}`, `data/{chunk_index}/{file_index:05d}`)
+			replaceIn(t, info(dir), `data/chunk-{chunk_index:03d}/file-{file_index:03d}`,
+				`data/{chunk_index}/{file_index:05d}`)
 			for i := range 3 {
-				rename(t, filepath.Join(dir, fill(dataPath, "", 0, int64(i))), filepath.Join(dir, fill("data/{chunk_index}/{file_index:05d}.parquet", "", 0, int64(i))))
+				rename(t, filepath.Join(dir, fill(dataPath, "", 0, int64(i))),
+					filepath.Join(dir, fill("data/{chunk_index}/{file_index:05d}.parquet", "", 0, int64(i))))
 			}
 			os.Remove(filepath.Join(dir, "data/chunk-000"))
 		}, ""},
 		"files of others": {func(t *testing.T, dir string) {
-			for _, rel := range []string{"README.md", "data/chunk-000/notes.txt", "meta/more.json", ".cache/huggingface/x.parquet", "images/x.png"} {
+			for _, rel := range []string{"README.md", "data/chunk-000/notes.txt", "meta/more.json",
+				".cache/huggingface/x.parquet", "images/x.png"} {
 				put(t, filepath.Join(dir, rel), "x")
 			}
 		}, ""},
@@ -143,7 +150,9 @@ func TestCheckTakesWhatTheLoaderTakes(t *testing.T) {
 		"another codec": {func(t *testing.T, dir string) {
 			replaceIn(t, info(dir), `"video.codec": "h264"`, `"video.codec": "libx264"`)
 		}, "gives libx264"},
-		"another's task": {func(t *testing.T, dir string) { again(t, dir, func(j *journal) { j.tasks = []string{"hebe auf"} }) }, `frames of the task "hebe auf"`},
+		"another's task": {func(t *testing.T, dir string) {
+			again(t, dir, func(j *journal) { j.tasks = []string{"hebe auf"} })
+		}, `frames of the task "hebe auf"`},
 		"a number that is none, which no policy takes": {func(t *testing.T, dir string) {
 			j, err := readJournal(dir)
 			if err != nil {
@@ -202,7 +211,9 @@ func TestCheckFindsWhatTheLoaderReadsToo(t *testing.T) {
 			}
 			put(t, filepath.Join(dir, "data/chunk-000/copy.parquet"), string(data))
 		}, "copy.parquet is no episode's"},
-		"the next version": {func(t *testing.T, dir string) { replaceIn(t, filepath.Join(dir, infoPath), `"v3.0"`, `"v4.0"`) }, `version "v4.0", want v3.0`},
+		"the next version": {func(t *testing.T, dir string) {
+			replaceIn(t, filepath.Join(dir, infoPath), `"v3.0"`, `"v4.0"`)
+		}, `version "v4.0", want v3.0`},
 		"a path that leads out": {func(t *testing.T, dir string) {
 			replaceIn(t, filepath.Join(dir, infoPath), `data/chunk-{chunk_index:03d}`, `../../{chunk_index:03d}`)
 		}, "leads out of the dataset"},

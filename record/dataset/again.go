@@ -76,7 +76,8 @@ func (x *export) once(r *run, all []episode) []episode {
 			return o.of(r) && min(end, o.end(fps))-max(begin, o.begin()) > rt.Instant(apart)
 		})
 		if twice {
-			x.report.Left.add(1, "episodes that the dataset has in other parts, since their record was whole then, or was cut otherwise: it keeps those")
+			x.report.Left.add(1, "episodes that the dataset has in other parts, since their record was whole then, "+
+				"or was cut otherwise: it keeps those")
 		}
 		return twice
 	})
@@ -116,7 +117,8 @@ func (x *export) outdated(ctx context.Context, runs []*run, entries []entry) (st
 }
 
 // compare returns the reason why the parts of one episode are outdated; empty: they are current.
-func (x *export) compare(ctx context.Context, r *run, number uint32, entries []entry, parts []int) (why string, err error) {
+func (x *export) compare(ctx context.Context, r *run, number uint32, entries []entry, parts []int) (why string,
+	err error) {
 	frames, outcome := 0, ""
 	for _, i := range parts {
 		frames += entries[i].Frames
@@ -201,7 +203,9 @@ func (x *export) keep(old *journal, there []entry) error {
 			return err
 		}
 		fresh.take(e)
-		from, to, next = from+e.Frames, to+e.Frames, next+1
+		from = from + e.Frames
+		to = to + e.Frames
+		next = next + 1
 	}
 	var err error
 	x.journal, err = newJournal(x.folder, old.settings, fresh.entries)
@@ -242,7 +246,9 @@ func (x *export) renumber(from string, episode, first, task int, e *entry, featu
 	for _, c := range cols {
 		col := read[c.name]
 		if col == nil || col.rows != e.Frames || col.size != features[c.name].size() {
-			return refuse("%s has not the %d rows of %s that edge-rt has made: it was edited; export into another place", path, e.Frames, c.name)
+			return refuse(
+				"%s has not the %d rows of %s that edge-rt has made: it was edited; export into another place", path,
+				e.Frames, c.name)
 		}
 	}
 	stats := map[string]Stats{}
@@ -289,7 +295,8 @@ func (x *export) unchanged(old *journal) (extra map[string]any, err error) {
 		return nil, err
 	}
 	edited := func(rel string, why error) error {
-		return refuse("%s was edited since edge-rt has made it (%v), and that would be lost: export into another place, and join both with LeRobot's lerobot-edit-dataset", filepath.Join(x.cfg.Out, rel), why)
+		return refuse("%s was edited since edge-rt has made it (%v), and that would be lost: export into another "+
+			"place, and join both with LeRobot's lerobot-edit-dataset", filepath.Join(x.cfg.Out, rel), why)
 	}
 	var want, got map[string]any
 	for _, rel := range []string{statsPath, infoPath} {
@@ -373,7 +380,8 @@ func sameTables(a, b string) error {
 	}
 	for name, c := range x {
 		d := y[name]
-		if d == nil || !slices.Equal(c.texts, d.texts) || !slices.Equal(c.starts, d.starts) || !slices.EqualFunc(c.numbers, d.numbers, alikeNumbers) {
+		if d == nil || !slices.Equal(c.texts, d.texts) || !slices.Equal(c.starts, d.starts) ||
+			!slices.EqualFunc(c.numbers, d.numbers, alikeNumbers) {
 			return fmt.Errorf("its column %s differs", name)
 		}
 	}

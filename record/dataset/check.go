@@ -90,7 +90,12 @@ func Check(ctx context.Context, dir string, videos bool) (*Verdict, error) {
 	if err != nil {
 		return nil, err
 	}
-	c := &checker{dir: dir, info: info, before: map[string][]measured{}, without: map[string]bool{}}
+	c := &checker{
+		dir:     dir,
+		info:    info,
+		before:  map[string][]measured{},
+		without: map[string]bool{},
+	}
 	c.Findings, c.Notes = []string{}, []string{}
 	c.Summary = summary(dir, info)
 	if info.Codebase != Version {
@@ -108,7 +113,8 @@ func Check(ctx context.Context, dir string, videos bool) (*Verdict, error) {
 	c.checkWhole()
 	if videos && len(info.videos()) > 0 {
 		if _, err := exec.LookPath(ffprobe); err != nil {
-			return nil, refuse("to look at videos needs the program %s, which is not here: %s; or leave them out with --skip-videos", ffprobe, install)
+			return nil, refuse("to look at videos needs the program %s, which is not here: %s; or leave them out "+
+				"with --skip-videos", ffprobe, install)
 		}
 		if err := c.checkVideos(ctx); err != nil {
 			return nil, err
@@ -167,7 +173,8 @@ func (c *checker) addEpisodes(columns map[string]*cells) error {
 	places := map[string][2][]int64{}
 	for _, v := range c.info.videos() {
 		places[v] = [2][]int64{read("videos/" + v + "/chunk_index"), read("videos/" + v + "/file_index")}
-		if t := columns["videos/"+v+"/from_timestamp"]; t == nil || t.size != 1 && t.rows > 0 || len(t.numbers) != t.rows {
+		if t := columns["videos/"+v+"/from_timestamp"]; t == nil || t.size != 1 && t.rows > 0 ||
+			len(t.numbers) != t.rows {
 			err = errors.Join(err, refuse("%s: no column videos/%s/from_timestamp", episodePath, v))
 		}
 	}
@@ -181,14 +188,23 @@ func (c *checker) addEpisodes(columns map[string]*cells) error {
 		if number[i] != int64(len(c.episodes)) {
 			c.find("episode %d is in row %d: the loader finds episodes by their row", number[i], len(c.episodes))
 		}
-		e := episodeRow{length: int(length[i]), from: int(from[i]), to: int(to[i]), data: [2]int64{chunk[i], file[i]}, videos: map[string]videoPart{}, stats: map[string][]float64{}}
+		e := episodeRow{
+			length: int(length[i]),
+			from:   int(from[i]),
+			to:     int(to[i]),
+			data:   [2]int64{chunk[i], file[i]},
+			videos: map[string]videoPart{},
+			stats:  map[string][]float64{},
+		}
 		if t := columns["tasks"]; t != nil && len(t.texts) > 0 {
 			e.tasks = t.text(i)
 		}
 		for v, place := range places {
-			p := videoPart{file: [2]int64{place[0][i], place[1][i]}, from: columns["videos/"+v+"/from_timestamp"].row(i)[0]}
+			p := videoPart{file: [2]int64{place[0][i], place[1][i]},
+				from: columns["videos/"+v+"/from_timestamp"].row(i)[0]}
 			p.to = p.from + float64(e.length)/c.info.FPS
-			if t := columns["videos/"+v+"/to_timestamp"]; t != nil && t.size == 1 && len(t.numbers) == t.rows { // the loader works without it
+			// the loader works without it
+			if t := columns["videos/"+v+"/to_timestamp"]; t != nil && t.size == 1 && len(t.numbers) == t.rows {
 				p.to = t.row(i)[0]
 			}
 			e.videos[v] = p
@@ -235,8 +251,10 @@ func (c *checker) checkTasks() {
 	var pandas struct {
 		Index []any `json:"index_columns"`
 	}
-	if json.Unmarshal([]byte(metadata["pandas"]), &pandas) != nil || len(pandas.Index) != 1 || pandas.Index[0] != "task" && pandas.Index[0] != "__index_level_0__" {
-		c.find("%s does not mark the tasks as the names of the rows (metadata pandas): the loader would give numbers for tasks", tasksPath)
+	if json.Unmarshal([]byte(metadata["pandas"]), &pandas) != nil || len(pandas.Index) != 1 ||
+		pandas.Index[0] != "task" && pandas.Index[0] != "__index_level_0__" {
+		c.find("%s does not mark the tasks as the names of the rows (metadata pandas): the loader would give numbers "+
+			"for tasks", tasksPath)
 	}
 }
 
@@ -245,17 +263,20 @@ func (c *checker) checkEpisodes() {
 	frames := 0
 	for i, e := range c.episodes {
 		if e.length < 1 || e.from != frames || e.to != e.from+e.length {
-			c.find("episode %d has %d frames from %d to %d, and those before it end at %d", i, e.length, e.from, e.to, frames)
+			c.find("episode %d has %d frames from %d to %d, and those before it end at %d", i, e.length, e.from, e.to,
+				frames)
 		}
 		frames = e.to
 		for v, p := range e.videos {
 			if math.Abs(p.to-p.from-float64(e.length)/c.info.FPS) > 0.5/c.info.FPS || p.from < 0 {
-				c.find("episode %d has %d frames at %v per second, and %s for it from %v to %v s", i, e.length, c.info.FPS, v, p.from, p.to)
+				c.find("episode %d has %d frames at %v per second, and %s for it from %v to %v s", i, e.length,
+					c.info.FPS, v, p.from, p.to)
 			}
 		}
 	}
 	if len(c.episodes) != c.info.Episodes || frames != c.info.Frames {
-		c.find("%s gives %d episodes of %d frames together, meta/episodes has %d of %d", infoPath, c.info.Episodes, c.info.Frames, len(c.episodes), frames)
+		c.find("%s gives %d episodes of %d frames together, meta/episodes has %d of %d", infoPath, c.info.Episodes,
+			c.info.Frames, len(c.episodes), frames)
 	}
 }
 
@@ -324,7 +345,8 @@ func (c *checker) checkFile(first, last int, name string) {
 		case col.size != f.size() || len(col.numbers) != rows*f.size():
 			c.find("%s: rows of %s have %s numbers, want %d", name, feature, col.sizeText(), f.size())
 		case f.outside(col.numbers) >= 0:
-			c.find("%s: %s has %v, which is no %s, the dtype in %s: the loader takes no such file", name, feature, col.numbers[f.outside(col.numbers)], f.DType, infoPath)
+			c.find("%s: %s has %v, which is no %s, the dtype in %s: the loader takes no such file", name, feature,
+				col.numbers[f.outside(col.numbers)], f.DType, infoPath)
 		default:
 			continue
 		}
@@ -369,7 +391,8 @@ func (c *checker) checkFrames(n int, columns map[string]*cells, row int) {
 				return false
 			}
 			if task := c.tasks[int(v)]; len(e.tasks) > 0 && !slices.Contains(e.tasks, task) {
-				c.note("episode %d has frames of the task %q, and meta/episodes has another for it: the loader takes the frames'", n, task)
+				c.note("episode %d has frames of the task %q, and meta/episodes has another for it: the loader takes "+
+					"the frames'", n, task)
 			}
 			return true
 		}, "the number of a task"},
@@ -415,7 +438,8 @@ func (c *checker) checkVideos(ctx context.Context) error {
 		for file, until := range need {
 			path := fill(*c.info.VideoPath, name, file[0], file[1])
 			if !filepath.IsLocal(path) {
-				return refuse("%s: the video_path %q leads out of the dataset for %q", infoPath, *c.info.VideoPath, name)
+				return refuse("%s: the video_path %q leads out of the dataset for %q", infoPath, *c.info.VideoPath,
+					name)
 			}
 			if _, err := os.Stat(filepath.Join(c.dir, path)); err != nil {
 				c.find("%s does not exist", path)
@@ -443,7 +467,8 @@ func (c *checker) checkVideo(name, path string, v *Video, until float64) {
 		c.find("%s is %dx%d, %s gives %dx%d", path, v.W, v.H, infoPath, w, h)
 	}
 	if math.Abs(v.FPS-fps) > fps*1e-6 {
-		c.find("%s has %v frames per second on average, the dataset %v: torchcodec would pick wrong ones", path, v.FPS, c.info.FPS)
+		c.find("%s has %v frames per second on average, the dataset %v: torchcodec would pick wrong ones", path, v.FPS,
+			c.info.FPS)
 	}
 	if v.Uneven > 0 {
 		c.find("%s has %d frames off their time", path, v.Uneven)

@@ -94,7 +94,9 @@ func (c *checker) checkStats(n int, columns map[string]*cells, row int) {
 	}
 	for _, name := range c.info.videos() {
 		if len(e.stats["stats/"+name+"/mean"]) > 0 { // the loader works without an episode's own
-			c.comparePictures(fmt.Sprintf("episode %d", n), name, func(stat string) []float64 { return e.stats["stats/"+name+"/"+stat] })
+			c.comparePictures(fmt.Sprintf("episode %d", n), name, func(stat string) []float64 {
+				return e.stats["stats/"+name+"/"+stat]
+			})
 		}
 	}
 }
@@ -106,7 +108,8 @@ func (c *checker) differs(name string) func(format string, args ...any) {
 		return c.find
 	}
 	return func(string, ...any) {
-		c.note("the statistics of %s are not those of its numbers, as LeRobot's own editing tools leave them: no policy reads them", name)
+		c.note("the statistics of %s are not those of its numbers, as LeRobot's own editing tools leave them: no "+
+			"policy reads them", name)
 	}
 }
 
@@ -135,7 +138,8 @@ func (c *checker) compare(where, name string, all *measured, said map[string][]f
 		for i := range v {
 			near := math.Abs(v[i]-values[i]) <= limit*scale[i]
 			if stat == "std" {
-				near = math.Abs(v[i]-values[i]) <= stdTolerance*values[i] || math.Abs(v[i]*v[i]-values[i]*values[i]) <= varianceTolerance*scale[i]*scale[i]
+				near = math.Abs(v[i]-values[i]) <= stdTolerance*values[i] ||
+					math.Abs(v[i]*v[i]-values[i]*values[i]) <= varianceTolerance*scale[i]*scale[i]
 			}
 			if k := quantileOf(stat); k >= 0 {
 				near = near || v[i] >= far[k].low[i]-limit*scale[i] && v[i] <= far[k].high[i]+limit*scale[i]
@@ -164,15 +168,21 @@ func quantileOf(stat string) int {
 // comparePictures checks that a camera's statistics are plausible. They come from pictures before
 // compression, so that they cannot be recomputed.
 func (c *checker) comparePictures(where, name string, of func(stat string) []float64) {
-	low, high, mean, std := of("min"), of("max"), of("mean"), of("std")
+	low := of("min")
+	high := of("max")
+	mean := of("mean")
+	std := of("std")
 	_, _, channels := c.info.Features[name].picture()
 	if len(low) != channels || len(high) != channels || len(mean) != channels || len(std) != channels {
-		c.find("%s: %s has statistics of %d, %d, %d and %d numbers, want %d each", where, name, len(low), len(high), len(mean), len(std), channels)
+		c.find("%s: %s has statistics of %d, %d, %d and %d numbers, want %d each", where, name, len(low), len(high),
+			len(mean), len(std), channels)
 		return
 	}
 	for i := range low {
-		if channels == 3 && !(low[i] >= 0 && low[i] <= mean[i] && mean[i] <= high[i] && high[i] <= 1 && std[i] >= 0 && std[i] <= 0.5+1e-6) {
-			c.find("%s: %s has min, mean, max, std %v, %v, %v, %v, which no picture of 0 to 1 has", where, name, low[i], mean[i], high[i], std[i])
+		if channels == 3 && !(low[i] >= 0 && low[i] <= mean[i] && mean[i] <= high[i] && high[i] <= 1 && std[i] >= 0 &&
+			std[i] <= 0.5+1e-6) {
+			c.find("%s: %s has min, mean, max, std %v, %v, %v, %v, which no picture of 0 to 1 has", where, name, low[i],
+				mean[i], high[i], std[i])
 		}
 	}
 }
@@ -195,7 +205,8 @@ func (c *checker) checkWhole() {
 			if name == actionName || name == stateName {
 				c.find("%s has nothing of %s: a policy would be trained without its normalisation", statsPath, name)
 			} else { // LeRobot's add_features and its conversion to videos leave it out
-				c.note("%s has nothing of %s: a policy that takes it is trained without its normalisation", statsPath, name)
+				c.note("%s has nothing of %s: a policy that takes it is trained without its normalisation", statsPath,
+					name)
 			}
 			continue
 		}

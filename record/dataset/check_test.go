@@ -100,7 +100,9 @@ func TestCheck(t *testing.T) {
 		damage func(t *testing.T, dir string)
 		found  string
 	}{
-		{"an episode too many", editJSON(infoPath, func(v map[string]any) { v["total_episodes"] = 4 }), "gives 4 episodes"},
+		{"an episode too many", editJSON(infoPath, func(v map[string]any) {
+			v["total_episodes"] = 4
+		}), "gives 4 episodes"},
 		{"a frame too many", editJSON(infoPath, func(v map[string]any) { v["total_frames"] = 46 }), "46 frames"},
 		{"a task too many", editJSON(infoPath, func(v map[string]any) { v["total_tasks"] = 2 }), "gives 2 tasks"},
 		{"another rate", editJSON(infoPath, func(v map[string]any) { v["fps"] = 60 }), "want frame_index/fps"},
@@ -127,11 +129,14 @@ func TestCheck(t *testing.T) {
 		{"a quantile", editJSON(statsPath, func(v map[string]any) {
 			v[actionName].(map[string]any)["q99"] = []float64{90, 0, 1}
 		}), "all: q99 of action"},
-		{"no statistics of a feature", editJSON(statsPath, func(v map[string]any) { delete(v, actionName) }), "nothing of action"},
+		{"no statistics of a feature", editJSON(statsPath, func(v map[string]any) {
+			delete(v, actionName)
+		}), "nothing of action"},
 		{"no statistics", remove(statsPath), statsPath},
 		{"no tasks", remove(tasksPath), tasksPath},
 		{"a file of data", remove(fill(dataPath, "", 0, 1)), "file-001.parquet"},
-		{"two files of data the other way round", swap(fill(dataPath, "", 0, 1), fill(dataPath, "", 0, 2)), "episode_index"},
+		{"two files of data the other way round", swap(fill(dataPath, "", 0, 1), fill(dataPath, "", 0, 2)),
+			"episode_index"},
 		{"a video", remove(fill(videoPath, imagePrefix+"top", 0, 2)), "file-002.mp4 does not exist"},
 		{"a video cut short", func(t *testing.T, dir string) {
 			os.Truncate(filepath.Join(dir, fill(videoPath, imagePrefix+"top", 0, 2)), 700)
@@ -223,7 +228,8 @@ func TestDescribe(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if s.Episodes != 3 || s.Frames != 45 || s.FPS != 30 || s.Robot != "so101" || s.Outcomes[record.Success] != 3 || len(s.Tasks) != 1 || s.Tasks[0] != (TaskCount{"x", 3}) || s.Bytes == 0 || len(s.Names()) != 13 {
+	if s.Episodes != 3 || s.Frames != 45 || s.FPS != 30 || s.Robot != "so101" || s.Outcomes[record.Success] != 3 ||
+		len(s.Tasks) != 1 || s.Tasks[0] != (TaskCount{"x", 3}) || s.Bytes == 0 || len(s.Names()) != 13 {
 		t.Errorf("%+v", s)
 	}
 }
@@ -231,7 +237,8 @@ func TestDescribe(t *testing.T) {
 // A table of all kinds and depths reads back as it was written.
 func TestTable(t *testing.T) {
 	var file bytes.Buffer
-	cols := []column{{"b", parquet.Boolean, 0}, {"i", parquet.Int64, 0}, {"f", parquet.Float, 1}, {"d", parquet.Double, 3}, {"t", parquet.ByteArray, 1}}
+	cols := []column{{"b", parquet.Boolean, 0}, {"i", parquet.Int64, 0}, {"f", parquet.Float, 1},
+		{"d", parquet.Double, 3}, {"t", parquet.ByteArray, 1}}
 	w := newTable(&file, cols, parquet.KeyValueMetadata("k", "v"))
 	rows := []map[string]any{
 		{"b": 1.0, "i": int64(1 << 50), "f": []float64{1, 2}, "d": []float64{0.1, 0.2, 0.3}, "t": []string{"x"}},
@@ -245,7 +252,9 @@ func TestTable(t *testing.T) {
 	if err := w.writer.Close(); err != nil {
 		t.Fatal(err)
 	}
-	got, metadata, err := parseTable(bytes.NewReader(file.Bytes()), int64(file.Len()), func(string) bool { return true })
+	got, metadata, err := parseTable(bytes.NewReader(file.Bytes()), int64(file.Len()), func(string) bool {
+		return true
+	})
 	if err != nil || metadata["k"] != "v" {
 		t.Fatal(err, metadata)
 	}
@@ -340,7 +349,8 @@ func FuzzTable(f *testing.F) {
 
 // FuzzInfo reads arbitrary bytes as an info.json.
 func FuzzInfo(f *testing.F) {
-	f.Add([]byte(`{"codebase_version": "v3.0", "fps": 30, "data_path": "x", "video_path": "y", "features": {"a": {"dtype": "video", "shape": [3, 2, 1], "names": ["a"]}}}`))
+	f.Add([]byte(
+		`{"codebase_version": "v3.0", "fps": 30, "data_path": "x", "video_path": "y", "features": {"a": {"dtype": "video", "shape": [3, 2, 1], "names": ["a"]}}}`))
 	f.Fuzz(func(t *testing.T, data []byte) {
 		if i, err := parseInfo(data); err == nil {
 			for _, feature := range i.Features {
@@ -353,7 +363,8 @@ func FuzzInfo(f *testing.F) {
 
 // FuzzProbe reads arbitrary bytes as ffprobe's output.
 func FuzzProbe(f *testing.F) {
-	f.Add([]byte("{\n\"packets\": [\n{ \"pts\": 0 },\n{ \"pts\": 512 }\n],\n\"streams\": [\n{ \"codec_name\": \"h264\", \"width\": 2, \"height\": 2, \"avg_frame_rate\": \"30/1\", \"time_base\": \"1/15360\" }\n]\n}\n"))
+	f.Add([]byte("{\n\"packets\": [\n{ \"pts\": 0 },\n{ \"pts\": 512 }\n],\n\"streams\": [\n{ \"codec_name\": " +
+		"\"h264\", \"width\": 2, \"height\": 2, \"avg_frame_rate\": \"30/1\", \"time_base\": \"1/15360\" }\n]\n}\n"))
 	f.Fuzz(func(t *testing.T, data []byte) {
 		var v Video
 		v.parse(bytes.NewReader(data))

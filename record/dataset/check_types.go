@@ -31,8 +31,10 @@ func (f Feature) outside(numbers []float64) int {
 // beginnings of those with a unit, such as timestamp[ns].
 var (
 	loaded = []string{
-		float32Type, int64Type, boolType, videoType, "image", "string", "large_string", "string_view", "binary", "large_binary", "binary_view", "null",
-		"int8", "int16", "int32", "uint8", "uint16", "uint32", "uint64", "float", "float16", "float64", "double", "date32", "date64",
+		float32Type, int64Type, boolType, videoType,
+		"image", "string", "large_string", "string_view", "binary", "large_binary", "binary_view", "null",
+		"int8", "int16", "int32", "uint8", "uint16", "uint32", "uint64", "float", "float16", "float64",
+		"double", "date32", "date64",
 	}
 	timed = []string{"time32[", "time64[", "timestamp[", "duration[", "decimal128(", "decimal256("}
 )
@@ -41,18 +43,22 @@ var (
 func (c *checker) checkTypes() {
 	for _, name := range slices.Sorted(maps.Keys(c.info.Features)) {
 		f := c.info.Features[name]
-		known := slices.Contains(loaded, f.DType) || slices.ContainsFunc(timed, func(unit string) bool { return strings.HasPrefix(f.DType, unit) })
+		known := slices.Contains(loaded, f.DType) || slices.ContainsFunc(timed, func(unit string) bool {
+			return strings.HasPrefix(f.DType, unit)
+		})
 		switch {
 		case !known:
 			c.find("%s: the dtype of %s is %q, which the loader does not know", infoPath, name, f.DType)
 		case f.DType == "string" && f.size() > 1:
 			c.find("%s: %s are texts of the shape %v: the loader takes one text for a frame", infoPath, name, f.Shape)
-		case !numeric(f.DType) && (name == actionName || name == stateName || slices.Contains(bookkeeping, name)) && !strings.HasPrefix(f.DType, "float") && f.DType != "double":
+		case !numeric(f.DType) && (name == actionName || name == stateName || slices.Contains(bookkeeping, name)) &&
+			!strings.HasPrefix(f.DType, "float") && f.DType != "double":
 			c.find("%s: the dtype of %s is %q, want numbers", infoPath, name, f.DType)
 		}
 	}
 }
 
 func numeric(dtype string) bool {
-	return slices.Contains([]string{float32Type, int64Type, boolType, "float64", "int32", "int16", "int8", "uint8"}, dtype)
+	return slices.Contains([]string{float32Type, int64Type, boolType, "float64", "int32", "int16", "int8", "uint8"},
+		dtype)
 }

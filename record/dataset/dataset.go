@@ -55,8 +55,9 @@ const (
 
 	// The origin of a frame's action. LeRobot has no names for these features. No policy takes them
 	// as input, since their names begin neither with observation nor with action.
-	outcomeName    = "edge_rt.outcome"       // 1 success, 0 failure, -1 unknown
-	seqName        = "edge_rt.seq"           // request that the action answers; -1: no action of a policy began in the frame
+	outcomeName = "edge_rt.outcome" // 1 success, 0 failure, -1 unknown
+	// request that the action answers; -1: no action of a policy began in the frame
+	seqName        = "edge_rt.seq"
 	epochName      = "edge_rt.epoch"         // session of that request
 	chunkIndexName = "edge_rt.chunk_index"   // row of the action in its chunk
 	sourceAgeName  = "edge_rt.source_age_ms" // age of the observation from which the action was computed

@@ -73,7 +73,8 @@ func (r *run) episodes(c *cutting, left Left) (out []episode, err error) {
 			continue
 		}
 		if m.task == "" && c.task == "" {
-			return nil, refuse("%s: the record names no task: give --task TEXT, which LeRobot keeps with every frame", r.name)
+			return nil, refuse("%s: the record names no task: give --task TEXT, which LeRobot keeps with every frame",
+				r.name)
 		}
 		if m.cut && c.task == "" {
 			left.add(1, "episodes whose task an older edge-rt has cut at 240 bytes (--task gives the whole)")
@@ -81,7 +82,13 @@ func (r *run) episodes(c *cutting, left Left) (out []episode, err error) {
 		m.task = cmp.Or(c.task, m.task)
 		parts := r.parts(m, c, left)
 		for i, frames := range parts {
-			e := episode{of: r, mark: m, frames: frames, outcome: -1, key: fmt.Sprintf("%s/%d/%d", r.key, m.number, frames[0].at)}
+			e := episode{
+				of:      r,
+				mark:    m,
+				frames:  frames,
+				outcome: -1,
+				key:     fmt.Sprintf("%s/%d/%d", r.key, m.number, frames[0].at),
+			}
 			if i == len(parts)-1 { // only the last part reaches the outcome
 				e.outcome = outcomeNumber(m.outcome)
 			}
@@ -174,8 +181,14 @@ func (r *run) frames(begin, end int) (frames []frame) {
 			// A late tick makes its successors late or missing. A frame that holds it must not be
 			// earlier than the tick itself.
 			due := r.ticks[i].deadline + rt.Instant(float64(at)*r.period)
-			f := frame{at: max(r.ticks[i].at, due), tick: i, action: -1, held: at > 0}
-			for k := i; k < end && r.ticks[k].deadline-r.ticks[i].deadline < rt.Instant((float64(at+every)-0.5)*r.period); k++ {
+			f := frame{
+				at:     max(r.ticks[i].at, due),
+				tick:   i,
+				action: -1,
+				held:   at > 0,
+			}
+			for k := i; k < end && r.ticks[k].deadline-r.ticks[i].deadline < rt.Instant((float64(at+
+				every)-0.5)*r.period); k++ {
 				if (k > i || at == 0) && r.ticks[k].action != nil {
 					f.action = k
 					break
@@ -267,14 +280,19 @@ func (r *run) keepLong(parts [][]frame, cut bool, left Left) (out [][]frame) {
 func (e *episode) values(i int, place *place) func(name string) any {
 	f := &e.frames[i]
 	t := &e.of.ticks[f.tick]
-	seq, epoch, row, age := -1.0, -1.0, -1.0, -1.0
+	seq := -1.0
+	epoch := -1.0
+	row := -1.0
+	age := -1.0
 	wanted := t.goal
 	person := t.person
 	if f.action >= 0 {
 		a := &e.of.ticks[f.action]
 		wanted, person = e.of.sent(f.action), a.person
 		if !a.person && e.of.info["schedule"] != "teleop" {
-			seq, epoch, row = float64(a.seq), float64(a.epoch), float64(a.row)
+			seq = float64(a.seq)
+			epoch = float64(a.epoch)
+			row = float64(a.row)
 		}
 		if a.source > 0 {
 			age = float64(a.at.Sub(a.source)) / 1e6
@@ -319,7 +337,9 @@ func (e *episode) values(i int, place *place) func(name string) any {
 // action, except for joints that the gate held back: those have their goal at the end of the
 // action. If a policy learned the action itself, it would expect a motion that the arm never made.
 func (r *run) sent(i int) []float32 {
-	action, last, cut := r.ticks[i].action, i, r.ticks[i].cut
+	action := r.ticks[i].action
+	last := i
+	cut := r.ticks[i].cut
 	ticks := min(r.every(), int(math.Round(1e9/r.period/r.rate))) // that the action lasts
 	for k := i + 1; k < len(r.ticks) && r.ticks[k].action == nil; k++ {
 		if r.ticks[k].deadline-r.ticks[i].deadline > rt.Instant((float64(ticks)-0.5)*r.period) {

@@ -36,9 +36,11 @@ type Config struct {
 	CRF     int      // 0: the codec's
 	Plain   bool     // without the features that LeRobot's own recordings lack
 
-	MaxGap        time.Duration // longest time without a tick that held frames fill; a longer gap cuts the episode
-	MaxPictureAge time.Duration // maximum age of a frame's picture; a frame with an older one counts as a frame without a picture
-	Missing       string        // DropEpisode or CutEpisode: the treatment of frames without a picture
+	MaxGap time.Duration // longest time without a tick that held frames fill; a longer gap cuts the episode
+	// maximum age of a frame's picture; a frame with an older one counts as a frame without a
+	// picture
+	MaxPictureAge time.Duration
+	Missing       string // DropEpisode or CutEpisode: the treatment of frames without a picture
 
 	Progress func(Progress) // may be nil
 }
@@ -130,7 +132,8 @@ func Export(ctx context.Context, cfg Config) (*Report, error) {
 		x.progress = Progress{Run: i + 1, OfRuns: len(runs)}
 		if err := x.addRun(ctx, r); err != nil {
 			if ctx.Err() != nil {
-				err = fmt.Errorf("interrupted; %d episodes are whole in %s, and the same command goes on from there", len(x.journal.entries), x.dir)
+				err = fmt.Errorf("interrupted; %d episodes are whole in %s, and the same command goes on from there",
+					len(x.journal.entries), x.dir)
 			}
 			return nil, err
 		}
@@ -148,7 +151,13 @@ func survey(cfg *Config, codec Codec, runs []*run) (set settings, err error) {
 		if err := r.measure(); err != nil {
 			return set, err
 		}
-		own := settings{Robot: r.info["robot"], FPS: r.fps, VCodec: codec.name, CRF: cmp.Or(cfg.CRF, codec.crf), Features: features(r, codec, cfg)}
+		own := settings{
+			Robot:    r.info["robot"],
+			FPS:      r.fps,
+			VCodec:   codec.name,
+			CRF:      cmp.Or(cfg.CRF, codec.crf),
+			Features: features(r, codec, cfg),
+		}
 		if i == 0 {
 			set = own
 			continue
@@ -159,50 +168,6 @@ func survey(cfg *Config, codec Codec, runs []*run) (set settings, err error) {
 		}
 	}
 	return set, nil
-}
-
-// features returns the features of a dataset of such a run.
-func features(r *run, codec Codec, cfg *Config) map[string]Feature {
-	one := func(dtype string) Feature { return Feature{DType: dtype, Shape: []int{1}} }
-	vector := Feature{DType: float32Type, Shape: []int{len(r.joints)}, Names: r.joints}
-	f := map[string]Feature{
-		stateName: vector, actionName: vector, timestamp: one(float32Type),
-		frameIndex: one(int64Type), episodeIndex: one(int64Type), index: one(int64Type), taskIndex: one(int64Type),
-	}
-	if !cfg.Plain {
-		f[intervention] = one(boolType)
-		for _, name := range []string{outcomeName, seqName, epochName, chunkIndexName} {
-			f[name] = one(int64Type)
-		}
-		f[sourceAgeName] = one(float32Type)
-		if len(r.cams) > 0 {
-			f[pictureAgeName] = one(float32Type)
-		}
-	}
-	for _, name := range r.cams {
-		s := r.sizes[name]
-		f[imagePrefix+name] = Feature{DType: videoType, Shape: []int{s.h, s.w, 3}, Names: []string{"height", "width", "channels"}, Info: map[string]any{
-			"video.height": s.h, "video.width": s.w, "video.codec": codec.name, "video.pix_fmt": "yuv420p", "video.fps": r.fps, "video.channels": 3,
-			"has_audio": false, "video.g": 2, "video.crf": cmp.Or(cfg.CRF, codec.crf), "video.preset": codec.preset, "video.fast_decode": 0,
-			"video.video_backend": "pyav", "video.extra_options": map[string]any{}, "is_depth_map": false,
-		}}
-	}
-	return f
-}
-
-// columns returns the columns of the data files of such features.
-func columns(features map[string]Feature) (out []column) {
-	for name, f := range features {
-		if f.DType == videoType {
-			continue
-		}
-		c := column{name: name, kind: kinds[f.DType]}
-		if f.size() > 1 {
-			c.depth = 1
-		}
-		out = append(out, c)
-	}
-	return out
 }
 
 // export is an export in progress.
@@ -293,14 +258,16 @@ func (x *export) readOld(set settings) (*journal, error) {
 	name := x.cfg.Out
 	old, err := readJournal(x.out)
 	if err != nil {
-		return nil, refuse("%s was not made by edge-rt, or was edited since (%v): export into another place, and join both with LeRobot's lerobot-edit-dataset", name, err)
+		return nil, refuse("%s was not made by edge-rt, or was edited since (%v): export into another place, and "+
+			"join both with LeRobot's lerobot-edit-dataset", name, err)
 	}
 	info, err := readInfo(x.out)
 	if err != nil {
 		return nil, err
 	}
 	if info.Episodes != len(old.entries) || info.Frames != old.frames {
-		return nil, refuse("%s has %d episodes, and edge-rt has made %d: it was edited; export into another place, and join both with LeRobot's lerobot-edit-dataset", name, info.Episodes, len(old.entries))
+		return nil, refuse("%s has %d episodes, and edge-rt has made %d: it was edited; export into another place, "+
+			"and join both with LeRobot's lerobot-edit-dataset", name, info.Episodes, len(old.entries))
 	}
 	if err := old.fits(set, "this export", name, alike); err != nil {
 		return nil, err
@@ -315,17 +282,22 @@ func (x *export) readOld(set settings) (*journal, error) {
 
 // resume continues the interrupted export with the journal j; ok reports whether it could. there
 // are the episodes that out keeps; the interrupted export must begin with them.
-func (x *export) resume(ctx context.Context, j *journal, runs []*run, set settings, there []entry, adds bool) (ok bool, err error) {
-	if err := j.fits(set, "this export", "the interrupted export in "+x.dir, "ask for the same, or remove that folder to begin anew"); err != nil {
+func (x *export) resume(ctx context.Context, j *journal, runs []*run, set settings, there []entry, adds bool) (ok bool,
+	err error) {
+	if err := j.fits(set, "this export", "the interrupted export in "+x.dir,
+		"ask for the same, or remove that folder to begin anew"); err != nil {
 		return false, err
 	}
-	if adds && (len(j.entries) < len(there) || !slices.EqualFunc(there, j.entries[:len(there)], func(a, b entry) bool { return a.Key == b.Key })) {
+	if adds && (len(j.entries) < len(there) || !slices.EqualFunc(there, j.entries[:len(there)], func(a, b entry) bool {
+		return a.Key == b.Key
+	})) {
 		return false, refuse("the interrupted export in %s did not begin with %s: remove it", x.dir, x.cfg.Out)
 	}
 	added := j.entries[len(there):]
 	for _, e := range added {
 		if !slices.ContainsFunc(runs, func(r *run) bool { return e.of(r) }) {
-			return false, refuse("the interrupted export in %s has an episode of %s, which is not among the records: name that too, or remove the folder", x.dir, e.Record)
+			return false, refuse("the interrupted export in %s has an episode of %s, which is not among the records: "+
+				"name that too, or remove the folder", x.dir, e.Record)
 		}
 	}
 	stale, err := x.outdated(ctx, runs, added)
@@ -342,7 +314,8 @@ func (x *export) begin(set settings, old *journal, there []entry) error {
 	if old != nil {
 		mine.videos = of(old).videos
 	}
-	kept, err := mine.clear(x.dir, x.out) // clears an export that broke off before its first episode; its settings bind no later export
+	// clears an export that broke off before its first episode; its settings bind no later export
+	kept, err := mine.clear(x.dir, x.out)
 	if err != nil {
 		return err
 	}
@@ -374,7 +347,9 @@ func (x *export) addRun(ctx context.Context, r *run) error {
 	if err != nil {
 		return err
 	}
-	if unknown := slices.DeleteFunc(slices.Clone(all), func(e episode) bool { return x.journal.known[e.key] }); len(unknown) > 0 {
+	if unknown := slices.DeleteFunc(slices.Clone(all), func(e episode) bool {
+		return x.journal.known[e.key]
+	}); len(unknown) > 0 {
 		if err := r.checkPictures(ctx, unknown, c.age); err != nil {
 			return err
 		}
@@ -442,7 +417,12 @@ func (x *export) cutting() *cutting {
 // journal.
 func (x *export) complete(e *episode, stats map[string]Stats) error {
 	n := len(x.journal.entries)
-	p := &place{fps: x.journal.settings.FPS, episode: n, first: x.journal.frames, task: x.journal.task(e.mark.task)}
+	p := &place{
+		fps:     x.journal.settings.FPS,
+		episode: n,
+		first:   x.journal.frames,
+		task:    x.journal.task(e.mark.task),
+	}
 	features := x.journal.settings.Features
 	cols := columns(features)
 	numbers := map[string][]float64{}
@@ -527,7 +507,9 @@ func (x *export) finish() (*Report, error) {
 			r.WorstPictureMS, r.WorstPictureTold = e.PictureAgeMS, fmt.Sprintf("%d", i)
 		}
 	}
-	r.Episodes, r.Frames, r.Tasks = len(j.entries), j.frames, len(j.tasks)
+	r.Episodes = len(j.entries)
+	r.Frames = j.frames
+	r.Tasks = len(j.tasks)
 	var err error
 	if r.Bytes, err = bytesOf(x.dir); err != nil {
 		return nil, err

@@ -60,7 +60,8 @@ func TestEpisodesAreTheOperators(t *testing.T) {
 	}
 	cfg := testConfig(t, s.write(t, filepath.Join(t.TempDir(), "a.mcap")))
 	r := exporting(t, cfg)
-	same(t, "report", []int{r.Episodes, r.Frames, r.Tasks, r.Left["episodes that were to be left out (discard)"], r.Left["episodes that were to be left out (rerecord)"]}, []int{3, 27 + 30 + 15, 2, 1, 1})
+	same(t, "report", []int{r.Episodes, r.Frames, r.Tasks, r.Left["episodes that were to be left out (discard)"],
+		r.Left["episodes that were to be left out (rerecord)"]}, []int{3, 27 + 30 + 15, 2, 1, 1})
 	d := read(t, cfg.Out)
 	ticks := append(append(counted(3, 27, 1), counted(90, 30, 1)...), counted(135, 15, 1)...)
 	same(t, "states", d.firsts(stateName), ticks)
@@ -76,9 +77,12 @@ func TestEpisodesAreTheOperators(t *testing.T) {
 			t.Fatalf("frame %d is at %v, want %v", i, v, want)
 		}
 	}
-	same(t, "outcomes", []float64{d.firsts(outcomeName)[0], d.firsts(outcomeName)[27], d.firsts(outcomeName)[71]}, []float64{1, 0, -1})
-	same(t, "tasks", []float64{d.firsts(taskIndex)[0], d.firsts(taskIndex)[27], d.firsts(taskIndex)[71]}, []float64{0, 1, 1})
-	same(t, "request, epoch, row, age", []float64{d.firsts(seqName)[12], d.firsts(epochName)[12], d.firsts(chunkIndexName)[12], d.firsts(sourceAgeName)[12]}, []float64{2, 3, 5, 20})
+	same(t, "outcomes", []float64{d.firsts(outcomeName)[0], d.firsts(outcomeName)[27], d.firsts(outcomeName)[71]},
+		[]float64{1, 0, -1})
+	same(t, "tasks", []float64{d.firsts(taskIndex)[0], d.firsts(taskIndex)[27], d.firsts(taskIndex)[71]},
+		[]float64{0, 1, 1})
+	same(t, "request, epoch, row, age", []float64{d.firsts(seqName)[12], d.firsts(epochName)[12],
+		d.firsts(chunkIndexName)[12], d.firsts(sourceAgeName)[12]}, []float64{2, 3, 5, 20})
 
 	cfg.Out, cfg.Only = filepath.Join(t.TempDir(), "only"), []string{record.Success}
 	if r := exporting(t, cfg); r.Episodes != 1 || r.Left["episodes of another outcome (none)"] != 1 {
@@ -89,7 +93,8 @@ func TestEpisodesAreTheOperators(t *testing.T) {
 // A timeout is no outcome: the operator has not judged the episode.
 func TestATimeoutIsNobodysWord(t *testing.T) {
 	s := &scene{seconds: 4, task: "x"}
-	s.episodes = []record.Episode{begin(s, 1, 0.1, "x"), end(s, 1, 1.5, record.Timeout), begin(s, 2, 2, "x"), end(s, 2, 3.5, record.Success)}
+	s.episodes = []record.Episode{begin(s, 1, 0.1, "x"), end(s, 1, 1.5, record.Timeout), begin(s, 2, 2, "x"),
+		end(s, 2, 3.5, record.Success)}
 	cfg := testConfig(t, s.write(t, filepath.Join(t.TempDir(), "a.mcap")))
 	cfg.Only = []string{"none"}
 	if r := exporting(t, cfg); r.Episodes != 1 || r.Left["episodes of another outcome (success)"] != 1 {
@@ -181,9 +186,11 @@ func TestGaps(t *testing.T) {
 	want = append(append(want, 9, 9), counted(12, 48, 1)...)
 	same(t, "states", d.firsts(stateName), append(want, counted(70, 80, 1)...))
 	same(t, "what is held has the goal", d.firsts(actionName)[9:12], []float64{9.25, 9.5, 9.5})
-	same(t, "episodes, held", []int{r.Episodes, r.Held, r.Left["gaps longer than 100ms, at which an episode was cut"]}, []int{2, 2, 1})
+	same(t, "episodes, held", []int{r.Episodes, r.Held, r.Left["gaps longer than 100ms, at which an episode was cut"]},
+		[]int{2, 2, 1})
 	same(t, "frame after the cut", d.firsts(frameIndex)[60], 0)
-	same(t, "the last part is the success", []float64{d.firsts(outcomeName)[0], d.firsts(outcomeName)[60]}, []float64{-1, 1})
+	same(t, "the last part is the success", []float64{d.firsts(outcomeName)[0], d.firsts(outcomeName)[60]},
+		[]float64{-1, 1})
 
 	for i := 60; i < 130; i++ { // 20 frames remain after the gap: too few
 		s.lost[i] = true
@@ -204,7 +211,8 @@ func TestInterventions(t *testing.T) {
 	d := read(t, cfg.Out)
 	same(t, "intervention", d.firsts(intervention)[9:21], []float64{0, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 0})
 	same(t, "its type", d.info.Features[intervention].DType, "bool")
-	same(t, "requests", []float64{d.firsts(seqName)[9], d.firsts(seqName)[10], d.firsts(chunkIndexName)[19], d.firsts(seqName)[20]}, []float64{1, -1, -1, 3})
+	same(t, "requests", []float64{d.firsts(seqName)[9], d.firsts(seqName)[10], d.firsts(chunkIndexName)[19],
+		d.firsts(seqName)[20]}, []float64{1, -1, -1, 3})
 	same(t, "actions", d.firsts(actionName)[10], 10.25)
 
 	cfg.Out, cfg.Plain = cfg.Out+"2", true
@@ -224,7 +232,8 @@ func TestRuns(t *testing.T) {
 	cfg := testConfig(t, dir)
 	r := exporting(t, cfg)
 	d := read(t, cfg.Out)
-	same(t, "episodes", []int{r.Runs, r.Records, r.Episodes, r.Frames, r.Left["ticks that another record has too"]}, []int{1, 2, 1, 45, 15})
+	same(t, "episodes", []int{r.Runs, r.Records, r.Episodes, r.Frames, r.Left["ticks that another record has too"]},
+		[]int{1, 2, 1, 45, 15})
 	same(t, "states", d.firsts(stateName), append(counted(0, 30, 1), counted(15, 15, 1)...))
 
 	other := &scene{seconds: 1, task: "x", instance: "two", rate: 60}
@@ -239,13 +248,16 @@ func TestRuns(t *testing.T) {
 	refused(t, cfg, "robot of", `"koch"`, `"so101"`)
 	larger := &scene{seconds: 1, task: "x", instance: "four", cameras: []string{"top"}, w: 128, h: 96}
 	smaller := &scene{seconds: 1, task: "x", instance: "five", cameras: []string{"top"}, rate: 60}
-	cfg.Records = []string{larger.write(t, filepath.Join(dir, "f.mcap")), smaller.write(t, filepath.Join(dir, "g.mcap"))}
-	refused(t, cfg, "feature observation.images.top of", "g.mcap is video [48 64 3], and", "f.mcap has video [96 128 3]: one dataset has one; make them alike with --fps and --cameras")
+	cfg.Records = []string{larger.write(t, filepath.Join(dir, "f.mcap")),
+		smaller.write(t, filepath.Join(dir, "g.mcap"))}
+	refused(t, cfg, "feature observation.images.top of", "g.mcap is video [48 64 3], and",
+		"f.mcap has video [96 128 3]: one dataset has one; make them alike with --fps and --cameras")
 	cfg.FPS = 0
 	refused(t, cfg, "fps of", "g.mcap is 60")
 	blind := &scene{seconds: 1, task: "x", instance: "six"}
 	cfg.Records = []string{larger.write(t, filepath.Join(dir, "h.mcap")), blind.write(t, filepath.Join(dir, "i.mcap"))}
-	refused(t, cfg, "feature observation.images.top of", "i.mcap is none, and", "name the files or a folder of each kind")
+	refused(t, cfg, "feature observation.images.top of", "i.mcap is none, and",
+		"name the files or a folder of each kind")
 	cfg.Records = []string{dir + "/none"}
 	refused(t, cfg, "none")
 	os.WriteFile(filepath.Join(dir, "e.mcap"), []byte("no record"), 0o666)
@@ -282,7 +294,8 @@ func TestPictures(t *testing.T) {
 	}
 	for _, name := range []string{"top", "wrist"} {
 		v, err := probe(t.Context(), filepath.Join(cfg.Out, fill(videoPath, imagePrefix+name, 0, 0)))
-		if err != nil || v.Frames != 60 || v.FPS != 30 || v.Uneven != 0 || v.Codec != "h264" || v.PixelFormat != "yuv420p" || v.W != 64 || v.H != 48 {
+		if err != nil || v.Frames != 60 || v.FPS != 30 || v.Uneven != 0 || v.Codec != "h264" ||
+			v.PixelFormat != "yuv420p" || v.W != 64 || v.H != 48 {
 			t.Errorf("%s: %+v, %v", name, v, err)
 		}
 	}
@@ -298,7 +311,15 @@ func TestPictures(t *testing.T) {
 // than the frame before.
 func TestPicturesOfALateTick(t *testing.T) {
 	needFFmpeg(t)
-	s := &scene{rate: 60, seconds: 2, cameras: []string{"top"}, cameraFPS: 60, task: "x", late: 80_000_000, lost: map[int]bool{40: true, 41: true, 42: true, 43: true, 44: true}}
+	s := &scene{
+		rate:      60,
+		seconds:   2,
+		cameras:   []string{"top"},
+		cameraFPS: 60,
+		task:      "x",
+		late:      80_000_000,
+		lost:      map[int]bool{40: true, 41: true, 42: true, 43: true, 44: true},
+	}
 	cfg := testConfig(t, s.write(t, filepath.Join(t.TempDir(), "a.mcap")))
 	if r := exporting(t, cfg); r.Frames != 120 || r.Held != 5 {
 		t.Errorf("%+v", r)
@@ -316,7 +337,8 @@ func TestMissingPictures(t *testing.T) {
 	needFFmpeg(t)
 	s := &scene{seconds: 5, cameras: []string{"top"}, task: "x", blind: [2]float64{2, 3}, mode: "ring"}
 	cfg := testConfig(t, s.write(t, filepath.Join(t.TempDir(), "a.mcap")))
-	refused(t, cfg, "no episode is left", "1 episodes with frames that have no picture of the last 250ms", "--record all")
+	refused(t, cfg, "no episode is left", "1 episodes with frames that have no picture of the last 250ms",
+		"--record all")
 	cfg.Missing = CutEpisode
 	r := exporting(t, cfg)
 	d := read(t, cfg.Out)
@@ -371,7 +393,8 @@ func TestInterrupted(t *testing.T) {
 	if r.Resumed != 3 || r.Added != 3 || r.Episodes != 6 {
 		t.Errorf("%+v", r)
 	}
-	if after, err := os.Stat(filepath.Join(cfg.Out, fill(videoPath, imagePrefix+"top", 0, 0))); err != nil || !after.ModTime().Equal(before.ModTime()) {
+	if after, err := os.Stat(filepath.Join(cfg.Out, fill(videoPath, imagePrefix+"top", 0, 0))); err != nil ||
+		!after.ModTime().Equal(before.ModTime()) {
 		t.Errorf("a finished episode was made again: %v", err)
 	}
 	sameFiles(t, cfg.Out, whole.Out)
@@ -472,14 +495,16 @@ func TestFFmpegsWordsOfAFullDisk(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	script := "#!/bin/sh\ncase $* in *pipe:0*) cat >/dev/null; echo 'No space left on device' >&2;; *) exec " + real + " \"$@\";; esac\n"
+	script := "#!/bin/sh\ncase $* in *pipe:0*) cat >/dev/null; echo 'No space left on device' >&2;; *) exec " + real +
+		" \"$@\";; esac\n"
 	if err := os.WriteFile(filepath.Join(dir, ffmpeg), []byte(script), 0o700); err != nil {
 		t.Fatal(err)
 	}
 	t.Setenv("PATH", dir+":"+os.Getenv("PATH"))
 	s := &scene{seconds: 1, cameras: []string{"top"}, task: "x"}
 	cfg := testConfig(t, s.write(t, filepath.Join(t.TempDir(), "a.mcap")))
-	if _, err := Export(t.Context(), cfg); err == nil || !strings.Contains(err.Error(), "ffmpeg made no whole") || !strings.Contains(err.Error(), "No space left on device") {
+	if _, err := Export(t.Context(), cfg); err == nil || !strings.Contains(err.Error(), "ffmpeg made no whole") ||
+		!strings.Contains(err.Error(), "No space left on device") {
 		t.Errorf("%v, want ffmpeg's words", err)
 	}
 }

@@ -62,7 +62,8 @@ func (r *run) measure() error {
 		s, known := commonest(seen[name])
 		switch {
 		case known && (s.w%2 != 0 || s.h%2 != 0 || max(s.w, s.h) > maxSide):
-			return refuse("%s: pictures of camera %s are %dx%d, and videos have even sides of at most %d: crop them where they are taken (--camera ...,crop=WxH+X+Y)", r.name, name, s.w, s.h, maxSide)
+			return refuse("%s: pictures of camera %s are %dx%d, and videos have even sides of at most %d: crop them "+
+				"where they are taken (--camera ...,crop=WxH+X+Y)", r.name, name, s.w, s.h, maxSide)
 		case !known && err == nil:
 			return refuse("%s has no picture of camera %s that is whole: --cameras names those to take", r.name, name)
 		}
@@ -113,7 +114,14 @@ type lane struct {
 }
 
 func newFilm(ctx context.Context, x *export, r *run, all []episode) (*film, error) {
-	f := &film{ctx: ctx, x: x, of: r, all: all, stats: make([]map[string]Stats, len(all)), ends: make([]int, len(all))}
+	f := &film{
+		ctx:   ctx,
+		x:     x,
+		of:    r,
+		all:   all,
+		stats: make([]map[string]Stats, len(all)),
+		ends:  make([]int, len(all)),
+	}
 	for i := range f.stats {
 		f.stats[i] = map[string]Stats{}
 	}
@@ -127,7 +135,12 @@ func newFilm(ctx context.Context, x *export, r *run, all []episode) (*film, erro
 	for i, name := range r.cams {
 		shape := x.journal.settings.Features[imagePrefix+name].Shape
 		s := size{shape[1], shape[0]}
-		f.lanes = append(f.lanes, &lane{camera: i, name: name, size: s, rgb: make([]byte, 3*s.w*s.h)})
+		f.lanes = append(f.lanes, &lane{
+			camera: i,
+			name:   name,
+			size:   s,
+			rgb:    make([]byte, 3*s.w*s.h),
+		})
 	}
 	return f, nil
 }
@@ -182,7 +195,8 @@ func (f *film) frame(l *lane, m *record.Image, frames int) error {
 		if err != nil {
 			return err
 		}
-		if l.video, err = newEncoder(f.ctx, f.x.codec, f.x.journal.settings.CRF, f.x.journal.settings.FPS, frames, path); err != nil {
+		if l.video, err = newEncoder(f.ctx, f.x.codec, f.x.journal.settings.CRF, f.x.journal.settings.FPS, frames,
+			path); err != nil {
 			return err
 		}
 		l.stats, l.samples = imageStats{}, samples(frames)
@@ -242,7 +256,8 @@ func (f *film) rest() error {
 		return nil
 	}
 	if f.done < len(f.all) {
-		return fmt.Errorf("%s changed while it was read: %d of %d episodes have their pictures", f.of.name, f.done, len(f.all))
+		return fmt.Errorf("%s changed while it was read: %d of %d episodes have their pictures", f.of.name, f.done,
+			len(f.all))
 	}
 	return nil
 }

@@ -14,7 +14,8 @@ import (
 
 // filed writes one file of a run: the ticks from..to-1 and the cameras' pictures, whose sides size
 // returns.
-func filed(t *testing.T, path string, cameras []string, from, to int, size func(camera string, i int) (w, h int)) string {
+func filed(t *testing.T, path string, cameras []string, from, to int,
+	size func(camera string, i int) (w, h int)) string {
 	t.Helper()
 	s := &scene{}
 	s.fill()
@@ -25,7 +26,12 @@ func filed(t *testing.T, path string, cameras []string, from, to int, size func(
 	for i := from; i < to; i++ {
 		for _, name := range cameras {
 			w, h := size(name, i)
-			f.Image(&record.Image{At: s.at(float64(i)/30) + s.shutter, Data: record.Bytes{A: testPicture(t, i, w, h)}, Format: "jpeg", Camera: name})
+			f.Image(&record.Image{
+				At:     s.at(float64(i)/30) + s.shutter,
+				Data:   record.Bytes{A: testPicture(t, i, w, h)},
+				Format: "jpeg",
+				Camera: name,
+			})
 		}
 		f.Tick(s.tick(i))
 	}
@@ -43,10 +49,11 @@ func TestAppendAfterARecordIsDeleted(t *testing.T) {
 		frames int
 		left   bool
 	}{
-		"the beginning":                         {[][2]int{{0, 60}, {60, 120}}, 1, nil, 120, true},
-		"the beginning, and the run goes on":    {[][2]int{{0, 60}, {60, 120}}, 1, [][2]int{{120, 300}}, 120, true},
-		"all, and the run goes on":              {[][2]int{{0, 60}}, 1, [][2]int{{60, 160}}, 160, false},
-		"the middle, and the run goes on":       {[][2]int{{60, 120}, {0, 60}, {120, 180}}, 1, [][2]int{{180, 400}}, 180, true},
+		"the beginning":                      {[][2]int{{0, 60}, {60, 120}}, 1, nil, 120, true},
+		"the beginning, and the run goes on": {[][2]int{{0, 60}, {60, 120}}, 1, [][2]int{{120, 300}}, 120, true},
+		"all, and the run goes on":           {[][2]int{{0, 60}}, 1, [][2]int{{60, 160}}, 160, false},
+		"the middle, and the run goes on": {[][2]int{{60, 120}, {0, 60}, {120, 180}}, 1, [][2]int{{180, 400}},
+			180, true},
 		"nothing, and the run goes on":          {[][2]int{{0, 60}}, 0, [][2]int{{60, 160}}, 160, false},
 		"the beginning, the rest is once there": {[][2]int{{0, 60}, {60, 120}}, 1, [][2]int{{60, 120}}, 120, true},
 	} {
@@ -54,7 +61,8 @@ func TestAppendAfterARecordIsDeleted(t *testing.T) {
 		var files []string
 		add := func(spans [][2]int) {
 			for _, span := range spans {
-				files = append(files, filed(t, filepath.Join(dir, string(rune('a'+len(files)))+".mcap"), nil, span[0], span[1], nil))
+				files = append(files, filed(t, filepath.Join(dir, string(rune('a'+len(files)))+".mcap"), nil, span[0],
+					span[1], nil))
 			}
 		}
 		add(c.before)
@@ -69,7 +77,8 @@ func TestAppendAfterARecordIsDeleted(t *testing.T) {
 		cfg.Records, cfg.Append = files[c.gone:], true
 		r := exporting(t, cfg)
 		if r.Frames != c.frames || (len(r.Left) > 0) != c.left {
-			t.Errorf("%s: %d frames, %v; want %d, and to say what is left out: %v", what, r.Frames, r.Left, c.frames, c.left)
+			t.Errorf("%s: %d frames, %v; want %d, and to say what is left out: %v", what, r.Frames, r.Left, c.frames,
+				c.left)
 		}
 		seen := map[float64]bool{}
 		set := read(t, cfg.Out)
@@ -112,8 +121,10 @@ func TestAPictureOfAnotherSize(t *testing.T) {
 		cfg := testConfig(t, good)
 		cfg.Missing = CutEpisode
 		r := exporting(t, cfg)
-		if r.Frames != c.frames || len(r.Torn) != 1 || r.Torn[0].Camera != "wrist" || r.Torn[0].Count != c.count || r.Torn[0].OtherSize != c.count {
-			t.Errorf("%s: %d frames, %+v; want %d and %d pictures of camera wrist", what, r.Frames, r.Torn, c.frames, c.count)
+		if r.Frames != c.frames || len(r.Torn) != 1 || r.Torn[0].Camera != "wrist" || r.Torn[0].Count != c.count ||
+			r.Torn[0].OtherSize != c.count {
+			t.Errorf("%s: %d frames, %+v; want %d and %d pictures of camera wrist", what, r.Frames, r.Torn, c.frames,
+				c.count)
 		}
 		checked(t, cfg.Out)
 		if shape := read(t, cfg.Out).info.Features[imagePrefix+"wrist"].Shape; shape[0] != 48 || shape[1] != 64 {
@@ -136,14 +147,16 @@ func TestAPartialWithLinks(t *testing.T) {
 		dir := t.TempDir()
 		first, second := plainRun("one", 1), plainRun("two", 1)
 		first.cameras, second.cameras = []string{"top"}, []string{"top"}
-		cfg := testConfig(t, first.write(t, filepath.Join(dir, "a.mcap")), second.write(t, filepath.Join(dir, "b.mcap")))
+		cfg := testConfig(t, first.write(t, filepath.Join(dir, "a.mcap")),
+			second.write(t, filepath.Join(dir, "b.mcap")))
 		interrupted(t, cfg)
 		partial, there := Partial(cfg.Out), filepath.Join(dir, "there")
 		journal, err := os.ReadFile(filepath.Join(partial, journalPath))
 		if err != nil {
 			t.Fatal(err)
 		}
-		for _, mine := range []string{"new", "info.json", "file-001.parquet", "chunk-000/file-001.parquet", "file-001.mp4"} {
+		for _, mine := range []string{"new", "info.json", "file-001.parquet", "chunk-000/file-001.parquet",
+			"file-001.mp4"} {
 			put(t, filepath.Join(there, mine), "mine")
 		}
 		to := there
@@ -154,7 +167,8 @@ func TestAPartialWithLinks(t *testing.T) {
 			to = filepath.Join(there, filepath.Base(journalPath))
 		}
 		os.RemoveAll(filepath.Join(partial, rel))
-		if err := errors.Join(os.MkdirAll(filepath.Dir(filepath.Join(partial, rel)), 0o777), os.Symlink(to, filepath.Join(partial, rel))); err != nil {
+		if err := errors.Join(os.MkdirAll(filepath.Dir(filepath.Join(partial, rel)), 0o777),
+			os.Symlink(to, filepath.Join(partial, rel))); err != nil {
 			t.Fatal(err)
 		}
 		before := tree(t, there)
@@ -230,7 +244,8 @@ func TestADamagedRecordIsNamed(t *testing.T) {
 	data[len(data)*7/10] ^= 0xff
 	put(t, path, string(data))
 	r := exporting(t, testConfig(t, path))
-	if r.Frames == 0 || r.Frames >= 120 || r.Endless != 0 || r.Left["records that are damaged before their end: what follows the damage is left out"] != 1 {
+	if r.Frames == 0 || r.Frames >= 120 || r.Endless != 0 ||
+		r.Left["records that are damaged before their end: what follows the damage is left out"] != 1 {
 		t.Errorf("%+v, want some of 120 frames, and to say that more follow", r)
 	}
 }

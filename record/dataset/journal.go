@@ -160,7 +160,8 @@ func (j *journal) fits(s settings, name, other, instead string) error {
 	slices.SortStableFunc(keys, func(x, y string) int { return rank(x) - rank(y) })
 	for _, key := range keys {
 		if !reflect.DeepEqual(a[key], b[key]) {
-			return refuse("%s of %s is %s, and %s has %s: one dataset has one; %s", key, name, brief(b[key]), other, brief(a[key]), instead)
+			return refuse("%s of %s is %s, and %s has %s: one dataset has one; %s", key, name, brief(b[key]), other,
+				brief(a[key]), instead)
 		}
 	}
 	return nil

@@ -21,7 +21,8 @@ func TestLeRobotTakesIt(t *testing.T) {
 		t.Run(codec, func(t *testing.T) {
 			s := &scene{seconds: 8, cameras: []string{"top", "wrist"}, w: 128, h: 96, first: 3}
 			for i := range 4 {
-				s.episodes = append(s.episodes, begin(s, i+1, float64(2*i), []string{"pick", "place"}[i%2]), end(s, i+1, float64(2*i)+1+0.2*float64(i), record.Success))
+				s.episodes = append(s.episodes, begin(s, i+1, float64(2*i), []string{"pick", "place"}[i%2]),
+					end(s, i+1, float64(2*i)+1+0.2*float64(i), record.Success))
 			}
 			cfg := testConfig(t, s.write(t, filepath.Join(t.TempDir(), "a.mcap")))
 			cfg.VCodec = codec
@@ -82,7 +83,8 @@ func shown(t *testing.T, s *scene, dir, to string) {
 		}
 		for i, tick := range d.firsts(stateName) {
 			number, _ := s.shown(int(tick))
-			if err := os.WriteFile(filepath.Join(to, name, fmt.Sprintf("%06d.jpg", i)), testPicture(t, number+100*k, s.w, s.h), 0o666); err != nil {
+			if err := os.WriteFile(filepath.Join(to, name, fmt.Sprintf("%06d.jpg", i)),
+				testPicture(t, number+100*k, s.w, s.h), 0o666); err != nil {
 				t.Fatal(err)
 			}
 		}

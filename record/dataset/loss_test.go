@@ -96,7 +96,8 @@ func TestAppendKeepsAPersonsFiles(t *testing.T) {
 	cfg := testConfig(t, first.write(t, filepath.Join(dir, "a.mcap")))
 	exporting(t, cfg)
 	mine := []string{
-		"README.md", ".git/config", ".gitattributes", "meta/notes.txt", "meta/sub/deep.json", "meta/episodes/notes.txt", "meta/info.json.new", "meta/stats.json.new",
+		"README.md", ".git/config", ".gitattributes", "meta/notes.txt", "meta/sub/deep.json", "meta/episodes/notes.txt",
+		"meta/info.json.new", "meta/stats.json.new",
 		"data/chunk-000/notes.txt", "data/chunk-000/file-000.parquet.bak", "videos/extra/chunk-000/file-000.mp4",
 		"videos/" + imagePrefix + "top/chunk-000/cover.jpg", "new", "data.bak/x",
 	}
@@ -104,7 +105,8 @@ func TestAppendKeepsAPersonsFiles(t *testing.T) {
 		put(t, filepath.Join(cfg.Out, rel), rel)
 	}
 	for _, err := range []error{
-		os.Mkdir(filepath.Join(cfg.Out, "empty"), 0o750), os.Symlink("README.md", filepath.Join(cfg.Out, "READ")), os.Chmod(filepath.Join(cfg.Out, "README.md"), 0o444),
+		os.Mkdir(filepath.Join(cfg.Out, "empty"), 0o750), os.Symlink("README.md", filepath.Join(cfg.Out, "READ")),
+		os.Chmod(filepath.Join(cfg.Out, "README.md"), 0o444),
 		os.Chmod(cfg.Out, 0o710), os.Remove(filepath.Join(cfg.Out, "data.bak/x")),
 	} {
 		if err != nil {
@@ -144,12 +146,14 @@ func TestAppendKeepsAPersonsFiles(t *testing.T) {
 	if to, err := os.Readlink(filepath.Join(cfg.Out, "READ")); err != nil || to != "README.md" {
 		t.Errorf("the link leads to %q, %v", to, err)
 	}
-	for rel, want := range map[string]fs.FileMode{"README.md": 0o444, "empty": 0o750 | fs.ModeDir, "data.bak": 0o777&^umask() | fs.ModeDir, ".": 0o710 | fs.ModeDir} {
+	for rel, want := range map[string]fs.FileMode{"README.md": 0o444, "empty": 0o750 | fs.ModeDir,
+		"data.bak": 0o777&^umask() | fs.ModeDir, ".": 0o710 | fs.ModeDir} {
 		if info, err := os.Stat(filepath.Join(cfg.Out, rel)); err != nil || info.Mode() != want {
 			t.Errorf("%s: %v, %v, want %v", rel, info.Mode(), err, want)
 		}
 	}
-	if err := readJSON(filepath.Join(cfg.Out, infoPath), &info); err != nil || info["license"] != "CC0" || info["total_episodes"] != 2.0 {
+	if err := readJSON(filepath.Join(cfg.Out, infoPath), &info); err != nil || info["license"] != "CC0" ||
+		info["total_episodes"] != 2.0 {
 		t.Errorf("info.json is %v, %v", info, err)
 	}
 	if _, err := os.Lstat(filepath.Join(cfg.Out, marker)); err == nil {
@@ -189,7 +193,9 @@ func TestAppendRefusesWhatItWouldLose(t *testing.T) {
 		"another feature": {edit(infoPath, func(v map[string]any) {
 			v["features"].(map[string]any)["x"] = Feature{DType: float32Type, Shape: []int{1}}
 		}), "features differs"},
-		"statistics":      {edit(statsPath, func(v map[string]any) { v[stateName].(map[string]any)["mean"] = []any{1, 2, 3} }), "observation.state differs"},
+		"statistics": {edit(statsPath, func(v map[string]any) {
+			v[stateName].(map[string]any)["mean"] = []any{1, 2, 3}
+		}), "observation.state differs"},
 		"more statistics": {edit(statsPath, func(v map[string]any) { v["x"] = 1 }), "more features"},
 		"another task": {func(t *testing.T, dir string) {
 			j, err := readJournal(dir)
@@ -202,9 +208,15 @@ func TestAppendRefusesWhatItWouldLose(t *testing.T) {
 			}
 			os.RemoveAll(filepath.Join(dir, marker))
 		}, "tasks.parquet"},
-		"an episode too many":  {func(t *testing.T, dir string) { put(t, filepath.Join(dir, fill(dataPath, "", 0, 1)), "mine") }, "has the place of a future file"},
-		"an episode too few":   {func(t *testing.T, dir string) { os.Remove(filepath.Join(dir, fill(dataPath, "", 0, 0))) }, "it was edited"},
-		"a pipe":               {func(t *testing.T, dir string) { unix.Mkfifo(filepath.Join(dir, "pipe"), 0o600) }, "neither a file nor a folder"},
+		"an episode too many": {func(t *testing.T, dir string) {
+			put(t, filepath.Join(dir, fill(dataPath, "", 0, 1)), "mine")
+		}, "has the place of a future file"},
+		"an episode too few": {func(t *testing.T, dir string) {
+			os.Remove(filepath.Join(dir, fill(dataPath, "", 0, 0)))
+		}, "it was edited"},
+		"a pipe": {func(t *testing.T, dir string) {
+			unix.Mkfifo(filepath.Join(dir, "pipe"), 0o600)
+		}, "neither a file nor a folder"},
 		"a link for data":      {elsewhere("data"), "an export writes into it"},
 		"a link for its chunk": {elsewhere("data/chunk-000"), "an export writes into it"},
 		"a link for meta":      {elsewhere("meta"), "an export writes into it"},
@@ -216,7 +228,8 @@ func TestAppendRefusesWhatItWouldLose(t *testing.T) {
 		before := tree(t, cfg.Out)
 		cfg.Records = append(cfg.Records, plainRun("two", 1).write(t, filepath.Join(dir, "b.mcap")))
 		cfg.Append = true
-		if _, err := Export(t.Context(), cfg); !errors.As(err, new(InputError)) || !strings.Contains(err.Error(), c.says) {
+		if _, err := Export(t.Context(), cfg); !errors.As(err, new(InputError)) ||
+			!strings.Contains(err.Error(), c.says) {
 			t.Errorf("%s: %v, want %q", what, err, c.says)
 		}
 		if after := tree(t, cfg.Out); after != before {
@@ -266,7 +279,8 @@ func TestThePartialOfSomebodyElseStays(t *testing.T) {
 	exporting(t, set)
 	for what, make := range map[string]func(t *testing.T, partial string){
 		"a dataset of another program": func(t *testing.T, p string) {
-			for _, rel := range []string{"data/chunk-000/file-000.parquet", "videos/x/chunk-000/file-000.mp4", "meta/info.json"} {
+			for _, rel := range []string{"data/chunk-000/file-000.parquet", "videos/x/chunk-000/file-000.mp4",
+				"meta/info.json"} {
 				put(t, filepath.Join(p, rel), rel)
 			}
 		},
@@ -303,7 +317,8 @@ func TestThePartialOfSomebodyElseStays(t *testing.T) {
 func TestWhatAppearsMeanwhileStays(t *testing.T) {
 	cfg := testConfig(t, plainRun("one", 1).write(t, filepath.Join(t.TempDir(), "a.mcap")))
 	cfg.Progress = func(Progress) { put(t, filepath.Join(cfg.Out, "mine"), "x") }
-	if _, err := Export(t.Context(), cfg); !errors.As(err, new(InputError)) || !strings.Contains(err.Error(), "was made by another program meanwhile") {
+	if _, err := Export(t.Context(), cfg); !errors.As(err, new(InputError)) ||
+		!strings.Contains(err.Error(), "was made by another program meanwhile") {
 		t.Errorf("%v", err)
 	}
 	holds(t, filepath.Join(cfg.Out, "mine"), "x")
@@ -344,7 +359,8 @@ func TestAppendFollowsTheRecord(t *testing.T) {
 	// The run continues: the dataset has 90 of 270 frames.
 	run(9).write(t, file)
 	r = exporting(t, cfg)
-	same(t, "episodes, frames, added, there, replaced, removed", []int{r.Episodes, r.Frames, r.Added, r.There, r.Replaced, r.Removed}, []int{2, 330, 1, 1, 1, 0})
+	same(t, "episodes, frames, added, there, replaced, removed",
+		[]int{r.Episodes, r.Frames, r.Added, r.There, r.Replaced, r.Removed}, []int{2, 330, 1, 1, 1, 0})
 	checked(t, cfg.Out)
 	d := read(t, cfg.Out)
 	same(t, "states", d.firsts(stateName), append(counted(0, 60, 1), counted(0, 270, 1)...))
@@ -354,7 +370,8 @@ func TestAppendFollowsTheRecord(t *testing.T) {
 	}
 
 	// The run now has marked episodes.
-	three := []func(*scene) record.Episode{begins(1, 0.5, "x"), ends(1, 2, record.Success), begins(2, 3, "x"), ends(2, 5, record.Success), begins(3, 6, "z")}
+	three := []func(*scene) record.Episode{begins(1, 0.5, "x"), ends(1, 2, record.Success), begins(2, 3, "x"),
+		ends(2, 5, record.Success), begins(3, 6, "z")}
 	run(9, three...).write(t, file)
 	r = exporting(t, cfg)
 	same(t, "episodes, frames, replaced", []int{r.Episodes, r.Frames, r.Replaced}, []int{4, 60 + 45 + 60 + 90, 1})
@@ -364,10 +381,12 @@ func TestAppendFollowsTheRecord(t *testing.T) {
 	three = append(three, ends(1, 9, record.Discard), ends(2, 9.1, record.Failure), ends(3, 10, record.Success))
 	run(12, three...).write(t, file)
 	r = exporting(t, cfg)
-	same(t, "episodes, frames, replaced, removed", []int{r.Episodes, r.Frames, r.Replaced, r.Removed}, []int{3, 60 + 60 + 120, 2, 1})
+	same(t, "episodes, frames, replaced, removed", []int{r.Episodes, r.Frames, r.Replaced, r.Removed},
+		[]int{3, 60 + 60 + 120, 2, 1})
 	checked(t, cfg.Out)
 	d = read(t, cfg.Out)
-	same(t, "outcomes", []float64{d.firsts(outcomeName)[0], d.firsts(outcomeName)[60], d.firsts(outcomeName)[120]}, []float64{-1, 0, 1})
+	same(t, "outcomes", []float64{d.firsts(outcomeName)[0], d.firsts(outcomeName)[60], d.firsts(outcomeName)[120]},
+		[]float64{-1, 0, 1})
 	whole := cfg
 	whole.Append, whole.Out = false, whole.Out+"-whole"
 	whole.Records = []string{filepath.Join(dir, "b.mcap"), file}
@@ -376,7 +395,9 @@ func TestAppendFollowsTheRecord(t *testing.T) {
 
 	// With --only success, episode 2 leaves the dataset when the operator turns it into a failure.
 	only := cfg
-	only.Append, only.Out, only.Only = false, only.Out+"-only", []string{record.Success}
+	only.Append = false
+	only.Out = only.Out + "-only"
+	only.Only = []string{record.Success}
 	three = append(three, ends(2, 10.5, record.Success))
 	run(12, three...).write(t, file)
 	exporting(t, only)
@@ -431,12 +452,19 @@ func TestARunThatGoesOnSaysSo(t *testing.T) {
 // No name in a foreign record or dataset leads out of the folder.
 func TestNamesLeadNowhere(t *testing.T) {
 	dir := t.TempDir()
-	for _, name := range []string{"x/../../../victim", "/etc/victim", "..", "a\x00b", strings.Repeat("n", 300), "a\x1b[2Jb"} {
+	for _, name := range []string{"x/../../../victim", "/etc/victim", "..", "a\x00b", strings.Repeat("n", 300),
+		"a\x1b[2Jb"} {
 		file := filepath.Join(dir, "hostile.mcap")
-		f := recordtest.Create(t, file, map[string]string{"instance": "i", "robot": "so101", "joints": "a.pos", "fps": "30", "task": "x", "cameras": name})
+		f := recordtest.Create(t, file, map[string]string{"instance": "i", "robot": "so101", "joints": "a.pos",
+			"fps": "30", "task": "x", "cameras": name})
 		for i := range 30 {
 			at := testStart + rt.Instant(i)*33_333_333
-			f.Image(&record.Image{At: at, Data: record.Bytes{A: testPicture(t, i, 64, 48)}, Format: "jpeg", Camera: name})
+			f.Image(&record.Image{
+				At:     at,
+				Data:   record.Bytes{A: testPicture(t, i, 64, 48)},
+				Format: "jpeg",
+				Camera: name,
+			})
 			m := &record.Tick{At: at}
 			m.State.Set([]float32{1})
 			m.Goal, m.Action = m.State, m.State
@@ -457,7 +485,8 @@ func TestNamesLeadNowhere(t *testing.T) {
 			t.Fatal(err)
 		}
 		key, _ := json.Marshal(imagePrefix + name)
-		data = bytes.Replace(data, []byte(`"features":{`), []byte(`"features":{`+string(key)+`:{"dtype":"video","shape":[48,64,3]},`), 1)
+		data = bytes.Replace(data, []byte(`"features":{`),
+			[]byte(`"features":{`+string(key)+`:{"dtype":"video","shape":[48,64,3]},`), 1)
 		put(t, journal, string(data))
 		cfg.Append = true
 		if _, err := Export(t.Context(), cfg); !errors.As(err, new(InputError)) {
@@ -520,7 +549,8 @@ func TestModesAreTheRecords(t *testing.T) {
 func TestTasksAreWhole(t *testing.T) {
 	long := strings.Repeat("hebe den Würfel auf 把方块 ", 80)[:2000]
 	s := &scene{seconds: 4, task: long}
-	s.episodes = []record.Episode{begin(s, 1, 0, long), end(s, 1, 1.5, record.Success), begin(s, 2, 2, "kurz"), end(s, 2, 3.5, record.Success)}
+	s.episodes = []record.Episode{begin(s, 1, 0, long), end(s, 1, 1.5, record.Success), begin(s, 2, 2, "kurz"),
+		end(s, 2, 3.5, record.Success)}
 	cfg := testConfig(t, s.write(t, filepath.Join(t.TempDir(), "a.mcap")))
 	exporting(t, cfg)
 	d, err := Describe(cfg.Out)
@@ -541,7 +571,8 @@ func TestTasksAreWhole(t *testing.T) {
 		r := exporting(t, cfg)
 		d, err := Describe(cfg.Out)
 		task := map[int]string{0: run, 1: cut[:239]}[want]
-		if err != nil || len(d.Tasks) != 1 || d.Tasks[0].Task != task || r.Left["episodes whose task an older edge-rt has cut at 240 bytes (--task gives the whole)"] != want {
+		if err != nil || len(d.Tasks) != 1 || d.Tasks[0].Task != task ||
+			r.Left["episodes whose task an older edge-rt has cut at 240 bytes (--task gives the whole)"] != want {
 			t.Errorf("%q: %+v, %v, %+v", run, d.Tasks, err, r.Left)
 		}
 	}
@@ -592,10 +623,18 @@ func TestTornPictures(t *testing.T) {
 		torn  func(camera string, n int) bool
 		count map[string]int
 	}{
-		"one":              {func(camera string, n int) bool { return camera == "top" && n == 41 }, map[string]int{"top": 1}},
-		"the first":        {func(camera string, n int) bool { return camera == "wrist" && n == 0 }, map[string]int{"wrist": 1}},
-		"three in a row":   {func(camera string, n int) bool { return camera == "top" && n >= 30 && n < 33 }, map[string]int{"top": 3}},
-		"every second one": {func(camera string, n int) bool { return camera == "wrist" && n%2 == 1 }, map[string]int{"wrist": 30}},
+		"one": {func(camera string, n int) bool {
+			return camera == "top" && n == 41
+		}, map[string]int{"top": 1}},
+		"the first": {func(camera string, n int) bool {
+			return camera == "wrist" && n == 0
+		}, map[string]int{"wrist": 1}},
+		"three in a row": {func(camera string, n int) bool {
+			return camera == "top" && n >= 30 && n < 33
+		}, map[string]int{"top": 3}},
+		"every second one": {func(camera string, n int) bool {
+			return camera == "wrist" && n%2 == 1
+		}, map[string]int{"wrist": 30}},
 	} {
 		s := &scene{seconds: 2, cameras: []string{"top", "wrist"}, task: "x", first: 3}
 		cfg := testConfig(t, tearing(t, s, filepath.Join(t.TempDir(), "a.mcap"), c.torn))
@@ -606,7 +645,8 @@ func TestTornPictures(t *testing.T) {
 		got := map[string]int{}
 		for _, torn := range r.Torn {
 			got[torn.Camera] = torn.Count
-			if len(torn.Times) != min(torn.Count, maxTorn) || torn.When() == "" || torn.Times[0].UnixNano() < recordtest.Wall {
+			if len(torn.Times) != min(torn.Count, maxTorn) || torn.When() == "" ||
+				torn.Times[0].UnixNano() < recordtest.Wall {
 				t.Errorf("%s: the times are %v", what, torn.Times)
 			}
 		}
@@ -632,10 +672,14 @@ func TestTornPictures(t *testing.T) {
 	// With so many torn pictures that frames have no picture, the export leaves out their episode
 	// and no other.
 	s := &scene{seconds: 4, cameras: []string{"top"}}
-	s.episodes = []record.Episode{begin(s, 1, 0, "x"), end(s, 1, 1.9, record.Success), begin(s, 2, 2, "x"), end(s, 2, 3.9, record.Success)}
-	cfg := testConfig(t, tearing(t, s, filepath.Join(t.TempDir(), "a.mcap"), func(_ string, n int) bool { return n > 35 && n < 55 }))
+	s.episodes = []record.Episode{begin(s, 1, 0, "x"), end(s, 1, 1.9, record.Success), begin(s, 2, 2, "x"),
+		end(s, 2, 3.9, record.Success)}
+	cfg := testConfig(t, tearing(t, s, filepath.Join(t.TempDir(), "a.mcap"), func(_ string, n int) bool {
+		return n > 35 && n < 55
+	}))
 	r := exporting(t, cfg)
-	if r.Episodes != 1 || r.Left["episodes with frames that have no picture of the last 250ms"] != 1 || r.Torn[0].Count != 19 {
+	if r.Episodes != 1 || r.Left["episodes with frames that have no picture of the last 250ms"] != 1 ||
+		r.Torn[0].Count != 19 {
 		t.Errorf("%+v", r)
 	}
 	cfg.Out, cfg.Missing = cfg.Out+"-cut", CutEpisode
@@ -646,7 +690,10 @@ func TestTornPictures(t *testing.T) {
 	if r := exporting(t, cfg); r.Episodes != 2 || r.Added != 0 || r.Replaced != 0 {
 		t.Errorf("again: %+v", r)
 	}
-	cfg = testConfig(t, tearing(t, &scene{cameras: []string{"top"}, task: "x"}, filepath.Join(t.TempDir(), "a.mcap"), func(string, int) bool { return true }))
+	cfg = testConfig(t, tearing(t, &scene{cameras: []string{"top"}, task: "x"}, filepath.Join(t.TempDir(), "a.mcap"),
+		func(string, int) bool {
+			return true
+		}))
 	refused(t, cfg, "no picture of camera top that is whole")
 }
 

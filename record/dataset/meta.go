@@ -1,6 +1,7 @@
 package dataset
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -31,20 +32,21 @@ func (f *folder) writeMeta(j *journal, extra map[string]any) error {
 	if err := f.writeEpisodes(j, videos); err != nil {
 		return err
 	}
-	err := f.table(tasksPath, []column{{"task_index", parquet.Int64, 0}, {"task", parquet.ByteArray, 0}}, func(t *table) error {
-		for i, task := range j.tasks {
-			err := t.write(func(name string) any {
-				if name == "task" {
-					return task
+	err := f.table(tasksPath, []column{{"task_index", parquet.Int64, 0}, {"task", parquet.ByteArray, 0}},
+		func(t *table) error {
+			for i, task := range j.tasks {
+				err := t.write(func(name string) any {
+					if name == "task" {
+						return task
+					}
+					return int64(i)
+				})
+				if err != nil {
+					return err
 				}
-				return int64(i)
-			})
-			if err != nil {
-				return err
 			}
-		}
-		return nil
-	}, parquet.KeyValueMetadata("pandas", pandasIndex))
+			return nil
+		}, parquet.KeyValueMetadata("pandas", pandasIndex))
 	if err != nil {
 		return err
 	}
@@ -71,9 +73,17 @@ func (f *folder) writeMeta(j *journal, extra map[string]any) error {
 func (f *folder) writeInfo(j *journal, videos []string, extra map[string]any) error {
 	set := &j.settings
 	info := Info{
-		Codebase: Version, FPS: float64(set.FPS), Features: set.Features, Episodes: len(j.entries), Frames: j.frames, Tasks: len(j.tasks),
-		ChunksSize: chunksSize, DataFileMB: dataFileMB, VideoFileMB: videoFileMB, DataPath: dataPath,
-		Splits: map[string]string{"train": fmt.Sprintf("0:%d", len(j.entries))},
+		Codebase:    Version,
+		FPS:         float64(set.FPS),
+		Features:    set.Features,
+		Episodes:    len(j.entries),
+		Frames:      j.frames,
+		Tasks:       len(j.tasks),
+		ChunksSize:  chunksSize,
+		DataFileMB:  dataFileMB,
+		VideoFileMB: videoFileMB,
+		DataPath:    dataPath,
+		Splits:      map[string]string{"train": fmt.Sprintf("0:%d", len(j.entries))},
 	}
 	if len(videos) > 0 {
 		path := videoPath
@@ -118,14 +128,17 @@ func (f *folder) writeJSON(rel string, v any) error {
 
 // writeEpisodes writes the table of the episodes, which also holds their statistics.
 func (f *folder) writeEpisodes(j *journal, videos []string) error {
-	numbers := []string{"episode_index", "length", "data/chunk_index", "data/file_index", "dataset_from_index", "dataset_to_index", "meta/episodes/chunk_index", "meta/episodes/file_index"}
+	numbers := []string{"episode_index", "length", "data/chunk_index", "data/file_index",
+		"dataset_from_index", "dataset_to_index", "meta/episodes/chunk_index", "meta/episodes/file_index"}
 	cols := []column{{"tasks", parquet.ByteArray, 1}}
 	for _, name := range numbers {
 		cols = append(cols, column{name, parquet.Int64, 0})
 	}
 	for _, v := range videos {
-		cols = append(cols, column{"videos/" + v + "/chunk_index", parquet.Int64, 0}, column{"videos/" + v + "/file_index", parquet.Int64, 0},
-			column{"videos/" + v + "/from_timestamp", parquet.Double, 0}, column{"videos/" + v + "/to_timestamp", parquet.Double, 0})
+		cols = append(cols, column{"videos/" + v + "/chunk_index", parquet.Int64, 0},
+			column{"videos/" + v + "/file_index", parquet.Int64, 0},
+			column{"videos/" + v + "/from_timestamp", parquet.Double, 0},
+			column{"videos/" + v + "/to_timestamp", parquet.Double, 0})
 	}
 	for _, name := range slices.Sorted(maps.Keys(j.settings.Features)) {
 		depth := 1
@@ -211,17 +224,25 @@ var loadable = regexp.MustCompile(`^v?3(\.\d+)*$`)
 
 func parseInfo(data []byte) (*Info, error) {
 	video := videoPath // LeRobot's defaults
-	i := &Info{DataPath: dataPath, VideoPath: &video, ChunksSize: chunksSize, DataFileMB: dataFileMB, VideoFileMB: videoFileMB}
+	i := &Info{
+		DataPath:    dataPath,
+		VideoPath:   &video,
+		ChunksSize:  chunksSize,
+		DataFileMB:  dataFileMB,
+		VideoFileMB: videoFileMB,
+	}
 	if err := json.Unmarshal(data, i); err != nil {
 		return nil, refuse("%s: %w", infoPath, err)
 	}
 	switch {
 	case !loadable.MatchString(i.Codebase):
-		return nil, refuse("%s: a dataset of version %q, want %s: LeRobot's convert_dataset_v21_to_v30 converts those of v2.1", infoPath, i.Codebase, Version)
+		return nil, refuse("%s: a dataset of version %q, want %s: LeRobot's convert_dataset_v21_to_v30 converts "+
+			"those of v2.1", infoPath, i.Codebase, Version)
 	case !(i.FPS > 0 && i.FPS <= maxFPS):
 		return nil, refuse("%s: %v frames per second, want more than 0, and at most %d", infoPath, i.FPS, maxFPS)
 	case i.Episodes < 0 || i.Episodes > maxEpisodes || i.Frames < i.Episodes || i.Tasks < 0:
-		return nil, refuse("%s: %d episodes of %d frames together, with %d tasks, make no sense", infoPath, i.Episodes, i.Frames, i.Tasks)
+		return nil, refuse("%s: %d episodes of %d frames together, with %d tasks, make no sense", infoPath, i.Episodes,
+			i.Frames, i.Tasks)
 	case i.DataPath == "":
 		return nil, refuse("%s: no data_path", infoPath)
 	}
@@ -234,4 +255,60 @@ func parseInfo(data []byte) (*Info, error) {
 		return nil, refuse("%s: there are videos, and no video_path", infoPath)
 	}
 	return i, nil
+}
+
+// features returns the features of a dataset of such a run.
+func features(r *run, codec Codec, cfg *Config) map[string]Feature {
+	one := func(dtype string) Feature { return Feature{DType: dtype, Shape: []int{1}} }
+	vector := Feature{DType: float32Type, Shape: []int{len(r.joints)}, Names: r.joints}
+	f := map[string]Feature{
+		stateName:    vector,
+		actionName:   vector,
+		timestamp:    one(float32Type),
+		frameIndex:   one(int64Type),
+		episodeIndex: one(int64Type),
+		index:        one(int64Type),
+		taskIndex:    one(int64Type),
+	}
+	if !cfg.Plain {
+		f[intervention] = one(boolType)
+		for _, name := range []string{outcomeName, seqName, epochName, chunkIndexName} {
+			f[name] = one(int64Type)
+		}
+		f[sourceAgeName] = one(float32Type)
+		if len(r.cams) > 0 {
+			f[pictureAgeName] = one(float32Type)
+		}
+	}
+	for _, name := range r.cams {
+		s := r.sizes[name]
+		f[imagePrefix+name] = Feature{
+			DType: videoType,
+			Shape: []int{s.h, s.w, 3},
+			Names: []string{"height", "width", "channels"},
+			Info: map[string]any{
+				"video.height": s.h, "video.width": s.w, "video.codec": codec.name, "video.pix_fmt": "yuv420p",
+				"video.fps": r.fps, "video.channels": 3,
+				"has_audio": false, "video.g": 2, "video.crf": cmp.Or(cfg.CRF, codec.crf), "video.preset": codec.preset,
+				"video.fast_decode":   0,
+				"video.video_backend": "pyav", "video.extra_options": map[string]any{}, "is_depth_map": false,
+			},
+		}
+	}
+	return f
+}
+
+// columns returns the columns of the data files of such features.
+func columns(features map[string]Feature) (out []column) {
+	for name, f := range features {
+		if f.DType == videoType {
+			continue
+		}
+		c := column{name: name, kind: kinds[f.DType]}
+		if f.size() > 1 {
+			c.depth = 1
+		}
+		out = append(out, c)
+	}
+	return out
 }

@@ -169,7 +169,8 @@ func (f *folder) withoutLinks() error {
 		}
 		rel = filepath.ToSlash(rel)
 		if (rel == marker || o.leads(rel)) && !d.IsDir() || rel == journalPath && !d.Type().IsRegular() {
-			return refuse("%s is no part of what an interrupted export has left: move %s away, or name another place for the dataset", path, f.dir)
+			return refuse("%s is no part of what an interrupted export has left: move %s away, or name another place "+
+				"for the dataset", path, f.dir)
 		}
 		return nil
 	})
@@ -179,8 +180,9 @@ func (f *folder) withoutLinks() error {
 // episode.
 var (
 	numbered = regexp.MustCompile(`^(?:data|videos/([^/]+))/chunk-(\d{3,6})/file-(\d{3})\.(?:parquet|mp4)$`)
-	folders  = regexp.MustCompile(`^(?:data|meta|meta/episodes|meta/episodes/chunk-000|data/chunk-\d+|videos|videos/([^/]+)|videos/([^/]+)/chunk-\d+)$`)
-	ofMeta   = []string{infoPath, statsPath, tasksPath, journalPath, fill(episodePath, "", 0, 0)}
+	folders  = regexp.MustCompile(
+		`^(?:data|meta|meta/episodes|meta/episodes/chunk-000|data/chunk-\d+|videos|videos/([^/]+)|videos/([^/]+)/chunk-\d+)$`)
+	ofMeta = []string{infoPath, statsPath, tasksPath, journalPath, fill(episodePath, "", 0, 0)}
 )
 
 // own identifies the files of a dataset that an export has made.
@@ -258,7 +260,8 @@ func (f *folder) adopt(from string, o own) error {
 			return refuse("%s is no file of an export, and has the place of a future file: move it away", there)
 		}
 		if !d.IsDir() && o.leads(rel) {
-			return refuse("%s is no folder, and an export writes into it: export into another place, and join both with LeRobot's lerobot-edit-dataset", there)
+			return refuse("%s is no folder, and an export writes into it: export into another place, and join both "+
+				"with LeRobot's lerobot-edit-dataset", there)
 		}
 		switch d.Type() {
 		case fs.ModeDir:
@@ -412,7 +415,8 @@ func (f *folder) replace(out string, old *own) (kept string, err error) {
 		err = os.RemoveAll(before)
 	}
 	if err != nil {
-		err = fmt.Errorf("%s is whole; the previous dataset could not be removed, and is in %s: %w; remove it", out, before, err)
+		err = fmt.Errorf("%s is whole; the previous dataset could not be removed, and is in %s: %w; remove it", out,
+			before, err)
 	}
 	return kept, err
 }

@@ -14,7 +14,12 @@ func exchange(string, string) error { return errors.ErrUnsupported }
 
 func renameNew(from, to string) error {
 	if _, there := os.Lstat(to); there == nil {
-		return &os.LinkError{Op: "rename", Old: from, New: to, Err: fs.ErrExist}
+		return &os.LinkError{
+			Op:  "rename",
+			Old: from,
+			New: to,
+			Err: fs.ErrExist,
+		}
 	}
 	return os.Rename(from, to)
 }

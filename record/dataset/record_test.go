@@ -84,8 +84,10 @@ func (s *scene) write(t testing.TB, path string) string {
 	t.Helper()
 	s.fill()
 	f := recordtest.Create(t, path, map[string]string{
-		"instance": s.instance, "robot": s.robot, "joints": "a.pos,b.pos,c.pos", "fps": strconv.Itoa(s.rate), "task": s.task,
-		"interpolation_multiplier": strconv.Itoa(s.multiplier), "cameras": strings.Join(s.cameras, ","), "record": s.mode,
+		"instance": s.instance, "robot": s.robot, "joints": "a.pos,b.pos,c.pos", "fps": strconv.Itoa(s.rate),
+		"task":                     s.task,
+		"interpolation_multiplier": strconv.Itoa(s.multiplier), "cameras": strings.Join(s.cameras, ","),
+		"record": s.mode,
 	})
 	ticks := s.rate * s.multiplier
 	picture := 0
@@ -98,7 +100,12 @@ func (s *scene) write(t testing.TB, path string) string {
 			}
 			for k, name := range s.cameras {
 				data := testPicture(t, picture+s.phase+100*k, s.w, s.h)
-				f.Image(&record.Image{At: s.at(taken) + s.shutter, Data: record.Bytes{A: data}, Format: "jpeg", Camera: name})
+				f.Image(&record.Image{
+					At:     s.at(taken) + s.shutter,
+					Data:   record.Bytes{A: data},
+					Format: "jpeg",
+					Camera: name,
+				})
 			}
 		}
 		for k := range s.episodes {
@@ -135,7 +142,10 @@ func (s *scene) tick(i int) *record.Tick {
 	if i >= s.first && begins {
 		m.Action.Set([]float32{x + 0.25, -x, 1})
 		m.Intervention = i >= s.taken[0] && i < s.taken[1]
-		m.Seq, m.Epoch, m.Index, m.Source = uint64(i/10+1), 3, int32(i%10), m.At-20_000_000
+		m.Seq = uint64(i/10 + 1)
+		m.Epoch = 3
+		m.Index = int32(i % 10)
+		m.Source = m.At - 20_000_000
 	}
 	return m
 }
@@ -169,9 +179,13 @@ func testPicture(t testing.TB, number, w, h int) []byte {
 	for y := range h {
 		for x := range w {
 			p := rgb[3*(y*w+x):][:3]
-			p[0], p[1], p[2] = byte(40+number%100), byte(x*255/w), byte(y*255/h)
+			p[0] = byte(40 + number%100)
+			p[1] = byte(x * 255 / w)
+			p[2] = byte(y * 255 / h)
 			if x*100/w == number%100 {
-				p[0], p[1], p[2] = 230, 230, 230
+				p[0] = 230
+				p[1] = 230
+				p[2] = 230
 			}
 		}
 	}
@@ -190,8 +204,15 @@ func testPicture(t testing.TB, number, w, h int) []byte {
 
 // testConfig exports into a temporary folder.
 func testConfig(t testing.TB, records ...string) Config {
-	return Config{Records: records, Out: filepath.Join(t.TempDir(), "set"), VCodec: "h264", Task: "", Missing: DropEpisode,
-		MaxGap: DefaultGap, MaxPictureAge: DefaultPictureAge}
+	return Config{
+		Records:       records,
+		Out:           filepath.Join(t.TempDir(), "set"),
+		VCodec:        "h264",
+		Task:          "",
+		Missing:       DropEpisode,
+		MaxGap:        DefaultGap,
+		MaxPictureAge: DefaultPictureAge,
+	}
 }
 
 // testFolder returns a dataset's folder, so that a test can rewrite its files.

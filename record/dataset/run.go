@@ -142,7 +142,8 @@ func find(paths []string) (files []string, listed map[string]bool, err error) {
 			}
 		}
 		if len(files) == before {
-			return nil, nil, refuse("%s: no *.mcap in this folder; edge-rt keeps its records in the one of --record-dir", path)
+			return nil, nil,
+				refuse("%s: no *.mcap in this folder; edge-rt keeps its records in the one of --record-dir", path)
 		}
 	}
 	return files, listed, nil
@@ -195,7 +196,12 @@ func runsOf(files []string, listed map[string]bool) (runs []*run, empty int, err
 	for _, key := range keys {
 		of := heads[key]
 		slices.SortStableFunc(of, func(a, b head) int { return cmp.Compare(a.first, b.first) })
-		r := &run{name: of[0].path, key: key, info: of[0].info.Run, wall: of[0].info.Wall}
+		r := &run{
+			name: of[0].path,
+			key:  key,
+			info: of[0].info.Run,
+			wall: of[0].info.Wall,
+		}
 		for _, h := range of {
 			r.files = append(r.files, h.path)
 		}
@@ -211,7 +217,8 @@ func readable(files []string, listed map[string]bool) (runs []*run, empty int, e
 		return nil, 0, refuse("no records: name files, or folders of them")
 	}
 	if runs, empty, err = runsOf(files, listed); err == nil && len(runs) == 0 {
-		err = refuse("%s: %d records, all without a tick: they broke off at their beginning, or have just begun", filepath.Dir(files[0]), len(files))
+		err = refuse("%s: %d records, all without a tick: they broke off at their beginning, or have just begun",
+			filepath.Dir(files[0]), len(files))
 	}
 	return runs, empty, err
 }
@@ -219,7 +226,8 @@ func readable(files []string, listed map[string]bool) (runs []*run, empty int, e
 // describe reads the run's metadata. fps is the frame rate of --fps, 0 without that flag.
 func (r *run) describe(fps int, cameras []string) error {
 	if r.joints = splitNames(r.info["joints"]); len(r.joints) == 0 {
-		return refuse("%s: its metadata names no joints: a record that broke off before the run was known, or of another program", r.name)
+		return refuse("%s: its metadata names no joints: a record that broke off before the run was known, or of "+
+			"another program", r.name)
 	}
 	rate, err := strconv.ParseFloat(r.info["fps"], 64)
 	if err != nil || !(rate > 0 && rate <= maxFPS) {
@@ -227,18 +235,21 @@ func (r *run) describe(fps int, cameras []string) error {
 	}
 	multiplier, err := strconv.Atoi(cmp.Or(r.info["interpolation_multiplier"], "1"))
 	if err != nil || multiplier < 1 || multiplier > maxFPS {
-		return refuse("%s: interpolation_multiplier %q in its metadata, want ticks per action", r.name, r.info["interpolation_multiplier"])
+		return refuse("%s: interpolation_multiplier %q in its metadata, want ticks per action", r.name,
+			r.info["interpolation_multiplier"])
 	}
 	ticks := rate * float64(multiplier)
 	r.rate, r.period = rate, 1e9/ticks
 	if fps == 0 {
 		if rate != math.Trunc(rate) {
-			return refuse("%s has %v actions per second, and LeRobot's fps is a whole number: give --fps, a divisor of %v", r.name, rate, ticks)
+			return refuse("%s has %v actions per second, and LeRobot's fps is a whole number: give --fps, a divisor "+
+				"of %v", r.name, rate, ticks)
 		}
 		fps = int(rate)
 	}
 	if every := ticks / float64(fps); every < 1 || math.Abs(every-math.Round(every)) > 1e-9 {
-		return refuse("%s has %v ticks per second, and --fps %d is no whole divisor of that: frames would lie between ticks", r.name, ticks, fps)
+		return refuse("%s has %v ticks per second, and --fps %d is no whole divisor of that: frames would lie "+
+			"between ticks", r.name, ticks, fps)
 	}
 	r.fps = fps
 	r.cams = splitNames(r.info["cameras"])
@@ -345,7 +356,10 @@ func (r *run) read() error {
 
 // forget frees everything that read has loaded.
 func (r *run) forget() {
-	r.ticks, r.marks, r.pictures, r.bad = nil, nil, nil, nil
+	r.ticks = nil
+	r.marks = nil
+	r.pictures = nil
+	r.bad = nil
 	r.again, r.headless = 0, 0
 }
 
@@ -367,7 +381,8 @@ func (r *run) recording() bool {
 
 func (r *run) addTick(t *record.Tick) error {
 	if t.State.N != len(r.joints) || t.Goal.N != len(r.joints) || t.Action.N != 0 && t.Action.N != len(r.joints) {
-		return refuse("%s: a tick of %d joints, %d goals and %d actions, and its metadata names %d joints", r.name, t.State.N, t.Goal.N, t.Action.N, len(r.joints))
+		return refuse("%s: a tick of %d joints, %d goals and %d actions, and its metadata names %d joints", r.name,
+			t.State.N, t.Goal.N, t.Action.N, len(r.joints))
 	}
 	n := len(r.joints)
 	rows := make([]float32, 0, 2*n+t.Action.N)
@@ -378,8 +393,15 @@ func (r *run) addTick(t *record.Tick) error {
 		}
 	}
 	k := tick{
-		at: t.At, deadline: t.At - rt.Instant(t.Lateness), state: rows[:n], goal: rows[n : 2*n], source: t.Source,
-		seq: t.Seq, epoch: t.Epoch, row: t.Index, person: t.Intervention,
+		at:       t.At,
+		deadline: t.At - rt.Instant(t.Lateness),
+		state:    rows[:n],
+		goal:     rows[n : 2*n],
+		source:   t.Source,
+		seq:      t.Seq,
+		epoch:    t.Epoch,
+		row:      t.Index,
+		person:   t.Intervention,
 	}
 	if t.Action.N > 0 {
 		k.action = rows[2*n:]

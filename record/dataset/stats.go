@@ -48,7 +48,10 @@ var statNames = []string{"min", "max", "mean", "std", "q01", "q10", "q50", "q90"
 
 // add appends the statistics of one number.
 func (s *Stats) add(low, high, mean, std float64, q [5]float64) {
-	s.Min, s.Max, s.Mean, s.Std = append(s.Min, low), append(s.Max, high), append(s.Mean, mean), append(s.Std, std)
+	s.Min = append(s.Min, low)
+	s.Max = append(s.Max, high)
+	s.Mean = append(s.Mean, mean)
+	s.Std = append(s.Std, std)
 	for i, v := range q {
 		p := s.quantile(i)
 		*p = append(*p, v)
@@ -231,7 +234,10 @@ func together(episodes []Stats) (s Stats) {
 		total += float64(e.Count)
 	}
 	for d := range size {
-		low, high, mean, variance := math.Inf(1), math.Inf(-1), 0.0, 0.0
+		low := math.Inf(1)
+		high := math.Inf(-1)
+		mean := 0.0
+		variance := 0.0
 		var q [5]float64
 		for i := range episodes {
 			e := &episodes[i]

@@ -65,7 +65,13 @@ func Describe(dir string) (*Summary, error) {
 }
 
 func summary(dir string, info *Info) Summary {
-	s := Summary{Path: dir, FPS: info.FPS, Episodes: info.Episodes, Frames: info.Frames, Features: info.Features}
+	s := Summary{
+		Path:     dir,
+		FPS:      info.FPS,
+		Episodes: info.Episodes,
+		Frames:   info.Frames,
+		Features: info.Features,
+	}
 	if info.RobotType != nil {
 		s.Robot = *info.RobotType
 	}

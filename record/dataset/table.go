@@ -35,7 +35,8 @@ type column struct {
 func (c *column) node() parquet.Node {
 	node := parquet.String()
 	if c.kind != parquet.ByteArray {
-		node = parquet.Leaf(map[parquet.Kind]parquet.Type{parquet.Boolean: parquet.BooleanType, parquet.Int64: parquet.Int64Type,
+		node = parquet.Leaf(map[parquet.Kind]parquet.Type{parquet.Boolean: parquet.BooleanType,
+			parquet.Int64: parquet.Int64Type,
 			parquet.Float: parquet.FloatType, parquet.Double: parquet.DoubleType}[c.kind])
 	}
 	node = parquet.Compressed(node, &parquet.Snappy)
@@ -147,7 +148,8 @@ func (c *cells) end(i, all int) int {
 
 // readTable reads the columns of a file whose names wanted accepts, by name, with their numbers and
 // texts. metadata is the file's key-value metadata.
-func readTable(path string, wanted func(string) bool) (columns map[string]*cells, metadata map[string]string, err error) {
+func readTable(path string, wanted func(string) bool) (columns map[string]*cells, metadata map[string]string,
+	err error) {
 	f, err := os.Open(path)
 	if err != nil {
 		return nil, nil, err
@@ -168,7 +170,8 @@ func readTable(path string, wanted func(string) bool) (columns map[string]*cells
 }
 
 // parseTable is readTable for an open file.
-func parseTable(f io.ReaderAt, size int64, wanted func(string) bool) (columns map[string]*cells, metadata map[string]string, err error) {
+func parseTable(f io.ReaderAt, size int64, wanted func(string) bool) (columns map[string]*cells,
+	metadata map[string]string, err error) {
 	defer func() { // the library trusts the sizes in a file
 		if p := recover(); p != nil {
 			columns, err = nil, fmt.Errorf("no table that makes sense: %v", p)
@@ -177,7 +180,8 @@ func parseTable(f io.ReaderAt, size int64, wanted func(string) bool) (columns ma
 	if err := checkFooter(f, size); err != nil {
 		return nil, nil, err
 	}
-	file, err := parquet.OpenFile(f, size, parquet.SkipPageIndex(true), parquet.SkipBloomFilters(true), parquet.FileReadMode(parquet.ReadModeSync))
+	file, err := parquet.OpenFile(f, size, parquet.SkipPageIndex(true), parquet.SkipBloomFilters(true),
+		parquet.FileReadMode(parquet.ReadModeSync))
 	if err != nil {
 		return nil, nil, err
 	}
@@ -188,13 +192,16 @@ func parseTable(f io.ReaderAt, size int64, wanted func(string) bool) (columns ma
 	leaves := file.Schema().Columns()
 	for _, group := range file.Metadata().RowGroups {
 		for _, chunk := range group.Columns {
-			if m := chunk.MetaData; !slices.Contains(codecs, m.Codec) || m.NumValues < 0 || m.NumValues > maxTableValues {
-				return nil, nil, fmt.Errorf("%d values compressed by %v, want at most %d by %v", m.NumValues, m.Codec, maxTableValues, codecs)
+			if m := chunk.MetaData; !slices.Contains(codecs, m.Codec) || m.NumValues < 0 ||
+				m.NumValues > maxTableValues {
+				return nil, nil, fmt.Errorf("%d values compressed by %v, want at most %d by %v", m.NumValues, m.Codec,
+					maxTableValues, codecs)
 			}
 		}
 	}
 	if file.NumRows() < 0 || file.NumRows() > maxTableRows || len(leaves) > maxTableColumns {
-		return nil, nil, fmt.Errorf("%d rows of %d columns, want at most %d of %d", file.NumRows(), len(leaves), maxTableRows, maxTableColumns)
+		return nil, nil, fmt.Errorf("%d rows of %d columns, want at most %d of %d", file.NumRows(), len(leaves),
+			maxTableRows, maxTableColumns)
 	}
 	columns = map[string]*cells{}
 	for i, leaf := range leaves {

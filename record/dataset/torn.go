@@ -80,7 +80,8 @@ func (r *run) checkPictures(ctx context.Context, episodes []episode, age time.Du
 			shown := func(e episode) bool {
 				return m.At >= e.frames[0].at.Add(-age) && m.At <= e.frames[len(e.frames)-1].at
 			}
-			if !slices.Contains(r.cams, m.Camera) || !order.fresh(m.Camera, m.At) || !slices.ContainsFunc(episodes, shown) {
+			if !slices.Contains(r.cams, m.Camera) || !order.fresh(m.Camera, m.At) ||
+				!slices.ContainsFunc(episodes, shown) {
 				return nil
 			}
 			if s, err := sizeOf(check, m.Data.A); err != nil {

@@ -63,7 +63,9 @@ func NeedFFmpeg(ctx context.Context, c Codec) error {
 	var out, said tail
 	out.keep = 1 << 20
 	cmd := exec.CommandContext(ctx, ffmpeg, "-hide_banner", "-encoders")
-	cmd.Stdout, cmd.Stderr, cmd.WaitDelay = &out, &said, time.Second
+	cmd.Stdout = &out
+	cmd.Stderr = &said
+	cmd.WaitDelay = time.Second
 	if err := start(cmd); err != nil {
 		return fmt.Errorf("%s -encoders: %w%s", ffmpeg, err, said.words())
 	}
@@ -82,7 +84,8 @@ func NeedFFmpeg(ctx context.Context, c Codec) error {
 		}
 	}
 	slices.Sort(others)
-	return refuse("the ffmpeg here has no encoder %s, which --vcodec %s needs: Debian's and Ubuntu's has it (%s), or take --vcodec %s", c.encoder, c.name, install, strings.Join(others, " or "))
+	return refuse("the ffmpeg here has no encoder %s, which --vcodec %s needs: Debian's and Ubuntu's has it (%s), or "+
+		"take --vcodec %s", c.encoder, c.name, install, strings.Join(others, " or "))
 }
 
 func start(cmd *exec.Cmd) error { return child.Start(cmd) }
@@ -129,9 +132,11 @@ func newEncoder(ctx context.Context, c Codec, crf, fps, frames int, path string)
 	e := &encoder{path: path, fps: fps, frames: frames}
 	ctx, e.cancel = context.WithTimeout(ctx, encodeTime+time.Duration(frames)*encodePerFrame)
 	args := []string{"-hide_banner", "-loglevel", "error", "-nostdin", "-y",
-		"-f", "image2pipe", "-framerate", strconv.Itoa(fps), "-c:v", "mjpeg", "-i", "pipe:0", "-an", "-map_metadata", "-1",
+		"-f", "image2pipe", "-framerate", strconv.Itoa(fps), "-c:v", "mjpeg", "-i", "pipe:0", "-an", "-map_metadata",
+		"-1",
 		"-c:v", c.encoder, "-preset", fmt.Sprint(c.preset), "-crf", strconv.Itoa(crf), "-g", "2", "-pix_fmt", "yuv420p"}
-	args = append(append(args, c.options...), "-movflags", "+faststart", "-f", "mp4", "file:"+path) // file: because a folder's name may look like a protocol
+	// file: because a folder's name may look like a protocol
+	args = append(append(args, c.options...), "-movflags", "+faststart", "-f", "mp4", "file:"+path)
 	e.cmd = exec.CommandContext(ctx, ffmpeg, args...)
 	e.cmd.Stderr, e.cmd.WaitDelay = &e.said, time.Second
 	var err error
@@ -180,7 +185,8 @@ func (e *encoder) finish(ctx context.Context) (Video, error) {
 		return v, err
 	}
 	if v.Frames != e.frames || v.FPS != float64(e.fps) || v.Uneven != 0 {
-		return v, fmt.Errorf("%s made %d frames of %d pictures, at %v of %d per second, %d of them off their time: is a picture damaged?%s", ffmpeg, v.Frames, e.frames, v.FPS, e.fps, v.Uneven, e.said.words())
+		return v, fmt.Errorf("%s made %d frames of %d pictures, at %v of %d per second, %d of them off their time: "+
+			"is a picture damaged?%s", ffmpeg, v.Frames, e.frames, v.FPS, e.fps, v.Uneven, e.said.words())
 	}
 	return v, nil
 }
@@ -268,7 +274,11 @@ func (v *Video) parse(out io.Reader) error {
 	if stream.Codec == "" {
 		return errors.New("no video stream")
 	}
-	v.Codec, v.W, v.H, v.PixelFormat, v.Frames = stream.Codec, stream.W, stream.H, stream.Pix, len(times)
+	v.Codec = stream.Codec
+	v.W = stream.W
+	v.H = stream.H
+	v.PixelFormat = stream.Pix
+	v.Frames = len(times)
 	v.FPS = ratio(stream.Rate)
 	base := ratio(stream.Base)
 	slices.Sort(times)

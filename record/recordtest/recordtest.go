@@ -30,7 +30,12 @@ func Create(t testing.TB, path string, run map[string]string) *File {
 	if f.file, err = os.Create(path); err != nil {
 		t.Fatal(err)
 	}
-	if f.mcap, err = mcap.NewWriter(f.file, &mcap.WriterOptions{Chunked: true, ChunkSize: 1 << 20, Compression: mcap.CompressionZSTD, IncludeCRC: true}); err != nil {
+	if f.mcap, err = mcap.NewWriter(f.file, &mcap.WriterOptions{
+		Chunked:     true,
+		ChunkSize:   1 << 20,
+		Compression: mcap.CompressionZSTD,
+		IncludeCRC:  true,
+	}); err != nil {
 		t.Fatal(err)
 	}
 	f.check(f.mcap.WriteHeader(&mcap.Header{Profile: record.Profile}))
@@ -72,7 +77,12 @@ func (f *File) write(topic string, at int64, data []byte) {
 		f.channels[topic] = id
 		f.check(f.mcap.WriteChannel(&mcap.Channel{ID: id, Topic: topic, MessageEncoding: "protobuf"}))
 	}
-	f.check(f.mcap.WriteMessage(&mcap.Message{ChannelID: id, LogTime: uint64(Wall + at), PublishTime: uint64(Wall + at), Data: data}))
+	f.check(f.mcap.WriteMessage(&mcap.Message{
+		ChannelID:   id,
+		LogTime:     uint64(Wall + at),
+		PublishTime: uint64(Wall + at),
+		Data:        data,
+	}))
 }
 
 // Close ends the record.

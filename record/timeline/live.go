@@ -130,7 +130,8 @@ func appendText(b []byte, text string) []byte {
 		switch {
 		case r == utf8.RuneError:
 			b = append(b, `\ufffd`...)
-		case r < ' ' || r == '"' || r == '\\' || r == '<' || r == '>' || r == '&' || r == '\'' || r == 0x7f || r == 0x2028 || r == 0x2029:
+		case r < ' ' || r == '"' || r == '\\' || r == '<' || r == '>' || r == '&' || r == '\'' || r == 0x7f ||
+			r == 0x2028 || r == 0x2029:
 			b = append(b, '\\', 'u', hex[r>>12&15], hex[r>>8&15], hex[r>>4&15], hex[r&15])
 		default:
 			b = utf8.AppendRune(b, r)

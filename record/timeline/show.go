@@ -21,7 +21,9 @@ var Viewers = []string{"rerun", "foxglove-studio"}
 // ShowConfig configures edge-rt view.
 type ShowConfig struct {
 	File string
-	HTML string    // file for the page; empty: a viewer opens the record, and without a viewer the page goes beside the record
+	// file for the page; empty: a viewer opens the record, and without a viewer the page goes
+	// beside the record
+	HTML string
 	Out  io.Writer // for people
 }
 
@@ -30,7 +32,8 @@ func Show(ctx context.Context, cfg ShowConfig) error {
 	in, err := os.Open(cfg.File)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
-		return exit.Errorf(exit.Usage, "no record %s: edge-rt ctl save writes one of a run, into its --record-dir", cfg.File)
+		return exit.Errorf(exit.Usage, "no record %s: edge-rt ctl save writes one of a run, into its --record-dir",
+			cfg.File)
 	case err != nil:
 		return exit.With(exit.Usage, err)
 	}
@@ -54,7 +57,8 @@ func Show(ctx context.Context, cfg ShowConfig) error {
 	if seen.Unreadable > 0 {
 		fmt.Fprintf(cfg.Out, "%d pictures are no JPEG, or too large, and are left out.\n", seen.Unreadable)
 	}
-	fmt.Fprintf(cfg.Out, "%s shows %d ticks and %d of %d pictures: open it in a browser.\n", cfg.HTML, seen.Ticks, seen.Shown, seen.Pictures)
+	fmt.Fprintf(cfg.Out, "%s shows %d ticks and %d of %d pictures: open it in a browser.\n", cfg.HTML, seen.Ticks,
+		seen.Shown, seen.Pictures)
 	return nil
 }
 

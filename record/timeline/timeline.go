@@ -83,7 +83,12 @@ type mark struct {
 // New allocates all memory of a Timeline.
 func New(cfg Config) *Timeline {
 	cfg.Joints = cfg.Joints[:min(len(cfg.Joints), record.MaxJoints)]
-	t := &Timeline{cfg: cfg, columns: make([]column, cfg.Columns), marks: make([]mark, cmp.Or(cfg.Marks, maxMarks)), last: -1}
+	t := &Timeline{
+		cfg:     cfg,
+		columns: make([]column, cfg.Columns),
+		marks:   make([]mark, cmp.Or(cfg.Marks, maxMarks)),
+		last:    -1,
+	}
 	for i := range t.columns {
 		t.columns[i].number = -1
 	}
@@ -92,7 +97,12 @@ func New(cfg Config) *Timeline {
 
 // Visitor returns a visitor that adds messages to the timeline, live or from a record.
 func (t *Timeline) Visitor() record.Visitor {
-	return record.Visitor{Tick: t.tick, Chunk: t.chunk, Event: t.event, Episode: t.episode}
+	return record.Visitor{
+		Tick:    t.tick,
+		Chunk:   t.chunk,
+		Event:   t.event,
+		Episode: t.episode,
+	}
 }
 
 // at returns the column of an instant; nil if the instant is too old.
@@ -110,7 +120,13 @@ func (t *Timeline) at(when rt.Instant) *column {
 	c := &t.columns[n%size]
 	if c.number != n {
 		none := float32(math.NaN())
-		*c = column{number: n, runway: none, age: none, rtt: none, late: none}
+		*c = column{
+			number: n,
+			runway: none,
+			age:    none,
+			rtt:    none,
+			late:   none,
+		}
 		t.last = max(t.last, n)
 	}
 	return c
@@ -221,7 +237,15 @@ func (t *Timeline) mark(at rt.Instant, kind string, level uint32, text string) *
 		}
 	}
 	m := &t.marks[t.made%uint64(len(t.marks))]
-	*m = mark{id: t.made, change: t.changes, at: at, until: at, count: 1, kind: kind, level: level}
+	*m = mark{
+		id:     t.made,
+		change: t.changes,
+		at:     at,
+		until:  at,
+		count:  1,
+		kind:   kind,
+		level:  level,
+	}
 	m.text.Set(text)
 	t.made++
 	return m

@@ -14,7 +14,14 @@ import (
 const ms = rt.Instant(time.Millisecond)
 
 func small(columns int) *Timeline {
-	return New(Config{Width: 100 * time.Millisecond, Columns: columns, Zero: 1000 * ms, Period: 20 * time.Millisecond, Joints: []string{"pan.pos", "</script>"}, Units: []string{"degrees", "%"}})
+	return New(Config{
+		Width:   100 * time.Millisecond,
+		Columns: columns,
+		Zero:    1000 * ms,
+		Period:  20 * time.Millisecond,
+		Joints:  []string{"pan.pos", "</script>"},
+		Units:   []string{"degrees", "%"},
+	})
 }
 
 // answer is the JSON object for a browser.
@@ -62,15 +69,21 @@ func TestAColumnKeepsTheWorst(t *testing.T) {
 	m.Source, m.Action.N = 900*ms, 2
 	v.Tick(m)
 	m = tickAt(1050*ms, -3, 7)
-	m.Lateness, m.Queue, m.Source, m.Action.N = 99_000, 4, 1020*ms, 2
+	m.Lateness = 99_000
+	m.Queue = 4
+	m.Source = 1020 * ms
+	m.Action.N = 2
 	v.Tick(m)
 	m = tickAt(1099*ms, 4, 8)
-	m.Queue, m.Starved, m.Paused = 7, true, true
+	m.Queue = 7
+	m.Starved = true
+	m.Paused = true
 	v.Tick(m)
 	v.Chunk(&record.Chunk{At: 1010 * ms, Outcome: record.Joined, RTT: 80_000_000})
 	v.Chunk(&record.Chunk{At: 1020 * ms, Outcome: record.Joined, RTT: 60_000_000})
 	a := line.answer(t, Since{})
-	if a.Zero != 8000 || a.Now != 9000 || a.Width != 100 || a.From != 0 || len(a.Rows) != 1 || a.Joints[1] != "</script>" {
+	if a.Zero != 8000 || a.Now != 9000 || a.Width != 100 || a.From != 0 || len(a.Rows) != 1 ||
+		a.Joints[1] != "</script>" {
 		t.Fatalf("%+v", a)
 	}
 	for i, want := range []float64{80, 100, 80, 99, 1, flagPaused, 4, -3, 5, 8, 1, 1, 1, 2} {
@@ -90,7 +103,8 @@ func TestWhatDidNotHappenIsNoNumber(t *testing.T) {
 	if len(a.Rows) != 3 || a.Rows[1] != nil {
 		t.Fatalf("%d rows, the second %v; want 3, and none", len(a.Rows), a.Rows[1])
 	}
-	for i, row := range [][]bool{{false, false, true, false, true, true, false, false, false, false}, 2: {true, false, false, true, true, true, false, false, false, false}} {
+	for i, row := range [][]bool{{false, false, true, false, true, true, false, false, false, false},
+		2: {true, false, false, true, true, true, false, false, false, false}} {
 		for k, is := range row {
 			if (a.Rows[i][k] != nil) != is {
 				t.Errorf("row %d, number %d: %v", i, k, a.Rows[i][k])
@@ -151,7 +165,8 @@ func TestTheSameAgainIsOneMark(t *testing.T) {
 	starve(3000, 3100)
 	starve(5000, 5020)
 	a := line.answer(t, Since{})
-	if len(a.Marks) != 3 || a.Marks[0].Count != 105 || a.Marks[0].At != 8000 || a.Marks[0].Until != 10080 || a.Marks[1].Kind != "chunk dropped" || a.Marks[1].Text != "late" || a.Marks[2].Count != 1 {
+	if len(a.Marks) != 3 || a.Marks[0].Count != 105 || a.Marks[0].At != 8000 || a.Marks[0].Until != 10080 ||
+		a.Marks[1].Kind != "chunk dropped" || a.Marks[1].Text != "late" || a.Marks[2].Count != 1 {
 		t.Errorf("%+v, want one that lasts, a chunk, and one of its own", a.Marks)
 	}
 	if a = line.answer(t, Since{Change: before}); len(a.Marks) != 3 {
@@ -175,7 +190,8 @@ func TestEpisodesAndHandsAreMarks(t *testing.T) {
 	for _, m := range line.answer(t, Since{}).Marks {
 		said = append(said, m.Kind+": "+m.Text)
 	}
-	want := "episode begins: pick <b>it</b> up; operator: a person drives the arm; operator: the policy has the arm again; episode ends: success"
+	want := "episode begins: pick <b>it</b> up; operator: a person drives the arm; operator: the policy has the arm " +
+		"again; episode ends: success"
 	if got := strings.Join(said, "; "); got != want {
 		t.Errorf("%s\nwant %s", got, want)
 	}
@@ -183,9 +199,17 @@ func TestEpisodesAndHandsAreMarks(t *testing.T) {
 
 // The timeline allocates nothing on the recorder's thread.
 func TestTimelineNoAlloc(t *testing.T) {
-	line := New(Config{Width: LiveWidth, Columns: LiveColumns, Period: time.Second / 60, Joints: make([]string, 6), Units: make([]string, 6)})
+	line := New(Config{
+		Width:   LiveWidth,
+		Columns: LiveColumns,
+		Period:  time.Second / 60,
+		Joints:  make([]string, 6),
+		Units:   make([]string, 6),
+	})
 	v := line.Visitor()
-	m, e, k := tickAt(0, 1, 2), &record.Event{Kind: "state"}, &record.Chunk{Outcome: "late"}
+	m := tickAt(0, 1, 2)
+	e := &record.Event{Kind: "state"}
+	k := &record.Chunk{Outcome: "late"}
 	m.Starved = true
 	if n := testing.AllocsPerRun(1000, func() {
 		m.At += 16 * ms
@@ -206,7 +230,8 @@ func FuzzText(f *testing.F) {
 	f.Fuzz(func(t *testing.T, text string) {
 		out := appendText(nil, text)
 		var back string
-		if err := json.Unmarshal(out, &back); err != nil || back != strings.ToValidUTF8(text, "\ufffd") && !strings.Contains(text, "\xff") && strings.ToValidUTF8(text, "") == text {
+		if err := json.Unmarshal(out, &back); err != nil || back != strings.ToValidUTF8(text, "\ufffd") &&
+			!strings.Contains(text, "\xff") && strings.ToValidUTF8(text, "") == text {
 			t.Fatalf("%q becomes %s, %q: %v", text, out, back, err)
 		}
 		if strings.ContainsAny(string(out), "<>&'") {

@@ -51,7 +51,9 @@ type scan struct {
 
 func (s *scan) note(at rt.Instant) {
 	if !s.any {
-		s.first, s.last, s.any = at, at, true
+		s.first = at
+		s.last = at
+		s.any = true
 	}
 	s.first, s.last = min(s.first, at), max(s.last, at)
 }
@@ -81,8 +83,13 @@ func WriteHTML(out io.Writer, in io.ReadSeeker, title string) (Seen, error) {
 		period = time.Duration(float64(time.Second) / fps)
 	}
 	t := New(Config{
-		Width: width, Columns: ViewColumns, Zero: s.first, Period: period, Marks: maxViewMarks,
-		Joints: Names(info.Run["joints"]), Units: Names(info.Run["units"]),
+		Width:   width,
+		Columns: ViewColumns,
+		Zero:    s.first,
+		Period:  period,
+		Marks:   maxViewMarks,
+		Joints:  Names(info.Run["joints"]),
+		Units:   Names(info.Run["units"]),
 	})
 	if _, err := in.Seek(0, io.SeekStart); err != nil {
 		return s.seen, err
@@ -181,10 +188,12 @@ func thumbnail(data []byte) ([]byte, error) {
 		return nil, err
 	}
 	scale := max(1, float64(size.Width)/thumbnailWidth, float64(size.Height)/thumbnailWidth)
-	to := image.NewRGBA(image.Rect(0, 0, max(1, int(float64(size.Width)/scale)), max(1, int(float64(size.Height)/scale))))
+	to := image.NewRGBA(image.Rect(0, 0, max(1, int(float64(size.Width)/scale)),
+		max(1, int(float64(size.Height)/scale))))
 	for y := range to.Rect.Dy() {
 		for x := range to.Rect.Dx() {
-			to.Set(x, y, from.At(from.Bounds().Min.X+int((float64(x)+.5)*scale), from.Bounds().Min.Y+int((float64(y)+.5)*scale)))
+			to.Set(x, y, from.At(from.Bounds().Min.X+int((float64(x)+.5)*scale),
+				from.Bounds().Min.Y+int((float64(y)+.5)*scale)))
 		}
 	}
 	var out bytes.Buffer

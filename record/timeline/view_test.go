@@ -39,7 +39,8 @@ func strange(t *testing.T, ticks int) (file string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	r.SetRun(map[string]string{"joints": evil + ",b", "units": "degrees," + evil, "fps": "250", evil: evil, "task": strings.Repeat("x", 2000)})
+	r.SetRun(map[string]string{"joints": evil + ",b", "units": "degrees," + evil, "fps": "250", evil: evil,
+		"task": strings.Repeat("x", 2000)})
 	var picture bytes.Buffer
 	if err := jpeg.Encode(&picture, image.NewRGBA(image.Rect(0, 0, 640, 480)), nil); err != nil {
 		t.Fatal(err)
@@ -109,7 +110,8 @@ func show(t *testing.T, file string) (page string, s shown, seen Seen) {
 // A record is completely on its page, and the texts of a stranger are only text there.
 func TestAStrangersRecordIsOnlyText(t *testing.T) {
 	page, s, seen := show(t, strange(t, 2000))
-	if n := strings.Count(page, "<script"); n != 2 || strings.Contains(page, "onerror") && strings.Contains(page, "<img src=x") {
+	if n := strings.Count(page, "<script"); n != 2 || strings.Contains(page, "onerror") &&
+		strings.Contains(page, "<img src=x") {
 		t.Errorf("the page has %d scripts, want its own two", n)
 	}
 	for _, word := range []string{"http://", "https://", "src=\"", "@import", "innerHTML"} {
@@ -117,7 +119,8 @@ func TestAStrangersRecordIsOnlyText(t *testing.T) {
 			t.Errorf("the page holds %s", word)
 		}
 	}
-	if s.Ticks != 2000 || s.Torn || len(s.Lines.Rows) != 400 || s.Lines.Joints[0] != evil || s.Lines.Marks[0].Text != "0"+evil {
+	if s.Ticks != 2000 || s.Torn || len(s.Lines.Rows) != 400 || s.Lines.Joints[0] != evil ||
+		s.Lines.Marks[0].Text != "0"+evil {
 		t.Errorf("%d ticks, torn %v, %d rows, joint %q", s.Ticks, s.Torn, len(s.Lines.Rows), s.Lines.Joints[0])
 	}
 	if *s.Lines.Rows[0][0] != 80 || s.Lines.Rows[0][rowHead+perJoint] != nil || *s.Lines.Rows[0][rowHead+3] != 5 {
@@ -136,7 +139,8 @@ func TestAStrangersRecordIsOnlyText(t *testing.T) {
 		t.Errorf("%+v, %d thumbnails, want 39 of 40", seen, len(s.Thumbnails))
 	}
 	for _, p := range s.Thumbnails {
-		if size, err := jpeg.DecodeConfig(bytes.NewReader(p.JPEG)); err != nil || size.Width != thumbnailWidth || size.Height != 120 || p.Camera != evilCamera {
+		if size, err := jpeg.DecodeConfig(bytes.NewReader(p.JPEG)); err != nil || size.Width != thumbnailWidth ||
+			size.Height != 120 || p.Camera != evilCamera {
 			t.Fatalf("a thumbnail of %+v, %v", size, err)
 		}
 	}
@@ -152,7 +156,8 @@ const rowHead, perJoint = 6, 4 // as in draw.js
 // The size of a page is bounded for any length of a record and any number of pictures.
 func TestAPageIsBounded(t *testing.T) {
 	page, s, _ := show(t, strange(t, 20_000))
-	if len(s.Lines.Rows) > ViewColumns || len(s.Lines.Rows) < ViewColumns/2 || len(s.Thumbnails) > maxThumbnails || len(page) > 2<<20 {
+	if len(s.Lines.Rows) > ViewColumns || len(s.Lines.Rows) < ViewColumns/2 || len(s.Thumbnails) > maxThumbnails ||
+		len(page) > 2<<20 {
 		t.Errorf("%d columns, %d thumbnails, %d bytes", len(s.Lines.Rows), len(s.Thumbnails), len(page))
 	}
 }
@@ -231,7 +236,8 @@ func TestAViewerOpensTheRecord(t *testing.T) {
 	}
 	t.Setenv("PATH", bin+":/usr/bin:/bin")
 	var out strings.Builder
-	if err := Show(t.Context(), ShowConfig{File: file, Out: &out}); err != nil || !strings.Contains(out.String(), "rerun opens") {
+	if err := Show(t.Context(), ShowConfig{File: file, Out: &out}); err != nil ||
+		!strings.Contains(out.String(), "rerun opens") {
 		t.Fatalf("%q, %v", &out, err)
 	}
 	if opened, _ := os.ReadFile(got); string(opened) != file {
@@ -240,7 +246,8 @@ func TestAViewerOpensTheRecord(t *testing.T) {
 	t.Setenv("PATH", t.TempDir())
 	out.Reset()
 	page := strings.TrimSuffix(file, record.Extension) + ".html"
-	if err := Show(t.Context(), ShowConfig{File: file, Out: &out}); err != nil || !strings.Contains(out.String(), page) {
+	if err := Show(t.Context(), ShowConfig{File: file, Out: &out}); err != nil ||
+		!strings.Contains(out.String(), page) {
 		t.Errorf("%q, %v; want it to say where the page is", &out, err)
 	}
 	if info, err := os.Stat(page); err != nil || info.Mode().Perm()&0o007 != 0 {
@@ -257,12 +264,14 @@ func TestAStrangersRecordInChromium(t *testing.T) {
 		t.Fatal(err)
 	}
 	b := webpagetest.Open(t, "file://"+html, 1000, 900, false)
-	b.Wait("document.querySelectorAll('.plot').length === 7 && document.querySelectorAll('#thumbnails img').length === 19")
+	b.Wait("document.querySelectorAll('.plot').length === 7 && document.querySelectorAll('#thumbnails img').length " +
+		"=== 19")
 	b.Wait("[...document.querySelectorAll('#thumbnails img')].every(i => i.naturalWidth === 160)")
 	if title := b.Eval("document.title"); title != filepath.Base(file) {
 		t.Errorf("the title is %q", title)
 	}
-	if n := b.Eval("document.scripts.length + ' ' + document.querySelectorAll('img[src=x]').length"); n != "3 0" && n != "2 0" {
+	if n := b.Eval("document.scripts.length + ' ' + document.querySelectorAll('img[src=x]').length"); n != "3 0" &&
+		n != "2 0" {
 		t.Errorf("scripts and pictures: %s", n)
 	}
 	before := b.Eval("document.getElementById('span').textContent")

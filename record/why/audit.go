@@ -86,7 +86,8 @@ func ReadAudit(r io.Reader, l *Log) (*Audit, error) {
 	}
 	switch err := lines.Err(); {
 	case errors.Is(err, bufio.ErrTooLong):
-		return nil, fmt.Errorf("line %d has more than %d bytes: it is no audit file of lean-server", a.Lines+1, maxAuditLine)
+		return nil, fmt.Errorf("line %d has more than %d bytes: it is no audit file of lean-server", a.Lines+1,
+			maxAuditLine)
 	case err != nil:
 		return nil, err
 	case a.Lines > 0 && a.Broken == a.Lines:
@@ -107,7 +108,9 @@ func (a *Audit) of(q *request) (line *AuditLine, known bool) {
 
 // evidence returns the line in words. at is the instant at which the chunk came or was due.
 func (line *AuditLine) evidence(at rt.Instant) Evidence {
-	text := fmt.Sprintf("the server's audit: request %d waited %.0f ms, took %.0f ms to decode and %.0f ms to compute, %.0f ms in all: %s", line.Seq, line.QueueWait, line.Decode, line.Inference, line.Service, line.Outcome)
+	text := fmt.Sprintf("the server's audit: request %d waited %.0f ms, took %.0f ms to decode and %.0f ms to "+
+		"compute, %.0f ms in all: %s", line.Seq, line.QueueWait, line.Decode, line.Inference, line.Service,
+		line.Outcome)
 	if line.Why != "" {
 		text += ", " + line.Why
 	}

@@ -43,7 +43,8 @@ func parseClock(text string) (c clock, err error) {
 			return clock{t, f.dated, f.zoned, clockSlack, f.unit}, nil
 		}
 	}
-	return c, exit.Errorf(exit.Usage, "--at is %q, want a time of day such as 14:03:20, or with its date 2026-11-24T14:03:20", text)
+	return c, exit.Errorf(exit.Usage,
+		"--at is %q, want a time of day such as 14:03:20, or with its date 2026-11-24T14:03:20", text)
 }
 
 // in returns the stretch of time that --at selects in a record; ok is false if the record does not

@@ -22,7 +22,8 @@ func (x *explainer) exit() (f Finding, bad bool) {
 			return f, false // the run continued, or its end is in another file
 		}
 		f.Cause = Killed
-		f.Evidence = []Evidence{{l.last, "nothing is on record after this instant, neither a reason nor an end of the file"}}
+		f.Evidence = []Evidence{{l.last,
+			"nothing is on record after this instant, neither a reason nor an end of the file"}}
 		if len(l.between(l.last-second, l.last+minute, event.TickMissing)) > 0 {
 			f.Cause, f.Also = TickHung, []Cause{Killed}
 		}
@@ -66,7 +67,8 @@ var faultCauses = []struct {
 	fault servo.Fault
 	cause Cause
 }{
-	{servo.FaultEncoder, Encoder}, {servo.FaultTemperature, HeatOrSupply}, {servo.FaultVoltage, Supply}, {servo.FaultShock, Supply},
+	{servo.FaultEncoder, Encoder}, {servo.FaultTemperature, HeatOrSupply}, {servo.FaultVoltage, Supply},
+	{servo.FaultShock, Supply},
 	{servo.FaultOverload, Overload}, {servo.FaultCurrent, Overload},
 }
 
@@ -79,7 +81,8 @@ func (x *explainer) fault(e happened) *reason {
 			return &reason{cause: c.cause}
 		}
 	}
-	told := x.log.between(at-lastFault, at, event.JointHeld, event.JointBlind, event.JointLimp, event.JointStalled, event.JointOverloaded, event.JointWarned)
+	told := x.log.between(at-lastFault, at, event.JointHeld, event.JointBlind, event.JointLimp, event.JointStalled,
+		event.JointOverloaded, event.JointWarned)
 	if len(told) == 0 {
 		if x.log.actions == 0 {
 			return &reason{cause: OutsideRange}
@@ -104,7 +107,12 @@ func (x *explainer) absent(e happened) *reason {
 	if lack == event.LackNone {
 		lack = l.lacks.Longest()
 	}
-	s := &span{from: at, to: at, ticks: 1, frozen: l.lacks.Joints()}
+	s := &span{
+		from:   at,
+		to:     at,
+		ticks:  1,
+		frozen: l.lacks.Joints(),
+	}
 	switch lack {
 	case event.LackJoints:
 		if bits.OnesCount32(s.frozen) == 1 {

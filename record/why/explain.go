@@ -64,7 +64,9 @@ func Explain(l *Log, a *Audit) []Finding {
 
 // overlaps reports whether a finding with one of the causes overlaps a stretch of time.
 func overlaps(all []Finding, from, to rt.Instant, causes ...Cause) bool {
-	return slices.ContainsFunc(all, func(f Finding) bool { return f.From <= to && f.To >= from && slices.Contains(causes, f.Cause) })
+	return slices.ContainsFunc(all, func(f Finding) bool {
+		return f.From <= to && f.To >= from && slices.Contains(causes, f.Cause)
+	})
 }
 
 // holds returns the pauses, the joints that were not driven, and the waits without a due action.
@@ -81,14 +83,28 @@ func (x *explainer) holds(stutters []Finding) (all []Finding) {
 	}
 	for i := range l.silents {
 		s := &l.silents[i]
-		if s.to-s.from >= aroundSilent && !overlaps(stutters, s.from-second, s.to+second, silences...) && !overlaps(all, s.from-second, s.to+second, silences...) {
-			f := Finding{Kind: Hold, From: s.from, To: s.to, Ticks: s.ticks}
-			r := x.bus(&span{from: s.from, to: s.to, ticks: s.ticks, busSilent: s.ticks, stale: s.stale, frozen: s.frozen}, s.from-second)
+		if s.to-s.from >= aroundSilent && !overlaps(stutters, s.from-second, s.to+second, silences...) &&
+			!overlaps(all, s.from-second, s.to+second, silences...) {
+			f := Finding{
+				Kind:  Hold,
+				From:  s.from,
+				To:    s.to,
+				Ticks: s.ticks,
+			}
+			r := x.bus(&span{
+				from:      s.from,
+				to:        s.to,
+				ticks:     s.ticks,
+				busSilent: s.ticks,
+				stale:     s.stale,
+				frozen:    s.frozen,
+			}, s.from-second)
 			f.Cause, f.Evidence = r.cause, r.evidence
 			all = append(all, f)
 		}
 	}
-	for _, e := range l.between(l.first, l.last-endTicks*l.period, event.JointFrozen, event.BusBack, event.JointHeld, event.JointOverloaded, event.JointBlind, event.JointLimp, event.JointStalled, event.ArmHeld) {
+	for _, e := range l.between(l.first, l.last-endTicks*l.period, event.JointFrozen, event.BusBack, event.JointHeld,
+		event.JointOverloaded, event.JointBlind, event.JointLimp, event.JointStalled, event.ArmHeld) {
 		if e.code == event.JointFrozen && x.disturbed(e.at) {
 			continue // replies get lost also because the process did not run
 		}
@@ -102,7 +118,8 @@ func (x *explainer) holds(stutters []Finding) (all []Finding) {
 		}
 	}
 	return slices.DeleteFunc(slices.Clone(all), func(f Finding) bool { // the beginning of a restart or an unplugging
-		return (f.Cause == MotorSilent || f.Cause == BusSilent) && overlaps(all, f.From, f.To+3*second, Restarted, Unplugged)
+		return (f.Cause == MotorSilent || f.Cause == BusSilent) &&
+			overlaps(all, f.From, f.To+3*second, Restarted, Unplugged)
 	})
 }
 
@@ -118,11 +135,18 @@ const aroundSilent = 300 * millisecond
 // pause explains a pause: by an operator, or by the restart of a motor.
 func (x *explainer) pause(s *span) Finding {
 	l := x.log
-	f := Finding{Kind: Hold, Cause: Paused, From: s.from, To: s.to, Ticks: s.ticks}
+	f := Finding{
+		Kind:  Hold,
+		Cause: Paused,
+		From:  s.from,
+		To:    s.to,
+		Ticks: s.ticks,
+	}
 	if r := x.away(s.from-second, s.from+2*l.period); r != nil {
 		f.Cause, f.Evidence = r.cause, r.evidence
 	}
-	if r := x.handOver(s.from-second, s.from+second); r != nil && f.Cause == Paused && !l.askedToPause(s.from-second, s.from+second) {
+	if r := x.handOver(s.from-second, s.from+second); r != nil && f.Cause == Paused &&
+		!l.askedToPause(s.from-second, s.from+second) {
 		f.Cause, f.Evidence = r.cause, r.evidence
 	}
 	if r := x.betweenEpisodes(s); r != nil && f.Cause == Paused {
@@ -147,14 +171,18 @@ func (x *explainer) pause(s *span) Finding {
 
 // askedToPause reports whether an operator requested a pause in a stretch of time.
 func (l *Log) askedToPause(from, to rt.Instant) bool {
-	return slices.ContainsFunc(l.between(from, to, event.Operated), func(e happened) bool { return e.a == int64(event.WordPause) })
+	return slices.ContainsFunc(l.between(from, to, event.Operated), func(e happened) bool {
+		return e.a == int64(event.WordPause)
+	})
 }
 
 // betweenEpisodes explains a pause by the end of an episode, unless an operator requested the
 // pause.
 func (x *explainer) betweenEpisodes(s *span) *reason {
 	l := x.log
-	end, _ := slices.BinarySearchFunc(l.cuts, s.from+second/2, func(c cut, at rt.Instant) int { return cmp.Compare(c.at, at) })
+	end, _ := slices.BinarySearchFunc(l.cuts, s.from+second/2, func(c cut, at rt.Instant) int {
+		return cmp.Compare(c.at, at)
+	})
 	if end == 0 || !l.cuts[end-1].ended {
 		return nil
 	}
@@ -172,7 +200,14 @@ func (x *explainer) betweenEpisodes(s *span) *reason {
 
 // wait explains a stretch in which no action ran and no action was due.
 func (x *explainer) wait(s *span) Finding {
-	f := Finding{Kind: Hold, Cause: Unknown, From: s.from, To: s.to, Ticks: s.ticks, What: "nothing has run yet"}
+	f := Finding{
+		Kind:  Hold,
+		Cause: Unknown,
+		From:  s.from,
+		To:    s.to,
+		Ticks: s.ticks,
+		What:  "nothing has run yet",
+	}
 	missing, _ := x.log.due(s.to)
 	for _, ask := range []func() *reason{
 		func() *reason { return x.away(s.from-idleAfter-second, s.to+aroundBack) },
@@ -208,7 +243,13 @@ func (x *explainer) handOver(from, to rt.Instant) *reason {
 // leader returns the stretches in which a leader arm was silent while it led.
 func (x *explainer) leader() (all []Finding) {
 	for _, e := range x.log.between(x.log.first, x.log.last, event.LeaderSilent) {
-		f := Finding{Kind: Hold, Cause: LeaderSilent, From: e.at, To: x.log.last, Evidence: []Evidence{{e.at, e.text}}}
+		f := Finding{
+			Kind:     Hold,
+			Cause:    LeaderSilent,
+			From:     e.at,
+			To:       x.log.last,
+			Evidence: []Evidence{{e.at, e.text}},
+		}
 		if back := x.log.between(e.at, x.log.last, event.LeaderBack, event.PhaseChanged); len(back) > 0 {
 			f.To = back[0].at
 			f.Evidence = append(f.Evidence, Evidence{back[0].at, back[0].text})
@@ -225,13 +266,22 @@ func (x *explainer) leaderJoints() (all []Finding) {
 	until := map[int64]rt.Instant{} // ends of the stretches, by joint set
 	for _, e := range l.between(l.first, l.last, event.LeaderHeld) {
 		if end, known := until[e.a]; known && e.at < end {
-			i := slices.IndexFunc(all, func(f Finding) bool { return f.To == end && f.What == l.jointNames(uint32(e.a)) })
+			i := slices.IndexFunc(all, func(f Finding) bool {
+				return f.To == end && f.What == l.jointNames(uint32(e.a))
+			})
 			if len(all[i].Evidence) < maxEvidence {
 				all[i].Evidence = append(all[i].Evidence, Evidence{e.at, e.text})
 			}
 			continue
 		}
-		f := Finding{Kind: Hold, Cause: LeaderJoint, From: e.at, To: l.last, What: l.jointNames(uint32(e.a)), Evidence: []Evidence{{e.at, e.text}}}
+		f := Finding{
+			Kind:     Hold,
+			Cause:    LeaderJoint,
+			From:     e.at,
+			To:       l.last,
+			What:     l.jointNames(uint32(e.a)),
+			Evidence: []Evidence{{e.at, e.text}},
+		}
 		left := e.a
 		for _, back := range l.between(e.at, l.last, event.LeaderLeads, event.PhaseChanged) {
 			if left &^= back.a; back.code == event.PhaseChanged || back.code == event.LeaderLeads && left == 0 {
@@ -265,8 +315,15 @@ func jointCause(e happened) Cause {
 func (x *explainer) jointHold(e happened) (f Finding) {
 	l := x.log
 	text, _, _ := strings.Cut(e.text, "  ")
-	f = Finding{Kind: Hold, Cause: jointCause(e), From: e.at, To: e.at, Evidence: []Evidence{{e.at, text}}}
-	if complaint := event.ComplaintText(e.b); complaint != "" && (e.code == event.JointHeld || e.code == event.ArmHeld) {
+	f = Finding{
+		Kind:     Hold,
+		Cause:    jointCause(e),
+		From:     e.at,
+		To:       e.at,
+		Evidence: []Evidence{{e.at, text}},
+	}
+	if complaint := event.ComplaintText(e.b); complaint != "" &&
+		(e.code == event.JointHeld || e.code == event.ArmHeld) {
 		f.Evidence = append(f.Evidence, Evidence{e.at, complaint})
 	}
 	if e.code == event.BusBack {
@@ -302,8 +359,10 @@ func (x *explainer) late(s *skip) *reason {
 		if 2*s.read > took {
 			r.cause = BusSlow
 		}
-		r.add(s.to, "the tick before took %s of its own: %s to read the arm, %s to act, %s to merge, %s to ask", seconds(time.Duration(o.OverrunOwn)),
-			seconds(time.Duration(s.read)), seconds(time.Duration(s.act)), seconds(time.Duration(s.merge)), seconds(time.Duration(s.ask)))
+		r.add(s.to, "the tick before took %s of its own: %s to read the arm, %s to act, %s to merge, %s to ask",
+			seconds(time.Duration(o.OverrunOwn)),
+			seconds(time.Duration(s.read)), seconds(time.Duration(s.act)), seconds(time.Duration(s.merge)),
+			seconds(time.Duration(s.ask)))
 		return r
 	}
 	var stolen time.Duration
@@ -316,7 +375,8 @@ func (x *explainer) late(s *skip) *reason {
 	if lost := time.Duration(s.to - s.from); 3*stolen >= lost {
 		r.cause = HostSteal
 	}
-	r.add(s.to, "%d periods without a tick; the tick itself took %s; the host took %s of the CPUs around it", s.periods, seconds(time.Duration(took)), seconds(stolen))
+	r.add(s.to, "%d periods without a tick; the tick itself took %s; the host took %s of the CPUs around it", s.periods,
+		seconds(time.Duration(took)), seconds(stolen))
 	return r
 }
 
@@ -336,7 +396,14 @@ func (x *explainer) overruns() (all []Finding) {
 			}
 			continue
 		}
-		all = append(all, Finding{Kind: Overrun, Cause: r.cause, From: s.from, To: s.to, Ticks: int(s.periods), Evidence: r.evidence})
+		all = append(all, Finding{
+			Kind:     Overrun,
+			Cause:    r.cause,
+			From:     s.from,
+			To:       s.to,
+			Ticks:    int(s.periods),
+			Evidence: r.evidence,
+		})
 	}
 	for _, e := range x.log.between(0, x.log.last+minute, event.TickMissing) {
 		if n := len(all); n > 0 && all[n-1].Cause == TickHung && e.at-all[n-1].To <= 2*second {
@@ -344,11 +411,23 @@ func (x *explainer) overruns() (all []Finding) {
 			all[n-1].Evidence = append(all[n-1].Evidence, Evidence{e.at, e.text})
 			continue
 		}
-		all = append(all, Finding{Kind: Overrun, Cause: TickHung, From: e.at - rt.Instant(e.a), To: e.at, Evidence: []Evidence{{e.at, e.text}}})
+		all = append(all, Finding{
+			Kind:     Overrun,
+			Cause:    TickHung,
+			From:     e.at - rt.Instant(e.a),
+			To:       e.at,
+			Evidence: []Evidence{{e.at, e.text}},
+		})
 	}
 	for _, e := range x.log.between(x.log.first, x.log.last, event.Suspended) {
-		f := Finding{Kind: Overrun, Cause: Suspended, From: e.at, To: e.at}
-		f.Evidence = []Evidence{{e.at, fmt.Sprintf("the machine was suspended for %s; earlier requests are void", seconds(time.Duration(e.a)))}}
+		f := Finding{
+			Kind:  Overrun,
+			Cause: Suspended,
+			From:  e.at,
+			To:    e.at,
+		}
+		f.Evidence = []Evidence{{e.at, fmt.Sprintf("the machine was suspended for %s; earlier requests are void",
+			seconds(time.Duration(e.a)))}}
 		all = append(all, f)
 	}
 	return all
@@ -373,7 +452,8 @@ func (x *explainer) jumpFindings() (all []Finding) {
 			r.add(j.at, "the chunk of request %d goes that way by itself", j.seq)
 		case q != nil && q.Rows == 0:
 			r.cause = Unconditioned
-			r.add(j.at, "request %d did not announce the actions that would run meanwhile (--schedule %s)", j.seq, l.Run["schedule"])
+			r.add(j.at, "request %d did not announce the actions that would run meanwhile (--schedule %s)", j.seq,
+				l.Run["schedule"])
 		case j.ran > j.delay:
 			r.cause = LateMerge
 			r.add(j.at, "request %d announced %d actions until its chunk, and %d had run", j.seq, j.delay, j.ran)
@@ -387,7 +467,15 @@ func (x *explainer) jumpFindings() (all []Finding) {
 			}
 			continue
 		}
-		all = append(all, Finding{Kind: Jump, Cause: r.cause, From: j.at, To: j.at, Ticks: 1, What: what, Evidence: r.evidence})
+		all = append(all, Finding{
+			Kind:     Jump,
+			Cause:    r.cause,
+			From:     j.at,
+			To:       j.at,
+			Ticks:    1,
+			What:     what,
+			Evidence: r.evidence,
+		})
 	}
 	return all
 }
@@ -395,8 +483,12 @@ func (x *explainer) jumpFindings() (all []Finding) {
 // warnings returns the faults without an effect on the arm.
 func (x *explainer) warnings(others []Finding) (all []Finding) {
 	l := x.log
-	all = append(all, x.replies(RepliesLost, others, func(c *count) uint32 { return c.retried + c.lost }, "replies that did not come at first")...)
-	all = append(all, x.replies(RepliesSpoilt, others, func(c *count) uint32 { return c.spoilt }, "runs of bytes that were no frame")...)
+	all = append(all, x.replies(RepliesLost, others, func(c *count) uint32 {
+		return c.retried + c.lost
+	}, "replies that did not come at first")...)
+	all = append(all, x.replies(RepliesSpoilt, others, func(c *count) uint32 {
+		return c.spoilt
+	}, "runs of bytes that were no frame")...)
 	all = mainReplies(all)
 	x.spoiltReplies(all)
 	if len(l.strange) >= strangeLeast {
@@ -406,7 +498,8 @@ func (x *explainer) warnings(others []Finding) (all []Finding) {
 	for _, c := range []struct {
 		code  event.Code
 		cause Cause
-	}{{event.JointWarned, HeatOrSupply}, {event.CameraSilent, CameraSilent}, {event.CameraSpoilt, CameraSpoilt}, {event.FirstRun, FirstRun}} {
+	}{{event.JointWarned, HeatOrSupply}, {event.CameraSilent, CameraSilent}, {event.CameraSpoilt, CameraSpoilt},
+		{event.FirstRun, FirstRun}} {
 		for _, e := range l.between(0, l.last+minute, c.code) {
 			to := e.at
 			for _, back := range l.between(e.at, l.last, event.CameraBack) {
@@ -416,40 +509,17 @@ func (x *explainer) warnings(others []Finding) (all []Finding) {
 				}
 			}
 			if !overlaps(others, e.at-second, to, c.cause) {
-				all = append(all, Finding{Kind: Warning, Cause: c.cause, From: e.at, To: to, What: "", Evidence: []Evidence{{e.at, e.text}}})
+				all = append(all, Finding{
+					Kind:     Warning,
+					Cause:    c.cause,
+					From:     e.at,
+					To:       to,
+					What:     "",
+					Evidence: []Evidence{{e.at, e.text}},
+				})
 			}
 		}
 	}
-	return all
-}
-
-// replies warns of one kind of failed replies if it is frequent.
-func (x *explainer) replies(cause Cause, others []Finding, of func(*count) uint32, what string) (all []Finding) {
-	known := append(slices.Clip(silences), RepliesSpoilt)
-	from, to, n, ticks := rt.Instant(0), rt.Instant(0), uint32(0), 0
-	end := func() {
-		if n >= repliesLeast && ticks >= repliesTicks {
-			f := Finding{Kind: Warning, Cause: cause, From: from, To: to, Ticks: ticks}
-			f.Evidence = []Evidence{{from, fmt.Sprintf("%d %s, on %d ticks in %s", n, what, ticks, seconds(time.Duration(to-from)))}}
-			all = append(all, f)
-		}
-		n, ticks = 0, 0
-	}
-	for i := range x.log.counts {
-		c := &x.log.counts[i]
-		k := of(c)
-		if k == 0 || x.disturbed(c.at) || overlaps(others, c.at-second, c.at+second, known...) {
-			continue
-		}
-		if ticks > 0 && c.at-to > repliesSpan/2 {
-			end()
-		}
-		if ticks == 0 {
-			from = c.at
-		}
-		to, n, ticks = c.at, n+k, ticks+1
-	}
-	end()
 	return all
 }
 
@@ -457,42 +527,22 @@ func (x *explainer) replies(cause Cause, others []Finding, of func(*count) uint3
 // costs replies.
 func (x *explainer) disturbed(at rt.Instant) bool {
 	const around = 200 * millisecond
-	i, _ := slices.BinarySearchFunc(x.log.skips, at-around, func(s skip, at rt.Instant) int { return cmp.Compare(s.to, at) })
-	return i < len(x.log.skips) && x.log.skips[i].from <= at+around
-}
-
-// mainReplies removes findings of lost replies that spoilt bytes explain.
-func mainReplies(all []Finding) []Finding {
-	return slices.DeleteFunc(slices.Clone(all), func(f Finding) bool {
-		return f.Cause == RepliesLost && overlaps(all, f.From, f.To, RepliesSpoilt)
+	i, _ := slices.BinarySearchFunc(x.log.skips, at-around, func(s skip, at rt.Instant) int {
+		return cmp.Compare(s.to, at)
 	})
-}
-
-// spoiltReplies changes the cause of lost replies to spoilt bytes if most of them left stray bytes.
-// It covers stray bytes that are too few for a warning of their own.
-func (x *explainer) spoiltReplies(all []Finding) {
-	for i := range all {
-		f, ticks := &all[i], 0
-		if f.Cause != RepliesLost {
-			continue
-		}
-		for _, c := range x.log.counts {
-			if c.at >= f.From && c.at <= f.To && c.retried+c.lost > 0 && c.spoilt > 0 {
-				ticks++
-			}
-		}
-		if 2*ticks >= f.Ticks {
-			f.Cause = RepliesSpoilt
-			f.Evidence = append(f.Evidence, Evidence{f.From, fmt.Sprintf("on %d of these there were bytes that were no frame", ticks)})
-		}
-	}
+	return i < len(x.log.skips) && x.log.skips[i].from <= at+around
 }
 
 // strangeAnswers warns of answers to no request of this robot. If they can be decoded, another
 // robot uses the same name; garbage cannot be decoded.
 func (x *explainer) strangeAnswers() Finding {
 	s := x.log.strange
-	f := Finding{Kind: Warning, Cause: StrangeAnswers, From: s[0].At, To: s[len(s)-1].At}
+	f := Finding{
+		Kind:  Warning,
+		Cause: StrangeAnswers,
+		From:  s[0].At,
+		To:    s[len(s)-1].At,
+	}
 	n, order := map[string]int{}, []string{}
 	for i := range s {
 		if n[s[i].Outcome] == 0 {
@@ -504,10 +554,12 @@ func (x *explainer) strangeAnswers() Finding {
 	for _, o := range order {
 		text = append(text, strconv.Itoa(n[o])+" "+o)
 	}
-	f.Evidence = []Evidence{{f.From, fmt.Sprintf("%d answers to no request of this run were dropped: %s", len(s), strings.Join(text, ", "))}}
+	f.Evidence = []Evidence{{f.From, fmt.Sprintf("%d answers to no request of this run were dropped: %s", len(s),
+		strings.Join(text, ", "))}}
 	if n["foreign"] > 0 && n["header"]+n["body"] == 0 {
 		f.Cause = SameID
-		f.Evidence = append(f.Evidence, Evidence{f.From, "they can be read, and answer what another robot asked under this name"})
+		f.Evidence = append(f.Evidence, Evidence{f.From,
+			"they can be read, and answer what another robot asked under this name"})
 	}
 	return f
 }

@@ -45,7 +45,16 @@ func (s *story) open(id string, epoch uint32, server string) {
 func (s *story) ticks(n int, change func(*record.Tick)) *story {
 	for range n {
 		s.now += tickTime
-		t := record.Tick{At: s.now, RunState: 2, Queue: 20, Seq: s.merged, Epoch: 1, Episode: s.episode, Delay: 3, Dropped: 3}
+		t := record.Tick{
+			At:       s.now,
+			RunState: 2,
+			Queue:    20,
+			Seq:      s.merged,
+			Epoch:    1,
+			Episode:  s.episode,
+			Delay:    3,
+			Dropped:  3,
+		}
 		s.place += 0.1
 		t.Action.Set([]float32{s.place, 0})
 		if change != nil {
@@ -71,16 +80,45 @@ func paused(t *record.Tick)  { t.Paused = true }
 // ask sends a request with so many ms of actions left.
 func (s *story) ask(runway int64) uint64 {
 	s.seq++
-	_ = s.v.Request(&record.Request{At: s.now, Seq: s.seq, Epoch: s.session.Epoch, Episode: s.episode, Step: s.step + 1, Delay: 3, Rows: 10, Runway: runway * int64(millisecond), Session: s.session})
-	_ = s.v.Sent(&record.Sent{At: s.now + 2*millisecond, Seq: s.seq, Epoch: s.session.Epoch, Observed: s.now - 20*millisecond, Bytes: 40_000, Outcome: "sent"})
+	_ = s.v.Request(&record.Request{
+		At:      s.now,
+		Seq:     s.seq,
+		Epoch:   s.session.Epoch,
+		Episode: s.episode,
+		Step:    s.step + 1,
+		Delay:   3,
+		Rows:    10,
+		Runway:  runway * int64(millisecond),
+		Session: s.session,
+	})
+	_ = s.v.Sent(&record.Sent{
+		At:       s.now + 2*millisecond,
+		Seq:      s.seq,
+		Epoch:    s.session.Epoch,
+		Observed: s.now - 20*millisecond,
+		Bytes:    40_000,
+		Outcome:  "sent",
+	})
 	return s.seq
 }
 
 // answer delivers a request's chunk now.
 func (s *story) answer(seq uint64, change func(*record.Chunk)) *story {
 	q := s.bySeq[seq]
-	c := record.Chunk{At: s.now + millisecond, Seq: seq, Epoch: q.Epoch, Episode: q.Episode, Outcome: "joined", Step: q.Step, Rows: 50, Dropped: 3,
-		RTT: int64(s.now - q.At), QueueWait: int64(3 * millisecond), Inference: int64(20 * millisecond), Session: s.session}
+	c := record.Chunk{
+		At:        s.now + millisecond,
+		Seq:       seq,
+		Epoch:     q.Epoch,
+		Episode:   q.Episode,
+		Outcome:   "joined",
+		Step:      q.Step,
+		Rows:      50,
+		Dropped:   3,
+		RTT:       int64(s.now - q.At),
+		QueueWait: int64(3 * millisecond),
+		Inference: int64(20 * millisecond),
+		Session:   s.session,
+	}
 	if change != nil {
 		change(&c)
 	}
@@ -113,7 +151,8 @@ func (s *story) well() *story {
 	return s
 }
 
-var storyRun = map[string]string{"id": "arm", "fps": "60", "interpolation_multiplier": "1", "horizon": "50", "schedule": "drtc", "max_action_age": "3s", "joints": "shoulder_pan.pos,gripper.pos"}
+var storyRun = map[string]string{"id": "arm", "fps": "60", "interpolation_multiplier": "1", "horizon": "50",
+	"schedule": "drtc", "max_action_age": "3s", "joints": "shoulder_pan.pos,gripper.pos"}
 
 // explain ends the record and returns the findings.
 func (s *story) explain(a *Audit) []Finding {
@@ -153,28 +192,40 @@ var cases = []struct {
 		seq := s.ask(0)
 		s.ticks(3, starved).answer(seq, nil).ticks(10, nil)
 	}, want: []told{{kind: Stutter, cause: Lost, words: "request 4 asked with 200 ms"}}},
-	{name: "the observation got lost", tell: func(s *story) {
-		s.ask(200)
-		s.ticks(12, nil).ticks(4, starved)
-		seq := s.ask(0)
-		s.ticks(3, starved).answer(seq, nil).ticks(10, nil)
-	}, audit: func(s *story) string { return auditOf(1, 2, 3, 5) }, want: []told{{kind: Stutter, cause: LostThere, words: "no line of request 4"}}},
-	{name: "the answer got lost", tell: func(s *story) {
-		s.ask(200)
-		s.ticks(12, nil).ticks(4, starved)
-		seq := s.ask(0)
-		s.ticks(3, starved).answer(seq, nil).ticks(10, nil)
-	}, audit: func(s *story) string { return auditOf(1, 2, 3, 4, 5) }, want: []told{{kind: Stutter, cause: LostBack, words: "waited 2 ms"}}},
+	{
+		name: "the observation got lost",
+		tell: func(s *story) {
+			s.ask(200)
+			s.ticks(12, nil).ticks(4, starved)
+			seq := s.ask(0)
+			s.ticks(3, starved).answer(seq, nil).ticks(10, nil)
+		},
+		audit: func(s *story) string { return auditOf(1, 2, 3, 5) },
+		want:  []told{{kind: Stutter, cause: LostThere, words: "no line of request 4"}},
+	},
+	{
+		name: "the answer got lost",
+		tell: func(s *story) {
+			s.ask(200)
+			s.ticks(12, nil).ticks(4, starved)
+			seq := s.ask(0)
+			s.ticks(3, starved).answer(seq, nil).ticks(10, nil)
+		},
+		audit: func(s *story) string { return auditOf(1, 2, 3, 4, 5) },
+		want:  []told{{kind: Stutter, cause: LostBack, words: "waited 2 ms"}},
+	},
 	{name: "the server had an error", tell: func(s *story) {
 		s.ask(200)
 		s.ticks(12, nil).ticks(4, starved)
 	}, audit: func(s *story) string {
-		return strings.ReplaceAll(auditOf(1, 2, 3, 4), `4,"queue_wait_ms":2,"outcome":"ok"`, `4,"outcome":"inference_failed","why":"out of memory"`)
+		return strings.ReplaceAll(auditOf(1, 2, 3, 4), `4,"queue_wait_ms":2,"outcome":"ok"`,
+			`4,"outcome":"inference_failed","why":"out of memory"`)
 	},
 		want: []told{{kind: Stutter, cause: ServerFailed, words: "out of memory"}}},
 	{name: "the server refuses an observation", tell: func(s *story) {
 		seq := s.ask(200)
-		s.ticks(2, nil).event(event.Notice, int64(event.NoticeBadObservation), int64(seq), "bad_observation: state: got 5, want 6").ticks(12, nil).ticks(4, starved)
+		s.ticks(2, nil).event(event.Notice, int64(event.NoticeBadObservation), int64(seq),
+			"bad_observation: state: got 5, want 6").ticks(12, nil).ticks(4, starved)
 	}, want: []told{{kind: Stutter, cause: ServerFailed, words: "got 5, want 6"}}},
 	{name: "passed over at the server", tell: func(s *story) {
 		s.ask(200)
@@ -192,18 +243,21 @@ var cases = []struct {
 	}, want: []told{{kind: Stutter, cause: LinkSilent, words: "no answer to it"}}},
 	{name: "nothing comes back, and the session is given up", tell: func(s *story) {
 		s.ask(200)
-		s.ticks(12, nil).ticks(40, starved).event(event.SessionLost, int64(event.LossUnanswered), 0, "session lost: no chunk for 1.0 s").ticks(10, starved)
+		s.ticks(12, nil).ticks(40, starved).event(event.SessionLost, int64(event.LossUnanswered), 0,
+			"session lost: no chunk for 1.0 s").ticks(10, starved)
 	}, want: []told{{kind: Stutter, cause: LinkSilent, words: "session lost"}}},
 	{name: "the connection breaks, same server", tell: func(s *story) {
 		s.ask(200)
-		s.event(event.LinkDown, int64(event.WhyClosed), 0, "no connection: the peer ended it").ticks(12, nil).event(event.SessionLost, int64(event.LossToken), 0, "session lost: token").ticks(30, starved)
+		s.event(event.LinkDown, int64(event.WhyClosed), 0, "no connection: the peer ended it").ticks(12,
+			nil).event(event.SessionLost, int64(event.LossToken), 0, "session lost: token").ticks(30, starved)
 		s.open("s-2", 2, "box-1")
 		seq := s.ask(0)
 		s.ticks(3, starved).answer(seq, nil).ticks(9, nil)
 	}, want: []told{{kind: Stutter, cause: LinkLost, words: "session 2 open at box-1"}}},
 	{name: "the connection breaks, another server", tell: func(s *story) {
 		s.ask(200)
-		s.event(event.LinkDown, int64(event.WhyClosed), 0, "no connection: the peer ended it").ticks(12, nil).event(event.SessionLost, int64(event.LossToken), 0, "session lost: token").ticks(30, starved)
+		s.event(event.LinkDown, int64(event.WhyClosed), 0, "no connection: the peer ended it").ticks(12,
+			nil).event(event.SessionLost, int64(event.LossToken), 0, "session lost: token").ticks(30, starved)
 		s.open("s-2", 2, "box-2")
 		seq := s.ask(0)
 		s.ticks(3, starved).answer(seq, nil).ticks(9, nil)
@@ -214,24 +268,31 @@ var cases = []struct {
 	}, want: []told{{kind: Stutter, cause: ServerGone}}},
 	{name: "a server drains", tell: func(s *story) {
 		s.ask(200)
-		s.event(event.Notice, int64(event.NoticeDraining), 0, "draining: open elsewhere").event(event.SessionLost, int64(event.LossClosed), 0, "session lost: closed").ticks(12, nil).ticks(30, starved)
+		s.event(event.Notice, int64(event.NoticeDraining), 0, "draining: open elsewhere").event(event.SessionLost,
+			int64(event.LossClosed), 0, "session lost: closed").ticks(12, nil).ticks(30, starved)
 	}, want: []told{{kind: Stutter, cause: ServerDraining, words: "draining"}}},
 	{name: "a server has no room", tell: func(s *story) {
 		s.ask(200)
-		s.event(event.SessionLost, int64(event.LossToken), 0, "session lost: token").event(event.SessionWaits, int64(event.WaitFull), 0, "no session: server full").ticks(12, nil).ticks(30, starved)
+		s.event(event.SessionLost, int64(event.LossToken), 0, "session lost: token").event(event.SessionWaits,
+			int64(event.WaitFull), 0, "no session: server full").ticks(12, nil).ticks(30, starved)
 	}, want: []told{{kind: Stutter, cause: ServerFull, words: "server full"}}},
 	{name: "another robot of this name", tell: func(s *story) {
 		s.ask(200)
-		s.event(event.SessionLost, int64(event.LossToken), 0, "session lost: token").event(event.SessionWaits, int64(event.WaitTaken), 0, "no session: another robot on host x").ticks(12, nil).ticks(30, starved)
+		s.event(event.SessionLost, int64(event.LossToken), 0, "session lost: token").event(event.SessionWaits,
+			int64(event.WaitTaken), 0, "no session: another robot on host x").ticks(12, nil).ticks(30, starved)
 	}, want: []told{{kind: Stutter, cause: SameID, words: "another robot"}}},
 	{name: "the session is closed", tell: func(s *story) {
 		s.ask(200)
-		s.event(event.SessionLost, int64(event.LossClosed), 0, "session lost: the server closed it").ticks(12, nil).ticks(30, starved)
+		s.event(event.SessionLost, int64(event.LossClosed), 0, "session lost: the server closed it").ticks(12,
+			nil).ticks(30, starved)
 	}, want: []told{{kind: Stutter, cause: SessionClosed}}},
 	{name: "a contract refused ends the run", tell: func(s *story) {
-		s.event(event.SessionLost, int64(event.LossToken), 0, "session lost: token").event(event.SessionRefused, 0, 0, "refused: other weights").ticks(5, nil).event(event.Ended, 3, 0, "code 3: other weights")
+		s.event(event.SessionLost, int64(event.LossToken), 0, "session lost: token").event(event.SessionRefused, 0, 0,
+			"refused: other weights").ticks(5, nil).event(event.Ended, 3, 0, "code 3: other weights")
 	}, want: []told{{kind: Exit, cause: ServerRefuses, words: "other weights"}}},
-	{name: "the policy takes long", tell: slowly(func(c *record.Chunk) { c.Inference = int64(400 * millisecond) }), want: []told{{kind: Stutter, cause: ServerSlow, words: "computed 400 ms"}}},
+	{name: "the policy takes long", tell: slowly(func(c *record.Chunk) {
+		c.Inference = int64(400 * millisecond)
+	}), want: []told{{kind: Stutter, cause: ServerSlow, words: "computed 400 ms"}}},
 	{name: "a policy that takes longer than its chunks last", tell: func(s *story) {
 		for range 3 {
 			seq := s.ask(0)
@@ -240,7 +301,8 @@ var cases = []struct {
 			}
 			s.answer(seq, func(c *record.Chunk) { c.Inference = int64(4 * second) }).ticks(47, nil)
 		}
-	}, want: []told{{kind: Stutter, cause: SlowPolicy, words: "usually takes 4.00 s"}, {kind: Stutter, cause: SlowPolicy}, {kind: Stutter, cause: SlowPolicy}}},
+	}, want: []told{{kind: Stutter, cause: SlowPolicy, words: "usually takes 4.00 s"},
+		{kind: Stutter, cause: SlowPolicy}, {kind: Stutter, cause: SlowPolicy}}},
 	{name: "the line is cut for longer than a slow policy takes", tell: func(s *story) {
 		for range 4 {
 			seq := s.ask(0)
@@ -251,7 +313,8 @@ var cases = []struct {
 		for range 20 {
 			s.ticks(30, starved).ask(0)
 		}
-	}, want: []told{{kind: Stutter, cause: SlowPolicy}, {kind: Stutter, cause: SlowPolicy}, {kind: Stutter, cause: SlowPolicy}, {kind: Stutter, cause: SlowPolicy}, {kind: Stutter, cause: LinkSilent}}},
+	}, want: []told{{kind: Stutter, cause: SlowPolicy}, {kind: Stutter, cause: SlowPolicy},
+		{kind: Stutter, cause: SlowPolicy}, {kind: Stutter, cause: SlowPolicy}, {kind: Stutter, cause: LinkSilent}}},
 	{name: "a slow policy that leaves a few actions of each chunk", tell: func(s *story) {
 		for range 9 { // one stretch, far longer than one answer takes
 			seq := s.ask(0)
@@ -264,13 +327,16 @@ var cases = []struct {
 	{name: "a slow policy whose actions are all too old", tell: func(s *story) {
 		for range 3 {
 			seq := s.ask(0)
-			s.ticks(180, starved).answer(seq, func(c *record.Chunk) { c.Inference = int64(49 * second / 10) }).ticks(1, func(t *record.Tick) { t.Starved, t.TooOld = true, true })
+			s.ticks(180, starved).answer(seq, func(c *record.Chunk) {
+				c.Inference = int64(49 * second / 10)
+			}).ticks(1, func(t *record.Tick) { t.Starved, t.TooOld = true, true })
 		}
 	}, want: []told{{kind: Stutter, cause: SlowPolicy, words: "actions may be 3.00 s old (--max-action-age)"}}},
 	{name: "sessions that are given up while the policy computes", tell: func(s *story) {
 		for i := range uint32(3) {
 			seq := s.ask(0)
-			s.ticks(300, starved).event(event.SessionLost, int64(event.LossUnanswered), 0, "session lost: no chunk for 5.0 s")
+			s.ticks(300, starved).event(event.SessionLost, int64(event.LossUnanswered), 0,
+				"session lost: no chunk for 5.0 s")
 			s.open("s-2", i+2, "box-1")
 			s.ticks(180, starved).answer(seq, func(c *record.Chunk) { c.Outcome, c.Inference = "epoch", 0 })
 		}
@@ -281,9 +347,13 @@ var cases = []struct {
 	{name: "a limit that lets nothing run", tell: func(s *story) {
 		s.ticks(5, nil).event(event.Ended, 3, 0, "code 3: no action could ever run: this policy takes at least 8.0 s")
 	}, want: []told{{kind: Exit, cause: SlowPolicy}}},
-	{name: "a queue at the server", tell: slowly(func(c *record.Chunk) { c.QueueWait = int64(400 * millisecond) }), want: []told{{kind: Stutter, cause: ServerQueue, words: "waited 400 ms"}}},
+	{name: "a queue at the server", tell: slowly(func(c *record.Chunk) {
+		c.QueueWait = int64(400 * millisecond)
+	}), want: []told{{kind: Stutter, cause: ServerQueue, words: "waited 400 ms"}}},
 	{name: "a slow network", tell: slowly(nil), want: []told{{kind: Stutter, cause: NetworkSlow}}},
-	{name: "a slow network, and the queue longer than usual too", tell: slowly(func(c *record.Chunk) { c.QueueWait = int64(100 * millisecond) }), want: []told{{kind: Stutter, cause: NetworkSlow}}},
+	{name: "a slow network, and the queue longer than usual too", tell: slowly(func(c *record.Chunk) {
+		c.QueueWait = int64(100 * millisecond)
+	}), want: []told{{kind: Stutter, cause: NetworkSlow}}},
 	{name: "a slow network most of the time, and a policy a little slower than usual", tell: func(s *story) {
 		slowly(func(c *record.Chunk) { c.Inference = int64(30 * millisecond) })(s)
 		for range 8 {
@@ -298,18 +368,36 @@ var cases = []struct {
 	}, want: []told{{kind: Stutter, cause: NetworkSlow, words: "46 of its 50 actions were past"}}},
 	{name: "a slow sender", tell: func(s *story) {
 		s.seq++
-		_ = s.v.Request(&record.Request{At: s.now, Seq: s.seq, Epoch: 1, Episode: 1, Runway: int64(200 * millisecond), Rows: 10, Session: s.session})
+		_ = s.v.Request(&record.Request{
+			At:      s.now,
+			Seq:     s.seq,
+			Epoch:   1,
+			Episode: 1,
+			Runway:  int64(200 * millisecond),
+			Rows:    10,
+			Session: s.session,
+		})
 		s.ticks(12, nil).ticks(12, starved)
 		_ = s.v.Sent(&record.Sent{At: s.now - 50*millisecond, Seq: s.seq, Epoch: 1, Outcome: "sent"})
 		s.answer(s.seq, nil).ticks(10, nil)
 	}, want: []told{{kind: Stutter, cause: SenderSlow}}},
 	{name: "it did not leave", tell: func(s *story) {
 		s.seq++
-		_ = s.v.Request(&record.Request{At: s.now, Seq: s.seq, Epoch: 1, Episode: 1, Runway: int64(200 * millisecond), Rows: 10, Session: s.session})
+		_ = s.v.Request(&record.Request{
+			At:      s.now,
+			Seq:     s.seq,
+			Epoch:   1,
+			Episode: 1,
+			Runway:  int64(200 * millisecond),
+			Rows:    10,
+			Session: s.session,
+		})
 		_ = s.v.Sent(&record.Sent{At: s.now, Seq: s.seq, Epoch: 1, Outcome: "error"})
 		s.ticks(12, nil).ticks(12, starved)
 	}, want: []told{{kind: Stutter, cause: NotSent, words: "did not leave: error"}}},
-	{name: "answers that are no numbers", tell: slowly(func(c *record.Chunk) { c.Outcome = "not_finite" }), want: []told{{kind: Stutter, cause: BadChunk, words: "not_finite"}}},
+	{name: "answers that are no numbers", tell: slowly(func(c *record.Chunk) {
+		c.Outcome = "not_finite"
+	}), want: []told{{kind: Stutter, cause: BadChunk, words: "not_finite"}}},
 	{name: "answers that cannot be read, and the session is given up", tell: func(s *story) {
 		slowly(func(c *record.Chunk) { c.Outcome = "body" })(s)
 		s.event(event.SessionLost, int64(event.LossUnanswered), 0, "session lost: no chunk").ticks(5, starved)
@@ -325,41 +413,62 @@ var cases = []struct {
 	{name: "too old for an old picture", tell: func(s *story) {
 		seq := s.ask(500)
 		s.bySeq[seq].sent.Observed = s.now - 2*second
-		s.ticks(3, nil).answer(seq, nil).ticks(10, nil).ticks(9, func(t *record.Tick) { t.Starved, t.TooOld = true, true })
+		s.ticks(3, nil).answer(seq, nil).ticks(10, nil).ticks(9, func(t *record.Tick) {
+			t.Starved, t.TooOld = true, true
+		})
 	}, want: []told{{kind: Stale, cause: CameraSilent, words: "2.00 s old"}}},
 	{name: "no picture since it woke", tell: func(s *story) {
 		s.ticks(30, nil).ticks(9, func(t *record.Tick) { starved(t); t.NoPicture = true })
 	}, want: []told{{kind: Stutter, cause: NoPicture}}},
 	{name: "a camera that the arm does not miss yet", tell: func(s *story) {
-		s.event(event.CameraSilent, 0, 0, "camera top gives no usable picture").well().event(event.CameraBack, 0, 0, "").well()
+		s.event(event.CameraSilent, 0, 0, "camera top gives no usable picture").well().event(event.CameraBack, 0, 0,
+			"").well()
 	}, want: []told{{kind: Warning, cause: CameraSilent, words: "camera top"}}},
-	{name: "stray bytes", tell: func(s *story) { s.event(event.CameraSpoilt, 0, 0, "camera top: stray bytes").well() }, want: []told{{kind: Warning, cause: CameraSpoilt}}},
+	{name: "stray bytes", tell: func(s *story) {
+		s.event(event.CameraSpoilt, 0, 0, "camera top: stray bytes").well()
+	}, want: []told{{kind: Warning, cause: CameraSpoilt}}},
 	{name: "a new episode", tell: func(s *story) {
 		s.episode++
 		s.seq++
-		_ = s.v.Request(&record.Request{At: s.now, Seq: s.seq, Epoch: 1, Episode: 2, Start: true, Session: s.session, Rows: 10})
+		_ = s.v.Request(&record.Request{
+			At:      s.now,
+			Seq:     s.seq,
+			Epoch:   1,
+			Episode: 2,
+			Start:   true,
+			Session: s.session,
+			Rows:    10,
+		})
 		s.ticks(5, starved).event(event.Operated, int64(event.WordReset), 0, "reset").answer(s.seq, nil).ticks(10, nil)
 	}, want: []told{{kind: Stutter, cause: NewEpisode, words: "an operator: reset"}}},
 	{name: "paused", tell: func(s *story) {
-		s.event(event.Operated, int64(event.WordPause), 0, "pause").ticks(60, paused).event(event.Operated, int64(event.WordResume), 0, "resume").ticks(3, starved).well()
+		s.event(event.Operated, int64(event.WordPause), 0, "pause").ticks(60, paused).event(event.Operated,
+			int64(event.WordResume), 0, "resume").ticks(3, starved).well()
 	}, want: []told{{kind: Hold, cause: Paused, words: "an operator: pause"}, {kind: Stutter, cause: Paused}}},
 	{name: "between two episodes", tell: func(s *story) {
 		s.cut(1, "").ticks(60, nil).cut(1, record.Success).ticks(60, paused).cut(2, "").ticks(3, starved).well()
-	}, want: []told{{kind: Hold, cause: Between, words: "episode 1 of the data set ended (success)"}, {kind: Stutter, cause: Between}}},
+	}, want: []told{{kind: Hold, cause: Between, words: "episode 1 of the data set ended (success)"},
+		{kind: Stutter, cause: Between}}},
 	{name: "paused by a person between two episodes", tell: func(s *story) {
-		s.cut(1, "").ticks(60, nil).cut(1, record.Success).event(event.Operated, int64(event.WordPause), 0, "pause").ticks(60, paused).cut(2, "").well()
+		s.cut(1, "").ticks(60, nil).cut(1, record.Success).event(event.Operated, int64(event.WordPause), 0,
+			"pause").ticks(60, paused).cut(2, "").well()
 	}, want: []told{{kind: Hold, cause: Paused}}},
 	{name: "paused within an episode", tell: func(s *story) {
 		s.cut(1, "").ticks(60, nil).ticks(60, paused).well().cut(1, record.Success)
 	}, want: []told{{kind: Hold, cause: Paused, words: "not on this record"}}},
 	{name: "a leader that is silent", tell: func(s *story) {
-		s.event(event.LeaderSilent, 0, 0, "the leader does not answer").ticks(30, func(t *record.Tick) { t.Action.N = 0 }).event(event.LeaderBack, 0, 0, "the leader answers").well()
+		s.event(event.LeaderSilent, 0, 0, "the leader does not answer").ticks(30, func(t *record.Tick) {
+			t.Action.N = 0
+		}).event(event.LeaderBack, 0, 0, "the leader answers").well()
 	}, want: []told{{kind: Hold, cause: LeaderSilent}}},
 	{name: "a joint of the leader that does not lead", tell: func(s *story) {
 		s.event(event.LeaderHeld, 4, 2, "a joint of the leader does not lead: over its seam").ticks(20, nil).
-			event(event.LeaderHeld, 4, 1, "a joint of the leader does not lead: outside").ticks(40, nil).event(event.LeaderLeads, 4, 0, "leads again").well().
-			event(event.LeaderHeld, 2, 3, "a joint of the leader does not lead: too far").ticks(60, nil).event(event.PhaseChanged, 3, 0, "who has the arm").well()
-	}, want: []told{{kind: Hold, cause: LeaderJoint, words: "over its seam"}, {kind: Hold, cause: LeaderJoint, words: "too far"}}},
+			event(event.LeaderHeld, 4, 1, "a joint of the leader does not lead: outside").ticks(40,
+			nil).event(event.LeaderLeads, 4, 0, "leads again").well().
+			event(event.LeaderHeld, 2, 3, "a joint of the leader does not lead: too far").ticks(60,
+			nil).event(event.PhaseChanged, 3, 0, "who has the arm").well()
+	}, want: []told{{kind: Hold, cause: LeaderJoint, words: "over its seam"},
+		{kind: Hold, cause: LeaderJoint, words: "too far"}}},
 	{name: "nobody has the arm", tell: func(s *story) {
 		s.event(event.PhaseChanged, 0, 1, "who has the arm").ticks(300, func(t *record.Tick) { t.Action.N = 0 }).well()
 	}, want: []told{{kind: Hold, cause: HandOver}}},
@@ -371,16 +480,23 @@ var cases = []struct {
 		s.ticks(1, func(t *record.Tick) { t.Intervention = true }).ticks(1, nil).ticks(10, nil)
 	}},
 	{name: "one motor silent, so that nothing is asked", tell: func(s *story) {
-		s.event(event.JointFrozen, 2, 0, "a motor does not answer").ticks(20, func(t *record.Tick) { t.Frozen = 2 }).ticks(20, func(t *record.Tick) { starved(t); t.Frozen = 2 }).well()
+		s.event(event.JointFrozen, 2, 0, "a motor does not answer").ticks(20, func(t *record.Tick) {
+			t.Frozen = 2
+		}).ticks(20, func(t *record.Tick) { starved(t); t.Frozen = 2 }).well()
 	}, want: []told{{kind: Stutter, cause: MotorSilent, words: "gripper"}}},
 	{name: "one motor silent, with actions left", tell: func(s *story) {
-		s.event(event.JointFrozen, 2, 0, "a motor does not answer  joint gripper").ticks(20, func(t *record.Tick) { t.Frozen = 2 }).well()
+		s.event(event.JointFrozen, 2, 0, "a motor does not answer  joint gripper").ticks(20, func(t *record.Tick) {
+			t.Frozen = 2
+		}).well()
 	}, want: []told{{kind: Hold, cause: MotorSilent, words: "a motor does not answer"}}},
 	{name: "all motors silent", tell: func(s *story) {
 		s.event(event.BusLost, 2, 0, "motors do not answer").ticks(60, silent).well()
 	}, want: []told{{kind: Stutter, cause: BusSilent, words: "2 motors silent"}}},
 	{name: "a line full of noise", tell: func(s *story) {
-		s.event(event.BusLost, 2, 0, "motors do not answer").ticks(60, func(t *record.Tick) { silent(t); t.Spoilt = 3 }).well()
+		s.event(event.BusLost, 2, 0, "motors do not answer").ticks(60, func(t *record.Tick) {
+			silent(t)
+			t.Spoilt = 3
+		}).well()
 	}, want: []told{{kind: Stutter, cause: RepliesSpoilt, words: "180 runs of bytes"}}},
 	{name: "noise on every second tick", tell: func(s *story) {
 		s.ticks(60, func(t *record.Tick) { silent(t); t.Spoilt = uint32(t.At/tickTime) % 2 }).well()
@@ -393,24 +509,43 @@ var cases = []struct {
 	}, want: []told{{kind: Stutter, cause: MachineBusy, words: "20 periods"}, {kind: Overrun, cause: MachineBusy}}},
 	{name: "a line full of noise while the machine stops", tell: func(s *story) {
 		s.gap(20).ticks(12, func(t *record.Tick) { silent(t); t.Spoilt = 3 }).well()
-	}, want: []told{{kind: Stutter, cause: RepliesSpoilt, words: "36 runs of bytes", also: []Cause{MachineBusy}}, {kind: Overrun, cause: MachineBusy}}},
+	}, want: []told{{
+		kind:  Stutter,
+		cause: RepliesSpoilt,
+		words: "36 runs of bytes",
+		also:  []Cause{MachineBusy},
+	}, {kind: Overrun, cause: MachineBusy}}},
 	{name: "a process that was stopped while it slept", tell: func(s *story) {
 		s.now += 24 * tickTime
-		s.ticks(1, func(t *record.Tick) { silent(t); t.Lateness = int64(24 * tickTime) }).ticks(1, func(t *record.Tick) { t.Skipped = 24 }).well()
+		s.ticks(1, func(t *record.Tick) {
+			silent(t)
+			t.Lateness = int64(24 * tickTime)
+		}).ticks(1, func(t *record.Tick) { t.Skipped = 24 }).well()
 	}, want: []told{{kind: Stutter, cause: MachineBusy, words: "24 periods"}, {kind: Overrun, cause: MachineBusy}}},
 	{name: "all motors silent in a pause", tell: func(s *story) {
-		s.event(event.Operated, int64(event.WordPause), 0, "pause").ticks(10, paused).event(event.BusLost, 2, 0, "motors do not answer").ticks(60, func(t *record.Tick) { silent(t); t.Starved, t.Paused = false, true }).ticks(200, paused).well()
+		s.event(event.Operated, int64(event.WordPause), 0, "pause").ticks(10, paused).event(event.BusLost, 2, 0,
+			"motors do not answer").ticks(60, func(t *record.Tick) {
+			silent(t)
+			t.Starved, t.Paused = false, true
+		}).ticks(200, paused).well()
 	}, want: []told{{kind: Hold, cause: Paused}, {kind: Hold, cause: BusSilent}}},
 	{name: "the arm unplugged, and the server gone meanwhile", tell: func(s *story) {
 		s.ask(300)
-		s.ticks(60, silent).event(event.SessionLost, int64(event.LossToken), 0, "session lost: token").ticks(60, silent).event(event.BusBack, int64(hotplug.Unplugged), 0, "back").ticks(20, nil)
+		s.ticks(60, silent).event(event.SessionLost, int64(event.LossToken), 0, "session lost: token").ticks(60,
+			silent).event(event.BusBack, int64(hotplug.Unplugged), 0, "back").ticks(20, nil)
 	}, want: []told{{kind: Stutter, cause: Unplugged, also: []Cause{ServerGone}, words: "the adapter was unplugged"}}},
 	{name: "a motor restarted", tell: func(s *story) {
-		s.ticks(30, silent).event(event.BusBack, int64(hotplug.Restarted), 2<<1|1, "back").ticks(60, paused).event(event.Operated, int64(event.WordResume), 0, "resume").well()
-	}, want: []told{{kind: Stutter, cause: Restarted, words: "gripper"}, {kind: Hold, cause: Restarted, words: "an operator: resume"}}},
+		s.ticks(30, silent).event(event.BusBack, int64(hotplug.Restarted), 2<<1|1, "back").ticks(60,
+			paused).event(event.Operated, int64(event.WordResume), 0, "resume").well()
+	}, want: []told{{kind: Stutter, cause: Restarted, words: "gripper"},
+		{kind: Hold, cause: Restarted, words: "an operator: resume"}}},
 	{name: "the connection breaks, and a motor is silent much later", tell: func(s *story) {
 		s.ask(200)
-		s.event(event.LinkDown, int64(event.WhyClosed), 0, "no connection: the peer ended it").ticks(12, nil).ticks(60, starved).event(event.JointFrozen, 2, 0, "silent").ticks(40, func(t *record.Tick) { starved(t); t.Frozen = 2 })
+		s.event(event.LinkDown, int64(event.WhyClosed), 0, "no connection: the peer ended it").ticks(12, nil).ticks(60,
+			starved).event(event.JointFrozen, 2, 0, "silent").ticks(40, func(t *record.Tick) {
+			starved(t)
+			t.Frozen = 2
+		})
 		s.open("s-2", 2, "box-1")
 		s.well()
 	}, want: []told{{kind: Stutter, cause: LinkLost, also: []Cause{MotorSilent}}, {kind: Hold, cause: MotorSilent}}},
@@ -428,23 +563,37 @@ var cases = []struct {
 			s.ticks(10, nil).ticks(1, func(t *record.Tick) { t.Spoilt = 2 }).gap(1)
 		}
 	}, want: []told{{kind: Overrun, cause: MachineBusy}}},
-	{name: "heat", tell: func(s *story) { s.event(event.JointHeld, 1, 0, "complains").ticks(30, held(1)).well() }, want: []told{{kind: Hold, cause: HeatOrSupply}}},
+	{name: "heat", tell: func(s *story) {
+		s.event(event.JointHeld, 1, 0, "complains").ticks(30, held(1)).well()
+	}, want: []told{{kind: Hold, cause: HeatOrSupply}}},
 	{name: "supply", tell: func(s *story) {
-		s.event(event.JointHeld, 1, event.Complaint(event.ComplainsOfSupply, 124), "complains").ticks(30, held(1)).well()
+		s.event(event.JointHeld, 1, event.Complaint(event.ComplainsOfSupply, 124), "complains").ticks(30,
+			held(1)).well()
 	}, want: []told{{kind: Hold, cause: Supply}}},
 	{name: "every joint is held", tell: func(s *story) {
-		s.event(event.ArmHeld, 3, event.Complaint(event.ComplainsOfSupply, 124), "nothing moves").ticks(30, held(3)).well()
+		s.event(event.ArmHeld, 3, event.Complaint(event.ComplainsOfSupply, 124), "nothing moves").ticks(30,
+			held(3)).well()
 	}, want: []told{{kind: Hold, cause: HeldJoints}}},
-	{name: "a warning of heat", tell: func(s *story) { s.event(event.JointWarned, 1, 0, "hot").well() }, want: []told{{kind: Warning, cause: HeatOrSupply}}},
-	{name: "overload", tell: func(s *story) { s.event(event.JointOverloaded, 1, 0, "overloaded").ticks(30, held(1)).well() }, want: []told{{kind: Hold, cause: Overload}}},
-	{name: "stalled", tell: func(s *story) { s.event(event.JointStalled, 1, 0, "stalled").ticks(30, held(1)).well() }, want: []told{{kind: Hold, cause: Stalled}}},
+	{name: "a warning of heat", tell: func(s *story) {
+		s.event(event.JointWarned, 1, 0, "hot").well()
+	}, want: []told{{kind: Warning, cause: HeatOrSupply}}},
+	{name: "overload", tell: func(s *story) {
+		s.event(event.JointOverloaded, 1, 0, "overloaded").ticks(30, held(1)).well()
+	}, want: []told{{kind: Hold, cause: Overload}}},
+	{name: "stalled", tell: func(s *story) {
+		s.event(event.JointStalled, 1, 0, "stalled").ticks(30, held(1)).well()
+	}, want: []told{{kind: Hold, cause: Stalled}}},
 	{name: "a blind encoder ends the run", tell: func(s *story) {
-		s.event(event.JointBlind, 1, 0, "blind").ticks(30, held(1)).event(event.Ended, 6, 0, "code 6: stopped by a motor")
+		s.event(event.JointBlind, 1, 0, "blind").ticks(30, held(1)).event(event.Ended, 6, 0,
+			"code 6: stopped by a motor")
 	}, want: []told{{kind: Hold, cause: Encoder}, {kind: Exit, cause: Encoder}}},
 	{name: "heat ends the run at once", tell: func(s *story) {
-		s.event(event.Ended, 6, 0, "code 6: stopped by a motor: servo: motor 3 (elbow_flex) on /dev/ttyACM0: "+servo.FaultTemperature.Error())
+		s.event(event.Ended, 6, 0, "code 6: stopped by a motor: servo: motor 3 (elbow_flex) on /dev/ttyACM0: "+
+			servo.FaultTemperature.Error())
 	}, want: []told{{kind: Exit, cause: HeatOrSupply}}},
-	{name: "limp", tell: func(s *story) { s.event(event.JointLimp, 1, 0, "limp").ticks(30, held(1)) }, want: []told{{kind: Hold, cause: Limp}}},
+	{name: "limp", tell: func(s *story) {
+		s.event(event.JointLimp, 1, 0, "limp").ticks(30, held(1))
+	}, want: []told{{kind: Hold, cause: Limp}}},
 	{name: "replies get lost", tell: func(s *story) {
 		for range 20 {
 			s.ticks(10, nil).ticks(1, func(t *record.Tick) { t.Retried = 1 })
@@ -470,22 +619,30 @@ var cases = []struct {
 	}, want: []told{{kind: Warning, cause: RepliesLost}}},
 	{name: "suspended", tell: func(s *story) {
 		s.now += second
-		s.event(event.Suspended, int64(3600*second), 0, "suspended").ticks(1, func(t *record.Tick) { t.Suspended, t.Skipped = int64(3600*second), 60 }).ticks(10, starved).well()
+		s.event(event.Suspended, int64(3600*second), 0, "suspended").ticks(1, func(t *record.Tick) {
+			t.Suspended, t.Skipped = int64(3600*second), 60
+		}).ticks(10, starved).well()
 	}, want: []told{{kind: Stutter, cause: Suspended, words: "1h0m0s"}, {kind: Overrun, cause: Suspended}}},
 	{name: "the host takes the CPU", tell: func(s *story) {
 		s.gap(12).ticks(1, func(t *record.Tick) { t.Stolen = int64(150 * millisecond) }).well()
 	},
 		want: []told{{kind: Overrun, cause: HostSteal, words: "12 periods"}}},
-	{name: "the machine does not run it", tell: func(s *story) { s.gap(24).well() }, want: []told{{kind: Overrun, cause: MachineBusy}}},
+	{name: "the machine does not run it", tell: func(s *story) {
+		s.gap(24).well()
+	}, want: []told{{kind: Overrun, cause: MachineBusy}}},
 	{name: "the machine does not run it, and the arm starves of that", tell: func(s *story) {
 		s.ask(200)
 		s.gap(60).ticks(5, starved).well()
 	}, want: []told{{kind: Overrun, cause: MachineBusy}, {kind: Stutter, cause: MachineBusy}}},
 	{name: "a slow tick", tell: func(s *story) {
-		s.ticks(1, func(t *record.Tick) { t.Merge = int64(40 * millisecond) }).gap(2).ticks(6, nil).ticks(1, func(t *record.Tick) { t.OverrunOwn = int64(40 * millisecond) }).well()
+		s.ticks(1, func(t *record.Tick) {
+			t.Merge = int64(40 * millisecond)
+		}).gap(2).ticks(6, nil).ticks(1, func(t *record.Tick) { t.OverrunOwn = int64(40 * millisecond) }).well()
 	}, want: []told{{kind: Overrun, cause: TickSlow, words: "40 ms to merge"}}},
 	{name: "a slow bus", tell: func(s *story) {
-		s.ticks(1, func(t *record.Tick) { t.Read = int64(40 * millisecond) }).gap(2).ticks(6, nil).ticks(1, func(t *record.Tick) { t.OverrunOwn = int64(40 * millisecond) }).well()
+		s.ticks(1, func(t *record.Tick) {
+			t.Read = int64(40 * millisecond)
+		}).gap(2).ticks(6, nil).ticks(1, func(t *record.Tick) { t.OverrunOwn = int64(40 * millisecond) }).well()
 	}, want: []told{{kind: Overrun, cause: BusSlow, words: "40 ms to read"}}},
 	{name: "the tick hangs", tell: func(s *story) {
 		s.now += second / 2
@@ -505,46 +662,72 @@ var cases = []struct {
 		s.place += 20
 		s.ticks(30, func(t *record.Tick) { t.Dropped = 9 })
 	}, want: []told{{kind: Jump, cause: LateMerge, words: "announced 3 actions until its chunk, and 9 had run"}}},
-	{name: "the policy jumps", tell: func(s *story) { s.jump(20) }, want: []told{{kind: Jump, cause: PolicyJump, words: "shoulder_pan"}}},
+	{name: "the policy jumps", tell: func(s *story) {
+		s.jump(20)
+	}, want: []told{{kind: Jump, cause: PolicyJump, words: "shoulder_pan"}}},
 	{name: "a fast arm is no jump", tell: func(s *story) { s.jump(3) }},
 	{name: "killed", tell: func(s *story) { s.Torn = true }, want: []told{{kind: Exit, cause: Killed}}},
-	{name: "killed, and repaired", tell: func(s *story) { s.Repaired = true }, want: []told{{kind: Exit, cause: Killed}}},
+	{name: "killed, and repaired", tell: func(s *story) {
+		s.Repaired = true
+	}, want: []told{{kind: Exit, cause: Killed}}},
 	{name: "ended as asked", tell: func(s *story) { s.event(event.Ended, 0, 0, "code 0: as asked") }},
-	{name: "broke", tell: func(s *story) { s.event(event.Ended, 1, 0, "code 1: panic") }, want: []told{{kind: Exit, cause: Failure, words: "panic"}}},
-	{name: "a wrong setting", tell: func(s *story) { s.event(event.Ended, 3, 0, "code 3: the calibration") }, want: []told{{kind: Exit, cause: BadConfig}}},
-	{name: "real time refused", tell: func(s *story) { s.event(event.Ended, 5, 0, "code 5: no limit") }, want: []told{{kind: Exit, cause: RealTime}}},
+	{name: "broke", tell: func(s *story) {
+		s.event(event.Ended, 1, 0, "code 1: panic")
+	}, want: []told{{kind: Exit, cause: Failure, words: "panic"}}},
+	{name: "a wrong setting", tell: func(s *story) {
+		s.event(event.Ended, 3, 0, "code 3: the calibration")
+	}, want: []told{{kind: Exit, cause: BadConfig}}},
+	{name: "real time refused", tell: func(s *story) {
+		s.event(event.Ended, 5, 0, "code 5: no limit")
+	}, want: []told{{kind: Exit, cause: RealTime}}},
 	{name: "gave up without a server", tell: func(s *story) {
 		s.ask(200)
-		s.event(event.SessionLost, int64(event.LossToken), 0, "session lost: token").ticks(12, nil).ticks(100, starved).event(event.Ended, 4, 0, "code 4: no chunk for 60 s")
+		s.event(event.SessionLost, int64(event.LossToken), 0, "session lost: token").ticks(12, nil).ticks(100,
+			starved).event(event.Ended, 4, 0, "code 4: no chunk for 60 s")
 	}, want: []told{{kind: Stutter, cause: ServerGone}, {kind: Exit, cause: ServerGone}}},
 	{name: "gave up without motors", tell: func(s *story) {
 		s.event(event.BusLost, 2, 0, "motors").ticks(100, silent).event(event.Ended, 4, 0, "code 4: joints were silent")
 	}, want: []told{{kind: Stutter, cause: BusSilent}, {kind: Exit, cause: BusSilent}}},
 	{name: "gave up without a server, and at last a cable", tell: func(s *story) {
-		s.event(event.SessionLost, int64(event.LossToken), 0, "session lost: token").ticks(360, away).ticks(2, func(t *record.Tick) { silent(t); away(t) })
+		s.event(event.SessionLost, int64(event.LossToken), 0, "session lost: token").ticks(360, away).ticks(2,
+			func(t *record.Tick) {
+				silent(t)
+				away(t)
+			})
 		s.event(event.Ended, 4, int64(event.LackSession), "code 4: no chunk for 6 s")
 	}, want: []told{{kind: Stutter, cause: ServerGone, also: []Cause{BusSilent}}, {kind: Exit, cause: ServerGone}}},
 	{name: "likewise, of an older run", tell: func(s *story) {
-		s.event(event.SessionLost, int64(event.LossToken), 0, "session lost: token").ticks(360, away).ticks(2, func(t *record.Tick) { silent(t); away(t) })
+		s.event(event.SessionLost, int64(event.LossToken), 0, "session lost: token").ticks(360, away).ticks(2,
+			func(t *record.Tick) {
+				silent(t)
+				away(t)
+			})
 		s.event(event.Ended, 4, 0, "code 4: joints were silent for 6 s")
 	}, want: []told{{kind: Stutter, cause: ServerGone, also: []Cause{BusSilent}}, {kind: Exit, cause: ServerGone}}},
 	{name: "gave up without a server, long before what is on record", tell: func(s *story) {
-		s.event(event.SessionLost, int64(event.LossToken), 0, "session lost: token").ticks(360, func(t *record.Tick) { t.Action.N, t.NoPicture = 0, true })
+		s.event(event.SessionLost, int64(event.LossToken), 0, "session lost: token").ticks(360, func(t *record.Tick) {
+			t.Action.N, t.NoPicture = 0, true
+		})
 		s.event(event.Ended, 4, int64(event.LackSession), "code 4: no chunk for 6 s")
 	}, want: []told{{kind: Exit, cause: ServerGone}}},
 	{name: "gave up without motors, which answer at last", tell: func(s *story) {
-		s.event(event.BusLost, 2, 0, "motors").ticks(360, silent).ticks(2, starved).event(event.Ended, 4, int64(event.LackJoints), "code 4: joints were silent")
+		s.event(event.BusLost, 2, 0, "motors").ticks(360, silent).ticks(2, starved).event(event.Ended, 4,
+			int64(event.LackJoints), "code 4: joints were silent")
 	}, want: []told{{kind: Stutter, cause: BusSilent}, {kind: Exit, cause: BusSilent}}},
 	{name: "gave up without one motor", tell: func(s *story) {
 		one := func(t *record.Tick) { starved(t); t.Stale, t.Frozen = 2, 2 }
-		s.event(event.JointFrozen, 2, 0, "silent").ticks(360, one).ticks(2, starved).event(event.Ended, 4, 0, "code 4: joints were silent")
+		s.event(event.JointFrozen, 2, 0, "silent").ticks(360, one).ticks(2, starved).event(event.Ended, 4, 0,
+			"code 4: joints were silent")
 	}, want: []told{{kind: Stutter, cause: MotorSilent}, {kind: Exit, cause: MotorSilent}}},
 	{name: "gave up without pictures, which come at last", tell: func(s *story) {
-		s.ticks(360, func(t *record.Tick) { t.Action.N, t.NoPicture = 0, true }).ticks(2, func(t *record.Tick) { t.Action.N = 0 })
+		s.ticks(360, func(t *record.Tick) {
+			t.Action.N, t.NoPicture = 0, true
+		}).ticks(2, func(t *record.Tick) { t.Action.N = 0 })
 		s.event(event.Ended, 4, int64(event.LackPictures), "code 4: no chunk for 6 s")
 	}, want: []told{{kind: Exit, cause: NoPicture}}},
 	{name: "the first run of a bundle", tell: func(s *story) {
-		s.event(event.FirstRun, 10_000, 30, "this bundle runs on this arm for the first time  speed 30 %").ticks(30, nil)
+		s.event(event.FirstRun, 10_000, 30, "this bundle runs on this arm for the first time  speed 30 %").ticks(30,
+			nil)
 	}, want: []told{{kind: Warning, cause: FirstRun, words: "speed 30 %"}}},
 	{name: "garbage as answers", tell: func(s *story) {
 		for range 5 {
@@ -590,9 +773,11 @@ func (s *story) jump(by float32) {
 func auditOf(seqs ...int) string {
 	var b strings.Builder
 	for _, seq := range seqs {
-		fmt.Fprintf(&b, `{"ts":"2026-11-24T14:03:20.1Z","session_id":"s-1","client_uuid":"arm","session_epoch":1,"seq_id":%d,"queue_wait_ms":2,"outcome":"ok"}`+"\n", seq)
+		fmt.Fprintf(&b,
+			`{"ts":"2026-11-24T14:03:20.1Z","session_id":"s-1","client_uuid":"arm","session_epoch":1,"seq_id":%d,"queue_wait_ms":2,"outcome":"ok"}`+"\n", seq)
 	}
-	fmt.Fprintf(&b, `{"ts":"2026-11-24T14:03:20.1Z","session_id":"another","client_uuid":"arm","session_epoch":1,"seq_id":4,"queue_wait_ms":2,"outcome":"ok"}`+"\n")
+	fmt.Fprintf(&b,
+		`{"ts":"2026-11-24T14:03:20.1Z","session_id":"another","client_uuid":"arm","session_epoch":1,"seq_id":4,"queue_wait_ms":2,"outcome":"ok"}`+"\n")
 	return b.String()
 }
 
@@ -682,7 +867,8 @@ func TestBeforeTheFirstAction(t *testing.T) {
 		}, Hold, LinkSilent},
 		{func(s *story) {
 			seq := s.ask(0)
-			s.ticks(5, none(func(*record.Tick) {})).answer(seq, nil).ticks(20, none(func(*record.Tick) {})).event(event.Ended, 6, 0, "code 6: shoulder_lift stands outside its range")
+			s.ticks(5, none(func(*record.Tick) {})).answer(seq, nil).ticks(20,
+				none(func(*record.Tick) {})).event(event.Ended, 6, 0, "code 6: shoulder_lift stands outside its range")
 		}, Exit, OutsideRange},
 		{func(s *story) { s.ticks(60, none(func(*record.Tick) {})).well() }, "", ""}, // a second is not a hold
 	} {
@@ -770,7 +956,10 @@ func FuzzExplain(f *testing.F) {
 				s.ask(int64(b))
 			case 1:
 				if s.seq > 0 {
-					s.answer(s.seq-min(s.seq-1, uint64(b/64)), func(c *record.Chunk) { c.Dropped = int32(b) - 60; c.Inference = -int64(b) })
+					s.answer(s.seq-min(s.seq-1, uint64(b/64)), func(c *record.Chunk) {
+						c.Dropped = int32(b) - 60
+						c.Inference = -int64(b)
+					})
 				}
 			case 2:
 				s.event(event.Code(b/4), int64(b)-9, int64(b)<<3, "x")
@@ -781,7 +970,11 @@ func FuzzExplain(f *testing.F) {
 			case 5:
 				s.now -= rt.Instant(b) * millisecond // in a foreign file, times may go back
 			default:
-				s.ticks(int(b/8), func(t *record.Tick) { t.Skipped, t.OverrunOwn, t.Retried = uint64(b%3), int64(b), uint32(b) })
+				s.ticks(int(b/8), func(t *record.Tick) {
+					t.Skipped = uint64(b % 3)
+					t.OverrunOwn = int64(b)
+					t.Retried = uint32(b)
+				})
 			}
 		}
 		last := rt.Instant(-1 << 62)

@@ -146,12 +146,20 @@ type Log struct {
 
 // NewLog returns an empty Log.
 func NewLog() *Log {
-	return &Log{Run: map[string]string{}, bySeq: map[uint64]*request{}, firstWaits: true, period: second / 60}
+	return &Log{
+		Run:        map[string]string{},
+		bySeq:      map[uint64]*request{},
+		firstWaits: true,
+		period:     second / 60,
+	}
 }
 
 // End takes a file's metadata, after its messages. Further files of the same run may follow.
 func (l *Log) End(info record.Info) {
-	l.Run, l.Wall, l.Torn, l.Repaired = info.Run, info.Wall, info.Torn, info.Repaired
+	l.Run = info.Run
+	l.Wall = info.Wall
+	l.Torn = info.Torn
+	l.Repaired = info.Repaired
 	fps, err := strconv.ParseFloat(info.Run["fps"], 64)
 	if n, failed := strconv.Atoi(info.Run["interpolation_multiplier"]); err == nil && failed == nil && n > 0 {
 		fps *= float64(n)
@@ -258,7 +266,8 @@ func extend(l *Log, spans []span, t *record.Tick, gap rt.Instant) []span {
 	for _, c := range []struct {
 		is bool
 		n  *int
-	}{{t.TooOld, &s.tooOld}, {t.BusSilent, &s.busSilent}, {t.NoPicture, &s.noPicture}, {t.NoSession, &s.noSession}, {t.Paused, &s.paused}} {
+	}{{t.TooOld, &s.tooOld}, {t.BusSilent, &s.busSilent}, {t.NoPicture, &s.noPicture}, {t.NoSession, &s.noSession},
+		{t.Paused, &s.paused}} {
 		if c.is {
 			*c.n++
 		}
@@ -288,7 +297,16 @@ func (l *Log) tick(t *record.Tick) error {
 		l.silents = extend(l, l.silents, t, spanGap)
 	}
 	if t.Skipped > 0 {
-		s := skip{from: l.prev.At - rt.Instant(max(0, l.prev.Lateness)), to: t.At, periods: t.Skipped, read: l.prev.Read, act: l.prev.Act, merge: l.prev.Merge, ask: l.prev.Ask, suspended: t.Suspended > 0}
+		s := skip{
+			from:      l.prev.At - rt.Instant(max(0, l.prev.Lateness)),
+			to:        t.At,
+			periods:   t.Skipped,
+			read:      l.prev.Read,
+			act:       l.prev.Act,
+			merge:     l.prev.Merge,
+			ask:       l.prev.Ask,
+			suspended: t.Suspended > 0,
+		}
 		if l.prev.At == 0 {
 			s.from = t.At - rt.Instant(t.Skipped)*l.period
 		}
@@ -306,7 +324,12 @@ func (l *Log) tick(t *record.Tick) error {
 	if t.Paused || t.Intervention {
 		l.lacks.Reset(t.At)
 	}
-	l.lacks.Add(t.At, event.Lacking{Joints: t.Frozen, Bus: t.BusSilent, Pictures: t.NoPicture, Session: t.NoSession})
+	l.lacks.Add(t.At, event.Lacking{
+		Joints:   t.Frozen,
+		Bus:      t.BusSilent,
+		Pictures: t.NoPicture,
+		Session:  t.NoSession,
+	})
 	if acted {
 		l.actions++
 		l.firstWaits = false
@@ -345,7 +368,9 @@ func (l *Log) lookForJump(t *record.Tick) {
 	}
 	if l.haveRows == 2 {
 		for i := range n {
-			a, b, c := float64(l.rows[1].V[i]), float64(l.rows[0].V[i]), float64(t.Action.V[i])
+			a := float64(l.rows[1].V[i])
+			b := float64(l.rows[0].V[i])
+			c := float64(t.Action.V[i])
 			if by := math.Abs(c - (2*b - a)); by > jumpLimit && math.Abs(c-b) > jumpLimit/2 {
 				l.jumps = keep(l, l.jumps, jump{t.At, i, by, l.rowSeq == t.Seq, t.Seq, t.Delay, t.Dropped})
 			}

@@ -91,7 +91,14 @@ func Run(cfg Config) (*Report, error) {
 	if err != nil {
 		return nil, err
 	}
-	r := &Report{Hidden: cfg.hidden(""), At: cfg.At, Findings: []Told{}, Kinds: map[string]int{}, Causes: map[string]int{}, where: cmp.Or(cfg.Local, time.Local)}
+	r := &Report{
+		Hidden:   cfg.hidden(""),
+		At:       cfg.At,
+		Findings: []Told{},
+		Kinds:    map[string]int{},
+		Causes:   map[string]int{},
+		where:    cmp.Or(cfg.Local, time.Local),
+	}
 	at, err := parseClock(cfg.At)
 	if err != nil {
 		return nil, err
@@ -141,7 +148,9 @@ func (c *Config) files() (runs [][]string, err error) {
 			if c.ID != "" {
 				whose = "robot " + c.ID + " has not"
 			}
-			return nil, exit.Errorf(exit.Absent, "there are no records in %s: %s had anything go wrong there yet (--record ring writes only then; edge-rt ctl save writes now); or name a FILE, --record-dir or --id%s", strings.Join(c.Dirs, " and "), whose, c.hidden("; "))
+			return nil, exit.Errorf(exit.Absent, "there are no records in %s: %s had anything go wrong there yet "+
+				"(--record ring writes only then; edge-rt ctl save writes now); or name a FILE, --record-dir or --id%s",
+				strings.Join(c.Dirs, " and "), whose, c.hidden("; "))
 		case err != nil:
 			return nil, exit.With(exit.Usage, err)
 		case c.At == "":
@@ -174,7 +183,8 @@ func (c *Config) hidden(before string) string {
 	if c.Hidden == "" || c.Path != "" {
 		return ""
 	}
-	return before + "the records of services in " + c.Hidden + " were not looked at: this user may not read them (sudo edge-rt why)"
+	return before + "the records of services in " + c.Hidden +
+		" were not looked at: this user may not read them (sudo edge-rt why)"
 }
 
 // byRun groups the files by process, and sorts each group by its own clock. The names are no help,
@@ -238,9 +248,14 @@ func ReadRun(names []string) (*Log, File, error) {
 		file.Name = fmt.Sprintf("%s and %d more", file.Name, len(names)-1)
 	}
 	if l.Ticks == 0 && len(l.events) == 0 {
-		return nil, file, exit.Errorf(exit.Config, "%s holds no ticks and no events: it is empty, or was cut before anything was written", names[0])
+		return nil, file,
+			exit.Errorf(exit.Config, "%s holds no ticks and no events: it is empty, or was cut before anything was "+
+				"written", names[0])
 	}
-	file.Robot, file.Model, file.Torn, file.Ticks = l.Run["id"], l.Run["model"], l.Torn, l.Ticks
+	file.Robot = l.Run["id"]
+	file.Model = l.Run["model"]
+	file.Torn = l.Torn
+	file.Ticks = l.Ticks
 	file.From, file.To = l.day(l.begin()), l.day(l.end())
 	for i := range l.starved {
 		file.Starved += l.starved[i].ticks
@@ -281,7 +296,18 @@ func (r *Report) explain(l *Log, file File, audit string) error {
 	}
 	r.Files = append(r.Files, file)
 	for _, f := range Explain(l, a) {
-		t := Told{File: file.Name, Kind: f.Kind, Cause: f.Cause, Says: f.Cause.Says(), From: l.day(f.From), To: l.day(f.To), Ticks: f.Ticks, What: f.What, Evidence: []Line{}, Also: append([]Cause{}, f.Also...)}
+		t := Told{
+			File:     file.Name,
+			Kind:     f.Kind,
+			Cause:    f.Cause,
+			Says:     f.Cause.Says(),
+			From:     l.day(f.From),
+			To:       l.day(f.To),
+			Ticks:    f.Ticks,
+			What:     f.What,
+			Evidence: []Line{},
+			Also:     append([]Cause{}, f.Also...),
+		}
 		for _, e := range f.Evidence {
 			t.Evidence = append(t.Evidence, Line{l.day(e.At), e.Text})
 		}
@@ -356,7 +382,8 @@ func (r *Report) WriteJSON(w io.Writer) error {
 func (r *Report) Write(w io.Writer) error {
 	out := &strings.Builder{}
 	for _, f := range r.Files {
-		fmt.Fprintf(out, "%s: robot %s, %s, %d ticks, %d of them starved, %s\n", f.Name, cmp.Or(f.Robot, "(no name)"), r.stretch(f.From, f.To), f.Ticks, f.Starved, cmp.Or(f.Model, "no model"))
+		fmt.Fprintf(out, "%s: robot %s, %s, %d ticks, %d of them starved, %s\n", f.Name, cmp.Or(f.Robot, "(no name)"),
+			r.stretch(f.From, f.To), f.Ticks, f.Starved, cmp.Or(f.Model, "no model"))
 		switch {
 		case f.Ended != "":
 			fmt.Fprintf(out, "  ended: %s\n", f.Ended)

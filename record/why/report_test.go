@@ -33,7 +33,14 @@ var (
 func write(t *testing.T, dir, id string, from time.Time) (name string) {
 	t.Helper()
 	clock := rttest.NewClock(100 * second)
-	r, err := record.New(record.Config{Mode: record.All, Dir: dir, Size: 1 << 30, ID: id, Clock: clock, Now: func() time.Time { return from.Add(time.Duration(clock.Now() - 100*second)) }})
+	r, err := record.New(record.Config{
+		Mode:  record.All,
+		Dir:   dir,
+		Size:  1 << 30,
+		ID:    id,
+		Clock: clock,
+		Now:   func() time.Time { return from.Add(time.Duration(clock.Now() - 100*second)) },
+	})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -51,7 +58,14 @@ func write(t *testing.T, dir, id string, from time.Time) (name string) {
 		at := 100*second + rt.Instant(n)*tickTime
 		clock.SleepUntil(at)
 		m := r.Ticks.Put()
-		*m = record.Tick{At: at, Seq: seq, Epoch: 1, Episode: 1, Starved: n >= 600 && n < 606, Paused: n >= 900 && n < 1020}
+		*m = record.Tick{
+			At:      at,
+			Seq:     seq,
+			Epoch:   1,
+			Episode: 1,
+			Starved: n >= 600 && n < 606,
+			Paused:  n >= 900 && n < 1020,
+		}
 		if !m.Starved && !m.Paused {
 			place += 0.1
 			m.Action.Set([]float32{place, 0})
@@ -59,13 +73,30 @@ func write(t *testing.T, dir, id string, from time.Time) (name string) {
 		r.Ticks.Commit()
 		if n%20 == 0 && !m.Paused {
 			asked, seq = at, seq+1
-			*r.Requests.Put() = record.Request{At: at, Seq: seq, Epoch: 1, Episode: 1, Rows: 5, Runway: int64(200 * millisecond), Session: session}
+			*r.Requests.Put() = record.Request{
+				At:      at,
+				Seq:     seq,
+				Epoch:   1,
+				Episode: 1,
+				Rows:    5,
+				Runway:  int64(200 * millisecond),
+				Session: session,
+			}
 			r.Requests.Commit()
 			*r.Sent.Put() = record.Sent{At: at, Seq: seq, Epoch: 1, Outcome: "sent"}
 			r.Sent.Commit()
 		}
 		if n%20 == 3 && !m.Paused && n != 583 {
-			*r.Merges.Put() = record.Chunk{At: at, Seq: seq, Epoch: 1, Episode: 1, Outcome: "joined", Rows: 50, RTT: int64(at - asked), Session: session}
+			*r.Merges.Put() = record.Chunk{
+				At:      at,
+				Seq:     seq,
+				Epoch:   1,
+				Episode: 1,
+				Outcome: "joined",
+				Rows:    50,
+				RTT:     int64(at - asked),
+				Session: session,
+			}
 			r.Merges.Commit()
 		}
 		r.Collect()
@@ -124,7 +155,8 @@ func TestAFileIsExplained(t *testing.T) {
 	}
 	var decoded map[string]any
 	var out bytes.Buffer
-	if err := errors.Join(r.WriteJSON(&out), json.Unmarshal(out.Bytes(), &decoded)); err != nil || len(decoded["findings"].([]any)) != 2 {
+	if err := errors.Join(r.WriteJSON(&out), json.Unmarshal(out.Bytes(), &decoded)); err != nil ||
+		len(decoded["findings"].([]any)) != 2 {
 		t.Errorf("%v, %s", err, &out)
 	}
 }
@@ -154,9 +186,11 @@ func TestAt(t *testing.T) {
 		}
 	}
 	for at, want := range map[string]string{
-		"14:04:10": "is not on record: ", "2026-11-23T14:03:10": "2026-11-24 14:03:00 to 14:03:19", "noon": "want a time of day such as 14:03:20", "25:00": "want a time",
+		"14:04:10": "is not on record: ", "2026-11-23T14:03:10": "2026-11-24 14:03:00 to 14:03:19",
+		"noon": "want a time of day such as 14:03:20", "25:00": "want a time",
 	} {
-		if _, err := Run(Config{Dirs: []string{dir}, At: at, Local: zone}); err == nil || exit.Of(err) != exit.Usage || !strings.Contains(err.Error(), want) {
+		if _, err := Run(Config{Dirs: []string{dir}, At: at, Local: zone}); err == nil || exit.Of(err) != exit.Usage ||
+			!strings.Contains(err.Error(), want) {
 			t.Errorf("--at %s: %v, code %d, want 2 and %q", at, err, exit.Of(err), want)
 		}
 	}
@@ -170,7 +204,8 @@ func TestFoldersOfServices(t *testing.T) {
 	write(t, service, "white", begin.Add(time.Hour))
 	away := filepath.Join(t.TempDir(), "away")
 	for _, dirs := range [][]string{{own, service}, {service, own}, {away, service, own}, {own, away, service}} {
-		if r, text := run(t, Config{Dirs: dirs}); !strings.HasPrefix(r.Files[0].Name, "white-2026") || r.Hidden != "" || strings.Contains(text, "may not read") {
+		if r, text := run(t, Config{Dirs: dirs}); !strings.HasPrefix(r.Files[0].Name, "white-2026") || r.Hidden != "" ||
+			strings.Contains(text, "may not read") {
 			t.Errorf("%v: %s, want white's: %s", dirs, r.Files[0].Name, text)
 		}
 		if r, _ := run(t, Config{Dirs: dirs, ID: "black"}); !strings.HasPrefix(r.Files[0].Name, "black-2026") {
@@ -181,7 +216,8 @@ func TestFoldersOfServices(t *testing.T) {
 	if r, text := run(t, closed); !strings.Contains(text, "/var/lib/x were not looked at") || r.Hidden == "" {
 		t.Errorf("beside a closed folder it says only %s", text)
 	}
-	if _, err := Run(Config{Dirs: []string{away}, Hidden: "/var/lib/x"}); exit.Of(err) != exit.Absent || !strings.Contains(err.Error(), "sudo edge-rt why") {
+	if _, err := Run(Config{Dirs: []string{away}, Hidden: "/var/lib/x"}); exit.Of(err) != exit.Absent ||
+		!strings.Contains(err.Error(), "sudo edge-rt why") {
 		t.Errorf("with a closed folder alone: %v", err)
 	}
 }

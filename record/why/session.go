@@ -57,8 +57,11 @@ func (l *Log) sessionAfter(at rt.Instant) *opened {
 // session explains a stretch by the end of the session or of the connection.
 func (x *explainer) session(from, to rt.Instant) *reason {
 	l := x.log
-	told := l.between(from, to, event.SessionLost, event.LinkDown, event.SessionWaits, event.SessionRefused, event.Notice)
-	ended := slices.IndexFunc(told, func(e happened) bool { return e.code != event.Notice || e.a == int64(event.NoticeDraining) })
+	told := l.between(from, to, event.SessionLost, event.LinkDown, event.SessionWaits, event.SessionRefused,
+		event.Notice)
+	ended := slices.IndexFunc(told, func(e happened) bool {
+		return e.code != event.Notice || e.a == int64(event.NoticeDraining)
+	})
 	if ended < 0 {
 		return nil
 	}
@@ -80,7 +83,8 @@ func (x *explainer) session(from, to rt.Instant) *reason {
 	another := before != nil && after != nil && before.ServerID != after.ServerID
 	why := event.Why(first.a)
 	refusedThere := has(event.LinkDown, int64(event.WhyRefused))
-	silent := first.code == event.SessionLost && first.a == int64(event.LossUnanswered) || first.code == event.LinkDown && why == event.WhySilent
+	silent := first.code == event.SessionLost && first.a == int64(event.LossUnanswered) ||
+		first.code == event.LinkDown && why == event.WhySilent
 	switch {
 	case slices.ContainsFunc(told, func(e happened) bool { return e.code == event.SessionRefused }):
 		r.cause = ServerRefuses
@@ -192,7 +196,8 @@ func (x *explainer) slow(q *request) *reason {
 	if q.sent != nil {
 		r.add(q.sent.At, "its observation left %s later (%d kB)", seconds(q.sending()), (q.sent.Bytes+500)/1000)
 	}
-	text := fmt.Sprintf("its chunk came after %s; the server reports: waited %s, computed %s", seconds(time.Duration(c.At-q.At)), seconds(time.Duration(c.QueueWait)), seconds(time.Duration(c.Inference)))
+	text := fmt.Sprintf("its chunk came after %s; the server reports: waited %s, computed %s",
+		seconds(time.Duration(c.At-q.At)), seconds(time.Duration(c.QueueWait)), seconds(time.Duration(c.Inference)))
 	if c.Outcome != joinedOutcome {
 		text += ": dropped as " + c.Outcome
 	} else if c.Dropped > 0 {
@@ -283,7 +288,9 @@ func (x *explainer) unanswered(q *request, r *reason, until rt.Instant) *reason 
 		r.cause = LinkSilent
 	case next != nil && next.arrived().Superseded > 0 && line == nil:
 		r.cause = Superseded
-		r.add(next.arrived().At, "the chunk of request %d reports that the server passed over %d observations before it", next.Seq, next.arrived().Superseded)
+		r.add(next.arrived().At,
+			"the chunk of request %d reports that the server passed over %d observations before it", next.Seq,
+			next.arrived().Superseded)
 	case line != nil:
 		r.cause = LostBack
 		r.evidence = append(r.evidence, line.evidence(until))

@@ -28,7 +28,8 @@ func (l *Log) usually() (c computing) {
 	for _, q := range l.requests {
 		for i := range q.chunks {
 			if took := q.chunks[i].Inference; took > 0 {
-				inference, queue = append(inference, time.Duration(took)), append(queue, time.Duration(q.chunks[i].QueueWait))
+				inference, queue = append(inference, time.Duration(took)),
+					append(queue, time.Duration(q.chunks[i].QueueWait))
 				break
 			}
 		}
@@ -96,7 +97,8 @@ func (l *Log) answers() (at []rt.Instant) {
 
 // addUsual adds the policy's usual time and the limit that it exceeds.
 func (x *explainer) addUsual(r *reason, at rt.Instant) {
-	r.add(at, "the policy usually takes %s for a chunk, after %s of waiting for its turn; the actions of one last %s", seconds(x.usually.inference), seconds(x.usually.queue), seconds(x.horizon))
+	r.add(at, "the policy usually takes %s for a chunk, after %s of waiting for its turn; the actions of one last %s",
+		seconds(x.usually.inference), seconds(x.usually.queue), seconds(x.horizon))
 	if age := x.log.limit("max_action_age"); age > 0 && 2*x.usually.inference >= age {
 		r.add(at, "actions may be %s old (--max-action-age)", seconds(age))
 	}

@@ -41,7 +41,12 @@ type explainer struct {
 }
 
 func newExplainer(l *Log, a *Audit) *explainer {
-	x := &explainer{log: l, audit: a, typical: map[Cause]time.Duration{}, usually: l.usually()}
+	x := &explainer{
+		log:     l,
+		audit:   a,
+		typical: map[Cause]time.Duration{},
+		usually: l.usually(),
+	}
 	for _, p := range parts {
 		x.typical[p.cause] = l.typical(p.took)
 	}
@@ -57,7 +62,12 @@ func newExplainer(l *Log, a *Audit) *explainer {
 // chunk is requested. The first that fits is the cause; the others are mentioned.
 func (x *explainer) stutter(s *span) Finding {
 	l := x.log
-	f := Finding{Kind: Stutter, From: s.from, To: s.to, Ticks: s.ticks}
+	f := Finding{
+		Kind:  Stutter,
+		From:  s.from,
+		To:    s.to,
+		Ticks: s.ticks,
+	}
 	if s.old() {
 		f.Kind = Stale
 	}
@@ -218,7 +228,8 @@ func (x *explainer) newEpisode(s *span, missing, last *request) *reason {
 	r := &reason{cause: NewEpisode}
 	// The number in the request counts resets; a dataset counts its episodes otherwise.
 	r.add(missing.At, "the policy begins anew: the actions left are dropped; request %d is its first", missing.Seq)
-	for _, e := range x.log.between(missing.At-second, s.to+2*second, event.Operated) { // the event is noted after the operation
+	// the event is noted after the operation
+	for _, e := range x.log.between(missing.At-second, s.to+2*second, event.Operated) {
 		if e.a == int64(event.WordReset) || e.a == int64(event.WordTask) {
 			r.add(e.at, "an operator: %s", e.text)
 		}
@@ -235,7 +246,8 @@ func (x *explainer) resumed(s *span) *reason {
 			if x.betweenEpisodes(p) != nil {
 				r.cause = Between
 			}
-			r.add(p.to, "a pause of %s ends: the first chunk after it is on its way", seconds(time.Duration(p.to-p.from)))
+			r.add(p.to, "a pause of %s ends: the first chunk after it is on its way",
+				seconds(time.Duration(p.to-p.from)))
 			return r
 		}
 	}
@@ -250,7 +262,8 @@ func (x *explainer) unusable(missing *request, until rt.Instant) *reason {
 	for _, q := range x.log.requests {
 		if q.Seq >= missing.Seq && q.At <= until && len(q.chunks) > 0 && badChunk(q.arrived().Outcome) {
 			r := &reason{cause: BadChunk}
-			r.add(q.arrived().At, "the chunk of request %d came after %s and was dropped: %s", q.Seq, seconds(time.Duration(q.arrived().At-q.At)), q.arrived().Outcome)
+			r.add(q.arrived().At, "the chunk of request %d came after %s and was dropped: %s", q.Seq,
+				seconds(time.Duration(q.arrived().At-q.At)), q.arrived().Outcome)
 			return r
 		}
 	}
@@ -274,7 +287,8 @@ func (x *explainer) machine(since, from, to rt.Instant) *reason {
 		return nil
 	}
 	r := x.late(worst)
-	r.add(worst.to, "of the %s since the request %s went by without ticks", seconds(time.Duration(to-since)), seconds(time.Duration(gone)))
+	r.add(worst.to, "of the %s since the request %s went by without ticks", seconds(time.Duration(to-since)),
+		seconds(time.Duration(gone)))
 	return r
 }
 
@@ -303,7 +317,8 @@ func (x *explainer) joint(s *span, since rt.Instant) *reason {
 		r.began = frozen[0].at
 	} else {
 		r.began = s.frozenAt
-		r.add(max(s.from, s.frozenAt), "no answer from %s: nothing new is asked until there is", x.log.jointNames(s.frozen))
+		r.add(max(s.from, s.frozenAt), "no answer from %s: nothing new is asked until there is",
+			x.log.jointNames(s.frozen))
 	}
 	if bits.OnesCount32(all) > 1 && r.cause == MotorSilent {
 		r.cause = BusSilent

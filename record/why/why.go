@@ -114,15 +114,18 @@ var Causes = []struct {
 	Says string
 }{
 	{LinkLost, "the connection to the server or router broke, and the same server was reachable afterwards"},
-	{LinkSilent, "no answer came back any more: the line is cut, or the server hangs; from the robot both look the same"},
+	{LinkSilent,
+		"no answer came back any more: the line is cut, or the server hangs; from the robot both look the same"},
 	{ServerGone, "the server's process ended"},
 	{ServerDraining, "the server was going away and sent its robots elsewhere"},
 	{ServerFull, "the server had no room for this robot"},
 	{ServerRefuses, "the server refuses the contract: another model, or other joints, cameras or rates"},
 	{ServerFailed, "the server received the observation and could not compute a chunk from it"},
-	{ServerQueue, "the observation waited in the server's queue, for other robots' observations or for an earlier one of this robot"},
+	{ServerQueue, "the observation waited in the server's queue, for other robots' observations or for an earlier " +
+		"one of this robot"},
 	{ServerSlow, "the policy took long"},
-	{SlowPolicy, "the policy always takes longer for a chunk than its actions last, or than a limit of the run allows: the arm moves in steps, or not at all"},
+	{SlowPolicy, "the policy always takes longer for a chunk than its actions last, or than a limit of the run " +
+		"allows: the arm moves in steps, or not at all"},
 	{SessionClosed, "the server ended the session, or no longer had it"},
 	{SameID, "another robot runs under this name"},
 	{Lost, "a message got lost: this request was never answered, while others were"},
@@ -144,7 +147,8 @@ var Causes = []struct {
 	{Paused, "an operator paused the run"},
 	{HandOver, "the arm was handed over between policy and leader, or neither of them had it"},
 	{LeaderSilent, "the leader arm did not answer while it led"},
-	{LeaderJoint, "a joint of the leader did not lead, since its reading was outside its range, or jumped farther than a hand can move: the follower's joint kept its goal"},
+	{LeaderJoint, "a joint of the leader did not lead, since its reading was outside its range, or jumped farther " +
+		"than a hand can move: the follower's joint kept its goal"},
 	{MotorSilent, "one motor did not answer: it is not driven, and no new chunk is requested"},
 	{BusSilent, "several motors, or all, did not answer: no motor is driven"},
 	{Unplugged, "the arm's adapter was away"},
@@ -166,7 +170,8 @@ var Causes = []struct {
 	{TickSlow, "the tick itself computed too long"},
 	{BusSlow, "the tick waited too long for the bus"},
 	{TickHung, "the tick hung"},
-	{Unconditioned, "a chunk took over that was not conditioned on the actions before it: the schedule or the policy does not condition chunks"},
+	{Unconditioned, "a chunk took over that was not conditioned on the actions before it: the schedule or the policy " +
+		"does not condition chunks"},
 	{LateMerge, "a chunk came later than announced, so that more actions ran than it was conditioned on"},
 	{PolicyJump, "the policy itself jumped: its chunk was conditioned and in time"},
 	{Killed, "the record breaks off: the process was killed, the power failed, or the disk accepted no more data"},

@@ -20,7 +20,12 @@ func TestClock(t *testing.T) {
 		{"sleeping moves it", func(c *Clock) { c.SleepUntil(500) }, 500, 0},
 		{"sleeping into the past does not", func(c *Clock) { c.SleepUntil(5) }, 100, 0},
 		{"a late sleep", func(c *Clock) { c.LateAt(500, ms); c.SleepUntil(500) }, 500 + 1e6, 0},
-		{"is late once", func(c *Clock) { c.LateAt(500, 7); c.SleepUntil(500); c.SleepUntil(508); c.SleepUntil(500) }, 508, 0},
+		{"is late once", func(c *Clock) {
+			c.LateAt(500, 7)
+			c.SleepUntil(500)
+			c.SleepUntil(508)
+			c.SleepUntil(500)
+		}, 508, 0},
 		{"is late at its deadline only", func(c *Clock) { c.LateAt(500, 7); c.SleepUntil(501) }, 501, 0},
 		{"a wait", func(c *Clock) { c.Advance(ms) }, 100 + 1e6, 0},
 		{"work", func(c *Clock) { c.Work(ms); c.Advance(ms) }, 100 + 2e6, ms},

@@ -56,7 +56,8 @@ type keys [access.NumMessages][]string
 // anybody returns the rights of each certificate, with or without a robot's id.
 func (s *Service) anybody() (k keys) {
 	k[access.Query] = []string{wire.StatusKey(s.Prefix)}
-	k[access.LivelinessQuery] = []string{wire.ServerAliveAny, wire.ServerAliveKey(s.Prefix), s.Prefix + "/server/*/alive"}
+	k[access.LivelinessQuery] = []string{wire.ServerAliveAny, wire.ServerAliveKey(s.Prefix),
+		s.Prefix + "/server/*/alive"}
 	return k
 }
 
@@ -84,7 +85,8 @@ func (s *Service) checkSession(key string, payload []byte, ids []string) error {
 		return err
 	}
 	if !slices.Contains(ids, uuid) {
-		return fmt.Errorf("the certificate names %s and the session is asked for %q: the id must be a name in the robot's certificate (--id)", strings.Join(ids, ", "), uuid)
+		return fmt.Errorf("the certificate names %s and the session is asked for %q: the id must be a name in the "+
+			"robot's certificate (--id)", strings.Join(ids, ", "), uuid)
 	}
 	return nil
 }

@@ -60,7 +60,8 @@ func (f *fleet) open(cfg zenoh.Config) wire.Session {
 func (f *fleet) robot(name string, dns ...string) wire.Session {
 	f.t.Helper()
 	cert, key := f.ca.Issue(name, dns...)
-	return f.open(zenoh.Config{Connect: f.at, TLS: endpoint.Security{RootCA: f.ca.CA, ConnectCertificate: cert, ConnectKey: key}})
+	return f.open(zenoh.Config{Connect: f.at, TLS: endpoint.Security{RootCA: f.ca.CA, ConnectCertificate: cert,
+		ConnectKey: key}})
 }
 
 func (f *fleet) put(s wire.Session, key string) {
@@ -90,7 +91,10 @@ func TestACertificateIsOneRobot(t *testing.T) {
 	var heard, stolen atomic.Int32
 	last := make(chan string, 100)
 	f.server.Subscribe(prefix+"/*/obs", func(s wire.Sample) { heard.Add(1); last <- s.Key })
-	f.server.Queryable(prefix+"/session", func(q wire.Query) { q.Reply(prefix+"/session", []byte(q.From().Name)); q.Finish() })
+	f.server.Queryable(prefix+"/session", func(q wire.Query) {
+		q.Reply(prefix+"/session", []byte(q.From().Name))
+		q.Finish()
+	})
 	f.server.Queryable(prefix+"/*/session", func(q wire.Query) { q.Reply(q.Key(), []byte("own key")); q.Finish() })
 	f.server.Queryable(prefix+"/*/reset", func(q wire.Query) { q.Reply(q.Key(), []byte("reset")); q.Finish() })
 	f.server.Queryable(prefix+"/status", func(q wire.Query) { q.Reply(q.Key(), []byte("fine")); q.Finish() })
@@ -122,13 +126,20 @@ func TestACertificateIsOneRobot(t *testing.T) {
 		{"own reset", prefix + "/arm-a/reset", nil, false, "reset"},
 		{"another's reset", prefix + "/arm-b/reset", nil, true, "arm-a"},
 		{"everybody's reset", prefix + "/*/reset", nil, true, "arm-a"},
-		{"own open", prefix + "/session", wire.AppendSessionOpen(nil, &wire.SessionOpen{ClientUUID: "arm-a"}), false, "certificate arm-a"},
-		{"another's open", prefix + "/session", wire.AppendSessionOpen(nil, &wire.SessionOpen{ClientUUID: "arm-b"}), true, `"arm-b"`},
-		{"own close", prefix + "/session", wire.AppendSessionClose(nil, &wire.SessionClose{ClientUUID: "arm-a"}), false, "certificate arm-a"},
-		{"another's close", prefix + "/session", wire.AppendSessionClose(nil, &wire.SessionClose{ClientUUID: "arm-b"}), true, `"arm-b"`},
-		{"an open for arm-a's second edge", prefix + "/session", wire.AppendSessionOpen(nil, &wire.SessionOpen{ClientUUID: "arm-a-2"}), true, `"arm-a-2"`},
-		{"own open at the own key", prefix + "/arm-a/session", wire.AppendSessionOpen(nil, &wire.SessionOpen{ClientUUID: "arm-a"}), false, "own key"},
-		{"another's open at its key", prefix + "/arm-b/session", wire.AppendSessionOpen(nil, &wire.SessionOpen{ClientUUID: "arm-b"}), true, "arm-a"},
+		{"own open", prefix + "/session", wire.AppendSessionOpen(nil, &wire.SessionOpen{ClientUUID: "arm-a"}), false,
+			"certificate arm-a"},
+		{"another's open", prefix + "/session", wire.AppendSessionOpen(nil, &wire.SessionOpen{ClientUUID: "arm-b"}),
+			true, `"arm-b"`},
+		{"own close", prefix + "/session", wire.AppendSessionClose(nil, &wire.SessionClose{ClientUUID: "arm-a"}), false,
+			"certificate arm-a"},
+		{"another's close", prefix + "/session", wire.AppendSessionClose(nil, &wire.SessionClose{ClientUUID: "arm-b"}),
+			true, `"arm-b"`},
+		{"an open for arm-a's second edge", prefix + "/session",
+			wire.AppendSessionOpen(nil, &wire.SessionOpen{ClientUUID: "arm-a-2"}), true, `"arm-a-2"`},
+		{"own open at the own key", prefix + "/arm-a/session",
+			wire.AppendSessionOpen(nil, &wire.SessionOpen{ClientUUID: "arm-a"}), false, "own key"},
+		{"another's open at its key", prefix + "/arm-b/session",
+			wire.AppendSessionOpen(nil, &wire.SessionOpen{ClientUUID: "arm-b"}), true, "arm-a"},
 		{"what is no session query", prefix + "/session", []byte("junk"), true, "access denied"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -156,10 +167,17 @@ func TestACertificateIsOneRobot(t *testing.T) {
 		}
 	}
 	f.put(f.server, prefix+"/arm-b/action")
-	rttest.Eventually(t, "arm-a's own action", func() bool { f.put(f.server, prefix+"/arm-a/action"); return own.Load() > 0 })
-	rttest.Eventually(t, "arm-a's own token", func() bool { up, ok := tokens.Load(prefix + "/arm-a/7/alive"); return ok && up.(bool) })
+	rttest.Eventually(t, "arm-a's own action", func() bool {
+		f.put(f.server, prefix+"/arm-a/action")
+		return own.Load() > 0
+	})
+	rttest.Eventually(t, "arm-a's own token", func() bool {
+		up, ok := tokens.Load(prefix + "/arm-a/7/alive")
+		return ok && up.(bool)
+	})
 	if _, forged := tokens.Load(prefix + "/arm-b/alive"); forged || stolen.Load() != 0 || heard.Load() != 3 {
-		t.Errorf("a token of arm-b's: %v, heard of others: %d, observations %d; want none, 0, 3", forged, stolen.Load(), heard.Load())
+		t.Errorf("a token of arm-b's: %v, heard of others: %d, observations %d; want none, 0, 3", forged, stolen.Load(),
+			heard.Load())
 	}
 	if keys, err := a.Tokens(t.Context(), wire.ServerAliveAny, 10*time.Second); err != nil || len(keys) != 1 {
 		t.Errorf("arm-a sees servers %v, %v, want one", keys, err)
@@ -167,7 +185,8 @@ func TestACertificateIsOneRobot(t *testing.T) {
 	if keys, err := b.Tokens(t.Context(), prefix+"/*/*/alive", 10*time.Second); err != nil || len(keys) != 0 {
 		t.Errorf("arm-b sees tokens %v, %v, want none of others", keys, err)
 	}
-	for m, want := range map[access.Message]uint64{access.Put: 3, access.DeclareSubscriber: 2, access.Query: 7, access.DeclareQueryable: 1, access.LivelinessToken: 1, access.LivelinessQuery: 1} {
+	for m, want := range map[access.Message]uint64{access.Put: 3, access.DeclareSubscriber: 2, access.Query: 7,
+		access.DeclareQueryable: 1, access.LivelinessToken: 1, access.LivelinessQuery: 1} {
 		if got := f.service.Denied[m].Load(); got != want {
 			t.Errorf("denied %v: %d, want %d", m, got, want)
 		}
@@ -188,7 +207,10 @@ func TestACertificateIsOneRobot(t *testing.T) {
 // A router's name allows the traffic of every robot; a name that is not an id allows no robot's.
 func TestRoutersCarryAnybody(t *testing.T) {
 	f := newFleet(t)
-	f.server.Queryable(prefix+"/session", func(q wire.Query) { q.Reply(prefix+"/session", []byte("from "+q.From().Name)); q.Finish() })
+	f.server.Queryable(prefix+"/session", func(q wire.Query) {
+		q.Reply(prefix+"/session", []byte("from "+q.From().Name))
+		q.Finish()
+	})
 	open := wire.AppendSessionOpen(nil, &wire.SessionOpen{ClientUUID: "arm-b"})
 	if text, failed := f.ask(f.robot("boss"), prefix+"/session", open); failed || text != "from " {
 		t.Errorf("a router's query = %q, %v, want it answered and the asker unknown", text, failed)

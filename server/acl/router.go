@@ -113,7 +113,8 @@ func (s *Service) RouterRules(w io.Writer, f Fleet) error {
 		grant([]string{id}, "robot "+id, rulesOf("robot "+id, s.robot(id), s.robot("*")))
 	}
 	var b bytes.Buffer
-	fmt.Fprintf(&b, "// Made by lean-server acl for %s: certificates that are not named here have no rights.\n", s.Prefix)
+	fmt.Fprintf(&b, "// Made by lean-server acl for %s: certificates that are not named here have no rights.\n",
+		s.Prefix)
 	b.WriteString("{\n  \"enabled\": true,\n  \"default_permission\": \"deny\",\n")
 	err := errors.Join(list(&b, "rules", rules), list(&b, "subjects", subjects), list(&b, "policies", policies))
 	b.WriteString("}\n")
@@ -127,7 +128,8 @@ func (s *Service) RouterRules(w io.Writer, f Fleet) error {
 func (f *Fleet) check() error {
 	switch {
 	case len(f.Robots) == 0:
-		return errors.New("no robot is named: a router's rules cannot express \"the robot that the certificate names\", so each robot needs its own rule")
+		return errors.New("no robot is named: a router's rules cannot express \"the robot that the certificate " +
+			"names\", so each robot needs its own rule")
 	case len(f.Servers)+len(f.Routers) == 0:
 		return errors.New("no server is named, so the robots would get no answer")
 	}
@@ -142,7 +144,8 @@ func (f *Fleet) check() error {
 		case name == "":
 			return errors.New("an empty name, want the common name of a certificate")
 		case seen[name]:
-			return fmt.Errorf("%q is named twice: a robot, a server and a router each need a certificate of their own", name)
+			return fmt.Errorf("%q is named twice: a robot, a server and a router each need a certificate of their own",
+				name)
 		}
 		seen[name] = true
 	}

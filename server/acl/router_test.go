@@ -47,7 +47,8 @@ func (b *rulebook) lets(name, flow, message, key string) bool {
 				continue
 			}
 			for _, r := range b.Rules {
-				if slices.Contains(p.Rules, r.ID) && r.Permission == allow && slices.Contains(r.Flows, flow) && slices.Contains(r.Messages, message) &&
+				if slices.Contains(p.Rules, r.ID) && r.Permission == allow && slices.Contains(r.Flows, flow) &&
+					slices.Contains(r.Messages, message) &&
 					slices.ContainsFunc(r.KeyExprs, func(e string) bool { return keyexpr.Includes(e, key) }) {
 					return true
 				}
@@ -61,10 +62,13 @@ func (b *rulebook) lets(name, flow, message, key string) bool {
 // service, except the session key that all robots share.
 func TestARouterKeepsTheSameRule(t *testing.T) {
 	s := &Service{Prefix: prefix}
-	book, _ := rules(t, Fleet{Robots: []string{"arm-a", "arm-b"}, Servers: []string{"server"}, Routers: []string{"boss"}})
-	keys := []string{wire.StatusKey(prefix), wire.ServerAliveKey(prefix), prefix + "/server/x/alive", wire.ServerAliveAny, prefix + "/**", "**", "@lerobot/**", "other/key"}
+	book, _ := rules(t, Fleet{Robots: []string{"arm-a", "arm-b"}, Servers: []string{"server"},
+		Routers: []string{"boss"}})
+	keys := []string{wire.StatusKey(prefix), wire.ServerAliveKey(prefix), prefix + "/server/x/alive",
+		wire.ServerAliveAny, prefix + "/**", "**", "@lerobot/**", "other/key"}
 	for _, id := range []string{"arm-a", "arm-b", "arm-c", "*"} {
-		for _, leaf := range []string{"/obs", "/action", "/session", "/reset", "/alive", "/7/alive", "/*/alive", "/held/x", "/**"} {
+		for _, leaf := range []string{"/obs", "/action", "/session", "/reset", "/alive", "/7/alive", "/*/alive",
+			"/held/x", "/**"} {
 			keys = append(keys, prefix+"/"+id+leaf)
 		}
 	}
@@ -122,7 +126,8 @@ func TestARouterKeepsTheSameRule(t *testing.T) {
 
 // A router refuses rules and subjects with a repeated id, and a policy that names a missing one.
 func TestRulesAreWhole(t *testing.T) {
-	book, text := rules(t, Fleet{Robots: []string{"routers", "servers", "robots"}, Servers: []string{`odd "name"`}, Routers: []string{"a", "b"}})
+	book, text := rules(t, Fleet{Robots: []string{"routers", "servers", "robots"}, Servers: []string{`odd "name"`},
+		Routers: []string{"a", "b"}})
 	ids := map[string]int{}
 	for _, r := range book.Rules {
 		ids["rule "+r.ID]++
@@ -171,7 +176,8 @@ func TestNoRulesWithoutNames(t *testing.T) {
 		{Fleet{Robots: []string{"arm-a"}, Routers: []string{""}}, "empty name"},
 	} {
 		var b bytes.Buffer
-		if err := (&Service{Prefix: prefix}).RouterRules(&b, tt.fleet); err == nil || !strings.Contains(err.Error(), tt.want) || b.Len() > 0 {
+		if err := (&Service{Prefix: prefix}).RouterRules(&b, tt.fleet); err == nil ||
+			!strings.Contains(err.Error(), tt.want) || b.Len() > 0 {
 			t.Errorf("RouterRules(%+v) = %v with %d bytes, want %q and none", tt.fleet, err, b.Len(), tt.want)
 		}
 	}

@@ -129,7 +129,9 @@ func Open(cfg *manifest.Config, clock rt.Clock, log *slog.Logger) (*Writer, erro
 		if err != nil {
 			return nil, cfg.Errorf("", "--audit: %w", err)
 		}
-		w.lines, w.file, w.torn = file, file, endsTorn(cfg.Audit)
+		w.lines = file
+		w.file = file
+		w.torn = endsTorn(cfg.Audit)
 	}
 	if cfg.Debug.CaptureDir != "" {
 		var err error
@@ -160,8 +162,12 @@ func endsTorn(name string) bool {
 
 func newWriter(clock rt.Clock, log *slog.Logger) *Writer {
 	return &Writer{
-		clock: clock, log: log, wake: make(chan struct{}, 1),
-		records: rt.NewRing[Record](linesWaiting), text: make([]byte, 0, 1+flushBytes+lineMax), memory: memory.New(math.MaxInt64),
+		clock:   clock,
+		log:     log,
+		wake:    make(chan struct{}, 1),
+		records: rt.NewRing[Record](linesWaiting),
+		text:    make([]byte, 0, 1+flushBytes+lineMax),
+		memory:  memory.New(math.MaxInt64),
 	}
 }
 
@@ -206,7 +212,8 @@ func (w *Writer) Add(r *Record, observation, reply []byte) {
 }
 
 // ErrStalled marks lines or captures that were given up at the end.
-var ErrStalled = errors.New("audit: nothing was taken for " + terminal.StallTimeout.String() + ": the last lines or captures are lost (standard output is not read, or the disk hangs)")
+var ErrStalled = errors.New("audit: nothing was taken for " + terminal.StallTimeout.String() +
+	": the last lines or captures are lost (standard output is not read, or the disk hangs)")
 
 // Start starts the writer's goroutine. stop ends it when all records are written, or with
 // ErrStalled when no record is written for terminal.StallTimeout; Add must not be called after stop.

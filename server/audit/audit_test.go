@@ -21,10 +21,28 @@ import (
 
 func sampleRecord() *Record {
 	return &Record{
-		ClientUUID: "arm-03", SessionID: "00112233445566778899aabbccddeeff", Task: `say "hi"`, RTC: true,
-		Header:    wire.Header{SchemaVersion: 1, MsgType: wire.MsgObservation, SeqID: 9, EpisodeID: 3, ClientMonoNs: -7, SessionEpoch: 4},
-		QueueWait: 1500 * time.Microsecond, Decode: 250 * time.Microsecond, Inference: 2345678 * time.Nanosecond, Service: 4100 * time.Microsecond,
-		Batch: 4, Row: 2, Superseded: 2, First: 41, Rows: 50, Controls: policy.Controls{PrefixLen: 8, Delay: 3, Mode: policy.ModeTrained},
+		ClientUUID: "arm-03",
+		SessionID:  "00112233445566778899aabbccddeeff",
+		Task:       `say "hi"`,
+		RTC:        true,
+		Header: wire.Header{
+			SchemaVersion: 1,
+			MsgType:       wire.MsgObservation,
+			SeqID:         9,
+			EpisodeID:     3,
+			ClientMonoNs:  -7,
+			SessionEpoch:  4,
+		},
+		QueueWait:  1500 * time.Microsecond,
+		Decode:     250 * time.Microsecond,
+		Inference:  2345678 * time.Nanosecond,
+		Service:    4100 * time.Microsecond,
+		Batch:      4,
+		Row:        2,
+		Superseded: 2,
+		First:      41,
+		Rows:       50,
+		Controls:   policy.Controls{PrefixLen: 8, Delay: 3, Mode: policy.ModeTrained},
 	}
 }
 
@@ -34,22 +52,28 @@ func TestAuditLine(t *testing.T) {
 	old := sampleRecord()
 	old.Stale, old.Cameras = 5, []wire.CameraShape{{Name: "observation.images.top"}, {Name: "wrist"}, {Name: `si"de`}}
 	refused := sampleRecord()
-	refused.Rows, refused.Superseded, refused.Outcome, refused.Why = 0, 0, BadObservation, "state: got 1,\n\"want\" 2 \xff"
+	refused.Rows = 0
+	refused.Superseded = 0
+	refused.Outcome = BadObservation
+	refused.Why = "state: got 1,\n\"want\" 2 \xff"
 	tests := []struct {
 		name   string
 		record *Record
 		want   string
 	}{
-		{"answered", sampleRecord(), `{"ts":"2026-11-22T14:03:00.123456Z","session_id":"00112233445566778899aabbccddeeff","client_uuid":"arm-03",` +
-			`"session_epoch":4,"seq_id":9,"episode_id":3,"client_mono_ns":-7,"queue_wait_ms":1.500,"decode_ms":0.250,"inference_ms":2.346,"service_ms":4.100,` +
-			`"batch":4,"row":2,"chunk_range":[41,91],"superseded_seqs":2,"conditioning":"trained","delay":3,"outcome":"ok"}` + "\n"},
-		{"old pictures", old, `{"ts":"2026-11-22T14:03:00.123456Z","session_id":"00112233445566778899aabbccddeeff","client_uuid":"arm-03",` +
-			`"session_epoch":4,"seq_id":9,"episode_id":3,"client_mono_ns":-7,"queue_wait_ms":1.500,"decode_ms":0.250,"inference_ms":2.346,"service_ms":4.100,` +
-			`"batch":4,"row":2,"chunk_range":[41,91],"superseded_seqs":2,"conditioning":"trained","delay":3,"stale_cameras":["observation.images.top","si\"de"],"outcome":"ok"}` + "\n"},
-		{"refused", refused, `{"ts":"2026-11-22T14:03:00.123456Z","session_id":"00112233445566778899aabbccddeeff","client_uuid":"arm-03",` +
-			`"session_epoch":4,"seq_id":9,"episode_id":3,"client_mono_ns":-7,"queue_wait_ms":1.500,"decode_ms":0.250,"inference_ms":2.346,"service_ms":4.100,` +
-			`"batch":4,"row":2,"chunk_range":null,"superseded_seqs":0,"conditioning":"trained","delay":3,"outcome":"bad_observation",` +
-			`"why":"state: got 1,\u000a\"want\" 2 ` + "\ufffd" + `"}` + "\n"},
+		{"answered", sampleRecord(),
+			`{"ts":"2026-11-22T14:03:00.123456Z","session_id":"00112233445566778899aabbccddeeff","client_uuid":"arm-03",` +
+				`"session_epoch":4,"seq_id":9,"episode_id":3,"client_mono_ns":-7,"queue_wait_ms":1.500,"decode_ms":0.250,"inference_ms":2.346,"service_ms":4.100,` +
+				`"batch":4,"row":2,"chunk_range":[41,91],"superseded_seqs":2,"conditioning":"trained","delay":3,"outcome":"ok"}` + "\n"},
+		{"old pictures", old,
+			`{"ts":"2026-11-22T14:03:00.123456Z","session_id":"00112233445566778899aabbccddeeff","client_uuid":"arm-03",` +
+				`"session_epoch":4,"seq_id":9,"episode_id":3,"client_mono_ns":-7,"queue_wait_ms":1.500,"decode_ms":0.250,"inference_ms":2.346,"service_ms":4.100,` +
+				`"batch":4,"row":2,"chunk_range":[41,91],"superseded_seqs":2,"conditioning":"trained","delay":3,"stale_cameras":["observation.images.top","si\"de"],"outcome":"ok"}` + "\n"},
+		{"refused", refused,
+			`{"ts":"2026-11-22T14:03:00.123456Z","session_id":"00112233445566778899aabbccddeeff","client_uuid":"arm-03",` +
+				`"session_epoch":4,"seq_id":9,"episode_id":3,"client_mono_ns":-7,"queue_wait_ms":1.500,"decode_ms":0.250,"inference_ms":2.346,"service_ms":4.100,` +
+				`"batch":4,"row":2,"chunk_range":null,"superseded_seqs":0,"conditioning":"trained","delay":3,"outcome":"bad_observation",` +
+				`"why":"state: got 1,\u000a\"want\" 2 ` + "\ufffd" + `"}` + "\n"},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -69,7 +93,8 @@ func FuzzAppendQuoted(f *testing.F) {
 	f.Fuzz(func(t *testing.T, s string) {
 		line := appendQuoted(nil, s)
 		var got string
-		if err := json.Unmarshal(line, &got); err != nil || got != string([]rune(s)) || bytes.ContainsAny(line, "\n\r") {
+		if err := json.Unmarshal(line, &got); err != nil || got != string([]rune(s)) ||
+			bytes.ContainsAny(line, "\n\r") {
 			t.Errorf("appendQuoted(%q) = %s, which reads as %q, %v", s, line, got, err)
 		}
 	})
@@ -94,7 +119,8 @@ func TestFormattingNoAlloc(t *testing.T) {
 func open(t *testing.T, dir string, captureMax int) *Writer {
 	t.Helper()
 	cfg := manifest.Config{
-		Audit: filepath.Join(dir, "audit.jsonl"), Debug: manifest.Debug{CaptureDir: filepath.Join(dir, "captures"), CaptureMax: captureMax},
+		Audit: filepath.Join(dir, "audit.jsonl"), Debug: manifest.Debug{CaptureDir: filepath.Join(dir, "captures"),
+			CaptureMax: captureMax},
 	}
 	w, err := Open(&cfg, rttest.NewClock(1), slog.New(slog.DiscardHandler))
 	if err != nil {
@@ -176,13 +202,17 @@ func TestAuditOnAFullDisk(t *testing.T) {
 	}
 	step(disk.err)
 	step(disk.err)
-	if n := strings.Count(log.String(), "no space left"); n != 1 || w.Counts.LinesDropped.Load() != 2 || w.Counts.Lines.Load() != 0 {
-		t.Errorf("%d log lines, %d lost, %d written, want 1, 2, 0", n, w.Counts.LinesDropped.Load(), w.Counts.Lines.Load())
+	if n := strings.Count(log.String(), "no space left"); n != 1 || w.Counts.LinesDropped.Load() != 2 ||
+		w.Counts.Lines.Load() != 0 {
+		t.Errorf("%d log lines, %d lost, %d written, want 1, 2, 0", n, w.Counts.LinesDropped.Load(),
+			w.Counts.Lines.Load())
 	}
 	step(nil)
 	step(errors.New("no space left"))
-	if n := strings.Count(log.String(), "no space left"); n != 2 || w.Counts.LinesDropped.Load() != 3 || w.Counts.Lines.Load() != 1 {
-		t.Errorf("%d log lines, %d lost, %d written, want 2, 3, 1", n, w.Counts.LinesDropped.Load(), w.Counts.Lines.Load())
+	if n := strings.Count(log.String(), "no space left"); n != 2 || w.Counts.LinesDropped.Load() != 3 ||
+		w.Counts.Lines.Load() != 1 {
+		t.Errorf("%d log lines, %d lost, %d written, want 2, 3, 1", n, w.Counts.LinesDropped.Load(),
+			w.Counts.Lines.Load())
 	}
 }
 
@@ -201,13 +231,16 @@ func TestOneOfTwoFullDisks(t *testing.T) {
 	for range 5 {
 		step()
 	}
-	if n := strings.Count(log.String(), "audit lines are not written"); n != 1 || w.Counts.LinesDropped.Load() != 5 || w.Counts.Captures.Load() != 5 {
-		t.Errorf("said %d times, %d lines lost, %d captures; want 1, 5, 5:\n%s", n, w.Counts.LinesDropped.Load(), w.Counts.Captures.Load(), &log)
+	if n := strings.Count(log.String(), "audit lines are not written"); n != 1 || w.Counts.LinesDropped.Load() != 5 ||
+		w.Counts.Captures.Load() != 5 {
+		t.Errorf("said %d times, %d lines lost, %d captures; want 1, 5, 5:\n%s", n, w.Counts.LinesDropped.Load(),
+			w.Counts.Captures.Load(), &log)
 	}
 	disk.err = nil
 	step()
 	step()
-	if n := strings.Count(log.String(), "audit lines are written again"); n != 1 || !strings.Contains(log.String(), "lost=5") {
+	if n := strings.Count(log.String(), "audit lines are written again"); n != 1 ||
+		!strings.Contains(log.String(), "lost=5") {
 		t.Errorf("its end is said %d times, want once, with what was lost:\n%s", n, &log)
 	}
 }
@@ -224,7 +257,8 @@ func TestNoWriterUnlessConfigured(t *testing.T) {
 		{Audit: filepath.Join(file, "audit")},
 		{Debug: manifest.Debug{CaptureDir: file}},
 	} {
-		if _, err := Open(&cfg, rttest.NewClock(1), nil); !errors.Is(err, manifest.ErrInvalid) || !strings.Contains(err.Error(), file) {
+		if _, err := Open(&cfg, rttest.NewClock(1), nil); !errors.Is(err, manifest.ErrInvalid) ||
+			!strings.Contains(err.Error(), file) {
 			t.Errorf("Open = %v, want manifest.ErrInvalid and the path", err)
 		}
 	}
@@ -237,11 +271,14 @@ func TestWriterNoAlloc(t *testing.T) {
 	defer w.Close()
 	stop := w.Start(Origin{ModelSHA256: "5ha"})
 	defer stop()
-	record, body, reply := sampleRecord(), make([]byte, 30_000), make([]byte, 3_000)
+	record := sampleRecord()
+	body := make([]byte, 30_000)
+	reply := make([]byte, 3_000)
 	records := uint64(0)
 	cycle := func() {
 		w.Add(record, body, reply)
-		for records++; w.Counts.Lines.Load()+w.Counts.LinesDropped.Load() < records || w.Counts.Captures.Load()+w.Counts.CapturesDropped.Load() < records; {
+		for records++; w.Counts.Lines.Load()+w.Counts.LinesDropped.Load() < records ||
+			w.Counts.Captures.Load()+w.Counts.CapturesDropped.Load() < records; {
 			runtime.Gosched()
 		}
 	}

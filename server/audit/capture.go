@@ -116,7 +116,8 @@ func openRing(dir string, max int) (*ring, error) {
 		}
 	}
 	for i := range max {
-		file, err := os.OpenFile(filepath.Join(dir, fmt.Sprintf("request-%05d.safetensors", i)), os.O_WRONLY|os.O_CREATE, 0o600)
+		file, err := os.OpenFile(filepath.Join(dir, fmt.Sprintf("request-%05d.safetensors", i)),
+			os.O_WRONLY|os.O_CREATE, 0o600)
 		if err != nil {
 			return nil, errors.Join(err, g.close())
 		}
@@ -292,7 +293,8 @@ func ReadCaptures(dir string) (captures, unreadable []Capture, err error) {
 		}
 	}
 	if len(captures)+len(unreadable) == 0 {
-		return nil, nil, fmt.Errorf("%s: %w there (debug.capture_dir of a manifest makes a server keep them)", dir, ErrNoCaptures)
+		return nil, nil, fmt.Errorf("%s: %w there (debug.capture_dir of a manifest makes a server keep them)", dir,
+			ErrNoCaptures)
 	}
 	slices.SortFunc(captures, func(a, b Capture) int { return cmp.Compare(a.Count, b.Count) })
 	return captures, unreadable, nil
@@ -322,14 +324,21 @@ func parseCapture(data []byte) (c Capture, err error) {
 	if meta["format"] != captureFormat {
 		return c, fmt.Errorf("format %q, want %q", meta["format"], captureFormat)
 	}
-	header, observation, reply := tensors["header"].Data, tensors["observation"].Data, tensors["reply"].Data
+	header := tensors["header"].Data
+	observation := tensors["observation"].Data
+	reply := tensors["reply"].Data
 	if sum := strconv.FormatUint(uint64(checksum(header, observation, reply)), 10); sum != meta["crc32c"] {
 		return c, fmt.Errorf("crc32c is %s, want %s", sum, meta["crc32c"])
 	}
 	c = Capture{
-		Observation: observation, Reply: reply, ClientUUID: meta["client_uuid"],
-		Origin:  Origin{meta["model_sha256"], meta["onnxruntime"], meta["device"]},
-		Outcome: meta["outcome"], Why: meta["why"], RTC: meta["rtc"] == "true", Task: meta["task"],
+		Observation: observation,
+		Reply:       reply,
+		ClientUUID:  meta["client_uuid"],
+		Origin:      Origin{meta["model_sha256"], meta["onnxruntime"], meta["device"]},
+		Outcome:     meta["outcome"],
+		Why:         meta["why"],
+		RTC:         meta["rtc"] == "true",
+		Task:        meta["task"],
 	}
 	if c.Count, err = strconv.ParseUint(meta["count"], 10, 64); err != nil {
 		return c, fmt.Errorf("count: %w", err)

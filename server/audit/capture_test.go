@@ -32,8 +32,10 @@ func TestCaptureReadsAsItWasWritten(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got.Count != 17 || got.Header != s.Header || string(got.Observation) != "observation" || string(got.Reply) != "reply" ||
-		got.ClientUUID != "arm-03" || got.Origin != sampleOrigin || got.Batch != 4 || got.Row != 2 || *got.Controls != s.Controls || got.Outcome != "ok" || got.Why != s.Why || !got.RTC {
+	if got.Count != 17 || got.Header != s.Header || string(got.Observation) != "observation" ||
+		string(got.Reply) != "reply" ||
+		got.ClientUUID != "arm-03" || got.Origin != sampleOrigin || got.Batch != 4 || got.Row != 2 ||
+		*got.Controls != s.Controls || got.Outcome != "ok" || got.Why != s.Why || !got.RTC {
 		t.Errorf("parseCapture = %+v", got)
 	}
 	if start := len(data) - wire.HeaderSize - len("observationreply"); start%tensorAlign != 0 {
@@ -44,7 +46,15 @@ func TestCaptureReadsAsItWasWritten(t *testing.T) {
 // A capture of a server that did not record the conditioning of chunks can be read; a malformed one
 // is refused.
 func TestCapturedControls(t *testing.T) {
-	whole := string(appendControls(nil, &policy.Controls{PrefixLen: 8, Delay: 3, PrefixEnd: 9, Mode: policy.ModeGuided, Beta: 2.5, Schedule: 3, SigmaD: 0.2}))
+	whole := string(appendControls(nil, &policy.Controls{
+		PrefixLen: 8,
+		Delay:     3,
+		PrefixEnd: 9,
+		Mode:      policy.ModeGuided,
+		Beta:      2.5,
+		Schedule:  3,
+		SigmaD:    0.2,
+	}))
 	meta := func(text string) (m map[string]string) {
 		if err := json.Unmarshal([]byte("{"+strings.TrimPrefix(text, `",`)+`"}`), &m); err != nil {
 			t.Fatal(err)
@@ -52,13 +62,16 @@ func TestCapturedControls(t *testing.T) {
 		return m
 	}
 	c, err := parseControls(meta(whole))
-	if err != nil || c.PrefixLen != 8 || c.Delay != 3 || c.PrefixEnd != 9 || c.Mode != policy.ModeGuided || c.Beta != 2.5 || c.Schedule != 3 || c.SigmaD != 0.2 {
+	if err != nil || c.PrefixLen != 8 || c.Delay != 3 || c.PrefixEnd != 9 || c.Mode != policy.ModeGuided ||
+		c.Beta != 2.5 || c.Schedule != 3 || c.SigmaD != 0.2 {
 		t.Errorf("%s reads as %+v, %v", whole, c, err)
 	}
 	for _, wrong := range []struct{ was, is, want string }{
-		{"guided", "free-hand", "conditioning"}, {`"8`, `"-8`, "prefix_len"}, {"2.5", "x", "beta"}, {"exp", "log", "schedule"},
+		{"guided", "free-hand", "conditioning"}, {`"8`, `"-8`, "prefix_len"}, {"2.5", "x", "beta"},
+		{"exp", "log", "schedule"},
 	} {
-		if _, err := parseControls(meta(strings.Replace(whole, wrong.was, wrong.is, 1))); err == nil || !strings.Contains(err.Error(), wrong.want) {
+		if _, err := parseControls(meta(strings.Replace(whole, wrong.was, wrong.is, 1))); err == nil ||
+			!strings.Contains(err.Error(), wrong.want) {
 			t.Errorf("with %s instead of %s: %v, want an error about %s", wrong.is, wrong.was, err, wrong.want)
 		}
 	}
@@ -171,7 +184,8 @@ func TestReadCaptures(t *testing.T) {
 	if _, _, err := ReadCaptures(dir); !errors.Is(err, ErrNoCaptures) {
 		t.Errorf("ReadCaptures of an empty folder = %v, want ErrNoCaptures", err)
 	}
-	for i, data := range [][]byte{nil, []byte("torn"), appendCapture(nil, sampleRequest(), &sampleOrigin, 3, time.Now())} {
+	for i, data := range [][]byte{nil, []byte("torn"),
+		appendCapture(nil, sampleRequest(), &sampleOrigin, 3, time.Now())} {
 		if err := os.WriteFile(filepath.Join(dir, fmt.Sprintf("request-%05d.safetensors", i)), data, 0o600); err != nil {
 			t.Fatal(err)
 		}

@@ -41,7 +41,9 @@ type Auto struct {
 	sizes *batch.Sizes    // present durations of inferences
 	warm  []capacity.Size // durations in the warm-up; set by Begin
 
-	usual, faster verdict       // last verdict on a robot of at most the policy's rate, and on a faster one, whose refusal does not concern other robots
+	// last verdict on a robot of at most the policy's rate, and on a faster one, whose refusal does
+	// not concern other robots
+	usual, faster verdict
 	asking        time.Duration // time of simulations, less 1/askingShare of the time since
 	asked         rt.Instant    // time of the last update of asking
 	answered      uint64        // requests at the last measure
@@ -60,7 +62,12 @@ type verdict struct {
 // New returns an Auto for a policy with a scheduler; sizes holds the durations of its inferences.
 // Begin must be called before the other methods.
 func New(m *policy.Meta, scheduler string, sizes *batch.Sizes, clock rt.Clock) *Auto {
-	return &Auto{meta: m, gate: capacity.NewGate(m, scheduler), sizes: sizes, clock: clock}
+	return &Auto{
+		meta:  m,
+		gate:  capacity.NewGate(m, scheduler),
+		sizes: sizes,
+		clock: clock,
+	}
 }
 
 // Robot describes a robot by its control steps per second, or the policy's where fps is missing or
@@ -115,7 +122,10 @@ func (a *Auto) Measure(answered, change uint64, fed int, robots func() []capacit
 		a.answered, a.idle = answered, 0
 	}
 	if a.gate.Learn(a.took()) || change != a.change {
-		a.change, a.usual, a.faster, a.settled = change, verdict{}, verdict{}, false
+		a.change = change
+		a.usual = verdict{}
+		a.faster = verdict{}
+		a.settled = false
 	}
 	if a.settled {
 		return fed

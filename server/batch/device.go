@@ -32,7 +32,13 @@ type Ended struct {
 // NewDevice returns a device whose thread Start starts. run computes the first size rows of a
 // buffer.
 func NewDevice(run func(buffer, size int) error, clock rt.Clock) *Device {
-	return &Device{run: run, clock: clock, begin: make(chan job, 2), ended: make(chan Ended, 2), done: make(chan struct{})}
+	return &Device{
+		run:   run,
+		clock: clock,
+		begin: make(chan job, 2),
+		ended: make(chan Ended, 2),
+		done:  make(chan struct{}),
+	}
 }
 
 // Start starts the thread. Close ends it after the run in hand; Begin must not be called after

@@ -38,7 +38,8 @@ func (p *Past) Add(r Run) {
 		failed = 1
 	}
 	slot.begun.Store(uint64(r.Begun))
-	slot.rest.Store(uint64(min(r.Took.Microseconds(), 1<<32-1))<<32 | uint64(r.Size)<<16 | uint64(r.Requests)<<8 | failed)
+	slot.rest.Store(uint64(min(r.Took.Microseconds(),
+		1<<32-1))<<32 | uint64(r.Size)<<16 | uint64(r.Requests)<<8 | failed)
 	p.busy.Add(int64(r.Took))
 	p.count.Store(n + 1)
 }
@@ -55,8 +56,11 @@ func (p *Past) Read(dst []Run) []Run {
 		slot := &p.slots[i%PastMax]
 		rest := slot.rest.Load()
 		dst = append(dst, Run{
-			Begun: rt.Instant(slot.begun.Load()), Took: time.Duration(rest>>32) * time.Microsecond,
-			Size: int(rest >> 16 & 0xffff), Requests: int(rest >> 8 & 0xff), Failed: rest&1 != 0,
+			Begun:    rt.Instant(slot.begun.Load()),
+			Took:     time.Duration(rest>>32) * time.Microsecond,
+			Size:     int(rest >> 16 & 0xffff),
+			Requests: int(rest >> 8 & 0xff),
+			Failed:   rest&1 != 0,
 		})
 	}
 	if now := p.count.Load() + 1; now > begin+PastMax { // including the run that may be half written

@@ -16,7 +16,13 @@ func TestPastKeepsTheLastRuns(t *testing.T) {
 		t.Errorf("before the first run there are %d", len(got))
 	}
 	run := func(i int) Run {
-		return Run{Begun: rt.Instant(i), Took: time.Duration(i) * time.Microsecond, Size: i % 17, Requests: i % 16, Failed: i%3 == 0}
+		return Run{
+			Begun:    rt.Instant(i),
+			Took:     time.Duration(i) * time.Microsecond,
+			Size:     i % 17,
+			Requests: i % 16,
+			Failed:   i%3 == 0,
+		}
 	}
 	for i := range PastMax + 10 {
 		p.Add(run(i))
@@ -53,7 +59,8 @@ func TestPastIsReadBesideTheWriter(t *testing.T) {
 	for range 2000 {
 		runs = p.Read(runs[:0])
 		for i, r := range runs {
-			if want := time.Duration(int(r.Begun)%1000) * time.Microsecond; r.Took != want || i > 0 && r.Begun != runs[i-1].Begun+1 {
+			if want := time.Duration(int(r.Begun)%1000) * time.Microsecond; r.Took != want || i > 0 &&
+				r.Begun != runs[i-1].Begun+1 {
 				t.Fatalf("run %d of a read is %+v, want one of the writer's, in order", i, r)
 			}
 		}

@@ -63,7 +63,8 @@ func (g *Gate) Feeds(robots []Robot) (whyNot string) {
 	if len(g.o.Took) == 0 {
 		return "the duration of an inference is not known yet"
 	}
-	row, _ := g.o.simulate(robots, max(gatePlayedMin, gatePlayed*gateRobots/time.Duration(max(gateRobots, len(robots)))))
+	row, _ := g.o.simulate(robots, max(gatePlayedMin,
+		gatePlayed*gateRobots/time.Duration(max(gateRobots, len(robots)))))
 	if row.OK {
 		return ""
 	}

@@ -19,7 +19,12 @@ func TestAGateAgreesWithThePlan(t *testing.T) {
 	m := gatePolicy()
 	for _, ms := range []int{10, 40, 120} {
 		took := []Size{SizeOf(1, time.Duration(ms)*time.Millisecond), SizeOf(2, time.Duration(ms)*3/2*time.Millisecond)}
-		planned, err := New(Options{Fleet: Fleet{RoundTrip: []time.Duration{RoundTrip}, Own: Own}, Meta: m, Took: took, Scheduler: "runway"})
+		planned, err := New(Options{
+			Fleet:     Fleet{RoundTrip: []time.Duration{RoundTrip}, Own: Own},
+			Meta:      m,
+			Took:      took,
+			Scheduler: "runway",
+		})
 		if err != nil {
 			t.Fatal(err)
 		}

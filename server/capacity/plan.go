@@ -102,7 +102,8 @@ func (f *Fleet) Check(m *policy.Meta) error {
 	}
 	for _, n := range f.Execute {
 		if n < 1 || n >= m.ChunkSize {
-			return fmt.Errorf("--execute is %v, want at least 1 and less than the %d actions of a chunk", f.Execute, m.ChunkSize)
+			return fmt.Errorf("--execute is %v, want at least 1 and less than the %d actions of a chunk", f.Execute,
+				m.ChunkSize)
 		}
 	}
 	for _, d := range f.RoundTrip {
@@ -146,7 +147,13 @@ func New(o Options) (*Report, error) {
 	if len(o.RoundTrip) == 0 {
 		o.RoundTrip = []time.Duration{0}
 	}
-	r := &Report{Threads: o.Threads, Scheduler: o.Scheduler, ChunkSize: o.Meta.ChunkSize, Sizes: o.Took, Limit: played.Seconds()}
+	r := &Report{
+		Threads:   o.Threads,
+		Scheduler: o.Scheduler,
+		ChunkSize: o.Meta.ChunkSize,
+		Sizes:     o.Took,
+		Limit:     played.Seconds(),
+	}
 	for _, n := range o.Execute {
 		if d := delayMax(o.Meta, n); r.DelayMax == 0 || d < r.DelayMax {
 			r.DelayMax = d
@@ -191,9 +198,11 @@ func why(row Row, delayMax int) string {
 		return fmt.Sprintf("%d robots are without actions for %.0f ms each minute together", row.Robots, row.StarvedMs)
 	}
 	if row.Load > loadMost {
-		return fmt.Sprintf("%d robots request %.0f %% of the chunks that the device can compute, and %.0f %% are planned for: the rest is for slower moments", row.Robots, 100*row.Load, 100*loadMost)
+		return fmt.Sprintf("%d robots request %.0f %% of the chunks that the device can compute, and %.0f %% are "+
+			"planned for: the rest is for slower moments", row.Robots, 100*row.Load, 100*loadMost)
 	}
-	return fmt.Sprintf("of %d robots one runs %d steps until its chunk arrives, and the policy can be conditioned for %d", row.Robots, row.Steps, delayMax)
+	return fmt.Sprintf("of %d robots one runs %d steps until its chunk arrives, and the policy can be conditioned "+
+		"for %d", row.Robots, row.Steps, delayMax)
 }
 
 // Model is the policy that Measure runs.
@@ -234,7 +243,8 @@ func (s *Size) Took() time.Duration { return time.Duration(s.Ms * float64(time.M
 // Print writes the plan for people.
 func (r *Report) Print(w io.Writer) error {
 	var t strings.Builder
-	fmt.Fprintf(&t, "%s on %s, ONNX Runtime %s, %d threads, scheduler %s\n\n  batch        ms  chunks/s\n", r.Bundle, r.Device, r.Runtime, r.Threads, r.Scheduler)
+	fmt.Fprintf(&t, "%s on %s, ONNX Runtime %s, %d threads, scheduler %s\n\n  batch        ms  chunks/s\n", r.Bundle,
+		r.Device, r.Runtime, r.Threads, r.Scheduler)
 	for _, s := range r.Sizes {
 		fmt.Fprintf(&t, "  %5d  %8.2f  %8.1f\n", s.Batch, s.Ms, s.PerS)
 	}
@@ -249,12 +259,14 @@ func (r *Report) Print(w io.Writer) error {
 		case row.StarvedMs == 0:
 			verdict = "late"
 		}
-		fmt.Fprintf(&t, "  %6d  %4.2f  %12.1f  %7.1f  %5d  %10.1f  %s\n", row.Robots, row.Load, row.DelayP50, row.DelayMax, row.Steps, row.StarvedMs, verdict)
+		fmt.Fprintf(&t, "  %6d  %4.2f  %12.1f  %7.1f  %5d  %10.1f  %s\n", row.Robots, row.Load, row.DelayP50,
+			row.DelayMax, row.Steps, row.StarvedMs, verdict)
 	}
 	if r.Sessions == 0 {
 		fmt.Fprintf(&t, "\nNot even one robot is fed: %s.\n", r.Why)
 	} else {
-		fmt.Fprintf(&t, "\nIn the manifest:\n\nmax_sessions: %d\nmax_batch: %d\nthreads: %d\nscheduler: %s\n", r.Sessions, r.MaxBatch, r.Threads, r.Scheduler)
+		fmt.Fprintf(&t, "\nIn the manifest:\n\nmax_sessions: %d\nmax_batch: %d\nthreads: %d\nscheduler: %s\n",
+			r.Sessions, r.MaxBatch, r.Threads, r.Scheduler)
 	}
 	if r.Sessions > 0 && r.Why != "" {
 		fmt.Fprintf(&t, "\nBeyond: %s.\n", r.Why)

@@ -42,7 +42,8 @@ func TestHowManyRobots(t *testing.T) {
 			t.Fatal(err)
 		}
 		if r.Sessions < tt.low || r.Sessions > tt.high || r.MaxBatch != tt.batch || r.Why == "" {
-			t.Errorf("%s: %d robots in batches of %d (%s), want %d to %d in batches of %d", tt.name, r.Sessions, r.MaxBatch, r.Why, tt.low, tt.high, tt.batch)
+			t.Errorf("%s: %d robots in batches of %d (%s), want %d to %d in batches of %d", tt.name, r.Sessions,
+				r.MaxBatch, r.Why, tt.low, tt.high, tt.batch)
 		}
 		for _, row := range r.Tries {
 			if row.OK != (row.Robots <= r.Sessions) || row.OK != (row.StarvedMs == 0 && row.Load <= loadMost) {
@@ -70,13 +71,19 @@ func TestDelaysBoundTheFleet(t *testing.T) {
 	}
 	trained := func(steps int, away time.Duration) int {
 		return count(func(o *Options) {
-			o.Meta.RTC, o.Meta.RTCMaxDelay, o.RoundTrip = "trained", steps, []time.Duration{away}
+			o.Meta.RTC = "trained"
+			o.Meta.RTCMaxDelay = steps
+			o.RoundTrip = []time.Duration{away}
 		})
 	}
 	free := count(func(*Options) {})
-	short, long, far, farther := trained(2, 0), trained(3, 0), trained(3, 20*time.Millisecond), trained(3, 60*time.Millisecond)
+	short := trained(2, 0)
+	long := trained(3, 0)
+	far := trained(3, 20*time.Millisecond)
+	farther := trained(3, 60*time.Millisecond)
 	if !(free >= long && long > short && short > 0 && long > far && far > 0 && farther == 0) {
-		t.Errorf("%d robots freely, %d with delays up to 2 steps, %d up to 3, %d of them 20 ms away, %d of them 60 ms away", free, short, long, far, farther)
+		t.Errorf("%d robots freely, %d with delays up to 2 steps, %d up to 3, %d of them 20 ms away, %d of them 60 "+
+			"ms away", free, short, long, far, farther)
 	}
 }
 
@@ -94,8 +101,10 @@ func TestRobotsThatAskLate(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if late.Sessions < 10 || late.Sessions >= 28 || !strings.Contains(late.Why, "without actions for") || early.Sessions != 12 || !strings.Contains(early.Why, "planned for") {
-		t.Errorf("%d robots with 100 ms left (%s), %d with 600 ms (%s), want fewer than the 28 that fill the device, and the 12 that do", late.Sessions, late.Why, early.Sessions, early.Why)
+	if late.Sessions < 10 || late.Sessions >= 28 || !strings.Contains(late.Why, "without actions for") ||
+		early.Sessions != 12 || !strings.Contains(early.Why, "planned for") {
+		t.Errorf("%d robots with 100 ms left (%s), %d with 600 ms (%s), want fewer than the 28 that fill the device, "+
+			"and the 12 that do", late.Sessions, late.Why, early.Sessions, early.Why)
 	}
 }
 
@@ -113,16 +122,25 @@ func TestGet(t *testing.T) {
 		{"late, but it moves", 600, 0, 30, 600, 610, 1000},
 		{"it stood", 900, 200, 35, 900, 910, 1200},
 	} {
-		r := robot{step: 20 * time.Millisecond, chunk: time.Second, execute: 400 * time.Millisecond, roundTrip: 20 * time.Millisecond, ends: 700 * ms}
+		r := robot{
+			step:      20 * time.Millisecond,
+			chunk:     time.Second,
+			execute:   400 * time.Millisecond,
+			roundTrip: 20 * time.Millisecond,
+			ends:      700 * ms,
+		}
 		starved, steps := r.get(tt.at * ms)
-		if starved != time.Duration(tt.starved)*time.Millisecond || steps != tt.steps || r.seen != tt.seen*ms || r.arrives != tt.arrives*ms || r.ends != tt.ends*ms {
+		if starved != time.Duration(tt.starved)*time.Millisecond || steps != tt.steps || r.seen != tt.seen*ms ||
+			r.arrives != tt.arrives*ms || r.ends != tt.ends*ms {
 			t.Errorf("%s: stood %v, %d steps, then %+v", tt.name, starved, steps, r)
 		}
 	}
 }
 
 func TestFleetCheck(t *testing.T) {
-	for _, f := range []Fleet{{FPS: []float64{30, 0}}, {FPS: []float64{30, 1e-10}}, {FPS: []float64{1001}}, {Execute: []int{50}}, {Execute: []int{0}}, {RoundTrip: []time.Duration{-1}}, {RoundTrip: []time.Duration{time.Hour}}} {
+	for _, f := range []Fleet{{FPS: []float64{30, 0}}, {FPS: []float64{30, 1e-10}}, {FPS: []float64{1001}},
+		{Execute: []int{50}}, {Execute: []int{0}}, {RoundTrip: []time.Duration{-1}},
+		{RoundTrip: []time.Duration{time.Hour}}} {
 		o := options(10)
 		o.Fleet = f
 		if _, err := New(o); err == nil || !strings.Contains(err.Error(), "want") {

@@ -47,7 +47,13 @@ func (o *Options) begin(fleet []Robot) []robot {
 	list := make([]robot, len(fleet))
 	for i, f := range fleet {
 		step := time.Duration(float64(time.Second) / f.FPS)
-		r := robot{step: step, chunk: time.Duration(o.Meta.ChunkSize) * step, execute: time.Duration(f.Execute) * step, roundTrip: f.RoundTrip, delayMax: delayMax(o.Meta, f.Execute)}
+		r := robot{
+			step:      step,
+			chunk:     time.Duration(o.Meta.ChunkSize) * step,
+			execute:   time.Duration(f.Execute) * step,
+			roundTrip: f.RoundTrip,
+			delayMax:  delayMax(o.Meta, f.Execute),
+		}
 		r.seen = rt.Instant(random.Int64N(int64(r.execute) + 1))
 		r.arrives = r.seen.Add(r.roundTrip / 2)
 		r.ends = r.seen.Add(r.chunk - r.execute)
@@ -92,7 +98,12 @@ func (o *Options) simulate(fleet []Robot, played time.Duration) (row Row, shared
 		for i := range robots {
 			r := &robots[i]
 			if r.arrives <= now {
-				waiting = append(waiting, queue.Waiting{ID: names[i], Robot: i, Since: r.arrives, Deadline: max(r.arrives, r.ends.Add(-r.roundTrip/2))})
+				waiting = append(waiting, queue.Waiting{
+					ID:       names[i],
+					Robot:    i,
+					Since:    r.arrives,
+					Deadline: max(r.arrives, r.ends.Add(-r.roundTrip/2)),
+				})
 			}
 			next = min(next, r.arrives)
 		}
@@ -116,7 +127,9 @@ func (o *Options) simulate(fleet []Robot, played time.Duration) (row Row, shared
 		now, shared = end, max(shared, rows)
 	}
 	slices.Sort(delays)
-	row.Robots, row.Load, row.StarvedMs = n, float64(len(delays))/(o.fastest()*played.Seconds()), starved.Seconds()*1e3
+	row.Robots = n
+	row.Load = float64(len(delays)) / (o.fastest() * played.Seconds())
+	row.StarvedMs = starved.Seconds() * 1e3
 	if len(delays) > 0 {
 		row.DelayP50, row.DelayMax = delays[len(delays)/2], delays[len(delays)-1]
 	}

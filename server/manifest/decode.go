@@ -37,7 +37,8 @@ func decodeStrict(data []byte, dst any) (lines map[string]int, err error) {
 	}
 	lines = make(map[string]int)
 	if len(file.Docs) > 1 {
-		return nil, fmt.Errorf("%d: a second document begins here, want one manifest per file", file.Docs[1].Start.Position.Line)
+		return nil, fmt.Errorf("%d: a second document begins here, want one manifest per file",
+			file.Docs[1].Start.Position.Line)
 	}
 	if len(file.Docs) == 0 || file.Docs[0].Body == nil {
 		return lines, nil // an empty file: only defaults
@@ -105,7 +106,8 @@ func (d *decoder) mapping(node ast.Node, t reflect.Type, prefix string) error {
 		if node.Type() == ast.NullType {
 			return nil
 		}
-		return fmt.Errorf("%d: %s must be a mapping of keys, got %s", line(node), cmp.Or(prefix, "the manifest"), describe(node))
+		return fmt.Errorf("%d: %s must be a mapping of keys, got %s", line(node), cmp.Or(prefix, "the manifest"),
+			describe(node))
 	}
 	keys, types := keysOf(t)
 	for it := m.MapRange(); it.Next(); {
@@ -195,7 +197,9 @@ func nearest(name string, candidates []string) (best string, ok bool) {
 	limit := max(2, len(name)/3)
 	for _, c := range candidates {
 		if d := distance(name, c); d <= limit {
-			best, ok, limit = c, true, d-1
+			best = c
+			ok = true
+			limit = d - 1
 		}
 	}
 	return best, ok

@@ -4,6 +4,7 @@
 package manifest
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -98,7 +99,10 @@ type Conditioning struct {
 // Policy returns the same settings in the policy's terms.
 func (c *Conditioning) Policy() policy.Conditioning {
 	return policy.Conditioning{
-		Mode: c.Mode, Schedule: policy.Schedule(slices.Index(policy.ScheduleNames, c.Schedule)), SigmaD: float32(c.SigmaD), Beta: float32(c.Beta),
+		Mode:     c.Mode,
+		Schedule: policy.Schedule(slices.Index(policy.ScheduleNames, c.Schedule)),
+		SigmaD:   float32(c.SigmaD),
+		Beta:     float32(c.Beta),
 	}
 }
 
@@ -184,7 +188,7 @@ func (c *Config) resolve(folder string) {
 // Check reports the first impossible value. The order and, where the key is the same, the texts are
 // those of LeRobot's PolicyServerManifest.
 func (c *Config) Check() (err error) {
-	m, tls := c.Model, c.Zenoh.TLS
+	m := c.Model
 	want := func(ok bool, key, format string, args ...any) {
 		if err == nil && !ok {
 			err = c.Errorf(key, key+" "+format, args...)
@@ -193,54 +197,79 @@ func (c *Config) Check() (err error) {
 	oneOf := func(key, value string, values ...string) {
 		want(slices.Contains(values, value), key, "must be one of %s, got '%s'", strings.Join(values, "|"), value)
 	}
+	within := func(key string, value, low, high int) {
+		want(value >= low && value <= high, key, "must be %d..%d, got %d", low, high, value)
+	}
 	if m.RepoOrPath == "" {
-		return c.Errorf("model.repo_or_path", "model.repo_or_path is required (the policy this server serves): write model: {repo_or_path: FOLDER} into the manifest, where FOLDER is a bundle that edgert-export made")
+		return c.Errorf("model.repo_or_path", "model.repo_or_path is required (the policy this server serves): write "+
+			"model: {repo_or_path: FOLDER} into the manifest, where FOLDER is a bundle that edgert-export made")
 	}
 	oneOf("serving_mode", c.ServingMode, "auto", "shared", "exclusive")
 	want(c.MaxSessions >= 1 || c.MaxSessions == Auto, "max_sessions", "must be >= 1, got %d", int(c.MaxSessions))
 	want(c.MaxSessions <= maxSessionsMax, "max_sessions", "must be <= %d, got %d", maxSessionsMax, int(c.MaxSessions))
-	want(c.ServingMode != "exclusive" || c.lines["max_sessions"] == 0 || c.MaxSessions == 1, "max_sessions", "must be 1 or absent beside serving_mode exclusive, which is one session, got %s", c.MaxSessions)
-	want(c.SessionsPerLink >= 1 && c.SessionsPerLink <= maxSessionsMax, "sessions_per_link", "must be 1..%d, got %d", maxSessionsMax, c.SessionsPerLink)
-	want(c.SessionsPerHost >= 1 && c.SessionsPerHost <= maxSessionsMax, "sessions_per_host", "must be 1..%d, got %d", maxSessionsMax, c.SessionsPerHost)
+	want(c.ServingMode != "exclusive" || c.lines["max_sessions"] == 0 || c.MaxSessions == 1,
+		"max_sessions", "must be 1 or absent beside serving_mode exclusive, which is one session, got %s",
+		c.MaxSessions)
+	within("sessions_per_link", c.SessionsPerLink, 1, maxSessionsMax)
+	within("sessions_per_host", c.SessionsPerHost, 1, maxSessionsMax)
 	size, failed := parseSize(c.Memory)
 	want(failed == nil, "memory", "is no size: %w", failed)
-	want(failed != nil || size >= memoryMin, "memory", "must be at least 64MiB: one message takes up to 16 MiB on its way in, got %s", c.Memory)
+	want(failed != nil || size >= memoryMin,
+		"memory", "must be at least 64MiB: one message takes up to 16 MiB on its way in, got %s", c.Memory)
 	want(m.Revision != "", "model.revision", "is empty, want a label such as main")
 	if device, failed := policy.ParseDevice(m.Device); failed != nil {
 		return c.Errorf("model.device", "model.%w", failed)
 	} else {
-		want(m.Fallback != "cpu" || device.GPU(), "model.fallback", "is cpu beside model.device '%s', want it beside cuda or tensorrt, or not at all", m.Device)
-		want(!m.CUDAGraph || device.Kind != "cpu", "model.cuda_graph", "is true beside model.device '%s', want a GPU", m.Device)
+		want(m.Fallback != "cpu" || device.GPU(), "model.fallback",
+			"is cpu beside model.device '%s', want it beside cuda or tensorrt, or not at all", m.Device)
+		want(!m.CUDAGraph || device.Kind != "cpu", "model.cuda_graph", "is true beside model.device '%s', want a GPU",
+			m.Device)
 	}
-	want(m.Fallback == "" || m.Fallback == "none" || m.Fallback == "cpu", "model.fallback", "must be none or cpu, got '%s'", m.Fallback)
-	want(m.Dtype == "" || slices.Contains(policy.DTypes, m.Dtype), "model.dtype", "must be one of %s, as the bundle was exported, or absent, got '%s'",
+	want(m.Fallback == "" || m.Fallback == "none" || m.Fallback == "cpu", "model.fallback",
+		"must be none or cpu, got '%s'", m.Fallback)
+	want(m.Dtype == "" || slices.Contains(policy.DTypes, m.Dtype), "model.dtype",
+		"must be one of %s, as the bundle was exported, or absent, got '%s'",
 		strings.Join(policy.DTypes, "|"), m.Dtype)
-	want(c.WarmupInferences >= 0 && c.WarmupInferences <= warmupMax, "warmup_inferences", "must be 0..%d, got %d", warmupMax, c.WarmupInferences)
+	within("warmup_inferences", c.WarmupInferences, 0, warmupMax)
 	want(!c.PinTask || c.DefaultTask != "", "pin_task", "is true but default_task is empty: name the task to pin")
 	oneOf("scheduler", c.Scheduler, queue.Schedulers...)
-	want(c.MaxBatch >= 0 && c.MaxBatch <= MaxBatch, "max_batch", "must be 1..%d, or 0 for what suits the device, got %d", MaxBatch, c.MaxBatch)
-	want(c.BatchWindowMS >= 0 && c.BatchWindowMS <= windowMaxMS, "batch_window_ms", "must be 0..%d, got %g", windowMaxMS, c.BatchWindowMS)
-	want(c.BatchWindowMS == 0 || c.MaxBatch != 1, "batch_window_ms", "must be 0 while max_batch is 1, got %g", c.BatchWindowMS)
-	want(c.DecodeThreads >= 0 && c.DecodeThreads <= decodersMax, "decode_threads", "must be 1..%d, or 0 for as many as cores are left, got %d", decodersMax, c.DecodeThreads)
-	want(c.Threads >= 1 && c.Threads <= policy.MaxThreads, "threads", "must be 1..%d, one for each core that an inference may take, got %d", policy.MaxThreads, c.Threads)
+	want(c.MaxBatch >= 0 && c.MaxBatch <= MaxBatch,
+		"max_batch", "must be 1..%d, or 0 for what suits the device, got %d", MaxBatch, c.MaxBatch)
+	want(c.BatchWindowMS >= 0 && c.BatchWindowMS <= windowMaxMS, "batch_window_ms", "must be 0..%d, got %g",
+		windowMaxMS, c.BatchWindowMS)
+	alone := c.MaxBatch == 1
+	want(!alone || c.BatchWindowMS == 0, "batch_window_ms", "must be 0 while max_batch is 1, got %g", c.BatchWindowMS)
+	want(c.DecodeThreads >= 0 && c.DecodeThreads <= decodersMax,
+		"decode_threads", "must be 1..%d, or 0 for as many as cores are left, got %d", decodersMax, c.DecodeThreads)
+	want(c.Threads >= 1 && c.Threads <= policy.MaxThreads,
+		"threads", "must be 1..%d, one for each core that an inference may take, got %d", policy.MaxThreads, c.Threads)
 	oneOf("conditioning.mode", c.Conditioning.Mode, policy.ConditioningModes...)
 	oneOf("conditioning.schedule", c.Conditioning.Schedule, policy.ScheduleNames...)
-	want(c.Conditioning.SigmaD > 0 && c.Conditioning.SigmaD <= 100, "conditioning.sigma_d", "must be above 0 and at most 100, got %g", c.Conditioning.SigmaD)
-	want(c.Conditioning.Beta >= 0 && c.Conditioning.Beta <= 1000, "conditioning.beta", "must be 0 (as many as the policy's Euler steps) or up to them, got %g", c.Conditioning.Beta)
+	want(c.Conditioning.SigmaD > 0 && c.Conditioning.SigmaD <= 100, "conditioning.sigma_d",
+		"must be above 0 and at most 100, got %g", c.Conditioning.SigmaD)
+	want(c.Conditioning.Beta >= 0 && c.Conditioning.Beta <= 1000, "conditioning.beta",
+		"must be 0 (as many as the policy's Euler steps) or up to them, got %g", c.Conditioning.Beta)
 	want(c.HealthPort >= 0 && c.HealthPort <= 65535, "health_port", "must be 0 (off) or 1..65535, got %d", c.HealthPort)
-	want(c.Debug.CaptureMax >= 1 && c.Debug.CaptureMax <= captureMaxMax, "debug.capture_max", "must be 1..%d, got %d", captureMaxMax, c.Debug.CaptureMax)
-	for _, files := range []struct{ side, certificate, key string }{
-		{"connect", tls.ConnectCertificate, tls.ConnectPrivateKey}, {"listen", tls.ListenCertificate, tls.ListenPrivateKey},
-	} {
-		if err == nil && (files.certificate == "") != (files.key == "") {
-			err = c.Errorf("zenoh.tls", "zenoh.tls.%[1]s_certificate and zenoh.tls.%[1]s_private_key go together, got only one of them", files.side)
-		}
-	}
-	if err != nil {
+	within("debug.capture_max", c.Debug.CaptureMax, 1, captureMaxMax)
+	if err = cmp.Or(err, c.checkCertificates()); err != nil {
 		return err
 	}
 	return errors.Join(c.checkEndpoints("zenoh.connect_endpoints", c.Zenoh.ConnectEndpoints),
 		c.checkEndpoints("zenoh.listen_endpoints", c.Zenoh.ListenEndpoints))
+}
+
+// checkCertificates refuses a certificate without its key, or a key without its certificate.
+func (c *Config) checkCertificates() error {
+	for _, files := range []struct{ side, certificate, key string }{
+		{"connect", c.Zenoh.TLS.ConnectCertificate, c.Zenoh.TLS.ConnectPrivateKey},
+		{"listen", c.Zenoh.TLS.ListenCertificate, c.Zenoh.TLS.ListenPrivateKey},
+	} {
+		if (files.certificate == "") != (files.key == "") {
+			return c.Errorf("zenoh.tls", "zenoh.tls.%[1]s_certificate and zenoh.tls.%[1]s_private_key go together, "+
+				"got only one of them", files.side)
+		}
+	}
+	return nil
 }
 
 // hubName matches the names of repositories on the hub, and some relative paths.
@@ -256,7 +285,8 @@ func (c *Config) BundleError(err error) error {
 	}
 	folder := path.Base(hub[1])
 	return c.Errorf("model.repo_or_path", "%w. If %s is a name on the hub: `hf download %s --local-dir %s`; "+
-		"of a LeRobot checkpoint `edgert-export %[4]s %[4]s-bundle --dataset-info meta/info.json` then makes a bundle, whose folder belongs here", err, c.named, hub[1], folder)
+		"of a LeRobot checkpoint `edgert-export %[4]s %[4]s-bundle --dataset-info meta/info.json` then makes a "+
+		"bundle, whose folder belongs here", err, c.named, hub[1], folder)
 }
 
 // Errorf returns an error about the value of key as one line for the operator, with the file and,
@@ -337,7 +367,8 @@ func (c *Config) Prefix(model string) (string, error) {
 	}
 	prefix, err := wire.ServicePrefix(model, c.Model.Revision, service)
 	if err != nil {
-		return "", c.Errorf("service", "no key can be made of model '%s', revision '%s', service '%s': %w", model, c.Model.Revision, service, err)
+		return "", c.Errorf("service", "no key can be made of model '%s', revision '%s', service '%s': %w", model,
+			c.Model.Revision, service, err)
 	}
 	return prefix, nil
 }

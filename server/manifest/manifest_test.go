@@ -24,7 +24,8 @@ func TestPathsAreExpanded(t *testing.T) {
 	t.Setenv("HOME", "/u")
 	cfg, err := load(t, "model: {repo_or_path: ~/bundle}\ndebug: {capture_dir: $HOME/captures}\n")
 	if err != nil || cfg.Model.RepoOrPath != "/u/bundle" || cfg.Debug.CaptureDir != "/u/captures" {
-		t.Errorf("Load = %q and %q (%v), want /u/bundle and /u/captures", cfg.Model.RepoOrPath, cfg.Debug.CaptureDir, err)
+		t.Errorf("Load = %q and %q (%v), want /u/bundle and /u/captures", cfg.Model.RepoOrPath, cfg.Debug.CaptureDir,
+			err)
 	}
 }
 
@@ -75,10 +76,27 @@ func TestLoadReadsEveryKey(t *testing.T) {
 	}
 	dir := filepath.Dir(cfg.file)
 	want := Config{
-		Model:   ModelConfig{RepoOrPath: filepath.Join(dir, "bundle"), ID: "lerobot/pi0_towels", Revision: "main", Device: "cpu", Fallback: "none"},
-		Service: "demo", DefaultTask: "fold the towel", PinTask: true, ServingMode: "shared", MaxSessions: 7,
-		WarmupInferences: 3, StrictFPS: true, Clients: []string{"arm-1", "arm-2"}, Scheduler: "round_robin", MaxBatch: 4, BatchWindowMS: 2.5, DecodeThreads: 2, Threads: 3,
-		Conditioning: Conditioning{Mode: "trained_guided", Schedule: "exp", SigmaD: 0.2, Beta: 5},
+		Model: ModelConfig{
+			RepoOrPath: filepath.Join(dir, "bundle"),
+			ID:         "lerobot/pi0_towels",
+			Revision:   "main",
+			Device:     "cpu",
+			Fallback:   "none",
+		},
+		Service:          "demo",
+		DefaultTask:      "fold the towel",
+		PinTask:          true,
+		ServingMode:      "shared",
+		MaxSessions:      7,
+		WarmupInferences: 3,
+		StrictFPS:        true,
+		Clients:          []string{"arm-1", "arm-2"},
+		Scheduler:        "round_robin",
+		MaxBatch:         4,
+		BatchWindowMS:    2.5,
+		DecodeThreads:    2,
+		Threads:          3,
+		Conditioning:     Conditioning{Mode: "trained_guided", Schedule: "exp", SigmaD: 0.2, Beta: 5},
 		Zenoh: Zenoh{
 			ConnectEndpoints: []string{"tls/router.gpu-cluster.internal:7447"},
 			ListenEndpoints:  []string{"tcp/0.0.0.0:7447"},
@@ -99,10 +117,13 @@ func TestLoadReadsEveryKey(t *testing.T) {
 func equalConfig(a, b Config) bool {
 	same := slices.Equal(a.Clients, b.Clients) && slices.Equal(a.Zenoh.ConnectEndpoints, b.Zenoh.ConnectEndpoints) &&
 		slices.Equal(a.Zenoh.ListenEndpoints, b.Zenoh.ListenEndpoints)
-	return same && a.Model == b.Model && a.Service == b.Service && a.DefaultTask == b.DefaultTask && a.PinTask == b.PinTask &&
+	return same && a.Model == b.Model && a.Service == b.Service && a.DefaultTask == b.DefaultTask &&
+		a.PinTask == b.PinTask &&
 		a.ServingMode == b.ServingMode && a.MaxSessions == b.MaxSessions && a.WarmupInferences == b.WarmupInferences &&
-		a.StrictFPS == b.StrictFPS && a.Scheduler == b.Scheduler && a.MaxBatch == b.MaxBatch && a.DecodeThreads == b.DecodeThreads &&
-		a.BatchWindowMS == b.BatchWindowMS && a.Threads == b.Threads && a.HealthPort == b.HealthPort && a.Zenoh.TLS == b.Zenoh.TLS && a.Debug == b.Debug &&
+		a.StrictFPS == b.StrictFPS && a.Scheduler == b.Scheduler && a.MaxBatch == b.MaxBatch &&
+		a.DecodeThreads == b.DecodeThreads &&
+		a.BatchWindowMS == b.BatchWindowMS && a.Threads == b.Threads && a.HealthPort == b.HealthPort &&
+		a.Zenoh.TLS == b.Zenoh.TLS && a.Debug == b.Debug &&
 		a.Conditioning == b.Conditioning
 }
 
@@ -126,63 +147,104 @@ func TestLoadDefaults(t *testing.T) {
 // instead.
 func TestLoadRefuses(t *testing.T) {
 	tests := []struct{ name, text, want string }{
-		{"unknown key, one letter off", "model: {repo_or_path: b}\nmax_session: 3\n", `:2: unknown key "max_session", did you mean "max_sessions"?`},
-		{"unknown key in a section", "model:\n  repo_or_path: b\n  revison: x\n", `:3: unknown key "model.revison", did you mean "model.revision"?`},
-		{"known key in the wrong section", "model: {repo_or_path: b}\nconnect_endpoints: [tcp/a:1]\n", `:2: unknown key "connect_endpoints", did you mean "zenoh.connect_endpoints"?`},
-		{"slip of a key of another section", "conect_endpoints: [tcp/a:1]\n", `:1: unknown key "conect_endpoints", did you mean "zenoh.connect_endpoints"?`},
-		{"key nothing resembles", "model:\n  weights: 7\n", `:2: unknown key "model.weights", known here: repo_or_path, id, revision, dtype, device, fallback, cuda_graph, cache_dir`},
+		{"unknown key, one letter off", "model: {repo_or_path: b}\nmax_session: 3\n",
+			`:2: unknown key "max_session", did you mean "max_sessions"?`},
+		{"unknown key in a section", "model:\n  repo_or_path: b\n  revison: x\n",
+			`:3: unknown key "model.revison", did you mean "model.revision"?`},
+		{"known key in the wrong section", "model: {repo_or_path: b}\nconnect_endpoints: [tcp/a:1]\n",
+			`:2: unknown key "connect_endpoints", did you mean "zenoh.connect_endpoints"?`},
+		{"slip of a key of another section", "conect_endpoints: [tcp/a:1]\n",
+			`:1: unknown key "conect_endpoints", did you mean "zenoh.connect_endpoints"?`},
+		{"key nothing resembles", "model:\n  weights: 7\n",
+			`:2: unknown key "model.weights", known here: repo_or_path, id, revision, dtype, device, fallback, cuda_graph, cache_dir`},
 		{"key of the draft manifest", "service_name: demo\n", `:1: unknown key "service_name": here it is service`},
 		{"section of the draft manifest", "rtc:\n  enabled: true\n", `:1: unknown key "rtc": the bundle knows it`},
 		{"draft key in a section", "zenoh:\n  mode: peer\n", `:2: unknown key "zenoh.mode": it follows from`},
-		{"word for a number", "max_sessions: four\n", `:1: max_sessions must be a whole number or auto, got the string "four"`},
-		{"fraction for a whole number", "max_sessions: 1.5\n", `:1: max_sessions must be a whole number or auto, got the number 1.5`},
-		{"string for a switch", "model: {repo_or_path: b}\npin_task: \"yes\"\n", `:2: pin_task must be true or false, got the string "yes"`},
-		{"number for a string", "model: {repo_or_path: b, revision: 1.0}\n", `:1: model.revision must be a string (in quotes), got the number 1.0`},
+		{"word for a number", "max_sessions: four\n",
+			`:1: max_sessions must be a whole number or auto, got the string "four"`},
+		{"fraction for a whole number", "max_sessions: 1.5\n",
+			`:1: max_sessions must be a whole number or auto, got the number 1.5`},
+		{"string for a switch", "model: {repo_or_path: b}\npin_task: \"yes\"\n",
+			`:2: pin_task must be true or false, got the string "yes"`},
+		{"number for a string", "model: {repo_or_path: b, revision: 1.0}\n",
+			`:1: model.revision must be a string (in quotes), got the number 1.0`},
 		{"string for a section", "\nmodel: bundle\n", `:2: model must be a mapping of keys, got the string "bundle"`},
-		{"string for a list", "zenoh:\n  connect_endpoints: tcp/a:1\n", `:2: zenoh.connect_endpoints must be a list, such as ["tcp/localhost:7447"], got the string "tcp/a:1"`},
+		{"string for a list", "zenoh:\n  connect_endpoints: tcp/a:1\n",
+			`:2: zenoh.connect_endpoints must be a list, such as ["tcp/localhost:7447"], got the string "tcp/a:1"`},
 		{"number in a list", "clients: [a, 7]\n", `:1: clients[1] must be a string (in quotes), got the number 7`},
-		{"no such conditioning", "model: {repo_or_path: b}\nconditioning: {mode: soft}\n", `:2: conditioning.mode must be one of auto|off|guided|trained|trained_guided, got 'soft'`},
-		{"no such schedule", "model: {repo_or_path: b}\nconditioning: {schedule: cosine}\n", `:2: conditioning.schedule must be one of linear|zeros|ones|exp, got 'cosine'`},
-		{"a deviation of nothing", "model: {repo_or_path: b}\nconditioning: {sigma_d: 0.0}\n", `:2: conditioning.sigma_d must be above 0`},
-		{"a negative weight", "model: {repo_or_path: b}\nconditioning: {beta: -1.0}\n", `:2: conditioning.beta must be 0`},
+		{"no such conditioning", "model: {repo_or_path: b}\nconditioning: {mode: soft}\n",
+			`:2: conditioning.mode must be one of auto|off|guided|trained|trained_guided, got 'soft'`},
+		{"no such schedule", "model: {repo_or_path: b}\nconditioning: {schedule: cosine}\n",
+			`:2: conditioning.schedule must be one of linear|zeros|ones|exp, got 'cosine'`},
+		{"a deviation of nothing", "model: {repo_or_path: b}\nconditioning: {sigma_d: 0.0}\n",
+			`:2: conditioning.sigma_d must be above 0`},
+		{"a negative weight", "model: {repo_or_path: b}\nconditioning: {beta: -1.0}\n",
+			`:2: conditioning.beta must be 0`},
 		{"list for the whole file", "- a\n- b\n", `:1: the manifest must be a mapping of keys, got a list`},
 		{"key twice", "model: {repo_or_path: b}\nservice: a\nservice: b\n", `:3: `},
 		{"second document", "model: {repo_or_path: b}\n---\nservice: a\n", `:2: a second document begins here`},
 		{"tab and colon soup", "model: {repo_or_path: b\n", `not valid YAML`},
 		{"nothing", "", `model.repo_or_path is required`},
 		{"no bundle", "service: demo\n", `model.repo_or_path is required`},
-		{"serving mode", "model: {repo_or_path: b}\nserving_mode: multiplexed\n", `:2: serving_mode must be one of auto|shared|exclusive, got 'multiplexed'`},
-		{"a number beside exclusive", "model: {repo_or_path: b}\nserving_mode: exclusive\nmax_sessions: 4\n", `:3: max_sessions must be 1 or absent beside serving_mode exclusive, which is one session, got 4`},
-		{"auto beside exclusive", "model: {repo_or_path: b}\nmax_sessions: auto\nserving_mode: exclusive\n", `:2: max_sessions must be 1 or absent beside serving_mode exclusive, which is one session, got auto`},
-		{"memory without a unit", "model: {repo_or_path: b}\nmemory: 1\n", `:2: memory must be a size with a unit, such as 512MiB, got the number 1`},
-		{"quoted memory without a unit", "model: {repo_or_path: b}\nmemory: \"1\"\n", `:2: memory is no size: got '1', want a number and a unit`},
+		{"serving mode", "model: {repo_or_path: b}\nserving_mode: multiplexed\n",
+			`:2: serving_mode must be one of auto|shared|exclusive, got 'multiplexed'`},
+		{"a number beside exclusive", "model: {repo_or_path: b}\nserving_mode: exclusive\nmax_sessions: 4\n",
+			`:3: max_sessions must be 1 or absent beside serving_mode exclusive, which is one session, got 4`},
+		{"auto beside exclusive", "model: {repo_or_path: b}\nmax_sessions: auto\nserving_mode: exclusive\n",
+			`:2: max_sessions must be 1 or absent beside serving_mode exclusive, which is one session, got auto`},
+		{"memory without a unit", "model: {repo_or_path: b}\nmemory: 1\n",
+			`:2: memory must be a size with a unit, such as 512MiB, got the number 1`},
+		{"quoted memory without a unit", "model: {repo_or_path: b}\nmemory: \"1\"\n",
+			`:2: memory is no size: got '1', want a number and a unit`},
 		{"no sessions", "model: {repo_or_path: b}\n\nmax_sessions: 0\n", `:3: max_sessions must be >= 1, got 0`},
-		{"too many sessions", "model: {repo_or_path: b}\nmax_sessions: 10001\n", `max_sessions must be <= 10000, got 10001`},
+		{"too many sessions", "model: {repo_or_path: b}\nmax_sessions: 10001\n",
+			`max_sessions must be <= 10000, got 10001`},
 		{"number beyond int", "model: {repo_or_path: b}\nmax_sessions: 99999999999999999999\n", `:2: `},
 		{"no revision", "model: {repo_or_path: b, revision: \"\"}\n", `:1: model.revision is empty`},
-		{"captures without end", "model: {repo_or_path: b}\ndebug: {capture_max: 5000}\n", `:2: debug.capture_max must be 1..4096, got 5000`},
-		{"gpu", "model: {repo_or_path: b, device: gpu}\n", `model.device is "gpu", want auto, cpu, cuda, cuda:N, tensorrt or tensorrt:N`},
-		{"number of a gpu", "model: {repo_or_path: b, device: \"cuda:x\"}\n", `:1: model.device is "cuda:x", want a number of 0 to 63`},
+		{"captures without end", "model: {repo_or_path: b}\ndebug: {capture_max: 5000}\n",
+			`:2: debug.capture_max must be 1..4096, got 5000`},
+		{"gpu", "model: {repo_or_path: b, device: gpu}\n",
+			`model.device is "gpu", want auto, cpu, cuda, cuda:N, tensorrt or tensorrt:N`},
+		{"number of a gpu", "model: {repo_or_path: b, device: \"cuda:x\"}\n",
+			`:1: model.device is "cuda:x", want a number of 0 to 63`},
 		{"dtype", "model: {repo_or_path: b, dtype: int8}\n", `model.dtype must be one of float32|float16|bfloat16`},
-		{"fallback", "model: {repo_or_path: b, device: cuda, fallback: gpu}\n", `model.fallback must be none or cpu, got 'gpu'`},
-		{"fallback of the cpu", "model: {repo_or_path: b, fallback: cpu}\n", `model.fallback is cpu beside model.device 'cpu'`},
-		{"fallback of auto", "model: {repo_or_path: b, device: auto, fallback: cpu}\n", `model.fallback is cpu beside model.device 'auto'`},
-		{"graph of the cpu", "model: {repo_or_path: b, cuda_graph: true}\n", `model.cuda_graph is true beside model.device 'cpu'`},
+		{"fallback", "model: {repo_or_path: b, device: cuda, fallback: gpu}\n",
+			`model.fallback must be none or cpu, got 'gpu'`},
+		{"fallback of the cpu", "model: {repo_or_path: b, fallback: cpu}\n",
+			`model.fallback is cpu beside model.device 'cpu'`},
+		{"fallback of auto", "model: {repo_or_path: b, device: auto, fallback: cpu}\n",
+			`model.fallback is cpu beside model.device 'auto'`},
+		{"graph of the cpu", "model: {repo_or_path: b, cuda_graph: true}\n",
+			`model.cuda_graph is true beside model.device 'cpu'`},
 		{"warmup", "model: {repo_or_path: b}\nwarmup_inferences: -1\n", `warmup_inferences must be 0..1000, got -1`},
-		{"pin without task", "model: {repo_or_path: b}\npin_task: true\n", `:2: pin_task is true but default_task is empty`},
-		{"scheduler", "model: {repo_or_path: b}\nscheduler: lottery\n", `scheduler must be one of runway|round_robin, got 'lottery'`},
-		{"batch", "model: {repo_or_path: b}\nmax_batch: 17\n", `max_batch must be 1..16, or 0 for what suits the device, got 17`},
-		{"batch window", "model: {repo_or_path: b}\nmax_batch: 1\nbatch_window_ms: 2.5\n", `batch_window_ms must be 0 while max_batch is 1, got 2.5`},
-		{"long batch window", "model: {repo_or_path: b}\nbatch_window_ms: 2500\n", `batch_window_ms must be 0..1000, got 2500`},
-		{"decode threads", "model: {repo_or_path: b}\ndecode_threads: -1\n", `decode_threads must be 1..16, or 0 for as many as cores are left, got -1`},
-		{"no thread", "model: {repo_or_path: b}\nthreads: 0\n", `:2: threads must be 1..256, one for each core that an inference may take, got 0`},
+		{"pin without task", "model: {repo_or_path: b}\npin_task: true\n",
+			`:2: pin_task is true but default_task is empty`},
+		{"scheduler", "model: {repo_or_path: b}\nscheduler: lottery\n",
+			`scheduler must be one of runway|round_robin, got 'lottery'`},
+		{"batch", "model: {repo_or_path: b}\nmax_batch: 17\n",
+			`max_batch must be 1..16, or 0 for what suits the device, got 17`},
+		{"batch window", "model: {repo_or_path: b}\nmax_batch: 1\nbatch_window_ms: 2.5\n",
+			`batch_window_ms must be 0 while max_batch is 1, got 2.5`},
+		{"long batch window", "model: {repo_or_path: b}\nbatch_window_ms: 2500\n",
+			`batch_window_ms must be 0..1000, got 2500`},
+		{"decode threads", "model: {repo_or_path: b}\ndecode_threads: -1\n",
+			`decode_threads must be 1..16, or 0 for as many as cores are left, got -1`},
+		{"no thread", "model: {repo_or_path: b}\nthreads: 0\n",
+			`:2: threads must be 1..256, one for each core that an inference may take, got 0`},
 		{"threads without end", "model: {repo_or_path: b}\nthreads: 257\n", `:2: threads must be 1..256`},
-		{"health port", "model: {repo_or_path: b}\nhealth_port: 70000\n", `health_port must be 0 (off) or 1..65535, got 70000`},
-		{"endpoint without protocol", "model: {repo_or_path: b}\nzenoh: {connect_endpoints: [\"localhost:7447\"]}\n", `'localhost:7447' of zenoh.connect_endpoints: wire/zenoh: endpoint "localhost:7447": want tcp/host:port`},
-		{"endpoint without port", "model: {repo_or_path: b}\nzenoh:\n  listen_endpoints: [tcp/0.0.0.0]\n", `:3: 'tcp/0.0.0.0' of zenoh.listen_endpoints: wire/zenoh: endpoint "tcp/0.0.0.0": want tcp/host:port`},
-		{"endpoint with port 0", "model: {repo_or_path: b}\nzenoh: {listen_endpoints: [\"tcp/0.0.0.0:0\"]}\n", `port 0 is no port`},
-		{"endpoint of another transport", "model: {repo_or_path: b}\nzenoh: {listen_endpoints: [\"quic/0.0.0.0:7447\"]}\n", `want tcp/host:port, tls/host:port or unixsock-stream/path`},
-		{"certificate without key", "model: {repo_or_path: b}\nzenoh: {tls: {connect_certificate: c.pem}}\n", `zenoh.tls.connect_certificate and zenoh.tls.connect_private_key go together`},
+		{"health port", "model: {repo_or_path: b}\nhealth_port: 70000\n",
+			`health_port must be 0 (off) or 1..65535, got 70000`},
+		{"endpoint without protocol", "model: {repo_or_path: b}\nzenoh: {connect_endpoints: [\"localhost:7447\"]}\n",
+			`'localhost:7447' of zenoh.connect_endpoints: wire/zenoh: endpoint "localhost:7447": want tcp/host:port`},
+		{"endpoint without port", "model: {repo_or_path: b}\nzenoh:\n  listen_endpoints: [tcp/0.0.0.0]\n",
+			`:3: 'tcp/0.0.0.0' of zenoh.listen_endpoints: wire/zenoh: endpoint "tcp/0.0.0.0": want tcp/host:port`},
+		{"endpoint with port 0", "model: {repo_or_path: b}\nzenoh: {listen_endpoints: [\"tcp/0.0.0.0:0\"]}\n",
+			`port 0 is no port`},
+		{"endpoint of another transport",
+			"model: {repo_or_path: b}\nzenoh: {listen_endpoints: [\"quic/0.0.0.0:7447\"]}\n",
+			`want tcp/host:port, tls/host:port or unixsock-stream/path`},
+		{"certificate without key", "model: {repo_or_path: b}\nzenoh: {tls: {connect_certificate: c.pem}}\n",
+			`zenoh.tls.connect_certificate and zenoh.tls.connect_private_key go together`},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -254,10 +316,14 @@ func TestThePortOfRobotsIsNotHTTPs(t *testing.T) {
 		{[]string{"unixsock-stream//tmp/x:9100"}, nil, 9100, ""},
 	} {
 		c := Default()
-		c.HealthPort, c.Zenoh.ListenEndpoints, c.Zenoh.ConnectEndpoints = tt.health, tt.listen, tt.connect
+		c.HealthPort = tt.health
+		c.Zenoh.ListenEndpoints = tt.listen
+		c.Zenoh.ConnectEndpoints = tt.connect
 		err := c.CheckTransport()
-		if (err != nil) != (tt.refused != "") || err != nil && !(strings.Contains(err.Error(), "'"+tt.refused+"'") && strings.Contains(err.Error(), "--health-port")) {
-			t.Errorf("listen %q, connect %q, HTTP on %d: %v, want %q", tt.listen, tt.connect, tt.health, err, tt.refused)
+		if (err != nil) != (tt.refused != "") || err != nil &&
+			!(strings.Contains(err.Error(), "'"+tt.refused+"'") && strings.Contains(err.Error(), "--health-port")) {
+			t.Errorf("listen %q, connect %q, HTTP on %d: %v, want %q", tt.listen, tt.connect, tt.health, err,
+				tt.refused)
 		}
 	}
 }
@@ -281,7 +347,8 @@ func TestTLSIsCheckedBeforeServing(t *testing.T) {
 	ca := endpointtest.New(t)
 	cert, key := ca.Issue("server", "127.0.0.1")
 	tls := func(endpoints, keys string) string {
-		return "model: {repo_or_path: b}\nzenoh:\n  " + endpoints + "\n  tls:\n    " + strings.ReplaceAll(keys, "; ", "\n    ") + "\n"
+		return "model: {repo_or_path: b}\nzenoh:\n  " + endpoints + "\n  tls:\n    " + strings.ReplaceAll(keys, "; ",
+			"\n    ") + "\n"
 	}
 	listen, dial := `listen_endpoints: ["tls/0.0.0.0:7447"]`, `connect_endpoints: ["tls/router:7447"]`
 	plain := `listen_endpoints: ["tcp/0.0.0.0:7447"]`
@@ -292,19 +359,29 @@ func TestTLSIsCheckedBeforeServing(t *testing.T) {
 	}{
 		{"listening", tls(listen, shown), nil},
 		{"mutual", tls(listen, shown+"; root_ca_certificate: "+ca.CA+"; enable_mtls: true"), nil},
-		{"dialling", tls(dial, "connect_certificate: "+cert+"; connect_private_key: "+key+"; root_ca_certificate: "+ca.CA), nil},
+		{"dialling", tls(dial, "connect_certificate: "+cert+"; connect_private_key: "+key+"; root_ca_certificate: "+
+			ca.CA), nil},
 		{"dialling any name", tls(dial, "verify_name_on_connect: false"), nil},
 		{"no TLS", "model: {repo_or_path: b}\n", nil},
-		{"a TLS endpoint without keys", "model: {repo_or_path: b}\nzenoh: {connect_endpoints: [\"tls/router:7447\"]}\n", nil},
-		{"options of the endpoint itself", "model: {repo_or_path: b}\nzenoh: {listen_endpoints: [\"tls/0.0.0.0:7447#listen_certificate_file=" + cert + ";listen_private_key_file=" + key + "\"]}\n", nil},
-		{"listening in the clear", tls(plain, shown), []string{":5:", "listen_certificate", "zenoh.listen_endpoints", "tls/"}},
+		{"a TLS endpoint without keys", "model: {repo_or_path: b}\nzenoh: {connect_endpoints: [\"tls/router:7447\"]}\n",
+			nil},
+		{"options of the endpoint itself",
+			"model: {repo_or_path: b}\nzenoh: {listen_endpoints: [\"tls/0.0.0.0:7447#listen_certificate_file=" + cert +
+				";listen_private_key_file=" + key + "\"]}\n", nil},
+		{"listening in the clear", tls(plain, shown),
+			[]string{":5:", "listen_certificate", "zenoh.listen_endpoints", "tls/"}},
 		{"mutual in the clear", tls(plain, "enable_mtls: true"), []string{":4:", "zenoh.tls", "tls/"}},
-		{"shown to no router", tls(listen, shown+"; connect_certificate: "+cert+"; connect_private_key: "+key), []string{":7:", "connect_certificate", "zenoh.connect_endpoints"}},
-		{"listening without a certificate", tls(listen, "root_ca_certificate: "+ca.CA), []string{":4:", "certificate to show"}},
+		{"shown to no router", tls(listen, shown+"; connect_certificate: "+cert+"; connect_private_key: "+key),
+			[]string{":7:", "connect_certificate", "zenoh.connect_endpoints"}},
+		{"listening without a certificate", tls(listen, "root_ca_certificate: "+ca.CA),
+			[]string{":4:", "certificate to show"}},
 		{"mutual without authorities", tls(listen, shown+"; enable_mtls: true"), []string{"give the root CA"}},
-		{"mutual dialling without a certificate", tls(dial, "enable_mtls: true"), []string{"certificate to show when dialling"}},
-		{"absent file", tls(listen, "listen_certificate: none.pem; listen_private_key: "+key), []string{"none.pem", "no such file"}},
-		{"a key that is none", tls(listen, "listen_certificate: "+cert+"; listen_private_key: "+cert), []string{cert, "PEM"}},
+		{"mutual dialling without a certificate", tls(dial, "enable_mtls: true"),
+			[]string{"certificate to show when dialling"}},
+		{"absent file", tls(listen, "listen_certificate: none.pem; listen_private_key: "+key),
+			[]string{"none.pem", "no such file"}},
+		{"a key that is none", tls(listen, "listen_certificate: "+cert+"; listen_private_key: "+cert),
+			[]string{cert, "PEM"}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			cfg, err := load(t, tt.text)

@@ -89,17 +89,20 @@ func (c *Config) CheckTransport() error {
 	const idle = "%s is set, but no endpoint of %s begins with tls/: write tls/host:port there, or remove the key"
 	switch {
 	case tls.ConnectCertificate != "" && !dials:
-		return c.Errorf("zenoh.tls.connect_certificate", idle, "zenoh.tls.connect_certificate", "zenoh.connect_endpoints")
+		return c.Errorf("zenoh.tls.connect_certificate", idle, "zenoh.tls.connect_certificate",
+			"zenoh.connect_endpoints")
 	case tls.ListenCertificate != "" && !listens:
 		return c.Errorf("zenoh.tls.listen_certificate", idle, "zenoh.tls.listen_certificate", "zenoh.listen_endpoints")
 	case tls != TLS{VerifyNameOnConnect: true} && !dials && !listens:
 		return c.Errorf("zenoh.tls", idle, "zenoh.tls", "zenoh.connect_endpoints or zenoh.listen_endpoints")
 	}
 	if e := c.onHealthPort(); e != "" {
-		return c.Errorf("health_port", "health_port is %d, and so is the port of '%s', to which robots connect: choose another port for HTTP with --health-port or health_port, or 0 to switch HTTP off", c.HealthPort, e)
+		return c.Errorf("health_port", "health_port is %d, and so is the port of '%s', to which robots connect: "+
+			"choose another port for HTTP with --health-port or health_port, or 0 to switch HTTP off", c.HealthPort, e)
 	}
 	if len(c.Routers) > 0 && !c.Zenoh.TLS.EnableMTLS {
-		return c.Errorf("routers", "routers is set, but links need no certificate: set zenoh.tls.enable_mtls too, or remove the key")
+		return c.Errorf("routers", "routers is set, but links need no certificate: set zenoh.tls.enable_mtls too, or "+
+			"remove the key")
 	}
 	if err := network.Check(c.Transport()); err != nil {
 		return c.Errorf("zenoh.tls", "zenoh: %w", err)
@@ -115,7 +118,8 @@ func (c *Config) onHealthPort() string {
 		if err != nil || parsed.Protocol == endpoint.Unix {
 			continue
 		}
-		if _, port, err := net.SplitHostPort(parsed.Address); err == nil && c.HealthPort != 0 && port == strconv.Itoa(c.HealthPort) {
+		if _, port, err := net.SplitHostPort(parsed.Address); err == nil && c.HealthPort != 0 &&
+			port == strconv.Itoa(c.HealthPort) {
 			return e
 		}
 	}
@@ -131,13 +135,18 @@ func (c *Config) Transport() zenoh.Config {
 	limit, _ := c.Sessions()
 	tls := c.Zenoh.TLS
 	return zenoh.Config{
-		Connect: c.Zenoh.ConnectEndpoints, Listen: c.Listen(), MaxSessions: max(linksMin, linksPerSession*limit),
-		Memory: int(c.TransportMemory()),
+		Connect:     c.Zenoh.ConnectEndpoints,
+		Listen:      c.Listen(),
+		MaxSessions: max(linksMin, linksPerSession*limit),
+		Memory:      int(c.TransportMemory()),
 		TLS: endpoint.Security{
 			RootCA:             tls.RootCACertificate,
-			ConnectCertificate: tls.ConnectCertificate, ConnectKey: tls.ConnectPrivateKey,
-			ListenCertificate: tls.ListenCertificate, ListenKey: tls.ListenPrivateKey,
-			MutualTLS: tls.EnableMTLS, AnyName: !tls.VerifyNameOnConnect,
+			ConnectCertificate: tls.ConnectCertificate,
+			ConnectKey:         tls.ConnectPrivateKey,
+			ListenCertificate:  tls.ListenCertificate,
+			ListenKey:          tls.ListenPrivateKey,
+			MutualTLS:          tls.EnableMTLS,
+			AnyName:            !tls.VerifyNameOnConnect,
 		},
 	}
 }
@@ -153,7 +162,8 @@ func (c *Config) CheckListen() error {
 		}
 		probe, err := e.Listen()
 		if err != nil {
-			return fmt.Errorf("zenoh.listen_endpoints: %w", listen.Explain(err, "choose another with --listen or zenoh.listen_endpoints"))
+			return fmt.Errorf("zenoh.listen_endpoints: %w",
+				listen.Explain(err, "choose another with --listen or zenoh.listen_endpoints"))
 		}
 		if err := probe.Close(); err != nil {
 			return err

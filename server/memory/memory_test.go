@@ -7,17 +7,20 @@ import (
 
 func TestBound(t *testing.T) {
 	b := New(100 << 20)
-	if !b.Take(Sessions, 60<<20) || b.TakeSpare(Observations, 20<<20) || !b.TakeSpare(Observations, 15<<20) || !b.Take(Observations, 25<<20) || b.Take(Captures, 1) {
+	if !b.Take(Sessions, 60<<20) || b.TakeSpare(Observations, 20<<20) || !b.TakeSpare(Observations, 15<<20) ||
+		!b.Take(Observations, 25<<20) || b.Take(Captures, 1) {
 		t.Fatalf("%v, want 60 MiB, then 15 of the 75 that are not kept back, then the last 25", b)
 	}
-	if got, want := b.String(), "100.0 MiB of 100.0 MiB are in use (sessions 60.0 MiB, observations 40.0 MiB, captures 0.0 KiB, replicas 0.0 KiB)"; got != want {
+	if got, want := b.String(), "100.0 MiB of 100.0 MiB are in use (sessions 60.0 MiB, observations 40.0 MiB, "+
+		"captures 0.0 KiB, replicas 0.0 KiB)"; got != want {
 		t.Errorf("String() = %q, want %q", got, want)
 	}
 	if b.Promisable() != 100<<20 {
 		t.Errorf("%d bytes may be promised to robots, want all", b.Promisable())
 	}
 	b.Give(Observations, 40<<20)
-	if b.Used() != 60<<20 || b.Of(Observations) != 0 || b.Most() != 100<<20 || !b.Take(Replicas, 40<<20) || b.Promisable() != 60<<20 {
+	if b.Used() != 60<<20 || b.Of(Observations) != 0 || b.Most() != 100<<20 || !b.Take(Replicas, 40<<20) ||
+		b.Promisable() != 60<<20 {
 		t.Errorf("after a part was given back: %v, at most %d", b, b.Most())
 	}
 }

@@ -21,10 +21,13 @@ var runtimeMetrics = []struct {
 	{"go_goroutines", "Number of goroutines that currently exist.", "/sched/goroutines:goroutines", false},
 	{"go_sched_gomaxprocs_threads", "The current GOMAXPROCS.", "/sched/gomaxprocs:threads", false},
 	{"go_gc_cycles_total_gc_cycles_total", "Completed collections.", "/gc/cycles/total:gc-cycles", true},
-	{"go_gc_cycles_forced_gc_cycles_total", "Completed collections that the program asked for.", "/gc/cycles/forced:gc-cycles", true},
-	{"go_memstats_alloc_bytes_total", "Bytes allocated on the heap, freed ones included.", "/gc/heap/allocs:bytes", true},
+	{"go_gc_cycles_forced_gc_cycles_total", "Completed collections that the program asked for.",
+		"/gc/cycles/forced:gc-cycles", true},
+	{"go_memstats_alloc_bytes_total", "Bytes allocated on the heap, freed ones included.", "/gc/heap/allocs:bytes",
+		true},
 	{"go_memstats_mallocs_total", "Heap objects allocated, freed ones included.", "/gc/heap/allocs:objects", true},
-	{"go_memstats_heap_alloc_bytes", "Bytes of heap objects that are in use or not collected yet.", "/memory/classes/heap/objects:bytes", false},
+	{"go_memstats_heap_alloc_bytes", "Bytes of heap objects that are in use or not collected yet.",
+		"/memory/classes/heap/objects:bytes", false},
 	{"go_memstats_sys_bytes", "Bytes obtained from the system.", "/memory/classes/total:bytes", false},
 }
 
@@ -56,7 +59,9 @@ func (s *Set) Process() {
 		}
 		return time.Duration(u.Utime.Nano() + u.Stime.Nano()).Seconds()
 	})
-	s.Gauge("process_resident_memory_bytes", "Resident memory.", nil, func() float64 { return float64(rt.ResidentSize()) })
+	s.Gauge("process_resident_memory_bytes", "Resident memory.", nil, func() float64 {
+		return float64(rt.ResidentSize())
+	})
 	s.Gauge("process_open_fds", "Open files, sockets included.", nil, openFiles)
 	s.Gauge("process_max_fds", "How many files may be open.", nil, func() float64 {
 		var l unix.Rlimit

@@ -50,7 +50,8 @@ func (l *newestConnections) Accept() (net.Conn, error) {
 	l.dropped.Add(1)
 	if now := time.Now(); now.Sub(l.logged) >= logInterval {
 		l.logged = now
-		l.log.Warn("too many connections to the health port: the oldest are closed", "max", ConnectionsMax, "closed", l.dropped.Load(), "by", accepted.RemoteAddr().String())
+		l.log.Warn("too many connections to the health port: the oldest are closed", "max", ConnectionsMax,
+			"closed", l.dropped.Load(), "by", accepted.RemoteAddr().String())
 	}
 	return c, nil
 }

@@ -85,7 +85,8 @@ func Listen(address string, cfg Config) (*Page, error) {
 	if err != nil {
 		return nil, err
 	}
-	p := &Page{cfg: cfg, done: make(chan struct{}), newestConnections: &newestConnections{Listener: listener, log: cfg.Log}}
+	p := &Page{cfg: cfg, done: make(chan struct{}),
+		newestConnections: &newestConnections{Listener: listener, log: cfg.Log}}
 	p.guard = webpage.NewGuard(cfg.Clock, requestInterval, burst, cfg.Log, "a host of listen_endpoints", cfg.Names...)
 	people, mux := http.NewServeMux(), http.NewServeMux()
 	people.HandleFunc("GET /{$}", func(w http.ResponseWriter, _ *http.Request) { webpage.Send(w, webpage.HTML, index) })
@@ -97,8 +98,12 @@ func Listen(address string, cfg Config) (*Page, error) {
 	mux.HandleFunc("GET /readyz", func(w http.ResponseWriter, _ *http.Request) { respond(w, cfg.Ready) })
 	mux.Handle("GET /metrics", cfg.Metrics(&p.dropped))
 	p.http = http.Server{
-		Handler: mux, MaxHeaderBytes: maxHeaderBytes, ReadTimeout: ReadTimeout, WriteTimeout: writeTimeout, IdleTimeout: idleTimeout,
-		ErrorLog: slog.NewLogLogger(cfg.Log.Handler(), slog.LevelWarn),
+		Handler:        mux,
+		MaxHeaderBytes: maxHeaderBytes,
+		ReadTimeout:    ReadTimeout,
+		WriteTimeout:   writeTimeout,
+		IdleTimeout:    idleTimeout,
+		ErrorLog:       slog.NewLogLogger(cfg.Log.Handler(), slog.LevelWarn),
 	}
 	go func() {
 		defer close(p.done)

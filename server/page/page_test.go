@@ -21,7 +21,9 @@ func listenAnywhere(t *testing.T, log io.Writer) *Page {
 	p, err := Listen("127.0.0.1:0", Config{
 		Names: []string{"policy-box.lan"}, Clock: rt.KernelClock(), Log: slog.New(slog.NewTextHandler(log, nil)),
 		Metrics: func(*atomic.Uint64) http.Handler {
-			return http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { io.WriteString(w, "lean_server_x 1") })
+			return http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+				io.WriteString(w, "lean_server_x 1")
+			})
 		},
 		Healthy: func() (bool, string) { return true, "" }, Ready: func() (bool, string) { return false, "draining" },
 		Status: func(q Query) any {
@@ -58,7 +60,9 @@ func get(t *testing.T, p *Page, path, host string, more ...string) (code int, bo
 	if err != nil {
 		t.Fatal(err)
 	}
-	if people := path == "/" || strings.HasPrefix(path, "/status"); people && (!strings.HasPrefix(a.Header.Get("Content-Security-Policy"), "default-src 'none'") || a.Header.Get("Cache-Control") != "no-store") {
+	if people := path == "/" || strings.HasPrefix(path, "/status"); people &&
+		(!strings.HasPrefix(a.Header.Get("Content-Security-Policy"), "default-src 'none'") ||
+			a.Header.Get("Cache-Control") != "no-store") {
 		t.Errorf("%s has the headers %v, want those of every page", path, a.Header)
 	}
 	return a.StatusCode, string(text)
@@ -74,9 +78,11 @@ func TestWhoMayLook(t *testing.T) {
 		says       string
 	}{
 		{"/", "", 200, "<title>lean-server</title>"}, {"/status.json", "", 200, `"sort":"runway"`},
-		{"/status.json?sort=name", "localhost:9100", 200, `"sort":"name"`}, {"/", "policy-box.lan:9100", 200, ""}, {"/", "10.0.0.7", 200, ""},
+		{"/status.json?sort=name", "localhost:9100", 200, `"sort":"name"`}, {"/", "policy-box.lan:9100", 200, ""},
+		{"/", "10.0.0.7", 200, ""},
 		{"/", "evil.example", 421, "listen_endpoints"}, {"/status.json", "evil.example:9100", 421, "evil.example"},
-		{"/healthz", "lean-server.default.svc", 200, "ok"}, {"/readyz", "anything", 503, "draining"}, {"/metrics", "lean-server.default.svc:9100", 200, "lean_server_x 1"},
+		{"/healthz", "lean-server.default.svc", 200, "ok"}, {"/readyz", "anything", 503, "draining"},
+		{"/metrics", "lean-server.default.svc:9100", 200, "lean_server_x 1"},
 		{"/nothing", "", 404, "not found"}, {"/status.json?sort=luck", "", 400, "want runway"},
 	} {
 		if code, text := get(t, p, c.path, c.host); code != c.code || !strings.Contains(text, c.says) {
@@ -134,7 +140,8 @@ func TestAPanicIsOneRequest(t *testing.T) {
 
 // No part of the page loads anything from elsewhere, or takes a robot's text for HTML.
 func TestThePageIsWhole(t *testing.T) {
-	for _, word := range []string{"http://", "https://", "src=\"", "@import", "innerHTML", "base.css */", "base.js */"} {
+	for _, word := range []string{"http://", "https://", "src=\"", "@import", "innerHTML", "base.css */",
+		"base.js */"} {
 		if bytes.Contains(index, []byte(word)) {
 			t.Errorf("index.html holds %s", word)
 		}

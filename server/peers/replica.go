@@ -43,8 +43,14 @@ type server struct{ alive, room bool }
 // New returns an empty view of the service at prefix. self is this server's id; the memory for the
 // other servers is counted in bound.
 func New(prefix, self string, bound *memory.Bound) *Others {
-	return &Others{prefix: prefix, self: self, memory: bound, changed: make(chan struct{}, 1),
-		servers: map[string]*server{}, held: map[string][]wire.Held{}}
+	return &Others{
+		prefix:  prefix,
+		self:    self,
+		memory:  bound,
+		changed: make(chan struct{}, 1),
+		servers: map[string]*server{},
+		held:    map[string][]wire.Held{},
+	}
 }
 
 // Changed signals that another server has taken a robot, see Holder.

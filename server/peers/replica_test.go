@@ -61,10 +61,13 @@ func TestExactlyOneAnswers(t *testing.T) {
 	}{
 		{"all are there", nil, "abc", ""},
 		{"one is full", []token{{wire.ReplicaRoomKey(prefix, "a"), false}}, "bc", ""},
-		{"all are full", []token{{wire.ReplicaRoomKey(prefix, "a"), false}, {wire.ReplicaRoomKey(prefix, "b"), false}, {wire.ReplicaRoomKey(prefix, "c"), false}}, "abc", ""},
-		{"one is dead", []token{{wire.ReplicaAliveKey(prefix, "c"), false}, {wire.ReplicaRoomKey(prefix, "c"), false}}, "ab", ""},
+		{"all are full", []token{{wire.ReplicaRoomKey(prefix, "a"), false}, {wire.ReplicaRoomKey(prefix, "b"), false},
+			{wire.ReplicaRoomKey(prefix, "c"), false}}, "abc", ""},
+		{"one is dead", []token{{wire.ReplicaAliveKey(prefix, "c"), false}, {wire.ReplicaRoomKey(prefix, "c"), false}},
+			"ab", ""},
 		{"one holds the robot", []token{{heldKey, true}}, "abc", "b"},
-		{"one holds the robot and is full", []token{{heldKey, true}, {wire.ReplicaRoomKey(prefix, "b"), false}}, "ac", "b"},
+		{"one holds the robot and is full", []token{{heldKey, true}, {wire.ReplicaRoomKey(prefix, "b"), false}},
+			"ac", "b"},
 		{"the holder is gone", []token{{heldKey, true}, {wire.ReplicaAliveKey(prefix, "b"), false}}, "ac", ""},
 		{"the holder has let go", []token{{heldKey, true}, {heldKey, false}}, "abc", ""},
 	} {
@@ -119,7 +122,10 @@ func TestOneGivesUp(t *testing.T) {
 		{"it moved to b", wire.Held{Mark: "x", Epoch: 4}, wire.Held{Mark: "x", Epoch: 5}, true, true},
 		{"it came back from b", wire.Held{Mark: "x", Epoch: 6}, wire.Held{Mark: "x", Epoch: 5}, false, true},
 	} {
-		tt.at.UUID, tt.at.Server, tt.with.UUID, tt.with.Server = "arm", "a", "arm", "b"
+		tt.at.UUID = "arm"
+		tt.at.Server = "a"
+		tt.with.UUID = "arm"
+		tt.with.Server = "b"
 		if gives, moved := a.Gives(tt.at, tt.with); gives != tt.gives || moved != tt.moved {
 			t.Errorf("%s: gives %v, moved %v, want %v, %v", tt.name, gives, moved, tt.gives, tt.moved)
 		}
@@ -127,7 +133,12 @@ func TestOneGivesUp(t *testing.T) {
 	for i := range 100 {
 		uuid := fmt.Sprint("arm-", i)
 		for _, marks := range [][2]string{{"0", "0"}, {"x", "y"}} {
-			at, with := wire.Held{UUID: uuid, Server: "a", Mark: marks[0]}, wire.Held{UUID: uuid, Server: "b", Mark: marks[1], Epoch: uint32(len(marks[1]) - 1)}
+			at, with := wire.Held{UUID: uuid, Server: "a", Mark: marks[0]}, wire.Held{
+				UUID:   uuid,
+				Server: "b",
+				Mark:   marks[1],
+				Epoch:  uint32(len(marks[1]) - 1),
+			}
 			atGives, moved := a.Gives(at, with)
 			withGives, _ := b.Gives(with, at)
 			if atGives == withGives || moved != (marks[0] == marks[1]) {
@@ -149,10 +160,13 @@ func TestBounds(t *testing.T) {
 			o.OnToken(fmt.Sprintf("%s/arm-%d/held/s1/0/0", prefix, i), alive)
 		}
 	}
-	if o.Forgotten.Load() != 5 || len(o.servers) != 0 || len(o.held) != 0 || o.holds != 0 || bound.Used() != 0 || bound.Most() < maxHeld*tokenBytes {
-		t.Errorf("forgotten %d, left %d servers and %d robots, memory %v of at most %d bytes; want 5, 0, 0, none of %d or more", o.Forgotten.Load(), len(o.servers), len(o.held), bound, bound.Most(), maxHeld*tokenBytes)
+	if o.Forgotten.Load() != 5 || len(o.servers) != 0 || len(o.held) != 0 || o.holds != 0 || bound.Used() != 0 ||
+		bound.Most() < maxHeld*tokenBytes {
+		t.Errorf("forgotten %d, left %d servers and %d robots, memory %v of at most %d bytes; want 5, 0, 0, none of "+
+			"%d or more", o.Forgotten.Load(), len(o.servers), len(o.held), bound, bound.Most(), maxHeld*tokenBytes)
 	}
-	for _, key := range []string{"", prefix, prefix + "/server/alive", prefix + "/server/a/b/alive", prefix + "/arm/held/b/0/-1", prefix + "/arm/held/b/0", prefix + "/arm/held//0/1", "x/server/b/alive"} {
+	for _, key := range []string{"", prefix, prefix + "/server/alive", prefix + "/server/a/b/alive",
+		prefix + "/arm/held/b/0/-1", prefix + "/arm/held/b/0", prefix + "/arm/held//0/1", "x/server/b/alive"} {
 		o.OnToken(key, true)
 	}
 	if len(o.servers) != 0 || len(o.held) != 0 {
@@ -172,8 +186,10 @@ func TestTokensAreCountedAsMemory(t *testing.T) {
 	for i := range robots {
 		o.OnToken(key(i), true)
 	}
-	if used := bound.Of(memory.Replicas); used > limit/memoryFraction || used < limit/memoryFraction-1000 || o.Forgotten.Load() == 0 || o.holds+int(o.Forgotten.Load()) != robots {
-		t.Errorf("%v, %d robots known, %d forgotten; want at most %d bytes and none lost", bound, o.holds, o.Forgotten.Load(), limit/memoryFraction)
+	if used := bound.Of(memory.Replicas); used > limit/memoryFraction || used < limit/memoryFraction-1000 ||
+		o.Forgotten.Load() == 0 || o.holds+int(o.Forgotten.Load()) != robots {
+		t.Errorf("%v, %d robots known, %d forgotten; want at most %d bytes and none lost", bound, o.holds,
+			o.Forgotten.Load(), limit/memoryFraction)
 	}
 	if _, held := o.Holder(key(0)[len(prefix)+1 : len(key(0))-len("/held/b/0/0")]); !held {
 		t.Error("the first robot is not known any more")

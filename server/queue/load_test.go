@@ -36,7 +36,8 @@ var machines = []struct {
 // without actions, in ms per second. When a robot's reported runway arrives, it is off by stale
 // times the one-way time of its link. The server expects inferences to take as long as the last
 // ones.
-func stands(s Scheduler, load float64, stale time.Duration, busy func(*rand.Rand, rt.Instant) float64, seed uint64) (eachSecond float64) {
+func stands(s Scheduler, load float64, stale time.Duration, busy func(*rand.Rand, rt.Instant) float64,
+	seed uint64) (eachSecond float64) {
 	type robot struct {
 		id                 string
 		dry, asks, arrives rt.Instant
@@ -46,7 +47,12 @@ func stands(s Scheduler, load float64, stale time.Duration, busy func(*rand.Rand
 	random := rand.New(rand.NewPCG(seed, 7))
 	var robots []*robot
 	for sum := 0.0; sum < load; {
-		r := &robot{id: fmt.Sprintf("%03d", len(robots)), lasts: 15 * took, ahead: 10 * took, way: time.Duration(random.Int64N(int64(3 * took)))}
+		r := &robot{
+			id:    fmt.Sprintf("%03d", len(robots)),
+			lasts: 15 * took,
+			ahead: 10 * took,
+			way:   time.Duration(random.Int64N(int64(3 * took))),
+		}
 		if len(robots)%2 == 1 {
 			r.lasts, r.ahead = 200*took, 150*took
 		}
@@ -63,7 +69,12 @@ func stands(s Scheduler, load float64, stale time.Duration, busy func(*rand.Rand
 		next := end
 		for i, r := range robots {
 			if r.arrives = r.asks.Add(r.way); r.arrives <= now {
-				waiting = append(waiting, Waiting{ID: r.id, Robot: i, Since: r.arrives, Deadline: max(r.dry.Add(stale*r.way), r.arrives)})
+				waiting = append(waiting, Waiting{
+					ID:       r.id,
+					Robot:    i,
+					Since:    r.arrives,
+					Deadline: max(r.dry.Add(stale*r.way), r.arrives),
+				})
 			} else {
 				next = min(next, r.arrives)
 			}
@@ -104,8 +115,10 @@ func TestRunwayIsNeverWorseThanRoundRobin(t *testing.T) {
 					runway += stands(Runway{}, load, stale, m.busy, seed) / seeds
 					turns += stands(new(RoundRobin), load, stale, m.busy, seed) / seeds
 				}
-				if t.Logf("%-6s load %.2f stale %2d: arms stand for %7.1f ms each second by runway, %7.1f in turn", m.name, load, stale, runway, turns); runway > turns {
-					t.Errorf("%s, load %.2f, stale %d: arms stand for %.1f ms each second by runway, %.1f in turn", m.name, load, stale, runway, turns)
+				if t.Logf("%-6s load %.2f stale %2d: arms stand for %7.1f ms each second by runway, %7.1f in turn",
+					m.name, load, stale, runway, turns); runway > turns {
+					t.Errorf("%s, load %.2f, stale %d: arms stand for %.1f ms each second by runway, %.1f in turn",
+						m.name, load, stale, runway, turns)
 				}
 			}
 		}

@@ -23,9 +23,11 @@ type Mailbox struct {
 	closed     bool   // the session is over: no further observation is accepted
 	superseded uint64 // observations replaced before their turn, not yet reported to the robot
 
-	answered Said       // schedule of the request answered last
-	episode  uint32     // episode of the request answered last
-	until    rt.Instant // the same request is dropped if it arrives before this instant: it was sent before the answer arrived
+	answered Said   // schedule of the request answered last
+	episode  uint32 // episode of the request answered last
+	// the same request is dropped if it arrives before this instant: it was sent before the answer
+	// arrived
+	until rt.Instant
 }
 
 // NewMailbox returns an empty mailbox with buffers of the pool. asked is the size of one
@@ -68,7 +70,9 @@ func (m *Mailbox) Put(h *wire.Header, body []byte, at rt.Instant, said Said) Put
 	if r == nil {
 		return NoRoom
 	}
-	r.Header, r.At, r.Since = *h, at, at
+	r.Header = *h
+	r.At = at
+	r.Since = at
 	r.Said, r.told = said, false
 	r.Body = append(r.Body[:0], body...)
 
@@ -157,7 +161,9 @@ func (m *Mailbox) DropAnswered(answered *Request, until rt.Instant) (dropped boo
 		return false
 	}
 	m.mu.Lock()
-	m.answered, m.episode, m.until = answered.Said, answered.Header.EpisodeID, until
+	m.answered = answered.Said
+	m.episode = answered.Header.EpisodeID
+	m.until = until
 	r := m.waiting
 	if r == nil || !m.asksAgain(&r.Said, r.Header.EpisodeID) {
 		m.mu.Unlock()

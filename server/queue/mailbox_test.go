@@ -41,7 +41,9 @@ func TestMailboxKeepsNewestByKey(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			m, superseded, late := newBox(), 0, 0
+			m := newBox()
+			superseded := 0
+			late := 0
 			for _, key := range tt.arrive {
 				put := m.put(key.Epoch, key.Seq, fmt.Append(nil, key))
 				late += count(put == Late)
@@ -52,7 +54,8 @@ func TestMailboxKeepsNewestByKey(t *testing.T) {
 				t.Fatal("Take() = nil, want an observation")
 			}
 			got := Key{r.Header.SessionEpoch, r.Header.SeqID}
-			if got != tt.want || superseded != tt.superseded || late != tt.late || string(r.Body) != fmt.Sprint(tt.want) {
+			if got != tt.want || superseded != tt.superseded || late != tt.late ||
+				string(r.Body) != fmt.Sprint(tt.want) {
 				t.Errorf("deposits %v: take = %v %q, superseded %d, late %d, want %v, %d, %d",
 					tt.arrive, got, r.Body, superseded, late, tt.want, tt.superseded, tt.late)
 			}
@@ -173,7 +176,13 @@ func TestMailboxKeepsThePlace(t *testing.T) {
 // because the answer got lost is.
 func TestMailboxDropsWhatWasAnswered(t *testing.T) {
 	put := func(b *box, seq uint64, episode uint32, n int64, at rt.Instant) Put {
-		h := wire.Header{SchemaVersion: 1, MsgType: wire.MsgObservation, SeqID: seq, SessionEpoch: 1, EpisodeID: episode}
+		h := wire.Header{
+			SchemaVersion: 1,
+			MsgType:       wire.MsgObservation,
+			SeqID:         seq,
+			SessionEpoch:  1,
+			EpisodeID:     episode,
+		}
 		return b.Put(&h, []byte{1}, at, Said{Deadline: NoDeadline, HasN: true, N: n})
 	}
 	for _, tt := range []struct {

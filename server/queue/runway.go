@@ -41,7 +41,9 @@ func (Runway) Order(waiting []Waiting, n int, now, end rt.Instant, batch time.Du
 	late := 0
 	for i := range waiting {
 		w := &waiting[i]
-		w.Late, w.rank, w.due = w.Deadline < end, rankInTime, min(w.Deadline, w.Since.Add(StarvationBound))
+		w.Late = w.Deadline < end
+		w.rank = rankInTime
+		w.due = min(w.Deadline, w.Since.Add(StarvationBound))
 		switch {
 		case now.Sub(w.Since) >= StarvationBound:
 			w.rank, w.due = rankOverdue, w.Since

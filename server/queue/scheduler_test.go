@@ -111,7 +111,12 @@ func starved(s Scheduler) (total, longest int) {
 				r.waits, r.since = true, now+r.way
 			}
 			if r.waits && r.since <= now {
-				waiting = append(waiting, Waiting{ID: string(rune('A' + i)), Robot: i, Since: r.since, Deadline: max(r.dry-r.way, r.since)})
+				waiting = append(waiting, Waiting{
+					ID:       string(rune('A' + i)),
+					Robot:    i,
+					Since:    r.since,
+					Deadline: max(r.dry-r.way, r.since),
+				})
 				longest = max(longest, int((now-r.since)/ms))
 			}
 		}

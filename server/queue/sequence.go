@@ -36,6 +36,8 @@ func (s *sequence) take(k Key) bool {
 		s.leap, s.leapt = k, true
 		return false
 	}
-	s.newest, s.seen, s.leapt = k, true, false
+	s.newest = k
+	s.seen = true
+	s.leapt = false
 	return true
 }

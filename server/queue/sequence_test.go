@@ -20,11 +20,14 @@ func TestSequence(t *testing.T) {
 		{"in order", []step{{1, 1, true}, {1, 2, true}, {1, 9, true}, {1, 9, false}, {1, 8, false}, {1, 10, true}}},
 		{"a robot that runs for long", []step{{1, 1 << 40, true}, {1, 1<<40 + 1, true}}},
 		{"the last number, once", []step{{1, 5, true}, {1, far, false}, {1, 6, true}, {1, 7, true}}},
-		{"the last number, again and again", []step{{1, 5, true}, {1, far, false}, {1, far, false}, {1, 6, true}, {1, far, false}, {1, 7, true}}},
-		{"the last number comes first", []step{{1, far, true}, {1, 1, false}, {1, 2, true}, {1, 3, true}, {1, far, false}, {1, 4, true}}},
+		{"the last number, again and again", []step{{1, 5, true}, {1, far, false}, {1, far, false}, {1, 6, true},
+			{1, far, false}, {1, 7, true}}},
+		{"the last number comes first", []step{{1, far, true}, {1, 1, false}, {1, 2, true}, {1, 3, true},
+			{1, far, false}, {1, 4, true}}},
 		{"the last epoch", []step{{1, 5, true}, {math.MaxUint32, 1, true}, {1, 6, false}, {1, 7, true}, {1, 8, true}}},
 		{"a robot without epochs that reconnects", []step{{1, 5, true}, {2, 6, true}, {1, 5, false}, {2, 7, true}}},
-		{"a long outage", []step{{1, 5, true}, {1, 5 + maxStep, true}, {1, 6 + 2*maxStep, false}, {1, 7 + 2*maxStep, true}}},
+		{"a long outage", []step{{1, 5, true}, {1, 5 + maxStep, true}, {1, 6 + 2*maxStep, false},
+			{1, 7 + 2*maxStep, true}}},
 	} {
 		var s sequence
 		for i, st := range tt.steps {

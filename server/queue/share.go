@@ -137,7 +137,8 @@ func sooner(a, b *Waiting, now rt.Instant) bool {
 func (f *Fair) part(waiting []Waiting, links, hosts bool) (ahead int) {
 	f.behind = f.behind[:0]
 	for i := range waiting {
-		if w := waiting[i]; w.Group == nil || (!links || f.mayStand(w.Group, i)) && (!hosts || f.mayStand(w.Group.Host, i)) {
+		if w := waiting[i]; w.Group == nil || (!links || f.mayStand(w.Group, i)) &&
+			(!hosts || f.mayStand(w.Group.Host, i)) {
 			waiting[ahead] = w
 			ahead++
 		} else {

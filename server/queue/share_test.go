@@ -33,7 +33,9 @@ func (l *line) run(s Scheduler, batches, n int) {
 		now := rt.Instant(b+1) * rt.Instant(took)
 		var waiting []Waiting
 		for i, r := range l.robots {
-			r.Robot, r.Since, r.Deadline = i, since[i], since[i].Add(time.Duration(r.Deadline))
+			r.Robot = i
+			r.Since = since[i]
+			r.Deadline = since[i].Add(time.Duration(r.Deadline))
 			waiting = append(waiting, r)
 		}
 		s.Order(waiting, n, now, now.Add(took), took)
@@ -88,7 +90,8 @@ func TestALinkHasTheTurnsOfOne(t *testing.T) {
 					want = 1200 * 3 // of four rows one may be the link's
 				}
 				if alone > rows/4 || one < want || many < want {
-					t.Errorf("of %d turns honest robots had %d without groups, %d beside a link, %d beside a host; want few, then at least %d", rows, alone, one, many, want)
+					t.Errorf("of %d turns honest robots had %d without groups, %d beside a link, %d beside a host; "+
+						"want few, then at least %d", rows, alone, one, many, want)
 				}
 			})
 		}

@@ -72,9 +72,11 @@ func (p Place) Refuse(own Place) string {
 	const cure = "close sessions that are not needed, open from elsewhere, or raise it in the server's manifest"
 	switch {
 	case p.link != "" && link >= p.book.limits.Link:
-		return fmt.Sprintf("too many sessions: %s has %d, and one link may have %d (sessions_per_link): %s", p.link, link, p.book.limits.Link, cure)
+		return fmt.Sprintf("too many sessions: %s has %d, and one link may have %d (sessions_per_link): %s", p.link,
+			link, p.book.limits.Link, cure)
 	case p.host != "" && host >= p.book.limits.Host:
-		return fmt.Sprintf("too many sessions: %s has %d, and one host may have %d (sessions_per_host): %s", p.host, host, p.book.limits.Host, cure)
+		return fmt.Sprintf("too many sessions: %s has %d, and one host may have %d (sessions_per_host): %s", p.host,
+			host, p.book.limits.Host, cure)
 	}
 	return ""
 }

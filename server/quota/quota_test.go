@@ -24,7 +24,9 @@ func TestPlaces(t *testing.T) {
 		{"many links of one host", func(i int) wire.Origin {
 			return wire.Origin{Name: fmt.Sprint("link ", i), Host: "10.0.0.1"}
 		}, 5, "host 10.0.0.1 has 5, and one host may have 5 (sessions_per_host)"},
-		{"many links of this machine", func(i int) wire.Origin { return wire.Origin{Name: fmt.Sprint("link ", i)} }, 0, ""},
+		{"many links of this machine", func(i int) wire.Origin {
+			return wire.Origin{Name: fmt.Sprint("link ", i)}
+		}, 0, ""},
 		{"robots behind a router", func(int) wire.Origin { return wire.Origin{} }, 0, ""},
 	}
 	for _, tt := range tests {
@@ -39,7 +41,8 @@ func TestPlaces(t *testing.T) {
 				}
 				entered = append(entered, p.Enter())
 			}
-			if most := tt.most; len(entered) != most && most != 0 || most == 0 && len(entered) != 50 || !strings.Contains(why, tt.says) || (why == "") != (most == 0) {
+			if most := tt.most; len(entered) != most && most != 0 || most == 0 && len(entered) != 50 ||
+				!strings.Contains(why, tt.says) || (why == "") != (most == 0) {
 				t.Fatalf("%d sessions, then %q; want %d, then %q", len(entered), why, most, tt.says)
 			}
 			if last := entered[len(entered)-1]; last.Refuse(last) != "" {
@@ -64,7 +67,8 @@ func TestGroups(t *testing.T) {
 	one := b.Place(wire.Origin{Name: "link 1", Host: "h"}).Enter()
 	two := b.Place(wire.Origin{Name: "link 1", Host: "h"}).Enter()
 	other := b.Place(wire.Origin{Name: "link 2", Host: "h"}).Enter()
-	if one.Group() != two.Group() || one.Group() == other.Group() || one.Group().Host != other.Group().Host || one.Group().Members() != 2 || one.Group().Host.Members() != 3 {
+	if one.Group() != two.Group() || one.Group() == other.Group() || one.Group().Host != other.Group().Host ||
+		one.Group().Members() != 2 || one.Group().Host.Members() != 3 {
 		t.Errorf("groups %+v, %+v and %+v", one.Group(), two.Group(), other.Group())
 	}
 	if g := b.Place(wire.Origin{}).Enter().Group(); g != nil {

@@ -19,11 +19,22 @@ const (
 // up to 3 steps.
 func Meta() *policy.Meta {
 	return &policy.Meta{
-		BundleVersion: policy.BundleVersion, PolicyType: "fake", SourceRepo: "test/fake", FPS: 60,
-		ChunkSize: 8, ActionDim: 2, ActionNames: []string{"a.pos", "b.pos"}, ActionUnits: []string{"degrees", "percent"},
-		StateNames: []string{"a.pos", "b.pos"}, StateUnits: []string{"degrees", "percent"},
-		Cameras:  []policy.Camera{{Name: "top", H: PictureH, W: PictureW}},
-		NumSteps: 10, NoiseDim: 2, RTC: "guided,trained", RTCMaxDelay: 3, PrefixEnd: 4,
+		BundleVersion: policy.BundleVersion,
+		PolicyType:    "fake",
+		SourceRepo:    "test/fake",
+		FPS:           60,
+		ChunkSize:     8,
+		ActionDim:     2,
+		ActionNames:   []string{"a.pos", "b.pos"},
+		ActionUnits:   []string{"degrees", "percent"},
+		StateNames:    []string{"a.pos", "b.pos"},
+		StateUnits:    []string{"degrees", "percent"},
+		Cameras:       []policy.Camera{{Name: "top", H: PictureH, W: PictureW}},
+		NumSteps:      10,
+		NoiseDim:      2,
+		RTC:           "guided,trained",
+		RTCMaxDelay:   3,
+		PrefixEnd:     4,
 	}
 }
 
@@ -74,9 +85,12 @@ func NewBatchModel(maxBatch, buffers int) *Model {
 	n := m.meta.ChunkSize * m.meta.ActionDim
 	for range maxBatch * buffers {
 		m.rows = append(m.rows, row{
-			image: make([]byte, m.meta.Cameras[0].Bytes()), state: make([]float32, len(m.meta.StateNames)),
-			noise: make([]float32, m.meta.ChunkSize*m.meta.NoiseDim), prefix: make([]float32, n),
-			model: make([]float32, n), robot: make([]float32, n),
+			image:  make([]byte, m.meta.Cameras[0].Bytes()),
+			state:  make([]float32, len(m.meta.StateNames)),
+			noise:  make([]float32, m.meta.ChunkSize*m.meta.NoiseDim),
+			prefix: make([]float32, n),
+			model:  make([]float32, n),
+			robot:  make([]float32, n),
 		})
 	}
 	return m

@@ -177,7 +177,12 @@ func (s session) Tokens(_ context.Context, expr string, _ time.Duration) (keys [
 func (s session) Get(ctx context.Context, key string, payload []byte, timeout time.Duration) ([]wire.Reply, error) {
 	var asked []*query
 	for _, d := range s.find(queryable, key) {
-		q := &query{key: key, from: s.origin, payload: payload, done: make(chan struct{})}
+		q := &query{
+			key:     key,
+			from:    s.origin,
+			payload: payload,
+			done:    make(chan struct{}),
+		}
 		asked = append(asked, q)
 		d.query(q)
 	}

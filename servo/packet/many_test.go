@@ -58,8 +58,10 @@ func TestParsersUnderMutations(t *testing.T) {
 				r, skipped, behind, ok := f.Cut(rest, params)
 				executions[f.name]++
 				i++
-				if skipped < 0 || len(behind) > len(rest) || steps > len(in) || ok && len(behind) == len(rest) || len(r.Params) > len(rest) {
-					t.Fatalf("%s: % X, %d parameters: skips %d, leaves %d of %d in step %d, ok %v", f.name, in, params, skipped, len(behind), len(rest), steps, ok)
+				if skipped < 0 || len(behind) > len(rest) || steps > len(in) || ok && len(behind) == len(rest) ||
+					len(r.Params) > len(rest) {
+					t.Fatalf("%s: % X, %d parameters: skips %d, leaves %d of %d in step %d, ok %v", f.name, in, params,
+						skipped, len(behind), len(rest), steps, ok)
 				}
 				if !ok {
 					break

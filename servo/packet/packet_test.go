@@ -18,7 +18,8 @@ func TestCut(t *testing.T) {
 		wantRest  string
 	}{
 		{"a whole reply", good, 2, good, ""},
-		{"any number of parameters", "FF FF 01 11 00 10 08 32 80 7B 04 79 22 00 00 00 00 00 0C 00 FD", -1, "FF FF 01 11 00 10 08 32 80 7B 04 79 22 00 00 00 00 00 0C 00 FD", ""},
+		{"any number of parameters", "FF FF 01 11 00 10 08 32 80 7B 04 79 22 00 00 00 00 00 0C 00 FD", -1,
+			"FF FF 01 11 00 10 08 32 80 7B 04 79 22 00 00 00 00 00 0C 00 FD", ""},
 		{"the next reply stays", good + "FF FF 02 04 00 20 08 D1", 2, good, "FF FF 02 04 00 20 08 D1"},
 		{"a fault does not hide data", "FF FF 01 04 20 10 08 C2", 2, "FF FF 01 04 20 10 08 C2", ""},
 		{"noise before", "00 FF 17" + good, 2, good, ""},
@@ -53,7 +54,8 @@ func TestCut(t *testing.T) {
 				t.Errorf("reply %+v of % X", r, frame)
 			}
 			if !bytes.Equal(frame, bytesOf(t, tt.wantFrame)) || !bytes.Equal(rest, bytesOf(t, tt.wantRest)) {
-				t.Errorf("Cut(%s, %d) = % X, % X, want %s, %s", tt.in, tt.params, frame, rest, tt.wantFrame, tt.wantRest)
+				t.Errorf("Cut(%s, %d) = % X, % X, want %s, %s", tt.in, tt.params, frame, rest, tt.wantFrame,
+					tt.wantRest)
 			}
 		})
 	}
@@ -146,8 +148,10 @@ func TestNoAlloc(t *testing.T) {
 // Property: for any bytes Cut makes progress, stays within them, and its rest is shorter than a
 // frame.
 func FuzzCut(f *testing.F) {
-	for _, s := range []string{"FF FF FF 01 04 00 10 08 E2", "FF FF 01 04 00 10 FF FF 02 04 00 20 08 D1", "FF FF 01 F4 00",
-		"FF FF FD 00 01 09 00 55 00 FF FF FD FD 00 D8 9C", "FF FF FD 00 FE 0E 00 55 00 01 10 08 00 00 C1 45 00 02 00 DF E1"} {
+	for _, s := range []string{"FF FF FF 01 04 00 10 08 E2", "FF FF 01 04 00 10 FF FF 02 04 00 20 08 D1",
+		"FF FF 01 F4 00",
+		"FF FF FD 00 01 09 00 55 00 FF FF FD FD 00 D8 9C",
+		"FF FF FD 00 FE 0E 00 55 00 01 10 08 00 00 C1 45 00 02 00 DF E1"} {
 		f.Add(bytesOf(f, s), 2)
 		f.Add(bytesOf(f, s), -1)
 	}

@@ -50,7 +50,8 @@ func (b *Bounds) fill(file map[string]string) error {
 func (b *Bounds) fillOnly(file map[string]string) error {
 	for key := range file {
 		if b.place(key) == nil {
-			return fmt.Errorf("safety: %s: a motor's block may set only %s; the other keys are the robot's", key, boundKeys)
+			return fmt.Errorf("safety: %s: a motor's block may set only %s; the other keys are the robot's", key,
+				boundKeys)
 		}
 	}
 	return b.fill(file)
@@ -75,13 +76,17 @@ func boundOf(key, value string) (int, error) {
 func (b Bounds) check(s Safety) error {
 	switch {
 	case b.HotWarn != 0 && b.HotAct != 0 && b.HotWarn >= b.HotAct:
-		return fmt.Errorf("safety: got overheat_warn %d and overheat_act %d, want the warning at a lower temperature", b.HotWarn, b.HotAct)
+		return fmt.Errorf("safety: got overheat_warn %d and overheat_act %d, want the warning at a lower temperature",
+			b.HotWarn, b.HotAct)
 	case b.LowWarn != 0 && b.LowAct != 0 && b.LowWarn <= b.LowAct:
-		return fmt.Errorf("safety: got undervoltage_warn %g and undervoltage_act %g, want the warning at a higher voltage", volts(b.LowWarn), volts(b.LowAct))
+		return fmt.Errorf("safety: got undervoltage_warn %g and undervoltage_act %g, want the warning at a higher "+
+			"voltage", volts(b.LowWarn), volts(b.LowAct))
 	case b.HotAct != 0 && s.Overheat == Ignore:
-		return fmt.Errorf("safety: overheat_act is %d and overheat is ignore, so that nothing would happen; want overheat: hold, limp or stop, or no overheat_act", b.HotAct)
+		return fmt.Errorf("safety: overheat_act is %d and overheat is ignore, so that nothing would happen; want "+
+			"overheat: hold, limp or stop, or no overheat_act", b.HotAct)
 	case b.LowAct != 0 && s.Voltage == Ignore:
-		return fmt.Errorf("safety: undervoltage_act is %g and voltage is ignore, so that nothing would happen; want voltage: hold, limp or stop, or no undervoltage_act", volts(b.LowAct))
+		return fmt.Errorf("safety: undervoltage_act is %g and voltage is ignore, so that nothing would happen; want "+
+			"voltage: hold, limp or stop, or no undervoltage_act", volts(b.LowAct))
 	}
 	return nil
 }

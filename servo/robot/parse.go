@@ -167,8 +167,14 @@ func (f *robotFile) fill(r *Robot) error {
 
 func (f *motorFile) motor() (m Motor, err error) {
 	m = Motor{
-		Name: f.Name, MaxVelocity: f.MaxVelocity, MaxStep: f.MaxStep, FullTurn: f.FullTurn,
-		MinTravel: f.MinTravel, DriveMode: f.DriveMode, Homing: f.Homing, Trigger: f.Trigger,
+		Name:        f.Name,
+		MaxVelocity: f.MaxVelocity,
+		MaxStep:     f.MaxStep,
+		FullTurn:    f.FullTurn,
+		MinTravel:   f.MinTravel,
+		DriveMode:   f.DriveMode,
+		Homing:      f.Homing,
+		Trigger:     f.Trigger,
 	}
 	if f.ID < 0 || f.ID > maxID || f.Shadow < 0 || f.Shadow > maxID {
 		return m, fmt.Errorf("got id %d and shadow %d, want 0 to %d", f.ID, f.Shadow, maxID)
@@ -176,7 +182,8 @@ func (f *motorFile) motor() (m Motor, err error) {
 	m.ID, m.Shadow = uint8(f.ID), uint8(f.Shadow)
 	if m.Model, err = table.ByName(f.Model); err != nil {
 		if f.Model == "" {
-			err = fmt.Errorf("%w; motors here replace all of those of like, each with id, model, norm and max_velocity", err)
+			err = fmt.Errorf("%w; motors here replace all of those of like, each with id, model, norm and max_velocity",
+				err)
 		}
 		return m, err
 	}
@@ -201,10 +208,12 @@ func settings(file yaml.MapSlice) (out []Setting, err error) {
 		name := fmt.Sprint(item.Key)
 		reg, ok := table.RegisterByName(name)
 		if !ok {
-			return nil, fmt.Errorf("settings: no register %q, want one of LeRobot's names, such as Return_Delay_Time", name)
+			return nil, fmt.Errorf("settings: no register %q, want one of LeRobot's names, such as Return_Delay_Time",
+				name)
 		}
 		if slices.Contains(barred, reg) {
-			return nil, fmt.Errorf("settings: %s is no setting: it is written by setup-motors, calibrate or the driver itself", reg)
+			return nil, fmt.Errorf("settings: %s is no setting: it is written by setup-motors, calibrate or the "+
+				"driver itself", reg)
 		}
 		var v int
 		switch n := item.Value.(type) {
@@ -226,8 +235,10 @@ func settings(file yaml.MapSlice) (out []Setting, err error) {
 // barred are the registers that no description may set: a wrong value makes a motor unreachable,
 // run away, or move at once. Phase is included because its other bits differ between servos.
 var barred = []table.Register{
-	table.MotorID, table.BaudRate, table.ResponseStatusLevel, table.Phase, table.SecondaryID, table.ProtocolType, table.HomingOffset,
-	table.MinPositionLimit, table.MaxPositionLimit, table.TorqueEnable, table.Lock, table.GoalPosition, table.GoalVelocity, table.GoalPWM, table.BusWatchdog,
+	table.MotorID, table.BaudRate, table.ResponseStatusLevel, table.Phase, table.SecondaryID, table.ProtocolType,
+	table.HomingOffset,
+	table.MinPositionLimit, table.MaxPositionLimit, table.TorqueEnable, table.Lock, table.GoalPosition,
+	table.GoalVelocity, table.GoalPWM, table.BusWatchdog,
 }
 
 // merge replaces earlier settings by the later ones of the same register, and appends the rest.
@@ -257,7 +268,8 @@ func (s *Safety) fill(file map[string]string) error {
 }
 
 func (s *Safety) set(key, value string) (err error) {
-	reactions := map[string]*Reaction{"overload": &s.Overload, "overheat": &s.Overheat, "voltage": &s.Voltage, "encoder": &s.Encoder, "stall": &s.Stall}
+	reactions := map[string]*Reaction{"overload": &s.Overload, "overheat": &s.Overheat, "voltage": &s.Voltage,
+		"encoder": &s.Encoder, "stall": &s.Stall}
 	returns := map[string]*Return{"after_replug": &s.AfterReplug, "after_reset": &s.AfterReset}
 	times := map[string]*time.Duration{"bus_watchdog": &s.BusWatchdog, "slew_for": &s.SlewFor, "stall_for": &s.StallFor}
 	switch {
@@ -280,7 +292,8 @@ func (s *Safety) set(key, value string) (err error) {
 			return fmt.Errorf("a share above 0 and up to 1")
 		}
 	default:
-		return fmt.Errorf("overload, overheat, voltage, encoder, stall, stall_for, after_replug, after_reset, bus_watchdog, slew, slew_for, %s", boundKeys)
+		return fmt.Errorf("overload, overheat, voltage, encoder, stall, stall_for, after_replug, after_reset, "+
+			"bus_watchdog, slew, slew_for, %s", boundKeys)
 	}
 	return nil
 }
@@ -333,7 +346,8 @@ func (r *Robot) checkMotor(m Motor) error {
 	case m.Name == "" || strings.ContainsAny(m.Name, "./ \t\n"):
 		return fmt.Errorf("got that name, want a word")
 	case m.Model.Protocol != first.Protocol:
-		return fmt.Errorf("%s uses %s and %s uses %s: one bus has one protocol", m.Model.Name, m.Model.Protocol, first.Name, first.Protocol)
+		return fmt.Errorf("%s uses %s and %s uses %s: one bus has one protocol", m.Model.Name, m.Model.Protocol,
+			first.Name, first.Protocol)
 	case !(m.MaxVelocity > 0) || math.IsInf(m.MaxVelocity, 0):
 		return fmt.Errorf("max_velocity: got %v, want more than 0, in its unit per second", m.MaxVelocity)
 	case !(m.MinTravel >= 0 && m.MinTravel < 360):
@@ -352,7 +366,8 @@ func (r *Robot) checkMotor(m Motor) error {
 	}
 	for _, reg := range []table.Register{table.PresentPosition, table.GoalPosition, table.TorqueEnable} {
 		if m.Model.Row(reg) != first.Row(reg) {
-			return fmt.Errorf("%s has %s at another address than %s: they cannot share a sync read", m.Model.Name, reg, first.Name)
+			return fmt.Errorf("%s has %s at another address than %s: they cannot share a sync read", m.Model.Name, reg,
+				first.Name)
 		}
 	}
 	for _, s := range m.Settings {

@@ -61,9 +61,11 @@ type Motor struct {
 	MinTravel   float64    // least degrees of its calibrated range; 0: the usual
 	DriveMode   int        // drive_mode of a new calibration
 	Homing      int        // homing_offset of a factory calibration
-	Trigger     *float64   // rest position of a leader's gripper, which is held there with little torque for a person to pull
-	Settings    []Setting  // in the order of the writes
-	Bounds      Bounds     // of its temperature and supply, and its shadow's
+	// rest position of a leader's gripper, which is held there with little torque for a person to
+	// pull
+	Trigger  *float64
+	Settings []Setting // in the order of the writes
+	Bounds   Bounds    // of its temperature and supply, and its shadow's
 }
 
 // Setting is one register value that a motor runs with.
@@ -83,9 +85,11 @@ type Reaction string
 
 const (
 	Ignore Reaction = "ignore" // it is only counted and shown
-	Hold   Reaction = "hold"   // the joint keeps its goal until the fault is gone; a joint that pushes against an obstacle follows goals that relieve it
-	Limp   Reaction = "limp"   // the joint's torque goes off for the rest of the run
-	Stop   Reaction = "stop"   // the run ends as set by --on-exit
+	// the joint keeps its goal until the fault is gone; a joint that pushes against an obstacle
+	// follows goals that relieve it
+	Hold Reaction = "hold"
+	Limp Reaction = "limp" // the joint's torque goes off for the rest of the run
+	Stop Reaction = "stop" // the run ends as set by --on-exit
 )
 
 // Return is the behaviour after an arm has come back.
@@ -113,9 +117,17 @@ type Safety struct {
 
 // defaultSafety has the values that a description may leave out.
 var defaultSafety = Safety{
-	Overload: Hold, Overheat: Stop, Voltage: Hold, Encoder: Stop, Stall: Hold, StallFor: 500 * time.Millisecond,
-	AfterReplug: Resume, AfterReset: Operator,
-	BusWatchdog: 100 * time.Millisecond, Slew: 0.3, SlewFor: time.Second,
+	Overload:    Hold,
+	Overheat:    Stop,
+	Voltage:     Hold,
+	Encoder:     Stop,
+	Stall:       Hold,
+	StallFor:    500 * time.Millisecond,
+	AfterReplug: Resume,
+	AfterReset:  Operator,
+	BusWatchdog: 100 * time.Millisecond,
+	Slew:        0.3,
+	SlewFor:     time.Second,
 }
 
 //go:embed robots/*.yaml
@@ -133,7 +145,8 @@ func ByName(name string) (Robot, error) {
 	}
 	data, err := builtIn.ReadFile("robots/" + name + ".yaml")
 	if err != nil {
-		return Robot{}, fmt.Errorf("%w: got %q, want one of %s, or a description FILE.yaml", ErrUnknown, name, strings.Join(Names(), ", "))
+		return Robot{}, fmt.Errorf("%w: got %q, want one of %s, or a description FILE.yaml", ErrUnknown, name,
+			strings.Join(Names(), ", "))
 	}
 	return from(name, name+".yaml", data)
 }

@@ -14,9 +14,11 @@ import (
 
 func TestBuiltInArms(t *testing.T) {
 	ids := map[string][]uint8{
-		"so100": {1, 2, 3, 4, 5, 6}, "so101": {1, 2, 3, 4, 5, 6}, "so100_leader": {1, 2, 3, 4, 5, 6}, "so101_leader": {1, 2, 3, 4, 5, 6},
-		"koch": {1, 2, 3, 4, 5, 6}, "koch_leader": {1, 2, 3, 4, 5, 6}, "omx": {11, 12, 13, 14, 15, 16}, "omx_leader": {1, 2, 3, 4, 5, 6},
-		"widowx": {1, 2, 4, 6, 7, 8, 9, 3, 5}, "generic": {1, 2, 3, 4, 5, 6},
+		"so100": {1, 2, 3, 4, 5, 6}, "so101": {1, 2, 3, 4, 5, 6}, "so100_leader": {1, 2, 3, 4, 5, 6},
+		"so101_leader": {1, 2, 3, 4, 5, 6},
+		"koch":         {1, 2, 3, 4, 5, 6}, "koch_leader": {1, 2, 3, 4, 5, 6}, "omx": {11, 12, 13, 14, 15, 16},
+		"omx_leader": {1, 2, 3, 4, 5, 6},
+		"widowx":     {1, 2, 4, 6, 7, 8, 9, 3, 5}, "generic": {1, 2, 3, 4, 5, 6},
 	}
 	if len(Names()) != len(ids) {
 		t.Errorf("Names() = %v, want the %d of this test", Names(), len(ids))
@@ -47,10 +49,13 @@ func TestSettingsAreLeRobots(t *testing.T) {
 			"Operating_Mode": 0, "P_Coefficient": 16, "I_Coefficient": 0, "D_Coefficient": 32,
 			"Max_Torque_Limit": 500, "Torque_Limit": 500, "Protection_Current": 250, "Overload_Torque": 25}},
 		{"koch", "shoulder_pan", map[string]int{"Return_Delay_Time": 0, "Operating_Mode": 4}},
-		{"koch", "elbow_flex", map[string]int{"Return_Delay_Time": 0, "Operating_Mode": 4, "Position_P_Gain": 1500, "Position_I_Gain": 0, "Position_D_Gain": 600}},
+		{"koch", "elbow_flex", map[string]int{"Return_Delay_Time": 0, "Operating_Mode": 4, "Position_P_Gain": 1500,
+			"Position_I_Gain": 0, "Position_D_Gain": 600}},
 		{"koch", "gripper", map[string]int{"Return_Delay_Time": 0, "Operating_Mode": 5}},
-		{"omx", "elbow_flex", map[string]int{"Return_Delay_Time": 0, "Operating_Mode": 4, "Position_P_Gain": 1500, "Position_I_Gain": 0, "Position_D_Gain": 600}},
-		{"omx_leader", "gripper", map[string]int{"Return_Delay_Time": 0, "Operating_Mode": 5, "Drive_Mode": 1, "Current_Limit": 100, "Goal_Current": 100}},
+		{"omx", "elbow_flex", map[string]int{"Return_Delay_Time": 0, "Operating_Mode": 4, "Position_P_Gain": 1500,
+			"Position_I_Gain": 0, "Position_D_Gain": 600}},
+		{"omx_leader", "gripper", map[string]int{"Return_Delay_Time": 0, "Operating_Mode": 5, "Drive_Mode": 1,
+			"Current_Limit": 100, "Goal_Current": 100}},
 	}
 	for _, tt := range tests {
 		r, err := ByName(tt.robot)
@@ -94,11 +99,13 @@ func TestFileSaysMore(t *testing.T) {
 		t.Fatal(err)
 	}
 	names := r.ActionNames()
-	if names[0] != "shoulder_pan.pos" || names[5] != "jaw.pos" || r.CameraName("top") != "front" || r.CameraName("side") != "side" {
+	if names[0] != "shoulder_pan.pos" || names[5] != "jaw.pos" || r.CameraName("top") != "front" ||
+		r.CameraName("side") != "side" {
 		t.Errorf("names %v, camera %s", names, r.CameraName("top"))
 	}
 	s := r.Safety
-	if s.Overload != Limp || s.Overheat != Stop || s.AfterReset != Resume || s.BusWatchdog != 60*time.Millisecond || s.Slew != 0.5 {
+	if s.Overload != Limp || s.Overheat != Stop || s.AfterReset != Resume || s.BusWatchdog != 60*time.Millisecond ||
+		s.Slew != 0.5 {
 		t.Errorf("safety %+v", s)
 	}
 	if p, _ := r.Motors[2].Setting(table.PCoefficient); p != 20 {
@@ -146,14 +153,19 @@ func TestBadDescriptions(t *testing.T) {
 		{"temperature bound with a fraction", "baud:", "safety: {overheat_act: 60.5}\nbaud:", "whole degrees"},
 		{"temperature bound of a kettle", "baud:", "safety: {overheat_warn: 121}\nbaud:", "30 to 120"},
 		{"temperature bound of a fridge", "baud:", "safety: {overheat_warn: 29}\nbaud:", "30 to 120"},
-		{"warned too late of heat", "baud:", "safety: {overheat_warn: 65, overheat_act: 65}\nbaud:", "lower temperature"},
+		{"warned too late of heat", "baud:", "safety: {overheat_warn: 65, overheat_act: 65}\nbaud:",
+			"lower temperature"},
 		{"voltage bound finer than is measured", "baud:", "safety: {undervoltage_act: 6.25}\nbaud:", "one decimal"},
 		{"voltage bound that is no number", "baud:", "safety: {undervoltage_act: nan}\nbaud:", "volts"},
 		{"voltage bound of the mains", "baud:", "safety: {undervoltage_warn: 230}\nbaud:", "3 to 60"},
-		{"warned too late of the supply", "baud:", "safety: {undervoltage_warn: 6.2, undervoltage_act: 6.2}\nbaud:", "higher voltage"},
-		{"a motor warned later than it acts", "norm: degrees", "norm: degrees, safety: {overheat_act: 50, overheat_warn: 55}", "\"a\""},
-		{"heat bound without a reaction", "baud:", "safety: {overheat: ignore, overheat_act: 65}\nbaud:", "nothing would happen"},
-		{"supply bound without a reaction", "baud:", "safety: {voltage: ignore, undervoltage_act: 6}\nbaud:", "nothing would happen"},
+		{"warned too late of the supply", "baud:", "safety: {undervoltage_warn: 6.2, undervoltage_act: 6.2}\nbaud:",
+			"higher voltage"},
+		{"a motor warned later than it acts", "norm: degrees",
+			"norm: degrees, safety: {overheat_act: 50, overheat_warn: 55}", "\"a\""},
+		{"heat bound without a reaction", "baud:", "safety: {overheat: ignore, overheat_act: 65}\nbaud:",
+			"nothing would happen"},
+		{"supply bound without a reaction", "baud:", "safety: {voltage: ignore, undervoltage_act: 6}\nbaud:",
+			"nothing would happen"},
 		{"a motor's own reaction", "norm: degrees", "norm: degrees, safety: {overheat: limp}", "the robot's"},
 	}
 	for _, tt := range tests {
@@ -163,7 +175,8 @@ func TestBadDescriptions(t *testing.T) {
 				t.Fatal("the test changes nothing")
 			}
 			_, err := Parse("x.yaml", []byte(text))
-			if !errors.Is(err, ErrInvalid) || !strings.Contains(err.Error(), tt.says) || strings.Contains(err.Error(), "\n") {
+			if !errors.Is(err, ErrInvalid) || !strings.Contains(err.Error(), tt.says) ||
+				strings.Contains(err.Error(), "\n") {
 				t.Errorf("%v, want one line of %v with %q", err, ErrInvalid, tt.says)
 			}
 		})
@@ -188,7 +201,8 @@ func TestBounds(t *testing.T) {
 		return [2]Bounds{r.Motors[0].Bounds, r.Motors[1].Bounds}
 	}
 	robots := "safety: {overheat_warn: 50, overheat_act: 60, undervoltage_warn: 6.8, undervoltage_act: 6.2}\nbaud:"
-	own := strings.Replace(small, "Return_Delay_Time: 5}}", "Return_Delay_Time: 5}, safety: {overheat_act: 0, undervoltage_act: 4.5}}", 1)
+	own := strings.Replace(small, "Return_Delay_Time: 5}}",
+		"Return_Delay_Time: 5}, safety: {overheat_act: 0, undervoltage_act: 4.5}}", 1)
 	for _, tt := range []struct {
 		name, text string
 		want       [2]Bounds
@@ -196,7 +210,8 @@ func TestBounds(t *testing.T) {
 		{"none", small, [2]Bounds{}},
 		{"the robot's", strings.Replace(small, "baud:", robots, 1), [2]Bounds{{50, 60, 68, 62}, {50, 60, 68, 62}}},
 		{"a motor's own", strings.Replace(own, "baud:", robots, 1), [2]Bounds{{50, 60, 68, 62}, {50, 0, 68, 45}}},
-		{"like another", "like: koch\nname: mine\nsafety: {overheat_act: 66, overheat_warn: 0}", [2]Bounds{{HotAct: 66}, {HotAct: 66}}},
+		{"like another", "like: koch\nname: mine\nsafety: {overheat_act: 66, overheat_warn: 0}",
+			[2]Bounds{{HotAct: 66}, {HotAct: 66}}},
 	} {
 		if got := bounds(tt.text); got != tt.want {
 			t.Errorf("%s: %+v, want %+v", tt.name, got, tt.want)

@@ -5,7 +5,13 @@ var models = []*Model{
 	sms("sts3215", 777),
 	sms("sts3250", 2825),
 	sms("sm8512bl", 11272),
-	newModel(Model{Name: "scs0009", Number: 1284, Protocol: FeetechSCS, Resolution: 1024, Span: 360}, scsRows),
+	newModel(Model{
+		Name:       "scs0009",
+		Number:     1284,
+		Protocol:   FeetechSCS,
+		Resolution: 1024,
+		Span:       360,
+	}, scsRows),
 	x("xl330-m077", 1190, 1),
 	x("xl330-m288", 1200, 1),
 	x("xc330-t181", 1210, 1),
@@ -17,23 +23,52 @@ var models = []*Model{
 	x("xm430-w210", 1030, 2.69),
 	x("xm540-w270", 1120, 2.69),
 	x("xh540-w150", 1110, 2.69),
-	newModel(Model{Name: "ax-12a", Number: 12, Protocol: Dynamixel1, Resolution: 1024, Span: 300}, axRows),
+	newModel(Model{
+		Name:       "ax-12a",
+		Number:     12,
+		Protocol:   Dynamixel1,
+		Resolution: 1024,
+		Span:       300,
+	}, axRows),
 }
 
 // sms returns a Feetech model with a magnetic encoder; Present = Actual - Homing_Offset.
 func sms(name string, number int) *Model {
-	return newModel(Model{Name: name, Number: number, Protocol: Feetech, Resolution: 4096, Span: 360, Offset: -1, CurrentMA: 6.5}, smsRows)
+	return newModel(Model{
+		Name:       name,
+		Number:     number,
+		Protocol:   Feetech,
+		Resolution: 4096,
+		Span:       360,
+		Offset:     -1,
+		CurrentMA:  6.5,
+	}, smsRows)
 }
 
 // x returns an X series model with a current sensor; Present = Actual + Homing_Offset. The 330
 // sizes have no Acceleration_Limit, and newer firmware of the others has not either.
 func x(name string, number int, currentMA float64) *Model {
-	return newModel(Model{Name: name, Number: number, Protocol: Dynamixel2, Resolution: 4096, Span: 360, Offset: 1, CurrentMA: currentMA}, xRows, AccelerationLimit)
+	return newModel(Model{
+		Name:       name,
+		Number:     number,
+		Protocol:   Dynamixel2,
+		Resolution: 4096,
+		Span:       360,
+		Offset:     1,
+		CurrentMA:  currentMA,
+	}, xRows, AccelerationLimit)
 }
 
 // xLoad returns an X series model without a current sensor.
 func xLoad(name string, number int) *Model {
 	rows := append([]Row{loadRow}, xRows...)
-	return newModel(Model{Name: name, Number: number, Protocol: Dynamixel2, Resolution: 4096, Span: 360, Offset: 1}, rows,
+	return newModel(Model{
+		Name:       name,
+		Number:     number,
+		Protocol:   Dynamixel2,
+		Resolution: 4096,
+		Span:       360,
+		Offset:     1,
+	}, rows,
 		AccelerationLimit, PresentCurrent, CurrentLimit, GoalCurrent)
 }

@@ -21,7 +21,8 @@ func TestModelsAreKnown(t *testing.T) {
 		if ByNumber(number, m.Protocol) != m {
 			t.Errorf("ByNumber(%d) is not %s", number, name)
 		}
-		for _, r := range []Register{ModelNumber, MotorID, BaudRate, ReturnDelayTime, TorqueEnable, GoalPosition, PresentPosition, PresentVoltage, PresentTemperature, PresentLoad} {
+		for _, r := range []Register{ModelNumber, MotorID, BaudRate, ReturnDelayTime, TorqueEnable, GoalPosition,
+			PresentPosition, PresentVoltage, PresentTemperature, PresentLoad} {
 			if r == PresentLoad && m.CurrentMA != 0 && m.Protocol == Dynamixel2 {
 				continue // these models measure their current instead
 			}
@@ -103,7 +104,8 @@ func TestEncodings(t *testing.T) {
 			t.Errorf("%s: Decode(% X) = %d, want %d", tt.row.Register, tt.bytes, got, tt.value)
 		}
 		low, high := tt.row.limits()
-		if tt.row.Check(low) != nil || tt.row.Check(high) != nil || tt.row.Check(low-1) == nil || tt.row.Check(high+1) == nil {
+		if tt.row.Check(low) != nil || tt.row.Check(high) != nil || tt.row.Check(low-1) == nil ||
+			tt.row.Check(high+1) == nil {
 			t.Errorf("%s: Check does not hold %d to %d", tt.row.Register, low, high)
 		}
 		for _, v := range []int{low, high, 0} {
@@ -116,7 +118,10 @@ func TestEncodings(t *testing.T) {
 		t.Errorf("a lone sign bit is %d, want 0", got)
 	}
 	buf := make([]byte, 0, 4)
-	if n := testing.AllocsPerRun(100, func() { buf = tests[0].row.Append(buf[:0], -100); _ = tests[0].row.Decode(buf) }); n != 0 {
+	if n := testing.AllocsPerRun(100, func() {
+		buf = tests[0].row.Append(buf[:0], -100)
+		_ = tests[0].row.Decode(buf)
+	}); n != 0 {
 		t.Errorf("%v allocations", n)
 	}
 }

@@ -73,7 +73,8 @@ func TestRecoveries(t *testing.T) {
 		if !slices.Equal(o.Recoveries, want) || len(want) == 0 {
 			t.Errorf("%s: recovered after %v, want %v", tt.text, o.Recoveries, want)
 		}
-		if last := slices.Max(o.Recoveries); tt.closed && (last < time.Second/2 || last > time.Second+7*Period) || !tt.closed && last < 2900*time.Millisecond {
+		if last := slices.Max(o.Recoveries); tt.closed && (last < time.Second/2 || last > time.Second+7*Period) ||
+			!tt.closed && last < 2900*time.Millisecond {
 			t.Errorf("%s: the longest recovery took %v", tt.text, last)
 		}
 	}
@@ -91,14 +92,21 @@ func TestReconnect(t *testing.T) {
 		return -1
 	}
 	for _, reconnect := range []time.Duration{0, time.Second} {
-		cfg := Config{Policy: new(counter), Delay: 5, Ticks: 300, Reconnect: reconnect, Faults: script(t, "faults: [{kind: restart, at: 2s, for: 500ms}]")}
+		cfg := Config{
+			Policy:    new(counter),
+			Delay:     5,
+			Ticks:     300,
+			Reconnect: reconnect,
+			Faults:    script(t, "faults: [{kind: restart, at: 2s, for: 500ms}]"),
+		}
 		_, ticks := watch(t, cfg)
 		if reconnect == 0 {
 			reconnect = defaultReconnect
 		}
 		open := int((2500*time.Millisecond + reconnect) / Period)
 		if got := next(ticks, 121); got < open || got > open+3 {
-			t.Errorf("restarted from 2 to 2.5 s, %v to reconnect: asked on tick %d, want %d to 3 later", reconnect, got, open)
+			t.Errorf("restarted from 2 to 2.5 s, %v to reconnect: asked on tick %d, want %d to 3 later", reconnect, got,
+				open)
 		}
 	}
 	_, ticks := watch(t, Config{Policy: new(counter), Delay: 5, Ticks: 300})
@@ -110,7 +118,8 @@ func TestReconnect(t *testing.T) {
 	faults.Faults[0].At = time.Duration(merged+1) * Period
 	_, ticks = watch(t, Config{Policy: new(counter), Delay: 5, Ticks: 300, Reconnect: time.Millisecond, Faults: faults})
 	if got := next(ticks, merged); got < merged+3 || got > merged+5 {
-		t.Errorf("restarted for 20 ms on tick %d: asked on tick %d, want as soon as the session is there", merged+1, got)
+		t.Errorf("restarted for 20 ms on tick %d: asked on tick %d, want as soon as the session is there", merged+1,
+			got)
 	}
 }
 
@@ -140,7 +149,8 @@ func newPasser(t *testing.T, turns int64) *passer {
 func poseNear(post sim.Point, left, far bool) (panDeg, elbowDeg float32) {
 	for pan := float32(-60); pan <= 60; pan += 5 {
 		for elbow := float32(-90); elbow <= 90; elbow += 7 {
-			if tip := sim.TipAt(float64(pan), float64(elbow)); (tip.X < post.X) == left && (tip.Y > post.Y) == far && elbow != 0 {
+			if tip := sim.TipAt(float64(pan), float64(elbow)); (tip.X < post.X) == left && (tip.Y > post.Y) == far &&
+				elbow != 0 {
 				return pan, elbow
 			}
 		}
@@ -179,6 +189,7 @@ func TestAdd(t *testing.T) {
 	sum.add(&part)
 	sum.add(&part)
 	if sum.Waited != 2 || sum.Starved != 4 || sum.Switches != 6 || len(sum.Recoveries) != 2 {
-		t.Errorf("twice the same: waited %d, starved %d, switched %d, recovered %v", sum.Waited, sum.Starved, sum.Switches, sum.Recoveries)
+		t.Errorf("twice the same: waited %d, starved %d, switched %d, recovered %v", sum.Waited, sum.Starved,
+			sum.Switches, sum.Recoveries)
 	}
 }

@@ -65,7 +65,9 @@ type Config struct {
 	MaxAge   int // ticks; default defaultMaxAge
 
 	Stages stage.Config // after the schedule, with one tick for each action; default: no stages
-	Gate   *follow.Gate // applied to goals after the stages; default: no gate, the world's servos have limits of their own
+	// applied to goals after the stages; default: no gate, the world's servos have limits of their
+	// own
+	Gate *follow.Gate
 
 	// Without faults an answer takes twice Network and once Compute. Where neither is given, Delay
 	// applies: the number of ticks from capture to merge, default and least 1.
@@ -91,7 +93,8 @@ func (c *Config) check() error {
 		return fmt.Errorf("%w: the policy drives %d joints, want %d", ErrConfig, c.Policy.DOF(), sim.DOF)
 	}
 	if w, h := c.Policy.Picture(); w < 1 || h < 1 || w > sim.MaxSide || h > sim.MaxSide {
-		return fmt.Errorf("%w: the policy sees pictures of %dx%d, want sides of 1 to %d pixels", ErrConfig, w, h, sim.MaxSide)
+		return fmt.Errorf("%w: the policy sees pictures of %dx%d, want sides of 1 to %d pixels", ErrConfig, w, h,
+			sim.MaxSide)
 	}
 	c.FirstSeed = cmp.Or(c.FirstSeed, DefaultSeed)
 	c.Seeds = cmp.Or(c.Seeds, 1)
@@ -100,7 +103,9 @@ func (c *Config) check() error {
 	c.Reconnect = cmp.Or(c.Reconnect, defaultReconnect)
 	c.Schedule.Schedule = cmp.Or(c.Schedule.Schedule, "drtc")
 	c.Schedule.Epsilon = cmp.Or(c.Schedule.Epsilon, chunk.DefaultEpsilon)
-	c.Schedule.Horizon, c.Schedule.DOF, c.Schedule.FPS = c.Policy.Horizon(), sim.DOF, FPS
+	c.Schedule.Horizon = c.Policy.Horizon()
+	c.Schedule.DOF = sim.DOF
+	c.Schedule.FPS = FPS
 	c.Schedule.PrefixEnd = cmp.Or(c.Schedule.PrefixEnd, c.Policy.PrefixEnd())
 	if c.Network == 0 && c.Compute == 0 {
 		c.Delay = cmp.Or(c.Delay, 1)
@@ -124,7 +129,8 @@ func (c *Config) check() error {
 		}
 	}
 	if c.Delay > 0 && (c.Network > 0 || c.Compute > 0) {
-		return fmt.Errorf("%w: a delay of %d ticks beside %v of network and %v of compute: name one", ErrConfig, c.Delay, c.Network, c.Compute)
+		return fmt.Errorf("%w: a delay of %d ticks beside %v of network and %v of compute: name one", ErrConfig,
+			c.Delay, c.Network, c.Compute)
 	}
 	if c.Delay > 0 {
 		c.Compute = time.Duration(c.Delay) * Period

@@ -71,7 +71,13 @@ func TestSpansAreTheRowsTheyName(t *testing.T) {
 	p := demo(t)
 	run := func(prefix, faults string) (Result, int) {
 		p.Missed = 0
-		r := mustRun(t, Config{Policy: p, Ticks: 300, Delay: 3, Schedule: chunk.Config{Prefix: prefix}, Faults: script(t, faults)})
+		r := mustRun(t, Config{
+			Policy:   p,
+			Ticks:    300,
+			Delay:    3,
+			Schedule: chunk.Config{Prefix: prefix},
+			Faults:   script(t, faults),
+		})
 		return r, p.Missed
 	}
 	rows, _ := run("rows", noFaults)
@@ -98,7 +104,8 @@ func TestClosedLoopFull(t *testing.T) {
 		t.Log(r.String())
 		checkLoop(t, r, p, 0.99, 8)
 		if r.Left.Success() < 0.99 || r.Right.Success() < 0.99 {
-			t.Errorf("delay %d: success per leg %.4f right, %.4f left, want 0.99", delay, r.Right.Success(), r.Left.Success())
+			t.Errorf("delay %d: success per leg %.4f right, %.4f left, want 0.99", delay, r.Right.Success(),
+				r.Left.Success())
 		}
 	}
 	for _, cfg := range []Config{
@@ -146,7 +153,8 @@ func checkLoop(t *testing.T, r Result, p Policy, success, legs float64) {
 		t.Errorf("delay %d: %.2f legs per 20 s, want %.1f", r.Delay, got, legs)
 	}
 	if r.Starved != 0 || r.Outcomes[chunk.Unknown] != 0 {
-		t.Errorf("delay %d: %d starved ticks and %d unknown answers, want none", r.Delay, r.Starved, r.Outcomes[chunk.Unknown])
+		t.Errorf("delay %d: %d starved ticks and %d unknown answers, want none", r.Delay, r.Starved,
+			r.Outcomes[chunk.Unknown])
 	}
 	if bound := 2*p.Horizon()/5 + 2*r.MaxEstimate + 3; r.Age(.99) > bound {
 		t.Errorf("delay %d: action age p99 is %d ticks, want at most %d", r.Delay, r.Age(.99), bound)
@@ -172,7 +180,8 @@ func TestClosedLoopOverABadLink(t *testing.T) {
 func TestHoldingStillScoresNothing(t *testing.T) {
 	r := mustRun(t, Config{Policy: new(still), Seeds: 20, Delay: 8})
 	if b := r.Both(); b.Reached != 0 || b.Collided != 0 || b.TimedOut != 20*2*3 {
-		t.Errorf("holding still reaches %d, collides %d, times out %d, want 0, 0, 120", b.Reached, b.Collided, b.TimedOut)
+		t.Errorf("holding still reaches %d, collides %d, times out %d, want 0, 0, 120", b.Reached, b.Collided,
+			b.TimedOut)
 	}
 	if b := r.Both(); b.Success() != 0 {
 		t.Errorf("Success() = %v, want 0", b.Success())
@@ -208,7 +217,8 @@ func TestLoopTiming(t *testing.T) {
 			t.Fatal(err)
 		}
 		if first := c.seen[0]; first.Rows != 0 || first.Delay != 0 {
-			t.Errorf("delay %d: the first request carries %d rows and delay %d, want none", delay, first.Rows, first.Delay)
+			t.Errorf("delay %d: the first request carries %d rows and delay %d, want none", delay, first.Rows,
+				first.Delay)
 		}
 		for i, o := range c.seen[1:] {
 			if o.Delay != delay || o.Rows < delay {
@@ -225,13 +235,25 @@ func TestLoopTiming(t *testing.T) {
 }
 
 func TestLostAnswersStarveAndRecover(t *testing.T) {
-	r := mustRun(t, Config{Policy: new(counter), Delay: 3, Faults: script(t, "faults: [{kind: drop_chunk}]"), Ticks: 210})
+	r := mustRun(t, Config{
+		Policy: new(counter),
+		Delay:  3,
+		Faults: script(t, "faults: [{kind: drop_chunk}]"),
+		Ticks:  210,
+	})
 	if r.Actions != 0 || r.Starved != 0 || r.Requests != 2*10 { // every s_min + epsilon + 1 = 22 ticks
-		t.Errorf("without answers: %d actions, %d starved, %d requests, want 0, 0, 20", r.Actions, r.Starved, r.Requests)
+		t.Errorf("without answers: %d actions, %d starved, %d requests, want 0, 0, 20", r.Actions, r.Starved,
+			r.Requests)
 	}
-	r = mustRun(t, Config{Policy: new(counter), Delay: 3, Faults: script(t, "faults: [{kind: drop_chunk, share: 0.5}]"), Seeds: 5})
+	r = mustRun(t, Config{
+		Policy: new(counter),
+		Delay:  3,
+		Faults: script(t, "faults: [{kind: drop_chunk, share: 0.5}]"),
+		Seeds:  5,
+	})
 	if r.Starved > r.Actions/100 || r.Outcomes[chunk.Joined] < 100 {
-		t.Errorf("half the answers lost: %d of %d ticks starved with %d chunks, want under 1 %%", r.Starved, r.Actions, r.Outcomes[chunk.Joined])
+		t.Errorf("half the answers lost: %d of %d ticks starved with %d chunks, want under 1 %%", r.Starved, r.Actions,
+			r.Outcomes[chunk.Joined])
 	}
 }
 
@@ -290,7 +312,8 @@ func TestFaultsInTheLoop(t *testing.T) {
 	}{
 		{"a blackout shorter than the schedule starves nobody", "faults: [{kind: blackout, at: 2s, for: 300ms}]",
 			func(r *Result) bool { return r.Starved == 0 && r.Lost > 0 && len(r.Recoveries) == 2 }},
-		{"a blackout of 2 s starves for what the schedule does not cover", "faults: [{kind: blackout, at: 2s, for: 2s}]",
+		{"a blackout of 2 s starves for what the schedule does not cover",
+			"faults: [{kind: blackout, at: 2s, for: 2s}]",
 			func(r *Result) bool { return r.Starved > 2*60 && r.Starved < 2*120 && len(r.Recoveries) == 2 }},
 		{"a restart empties the server and is taken up again", "faults: [{kind: restart, at: 2s, for: 2s}]",
 			func(r *Result) bool {
@@ -302,7 +325,8 @@ func TestFaultsInTheLoop(t *testing.T) {
 			func(r *Result) bool { return r.Starved == 0 && r.MaxEstimate == 11 }},
 		{"reordering loses the older", "faults: [{kind: reorder_chunk, at: 2s, for: 2s}]",
 			func(r *Result) bool { return r.Starved == 0 && answers(r, "older") == 0 }},
-		{"a line of 100 kB/s takes half a second for a raw picture", "faults: [{kind: bandwidth, bytes_per_second: 100000}]",
+		{"a line of 100 kB/s takes half a second for a raw picture",
+			"faults: [{kind: bandwidth, bytes_per_second: 100000}]",
 			func(r *Result) bool { return r.MaxEstimate == 25 && r.Outcomes[chunk.Joined] > 0 }},
 	} {
 		r := mustRun(t, Config{Policy: new(counter), Delay: 5, Ticks: 600, Faults: script(t, tt.text)})
@@ -318,16 +342,25 @@ func TestFaultsInTheLoop(t *testing.T) {
 func TestLostRequestsAreRepeatedInTime(t *testing.T) {
 	for _, text := range []string{
 		"faults: [{kind: drop_chunk, share: 0.2}, {kind: drop_observation, share: 0.2}]",
-		"faults: [{kind: drop_chunk, share: 0.2}, {kind: jitter, delay: 60ms}, {kind: spike, at: 1s, delay: 200ms, every: 2s}]",
+		"faults: [{kind: drop_chunk, share: 0.2}, {kind: jitter, delay: 60ms}, {kind: spike, at: 1s, delay: 200ms, " +
+			"every: 2s}]",
 	} {
 		r := mustRun(t, Config{Policy: new(counter), Delay: 5, Seeds: 10, Faults: script(t, text)})
 		if r.Lost < 50 || Quantile(r.Again, 1) > 2 || !slices.Equal(r.Again, r.AgainDue) {
-			t.Errorf("%s: %d lost, repeated up to %d ticks after the estimate, want 2", text, r.Lost, Quantile(r.Again, 1))
+			t.Errorf("%s: %d lost, repeated up to %d ticks after the estimate, want 2", text, r.Lost,
+				Quantile(r.Again, 1))
 		}
 	}
-	r := mustRun(t, Config{Policy: new(counter), Delay: 5, Seeds: 30, Faults: script(t, "faults: [{kind: drop_observation, share: 0.2}, {kind: drop_chunk, share: 0.2}, {kind: spike, at: 1500ms, delay: 500ms, every: 3s}]")})
+	r := mustRun(t, Config{
+		Policy: new(counter),
+		Delay:  5,
+		Seeds:  30,
+		Faults: script(t, "faults: [{kind: drop_observation, share: 0.2}, {kind: drop_chunk, share: 0.2}, {kind: "+
+			"spike, at: 1500ms, delay: 500ms, every: 3s}]"),
+	})
 	if r.Lost < 150 || Quantile(r.AgainDue, 1) > 2 || Quantile(r.Again, 1) <= 2 {
-		t.Errorf("%d lost, repeated up to %d ticks after the estimate, %d of them due, want more than 2, and 2", r.Lost, Quantile(r.Again, 1), Quantile(r.AgainDue, 1))
+		t.Errorf("%d lost, repeated up to %d ticks after the estimate, %d of them due, want more than 2, and 2", r.Lost,
+			Quantile(r.Again, 1), Quantile(r.AgainDue, 1))
 	}
 }
 

@@ -15,14 +15,30 @@ type messages struct {
 // observation returns the bytes of an observation with its header. file is the picture in the sent
 // form, raw or JPEG.
 func (m *messages) observation(o *Observation, file []byte, width, height int, jpeg bool) int {
-	image := wire.Image{Name: "observation.images.top", Codec: wire.Raw, H: height, W: width, C: 3, Data: file}
+	image := wire.Image{
+		Name:  "observation.images.top",
+		Codec: wire.Raw,
+		H:     height,
+		W:     width,
+		C:     3,
+		Data:  file,
+	}
 	if jpeg {
 		image = wire.Image{Name: image.Name, Codec: wire.JPEG, Data: file}
 	}
 	m.obs = wire.Observation{
-		State: o.State[:], Images: append(m.obs.Images[:0], image), Task: "around the post", InferenceDelaySteps: o.Delay,
-		HasT: true, T: int64(o.Seq), HasN: true, HasOverlapEnd: true, OverlapEnd: o.PrefixEnd, HasRunway: true, HasFrameAge: true,
-		Spans: m.obs.Spans[:0],
+		State:               o.State[:],
+		Images:              append(m.obs.Images[:0], image),
+		Task:                "around the post",
+		InferenceDelaySteps: o.Delay,
+		HasT:                true,
+		T:                   int64(o.Seq),
+		HasN:                true,
+		HasOverlapEnd:       true,
+		OverlapEnd:          o.PrefixEnd,
+		HasRunway:           true,
+		HasFrameAge:         true,
+		Spans:               m.obs.Spans[:0],
 	}
 	if len(o.Spans) > 0 {
 		for _, s := range o.Spans {
@@ -40,7 +56,14 @@ func (m *messages) answer(key int64, a *Answer) int {
 	rows := func(data []float32) wire.Matrix {
 		return wire.Matrix{Rows: len(data) / sim.DOF, Cols: sim.DOF, Data: data}
 	}
-	m.chunk = wire.ActionChunk{SeqIDEcho: uint64(key), ChunkModel: rows(a.Model), ChunkRobot: rows(a.Robot), HasT: true, T: key, HasN: true}
+	m.chunk = wire.ActionChunk{
+		SeqIDEcho:  uint64(key),
+		ChunkModel: rows(a.Model),
+		ChunkRobot: rows(a.Robot),
+		HasT:       true,
+		T:          key,
+		HasN:       true,
+	}
 	m.buf = wire.AppendActionChunk(m.buf[:0], &m.chunk)
 	return len(m.buf) + wire.HeaderSize
 }

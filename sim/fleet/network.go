@@ -49,7 +49,12 @@ type network struct {
 }
 
 func newNetwork(cfg *Config, plan *netfault.Plan, loss func(int64, time.Duration)) network {
-	return network{cfg: cfg, plan: plan, loss: loss, began: -1}
+	return network{
+		cfg:   cfg,
+		plan:  plan,
+		loss:  loss,
+		began: -1,
+	}
 }
 
 // open reports whether there is a session; fresh is true once for a new session.
@@ -64,7 +69,9 @@ func (n *network) open(now time.Duration, forget func()) (open, fresh bool) {
 				n.loss(f.key, now)
 			}
 		}
-		n.inbound, n.waiting, n.serving = n.inbound[:0], nil, nil
+		n.inbound = n.inbound[:0]
+		n.waiting = nil
+		n.serving = nil
 		n.up.Drop()
 		n.down.Drop()
 		forget()

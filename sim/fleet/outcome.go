@@ -52,7 +52,9 @@ type Outcome struct {
 	Seams      []float64       // degrees between a chunk's first action and the extrapolation of the last two
 	Recoveries []time.Duration // from the first message lost to the next merge
 	Again      []int           // ticks from a lost request to the next, less the estimate at the lost one
-	AgainDue   []int           // the same without the ticks on which an older answer had left more actions than the trigger fires at
+	// the same without the ticks on which an older answer had left more actions than the trigger
+	// fires at
+	AgainDue []int
 
 	ages [agesMax + 1]int
 }

@@ -52,7 +52,8 @@ type Exported struct {
 
 // NewExported returns a policy on the first row of an opened model.
 func NewExported(m *policy.Model) *Exported {
-	return &Exported{Model: m, Modes: map[policy.Mode]int{}, past: policy.NewHistory(m.Bundle().ChunkSize, m.Bundle().ActionDim)}
+	return &Exported{Model: m, Modes: map[policy.Mode]int{},
+		past: policy.NewHistory(m.Bundle().ChunkSize, m.Bundle().ActionDim)}
 }
 
 // Horizon returns the bundle's chunk size.

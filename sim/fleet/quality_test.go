@@ -52,7 +52,8 @@ func TestPicturesAsJPEGFull(t *testing.T) {
 	for _, q := range qualities {
 		r := results[q]
 		if got, want := r.Both().Success(), raw.Both().Success()-0.01; got < want || got < 0.98 {
-			t.Errorf("jpeg %d: success per leg %.4f, raw pictures %.4f, want no less than 0.01 below and 0.98", q, got, raw.Both().Success())
+			t.Errorf("jpeg %d: success per leg %.4f, raw pictures %.4f, want no less than 0.01 below and 0.98", q, got,
+				raw.Both().Success())
 		}
 		if got := r.LegsPer20s(); got < raw.LegsPer20s()-0.2 {
 			t.Errorf("jpeg %d: %.2f legs per 20 s, raw pictures %.2f", q, got, raw.LegsPer20s())

@@ -45,8 +45,10 @@ func (r *Outcome) add(o *Outcome) {
 		s.to.TimedOut += s.from.TimedOut
 	}
 	for _, n := range []struct{ to, from *int }{
-		{&r.Actions, &o.Actions}, {&r.Starved, &o.Starved}, {&r.Waited, &o.Waited}, {&r.Requests, &o.Requests}, {&r.Inferences, &o.Inferences},
-		{&r.Superseded, &o.Superseded}, {&r.Lost, &o.Lost}, {&r.UpBytes, &o.UpBytes}, {&r.DownBytes, &o.DownBytes}, {&r.Switches, &o.Switches},
+		{&r.Actions, &o.Actions}, {&r.Starved, &o.Starved}, {&r.Waited, &o.Waited}, {&r.Requests, &o.Requests},
+		{&r.Inferences, &o.Inferences},
+		{&r.Superseded, &o.Superseded}, {&r.Lost, &o.Lost}, {&r.UpBytes, &o.UpBytes}, {&r.DownBytes, &o.DownBytes},
+		{&r.Switches, &o.Switches},
 	} {
 		*n.to += *n.from
 	}
@@ -92,9 +94,11 @@ func (r *Outcome) Jump(q float64) float64 { return Quantile(r.Jumps, q) }
 // String is one line of a report.
 func (r *Result) String() string {
 	b := r.Both()
-	return fmt.Sprintf("delay %d: success/leg %.4f (right %.4f left %.4f) of %d legs, collided %d, timeouts %d | legs/20s %.2f, s/leg median %.2f p95 %.2f"+
+	return fmt.Sprintf("delay %d: success/leg %.4f (right %.4f left %.4f) of %d legs, collided %d, timeouts %d | "+
+		"legs/20s %.2f, s/leg median %.2f p95 %.2f"+
 		" | jump median %.2f p95 %.2f deg, starved/20s %.1f, requests/20s %.1f, age p99 %d ticks, estimate at most %d",
-		r.Delay, b.Success(), r.Right.Success(), r.Left.Success(), b.Legs(), b.Collided, b.TimedOut, r.LegsPer20s(), r.LegSeconds(.5), r.LegSeconds(.95),
+		r.Delay, b.Success(), r.Right.Success(), r.Left.Success(), b.Legs(), b.Collided, b.TimedOut, r.LegsPer20s(),
+		r.LegSeconds(.5), r.LegSeconds(.95),
 		r.Jump(.5), r.Jump(.95), r.StarvedPer20s(), r.RequestsPer20s(), r.Age(.99), r.MaxEstimate)
 }
 

@@ -48,7 +48,12 @@ func Open(cfg Config) (r *Robot, err error) {
 		return nil, err
 	}
 	width, height := cfg.Policy.Picture()
-	r = &Robot{cfg: cfg, width: width, height: height, ask: chunk.NewAsk(cfg.Policy.Horizon(), sim.DOF)}
+	r = &Robot{
+		cfg:    cfg,
+		width:  width,
+		height: height,
+		ask:    chunk.NewAsk(cfg.Policy.Horizon(), sim.DOF),
+	}
 	if cfg.Quality == 0 {
 		return r, nil
 	}
@@ -78,8 +83,15 @@ func FaultSeed(seed uint64, direction int) uint64 { return 2*seed + uint64(direc
 func (r *Robot) Play(seed uint64, direction int) (Outcome, error) {
 	r.world.ResetUnder(r.cfg.Rules, seed, direction)
 	r.seed, r.direction = seed, direction
-	r.out = Outcome{Seed: seed, Direction: direction, Runs: 1, Outcomes: map[chunk.Outcome]int{}}
-	r.seams, r.losses, r.row = seams{}, losses{since: -1}, Tick{}
+	r.out = Outcome{
+		Seed:      seed,
+		Direction: direction,
+		Runs:      1,
+		Outcomes:  map[chunk.Outcome]int{},
+	}
+	r.seams = seams{}
+	r.losses = losses{since: -1}
+	r.row = Tick{}
 	r.goal = r.world.Q()
 	for j, q := range r.goal {
 		r.wanted[j] = float32(q)
@@ -125,7 +137,12 @@ func (r *Robot) newCore() error {
 func (r *Robot) tick(tick int) error {
 	now := time.Duration(tick) * Period
 	at := rt.Instant(now)
-	r.row = Tick{Seed: r.seed, Direction: r.direction, Tick: tick, Seq: r.row.Seq}
+	r.row = Tick{
+		Seed:      r.seed,
+		Direction: r.direction,
+		Tick:      tick,
+		Seq:       r.row.Seq,
+	}
 	r.observe()
 	r.act(at)
 	if err := r.net.advance(now, r.cfg.Policy); err != nil {
@@ -191,7 +208,8 @@ func (r *Robot) act(now rt.Instant) {
 		r.out.Starved++
 		r.row.Starved = true
 		r.seams.hold(r.goal)
-	case time.Duration(now) > 2*r.cfg.Network+r.cfg.Compute+r.net.plan.Latency()+2*Period: // an answer merged on one tick runs on the next
+	// an answer merged on one tick runs on the next
+	case time.Duration(now) > 2*r.cfg.Network+r.cfg.Compute+r.net.plan.Latency()+2*Period:
 		r.out.Waited++
 		r.row.Starved = true
 	}
@@ -200,8 +218,12 @@ func (r *Robot) act(now rt.Instant) {
 func (r *Robot) merge(now time.Duration, f *request) {
 	held := copy(r.next[:], r.core.Schedule.Peek()) > 0 // without a next action there is no jump
 	m := r.core.Schedule.OnChunk(rt.Instant(now), &chunk.Chunk{
-		Key: f.key, Rows: len(f.answer.Robot) / sim.DOF, DOF: sim.DOF, Robot: f.answer.Robot, Model: f.answer.Model,
-		Prov: chunk.Provenance{Seq: uint64(f.key)},
+		Key:   f.key,
+		Rows:  len(f.answer.Robot) / sim.DOF,
+		DOF:   sim.DOF,
+		Robot: f.answer.Robot,
+		Model: f.answer.Model,
+		Prov:  chunk.Provenance{Seq: uint64(f.key)},
 	})
 	r.row.merged(f, now, &m)
 	r.out.Outcomes[m.Outcome]++
@@ -209,7 +231,8 @@ func (r *Robot) merge(now time.Duration, f *request) {
 		return
 	}
 	if row := r.core.Schedule.Peek(); held && row != nil {
-		r.out.Jumps = append(r.out.Jumps, max(math.Abs(float64(row[pan]-r.next[pan])), math.Abs(float64(row[elbow]-r.next[elbow]))))
+		r.out.Jumps = append(r.out.Jumps, max(math.Abs(float64(row[pan]-r.next[pan])),
+			math.Abs(float64(row[elbow]-r.next[elbow]))))
 	}
 	r.losses.recover(now, &r.out)
 	r.out.Switches += r.seams.turn(f.answer.Robot[m.Delay*sim.DOF:], r.world.Post())
@@ -219,9 +242,17 @@ func (r *Robot) merge(now time.Duration, f *request) {
 func (r *Robot) sendRequest(tick int, now time.Duration) error {
 	a := &r.ask
 	f := &request{key: a.Key, obs: Observation{
-		Seed: r.seed, Direction: r.direction, Seq: uint64(a.Key), State: r.state, Picture: make([]byte, r.width*r.height*3),
-		Prefix: slices.Clone(a.Robot[:a.Rows*sim.DOF]), Model: slices.Clone(a.Model[:a.ModelRows*sim.DOF]), Rows: a.Rows,
-		Spans: slices.Clone(a.Spans), Delay: a.Delay, PrefixEnd: a.PrefixEnd,
+		Seed:      r.seed,
+		Direction: r.direction,
+		Seq:       uint64(a.Key),
+		State:     r.state,
+		Picture:   make([]byte, r.width*r.height*3),
+		Prefix:    slices.Clone(a.Robot[:a.Rows*sim.DOF]),
+		Model:     slices.Clone(a.Model[:a.ModelRows*sim.DOF]),
+		Rows:      a.Rows,
+		Spans:     slices.Clone(a.Spans),
+		Delay:     a.Delay,
+		PrefixEnd: a.PrefixEnd,
 	}}
 	file := f.obs.Picture
 	r.world.Render(file, r.width, r.height)

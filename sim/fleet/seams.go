@@ -107,7 +107,9 @@ type sentRequest struct {
 	key            int64
 	tick, estimate int
 	lost           bool
-	full           int // ticks from its estimate to the next request on which more actions were left than the trigger fires at
+	// ticks from its estimate to the next request on which more actions were left than the trigger
+	// fires at
+	full int
 }
 
 func (l *losses) lose(key int64, at time.Duration) {

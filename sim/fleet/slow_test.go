@@ -26,7 +26,8 @@ type slowRobot struct {
 
 // slow plays robots of 30 Hz with chunks of 50 against one server that takes the time took for each
 // inference, in virtual time, and returns the robots with the number of inferences.
-func slow(t *testing.T, schedule string, robots int, took, maxAge, length time.Duration) (list []*slowRobot, inferences int) {
+func slow(t *testing.T, schedule string, robots int, took, maxAge, length time.Duration) (list []*slowRobot,
+	inferences int) {
 	t.Helper()
 	const horizon, fps, way = 50, 30, 15 * time.Millisecond
 	pool := queue.NewPool(memory.New(1 << 20))
@@ -60,7 +61,13 @@ func slow(t *testing.T, schedule string, robots int, took, maxAge, length time.D
 		}
 		if hand != nil && ends.Add(way) <= now {
 			r := list[at]
-			c := chunk.Chunk{Key: int64(hand.Header.SeqID), Rows: horizon, DOF: 1, Robot: make([]float32, horizon), Model: make([]float32, horizon)}
+			c := chunk.Chunk{
+				Key:   int64(hand.Header.SeqID),
+				Rows:  horizon,
+				DOF:   1,
+				Robot: make([]float32, horizon),
+				Model: make([]float32, horizon),
+			}
 			outcome := r.core.Schedule.OnChunk(now, &c).Outcome
 			if r.outcomes[outcome.String()]++; outcome == chunk.Joined {
 				r.joined++
@@ -74,7 +81,13 @@ func slow(t *testing.T, schedule string, robots int, took, maxAge, length time.D
 			if !r.core.Ask(now, true, []float32{0}, nil, &r.ask) {
 				continue
 			}
-			h := wire.Header{SchemaVersion: wire.SchemaVersion, MsgType: wire.MsgObservation, SeqID: uint64(r.ask.Key), SessionEpoch: 1, EpisodeID: 1}
+			h := wire.Header{
+				SchemaVersion: wire.SchemaVersion,
+				MsgType:       wire.MsgObservation,
+				SeqID:         uint64(r.ask.Key),
+				SessionEpoch:  1,
+				EpisodeID:     1,
+			}
 			runway := rt.Instant(time.Duration(r.ask.Runway) * period)
 			r.box.Put(&h, []byte{1}, now, queue.Said{Deadline: now + runway, HasN: true, N: r.ask.Step - 1})
 		}
@@ -82,7 +95,12 @@ func slow(t *testing.T, schedule string, robots int, took, maxAge, length time.D
 			var waiting []queue.Waiting
 			for i := range list {
 				if since, deadline, ok := list[i].box.Waiting(); ok {
-					waiting = append(waiting, queue.Waiting{ID: fmt.Sprintf("%02d", i), Robot: i, Since: since, Deadline: deadline})
+					waiting = append(waiting, queue.Waiting{
+						ID:       fmt.Sprintf("%02d", i),
+						Robot:    i,
+						Since:    since,
+						Deadline: deadline,
+					})
 				}
 			}
 			if len(waiting) > 0 {
@@ -117,7 +135,8 @@ func TestSlowPoliciesMoveArms(t *testing.T) {
 		for i, r := range robots {
 			joined, actions = joined+r.joined, actions+r.actions
 			if r.actions == 0 || r.tooOld > 0 {
-				t.Errorf("%s: robot %d ran %d actions, %d ticks found only old ones: %v", tt.name, i, r.actions, r.tooOld, r.outcomes)
+				t.Errorf("%s: robot %d ran %d actions, %d ticks found only old ones: %v", tt.name, i, r.actions,
+					r.tooOld, r.outcomes)
 			}
 		}
 		t.Logf("%s: %d inferences, %d joined, %d actions", tt.name, inferences, joined, actions)

@@ -35,12 +35,21 @@ type Tick struct {
 }
 
 func (t *Tick) merged(f *request, now time.Duration, m *chunk.Result) {
-	t.Received, t.Outcome, t.Measured = true, m.Outcome, now-f.sent
-	t.Sent, t.ServerIn, t.ServerOut, t.ReceiveAt = f.sent, f.arrived, f.answered, f.at
-	t.Overlap, t.MeanL2, t.MaxL2 = m.Overlap, m.MeanL2, m.MaxL2
+	t.Received = true
+	t.Outcome = m.Outcome
+	t.Measured = now - f.sent
+	t.Sent = f.sent
+	t.ServerIn = f.arrived
+	t.ServerOut = f.answered
+	t.ReceiveAt = f.at
+	t.Overlap = m.Overlap
+	t.MeanL2 = m.MeanL2
+	t.MaxL2 = m.MaxL2
 }
 
 func (t *Tick) end(goal, q [sim.DOF]float64, v chunk.View) {
-	t.Step, t.Size, t.Cooldown = v.N, v.Size, v.Cooldown
+	t.Step = v.N
+	t.Size = v.Size
+	t.Cooldown = v.Cooldown
 	t.Goal, t.Q = goal, q
 }

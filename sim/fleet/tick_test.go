@@ -68,15 +68,19 @@ func TestStagesAndGate(t *testing.T) {
 	}{
 		{"none", Config{}, 200},
 		{"a limit of 120 degrees per second", Config{Stages: stage.Config{Velocity: 120}}, 2},
-		{"a gate of 1.5 degrees per tick", Config{Gate: &follow.Gate{Min: row(-300), Max: row(300), Step: row(1.5)}}, 1.5},
+		{"a gate of 1.5 degrees per tick", Config{Gate: &follow.Gate{Min: row(-300), Max: row(300), Step: row(1.5)}},
+			1.5},
 	} {
 		cfg, moved := tt.cfg, 0.0
-		cfg.Policy, cfg.Ticks, cfg.Delay = new(ramper), 60, 3
+		cfg.Policy = new(ramper)
+		cfg.Ticks = 60
+		cfg.Delay = 3
 		_, ticks := watch(t, cfg)
 		for i := range ticks[1:] {
 			moved = max(moved, math.Abs(ticks[i+1].Goal[pan]-ticks[i].Goal[pan]))
 		}
-		if limited := tt.most < 200; limited && (moved > tt.most+1e-3 || moved < tt.most-1e-3) || !limited && moved < 9 {
+		if limited := tt.most < 200; limited && (moved > tt.most+1e-3 || moved < tt.most-1e-3) || !limited &&
+			moved < 9 {
 			t.Errorf("%s: the goal moved by %v degrees in a tick, want at most %v", tt.name, moved, tt.most)
 		}
 	}

@@ -90,7 +90,9 @@ func NewFitted(joints []Joint, now rt.Instant) *Fitted {
 		j.lo, j.hi = math.Inf(-1), math.Inf(1)
 		j.rad = j.Arc / float64(j.Counts)
 		j.place = float64(j.Counts) / 2
-		j.seen, j.goal, j.target = j.place, j.place, j.place
+		j.seen = j.place
+		j.goal = j.place
+		j.target = j.place
 	}
 	return f
 }

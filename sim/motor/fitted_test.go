@@ -9,8 +9,12 @@ import (
 
 // The sum of the I gain is cleared with the torque.
 func TestTorqueOffForgetsTheSum(t *testing.T) {
-	f := NewFitted([]Joint{{Motor: Motor{Volts: 12, KT: 1.88, Ohm: 15, Inertia: 0.012, Coulomb: 0.04, Viscous: 0.03, Stall: 1.5},
-		Counts: 4096, Arc: 6.28, Load: Load{Gravity: 0.5, Level: 2048}}}, 0)
+	f := NewFitted([]Joint{{
+		Motor:  Motor{Volts: 12, KT: 1.88, Ohm: 15, Inertia: 0.012, Coulomb: 0.04, Viscous: 0.03, Stall: 1.5},
+		Counts: 4096,
+		Arc:    6.28,
+		Load:   Load{Gravity: 0.5, Level: 2048},
+	}}, 0)
 	f.Tune(0, 0, Loop{Gain: 0.01, Sum: 1e-5, DutyMax: 1, AmpsMax: 10})
 	f.Goal(0, 0, 2048)
 	f.Torque(0, 0, true)
@@ -31,7 +35,9 @@ func TestMotorsAllocateNothing(t *testing.T) {
 	joints := []Joint{{Motor: Motor{Volts: 12, KT: 1.88, Ohm: 15, Inertia: 0.012, Stall: 1.5}, Counts: 4096, Arc: 6.28}}
 	fitted, ideal := NewFitted(joints, 0), NewIdeal(joints)
 	var encoder Encoder
-	heat, obstacle, now := NewHeat(0), ObstacleAt(3000, 2048, true), rt.Instant(0)
+	heat := NewHeat(0)
+	obstacle := ObstacleAt(3000, 2048, true)
+	now := rt.Instant(0)
 	if n := testing.AllocsPerRun(100, func() {
 		now = now.Add(time.Millisecond)
 		encoder.Fail(EncoderFault{Drift: 100}, ideal.Present(now, 0), now)

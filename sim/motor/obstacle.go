@@ -21,7 +21,12 @@ type Obstacle struct {
 //
 //rt:noalloc
 func ObstacleAt(at, place int, object bool) Obstacle {
-	o := Obstacle{On: true, Lo: math.MinInt32, Hi: math.MaxInt32, Object: object}
+	o := Obstacle{
+		On:     true,
+		Lo:     math.MinInt32,
+		Hi:     math.MaxInt32,
+		Object: object,
+	}
 	if at <= place {
 		o.Lo = at
 	}

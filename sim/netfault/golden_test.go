@@ -33,10 +33,13 @@ func TestSimulatorsGolden(t *testing.T) {
 		t.Fatalf("%d cases, %v, want 10", len(all.Cases), err)
 	}
 	kinds := map[string]Kind{
-		"drop_window_half_open": DropChunk, "drop_from_zero_first_call_is_t0": DropChunk, "no_config": DropChunk, "dup_window": DuplicateChunk,
-		"reorder_pairs_in_window": ReorderChunk, "reorder_held_dropped_when_window_closes": ReorderChunk, "reorder_even": ReorderChunk,
+		"drop_window_half_open": DropChunk, "drop_from_zero_first_call_is_t0": DropChunk, "no_config": DropChunk,
+		"dup_window":              DuplicateChunk,
+		"reorder_pairs_in_window": ReorderChunk, "reorder_held_dropped_when_window_closes": ReorderChunk,
+		"reorder_even":                  ReorderChunk,
 		"spike_fires_once_one_per_call": Spike, "spike_at_zero_first_inference": Spike,
-		"disconnect_sleeps_to_window_end": Blackout, // there the server sleeps until the end of the window; here no message passes as long
+		// there the server sleeps until the end of the window; here no message passes as long
+		"disconnect_sleeps_to_window_end": Blackout,
 	}
 	for _, c := range all.Cases {
 		kind, known := kinds[c.Name]
@@ -45,7 +48,13 @@ func TestSimulatorsGolden(t *testing.T) {
 		}
 		var s Script
 		for _, f := range c.Config {
-			s.Faults = append(s.Faults, Fault{Kind: kind, At: seconds(f.Start), For: seconds(f.Duration), Share: 1, Delay: seconds(f.DelayMs / 1000)})
+			s.Faults = append(s.Faults, Fault{
+				Kind:  kind,
+				At:    seconds(f.Start),
+				For:   seconds(f.Duration),
+				Share: 1,
+				Delay: seconds(f.DelayMs / 1000),
+			})
 		}
 		p := s.Plan(1, tick)
 		var flags []bool

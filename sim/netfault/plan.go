@@ -98,7 +98,9 @@ func (p *Plan) NextOutage(at time.Duration) (from, until time.Duration, ok bool)
 			continue
 		}
 		if begin, comes := f.next(at); comes && (!ok || begin < from) {
-			from, until, ok = begin, f.windowStart(begin)+f.For, true
+			from = begin
+			until = f.windowStart(begin) + f.For
+			ok = true
 		}
 	}
 	return from, until, ok

@@ -55,7 +55,8 @@ func TestParseRefuses(t *testing.T) {
 		{"too long", strings.Repeat("#", 1<<17), "131072 bytes"},
 	} {
 		_, err := Parse([]byte(tt.text))
-		if !errors.Is(err, ErrScript) || !strings.Contains(err.Error(), tt.want) || strings.Contains(err.Error(), "\n") {
+		if !errors.Is(err, ErrScript) || !strings.Contains(err.Error(), tt.want) ||
+			strings.Contains(err.Error(), "\n") {
 			t.Errorf("%s: %v, want one line with %q", tt.name, err, tt.want)
 		}
 	}
@@ -65,7 +66,8 @@ func TestParseRefuses(t *testing.T) {
 // faults must state the empty list.
 func TestParse(t *testing.T) {
 	s := mustParse(t, "---\nname: a\nfaults: [{kind: drop_chunk}, {kind: drop_chunk, share: 0.25}, {kind: blackout}]\n")
-	if s.Name != "a" || len(s.Faults) != 3 || s.Faults[0].Share != 1 || s.Faults[1].Share != 0.25 || s.Faults[2].Share != 1 {
+	if s.Name != "a" || len(s.Faults) != 3 || s.Faults[0].Share != 1 || s.Faults[1].Share != 0.25 ||
+		s.Faults[2].Share != 1 {
 		t.Errorf("%+v", s)
 	}
 	if s := mustParse(t, "name: b\nfaults: []\n...\n"); s.Name != "b" || len(s.Faults) != 0 {
@@ -120,7 +122,8 @@ func TestNextOutage(t *testing.T) {
 		"faults: [{kind: restart, at: 3s, for: 2s}]",
 		"faults: [{kind: restart, for: 1s}, {kind: restart, at: 9s, for: 500ms}]",
 		"faults: [{kind: restart, at: 2s, for: 300ms, every: 1500ms}]",
-		"faults: [{kind: restart, at: 5s, for: 1s}, {kind: restart, at: 2s, for: 1s, every: 4s}, {kind: restart, at: 6500ms, for: 1s}]",
+		"faults: [{kind: restart, at: 5s, for: 1s}, {kind: restart, at: 2s, for: 1s, every: 4s}, {kind: restart, at: " +
+			"6500ms, for: 1s}]",
 		"faults: [{kind: restart, for: 1s, every: 2s}, {kind: restart, at: 1s, for: 1s, every: 2s}]", // never back
 	} {
 		const grain, length = 50 * time.Millisecond, 20 * time.Second
@@ -158,8 +161,12 @@ faults:
   - {kind: jitter, delay: 30ms}
 `)
 	const n = 200_000
-	p, again, other := s.Plan(7, tick), s.Plan(7, tick), s.Plan(8, tick)
-	up, down, same := 0, 0, 0
+	p := s.Plan(7, tick)
+	again := s.Plan(7, tick)
+	other := s.Plan(8, tick)
+	up := 0
+	down := 0
+	same := 0
 	var late time.Duration
 	for i := range n {
 		at := time.Duration(i)*tick + tick/2
@@ -224,7 +231,8 @@ func TestLine(t *testing.T) {
 // Every nth message of a direction is lost, at any time; the count belongs to the line and pauses
 // outside the fault's windows.
 func TestEveryNth(t *testing.T) {
-	p := mustParse(t, "faults: [{kind: drop_chunk, nth: 3, at: 1s, for: 2s}, {kind: drop_chunk, nth: 5, at: 1s, for: 2s}]").Plan(1, tick)
+	p := mustParse(t, "faults: [{kind: drop_chunk, nth: 3, at: 1s, for: 2s}, {kind: drop_chunk, nth: 5, at: 1s, for: "+
+		"2s}]").Plan(1, tick)
 	var l, up Line[int]
 	var lost []int
 	for i := range 15 {
@@ -285,7 +293,8 @@ func FuzzParse(f *testing.F) {
 // Of several limits the tightest applies, in any order of the script.
 func TestTightestRate(t *testing.T) {
 	for _, text := range []string{
-		"faults: [{kind: bandwidth, bytes_per_second: 5000}, {kind: bandwidth, bytes_per_second: 2000}, {kind: bandwidth, bytes_per_second: 9000}]",
+		"faults: [{kind: bandwidth, bytes_per_second: 5000}, {kind: bandwidth, bytes_per_second: 2000}, {kind: " +
+			"bandwidth, bytes_per_second: 9000}]",
 		"faults: [{kind: bandwidth, bytes_per_second: 2000}, {kind: bandwidth, bytes_per_second: 5000}]",
 	} {
 		p := mustParse(t, text).Plan(1, tick)

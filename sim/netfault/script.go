@@ -176,7 +176,8 @@ func (f yamlFault) fault() (Fault, error) {
 }
 
 // shareKinds are the kinds that meet a share of the messages.
-var shareKinds = []Kind{DropObservation, DropChunk, DuplicateObservation, DuplicateChunk, ReorderObservation, ReorderChunk}
+var shareKinds = []Kind{DropObservation, DropChunk, DuplicateObservation, DuplicateChunk, ReorderObservation,
+	ReorderChunk}
 
 // delayKinds are the kinds that need a delay.
 var delayKinds = []Kind{Spike, Latency, Jitter}
@@ -193,9 +194,12 @@ func (f *Fault) check() error {
 	case f.Nth != 0 && f.Kind != DropObservation && f.Kind != DropChunk:
 		return fmt.Errorf("nth is %d, but a %s has none: only what is dropped is counted", f.Nth, f.Kind)
 	case slices.Contains(delayKinds, f.Kind) != (f.Delay > 0) || f.Delay > maxDelay:
-		return fmt.Errorf("delay is %v, want above 0s and at most %v for %v and none otherwise", f.Delay, maxDelay, delayKinds)
-	case (f.Kind == Bandwidth) != (f.BytesPerSecond != 0) || f.Kind == Bandwidth && (f.BytesPerSecond < minRate || f.BytesPerSecond > maxRate):
-		return fmt.Errorf("bytes_per_second is %d, want %d to %d for bandwidth and none otherwise", f.BytesPerSecond, minRate, maxRate)
+		return fmt.Errorf("delay is %v, want above 0s and at most %v for %v and none otherwise", f.Delay, maxDelay,
+			delayKinds)
+	case (f.Kind == Bandwidth) != (f.BytesPerSecond != 0) || f.Kind == Bandwidth &&
+		(f.BytesPerSecond < minRate || f.BytesPerSecond > maxRate):
+		return fmt.Errorf("bytes_per_second is %d, want %d to %d for bandwidth and none otherwise", f.BytesPerSecond,
+			minRate, maxRate)
 	case f.Kind == Spike && f.For != 0:
 		return errors.New("a spike has no for: its delay is how long the server stops")
 	case f.Kind == Restart && f.For == 0:

@@ -55,7 +55,12 @@ type message struct {
 
 // Wrap puts the plan between a session and its user. Close ends both.
 func Wrap(s wire.Session, clock rt.Clock, plan *Plan) *Session {
-	f := &Session{Session: s, clock: clock, plan: plan, ended: make(chan struct{})}
+	f := &Session{
+		Session: s,
+		clock:   clock,
+		plan:    plan,
+		ended:   make(chan struct{}),
+	}
 	f.down.spikesUntil = -1
 	go f.run()
 	return f
@@ -169,9 +174,14 @@ func (s *Session) Subscribe(keyexpr string, deposit func(wire.Sample)) (wire.Dec
 			w.serverBack = max(w.serverBack, at) + stop
 		}
 		w.spikesUntil = at
-		m := &message{key: in.Key, payload: slices.Clone(in.Payload), attachment: slices.Clone(in.Attachment), deliver: func(m *message) {
-			deposit(wire.Sample{Key: m.key, Payload: m.payload, Attachment: m.attachment})
-		}}
+		m := &message{
+			key:        in.Key,
+			payload:    slices.Clone(in.Payload),
+			attachment: slices.Clone(in.Attachment),
+			deliver: func(m *message) {
+				deposit(wire.Sample{Key: m.key, Payload: m.payload, Attachment: m.attachment})
+			},
+		}
 		s.send(w, s.plan.Chunk(at), at, w.serverBack, m)
 	})
 }

@@ -62,7 +62,8 @@ func TestSessionSpike(t *testing.T) {
 func TestSessionSpikesAddUp(t *testing.T) {
 	const stop = 60 * time.Millisecond
 	inner, clock := new(loop), rt.KernelClock()
-	s := Wrap(inner, clock, mustParse(t, "faults: [{kind: spike, delay: 60ms}, {kind: spike, at: 5ms, delay: 60ms}]").Plan(1, tick))
+	s := Wrap(inner, clock,
+		mustParse(t, "faults: [{kind: spike, delay: 60ms}, {kind: spike, at: 5ms, delay: 60ms}]").Plan(1, tick))
 	defer s.Close()
 	came := make(chan rt.Instant, 2)
 	if _, err := s.Subscribe("k", func(wire.Sample) { came <- clock.Now() }); err != nil {

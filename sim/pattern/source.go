@@ -63,7 +63,9 @@ func (s *Source) Grab(dst *camera.Frame) error {
 	if s.closed.Load() {
 		return camera.ErrClosed
 	}
-	dst.Format, dst.Sequence, dst.At = s.format, k, at
+	dst.Format = s.format
+	dst.Sequence = k
+	dst.At = at
 	paint(dst.Pix[:s.format.FrameBytes()], s.format.Width, s.format.Height, uint32(k))
 	s.next = k + 1
 	return nil
@@ -94,7 +96,9 @@ func paint(pix []byte, width, height int, number uint32) {
 		if number>>(counterBits-1-x*counterBits/width)&1 != 0 {
 			v = 255
 		}
-		row[x*3], row[x*3+1], row[x*3+2] = v, v, v
+		row[x*3] = v
+		row[x*3+1] = v
+		row[x*3+2] = v
 	}
 	for y := band + 1; y < height; y++ {
 		copy(pix[y*width*3:(y+1)*width*3], row)

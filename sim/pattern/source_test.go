@@ -62,7 +62,8 @@ func TestFramesComeOnTheirGridAndSkipForASlowReader(t *testing.T) {
 		}
 		at := time.Duration(want[i]) * 20 * time.Millisecond
 		if f.Sequence != want[i] || f.At.Sub(1000) != at || Number(f.Pix, 160, 120) != uint32(want[i]) {
-			t.Errorf("frame %d: sequence %d, number %d, at %v, want %d at %v", i, f.Sequence, Number(f.Pix, 160, 120), f.At.Sub(1000), want[i], at)
+			t.Errorf("frame %d: sequence %d, number %d, at %v, want %d at %v", i, f.Sequence, Number(f.Pix, 160, 120),
+				f.At.Sub(1000), want[i], at)
 		}
 	}
 }

@@ -45,7 +45,9 @@ func (r *Referee) stateChanged(j *joint, e *servosim.Event) {
 		j.setSilent(!is.Answers, e.At, r)
 	}
 	if r.armed && !r.over && j.fellAt == 0 && (is.Boots != was.Boots && was.Boots != 0 || was.Torque && !is.Torque) {
-		j.fellAt, j.before, j.first = e.At, was, true
+		j.fellAt = e.At
+		j.before = was
+		j.first = true
 	}
 	if was.Torque && !is.Torque {
 		r.noteTorqueOff(e.At)
@@ -132,7 +134,12 @@ func (r *Referee) checkTorque(j *joint, e *servosim.Event) {
 	switch {
 	case r.over:
 	case !r.hasChunk:
-		r.early = append(r.early, Violation{At: e.At, Rule: Torque, Joint: j.Name, What: "torque before the first chunk"})
+		r.early = append(r.early, Violation{
+			At:    e.At,
+			Rule:  Torque,
+			Joint: j.Name,
+			What:  "torque before the first chunk",
+		})
 	case r.paused:
 		r.violation(e.At, Torque, j, "torque while paused")
 	}
@@ -153,7 +160,8 @@ func (r *Referee) checkPermission(j *joint, e *servosim.Event, known bool) {
 	case j.fellAt != 0 && known:
 		r.violation(e.At, Restart, j, "driven without a consent after it restarted or lost its torque")
 	}
-	if j.encoderFault && e.At.Sub(j.encoderFaultAt) > r.ticks(alarmTicks) && (e.After.Aim != e.Before.Aim || !e.Before.Torque) {
+	if j.encoderFault && e.At.Sub(j.encoderFaultAt) > r.ticks(alarmTicks) &&
+		(e.After.Aim != e.Before.Aim || !e.Before.Torque) {
 		r.violation(e.At, Encoder, j, "driven from %d to %d, and its encoder is wrong", e.Before.Aim, e.After.Aim)
 	}
 }
@@ -161,9 +169,12 @@ func (r *Referee) checkPermission(j *joint, e *servosim.Event, known bool) {
 func (r *Referee) ticks(n int) time.Duration { return time.Duration(n) * r.cfg.Period }
 
 func (r *Referee) checkGoal(j *joint, e *servosim.Event, held, known bool) {
-	goal, aim, present := e.After.Goal, e.After.Aim, e.Before.Present
+	goal := e.After.Goal
+	aim := e.After.Aim
+	present := e.Before.Present
 	if out, stands := j.outside(goal), j.outside(present); out > 0 && (stands == 0 || out > stands+noise) {
-		r.violation(e.At, Range, j, "goal %d, the range is %d to %d and the servo is at %d", goal, j.Min, j.Max, present)
+		r.violation(e.At, Range, j, "goal %d, the range is %d to %d and the servo is at %d", goal, j.Min, j.Max,
+			present)
 	}
 	from := e.Before.Aim
 	if !known && j.fellAt != 0 {
@@ -194,13 +205,15 @@ func (r *Referee) checkGoal(j *joint, e *servosim.Event, held, known bool) {
 	r.measure(j, travel)
 	switch size := math.Abs(float64(travel)); {
 	case size > limit:
-		r.violation(e.At, Step, j, "%d counts (%.1f degrees) from goal %d to %d in a tick, at most %.0f", travel, float64(travel)/j.Degree, from, aim, limit)
+		r.violation(e.At, Step, j, "%d counts (%.1f degrees) from goal %d to %d in a tick, at most %.0f", travel,
+			float64(travel)/j.Degree, from, aim, limit)
 		j.budget = burst * j.step
 	case j.spendBudget(r, e.At, size) < 0:
 		r.violation(e.At, Step, j, "goals come faster than %.0f counts a second", j.Velocity)
 		j.budget = burst * j.step
 	}
-	if most := max(j.step, j.Velocity*leadFor.Seconds()) + rounding + noise; far > most && math.Abs(float64(from-present)) < far {
+	if most := max(j.step, j.Velocity*leadFor.Seconds()) + rounding + noise; far > most &&
+		math.Abs(float64(from-present)) < far {
 		r.violation(e.At, Step, j, "goal %d is %.0f counts ahead of %d, at most %.0f", aim, far, present, most)
 	}
 }
@@ -211,7 +224,8 @@ func (r *Referee) checkFirstGoal(j *joint, e *servosim.Event) {
 	travel := e.After.Aim - e.Before.Present
 	r.measure(j, travel)
 	if limit := j.step + rounding + noise; math.Abs(float64(travel)) > limit {
-		r.violation(e.At, Step, j, "the first goal after torque or silence is %d, %d counts (%.1f degrees) from the servo's position, at most %.0f",
+		r.violation(e.At, Step, j, "the first goal after torque or silence is %d, %d counts (%.1f degrees) from the "+
+			"servo's position, at most %.0f",
 			e.After.Aim, travel, float64(travel)/j.Degree, limit)
 	}
 }
@@ -242,27 +256,35 @@ func (r *Referee) trackOverload(j *joint, e *servosim.Event) {
 	case !over:
 		j.over = false
 	case !j.over:
-		j.over, j.overAt, j.grip, j.load, j.reliefRefused = true, e.At, e.After.Aim, cmp.Compare(e.After.Aim, e.After.Present), false
+		j.over = true
+		j.overAt = e.At
+		j.grip = e.After.Aim
+		j.load = cmp.Compare(e.After.Aim, e.After.Present)
+		j.reliefRefused = false
 	case e.Data == nil || e.At.Sub(j.overAt) <= r.ticks(alarmTicks):
 		j.grip = e.After.Aim // a goal of the driver before it could know of the overload
 	case e.After.Aim == e.Before.Aim || j.load == 0:
 	case j.load*(e.After.Aim-j.grip) > rounding:
-		r.violation(e.At, Overload, j, "goal %d pushes further than the %d under which it was overloaded", e.After.Aim, j.grip)
+		r.violation(e.At, Overload, j, "goal %d pushes further than the %d under which it was overloaded", e.After.Aim,
+			j.grip)
 		j.grip = e.After.Aim
 	case j.hasPolicyGoal && j.load*(j.policyGoal-j.grip) >= 0 && j.load*(e.After.Aim-j.grip) < -rounding:
-		r.violation(e.At, Overload, j, "goal %d releases the hold at %d, and the policy's goal is %d", e.After.Aim, j.grip, j.policyGoal)
+		r.violation(e.At, Overload, j, "goal %d releases the hold at %d, and the policy's goal is %d", e.After.Aim,
+			j.grip, j.policyGoal)
 		j.load = 0
 	}
 }
 
 // checkRelief judges whether the driver follows a goal of the policy that relieves the joint.
 func (r *Referee) checkRelief(j *joint) {
-	if !j.over || j.reliefRefused || !j.hasPolicyGoal || j.load == 0 || r.over || r.paused || j.load*(j.policyGoal-j.grip) >= -int(j.step) {
+	if !j.over || j.reliefRefused || !j.hasPolicyGoal || j.load == 0 || r.over || r.paused ||
+		j.load*(j.policyGoal-j.grip) >= -int(j.step) {
 		return
 	}
 	since := max(j.policyGoalAt, j.overAt)
 	if r.now.Sub(since) > reliefIn && j.load*(j.state.Aim-j.grip) > -rounding {
 		j.reliefRefused = true
-		r.violation(r.now, Overload, j, "the policy's goal %d relieves it, and the goal stays at %d", j.policyGoal, j.state.Aim)
+		r.violation(r.now, Overload, j, "the policy's goal %d relieves it, and the goal stays at %d", j.policyGoal,
+			j.state.Aim)
 	}
 }

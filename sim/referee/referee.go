@@ -38,9 +38,11 @@ const (
 
 // Rules holds a short phrase for each rule.
 var Rules = [numRules]string{
-	Range: "goals within range", Step: "steps within the velocity limit", Torque: "no torque before the first chunk or while paused",
-	Restart: "no torque after a restart without an operator", End: "all off within 300 ms of the end", Encoder: "no faulted encoder is driven",
-	Limp: "limp stays limp", Overload: "an overloaded joint follows relief",
+	Range: "goals within range", Step: "steps within the velocity limit",
+	Torque:  "no torque before the first chunk or while paused",
+	Restart: "no torque after a restart without an operator", End: "all off within 300 ms of the end",
+	Encoder: "no faulted encoder is driven",
+	Limp:    "limp stays limp", Overload: "an overloaded joint follows relief",
 }
 
 var keys = [numRules]string{"range", "step", "torque", "restart", "end", "encoder", "limp", "overload"}
@@ -55,12 +57,13 @@ const (
 	chunkGrace = 200 * time.Millisecond // delay by which the report of a chunk may come after the bus's events
 	reliefIn   = 500 * time.Millisecond // time until the driver follows a relieving goal
 	knowTicks  = 2                      // ticks until a driver can know that a servo acted by itself
-	alarmTicks = 4                      // ticks until the driver must react to an alarm: three reads, and the tick under way
-	noise      = 2                      // counts of an encoder's noise
-	rounding   = 1                      // counts
-	missedMost = 2                      // goals in a row that a servo may have missed unnoticed
-	burst      = 6                      // ticks' travel that may come at once after a host was away
-	keptMost   = 256                    // violations kept; all are counted
+	// ticks until the driver must react to an alarm: three reads, and the tick under way
+	alarmTicks = 4
+	noise      = 2   // counts of an encoder's noise
+	rounding   = 1   // counts
+	missedMost = 2   // goals in a row that a servo may have missed unnoticed
+	burst      = 6   // ticks' travel that may come at once after a host was away
+	keptMost   = 256 // violations kept; all are counted
 )
 
 // The registers of a Feetech STS that the rules concern.
@@ -162,10 +165,16 @@ func (r *Referee) Watch(e *servosim.Event) {
 func (r *Referee) NewRun(at rt.Instant) {
 	r.record(at, func() {
 		r.checkDue()
-		r.hasChunk, r.armed, r.paused, r.over, r.judged = false, false, false, false, false
+		r.hasChunk = false
+		r.armed = false
+		r.paused = false
+		r.over = false
+		r.judged = false
 		for i := range r.joints {
 			j := &r.joints[i]
-			j.fellAt, j.limp, j.first = 0, false, true
+			j.fellAt = 0
+			j.limp = false
+			j.first = true
 		}
 	})
 }
@@ -203,7 +212,9 @@ func (r *Referee) Consent(at rt.Instant) {
 func (r *Referee) PolicyGoal(at rt.Instant, id uint8, raw int) {
 	r.record(at, func() {
 		if j := r.joint(id); j != nil && (!j.hasPolicyGoal || j.policyGoal != raw) {
-			j.hasPolicyGoal, j.policyGoal, j.policyGoalAt = true, raw, at
+			j.hasPolicyGoal = true
+			j.policyGoal = raw
+			j.policyGoalAt = at
 		}
 	})
 }
@@ -211,7 +222,10 @@ func (r *Referee) PolicyGoal(at rt.Instant, id uint8, raw int) {
 // Ended reports that the driver's process has ended, or was killed.
 func (r *Referee) Ended(at rt.Instant) {
 	r.record(at, func() {
-		r.over, r.ended, r.judged, r.offAt = true, at, false, at
+		r.over = true
+		r.ended = at
+		r.judged = false
+		r.offAt = at
 	})
 }
 
@@ -250,13 +264,19 @@ func (r *Referee) checkDue() {
 	r.judged = true
 	for i := range r.joints {
 		if j := &r.joints[i]; j.state.Torque {
-			r.violation(r.now, End, j, "still under torque %v after the end", r.now.Sub(r.ended).Round(time.Millisecond))
+			r.violation(r.now, End, j, "still under torque %v after the end",
+				r.now.Sub(r.ended).Round(time.Millisecond))
 		}
 	}
 }
 
 func (r *Referee) violation(at rt.Instant, rule Rule, j *joint, format string, args ...any) {
-	r.addViolation(Violation{At: at, Rule: rule, Joint: j.Name, What: fmt.Sprintf(format, args...)})
+	r.addViolation(Violation{
+		At:    at,
+		Rule:  rule,
+		Joint: j.Name,
+		What:  fmt.Sprintf(format, args...),
+	})
 }
 
 func (r *Referee) addViolation(v Violation) {
@@ -279,7 +299,13 @@ type Verdict struct {
 func (r *Referee) Verdict() Verdict {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	v := Verdict{Violations: r.counts, Kept: slices.Clone(r.kept), Goals: r.goals, Longest: r.longest, OffAfter: r.offAt.Sub(r.ended)}
+	v := Verdict{
+		Violations: r.counts,
+		Kept:       slices.Clone(r.kept),
+		Goals:      r.goals,
+		Longest:    r.longest,
+		OffAfter:   r.offAt.Sub(r.ended),
+	}
 	for i := range r.joints {
 		if r.joints[i].state.Torque {
 			v.OffAfter = -1

@@ -39,7 +39,11 @@ func kick(t *testing.T, cfg servosim.Config) *match {
 		{ID: grip, Name: "grip", Min: 1000, Max: 3000, Velocity: tick * 100, Degree: 4096. / 360},
 	}})
 	m.shaft = &plant{place: [2]int{2048, 2048}}
-	cfg.Plant, cfg.IDs, cfg.Clock, cfg.Unpaced, cfg.Watch = m.shaft, []uint8{lift, grip}, m.clock, true, m.Referee.Watch
+	cfg.Plant = m.shaft
+	cfg.IDs = []uint8{lift, grip}
+	cfg.Clock = m.clock
+	cfg.Unpaced = true
+	cfg.Watch = m.Referee.Watch
 	cfg.BootTime = time.Millisecond // less than a tick
 	var err error
 	if m.bus, err = servosim.Open(cfg); err != nil {
@@ -166,10 +170,19 @@ func TestRules(t *testing.T) {
 		play func(*match)
 		want []Rule // violated rules, each at least once; no other
 	}{
-		{"arming where it stands and a walk at full speed", func(m *match) { m.arm(); m.walk(lift, 2048, tick, 40) }, nil},
+		{"arming where it stands and a walk at full speed", func(m *match) {
+			m.arm()
+			m.walk(lift, 2048, tick, 40)
+		}, nil},
 
-		{"a goal at the range's end", func(m *match) { m.arm(); m.walk(lift, m.walk(lift, 2048, tick, 47), 12, 1) }, nil},
-		{"a goal beyond it", func(m *match) { m.arm(); m.walk(lift, m.walk(lift, 2048, tick, 47), 13, 1) }, []Rule{Range}},
+		{"a goal at the range's end", func(m *match) {
+			m.arm()
+			m.walk(lift, m.walk(lift, 2048, tick, 47), 12, 1)
+		}, nil},
+		{"a goal beyond it", func(m *match) {
+			m.arm()
+			m.walk(lift, m.walk(lift, 2048, tick, 47), 13, 1)
+		}, []Rule{Range}},
 		{"a joint outside that is moved in", func(m *match) {
 			m.shaft.push(lift, 3200)
 			m.FirstChunk(m.now())
@@ -214,8 +227,15 @@ func TestRules(t *testing.T) {
 			m.wait(period / 2)
 			m.goal(lift, 2048+2*tick)
 		}, nil},
-		{"a first goal that is not where it stands", func(m *match) { m.FirstChunk(m.now()); m.goal(lift, 2048+2*tick) }, []Rule{Step}},
-		{"torque on a goal that was left behind", func(m *match) { m.shaft.push(lift, 1900); m.FirstChunk(m.now()); m.torque(lift, 1) }, []Rule{Step}},
+		{"a first goal that is not where it stands", func(m *match) {
+			m.FirstChunk(m.now())
+			m.goal(lift, 2048+2*tick)
+		}, []Rule{Step}},
+		{"torque on a goal that was left behind", func(m *match) {
+			m.shaft.push(lift, 1900)
+			m.FirstChunk(m.now())
+			m.torque(lift, 1)
+		}, []Rule{Step}},
 		{"torque on a goal that the EEPROM range moves", func(m *match) {
 			m.write(grip, 55, 0)
 			m.write(grip, 9, 0x60, 0x09) // Min_Position_Limit 2400
@@ -233,7 +253,11 @@ func TestRules(t *testing.T) {
 			m.shaft.block()
 			m.walk(lift, 2048-52*tick, tick, 52)
 		}, []Rule{Step}},
-		{"the old goal again after a silence", func(m *match) { m.arm(); m.mute(lift, time.Second); m.goal(lift, 2048) }, nil},
+		{"the old goal again after a silence", func(m *match) {
+			m.arm()
+			m.mute(lift, time.Second)
+			m.goal(lift, 2048)
+		}, nil},
 		{"a goal from where it stands after a silence", func(m *match) {
 			m.arm()
 			m.mute(lift, time.Second)
@@ -253,7 +277,11 @@ func TestRules(t *testing.T) {
 			m.goal(lift, 2048-3*tick)
 		}, []Rule{Step}},
 		{"one goal missed", func(m *match) { m.arm(); m.mute(lift, period); m.goal(lift, 2048+2*tick) }, nil},
-		{"five goals missed", func(m *match) { m.arm(); m.mute(lift, 5*period); m.goal(lift, 2048+6*tick) }, []Rule{Step}},
+		{"five goals missed", func(m *match) {
+			m.arm()
+			m.mute(lift, 5*period)
+			m.goal(lift, 2048+6*tick)
+		}, []Rule{Step}},
 
 		{"torque without a chunk", func(m *match) { m.torque(lift, 1); m.wait(time.Second) }, []Rule{Torque}},
 		{"a goal without a chunk", func(m *match) { m.goal(lift, 2048); m.wait(time.Second) }, []Rule{Torque}},
@@ -272,9 +300,24 @@ func TestRules(t *testing.T) {
 		}, []Rule{Torque}},
 		{"the old goal while paused", func(m *match) { m.arm(); m.Paused(m.now(), true); m.goal(lift, 2048) }, nil},
 
-		{"a goal after a restart", func(m *match) { m.arm(); m.bus.PowerCycle(); m.wait(time.Second); m.goal(lift, 2048) }, []Rule{Restart}},
-		{"torque after a supply that was away", func(m *match) { m.arm(); m.supply(lift, 1); m.supply(lift, 7.4); m.torque(lift, 1) }, []Rule{Restart}},
-		{"the goal of the tick in which it restarted", func(m *match) { m.arm(); m.bus.PowerCycle(); m.wait(period); m.goal(lift, 2048+tick) }, nil},
+		{"a goal after a restart", func(m *match) {
+			m.arm()
+			m.bus.PowerCycle()
+			m.wait(time.Second)
+			m.goal(lift, 2048)
+		}, []Rule{Restart}},
+		{"torque after a supply that was away", func(m *match) {
+			m.arm()
+			m.supply(lift, 1)
+			m.supply(lift, 7.4)
+			m.torque(lift, 1)
+		}, []Rule{Restart}},
+		{"the goal of the tick in which it restarted", func(m *match) {
+			m.arm()
+			m.bus.PowerCycle()
+			m.wait(period)
+			m.goal(lift, 2048+tick)
+		}, nil},
 		{"a goal after a restart with consent", func(m *match) {
 			m.arm()
 			m.bus.PowerCycle()
@@ -290,7 +333,11 @@ func TestRules(t *testing.T) {
 			m.arm()
 		}, nil},
 
-		{"torque after the end", func(m *match) { m.arm(); m.Ended(m.now()); m.wait(301 * time.Millisecond) }, []Rule{End}},
+		{"torque after the end", func(m *match) {
+			m.arm()
+			m.Ended(m.now())
+			m.wait(301 * time.Millisecond)
+		}, []Rule{End}},
 		{"torque off in time", func(m *match) {
 			m.arm()
 			m.Ended(m.now())
@@ -335,8 +382,18 @@ func TestRules(t *testing.T) {
 			m.walk(lift, 2048, tick, 3)
 		}, nil},
 
-		{"torque after it was let go", func(m *match) { m.arm(); m.torque(lift, 0); m.wait(time.Second); m.torque(lift, 1) }, []Rule{Limp}},
-		{"a goal after it was let go", func(m *match) { m.arm(); m.torque(lift, 0); m.wait(period); m.goal(lift, 2048) }, []Rule{Limp}},
+		{"torque after it was let go", func(m *match) {
+			m.arm()
+			m.torque(lift, 0)
+			m.wait(time.Second)
+			m.torque(lift, 1)
+		}, []Rule{Limp}},
+		{"a goal after it was let go", func(m *match) {
+			m.arm()
+			m.torque(lift, 0)
+			m.wait(period)
+			m.goal(lift, 2048)
+		}, []Rule{Limp}},
 		{"a goal after it was let go and asked for", func(m *match) {
 			m.arm()
 			m.torque(lift, 0)
@@ -344,8 +401,16 @@ func TestRules(t *testing.T) {
 			m.goal(lift, 2048)
 		}, nil},
 
-		{"an overloaded grip that is kept", func(m *match) { m.squeeze(overload); m.goal(grip, 2148); m.wait(time.Second) }, nil},
-		{"an overloaded grip that is tightened", func(m *match) { m.squeeze(overload); m.goal(grip, 2150); m.wait(time.Second) }, []Rule{Overload}},
+		{"an overloaded grip that is kept", func(m *match) {
+			m.squeeze(overload)
+			m.goal(grip, 2148)
+			m.wait(time.Second)
+		}, nil},
+		{"an overloaded grip that is tightened", func(m *match) {
+			m.squeeze(overload)
+			m.goal(grip, 2150)
+			m.wait(time.Second)
+		}, []Rule{Overload}},
 		{"an overloaded grip that is dropped", func(m *match) {
 			m.PolicyGoal(m.now(), grip, 2300)
 			m.squeeze(overload)
@@ -376,7 +441,8 @@ func TestRules(t *testing.T) {
 			}
 			for rule, n := range v.Violations {
 				if broken[Rule(rule)] != (n > 0) {
-					t.Errorf("%d violations of %s, want some: %v; it says %v", n, Rule(rule), broken[Rule(rule)], v.Kept)
+					t.Errorf("%d violations of %s, want some: %v; it says %v", n, Rule(rule), broken[Rule(rule)],
+						v.Kept)
 				}
 			}
 		})

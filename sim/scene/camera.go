@@ -24,7 +24,12 @@ type Camera struct {
 // OpenCamera opens a camera above the world that is shown at path, and fails without that world.
 // Its pictures are RGB8, with format's size and rate.
 func OpenCamera(path string, format camera.Format, clock rt.Clock) (*Camera, error) {
-	c := &Camera{path: path, format: format, clock: clock, grid: camera.Grid{Origin: clock.Now(), FPS: format.FPS}}
+	c := &Camera{
+		path:   path,
+		format: format,
+		clock:  clock,
+		grid:   camera.Grid{Origin: clock.Now(), FPS: format.FPS},
+	}
 	_, err := c.look()
 	return c, err
 }
@@ -45,7 +50,9 @@ func (c *Camera) Grab(dst *camera.Frame) error {
 	if err != nil {
 		return c.lost(err)
 	}
-	dst.Format, dst.Sequence, dst.At = c.format, k, v.At
+	dst.Format = c.format
+	dst.Sequence = k
+	dst.At = v.At
 	v.Render(dst.Pix[:c.format.FrameBytes()], c.format.Width, c.format.Height)
 	c.next = k + 1
 	return nil

@@ -116,14 +116,16 @@ func TestWhatAServoBootsWith(t *testing.T) {
 	s.write(stsGoal, le(2300, 2), clock.Now())
 	clock.Advance(time.Second)
 	s.restart(clock.Now())
-	for reg, want := range map[int]int64{stsTorqueLimit: 400, stsAcceleration: 0, stsGoalTime: 0, stsGoalVelocity: speedMax, 55: 1, stsTorque: 0, stsGoal: 2300} {
+	for reg, want := range map[int]int64{stsTorqueLimit: 400, stsAcceleration: 0, stsGoalTime: 0,
+		stsGoalVelocity: speedMax, 55: 1, stsTorque: 0, stsGoal: 2300} {
 		if got := s.get(reg); got != want {
 			t.Errorf("register %d = %d after a restart, want %d", reg, got, want)
 		}
 	}
 	x, clock := one(t, "xl430-w250", Config{})
 	x.write(xLimitPWM, le(500, 2), clock.Now())
-	for reg, v := range map[int][]byte{xWatchdog: {5}, xProfile: le(30, 4), xPositionP: le(100, 2), 65: {1}, xGoalPWM: le(100, 2)} {
+	for reg, v := range map[int][]byte{xWatchdog: {5}, xProfile: le(30, 4), xPositionP: le(100, 2), 65: {1},
+		xGoalPWM: le(100, 2)} {
 		x.write(reg, v, clock.Now())
 	}
 	x.restart(clock.Now())
@@ -180,7 +182,8 @@ func TestAServoMayBootWithAnEmptyGoal(t *testing.T) {
 		clock.Advance(3 * time.Second)
 		_, edge := s.goal()
 		if at := stands(s, clock); s.get(s.t.at.goal) != 0 || at != edge || at > 20 {
-			t.Errorf("%s: with torque on it stands at %d, its goal reads %d, want the end of its range and 0", name, at, s.get(s.t.at.goal))
+			t.Errorf("%s: with torque on it stands at %d, its goal reads %d, want the end of its range and 0", name, at,
+				s.get(s.t.at.goal))
 		}
 		s, clock = one(t, name, Config{BootGoalZero: true, BootTorque: []uint8{1}})
 		if clock.Advance(time.Second); stands(s, clock) != start {

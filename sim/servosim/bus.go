@@ -103,16 +103,20 @@ type Config struct {
 	NoFast bool
 
 	// Behaviour that the datasheets leave open.
-	GoalLeavesTorque bool    // Feetech: a goal written with torque off leaves it off; by default it switches torque on
-	OverloadYields   bool    // Feetech: a goal that removes the load ends an overload; by default only a second without load or torque off does
-	BootGoalZero     bool    // Feetech: the goal register is 0 after power-up; by default it is the shaft's position
-	BootTorque       []uint8 // ids of the servos with torque on after power-up; by default no servo
+	GoalLeavesTorque bool // Feetech: a goal written with torque off leaves it off; by default it switches torque on
+	// Feetech: a goal that removes the load ends an overload; by default only a second without load
+	// or torque off does
+	OverloadYields bool
+	BootGoalZero   bool    // Feetech: the goal register is 0 after power-up; by default it is the shaft's position
+	BootTorque     []uint8 // ids of the servos with torque on after power-up; by default no servo
 
 	// Set by check.
-	models     []*model
-	codes      []uint8
-	joints     []motor.Joint
-	turnaround time.Duration // from the end of a request, or of the previous reply, to the first bit of a reply, without the return delay
+	models []*model
+	codes  []uint8
+	joints []motor.Joint
+	// from the end of a request, or of the previous reply, to the first bit of a reply, without the
+	// return delay
+	turnaround time.Duration
 	motors     *motor.Fitted // the Plant, if it is a motor.Fitted
 }
 
@@ -136,7 +140,8 @@ func ArmWeights(counts int) []Weight {
 
 // The reasons why Open fails.
 var (
-	ErrLink = errors.New("servosim: no link") // Config.Link cannot be made, exists and is not a symbolic link, or belongs to a running bus
+	// Config.Link cannot be made, exists and is not a symbolic link, or belongs to a running bus
+	ErrLink = errors.New("servosim: no link")
 	ErrBaud = errors.New("servosim: no such speed")
 )
 
@@ -174,8 +179,15 @@ func Open(cfg Config) (*Bus, error) {
 	if err := cfg.check(); err != nil {
 		return nil, err
 	}
-	b := &Bus{cfg: cfg, protocol2: cfg.models[0].table.series.protocol2(), silence: interByteMax,
-		done: make(chan struct{}), plugRequests: make(chan plugRequest, 1), plugged: true, in: true}
+	b := &Bus{
+		cfg:          cfg,
+		protocol2:    cfg.models[0].table.series.protocol2(),
+		silence:      interByteMax,
+		done:         make(chan struct{}),
+		plugRequests: make(chan plugRequest, 1),
+		plugged:      true,
+		in:           true,
+	}
 	if b.protocol2 {
 		b.silence = interByteMaxX
 	}
@@ -207,7 +219,8 @@ func (c *Config) check() error {
 	first := c.models[0].table.series
 	for i, m := range c.models {
 		if s := m.table.series; s.protocol2() != first.protocol2() || s.feetech() != first.feetech() {
-			return fmt.Errorf("servosim: %s and %s have different protocols; one bus has one protocol", c.models[0].name, m.name)
+			return fmt.Errorf("servosim: %s and %s have different protocols; one bus has one protocol",
+				c.models[0].name, m.name)
 		}
 		code, ok := m.table.code(c.Baud)
 		if !ok {

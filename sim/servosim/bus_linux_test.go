@@ -50,11 +50,13 @@ func TestRepliesArriveAtTheWiresPace(t *testing.T) {
 		want    time.Duration
 	}{
 		{"sync read", Config{}, "FF FF FE 0A 82 38 02 01 02 03 04 05 06 26", 48, 920 * time.Microsecond},
-		{"sync write and sync read at once", Config{}, "FF FF FE 16 83 2A 02 01 00 08 02 00 08 03 00 08 04 00 08 05 00 08 06 00 08 F7" +
-			"FF FF FE 0A 82 38 02 01 02 03 04 05 06 26", 48, 1180 * time.Microsecond},
+		{"sync write and sync read at once", Config{},
+			"FF FF FE 16 83 2A 02 01 00 08 02 00 08 03 00 08 04 00 08 05 00 08 06 00 08 F7" +
+				"FF FF FE 0A 82 38 02 01 02 03 04 05 06 26", 48, 1180 * time.Microsecond},
 		{"slower wire", Config{Baud: 500_000}, "FF FF 01 02 01 FB", 6, 290 * time.Microsecond},
 		{"no pace", Config{Unpaced: true}, "FF FF FE 0A 82 38 02 01 02 03 04 05 06 26", 48, 0},
-		{"a return delay of 100 units", Config{}, "FF FF 01 04 03 07 64 8C FF FF 01 02 01 FB", 12, 500 * time.Microsecond},
+		{"a return delay of 100 units", Config{}, "FF FF 01 04 03 07 64 8C FF FF 01 02 01 FB", 12,
+			500 * time.Microsecond},
 		{"a slot stays empty", Config{}, "FF FF FE 07 82 38 02 01 09 02 32", 16, 500 * time.Microsecond},
 	}
 	for _, tt := range tests {
@@ -235,7 +237,8 @@ func TestALinkIsOfOneRunningBus(t *testing.T) {
 		if err == nil {
 			b.Close()
 		}
-		if !errors.Is(err, ErrLink) || !strings.Contains(err.Error(), name) || !strings.Contains(err.Error(), "another link") {
+		if !errors.Is(err, ErrLink) || !strings.Contains(err.Error(), name) ||
+			!strings.Contains(err.Error(), "another link") {
 			t.Errorf("a second bus at %s: %v, want ErrLink, the link and what to do", name, err)
 		}
 	}

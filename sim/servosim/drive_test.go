@@ -55,7 +55,8 @@ func TestAFaultyEncoder(t *testing.T) {
 				}
 				s.setEncoderFault(tt.fault, clock.Now())
 				reads := passes(s, clock, 2*time.Second)
-				if at := stands(s, clock); reads < tt.reads-12 || reads > tt.reads+12 || at < tt.place-12 || at > tt.place+12 {
+				if at := stands(s, clock); reads < tt.reads-12 || reads > tt.reads+12 || at < tt.place-12 ||
+					at > tt.place+12 {
 					t.Errorf("it reads %d and stands at %d, want %d and %d", reads, at, tt.reads, tt.place)
 				}
 				if got := s.read(nil, stsStatus, 1, clock.Now())[0]; got != tt.bits || s.error(0) != tt.bits {
@@ -100,7 +101,8 @@ func TestAnXServoKeepsItsEncoderError(t *testing.T) {
 	s.refresh(clock.Now())
 	s.setEncoderFault(motor.EncoderFault{}, clock.Now())
 	if s.refresh(clock.Now()); s.mem[xHardwareError] != xFaultEncoder || s.error(0) != alert || s.mem[xTorque] != 1 {
-		t.Errorf("hardware error %#x, error %#x, torque %d, want 8, an alert, 1", s.mem[xHardwareError], s.error(0), s.mem[xTorque])
+		t.Errorf("hardware error %#x, error %#x, torque %d, want 8, an alert, 1", s.mem[xHardwareError], s.error(0),
+			s.mem[xTorque])
 	}
 }
 
@@ -131,11 +133,14 @@ func TestABlockedJointOfAnyPlantTripsItsProtection(t *testing.T) {
 			passes(s, clock, time.Second)
 			load, amps := magnitude(s.get(60), signLoad), magnitude(s.get(stsCurrent), signPosition)
 			if at := stands(s, clock); at < 2199 || at > 2201 || load < 900 || amps < 150 || s.error(0) != 0 {
-				t.Errorf("at %d, load %d, current %d, status %#x, want 2200, near 1000, much, 0 yet", at, load, amps, s.error(0))
+				t.Errorf("at %d, load %d, current %d, status %#x, want 2200, near 1000, much, 0 yet", at, load, amps,
+					s.error(0))
 			}
 			passes(s, clock, 2*time.Second)
-			if load := magnitude(s.get(60), signLoad); s.error(0) != faultOverload || load != 200 || s.mem[stsTorque] != 1 {
-				t.Errorf("status %#x, load %d, torque %d, want an overload with a fifth of the torque", s.error(0), load, s.mem[stsTorque])
+			if load := magnitude(s.get(60), signLoad); s.error(0) != faultOverload || load != 200 ||
+				s.mem[stsTorque] != 1 {
+				t.Errorf("status %#x, load %d, torque %d, want an overload with a fifth of the torque", s.error(0),
+					load, s.mem[stsTorque])
 			}
 			told(s, clock, 2230) // it still presses
 			if passes(s, clock, 5*time.Second); s.error(0) != faultOverload {
@@ -203,7 +208,8 @@ func TestAScriptedOverloadStaysUntilTorqueIsOff(t *testing.T) {
 
 // The other series trip in their own ways.
 func TestOtherBlockedJoints(t *testing.T) {
-	for name, bit := range map[string]uint8{"scs0009": faultOverload, "xl430-w250": faultOverload, "ax-12a": axOverload} {
+	for name, bit := range map[string]uint8{"scs0009": faultOverload, "xl430-w250": faultOverload,
+		"ax-12a": axOverload} {
 		s, clock := one(t, name, Config{})
 		at := stands(s, clock)
 		s.block(at+50, false, false, clock.Now())
@@ -252,7 +258,8 @@ func TestAWedgedShaftLeavesNeitherWay(t *testing.T) {
 			told(s, clock, goal)
 			passes(s, clock, time.Second)
 			if at := stands(s, clock); at != 2048 || math.Abs(s.health.duty) < 0.9 {
-				t.Errorf("fitted %v: on its way to %d it stands at %d with %.2f of its duty, want 2048 and all of it", fitted, goal, at, s.health.duty)
+				t.Errorf("fitted %v: on its way to %d it stands at %d with %.2f of its duty, want 2048 and all of it",
+					fitted, goal, at, s.health.duty)
 			}
 		}
 	}
@@ -268,7 +275,9 @@ func TestWhatAGripperHolds(t *testing.T) {
 	}{
 		{"the goal stays", func(*servo, rt.Instant) {}, false},
 		{"the goal goes a little back", func(s *servo, now rt.Instant) { s.write(stsGoal, le(1600, 2), now) }, false},
-		{"goal := present", func(s *servo, now rt.Instant) { s.write(stsGoal, s.read(nil, stsPresent, 2, now), now) }, true},
+		{"goal := present", func(s *servo, now rt.Instant) {
+			s.write(stsGoal, s.read(nil, stsPresent, 2, now), now)
+		}, true},
 		{"it opens", func(s *servo, now rt.Instant) { s.write(stsGoal, le(2000, 2), now) }, true},
 		{"torque off", func(s *servo, now rt.Instant) { s.write(stsTorque, []byte{0}, now) }, true},
 		{"the supply goes", func(s *servo, now rt.Instant) { s.supply(0, now) }, true},
@@ -335,7 +344,8 @@ func TestALimpArmSinks(t *testing.T) {
 	if got, want := places(), []int{2048, 1365, 1365, 1365, 2048, 2048}; !slices.Equal(got, want) {
 		t.Errorf("a second after torque off at %v, want %v", got, want)
 	}
-	if v := magnitude(int64(arm[1].read(nil, 58, 1, clock.Now())[0])|int64(arm[1].read(nil, 59, 1, clock.Now())[0])<<8, signPosition); v > -600 || v < -760 {
+	if v := magnitude(int64(arm[1].read(nil, 58, 1, clock.Now())[0])|int64(arm[1].read(nil, 59, 1, clock.Now())[0])<<8,
+		signPosition); v > -600 || v < -760 {
 		t.Errorf("velocity %d while it sinks, want some -683", v)
 	}
 	clock.Advance(time.Second)
@@ -391,7 +401,8 @@ func TestTorqueOnOutsideOfTheRangeOfTheEEPROM(t *testing.T) {
 		}
 		clock.Advance(time.Second)
 		if at := stands(s, clock); at != start+300 || s.get(s.t.at.goal) != int64(start) {
-			t.Errorf("%s: it stands at %d and its goal reads %d, want %d and %d as written", name, at, s.get(s.t.at.goal), start+300, start)
+			t.Errorf("%s: it stands at %d and its goal reads %d, want %d and %d as written", name, at,
+				s.get(s.t.at.goal), start+300, start)
 		}
 		s.write(9, goalBytes(s, int64(start+100)), clock.Now())
 		clock.Advance(time.Second)
@@ -402,7 +413,8 @@ func TestTorqueOnOutsideOfTheRangeOfTheEEPROM(t *testing.T) {
 	s, clock := one(t, "sts3215", Config{})
 	s.write(11, le(1900, 2), clock.Now())
 	s.write(stsGoal, le(3000, 2), clock.Now())
-	if back := s.read(nil, stsGoalReadback, 2, clock.Now()); s.get(stsGoal) != 3000 || int(back[0])|int(back[1])<<8 != 1900 {
+	if back := s.read(nil, stsGoalReadback, 2, clock.Now()); s.get(stsGoal) != 3000 ||
+		int(back[0])|int(back[1])<<8 != 1900 {
 		t.Errorf("register 42 reads %d, want 3000; 67 reads %v, want 1900", s.get(stsGoal), back)
 	}
 }
@@ -420,7 +432,8 @@ func TestRealtimeTickCounts(t *testing.T) {
 	for _, tt := range []struct {
 		after time.Duration
 		want  int
-	}{{0, first}, {time.Millisecond, first + 1}, {1500 * time.Millisecond, first + 1501}, {32768 * time.Millisecond, first + 1501}} {
+	}{{0, first}, {time.Millisecond, first + 1}, {1500 * time.Millisecond, first + 1501},
+		{32768 * time.Millisecond, first + 1501}} {
 		if got := ticks(tt.after); got != tt.want {
 			t.Errorf("%v later it is %d, want %d", tt.after, got, tt.want)
 		}

@@ -67,7 +67,8 @@ const (
 	alert        = 0x80
 )
 
-var xBauds = []baud{{0, 9600}, {1, 57_600}, {2, 115_200}, {3, 1_000_000}, {4, 2_000_000}, {5, 3_000_000}, {6, 4_000_000}, {7, 4_500_000}}
+var xBauds = []baud{{0, 9600}, {1, 57_600}, {2, 115_200}, {3, 1_000_000}, {4, 2_000_000}, {5, 3_000_000},
+	{6, 4_000_000}, {7, 4_500_000}}
 
 // window is a range of memory whose bytes are aliases of the bytes that a list of addresses names.
 type window struct {
@@ -82,10 +83,13 @@ var (
 
 func xSeries(size int, windows ...window) *table {
 	t := xCommon
-	t.size, t.windows, t.rows = size, windows, slices.Clone(t.rows)
+	t.size = size
+	t.windows = windows
+	t.rows = slices.Clone(t.rows)
 	for _, w := range windows {
 		for i := range w.n {
-			t.rows = append(t.rows, register{uint16(w.list + 2*i), 2, rw, int64(w.data + i), xIndirectLow, int64(size - 1)},
+			t.rows = append(t.rows, register{uint16(w.list + 2*i), 2, rw, int64(w.data + i), xIndirectLow,
+				int64(size - 1)},
 				register{uint16(w.data + i), 1, rw, 0, 0, 0})
 		}
 	}
@@ -93,10 +97,36 @@ func xSeries(size int, windows ...window) *table {
 }
 
 var xCommon = table{
-	series: seriesX, eeprom: 64, counts: 4096, arc: 2 * math.Pi, bauds: xBauds,
-	at: addresses{model: 0, id: 7, baud: 8, returnDelay: 9, returnLevel: 68, minLimit: 52, maxLimit: 48, offset: xOffset, mode: xMode,
-		maxTemperature: 31, maxVoltage: xVoltageMax, minVoltage: xVoltageMin, torque: xTorque, goal: xGoal, torqueLimit: none, lock: none,
-		present: xPresent, velocity: 128, load: xPresentLoad, voltage: 144, temperature: 146, registered: 69, moving: 122},
+	series: seriesX,
+	eeprom: 64,
+	counts: 4096,
+	arc:    2 * math.Pi,
+	bauds:  xBauds,
+	at: addresses{
+		model:          0,
+		id:             7,
+		baud:           8,
+		returnDelay:    9,
+		returnLevel:    68,
+		minLimit:       52,
+		maxLimit:       48,
+		offset:         xOffset,
+		mode:           xMode,
+		maxTemperature: 31,
+		maxVoltage:     xVoltageMax,
+		minVoltage:     xVoltageMin,
+		torque:         xTorque,
+		goal:           xGoal,
+		torqueLimit:    none,
+		lock:           none,
+		present:        xPresent,
+		velocity:       128,
+		load:           xPresentLoad,
+		voltage:        144,
+		temperature:    146,
+		registered:     69,
+		moving:         122,
+	},
 	rows: []register{
 		{0, 2, ro, 0, 0, 0},                        // model
 		{2, 4, ro, 0, 0, 0},                        // model information
@@ -180,11 +210,38 @@ const (
 )
 
 var axTable = indexed(table{
-	series: seriesAX, size: 50, eeprom: 24, counts: 1024, arc: 300 * math.Pi / 180,
-	bauds: []baud{{1, 1_000_000}, {0, 2_000_000}, {3, 500_000}, {4, 400_000}, {7, 250_000}, {9, 200_000}, {16, 117_647}, {34, 57_142}, {103, 19_230}, {207, 9615}},
-	at: addresses{model: 0, id: 3, baud: 4, returnDelay: 5, returnLevel: 16, minLimit: 6, maxLimit: 8, offset: none, mode: none,
-		maxTemperature: 11, maxVoltage: 13, minVoltage: 12, torque: axTorque, goal: axGoal, torqueLimit: axTorqueLimit, lock: 47,
-		present: axPresent, velocity: 38, load: 40, voltage: 42, temperature: 43, registered: 44, moving: 46},
+	series: seriesAX,
+	size:   50,
+	eeprom: 24,
+	counts: 1024,
+	arc:    300 * math.Pi / 180,
+	bauds: []baud{{1, 1_000_000}, {0, 2_000_000}, {3, 500_000}, {4, 400_000}, {7, 250_000}, {9, 200_000},
+		{16, 117_647}, {34, 57_142}, {103, 19_230}, {207, 9615}},
+	at: addresses{
+		model:          0,
+		id:             3,
+		baud:           4,
+		returnDelay:    5,
+		returnLevel:    16,
+		minLimit:       6,
+		maxLimit:       8,
+		offset:         none,
+		mode:           none,
+		maxTemperature: 11,
+		maxVoltage:     13,
+		minVoltage:     12,
+		torque:         axTorque,
+		goal:           axGoal,
+		torqueLimit:    axTorqueLimit,
+		lock:           47,
+		present:        axPresent,
+		velocity:       38,
+		load:           40,
+		voltage:        42,
+		temperature:    43,
+		registered:     44,
+		moving:         46,
+	},
 	rows: []register{
 		{0, 2, ro, 0, 0, 0},                 // model
 		{2, 1, ro, 0, 0, 0},                 // firmware
@@ -227,38 +284,136 @@ var axTable = indexed(table{
 // Source: Rhoban/bam, xl330; ROBOTIS e-manual.
 var dynamixelModels = []model{
 	{"xl430-w250", 1060, [2]byte{46}, xTable, nil, 0,
-		motor.Motor{Volts: 12, KT: 1.88, Ohm: 15, Inertia: 0.012, Coulomb: 0.04, Viscous: 0.03, Stall: 1.5}, 885 * 128},
+		motor.Motor{
+			Volts:   12,
+			KT:      1.88,
+			Ohm:     15,
+			Inertia: 0.012,
+			Coulomb: 0.04,
+			Viscous: 0.03,
+			Stall:   1.5,
+		}, 885 * 128},
 	{"xl330-m288", 1200, [2]byte{52}, x330Table, xl330(1750), 0.001,
-		motor.Motor{Volts: 5, KT: 0.387, Ohm: 4.02, Inertia: 0.0018, Coulomb: 0.0128, Viscous: 0.0037, Stall: 0.52}, 885 * 256},
+		motor.Motor{
+			Volts:   5,
+			KT:      0.387,
+			Ohm:     4.02,
+			Inertia: 0.0018,
+			Coulomb: 0.0128,
+			Viscous: 0.0037,
+			Stall:   0.52,
+		}, 885 * 256},
 	{"xl330-m077", 1190, [2]byte{52}, x330Table, xl330(1750), 0.001,
-		motor.Motor{Volts: 5, KT: 0.104, Ohm: 2.4, Inertia: 0.0004, Coulomb: 0.005, Viscous: 0.001, Stall: 0.215}, 885 * 256},
+		motor.Motor{
+			Volts:   5,
+			KT:      0.104,
+			Ohm:     2.4,
+			Inertia: 0.0004,
+			Coulomb: 0.005,
+			Viscous: 0.001,
+			Stall:   0.215,
+		}, 885 * 256},
 	{"xc330-t288", 1220, [2]byte{52}, x330Table, xc330(320), 0.001,
-		motor.Motor{Volts: 11.1, KT: 1.63, Ohm: 19.7, Inertia: 0.004, Coulomb: 0.02, Viscous: 0.01, Stall: 0.92}, 885 * 256},
+		motor.Motor{
+			Volts:   11.1,
+			KT:      1.63,
+			Ohm:     19.7,
+			Inertia: 0.004,
+			Coulomb: 0.02,
+			Viscous: 0.01,
+			Stall:   0.92,
+		}, 885 * 256},
 	{"xc330-t181", 1210, [2]byte{52}, x330Table, xc330(500), 0.001,
-		motor.Motor{Volts: 11.1, KT: 1.05, Ohm: 15, Inertia: 0.003, Coulomb: 0.015, Viscous: 0.008, Stall: 0.76}, 885 * 256},
+		motor.Motor{
+			Volts:   11.1,
+			KT:      1.05,
+			Ohm:     15,
+			Inertia: 0.003,
+			Coulomb: 0.015,
+			Viscous: 0.008,
+			Stall:   0.76,
+		}, 885 * 256},
 	{"xc430-w150", 1070, [2]byte{46}, xTable, []setting{{xLimitVelocity, 460}}, 0,
-		motor.Motor{Volts: 12, KT: 1.08, Ohm: 8.1, Inertia: 0.008, Coulomb: 0.04, Viscous: 0.03, Stall: 1.6}, 885 * 128},
+		motor.Motor{
+			Volts:   12,
+			KT:      1.08,
+			Ohm:     8.1,
+			Inertia: 0.008,
+			Coulomb: 0.04,
+			Viscous: 0.03,
+			Stall:   1.6,
+		}, 885 * 128},
 	{"xc430-w240", 1080, [2]byte{46}, xTable, []setting{{xLimitVelocity, 306}}, 0,
-		motor.Motor{Volts: 12, KT: 1.64, Ohm: 10.4, Inertia: 0.018, Coulomb: 0.04, Viscous: 0.03, Stall: 1.9}, 885 * 128},
+		motor.Motor{
+			Volts:   12,
+			KT:      1.64,
+			Ohm:     10.4,
+			Inertia: 0.018,
+			Coulomb: 0.04,
+			Viscous: 0.03,
+			Stall:   1.9,
+		}, 885 * 128},
 	{"xm430-w350", 1020, [2]byte{46}, xTable, xm(1193, 350, 1920), 0.00269,
-		motor.Motor{Volts: 12, KT: 2.49, Ohm: 7.3, Inertia: 0.02, Coulomb: 0.06, Viscous: 0.05, Stall: 4.1}, 885 * 128},
+		motor.Motor{
+			Volts:   12,
+			KT:      2.49,
+			Ohm:     7.3,
+			Inertia: 0.02,
+			Coulomb: 0.06,
+			Viscous: 0.05,
+			Stall:   4.1,
+		}, 885 * 128},
 	{"xm430-w210", 1030, [2]byte{46}, xTable, xm(1193, 330, 1920), 0.00269,
-		motor.Motor{Volts: 12, KT: 1.49, Ohm: 6, Inertia: 0.015, Coulomb: 0.05, Viscous: 0.04, Stall: 3}, 885 * 128},
+		motor.Motor{
+			Volts:   12,
+			KT:      1.49,
+			Ohm:     6,
+			Inertia: 0.015,
+			Coulomb: 0.05,
+			Viscous: 0.04,
+			Stall:   3,
+		}, 885 * 128},
 	{"xm540-w270", 1120, [2]byte{46}, xTable, xm(2047, 128, 1920), 0.00269,
-		motor.Motor{Volts: 12, KT: 3.82, Ohm: 4.3, Inertia: 0.06, Coulomb: 0.12, Viscous: 0.1, Stall: 10.6}, 885 * 128},
+		motor.Motor{
+			Volts:   12,
+			KT:      3.82,
+			Ohm:     4.3,
+			Inertia: 0.06,
+			Coulomb: 0.12,
+			Viscous: 0.1,
+			Stall:   10.6,
+		}, 885 * 128},
 	{"xh540-w150", 1110, [2]byte{46}, xTable, xm(2047, 280, 1920), 0.00269,
-		motor.Motor{Volts: 12, KT: 1.64, Ohm: 2.8, Inertia: 0.04, Coulomb: 0.1, Viscous: 0.08, Stall: 7.1}, 885 * 128},
+		motor.Motor{
+			Volts:   12,
+			KT:      1.64,
+			Ohm:     2.8,
+			Inertia: 0.04,
+			Coulomb: 0.1,
+			Viscous: 0.08,
+			Stall:   7.1,
+		}, 885 * 128},
 	{"ax-12a", 12, [2]byte{24}, axTable, nil, 0,
-		motor.Motor{Volts: 11.2, KT: 1.94, Ohm: 15.5, Inertia: 0.008, Coulomb: 0.04, Viscous: 0.02, Stall: 1.5}, 1024},
+		motor.Motor{
+			Volts:   11.2,
+			KT:      1.94,
+			Ohm:     15.5,
+			Inertia: 0.008,
+			Coulomb: 0.04,
+			Viscous: 0.02,
+			Stall:   1.5,
+		}, 1024},
 }
 
 func xl330(amps int64) []setting {
-	return []setting{{31, 70}, {xVoltageMax, 70}, {xVoltageMin, 35}, {xLimitCurrent, amps}, {xLimitVelocity, 445}, {xShutdown, 53},
+	return []setting{{31, 70}, {xVoltageMax, 70}, {xVoltageMin, 35}, {xLimitCurrent, amps}, {xLimitVelocity, 445},
+		{xShutdown, 53},
 		{xVelocityI, 1600}, {xVelocityP, 180}, {xPositionD, 0}, {xPositionP, 400}}
 }
 
 func xc330(velocity int64) []setting {
-	return []setting{{31, 70}, {xVoltageMax, 140}, {xVoltageMin, 55}, {xLimitCurrent, 910}, {xLimitVelocity, velocity}, {xShutdown, 52},
+	return []setting{{31, 70}, {xVoltageMax, 140}, {xVoltageMin, 55}, {xLimitCurrent, 910}, {xLimitVelocity, velocity},
+		{xShutdown, 52},
 		{xVelocityI, 1200}, {xVelocityP, 40}, {xPositionD, 0}, {xPositionP, 900}}
 }
 

@@ -149,9 +149,17 @@ func (b *Bus) Counters() Counters {
 	for i := range b.servos {
 		dropped += b.servos[i].dropped
 	}
-	return Counters{Dropped: dropped,
-		Requests: c.requests.Load(), Replies: c.replies.Load(), BadChecksums: c.badChecksums.Load(),
-		GarbageBytes: c.garbage.Load(), WrongBaud: c.wrongBaud.Load(), Ignored: c.ignored.Load(),
-		Collisions: c.collisions.Load(), Overflow: c.overflow.Load(), Faults: c.faults.Load(), Forged: c.forged.Load(),
+	return Counters{
+		Dropped:      dropped,
+		Requests:     c.requests.Load(),
+		Replies:      c.replies.Load(),
+		BadChecksums: c.badChecksums.Load(),
+		GarbageBytes: c.garbage.Load(),
+		WrongBaud:    c.wrongBaud.Load(),
+		Ignored:      c.ignored.Load(),
+		Collisions:   c.collisions.Load(),
+		Overflow:     c.overflow.Load(),
+		Faults:       c.faults.Load(),
+		Forged:       c.forged.Load(),
 	}
 }

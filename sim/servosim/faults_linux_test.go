@@ -33,14 +33,23 @@ func TestScriptedFaults(t *testing.T) {
 		{"a mute servo", func(b *Bus) { b.Mute(1, true) }, ping1, "", ""},
 		{"a mute servo in a sync read", func(b *Bus) { b.Mute(2, true) }, syncRead3,
 			"FF FF 01 04 00 10 08 E2 | FF FF 03 04 00 30 08 C0", "FF FF 01 04 00 10 08 E2 | FF FF 03 04 00 30 08 C0"},
-		{"back again", func(b *Bus) { b.Mute(1, true); b.Mute(1, false) }, ping1, "FF FF 01 02 00 FC", "FF FF 01 02 00 FC"},
+		{"back again", func(b *Bus) {
+			b.Mute(1, true)
+			b.Mute(1, false)
+		}, ping1, "FF FF 01 02 00 FC", "FF FF 01 02 00 FC"},
 		{"a dropped reply", spoil(Fault{Kind: "drop", IDs: []uint8{2}, Count: 1}), syncRead3,
 			"FF FF 01 04 00 10 08 E2 | FF FF 03 04 00 30 08 C0",
 			"FF FF 01 04 00 10 08 E2 | FF FF 02 04 00 20 08 D1 | FF FF 03 04 00 30 08 C0"},
-		{"a corrupt reply", spoil(Fault{Kind: "garble", IDs: []uint8{1}, Count: 1}), ping1, "FF FF 01 02 55 FC", "FF FF 01 02 00 FC"},
-		{"a truncated reply", spoil(Fault{Kind: "truncate", IDs: []uint8{1}, Count: 1}), ping1, "FF FF 01", "FF FF 01 02 00 FC"},
-		{"an error byte", func(b *Bus) { b.SetFault(1, 0x20) }, "FF FF 01 04 02 38 02 BE", "FF FF 01 04 20 10 08 C2", "FF FF 01 04 20 10 08 C2"},
-		{"an error byte in an acknowledgement", func(b *Bus) { b.SetFault(1, 1) }, "FF FF 01 04 03 28 00 CF", "FF FF 01 02 01 FB", "FF FF 01 02 01 FB"},
+		{"a corrupt reply", spoil(Fault{Kind: "garble", IDs: []uint8{1}, Count: 1}), ping1, "FF FF 01 02 55 FC",
+			"FF FF 01 02 00 FC"},
+		{"a truncated reply", spoil(Fault{Kind: "truncate", IDs: []uint8{1}, Count: 1}), ping1, "FF FF 01",
+			"FF FF 01 02 00 FC"},
+		{"an error byte", func(b *Bus) {
+			b.SetFault(1, 0x20)
+		}, "FF FF 01 04 02 38 02 BE", "FF FF 01 04 20 10 08 C2", "FF FF 01 04 20 10 08 C2"},
+		{"an error byte in an acknowledgement", func(b *Bus) {
+			b.SetFault(1, 1)
+		}, "FF FF 01 04 03 28 00 CF", "FF FF 01 02 01 FB", "FF FF 01 02 01 FB"},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {

@@ -98,13 +98,41 @@ var feetechRows = []register{
 	{66, 1, ro, 0, 0, 0},           // moving
 }
 
-var feetechBauds = []baud{{0, 1_000_000}, {1, 500_000}, {2, 250_000}, {3, 128_000}, {4, 115_200}, {5, 76_800}, {6, 57_600}, {7, 38_400}}
+var feetechBauds = []baud{{0, 1_000_000}, {1, 500_000}, {2, 250_000}, {3, 128_000}, {4, 115_200}, {5, 76_800},
+	{6, 57_600}, {7, 38_400}}
 
 var stsTable = indexed(table{
-	series: seriesSTS, size: 256, eeprom: 40, counts: 4096, arc: 2 * math.Pi, bauds: feetechBauds,
-	at: addresses{model: 3, id: 5, baud: 6, returnDelay: 7, returnLevel: 8, minLimit: 9, maxLimit: 11, offset: stsOffset, mode: 33,
-		maxTemperature: 13, maxVoltage: 14, minVoltage: 15, torque: stsTorque, goal: stsGoal, torqueLimit: stsTorqueLimit, lock: 55,
-		present: stsPresent, velocity: 58, load: 60, voltage: 62, temperature: 63, registered: 64, moving: 66},
+	series: seriesSTS,
+	size:   256,
+	eeprom: 40,
+	counts: 4096,
+	arc:    2 * math.Pi,
+	bauds:  feetechBauds,
+	at: addresses{
+		model:          3,
+		id:             5,
+		baud:           6,
+		returnDelay:    7,
+		returnLevel:    8,
+		minLimit:       9,
+		maxLimit:       11,
+		offset:         stsOffset,
+		mode:           33,
+		maxTemperature: 13,
+		maxVoltage:     14,
+		minVoltage:     15,
+		torque:         stsTorque,
+		goal:           stsGoal,
+		torqueLimit:    stsTorqueLimit,
+		lock:           55,
+		present:        stsPresent,
+		velocity:       58,
+		load:           60,
+		voltage:        62,
+		temperature:    63,
+		registered:     64,
+		moving:         66,
+	},
 	rows: slices.Concat(feetechRows, []register{
 		{stsEnd, 1, ro, 0, 0, 0},             // byte order: little endian
 		{9, 2, rw, 0, 0, 0},                  // lower position limit
@@ -149,10 +177,38 @@ var stsTable = indexed(table{
 //
 // Source: Feetech SCS15 and SCS0009 memory tables.
 var scsTable = indexed(table{
-	series: seriesSCS, bigEndian: true, size: 256, eeprom: 40, counts: 1024, arc: 300 * math.Pi / 180, bauds: feetechBauds,
-	at: addresses{model: 3, id: 5, baud: 6, returnDelay: 7, returnLevel: 8, minLimit: 9, maxLimit: 11, offset: none, mode: none,
-		maxTemperature: 13, maxVoltage: 14, minVoltage: 15, torque: stsTorque, goal: stsGoal, torqueLimit: stsMaxTorque, lock: 48,
-		present: stsPresent, velocity: 58, load: 60, voltage: 62, temperature: 63, registered: 64, moving: 66},
+	series:    seriesSCS,
+	bigEndian: true,
+	size:      256,
+	eeprom:    40,
+	counts:    1024,
+	arc:       300 * math.Pi / 180,
+	bauds:     feetechBauds,
+	at: addresses{
+		model:          3,
+		id:             5,
+		baud:           6,
+		returnDelay:    7,
+		returnLevel:    8,
+		minLimit:       9,
+		maxLimit:       11,
+		offset:         none,
+		mode:           none,
+		maxTemperature: 13,
+		maxVoltage:     14,
+		minVoltage:     15,
+		torque:         stsTorque,
+		goal:           stsGoal,
+		torqueLimit:    stsMaxTorque,
+		lock:           48,
+		present:        stsPresent,
+		velocity:       58,
+		load:           60,
+		voltage:        62,
+		temperature:    63,
+		registered:     64,
+		moving:         66,
+	},
 	rows: slices.Concat(feetechRows, []register{
 		{stsEnd, 1, ro, 1, 0, 0},             // byte order: big endian
 		{9, 2, rw, 20, 0, 1023},              // lower position limit
@@ -186,11 +242,43 @@ var scsTable = indexed(table{
 // Source: Rhoban/bam, sts3215; Feetech data sheets.
 var feetechModels = []model{
 	{"sts3215", 777, [2]byte{3, 10}, stsTable, nil, 0,
-		motor.Motor{Volts: 7.4, KT: 1.21, Ohm: 2.68, Inertia: 0.0284, Coulomb: 0.052, Viscous: 0.059, Stall: 1.9}, 3927},
+		motor.Motor{
+			Volts:   7.4,
+			KT:      1.21,
+			Ohm:     2.68,
+			Inertia: 0.0284,
+			Coulomb: 0.052,
+			Viscous: 0.059,
+			Stall:   1.9,
+		}, 3927},
 	{"sts3250", 2825, [2]byte{3, 10}, stsTable, []setting{{14, 140}}, 0,
-		motor.Motor{Volts: 12, KT: 1.52, Ohm: 3.7, Inertia: 0.035, Coulomb: 0.08, Viscous: 0.08, Stall: 4.9}, 3927},
+		motor.Motor{
+			Volts:   12,
+			KT:      1.52,
+			Ohm:     3.7,
+			Inertia: 0.035,
+			Coulomb: 0.08,
+			Viscous: 0.08,
+			Stall:   4.9,
+		}, 3927},
 	{"sm8512bl", 11272, [2]byte{3, 10}, stsTable, []setting{{14, 250}, {15, 120}}, 0,
-		motor.Motor{Volts: 24, KT: 4.6, Ohm: 13, Inertia: 0.06, Coulomb: 0.15, Viscous: 0.15, Stall: 8.3}, 3927},
+		motor.Motor{
+			Volts:   24,
+			KT:      4.6,
+			Ohm:     13,
+			Inertia: 0.06,
+			Coulomb: 0.15,
+			Viscous: 0.15,
+			Stall:   8.3,
+		}, 3927},
 	{"scs0009", 1284, [2]byte{2, 4}, scsTable, nil, 0,
-		motor.Motor{Volts: 6, KT: 0.57, Ohm: 15, Inertia: 0.002, Coulomb: 0.008, Viscous: 0.003, Stall: 0.226}, 900},
+		motor.Motor{
+			Volts:   6,
+			KT:      0.57,
+			Ohm:     15,
+			Inertia: 0.002,
+			Coulomb: 0.008,
+			Viscous: 0.003,
+			Stall:   0.226,
+		}, 900},
 }

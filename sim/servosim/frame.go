@@ -26,7 +26,8 @@ func cut(buf []byte) (r frame, used int, ok, bad bool) {
 	for used < len(buf) {
 		f := buf[used:]
 		switch {
-		case f[0] != 0xFF, len(f) > 1 && f[1] != 0xFF, len(f) > 2 && f[2] == 0xFF, len(f) > 3 && (f[3] < 2 || f[3] > lengthMax):
+		case f[0] != 0xFF, len(f) > 1 && f[1] != 0xFF, len(f) > 2 && f[2] == 0xFF, len(f) > 3 &&
+			(f[3] < 2 || f[3] > lengthMax):
 			used++
 			continue
 		case len(f) < 4 || len(f) < int(f[3])+4:

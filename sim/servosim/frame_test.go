@@ -67,7 +67,8 @@ func FuzzCut(f *testing.F) {
 		}
 		for rest := in; ; {
 			f, used, ok, bad := cutPacket(rest, make([]byte, len(in)))
-			if used < 0 || used > len(rest) || ok && (used < packetOverhead || len(f.params) > used) || bad && (ok || used == 0) {
+			if used < 0 || used > len(rest) || ok && (used < packetOverhead || len(f.params) > used) || bad &&
+				(ok || used == 0) {
 				t.Fatalf("cutPacket uses %d of %d, ok %v, bad %v", used, len(rest), ok, bad)
 			}
 			if used == 0 {

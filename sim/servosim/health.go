@@ -71,12 +71,15 @@ func (s *servo) measureEffort(now rt.Instant) {
 		if h.heat.Since(now) > unobserved && off == 0 {
 			h.overSince, h.surgeSince = 0, 0
 		}
-		h.duty, h.amps, h.demand = s.cfg.joints[s.joint].Effort(&s.loop, off, s.mem[s.t.at.torque] == torqueOn, float64(s.velocity))
+		h.duty, h.amps, h.demand = s.cfg.joints[s.joint].Effort(&s.loop, off, s.mem[s.t.at.torque] == torqueOn,
+			float64(s.velocity))
 	}
 	s.checkObject(now)
 	if s.t.series == seriesX {
 		f := float64(s.direction())
-		h.duty, h.amps, h.demand = f*h.duty, f*h.amps, f*h.demand
+		h.duty = f * h.duty
+		h.amps = f * h.amps
+		h.demand = f * h.demand
 	}
 	s.rail.supply.Draw(old, math.Abs(h.amps*h.duty)) // the bridge draws amps only while it is on
 }
@@ -136,7 +139,8 @@ func (s *servo) protectFeetech(low, hot, over bool, now rt.Instant) {
 	}
 	if s.t.series == seriesSTS {
 		amps := float64(s.get(stsProtectAmps)) * stsAmp
-		s.raise(motor.Lasts(&h.surgeSince, math.Abs(h.amps) > amps, time.Duration(s.get(38))*10*time.Millisecond, now), faultCurrent)
+		s.raise(motor.Lasts(&h.surgeSince, math.Abs(h.amps) > amps, time.Duration(s.get(38))*10*time.Millisecond, now),
+			faultCurrent)
 	}
 }
 
@@ -146,7 +150,10 @@ func (s *servo) protectFeetech(low, hot, over bool, now rt.Instant) {
 func (s *servo) endOverload(now rt.Instant) {
 	h := &s.health
 	s.alarm &^= faultOverload
-	h.capped, h.tripped, h.overSince, h.idleSince = false, false, 0, 0
+	h.capped = false
+	h.tripped = false
+	h.overSince = 0
+	h.idleSince = 0
 	s.tune(now)
 }
 
@@ -224,10 +231,23 @@ func (b *Bus) States() []State {
 		s.refresh(now)
 		goal, _ := s.goal()
 		h := &s.health
-		all[i] = State{ID: s.mem[s.t.at.id], Model: s.model.name, Torque: s.mem[s.t.at.torque] == torqueOn,
-			Powered: !s.unpowered, Boots: s.booting, Position: s.present(s.encoderCount(now)), Place: b.cfg.Plant.Present(now, i), Goal: goal,
-			Pressed: s.pressing(now) != 0, Holds: s.obstacle.Gripped, Duty: h.duty, Amps: h.amps, Volts: h.rail, Celsius: h.heat.Celsius,
-			Fault: s.alarm | s.forced}
+		all[i] = State{
+			ID:       s.mem[s.t.at.id],
+			Model:    s.model.name,
+			Torque:   s.mem[s.t.at.torque] == torqueOn,
+			Powered:  !s.unpowered,
+			Boots:    s.booting,
+			Position: s.present(s.encoderCount(now)),
+			Place:    b.cfg.Plant.Present(now, i),
+			Goal:     goal,
+			Pressed:  s.pressing(now) != 0,
+			Holds:    s.obstacle.Gripped,
+			Duty:     h.duty,
+			Amps:     h.amps,
+			Volts:    h.rail,
+			Celsius:  h.heat.Celsius,
+			Fault:    s.alarm | s.forced,
+		}
 	}
 	return all
 }

@@ -53,8 +53,10 @@ func TestAScriptMaySwitchTheSupplyOfSome(t *testing.T) {
 		all := at(tt.after)
 		for i, s := range all {
 			off := i == 1 || i == 2
-			if want := tt.place; off && (s.Powered != tt.powered || s.Boots != tt.boots || s.Place < want-8 || s.Place > want+8 || s.Torque != (tt.after < time.Second)) {
-				t.Errorf("after %v servo %d: %+v, want powered %v, boots %v, at %d", tt.after, i+1, s, tt.powered, tt.boots, want)
+			if want := tt.place; off && (s.Powered != tt.powered || s.Boots != tt.boots || s.Place < want-8 ||
+				s.Place > want+8 || s.Torque != (tt.after < time.Second)) {
+				t.Errorf("after %v servo %d: %+v, want powered %v, boots %v, at %d", tt.after, i+1, s, tt.powered,
+					tt.boots, want)
 			}
 			if off && tt.after == 3*time.Second && s.Goal != s.Place {
 				t.Errorf("servo %d has sunk to %d while it booted, and its goal is %d", i+1, s.Place, s.Goal)
@@ -74,8 +76,10 @@ func TestAScriptMaySwitchTheSupplyOfSome(t *testing.T) {
 func TestUnplugPowerCycleReplug(t *testing.T) {
 	link := filepath.Join(t.TempDir(), "bus")
 	byScript := Config{Link: link, BootTime: 10 * time.Millisecond,
-		Faults: parseScript(t, "faults: [{kind: unplug, from: 100ms, until: 400ms}, {kind: power, from: 150ms, until: 200ms}]")}
-	for name, cfg := range map[string]Config{"by script": byScript, "by call": {Link: link, BootTime: 10 * time.Millisecond}} {
+		Faults: parseScript(t, "faults: [{kind: unplug, from: 100ms, until: 400ms}, {kind: power, from: 150ms, "+
+			"until: 200ms}]")}
+	for name, cfg := range map[string]Config{"by script": byScript,
+		"by call": {Link: link, BootTime: 10 * time.Millisecond}} {
 		t.Run(name, func(t *testing.T) {
 			b := open(t, cfg)
 			defer b.Close()
@@ -95,7 +99,9 @@ func TestUnplugPowerCycleReplug(t *testing.T) {
 			} else {
 				rttest.Eventually(t, "the adapter to go", func() bool { return !there() })
 			}
-			rttest.Eventually(t, "the adapter and the servos to come back", func() bool { return there() && !b.States()[5].Boots && b.States()[5].Powered })
+			rttest.Eventually(t, "the adapter and the servos to come back", func() bool {
+				return there() && !b.States()[5].Boots && b.States()[5].Powered
+			})
 			c = dial(t, b)
 			c.ask("FF FF 01 04 02 28 01 CF", "FF FF 01 03 00 00 FB")    // torque off
 			c.ask("FF FF 01 04 02 30 02 C6", "FF FF 01 04 00 E8 03 0F") // torque limit 1000
@@ -202,8 +208,10 @@ func TestAFloodFromAScript(t *testing.T) {
 }
 
 func TestNewKindsThatAreNone(t *testing.T) {
-	for _, text := range []string{"{kind: voltage}", "{kind: voltage, volts: 99}", "{kind: encoder}", "{kind: encoder, drift: .nan}", "{kind: encoder, offset: 9999999}",
-		"{kind: block, at: 9999999}", "{kind: block, at: here}", "{kind: flood, bytes: 65}", "{kind: power, until: -1s}"} {
+	for _, text := range []string{"{kind: voltage}", "{kind: voltage, volts: 99}", "{kind: encoder}",
+		"{kind: encoder, drift: .nan}", "{kind: encoder, offset: 9999999}",
+		"{kind: block, at: 9999999}", "{kind: block, at: here}", "{kind: flood, bytes: 65}",
+		"{kind: power, until: -1s}"} {
 		if _, err := ParseScript([]byte("faults: [" + text + "]")); err == nil {
 			t.Errorf("%s is taken", text)
 		}

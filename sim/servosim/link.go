@@ -32,7 +32,8 @@ func lockLink(path string) (release func(), err error) {
 	release, err = lockName(path)
 	switch {
 	case errors.Is(err, errLocked):
-		return nil, fmt.Errorf("%w: %s leads to a simulated bus that still runs; end that one (SIGTERM or Ctrl-C), or give this one another link", ErrLink, path)
+		return nil, fmt.Errorf("%w: %s leads to a simulated bus that still runs; end that one (SIGTERM or Ctrl-C), "+
+			"or give this one another link", ErrLink, path)
 	case err != nil:
 		return nil, fmt.Errorf("%w: %w", ErrLink, err)
 	}
@@ -108,7 +109,9 @@ func (b *Bus) plug() error {
 			unlink(b.pty.name, b.cfg.Link)
 		}
 		b.pty.unplug()
-		b.wire.head, b.wire.tail, b.wire.out.delayedLen = 0, 0, 0
+		b.wire.head = 0
+		b.wire.tail = 0
+		b.wire.out.delayedLen = 0
 		return nil
 	}
 	b.in = true

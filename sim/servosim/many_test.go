@@ -93,7 +93,8 @@ func TestParsersUnderMutations(t *testing.T) {
 				executions[name]++
 				i++
 				if used < 0 || used > len(rest) || steps > len(in) || ok && used == 0 || bad && used == 0 {
-					t.Fatalf("%s: % X: uses %d of %d in step %d, ok %v, bad %v", name, in, used, len(rest), steps, ok, bad)
+					t.Fatalf("%s: % X: uses %d of %d in step %d, ok %v, bad %v", name, in, used, len(rest), steps, ok,
+						bad)
 				}
 				if used == 0 {
 					break

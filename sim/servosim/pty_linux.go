@@ -36,7 +36,9 @@ const eventBuffer = 16 * unix.SizeofInotifyEvent
 
 // open creates the bell and plugs the terminal in.
 func (p *pty) open(baud int) (err error) {
-	p.master, p.slave, p.watch = -1, -1, -1
+	p.master = -1
+	p.slave = -1
+	p.watch = -1
 	if p.bell, err = unix.Eventfd(0, unix.EFD_CLOEXEC|unix.EFD_NONBLOCK); err != nil {
 		return fmt.Errorf("eventfd: %w", err)
 	}
@@ -67,7 +69,8 @@ func (p *pty) plug(baud int) (err error) {
 	if p.slave, err = unix.Open(p.name, unix.O_RDWR|unix.O_NOCTTY|unix.O_NONBLOCK|unix.O_CLOEXEC, 0); err != nil {
 		return fmt.Errorf("open %s: %w", p.name, err)
 	}
-	raw := unix.Termios{Cflag: unix.CS8 | unix.CREAD | unix.CLOCAL | unix.BOTHER, Ispeed: uint32(baud), Ospeed: uint32(baud)}
+	raw := unix.Termios{Cflag: unix.CS8 | unix.CREAD | unix.CLOCAL | unix.BOTHER, Ispeed: uint32(baud),
+		Ospeed: uint32(baud)}
 	raw.Cc[unix.VMIN] = 1
 	if err = unix.IoctlSetTermios(p.slave, unix.TCSETS2, &raw); err != nil {
 		return fmt.Errorf("raw mode on %s: %w", p.name, err)

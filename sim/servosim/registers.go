@@ -362,7 +362,9 @@ func (s *servo) tuneX(v *motor.Loop) {
 	case xModeVelocity:
 		v.Mode, v.SpeedGoal = motor.Velocity, f*float64(s.get(xGoalVelocity))*xSpeedUnit
 	case xModePWM:
-		v.Mode, v.DutyGoal, v.DutyMax = motor.PWM, f*float64(s.get(xGoalPWM))/885, 1
+		v.Mode = motor.PWM
+		v.DutyGoal = f * float64(s.get(xGoalPWM)) / 885
+		v.DutyMax = 1
 	case xModeCurrent:
 		v.Mode, v.AmpsGoal = motor.Current, f*float64(s.get(xGoalCurrent))*s.model.amp
 	case xModeCurrentPos:

@@ -43,17 +43,23 @@ func parse(f frame, packets bool) (r request, fits bool) {
 		if len(p) != 2*width {
 			return r, false
 		}
-		r.addr, r.size, r.data = number(p, width), number(p[width:], width), nil
+		r.addr = number(p, width)
+		r.size = number(p[width:], width)
+		r.data = nil
 	case instWrite, instRegWrite:
 		if len(p) <= width {
 			return r, false
 		}
-		r.addr, r.size, r.data = number(p, width), len(p)-width, p[width:]
+		r.addr = number(p, width)
+		r.size = len(p) - width
+		r.data = p[width:]
 	case instSyncRead, instSyncWrite, instFastSyncRead:
 		if len(p) <= 2*width {
 			return r, false
 		}
-		r.addr, r.size, r.data = number(p, width), number(p[width:], width), p[2*width:]
+		r.addr = number(p, width)
+		r.size = number(p[width:], width)
+		r.data = p[2*width:]
 		return r, r.size > 0
 	}
 	return r, true

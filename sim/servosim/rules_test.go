@@ -50,8 +50,12 @@ func TestADynamixelRefusesAWholeWriteWithAReason(t *testing.T) {
 	}{
 		{"a goal", "xl430-w250", Config{}, nil, xGoal, le(1000, 4), 0},
 		{"a goal beyond the limits", "xl430-w250", Config{}, nil, xGoal, le(5000, 4), resultLimit},
-		{"several turns in extended mode", "xl430-w250", Config{}, func(s *servo, now rt.Instant) { s.write(xMode, []byte{4}, now) }, xGoal, le(-5000, 4), 0},
-		{"more turns than there are", "xl430-w250", Config{}, func(s *servo, now rt.Instant) { s.write(xMode, []byte{4}, now) }, xGoal, le(1<<21, 4), resultRange},
+		{"several turns in extended mode", "xl430-w250", Config{}, func(s *servo, now rt.Instant) {
+			s.write(xMode, []byte{4}, now)
+		}, xGoal, le(-5000, 4), 0},
+		{"more turns than there are", "xl430-w250", Config{}, func(s *servo, now rt.Instant) {
+			s.write(xMode, []byte{4}, now)
+		}, xGoal, le(1<<21, 4), resultRange},
 		{"half a goal", "xl430-w250", Config{}, nil, xGoal, le(1000, 2), resultLength},
 		{"a position", "xl430-w250", Config{}, nil, xPresent, le(1000, 4), resultAccess},
 		{"nothing that there is", "xl430-w250", Config{}, nil, 300, []byte{1}, resultAccess},
@@ -60,12 +64,22 @@ func TestADynamixelRefusesAWholeWriteWithAReason(t *testing.T) {
 		{"current control without a sensor", "xl430-w250", Config{}, nil, xMode, []byte{5}, resultRange},
 		{"current control with one", "xl330-m288", Config{}, nil, xMode, []byte{5}, 0},
 		{"a current limit without a sensor", "xl430-w250", Config{}, nil, xLimitCurrent, le(100, 2), resultAccess},
-		{"PWM beyond its limit", "xm430-w350", Config{}, func(s *servo, now rt.Instant) { s.write(xLimitPWM, le(500, 2), now) }, xGoalPWM, le(-600, 2), resultLimit},
-		{"torque after a hardware error", "xl430-w250", Config{}, func(s *servo, now rt.Instant) { s.overload(now) }, xTorque, []byte{1}, resultFail},
+		{"PWM beyond its limit", "xm430-w350", Config{}, func(s *servo, now rt.Instant) {
+			s.write(xLimitPWM, le(500, 2), now)
+		}, xGoalPWM, le(-600, 2), resultLimit},
+		{"torque after a hardware error", "xl430-w250", Config{}, func(s *servo, now rt.Instant) {
+			s.overload(now)
+		}, xTorque, []byte{1}, resultFail},
 		{"an AX goal out of range", "ax-12a", Config{}, nil, axGoal, le(1024, 2), axRange},
-		{"an AX goal beyond its limits", "ax-12a", Config{}, func(s *servo, now rt.Instant) { s.write(8, le(600, 2), now) }, axGoal, le(601, 2), axAngle},
-		{"an AX's EEPROM when locked", "ax-12a", Config{}, func(s *servo, now rt.Instant) { s.write(47, []byte{1}, now) }, 5, []byte{0}, axInstruction},
-		{"an AX's lock opened", "ax-12a", Config{}, func(s *servo, now rt.Instant) { s.write(47, []byte{1}, now) }, 47, []byte{0}, axRange},
+		{"an AX goal beyond its limits", "ax-12a", Config{}, func(s *servo, now rt.Instant) {
+			s.write(8, le(600, 2), now)
+		}, axGoal, le(601, 2), axAngle},
+		{"an AX's EEPROM when locked", "ax-12a", Config{}, func(s *servo, now rt.Instant) {
+			s.write(47, []byte{1}, now)
+		}, 5, []byte{0}, axInstruction},
+		{"an AX's lock opened", "ax-12a", Config{}, func(s *servo, now rt.Instant) {
+			s.write(47, []byte{1}, now)
+		}, 47, []byte{0}, axRange},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -98,7 +112,8 @@ func TestTheBusWatchdogStopsAndHolds(t *testing.T) {
 	s.monitor(clock.Now())
 	stopped := s.cfg.Plant.Present(clock.Now(), 0)
 	clock.Advance(time.Second)
-	if at := s.cfg.Plant.Present(clock.Now(), 0); s.mem[xWatchdog] != watchdogFired || at != stopped || s.mem[xTorque] != 1 {
+	if at := s.cfg.Plant.Present(clock.Now(), 0); s.mem[xWatchdog] != watchdogFired || at != stopped ||
+		s.mem[xTorque] != 1 {
 		t.Errorf("fired %v, moved from %d to %d, torque %d", s.mem[xWatchdog], stopped, at, s.mem[xTorque])
 	}
 	if moving := s.read(nil, 122, 1, clock.Now())[0]; moving != 0 {
@@ -163,9 +178,11 @@ func TestAFactoryResetKeepsWhatItIsTold(t *testing.T) {
 			s.write(at.torque, []byte{1}, clock.Now())
 			_, code, answers := s.obey(&request{id: tt.id, inst: instFactoryReset, data: tt.data}, nil, clock.Now())
 			if code != tt.code || !answers || s.mem[at.id] != tt.wantID || s.mem[at.baud] != tt.wantBaud {
-				t.Errorf("code %d, answers %v, id %d, baud code %d; want %d, true, %d, %d", code, answers, s.mem[at.id], s.mem[at.baud], tt.code, tt.wantID, tt.wantBaud)
+				t.Errorf("code %d, answers %v, id %d, baud code %d; want %d, true, %d, %d", code, answers, s.mem[at.id],
+					s.mem[at.baud], tt.code, tt.wantID, tt.wantBaud)
 			}
-			if kept := s.mem[at.maxTemperature] == 50 && s.flash[at.maxTemperature] == 50; kept != tt.kept || s.driven != tt.kept {
+			if kept := s.mem[at.maxTemperature] == 50 && s.flash[at.maxTemperature] == 50; kept != tt.kept ||
+				s.driven != tt.kept {
 				t.Errorf("settings kept %v, driven %v; want %v", kept, s.driven, tt.kept)
 			}
 		})
@@ -188,16 +205,28 @@ func TestOtherModesMoveAFittedMotor(t *testing.T) {
 		want, off   int
 		turns       int // sign of the shaft's motion
 	}{
-		{"an STS's wheel mode", "sts3215", motor.Load{}, []write{{33, 1, modeVelocity}, {stsTorque, 1, 1}, {stsGoalVelocity, 2, 1000}}, velocity, 1000, 100, 1},
-		{"and backwards", "sts3215", motor.Load{}, []write{{33, 1, modeVelocity}, {stsTorque, 1, 1}, {stsGoalVelocity, 2, signed(-1000, signPosition)}}, velocity, -1000, 100, -1},
-		{"an STS's PWM mode", "sts3215", motor.Load{}, []write{{33, 1, modePWM}, {stsTorque, 1, 1}, {stsGoalTime, 2, 500}}, load, 500, 1, 1},
-		{"and backwards", "sts3215", motor.Load{}, []write{{33, 1, modePWM}, {stsTorque, 1, 1}, {stsGoalTime, 2, signed(-500, signLoad)}}, load, -500, 1, -1},
-		{"an X's velocity mode", "xl430-w250", motor.Load{}, []write{{xMode, 1, xModeVelocity}, {xTorque, 1, 1}, {xGoalVelocity, 4, 100}}, velocity, 100, 10, 1},
-		{"with its drive mode reversed", "xl430-w250", motor.Load{}, []write{{xMode, 1, xModeVelocity}, {xDriveMode, 1, 1}, {xTorque, 1, 1}, {xGoalVelocity, 4, 100}}, velocity, 100, 10, -1},
-		{"an X's PWM mode", "xl430-w250", motor.Load{}, []write{{xMode, 1, xModePWM}, {xTorque, 1, 1}, {xGoalPWM, 2, -400}}, load, -450, 5, -1}, // a share of 1000, not of 885
-		{"an X's current mode", "xm430-w350", motor.Load{}, []write{{xMode, 1, xModeCurrent}, {xTorque, 1, 1}, {xGoalCurrent, 2, 35}}, load, 35, 2, 1},
-		{"against a stop", "xm430-w350", stops, []write{{xMode, 1, xModeCurrent}, {xTorque, 1, 1}, {xGoalCurrent, 2, 150}}, load, 150, 2, 1},
-		{"and backwards", "xm430-w350", stops, []write{{xMode, 1, xModeCurrent}, {xTorque, 1, 1}, {xGoalCurrent, 2, -150}}, load, -150, 2, -1},
+		{"an STS's wheel mode", "sts3215", motor.Load{},
+			[]write{{33, 1, modeVelocity}, {stsTorque, 1, 1}, {stsGoalVelocity, 2, 1000}}, velocity, 1000, 100, 1},
+		{"and backwards", "sts3215", motor.Load{}, []write{{33, 1, modeVelocity}, {stsTorque, 1, 1},
+			{stsGoalVelocity, 2, signed(-1000, signPosition)}}, velocity, -1000, 100, -1},
+		{"an STS's PWM mode", "sts3215", motor.Load{},
+			[]write{{33, 1, modePWM}, {stsTorque, 1, 1}, {stsGoalTime, 2, 500}}, load, 500, 1, 1},
+		{"and backwards", "sts3215", motor.Load{}, []write{{33, 1, modePWM}, {stsTorque, 1, 1},
+			{stsGoalTime, 2, signed(-500, signLoad)}}, load, -500, 1, -1},
+		{"an X's velocity mode", "xl430-w250", motor.Load{},
+			[]write{{xMode, 1, xModeVelocity}, {xTorque, 1, 1}, {xGoalVelocity, 4, 100}}, velocity, 100, 10, 1},
+		{"with its drive mode reversed", "xl430-w250", motor.Load{},
+			[]write{{xMode, 1, xModeVelocity}, {xDriveMode, 1, 1}, {xTorque, 1, 1}, {xGoalVelocity, 4, 100}}, velocity,
+			100, 10, -1},
+		// a share of 1000, not of 885
+		{"an X's PWM mode", "xl430-w250", motor.Load{},
+			[]write{{xMode, 1, xModePWM}, {xTorque, 1, 1}, {xGoalPWM, 2, -400}}, load, -450, 5, -1},
+		{"an X's current mode", "xm430-w350", motor.Load{},
+			[]write{{xMode, 1, xModeCurrent}, {xTorque, 1, 1}, {xGoalCurrent, 2, 35}}, load, 35, 2, 1},
+		{"against a stop", "xm430-w350", stops, []write{{xMode, 1, xModeCurrent}, {xTorque, 1, 1},
+			{xGoalCurrent, 2, 150}}, load, 150, 2, 1},
+		{"and backwards", "xm430-w350", stops, []write{{xMode, 1, xModeCurrent}, {xTorque, 1, 1},
+			{xGoalCurrent, 2, -150}}, load, -150, 2, -1},
 	} {
 		t.Run(tt.model+", "+tt.name, func(t *testing.T) {
 			s, clock := one(t, tt.model, Config{Fitted: true, Loads: []motor.Load{tt.load}})
@@ -323,7 +352,8 @@ func TestIndirectAddressesPackAWindow(t *testing.T) {
 			t.Errorf("%s: torque %d, window %v, want 1 and 2048 behind it", model, s.mem[xTorque], got)
 		}
 		if torque, present := s.write(data, []byte{2}, clock.Now()), s.write(data+1, []byte{0}, clock.Now()); torque != resultRange || present != resultAccess {
-			t.Errorf("%s: a torque of 2 is answered with %d, a present position with %d, want %d and %d", model, torque, present, resultRange, resultAccess)
+			t.Errorf("%s: a torque of 2 is answered with %d, a present position with %d, want %d and %d", model, torque,
+				present, resultRange, resultAccess)
 		}
 	}
 }
@@ -366,12 +396,15 @@ func TestEncoderNoise(t *testing.T) {
 				s.refresh(clock.Now())
 				offs = append(offs, int(s.get(at.present))-exact)
 				if s.get(at.velocity) != 0 || s.get(at.moving) != 0 {
-					t.Fatalf("%s: velocity %d, moving %d of a shaft that stands", model, s.get(at.velocity), s.get(at.moving))
+					t.Fatalf("%s: velocity %d, moving %d of a shaft that stands", model, s.get(at.velocity),
+						s.get(at.moving))
 				}
 			}
 			return offs
 		}
-		noisy, again, other := trace(Config{Noise: 1}), trace(Config{Noise: 1}), trace(Config{Noise: 1, Faults: Script{Seed: 9}})
+		noisy := trace(Config{Noise: 1})
+		again := trace(Config{Noise: 1})
+		other := trace(Config{Noise: 1, Faults: Script{Seed: 9}})
 		if slices.Min(noisy) != -1 || slices.Max(noisy) != 1 || !slices.Contains(noisy, 0) {
 			t.Errorf("%s: off by %d to %d, want -1 to 1", model, slices.Min(noisy), slices.Max(noisy))
 		}
@@ -403,7 +436,8 @@ func settled(s *servo, clock *rttest.Clock, goal int64, wait time.Duration) int 
 }
 
 func TestAFittedMotorGoesToItsGoal(t *testing.T) {
-	for _, model := range []string{"sts3215", "sts3250", "sm8512bl", "xl430-w250", "xl330-m288", "xm430-w350", "xm540-w270", "xc330-t288"} {
+	for _, model := range []string{"sts3215", "sts3250", "sm8512bl", "xl430-w250", "xl330-m288", "xm430-w350",
+		"xm540-w270", "xc330-t288"} {
 		s, clock := one(t, model, Config{Fitted: true})
 		if at := settled(s, clock, 2600, 3*time.Second); at < 2560 || at > 2620 {
 			t.Errorf("%s stands at %d, want about 2600", model, at)
@@ -488,9 +522,12 @@ func TestTheOtherGainsOfAFeetech(t *testing.T) {
 		return 2048 - settled(s, clock, 2048, 5*time.Second)
 	}
 	for _, model := range []string{"sts3215", "sts3250"} {
-		soft, half, stiff := sag(model, 0, 0), sag(model, 32, 10), sag(model, 32, 0)
+		soft := sag(model, 0, 0)
+		half := sag(model, 32, 10)
+		stiff := sag(model, 32, 0)
 		if soft < 10 || stiff > 3 || stiff < -3 || half > soft-3 || half < stiff+3 {
-			t.Errorf("%s sags by %d counts without an I gain, by %d with one that is limited and by %d with one; want some, less, next to none", model, soft, half, stiff)
+			t.Errorf("%s sags by %d counts without an I gain, by %d with one that is limited and by %d with one; "+
+				"want some, less, next to none", model, soft, half, stiff)
 		}
 	}
 	swing := func(model string, d byte) (most int) {
@@ -506,9 +543,12 @@ func TestTheOtherGainsOfAFeetech(t *testing.T) {
 		return most
 	}
 	for _, model := range []string{"sts3215", "sts3250"} {
-		none, factory, damped := swing(model, 0), swing(model, stsFactoryD), swing(model, 200)
+		none := swing(model, 0)
+		factory := swing(model, stsFactoryD)
+		damped := swing(model, 200)
 		if none <= factory || factory < 5 || damped > 2*factory/3 {
-			t.Errorf("%s swings over by %d counts with D 0, by %d with the factory's 32 and by %d with 200; want less each time, and in the end much", model, none, factory, damped)
+			t.Errorf("%s swings over by %d counts with D 0, by %d with the factory's 32 and by %d with 200; want "+
+				"less each time, and in the end much", model, none, factory, damped)
 		}
 	}
 	if s, clock := one(t, "sts3215", Config{Fitted: true}); s.get(stsD) != stsFactoryD {

@@ -123,7 +123,8 @@ func ParseScript(text []byte) (s Script, err error) {
 		return s, fmt.Errorf("%w: %d bytes, want at most %d", ErrScript, len(text), scriptBytesMax)
 	}
 	if err := userfile.DecodeYAML(text, &s); err != nil {
-		return s, fmt.Errorf("%w: %s", ErrScript, strings.Join(strings.Fields(yaml.FormatError(err, false, false)), " "))
+		return s, fmt.Errorf("%w: %s", ErrScript, strings.Join(strings.Fields(yaml.FormatError(err, false, false)),
+			" "))
 	}
 	return s, s.check()
 }
@@ -158,8 +159,10 @@ func (f *Fault) check() error {
 		return bad("volts", f.Volts, "0 to 60")
 	case k == kindVoltage && !(f.Volts > 0 && f.Volts < 60):
 		return bad("volts", f.Volts, "above 0, below 60")
-	case k == kindEncoder && (f.Offset == 0 && f.Drift == 0 && !f.Stuck || !(math.Abs(f.Drift) <= encoderMax) || f.Offset < -encoderMax || f.Offset > encoderMax):
-		return fmt.Errorf("encoder: got offset %d, drift %v, stuck %v, want one of them, at most %d", f.Offset, f.Drift, f.Stuck, encoderMax)
+	case k == kindEncoder && (f.Offset == 0 && f.Drift == 0 && !f.Stuck || !(math.Abs(f.Drift) <= encoderMax) ||
+		f.Offset < -encoderMax || f.Offset > encoderMax):
+		return fmt.Errorf("encoder: got offset %d, drift %v, stuck %v, want one of them, at most %d", f.Offset, f.Drift,
+			f.Stuck, encoderMax)
 	case k == kindMisread && (f.Offset == 0 || f.Offset < -encoderMax || f.Offset > encoderMax):
 		return bad("offset", f.Offset, fmt.Sprintf("another number than 0, at most %d", encoderMax))
 	case f.At != nil && (*f.At < -encoderMax || *f.At > encoderMax):
@@ -196,8 +199,19 @@ const forever = rt.Instant(math.MaxInt64)
 func newTimeline(s Script, servos int, now rt.Instant) timeline {
 	t := timeline{start: now}
 	for _, f := range s.Faults {
-		l := line{seed: s.Seed, kind: kind(slices.Index(kindNames[:], f.Kind)), threshold: math.MaxUint64, left: -1, by: f.By, n: max(f.Bits, 1),
-			from: now.Add(f.From), until: forever, value: f.Volts + f.Degrees + f.Torque, fault: f, tries: make([]uint64, servos)}
+		l := line{
+			seed:      s.Seed,
+			kind:      kind(slices.Index(kindNames[:], f.Kind)),
+			threshold: math.MaxUint64,
+			left:      -1,
+			by:        f.By,
+			n:         max(f.Bits, 1),
+			from:      now.Add(f.From),
+			until:     forever,
+			value:     f.Volts + f.Degrees + f.Torque,
+			fault:     f,
+			tries:     make([]uint64, servos),
+		}
 		for i := range l.ids {
 			l.ids[i] = f.IDs == nil || slices.Contains(f.IDs, uint8(i))
 		}
@@ -344,7 +358,12 @@ func (b *Bus) applyFault(s *servo, l *line, on bool, now rt.Instant) {
 			s.supply(s.model.motor.Volts, now)
 		}
 	case kindEncoder:
-		f := motor.EncoderFault{Offset: l.fault.Offset, Drift: l.fault.Drift, Stuck: l.fault.Stuck, Silent: l.fault.Silent}
+		f := motor.EncoderFault{
+			Offset: l.fault.Offset,
+			Drift:  l.fault.Drift,
+			Stuck:  l.fault.Stuck,
+			Silent: l.fault.Silent,
+		}
 		if !on {
 			f = motor.EncoderFault{}
 		}

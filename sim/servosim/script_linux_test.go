@@ -27,8 +27,10 @@ func parseScript(t *testing.T, text string) Script {
 
 func TestScriptsThatAreNone(t *testing.T) {
 	for _, text := range []string{
-		"faults: [{kind: dorp}]", "faults: [{kind: drop, probability: 2}]", "faults: [{kind: drop, probability: .nan}]", "faultz: []",
-		"faults: [{kind: drop, from: 2s, until: 1s}]", "faults: [{kind: noise, bytes: 65}]", "faults: [{kind: brownout, volts: -1}]",
+		"faults: [{kind: dorp}]", "faults: [{kind: drop, probability: 2}]", "faults: [{kind: drop, probability: .nan}]",
+		"faultz: []",
+		"faults: [{kind: drop, from: 2s, until: 1s}]", "faults: [{kind: noise, bytes: 65}]",
+		"faults: [{kind: brownout, volts: -1}]",
 		"faults: [{kind: drop, ids: [300]}]", "faults: [{}]", "faults: [{kind: late, by: soon}]", "faults: 1", "{",
 		"faults:\n" + strings.Repeat("  - {kind: drop}\n", faultLinesMax+1),
 	} {
@@ -42,9 +44,11 @@ func TestScriptsThatAreNone(t *testing.T) {
 }
 
 func FuzzParseScript(f *testing.F) {
-	f.Add([]byte("seed: 7\nfaults:\n  - {kind: drop, ids: [3], probability: 0.01}\n  - {kind: unplug, from: 8s, until: 10s}\n"))
+	f.Add([]byte("seed: 7\nfaults:\n  - {kind: drop, ids: [3], probability: 0.01}\n  - {kind: unplug, from: 8s, " +
+		"until: 10s}\n"))
 	f.Add([]byte("faults: [{kind: noise, bytes: 64, count: 3}]"))
-	f.Add([]byte("faults: [{kind: encoder, offset: -9, drift: 1e3, stuck: true, silent: true}, {kind: block, at: 7, holds: true}, {kind: flood, bytes: 3}, {kind: voltage, volts: 5}]"))
+	f.Add([]byte("faults: [{kind: encoder, offset: -9, drift: 1e3, stuck: true, silent: true}, {kind: block, at: 7, " +
+		"holds: true}, {kind: flood, bytes: 3}, {kind: voltage, volts: 5}]"))
 	f.Fuzz(func(t *testing.T, text []byte) {
 		s, err := ParseScript(text)
 		if err != nil {
@@ -77,16 +81,21 @@ func TestAScriptIsTheSameEveryTime(t *testing.T) {
 		got := c.receive(len(c.buf), patience)
 		return bytes.Clone(got)
 	}
-	first, again, other := run(text), run(text), run(strings.Replace(text, "5", "6", 1))
+	first := run(text)
+	again := run(text)
+	other := run(strings.Replace(text, "5", "6", 1))
 	if len(first) < 20 || !bytes.Equal(first, again) || bytes.Equal(first, other) {
 		t.Errorf("the same script gave\n% X, then\n% X, and with another seed\n% X", first, again, other)
 	}
 }
 
 func TestScriptedRepliesAreSpoiled(t *testing.T) {
-	const request, reply = "FF FF FE 07 82 38 02 01 02 03 38", "FF FF 01 04 00 10 08 E2 | FF FF 02 04 00 20 08 D1 | FF FF 03 04 00 30 08 C0"
+	const request, reply = "FF FF FE 07 82 38 02 01 02 03 38",
+		"FF FF 01 04 00 10 08 E2 | FF FF 02 04 00 20 08 D1 | FF FF 03 04 00 30 08 C0"
 	whole := unhex(t, reply)
-	first, second, third := whole[:8], whole[8:16], whole[16:]
+	first := whole[:8]
+	second := whole[8:16]
+	third := whole[16:]
 	tests := []struct {
 		fault string
 		want  []byte
@@ -101,7 +110,8 @@ func TestScriptedRepliesAreSpoiled(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.fault, func(t *testing.T) {
-			b := open(t, Config{Plant: newPosed(), Clock: rttest.NewClock(1), Faults: parseScript(t, "faults: ["+tt.fault+"]")})
+			b := open(t, Config{Plant: newPosed(), Clock: rttest.NewClock(1),
+				Faults: parseScript(t, "faults: ["+tt.fault+"]")})
 			c := dial(t, b)
 			c.send(unhex(t, request))
 			if got := c.receive(len(tt.want), patience); !bytes.Equal(got, tt.want) {
@@ -109,15 +119,19 @@ func TestScriptedRepliesAreSpoiled(t *testing.T) {
 			}
 		})
 	}
-	for fault, forged := range map[string]bool{"{kind: wrong_id, ids: [1]}": true, "{kind: garble}": false, "{kind: corrupt}": false} {
-		b := open(t, Config{Plant: newPosed(), Clock: rttest.NewClock(1), Faults: parseScript(t, "faults: ["+fault+"]")})
+	for fault, forged := range map[string]bool{"{kind: wrong_id, ids: [1]}": true, "{kind: garble}": false,
+		"{kind: corrupt}": false} {
+		b := open(t, Config{Plant: newPosed(), Clock: rttest.NewClock(1),
+			Faults: parseScript(t, "faults: ["+fault+"]")})
 		c := dial(t, b)
 		c.send(unhex(t, request))
-		if got := c.receive(24, patience); len(got) != 24 || bytes.Equal(got, whole) || (b.Counters().Forged > 0) != forged {
+		if got := c.receive(24, patience); len(got) != 24 || bytes.Equal(got, whole) ||
+			(b.Counters().Forged > 0) != forged {
 			t.Errorf("%s: got % X, %d forged, want it spoiled, forged %v", fault, got, b.Counters().Forged, forged)
 		}
 	}
-	b := open(t, Config{Plant: newPosed(), Clock: rttest.NewClock(1), Faults: parseScript(t, "faults: [{kind: noise, ids: [1], bytes: 5}]")})
+	b := open(t, Config{Plant: newPosed(), Clock: rttest.NewClock(1),
+		Faults: parseScript(t, "faults: [{kind: noise, ids: [1], bytes: 5}]")})
 	c := dial(t, b)
 	c.send(unhex(t, request))
 	if got := c.receive(29, patience); len(got) != 29 || !bytes.Equal(got[5:], whole) {
@@ -127,7 +141,8 @@ func TestScriptedRepliesAreSpoiled(t *testing.T) {
 
 // A late reply comes during the next exchange.
 func TestALateReplyComesWithTheNext(t *testing.T) {
-	b := open(t, Config{Plant: newPosed(), Faults: parseScript(t, "faults: [{kind: late, ids: [1], by: 50ms, count: 1}]")})
+	b := open(t, Config{Plant: newPosed(), Faults: parseScript(t,
+		"faults: [{kind: late, ids: [1], by: 50ms, count: 1}]")})
 	c := dial(t, b)
 	c.send(unhex(t, "FF FF 01 04 02 38 02 BE"))
 	c.send(ping)
@@ -210,7 +225,8 @@ func TestAFastReadEndsAtWhoIsNotThere(t *testing.T) {
 	for _, id := range []uint8{1, 2, 3} {
 		cfg.Servos = append(cfg.Servos, Servo{id, "xl430-w250"})
 	}
-	cfg.Servos = append(cfg.Servos, Servo{4, "xl430-w250"}, Servo{5, "xl430-w250"}, Servo{6, "xl430-w250"}, Servo{sentinel, "xl430-w250"})
+	cfg.Servos = append(cfg.Servos, Servo{4, "xl430-w250"}, Servo{5, "xl430-w250"}, Servo{6, "xl430-w250"},
+		Servo{sentinel, "xl430-w250"})
 	b := open(t, cfg)
 	b.Mute(3, true)
 	const fast = "FF FF FD 00 FE 0D 00 8A 84 00 04 00 01 02 03 04 05 06 B1 B1"

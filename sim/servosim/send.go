@@ -143,7 +143,9 @@ func (b *Bus) delayReply(from int, reply []byte, at rt.Instant) {
 		return
 	}
 	l := &o.delayed[o.delayedLen]
-	l.at, l.from, l.n = at, from, copy(l.b[:], reply)
+	l.at = at
+	l.from = from
+	l.n = copy(l.b[:], reply)
 	o.delayedLen++
 }
 
@@ -291,7 +293,12 @@ func (b *Bus) readFast(r request, end rt.Instant) {
 		if sent == 0 {
 			end = end.Add(s.delay()) // the next servos follow at once
 		}
-		one := request{id: p.id, inst: instRead, addr: p.addr, size: p.size}
+		one := request{
+			id:   p.id,
+			inst: instRead,
+			addr: p.addr,
+			size: p.size,
+		}
 		data, code, _ := s.obey(&one, w.data[:0], end)
 		reply = append(reply, s.error(code), p.id)
 		reply = append(reply, data...)

@@ -78,7 +78,13 @@ const (
 // powerUp initializes s with the factory values, its id and the bus's baud rate.
 func (s *servo) powerUp(cfg *Config, rail *rail, joint int, now rt.Instant) {
 	m := cfg.models[joint]
-	*s = servo{cfg: cfg, rail: rail, model: m, t: m.table, joint: joint}
+	*s = servo{
+		cfg:   cfg,
+		rail:  rail,
+		model: m,
+		t:     m.table,
+		joint: joint,
+	}
 	s.health.heat = motor.NewHeat(now)
 	s.health.volts = m.motor.Volts
 	s.bootTorque = slices.Contains(cfg.BootTorque, cfg.Servos[joint].ID)
@@ -265,9 +271,16 @@ func (s *servo) reset(now rt.Instant) {
 	s.bootedAt = now
 	s.muteEvents = true
 	s.mem = s.flash
-	s.stagedSize, s.alarm, s.unpowered, s.booting = 0, 0, false, false
+	s.stagedSize = 0
+	s.alarm = 0
+	s.unpowered = false
+	s.booting = false
 	h := &s.health
-	h.capped, h.tripped, h.overSince, h.surgeSince, h.idleSince = false, false, 0, 0, 0
+	h.capped = false
+	h.tripped = false
+	h.overSince = 0
+	h.surgeSince = 0
+	h.idleSince = 0
 	s.lastRequest = now
 	s.setDriven(now, false)
 	s.resetRAM(now)
@@ -278,7 +291,9 @@ func (s *servo) reset(now rt.Instant) {
 //
 //rt:noalloc
 func (s *servo) resetRAM(now rt.Instant) {
-	s.measured, s.measuredAt, s.velocity = s.encoderCount(now), now, 0
+	s.measured = s.encoderCount(now)
+	s.measuredAt = now
+	s.velocity = 0
 	switch s.t.series {
 	case seriesSTS:
 		s.put(stsTorqueLimit, s.get(stsMaxTorque))
@@ -290,7 +305,9 @@ func (s *servo) resetRAM(now rt.Instant) {
 		s.resetGoals()
 	}
 	s.refresh(now)
-	goal, present, n := s.t.at.goal, s.t.at.present, int(s.t.row(s.t.at.goal).size)
+	goal := s.t.at.goal
+	present := s.t.at.present
+	n := int(s.t.row(s.t.at.goal).size)
 	copy(s.mem[goal:goal+n], s.mem[present:present+n])
 	s.refresh(now)
 	s.tune(now)

@@ -46,8 +46,10 @@ func TestNoTableHasAnOverlap(t *testing.T) {
 	for _, m := range models {
 		end := 0
 		for _, r := range m.table.rows {
-			if int(r.addr) < end || r.size != 1 && r.size != 2 && r.size != 4 || int(r.addr+uint16(r.size)) > m.table.size {
-				t.Errorf("%s: register %d, %d bytes, begins before %d or ends after %d", m.name, r.addr, r.size, end, m.table.size)
+			if int(r.addr) < end || r.size != 1 && r.size != 2 && r.size != 4 ||
+				int(r.addr+uint16(r.size)) > m.table.size {
+				t.Errorf("%s: register %d, %d bytes, begins before %d or ends after %d", m.name, r.addr, r.size, end,
+					m.table.size)
 			}
 			end = int(r.addr) + int(r.size)
 		}
@@ -151,7 +153,8 @@ func TestGoalsReachThePlantInsideTheLimits(t *testing.T) {
 			g := signed(tt.goal, signPosition)
 			s.write(stsGoal, []byte{byte(g), byte(g >> 8)}, clock.Now())
 			if plant.goal[0] != tt.want {
-				t.Errorf("goal %d in [%d, %d] offset %d goes to %d, want %d", tt.goal, tt.lo, tt.hi, tt.off, plant.goal[0], tt.want)
+				t.Errorf("goal %d in [%d, %d] offset %d goes to %d, want %d", tt.goal, tt.lo, tt.hi, tt.off,
+					plant.goal[0], tt.want)
 			}
 		})
 	}

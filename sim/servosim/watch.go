@@ -33,9 +33,14 @@ func (s *servo) snapshot(now rt.Instant) Snapshot {
 	aim, _ := s.goal()
 	in := !s.rail.unplugged
 	return Snapshot{
-		Torque: s.mem[s.t.at.torque] == torqueOn, Present: s.present(s.encoderCount(now)),
-		Goal: s.goalRegister(), Aim: aim, Alarm: s.alarm | s.forced, Boots: s.boots,
-		Answers: !s.mute && !s.unpowered && now >= s.silentUntil && in, Unplugged: !in,
+		Torque:    s.mem[s.t.at.torque] == torqueOn,
+		Present:   s.present(s.encoderCount(now)),
+		Goal:      s.goalRegister(),
+		Aim:       aim,
+		Alarm:     s.alarm | s.forced,
+		Boots:     s.boots,
+		Answers:   !s.mute && !s.unpowered && now >= s.silentUntil && in,
+		Unplugged: !in,
 		EncoderOK: !s.encoderFault(),
 	}
 }
@@ -70,7 +75,13 @@ func (s *servo) emitWrite(addr int, data []byte, now rt.Instant) {
 		return
 	}
 	s.lastState = s.snapshot(now)
-	s.emit(Event{At: now, Addr: addr, Data: data, Before: s.event.Before, After: s.lastState})
+	s.emit(Event{
+		At:     now,
+		Addr:   addr,
+		Data:   data,
+		Before: s.event.Before,
+		After:  s.lastState,
+	})
 }
 
 // emitUnheard reports a write that the servo does not receive.
@@ -81,7 +92,14 @@ func (s *servo) emitUnheard(addr int, data []byte, now rt.Instant) {
 		return
 	}
 	is := s.snapshot(now)
-	s.emit(Event{At: now, Addr: addr, Data: data, NotReceived: true, Before: is, After: is})
+	s.emit(Event{
+		At:          now,
+		Addr:        addr,
+		Data:        data,
+		NotReceived: true,
+		Before:      is,
+		After:       is,
+	})
 }
 
 // emitChange reports a change that no write has made. A change of position alone is not reported.

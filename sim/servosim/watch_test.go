@@ -61,11 +61,22 @@ func TestAChangeIsTold(t *testing.T) {
 		change func(*servo)
 		holds  func(was, is Snapshot) bool
 	}{
-		{"a restart", func(s *servo) { s.restart(s.cfg.Clock.Now()) }, func(was, is Snapshot) bool { return was.Torque && !is.Torque && is.Boots == was.Boots+1 }},
-		{"an overload", func(s *servo) { s.overload(s.cfg.Clock.Now()); s.emitChange(s.cfg.Clock.Now()) }, func(was, is Snapshot) bool { return is.Alarm&faultOverload != 0 }},
-		{"an encoder that is not to be believed", func(s *servo) { s.forced = faultEncoder }, func(was, is Snapshot) bool { return was.EncoderOK && !is.EncoderOK }},
-		{"silence", func(s *servo) { s.mute = true }, func(was, is Snapshot) bool { return was.Answers && !is.Answers }},
-		{"the plug", func(s *servo) { s.rail.unplugged = true }, func(was, is Snapshot) bool { return was.Answers && is.Unplugged && !is.Answers }},
+		{"a restart", func(s *servo) {
+			s.restart(s.cfg.Clock.Now())
+		}, func(was, is Snapshot) bool { return was.Torque && !is.Torque && is.Boots == was.Boots+1 }},
+		{"an overload", func(s *servo) {
+			s.overload(s.cfg.Clock.Now())
+			s.emitChange(s.cfg.Clock.Now())
+		}, func(was, is Snapshot) bool { return is.Alarm&faultOverload != 0 }},
+		{"an encoder that is not to be believed", func(s *servo) {
+			s.forced = faultEncoder
+		}, func(was, is Snapshot) bool { return was.EncoderOK && !is.EncoderOK }},
+		{"silence", func(s *servo) {
+			s.mute = true
+		}, func(was, is Snapshot) bool { return was.Answers && !is.Answers }},
+		{"the plug", func(s *servo) {
+			s.rail.unplugged = true
+		}, func(was, is Snapshot) bool { return was.Answers && is.Unplugged && !is.Answers }},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {

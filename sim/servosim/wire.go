@@ -193,7 +193,9 @@ func (b *Bus) executeOne(r *request, end rt.Instant) (reply []byte, start rt.Ins
 		at := end.Add(s.delay())
 		data, code, level := s.obey(r, w.data[:0], at)
 		if answers && level {
-			reply, start, from = b.status(r.id, s.error(code), data), at, i
+			reply = b.status(r.id, s.error(code), data)
+			start = at
+			from = i
 			answering++
 		}
 	}
@@ -224,10 +226,13 @@ func (b *Bus) sendError(r request, x, ax uint8, end rt.Instant) {
 	b.mu.Lock()
 	for i := range b.servos {
 		s := &b.servos[i]
-		if s.t.series.feetech() || s.mem[s.t.at.id] != r.id || !s.hears(b.wire.baud, end) || s.mem[s.t.at.returnLevel] < 2 {
+		if s.t.series.feetech() || s.mem[s.t.at.id] != r.id || !s.hears(b.wire.baud, end) ||
+			s.mem[s.t.at.returnLevel] < 2 {
 			continue
 		}
-		from, start, fault = i, end.Add(s.delay()), s.error(s.code(x, ax))
+		from = i
+		start = end.Add(s.delay())
+		fault = s.error(s.code(x, ax))
 	}
 	b.mu.Unlock()
 	if from >= 0 {
@@ -276,7 +281,12 @@ func (b *Bus) readMany(r request, end rt.Instant) {
 			end = end.Add(b.cfg.turnaround + time.Duration(p.size+overhead)*b.wire.byteTime)
 			continue
 		}
-		one := request{id: p.id, inst: instRead, addr: p.addr, size: p.size}
+		one := request{
+			id:   p.id,
+			inst: instRead,
+			addr: p.addr,
+			size: p.size,
+		}
 		if reply, start, from, _ := b.executeOne(&one, end); from >= 0 {
 			end = b.send(from, reply, start)
 		}
@@ -295,7 +305,8 @@ func (b *Bus) find(id, inst uint8, now rt.Instant) int {
 		if s.mem[s.t.at.id] != id || !s.hears(b.wire.baud, now) || !s.t.series.supports(inst) {
 			continue
 		}
-		if fast := inst == instFastSyncRead || inst == instFastBulkRead; !fast || s.mem[xFirmware] >= xFastReads && !b.cfg.NoFast {
+		if fast := inst == instFastSyncRead || inst == instFastBulkRead; !fast || s.mem[xFirmware] >= xFastReads &&
+			!b.cfg.NoFast {
 			return i
 		}
 	}

@@ -150,7 +150,8 @@ func (s *servo) follow(now rt.Instant) {
 			s.endOverload(now)
 		}
 	}
-	if (s.t.series == seriesAX || s.t.series.feetech() && !s.cfg.GoalLeavesTorque) && s.mem[s.t.at.torque] != torqueOn && !s.cutsTorque() {
+	if (s.t.series == seriesAX || s.t.series.feetech() && !s.cfg.GoalLeavesTorque) &&
+		s.mem[s.t.at.torque] != torqueOn && !s.cutsTorque() {
 		s.mem[s.t.at.torque] = torqueOn
 		s.setDriven(now, true)
 	}
@@ -185,7 +186,8 @@ func (s *servo) check(addr int, data []byte) uint8 {
 		if p == a && (int(r.addr) < addr || int(r.addr)+int(r.size) > end) {
 			return s.code(resultLength, axRange)
 		}
-		if p < s.t.eeprom && (s.t.series == seriesX && s.mem[xTorque] != 0 || s.t.series == seriesAX && s.mem[s.t.at.lock] != 0) {
+		if p < s.t.eeprom && (s.t.series == seriesX && s.mem[xTorque] != 0 || s.t.series == seriesAX &&
+			s.mem[s.t.at.lock] != 0) {
 			return s.code(resultAccess, axInstruction)
 		}
 		next[p] = data[a-addr]
@@ -196,7 +198,8 @@ func (s *servo) check(addr int, data []byte) uint8 {
 		switch {
 		case r.lo != r.hi && (v < r.lo || v > r.hi):
 			return s.code(resultRange, axRange)
-		case s.t.series == seriesAX && (int(r.addr) == s.t.at.baud && s.t.rate(uint8(v)) == 0 || int(r.addr) == s.t.at.lock && v == 0 && s.mem[s.t.at.lock] != 0):
+		case s.t.series == seriesAX && (int(r.addr) == s.t.at.baud && s.t.rate(uint8(v)) == 0 ||
+			int(r.addr) == s.t.at.lock && v == 0 && s.mem[s.t.at.lock] != 0):
 			return axRange
 		case s.t.series == seriesAX && int(r.addr) == axGoal && s.beyond(v):
 			return axAngle
@@ -223,7 +226,8 @@ func (s *servo) code(x, ax uint8) uint8 {
 //
 //rt:noalloc
 func (s *servo) has(addr int) bool {
-	return s.t.series != seriesX || s.model.amp > 0 || addr != xLimitCurrent && addr != xLimitCurrent+1 && addr != xGoalCurrent && addr != xGoalCurrent+1
+	return s.t.series != seriesX || s.model.amp > 0 || addr != xLimitCurrent && addr != xLimitCurrent+1 &&
+		addr != xGoalCurrent && addr != xGoalCurrent+1
 }
 
 //rt:noalloc

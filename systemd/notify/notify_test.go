@@ -68,7 +68,9 @@ func TestMessages(t *testing.T) {
 			{"status", func() { n.Status("STREAMING") }, "STATUS=STREAMING"},
 			{"shorter status after a longer one", func() { n.Status("DEAD") }, "STATUS=DEAD"},
 			{"a second line could be another key", func() { n.Status("ok\nREADY=1") }, "STATUS=ok"},
-			{"endless status", func() { n.Status(strings.Repeat("x", 10*statusMax)) }, "STATUS=" + strings.Repeat("x", statusMax)},
+			{"endless status", func() {
+				n.Status(strings.Repeat("x", 10*statusMax))
+			}, "STATUS=" + strings.Repeat("x", statusMax)},
 			{"a longer start", func() { n.Extend(90 * time.Second) }, "EXTEND_TIMEOUT_USEC=90000000"},
 			{"empty status", func() { n.Status("") }, "STATUS="},
 			{"closed", func() { n.Close(); n.Status("closed") }, ""},
@@ -96,15 +98,22 @@ func TestUpdateSendsWhatIsNew(t *testing.T) {
 		{"open, no progress yet: not ready", 5000 * ms, State{Status: "CONNECTING"}, "STATUS=CONNECTING"},
 		{"still none", 5020 * ms, State{Status: "CONNECTING"}, ""},
 		{"the first progress", 5040 * ms, State{Ready: true, Status: "CONNECTING", Progress: 1}, "READY=1 WATCHDOG=1"},
-		{"ready is said once, the watchdog is not due", 5060 * ms, State{Ready: true, Status: "CONNECTING", Progress: 2}, ""},
+		{"ready is said once, the watchdog is not due", 5060 * ms,
+			State{Ready: true, Status: "CONNECTING", Progress: 2}, ""},
 		{"another status", 5080 * ms, State{Ready: true, Status: "STREAMING", Progress: 3}, "STATUS=STREAMING"},
 		{"no status: as before", 5100 * ms, State{Ready: true, Progress: 3}, ""},
 		{"a moment before the watchdog is due", 6039 * ms, State{Ready: true, Status: "STREAMING", Progress: 60}, ""},
 		{"the watchdog is due", 6040 * ms, State{Ready: true, Status: "STREAMING", Progress: 61}, "WATCHDOG=1"},
 		{"no progress", 7040 * ms, State{Ready: true, Status: "STREAMING", Progress: 61}, ""},
 		{"none for long: the manager acts", 60_000 * ms, State{Ready: true, Status: "STREAMING", Progress: 61}, ""},
-		{"it goes on, late", 60_020 * ms, State{Ready: true, Status: "STALLED", Progress: 62}, "STATUS=STALLED WATCHDOG=1"},
-		{"leaving, with progress", 61_020 * ms, State{Ready: true, Stopping: true, Status: "STALLED", Progress: 130}, "STOPPING=1 WATCHDOG=1"},
+		{"it goes on, late", 60_020 * ms, State{Ready: true, Status: "STALLED", Progress: 62},
+			"STATUS=STALLED WATCHDOG=1"},
+		{"leaving, with progress", 61_020 * ms, State{
+			Ready:    true,
+			Stopping: true,
+			Status:   "STALLED",
+			Progress: 130,
+		}, "STOPPING=1 WATCHDOG=1"},
 		{"leaving is said once", 61_040 * ms, State{Ready: true, Stopping: true, Status: "STALLED", Progress: 131}, ""},
 	} {
 		n.Update(tt.at, tt.state)
@@ -125,7 +134,8 @@ func TestWithoutAManagerNothingIsSent(t *testing.T) {
 }
 
 func TestAManagerThatIsGoneLeavesAUsableNotifier(t *testing.T) {
-	for _, name := range []string{filepath.Join(t.TempDir(), "nobody"), "relative/path", "@edgert-nobody-listens-here"} {
+	for _, name := range []string{filepath.Join(t.TempDir(), "nobody"), "relative/path",
+		"@edgert-nobody-listens-here"} {
 		t.Setenv(socketVariable, name)
 		n, err := Open()
 		if err == nil || !strings.Contains(err.Error(), name) {
@@ -184,7 +194,8 @@ func TestInterval(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			got, err := interval(tt.usec, tt.pid, 42)
 			if got != tt.want || (err != nil) != tt.fails {
-				t.Errorf("interval(%q, %q, 42) = %v, %v, want %v, error %v", tt.usec, tt.pid, got, err, tt.want, tt.fails)
+				t.Errorf("interval(%q, %q, 42) = %v, %v, want %v, error %v", tt.usec, tt.pid, got, err, tt.want,
+					tt.fails)
 			}
 		})
 	}
@@ -200,7 +211,8 @@ func TestOpenReadsTheWatchdogsVariables(t *testing.T) {
 	t.Setenv(periodVariable, "soon")
 	n, err := Open()
 	if err == nil || n.interval != 0 || n.socket == closed {
-		t.Errorf("with WATCHDOG_USEC=soon: interval %v, error %v, want 0, an error, and a notifier that works", n.interval, err)
+		t.Errorf("with WATCHDOG_USEC=soon: interval %v, error %v, want 0, an error, and a notifier that works",
+			n.interval, err)
 	}
 	n.Close()
 }

@@ -26,8 +26,10 @@ const bundleLimit = 20 * time.Minute
 
 // makeBundle exports checkpoint n, and makes lean-server reproduce its golden sets.
 func (r *round) makeBundle(ctx context.Context, n int) error {
-	cmd := exec.Command(r.tool("edgert-export"), r.checkpoint(n), r.bundle(n), "--dataset-info", r.dataset(n)+"/meta/info.json", "--units", units, "--simulation-only")
-	cmd.Env = append(os.Environ(), "HF_HUB_OFFLINE=1", "TRANSFORMERS_OFFLINE=1", fmt.Sprintf("OMP_NUM_THREADS=%d", r.threads), "OMP_WAIT_POLICY=PASSIVE")
+	cmd := exec.Command(r.tool("edgert-export"), r.checkpoint(n), r.bundle(n), "--dataset-info",
+		r.dataset(n)+"/meta/info.json", "--units", units, "--simulation-only")
+	cmd.Env = append(os.Environ(), "HF_HUB_OFFLINE=1", "TRANSFORMERS_OFFLINE=1",
+		fmt.Sprintf("OMP_NUM_THREADS=%d", r.threads), "OMP_WAIT_POLICY=PASSIVE")
 	if err := logged(ctx, cmd, r.plan.at(fmt.Sprintf("bundle-%d.log", n)), bundleLimit); err != nil {
 		return err
 	}
@@ -39,7 +41,8 @@ func (r *round) makeBundle(ctx context.Context, n int) error {
 	if err != nil {
 		return err
 	}
-	said, err := output(ctx, bench.Command(bench.Program(r.bin, "lean-server"), "check", "--manifest", manifest), bundleLimit)
+	said, err := output(ctx, bench.Command(bench.Program(r.bin, "lean-server"), "check", "--manifest", manifest),
+		bundleLimit)
 	if err != nil {
 		return fmt.Errorf("lean-server check: %w", err)
 	}
@@ -47,7 +50,8 @@ func (r *round) makeBundle(ctx context.Context, n int) error {
 		return err
 	}
 	r.Found.Bundled[n] = b
-	say("worst error %.2g deviations of %.0e allowed, %.1f ms for a chunk, sha256 %.12s, golden sets reproduced", b.Worst, b.Limit, b.MS, b.SHA256)
+	say("worst error %.2g deviations of %.0e allowed, %.1f ms for a chunk, sha256 %.12s, golden sets reproduced",
+		b.Worst, b.Limit, b.MS, b.SHA256)
 	if n == 2 && b.SHA256 == r.Found.Bundled[1].SHA256 {
 		return fmt.Errorf("the second bundle is the first one, sha256 %s", b.SHA256)
 	}
@@ -91,9 +95,11 @@ func readBundle(dir string, chunk int) (b bundled, err error) {
 	c := bundle.Cameras
 	switch {
 	case report.Limit <= 0 || report.Limit > worst || b.Worst > report.Limit:
-		err = fmt.Errorf("the graph is up to %g deviations from LeRobot's own answer, allowed are %g", b.Worst, report.Limit)
+		err = fmt.Errorf("the graph is up to %g deviations from LeRobot's own answer, allowed are %g", b.Worst,
+			report.Limit)
 	case bundle.FPS != fps || bundle.Chunk != chunk:
-		err = fmt.Errorf("the bundle has chunks of %d at %g per second, the training %d at %d", bundle.Chunk, bundle.FPS, chunk, fps)
+		err = fmt.Errorf("the bundle has chunks of %d at %g per second, the training %d at %d", bundle.Chunk,
+			bundle.FPS, chunk, fps)
 	case !slices.Equal(bundle.Actions, arm.ActionNames()):
 		err = fmt.Errorf("the bundle has the joints %v, the robot %v", bundle.Actions, arm.ActionNames())
 	case len(c) != 1 || c[0].Name != "top" || fmt.Sprintf(":%dx%d@%d", c[0].Width, c[0].Height, fps) != pictures:
@@ -105,7 +111,8 @@ func readBundle(dir string, chunk int) (b bundled, err error) {
 // manifest writes a manifest for bundle n.
 func (r *round) manifest(n int) (name string, err error) {
 	name = r.plan.at(fmt.Sprintf("server-%d.yaml", n))
-	text := fmt.Sprintf("model: {repo_or_path: %q, id: circle/act-%d}\nservice: circle\ndefault_task: %s\n", r.bundle(n), n, task)
+	text := fmt.Sprintf("model: {repo_or_path: %q, id: circle/act-%d}\nservice: circle\ndefault_task: %s\n",
+		r.bundle(n), n, task)
 	return name, os.WriteFile(name, []byte(text), 0o644)
 }
 

@@ -102,8 +102,10 @@ func TestTheVerdict(t *testing.T) {
 
 // A dataset that differs from the recording is refused, with both numbers.
 func TestWhatIsWrongWithADataset(t *testing.T) {
-	cut := map[string]int{"gaps longer than 100ms, at which an episode was cut": 2, "parts shorter than 1s of episodes that were cut": 1, "ticks before the first action or after the last": 4}
-	gone := map[string]int{"gaps longer than 100ms, at which an episode was cut": 1, "parts shorter than 1s of episodes that were cut": 2}
+	cut := map[string]int{"gaps longer than 100ms, at which an episode was cut": 2,
+		"parts shorter than 1s of episodes that were cut": 1, "ticks before the first action or after the last": 4}
+	gone := map[string]int{"gaps longer than 100ms, at which an episode was cut": 1,
+		"parts shorter than 1s of episodes that were cut": 2}
 	good := exported{Episodes: 40, Frames: 2000, FPS: 30, Cameras: []string{"top"}}
 	with := exported{Episodes: 45, Frames: 2300, FPS: 30, Cameras: []string{"top"}, Added: 5, Intervention: 300}
 	for _, tt := range []struct {
@@ -151,7 +153,9 @@ func TestAJointThatStandsStillIsRefused(t *testing.T) {
 		if err := os.Mkdir(filepath.Join(dir, "meta"), 0o700); err != nil {
 			t.Fatal(err)
 		}
-		writeJSON(t, filepath.Join(dir, "meta", "stats.json"), map[string]any{"action": map[string]any{"std": tt.std}, "observation.state": map[string]any{"std": tt.std}, "observation.images.top": map[string]any{"std": [][][]float64{{{0.1}}}}})
+		writeJSON(t, filepath.Join(dir, "meta", "stats.json"),
+			map[string]any{"action": map[string]any{"std": tt.std}, "observation.state": map[string]any{"std": tt.std},
+				"observation.images.top": map[string]any{"std": [][][]float64{{{0.1}}}}})
 		err := checkMoves(dir)
 		if tt.says == "" && err != nil || tt.says != "" && (err == nil || !strings.Contains(err.Error(), tt.says)) {
 			t.Errorf("deviations %v: %v, want %q", tt.std, err, tt.says)
@@ -169,9 +173,12 @@ func TestWhatIsWrongWithATraining(t *testing.T) {
 		{"it learns", 1, trained{First: 2, Last: 1}, trained{}, ""},
 		{"it does not", 1, trained{First: 1, Last: 1}, trained{}, "did not fall"},
 		{"it diverges", 1, trained{First: 1, Last: math.NaN()}, trained{}, "NaN"},
-		{"on from the checkpoint", 2, trained{First: 2, Last: 1, SHA256: "a"}, trained{First: 1.1, Last: 1.2, SHA256: "b"}, ""},
-		{"from nothing", 2, trained{First: 2, Last: 1, SHA256: "a"}, trained{First: 2.1, Last: 1, SHA256: "b"}, "did not begin with the checkpoint"},
-		{"nothing was learned", 2, trained{First: 2, Last: 1, SHA256: "a"}, trained{First: 1, Last: 1, SHA256: "a"}, "first one's weights"},
+		{"on from the checkpoint", 2, trained{First: 2, Last: 1, SHA256: "a"},
+			trained{First: 1.1, Last: 1.2, SHA256: "b"}, ""},
+		{"from nothing", 2, trained{First: 2, Last: 1, SHA256: "a"}, trained{First: 2.1, Last: 1, SHA256: "b"},
+			"did not begin with the checkpoint"},
+		{"nothing was learned", 2, trained{First: 2, Last: 1, SHA256: "a"}, trained{First: 1, Last: 1, SHA256: "a"},
+			"first one's weights"},
 	} {
 		r := &round{plan: plan{whole: true}}
 		r.Found.Trained = [3]trained{1: tt.first, 2: tt.second}
@@ -184,14 +191,16 @@ func TestWhatIsWrongWithATraining(t *testing.T) {
 
 func TestWhatACheckpointBeganWith(t *testing.T) {
 	dir := t.TempDir()
-	writeJSON(t, filepath.Join(dir, "train_config.json"), map[string]any{"policy": map[string]any{"type": "act", "pretrained_path": "/first"}})
+	writeJSON(t, filepath.Join(dir, "train_config.json"),
+		map[string]any{"policy": map[string]any{"type": "act", "pretrained_path": "/first"}})
 	if err := checkBegin(dir, "/first"); err != nil {
 		t.Error(err)
 	}
 	if err := checkBegin(dir, "/other"); err == nil || !strings.Contains(err.Error(), `"/first"`) {
 		t.Errorf("another checkpoint: %v", err)
 	}
-	writeJSON(t, filepath.Join(dir, "train_config.json"), map[string]any{"policy": map[string]any{"type": "act", "pretrained_path": nil}})
+	writeJSON(t, filepath.Join(dir, "train_config.json"),
+		map[string]any{"policy": map[string]any{"type": "act", "pretrained_path": nil}})
 	if err := checkBegin(dir, ""); err != nil {
 		t.Error(err)
 	}
@@ -223,7 +232,8 @@ func TestLossesOfALog(t *testing.T) {
 
 func TestWhatLeanServerCheckSays(t *testing.T) {
 	sha := strings.Repeat("0a", 32)
-	if got, err := servedSHA("  bundle     x\n             sha256 " + sha + ", golden sets reproduced\n"); err != nil || got != sha {
+	if got, err := servedSHA("  bundle     x\n             sha256 " + sha + ", golden sets reproduced\n"); err != nil ||
+		got != sha {
 		t.Errorf("servedSHA() = %q, %v", got, err)
 	}
 	if _, err := servedSHA("             sha256 " + sha + "\n"); err == nil {
@@ -257,12 +267,14 @@ func TestWhatIsWrongWithABundle(t *testing.T) {
 			"fps": fps, "chunk_size": 30, "action_names": arm.ActionNames(),
 			"cameras": []any{map[string]any{"name": "top", "width": 80, "height": 60}},
 		}
-		report := map[string]any{"worst": map[string]any{"max": 1e-6}, "limit": 1e-4, "t_of_b": []any{map[string]any{"median_ms": 9.5}}}
+		report := map[string]any{"worst": map[string]any{"max": 1e-6}, "limit": 1e-4,
+			"t_of_b": []any{map[string]any{"median_ms": 9.5}}}
 		tt.change(bundle, report)
 		writeJSON(t, filepath.Join(dir, "bundle.json"), bundle)
 		writeJSON(t, filepath.Join(dir, "report.json"), report)
 		b, err := readBundle(dir, 30)
-		if tt.says == "" && (err != nil || b.MS != 9.5) || tt.says != "" && (err == nil || !strings.Contains(err.Error(), tt.says)) {
+		if tt.says == "" && (err != nil || b.MS != 9.5) || tt.says != "" &&
+			(err == nil || !strings.Contains(err.Error(), tt.says)) {
 			t.Errorf("%s: %+v, %v, want %q", tt.name, b, err, tt.says)
 		}
 	}
@@ -273,14 +285,16 @@ func TestWhatIsWrongWithARun(t *testing.T) {
 	for _, tt := range []struct{ name, text, says string }{
 		{"good", `{"fps": 30, "targets_reached": 5, "collisions": 1, "targets_timed_out": 2, "chunks": 9, "actions": 90, "exit": {"code": 0}}`, ""},
 		{"no chunk", `{"fps": 30, "targets_timed_out": 2, "chunks": 0, "actions": 0}`, "0 chunks"},
-		{"its end", `{"fps": 30, "chunks": 9, "actions": 90, "exit": {"code": 3, "reason": "refused"}}`, "code 3: refused"},
+		{"its end", `{"fps": 30, "chunks": 9, "actions": 90, "exit": {"code": 3, "reason": "refused"}}`,
+			"code 3: refused"},
 		{"another rate", `{"fps": 60, "chunks": 9, "actions": 90}`, "60 actions a second"},
 	} {
 		if err := os.WriteFile(file, []byte(tt.text), 0o600); err != nil {
 			t.Fatal(err)
 		}
 		j, err := readSummary(file)
-		if tt.says == "" && (err != nil || j.legs() != 8) || tt.says != "" && (err == nil || !strings.Contains(err.Error(), tt.says)) {
+		if tt.says == "" && (err != nil || j.legs() != 8) || tt.says != "" &&
+			(err == nil || !strings.Contains(err.Error(), tt.says)) {
 			t.Errorf("%s: %+v, %v, want %q", tt.name, j, err, tt.says)
 		}
 	}
@@ -312,7 +326,8 @@ func TestARoundGoesOn(t *testing.T) {
 	if _, err := load(p, ""); exit.Of(err) != exit.Usage || !strings.Contains(err.Error(), "--from") {
 		t.Errorf("a second round in one folder: %v", err)
 	}
-	if _, err := load(p, "bundle"); exit.Of(err) != exit.Usage || !strings.Contains(err.Error(), "stage train has not ended") {
+	if _, err := load(p, "bundle"); exit.Of(err) != exit.Usage ||
+		!strings.Contains(err.Error(), "stage train has not ended") {
 		t.Errorf("--from bundle without a training: %v", err)
 	}
 	again, err := load(p, "train")
@@ -327,8 +342,10 @@ func TestARoundGoesOn(t *testing.T) {
 			t.Errorf("%s: %v, want it there: %v", name, err, want)
 		}
 	}
-	if text := again.markdown(errors.New("no more")); !strings.Contains(text, "| demonstrate |") || !strings.Contains(text, "4 episodes") ||
-		strings.Count(text, "not done") != len(stages)-2 || strings.Contains(text, "Success") || !strings.Contains(text, "no more") {
+	if text := again.markdown(errors.New("no more")); !strings.Contains(text, "| demonstrate |") ||
+		!strings.Contains(text, "4 episodes") ||
+		strings.Count(text, "not done") != len(stages)-2 || strings.Contains(text, "Success") ||
+		!strings.Contains(text, "no more") {
 		t.Errorf("the log of half a round:\n%s", text)
 	}
 }

@@ -56,8 +56,10 @@ func (r *round) correct(ctx context.Context) (err error) {
 	}
 	defer func() { err = errors.Join(err, t.clear()) }()
 	summary := r.plan.at("corrections.json")
-	args := append(t.arms(""), "--connect", server.Endpoint, "--expect-model", r.Found.Bundled[1].SHA256, "--max-offline", offlineMargin,
-		"--strategy", "dagger", "--episodes", strconv.Itoa(r.corrections), "--record-dir", r.correctionRecords(), "--json", summary)
+	args := append(t.arms(""), "--connect", server.Endpoint, "--expect-model", r.Found.Bundled[1].SHA256,
+		"--max-offline", offlineMargin,
+		"--strategy", "dagger", "--episodes", strconv.Itoa(r.corrections), "--record-dir", r.correctionRecords(),
+		"--json", summary)
 	edge, err := bench.Start(r.edge(args...))
 	if err != nil {
 		return err
@@ -92,15 +94,19 @@ func (r *round) checkCorrections(summary string) error {
 		return err
 	}
 	c := &r.Found.Corrected
-	c.Takeovers, c.Ticks, c.Chunks = s.Corrections.Takeovers, s.Corrections.Ticks, s.Chunks
-	say("%d corrections of %.1f s together (%v), %d chunks of the policy between them", c.Corrections, float64(c.Ticks)/fps, c.Why, c.Chunks)
+	c.Takeovers = s.Corrections.Takeovers
+	c.Ticks = s.Corrections.Ticks
+	c.Chunks = s.Chunks
+	say("%d corrections of %.1f s together (%v), %d chunks of the policy between them", c.Corrections,
+		float64(c.Ticks)/fps, c.Why, c.Chunks)
 	switch {
 	case s.Exit.Code != 0:
 		return fmt.Errorf("edge-rt's summary has the code %d", s.Exit.Code)
 	case c.Takeovers < r.corrections || c.Corrections != r.corrections:
 		return fmt.Errorf("%d take-overs and %d corrections, want %d", c.Takeovers, c.Corrections, r.corrections)
 	case c.Ticks < fps*r.corrections:
-		return fmt.Errorf("the teacher drove for %d ticks, want a second for each of %d corrections: %d", c.Ticks, r.corrections, fps*r.corrections)
+		return fmt.Errorf("the teacher drove for %d ticks, want a second for each of %d corrections: %d", c.Ticks,
+			r.corrections, fps*r.corrections)
 	case c.Chunks == 0:
 		return errors.New("no chunk of the policy was used between the corrections")
 	}
@@ -121,7 +127,8 @@ func (r *round) watch(ctx context.Context, t *table, edge *bench.Child) error {
 		case !edge.Running():
 			return fmt.Errorf("edge-rt ended before its corrections were there: %w", edge.Wait(0))
 		case time.Now().After(limit):
-			return fmt.Errorf("%d of %d corrections within %v", r.Found.Corrected.Corrections, r.corrections, r.plan.correct)
+			return fmt.Errorf("%d of %d corrections within %v", r.Found.Corrected.Corrections, r.corrections,
+				r.plan.correct)
 		}
 		if !running { // the first chunk has not come yet
 			s, err := r.ctl(ctx, "status")
@@ -131,7 +138,12 @@ func (r *round) watch(ctx context.Context, t *table, edge *bench.Child) error {
 			pause(ctx, pollEvery)
 			continue
 		}
-		why := trouble(sight{tip: v.Tip(), post: v.Post, leg: min(leg, time.Since(back)), since: time.Since(back)})
+		why := trouble(sight{
+			tip:   v.Tip(),
+			post:  v.Post,
+			leg:   min(leg, time.Since(back)),
+			since: time.Since(back),
+		})
 		if why == "" {
 			pause(ctx, tick)
 			continue
@@ -168,7 +180,8 @@ func (r *round) takeOver(ctx context.Context, t *table) error {
 			_, err := r.ctl(ctx, "resume")
 			return err
 		case time.Now().After(limit):
-			return fmt.Errorf("the teacher reached %d of %d targets within %v", v.Reached-begin.Reached, r.corrected, leadLimit)
+			return fmt.Errorf("the teacher reached %d of %d targets within %v", v.Reached-begin.Reached, r.corrected,
+				leadLimit)
 		}
 		pause(ctx, tick)
 	}

@@ -31,9 +31,13 @@ const exportLimit = 10 * time.Minute
 // export makes dataset 1 of the demonstrations, or dataset 2 of a copy of it and the
 // corrections.
 func (r *round) export(ctx context.Context, n int) error {
-	records, want, args := r.demonstrations(), r.Found.Demonstrated.Episodes, []string{"dataset", "export"}
+	records := r.demonstrations()
+	want := r.Found.Demonstrated.Episodes
+	args := []string{"dataset", "export"}
 	if n == 2 {
-		records, want, args = r.correctionRecords(), r.Found.Exported[1].Episodes+r.Found.Corrected.Corrections, append(args, "--append")
+		records = r.correctionRecords()
+		want = r.Found.Exported[1].Episodes + r.Found.Corrected.Corrections
+		args = append(args, "--append")
 		if err := os.CopyFS(r.dataset(2), os.DirFS(r.dataset(1))); err != nil {
 			return err
 		}
@@ -47,7 +51,8 @@ func (r *round) export(ctx context.Context, n int) error {
 		return fmt.Errorf("edge-rt dataset export: %w", err)
 	}
 	r.Found.Exported[n] = e
-	say("%d episodes, %d frames, %d of them a person's at a policy's arm; oldest picture %.0f ms", e.Episodes, e.Frames, e.Intervention, e.PictureMS)
+	say("%d episodes, %d frames, %d of them a person's at a policy's arm; oldest picture %.0f ms", e.Episodes, e.Frames,
+		e.Intervention, e.PictureMS)
 	if err := e.check(n, want, r.corrections); err != nil {
 		return err
 	}
@@ -82,7 +87,8 @@ func (e *exported) cuts() (n int) {
 func (e *exported) check(n, episodes, corrections int) error {
 	switch cuts := e.cuts(); {
 	case cuts < 0 || e.Episodes != episodes+cuts:
-		return fmt.Errorf("the dataset has %d episodes, recorded were %d, of which cuts made %d more; left out: %v", e.Episodes, episodes, cuts, e.Left)
+		return fmt.Errorf("the dataset has %d episodes, recorded were %d, of which cuts made %d more; left out: %v",
+			e.Episodes, episodes, cuts, e.Left)
 	case n == 2 && e.Added != corrections+cuts:
 		return fmt.Errorf("%d episodes were added, want the %d corrections; left out: %v", e.Added, corrections, e.Left)
 	case e.Frames < fps*e.Episodes:
@@ -94,7 +100,8 @@ func (e *exported) check(n, episodes, corrections int) error {
 	case n == 1 && e.Intervention != 0:
 		return fmt.Errorf("%d frames of demonstrations are marked as interventions", e.Intervention)
 	case n == 2 && e.Intervention < fps*corrections:
-		return fmt.Errorf("%d frames are interventions, want a second of each of %d corrections at least", e.Intervention, corrections)
+		return fmt.Errorf("%d frames are interventions, want a second of each of %d corrections at least",
+			e.Intervention, corrections)
 	}
 	return nil
 }
@@ -159,7 +166,8 @@ func checkMoves(dir string) error {
 		}
 		for j, m := range r.Motors {
 			if std[j] < moves {
-				return fmt.Errorf("%s: %s does not move in the dataset, its deviation is %.2g: the teacher has to move it", name, m.Name, std[j])
+				return fmt.Errorf("%s: %s does not move in the dataset, its deviation is %.2g: the teacher has to "+
+					"move it", name, m.Name, std[j])
 			}
 		}
 	}

@@ -47,7 +47,8 @@ func (r *round) demonstrate(ctx context.Context) error {
 	if d.Episodes != r.episodes {
 		return fmt.Errorf("%d episodes ended as success, want %d", d.Episodes, r.episodes)
 	}
-	say("%d episodes in %d worlds, %d recorded again, %.1f MB of records", d.Episodes, d.Worlds, d.Again, float64(d.Bytes)/1e6)
+	say("%d episodes in %d worlds, %d recorded again, %.1f MB of records", d.Episodes, d.Worlds, d.Again,
+		float64(d.Bytes)/1e6)
 	return nil
 }
 
@@ -88,7 +89,8 @@ func (r *round) teachWorld(ctx context.Context, seed, n int) (err error) {
 	d.Episodes += last.Episodes.Success
 	d.Again += last.Episodes.Rerecord
 	if last.Episodes.Success != n {
-		return fmt.Errorf("%d of %d episodes ended as success; %d timeouts, %d failures", last.Episodes.Success, n, last.Episodes.Timeout, last.Episodes.Failure)
+		return fmt.Errorf("%d of %d episodes ended as success; %d timeouts, %d failures", last.Episodes.Success, n,
+			last.Episodes.Timeout, last.Episodes.Failure)
 	}
 	return nil
 }
@@ -105,7 +107,8 @@ func (r *round) teach(ctx context.Context, t *table, teleop *bench.Child, n int)
 		case !teleop.Running():
 			return last, fmt.Errorf("edge-rt teleop ended before its episodes were there: %w", teleop.Wait(0))
 		case time.Now().After(limit):
-			return last, fmt.Errorf("%d of %d episodes within %v; edge-rt is %s, its episodes %s: %w", last.Episodes.Success, n, r.plan.teach, s.State, s.Episodes.Phase, err)
+			return last, fmt.Errorf("%d of %d episodes within %v; edge-rt is %s, its episodes %s: %w",
+				last.Episodes.Success, n, r.plan.teach, s.State, s.Episodes.Phase, err)
 		case err == nil && s.Episodes.Phase == "recording":
 			if last, err = r.show(ctx, t); err != nil {
 				return last, err

@@ -30,7 +30,13 @@ type hand struct {
 }
 
 func newHand(eye *scene.Eye, shafts *sim.Hand) *hand {
-	return &hand{eye: eye, shafts: shafts, clock: rt.KernelClock(), ended: make(chan struct{}), stop: make(chan struct{})}
+	return &hand{
+		eye:    eye,
+		shafts: shafts,
+		clock:  rt.KernelClock(),
+		ended:  make(chan struct{}),
+		stop:   make(chan struct{}),
+	}
 }
 
 // place moves the leader to the arm's position.

@@ -34,7 +34,8 @@ func (j judged) rate() float64 {
 func (j judged) legs() int { return j.Reached + j.Collided + j.TimedOut }
 
 func (j judged) String() string {
-	return fmt.Sprintf("%.0f %% (%d of %d legs; %d touched the post, %d took longer than 6 s)", 100*j.rate(), j.Reached, j.legs(), j.Collided, j.TimedOut)
+	return fmt.Sprintf("%.0f %% (%d of %d legs; %d touched the post, %d took longer than 6 s)", 100*j.rate(), j.Reached,
+		j.legs(), j.Collided, j.TimedOut)
 }
 
 // judge serves bundle n and runs it in every world.
@@ -68,8 +69,10 @@ func (r *round) judge(ctx context.Context, n int) (err error) {
 
 // runWorld runs the served policy in one world, and reads its edge's counts.
 func (r *round) runWorld(ctx context.Context, endpoint string, n, seed int, summary string) (j judged, err error) {
-	edge, err := bench.Start(r.edge("--bus", "sim", "--robot", robotName, "--id", id, "--camera", "top=sim", "--task", task, "--connect", endpoint,
-		"--expect-model", r.Found.Bundled[n].SHA256, "--seed", strconv.Itoa(seed), "--duration", r.judged.String(), "--max-offline", offlineMargin,
+	edge, err := bench.Start(r.edge("--bus", "sim", "--robot", robotName, "--id", id, "--camera", "top=sim", "--task",
+		task, "--connect", endpoint,
+		"--expect-model", r.Found.Bundled[n].SHA256, "--seed", strconv.Itoa(seed), "--duration", r.judged.String(),
+		"--max-offline", offlineMargin,
 		"--quiet", "--json", summary))
 	if err != nil {
 		return j, err
@@ -99,7 +102,14 @@ func readSummary(file string) (j judged, err error) {
 	if err := proc.ReadJSON(file, &s); err != nil {
 		return j, err
 	}
-	j = judged{Reached: s.Reached, Collided: s.Collided, TimedOut: s.TimedOut, Seconds: s.Seconds, Chunks: s.Chunks, Starved: s.Starved}
+	j = judged{
+		Reached:  s.Reached,
+		Collided: s.Collided,
+		TimedOut: s.TimedOut,
+		Seconds:  s.Seconds,
+		Chunks:   s.Chunks,
+		Starved:  s.Starved,
+	}
 	switch {
 	case s.Exit.Code != 0:
 		err = fmt.Errorf("edge-rt's summary has the code %d: %s", s.Exit.Code, s.Exit.Reason)

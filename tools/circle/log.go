@@ -39,7 +39,8 @@ func (r *round) markdown(err error) string {
 // of returns the result of a stage, in a line.
 func (f *found) of(stage string) string {
 	data := func(e exported) string {
-		return fmt.Sprintf("%d episodes, %d frames at %d per second, %d of them interventions", e.Episodes, e.Frames, e.FPS, e.Intervention)
+		return fmt.Sprintf("%d episodes, %d frames at %d per second, %d of them interventions", e.Episodes, e.Frames,
+			e.FPS, e.Intervention)
 	}
 	training := func(t trained) string {
 		return fmt.Sprintf("%d steps of %d frames, loss %.3f to %.3f", t.Steps, batch, t.First, t.Last)
@@ -49,7 +50,8 @@ func (f *found) of(stage string) string {
 	}
 	switch stage {
 	case "demonstrate":
-		return fmt.Sprintf("%d episodes in %d worlds, %d recorded again, %.1f MB", f.Demonstrated.Episodes, f.Demonstrated.Worlds, f.Demonstrated.Again, float64(f.Demonstrated.Bytes)/1e6)
+		return fmt.Sprintf("%d episodes in %d worlds, %d recorded again, %.1f MB", f.Demonstrated.Episodes,
+			f.Demonstrated.Worlds, f.Demonstrated.Again, float64(f.Demonstrated.Bytes)/1e6)
 	case "export":
 		return data(f.Exported[1])
 	case "append":
@@ -67,7 +69,8 @@ func (f *found) of(stage string) string {
 	case "rerun":
 		return fmt.Sprintf("%s, %d chunks", f.Judged[2], f.Judged[2].Chunks)
 	case "correct":
-		return fmt.Sprintf("%d corrections, %.1f s of the teacher, %d chunks between them; why: %s", f.Corrected.Corrections, float64(f.Corrected.Ticks)/fps, f.Corrected.Chunks, counts(f.Corrected.Why))
+		return fmt.Sprintf("%d corrections, %.1f s of the teacher, %d chunks between them; why: %s",
+			f.Corrected.Corrections, float64(f.Corrected.Ticks)/fps, f.Corrected.Chunks, counts(f.Corrected.Why))
 	}
 	return ""
 }

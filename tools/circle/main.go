@@ -35,10 +35,13 @@ type options struct {
 func main() {
 	var o options
 	flag.StringVar(&o.bin, "bin", "bin", "folder of the programs")
-	flag.StringVar(&o.env, "env", ".venv-export", "Python environment of LeRobot and edgert-export (make export-env, tools/dataset/setup.sh)")
-	flag.StringVar(&o.out, "out", "", "folder for all that is made; default: .cache/circle, with --short a temporary one")
+	flag.StringVar(&o.env, "env", ".venv-export",
+		"Python environment of LeRobot and edgert-export (make export-env, tools/dataset/setup.sh)")
+	flag.StringVar(&o.out, "out", "",
+		"folder for all that is made; default: .cache/circle, with --short a temporary one")
 	flag.StringVar(&o.log, "log", "", "write the steps and results here, as Markdown")
-	flag.StringVar(&o.from, "from", "", "go on with this stage; take the results of those before from --out: "+strings.Join(stageNames(), ", "))
+	flag.StringVar(&o.from, "from", "", "go on with this stage; take the results of those before from --out: "+
+		strings.Join(stageNames(), ", "))
 	flag.BoolVar(&o.short, "short", false, "a few episodes and training steps: checks every hand-over, not the success")
 	flag.IntVar(&o.episodes, "episodes", 0, "demonstrations; default: 40, with --short 4")
 	flag.IntVar(&o.steps, "steps", 0, "training steps; default: 3000, with --short 20")

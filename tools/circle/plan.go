@@ -44,22 +44,45 @@ type plan struct {
 
 // full is a reduced configuration, which a machine of two cores trains in minutes.
 var full = plan{
-	whole: true, worlds: 8, episodes: 40, legs: 3, corrections: 5, corrected: 2, steps: 3000, more: 1500, chunk: 30,
-	net:   []string{"--policy.dim_model=256", "--policy.dim_feedforward=512", "--policy.n_encoder_layers=2", "--policy.n_heads=8"},
-	judge: []int{101, 102, 103, 104, 105, 106}, judged: 45 * time.Second,
-	teach: 5 * time.Minute, correct: 10 * time.Minute,
+	whole:       true,
+	worlds:      8,
+	episodes:    40,
+	legs:        3,
+	corrections: 5,
+	corrected:   2,
+	steps:       3000,
+	more:        1500,
+	chunk:       30,
+	net: []string{"--policy.dim_model=256", "--policy.dim_feedforward=512", "--policy.n_encoder_layers=2",
+		"--policy.n_heads=8"},
+	judge:   []int{101, 102, 103, 104, 105, 106},
+	judged:  45 * time.Second,
+	teach:   5 * time.Minute,
+	correct: 10 * time.Minute,
 }
 
 // short only checks the hand-overs.
 var short = plan{
-	worlds: 1, episodes: 4, legs: 1, corrections: 2, corrected: 1, steps: 20, more: 10, chunk: 30,
-	net:   []string{"--policy.dim_model=64", "--policy.dim_feedforward=128", "--policy.n_encoder_layers=1", "--policy.n_heads=4"},
-	judge: []int{101}, judged: 6 * time.Second,
-	teach: 2 * time.Minute, correct: 2 * time.Minute,
+	worlds:      1,
+	episodes:    4,
+	legs:        1,
+	corrections: 2,
+	corrected:   1,
+	steps:       20,
+	more:        10,
+	chunk:       30,
+	net: []string{"--policy.dim_model=64", "--policy.dim_feedforward=128", "--policy.n_encoder_layers=1",
+		"--policy.n_heads=4"},
+	judge:   []int{101},
+	judged:  6 * time.Second,
+	teach:   2 * time.Minute,
+	correct: 2 * time.Minute,
 }
 
 func (p *plan) apply(o options) {
-	p.bin, p.env, p.threads = o.bin, o.env, o.threads
+	p.bin = o.bin
+	p.env = o.env
+	p.threads = o.threads
 	for _, f := range []struct {
 		to   *int
 		from int
@@ -73,11 +96,13 @@ func (p *plan) apply(o options) {
 // check names missing programs and files before the first stage.
 func (p *plan) check() error {
 	if p.episodes < p.worlds || p.steps < 1 || p.more < 1 || p.threads < 1 {
-		return exit.Errorf(exit.Usage, "%d episodes, %d and %d steps, %d threads: want at least %d, 1, 1 and 1", p.episodes, p.steps, p.more, p.threads, p.worlds)
+		return exit.Errorf(exit.Usage, "%d episodes, %d and %d steps, %d threads: want at least %d, 1, 1 and 1",
+			p.episodes, p.steps, p.more, p.threads, p.worlds)
 	}
 	for _, name := range []string{"ffmpeg", "ffprobe"} {
 		if _, err := exec.LookPath(name); err != nil {
-			return exit.Errorf(exit.Absent, "%s is missing, which makes a dataset's videos: apt-get install ffmpeg, or tools/setup.sh test", name)
+			return exit.Errorf(exit.Absent,
+				"%s is missing, which makes a dataset's videos: apt-get install ffmpeg, or tools/setup.sh test", name)
 		}
 	}
 	for _, f := range []struct{ file, cure string }{

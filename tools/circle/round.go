@@ -46,15 +46,35 @@ type stage struct {
 // corrections.
 var stages = []stage{
 	{"demonstrate", "the teacher leads, edge-rt teleop records", []string{"demonstrations"}, (*round).demonstrate},
-	{"export", "edge-rt dataset export and check", []string{"dataset-1", "dataset-1.partial"}, func(r *round, ctx context.Context) error { return r.export(ctx, 1) }},
-	{"train", "LeRobot's lerobot_train, ACT", []string{"training-1"}, func(r *round, ctx context.Context) error { return r.train(ctx, 1) }},
-	{"bundle", "edgert-export and lean-server check", []string{"bundle-1"}, func(r *round, ctx context.Context) error { return r.makeBundle(ctx, 1) }},
-	{"run", "lean-server serves it, edge-rt runs it, the worlds judge", []string{"run-1"}, func(r *round, ctx context.Context) error { return r.judge(ctx, 1) }},
+	{"export", "edge-rt dataset export and check", []string{"dataset-1", "dataset-1.partial"},
+		func(r *round, ctx context.Context) error {
+			return r.export(ctx, 1)
+		}},
+	{"train", "LeRobot's lerobot_train, ACT", []string{"training-1"}, func(r *round, ctx context.Context) error {
+		return r.train(ctx, 1)
+	}},
+	{"bundle", "edgert-export and lean-server check", []string{"bundle-1"}, func(r *round, ctx context.Context) error {
+		return r.makeBundle(ctx, 1)
+	}},
+	{"run", "lean-server serves it, edge-rt runs it, the worlds judge", []string{"run-1"},
+		func(r *round, ctx context.Context) error {
+			return r.judge(ctx, 1)
+		}},
 	{"correct", "edge-rt --strategy dagger: the teacher takes over", []string{"corrections"}, (*round).correct},
-	{"append", "edge-rt dataset export --append and check", []string{"dataset-2", "dataset-2.partial"}, func(r *round, ctx context.Context) error { return r.export(ctx, 2) }},
-	{"retrain", "lerobot_train from the checkpoint", []string{"training-2"}, func(r *round, ctx context.Context) error { return r.train(ctx, 2) }},
-	{"rebundle", "edgert-export and lean-server check", []string{"bundle-2"}, func(r *round, ctx context.Context) error { return r.makeBundle(ctx, 2) }},
-	{"rerun", "the same worlds judge the second policy", []string{"run-2"}, func(r *round, ctx context.Context) error { return r.judge(ctx, 2) }},
+	{"append", "edge-rt dataset export --append and check", []string{"dataset-2", "dataset-2.partial"},
+		func(r *round, ctx context.Context) error {
+			return r.export(ctx, 2)
+		}},
+	{"retrain", "lerobot_train from the checkpoint", []string{"training-2"}, func(r *round, ctx context.Context) error {
+		return r.train(ctx, 2)
+	}},
+	{"rebundle", "edgert-export and lean-server check", []string{"bundle-2"},
+		func(r *round, ctx context.Context) error {
+			return r.makeBundle(ctx, 2)
+		}},
+	{"rerun", "the same worlds judge the second policy", []string{"run-2"}, func(r *round, ctx context.Context) error {
+		return r.judge(ctx, 2)
+	}},
 }
 
 // stageNames returns the words for --from.
@@ -70,7 +90,8 @@ func load(p plan, from string) (*round, error) {
 	r := &round{plan: p, Began: time.Now().UTC().Truncate(time.Second), Seconds: map[string]float64{}}
 	if from == "" {
 		if _, err := os.Stat(p.at(stages[0].makes[0])); err == nil {
-			return nil, exit.Errorf(exit.Usage, "%s has a round already: go on with --from STAGE, remove it, or give another --out", p.dir)
+			return nil, exit.Errorf(exit.Usage,
+				"%s has a round already: go on with --from STAGE, remove it, or give another --out", p.dir)
 		}
 		return r, nil
 	}
@@ -82,11 +103,13 @@ func load(p plan, from string) (*round, error) {
 		return r, nil
 	}
 	if err := proc.ReadJSON(r.file(), r); err != nil {
-		return nil, exit.With(exit.Usage, fmt.Errorf("--from %s goes on with the files in --out, and there are no such files: %w", from, err))
+		return nil, exit.With(exit.Usage,
+			fmt.Errorf("--from %s goes on with the files in --out, and there are no such files: %w", from, err))
 	}
 	for _, s := range stages[:i] {
 		if _, ok := r.Seconds[s.name]; !ok {
-			return nil, exit.Errorf(exit.Usage, "--from %s: stage %s has not ended in %s; begin with it", from, s.name, p.dir)
+			return nil, exit.Errorf(exit.Usage, "--from %s: stage %s has not ended in %s; begin with it", from, s.name,
+				p.dir)
 		}
 	}
 	return r, nil

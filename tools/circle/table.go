@@ -34,7 +34,8 @@ func (t *table) camera() string { return "top=sim:" + t.socket() }
 func (t *table) arms(size string) []string {
 	return []string{
 		"--robot", robotName, "--bus", t.bus(), "--calibration", calibration, "--id", id,
-		"--leader", t.lead(), "--leader-calibration", calibration, "--camera", t.camera() + size, "--task", task, "--quiet",
+		"--leader", t.lead(), "--leader-calibration", calibration, "--camera", t.camera() + size, "--task", task,
+		"--quiet",
 	}
 }
 
@@ -47,7 +48,8 @@ func lay(ctx context.Context, p *plan, dir string, seed int) (t *table, err erro
 			err = errors.Join(err, t.clear())
 		}
 	}()
-	t.follower, err = bench.StartSimBus(p.bin, t.bus(), "--robot", robotName, "--seed", strconv.Itoa(seed), "--scene", t.socket(), "--weightless")
+	t.follower, err = bench.StartSimBus(p.bin, t.bus(), "--robot", robotName, "--seed", strconv.Itoa(seed), "--scene",
+		t.socket(), "--weightless")
 	if err != nil {
 		return t, err
 	}

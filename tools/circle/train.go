@@ -40,13 +40,16 @@ func (r *round) train(ctx context.Context, n int) error {
 	}
 	every := max(1, t.Steps/10)
 	args = append([]string{"-m", "lerobot.scripts.lerobot_train"}, append(args,
-		"--dataset.repo_id=circle/"+filepath.Base(r.dataset(n)), "--dataset.root="+r.dataset(n), "--dataset.use_imagenet_stats=false",
+		"--dataset.repo_id=circle/"+filepath.Base(r.dataset(n)), "--dataset.root="+r.dataset(n),
+		"--dataset.use_imagenet_stats=false",
 		"--policy.device=cpu", "--policy.push_to_hub=false", "--wandb.enable=false", "--num_workers=0",
-		fmt.Sprintf("--batch_size=%d", batch), fmt.Sprintf("--steps=%d", t.Steps), fmt.Sprintf("--save_freq=%d", t.Steps), fmt.Sprintf("--log_freq=%d", every),
+		fmt.Sprintf("--batch_size=%d", batch), fmt.Sprintf("--steps=%d", t.Steps),
+		fmt.Sprintf("--save_freq=%d", t.Steps), fmt.Sprintf("--log_freq=%d", every),
 		"--output_dir="+r.training(n))...)
 	cmd := exec.Command(r.python(), args...)
 	home := r.plan.at("huggingface")
-	cmd.Env = append(os.Environ(), "HF_HOME="+home, "HF_LEROBOT_HOME="+filepath.Join(home, "lerobot"), "HF_HUB_OFFLINE=1", "TRANSFORMERS_OFFLINE=1",
+	cmd.Env = append(os.Environ(), "HF_HOME="+home, "HF_LEROBOT_HOME="+filepath.Join(home, "lerobot"),
+		"HF_HUB_OFFLINE=1", "TRANSFORMERS_OFFLINE=1",
 		fmt.Sprintf("OMP_NUM_THREADS=%d", r.threads), "OMP_WAIT_POLICY=PASSIVE")
 	// The loader caches a dataset by its path.
 	if err := os.RemoveAll(home); err != nil {
@@ -80,7 +83,8 @@ func (r *round) checkTraining(n int) error {
 	case n == 1 && r.whole && t.Last >= t.First:
 		return fmt.Errorf("the loss did not fall: %.3f, at last %.3f", t.First, t.Last)
 	case n == 2 && r.whole && t.First >= r.Found.Trained[1].First:
-		return fmt.Errorf("the second training begins at a loss of %.3f, the first at %.3f: it did not begin with the checkpoint", t.First, r.Found.Trained[1].First)
+		return fmt.Errorf("the second training begins at a loss of %.3f, the first at %.3f: it did not begin with "+
+			"the checkpoint", t.First, r.Found.Trained[1].First)
 	case n == 2 && t.SHA256 == r.Found.Trained[1].SHA256:
 		return fmt.Errorf("the second training left the first one's weights, sha256 %s", t.SHA256)
 	}
@@ -99,7 +103,8 @@ func checkBegin(checkpoint, began string) error {
 		return err
 	}
 	if config.Policy.Type != "act" || config.Policy.Path != began {
-		return fmt.Errorf("%s is of an %q that began with %q, want act and %q", checkpoint, config.Policy.Type, config.Policy.Path, began)
+		return fmt.Errorf("%s is of an %q that began with %q, want act and %q", checkpoint, config.Policy.Type,
+			config.Policy.Path, began)
 	}
 	return nil
 }

@@ -67,7 +67,8 @@ func addCable() error {
 	for _, args := range [][]string{
 		{"netns", "add", serverSpace},
 		{"netns", "add", edgeSpace},
-		{"link", "add", serverCable, "netns", serverSpace, "type", "veth", "peer", "name", edgeCable, "netns", edgeSpace},
+		{"link", "add", serverCable, "netns", serverSpace, "type", "veth", "peer", "name", edgeCable,
+			"netns", edgeSpace},
 		{"-n", serverSpace, "addr", "add", serverAddr + "/24", "dev", serverCable},
 		{"-n", edgeSpace, "addr", "add", edgeAddr + "/24", "dev", edgeCable},
 		{"-n", serverSpace, "link", "set", serverCable, "up"},
@@ -199,7 +200,8 @@ func judge(o options, audit, summary string, back []time.Time) error {
 		l := lines[first]
 		arrived := l.TS.Add(-time.Duration(l.Service * float64(time.Millisecond)))
 		age := arrived.Sub(boot.Add(time.Duration(l.Mono)))
-		checks.That(age <= o.age, "cut %d of %v: first observation %v after the cable was back, %v old (want at most %v)",
+		checks.That(age <= o.age, "cut %d of %v: first observation %v after the cable was back, %v old (want at most "+
+			"%v)",
 			i+1, o.cut, arrived.Sub(t).Round(time.Millisecond), age.Round(time.Millisecond), o.age)
 	}
 	var s struct {

@@ -17,7 +17,8 @@ import (
 func buildAll(t *testing.T) string {
 	t.Helper()
 	dir := t.TempDir()
-	out, err := exec.Command("go", "build", "-o", dir+"/", "../../cmd/edge-rt", "../../cmd/lean-server", ".").CombinedOutput()
+	out, err := exec.Command("go", "build", "-o", dir+"/", "../../cmd/edge-rt", "../../cmd/lean-server",
+		".").CombinedOutput()
 	if err != nil {
 		t.Fatalf("go build: %v\n%s", err, out)
 	}
@@ -36,7 +37,8 @@ func runDemo(t *testing.T, manifest string, seconds time.Duration) (code int, ou
 		}
 		t.Fatalf("lean-server check: %v\n%s", err, text)
 	}
-	cmd := exec.Command(filepath.Join(bin, "demo"), "--bin", bin, "--manifest", manifest, "--duration", seconds.String(), "--json", keep, "--tries", "1")
+	cmd := exec.Command(filepath.Join(bin, "demo"), "--bin", bin, "--manifest", manifest, "--duration",
+		seconds.String(), "--json", keep, "--tries", "1")
 	cmd.Env = append(os.Environ(), "STATE_DIRECTORY="+t.TempDir())
 	text, err := cmd.CombinedOutput()
 	var exit *exec.ExitError
@@ -61,7 +63,8 @@ func TestStandingStillFails(t *testing.T) {
 	}
 	code, out, r := runDemo(t, "../../testdata/demo/still.yaml", 8*time.Second)
 	if code != 1 || r.Targets != 0 || r.Ticks < 300 {
-		t.Errorf("demo with the still bundle: exit %d, %d targets, %d ticks; want 1, 0, about 480\n%s", code, r.Targets, r.Ticks, out)
+		t.Errorf("demo with the still bundle: exit %d, %d targets, %d ticks; want 1, 0, about 480\n%s", code, r.Targets,
+			r.Ticks, out)
 	}
 	if !strings.Contains(out, "FAIL  targets reached 0") {
 		t.Errorf("it does not say why:\n%s", out)

@@ -54,7 +54,8 @@ func main() {
 	flag.IntVar(&o.targets, "targets", 7, "fewest targets to reach in 20 s; fewer seconds want proportionally fewer")
 	flag.IntVar(&o.collisions, "collisions", 1, "most collisions")
 	flag.StringVar(&o.keep, "json", "", "folder to keep both summaries in")
-	flag.IntVar(&o.tries, "tries", 3, "most runs, where the host of a virtual machine spoils one by taking its processors")
+	flag.IntVar(&o.tries, "tries", 3,
+		"most runs, where the host of a virtual machine spoils one by taking its processors")
 	flag.Parse()
 	err, runs := demo(o), 1
 	for try := 2; errors.Is(err, errHost) && try <= o.tries; try++ {
@@ -83,7 +84,8 @@ func demo(o options) (err error) {
 		return err
 	}
 	server := &bench.Server{Endpoint: endpoint, Stderr: os.Stderr,
-		Argv: []string{bench.Program(o.bin, "lean-server"), "--manifest", o.manifest, "--listen", endpoint, "--health-port", "0"}}
+		Argv: []string{bench.Program(o.bin, "lean-server"), "--manifest", o.manifest, "--listen", endpoint,
+			"--health-port", "0"}}
 	if err := server.Start(context.Background()); err != nil {
 		return err
 	}
@@ -94,8 +96,10 @@ func demo(o options) (err error) {
 	}()
 	summary := filepath.Join(dir, "edge.json")
 	before := bench.ReadHost()
-	edge, err := proc.Start(bench.Command(bench.Program(o.bin, "edge-rt"), "--fps", "60", "--bus", "sim", "--camera", "top=sim", "--connect", endpoint,
-		"--duration", o.duration.String(), "--seed", strconv.FormatUint(o.seed, 10), "--max-offline", edgeLimit.String(), "--json", summary))
+	edge, err := proc.Start(bench.Command(bench.Program(o.bin, "edge-rt"), "--fps", "60", "--bus", "sim", "--camera",
+		"top=sim", "--connect", endpoint,
+		"--duration", o.duration.String(), "--seed", strconv.FormatUint(o.seed, 10), "--max-offline",
+		edgeLimit.String(), "--json", summary))
 	if err != nil {
 		return err
 	}
@@ -154,7 +158,9 @@ func judge(path string, stolen time.Duration, o options) error {
 	checks.That(r.Targets >= want, "targets reached %d, want at least %d", r.Targets, want)
 	checks.That(r.Collisions <= o.collisions, "collisions %d, want at most %d", r.Collisions, o.collisions)
 	checks.That(r.OverrunsOwn == 0, "own overruns %d in %d ticks, want 0", r.OverrunsOwn, r.Ticks)
-	checks.That(r.Ticks > 0 && r.Age.P99 <= bound, "action age p99 %.0f ms, want at most %.0f ms: s_min %d + 2 x latency estimate %d + 3 ticks", r.Age.P99, bound, r.SMin, r.Estimate)
+	checks.That(r.Ticks > 0 && r.Age.P99 <= bound,
+		"action age p99 %.0f ms, want at most %.0f ms: s_min %d + 2 x latency estimate %d + 3 ticks", r.Age.P99, bound,
+		r.SMin, r.Estimate)
 	checks.That(r.Exit.Code == 0, "edge-rt exit code %d, want 0", r.Exit.Code)
 	if err := checks.Err(); err != nil {
 		return blame(busy(err, r), stolen, share, o)
@@ -167,5 +173,6 @@ func busy(err error, r report) error {
 	if float64(r.OverrunsHost) < busyShare*float64(r.Ticks) {
 		return err
 	}
-	return fmt.Errorf("%w; this machine was busy: it let %d of %d ticks run too late. End its other programs and run this again (edge-rt why has details)", err, r.OverrunsHost, r.Ticks)
+	return fmt.Errorf("%w; this machine was busy: it let %d of %d ticks run too late. End its other programs and run "+
+		"this again (edge-rt why has details)", err, r.OverrunsHost, r.Ticks)
 }

@@ -70,7 +70,8 @@ func film(ctx context.Context, o *options) (err error) {
 	if err != nil {
 		return err
 	}
-	edge, err := bench.Start(bench.Edge(o.bin, dir, "--bus", "sim", "--camera", "top=sim", "--seed", strconv.FormatUint(o.seed, 10),
+	edge, err := bench.Start(bench.Edge(o.bin, dir, "--bus", "sim", "--camera", "top=sim", "--seed",
+		strconv.FormatUint(o.seed, 10),
 		"--connect", server.Endpoint, "--http", address, "--quiet", "--record", "off"))
 	if err != nil {
 		return err

@@ -19,40 +19,63 @@ type mutant struct {
 }
 
 var mutants = []mutant{
-	{"gate.go", "if d := next - goal; d > step+slack {", "if d := next - goal; d > 100*step {", "a goal rises faster than the velocity limit"},
-	{"gate.go", "} else if d < -step-slack {", "} else if d < -100*step {", "a goal falls faster than the velocity limit"},
-	{"gate.go", "if low := min(g.Min[j], goal); next < low {", "if low := g.Min[j] - 1000; next < low {", "a goal leaves its range"},
-	{"gate.go", "} else if high := max(g.Max[j], goal); next > high {", "} else if high := g.Max[j]; next > high {", "a joint above its range jumps into it without its step being counted"},
-	{"gate.go", "return math.IsNaN(float64(v)) || math.IsInf(float64(v), 0)", "return math.IsNaN(float64(v)) && math.IsInf(float64(v), 0)", "a value that is no number passes"},
-	{"gate.go", "		action = min(place+g.Lead[j], max(place-g.Lead[j], action))\n", "", "a blocked joint winds its goal up"},
+	{"gate.go", "if d := next - goal; d > step+slack {", "if d := next - goal; d > 100*step {",
+		"a goal rises faster than the velocity limit"},
+	{"gate.go", "} else if d < -step-slack {", "} else if d < -100*step {",
+		"a goal falls faster than the velocity limit"},
+	{"gate.go", "if low := min(g.Min[j], goal); next < low {", "if low := g.Min[j] - 1000; next < low {",
+		"a goal leaves its range"},
+	{"gate.go", "} else if high := max(g.Max[j], goal); next > high {", "} else if high := g.Max[j]; next > high {",
+		"a joint above its range jumps into it without its step being counted"},
+	{"gate.go", "return math.IsNaN(float64(v)) || math.IsInf(float64(v), 0)",
+		"return math.IsNaN(float64(v)) && math.IsInf(float64(v), 0)", "a value that is no number passes"},
+	{"gate.go", "		action = min(place+g.Lead[j], max(place-g.Lead[j], action))\n", "",
+		"a blocked joint winds its goal up"},
 	{"joint.go", "{Limp, 0, mayRelax,", "{Limp, 0, mayGoal,", "a limp joint gets goals"},
-	{"joint.go", "{Restarted, 0, mayNothing,", "{Restarted, Torque, mayArm,", "a restarted motor is armed without an operator"},
+	{"joint.go", "{Restarted, 0, mayNothing,", "{Restarted, Torque, mayArm,",
+		"a restarted motor is armed without an operator"},
 	{"joint.go", "{0, Answering, mayNothing,", "{HeatOrSupply, Answering, mayNothing,", "a silent motor gets goals"},
-	{"joint.go", "{0, Verified, mayNothing,", "{HeatOrSupply, Verified, mayNothing,", "a motor that was silent gets a goal before it is compared"},
-	{"joint.go", "{EncoderFault, 0, mayNothing,", "{EncoderFault, Torque, mayNothing,", "a joint with a faulty encoder is driven"},
+	{"joint.go", "{0, Verified, mayNothing,", "{HeatOrSupply, Verified, mayNothing,",
+		"a motor that was silent gets a goal before it is compared"},
+	{"joint.go", "{EncoderFault, 0, mayNothing,", "{EncoderFault, Torque, mayNothing,",
+		"a joint with a faulty encoder is driven"},
 	{"joint.go", "{Overloaded, 0, mayRelieve,", "{Overloaded, 0, mayNothing,", "an overloaded joint stays frozen"},
-	{"joint.go", "noReply:           {\"does not answer\", 0, Answering | Verified},", "noReply:           {\"does not answer\", 0, Answering},", "a motor that answers again counts as the same"},
-	{"joint.go", "motorRestarted:    {\"its motor has restarted\", Restarted, Torque},", "motorRestarted:    {\"its motor has restarted\", 0, Torque},", "a restart is forgotten"},
-	{"joint.go", "reconnected:       {\"its arm is back\", 0, Torque},", "reconnected:       {\"its arm is back\", 0, 0},", "an arm that was away goes on where it was"},
-	{"push.go", "case (action-goal)*p.way >= 0:", "case (action-goal)*p.way <= 0:", "an overloaded joint pushes on and does not let go"},
-	{"push.go", "	p.way, p.read, p.idle = way, known, known && way == 0\n", "	p.read, p.idle = known && way != 0, false\n", "an overloaded joint at its goal stays frozen"},
-	{"push.go", "	p.way, p.read, p.idle = way, known, known && way == 0\n", "	p.way, p.read, p.idle = way, known, way == 0\n", "an overloaded joint moves before its load was read"},
+	{"joint.go", "noReply:           {\"does not answer\", 0, Answering | Verified},",
+		"noReply:           {\"does not answer\", 0, Answering},", "a motor that answers again counts as the same"},
+	{"joint.go", "motorRestarted:    {\"its motor has restarted\", Restarted, Torque},",
+		"motorRestarted:    {\"its motor has restarted\", 0, Torque},", "a restart is forgotten"},
+	{"joint.go", "reconnected:       {\"its arm is back\", 0, Torque},",
+		"reconnected:       {\"its arm is back\", 0, 0},", "an arm that was away goes on where it was"},
+	{"push.go", "case (action-goal)*p.way >= 0:", "case (action-goal)*p.way <= 0:",
+		"an overloaded joint pushes on and does not let go"},
+	{"push.go", "	p.way, p.read, p.idle = way, known, known && way == 0\n",
+		"	p.read, p.idle = known && way != 0, false\n", "an overloaded joint at its goal stays frozen"},
+	{"push.go", "	p.way, p.read, p.idle = way, known, known && way == 0\n",
+		"	p.way, p.read, p.idle = way, known, way == 0\n", "an overloaded joint moves before its load was read"},
 	{"drive.go", "	if f.silence.bus {\n		return\n	}\n", "", "goals leave while the arm is silent"},
-	{"read.go", "			f.Goal[j] = f.gate.Settle(f.Goal[j], f.Place[j])\n", "", "a joint whose motor holds another goal goes on from ours"},
-	{"read.go", "if s.strayed&bit == 0 || s.stale&bit != 0 {", "if s.strayed&bit == 0 {", "a place that is not known becomes the goal"},
-	{"read.go", "		f.StartSlowly(now) // from the goals that the motors were found to have kept\n", "		s.strayed |= resumed\n", "a goal that a motor has kept is given up after a silence"},
-	{"arming.go", "case c&(Limp|EncoderFault) != 0, c&Torque != 0 && !f.rearmAll:", "case c&EncoderFault != 0, c&Torque != 0 && !f.rearmAll:", "an arm with a limp joint is never armed"},
+	{"read.go", "			f.Goal[j] = f.gate.Settle(f.Goal[j], f.Place[j])\n", "",
+		"a joint whose motor holds another goal goes on from ours"},
+	{"read.go", "if s.strayed&bit == 0 || s.stale&bit != 0 {", "if s.strayed&bit == 0 {",
+		"a place that is not known becomes the goal"},
+	{"read.go", "		f.StartSlowly(now) // from the goals that the motors were found to have kept\n",
+		"		s.strayed |= resumed\n", "a goal that a motor has kept is given up after a silence"},
+	{"arming.go", "case c&(Limp|EncoderFault) != 0, c&Torque != 0 && !f.rearmAll:",
+		"case c&EncoderFault != 0, c&Torque != 0 && !f.rearmAll:", "an arm with a limp joint is never armed"},
 }
 
 // sights are the mutants of the conditions that a position and a goal register must meet before
 // they are used.
 var sights = []mutant{
-	{"cycle.go", "if a.agree(i, a.place(i), now) || a.robot.Leader", "if a.agree(i, a.place(i), now) || true", "one wrong position counts"},
-	{"cycle.go", "a.near(i, raw-before, at, now) || a.near(", "raw == before && at == 0 || a.near(", "a joint that has moved never counts again"},
-	{"cycle.go", "min(most, now.Sub(since)).Seconds()", "max(most, now.Sub(since)).Seconds()", "after a silence any position counts"},
+	{"cycle.go", "if a.agree(i, a.place(i), now) || a.robot.Leader", "if a.agree(i, a.place(i), now) || true",
+		"one wrong position counts"},
+	{"cycle.go", "a.near(i, raw-before, at, now) || a.near(", "raw == before && at == 0 || a.near(",
+		"a joint that has moved never counts again"},
+	{"cycle.go", "min(most, now.Sub(since)).Seconds()", "max(most, now.Sub(since)).Seconds()",
+		"after a silence any position counts"},
 	{"cycle.go", "a.unsettled() == 0 {", "true {", "an arm is opened with one reading"},
 	{"arming.go", "if a.unsettled()&joints != 0 {", "if false {", "an arm is armed at one reading"},
-	{"verify.go", "if u.goalMismatches++; u.goalMismatches < mismatchReads {", "if u.goalMismatches++; false {", "one reading of a goal register counts"},
+	{"verify.go", "if u.goalMismatches++; u.goalMismatches < mismatchReads {", "if u.goalMismatches++; false {",
+		"one reading of a goal register counts"},
 }
 
 // suite is a package, its mutants, and those of its tests that must notice them.
@@ -95,7 +118,8 @@ func main() {
 				word = "SURVIVED"
 				survived++
 			}
-			fmt.Printf("%2d of %d %-8s %5.1f s  %s: %s\n", i+1, len(s.mutants), word, time.Since(began).Seconds(), m.file, m.breaks)
+			fmt.Printf("%2d of %d %-8s %5.1f s  %s: %s\n", i+1, len(s.mutants), word, time.Since(began).Seconds(),
+				m.file, m.breaks)
 		}
 	}
 	if survived > 0 {
@@ -129,7 +153,8 @@ func (s suite) try(root, dir string, m mutant) (caught bool, err error) {
 	if out, err := exec.Command("go", "build", "-overlay", list, s.dir).CombinedOutput(); err != nil {
 		return false, fmt.Errorf("%s: %q does not compile: %s", m.file, m.new, out)
 	}
-	test := exec.Command("go", "test", "-overlay", list, "-vet=off", "-short", "-failfast", "-count=1", "-run", s.tests, s.dir)
+	test := exec.Command("go", "test", "-overlay", list, "-vet=off", "-short", "-failfast", "-count=1", "-run", s.tests,
+		s.dir)
 	return test.Run() != nil, nil
 }
 

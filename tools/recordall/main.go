@@ -55,15 +55,18 @@ func main() {
 	var o options
 	flag.StringVar(&o.bin, "bin", "bin", "folder of the programs")
 	flag.StringVar(&o.manifest, "manifest", "testdata/demo/server.yaml", "what the server serves")
-	flag.StringVar(&o.python, "python", ".venv-export/bin/python", "Python with LeRobot; without it, that part is left out")
+	flag.StringVar(&o.python, "python", ".venv-export/bin/python",
+		"Python with LeRobot; without it, that part is left out")
 	flag.IntVar(&o.runs, "runs", 3, "how many record all; a run without a record is before the first, and after each")
 	flag.DurationVar(&o.time, "time", 2*time.Minute, "how long each of them lasts")
 	flag.DurationVar(&o.off, "off", 0, "how long each without a record lasts; default: as long")
-	flag.BoolVar(&o.beside, "beside", false, "with each run that records all, another robot runs at the same time that records nothing: both have the same machine, load and hour")
+	flag.BoolVar(&o.beside, "beside", false, "with each run that records all, another robot runs at the same time "+
+		"that records nothing: both have the same machine, load and hour")
 	flag.DurationVar(&o.lerobot, "lerobot", time.Minute, "how much of the last record LeRobot records")
 	flag.Parse()
 	if o.beside && o.off != 0 {
-		fmt.Fprintln(os.Stderr, "recordall: -off is how long a robot runs alone, which does not happen with -beside: leave one out")
+		fmt.Fprintln(os.Stderr, "recordall: -off is how long a robot runs alone, which does not happen with -beside: "+
+			"leave one out")
 		os.Exit(2)
 	}
 	o.off = cmp.Or(o.off, o.time)
@@ -122,7 +125,8 @@ func measure(ctx context.Context, o options) error {
 				return err
 			}
 		}
-		fmt.Fprintf(os.Stderr, "%s  run %d of %d, --record %s\n", time.Now().Format("15:04:05"), n+1, len(o.plan()), strings.Join(modes, " and "))
+		fmt.Fprintf(os.Stderr, "%s  run %d of %d, --record %s\n", time.Now().Format("15:04:05"), n+1, len(o.plan()),
+			strings.Join(modes, " and "))
 		got, err := together(ctx, o, dir, records, modes)
 		if err != nil {
 			return err
@@ -192,8 +196,10 @@ func run(ctx context.Context, o options, dir, records, mode string, long time.Du
 	if err := os.MkdirAll(home, 0o755); err != nil {
 		return s, err
 	}
-	args := []string{"--id", "record-" + mode, "--bus", "sim", "--camera", "top=sim", "--fps", strconv.Itoa(fps), "--connect", server.Endpoint,
-		"--duration", long.String(), "--json", file, "--record", mode, "--record-dir", records, "--record-size", "40GiB"}
+	args := []string{"--id", "record-" + mode, "--bus", "sim", "--camera", "top=sim", "--fps", strconv.Itoa(fps),
+		"--connect", server.Endpoint,
+		"--duration", long.String(), "--json", file, "--record", mode, "--record-dir", records, "--record-size",
+		"40GiB"}
 	for _, c := range cameras {
 		args = append(args, "--camera", fmt.Sprintf("%s=%s:%dx%d@30", c, filepath.Join(dir, c), width, height))
 	}
@@ -228,20 +234,25 @@ func (s *slice) wrong() error {
 	case r.Lost+r.LostPictures > 0:
 		return fmt.Errorf("%d messages and %d pictures were lost, want none", r.Lost, r.LostPictures)
 	case s.Mallocs > allowed:
-		return fmt.Errorf("%d objects were allocated, want at most %d: those of the libraries for each chunk and file", s.Mallocs, allowed)
+		return fmt.Errorf("%d objects were allocated, want at most %d: those of the libraries for each chunk and file",
+			s.Mallocs, allowed)
 	}
 	return nil
 }
 
 func table(runs []slice) *report.Table {
-	t := &report.Table{Left: 1, Columns: []string{"--record", "ticks", "overruns own, host", "lateness us p50", "p99", "p99.9", "CPU s a min", "RSS MB", "objects, in ticks", "MB/min", "pictures/min", "lost"}}
+	t := &report.Table{Left: 1, Columns: []string{"--record", "ticks", "overruns own, host", "lateness us p50", "p99",
+		"p99.9", "CPU s a min", "RSS MB", "objects, in ticks", "MB/min", "pictures/min", "lost"}}
 	for i := range runs {
 		s := &runs[i]
 		minutes := s.Seconds / 60
 		t.Add(s.mode, fmt.Sprint(s.Ticks), fmt.Sprintf("%d, %d", s.OverrunsOwn, s.OverrunsHost),
-			fmt.Sprintf("%.0f", s.Lateness.P50), fmt.Sprintf("%.0f", s.Lateness.P99), fmt.Sprintf("%.0f", s.Lateness.P999),
-			fmt.Sprintf("%.2f", s.cpu.Seconds()/minutes), fmt.Sprintf("%.0f", s.RSS), fmt.Sprintf("%d, %d", s.Mallocs, s.Window),
-			fmt.Sprintf("%.1f", float64(s.Record.Bytes)/1e6/minutes), fmt.Sprintf("%.0f", float64(s.Record.Pictures)/minutes), fmt.Sprint(s.Record.Lost+s.Record.LostPictures))
+			fmt.Sprintf("%.0f", s.Lateness.P50), fmt.Sprintf("%.0f", s.Lateness.P99),
+			fmt.Sprintf("%.0f", s.Lateness.P999),
+			fmt.Sprintf("%.2f", s.cpu.Seconds()/minutes), fmt.Sprintf("%.0f", s.RSS),
+			fmt.Sprintf("%d, %d", s.Mallocs, s.Window),
+			fmt.Sprintf("%.1f", float64(s.Record.Bytes)/1e6/minutes),
+			fmt.Sprintf("%.0f", float64(s.Record.Pictures)/minutes), fmt.Sprint(s.Record.Lost+s.Record.LostPictures))
 	}
 	return t
 }
@@ -252,9 +263,11 @@ func besides(ctx context.Context, o options, records string) error {
 		fmt.Printf("LeRobot: left out, %v (make export-env)\n", err)
 		return nil
 	}
-	fmt.Fprintf(os.Stderr, "%s  LeRobot, three times %v and what it takes to encode\n", time.Now().Format("15:04:05"), o.lerobot)
+	fmt.Fprintf(os.Stderr, "%s  LeRobot, three times %v and what it takes to encode\n", time.Now().Format("15:04:05"),
+		o.lerobot)
 	for _, way := range []string{"decode", "pictures", "streaming"} {
-		cmd := exec.CommandContext(ctx, o.python, "tools/recordall/lerobot_record.py", records, "--seconds", strconv.Itoa(int(o.lerobot.Seconds())), "--way", way)
+		cmd := exec.CommandContext(ctx, o.python, "tools/recordall/lerobot_record.py", records, "--seconds",
+			strconv.Itoa(int(o.lerobot.Seconds())), "--way", way)
 		child, err := bench.Start(cmd)
 		if err == nil {
 			err = child.Wait(time.Minute + lerobotLimit*o.lerobot)

@@ -7,7 +7,10 @@ func TestWrong(t *testing.T) {
 	good := func() *slice {
 		s := &slice{mode: "all"}
 		s.Seconds = 60
-		s.Record.Files, s.Record.Bytes, s.Record.Messages, s.Record.Pictures = 1, 100<<20, 4000, 3600
+		s.Record.Files = 1
+		s.Record.Bytes = 100 << 20
+		s.Record.Messages = 4000
+		s.Record.Pictures = 3600
 		s.Mallocs = 2 * (60 + 200)
 		return s
 	}

@@ -27,7 +27,9 @@ type key struct {
 // readAudits counts the inferences by client and seq: a robot's seq grows over all its sessions,
 // which reveals an observation that was inferred at two servers, or in two epochs.
 func (s *stand) readAudits(r *row) error {
-	seen, last, again := map[key]int{}, map[string]uint64{}, map[string][]inferred{}
+	seen := map[key]int{}
+	last := map[string]uint64{}
+	again := map[string][]inferred{}
 	for _, sv := range s.servers {
 		lines, err := readAudit(sv)
 		if err != nil {

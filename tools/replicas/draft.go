@@ -59,7 +59,11 @@ func (s *stand) addDraft() (*draft, error) {
 		return nil, errors.Join(err, d.link.Close())
 	}
 	d.ended.Go(d.run)
-	err = wait("the draft's robot streams", startLimit, func() bool { d.mu.Lock(); defer d.mu.Unlock(); return len(d.chunks) > 0 })
+	err = wait("the draft's robot streams", startLimit, func() bool {
+		d.mu.Lock()
+		defer d.mu.Unlock()
+		return len(d.chunks) > 0
+	})
 	if err != nil {
 		d.leave()
 	}
@@ -102,12 +106,19 @@ func (d *draft) observe() error {
 // open opens a session at the one server that answers. There is no answer at moments in which each
 // server assumes that another answers.
 func (d *draft) open() error {
-	o := wire.SessionOpen{ClientUUID: draftID, RobotType: "so101", FPS: d.meta.FPS, ActionNames: d.meta.ActionNames,
-		StateDim: len(d.meta.StateNames), SchemaVersion: wire.SchemaVersion}
+	o := wire.SessionOpen{
+		ClientUUID:    draftID,
+		RobotType:     "so101",
+		FPS:           d.meta.FPS,
+		ActionNames:   d.meta.ActionNames,
+		StateDim:      len(d.meta.StateNames),
+		SchemaVersion: wire.SchemaVersion,
+	}
 	for _, c := range d.meta.Cameras {
 		o.CameraNames = append(o.CameraNames, "observation.images."+c.Name)
 	}
-	replies, err := d.link.Get(context.Background(), wire.SessionKey(d.prefix), wire.AppendSessionOpen(nil, &o), draftPatience)
+	replies, err := d.link.Get(context.Background(), wire.SessionKey(d.prefix), wire.AppendSessionOpen(nil, &o),
+		draftPatience)
 	if err != nil {
 		return err
 	}
@@ -136,7 +147,8 @@ func (d *draft) receive(sample wire.Sample) {
 
 func (d *draft) run() {
 	for seq := uint64(1); ; seq++ {
-		_ = d.obs.Put(d.body, wire.AppendHeader(nil, wire.Header{SchemaVersion: wire.SchemaVersion, MsgType: wire.MsgObservation, SeqID: seq}))
+		_ = d.obs.Put(d.body, wire.AppendHeader(nil,
+			wire.Header{SchemaVersion: wire.SchemaVersion, MsgType: wire.MsgObservation, SeqID: seq}))
 		select {
 		case <-d.stop:
 			return

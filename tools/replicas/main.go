@@ -37,7 +37,8 @@ type options struct {
 func main() {
 	var o options
 	flag.StringVar(&o.bin, "bin", "bin", "folder of the two programs")
-	flag.StringVar(&o.python, "python", os.Getenv("EDGERT_PYTHON"), "interpreter that has the wheel of the official router")
+	flag.StringVar(&o.python, "python", os.Getenv("EDGERT_PYTHON"),
+		"interpreter that has the wheel of the official router")
 	flag.StringVar(&o.packages, "packages", "", "folder of another version of that wheel")
 	flag.StringVar(&o.routers, "routers", "examples/router", "folder of the router's configuration")
 	flag.StringVar(&o.bundles, "bundles", "testdata/demo", "folder of the bundles")
@@ -101,14 +102,16 @@ func replicas(o options) error {
 
 // table prints the rows for docs/lab/serving.md.
 func table(rows []row) {
-	fmt.Println("\n| what | robots | moved | next chunk after, worst | starved ticks, all robots | inferred | twice | lost with a server |")
+	fmt.Println("\n| what | robots | moved | next chunk after, worst | starved ticks, all robots | inferred | twice " +
+		"| lost with a server |")
 	fmt.Println("|---|---|---|---|---|---|---|---|")
 	for _, r := range rows {
 		again := ""
 		if r.moved > 0 {
 			again = fmt.Sprintf("%.2f s ", r.again.Seconds())
 		}
-		fmt.Printf("| %s | %d | %d | %s| %d | %d | %d | %d |\n", r.name, r.robots, r.moved, again, r.starved, r.inferred, r.twice, r.missing)
+		fmt.Printf("| %s | %d | %d | %s| %d | %d | %d | %d |\n", r.name, r.robots, r.moved, again, r.starved,
+			r.inferred, r.twice, r.missing)
 	}
 }
 
@@ -133,11 +136,15 @@ func (r *row) judge(sc scenario, o options) error {
 	slices.Sort(r.problems)
 	checks.That(len(r.problems) == 0, "%s: every program did as it should %s", r.name, strings.Join(r.problems, "; "))
 	checks.That(r.lost == 0, "%s: %d robots of %d lost a session for another's sake", r.name, r.lost, r.robots)
-	checks.That(r.twice == 0 && r.inferred > 0, "%s: %d observations were inferred, %d of them twice", r.name, r.inferred, r.twice)
+	checks.That(r.twice == 0 && r.inferred > 0, "%s: %d observations were inferred, %d of them twice", r.name,
+		r.inferred, r.twice)
 	most := sc.dies * r.moved
-	checks.That(r.missing <= most, "%s: %d observations were lost (at most %d for each robot that moved)", r.name, r.missing, sc.dies)
+	checks.That(r.missing <= most, "%s: %d observations were lost (at most %d for each robot that moved)", r.name,
+		r.missing, sc.dies)
 	if sc.again {
-		checks.That(r.moved > 0 && r.again <= o.again, "%s: %d robots moved, the last streamed again after %.2f s (want %v)", r.name, r.moved, r.again.Seconds(), o.again)
+		checks.That(r.moved > 0 && r.again <= o.again,
+			"%s: %d robots moved, the last streamed again after %.2f s (want %v)", r.name, r.moved, r.again.Seconds(),
+			o.again)
 	}
 	if sc.fed {
 		checks.That(r.starved == 0, "%s: %d ticks starved, beside those of a silent bus", r.name, r.starved)

@@ -20,7 +20,8 @@ func audited(t *testing.T, lines ...[]any) *stand {
 		for _, l := range lines {
 			if l[0] == name {
 				at := began.Add(time.Duration(l[4].(int)) * time.Millisecond)
-				text += fmt.Sprintf(`{"ts":%q,"client_uuid":%q,"seq_id":%d,"outcome":%q,"superseded_seqs":%d}`+"\n", at.Format(time.RFC3339Nano), l[1], l[2], l[3], l[5])
+				text += fmt.Sprintf(`{"ts":%q,"client_uuid":%q,"seq_id":%d,"outcome":%q,"superseded_seqs":%d}`+"\n",
+					at.Format(time.RFC3339Nano), l[1], l[2], l[3], l[5])
 			}
 		}
 		if err := os.WriteFile(s.servers[len(s.servers)-1].audit, []byte(text), 0o600); err != nil {
@@ -38,7 +39,8 @@ func audited(t *testing.T, lines ...[]any) *stand {
 
 // The audits' content is counted correctly, and each wrong figure fails the scenario.
 func TestJudge(t *testing.T) {
-	good := [][]any{{"a", "mover", 1, "ok", 50, 0}, {"a", "mover", 2, "ok", 110, 0}, {"b", "mover", 3, "ok", 300, 0}, {"b", "other", 1, "ok", 60, 0}, {"b", "other", 3, "ok", 90, 1}}
+	good := [][]any{{"a", "mover", 1, "ok", 50, 0}, {"a", "mover", 2, "ok", 110, 0}, {"b", "mover", 3, "ok", 300, 0},
+		{"b", "other", 1, "ok", 60, 0}, {"b", "other", 3, "ok", 90, 1}}
 	for _, tt := range []struct {
 		name   string
 		more   [][]any
@@ -48,18 +50,57 @@ func TestJudge(t *testing.T) {
 		fails  bool
 	}{
 		{"all is well", nil, nil, row{inferred: 5, moved: 1, superseded: 1, again: 200 * time.Millisecond}, 0, false},
-		{"one is inferred at both", [][]any{{"b", "mover", 2, "ok", 310, 0}}, nil, row{inferred: 5, twice: 1, moved: 1, superseded: 1, again: 200 * time.Millisecond}, 0, true},
-		{"one is lost", [][]any{{"b", "other", 5, "ok", 310, 0}}, nil, row{inferred: 6, missing: 1, moved: 1, superseded: 1, again: 200 * time.Millisecond}, 0, true},
-		{"the draft's may be", [][]any{{"b", draftID, 5, "ok", 310, 0}}, nil, row{inferred: 6, moved: 1, superseded: 1, again: 200 * time.Millisecond}, 0, false},
-		{"another loses its session", nil, func(s *stand) { fmt.Fprintln(s.robots[1], `msg="session lost"`) }, row{inferred: 5, lost: 1, moved: 1, superseded: 1, again: 200 * time.Millisecond}, 0, true},
-		{"it moves twice", nil, func(s *stand) { fmt.Fprintln(s.robots[0], `msg="session lost"`) }, row{inferred: 5, lost: 1, moved: 1, superseded: 1, again: 200 * time.Millisecond}, 0, true},
+		{"one is inferred at both", [][]any{{"b", "mover", 2, "ok", 310, 0}}, nil, row{
+			inferred:   5,
+			twice:      1,
+			moved:      1,
+			superseded: 1,
+			again:      200 * time.Millisecond,
+		}, 0, true},
+		{"one is lost", [][]any{{"b", "other", 5, "ok", 310, 0}}, nil, row{
+			inferred:   6,
+			missing:    1,
+			moved:      1,
+			superseded: 1,
+			again:      200 * time.Millisecond,
+		}, 0, true},
+		{"the draft's may be", [][]any{{"b", draftID, 5, "ok", 310, 0}}, nil, row{
+			inferred:   6,
+			moved:      1,
+			superseded: 1,
+			again:      200 * time.Millisecond,
+		}, 0, false},
+		{"another loses its session", nil, func(s *stand) { fmt.Fprintln(s.robots[1], `msg="session lost"`) }, row{
+			inferred:   5,
+			lost:       1,
+			moved:      1,
+			superseded: 1,
+			again:      200 * time.Millisecond,
+		}, 0, true},
+		{"it moves twice", nil, func(s *stand) { fmt.Fprintln(s.robots[0], `msg="session lost"`) }, row{
+			inferred:   5,
+			lost:       1,
+			moved:      1,
+			superseded: 1,
+			again:      200 * time.Millisecond,
+		}, 0, true},
 		{"it is late", nil, func(s *stand) {
 			s.events[0].at = s.events[0].at.Add(-time.Minute)
 			s.servers[0].endedAt = s.events[0].at
 		}, row{inferred: 5, moved: 1, superseded: 1, again: time.Minute + 200*time.Millisecond}, 0, true},
 		{"a tick starves", nil, nil, row{inferred: 5, moved: 1, superseded: 1, again: 200 * time.Millisecond}, 1, true},
-		{"one fails at the other server", [][]any{{"b", "other", 4, "inference_failed", 95, 0}}, nil, row{inferred: 5, moved: 1, superseded: 1, again: 200 * time.Millisecond}, 0, true},
-		{"one fails at the end", [][]any{{"b", "other", 4, "unsent", 1001, 0}}, nil, row{inferred: 5, moved: 1, superseded: 1, again: 200 * time.Millisecond}, 0, false},
+		{"one fails at the other server", [][]any{{"b", "other", 4, "inference_failed", 95, 0}}, nil, row{
+			inferred:   5,
+			moved:      1,
+			superseded: 1,
+			again:      200 * time.Millisecond,
+		}, 0, true},
+		{"one fails at the end", [][]any{{"b", "other", 4, "unsent", 1001, 0}}, nil, row{
+			inferred:   5,
+			moved:      1,
+			superseded: 1,
+			again:      200 * time.Millisecond,
+		}, 0, false},
 	} {
 		s := audited(t, append(good[:len(good):len(good)], tt.more...)...)
 		if tt.change != nil {
@@ -71,7 +112,9 @@ func TestJudge(t *testing.T) {
 		}
 		r.starved = tt.starve
 		err := r.judge(scenario{again: true, fed: true}, options{again: 3 * time.Second})
-		r.name, r.starved, r.problems = "", 0, nil
+		r.name = ""
+		r.starved = 0
+		r.problems = nil
 		if got, want := fmt.Sprintf("%+v", r), fmt.Sprintf("%+v", tt.want); got != want {
 			t.Errorf("%s: counted %s, want %s", tt.name, got, want)
 		}

@@ -60,27 +60,33 @@ var scenarios = []scenario{
 		s.settle()
 		return nil
 	}},
-	{name: "one of two hangs for 4 s (SIGSTOP) and goes on; a robot comes meanwhile", short: true, again: true, dies: 20, run: func(s *stand) error {
-		if err := s.begin(2, s.o.robots); err != nil {
-			return err
-		}
-		s.settle()
-		sv := s.busiest()
-		sv.endedAt = s.note(s.robotsAt(sv))
-		if err := sv.Pause(); err != nil {
-			return err
-		}
-		time.Sleep(hang / 4)
-		if err := s.add(1); err != nil {
-			return err
-		}
-		time.Sleep(3 * hang / 4)
-		if err := sv.Resume(); err != nil {
-			return err
-		}
-		s.settle()
-		return nil
-	}},
+	{
+		name:  "one of two hangs for 4 s (SIGSTOP) and goes on; a robot comes meanwhile",
+		short: true,
+		again: true,
+		dies:  20,
+		run: func(s *stand) error {
+			if err := s.begin(2, s.o.robots); err != nil {
+				return err
+			}
+			s.settle()
+			sv := s.busiest()
+			sv.endedAt = s.note(s.robotsAt(sv))
+			if err := sv.Pause(); err != nil {
+				return err
+			}
+			time.Sleep(hang / 4)
+			if err := s.add(1); err != nil {
+				return err
+			}
+			time.Sleep(3 * hang / 4)
+			if err := sv.Resume(); err != nil {
+				return err
+			}
+			s.settle()
+			return nil
+		},
+	},
 	{name: "one is full; the other ends, and is back after 2 s", dies: 2, run: func(s *stand) error {
 		small, err := s.serve(serving{sessions: max(1, s.o.robots/3)})
 		if err != nil {
@@ -126,30 +132,35 @@ var scenarios = []scenario{
 		s.settle()
 		return nil
 	}},
-	{name: "another bundle on the same key; theirs is killed, and is back after 2 s", short: true, dies: 4, run: func(s *stand) error {
-		ours, err := s.serve(serving{})
-		if err != nil {
-			return err
-		}
-		if err := s.add(s.o.robots); err != nil {
-			return err
-		}
-		other, err := s.serve(serving{bundle: "plain"})
-		if err != nil {
-			return err
-		}
-		s.settle()
-		s.kill(ours)
-		time.Sleep(2 * time.Second)
-		if n := len(s.robotsAt(other)); n != 0 {
-			s.problem("%d robots went on with another policy", n)
-		}
-		if _, err := s.serve(serving{}); err != nil {
-			return err
-		}
-		s.settle()
-		return nil
-	}},
+	{
+		name:  "another bundle on the same key; theirs is killed, and is back after 2 s",
+		short: true,
+		dies:  4,
+		run: func(s *stand) error {
+			ours, err := s.serve(serving{})
+			if err != nil {
+				return err
+			}
+			if err := s.add(s.o.robots); err != nil {
+				return err
+			}
+			other, err := s.serve(serving{bundle: "plain"})
+			if err != nil {
+				return err
+			}
+			s.settle()
+			s.kill(ours)
+			time.Sleep(2 * time.Second)
+			if n := len(s.robotsAt(other)); n != 0 {
+				s.problem("%d robots went on with another policy", n)
+			}
+			if _, err := s.serve(serving{}); err != nil {
+				return err
+			}
+			s.settle()
+			return nil
+		},
+	},
 	{name: "another revision and another service come and go", fed: true, run: func(s *stand) error {
 		if err := s.begin(2, s.o.robots, "--service", bench.DemoService); err != nil {
 			return err
@@ -193,24 +204,30 @@ var scenarios = []scenario{
 		s.settle()
 		return nil
 	}},
-	{name: "a robot of LeRobot's draft among ours; one of three ends, one is killed", short: true, again: true, dies: 3, run: func(s *stand) error {
-		if err := s.begin(3, max(1, s.o.robots-1)); err != nil {
-			return err
-		}
-		d, err := s.addDraft()
-		if err != nil {
-			return err
-		}
-		defer d.leave()
-		s.settle()
-		for _, end := range []func(*server) error{s.drain, func(sv *server) error { s.kill(sv); return nil }} {
-			if err := end(d.server(s)); err != nil {
+	{
+		name:  "a robot of LeRobot's draft among ours; one of three ends, one is killed",
+		short: true,
+		again: true,
+		dies:  3,
+		run: func(s *stand) error {
+			if err := s.begin(3, max(1, s.o.robots-1)); err != nil {
 				return err
 			}
+			d, err := s.addDraft()
+			if err != nil {
+				return err
+			}
+			defer d.leave()
 			s.settle()
-		}
-		return d.judge(s)
-	}},
+			for _, end := range []func(*server) error{s.drain, func(sv *server) error { s.kill(sv); return nil }} {
+				if err := end(d.server(s)); err != nil {
+					return err
+				}
+				s.settle()
+			}
+			return d.judge(s)
+		},
+	},
 	{name: "a rolling update of all three", short: true, again: true, fed: true, dies: 1, run: func(s *stand) error {
 		if err := s.begin(3, s.o.robots); err != nil {
 			return err

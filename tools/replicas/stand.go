@@ -73,7 +73,9 @@ func (s *stand) startRouter() (err error) {
 	if s.router, err = s.start("router", cmd); err != nil {
 		return err
 	}
-	err = wait("the router listens", startLimit, func() bool { return len(s.router.said(listensLine)) > 0 || !s.router.Running() })
+	err = wait("the router listens", startLimit, func() bool {
+		return len(s.router.said(listensLine)) > 0 || !s.router.Running()
+	})
 	if err == nil && !s.router.Running() {
 		err = fmt.Errorf("the router ended: %s", s.router.tail(5))
 	}
@@ -86,7 +88,8 @@ func (s *stand) add(n int, flags ...string) error {
 	for range n {
 		id := fmt.Sprintf("arm-%d", len(s.robots)+1)
 		r := &robot{id: id, summary: filepath.Join(s.dir, id+".json")}
-		args := []string{"--id", id, "--bus", "sim", "--camera", "top=sim", "--connect", s.at, "--fps", fmt.Sprint(s.o.fps), "--fps-mismatch", "allow",
+		args := []string{"--id", id, "--bus", "sim", "--camera", "top=sim", "--connect", s.at, "--fps",
+			fmt.Sprint(s.o.fps), "--fps-mismatch", "allow",
 			"--on-exit", "off", "--seed", fmt.Sprint(len(s.robots) + 1), "--json", r.summary}
 		cmd := bench.Edge(s.o.bin, s.dir, append(args, flags...)...)
 		cmd.Env = append(cmd.Env, "HF_LEROBOT_CALIBRATION="+s.dir)
@@ -157,7 +160,8 @@ func (s *stand) settle() { time.Sleep(s.o.settle) }
 func (s *stand) play(sc scenario) (r row, err error) {
 	fmt.Printf("... %s\n", sc.name)
 	r.name = sc.name
-	if err := errors.Join(os.RemoveAll(s.dir), os.MkdirAll(s.dir, 0o755)); err != nil { // earlier audits do not belong to this run
+	// earlier audits do not belong to this run
+	if err := errors.Join(os.RemoveAll(s.dir), os.MkdirAll(s.dir, 0o755)); err != nil {
 		return r, err
 	}
 	defer s.end()

@@ -45,7 +45,8 @@ func main() {
 	flag.DurationVar(&o.down, "down", 5*time.Second, "how long the server stays away")
 	flag.IntVar(&o.targets, "targets", 30, "fewest targets of every edge")
 	flag.Uint64Var(&o.own, "own", 0, "most own overruns of an edge")
-	flag.DurationVar(&o.back, "back", 2*time.Second, "longest time from the server's return to every robot's next action")
+	flag.DurationVar(&o.back, "back", 2*time.Second,
+		"longest time from the server's return to every robot's next action")
 	flag.Parse()
 	if err := soak(o); err != nil {
 		fmt.Fprintln(os.Stderr, "soak:", err)
@@ -82,7 +83,8 @@ func soak(o options) error {
 		}
 		defer log.Close()
 		cmd := f.edge("--id", f.id(i), "--bus", "sim", "--camera", "top=sim",
-			"--connect", f.server.Endpoint, "--duration", o.duration.String(), "--seed", strconv.Itoa(i+1), "--json", f.summary(i))
+			"--connect", f.server.Endpoint, "--duration", o.duration.String(), "--seed", strconv.Itoa(i+1), "--json",
+			f.summary(i))
 		cmd.Stderr = log
 		edge, err := proc.Start(cmd)
 		if err != nil {
@@ -136,7 +138,8 @@ func (f *fleet) killing() (slowest time.Duration, err error) {
 		if err != nil {
 			return 0, fmt.Errorf("after kill %d: %w", k+1, err)
 		}
-		fmt.Printf("kill %d: every robot had a new chunk %v after the server was back\n", k+1, took.Round(time.Millisecond))
+		fmt.Printf("kill %d: every robot had a new chunk %v after the server was back\n", k+1,
+			took.Round(time.Millisecond))
 		slowest = max(slowest, took)
 	}
 	return slowest, nil
@@ -209,8 +212,10 @@ func (f *fleet) judge(slowest time.Duration) error {
 			return err
 		}
 		checks.That(r.Targets >= f.o.targets && r.Own <= f.o.own && r.Sessions == uint64(f.o.kills)+1,
-			"%s: %d targets (want %d), %d collisions, %d ticks, overruns own %d (want %d), starved %d, %d sessions (want %d), host took %.1f s",
-			f.id(i), r.Targets, f.o.targets, r.Collisions, r.Ticks, r.Own, f.o.own, r.Starved, r.Sessions, f.o.kills+1, r.StealMS/1000)
+			"%s: %d targets (want %d), %d collisions, %d ticks, overruns own %d (want %d), starved %d, %d sessions "+
+				"(want %d), host took %.1f s",
+			f.id(i), r.Targets, f.o.targets, r.Collisions, r.Ticks, r.Own, f.o.own, r.Starved, r.Sessions, f.o.kills+1,
+			r.StealMS/1000)
 		if r.Own > 0 {
 			f.explain(i)
 		}

@@ -20,7 +20,8 @@ func TestAServerThatIsKilled(t *testing.T) {
 		t.Skip("runs three arms for 15 s")
 	}
 	bin, manifest := t.TempDir(), "../../testdata/demo/server.yaml"
-	if out, err := exec.Command("go", "build", "-o", bin+"/", "../../cmd/edge-rt", "../../cmd/lean-server").CombinedOutput(); err != nil {
+	if out, err := exec.Command("go", "build", "-o", bin+"/", "../../cmd/edge-rt",
+		"../../cmd/lean-server").CombinedOutput(); err != nil {
 		t.Fatalf("go build: %v\n%s", err, out)
 	}
 	check := exec.Command(filepath.Join(bin, "lean-server"), "check", "--manifest", manifest)
@@ -31,7 +32,14 @@ func TestAServerThatIsKilled(t *testing.T) {
 		t.Fatalf("lean-server check: %v\n%s", err, out)
 	}
 	err := soak(options{
-		bin: bin, manifest: manifest, edges: 3, kills: 1, duration: 15 * time.Second, down: 3 * time.Second, own: math.MaxUint64, back: backLimit,
+		bin:      bin,
+		manifest: manifest,
+		edges:    3,
+		kills:    1,
+		duration: 15 * time.Second,
+		down:     3 * time.Second,
+		own:      math.MaxUint64,
+		back:     backLimit,
 	})
 	if err != nil {
 		t.Error(err)

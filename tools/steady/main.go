@@ -93,7 +93,8 @@ func steady(o options, run, percent int) (err error) {
 		return err
 	}
 	port := health[len("tcp/127.0.0.1:"):]
-	server, err := bench.NewServer(o.bin, o.manifest, "--health-port", port, "--json", filepath.Join(dir, "server.json"))
+	server, err := bench.NewServer(o.bin, o.manifest, "--health-port", port, "--json",
+		filepath.Join(dir, "server.json"))
 	if err != nil {
 		return err
 	}
@@ -111,8 +112,10 @@ func steady(o options, run, percent int) (err error) {
 	}
 	duration := warmUp + time.Duration(int(o.ticks)*(100+percent)/100)*time.Second/fps
 	fmt.Printf("run %d of %d, %v\n", run+1, o.runs, duration.Round(time.Second))
-	cmd := bench.Command(bench.Program(o.bin, "edge-rt"), "--bus", "sim", "--camera", "top=sim", "--camera", extra, "--fps", strconv.Itoa(fps),
-		"--connect", server.Endpoint, "--duration", duration.String(), "--seed", strconv.Itoa(run), "--json", filepath.Join(dir, "edge.json"))
+	cmd := bench.Command(bench.Program(o.bin, "edge-rt"), "--bus", "sim", "--camera", "top=sim", "--camera", extra,
+		"--fps", strconv.Itoa(fps),
+		"--connect", server.Endpoint, "--duration", duration.String(), "--seed", strconv.Itoa(run), "--json",
+		filepath.Join(dir, "edge.json"))
 	cmd.Stderr = screen
 	edge, err := proc.Start(cmd)
 	if err != nil {
@@ -164,10 +167,12 @@ func judge(dir string, o options) error {
 	var server struct {
 		RSS float64 `json:"rss_mb"`
 	}
-	if err := errors.Join(proc.ReadJSON(filepath.Join(dir, "edge.json"), &edge), proc.ReadJSON(filepath.Join(dir, "server.json"), &server)); err != nil {
+	if err := errors.Join(proc.ReadJSON(filepath.Join(dir, "edge.json"), &edge),
+		proc.ReadJSON(filepath.Join(dir, "server.json"), &server)); err != nil {
 		return err
 	}
-	fmt.Printf("%d allocations and %d collections in %d ticks (want 0 and 0 in %d or more), lateness p99 %.0f us, RSS %.0f MB, lean-server's %.0f MB\n",
+	fmt.Printf("%d allocations and %d collections in %d ticks (want 0 and 0 in %d or more), lateness p99 %.0f us, "+
+		"RSS %.0f MB, lean-server's %.0f MB\n",
 		edge.Mallocs, edge.GC, edge.Window, o.ticks, edge.Lateness.P99, edge.RSS, server.RSS)
 	frames := edge.Frames["extra"]
 	fmt.Printf("camera extra: %d pictures and %d dropped in %.0f s\n", frames.Captured, frames.Dropped, edge.Seconds)

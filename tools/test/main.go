@@ -36,7 +36,8 @@ var (
 
 func main() {
 	if len(os.Args) > 1 && slices.Contains([]string{"-h", "-help", "--help"}, os.Args[1]) {
-		fmt.Print("Usage: go run ./tools/test [go test's flags] [packages, as ./...]\n\nRuns go test; a test of real time (rttest.RealTime) that fails is run again by itself, for a host that was busy.\n")
+		fmt.Print("Usage: go run ./tools/test [go test's flags] [packages, as ./...]\n\nRuns go test; a test of real " +
+			"time (rttest.RealTime) that fails is run again by itself, for a host that was busy.\n")
 		return
 	}
 	if err := run(os.Args[1:]); err != nil {
@@ -138,7 +139,12 @@ func goTest(flags, packages, only []string) (failures, float64, error) {
 	if err := cmd.Start(); err != nil {
 		return nil, 0, err
 	}
-	r := report{out: out, failed: failures{}, marked: map[string]bool{}, lines: map[string][]string{}}
+	r := report{
+		out:    out,
+		failed: failures{},
+		marked: map[string]bool{},
+		lines:  map[string][]string{},
+	}
 	r.read(events)
 	err = cmd.Wait()
 	if exit := (*exec.ExitError)(nil); err != nil && !errors.As(err, &exit) {

@@ -51,13 +51,16 @@ cat $d/$n
 func says(ok bool, tests ...string) string {
 	var b strings.Builder
 	line := func(action, test, output string) {
-		fmt.Fprintf(&b, `{"Action":%q,"Package":"github.com/edge-rt/edge-rt/rt","Test":%q,"Output":%q}`+"\n", action, test, output)
+		fmt.Fprintf(&b, `{"Action":%q,"Package":"github.com/edge-rt/edge-rt/rt","Test":%q,"Output":%q}`+"\n", action,
+			test, output)
 	}
 	for _, t := range tests {
 		name, output, failed := strings.Cut(t, ":")
 		line("output", name, "=== RUN   "+name+"\n")
 		if name != "TestUnmarked" {
-			fmt.Fprintf(&b, `{"Action":"attr","Package":"github.com/edge-rt/edge-rt/rt","Test":"%s/sub","Key":%q,"Value":"true"}`+"\n", name, rttest.RealTimeAttr)
+			fmt.Fprintf(&b,
+				`{"Action":"attr","Package":"github.com/edge-rt/edge-rt/rt","Test":"%s/sub","Key":%q,"Value":"true"}`+
+					"\n", name, rttest.RealTimeAttr)
 		}
 		action := "pass"
 		if failed {
@@ -78,11 +81,13 @@ func says(ok bool, tests ...string) string {
 }
 
 func TestOnlyWhatFailedIsRunAgain(t *testing.T) {
-	runs := fakeGo(t, says(false, "TestA", "TestB:late", "TestC:late", "TestD"), says(false, "TestB:late", "TestC"), says(true, "TestB"))
+	runs := fakeGo(t, says(false, "TestA", "TestB:late", "TestC:late", "TestD"), says(false, "TestB:late", "TestC"),
+		says(true, "TestB"))
 	if err := run([]string{"-short", "./..."}); err != nil {
 		t.Fatal(err)
 	}
-	want := []string{"test -json -short ./...", "test -json -short -run ^(TestB|TestC)$ github.com/edge-rt/edge-rt/rt", "test -json -short -run ^(TestB)$ github.com/edge-rt/edge-rt/rt"}
+	want := []string{"test -json -short ./...", "test -json -short -run ^(TestB|TestC)$ github.com/edge-rt/edge-rt/rt",
+		"test -json -short -run ^(TestB)$ github.com/edge-rt/edge-rt/rt"}
 	if got := runs(); strings.Join(got, "\n") != strings.Join(want, "\n") {
 		t.Errorf("ran %q, want %q", got, want)
 	}
@@ -106,7 +111,8 @@ func TestWhatIsNotRunAgain(t *testing.T) {
 		{"a dead runtime", says(false, "TestX:fatal error: all goroutines are asleep - deadlock!"), 1},
 		{"everything", says(false, many...), 1},
 		{"an exit", says(false, "TestX"), 1},
-		{"it does not build", `{"Action":"build-fail","ImportPath":"github.com/edge-rt/edge-rt/rt"}` + "\n" + says(false), 1},
+		{"it does not build", `{"Action":"build-fail","ImportPath":"github.com/edge-rt/edge-rt/rt"}` + "\n" +
+			says(false), 1},
 		{"no packages", `{"Action":"start"}`, 1},
 	} {
 		t.Run(tt.name, func(t *testing.T) {

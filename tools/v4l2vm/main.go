@@ -36,7 +36,13 @@ func main() {
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 	ctx, cancel := context.WithTimeout(ctx, *limit)
-	err := (&machine{arch: *arch, cache: *cache, run: *run, whole: *whole, verbose: *verbose}).boot(ctx)
+	err := (&machine{
+		arch:    *arch,
+		cache:   *cache,
+		run:     *run,
+		whole:   *whole,
+		verbose: *verbose,
+	}).boot(ctx)
 	cancel()
 	stop()
 	if err != nil {
@@ -57,8 +63,10 @@ type machine struct {
 // emulators are QEMU's arguments. The processor is emulated: a build machine seldom has /dev/kvm,
 // and tests must not depend on it.
 var emulators = map[string][]string{
-	"amd64": {"qemu-system-x86_64", "-cpu", "max", "-append", "console=ttyS0 quiet panic=-1 rdinit=/init mitigations=off nokaslr tsc=reliable"},
-	"arm64": {"qemu-system-aarch64", "-M", "virt", "-cpu", "cortex-a72", "-append", "console=ttyAMA0 quiet panic=-1 rdinit=/init nokaslr"},
+	"amd64": {"qemu-system-x86_64", "-cpu", "max", "-append",
+		"console=ttyS0 quiet panic=-1 rdinit=/init mitigations=off nokaslr tsc=reliable"},
+	"arm64": {"qemu-system-aarch64", "-M", "virt", "-cpu", "cortex-a72", "-append",
+		"console=ttyAMA0 quiet panic=-1 rdinit=/init nokaslr"},
 }
 
 func (m *machine) boot(ctx context.Context) error {
@@ -79,8 +87,10 @@ func (m *machine) boot(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	fmt.Printf("machine %s, kernel %s: ready after %.0f s\n", m.arch, strings.TrimSpace(string(version)), time.Since(began).Seconds())
-	args := append(emulator[1:len(emulator):len(emulator)], "-accel", "tcg,thread=multi", "-m", "512", "-smp", "2", "-nographic", "-no-reboot", "-nodefaults",
+	fmt.Printf("machine %s, kernel %s: ready after %.0f s\n", m.arch, strings.TrimSpace(string(version)),
+		time.Since(began).Seconds())
+	args := append(emulator[1:len(emulator):len(emulator)], "-accel", "tcg,thread=multi", "-m", "512", "-smp", "2",
+		"-nographic", "-no-reboot", "-nodefaults",
 		"-serial", "stdio", "-kernel", filepath.Join(m.dir, "vmlinuz"), "-initrd", archive)
 	cmd := exec.CommandContext(ctx, emulator[0], args...)
 	cmd.Stderr = os.Stderr
@@ -113,10 +123,12 @@ func (m *machine) pack(ctx context.Context) (string, error) {
 	build := []string{"test", "-c", "-ldflags=-s -w", "-o", tests, "./camera/v4l2"}
 	if m.whole {
 		if m.arch != runtime.GOARCH {
-			return "", fmt.Errorf("--whole with --arch %s: want %s, because libjpeg-turbo is this machine's", m.arch, runtime.GOARCH)
+			return "", fmt.Errorf("--whole with --arch %s: want %s, because libjpeg-turbo is this machine's", m.arch,
+				runtime.GOARCH)
 		}
 		env = nil // cgo
-		build = []string{"test", "-c", "-tags=netgo,osusergo", "-ldflags=-s -w -linkmode=external -extldflags=-static", "-o", tests, "./tools/v4l2vm/whole"}
+		build = []string{"test", "-c", "-tags=netgo,osusergo", "-ldflags=-s -w -linkmode=external -extldflags=-static",
+			"-o", tests, "./tools/v4l2vm/whole"}
 	}
 	if err := command(ctx, env, "go", build...); err != nil {
 		return "", err

@@ -99,7 +99,13 @@ var jointFaults = []string{"low-supply", "heat", "encoder", "overload", "stuck",
 func allRows(o options) (rows []row) {
 	bus := true
 	for _, f := range armFaults {
-		rows = append(rows, row{name: f.name, want: f.want, noRecord: f.noRecord, bus: bus && !slices.Contains(jointFaults, f.name), arm: true})
+		rows = append(rows, row{
+			name:     f.name,
+			want:     f.want,
+			noRecord: f.noRecord,
+			bus:      bus && !slices.Contains(jointFaults, f.name),
+			arm:      true,
+		})
 		bus = bus && f.name != busFaults
 	}
 	for _, f := range messageFaults {
@@ -119,7 +125,14 @@ func playArm(ctx context.Context, o options, dir string, rows []row) error {
 	if len(names) == 0 {
 		return nil
 	}
-	report, err := safety.Run(ctx, safety.Config{Only: names, Workers: o.workers, Tree: o.tree, Bin: o.bin, Records: dir, Env: bench.Env{}})
+	report, err := safety.Run(ctx, safety.Config{
+		Only:    names,
+		Workers: o.workers,
+		Tree:    o.tree,
+		Bin:     o.bin,
+		Records: dir,
+		Env:     bench.Env{},
+	})
 	if err != nil {
 		return err
 	}

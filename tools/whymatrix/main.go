@@ -138,9 +138,13 @@ var busCauses = []why.Cause{why.BusSilent, why.MotorSilent, why.RepliesLost, why
 // fault. Findings about the bus before it, or about the bus at all when another part was made to
 // fail, are attributed to the machine.
 func (r *row) take(all []why.Finding, from, to rt.Instant) {
-	r.found, r.disturbed, r.said, r.played = nil, nil, "", true
+	r.found = nil
+	r.disturbed = nil
+	r.said = ""
+	r.played = true
 	for _, f := range all {
-		mine := f.To >= from && f.From <= to || f.Kind == why.Exit // a killed process loses the last second of its record
+		// a killed process loses the last second of its record
+		mine := f.To >= from && f.From <= to || f.Kind == why.Exit
 		if mine {
 			r.found = append(r.found, f)
 		}
@@ -187,7 +191,8 @@ func (r *row) main() *why.Finding {
 		if slices.Contains(machines, f.Cause) && !machine {
 			continue
 		}
-		if best == nil || slices.Index(rank, f.Kind) < slices.Index(rank, best.Kind) || f.Kind == best.Kind && f.To-f.From > best.To-best.From {
+		if best == nil || slices.Index(rank, f.Kind) < slices.Index(rank, best.Kind) || f.Kind == best.Kind &&
+			f.To-f.From > best.To-best.From {
 			best = f
 		}
 	}

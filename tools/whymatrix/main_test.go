@@ -54,19 +54,28 @@ func TestRows(t *testing.T) {
 		again bool
 	}{
 		{"named", row{want: one(why.Lost)}, []why.Finding{f(why.Stutter, why.Lost, 3)}, true, false},
-		{"what the arm showed comes first", row{want: one(why.Lost)}, []why.Finding{f(why.Warning, why.CameraSilent, 9), f(why.Stutter, why.Lost, 3)}, true, false},
-		{"the longer comes first", row{want: one(why.Lost)}, []why.Finding{f(why.Stutter, why.Superseded, 9), f(why.Stutter, why.Lost, 3)}, false, false},
-		{"the machine beside", row{want: one(why.Lost)}, []why.Finding{f(why.Stutter, why.HostSteal, 9), f(why.Stutter, why.Lost, 3)}, true, false},
-		{"the machine injected", row{want: one(why.MachineBusy)}, []why.Finding{f(why.Overrun, why.MachineBusy, 9)}, true, false},
+		{"what the arm showed comes first", row{want: one(why.Lost)},
+			[]why.Finding{f(why.Warning, why.CameraSilent, 9), f(why.Stutter, why.Lost, 3)}, true, false},
+		{"the longer comes first", row{want: one(why.Lost)},
+			[]why.Finding{f(why.Stutter, why.Superseded, 9), f(why.Stutter, why.Lost, 3)}, false, false},
+		{"the machine beside", row{want: one(why.Lost)},
+			[]why.Finding{f(why.Stutter, why.HostSteal, 9), f(why.Stutter, why.Lost, 3)}, true, false},
+		{"the machine injected", row{want: one(why.MachineBusy)}, []why.Finding{f(why.Overrun, why.MachineBusy, 9)},
+			true, false},
 		{"not found", row{want: one(why.Lost)}, nil, false, false},
 		{"none wanted", row{}, nil, true, false},
 		{"none wanted, and the machine", row{}, []why.Finding{f(why.Overrun, why.MachineBusy, 9)}, true, false},
 		{"none wanted, and one found", row{}, []why.Finding{f(why.Jump, why.PolicyJump, 1)}, false, false},
-		{"all of several", row{want: []why.Cause{why.Limp, why.Unplugged}, bus: true}, []why.Finding{f(why.Hold, why.Limp, 1), f(why.Stutter, why.Unplugged, 1)}, true, false},
-		{"one of several", row{want: []why.Cause{why.Limp, why.Unplugged}, bus: true}, []why.Finding{f(why.Hold, why.Limp, 1)}, false, false},
-		{"a bus that fails by itself", row{want: one(why.Lost)}, []why.Finding{f(why.Stutter, why.BusSilent, 9), f(why.Stutter, why.Lost, 3)}, false, true},
-		{"what a bus that is made to fail brings along", row{want: one(why.Unplugged), bus: true}, []why.Finding{f(why.Stutter, why.RepliesLost, 9), f(why.Stutter, why.Unplugged, 3)}, false, false},
-		{"a bus that is made to fail", row{want: one(why.BusSilent), bus: true}, []why.Finding{f(why.Stutter, why.BusSilent, 9)}, true, false},
+		{"all of several", row{want: []why.Cause{why.Limp, why.Unplugged}, bus: true},
+			[]why.Finding{f(why.Hold, why.Limp, 1), f(why.Stutter, why.Unplugged, 1)}, true, false},
+		{"one of several", row{want: []why.Cause{why.Limp, why.Unplugged}, bus: true},
+			[]why.Finding{f(why.Hold, why.Limp, 1)}, false, false},
+		{"a bus that fails by itself", row{want: one(why.Lost)},
+			[]why.Finding{f(why.Stutter, why.BusSilent, 9), f(why.Stutter, why.Lost, 3)}, false, true},
+		{"what a bus that is made to fail brings along", row{want: one(why.Unplugged), bus: true},
+			[]why.Finding{f(why.Stutter, why.RepliesLost, 9), f(why.Stutter, why.Unplugged, 3)}, false, false},
+		{"a bus that is made to fail", row{want: one(why.BusSilent), bus: true},
+			[]why.Finding{f(why.Stutter, why.BusSilent, 9)}, true, false},
 	} {
 		tt.r.take(tt.found, 0, everything)
 		if tt.r.right() != tt.right || tt.r.again() != tt.again {
@@ -74,9 +83,15 @@ func TestRows(t *testing.T) {
 		}
 	}
 	late := row{want: one(why.BusSilent), bus: true}
-	late.take([]why.Finding{{Kind: why.Stutter, Cause: why.RepliesLost, From: 1, To: 2}, {Kind: why.Stutter, Cause: why.BusSilent, From: 10, To: 11}}, 5, 20)
+	late.take([]why.Finding{{
+		Kind:  why.Stutter,
+		Cause: why.RepliesLost,
+		From:  1,
+		To:    2,
+	}, {Kind: why.Stutter, Cause: why.BusSilent, From: 10, To: 11}}, 5, 20)
 	if late.again() || !late.right() {
-		t.Errorf("replies lost before the fault: again %v, right %v, want it right all the same", late.again(), late.right())
+		t.Errorf("replies lost before the fault: again %v, right %v, want it right all the same", late.again(),
+			late.right())
 	}
 	if r := (row{want: one(why.Lost)}); !r.again() {
 		t.Error("what was not played is not played")
@@ -85,12 +100,20 @@ func TestRows(t *testing.T) {
 
 func TestTable(t *testing.T) {
 	rows := []row{
-		{name: "a", title: "A", want: one(why.Lost), played: true, found: []why.Finding{{Kind: why.Stutter, Cause: why.Lost}, {Kind: why.Jump, Cause: why.PolicyJump}}},
+		{
+			name:   "a",
+			title:  "A",
+			want:   one(why.Lost),
+			played: true,
+			found:  []why.Finding{{Kind: why.Stutter, Cause: why.Lost}, {Kind: why.Jump, Cause: why.PolicyJump}},
+		},
 		{name: "b", title: "B", played: true, found: []why.Finding{{Kind: why.Jump, Cause: why.PolicyJump}}},
 		{name: "c", title: "C", want: one(why.Lost), said: "not played: a | b\nmore"},
 	}
 	text, wrong := table(rows)
-	for _, want := range []string{"| A (`a`) | lost | lost | policy-jump | right |", "| B (`b`) | nothing | policy-jump |  | **wrong** |", "| C (`c`) | lost | not played: a / b |  | not played |", "1 of 2 right."} {
+	for _, want := range []string{"| A (`a`) | lost | lost | policy-jump | right |",
+		"| B (`b`) | nothing | policy-jump |  | **wrong** |", "| C (`c`) | lost | not played: a / b |  | not played |",
+		"1 of 2 right."} {
 		if !strings.Contains(text, want) {
 			t.Errorf("lacks %q:\n%s", want, text)
 		}
@@ -105,7 +128,8 @@ func TestTable(t *testing.T) {
 	if err := writeInto(name, text); err != nil {
 		t.Fatal(err)
 	}
-	if page, _ := os.ReadFile(name); strings.Contains(string(page), "old") || !strings.HasPrefix(string(page), "# P\n\n"+matrixHeading) {
+	if page, _ := os.ReadFile(name); strings.Contains(string(page), "old") ||
+		!strings.HasPrefix(string(page), "# P\n\n"+matrixHeading) {
 		t.Errorf("the page is\n%s", page)
 	}
 	if writeInto(filepath.Join(t.TempDir(), "away"), text) == nil {

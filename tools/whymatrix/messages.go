@@ -41,17 +41,64 @@ var messageFaults = []messageFault{
 	{name: "delay_8", title: "a delay of 8 ticks", script: "delay_8"},
 	{name: "duplicate", title: "everything twice", script: "duplicate"},
 	{name: "third_chunk", title: "every third chunk lost, asked again in time", script: "third_chunk"},
-	{name: "loss_chunks", title: "every sixth chunk lost, with LeRobot's own waiting (`--schedule rtc --compat`)", script: "faults: [{kind: drop_chunk, nth: 6}]", flags: []string{"--schedule", "rtc", "--compat"}, want: one(why.LostBack)},
-	{name: "loss_observations", title: "every sixth observation lost, likewise", script: "faults: [{kind: drop_observation, nth: 6}]", flags: []string{"--schedule", "rtc", "--compat"}, want: one(why.LostThere)},
-	{name: "spikes", title: "answers held back for 1.2 s, every 4 s", script: "faults: [{kind: spike, at: 4s, delay: 1200ms, every: 4s}]", want: one(why.NetworkSlow)},
-	{name: "latency", title: "900 ms for every answer", script: "faults: [{kind: latency, delay: 900ms, at: 4s, for: 5s}]", want: one(why.NetworkSlow)},
-	{name: "nothing", title: "nothing gets through for 2 s", script: "faults: [{kind: blackout, at: 5s, for: 2s}]", want: one(why.LinkSilent)},
-	{name: "sync", title: "a schedule that waits (`--schedule sync`)", flags: []string{"--schedule", "sync"}, want: one(why.Schedule)},
-	{name: "append", title: "a schedule without conditioning (`--schedule append`)", flags: []string{"--schedule", "append"}, want: one(why.Unconditioned)},
-	{name: "old", title: "`--max-action-age 150ms`", flags: []string{"--max-action-age", "150ms"}, want: one(why.ActionTooOld)},
+	{
+		name:   "loss_chunks",
+		title:  "every sixth chunk lost, with LeRobot's own waiting (`--schedule rtc --compat`)",
+		script: "faults: [{kind: drop_chunk, nth: 6}]",
+		flags:  []string{"--schedule", "rtc", "--compat"},
+		want:   one(why.LostBack),
+	},
+	{
+		name:   "loss_observations",
+		title:  "every sixth observation lost, likewise",
+		script: "faults: [{kind: drop_observation, nth: 6}]",
+		flags:  []string{"--schedule", "rtc", "--compat"},
+		want:   one(why.LostThere),
+	},
+	{
+		name:   "spikes",
+		title:  "answers held back for 1.2 s, every 4 s",
+		script: "faults: [{kind: spike, at: 4s, delay: 1200ms, every: 4s}]",
+		want:   one(why.NetworkSlow),
+	},
+	{
+		name:   "latency",
+		title:  "900 ms for every answer",
+		script: "faults: [{kind: latency, delay: 900ms, at: 4s, for: 5s}]",
+		want:   one(why.NetworkSlow),
+	},
+	{
+		name:   "nothing",
+		title:  "nothing gets through for 2 s",
+		script: "faults: [{kind: blackout, at: 5s, for: 2s}]",
+		want:   one(why.LinkSilent),
+	},
+	{
+		name:  "sync",
+		title: "a schedule that waits (`--schedule sync`)",
+		flags: []string{"--schedule", "sync"},
+		want:  one(why.Schedule),
+	},
+	{
+		name:  "append",
+		title: "a schedule without conditioning (`--schedule append`)",
+		flags: []string{"--schedule", "append"},
+		want:  one(why.Unconditioned),
+	},
+	{
+		name:  "old",
+		title: "`--max-action-age 150ms`",
+		flags: []string{"--max-action-age", "150ms"},
+		want:  one(why.ActionTooOld),
+	},
 	{name: "slow", title: "a policy that takes longer than its chunks last", bundle: "slow", want: one(why.SlowPolicy)},
 	{name: "restart", title: "server killed, back after 2 s", server: killServer, want: one(why.ServerGone)},
-	{name: "drain", title: "server drained (SIGTERM), back after 2 s", server: drainServer, want: one(why.ServerDraining)},
+	{
+		name:   "drain",
+		title:  "server drained (SIGTERM), back after 2 s",
+		server: drainServer,
+		want:   one(why.ServerDraining),
+	},
 }
 
 func killServer(ctx context.Context, s *bench.Server) error {
@@ -82,7 +129,9 @@ func playMessages(ctx context.Context, o options, dir string, rows []row) error 
 		all.Go(func() {
 			defer func() { <-free }()
 			place := filepath.Join(dir, r.name)
-			err := playMessage(ctx, o, place, slices.IndexFunc(messageFaults, func(f messageFault) bool { return f.name == r.name }))
+			err := playMessage(ctx, o, place, slices.IndexFunc(messageFaults, func(f messageFault) bool {
+				return f.name == r.name
+			}))
 			var found []why.Finding
 			if err == nil {
 				found, err = findings(place)
@@ -132,7 +181,8 @@ func playMessage(ctx context.Context, o options, dir string, i int) (err error) 
 		return err
 	}
 	defer func() { err = errors.Join(err, server.Stop()) }()
-	args := []string{"--bus", "sim", "--camera", "top=sim", "--connect", server.Endpoint, "--fps", "60", "--duration", messageRun.String(), "--id", "arm",
+	args := []string{"--bus", "sim", "--camera", "top=sim", "--connect", server.Endpoint, "--fps", "60", "--duration",
+		messageRun.String(), "--id", "arm",
 		"--on-exit", "off", "--quiet", "--record", "all", "--record-dir", dir}
 	if f.script != "" {
 		text := []byte(f.script)

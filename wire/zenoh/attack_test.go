@@ -62,7 +62,8 @@ func TestMemoryUnderAttackOverTLS(t *testing.T) {
 	cert, key := ca.Issue("server", "127.0.0.1")
 	t.Setenv("EDGERT_CERTIFICATE", cert)
 	t.Setenv("EDGERT_KEY", key)
-	for _, name := range []string{"idle links", "unfinished messages on every lane", "links that come and go", "declarations that come and go"} {
+	for _, name := range []string{"idle links", "unfinished messages on every lane", "links that come and go",
+		"declarations that come and go"} {
 		i := slices.IndexFunc(zenohtest.Attacks, func(a zenohtest.Attack) bool { return a.Name == name })
 		t.Run(name, func(t *testing.T) {
 			survives(t, zenohtest.Attacks[i], "tls/127.0.0.1:0", endpoint.Security{RootCA: ca.CA})
@@ -114,7 +115,8 @@ func survives(t *testing.T, a zenohtest.Attack, listen string, trust endpoint.Se
 		t.Fatal("the attack did not end in 30 s")
 	}
 	now, peak := zenohtest.Resident(t, cmd.Process.Pid)
-	t.Logf("idle %d MB, at the end %d MB, at most %d MB above idle; %d links refused", idle>>20, now>>20, (peak-idle)>>20, x.Refused.Load())
+	t.Logf("idle %d MB, at the end %d MB, at most %d MB above idle; %d links refused", idle>>20, now>>20,
+		(peak-idle)>>20, x.Refused.Load())
 	if peak-idle > zenohtest.MemoryBound {
 		t.Errorf("%d MB above idle, want at most %d", (peak-idle)>>20, zenohtest.MemoryBound>>20)
 	}

@@ -88,7 +88,8 @@ func joinRobot(t *testing.T, id uint64, at string) *robot {
 	r := &robot{id: id, way: way, alive: map[string]int{}}
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
 	defer cancel()
-	r.s, err = zenoh.Open(ctx, zenoh.Config{Connect: []string{way.Endpoint()}, BackoffMin: 20 * time.Millisecond, BackoffMax: 300 * time.Millisecond})
+	r.s, err = zenoh.Open(ctx, zenoh.Config{Connect: []string{way.Endpoint()}, BackoffMin: 20 * time.Millisecond,
+		BackoffMax: 300 * time.Millisecond})
 	must(t, err)
 	t.Cleanup(func() { r.s.Close() })
 	_, err = r.s.Subscribe("chaos/*/data", r.seen.deposit)
@@ -220,12 +221,15 @@ func TestChaos(t *testing.T) {
 	talking.Wait()
 	var sent, got, cuts uint64
 	for _, r := range robots {
-		sent, got, cuts = sent+r.n.Load(), got+r.seen.count.Load(), cuts+r.way.Cuts.Load()
+		sent = sent + r.n.Load()
+		got = got + r.seen.count.Load()
+		cuts = cuts + r.way.Cuts.Load()
 		if k := r.seen.repeated(); k != 0 {
 			t.Errorf("robot %d: %d samples came twice or out of order", r.id, k)
 		}
 	}
-	t.Logf("%d router kills, %d connection ends cut, %d samples put, %d arrived (each goes to %d)", kills, cuts, sent, got, n)
+	t.Logf("%d router kills, %d connection ends cut, %d samples put, %d arrived (each goes to %d)", kills, cuts, sent,
+		got, n)
 	t.Logf("early %v, late %v", early, late)
 	if late.goroutines > early.goroutines+20 || late.files > early.files+20 {
 		t.Errorf("goroutines or descriptors grew: early %v, late %v:\n%s", early, late, &stacks)
@@ -287,7 +291,8 @@ func whole(t *testing.T, robots []*robot, when string) {
 				break
 			}
 			if time.Now().After(deadline) {
-				t.Fatalf("%s: robot %d hears %d, gets %d replies and sees %d tokens of %d", when, r.id, news, len(replies), r.sees(), len(robots))
+				t.Fatalf("%s: robot %d hears %d, gets %d replies and sees %d tokens of %d", when, r.id, news,
+					len(replies), r.sees(), len(robots))
 			}
 		}
 	}

@@ -79,7 +79,8 @@ func (c Config) Check() error { return c.check() }
 
 func (c *Config) check() error {
 	if len(c.Connect) == 0 && len(c.Listen) == 0 {
-		return errors.New("wire/zenoh: neither an endpoint to connect to nor one to listen on, give one like tcp/127.0.0.1:7447")
+		return errors.New("wire/zenoh: neither an endpoint to connect to nor one to listen on, give one like " +
+			"tcp/127.0.0.1:7447")
 	}
 	if err := c.checkEndpoints(); err != nil {
 		return err
@@ -91,7 +92,8 @@ func (c *Config) check() error {
 		c.KeepAlive = c.Lease / 4
 	}
 	if c.Lease < 100*time.Millisecond || c.Lease > time.Hour || c.KeepAlive <= 0 || c.KeepAlive > c.Lease/2 {
-		return fmt.Errorf("wire/zenoh: lease %v with keep-alive %v, want a lease of 100ms to 1h and at least two keep-alives in it", c.Lease, c.KeepAlive)
+		return fmt.Errorf("wire/zenoh: lease %v with keep-alive %v, want a lease of 100ms to 1h and at least two "+
+			"keep-alives in it", c.Lease, c.KeepAlive)
 	}
 	if c.BackoffMin == 0 {
 		c.BackoffMin = DefaultBackoffMin
@@ -100,7 +102,8 @@ func (c *Config) check() error {
 		c.BackoffMax = max(DefaultBackoffMax, c.BackoffMin)
 	}
 	if c.BackoffMin < 0 || c.BackoffMax < c.BackoffMin {
-		return fmt.Errorf("wire/zenoh: backoff of %v to %v, want a longest pause that is no shorter than the first", c.BackoffMin, c.BackoffMax)
+		return fmt.Errorf("wire/zenoh: backoff of %v to %v, want a longest pause that is no shorter than the first",
+			c.BackoffMin, c.BackoffMax)
 	}
 	if c.MaxMessage == 0 {
 		c.MaxMessage = DefaultMaxMessage
@@ -112,7 +115,8 @@ func (c *Config) check() error {
 		c.Memory = c.MaxMessage + memoryBeside
 	}
 	if c.MaxMessage < 0 || c.MaxSessions < 0 || c.Memory < c.MaxMessage {
-		return fmt.Errorf("wire/zenoh: messages of at most %d bytes, %d sessions and %d bytes of memory, want room for one message at least",
+		return fmt.Errorf("wire/zenoh: messages of at most %d bytes, %d sessions and %d bytes of memory, want room "+
+			"for one message at least",
 			c.MaxMessage, c.MaxSessions, c.Memory)
 	}
 	if c.Log == nil {

@@ -79,7 +79,12 @@ func (s *Session) own(kind codec.DeclareKind, key string) (all []*object) {
 // Subscribe calls deposit for every sample whose key matches.
 func (s *Session) Subscribe(key string, deposit func(wire.Sample)) (wire.Declaration, error) {
 	sub := &subscriber{deposit: deposit}
-	sub.object = object{s: s, kind: codec.DeclareSubscriber, key: key, sub: sub}
+	sub.object = object{
+		s:    s,
+		kind: codec.DeclareSubscriber,
+		key:  key,
+		sub:  sub,
+	}
 	if err := sub.announce(); err != nil {
 		return nil, err
 	}
@@ -89,7 +94,12 @@ func (s *Session) Subscribe(key string, deposit func(wire.Sample)) (wire.Declara
 // Queryable calls answer for every query whose key matches.
 func (s *Session) Queryable(key string, answer func(wire.Query)) (wire.Declaration, error) {
 	q := &queryable{answer: answer}
-	q.object = object{s: s, kind: codec.DeclareQueryable, key: key, queryable: q}
+	q.object = object{
+		s:         s,
+		kind:      codec.DeclareQueryable,
+		key:       key,
+		queryable: q,
+	}
 	if err := q.announce(); err != nil {
 		return nil, err
 	}
@@ -142,8 +152,12 @@ func (o *object) announce() error {
 
 // declare sends the declaration of an entry to the upstream. Called with mu held.
 func (s *Session) declare(e *entry) {
-	s.send(&codec.Message{Kind: codec.KindDeclare, Declare: codec.Declare{Envelope: codec.Envelope{QoS: codec.ControlQoS},
-		Kind: e.kind, ID: e.id, Expr: codec.Key([]byte(e.key))}})
+	s.send(&codec.Message{Kind: codec.KindDeclare, Declare: codec.Declare{
+		Envelope: codec.Envelope{QoS: codec.ControlQoS},
+		Kind:     e.kind,
+		ID:       e.id,
+		Expr:     codec.Key([]byte(e.key)),
+	}})
 }
 
 // Undeclare withdraws the object. A second call does nothing.
@@ -167,6 +181,7 @@ func (o *object) Undeclare() error {
 		s.report(o.key, false)
 	}
 	s.release(e)
-	s.send(&codec.Message{Kind: codec.KindDeclare, Declare: codec.Declare{Envelope: codec.Envelope{QoS: codec.ControlQoS}, Kind: e.kind + 1, ID: e.id}})
+	s.send(&codec.Message{Kind: codec.KindDeclare,
+		Declare: codec.Declare{Envelope: codec.Envelope{QoS: codec.ControlQoS}, Kind: e.kind + 1, ID: e.id}})
 	return nil
 }

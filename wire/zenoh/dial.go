@@ -110,11 +110,15 @@ func (d *dialer) dial(e endpoint.Endpoint) (run func() error, err error) {
 	}
 	// Every attempt has a node id of its own: the peer may still hold our last link, and would
 	// refuse the same node until the lease of that link has ended.
-	role, zid, join := codec.Client, newZID(), s.join
+	role := codec.Client
+	zid := newZID()
+	join := s.join
 	if s.router != nil {
 		// A session with clients is a peer. It has one constant id, so that two peers never hold
 		// two links: samples would arrive twice, or circulate.
-		role, zid, join = codec.Peer, s.zid, s.router.Join
+		role = codec.Peer
+		zid = s.zid
+		join = s.router.Join
 	}
 	l, err := link.Dial(ctx, conn, s.linkConfig(role, zid))
 	if err != nil {
@@ -164,6 +168,13 @@ func (s *Session) sleep(d time.Duration) {
 }
 
 func (s *Session) linkConfig(role codec.Role, zid []byte) link.Config {
-	return link.Config{ZID: zid, Role: role, Lease: s.cfg.Lease, KeepAlive: s.cfg.KeepAlive,
-		MaxMessage: s.cfg.MaxMessage, Budget: s.budget, Counters: &s.counters}
+	return link.Config{
+		ZID:        zid,
+		Role:       role,
+		Lease:      s.cfg.Lease,
+		KeepAlive:  s.cfg.KeepAlive,
+		MaxMessage: s.cfg.MaxMessage,
+		Budget:     s.budget,
+		Counters:   &s.counters,
+	}
 }

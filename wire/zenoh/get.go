@@ -79,9 +79,13 @@ func (s *Session) Get(ctx context.Context, key string, payload []byte, timeout t
 	s.outQueries[id] = q
 	s.mu.Unlock()
 	m := codec.Message{Kind: codec.KindRequest, Request: codec.Request{
-		Envelope: codec.Envelope{QoS: codec.RequestQoS}, ID: id, Expr: codec.Key([]byte(key)),
-		Target: codec.All, TimeoutMS: uint64(timeout.Milliseconds()),
-		Query: codec.Query{Consolidation: codec.ConsolidateNone, HasBody: payload != nil, Payload: payload}}}
+		Envelope:  codec.Envelope{QoS: codec.RequestQoS},
+		ID:        id,
+		Expr:      codec.Key([]byte(key)),
+		Target:    codec.All,
+		TimeoutMS: uint64(timeout.Milliseconds()),
+		Query:     codec.Query{Consolidation: codec.ConsolidateNone, HasBody: payload != nil, Payload: payload},
+	}}
 	if up.Send(&m, link.Delivery{QoS: codec.RequestQoS, Reliable: true}) != nil {
 		s.mu.Lock()
 		q.finish()

@@ -128,14 +128,16 @@ func TestHostileKeys(t *testing.T) {
 	a := mustAttack(t, at)
 	bad := []string{"x$y", "a//b", "", "/", "a#b", "**/*", "***", strings.Repeat("a/", 70) + "b"}
 	for i, key := range bad {
-		for _, kind := range []codec.DeclareKind{codec.DeclareSubscriber, codec.DeclareQueryable, codec.DeclareToken, codec.DeclareExpr} {
+		for _, kind := range []codec.DeclareKind{codec.DeclareSubscriber, codec.DeclareQueryable, codec.DeclareToken,
+			codec.DeclareExpr} {
 			a.declare(kind, uint32(i+1), key)
 		}
 		a.send(codec.Message{Kind: codec.KindPush, Push: codec.Push{Expr: codec.Key([]byte(key))}})
 		a.send(codec.Message{Kind: codec.KindInterest, Interest: codec.Interest{ID: uint32(i + 1),
 			Mode: codec.InterestCurrentFuture, About: 0xf, Restricted: true, Expr: codec.Key([]byte(key))}})
 	}
-	a.send(codec.Message{Kind: codec.KindPush, Push: codec.Push{Expr: codec.Expr{Scope: 7, Suffix: []byte("/x"), Sender: true}}})
+	a.send(codec.Message{Kind: codec.KindPush, Push: codec.Push{Expr: codec.Expr{Scope: 7, Suffix: []byte("/x"),
+		Sender: true}}})
 	a.settle(1)
 	if got, want := victim.Stats().Keys, uint64(len(bad)*6+1); got != want {
 		t.Errorf("%d keys refused, want %d", got, want)
@@ -171,10 +173,14 @@ func TestHostileCounts(t *testing.T) {
 		kept func(router.Held) int // nil: the victim does not answer
 		say  func(a *attacker, id uint32, key string)
 	}{
-		{"subscribers", maxDeclared, func(h router.Held) int { return h.Subscribers }, declares(codec.DeclareSubscriber)},
+		{"subscribers", maxDeclared, func(h router.Held) int {
+			return h.Subscribers
+		}, declares(codec.DeclareSubscriber)},
 		{"queryables", maxDeclared, func(h router.Held) int { return h.Queryables }, declares(codec.DeclareQueryable)},
 		{"tokens", maxDeclared, func(h router.Held) int { return h.Tokens }, declares(codec.DeclareToken)},
-		{"interests", maxDeclared, func(h router.Held) int { return h.Interests }, func(a *attacker, id uint32, key string) {
+		{"interests", maxDeclared, func(h router.Held) int {
+			return h.Interests
+		}, func(a *attacker, id uint32, key string) {
 			a.send(codec.Message{Kind: codec.KindInterest, Interest: codec.Interest{ID: id,
 				Mode: codec.InterestFuture, About: codec.AboutTokens, Restricted: true, Expr: codec.Key([]byte(key))}})
 		}},
@@ -206,13 +212,16 @@ func TestHostileQueriesAndRoutes(t *testing.T) {
 	a := mustAttack(t, at)
 	const n = maxInQueries + 500
 	for i := range uint32(n) {
-		a.send(codec.Message{Kind: codec.KindRequest, Request: codec.Request{ID: i + 1, Expr: codec.Key([]byte("@held"))}})
-		a.send(codec.Message{Kind: codec.KindPush, Push: codec.Push{Expr: codec.Key([]byte(fmt.Sprintf("@push/%d", i)))}})
+		a.send(codec.Message{Kind: codec.KindRequest,
+			Request: codec.Request{ID: i + 1, Expr: codec.Key([]byte("@held"))}})
+		a.send(codec.Message{Kind: codec.KindPush, Push: codec.Push{Expr: codec.Key([]byte(fmt.Sprintf("@push/%d",
+			i)))}})
 	}
 	a.settle(1 << 20)
 	queries := victim.router.Held().Queries
 	if s := victim.Stats(); queries != maxInQueries || s.Queries != 500 || s.Routes != 1 || got.count() != n {
-		t.Errorf("%d queries wait, stats %+v, %d samples; want %d, 500 queries refused, one overflow of routes, %d samples", queries, s, got.count(), maxInQueries, n)
+		t.Errorf("%d queries wait, stats %+v, %d samples; want %d, 500 queries refused, one overflow of routes, %d "+
+			"samples", queries, s, got.count(), maxInQueries, n)
 	}
 	serves(t, victim, at)
 }
@@ -234,7 +243,8 @@ func TestHostileKeysAreBoundedInBytes(t *testing.T) {
 	const maxDeclaredBytes, maxRouteBytes = 14 << 20, 4 << 20
 	h := victim.router.Held()
 	if h.Bytes > maxDeclaredBytes+1<<20 || h.Bytes < maxDeclaredBytes/2 || victim.Stats().Declarations == 0 {
-		t.Errorf("%d bytes of declarations, %d refused; want about %d and some", h.Bytes, victim.Stats().Declarations, maxDeclaredBytes)
+		t.Errorf("%d bytes of declarations, %d refused; want about %d and some", h.Bytes, victim.Stats().Declarations,
+			maxDeclaredBytes)
 	}
 	if h.RouteBytes > maxRouteBytes {
 		t.Errorf("%d bytes of routes, want at most %d", h.RouteBytes, maxRouteBytes)
@@ -242,8 +252,10 @@ func TestHostileKeysAreBoundedInBytes(t *testing.T) {
 	modest := mustAttack(t, at)
 	modest.declare(codec.DeclareToken, 1, "@modest")
 	modest.settle(1)
-	if keys, err := victim.Tokens(t.Context(), "@modest", time.Second); err != nil || len(keys) != 1 || victim.Stats().Revoked == 0 {
-		t.Errorf("the modest link's token: %v, %v; %d links ended, want it, and the largest ended", keys, err, victim.Stats().Revoked)
+	if keys, err := victim.Tokens(t.Context(), "@modest", time.Second); err != nil || len(keys) != 1 ||
+		victim.Stats().Revoked == 0 {
+		t.Errorf("the modest link's token: %v, %v; %d links ended, want it, and the largest ended", keys, err,
+			victim.Stats().Revoked)
 	}
 	serves(t, victim, at)
 }
@@ -340,7 +352,8 @@ func TestHostileWildcards(t *testing.T) {
 	began := time.Now()
 	for i := range uint32(60) {
 		a.declare(codec.DeclareSubscriber, i+1, strings.Repeat("**/a/", 30)+fmt.Sprint(i))
-		a.send(codec.Message{Kind: codec.KindPush, Push: codec.Push{Expr: codec.Key([]byte(strings.Repeat("a/", 62) + fmt.Sprint(i)))}})
+		a.send(codec.Message{Kind: codec.KindPush, Push: codec.Push{Expr: codec.Key([]byte(strings.Repeat("a/", 62) +
+			fmt.Sprint(i)))}})
 	}
 	a.settle(1)
 	runtime.ReadMemStats(&after)
@@ -416,10 +429,12 @@ func TestWildChunksAreCheap(t *testing.T) {
 	a.settle(1)
 	began := time.Now()
 	for i := range 20 {
-		a.send(codec.Message{Kind: codec.KindPush, Push: codec.Push{Expr: codec.Key(fmt.Appendf(nil, "@g/%sb%d", strings.Repeat("a$*", 300), i))}})
+		a.send(codec.Message{Kind: codec.KindPush, Push: codec.Push{Expr: codec.Key(fmt.Appendf(nil, "@g/%sb%d",
+			strings.Repeat("a$*", 300), i))}})
 	}
 	a.settle(2)
-	if took := time.Since(began); took > 10*time.Second { // it is 30 s or more when each pair costs the product of its lengths
+	// it is 30 s or more when each pair costs the product of its lengths
+	if took := time.Since(began); took > 10*time.Second {
 		t.Errorf("20 keys took %v", took)
 	}
 	serves(t, victim, at)

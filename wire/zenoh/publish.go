@@ -133,7 +133,9 @@ func (p *publisher) aim() error {
 	if s.closed {
 		return wire.ErrClosed
 	}
-	p.epoch, p.links, p.nobody = s.epoch.Load(), p.links[:0], wire.ErrDisconnected
+	p.epoch = s.epoch.Load()
+	p.links = p.links[:0]
+	p.nobody = wire.ErrDisconnected
 	if s.up != nil {
 		p.links, p.nobody = s.up.Receivers(p.links, p.key), nil
 	}

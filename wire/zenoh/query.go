@@ -73,7 +73,15 @@ type query struct {
 
 // request calls the matching queryables for a query of the upstream.
 func (s *Session) request(up upstream, from wire.Origin, key string, m *codec.Request) {
-	q := &inQuery{s: s, up: up, from: from, id: m.ID, qos: m.QoS, key: key, cost: inQueryBytes + len(m.Query.Payload)}
+	q := &inQuery{
+		s:    s,
+		up:   up,
+		from: from,
+		id:   m.ID,
+		qos:  m.QoS,
+		key:  key,
+		cost: inQueryBytes + len(m.Query.Payload),
+	}
 	if q.qos.Priority() == 0 { // the lane of declarations
 		q.qos |= codec.DefaultQoS
 	}
@@ -149,8 +157,12 @@ func (q *query) respond(key string, payload []byte, failed bool) error {
 		return errQueryOver
 	}
 	m := codec.Message{Kind: codec.KindResponse, Response: codec.Response{
-		Envelope: codec.Envelope{QoS: q.qos}, ID: q.id, Expr: codec.Key([]byte(key)), Err: failed,
-		Responder: codec.Entity{ZID: q.s.zid, ID: q.queryable.number}, Data: codec.Data{Payload: payload},
+		Envelope:  codec.Envelope{QoS: q.qos},
+		ID:        q.id,
+		Expr:      codec.Key([]byte(key)),
+		Err:       failed,
+		Responder: codec.Entity{ZID: q.s.zid, ID: q.queryable.number},
+		Data:      codec.Data{Payload: payload},
 	}}
 	// A reply sent in the callback must not wait for the querier's link: that would delay all other
 	// callbacks.

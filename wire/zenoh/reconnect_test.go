@@ -70,8 +70,12 @@ func TestReconnectDeclaresEverythingAgain(t *testing.T) {
 			r, err := server.Get(context.Background(), "@r/q", nil, time.Second)
 			return err == nil && len(r) == 1 && string(r[0].Payload) == "yes"
 		})
-		rttest.Eventually(t, fmt.Sprint("the server to see ", tokens), func() bool { return slices.Equal(serverSees.seen(), tokens) })
-		rttest.Eventually(t, fmt.Sprint("the edge to see ", edgeTokens), func() bool { return slices.Equal(edgeSees.seen(), edgeTokens) })
+		rttest.Eventually(t, fmt.Sprint("the server to see ", tokens), func() bool {
+			return slices.Equal(serverSees.seen(), tokens)
+		})
+		rttest.Eventually(t, fmt.Sprint("the edge to see ", edgeTokens), func() bool {
+			return slices.Equal(edgeSees.seen(), edgeTokens)
+		})
 	}
 	var serverSees presence
 	server.SubscribeTokens("@r/edge", serverSees.deposit)
@@ -80,7 +84,8 @@ func TestReconnectDeclaresEverythingAgain(t *testing.T) {
 	}
 	works(server, &serverSees, []string{"+@r/edge"}, []string{"+@r/server"})
 	cut(edge)
-	works(server, &serverSees, []string{"+@r/edge", "-@r/edge", "+@r/edge"}, []string{"+@r/server", "-@r/server", "+@r/server"})
+	works(server, &serverSees, []string{"+@r/edge", "-@r/edge", "+@r/edge"},
+		[]string{"+@r/server", "-@r/server", "+@r/server"})
 
 	server.Close()
 	rttest.Eventually(t, "the edge to notice", func() bool { return !edge.Connected() })
@@ -259,7 +264,12 @@ func TestUndeclaredSubscriberHearsNothing(t *testing.T) {
 func TestNeverLinkedToItself(t *testing.T) {
 	selfish := freeEndpoint(t)
 	var links events
-	self := mustOpen(t, Config{Listen: []string{selfish}, Connect: []string{selfish}, BackoffMin: 10 * time.Millisecond, Links: links.add})
+	self := mustOpen(t, Config{
+		Listen:     []string{selfish},
+		Connect:    []string{selfish},
+		BackoffMin: 10 * time.Millisecond,
+		Links:      links.add,
+	})
 	rttest.Eventually(t, "three attempts", func() bool { _, n := links.last(false); return n >= 3 })
 	if self.Connected() {
 		t.Error("a session is connected to itself")

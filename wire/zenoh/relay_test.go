@@ -103,7 +103,9 @@ func TestStuckLinksBlockNobody(t *testing.T) {
 	for _, block := range []bool{false, true} {
 		t.Run(fmt.Sprintf("block=%v", block), func(t *testing.T) {
 			server, at := listener(t, Config{Log: func(string) {}})
-			from, good, other := mustOpen(t, silent(at)), mustOpen(t, silent(at)), mustOpen(t, silent(at))
+			from := mustOpen(t, silent(at))
+			good := mustOpen(t, silent(at))
+			other := mustOpen(t, silent(at))
 			var got, gotOther atomic.Int64
 			good.Subscribe("@s/good", func(wire.Sample) { got.Add(1) })
 			good.Subscribe("@s/other", func(wire.Sample) { gotOther.Add(1) })
@@ -128,8 +130,15 @@ func TestStuckLinksBlockNobody(t *testing.T) {
 			if block {
 				rttest.Eventually(t, "all samples", func() bool { return got.Load() == n && gotOther.Load() == n })
 			} else {
-				rttest.Eventually(t, "the stuck links to be full", func() bool { bulk.Put(payload, nil); return server.Stats().RelayDropped > 0 })
-				rttest.Eventually(t, "what may be dropped", func() bool { fine.Put(nil, nil); also.Put(nil, nil); return got.Load() > n/2 && gotOther.Load() > n/2 })
+				rttest.Eventually(t, "the stuck links to be full", func() bool {
+					bulk.Put(payload, nil)
+					return server.Stats().RelayDropped > 0
+				})
+				rttest.Eventually(t, "what may be dropped", func() bool {
+					fine.Put(nil, nil)
+					also.Put(nil, nil)
+					return got.Load() > n/2 && gotOther.Load() > n/2
+				})
 			}
 			took := time.Since(began)
 			t.Logf("took %v, %d and %d, stats %+v", took, got.Load(), gotOther.Load(), server.Stats())
@@ -214,7 +223,9 @@ func TestPeersAreNotBridged(t *testing.T) {
 		rttest.Eventually(t, "the link", s.Connected)
 		return s
 	}
-	a, b, client := asPeer(), asPeer(), mustOpen(t, silent(at))
+	a := asPeer()
+	b := asPeer()
+	client := mustOpen(t, silent(at))
 	var atB, atClient samples
 	b.Subscribe("@p/*", atB.deposit)
 	client.Subscribe("@p/*", atClient.deposit)
@@ -223,19 +234,27 @@ func TestPeersAreNotBridged(t *testing.T) {
 	b.Queryable("@p/q", func(q wire.Query) { q.Reply("@p/q", []byte("b")); q.Finish() })
 	client.Queryable("@p/q", func(q wire.Query) { q.Reply("@p/q", []byte("client")); q.Finish() })
 	fromA, fromClient := mustPublisher(t, a, "@p/a", wire.ActionQoS), mustPublisher(t, client, "@p/c", wire.ActionQoS)
-	rttest.Eventually(t, "the client to hear the peer", func() bool { fromA.Put(nil, nil); return heard(&atClient, "@p/a") })
-	rttest.Eventually(t, "the peer to hear the client", func() bool { fromClient.Put(nil, nil); return atB.count() > 0 })
+	rttest.Eventually(t, "the client to hear the peer", func() bool {
+		fromA.Put(nil, nil)
+		return heard(&atClient, "@p/a")
+	})
+	rttest.Eventually(t, "the peer to hear the client", func() bool {
+		fromClient.Put(nil, nil)
+		return atB.count() > 0
+	})
 	if heard(&atB, "@p/a") {
 		t.Error("one peer's sample was passed on to another")
 	}
-	if keys, err := a.Tokens(context.Background(), "@p/*", time.Second); err != nil || !slices.Equal(keys, []string{"@p/client"}) {
+	if keys, err := a.Tokens(context.Background(), "@p/*", time.Second); err != nil ||
+		!slices.Equal(keys, []string{"@p/client"}) {
 		t.Errorf("peer a lists %v, %v, want the client's token alone", keys, err)
 	}
 	r, err := a.Get(context.Background(), "@p/q", nil, 5*time.Second)
 	if err != nil || len(r) != 1 || string(r[0].Payload) != "client" {
 		t.Errorf("peer a asked: %v, %v, want the client's reply alone", r, err)
 	}
-	if r, err = client.Get(context.Background(), "@p/q", nil, 5*time.Second); err != nil || len(r) != 1 || string(r[0].Payload) != "b" {
+	if r, err = client.Get(context.Background(), "@p/q", nil, 5*time.Second); err != nil || len(r) != 1 ||
+		string(r[0].Payload) != "b" {
 		t.Errorf("the client asked: %v, %v, want peer b's reply", r, err)
 	}
 }
@@ -260,11 +279,16 @@ func TestNumberedKeysAreWrittenOut(t *testing.T) {
 		return codec.Expr{Scope: scope, Suffix: []byte(suffix), Sender: true}
 	}
 	a.declare(codec.DeclareExpr, 7, "@num")
-	a.send(codec.Message{Kind: codec.KindDeclare, Declare: codec.Declare{Kind: codec.DeclareExpr, ID: 9, Expr: codec.Expr{Scope: 7, Suffix: []byte("/q/x")}}})
-	a.send(codec.Message{Kind: codec.KindDeclare, Declare: codec.Declare{Kind: codec.DeclareToken, ID: 3, Expr: named(7, "/token")}})
-	a.send(codec.Message{Kind: codec.KindDeclare, Declare: codec.Declare{Kind: codec.DeclareSubscriber, ID: 4, Expr: named(7, "/sub")}})
-	a.send(codec.Message{Kind: codec.KindPush, Push: codec.Push{Expr: named(7, "/a"), Data: codec.Data{Payload: []byte("1")}}})
-	a.send(codec.Message{Kind: codec.KindPush, Push: codec.Push{Expr: named(9, ""), Data: codec.Data{Payload: []byte("2")}}})
+	a.send(codec.Message{Kind: codec.KindDeclare,
+		Declare: codec.Declare{Kind: codec.DeclareExpr, ID: 9, Expr: codec.Expr{Scope: 7, Suffix: []byte("/q/x")}}})
+	a.send(codec.Message{Kind: codec.KindDeclare,
+		Declare: codec.Declare{Kind: codec.DeclareToken, ID: 3, Expr: named(7, "/token")}})
+	a.send(codec.Message{Kind: codec.KindDeclare,
+		Declare: codec.Declare{Kind: codec.DeclareSubscriber, ID: 4, Expr: named(7, "/sub")}})
+	a.send(codec.Message{Kind: codec.KindPush, Push: codec.Push{Expr: named(7, "/a"),
+		Data: codec.Data{Payload: []byte("1")}}})
+	a.send(codec.Message{Kind: codec.KindPush, Push: codec.Push{Expr: named(9, ""),
+		Data: codec.Data{Payload: []byte("2")}}})
 	a.send(codec.Message{Kind: codec.KindRequest, Request: codec.Request{ID: 11, Expr: named(9, "")}})
 	rttest.Eventually(t, "both samples", func() bool { return got.count() == 2 })
 	if got.at(0).Key != "@num/a" || got.at(1).Key != "@num/q/x" {
@@ -331,7 +355,9 @@ func TestRelayAgainstModel(t *testing.T) {
 				subs[i] = subs[i][1:]
 			} else {
 				o := one{expr: rapid.SampledFrom(exprs).Draw(t, "expr"), got: new(atomic.Int64)}
-				o.sub, _ = sessions[i].Subscribe(o.expr, func(s wire.Sample) { o.got.Add(int64(binary.LittleEndian.Uint32(s.Payload))) })
+				o.sub, _ = sessions[i].Subscribe(o.expr, func(s wire.Sample) {
+					o.got.Add(int64(binary.LittleEndian.Uint32(s.Payload)))
+				})
 				subs[i] = append(subs[i], o)
 			}
 			for _, c := range clients {
@@ -380,12 +406,18 @@ func slowMatch(expr, key string) bool {
 func (a *attacker) answers(key, reply string, complete bool) {
 	a.t.Helper()
 	a.send(codec.Message{Kind: codec.KindDeclare, Declare: codec.Declare{
-		Envelope: codec.Envelope{QoS: codec.ControlQoS}, Kind: codec.DeclareQueryable, ID: 1, Expr: codec.Key([]byte(key)), Complete: complete}})
+		Envelope: codec.Envelope{QoS: codec.ControlQoS},
+		Kind:     codec.DeclareQueryable,
+		ID:       1,
+		Expr:     codec.Key([]byte(key)),
+		Complete: complete,
+	}})
 	a.settle(1)
 	go func() {
 		for m := range a.said {
 			if m.Kind == codec.KindRequest {
-				r := codec.Message{Kind: codec.KindResponse, Response: codec.Response{ID: m.Request.ID, Expr: codec.Key([]byte(reply))}}
+				r := codec.Message{Kind: codec.KindResponse,
+					Response: codec.Response{ID: m.Request.ID, Expr: codec.Key([]byte(reply))}}
 				a.link.Send(codec.AppendMessage(nil, &r), link.Control)
 				f := codec.Message{Kind: codec.KindFinal, Final: codec.Final{ID: m.Request.ID}}
 				a.link.Send(codec.AppendMessage(nil, &f), link.Control)
@@ -397,7 +429,12 @@ func (a *attacker) answers(key, reply string, complete bool) {
 // asks counts the replies to a query for a target.
 func (a *attacker) asks(id uint32, key string, target codec.Target) (replies int) {
 	a.t.Helper()
-	a.send(codec.Message{Kind: codec.KindRequest, Request: codec.Request{ID: id, Target: target, TimeoutMS: 20_000, Expr: codec.Key([]byte(key))}})
+	a.send(codec.Message{Kind: codec.KindRequest, Request: codec.Request{
+		ID:        id,
+		Target:    target,
+		TimeoutMS: 20_000,
+		Expr:      codec.Key([]byte(key)),
+	}})
 	for {
 		select {
 		case m := <-a.said:
@@ -432,7 +469,8 @@ func TestTargetsAcrossClients(t *testing.T) {
 		return asker.asks(id, "@best/a", target)
 	}
 	for left := 3; left > 0; left-- {
-		if best, complete, all := ask(codec.BestMatching), ask(codec.AllComplete), ask(codec.All); best != 1 || complete != left || all != left+1 {
+		if best, complete, all := ask(codec.BestMatching), ask(codec.AllComplete), ask(codec.All); best != 1 ||
+			complete != left || all != left+1 {
 			t.Errorf("with %d complete ones: %d best, %d complete, %d in all", left, best, complete, all)
 		}
 		before := linked()
@@ -444,7 +482,8 @@ func TestTargetsAcrossClients(t *testing.T) {
 	}
 	mustAttack(t, at).answers("@wide/a", "@wide/a", true)
 	if all, complete := asker.asks(100, "@wide/*", codec.All), asker.asks(101, "@wide/*", codec.AllComplete); all != 1 || complete != 0 {
-		t.Errorf("a query that is wider than a complete queryable: %d replies, %d from those complete; want 1 and 0", all, complete)
+		t.Errorf("a query that is wider than a complete queryable: %d replies, %d from those complete; want 1 and 0",
+			all, complete)
 	}
 	if best := ask(codec.BestMatching); best != 1 { // the incomplete one
 		t.Errorf("%d replies without a complete one, want 1", best)
@@ -461,7 +500,8 @@ func TestQueryableLeavesInTheMiddle(t *testing.T) {
 	settled(t, asked)
 	go func() { <-waiting; asked.Close() }()
 	began := time.Now()
-	if r, err := asker.Get(context.Background(), "@wait", nil, 30*time.Second); err != nil || len(r) != 0 || time.Since(began) > 15*time.Second {
+	if r, err := asker.Get(context.Background(), "@wait", nil, 30*time.Second); err != nil || len(r) != 0 ||
+		time.Since(began) > 15*time.Second {
 		t.Errorf("Get = %v, %v after %v, want nothing as soon as its queryable is gone", r, err, time.Since(began))
 	}
 }
@@ -481,8 +521,14 @@ func hears(t *testing.T, at, expr string) <-chan codec.Push {
 	}
 	got, known := make(chan codec.Push, 100), make(chan struct{})
 	for _, m := range []codec.Message{
-		{Kind: codec.KindDeclare, Declare: codec.Declare{Envelope: codec.Envelope{QoS: codec.ControlQoS}, Kind: codec.DeclareSubscriber, ID: 1, Expr: codec.Key([]byte(expr))}},
-		{Kind: codec.KindRequest, Request: codec.Request{Envelope: codec.Envelope{QoS: codec.ControlQoS}, ID: 1, Expr: codec.Key([]byte("@nobody"))}},
+		{Kind: codec.KindDeclare, Declare: codec.Declare{
+			Envelope: codec.Envelope{QoS: codec.ControlQoS},
+			Kind:     codec.DeclareSubscriber,
+			ID:       1,
+			Expr:     codec.Key([]byte(expr)),
+		}},
+		{Kind: codec.KindRequest, Request: codec.Request{Envelope: codec.Envelope{QoS: codec.ControlQoS}, ID: 1,
+			Expr: codec.Key([]byte("@nobody"))}},
 	} {
 		l.Send(codec.AppendMessage(nil, &m), link.Control)
 	}
@@ -517,9 +563,12 @@ func TestRelayPassesEverything(t *testing.T) {
 	stamp := codec.Timestamp{Time: 0x6682b5c680000000, ID: []byte{0x33}}
 	for _, want := range []codec.Push{
 		{Envelope: codec.Envelope{QoS: 1 | codec.Express}, Expr: codec.Key([]byte("@all/e")),
-			Data: codec.Data{Encoding: codec.Encoding{ID: 5, Schema: []byte("x/y")}, Payload: []byte("{}"), Attachment: []byte("att")}},
-		{Envelope: codec.Envelope{QoS: 7 | codec.Block}, Expr: codec.Key([]byte("@all/t")), Data: codec.Data{Timestamp: stamp, Payload: []byte("t")}},
-		{Envelope: codec.Envelope{QoS: codec.DefaultQoS}, Expr: codec.Key([]byte("@all/d")), Data: codec.Data{Delete: true, Timestamp: stamp, Attachment: []byte("why")}},
+			Data: codec.Data{Encoding: codec.Encoding{ID: 5, Schema: []byte("x/y")}, Payload: []byte("{}"),
+				Attachment: []byte("att")}},
+		{Envelope: codec.Envelope{QoS: 7 | codec.Block}, Expr: codec.Key([]byte("@all/t")),
+			Data: codec.Data{Timestamp: stamp, Payload: []byte("t")}},
+		{Envelope: codec.Envelope{QoS: codec.DefaultQoS}, Expr: codec.Key([]byte("@all/d")),
+			Data: codec.Data{Delete: true, Timestamp: stamp, Attachment: []byte("why")}},
 	} {
 		a.send(codec.Message{Kind: codec.KindPush, Push: want})
 		select {
@@ -532,7 +581,8 @@ func TestRelayPassesEverything(t *testing.T) {
 		}
 	}
 	if heard(&own, "@all/d") || own.count() != 2 {
-		t.Errorf("the own subscriber heard %d samples, a deletion %v; want 2 and none", own.count(), heard(&own, "@all/d"))
+		t.Errorf("the own subscriber heard %d samples, a deletion %v; want 2 and none", own.count(),
+			heard(&own, "@all/d"))
 	}
 }
 

@@ -69,7 +69,8 @@ func TestTenThousandDeclarations(t *testing.T) {
 		if err := mustPublisher(t, other, fmt.Sprintf("@many/s/%d", i), qos).Put([]byte("x"), nil); err != nil {
 			t.Fatal(err)
 		}
-		if r, err := other.Get(context.Background(), fmt.Sprintf("@many/q/%d", i), nil, 20*time.Second); err != nil || len(r) != 1 {
+		if r, err := other.Get(context.Background(), fmt.Sprintf("@many/q/%d", i), nil, 20*time.Second); err != nil ||
+			len(r) != 1 {
 			t.Fatalf("query %d: %v, %v", i, r, err)
 		}
 	}

@@ -50,7 +50,8 @@ type samples struct {
 func (s *samples) deposit(in wire.Sample) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.all = append(s.all, wire.Sample{Key: in.Key, Payload: bytes.Clone(in.Payload), Attachment: bytes.Clone(in.Attachment)})
+	s.all = append(s.all, wire.Sample{Key: in.Key, Payload: bytes.Clone(in.Payload),
+		Attachment: bytes.Clone(in.Attachment)})
 }
 
 func (s *samples) count() int {
@@ -110,7 +111,11 @@ func TestASessionDoesNotHearItself(t *testing.T) {
 			if _, err := s.Subscribe(key, got.deposit); err != nil {
 				t.Fatal(err)
 			}
-			if _, err := s.Queryable(key, func(q wire.Query) { got.deposit(wire.Sample{Key: "asked"}); q.Reply(key, nil); q.Finish() }); err != nil {
+			if _, err := s.Queryable(key, func(q wire.Query) {
+				got.deposit(wire.Sample{Key: "asked"})
+				q.Reply(key, nil)
+				q.Finish()
+			}); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -156,7 +161,8 @@ func TestSamplesCross(t *testing.T) {
 			rttest.Eventually(t, "all samples", func() bool { return got.count() == len(sent) })
 			for i, want := range sent {
 				s := got.at(i)
-				if s.Key != "@x/r1/obs" || !bytes.Equal(s.Payload, want) || string(s.Attachment) != fmt.Sprint("a", len(want)) {
+				if s.Key != "@x/r1/obs" || !bytes.Equal(s.Payload, want) ||
+					string(s.Attachment) != fmt.Sprint("a", len(want)) {
 					t.Errorf("sample %d = %s, %d bytes, attachment %q; want @x/r1/obs, %d bytes, %q",
 						i, s.Key, len(s.Payload), s.Attachment, len(want), fmt.Sprint("a", len(want)))
 				}
@@ -201,14 +207,16 @@ func TestQueriesAreAnswered(t *testing.T) {
 					t.Fatal(err)
 				}
 				slices.SortFunc(r, func(a, b wire.Reply) int { return bytes.Compare(a.Payload, b.Payload) })
-				return len(r) == 2 && r[0].Err && string(r[0].Payload) == "busy" && !r[1].Err && string(r[1].Payload) == "re:hi" && r[1].Key == "@q/status"
+				return len(r) == 2 && r[0].Err && string(r[0].Payload) == "busy" && !r[1].Err &&
+					string(r[1].Payload) == "re:hi" && r[1].Key == "@q/status"
 			})
 		})
 	}
 	t.Run("nobody", func(t *testing.T) {
 		rttest.RealTime(t)
 		began := time.Now()
-		if r, err := b.Get(ctx, "@nobody", nil, 5*time.Second); len(r) != 0 || err != nil || time.Since(began) > 2*time.Second {
+		if r, err := b.Get(ctx, "@nobody", nil, 5*time.Second); len(r) != 0 || err != nil ||
+			time.Since(began) > 2*time.Second {
 			t.Errorf("Get(@nobody) = %v, %v after %v, want nothing at once", r, err, time.Since(began))
 		}
 	})
@@ -242,7 +250,8 @@ func TestTokensAppearAndVanish(t *testing.T) {
 	want(&seenByA, "+@l/r1/alive", "+@l/server/alive")
 	want(&seenByB, "+@l/r1/alive", "+@l/server/alive")
 	for _, s := range []*Session{a, b} {
-		if got, err := s.Tokens(context.Background(), "@l/*/alive", time.Second); err != nil || !slices.Equal(got, []string{"@l/r1/alive", "@l/server/alive"}) {
+		if got, err := s.Tokens(context.Background(), "@l/*/alive", time.Second); err != nil ||
+			!slices.Equal(got, []string{"@l/r1/alive", "@l/server/alive"}) {
 			t.Errorf("Tokens = %v, %v", got, err)
 		}
 	}
@@ -274,12 +283,15 @@ func TestOpenSaysWhatIsWrong(t *testing.T) {
 		want string
 	}{
 		{"no endpoint", Config{}, "neither an endpoint"},
-		{"no scheme", Config{Connect: []string{"localhost:7447"}}, "want tcp/host:port, tls/host:port or unixsock-stream/path"},
-		{"unsupported scheme", Config{Connect: []string{"udp/localhost:7447"}}, "want tcp/host:port, tls/host:port or unixsock-stream/path"},
+		{"no scheme", Config{Connect: []string{"localhost:7447"}},
+			"want tcp/host:port, tls/host:port or unixsock-stream/path"},
+		{"unsupported scheme", Config{Connect: []string{"udp/localhost:7447"}},
+			"want tcp/host:port, tls/host:port or unixsock-stream/path"},
 		{"no port", Config{Listen: []string{"tcp/localhost"}}, "missing port"},
 		{"options", Config{Connect: []string{"tcp/localhost:7447#iface=lo"}}, "supported on tls/ only"},
 		{"nobody there", Config{Connect: []string{closed}}, "nobody answers at " + closed + ": connection refused"},
-		{"nobody at either", Config{Connect: []string{closed, "tcp/localhost:1"}}, "connection refused; wire/zenoh: nobody answers at tcp/localhost:1: connection refused"},
+		{"nobody at either", Config{Connect: []string{closed, "tcp/localhost:1"}},
+			"connection refused; wire/zenoh: nobody answers at tcp/localhost:1: connection refused"},
 		{"silent listener", Config{Connect: []string{"tcp/" + busy.Addr().String()}}, "tcp/" + busy.Addr().String()},
 		{"port taken", Config{Listen: []string{"tcp/" + busy.Addr().String()}}, "address already in use"},
 		{"lease too short", Config{Listen: []string{"tcp/127.0.0.1:0"}, Lease: time.Millisecond}, "lease 1ms"},

@@ -30,14 +30,24 @@ type Stats struct {
 func (s *Session) Stats() Stats {
 	c, own := &s.counters, &s.refused
 	st := Stats{
-		Dropped: c.Dropped.Load(), Replaced: c.Replaced.Load(), Malformed: c.Malformed.Load(),
-		Revoked: c.Revoked.Load(), StaleSN: c.StaleSN.Load(), Unassembled: c.Unassembled.Load(), Stalled: c.Stalled.Load(),
-		Keys: own.Keys.Load(), Declarations: own.Declarations.Load(), Queries: own.Queries.Load(),
-		Replies: own.Replies.Load(), Routes: own.Routes.Load(),
+		Dropped:      c.Dropped.Load(),
+		Replaced:     c.Replaced.Load(),
+		Malformed:    c.Malformed.Load(),
+		Revoked:      c.Revoked.Load(),
+		StaleSN:      c.StaleSN.Load(),
+		Unassembled:  c.Unassembled.Load(),
+		Stalled:      c.Stalled.Load(),
+		Keys:         own.Keys.Load(),
+		Declarations: own.Declarations.Load(),
+		Queries:      own.Queries.Load(),
+		Replies:      own.Replies.Load(),
+		Routes:       own.Routes.Load(),
 	}
 	if s.router != nil {
 		refused, relayed := s.router.Counters()
-		st.HalfOpen, st.Sessions, st.Idle = refused.HalfOpen.Load(), refused.Sessions.Load(), refused.Idle.Load()
+		st.HalfOpen = refused.HalfOpen.Load()
+		st.Sessions = refused.Sessions.Load()
+		st.Idle = refused.Idle.Load()
 		st.Keys += refused.Keys.Load()
 		st.Declarations += refused.Declarations.Load()
 		st.Queries += refused.Queries.Load()

@@ -97,10 +97,12 @@ func TestSteadyStateAllocatesNothing(t *testing.T) {
 		// A silence, with keep-alives only.
 		time.Sleep(50 * time.Millisecond)
 		if seen.Load() < int64(ticks)/2 || chunks.Load() < int64(ticks)/2 {
-			t.Errorf("%d observations and %d chunks arrived of %d ticks: the test did not exercise the path", seen.Load(), chunks.Load(), ticks)
+			t.Errorf("%d observations and %d chunks arrived of %d ticks: the test did not exercise the path",
+				seen.Load(), chunks.Load(), ticks)
 		}
 	})
-	t.Logf("%d observations, %d MB in all, %d chunks, %d mallocs, stats %+v", seen.Load(), observed.Load()>>20, chunks.Load(), mallocs, edge.Stats())
+	t.Logf("%d observations, %d MB in all, %d chunks, %d mallocs, stats %+v", seen.Load(), observed.Load()>>20,
+		chunks.Load(), mallocs, edge.Stats())
 	if mallocs != 0 {
 		t.Errorf("%d mallocs in %d ticks, want 0", mallocs, ticks)
 	}
@@ -416,9 +418,12 @@ func TestSoakAllocatesNothing(t *testing.T) {
 	for _, st := range streams {
 		given := st.replaced.Load() + st.failed.Load()
 		rttest.Eventually(t, "what was sent", func() bool { return st.arrived.Load()+given == st.sent.Load() })
-		sent, arrived, lost = sent+st.sent.Load(), arrived+st.arrived.Load(), lost+given
+		sent = sent + st.sent.Load()
+		arrived = arrived + st.arrived.Load()
+		lost = lost + given
 	}
-	t.Logf("%d messages in %v: %d arrived, %d replaced or dropped, %d mallocs", sent, took.Round(time.Millisecond), arrived, lost, mallocs)
+	t.Logf("%d messages in %v: %d arrived, %d replaced or dropped, %d mallocs", sent, took.Round(time.Millisecond),
+		arrived, lost, mallocs)
 	if mallocs != 0 {
 		t.Errorf("%d mallocs in %v, want 0", mallocs, took)
 	}

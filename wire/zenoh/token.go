@@ -99,8 +99,13 @@ type watcher struct {
 
 // interest requests the present and future tokens from the upstream.
 func (w *watcher) interest() codec.Interest {
-	return codec.Interest{ID: w.id, Mode: codec.InterestCurrentFuture, About: codec.AboutTokens,
-		Restricted: true, Expr: codec.Key([]byte(w.key))}
+	return codec.Interest{
+		ID:         w.id,
+		Mode:       codec.InterestCurrentFuture,
+		About:      codec.AboutTokens,
+		Restricted: true,
+		Expr:       codec.Key([]byte(w.key)),
+	}
 }
 
 // SubscribeTokens reports tokens that appear and vanish, beginning with the existing ones; a key
@@ -115,7 +120,12 @@ func (s *Session) SubscribeTokens(key string, deposit func(key string, alive boo
 	if s.closed {
 		return nil, wire.ErrClosed
 	}
-	w := &watcher{s: s, id: s.id(), key: key, deposit: deposit}
+	w := &watcher{
+		s:       s,
+		id:      s.id(),
+		key:     key,
+		deposit: deposit,
+	}
 	s.watchers[w.id] = w
 	for _, e := range s.matches(codec.DeclareToken, key) {
 		s.events.add(event{w: w, key: e.key, alive: true})
@@ -213,8 +223,13 @@ func (s *Session) Tokens(ctx context.Context, key string, timeout time.Duration)
 	}
 	id := s.id()
 	s.lists[id] = l
-	s.interest(codec.Interest{ID: id, Mode: codec.InterestCurrent, About: codec.AboutTokens,
-		Restricted: true, Expr: codec.Key([]byte(key))})
+	s.interest(codec.Interest{
+		ID:         id,
+		Mode:       codec.InterestCurrent,
+		About:      codec.AboutTokens,
+		Restricted: true,
+		Expr:       codec.Key([]byte(key)),
+	})
 	s.mu.Unlock()
 
 	err := s.await(ctx, l.done, timeout)

@@ -104,7 +104,8 @@ func TestInterestsAreAnswered(t *testing.T) {
 			ID: 5, Mode: mode, About: about, Restricted: key != "", Expr: codec.Key([]byte(key))}})
 		return a.declarations(func(d codec.Declare) bool { return d.Kind == codec.DeclareFinal && d.Interest == 5 })
 	}
-	if got := ask(codec.InterestCurrent, codec.AboutSubscribers, "@n/**"); len(got) != 2 || got[0].ID != 0 || !got[0].Answers || got[0].Interest != 5 {
+	if got := ask(codec.InterestCurrent, codec.AboutSubscribers, "@n/**"); len(got) != 2 || got[0].ID != 0 ||
+		!got[0].Answers || got[0].Interest != 5 {
 		t.Errorf("current: %+v, want two answers with id 0", got)
 	}
 	if got := ask(codec.InterestCurrent, codec.AboutSubscribers, ""); len(got) != 3 {
@@ -167,9 +168,16 @@ func TestTheEndOfATokenThatWasThereBefore(t *testing.T) {
 	a := mustAttack(t, at)
 	for id, key := range []string{"@b/*", "@b/old"} { // two watchers of one client
 		a.send(codec.Message{Kind: codec.KindInterest, Interest: codec.Interest{
-			ID: uint32(id + 1), Mode: codec.InterestFuture, About: codec.AboutTokens, Restricted: true, Expr: codec.Key([]byte(key))}})
+			ID:         uint32(id + 1),
+			Mode:       codec.InterestFuture,
+			About:      codec.AboutTokens,
+			Restricted: true,
+			Expr:       codec.Key([]byte(key)),
+		}})
 	}
-	if got := a.declarations(func(d codec.Declare) bool { return d.Kind == codec.DeclareFinal && d.Interest == 2 }); len(got) > 1 {
+	if got := a.declarations(func(d codec.Declare) bool {
+		return d.Kind == codec.DeclareFinal && d.Interest == 2
+	}); len(got) > 1 {
 		t.Errorf("asked for changes alone: %+v, want nothing but the end of the answers", got)
 	}
 	before.Undeclare()
@@ -182,7 +190,9 @@ func TestTheEndOfATokenThatWasThereBefore(t *testing.T) {
 		t.Errorf("the end of the token: %+v, want it once, with its key", got)
 	}
 	later.Undeclare()
-	last := a.declarations(func(d codec.Declare) bool { return d.Kind == codec.UndeclareToken && len(d.Expr.Suffix) == 0 })
+	last := a.declarations(func(d codec.Declare) bool {
+		return d.Kind == codec.UndeclareToken && len(d.Expr.Suffix) == 0
+	})
 	if len(last) != 0 {
 		t.Errorf("the end of a later one: %+v before its number, want none", last)
 	}

@@ -32,8 +32,9 @@ func transports(t testing.TB) map[string]struct{ listen, dial Config } {
 	mutual.MutualTLS = true
 	mutual.ConnectCertificate, mutual.ConnectKey = robot, robotKey
 	return map[string]struct{ listen, dial Config }{
-		"tcp":  {listen: Config{Listen: []string{"tcp/127.0.0.1:0"}}},
-		"tls":  {Config{Listen: []string{"tls/127.0.0.1:0"}, TLS: plain}, Config{TLS: endpoint.Security{RootCA: ca.CA}}},
+		"tcp": {listen: Config{Listen: []string{"tcp/127.0.0.1:0"}}},
+		"tls": {Config{Listen: []string{"tls/127.0.0.1:0"}, TLS: plain},
+			Config{TLS: endpoint.Security{RootCA: ca.CA}}},
 		"mtls": {Config{Listen: []string{"tls/127.0.0.1:0"}, TLS: mutual}, Config{TLS: mutual}},
 		"unix": {listen: Config{Listen: []string{"unixsock-stream/" + filepath.Join(t.TempDir(), "z.sock")}}},
 	}
@@ -69,7 +70,11 @@ func TestSizesOverEveryTransport(t *testing.T) {
 						t.Fatalf("Put(%d bytes) = %v", n, err)
 					}
 				}
-				rttest.Eventually(t, "all samples", func() bool { mu.Lock(); defer mu.Unlock(); return len(sums) == len(sizes) })
+				rttest.Eventually(t, "all samples", func() bool {
+					mu.Lock()
+					defer mu.Unlock()
+					return len(sums) == len(sizes)
+				})
 				for i, n := range sizes {
 					if sums[i] != sha256.Sum256(pattern(n)) {
 						t.Errorf("the sample of %d bytes arrived as another", n)
@@ -92,7 +97,10 @@ func TestNewestWinsOverEveryTransport(t *testing.T) {
 			b := mustOpen(t, cfg.dial)
 			hold := make(chan struct{})
 			var got samples
-			if _, err := a.Subscribe("@new", func(s wire.Sample) { <-hold; got.deposit(wire.Sample{Payload: s.Payload[:2]}) }); err != nil {
+			if _, err := a.Subscribe("@new", func(s wire.Sample) {
+				<-hold
+				got.deposit(wire.Sample{Payload: s.Payload[:2]})
+			}); err != nil {
 				t.Fatal(err)
 			}
 			pub, err := b.Publisher("@new", wire.ObservationQoS)

@@ -157,8 +157,12 @@ func (s *Session) handle(from upstream, who wire.Origin, n *remote.Numbers, m *c
 		// answer: official nodes wait for its end.
 		if m.Interest.Mode != codec.InterestFinal {
 			s.mu.Lock()
-			s.send(&codec.Message{Kind: codec.KindDeclare, Declare: codec.Declare{Envelope: codec.Envelope{QoS: codec.ControlQoS},
-				Answers: true, Interest: m.Interest.ID, Kind: codec.DeclareFinal}})
+			s.send(&codec.Message{Kind: codec.KindDeclare, Declare: codec.Declare{
+				Envelope: codec.Envelope{QoS: codec.ControlQoS},
+				Answers:  true,
+				Interest: m.Interest.ID,
+				Kind:     codec.DeclareFinal,
+			}})
 			s.mu.Unlock()
 		}
 	}

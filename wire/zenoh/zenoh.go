@@ -139,16 +139,30 @@ func Open(ctx context.Context, cfg Config) (wire.Session, error) {
 
 func newSession(cfg Config) *Session {
 	s := &Session{
-		cfg: cfg, zid: newZID(), budget: link.NewBudget(cfg.Memory), routes: map[string]*route{},
-		tokens: remoteTokens{byID: map[uint32]*entry{}}, watchers: map[uint32]*watcher{}, lists: map[uint32]*listing{},
-		outQueries: map[uint32]*outQuery{}, inQueries: map[uint32]*inQuery{}, first: make(chan struct{}),
+		cfg:        cfg,
+		zid:        newZID(),
+		budget:     link.NewBudget(cfg.Memory),
+		routes:     map[string]*route{},
+		tokens:     remoteTokens{byID: map[uint32]*entry{}},
+		watchers:   map[uint32]*watcher{},
+		lists:      map[uint32]*listing{},
+		outQueries: map[uint32]*outQuery{},
+		inQueries:  map[uint32]*inQuery{},
+		first:      make(chan struct{}),
 	}
 	s.ctx, s.cancel = context.WithCancel(context.Background())
 	s.epoch.Store(1)
 	s.events.init(s)
 	if len(cfg.listen) > 0 {
-		s.router = router.New(router.Config{Link: s.linkConfig(codec.Peer, s.zid), MaxSessions: cfg.MaxSessions, Log: cfg.Log, Rights: cfg.Rights,
-			Event: func(from string, err error) { cfg.Links(LinkEvent{Endpoint: from, Up: err == nil, Err: err}) }}, inbox{s})
+		s.router = router.New(router.Config{
+			Link:        s.linkConfig(codec.Peer, s.zid),
+			MaxSessions: cfg.MaxSessions,
+			Log:         cfg.Log,
+			Rights:      cfg.Rights,
+			Event: func(from string, err error) {
+				cfg.Links(LinkEvent{Endpoint: from, Up: err == nil, Err: err})
+			},
+		}, inbox{s})
 		s.up = s.router.Port()
 	}
 	return s

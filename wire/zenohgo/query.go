@@ -92,8 +92,12 @@ func (s *Session) Get(ctx context.Context, key string, payload []byte, timeout t
 	if timeout < time.Millisecond {
 		return nil, fmt.Errorf("wire/zenohgo: get %s: timeout %v, want at least 1ms", key, timeout)
 	}
-	opts := zenohc.GetOptions{Target: some(zenohc.QueryTargetAll), Payload: optional(payload), TimeoutMs: uint64(timeout.Milliseconds()),
-		Consolidataion: some(zenohc.NewQueryConsolidataion(zenohc.ConsolidationModeNone))}
+	opts := zenohc.GetOptions{
+		Target:         some(zenohc.QueryTargetAll),
+		Payload:        optional(payload),
+		TimeoutMs:      uint64(timeout.Milliseconds()),
+		Consolidataion: some(zenohc.NewQueryConsolidataion(zenohc.ConsolidationModeNone)),
+	}
 	all, err := s.gather(ctx, key, func(k zenohc.KeyExpr, h zenohc.Handler[zenohc.Reply]) error {
 		_, err := s.session.Get(k, "", h, &opts)
 		return err
@@ -103,7 +107,8 @@ func (s *Session) Get(ctx context.Context, key string, payload []byte, timeout t
 }
 
 // gather collects the replies to the query that get sends.
-func (s *Session) gather(ctx context.Context, key string, get func(zenohc.KeyExpr, zenohc.Handler[zenohc.Reply]) error) ([]wire.Reply, error) {
+func (s *Session) gather(ctx context.Context, key string,
+	get func(zenohc.KeyExpr, zenohc.Handler[zenohc.Reply]) error) ([]wire.Reply, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}

@@ -41,8 +41,12 @@ func (s *Session) Publisher(key string, q wire.QoS) (wire.Publisher, error) {
 	if strings.Contains(key, "*") {
 		return nil, fmt.Errorf("wire/zenohgo: publisher on %q, want a key without wildcards", key)
 	}
-	opts := zenohc.PublisherOptions{IsExpress: q.Express, CongestionControl: some(zenohc.CongestionControlDrop),
-		Priority: some(zenohc.PriorityData), Reliability: some(zenohc.ReliabilityBestEffort)}
+	opts := zenohc.PublisherOptions{
+		IsExpress:         q.Express,
+		CongestionControl: some(zenohc.CongestionControlDrop),
+		Priority:          some(zenohc.PriorityData),
+		Reliability:       some(zenohc.ReliabilityBestEffort),
+	}
 	if q.Block {
 		opts.CongestionControl = some(zenohc.CongestionControlBlock)
 	}
@@ -68,7 +72,8 @@ func (s *Session) Publisher(key string, q wire.QoS) (wire.Publisher, error) {
 // Put sends a sample.
 func (p *publisher) Put(payload, attachment []byte) error {
 	return p.s.call(func() error {
-		return p.pub.Put(zenohc.NewZBytes(append([]byte{}, payload...)), &zenohc.PublisherPutOptions{Attachement: optional(attachment)})
+		return p.pub.Put(zenohc.NewZBytes(append([]byte{}, payload...)),
+			&zenohc.PublisherPutOptions{Attachement: optional(attachment)})
 	})
 }
 

@@ -67,7 +67,8 @@ func Open(ctx context.Context, cfg zenoh.Config) (wire.Session, error) {
 	select {
 	case o := <-done:
 		if o.err != nil {
-			return nil, fmt.Errorf("wire/zenohgo: cannot open a session to %v, listening on %v: %w", cfg.Connect, cfg.Listen, o.err)
+			return nil, fmt.Errorf("wire/zenohgo: cannot open a session to %v, listening on %v: %w", cfg.Connect,
+				cfg.Listen, o.err)
 		}
 		s.session = o.session
 	case <-ctx.Done():
@@ -91,7 +92,8 @@ func configOf(cfg zenoh.Config) (conf zenohc.Config, err error) {
 	}
 	millis := func(d, or time.Duration) int64 { return cmp.Or(d, or).Milliseconds() }
 	set := map[string]any{
-		zenohc.ConfigModeKey: mode, zenohc.ConfigConnectKey: list(cfg.Connect), zenohc.ConfigListenKey: list(cfg.Listen),
+		zenohc.ConfigModeKey: mode, zenohc.ConfigConnectKey: list(cfg.Connect),
+		zenohc.ConfigListenKey:            list(cfg.Listen),
 		zenohc.ConfigMulticastScoutingKey: false, "scouting/gossip/enabled": false,
 		"transport/link/tx/lease": millis(cfg.Lease, zenoh.DefaultLease), "connect/timeout_ms": -1,
 		"connect/retry": map[string]any{"period_init_ms": millis(cfg.BackoffMin, zenoh.DefaultBackoffMin),
@@ -232,7 +234,8 @@ func (s *Session) Subscribe(key string, deposit func(wire.Sample)) (wire.Declara
 				return
 			}
 			d.happen(func() {
-				deposit(wire.Sample{Key: m.KeyExpr().String(), Payload: m.Payload().Bytes(), Attachment: bytesOf(m.Attachement())})
+				deposit(wire.Sample{Key: m.KeyExpr().String(), Payload: m.Payload().Bytes(),
+					Attachment: bytesOf(m.Attachement())})
 			})
 		}
 		sub, err := s.session.DeclareSubscriber(k, zenohc.Closure[zenohc.Sample]{Call: on}, nil)
@@ -256,7 +259,8 @@ func (s *Session) SubscribeTokens(key string, deposit func(string, bool)) (wire.
 		on := func(m zenohc.Sample) {
 			d.happen(func() { deposit(m.KeyExpr().String(), m.Kind() == zenohc.SampleKindPut) })
 		}
-		sub, err := s.session.Liveliness().DeclareSubscriber(k, zenohc.Closure[zenohc.Sample]{Call: on}, &zenohc.LivelinessSubscriberOptions{History: true})
+		sub, err := s.session.Liveliness().DeclareSubscriber(k, zenohc.Closure[zenohc.Sample]{Call: on},
+			&zenohc.LivelinessSubscriberOptions{History: true})
 		d.undeclare = sub.Undeclare
 		return err
 	}))
@@ -265,7 +269,8 @@ func (s *Session) SubscribeTokens(key string, deposit func(string, bool)) (wire.
 // Tokens lists the live tokens that match.
 func (s *Session) Tokens(ctx context.Context, key string, timeout time.Duration) (keys []string, err error) {
 	replies, err := s.gather(ctx, key, func(k zenohc.KeyExpr, h zenohc.Handler[zenohc.Reply]) error {
-		_, err := s.session.Liveliness().Get(k, h, &zenohc.LivelinessGetOptions{TimeoutMs: uint64(max(timeout.Milliseconds(), 1))})
+		_, err := s.session.Liveliness().Get(k, h,
+			&zenohc.LivelinessGetOptions{TimeoutMs: uint64(max(timeout.Milliseconds(), 1))})
 		return err
 	})
 	for _, r := range replies {

@@ -28,7 +28,8 @@ func Install(t testing.TB, library string, flags ...string) Site {
 	t.Helper()
 	s := Site{t.TempDir()}
 	sources := here()
-	compile(t, filepath.Join(sources, "testdata", "onnxruntime.c"), s.Library(), "-I"+filepath.Join(sources, "..", "..", "ort"), "-ldl")
+	compile(t, filepath.Join(sources, "testdata", "onnxruntime.c"), s.Library(),
+		"-I"+filepath.Join(sources, "..", "..", "ort"), "-ldl")
 	compile(t, filepath.Join(sources, "testdata", "cudart.c"), s.CUDA("libcudart.so.12"), flags...)
 	empty := filepath.Join(t.TempDir(), "empty")
 	if err := os.WriteFile(empty+".c", nil, 0o600); err != nil {

@@ -68,10 +68,17 @@ func commandOf(node *kong.Node) string {
 
 func (c *Commands) try(t *testing.T, command, flag, value string, inside bool) {
 	t.Helper()
-	line := strings.Fields(strings.Join([]string{command, c.Needs[command], c.Needs[flag], fmt.Sprintf("--%s=%s", flag, value)}, " "))
+	line := strings.Fields(strings.Join([]string{command, c.Needs[command], c.Needs[flag],
+		fmt.Sprintf("--%s=%s", flag, value)}, " "))
 	grammar := c.New()
 	var said strings.Builder
-	p := program.Program{Name: "program", Env: "RANGES_TEST", Stdout: t.Output(), Stderr: &said, Vars: c.Vars}
+	p := program.Program{
+		Name:   "program",
+		Env:    "RANGES_TEST",
+		Stdout: t.Output(),
+		Stderr: &said,
+		Vars:   c.Vars,
+	}
 	_, code, _ := p.Parse(grammar, line)
 	want := fmt.Sprintf("program: --%s is %s, want ", flag, value)
 	switch {

@@ -66,14 +66,20 @@ func Open(t testing.TB, address string, width, height int, mobile bool) *Tab {
 	if err != nil {
 		t.Fatal(err)
 	}
-	c := exec.Command(path, "--headless", "--no-sandbox", "--disable-gpu", "--hide-scrollbars", "--remote-debugging-pipe", "--user-data-dir="+t.TempDir(), "about:blank")
+	c := exec.Command(path, "--headless", "--no-sandbox", "--disable-gpu", "--hide-scrollbars",
+		"--remote-debugging-pipe", "--user-data-dir="+t.TempDir(), "about:blank")
 	c.ExtraFiles = []*os.File{toRead, toWrite}
 	if err := c.Start(); err != nil {
 		t.Fatal(err)
 	}
 	toRead.Close()
 	toWrite.Close()
-	b := &Tab{t: t, in: in, out: bufio.NewReaderSize(out, 1<<20), pipe: out}
+	b := &Tab{
+		t:    t,
+		in:   in,
+		out:  bufio.NewReaderSize(out, 1<<20),
+		pipe: out,
+	}
 	t.Cleanup(func() {
 		in.Close() // closing the pipe ends the browser
 		overdue := time.AfterFunc(patience, func() { c.Process.Kill() })
@@ -89,7 +95,8 @@ func Open(t testing.TB, address string, width, height int, mobile bool) *Tab {
 	for _, domain := range []string{"Page", "Runtime", "Log"} {
 		b.call(domain+".enable", nil, nil)
 	}
-	b.call("Emulation.setDeviceMetricsOverride", map[string]any{"width": width, "height": height, "deviceScaleFactor": 1, "mobile": mobile}, nil)
+	b.call("Emulation.setDeviceMetricsOverride",
+		map[string]any{"width": width, "height": height, "deviceScaleFactor": 1, "mobile": mobile}, nil)
 	if mobile {
 		b.call("Emulation.setTouchEmulationEnabled", map[string]any{"enabled": true}, nil)
 	}
@@ -110,7 +117,8 @@ func (b *Tab) Eval(expression string) string {
 		Result           struct{ Value any }
 		ExceptionDetails *struct{ Exception struct{ Description string } }
 	}
-	b.call("Runtime.evaluate", map[string]any{"expression": "String(" + expression + ")", "awaitPromise": true, "returnByValue": true}, &r)
+	b.call("Runtime.evaluate", map[string]any{"expression": "String(" + expression + ")", "awaitPromise": true,
+		"returnByValue": true}, &r)
 	if r.ExceptionDetails != nil {
 		b.t.Fatalf("%s: %s", expression, r.ExceptionDetails.Exception.Description)
 	}
@@ -120,9 +128,11 @@ func (b *Tab) Eval(expression string) string {
 // Wait waits until an expression is true; an expression that fails is not true yet.
 func (b *Tab) Wait(expression string) {
 	b.t.Helper()
-	for end := time.Now().Add(patience); b.Eval("(() => { try { return !!("+expression+"); } catch { return false; } })()") != "true"; time.Sleep(pollEvery) {
+	for end := time.Now().Add(patience); b.Eval("(() => { try { return !!("+expression+
+		"); } catch { return false; } })()") != "true"; time.Sleep(pollEvery) {
 		if time.Now().After(end) {
-			b.t.Fatalf("it never came that %s; errors %q; the page:\n%.4000s", expression, b.Errors, b.Eval("document.body && document.body.innerText"))
+			b.t.Fatalf("it never came that %s; errors %q; the page:\n%.4000s", expression, b.Errors,
+				b.Eval("document.body && document.body.innerText"))
 		}
 	}
 }
@@ -132,12 +142,15 @@ func (b *Tab) Click(selector string) {
 	b.t.Helper()
 	b.Wait("document.querySelector(" + quote(selector) + ")")
 	var at struct{ X, Y float64 }
-	text := b.Eval("(() => { const e = document.querySelector(" + quote(selector) + "); e.scrollIntoView({block: 'center'}); const r = e.getBoundingClientRect(); return JSON.stringify({X: r.x + r.width / 2, Y: r.y + r.height / 2}); })()")
+	text := b.Eval("(() => { const e = document.querySelector(" + quote(selector) +
+		"); e.scrollIntoView({block: 'center'}); const r = e.getBoundingClientRect(); return JSON.stringify({X: r.x " +
+		"+ r.width / 2, Y: r.y + r.height / 2}); })()")
 	if err := json.Unmarshal([]byte(text), &at); err != nil {
 		b.t.Fatal(err)
 	}
 	for _, kind := range []string{"mousePressed", "mouseReleased"} {
-		b.call("Input.dispatchMouseEvent", map[string]any{"type": kind, "x": at.X, "y": at.Y, "button": "left", "clickCount": 1}, nil)
+		b.call("Input.dispatchMouseEvent", map[string]any{"type": kind, "x": at.X, "y": at.Y,
+			"button": "left", "clickCount": 1}, nil)
 	}
 }
 

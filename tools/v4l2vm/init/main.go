@@ -27,7 +27,8 @@ func main() {
 	}
 	var u unix.Utsname
 	unix.Uname(&u)
-	fmt.Printf("MACHINE %s %s, up %s s\n", unix.ByteSliceToString(u.Release[:]), unix.ByteSliceToString(u.Machine[:]), uptime())
+	fmt.Printf("MACHINE %s %s, up %s s\n", unix.ByteSliceToString(u.Release[:]), unix.ByteSliceToString(u.Machine[:]),
+		uptime())
 	f, err := os.Open("/tests")
 	ok = ok && err == nil
 	for lines := bufio.NewScanner(f); lines.Scan(); {
@@ -115,7 +116,9 @@ func test(line string) bool {
 	}
 	fmt.Printf("RUN %s, up %s s\n", line, uptime())
 	c := exec.Command(words[0], words[1:]...)
-	c.Stdout, c.Stderr, c.Env = os.Stdout, os.Stderr, append(os.Environ(), env...)
+	c.Stdout = os.Stdout
+	c.Stderr = os.Stderr
+	c.Env = append(os.Environ(), env...)
 	if err := c.Run(); err != nil {
 		fmt.Printf("FAILED %s: %v\n", line, err)
 		return false

@@ -56,8 +56,11 @@ type still struct {
 
 func newStill(m *policy.Meta) *still {
 	s := &still{
-		state: make([]float32, len(m.StateNames)), prefix: make([]float32, m.ChunkSize*m.ActionDim), outputs: make([]float32, m.ChunkSize*m.ActionDim),
-		seen: make([]uint32, len(m.Cameras)), changes: make([]int, len(m.Cameras)),
+		state:   make([]float32, len(m.StateNames)),
+		prefix:  make([]float32, m.ChunkSize*m.ActionDim),
+		outputs: make([]float32, m.ChunkSize*m.ActionDim),
+		seen:    make([]uint32, len(m.Cameras)),
+		changes: make([]int, len(m.Cameras)),
 	}
 	for _, c := range m.Cameras {
 		s.images = append(s.images, make([]byte, c.Bytes()))
@@ -96,9 +99,16 @@ func (s *still) RunBuffer(int, int) error {
 // camera's picture changed.
 func serve(t *testing.T) (stop func() []int) {
 	t.Helper()
-	joints := []string{"shoulder_pan.pos", "shoulder_lift.pos", "elbow_flex.pos", "wrist_flex.pos", "wrist_roll.pos", "gripper.pos"}
+	joints := []string{"shoulder_pan.pos", "shoulder_lift.pos", "elbow_flex.pos", "wrist_flex.pos", "wrist_roll.pos",
+		"gripper.pos"}
 	meta := &policy.Meta{
-		PolicyType: "still", FPS: fps, ChunkSize: 50, ActionDim: len(joints), ActionNames: joints, StateNames: joints, RTC: "none",
+		PolicyType:  "still",
+		FPS:         fps,
+		ChunkSize:   50,
+		ActionDim:   len(joints),
+		ActionNames: joints,
+		StateNames:  joints,
+		RTC:         "none",
 	}
 	for _, name := range names {
 		meta.Cameras = append(meta.Cameras, policy.Camera{Name: name, W: width, H: height})
@@ -140,11 +150,25 @@ func serve(t *testing.T) (stop func() []int) {
 func drive(t *testing.T, duration time.Duration) *edge.Summary {
 	t.Helper()
 	cfg := edge.Config{
-		FPS: fps, Bus: "sim", Robot: "so101", Connect: []string{endpoint}, Duration: duration, CPU: rt.UnpinnedCPU, RT: rt.ModeOff,
-		JPEGQuality: 90, OnExit: "off", Fallback: "hold", Schedule: chunk.Config{Schedule: "drtc", Epsilon: 1}, Stages: stage.Config{Multiplier: 1},
-		MaxActionAge: 10 * time.Second, DegradedAfter: 5 * time.Second, RequestTimeout: 10 * time.Second,
-		ReconnectInitialBackoff: 500 * time.Millisecond, ReconnectMaxBackoff: 2 * time.Second, MaxOffline: time.Minute,
-		Log: slog.New(slog.DiscardHandler),
+		FPS:                     fps,
+		Bus:                     "sim",
+		Robot:                   "so101",
+		Connect:                 []string{endpoint},
+		Duration:                duration,
+		CPU:                     rt.UnpinnedCPU,
+		RT:                      rt.ModeOff,
+		JPEGQuality:             90,
+		OnExit:                  "off",
+		Fallback:                "hold",
+		Schedule:                chunk.Config{Schedule: "drtc", Epsilon: 1},
+		Stages:                  stage.Config{Multiplier: 1},
+		MaxActionAge:            10 * time.Second,
+		DegradedAfter:           5 * time.Second,
+		RequestTimeout:          10 * time.Second,
+		ReconnectInitialBackoff: 500 * time.Millisecond,
+		ReconnectMaxBackoff:     2 * time.Second,
+		MaxOffline:              time.Minute,
+		Log:                     slog.New(slog.DiscardHandler),
 	}
 	for i, name := range names {
 		c, err := capture.Parse(fmt.Sprintf("%s=/dev/video%d%s%s", name, i, pictures, options[i]))
@@ -173,13 +197,14 @@ func drive(t *testing.T, duration time.Duration) *edge.Summary {
 
 // held counts the process's resources of the kernel and of the runtime.
 func held() (all []string) {
-	for end := time.Now().Add(3 * time.Second); time.Now().Before(end); { // the kernel and the runtime release resources a moment after they are closed
-		time.Sleep(100 * time.Millisecond)
+	for end := time.Now().Add(3 * time.Second); time.Now().Before(end); {
+		time.Sleep(100 * time.Millisecond) // the kernel and the runtime release resources after a close
 		runtime.GC()
 	}
 	fds, _ := os.ReadDir("/proc/self/fd")
 	for _, fd := range fds {
-		if target, err := os.Readlink("/proc/self/fd/" + fd.Name()); err == nil { // not the descriptor of the list itself
+		// not the descriptor of the list itself
+		if target, err := os.Readlink("/proc/self/fd/" + fd.Name()); err == nil {
 			kind, _, _ := strings.Cut(target, ":[")
 			all = append(all, "descriptor "+kind)
 		}
@@ -215,11 +240,14 @@ func TestWholeEdge(t *testing.T) {
 	changes := stop()
 	if after := held(); !slices.Equal(before, after) {
 		stacks := make([]byte, 1<<16)
-		t.Errorf("held before the run %q and after it %q, want the same\n%s", before, after, stacks[:runtime.Stack(stacks, true)])
+		t.Errorf("held before the run %q and after it %q, want the same\n%s", before, after,
+			stacks[:runtime.Stack(stacks, true)])
 	}
-	t.Logf("%d ticks, %d requests, %d chunks, %d starved; before and after: %d things held", s.Ticks, s.Requests, s.Chunks, s.StarvedTicks, len(before))
+	t.Logf("%d ticks, %d requests, %d chunks, %d starved; before and after: %d things held", s.Ticks, s.Requests,
+		s.Chunks, s.StarvedTicks, len(before))
 	if s.Exit.Code != 0 || s.Seconds < 0.9*length.Seconds() || s.Chunks < 20 {
-		t.Errorf("exit %+v after %.1f s with %d chunks, want a clean one after %v with 20 or more", s.Exit, s.Seconds, s.Chunks, length)
+		t.Errorf("exit %+v after %.1f s with %d chunks, want a clean one after %v with 20 or more", s.Exit, s.Seconds,
+			s.Chunks, length)
 	}
 	for i, name := range names {
 		f := s.Frames[name]
@@ -231,7 +259,8 @@ func TestWholeEdge(t *testing.T) {
 			t.Errorf("camera %s: %d frames missed, want some tens: the driver loses one in five", name, f.Missed)
 		}
 		if f.Captured < uint64(length.Seconds()) || f.Errors != 0 || changes[i] < 20 {
-			t.Errorf("camera %s: %+v, %d pictures seen by the policy, want at least one frame a second, no error, 20 pictures", name, f, changes[i])
+			t.Errorf("camera %s: %+v, %d pictures seen by the policy, want at least one frame a second, no error, 20 "+
+				"pictures", name, f, changes[i])
 		}
 	}
 }

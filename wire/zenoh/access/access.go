@@ -30,7 +30,8 @@ const (
 )
 
 func (m Message) String() string {
-	return [NumMessages]string{"put", "declare_subscriber", "query", "declare_queryable", "liveliness_token", "liveliness_query"}[m]
+	return [NumMessages]string{
+		"put", "declare_subscriber", "query", "declare_queryable", "liveliness_token", "liveliness_query"}[m]
 }
 
 // does returns the kind as a verb, for people.

@@ -43,7 +43,10 @@ func (x *extensions) next() bool {
 		return false
 	}
 	h := x.c.byte()
-	x.more, x.id, x.num, x.buf = h&flagZ != 0, h&^flagZ, 0, nil
+	x.more = h&flagZ != 0
+	x.id = h &^ flagZ
+	x.num = 0
+	x.buf = nil
 	switch h & extEnc {
 	case extNum:
 		x.num = x.c.vle()

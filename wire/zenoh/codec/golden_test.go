@@ -107,7 +107,8 @@ func liveVectors(t *testing.T) []liveVector {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if origin, err := os.ReadFile(filepath.Join("../../../../shared/vectors", name)); err == nil && !bytes.Equal(raw, origin) {
+	if origin, err := os.ReadFile(filepath.Join("../../../../shared/vectors", name)); err == nil &&
+		!bytes.Equal(raw, origin) {
 		t.Errorf("testdata/golden/%s differs from shared/vectors/%s, copy it again", name, name)
 	}
 	var file struct{ Vectors []liveVector }
@@ -125,19 +126,20 @@ var exceptions = []struct {
 	count  int
 	ours   func(v liveVector, batch []byte) (want []byte, applies bool)
 }{
-	{"an Init offers or answers shared memory, low latency or compression, which we never do", 18, func(v liveVector, batch []byte) ([]byte, bool) {
-		if ID(batch[0]) != IDInit {
-			return nil, false
-		}
-		end := 3 + int(batch[2]>>4) + 1
-		if batch[0]&flagS != 0 {
-			end += 3
-		}
-		if batch[0]&flagA != 0 {
-			end += 1 + int(batch[end])
-		}
-		return keepExtensions(batch, end, "01 27")
-	}},
+	{"an Init offers or answers shared memory, low latency or compression, which we never do", 18,
+		func(v liveVector, batch []byte) ([]byte, bool) {
+			if ID(batch[0]) != IDInit {
+				return nil, false
+			}
+			end := 3 + int(batch[2]>>4) + 1
+			if batch[0]&flagS != 0 {
+				end += 3
+			}
+			if batch[0]&flagA != 0 {
+				end += 1 + int(batch[end])
+			}
+			return keepExtensions(batch, end, "01 27")
+		}},
 	{"an Open carries the shared memory challenge, which we skip", 18, func(v liveVector, batch []byte) ([]byte, bool) {
 		if ID(batch[0]) != IDOpen {
 			return nil, false
@@ -149,27 +151,29 @@ var exceptions = []struct {
 		}
 		return keepExtensions(batch, end, "")
 	}},
-	{"the recorder's own client says 10 s in milliseconds, we like the official nodes in seconds", 6, func(v liveVector, batch []byte) ([]byte, bool) {
-		rest, ok := bytes.CutPrefix(batch, []byte{0x02, 0x90, 0x4e})
-		return append([]byte{0x42, 0x0a}, rest...), ok
-	}},
-	{"a frame carries gossip between peers and routers, which we skip", 3, func(v liveVector, batch []byte) (want []byte, applies bool) {
-		want = batch
-		for _, d := range v.Decoded {
-			for _, m := range d.Msgs {
-				if m.M != "OAM" {
-					continue
+	{"the recorder's own client says 10 s in milliseconds, we like the official nodes in seconds", 6,
+		func(v liveVector, batch []byte) ([]byte, bool) {
+			rest, ok := bytes.CutPrefix(batch, []byte{0x02, 0x90, 0x4e})
+			return append([]byte{0x42, 0x0a}, rest...), ok
+		}},
+	{"a frame carries gossip between peers and routers, which we skip", 3,
+		func(v liveVector, batch []byte) (want []byte, applies bool) {
+			want = batch
+			for _, d := range v.Decoded {
+				for _, m := range d.Msgs {
+					if m.M != "OAM" {
+						continue
+					}
+					gossip, err := hex.DecodeString(m.V)
+					if err != nil {
+						return nil, false
+					}
+					whole := append([]byte{0xdf, 0x01, 0x21, 0x08, byte(len(gossip))}, gossip...)
+					want, applies = bytes.Replace(want, whole, nil, 1), bytes.Contains(want, whole)
 				}
-				gossip, err := hex.DecodeString(m.V)
-				if err != nil {
-					return nil, false
-				}
-				whole := append([]byte{0xdf, 0x01, 0x21, 0x08, byte(len(gossip))}, gossip...)
-				want, applies = bytes.Replace(want, whole, nil, 1), bytes.Contains(want, whole)
 			}
-		}
-		return want, applies
-	}},
+			return want, applies
+		}},
 }
 
 // silences are the vectors without bytes: an official router ends a link without a Close.

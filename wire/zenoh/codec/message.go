@@ -113,7 +113,8 @@ func AppendPush(dst []byte, m *Push) []byte {
 
 // Size is an upper bound of the bytes that AppendPush writes, at most pushOverhead more.
 func (m *Push) Size() int {
-	return pushOverhead + len(m.Expr.Suffix) + len(m.Data.Payload) + len(m.Data.Attachment) + len(m.Data.Encoding.Schema)
+	return pushOverhead + len(m.Expr.Suffix) + len(m.Data.Payload) + len(m.Data.Attachment) +
+		len(m.Data.Encoding.Schema)
 }
 
 const pushOverhead = 160

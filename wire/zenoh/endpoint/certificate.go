@@ -62,11 +62,15 @@ func judge(c *x509.Certificate, file, effect string, now time.Time) []Finding {
 	left := c.NotAfter.Sub(now)
 	switch {
 	case left <= 0:
-		return []Finding{{fmt.Sprintf("%s ended on %s: %s; make a new one, or set this machine's clock where it is wrong (timedatectl)", what, date(c.NotAfter), effect), true}}
+		return []Finding{
+			{fmt.Sprintf("%s ended on %s: %s; make a new one, or set this machine's clock where it is wrong "+
+				"(timedatectl)", what, date(c.NotAfter), effect), true}}
 	case now.Before(c.NotBefore):
-		return []Finding{{fmt.Sprintf("%s is not valid before %s: %s; set this machine's clock where it is behind (timedatectl), or make a new one", what, date(c.NotBefore), effect), true}}
+		return []Finding{{fmt.Sprintf("%s is not valid before %s: %s; set this machine's clock where it is behind "+
+			"(timedatectl), or make a new one", what, date(c.NotBefore), effect), true}}
 	case left <= endsSoon:
-		return []Finding{{fmt.Sprintf("%s ends in %s, on %s: make a new one before", what, days(left), date(c.NotAfter)), false}}
+		return []Finding{{fmt.Sprintf("%s ends in %s, on %s: make a new one before", what, days(left),
+			date(c.NotAfter)), false}}
 	}
 	return nil
 }
@@ -95,7 +99,8 @@ func (s *Security) ending(now time.Time) (warnings []string) {
 
 // dialling returns the findings for the certificates by which we dial.
 func (s *Security) dialling(now time.Time) []Finding {
-	return slices.Concat(s.fileFindings(s.RootCA, "no certificate that it signed is trusted", now), s.fileFindings(s.ConnectCertificate, "servers refuse it", now))
+	return slices.Concat(s.fileFindings(s.RootCA, "no certificate that it signed is trusted", now),
+		s.fileFindings(s.ConnectCertificate, "servers refuse it", now))
 }
 
 func (s *Security) fileFindings(file, effect string, now time.Time) []Finding {

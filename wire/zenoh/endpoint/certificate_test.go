@@ -49,7 +49,8 @@ func TestEnding(t *testing.T) {
 		{Security{ConnectCertificate: late}, nil},
 		{Security{ConnectCertificate: "/nowhere.pem"}, nil},
 		{Security{ConnectCertificate: soon, ListenCertificate: late}, []string{"soon.pem ends in 12 days"}},
-		{Security{ListenCertificate: over, ConnectCertificate: soon}, []string{"soon.pem ends in 12 days", "over.pem ended on"}},
+		{Security{ListenCertificate: over, ConnectCertificate: soon},
+			[]string{"soon.pem ends in 12 days", "over.pem ended on"}},
 		{Security{RootCA: over}, []string{"over.pem ended on"}},
 	} {
 		got := tt.s.ending(now)

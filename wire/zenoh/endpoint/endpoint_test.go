@@ -32,9 +32,15 @@ func TestParse(t *testing.T) {
 		{"unixsock-stream/zenoh.sock", Endpoint{Protocol: Unix, Address: "zenoh.sock"}, ""},
 		{"unixsock-stream/" + long, Endpoint{Protocol: Unix, Address: long}, ""},
 		{"tls/h:1#root_ca_certificate_file=/ca.pem;verify_name_on_connect=false;enable_mtls=true",
-			Endpoint{Protocol: TLS, Address: "h:1", Security: Security{RootCA: "/ca.pem", AnyName: true, MutualTLS: true}}, ""},
+			Endpoint{Protocol: TLS, Address: "h:1", Security: Security{RootCA: "/ca.pem", AnyName: true,
+				MutualTLS: true}}, ""},
 		{"tls/h:1#connect_certificate_file=c;connect_private_key_file=k;listen_certificate_file=lc;listen_private_key_file=lk",
-			Endpoint{Protocol: TLS, Address: "h:1", Security: Security{ConnectCertificate: "c", ConnectKey: "k", ListenCertificate: "lc", ListenKey: "lk"}}, ""},
+			Endpoint{Protocol: TLS, Address: "h:1", Security: Security{
+				ConnectCertificate: "c",
+				ConnectKey:         "k",
+				ListenCertificate:  "lc",
+				ListenKey:          "lk",
+			}}, ""},
 		{"", Endpoint{}, "want tcp/host:port"},
 		{"localhost:7447", Endpoint{}, "want tcp/host:port"},
 		{"quic/h:1", Endpoint{}, "want tcp/host:port"},
@@ -53,7 +59,8 @@ func TestParse(t *testing.T) {
 		{"tls/h:1#" + strings.Repeat("enable_mtls=true;", 300), Endpoint{}, "at most 4096"},
 	} {
 		got, err := Parse(tt.text, Security{})
-		if tt.err == "" && (err != nil || got != tt.want) || tt.err != "" && (err == nil || !strings.Contains(err.Error(), tt.err)) {
+		if tt.err == "" && (err != nil || got != tt.want) || tt.err != "" &&
+			(err == nil || !strings.Contains(err.Error(), tt.err)) {
 			t.Errorf("Parse(%.60q) = %+v, %v; want %+v, %q", tt.text, got, err, tt.want, tt.err)
 		}
 	}
@@ -149,18 +156,31 @@ func TestTrust(t *testing.T) {
 		{"by name", plain, Security{RootCA: ours.CA}, "localhost", ""},
 		{"another authority", plain, Security{RootCA: foreign.CA}, "127.0.0.1", "give the root CA that signed"},
 		{"the system's authorities", plain, Security{}, "127.0.0.1", "give the root CA that signed"},
-		{"another name", Security{ListenCertificate: other, ListenKey: otherKey}, Security{RootCA: ours.CA}, "127.0.0.1", "switch verify_name_on_connect off"},
-		{"another name, unchecked", Security{ListenCertificate: other, ListenKey: otherKey}, Security{RootCA: ours.CA, AnyName: true}, "127.0.0.1", ""},
-		{"another authority, name unchecked", plain, Security{RootCA: foreign.CA, AnyName: true}, "127.0.0.1", "give the root CA that signed"},
-		{"expired", Security{ListenCertificate: stale, ListenKey: staleKey}, Security{RootCA: ours.CA}, "127.0.0.1", "expired"},
-		{"expired, name unchecked", Security{ListenCertificate: stale, ListenKey: staleKey}, Security{RootCA: ours.CA, AnyName: true}, "127.0.0.1", "expired"},
-		{"mutual", mutual, Security{RootCA: ours.CA, ConnectCertificate: robot, ConnectKey: robotKey, MutualTLS: true}, "127.0.0.1", ""},
+		{"another name", Security{ListenCertificate: other, ListenKey: otherKey}, Security{RootCA: ours.CA},
+			"127.0.0.1", "switch verify_name_on_connect off"},
+		{"another name, unchecked", Security{ListenCertificate: other, ListenKey: otherKey},
+			Security{RootCA: ours.CA, AnyName: true}, "127.0.0.1", ""},
+		{"another authority, name unchecked", plain, Security{RootCA: foreign.CA, AnyName: true}, "127.0.0.1",
+			"give the root CA that signed"},
+		{"expired", Security{ListenCertificate: stale, ListenKey: staleKey}, Security{RootCA: ours.CA}, "127.0.0.1",
+			"expired"},
+		{"expired, name unchecked", Security{ListenCertificate: stale, ListenKey: staleKey},
+			Security{RootCA: ours.CA, AnyName: true}, "127.0.0.1", "expired"},
+		{"mutual", mutual, Security{
+			RootCA:             ours.CA,
+			ConnectCertificate: robot,
+			ConnectKey:         robotKey,
+			MutualTLS:          true,
+		}, "127.0.0.1", ""},
 		{"mutual, nothing shown", mutual, Security{RootCA: ours.CA}, "127.0.0.1", "it refused our certificate"},
-		{"mutual, a stranger", mutual, Security{RootCA: ours.CA, ConnectCertificate: stranger, ConnectKey: strangerKey}, "127.0.0.1", "it refused our certificate"},
-		{"shown though not demanded", plain, Security{RootCA: ours.CA, ConnectCertificate: stranger, ConnectKey: strangerKey}, "127.0.0.1", ""},
+		{"mutual, a stranger", mutual, Security{RootCA: ours.CA, ConnectCertificate: stranger, ConnectKey: strangerKey},
+			"127.0.0.1", "it refused our certificate"},
+		{"shown though not demanded", plain, Security{RootCA: ours.CA, ConnectCertificate: stranger,
+			ConnectKey: strangerKey}, "127.0.0.1", ""},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			accepted, dialled := exchange(t, Endpoint{TLS, "127.0.0.1:0", tt.listen}, Endpoint{TLS, tt.host + ":0", tt.dial})
+			accepted, dialled := exchange(t, Endpoint{TLS, "127.0.0.1:0", tt.listen},
+				Endpoint{TLS, tt.host + ":0", tt.dial})
 			if tt.err == "" {
 				if accepted != nil || dialled != nil {
 					t.Errorf("accepted with %v, dialled with %v", accepted, dialled)
@@ -169,7 +189,8 @@ func TestTrust(t *testing.T) {
 			}
 			var auth *AuthError
 			if !errors.As(dialled, &auth) || !strings.Contains(dialled.Error(), tt.err) || accepted == nil {
-				t.Errorf("dialled with %v, accepted with %v; want an AuthError that says %q, and one", dialled, accepted, tt.err)
+				t.Errorf("dialled with %v, accepted with %v; want an AuthError that says %q, and one", dialled,
+					accepted, tt.err)
 			}
 		})
 	}
@@ -184,7 +205,8 @@ func TestTrust(t *testing.T) {
 			defer conn.Close()
 			l.Secure(conn)
 		}()
-		if _, err := tls.Dial("tcp", l.Addr().String(), &tls.Config{MaxVersion: tls.VersionTLS12, InsecureSkipVerify: true}); err == nil {
+		if _, err := tls.Dial("tcp", l.Addr().String(),
+			&tls.Config{MaxVersion: tls.VersionTLS12, InsecureSkipVerify: true}); err == nil {
 			t.Error("a client of TLS 1.2 was accepted")
 		}
 	})
@@ -201,7 +223,8 @@ func TestIPv6(t *testing.T) {
 	if a, d := exchange(t, Endpoint{Protocol: TCP, Address: "[::1]:0"}, Endpoint{Protocol: TCP, Address: "[::1]:0"}); a != nil || d != nil {
 		t.Error(a, d)
 	}
-	if a, d := exchange(t, Endpoint{TLS, "[::1]:0", Security{ListenCertificate: cert, ListenKey: key}}, Endpoint{TLS, "[::1]:0", Security{RootCA: ca.CA}}); a != nil || d != nil {
+	if a, d := exchange(t, Endpoint{TLS, "[::1]:0", Security{ListenCertificate: cert, ListenKey: key}},
+		Endpoint{TLS, "[::1]:0", Security{RootCA: ca.CA}}); a != nil || d != nil {
 		t.Error(a, d)
 	}
 }
@@ -252,24 +275,50 @@ func TestEachFailureHasItsOwnCure(t *testing.T) {
 		listen, dial Security
 		want         fix
 	}{
-		{"over", over, trust, fix{[]string{`its certificate "gpu-over" expired on `, "this machine's clock says ", "have it renewed on the server"}, []string{"it refuses our certificate", "gpu-over", "expired on"}, giveCA}},
-		{"not begun", early, trust, fix{[]string{`its certificate "gpu-early" is not valid before `, "this machine's clock is probably behind: set it"}, []string{"gpu-early", "is not valid before"}, giveCA}},
-		{"over, name unchecked", over, Security{RootCA: ours.CA, AnyName: true}, fix{[]string{`"gpu-over" expired on `, "renewed"}, nil, giveCA}},
-		{"another name", named, trust, fix{[]string{`"gpu-named" is for gpu.example, 10.9.8.7 and not for 127.0.0.1`, "dial a name that is in the certificate", "switch verify_name_on_connect off"}, []string{"must dial a name that the certificate has"}, giveCA}},
-		{"no name", nameless, trust, fix{[]string{`"gpu-nameless" is for no host at all`, "subjectAltName"}, nil, giveCA}},
-		{"another authority", good, Security{RootCA: other.CA}, fix{[]string{`"gpu-box" was signed by "test CA", and `, `holds "other CA"`, "give the root CA that signed", "intermediate"}, []string{"it needs the root CA of this certificate"}, "expired"}},
-		{"the system's authorities", good, Security{}, fix{[]string{"the system's authorities do not hold it", "give the root CA that signed"}, nil, "expired"}},
-		{"an authority made anew", good, Security{RootCA: anew.CA}, fix{[]string{"another authority", "which has the same name", "made anew"}, nil, "expired"}},
-		{"an authority that is over", byOld, Security{RootCA: old.CA}, fix{[]string{`the authority "test CA", which signed its certificate "gpu-old", expired on`, "its file copied here"}, nil, giveCA}},
-		{"an authority that has not begun", byYoung, Security{RootCA: young.CA}, fix{[]string{`the authority "test CA", which signed its certificate "gpu-young", is not valid before`, "clock is probably behind"}, nil, giveCA}},
-		{"nothing shown", mutual(good, ours.CA), trust, fix{[]string{"it wants one: --tls-cert FILE --tls-key FILE", "we showed none"}, []string{"it shows no certificate", "enable_mtls demands one"}, giveCA}},
-		{"a stranger's", mutual(good, ours.CA), robot(strangerCert, strangerKey, ours.CA), fix{[]string{`(\"stranger\") was signed by "other CA"`, "show one that its root CA vouches for"}, []string{"none of the authorities in "}, giveCA}},
-		{"one that is over", mutual(good, ours.CA), shows("robot-over", from(-9*hour, -hour)), fix{[]string{`robot-over.pem ("robot-over") expired on `}, []string{`the client's certificate "robot-over" expired on `, "renewed on the robot"}, giveCA}},
-		{"one that has not begun", mutual(good, ours.CA), shows("robot-early", from(24*hour, 48*hour)), fix{[]string{`robot-early.pem ("robot-early") is not valid before `}, []string{`"robot-early" is not valid before `}, giveCA}},
-		{"one for servers", mutual(good, ours.CA), shows("robot-server", usage(x509.ExtKeyUsageServerAuth)), fix{[]string{"robot-server", "is not for clients: its extendedKeyUsage lacks clientAuth"}, []string{`"robot-server" is not for clients`}, giveCA}},
+		{"over", over, trust, fix{[]string{`its certificate "gpu-over" expired on `, "this machine's clock says ",
+			"have it renewed on the server"}, []string{"it refuses our certificate", "gpu-over", "expired on"},
+			giveCA}},
+		{"not begun", early, trust, fix{[]string{`its certificate "gpu-early" is not valid before `,
+			"this machine's clock is probably behind: set it"}, []string{"gpu-early", "is not valid before"}, giveCA}},
+		{"over, name unchecked", over, Security{RootCA: ours.CA, AnyName: true},
+			fix{[]string{`"gpu-over" expired on `, "renewed"}, nil, giveCA}},
+		{"another name", named, trust, fix{[]string{`"gpu-named" is for gpu.example, 10.9.8.7 and not for 127.0.0.1`,
+			"dial a name that is in the certificate", "switch verify_name_on_connect off"},
+			[]string{"must dial a name that the certificate has"}, giveCA}},
+		{"no name", nameless, trust, fix{[]string{`"gpu-nameless" is for no host at all`, "subjectAltName"}, nil,
+			giveCA}},
+		{"another authority", good, Security{RootCA: other.CA},
+			fix{[]string{`"gpu-box" was signed by "test CA", and `, `holds "other CA"`, "give the root CA that signed",
+				"intermediate"}, []string{"it needs the root CA of this certificate"}, "expired"}},
+		{"the system's authorities", good, Security{},
+			fix{[]string{"the system's authorities do not hold it", "give the root CA that signed"}, nil, "expired"}},
+		{"an authority made anew", good, Security{RootCA: anew.CA},
+			fix{[]string{"another authority", "which has the same name", "made anew"}, nil, "expired"}},
+		{"an authority that is over", byOld, Security{RootCA: old.CA},
+			fix{[]string{`the authority "test CA", which signed its certificate "gpu-old", expired on`,
+				"its file copied here"}, nil, giveCA}},
+		{"an authority that has not begun", byYoung, Security{RootCA: young.CA},
+			fix{[]string{`the authority "test CA", which signed its certificate "gpu-young", is not valid before`,
+				"clock is probably behind"}, nil, giveCA}},
+		{"nothing shown", mutual(good, ours.CA), trust,
+			fix{[]string{"it wants one: --tls-cert FILE --tls-key FILE", "we showed none"},
+				[]string{"it shows no certificate", "enable_mtls demands one"}, giveCA}},
+		{"a stranger's", mutual(good, ours.CA), robot(strangerCert, strangerKey, ours.CA),
+			fix{[]string{`(\"stranger\") was signed by "other CA"`, "show one that its root CA vouches for"},
+				[]string{"none of the authorities in "}, giveCA}},
+		{"one that is over", mutual(good, ours.CA), shows("robot-over", from(-9*hour, -hour)),
+			fix{[]string{`robot-over.pem ("robot-over") expired on `},
+				[]string{`the client's certificate "robot-over" expired on `, "renewed on the robot"}, giveCA}},
+		{"one that has not begun", mutual(good, ours.CA), shows("robot-early", from(24*hour, 48*hour)),
+			fix{[]string{`robot-early.pem ("robot-early") is not valid before `},
+				[]string{`"robot-early" is not valid before `}, giveCA}},
+		{"one for servers", mutual(good, ours.CA), shows("robot-server", usage(x509.ExtKeyUsageServerAuth)),
+			fix{[]string{"robot-server", "is not for clients: its extendedKeyUsage lacks clientAuth"},
+				[]string{`"robot-server" is not for clients`}, giveCA}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			accepted, dialled := exchange(t, Endpoint{TLS, "127.0.0.1:0", tt.listen}, Endpoint{TLS, "127.0.0.1:0", tt.dial})
+			accepted, dialled := exchange(t, Endpoint{TLS, "127.0.0.1:0", tt.listen},
+				Endpoint{TLS, "127.0.0.1:0", tt.dial})
 			for side, err := range map[string]error{"dialled": dialled, "accepted": accepted} {
 				want := tt.want.dialled
 				if side == "accepted" {
@@ -298,9 +347,12 @@ func TestEachFailureHasItsOwnCure(t *testing.T) {
 // A certificate that every client refuses is found before a robot dials.
 func TestListeningWithACertificateForClients(t *testing.T) {
 	ca := endpointtest.New(t)
-	cert, key := ca.IssueAs("gpu", func(c *x509.Certificate) { c.ExtKeyUsage = []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth} }, "127.0.0.1")
+	cert, key := ca.IssueAs("gpu", func(c *x509.Certificate) {
+		c.ExtKeyUsage = []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}
+	}, "127.0.0.1")
 	err := Endpoint{TLS, "127.0.0.1:0", Security{ListenCertificate: cert, ListenKey: key}}.CheckListen()
-	if err == nil || !strings.Contains(err.Error(), `("gpu") is not for servers: its extendedKeyUsage lacks serverAuth`) {
+	if err == nil || !strings.Contains(err.Error(),
+		`("gpu") is not for servers: its extendedKeyUsage lacks serverAuth`) {
 		t.Errorf("CheckListen = %v, want that it is not for servers", err)
 	}
 	anyone, anyKey := ca.IssueAs("any", func(c *x509.Certificate) { c.ExtKeyUsage = nil }, "127.0.0.1")
@@ -318,8 +370,12 @@ func TestTLSWhereNobodySpeaksIt(t *testing.T) {
 		answer func(net.Conn)
 		want   string
 	}{
-		{"words", func(c net.Conn) { c.Write([]byte("HTTP/1.1 400 Bad Request\r\n\r\n")) }, "its answer is not a TLS record (it does not speak TLS: dial it as tcp/127.0.0.1:"},
-		{"the end", func(c net.Conn) { io.CopyN(io.Discard, c, 5) }, "it ended the connection in the handshake (where it listens on tcp/, dial it as tcp/127.0.0.1:"},
+		{"words", func(c net.Conn) {
+			c.Write([]byte("HTTP/1.1 400 Bad Request\r\n\r\n"))
+		}, "its answer is not a TLS record (it does not speak TLS: dial it as tcp/127.0.0.1:"},
+		{"the end", func(c net.Conn) {
+			io.CopyN(io.Discard, c, 5)
+		}, "it ended the connection in the handshake (where it listens on tcp/, dial it as tcp/127.0.0.1:"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -335,7 +391,8 @@ func TestTLSWhereNobodySpeaksIt(t *testing.T) {
 			}()
 			_, err = Endpoint{TLS, l.Addr().String(), Security{RootCA: ca.CA}}.Dial(context.Background(), nil)
 			var plain *PlainError
-			if !errors.As(err, &plain) || !strings.Contains(err.Error(), tt.want) || strings.Contains(err.Error(), "root CA") {
+			if !errors.As(err, &plain) || !strings.Contains(err.Error(), tt.want) ||
+				strings.Contains(err.Error(), "root CA") {
 				t.Errorf("Dial = %v, want a PlainError with %q", err, tt.want)
 			}
 		})
@@ -353,7 +410,8 @@ func TestPlainBytesAtATLSListener(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer l.Close()
-	for _, begin := range []string{"\x20\x00\x01 no TLS at all, but many bytes", "\x16\x00\x01\x09\x2a 22 bytes of Zenoh", "\x15\x00\x01\x09\x2a 21 bytes of it", "\x16"} {
+	for _, begin := range []string{"\x20\x00\x01 no TLS at all, but many bytes",
+		"\x16\x00\x01\x09\x2a 22 bytes of Zenoh", "\x15\x00\x01\x09\x2a 21 bytes of it", "\x16"} {
 		refused := make(chan error, 1)
 		go func() {
 			conn, err := l.Accept()
@@ -377,7 +435,8 @@ func TestPlainBytesAtATLSListener(t *testing.T) {
 		if string(answer) != "\x15\x03\x01\x00\x02\x02\x46" {
 			t.Errorf("%q: answer % x, want a fatal alert", begin, answer)
 		}
-		if err := <-refused; err == nil || !strings.Contains(err.Error(), "it speaks no TLS, and this endpoint is tls/: it must dial tls/HOST:PORT") {
+		if err := <-refused; err == nil || !strings.Contains(err.Error(),
+			"it speaks no TLS, and this endpoint is tls/: it must dial tls/HOST:PORT") {
 			t.Errorf("%q: Secure = %v, want that it speaks no TLS", begin, err)
 		}
 	}
@@ -393,7 +452,12 @@ func TestCertificatesOfAListener(t *testing.T) {
 	}, "127.0.0.1")
 	own := ca.CA + ".own"
 	copyFile(t, ca.CA, own)
-	l, err := Endpoint{TLS, "127.0.0.1:0", Security{ListenCertificate: cert, ListenKey: key, RootCA: own, MutualTLS: true}}.Listen()
+	l, err := Endpoint{TLS, "127.0.0.1:0", Security{
+		ListenCertificate: cert,
+		ListenKey:         key,
+		RootCA:            own,
+		MutualTLS:         true,
+	}}.Listen()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -415,13 +479,15 @@ func TestCertificatesOfAListener(t *testing.T) {
 		}
 	}
 	check(now, false, `the certificate "gpu" of `, "gpu.pem ends in 3 days, on ")
-	check(now.Add(71*time.Hour), true, "ends in less than two hours", `of `+own+" ended on ") // the authority's certificate has ended by then
+	// the authority's certificate has ended by then
+	check(now.Add(71*time.Hour), true, "ends in less than two hours", `of `+own+" ended on ")
 	check(now.Add(73*time.Hour), true, "gpu.pem ended on ", "robots refuse this server")
 	check(now.Add(-2*time.Hour), true, "gpu.pem is not valid before ", "clock where it is behind")
 
 	other, _ := ca.Issue("other", "127.0.0.1")
 	copyFile(t, other, cert)
-	check(now, false, "have changed and are not used", "private key does not match", "goes on with the set before, whose certificate (\"gpu\") ends on ")
+	check(now, false, "have changed and are not used", "private key does not match",
+		"goes on with the set before, whose certificate (\"gpu\") ends on ")
 	check(now.Add(73*time.Hour), true, "gpu.pem ended on ", "are not used")
 	young, youngKey := ca.IssueAs("young", func(c *x509.Certificate) {
 		c.NotBefore, c.NotAfter = now.Add(30*time.Minute), now.Add(71*time.Hour)
@@ -438,7 +504,9 @@ func TestCertificatesOfAListener(t *testing.T) {
 	copyFile(t, young, cert)
 	copyFile(t, youngKey, key)
 	check(now.Add(45*time.Minute), false, `the certificate "young" of `)
-	next, nextKey := ca.IssueAs("next", func(c *x509.Certificate) { c.NotAfter = now.Add(90 * 24 * time.Hour) }, "127.0.0.1")
+	next, nextKey := ca.IssueAs("next", func(c *x509.Certificate) {
+		c.NotAfter = now.Add(90 * 24 * time.Hour)
+	}, "127.0.0.1")
 	copyFile(t, next, cert)
 	copyFile(t, nextKey, key)
 	for _, f := range l.Certificates(now) {
@@ -472,11 +540,15 @@ func TestFilesAreChecked(t *testing.T) {
 		{"root CA that is a key", false, Security{RootCA: key}, []string{key, "no certificate"}},
 		{"too large", false, Security{RootCA: huge}, []string{huge, "more than"}},
 		{"certificate without key", false, Security{ConnectCertificate: cert}, []string{cert, "go together"}},
-		{"another's key", false, Security{ConnectCertificate: cert, ConnectKey: otherKey}, []string{cert, otherKey, "belongs to it"}},
-		{"mutual without certificate", false, Security{RootCA: ca.CA, MutualTLS: true}, []string{"without a certificate to show when dialling"}},
+		{"another's key", false, Security{ConnectCertificate: cert, ConnectKey: otherKey},
+			[]string{cert, otherKey, "belongs to it"}},
+		{"mutual without certificate", false, Security{RootCA: ca.CA, MutualTLS: true},
+			[]string{"without a certificate to show when dialling"}},
 		{"listening without certificate", true, Security{RootCA: ca.CA}, []string{"without a certificate to show"}},
-		{"listening with a junk certificate", true, Security{ListenCertificate: junk, ListenKey: key}, []string{junk, "PEM"}},
-		{"mutual without authorities", true, Security{ListenCertificate: cert, ListenKey: key, MutualTLS: true}, []string{"give the root CA"}},
+		{"listening with a junk certificate", true, Security{ListenCertificate: junk, ListenKey: key},
+			[]string{junk, "PEM"}},
+		{"mutual without authorities", true, Security{ListenCertificate: cert, ListenKey: key, MutualTLS: true},
+			[]string{"give the root CA"}},
 	} {
 		e := Endpoint{TLS, "127.0.0.1:7447", tt.s}
 		err := e.CheckDial()

@@ -219,7 +219,8 @@ func (k *certificates) read(at time.Time) (*tls.Config, error) {
 	}
 	if err == nil && k.cfg != nil && !validAt(cfg, at) && validAt(k.cfg, at) {
 		leaf := cfg.Certificates[0].Leaf
-		k.failed = fmt.Errorf("wire/zenoh: TLS certificate %s (%s) is valid from %s to %s only", s.ListenCertificate, named(leaf), date(leaf.NotBefore), date(leaf.NotAfter))
+		k.failed = fmt.Errorf("wire/zenoh: TLS certificate %s (%s) is valid from %s to %s only", s.ListenCertificate,
+			named(leaf), date(leaf.NotBefore), date(leaf.NotAfter))
 		return k.cfg, nil // the next call checks again
 	}
 	k.versions, k.failed = now, err
@@ -250,7 +251,9 @@ func (k *certificates) findings(now time.Time) (found []Finding) {
 	leaf := cfg.Certificates[0].Leaf
 	found = append(found, judge(leaf, s.ListenCertificate, "robots refuse this server", now)...)
 	if len(leaf.DNSNames) == 0 && len(leaf.IPAddresses) == 0 {
-		found = append(found, Finding{Text: fmt.Sprintf("the certificate %s (%s) is for %s: robots that compare names refuse this server", s.ListenCertificate, named(leaf), hostsOf(leaf))})
+		found = append(found,
+			Finding{Text: fmt.Sprintf("the certificate %s (%s) is for %s: robots that compare names refuse this server",
+				s.ListenCertificate, named(leaf), hostsOf(leaf))})
 	}
 	usable := 0
 	var ends []Finding
@@ -266,7 +269,9 @@ func (k *certificates) findings(now time.Time) (found []Finding) {
 		found = append(found, f)
 	}
 	if k.failed != nil {
-		found = append(found, Finding{Text: fmt.Sprintf("the certificate's files have changed and are not used: %v; the server goes on with the set before, whose certificate (%s) ends on %s: put a certificate, its key and the root CA there that belong together", k.failed, named(leaf), date(leaf.NotAfter))})
+		found = append(found, Finding{Text: fmt.Sprintf("the certificate's files have changed and are not used: %v; "+
+			"the server goes on with the set before, whose certificate (%s) ends on %s: put a certificate, its key "+
+			"and the root CA there that belong together", k.failed, named(leaf), date(leaf.NotAfter))})
 	}
 	return found
 }

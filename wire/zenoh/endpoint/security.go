@@ -63,8 +63,10 @@ func (s *Security) set(text string) error {
 		key, value, ok := strings.Cut(option, "=")
 		apply := options[key]
 		if !ok || value == "" || apply == nil {
-			return fmt.Errorf("option %q is not supported, want root_ca_certificate_file=…, connect_certificate_file=…, "+
-				"connect_private_key_file=…, listen_certificate_file=…, listen_private_key_file=…, enable_mtls=… or verify_name_on_connect=…", option)
+			return fmt.Errorf("option %q is not supported, want root_ca_certificate_file=…, "+
+				"connect_certificate_file=…, "+
+				"connect_private_key_file=…, listen_certificate_file=…, listen_private_key_file=…, enable_mtls=… or "+
+				"verify_name_on_connect=…", option)
 		}
 		if err := apply(s, value); err != nil {
 			return fmt.Errorf("option %s is %w", key, err)
@@ -100,7 +102,8 @@ func (s *Security) clientConfig(host string) (*tls.Config, error) {
 		}
 		cfg.Certificates = []tls.Certificate{pair}
 	case s.MutualTLS:
-		return nil, errors.New("wire/zenoh: mutual TLS is asked for without a certificate to show when dialling: give its file and its key's")
+		return nil, errors.New("wire/zenoh: mutual TLS is asked for without a certificate to show when dialling: " +
+			"give its file and its key's")
 	}
 	if s.AnyName {
 		// VerifyConnection repeats Go's own checks, except for the name.
@@ -125,7 +128,8 @@ func verifyChain(chain []*x509.Certificate, roots *x509.CertPool) error {
 // serverConfig is the TLS side of accepted connections.
 func (s *Security) serverConfig() (*tls.Config, error) {
 	if s.ListenCertificate == "" && s.ListenKey == "" {
-		return nil, errors.New("wire/zenoh: listening on tls/ without a certificate to show: give its file and its key's")
+		return nil, errors.New("wire/zenoh: listening on tls/ without a certificate to show: give its file and its " +
+			"key's")
 	}
 	pair, err := loadCertificate("listen", s.ListenCertificate, s.ListenKey)
 	if err != nil {
@@ -133,14 +137,16 @@ func (s *Security) serverConfig() (*tls.Config, error) {
 	}
 	w := s.server()
 	if leaf := pair.Leaf; !allows(leaf, w.usage) {
-		return nil, fmt.Errorf("wire/zenoh: TLS certificate %s (%s) is not for %s: its extendedKeyUsage lacks %s, so every client refuses it; have one made with it",
+		return nil, fmt.Errorf("wire/zenoh: TLS certificate %s (%s) is not for %s: its extendedKeyUsage lacks %s, so "+
+			"every client refuses it; have one made with it",
 			s.ListenCertificate, named(leaf), w.role, w.key)
 	}
 	cfg := baseConfig()
 	cfg.Certificates = []tls.Certificate{pair}
 	if s.MutualTLS {
 		if s.RootCA == "" {
-			return nil, errors.New("wire/zenoh: mutual TLS is asked for without the authorities that vouch for those who dial: give the root CA's file")
+			return nil, errors.New("wire/zenoh: mutual TLS is asked for without the authorities that vouch for those " +
+				"who dial: give the root CA's file")
 		}
 		if cfg.ClientCAs, err = loadRoots(s.RootCA); err != nil {
 			return nil, err
@@ -153,13 +159,15 @@ func (s *Security) serverConfig() (*tls.Config, error) {
 // allows reports whether a certificate may be used for a purpose: without extendedKeyUsage it may
 // be used for all.
 func allows(c *x509.Certificate, usage x509.ExtKeyUsage) bool {
-	return len(c.ExtKeyUsage)+len(c.UnknownExtKeyUsage) == 0 || slices.Contains(c.ExtKeyUsage, usage) || slices.Contains(c.ExtKeyUsage, x509.ExtKeyUsageAny)
+	return len(c.ExtKeyUsage)+len(c.UnknownExtKeyUsage) == 0 || slices.Contains(c.ExtKeyUsage, usage) ||
+		slices.Contains(c.ExtKeyUsage, x509.ExtKeyUsageAny)
 }
 
 // loadCertificate loads a certificate and its key; side is the common prefix of their options.
 func loadCertificate(side, certificate, key string) (tls.Certificate, error) {
 	if certificate == "" || key == "" {
-		return tls.Certificate{}, fmt.Errorf("wire/zenoh: TLS %s certificate %q with key %q: they go together", side, certificate, key)
+		return tls.Certificate{}, fmt.Errorf("wire/zenoh: TLS %s certificate %q with key %q: they go together", side,
+			certificate, key)
 	}
 	certPEM, err := readPEM(certificate)
 	if err != nil {
@@ -171,7 +179,8 @@ func loadCertificate(side, certificate, key string) (tls.Certificate, error) {
 	}
 	p, err := tls.X509KeyPair(certPEM, keyPEM)
 	if err != nil {
-		return p, fmt.Errorf("wire/zenoh: TLS certificate %s with key %s: %w (want PEM files, the leaf certificate first, and the key that belongs to it)",
+		return p, fmt.Errorf("wire/zenoh: TLS certificate %s with key %s: %w (want PEM files, the leaf certificate "+
+			"first, and the key that belongs to it)",
 			certificate, key, err)
 	}
 	return p, nil

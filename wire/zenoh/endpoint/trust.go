@@ -65,7 +65,8 @@ func alertOf(err error) (alert tls.AlertError, ok bool) {
 		return 0, false
 	}
 	for _, known := range []tls.AlertError{
-		alertHandshake, alertBad, alertUnsupported, alertRevoked, alertExpired, alertUnknown, alertUnknownCA, alertAccess, alertVersion, alertRequired,
+		alertHandshake, alertBad, alertUnsupported, alertRevoked, alertExpired, alertUnknown, alertUnknownCA,
+		alertAccess, alertVersion, alertRequired,
 	} {
 		if op.Err.Error() == known.Error() {
 			return known, true
@@ -85,11 +86,25 @@ type who struct {
 }
 
 func (s *Security) server() who {
-	return who{whose: "its", usage: x509.ExtKeyUsageServerAuth, role: "servers", key: "serverAuth", roots: s.RootCA, renew: "on the server"}
+	return who{
+		whose: "its",
+		usage: x509.ExtKeyUsageServerAuth,
+		role:  "servers",
+		key:   "serverAuth",
+		roots: s.RootCA,
+		renew: "on the server",
+	}
 }
 
 func (s *Security) client() who {
-	return who{whose: "the client's", usage: x509.ExtKeyUsageClientAuth, role: "clients", key: "clientAuth", roots: s.RootCA, renew: "on the robot"}
+	return who{
+		whose: "the client's",
+		usage: x509.ExtKeyUsageClientAuth,
+		role:  "clients",
+		key:   "clientAuth",
+		roots: s.RootCA,
+		renew: "on the robot",
+	}
 }
 
 // named returns a certificate's name for messages.
@@ -132,8 +147,10 @@ func outside(c *x509.Certificate, now time.Time, what, renew string) (cause erro
 		return fmt.Errorf("%s expired on %s, and this machine's clock says %s", what, date(c.NotAfter), date(now)),
 			"have it renewed " + renew + "; where this machine's clock is wrong, set that: timedatectl shows it", true
 	case now.Before(c.NotBefore):
-		return fmt.Errorf("%s is not valid before %s, and this machine's clock says %s", what, date(c.NotBefore), date(now)),
-			"this machine's clock is probably behind: set it, timedatectl shows whether it is synchronised; where it is right, have the certificate made anew " + renew, true
+		return fmt.Errorf("%s is not valid before %s, and this machine's clock says %s", what, date(c.NotBefore),
+				date(now)),
+			"this machine's clock is probably behind: set it, timedatectl shows whether it is synchronised; where it " +
+				"is right, have the certificate made anew " + renew, true
 	}
 	return nil, "", false
 }
@@ -151,7 +168,9 @@ func (w who) unverified(chain []*x509.Certificate, err error, now time.Time) (ca
 	switch {
 	case errors.As(err, &name):
 		return fmt.Errorf("%s is for %s and not for %s", what, hostsOf(leaf), name.Host),
-			fmt.Sprintf("dial a name that is in the certificate, have it made for this one (subjectAltName), or switch verify_name_on_connect off: tls/HOST:PORT#verify_name_on_connect=false dials %s all the same", name.Host)
+			fmt.Sprintf("dial a name that is in the certificate, have it made for this one (subjectAltName), or "+
+				"switch verify_name_on_connect off: tls/HOST:PORT#verify_name_on_connect=false dials %s all the same",
+				name.Host)
 	case errors.As(err, &invalid) && invalid.Reason == x509.Expired:
 		if invalid.Cert != nil && !invalid.Cert.Equal(leaf) {
 			what = fmt.Sprintf("the authority %s, which signed %s,", named(invalid.Cert), what)
@@ -178,7 +197,8 @@ func (w who) unknown(chain []*x509.Certificate, err error, now time.Time) (cause
 	leaf, last := chain[0], chain[len(chain)-1]
 	what := fmt.Sprintf("%s certificate %s", w.whose, named(leaf))
 	for _, c := range chain[1:] {
-		if cause, fix, is := outside(c, now, fmt.Sprintf("the authority %s, which signed %s,", named(c), what), w.renew); is {
+		if cause, fix, is := outside(c, now, fmt.Sprintf("the authority %s, which signed %s,", named(c), what),
+			w.renew); is {
 			return cause, fix
 		}
 	}
@@ -196,12 +216,15 @@ func (w who) unknown(chain []*x509.Certificate, err error, now time.Time) (cause
 			names = append(names, named(root))
 			continue
 		}
-		if cause, fix, is := outside(root, now, fmt.Sprintf("the root CA %s of %s, which signed %s,", named(root), w.roots, what), "and all that it signed"); is {
+		if cause, fix, is := outside(root, now, fmt.Sprintf("the root CA %s of %s, which signed %s,", named(root),
+			w.roots, what), "and all that it signed"); is {
 			return cause, fix
 		}
 		if failed := last.CheckSignatureFrom(root); failed != nil {
-			return fmt.Errorf("%s was signed by another authority than the %s of %s, which has the same name (%w)", what, named(root), w.roots, failed),
-				"give the root CA that signed its certificate: the authority was probably made anew, so copy its file again"
+			return fmt.Errorf("%s was signed by another authority than the %s of %s, which has the same name (%w)",
+					what, named(root), w.roots, failed),
+				"give the root CA that signed its certificate: the authority was probably made anew, so copy its " +
+					"file again"
 		}
 		return fmt.Errorf("%s: %w", what, err), "have it and its authority made anew"
 	}
@@ -210,9 +233,11 @@ func (w who) unknown(chain []*x509.Certificate, err error, now time.Time) (cause
 	} else {
 		where += " it"
 	}
-	fix = "give the root CA that signed its certificate (--tls-ca, root_ca_certificate); where " + issuer(last) + " is an intermediate authority, its certificate belongs after the server's own in one file"
+	fix = "give the root CA that signed its certificate (--tls-ca, root_ca_certificate); where " + issuer(last) +
+		" is an intermediate authority, its certificate belongs after the server's own in one file"
 	if bytes.Equal(leaf.RawIssuer, leaf.RawSubject) {
-		fix = "it signed itself: give the root CA that signed its certificate, here that certificate itself (--tls-ca, root_ca_certificate)"
+		fix = "it signed itself: give the root CA that signed its certificate, here that certificate itself " +
+			"(--tls-ca, root_ca_certificate)"
 	}
 	return fmt.Errorf("%s was signed by %s, and %s", what, issuer(last), where), fix
 }
@@ -233,13 +258,16 @@ func shown(file string, w who, alert tls.AlertError, now time.Time) (cause, fix 
 	}
 	switch {
 	case !allows(c, w.usage):
-		return fmt.Sprintf("%s is not for %s: its extendedKeyUsage lacks %s", what, w.role, w.key), "have one made with extendedKeyUsage " + w.key
+		return fmt.Sprintf("%s is not for %s: its extendedKeyUsage lacks %s", what, w.role, w.key),
+			"have one made with extendedKeyUsage " + w.key
 	case alert == alertExpired:
-		return fmt.Sprintf("%s is valid from %s to %s, and this machine's clock says %s", what, date(c.NotBefore), date(c.NotAfter), date(now)),
+		return fmt.Sprintf("%s is valid from %s to %s, and this machine's clock says %s", what, date(c.NotBefore),
+				date(c.NotAfter), date(now)),
 			"the clock of one of the two machines is wrong: set it"
 	}
 	return fmt.Sprintf("%s was signed by %s", what, issuer(c)),
-		fmt.Sprintf("show one that its root CA vouches for, or add the certificate of %s to its root_ca_certificate", issuer(c))
+		fmt.Sprintf("show one that its root CA vouches for, or add the certificate of %s to its root_ca_certificate",
+			issuer(c))
 }
 
 // Refused turns the error of a first read into an AuthError if it is the other
@@ -251,13 +279,16 @@ func (e Endpoint) Refused(err error) error {
 	}
 	switch alert {
 	case alertVersion, alertHandshake:
-		return &AuthError{e.String(), "it does not speak TLS 1.3, the only version that is spoken here: update it, or have it allow 1.3", err}
+		return &AuthError{e.String(),
+			"it does not speak TLS 1.3, the only version that is spoken here: update it, or have it allow 1.3", err}
 	}
 	cause, fix := shown(e.Security.ConnectCertificate, e.Security.client(), alert, time.Now())
 	if alert == alertRequired && e.Security.ConnectCertificate == "" {
-		fix = "it wants one: --tls-cert FILE --tls-key FILE, or connect_certificate and connect_private_key, signed by an authority of its root_ca_certificate"
+		fix = "it wants one: --tls-cert FILE --tls-key FILE, or connect_certificate and connect_private_key, signed " +
+			"by an authority of its root_ca_certificate"
 	}
-	return &AuthError{e.String(), fmt.Sprintf("it refused our certificate, or the lack of one; %s: %s", cause, fix), err}
+	return &AuthError{e.String(), fmt.Sprintf("it refused our certificate, or the lack of one; %s: %s", cause, fix),
+		err}
 }
 
 // tlsError adds the remedy to the error of a failed TLS handshake.
@@ -272,13 +303,19 @@ func (e Endpoint) tlsError(err error, now time.Time) error {
 	case alerted:
 		return e.Refused(err)
 	case errors.As(err, &record):
-		return &PlainError{e.String(), "it does not speak TLS: dial it as tcp/" + e.Address, errors.New("its answer is not a TLS record")}
-	case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF), errors.Is(err, syscall.ECONNRESET), errors.Is(err, syscall.EPIPE):
-		return &PlainError{e.String(), "where it listens on tcp/, dial it as tcp/" + e.Address + "; otherwise its log says why", errors.New("it ended the connection in the handshake")}
+		return &PlainError{e.String(), "it does not speak TLS: dial it as tcp/" + e.Address,
+			errors.New("its answer is not a TLS record")}
+	case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF), errors.Is(err, syscall.ECONNRESET),
+		errors.Is(err, syscall.EPIPE):
+		return &PlainError{e.String(), "where it listens on tcp/, dial it as tcp/" + e.Address +
+			"; otherwise its log says why", errors.New("it ended the connection in the handshake")}
 	case errors.Is(err, os.ErrDeadlineExceeded):
-		return &PlainError{e.String(), "it took the connection, so the address is right; where it listens on tcp/, dial it as tcp/" + e.Address, errors.New("it did not answer in the handshake")}
+		return &PlainError{e.String(),
+			"it took the connection, so the address is right; where it listens on tcp/, dial it as tcp/" + e.Address,
+			errors.New("it did not answer in the handshake")}
 	case strings.Contains(err.Error(), "unsupported protocol version"):
-		return &AuthError{e.String(), "it does not speak TLS 1.3, the only version that is spoken here: update it, or have it allow 1.3", err}
+		return &AuthError{e.String(),
+			"it does not speak TLS 1.3, the only version that is spoken here: update it, or have it allow 1.3", err}
 	}
 	return e.Unreachable(err)
 }
@@ -289,16 +326,19 @@ func (s *Security) accepted(err error, now time.Time) error {
 	alert, alerted := alertOf(err)
 	switch {
 	case speaksNoTLS(err):
-		return errors.New("wire/zenoh: it speaks no TLS, and this endpoint is tls/: it must dial tls/HOST:PORT, with the root CA (edge-rt --tls-ca)")
+		return errors.New("wire/zenoh: it speaks no TLS, and this endpoint is tls/: it must dial tls/HOST:PORT, with " +
+			"the root CA (edge-rt --tls-ca)")
 	case errors.As(err, &unverified):
 		cause, fix := s.client().unverified(unverified.UnverifiedCertificates, unverified.Err, now)
 		return fmt.Errorf("wire/zenoh: TLS: %w (%s)", cause, fix)
 	case strings.Contains(err.Error(), "client didn't provide a certificate"):
-		return fmt.Errorf("wire/zenoh: TLS: it shows no certificate, or has none of the authorities in %s, and enable_mtls demands one (edge-rt --tls-cert FILE --tls-key FILE)", s.RootCA)
+		return fmt.Errorf("wire/zenoh: TLS: it shows no certificate, or has none of the authorities in %s, and "+
+			"enable_mtls demands one (edge-rt --tls-cert FILE --tls-key FILE)", s.RootCA)
 	case alerted && alert != alertVersion && alert != alertHandshake:
 		cause, fix := shown(s.ListenCertificate, s.server(), alert, now)
 		if strings.HasPrefix(fix, "show one") {
-			fix = "it needs the root CA of this certificate (edge-rt --tls-ca), and must dial a name that the certificate has"
+			fix = "it needs the root CA of this certificate (edge-rt --tls-ca), and must dial a name that the " +
+				"certificate has"
 		}
 		return fmt.Errorf("wire/zenoh: TLS: it refuses our certificate: %w; %s (%s)", err, cause, fix)
 	case errors.Is(err, io.EOF):

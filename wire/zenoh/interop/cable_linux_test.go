@@ -65,7 +65,9 @@ func (l *links) hear(e zenoh.LinkEvent) {
 		l.refused = e.Err
 	}
 	if e.Up != l.up {
-		l.up, l.changed, l.lost = e.Up, time.Now(), e.Err
+		l.up = e.Up
+		l.changed = time.Now()
+		l.lost = e.Err
 	}
 }
 
@@ -113,7 +115,10 @@ func TestCableCutBehindARouter(t *testing.T) {
 			t.Logf("session %d was back after %.2f s", i, after.Seconds())
 		}
 		e.flows(t, "after")
-		rttest.Eventually(t, "the token", func() bool { all := e.tokens.entries(); return len(all) > 2 && all[len(all)-1] == "+@cable/b" })
+		rttest.Eventually(t, "the token", func() bool {
+			all := e.tokens.entries()
+			return len(all) > 2 && all[len(all)-1] == "+@cable/b"
+		})
 		t.Logf("everything worked %.2f s after the cable came back: %v", time.Since(back).Seconds(), e.tokens.entries())
 	})
 }

@@ -23,7 +23,10 @@ var networks = []struct {
 		_, at := v.router(t)
 		a, b := proxy(t, at), proxy(t, at)
 		return func(t *testing.T) sessiontest.Net {
-			return sessiontest.Net{Left: ours(t, connecting(a)), Right: ours(t, connecting(b)), Cut: func() { a.Cut(); b.Cut() }}
+			return sessiontest.Net{Left: ours(t, connecting(a)), Right: ours(t, connecting(b)), Cut: func() {
+				a.Cut()
+				b.Cut()
+			}}
 		}
 	}, false},
 	{"our listener and their peer", func(t *testing.T, v version) func(*testing.T) sessiontest.Net {
@@ -41,7 +44,8 @@ var networks = []struct {
 		_, first := v.router(t)
 		_, second := v.router(t, first)
 		return func(t *testing.T) sessiontest.Net {
-			return sessiontest.Net{Left: ours(t, zenoh.Config{Connect: []string{first}}), Right: ours(t, zenoh.Config{Connect: []string{second}})}
+			return sessiontest.Net{Left: ours(t, zenoh.Config{Connect: []string{first}}),
+				Right: ours(t, zenoh.Config{Connect: []string{second}})}
 		}
 	}, false},
 	{"our listener and their client", func(t *testing.T, v version) func(*testing.T) sessiontest.Net {
@@ -55,16 +59,17 @@ var networks = []struct {
 	}, true},
 	{"ours and their peer at our listener", through("", "peer"), true},
 	{"their client and their client at our listener", through("client", "client"), true},
-	{"ours behind our listener at their router and their client there", func(t *testing.T, v version) func(*testing.T) sessiontest.Net {
-		_, far := v.router(t)
-		theirs := v.start(t)
-		hub := ours(t, zenoh.Config{Connect: []string{far}, Listen: []string{"tcp/127.0.0.1:0"}})
-		rttest.Eventually(t, "the listener to meet the router", hub.Connected)
-		return func(t *testing.T) sessiontest.Net {
-			return sessiontest.Net{Left: ours(t, zenoh.Config{Connect: hub.Endpoints()}), RightLacks: lacks,
-				Right: open(t, theirs, zenohtest.Config{Mode: "client", Connect: []string{far}})}
-		}
-	}, true},
+	{"ours behind our listener at their router and their client there",
+		func(t *testing.T, v version) func(*testing.T) sessiontest.Net {
+			_, far := v.router(t)
+			theirs := v.start(t)
+			hub := ours(t, zenoh.Config{Connect: []string{far}, Listen: []string{"tcp/127.0.0.1:0"}})
+			rttest.Eventually(t, "the listener to meet the router", hub.Connected)
+			return func(t *testing.T) sessiontest.Net {
+				return sessiontest.Net{Left: ours(t, zenoh.Config{Connect: hub.Endpoints()}), RightLacks: lacks,
+					Right: open(t, theirs, zenohtest.Config{Mode: "client", Connect: []string{far}})}
+			}
+		}, true},
 }
 
 // lacks lists the abilities that the official binding does not have. Its watchers take the end of
@@ -102,7 +107,8 @@ func atOurs(t *testing.T, v version, mode string) func(*testing.T) sessiontest.N
 		left := ours(t, zenoh.Config{Listen: []string{"tcp/127.0.0.1:0"}})
 		way := proxy(t, left.Endpoints()[0])
 		right := open(t, theirs, zenohtest.Config{Mode: mode, Connect: []string{way.Endpoint()},
-			More: map[string]any{"connect/retry": map[string]any{"period_init_ms": 50, "period_max_ms": 200, "period_increase_factor": 2}}})
+			More: map[string]any{"connect/retry": map[string]any{"period_init_ms": 50, "period_max_ms": 200,
+				"period_increase_factor": 2}}})
 		return sessiontest.Net{Left: left, Right: right, RightLacks: lacks, Cut: way.Cut}
 	}
 }

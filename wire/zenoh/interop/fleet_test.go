@@ -30,7 +30,8 @@ var programs = sync.OnceValues(func() (dir string, err error) {
 	if dir, err = os.MkdirTemp("", "interop-"); err != nil {
 		return "", err
 	}
-	out, err := exec.Command("go", "build", "-o", dir+"/", "github.com/edge-rt/edge-rt/cmd/edge-rt", "github.com/edge-rt/edge-rt/cmd/lean-server").CombinedOutput()
+	out, err := exec.Command("go", "build", "-o", dir+"/", "github.com/edge-rt/edge-rt/cmd/edge-rt",
+		"github.com/edge-rt/edge-rt/cmd/lean-server").CombinedOutput()
 	if err != nil {
 		err = fmt.Errorf("%w: %s", err, out)
 	}
@@ -129,7 +130,9 @@ func (f *fleet) start(name string, env []string, args ...string) *said {
 func (f *fleet) startIn(dir, name string, env []string, args ...string) *said {
 	f.t.Helper()
 	s := &said{cmd: exec.Command(name, args...)}
-	s.cmd.Dir, s.cmd.Stdout, s.cmd.Stderr = dir, s, s
+	s.cmd.Dir = dir
+	s.cmd.Stdout = s
+	s.cmd.Stderr = s
 	s.cmd.Env = slices.Concat(os.Environ(), env)
 	s.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	if err := s.cmd.Start(); err != nil {
@@ -153,7 +156,8 @@ func (f *fleet) startIn(dir, name string, env []string, args ...string) *said {
 func (f *fleet) server(router string) {
 	f.t.Helper()
 	root, _ := filepath.Abs("../../..") // ONNX Runtime is found relative to it
-	log := f.startIn(root, filepath.Join(f.bin, "lean-server"), nil, "--manifest", filepath.Join(f.dir, "server.yaml"), "--connect", f.at(router), "--health-port", "0")
+	log := f.startIn(root, filepath.Join(f.bin, "lean-server"), nil, "--manifest", filepath.Join(f.dir, "server.yaml"),
+		"--connect", f.at(router), "--health-port", "0")
 	rttest.Eventually(f.t, "the server", func() bool { return strings.Contains(log.String(), "serving") })
 }
 
@@ -161,9 +165,12 @@ func (f *fleet) server(router string) {
 func (f *fleet) arm(id, certificate, router, duration string) *said {
 	f.t.Helper()
 	state := f.t.TempDir()
-	return f.start(filepath.Join(f.bin, "edge-rt"), []string{"STATE_DIRECTORY=" + state, "HF_LEROBOT_CALIBRATION=" + state},
-		"--bus", "sim", "--camera", "top=sim", "--id", id, "--connect", f.at(router), "--duration", duration, "--max-offline", "3s", "--request-timeout", "1s",
-		"--tls-ca", "certificates/ca.pem", "--tls-cert", "certificates/"+certificate+".pem", "--tls-key", "certificates/"+certificate+".key",
+	return f.start(filepath.Join(f.bin, "edge-rt"),
+		[]string{"STATE_DIRECTORY=" + state, "HF_LEROBOT_CALIBRATION=" + state},
+		"--bus", "sim", "--camera", "top=sim", "--id", id, "--connect", f.at(router), "--duration", duration,
+		"--max-offline", "3s", "--request-timeout", "1s",
+		"--tls-ca", "certificates/ca.pem", "--tls-cert", "certificates/"+certificate+".pem", "--tls-key",
+		"certificates/"+certificate+".key",
 		"--json", id+"-as-"+certificate+".json")
 }
 
@@ -180,7 +187,8 @@ func (f *fleet) streamed(id string, s *said) {
 		err = json.Unmarshal(text, &summary)
 	}
 	if code := s.cmd.ProcessState.ExitCode(); err != nil || code != 0 || summary.Chunks < 5 {
-		f.t.Errorf("%s: code %d, %d chunks for %d requests, %v, want code 0 and at least 5", id, code, summary.Chunks, summary.Requests, err)
+		f.t.Errorf("%s: code %d, %d chunks for %d requests, %v, want code 0 and at least 5", id, code, summary.Chunks,
+			summary.Requests, err)
 	}
 	if n := strings.Count(s.String(), "session open"); n != 1 {
 		f.t.Errorf("%s opened %d sessions, want one", id, n)
@@ -192,7 +200,8 @@ func (f *fleet) streamed(id string, s *said) {
 func (f *fleet) session(name, router string) wire.Session {
 	file := filepath.Join(f.dir, "certificates", name)
 	return ours(f.t, zenoh.Config{Connect: []string{f.at(router)}, TLS: endpoint.Security{
-		RootCA: filepath.Join(f.dir, "certificates/ca.pem"), ConnectCertificate: file + ".pem", ConnectKey: file + ".key"}})
+		RootCA: filepath.Join(f.dir, "certificates/ca.pem"), ConnectCertificate: file + ".pem",
+		ConnectKey: file + ".key"}})
 }
 
 // Goal: the configurations of examples/router work with the real programs, and under lean-server's
@@ -211,7 +220,8 @@ func TestFleetBehindRouters(t *testing.T) {
 		t.Run("mesh", func(t *testing.T) {
 			t.Parallel()
 			f := newFleet(t, "router-1", "router-2", "router-3")
-			for name, config := range map[string]string{"router-1": "mesh-1.json5", "router-2": "mesh-2.json5", "router-3": "mesh-3.json5"} {
+			for name, config := range map[string]string{"router-1": "mesh-1.json5", "router-2": "mesh-2.json5",
+				"router-3": "mesh-3.json5"} {
 				f.router(v, name, config)
 			}
 			f.holds("router-1", "router-2", "router-3")
@@ -277,7 +287,9 @@ func (f *fleet) holds(server, robots, attacker string) {
 		must(nil, p.Put([]byte("forged "+key), nil))
 	}
 	heard.reads(t, "forged /arm-a/obs")
-	rttest.Eventually(t, "arm-a's own token", func() bool { return slices.Contains(tokens.entries(), "+"+service+"/arm-a/98/alive") })
+	rttest.Eventually(t, "arm-a's own token", func() bool {
+		return slices.Contains(tokens.entries(), "+"+service+"/arm-a/98/alive")
+	})
 	if all := tokens.entries(); slices.Contains(all, "+"+service+"/arm-b/99/alive") {
 		t.Errorf("arm-a's certificate shows arm-b's token: %v", all)
 	}

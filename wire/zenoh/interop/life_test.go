@@ -21,9 +21,13 @@ import (
 func TestLinkOutlivesItsLeases(t *testing.T) {
 	over(t, func(t *testing.T, v version) {
 		var lines atomic.Int32
-		left := ours(t, zenoh.Config{Listen: []string{"tcp/127.0.0.1:0"}, Lease: 400 * time.Millisecond, Log: func(string) { lines.Add(1) }})
+		left := ours(t, zenoh.Config{Listen: []string{"tcp/127.0.0.1:0"}, Lease: 400 * time.Millisecond,
+			Log: func(string) {
+				lines.Add(1)
+			}})
 		node := v.start(t)
-		theirs := open(t, node, zenohtest.Config{Mode: "client", Connect: left.Endpoints(), More: map[string]any{"transport/link/tx/lease": 400}})
+		theirs := open(t, node, zenohtest.Config{Mode: "client", Connect: left.Endpoints(),
+			More: map[string]any{"transport/link/tx/lease": 400}})
 		if _, err := theirs.Token("@idle"); err != nil {
 			t.Fatal(err)
 		}
@@ -75,7 +79,10 @@ func declareAll(t *testing.T, root string, a, b wire.Session) *everything {
 func (e *everything) flows(t *testing.T, when string) {
 	t.Helper()
 	before := len(e.samples.entries())
-	rttest.Eventually(t, "samples "+when, func() bool { e.pub.Put([]byte(when), nil); return len(e.samples.entries()) > before })
+	rttest.Eventually(t, "samples "+when, func() bool {
+		e.pub.Put([]byte(when), nil)
+		return len(e.samples.entries()) > before
+	})
 	rttest.Eventually(t, "replies "+when, func() bool {
 		r, err := e.asker.Get(context.Background(), e.root+"/q", []byte(when), time.Second)
 		return err == nil && len(r) == 1 && string(r[0].Payload) == when
@@ -108,7 +115,8 @@ func TestRouterKilledAndRestarted(t *testing.T) {
 func TestWatcherWithoutHistory(t *testing.T) {
 	over(t, func(t *testing.T, v version) {
 		_, official := v.router(t)
-		for name, at := range map[string]string{"official": official, "ours": ours(t, zenoh.Config{Listen: []string{"tcp/127.0.0.1:0"}}).Endpoints()[0]} {
+		for name, at := range map[string]string{"official": official,
+			"ours": ours(t, zenoh.Config{Listen: []string{"tcp/127.0.0.1:0"}}).Endpoints()[0]} {
 			t.Run(name, func(t *testing.T) {
 				holder := ours(t, zenoh.Config{Connect: []string{at}})
 				token, err := holder.Token("@w/before")
@@ -154,7 +162,8 @@ func TestTheirsKilled(t *testing.T) {
 				node.Kill()
 				e.tokens.reads(t, "+@r/b", "-@r/b")
 				began := time.Now()
-				if r, err := left.Get(context.Background(), "@r/q", nil, patience); len(r) != 0 || err != nil || time.Since(began) > patience/2 {
+				if r, err := left.Get(context.Background(), "@r/q", nil, patience); len(r) != 0 || err != nil ||
+					time.Since(began) > patience/2 {
 					t.Errorf("Get = %v, %v after %v, want nothing at once", r, err, time.Since(began))
 				}
 				again := open(t, v.start(t), zenohtest.Config{Mode: mode, Connect: left.Endpoints()})
@@ -218,9 +227,12 @@ func TestMutualTLSAndAccessControl(t *testing.T) {
 		}})
 		dial := func(name string) zenoh.Config {
 			cert, key := ca.Issue(name)
-			return zenoh.Config{Connect: []string{at}, TLS: endpoint.Security{RootCA: ca.CA, ConnectCertificate: cert, ConnectKey: key}}
+			return zenoh.Config{Connect: []string{at}, TLS: endpoint.Security{RootCA: ca.CA, ConnectCertificate: cert,
+				ConnectKey: key}}
 		}
-		robot, boss, stranger := ours(t, dial("r1")), ours(t, dial("operator")), ours(t, dial("r2"))
+		robot := ours(t, dial("r1"))
+		boss := ours(t, dial("operator"))
+		stranger := ours(t, dial("r2"))
 		t.Run("allowed", func(t *testing.T) { allowed(t, robot, boss) })
 		t.Run("denied", func(t *testing.T) { denied(t, robot, boss, stranger) })
 		for name, cfg := range map[string]zenoh.Config{
@@ -250,9 +262,17 @@ func TestOverTLS(t *testing.T) {
 	over(t, func(t *testing.T, v version) {
 		ca := endpointtest.New(t)
 		cert, key := ca.Issue("node", "localhost", "127.0.0.1")
-		mine := endpoint.Security{RootCA: ca.CA, ConnectCertificate: cert, ConnectKey: key, ListenCertificate: cert, ListenKey: key, MutualTLS: true}
+		mine := endpoint.Security{
+			RootCA:             ca.CA,
+			ConnectCertificate: cert,
+			ConnectKey:         key,
+			ListenCertificate:  cert,
+			ListenKey:          key,
+			MutualTLS:          true,
+		}
 		theirs := map[string]any{"transport/link/tls": map[string]any{"enable_mtls": true, "root_ca_certificate": ca.CA,
-			"listen_certificate": cert, "listen_private_key": key, "connect_certificate": cert, "connect_private_key": key}}
+			"listen_certificate": cert, "listen_private_key": key, "connect_certificate": cert,
+			"connect_private_key": key}}
 		t.Run("they listen", func(t *testing.T) {
 			at := "tls/localhost:" + freeEndpoint(t)[len("tcp/127.0.0.1:"):]
 			node := open(t, v.start(t), zenohtest.Config{Mode: "router", Listen: []string{at}, More: theirs})
@@ -271,7 +291,8 @@ func TestOverTLS(t *testing.T) {
 
 func foreign(t *testing.T, at, ca string) zenoh.Config {
 	cert, key := endpointtest.New(t).Issue("r1")
-	return zenoh.Config{Connect: []string{at}, TLS: endpoint.Security{RootCA: ca, ConnectCertificate: cert, ConnectKey: key}}
+	return zenoh.Config{Connect: []string{at}, TLS: endpoint.Security{RootCA: ca, ConnectCertificate: cert,
+		ConnectKey: key}}
 }
 
 // fleetRules let r1 act below fleet/r1, the operator everywhere below fleet, and all other nodes
@@ -280,7 +301,8 @@ var fleetRules = func() map[string]any {
 	every := []string{"put", "delete", "declare_subscriber", "query", "reply", "declare_queryable",
 		"liveliness_token", "liveliness_query", "declare_liveliness_subscriber"}
 	rule := func(id, keys string, messages []string) map[string]any {
-		return map[string]any{"id": id, "permission": "allow", "flows": []string{"ingress", "egress"}, "messages": messages, "key_exprs": []string{keys}}
+		return map[string]any{"id": id, "permission": "allow", "flows": []string{"ingress", "egress"},
+			"messages": messages, "key_exprs": []string{keys}}
 	}
 	return map[string]any{"enabled": true, "default_permission": "deny",
 		"rules": []any{rule("r1", "fleet/r1/**", every), rule("operators", "fleet/**", every)},
@@ -302,7 +324,10 @@ func allowed(t *testing.T, robot, boss wire.Session) {
 	if _, err := robot.Token("fleet/r1/alive"); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := robot.Queryable("fleet/r1/status", func(q wire.Query) { q.Reply("fleet/r1/status", []byte("fine")); q.Finish() }); err != nil {
+	if _, err := robot.Queryable("fleet/r1/status", func(q wire.Query) {
+		q.Reply("fleet/r1/status", []byte("fine"))
+		q.Finish()
+	}); err != nil {
 		t.Fatal(err)
 	}
 	tokens.reads(t, "+fleet/r1/alive")
@@ -329,7 +354,10 @@ func denied(t *testing.T, robot, boss, stranger wire.Session) {
 	if _, err := stranger.Token("fleet/r1/false"); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := stranger.Queryable("fleet/r1/secret", func(q wire.Query) { q.Reply("fleet/r1/secret", []byte("no")); q.Finish() }); err != nil {
+	if _, err := stranger.Queryable("fleet/r1/secret", func(q wire.Query) {
+		q.Reply("fleet/r1/secret", []byte("no"))
+		q.Finish()
+	}); err != nil {
 		t.Fatal(err)
 	}
 	put := func(s wire.Session, key string) {
@@ -346,10 +374,12 @@ func denied(t *testing.T, robot, boss, stranger wire.Session) {
 	put(boss, "fleet/r2/cmd")
 	put(stranger, "fleet/r1/forged")
 	began := time.Now()
-	if r, err := stranger.Get(context.Background(), "fleet/r1/status", nil, patience); len(r) != 0 || err != nil || time.Since(began) > patience/2 {
+	if r, err := stranger.Get(context.Background(), "fleet/r1/status", nil, patience); len(r) != 0 || err != nil ||
+		time.Since(began) > patience/2 {
 		t.Errorf("a stranger's question: %v, %v after %v, want nothing at once", r, err, time.Since(began))
 	}
-	if keys, err := stranger.Tokens(context.Background(), "fleet/**", patience); err != nil || !slices.Equal(keys, []string{"fleet/r1/false"}) {
+	if keys, err := stranger.Tokens(context.Background(), "fleet/**", patience); err != nil ||
+		!slices.Equal(keys, []string{"fleet/r1/false"}) {
 		t.Errorf("a stranger sees tokens %v, %v, want its own alone", keys, err)
 	}
 	if keys, err := boss.Tokens(context.Background(), "fleet/r1/*", patience); len(keys) != 1 || err != nil {

@@ -27,7 +27,8 @@ const (
 
 // Errors of Check.
 var (
-	ErrSyntax    = errors.New("keyexpr: want non-empty chunks joined by '/', no '#' or '?', '*' alone or as '**' or '$*'")
+	ErrSyntax = errors.New("keyexpr: want non-empty chunks joined by '/', no '#' or '?', '*' alone or as '**' or " +
+		"'$*'")
 	ErrCanonical = errors.New("keyexpr: not in canonical form")
 	ErrLimit     = errors.New("keyexpr: longer than 1024 bytes or 64 chunks")
 )

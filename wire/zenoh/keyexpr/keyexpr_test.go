@@ -52,9 +52,12 @@ func TestCheckAndCanonical(t *testing.T) {
 		{"a/**/*/b", "a/*/**/b", ErrCanonical}, {"$*", "*", ErrCanonical}, {"a$*$*b", "a$*b", ErrCanonical},
 		{"a$*$*$*$*", "a$*", ErrCanonical}, {"$*$*/x", "*/x", ErrCanonical}, {"**/$*", "*/**", ErrCanonical},
 		{"", "", ErrSyntax}, {"/a", "", ErrSyntax}, {"a/", "", ErrSyntax}, {"a//b", "", ErrSyntax},
-		{"a*", "", ErrSyntax}, {"*a", "", ErrSyntax}, {"***", "", ErrSyntax}, {"a#b", "", ErrSyntax}, {"a?b", "", ErrSyntax},
-		{"x$y", "", ErrSyntax}, {"x$", "", ErrSyntax}, {"$", "", ErrSyntax}, {"a$**", "", ErrSyntax}, {"\xff", "", ErrSyntax}, {"**/*/", "", ErrSyntax}, {"$*/a*", "", ErrSyntax},
-		{strings.Repeat("a", MaxBytes), strings.Repeat("a", MaxBytes), nil}, {strings.Repeat("a", MaxBytes+1), "", ErrLimit},
+		{"a*", "", ErrSyntax}, {"*a", "", ErrSyntax}, {"***", "", ErrSyntax}, {"a#b", "", ErrSyntax},
+		{"a?b", "", ErrSyntax},
+		{"x$y", "", ErrSyntax}, {"x$", "", ErrSyntax}, {"$", "", ErrSyntax}, {"a$**", "", ErrSyntax},
+		{"\xff", "", ErrSyntax}, {"**/*/", "", ErrSyntax}, {"$*/a*", "", ErrSyntax},
+		{strings.Repeat("a", MaxBytes), strings.Repeat("a", MaxBytes), nil},
+		{strings.Repeat("a", MaxBytes+1), "", ErrLimit},
 		{strings.Repeat("a/", MaxChunks-1) + "a", strings.Repeat("a/", MaxChunks-1) + "a", nil},
 		{strings.Repeat("a/", MaxChunks) + "a", "", ErrLimit},
 	} {
@@ -198,7 +201,8 @@ func TestWildcardChainsEnd(t *testing.T) {
 		{"bytes on both sides", strings.Repeat("$*a", 300) + "b", strings.Repeat("a$*", 300), true},
 	} {
 		if Intersects(tt.a, tt.b) != tt.shared || Includes(tt.a, tt.b) {
-			t.Errorf("%s: intersects %v, includes %v, want %v and false", tt.name, Intersects(tt.a, tt.b), Includes(tt.a, tt.b), tt.shared)
+			t.Errorf("%s: intersects %v, includes %v, want %v and false", tt.name, Intersects(tt.a, tt.b),
+				Includes(tt.a, tt.b), tt.shared)
 		}
 	}
 }

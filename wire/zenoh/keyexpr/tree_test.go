@@ -59,7 +59,8 @@ func TestTreeAgainstPairs(t *testing.T) {
 			tree.Delete(h)
 		}
 		if !tree.root.empty() || tree.Nodes() != 0 || tree.Text() != 0 || tree.Len() != 0 {
-			t.Fatalf("%d nodes of %d bytes and %d values are left of an empty tree", tree.Nodes(), tree.Text(), tree.Len())
+			t.Fatalf("%d nodes of %d bytes and %d values are left of an empty tree", tree.Nodes(), tree.Text(),
+				tree.Len())
 		}
 	})
 }
@@ -185,7 +186,9 @@ func TestTreeNoAlloc(t *testing.T) {
 		tree.Put(fmt.Sprintf("@f/*/x%d/**", i), i)
 	}
 	dst := make([]int, 0, 16)
-	if n := testing.AllocsPerRun(100, func() { dst = tree.AppendMatches(dst[:0], "@f/r77/act") }); n != 0 || len(dst) != 1 {
+	if n := testing.AllocsPerRun(100, func() {
+		dst = tree.AppendMatches(dst[:0], "@f/r77/act")
+	}); n != 0 || len(dst) != 1 {
 		t.Errorf("a lookup allocates %v times and finds %v, want none and one", n, dst)
 	}
 }
@@ -207,7 +210,8 @@ func FuzzTree(f *testing.F) {
 		for _, sought := range all {
 			got := tree.AppendMatches(nil, sought)
 			for _, e := range all {
-				if n := strings.Count("\n"+strings.Join(got, "\n")+"\n", "\n"+e+"\n"); n > 1 || (n == 1) != Intersects(e, sought) {
+				if n := strings.Count("\n"+strings.Join(got, "\n")+"\n", "\n"+e+"\n"); n > 1 ||
+					(n == 1) != Intersects(e, sought) {
 					t.Fatalf("%q finds %q %d times, Intersects says %v", sought, e, n, Intersects(e, sought))
 				}
 			}

@@ -215,14 +215,18 @@ func (a *account) reserve(n int) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	for !a.ended && b.used+n > b.limit {
-		most, all, held := a, a.host.held+n, b.holders[a]+n
+		most := a
+		all := a.host.held + n
+		held := b.holders[a] + n
 		for h, part := range b.holders {
 			total := h.host.held
 			if h.host == a.host {
 				total += n
 			}
 			if h != a && (total > all || total == all && part > held) {
-				most, all, held = h, total, part
+				most = h
+				all = total
+				held = part
 			}
 		}
 		if most == a {

@@ -17,7 +17,9 @@ func TestEndedLinksStayCounted(t *testing.T) {
 		b := NewBudget(limit)
 		ended := 0
 		holder := func() *account { m := b.join("", func() { ended++ }); return &m }
-		first, second, third := holder(), holder(), holder()
+		first := holder()
+		second := holder()
+		third := holder()
 		if !first.reserve(limit) || !second.reserve(limit*6/10) || ended != 1 {
 			t.Fatalf("the second link's part ended %d links, want the first", ended)
 		}
@@ -38,7 +40,8 @@ func TestEndedLinksStayCounted(t *testing.T) {
 		b.mu.Lock()
 		defer b.mu.Unlock()
 		if b.used != limit/2 || b.leaving != 0 || b.garbage > limit/collectFraction {
-			t.Errorf("%d bytes used, %d leaving, %d of garbage, want %d, 0, and what is not worth a collection", b.used, b.leaving, b.garbage, limit/2)
+			t.Errorf("%d bytes used, %d leaving, %d of garbage, want %d, 0, and what is not worth a collection", b.used,
+				b.leaving, b.garbage, limit/2)
 		}
 	})
 }
@@ -62,7 +65,8 @@ func TestSharedBuffersOfAnEndedLink(t *testing.T) {
 		m.recycle(buf)
 		m.close()
 		if b.used != 0 || b.leaving != 0 || b.garbage != 0 || b.freeBytes != cap(buf) {
-			t.Errorf("revoked %v: %d bytes used, %d leaving, %d of garbage, %d spare, want only %d spare", revoked, b.used, b.leaving, b.garbage, b.freeBytes, cap(buf))
+			t.Errorf("revoked %v: %d bytes used, %d leaving, %d of garbage, %d spare, want only %d spare", revoked,
+				b.used, b.leaving, b.garbage, b.freeBytes, cap(buf))
 		}
 	}
 }
@@ -147,7 +151,8 @@ func TestCollectionRate(t *testing.T) {
 			}
 		}
 		if n := after.NumForcedGC - before.NumForcedGC; len(collections) != intervals+1 || n < intervals+1 {
-			t.Errorf("%d collections, of which the runtime has counted %d; want one at once and one after each of %d intervals", len(collections), n, intervals)
+			t.Errorf("%d collections, of which the runtime has counted %d; want one at once and one after each of %d "+
+				"intervals", len(collections), n, intervals)
 		}
 	})
 }

@@ -36,7 +36,8 @@ func Dial(ctx context.Context, conn net.Conn, cfg Config) (*Link, error) {
 	case errors.Is(err, ErrForeign):
 		return nil, err
 	case errors.Is(err, io.EOF), errors.Is(err, syscall.ECONNRESET):
-		return nil, fmt.Errorf("zenoh: wait for InitAck: %w (it ended the connection at once: where it listens on tls/, dial it as tls/; otherwise its log says why)", err)
+		return nil, fmt.Errorf("zenoh: wait for InitAck: %w (it ended the connection at once: where it listens on "+
+			"tls/, dial it as tls/; otherwise its log says why)", err)
 	case err != nil:
 		return nil, fmt.Errorf("zenoh: wait for InitAck: %w", err)
 	}
@@ -79,7 +80,8 @@ func parseInitAck(batch []byte, ours *codec.Init) (theirs codec.Init, cookie []b
 	case theirs.Role == codec.Client:
 		err = errors.New("zenoh: both ends are clients, connect to a router or a listener")
 	case theirs.Resolution != ours.Resolution.Min(theirs.Resolution):
-		err = fmt.Errorf("zenoh: peer raised the resolution to %#x, want at most %#x", theirs.Resolution, ours.Resolution)
+		err = fmt.Errorf("zenoh: peer raised the resolution to %#x, want at most %#x", theirs.Resolution,
+			ours.Resolution)
 	case theirs.Batch < minBatch:
 		err = fmt.Errorf("zenoh: peer offers batches of %d bytes, want at least %d", theirs.Batch, minBatch)
 	case theirs.Patch > ours.Patch:
@@ -101,8 +103,16 @@ func Accept(conn net.Conn, cfg Config, admit func(Remote) (refusal codec.Reason,
 	}
 	var cookie [cookieBytes]byte
 	rand.Read(cookie[:])
-	ours := codec.Init{Ack: true, Role: cfg.Role, ZID: cfg.ZID, Resolution: codec.DefaultResolution.Min(theirs.Resolution),
-		Batch: theirs.Batch, Cookie: cookie[:], QoS: theirs.QoS, Patch: min(1, theirs.Patch)}
+	ours := codec.Init{
+		Ack:        true,
+		Role:       cfg.Role,
+		ZID:        cfg.ZID,
+		Resolution: codec.DefaultResolution.Min(theirs.Resolution),
+		Batch:      theirs.Batch,
+		Cookie:     cookie[:],
+		QoS:        theirs.QoS,
+		Patch:      min(1, theirs.Patch),
+	}
 	if err := s.write(codec.AppendInit(prefix(), &ours)); err != nil {
 		return nil, err
 	}
@@ -171,11 +181,15 @@ func (s *stream) first() ([]byte, error) {
 	}
 	switch begin := [2]byte(s.buf[s.r : s.r+2]); begin {
 	case [2]byte{0x16, 0x03}: // a handshake record
-		return nil, fmt.Errorf("%w: it speaks TLS, and this endpoint is tcp/: it must dial tcp/HOST:PORT, or the listener be tls/", ErrForeign)
+		return nil, fmt.Errorf("%w: it speaks TLS, and this endpoint is tcp/: it must dial tcp/HOST:PORT, or the "+
+			"listener be tls/", ErrForeign)
 	case [2]byte{0x15, 0x03}: // an alert record
-		return nil, fmt.Errorf("%w: it speaks TLS: dial it as tls/, with its root CA (--tls-ca, root_ca_certificate)", ErrForeign)
-	case [2]byte([]byte("HT")), [2]byte([]byte("GE")), [2]byte([]byte("PO")), [2]byte([]byte("PU")), [2]byte([]byte("HE")):
-		return nil, fmt.Errorf("%w: it speaks HTTP: give each side the port of robots (zenoh.listen_endpoints) and not one of a web page (health_port, --http)", ErrForeign)
+		return nil, fmt.Errorf("%w: it speaks TLS: dial it as tls/, with its root CA (--tls-ca, root_ca_certificate)",
+			ErrForeign)
+	case [2]byte([]byte("HT")), [2]byte([]byte("GE")), [2]byte([]byte("PO")), [2]byte([]byte("PU")),
+		[2]byte([]byte("HE")):
+		return nil, fmt.Errorf("%w: it speaks HTTP: give each side the port of robots (zenoh.listen_endpoints) and "+
+			"not one of a web page (health_port, --http)", ErrForeign)
 	}
 	return s.next()
 }

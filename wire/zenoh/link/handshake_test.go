@@ -16,14 +16,16 @@ import (
 // protocol: read as a length, its first bytes would make us wait until the handshake's timeout.
 func TestForeignProtocolsAreNamed(t *testing.T) {
 	for _, tt := range []struct{ name, bytes, want string }{
-		{"a TLS client", "\x16\x03\x01\x00\xc8\x01", "it speaks TLS, and this endpoint is tcp/: it must dial tcp/HOST:PORT"},
+		{"a TLS client", "\x16\x03\x01\x00\xc8\x01",
+			"it speaks TLS, and this endpoint is tcp/: it must dial tcp/HOST:PORT"},
 		{"an alert", "\x15\x03\x01\x00\x02\x02\x46", "it speaks TLS: dial it as tls/"},
 		{"a browser", "GET / HTTP/1.1\r\n", "it speaks HTTP"},
 		{"a web server", "HTTP/1.1 400 Bad Request\r\n", "it speaks HTTP"},
 	} {
 		for side, open := range map[string]func(net.Conn) error{
 			"dial": func(conn net.Conn) error {
-				_, err := Dial(context.Background(), conn, Config{ZID: []byte{1}, Role: codec.Client, Lease: time.Second})
+				_, err := Dial(context.Background(), conn, Config{ZID: []byte{1}, Role: codec.Client,
+					Lease: time.Second})
 				return err
 			},
 			"accept": func(conn net.Conn) error {
@@ -36,7 +38,8 @@ func TestForeignProtocolsAreNamed(t *testing.T) {
 			go theirs.Write([]byte(tt.bytes))
 			err := open(ours)
 			if !errors.Is(err, ErrForeign) || !strings.Contains(err.Error(), tt.want) {
-				t.Errorf("%s, %s: %v, want ErrForeign with %q, and not that nothing came in time", tt.name, side, err, tt.want)
+				t.Errorf("%s, %s: %v, want ErrForeign with %q, and not that nothing came in time", tt.name, side, err,
+					tt.want)
 			}
 			ours.Close()
 			theirs.Close()

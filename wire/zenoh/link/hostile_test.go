@@ -103,7 +103,8 @@ func TestDialRefuses(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			a, b := tcpPair(t)
 			go answer(t, b, tt.replies...)
-			if _, err := Dial(context.Background(), a, config(1, codec.Client)); err == nil || !strings.Contains(err.Error(), tt.err) {
+			if _, err := Dial(context.Background(), a, config(1, codec.Client)); err == nil ||
+				!strings.Contains(err.Error(), tt.err) {
 				t.Errorf("Dial = %v, want it to say %q", err, tt.err)
 			}
 		})
@@ -146,25 +147,35 @@ func TestInboundBytes(t *testing.T) {
 		{"two frames", func(sn uint32) []byte { return append(frame(sn, put), frame(sn+1, put)...) }, 2, false},
 		{"the same frame twice", func(sn uint32) []byte { return append(frame(sn, put), frame(sn, put)...) }, 1, false},
 		{"an older frame", func(sn uint32) []byte { return append(frame(sn+5, put), frame(sn+1, put)...) }, 1, false},
-		{"a frame from half the circle away", func(sn uint32) []byte { return frame((sn+1<<27)&0x0fffffff, put) }, 0, false},
+		{"a frame from half the circle away", func(sn uint32) []byte {
+			return frame((sn+1<<27)&0x0fffffff, put)
+		}, 0, false},
 		{"a gap", func(sn uint32) []byte { return frame(sn+100, put) }, 1, false},
 		{"OAM", func(sn uint32) []byte { return frame(sn, "df0121080100"+put) }, 1, false},
 		{"empty batch", func(sn uint32) []byte { return nil }, 0, false},
 		{"keep-alive before a frame", func(sn uint32) []byte { return append([]byte{4}, frame(sn, put)...) }, 1, false},
 		{"push cut short", func(sn uint32) []byte { return frame(sn, put[:len(put)-2]) }, 0, true},
-		{"payload length of 4 GiB", func(sn uint32) []byte { return frame(sn, "7d000664656d6f2f6101ffffffff0f68") }, 0, true},
-		{"payload length of 9 bytes", func(sn uint32) []byte { return frame(sn, "7d000664656d6f2f6101ffffffffffffffffff") }, 0, true},
+		{"payload length of 4 GiB", func(sn uint32) []byte {
+			return frame(sn, "7d000664656d6f2f6101ffffffff0f68")
+		}, 0, true},
+		{"payload length of 9 bytes", func(sn uint32) []byte {
+			return frame(sn, "7d000664656d6f2f6101ffffffffffffffffff")
+		}, 0, true},
 		{"scope beyond 16 bits", func(sn uint32) []byte { return frame(sn, "7d808004") }, 0, true},
 		{"key that is not UTF-8", func(sn uint32) []byte { return frame(sn, "7d0002fffe01026869") }, 0, true},
 		{"key of 1025 bytes", func(sn uint32) []byte {
 			return append(frame(sn, "7d008108"), append(bytes.Repeat([]byte{'a'}, 1025), 1, 0)...)
 		}, 0, true},
-		{"unknown mandatory extension", func(sn uint32) []byte { return frame(sn, "7d000664656d6f2f618116026869") }, 0, true},
+		{"unknown mandatory extension", func(sn uint32) []byte {
+			return frame(sn, "7d000664656d6f2f618116026869")
+		}, 0, true},
 		{"unknown extension", func(sn uint32) []byte { return frame(sn, "7d000664656d6f2f618106026869") }, 1, false},
 		{"17 extensions", func(sn uint32) []byte {
 			return frame(sn, "7d000664656d6f2f6181"+strings.Repeat("86", 16)+"06026869")
 		}, 0, true},
-		{"reserved extension encoding", func(sn uint32) []byte { return frame(sn, "7d000664656d6f2f618166026869") }, 0, true},
+		{"reserved extension encoding", func(sn uint32) []byte {
+			return frame(sn, "7d000664656d6f2f618166026869")
+		}, 0, true},
 		{"number beyond the mask", func(sn uint32) []byte { return frame(1<<28, put) }, 0, true},
 		{"Init in an open session", func(sn uint32) []byte { return unhex(t, "01093211223344") }, 0, true},
 		{"transport message 8", func(sn uint32) []byte { return []byte{8} }, 0, true},
@@ -200,8 +211,12 @@ func TestInboundBytes(t *testing.T) {
 func TestReassembly(t *testing.T) {
 	msg := codec.AppendPush(nil, numbered(7, 5000))
 	third := len(msg) / 3
-	a, b, c := msg[:third], msg[third:2*third], msg[2*third:]
-	first, more, last := codec.Lane{First: true, More: true}, codec.Lane{More: true}, codec.Lane{}
+	a := msg[:third]
+	b := msg[third : 2*third]
+	c := msg[2*third:]
+	first := codec.Lane{First: true, More: true}
+	more := codec.Lane{More: true}
+	last := codec.Lane{}
 	type step struct {
 		lane  codec.Lane
 		piece []byte
@@ -217,9 +232,12 @@ func TestReassembly(t *testing.T) {
 		{"one is missing", []step{{first, a, 0}, {more, b, 1}, {last, c, 0}}, 0, 1},
 		{"begins anew", []step{{first, a, 0}, {first, a, 0}, {more, b, 0}, {last, c, 0}}, 1, 1},
 		{"no first", []step{{more, b, 0}, {last, c, 0}}, 0, 0},
-		{"dropped by the sender", []step{{first, a, 0}, {codec.Lane{Drop: true}, nil, 0}, {first, a, 0}, {more, b, 0}, {last, c, 0}}, 1, 1},
-		{"does not decode", []step{{first, []byte{0x7d, 0xff}, 0}, {last, []byte{0xff}, 0}, {first, a, 0}, {more, b, 0}, {last, c, 0}}, 1, 1},
-		{"larger than a message may be", append([]step{{first, a, 0}}, repeat(step{more, make([]byte, 60_000), 0}, 80)...), 0, 1},
+		{"dropped by the sender", []step{{first, a, 0}, {codec.Lane{Drop: true}, nil, 0}, {first, a, 0}, {more, b, 0},
+			{last, c, 0}}, 1, 1},
+		{"does not decode", []step{{first, []byte{0x7d, 0xff}, 0}, {last, []byte{0xff}, 0}, {first, a, 0}, {more, b, 0},
+			{last, c, 0}}, 1, 1},
+		{"larger than a message may be", append([]step{{first, a, 0}},
+			repeat(step{more, make([]byte, 60_000), 0}, 80)...), 0, 1},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			l, raw, sn := rawSession(t)
@@ -318,7 +336,8 @@ func TestClaimedLengthCostsNothing(t *testing.T) {
 // Property: on any bytes, the reader of an open link neither panics nor hangs nor keeps any of the
 // budget.
 func FuzzInbox(f *testing.F) {
-	f.Add(append(codec.AppendFrame(nil, codec.Lane{Reliable: true, Priority: 5}), codec.AppendPush(nil, numbered(1, 9))...))
+	f.Add(append(codec.AppendFrame(nil, codec.Lane{Reliable: true, Priority: 5}),
+		codec.AppendPush(nil, numbered(1, 9))...))
 	f.Add(append(codec.AppendFragment(nil, codec.Lane{First: true, More: true, Priority: 5}), 1, 2, 3))
 	f.Add([]byte{codec.IDKeepAlive, codec.IDClose, 0})
 	f.Add(unhex(f, "a500310 0be09210866 00000c64656d6f2f6c6976652f7231be0921081a"))

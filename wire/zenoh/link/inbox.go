@@ -34,8 +34,16 @@ type inbox struct {
 
 func (in *inbox) init(l *Link, sn uint32) {
 	in.link = l
-	in.stream = stream{conn: l.conn, buf: make([]byte, baseBuffer), limit: l.batch, mem: &l.mem, maxBuf: 2 + l.batch + readAhead,
-		lease: l.lease, ackTimeout: max(minAckTimeout, ackKeepAlives*l.cfg.KeepAlive), expire: in.expire}
+	in.stream = stream{
+		conn:       l.conn,
+		buf:        make([]byte, baseBuffer),
+		limit:      l.batch,
+		mem:        &l.mem,
+		maxBuf:     2 + l.batch + readAhead,
+		lease:      l.lease,
+		ackTimeout: max(minAckTimeout, ackKeepAlives*l.cfg.KeepAlive),
+		expire:     in.expire,
+	}
 	in.stream.acks.init(l.conn)
 	for i := range in.last {
 		in.last[i] = (sn - 1) & l.mask

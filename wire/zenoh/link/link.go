@@ -74,9 +74,19 @@ type Config struct {
 
 // offer is the first message of a handshake.
 func (c *Config) offer() codec.Init {
-	i := codec.Init{Role: c.Role, ZID: c.ZID, Resolution: codec.DefaultResolution, Batch: codec.DefaultBatch, QoS: true, Patch: 1}
+	i := codec.Init{
+		Role:       c.Role,
+		ZID:        c.ZID,
+		Resolution: codec.DefaultResolution,
+		Batch:      codec.DefaultBatch,
+		QoS:        true,
+		Patch:      1,
+	}
 	if s := c.small; s != nil {
-		i.Resolution, i.Batch, i.QoS, i.Patch = s.Resolution, s.Batch, s.QoS, s.Patch
+		i.Resolution = s.Resolution
+		i.Batch = s.Batch
+		i.QoS = s.QoS
+		i.Patch = s.Patch
 	}
 	return i
 }
@@ -126,7 +136,9 @@ func open(conn net.Conn, cfg Config, ours, theirs *codec.Init, lease time.Durati
 	cfg.Stall = cmp.Or(cfg.Stall, DefaultStall)
 	resolution := ours.Resolution.Min(theirs.Resolution)
 	l := &Link{
-		conn: conn, cfg: cfg, lease: lease,
+		conn:    conn,
+		cfg:     cfg,
+		lease:   lease,
 		remote:  Remote{ZID: string(theirs.ZID), Role: theirs.Role},
 		batch:   int(min(ours.Batch, theirs.Batch)),
 		mask:    resolution.Mask(),

@@ -240,7 +240,8 @@ func TestKeepAlivesHoldAnIdleLink(t *testing.T) {
 		ours.Close(codec.CloseGeneric)
 		first, second := <-ended, <-ended
 		var closed *CloseError
-		if !errors.As(first, &closed) && !errors.As(second, &closed) || !errors.Is(first, ErrClosed) && !errors.Is(second, ErrClosed) {
+		if !errors.As(first, &closed) && !errors.As(second, &closed) || !errors.Is(first, ErrClosed) &&
+			!errors.Is(second, ErrClosed) {
 			t.Errorf("Close ended the sides with %v and %v, want ErrClosed and a CloseError", first, second)
 		}
 	})
@@ -277,7 +278,12 @@ func TestSizesAndWraps(t *testing.T) {
 		small codec.Init
 		count int
 	}{
-		{"defaults", codec.Init{Resolution: codec.DefaultResolution, Batch: codec.DefaultBatch, QoS: true, Patch: 1}, 200},
+		{"defaults", codec.Init{
+			Resolution: codec.DefaultResolution,
+			Batch:      codec.DefaultBatch,
+			QoS:        true,
+			Patch:      1,
+		}, 200},
 		{"smallest batch", codec.Init{Resolution: codec.DefaultResolution, Batch: minBatch, QoS: true, Patch: 1}, 50},
 		{"7-bit numbers", codec.Init{Resolution: 0, Batch: 512, QoS: true, Patch: 1}, 1000},
 		{"14-bit numbers, no QoS, no patch", codec.Init{Resolution: 9, Batch: 2048}, 1000},
@@ -380,7 +386,10 @@ func TestEndWithoutClose(t *testing.T) {
 		want error
 	}{
 		{"without a word", (*Link).Discard, ErrEOF},
-		{"with a Close", func(l *Link) { go l.Run(func(*codec.Message) error { return nil }); l.Close(codec.CloseGeneric) }, &CloseError{codec.CloseGeneric}},
+		{"with a Close", func(l *Link) {
+			go l.Run(func(*codec.Message) error { return nil })
+			l.Close(codec.CloseGeneric)
+		}, &CloseError{codec.CloseGeneric}},
 	} {
 		ours, theirs := linkPair(t, config(1, codec.Client), config(2, codec.Peer))
 		ended := make(chan error, 1)

@@ -164,7 +164,8 @@ func (o *outbox) admit(size int, d Delivery) (*queue, error) {
 	q := o.queue(d)
 	blocks := d.QoS&codec.Block != 0
 	switch {
-	case d.Unbounded, blocks && q.fits(size, blockBytes, q.messages()), !blocks && q.fits(size, dropBytes, dropMessages):
+	case d.Unbounded, blocks && q.fits(size, blockBytes, q.messages()), !blocks &&
+		q.fits(size, dropBytes, dropMessages):
 		return q, nil
 	case blocks && !d.NoWait && (d.MaxWait == 0 || !q.timedOut):
 		return o.waitForRoom(q, size, d.MaxWait)
@@ -443,8 +444,11 @@ func (o *outbox) fragment(q *queue, p uint8) {
 	l := lane(p, q.reliable)
 	n := min(cap(o.batch)-len(o.batch)-codec.FragmentHeader, len(q.fragments)-q.sent)
 	o.batch = codec.AppendFragment(o.batch, codec.Lane{
-		Reliable: q.reliable, SN: o.next(l), Priority: p,
-		More: q.sent+n < len(q.fragments), First: o.link.patch && q.sent == 0,
+		Reliable: q.reliable,
+		SN:       o.next(l),
+		Priority: p,
+		More:     q.sent+n < len(q.fragments),
+		First:    o.link.patch && q.sent == 0,
 	})
 	o.batch = append(o.batch, q.fragments[q.sent:q.sent+n]...)
 	q.sent += n

@@ -128,7 +128,9 @@ func (r *Router) carry(conn net.Conn, secure func(net.Conn) (net.Conn, error), h
 // handshake turns a connection into a link. v is the admitted visit, also when a later step failed;
 // 0: the node was not admitted.
 func (r *Router) handshake(conn net.Conn, secure func(net.Conn) (net.Conn, error)) (f *face, v visit, err error) {
-	plain, host, garbage := conn, link.Host(conn.RemoteAddr()), plainGarbage
+	plain := conn
+	host := link.Host(conn.RemoteAddr())
+	garbage := plainGarbage
 	conn, err = secure(conn)
 	if conn != plain {
 		garbage += secureGarbage

@@ -17,9 +17,10 @@ const (
 	numberedBytes    = 48       // each further number under which the link declares it
 	toldBytes        = 48       // the version that a link has seen
 	interestBytes    = 400      // an interest, and the set of those on one key
-	maxJoined        = 1 << 21  // subscribers and queryables, times the interests that join them: a change may visit all
-	retractedAtOnce  = 16       // entries that an interest's end visits before others have their turn
-	maxEverything    = 64       // one link's interests in everything: each change visits all of them
+	// subscribers and queryables, times the interests that join them: a change may visit all
+	maxJoined       = 1 << 21
+	retractedAtOnce = 16 // entries that an interest's end visits before others have their turn
+	maxEverything   = 64 // one link's interests in everything: each change visits all of them
 )
 
 // entry is one key with the declarations of subscribers, queryables or tokens on it. The router
@@ -111,10 +112,14 @@ func (r *Router) ensureCapacity(f *face, key string) bool {
 				total[o.host] += o.weight
 			}
 		}
-		most, all, held := f, total[f.host], f.weight+more
+		most := f
+		all := total[f.host]
+		held := f.weight + more
 		for _, o := range r.faces {
 			if sum := total[o.host]; o != f && !o.gone && (sum > all || sum == all && o.weight > held) {
-				most, all, held = o, sum, o.weight
+				most = o
+				all = sum
+				held = o.weight
 			}
 		}
 		if most == f {
@@ -280,7 +285,8 @@ func (f *face) show(e *entry) {
 // missed reports whether a token ends that a watching client has not seen, because the client
 // requested changes without the existing tokens: routers name the key then. Called with r.mu held.
 func (f *face) missed(e *entry) bool {
-	return e.kind == codec.DeclareToken && len(e.holders) == 0 && f.isClient && f.ended != e && f.who.rights.Concerns(concerns[e.kind], e.key)
+	return e.kind == codec.DeclareToken && len(e.holders) == 0 && f.isClient && f.ended != e &&
+		f.who.rights.Concerns(concerns[e.kind], e.key)
 }
 
 // remember notes that an entry has been announced to the link. Without memory for that it closes
@@ -302,5 +308,11 @@ func (f *face) forget(e *entry) {
 }
 
 func declaration(kind codec.DeclareKind, id uint32, key string, i info) codec.Declare {
-	return codec.Declare{Kind: kind, ID: id, Expr: codec.Key([]byte(key)), Complete: i.complete, Distance: i.distance}
+	return codec.Declare{
+		Kind:     kind,
+		ID:       id,
+		Expr:     codec.Key([]byte(key)),
+		Complete: i.complete,
+		Distance: i.distance,
+	}
 }

@@ -46,24 +46,32 @@ type face struct {
 	declarations [len(kinds)]map[uint32]*entry // the remote's declarations, by its numbers
 	interests    map[uint32]*interest          // a client's, by its numbers
 	told         map[*entry]info               // the entries announced to the remote
-	ended        *entry                        // the entry whose end was announced last: several of its interests may name it
-	ready        bool                          // a peer has sent all its first declarations
-	all          uint32                        // the id of our interest in all that a router knows, 0: no interest
-	queries      map[uint32]*query             // of the remote, by its numbers
-	found        uint64                        // the last search that found it
-	weight       int                           // estimated bytes of its declarations
-	everything   int                           // number of its interests without a key
-	gone         bool                          // the link has ended and is forgotten
-	silent       time.Time                     // since when expendable has seen no message; zero: it has not looked
-	most         struct {
+	// the entry whose end was announced last: several of its interests may name it
+	ended      *entry
+	ready      bool              // a peer has sent all its first declarations
+	all        uint32            // the id of our interest in all that a router knows, 0: no interest
+	queries    map[uint32]*query // of the remote, by its numbers
+	found      uint64            // the last search that found it
+	weight     int               // estimated bytes of its declarations
+	everything int               // number of its interests without a key
+	gone       bool              // the link has ended and is forgotten
+	silent     time.Time         // since when expendable has seen no message; zero: it has not looked
+	most       struct {
 		told, interests int
 		declarations    [len(kinds)]int
 	} // see remote.Shrink
 }
 
 func (r *Router) newFace() *face {
-	f := &face{r: r, since: time.Now(), routes: map[string]*route{}, interests: map[uint32]*interest{},
-		told: map[*entry]info{}, queries: map[uint32]*query{}, outlet: new(outlet)}
+	f := &face{
+		r:         r,
+		since:     time.Now(),
+		routes:    map[string]*route{},
+		interests: map[uint32]*interest{},
+		told:      map[*entry]info{},
+		queries:   map[uint32]*query{},
+		outlet:    new(outlet),
+	}
 	for i := range f.declarations {
 		f.declarations[i] = map[uint32]*entry{}
 	}
@@ -86,7 +94,10 @@ func (r *Router) Join(l *link.Link) (run func() error, err error) {
 // join adds a link and declares everything on it.
 func (r *Router) join(l *link.Link, isClient bool, who identity) (*face, error) {
 	f := r.newFace()
-	f.link, f.isClient, f.host, f.who = l, isClient, link.Host(l.Addr()), who
+	f.link = l
+	f.isClient = isClient
+	f.host = link.Host(l.Addr())
+	f.who = who
 	f.outlet.link.Store(l)
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -134,8 +145,12 @@ func (f *face) introduce() {
 		// A client announces only the declarations that interests ask for. Other nodes announce
 		// everything by themselves.
 		f.all = r.id()
-		f.send(&codec.Message{Kind: codec.KindInterest, Interest: codec.Interest{Envelope: codec.Envelope{QoS: codec.ControlQoS},
-			ID: f.all, Mode: codec.InterestCurrentFuture, About: codec.AboutSubscribers | codec.AboutQueryables | codec.AboutTokens}}, link.Control)
+		f.send(&codec.Message{Kind: codec.KindInterest, Interest: codec.Interest{
+			Envelope: codec.Envelope{QoS: codec.ControlQoS},
+			ID:       f.all,
+			Mode:     codec.InterestCurrentFuture,
+			About:    codec.AboutSubscribers | codec.AboutQueryables | codec.AboutTokens,
+		}}, link.Control)
 	}
 }
 

@@ -30,12 +30,25 @@ func (s *session) send(m codec.Message) { s.port.Send(&m, link.Control) }
 // newRouter is a router for links over pipes.
 func newRouter() *Router {
 	s := new(session)
-	r := New(Config{Link: link.Config{ZID: zid(1), Role: codec.Peer, Lease: time.Minute, KeepAlive: time.Second, MaxMessage: 1 << 16,
-		Budget: link.NewBudget(4<<20 + 1<<16), Counters: new(link.Counters)}, MaxSessions: 256,
-		Log: func(string) {}, Event: func(string, error) {}}, s)
+	r := New(Config{
+		Link: link.Config{
+			ZID:        zid(1),
+			Role:       codec.Peer,
+			Lease:      time.Minute,
+			KeepAlive:  time.Second,
+			MaxMessage: 1 << 16,
+			Budget:     link.NewBudget(4<<20 + 1<<16),
+			Counters:   new(link.Counters),
+		},
+		MaxSessions: 256,
+		Log:         func(string) {},
+		Event:       func(string, error) {},
+	}, s)
 	s.port = r.Port()
-	s.send(codec.Message{Kind: codec.KindDeclare, Declare: codec.Declare{Kind: codec.DeclareSubscriber, ID: 1, Expr: codec.Key([]byte("@t/**"))}})
-	s.send(codec.Message{Kind: codec.KindDeclare, Declare: codec.Declare{Kind: codec.DeclareQueryable, ID: 2, Expr: codec.Key([]byte("@t/*"))}})
+	s.send(codec.Message{Kind: codec.KindDeclare,
+		Declare: codec.Declare{Kind: codec.DeclareSubscriber, ID: 1, Expr: codec.Key([]byte("@t/**"))}})
+	s.send(codec.Message{Kind: codec.KindDeclare,
+		Declare: codec.Declare{Kind: codec.DeclareQueryable, ID: 2, Expr: codec.Key([]byte("@t/*"))}})
 	s.send(codec.Message{Kind: codec.KindInterest, Interest: codec.Interest{ID: 3, Mode: codec.InterestCurrentFuture,
 		About: codec.AboutTokens, Restricted: true, Expr: codec.Key([]byte("@t/*"))}})
 	return r
@@ -55,7 +68,9 @@ func dial(r *Router, role codec.Role) (l *link.Link, ended chan struct{}, err er
 	}()
 	cfg := r.cfg.Link
 	lastZID++
-	cfg.Role, cfg.ZID, cfg.Budget = role, zid(2+lastZID%200), link.NewBudget(8<<20)
+	cfg.Role = role
+	cfg.ZID = zid(2 + lastZID%200)
+	cfg.Budget = link.NewBudget(8 << 20)
 	if l, err = link.Dial(context.Background(), a, cfg); err != nil {
 		a.Close()
 	}
@@ -86,7 +101,8 @@ func forgotten(t *testing.T, r *Router, before Held) {
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if n := r.cfg.Link.Budget.Used(); n != 0 || r.unready != 0 || len(r.guests.byZID) != 0 || r.queryBytes != 0 || len(r.watchers.everything) != 0 {
+	if n := r.cfg.Link.Budget.Used(); n != 0 || r.unready != 0 || len(r.guests.byZID) != 0 || r.queryBytes != 0 ||
+		len(r.watchers.everything) != 0 {
 		t.Errorf("left behind: %d bytes, %d not ready, %d guests, %d bytes of queries, %d interests in everything",
 			n, r.unready, len(r.guests.byZID), r.queryBytes, len(r.watchers.everything))
 	}
@@ -148,7 +164,8 @@ func FuzzRelay(f *testing.F) {
 			}
 		}
 		await := func(id uint32) {
-			m := codec.Message{Kind: codec.KindInterest, Interest: codec.Interest{ID: id, Mode: codec.InterestCurrent, About: codec.AboutTokens}}
+			m := codec.Message{Kind: codec.KindInterest,
+				Interest: codec.Interest{ID: id, Mode: codec.InterestCurrent, About: codec.AboutTokens}}
 			client.Send(codec.AppendMessage(nil, &m), link.Control)
 			for {
 				select {

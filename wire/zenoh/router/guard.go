@@ -31,7 +31,8 @@ func (r *Router) identify(conn net.Conn, l *link.Link) identity {
 	if l.Remote().Role != codec.Client {
 		return identity{}
 	}
-	return identity{origin: wire.Origin{Name: fmt.Sprintf("link %s of %s", hex.EncodeToString([]byte(l.Remote().ZID)), l.Addr()), Host: hostOf(l.Addr())}}
+	return identity{origin: wire.Origin{Name: fmt.Sprintf("link %s of %s", hex.EncodeToString([]byte(l.Remote().ZID)),
+		l.Addr()), Host: hostOf(l.Addr())}}
 }
 
 // hostOf returns link.Host for people; it is empty for this machine's own processes.
@@ -91,8 +92,12 @@ func (f *face) mayAsk(q *query, key string, payload []byte) bool {
 	f.deny(access.Query)
 	f.log(access.Query, err)
 	f.send(&codec.Message{Kind: codec.KindResponse, Response: codec.Response{
-		Envelope: codec.Envelope{QoS: q.qos}, ID: q.id, Expr: codec.Key([]byte(key)), Err: true,
-		Responder: codec.Entity{ZID: f.r.cfg.Link.ZID}, Data: codec.Data{Payload: []byte(err.Error())},
+		Envelope:  codec.Envelope{QoS: q.qos},
+		ID:        q.id,
+		Expr:      codec.Key([]byte(key)),
+		Err:       true,
+		Responder: codec.Entity{ZID: f.r.cfg.Link.ZID},
+		Data:      codec.Data{Payload: []byte(err.Error())},
 	}}, link.Delivery{QoS: q.qos, Reliable: true, NoWait: true})
 	q.sendFinal()
 	return false

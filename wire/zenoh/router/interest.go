@@ -126,7 +126,8 @@ func (f *face) asked(m *codec.Interest) {
 		return
 	}
 	if future {
-		if f.link != nil && (len(f.interests) >= maxDeclared || i.key == "" && f.everything >= maxEverything || !r.ensureCapacity(f, i.key)) {
+		if f.link != nil && (len(f.interests) >= maxDeclared || i.key == "" && f.everything >= maxEverything ||
+			!r.ensureCapacity(f, i.key)) {
 			r.refused.Declarations.Add(1)
 			future = false
 		}

@@ -43,7 +43,12 @@ type query struct {
 // request passes a query on to the links with queryables that match.
 func (f *face) request(m *codec.Request) {
 	r := f.r
-	q := &query{asker: f, id: m.ID, qos: relayedQoS(m.QoS), waiting: map[*face]bool{}}
+	q := &query{
+		asker:   f,
+		id:      m.ID,
+		qos:     relayedQoS(m.QoS),
+		waiting: map[*face]bool{},
+	}
 	key, ok := f.key(m.Expr)
 	if ok && !f.mayAsk(q, key, m.Query.Payload) {
 		return
@@ -58,7 +63,8 @@ func (f *face) request(m *codec.Request) {
 	if slices.Contains(to, r.port.face) {
 		q.cost += len(m.Query.Payload) // the session keeps the payload
 	}
-	if len(to) > 0 && (len(f.queries) >= maxQueries || twice || r.queryBytes+q.cost > maxQueryBytes || !f.hold(q.cost)) {
+	if len(to) > 0 && (len(f.queries) >= maxQueries || twice || r.queryBytes+q.cost > maxQueryBytes ||
+		!f.hold(q.cost)) {
 		r.refused.Queries.Add(1)
 		to = nil
 	}
@@ -190,7 +196,12 @@ func (f *face) response(m *codec.Response, try bool) error {
 		r.port.client.Handle(&lent, wire.Origin{})
 		return nil
 	}
-	err := q.asker.link.Send(codec.AppendMessage(nil, &out), link.Delivery{QoS: q.qos, Reliable: true, NoWait: try, MaxWait: relayPatience})
+	err := q.asker.link.Send(codec.AppendMessage(nil, &out), link.Delivery{
+		QoS:      q.qos,
+		Reliable: true,
+		NoWait:   try,
+		MaxWait:  relayPatience,
+	})
 	switch {
 	case f.link == nil:
 	case err == nil:
@@ -247,6 +258,7 @@ func (q *query) end(tell bool) {
 }
 
 func (q *query) sendFinal() {
-	q.asker.send(&codec.Message{Kind: codec.KindFinal, Final: codec.Final{Envelope: codec.Envelope{QoS: q.qos}, ID: q.id}},
+	q.asker.send(&codec.Message{Kind: codec.KindFinal,
+		Final: codec.Final{Envelope: codec.Envelope{QoS: q.qos}, ID: q.id}},
 		link.Delivery{QoS: q.qos | codec.Block, Reliable: true, Unbounded: true})
 }

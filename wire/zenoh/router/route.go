@@ -107,13 +107,17 @@ func (f *face) match(key []byte, known *route) *route {
 		known.denied = !f.who.rights.Allows(access.Put, known.key)
 	}
 	if known.denied {
-		known.epoch, known.session, known.links = r.epoch.Load(), false, known.links[:0]
+		known.epoch = r.epoch.Load()
+		known.session = false
+		known.links = known.links[:0]
 		f.tell(access.Put, known.key)
 		return known
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	known.epoch, known.session, known.links = r.epoch.Load(), false, known.links[:0]
+	known.epoch = r.epoch.Load()
+	known.session = false
+	known.links = known.links[:0]
 	r.search++
 	add := func(to *face) {
 		if to.found == r.search || !f.relays(to) {

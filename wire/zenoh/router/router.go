@@ -89,8 +89,12 @@ type Router struct {
 
 // New makes a router with the session as its first client.
 func New(cfg Config, client Client) *Router {
-	r := &Router{cfg: cfg, guests: guests{byZID: map[string]visit{}}, queries: map[uint32]*query{},
-		watchers: watchers{everything: map[*interest]struct{}{}}}
+	r := &Router{
+		cfg:      cfg,
+		guests:   guests{byZID: map[string]visit{}},
+		queries:  map[uint32]*query{},
+		watchers: watchers{everything: map[*interest]struct{}{}},
+	}
 	r.ctx, r.cancel = context.WithCancel(context.Background())
 	r.port = &Port{face: r.newFace(), client: client}
 	r.port.face.isClient = true
@@ -161,7 +165,8 @@ func (r *Router) Counters() (*Refused, *Relayed) { return &r.refused, &r.relayed
 
 // Held is the size of the router's present state.
 type Held struct {
-	Links, Peers, Ready             int // accepted and joined; peers among them; of these those with complete declarations
+	// accepted and joined; peers among them; of these those with complete declarations
+	Links, Peers, Ready             int
 	Subscribers, Queryables, Tokens int // declarations of links, without the session's
 	Interests, Queries              int
 	Bytes                           int   // estimated memory of all declarations and interests
@@ -173,8 +178,14 @@ type Held struct {
 func (r *Router) Held() (h Held) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	h = Held{Links: len(r.faces), Peers: len(r.peers), Ready: len(r.peers) - r.unready, Queries: len(r.queries),
-		Bytes: r.memory(), RouteBytes: r.routeBytes.Load()}
+	h = Held{
+		Links:      len(r.faces),
+		Peers:      len(r.peers),
+		Ready:      len(r.peers) - r.unready,
+		Queries:    len(r.queries),
+		Bytes:      r.memory(),
+		RouteBytes: r.routeBytes.Load(),
+	}
 	for i := range r.index {
 		h.Entries += r.index[i].Len()
 	}

@@ -73,7 +73,8 @@ func (n *node) send(m codec.Message) {
 
 func (n *node) declare(kind codec.DeclareKind, id uint32, key string) {
 	n.t.Helper()
-	n.send(codec.Message{Kind: codec.KindDeclare, Declare: codec.Declare{Kind: kind, ID: id, Expr: codec.Key([]byte(key))}})
+	n.send(codec.Message{Kind: codec.KindDeclare,
+		Declare: codec.Declare{Kind: kind, ID: id, Expr: codec.Key([]byte(key))}})
 }
 
 // settle waits until the router has processed everything before.
@@ -102,7 +103,8 @@ func TestRoutesLetGoOfLinks(t *testing.T) {
 	b.link.Discard()
 	<-b.gone
 	rttest.Eventually(t, "the link to be forgotten", func() bool {
-		a.send(codec.Message{Kind: codec.KindPush, Push: codec.Push{Expr: codec.Key([]byte("@other"))}}) // its buffers are reused for another message
+		// its buffers are reused for another message
+		a.send(codec.Message{Kind: codec.KindPush, Push: codec.Push{Expr: codec.Key([]byte("@other"))}})
 		runtime.GC()
 		return gone.Value() == nil
 	})
@@ -139,13 +141,16 @@ func TestAnsweredQueriesAreForgotten(t *testing.T) {
 	a.settle(1)
 	before := r.cfg.Link.Budget.Used()
 	for id := range uint32(2 * maxQueries) {
-		a.send(codec.Message{Kind: codec.KindRequest, Request: codec.Request{ID: 2 + id, Expr: codec.Key([]byte("@t/1"))}})
+		a.send(codec.Message{Kind: codec.KindRequest,
+			Request: codec.Request{ID: 2 + id, Expr: codec.Key([]byte("@t/1"))}})
 		for <-a.said != 2+id {
 		}
 	}
 	// The link's own buffers are counted, too.
-	if more := r.cfg.Link.Budget.Used() - before; r.Held().Queries != 0 || r.queryBytes != 0 || more >= maxQueries*queryBytes {
-		t.Errorf("%d queries of %d bytes are left, and %d bytes held for the link", r.Held().Queries, r.queryBytes, more)
+	if more := r.cfg.Link.Budget.Used() - before; r.Held().Queries != 0 || r.queryBytes != 0 ||
+		more >= maxQueries*queryBytes {
+		t.Errorf("%d queries of %d bytes are left, and %d bytes held for the link", r.Held().Queries, r.queryBytes,
+			more)
 	}
 }
 
@@ -160,7 +165,8 @@ func TestPushAllocatesNothing(t *testing.T) {
 	r.mu.Lock()
 	from := r.faces[0]
 	r.mu.Unlock()
-	m := codec.Push{Envelope: codec.Envelope{QoS: codec.DefaultQoS}, Expr: codec.Key([]byte("@t/1")), Data: codec.Data{Payload: make([]byte, 64)}}
+	m := codec.Push{Envelope: codec.Envelope{QoS: codec.DefaultQoS}, Expr: codec.Key([]byte("@t/1")),
+		Data: codec.Data{Payload: make([]byte, 64)}}
 	for range 1000 {
 		from.push(&m, true)
 	}

@@ -82,7 +82,8 @@ var congestion = []testCase{
 		})
 		all := slices.DeleteFunc(g.numbers(), func(i int) bool { return i == n })
 		if !rising(all) || len(all) == n {
-			p.Errorf("%d of %d arrived, rising %v; want fewer than all, each once and in order", len(all), n, rising(all))
+			p.Errorf("%d of %d arrived, rising %v; want fewer than all, each once and in order", len(all), n,
+				rising(all))
 		}
 	}},
 	{"blocking loses nothing", func(p pair) {

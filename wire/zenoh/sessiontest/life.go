@@ -36,7 +36,9 @@ var life = []testCase{
 		for range 2 {
 			before := len(d.of("@c/re/t"))
 			p.cut()
-			rttest.Eventually(p.T, "the token to vanish and come back", func() bool { return len(d.of("@c/re/t")) >= before+2 })
+			rttest.Eventually(p.T, "the token to vanish and come back", func() bool {
+				return len(d.of("@c/re/t")) >= before+2
+			})
 			works()
 		}
 		for i, e := range d.of("@c/re/t") {

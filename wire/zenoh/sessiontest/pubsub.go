@@ -34,7 +34,8 @@ var pubsub = []testCase{
 		}
 		rttest.Eventually(p.T, "all samples", func() bool { return got.count() >= len(sizes) })
 		for i, s := range got.samples() {
-			if i >= len(sizes) || s.Key != "@c/r1/size" || !bytes.Equal(s.Payload, pattern(i, sizes[i])) || !bytes.Equal(s.Attachment, pattern(i, 27)) {
+			if i >= len(sizes) || s.Key != "@c/r1/size" || !bytes.Equal(s.Payload, pattern(i, sizes[i])) ||
+				!bytes.Equal(s.Attachment, pattern(i, 27)) {
 				p.Fatalf("sample %d: key %s, %d bytes, attachment % x", i, s.Key, len(s.Payload), s.Attachment)
 			}
 		}
@@ -124,7 +125,9 @@ var pubsub = []testCase{
 		for range 50 {
 			p.put(pub, nil, nil)
 		}
-		rttest.Eventually(p.T, "all samples", func() bool { return wide.count() >= 50 && narrow.count() >= 50 && same.count() >= 50 })
+		rttest.Eventually(p.T, "all samples", func() bool {
+			return wide.count() >= 50 && narrow.count() >= 50 && same.count() >= 50
+		})
 		if a, b, c := wide.settled(), narrow.settled(), same.settled(); a != 50 || b != 50 || c != 50 {
 			p.Errorf("%d, %d and %d samples, want 50 each", a, b, c)
 		}

@@ -98,7 +98,8 @@ var queries = []testCase{
 		if len(r) != 1 {
 			p.Fatalf("%d replies, want 1", len(r))
 		}
-		if a := r[0]; a.Key != "@c/q/a" || a.Err || !bytes.Equal(a.Payload, append([]byte("re:"), pattern(3, 200_000)...)) {
+		if a := r[0]; a.Key != "@c/q/a" || a.Err || !bytes.Equal(a.Payload,
+			append([]byte("re:"), pattern(3, 200_000)...)) {
 			p.Errorf("reply %s: %d bytes", a.Key, len(a.Payload))
 		}
 		p.get(p.from, "@c/q/a", nil)

@@ -97,14 +97,17 @@ var tokens = []testCase{
 			tok.Undeclare()
 			rttest.Eventually(p.T, "it to vanish", func() bool { return len(d.of("@c/e/a")) == 2*i+2 })
 		}
-		if got := d.of("@c/e/a"); !slices.Equal(got, []string{"+@c/e/a", "-@c/e/a", "+@c/e/a", "-@c/e/a", "+@c/e/a", "-@c/e/a"}) {
+		if got := d.of("@c/e/a"); !slices.Equal(got,
+			[]string{"+@c/e/a", "-@c/e/a", "+@c/e/a", "-@c/e/a", "+@c/e/a", "-@c/e/a"}) {
 			p.Errorf("entries %v", got)
 		}
 	}},
 	{"a key that several hold vanishes with the last", func(p pair) {
 		d, _ := p.watch(p.from, "@c/s/*")
 		other, _ := p.watch(p.to, "@c/s/*")
-		a, b, c := p.token(p.to, "@c/s/k"), p.token(p.to, "@c/s/k"), p.token(p.from, "@c/s/k")
+		a := p.token(p.to, "@c/s/k")
+		b := p.token(p.to, "@c/s/k")
+		c := p.token(p.from, "@c/s/k")
 		// It comes after the others' tokens, so that both ends know each other's.
 		p.token(p.to, "@c/s/ready")
 		p.token(p.from, "@c/s/ready2")

@@ -45,15 +45,18 @@ type Attack struct {
 // Attacks are attacks that have exhausted the memory of some listener.
 var Attacks = []Attack{
 	{"idle links", 250, false, func(*attacker, int) {}},
-	{"a claimed batch that does not come", 250, false, func(a *attacker, _ int) { a.conn.Write([]byte{0xff, 0xff, 1, 2, 3}) }},
+	{"a claimed batch that does not come", 250, false, func(a *attacker, _ int) {
+		a.conn.Write([]byte{0xff, 0xff, 1, 2, 3})
+	}},
 	{"unfinished messages on every lane", 100, false, func(a *attacker, _ int) { a.unfinished(20) }},
 	{"subscribers that read nothing", 250, false, (*attacker).subscribeUnread},
 	{"queries that are never answered", 100, false, (*attacker).unanswered},
 	{"declarations", 12, false, (*attacker).declarations},
 	{"watchers of all declarations", 100, false, func(a *attacker, i int) {
 		go io.Copy(io.Discard, a.conn)
-		a.send(5, codec.Message{Kind: codec.KindInterest, Interest: codec.Interest{ID: 1, Mode: codec.InterestCurrentFuture,
-			About: codec.AboutSubscribers | codec.AboutQueryables | codec.AboutTokens}})
+		a.send(5, codec.Message{Kind: codec.KindInterest,
+			Interest: codec.Interest{ID: 1, Mode: codec.InterestCurrentFuture,
+				About: codec.AboutSubscribers | codec.AboutQueryables | codec.AboutTokens}})
 		for id := uint32(1); i < 4 && id <= 6000; id++ {
 			a.declare(codec.DeclareToken, id, freshKey(i, id))
 		}
@@ -77,7 +80,8 @@ var Attacks = []Attack{
 		long := strings.Repeat("x", 900)
 		for id := uint32(1); id <= 8192 && a.declare(codec.DeclareToken, id, freshKey(i, id)); id++ {
 		}
-		for id := uint32(1); id <= 8192 && a.declare(codec.DeclareToken, id, codec.Key(fmt.Appendf(nil, "@grown/%d/%d/%s", i, id, long))); id++ {
+		for id := uint32(1); id <= 8192 && a.declare(codec.DeclareToken, id,
+			codec.Key(fmt.Appendf(nil, "@grown/%d/%d/%s", i, id, long))); id++ {
 		}
 	}},
 	{"one key under many numbers", 100, false, func(a *attacker, _ int) {
@@ -115,8 +119,13 @@ var Attacks = []Attack{
 	{"samples on keys that are new", 4, true, (*attacker).pushNewKeys},
 	{"queries of everything", 4, true, func(a *attacker, _ int) {
 		for n := uint32(1); a.more(); n++ {
-			a.send(5, codec.Message{Kind: codec.KindRequest, Request: codec.Request{Envelope: codec.Envelope{QoS: codec.RequestQoS}, ID: n,
-				TimeoutMS: 1000, Expr: codec.Key([]byte([...]string{"**", "@lerobot/**"}[n%2])), Query: codec.Query{HasBody: true, Payload: make([]byte, 1000)}}})
+			a.send(5, codec.Message{Kind: codec.KindRequest, Request: codec.Request{
+				Envelope:  codec.Envelope{QoS: codec.RequestQoS},
+				ID:        n,
+				TimeoutMS: 1000,
+				Expr:      codec.Key([]byte([...]string{"**", "@lerobot/**"}[n%2])),
+				Query:     codec.Query{HasBody: true, Payload: make([]byte, 1000)},
+			}})
 		}
 	}},
 }

@@ -48,7 +48,9 @@ func (a *attacker) redial() bool {
 		}
 		conn, err := a.open()
 		if err == nil {
-			a.conn, a.broken, a.sn = conn, false, [8]uint32{}
+			a.conn = conn
+			a.broken = false
+			a.sn = [8]uint32{}
 			if a.churn {
 				go io.Copy(io.Discard, conn)
 			}
@@ -93,8 +95,14 @@ type secured struct {
 func (s *secured) Close() error { return s.socket.Close() }
 
 func dialHandshake(conn net.Conn) error {
-	writeBatch(conn, codec.AppendInit(nil, &codec.Init{Role: codec.Client, ZID: newZID(), Resolution: codec.DefaultResolution,
-		Batch: codec.DefaultBatch, QoS: true, Patch: 1}))
+	writeBatch(conn, codec.AppendInit(nil, &codec.Init{
+		Role:       codec.Client,
+		ZID:        newZID(),
+		Resolution: codec.DefaultResolution,
+		Batch:      codec.DefaultBatch,
+		QoS:        true,
+		Patch:      1,
+	}))
 	first, err := readBatch(conn)
 	if err != nil {
 		return err
@@ -137,7 +145,8 @@ func readBatch(conn net.Conn) ([]byte, error) {
 // send sends one message in a frame of its own, in order on its lane. It reports whether the link
 // is still open.
 func (a *attacker) send(priority uint8, m codec.Message) bool {
-	b := codec.AppendMessage(codec.AppendFrame(nil, codec.Lane{Reliable: true, SN: a.sn[priority], Priority: priority}), &m)
+	b := codec.AppendMessage(codec.AppendFrame(nil, codec.Lane{Reliable: true, SN: a.sn[priority], Priority: priority}),
+		&m)
 	a.sn[priority]++
 	return a.write(b)
 }
@@ -157,7 +166,13 @@ func (a *attacker) unfinished(n uint32) {
 	piece := make([]byte, largePiece)
 	for at := range n {
 		for p := range uint8(8) {
-			b := codec.AppendFragment(nil, codec.Lane{Reliable: true, SN: a.sn[p], Priority: p, More: true, First: at == 0})
+			b := codec.AppendFragment(nil, codec.Lane{
+				Reliable: true,
+				SN:       a.sn[p],
+				Priority: p,
+				More:     true,
+				First:    at == 0,
+			})
 			a.sn[p]++
 			if !a.write(append(b, piece...)) {
 				return // ended by the victim
@@ -168,22 +183,32 @@ func (a *attacker) unfinished(n uint32) {
 
 func (a *attacker) declare(kind codec.DeclareKind, id uint32, key codec.Expr) bool {
 	return a.send(0, codec.Message{Kind: codec.KindDeclare, Declare: codec.Declare{
-		Envelope: codec.Envelope{QoS: codec.ControlQoS}, Kind: kind, ID: id, Expr: key}})
+		Envelope: codec.Envelope{QoS: codec.ControlQoS},
+		Kind:     kind,
+		ID:       id,
+		Expr:     key,
+	}})
 }
 
 // interest requests future declarations, on a key or on all keys.
 func (a *attacker) interest(id uint32, key codec.Expr, restricted bool) bool {
 	return a.send(0, codec.Message{Kind: codec.KindInterest, Interest: codec.Interest{
-		Envelope: codec.Envelope{QoS: codec.ControlQoS}, ID: id, Mode: codec.InterestFuture,
-		About: codec.AboutSubscribers | codec.AboutQueryables | codec.AboutTokens, Restricted: restricted, Expr: key}})
+		Envelope:   codec.Envelope{QoS: codec.ControlQoS},
+		ID:         id,
+		Mode:       codec.InterestFuture,
+		About:      codec.AboutSubscribers | codec.AboutQueryables | codec.AboutTokens,
+		Restricted: restricted,
+		Expr:       key,
+	}})
 }
 
 // subscribeUnread requests all declarations, adds to them, and reads nothing.
 func (a *attacker) subscribeUnread(int) {
 	a.declare(codec.DeclareSubscriber, 1, codec.Key([]byte(victimKeys)))
 	for range 100 {
-		if !a.send(5, codec.Message{Kind: codec.KindPush, Push: codec.Push{Envelope: codec.Envelope{QoS: codec.DefaultQoS},
-			Expr: codec.Key([]byte(PingKey)), Data: codec.Data{Payload: make([]byte, largePayload)}}}) {
+		if !a.send(5, codec.Message{Kind: codec.KindPush,
+			Push: codec.Push{Envelope: codec.Envelope{QoS: codec.DefaultQoS},
+				Expr: codec.Key([]byte(PingKey)), Data: codec.Data{Payload: make([]byte, largePayload)}}}) {
 			return
 		}
 	}
@@ -195,14 +220,20 @@ func (a *attacker) unanswered(i int) {
 		a.declare(codec.DeclareQueryable, 1, codec.Key([]byte(HeldKey)))
 	}
 	for n := range uint32(200) {
-		if !a.send(5, codec.Message{Kind: codec.KindRequest, Request: codec.Request{Envelope: codec.Envelope{QoS: codec.RequestQoS}, ID: n + 1,
-			TimeoutMS: 3_600_000, Expr: codec.Key([]byte(HeldKey)), Query: codec.Query{HasBody: true, Payload: make([]byte, largePayload)}}}) {
+		if !a.send(5, codec.Message{Kind: codec.KindRequest, Request: codec.Request{
+			Envelope:  codec.Envelope{QoS: codec.RequestQoS},
+			ID:        n + 1,
+			TimeoutMS: 3_600_000,
+			Expr:      codec.Key([]byte(HeldKey)),
+			Query:     codec.Query{HasBody: true, Payload: make([]byte, largePayload)},
+		}}) {
 			return
 		}
 	}
 }
 
-var everyKind = []codec.DeclareKind{codec.DeclareSubscriber, codec.DeclareQueryable, codec.DeclareToken, codec.DeclareExpr}
+var everyKind = []codec.DeclareKind{codec.DeclareSubscriber, codec.DeclareQueryable, codec.DeclareToken,
+	codec.DeclareExpr}
 
 func (a *attacker) declarations(i int) {
 	long := strings.Repeat("x", 900)
@@ -229,7 +260,8 @@ func (a *attacker) redeclare(i int) {
 	for n := uint32(0); a.more(); n++ {
 		for k, kind := range everyKind[:3] {
 			a.declare(kind, n+1, freshKey(i, n))
-			a.declare([]codec.DeclareKind{codec.UndeclareSubscriber, codec.UndeclareQueryable, codec.UndeclareToken}[k], n+1, codec.Expr{})
+			a.declare([]codec.DeclareKind{codec.UndeclareSubscriber, codec.UndeclareQueryable, codec.UndeclareToken}[k],
+				n+1, codec.Expr{})
 		}
 	}
 }

@@ -85,7 +85,12 @@ func (x *HostileRouter) receive(conn net.Conn) {
 			return
 		}
 	}
-	f := &attacker{run: &x.run, churn: true, dialled: true, conn: conn}
+	f := &attacker{
+		run:     &x.run,
+		churn:   true,
+		dialled: true,
+		conn:    conn,
+	}
 	x.attack.link(f, 0)
 	<-over
 }
@@ -98,8 +103,16 @@ func acceptHandshake(conn net.Conn) error {
 		return err
 	}
 	zid := newZID()
-	writeBatch(conn, codec.AppendInit(nil, &codec.Init{Ack: true, Role: codec.Router, ZID: zid, Resolution: codec.DefaultResolution,
-		Batch: codec.DefaultBatch, Cookie: zid, QoS: true, Patch: 1}))
+	writeBatch(conn, codec.AppendInit(nil, &codec.Init{
+		Ack:        true,
+		Role:       codec.Router,
+		ZID:        zid,
+		Resolution: codec.DefaultResolution,
+		Batch:      codec.DefaultBatch,
+		Cookie:     zid,
+		QoS:        true,
+		Patch:      1,
+	}))
 	if _, err := readBatch(conn); err != nil {
 		return err
 	}

@@ -35,7 +35,8 @@ type Python struct {
 
 // Check returns the version of the installed wheel, or an error without one.
 func (p Python) Check() (version string, err error) {
-	cmd := p.command("-c", "import zenoh, importlib.metadata; zenoh.open; print(importlib.metadata.version('eclipse-zenoh'))")
+	cmd := p.command("-c", "import zenoh, importlib.metadata; zenoh.open; "+
+		"print(importlib.metadata.version('eclipse-zenoh'))")
 	out, err := cmd.Output()
 	if err != nil {
 		var status *exec.ExitError

@@ -64,15 +64,21 @@ func (n *Node) Open(cfg Config) (*Session, error) {
 	if old != nil {
 		old.Close()
 	}
-	s := &Session{node: n, events: make(chan head, maxEvents), closed: make(chan struct{}),
-		objects: map[string]*object{}, asking: map[string]chan<- head{}}
+	s := &Session{
+		node:    n,
+		events:  make(chan head, maxEvents),
+		closed:  make(chan struct{}),
+		objects: map[string]*object{},
+		asking:  map[string]chan<- head{},
+	}
 	n.mu.Lock()
 	n.session = s
 	n.mu.Unlock()
 	list := func(v []string) []string { return append([]string{}, v...) }
 	more := map[string]any{}
 	maps.Copy(more, cfg.More)
-	if _, err := n.do("open", args{"mode": cfg.Mode, "connect": list(cfg.Connect), "listen": list(cfg.Listen), "config": more}, nil, nil); err != nil {
+	if _, err := n.do("open", args{"mode": cfg.Mode, "connect": list(cfg.Connect), "listen": list(cfg.Listen),
+		"config": more}, nil, nil); err != nil {
 		return nil, err
 	}
 	s.ended.Go(s.run)
@@ -217,7 +223,8 @@ func (s *Session) Publisher(key string, q wire.QoS) (wire.Publisher, error) {
 	if strings.Contains(key, "*") {
 		return nil, fmt.Errorf("official node: publisher on %q, which the binding takes for all keys at once", key)
 	}
-	o, err := s.declare(new(object), "publisher", args{"key": key, "priority": q.Priority, "block": q.Block, "express": q.Express, "reliable": q.Reliable})
+	o, err := s.declare(new(object), "publisher", args{"key": key, "priority": q.Priority, "block": q.Block,
+		"express": q.Express, "reliable": q.Reliable})
 	if err != nil {
 		return nil, err
 	}
@@ -256,7 +263,8 @@ func (s *Session) replied(h head) {
 const maxReplies = 65536
 
 // ask runs a command that is answered by replies and their end.
-func (s *Session) ask(ctx context.Context, command string, a args, payload []byte, timeout time.Duration) (all []head, err error) {
+func (s *Session) ask(ctx context.Context, command string, a args, payload []byte, timeout time.Duration) (all []head,
+	err error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
@@ -288,13 +296,15 @@ func (s *Session) ask(ctx context.Context, command string, a args, payload []byt
 		case <-s.node.gone:
 			return all, wire.ErrDisconnected
 		case <-overdue:
-			return all, fmt.Errorf("official node: %s: no end within its timeout of %v and %v more", command, timeout, answerLimit)
+			return all, fmt.Errorf("official node: %s: no end within its timeout of %v and %v more", command, timeout,
+				answerLimit)
 		}
 	}
 }
 
 // Get queries all nodes.
-func (s *Session) Get(ctx context.Context, key string, payload []byte, timeout time.Duration) (all []wire.Reply, err error) {
+func (s *Session) Get(ctx context.Context, key string, payload []byte, timeout time.Duration) (all []wire.Reply,
+	err error) {
 	if timeout < time.Millisecond {
 		return nil, errors.New("official node: a query without a timeout")
 	}
