@@ -130,7 +130,7 @@ LONG := ./cmd/... ./edge/... ./wire/zenoh
 check: build ## formatting, vet and all tests
 	@test -z "$$(gofmt -s -l $$(git ls-files '*.go'))" || { gofmt -s -l $$(git ls-files '*.go'); echo 'gofmt -s these files'; exit 1; }
 	$(GO) vet ./...
-	$(GO) run ./tools/test -timeout 20m -parallel 4 $(LONG) ./...
+	EDGERT_BIN=$(CURDIR)/bin $(GO) run ./tools/test -timeout 20m -parallel 4 $(LONG) ./...
 
 # The detector watches the process of a test. These start programs that are built
 # without it, or read texts: it has nothing to see there.
@@ -138,7 +138,7 @@ UNRACED := ./cmd/% ./internal/tidy ./systemd ./tools/%
 
 .PHONY: race
 race: ## all tests under the race detector, but for those that start whole programs
-	$(GO) run ./tools/test -race -short -timeout 20m ./wire/zenoh $(filter-out $(UNRACED),$(patsubst edgert/%,./%,$(shell $(GO) list ./...)))
+	$(GO) run ./tools/test -race -short -timeout 20m ./wire/zenoh $(filter-out $(UNRACED),$(patsubst github.com/edge-rt/edge-rt/%,./%,$(shell $(GO) list ./...)))
 
 .PHONY: dataset-test
 dataset-test: export-env ## edge-rt's datasets in LeRobot's own loader, statistics, editing tools and training script (2 minutes)

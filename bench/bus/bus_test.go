@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"math"
 	"os/exec"
-	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -135,10 +134,9 @@ func TestMeasureOnTheSimulator(t *testing.T) {
 	if _, err := exec.LookPath("cc"); err != nil {
 		t.Skip("no C compiler")
 	}
-	bin := t.TempDir()
-	if out, err := exec.Command("go", "build", "-o", filepath.Join(bin, "edge-rt"),
-		"../../cmd/edge-rt").CombinedOutput(); err != nil {
-		t.Fatalf("%v\n%s", err, out)
+	bin, err := rttest.Programs(t.TempDir(), "edge-rt")
+	if err != nil {
+		t.Fatal(err)
 	}
 	tests := []struct {
 		cfg           Config

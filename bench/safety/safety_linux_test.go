@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"errors"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -21,9 +20,9 @@ import (
 // programs builds edge-rt for the tests.
 func programs(t *testing.T) (bin string) {
 	t.Helper()
-	bin = t.TempDir()
-	if out, err := exec.Command("go", "build", "-o", bin, "github.com/edge-rt/edge-rt/cmd/edge-rt").CombinedOutput(); err != nil {
-		t.Fatalf("%v\n%s", err, out)
+	bin, err := rttest.Programs(t.TempDir(), "edge-rt")
+	if err != nil {
+		t.Fatal(err)
 	}
 	return bin
 }

@@ -28,19 +28,11 @@ func TestMain(m *testing.M) {
 	if err != nil {
 		panic(err)
 	}
-	programs = dir
-	build := func(what string) error {
-		out, err := exec.Command("go", "build", "-o", dir+string(os.PathSeparator), what).CombinedOutput()
-		if err != nil {
-			return fmt.Errorf("%w: %s", err, out)
-		}
-		return nil
-	}
-	if err := build("."); err != nil {
+	if programs, err = rttest.Programs(dir, "bench"); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
 	}
-	othersMissing = build("../...")
+	_, othersMissing = rttest.Programs(dir, "edge-rt", "lean-server")
 	code := m.Run()
 	os.RemoveAll(dir)
 	os.Exit(code)

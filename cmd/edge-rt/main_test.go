@@ -5,19 +5,25 @@ import (
 	"encoding/json"
 	"errors"
 	"flag"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
 	"github.com/edge-rt/edge-rt/rt"
+	"github.com/edge-rt/edge-rt/rt/rttest"
 	"github.com/edge-rt/edge-rt/servo"
 	"github.com/edge-rt/edge-rt/sim/servosim"
 )
 
-var binary, leanServer string
+var (
+	binary          string
+	leanServerBuilt func() (bin string, err error) // builds lean-server, once
+)
 
 // atOnce is the number of parallel tests on any machine, unless -parallel is given: they mostly
 // wait for programs, which tick slowly. Tests that measure real time (rttest.RealTime) never run
@@ -36,11 +42,13 @@ func TestMain(m *testing.M) {
 	if err != nil {
 		panic(err)
 	}
-	binary, leanServer = filepath.Join(dir, "edge-rt"), filepath.Join(dir, "lean-server")
-	if out, err := exec.Command("go", "build", "-o", binary, ".").CombinedOutput(); err != nil {
-		os.Stderr.Write(out)
+	bin, err := rttest.Programs(dir, "edge-rt")
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
 	}
+	binary = filepath.Join(bin, "edge-rt")
+	leanServerBuilt = sync.OnceValues(func() (string, error) { return rttest.Programs(dir, "lean-server") })
 	os.Setenv("HF_LEROBOT_CALIBRATION", filepath.Join(dir, "calibration"))
 	code := m.Run()
 	os.RemoveAll(dir)

@@ -13,7 +13,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -108,18 +107,14 @@ func freePort(t *testing.T) string {
 	return ""
 }
 
-// leanServerBuilt builds lean-server, once.
-var leanServerBuilt = sync.OnceValues(func() ([]byte, error) {
-	return exec.Command("go", "build", "-o", leanServer, "../lean-server").CombinedOutput()
-})
-
 // buildLeanServer returns the path of lean-server, and builds it on the first call.
 func buildLeanServer(t *testing.T) string {
 	t.Helper()
-	if out, err := leanServerBuilt(); err != nil {
-		t.Fatalf("go build: %v\n%s", err, out)
+	bin, err := leanServerBuilt()
+	if err != nil {
+		t.Fatal(err)
 	}
-	return leanServer
+	return filepath.Join(bin, "lean-server")
 }
 
 // Both real programs run under a service manager. The edge starts first, alone: it must not report

@@ -45,11 +45,12 @@ func TestMain(m *testing.M) {
 	if err != nil {
 		panic(err)
 	}
-	built = filepath.Join(dir, "lean-server")
-	if out, err := exec.Command("go", "build", "-o", built, ".").CombinedOutput(); err != nil {
-		os.Stderr.Write(out)
+	bin, err := rttest.Programs(dir, "lean-server")
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
 	}
+	built = filepath.Join(bin, "lean-server")
 	code := m.Run()
 	os.RemoveAll(dir)
 	os.Exit(code)

@@ -219,7 +219,8 @@ func TestNoAllocFunctionsDoNotEscape(t *testing.T) {
 }
 
 // Every package with a mark also has a test at run time: the compiler does not see growth, maps and
-// calls into other packages.
+// calls into other packages. Such a test does not run in parallel; others of its package may, because
+// they begin once it has ended.
 func checkAllocTests(t *tree) (findings []string) {
 	for _, dir := range collectMarks(t).dirs {
 		proven := false
@@ -227,18 +228,25 @@ func checkAllocTests(t *tree) (findings []string) {
 			if !f.test || f.dir != dir {
 				continue
 			}
-			ast.Inspect(f.ast, func(node ast.Node) bool {
-				sel, ok := node.(*ast.SelectorExpr)
-				if !ok {
+			for _, decl := range f.ast.Decls {
+				measures, parallel := false, token.NoPos
+				ast.Inspect(decl, func(node ast.Node) bool {
+					sel, ok := node.(*ast.SelectorExpr)
+					if !ok {
+						return true
+					}
+					measures = measures || sel.Sel.Name == "AllocsPerRun"
+					if sel.Sel.Name == "Parallel" {
+						parallel = sel.Pos()
+					}
 					return true
-				}
-				proven = proven || sel.Sel.Name == "AllocsPerRun"
-				if sel.Sel.Name == "Parallel" {
-					findings = append(findings, t.at(sel.Pos())+
+				})
+				proven = proven || measures
+				if measures && parallel.IsValid() {
+					findings = append(findings, t.at(parallel)+
 						": t.Parallel beside AllocsPerRun, which panics under it")
 				}
-				return true
-			})
+			}
 		}
 		if !proven {
 			findings = append(findings, fmt.Sprintf("%s: functions marked %s, but no test with testing.AllocsPerRun",

@@ -13,23 +13,27 @@ import (
 	"github.com/edge-rt/edge-rt/rt/rttest"
 )
 
-// buildAll builds both programs and this one into a folder.
-func buildAll(t *testing.T) string {
+// buildAll returns the folder of both programs, and builds this one.
+func buildAll(t *testing.T) (bin, demo string) {
 	t.Helper()
 	dir := t.TempDir()
-	out, err := exec.Command("go", "build", "-o", dir+"/", "../../cmd/edge-rt", "../../cmd/lean-server",
-		".").CombinedOutput()
+	bin, err := rttest.Programs(dir, "edge-rt", "lean-server")
 	if err != nil {
+		t.Fatal(err)
+	}
+	demo = filepath.Join(dir, "demo")
+	if out, err := exec.Command("go", "build", "-o", demo, ".").CombinedOutput(); err != nil {
 		t.Fatalf("go build: %v\n%s", err, out)
 	}
-	return dir
+	return bin, demo
 }
 
 // runDemo runs the demo as make does, for a few seconds, and returns its exit code, its output and
 // the edge's summary.
 func runDemo(t *testing.T, manifest string, seconds time.Duration) (code int, out string, r report) {
 	t.Helper()
-	bin, keep := buildAll(t), t.TempDir()
+	bin, demo := buildAll(t)
+	keep := t.TempDir()
 	check := exec.Command(filepath.Join(bin, "lean-server"), "check", "--manifest", manifest)
 	if text, err := check.CombinedOutput(); err != nil {
 		if strings.Contains(string(text), "ONNX Runtime") {
@@ -37,7 +41,7 @@ func runDemo(t *testing.T, manifest string, seconds time.Duration) (code int, ou
 		}
 		t.Fatalf("lean-server check: %v\n%s", err, text)
 	}
-	cmd := exec.Command(filepath.Join(bin, "demo"), "--bin", bin, "--manifest", manifest, "--duration",
+	cmd := exec.Command(demo, "--bin", bin, "--manifest", manifest, "--duration",
 		seconds.String(), "--json", keep, "--tries", "1")
 	cmd.Env = append(os.Environ(), "STATE_DIRECTORY="+t.TempDir())
 	text, err := cmd.CombinedOutput()

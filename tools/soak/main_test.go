@@ -19,10 +19,10 @@ func TestAServerThatIsKilled(t *testing.T) {
 	if testing.Short() {
 		t.Skip("runs three arms for 15 s")
 	}
-	bin, manifest := t.TempDir(), "../../testdata/demo/server.yaml"
-	if out, err := exec.Command("go", "build", "-o", bin+"/", "../../cmd/edge-rt",
-		"../../cmd/lean-server").CombinedOutput(); err != nil {
-		t.Fatalf("go build: %v\n%s", err, out)
+	manifest := "../../testdata/demo/server.yaml"
+	bin, err := rttest.Programs(t.TempDir(), "edge-rt", "lean-server")
+	if err != nil {
+		t.Fatal(err)
 	}
 	check := exec.Command(filepath.Join(bin, "lean-server"), "check", "--manifest", manifest)
 	if out, err := check.CombinedOutput(); err != nil {
@@ -31,7 +31,7 @@ func TestAServerThatIsKilled(t *testing.T) {
 		}
 		t.Fatalf("lean-server check: %v\n%s", err, out)
 	}
-	err := soak(options{
+	err = soak(options{
 		bin:      bin,
 		manifest: manifest,
 		edges:    3,

@@ -2,7 +2,6 @@ package main
 
 import (
 	"os"
-	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -23,9 +22,9 @@ func TestInjectedFaultsAreNamed(t *testing.T) {
 	if testing.Short() {
 		t.Skip("half a minute")
 	}
-	bin := t.TempDir()
-	if out, err := exec.Command("go", "build", "-o", bin, "github.com/edge-rt/edge-rt/cmd/edge-rt").CombinedOutput(); err != nil {
-		t.Fatalf("%v\n%s", err, out)
+	bin, err := rttest.Programs(t.TempDir(), "edge-rt")
+	if err != nil {
+		t.Fatal(err)
 	}
 	rows, err := play(t.Context(), options{bin: bin, tree: "../../testdata/demo", only: short, workers: 2, tries: 2})
 	if err != nil || len(rows) != len(short) {

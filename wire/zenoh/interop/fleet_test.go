@@ -2,7 +2,6 @@ package interop
 
 import (
 	"encoding/json"
-	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -30,12 +29,7 @@ var programs = sync.OnceValues(func() (dir string, err error) {
 	if dir, err = os.MkdirTemp("", "interop-"); err != nil {
 		return "", err
 	}
-	out, err := exec.Command("go", "build", "-o", dir+"/", "github.com/edge-rt/edge-rt/cmd/edge-rt",
-		"github.com/edge-rt/edge-rt/cmd/lean-server").CombinedOutput()
-	if err != nil {
-		err = fmt.Errorf("%w: %s", err, out)
-	}
-	return dir, err
+	return rttest.Programs(dir, "edge-rt", "lean-server")
 })
 
 // fleet is a copy of examples/router, on free ports of this machine, with the certificates that its

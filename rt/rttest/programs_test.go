@@ -1,0 +1,24 @@
+package rttest
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// The programs that make has built are used, and an absent one is reported with its remedy.
+func TestProgramsThatAreBuiltAlready(t *testing.T) {
+	built := t.TempDir()
+	if err := os.WriteFile(filepath.Join(built, "edge-rt"), nil, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	t.Setenv(ProgramsEnv, built)
+	if bin, err := Programs(t.TempDir(), "edge-rt"); bin != built || err != nil {
+		t.Errorf("%q, %v, want %q", bin, err, built)
+	}
+	if _, err := Programs(t.TempDir(), "edge-rt", "lean-server"); err == nil ||
+		!strings.Contains(err.Error(), "make build") {
+		t.Errorf("%v, want make build named", err)
+	}
+}
