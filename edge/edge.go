@@ -38,6 +38,7 @@ import (
 	"github.com/edge-rt/edge-rt/edge/hotplug"
 	"github.com/edge-rt/edge-rt/edge/identity"
 	"github.com/edge-rt/edge-rt/edge/leader"
+	"github.com/edge-rt/edge-rt/edge/operator"
 	"github.com/edge-rt/edge-rt/edge/page"
 	"github.com/edge-rt/edge-rt/edge/recording"
 	"github.com/edge-rt/edge-rt/record"
@@ -83,7 +84,7 @@ type Edge struct {
 	sender   *sender
 	loop     *rt.Loop
 
-	operating sync.Mutex           // serializes the commands of operators
+	commands  *operator.Panel
 	recording *recording.Recording // nil: nothing is recorded
 	episodes  *episode.Episodes
 

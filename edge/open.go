@@ -182,7 +182,7 @@ func (e *Edge) build(context.Context) error {
 	}, tick.Core{Schedule: schedule, Stages: stages, MaxAge: e.cfg.MaxActionAge}, contract.horizon)
 	e.control.repeats = e.cfg.Fallback == fallbackRepeat
 	e.control.returns = e.cfg.Episodes.Strategy == episode.Episodic
-	e.episodes = e.newEpisodes()
+	e.episodes, e.commands = e.newEpisodes(), e.panel()
 	e.resume = "nothing moves until an operator resumes the run: look at the arm, then edge-rt ctl resume --id " +
 		e.identity.ID
 	if e.leader != nil {

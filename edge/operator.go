@@ -4,8 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
-	"strings"
 	"sync/atomic"
 	"time"
 
@@ -18,134 +16,42 @@ import (
 // tickTimeout is the time within which the tick takes a command.
 const tickTimeout = time.Second
 
-// Command is one word of edge-rt ctl, and one button of the page.
-type Command struct {
-	Word  string
-	Help  string // effect of the command, for --help
-	Text  string // name of the argument; empty: no argument
-	May   bool   // the argument is optional
-	Label string // text of the button; empty: no button
-	Ask   string // question of the page before the command; empty: no question
-
-	run   func(*Edge, context.Context, string) (acked bool, err error)
-	works func(*Edge) bool // whether the command has an effect now; nil: always
+// panel returns the commands of edge-rt ctl as a policy's run carries them out.
+func (e *Edge) panel() *operator.Panel {
+	act := func(do func(*Edge, context.Context, string) (bool, error), works func(*Edge) bool) operator.Action {
+		a := operator.Action{Do: func(ctx context.Context, text string) (bool, error) { return do(e, ctx, text) }}
+		if works != nil {
+			a.Works = func() bool { return works(e) }
+		}
+		return a
+	}
+	actions := map[string]operator.Action{
+		operator.Pause:   act((*Edge).pause, (*Edge).moves),
+		operator.Resume:  act((*Edge).resumeRun, (*Edge).canResume),
+		operator.Correct: act((*Edge).correction, (*Edge).canCorrect),
+		operator.Reset:   act((*Edge).resetBoth, nil),
+		operator.Task:    act((*Edge).runTask, nil),
+		operator.Unload:  act((*Edge).unload, nil),
+		operator.Save:    act((*Edge).save, func(e *Edge) bool { return e.cfg.Record == record.Ring }),
+		operator.Stop:    act((*Edge).stopRun, nil),
+		operator.Release: act((*Edge).releaseArm, nil),
+	}
+	operator.EpisodeActions(actions, func() *episode.Episodes { return e.episodes })
+	return &operator.Panel{
+		Actions: actions,
+		Source:  "a policy drives this arm",
+		State:   e.ctlReply,
+		Note:    func(line string, err error) { e.recording.Operator(line, err) },
+	}
 }
-
-const ctlStatus = "status"
-
-// Commands lists all commands. A new entry becomes a word of edge-rt ctl, a line of --help and a
-// button on the page.
-var Commands = []Command{
-	{Word: "pause", Label: "Pause", Help: "hold and keep the queue", run: (*Edge).pause, works: (*Edge).moves},
-	{
-		Word:  "resume",
-		Label: "Resume",
-		Help:  "go on; after a correction the policy has the arm again",
-		run:   (*Edge).resumeRun,
-		works: (*Edge).canResume,
-	},
-	{
-		Word:  "correct",
-		Label: "Take over",
-		Ask: "Take the arm over with the leader? Hold the leader: it goes limp at the follower's pose, and then " +
-			"the follower follows it.",
-		Help: "a person takes the arm over with the leader of --leader: hold the leader, it goes limp at the " +
-			"follower's pose",
-		run:   (*Edge).correction,
-		works: (*Edge).canCorrect,
-	},
-	{Word: "reset", Label: "New episode", Help: "new episode, the queue is dropped", run: (*Edge).resetBoth},
-	{
-		Word: operator.Task,
-		Text: "TEXT",
-		Help: "new episode with another task, for policies that read it",
-		run:  (*Edge).runTask,
-	},
-	{
-		Word:  episode.Start,
-		Label: "Start episode",
-		Text:  "TASK",
-		May:   true,
-		Help:  "begin an episode, with another task if one is given; needs --record all",
-		run:   (*Edge).beginEpisode,
-		works: episodeTakes(episode.Start),
-	},
-	{
-		Word:  record.Success,
-		Label: "Success",
-		Help:  "end the episode as a success",
-		run:   endsAs(record.Success),
-		works: episodeTakes(record.Success),
-	},
-	{
-		Word:  record.Failure,
-		Label: "Failure",
-		Help:  "end the episode as a failure",
-		run:   endsAs(record.Failure),
-		works: episodeTakes(record.Failure),
-	},
-	{
-		Word:  record.Discard,
-		Label: "Discard",
-		Help:  "end the episode, and leave it out of a data set",
-		run:   endsAs(record.Discard),
-		works: episodeTakes(record.Discard),
-	},
-	{
-		Word:  record.Rerecord,
-		Label: "Rerecord",
-		Help:  "as discard, and the next episode takes its place",
-		run:   endsAs(record.Rerecord),
-		works: episodeTakes(record.Rerecord),
-	},
-	{
-		Word:  unloadWord,
-		Label: "Take load off",
-		Text:  "JOINT",
-		May:   true,
-		Help: "take the load off an overloaded joint, or all: its goal is where it is, and its motor forgets the " +
-			"overload",
-		run: (*Edge).unload,
-	},
-	{
-		Word:  "save",
-		Label: "Save the record",
-		Help:  "write the memory of --record ring to disk",
-		run:   (*Edge).save,
-		works: func(e *Edge) bool { return e.cfg.Record == record.Ring },
-	},
-	{
-		Word:  "stop",
-		Label: "Stop",
-		Ask:   "End the run? The arm is left as --on-exit selects, and the program ends.",
-		Help:  "end the run as Ctrl-C does",
-		run:   (*Edge).stopRun,
-	},
-	{
-		Word:  "release",
-		Label: "Torque off",
-		Ask:   "Take the torque now? The arm falls unless a person holds it, and the program ends.",
-		Help:  "end the run at once and take the torque, whatever --on-exit selects: hold on to the arm",
-		run:   (*Edge).releaseArm,
-	},
-	{Word: ctlStatus, Help: "print the state", run: func(*Edge, context.Context, string) (bool, error) {
-		return false, nil
-	}},
-}
-
-// unloadWord is the command for an overloaded joint.
-const unloadWord = "unload"
 
 // working returns the words of the commands that have an effect now, for the page. overloaded
 // reports that a joint is overloaded.
 func (e *Edge) working(overloaded bool) []string {
-	words := []string{}
-	for _, c := range Commands {
-		if (c.works == nil || c.works(e)) && (c.Word != unloadWord || overloaded) {
-			words = append(words, c.Word)
-		}
+	if overloaded {
+		return e.commands.Working()
 	}
-	return words
+	return e.commands.Working(operator.Unload)
 }
 
 // moves reports whether the run is not paused.
@@ -161,55 +67,9 @@ func (e *Edge) canCorrect() bool {
 	return !e.control.operator.correct.Load() && e.checkCorrection() == nil
 }
 
-func episodeTakes(word string) func(*Edge) bool {
-	return func(e *Edge) bool { return e.episodes != nil && e.episodes.Check(word) == nil }
-}
-
-// FindCommand returns the command with this word.
-func FindCommand(word string) (Command, error) {
-	i := slices.IndexFunc(Commands, func(c Command) bool { return c.Word == word })
-	if i < 0 {
-		return Command{}, fmt.Errorf("unknown command %q, want one of %s", word, strings.Join(CommandWords(), ", "))
-	}
-	return Commands[i], nil
-}
-
-// CommandWords returns the words of Commands.
-func CommandWords() (words []string) {
-	for _, c := range Commands {
-		words = append(words, c.Word)
-	}
-	return words
-}
-
 func (e *Edge) listenOperator(context.Context) (err error) {
 	e.operator, err = operator.Listen(e.identity)
 	return err
-}
-
-// command carries out one line from an operator: a word of Commands with its argument.
-func (e *Edge) command(ctx context.Context, line string) operator.Reply {
-	e.operating.Lock()
-	defer e.operating.Unlock()
-	word, text, _ := strings.Cut(line, " ")
-	acked := false
-	c, err := FindCommand(word)
-	switch text = strings.TrimSpace(text); {
-	case err != nil:
-	case c.Text == "" && text != "":
-		err = fmt.Errorf("%s takes no argument, got %q", word, text)
-	default:
-		acked, err = c.run(e, ctx, text)
-	}
-	if word != ctlStatus {
-		e.recording.Operator(line, err)
-	}
-	reply := e.ctlReply()
-	reply.OK, reply.Acked = err == nil, acked
-	if err != nil {
-		reply.Error = err.Error()
-	}
-	return reply
 }
 
 func (e *Edge) pause(context.Context, string) (bool, error) {
@@ -403,15 +263,6 @@ func (e *Edge) reset() error {
 	return nil
 }
 
-// SetTask carries out edge-rt ctl task. Any goroutine may call it.
-func (e *Edge) SetTask(ctx context.Context, text string) error {
-	e.operating.Lock()
-	defer e.operating.Unlock()
-	err := e.changeTask(ctx, text)
-	e.recording.Operator(operator.Task+" "+text, err)
-	return err
-}
-
 // setTask gives the arm another task and begins a new episode with it. A task that the server
 // cannot read or does not confirm changes nothing.
 func (e *Edge) setTask(ctx context.Context, text string) error {
@@ -443,37 +294,24 @@ func (e *Edge) changeTask(ctx context.Context, text string) error {
 	return e.setTask(ctx, text)
 }
 
-func (e *Edge) beginEpisode(ctx context.Context, task string) (bool, error) {
-	return false, e.episodes.Do(ctx, episode.Start, task)
-}
-
-// endsAs returns the command that ends an episode with this outcome.
-func endsAs(outcome string) func(*Edge, context.Context, string) (bool, error) {
-	return func(e *Edge, ctx context.Context, _ string) (bool, error) {
-		return false, e.episodes.Do(ctx, outcome, "")
-	}
-}
-
 // Key handles a key of the terminal. Any goroutine may call it.
 func (e *Edge) Key(ctx context.Context, key string) {
-	word := e.episodes.Key(key)
-	switch {
-	case key == "esc" || key == "q":
-		word = "stop"
-	case key == "tab" && e.leader != nil && e.control.holder() < aligning:
-		word = "correct"
-	case key == "tab" && e.leader != nil, key == "space" && e.control.operator.pause.Load():
-		word = "resume"
-	case key == "space":
-		word = "pause"
+	word := operator.OfKey(key)
+	if word == episode.Start {
+		word = e.episodes.Next()
+	}
+	switch o := &e.control.operator; {
+	case word == operator.Correct && e.leader == nil, word == "":
+		return
+	case word == operator.Correct && e.control.holder() >= aligning, word == operator.Pause && o.pause.Load():
+		word = operator.Resume
+	case word == operator.Correct, word == operator.Pause, word == operator.Stop:
 	case e.cfg.Episodes.Strategy == episode.Highlight && word != record.Success:
 		return
 	case e.cfg.Episodes.Strategy == episode.Highlight:
-		word = "save"
-	case word == "":
-		return
+		word = operator.Save
 	}
-	if reply := e.command(ctx, word); !reply.OK {
+	if reply := e.commands.Command(ctx, word); !reply.OK {
 		e.log.Warn(reply.Error)
 	}
 }
@@ -506,7 +344,7 @@ func (a policyArm) NotReady() string {
 	return ""
 }
 
-// Begin restarts the policy, here and at the server. The caller holds operating.
+// Begin restarts the policy, here and at the server. Owner: a command.
 func (a policyArm) Begin(ctx context.Context, task string) error {
 	err := error(nil)
 	if task != "" {
@@ -545,12 +383,12 @@ const episodePoll = 50 * time.Millisecond
 // stepEpisodes begins and ends episodes on time, until the run has ended.
 func (e *Edge) stepEpisodes(ctx context.Context) {
 	for !e.ending.Load() {
-		e.operating.Lock()
-		if e.cfg.Episodes.Strategy == episode.DAgger {
-			e.episodes.Correct(e.control.holder() == correcting)
-		}
-		e.episodes.Step(ctx)
-		e.operating.Unlock()
+		e.commands.Between(func() {
+			if e.cfg.Episodes.Strategy == episode.DAgger {
+				e.episodes.Correct(e.control.holder() == correcting)
+			}
+			e.episodes.Step(ctx)
+		})
 		e.clock.SleepUntil(e.clock.Now().Add(episodePoll))
 	}
 }

@@ -50,21 +50,6 @@ func (e *Edge) openPage(context.Context) (err error) {
 	return nil
 }
 
-// buttons returns the commands that the page offers.
-func buttons() (list []page.Button) {
-	for _, c := range Commands {
-		if c.Label != "" || c.Text != "" {
-			list = append(list, page.Button{
-				Word:  c.Word,
-				Label: c.Label,
-				Text:  c.Text,
-				Ask:   c.Ask,
-			})
-		}
-	}
-	return list
-}
-
 // drawLines makes the record's thread keep the last minute of the run for the page. It returns nil
 // without a record.
 func (e *Edge) drawLines() func([]byte, timeline.Since) []byte {
@@ -112,16 +97,10 @@ func (e *Edge) showPage() error {
 			return e.healthy()
 		},
 		Instance: e.identity.Instance,
-		Buttons:  buttons(),
-		Command: func(ctx context.Context, line string) page.Reply {
-			reply := e.command(ctx, line)
-			return page.Reply{Done: reply.OK, Why: reply.Error, Body: reply}
-		},
 		Timeline: e.drawLines(),
-		SetTask:  e.SetTask,
 		Ticks:    func() uint64 { return e.loop.Stats().Ticks },
 		Previews: e.sender.previews,
-	})
+	}.OperatedBy(e.commands))
 	return nil
 }
 

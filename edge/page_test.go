@@ -5,6 +5,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/edge-rt/edge-rt/edge/operator"
 	"github.com/edge-rt/edge-rt/edge/page"
 	"github.com/edge-rt/edge-rt/record"
 	"github.com/edge-rt/edge-rt/rt/rttest"
@@ -13,10 +14,10 @@ import (
 // Goal: the page offers the commands of edge-rt ctl, from the same table.
 func TestThePageOffersTheCommands(t *testing.T) {
 	offered := map[string]page.Button{}
-	for _, b := range buttons() {
+	for _, b := range (page.Run{}).OperatedBy(new(Edge).panel()).Buttons {
 		offered[b.Word] = b
 	}
-	for _, c := range Commands {
+	for _, c := range operator.Commands {
 		if b, ok := offered[c.Word]; ok != (c.Label != "" || c.Text != "") || b.Ask != c.Ask {
 			t.Errorf("%s: %+v", c.Word, b)
 		}
@@ -33,6 +34,7 @@ func TestThePageOffersTheCommands(t *testing.T) {
 func TestTheWordsThatWorkNow(t *testing.T) {
 	e := &Edge{clock: rttest.NewClock(0), control: &control{controlConfig: controlConfig{stats: new(tickStats)}},
 		cfg: Config{Record: record.Ring}}
+	e.commands = e.panel()
 	e.resume = "look at the arm"
 	has := func(words ...string) {
 		t.Helper()

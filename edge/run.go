@@ -43,7 +43,7 @@ func (e *Edge) Run(ctx context.Context) (*Summary, error) {
 	e.recording.Start()
 	e.threads.Go(func() { linked <- e.link.maintain(ctx) })
 	e.spawn(func() error {
-		operator.Serve(e.operator, func(line string) operator.Reply { return e.command(ctx, line) })
+		operator.Serve(e.operator, func(line string) operator.Reply { return e.commands.Command(ctx, line) })
 		return nil
 	})
 	e.spawn(func() error { e.stepEpisodes(ctx); return nil })

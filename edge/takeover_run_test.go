@@ -251,7 +251,7 @@ func newRealRun(t *testing.T, change func(*Config)) *realRun {
 // say sends an operator's command, which must succeed.
 func (r *realRun) say(word string) {
 	r.t.Helper()
-	if reply := r.command(r.t.Context(), word); !reply.OK {
+	if reply := r.commands.Command(r.t.Context(), word); !reply.OK {
 		r.t.Fatalf("ctl %s: %s", word, reply.Error)
 	}
 }
@@ -269,7 +269,7 @@ func (r *realRun) takeOver() {
 	r.lead.judge.Consent(r.clock.Now())
 	var reply operator.Reply
 	rttest.Eventually(r.t, "ctl correct", func() bool { // a leader may be late on a busy machine
-		reply = r.command(r.t.Context(), "correct")
+		reply = r.commands.Command(r.t.Context(), "correct")
 		return reply.OK || !strings.Contains(reply.Error, "does not answer")
 	})
 	if !reply.OK {
@@ -417,7 +417,7 @@ func TestLeaderIsUnpluggedWhileItLeads(t *testing.T) {
 	actions := r.control.stats.actions.Load()
 	r.say("resume")
 	rttest.Eventually(t, "the policy drives", func() bool { return r.control.stats.actions.Load() > actions+5 })
-	if reply := r.command(t.Context(), "correct"); reply.OK ||
+	if reply := r.commands.Command(t.Context(), "correct"); reply.OK ||
 		!strings.Contains(reply.Error, "the leader does not answer") || reply.Phase != "autonomous" {
 		t.Errorf("ctl correct without a leader: %+v", reply)
 	}
@@ -433,7 +433,7 @@ func TestTakeoverByTwoAndItsEnd(t *testing.T) {
 	var both sync.WaitGroup
 	for range 2 {
 		both.Go(func() {
-			if reply := r.command(t.Context(), "correct"); !reply.OK || reply.Phase == "autonomous" {
+			if reply := r.commands.Command(t.Context(), "correct"); !reply.OK || reply.Phase == "autonomous" {
 				t.Errorf("ctl correct: %+v", reply)
 			}
 		})

@@ -16,7 +16,6 @@ import (
 
 	"github.com/edge-rt/edge-rt/bringup"
 	"github.com/edge-rt/edge-rt/bringup/watchdog"
-	"github.com/edge-rt/edge-rt/edge"
 	"github.com/edge-rt/edge-rt/edge/capture"
 	"github.com/edge-rt/edge-rt/edge/device"
 	"github.com/edge-rt/edge-rt/edge/episode"
@@ -138,15 +137,15 @@ type ctlCmd struct {
 // ctlHelp returns the grammar's descriptions of the ctl commands, from their one table.
 func ctlHelp() map[string]string {
 	var lines []string
-	for _, c := range edge.Commands {
+	for _, c := range operator.Commands {
 		lines = append(lines, strings.TrimSpace(c.Word+" "+c.Text)+": "+c.Help+".")
 	}
-	return map[string]string{"ctl_words": strings.Join(edge.CommandWords(), ","), "ctl_help": strings.Join(lines, " ")}
+	return map[string]string{"ctl_words": strings.Join(operator.Words(), ","), "ctl_help": strings.Join(lines, " ")}
 }
 
 // Run sends one command and prints the edge's answer as JSON.
 func (c *ctlCmd) Run(flags *cli) error {
-	command, err := edge.FindCommand(c.Word)
+	command, err := operator.Find(c.Word)
 	if err != nil {
 		return exit.With(exit.Usage, err)
 	}
@@ -401,7 +400,7 @@ func (c teleopCmd) Run(flags *cli, screen *terminal.Terminal, parsed *kong.Conte
 		return err
 	}
 	cfg.Listen = func(key func(string)) func() {
-		return listen(screen, episode.Keys, cfg.Record == record.All, key).Close
+		return listen(screen, operator.Keys, cfg.Record == record.All, key).Close
 	}
 	// a leader arm's trigger is under torque
 	return withWatchdogs(func() error {

@@ -16,6 +16,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/edge-rt/edge-rt/edge/episode"
+	"github.com/edge-rt/edge-rt/edge/operator"
 	"github.com/edge-rt/edge-rt/edge/recording"
 	"github.com/edge-rt/edge-rt/record"
 	"github.com/edge-rt/edge-rt/rt"
@@ -479,7 +480,7 @@ func TestKeysOfTheTerminal(t *testing.T) {
 				t.Fatal(err)
 			}
 			t.Cleanup(func() { cmd.Process.Kill() })
-			awaitText(t, log, episode.Keys)
+			awaitText(t, log, operator.Keys)
 			awaitText(t, log, "torque was switched on")
 			if raw := settings(t, slave); raw.Lflag&(unix.ICANON|unix.ECHO) != 0 {
 				t.Error("the terminal gives no single keys")

@@ -1,10 +1,11 @@
 package main
 
 import (
-	"github.com/edge-rt/edge-rt/rt/rttest"
 	"os/exec"
 	"testing"
 	"time"
+
+	"github.com/edge-rt/edge-rt/rt/rttest"
 
 	"github.com/edge-rt/edge-rt/wire/zenoh/zenohtest"
 )

@@ -17,6 +17,7 @@ import (
 	"github.com/edge-rt/edge-rt/edge"
 	"github.com/edge-rt/edge-rt/edge/capture"
 	"github.com/edge-rt/edge-rt/edge/episode"
+	"github.com/edge-rt/edge-rt/edge/operator"
 	"github.com/edge-rt/edge-rt/edge/page"
 	"github.com/edge-rt/edge-rt/internal/exit"
 	"github.com/edge-rt/edge-rt/internal/plain"
@@ -126,7 +127,7 @@ func (runCmd) Run(flags *cli, screen *terminal.Terminal, parsed *kong.Context) e
 		dogs = guard(screen, "edge-rt ctl pause holds it, Ctrl-C ends it", armAt{r.Bus, r.Robot},
 			r.leaderAt(follower.Robot))
 	}
-	keys := listen(screen, episode.Keys+episode.PolicyKeys, cfg.Record == record.All ||
+	keys := listen(screen, operator.Keys+operator.PolicyKeys, cfg.Record == record.All ||
 		cfg.Episodes.Strategy == episode.Highlight || cfg.Leader.Bus != "", func(key string) {
 		e.Key(ctx, key)
 	})

@@ -4,7 +4,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"github.com/edge-rt/edge-rt/rt/rttest"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -15,6 +14,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/edge-rt/edge-rt/rt/rttest"
 
 	"github.com/edge-rt/edge-rt/policy"
 	"github.com/edge-rt/edge-rt/wire"

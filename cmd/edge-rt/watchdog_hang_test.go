@@ -1,8 +1,6 @@
 package main
 
 import (
-	"github.com/edge-rt/edge-rt/rt/rttest"
-	"github.com/edge-rt/edge-rt/sim/servosim"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -12,6 +10,9 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/edge-rt/edge-rt/rt/rttest"
+	"github.com/edge-rt/edge-rt/sim/servosim"
 
 	"golang.org/x/sys/unix"
 )

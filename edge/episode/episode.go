@@ -70,8 +70,8 @@ const (
 	Over      = "over"      // all episodes are complete
 )
 
-// Episodes is the state of a process's episodes. A nil Episodes has no episodes. Owner of Do, Key,
-// Step and Close: one thread at a time; any thread may call the other methods.
+// Episodes is the state of a process's episodes. A nil Episodes has no episodes. Owner of Do,
+// Next, Step and Close: one thread at a time; any thread may call the other methods.
 type Episodes struct {
 	cfg           Config
 	length, reset time.Duration // 0: no limit
@@ -188,35 +188,15 @@ func (e *Episodes) checkMark(phase, outcome string) error {
 	return nil
 }
 
-// Key returns the current word of a key; empty for a key without a meaning.
-func (e *Episodes) Key(key string) (word string) {
+// Next returns Start, or in an episode the outcome that ends it and leads to the next.
+func (e *Episodes) Next() (word string) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	switch key {
-	case "right", "n":
-		if e.phase == Recording {
-			return record.Success
-		}
-		return Start
-	case "left", "r":
-		return record.Rerecord
-	case "s":
+	if e.phase == Recording {
 		return record.Success
-	case "f":
-		return record.Failure
-	case "d":
-		return record.Discard
 	}
-	return ""
+	return Start
 }
-
-// Keys describes the keys, for the terminal of a run or a teleoperation. PolicyKeys describes the
-// additional keys of a run.
-const (
-	Keys = "keys: right arrow or s: success, and on to the next; f: failure; d: discard; left arrow: rerecord; " +
-		"Esc ends the run (also n, r and q)"
-	PolicyKeys = "; space: pause, or go on; tab: take the arm over with the leader, or give it back"
-)
 
 // begin begins the next episode.
 func (e *Episodes) begin(ctx context.Context, task string) error {

@@ -136,10 +136,10 @@ func TestScheduledEpisodes(t *testing.T) {
 	if err := s.do("rerecord"); err == nil || !strings.Contains(err.Error(), "rerecord already") {
 		t.Errorf("rerecord twice: %v, want why not", err)
 	}
-	if err := s.do(s.Key("right")); err != nil { // ends the reset
+	if err := s.do(s.Next()); err != nil { // ends the reset
 		t.Error(err)
 	}
-	if err := s.do(s.Key("right")); err != nil { // ends the episode
+	if err := s.do(s.Next()); err != nil { // ends the episode
 		t.Error(err)
 	}
 	if st := s.Status(); st.Phase != Reset || st.Number != 3 || st.Success != 1 || st.Rerecord != 1 {
@@ -200,7 +200,7 @@ func TestEpisodesByHand(t *testing.T) {
 	if s.Resting() {
 		t.Error("it rests in an episode")
 	}
-	if err := s.do(s.Key("s")); err != nil || !s.Resting() {
+	if err := s.do("success"); err != nil || !s.Resting() {
 		t.Errorf("s: %v, resting %v", err, s.Resting())
 	}
 	s.Close()

@@ -164,6 +164,17 @@ const (
 	WordReset
 	WordTask
 	WordSave
+
+	// Earlier records have WordOther for these.
+	WordCorrect
+	WordStart
+	WordSuccess
+	WordFailure
+	WordDiscard
+	WordRerecord
+	WordUnload
+	WordStop
+	WordRelease
 )
 
 var messages = [numCodes]string{

@@ -31,9 +31,6 @@ const (
 	lineBytes   = wire.MaxTextBytes + 64 // of a command
 )
 
-// Task is the command that changes the task; the new task follows it.
-const Task = "task"
-
 // Listen opens the socket. It replaces an old socket: the id is locked, so the old socket's process
 // has ended.
 func Listen(id *identity.Identity) (net.Listener, error) {

@@ -1,6 +1,7 @@
 package page
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -9,6 +10,7 @@ import (
 	"net/netip"
 	"strings"
 
+	"github.com/edge-rt/edge-rt/edge/operator"
 	"github.com/edge-rt/edge-rt/internal/webpage"
 	"github.com/edge-rt/edge-rt/wire"
 )
@@ -26,6 +28,26 @@ type Button struct {
 	Label string `json:"label,omitempty"` // empty: it has its own form
 	Text  string `json:"text,omitempty"`  // argument after the word; empty: no argument
 	Ask   string `json:"ask,omitempty"`   // question to confirm the command; empty: no question
+}
+
+// OperatedBy returns the run with the buttons and commands of a panel.
+func (r Run) OperatedBy(p *operator.Panel) Run {
+	for _, c := range p.Offers() {
+		if c.Label != "" || c.Text != "" {
+			r.Buttons = append(r.Buttons, Button{
+				Word:  c.Word,
+				Label: c.Label,
+				Text:  c.Text,
+				Ask:   c.Ask,
+			})
+		}
+	}
+	r.SetTask = p.SetTask
+	r.Command = func(ctx context.Context, line string) Reply {
+		reply := p.Command(ctx, line)
+		return Reply{Done: reply.OK, Why: reply.Error, Body: reply}
+	}
+	return r
 }
 
 // Reply is the result of a command.

@@ -10,6 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/edge-rt/edge-rt/edge/event"
+	"github.com/edge-rt/edge-rt/edge/operator"
 	"github.com/edge-rt/edge-rt/record"
 	"github.com/edge-rt/edge-rt/rt"
 	"github.com/edge-rt/edge-rt/wire"
@@ -34,9 +35,6 @@ func (r *Recording) Note(code event.Code, level uint32, a, b int64, text string)
 	}
 }
 
-var operatorWords = map[string]event.Word{"pause": event.WordPause, "resume": event.WordResume,
-	"reset": event.WordReset, "task": event.WordTask, "save": event.WordSave}
-
 // Operator records a command and its result.
 func (r *Recording) Operator(line string, err error) {
 	level := uint32(record.LevelInfo)
@@ -48,7 +46,8 @@ func (r *Recording) Operator(line string, err error) {
 		refused = 1
 	}
 	word, _, _ := strings.Cut(line, " ")
-	r.Note(event.Operated, level, int64(operatorWords[word]), refused, text)
+	command, _ := operator.Find(word) // another word is event.WordOther
+	r.Note(event.Operated, level, int64(command.Number), refused, text)
 }
 
 var notices = map[wire.EventCode]event.NoticeKind{

@@ -2,9 +2,7 @@ package teleop
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"strings"
 
 	"github.com/edge-rt/edge-rt/edge/direct"
 	"github.com/edge-rt/edge-rt/edge/episode"
@@ -12,55 +10,41 @@ import (
 	"github.com/edge-rt/edge-rt/record"
 )
 
-// words are the commands of edge-rt ctl; a text follows operator.Task.
-var words = []string{"pause", "resume", operator.Task, episode.Start, record.Success, record.Failure, record.Discard,
-	record.Rerecord, "unload", "save", "stop", "release", "status"}
-
-// command executes one of words.
-func (s *session) command(line string) operator.Reply {
-	s.operating.Lock()
-	defer s.operating.Unlock()
-	word, text, _ := strings.Cut(line, " ")
-	text = strings.TrimSpace(text)
-	var err error
-	switch word {
-	case "pause":
-		s.paused.Store(true)
-	case "resume":
-		s.paused.Store(false)
-	case operator.Task:
-		if p := s.episodes.Status(); p != nil && p.Phase == episode.Recording {
-			err = s.episodes.Do(context.Background(), word, text)
-		} else {
-			err = s.setTask(text)
-		}
-	case episode.Start, record.Success, record.Failure, record.Discard, record.Rerecord:
-		err = s.episodes.Do(context.Background(), word, text)
-	case "unload":
-		_, err = s.arm.Unload(s.cfg.Follower.Robot, text)
-	case "save":
-		err = s.recording.Save()
-	case "stop":
-		s.run.Leave()
-	case "release":
-		s.run.Release()
-	case "status":
-	case "reset":
-		err = errors.New("there is nothing to reset: a leader arm drives this one, and no policy")
-	case "correct":
-		err = errors.New("a leader arm drives this one already, and no policy: there is nothing to take over")
-	default:
-		err = fmt.Errorf("unknown command %q, want one of %v", word, words)
+// panel returns the commands of edge-rt ctl as a teleoperation carries them out.
+func (s *session) panel() *operator.Panel {
+	moves := func() bool { return !s.paused.Load() }
+	actions := map[string]operator.Action{
+		operator.Pause:   {Do: operator.Simple(func() { s.paused.Store(true) }), Works: moves},
+		operator.Resume:  {Do: operator.Simple(func() { s.paused.Store(false) }), Works: s.paused.Load},
+		operator.Task:    {Do: s.changeTask},
+		operator.Unload:  {Do: s.unload},
+		operator.Save:    {Do: s.save, Works: func() bool { return s.cfg.Record == record.Ring }},
+		operator.Stop:    {Do: operator.Simple(s.run.Leave)},
+		operator.Release: {Do: operator.Simple(s.run.Release)},
 	}
-	if word != "status" {
-		s.recording.Operator(line, err)
+	operator.EpisodeActions(actions, func() *episode.Episodes { return s.episodes })
+	return &operator.Panel{
+		Actions: actions,
+		Source:  "a leader arm drives this one, and no policy",
+		State:   s.reply,
+		Note:    func(line string, err error) { s.recording.Operator(line, err) },
 	}
-	reply := s.reply()
-	if reply.OK = err == nil; err != nil {
-		reply.Error = err.Error()
-	}
-	return reply
 }
+
+// changeTask sets the task. While an episode is recorded, its task stays.
+func (s *session) changeTask(ctx context.Context, text string) (bool, error) {
+	if p := s.episodes.Status(); p != nil && p.Phase == episode.Recording {
+		return false, s.episodes.Do(ctx, operator.Task, text)
+	}
+	return false, s.setTask(text)
+}
+
+func (s *session) unload(_ context.Context, joint string) (bool, error) {
+	_, err := s.arm.Unload(s.cfg.Follower.Robot, joint)
+	return false, err
+}
+
+func (s *session) save(context.Context, string) (bool, error) { return false, s.recording.Save() }
 
 // reply returns the status that edge-rt ctl prints.
 func (s *session) reply() operator.Reply {
@@ -86,14 +70,14 @@ func (s *session) setTask(text string) error {
 
 // key handles a key of the terminal.
 func (s *session) key(key string) {
-	word := s.episodes.Key(key)
-	if key == "esc" || key == "q" {
-		word = "stop"
-	}
-	if word == "" {
+	word := operator.OfKey(key)
+	switch word {
+	case "", operator.Pause, operator.Correct: // a leader's pause has no key
 		return
+	case episode.Start:
+		word = s.episodes.Next()
 	}
-	if reply := s.command(word); !reply.OK {
+	if reply := s.commands.Command(context.Background(), word); !reply.OK {
 		fmt.Fprintln(s.cfg.Out, reply.Error)
 	}
 }

@@ -48,8 +48,8 @@ func TestTeleoperationIsRecorded(t *testing.T) {
 		t.Error("paused, the follower moves")
 	}
 	if _, err := operator.Ctl("black", "correct"); err == nil ||
-		!strings.Contains(err.Error(), "nothing to take over") {
-		t.Errorf("correct: %v, want it refused as there is nothing to take over", err)
+		!strings.Contains(err.Error(), "a leader arm drives this one") {
+		t.Errorf("correct: %v, want it refused, since a leader arm drives this one", err)
 	}
 	if _, err := operator.Ctl("black", "reset"); err == nil || !strings.Contains(err.Error(), "no policy") {
 		t.Errorf("reset: %v, want why not", err)

@@ -167,7 +167,7 @@ type session struct {
 	blind     []bool // the cameras without a usable picture; owner: speak
 	operator  net.Listener
 	episodes  *episode.Episodes
-	operating sync.Mutex // serializes commands and steps of the episodes
+	commands  *operator.Panel
 	run       *direct.Run
 	task      atomic.Pointer[string]
 
@@ -245,6 +245,7 @@ func (s *session) prepare() {
 			CPU:    s.cfg.CPU,
 		},
 	})
+	s.commands = s.panel()
 }
 
 func (s *session) drive(ctx context.Context) error {
@@ -252,7 +253,9 @@ func (s *session) drive(ctx context.Context) error {
 	for _, cam := range s.cameras {
 		s.grabs.Go(func() { s.run.Guarded(func() { cam.Run(s.clock, s.run.Ending(), &s.pending) }) })
 	}
-	s.run.Go(func() { operator.Serve(s.operator, s.command) })
+	s.run.Go(func() {
+		operator.Serve(s.operator, func(line string) operator.Reply { return s.commands.Command(ctx, line) })
+	})
 	for _, arm := range []*hotplug.Arm{s.leader, s.follower} {
 		s.run.Go(func() { arm.KeepOpen(s.run.Ending()) })
 	}
@@ -276,9 +279,7 @@ func (s *session) speak() {
 }
 
 func (s *session) stepEpisodes() {
-	s.operating.Lock()
-	defer s.operating.Unlock() // also on a panic: commands wait for it
-	s.episodes.Step(context.Background())
+	s.commands.Between(func() { s.episodes.Step(context.Background()) })
 }
 
 // say prints an event for the person at the leader and records it.

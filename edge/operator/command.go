@@ -1,0 +1,285 @@
+package operator
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+
+	"github.com/edge-rt/edge-rt/edge/episode"
+	"github.com/edge-rt/edge-rt/edge/event"
+	"github.com/edge-rt/edge-rt/record"
+)
+
+// The words of edge-rt ctl that have no other owner; package episode has those of episodes.
+const (
+	Pause   = "pause"
+	Resume  = "resume"
+	Correct = "correct"
+	Reset   = "reset"
+	Task    = "task" // the new task follows it
+	Unload  = "unload"
+	Save    = "save"
+	Stop    = "stop"
+	Release = "release"
+	Query   = "status"
+)
+
+// Command is one word of edge-rt ctl, one button of the page, and one key of the terminal.
+type Command struct {
+	Word   string
+	Number event.Word // its number on record
+	Help   string     // effect of the command, for --help
+	Text   string     // name of the argument; empty: no argument
+	May    bool       // the argument is optional
+	Label  string     // text of the button; empty: no button
+	Ask    string     // question of the page before the command; empty: no question
+	Keys   []string   // keys of the terminal
+}
+
+// Commands lists all commands. A new entry becomes a word of edge-rt ctl, a line of --help and a
+// button on the page; each source of an arm's motion has its own Actions.
+var Commands = []Command{
+	{
+		Word:   Pause,
+		Number: event.WordPause,
+		Label:  "Pause",
+		Help:   "hold and keep the queue",
+		Keys:   []string{"space"},
+	},
+	{
+		Word:   Resume,
+		Number: event.WordResume,
+		Label:  "Resume",
+		Help:   "go on; after a correction the policy has the arm again",
+	},
+	{
+		Word:   Correct,
+		Number: event.WordCorrect,
+		Label:  "Take over",
+		Ask: "Take the arm over with the leader? Hold the leader: it goes limp at the follower's pose, and then " +
+			"the follower follows it.",
+		Help: "a person takes the arm over with the leader of --leader: hold the leader, it goes limp at the " +
+			"follower's pose",
+		Keys: []string{"tab"},
+	},
+	{Word: Reset, Number: event.WordReset, Label: "New episode", Help: "new episode, the queue is dropped"},
+	{
+		Word:   Task,
+		Number: event.WordTask,
+		Text:   "TEXT",
+		Help:   "new episode with another task, for policies that read it",
+	},
+	{
+		Word:   episode.Start,
+		Number: event.WordStart,
+		Label:  "Start episode",
+		Text:   "TASK",
+		May:    true,
+		Help:   "begin an episode, with another task if one is given; needs --record all",
+		Keys:   []string{"right", "n"},
+	},
+	{
+		Word:   record.Success,
+		Number: event.WordSuccess,
+		Label:  "Success",
+		Help:   "end the episode as a success",
+		Keys:   []string{"s"},
+	},
+	{
+		Word:   record.Failure,
+		Number: event.WordFailure,
+		Label:  "Failure",
+		Help:   "end the episode as a failure",
+		Keys:   []string{"f"},
+	},
+	{
+		Word:   record.Discard,
+		Number: event.WordDiscard,
+		Label:  "Discard",
+		Help:   "end the episode, and leave it out of a data set",
+		Keys:   []string{"d"},
+	},
+	{
+		Word:   record.Rerecord,
+		Number: event.WordRerecord,
+		Label:  "Rerecord",
+		Help:   "as discard, and the next episode takes its place",
+		Keys:   []string{"left", "r"},
+	},
+	{
+		Word:   Unload,
+		Number: event.WordUnload,
+		Label:  "Take load off",
+		Text:   "JOINT",
+		May:    true,
+		Help: "take the load off an overloaded joint, or all: its goal is where it is, and its motor forgets the " +
+			"overload",
+	},
+	{
+		Word:   Save,
+		Number: event.WordSave,
+		Label:  "Save the record",
+		Help:   "write the memory of --record ring to disk",
+	},
+	{
+		Word:   Stop,
+		Number: event.WordStop,
+		Label:  "Stop",
+		Ask:    "End the run? The arm is left as --on-exit selects, and the program ends.",
+		Help:   "end the run as Ctrl-C does",
+		Keys:   []string{"esc", "q"},
+	},
+	{
+		Word:   Release,
+		Number: event.WordRelease,
+		Label:  "Torque off",
+		Ask:    "Take the torque now? The arm falls unless a person holds it, and the program ends.",
+		Help:   "end the run at once and take the torque, whatever --on-exit selects: hold on to the arm",
+	},
+	{Word: Query, Help: "print the state"},
+}
+
+// The descriptions of the keys at the terminal: Keys for all sources, PolicyKeys those of a policy
+// in addition.
+const (
+	Keys = "keys: right arrow or s: success, and on to the next; f: failure; d: discard; left arrow: rerecord; " +
+		"Esc ends the run (also n, r and q)"
+	PolicyKeys = "; space: pause, or go on; tab: take the arm over with the leader, or give it back"
+)
+
+// Find returns the command with this word.
+func Find(word string) (Command, error) {
+	i := slices.IndexFunc(Commands, func(c Command) bool { return c.Word == word })
+	if i < 0 {
+		return Command{}, fmt.Errorf("unknown command %q, want one of %s", word, strings.Join(Words(), ", "))
+	}
+	return Commands[i], nil
+}
+
+// Words returns the words of Commands.
+func Words() (words []string) {
+	for _, c := range Commands {
+		words = append(words, c.Word)
+	}
+	return words
+}
+
+// OfKey returns the word of a key, empty for a key without a meaning.
+func OfKey(key string) string {
+	for _, c := range Commands {
+		if slices.Contains(c.Keys, key) {
+			return c.Word
+		}
+	}
+	return ""
+}
+
+// Action carries out one command for a source of an arm's motion.
+type Action struct {
+	// Do has the text after the word, and whether the server confirmed its part.
+	Do func(ctx context.Context, text string) (acked bool, err error)
+
+	// Works reports whether the command has an effect now; nil: always.
+	Works func() bool
+}
+
+// Simple returns the Do of a command without an argument that always succeeds.
+func Simple(do func()) func(context.Context, string) (bool, error) {
+	return func(context.Context, string) (bool, error) { do(); return false, nil }
+}
+
+// Panel carries out the commands for one source, one after the other. Any goroutine may call its
+// methods.
+type Panel struct {
+	Actions map[string]Action // by word
+	Source  string            // of the arm's motion, as a sentence: the reason why it lacks some Actions
+	State   func() Reply
+	Note    func(line string, err error) // records a command with its result
+
+	mu sync.Mutex // held during a command
+}
+
+// Command carries out one line from an operator: a word of Commands with its argument.
+func (p *Panel) Command(ctx context.Context, line string) Reply {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	word, text, _ := strings.Cut(line, " ")
+	acked, err := p.carryOut(ctx, word, strings.TrimSpace(text))
+	if word != Query {
+		p.Note(line, err)
+	}
+	reply := p.State()
+	if reply.OK, reply.Acked = err == nil, acked; err != nil {
+		reply.Error = err.Error()
+	}
+	return reply
+}
+
+func (p *Panel) carryOut(ctx context.Context, word, text string) (acked bool, err error) {
+	c, err := Find(word)
+	action, able := p.Actions[word]
+	switch {
+	case err != nil:
+		return false, err
+	case word == Query && text == "":
+		return false, nil
+	case c.Text == "" && text != "":
+		return false, fmt.Errorf("%s takes no argument, got %q", word, text)
+	case !able:
+		return false, fmt.Errorf("%s has no effect here: %s", word, p.Source)
+	}
+	return action.Do(ctx, text)
+}
+
+// SetTask carries out the command Task.
+func (p *Panel) SetTask(ctx context.Context, text string) error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	_, err := p.carryOut(ctx, Task, text)
+	p.Note(Task+" "+text, err)
+	return err
+}
+
+// Between runs f between two commands.
+func (p *Panel) Between(f func()) {
+	p.mu.Lock()
+	defer p.mu.Unlock() // also after a panic: commands wait for it
+	f()
+}
+
+// Offers returns the commands that this source has, for the page.
+func (p *Panel) Offers() (all []Command) {
+	for _, c := range Commands {
+		if _, able := p.Actions[c.Word]; able {
+			all = append(all, c)
+		}
+	}
+	return all
+}
+
+// Working returns the words of the commands that have an effect now, for the page, without the words
+// in except.
+func (p *Panel) Working(except ...string) []string {
+	words := []string{}
+	for _, c := range Commands {
+		a, able := p.Actions[c.Word]
+		if c.Word == Query || able && !slices.Contains(except, c.Word) && (a.Works == nil || a.Works()) {
+			words = append(words, c.Word)
+		}
+	}
+	return words
+}
+
+// EpisodeActions adds the actions of the commands about episodes.
+func EpisodeActions(actions map[string]Action, episodes func() *episode.Episodes) {
+	for _, word := range episode.Words {
+		actions[word] = Action{
+			Do: func(ctx context.Context, text string) (bool, error) {
+				return false, episodes().Do(ctx, word, text)
+			},
+			Works: func() bool { return episodes() != nil && episodes().Check(word) == nil },
+		}
+	}
+}

@@ -1,0 +1,92 @@
+package operator
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/edge-rt/edge-rt/edge/episode"
+	"github.com/edge-rt/edge-rt/edge/event"
+)
+
+// Goal: each command is one word with a help text, and has a number on record and keys of its own.
+func TestEveryCommandIsWhole(t *testing.T) {
+	words := map[string]bool{}
+	numbers := map[event.Word]bool{}
+	keys := map[string]bool{}
+	for _, c := range Commands {
+		if c.Word == "" || c.Help == "" || strings.ContainsAny(c.Word, " \n,") || words[c.Word] || numbers[c.Number] ||
+			c.Number == event.WordOther && c.Word != Query {
+			t.Errorf("%+v", c)
+		}
+		words[c.Word], numbers[c.Number] = true, true
+		for _, key := range c.Keys {
+			if keys[key] || OfKey(key) != c.Word {
+				t.Errorf("key %s: %q, want %s alone", key, OfKey(key), c.Word)
+			}
+			keys[key] = true
+		}
+	}
+	for _, word := range episode.Words {
+		if !words[word] {
+			t.Errorf("no command %s", word)
+		}
+	}
+	if OfKey("x") != "" {
+		t.Errorf("the key x means %q", OfKey("x"))
+	}
+}
+
+// Goal: a panel carries out the commands of its source, refuses all others with the reason, and
+// notes all but status.
+func TestPanel(t *testing.T) {
+	var did, noted []string
+	works := false
+	p := &Panel{
+		Source: "a ghost drives this arm",
+		State:  func() Reply { return Reply{ID: "arm"} },
+		Note:   func(line string, err error) { noted = append(noted, line) },
+		Actions: map[string]Action{
+			Pause: {Do: Simple(func() { did = append(did, Pause) }), Works: func() bool { return works }},
+			Task: {Do: func(_ context.Context, text string) (bool, error) {
+				if text == "dance" {
+					return false, errors.New("it cannot dance")
+				}
+				did = append(did, text)
+				return true, nil
+			}},
+		},
+	}
+	for _, tt := range []struct {
+		line, says string
+		acked      bool
+	}{
+		{"pause", "", false}, {"task  wave ", "", true}, {"status", "", false},
+		{"pause now", "takes no argument", false}, {"status now", "takes no argument", false},
+		{"task dance", "it cannot dance", false}, {"reset", "a ghost drives this arm", false},
+		{"fly", "unknown command", false},
+	} {
+		r := p.Command(t.Context(), tt.line)
+		if r.OK != (tt.says == "") || !strings.Contains(r.Error, tt.says) || r.ID != "arm" || r.Acked != tt.acked {
+			t.Errorf("%s: %+v, want %q", tt.line, r, tt.says)
+		}
+	}
+	if err := p.SetTask(t.Context(), "dance"); err == nil {
+		t.Error("a task that is refused has no error")
+	}
+	if want := []string{Pause, "wave"}; !slices.Equal(did, want) {
+		t.Errorf("it did %q, want %q", did, want)
+	}
+	if len(noted) != 7 || noted[6] != "task dance" || slices.Contains(noted, "status") {
+		t.Errorf("noted %q", noted)
+	}
+	if got := p.Working(); !slices.Equal(got, []string{Task, Query}) {
+		t.Errorf("working: %q", got)
+	}
+	works = true
+	if got := p.Working(Task); !slices.Equal(got, []string{Pause, Query}) || len(p.Offers()) != 2 {
+		t.Errorf("working: %q of %v", got, p.Offers())
+	}
+}
