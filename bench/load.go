@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"math/rand/v2"
+	"os"
 	"os/exec"
 	"runtime"
 	"strconv"
@@ -12,6 +13,7 @@ import (
 	"time"
 
 	"github.com/edge-rt/edge-rt/internal/exit"
+	"github.com/edge-rt/edge-rt/stage"
 )
 
 // Loads are the loads that may run beside all subjects, at nice 0, in a process of their own.
@@ -19,7 +21,7 @@ var Loads = []string{"none", "cpu", "alloc", "stress"}
 
 // Load is a process group that keeps the machine busy; nil is no load.
 type Load struct {
-	child  *Child
+	child  *stage.Child
 	paused bool
 }
 
@@ -42,7 +44,7 @@ func StartLoad(name string) (*Load, error) {
 	default:
 		return nil, exit.Errorf(exit.Usage, "--load is %q, want one of %s", name, strings.Join(Loads, ", "))
 	}
-	c, err := StartGroup(cmd)
+	c, err := stage.StartGroup(cmd)
 	if err != nil {
 		return nil, err
 	}
@@ -74,6 +76,13 @@ func (l *Load) Stop() error {
 		return fmt.Errorf("the load ended on its way: %s", l.child.LastWords())
 	}
 	return l.child.Stop()
+}
+
+// Part returns the command that runs a part of this program, such as a load, as a process of its
+// own.
+func Part(args ...string) *exec.Cmd {
+	self, _ := os.Executable()
+	return stage.Command(self, append([]string{"part"}, args...)...)
 }
 
 // LoadPart is a load in a process of its own, `bench part load`.

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/edge-rt/edge-rt/rt/rttest"
+	"github.com/edge-rt/edge-rt/stage"
 )
 
 func TestLoadsEnd(t *testing.T) {
@@ -35,7 +36,7 @@ func TestLoadRests(t *testing.T) {
 		t.Skipf("no shell here: %v", err)
 	}
 	ready := filepath.Join(t.TempDir(), "ready")
-	c, err := StartGroup(exec.Command("sh", "-c", "trap 'exit 0' TERM; : >"+ready+"; while :; do :; done"))
+	c, err := stage.StartGroup(exec.Command("sh", "-c", "trap 'exit 0' TERM; : >"+ready+"; while :; do :; done"))
 	if err != nil {
 		t.Fatal(err)
 	}

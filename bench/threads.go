@@ -9,6 +9,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/edge-rt/edge-rt/stage"
 )
 
 // Thread is the kernel's scheduling of one thread, and its CPU time so far.
@@ -16,9 +18,6 @@ type Thread struct {
 	TID, Policy, Priority, Nice int
 	CPU                         time.Duration // in user and kernel mode
 }
-
-// StatTick is the unit of times in /proc: USER_HZ is 100 everywhere.
-const StatTick = 10 * time.Millisecond
 
 // Scheduling policies by number.
 //
@@ -67,7 +66,7 @@ func parseStat(b []byte) (t Thread, ok bool) {
 	t.Policy, errs[3] = strconv.Atoi(fields[statPolicy])
 	user, errs[4] = strconv.ParseInt(fields[statUser], 10, 64)
 	system, errs[5] = strconv.ParseInt(fields[statSystem], 10, 64)
-	t.CPU = time.Duration(user+system) * StatTick
+	t.CPU = time.Duration(user+system) * stage.StatTick
 	return t, errs == [6]error{}
 }
 

@@ -6,6 +6,7 @@ import (
 
 	"github.com/edge-rt/edge-rt/bench"
 	"github.com/edge-rt/edge-rt/internal/exit"
+	"github.com/edge-rt/edge-rt/stage"
 )
 
 //go:embed awake/awake.c
@@ -14,14 +15,14 @@ var awakeSource []byte
 // awake is a process with a thread of the lowest class on every core, so that no core falls asleep
 // or is given to other machines. The thread has the lowest weight where the kernel schedules by
 // groups, and the rest of a container's quota. nil means no such process.
-type awake struct{ child *bench.Child }
+type awake struct{ child *stage.Child }
 
 func stayAwake(folder string) (*awake, error) {
 	program, err := compile(folder, "awake", awakeSource)
 	if err != nil {
 		return nil, err
 	}
-	c, err := bench.Start(exec.Command(program))
+	c, err := stage.Start(exec.Command(program))
 	if err != nil {
 		return nil, err
 	}
@@ -30,8 +31,8 @@ func stayAwake(folder string) (*awake, error) {
 
 // host returns a reading of the machine in which the CPU time of this process counts as idle: all
 // other programs had left it.
-func (a *awake) host() bench.Host {
-	h := bench.ReadHost()
+func (a *awake) host() stage.Host {
+	h := stage.ReadHost()
 	if a != nil {
 		for _, t := range bench.ThreadsOf(a.child.PID()) {
 			h.Idle += t.CPU

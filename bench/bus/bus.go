@@ -19,6 +19,7 @@ import (
 	"github.com/edge-rt/edge-rt/bench"
 	"github.com/edge-rt/edge-rt/internal/exit"
 	"github.com/edge-rt/edge-rt/servo/robot"
+	"github.com/edge-rt/edge-rt/stage"
 )
 
 // Config configures a measurement; its tags are the flags of `bench bus`.
@@ -156,7 +157,7 @@ func (c *Config) losses(ctx context.Context, r robot.Robot, folder string, repor
 	return nil
 }
 
-func (c *Config) simulator(folder, name, faults string) (*bench.Child, string, error) {
+func (c *Config) simulator(folder, name, faults string) (*stage.Child, string, error) {
 	link := filepath.Join(folder, name)
 	args := []string{"--robot", c.Robot}
 	if c.Baud != 0 {
@@ -168,6 +169,6 @@ func (c *Config) simulator(folder, name, faults string) (*bench.Child, string, e
 	if faults != "" {
 		args = append(args, "--faults", faults)
 	}
-	sim, err := bench.StartSimBus(c.Bin, link, args...)
+	sim, err := stage.StartSimBus(c.Bin, link, args...)
 	return sim, link, err
 }

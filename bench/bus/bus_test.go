@@ -14,6 +14,7 @@ import (
 	"github.com/edge-rt/edge-rt/bench/report"
 	"github.com/edge-rt/edge-rt/internal/exit"
 	"github.com/edge-rt/edge-rt/rt/rttest"
+	"github.com/edge-rt/edge-rt/stage"
 )
 
 func TestParseEcho(t *testing.T) {
@@ -194,10 +195,10 @@ func TestCoresStayAwake(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	const some = 3 * bench.StatTick
+	const some = 3 * stage.StatTick
 	rttest.Eventually(t, "what keeps the cores awake counts as idle", func() bool {
 		with := a.host()
-		return with.Idle-bench.ReadHost().Idle >= some
+		return with.Idle-stage.ReadHost().Idle >= some
 	})
 	if err := a.check(); err != nil {
 		t.Error(err)

@@ -13,8 +13,8 @@ import (
 	"strings"
 	"time"
 
-	"github.com/edge-rt/edge-rt/bench"
 	"github.com/edge-rt/edge-rt/internal/exit"
+	"github.com/edge-rt/edge-rt/stage"
 )
 
 //go:embed echo/echo.c
@@ -50,7 +50,7 @@ func runEcho(ctx context.Context, program, port string, baud int, fps float64, l
 	for _, f := range r.frames {
 		args = append(args, hex.EncodeToString(f))
 	}
-	c, err := bench.Start(exec.CommandContext(ctx, program, args...))
+	c, err := stage.Start(exec.CommandContext(ctx, program, args...))
 	if err != nil {
 		return nil, err
 	}

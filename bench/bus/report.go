@@ -44,7 +44,7 @@ type Report struct {
 }
 
 // Pairs are pairs of slices, the driver's and then the echo's, and the medians of their ratios. A
-// pair is calm when neither the host nor other programs (bench.Host) took the cores during both.
+// pair is calm when neither the host nor other programs (stage.Host) took the cores during both.
 type Pairs struct {
 	All     int     `json:"all"`
 	Calm    int     `json:"calm"`

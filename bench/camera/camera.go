@@ -20,6 +20,7 @@ import (
 	"github.com/edge-rt/edge-rt/internal/exit"
 	"github.com/edge-rt/edge-rt/rt"
 	"github.com/edge-rt/edge-rt/sim"
+	"github.com/edge-rt/edge-rt/stage"
 	"github.com/edge-rt/edge-rt/wire"
 )
 
@@ -82,7 +83,7 @@ func Measure(ctx context.Context, cfg Config) (*Report, error) {
 	rt.NiceProcess(niceness) // a refusal is visible in the figures
 	defer rt.HoldGC(headroom).Release()
 	report.With, report.Without = newTicks(), newTicks()
-	host := bench.ReadHost()
+	host := stage.ReadHost()
 	for end := clock.Now().Add(cfg.Duration); clock.Now() < end && ctx.Err() == nil; {
 		for _, on := range bench.Turned([]bool{true, false}, report.Slices) {
 			ticks := &report.Without
@@ -100,7 +101,7 @@ func Measure(ctx context.Context, cfg Config) (*Report, error) {
 	if ctx.Err() != nil {
 		return nil, ctx.Err()
 	}
-	report.StealMS = float64((bench.ReadHost().Stolen - host.Stolen).Microseconds()) / 1e3
+	report.StealMS = float64((stage.ReadHost().Stolen - host.Stolen).Microseconds()) / 1e3
 	report.With.finish()
 	report.Without.finish()
 	for _, p := range pipelines {

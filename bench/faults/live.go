@@ -12,10 +12,10 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/edge-rt/edge-rt/bench"
 	"github.com/edge-rt/edge-rt/internal/exit"
 	"github.com/edge-rt/edge-rt/sim/fleet"
 	"github.com/edge-rt/edge-rt/sim/netfault"
+	"github.com/edge-rt/edge-rt/stage"
 )
 
 const (
@@ -81,7 +81,7 @@ type livePlayer struct {
 	ctx    context.Context
 	cfg    *Config
 	dir    string
-	server *bench.Server // Child is nil before the first episode
+	server *stage.Server // Child is nil before the first episode
 	plain  bool          // kind of the bundle that server serves
 	again  *atomic.Int64 // episodes whose edge did not start, of all workers
 }
@@ -97,7 +97,7 @@ func newLivePlayer(ctx context.Context, cfg *Config, dir string, again *atomic.I
 	if cfg.ORT != "" {
 		flags = append(flags, "--ort", cfg.ORT)
 	}
-	server, err := bench.NewServer(cfg.Bin, p.path("server.yaml"), flags...)
+	server, err := stage.NewServer(cfg.Bin, p.path("server.yaml"), flags...)
 	p.server = server
 	return p, errors.Join(err, os.MkdirAll(dir, 0o700))
 }
@@ -138,7 +138,7 @@ func (p *livePlayer) once(j job) (fleet.Outcome, error) {
 		return fleet.Outcome{}, err
 	}
 	seed, direction := p.cfg.episode(j.episode)
-	cmd := bench.Edge(p.cfg.Bin, p.dir, append(slices.Clone(contender.flags),
+	cmd := stage.Edge(p.cfg.Bin, p.dir, append(slices.Clone(contender.flags),
 		"--fps", strconv.Itoa(fleet.FPS), "--bus", "sim", "--camera", "top=sim", "--connect", p.server.Endpoint,
 		"--seed", strconv.FormatUint(seed, 10),
 		"--jpeg-quality", strconv.Itoa(p.cfg.Quality),
@@ -146,7 +146,7 @@ func (p *livePlayer) once(j job) (fleet.Outcome, error) {
 		"all", "--record-dir", records,
 		"--wire-faults", script, "--fault-seed", strconv.FormatUint(fleet.FaultSeed(seed, direction), 10))...)
 	began := time.Now()
-	child, err := bench.Start(cmd)
+	child, err := stage.Start(cmd)
 	if err != nil {
 		return fleet.Outcome{}, err
 	}
@@ -173,7 +173,7 @@ func (p *livePlayer) once(j job) (fleet.Outcome, error) {
 }
 
 // wait returns when the edge has ended, and ends it on an interrupt.
-func (p *livePlayer) wait(edge *bench.Child) error {
+func (p *livePlayer) wait(edge *stage.Child) error {
 	defer context.AfterFunc(p.ctx, func() { _ = edge.Stop() })()
 	err := edge.Wait(p.cfg.Duration + liveGrace)
 	if p.ctx.Err() != nil {
@@ -193,7 +193,7 @@ func (p *livePlayer) serve(plain bool) error {
 	if plain {
 		bundle = p.cfg.Plain
 	}
-	if _, err := bench.WriteManifest(p.dir, bundle); err != nil {
+	if _, err := stage.WriteManifest(p.dir, bundle); err != nil {
 		return err
 	}
 	return p.server.Start(p.ctx)
@@ -201,7 +201,7 @@ func (p *livePlayer) serve(plain bool) error {
 
 // restart kills the server and starts it again at the plan's times, which count from begin, for as
 // long as the edge lives.
-func (p *livePlayer) restart(plan *netfault.Plan, begin time.Time, edge *bench.Child) {
+func (p *livePlayer) restart(plan *netfault.Plan, begin time.Time, edge *stage.Child) {
 	at := time.Duration(0)
 	for {
 		from, until, ok := plan.NextOutage(at)
@@ -222,7 +222,7 @@ func (p *livePlayer) restart(plan *netfault.Plan, begin time.Time, edge *bench.C
 }
 
 // sleep waits; it returns false when the child or the context ended first.
-func sleep(ctx context.Context, d time.Duration, child *bench.Child) bool {
+func sleep(ctx context.Context, d time.Duration, child *stage.Child) bool {
 	var exited <-chan struct{}
 	if child != nil {
 		exited = child.Exited()

@@ -16,7 +16,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/edge-rt/edge-rt/bench"
 	"github.com/edge-rt/edge-rt/internal/exit"
 	"github.com/edge-rt/edge-rt/record"
 	"github.com/edge-rt/edge-rt/rt"
@@ -24,6 +23,7 @@ import (
 	"github.com/edge-rt/edge-rt/sim"
 	"github.com/edge-rt/edge-rt/sim/fleet"
 	"github.com/edge-rt/edge-rt/sim/netfault"
+	"github.com/edge-rt/edge-rt/stage"
 )
 
 // An edge that finds no motors, as on a very busy host, is started again a few times; an edge that
@@ -90,7 +90,7 @@ func playerOn(t *testing.T, ctx context.Context, cfg *Config, again *atomic.Int6
 	t.Helper()
 	p, err := newLivePlayer(ctx, cfg, filepath.Join(cfg.Bin, "0"), again)
 	if err == nil {
-		p.server.Child, err = bench.Start(exec.Command("sleep", "60"))
+		p.server.Child, err = stage.Start(exec.Command("sleep", "60"))
 	}
 	if err != nil {
 		t.Fatal(err)
@@ -146,7 +146,7 @@ func TestRestartsFollowTheScript(t *testing.T) {
 	started := filepath.Join(p.dir, "started")
 	p.server.Argv, p.server.Endpoint = []string{"/bin/sh", "-c", "echo >> " + started + "; exec sleep 60"},
 		"tcp/"+l.Addr().String()
-	edge, err := bench.Start(exec.Command("sleep", "60"))
+	edge, err := stage.Start(exec.Command("sleep", "60"))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/edge-rt/edge-rt/bench"
+	"github.com/edge-rt/edge-rt/stage"
 )
 
 // Settings of cyclictest.
@@ -105,7 +106,7 @@ func intervalOf(period time.Duration) time.Duration { return period.Round(time.M
 
 func (r *cyclictestRun) finish() (*Run, error) {
 	r.child.Interrupt()
-	if err := r.child.Wait(bench.StopLimit); err != nil {
+	if err := r.child.Wait(stage.StopLimit); err != nil {
 		return nil, fmt.Errorf("cyclictest: %w", err)
 	}
 	run := &Run{Seconds: time.Since(r.before).Seconds(), Threads: r.child.threads}

@@ -7,16 +7,17 @@ import (
 	"time"
 
 	"github.com/edge-rt/edge-rt/bench"
+	"github.com/edge-rt/edge-rt/stage"
 )
 
 // process is a measured program, or the reference program beside it.
 type process struct {
-	*bench.Child
+	*stage.Child
 	threads string // its scheduling classes during the measurement, in the form of bench.ClassesOf
 }
 
 func start(cmd *exec.Cmd) (*process, error) {
-	c, err := bench.Start(cmd)
+	c, err := stage.Start(cmd)
 	return &process{Child: c}, err
 }
 

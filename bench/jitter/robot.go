@@ -13,6 +13,7 @@ import (
 
 	"github.com/edge-rt/edge-rt/bench"
 	"github.com/edge-rt/edge-rt/bench/report"
+	"github.com/edge-rt/edge-rt/stage"
 )
 
 // robotSubject is the whole edge: edge-rt with a simulated arm and camera, with a lean-server on
@@ -20,13 +21,13 @@ import (
 type robotSubject struct {
 	cfg    *Config
 	dir    string
-	server *bench.Server
+	server *stage.Server
 }
 
 func startRobot(ctx context.Context, cfg *Config, dir string) (*robotSubject, error) {
 	r := &robotSubject{cfg: cfg, dir: dir}
 	var err error
-	if r.server, err = bench.NewServer(cfg.Bin, cfg.Manifest, "--json", r.path("server.json")); err != nil {
+	if r.server, err = stage.NewServer(cfg.Bin, cfg.Manifest, "--json", r.path("server.json")); err != nil {
 		return nil, err
 	}
 	return r, r.server.Start(ctx)
@@ -52,7 +53,7 @@ func (r *robotSubject) start(d time.Duration, require bool) (*process, error) {
 	}
 	// It holds the arm on exit: the simulated arm need not be released, and under full load its
 	// simulated motors may confirm too late.
-	return start(bench.Edge(r.cfg.Bin, r.dir, "--fps", strconv.FormatFloat(r.cfg.FPS, 'g', -1, 64), "--fps-mismatch",
+	return start(stage.Edge(r.cfg.Bin, r.dir, "--fps", strconv.FormatFloat(r.cfg.FPS, 'g', -1, 64), "--fps-mismatch",
 		"allow",
 		"--bus", "sim", "--camera", "top=sim", "--connect", r.server.Endpoint, "--max-offline", "10s",
 		"--duration", d.String(), "--on-exit", "hold", "--rt", mode, "--cpu="+strconv.Itoa(r.cfg.CPU),

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/edge-rt/edge-rt/bench"
+	"github.com/edge-rt/edge-rt/stage"
 )
 
 const (
@@ -27,13 +28,13 @@ func (n notStarted) Unwrap() error { return n.error }
 
 func (j *jitter) slice(ctx context.Context, k kind, length time.Duration) (s Slice, err error) {
 	s = Slice{Subject: k.subject, Form: k.form, Began: time.Since(j.began).Seconds()}
-	host := bench.ReadHost()
+	host := stage.ReadHost()
 	if k.subject == Cyclictest {
 		s.Run, err = j.alone(ctx, length)
 	} else {
 		s.Run, s.Reference, err = j.subject(ctx, k, length)
 	}
-	s.StealShare = bench.ReadHost().StealShare(host)
+	s.StealShare = stage.ReadHost().StealShare(host)
 	return s, err
 }
 
@@ -100,7 +101,7 @@ func (j *jitter) attempt(ctx context.Context, k kind, length time.Duration) (run
 	if err != nil {
 		c.Interrupt()
 	}
-	if waitErr := c.Wait(length + bench.ServerLimit); waitErr != nil && tickErr != nil {
+	if waitErr := c.Wait(length + stage.ServerLimit); waitErr != nil && tickErr != nil {
 		return nil, nil, notStarted{waitErr}
 	} else if waitErr != nil {
 		return nil, nil, waitErr // it also explains a failure of cyclictest beside it
@@ -129,7 +130,7 @@ func (j *jitter) beside(ctx context.Context, c *process, tid int, length time.Du
 	}
 	j.load.Resume()
 	c.threads = bench.ClassesOf(bench.ThreadsOf(c.PID()))
-	c.waitExit(ctx, length+bench.ServerLimit)
+	c.waitExit(ctx, length+stage.ServerLimit)
 	run, finishErr := r.finish()
 	return run, errors.Join(err, finishErr)
 }

@@ -26,6 +26,7 @@ import (
 
 	"github.com/edge-rt/edge-rt/bench"
 	"github.com/edge-rt/edge-rt/internal/exit"
+	"github.com/edge-rt/edge-rt/stage"
 )
 
 // Config configures Measure; its tags are the flags of `bench recipe`.
@@ -122,7 +123,7 @@ func Measure(ctx context.Context, cfg Config) (*Report, error) {
 	}
 	defer os.RemoveAll(dir)
 	machine := bench.ReadMachine(os.DirFS("/"))
-	server, err := bench.NewServer(cfg.Bin, cfg.Manifest)
+	server, err := stage.NewServer(cfg.Bin, cfg.Manifest)
 	if err != nil {
 		return nil, err
 	}
@@ -177,14 +178,14 @@ var errSetup = errors.New("nothing to measure with")
 // simArm is the simulated arm in a process of its own. Real motors do not share the edge's CPUs, so
 // its threads have precedence over all others.
 type simArm struct {
-	*bench.Child
+	*stage.Child
 	link string
 }
 
 const simPriority = 85
 
 func startArm(bin, link string) (*simArm, error) {
-	sim, err := bench.StartSimBus(bin, link, "--robot", "so101")
+	sim, err := stage.StartSimBus(bin, link, "--robot", "so101")
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", errSetup, err)
 	}
@@ -223,7 +224,7 @@ func (c *Config) slice(ctx context.Context, cell Cell, endpoint string, arm *sim
 		"--duration", c.Slice.String(), "--connect", endpoint, "--bus", arm.link, "--calibration", c.Calibration,
 		"--others", cell.Others, "--gc", cell.GC, "--load", cell.Load)
 	cmd.Env = append(cmd.Env, "STATE_DIRECTORY="+dir) // its id is kept out of the user's state
-	part, err := bench.Start(cmd)
+	part, err := stage.Start(cmd)
 	if err != nil {
 		return nil, err
 	}

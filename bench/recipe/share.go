@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/edge-rt/edge-rt/bench"
+	"github.com/edge-rt/edge-rt/stage"
 )
 
 // shareMeter sums the CPU time of the process's real-time threads.
@@ -37,9 +38,9 @@ func (m *shareMeter) read(threads []bench.Thread) {
 	}
 	// A delayed reader would count more time than the interval has.
 	if d := now.Sub(m.marked); d >= shareEvery && time.Since(now) < shareEvery/25 {
-		m.peak = max(m.peak, bench.ShareOfCPUs(m.sum-m.before, d))
+		m.peak = max(m.peak, stage.ShareOfCPUs(m.sum-m.before, d))
 		m.marked, m.before = now, m.sum
 	}
 }
 
-func (m *shareMeter) total() float64 { return bench.ShareOfCPUs(m.before, m.marked.Sub(m.began)) }
+func (m *shareMeter) total() float64 { return stage.ShareOfCPUs(m.before, m.marked.Sub(m.began)) }

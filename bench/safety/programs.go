@@ -10,8 +10,8 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/edge-rt/edge-rt/bench"
 	"github.com/edge-rt/edge-rt/rt"
+	"github.com/edge-rt/edge-rt/stage"
 	"github.com/edge-rt/edge-rt/wire"
 	"github.com/edge-rt/edge-rt/wire/zenoh"
 )
@@ -25,7 +25,7 @@ const (
 
 // edgeProcess is an edge-rt.
 type edgeProcess struct {
-	*bench.Child
+	*stage.Child
 	bin, dir string
 	gone     chan struct{} // closed when the process has ended
 	endedAt  rt.Instant    // after gone
@@ -36,7 +36,7 @@ func startEdge(bin string, a *arm, endpoint string, args ...string) (e *edgeProc
 	all := append([]string{"--bus", a.port(), "--calibration", a.calibrationPath(), "--connect", endpoint, "--id",
 		robotID, "--fps", fmt.Sprint(fps),
 		"--request-timeout", "1s", "--reconnect-initial-backoff", "200ms", "--reconnect-max-backoff", "500ms"}, args...)
-	if e.Child, err = bench.StartGroup(bench.Edge(bin, a.dir, all...)); err != nil {
+	if e.Child, err = stage.StartGroup(stage.Edge(bin, a.dir, all...)); err != nil {
 		return nil, err
 	}
 	go func() {
@@ -101,7 +101,7 @@ func (e *edgeProcess) ctl(word string) error {
 	var err error
 	var out []byte
 	for end := time.Now().Add(ctlLimit); time.Now().Before(end); time.Sleep(20 * time.Millisecond) {
-		if out, err = bench.Edge(e.bin, e.dir, "ctl", word, "--id", robotID).CombinedOutput(); err == nil {
+		if out, err = stage.Edge(e.bin, e.dir, "ctl", word, "--id", robotID).CombinedOutput(); err == nil {
 			return nil
 		}
 		if !e.Running() {
@@ -114,7 +114,7 @@ func (e *edgeProcess) ctl(word string) error {
 // leanServer is a lean-server with the demo's policy, and a session that receives its chunks like
 // the robot.
 type leanServer struct {
-	*bench.Server
+	*stage.Server
 	dir     string
 	session wire.Session
 }
@@ -122,7 +122,7 @@ type leanServer struct {
 // openLean serves a bundle, and calls first with the time of every chunk.
 func openLean(ctx context.Context, bin, dir, bundle string, first func(rt.Instant), flags ...string) (*leanServer,
 	error) {
-	server, err := bench.NewServer(bin, filepath.Join(dir, "server.yaml"), flags...)
+	server, err := stage.NewServer(bin, filepath.Join(dir, "server.yaml"), flags...)
 	if err != nil {
 		return nil, err
 	}
@@ -139,7 +139,7 @@ func openLean(ctx context.Context, bin, dir, bundle string, first func(rt.Instan
 
 // serve starts the server on a bundle, also after it was killed.
 func (l *leanServer) serve(ctx context.Context, bundle string) error {
-	if _, err := bench.WriteManifest(l.dir, bundle); err != nil {
+	if _, err := stage.WriteManifest(l.dir, bundle); err != nil {
 		return err
 	}
 	return l.Start(ctx)
@@ -150,7 +150,7 @@ func (l *leanServer) subscribe(ctx context.Context, first func(rt.Instant)) (err
 		BackoffMax: 200 * time.Millisecond}); err != nil {
 		return err
 	}
-	prefix, err := wire.ServicePrefix(bench.DemoModel, "main", bench.DemoService)
+	prefix, err := wire.ServicePrefix(stage.DemoModel, "main", stage.DemoService)
 	if err != nil {
 		return err
 	}

@@ -27,6 +27,7 @@ import (
 
 	"github.com/edge-rt/edge-rt/bench"
 	"github.com/edge-rt/edge-rt/internal/exit"
+	"github.com/edge-rt/edge-rt/stage"
 )
 
 // Config configures a run; its tags are the flags of `bench safety`.
@@ -50,7 +51,7 @@ const (
 )
 
 func (c *Config) check() error {
-	if _, err := os.Stat(bench.Program(c.Bin, "edge-rt")); err != nil {
+	if _, err := os.Stat(stage.Program(c.Bin, "edge-rt")); err != nil {
 		return exit.Errorf(exit.Usage, "%w; run `make build`, or name the folder of the programs with --bin", err)
 	}
 	var names []string

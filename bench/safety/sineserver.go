@@ -6,8 +6,8 @@ import (
 	"sync"
 	"time"
 
-	"github.com/edge-rt/edge-rt/bench"
 	"github.com/edge-rt/edge-rt/rt"
+	"github.com/edge-rt/edge-rt/stage"
 	"github.com/edge-rt/edge-rt/wire"
 	"github.com/edge-rt/edge-rt/wire/zenoh"
 )
@@ -46,7 +46,7 @@ const robotID = "arm"
 func openSineServer(ctx context.Context, grip func(time.Duration) float64, first func(rt.Instant)) (s *sineServer,
 	err error) {
 	s = &sineServer{first: first, grip: grip}
-	if s.endpoint, err = bench.FreeEndpoint(); err != nil {
+	if s.endpoint, err = stage.FreeEndpoint(); err != nil {
 		return nil, err
 	}
 	if s.session, err = zenoh.Open(ctx, zenoh.Config{Listen: []string{s.endpoint}}); err != nil {

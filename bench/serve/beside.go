@@ -13,9 +13,9 @@ import (
 	"strings"
 	"time"
 
-	"github.com/edge-rt/edge-rt/bench"
 	"github.com/edge-rt/edge-rt/bench/report"
 	"github.com/edge-rt/edge-rt/internal/exit"
+	"github.com/edge-rt/edge-rt/stage"
 )
 
 const (
@@ -31,7 +31,7 @@ const (
 type beside struct {
 	name, command string
 	absent        string // why it is not measured; empty: it is measured
-	child         *bench.Child
+	child         *stage.Child
 	turns         io.WriteCloser
 	lines         chan string // its output; closed at its end
 	perS, trips   []float64
@@ -76,7 +76,7 @@ func (b *beside) start(ctx context.Context, s *stand, pictures string) error {
 		return err
 	}
 	cmd.Stdout = write
-	b.child, err = bench.Start(cmd)
+	b.child, err = stage.Start(cmd)
 	write.Close()
 	if err != nil {
 		read.Close()
@@ -112,7 +112,7 @@ func (b *beside) line(ctx context.Context, limit time.Duration) (string, error) 
 		if ok {
 			return line, nil
 		}
-		if err := b.child.Wait(bench.StopLimit); err != nil {
+		if err := b.child.Wait(stage.StopLimit); err != nil {
 			return "", err
 		}
 		return "", errors.New("it ended")
@@ -161,7 +161,7 @@ func (b *beside) end() error {
 		b.child.Kill()
 		return nil
 	}
-	return b.child.Wait(bench.StopLimit)
+	return b.child.Wait(stage.StopLimit)
 }
 
 func (b *beside) report() Beside {

@@ -17,6 +17,7 @@ import (
 	"github.com/edge-rt/edge-rt/bench/report"
 	"github.com/edge-rt/edge-rt/internal/exit"
 	"github.com/edge-rt/edge-rt/policy"
+	"github.com/edge-rt/edge-rt/stage"
 )
 
 // Config configures a measurement; its tags are the flags of `bench serve`.
@@ -168,7 +169,7 @@ func (s *stand) compare(ctx context.Context, r *Report) error {
 
 // server starts lean-server for that many sessions.
 func (s *stand) server(ctx context.Context, name string, sessions int, scheduler string, audit string,
-	more ...string) (*bench.Server, error) {
+	more ...string) (*stage.Server, error) {
 	path, err := filepath.Abs(s.bundle.Dir)
 	if err != nil {
 		return nil, err
@@ -176,7 +177,7 @@ func (s *stand) server(ctx context.Context, name string, sessions int, scheduler
 	manifest := filepath.Join(s.dir, name+".yaml")
 	text := fmt.Sprintf("model: {repo_or_path: %[1]q, id: %[2]s, device: %[3]q}\nservice: %[4]s\ndefault_task: "+
 		"around the post\nmax_sessions: %[5]d\nscheduler: %[6]s\nthreads: %[7]d\nmax_batch: %[8]d\n",
-		path, bench.DemoModel, s.cfg.Device, bench.DemoService, sessions, scheduler, s.cfg.Threads, s.cfg.MaxBatch)
+		path, stage.DemoModel, s.cfg.Device, stage.DemoService, sessions, scheduler, s.cfg.Threads, s.cfg.MaxBatch)
 	if err := os.WriteFile(manifest, []byte(text), 0o600); err != nil {
 		return nil, err
 	}
@@ -187,7 +188,7 @@ func (s *stand) server(ctx context.Context, name string, sessions int, scheduler
 	if s.cfg.ORT != "" {
 		flags = append(flags, "--ort", s.cfg.ORT)
 	}
-	server, err := bench.NewServer(s.cfg.Bin, manifest, flags...)
+	server, err := stage.NewServer(s.cfg.Bin, manifest, flags...)
 	if err != nil {
 		return nil, err
 	}

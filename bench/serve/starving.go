@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/edge-rt/edge-rt/bench"
+	"github.com/edge-rt/edge-rt/stage"
 )
 
 // schedulers are the compared schedulers, the default first.
@@ -63,7 +64,7 @@ func (s *stand) starve(ctx context.Context, tookS float64, limit time.Duration) 
 	var joined []*crowd
 	for _, name := range schedulers {
 		s.cfg.Progress("%d robots that run dry, %s\n", most, name)
-		var server *bench.Server
+		var server *stage.Server
 		if server, err = s.server(ctx, name, most, name, ""); err != nil {
 			return nil, err
 		}
@@ -153,14 +154,14 @@ func (t *trial) sum() Scheduler {
 
 // occupy starts n processes that only compute, until stop.
 func occupy(n int) (stop func(), err error) {
-	var children []*bench.Child
+	var children []*stage.Child
 	stop = func() {
 		for _, c := range children {
 			c.Kill()
 		}
 	}
 	for range n {
-		c, err := bench.StartGroup(exec.Command("sh", "-c", "while :; do :; done"))
+		c, err := stage.StartGroup(exec.Command("sh", "-c", "while :; do :; done"))
 		if err != nil {
 			stop()
 			return nil, err

@@ -12,7 +12,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/edge-rt/edge-rt/bench"
+	"github.com/edge-rt/edge-rt/stage"
 )
 
 const (
@@ -92,7 +92,7 @@ func (s *Steady) slack() int { return 2 * s.ScrapeCost }
 
 // steady keeps a server busy for a time.
 func (s *stand) steady(ctx context.Context, n int, limit time.Duration) (r Steady, err error) {
-	health, err := bench.FreeEndpoint()
+	health, err := stage.FreeEndpoint()
 	if err != nil {
 		return r, err
 	}

@@ -22,6 +22,7 @@ import (
 
 	"github.com/edge-rt/edge-rt/bench"
 	"github.com/edge-rt/edge-rt/internal/exit"
+	"github.com/edge-rt/edge-rt/stage"
 )
 
 // Config configures Measure; its tags are the flags of `bench wire`.
@@ -76,7 +77,7 @@ func Measure(ctx context.Context, cfg Config) (*Report, error) {
 		return nil, err
 	}
 	if cfg.Rust == "" {
-		cfg.Rust = bench.Program("", "rust-ping")
+		cfg.Rust = stage.Program("", "rust-ping")
 	}
 	machine := bench.ReadMachine(os.DirFS("/"))
 	f, err := startAll(ctx, cfg)

@@ -11,7 +11,7 @@ import (
 	"strconv"
 	"time"
 
-	"github.com/edge-rt/edge-rt/bench"
+	"github.com/edge-rt/edge-rt/stage"
 )
 
 // answerLimit is the longest time for an end to start or to answer one command.
@@ -22,7 +22,7 @@ const maxAnswer = 32 << 20
 
 // peer is a running end of a pair.
 type peer struct {
-	*bench.Child
+	*stage.Child
 	in    io.WriteCloser
 	out   *os.File
 	lines *bufio.Scanner // the lines of out
@@ -34,7 +34,7 @@ func startPeer(ctx context.Context, argv []string) (*peer, error) {
 	if ctx.Err() != nil {
 		return nil, ctx.Err()
 	}
-	cmd := bench.Command(argv[0], argv[1:]...)
+	cmd := stage.Command(argv[0], argv[1:]...)
 	out, theirs, err := os.Pipe()
 	if err != nil {
 		return nil, fmt.Errorf("bench: %w", err)
@@ -43,7 +43,7 @@ func startPeer(ctx context.Context, argv []string) (*peer, error) {
 	p := &peer{out: out, lines: bufio.NewScanner(out)}
 	p.lines.Buffer(nil, maxAnswer)
 	if p.in, err = cmd.StdinPipe(); err == nil {
-		p.Child, err = bench.StartGroup(cmd)
+		p.Child, err = stage.StartGroup(cmd)
 	}
 	theirs.Close()
 	if err != nil {
@@ -85,7 +85,7 @@ func (p *peer) answer(ctx context.Context) (a answer, err error) {
 }
 
 func (p *peer) failure() error {
-	if err := p.Wait(bench.StopLimit); err != nil {
+	if err := p.Wait(stage.StopLimit); err != nil {
 		return err
 	}
 	return fmt.Errorf("bench: %s ended: %s", p.Name, p.LastWords())
@@ -98,7 +98,7 @@ func (p *peer) end(ctx context.Context) {
 	p.in.Close()
 	select {
 	case <-p.Exited():
-	case <-time.After(bench.StopLimit):
+	case <-time.After(stage.StopLimit):
 	case <-ctx.Done():
 	}
 	p.Kill()

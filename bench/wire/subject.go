@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/edge-rt/edge-rt/bench"
+	"github.com/edge-rt/edge-rt/stage"
 )
 
 // The subjects.
@@ -130,7 +131,7 @@ func (f *fixture) answers(ctx context.Context, subject string, argv ...string) b
 }
 
 func (f *fixture) startRouter(ctx context.Context) (err error) {
-	if f.at, err = bench.FreeEndpoint(); err != nil {
+	if f.at, err = stage.FreeEndpoint(); err != nil {
 		return err
 	}
 	f.router, err = startPeer(ctx, f.argv(Python, "route", "listen", f.at, "router"))
@@ -142,7 +143,7 @@ func (f *fixture) startPair(ctx context.Context, subject, path string) (err erro
 	at, how := f.at, "connect"
 	if path == Direct {
 		how = "listen"
-		if at, err = bench.FreeEndpoint(); err != nil {
+		if at, err = stage.FreeEndpoint(); err != nil {
 			return err
 		}
 	}

@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/edge-rt/edge-rt/bench"
+	"github.com/edge-rt/edge-rt/stage"
 )
 
 // serve runs an end on commands and returns its lines.
@@ -38,7 +39,7 @@ func TestSizesOfTheFlagAndOfAnEnd(t *testing.T) {
 func TestEndsOfAPair(t *testing.T) {
 	for _, subject := range []string{Native, TCP} {
 		t.Run(subject, func(t *testing.T) {
-			at, err := bench.FreeEndpoint()
+			at, err := stage.FreeEndpoint()
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -61,6 +61,7 @@ var layers = []struct {
 	{4, "edge", "the robot process"},
 	{4, "server", "the inference process"},
 	{4, "bench", "the measurements"},
+	{4, "stage", "the real programs as processes, for every trial"},
 	{4, "sim/fleet", "many robots in virtual time"},
 	{4, "internal/program", "the beginning and the end that all programs share"},
 	{5, "bringup", "the commands that take an arm from its box to its first run"},
@@ -88,7 +89,7 @@ var parted = []struct {
 	{"server", true, "an inference process has a manifest, an audit, and fakes for its tests, each a package to test " +
 		"alone"},
 	{"cmd", false, "one folder for each program"},
-	{"tools", true, "one folder for each program, and tools/proc is what those share that run the real programs"},
+	{"tools", true, "one folder for each program, and for the parts of a larger one"},
 }
 
 // partedOf returns the parted folder of dir, or dir itself, and whether its parts may import each
@@ -128,6 +129,7 @@ var sideways = []struct{ from, to, why string }{
 	{"bench", "edge", "it measures the real edge"},
 	{"sim/fleet", "edge", "its robots tick on the edge's own core"},
 	{"bench", "server", "it measures the real server"},
+	{"bench", "stage", "it measures programs that run there"},
 }
 
 var libraries = []string{"rt", "servo", "camera", "jpeg", "wire", "chunk", "policy", "record", "sim"}
@@ -149,8 +151,9 @@ var bans = []struct {
 		[]string{"record/why", "record/timeline", "sim/scene"},
 		"a library returns errors; only a process knows its exit code"},
 	{append([]string{"edge", "server", "internal"}, libraries...),
-		[]string{"github.com/edge-rt/edge-rt/cmd", "github.com/edge-rt/edge-rt/bench"}, nil,
-		"nothing imports a program or the measurements"},
+		[]string{"github.com/edge-rt/edge-rt/cmd", "github.com/edge-rt/edge-rt/bench",
+			"github.com/edge-rt/edge-rt/stage"},
+		nil, "nothing imports a program, the measurements or their stage"},
 }
 
 // layerOf returns the folder's level, 0 for a folder without one.

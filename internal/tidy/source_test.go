@@ -175,9 +175,9 @@ var calls = []struct {
 			"edge/operator", "sim/scene", // deadlines of their sockets
 			"edge/page", "internal/webpage", // people use their connections
 			"internal/terminal", "internal/terminal", // detect an output without a reader
-			"internal/userfile",                      // detects a pipe with a silent writer
-			"rt/rttest/realtime.go",                  // waits for other threads, in tests
-			"cmd", "tools", "bench", "internal/tidy", // programs and tests about the code
+			"internal/userfile",                               // detects a pipe with a silent writer
+			"rt/rttest/realtime.go",                           // waits for other threads, in tests
+			"cmd", "tools", "bench", "stage", "internal/tidy", // programs and tests about the code
 		}},
 	{"runtime", []string{"SetFinalizer", "AddCleanup"},
 		"a finalizer closes things at an instant nobody chose; close them explicitly", nil},
@@ -193,6 +193,7 @@ var starters = []struct{ folder, why string }{
 	{"sim/scene", "it serves other processes"},
 	{"server", "a process owns its threads"},
 	{"bench", "it drives processes"},
+	{"stage", "it drives processes"},
 	{"internal/terminal", "what shows the lines may block, who writes them may not"},
 	{"internal/child", "one thread starts all processes, and ends with ours"},
 	{"cmd", "signals"},

@@ -8,14 +8,14 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/edge-rt/edge-rt/tools/proc"
+	"github.com/edge-rt/edge-rt/stage"
 )
 
 func main() {
 	limit := flag.Duration("limit", time.Minute, "longest wait")
 	flag.Parse()
 	began := time.Now()
-	switch calm := proc.Calm(*limit); {
+	switch calm := stage.Calm(*limit); {
 	case !calm:
 		fmt.Printf("the host still takes this machine's processors after %v\n", *limit)
 	case time.Since(began) > *limit/4:

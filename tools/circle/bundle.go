@@ -9,9 +9,8 @@ import (
 	"slices"
 	"time"
 
-	"github.com/edge-rt/edge-rt/bench"
 	"github.com/edge-rt/edge-rt/servo/robot"
-	"github.com/edge-rt/edge-rt/tools/proc"
+	"github.com/edge-rt/edge-rt/stage"
 )
 
 // bundled describes the bundle that lean-server serves.
@@ -41,7 +40,7 @@ func (r *round) makeBundle(ctx context.Context, n int) error {
 	if err != nil {
 		return err
 	}
-	said, err := output(ctx, bench.Command(bench.Program(r.bin, "lean-server"), "check", "--manifest", manifest),
+	said, err := output(ctx, stage.Command(stage.Program(r.bin, "lean-server"), "check", "--manifest", manifest),
 		bundleLimit)
 	if err != nil {
 		return fmt.Errorf("lean-server check: %w", err)
@@ -69,7 +68,7 @@ func readBundle(dir string, chunk int) (b bundled, err error) {
 			MS float64 `json:"median_ms"`
 		} `json:"t_of_b"`
 	}
-	if err := proc.ReadJSON(dir+"/report.json", &report); err != nil {
+	if err := stage.ReadJSON(dir+"/report.json", &report); err != nil {
 		return b, err
 	}
 	var bundle struct {
@@ -81,7 +80,7 @@ func readBundle(dir string, chunk int) (b bundled, err error) {
 			Width, Height int
 		} `json:"cameras"`
 	}
-	if err := proc.ReadJSON(dir+"/bundle.json", &bundle); err != nil {
+	if err := stage.ReadJSON(dir+"/bundle.json", &bundle); err != nil {
 		return b, err
 	}
 	arm, err := robot.ByName(robotName)
@@ -128,12 +127,12 @@ func servedSHA(said string) (string, error) {
 }
 
 // serve starts lean-server with bundle n.
-func (r *round) serve(ctx context.Context, n int) (*bench.Server, error) {
+func (r *round) serve(ctx context.Context, n int) (*stage.Server, error) {
 	manifest, err := r.manifest(n)
 	if err != nil {
 		return nil, err
 	}
-	s, err := bench.NewServer(r.bin, manifest)
+	s, err := stage.NewServer(r.bin, manifest)
 	if err != nil {
 		return nil, err
 	}

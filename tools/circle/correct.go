@@ -8,8 +8,7 @@ import (
 	"strconv"
 	"time"
 
-	"github.com/edge-rt/edge-rt/bench"
-	"github.com/edge-rt/edge-rt/tools/proc"
+	"github.com/edge-rt/edge-rt/stage"
 )
 
 // corrected counts the teacher's corrections.
@@ -60,7 +59,7 @@ func (r *round) correct(ctx context.Context) (err error) {
 		"--max-offline", offlineMargin,
 		"--strategy", "dagger", "--episodes", strconv.Itoa(r.corrections), "--record-dir", r.correctionRecords(),
 		"--json", summary)
-	edge, err := bench.Start(r.edge(args...))
+	edge, err := stage.Start(r.edge(args...))
 	if err != nil {
 		return err
 	}
@@ -90,7 +89,7 @@ func (r *round) checkCorrections(summary string) error {
 			Code int `json:"code"`
 		} `json:"exit"`
 	}
-	if err := proc.ReadJSON(summary, &s); err != nil {
+	if err := stage.ReadJSON(summary, &s); err != nil {
 		return err
 	}
 	c := &r.Found.Corrected
@@ -114,7 +113,7 @@ func (r *round) checkCorrections(summary string) error {
 }
 
 // watch lets the teacher watch, and correct until there are enough corrections.
-func (r *round) watch(ctx context.Context, t *table, edge *bench.Child) error {
+func (r *round) watch(ctx context.Context, t *table, edge *stage.Child) error {
 	limit, back := time.Now().Add(r.plan.correct), time.Now()
 	running := false
 	for r.Found.Corrected.Corrections < r.corrections {

@@ -11,7 +11,7 @@ import (
 	"time"
 
 	"github.com/edge-rt/edge-rt/servo/robot"
-	"github.com/edge-rt/edge-rt/tools/proc"
+	"github.com/edge-rt/edge-rt/stage"
 )
 
 // exported is a dataset.
@@ -114,7 +114,7 @@ func checkFeatures(dir string) error {
 			Names any   `json:"names"`
 		} `json:"features"`
 	}
-	if err := proc.ReadJSON(dir+"/meta/info.json", &info); err != nil {
+	if err := stage.ReadJSON(dir+"/meta/info.json", &info); err != nil {
 		return err
 	}
 	r, err := robot.ByName(robotName)
@@ -153,7 +153,7 @@ func checkMoves(dir string) error {
 		Action joints `json:"action"`
 		State  joints `json:"observation.state"`
 	}
-	if err := proc.ReadJSON(dir+"/meta/stats.json", &stats); err != nil {
+	if err := stage.ReadJSON(dir+"/meta/stats.json", &stats); err != nil {
 		return err
 	}
 	r, err := robot.ByName(robotName)

@@ -9,7 +9,7 @@ import (
 	"strconv"
 	"time"
 
-	"github.com/edge-rt/edge-rt/bench"
+	"github.com/edge-rt/edge-rt/stage"
 )
 
 // demonstrated counts the teacher's episodes.
@@ -67,7 +67,7 @@ func (r *round) teachWorld(ctx context.Context, seed, n int) (err error) {
 	args := append([]string{"teleop", "--fps", strconv.Itoa(fps)}, t.arms(pictures)...)
 	args = append(args, "--record", "all", "--record-dir", r.demonstrations(), "--episodes", strconv.Itoa(n),
 		"--episode-time", episodeTime.String(), "--reset-time", resetTime.String())
-	teleop, err := bench.Start(r.edge(args...))
+	teleop, err := stage.Start(r.edge(args...))
 	if err != nil {
 		return err
 	}
@@ -97,7 +97,7 @@ func (r *round) teachWorld(ctx context.Context, seed, n int) (err error) {
 
 // teach leads in each episode until the world has judged the leg, and reports the result. It
 // returns edge-rt's last output.
-func (r *round) teach(ctx context.Context, t *table, teleop *bench.Child, n int) (last status, err error) {
+func (r *round) teach(ctx context.Context, t *table, teleop *stage.Child, n int) (last status, err error) {
 	limit := time.Now().Add(r.plan.teach)
 	for last.Episodes.Success < n {
 		s, err := r.ctl(ctx, "status")

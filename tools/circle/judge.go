@@ -9,8 +9,7 @@ import (
 	"strconv"
 	"time"
 
-	"github.com/edge-rt/edge-rt/bench"
-	"github.com/edge-rt/edge-rt/tools/proc"
+	"github.com/edge-rt/edge-rt/stage"
 )
 
 // judged is the simulated worlds' score of a policy's legs.
@@ -69,7 +68,7 @@ func (r *round) judge(ctx context.Context, n int) (err error) {
 
 // runWorld runs the served policy in one world, and reads its edge's counts.
 func (r *round) runWorld(ctx context.Context, endpoint string, n, seed int, summary string) (j judged, err error) {
-	edge, err := bench.Start(r.edge("--bus", "sim", "--robot", robotName, "--id", id, "--camera", "top=sim", "--task",
+	edge, err := stage.Start(r.edge("--bus", "sim", "--robot", robotName, "--id", id, "--camera", "top=sim", "--task",
 		task, "--connect", endpoint,
 		"--expect-model", r.Found.Bundled[n].SHA256, "--seed", strconv.Itoa(seed), "--duration", r.judged.String(),
 		"--max-offline", offlineMargin,
@@ -99,7 +98,7 @@ func readSummary(file string) (j judged, err error) {
 			Reason string `json:"reason"`
 		} `json:"exit"`
 	}
-	if err := proc.ReadJSON(file, &s); err != nil {
+	if err := stage.ReadJSON(file, &s); err != nil {
 		return j, err
 	}
 	j = judged{

@@ -37,7 +37,7 @@ func (r *round) markdown(err error) string {
 }
 
 // of returns the result of a stage, in a line.
-func (f *found) of(stage string) string {
+func (f *found) of(name string) string {
 	data := func(e exported) string {
 		return fmt.Sprintf("%d episodes, %d frames at %d per second, %d of them interventions", e.Episodes, e.Frames,
 			e.FPS, e.Intervention)
@@ -48,7 +48,7 @@ func (f *found) of(stage string) string {
 	bundle := func(b bundled) string {
 		return fmt.Sprintf("worst error %.1e deviations, sha256 %.12s, golden sets reproduced", b.Worst, b.SHA256)
 	}
-	switch stage {
+	switch name {
 	case "demonstrate":
 		return fmt.Sprintf("%d episodes in %d worlds, %d recorded again, %.1f MB", f.Demonstrated.Episodes,
 			f.Demonstrated.Worlds, f.Demonstrated.Again, float64(f.Demonstrated.Bytes)/1e6)

@@ -22,7 +22,7 @@ import (
 	"time"
 
 	"github.com/edge-rt/edge-rt/internal/exit"
-	"github.com/edge-rt/edge-rt/tools/proc"
+	"github.com/edge-rt/edge-rt/stage"
 )
 
 type options struct {
@@ -95,7 +95,7 @@ func prepare(o options) (p plan, done func(), err error) {
 	if keep == "" && !o.short {
 		keep = filepath.Join(".cache", "circle")
 	}
-	if p.dir, done, err = proc.Folder(keep); err != nil {
+	if p.dir, done, err = stage.Folder(keep); err != nil {
 		return p, nil, err
 	}
 	if p.dir, err = filepath.Abs(p.dir); err != nil {

@@ -7,8 +7,8 @@ import (
 	"path/filepath"
 	"time"
 
-	"github.com/edge-rt/edge-rt/bench"
 	"github.com/edge-rt/edge-rt/internal/exit"
+	"github.com/edge-rt/edge-rt/stage"
 )
 
 // The values common to all rounds.
@@ -106,8 +106,8 @@ func (p *plan) check() error {
 		}
 	}
 	for _, f := range []struct{ file, cure string }{
-		{bench.Program(p.bin, "edge-rt"), "make build"},
-		{bench.Program(p.bin, "lean-server"), "make build"},
+		{stage.Program(p.bin, "edge-rt"), "make build"},
+		{stage.Program(p.bin, "lean-server"), "make build"},
 		{p.python(), "make export-env"},
 		{p.tool("edgert-export"), "make export-env"},
 		{calibration, "run it in the repository's root"},

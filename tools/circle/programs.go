@@ -9,17 +9,17 @@ import (
 	"strings"
 	"time"
 
-	"github.com/edge-rt/edge-rt/bench"
 	"github.com/edge-rt/edge-rt/internal/exit"
+	"github.com/edge-rt/edge-rt/stage"
 )
 
 // edge returns a command of edge-rt that keeps its state in the round's folder.
 func (p *plan) edge(args ...string) *exec.Cmd {
-	return bench.Edge(p.bin, p.at("state"), args...)
+	return stage.Edge(p.bin, p.at("state"), args...)
 }
 
 // finish waits for a child, which ends when ctx does or after the limit.
-func finish(ctx context.Context, c *bench.Child, limit time.Duration) error {
+func finish(ctx context.Context, c *stage.Child, limit time.Duration) error {
 	select {
 	case <-c.Exited():
 	case <-ctx.Done():
@@ -34,7 +34,7 @@ func finish(ctx context.Context, c *bench.Child, limit time.Duration) error {
 
 // output runs a program to its end and returns its output.
 func output(ctx context.Context, cmd *exec.Cmd, limit time.Duration) ([]byte, error) {
-	c, err := bench.Start(cmd)
+	c, err := stage.Start(cmd)
 	if err != nil {
 		return nil, err
 	}
@@ -52,7 +52,7 @@ func logged(ctx context.Context, cmd *exec.Cmd, file string, limit time.Duration
 	}
 	defer f.Close()
 	cmd.Stdout, cmd.Stderr = f, f
-	c, err := bench.Start(cmd)
+	c, err := stage.Start(cmd)
 	if err != nil {
 		return err
 	}

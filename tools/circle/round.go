@@ -11,7 +11,7 @@ import (
 	"time"
 
 	"github.com/edge-rt/edge-rt/internal/exit"
-	"github.com/edge-rt/edge-rt/tools/proc"
+	"github.com/edge-rt/edge-rt/stage"
 )
 
 // round is one round of the circle; its results are kept as JSON.
@@ -34,8 +34,8 @@ type found struct {
 	Corrected    corrected    `json:"corrected"`
 }
 
-// stage is one step, with the files that it makes in the round's folder.
-type stage struct {
+// step is a part of a round, with the files that it makes in the round's folder.
+type step struct {
 	name  string
 	what  string
 	makes []string
@@ -44,7 +44,7 @@ type stage struct {
 
 // stages in their order. The numbers 1 and 2 are the first policy and the one after the
 // corrections.
-var stages = []stage{
+var stages = []step{
 	{"demonstrate", "the teacher leads, edge-rt teleop records", []string{"demonstrations"}, (*round).demonstrate},
 	{"export", "edge-rt dataset export and check", []string{"dataset-1", "dataset-1.partial"},
 		func(r *round, ctx context.Context) error {
@@ -102,7 +102,7 @@ func load(p plan, from string) (*round, error) {
 	if i == 0 {
 		return r, nil
 	}
-	if err := proc.ReadJSON(r.file(), r); err != nil {
+	if err := stage.ReadJSON(r.file(), r); err != nil {
 		return nil, exit.With(exit.Usage,
 			fmt.Errorf("--from %s goes on with the files in --out, and there are no such files: %w", from, err))
 	}
@@ -140,7 +140,7 @@ func (r *round) run(ctx context.Context, from string) error {
 }
 
 // clear removes the files that the coming stages have left in an earlier round.
-func (r *round) clear(coming []stage) (err error) {
+func (r *round) clear(coming []step) (err error) {
 	for _, s := range coming {
 		delete(r.Seconds, s.name)
 		for _, name := range s.makes {

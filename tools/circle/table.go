@@ -7,20 +7,20 @@ import (
 	"strconv"
 	"time"
 
-	"github.com/edge-rt/edge-rt/bench"
 	"github.com/edge-rt/edge-rt/edge/device"
 	"github.com/edge-rt/edge-rt/rt"
 	"github.com/edge-rt/edge-rt/servo/robot"
 	"github.com/edge-rt/edge-rt/sim"
 	"github.com/edge-rt/edge-rt/sim/scene"
 	"github.com/edge-rt/edge-rt/sim/servosim"
+	"github.com/edge-rt/edge-rt/stage"
 )
 
 // table is a simulated arm with its world, a leader beside it, and the teacher's hand at
 // the leader.
 type table struct {
 	dir      string // of the links and the socket
-	follower *bench.Child
+	follower *stage.Child
 	leader   *servosim.Bus
 	hand     *hand
 }
@@ -48,7 +48,7 @@ func lay(ctx context.Context, p *plan, dir string, seed int) (t *table, err erro
 			err = errors.Join(err, t.clear())
 		}
 	}()
-	t.follower, err = bench.StartSimBus(p.bin, t.bus(), "--robot", robotName, "--seed", strconv.Itoa(seed), "--scene",
+	t.follower, err = stage.StartSimBus(p.bin, t.bus(), "--robot", robotName, "--seed", strconv.Itoa(seed), "--scene",
 		t.socket(), "--weightless")
 	if err != nil {
 		return t, err

@@ -14,7 +14,7 @@ import (
 	"strconv"
 	"time"
 
-	"github.com/edge-rt/edge-rt/tools/proc"
+	"github.com/edge-rt/edge-rt/stage"
 )
 
 // trained describes a checkpoint.
@@ -99,7 +99,7 @@ func checkBegin(checkpoint, began string) error {
 			Path string `json:"pretrained_path"`
 		} `json:"policy"`
 	}
-	if err := proc.ReadJSON(filepath.Join(checkpoint, "train_config.json"), &config); err != nil {
+	if err := stage.ReadJSON(filepath.Join(checkpoint, "train_config.json"), &config); err != nil {
 		return err
 	}
 	if config.Policy.Type != "act" || config.Policy.Path != began {

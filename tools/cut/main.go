@@ -15,10 +15,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/edge-rt/edge-rt/stage"
 	"golang.org/x/sys/unix"
-
-	"github.com/edge-rt/edge-rt/bench"
-	"github.com/edge-rt/edge-rt/tools/proc"
 )
 
 // The namespaces of this test and the cable between them. The addresses exist
@@ -140,10 +138,10 @@ func run(o options) error {
 
 // startIn starts a program in a network namespace. ip replaces itself by the
 // program, so the process id is the program's.
-func startIn(namespace, bin, dir, name string, args ...string) (*bench.Child, error) {
-	cmd := bench.Command("ip", append([]string{"netns", "exec", namespace, bench.Program(bin, name)}, args...)...)
+func startIn(namespace, bin, dir, name string, args ...string) (*stage.Child, error) {
+	cmd := stage.Command("ip", append([]string{"netns", "exec", namespace, stage.Program(bin, name)}, args...)...)
 	cmd.Env = append(cmd.Env, "STATE_DIRECTORY="+dir)
-	return proc.Start(cmd)
+	return stage.Start(stage.Show(cmd))
 }
 
 // line is the part of an audit line that the test reads.
@@ -190,7 +188,7 @@ func judge(o options, audit, summary string, back []time.Time) error {
 		return err
 	}
 	boot := bootTime()
-	var checks proc.Checks
+	var checks stage.Checks
 	for i, t := range back {
 		first := slices.IndexFunc(lines, func(l line) bool { return l.TS.After(t) })
 		if first < 0 {
@@ -212,7 +210,7 @@ func judge(o options, audit, summary string, back []time.Time) error {
 		Hits    int                `json:"collisions"`
 		FPS     float64            `json:"fps"`
 	}
-	if err := proc.ReadJSON(summary, &s); err != nil {
+	if err := stage.ReadJSON(summary, &s); err != nil {
 		return err
 	}
 	fmt.Printf("the arm: held for %.1f s of %.0f s, reached %d targets, %d collisions; states %v\n",

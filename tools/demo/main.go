@@ -13,8 +13,7 @@ import (
 	"strconv"
 	"time"
 
-	"github.com/edge-rt/edge-rt/bench"
-	"github.com/edge-rt/edge-rt/tools/proc"
+	"github.com/edge-rt/edge-rt/stage"
 )
 
 // edgeLimit is the longest time for which the edge may wait for its server, and take to end.
@@ -60,7 +59,7 @@ func main() {
 	err, runs := demo(o), 1
 	for try := 2; errors.Is(err, errHost) && try <= o.tries; try++ {
 		fmt.Fprintf(os.Stderr, "demo: %v; run %d of at most %d, as soon as it lets go\n", err, try, o.tries)
-		proc.Calm(calmLimit)
+		stage.Calm(calmLimit)
 		err = demo(o)
 		runs = try
 	}
@@ -74,17 +73,17 @@ func main() {
 }
 
 func demo(o options) (err error) {
-	dir, done, err := proc.Folder(o.keep)
+	dir, done, err := stage.Folder(o.keep)
 	if err != nil {
 		return err
 	}
 	defer done()
-	endpoint, err := bench.FreeEndpoint()
+	endpoint, err := stage.FreeEndpoint()
 	if err != nil {
 		return err
 	}
-	server := &bench.Server{Endpoint: endpoint, Stderr: os.Stderr,
-		Argv: []string{bench.Program(o.bin, "lean-server"), "--manifest", o.manifest, "--listen", endpoint,
+	server := &stage.Server{Endpoint: endpoint, Stderr: os.Stderr,
+		Argv: []string{stage.Program(o.bin, "lean-server"), "--manifest", o.manifest, "--listen", endpoint,
 			"--health-port", "0"}}
 	if err := server.Start(context.Background()); err != nil {
 		return err
@@ -95,15 +94,16 @@ func demo(o options) (err error) {
 		}
 	}()
 	summary := filepath.Join(dir, "edge.json")
-	before := bench.ReadHost()
-	edge, err := proc.Start(bench.Command(bench.Program(o.bin, "edge-rt"), "--fps", "60", "--bus", "sim", "--camera",
+	before := stage.ReadHost()
+	edge, err := stage.Start(stage.Show(stage.Command(stage.Program(o.bin, "edge-rt"), "--fps", "60", "--bus",
+		"sim", "--camera",
 		"top=sim", "--connect", endpoint,
 		"--duration", o.duration.String(), "--seed", strconv.FormatUint(o.seed, 10), "--max-offline",
-		edgeLimit.String(), "--json", summary))
+		edgeLimit.String(), "--json", summary)))
 	if err != nil {
 		return err
 	}
-	stolen := func() time.Duration { return bench.ReadHost().Stolen - before.Stolen }
+	stolen := func() time.Duration { return stage.ReadHost().Stolen - before.Stolen }
 	select {
 	case <-edge.Exited():
 		if err := edge.Wait(0); err != nil {
@@ -144,7 +144,7 @@ type report struct {
 
 func judge(path string, stolen time.Duration, o options) error {
 	var r report
-	if err := proc.ReadJSON(path, &r); err != nil {
+	if err := stage.ReadJSON(path, &r); err != nil {
 		return err
 	}
 	want := int(float64(o.targets) * min(1, o.duration.Seconds()/20))
@@ -154,7 +154,7 @@ func judge(path string, stolen time.Duration, o options) error {
 		share = awayShare
 	}
 	fmt.Println()
-	var checks proc.Checks
+	var checks stage.Checks
 	checks.That(r.Targets >= want, "targets reached %d, want at least %d", r.Targets, want)
 	checks.That(r.Collisions <= o.collisions, "collisions %d, want at most %d", r.Collisions, o.collisions)
 	checks.That(r.OverrunsOwn == 0, "own overruns %d in %d ticks, want 0", r.OverrunsOwn, r.Ticks)

@@ -19,7 +19,7 @@ import (
 	"strconv"
 	"time"
 
-	"github.com/edge-rt/edge-rt/bench"
+	"github.com/edge-rt/edge-rt/stage"
 )
 
 const (
@@ -58,7 +58,7 @@ func film(ctx context.Context, o *options) (err error) {
 		return err
 	}
 	defer os.RemoveAll(dir)
-	server, err := bench.NewServer(o.bin, o.manifest)
+	server, err := stage.NewServer(o.bin, o.manifest)
 	if err != nil {
 		return err
 	}
@@ -70,7 +70,7 @@ func film(ctx context.Context, o *options) (err error) {
 	if err != nil {
 		return err
 	}
-	edge, err := bench.Start(bench.Edge(o.bin, dir, "--bus", "sim", "--camera", "top=sim", "--seed",
+	edge, err := stage.Start(stage.Edge(o.bin, dir, "--bus", "sim", "--camera", "top=sim", "--seed",
 		strconv.FormatUint(o.seed, 10),
 		"--connect", server.Endpoint, "--http", address, "--quiet", "--record", "off"))
 	if err != nil {

@@ -21,9 +21,8 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/edge-rt/edge-rt/bench"
 	"github.com/edge-rt/edge-rt/bench/report"
-	"github.com/edge-rt/edge-rt/tools/proc"
+	"github.com/edge-rt/edge-rt/stage"
 )
 
 const (
@@ -106,7 +105,7 @@ type summary struct {
 }
 
 func measure(ctx context.Context, o options) error {
-	dir, done, err := proc.Folder("")
+	dir, done, err := stage.Folder("")
 	if err != nil {
 		return err
 	}
@@ -183,7 +182,7 @@ func together(ctx context.Context, o options, dir, records string, modes []strin
 // run runs a robot with a server of its own.
 func run(ctx context.Context, o options, dir, records, mode string, long time.Duration) (s slice, err error) {
 	s.mode = mode
-	server, err := bench.NewServer(o.bin, o.manifest)
+	server, err := stage.NewServer(o.bin, o.manifest)
 	if err != nil {
 		return s, err
 	}
@@ -203,8 +202,8 @@ func run(ctx context.Context, o options, dir, records, mode string, long time.Du
 	for _, c := range cameras {
 		args = append(args, "--camera", fmt.Sprintf("%s=%s:%dx%d@30", c, filepath.Join(dir, c), width, height))
 	}
-	cmd := bench.Edge(o.bin, home, args...)
-	edge, err := bench.Start(cmd)
+	cmd := stage.Edge(o.bin, home, args...)
+	edge, err := stage.Start(cmd)
 	if err != nil {
 		return s, err
 	}
@@ -218,7 +217,7 @@ func run(ctx context.Context, o options, dir, records, mode string, long time.Du
 	}
 	state := edge.State()
 	s.cpu = state.UserTime() + state.SystemTime()
-	return s, proc.ReadJSON(file, &s.summary)
+	return s, stage.ReadJSON(file, &s.summary)
 }
 
 // wrong returns the forbidden effects of recording in this run.
@@ -268,7 +267,7 @@ func besides(ctx context.Context, o options, records string) error {
 	for _, way := range []string{"decode", "pictures", "streaming"} {
 		cmd := exec.CommandContext(ctx, o.python, "tools/recordall/lerobot_record.py", records, "--seconds",
 			strconv.Itoa(int(o.lerobot.Seconds())), "--way", way)
-		child, err := bench.Start(cmd)
+		child, err := stage.Start(cmd)
 		if err == nil {
 			err = child.Wait(time.Minute + lerobotLimit*o.lerobot)
 		}

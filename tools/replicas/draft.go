@@ -8,9 +8,9 @@ import (
 	"sync"
 	"time"
 
-	"github.com/edge-rt/edge-rt/bench"
 	"github.com/edge-rt/edge-rt/jpeg"
 	"github.com/edge-rt/edge-rt/policy"
+	"github.com/edge-rt/edge-rt/stage"
 	"github.com/edge-rt/edge-rt/wire"
 	"github.com/edge-rt/edge-rt/wire/network"
 	"github.com/edge-rt/edge-rt/wire/zenoh"
@@ -49,7 +49,7 @@ func (s *stand) addDraft() (*draft, error) {
 		return nil, err
 	}
 	d := &draft{meta: &bundle.Meta, stop: make(chan struct{}), chunks: map[uint64]int{}}
-	if d.prefix, err = wire.ServicePrefix(bench.DemoModel, "main", bench.DemoService); err != nil {
+	if d.prefix, err = wire.ServicePrefix(stage.DemoModel, "main", stage.DemoService); err != nil {
 		return nil, err
 	}
 	if d.link, err = network.Open(context.Background(), zenoh.Config{Connect: []string{s.at}}); err != nil {

@@ -15,7 +15,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/edge-rt/edge-rt/tools/proc"
+	"github.com/edge-rt/edge-rt/stage"
 )
 
 // calmLimit bounds the wait for a calm machine before a scenario is played again.
@@ -58,7 +58,7 @@ func main() {
 }
 
 func replicas(o options) error {
-	dir, done, err := proc.Folder(o.keep)
+	dir, done, err := stage.Folder(o.keep)
 	if err != nil {
 		return err
 	}
@@ -86,7 +86,7 @@ func replicas(o options) error {
 				break
 			}
 			fmt.Printf("once more: %v\n", err)
-			proc.Calm(calmLimit)
+			stage.Calm(calmLimit)
 		}
 		rows = append(rows, r)
 	}
@@ -132,7 +132,7 @@ type row struct {
 
 // judge prints the checks.
 func (r *row) judge(sc scenario, o options) error {
-	var checks proc.Checks
+	var checks stage.Checks
 	slices.Sort(r.problems)
 	checks.That(len(r.problems) == 0, "%s: every program did as it should %s", r.name, strings.Join(r.problems, "; "))
 	checks.That(r.lost == 0, "%s: %d robots of %d lost a session for another's sake", r.name, r.lost, r.robots)

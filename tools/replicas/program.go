@@ -10,7 +10,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/edge-rt/edge-rt/bench"
+	"github.com/edge-rt/edge-rt/stage"
 )
 
 var (
@@ -29,7 +29,7 @@ type line struct {
 
 // program is a running program with its log.
 type program struct {
-	*bench.Child
+	*stage.Child
 	name string
 
 	mu    sync.Mutex // guards the rest
@@ -119,14 +119,14 @@ func (s *stand) startServer(of serving) (*server, error) {
 	}
 	text := fmt.Sprintf("model: {repo_or_path: %q, id: %s, revision: %q}\nservice: %s\ndefault_task: %q\npin_task: "+
 		"%v\nmax_sessions: %d\nthreads: 1\nwarmup_inferences: 2\nzenoh: {connect_endpoints: [%q]}\n",
-		path, bench.DemoModel, cmp.Or(of.revision, "main"), cmp.Or(of.service, bench.DemoService),
+		path, stage.DemoModel, cmp.Or(of.revision, "main"), cmp.Or(of.service, stage.DemoService),
 		cmp.Or(of.pin, "around the post"), of.pin != "", of.sessions, s.at)
 	manifest := filepath.Join(s.dir, name+".yaml")
 	if err := os.WriteFile(manifest, []byte(text), 0o600); err != nil {
 		return nil, err
 	}
 	sv := &server{of: of, audit: filepath.Join(s.dir, name+".jsonl")}
-	sv.program, err = s.start(name, bench.Command(bench.Program(s.o.bin, "lean-server"), "--manifest", manifest,
+	sv.program, err = s.start(name, stage.Command(stage.Program(s.o.bin, "lean-server"), "--manifest", manifest,
 		"--health-port", "0", "--audit", sv.audit))
 	if err == nil {
 		s.servers = append(s.servers, sv)

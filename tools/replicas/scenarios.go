@@ -4,7 +4,7 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/edge-rt/edge-rt/bench"
+	"github.com/edge-rt/edge-rt/stage"
 )
 
 // scenario is a series of actions on servers while robots stream.
@@ -162,7 +162,7 @@ var scenarios = []scenario{
 		},
 	},
 	{name: "another revision and another service come and go", fed: true, run: func(s *stand) error {
-		if err := s.begin(2, s.o.robots, "--service", bench.DemoService); err != nil {
+		if err := s.begin(2, s.o.robots, "--service", stage.DemoService); err != nil {
 			return err
 		}
 		for _, of := range []serving{{service: "other"}, {service: "other", revision: "two"}} {

@@ -9,8 +9,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/edge-rt/edge-rt/bench"
-	"github.com/edge-rt/edge-rt/tools/proc"
+	"github.com/edge-rt/edge-rt/stage"
 )
 
 const (
@@ -44,7 +43,7 @@ func (s *stand) start(name string, cmd *exec.Cmd) (*program, error) {
 	p := &program{name: name}
 	cmd.Stdout, cmd.Stderr = p, p
 	var err error
-	if p.Child, err = bench.StartGroup(cmd); err != nil {
+	if p.Child, err = stage.StartGroup(cmd); err != nil {
 		return nil, err
 	}
 	return p, nil
@@ -53,7 +52,7 @@ func (s *stand) start(name string, cmd *exec.Cmd) (*program, error) {
 // startRouter starts the official router, on the same endpoint each time.
 func (s *stand) startRouter() (err error) {
 	if s.at == "" {
-		if s.at, err = bench.FreeEndpoint(); err != nil {
+		if s.at, err = stage.FreeEndpoint(); err != nil {
 			return err
 		}
 		text, err := os.ReadFile(filepath.Join(s.o.routers, "single.json5"))
@@ -66,7 +65,7 @@ func (s *stand) startRouter() (err error) {
 			return err
 		}
 	}
-	cmd := bench.Command(s.o.python, filepath.Join(s.o.routers, "router.py"), s.config)
+	cmd := stage.Command(s.o.python, filepath.Join(s.o.routers, "router.py"), s.config)
 	if s.o.packages != "" {
 		cmd.Env = append(cmd.Env, "PYTHONPATH="+s.o.packages)
 	}
@@ -91,7 +90,7 @@ func (s *stand) add(n int, flags ...string) error {
 		args := []string{"--id", id, "--bus", "sim", "--camera", "top=sim", "--connect", s.at, "--fps",
 			fmt.Sprint(s.o.fps), "--fps-mismatch", "allow",
 			"--on-exit", "off", "--seed", fmt.Sprint(len(s.robots) + 1), "--json", r.summary}
-		cmd := bench.Edge(s.o.bin, s.dir, append(args, flags...)...)
+		cmd := stage.Edge(s.o.bin, s.dir, append(args, flags...)...)
 		cmd.Env = append(cmd.Env, "HF_LEROBOT_CALIBRATION="+s.dir)
 		var err error
 		if r.program, err = s.start(id, cmd); err != nil {
@@ -251,7 +250,7 @@ func (s *stand) readSummaries(r *row) error {
 			Bus     uint64 `json:"starved_by_bus"`
 			Chunks  uint64 `json:"chunks"`
 		}
-		if err := proc.ReadJSON(rb.summary, &sum); err != nil {
+		if err := stage.ReadJSON(rb.summary, &sum); err != nil {
 			return err
 		}
 		r.starved += sum.Starved - min(sum.Bus, sum.Starved)

@@ -14,8 +14,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/edge-rt/edge-rt/bench"
-	"github.com/edge-rt/edge-rt/tools/proc"
+	"github.com/edge-rt/edge-rt/stage"
 )
 
 const (
@@ -58,18 +57,18 @@ func main() {
 type fleet struct {
 	o      options
 	dir    string
-	server *bench.Server
-	edges  []*bench.Child
+	server *stage.Server
+	edges  []*stage.Child
 }
 
 func soak(o options) error {
-	dir, done, err := proc.Folder(o.keep)
+	dir, done, err := stage.Folder(o.keep)
 	if err != nil {
 		return err
 	}
 	defer done()
 	f := &fleet{o: o, dir: dir}
-	if f.server, err = bench.NewServer(o.bin, o.manifest); err != nil {
+	if f.server, err = stage.NewServer(o.bin, o.manifest); err != nil {
 		return err
 	}
 	if err := f.server.Start(context.Background()); err != nil {
@@ -86,7 +85,7 @@ func soak(o options) error {
 			"--connect", f.server.Endpoint, "--duration", o.duration.String(), "--seed", strconv.Itoa(i+1), "--json",
 			f.summary(i))
 		cmd.Stderr = log
-		edge, err := proc.Start(cmd)
+		edge, err := stage.Start(stage.Show(cmd))
 		if err != nil {
 			return err
 		}
@@ -107,7 +106,7 @@ func soak(o options) error {
 func (f *fleet) id(i int) string               { return fmt.Sprintf("soak%d", i+1) }
 func (f *fleet) summary(i int) string          { return filepath.Join(f.dir, f.id(i)+".json") }
 func (f *fleet) log(i int) string              { return filepath.Join(f.dir, f.id(i)+".log") }
-func (f *fleet) edge(args ...string) *exec.Cmd { return bench.Edge(f.o.bin, f.dir, args...) }
+func (f *fleet) edge(args ...string) *exec.Cmd { return stage.Edge(f.o.bin, f.dir, args...) }
 
 func (f *fleet) end() {
 	for _, e := range f.edges {
@@ -197,7 +196,7 @@ func (f *fleet) status() (all []status, err error) {
 }
 
 func (f *fleet) judge(slowest time.Duration) error {
-	var checks proc.Checks
+	var checks stage.Checks
 	for i := range f.o.edges {
 		var r struct {
 			Ticks      uint64  `json:"ticks"`
@@ -208,7 +207,7 @@ func (f *fleet) judge(slowest time.Duration) error {
 			Sessions   uint64  `json:"sessions_opened"`
 			StealMS    float64 `json:"host_steal_ms"`
 		}
-		if err := proc.ReadJSON(f.summary(i), &r); err != nil {
+		if err := stage.ReadJSON(f.summary(i), &r); err != nil {
 			return err
 		}
 		checks.That(r.Targets >= f.o.targets && r.Own <= f.o.own && r.Sessions == uint64(f.o.kills)+1,

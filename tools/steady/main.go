@@ -15,8 +15,7 @@ import (
 	"strconv"
 	"time"
 
-	"github.com/edge-rt/edge-rt/bench"
-	"github.com/edge-rt/edge-rt/tools/proc"
+	"github.com/edge-rt/edge-rt/stage"
 )
 
 const (
@@ -71,7 +70,7 @@ func main() {
 			if errors.Is(err, errShort) {
 				percent += spareMore
 			}
-			proc.Calm(time.Minute)
+			stage.Calm(time.Minute)
 			err = steady(o, run, percent)
 		}
 		if err != nil {
@@ -88,12 +87,12 @@ func steady(o options, run, percent int) (err error) {
 		return err
 	}
 	defer os.RemoveAll(dir)
-	health, err := bench.FreeEndpoint()
+	health, err := stage.FreeEndpoint()
 	if err != nil {
 		return err
 	}
 	port := health[len("tcp/127.0.0.1:"):]
-	server, err := bench.NewServer(o.bin, o.manifest, "--health-port", port, "--json",
+	server, err := stage.NewServer(o.bin, o.manifest, "--health-port", port, "--json",
 		filepath.Join(dir, "server.json"))
 	if err != nil {
 		return err
@@ -102,7 +101,7 @@ func steady(o options, run, percent int) (err error) {
 		return err
 	}
 	defer server.Stop()
-	screen, err := proc.Terminal()
+	screen, err := stage.Terminal()
 	if err != nil {
 		return err
 	}
@@ -112,12 +111,12 @@ func steady(o options, run, percent int) (err error) {
 	}
 	duration := warmUp + time.Duration(int(o.ticks)*(100+percent)/100)*time.Second/fps
 	fmt.Printf("run %d of %d, %v\n", run+1, o.runs, duration.Round(time.Second))
-	cmd := bench.Command(bench.Program(o.bin, "edge-rt"), "--bus", "sim", "--camera", "top=sim", "--camera", extra,
+	cmd := stage.Command(stage.Program(o.bin, "edge-rt"), "--bus", "sim", "--camera", "top=sim", "--camera", extra,
 		"--fps", strconv.Itoa(fps),
 		"--connect", server.Endpoint, "--duration", duration.String(), "--seed", strconv.Itoa(run), "--json",
 		filepath.Join(dir, "edge.json"))
 	cmd.Stderr = screen
-	edge, err := proc.Start(cmd)
+	edge, err := stage.Start(stage.Show(cmd))
 	if err != nil {
 		return err
 	}
@@ -167,8 +166,8 @@ func judge(dir string, o options) error {
 	var server struct {
 		RSS float64 `json:"rss_mb"`
 	}
-	if err := errors.Join(proc.ReadJSON(filepath.Join(dir, "edge.json"), &edge),
-		proc.ReadJSON(filepath.Join(dir, "server.json"), &server)); err != nil {
+	if err := errors.Join(stage.ReadJSON(filepath.Join(dir, "edge.json"), &edge),
+		stage.ReadJSON(filepath.Join(dir, "server.json"), &server)); err != nil {
 		return err
 	}
 	fmt.Printf("%d allocations and %d collections in %d ticks (want 0 and 0 in %d or more), lateness p99 %.0f us, "+

@@ -16,7 +16,7 @@ import (
 	"time"
 
 	"github.com/edge-rt/edge-rt/rt"
-	"github.com/edge-rt/edge-rt/tools/proc"
+	"github.com/edge-rt/edge-rt/stage"
 )
 
 const (
@@ -30,7 +30,7 @@ const (
 
 // The variables that tests replace.
 var (
-	calm           = proc.Calm
+	calm           = stage.Calm
 	out  io.Writer = os.Stdout
 )
 

@@ -10,7 +10,7 @@ import (
 	"time"
 
 	"github.com/edge-rt/edge-rt/rt/rttest"
-	"github.com/edge-rt/edge-rt/tools/proc"
+	"github.com/edge-rt/edge-rt/stage"
 )
 
 // fakeGo puts a go command before the real one in $PATH. In its n-th run it prints the n-th of the
@@ -36,7 +36,7 @@ cat $d/$n
 	}
 	// Nothing is printed: a reader would take it for the result of these tests.
 	calm, out = func(time.Duration) bool { return true }, io.Discard
-	t.Cleanup(func() { calm, out = proc.Calm, os.Stdout })
+	t.Cleanup(func() { calm, out = stage.Calm, os.Stdout })
 	t.Setenv("PATH", dir+":"+os.Getenv("PATH"))
 	return func() []string {
 		runs, err := os.ReadFile(filepath.Join(dir, "runs"))

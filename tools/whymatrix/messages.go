@@ -11,9 +11,9 @@ import (
 	"sync"
 	"time"
 
-	"github.com/edge-rt/edge-rt/bench"
 	"github.com/edge-rt/edge-rt/bench/faults"
 	"github.com/edge-rt/edge-rt/record/why"
+	"github.com/edge-rt/edge-rt/stage"
 )
 
 // Times of a run between edge-rt and lean-server.
@@ -29,7 +29,7 @@ type messageFault struct {
 	name, title string
 	script      string // name in bench faults, or YAML; empty: no script
 	flags       []string
-	server      func(context.Context, *bench.Server) error // called at outageAt
+	server      func(context.Context, *stage.Server) error // called at outageAt
 	bundle      string                                     // of the demo's folder; empty: bundle
 	want        []why.Cause
 }
@@ -101,13 +101,13 @@ var messageFaults = []messageFault{
 	},
 }
 
-func killServer(ctx context.Context, s *bench.Server) error {
+func killServer(ctx context.Context, s *stage.Server) error {
 	s.Kill()
 	time.Sleep(outageFor)
 	return s.Start(ctx)
 }
 
-func drainServer(ctx context.Context, s *bench.Server) error {
+func drainServer(ctx context.Context, s *stage.Server) error {
 	if err := s.Stop(); err != nil {
 		return err
 	}
@@ -163,7 +163,7 @@ func playMessage(ctx context.Context, o options, dir string, i int) (err error) 
 	if err := errors.Join(os.RemoveAll(dir), os.MkdirAll(dir, 0o700)); err != nil {
 		return err
 	}
-	manifest, err := bench.WriteManifest(dir, filepath.Join(o.tree, cmp.Or(f.bundle, "bundle")))
+	manifest, err := stage.WriteManifest(dir, filepath.Join(o.tree, cmp.Or(f.bundle, "bundle")))
 	if err != nil {
 		return err
 	}
@@ -173,7 +173,7 @@ func playMessage(ctx context.Context, o options, dir string, i int) (err error) 
 			return err
 		}
 	}
-	server, err := bench.NewServer(o.bin, manifest, "--audit", filepath.Join(dir, auditFile))
+	server, err := stage.NewServer(o.bin, manifest, "--audit", filepath.Join(dir, auditFile))
 	if err != nil {
 		return err
 	}
@@ -195,7 +195,7 @@ func playMessage(ctx context.Context, o options, dir string, i int) (err error) 
 		}
 		args = append(args, "--wire-faults", name, "--fault-seed", "1")
 	}
-	edge, err := bench.Start(bench.Edge(o.bin, dir, append(args, f.flags...)...))
+	edge, err := stage.Start(stage.Edge(o.bin, dir, append(args, f.flags...)...))
 	if err != nil {
 		return err
 	}

@@ -1,23 +1,19 @@
-// Package proc is the common part of the tools that run the real programs: programs that end with
-// the tool, the wait for a calm host, a terminal, and the list of checks.
-package proc
+package stage
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
+	"io"
 	"os"
 	"os/exec"
-
-	"github.com/edge-rt/edge-rt/bench"
 )
 
-// Start runs a command with our outputs, unless it has others.
-func Start(cmd *exec.Cmd) (*bench.Child, error) {
-	cmd.Stdout = os.Stdout
-	if cmd.Stderr == nil {
-		cmd.Stderr = os.Stderr
-	}
-	return bench.Start(cmd)
+// Show gives a command the outputs of this program, unless it has others.
+func Show(cmd *exec.Cmd) *exec.Cmd {
+	cmd.Stdout = cmp.Or[io.Writer](cmd.Stdout, os.Stdout)
+	cmd.Stderr = cmp.Or[io.Writer](cmd.Stderr, os.Stderr)
+	return cmd
 }
 
 // Folder makes the folder keep, or without keep a temporary folder that done removes.

@@ -1,4 +1,4 @@
-package bench
+package stage
 
 import (
 	"bytes"
@@ -17,6 +17,9 @@ type Host struct {
 	at           rt.Instant
 	Stolen, Idle time.Duration
 }
+
+// StatTick is the unit of times in /proc: USER_HZ is 100 everywhere.
+const StatTick = 10 * time.Millisecond
 
 // idleMin is the least idle share of the cores' time on a calm machine.
 const idleMin = 0.2

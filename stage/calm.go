@@ -1,9 +1,7 @@
-package proc
+package stage
 
 import (
 	"time"
-
-	"github.com/edge-rt/edge-rt/bench"
 )
 
 // calmSteal is the share of one processor that the host may take from a calm machine, calmFor the
@@ -18,14 +16,14 @@ const (
 func Calm(limit time.Duration) bool {
 	const step = time.Second
 	end, calm := time.Now().Add(limit), time.Duration(0)
-	for last := bench.ReadHost(); calm < calmFor; {
+	for last := ReadHost(); calm < calmFor; {
 		began := time.Now()
 		if began.After(end) {
 			return false
 		}
 		for time.Since(began) < step {
 		}
-		now := bench.ReadHost()
+		now := ReadHost()
 		if calm += step; (now.Stolen - last.Stolen).Seconds() > calmSteal*step.Seconds() {
 			calm = 0
 		}
