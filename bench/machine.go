@@ -11,23 +11,23 @@ import (
 
 // Machine holds the facts that affect a lateness. Facts that the kernel does not report are empty.
 type Machine struct {
-	Kernel      string `json:"kernel"`
-	Preempt     string `json:"preempt"` // PREEMPT_RT, PREEMPT_DYNAMIC (none), ...
-	CPU         string `json:"cpu"`
-	Cores       int    `json:"cores"`
-	Virtual     string `json:"virtual"` // the sign that it is, else "no"
-	Clocksource string `json:"clocksource"`
-	Governor    string `json:"governor"`
-	Isolation   string `json:"isolation"` // isolation options on the kernel's command line
-	RTRuntime   string `json:"sched_rt_runtime_us"`
-	RTPeriod    string `json:"sched_rt_period_us"`
-	FairServer  string `json:"fair_server_ns"`
-	DMALatency  string `json:"cpu_dma_latency_us"` // requested by other programs, before cyclictest requests 0
-	Temperature string `json:"temperature_c"`
-	Load        string `json:"loadavg"` // before the first slice
-	Go          string `json:"go"`
-	GOMAXPROCS  int    `json:"gomaxprocs"` // the subjects'
-	GC          string `json:"gc"`         // the subjects'
+	Kernel      string `json:"kernel"`              // release
+	Preempt     string `json:"preempt"`             // PREEMPT_RT, PREEMPT_DYNAMIC (none), ...
+	CPU         string `json:"cpu"`                 // model
+	Cores       int    `json:"cores"`               // number of cores
+	Virtual     string `json:"virtual"`             // the sign that the machine is virtual, else no
+	Clocksource string `json:"clocksource"`         // clock of the kernel
+	Governor    string `json:"governor"`            // governor of the CPU's frequency
+	Isolation   string `json:"isolation"`           // isolation options on the kernel's command line
+	RTRuntime   string `json:"sched_rt_runtime_us"` // us, share of a period that real-time threads may use
+	RTPeriod    string `json:"sched_rt_period_us"`  // us, that period
+	FairServer  string `json:"fair_server_ns"`      // ns, share of a second that the kernel keeps for other threads
+	DMALatency  string `json:"cpu_dma_latency_us"`  // us, requested by other programs, before cyclictest requests 0
+	Temperature string `json:"temperature_c"`       // °C, before the first slice
+	Load        string `json:"loadavg"`             // load averages before the first slice
+	Go          string `json:"go"`                  // Go's version
+	GOMAXPROCS  int    `json:"gomaxprocs"`          // the subjects'
+	GC          string `json:"gc"`                  // Go's collector in the subjects
 }
 
 // ReadMachine reads the root file system's /proc, /sys and /dev.

@@ -22,33 +22,34 @@ type CamerasReport struct {
 
 // CameraFound is one camera with its modes and controls.
 type CameraFound struct {
-	Path     string          `json:"path"`    // /dev/video0
-	ByID     string          `json:"by_id"`   // the link by serial number; empty without udev
-	ByPath   string          `json:"by_path"` // the link by USB socket
-	Stable   string          `json:"stable"`  // the one of these two links that always leads to this camera
-	Why      string          `json:"why"`     // reason why Stable is not by serial number; empty otherwise
-	Card     string          `json:"card"`
-	Driver   string          `json:"driver"`
-	Bus      string          `json:"bus"`
+	Path   string `json:"path"`    // device, such as /dev/video0
+	ByID   string `json:"by_id"`   // link by serial number, which two cameras may share; empty without udev
+	ByPath string `json:"by_path"` // link by USB socket
+	// the one of these two links that always leads to this camera; empty without one
+	Stable   string          `json:"stable"`
+	Why      string          `json:"why"`    // why stable is not by serial number; empty otherwise
+	Card     string          `json:"card"`   // name of the device
+	Driver   string          `json:"driver"` // name of its driver
+	Bus      string          `json:"bus"`    // its place on the bus
 	Modes    []CameraMode    `json:"modes"`
 	Controls []CameraControl `json:"controls"`
 }
 
 // CameraMode is one streaming mode of a camera.
 type CameraMode struct {
-	Format string  `json:"format"`
-	Width  int     `json:"width"`
-	Height int     `json:"height"`
-	FPS    float64 `json:"fps"`
+	Format string  `json:"format"` // pixel format
+	Width  int     `json:"width"`  // pixels
+	Height int     `json:"height"` // pixels
+	FPS    float64 `json:"fps"`    // Hz, pictures per second
 }
 
 // CameraControl is one setting of a camera.
 type CameraControl struct {
-	Name     string `json:"name"`
-	Value    int32  `json:"value"`
-	Values   string `json:"values"` // possible values, as text
-	ReadOnly bool   `json:"read_only"`
-	Inactive bool   `json:"inactive"` // governed by another
+	Name     string `json:"name"`      // name of the control
+	Value    int32  `json:"value"`     // its value
+	Values   string `json:"values"`    // possible values
+	ReadOnly bool   `json:"read_only"` // the control cannot be set
+	Inactive bool   `json:"inactive"`  // another control governs it
 }
 
 func cameraOf(c *v4l2.Info) CameraFound {

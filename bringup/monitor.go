@@ -28,23 +28,24 @@ type MonitorConfig struct {
 
 // MonitorReport is one table of edge-rt monitor --json.
 type MonitorReport struct {
-	AtS    float64        `json:"at_s"` // seconds since the first table
+	AtS    float64        `json:"at_s"` // s, since the first table
 	Motors []MotorReading `json:"motors"`
 }
 
 // MotorReading is one motor's reading, or only its Error.
 type MotorReading struct {
-	Joint        string   `json:"joint"`
-	ID           int      `json:"id"`
+	Joint string `json:"joint"` // name of the joint
+	ID    int    `json:"id"`    // id on the bus
+	// why the motor did not answer; the values after it are empty then
 	Error        string   `json:"error,omitempty"`
-	Raw          int      `json:"raw"`
-	Position     *float64 `json:"position,omitempty"` // in the joint's unit; nil without a calibration
-	LoadPercent  *float64 `json:"load_percent,omitempty"`
-	TemperatureC int      `json:"temperature_c"`
-	SupplyV      float64  `json:"supply_v"`
-	CurrentMA    *float64 `json:"current_ma,omitempty"`
-	Torque       bool     `json:"torque"`
-	State        string   `json:"state"`
+	Raw          int      `json:"raw"`                    // counts, position
+	Position     *float64 `json:"position,omitempty"`     // degrees or 0 to 100, position by the calibration
+	LoadPercent  *float64 `json:"load_percent,omitempty"` // %, load
+	TemperatureC int      `json:"temperature_c"`          // °C, temperature
+	SupplyV      float64  `json:"supply_v"`               // V, supply
+	CurrentMA    *float64 `json:"current_ma,omitempty"`   // mA, current
+	Torque       bool     `json:"torque"`                 // torque is on
+	State        string   `json:"state"`                  // ok, or the fault
 }
 
 // sayCalibration reports which calibration a monitor uses; err: why it uses no calibration.

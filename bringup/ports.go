@@ -29,10 +29,10 @@ type PortsReport struct {
 
 // SerialPort is one device with its permanent name.
 type SerialPort struct {
-	Node    string `json:"node"`    // /dev/ttyACM0
-	Stable  string `json:"stable"`  // a link by serial number or by socket, "" without one
+	Node    string `json:"node"`    // device, such as /dev/ttyACM0
+	Stable  string `json:"stable"`  // link by serial number or by socket; empty without one
 	Adapter string `json:"adapter"` // product name of the adapter
-	Why     string `json:"why"`     // reason why Stable is not by serial number; "" otherwise
+	Why     string `json:"why"`     // why stable is not by serial number; empty otherwise
 }
 
 // Ports lists the serial ports, or finds the arm's while the operator unplugs it.

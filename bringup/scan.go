@@ -50,18 +50,18 @@ type found struct {
 // ScanReport is the --json of edge-rt scan.
 type ScanReport struct {
 	Servos  []ServoFound `json:"servos"`
-	Missing []string     `json:"missing"` // motors of --robot that did not answer, if it is given
+	Missing []string     `json:"missing"` // motors of --robot that did not answer
 	Wrong   []string     `json:"wrong"`   // motors that differ from --robot
 }
 
 // ServoFound is one servo that answered.
 type ServoFound struct {
-	ID       int     `json:"id"`
-	Model    string  `json:"model"`
-	Protocol string  `json:"protocol"`
-	Baud     int     `json:"baud"`
-	SupplyV  float64 `json:"supply_v"`
-	State    string  `json:"state"` // ok, or the fault
+	ID       int     `json:"id"`       // id on the bus
+	Model    string  `json:"model"`    // name of the model, or number N of an unknown one
+	Protocol string  `json:"protocol"` // protocol of its frames
+	Baud     int     `json:"baud"`     // bit/s, rate of the bus
+	SupplyV  float64 `json:"supply_v"` // V, supply
+	State    string  `json:"state"`    // ok, or the fault
 }
 
 // plainBauds and packetBauds are the baud rates of servos, the usual ones first. Feetech's sheets

@@ -23,49 +23,66 @@ import (
 // Summary is the result of a run; its JSON keys are a contract (docs/json.md).
 type Summary struct {
 	Status
-	LatenessHist map[string]uint64 `json:"lateness_histogram_us,omitempty"` // upper bound in microseconds: ticks
-	PathMallocs  uint64            `json:"path_mallocs"`
-	GCCycles     uint64            `json:"gc_cycles"`
-	Bus          BusSummary        `json:"bus"`
-	Frames       map[string]Frames `json:"frames"`
-	Exit         Ending            `json:"exit"`
+	// [us] ticks by the upper bound of their lateness
+	LatenessHist map[string]uint64 `json:"lateness_histogram_us,omitempty"`
+	// heap objects that the process allocated during path_mallocs_ticks
+	PathMallocs uint64 `json:"path_mallocs"`
+	// garbage collections during path_mallocs_ticks
+	GCCycles uint64            `json:"gc_cycles"`
+	Bus      BusSummary        `json:"bus"`
+	Frames   map[string]Frames `json:"frames"` // [camera]
+	Exit     Ending            `json:"exit"`
 
-	// Beyond the contract.
-	Phases       map[string]ShortQuantiles `json:"phases_us"` // parts of a tick: read, act, merge, ask, and the whole as tick
-	Compat       bool                      `json:"compat,omitempty"`
-	Multiplier   int                       `json:"interpolation_multiplier"`
-	Record       *record.Stats             `json:"record,omitempty"` // nil: --record off
-	Horizon      int                       `json:"horizon"`
-	SMin         int                       `json:"s_min"`
-	LatencySteps int                       `json:"latency_estimate_steps"`
-	StarvedBus   uint64                    `json:"starved_by_bus"`       // part of starved_ticks: the bus was silent
-	HeldAll      uint64                    `json:"ticks_all_held"`       // ticks without a driven joint, since the motors complained
-	Complaints   map[string]string         `json:"complaints,omitempty"` // [joint] the last complaint about heat or supply, such as supply: 12.4 V
-	Repeated     uint64                    `json:"starved_repeated"`     // part of starved_ticks: the last action ran again (--fallback repeat_last)
-	Skipped      uint64                    `json:"ticks_skipped"`
-	Replaced     uint64                    `json:"observations_replaced"`
-	SendErrors   uint64                    `json:"send_errors"`
-	RangeClips   uint64                    `json:"clipped_range"`
-	StepClips    uint64                    `json:"clipped_step"`
-	Timeouts     int                       `json:"targets_timed_out"`
-	MallocWindow uint64                    `json:"path_mallocs_ticks"`
-	MallocBytes  uint64                    `json:"path_mallocs_bytes"`
-	ForcedGC     uint64                    `json:"gc_forced"`
-	ExcusedMS    float64                   `json:"excused_ms"` // sum of the time by which the ticks in overruns_host exceeded their periods
-	StealMS      float64                   `json:"host_steal_ms"`
-	CPUShare     float64                   `json:"rt_cpu_share"`
-	RSSMB        float64                   `json:"rss_mb"`
-	Sessions     uint64                    `json:"sessions_opened"`
-	Page         *page.Stats               `json:"page,omitempty"`        // load from viewers of the page
-	Corrections  *Corrections              `json:"corrections,omitempty"` // nil: the run had no leader
-	FirstRun     bool                      `json:"first_run,omitempty"`   // the bundle had never run on this arm: it started slowly
-	Seconds      float64                   `json:"seconds"`
-	MaxAgeMS     float64                   `json:"max_action_age_ms"` // limit at the end: the flag's, or the age that the policy needs
+	// [phase] us, parts of a tick: read, act, merge, ask, and the whole as tick
+	Phases     map[string]ShortQuantiles `json:"phases_us"`
+	Compat     bool                      `json:"compat,omitempty"`         // --compat
+	Multiplier int                       `json:"interpolation_multiplier"` // ticks per action
+	Record     *record.Stats             `json:"record,omitempty"`         // absent with --record off
+	Horizon    int                       `json:"horizon"`                  // actions in a chunk
+	// actions of a chunk that run before the next request
+	SMin         int `json:"s_min"`
+	LatencySteps int `json:"latency_estimate_steps"` // latency estimate at the end, in ticks
+	// part of starved_ticks: the bus was silent
+	StarvedBus uint64 `json:"starved_by_bus"`
+	// ticks on which no joint was driven, because the motors complained or were let go
+	HeldAll uint64 `json:"ticks_all_held"`
+	// [joint] the last complaint about heat or supply, such as supply: 12.4 V
+	Complaints map[string]string `json:"complaints,omitempty"`
+	// part of starved_ticks: the last action ran again (--fallback repeat_last)
+	Repeated uint64 `json:"starved_repeated"`
+	// periods without a tick, because an earlier tick took too long
+	Skipped uint64 `json:"ticks_skipped"`
+	// observations that a newer one replaced before they left
+	Replaced   uint64 `json:"observations_replaced"`
+	SendErrors uint64 `json:"send_errors"`       // observations that could not be sent
+	RangeClips uint64 `json:"clipped_range"`     // goals clipped to a joint's range
+	StepClips  uint64 `json:"clipped_step"`      // goals clipped to a joint's travel in one tick
+	Timeouts   int    `json:"targets_timed_out"` // targets of the simulated world that were given up
+	// ticks of the window in which allocations are counted: from the end of the warm-up to the end
+	// of the run
+	MallocWindow uint64 `json:"path_mallocs_ticks"`
+	MallocBytes  uint64 `json:"path_mallocs_bytes"` // bytes, allocated during path_mallocs_ticks
+	// part of gc_cycles: started by the program; the memory limit started the others
+	ForcedGC uint64 `json:"gc_forced"`
+	// ms, sum of the time by which the ticks in overruns_host exceeded their periods
+	ExcusedMS float64 `json:"excused_ms"`
+	// ms, taken from this virtual machine by its host, sum of all CPUs
+	StealMS     float64      `json:"host_steal_ms"`
+	CPUShare    float64      `json:"rt_cpu_share"`          // share, of one core, used by the tick's thread
+	RSSMB       float64      `json:"rss_mb"`                // MiB, resident memory at the end
+	Sessions    uint64       `json:"sessions_opened"`       // sessions opened at servers
+	Page        *page.Stats  `json:"page,omitempty"`        // load from viewers of the page; absent without --http
+	Corrections *Corrections `json:"corrections,omitempty"` // absent without --leader
+	FirstRun    bool         `json:"first_run,omitempty"`   // the bundle had never run on this arm: it started slowly
+	Seconds     float64      `json:"seconds"`               // s, length of the run
+	// ms, age limit of actions at the end: --max-action-age, else the limit that the policy needs;
+	// 0: no limit
+	MaxAgeMS float64 `json:"max_action_age_ms"`
 }
 
 // Corrections counts the take-overs by people.
 type Corrections struct {
-	Takeovers uint32 `json:"takeovers"` // requested take-overs
+	Takeovers uint32 `json:"takeovers"` // requested take-overs: by edge-rt ctl correct, or a push
 	Ticks     uint64 `json:"ticks"`     // ticks on which a person drove the arm
 }
 
@@ -85,8 +102,8 @@ func (f *Frames) problems() (text string) {
 
 // Ending is the end of the process.
 type Ending struct {
-	Code   int    `json:"code"`
-	Reason string `json:"reason"`
+	Code   int    `json:"code"`   // exit code
+	Reason string `json:"reason"` // why the run ended
 }
 
 // status reads the counters of a run.

@@ -428,18 +428,20 @@ func (r *Recorder) Image(camera int, at rt.Instant, data Bytes) {
 
 // Stats are the recorder's counters; their JSON keys are a contract (docs/json.md).
 type Stats struct {
-	Mode         Mode   `json:"mode"`
-	Files        uint64 `json:"files"`
-	Bytes        uint64 `json:"bytes"`
-	Messages     uint64 `json:"messages"`
-	Pictures     uint64 `json:"pictures"`
+	Mode     Mode   `json:"mode"`     // --record
+	Files    uint64 `json:"files"`    // files begun
+	Bytes    uint64 `json:"bytes"`    // bytes, written into the files
+	Messages uint64 `json:"messages"` // messages in the files, without pictures
+	Pictures uint64 `json:"pictures"` // pictures in the files
+	// messages that were not written: the disk failed or a thread was too slow
 	Lost         uint64 `json:"lost"`
-	LostPictures uint64 `json:"lost_pictures"`
-	TornPictures uint64 `json:"torn_pictures"` // pictures that do not decode; the edge counts them
-	Saves        uint64 `json:"saves"`
-	Repaired     uint64 `json:"repaired"`
-	Deleted      uint64 `json:"deleted"`
-	Error        string `json:"error,omitempty"`
+	LostPictures uint64 `json:"lost_pictures"` // pictures that were not written, for the same reasons
+	// pictures that do not decode; the log names their cameras, a dataset leaves them out
+	TornPictures uint64 `json:"torn_pictures"`
+	Saves        uint64 `json:"saves"`           // writes of the ring
+	Repaired     uint64 `json:"repaired"`        // files of earlier runs without an end, which were completed
+	Deleted      uint64 `json:"deleted"`         // old files deleted for --record-size
+	Error        string `json:"error,omitempty"` // why nothing could be written at the end
 }
 
 // Stats returns the counters. Any thread may call it.

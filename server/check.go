@@ -30,39 +30,44 @@ const progressEvery = 5 * time.Second
 
 // Report describes the service of a manifest.
 type Report struct {
-	Prefix      string   `json:"prefix"`
-	Model       string   `json:"model"`
-	Revision    string   `json:"revision"`
-	Bundle      string   `json:"bundle"`
-	SHA256      string   `json:"sha256"`
-	PolicyType  string   `json:"policy_type"`
-	FPS         float64  `json:"fps"`
-	ChunkSize   int      `json:"chunk_size"`
-	ActionNames []string `json:"action_names"`
-	StateNames  []string `json:"state_names"`
-	Cameras     []string `json:"cameras"` // NAME HxW, and the factor by which a JPEG may be larger
-	RTC         string   `json:"rtc"`
-	RTCMaxDelay int      `json:"rtc_max_delay"`
-	PrefixEnd   int      `json:"prefix_end"`
-	Simulation  bool     `json:"simulation_only,omitempty"` // robots with a real arm refuse the bundle
-	Tokenizer   string   `json:"tokenizer,omitempty"`       // kind and longest task of a policy that reads it
-	MaxSessions int      `json:"max_sessions"`              // or their upper bound, with auto
+	Prefix      string   `json:"prefix"`       // beginning of the server's keys
+	Model       string   `json:"model"`        // id of the model
+	Revision    string   `json:"revision"`     // revision of the model
+	Bundle      string   `json:"bundle"`       // folder of the bundle
+	SHA256      string   `json:"sha256"`       // digest of the bundle
+	PolicyType  string   `json:"policy_type"`  // type of the policy
+	FPS         float64  `json:"fps"`          // Hz, rate that the policy was trained at
+	ChunkSize   int      `json:"chunk_size"`   // actions in a chunk
+	ActionNames []string `json:"action_names"` // names of the actions
+	StateNames  []string `json:"state_names"`  // names of the states
+	Cameras     []string `json:"cameras"`      // NAME HxW, and the factor by which a JPEG may be larger
+	RTC         string   `json:"rtc"`          // conditioning of chunks in the graph
+	// largest delay, in steps, with which the trained prefix is used
+	RTCMaxDelay int    `json:"rtc_max_delay"`
+	PrefixEnd   int    `json:"prefix_end"`                // steps that can be conditioned
+	Simulation  bool   `json:"simulation_only,omitempty"` // robots with a real arm refuse the bundle
+	Tokenizer   string `json:"tokenizer,omitempty"`       // kind and longest task of a policy that reads its task
+	MaxSessions int    `json:"max_sessions"`              // places for sessions, with auto their upper bound
 	auto        bool
-	Unlisted    []string `json:"unlisted,omitempty"`       // files and folders that are not part of the bundle, the first ten
+	// files of the bundle's folder that bundle.json does not list, the first ten; a folder ends
+	// with a slash
+	Unlisted    []string `json:"unlisted,omitempty"`
 	UnlistedAll int      `json:"unlisted_count,omitempty"` // number of all of them
-	Warnings    []string `json:"warnings,omitempty"`       // of certificates
-	Mode        string   `json:"serving_mode"`
-	Listen      []string `json:"listen"`
-	Connect     []string `json:"connect"`
-	Health      string   `json:"health"`
-	Runtime     string   `json:"onnxruntime"`
-	Library     string   `json:"library"`
-	Device      string   `json:"device"`
-	Instead     string   `json:"device_instead_of"` // why it is not the device of the manifest
-	InferenceMs float64  `json:"inference_ms"`      // median
-	Inferences  int      `json:"inferences"`        // number of the timed inferences
-	TensorBytes int64    `json:"tensor_bytes"`      // of all inputs and outputs, on the host
-	DeviceBytes int64    `json:"device_tensor_bytes,omitempty"`
+	Warnings    []string `json:"warnings,omitempty"`       // certificates that end soon or have no name
+	Mode        string   `json:"serving_mode"`             // serving_mode of the manifest
+	Listen      []string `json:"listen"`                   // endpoints
+	Connect     []string `json:"connect"`                  // endpoints
+	Health      string   `json:"health"`                   // address of the health page
+	Runtime     string   `json:"onnxruntime"`              // version of ONNX Runtime
+	Library     string   `json:"library"`                  // its file
+	Device      string   `json:"device"`                   // device of the policy
+	Instead     string   `json:"device_instead_of"`        // why it is not the device of the manifest; empty otherwise
+	InferenceMs float64  `json:"inference_ms"`             // ms, median inference
+	// timed inferences: 20, of a slow policy as many as end within 5 s, at least 3
+	Inferences int `json:"inferences"`
+	// bytes, of all inputs, outputs and tensors between two graphs, on the host
+	TensorBytes int64 `json:"tensor_bytes"`
+	DeviceBytes int64 `json:"device_tensor_bytes,omitempty"` // bytes, the same on the GPU
 }
 
 // Examine loads all parts that Run would load, golden sets included, and reports on them without

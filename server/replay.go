@@ -18,13 +18,14 @@ import (
 
 // Replayed is the result of a replay of captured requests.
 type Replayed struct {
-	Dir         string       `json:"dir"`
-	Bundle      string       `json:"bundle"`
-	Requests    int          `json:"requests"`
-	Exact       int          `json:"exact"`     // answers that equal the captured ones byte for byte
-	Within      int          `json:"within"`    // others whose values all differ by at most the tolerance
-	Tolerance   float64      `json:"tolerance"` // 0: only exact answers are accepted
-	Unreadable  int          `json:"unreadable"`
+	Dir      string `json:"dir"`      // folder of the captures
+	Bundle   string `json:"bundle"`   // folder of the bundle that answers now
+	Requests int    `json:"requests"` // captures found
+	Exact    int    `json:"exact"`    // answers that equal the captured ones byte for byte
+	Within   int    `json:"within"`   // others whose values all differ by at most the tolerance
+	// units of chunk_model, --tolerance; 0: only exact answers are accepted
+	Tolerance   float64      `json:"tolerance"`
+	Unreadable  int          `json:"unreadable"` // captures that are broken
 	Others      []OtherModel `json:"other_bundles"`
 	Differences []Difference `json:"differences"`
 }
@@ -32,8 +33,8 @@ type Replayed struct {
 // OtherModel is a bundle that answered some of the captured requests and differs from the
 // manifest's: these requests are not compared.
 type OtherModel struct {
-	SHA256   string `json:"sha256"`
-	Requests int    `json:"requests"`
+	SHA256   string `json:"sha256"`   // another bundle, which answered then
+	Requests int    `json:"requests"` // its captures, which are not compared
 }
 
 // ErrOtherBundle marks captures that were all answered by other bundles than the manifest's.
@@ -41,10 +42,10 @@ var ErrOtherBundle = errors.New("captured with another bundle")
 
 // Difference is a request whose answer differs now.
 type Difference struct {
-	File   string `json:"file"`
-	Client string `json:"client_uuid"`
-	Seq    uint64 `json:"seq_id"`
-	Why    string `json:"why"`
+	File   string `json:"file"`        // capture whose answer differs
+	Client string `json:"client_uuid"` // its robot
+	Seq    uint64 `json:"seq_id"`      // number of the request
+	Why    string `json:"why"`         // the difference
 }
 
 // otherBundle counts a request that another bundle has answered.

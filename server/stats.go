@@ -225,46 +225,63 @@ func ms(d time.Duration) float64 { return float64(d) / 1e6 }
 
 // Summary is the result of a run, printed at its end as a table and with --json.
 type Summary struct {
-	Service    string `json:"service"` // key prefix
-	ServerID   string `json:"server_id"`
-	Device     string `json:"device"` // that the policy computed on
-	Requests   uint64 `json:"requests"`
-	Errors     uint64 `json:"errors"`
-	Superseded uint64 `json:"superseded"`
-	Late       uint64 `json:"late"`
-	Unknown    uint64 `json:"unknown_session"`
-	Malformed  uint64 `json:"malformed"`
-	Sessions   struct {
-		Opened  uint64 `json:"opened"`
-		Closed  uint64 `json:"closed"`
-		Refused uint64 `json:"refused"`
-		Active  int    `json:"active"`
-	} `json:"sessions"`
-	Memory struct {
-		LimitMB float64 `json:"limit_mb"`
-		UsedMB  float64 `json:"used_mb"`
-		MostMB  float64 `json:"most_mb"`
-	} `json:"memory"` // of sessions, observations and captures
-	Refusals         map[string]uint64 `json:"refusals"`          // of sessions, by reason; without zeros
-	StalePictures    uint64            `json:"stale_pictures"`    // older than their robot allows
-	WarnedPictures   uint64            `json:"warned_pictures"`   // with stray bytes, used nevertheless
-	SqueezedPictures uint64            `json:"squeezed_pictures"` // of another shape than the policy's, scaled nevertheless
-	Conditioning     map[string]uint64 `json:"conditioning"`      // requests by the treatment of their prefix
-	QueueWaitMs      Quantiles         `json:"queue_wait_ms"`
-	DecodeMs         Quantiles         `json:"decode_ms"`
-	InferenceMs      Quantiles         `json:"inference_ms"`
-	ServiceMs        Quantiles         `json:"service_ms"`
-	PathMallocs      uint64            `json:"path_mallocs"`       // heap objects allocated since the worker was ready
-	GCCycles         uint64            `json:"gc_cycles"`          // garbage collections since then
-	GCForced         uint64            `json:"gc_by_hand"`         // those of them between two requests
-	GCPauseMaxMs     float64           `json:"gc_pause_max_ms"`    // longest stop of the process by a collection
-	RSSMB            float64           `json:"rss_mb"`             // resident size at the end
-	LogLinesLost     uint64            `json:"log_lines_lost"`     // the log was not read in time and its buffer was full
-	LogLinesLeftOut  uint64            `json:"log_lines_left_out"` // similar lines had been written a moment before
-	Exit             struct {
-		Code   int    `json:"code"`
-		Reason string `json:"reason"`
-	} `json:"exit"`
+	Service    string `json:"service"`    // beginning of the server's keys
+	ServerID   string `json:"server_id"`  // its own name among replicas
+	Device     string `json:"device"`     // device of the policy, such as cpu or cuda:0
+	Requests   uint64 `json:"requests"`   // observations that were answered with a chunk
+	Errors     uint64 `json:"errors"`     // observations that had their turn and got no chunk
+	Superseded uint64 `json:"superseded"` // observations that a newer one of their robot replaced before their turn
+	// observations refused because a newer one had arrived, or others were more urgent
+	Late      uint64        `json:"late"`
+	Unknown   uint64        `json:"unknown_session"` // observations that arrived after their session's end
+	Malformed uint64        `json:"malformed"`       // messages without a proper header, or too large
+	Sessions  SessionCounts `json:"sessions"`
+	Memory    MemoryUse     `json:"memory"`
+	// [reason] refused sessions by reason, as in lean_server_opens_rejected_total, without zeros
+	Refusals       map[string]uint64 `json:"refusals"`
+	StalePictures  uint64            `json:"stale_pictures"`  // pictures older than their robot allows
+	WarnedPictures uint64            `json:"warned_pictures"` // pictures with stray bytes, used nevertheless
+	// pictures of another shape than the policy's, scaled nevertheless
+	SqueezedPictures uint64 `json:"squeezed_pictures"`
+	// [mode] requests by the treatment of their prefix: free, guided, trained, trained_guided
+	Conditioning map[string]uint64 `json:"conditioning"`
+	// ms, from an observation's arrival to its inference, less decoding
+	QueueWaitMs Quantiles `json:"queue_wait_ms"`
+	DecodeMs    Quantiles `json:"decode_ms"`    // ms, message and pictures into the model's input
+	InferenceMs Quantiles `json:"inference_ms"` // ms, ONNX Runtime
+	// ms, from an observation's arrival to the hand-over of its chunk to the transport
+	ServiceMs   Quantiles `json:"service_ms"`
+	PathMallocs uint64    `json:"path_mallocs"` // heap objects allocated since the worker was ready
+	GCCycles    uint64    `json:"gc_cycles"`    // garbage collections since then
+	// part of gc_cycles: between two requests, or at the begin of an inference
+	GCForced        uint64  `json:"gc_by_hand"`
+	GCPauseMaxMs    float64 `json:"gc_pause_max_ms"`    // ms, longest stop of the process by a collection
+	RSSMB           float64 `json:"rss_mb"`             // MiB, resident memory at the end
+	LogLinesLost    uint64  `json:"log_lines_lost"`     // log lines dropped because their reader was too slow
+	LogLinesLeftOut uint64  `json:"log_lines_left_out"` // log lines left out because of similar ones a moment before
+	Exit            Ending  `json:"exit"`
+}
+
+// SessionCounts counts the sessions of a run.
+type SessionCounts struct {
+	Opened  uint64 `json:"opened"`  // opened sessions
+	Closed  uint64 `json:"closed"`  // closed sessions
+	Refused uint64 `json:"refused"` // refused sessions
+	Active  int    `json:"active"`  // sessions still open at the end
+}
+
+// MemoryUse is the memory that sessions, observations and captures take.
+type MemoryUse struct {
+	// MiB, limit of the memory that robots can use: [server.md](server.md#memory-and-places)
+	LimitMB float64 `json:"limit_mb"`
+	UsedMB  float64 `json:"used_mb"` // MiB, in use at the end
+	MostMB  float64 `json:"most_mb"` // MiB, most that was ever in use
+}
+
+// Ending is the end of the process.
+type Ending struct {
+	Code   int    `json:"code"`   // exit code
+	Reason string `json:"reason"` // why the server ended
 }
 
 // changes counts how often the sessions have changed.

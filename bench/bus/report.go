@@ -15,45 +15,48 @@ import (
 // Report is the result of Measure; its JSON has the table's content and the histograms. Times are
 // in microseconds.
 type Report struct {
-	Bench    string        `json:"bench"`
-	Version  string        `json:"version"`
-	Robot    string        `json:"robot"`
-	Motors   int           `json:"motors"`
-	Baud     int           `json:"baud"`
-	FPS      float64       `json:"fps"`
-	Port     string        `json:"port,omitempty"` // empty: the simulator
+	Bench    string        `json:"bench"`          // bus
+	Version  string        `json:"version"`        // version of bench
+	Robot    string        `json:"robot"`          // name of the robot
+	Motors   int           `json:"motors"`         // its motors
+	Baud     int           `json:"baud"`           // bit/s, rate of the bus
+	FPS      float64       `json:"fps"`            // Hz, cycles per second
+	Port     string        `json:"port,omitempty"` // serial port; absent: the simulator's
 	Awake    bool          `json:"awake"`          // the cores were kept from sleeping
-	Read     string        `json:"read"`           // sync, fast sync, one by one
+	Read     string        `json:"read"`           // sync, fast sync or one by one
 	Machine  bench.Machine `json:"machine"`
-	BytesOut int           `json:"bytes_out"`
-	BytesIn  int           `json:"bytes_in"`
-	WireUS   float64       `json:"wire_us"`  // time of all bytes, without a gap
-	FloorUS  float64       `json:"floor_us"` // with the servos' answering times
+	BytesOut int           `json:"bytes_out"` // bytes, of a cycle
+	BytesIn  int           `json:"bytes_in"`  // bytes, of a cycle
+	WireUS   float64       `json:"wire_us"`   // us, time of all bytes, without a gap
+	FloorUS  float64       `json:"floor_us"`  // us, with the servos' answering times
 
-	Driver    Subject  `json:"driver"`
-	Echo      Subject  `json:"echo"`
-	RatioP50  float64  `json:"ratio_p50"`
-	RatioP99  float64  `json:"ratio_p99"`
-	RatioCPU  float64  `json:"ratio_cpu_p50"` // ratio of the threads' CPU time
-	Pairs     Pairs    `json:"pairs"`
-	Allocs    uint64   `json:"allocs"`       // in the whole process during the driver's cycles
-	Overruns  uint64   `json:"overruns_own"` // in the driver's loop
-	Refused   string   `json:"real_time_refused,omitempty"`
-	LostReply *Losses  `json:"lost_reply,omitempty"`
+	Driver   Subject `json:"driver"`        // this project's driver
+	Echo     Subject `json:"echo"`          // the C program that moves the same bytes
+	RatioP50 float64 `json:"ratio_p50"`     // ratio, driver to echo, of all cycles
+	RatioP99 float64 `json:"ratio_p99"`     // ratio, driver to echo, of all cycles
+	RatioCPU float64 `json:"ratio_cpu_p50"` // ratio, of the threads' CPU time
+	Pairs    Pairs   `json:"pairs"`         // slices of both, one after the other
+	// heap objects of the whole process during the driver's cycles
+	Allocs    uint64   `json:"allocs"`
+	Overruns  uint64   `json:"overruns_own"`                // overruns of the driver's loop
+	Refused   string   `json:"real_time_refused,omitempty"` // why the kernel refused real time
+	LostReply *Losses  `json:"lost_reply,omitempty"`        // a run in which replies were lost
 	frames    [][]byte // the frames of a clean cycle
 }
 
 // Pairs are pairs of slices, the driver's and then the echo's, and the medians of their ratios. A
 // pair is calm when neither the host nor other programs (stage.Host) took the cores during both.
 type Pairs struct {
-	All     int     `json:"all"`
-	Calm    int     `json:"calm"`
-	P50     float64 `json:"ratio_p50"`
-	P99     float64 `json:"ratio_p99"`
-	CalmP50 float64 `json:"calm_ratio_p50"` // 0: no calm pair
-	CalmP99 float64 `json:"calm_ratio_p99"`
-	CalmCPU float64 `json:"calm_cpu_us"`      // CPU time of the driver's thread in a cycle, p50
-	EchoCPU float64 `json:"calm_echo_cpu_us"` // the same for the C program
+	All     int     `json:"all"`            // number of pairs
+	Calm    int     `json:"calm"`           // number of those during which the machine was calm
+	P50     float64 `json:"ratio_p50"`      // ratio, median over the pairs
+	P99     float64 `json:"ratio_p99"`      // ratio, median over the pairs
+	CalmP50 float64 `json:"calm_ratio_p50"` // ratio, median over the calm pairs; 0: no calm pair
+	CalmP99 float64 `json:"calm_ratio_p99"` // ratio, median over the calm pairs; 0: no calm pair
+	// us, CPU time of the driver's thread in a cycle: median over the calm pairs of the slices'
+	// medians; 0: no calm pair
+	CalmCPU float64 `json:"calm_cpu_us"`
+	EchoCPU float64 `json:"calm_echo_cpu_us"` // us, the same for the C program
 
 	of []pair
 }
@@ -100,12 +103,12 @@ func median(pairs []pair, of func(pair) float64) float64 {
 
 // Subject is one program's clean cycles.
 type Subject struct {
-	Cycles  int             `json:"cycles"`
-	Other   int             `json:"other_cycles"` // with a reply missing, or another exchange in them
-	Took    bench.Quantiles `json:"cycle_us"`
-	CPU     bench.Quantiles `json:"cpu_us"` // CPU time of the thread
-	CPUMean float64         `json:"cpu_us_mean"`
-	Tally   *bench.Tally    `json:"histogram_us"`
+	Cycles  int             `json:"cycles"`       // clean cycles
+	Other   int             `json:"other_cycles"` // cycles with a reply missing, or another exchange in them
+	Took    bench.Quantiles `json:"cycle_us"`     // us, a clean cycle
+	CPU     bench.Quantiles `json:"cpu_us"`       // us, CPU time of the thread
+	CPUMean float64         `json:"cpu_us_mean"`  // us, mean of the same
+	Tally   *bench.Tally    `json:"histogram_us"` // [us] cycles by whole microseconds
 
 	tally, cpu bench.Tally
 	spent      time.Duration
@@ -114,14 +117,15 @@ type Subject struct {
 // Losses is the cost of lost replies: the length of a cycle beyond the median of the clean cycles
 // of the same run.
 type Losses struct {
-	Cycles      int             `json:"cycles"`
-	Lost        int             `json:"lost_cycles"`
-	WithoutLoss bench.Quantiles `json:"clean_us"`
-	Cost        bench.Quantiles `json:"cost_us"`
-	Overruns    uint64          `json:"overruns_own"`
-	Tally       *bench.Tally    `json:"histogram_us"`
-	CalmLost    int             `json:"calm_lost_cycles"` // in windows in which the machine was calm
-	CalmCost    bench.Quantiles `json:"calm_cost_us"`
+	Cycles      int             `json:"cycles"`      // cycles of the run
+	Lost        int             `json:"lost_cycles"` // cycles with a lost reply
+	WithoutLoss bench.Quantiles `json:"clean_us"`    // us, cycles without a lost reply
+	// us, time of a cycle with a lost reply beyond the median of the others
+	Cost     bench.Quantiles `json:"cost_us"`
+	Overruns uint64          `json:"overruns_own"`     // overruns of the loop
+	Tally    *bench.Tally    `json:"histogram_us"`     // [us] cycles with a lost reply by whole microseconds
+	CalmLost int             `json:"calm_lost_cycles"` // cycles with a lost reply while the machine was calm
+	CalmCost bench.Quantiles `json:"calm_cost_us"`     // us, cost_us of those
 }
 
 // The simulator's gaps before a servo answers.

@@ -13,11 +13,11 @@ import (
 
 // Report is the result of Measure.
 type Report struct {
-	Bench   string        `json:"bench"`
-	Version string        `json:"version"`
-	FPS     float64       `json:"fps"`
-	Slices  int           `json:"slices"` // slices of each kind
-	StealMS float64       `json:"host_steal_ms"`
+	Bench   string        `json:"bench"`         // camera
+	Version string        `json:"version"`       // version of bench
+	FPS     float64       `json:"fps"`           // Hz, ticks per second
+	Slices  int           `json:"slices"`        // slices of each kind
+	StealMS float64       `json:"host_steal_ms"` // ms, taken by the host
 	Machine bench.Machine `json:"machine"`
 	Cameras []Camera      `json:"cameras"`
 	With    Ticks         `json:"with"`    // the tick beside the cameras
@@ -27,20 +27,20 @@ type Report struct {
 // Camera is one camera; its latency is the time from the picture's capture until it is in a
 // message.
 type Camera struct {
-	Name       string  `json:"name"`
-	Picked     string  `json:"picked"`
-	How        string  `json:"how"` // the work on the pictures
-	Captured   uint64  `json:"captured"`
-	Dropped    uint64  `json:"dropped"`
-	Broken     uint64  `json:"broken"`
-	Errors     uint64  `json:"errors"`
-	Pictures   uint64  `json:"pictures"` // number put into messages
-	Bytes      float64 `json:"bytes"`    // mean size of a message
-	Latency    Spread  `json:"capture_to_wire_ms"`
-	CaptureCPU float64 `json:"capture_cpu_percent"` // percent of one core
-	DevelopCPU float64 `json:"develop_cpu_percent"`
-	DevelopMS  float64 `json:"develop_ms"` // CPU time for each picture
-	Allocs     float64 `json:"allocs"`     // objects of the whole process for each picture
+	Name       string  `json:"name"`                // name of the camera
+	Picked     string  `json:"picked"`              // format, size and rate
+	How        string  `json:"how"`                 // the work on the pictures
+	Captured   uint64  `json:"captured"`            // as edge-rt's frames
+	Dropped    uint64  `json:"dropped"`             // as edge-rt's frames
+	Broken     uint64  `json:"broken"`              // as edge-rt's frames
+	Errors     uint64  `json:"errors"`              // as edge-rt's frames
+	Pictures   uint64  `json:"pictures"`            // pictures put into messages
+	Bytes      float64 `json:"bytes"`               // bytes, mean size of a message
+	Latency    Spread  `json:"capture_to_wire_ms"`  // ms, from the taking of a picture to its place in a message
+	CaptureCPU float64 `json:"capture_cpu_percent"` // %, of one core, to capture
+	DevelopCPU float64 `json:"develop_cpu_percent"` // %, of one core, to encode
+	DevelopMS  float64 `json:"develop_ms"`          // ms, CPU time for each picture
+	Allocs     float64 `json:"allocs"`              // objects, of the whole process for each picture
 }
 
 // Spread is a histogram in three figures.
@@ -52,14 +52,14 @@ type Spread struct {
 
 // Ticks describes the loop's ticks.
 type Ticks struct {
-	Ticks     uint64            `json:"ticks"`
-	Own       uint64            `json:"overruns_own"`
-	Host      uint64            `json:"overruns_host"`
-	Lateness  Spread            `json:"lateness_us"`
-	P999      float64           `json:"lateness_us_p999"`
-	Histogram map[string]uint64 `json:"lateness_histogram_us"` // upper bound: ticks
-	Granted   bool              `json:"rt_granted"`
-	Why       string            `json:"rt_why,omitempty"`
+	Ticks     uint64            `json:"ticks"`                 // ticks that ran
+	Own       uint64            `json:"overruns_own"`          // as edge-rt's
+	Host      uint64            `json:"overruns_host"`         // as edge-rt's
+	Lateness  Spread            `json:"lateness_us"`           // us, from a tick's deadline to its start
+	P999      float64           `json:"lateness_us_p999"`      // us, 99.9th percentile
+	Histogram map[string]uint64 `json:"lateness_histogram_us"` // [us] ticks by the upper bound of their lateness
+	Granted   bool              `json:"rt_granted"`            // the tick had real-time priority
+	Why       string            `json:"rt_why,omitempty"`      // why it had not
 
 	late *rt.Hist
 }

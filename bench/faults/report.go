@@ -8,16 +8,17 @@ import (
 
 // Report is the result of a comparison; its JSON has the table's content.
 type Report struct {
-	Bench     string  `json:"bench"`
-	Version   string  `json:"version"`
-	Virtual   bool    `json:"virtual"`
-	World     string  `json:"world"`
-	Episodes  int     `json:"episodes"`
-	Seconds   float64 `json:"seconds"` // length of an episode
+	Bench    string  `json:"bench"`    // faults
+	Version  string  `json:"version"`  // version of bench
+	Virtual  bool    `json:"virtual"`  // in virtual time; else with the real programs
+	World    string  `json:"world"`    // --world
+	Episodes int     `json:"episodes"` // episodes of each contender in each scenario
+	Seconds  float64 `json:"seconds"`  // s, length of an episode
+	// seed of the first world; virtual: each seed from both sides, else one for each episode
 	FirstSeed uint64  `json:"first_seed"`
-	NetworkMs float64 `json:"network_ms"`
-	ComputeMs float64 `json:"compute_ms"`
-	TookS     float64 `json:"took_s"`
+	NetworkMs float64 `json:"network_ms"`   // ms, each way
+	ComputeMs float64 `json:"compute_ms"`   // ms, of the policy
+	TookS     float64 `json:"took_s"`       // s, the whole measurement
 	Again     int     `json:"played_again"` // real time: tries whose edge found no motors on a busy host
 	Cells     []Cell  `json:"cells"`
 
@@ -27,19 +28,25 @@ type Report struct {
 
 // Cell is one scenario with all its contenders.
 type Cell struct {
-	Faults string  `json:"faults"`
-	Title  string  `json:"title"`
-	Best   string  `json:"best"` // contender with the highest mean success
+	Faults string  `json:"faults"` // name of the scenario
+	Title  string  `json:"title"`  // its description
+	Best   string  `json:"best"`   // contender with the highest mean success
 	Rows   []Entry `json:"rows"`
 }
 
 // Entry is one contender in one scenario. The differences are paired: this contender less the best,
 // and less the first, of the same episodes.
 type Entry struct {
-	Schedule         string              `json:"schedule"`
+	Schedule string `json:"schedule"` // the contender
+	// [metric] unit of the metric, mean, 95 % interval, and number of episodes with a value.
+	// success (%), reached (targets per minute), leg_seconds (s), starved_ticks (per minute),
+	// recovery_ms (ms), seam_degrees (degrees, 95th percentile), mode_switches (per minute), age_ms
+	// (ms, 95th percentile), inferences (per second), kilobytes (kB/s), again_ticks (ticks from the
+	// end of the latency estimate to the next request after a lost one, at most), again_due_ticks
+	// (the same without those on which an older answer had filled the schedule)
 	Metrics          map[string]Interval `json:"metrics"`
-	SuccessLessBest  Interval            `json:"success_less_best"`
-	SuccessLessFirst Interval            `json:"success_less_first"`
+	SuccessLessBest  Interval            `json:"success_less_best"`  // %, paired difference to the best contender
+	SuccessLessFirst Interval            `json:"success_less_first"` // %, paired difference to the first contender
 
 	values map[string][]float64
 }

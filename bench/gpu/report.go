@@ -11,46 +11,46 @@ import (
 
 // Report is the result of Measure.
 type Report struct {
-	Bench     string        `json:"bench"`
-	Version   string        `json:"version"`
-	Runtime   string        `json:"onnxruntime"`
-	Library   string        `json:"library"`
-	Threads   int           `json:"threads"`
-	CUDAGraph bool          `json:"cuda_graph"`
+	Bench     string        `json:"bench"`       // gpu
+	Version   string        `json:"version"`     // version of bench
+	Runtime   string        `json:"onnxruntime"` // version of ONNX Runtime
+	Library   string        `json:"library"`     // its file
+	Threads   int           `json:"threads"`     // CPU threads of one inference
+	CUDAGraph bool          `json:"cuda_graph"`  // runs on a GPU are recorded and repeated
 	Machine   bench.Machine `json:"machine"`
 	Runs      []Run         `json:"runs"`
 }
 
 // Run is one bundle on one device, by us or by a program beside us.
 type Run struct {
-	Bundle  string  `json:"bundle"`
-	SHA256  string  `json:"sha256"`
-	Policy  string  `json:"policy"`
-	DType   string  `json:"dtype"`
-	Subject string  `json:"subject"` // ours, or the program beside it
-	Device  string  `json:"device"`
+	Bundle  string  `json:"bundle"`           // folder of the bundle
+	SHA256  string  `json:"sha256"`           // digest of the bundle
+	Policy  string  `json:"policy"`           // type of the policy
+	DType   string  `json:"dtype"`            // type of its numbers
+	Subject string  `json:"subject"`          // ours, or the name of the program beside it
+	Device  string  `json:"device"`           // device of the policy
 	Absent  string  `json:"absent,omitempty"` // why nothing was measured
-	OpenS   float64 `json:"open_s"`           // until the first request: load, golden sets, warm-up
-	RSSMB   float64 `json:"rss_mb"`           // resident memory at that time
+	OpenS   float64 `json:"open_s"`           // s, until the first request: load, golden sets, warm-up
+	RSSMB   float64 `json:"rss_mb"`           // MiB, resident memory at that time
 	Batches []Batch `json:"batches"`
 
-	// The time of a batch of B is about FixedMS + B times RowMS: by least squares over the medians.
+	// ms, F in the time F + B R of a batch of B: by least squares over the medians
 	FixedMS float64 `json:"fixed_ms"`
-	RowMS   float64 `json:"row_ms"`
+	RowMS   float64 `json:"row_ms"` // ms, R in the same
 
-	Request     *Request `json:"request_ms,omitempty"` // one robot's request, from pictures in memory to chunk
+	Request     *Request `json:"request_ms,omitempty"` // ms, one robot's request, from pictures in memory to chunk
 	Allocs      uint64   `json:"allocs"`               // heap objects of the whole program meanwhile
-	Collections uint64   `json:"collections"`
+	Collections uint64   `json:"collections"`          // garbage collections meanwhile
 }
 
 // Batch is one size of batch.
 type Batch struct {
-	Batch      int     `json:"batch"`
-	P50        float64 `json:"p50_ms"`
-	P99        float64 `json:"p99_ms"`
-	Overlapped float64 `json:"overlapped_ms"` // median with the next batch's copies beside it
-	ChunksPerS float64 `json:"chunks_per_s"`
-	Runs       uint64  `json:"runs"`
+	Batch      int     `json:"batch"`         // rows
+	P50        float64 `json:"p50_ms"`        // ms, a run with its copies
+	P99        float64 `json:"p99_ms"`        // ms, 99th percentile
+	Overlapped float64 `json:"overlapped_ms"` // ms, median with the next batch's copies beside it
+	ChunksPerS float64 `json:"chunks_per_s"`  // 1/s, chunks with the better of both medians
+	Runs       uint64  `json:"runs"`          // runs measured
 }
 
 // Request holds quantiles of a request's time.

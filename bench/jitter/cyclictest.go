@@ -31,8 +31,8 @@ const notInstalled = "cyclictest is not installed, so there is nothing to compar
 
 // Reference describes the cyclictest of this machine.
 type Reference struct {
-	Path    string `json:"path,omitempty"`
-	Version string `json:"version,omitempty"`
+	Path    string `json:"path,omitempty"`    // file of the program
+	Version string `json:"version,omitempty"` // its version
 	Missing string `json:"missing,omitempty"` // why cyclictest cannot be used, and the remedy
 
 	writesJSON bool // since 2.1

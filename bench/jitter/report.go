@@ -21,12 +21,12 @@ const (
 // Report is the result of Measure; its JSON has the table's content and the slices that it is
 // computed from.
 type Report struct {
-	Bench     string          `json:"bench"`
-	Version   string          `json:"version"`
-	FPS       float64         `json:"fps"`
-	Load      string          `json:"load"`
-	SliceS    float64         `json:"slice_s"`
-	Figure    *Figure         `json:"figure,omitempty"`
+	Bench     string          `json:"bench"`            // jitter
+	Version   string          `json:"version"`          // version of bench
+	FPS       float64         `json:"fps"`              // Hz, ticks per second
+	Load      string          `json:"load"`             // --load
+	SliceS    float64         `json:"slice_s"`          // s, length of a slice
+	Figure    *Figure         `json:"figure,omitempty"` // the one figure to quote
 	Machine   bench.Machine   `json:"machine"`
 	Reference Reference       `json:"cyclictest"`
 	Results   []Result        `json:"results"`
@@ -38,11 +38,11 @@ type Report struct {
 // Figure is the one figure to quote: the lateness of the whole edge, or without it of the bare
 // loop, beside cyclictest in the same seconds.
 type Figure struct {
-	Subject       string  `json:"subject"`
-	Ticks         uint64  `json:"ticks"`
-	P99           float64 `json:"p99_us"`
-	CyclictestP99 float64 `json:"cyclictest_p99_us"`
-	Ratio         Ratio   `json:"ratio"`
+	Subject       string  `json:"subject"`           // its subject
+	Ticks         uint64  `json:"ticks"`             // its ticks
+	P99           float64 `json:"p99_us"`            // us, its lateness
+	CyclictestP99 float64 `json:"cyclictest_p99_us"` // us, cyclictest's in the same seconds
+	Ratio         Ratio   `json:"ratio"`             // ratio, of the two
 }
 
 // Ratio is a subject's lateness in units of cyclictest's. On a virtual machine a
@@ -54,40 +54,44 @@ type Ratio struct {
 
 // Result adds up the slices of one subject in one form.
 type Result struct {
-	Subject string  `json:"subject"`
-	Form    string  `json:"form"`
-	Slices  int     `json:"slices"`
-	Steal   float64 `json:"steal_share"`
+	Subject string  `json:"subject"`     // cyclictest, loop or edge
+	Form    string  `json:"form"`        // apart, or beside cyclictest
+	Slices  int     `json:"slices"`      // slices that the result adds up
+	Steal   float64 `json:"steal_share"` // share, of all CPUs' time, taken by the host
 	Total
-	Reference   *Total  `json:"cyclictest,omitempty"`    // the base of the ratio: in the same seconds, or apart as well
-	Ratio       *Ratio  `json:"ratio,omitempty"`         // nil without cyclictest
-	Undisturbed *Calm   `json:"undisturbed,omitempty"`   // nil when all slices are undisturbed, or no slice is
-	Disturbed   int     `json:"disturbed_slices"`        // the host took more than 2 % of the CPUs
+	// the base of the ratio: in the same seconds, or apart as well
+	Reference *Total `json:"cyclictest,omitempty"`
+	Ratio     *Ratio `json:"ratio,omitempty"` // ratio, to cyclictest
+	// the slices that the host left alone; absent if these are all or zero
+	Undisturbed *Calm   `json:"undisturbed,omitempty"`
+	Disturbed   int     `json:"disturbed_slices"`        // slices in which the host took more than 2 % of the CPUs
 	Starved     uint64  `json:"starved_ticks,omitempty"` // ticks on which the edge had no action
-	BusP50      float64 `json:"bus_us_p50,omitempty"`    // median over the slices
-	BusP99      float64 `json:"bus_us_p99,omitempty"`
-	Phases      Phases  `json:"phases_us,omitempty"`         // parts of a tick: medians over the slices, and the longest
-	Refused     string  `json:"real_time_refused,omitempty"` // why the kernel refused real time
+	BusP50      float64 `json:"bus_us_p50,omitempty"`    // us, median over the slices
+	BusP99      float64 `json:"bus_us_p99,omitempty"`    // us, median over the slices
+	// [phase] us, parts of a tick: medians over the slices, and the longest
+	Phases  Phases `json:"phases_us,omitempty"`
+	Refused string `json:"real_time_refused,omitempty"` // why the kernel refused real time
 }
 
 // Total covers one program over several slices.
 type Total struct {
-	Ticks        uint64          `json:"ticks"`
-	Seconds      float64         `json:"seconds"`
-	Lateness     bench.Quantiles `json:"lateness_us"`
-	Pooled       bool            `json:"pooled"` // always true: the quantiles are of all ticks
-	FarLate      *float64        `json:"over_1ms_per_10000,omitempty"`
-	OverrunsOwn  *uint64         `json:"overruns_own,omitempty"`
-	OverrunsHost *uint64         `json:"overruns_host,omitempty"`
-	Threads      string          `json:"threads,omitempty"`
-	Tally        *bench.Tally    `json:"histogram_us,omitempty"`
+	Ticks    uint64          `json:"ticks"`       // ticks that ran
+	Seconds  float64         `json:"seconds"`     // s, their time
+	Lateness bench.Quantiles `json:"lateness_us"` // us, from a tick's deadline to its start
+	Pooled   bool            `json:"pooled"`      // always true: the quantiles are of all ticks
+	// ticks, of 10,000 those that started more than 1 ms late
+	FarLate      *float64     `json:"over_1ms_per_10000,omitempty"`
+	OverrunsOwn  *uint64      `json:"overruns_own,omitempty"`  // as edge-rt's
+	OverrunsHost *uint64      `json:"overruns_host,omitempty"` // as edge-rt's
+	Threads      string       `json:"threads,omitempty"`       // number of threads in each scheduling class
+	Tally        *bench.Tally `json:"histogram_us,omitempty"`  // [us] ticks by whole microseconds of lateness
 }
 
 // Calm is a result without the slices that the host disturbed.
 type Calm struct {
-	Slices   int             `json:"slices"`
-	Lateness bench.Quantiles `json:"lateness_us"`
-	Ratio    *Ratio          `json:"ratio,omitempty"`
+	Slices   int             `json:"slices"`          // number of them
+	Lateness bench.Quantiles `json:"lateness_us"`     // us, from a tick's deadline to its start
+	Ratio    *Ratio          `json:"ratio,omitempty"` // ratio, to cyclictest
 }
 
 func newReport(cfg Config, length time.Duration, reference Reference, all []Slice) *Report {

@@ -120,10 +120,10 @@ func (p Phases) String() string {
 
 // Bus is the edge's phase on the servo bus: one read and write of all joints.
 type Bus struct {
-	Cycles uint64  `json:"cycles"`
-	Lost   uint64  `json:"lost"`
-	P50    float64 `json:"us_p50"`
-	P99    float64 `json:"us_p99"`
+	Cycles uint64  `json:"cycles"` // as edge-rt's
+	Lost   uint64  `json:"lost"`   // as edge-rt's
+	P50    float64 `json:"us_p50"` // us, as edge-rt's
+	P99    float64 `json:"us_p99"` // us, as edge-rt's
 }
 
 func (r *robotSubject) result(c *process) (*Run, error) {

@@ -11,11 +11,11 @@ import (
 
 // Report is the result of Measure.
 type Report struct {
-	Bench   string        `json:"bench"`
-	Version string        `json:"version"`
-	Size    string        `json:"size"`
-	Quality int           `json:"quality"`
-	Rounds  int           `json:"rounds"`
+	Bench   string        `json:"bench"`            // jpeg
+	Version string        `json:"version"`          // version of bench
+	Size    string        `json:"size"`             // WxH of the picture
+	Quality int           `json:"quality"`          // quality of the JPEG
+	Rounds  int           `json:"rounds"`           // rounds of all subjects
 	Shared  string        `json:"shared,omitempty"` // why they ran without real-time priority
 	Machine bench.Machine `json:"machine"`
 	Results []Result      `json:"results"`
@@ -23,20 +23,20 @@ type Report struct {
 
 // Result is one subject.
 type Result struct {
-	Name      string  `json:"name"`
-	MS        float64 `json:"ms"`                   // time for a picture: median of the turns
-	BestMS    float64 `json:"best_ms"`              // in the best turn
-	Tjbench   float64 `json:"tjbench_ms,omitempty"` // the same for tjbench
-	BestTheir float64 `json:"tjbench_best_ms,omitempty"`
-	Ratio     float64 `json:"ratio,omitempty"`      // ours over tjbench's in adjacent turns: median
-	BestRatio float64 `json:"best_ratio,omitempty"` // ratio of the best turns
-	Allocs    float64 `json:"allocs"`               // objects for each picture, the most in a turn
+	Name      string  `json:"name"`                      // the work
+	MS        float64 `json:"ms"`                        // ms, time for a picture: median of the turns
+	BestMS    float64 `json:"best_ms"`                   // ms, the best turn
+	Tjbench   float64 `json:"tjbench_ms,omitempty"`      // ms, tjbench's median
+	BestTheir float64 `json:"tjbench_best_ms,omitempty"` // ms, tjbench's best turn
+	Ratio     float64 `json:"ratio,omitempty"`           // ratio, to tjbench's in adjacent turns: median
+	BestRatio float64 `json:"best_ratio,omitempty"`      // ratio, of the best turns
+	Allocs    float64 `json:"allocs"`                    // objects, for each picture, the most in a turn
 
-	// The same through go-libjpeg, in a build with the tag pixiv.
+	// ms, the same work by pixiv/go-libjpeg, in a build with -tags pixiv: median
 	Pixiv       float64 `json:"pixiv_ms,omitempty"`
-	PixivBest   float64 `json:"pixiv_best_ms,omitempty"`
-	PixivRatio  float64 `json:"pixiv_ratio,omitempty"` // go-libjpeg's over ours in adjacent turns: median
-	PixivAllocs float64 `json:"pixiv_allocs,omitempty"`
+	PixivBest   float64 `json:"pixiv_best_ms,omitempty"` // ms, its best turn
+	PixivRatio  float64 `json:"pixiv_ratio,omitempty"`   // ratio, go-libjpeg's to ours in adjacent turns: median
+	PixivAllocs float64 `json:"pixiv_allocs,omitempty"`  // objects, of go-libjpeg for each picture, the most in a turn
 
 	ours, theirs, ratios, pixiv, pixivRatios []float64
 }

@@ -65,9 +65,9 @@ var loadNames = []string{"none", "stress", "encode", "alloc"}
 
 // Cell is one recipe under one load.
 type Cell struct {
-	Others string `json:"others" required:""`
-	GC     string `json:"gc" name:"gc" required:""`
-	Load   string `json:"load" required:""`
+	Others string `json:"others" required:""`       // class of the other threads: nice-10, nice0 or rr40
+	GC     string `json:"gc" name:"gc" required:""` // Go's collector while the arm moves: off or on
+	Load   string `json:"load" required:""`         // none, stress, encode or alloc
 }
 
 func cellsOf(others, gcs, loads []string) ([]Cell, error) {
@@ -105,9 +105,9 @@ func cellsOf(others, gcs, loads []string) ([]Cell, error) {
 // bus from answering at all.
 type Slice struct {
 	Cell
-	Round  int     `json:"round"`
-	Failed string  `json:"failed,omitempty"`
-	Result *Result `json:"result,omitempty"`
+	Round  int     `json:"round"`            // number of the round
+	Failed string  `json:"failed,omitempty"` // why it has no result
+	Result *Result `json:"result,omitempty"` // absent if it failed
 }
 
 // Measure runs every cell in every round. When ctx ends early the report covers the complete

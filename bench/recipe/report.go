@@ -14,10 +14,10 @@ import (
 // Report is the result of Measure; its JSON has the table's content and the slices that it is
 // computed from.
 type Report struct {
-	Bench   string        `json:"bench"`
-	Version string        `json:"version"`
-	FPS     float64       `json:"fps"`
-	SliceS  float64       `json:"slice_s"`
+	Bench   string        `json:"bench"`   // recipe
+	Version string        `json:"version"` // version of bench
+	FPS     float64       `json:"fps"`     // Hz, ticks per second
+	SliceS  float64       `json:"slice_s"` // s, length of a slice
 	Machine bench.Machine `json:"machine"`
 	Cells   []Total       `json:"cells"`
 	Slices  []Slice       `json:"slices"`
@@ -26,24 +26,27 @@ type Report struct {
 // Total is one cell over all rounds.
 type Total struct {
 	Cell
-	Rounds       int             `json:"rounds"` // rounds with a result
-	Failed       []string        `json:"failed,omitempty"`
-	Ticks        uint64          `json:"ticks"`
-	Lateness     bench.Quantiles `json:"lateness_us"`
-	OverrunsOwn  uint64          `json:"overruns_own"`
-	OverrunsHost uint64          `json:"overruns_host"`
-	Starved      uint64          `json:"starved_ticks"`
-	BusCycles    uint64          `json:"bus_cycles"`
-	BusLost      uint64          `json:"bus_lost"` // replies, of six in each cycle
-	BusP50       float64         `json:"bus_us_p50"`
-	BusP99       float64         `json:"bus_us_p99"`
-	GCCycles     uint64          `json:"gc_cycles"`
-	GCForced     uint64          `json:"gc_forced"`
-	RTShare      float64         `json:"rt_share"`
-	RTPeak       float64         `json:"rt_peak"`
-	StealMS      float64         `json:"host_steal_ms"`
-	Threads      string          `json:"threads"`
-	Children     string          `json:"children"`
+	Rounds       int             `json:"rounds"`           // rounds with a result
+	Failed       []string        `json:"failed,omitempty"` // why the others have no result
+	Ticks        uint64          `json:"ticks"`            // ticks that ran
+	Lateness     bench.Quantiles `json:"lateness_us"`      // us, from a tick's deadline to its start
+	OverrunsOwn  uint64          `json:"overruns_own"`     // as edge-rt's
+	OverrunsHost uint64          `json:"overruns_host"`    // as edge-rt's
+	Starved      uint64          `json:"starved_ticks"`    // as edge-rt's
+	BusCycles    uint64          `json:"bus_cycles"`       // as edge-rt's
+	BusLost      uint64          `json:"bus_lost"`         // lost replies, of six in each cycle
+	BusP50       float64         `json:"bus_us_p50"`       // us, in the worst slice
+	BusP99       float64         `json:"bus_us_p99"`       // us, in the worst slice
+	GCCycles     uint64          `json:"gc_cycles"`        // as edge-rt's
+	GCForced     uint64          `json:"gc_forced"`        // as edge-rt's
+	// share, of all CPUs' time, taken by real-time threads of the process
+	RTShare float64 `json:"rt_share"`
+	RTPeak  float64 `json:"rt_peak"`       // share, the same in the worst quarter of a second
+	StealMS float64 `json:"host_steal_ms"` // ms, taken by the host
+	// number of threads in each scheduling class while the arm moved
+	Threads string `json:"threads"`
+	// scheduling class of a child process that a thread of the edge starts
+	Children string `json:"children"`
 }
 
 func newReport(cfg Config, cells []Cell, machine bench.Machine, slices []Slice) *Report {

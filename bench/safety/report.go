@@ -25,31 +25,33 @@ const (
 
 // Result is the result of one fault.
 type Result struct {
-	Name  string `json:"name"`
-	Title string `json:"fault"`
-	Did   string `json:"did"` // the arm's actions from the fault on
+	Name  string `json:"name"`  // name for --only
+	Title string `json:"fault"` // the fault
+	Did   string `json:"did"`   // the arm's actions from the fault on
 
-	StepCounts  int     `json:"step_counts"` // the longest step of a goal in the whole run
-	StepDegrees float64 `json:"step_degrees"`
-	StepJoint   string  `json:"step_joint"`
+	StepCounts  int     `json:"step_counts"`  // counts, the longest step of a goal in the whole run
+	StepDegrees float64 `json:"step_degrees"` // degrees, the same, of the servo's shaft
+	StepJoint   string  `json:"step_joint"`   // the joint of that step
 
-	// Safe is the time until the arm was safe, negative where that does not apply; SafeMax is its
-	// limit.
+	// ms, from the fault until the arm was safe; -1 where that does not apply
 	SafeMS    float64 `json:"safe_ms"`
-	SafeMaxMS float64 `json:"safe_max_ms"`
-	Exit      string  `json:"exit"` // exit code or signal, after the SIGTERM at the end unless it ended by itself
-	ByItself  bool    `json:"ended_by_itself"`
-	Reason    string  `json:"reason"` // the program's own words
-	Who       string  `json:"who"`
-	Goals     int     `json:"goals"` // number of goals checked
+	SafeMaxMS float64 `json:"safe_max_ms"` // ms, its limit
+	// exit code or signal, after the SIGTERM at the end unless it ended by itself
+	Exit     string `json:"exit"`
+	ByItself bool   `json:"ended_by_itself"` // the program ended before the SIGTERM
+	Reason   string `json:"reason"`          // the program's last words
+	Who      string `json:"who"`             // the person or program that makes the arm go on
+	Goals    int    `json:"goals"`           // goals checked
 
-	Violations map[string]int `json:"violations"` // per rule, without those that are 0
-	Kept       []string       `json:"kept"`       // texts of the first violations
-	Note       string         `json:"note"`
-	Failed     bool           `json:"failed"` // it could not be played; the note gives the reason
+	// [rule] violations of a rule, without zeros: range, step, torque, restart, end, encoder, limp
+	// or overload
+	Violations map[string]int `json:"violations"`
+	Kept       []string       `json:"kept"`   // the first violations
+	Note       string         `json:"note"`   // remark on the trial
+	Failed     bool           `json:"failed"` // it could not be played; note has the reason
 
-	Began, Over rt.Instant `json:"-"` // the fault, on the machine's clock, which is the record's, too
-	Seconds     float64    `json:"seconds"`
+	Began, Over rt.Instant `json:"-"`       // the fault, on the machine's clock, which is the record's, too
+	Seconds     float64    `json:"seconds"` // s, length of the trial
 }
 
 // Broken returns the number of violations, including ends that were too slow.
@@ -150,9 +152,9 @@ func tenth(v float64) float64 { return float64(int(v*10+0.5)) / 10 }
 
 // Report is the whole table.
 type Report struct {
-	Bench   string   `json:"bench"`
-	Version string   `json:"version"`
-	Seed    uint64   `json:"seed"` // of a soak
+	Bench   string   `json:"bench"`   // safety
+	Version string   `json:"version"` // version of bench
+	Seed    uint64   `json:"seed"`    // seed of a soak; 0: the table
 	Results []Result `json:"results"`
 }
 

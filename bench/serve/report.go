@@ -12,22 +12,22 @@ import (
 
 // Report is the result of Measure.
 type Report struct {
-	Bench      string        `json:"bench"`
-	Version    string        `json:"version"`
-	Runtime    string        `json:"onnxruntime"`
+	Bench      string        `json:"bench"`       // serve
+	Version    string        `json:"version"`     // version of bench
+	Runtime    string        `json:"onnxruntime"` // version of ONNX Runtime
 	Machine    bench.Machine `json:"machine"`
-	Bundle     string        `json:"bundle"`
-	SHA256     string        `json:"sha256"`
-	Policy     string        `json:"policy"`
-	Device     string        `json:"device"`
-	Threads    int           `json:"threads"`
-	MaxBatch   int           `json:"max_batch"`
-	SliceS     float64       `json:"slice_s"`
+	Bundle     string        `json:"bundle"`    // folder of the bundle
+	SHA256     string        `json:"sha256"`    // digest of the bundle
+	Policy     string        `json:"policy"`    // type of the policy
+	Device     string        `json:"device"`    // device of the policy
+	Threads    int           `json:"threads"`   // CPU threads of one inference
+	MaxBatch   int           `json:"max_batch"` // robots that may share an inference
+	SliceS     float64       `json:"slice_s"`   // s, a turn of the server, or of ONNX Runtime alone
 	Crowds     []Crowd       `json:"crowds"`
 	Many       Many          `json:"many"`
 	Schedulers []Scheduler   `json:"schedulers"`
 	Beside     []Beside      `json:"beside"`
-	Steady     Steady        `json:"steady"`
+	Steady     Steady        `json:"steady"` // --steady; without it all of these are 0
 }
 
 // Quantiles of times, in milliseconds.
@@ -39,53 +39,54 @@ type Quantiles struct {
 
 // Crowd is a number of robots that send requests as fast as they are answered.
 type Crowd struct {
-	Robots     int       `json:"robots"`
-	Rounds     int       `json:"rounds"`
-	ChunksPerS float64   `json:"chunks_per_s"` // median of the rounds
-	BarePerS   float64   `json:"bare_per_s"`   // of ONNX Runtime alone with the same batches
-	Ratio      float64   `json:"ratio"`        // median of the rounds
-	Busy       float64   `json:"busy"`         // share of the server's turns with an inference
-	MeanBatch  float64   `json:"mean_batch"`   // mean number of requests in an inference
-	Answered   int       `json:"answered"`
-	Lost       int       `json:"lost"`
-	Jain       float64   `json:"jain"` // Jain's fairness index of the robots' chunks
-	Own        Quantiles `json:"own_ms"`
-	Wait       Quantiles `json:"queue_wait_ms"`
-	Decode     Quantiles `json:"decode_ms"`
-	Inference  Quantiles `json:"inference_ms"`
-	RoundTrip  Quantiles `json:"round_trip_ms"`
+	Robots     int     `json:"robots"`       // robots that ask as fast as they get answers
+	Rounds     int     `json:"rounds"`       // turns of each
+	ChunksPerS float64 `json:"chunks_per_s"` // 1/s, chunks of the server: median of the rounds
+	BarePerS   float64 `json:"bare_per_s"`   // 1/s, chunks of ONNX Runtime alone with the same batches
+	Ratio      float64 `json:"ratio"`        // ratio, of the two: median of the rounds
+	Busy       float64 `json:"busy"`         // ratio, share of the server's turns with an inference
+	MeanBatch  float64 `json:"mean_batch"`   // requests, mean number in an inference
+	Answered   int     `json:"answered"`     // requests with a chunk
+	Lost       int     `json:"lost"`         // requests without a chunk
+	Jain       float64 `json:"jain"`         // ratio, Jain's fairness index of the robots' chunks
+	// ms, decoding and answering: the server's time without waits and inference
+	Own       Quantiles `json:"own_ms"`
+	Wait      Quantiles `json:"queue_wait_ms"` // ms, as in the audit
+	Decode    Quantiles `json:"decode_ms"`     // ms, as in the audit
+	Inference Quantiles `json:"inference_ms"`  // ms, as in the audit
+	RoundTrip Quantiles `json:"round_trip_ms"` // ms, from a robot's message to its chunk
 }
 
 // Many is a server with many sessions.
 type Many struct {
-	Sessions  int       `json:"sessions"`
-	Left      int       `json:"left"` // still served at the end
-	Answered  int       `json:"answered"`
-	Lost      int       `json:"lost"`
-	Jain      float64   `json:"jain"`
-	RoundTrip Quantiles `json:"round_trip_ms"`
+	Sessions  int       `json:"sessions"`      // robots with a session at once
+	Left      int       `json:"left"`          // robots that are still served at the end
+	Answered  int       `json:"answered"`      // requests with a chunk
+	Lost      int       `json:"lost"`          // requests without a chunk
+	Jain      float64   `json:"jain"`          // ratio, Jain's fairness index of the robots' chunks
+	RoundTrip Quantiles `json:"round_trip_ms"` // ms, from a robot's message to its chunk
 }
 
 // Scheduler is the result of one scheduler for robots whose actions run out.
 type Scheduler struct {
-	Scheduler string  `json:"scheduler"`
-	Robots    int     `json:"robots"`
-	Load      float64 `json:"load"`
-	Seconds   float64 `json:"seconds"`
-	Requests  int     `json:"requests"`
-	Lost      int     `json:"lost"`
-	StarvedMs float64 `json:"starved_ms"` // all robots together
-	Busy      int     `json:"busy"`       // number of computing processes beside
+	Scheduler string  `json:"scheduler"`  // runway or round_robin
+	Robots    int     `json:"robots"`     // robots whose actions run out
+	Load      float64 `json:"load"`       // ratio, of the server's time, requested by the robots
+	Seconds   float64 `json:"seconds"`    // s, of all its turns
+	Requests  int     `json:"requests"`   // requests with a chunk
+	Lost      int     `json:"lost"`       // requests without a chunk
+	StarvedMs float64 `json:"starved_ms"` // ms, without actions, sum of all robots
+	Busy      int     `json:"busy"`       // computing processes beside the server, --busy
 }
 
 // Beside is another project's server, with one robot that sends requests as fast as they are
 // answered, in turn with ours.
 type Beside struct {
-	Name       string    `json:"name"`
-	Absent     string    `json:"absent"` // why it was not measured, or not to the end
-	Rounds     int       `json:"rounds"`
-	ChunksPerS float64   `json:"chunks_per_s"` // median of the rounds
-	RoundTrip  Quantiles `json:"round_trip_ms"`
+	Name       string    `json:"name"`          // name of --beside; lerobot also without the flag
+	Absent     string    `json:"absent"`        // why it was not measured, or not to the end; empty otherwise
+	Rounds     int       `json:"rounds"`        // its turns
+	ChunksPerS float64   `json:"chunks_per_s"`  // 1/s, chunks for one robot: median of the rounds
+	RoundTrip  Quantiles `json:"round_trip_ms"` // ms, from a robot's message to its chunk
 }
 
 func round(v float64) float64 { return math.Round(v*1e3) / 1e3 }

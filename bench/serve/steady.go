@@ -33,29 +33,31 @@ const (
 // Steady is the result of a server that robots keep busy for long, with batches and an audit: the
 // allocations of its paths and the cost of its collector.
 type Steady struct {
-	Robots      int     `json:"robots"`
-	Seconds     float64 `json:"seconds"`
-	Requests    int     `json:"requests"`
-	Lost        int     `json:"lost"`
-	Shared      int     `json:"shared"` // inferences of more than one request
+	Robots   int     `json:"robots"`   // number of robots
+	Seconds  float64 `json:"seconds"`  // s, during which they kept the server busy
+	Requests int     `json:"requests"` // requests with a chunk
+	Lost     int     `json:"lost"`     // requests without a chunk
+	Shared   int     `json:"shared"`   // inferences of more than one request
+	// heap objects that the server allocated, without those of the readings of its counters
 	Allocations int     `json:"allocations"`
-	ScrapeCost  int     `json:"scrape_allocations"` // allocations of each of the two readings of the counters, which are in no other figure
-	Collections int     `json:"collections"`
-	HeapGrewMB  float64 `json:"heap_grew_mb"`
-	RSSBeginMB  float64 `json:"rss_begin_mb"`
-	RSSMostMB   float64 `json:"rss_most_mb"`
-	RSSEndMB    float64 `json:"rss_end_mb"`
+	ScrapeCost  int     `json:"scrape_allocations"` // heap objects of each of the two readings of the counters
+	Collections int     `json:"collections"`        // garbage collections
+	HeapGrewMB  float64 `json:"heap_grew_mb"`       // MiB, growth of the heap
+	RSSBeginMB  float64 `json:"rss_begin_mb"`       // MiB, resident memory at the begin
+	RSSMostMB   float64 `json:"rss_most_mb"`        // MiB, the most
+	RSSEndMB    float64 `json:"rss_end_mb"`         // MiB, at the end
 
-	Provoked Provoked `json:"provoked"`
+	Provoked Provoked `json:"provoked"` // the same, with far too frequent readings of the metrics
 }
 
 // Provoked is the same with garbage from outside: metrics that are read far too often.
 type Provoked struct {
-	Seconds     float64 `json:"seconds"`
-	Requests    int     `json:"requests"`
-	Collections int     `json:"collections"`
-	ByHand      int     `json:"by_hand"`      // between two requests; the other collections started by themselves
-	PauseMaxMs  float64 `json:"pause_max_ms"` // the longest time for which one stopped everything else
+	Seconds     float64 `json:"seconds"`     // s, its length
+	Requests    int     `json:"requests"`    // requests with a chunk
+	Collections int     `json:"collections"` // garbage collections
+	// part of collections: started between two requests; the others started by themselves
+	ByHand     int     `json:"by_hand"`
+	PauseMaxMs float64 `json:"pause_max_ms"` // ms, longest stop of everything else by a collection
 }
 
 // Broken returns the defects, "" when there are no defects.

@@ -55,17 +55,17 @@ func (c *Config) check() error {
 
 // Turn is one subject's result of one round.
 type Turn struct {
-	Round   int     `json:"round"`
-	Subject string  `json:"subject"`
-	Path    string  `json:"path"`
-	Bytes   int     `json:"bytes"`
-	Flood   bool    `json:"flood"` // one way, as fast as possible; false: round trips
-	Count   int     `json:"count"` // messages of a flood, or round trips
-	Lost    int     `json:"lost,omitempty"`
-	Seconds float64 `json:"seconds"`
-	P50     float64 `json:"p50_us,omitempty"` // a round trip's median
-	CPU     float64 `json:"cpu_us"`           // CPU time of both ends, for each message or trip
-	Mallocs *uint64 `json:"mallocs,omitempty"`
+	Round   int     `json:"round"`             // number of the round
+	Subject string  `json:"subject"`           // as in round_trips
+	Path    string  `json:"path"`              // direct or router
+	Bytes   int     `json:"bytes"`             // bytes, of a message
+	Flood   bool    `json:"flood"`             // one way, as fast as possible; false: round trips
+	Count   int     `json:"count"`             // messages of a flood, or round trips
+	Lost    int     `json:"lost,omitempty"`    // lost messages
+	Seconds float64 `json:"seconds"`           // s, time of all of them
+	P50     float64 `json:"p50_us,omitempty"`  // us, median of a round trip
+	CPU     float64 `json:"cpu_us"`            // us, CPU time of both ends for each round trip or message
+	Mallocs *uint64 `json:"mallocs,omitempty"` // objects, allocated by both ends
 
 	ns []int64
 }

@@ -12,32 +12,33 @@ import (
 // Report is the result of Measure; its JSON has the table's content and the turns that it is
 // computed from.
 type Report struct {
-	Bench      string        `json:"bench"`
-	Version    string        `json:"version"`
-	Rounds     int           `json:"rounds"`
+	Bench      string        `json:"bench"`   // wire
+	Version    string        `json:"version"` // version of bench
+	Rounds     int           `json:"rounds"`  // rounds of all subjects
 	Machine    bench.Machine `json:"machine"`
-	Missing    []string      `json:"missing,omitempty"`
+	Missing    []string      `json:"missing,omitempty"` // subjects that could not take part, and how to get them
 	RoundTrips []Result      `json:"round_trips"`
-	Floods     []Result      `json:"floods"`
-	Turns      []Turn        `json:"turns"`
+	Floods     []Result      `json:"floods"` // one way, as fast as possible
+	Turns      []Turn        `json:"turns"`  // results of one subject in one round
 }
 
 // Result adds up the turns of one subject on one path at one size.
 type Result struct {
-	Subject string   `json:"subject"`
-	Path    string   `json:"path"`
-	Bytes   int      `json:"bytes"`
-	Count   int      `json:"count"`
-	Lost    int      `json:"lost,omitempty"`
-	P50     float64  `json:"p50_us,omitempty"` // median of all round trips
-	P99     float64  `json:"p99_us,omitempty"`
-	Min     float64  `json:"min_us,omitempty"`
-	Rate    float64  `json:"per_s,omitempty"` // messages of a flood, median over the turns
-	MBytes  float64  `json:"mb_per_s,omitempty"`
-	XRust   float64  `json:"x_rust,omitempty"` // p50, or rate, over Rust's in the same round: median
-	XTCP    float64  `json:"x_tcp,omitempty"`
-	CPU     float64  `json:"cpu_us"`            // CPU time of both ends for each round trip or message; median over the turns
-	Mallocs *float64 `json:"mallocs,omitempty"` // allocations of both ends, for each
+	Subject string  `json:"subject"`            // native (ours), rust, python or tcp (no protocol)
+	Path    string  `json:"path"`               // direct or router
+	Bytes   int     `json:"bytes"`              // bytes, of a message
+	Count   int     `json:"count"`              // messages
+	Lost    int     `json:"lost,omitempty"`     // lost messages
+	P50     float64 `json:"p50_us,omitempty"`   // us, median of all round trips
+	P99     float64 `json:"p99_us,omitempty"`   // us, 99th percentile
+	Min     float64 `json:"min_us,omitempty"`   // us, the shortest
+	Rate    float64 `json:"per_s,omitempty"`    // 1/s, messages of a flood, median over the turns
+	MBytes  float64 `json:"mb_per_s,omitempty"` // MB/s, of a flood
+	XRust   float64 `json:"x_rust,omitempty"`   // ratio, median time or rate to Rust's in the same round
+	XTCP    float64 `json:"x_tcp,omitempty"`    // ratio, the same to TCP's
+	// us, CPU time of both ends for each round trip or message; median over the turns
+	CPU     float64  `json:"cpu_us"`
+	Mallocs *float64 `json:"mallocs,omitempty"` // objects, allocated by both ends for each round trip or message
 }
 
 func newReport(cfg Config, machine bench.Machine, missing []string, turns []Turn) *Report {

@@ -1,7 +1,13 @@
 package main
 
 import (
+	"encoding"
 	"encoding/json"
+	"flag"
+	"fmt"
+	"go/ast"
+	"go/parser"
+	"go/token"
 	"os"
 	"path/filepath"
 	"reflect"
@@ -9,6 +15,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/edge-rt/edge-rt/bench"
 	"github.com/edge-rt/edge-rt/bench/bus"
@@ -28,129 +35,244 @@ import (
 	"github.com/edge-rt/edge-rt/server/capacity"
 )
 
-// docs/json.md lists exactly the keys of every --json, in the order in which they are printed.
-func TestEveryKeyIsInTheDocs(t *testing.T) {
-	page, err := os.ReadFile(filepath.Join("..", "..", "docs", "json.md"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	documented := keysInPage(string(page))
-	for title, v := range map[string]any{
-		"edge-rt": edge.Summary{}, "edge-rt ports": bringup.PortsReport{}, "edge-rt scan": bringup.ScanReport{},
-		"edge-rt monitor": bringup.MonitorReport{}, "edge-rt cameras": bringup.CamerasReport{},
-		"edge-rt why": why.Report{},
-		"lean-server": server.Summary{}, "lean-server check": server.Report{}, "lean-server plan": capacity.Report{},
-		"lean-server replay": server.Replayed{},
-		"bench jitter":       jitter.Report{}, "bench bus": bus.Report{}, "bench wire": wire.Report{},
-		"bench jpeg": jpeg.Report{}, "bench gpu": gpu.Report{}, "bench serve": serve.Report{},
-		"bench camera": camera.Report{}, "bench recipe": recipe.Report{}, "bench faults": faults.Report{},
-		"bench safety": safety.Report{}, "The machine": bench.Machine{},
-	} {
-		got, want := documented[title], keysOf(reflect.TypeOf(v))
-		for i := range max(len(got), len(want)) {
-			if i >= len(got) || i >= len(want) || got[i] != want[i] {
-				t.Errorf("section %q, row %d: the page and the program part here:\npage    %q\nprogram %q", title, i+1,
-					got[min(i, len(got)):], want[min(i, len(want)):])
-				break
+const (
+	root   = "../.."
+	module = "github.com/edge-rt/edge-rt/"
+)
+
+var update = flag.Bool("update", false, "write docs/json.md")
+
+// sections are the parts of docs/json.md: the types whose values the programs write.
+var sections = []struct {
+	title string
+	value any
+	note  string
+}{
+	{"edge-rt", edge.Summary{}, "A run that ended before it began has `exit`, and zeros elsewhere."},
+	{"edge-rt why", why.Report{},
+		"Of this command `--json` has an effect on the command line only. Times are RFC 3339."},
+	{"edge-rt ports", bringup.PortsReport{}, "With `--unplug`: the port that was found. Of this command, `scan`, " +
+		"`monitor` and `cameras`, `--json` has an effect on the command line only: in a `--config` file or a " +
+		"variable it is the run's."},
+	{"edge-rt scan", bringup.ScanReport{}, ""},
+	{"edge-rt monitor", bringup.MonitorReport{}, "One object for each table, each on a line."},
+	{"edge-rt cameras", bringup.CamerasReport{}, ""},
+	{"lean-server", server.Summary{}, ""},
+	{"lean-server check", server.Report{}, ""},
+	{"lean-server plan", capacity.Report{}, ""},
+	{"lean-server replay", server.Replayed{}, ""},
+	{"bench jitter", jitter.Report{}, ""},
+	{"bench bus", bus.Report{}, ""},
+	{"bench wire", wire.Report{}, ""},
+	{"bench jpeg", jpeg.Report{}, ""},
+	{"bench gpu", gpu.Report{}, ""},
+	{"bench serve", serve.Report{}, ""},
+	{"bench camera", camera.Report{}, ""},
+	{"bench recipe", recipe.Report{}, ""},
+	{"bench faults", faults.Report{}, "[lab/faults.md](lab/faults.md) explains the metrics."},
+	{"bench safety", safety.Report{}, "[safety.md](safety.md) explains the rules."},
+	{"The machine", bench.Machine{},
+		"`machine` of every measurement. A value that the kernel does not report is empty; " +
+			"all are texts but `cores` and `gomaxprocs`."},
+}
+
+const introduction = `# Keys of --json
+
+Generated from the comments of the code; ` + "`go test ./cmd/bench -run TestJSONPage -update`" + ` writes it.
+
+` + "`--json FILE` (`-`: standard output)" + ` writes one object at the end: the content of the table on the terminal,
+and more. ` + "`a.b` is key `b` of the object `a`, `a[]`" + ` an element of a list, a name in capitals any key, and
+` + "{`p50`, `p99`, `max`}" + ` the figures of one distribution (median, 99th percentile, longest).
+The value is a type, or the unit of a number; a share is 0 to 1. *Optional* keys are left out when
+they are 0 or empty. New keys may be added at any time; existing keys stay.
+`
+
+// TestJSONPage compares docs/json.md with the types and the comments of their fields.
+func TestJSONPage(t *testing.T) {
+	name := filepath.Join(root, "docs", "json.md")
+	page := introduction
+	for _, s := range sections {
+		w := walker{t: t, links: map[reflect.Type]string{}}
+		for _, other := range sections {
+			if other.title != s.title {
+				w.links[reflect.TypeOf(other.value)] = fmt.Sprintf("see [%s](#%s)", other.title,
+					strings.ReplaceAll(strings.ToLower(other.title), " ", "-"))
 			}
 		}
+		w.fields("", reflect.TypeOf(s.value))
+		page += "\n## " + s.title + "\n\n"
+		if s.note != "" {
+			page += s.note + "\n\n"
+		}
+		page += "| key | value | meaning |\n|---|---|---|\n" + strings.Join(w.rows, "")
+	}
+	if *update {
+		if err := os.WriteFile(name, []byte(page), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if got, err := os.ReadFile(name); err != nil || string(got) != page {
+		t.Errorf("docs/json.md differs from the comments (%v): run go test ./cmd/bench -run TestJSONPage -update", err)
+	}
+}
+
+// A walker makes the rows of one type.
+type walker struct {
+	t     *testing.T
+	links map[reflect.Type]string // types that have rows already: where they are
+	rows  []string
+}
+
+// fields adds the rows of a struct.
+func (w *walker) fields(path string, typ reflect.Type) {
+	comments := commentsOf(w.t, typ)
+	for i := range typ.NumField() {
+		f := typ.Field(i)
+		name, options, _ := strings.Cut(f.Tag.Get("json"), ",")
+		if f.Anonymous && name == "" {
+			w.fields(path, f.Type)
+			w.links[f.Type] = "with a part of the keys of `" + path + "`"
+			continue
+		}
+		if name == "-" || !f.IsExported() {
+			continue
+		}
+		if path != "" {
+			name = path + "." + name
+		}
+		w.value(name, f.Type, comments[f.Name], options == "omitempty")
 	}
 }
 
 var (
-	anyKey   = regexp.MustCompile(`\.[A-Z]+`)
-	optional = regexp.MustCompile(`[|;] optional \|\n?$`)
+	index = regexp.MustCompile(`^\[\w+\] ?`)
+	code  = regexp.MustCompile(`--[a-z-]+\b|\b[a-z0-9]+(_[a-z0-9]+)+\b`) // flags and keys
+	units = append(strings.Fields("ns us ms s Hz 1/s bytes MiB MB/s bit/s share ratio % counts pixels V mA °C "+
+		"degrees objects requests ticks"), "degrees or 0 to 100", "units of chunk_model", "unit of the metric")
 )
 
-// keysInPage returns the first cells of each section's table, with a question mark after an
-// optional key. A name in capitals is a placeholder for any key.
-func keysInPage(page string) map[string][]string {
-	sections := map[string][]string{}
-	title := ""
-	for line := range strings.Lines(page) {
-		if rest, ok := strings.CutPrefix(line, "## "); ok {
-			title = strings.TrimSpace(rest)
-		}
-		if cell, ok := strings.CutPrefix(line, "| `"); ok {
-			cell, _, _ = strings.Cut(cell, " |")
-			key := strings.NewReplacer("`", "", ",", "").Replace(cell)
-			if optional.MatchString(line) {
-				key += "?"
-			}
-			sections[title] = append(sections[title], anyKey.ReplaceAllString(key, ".*"))
-		}
+// value adds the row of a key, or the rows of the struct below it.
+func (w *walker) value(path string, typ reflect.Type, comment string, optional bool) {
+	typ, path, comment = below(typ, path, comment)
+	kind := kindOf(typ)
+	if key := index.FindString(comment); key != "" { // a type that writes its own JSON: a histogram
+		path = path + "." + strings.ToUpper(strings.Trim(key, "[] "))
+		comment = comment[len(key):]
+		kind = "int"
 	}
-	return sections
+	if strings.HasSuffix(path, ".") {
+		w.t.Errorf("%s: the comment %q of a map has no name of its keys, want [name] first", path, comment)
+	}
+	if unit, meaning, _ := strings.Cut(comment, ", "); slices.Contains(units, unit) {
+		kind, comment = unit, meaning
+	}
+	comment = code.ReplaceAllString(comment, "`$0`")
+	if kind == "number" || kind == "object" && figures(typ) != "" {
+		w.t.Errorf("%s: the comment %q has no unit, want %s first", path, comment,
+			strings.Join(units, " or "))
+	}
+	link, known := w.links[typ]
+	if kind == "object" && known {
+		comment = strings.TrimPrefix(comment+"; "+link, "; ")
+	}
+	if kind != "object" || optional || comment != "" {
+		w.rows = append(w.rows, fmt.Sprintf("| `%s`%s | %s%s | %s |\n", path, figures(typ), kind,
+			map[bool]string{true: ", optional"}[optional], comment))
+	}
+	if kind == "object" && !known && figures(typ) != " {}" && typ.Kind() == reflect.Struct {
+		w.links[typ] = "keys as in `" + path + "`"
+		w.fields(path, typ)
+	}
 }
 
-// keysOf lists a type's keys as the page does: the figures of one distribution in one row, and a
-// type that occurs again in one row.
-func keysOf(typ reflect.Type) []string {
-	var keys []string
-	seen := map[reflect.Type]bool{reflect.TypeFor[bench.Machine](): typ != reflect.TypeFor[bench.Machine](),
-		reflect.TypeFor[edge.Summary](): typ != reflect.TypeFor[edge.Summary]()}
-	var walk func(path string, typ reflect.Type)
-	walk = func(path string, typ reflect.Type) {
-		own := typ.Implements(reflect.TypeFor[json.Marshaler]()) ||
-			reflect.PointerTo(typ).Implements(reflect.TypeFor[json.Marshaler]())
+// below returns the type of the values in maps, lists and pointers, with its path. A comment of a
+// map begins with the name of its keys in brackets.
+func below(typ reflect.Type, path, comment string) (reflect.Type, string, string) {
+	for {
 		switch kind := typ.Kind(); {
-		case kind == reflect.Pointer:
-			walk(path, typ.Elem())
-		case own || kind != reflect.Struct && kind != reflect.Map &&
-			(kind != reflect.Slice || typ.Elem().Kind() != reflect.Struct):
-			keys = append(keys, path)
+		case kindOf(typ) != "":
+			return typ, path, comment
 		case kind == reflect.Slice:
-			walk(path+"[]", typ.Elem())
+			path += "[]"
 		case kind == reflect.Map:
-			walk(path+".*", typ.Elem())
-		case figures(typ) != "":
-			keys = append(keys, path+figures(typ))
-		case seen[typ]:
-			keys = append(keys, path)
-		default:
-			seen[typ] = true
-			for f := range fields(typ) {
-				name, options, _ := strings.Cut(f.Tag.Get("json"), ",")
-				before := len(keys)
-				switch {
-				case f.Anonymous:
-					seen[f.Type] = false // an embedded type's keys are the outer type's
-					walk(path, f.Type)
-				case name == "-" || !f.IsExported():
-				case path == "":
-					walk(name, f.Type)
-				default:
-					walk(path+"."+name, f.Type)
-				}
-				if options == "omitempty" && len(keys) == before+1 {
-					keys[before] += "?"
-				}
-			}
+			key := index.FindString(comment) // empty: value reports it
+			path += "." + strings.ToUpper(strings.Trim(key, "[] "))
+			comment = strings.TrimPrefix(comment, key)
 		}
+		typ = typ.Elem()
 	}
-	walk("", typ)
-	return keys
 }
 
-func fields(typ reflect.Type) func(func(reflect.StructField) bool) {
-	return func(yield func(reflect.StructField) bool) {
-		for i := range typ.NumField() {
-			if !yield(typ.Field(i)) {
-				return
-			}
-		}
+// kindOf names the JSON of a type. It is empty for a container of values, which have their own kind.
+func kindOf(typ reflect.Type) string {
+	switch {
+	case typ == reflect.TypeFor[time.Time]():
+		return "time"
+	case typ.Implements(reflect.TypeFor[encoding.TextMarshaler]()):
+		return "text"
+	case typ.Kind() != reflect.Pointer && reflect.PointerTo(typ).Implements(reflect.TypeFor[json.Marshaler]()):
+		return "object"
 	}
+	switch kind := typ.Kind(); kind {
+	case reflect.Slice, reflect.Array:
+		if below := kindOf(typ.Elem()); below != "" && below != "object" {
+			return "list"
+		}
+		return ""
+	case reflect.Pointer, reflect.Map:
+		return ""
+	case reflect.Struct:
+		return "object"
+	case reflect.Float32, reflect.Float64:
+		return "number"
+	case reflect.Interface:
+		return "any"
+	case reflect.Bool, reflect.String:
+		return strings.ReplaceAll(kind.String(), "string", "text")
+	}
+	return "int"
 }
 
 // figures names the figures of a distribution; it is empty for other types.
 func figures(typ reflect.Type) string {
+	if typ.Kind() != reflect.Struct {
+		return ""
+	}
 	var names []string
-	for f := range fields(typ) {
-		name, _, _ := strings.Cut(f.Tag.Get("json"), ",")
+	for i := range typ.NumField() {
+		name, _, _ := strings.Cut(typ.Field(i).Tag.Get("json"), ",")
 		if !slices.Contains([]string{"p50", "p90", "p99", "p999", "max", "mean", "low", "high", "n"}, name) {
 			return ""
 		}
-		names = append(names, name)
+		names = append(names, "`"+name+"`")
 	}
-	return " {" + strings.Join(names, " ") + "}"
+	return " {" + strings.Join(names, ", ") + "}"
+}
+
+// commentsOf returns the comments of a struct's fields, by their names in Go.
+func commentsOf(t *testing.T, typ reflect.Type) map[string]string {
+	files, err := filepath.Glob(filepath.Join(root, strings.TrimPrefix(typ.PkgPath(), module), "*.go"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	comments := map[string]string{}
+	for _, name := range files {
+		file, err := parser.ParseFile(token.NewFileSet(), name, nil, parser.ParseComments)
+		if err != nil {
+			t.Fatal(err)
+		}
+		ast.Inspect(file, func(n ast.Node) bool {
+			spec, ok := n.(*ast.TypeSpec)
+			if !ok || spec.Name.Name != typ.Name() {
+				return true
+			}
+			for _, f := range spec.Type.(*ast.StructType).Fields.List {
+				for _, name := range f.Names {
+					comments[name.Name] = strings.Join(strings.Fields(f.Doc.Text()+f.Comment.Text()), " ")
+				}
+			}
+			return false
+		})
+	}
+	return comments
 }

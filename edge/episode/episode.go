@@ -473,21 +473,24 @@ func (e *Episodes) Close() {
 
 // Status is the state of the episodes; its JSON keys are a contract (docs/json.md).
 type Status struct {
-	Phase    string  `json:"phase"`
-	Number   uint32  `json:"number"`
-	Wanted   int     `json:"wanted,omitempty"`
-	Seconds  float64 `json:"seconds"`
-	Left     float64 `json:"seconds_left,omitempty"`
-	Success  int     `json:"success"`
-	Failure  int     `json:"failure"`
-	Timeout  int     `json:"timeout"`
-	Discard  int     `json:"discard"`
-	Rerecord int     `json:"rerecord"`
-	Open     int     `json:"open"` // 1: an episode is in progress, or was when the run ended
-	Last     string  `json:"last,omitempty"`
-	Waits    string  `json:"waits,omitempty"`
-	Warning  string  `json:"warning,omitempty"`
-	Refused  uint64  `json:"refused_begins,omitempty"` // failed attempts to begin an episode
+	// none (in progress), waiting (the next begins when the arm can), recording, reset or over
+	Phase   string  `json:"phase"`
+	Number  uint32  `json:"number"`                 // number of the newest episode
+	Wanted  int     `json:"wanted,omitempty"`       // --episodes
+	Seconds float64 `json:"seconds"`                // s, in this phase
+	Left    float64 `json:"seconds_left,omitempty"` // s, until the phase ends by itself
+	Success int     `json:"success"`                // episodes that ended with success
+	Failure int     `json:"failure"`                // episodes that ended with failure
+	Timeout int     `json:"timeout"`                // episodes that reached their time limit
+	Discard int     `json:"discard"`                // episodes that a dataset leaves out
+	// episodes that a dataset leaves out and that were recorded again
+	Rerecord int `json:"rerecord"`
+	// 1 while an episode is in progress; in the summary: the run ended within it
+	Open    int    `json:"open"`
+	Last    string `json:"last,omitempty"`           // outcome of the newest episode that has ended
+	Waits   string `json:"waits,omitempty"`          // why the next episode does not begin
+	Warning string `json:"warning,omitempty"`        // loss in the newest episode
+	Refused uint64 `json:"refused_begins,omitempty"` // failed attempts to begin an episode
 }
 
 // Status returns the state of the episodes; nil without any past or scheduled episode. Any thread

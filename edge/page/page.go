@@ -84,14 +84,15 @@ type Run struct {
 
 // Stats counts requests and their costs.
 type Stats struct {
-	Connections uint64 `json:"connections"`
-	Requests    uint64 `json:"requests"`
-	Pictures    uint64 `json:"pictures"`
-	Refused     uint64 `json:"refused"`     // requests with another machine's name, without a picture or without a token
-	Collections uint64 `json:"collections"` // garbage collections that the page started
-	Dropped     uint64 `json:"dropped"`     // connections closed because their address had too many
-	Commands    uint64 `json:"commands"`    // commands with the right token
-	WrongTokens uint64 `json:"wrong_tokens"`
+	Connections uint64 `json:"connections"` // connections to the page
+	Requests    uint64 `json:"requests"`    // requests for a page, a picture or a status
+	Pictures    uint64 `json:"pictures"`    // pictures shown
+	// requests with another machine's name, without a picture or without a token
+	Refused     uint64 `json:"refused"`
+	Collections uint64 `json:"collections"`  // garbage collections that the page started
+	Dropped     uint64 `json:"dropped"`      // connections closed because their address had too many
+	Commands    uint64 `json:"commands"`     // commands with the right token of --http-token
+	WrongTokens uint64 `json:"wrong_tokens"` // requests with a wrong token
 }
 
 // Page answers browsers. It listens before the arm is opened, since the port may be in use.

@@ -32,13 +32,13 @@ type Config struct {
 
 // Report holds the findings of some records; its JSON keys are a contract (docs/json.md).
 type Report struct {
-	Files    []File         `json:"files"`
-	At       string         `json:"at,omitempty"`
-	Findings []Told         `json:"findings"`
-	Kinds    map[string]int `json:"kinds"`  // of all findings, before --at and --last
-	Causes   map[string]int `json:"causes"` // of all findings
-	Audit    *AuditSummary  `json:"audit,omitempty"`
-	Hidden   string         `json:"hidden,omitempty"` // names the records that were not read
+	Files    []File         `json:"files"`            // the records
+	At       string         `json:"at,omitempty"`     // --at
+	Findings []Told         `json:"findings"`         // what the arm did, and why
+	Kinds    map[string]int `json:"kinds"`            // [kind] findings by kind, before --at and --last
+	Causes   map[string]int `json:"causes"`           // [cause] findings by cause, before --at and --last
+	Audit    *AuditSummary  `json:"audit,omitempty"`  // absent without --audit
+	Hidden   string         `json:"hidden,omitempty"` // folder of services' records that this user may not read
 	nearest  *Told          // nearest finding if --at has no finding
 	all      int
 	where    *time.Location
@@ -46,43 +46,44 @@ type Report struct {
 
 // File is one record, or the records of one run.
 type File struct {
+	// the record; of a run with several the first, and the number of the others
 	Name    string    `json:"name"`
-	Robot   string    `json:"robot"`
-	Model   string    `json:"model"`
-	From    time.Time `json:"from"`
-	To      time.Time `json:"to"`
-	Ticks   int       `json:"ticks"`
-	Starved int       `json:"starved_ticks"`
-	Ended   string    `json:"ended"` // how the run ended; empty: not on this record
-	Torn    bool      `json:"torn"`
-	Writing bool      `json:"writing"`
+	Robot   string    `json:"robot"`         // name of the robot
+	Model   string    `json:"model"`         // its model
+	From    time.Time `json:"from"`          // first time on record
+	To      time.Time `json:"to"`            // last time on record
+	Ticks   int       `json:"ticks"`         // ticks on record
+	Starved int       `json:"starved_ticks"` // ticks without an action though one was due
+	Ended   string    `json:"ended"`         // how the run ended; empty: not on this record
+	Torn    bool      `json:"torn"`          // the record has no end
+	Writing bool      `json:"writing"`       // a run still writes the record
 }
 
 // Told is a Finding with times of day.
 type Told struct {
-	File     string    `json:"file"`
-	Kind     Kind      `json:"kind"`
-	Cause    Cause     `json:"cause"`
-	Says     string    `json:"says"`
-	From     time.Time `json:"from"`
-	To       time.Time `json:"to"`
-	Ticks    int       `json:"ticks"`
-	What     string    `json:"what,omitempty"`
-	Evidence []Line    `json:"evidence"`
-	Also     []Cause   `json:"also"`
+	File     string    `json:"file"`           // the record
+	Kind     Kind      `json:"kind"`           // stutter, stale, hold, overrun, jump, warning or exit
+	Cause    Cause     `json:"cause"`          // a cause of [why.md](why.md)
+	Says     string    `json:"says"`           // the cause as a sentence
+	From     time.Time `json:"from"`           // begin
+	To       time.Time `json:"to"`             // end
+	Ticks    int       `json:"ticks"`          // ticks with the problem; 0: not counted in ticks
+	What     string    `json:"what,omitempty"` // detail, such as the joint
+	Evidence []Line    `json:"evidence"`       // messages that prove the cause
+	Also     []Cause   `json:"also"`           // causes that explain a part, or were present as well
 }
 
 // Line is an Evidence with a time of day.
 type Line struct {
-	At   time.Time `json:"at"`
-	Text string    `json:"text"`
+	At   time.Time `json:"at"`   // time of the message
+	Text string    `json:"text"` // its content
 }
 
 // AuditSummary counts the lines of the server's audit file.
 type AuditSummary struct {
-	Lines   int `json:"lines"`
-	Matched int `json:"matched"`
-	Broken  int `json:"broken"`
+	Lines   int `json:"lines"`   // lines of the server's file
+	Matched int `json:"matched"` // lines of this robot's sessions
+	Broken  int `json:"broken"`  // lines that are not an audit's
 }
 
 // Run explains the records that cfg selects.

@@ -50,37 +50,38 @@ type Options struct {
 
 // Size is the duration of inferences of so many rows.
 type Size struct {
-	Batch int     `json:"batch"`
-	Ms    float64 `json:"ms"` // median
-	PerS  float64 `json:"chunks_per_s"`
+	Batch int     `json:"batch"`        // rows of an inference
+	Ms    float64 `json:"ms"`           // ms, median time
+	PerS  float64 `json:"chunks_per_s"` // 1/s, chunks
 }
 
 // Report is a plan.
 type Report struct {
-	Bundle    string  `json:"bundle"`
-	Device    string  `json:"device"`
-	Runtime   string  `json:"onnxruntime"`
-	Threads   int     `json:"threads"`
-	Scheduler string  `json:"scheduler"`
-	ChunkSize int     `json:"chunk_size"`
-	DelayMax  int     `json:"delay_max"` // steps that the policy can be conditioned for; 0: it is not conditioned
+	Bundle    string  `json:"bundle"`      // folder of the bundle
+	Device    string  `json:"device"`      // device of the policy
+	Runtime   string  `json:"onnxruntime"` // version of ONNX Runtime
+	Threads   int     `json:"threads"`     // threads of one inference
+	Scheduler string  `json:"scheduler"`   // order of the robots
+	ChunkSize int     `json:"chunk_size"`  // actions in a chunk
+	DelayMax  int     `json:"delay_max"`   // steps that the policy can be conditioned for; 0: it is not conditioned
 	Sizes     []Size  `json:"sizes"`
 	Tries     []Row   `json:"tries"`
-	Sessions  int     `json:"max_sessions"` // 0: not even one robot is fed
-	MaxBatch  int     `json:"max_batch"`
-	Why       string  `json:"why"` // why one robot more is not fed
-	Limit     float64 `json:"played_s"`
+	Sessions  int     `json:"max_sessions"` // most robots that are fed; 0: not even one
+	MaxBatch  int     `json:"max_batch"`    // most robots that shared an inference then
+	Why       string  `json:"why"`          // why one robot more is not fed
+	Limit     float64 `json:"played_s"`     // s, virtual time of each try
 }
 
 // Row is the result for a number of robots.
 type Row struct {
-	Robots    int     `json:"robots"`
-	Load      float64 `json:"load"`       // requested share of the chunks that the device can compute
-	DelayP50  float64 `json:"delay_p50"`  // ms from observation to chunk, including the round trip
-	DelayMax  float64 `json:"delay_max"`  // ms
+	Robots    int     `json:"robots"`     // simulated robots
+	Load      float64 `json:"load"`       // ratio, requested chunks to the chunks that the device can compute
+	DelayP50  float64 `json:"delay_p50"`  // ms, from observation to chunk, including the round trip
+	DelayMax  float64 `json:"delay_max"`  // ms, the longest
 	Steps     int     `json:"steps_max"`  // most steps that ran meanwhile
-	StarvedMs float64 `json:"starved_ms"` // without actions, sum of all robots
-	OK        bool    `json:"ok"`         // every arm moved on, every chunk was in time, and the device has capacity left
+	StarvedMs float64 `json:"starved_ms"` // ms, without actions, sum of all robots
+	// every arm moved on, every chunk was in time, and the device has capacity left
+	OK bool `json:"ok"`
 }
 
 const (
