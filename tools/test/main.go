@@ -1,28 +1,28 @@
-// Test runs go test over the module. Some tests measure real programs by real clocks, and fail on a
-// host that takes the cores away for 100 ms although the code is correct. Such a test carries the
-// mark rttest.RealTime; when it fails it runs again by itself, once the host is calm, and is named
-// at the end. Any other failure is final.
+// Test runs go test over the module. Some tests measure real programs by real clocks, and fail when
+// others take the cores away for 100 ms although the code is correct. Such a test carries the mark
+// rttest.RealTime. All other tests run first, many packages at once, because most of them wait. The
+// marked tests follow, few packages at once. A marked test that fails runs again by itself, once the
+// host is calm, and is named at the end. Any other failure is final.
 package main
 
 import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"os"
 	"os/exec"
-	"runtime"
 	"slices"
 	"strings"
 	"time"
 
-	"github.com/edge-rt/edge-rt/rt"
 	"github.com/edge-rt/edge-rt/stage"
 )
 
 const (
-	anyway    = 2                // repetitions of a failed test on any host
-	atMost    = 6                // and on a host that takes this machine's processors
-	taken     = 0.01             // the share of the processors from which on that applies
+	many      = "6"              // packages at once whose tests are not of real time
+	few       = "2"              // packages at once whose tests are
+	atMost    = 2                // repetitions of a failed test
 	manyTests = 60               // so many failures at once are not caused by the host
 	calmFirst = time.Minute      // longest wait for the host, before the first
 	calmLater = 20 * time.Second // and before every later repetition
@@ -36,8 +36,9 @@ var (
 
 func main() {
 	if len(os.Args) > 1 && slices.Contains([]string{"-h", "-help", "--help"}, os.Args[1]) {
-		fmt.Print("Usage: go run ./tools/test [go test's flags] [packages, as ./...]\n\nRuns go test; a test of real " +
-			"time (rttest.RealTime) that fails is run again by itself, for a host that was busy.\n")
+		fmt.Print("Usage: go run ./tools/test [go test's flags] [packages, as ./...]\n\nRuns go test; the tests of " +
+			"real time (rttest.RealTime) follow the others, and one that fails is run again by itself, for a " +
+			"host that was busy.\n")
 		return
 	}
 	if err := run(os.Args[1:]); err != nil {
@@ -49,16 +50,20 @@ func main() {
 // run is the program: args are go test's.
 func run(args []string) error {
 	flags, packages := split(args)
-	left, share, err := goTest(flags, packages, nil)
+	later, _, err := goTest(slices.Concat(flags, []string{"-p", many}), packages, nil)
+	if err != nil || len(later) == 0 {
+		return err
+	}
+	_, left, err := goTest(slices.Concat(flags, []string{"-p", few}), later.packages(), later.names())
 	if err != nil {
 		return err
 	}
 	first := left
 	for try, limit := 1, calmFirst; len(left) > 0; try, limit = try+1, calmLater {
 		switch {
-		case left.tests() > manyTests:
-			return fmt.Errorf("%d tests failed", left.tests())
-		case try > atMost, try > anyway && share < taken:
+		case left.count() > manyTests:
+			return fmt.Errorf("%d tests failed", left.count())
+		case try > atMost:
 			return fmt.Errorf("failed %d times: %s", try, left)
 		}
 		fmt.Fprintf(out, "run again: %s\n", left)
@@ -66,16 +71,13 @@ func run(args []string) error {
 			fmt.Fprintf(out, "the host still takes this machine's processors after %v\n", limit)
 		}
 		again := left
-		left, share = failures{}, 0
+		left = tests{}
 		for _, name := range again.packages() {
-			bad, stolen, err := goTest(flags, []string{name}, again[name])
+			_, bad, err := goTest(flags, []string{name}, again[name])
 			if err != nil {
 				return err
 			}
-			for name, tests := range bad {
-				left[name] = tests
-			}
-			share = max(share, stolen)
+			maps.Copy(left, bad)
 		}
 	}
 	if len(first) > 0 {
@@ -96,66 +98,69 @@ func split(args []string) (flags, packages []string) {
 	return flags, packages
 }
 
-// failures are the tests that failed, by package.
-type failures map[string][]string
+// tests are names of tests, by package.
+type tests map[string][]string
 
-func (f failures) tests() (n int) {
-	for _, tests := range f {
-		n += len(tests)
+func (t tests) count() (n int) {
+	for _, names := range t {
+		n += len(names)
 	}
 	return n
 }
 
-func (f failures) packages() (names []string) {
-	for name := range f {
-		names = append(names, name)
+func (t tests) packages() []string { return slices.Sorted(maps.Keys(t)) }
+
+func (t tests) names() (all []string) {
+	for _, name := range t.packages() {
+		all = append(all, t[name]...)
 	}
-	slices.Sort(names)
-	return names
+	return all
 }
 
-func (f failures) String() string {
+func (t tests) String() string {
 	var parts []string
-	for _, name := range f.packages() {
-		parts = append(parts, name+" "+strings.Join(f[name], " "))
+	for _, name := range t.packages() {
+		parts = append(parts, name+" "+strings.Join(t[name], " "))
 	}
 	return strings.Join(parts, ", ")
 }
 
-// goTest runs the packages' tests, or only the named ones, and returns the share of the processors
-// that the host took. An error is a failure that no host can cause.
-func goTest(flags, packages, only []string) (failures, float64, error) {
+// goTest runs the packages' tests, or only the named ones. Without names it puts the tests of real
+// time off, and returns them. It returns the tests of real time that failed, too. An error is a
+// failure that no host can cause.
+func goTest(flags, packages, only []string) (later, failed tests, err error) {
 	args := append([]string{"test", "-json"}, flags...)
-	if only != nil {
+	env := os.Environ()
+	if only == nil {
+		env = append(env, realTimeLater)
+	} else {
 		args = append(args, "-run", "^("+strings.Join(only, "|")+")$")
 	}
 	cmd := exec.Command("go", append(args, packages...)...)
-	cmd.Stderr = out
+	cmd.Env, cmd.Stderr = env, out
 	events, err := cmd.StdoutPipe()
 	if err != nil {
-		return nil, 0, err
+		return nil, nil, err
 	}
-	before, began := rt.StealTime(), time.Now()
 	if err := cmd.Start(); err != nil {
-		return nil, 0, err
+		return nil, nil, err
 	}
 	r := report{
 		out:    out,
-		failed: failures{},
-		marked: map[string]bool{},
+		failed: tests{},
+		marked: tests{},
 		lines:  map[string][]string{},
 	}
 	r.read(events)
 	err = cmd.Wait()
 	if exit := (*exec.ExitError)(nil); err != nil && !errors.As(err, &exit) {
-		return nil, 0, err
+		return nil, nil, err
 	}
-	share := (rt.StealTime() - before).Seconds() / time.Since(began).Seconds() / float64(runtime.NumCPU())
 	switch {
 	case r.hard != "":
-		return nil, share, errors.New(r.hard)
+		return nil, nil, errors.New(r.hard)
 	case err != nil && len(r.failed) == 0:
-		return nil, share, fmt.Errorf("go test: %w", err)
+		return nil, nil, fmt.Errorf("go test: %w", err)
 	}
-	return r.failed, share, nil
+	return r.marked, r.failed, nil
 }

@@ -25,7 +25,7 @@ func fakeGo(t *testing.T, says ...string) func() []string {
 	}
 	script := `#!/bin/sh
 d=` + dir + `
-echo "$@" >>$d/runs
+echo "$EDGERT_REAL_TIME" "$@" >>$d/runs
 n=$(wc -l <$d/runs)
 [ -f $d/$n ] || n=` + fmt.Sprint(len(says)) + `
 cat $d/$n
@@ -43,7 +43,7 @@ cat $d/$n
 		if err != nil {
 			t.Fatal(err)
 		}
-		return strings.Split(strings.TrimSpace(string(runs)), "\n")
+		return strings.Split(strings.TrimSuffix(string(runs), "\n"), "\n")
 	}
 }
 
@@ -80,14 +80,17 @@ func says(ok bool, tests ...string) string {
 	return b.String()
 }
 
-func TestOnlyWhatFailedIsRunAgain(t *testing.T) {
-	runs := fakeGo(t, says(false, "TestA", "TestB:late", "TestC:late", "TestD"), says(false, "TestB:late", "TestC"),
+func TestMarkedTestsFollowAndOnlyFailedOnesRunAgain(t *testing.T) {
+	runs := fakeGo(t, says(true, "TestA", "TestUnmarked", "TestB", "TestC", "TestD"),
+		says(false, "TestA", "TestB:late", "TestC:late", "TestD"), says(false, "TestB:late", "TestC"),
 		says(true, "TestB"))
 	if err := run([]string{"-short", "./..."}); err != nil {
 		t.Fatal(err)
 	}
-	want := []string{"test -json -short ./...", "test -json -short -run ^(TestB|TestC)$ github.com/edge-rt/edge-rt/rt",
-		"test -json -short -run ^(TestB)$ github.com/edge-rt/edge-rt/rt"}
+	want := []string{"later test -json -short -p 6 ./...",
+		" test -json -short -p 2 -run ^(TestA|TestB|TestC|TestD)$ github.com/edge-rt/edge-rt/rt",
+		" test -json -short -run ^(TestB|TestC)$ github.com/edge-rt/edge-rt/rt",
+		" test -json -short -run ^(TestB)$ github.com/edge-rt/edge-rt/rt"}
 	if got := runs(); strings.Join(got, "\n") != strings.Join(want, "\n") {
 		t.Errorf("ran %q, want %q", got, want)
 	}
@@ -101,15 +104,16 @@ func TestWhatIsNotRunAgain(t *testing.T) {
 	}
 	for _, tt := range []struct {
 		name, says string
-		most       int // runs
+		runs       int
 	}{
-		{"passed", says(true, "TestX"), 1},
+		{"passed", says(true, "TestX"), 2},
+		{"passed, without a mark", says(true, "TestUnmarked"), 1},
 		{"it judges no real time", says(false, "TestX:late", "TestUnmarked:wrong"), 1},
-		{"it fails always", says(false, "TestX:wrong"), 1 + atMost},
+		{"it fails always", says(false, "TestX:wrong"), 2 + atMost},
 		{"a race", says(false, "TestX:WARNING: DATA RACE"), 1},
 		{"a panic", says(false, "TestX:panic: runtime error: index out of range [1] with length 1"), 1},
 		{"a dead runtime", says(false, "TestX:fatal error: all goroutines are asleep - deadlock!"), 1},
-		{"everything", says(false, many...), 1},
+		{"everything", says(false, many...), 2},
 		{"an exit", says(false, "TestX"), 1},
 		{"it does not build", `{"Action":"build-fail","ImportPath":"github.com/edge-rt/edge-rt/rt"}` + "\n" +
 			says(false), 1},
@@ -121,16 +125,17 @@ func TestWhatIsNotRunAgain(t *testing.T) {
 			if ok := !strings.Contains(tt.says, `"fail"`); (err == nil) != ok {
 				t.Errorf("%v, want success %v", err, ok)
 			}
-			if n := len(runs()); n > tt.most || tt.most > 1 && n < 1+anyway {
-				t.Errorf("%d runs, want at most %d", n, tt.most)
+			if n := len(runs()); n != tt.runs {
+				t.Errorf("%d runs, want %d", n, tt.runs)
 			}
 		})
 	}
 }
 
-// The tests to repeat are recognised by the attribute that rttest.RealTime sets.
+// The tests to put off are recognised by the attribute that rttest.RealTime sets.
 func TestTheMark(t *testing.T) {
-	if realTime != rttest.RealTimeAttr {
-		t.Errorf("looks for %q, tests are marked %q", realTime, rttest.RealTimeAttr)
+	if realTime != rttest.RealTimeAttr || realTimeLater != rttest.RealTimeEnv+"=later" {
+		t.Errorf("looks for %q and sets %q; rttest uses %q and %q", realTime, realTimeLater, rttest.RealTimeAttr,
+			rttest.RealTimeEnv)
 	}
 }

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"regexp"
+	"slices"
 	"strings"
 )
 
@@ -24,14 +25,18 @@ type event struct {
 // report prints the output of go test without -json, and keeps the failed tests.
 type report struct {
 	out    io.Writer
-	failed failures
-	marked map[string]bool     // real-time tests, by package and test
+	failed tests
+	marked tests               // of real time
 	hard   string              // the first failure that must not be repeated
 	lines  map[string][]string // output of running tests, by package and test
 }
 
-// realTime is rttest.RealTimeAttr, the attribute of a test that measures real time.
-const realTime = "real-time"
+// These are rttest.RealTimeAttr, the attribute of a test that measures real time, and an environment
+// with rttest.RealTimeEnv, which puts such tests off.
+const (
+	realTime      = "real-time"
+	realTimeLater = "EDGERT_REAL_TIME=later"
+)
 
 // never matches failures that a busy host does not cause.
 var never = regexp.MustCompile(`^(WARNING: DATA RACE|panic: |fatal error: )`)
@@ -71,8 +76,8 @@ func (r *report) take(e event) {
 		}
 		r.lines[key] = append(r.lines[key], e.Output)
 	case "attr":
-		if e.Key == realTime {
-			r.marked[key] = true
+		if e.Key == realTime && !slices.Contains(r.marked[e.Package], top) {
+			r.marked[e.Package] = append(r.marked[e.Package], top)
 		}
 	case "pass", "skip":
 		if top == e.Test {
@@ -85,7 +90,7 @@ func (r *report) take(e event) {
 		case top == e.Test:
 			r.print(key)
 			r.failed[e.Package] = append(r.failed[e.Package], top)
-			if !r.marked[key] {
+			if !slices.Contains(r.marked[e.Package], top) {
 				r.blame(e.Package + " " + top + " failed, and is no test of real time")
 			}
 		}
