@@ -1,6 +1,7 @@
 package follow
 
 import (
+	"fmt"
 	"path/filepath"
 	"testing"
 	"time"
@@ -16,58 +17,62 @@ import (
 // Goal: Dynamixels work at 10 fps and below, and at 15 with a skipped tick.
 func TestKochAtLowRates(t *testing.T) {
 	rttest.RealTime(t)
+	t.Parallel()
 	if testing.Short() {
 		t.Skip("seconds of real time")
 	}
 	for _, hz := range []int{5, 10} {
-		period := time.Second / time.Duration(hz)
-		r, _ := robot.ByName("koch")
-		cfg := servo.ArmConfig{Robot: r, Calibration: servo.Calibration{}, Clock: rt.KernelClock()}
-		sim := servosim.Config{Link: filepath.Join(t.TempDir(), "arm")}
-		for _, m := range r.Motors {
-			cfg.Calibration[m.Name] = servo.MotorCalibration{ID: int(m.ID), RangeMin: 200, RangeMax: 3900}
-			sim.Servos = append(sim.Servos, servosim.Servo{ID: m.ID, Model: m.Model.Name})
-		}
-		bus, err := servosim.Open(sim)
-		if err != nil {
-			t.Skip(err)
-		}
-		defer bus.Close()
-		cfg.Path = sim.Link
-		arm, err := servo.OpenArm(cfg)
-		if err != nil {
-			t.Fatal(err)
-		}
-		p := hotplug.New(arm, cfg, rt.KernelClock())
-		defer p.Close()
-		p.SetPeriod(period)
-		f := New(p, Config{Period: period, Safety: r.Safety, Gate: NewGate(arm, period)}, len(r.Motors))
-		clock := rt.KernelClock()
-		tick := rt.Tick{Deadline: clock.Now()}
-		want := make([]float32, len(r.Motors))
-		phases := map[Phase]int{}
-		f.StartArming()
-		for range 5 * hz {
-			tick.Deadline = max(tick.Deadline.Add(period), clock.Now())
-			clock.SleepUntil(tick.Deadline)
-			tick.Woke = clock.Now()
-			f.Read(tick)
-			switch f.Phase {
-			case Arming:
-				if _, err := f.ArmStep(tick); err != nil {
-					t.Fatal(err)
-				}
-			case Armed:
-				for j := range want {
-					want[j] = 10
-				}
-				f.Drive(tick.Woke, want)
+		t.Run(fmt.Sprint(hz), func(t *testing.T) {
+			t.Parallel()
+			period := time.Second / time.Duration(hz)
+			r, _ := robot.ByName("koch")
+			cfg := servo.ArmConfig{Robot: r, Calibration: servo.Calibration{}, Clock: rt.KernelClock()}
+			sim := servosim.Config{Link: filepath.Join(t.TempDir(), "arm")}
+			for _, m := range r.Motors {
+				cfg.Calibration[m.Name] = servo.MotorCalibration{ID: int(m.ID), RangeMin: 200, RangeMax: 3900}
+				sim.Servos = append(sim.Servos, servosim.Servo{ID: m.ID, Model: m.Model.Name})
 			}
-			phases[f.Phase]++
-		}
-		t.Logf("%d Hz: ticks per phase %v, at %v", hz, phases, f.Place)
-		if phases[Armed] < 2*hz {
-			t.Errorf("%d Hz: armed in %d of %d ticks", hz, phases[Armed], 5*hz)
-		}
+			bus, err := servosim.Open(sim)
+			if err != nil {
+				t.Skip(err)
+			}
+			defer bus.Close()
+			cfg.Path = sim.Link
+			arm, err := servo.OpenArm(cfg)
+			if err != nil {
+				t.Fatal(err)
+			}
+			p := hotplug.New(arm, cfg, rt.KernelClock())
+			defer p.Close()
+			p.SetPeriod(period)
+			f := New(p, Config{Period: period, Safety: r.Safety, Gate: NewGate(arm, period)}, len(r.Motors))
+			clock := rt.KernelClock()
+			tick := rt.Tick{Deadline: clock.Now()}
+			want := make([]float32, len(r.Motors))
+			phases := map[Phase]int{}
+			f.StartArming()
+			for range 5 * hz {
+				tick.Deadline = max(tick.Deadline.Add(period), clock.Now())
+				clock.SleepUntil(tick.Deadline)
+				tick.Woke = clock.Now()
+				f.Read(tick)
+				switch f.Phase {
+				case Arming:
+					if _, err := f.ArmStep(tick); err != nil {
+						t.Fatal(err)
+					}
+				case Armed:
+					for j := range want {
+						want[j] = 10
+					}
+					f.Drive(tick.Woke, want)
+				}
+				phases[f.Phase]++
+			}
+			t.Logf("%d Hz: ticks per phase %v, at %v", hz, phases, f.Place)
+			if phases[Armed] < 2*hz {
+				t.Errorf("%d Hz: armed in %d of %d ticks", hz, phases[Armed], 5*hz)
+			}
+		})
 	}
 }

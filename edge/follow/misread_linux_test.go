@@ -46,6 +46,7 @@ var everyMotor = []uint8{1, 2, 3, 4, 5, 6}
 // moves.
 func TestAWrongPositionAfterASilence(t *testing.T) {
 	rttest.RealTime(t)
+	t.Parallel()
 	silences := []struct {
 		name string
 		ids  []uint8
@@ -61,6 +62,7 @@ func TestAWrongPositionAfterASilence(t *testing.T) {
 	}
 	for _, silence := range silences {
 		t.Run(silence.name, func(t *testing.T) {
+			t.Parallel()
 			a := newSimArm(t, servosim.Config{}, nil)
 			a.drive()
 			for _, wrong := range wrongs {
@@ -103,24 +105,28 @@ func (a *simArm) answered() func() bool {
 // Goal: a position that stays wrong looks like a joint that has moved: the goal moves at the
 // velocity limit, and never jumps.
 func TestAPositionThatStaysWrong(t *testing.T) {
+	t.Parallel()
 	for _, offset := range []int{885, -885} {
-		a := newSimArm(t, servosim.Config{}, nil)
-		a.drive()
-		a.mute(true, 3)
-		a.during(150 * time.Millisecond)
-		a.misread(offset, 0, 3)
-		a.mute(false, 3)
-		last, most := a.bus.States()[elbow].Position, 0
-		end := time.Now().Add(500 * time.Millisecond)
-		a.until("a while", func() bool {
-			at := a.bus.States()[elbow].Position
-			most, last = max(most, at-last, last-at), at
-			return time.Now().After(end)
+		t.Run(fmt.Sprint(offset), func(t *testing.T) {
+			t.Parallel()
+			a := newSimArm(t, servosim.Config{}, nil)
+			a.drive()
+			a.mute(true, 3)
+			a.during(150 * time.Millisecond)
+			a.misread(offset, 0, 3)
+			a.mute(false, 3)
+			last, most := a.bus.States()[elbow].Position, 0
+			end := time.Now().Add(500 * time.Millisecond)
+			a.until("a while", func() bool {
+				at := a.bus.States()[elbow].Position
+				most, last = max(most, at-last, last-at), at
+				return time.Now().After(end)
+			})
+			if limit := int(250*simPeriod.Seconds()*4095/360) + 1; most > 2*limit {
+				t.Errorf("%d counts in a tick, at most %d", most, limit)
+			}
+			a.clean()
 		})
-		if limit := int(250*simPeriod.Seconds()*4095/360) + 1; most > 2*limit {
-			t.Errorf("%d counts in a tick, at most %d", most, limit)
-		}
-		a.clean()
 	}
 }
 
@@ -128,6 +134,7 @@ func TestAPositionThatStaysWrong(t *testing.T) {
 // nothing.
 func TestAWrongPositionOnTheWay(t *testing.T) {
 	rttest.RealTime(t)
+	t.Parallel()
 	a := newSimArm(t, servosim.Config{}, nil)
 	a.drive()
 	for n := range 12 {
@@ -156,9 +163,11 @@ func TestAWrongPositionOnTheWay(t *testing.T) {
 // nothing.
 func TestAWrongPositionWhileArming(t *testing.T) {
 	rttest.RealTime(t)
+	t.Parallel()
 	for phase := range 8 {
 		for _, goalTakes := range []bool{true, false} {
 			t.Run(fmt.Sprintf("tick %d, a goal takes torque %v", phase, goalTakes), func(t *testing.T) {
+				t.Parallel()
 				a := newSimArm(t, servosim.Config{GoalLeavesTorque: !goalTakes}, nil)
 				a.begins = false
 				a.during(60 * time.Millisecond)
@@ -187,30 +196,35 @@ func TestAWrongPositionWhileArming(t *testing.T) {
 // Goal: when the first positions after a replug are wrong, the arm is armed at its true place.
 func TestAWrongPositionAfterAReplug(t *testing.T) {
 	rttest.RealTime(t)
+	t.Parallel()
 	for n := 1; n <= 4; n++ {
-		a := newSimArm(t, servosim.Config{}, nil)
-		a.drive()
-		if err := a.bus.Unplug(); err != nil {
-			t.Fatal(err)
-		}
-		a.until("away", a.arm.Away)
-		a.misread(700, n, 3)
-		if err := a.bus.Replug(); err != nil {
-			t.Fatal(err)
-		}
-		before := a.bus.States()[elbow].Position
-		a.until("armed again", func() bool { return !a.arm.Away() && a.Phase == Armed })
-		a.during(200 * time.Millisecond)
-		if d := a.bus.States()[elbow].Position - before; d > 4 || d < -4 {
-			t.Errorf("%d wrong positions: the elbow moved %d counts", n, d)
-		}
-		a.clean()
+		t.Run(fmt.Sprint(n), func(t *testing.T) {
+			t.Parallel()
+			a := newSimArm(t, servosim.Config{}, nil)
+			a.drive()
+			if err := a.bus.Unplug(); err != nil {
+				t.Fatal(err)
+			}
+			a.until("away", a.arm.Away)
+			a.misread(700, n, 3)
+			if err := a.bus.Replug(); err != nil {
+				t.Fatal(err)
+			}
+			before := a.bus.States()[elbow].Position
+			a.until("armed again", func() bool { return !a.arm.Away() && a.Phase == Armed })
+			a.during(200 * time.Millisecond)
+			if d := a.bus.States()[elbow].Position - before; d > 4 || d < -4 {
+				t.Errorf("%d wrong positions: the elbow moved %d counts", n, d)
+			}
+			a.clean()
+		})
 	}
 }
 
 // Goal: after a suspension the goals are those that the motors have kept.
 func TestAWrongPositionAfterASuspension(t *testing.T) {
 	rttest.RealTime(t)
+	t.Parallel()
 	a := newSimArm(t, servosim.Config{}, nil)
 	a.drive()
 	for _, offset := range []int{885, -700} {

@@ -1,6 +1,7 @@
 package follow
 
 import (
+	"fmt"
 	"testing"
 	"time"
 
@@ -33,6 +34,7 @@ func narrowed(t *testing.T) func(*servo.ArmConfig, *Config) {
 
 // Goal: unplugging during a rescue does not make the servo move at full speed.
 func TestReplugInARescue(t *testing.T) {
+	t.Parallel()
 	a := newSimArm(t, servosim.Config{Fitted: true}, narrowed(t))
 	a.until("armed", func() bool { return a.Phase == Armed })
 	copy(a.want, a.Goal)
@@ -62,20 +64,25 @@ func TestReplugInARescue(t *testing.T) {
 
 // Goal: arming succeeds on a bus with a permitted rate of losses.
 func TestArmingOnALossyBus(t *testing.T) {
+	t.Parallel()
 	for _, p := range []float64{0.05, 0.1, 0.18} {
-		a := newSimArm(t, servosim.Config{Faults: servosim.Script{Seed: 7,
-			Faults: []servosim.Fault{{Kind: "drop", Probability: p, From: 3 * time.Second}}}}, nil)
-		a.begins = false
-		a.during(3 * time.Second)
-		a.begins = true
-		began := time.Now()
-		a.until("armed", func() bool { return a.Phase == Armed })
-		t.Logf("loss %v: armed after %v", p, time.Since(began))
+		t.Run(fmt.Sprint(p), func(t *testing.T) {
+			t.Parallel()
+			a := newSimArm(t, servosim.Config{Faults: servosim.Script{Seed: 7,
+				Faults: []servosim.Fault{{Kind: "drop", Probability: p, From: 3 * time.Second}}}}, nil)
+			a.begins = false
+			a.during(3 * time.Second)
+			a.begins = true
+			began := time.Now()
+			a.until("armed", func() bool { return a.Phase == Armed })
+			t.Logf("loss %v: armed after %v", p, time.Since(began))
+		})
 	}
 }
 
 // Goal: Follower.Goal is the place of a joint that is not driven, as its comment specifies.
 func TestGoalOfALimpJoint(t *testing.T) {
+	t.Parallel()
 	a := newSimArm(t, servosim.Config{}, func(_ *servo.ArmConfig, c *Config) { c.Safety.StallFor = time.Hour })
 	a.drive()
 	a.arm.DisableTorque(1 << 4)
@@ -96,6 +103,7 @@ func TestGoalOfALimpJoint(t *testing.T) {
 
 // Goal: a break of the supply while the arm parks, or is armed, breaks no rule.
 func TestPowerBlipWhileParking(t *testing.T) {
+	t.Parallel()
 	a := newSimArm(t, servosim.Config{}, nil)
 	a.drive()
 	for j := range a.want {

@@ -174,6 +174,7 @@ func within(a, b []float32, reach float32) bool {
 // operator resumes, and then the motion begins at the arm's place. The documents disagree on
 // whether a goal write takes torque, and on whether servos boot with torque.
 func TestPowerBlip(t *testing.T) {
+	t.Parallel()
 	for _, goalTakes := range []bool{true, false} {
 		for _, boots := range []bool{true, false} {
 			for _, ids := range [][]uint8{nil, {2}} {
@@ -182,6 +183,7 @@ func TestPowerBlip(t *testing.T) {
 				}
 				t.Run(fmt.Sprintf("goal takes torque %v, boots with torque %v, motors %v", goalTakes, boots, ids),
 					func(t *testing.T) {
+						t.Parallel()
 						cfg := servosim.Config{GoalLeavesTorque: !goalTakes}
 						if boots {
 							cfg.BootTorque = []uint8{1, 2, 3, 4, 5, 6}
@@ -215,6 +217,7 @@ func TestPowerBlip(t *testing.T) {
 
 // Goal: unplugging, a power cycle and plugging in again are a restart, each time.
 func TestPowerCycleWhileUnplugged(t *testing.T) {
+	t.Parallel()
 	a := newSimArm(t, servosim.Config{}, nil)
 	a.drive()
 	for range 3 {
@@ -243,6 +246,7 @@ func TestPowerCycleWhileUnplugged(t *testing.T) {
 
 // Goal: a replug alone is not a restart: the motors kept torque, marks and goals.
 func TestReplugIsNoRestart(t *testing.T) {
+	t.Parallel()
 	a := newSimArm(t, servosim.Config{}, nil)
 	a.drive()
 	if err := a.bus.Unplug(); err != nil {
@@ -263,6 +267,7 @@ func TestReplugIsNoRestart(t *testing.T) {
 // Goal: a gripper that holds an object keeps its force when its protection trips, opens on a goal
 // that opens it, and is free again.
 func TestOverloadedGripper(t *testing.T) {
+	t.Parallel()
 	a := newSimArm(t, servosim.Config{}, func(_ *servo.ArmConfig, c *Config) { c.Safety.StallFor = time.Hour })
 	const gripper = 5
 	a.drive()
@@ -287,6 +292,7 @@ func TestOverloadedGripper(t *testing.T) {
 // Goal: a motor reports an overload at its goal, which gives no direction: the joint is not frozen,
 // and an operator can make its motor forget the overload.
 func TestOverloadWithoutADirection(t *testing.T) {
+	t.Parallel()
 	a := newSimArm(t, servosim.Config{}, nil)
 	a.drive()
 	trip := func() {
@@ -328,6 +334,7 @@ func TestOverloadWithoutADirection(t *testing.T) {
 
 // Goal: a joint with a faulty encoder is not driven, not even at the end, and the run ends.
 func TestEncoderFault(t *testing.T) {
+	t.Parallel()
 	a := newSimArm(t, servosim.Config{}, nil)
 	a.drive()
 	if err := a.bus.Inject(servosim.Script{Faults: []servosim.Fault{{Kind: "encoder", IDs: []uint8{3}, Offset: 600}}}); err != nil {
@@ -344,6 +351,7 @@ func TestEncoderFault(t *testing.T) {
 
 // Goal: a joint that was made limp stays limp over further goals, and over a replug.
 func TestLimpJointOfMotors(t *testing.T) {
+	t.Parallel()
 	a := newSimArm(t, servosim.Config{}, func(_ *servo.ArmConfig, c *Config) { c.Safety.StallFor = time.Hour })
 	a.drive()
 	a.arm.DisableTorque(1 << 4)
@@ -368,6 +376,7 @@ func TestLimpJointOfMotors(t *testing.T) {
 // Goal: an arm outside its range is refused with a reason; with rescue it moves in slowly, even if
 // the servo's own range does not include its place.
 func TestOutsideOfMotors(t *testing.T) {
+	t.Parallel()
 	narrow := func(eeprom bool) func(*servo.ArmConfig, *Config) {
 		return func(cfg *servo.ArmConfig, _ *Config) {
 			c := cfg.Calibration["shoulder_lift"]
@@ -391,6 +400,7 @@ func TestOutsideOfMotors(t *testing.T) {
 	}
 	for _, eeprom := range []bool{false, true} {
 		t.Run(fmt.Sprintf("in the servo too %v", eeprom), func(t *testing.T) {
+			t.Parallel()
 			a := newSimArm(t, servosim.Config{}, narrow(eeprom))
 			var err error
 			for range 50 {
@@ -406,6 +416,7 @@ func TestOutsideOfMotors(t *testing.T) {
 			}
 		})
 		t.Run(fmt.Sprintf("rescued, in the servo too %v", eeprom), func(t *testing.T) {
+			t.Parallel()
 			change := narrow(eeprom)
 			a := newSimArm(t, servosim.Config{Fitted: true}, func(c *servo.ArmConfig, f *Config) {
 				change(c, f)
@@ -429,6 +440,7 @@ func TestOutsideOfMotors(t *testing.T) {
 
 // Goal: lost replies cost a joint a goal or two, and never cause a wrong one.
 func TestLossyBus(t *testing.T) {
+	t.Parallel()
 	a := newSimArm(t, servosim.Config{Faults: servosim.Script{Seed: 7, Faults: []servosim.Fault{
 		{Kind: "drop", Probability: 0.1, From: 2 * time.Second},
 		{Kind: "corrupt", Probability: 0.05, From: 2 * time.Second},
