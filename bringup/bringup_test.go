@@ -78,23 +78,26 @@ func simArm(t *testing.T, r robot.Robot, cfg servosim.Config) (*servosim.Bus, Co
 func TestScan(t *testing.T) {
 	t.Parallel()
 	for _, name := range []string{"so101", "koch"} {
-		r := named(t, name)
-		bus, cfg, out := simArm(t, r, servosim.Config{})
-		if err := Scan(t.Context(), ScanConfig{Config: cfg, Last: 7, Named: true}); err != nil {
-			t.Errorf("%s: %v\n%s", name, err, out)
-		}
-		for _, want := range []string{r.Motors[0].Model.Name, "1000000", "ok", "All 6 motors of a " + name,
-			"Next: edge-rt calibrate"} {
-			if !strings.Contains(out.String(), want) {
-				t.Errorf("%s: it does not say %q:\n%s", name, want, out)
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			r := named(t, name)
+			bus, cfg, out := simArm(t, r, servosim.Config{})
+			if err := Scan(t.Context(), ScanConfig{Config: cfg, Last: 7, Named: true}); err != nil {
+				t.Errorf("%s: %v\n%s", name, err, out)
 			}
-		}
-		bus.Mute(3, true)
-		err := Scan(t.Context(), ScanConfig{Config: cfg, Last: 7, Named: true})
-		if exit.Of(err) != exit.Absent || !strings.Contains(out.String(), "missing: motor 3 (elbow_flex)") ||
-			!strings.Contains(err.Error(), "setup-motors") {
-			t.Errorf("%s without motor 3: %v\n%s", name, err, out)
-		}
+			for _, want := range []string{r.Motors[0].Model.Name, "1000000", "ok", "All 6 motors of a " + name,
+				"Next: edge-rt calibrate"} {
+				if !strings.Contains(out.String(), want) {
+					t.Errorf("%s: it does not say %q:\n%s", name, want, out)
+				}
+			}
+			bus.Mute(3, true)
+			err := Scan(t.Context(), ScanConfig{Config: cfg, Last: 7, Named: true})
+			if exit.Of(err) != exit.Absent || !strings.Contains(out.String(), "missing: motor 3 (elbow_flex)") ||
+				!strings.Contains(err.Error(), "setup-motors") {
+				t.Errorf("%s without motor 3: %v\n%s", name, err, out)
+			}
+		})
 	}
 }
 
@@ -162,21 +165,24 @@ motors: [{name: base, id: 5, model: MODEL, norm: degrees, max_velocity: 100}]
 func TestSetupMotors(t *testing.T) {
 	t.Parallel()
 	for _, model := range []string{"sts3215", "xl330-m288"} {
-		r, err := robot.Parse("single", []byte(strings.Replace(oneMotor, "MODEL", model, 1)))
-		if err != nil {
-			t.Fatal(err)
-		}
-		_, cfg, out := simArm(t, r, servosim.Config{Servos: []servosim.Servo{{ID: 1, Model: model}}, Baud: 57_600})
-		cfg.In = strings.NewReader("\n")
-		if err := SetupMotors(t.Context(), cfg); err != nil {
-			t.Fatalf("%s: %v\n%s", model, err, out)
-		}
-		if !strings.Contains(out.String(), "base is motor 5 now") {
-			t.Errorf("%s: %s", model, out)
-		}
-		if err := Scan(t.Context(), ScanConfig{Config: cfg, Last: 6, Named: true}); err != nil {
-			t.Errorf("%s: %v\n%s", model, err, out)
-		}
+		t.Run(model, func(t *testing.T) {
+			t.Parallel()
+			r, err := robot.Parse("single", []byte(strings.Replace(oneMotor, "MODEL", model, 1)))
+			if err != nil {
+				t.Fatal(err)
+			}
+			_, cfg, out := simArm(t, r, servosim.Config{Servos: []servosim.Servo{{ID: 1, Model: model}}, Baud: 57_600})
+			cfg.In = strings.NewReader("\n")
+			if err := SetupMotors(t.Context(), cfg); err != nil {
+				t.Fatalf("%s: %v\n%s", model, err, out)
+			}
+			if !strings.Contains(out.String(), "base is motor 5 now") {
+				t.Errorf("%s: %s", model, out)
+			}
+			if err := Scan(t.Context(), ScanConfig{Config: cfg, Last: 6, Named: true}); err != nil {
+				t.Errorf("%s: %v\n%s", model, err, out)
+			}
+		})
 	}
 }
 
@@ -217,6 +223,7 @@ func TestCalibrate(t *testing.T) {
 	t.Parallel()
 	for _, name := range []string{"so101", "koch", "so101_leader"} {
 		t.Run(name, func(t *testing.T) {
+			t.Parallel()
 			r, h := named(t, name), new(hands)
 			h.all(1500)
 			_, cfg, out := simArm(t, r, servosim.Config{Plant: h})

@@ -17,6 +17,7 @@ import (
 // that the loss takes effect.
 func TestEveryThirdChunkLostOnBothPrograms(t *testing.T) {
 	rttest.RealTime(t)
+	t.Parallel()
 	if err := policy.OpenRuntime("", "cpu"); err != nil {
 		t.Skipf("no ONNX Runtime here: %.80s", err)
 	}

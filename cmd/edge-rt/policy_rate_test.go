@@ -55,6 +55,7 @@ func TestRateIsThePolicys(t *testing.T) {
 
 // Without a rate from the policy or --fps a run does not start.
 func TestRateThatNobodySays(t *testing.T) {
+	t.Parallel()
 	s := newHoldServer(t)
 	if code, _, stderr := edgeRT(t, "--bus", "sim", "--connect", s.endpoint, "--id", "arm", "--duration", "1s"); code != 3 || !strings.Contains(stderr, "give it as --fps") {
 		t.Errorf("code %d, want 3, and the flag named in\n%s", code, stderr)

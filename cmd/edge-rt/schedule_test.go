@@ -194,6 +194,7 @@ func recordedActions(t *testing.T, dir string) (actions []record.Tick) {
 // that the policy gave for it, and the action's provenance agrees. The arithmetic of the compat
 // schedules, whose originals shift rows, is checked in package chunk.
 func TestEveryScheduleRunsTheArm(t *testing.T) {
+	t.Parallel()
 	const d = 5 * time.Second
 	for _, c := range []struct {
 		name  string
@@ -334,6 +335,7 @@ func TestEveryThirdChunkLost(t *testing.T) {
 // slowed down.
 func TestStagesRun(t *testing.T) {
 	rttest.RealTime(t)
+	t.Parallel()
 	p := newPlayer(t, false, nil)
 	s, actions := p.play(t, 4*time.Second, "--interpolation-multiplier", "2", "--filter-cutoff", "3", "--filter-gain",
 		"1.4", "--max-velocity", "10", "--max-acceleration", "100")

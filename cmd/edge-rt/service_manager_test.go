@@ -121,6 +121,7 @@ func buildLeanServer(t *testing.T) string {
 // READY=1 before it has a session with a server.
 func TestServicesSayWhatIsTrue(t *testing.T) {
 	rttest.RealTime(t)
+	t.Parallel()
 	if testing.Short() {
 		t.Skip("runs the arm for seconds")
 	}

@@ -36,6 +36,7 @@ func awaitTorqueOff(t *testing.T, b *servosim.Bus, began time.Time, from, to tim
 // since a stopped process handles no other signal.
 func TestAStoppedEdgeIsEnded(t *testing.T) {
 	rttest.RealTime(t)
+	t.Parallel()
 	b := simBus(t)
 	cmd, log := startWatched(t, b, nil)
 	began := time.Now()
@@ -57,6 +58,7 @@ func TestAStoppedEdgeIsEnded(t *testing.T) {
 // breakpoint.
 func TestAShortStopIsBorne(t *testing.T) {
 	rttest.RealTime(t)
+	t.Parallel()
 	b := simBus(t)
 	cmd, log := startWatched(t, b, nil)
 	for range 4 {
@@ -126,6 +128,7 @@ func hang(t *testing.T, tid int) (reap func()) {
 // Goal: the tick hangs while everything else in the run continues; the watchdog ends the run.
 func TestAHungTickIsEnded(t *testing.T) {
 	rttest.RealTime(t)
+	t.Parallel()
 	runtime.LockOSThread() // ptrace belongs to a thread
 	defer runtime.UnlockOSThread()
 	b := simBus(t)
@@ -169,6 +172,7 @@ func TestADebuggerMayStopTheEdge(t *testing.T) {
 // The other commands that hold an arm have a tick and a watchdog, too.
 func TestStoppedCommandsAreEnded(t *testing.T) {
 	rttest.RealTime(t)
+	t.Parallel()
 	demo := filepath.Join("..", "..", "testdata", "demo", "so101.json")
 	for _, args := range [][]string{
 		{"teleop", "--leader", simBus(t).Path(), "--leader-calibration", demo, "--fps", "10"},
