@@ -74,7 +74,7 @@ func (e *Edge) takePolicyRate(ctx context.Context) error {
 	if e.cfg.FPS != 0 {
 		return nil
 	}
-	e.cfg.FPS = e.link.contract.fps
+	e.cfg.FPS = e.contract.FPS
 	e.log.Info("the policy's rate", "fps", e.cfg.FPS)
 	if err := e.cfg.CheckSchedule(); err != nil {
 		return err
@@ -308,10 +308,9 @@ const firstRun = 10 * time.Second
 // easeIn returns firstRun for a bundle that has never run on this arm, else 0. It returns 0 for a
 // simulated arm, for a bundle for simulation, and when the server does not send the digest.
 func (e *Edge) easeIn() time.Duration {
-	c := &e.link.contract
-	e.bundle = c.sha256
-	e.firstRun = e.cfg.Bus != device.Sim && !c.simulation && c.sha256 != "" &&
-		!e.identity.HasRun(e.arm.Calibration().Text(), c.sha256)
+	c := &e.contract
+	e.firstRun = e.cfg.Bus != device.Sim && !c.Simulation && c.SHA256 != "" &&
+		!e.identity.HasRun(e.arm.Calibration().Text(), c.SHA256)
 	if e.firstRun {
 		return firstRun
 	}
@@ -321,7 +320,7 @@ func (e *Edge) easeIn() time.Duration {
 // noteRun records that the bundle has run on this arm. Owner: a thread of its own, since a disk may
 // be slow.
 func (e *Edge) noteRun() error {
-	err := e.identity.NoteRun(e.arm.Calibration().Text(), e.bundle)
+	err := e.identity.NoteRun(e.arm.Calibration().Text(), e.contract.SHA256)
 	if err != nil {
 		e.log.Warn("this bundle will start slowly again, the arm goes on", "why", err)
 	}

@@ -78,7 +78,7 @@ func (e *Edge) checkRaw() error {
 			raw = append(raw, shape)
 		}
 	}
-	if err := wire.CheckRaw(raw, e.link.contract.steps); err != nil {
+	if err := wire.CheckRaw(raw, e.contract.Steps); err != nil {
 		return exit.Errorf(exit.Config, "%w (--jpeg-quality 1 to 100, or a camera's send=WxH)", err)
 	}
 	return nil
@@ -107,7 +107,7 @@ func (e *Edge) simWorld() *sim.Live {
 
 // trainedSize returns the policy's picture size of a camera, 0 when the server does not send it.
 func (e *Edge) trainedSize(name string) (w, h int) {
-	for _, shape := range e.link.contract.shapes {
+	for _, shape := range e.contract.Shapes {
 		if shape.Name == capture.ImageKey+name {
 			return shape.W, shape.H
 		}

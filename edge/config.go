@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"math"
 	"slices"
 	"strings"
 	"time"
@@ -17,6 +16,7 @@ import (
 	"github.com/edge-rt/edge-rt/edge/episode"
 	"github.com/edge-rt/edge-rt/edge/follow"
 	"github.com/edge-rt/edge-rt/edge/identity"
+	"github.com/edge-rt/edge-rt/edge/link"
 	"github.com/edge-rt/edge-rt/edge/operator"
 	"github.com/edge-rt/edge-rt/edge/page"
 	"github.com/edge-rt/edge-rt/internal/exit"
@@ -41,13 +41,10 @@ const (
 	TakeoverPush = "push" // the same, and a hand that moves the leader
 )
 
-// Limits of the values in a configuration or a server's answer.
+// Limits of the values in a configuration.
 const (
-	maxFPS       = 1000
-	fpsTolerance = 1e-6 // Hz; closer rates are equal
-	maxHorizon   = 1024
-	maxCameras   = 8
-	maxTags      = 64
+	maxCameras = 8
+	maxTags    = 64
 
 	minModelDigits = 12 // of --expect-model; lean-server logs so many
 	maxModelDigits = 64
@@ -110,7 +107,7 @@ type Config struct {
 	ReconnectInitialBackoff time.Duration
 	ReconnectMaxBackoff     time.Duration
 	MaxOffline              time.Duration
-	Given                   Given // limits that flags fixed; the others follow the server's time per chunk
+	Given                   link.Given // limits that flags fixed; the others follow the server's time per chunk
 
 	Tags map[string]string
 
@@ -300,8 +297,8 @@ func (c *Config) CheckSchedule() error {
 			"--compat to measure it all the same", s.Cooldown)
 	}
 	// without a rate: one to which no cutoff is too high or too low
-	fps := min(cmp.Or(c.FPS, 4*c.Stages.Cutoff, maxFPS), maxFPS)
-	s.Horizon = maxHorizon
+	fps := min(cmp.Or(c.FPS, 4*c.Stages.Cutoff, link.MaxFPS), link.MaxFPS)
+	s.Horizon = link.MaxHorizon
 	s.DOF = 1
 	s.FPS = fps // placeholders: the server's and the robot's sizes are not known yet
 	if _, err := chunk.New(s); err != nil {
@@ -310,10 +307,10 @@ func (c *Config) CheckSchedule() error {
 	if _, err := stage.NewChain(c.Stages, fps, 1); err != nil {
 		return exit.With(exit.Usage, err)
 	}
-	if rate := c.rate(); rate > maxFPS {
+	if rate := c.rate(); rate > link.MaxFPS {
 		return exit.Errorf(exit.Usage,
 			"--fps %v with --interpolation-multiplier %d are %v ticks per second, at most %d", c.FPS,
-			c.Stages.Multiplier, rate, maxFPS)
+			c.Stages.Multiplier, rate, link.MaxFPS)
 	}
 	s = c.Schedule
 	for _, f := range []struct {
@@ -347,34 +344,6 @@ func (c *Config) CheckSchedule() error {
 			"--estimator has no effect with --schedule %s --compat, which makes no estimates", s.Schedule)
 	}
 	return nil
-}
-
-// agreedFPS returns the rate of the run, in actions per second: FPS, or without it the rate at
-// which the policy was trained. trained is 0 when the server does not send it. Other rates are
-// refused unless FPSMismatch allows them: at twice the trained rate an arm moves at twice the speed
-// of the demonstrations.
-func (c *Config) agreedFPS(trained float64, log *slog.Logger) (float64, error) {
-	switch {
-	case c.FPS == 0 && trained == 0:
-		return 0, exit.Errorf(exit.Config,
-			"the server does not announce the rate at which its policy was trained: give it as --fps")
-	case trained == 0:
-		return c.FPS, nil
-	case c.FPS == 0 && !(trained >= 1 && trained <= maxFPS):
-		return 0, exit.Errorf(exit.Config, "the policy was trained at %v actions per second, want 1 to %d: give "+
-			"--fps, with --fps-mismatch allow", trained, maxFPS)
-	case c.FPS == 0:
-		return trained, nil
-	case math.Abs(c.FPS-trained) <= fpsTolerance:
-	case c.FPSMismatch == fpsAllow:
-		log.Warn("the policy was trained at another rate: the arm moves at another speed", "trained", trained,
-			"fps", c.FPS)
-	default:
-		return 0, exit.Errorf(exit.Config, "the policy was trained at %v actions per second, and --fps is %v: the "+
-			"arm would move at %.2g times the speed it was shown. Leave --fps out, or add --fps-mismatch allow",
-			trained, c.FPS, c.FPS/trained)
-	}
-	return c.FPS, nil
 }
 
 // rate returns ticks per second; FPS is actions per second.

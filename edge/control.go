@@ -7,7 +7,7 @@ import (
 	"github.com/edge-rt/edge-rt/chunk"
 	"github.com/edge-rt/edge-rt/edge/event"
 	"github.com/edge-rt/edge-rt/edge/follow"
-	"github.com/edge-rt/edge-rt/edge/history"
+	"github.com/edge-rt/edge-rt/edge/link"
 	"github.com/edge-rt/edge-rt/edge/recording"
 	"github.com/edge-rt/edge-rt/edge/tick"
 	"github.com/edge-rt/edge-rt/record"
@@ -41,7 +41,7 @@ type control struct {
 	run      runState
 	session  sessionState
 	takeover takeover
-	out      mailboxes
+	views    *rt.Latest[view] // nil: no page
 
 	blocked    block      // reasons why this tick sends no observation
 	paused     bool       // pause was set in the last tick
@@ -51,13 +51,13 @@ type control struct {
 	last       lastAction
 	heldAll    uint32 // every joint while no joint is driven, else 0
 	merged     chunk.Chunk
-	answers    answers
-	restedFrom rt.Instant            // start of the hold between two episodes; 0: no such hold
-	observed   [sourceSlots]source   // of the last requests
-	entry      *record.Tick          // this tick's record; nil: it is not recorded
-	counted    servo.Stats           // bus counters at the last tick's record
-	phases     *rt.Laps              // durations of the tick's parts, in the order of phaseNames
-	failed     atomic.Pointer[error] // any thread: the error that ends the run
+	inferences link.Inferences
+	restedFrom rt.Instant               // start of the hold between two episodes; 0: no such hold
+	observed   [sourceSlots]link.Source // of the last requests
+	entry      *record.Tick             // this tick's record; nil: it is not recorded
+	counted    servo.Stats              // bus counters at the last tick's record
+	phases     *rt.Laps                 // durations of the tick's parts, in the order of phaseNames
+	failed     atomic.Pointer[error]    // any thread: the error that ends the run
 }
 
 type controlConfig struct {
@@ -65,15 +65,16 @@ type controlConfig struct {
 	period        time.Duration
 	degradedAfter time.Duration
 	maxOffline    time.Duration
-	patience      patience // zero: degradedAfter, maxOffline and the core's MaxAge are fixed
+	patience      link.Patience // zero: degradedAfter, maxOffline and the core's MaxAge are fixed
 	arm           *follow.Follower
 	bus           bus
 	record        *record.Recorder // nil: nothing is recorded
 	events        *event.Queue
 	waker         *rt.Waker // the sender's
 	stop          *atomic.Bool
-	flags         *linkFlags
-	inbox         *rt.Latest[answer]
+	out           *link.Outbox
+	in            *link.Inbox
+	missing       *atomic.Int32 // cameras without a first picture
 	stats         *tickStats
 	returns       bool // between two episodes the arm moves back to its arming pose
 	repeats       bool // --fallback repeat_last
@@ -105,44 +106,9 @@ type sessionState struct {
 	epoch   uint32
 	key     int64 // the newest request's
 	episode uint32
-	start   bool                          // the next observation starts the episode
-	recent  [pastSessions]*record.Session // by epoch
-}
-
-// of returns the session of an epoch, nil when the run has had pastSessions newer ones.
-//
-//rt:noalloc
-func (s *sessionState) of(epoch uint32) *record.Session {
-	if r := s.recent[epoch%uint32(len(s.recent))]; r != nil && r.Epoch == epoch {
-		return r
-	}
-	return nil
-}
-
-// mailboxes hold the data that the tick exchanges with the sender and the page.
-type mailboxes struct {
-	snapshots *rt.Latest[snapshot]
-	sources   *rt.Ring[source]
-	steps     *history.Steps   // nil: the policy does not look back
-	views     *rt.Latest[view] // nil: no page
-}
-
-// snapshot is one observation on its way to the sender, with the actions that run meanwhile.
-type snapshot struct {
-	ask     chunk.Ask
-	epoch   uint32
-	episode uint32
-	start   bool // first observation of the episode
-	at      rt.Instant
-	step    int64 // key of the action step in the history; 0: not in the history
-	runway  time.Duration
-	state   []float32 // [dof]
-}
-
-// source is the age of a request's pictures, from the sender to the tick.
-type source struct {
-	key int64
-	at  rt.Instant // instant of the state or of the oldest picture, whichever is older
+	start   bool           // the next observation starts the episode
+	all     *link.Sessions // as the last tick read them
+	lost    uint64         // sessions whose loss the state of the run knows
 }
 
 // view is the newest tick, for the page.
@@ -172,17 +138,12 @@ const (
 // blockHeld are the reasons under which the arm holds although the bus could move it.
 const blockHeld = blockPaused | blockAligning
 
-// newControl returns the tick of an arm on chunks of horizon rows.
-func newControl(cfg controlConfig, core tick.Core, horizon int) *control {
+// newControl returns the tick of an arm. The outbox is prepared.
+func newControl(cfg controlConfig, core tick.Core) *control {
 	dof := len(cfg.arm.Goal)
 	core.Gate = cfg.arm.Gate()
-	if cfg.patience == (patience{}) {
-		cfg.patience = patience{
-			maxAge:   core.MaxAge,
-			degraded: cfg.degradedAfter,
-			offline:  cfg.maxOffline,
-			given:    Given{true, true, true},
-		}
+	if cfg.patience == (link.Patience{}) {
+		cfg.patience = link.FixedPatience(core.MaxAge, cfg.degradedAfter, cfg.maxOffline)
 	}
 	c := &control{
 		controlConfig: cfg,
@@ -190,24 +151,19 @@ func newControl(cfg controlConfig, core tick.Core, horizon int) *control {
 		phases:        rt.NewLaps(cfg.clock, numPhases),
 		run:           runState{state: stateConnecting},
 		last:          lastAction{row: make([]float32, dof)},
-		session:       sessionState{episode: 1, start: true},
-		out: mailboxes{
-			sources: rt.NewRing[source](sourceSlots),
-			snapshots: rt.NewLatest(func(s *snapshot) {
-				s.state, s.ask = make([]float32, dof), chunk.NewAsk(horizon, dof)
-			}),
+		session: sessionState{
+			episode: 1,
+			start:   true,
+			all:     cfg.in.Sessions(),
 		},
 	}
 	c.stats.episode.Store(c.session.episode)
 	return c
 }
 
-// lookBack makes the tick keep a history for a policy that looks at n observations together.
-func (c *control) lookBack(n int) { c.out.steps = history.NewSteps(n, len(c.arm.Goal)) }
-
 func (c *control) showViews() {
 	dof := len(c.arm.Goal)
-	c.out.views = rt.NewLatest(func(v *view) {
+	c.views = rt.NewLatest(func(v *view) {
 		v.state = make([]float32, dof)
 		v.goal = make([]float32, dof)
 		v.joints.Conditions = make([]follow.Condition, dof)
@@ -272,7 +228,7 @@ func (c *control) onSuspend(t rt.Tick) {
 	c.events.Emit(t.Woke, event.Suspended, int64(t.Suspended), 0)
 	c.takeover.since = t.Woke
 	c.operator.resets.Add(1)
-	c.flags.resumedAt.Store(int64(t.Woke))
+	c.out.ResumedAt.Store(int64(t.Woke))
 }
 
 //rt:noalloc
@@ -284,7 +240,7 @@ func (c *control) applyRequests(now rt.Instant) {
 		// No request is open, so no answer is missing.
 		c.run.lastMerge = now
 		c.run.lacks.Reset(now)
-		c.flags.mergedAt.Store(int64(now))
+		c.out.MergedAt.Store(int64(now))
 	}
 	if pause || c.takeover.phase == aligning || rest && c.takeover.phase == autonomous {
 		c.arm.CancelArming() // no joint gets torque
@@ -325,7 +281,7 @@ func (c *control) blocks() (b block) {
 	if c.arm.Frozen() != 0 {
 		b |= blockJointSilent
 	}
-	if c.flags.missingCameras.Load() > 0 {
+	if c.missing.Load() > 0 {
 		b |= blockNoPicture
 	}
 	return b
@@ -405,37 +361,37 @@ func (c *control) act(now rt.Instant) {
 
 //rt:noalloc
 func (c *control) merge(now rt.Instant) {
-	for s := c.out.sources.Peek(); s != nil; s = c.out.sources.Peek() {
-		c.core.Schedule.SetSource(s.key, s.at)
-		c.observed[s.key%int64(len(c.observed))] = *s
-		c.out.sources.Release()
+	for s := c.in.Sources.Peek(); s != nil; s = c.in.Sources.Peek() {
+		c.core.Schedule.SetSource(s.Key, s.At)
+		c.observed[s.Key%int64(len(c.observed))] = *s
+		c.in.Sources.Release()
 	}
-	a, key, fresh := c.inbox.Front()
+	a, key, fresh := c.in.Answers.Front()
 	switch {
 	case !fresh:
 		return
-	case a.epoch != c.session.epoch && c.session.of(a.epoch) == nil:
-		c.dropAnswer(a, key, dropEpoch, chunk.Result{})
+	case a.Epoch != c.session.epoch && c.session.all.Of(a.Epoch) == nil:
+		c.dropAnswer(a, key, link.DropEpoch, chunk.Result{})
 		return
-	case a.episode != c.session.episode:
-		c.dropAnswer(a, key, dropEpisode, chunk.Result{})
+	case a.Episode != c.session.episode:
+		c.dropAnswer(a, key, link.DropEpisode, chunk.Result{})
 		return
 	}
-	robot := a.body.ChunkRobot
+	robot := a.Body.ChunkRobot
 	c.merged = chunk.Chunk{
 		Key:   key,
 		Rows:  robot.Rows,
 		DOF:   robot.Cols,
 		Robot: robot.Data,
-		Model: a.body.ChunkModel.Data,
-		Prov:  chunk.Provenance{Seq: uint64(key), Epoch: a.epoch, Episode: a.episode},
+		Model: a.Body.ChunkModel.Data,
+		Prov:  chunk.Provenance{Seq: uint64(key), Epoch: a.Epoch, Episode: a.Episode},
 	}
 	res := c.core.Schedule.OnChunk(c.clock.Now(), &c.merged)
-	c.learnPace(a.body.InferenceMs, res.RTT)
+	c.learnPace(a.Body.InferenceMs, res.RTT)
 	switch res.Outcome {
 	case chunk.Joined:
 	case chunk.Unknown:
-		c.dropAnswer(a, key, dropUnknown, res)
+		c.dropAnswer(a, key, link.DropUnknown, res)
 		return
 	default:
 		c.dropAnswer(a, key, dropOutcome+int(res.Outcome), res)
@@ -444,13 +400,13 @@ func (c *control) merge(now rt.Instant) {
 	c.recordChunk(a, key, record.Joined, res)
 	c.stats.chunks.Add(1)
 	c.stats.rtt.Record(res.RTT)
-	served := time.Duration((a.body.QueueWaitMs + a.body.InferenceMs) * float64(time.Millisecond))
+	served := time.Duration((a.Body.QueueWaitMs + a.Body.InferenceMs) * float64(time.Millisecond))
 	c.stats.network.Record(max(0, res.RTT-served))
 	c.run.lastMerge = now
 	c.run.firstRequest = 0
 	c.session.start = false
 	c.run.lacks.Reset(now)
-	c.flags.mergedAt.Store(int64(now))
+	c.out.MergedAt.Store(int64(now))
 	if c.blocked&(blockHeld|blockCorrecting|blockResting) == 0 {
 		c.arm.StartArming()
 	}
@@ -460,17 +416,17 @@ func (c *control) merge(now rt.Instant) {
 }
 
 //rt:noalloc
-func (c *control) dropAnswer(a *answer, key int64, reason int, res chunk.Result) {
+func (c *control) dropAnswer(a *link.Answer, key int64, reason int, res chunk.Result) {
 	c.stats.drop(reason)
 	c.recordChunk(a, key, dropNames[reason], res)
 }
 
 //rt:noalloc
 func (c *control) ask(now rt.Instant) {
-	if epoch := c.flags.epoch.Load(); epoch != c.session.epoch {
+	c.session.all = c.in.Sessions()
+	if epoch := c.session.all.Epoch(); epoch != c.session.epoch {
 		c.session.epoch = epoch
 		if epoch != 0 {
-			c.session.recent[epoch%uint32(len(c.session.recent))] = c.flags.session.Load()
 			c.core.Schedule.RequestNow()
 			c.learnPace(0, 0)
 			c.change(now, causeOpened)
@@ -486,29 +442,29 @@ func (c *control) ask(now rt.Instant) {
 	if c.arm.Phase == follow.Armed {
 		goal = c.arm.Goal
 	}
-	s := c.out.snapshots.Back()
-	asked := c.core.Ask(now, c.blocked == 0, c.arm.State, goal, &s.ask)
-	s.step = c.keepStep(now)
+	s := c.out.Snapshots.Back()
+	asked := c.core.Ask(now, c.blocked == 0, c.arm.State, goal, &s.Ask)
+	s.Step = c.keepStep(now)
 	if !asked {
 		return
 	}
-	c.session.key = s.ask.Key
-	s.epoch = c.session.epoch
-	s.episode = c.session.episode
-	s.start = c.session.start
-	s.at = now
-	s.runway = time.Duration(s.ask.Runway*c.core.Stages.Multiplier()) * c.period
-	copy(s.state, c.arm.State)
-	c.flags.sentKey.Store(s.ask.Key)
-	if c.flags.askedAt.Load() <= c.flags.mergedAt.Load() {
-		c.flags.askedAt.Store(int64(now))
+	c.session.key = s.Ask.Key
+	s.Epoch = c.session.epoch
+	s.Episode = c.session.episode
+	s.Start = c.session.start
+	s.At = now
+	s.Runway = time.Duration(s.Ask.Runway*c.core.Stages.Multiplier()) * c.period
+	copy(s.State, c.arm.State)
+	c.out.SentKey.Store(s.Ask.Key)
+	if c.out.AskedAt.Load() <= c.out.MergedAt.Load() {
+		c.out.AskedAt.Store(int64(now))
 	}
 	if c.run.firstRequest == 0 {
 		c.run.firstRequest = now
 	}
 	c.stats.requests.Add(1)
 	c.recordRequest(s)
-	if c.out.snapshots.Publish(s.ask.Key) {
+	if c.out.Snapshots.Publish(s.Ask.Key) {
 		c.waker.Wake()
 	}
 }
@@ -518,14 +474,14 @@ func (c *control) ask(now rt.Instant) {
 //
 //rt:noalloc
 func (c *control) keepStep(now rt.Instant) (key int64) {
-	switch h := c.out.steps; {
+	switch h := c.out.Steps; {
 	case h == nil:
 		return 0
 	case c.blocked != 0:
 		h.Break()
 		return 0
 	case c.core.AtAction():
-		key = h.Put(now, history.Run{Epoch: c.session.epoch, Episode: c.session.episode}, c.arm.State,
+		key = h.Put(now, c.session.epoch, c.session.episode, c.arm.State,
 			c.arm.Stale() == 0)
 		c.waker.Wake()
 	}
@@ -534,15 +490,15 @@ func (c *control) keepStep(now rt.Instant) (key int64) {
 
 //rt:noalloc
 func (c *control) publishView(t rt.Tick) {
-	if c.out.views == nil {
+	if c.views == nil {
 		return
 	}
-	v := c.out.views.Back()
+	v := c.views.Back()
 	v.at = t.Woke
 	v.source = c.source
 	v.lateness = t.Woke.Sub(t.Deadline)
 	copy(v.state, c.arm.State)
 	copy(v.goal, c.arm.Goal)
 	c.arm.View(&v.joints)
-	c.out.views.Publish(int64(t.Woke))
+	c.views.Publish(int64(t.Woke))
 }

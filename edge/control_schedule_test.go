@@ -11,6 +11,7 @@ import (
 
 	"github.com/edge-rt/edge-rt/chunk"
 	"github.com/edge-rt/edge-rt/chunk/stage"
+	"github.com/edge-rt/edge-rt/edge/link"
 	"github.com/edge-rt/edge-rt/record"
 	"github.com/edge-rt/edge-rt/rt"
 )
@@ -29,7 +30,7 @@ func recordInto(t *testing.T, r *rig) (dir string) {
 	}); err != nil {
 		t.Fatal(err)
 	}
-	r.flags.session.Store(&record.Session{ID: "first", Epoch: 1, SHA256: "aa"})
+	r.in.Open(&link.Session{Session: record.Session{ID: "first", Epoch: 1, SHA256: "aa"}})
 	return dir
 }
 
@@ -49,8 +50,7 @@ func TestTicksAreRecorded(t *testing.T) {
 	dir := recordInto(t, r)
 	r.serve(40, 3, 10)
 	r.record.Collect()
-	r.flags.session.Store(&record.Session{ID: "second", Epoch: 2, SHA256: "bb"})
-	r.flags.epoch.Store(2)
+	r.in.Open(&link.Session{Session: record.Session{ID: "second", Epoch: 2, SHA256: "bb"}})
 	for before := r.session.key; r.session.key == before; {
 		r.step(1) // runs the actions left over from the first session
 	}
@@ -205,9 +205,9 @@ func TestInterpolatedTicks(t *testing.T) {
 	if n := r.stats.starved.Load(); n != 0 {
 		t.Errorf("starved %d ticks, want 0", n)
 	}
-	snap, _, _ := r.out.snapshots.Front()
-	if want := time.Duration(2*snap.ask.Runway) * testPeriod; snap.runway != want || snap.ask.Runway == 0 {
-		t.Errorf("runway %v for %d actions, want %v", snap.runway, snap.ask.Runway, want)
+	snap, _, _ := r.out.Snapshots.Front()
+	if want := time.Duration(2*snap.Ask.Runway) * testPeriod; snap.Runway != want || snap.Ask.Runway == 0 {
+		t.Errorf("runway %v for %d actions, want %v", snap.Runway, snap.Ask.Runway, want)
 	}
 }
 
@@ -224,15 +224,15 @@ func TestPrefixIsWhatWillRun(t *testing.T) {
 	for r.session.key == before {
 		r.step(1)
 	}
-	snap, _, _ := r.out.snapshots.Front()
-	if snap.ask.Rows < 3 {
-		t.Fatalf("%d rows of prefix", snap.ask.Rows)
+	snap, _, _ := r.out.Snapshots.Front()
+	if snap.Ask.Rows < 3 {
+		t.Fatalf("%d rows of prefix", snap.Ask.Rows)
 	}
 	r.bus.writes = r.bus.writes[:0]
 	r.step(3)
 	for i, w := range r.bus.writes {
 		for j := range testDOF {
-			if got := snap.ask.Robot[i*testDOF+j]; got != w[j] {
+			if got := snap.Ask.Robot[i*testDOF+j]; got != w[j] {
 				t.Errorf("row %d, joint %d: the prefix says %v, the arm did %v", i, j, got, w[j])
 			}
 		}

@@ -43,7 +43,7 @@ func TestNothingFromBeforeASuspendRunsAfterIt(t *testing.T) {
 			t.Fatalf("after the suspend it writes %v, want nothing but where the arm stands, [-20 20]", goal)
 		}
 	}
-	if awake := rt.Instant(r.flags.resumedAt.Load()); awake == 0 || awake < r.time.Now().Add(-5*testPeriod) {
+	if awake := rt.Instant(r.out.ResumedAt.Load()); awake == 0 || awake < r.time.Now().Add(-5*testPeriod) {
 		t.Errorf("awake since %v, want the instant of waking: pictures from before it are not used", awake)
 	}
 	told := 0

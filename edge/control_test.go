@@ -2,6 +2,7 @@ package edge
 
 import (
 	"errors"
+	"log/slog"
 	"math"
 	"sync/atomic"
 	"testing"
@@ -12,6 +13,7 @@ import (
 	"github.com/edge-rt/edge-rt/edge/event"
 	"github.com/edge-rt/edge-rt/edge/follow"
 	"github.com/edge-rt/edge-rt/edge/hotplug"
+	"github.com/edge-rt/edge-rt/edge/link"
 	"github.com/edge-rt/edge-rt/edge/tick"
 	"github.com/edge-rt/edge-rt/record"
 	"github.com/edge-rt/edge-rt/rt"
@@ -134,6 +136,7 @@ func (b *fakeBus) ArmStep(_ rt.Instant, joints uint32) (bool, error) {
 // rig is a control with fakes for bus and server, ticked by hand.
 type rig struct {
 	*control
+	link  *link.Link
 	bus   *fakeBus
 	how   follow.Config
 	time  *rttest.Clock
@@ -141,7 +144,10 @@ type rig struct {
 	slope float32 // slope of the answers' rows
 }
 
-func newRig(t *testing.T) *rig {
+func newRig(t *testing.T) *rig { return newLookingRig(t, 1) }
+
+// newLookingRig returns a rig for a policy that looks at this number of observations together.
+func newLookingRig(t *testing.T, steps int) *rig {
 	t.Helper()
 	waker, err := rt.NewWaker()
 	if err != nil {
@@ -175,14 +181,24 @@ func newRig(t *testing.T) *rig {
 		},
 		Gate: follow.Gate{Min: []float32{-90, 0}, Max: []float32{90, 100}, Step: []float32{3, 3}},
 	}}
+	r.link = link.New(link.Config{Clock: clock, Log: slog.New(slog.DiscardHandler)})
+	r.link.Out.Prepare(testHorizon, testDOF, steps)
 	r.control = newControl(controlConfig{
 		clock: clock, period: testPeriod, degradedAfter: 100 * time.Millisecond, maxOffline: 2 * time.Second,
 		arm: follow.New(fake, r.how, testDOF), bus: fake, events: r.how.Events, waker: waker, stop: new(atomic.Bool),
-		flags: &linkFlags{}, inbox: rt.NewLatest[answer](nil), stats: newTickStats(),
-	}, tick.Core{Schedule: schedule, Stages: stages, MaxAge: time.Second}, testHorizon)
-	r.flags.epoch.Store(1)
+		out: r.link.Out, in: r.link.In, missing: new(atomic.Int32), stats: newTickStats(),
+	}, tick.Core{Schedule: schedule, Stages: stages, MaxAge: time.Second})
+	r.openSession(1)
 	return r
 }
+
+// openSession opens a session of this epoch.
+func (r *rig) openSession(epoch uint32) {
+	r.in.Open(&link.Session{Session: record.Session{Epoch: epoch}})
+}
+
+// drops returns the counts of dropped answers by reason.
+func (r *rig) drops() map[string]uint64 { return r.stats.dropTotals(r.link.Stats) }
 
 // follow gives the rig an arm with other settings.
 func (r *rig) follow(change func(*follow.Config)) {
@@ -205,15 +221,15 @@ func (r *rig) step(n int) {
 func (r *rig) answer(key int64, value float32) { r.answerEpisode(key, value, 1) }
 
 func (r *rig) answerEpisode(key int64, value float32, episode uint32) {
-	a := r.inbox.Back()
-	a.epoch, a.episode = r.flags.epoch.Load(), episode
+	a := r.in.Answers.Back()
+	a.Epoch, a.Episode = r.in.Sessions().Epoch(), episode
 	rows := make([]float32, testHorizon*testDOF)
 	for i := range rows {
 		rows[i] = value + r.slope*float32(i/testDOF)
 	}
 	m := wire.Matrix{Rows: testHorizon, Cols: testDOF, Data: rows}
-	a.body.ChunkRobot, a.body.ChunkModel = m, m
-	r.inbox.Publish(key)
+	a.Body.ChunkRobot, a.Body.ChunkModel = m, m
+	r.in.Answers.Publish(key)
 }
 
 // serve answers every request after delay ticks, for n ticks.
@@ -327,15 +343,15 @@ func TestALostChunkIsAskedForAgain(t *testing.T) {
 func TestAnAnswerIsDueSinceTheFirstRequest(t *testing.T) {
 	r := newRig(t)
 	r.serve(30, 2, 1)
-	for r.flags.askedAt.Load() <= r.flags.mergedAt.Load() {
+	for r.out.AskedAt.Load() <= r.out.MergedAt.Load() {
 		r.step(1)
 	}
-	first, sent := r.flags.askedAt.Load(), r.stats.requests.Load()
+	first, sent := r.out.AskedAt.Load(), r.stats.requests.Load()
 	r.step(40)
 	if got := r.stats.requests.Load(); got < sent+2 {
 		t.Fatalf("%d requests without an answer, want at least two more than %d", got, sent)
 	}
-	if got := r.flags.askedAt.Load(); got != first {
+	if got := r.out.AskedAt.Load(); got != first {
 		t.Errorf("an answer is due since %d, want the first request's %d", got, first)
 	}
 }
@@ -539,8 +555,7 @@ func TestBusDeadlineLeavesRoomForTheRest(t *testing.T) {
 func TestLinkLossAndReturn(t *testing.T) {
 	r := newRig(t)
 	r.serve(40, 3, 10)
-	r.flags.epoch.Store(0)
-	r.flags.lost.Store(true)
+	r.in.Lose()
 	sent := r.stats.requests.Load()
 	r.step(8)
 	if r.run.state != stateReconnecting || r.stats.requests.Load() != sent {
@@ -550,7 +565,7 @@ func TestLinkLossAndReturn(t *testing.T) {
 	if r.stats.starved.Load() != 0 {
 		t.Error("starved although actions were left")
 	}
-	r.flags.epoch.Store(2)
+	r.openSession(2)
 	r.step(1)
 	if r.run.state != stateConnecting || r.stats.requests.Load() != sent+1 {
 		t.Fatalf("state %v, %d requests on a new session, want CONNECTING and 1 at once", r.run.state,
@@ -638,9 +653,9 @@ func TestLeavingUnarmedStopsAtOnce(t *testing.T) {
 func TestActionAgeCountsFromTheOldestPicture(t *testing.T) {
 	r := newRig(t)
 	r.step(1)
-	d := r.out.sources.Reserve()
-	*d = source{key: 1, at: r.time.Now().Add(-500 * time.Millisecond)}
-	r.out.sources.Commit()
+	d := r.in.Sources.Reserve()
+	*d = link.Source{Key: 1, At: r.time.Now().Add(-500 * time.Millisecond)}
+	r.in.Sources.Commit()
 	r.answer(1, 6)
 	r.step(3)
 	if got := r.stats.age.Max(); got < 500*time.Millisecond {
@@ -651,18 +666,18 @@ func TestActionAgeCountsFromTheOldestPicture(t *testing.T) {
 func TestChunksThatAnswerNothingAreDroppedByReason(t *testing.T) {
 	tests := []struct {
 		name   string
-		break_ func(r *rig, a *answer) int64
+		break_ func(r *rig, a *link.Answer) int64
 		reason int
 	}{
-		{"earlier session", func(r *rig, a *answer) int64 { a.epoch = 7; return 1 }, dropEpoch},
-		{"earlier episode", func(r *rig, a *answer) int64 { a.episode = 9; return 1 }, dropEpisode},
-		{"never asked", func(r *rig, a *answer) int64 { return 40 }, dropUnknown},
-		{"wrong width", func(r *rig, a *answer) int64 {
-			a.body.ChunkRobot = wire.Matrix{Rows: 2, Cols: 3, Data: make([]float32, 6)}
+		{"earlier session", func(r *rig, a *link.Answer) int64 { a.Epoch = 7; return 1 }, link.DropEpoch},
+		{"earlier episode", func(r *rig, a *link.Answer) int64 { a.Episode = 9; return 1 }, link.DropEpisode},
+		{"never asked", func(r *rig, a *link.Answer) int64 { return 40 }, link.DropUnknown},
+		{"wrong width", func(r *rig, a *link.Answer) int64 {
+			a.Body.ChunkRobot = wire.Matrix{Rows: 2, Cols: 3, Data: make([]float32, 6)}
 			return 1
 		}, dropOutcome + int(chunk.BadShape)},
-		{"not a number", func(r *rig, a *answer) int64 {
-			a.body.ChunkRobot.Data[3] = float32(math.NaN())
+		{"not a number", func(r *rig, a *link.Answer) int64 {
+			a.Body.ChunkRobot.Data[3] = float32(math.NaN())
 			return 1
 		}, dropOutcome + int(chunk.NotFinite)},
 	}
@@ -670,15 +685,15 @@ func TestChunksThatAnswerNothingAreDroppedByReason(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			r := newRig(t)
 			r.step(1)
-			a := r.inbox.Back()
-			a.epoch, a.episode = 1, 1
+			a := r.in.Answers.Back()
+			a.Epoch, a.Episode = 1, 1
 			m := wire.Matrix{Rows: 2, Cols: testDOF, Data: make([]float32, 4)}
-			a.body.ChunkRobot, a.body.ChunkModel = m, m
-			r.inbox.Publish(tt.break_(r, a))
+			a.Body.ChunkRobot, a.Body.ChunkModel = m, m
+			r.in.Answers.Publish(tt.break_(r, a))
 			r.step(1)
 			if got := r.stats.dropped[tt.reason].Load(); got != 1 || r.stats.chunks.Load() != 0 {
 				t.Errorf("%s: %d dropped as %q, %d merged; want 1 and 0 (all: %v)", tt.name, got, dropNames[tt.reason],
-					r.stats.chunks.Load(), r.stats.dropTotals())
+					r.stats.chunks.Load(), r.drops())
 			}
 		})
 	}
@@ -703,8 +718,8 @@ func TestNoObservationLeaves(t *testing.T) {
 		"an operator pauses":         func(r *rig) { r.operator.pause.Store(true) },
 		"a joint is silent":          func(r *rig) { r.bus.silent = 1 },
 		"the bus is silent":          func(r *rig) { r.bus.silent = 3 },
-		"a camera has shown nothing": func(r *rig) { r.flags.missingCameras.Store(1) },
-		"there is no session":        func(r *rig) { r.flags.epoch.Store(0) },
+		"a camera has shown nothing": func(r *rig) { r.missing.Store(1) },
+		"there is no session":        func(r *rig) { r.in.Lose() },
 		"the arm parks":              func(r *rig) { r.operator.leave.Store(true) },
 	} {
 		r := newRig(t)
@@ -736,14 +751,5 @@ func TestStagesBeginWhereTheArmStands(t *testing.T) {
 	r.step(3) // merges, arms, acts
 	if got, want := r.bus.writes[0], [testDOF]float32{6, 49}; got != want {
 		t.Errorf("first goal %v, want %v: a hundredth of 100 units/s from where the arm stands", got, want)
-	}
-}
-
-func TestARecordNamesOnlyTheSessionThatAsked(t *testing.T) {
-	var s sessionState
-	s.recent[4] = &record.Session{Epoch: 4}
-	if s.of(4) == nil || s.of(4+pastSessions) != nil || s.of(5) != nil {
-		t.Errorf("sessions of 4, %d and 5: %v, %v, %v, want only the first", 4+pastSessions, s.of(4),
-			s.of(4+pastSessions), s.of(5))
 	}
 }

@@ -1,23 +1,24 @@
 // Package edge is the robot's process: it ticks one arm on the action chunks of a policy that runs
 // on a server.
 //
-// Open (open.go) opens the robot's cameras (cameras.go), arm (arm.go) and session (handshake.go),
+// Open (open.go) opens the robot's cameras (cameras.go), arm (arm.go) and session (package link),
 // and allocates all memory of the run. Run (run.go) allocates nothing on its paths, changes State
 // instead of failing, and takes the arm's torque on every way out. Meanwhile watch.go does the
 // housekeeping, page.go and operator.go answer browsers and edge-rt ctl, and record.go records the
-// run; summary.go is the run's summary. These files work on Edge (edge.go), while link.go replaces
-// a lost session.
+// run; summary.go is the run's summary. These files work on Edge (edge.go). Package link replaces a
+// lost session.
 //
 // One observation and its chunk take this way:
 //
-//	control.go   the tick: read, act, merge at most one chunk, ask; a snapshot leaves
-//	sender.go    newest pictures (package capture), encoded: the observation leaves
-//	receiver.go  chunks are checked as they arrive; the newest waits for the tick
+//	control.go        the tick: read, act, merge at most one chunk, ask; a snapshot leaves
+//	link/sender.go    newest pictures (package capture), encoded: the observation leaves
+//	link/receiver.go  chunks are checked as they arrive; the newest waits for the tick
 //
 // A person takes the arm over with a leader (package leader). The takeover in state.go records
 // whether the policy or the person drives the arm.
 //
-// The threads meet the tick only in rt.Latest, rt.Ring and atomic flags. Package tick decides the
+// The threads meet the tick only in rt.Latest, rt.Ring and atomic flags; link.Outbox and link.Inbox
+// are those of the network. Package tick decides the
 // work of a tick, and package follow limits the arm's motion.
 //
 // All threads count in stats.go. state.go is the state machine of the run, status.go the JSON that
@@ -38,6 +39,7 @@ import (
 	"github.com/edge-rt/edge-rt/edge/hotplug"
 	"github.com/edge-rt/edge-rt/edge/identity"
 	"github.com/edge-rt/edge-rt/edge/leader"
+	"github.com/edge-rt/edge-rt/edge/link"
 	"github.com/edge-rt/edge-rt/edge/operator"
 	"github.com/edge-rt/edge-rt/edge/page"
 	"github.com/edge-rt/edge-rt/edge/recording"
@@ -56,6 +58,7 @@ const (
 	startSlack    = 30 * time.Second // after --max-offline, for the last attempt and the checks
 	busBackoffMax = 10 * time.Second
 	waitLogEvery  = time.Second
+	restPoll      = 50 * time.Millisecond // poll interval for the end of a rest
 )
 
 // Edge is one robot, open and ready to run.
@@ -69,20 +72,19 @@ type Edge struct {
 	resume   string   // instruction to the operator after a motor has restarted
 	identity *identity.Identity
 	notifier *notify.Notifier
-	firstRun bool   // the bundle has never run on this arm
-	bundle   string // digest of the bundle; the link's contract belongs to the link thread once it runs
+	firstRun bool          // the bundle has never run on this arm
+	contract link.Contract // of the first session
 	operator net.Listener
 	page     *page.Page       // nil: no page
 	record   *record.Recorder // lanes of the recorder; nil: no record
 	closers  []func()         // one for each opened resource, in the order of opening
 
 	devices
-	net      wire.Session
-	receiver *receiver
-	link     *link
-	control  *control
-	sender   *sender
-	loop     *rt.Loop
+	net     wire.Session
+	link    *link.Link
+	control *control
+	sender  *link.Sender
+	loop    *rt.Loop
 
 	commands  *operator.Panel
 	recording *recording.Recording // nil: nothing is recorded
@@ -106,6 +108,7 @@ type devices struct {
 	files       []openedFile   // the cameras that play files
 	cameras     []*capture.Camera
 	encoders    []*capture.Encoder // each camera's
+	missing     atomic.Int32       // cameras without a first picture; their threads write it
 	cameraWaits []waitLog          // each camera's; owner: the housekeeping goroutine
 }
 

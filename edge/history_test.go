@@ -6,14 +6,15 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/edge-rt/edge-rt/camera"
 	"github.com/edge-rt/edge-rt/chunk/stage"
 	"github.com/edge-rt/edge-rt/edge/capture"
+	"github.com/edge-rt/edge-rt/edge/link"
 	"github.com/edge-rt/edge-rt/internal/exit"
+	"github.com/edge-rt/edge-rt/record"
 	"github.com/edge-rt/edge-rt/rt"
 	"github.com/edge-rt/edge-rt/wire"
 )
@@ -40,12 +41,39 @@ func (q *queue) feed(f fed) {
 	q.held = q.held[len(q.held)-q.n:]
 }
 
+// published is a publisher that keeps the last message.
+type published struct {
+	wire.Publisher // the other methods are not called
+	body           []byte
+}
+
+func (p *published) PutLatest(payload, _ []byte) (bool, error) {
+	p.body = append(p.body[:0], payload...)
+	return false, nil
+}
+
+// orange is a camera; its pictures have one colour.
+type orange struct{ format camera.Format }
+
+func (o orange) Format() camera.Format { return o.format }
+func (o orange) Close() error          { return nil }
+
+func (o orange) Grab(f *camera.Frame) error {
+	f.Format = o.format
+	for i := 0; i < len(f.Pix); i += 3 {
+		f.Pix[i] = 240
+		f.Pix[i+1] = 120
+		f.Pix[i+2] = 0
+	}
+	return nil
+}
+
 // watcher is a rig with a sender and a camera whose pictures have one value each.
 type watcher struct {
 	*rig
 	t      *testing.T
-	sender *sender
-	box    *outbox
+	sender *link.Sender
+	box    *published
 	camera *capture.Camera
 	shown  []rt.Instant // instant of each picture
 	pace   pace
@@ -69,7 +97,7 @@ func (p pace) after(i int) bool {
 }
 
 func newWatcher(t *testing.T, steps int) *watcher {
-	w := &watcher{rig: newRig(t), t: t, box: &outbox{}, queue: queue{n: steps}}
+	w := &watcher{rig: newLookingRig(t, steps), t: t, box: &published{}, queue: queue{n: steps}}
 	w.slope = 0.3
 	w.camera = capture.New("top", orange{camera.Format{Width: 8, Height: 4, Pixels: camera.RGB8, FPS: 30}}, 0)
 	v, err := capture.NewEncoder(w.camera, &capture.Config{Name: "top"}, capture.Encoding{})
@@ -77,16 +105,20 @@ func newWatcher(t *testing.T, steps int) *watcher {
 		t.Fatal(err)
 	}
 	t.Cleanup(v.Close)
-	w.lookBack(steps)
-	w.sender = newSender(w.control, new(atomic.Pointer[uplink]), []*capture.Camera{w.camera}, []*capture.Encoder{v})
+	w.sender = w.link.NewSender(link.SenderConfig{
+		DOF:      testDOF,
+		Cameras:  []*capture.Camera{w.camera},
+		Encoders: []*capture.Encoder{v},
+		Waker:    w.waker,
+		Missing:  w.missing,
+	})
 	w.setSession(1, steps)
 	return w
 }
 
 // setSession opens a session with this number of steps.
 func (w *watcher) setSession(epoch uint32, steps int) {
-	w.flags.epoch.Store(epoch)
-	w.sender.uplink.Store(&uplink{publisher: w.box, epoch: epoch, steps: steps})
+	w.in.Open(&link.Session{Session: record.Session{Epoch: epoch}, Publisher: w.box, Steps: steps})
 }
 
 // show takes a picture.
@@ -114,7 +146,7 @@ func (w *watcher) tickOnce(i int, work bool) (now rt.Instant, asked bool) {
 		w.show(now.Add(time.Millisecond))
 	}
 	if work {
-		w.sender.work()
+		w.sender.Work()
 	}
 	asked = w.session.key != before
 	if i%4 == 3 {
@@ -198,7 +230,7 @@ func (c *breakCase) run(t *testing.T, at, steps int, pace pace) {
 			w.queue.held = nil
 		}
 	}
-	if anew, full := w.out.steps.Counts(); anew != c.anew || full != 0 || w.sent < 20 {
+	if anew, full := w.out.Steps.Counts(); anew != c.anew || full != 0 || w.sent < 20 {
 		t.Errorf("%s at %d: begun anew %d times, %d left out, %d observations; want %d, 0 and some", c.name, at, anew,
 			full, w.sent, c.anew)
 	}
@@ -271,18 +303,15 @@ func TestHistoryBeginsAnewBehindASenderThatWasHeldUp(t *testing.T) {
 	for i := range late {
 		w.tickOnce(40+i, false)
 	}
-	if anew, full := w.out.steps.Counts(); anew != 1 || full != late-64 {
+	if anew, full := w.out.Steps.Counts(); anew != 1 || full != late-64 {
 		t.Fatalf("begun anew %d times, %d left out; want 1 and %d", anew, full, late-64)
 	}
 	// The newest observation belongs to a step that was left out, so it has no history.
-	snap, _, fresh := w.out.snapshots.Front()
-	if !fresh {
-		t.Fatal("nothing was asked meanwhile")
-	}
-	w.sender.send(snap)
-	alone := fed{slices.Clone(snap.state), byte(len(w.shown) - 1)}
+	w.box.body = nil
+	w.sender.Work()
+	snap, _, _ := w.out.Snapshots.Front()
+	alone := fed{slices.Clone(snap.State), byte(len(w.shown) - 1)}
 	w.judge("after the jam", []fed{alone, alone, alone, alone})
-	w.sender.work()
 	for i, began := late, false; i < late+40; i++ {
 		now, asked := w.tickOnce(40+i, true)
 		if !began {
@@ -321,20 +350,20 @@ func TestNoHistoryOfPicturesFromBeforeASuspend(t *testing.T) {
 	for i := range 40 {
 		w.tickOnce(i, true)
 	}
-	unsent := w.stats.unsent.Load()
-	w.flags.resumedAt.Store(int64(w.time.Now().Add(-time.Microsecond)))
+	unsent := w.link.Stats.Unsent.Load()
+	w.out.ResumedAt.Store(int64(w.time.Now().Add(-time.Microsecond)))
 	w.operator.resets.Add(1)
 	w.box.body = nil
 	w.step(1)
-	w.sender.work()
-	if len(w.box.body) != 0 || w.stats.unsent.Load() != unsent+1 {
-		t.Fatalf("%d bytes left, %d unsent, want none and one", len(w.box.body), w.stats.unsent.Load()-unsent)
+	w.sender.Work()
+	if len(w.box.body) != 0 || w.link.Stats.Unsent.Load() != unsent+1 {
+		t.Fatalf("%d bytes left, %d unsent, want none and one", len(w.box.body), w.link.Stats.Unsent.Load()-unsent)
 	}
 	w.show(w.time.Now().Add(-time.Nanosecond))
 	for before := w.session.key; w.session.key == before; {
 		now := w.time.Now()
 		w.step(1)
-		w.sender.work()
+		w.sender.Work()
 		w.feed(now)
 	}
 	w.judge("after the suspend", w.queue.held)
@@ -349,7 +378,7 @@ func TestEveryStepWakesTheSender(t *testing.T) {
 		if w.tickOnce(i, false); !w.waker.Wait(0) {
 			t.Fatalf("tick %d did not wake it", i)
 		}
-		w.sender.work()
+		w.sender.Work()
 	}
 }
 
@@ -368,9 +397,9 @@ func TestHistoryNoAlloc(t *testing.T) {
 			w.show(now.Add(-time.Millisecond))
 		}
 		w.tick(rt.Tick{Deadline: now, Woke: now})
-		w.sender.work()
-		for w.out.sources.Peek() != nil {
-			w.out.sources.Release()
+		w.sender.Work()
+		for w.in.Sources.Peek() != nil {
+			w.in.Sources.Release()
 		}
 		w.time.SleepUntil(now.Add(testPeriod))
 	}); n != 0 {
@@ -388,7 +417,7 @@ func TestRawPicturesThatNoMessageHolds(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer v.Close()
-		e := &Edge{devices: devices{encoders: []*capture.Encoder{v}}, link: &link{contract: contract{steps: tt.steps}}}
+		e := &Edge{devices: devices{encoders: []*capture.Encoder{v}}, contract: link.Contract{Steps: tt.steps}}
 		err = e.checkRaw()
 		if tt.want == 0 && err != nil || tt.want != 0 &&
 			(exit.Of(err) != exit.Config || !strings.Contains(err.Error(),

@@ -13,13 +13,13 @@ import (
 // Goal: the error of an end names the longest lack since the last chunk, not that of the last tick.
 func TestTheReasonOfAnEndIsWhatLasted(t *testing.T) {
 	const limit = 200 // ticks of max_offline
-	gone := func(r *rig) { r.flags.epoch.Store(0) }
+	gone := func(r *rig) { r.in.Lose() }
 	silent := func(joints uint32) func(*rig) { return func(r *rig) { r.bus.silent = joints } }
 	back := func(r *rig) {
 		r.bus.silent = 0
-		r.flags.missingCameras.Store(0)
+		r.missing.Store(0)
 	}
-	blind := func(r *rig) { r.flags.missingCameras.Store(1) }
+	blind := func(r *rig) { r.missing.Store(1) }
 	why := "no server answers"
 	for _, tt := range []struct {
 		name  string
@@ -37,7 +37,7 @@ func TestTheReasonOfAnEndIsWhatLasted(t *testing.T) {
 		{"one joint, and at last all", []func(*rig){silent(2), silent(3)}, event.LackJoints,
 			[]string{"(shoulder_lift): gave up"}, "shoulder_pan"},
 		{"the server, which is there again at last", []func(*rig){gone, func(r *rig) {
-			r.flags.epoch.Store(2)
+			r.openSession(2)
 		}}, event.LackSession, []string{"no session: no server answers"}, "silent"},
 		{"pictures, and at last the bus", []func(*rig){blind, silent(3)}, event.LackPictures,
 			[]string{"no chunk for 2s: gave up; a camera gave no picture for 2s"}, "silent"},
@@ -45,14 +45,14 @@ func TestTheReasonOfAnEndIsWhatLasted(t *testing.T) {
 			[]string{"no chunk for 2s: gave up"}, "session"},
 		{"a server that stands still, at last without a session", []func(*rig){func(*rig) {}, func(r *rig) {
 			gone(r)
-			r.flags.unheard.Store(true)
+			r.in.Unheard.Store(true)
 		}}, event.LackAnswers, []string{"the server does not answer: no server answers; check that"}, "cables"},
 		{"a server that comes and goes", []func(*rig){func(r *rig) {
 			for n := 0; n < 6; n++ {
-				r.flags.epoch.Store(uint32(1 + n%2))
+				r.openSession(uint32(1 + n%2))
 				gone(r)
 				r.step(15)
-				r.flags.epoch.Store(uint32(2 + n))
+				r.openSession(uint32(2 + n))
 				r.step(5)
 			}
 		}, gone}, event.LackAnswers, []string{"besides, there was no session for ", ": no server answers"}, "cables"},
@@ -64,7 +64,7 @@ func TestTheReasonOfAnEndIsWhatLasted(t *testing.T) {
 			r.bus.silent = 0
 			gone(r)
 		}, func(r *rig) {
-			r.flags.epoch.Store(2)
+			r.openSession(2)
 		}}, event.LackPictures, []string{"a camera gave no picture for 2s"}, "no link"},
 		{"the server and the bus", []func(*rig){func(r *rig) {
 			gone(r)
@@ -79,7 +79,7 @@ func TestTheReasonOfAnEndIsWhatLasted(t *testing.T) {
 			t.Fatal(err)
 		}
 		e := &Edge{cfg: Config{MaxOffline: 2 * time.Second}, control: r.control, robot: so101}
-		e.control.flags.sessionError.Store(&why)
+		e.control.in.NoSession.Store(&why)
 		for range 2 { // outages that are over must not be named
 			blind(r)
 			r.step(limit * 3 / 4)

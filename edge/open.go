@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"runtime"
-	"sync/atomic"
 
 	"github.com/edge-rt/edge-rt/chunk"
 	"github.com/edge-rt/edge-rt/chunk/stage"
@@ -14,6 +13,7 @@ import (
 	"github.com/edge-rt/edge-rt/edge/event"
 	"github.com/edge-rt/edge-rt/edge/follow"
 	"github.com/edge-rt/edge-rt/edge/identity"
+	"github.com/edge-rt/edge-rt/edge/link"
 	"github.com/edge-rt/edge-rt/edge/tick"
 	"github.com/edge-rt/edge-rt/internal/exit"
 	"github.com/edge-rt/edge-rt/rt"
@@ -77,24 +77,8 @@ func (e *Edge) connect(ctx context.Context) error {
 	defer cancel()
 	e.armOpen = e.clock.Now()
 	e.waitFor("a server")
-	e.receiver = newReceiver(func(ev wire.Event) {
-		e.log.Warn("server: "+ev.Text, "session", e.receiver.flags.sessionID(), "code", ev.Code, "seq", ev.Seq)
-		e.recording.Notice(ev)
-	})
-	e.receiver.record, e.receiver.clock = e.record, e.clock
-	e.receiver.flags.task.Store(&e.cfg.Task)
-	e.link = &link{
-		cfg:      &e.cfg,
-		identity: e.identity,
-		names:    e.robot.ActionNames(),
-		units:    e.robot.Units(),
-		log:      e.log,
-		clock:    e.clock,
-		flags:    e.receiver.flags,
-		uplink:   new(atomic.Pointer[uplink]),
-		receive:  e.receiver.deposit,
-		record:   e.record,
-	}
+	e.link = link.New(e.linkConfig())
+	e.link.Out.Task.Store(&e.cfg.Task)
 	var err error
 	for _, text := range e.cfg.certificateWarnings(e.identity.ID) {
 		e.log.Warn(text)
@@ -108,16 +92,15 @@ func (e *Edge) connect(ctx context.Context) error {
 	}
 	if err == nil {
 		e.onClose(func() { e.net.Close() })
-		e.onClose(e.link.close)
-		e.link.net = e.net
-		err = e.link.connect(wait)
+		e.onClose(e.link.Close)
+		e.contract, err = e.link.Open(wait, e.net)
 	}
 	switch {
 	case err == nil:
 		return nil
 	case ctx.Err() != nil:
 		return ctx.Err()
-	case wait.Err() != nil && errors.As(err, new(*temporaryError)):
+	case wait.Err() != nil && link.Temporary(err):
 		return exit.Errorf(exit.Absent, "no session for %v: %w", e.cfg.MaxOffline, err)
 	case wait.Err() != nil && zenoh.Reached(err):
 		return exit.Errorf(exit.Absent, "no session for %v: %w", e.cfg.MaxOffline, err)
@@ -126,6 +109,45 @@ func (e *Edge) connect(ctx context.Context) error {
 			err)
 	}
 	return err
+}
+
+// linkConfig returns the configuration of the session.
+func (e *Edge) linkConfig() link.Config {
+	c := &e.cfg
+	return link.Config{
+		Identity:    e.identity,
+		Robot:       c.Robot,
+		Names:       e.robot.ActionNames(),
+		Units:       e.robot.Units(),
+		Bus:         c.Bus,
+		Cameras:     c.Cameras,
+		Tags:        c.Tags,
+		RealArm:     c.realArm,
+		OtherRobot:  func() string { return c.otherRobot(e.identity.ID) },
+		Service:     c.Service,
+		ExpectModel: c.ExpectModel,
+		FPS:         c.FPS,
+		OtherFPS:    c.FPSMismatch == fpsAllow,
+		Schedule:    c.Schedule,
+		JPEGQuality: c.JPEGQuality,
+		Connect:     c.Connect,
+		Limits: link.Limits{
+			MaxActionAge:   c.MaxActionAge,
+			DegradedAfter:  c.DegradedAfter,
+			RequestTimeout: c.RequestTimeout,
+			MaxOffline:     c.MaxOffline,
+			Given:          c.Given,
+		},
+		ReconnectInitialBackoff: c.ReconnectInitialBackoff,
+		ReconnectMaxBackoff:     c.ReconnectMaxBackoff,
+		Clock:                   e.clock,
+		Log:                     e.log,
+		Record:                  e.record,
+		OnEvent: func(ev wire.Event) {
+			e.log.Warn("server: "+ev.Text, "session", e.link.In.Sessions().ID(), "code", ev.Code, "seq", ev.Seq)
+			e.recording.Notice(ev)
+		},
+	}
 }
 
 func (e *Edge) claimID(context.Context) (err error) {
@@ -142,14 +164,13 @@ func (e *Edge) claimID(context.Context) (err error) {
 
 // build allocates everything that depends on the session's sizes.
 func (e *Edge) build(context.Context) error {
-	contract := e.link.contract
 	period := e.cfg.period()
 	events := event.NewQueue(eventSlots)
 	settings := e.cfg.Schedule
-	settings.Horizon = contract.horizon
+	settings.Horizon = e.contract.Horizon
 	settings.DOF = len(e.robot.Motors)
 	settings.FPS = e.cfg.FPS
-	settings.PrefixEnd, settings.RequestTimeout = contract.prefixEnd, e.cfg.RequestTimeout
+	settings.PrefixEnd, settings.RequestTimeout = e.contract.PrefixEnd, e.cfg.RequestTimeout
 	schedule, err := chunk.New(settings)
 	if err != nil {
 		return exit.With(exit.Usage, err)
@@ -164,22 +185,24 @@ func (e *Edge) build(context.Context) error {
 	}
 	e.onCloseUnlessStuck(func() { waker.Close() })
 	e.arm.SetPeriod(period)
+	e.link.Out.Prepare(e.contract.Horizon, settings.DOF, e.contract.Steps)
 	e.control = newControl(controlConfig{
 		clock:         e.clock,
 		period:        period,
 		degradedAfter: e.cfg.DegradedAfter,
 		maxOffline:    e.cfg.MaxOffline,
-		patience:      e.cfg.patience(contract.horizon, e.cfg.FPS),
+		patience:      e.link.Patience(e.contract.Horizon, e.cfg.FPS),
 		arm:           e.newFollower(events),
 		bus:           e.arm,
 		record:        e.record,
 		events:        events,
 		waker:         waker,
 		stop:          &e.stop,
-		flags:         e.receiver.flags,
-		inbox:         e.receiver.inbox,
-		stats:         e.receiver.stats,
-	}, tick.Core{Schedule: schedule, Stages: stages, MaxAge: e.cfg.MaxActionAge}, contract.horizon)
+		out:           e.link.Out,
+		in:            e.link.In,
+		missing:       &e.missing,
+		stats:         newTickStats(),
+	}, tick.Core{Schedule: schedule, Stages: stages, MaxAge: e.cfg.MaxActionAge})
 	e.control.repeats = e.cfg.Fallback == fallbackRepeat
 	e.control.returns = e.cfg.Episodes.Strategy == episode.Episodic
 	e.episodes, e.commands = e.newEpisodes(), e.panel()
@@ -189,11 +212,14 @@ func (e *Edge) build(context.Context) error {
 		e.control.takeover.leader, e.control.takeover.action = e.leader, make([]float32, 0, settings.DOF)
 	}
 	e.control.stats.inState[stateConnecting].Add(int64(e.clock.Now().Sub(e.armOpen)))
-	e.control.flags.missingCameras.Store(int32(len(e.cameras)))
-	if contract.steps > 1 {
-		e.control.lookBack(contract.steps)
-	}
-	e.sender = newSender(e.control, e.link.uplink, e.cameras, e.encoders)
+	e.missing.Store(int32(len(e.cameras)))
+	e.sender = e.link.NewSender(link.SenderConfig{
+		DOF:      settings.DOF,
+		Cameras:  e.cameras,
+		Encoders: e.encoders,
+		Waker:    waker,
+		Missing:  &e.missing,
+	})
 	if err := e.describeRecord(); err != nil {
 		return err
 	}

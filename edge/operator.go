@@ -89,14 +89,14 @@ func (e *Edge) resumeRun(context.Context, string) (bool, error) {
 // resetBoth begins an episode here and at the server. acked reports the server's confirmation.
 func (e *Edge) resetBoth(ctx context.Context, _ string) (acked bool, err error) {
 	if err = e.reset(); err == nil {
-		acked, _ = e.link.reset(ctx, e.control.stats.episode.Load(), "")
+		acked, _ = e.link.Reset(ctx, e.control.stats.episode.Load(), "")
 	}
 	return acked, err
 }
 
 func (e *Edge) runTask(ctx context.Context, text string) (acked bool, err error) {
 	err = e.changeTask(ctx, text)
-	return err == nil && e.link.flags.epoch.Load() != 0, err
+	return err == nil && e.link.In.Sessions().Open != nil, err
 }
 
 // unload takes the load off an overloaded joint, so that it may be driven again.
@@ -269,15 +269,14 @@ func (e *Edge) setTask(ctx context.Context, text string) error {
 	if err := operator.CheckTask("the task", text); err != nil {
 		return err
 	}
-	flags := e.link.flags
-	if flags.epoch.Load() != 0 { // without a session, the next one opens with this task
-		if acked, err := e.link.reset(ctx, e.control.stats.episode.Load()+1, text); !acked {
+	if e.link.In.Sessions().Open != nil { // without a session, the next one opens with this task
+		if acked, err := e.link.Reset(ctx, e.control.stats.episode.Load()+1, text); !acked {
 			return fmt.Errorf("the task stays as it was: %w", err)
 		}
 	}
-	before := flags.task.Swap(&text)
+	before := e.link.Out.Task.Swap(&text)
 	if err := e.reset(); err != nil {
-		flags.task.Store(before)
+		e.link.Out.Task.Store(before)
 		return err
 	}
 	e.log.Info("task", "text", text, "resets", e.control.stats.episode.Load())
@@ -319,7 +318,7 @@ func (e *Edge) Key(ctx context.Context, key string) {
 // policyArm is the arm as package episode drives it: the recorded motion is the policy's.
 type policyArm struct{ *Edge }
 
-func (a policyArm) Task() string { return a.control.flags.taskText() }
+func (a policyArm) Task() string { return a.control.out.TaskText() }
 
 func (a policyArm) Rest() { a.control.operator.rest.Store(true) }
 
@@ -334,9 +333,9 @@ func (a policyArm) NotReady() string {
 		return "the run is paused: edge-rt ctl resume goes on"
 	case c.holder() >= aligning:
 		return "a person has the arm: edge-rt ctl resume gives it back"
-	case c.flags.epoch.Load() == 0:
+	case c.in.Sessions().Open == nil:
 		return "there is no session with a server"
-	case c.flags.missingCameras.Load() > 0:
+	case a.missing.Load() > 0:
 		return "a camera has not given its first picture" + a.cameraErrors()
 	case !c.stats.armed.Load():
 		return "the arm is not under torque: no chunk has arrived"

@@ -2,12 +2,12 @@ package edge
 
 import (
 	"context"
-	"log/slog"
 	"os"
 	"strings"
 	"testing"
 
 	"github.com/edge-rt/edge-rt/edge/identity"
+	"github.com/edge-rt/edge-rt/edge/link"
 	"github.com/edge-rt/edge-rt/edge/operator"
 	"github.com/edge-rt/edge-rt/internal/exit"
 	"github.com/edge-rt/edge-rt/rt"
@@ -32,7 +32,7 @@ func TestPauseHoldsAndKeepsTheQueue(t *testing.T) {
 	if r.stats.starved.Load() != 0 || r.run.state != stateStreaming {
 		t.Errorf("pause: starved %d, state %v; want 0 and STREAMING", r.stats.starved.Load(), r.run.state)
 	}
-	if since := r.time.Now().Sub(rt.Instant(r.flags.mergedAt.Load())); since > testPeriod {
+	if since := r.time.Now().Sub(rt.Instant(r.out.MergedAt.Load())); since > testPeriod {
 		t.Errorf("pause: the link misses an answer for %v, want for none", since)
 	}
 	r.core.MaxAge = 0
@@ -55,14 +55,14 @@ func TestResetBeginsAnEpisode(t *testing.T) {
 	if r.session.key != before+1 {
 		t.Fatalf("%d requests in the resetting tick, want 1", r.session.key-before)
 	}
-	snap, _, _ := r.out.snapshots.Front()
-	if !snap.start || snap.episode != 2 || snap.ask.Rows != 0 {
-		t.Errorf("next observation start %v episode %d prefix %d, want true 2 0", snap.start, snap.episode,
-			snap.ask.Rows)
+	snap, _, _ := r.out.Snapshots.Front()
+	if !snap.Start || snap.Episode != 2 || snap.Ask.Rows != 0 {
+		t.Errorf("next observation start %v episode %d prefix %d, want true 2 0", snap.Start, snap.Episode,
+			snap.Ask.Rows)
 	}
 	r.answer(r.session.key, 10) // the rig answers for episode 1
 	r.step(1)
-	if got := r.stats.dropped[dropEpisode].Load(); got != 1 {
+	if got := r.stats.dropped[link.DropEpisode].Load(); got != 1 {
 		t.Errorf("%d chunks of the old episode dropped, want 1", got)
 	}
 }
@@ -85,7 +85,7 @@ func TestCtlOverTheSocket(t *testing.T) {
 	e := &Edge{
 		identity: id, control: r.control, clock: rt.KernelClock(), cfg: Config{FPS: 100},
 		loop: rt.NewLoop(rt.LoopConfig{Clock: r.time, Period: testPeriod}),
-		link: &link{flags: r.control.flags, log: slog.New(slog.DiscardHandler)},
+		link: r.link,
 	}
 	e.commands = e.panel()
 	if err := e.listenOperator(t.Context()); err != nil {

@@ -61,8 +61,8 @@ func (e *Edge) drawLines() func([]byte, timeline.Since) []byte {
 		Columns: timeline.LiveColumns,
 		Zero:    e.clock.Now(),
 		Period:  time.Duration(float64(time.Second) / e.cfg.FPS),
-		Joints:  e.link.names,
-		Units:   e.link.units,
+		Joints:  e.link.Names,
+		Units:   e.link.Units,
 	})
 	e.record.Tell(t.Visitor())
 	return func(b []byte, since timeline.Since) []byte {
@@ -80,7 +80,7 @@ func (e *Edge) showPage() error {
 		if err != nil {
 			return err
 		}
-		e.sender.previews = append(e.sender.previews, preview)
+		e.sender.Previews = append(e.sender.Previews, preview)
 		e.onCloseUnlessStuck(preview.Close)
 	}
 	e.onClose(e.page.Close) // before the previews that it shows
@@ -99,7 +99,7 @@ func (e *Edge) showPage() error {
 		Instance: e.identity.Instance,
 		Timeline: e.drawLines(),
 		Ticks:    func() uint64 { return e.loop.Stats().Ticks },
-		Previews: e.sender.previews,
+		Previews: e.sender.Previews,
 	}.OperatedBy(e.commands))
 	return nil
 }
@@ -120,7 +120,7 @@ func (e *Edge) live() *Live {
 		Frames:    map[string]LiveFrames{},
 		Simulated: e.world != nil,
 	}
-	if l.Server != nil && e.link.uplink.Load() == nil {
+	if l.Server != nil && c.in.Sessions().Open == nil {
 		lost := *l.Server
 		lost.Prefix = "" // no session is open
 		l.Server = &lost
@@ -128,7 +128,7 @@ func (e *Edge) live() *Live {
 	for _, cam := range e.cameras {
 		l.Frames[cam.Name] = LiveFrames{framesOf(cam), cam.Stats().Lost}
 	}
-	g, key, _ := c.out.views.Front()
+	g, key, _ := c.views.Front()
 	if key == rt.NoKey {
 		return l
 	}
@@ -143,8 +143,8 @@ func (e *Edge) live() *Live {
 			l.Works = e.working(true)
 		}
 		l.Joints = append(l.Joints, Joint{
-			Name:       e.link.names[j],
-			Unit:       e.link.units[j],
+			Name:       e.link.Names[j],
+			Unit:       e.link.Units[j],
 			State:      round3(float64(g.state[j])),
 			Goal:       round3(float64(g.goal[j])),
 			Stale:      g.joints.Stale&bit != 0,
@@ -167,7 +167,7 @@ func millis(d time.Duration) float64 { return round3(float64(max(0, d)) / 1e6) }
 
 // healthy reports whether the tick runs, with a reason when it does not.
 func (e *Edge) healthy() (bool, string) {
-	g, key, _ := e.control.out.views.Front()
+	g, key, _ := e.control.views.Front()
 	if key == rt.NoKey {
 		return true, "starting"
 	}

@@ -12,6 +12,7 @@ import (
 
 	"github.com/edge-rt/edge-rt/chunk"
 	"github.com/edge-rt/edge-rt/edge/identity"
+	"github.com/edge-rt/edge-rt/edge/link"
 	"github.com/edge-rt/edge-rt/edge/recording"
 	"github.com/edge-rt/edge-rt/internal/exit"
 	"github.com/edge-rt/edge-rt/record"
@@ -51,10 +52,10 @@ func (e *Edge) describeRecord() error {
 		"interpolation_multiplier": strconv.Itoa(max(c.Stages.Multiplier, 1)),
 		"schedule":                 c.Schedule.Schedule, "compat": strconv.FormatBool(c.Schedule.Compat),
 		"task":   c.Task,
-		"leader": c.Leader.Bus, "connect": strings.Join(c.Connect, ","), "service": e.link.contract.prefix,
-		"model":    e.link.contract.model,
-		"revision": e.link.contract.revision, "model_sha256": e.link.contract.sha256,
-		"horizon":        strconv.Itoa(e.link.contract.horizon),
+		"leader": c.Leader.Bus, "connect": strings.Join(c.Connect, ","), "service": e.contract.Prefix,
+		"model":    e.contract.Model,
+		"revision": e.contract.Revision, "model_sha256": e.contract.SHA256,
+		"horizon":        strconv.Itoa(e.contract.Horizon),
 		"max_action_age": e.effectiveMaxAge().String(), "request_timeout": c.RequestTimeout.String(),
 		"jpeg_quality": strconv.Itoa(c.JPEGQuality), "on_exit": c.OnExit,
 		"record": string(c.Record), "schedule_settings": fmt.Sprintf("%+v", c.Schedule),
@@ -88,8 +89,8 @@ func (e *Edge) collectGarbage() {
 
 // effectiveMaxAge returns the permitted age of an action at the pace of the first session.
 func (e *Edge) effectiveMaxAge() time.Duration {
-	p := e.cfg.patience(e.link.contract.horizon, e.cfg.FPS)
-	return p.age(e.link.flags.knownPace())
+	p := e.link.Patience(e.contract.Horizon, e.cfg.FPS)
+	return p.Age(e.link.KnownPace())
 }
 
 // RecordFolders returns the folders in which the robots of this host, services included, keep their
@@ -166,7 +167,7 @@ func (c *control) commitRecord() {
 // recordChunk notes an answer with its outcome.
 //
 //rt:noalloc
-func (c *control) recordChunk(a *answer, key int64, outcome string, res chunk.Result) {
+func (c *control) recordChunk(a *link.Answer, key int64, outcome string, res chunk.Result) {
 	if c.record == nil {
 		return
 	}
@@ -177,21 +178,21 @@ func (c *control) recordChunk(a *answer, key int64, outcome string, res chunk.Re
 	*m = record.Chunk{
 		At:         c.clock.Now(),
 		Seq:        uint64(key),
-		Epoch:      a.epoch,
-		Episode:    a.episode,
+		Epoch:      a.Epoch,
+		Episode:    a.Episode,
 		Outcome:    outcome,
-		Session:    c.session.of(a.epoch),
-		Rows:       int32(a.body.ChunkRobot.Rows),
+		Session:    c.session.all.Record(a.Epoch),
+		Rows:       int32(a.Body.ChunkRobot.Rows),
 		Dropped:    int32(res.Delay),
 		RTT:        int64(res.RTT),
-		Superseded: a.body.SupersededSeqs,
+		Superseded: a.Body.SupersededSeqs,
 		Jump:       int64(res.MaxL2 * 1e6),
-		QueueWait:  int64(a.body.QueueWaitMs * 1e6),
-		Inference:  int64(a.body.InferenceMs * 1e6),
+		QueueWait:  int64(a.Body.QueueWaitMs * 1e6),
+		Inference:  int64(a.Body.InferenceMs * 1e6),
 		Observed:   c.asked(key),
 	}
-	if a.body.HasN {
-		m.Step = a.body.N + 1
+	if a.Body.HasN {
+		m.Step = a.Body.N + 1
 	}
 	c.record.Merges.Commit()
 }
@@ -200,14 +201,14 @@ func (c *control) recordChunk(a *answer, key int64, outcome string, res chunk.Re
 //
 //rt:noalloc
 func (c *control) asked(key int64) rt.Instant {
-	if s := c.observed[key%int64(len(c.observed))]; s.key == key {
-		return s.at
+	if s := c.observed[key%int64(len(c.observed))]; s.Key == key {
+		return s.At
 	}
 	return 0
 }
 
 //rt:noalloc
-func (c *control) recordRequest(s *snapshot) {
+func (c *control) recordRequest(s *link.Snapshot) {
 	if c.record == nil {
 		return
 	}
@@ -216,16 +217,16 @@ func (c *control) recordRequest(s *snapshot) {
 		return
 	}
 	*m = record.Request{
-		At:      s.at,
-		Seq:     uint64(s.ask.Key),
-		Epoch:   s.epoch,
-		Episode: s.episode,
-		Start:   s.start,
-		Step:    s.ask.Step,
-		Delay:   int32(s.ask.Delay),
-		Rows:    int32(s.ask.Rows),
-		Runway:  int64(s.runway),
-		Session: c.session.of(s.epoch),
+		At:      s.At,
+		Seq:     uint64(s.Ask.Key),
+		Epoch:   s.Epoch,
+		Episode: s.Episode,
+		Start:   s.Start,
+		Step:    s.Ask.Step,
+		Delay:   int32(s.Ask.Delay),
+		Rows:    int32(s.Ask.Rows),
+		Runway:  int64(s.Runway),
+		Session: c.session.all.Record(s.Epoch),
 	}
 	c.record.Requests.Commit()
 }

@@ -37,11 +37,11 @@ func (e *Edge) Run(ctx context.Context) (*Summary, error) {
 	e.started, e.steal = e.clock.Now(), rt.StealTime()
 	linked := make(chan error, 1)
 	for _, cam := range e.cameras {
-		e.spawn(func() error { cam.Run(e.clock, &e.ending, &e.control.flags.missingCameras); return nil })
+		e.spawn(func() error { cam.Run(e.clock, &e.ending, &e.missing); return nil })
 	}
-	e.spawn(func() error { return e.sender.run(&e.ending) })
+	e.spawn(func() error { return e.sender.Run(&e.ending) })
 	e.recording.Start()
-	e.threads.Go(func() { linked <- e.link.maintain(ctx) })
+	e.threads.Go(func() { linked <- e.link.Maintain(ctx) })
 	e.spawn(func() error {
 		operator.Serve(e.operator, func(line string) operator.Reply { return e.commands.Command(ctx, line) })
 		return nil
@@ -191,7 +191,7 @@ func (e *Edge) offlineError() error {
 	case event.LackSession:
 		text += fmt.Sprintf("; no session: %s; start lean-server, or check --connect and --id", e.sessionError())
 	case event.LackAnswers:
-		if e.control.flags.unheard.Load() {
+		if e.control.in.Unheard.Load() {
 			text += fmt.Sprintf("; the server does not answer: %s; check that lean-server runs, or check --connect",
 				e.sessionError())
 			break
@@ -203,7 +203,7 @@ func (e *Edge) offlineError() error {
 	for k := event.LackJoints; k <= event.LackSession; k++ {
 		if k != lack && 2*lacks.Lasted(k) >= lacks.Lasted(lack) && lacks.Lasted(k) > 0 {
 			text += fmt.Sprintf("; besides, %s for %s", besides[k], e.lasted(k))
-			if k == event.LackSession && !e.control.flags.unheard.Load() {
+			if k == event.LackSession && !e.control.in.Unheard.Load() {
 				text += ": " + e.sessionError()
 			}
 		}
@@ -231,7 +231,7 @@ func (e *Edge) lasted(k event.Lack) string {
 
 // sessionError returns the reason for having had no session, even if one is open now.
 func (e *Edge) sessionError() string {
-	if why := e.control.flags.sessionError.Load(); why != nil {
+	if why := e.control.in.NoSession.Load(); why != nil {
 		return *why
 	}
 	return "it was lost"

@@ -10,6 +10,8 @@ import (
 
 	"github.com/edge-rt/edge-rt/camera"
 	"github.com/edge-rt/edge-rt/edge/capture"
+	"github.com/edge-rt/edge-rt/edge/link"
+	"github.com/edge-rt/edge-rt/record"
 	"github.com/edge-rt/edge-rt/rt"
 	"github.com/edge-rt/edge-rt/rt/rttest"
 	"github.com/edge-rt/edge-rt/systemd/notify"
@@ -43,14 +45,14 @@ func (p *poisoned) Close() error {
 
 // hung is a publisher that blocks until it is released.
 type hung struct {
-	outbox
+	published
 	once           sync.Once
 	entered, leave chan struct{}
 }
 
 func (h *hung) PutLatest(payload, attachment []byte) (bool, error) {
 	h.once.Do(func() { close(h.entered); <-h.leave })
-	return h.outbox.PutLatest(payload, attachment)
+	return h.published.PutLatest(payload, attachment)
 }
 
 // Goal: a sender that hangs in the network at the end of a run may continue at any time, so the
@@ -58,7 +60,10 @@ func (h *hung) PutLatest(payload, attachment []byte) (bool, error) {
 // is closed.
 func TestStuckSenderKeepsWhatItUses(t *testing.T) {
 	for _, stuck := range []bool{true, false} {
-		s, _ := newTestSender(t, 90)
+		waker, err := rt.NewWaker()
+		if err != nil {
+			t.Skip(err)
+		}
 		film := &poisoned{format: camera.Format{
 			Width:  32,
 			Height: 16,
@@ -74,9 +79,23 @@ func TestStuckSenderKeepsWhatItUses(t *testing.T) {
 		if err != nil {
 			t.Skip(err)
 		}
-		s.cameras[0], s.encoders[0] = cam, v
+		l := link.New(link.Config{Clock: rttest.NewClock(rt.Instant(time.Second))})
+		l.Out.Prepare(testHorizon, testDOF, 1)
+		s := l.NewSender(link.SenderConfig{
+			DOF:      testDOF,
+			Cameras:  []*capture.Camera{cam},
+			Encoders: []*capture.Encoder{v},
+			Waker:    waker,
+			Missing:  new(atomic.Int32),
+		})
 		out := &hung{entered: make(chan struct{}), leave: make(chan struct{})}
-		s.uplink.Store(&uplink{publisher: out, epoch: 3})
+		l.In.Open(&link.Session{Session: record.Session{Epoch: 3}, Publisher: out})
+		send := func(key int64) {
+			snap := l.Out.Snapshots.Back()
+			snap.Epoch, snap.At = 3, rt.Instant(time.Second)
+			l.Out.Snapshots.Publish(key)
+			s.Work()
+		}
 		notifier, err := notify.Open()
 		if err != nil {
 			t.Fatal(err)
@@ -87,20 +106,20 @@ func TestStuckSenderKeepsWhatItUses(t *testing.T) {
 		}
 		e := &Edge{
 			clock: clock, control: &control{}, sender: s,
-			devices: devices{cameras: s.cameras, encoders: s.encoders}, notifier: notifier,
+			devices: devices{cameras: s.Cameras, encoders: s.Encoders}, notifier: notifier,
 		}
-		e.onCloseUnlessStuck(func() { s.waker.Close() })
+		e.onCloseUnlessStuck(func() { waker.Close() })
 		e.onCloseUnlessStuck(e.closeCameras)
 		sent := make(chan struct{})
 		if stuck {
 			e.spawn(func() error {
 				defer close(sent)
-				s.send(testSnapshot())
+				send(1)
 				f := &cam.Newest.Back().Frame
 				film.Grab(f)
 				f.At = 2
 				cam.Newest.Publish(2)
-				s.send(testSnapshot())
+				send(2)
 				return nil
 			})
 			<-out.entered
@@ -114,8 +133,8 @@ func TestStuckSenderKeepsWhatItUses(t *testing.T) {
 		if film.closed.Load() == stuck {
 			t.Errorf("stuck %v: the camera was closed: %v", stuck, film.closed.Load())
 		}
-		s.waker.Wake()
-		if woken := s.waker.Wait(time.Millisecond); woken != stuck {
+		waker.Wake()
+		if woken := waker.Wait(time.Millisecond); woken != stuck {
 			t.Errorf("stuck %v: the waker works: %v", stuck, woken)
 		}
 		if !stuck {

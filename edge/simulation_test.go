@@ -13,6 +13,7 @@ import (
 	"github.com/edge-rt/edge-rt/edge/event"
 	"github.com/edge-rt/edge-rt/edge/hotplug"
 	"github.com/edge-rt/edge-rt/edge/identity"
+	"github.com/edge-rt/edge-rt/edge/link"
 	"github.com/edge-rt/edge-rt/rt"
 	"github.com/edge-rt/edge-rt/servo"
 	"github.com/edge-rt/edge-rt/sim/servosim"
@@ -89,33 +90,32 @@ func TestAFirstRunIsRemembered(t *testing.T) {
 		devices:  devices{arm: hotplug.New(arm, cfg, cfg.Clock)},
 		log:      slog.New(slog.NewTextHandler(&log, nil)),
 		identity: &identity.Identity{ID: "black", Dir: t.TempDir()},
-		link:     &link{contract: contract{sha256: "aa"}},
+		contract: link.Contract{SHA256: "aa"},
 	}
 	t.Cleanup(func() { e.arm.Close() })
 	if got := e.easeIn(); got != firstRun || !e.firstRun {
 		t.Errorf("an unknown bundle is driven slowly for %v, want %v", got, firstRun)
 	}
-	e.link.contract = contract{} // the link thread writes it when it opens sessions
 	e.report(event.Event{Code: event.FirstRun, A: firstRun.Milliseconds(), B: 30})
 	if said := log.String(); !strings.Contains(said, `bundle=aa speed="30 %" for=10s`) {
 		t.Errorf("it says %s", said)
 	}
 	e.report(event.Event{Code: event.FirstRunOver})
 	e.threads.Wait()
-	e.link.contract = contract{sha256: "aa"}
+	e.contract = link.Contract{SHA256: "aa"}
 	if got := e.easeIn(); got != 0 || e.firstRun {
 		t.Errorf("a known bundle is driven slowly for %v, want not at all: %s", got, &log)
 	}
 	for _, change := range []func(){
-		func() { e.cfg.Bus = device.Sim }, func() { e.cfg.Bus, e.link.contract.simulation = port, true },
-		func() { e.link.contract.simulation, e.link.contract.sha256 = false, "" },
+		func() { e.cfg.Bus = device.Sim }, func() { e.cfg.Bus, e.contract.Simulation = port, true },
+		func() { e.contract.Simulation, e.contract.SHA256 = false, "" },
 	} {
 		e.identity.ID = "white"
 		if change(); e.easeIn() != 0 {
-			t.Errorf("%s with %+v is driven slowly", e.cfg.Bus, e.link.contract)
+			t.Errorf("%s with %+v is driven slowly", e.cfg.Bus, e.contract)
 		}
 	}
-	e.identity.Dir, e.link.contract.sha256 = "/nowhere", "aa"
+	e.identity.Dir, e.contract.SHA256 = "/nowhere", "aa"
 	if e.easeIn() != firstRun {
 		t.Error("without a folder every bundle is unknown")
 	}

@@ -371,16 +371,17 @@ func (c *control) updateState(now rt.Instant) {
 	// ask rarely.
 	unanswered := c.run.firstRequest != 0 && now.Sub(c.run.firstRequest) >= c.degradedAfter/4
 	if c.arm.Phase == follow.Armed && unanswered &&
-		now.Sub(c.run.lastMerge) >= c.patience.quiet(c.flags.learnedPace()) {
+		now.Sub(c.run.lastMerge) >= c.patience.Quiet(c.out.Pace().Or(c.in.Announced())) {
 		c.change(now, causeQuiet)
 	}
-	if c.flags.lost.Swap(false) {
+	if lost := c.session.all.Lost; lost != c.session.lost {
+		c.session.lost = lost
 		c.change(now, causeLinkLost)
 	}
-	if c.flags.refused.Load() && c.takeover.phase != correcting { // a person gives the arm back first
+	if c.in.Refused.Load() && c.takeover.phase != correcting { // a person gives the arm back first
 		c.change(now, causeRefused)
 	}
-	alive := rt.Instant(c.flags.aliveAt.Load())
+	alive := rt.Instant(c.in.AliveAt.Load())
 	if alive > c.run.alive { // the server answered: lacks begin anew
 		c.run.alive = alive
 		c.run.lacks.Reset(now)

@@ -4,33 +4,26 @@ import (
 	"sync/atomic"
 
 	"github.com/edge-rt/edge-rt/chunk"
+	"github.com/edge-rt/edge-rt/edge/link"
 	"github.com/edge-rt/edge-rt/rt"
 )
 
-// The reasons for dropping a chunk, in addition to chunk's own outcomes.
+// The reasons for dropping a chunk: the link's, and chunk's own outcomes.
 const (
-	dropHeader  = iota // header missing, or of another protocol
-	dropBody           // message that does not decode or exceeds a limit
-	dropEpoch          // answer to a session of another policy, or to a session long over
-	dropEpisode        // answer to an earlier episode
-	dropUnknown        // the request was never sent, has an answer already, or is forgotten
-	dropNewer          // a newer answer arrived before this one was merged
-	dropForeign        // answer to the request of another robot of this name, or from another server
-	dropOutcome        // + chunk.Outcome
+	dropOutcome = link.NumDrops // + chunk.Outcome
 	numDrops    = dropOutcome + 16
 )
 
 var dropNames = func() (names [numDrops]string) {
-	copy(names[:], []string{"header", "body", "epoch", "episode", "unknown_seq", "superseded", "foreign"})
+	copy(names[:], link.DropNames[:])
 	for _, o := range chunk.Outcomes() {
 		names[dropOutcome+int(o)] = o.String()
 	}
 	return names
 }()
 
-// tickStats are the counters of the run. Each field has one writing thread; any thread reads.
+// tickStats are the counters of the tick, which writes them; any thread reads.
 type tickStats struct {
-	// Written by the tick.
 	requests, chunks, starved, actions, tooOld atomic.Uint64
 	starvedBus                                 atomic.Uint64 // starved ticks on which the bus was silent
 	// ticks on which no joint was driven, since the motors complained
@@ -44,21 +37,14 @@ type tickStats struct {
 	inState                    [numStates]atomic.Int64 // nanoseconds
 	rtt, age, network          *rt.Hist
 
-	// Written by the tick of a run with a leader.
+	// In a run with a leader.
 	phase       atomic.Uint32
 	takeovers   atomic.Uint32 // number so far
 	corrected   atomic.Uint64 // ticks on which a person drove the arm
 	leaderAt    atomic.Int64  // instant of the newest pose
 	leaderStiff atomic.Bool   // the leader may be under torque
 
-	// Written by the tick and the receiver.
-	dropped [numDrops]atomic.Uint64
-
-	// Written by the sender.
-	replaced, unsent, sendErrors atomic.Uint64 // unsent: without a session, or without a usable picture
-
-	// Written by the receiver.
-	notices atomic.Uint64 // events from the server
+	dropped [numDrops]atomic.Uint64 // answers that the tick did not merge; the link counts others
 }
 
 func newTickStats() *tickStats {
@@ -70,12 +56,13 @@ func newTickStats() *tickStats {
 //rt:noalloc
 func (s *tickStats) drop(reason int) { s.dropped[reason].Add(1) }
 
-// dropTotals returns the counts by reason, without zeros.
-func (s *tickStats) dropTotals() map[string]uint64 {
-	m := map[string]uint64{}
+// dropTotals returns the counts by reason, without zeros. It includes the answers that the link
+// dropped.
+func (s *tickStats) dropTotals(l *link.Stats) map[string]uint64 {
+	m := l.Drops()
 	for i := range s.dropped {
 		if n := s.dropped[i].Load(); n > 0 {
-			m[dropNames[i]] = n
+			m[dropNames[i]] += n
 		}
 	}
 	return m

@@ -5,6 +5,7 @@ import (
 
 	"github.com/edge-rt/edge-rt/edge/capture"
 	"github.com/edge-rt/edge-rt/edge/episode"
+	"github.com/edge-rt/edge-rt/edge/link"
 	"github.com/edge-rt/edge-rt/rt"
 	"github.com/edge-rt/edge-rt/servo"
 )
@@ -171,6 +172,18 @@ type ServerSummary struct {
 	Revision string `json:"revision"`               // revision of the model
 	SHA256   string `json:"model_sha256,omitempty"` // digest of the bundle
 	Prefix   string `json:"prefix"`                 // beginning of the server's keys
+}
+
+func serverSummary(s *link.Session) *ServerSummary {
+	if s == nil {
+		return nil
+	}
+	return &ServerSummary{
+		Model:    s.Model,
+		Revision: s.Revision,
+		SHA256:   s.SHA256,
+		Prefix:   s.Service,
+	}
 }
 
 func busSummary(arm servo.Stats) BusSummary {

@@ -51,11 +51,11 @@ func TestTicksLeaveAView(t *testing.T) {
 	r.showViews()
 	r.slope = 0.1
 	r.step(1)
-	if g, _, fresh := r.out.views.Front(); !fresh || g.source != 0 {
+	if g, _, fresh := r.views.Front(); !fresh || g.source != 0 {
 		t.Fatalf("before the first action: fresh %v, made from %v; want a view, and nothing", fresh, g.source)
 	}
 	r.serve(60, 3, 10)
-	g, _, _ := r.out.views.Front()
+	g, _, _ := r.views.Front()
 	if !slices.Equal(g.state, r.arm.State) || !slices.Equal(g.goal, r.arm.Goal) || g.at != r.time.Now() &&
 		g.at < r.run.lastMerge {
 		t.Errorf("view %v %v, want %v %v", g.state, g.goal, r.arm.State, r.arm.Goal)
@@ -67,7 +67,7 @@ func TestTicksLeaveAView(t *testing.T) {
 	r.operator.pause.Store(true)
 	r.bus.silent = 2
 	r.step(30)
-	if g, _, _ = r.out.views.Front(); g.source != source || g.joints.Stale != 2 || g.joints.Frozen != 2 {
+	if g, _, _ = r.views.Front(); g.source != source || g.joints.Stale != 2 || g.joints.Frozen != 2 {
 		t.Errorf("paused, joint 1 silent: made from %v (before %v), stale %b, frozen %b; want the same, 10 and 10",
 			g.source, source, g.joints.Stale, g.joints.Frozen)
 	}

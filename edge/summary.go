@@ -112,9 +112,9 @@ func (e *Edge) status() Status {
 	s := Status{
 		ID:            e.identity.ID,
 		Schedule:      e.cfg.Schedule.Schedule,
-		Task:          e.control.flags.taskText(),
+		Task:          e.control.out.TaskText(),
 		FPS:           e.cfg.FPS,
-		Server:        e.control.flags.server.Load(),
+		Server:        serverSummary(e.control.in.Sessions().Newest),
 		Ticks:         loop.Ticks,
 		OverrunsOwn:   loop.OverrunsOwn,
 		OverrunsHost:  loop.OverrunsHost,
@@ -125,13 +125,13 @@ func (e *Edge) status() Status {
 		ActionAgeMS:   short(st.age, time.Millisecond),
 		Requests:      st.requests.Load(),
 		Chunks:        st.chunks.Load(),
-		ChunksDropped: st.dropTotals(),
+		ChunksDropped: st.dropTotals(e.link.Stats),
 		RTTms:         short(st.rtt, time.Millisecond),
 		NetworkMS:     short(st.network, time.Millisecond),
 		InState:       st.seconds(),
 	}
 	s.Episodes = e.episodes.Status()
-	if h := e.control.out.steps; h != nil {
+	if h := e.control.out.Steps; h != nil {
 		anew, full := h.Counts()
 		s.History = &History{Steps: h.N, Anew: anew, NoRoom: full}
 	}
@@ -196,18 +196,18 @@ func (e *Edge) summarize(err error) *Summary {
 		LatenessHist: histogram(loop.Lateness, time.Microsecond),
 		Compat:       e.cfg.Schedule.Compat,
 		Multiplier:   c.core.Stages.Multiplier(),
-		Horizon:      e.link.contract.horizon,
+		Horizon:      e.contract.Horizon,
 		SMin:         c.core.Schedule.View().SMin,
 		LatencySteps: c.core.Schedule.View().Estimate,
 		StarvedBus:   st.starvedBus.Load(),
 		Repeated:     st.repeated.Load(),
 		HeldAll:      st.heldAll.Load(),
 		Complaints:   complaints,
-		Replaced:     st.replaced.Load(),
-		SendErrors:   st.sendErrors.Load(),
+		Replaced:     e.link.Stats.Replaced.Load(),
+		SendErrors:   e.link.Stats.SendErrors.Load(),
 		RangeClips:   c.arm.Gate().RangeClips,
 		StepClips:    c.arm.Gate().StepClips,
-		Sessions:     e.link.opened.Load(),
+		Sessions:     c.in.Sessions().Opened,
 		StealMS:      round3(float64(rt.StealTime()-e.steal) / 1e6),
 		RSSMB:        round3(float64(rt.ResidentSize()) / (1 << 20)),
 		Seconds:      round3(took.Seconds()),

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"math"
+	"net"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -27,6 +28,7 @@ import (
 	"github.com/edge-rt/edge-rt/sim/servosim"
 	"github.com/edge-rt/edge-rt/systemd/notify"
 	"github.com/edge-rt/edge-rt/wire"
+	"github.com/edge-rt/edge-rt/wire/zenoh"
 )
 
 const (
@@ -37,7 +39,7 @@ const (
 // swaying is a server whose policy moves all joints to and fro by 12 degrees, with a period of four
 // seconds. It remembers the first observation of each episode.
 type swaying struct {
-	*scripted
+	endpoint  string
 	publisher wire.Publisher
 
 	mu      sync.Mutex
@@ -48,16 +50,37 @@ type swaying struct {
 
 func newSwaying(t *testing.T) *swaying {
 	t.Helper()
-	s := &swaying{scripted: newScripted(t, "demo")}
+	free, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := &swaying{endpoint: "tcp/" + free.Addr().String()}
+	free.Close()
+	session, err := zenoh.Open(t.Context(), zenoh.Config{Listen: []string{s.endpoint}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { session.Close() })
 	so101, err := robot.ByName("so101")
 	if err != nil {
 		t.Fatal(err)
 	}
-	s.answer(func(a *wire.SessionAck) {
-		a.ActionNames = so101.ActionNames()
-		a.StateDim = 6
-		a.TrainedFPS = swayFPS
-	})
+	ack := wire.SessionAck{
+		Accepted:      true,
+		SessionID:     "s1",
+		SchemaVersion: wire.SchemaVersion,
+		Nonce:         41,
+		Capabilities: wire.Capabilities{
+			T:                   1,
+			ModelRepo:           "demo/m",
+			ModelRevision:       "main",
+			ActionNames:         so101.ActionNames(),
+			StateDim:            6,
+			ChunkSize:           50,
+			TrainedFPS:          swayFPS,
+			RTCExecutionHorizon: 24,
+		},
+	}
 	prefix, err := wire.ServicePrefix("demo/m", "main", "demo")
 	if err != nil {
 		t.Fatal(err)
@@ -66,10 +89,22 @@ func newSwaying(t *testing.T) *swaying {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if s.publisher, err = s.net.Publisher(action, wire.ActionQoS); err != nil {
+	if s.publisher, err = session.Publisher(action, wire.ActionQoS); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := s.net.Subscribe(wire.ObsWildcard(prefix), s.observe); err != nil {
+	if _, err := session.Subscribe(wire.ObsWildcard(prefix), s.observe); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := session.Queryable(wire.SessionKey(prefix), func(q wire.Query) {
+		defer q.Finish()
+		var open wire.SessionOpen
+		if wire.ParseSessionOpen(&open, q.Payload()) == nil {
+			q.Reply(q.Key(), wire.AppendSessionAck(nil, &ack))
+		}
+	}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := session.Token(wire.ServerAliveKey(prefix)); err != nil {
 		t.Fatal(err)
 	}
 	return s

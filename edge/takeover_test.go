@@ -146,9 +146,9 @@ func TestTakeover(t *testing.T) {
 	if r.stats.requests.Load() == sent {
 		t.Fatal("nothing is asked after it was given back")
 	}
-	if s, _, _ := r.out.snapshots.Front(); s.ask.Rows != 0 || !s.start || s.episode != r.session.episode {
-		t.Errorf("the first request has %d rows of prefix, start %v, episode %d: want none, true, %d", s.ask.Rows,
-			s.start, s.episode, r.session.episode)
+	if s, _, _ := r.out.Snapshots.Front(); s.Ask.Rows != 0 || !s.Start || s.Episode != r.session.episode {
+		t.Errorf("the first request has %d rows of prefix, start %v, episode %d: want none, true, %d", s.Ask.Rows,
+			s.Start, s.Episode, r.session.episode)
 	}
 	if [testDOF]float32(r.arm.Goal) != held {
 		t.Errorf("goal %v before an answer, want %v held", r.arm.Goal, held)
@@ -274,8 +274,7 @@ func TestTakeoverInEveryState(t *testing.T) {
 		{stateStalled, func(r *rig) { r.serve(40, 3, 10); r.step(testHorizon + 10) }},
 		{stateReconnecting, func(r *rig) {
 			r.serve(40, 3, 10)
-			r.flags.epoch.Store(0)
-			r.flags.lost.Store(true)
+			r.in.Lose()
 			r.step(8)
 		}},
 	} {
@@ -295,7 +294,7 @@ func TestTakeoverInEveryState(t *testing.T) {
 			}
 			r.giveBack(l)
 			if tt.state == stateReconnecting {
-				r.flags.epoch.Store(2)
+				r.openSession(2)
 			}
 			r.led(2, l)
 			r.answerEpisode(r.session.key, 20, r.session.episode)
@@ -314,7 +313,7 @@ func TestRefusalWaitsForThePerson(t *testing.T) {
 	r.serve(40, 3, 10)
 	l := r.lead(true, 0, 0)
 	r.handOver(t, l)
-	r.flags.refused.Store(true)
+	r.in.Refused.Store(true)
 	r.led(20, l)
 	if r.holder() != correcting || r.operator.leave.Load() {
 		t.Fatalf("%v, leaving %v: the arm was taken from a person's hand", r.holder(), r.operator.leave.Load())

@@ -229,7 +229,8 @@ func (e *Edge) report(ev event.Event) {
 		return
 	case event.FirstRun:
 		level, n = slog.LevelWarn, 3
-		attrs[0], attrs[1] = slog.String("bundle", e.bundle), slog.String("speed", strconv.FormatInt(ev.B, 10)+" %")
+		attrs[0], attrs[1] = slog.String("bundle", e.contract.SHA256),
+			slog.String("speed", strconv.FormatInt(ev.B, 10)+" %")
 		attrs[2] = slog.Duration("for", time.Duration(ev.A)*time.Millisecond)
 	case event.FirstRunOver:
 		e.spawn(e.noteRun)

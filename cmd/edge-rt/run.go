@@ -17,6 +17,7 @@ import (
 	"github.com/edge-rt/edge-rt/edge"
 	"github.com/edge-rt/edge-rt/edge/capture"
 	"github.com/edge-rt/edge-rt/edge/episode"
+	"github.com/edge-rt/edge-rt/edge/link"
 	"github.com/edge-rt/edge-rt/edge/operator"
 	"github.com/edge-rt/edge-rt/edge/page"
 	"github.com/edge-rt/edge-rt/internal/exit"
@@ -203,10 +204,10 @@ func (r *runFlags) config(screen *terminal.Terminal) (edge.Config, error) {
 		Leader:         r.leaderPlace(),
 		LeaderRobot:    r.LeaderRobot,
 		Takeover:       r.Takeover,
-		MaxActionAge:   program.ValueOr(r.MaxActionAge, edge.DefaultMaxActionAge),
-		DegradedAfter:  program.ValueOr(r.DegradedAfter, edge.DefaultDegradedAfter),
-		RequestTimeout: program.ValueOr(r.RequestTimeout, edge.DefaultRequestTimeout),
-		Given: edge.Given{
+		MaxActionAge:   program.ValueOr(r.MaxActionAge, link.DefaultMaxActionAge),
+		DegradedAfter:  program.ValueOr(r.DegradedAfter, link.DefaultDegradedAfter),
+		RequestTimeout: program.ValueOr(r.RequestTimeout, link.DefaultRequestTimeout),
+		Given: link.Given{
 			MaxActionAge:   r.MaxActionAge != nil,
 			DegradedAfter:  r.DegradedAfter != nil,
 			RequestTimeout: r.RequestTimeout != nil,

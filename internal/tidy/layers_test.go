@@ -84,7 +84,7 @@ var parted = []struct {
 	{"wire/zenoh", true, "a transport has a codec, key expressions and links, each a package to test alone"},
 	{"bench", true, "one folder for each measurement, on what all of them share"},
 	{"chunk", false, "stages stand behind any schedule and know none"},
-	{"edge", true, "a robot process has cameras, limits, a bus that comes back, a page to look at, bring-up and " +
+	{"edge", true, "a robot process has a session, cameras, limits, a bus that comes back, a page to look at and " +
 		"teleoperation, each a package to test alone"},
 	{"server", true, "an inference process has a manifest, an audit, and fakes for its tests, each a package to test " +
 		"alone"},

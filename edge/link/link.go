@@ -1,4 +1,17 @@
-package edge
+// Package link keeps a session open with one server, sends the observations of a run there and takes
+// the server's chunks.
+//
+// The tick and the link share data in two places (seam.go): the tick writes the Outbox, with
+// snapshots, action steps and the instants of its requests, and the link's threads write the Inbox,
+// with the newest chunk, the ages of the pictures and the sessions. The sessions are one immutable
+// value at an atomic pointer, which the tick reads once per tick.
+//
+// The goroutine of Link.Maintain (link.go) opens sessions (handshake.go), checks the offers of
+// servers (contract.go), chooses among the servers of a service (replica.go), and replaces a lost session.
+// The Sender's thread (sender.go) adds pictures to snapshots, and past ones for a policy that looks
+// back (past.go). The receiver (receiver.go) checks chunks on the transport's goroutine. The limits
+// of the run follow the server's speed (patience.go, pace.go).
+package link
 
 import (
 	"context"
@@ -9,10 +22,11 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/edge-rt/edge-rt/chunk"
+	"github.com/edge-rt/edge-rt/edge/capture"
 	"github.com/edge-rt/edge-rt/edge/event"
 	"github.com/edge-rt/edge-rt/edge/identity"
 	"github.com/edge-rt/edge-rt/edge/recording"
-	"github.com/edge-rt/edge-rt/edge/replica"
 	"github.com/edge-rt/edge-rt/internal/exit"
 	"github.com/edge-rt/edge-rt/record"
 	"github.com/edge-rt/edge-rt/rt"
@@ -42,49 +56,62 @@ const (
 	tokenGone
 )
 
-// contract is the agreement of a session; a later session must offer the same.
-type contract struct {
-	prefix    string
-	model     string
-	revision  string
-	sha256    string
-	fps       float64 // actions per second of the run
-	horizon   int
-	prefixEnd int
-	shapes    []wire.CameraShape // the policy's pictures, if the server sends their sizes
-	steps     int                // observations that the policy looks at together
+// Config is the configuration of a link.
+type Config struct {
+	// The robot.
+	Identity *identity.Identity
+	Robot    string           // its type, such as so101
+	Names    []string         // action names in order
+	Units    []string         // each action's
+	Bus      string           // device.Sim, or a serial port
+	Cameras  []capture.Config // under the policy's names
+	Tags     map[string]string
+	// RealArm returns the reason why the run drives a real arm, "" for a simulated one.
+	RealArm func() string
+	// OtherRobot returns a sentence when the robot's certificate names another robot, else "".
+	OtherRobot func() string
 
-	simulation bool // the policy is for a simulated arm only
+	// The demands on the policy.
+	Service     string       // empty: the only reachable one
+	ExpectModel string       // hex prefix of the bundle's sha256; empty: any bundle
+	FPS         float64      // actions per second; 0: the policy's rate, known from the first session on
+	OtherFPS    bool         // the policy's rate may differ from FPS
+	Schedule    chunk.Config // without sizes and rate
+	JPEGQuality int          // 0: raw pictures, for cameras without a quality of their own
+
+	Connect                 []string // endpoints of the server or router, for messages
+	Limits                           // of the run
+	ReconnectInitialBackoff time.Duration
+	ReconnectMaxBackoff     time.Duration
+
+	Clock   rt.Clock
+	Log     *slog.Logger
+	Record  *record.Recorder // nil: nothing is recorded
+	OnEvent func(wire.Event) // gets the server's events, which are rare; nil: they are only counted
 }
 
-// link keeps a session open with one server. Owner: the link goroutine, except for fields marked
-// otherwise.
-type link struct {
+// Link keeps a session open with one server. Owner: the goroutine of Maintain, except for fields
+// marked otherwise.
+type Link struct {
 	// Constant after Open.
-	cfg      *Config
-	identity *identity.Identity
-	names    []string // action names in order
-	units    []string // each action's
-	log      *slog.Logger
-	clock    rt.Clock
+	Config
+	In       *Inbox
+	Out      *Outbox
+	Stats    *Stats
 	net      wire.Session
-	flags    *linkFlags
-	uplink   *atomic.Pointer[uplink]
-	receive  func(wire.Sample) // takes a sample of the action topic
-	record   *record.Recorder  // nil: nothing is recorded
+	receiver *receiver
+	stamps   *stamps
 
-	contract          contract
+	contract          Contract
 	room              int // observations that the run keeps for a policy that looks back; 0: before the first session
 	publisher         wire.Publisher
 	epoch             uint32
 	presenceToken     wire.Declaration // announces this robot in this epoch
-	sessionID         string
-	tokenBack         atomic.Bool     // transport: the server's liveliness token appeared; ends a rest
-	tokenLost         atomic.Bool     // transport: the token disappeared since the handshake began, even if it is back
-	serverToken       atomic.Int32    // state of the token, written by the transport too
-	servers           replica.Servers // of the service, each by its own token
+	tokenBack         atomic.Bool      // transport: the server's liveliness token appeared; ends a rest
+	tokenLost         atomic.Bool      // transport: the token disappeared since the handshake began, even if it is back
+	serverToken       atomic.Int32     // state of the token, written by the transport too
+	servers           servers          // of the service, each by its own token
 	openedAt          rt.Instant
-	opened            atomic.Uint64
 	lastError         string // last logged error of connect: each is logged once
 	duplicateReported bool
 	toldUnconditioned bool
@@ -94,8 +121,37 @@ type link struct {
 	heardAt           rt.Instant    // instant of the last status reply while an answer was due
 }
 
+// New returns a link without a session.
+func New(cfg Config) *Link {
+	l := &Link{
+		Config: cfg,
+		In:     NewInbox(),
+		Out:    new(Outbox),
+		Stats:  new(Stats),
+		stamps: new(stamps),
+	}
+	l.receiver = newReceiver(l)
+	return l
+}
+
+// Open opens the first session over net. It repeats the handshake until success, a final refusal or
+// ctx's end, and returns what the server and the run agreed on.
+func (l *Link) Open(ctx context.Context, net wire.Session) (Contract, error) {
+	l.net = net
+	err := l.connect(ctx)
+	return l.contract, err
+}
+
+// server returns the id of the newest session's server, "" if the server does not announce one.
+func (l *Link) server() string {
+	if s := l.In.Sessions().Newest; s != nil {
+		return s.ServerID
+	}
+	return ""
+}
+
 // onToken takes the server's token. Owner: the transport's goroutine.
-func (l *link) onToken(_ string, up bool) {
+func (l *Link) onToken(_ string, up bool) {
 	if up {
 		l.serverToken.Store(tokenAlive)
 		l.tokenBack.Store(true)
@@ -106,19 +162,19 @@ func (l *link) onToken(_ string, up bool) {
 }
 
 // onReplica takes the token of one of several servers. Owner: the transport's goroutine.
-func (l *link) onReplica(key string, up bool) {
+func (l *Link) onReplica(key string, up bool) {
 	svc := strings.TrimSuffix(key, "/alive")
-	l.servers.Set(svc[strings.LastIndexByte(svc, '/')+1:], up)
+	l.servers.set(svc[strings.LastIndexByte(svc, '/')+1:], up)
 	if up {
 		l.tokenBack.Store(true)
 	}
 }
 
 // connect repeats the handshake until success, a final refusal or ctx's end.
-func (l *link) connect(ctx context.Context) error {
-	retry := backoff.Backoff{First: l.cfg.ReconnectInitialBackoff, Max: l.cfg.ReconnectMaxBackoff}
+func (l *Link) connect(ctx context.Context) error {
+	retry := backoff.Backoff{First: l.ReconnectInitialBackoff, Max: l.ReconnectMaxBackoff}
 	var reasons backoff.Longest // without those caused by ctx's end
-	for ended := l.clock.Now(); ; {
+	for ended := l.Clock.Now(); ; {
 		err := l.handshake(ctx)
 		if err == nil {
 			return nil
@@ -126,12 +182,12 @@ func (l *link) connect(ctx context.Context) error {
 		if exit.Of(err) != exit.Failure {
 			return err
 		}
-		now := l.clock.Now()
+		now := l.Clock.Now()
 		if reasons.Last() == nil || ctx.Err() == nil || !errors.Is(err, context.Canceled) &&
 			!errors.Is(err, context.DeadlineExceeded) {
 			reasons.Add(err, now.Sub(ended))
 			text := reasons.Err().Error()
-			l.flags.sessionError.Store(&text)
+			l.In.NoSession.Store(&text)
 		}
 		ended = now
 		if ctx.Err() != nil {
@@ -145,9 +201,9 @@ func (l *link) connect(ctx context.Context) error {
 			}
 		}
 		if text := err.Error(); text != l.lastError {
-			l.log.Log(ctx, level, "no session yet, trying again", "why", text)
+			l.Log.Log(ctx, level, "no session yet, trying again", "why", text)
 			l.lastError = text
-			recording.Note(l.record, l.clock, event.SessionWaits, record.LevelWarning, int64(waitOf(err)), 0,
+			recording.Note(l.Record, l.Clock, event.SessionWaits, record.LevelWarning, int64(waitOf(err)), 0,
 				"no session: "+text)
 		}
 		if !l.rest(ctx, wait, true) {
@@ -167,21 +223,21 @@ func gaveUpConnecting(ctx context.Context, reasons *backoff.Longest) error {
 
 // rest sleeps for d, or until ctx ends; with eager set also until the server's token returns. It
 // reports whether the caller may go on.
-func (l *link) rest(ctx context.Context, d time.Duration, eager bool) bool {
-	for end := l.clock.Now().Add(d); l.clock.Now() < end; {
+func (l *Link) rest(ctx context.Context, d time.Duration, eager bool) bool {
+	for end := l.Clock.Now().Add(d); l.Clock.Now() < end; {
 		if ctx.Err() != nil {
 			return false
 		}
 		if eager && l.tokenBack.Swap(false) {
 			return true
 		}
-		l.clock.SleepUntil(min(end, l.clock.Now().Add(restPoll)))
+		l.Clock.SleepUntil(min(end, l.Clock.Now().Add(restPoll)))
 	}
 	return ctx.Err() == nil
 }
 
-// maintain replaces a lost session, until ctx ends or a refusal is final.
-func (l *link) maintain(ctx context.Context) error {
+// Maintain replaces a lost session, until ctx ends or a refusal is final.
+func (l *Link) Maintain(ctx context.Context) error {
 	for l.rest(ctx, restPoll, false) {
 		l.warnDuplicate()
 		if err := l.checkPace(); err != nil {
@@ -192,14 +248,12 @@ func (l *link) maintain(ctx context.Context) error {
 		if loss == 0 {
 			continue
 		}
-		l.log.Warn("session lost", "why", why, "session", l.sessionID)
-		l.flags.sessionError.Store(&why)
-		recording.Note(l.record, l.clock, event.SessionLost, record.LevelWarning, int64(loss), 0, "session lost: "+why)
-		l.flags.epoch.Store(0)
-		l.uplink.Store(nil)
-		l.flags.lost.Store(true)
+		l.Log.Warn("session lost", "why", why, "session", l.In.Sessions().ID())
+		l.In.NoSession.Store(&why)
+		recording.Note(l.Record, l.Clock, event.SessionLost, record.LevelWarning, int64(loss), 0, "session lost: "+why)
+		l.In.Lose()
 		l.tokenBack.Store(false)
-		l.servers.Leave()
+		l.servers.leave()
 		if err := l.connect(ctx); err != nil {
 			if ctx.Err() != nil {
 				return nil
@@ -211,29 +265,29 @@ func (l *link) maintain(ctx context.Context) error {
 }
 
 // refuse ends the run for an error that no other session can cure.
-func (l *link) refuse(err error) error {
-	l.flags.refused.Store(true)
-	recording.Note(l.record, l.clock, event.SessionRefused, record.LevelError, 0, 0, "refused: "+err.Error())
-	l.record.Save(&recording.SavedRefusal, true)
+func (l *Link) refuse(err error) error {
+	l.In.Refused.Store(true)
+	recording.Note(l.Record, l.Clock, event.SessionRefused, record.LevelError, 0, 0, "refused: "+err.Error())
+	l.Record.Save(&recording.SavedRefusal, true)
 	return err
 }
 
 // checkPace logs the limits of the run that the latest answers exceed. It returns an error when no
 // action can run.
-func (l *link) checkPace() error {
+func (l *Link) checkPace() error {
 	l.tellPace()
-	if !l.flags.tooSlow.Load() {
+	if !l.Out.TooSlow.Load() {
 		return nil
 	}
-	p := l.cfg.patience(l.contract.horizon, l.contract.fps)
-	return p.hopeless(l.flags.knownPace())
+	p := l.Patience(l.contract.Horizon, l.contract.FPS)
+	return p.hopeless(l.KnownPace())
 }
 
 // warnDuplicate warns, once a run, of another robot with this id, which receives our answers.
-func (l *link) warnDuplicate() {
-	if l.flags.duplicate.Swap(false) && !l.duplicateReported {
+func (l *Link) warnDuplicate() {
+	if l.receiver.duplicate.Load() && !l.duplicateReported {
 		l.duplicateReported = true
-		l.log.Warn("answers to another robot that runs as " + l.identity.ID +
+		l.Log.Warn("answers to another robot that runs as " + l.Identity.ID +
 			" arrive, and are dropped: give one of them another --id")
 	}
 }
@@ -251,25 +305,25 @@ func waitOf(err error) event.Wait {
 }
 
 // lossReason returns the reason why the open session is lost, 0 when it is not lost.
-func (l *link) lossReason() (event.Loss, string) {
-	own := replica.Unseen
-	if id := l.flags.serverID.Load(); id != nil && *id != "" {
-		own = l.servers.State(*id)
+func (l *Link) lossReason() (event.Loss, string) {
+	own := unseen
+	if id := l.server(); id != "" {
+		own = l.servers.state(id)
 	}
 	switch { // the common token exists as long as any server runs
-	case own == replica.Gone, own == replica.Unseen && l.tokenLost.Load():
+	case own == gone, own == unseen && l.tokenLost.Load():
 		return event.LossToken, "the server's liveliness token is gone"
-	case own == replica.Unseen && l.serverToken.Load() == tokenUnseen:
+	case own == unseen && l.serverToken.Load() == tokenUnseen:
 		// The token may have disappeared before this subscription.
-		if l.clock.Now().Sub(l.openedAt) > tokenGrace {
+		if l.Clock.Now().Sub(l.openedAt) > tokenGrace {
 			return event.LossUnseen, "the server's liveliness token has not appeared"
 		}
 	}
-	if l.flags.evicted.Load() {
+	if open := l.In.Sessions().Open; open != nil && l.receiver.evicted.Load() == open.Epoch {
 		return event.LossClosed, "the server closed the session"
 	}
-	merged := rt.Instant(l.flags.mergedAt.Load())
-	asked := rt.Instant(l.flags.askedAt.Load())
+	merged := rt.Instant(l.Out.MergedAt.Load())
+	asked := rt.Instant(l.Out.AskedAt.Load())
 	if asked <= merged {
 		return 0, "" // no answer is due
 	}
@@ -279,14 +333,14 @@ func (l *link) lossReason() (event.Loss, string) {
 // lossOfAnswer returns the reason why a session is lost whose answer has been due since the instant
 // since, 0 when it is not lost. A slow server that answers status queries keeps its session for as
 // long as its announced time for a chunk allows.
-func (l *link) lossOfAnswer(since rt.Instant) (event.Loss, string) {
-	now, p := l.clock.Now(), l.cfg.patience(l.contract.horizon, l.contract.fps)
+func (l *Link) lossOfAnswer(since rt.Instant) (event.Loss, string) {
+	now, p := l.Clock.Now(), l.Patience(l.contract.Horizon, l.contract.FPS)
 	quiet, unheard := now.Sub(since), p.unheard()
-	if quiet > p.answer(l.flags.knownPace()) {
+	if quiet > p.answer(l.KnownPace()) {
 		return event.LossUnanswered, fmt.Sprintf("no chunk for %.1f s", quiet.Seconds())
 	}
 	if silent := now.Sub(max(since, l.heardAt)); silent > unheard {
-		l.flags.unheard.Store(true)
+		l.In.Unheard.Store(true)
 		return event.LossUnanswered, fmt.Sprintf("no chunk for %.1f s, and the server does not answer", quiet.Seconds())
 	}
 	return 0, ""
@@ -300,16 +354,16 @@ func probeLimit(unheard, silent time.Duration) time.Duration {
 
 // probe queries the server's status while an answer is overdue, well before the permitted silence
 // ends.
-func (l *link) probe(ctx context.Context) {
-	merged := rt.Instant(l.flags.mergedAt.Load())
-	asked := rt.Instant(l.flags.askedAt.Load())
-	now, p := l.clock.Now(), l.cfg.patience(l.contract.horizon, l.contract.fps)
+func (l *Link) probe(ctx context.Context) {
+	merged := rt.Instant(l.Out.MergedAt.Load())
+	asked := rt.Instant(l.Out.AskedAt.Load())
+	now, p := l.Clock.Now(), l.Patience(l.contract.Horizon, l.contract.FPS)
 	if asked <= merged || now.Sub(max(asked, l.openedAt)) < p.unheard()/2 || now.Sub(l.probedAt) < p.unheard()/4 {
 		return
 	}
 	l.probedAt = now
 	silent := now.Sub(max(asked, l.openedAt, l.heardAt))
-	replies, err := l.net.Get(ctx, wire.StatusKey(l.contract.prefix), nil, probeLimit(p.unheard(), silent))
+	replies, err := l.net.Get(ctx, wire.StatusKey(l.contract.Prefix), nil, probeLimit(p.unheard(), silent))
 	if err != nil {
 		return
 	}
@@ -318,36 +372,36 @@ func (l *link) probe(ctx context.Context) {
 		if r.Err || wire.ParseStatus(&s, r.Payload) != nil {
 			continue
 		}
-		if id := l.flags.serverID.Load(); id != nil && *id != "" && s.ServerID != *id {
+		if id := l.server(); id != "" && s.ServerID != id {
 			continue // another replica
 		}
-		l.heardAt = l.clock.Now()
+		l.heardAt = l.Clock.Now()
 		if s.InferenceMsP99 > 0 {
 			now := paceOf(&s.Capabilities)
 			if n := time.Duration(s.ActiveSessions); n > 0 { // one of them is this robot's own
-				now.queue = now.queue / n * (n - 1)
+				now.Queue = now.Queue / n * (n - 1)
 			}
-			l.flags.said.store(now)
+			l.In.Announce(now)
 		}
 		// later the server lives, but does nothing for this robot
-		if l.heardAt.Sub(asked) <= p.answer(l.flags.knownPace()) {
-			l.flags.aliveAt.Store(int64(l.heardAt))
+		if l.heardAt.Sub(asked) <= p.answer(l.KnownPace()) {
+			l.In.AliveAt.Store(int64(l.heardAt))
 		}
 	}
 }
 
-// reset informs the server that an episode begins, with a new task unless task is empty. The error
+// Reset informs the server that an episode begins, with a new task unless task is empty. The error
 // is the reason for a missing acknowledgement, which is harmless without a task.
-func (l *link) reset(ctx context.Context, episode uint32, task string) (acked bool, err error) {
-	up := l.uplink.Load()
-	if l.flags.epoch.Load() == 0 || up == nil {
+func (l *Link) Reset(ctx context.Context, episode uint32, task string) (acked bool, err error) {
+	open := l.In.Sessions().Open
+	if open == nil {
 		return false, errNoService
 	}
-	key, err := wire.ResetKey(up.prefix, l.identity.ID)
+	key, err := wire.ResetKey(open.Service, l.Identity.ID)
 	if err != nil {
 		return false, err
 	}
-	body := wire.AppendReset(nil, &wire.Reset{ClientUUID: l.identity.ID, EpisodeID: episode, Task: task})
+	body := wire.AppendReset(nil, &wire.Reset{ClientUUID: l.Identity.ID, EpisodeID: episode, Task: task})
 	replies, err := l.net.Get(ctx, key, body, resetLimit)
 	for _, r := range replies {
 		var ack wire.ResetAck
@@ -362,23 +416,22 @@ func (l *link) reset(ctx context.Context, episode uint32, task string) (acked bo
 	if err == nil {
 		err = fmt.Errorf("the server did not answer within %v", resetLimit)
 	}
-	l.log.Warn("the server did not confirm the reset", "session", l.flags.sessionID(), "reset", episode, "err", err)
+	l.Log.Warn("the server did not confirm the reset", "session", l.In.Sessions().ID(), "reset", episode, "err", err)
 	return false, err
 }
 
-func (l *link) close() {
-	if l.flags.epoch.Swap(0) == 0 {
-		return
+// Close closes the open session.
+func (l *Link) Close() {
+	if open := l.In.end(); open != nil {
+		l.closeSession(open.Service, open.ID)
 	}
-	l.uplink.Store(nil)
-	l.closeSession(l.contract.prefix, l.sessionID)
 }
 
-func (l *link) closeSession(prefix, session string) {
+func (l *Link) closeSession(prefix, session string) {
 	ctx, cancel := context.WithTimeout(context.Background(), closeTimeout)
 	defer cancel()
-	body := wire.AppendSessionClose(nil, &wire.SessionClose{ClientUUID: l.identity.ID, SessionID: session})
+	body := wire.AppendSessionClose(nil, &wire.SessionClose{ClientUUID: l.Identity.ID, SessionID: session})
 	if _, err := l.askSession(ctx, prefix, body, closeTimeout); err != nil {
-		l.log.Debug("session close", "session", session, "err", err)
+		l.Log.Debug("session close", "session", session, "err", err)
 	}
 }

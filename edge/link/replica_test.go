@@ -1,4 +1,4 @@
-package replica
+package link
 
 import (
 	"fmt"
@@ -17,7 +17,7 @@ func says(id string, change func(*wire.Status)) wire.Status {
 	return s
 }
 
-func TestOrder(t *testing.T) {
+func TestRank(t *testing.T) {
 	load := func(n int) func(*wire.Status) {
 		return func(s *wire.Status) { s.ActiveSessions, s.ServerLoad = n, float64(n)/4 }
 	}
@@ -41,7 +41,7 @@ func TestOrder(t *testing.T) {
 			"b "},
 	} {
 		var got []string
-		for _, s := range Order(tt.said, tt.model, "arm", func(id string) bool { return id == "gone" }) {
+		for _, s := range rank(tt.said, tt.model, "arm", func(id string) bool { return id == "gone" }) {
 			got = append(got, s.ServerID)
 		}
 		if text := strings.Join(got, " "); text != tt.want {
@@ -53,7 +53,7 @@ func TestOrder(t *testing.T) {
 		all := []wire.Status{says("a", nil), says("b", nil), says("c", func(s *wire.Status) {
 			s.ServerLoad = loadStep / 2
 		})}
-		first[Order(all, "", fmt.Sprint("arm-", i), func(string) bool { return false })[0].ServerID]++
+		first[rank(all, "", fmt.Sprint("arm-", i), func(string) bool { return false })[0].ServerID]++
 	}
 	if first["a"] < 60 || first["b"] < 60 || first["c"] < 60 {
 		t.Errorf("300 robots at once go to %v, want a third to each", first)
@@ -61,40 +61,40 @@ func TestOrder(t *testing.T) {
 }
 
 func TestServers(t *testing.T) {
-	var s Servers
-	want := func(when string, state State) {
+	var s servers
+	want := func(when string, state tokenState) {
 		t.Helper()
-		if got := s.State("a"); got != state {
+		if got := s.state("a"); got != state {
 			t.Errorf("%s: %v, want %v", when, got, state)
 		}
 	}
-	want("before", Unseen)
-	s.Set("a", true)
-	want("it came", Alive)
-	s.Set("a", false)
-	s.Set("a", true)
-	want("it went and is back", Gone)
-	s.Begin()
-	want("it is back, and a handshake begins", Alive)
-	s.Set("a", false)
-	s.Begin()
-	want("a handshake begins without it", Gone)
-	s.Set("a", true)
-	want("it comes during the handshake", Alive) // as after a router's restart
-	s.Set("a", false)
-	s.Set("b", true)
-	s.Leave()
-	s.Set("c", true)
-	if s.Beside("a") || !s.Beside("b") || s.Beside("c") || s.Beside("nobody") {
+	want("before", unseen)
+	s.set("a", true)
+	want("it came", alive)
+	s.set("a", false)
+	s.set("a", true)
+	want("it went and is back", gone)
+	s.begin()
+	want("it is back, and a handshake begins", alive)
+	s.set("a", false)
+	s.begin()
+	want("a handshake begins without it", gone)
+	s.set("a", true)
+	want("it comes during the handshake", alive) // as after a router's restart
+	s.set("a", false)
+	s.set("b", true)
+	s.leave()
+	s.set("c", true)
+	if s.beside("a") || !s.beside("b") || s.beside("c") || s.beside("nobody") {
 		t.Error("who was there when the session ended: want b alone")
 	}
-	s.Set("b", false)
-	s.Set("c", false)
+	s.set("b", false)
+	s.set("c", false)
 	for i := range 2 * maxServers {
-		s.Set(fmt.Sprint(i), true)
+		s.set(fmt.Sprint(i), true)
 	}
-	if n := len(s.seen); n != maxServers || s.State("0") != Alive {
+	if n := len(s.seen); n != maxServers || s.state("0") != alive {
 		t.Errorf("%d servers are remembered, want %d, the first among them", n, maxServers)
 	}
-	want("forgotten for others", Unseen)
+	want("forgotten for others", unseen)
 }

@@ -1,4 +1,4 @@
-package history
+package link
 
 import (
 	"math"
@@ -8,15 +8,15 @@ import (
 	"github.com/edge-rt/edge-rt/wire"
 )
 
-// Newest is a key that includes the newest step.
-const Newest = math.MaxInt64
+// newestStep is a key that includes the newest step.
+const newestStep = math.MaxInt64
 
-// Past holds the last action steps with their pictures. Each picture is copied once, however many
+// past holds the last action steps with their pictures. Each picture is copied once, however many
 // steps share it.
 //
 // Owner: the sender thread.
-type Past struct {
-	// Constant after New.
+type past struct {
+	// Constant.
 	from *Steps
 	max  int // steps
 
@@ -49,11 +49,11 @@ type picture struct {
 	image wire.Image
 }
 
-// NewPast allocates room for the steps of one observation, with dof joints and the cameras' largest
+// newPast allocates room for the steps of one observation, with dof joints and the cameras' largest
 // pictures.
-func NewPast(from *Steps, dof int, cameras []*capture.Encoder) *Past {
+func newPast(from *Steps, dof int, cameras []*capture.Encoder) *past {
 	max := from.N
-	p := &Past{
+	p := &past{
 		from:   from,
 		max:    max,
 		kept:   make([]step, max),
@@ -72,22 +72,22 @@ func NewPast(from *Steps, dof int, cameras []*capture.Encoder) *Past {
 	return p
 }
 
-// Take takes the tick's steps up to the step key. Pictures from before since are ignored.
+// take takes the tick's steps up to the step key. Pictures from before since are ignored.
 //
 //rt:noalloc
-func (p *Past) Take(key int64, since rt.Instant) {
+func (p *past) take(key int64, since rt.Instant) {
 	for s := p.from.ring.Peek(); s != nil && s.Key <= key; s = p.from.ring.Peek() {
-		p.take(s, since)
+		p.takeStep(s, since)
 		p.from.ring.Release()
 	}
 }
 
-// Reach takes the steps up to that of an observation. If the tick had no room for this step, the
-// observation itself begins the history. Reach reports false when a camera has no picture.
+// reach takes the steps up to that of an observation. If the tick had no room for this step, the
+// observation itself begins the history. reach reports false when a camera has no picture.
 //
 //rt:noalloc
-func (p *Past) Reach(key int64, at rt.Instant, state []float32, since rt.Instant) bool {
-	p.Take(key, since)
+func (p *past) reach(key int64, at rt.Instant, state []float32, since rt.Instant) bool {
+	p.take(key, since)
 	if p.key != key {
 		p.begin = Step{
 			Key:    key,
@@ -95,13 +95,13 @@ func (p *Past) Reach(key int64, at rt.Instant, state []float32, since rt.Instant
 			At:     at,
 			State:  state,
 		}
-		p.take(&p.begin, since)
+		p.takeStep(&p.begin, since)
 	}
 	return p.n > 0
 }
 
 //rt:noalloc
-func (p *Past) take(s *Step, since rt.Instant) {
+func (p *past) takeStep(s *Step, since rt.Instant) {
 	if s.Begins {
 		p.n = 0
 	}
@@ -131,7 +131,7 @@ func (f *film) take(step, since rt.Instant, first bool) (slot int, ok bool) {
 		return 0, false
 	}
 	if first {
-		step = Newest
+		step = newestStep
 	}
 	waits := f.newest != f.used
 	switch held := f.slots[f.newest].at; {
@@ -156,20 +156,20 @@ func (f *film) take(step, since rt.Instant, first bool) (slot int, ok bool) {
 	return f.used, true
 }
 
-// Picture returns a camera's picture at the newest step, and the instant at which it was taken. The
-// picture is lent until the next Take.
+// picture returns a camera's picture at the newest step, and the instant at which it was taken. The
+// picture is lent until the next take.
 //
 //rt:noalloc
-func (p *Past) Picture(camera int) (m wire.Image, at rt.Instant) {
+func (p *past) picture(camera int) (m wire.Image, at rt.Instant) {
 	held := &p.films[camera].slots[p.back(0).pictures[camera]]
 	return held.image, held.at
 }
 
-// Fill fills in an observation's states and pictures before the newest, from the last steps, the
-// newest included. Both are lent until the next Take.
+// fill fills in an observation's states and pictures before the newest, from the last steps, the
+// newest included. Both are lent until the next take.
 //
 //rt:noalloc
-func (p *Past) Fill(o *wire.Observation, steps int) {
+func (p *past) fill(o *wire.Observation, steps int) {
 	o.PastStates, o.PastImages = wire.Matrix{}, o.PastImages[:0]
 	if steps = min(steps, p.max); steps < 2 {
 		return
@@ -195,6 +195,6 @@ func (p *Past) Fill(o *wire.Observation, steps int) {
 // back lends the n-th step before the newest, or the first step if there are fewer.
 //
 //rt:noalloc
-func (p *Past) back(n int) *step {
+func (p *past) back(n int) *step {
 	return &p.kept[(p.newest-min(n, p.n-1)+p.max)%p.max]
 }

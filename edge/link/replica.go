@@ -1,6 +1,4 @@
-// Package replica chooses among the servers of one service, and tracks by their liveliness tokens
-// which of them are alive.
-package replica
+package link
 
 import (
 	"cmp"
@@ -18,11 +16,11 @@ const maxServers = 256
 // at the same time see the same loads, and should not all choose one server.
 const loadStep = 0.1
 
-// Order sorts the servers by their status, the best for the robot with this uuid first. The
+// rank sorts the servers by their status, the best for the robot with this uuid first. The
 // criteria are a bundle whose digest begins with model, a free place, and low load; among equals,
-// each robot has its own order. Draining and gone servers are left out. Servers without server_id
+// each robot has its own order. Draining and gone servers are left out. servers without server_id
 // come last, as one, since a request cannot name one of them.
-func Order(said []wire.Status, model, uuid string, gone func(id string) bool) (best []wire.Status) {
+func rank(said []wire.Status, model, uuid string, gone func(id string) bool) (best []wire.Status) {
 	unnamed := false
 	for _, s := range said {
 		if s.Draining || gone(s.ServerID) || s.ServerID == "" && unnamed {
@@ -33,7 +31,7 @@ func Order(said []wire.Status, model, uuid string, gone func(id string) bool) (b
 	}
 	slices.SortStableFunc(best, func(a, b wire.Status) int {
 		return cmp.Or(
-			order(!Serves(&a, model), !Serves(&b, model)),
+			order(!serves(&a, model), !serves(&b, model)),
 			order(a.ServerID == "", b.ServerID == ""),
 			order(full(&a), full(&b)),
 			cmp.Compare(int(a.ServerLoad/loadStep), int(b.ServerLoad/loadStep)),
@@ -42,9 +40,9 @@ func Order(said []wire.Status, model, uuid string, gone func(id string) bool) (b
 	return best
 }
 
-// Serves reports whether the digest of the server's bundle begins with model. It returns true for a
+// serves reports whether the digest of the server's bundle begins with model. It returns true for a
 // server without a digest.
-func Serves(s *wire.Status, model string) bool {
+func serves(s *wire.Status, model string) bool {
 	return s.ModelSHA256 == "" || strings.HasPrefix(s.ModelSHA256, model)
 }
 
@@ -60,18 +58,18 @@ func order(a, b bool) int {
 	return -1
 }
 
-// State is the state of a server's token.
-type State uint8
+// tokenState is the state of a server's token.
+type tokenState uint8
 
-// The states. A server without a token of its own stays Unseen.
+// The states. A server without a token of its own stays unseen.
 const (
-	Unseen State = iota
-	Alive
-	Gone // now, or at some time since Begin
+	unseen tokenState = iota
+	alive
+	gone // now, or at some time since begin
 )
 
-// Servers tracks which servers are alive.
-type Servers struct {
+// servers tracks which servers are alive.
+type servers struct {
 	mu   sync.Mutex // guards all
 	seen map[string]*token
 }
@@ -81,8 +79,8 @@ type token struct {
 	beside   bool // it was alive when the session ended: it does not replace the session's server
 }
 
-// Set notes a token that has appeared or disappeared. Owner: the transport's goroutines.
-func (s *Servers) Set(id string, up bool) {
+// set notes a token that has appeared or disappeared. Owner: the transport's goroutines.
+func (s *servers) set(id string, up bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	t := s.seen[id]
@@ -94,7 +92,7 @@ func (s *Servers) Set(id string, up bool) {
 			s.forgetGone()
 		}
 		if len(s.seen) >= maxServers {
-			return // it stays Unseen, like a server without a token
+			return // it stays unseen, like a server without a token
 		}
 		t = new(token)
 		s.seen[id] = t
@@ -102,7 +100,7 @@ func (s *Servers) Set(id string, up bool) {
 	t.up, t.went = up, t.went || !up
 }
 
-func (s *Servers) forgetGone() {
+func (s *servers) forgetGone() {
 	for id, t := range s.seen {
 		if !t.up {
 			delete(s.seen, id)
@@ -110,8 +108,8 @@ func (s *Servers) forgetGone() {
 	}
 }
 
-// Begin begins a handshake: every server that is alive now, or appears later, becomes Alive.
-func (s *Servers) Begin() {
+// begin begins a handshake: every server that is alive now, or appears later, becomes alive.
+func (s *servers) begin() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, t := range s.seen {
@@ -119,8 +117,8 @@ func (s *Servers) Begin() {
 	}
 }
 
-// Leave ends a session: the servers that are alive now were alive beside the session's server.
-func (s *Servers) Leave() {
+// leave ends a session: the servers that are alive now were alive beside the session's server.
+func (s *servers) leave() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, t := range s.seen {
@@ -128,23 +126,23 @@ func (s *Servers) Leave() {
 	}
 }
 
-// Beside reports whether a server was alive beside that of the last session.
-func (s *Servers) Beside(id string) bool {
+// beside reports whether a server was alive beside that of the last session.
+func (s *servers) beside(id string) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	t := s.seen[id]
 	return t != nil && t.beside
 }
 
-// State returns the state of a server's token.
-func (s *Servers) State(id string) State {
+// state returns the state of a server's token.
+func (s *servers) state(id string) tokenState {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	switch t := s.seen[id]; {
 	case t == nil:
-		return Unseen
+		return unseen
 	case t.went || !t.up:
-		return Gone
+		return gone
 	}
-	return Alive
+	return alive
 }

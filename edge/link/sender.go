@@ -1,4 +1,4 @@
-package edge
+package link
 
 import (
 	"math/rand/v2"
@@ -6,7 +6,6 @@ import (
 	"time"
 
 	"github.com/edge-rt/edge-rt/edge/capture"
-	"github.com/edge-rt/edge-rt/edge/history"
 	"github.com/edge-rt/edge-rt/record"
 	"github.com/edge-rt/edge-rt/rt"
 	"github.com/edge-rt/edge-rt/wire"
@@ -15,25 +14,31 @@ import (
 // senderPoll is the interval at which a sender without snapshots checks whether it should end.
 const senderPoll = 50 * time.Millisecond
 
-// sender turns snapshots into observations with each camera's newest picture. It publishes them so
+// SenderConfig is the configuration of a sender.
+type SenderConfig struct {
+	DOF      int
+	Cameras  []*capture.Camera
+	Encoders []*capture.Encoder // each camera's
+	Waker    *rt.Waker          // wakes the sender for a snapshot or an action step
+	Missing  *atomic.Int32      // cameras without a first picture
+}
+
+// Sender turns snapshots into observations with each camera's newest picture. It publishes them so
 // that a newer observation replaces an unsent one. Owner: the sender thread.
-type sender struct {
+type Sender struct {
 	// Constant after Open.
-	dof      int
-	cameras  []*capture.Camera
-	encoders []*capture.Encoder // each camera's
-	previews []*capture.Preview // each camera's; nil: no page
+	SenderConfig
+	Previews []*capture.Preview // each camera's; nil: no page
 
 	clock  rt.Clock
-	waker  *rt.Waker
-	tick   *mailboxes
-	flags  *linkFlags
-	uplink *atomic.Pointer[uplink]
-	stats  *tickStats
+	in     *Inbox
+	out    *Outbox
+	stats  *Stats
+	stamps *stamps
 	record *record.Recorder // nil: nothing is recorded
 
-	past        *history.Past // nil: the policy does not look back
-	noise       *rand.PCG     // random bits of the stamps
+	past        *past     // nil: the policy does not look back
+	noise       *rand.PCG // random bits of the stamps
 	observation wire.Observation
 	taken       []rt.Instant // capture instant of each picture in observation; 0: its preview has been published
 	stale       []string     // wire names of the cameras with a stale picture in this observation
@@ -41,83 +46,71 @@ type sender struct {
 	header      []byte
 }
 
-// uplink is the destination of the open session's observations.
-type uplink struct {
-	publisher wire.Publisher
-	prefix    string
-	epoch     uint32
-	steps     int  // observations in one message, the newest included
-	old       bool // the server speaks the schema without our keys: its ack has no t
-}
-
-// newSender allocates a body for the largest picture of each camera, at each action step that the
-// policy looks at.
-func newSender(c *control, to *atomic.Pointer[uplink], cameras []*capture.Camera, encoders []*capture.Encoder) *sender {
-	s := &sender{
-		dof:      len(c.arm.Goal),
-		cameras:  cameras,
-		encoders: encoders,
-		clock:    c.clock,
-		waker:    c.waker,
-		tick:     &c.out,
-		flags:    c.flags,
-		uplink:   to,
-		stats:    c.stats,
-		record:   c.record,
-		noise:    newNoise(),
-		taken:    make([]rt.Instant, len(cameras)),
-		header:   make([]byte, 0, wire.HeaderSize),
-		stale:    make([]string, 0, len(cameras)),
+// NewSender allocates a body for the largest picture of each camera, at each action step that the
+// policy looks at. The outbox is prepared.
+func (l *Link) NewSender(cfg SenderConfig) *Sender {
+	s := &Sender{
+		SenderConfig: cfg,
+		clock:        l.Clock,
+		in:           l.In,
+		out:          l.Out,
+		stats:        l.Stats,
+		stamps:       l.stamps,
+		record:       l.Record,
+		noise:        newNoise(),
+		taken:        make([]rt.Instant, len(cfg.Cameras)),
+		header:       make([]byte, 0, wire.HeaderSize),
+		stale:        make([]string, 0, len(cfg.Cameras)),
 	}
 	total, steps := wire.ObservationRoom, 1
-	if c.out.steps != nil {
-		steps = c.out.steps.N
-		s.past = history.NewPast(c.out.steps, s.dof, encoders)
-		s.observation.PastImages = make([]wire.Image, 0, (steps-1)*len(cameras))
+	if l.Out.Steps != nil {
+		steps = l.Out.Steps.N
+		s.past = newPast(l.Out.Steps, s.DOF, s.Encoders)
+		s.observation.PastImages = make([]wire.Image, 0, (steps-1)*len(s.Cameras))
 	}
-	for i, e := range cameras {
+	for i, e := range s.Cameras {
 		s.observation.Images = append(s.observation.Images, wire.Image{Name: e.ImageName})
-		total += steps * encoders[i].MaxBytes()
+		total += steps * s.Encoders[i].MaxBytes()
 	}
 	s.body = make([]byte, 0, total)
 	return s
 }
 
-// run sends until stop is set.
-func (s *sender) run(stop *atomic.Bool) error {
+// Run sends until stop is set.
+func (s *Sender) Run(stop *atomic.Bool) error {
 	for !stop.Load() {
-		if s.waker.Wait(senderPoll) {
-			s.work()
+		if s.Waker.Wait(senderPoll) {
+			s.Work()
 		}
-		for _, v := range s.encoders {
-			v.AwaitFirst(&s.flags.missingCameras)
+		for _, v := range s.Encoders {
+			v.AwaitFirst(s.Missing)
 		}
 		s.updatePreviews()
 	}
 	return nil
 }
 
-// work sends the observation that the tick requested, and keeps the action steps without a request.
+// Work sends the observation that the tick requested, and keeps the action steps without a request.
 //
 //rt:noalloc
-func (s *sender) work() {
-	if snap, _, fresh := s.tick.snapshots.Front(); fresh {
+func (s *Sender) Work() {
+	if snap, _, fresh := s.out.Snapshots.Front(); fresh {
 		s.send(snap)
 	}
 	if s.past != nil {
-		s.past.Take(history.Newest, s.resumedAt())
+		s.past.take(newestStep, s.resumedAt())
 	}
 }
 
 //rt:noalloc
-func (s *sender) resumedAt() rt.Instant { return rt.Instant(s.flags.resumedAt.Load()) }
+func (s *Sender) resumedAt() rt.Instant { return rt.Instant(s.out.ResumedAt.Load()) }
 
 // updatePreviews publishes the pictures that have just been sent, or else a picture for the
 // preview.
 //
 //rt:noalloc
-func (s *sender) updatePreviews() {
-	for i, p := range s.previews {
+func (s *Sender) updatePreviews() {
+	for i, p := range s.Previews {
 		now := s.clock.Now()
 		if s.taken[i] != 0 {
 			p.Publish(&s.observation.Images[i], s.taken[i], now)
@@ -131,25 +124,25 @@ func (s *sender) updatePreviews() {
 // then asks again. The last good picture replaces a broken one.
 //
 //rt:noalloc
-func (s *sender) send(snap *snapshot) {
-	up := s.uplink.Load()
-	if s.past != nil && !s.past.Reach(snap.step, snap.at, snap.state, s.resumedAt()) || up == nil ||
-		up.epoch != snap.epoch {
-		s.stats.unsent.Add(1)
+func (s *Sender) send(snap *Snapshot) {
+	open := s.in.Sessions().Open
+	if s.past != nil && !s.past.reach(snap.Step, snap.At, snap.State, s.resumedAt()) || open == nil ||
+		open.Epoch != snap.Epoch {
+		s.stats.Unsent.Add(1)
 		s.note(snap, 0, 0, "no_session")
 		return
 	}
-	oldest := snap.at
+	oldest := snap.At
 	s.stale = s.stale[:0]
-	for i, e := range s.cameras {
+	for i, e := range s.Cameras {
 		at := s.picture(i)
 		if at == 0 || at < s.resumedAt() {
-			s.stats.unsent.Add(1)
+			s.stats.Unsent.Add(1)
 			s.note(snap, 0, 0, "no_picture")
 			return
 		}
 		s.taken[i] = at
-		age := max(0, snap.at.Sub(at))
+		age := max(0, snap.At.Sub(at))
 		e.Age.Record(age)
 		if age > e.MaxAge {
 			e.Stale.Add(1)
@@ -157,30 +150,30 @@ func (s *sender) send(snap *snapshot) {
 		}
 		oldest = min(oldest, at)
 	}
-	s.fill(snap, up, oldest)
+	s.fill(snap, open, oldest)
 	s.body = wire.AppendObservation(s.body[:0], &s.observation)
-	stamp := newStamp(snap.at, s.noise)
-	s.flags.stamps.issue(uint64(snap.ask.Key), stamp)
+	stamp := newStamp(snap.At, s.noise)
+	s.stamps.issue(uint64(snap.Ask.Key), stamp)
 	s.header = wire.AppendHeader(s.header[:0], wire.Header{
 		SchemaVersion: wire.SchemaVersion,
 		MsgType:       wire.MsgObservation,
-		SeqID:         uint64(snap.ask.Key),
-		EpisodeID:     snap.episode,
+		SeqID:         uint64(snap.Ask.Key),
+		EpisodeID:     snap.Episode,
 		ClientMonoNs:  stamp,
-		SessionEpoch:  snap.epoch,
+		SessionEpoch:  snap.Epoch,
 	})
-	if slot := s.tick.sources.Reserve(); slot != nil {
-		*slot = source{snap.ask.Key, oldest}
-		s.tick.sources.Commit()
+	if slot := s.in.Sources.Reserve(); slot != nil {
+		*slot = Source{snap.Ask.Key, oldest}
+		s.in.Sources.Commit()
 	}
-	replaced, err := up.publisher.PutLatest(s.body, s.header)
+	replaced, err := open.Publisher.PutLatest(s.body, s.header)
 	if err != nil {
-		s.stats.sendErrors.Add(1)
+		s.stats.SendErrors.Add(1)
 		s.note(snap, oldest, len(s.body), "error")
 		return
 	}
 	if replaced { // an older observation
-		s.stats.replaced.Add(1)
+		s.stats.Replaced.Add(1)
 	}
 	s.note(snap, oldest, len(s.body), "sent")
 }
@@ -188,15 +181,15 @@ func (s *sender) send(snap *snapshot) {
 // note records the outcome of a request's observation.
 //
 //rt:noalloc
-func (s *sender) note(snap *snapshot, observed rt.Instant, bytes int, outcome string) {
+func (s *Sender) note(snap *Snapshot, observed rt.Instant, bytes int, outcome string) {
 	if s.record == nil {
 		return
 	}
 	if m := s.record.Sent.Put(); m != nil {
 		*m = record.Sent{
 			At:       s.clock.Now(),
-			Seq:      uint64(snap.ask.Key),
-			Epoch:    snap.epoch,
+			Seq:      uint64(snap.Ask.Key),
+			Epoch:    snap.Epoch,
 			Observed: observed,
 			Bytes:    int64(bytes),
 			Outcome:  outcome,
@@ -209,28 +202,28 @@ func (s *sender) note(snap *snapshot, observed rt.Instant, bytes int, outcome st
 // and returns the instant at which it was taken.
 //
 //rt:noalloc
-func (s *sender) picture(camera int) (at rt.Instant) {
+func (s *Sender) picture(camera int) (at rt.Instant) {
 	m := &s.observation.Images[camera]
 	if s.past != nil {
-		*m, at = s.past.Picture(camera)
+		*m, at = s.past.picture(camera)
 		return at
 	}
-	at, _ = s.encoders[camera].Picture(m)
+	at, _ = s.Encoders[camera].Picture(m)
 	return at
 }
 
 //rt:noalloc
-func (s *sender) fill(snap *snapshot, up *uplink, oldest rt.Instant) {
+func (s *Sender) fill(snap *Snapshot, open *Session, oldest rt.Instant) {
 	o := &s.observation
-	o.State = snap.state
-	o.Task = s.flags.taskText()
-	a := &snap.ask
+	o.State = snap.State
+	o.Task = s.out.TaskText()
+	a := &snap.Ask
 	o.InferenceDelaySteps = a.Delay
-	o.EpisodeStart = snap.start
+	o.EpisodeStart = snap.Start
 	o.PrefixRobot, o.PrefixModel = s.matrix(a.Robot, a.Rows), wire.Matrix{}
 	o.StaleCameras = nil
 	if s.past != nil {
-		s.past.Fill(o, up.steps)
+		s.past.fill(o, open.Steps)
 	}
 	o.Spans = o.Spans[:0]
 	o.HasT = false
@@ -238,7 +231,7 @@ func (s *sender) fill(snap *snapshot, up *uplink, oldest rt.Instant) {
 	o.HasOverlapEnd = false
 	o.HasRunway = false
 	o.HasFrameAge = false
-	if up.old {
+	if open.Old {
 		// A peer of the draft requires prefixes of equal length, made of the model's own rows.
 		rows := min(a.Rows, a.ModelRows)
 		o.PrefixRobot, o.PrefixModel = s.matrix(a.Robot, rows), s.matrix(a.Model, rows)
@@ -256,15 +249,15 @@ func (s *sender) fill(snap *snapshot, up *uplink, oldest rt.Instant) {
 	o.HasT, o.T = true, a.Key
 	o.HasN, o.N = true, a.Step-1
 	o.HasOverlapEnd, o.OverlapEnd = true, a.PrefixEnd
-	o.HasRunway, o.RunwayMs = true, float64(snap.runway)/float64(time.Millisecond)
+	o.HasRunway, o.RunwayMs = true, float64(snap.Runway)/float64(time.Millisecond)
 	o.StaleCameras = s.stale
-	o.HasFrameAge, o.FrameAgeMs = true, float64(snap.at.Sub(oldest))/float64(time.Millisecond)
+	o.HasFrameAge, o.FrameAgeMs = true, float64(snap.At.Sub(oldest))/float64(time.Millisecond)
 }
 
 //rt:noalloc
-func (s *sender) matrix(data []float32, rows int) wire.Matrix {
+func (s *Sender) matrix(data []float32, rows int) wire.Matrix {
 	if rows == 0 {
 		return wire.Matrix{}
 	}
-	return wire.Matrix{Rows: rows, Cols: s.dof, Data: data[:rows*s.dof]}
+	return wire.Matrix{Rows: rows, Cols: s.DOF, Data: data[:rows*s.DOF]}
 }

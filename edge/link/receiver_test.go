@@ -1,4 +1,4 @@
-package edge
+package link
 
 import (
 	"slices"
@@ -21,18 +21,24 @@ func chunkBody(rows, cols int) []byte {
 }
 
 func testReceiver() *receiver {
-	r := newReceiver(nil)
-	r.flags.epoch.Store(2)
+	r := New(Config{}).receiver
+	r.session(Session{})
 	r.sent(5)
 	return r
 }
 
+// session opens a session in epoch 2.
+func (r *receiver) session(s Session) {
+	s.Epoch = 2
+	r.in.Open(&s)
+}
+
 // sent makes seq the newest request.
 func (r *receiver) sent(seq uint64) {
-	for k := r.flags.sentKey.Load() + 1; k <= int64(seq); k++ {
-		r.flags.stamps.issue(uint64(k), testStamp(uint64(k)))
+	for k := r.out.SentKey.Load() + 1; k <= int64(seq); k++ {
+		r.stamps.issue(uint64(k), testStamp(uint64(k)))
 	}
-	r.flags.sentKey.Store(int64(seq))
+	r.out.SentKey.Store(int64(seq))
 }
 
 func testStamp(seq uint64) int64 { return 1000 + int64(seq) }
@@ -59,44 +65,44 @@ func TestReceiverDropsByReason(t *testing.T) {
 		sample wire.Sample
 		reason int
 	}{
-		{"no attachment", wire.Sample{Payload: chunkBody(3, 2)}, dropHeader},
-		{"26 bytes of header", wire.Sample{Attachment: make([]byte, 26), Payload: chunkBody(3, 2)}, dropHeader},
-		{"another schema", with(func(h *wire.Header) { h.SchemaVersion = 2 }), dropHeader},
-		{"an observation", with(func(h *wire.Header) { h.MsgType = wire.MsgObservation }), dropHeader},
-		{"an earlier session", with(func(h *wire.Header) { h.SessionEpoch = 1 }), dropEpoch},
-		{"a request that was never sent", with(func(h *wire.Header) { h.SeqID = 6 }), dropUnknown},
-		{"a key that would shut out all others", with(func(h *wire.Header) { h.SeqID = 1 << 63 }), dropUnknown},
-		{"request 0", with(func(h *wire.Header) { h.SeqID = 0 }), dropUnknown},
-		{"the answer to another robot of this name", with(func(h *wire.Header) { h.ClientMonoNs++ }), dropForeign},
-		{"the stamp of another request", with(func(h *wire.Header) { h.ClientMonoNs = testStamp(4) }), dropForeign},
-		{"no stamp", with(func(h *wire.Header) { h.ClientMonoNs = 0 }), dropForeign},
+		{"no attachment", wire.Sample{Payload: chunkBody(3, 2)}, DropHeader},
+		{"26 bytes of header", wire.Sample{Attachment: make([]byte, 26), Payload: chunkBody(3, 2)}, DropHeader},
+		{"another schema", with(func(h *wire.Header) { h.SchemaVersion = 2 }), DropHeader},
+		{"an observation", with(func(h *wire.Header) { h.MsgType = wire.MsgObservation }), DropHeader},
+		{"an earlier session", with(func(h *wire.Header) { h.SessionEpoch = 1 }), DropEpoch},
+		{"a request that was never sent", with(func(h *wire.Header) { h.SeqID = 6 }), DropUnknown},
+		{"a key that would shut out all others", with(func(h *wire.Header) { h.SeqID = 1 << 63 }), DropUnknown},
+		{"request 0", with(func(h *wire.Header) { h.SeqID = 0 }), DropUnknown},
+		{"the answer to another robot of this name", with(func(h *wire.Header) { h.ClientMonoNs++ }), DropForeign},
+		{"the stamp of another request", with(func(h *wire.Header) { h.ClientMonoNs = testStamp(4) }), DropForeign},
+		{"no stamp", with(func(h *wire.Header) { h.ClientMonoNs = 0 }), DropForeign},
 		{"an event about another robot's request", sample(wire.Header{
 			SchemaVersion: 1,
 			MsgType:       wire.MsgEvent,
 			SeqID:         5,
 			ClientMonoNs:  7,
 		},
-			wire.AppendEvent(nil, &wire.Event{Code: wire.EventUnknownSession, Seq: 5})), dropForeign},
-		{"a nonce that no session has", sample(goodHeader(5), nonceBody(7)), dropForeign},
-		{"a body that is no map", sample(goodHeader(5), []byte{0x93, 1, 2, 3}), dropBody},
-		{"an empty body", sample(goodHeader(5), nil), dropBody},
-		{"half a body", sample(goodHeader(5), chunkBody(3, 2)[:20]), dropBody},
+			wire.AppendEvent(nil, &wire.Event{Code: wire.EventUnknownSession, Seq: 5})), DropForeign},
+		{"a nonce that no session has", sample(goodHeader(5), nonceBody(7)), DropForeign},
+		{"a body that is no map", sample(goodHeader(5), []byte{0x93, 1, 2, 3}), DropBody},
+		{"an empty body", sample(goodHeader(5), nil), DropBody},
+		{"half a body", sample(goodHeader(5), chunkBody(3, 2)[:20]), DropBody},
 		{"an event that does not decode", sample(wire.Header{SchemaVersion: 1, MsgType: wire.MsgEvent}, []byte{0xc1}),
-			dropBody},
+			DropBody},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			r := testReceiver()
 			r.deposit(tt.sample)
-			if got := r.stats.dropped[tt.reason].Load(); got != 1 {
-				t.Errorf("deposit(%s): dropped %v, want 1 as %q", tt.name, r.stats.dropTotals(), dropNames[tt.reason])
+			if got := r.stats.Dropped[tt.reason].Load(); got != 1 {
+				t.Errorf("deposit(%s): dropped %v, want 1 as %q", tt.name, r.stats.Drops(), DropNames[tt.reason])
 			}
-			if _, _, fresh := r.inbox.Front(); fresh || r.flags.evicted.Load() {
+			if _, _, fresh := r.in.Answers.Front(); fresh || r.evicted.Load() != 0 {
 				t.Error("it reached the tick, or the link")
 			}
 			// The next valid answer is still accepted.
 			r.deposit(sample(goodHeader(5), chunkBody(3, 2)))
-			if a, key, fresh := r.inbox.Front(); !fresh || key != 5 || a.body.ChunkRobot.Rows != 3 {
+			if a, key, fresh := r.in.Answers.Front(); !fresh || key != 5 || a.Body.ChunkRobot.Rows != 3 {
 				t.Errorf("a good chunk afterwards: fresh %v key %d", fresh, key)
 			}
 		})
@@ -111,32 +117,32 @@ func nonceBody(nonce int64) []byte {
 // Goal: if the server gave the session a nonce, only chunks that repeat it are accepted.
 func TestReceiverWantsTheSessionsNonce(t *testing.T) {
 	r := testReceiver()
-	r.flags.nonce.Store(7)
+	r.session(Session{Nonce: 7})
 	for _, body := range [][]byte{nonceBody(8), chunkBody(3, 2)} {
 		r.deposit(sample(goodHeader(5), body))
 	}
-	if _, _, fresh := r.inbox.Front(); fresh || r.stats.dropped[dropForeign].Load() != 2 || !r.flags.duplicate.Load() {
+	if _, _, fresh := r.in.Answers.Front(); fresh || r.stats.Dropped[DropForeign].Load() != 2 || !r.duplicate.Load() {
 		t.Errorf("with another nonce and with none: fresh %v, dropped %v, want 2 as foreign", fresh,
-			r.stats.dropTotals())
+			r.stats.Drops())
 	}
 	r.deposit(sample(goodHeader(5), nonceBody(7)))
-	if _, key, fresh := r.inbox.Front(); !fresh || key != 5 {
+	if _, key, fresh := r.in.Answers.Front(); !fresh || key != 5 {
 		t.Error("the session's own chunk was dropped")
 	}
 }
 
 // Goal: an answer that arrives after its request is forgotten is late, not another robot's.
 func TestALateAnswerIsNotForeign(t *testing.T) {
-	for seq, want := range map[uint64]int{5 + stampSlots - 1: numDrops, 5 + stampSlots: dropUnknown} {
+	for seq, want := range map[uint64]int{5 + stampSlots - 1: NumDrops, 5 + stampSlots: DropUnknown} {
 		r := testReceiver()
 		r.sent(seq)
 		r.deposit(sample(goodHeader(5), chunkBody(3, 2)))
-		for reason := range numDrops {
-			if got := r.stats.dropped[reason].Load(); (got != 0) != (reason == want) {
-				t.Errorf("with request %d under way: dropped %v", seq, r.stats.dropTotals())
+		for reason := range NumDrops {
+			if got := r.stats.Dropped[reason].Load(); (got != 0) != (reason == want) {
+				t.Errorf("with request %d under way: dropped %v", seq, r.stats.Drops())
 			}
 		}
-		if r.flags.duplicate.Load() {
+		if r.duplicate.Load() {
 			t.Error("people are told of another robot")
 		}
 	}
@@ -150,7 +156,7 @@ func TestAForeignAnswerDisplacesNone(t *testing.T) {
 	h := goodHeader(5)
 	h.ClientMonoNs = -1
 	r.deposit(sample(h, chunkBody(4, 2)))
-	if a, key, fresh := r.inbox.Front(); !fresh || key != 4 || a.body.ChunkRobot.Rows != 3 {
+	if a, key, fresh := r.in.Answers.Front(); !fresh || key != 4 || a.Body.ChunkRobot.Rows != 3 {
 		t.Errorf("front = key %d, fresh %v, want the own answer 4", key, fresh)
 	}
 }
@@ -160,11 +166,11 @@ func TestReceiverKeepsTheNewest(t *testing.T) {
 	r.deposit(sample(goodHeader(3), chunkBody(3, 2)))
 	r.deposit(sample(goodHeader(5), chunkBody(4, 2)))
 	r.deposit(sample(goodHeader(4), chunkBody(5, 2)))
-	a, key, fresh := r.inbox.Front()
-	if !fresh || key != 5 || a.body.ChunkRobot.Rows != 4 {
-		t.Errorf("front = key %d rows %d fresh %v, want 5, 4, true", key, a.body.ChunkRobot.Rows, fresh)
+	a, key, fresh := r.in.Answers.Front()
+	if !fresh || key != 5 || a.Body.ChunkRobot.Rows != 4 {
+		t.Errorf("front = key %d rows %d fresh %v, want 5, 4, true", key, a.Body.ChunkRobot.Rows, fresh)
 	}
-	if got := r.stats.dropped[dropNewer].Load(); got != 2 {
+	if got := r.stats.Dropped[DropNewer].Load(); got != 2 {
 		t.Errorf("superseded %d, want 2", got)
 	}
 }
@@ -175,8 +181,8 @@ func TestReceiverTellsEvents(t *testing.T) {
 	r.onEvent = func(e wire.Event) { got = e }
 	want := wire.Event{Code: wire.EventBadObservation, Text: "camera top is 10x10", Seq: 4}
 	r.deposit(sample(wire.Header{SchemaVersion: 1, MsgType: wire.MsgEvent}, wire.AppendEvent(nil, &want)))
-	if got != want || r.stats.notices.Load() != 1 {
-		t.Errorf("event %+v (%d notices), want %+v", got, r.stats.notices.Load(), want)
+	if got != want || r.stats.Notices.Load() != 1 {
+		t.Errorf("event %+v (%d notices), want %+v", got, r.stats.Notices.Load(), want)
 	}
 }
 
@@ -203,28 +209,27 @@ func TestReceiverObeysItsOwnServer(t *testing.T) {
 		{"an old server has forgotten the session before", wire.Event{Code: wire.EventUnknownSession}, 1, false},
 	} {
 		r := testReceiver()
-		r.flags.serverID.Store(new("a"))
-		r.flags.nonce.Store(7)
+		r.session(Session{Session: record.Session{ServerID: "a"}, Nonce: 7})
 		r.deposit(sample(wire.Header{SchemaVersion: 1, MsgType: wire.MsgEvent, SessionEpoch: tt.epoch},
 			wire.AppendEvent(nil, &tt.event)))
-		if got := r.flags.evicted.Load(); got != tt.obeyed {
-			t.Errorf("%s: obeyed %v, want %v (dropped %v)", tt.name, got, tt.obeyed, r.stats.dropTotals())
+		if got := r.evicted.Load() == 2; got != tt.obeyed {
+			t.Errorf("%s: obeyed %v, want %v (dropped %v)", tt.name, got, tt.obeyed, r.stats.Drops())
 		}
 	}
 }
 
 func TestReceiverNoAlloc(t *testing.T) {
 	r := testReceiver()
-	r.flags.sentKey.Store(1 << 40)
+	r.out.SentKey.Store(1 << 40)
 	bodies := chunkBody(50, 6)
 	seq := uint64(0)
 	header := make([]byte, 0, wire.HeaderSize)
 	deposit := func() {
 		seq++
-		r.flags.stamps.issue(seq, testStamp(seq))
+		r.stamps.issue(seq, testStamp(seq))
 		header = wire.AppendHeader(header[:0], goodHeader(seq))
 		r.deposit(wire.Sample{Payload: bodies, Attachment: header})
-		r.inbox.Front()
+		r.in.Answers.Front()
 	}
 	for range 4 { // each of the three slots grows once
 		deposit()
@@ -300,7 +305,7 @@ func TestTheReplacedAnswerIsRecorded(t *testing.T) {
 		r.record.Write(&stop)
 		var got []uint64
 		if _, err := record.ReadFolder(dir, record.Visitor{Chunk: func(m *record.Chunk) error {
-			if m.Outcome == dropNames[dropNewer] {
+			if m.Outcome == DropNames[DropNewer] {
 				got = append(got, m.Seq)
 			}
 			return nil

@@ -1,4 +1,4 @@
-package edge
+package link
 
 import (
 	"cmp"
@@ -14,7 +14,6 @@ import (
 	"github.com/edge-rt/edge-rt/edge/capture"
 	"github.com/edge-rt/edge-rt/edge/device"
 	"github.com/edge-rt/edge-rt/edge/event"
-	"github.com/edge-rt/edge-rt/edge/replica"
 	"github.com/edge-rt/edge-rt/internal/exit"
 	"github.com/edge-rt/edge-rt/record"
 	"github.com/edge-rt/edge-rt/wire"
@@ -33,10 +32,13 @@ type temporaryError struct {
 
 func (r *temporaryError) Unwrap() error { return r.error }
 
+// Temporary reports whether a server refused a session for now only.
+func Temporary(err error) bool { return errors.As(err, new(*temporaryError)) }
+
 // handshake opens a session. An error is final only if it has an exit code.
-func (l *link) handshake(ctx context.Context) error {
+func (l *Link) handshake(ctx context.Context) error {
 	l.tokenLost.Store(false)
-	l.servers.Begin()
+	l.servers.begin()
 	prefix, err := l.find(ctx)
 	if err != nil {
 		return err
@@ -53,43 +55,36 @@ func (l *link) handshake(ctx context.Context) error {
 		return err
 	}
 	for _, w := range ack.Warnings {
-		l.log.Warn("server: "+w, "session", ack.SessionID)
+		l.Log.Warn("server: "+w, "session", ack.SessionID)
 	}
-	l.contract, l.sessionID = t, ack.SessionID
+	l.contract = t
 	if l.room == 0 {
-		l.room = t.steps
+		l.room = t.Steps
+		l.FPS = cmp.Or(l.FPS, t.FPS) // a later session must have the same rate
 	}
-	l.flags.evicted.Store(false)
-	l.flags.unheard.Store(false)
+	l.In.Unheard.Store(false)
 	l.serverToken.CompareAndSwap(tokenGone, tokenUnseen) // the server is back: find has seen its token
-	l.openedAt = l.clock.Now()
-	l.opened.Add(1)
+	l.openedAt = l.Clock.Now()
 	l.lastError = ""
-	l.uplink.Store(&uplink{
-		publisher: l.publisher,
-		prefix:    prefix,
-		epoch:     l.epoch,
-		steps:     t.steps,
-		old:       ack.T == 0,
-	})
-	l.flags.serverID.Store(&ack.ServerID)
-	l.flags.nonce.Store(ack.Nonce)
-	session := &record.Session{
-		ID:       ack.SessionID,
-		Epoch:    l.epoch,
-		Service:  prefix,
-		ServerID: ack.ServerID,
-		Model:    t.model,
-		Revision: t.revision,
-		SHA256:   t.sha256,
+	l.In.Announce(paceOf(&ack.Capabilities))
+	session := &Session{
+		Session: record.Session{
+			ID:       ack.SessionID,
+			Epoch:    l.epoch,
+			Service:  prefix,
+			ServerID: ack.ServerID,
+			Model:    t.Model,
+			Revision: t.Revision,
+			SHA256:   t.SHA256,
+		},
+		Nonce:     ack.Nonce,
+		Publisher: l.publisher,
+		Steps:     t.Steps,
+		Old:       ack.T == 0,
 	}
-	l.flags.session.Store(session)
-	l.flags.past[l.epoch%pastSessions].Store(&pastSession{epoch: l.epoch, nonce: ack.Nonce, model: modelOf(session)})
-	l.flags.said.store(paceOf(&ack.Capabilities))
-	l.record.NoteSession(l.clock.Now(), session)
-	l.flags.server.Store(&ServerSummary{t.model, t.revision, t.sha256, prefix})
-	l.flags.epoch.Store(l.epoch)
-	l.log.Info("session open", "service", prefix, "model", t.model, "revision", t.revision, "server", ack.ServerID,
+	l.Record.NoteSession(l.openedAt, &session.Session)
+	l.In.Open(session)
+	l.Log.Info("session open", "service", prefix, "model", t.Model, "revision", t.Revision, "server", ack.ServerID,
 		"session", ack.SessionID, "epoch", l.epoch)
 	l.tellPace()
 	return nil
@@ -97,14 +92,14 @@ func (l *link) handshake(ctx context.Context) error {
 
 // find returns the key prefix of the service. After the first session it accepts only the prefix of
 // that session.
-func (l *link) find(ctx context.Context) (string, error) {
+func (l *Link) find(ctx context.Context) (string, error) {
 	keys, err := l.net.Tokens(ctx, wire.ServerAliveAny, statusTimeout)
 	if err != nil {
 		return "", err
 	}
 	want := ""
-	if l.cfg.Service != "" {
-		if want, err = wire.Slug(l.cfg.Service); err != nil {
+	if l.Service != "" {
+		if want, err = wire.Slug(l.Service); err != nil {
 			return "", exit.Errorf(exit.Usage, "--service: %w", err)
 		}
 	}
@@ -119,7 +114,7 @@ func (l *link) find(ctx context.Context) (string, error) {
 		}
 	}
 	slices.Sort(found)
-	had := l.contract.prefix
+	had := l.contract.Prefix
 	switch {
 	case had != "" && slices.Contains(found, had):
 		return had, nil
@@ -132,19 +127,19 @@ func (l *link) find(ctx context.Context) (string, error) {
 		return "", exit.Errorf(exit.Config, "%d services are in reach (%s): choose one with --service NAME", len(found),
 			strings.Join(found, ", "))
 	case len(found) > 1:
-		return "", exit.Errorf(exit.Config, "several models serve %q (%s): connect to one of them only", l.cfg.Service,
+		return "", exit.Errorf(exit.Config, "several models serve %q (%s): connect to one of them only", l.Service,
 			strings.Join(found, ", "))
 	case want != "":
-		return "", fmt.Errorf("%w as service %q at %s", errNoService, l.cfg.Service, strings.Join(l.cfg.Connect, ", "))
+		return "", fmt.Errorf("%w as service %q at %s", errNoService, l.Service, strings.Join(l.Connect, ", "))
 	}
-	return "", fmt.Errorf("%w at %s", errNoService, strings.Join(l.cfg.Connect, ", "))
+	return "", fmt.Errorf("%w at %s", errNoService, strings.Join(l.Connect, ", "))
 }
 
 // ask returns the status replies of the servers. all is false when the reply of a hanging server
 // may be missing.
-func (l *link) ask(ctx context.Context, prefix string) (said []wire.Status, all bool, err error) {
+func (l *Link) ask(ctx context.Context, prefix string) (said []wire.Status, all bool, err error) {
 	for _, limit := range []time.Duration{replyPatience, statusTimeout} {
-		began := l.clock.Now()
+		began := l.Clock.Now()
 		replies, err := l.net.Get(ctx, wire.StatusKey(prefix), nil, limit)
 		if err != nil {
 			return nil, false, err
@@ -155,7 +150,7 @@ func (l *link) ask(ctx context.Context, prefix string) (said []wire.Status, all 
 				said = append(said, s)
 			}
 		}
-		all = l.clock.Now().Sub(began) < limit && l.net.Connected()
+		all = l.Clock.Now().Sub(began) < limit && l.net.Connected()
 		if all || len(said) > 0 {
 			break
 		}
@@ -166,25 +161,25 @@ func (l *link) ask(ctx context.Context, prefix string) (said []wire.Status, all 
 // choose opens a session at the best server that accepts this robot. A refusal is final when every
 // server has answered and no refusal is temporary. A server with another bundle that was already
 // present when the session was lost does not replace the run's server, which may return.
-func (l *link) choose(ctx context.Context, prefix string) (*wire.SessionAck, contract, error) {
+func (l *Link) choose(ctx context.Context, prefix string) (*wire.SessionAck, Contract, error) {
 	said, all, err := l.ask(ctx, prefix)
 	if err != nil {
-		return nil, contract{}, err
+		return nil, Contract{}, err
 	}
-	model := cmp.Or(l.contract.sha256, l.cfg.ExpectModel)
-	servers := replica.Order(said, model, l.identity.ID, func(id string) bool {
-		return l.servers.State(id) == replica.Gone
+	model := cmp.Or(l.contract.SHA256, l.ExpectModel)
+	servers := rank(said, model, l.Identity.ID, func(id string) bool {
+		return l.servers.state(id) == gone
 	})
 	if len(servers) == 0 { // no status, or all servers drain: any answer to the session request gives the reason
 		servers = append(servers, wire.Status{})
 	}
 	var refused, passing error
 	for i := range servers {
-		if passing != nil && !replica.Serves(&servers[i], model) {
+		if passing != nil && !serves(&servers[i], model) {
 			break // a server with the right bundle may have a free place soon
 		}
 		id := servers[i].ServerID
-		if l.contract.sha256 != "" && !replica.Serves(&servers[i], model) && l.servers.Beside(id) {
+		if l.contract.SHA256 != "" && !serves(&servers[i], model) && l.servers.beside(id) {
 			passing = fmt.Errorf("the servers of this run's policy are away; %s, which ran beside them, serves "+
 				"another bundle (sha256 %.12s)", id, servers[i].ModelSHA256)
 			break
@@ -192,9 +187,9 @@ func (l *link) choose(ctx context.Context, prefix string) (*wire.SessionAck, con
 		if id == "" && len(servers) > 1 {
 			id = wire.NoServer
 		}
-		l.epoch = l.identity.NextEpoch() // a session that a lost answer left open has an older epoch
-		ack, err := l.open(ctx, prefix, id, l.conditioned(&servers[i]))
-		var t contract
+		l.epoch = l.Identity.NextEpoch() // a session that a lost answer left open has an older epoch
+		ack, err := l.request(ctx, prefix, id, l.conditioned(&servers[i]))
+		var t Contract
 		if err == nil {
 			if t, err = l.checkContract(prefix, ack); err == nil {
 				return ack, t, nil
@@ -213,29 +208,29 @@ func (l *link) choose(ctx context.Context, prefix string) (*wire.SessionAck, con
 	}
 	switch {
 	case passing != nil:
-		return nil, contract{}, passing
+		return nil, Contract{}, passing
 	case !all:
-		return nil, contract{},
+		return nil, Contract{},
 			&temporaryError{fmt.Errorf("not every server of %s has answered, and the others refuse: %s", prefix,
 				refused), unheardWait, event.WaitOther}
 	}
-	return nil, contract{}, refused
+	return nil, Contract{}, refused
 }
 
 // nameCameraFlags adds the flags of the missing cameras to a refusal for missing cameras.
-func (l *link) nameCameraFlags(err error, expected []string) error {
+func (l *Link) nameCameraFlags(err error, expected []string) error {
 	if exit.Of(err) != exit.Config || !strings.Contains(err.Error(), "camera") {
 		return err
 	}
 	var flags []string
 	for _, key := range expected {
 		name := strings.TrimPrefix(key, capture.ImageKey)
-		if slices.ContainsFunc(l.cfg.Cameras, func(c capture.Config) bool { return c.Name == name }) {
+		if slices.ContainsFunc(l.Cameras, func(c capture.Config) bool { return c.Name == name }) {
 			continue
 		}
 		// a USB camera has two nodes, and the first has the pictures
 		source := fmt.Sprintf("/dev/video%d", 2*len(flags))
-		if l.cfg.Bus == device.Sim {
+		if l.Bus == device.Sim {
 			source = device.Sim
 		}
 		flags = append(flags, fmt.Sprintf("--camera %s=%s", name, source))
@@ -263,48 +258,48 @@ type deniedError struct{ error }
 // conditioned reports whether the session requests chunks that continue the previous one. The
 // default schedule renounces this for a policy that cannot. A schedule or prefix that was given by
 // flag keeps it, and the server warns.
-func (l *link) conditioned(s *wire.Status) bool {
-	c := &l.cfg.Schedule
+func (l *Link) conditioned(s *wire.Status) bool {
+	c := &l.Schedule
 	if !c.Conditioned() || s.SupportsRTC || s.ChunkSize == 0 || c.Schedule != chunk.Schedules[0] || c.Prefix != "" {
 		return c.Conditioned()
 	}
 	if !l.toldUnconditioned {
-		l.log.Info("this policy cannot continue the previous chunk: chunks are joined as they arrive")
+		l.Log.Info("this policy cannot continue the previous chunk: chunks are joined as they arrive")
 		l.toldUnconditioned = true
 	}
 	return false
 }
 
-// open requests a session from the server with this id, from any server when id is empty. With
+// request requests a session from the server with this id, from any server when id is empty. With
 // conditioned set, the session's chunks continue the previous ones.
-func (l *link) open(ctx context.Context, prefix, id string, conditioned bool) (*wire.SessionAck, error) {
-	request := wire.SessionOpen{
-		ClientUUID:    l.identity.ID,
-		RobotType:     l.cfg.Robot,
-		FPS:           l.cfg.FPS,
-		ActionNames:   l.names,
-		StateDim:      len(l.names),
+func (l *Link) request(ctx context.Context, prefix, id string, conditioned bool) (*wire.SessionAck, error) {
+	open := wire.SessionOpen{
+		ClientUUID:    l.Identity.ID,
+		RobotType:     l.Robot,
+		FPS:           l.FPS,
+		ActionNames:   l.Names,
+		StateDim:      len(l.Names),
 		SchemaVersion: wire.SchemaVersion,
 		RTCEnabled:    conditioned,
-		Task:          l.flags.taskText(),
+		Task:          l.Out.TaskText(),
 		SessionEpoch:  l.epoch,
-		ActionUnits:   l.units,
-		StateUnits:    l.units,
-		Instance:      l.identity.Instance,
-		Host:          l.identity.Host,
+		ActionUnits:   l.Units,
+		StateUnits:    l.Units,
+		Instance:      l.Identity.Instance,
+		Host:          l.Identity.Host,
 		Steps:         cmp.Or(l.room, wire.MaxSteps),
 		ServerID:      id,
 	}
-	for _, key := range slices.Sorted(maps.Keys(l.cfg.Tags)) {
-		request.Tags = append(request.Tags, wire.Tag{Key: key, Value: l.cfg.Tags[key]})
+	for _, key := range slices.Sorted(maps.Keys(l.Tags)) {
+		open.Tags = append(open.Tags, wire.Tag{Key: key, Value: l.Tags[key]})
 	}
-	for _, c := range l.cfg.Cameras {
-		request.CameraNames = append(request.CameraNames, capture.ImageKey+c.Name)
-		if cmp.Or(c.Quality, l.cfg.JPEGQuality) == 0 {
-			request.RawImages = append(request.RawImages, capture.ImageKey+c.Name)
+	for _, c := range l.Cameras {
+		open.CameraNames = append(open.CameraNames, capture.ImageKey+c.Name)
+		if cmp.Or(c.Quality, l.JPEGQuality) == 0 {
+			open.RawImages = append(open.RawImages, capture.ImageKey+c.Name)
 		}
 	}
-	replies, err := l.askSession(ctx, prefix, wire.AppendSessionOpen(nil, &request), l.cfg.RequestTimeout)
+	replies, err := l.askSession(ctx, prefix, wire.AppendSessionOpen(nil, &open), l.RequestTimeout)
 	if err != nil {
 		return nil, err
 	}
@@ -340,26 +335,26 @@ func (l *link) open(ctx context.Context, prefix, id string, conditioned bool) (*
 	case best != nil:
 		return nil, exit.Errorf(exit.Config, "session refused by %s: %s", prefix, best.Error)
 	}
-	if text := l.cfg.otherRobot(l.identity.ID); text != "" {
+	if text := l.OtherRobot(); text != "" {
 		return nil, fmt.Errorf("no answer to the session request at %s: %s", prefix, text)
 	}
-	return nil, fmt.Errorf("no answer to the session request at %s within %v", prefix, l.cfg.RequestTimeout)
+	return nil, fmt.Errorf("no answer to the session request at %s within %v", prefix, l.RequestTimeout)
 }
 
 // askSession asks at the robot's own key, which a router can restrict to this robot. Without an
 // answer there, as from a server of LeRobot's draft, it asks at the common key. Only one server
 // answers the request. The first query at a key waits no longer than replyPatience, since another
 // server may just have stopped; the second waits until limit for a slow server.
-func (l *link) askSession(ctx context.Context, prefix string, body []byte, limit time.Duration) ([]wire.Reply, error) {
-	own, err := wire.RobotSessionKey(prefix, l.identity.ID)
+func (l *Link) askSession(ctx context.Context, prefix string, body []byte, limit time.Duration) ([]wire.Reply, error) {
+	own, err := wire.RobotSessionKey(prefix, l.Identity.ID)
 	if err != nil {
 		return nil, err
 	}
-	end := l.clock.Now().Add(limit)
+	end := l.Clock.Now().Add(limit)
 	for _, key := range []string{own, wire.SessionKey(prefix)} {
 		// no answer in time: the server is slow or far away
 		for _, wait := range []time.Duration{replyPatience, limit} {
-			began := l.clock.Now()
+			began := l.Clock.Now()
 			if wait = min(wait, end.Sub(began)); wait <= 0 {
 				return nil, nil
 			}
@@ -367,7 +362,7 @@ func (l *link) askSession(ctx context.Context, prefix string, body []byte, limit
 			if err != nil || len(replies) > 0 {
 				return replies, err
 			}
-			if l.clock.Now().Sub(began) < wait {
+			if l.Clock.Now().Sub(began) < wait {
 				break // no server has declared this key
 			}
 		}
@@ -375,7 +370,7 @@ func (l *link) askSession(ctx context.Context, prefix string, body []byte, limit
 	return nil, nil
 }
 
-func (l *link) temporaryRefusal(ack *wire.SessionAck) error {
+func (l *Link) temporaryRefusal(ack *wire.SessionAck) error {
 	err, why := fmt.Errorf("session refused for now: %s (load %.2f)", ack.Error, ack.ServerLoad), event.WaitTaken
 	switch ack.HeldBy {
 	case "":
@@ -383,94 +378,26 @@ func (l *link) temporaryRefusal(ack *wire.SessionAck) error {
 			why = event.WaitDraining
 		}
 	case wire.HostUnknown:
-		err = fmt.Errorf("another robot runs as %s: give one of them another --id", l.identity.ID)
+		err = fmt.Errorf("another robot runs as %s: give one of them another --id", l.Identity.ID)
 	default:
 		err = fmt.Errorf("another robot on host %s runs as %s: give one of them another --id", ack.HeldBy,
-			l.identity.ID)
+			l.Identity.ID)
 	}
 	return &temporaryError{err, time.Duration(ack.RetryAfterMs) * time.Millisecond, why}
 }
 
-func (l *link) checkContract(prefix string, ack *wire.SessionAck) (contract, error) {
-	log := l.log.With("session", ack.SessionID)
-	t := contract{
-		prefix:     prefix,
-		model:      ack.ModelRepo,
-		revision:   ack.ModelRevision,
-		sha256:     ack.ModelSHA256,
-		horizon:    ack.ChunkSize,
-		prefixEnd:  ack.RTCExecutionHorizon,
-		shapes:     ack.CameraShapes,
-		steps:      max(ack.Steps, 1),
-		simulation: ack.Simulation,
-	}
-	if ack.Simulation {
-		if why := l.cfg.realArm(); why != "" {
-			return t, exit.Errorf(exit.Config, "%s serves %s@%s (sha256 %.12s), which is for a simulated arm only "+
-				"(simulation_only in its bundle.json): %s", prefix, t.model, t.revision, cmp.Or(t.sha256, "unknown"),
-				why)
-		}
-	}
-	if ack.ChunkSize < 2 || ack.ChunkSize > maxHorizon {
-		return t, exit.Errorf(exit.Config, "%s announces chunk_size %d, want 2 to %d", prefix, ack.ChunkSize,
-			maxHorizon)
-	}
-	if len(ack.ActionNames) == 0 {
-		log.Warn("the server does not name its action columns: their order cannot be checked, make sure it is this "+
-			"robot's", "want", l.names)
-	} else if !slices.Equal(ack.ActionNames, l.names) {
-		return t, exit.Errorf(exit.Config, "%s maps its chunk columns to %v, this robot has %v: wrong model or robot",
-			prefix, ack.ActionNames, l.names)
-	}
-	if ack.StateDim != 0 && ack.StateDim != len(l.names) {
-		return t, exit.Errorf(exit.Config, "%s wants a state of %d, this robot has %d joints", prefix, ack.StateDim,
-			len(l.names))
-	}
-	var err error
-	if t.fps, err = l.cfg.agreedFPS(ack.TrainedFPS, log); err != nil {
-		return t, err
-	}
-	if want := l.cfg.ExpectModel; !strings.HasPrefix(t.sha256, want) {
-		return t, exit.Errorf(exit.Config, "%s serves %s@%s with sha256 %s, want one beginning with %s "+
-			"(--expect-model): another policy, or another export of it",
-			prefix, t.model, t.revision, cmp.Or(t.sha256, "unknown"), want)
-	}
-	if l.contract.prefix == "" {
-		p := l.cfg.patience(t.horizon, t.fps)
-		said := paceOf(&ack.Capabilities)
-		if surely := (serverPace{least: time.Duration(float64(said.least) / hopelessTimes)}); p.hopeless(surely) != nil {
-			return t, p.hopeless(said)
-		}
-	}
-	if old := l.contract; old.prefix != "" {
-		switch {
-		case t.prefix != old.prefix, t.model != old.model, t.revision != old.revision, t.horizon != old.horizon:
-			return t, exit.Errorf(exit.Config,
-				"the server came back as another model: had %s@%s with %d rows, got %s@%s with %d", old.model,
-				old.revision, old.horizon, t.model, t.revision, t.horizon)
-		case old.sha256 != "" && t.sha256 != "" && t.sha256 != old.sha256:
-			return t, exit.Errorf(exit.Config, "the server came back with other weights: had %s, got %s", old.sha256,
-				t.sha256)
-		case t.steps > l.room:
-			return t, exit.Errorf(exit.Config, "the server came back as another model: it looks at %d observations "+
-				"together, and this run keeps %d: start it again", t.steps, l.room)
-		}
-	}
-	return t, nil
-}
-
 // declare declares the robot's keys once; the transport repeats this after a reconnect.
-func (l *link) declare(prefix string) error {
+func (l *Link) declare(prefix string) error {
 	if l.publisher != nil {
 		return nil
 	}
-	obs, err1 := wire.ObsKey(prefix, l.identity.ID)
-	action, err2 := wire.ActionKey(prefix, l.identity.ID)
-	alive, err3 := wire.ClientAliveKey(prefix, l.identity.ID)
+	obs, err1 := wire.ObsKey(prefix, l.Identity.ID)
+	action, err2 := wire.ActionKey(prefix, l.Identity.ID)
+	alive, err3 := wire.ClientAliveKey(prefix, l.Identity.ID)
 	if err := errors.Join(err1, err2, err3); err != nil {
 		return err
 	}
-	if _, err := l.net.Subscribe(action, l.receive); err != nil {
+	if _, err := l.net.Subscribe(action, l.receiver.deposit); err != nil {
 		return err
 	}
 	publisher, err := l.net.Publisher(obs, wire.ObservationQoS)
@@ -491,8 +418,8 @@ func (l *link) declare(prefix string) error {
 }
 
 // announce replaces the robot's liveliness token by the token of the session's epoch.
-func (l *link) announce(prefix string) error {
-	key, err := wire.EpochAliveKey(prefix, l.identity.ID, l.epoch)
+func (l *Link) announce(prefix string) error {
+	key, err := wire.EpochAliveKey(prefix, l.Identity.ID, l.epoch)
 	if err != nil {
 		return err
 	}

@@ -1,4 +1,4 @@
-package edge
+package link
 
 import (
 	"context"
@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"github.com/edge-rt/edge-rt/chunk"
-	"github.com/edge-rt/edge-rt/edge/event"
 	"github.com/edge-rt/edge-rt/internal/exit"
 	"github.com/edge-rt/edge-rt/record"
 	"github.com/edge-rt/edge-rt/rt"
@@ -19,11 +18,13 @@ import (
 // usual is a run with the default flags on chunks of 50 actions at 30 Hz.
 func usual() Config {
 	return Config{
-		MaxActionAge:   DefaultMaxActionAge,
-		DegradedAfter:  DefaultDegradedAfter,
-		RequestTimeout: DefaultRequestTimeout,
-		MaxOffline:     time.Minute,
-		Schedule:       chunk.Config{Schedule: "drtc"},
+		Limits: Limits{
+			MaxActionAge:   DefaultMaxActionAge,
+			DegradedAfter:  DefaultDegradedAfter,
+			RequestTimeout: DefaultRequestTimeout,
+			MaxOffline:     time.Minute,
+		},
+		Schedule: chunk.Config{Schedule: "drtc"},
 	}
 }
 
@@ -32,39 +33,39 @@ func usual() Config {
 func TestLimitsFollowThePolicy(t *testing.T) {
 	for _, tt := range []struct {
 		name         string
-		pace         serverPace
+		pace         Pace
 		given        Given
 		age, quiet   time.Duration
 		hopeless     bool
 		notes, needs string // notes: text in the notes; needs: text that must be missing
 	}{
-		{"a quick policy", serverPace{20 * time.Millisecond, 30 * time.Millisecond, 0}, Given{}, 3 * time.Second,
+		{"a quick policy", Pace{20 * time.Millisecond, 30 * time.Millisecond, 0}, Given{}, 3 * time.Second,
 			time.Second, false, "", "-"},
-		{"nothing is known", serverPace{}, Given{}, 3 * time.Second, time.Second, false, "", "-"},
-		{"8 s", serverPace{8 * time.Second, 8 * time.Second, 0}, Given{}, 14 * time.Second, 12 * time.Second, false,
+		{"nothing is known", Pace{}, Given{}, 3 * time.Second, time.Second, false, "", "-"},
+		{"8 s", Pace{8 * time.Second, 8 * time.Second, 0}, Given{}, 14 * time.Second, 12 * time.Second, false,
 			"SLOW POLICY --max-action-age --request-timeout", "--degraded-after"},
-		{"8 s, and the age is a flag's", serverPace{8 * time.Second, 8 * time.Second, 0}, Given{MaxActionAge: true},
+		{"8 s, and the age is a flag's", Pace{8 * time.Second, 8 * time.Second, 0}, Given{MaxActionAge: true},
 			3 * time.Second, 12 * time.Second, true, "--max-action-age --request-timeout", ""},
-		{"4.9 s", serverPace{4900 * time.Millisecond, 4900 * time.Millisecond, 0}, Given{}, 10 * time.Second,
+		{"4.9 s", Pace{4900 * time.Millisecond, 4900 * time.Millisecond, 0}, Given{}, 10 * time.Second,
 			7350 * time.Millisecond, false, "SLOW POLICY --max-action-age", "--request-timeout"},
-		{"seven robots at 1.6 s", serverPace{1600 * time.Millisecond, 1600 * time.Millisecond, 9600 * time.Millisecond},
+		{"seven robots at 1.6 s", Pace{1600 * time.Millisecond, 1600 * time.Millisecond, 9600 * time.Millisecond},
 			Given{}, 5 * time.Second, 12 * time.Second, false, "--max-action-age --request-timeout", "SLOW"},
-		{"seven robots at 1.35 s", serverPace{1350 * time.Millisecond, 1600 * time.Millisecond,
+		{"seven robots at 1.35 s", Pace{1350 * time.Millisecond, 1600 * time.Millisecond,
 			9600 * time.Millisecond}, Given{}, 5 * time.Second, 12 * time.Second, false, "--max-action-age", "SLOW"},
-		{"quick, with chunks that outlast the limit", serverPace{50 * time.Millisecond, 60 * time.Millisecond, 0},
+		{"quick, with chunks that outlast the limit", Pace{50 * time.Millisecond, 60 * time.Millisecond, 0},
 			Given{}, 3 * time.Second, time.Second, false, "", "-"},
-		{"a minute and a half", serverPace{90 * time.Second, 90 * time.Second, 0}, Given{DegradedAfter: true},
+		{"a minute and a half", Pace{90 * time.Second, 90 * time.Second, 0}, Given{DegradedAfter: true},
 			137 * time.Second, time.Second, false, "--max-offline --degraded-after", ""},
-		{"1 s: a smaller s_min helps", serverPace{1100 * time.Millisecond, 1100 * time.Millisecond, 0}, Given{},
+		{"1 s: a smaller s_min helps", Pace{1100 * time.Millisecond, 1100 * time.Millisecond, 0}, Given{},
 			3 * time.Second, 1650 * time.Millisecond, false, "--s-min 16", "SLOW"},
 	} {
 		cfg := usual()
 		cfg.Given = tt.given
-		p := cfg.patience(50, 30)
-		if got := p.age(tt.pace); got != tt.age {
+		p := cfg.Patience(50, 30)
+		if got := p.Age(tt.pace); got != tt.age {
 			t.Errorf("%s: actions may be %v old, want %v", tt.name, got, tt.age)
 		}
-		if got := p.quiet(tt.pace); got != tt.quiet {
+		if got := p.Quiet(tt.pace); got != tt.quiet {
 			t.Errorf("%s: degraded after %v, want %v", tt.name, got, tt.quiet)
 		}
 		if err := p.hopeless(tt.pace); (err != nil) != tt.hopeless || err != nil && exit.Of(err) != exit.Config {
@@ -82,14 +83,14 @@ func TestLimitsFollowThePolicy(t *testing.T) {
 	}
 	cfg := usual()
 	cfg.Given.MaxActionAge = true
-	p := cfg.patience(50, 30)
-	if err := p.hopeless(serverPace{8 * time.Second, 8 * time.Second, 0}); err == nil ||
+	p := cfg.Patience(50, 30)
+	if err := p.hopeless(Pace{8 * time.Second, 8 * time.Second, 0}); err == nil ||
 		!strings.Contains(err.Error(), "give --max-action-age 14s or more") {
 		t.Errorf("hopeless = %v, want the flag with a value that works", err)
 	}
 	cfg.MaxActionAge = 14 * time.Second
-	if p := cfg.patience(50, 30); p.hopeless(serverPace{8 * time.Second, 8 * time.Second, 0}) != nil ||
-		p.age(serverPace{8 * time.Second, 8 * time.Second, 0}) < 8*time.Second+p.chunk {
+	if p := cfg.Patience(50, 30); p.hopeless(Pace{8 * time.Second, 8 * time.Second, 0}) != nil ||
+		p.Age(Pace{8 * time.Second, 8 * time.Second, 0}) < 8*time.Second+p.chunk {
 		t.Error("the value that it names does not work")
 	}
 }
@@ -97,36 +98,36 @@ func TestLimitsFollowThePolicy(t *testing.T) {
 // Goal: one slow answer does not let old actions run. Several slow answers in a row do, and so do
 // the first ones of a server that does not announce its time.
 func TestOneHiccupIsNoSlowPolicy(t *testing.T) {
-	quick := serverPace{20 * time.Millisecond, 30 * time.Millisecond, 0}
-	var a answers
-	if got := a.learn(quick); got != quick {
+	quick := Pace{20 * time.Millisecond, 30 * time.Millisecond, 0}
+	var a Inferences
+	if got := a.Learn(quick); got != quick {
 		t.Errorf("without answers %+v, want what the server says", got)
 	}
-	a.add(10_000)
-	if got := a.learn(quick); got.least != quick.least || got.most != 10*time.Second {
+	a.Add(10_000)
+	if got := a.Learn(quick); got.Least != quick.Least || got.Most != 10*time.Second {
 		t.Errorf("after one slow answer %+v, want the least unchanged", got)
 	}
-	if got := a.learn(serverPace{}); got.least != 10*time.Second {
+	if got := a.Learn(Pace{}); got.Least != 10*time.Second {
 		t.Errorf("of a server that says nothing %+v, want the answer's 10 s", got)
 	}
-	a.add(9000)
-	if got := a.learn(quick); got.least != quick.least {
+	a.Add(9000)
+	if got := a.Learn(quick); got.Least != quick.Least {
 		t.Errorf("after two slow answers %+v, want the least unchanged", got)
 	}
-	a.add(9000)
-	if got := a.learn(quick); got.least != 9*time.Second {
+	a.Add(9000)
+	if got := a.Learn(quick); got.Least != 9*time.Second {
 		t.Errorf("after three slow answers in a row %+v, want a least of 9 s", got)
 	}
-	a.add(25)
-	if got := a.learn(quick); got.least != 25*time.Millisecond {
+	a.Add(25)
+	if got := a.Learn(quick); got.Least != 25*time.Millisecond {
 		t.Errorf("after a quick answer %+v, want its 25 ms", got)
 	}
 	for range paceKnown {
-		a.add(9000)
+		a.Add(9000)
 	}
-	a.add(-1)
-	a.add(1e300)
-	if got := a.learn(quick); got.most != 10*time.Second {
+	a.Add(-1)
+	a.Add(1e300)
+	if got := a.Learn(quick); got.Most != 10*time.Second {
 		t.Errorf("after answers that are no times %+v", got)
 	}
 }
@@ -134,39 +135,36 @@ func TestOneHiccupIsNoSlowPolicy(t *testing.T) {
 // Goal: a slow inference from before this run, such as the first one on a GPU, does not keep a run
 // of quick answers from being degraded.
 func TestTheFirstInferenceOfAServerIsNotItsPace(t *testing.T) {
-	said := serverPace{20 * time.Millisecond, time.Minute, 0}
-	var a answers
+	said := Pace{20 * time.Millisecond, time.Minute, 0}
+	var a Inferences
 	for range paceWindow {
-		a.add(20)
+		a.Add(20)
 	}
-	got := a.learn(said)
-	if got.most != paceTimes*20*time.Millisecond {
-		t.Errorf("after %d answers of 20 ms an inference may take %v, want %v", paceWindow, got.most,
+	got := a.Learn(said)
+	if got.Most != paceTimes*20*time.Millisecond {
+		t.Errorf("after %d answers of 20 ms an inference may take %v, want %v", paceWindow, got.Most,
 			paceTimes*20*time.Millisecond)
 	}
 	cfg := usual()
-	p := cfg.patience(50, 30)
-	var flags linkFlags
-	flags.said.store(said)
-	if quiet := p.quiet(flags.learnedPace()); quiet != 90*time.Second {
+	p := cfg.Patience(50, 30)
+	if quiet := p.Quiet(Pace{}.Or(said)); quiet != 90*time.Second {
 		t.Errorf("before the first answer degraded after %v, want 1m30s", quiet)
 	}
-	flags.pace.store(got)
-	if quiet := p.quiet(flags.learnedPace()); quiet != DefaultDegradedAfter {
+	if quiet := p.Quiet(got.Or(said)); quiet != DefaultDegradedAfter {
 		t.Errorf("degraded after %v, want %v", quiet, DefaultDegradedAfter)
 	}
 }
 
 func TestPaceOfBelievesNoNonsense(t *testing.T) {
 	for _, ms := range []float64{-1, 0} {
-		if got := paceOf(&wire.Capabilities{InferenceMsMin: ms, InferenceMsP99: ms, QueueWaitMs: ms}); got != (serverPace{}) {
+		if got := paceOf(&wire.Capabilities{InferenceMsMin: ms, InferenceMsP99: ms, QueueWaitMs: ms}); got != (Pace{}) {
 			t.Errorf("%v ms: %+v, want nothing known", ms, got)
 		}
 	}
-	if got := paceOf(&wire.Capabilities{InferenceMsMin: 500, InferenceMsP99: 1e300, QueueWaitMs: 10}); got.most != paceMost || got.least != 500*time.Millisecond {
+	if got := paceOf(&wire.Capabilities{InferenceMsMin: 500, InferenceMsP99: 1e300, QueueWaitMs: 10}); got.Most != paceMost || got.Least != 500*time.Millisecond {
 		t.Errorf("%+v, want at most %v", got, paceMost)
 	}
-	if got := paceOf(&wire.Capabilities{InferenceMsMin: 500, InferenceMsP99: 20}); got.most != got.least {
+	if got := paceOf(&wire.Capabilities{InferenceMsMin: 500, InferenceMsP99: 20}); got.Most != got.Least {
 		t.Errorf("%+v, want no p99 below the least", got)
 	}
 }
@@ -179,15 +177,15 @@ func TestASessionThatCouldNeverActIsRefused(t *testing.T) {
 	s.answer(func(a *wire.SessionAck) { a.InferenceMsMin, a.InferenceMsP99 = 8000, 8000 })
 	l, log := s.dial(t, "")
 	base := usual()
-	l.cfg.MaxActionAge = base.MaxActionAge
-	l.cfg.MaxOffline = base.MaxOffline
-	l.cfg.Given.MaxActionAge = true
+	l.MaxActionAge = base.MaxActionAge
+	l.MaxOffline = base.MaxOffline
+	l.Given.MaxActionAge = true
 	err := l.connect(within(t, 5*time.Second))
 	if exit.Of(err) != exit.Config || !strings.Contains(err.Error(), "--max-action-age") {
 		t.Fatalf("connect = %v (code %d), want code 3 and --max-action-age", err, exit.Of(err))
 	}
 	rttest.Eventually(t, "the session is given back", func() bool { return s.closed.Load() > 0 })
-	l.cfg.Given.MaxActionAge = false
+	l.Given.MaxActionAge = false
 	if err := l.connect(within(t, 5*time.Second)); err != nil {
 		t.Fatal(err)
 	}
@@ -207,12 +205,14 @@ func TestASessionThatCouldNeverActIsRefused(t *testing.T) {
 func TestASlowServerKeepsItsSession(t *testing.T) {
 	clock := rttest.NewClock(rt.Instant(time.Hour))
 	cfg := usual()
-	l := &link{cfg: &cfg, clock: clock, flags: &linkFlags{}, contract: contract{horizon: 50, fps: 30}}
+	cfg.Clock = clock
+	l := New(cfg)
+	l.contract = Contract{Horizon: 50, FPS: 30}
 	l.serverToken.Store(tokenAlive)
 	start := clock.Now()
 	l.openedAt = start
-	l.flags.askedAt.Store(int64(start))
-	l.flags.said.store(serverPace{8 * time.Second, 8 * time.Second, 0})
+	l.Out.AskedAt.Store(int64(start))
+	l.In.Announce(Pace{8 * time.Second, 8 * time.Second, 0})
 	for at := time.Second; at < 29*time.Second; at += time.Second {
 		clock.Advance(time.Second)
 		l.heardAt = clock.Now() // as probe sets it
@@ -226,7 +226,7 @@ func TestASlowServerKeepsItsSession(t *testing.T) {
 		t.Error("after 29 s, three times the 8 s of a chunk and --request-timeout, the session is still waited for")
 	}
 	l.openedAt = clock.Now()
-	l.flags.askedAt.Store(int64(clock.Now()))
+	l.Out.AskedAt.Store(int64(clock.Now()))
 	clock.Advance(DefaultRequestTimeout)
 	if _, why := l.lossReason(); why != "" {
 		t.Errorf("silent for %v: %s", DefaultRequestTimeout, why)
@@ -243,13 +243,13 @@ func TestAPolicyThatBecomesSlowIsTold(t *testing.T) {
 	s := newScripted(t, "demo")
 	s.answer(func(a *wire.SessionAck) { a.InferenceMsMin, a.InferenceMsP99 = 200, 250 })
 	l, log := s.dial(t, "")
-	l.cfg.MaxActionAge, l.cfg.MaxOffline = DefaultMaxActionAge, time.Minute
+	l.MaxActionAge, l.MaxOffline = DefaultMaxActionAge, time.Minute
 	if err := l.connect(within(t, 5*time.Second)); err != nil {
 		t.Fatal(err)
 	}
-	told := func(pace serverPace) string {
+	told := func(pace Pace) string {
 		n := log.Len()
-		l.flags.pace.store(pace)
+		l.Out.SetPace(pace)
 		l.tellPace()
 		return log.String()[n:]
 	}
@@ -257,17 +257,17 @@ func TestAPolicyThatBecomesSlowIsTold(t *testing.T) {
 		t.Fatalf("a quick policy is told of:\n%s", log)
 	}
 	for _, tt := range []struct {
-		pace serverPace
+		pace Pace
 		want string // empty: nothing is logged
 	}{
-		{serverPace{200 * time.Millisecond, 6 * time.Second, 0},
+		{Pace{200 * time.Millisecond, 6 * time.Second, 0},
 			"when 3 take so long in a row, it becomes longer by itself; --max-action-age 10s lets all"},
-		{serverPace{6 * time.Second, 6 * time.Second, 0},
+		{Pace{6 * time.Second, 6 * time.Second, 0},
 			"--max-action-age is 10s now, and was 3s: a chunk takes 6.0 s"},
-		{serverPace{6100 * time.Millisecond, 6200 * time.Millisecond, 0}, ""},
-		{serverPace{200 * time.Millisecond, 6 * time.Second, 0},
+		{Pace{6100 * time.Millisecond, 6200 * time.Millisecond, 0}, ""},
+		{Pace{200 * time.Millisecond, 6 * time.Second, 0},
 			"--max-action-age is 3s now, and was 10s: a chunk takes 200 ms"},
-		{serverPace{200 * time.Millisecond, 250 * time.Millisecond, 0}, ""},
+		{Pace{200 * time.Millisecond, 250 * time.Millisecond, 0}, ""},
 	} {
 		if said := told(tt.pace); !strings.Contains(said, tt.want) || (said == "") != (tt.want == "") {
 			t.Errorf("%v: it says %q, want %q", tt.pace, said, tt.want)
@@ -275,8 +275,8 @@ func TestAPolicyThatBecomesSlowIsTold(t *testing.T) {
 	}
 	cfg := usual()
 	cfg.Given.MaxActionAge = true
-	p := cfg.patience(50, 30)
-	notes := strings.Join(p.notes(serverPace{200 * time.Millisecond, 6 * time.Second, 0}, 50, 20, 30), "\n")
+	p := cfg.Patience(50, 30)
+	notes := strings.Join(p.notes(Pace{200 * time.Millisecond, 6 * time.Second, 0}, 50, 20, 30), "\n")
 	if !strings.Contains(notes, "which takes 200 ms to 6.0 s: --max-action-age 11s lets all of them") {
 		t.Errorf("with the flag given: %s", notes)
 	}
@@ -309,10 +309,10 @@ func TestACompatThatCouldNeverActIsRefused(t *testing.T) {
 		cfg.Schedule.Schedule = tt.schedule
 		cfg.Schedule.Compat = tt.compat
 		cfg.RequestTimeout = tt.request
-		p := cfg.patience(50, 30)
-		pace := serverPace{tt.least, tt.least, 0}
+		p := cfg.Patience(50, 30)
+		pace := Pace{tt.least, tt.least, 0}
 		err := p.hopeless(pace)
-		if (err != nil) != (tt.says != "") || p.never(pace) != (err != nil) || err != nil &&
+		if (err != nil) != (tt.says != "") || p.Never(pace) != (err != nil) || err != nil &&
 			!strings.Contains(err.Error(), tt.says) {
 			t.Errorf("%s, compat %v, %v, --request-timeout %v: %v, want %q", tt.schedule, tt.compat, tt.least,
 				tt.request, err, tt.says)
@@ -332,30 +332,30 @@ func TestTheLinkAsksAServerThatOwesAnAnswer(t *testing.T) {
 		r.status.ActiveSessions = 2
 	})
 	l, log := router.dial(t, "")
-	l.cfg.RequestTimeout, l.cfg.MaxOffline = 400*time.Millisecond, time.Minute
+	l.RequestTimeout, l.MaxOffline = 400*time.Millisecond, time.Minute
 	ctx, cancel := context.WithCancel(t.Context())
 	if err := l.connect(ctx); err != nil {
 		t.Fatal(err)
 	}
-	if id := *l.flags.serverID.Load(); id != "a" {
+	if id := l.server(); id != "a" {
 		t.Fatalf("the session is at %s, want a", id)
 	}
-	l.flags.askedAt.Store(int64(l.clock.Now()))
+	l.Out.AskedAt.Store(int64(l.Clock.Now()))
 	ended := make(chan error, 1)
-	go func() { ended <- l.maintain(ctx) }()
-	time.Sleep(3 * l.cfg.RequestTimeout) // real time: the transport has no test clock
-	if n := l.opened.Load(); n != 1 || l.flags.epoch.Load() == 0 {
+	go func() { ended <- l.Maintain(ctx) }()
+	time.Sleep(3 * l.RequestTimeout) // real time: the transport has no test clock
+	if n := l.In.Sessions().Opened; n != 1 || l.In.Sessions().Epoch() == 0 {
 		t.Errorf("%d sessions opened, want the first kept:\n%s", n, log)
 	}
-	if p := l.flags.said.load(); p.most != 8*time.Second || p.queue != 8*time.Second {
+	if p := l.In.Announced(); p.Most != 8*time.Second || p.Queue != 8*time.Second {
 		t.Errorf("learned %+v, want 8 s of inference and 8 s behind the other session", p)
 	}
-	if l.flags.aliveAt.Load() == 0 {
+	if l.In.AliveAt.Load() == 0 {
 		t.Error("the run does not learn that the server lives")
 	}
 	all["a"].change(func(r *replicaStand) { r.status.ServerID = "other" })
 	rttest.Eventually(t, "the loss once it does not answer", func() bool {
-		return l.opened.Load() > 1 || l.flags.lost.Load()
+		return l.In.Sessions().Opened > 1 || l.In.Sessions().Lost > 0
 	})
 	cancel()
 	<-ended
@@ -366,18 +366,18 @@ func TestTheLinkAsksAServerThatOwesAnAnswer(t *testing.T) {
 func TestAServerOfAFarLinkKeepsItsSession(t *testing.T) {
 	router, all := replicas(t, "a")
 	l, log := router.dial(t, "")
-	l.cfg.RequestTimeout, l.cfg.MaxOffline = 2*time.Second, time.Minute
+	l.RequestTimeout, l.MaxOffline = 2*time.Second, time.Minute
 	ctx, cancel := context.WithCancel(t.Context())
 	if err := l.connect(ctx); err != nil {
 		t.Fatal(err)
 	}
 	all["a"].change(func(r *replicaStand) { r.far = 700 * time.Millisecond })
-	l.flags.said.store(serverPace{8 * time.Second, 8 * time.Second, 0})
-	l.flags.askedAt.Store(int64(l.clock.Now()))
+	l.In.Announce(Pace{8 * time.Second, 8 * time.Second, 0})
+	l.Out.AskedAt.Store(int64(l.Clock.Now()))
 	ended := make(chan error, 1)
-	go func() { ended <- l.maintain(ctx) }()
+	go func() { ended <- l.Maintain(ctx) }()
 	time.Sleep(3 * time.Second) // real time: the transport has no test clock
-	if n := l.opened.Load(); n != 1 || l.flags.epoch.Load() == 0 {
+	if n := l.In.Sessions().Opened; n != 1 || l.In.Sessions().Epoch() == 0 {
 		t.Errorf("%d sessions opened, want the first kept:\n%s", n, log)
 	}
 	cancel()
@@ -387,12 +387,8 @@ func TestAServerOfAFarLinkKeepsItsSession(t *testing.T) {
 // Goal: an answer that arrives after the loss of its session is accepted if robot, episode, request
 // and policy match; with another session's number or another policy it is refused.
 func TestAnAnswerToAnEarlierSessionCounts(t *testing.T) {
-	session := func(f *linkFlags, epoch uint32, nonce int64, sha string) {
-		s := &record.Session{Epoch: epoch, Model: "m", SHA256: sha}
-		f.session.Store(s)
-		f.past[epoch%pastSessions].Store(&pastSession{epoch: epoch, nonce: nonce, model: modelOf(s)})
-		f.nonce.Store(nonce)
-		f.epoch.Store(epoch)
+	session := func(in *Inbox, epoch uint32, nonce int64, sha string) {
+		in.Open(&Session{Session: record.Session{Epoch: epoch, Model: "m", SHA256: sha}, Nonce: nonce})
 	}
 	body := func(nonce int64) []byte {
 		m := wire.Matrix{Rows: 3, Cols: 2, Data: make([]float32, 6)}
@@ -400,199 +396,51 @@ func TestAnAnswerToAnEarlierSessionCounts(t *testing.T) {
 	}
 	for _, tt := range []struct {
 		name  string
-		now   func(f *linkFlags)
+		now   func(in *Inbox)
 		nonce int64
 		stamp int64
 		drop  int // -1: the answer is accepted
 	}{
-		{"a new session is open", func(f *linkFlags) { session(f, 3, 30, "ab") }, 20, testStamp(5), -1},
-		{"none is open", func(f *linkFlags) { f.epoch.Store(0) }, 20, testStamp(5), -1},
-		{"the new session's nonce", func(f *linkFlags) { session(f, 3, 30, "ab") }, 30, testStamp(5), dropForeign},
-		{"another robot's request", func(f *linkFlags) { session(f, 3, 30, "ab") }, 20, 1, dropForeign},
-		{"another policy now", func(f *linkFlags) { session(f, 3, 30, "cd") }, 20, testStamp(5), dropEpoch},
-		{"a session long ago", func(f *linkFlags) {
-			session(f, 2+pastSessions, 30, "ab")
-		}, 20, testStamp(5), dropEpoch},
+		{"a new session is open", func(in *Inbox) { session(in, 3, 30, "ab") }, 20, testStamp(5), -1},
+		{"none is open", func(in *Inbox) { in.Lose() }, 20, testStamp(5), -1},
+		{"the new session's nonce", func(in *Inbox) { session(in, 3, 30, "ab") }, 30, testStamp(5), DropForeign},
+		{"another robot's request", func(in *Inbox) { session(in, 3, 30, "ab") }, 20, 1, DropForeign},
+		{"another policy now", func(in *Inbox) { session(in, 3, 30, "cd") }, 20, testStamp(5), DropEpoch},
+		{"a session long ago", func(in *Inbox) {
+			session(in, 2+pastSessions, 30, "ab")
+		}, 20, testStamp(5), DropEpoch},
 	} {
 		r := testReceiver()
-		session(r.flags, 2, 20, "ab")
-		tt.now(r.flags)
+		session(r.in, 2, 20, "ab")
+		tt.now(r.in)
 		h := goodHeader(5)
 		h.ClientMonoNs = tt.stamp
 		r.deposit(sample(h, body(tt.nonce)))
-		a, key, fresh := r.inbox.Front()
-		if taken := fresh && key == 5 && a.epoch == 2; taken != (tt.drop < 0) {
-			t.Errorf("%s: taken %v, dropped %v", tt.name, taken, r.stats.dropTotals())
+		a, key, fresh := r.in.Answers.Front()
+		if taken := fresh && key == 5 && a.Epoch == 2; taken != (tt.drop < 0) {
+			t.Errorf("%s: taken %v, dropped %v", tt.name, taken, r.stats.Drops())
 		}
-		if tt.drop >= 0 && r.stats.dropped[tt.drop].Load() != 1 {
-			t.Errorf("%s: dropped %v, want %s", tt.name, r.stats.dropTotals(), dropNames[tt.drop])
+		if tt.drop >= 0 && r.stats.Dropped[tt.drop].Load() != 1 {
+			t.Errorf("%s: dropped %v, want %s", tt.name, r.stats.Drops(), DropNames[tt.drop])
 		}
 	}
 }
 
-// slowAnswer answers the newest request after an inference of 8 s, during which the server answers
-// a status query every second.
-func (r *rig) slowAnswer() {
-	asked := r.session.key
-	for range 8 {
-		r.step(100)
-		r.flags.aliveAt.Store(int64(r.time.Now()))
-	}
-	r.inbox.Back().body.InferenceMs = 8000
-	r.answer(asked, 6)
-}
-
-// Goal: in virtual time, a policy with inferences of 8 s drives the arm within the default limits,
-// and the run neither reconnects nor gives up while the server works.
-func TestAPolicyOfEightSecondsDrivesTheArm(t *testing.T) {
-	r := newRig(t)
-	cfg := usual()
-	r.patience = cfg.patience(testHorizon, 100)
-	r.core.MaxAge = r.patience.maxAge
-	r.flags.said.store(serverPace{8 * time.Second, 8 * time.Second, 0})
-	r.step(1)
-	for range 3 {
-		r.slowAnswer()
-		r.step(testHorizon + 20)
-	}
-	if got := r.stats.actions.Load(); got < 2*testHorizon {
-		t.Errorf("%d actions ran of three chunks, want most of %d (too old %d, dropped %v)", got, 3*testHorizon,
-			r.stats.tooOld.Load(), r.stats.dropTotals())
-	}
-	if r.run.state == stateDead || r.stats.inState[stateReconnecting].Load() > 0 {
-		t.Errorf("the run is %v, %v in RECONNECTING", r.run.state,
-			time.Duration(r.stats.inState[stateReconnecting].Load()))
-	}
-	if r.flags.tooSlow.Load() {
-		t.Error("the policy counts as too slow for the run")
-	}
-}
-
-// Goal: answers that are all older than the limit of a flag end the run.
-func TestAnswersThatAreAllTooOldEndTheRun(t *testing.T) {
-	r := newRig(t)
+// Goal: when the tick finds that no action can run within a flag's limit, the link ends the run and
+// names the flag.
+func TestATooSlowPolicyEndsTheRun(t *testing.T) {
 	cfg := usual()
 	cfg.Given.MaxActionAge = true
-	r.patience = cfg.patience(testHorizon, 100)
-	r.core.MaxAge = r.patience.maxAge
-	r.step(1)
-	for i := range paceKnown {
-		if r.flags.tooSlow.Load() {
-			t.Fatalf("given up after %d answers", i)
-		}
-		r.slowAnswer()
-		r.step(20)
+	cfg.Clock = rttest.NewClock(rt.Instant(time.Hour))
+	cfg.Log = slog.New(slog.DiscardHandler)
+	l := New(cfg)
+	l.contract = Contract{Horizon: 20, FPS: 100}
+	l.Out.SetPace(Pace{8 * time.Second, 8 * time.Second, 0})
+	if err := l.checkPace(); err != nil {
+		t.Errorf("before the tick has given up: %v", err)
 	}
-	if r.stats.actions.Load() != 0 || !r.flags.tooSlow.Load() {
-		t.Fatalf("%d actions ran, too slow: %v", r.stats.actions.Load(), r.flags.tooSlow.Load())
-	}
-	l := &link{
-		cfg:      &cfg,
-		flags:    r.flags,
-		contract: contract{horizon: testHorizon, fps: 100},
-		clock:    r.time,
-		log:      slog.New(slog.DiscardHandler),
-	}
+	l.Out.TooSlow.Store(true)
 	if err := l.checkPace(); exit.Of(err) != exit.Config || !strings.Contains(err.Error(), "--max-action-age") {
 		t.Errorf("checkPace = %v, want code 3 and --max-action-age", err)
-	}
-}
-
-// Goal: a reported inference time is limited by the measured round trip: a report of hours does not
-// let old actions run.
-func TestAnInferenceTakesNoLongerThanItsRoundTrip(t *testing.T) {
-	r := newRig(t)
-	cfg := usual()
-	r.patience = cfg.patience(testHorizon, 100)
-	r.flags.said.store(serverPace{time.Hour, time.Hour, 0})
-	r.step(5)
-	r.inbox.Back().body.InferenceMs = 3_600_000
-	r.answer(1, 6)
-	r.step(2)
-	if r.stats.chunks.Load() != 1 || r.core.MaxAge != DefaultMaxActionAge {
-		t.Errorf("%d chunks; actions may be %v old after an answer that came within 50 ms, want %v",
-			r.stats.chunks.Load(), r.core.MaxAge, DefaultMaxActionAge)
-	}
-}
-
-// Goal: the time of a server that announces no or an invalid inference time is measured.
-func TestAnInferenceOfNoTimeTakesItsRoundTrip(t *testing.T) {
-	for _, says := range []float64{0, -1} {
-		r := newRig(t)
-		cfg := usual()
-		r.patience = cfg.patience(testHorizon, 100)
-		r.core.MaxAge = r.patience.maxAge
-		r.step(1)
-		for range 2 {
-			asked := r.session.key
-			for range 8 {
-				r.step(100)
-				r.flags.aliveAt.Store(int64(r.time.Now()))
-			}
-			r.inbox.Back().body.InferenceMs = says
-			r.answer(asked, 6)
-			r.step(testHorizon + 20)
-		}
-		if got := r.stats.actions.Load(); got < testHorizon {
-			t.Errorf("a server that says %v ms and takes 8 s: %d actions ran of two chunks, too old %d", says, got,
-				r.stats.tooOld.Load())
-		}
-	}
-}
-
-// Goal: the time that a live server takes is not the reason for an end; its later silence is.
-func TestTheTimeOfALivingServerIsNoLack(t *testing.T) {
-	r := newRig(t)
-	r.flags.said.store(serverPace{20 * time.Second, 20 * time.Second, 0})
-	r.step(1)
-	for range 12 {
-		r.step(100)
-		r.flags.aliveAt.Store(int64(r.time.Now()))
-	}
-	r.flags.epoch.Store(0)
-	r.flags.lost.Store(true)
-	for n := 0; r.run.state != stateDead && n < 300; n++ {
-		r.step(1)
-	}
-	if got := r.run.gaveUp.Longest(); got != event.LackSession ||
-		r.run.gaveUp.Lasted(event.LackAnswers) > 100*time.Millisecond {
-		t.Errorf("the run ends for lack %d, answers for %v and a session for %v: want the session", got,
-			r.run.gaveUp.Lasted(event.LackAnswers), r.run.gaveUp.Lasted(event.LackSession))
-	}
-}
-
-// Goal: an answer to a lost session moves the arm but does not make the run Streaming.
-func TestAnEarlierSessionsAnswerIsMerged(t *testing.T) {
-	r := newRig(t)
-	r.flags.session.Store(&record.Session{Epoch: 1})
-	r.step(1)
-	r.flags.epoch.Store(0)
-	r.flags.lost.Store(true)
-	r.step(2)
-	r.answer(1, 6)
-	r.step(4)
-	if r.stats.chunks.Load() != 1 || r.stats.actions.Load() == 0 {
-		t.Errorf("%d chunks, %d actions, dropped %v", r.stats.chunks.Load(), r.stats.actions.Load(),
-			r.stats.dropTotals())
-	}
-	if r.run.state != stateReconnecting {
-		t.Errorf("without a session the run is %v, want RECONNECTING", r.run.state)
-	}
-}
-
-// Goal: --max-offline counts only the time in which the server does not answer.
-func TestAServerThatLivesIsNotOffline(t *testing.T) {
-	r := newRig(t)
-	r.step(1)
-	for range 5 {
-		r.step(150)
-		r.flags.aliveAt.Store(int64(r.time.Now()))
-	}
-	if r.run.state == stateDead {
-		t.Fatal("given up while the server answered")
-	}
-	r.step(201)
-	if r.run.state != stateDead {
-		t.Errorf("2 s after the server last answered the run is %v, want DEAD", r.run.state)
 	}
 }

@@ -1,4 +1,4 @@
-package edge
+package link
 
 import (
 	"bytes"
@@ -12,25 +12,25 @@ import (
 	"github.com/edge-rt/edge-rt/camera"
 	"github.com/edge-rt/edge-rt/chunk"
 	"github.com/edge-rt/edge-rt/edge/capture"
-	"github.com/edge-rt/edge-rt/edge/follow"
 	"github.com/edge-rt/edge-rt/jpeg"
+	"github.com/edge-rt/edge-rt/record"
 	"github.com/edge-rt/edge-rt/rt"
 	"github.com/edge-rt/edge-rt/rt/rttest"
 	"github.com/edge-rt/edge-rt/wire"
 )
 
-// outbox is a publisher that keeps the last message.
-type outbox struct {
+// published is a publisher that keeps the last message.
+type published struct {
 	wire.Publisher // the other methods are not called
 	body, header   []byte
 }
 
-func (o *outbox) Put(payload, attachment []byte) error {
+func (o *published) Put(payload, attachment []byte) error {
 	_, err := o.PutLatest(payload, attachment)
 	return err
 }
 
-func (o *outbox) PutLatest(payload, attachment []byte) (bool, error) {
+func (o *published) PutLatest(payload, attachment []byte) (bool, error) {
 	o.body, o.header = append(o.body[:0], payload...), append(o.header[:0], attachment...)
 	return false, nil
 }
@@ -52,23 +52,16 @@ func (o orange) Grab(f *camera.Frame) error {
 }
 
 // newTestSender returns a sender with one camera, whose picture is 7 ms old at instant 1 s.
-func newTestSender(t *testing.T, quality int) (*sender, *outbox) {
+func newTestSender(t *testing.T, quality int) (*Sender, *published) {
 	t.Helper()
 	waker, err := rt.NewWaker()
 	if err != nil {
 		t.Skipf("no eventfd on this system: %v", err)
 	}
 	t.Cleanup(func() { waker.Close() })
-	c := &control{
-		controlConfig: controlConfig{
-			clock: rttest.NewClock(0),
-			arm:   follow.New(&fakeBus{}, follow.Config{}, 2),
-			waker: waker,
-			flags: &linkFlags{},
-			stats: newTickStats(),
-		},
-		out: mailboxes{sources: rt.NewRing[source](4), snapshots: rt.NewLatest[snapshot](nil)},
-	}
+	l := New(Config{Clock: rttest.NewClock(0)})
+	l.Out.Snapshots = rt.NewLatest[Snapshot](nil)
+	l.Out.Task.Store(new("pick"))
 	e := capture.New("top", orange{camera.Format{Width: 32, Height: 16, Pixels: camera.RGB8, FPS: 30}}, 0)
 	f := &e.Newest.Back().Frame
 	e.Source.Grab(f)
@@ -79,18 +72,27 @@ func newTestSender(t *testing.T, quality int) (*sender, *outbox) {
 		t.Skipf("no libjpeg-turbo: %v", err)
 	}
 	t.Cleanup(v.Close)
-	s := newSender(c, new(atomic.Pointer[uplink]), []*capture.Camera{e}, []*capture.Encoder{v})
-	c.flags.task.Store(new("pick"))
-	out := &outbox{}
-	s.uplink.Store(&uplink{publisher: out, epoch: 3})
+	s := l.NewSender(SenderConfig{
+		DOF:      2,
+		Cameras:  []*capture.Camera{e},
+		Encoders: []*capture.Encoder{v},
+		Waker:    waker,
+		Missing:  new(atomic.Int32),
+	})
+	out := &published{}
+	l.In.Open(&Session{Session: record.Session{Epoch: 3}, Publisher: out})
 	return s, out
 }
 
-func testSnapshot() *snapshot {
-	return &snapshot{
-		epoch: 3, episode: 2, start: true, at: rt.Instant(time.Second),
-		runway: 250 * time.Millisecond, state: []float32{1, 2},
-		ask: chunk.Ask{
+func testSnapshot() *Snapshot {
+	return &Snapshot{
+		Epoch:   3,
+		Episode: 2,
+		Start:   true,
+		At:      rt.Instant(time.Second),
+		Runway:  250 * time.Millisecond,
+		State:   []float32{1, 2},
+		Ask: chunk.Ask{
 			Key: 9, Step: 41, Delay: 4, PrefixEnd: 10, Rows: 2, ModelRows: 2,
 			Robot: []float32{1, 2, 3, 4, 0, 0}, Model: []float32{5, 6, 7, 8, 0, 0},
 		},
@@ -107,14 +109,14 @@ func TestObservationSaysWhichPictureIsStale(t *testing.T) {
 	}{{5 * time.Millisecond, false, []string{"observation.images.top"}}, {8 * time.Millisecond, false, nil},
 		{5 * time.Millisecond, true, nil}} {
 		s, out := newTestSender(t, 90)
-		s.cameras[0].MaxAge = tt.bound // the picture is 7 ms old
-		s.uplink.Load().old = tt.old
+		s.Cameras[0].MaxAge = tt.bound // the picture is 7 ms old
+		s.in.Sessions().Open.Old = tt.old
 		s.send(testSnapshot())
 		var o wire.Observation
 		if err := wire.ParseObservation(&o, out.body); err != nil {
 			t.Fatal(err)
 		}
-		stale := s.cameras[0].Stats().Stale
+		stale := s.Cameras[0].Stats().Stale
 		if !slices.Equal(o.StaleCameras, tt.want) || stale != uint64(len(tt.want)) && !tt.old {
 			t.Errorf("bound %v, old server %v: stale cameras %v, counted %d, want %v", tt.bound, tt.old, o.StaleCameras,
 				stale, tt.want)
@@ -126,12 +128,12 @@ func TestObservationSaysWhichPictureIsStale(t *testing.T) {
 // is.
 func TestPicturesFromBeforeASuspendAreNotSent(t *testing.T) {
 	s, out := newTestSender(t, 90)
-	s.flags.resumedAt.Store(int64(995 * time.Millisecond)) // the picture was taken at 993 ms
+	s.out.ResumedAt.Store(int64(995 * time.Millisecond)) // the picture was taken at 993 ms
 	s.send(testSnapshot())
-	if len(out.body) != 0 || s.stats.unsent.Load() != 1 {
-		t.Errorf("%d bytes sent, %d unsent; want none and 1", len(out.body), s.stats.unsent.Load())
+	if len(out.body) != 0 || s.stats.Unsent.Load() != 1 {
+		t.Errorf("%d bytes sent, %d unsent; want none and 1", len(out.body), s.stats.Unsent.Load())
 	}
-	s.flags.resumedAt.Store(int64(990 * time.Millisecond))
+	s.out.ResumedAt.Store(int64(990 * time.Millisecond))
 	s.send(testSnapshot())
 	if len(out.body) == 0 {
 		t.Error("a picture from after the suspend is not sent")
@@ -154,9 +156,9 @@ func TestObservationSaysWhatTheTickAsked(t *testing.T) {
 		t.Fatalf("header %+v, %v, want %+v", h, err, want)
 	}
 	if off := time.Duration(h.ClientMonoNs) - time.Second; off.Abs() > stampNoise ||
-		!s.flags.stamps.ours(9, h.ClientMonoNs) {
+		!s.stamps.ours(9, h.ClientMonoNs) {
 		t.Errorf("the stamp is %v from the tick, and counts as ours: %v; want at most 1 ms, true", off,
-			s.flags.stamps.ours(9, h.ClientMonoNs))
+			s.stamps.ours(9, h.ClientMonoNs))
 	}
 	var o wire.Observation
 	if err := wire.ParseObservation(&o, out.body); err != nil {
@@ -183,14 +185,14 @@ func TestObservationSaysWhatTheTickAsked(t *testing.T) {
 	if err := d.DecodeRGB(pix, o.Images[0].Data, 32, 16); err != nil || pix[0] < 220 || pix[2] > 30 {
 		t.Errorf("first pixel %v (%v), want about 240 120 0: red first", pix[:3], err)
 	}
-	if got := s.tick.sources.Peek(); got == nil || got.key != 9 || got.at != rt.Instant(993*time.Millisecond) {
+	if got := s.in.Sources.Peek(); got == nil || got.Key != 9 || got.At != rt.Instant(993*time.Millisecond) {
 		t.Errorf("source %+v, want key 9 and the picture's instant", got)
 	}
 }
 
 func TestObservationForAnOldServerHasBothPrefixesAndNoNewKeys(t *testing.T) {
 	s, out := newTestSender(t, 0)
-	s.uplink.Store(&uplink{publisher: out, epoch: 3, old: true})
+	s.in.Open(&Session{Session: record.Session{Epoch: 3}, Publisher: out, Old: true})
 	s.send(testSnapshot())
 	var o wire.Observation
 	if err := wire.ParseObservation(&o, out.body); err != nil {
@@ -210,9 +212,9 @@ func TestObservationForAnOldServerHasBothPrefixesAndNoNewKeys(t *testing.T) {
 func TestSnapshotOfALostSessionIsNotSent(t *testing.T) {
 	s, out := newTestSender(t, 0)
 	snap := testSnapshot()
-	snap.epoch = 2
-	if s.send(snap); out.body != nil || s.stats.unsent.Load() != 1 {
-		t.Errorf("sent %d bytes, unsent %d; want nothing sent and 1 counted", len(out.body), s.stats.unsent.Load())
+	snap.Epoch = 2
+	if s.send(snap); out.body != nil || s.stats.Unsent.Load() != 1 {
+		t.Errorf("sent %d bytes, unsent %d; want nothing sent and 1 counted", len(out.body), s.stats.Unsent.Load())
 	}
 }
 
@@ -220,7 +222,7 @@ func TestSenderNoAlloc(t *testing.T) {
 	s, _ := newTestSender(t, 90)
 	snap := testSnapshot()
 	s.send(snap)
-	e, key := s.cameras[0], int64(1)
+	e, key := s.Cameras[0], int64(1)
 	if n := testing.AllocsPerRun(100, func() {
 		f := &e.Newest.Back().Frame
 		e.Source.Grab(f)
@@ -228,8 +230,8 @@ func TestSenderNoAlloc(t *testing.T) {
 		f.At = rt.Instant(993*time.Millisecond) + rt.Instant(key)
 		e.Newest.Publish(key)
 		s.send(snap)
-		for s.tick.sources.Peek() != nil {
-			s.tick.sources.Release()
+		for s.in.Sources.Peek() != nil {
+			s.in.Sources.Release()
 		}
 	}); n != 0 {
 		t.Errorf("send allocates %v times, want 0", n)
@@ -237,14 +239,14 @@ func TestSenderNoAlloc(t *testing.T) {
 }
 
 // newTestLook adds a page's preview to a sender.
-func newTestLook(t *testing.T, s *sender) *capture.Preview {
+func newTestLook(t *testing.T, s *Sender) *capture.Preview {
 	t.Helper()
-	preview, err := capture.NewPreview(s.encoders[0])
+	preview, err := capture.NewPreview(s.Encoders[0])
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(preview.Close)
-	s.previews = []*capture.Preview{preview}
+	s.Previews = []*capture.Preview{preview}
 	return preview
 }
 

@@ -1,10 +1,4 @@
-// Package history keeps the last action steps of a run for a policy that looks back, as LeRobot's
-// queue of n_obs_steps does: it holds every action step, and at the beginning the first step fills
-// the places of the missing ones.
-//
-// The tick puts each step's state into Steps (steps.go) and wakes the sender. The sender's Past
-// (past.go) adds the pictures of that instant and fills in observations.
-package history
+package link
 
 import (
 	"sync/atomic"
@@ -23,18 +17,21 @@ type Step struct {
 	State  []float32 // [dof], as measured
 }
 
-// Run identifies the session and episode of a history, which ends when either changes.
-type Run struct{ Epoch, Episode uint32 }
+// run identifies the session and episode of a history, which ends when either changes.
+type run struct{ epoch, episode uint32 }
 
-// Steps carries action steps from the tick to the sender. A missing or badly measured step breaks
-// the history, and the next good step begins it anew: the sender could not notice the gap.
+// Steps carries action steps from the tick to the sender, for a policy that looks back, as
+// LeRobot's queue of n_obs_steps does: it holds every action step, and at the beginning the first
+// step fills the places of the missing ones. The tick wakes the sender, which adds the pictures of
+// that instant. A missing or badly measured step breaks the history, and the next good step begins
+// it anew: the sender could not notice the gap.
 type Steps struct {
 	N    int // largest number of observations that belong together; constant
 	ring *rt.Ring[Step]
 
 	// Owner: the tick thread.
 	key    int64
-	run    Run
+	run    run
 	broken bool // the next step begins the history
 
 	anew, full atomic.Uint64
@@ -53,11 +50,12 @@ func NewSteps(n, dof int) *Steps {
 // the step is counted and left out. Owner: the tick thread.
 //
 //rt:noalloc
-func (s *Steps) Put(at rt.Instant, run Run, state []float32, whole bool) (key int64) {
-	if s.key++; run != s.run || !whole {
+func (s *Steps) Put(at rt.Instant, epoch, episode uint32, state []float32, whole bool) (key int64) {
+	of := run{epoch, episode}
+	if s.key++; of != s.run || !whole {
 		s.Break()
 	}
-	s.run = run
+	s.run = of
 	slot := s.ring.Reserve()
 	if slot == nil {
 		s.full.Add(1)

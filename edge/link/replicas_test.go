@@ -1,4 +1,4 @@
-package edge
+package link
 
 import (
 	"context"
@@ -7,7 +7,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/edge-rt/edge-rt/edge/replica"
 	"github.com/edge-rt/edge-rt/internal/exit"
 	"github.com/edge-rt/edge-rt/rt/rttest"
 	"github.com/edge-rt/edge-rt/wire"
@@ -187,7 +186,7 @@ func TestLinkChoosesAmongReplicas(t *testing.T) {
 				all[id].change(f)
 			}
 			l, _ := router.dial(t, "")
-			l.cfg.ReconnectInitialBackoff, l.cfg.ReconnectMaxBackoff = time.Hour, time.Hour
+			l.ReconnectInitialBackoff, l.ReconnectMaxBackoff = time.Hour, time.Hour
 			err := l.connect(within(t, 2500*time.Millisecond))
 			if tt.at == "none" {
 				if err == nil || exit.Of(err) != tt.code || !strings.Contains(err.Error(), tt.says) {
@@ -195,7 +194,7 @@ func TestLinkChoosesAmongReplicas(t *testing.T) {
 				}
 			} else if err != nil {
 				t.Fatal(err)
-			} else if id := *l.flags.serverID.Load(); id != tt.at {
+			} else if id := l.server(); id != tt.at {
 				t.Errorf("open at %q, want %q", id, tt.at)
 			}
 			asked := ""
@@ -218,26 +217,26 @@ func TestLinkLeavesADeadReplica(t *testing.T) {
 	all["b"].change(func(r *replicaStand) { r.status.ServerLoad = 0.5 })
 	all["c"].change(func(r *replicaStand) { r.status.ServerLoad = 0.9 })
 	l, _ := router.dial(t, "")
-	l.cfg.RequestTimeout = time.Minute
-	l.cfg.ReconnectInitialBackoff, l.cfg.ReconnectMaxBackoff = time.Hour, time.Hour
+	l.RequestTimeout = time.Minute
+	l.ReconnectInitialBackoff, l.ReconnectMaxBackoff = time.Hour, time.Hour
 	ctx, cancel := context.WithCancel(t.Context())
 	if err := l.connect(ctx); err != nil {
 		t.Fatal(err)
 	}
 	ended := make(chan error, 1)
-	go func() { ended <- l.maintain(ctx) }()
+	go func() { ended <- l.Maintain(ctx) }()
 	if err := all["c"].token.Undeclare(); err != nil {
 		t.Fatal(err)
 	}
 	time.Sleep(4 * restPoll) // a session that is not lost gives no sign
-	if id := *l.flags.serverID.Load(); id != "a" || l.flags.epoch.Load() != 1 {
-		t.Errorf("the death of another server: at %q in epoch %d, want a, 1", id, l.flags.epoch.Load())
+	if id := l.server(); id != "a" || l.In.Sessions().Epoch() != 1 {
+		t.Errorf("the death of another server: at %q in epoch %d, want a, 1", id, l.In.Sessions().Epoch())
 	}
 	if err := all["a"].token.Undeclare(); err != nil { // it still answers, and has the least load
 		t.Fatal(err)
 	}
 	rttest.Eventually(t, "a session at b, without a back-off", func() bool {
-		return *l.flags.serverID.Load() == "b" && l.flags.epoch.Load() > 1
+		return l.server() == "b" && l.In.Sessions().Epoch() > 1
 	})
 	if n := all["a"].asked(); n != 1 {
 		t.Errorf("a was asked %d times, want once", n)
@@ -267,20 +266,20 @@ func TestLinkWaitsForItsBundleBesideAnother(t *testing.T) {
 	}
 	all["c"].change(func(r *replicaStand) { r.status.Draining = true })
 	l, _ := router.dial(t, "")
-	l.cfg.RequestTimeout = time.Minute
-	l.cfg.ReconnectInitialBackoff, l.cfg.ReconnectMaxBackoff = 20*time.Millisecond, 20*time.Millisecond
+	l.RequestTimeout = time.Minute
+	l.ReconnectInitialBackoff, l.ReconnectMaxBackoff = 20*time.Millisecond, 20*time.Millisecond
 	ctx, cancel := context.WithCancel(t.Context())
 	if err := l.connect(ctx); err != nil {
 		t.Fatal(err)
 	}
-	rttest.Eventually(t, "the other server's token", func() bool { return l.servers.State("b") == replica.Alive })
+	rttest.Eventually(t, "the other server's token", func() bool { return l.servers.state("b") == alive })
 	ended := make(chan error, 1)
-	go func() { ended <- l.maintain(ctx) }()
+	go func() { ended <- l.Maintain(ctx) }()
 	if err := all["a"].token.Undeclare(); err != nil {
 		t.Fatal(err)
 	}
 	rttest.Eventually(t, "that it waits", func() bool {
-		why := l.flags.sessionError.Load()
+		why := l.In.NoSession.Load()
 		return why != nil && strings.Contains(*why, "another bundle")
 	})
 	all["c"].change(func(r *replicaStand) { r.status.Draining = false })
@@ -288,7 +287,7 @@ func TestLinkWaitsForItsBundleBesideAnother(t *testing.T) {
 		t.Fatal(err)
 	}
 	rttest.Eventually(t, "a session at c", func() bool {
-		return *l.flags.serverID.Load() == "c" && l.flags.epoch.Load() > 1
+		return l.server() == "c" && l.In.Sessions().Epoch() > 1
 	})
 	if n := all["b"].asked(); n != 0 {
 		t.Errorf("the server of another bundle was asked %d times, want not at all", n)
@@ -305,7 +304,7 @@ func TestLinkDoesNotAskBeforeItMay(t *testing.T) {
 	all["a"].change(refuse("server full: 4/4 sessions active", 3_600_000))
 	all["b"].change(refuse("server full: 4/4 sessions active", 400)) // the shorter interval is used
 	l, _ := router.dial(t, "")
-	l.cfg.ReconnectInitialBackoff, l.cfg.ReconnectMaxBackoff = time.Millisecond, time.Millisecond
+	l.ReconnectInitialBackoff, l.ReconnectMaxBackoff = time.Millisecond, time.Millisecond
 	ended := make(chan error, 1)
 	go func() { ended <- l.connect(within(t, 20*time.Second)) }()
 	asked := func() int { return all["a"].asked() + all["b"].asked() }
@@ -331,11 +330,11 @@ func TestLinkKeepsOneOfTwoSessions(t *testing.T) {
 	if err := l.connect(within(t, 10*time.Second)); err != nil {
 		t.Fatal(err)
 	}
-	other := map[string]string{"original": "copy", "copy": "original"}[l.sessionID]
+	other := map[string]string{"original": "copy", "copy": "original"}[l.In.Sessions().ID()]
 	for _, r := range all {
 		r.change(func(r *replicaStand) {
 			if len(r.opens) != 1 || len(r.closes) != 1 || r.closes[0] != other {
-				t.Errorf("with a session %q: %d opens, closes %q at %s, want one of each, of %q", l.sessionID,
+				t.Errorf("with a session %q: %d opens, closes %q at %s, want one of each, of %q", l.In.Sessions().ID(),
 					len(r.opens), r.closes, r.ack.SessionID, other)
 			}
 		})
@@ -360,14 +359,14 @@ func TestLinkWaitsForTheServerItMeans(t *testing.T) {
 			all["a"].change(tt.own)
 			all["b"].change(tt.its)
 			l, _ := router.dial(t, "")
-			l.cfg.RequestTimeout = 20 * time.Second
-			l.cfg.ReconnectInitialBackoff, l.cfg.ReconnectMaxBackoff = time.Hour, time.Hour
+			l.RequestTimeout = 20 * time.Second
+			l.ReconnectInitialBackoff, l.ReconnectMaxBackoff = time.Hour, time.Hour
 			began := time.Now()
 			if err := l.connect(within(t, 25*time.Second)); err != nil {
 				t.Fatal(err)
 			}
-			if took := time.Since(began); took > 5*time.Second || *l.flags.serverID.Load() != "a" {
-				t.Errorf("open at %q after %v, want a, without the time-out of the query", *l.flags.serverID.Load(),
+			if took := time.Since(began); took > 5*time.Second || l.server() != "a" {
+				t.Errorf("open at %q after %v, want a, without the time-out of the query", l.server(),
 					took)
 			}
 		})

@@ -1,4 +1,4 @@
-package history
+package link
 
 import (
 	"bytes"
@@ -12,36 +12,36 @@ import (
 	"github.com/edge-rt/edge-rt/wire"
 )
 
-// device is a camera whose own JPEG is sent unchanged.
-type device struct{}
+// ownJPEG is a camera whose own JPEG is sent unchanged.
+type ownJPEG struct{}
 
-func (device) Format() camera.Format {
+func (ownJPEG) Format() camera.Format {
 	return camera.Format{Width: 16, Height: 16, Pixels: camera.MJPEG, FPS: 30}
 }
-func (device) Grab(*camera.Frame) error { return nil }
-func (device) Close() error             { return nil }
+func (ownJPEG) Grab(*camera.Frame) error { return nil }
+func (ownJPEG) Close() error             { return nil }
 
-type rig struct {
+type pastRig struct {
 	steps  *Steps
-	past   *Past
+	past   *past
 	camera *capture.Camera
 	file   []byte
 	now    rt.Instant
 	o      wire.Observation
 }
 
-func newRig(t *testing.T, n int) *rig {
+func newPastRig(t *testing.T, n int) *pastRig {
 	t.Helper()
-	cam := capture.New("top", device{}, 0)
+	cam := capture.New("top", ownJPEG{}, 0)
 	v, err := capture.NewEncoder(cam, &capture.Config{Name: "top"}, capture.Encoding{Quality: 90})
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(v.Close)
 	steps := NewSteps(n, 1)
-	return &rig{
+	return &pastRig{
 		steps:  steps,
-		past:   NewPast(steps, 1, []*capture.Encoder{v}),
+		past:   newPast(steps, 1, []*capture.Encoder{v}),
 		camera: cam,
 		file:   []byte("\xff\xd8 one of them \xff\xd9"),
 		now:    1,
@@ -49,18 +49,18 @@ func newRig(t *testing.T, n int) *rig {
 }
 
 // step takes a picture that ends with value, and makes a step.
-func (r *rig) step(value byte) {
+func (r *pastRig) step(value byte) {
 	r.show(value, r.now)
-	r.steps.Put(r.now, Run{1, 1}, []float32{float32(value)}, true)
-	r.past.Take(Newest, 0)
+	r.steps.Put(r.now, 1, 1, []float32{float32(value)}, true)
+	r.past.take(newestStep, 0)
 	r.now = r.now.Add(10 * time.Millisecond)
 }
 
-func (r *rig) show(value byte, at rt.Instant) {
+func (r *pastRig) show(value byte, at rt.Instant) {
 	f := r.camera.Newest.Back()
 	copy(f.Pix, r.file)
 	f.Pix[len(r.file)] = value
-	f.Format, f.At = device{}.Format(), at
+	f.Format, f.At = ownJPEG{}.Format(), at
 	f.JPEG = jpeg.Picture{W: 16, H: 16, End: len(r.file) + 1, Insert: 2}
 	r.camera.Newest.Publish(int64(at))
 }
@@ -68,11 +68,11 @@ func (r *rig) show(value byte, at rt.Instant) {
 // Goal: a camera's own buffers return to its driver, so the history keeps copies, with Huffman
 // tables if the camera omits them.
 func TestPicturesOutliveTheCamerasBuffers(t *testing.T) {
-	r := newRig(t, 6)
+	r := newPastRig(t, 6)
 	for value := range byte(8) {
 		r.step(value)
 	}
-	r.past.Fill(&r.o, 6)
+	r.past.fill(&r.o, 6)
 	for i, m := range r.o.PastImages {
 		want := append(bytes.Clone(r.file), byte(2+i))
 		if !bytes.Equal(m.Data, want) || m.Splice != jpeg.StandardTables || m.SpliceAt != 2 ||
@@ -84,7 +84,7 @@ func TestPicturesOutliveTheCamerasBuffers(t *testing.T) {
 			t.Errorf("state %d is %v, want %d", i, got, 2+i)
 		}
 	}
-	if m, at := r.past.Picture(0); m.Data[len(r.file)] != 7 || at != r.now.Add(-10*time.Millisecond) {
+	if m, at := r.past.picture(0); m.Data[len(r.file)] != 7 || at != r.now.Add(-10*time.Millisecond) {
 		t.Errorf("the newest is %v of %v", m.Data, at)
 	}
 }
@@ -93,40 +93,40 @@ func TestPicturesOutliveTheCamerasBuffers(t *testing.T) {
 // than the present step waits for a later step.
 func TestPicturesGoOnForALateSender(t *testing.T) {
 	const period, late, last = 10 * time.Millisecond, 3, 40 // late: steps
-	r := newRig(t, 2)
+	r := newPastRig(t, 2)
 	for i := range last {
 		now := rt.Instant(i+1) * rt.Instant(period)
-		key := r.steps.Put(now, Run{1, 1}, []float32{1}, true)
+		key := r.steps.Put(now, 1, 1, []float32{1}, true)
 		r.show(byte(i), now.Add(period/2))
-		r.past.Take(key-late, 0)
+		r.past.take(key-late, 0)
 	}
 	step := rt.Instant(last-late) * rt.Instant(period)
-	if _, at := r.past.Picture(0); at > step || step.Sub(at) > (late+1)*period {
+	if _, at := r.past.picture(0); at > step || step.Sub(at) > (late+1)*period {
 		t.Errorf("the step of %v has a picture of %v, want one of at most %v before", step, at, (late+1)*period)
 	}
 }
 
 func TestNothingBeforeTheFirstPicture(t *testing.T) {
-	r := newRig(t, 2)
-	key := r.steps.Put(r.now, Run{1, 1}, []float32{1}, true)
-	if r.past.Reach(key, r.now, []float32{1}, 0) {
+	r := newPastRig(t, 2)
+	key := r.steps.Put(r.now, 1, 1, []float32{1}, true)
+	if r.past.reach(key, r.now, []float32{1}, 0) {
 		t.Error("an observation has a picture before there is one")
 	}
 	r.step(9)
-	if r.past.Fill(&r.o, 2); r.o.PastStates.Data[0] != 9 || r.o.PastImages[0].Data != nil {
+	if r.past.fill(&r.o, 2); r.o.PastStates.Data[0] != 9 || r.o.PastImages[0].Data != nil {
 		t.Errorf("the first step with a picture stands beside %v, %v, want itself", r.o.PastStates.Data,
 			r.o.PastImages[0].Data)
 	}
 }
 
-func TestHistoryNoAlloc(t *testing.T) {
-	r := newRig(t, 4)
+func TestPastNoAlloc(t *testing.T) {
+	r := newPastRig(t, 4)
 	r.o.PastImages = make([]wire.Image, 0, 3)
 	value := byte(0)
 	if n := testing.AllocsPerRun(200, func() {
 		value++
 		r.step(value)
-		r.past.Fill(&r.o, 4)
+		r.past.fill(&r.o, 4)
 		r.steps.Break()
 	}); n != 0 {
 		t.Errorf("a step allocates %v times, want 0", n)

@@ -1,4 +1,4 @@
-package edge
+package link
 
 import (
 	"bytes"
@@ -16,7 +16,6 @@ import (
 
 	"github.com/edge-rt/edge-rt/chunk"
 	"github.com/edge-rt/edge-rt/edge/capture"
-	"github.com/edge-rt/edge-rt/edge/event"
 	"github.com/edge-rt/edge-rt/edge/identity"
 	"github.com/edge-rt/edge-rt/internal/exit"
 	"github.com/edge-rt/edge-rt/rt"
@@ -116,37 +115,35 @@ func (s *scripted) opened() int {
 }
 
 // dial returns a link to the scripted server, and the link's log.
-func (s *scripted) dial(t *testing.T, service string) (*link, *bytes.Buffer) {
+func (s *scripted) dial(t *testing.T, service string) (*Link, *bytes.Buffer) {
 	t.Helper()
 	n, err := zenoh.Open(t.Context(), zenoh.Config{Connect: []string{s.endpoint}})
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { n.Close() })
-	log, flags := new(bytes.Buffer), &linkFlags{}
-	flags.task.Store(new("pick"))
-	return &link{
-		cfg: &Config{
-			Schedule:                chunk.Config{Schedule: "drtc"},
-			FPS:                     60,
-			Robot:                   "so101",
-			Service:                 service,
-			Connect:                 []string{s.endpoint},
-			RequestTimeout:          time.Second,
-			ReconnectInitialBackoff: 20 * time.Millisecond,
-			ReconnectMaxBackoff:     50 * time.Millisecond,
-			Tags:                    map[string]string{"lab": "3"},
-			Cameras:                 []capture.Config{{Name: "top", Source: "sim"}},
-		},
-		identity: &identity.Identity{ID: "arm", Instance: identity.NewInstance(), Host: "left-pi"},
-		names:    testNames,
-		log:      slog.New(slog.NewTextHandler(log, nil)),
-		clock:    rt.KernelClock(),
-		net:      n,
-		flags:    flags,
-		uplink:   new(atomic.Pointer[uplink]),
-		receive:  func(wire.Sample) {},
-	}, log
+	log := new(bytes.Buffer)
+	l := New(Config{
+		Schedule:                chunk.Config{Schedule: "drtc"},
+		FPS:                     60,
+		Robot:                   "so101",
+		Service:                 service,
+		Connect:                 []string{s.endpoint},
+		Limits:                  Limits{RequestTimeout: time.Second},
+		ReconnectInitialBackoff: 20 * time.Millisecond,
+		ReconnectMaxBackoff:     50 * time.Millisecond,
+		Tags:                    map[string]string{"lab": "3"},
+		Cameras:                 []capture.Config{{Name: "top", Source: "sim"}},
+		Identity:                &identity.Identity{ID: "arm", Instance: identity.NewInstance(), Host: "left-pi"},
+		Names:                   testNames,
+		RealArm:                 func() string { return "--bus is a serial port" },
+		OtherRobot:              func() string { return "" },
+		Log:                     slog.New(slog.NewTextHandler(log, nil)),
+		Clock:                   rt.KernelClock(),
+	})
+	l.net = n
+	l.Out.Task.Store(new("pick"))
+	return l, log
 }
 
 func within(t *testing.T, d time.Duration) context.Context {
@@ -162,17 +159,18 @@ func TestLinkOpensTheOnlyService(t *testing.T) {
 		t.Fatal(err)
 	}
 	o := s.opens[0]
-	if o.Instance != l.identity.Instance || o.Host != "left-pi" || l.flags.nonce.Load() != 41 {
-		t.Errorf("instance %q, host %q, nonce %d, want %q, left-pi, 41", o.Instance, o.Host, l.flags.nonce.Load(),
-			l.identity.Instance)
+	if o.Instance != l.Identity.Instance || o.Host != "left-pi" || l.In.Sessions().Open.Nonce != 41 {
+		t.Errorf("instance %q, host %q, nonce %d, want %q, left-pi, 41", o.Instance, o.Host, l.In.Sessions().Open.Nonce,
+			l.Identity.Instance)
 	}
 	if o.ClientUUID != "arm" || o.FPS != 60 || o.StateDim != 2 || fmt.Sprint(o.ActionNames) != fmt.Sprint(testNames) ||
 		fmt.Sprint(o.CameraNames) != "[observation.images.top]" || o.Task != "pick" || !o.RTCEnabled ||
 		o.SchemaVersion != 1 {
 		t.Errorf("asked with %+v", o)
 	}
-	if l.flags.epoch.Load() != 1 || l.contract.horizon != 50 || l.contract.prefixEnd != 24 || l.uplink.Load().old {
-		t.Errorf("epoch %d contract %+v uplink %+v", l.flags.epoch.Load(), l.contract, l.uplink.Load())
+	if l.In.Sessions().Epoch() != 1 || l.contract.Horizon != 50 || l.contract.PrefixEnd != 24 ||
+		l.In.Sessions().Open.Old {
+		t.Errorf("epoch %d contract %+v uplink %+v", l.In.Sessions().Epoch(), l.contract, l.In.Sessions().Open)
 	}
 }
 
@@ -228,7 +226,7 @@ func TestLinkRefusals(t *testing.T) {
 			if err == nil || exit.Of(err) != tt.code || !strings.Contains(err.Error(), tt.says) {
 				t.Errorf("connect = %v (code %d), want code %d and %q", err, exit.Of(err), tt.code, tt.says)
 			}
-			if l.flags.epoch.Load() != 0 {
+			if l.In.Sessions().Epoch() != 0 {
 				t.Error("a session counts as open")
 			}
 		})
@@ -251,18 +249,12 @@ func TestLinkWaitsForItsOwnName(t *testing.T) {
 	s := newScripted(t, "demo")
 	s.answer(func(a *wire.SessionAck) { *a = takenBy("right-pi") })
 	l, log := s.dial(t, "")
-	l.cfg.ReconnectInitialBackoff, l.cfg.ReconnectMaxBackoff = time.Hour, time.Hour
+	l.ReconnectInitialBackoff, l.ReconnectMaxBackoff = time.Hour, time.Hour
 	ended := make(chan error, 1)
 	go func() { ended <- l.connect(within(t, 8*time.Second)) }()
 	rttest.Eventually(t, "three refusals", func() bool { return s.opened() >= 3 })
-	e := &Edge{cfg: Config{MaxOffline: time.Minute},
-		control: &control{controlConfig: controlConfig{stats: newTickStats(), flags: l.flags}}}
-	e.control.stats.state.Store(uint32(stateDead))
-	for at := range rt.Instant(2) {
-		e.control.run.gaveUp.Add(1+at, event.Lacking{Session: true})
-	}
-	if err := e.verdict(nil, nil); exit.Of(err) != exit.Absent || !strings.Contains(err.Error(), "right-pi") {
-		t.Errorf("a run that gives up now says %v, want code 4 and the other's host", err)
+	if why := l.In.NoSession.Load(); why == nil || !strings.Contains(*why, "right-pi") {
+		t.Errorf("a run that gives up now has no session for %v, want the other's host", why)
 	}
 	s.answer(func(a *wire.SessionAck) { *a = goodAck() })
 	if err := <-ended; err != nil {
@@ -287,7 +279,7 @@ func TestLinkLooksForTheServiceItHad(t *testing.T) {
 				if err := l.connect(ctx); err != nil {
 					t.Fatal(err)
 				}
-				had := l.contract.prefix
+				had := l.contract.Prefix
 				prefix, err := wire.ServicePrefix(other[0], "main", other[1])
 				if err != nil {
 					t.Fatal(err)
@@ -314,8 +306,8 @@ func TestLinkLooksForTheServiceItHad(t *testing.T) {
 				if _, err := s.net.Token(wire.ServerAliveKey(had)); err != nil {
 					t.Fatal(err)
 				}
-				if err := l.connect(ctx); err != nil || l.contract.prefix != had {
-					t.Errorf("connect = %v with %s, want %s again\n%s", err, l.contract.prefix, had, log)
+				if err := l.connect(ctx); err != nil || l.contract.Prefix != had {
+					t.Errorf("connect = %v with %s, want %s again\n%s", err, l.contract.Prefix, had, log)
 				}
 			})
 		}
@@ -333,9 +325,9 @@ func TestLinkAgreesOnSteps(t *testing.T) {
 		if err := l.connect(ctx); err != nil {
 			t.Fatal(err)
 		}
-		if got, up := s.opens[i].Steps, l.uplink.Load(); got != tt.said || up.steps != tt.want ||
-			l.contract.steps != tt.want {
-			t.Errorf("session %d: announced %d, sends %d steps, want %d and %d", i, got, up.steps, tt.said, tt.want)
+		if got, up := s.opens[i].Steps, l.In.Sessions().Open; got != tt.said || up.Steps != tt.want ||
+			l.contract.Steps != tt.want {
+			t.Errorf("session %d: announced %d, sends %d steps, want %d and %d", i, got, up.Steps, tt.said, tt.want)
 		}
 	}
 	s.answer(func(a *wire.SessionAck) { a.Steps = 4 })
@@ -348,9 +340,9 @@ func TestLinkAgreesOnSteps(t *testing.T) {
 func TestLinkNamesItsRawPictures(t *testing.T) {
 	s := newScripted(t, "demo")
 	l, _ := s.dial(t, "")
-	l.cfg.Cameras = append(l.cfg.Cameras, capture.Config{Name: "wrist", Source: "sim", Quality: 80})
+	l.Cameras = append(l.Cameras, capture.Config{Name: "wrist", Source: "sim", Quality: 80})
 	for quality, want := range map[int]string{0: "[observation.images.top]", 90: "[]"} {
-		l.cfg.JPEGQuality = quality
+		l.JPEGQuality = quality
 		if err := l.connect(within(t, 5*time.Second)); err != nil {
 			t.Fatal(err)
 		}
@@ -370,7 +362,7 @@ func TestLinkAcceptsAServerThatNamesNoColumnsLoudly(t *testing.T) {
 	if !strings.Contains(log.String(), "level=WARN") || !strings.Contains(log.String(), "order cannot be checked") {
 		t.Errorf("no loud warning: %s", log)
 	}
-	if !l.uplink.Load().old {
+	if !l.In.Sessions().Open.Old {
 		t.Error("a server without t in its ack counts as a new one")
 	}
 }
@@ -382,19 +374,19 @@ func TestLinkReopensWhenTheServersTokenReturns(t *testing.T) {
 	if err := l.connect(ctx); err != nil {
 		t.Fatal(err)
 	}
-	l.cfg.RequestTimeout = time.Minute
+	l.RequestTimeout = time.Minute
 	// the token's return must end the wait
-	l.cfg.ReconnectInitialBackoff, l.cfg.ReconnectMaxBackoff = time.Minute, time.Minute
+	l.ReconnectInitialBackoff, l.ReconnectMaxBackoff = time.Minute, time.Minute
 	ended := make(chan error, 1)
-	go func() { ended <- l.maintain(ctx) }()
+	go func() { ended <- l.Maintain(ctx) }()
 	s.token.Undeclare()
-	rttest.Eventually(t, "the loss", func() bool { return l.flags.lost.Load() && l.flags.epoch.Load() == 0 })
-	token, err := s.net.Token(wire.ServerAliveKey(l.contract.prefix))
+	rttest.Eventually(t, "the loss", func() bool { return l.In.Sessions().Lost > 0 && l.In.Sessions().Epoch() == 0 })
+	token, err := s.net.Token(wire.ServerAliveKey(l.contract.Prefix))
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer token.Undeclare()
-	rttest.Eventually(t, "the second session", func() bool { return l.flags.epoch.Load() > 1 })
+	rttest.Eventually(t, "the second session", func() bool { return l.In.Sessions().Epoch() > 1 })
 	if s.opened() != 2 {
 		t.Errorf("%d sessions were asked for, want 2", s.opened())
 	}
@@ -419,19 +411,18 @@ func TestLinkGivesBackWhatItRefuses(t *testing.T) {
 // Goal: an edge without a request since the last chunk (paused, or without a valid state), or with
 // its first request only just after a long rest, does not give its session up.
 func TestNothingAskedIsNoTrouble(t *testing.T) {
-	l := &link{cfg: &Config{RequestTimeout: time.Second}, clock: rttest.NewClock(rt.Instant(time.Hour)),
-		flags: &linkFlags{}}
+	l := New(Config{Limits: Limits{RequestTimeout: time.Second}, Clock: rttest.NewClock(rt.Instant(time.Hour))})
 	l.serverToken.Store(tokenAlive)
-	l.flags.mergedAt.Store(int64(time.Minute))
-	l.flags.askedAt.Store(int64(time.Minute) - 1)
+	l.Out.MergedAt.Store(int64(time.Minute))
+	l.Out.AskedAt.Store(int64(time.Minute) - 1)
 	if _, why := l.lossReason(); why != "" {
 		t.Errorf("lossReason() = %q, want none", why)
 	}
-	l.flags.askedAt.Store(int64(time.Minute) + 1)
+	l.Out.AskedAt.Store(int64(time.Minute) + 1)
 	if _, why := l.lossReason(); why == "" {
 		t.Error("an unanswered request an hour ago loses no session")
 	}
-	l.flags.askedAt.Store(int64(time.Hour - time.Second/2))
+	l.Out.AskedAt.Store(int64(time.Hour - time.Second/2))
 	if _, why := l.lossReason(); why != "" {
 		t.Errorf("half a second after the first request since an hour: lossReason() = %q, want none", why)
 	}
@@ -442,26 +433,26 @@ func TestAgreeFPS(t *testing.T) {
 	for _, tt := range []struct {
 		name         string
 		fps, trained float64
-		mismatch     string
+		other        bool    // with --fps-mismatch allow
 		want         float64 // 0: refused with code 3
 		says         string
 	}{
-		{"nobody gave one: the policy's", 0, 30, "", 30, ""},
-		{"nobody gave one, and a policy of 29.97", 0, 29.97, fpsRefuse, 29.97, ""},
-		{"the policy's", 30, 30, "", 30, ""},
-		{"the policy's, as far as a float tells", 30, 30 + fpsTolerance/2, "", 30, ""},
-		{"twice the policy's", 60, 30, "", 0, "2 times the speed"},
-		{"twice the policy's, refused by name", 60, 30, fpsRefuse, 0, "--fps-mismatch allow"},
-		{"twice the policy's, on purpose", 60, 30, fpsAllow, 60, "level=WARN"},
-		{"the server does not say", 60, 0, "", 60, ""},
-		{"nobody says", 0, 0, fpsAllow, 0, "--fps"},
-		{"a policy that is too fast", 0, 2000, fpsAllow, 0, "2000"},
-		{"a policy that is too slow", 0, 0.1, "", 0, "0.1"},
-		{"a policy that goes backwards", 0, -30, "", 0, "-30"},
+		{"nobody gave one: the policy's", 0, 30, false, 30, ""},
+		{"nobody gave one, and a policy of 29.97", 0, 29.97, false, 29.97, ""},
+		{"the policy's", 30, 30, false, 30, ""},
+		{"the policy's, as far as a float tells", 30, 30 + fpsTolerance/2, false, 30, ""},
+		{"twice the policy's", 60, 30, false, 0,
+			"2 times the speed it was shown. Leave --fps out, or add --fps-mismatch allow"},
+		{"twice the policy's, on purpose", 60, 30, true, 60, "level=WARN"},
+		{"the server does not say", 60, 0, false, 60, ""},
+		{"nobody says", 0, 0, true, 0, "--fps"},
+		{"a policy that is too fast", 0, 2000, true, 0, "2000"},
+		{"a policy that is too slow", 0, 0.1, false, 0, "0.1"},
+		{"a policy that goes backwards", 0, -30, false, 0, "-30"},
 	} {
 		log := new(bytes.Buffer)
-		cfg := Config{FPS: tt.fps, FPSMismatch: tt.mismatch}
-		got, err := cfg.agreedFPS(tt.trained, slog.New(slog.NewTextHandler(log, nil)))
+		l := New(Config{FPS: tt.fps, OtherFPS: tt.other})
+		got, err := l.agreedFPS(tt.trained, slog.New(slog.NewTextHandler(log, nil)))
 		if got != tt.want || (err == nil) != (tt.want != 0) || err != nil && exit.Of(err) != exit.Config {
 			t.Errorf("%s: %v, %v, want %v", tt.name, got, err, tt.want)
 		}
@@ -478,10 +469,10 @@ func TestLinkGivesUpOnAnotherModel(t *testing.T) {
 		t.Fatal(err)
 	}
 	s.answer(func(a *wire.SessionAck) { a.ModelSHA256 = "new"; a.ChunkSize = 40 })
-	l.cfg.RequestTimeout = 100 * time.Millisecond // without answers the session is opened again
-	l.flags.askedAt.Store(int64(l.clock.Now()))
-	err := l.maintain(within(t, 8*time.Second))
-	if exit.Of(err) != exit.Config || !strings.Contains(err.Error(), "another model") || !l.flags.refused.Load() {
+	l.RequestTimeout = 100 * time.Millisecond // without answers the session is opened again
+	l.Out.AskedAt.Store(int64(l.Clock.Now()))
+	err := l.Maintain(within(t, 8*time.Second))
+	if exit.Of(err) != exit.Config || !strings.Contains(err.Error(), "another model") || !l.In.Refused.Load() {
 		t.Errorf("keep = %v, want a refusal with code 3", err)
 	}
 }
@@ -495,7 +486,7 @@ func TestLinkWantsTheExpectedModel(t *testing.T) {
 		s := newScripted(t, "demo")
 		s.answer(func(a *wire.SessionAck) { a.ModelSHA256 = tt.has })
 		l, _ := s.dial(t, "")
-		l.cfg.ExpectModel = tt.expect
+		l.ExpectModel = tt.expect
 		err := l.connect(within(t, 5*time.Second))
 		if tt.says == "" && err != nil || tt.says != "" &&
 			(exit.Of(err) != exit.Config || !strings.Contains(err.Error(), tt.says)) {
@@ -509,14 +500,14 @@ func TestLinkWantsTheExpectedModel(t *testing.T) {
 func TestResetNamesTheTask(t *testing.T) {
 	s := newScripted(t, "demo")
 	l, _ := s.dial(t, "")
-	if acked, err := l.reset(t.Context(), 1, "fly"); acked || err == nil {
+	if acked, err := l.Reset(t.Context(), 1, "fly"); acked || err == nil {
 		t.Errorf("without a session: %v, %v, want an error", acked, err)
 	}
 	if err := l.connect(within(t, 5*time.Second)); err != nil {
 		t.Fatal(err)
 	}
 	var got []wire.Reset
-	key, err := wire.ResetKey(l.contract.prefix, "arm")
+	key, err := wire.ResetKey(l.contract.Prefix, "arm")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -535,10 +526,10 @@ func TestResetNamesTheTask(t *testing.T) {
 	}); err != nil {
 		t.Fatal(err)
 	}
-	if acked, err := l.reset(t.Context(), 2, "fly"); acked || err == nil || !strings.Contains(err.Error(), "pinned") {
+	if acked, err := l.Reset(t.Context(), 2, "fly"); acked || err == nil || !strings.Contains(err.Error(), "pinned") {
 		t.Errorf("a task that is refused: %v, %v, want the server's text", acked, err)
 	}
-	if acked, err := l.reset(t.Context(), 3, ""); !acked || err != nil {
+	if acked, err := l.Reset(t.Context(), 3, ""); !acked || err != nil {
 		t.Errorf("without a task: %v, %v", acked, err)
 	}
 	want := []wire.Reset{{ClientUUID: "arm", EpisodeID: 2, Task: "fly"}, {ClientUUID: "arm", EpisodeID: 3}}
@@ -550,14 +541,13 @@ func TestResetNamesTheTask(t *testing.T) {
 // Goal: the log names another robot under this name once, however many answers arrive.
 func TestLinkTellsOfATwinOnce(t *testing.T) {
 	log := new(bytes.Buffer)
-	l := &link{identity: &identity.Identity{ID: "arm"}, log: slog.New(slog.NewTextHandler(log, nil)),
-		flags: &linkFlags{}}
+	l := New(Config{Identity: &identity.Identity{ID: "arm"}, Log: slog.New(slog.NewTextHandler(log, nil))})
 	l.warnDuplicate()
 	if log.Len() != 0 {
 		t.Errorf("without one: %s", log)
 	}
 	for range 2 {
-		l.flags.duplicate.Store(true)
+		l.receiver.duplicate.Store(true)
 		l.warnDuplicate()
 	}
 	if n := strings.Count(log.String(), "another robot that runs as arm"); n != 1 {
@@ -584,7 +574,7 @@ func TestLinkAsksForWhatThePolicyCan(t *testing.T) {
 		router, all := replicas(t, "a")
 		all["a"].change(func(r *replicaStand) { r.status.SupportsRTC = tt.can })
 		l, log := router.dial(t, "")
-		l.cfg.Schedule = tt.schedule
+		l.Schedule = tt.schedule
 		for range 2 {
 			if err := l.connect(within(t, 5*time.Second)); err != nil {
 				t.Fatal(err)
@@ -623,14 +613,14 @@ func TestARefusalForCamerasNamesTheFlags(t *testing.T) {
 		{"/dev/ttyACM0", exit.Errorf(exit.Config, "state dim mismatch"), "state dim", "--camera"},
 		{"/dev/ttyACM0", errors.New("no camera server answers"), "answers", "--camera"},
 	} {
-		l := &link{cfg: &Config{Bus: tt.bus, Cameras: []capture.Config{{Name: "top", Source: "x"}}}}
+		l := New(Config{Bus: tt.bus, Cameras: []capture.Config{{Name: "top", Source: "x"}}})
 		err := l.nameCameraFlags(tt.err, expected)
 		if exit.Of(err) != exit.Of(tt.err) || !strings.Contains(err.Error(), tt.says) ||
 			strings.Contains(err.Error(), tt.not) {
 			t.Errorf("--bus %s: %v (code %d), want %q and not %q", tt.bus, err, exit.Of(err), tt.says, tt.not)
 		}
 	}
-	if l := (&link{cfg: &Config{}}); l.nameCameraFlags(nil, expected) != nil {
+	if l := New(Config{}); l.nameCameraFlags(nil, expected) != nil {
 		t.Error("a session without an error is refused")
 	}
 }

@@ -1,0 +1,192 @@
+package link
+
+import (
+	"math/rand/v2"
+	"sync/atomic"
+
+	"github.com/edge-rt/edge-rt/record"
+	"github.com/edge-rt/edge-rt/rt"
+	"github.com/edge-rt/edge-rt/wire"
+)
+
+// receiver checks chunks as they arrive and leaves the newest for the tick. Owner: the transport's
+// receiving goroutine.
+type receiver struct {
+	in      *Inbox
+	out     *Outbox
+	stats   *Stats
+	stamps  *stamps
+	event   wire.Event
+	onEvent func(wire.Event) // nil: the server's events are only counted
+	record  *record.Recorder // nil: nothing is recorded
+	clock   rt.Clock         // of the record
+	newest  wire.Header      // header of the last answer that was left for the tick
+
+	// Written here, read by the link's thread.
+	evicted   atomic.Uint32 // epoch of the last session that its server does not know, or drains
+	duplicate atomic.Bool   // answers to another robot of this name arrive
+}
+
+func newReceiver(l *Link) *receiver {
+	return &receiver{
+		in:      l.In,
+		out:     l.Out,
+		stats:   l.Stats,
+		stamps:  l.stamps,
+		onEvent: l.OnEvent,
+		record:  l.Record,
+		clock:   l.Clock,
+	}
+}
+
+// deposit takes a sample of the action topic and counts invalid samples by reason. It refuses
+// request numbers that were never sent: such a number would exclude all true answers with lower
+// numbers.
+func (r *receiver) deposit(s wire.Sample) {
+	h, err := wire.ParseHeader(s.Attachment)
+	if err != nil || h.SchemaVersion != wire.SchemaVersion {
+		r.refuse(&h, DropHeader)
+		return
+	}
+	if h.MsgType == wire.MsgEvent {
+		if h.SeqID != 0 && !r.stamps.ours(h.SeqID, h.ClientMonoNs) {
+			r.drop(DropForeign)
+			return
+		}
+		r.onServerEvent(h.SessionEpoch, s.Payload)
+		return
+	}
+	sent := uint64(r.out.SentKey.Load())
+	session := r.in.Sessions().answering(h.SessionEpoch)
+	switch {
+	case h.Check(wire.MsgActionChunk) != nil:
+		r.refuse(&h, DropHeader)
+		return
+	case session == nil:
+		r.refuse(&h, DropEpoch)
+		return
+	case h.SeqID == 0 || h.SeqID > sent || h.SeqID+stampSlots <= sent:
+		r.refuse(&h, DropUnknown)
+		return
+	case !r.stamps.ours(h.SeqID, h.ClientMonoNs):
+		r.refuse(&h, DropForeign)
+		return
+	}
+	a := r.in.Answers.Back()
+	if wire.ParseActionChunk(&a.Body, s.Payload) != nil {
+		r.refuse(&h, DropBody)
+		return
+	}
+	if a.Body.Nonce != session.Nonce {
+		r.refuse(&h, DropForeign)
+		return
+	}
+	a.Epoch, a.Episode = h.SessionEpoch, h.EpisodeID
+	before := r.in.Answers.Replaced()
+	if !r.in.Answers.Publish(int64(h.SeqID)) {
+		r.refuse(&h, DropNewer)
+		return
+	}
+	if r.in.Answers.Replaced() != before {
+		r.refuse(&r.newest, DropNewer) // the previous answer, which the tick has not seen
+	}
+	r.newest = h
+}
+
+// refuse counts and records an answer that the tick does not get.
+//
+//rt:noalloc
+func (r *receiver) refuse(h *wire.Header, reason int) {
+	r.drop(reason)
+	if r.record == nil {
+		return
+	}
+	if m := r.record.Refused.Put(); m != nil {
+		*m = record.Chunk{
+			At:      r.clock.Now(),
+			Seq:     h.SeqID,
+			Epoch:   h.SessionEpoch,
+			Episode: h.EpisodeID,
+			Outcome: DropNames[reason],
+		}
+		r.record.Refused.Commit()
+	}
+}
+
+// drop counts an answer that is not used. An answer to another robot's request means that another
+// robot has this name.
+//
+//rt:noalloc
+func (r *receiver) drop(reason int) {
+	r.stats.Dropped[reason].Add(1)
+	if reason == DropForeign {
+		r.duplicate.Store(true)
+	}
+}
+
+func (r *receiver) onServerEvent(epoch uint32, payload []byte) {
+	r.stats.Notices.Add(1)
+	if err := wire.ParseEvent(&r.event, payload); err != nil {
+		r.stats.Dropped[DropBody].Add(1)
+		return
+	}
+	open := r.in.Sessions().Open
+	if reason, ok := r.ofSession(open, epoch); !ok {
+		r.stats.Dropped[reason].Add(1)
+		return
+	}
+	if open != nil && (r.event.Code == wire.EventUnknownSession || r.event.Code == wire.EventDraining) {
+		r.evicted.Store(open.Epoch)
+	}
+	if r.onEvent != nil {
+		r.onEvent(r.event)
+	}
+}
+
+// ofSession reports whether the event in hand is about the open session, with the reason if it is
+// not: other servers of the service send this robot events, too. The event of an old server has no
+// server id, and its header may lack the epoch.
+func (r *receiver) ofSession(open *Session, epoch uint32) (reason int, ok bool) {
+	if open == nil {
+		open = &noSession
+	}
+	e := &r.event
+	switch old := e.ServerID == ""; {
+	case epoch != open.Epoch && (epoch != 0 || !old):
+		return DropEpoch, false
+	case old:
+		return 0, true
+	case e.ServerID != open.ServerID && open.ServerID != "":
+		return DropForeign, false
+	case e.Nonce != open.Nonce && (e.Nonce != 0 || e.Code != wire.EventUnknownSession):
+		return DropForeign, false
+	}
+	return 0, true
+}
+
+const (
+	stampSlots = 256       // remembered requests, as many as package chunk remembers
+	stampNoise = 1<<20 - 1 // random bits of a stamp, about 1 ms, which distinguish robots with one id
+)
+
+// stamps remembers the stamps (`client_mono_ns`) of the last requests. A server echoes them, and
+// two robots of one name read the same key. The sender issues stamps, the receiver checks them.
+type stamps struct{ slots [stampSlots]atomic.Int64 }
+
+//rt:noalloc
+func (s *stamps) issue(seq uint64, stamp int64) { s.slots[seq%stampSlots].Store(stamp) }
+
+//rt:noalloc
+func (s *stamps) ours(seq uint64, stamp int64) bool {
+	return stamp != 0 && s.slots[seq%stampSlots].Load() == stamp
+}
+
+// newNoise returns a generator with a random seed.
+func newNoise() *rand.PCG { return rand.NewPCG(rand.Uint64(), rand.Uint64()) }
+
+// newStamp returns the stamp of a request that was made at this instant; it is never 0.
+//
+//rt:noalloc
+func newStamp(at rt.Instant, noise *rand.PCG) int64 {
+	return int64(at)&^stampNoise | int64(noise.Uint64()&stampNoise) | 1
+}

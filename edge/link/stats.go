@@ -1,0 +1,41 @@
+package link
+
+import "sync/atomic"
+
+// The reasons for dropping a chunk, in addition to chunk's own outcomes.
+const (
+	DropHeader  = iota // header missing, or of another protocol
+	DropBody           // message that does not decode or exceeds a limit
+	DropEpoch          // answer to a session of another policy, or to a session long over
+	DropEpisode        // answer to an earlier episode
+	DropUnknown        // the request was never sent, has an answer already, or is forgotten
+	DropNewer          // a newer answer arrived before this one was merged
+	DropForeign        // answer to the request of another robot of this name, or from another server
+	NumDrops
+)
+
+// DropNames are the names of the reasons in summaries and records.
+var DropNames = [NumDrops]string{"header", "body", "epoch", "episode", "unknown_seq", "superseded", "foreign"}
+
+// Stats are the counters of the link. Each field has one writing thread; any thread reads.
+type Stats struct {
+	// Written by the sender.
+	Replaced   atomic.Uint64 // observations that a newer one replaced before they left
+	Unsent     atomic.Uint64 // without a session, or without a usable picture
+	SendErrors atomic.Uint64
+
+	// Written by the receiver.
+	Dropped [NumDrops]atomic.Uint64 // answers that the tick does not get, by reason
+	Notices atomic.Uint64           // events from the server
+}
+
+// Drops returns the counts of dropped answers by reason, without zeros.
+func (s *Stats) Drops() map[string]uint64 {
+	m := map[string]uint64{}
+	for i, name := range DropNames {
+		if n := s.Dropped[i].Load(); n > 0 {
+			m[name] = n
+		}
+	}
+	return m
+}

@@ -1,0 +1,177 @@
+package edge
+
+import (
+	"testing"
+	"time"
+
+	"github.com/edge-rt/edge-rt/chunk"
+	"github.com/edge-rt/edge-rt/edge/event"
+	"github.com/edge-rt/edge-rt/edge/link"
+)
+
+// usual is a link with the default flags.
+func usual() link.Config {
+	return link.Config{
+		Limits: link.Limits{
+			MaxActionAge:   link.DefaultMaxActionAge,
+			DegradedAfter:  link.DefaultDegradedAfter,
+			RequestTimeout: link.DefaultRequestTimeout,
+			MaxOffline:     time.Minute,
+		},
+		Schedule: chunk.Config{Schedule: "drtc"},
+	}
+}
+
+// slowAnswer answers the newest request after an inference of 8 s, during which the server answers
+// a status query every second.
+func (r *rig) slowAnswer() {
+	asked := r.session.key
+	for range 8 {
+		r.step(100)
+		r.in.AliveAt.Store(int64(r.time.Now()))
+	}
+	r.in.Answers.Back().Body.InferenceMs = 8000
+	r.answer(asked, 6)
+}
+
+// Goal: in virtual time, a policy with inferences of 8 s drives the arm within the default limits,
+// and the run neither reconnects nor gives up while the server works.
+func TestAPolicyOfEightSecondsDrivesTheArm(t *testing.T) {
+	r := newRig(t)
+	cfg := usual()
+	r.patience = cfg.Patience(testHorizon, 100)
+	r.core.MaxAge = cfg.MaxActionAge
+	r.in.Announce(link.Pace{Least: 8 * time.Second, Most: 8 * time.Second})
+	r.step(1)
+	for range 3 {
+		r.slowAnswer()
+		r.step(testHorizon + 20)
+	}
+	if got := r.stats.actions.Load(); got < 2*testHorizon {
+		t.Errorf("%d actions ran of three chunks, want most of %d (too old %d, dropped %v)", got, 3*testHorizon,
+			r.stats.tooOld.Load(), r.drops())
+	}
+	if r.run.state == stateDead || r.stats.inState[stateReconnecting].Load() > 0 {
+		t.Errorf("the run is %v, %v in RECONNECTING", r.run.state,
+			time.Duration(r.stats.inState[stateReconnecting].Load()))
+	}
+	if r.out.TooSlow.Load() {
+		t.Error("the policy counts as too slow for the run")
+	}
+}
+
+// Goal: answers that are all older than the limit of a flag end the run.
+func TestAnswersThatAreAllTooOldEndTheRun(t *testing.T) {
+	r := newRig(t)
+	cfg := usual()
+	cfg.Given.MaxActionAge = true
+	r.patience = cfg.Patience(testHorizon, 100)
+	r.core.MaxAge = cfg.MaxActionAge
+	r.step(1)
+	for i := range 3 {
+		if r.out.TooSlow.Load() {
+			t.Fatalf("given up after %d answers", i)
+		}
+		r.slowAnswer()
+		r.step(20)
+	}
+	if r.stats.actions.Load() != 0 || !r.out.TooSlow.Load() {
+		t.Fatalf("%d actions ran, too slow: %v", r.stats.actions.Load(), r.out.TooSlow.Load())
+	}
+}
+
+// Goal: a reported inference time is limited by the measured round trip: a report of hours does not
+// let old actions run.
+func TestAnInferenceTakesNoLongerThanItsRoundTrip(t *testing.T) {
+	r := newRig(t)
+	cfg := usual()
+	r.patience = cfg.Patience(testHorizon, 100)
+	r.in.Announce(link.Pace{Least: time.Hour, Most: time.Hour})
+	r.step(5)
+	r.in.Answers.Back().Body.InferenceMs = 3_600_000
+	r.answer(1, 6)
+	r.step(2)
+	if r.stats.chunks.Load() != 1 || r.core.MaxAge != link.DefaultMaxActionAge {
+		t.Errorf("%d chunks; actions may be %v old after an answer that came within 50 ms, want %v",
+			r.stats.chunks.Load(), r.core.MaxAge, link.DefaultMaxActionAge)
+	}
+}
+
+// Goal: the time of a server that announces no or an invalid inference time is measured.
+func TestAnInferenceOfNoTimeTakesItsRoundTrip(t *testing.T) {
+	for _, says := range []float64{0, -1} {
+		r := newRig(t)
+		cfg := usual()
+		r.patience = cfg.Patience(testHorizon, 100)
+		r.core.MaxAge = cfg.MaxActionAge
+		r.step(1)
+		for range 2 {
+			asked := r.session.key
+			for range 8 {
+				r.step(100)
+				r.in.AliveAt.Store(int64(r.time.Now()))
+			}
+			r.in.Answers.Back().Body.InferenceMs = says
+			r.answer(asked, 6)
+			r.step(testHorizon + 20)
+		}
+		if got := r.stats.actions.Load(); got < testHorizon {
+			t.Errorf("a server that says %v ms and takes 8 s: %d actions ran of two chunks, too old %d", says, got,
+				r.stats.tooOld.Load())
+		}
+	}
+}
+
+// Goal: the time that a live server takes is not the reason for an end; its later silence is.
+func TestTheTimeOfALivingServerIsNoLack(t *testing.T) {
+	r := newRig(t)
+	r.in.Announce(link.Pace{Least: 20 * time.Second, Most: 20 * time.Second})
+	r.step(1)
+	for range 12 {
+		r.step(100)
+		r.in.AliveAt.Store(int64(r.time.Now()))
+	}
+	r.in.Lose()
+	for n := 0; r.run.state != stateDead && n < 300; n++ {
+		r.step(1)
+	}
+	if got := r.run.gaveUp.Longest(); got != event.LackSession ||
+		r.run.gaveUp.Lasted(event.LackAnswers) > 100*time.Millisecond {
+		t.Errorf("the run ends for lack %d, answers for %v and a session for %v: want the session", got,
+			r.run.gaveUp.Lasted(event.LackAnswers), r.run.gaveUp.Lasted(event.LackSession))
+	}
+}
+
+// Goal: an answer to a lost session moves the arm but does not make the run Streaming.
+func TestAnEarlierSessionsAnswerIsMerged(t *testing.T) {
+	r := newRig(t)
+	r.step(1)
+	r.in.Lose()
+	r.step(2)
+	r.answer(1, 6)
+	r.step(4)
+	if r.stats.chunks.Load() != 1 || r.stats.actions.Load() == 0 {
+		t.Errorf("%d chunks, %d actions, dropped %v", r.stats.chunks.Load(), r.stats.actions.Load(),
+			r.drops())
+	}
+	if r.run.state != stateReconnecting {
+		t.Errorf("without a session the run is %v, want RECONNECTING", r.run.state)
+	}
+}
+
+// Goal: --max-offline counts only the time in which the server does not answer.
+func TestAServerThatLivesIsNotOffline(t *testing.T) {
+	r := newRig(t)
+	r.step(1)
+	for range 5 {
+		r.step(150)
+		r.in.AliveAt.Store(int64(r.time.Now()))
+	}
+	if r.run.state == stateDead {
+		t.Fatal("given up while the server answered")
+	}
+	r.step(201)
+	if r.run.state != stateDead {
+		t.Errorf("2 s after the server last answered the run is %v, want DEAD", r.run.state)
+	}
+}
