@@ -86,7 +86,7 @@ func (s *soakTally) String() string {
 }
 
 // Goal: no wrong value reaches the tick under any fault of the bus, and no resources leak.
-// BUS_SOAK=10m runs the whole test: make bus-soak.
+// BUS_SOAK=10m runs the whole test: make soak OF=bus.
 func TestBusSoak(t *testing.T) {
 	length := 3 * time.Second
 	if v := os.Getenv("BUS_SOAK"); v != "" {

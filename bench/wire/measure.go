@@ -30,7 +30,7 @@ type Config struct {
 	Duration time.Duration `range:">0s..24h" default:"1m" help:"In all; starting the programs comes on top."`
 	Sizes    []int         `range:"8..8388608;one byte ends a flood, and the ends hold no more" name:"size" default:"64,4096,102400" help:"Bytes of a message."`
 	Python   string        `default:".venv/bin/python" help:"An interpreter with the official wheel eclipse-zenoh; it is also the router." placeholder:"FILE"`
-	Rust     string        `help:"The ping on the official Rust implementation, which make rust-ping builds; default: rust-ping where bench is." placeholder:"FILE"`
+	Rust     string        `help:"The ping on the official Rust implementation, which tools/interop/rust-ping.sh builds; default: rust-ping where bench is." placeholder:"FILE"`
 	bench.Env
 }
 

@@ -90,7 +90,7 @@ func startAll(ctx context.Context, cfg Config) (*fixture, error) {
 		hasRust = true
 	} else {
 		f.missing = append(f.missing, fmt.Sprintf("no %s, so the official Rust implementation does not take part: "+
-			"run `make rust-ping`, or name the program with --rust", cfg.Rust))
+			"run `tools/interop/rust-ping.sh`, or name the program with --rust", cfg.Rust))
 	}
 	subjects := []string{Native}
 	if hasRust {

@@ -52,7 +52,7 @@ func measureWire(t *testing.T, python string) (r wire.Report) {
 func TestWireWithoutJudges(t *testing.T) {
 	r := measureWire(t, "none")
 	if len(r.Missing) != 2 || !strings.Contains(r.Missing[0], "--python") ||
-		!strings.Contains(r.Missing[1], "make rust-ping") {
+		!strings.Contains(r.Missing[1], "tools/interop/rust-ping.sh") {
 		t.Errorf("missing %q, want Python and Rust", r.Missing)
 	}
 	if len(r.RoundTrips) != 4 || len(r.Floods) != 4 || r.Rounds != 3 || len(r.Turns) != 24 {

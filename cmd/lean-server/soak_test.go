@@ -426,7 +426,7 @@ func leftover(before, now map[string]float64) string {
 // Goal: the real server serves robots and hostile clients for minutes (random opens, closes, kills,
 // second owners of names, nonsense, floods, hostile nodes, certificates of others). No robot gets
 // another's chunk, which its pinned rows prove; the memory stays within its bound; every refusal
-// and event has a reason; and when all clients have left, nothing of them remains. make serve-soak
+// and event has a reason; and when all clients have left, nothing of them remains. make soak OF=server
 // runs it for ten minutes.
 func TestSoak(t *testing.T) {
 	rttest.RealTime(t)

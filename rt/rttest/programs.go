@@ -8,7 +8,7 @@ import (
 )
 
 // ProgramsEnv names the environment variable with a folder of programs that were just built of these
-// sources. make check sets it, so that the tests of a dozen packages do not link the same programs.
+// sources. make test sets it, so that the tests of a dozen packages do not link the same programs.
 const ProgramsEnv = "EDGERT_BIN"
 
 // Programs returns a folder with the named programs of cmd/, so that tests run them as a user does.

@@ -357,7 +357,7 @@ func TestTheCommandOfALog(t *testing.T) {
 		want string
 	}{
 		{nil, "make circle"},
-		{[]string{"--short", "--out", "/somewhere"}, "make circle-short"},
+		{[]string{"--short", "--out", "/somewhere"}, "make circle CIRCLE='--short'"},
 		{[]string{"--steps", "800", "--bin", "/a/bin", "--more=400"}, "make circle CIRCLE='--more 400 --steps 800'"},
 	} {
 		flags := flag.NewFlagSet("circle", flag.ContinueOnError)

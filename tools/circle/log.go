@@ -84,7 +84,7 @@ func command(flags *flag.FlagSet) string {
 		switch f.Name {
 		case "bin", "env", "out", "log":
 		case "short":
-			words += "-short"
+			given = append(given, "--short")
 		default:
 			given = append(given, "--"+f.Name+" "+f.Value.String())
 		}

@@ -1,7 +1,7 @@
 // Film makes the recording of the README: the simulated arm's camera in a run like make demo's, as
 // an animated GIF. It needs ffmpeg (Debian: apt install ffmpeg).
 //
-//	make film
+//	go run ./tools/film
 package main
 
 import (

@@ -1,5 +1,5 @@
 #!/bin/sh
-# The whole measurement on a GPU (`make gpu-bench`): ACT and SmolVLA at real size,
+# The whole measurement on a GPU: ACT and SmolVLA at real size,
 # lean-server's code, bare ONNX Runtime, and LeRobot in torch, eager and compiled,
 # in one run and one report. Installs missing parts; exits early, with 4, on a
 # machine without a GPU.

@@ -1,4 +1,4 @@
-"""Checkpoints of real size with random weights, and their bundles, for `make gpu-bench`: python real.py FOLDER [--small]
+"""Checkpoints of real size with random weights, and their bundles, for `tools/gpu/bench.sh`: python real.py FOLDER [--small]
 
 FOLDER/checkpoints gets ACT (resnet18, two cameras of 480x640, chunks of 100) and SmolVLA in the shape of the published
 checkpoint, FOLDER/bundles gets act, smolvla and smolvla-split. Existing ones are kept."""

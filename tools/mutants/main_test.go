@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// Without this test only `make mutants` would find a mutant whose text has changed.
+// Without this test only tools/mutants would find a mutant whose text has changed.
 func TestEveryMutantHasItsText(t *testing.T) {
 	for _, s := range suites {
 		for _, m := range s.mutants {

@@ -21,7 +21,7 @@ import (
 	"github.com/edge-rt/edge-rt/wire/zenoh/zenohtest"
 )
 
-// chaosTime is the length of TestChaos; make chaos sets ten minutes.
+// chaosTime is the length of TestChaos; make soak OF=router sets ten minutes.
 func chaosTime(t *testing.T) time.Duration {
 	d, err := time.ParseDuration(os.Getenv("CHAOS"))
 	if err != nil {

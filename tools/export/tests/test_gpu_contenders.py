@@ -1,4 +1,4 @@
-"""The contenders of `bench gpu` and `make gpu-bench`: the form of the report, and the messages about missing parts."""
+"""The contenders of `bench gpu` and `tools/gpu/bench.sh`: the form of the report, and the messages about missing parts."""
 
 import json
 import os

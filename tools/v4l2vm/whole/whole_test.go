@@ -227,7 +227,7 @@ func held() (all []string) {
 // first, short run opens the descriptors that the process keeps.
 func TestWholeEdge(t *testing.T) {
 	if os.Getenv(machineEnv) == "" {
-		t.Skip("runs in the machine of make test-v4l2-edge")
+		t.Skip("runs in the machine of make test-v4l2 V4L2=--whole")
 	}
 	t.Setenv("STATE_DIRECTORY", t.TempDir())
 	stop := serve(t)
