@@ -15,7 +15,7 @@ var page = report.NewPage("bench faults", `<h1>Schedules under identical faults<
 <p>{{.Report.Episodes}} paired episodes of {{.Report.Seconds}} s in each cell, world {{.Report.World}}, {{.How}}. Bars are means over episodes with their 95 % intervals,
 orange that of the first schedule.</p>
 {{if gt (len .Cells) 1}}<h2>Overview</h2>
-<p>Success per leg in %, and behind it the starved ticks per minute.</p>
+<p>Success per leg in %, then starved ticks per minute.</p>
 <div class="scroll"><table><tr><th>faults</th>{{range .Schedules}}<th>{{.}}</th>{{end}}</tr>
 {{range .Cells}}<tr><td><a href="#{{.Name}}">{{.Name}}</a></td>{{range .Overview}}<td>{{.}}</td>{{end}}</tr>
 {{end}}</table></div>
@@ -28,7 +28,7 @@ orange that of the first schedule.</p>
 counted from the tick on which the first one runs when nothing is lost. <b>recovery</b>: from the
 first message lost to the next merged chunk. <b>seam</b>: how far a chunk's first executed action lies from where the two before it lead. <b>switches</b>: new plans
 that pass the post on another side than the plan before. <b>age</b>: of the executed action's observation. <b>less best</b>: the paired difference of success to
-the contender with the highest mean; an interval that includes 0 says that they cannot be told apart.</p>
+the contender with the highest mean; an interval that includes 0 means no proven difference.</p>
 `)
 
 // cellPage is one scenario's part of the page.

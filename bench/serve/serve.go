@@ -24,7 +24,7 @@ import (
 type Config struct {
 	Bundle   string        `default:"testdata/demo/bundle" help:"Folder of the exported policy." placeholder:"DIR"`
 	Robots   []int         `default:"1,8,32" help:"How many robots ask as fast as they are answered." placeholder:"N,…"`
-	Sessions int           `range:"1..1000" default:"300" help:"How many robots have a session at once, none of which may be lost."`
+	Sessions int           `range:"1..1000" default:"300" help:"How many robots have a session at once, all of which must keep it."`
 	Duration time.Duration `range:"1s..1h" default:"1m" help:"Of all slices together."`
 	Slice    time.Duration `range:"100ms..1m" default:"2s" help:"How long the server, and ONNX Runtime alone, have a turn."`
 	Loads    []float64     `default:"0.95" help:"Shares of the server's time that robots whose actions run out ask for, to compare the schedulers at." placeholder:"SHARE,…"`
@@ -35,7 +35,7 @@ type Config struct {
 	MaxBatch int           `range:"0..16" default:"0" help:"Robots that share an inference; 0: what the server takes."`
 	Device   string        `default:"cpu" help:"Where to compute: cpu, cuda, cuda:N, tensorrt, tensorrt:N."`
 	Bin      string        `help:"Folder of lean-server; default: where bench is." placeholder:"DIR"`
-	Beside   []string      `sep:"none" help:"A server of another make and who asks it, NAME=COMMAND; repeat for more. It reads BENCH_BUNDLE, BENCH_PICTURES (NAME.rgb of each camera) and BENCH_THREADS, prints ready, and for each line of seconds {\"seconds\": X, \"trip_ms\": [X, …]} of the chunks that one robot got." placeholder:"NAME=COMMAND"`
+	Beside   []string      `sep:"none" help:"A server of another make with its client, NAME=COMMAND; repeat for more. It reads BENCH_BUNDLE, BENCH_PICTURES (NAME.rgb of each camera) and BENCH_THREADS, prints ready, and for each line of seconds {\"seconds\": X, \"trip_ms\": [X, …]} of the chunks that one robot got." placeholder:"NAME=COMMAND"`
 	ORT      string        `name:"ort" env:"LEAN_SERVER_ORT" help:"ONNX Runtime's library." placeholder:"PATH"`
 	bench.Env
 }

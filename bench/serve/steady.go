@@ -71,12 +71,12 @@ func (s *Steady) Broken() string {
 	if s.Seconds == 0 {
 		return "" // not measured
 	}
-	check(s.Requests > 0 && s.Lost == 0, "%d of %d requests are lost, want none", s.Lost, s.Requests+s.Lost)
+	check(s.Requests > 0 && s.Lost == 0, "%d of %d requests are lost, want 0", s.Lost, s.Requests+s.Lost)
 	check(s.Shared > 0, "no inference had more than one request, want some: give --max-batch and several --robots")
 	check(s.Allocations <= s.slack(),
-		"%d objects were allocated while %d requests were served, want none (%d may be the counters')", s.Allocations,
+		"%d objects were allocated while %d requests were served, want 0 (%d may be the counters')", s.Allocations,
 		s.Requests, s.slack())
-	check(s.Collections == 0, "%d collections in %.0f s, want none", s.Collections, s.Seconds)
+	check(s.Collections == 0, "%d collections in %.0f s, want 0", s.Collections, s.Seconds)
 	check(s.HeapGrewMB < noiseMB, "the heap grew by %.2f MB, want less than %.0f", s.HeapGrewMB, noiseMB)
 	check(s.RSSMostMB-s.RSSBeginMB < rssNoiseMB, "the process grew by %.2f MB, want less than %.0f",
 		s.RSSMostMB-s.RSSBeginMB, rssNoiseMB)

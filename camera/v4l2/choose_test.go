@@ -125,7 +125,7 @@ func TestResolve(t *testing.T) {
 		{Setting{"auto-exposure", "0"}, nil, "1 (manual-mode), 3"},
 		{Setting{"focus", "10"}, nil, "the camera has none; it has brightness"},
 		{Setting{"gain", "auto"}, nil, "no automatic"},
-		{Setting{"exposre", "10"}, nil, "none of that name"},
+		{Setting{"exposre", "10"}, nil, "no such control"},
 		{Setting{"serial", "1"}, nil, "only be read"},
 		{Setting{"brightness", "99999999999"}, nil, "-64 to 64"},
 	} {

@@ -60,7 +60,7 @@ func resolve(all []Control, s Setting) ([]assignment, error) {
 			return []assignment{{c, v}}, err
 		}
 	}
-	return nil, fmt.Errorf("%w %s: the camera has none of that name; it has %s", ErrControl, s.Name, names(all))
+	return nil, fmt.Errorf("%w %s: the camera has no such control; it has %s", ErrControl, s.Name, names(all))
 }
 
 func (n *alias) resolve(all []Control, s Setting) (out []assignment, err error) {

@@ -22,7 +22,7 @@ type rateLimit struct {
 func newRateLimit(speed, accel, rate float64, dof int) (*rateLimit, error) {
 	if !(speed >= 0) || !(accel >= 0) || !(rate > 0) || math.IsInf(speed, 1) || math.IsInf(accel, 1) {
 		return nil, fmt.Errorf("stage: a velocity of %v and an acceleration of %v at %v rows per second: want finite "+
-			"limits above 0, or 0 for none", speed, accel, rate)
+			"limits above 0, or 0 for no limit", speed, accel, rate)
 	}
 	return &rateLimit{
 		dt:      1 / rate,

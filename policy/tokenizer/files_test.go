@@ -104,7 +104,7 @@ func TestByteLevelIsRefused(t *testing.T) {
 		{"another split", `"Digits"`, `"Punctuation"`, "pre_tokenizer Punctuation and ByteLevel"},
 		{"a normalizer", `"normalizer":null`, `"normalizer":{"type":"NFC"}`, "normalizer NFC"},
 		{"an unknown token", `"unk_token":null`, `"unk_token":"<|endoftext|>"`, "byte 0x02 has no token"},
-		{"byte fallback", `"byte_fallback":false`, `"byte_fallback":true`, "want none with kind bpe"},
+		{"byte fallback", `"byte_fallback":false`, `"byte_fallback":true`, "want it absent with kind bpe"},
 	} {
 		data := golden(t, "smolvlm.json")
 		if !bytes.Contains(data, []byte(tt.old)) {

@@ -34,7 +34,7 @@ type Config struct {
 type Report struct {
 	Files    []File         `json:"files"`            // the records
 	At       string         `json:"at,omitempty"`     // --at
-	Findings []Told         `json:"findings"`         // what the arm did, and why
+	Findings []Told         `json:"findings"`         // the arm's problems with their causes
 	Kinds    map[string]int `json:"kinds"`            // [kind] findings by kind, before --at and --last
 	Causes   map[string]int `json:"causes"`           // [cause] findings by cause, before --at and --last
 	Audit    *AuditSummary  `json:"audit,omitempty"`  // absent without --audit

@@ -190,15 +190,15 @@ func (f *Fault) check() error {
 	case !(f.Share > 0 && f.Share <= 1):
 		return fmt.Errorf("share is %v, want above 0 and at most 1", f.Share)
 	case f.Share != 1 && !slices.Contains(shareKinds, f.Kind):
-		return fmt.Errorf("share is %v, but a %s has none", f.Share, f.Kind)
+		return fmt.Errorf("share is %v, but a %s has no share", f.Share, f.Kind)
 	case f.Nth != 0 && f.Kind != DropObservation && f.Kind != DropChunk:
-		return fmt.Errorf("nth is %d, but a %s has none: only what is dropped is counted", f.Nth, f.Kind)
+		return fmt.Errorf("nth is %d, but a %s has no nth: it counts dropped messages only", f.Nth, f.Kind)
 	case slices.Contains(delayKinds, f.Kind) != (f.Delay > 0) || f.Delay > maxDelay:
-		return fmt.Errorf("delay is %v, want above 0s and at most %v for %v and none otherwise", f.Delay, maxDelay,
+		return fmt.Errorf("delay is %v, want above 0s and at most %v for %v and 0s otherwise", f.Delay, maxDelay,
 			delayKinds)
 	case (f.Kind == Bandwidth) != (f.BytesPerSecond != 0) || f.Kind == Bandwidth &&
 		(f.BytesPerSecond < minRate || f.BytesPerSecond > maxRate):
-		return fmt.Errorf("bytes_per_second is %d, want %d to %d for bandwidth and none otherwise", f.BytesPerSecond,
+		return fmt.Errorf("bytes_per_second is %d, want %d to %d for bandwidth and 0 otherwise", f.BytesPerSecond,
 			minRate, maxRate)
 	case f.Kind == Spike && f.For != 0:
 		return errors.New("a spike has no for: its delay is how long the server stops")

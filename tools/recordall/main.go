@@ -229,9 +229,9 @@ func (s *slice) wrong() error {
 	case r.Pictures == 0 || r.Messages == 0:
 		return errors.New("nothing was recorded")
 	case s.OverrunsOwn > 0:
-		return fmt.Errorf("%d ticks overran by their own doing, want none", s.OverrunsOwn)
+		return fmt.Errorf("%d ticks overran by their own doing, want 0", s.OverrunsOwn)
 	case r.Lost+r.LostPictures > 0:
-		return fmt.Errorf("%d messages and %d pictures were lost, want none", r.Lost, r.LostPictures)
+		return fmt.Errorf("%d messages and %d pictures were lost, want 0", r.Lost, r.LostPictures)
 	case s.Mallocs > allowed:
 		return fmt.Errorf("%d objects were allocated, want at most %d: those of the libraries for each chunk and file",
 			s.Mallocs, allowed)

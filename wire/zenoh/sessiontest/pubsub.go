@@ -40,7 +40,7 @@ var pubsub = []testCase{
 			}
 		}
 	}},
-	{"attachments of 0 to 64 KiB arrive, and none is nil", func(p pair) {
+	{"attachments of 0 to 64 KiB arrive, and a missing one is nil", func(p pair) {
 		var got basket
 		p.subscribe(p.to, "@c/att", got.deposit)
 		pub := p.heard(p.from, "@c/att", blocking)
@@ -81,7 +81,7 @@ var pubsub = []testCase{
 			}
 		}
 	}},
-	{"wildcards match, and none matches a verbatim chunk", func(p pair) {
+	{"wildcards match, except for verbatim chunks", func(p pair) {
 		keys := []string{"c/a", "c/a/b", "c/a/b/c", "c/ab", "c/@v", "c/@v/a", "c/a/@v"}
 		for i, tt := range []struct {
 			expr string

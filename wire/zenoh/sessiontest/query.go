@@ -132,7 +132,7 @@ var queries = []testCase{
 		}
 	}},
 	sizesOfReplies,
-	{"wildcards match queries, and none matches a verbatim chunk", func(p pair) {
+	{"wildcards match queries, except for verbatim chunks", func(p pair) {
 		for _, key := range []string{"c/w/a", "c/w/b/c", "c/w/@v"} {
 			p.queryable(p.to, key, says(key, key))
 			p.reached(p.from, key, 1)

@@ -151,7 +151,7 @@ var tokens = []testCase{
 		p.lists(p.from, "@c/o/*")
 		p.lists(p.to, "@c/o/*")
 	}},
-	{"wildcards match tokens, and none matches a verbatim chunk", func(p pair) {
+	{"wildcards match tokens, except for verbatim chunks", func(p pair) {
 		for _, key := range []string{"c/k/a", "c/k/a/b", "c/k/@v", "c/k/@v/b"} {
 			p.token(p.to, key)
 		}
