@@ -14,7 +14,7 @@ import (
 
 	"github.com/edge-rt/edge-rt/policy"
 	"github.com/edge-rt/edge-rt/rt"
-	"github.com/edge-rt/edge-rt/server/page"
+	"github.com/edge-rt/edge-rt/server/status"
 	"github.com/edge-rt/edge-rt/wire"
 	"github.com/edge-rt/edge-rt/wire/listen"
 	"github.com/edge-rt/edge-rt/wire/zenoh/endpoint"
@@ -24,7 +24,7 @@ import (
 // whether it takes robots, /metrics its counters, and / is a page for people. It listens before the
 // policy is loaded, so that a supervisor sees it start.
 type health struct {
-	*page.Page
+	*status.Server
 	server atomic.Pointer[Server]
 }
 
@@ -32,13 +32,13 @@ type health struct {
 // further host names of this machine that browsers may use.
 func listenHealth(address string, log *slog.Logger, names ...string) (h *health, err error) {
 	h = new(health)
-	h.Page, err = page.Listen(address, page.Config{
+	h.Server, err = status.Listen(address, status.Config{
 		Names:   names,
 		Healthy: h.healthy,
 		Ready:   h.ready,
 		Clock:   rt.KernelClock(),
 		Log:     log,
-		Status:  func(q page.Query) any { return showLive(h.server.Load(), q) },
+		Status:  func(q status.Query) any { return showLive(h.server.Load(), q) },
 		Metrics: func(dropped *atomic.Uint64) http.Handler {
 			return promhttp.HandlerForTransactional(metricsOf(h.server.Load, dropped), promhttp.HandlerOpts{})
 		},

@@ -13,7 +13,7 @@ import (
 	"github.com/edge-rt/edge-rt/rt"
 	"github.com/edge-rt/edge-rt/server/audit"
 	"github.com/edge-rt/edge-rt/server/batch"
-	"github.com/edge-rt/edge-rt/server/page"
+	"github.com/edge-rt/edge-rt/server/status"
 	"github.com/edge-rt/edge-rt/wire/zenoh"
 )
 
@@ -101,7 +101,7 @@ type LiveDevice struct {
 type LiveRun [5]float64
 
 // showLive returns the content of the page; s is nil while the policy loads.
-func showLive(s *Server, q page.Query) *Live {
+func showLive(s *Server, q status.Query) *Live {
 	l := &Live{
 		State:    loadingText,
 		Warnings: []string{},
@@ -187,7 +187,7 @@ func (l *Live) judge(s *Server) {
 	l.Warnings = append(l.Warnings, s.certificates.texts()...)
 }
 
-func (l *Live) list(s *Server, q page.Query, now rt.Instant) {
+func (l *Live) list(s *Server, q status.Query, now rt.Instant) {
 	all := s.sessions.all()
 	l.Sessions.Open, l.Sessions.Max = len(all), s.capacity()
 	rows := make([]LiveSession, 0, len(all))

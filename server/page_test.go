@@ -18,8 +18,8 @@ import (
 	"github.com/edge-rt/edge-rt/rt"
 	"github.com/edge-rt/edge-rt/rt/rttest"
 	"github.com/edge-rt/edge-rt/server/manifest"
-	"github.com/edge-rt/edge-rt/server/page"
 	"github.com/edge-rt/edge-rt/server/servertest"
+	"github.com/edge-rt/edge-rt/server/status"
 	"github.com/edge-rt/edge-rt/wire"
 )
 
@@ -225,8 +225,8 @@ func TestTheStatusOf300Sessions(t *testing.T) {
 			}
 		}
 	}
-	if l := read(""); len(l.Sessions.Rows) != page.DefaultRows || l.Sessions.Open != n {
-		t.Errorf("%d rows of %d, want %d of %d", len(l.Sessions.Rows), l.Sessions.Open, page.DefaultRows, n)
+	if l := read(""); len(l.Sessions.Rows) != status.DefaultRows || l.Sessions.Open != n {
+		t.Errorf("%d rows of %d, want %d of %d", len(l.Sessions.Rows), l.Sessions.Open, status.DefaultRows, n)
 	}
 	if l := read("?find=arm-29&sort=name"); l.Sessions.Found != 11 || l.Sessions.Rows[0].Name != "arm-29" {
 		t.Errorf("%d found, the first %s, want arm-29 and arm-290 to arm-299", l.Sessions.Found,
@@ -260,7 +260,7 @@ func TestThePageSaysHowTheServerIs(t *testing.T) {
 	s := b.server
 	want := func(state, why string, warnings ...string) {
 		t.Helper()
-		l := showLive(s, page.Query{})
+		l := showLive(s, status.Query{})
 		if l.State != state || l.Why != why || l.Ready != (state == "serving") {
 			t.Errorf("%q, %q, ready %v; want %q, %q", l.State, l.Why, l.Ready, state, why)
 		}
@@ -270,7 +270,7 @@ func TestThePageSaysHowTheServerIs(t *testing.T) {
 			}
 		}
 	}
-	if l := showLive(nil, page.Query{}); l.State != loadingText || l.Server != nil {
+	if l := showLive(nil, status.Query{}); l.State != loadingText || l.Server != nil {
 		t.Errorf("while the policy loads: %+v", l)
 	}
 	want("warming up", "warming up")

@@ -10,8 +10,8 @@ import (
 	"github.com/edge-rt/edge-rt/policy"
 	"github.com/edge-rt/edge-rt/server/acl"
 	"github.com/edge-rt/edge-rt/server/audit"
-	"github.com/edge-rt/edge-rt/server/auto"
 	"github.com/edge-rt/edge-rt/server/batch"
+	"github.com/edge-rt/edge-rt/server/capacity"
 	"github.com/edge-rt/edge-rt/server/memory"
 	"github.com/edge-rt/edge-rt/server/quota"
 	"github.com/edge-rt/edge-rt/wire"
@@ -39,9 +39,9 @@ type queries struct {
 	receive func(wire.Sample) // handler of observations
 	room    wire.Declaration  // token that announces room for a session; nil: it is not shown
 	book    *quota.Book
-	auto    *auto.Auto   // max_sessions: auto; nil: it is a number
-	sizes   *batch.Sizes // the worker's expected durations of runs
-	typical int64        // bytes that a robot with the policy's cameras needs. Constant
+	auto    *capacity.Auto // max_sessions: auto; nil: it is a number
+	sizes   *batch.Sizes   // the worker's expected durations of runs
+	typical int64          // bytes that a robot with the policy's cameras needs. Constant
 }
 
 // enqueue returns a handler that leaves queries to housekeeping: a callback must not declare

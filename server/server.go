@@ -40,7 +40,7 @@ import (
 	"github.com/edge-rt/edge-rt/rt"
 	"github.com/edge-rt/edge-rt/server/acl"
 	"github.com/edge-rt/edge-rt/server/audit"
-	"github.com/edge-rt/edge-rt/server/auto"
+	"github.com/edge-rt/edge-rt/server/capacity"
 	"github.com/edge-rt/edge-rt/server/manifest"
 	"github.com/edge-rt/edge-rt/server/memory"
 	"github.com/edge-rt/edge-rt/server/peers"
@@ -271,7 +271,7 @@ func New(cfg manifest.Config, d Deps) (*Server, error) {
 	typical := wire.SessionOpen{CameraNames: shared.caps.ExpectedCameras}
 	queries.typical = sessionNeed(d.Meta, observationBytes(d.Meta, &shared.caps, &typical))
 	if cfg.Auto() {
-		queries.auto = auto.New(d.Meta, cfg.Scheduler, worker.sizes, d.Clock)
+		queries.auto = capacity.NewAuto(d.Meta, cfg.Scheduler, worker.sizes, d.Clock)
 	}
 	receiver := &receiver{shared, observationLimit(d.Meta), worker.work, grown, events}
 	queries.receive, queries.sizes = receiver.onObservation, worker.sizes

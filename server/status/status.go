@@ -1,10 +1,10 @@
-// Package page is the server's HTTP server: pages for supervisors (/healthz, /readyz, /metrics) and
+// Package status is the server's HTTP server: pages for supervisors (/healthz, /readyz, /metrics) and
 // a live page for people (/, /status.json), which changes nothing.
 //
 // No request can delay an inference: all values are read from atomics. The pages for people have a
 // limited rate of requests and bounded answers; the pages for supervisors accept any Host name and
 // have no limit of their rate. The number of connections is bounded for both.
-package page
+package status
 
 import (
 	"bytes"
@@ -59,7 +59,7 @@ type Query struct {
 // Sorts are the orders of the sessions; each begins with the session that needs attention most.
 var Sorts = []string{"runway", "latency", "drops", "quiet", "name"}
 
-// Config holds the sources of a Page. Any goroutine may call its functions.
+// Config holds the sources of a Server. Any goroutine may call its functions.
 type Config struct {
 	Names   []string                                  // names of this machine, beside its own
 	Metrics func(dropped *atomic.Uint64) http.Handler // of /metrics; dropped counts connections
@@ -70,8 +70,8 @@ type Config struct {
 	Log     *slog.Logger
 }
 
-// Page is the HTTP server.
-type Page struct {
+// Server is the HTTP server.
+type Server struct {
 	cfg   Config
 	http  http.Server
 	done  chan struct{} // closed when the HTTP server has ended
@@ -80,12 +80,12 @@ type Page struct {
 }
 
 // Listen binds address and answers there until Close.
-func Listen(address string, cfg Config) (*Page, error) {
+func Listen(address string, cfg Config) (*Server, error) {
 	listener, err := listen.TCP(address)
 	if err != nil {
 		return nil, err
 	}
-	p := &Page{cfg: cfg, done: make(chan struct{}),
+	p := &Server{cfg: cfg, done: make(chan struct{}),
 		newestConnections: &newestConnections{Listener: listener, log: cfg.Log}}
 	p.guard = webpage.NewGuard(cfg.Clock, requestInterval, burst, cfg.Log, "a host of listen_endpoints", cfg.Names...)
 	people, mux := http.NewServeMux(), http.NewServeMux()
@@ -113,7 +113,7 @@ func Listen(address string, cfg Config) (*Page, error) {
 }
 
 // Close stops the server after stopTimeout for unfinished answers.
-func (p *Page) Close() error {
+func (p *Server) Close() error {
 	ctx, cancel := context.WithTimeout(context.Background(), stopTimeout)
 	defer cancel()
 	err := p.http.Shutdown(ctx)
@@ -135,7 +135,7 @@ func respond(w http.ResponseWriter, ask func() (bool, string)) {
 	fmt.Fprintln(w, why)
 }
 
-func (p *Page) status(w http.ResponseWriter, r *http.Request) {
+func (p *Server) status(w http.ResponseWriter, r *http.Request) {
 	q, err := parseQuery(r)
 	if err != nil {
 		p.guard.Refuse(w, http.StatusBadRequest, "%v", err)

@@ -1,4 +1,4 @@
-package page
+package status
 
 import (
 	"log/slog"

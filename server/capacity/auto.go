@@ -1,10 +1,4 @@
-// Package auto decides, for max_sessions: auto, how many robots are admitted: as many as the server
-// can feed at the present duration of its inferences (capacity.Gate).
-//
-// A temporary slowness of the machine must not exclude robots for ever. So the first robot is
-// always admitted, because an inference that never runs is never measured; and after a while
-// without requests the times of the warm-up are used where they are shorter.
-package auto
+package capacity
 
 import (
 	"time"
@@ -12,7 +6,6 @@ import (
 	"github.com/edge-rt/edge-rt/policy"
 	"github.com/edge-rt/edge-rt/rt"
 	"github.com/edge-rt/edge-rt/server/batch"
-	"github.com/edge-rt/edge-rt/server/capacity"
 )
 
 const (
@@ -30,16 +23,21 @@ const (
 	askingShare = 10
 )
 
-// Auto decides for one server.
+// Auto decides, for max_sessions: auto, how many robots a server admits: as many as it can feed at
+// the present duration of its inferences (Gate).
+//
+// A temporary slowness of the machine must not exclude robots for ever. So the first robot is
+// always admitted, because an inference that never runs is never measured; and after a while
+// without requests the times of the warm-up are used where they are shorter.
 //
 // Owner: housekeeping.
 type Auto struct {
 	// Constant.
 	meta  *policy.Meta
-	gate  *capacity.Gate
+	gate  *Gate
 	clock rt.Clock
-	sizes *batch.Sizes    // present durations of inferences
-	warm  []capacity.Size // durations in the warm-up; set by Begin
+	sizes *batch.Sizes // present durations of inferences
+	warm  []Size       // durations in the warm-up; set by Begin
 
 	// last verdict on a robot of at most the policy's rate, and on a faster one, whose refusal does
 	// not concern other robots
@@ -59,12 +57,12 @@ type verdict struct {
 	whyNot string
 }
 
-// New returns an Auto for a policy with a scheduler; sizes holds the durations of its inferences.
+// NewAuto returns an Auto for a policy with a scheduler; sizes holds the durations of its inferences.
 // Begin must be called before the other methods.
-func New(m *policy.Meta, scheduler string, sizes *batch.Sizes, clock rt.Clock) *Auto {
+func NewAuto(m *policy.Meta, scheduler string, sizes *batch.Sizes, clock rt.Clock) *Auto {
 	return &Auto{
 		meta:  m,
-		gate:  capacity.NewGate(m, scheduler),
+		gate:  NewGate(m, scheduler),
 		sizes: sizes,
 		clock: clock,
 	}
@@ -73,13 +71,13 @@ func New(m *policy.Meta, scheduler string, sizes *batch.Sizes, clock rt.Clock) *
 // Robot describes a robot by its control steps per second, or the policy's where fps is missing or
 // impossible, and by the time between its requests, 0: unknown. A robot that requests chunks less
 // often than edge-rt's default is planned with the default, which it may use tomorrow.
-func (a *Auto) Robot(fps float64, every time.Duration) capacity.Robot {
-	if !capacity.Playable(fps) {
+func (a *Auto) Robot(fps float64, every time.Duration) Robot {
+	if !Playable(fps) {
 		fps = a.meta.FPS
 	}
-	r := capacity.Robot{FPS: fps, Execute: capacity.Execute(a.meta), RoundTrip: capacity.RoundTrip}
+	r := Robot{FPS: fps, Execute: Execute(a.meta), RoundTrip: RoundTrip}
 	if every > 0 {
-		r.FPS = min(max(fps, 1/every.Seconds()), capacity.FPSMost)
+		r.FPS = min(max(fps, 1/every.Seconds()), FPSMost)
 		r.Execute = min(r.Execute, max(1, int(every.Seconds()*r.FPS)))
 		r.RoundTrip = min(r.RoundTrip, every/2) // else it could not request so often
 	}
@@ -89,7 +87,7 @@ func (a *Auto) Robot(fps float64, every time.Duration) capacity.Robot {
 // Refuse returns why some robots would get no chunks with one more robot, "" when all are fed.
 // change is a state of the sessions: it differs when they do. others is called when there is no
 // recent verdict for this state.
-func (a *Auto) Refuse(robot capacity.Robot, change uint64, others func() []capacity.Robot) (whyNot string) {
+func (a *Auto) Refuse(robot Robot, change uint64, others func() []Robot) (whyNot string) {
 	now, v := a.clock.Now(), &a.usual
 	if robot.FPS > a.meta.FPS {
 		v = &a.faster
@@ -117,7 +115,7 @@ func (a *Auto) Begin() (fed int) {
 // Measure takes the present duration of inferences, once a second, and returns the number of
 // sessions that it feeds: the present robots, and further ones with the policy's own rate. fed is
 // its last result; answered counts all requests so far.
-func (a *Auto) Measure(answered, change uint64, fed int, robots func() []capacity.Robot) int {
+func (a *Auto) Measure(answered, change uint64, fed int, robots func() []Robot) int {
 	if a.idle++; answered != a.answered {
 		a.answered, a.idle = answered, 0
 	}
@@ -136,7 +134,7 @@ func (a *Auto) Measure(answered, change uint64, fed int, robots func() []capacit
 }
 
 // took returns the durations of inferences of each size, as far as they are known.
-func (a *Auto) took() (took []capacity.Size) {
+func (a *Auto) took() (took []Size) {
 	for i, rows := range a.sizes.All() {
 		known := a.sizes.Took(rows)
 		if a.idle >= idleMeasures && i < len(a.warm) {
@@ -145,7 +143,7 @@ func (a *Auto) took() (took []capacity.Size) {
 		if known == 0 {
 			break
 		}
-		took = append(took, capacity.SizeOf(rows, known))
+		took = append(took, SizeOf(rows, known))
 	}
 	return took
 }

@@ -1,4 +1,4 @@
-package auto
+package capacity
 
 import (
 	"strings"
@@ -8,7 +8,6 @@ import (
 	"github.com/edge-rt/edge-rt/policy"
 	"github.com/edge-rt/edge-rt/rt/rttest"
 	"github.com/edge-rt/edge-rt/server/batch"
-	"github.com/edge-rt/edge-rt/server/capacity"
 )
 
 // stand tests an Auto of an ACT-like policy with inferences of a given duration, and counts its
@@ -16,7 +15,7 @@ import (
 type stand struct {
 	*Auto
 	sizes *batch.Sizes
-	here  []capacity.Robot
+	here  []Robot
 	asked int // calls of others or robots
 	fed   int
 	clock *rttest.Clock
@@ -25,7 +24,7 @@ type stand struct {
 
 func newStand(took time.Duration) *stand {
 	s := &stand{sizes: batch.NewSizes([]int{1}), clock: rttest.NewClock(1)}
-	s.Auto = New(&policy.Meta{ChunkSize: 50, FPS: 30, RTC: "trained", RTCMaxDelay: 10}, "runway", s.sizes, s.clock)
+	s.Auto = NewAuto(&policy.Meta{ChunkSize: 50, FPS: 30, RTC: "trained", RTCMaxDelay: 10}, "runway", s.sizes, s.clock)
 	s.infer(took)
 	s.fed = s.Begin()
 	return s
@@ -38,10 +37,10 @@ func (s *stand) infer(took time.Duration) {
 	}
 }
 
-func (s *stand) robots() []capacity.Robot {
+func (s *stand) robots() []Robot {
 	s.asked++
 	s.clock.Advance(s.plays)
-	return append([]capacity.Robot(nil), s.here...)
+	return append([]Robot(nil), s.here...)
 }
 
 func (s *stand) refuse(fps float64, change uint64) string {
@@ -50,7 +49,7 @@ func (s *stand) refuse(fps float64, change uint64) string {
 
 // fill admits robots until one is refused.
 func (s *stand) fill() {
-	for len(s.here) < capacity.MostRobots && s.refuse(0, uint64(len(s.here))) == "" {
+	for len(s.here) < MostRobots && s.refuse(0, uint64(len(s.here))) == "" {
 		s.here = append(s.here, s.Robot(0, 0))
 	}
 }

@@ -1,4 +1,4 @@
-package page
+package status
 
 import (
 	"bytes"
@@ -16,7 +16,7 @@ import (
 	"github.com/edge-rt/edge-rt/rt"
 )
 
-func listenAnywhere(t *testing.T, log io.Writer) *Page {
+func listenAnywhere(t *testing.T, log io.Writer) *Server {
 	t.Helper()
 	p, err := Listen("127.0.0.1:0", Config{
 		Names: []string{"policy-box.lan"}, Clock: rt.KernelClock(), Log: slog.New(slog.NewTextHandler(log, nil)),
@@ -41,7 +41,7 @@ func listenAnywhere(t *testing.T, log io.Writer) *Page {
 }
 
 // get requests path under another name of the machine, "" for its address.
-func get(t *testing.T, p *Page, path, host string, more ...string) (code int, body string) {
+func get(t *testing.T, p *Server, path, host string, more ...string) (code int, body string) {
 	t.Helper()
 	r, err := http.NewRequest("GET", "http://"+p.Addr().String()+path, nil)
 	if err != nil {
