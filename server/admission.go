@@ -7,12 +7,10 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"time"
 
 	"github.com/edge-rt/edge-rt/jpeg"
 	"github.com/edge-rt/edge-rt/policy"
-	"github.com/edge-rt/edge-rt/server/audit"
-	"github.com/edge-rt/edge-rt/server/capacity"
+	"github.com/edge-rt/edge-rt/policy/tokenizer"
 	"github.com/edge-rt/edge-rt/server/manifest"
 	"github.com/edge-rt/edge-rt/server/memory"
 	"github.com/edge-rt/edge-rt/server/quota"
@@ -430,61 +428,6 @@ func observationBytes(m *policy.Meta, caps *wire.Capabilities, o *wire.SessionOp
 	return min(max(1, o.Steps)*pictures+prefixes+stateBytes, observationLimit(m))
 }
 
-// paceRequests is the number of requests after which a robot's rate is known.
-const paceRequests = 10
-
-// feeds checks, for max_sessions: auto, whether the server can feed all robots with one more, or
-// with the new robot in the place of an idle robot that needs no less. idle is the session that
-// must give way according to the earlier checks, nil when no session must; gives is the final
-// choice. The first robot is always admitted, and so is a robot that opens again.
-func (q *queries) feeds(o *wire.SessionOpen, a *admission, idle *Session) (r *refusal, gives *Session) {
-	if q.auto == nil || a.active == 0 || q.sessions.find(o.ClientUUID) != nil {
-		return nil, idle
-	}
-	robot := q.auto.Robot(o.FPS, 0)
-	whyNot := q.auto.Refuse(robot, q.stats.changes(), func() []capacity.Robot { return q.robots(o.ClientUUID) })
-	if whyNot == "" {
-		return nil, idle
-	}
-	if gives = q.idler(o.ClientUUID, a.place, robot.FPS); gives != nil && (idle == nil || idle == gives) {
-		return nil, gives
-	}
-	return &refusal{refusedFull,
-		fmt.Sprintf("server full: %d sessions active, and with one more %s: open at another server, or try again later",
-			a.active, whyNot)}, nil
-}
-
-// robots returns the robots that have a session, without the robot named but, whose session would
-// be replaced.
-func (q *queries) robots(but string) (list []capacity.Robot) {
-	now := q.clock.Now()
-	for _, s := range q.sessions.all() {
-		if s.uuid == but {
-			continue
-		}
-		var every time.Duration
-		if n := s.received.Load(); n >= paceRequests {
-			every = now.Sub(s.since) / time.Duration(n)
-		}
-		list = append(list, q.auto.Robot(s.fps, every))
-	}
-	return list
-}
-
-// measure has max_sessions: auto measure again how many sessions the server can feed.
-func (q *queries) measure() {
-	if q.auto == nil {
-		return
-	}
-	fed := q.auto.Measure(q.stats.outcomes[audit.Answered].Load(), q.stats.changes(), int(q.fed.Load()),
-		func() []capacity.Robot {
-			return q.robots("")
-		})
-	if old := q.fed.Swap(int32(fed)); int(old) != fed {
-		wake(q.counted)
-	}
-}
-
 func errorText(err error) string {
 	if err == nil {
 		return ""
@@ -515,3 +458,73 @@ func pyList(list []string) string {
 }
 
 func pyG(f float64) string { return strconv.FormatFloat(f, 'g', 6, 64) }
+
+// task is a robot's instruction, in the form that the policy reads.
+//
+// Constant.
+type task struct {
+	text   string
+	prompt *tokenizer.Prompt // nil: the policy does not read its task
+}
+
+// taskReader turns robots' texts into tasks.
+//
+// Constant after New.
+type taskReader struct {
+	tokenizer *tokenizer.Tokenizer // nil: the policy does not read its task
+	pinned    string               // the only text that is allowed; empty: any
+}
+
+func newTaskReader(cfg *manifest.Config, t *tokenizer.Tokenizer) *taskReader {
+	r := &taskReader{tokenizer: t}
+	if cfg.PinTask {
+		r.pinned = cfg.DefaultTask
+	}
+	return r
+}
+
+// read checks a text and tokenises it, once per task. Its allocations are proportional to the text,
+// which has at most wire.MaxTextBytes.
+//
+//go:noinline
+func (r *taskReader) read(text string) (*task, error) {
+	if r.pinned != "" && text != r.pinned {
+		return nil, fmt.Errorf("task is pinned to %s on this server, got %s", pyString(r.pinned), pyString(text))
+	}
+	if r.tokenizer == nil {
+		return &task{text: text}, nil
+	}
+	prompt, err := r.tokenizer.Prompt(text)
+	if err != nil {
+		return nil, fmt.Errorf("%w, got %s", err, pyString(fmt.Sprintf("%.80s", text)))
+	}
+	return &task{text, prompt}, nil
+}
+
+const (
+	// observationSlack is the size of an observation without its pictures: state, prefixes, names.
+	// A robot may also send cameras that the policy does not use, so the pictures are allowed four
+	// times their size, or the largest size that the policy scales down.
+	observationSlack = 1 << 20
+	pictureAllowance = 4
+)
+
+// observationMax returns the largest observation that memory is planned for, in bytes.
+func observationMax(m *policy.Meta) int {
+	n := observationSlack
+	for _, c := range m.Cameras {
+		n += max(pictureAllowance, c.Scale()*c.Scale()) * c.Bytes() * m.Steps()
+	}
+	return min(n, wire.MaxMessageBytes)
+}
+
+// observationLimit returns the largest observation that is accepted, in bytes. Where a camera's
+// pictures may have any size that is the most a link carries, because observations wait in the same
+// memory.
+func observationLimit(m *policy.Meta) int {
+	n := observationMax(m)
+	if slices.ContainsFunc(m.Cameras, func(c policy.Camera) bool { return !c.ExactSize }) {
+		n = max(n, wire.MaxCarriedBytes)
+	}
+	return n
+}

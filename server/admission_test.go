@@ -1,7 +1,6 @@
 package server
 
 import (
-	"log/slog"
 	"reflect"
 	"slices"
 	"strings"
@@ -87,7 +86,7 @@ func TestAdmissionGolden(t *testing.T) {
 		a := admission{
 			caps:   caps,
 			cfg:    &cfg,
-			tasks:  &tasks,
+			tasks:  tasks,
 			limit:  int(cfg.MaxSessions),
 			active: row.Active,
 			open:   &open,
@@ -154,7 +153,7 @@ func TestAdmissionRefusesWhatTheDraftTolerates(t *testing.T) {
 			cfg := happyConfig()
 			tt.change(&open, &caps, &cfg)
 			tasks := newTaskReader(&cfg, nil)
-			a := admission{caps: caps, cfg: &cfg, tasks: &tasks, limit: int(cfg.MaxSessions), open: &open}
+			a := admission{caps: caps, cfg: &cfg, tasks: tasks, limit: int(cfg.MaxSessions), open: &open}
 			r := a.check()
 			if r == nil || !strings.Contains(r.text, tt.want) || (refusals[r.reason].retryAfter > 0) != tt.temporary {
 				t.Errorf("check() = %+v, want a refusal with %q, temporary %v", r, tt.want, tt.temporary)
@@ -172,7 +171,7 @@ func TestAdmissionAcceptsWhatOneSideDoesNotSay(t *testing.T) {
 	caps.CameraShapes = []wire.CameraShape{{Name: "observation.images.front", H: 120, W: 160, C: 3}}
 	cfg.Clients = []string{"robot-07"}
 	tasks := newTaskReader(&cfg, nil)
-	a := admission{caps: caps, cfg: &cfg, tasks: &tasks, limit: 4, open: &open}
+	a := admission{caps: caps, cfg: &cfg, tasks: tasks, limit: 4, open: &open}
 	if r := a.check(); r != nil || a.warnings != nil {
 		t.Errorf("check() = %+v, warnings %q, want neither", r, a.warnings)
 	}
@@ -250,12 +249,11 @@ func TestManifestGolden(t *testing.T) {
 func TestAWarningAndTagsAreLogged(t *testing.T) {
 	cfg := config()
 	cfg.Conditioning.Mode = "off"
-	b := newBench(t, cfg)
 	var log strings.Builder
-	b.server.log = slog.New(slog.NewTextHandler(&log, nil))
+	b := newBench(t, cfg, logTo(&log))
 	o := fakeOpen("arm")
 	o.RTCEnabled, o.Tags = true, []wire.Tag{{Key: "site", Value: "lab"}, {Key: "shift", Value: "b"}}
-	ack := b.server.queries.open(&o, wire.Origin{})
+	ack := b.server.opener.open(&o, wire.Origin{})
 	if !ack.Accepted || !strings.Contains(strings.Join(ack.Warnings, " "), "conditioning.mode off") {
 		t.Errorf("ack = %+v, want a warning about conditioning.mode", ack)
 	}
@@ -269,13 +267,12 @@ func TestAWarningAndTagsAreLogged(t *testing.T) {
 // Goal: a megabyte of tags fills neither the disk with each request nor the log, and the ack
 // reports how many tags are left out.
 func TestTooManyTagsAreCutWithAWarning(t *testing.T) {
-	b := newBench(t, config())
 	var log strings.Builder
-	b.server.log = slog.New(slog.NewTextHandler(&log, nil))
+	b := newBench(t, config(), logTo(&log))
 	o := fakeOpen("arm")
 	o.Tags = []wire.Tag{{Key: "site", Value: "lab"}, {Key: "x", Value: strings.Repeat("long", 1000)},
 		{Key: "y", Value: "z"}}
-	ack := b.server.queries.open(&o, wire.Origin{})
+	ack := b.server.opener.open(&o, wire.Origin{})
 	if want := "3 tags are too long together: the log and the audit have only the first 1"; !ack.Accepted ||
 		!slices.Contains(ack.Warnings, want) {
 		t.Errorf("ack = %+v, want the warning %q", ack, want)
@@ -322,7 +319,7 @@ func TestRawPicturesThatNoMessageHolds(t *testing.T) {
 			caps:     caps,
 			cameras:  []policy.Camera{{Name: "front", H: 1080, W: 1920}},
 			cfg:      &cfg,
-			tasks:    &tasks,
+			tasks:    tasks,
 			observed: tt.observed,
 			limit:    4,
 			open:     &open,

@@ -26,7 +26,7 @@ func (b *bench) audited(dir string) *audit.Writer {
 	if err != nil {
 		b.t.Fatal(err)
 	}
-	b.server.audit, b.server.worker.audit = w, w
+	b.server.audit, b.server.worker.publisher.audit = w, w
 	b.t.Cleanup(func() {
 		if err := w.Close(); err != nil {
 			b.t.Error(err)

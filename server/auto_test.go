@@ -18,14 +18,14 @@ func newAuto(t *testing.T, took time.Duration) *bench {
 	cfg.MaxSessions = manifest.Auto
 	b := newBench(t, cfg)
 	b.infer(took)
-	b.server.fed.Store(int32(b.server.queries.auto.Begin()))
+	b.server.sessions.fed.Store(int32(b.server.opener.auto.Begin()))
 	return b
 }
 
 // infer makes the server learn that inferences take so long.
 func (b *bench) infer(took time.Duration) {
 	for range 100 {
-		b.server.worker.sizes.Learn(1, took)
+		b.server.worker.engine.sizes.Learn(1, took)
 	}
 }
 
@@ -69,7 +69,7 @@ func TestAutoLetsInWhoIsFed(t *testing.T) {
 	if ack := b.openFrom(link(0, "arm0"), fakeOpen("arm-00")); !ack.Accepted {
 		t.Errorf("a robot's own next session is refused: %s", ack.Error)
 	}
-	b.server.queries.drop(b.server.sessions.find("arm-00"), "test")
+	b.server.opener.drop(b.server.sessions.find("arm-00"), "test")
 	if ack := b.openFrom(link(99, "new"), fakeOpen("new")); !ack.Accepted {
 		t.Errorf("one has left, and the next is refused: %s", ack.Error)
 	}
@@ -84,7 +84,7 @@ func TestAutoSeesHowOftenRobotsAsk(t *testing.T) {
 	b.clock.Advance(time.Second)
 	s.received.Store(60) // every step instead of every third
 	for range 20 {
-		b.server.queries.measure()
+		b.server.opener.measure()
 	}
 	if got := b.shown().MaxSessions; got >= usual || got < 1 {
 		t.Errorf("beside a robot that asks three times as often there is room for %d, want fewer than %d", got, usual)
@@ -97,7 +97,7 @@ func TestASlowSpellPasses(t *testing.T) {
 	b := newAuto(t, 5*time.Millisecond)
 	usual := b.shown().MaxSessions
 	b.infer(time.Second)
-	b.server.queries.measure()
+	b.server.opener.measure()
 	if ack := b.openFrom(link(0, "first"), fakeOpen("first")); !ack.Accepted {
 		t.Fatalf("the first robot is refused: %s", ack.Error)
 	}
@@ -107,7 +107,7 @@ func TestASlowSpellPasses(t *testing.T) {
 	}
 	for range 200 { // seconds without a request
 		b.clock.Advance(time.Second)
-		b.server.queries.measure()
+		b.server.opener.measure()
 	}
 	if got := b.shown().MaxSessions; got != usual {
 		t.Errorf("long after the spell there is room for %d, want %d as before", got, usual)
@@ -122,12 +122,12 @@ func TestASlowSpellPasses(t *testing.T) {
 		s.received.Add(1)
 	}
 	b.server.stats.outcomes[0].Add(1) // a request is answered
-	b.server.queries.measure()
+	b.server.opener.measure()
 	if ack := b.openFrom(link(2, "third"), fakeOpen("third")); ack.Accepted {
 		t.Fatal("the third during another spell gets in")
 	}
 	b.infer(5 * time.Millisecond) // as its requests show
-	b.server.queries.measure()
+	b.server.opener.measure()
 	if ack := b.openFrom(link(2, "third"), fakeOpen("third")); !ack.Accepted {
 		t.Errorf("the third after it: %s", ack.Error)
 	}
@@ -146,7 +146,7 @@ func TestAutoSurvivesRatesThatNoRobotHas(t *testing.T) {
 		if ack := b.openFrom(link(n, fmt.Sprint("odd", n)), open); !ack.Accepted {
 			break
 		}
-		b.server.queries.measure()
+		b.server.opener.measure()
 	}
 	if n != want {
 		t.Errorf("%d robots with odd rates are in, want %d as of the policy's own", n, want)
@@ -169,7 +169,7 @@ func TestAutoDisplacesWhoDoesNotSend(t *testing.T) {
 	silent := b.server.sessions.find("arm-01")
 	silent.received.Store(0)
 	greedy := fakeOpen("greedy")
-	greedy.FPS = 2 * b.server.meta.FPS
+	greedy.FPS = 2 * b.server.opener.meta.FPS
 	if ack := b.openFrom(link(98, "greedy"), greedy); ack.Accepted {
 		t.Error("one of twice the rate takes the place of a slower one")
 	}
@@ -187,7 +187,7 @@ func TestAutoDisplacesWhoDoesNotSend(t *testing.T) {
 func TestARefusalOfAFastRobotIsItsOwn(t *testing.T) {
 	b := newAuto(t, 5*time.Millisecond)
 	n, _ := b.fill("arm")
-	b.server.queries.drop(b.server.sessions.find("arm-00"), "test")
+	b.server.opener.drop(b.server.sessions.find("arm-00"), "test")
 	greedy := fakeOpen("greedy")
 	greedy.FPS = 1000
 	if ack := b.openFrom(link(98, "greedy"), greedy); ack.Accepted {

@@ -181,7 +181,7 @@ func TestAFailedBatchRunsOneByOne(t *testing.T) {
 func TestAPanicInARepeatedBatch(t *testing.T) {
 	b, robots := batching(t, 4, []string{"a", "b"}, func(b *bench) {
 		b.server.cfg.WarmupInferences = 0
-		b.server.window = time.Hour
+		b.server.worker.window = time.Hour
 		b.model.Poison = 1
 		runs := 0
 		b.model.Before = func() error {
@@ -204,7 +204,7 @@ func TestAPanicInARepeatedBatch(t *testing.T) {
 func TestBatchWindow(t *testing.T) {
 	var ran []int
 	b, robots := batching(t, 4, []string{"a", "b"}, func(b *bench) {
-		b.server.window = 10 * time.Millisecond
+		b.server.worker.window = 10 * time.Millisecond
 		b.server.cfg.WarmupInferences = 0
 		b.model.Ran = func(_, batch int) { ran = append(ran, batch) }
 	})
@@ -229,10 +229,10 @@ func TestBatchWindow(t *testing.T) {
 // Goal: where a larger batch saves nothing, no robot waits for others.
 func TestNoWindowWhereBatchesDoNotPay(t *testing.T) {
 	b, robots := batching(t, 4, []string{"a", "b"}, func(b *bench) {
-		b.server.window = time.Hour
+		b.server.worker.window = time.Hour
 		b.server.cfg.WarmupInferences = 0
-		for _, size := range b.server.worker.sizes.All() {
-			b.server.worker.sizes.Learn(size, time.Duration(size)*time.Millisecond)
+		for _, size := range b.server.worker.engine.sizes.All() {
+			b.server.worker.engine.sizes.Learn(size, time.Duration(size)*time.Millisecond)
 		}
 	})
 	robots[0].sendState(1, 1)
@@ -254,7 +254,7 @@ func TestBatchPathNoAlloc(t *testing.T) {
 	var keys []string
 	for i := range robots {
 		o := fakeOpen(fmt.Sprintf("arm-%d", i))
-		if ack := b.server.queries.open(&o, wire.Origin{}); !ack.Accepted {
+		if ack := b.server.opener.open(&o, wire.Origin{}); !ack.Accepted {
 			t.Fatalf("open = %+v", ack)
 		}
 		key, err := wire.ObsKey(b.server.Prefix(), o.ClientUUID)
@@ -361,7 +361,7 @@ func TestTheNextRequestFindsTheChunkBefore(t *testing.T) {
 	robots[0].send(obsHeader(1, 2), o)
 	for range 3 { // the worker has seen it, and any thread of the crew would have begun
 		rttest.Eventually(t, "the worker looks", func() bool { return len(b.server.worker.work) == 0 })
-		wake(b.server.worker.work)
+		b.server.worker.work.Wake()
 	}
 	close(leave)
 	robots[0].wantOwn(1, 1)

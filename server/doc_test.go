@@ -101,7 +101,7 @@ func TestManifestTable(t *testing.T) {
 func TestMetricsTable(t *testing.T) {
 	b := newBench(t, config())
 	o := fakeOpen("arm")
-	b.server.queries.open(&o, wire.Origin{}) // for the series of sessions
+	b.server.opener.open(&o, wire.Origin{}) // for the series of sessions
 	families, done, err := metricsOf(func() *Server { return b.server }, new(atomic.Uint64)).Gather()
 	if err != nil {
 		t.Fatal(err)

@@ -296,7 +296,7 @@ func TestNotANumber(t *testing.T) {
 	b, r := sickServer(t, func(*bench, int) error { return nil })
 	r.send(obsHeader(0, 1), fakeObs(t))
 	r.next()
-	b.server.worker.blankFinite = true // as after a warm-up, which sickServer omits
+	b.server.worker.engine.blankFinite = true // as after a warm-up, which sickServer omits
 	b.model.NotFinite.Store(true)
 	r.send(obsHeader(0, 2), fakeObs(t))
 	wantEnd(t, b, r, sickNotFinite, 3, "not finite")
@@ -393,19 +393,20 @@ func TestAPanicInDecodingRefusesTheObservation(t *testing.T) {
 func TestAnIdleServerLooksAtItsDevice(t *testing.T) {
 	b := newBench(t, config())
 	w := b.server.worker
-	w.device.Start()
+	w.engine.device.Start()
 	probes := func() uint64 { return w.stats.probes[probeOK].Load() }
-	if w.worked = w.clock.Now(); w.probeIdle(w.worked.Add(probeInterval-1)) || w.alarm != w.worked.Add(probeInterval) {
+	if w.engine.worked = w.clock.Now(); w.probeIdle(w.engine.worked.Add(probeInterval-1)) ||
+		w.alarm != w.engine.worked.Add(probeInterval) {
 		t.Errorf("it infers too early, or will not be woken: alarm %v", w.alarm)
 	}
-	if !w.probeIdle(w.worked.Add(probeInterval)) || probes() != 1 {
+	if !w.probeIdle(w.engine.worked.Add(probeInterval)) || probes() != 1 {
 		t.Errorf("after %v it has inferred %d times, want once", probeInterval, probes())
 	}
-	w.sizes.Learn(1, time.Second) // a run takes so long that robots would wait for it
-	if w.worked = w.clock.Now(); w.probeIdle(w.worked.Add(probeShare*time.Second-1)) || probes() != 1 {
+	w.engine.sizes.Learn(1, time.Second) // a run takes so long that robots would wait for it
+	if w.engine.worked = w.clock.Now(); w.probeIdle(w.engine.worked.Add(probeShare*time.Second-1)) || probes() != 1 {
 		t.Errorf("a slow policy infers for itself more than a hundredth of the time")
 	}
-	w.running = w.buffers[0]
+	w.running = w.engine.buffers[0]
 	if w.probeIdle(w.clock.Now().Add(time.Hour)) {
 		t.Error("it infers for itself while a run is under way")
 	}
@@ -419,7 +420,7 @@ func TestAnIdleServerLooksAtItsDevice(t *testing.T) {
 	})
 	dead.Store(true)
 	b.clock.Advance(probeInterval)
-	wake(b.server.worker.work)
+	b.server.worker.work.Wake()
 	wantEnd(t, b, r, sickRun, 3, "own runs fail")
 }
 
@@ -434,7 +435,7 @@ func TestEachRunHasItsOwnTime(t *testing.T) {
 		b.model.Before = func() error {
 			err := hold()
 			b.clock.Advance(stuckAfter / 2)
-			longest = max(longest, b.clock.Now().Sub(rt.Instant(b.server.worker.busySince.Load())))
+			longest = max(longest, b.clock.Now().Sub(rt.Instant(b.server.worker.engine.busySince.Load())))
 			return err
 		}
 		b.model.Poison = 2
@@ -562,15 +563,15 @@ func TestLostRunEndsTheServer(t *testing.T) {
 func TestASlowPolicyIsNotAHang(t *testing.T) {
 	b := newBench(t, config())
 	w := b.server.worker
-	w.sizes.Learn(1, 4*time.Second)
+	w.engine.sizes.Learn(1, 4*time.Second)
 	since := b.clock.Now()
-	w.busySince.Store(int64(since))
+	w.engine.busySince.Store(int64(since))
 	b.clock.Advance(19 * time.Second)
-	if _, why := w.overdue(b.clock.Now()); why != "" {
+	if _, why := w.engine.overdue(b.clock.Now()); why != "" {
 		t.Errorf("after 19 s: %s, want nothing before 20 s", why)
 	}
 	b.clock.Advance(2 * time.Second)
-	if got, _ := w.overdue(b.clock.Now()); got != since {
+	if got, _ := w.engine.overdue(b.clock.Now()); got != since {
 		t.Error("after 21 s nothing is overdue, want the run")
 	}
 }
@@ -580,18 +581,18 @@ func TestASlowPolicyIsNotAHang(t *testing.T) {
 func TestOneOverdueCheckIsNotAHang(t *testing.T) {
 	b := newBench(t, config())
 	w := b.server.worker
-	w.busySince.Store(int64(b.clock.Now()))
+	w.engine.busySince.Store(int64(b.clock.Now()))
 	b.clock.Advance(stuckAfter + time.Minute)
-	w.endHang(b.clock.Now())
-	w.busySince.Store(int64(b.clock.Now())) // the next request
-	w.endHang(b.clock.Now())
+	w.engine.endHang(b.clock.Now())
+	w.engine.busySince.Store(int64(b.clock.Now())) // the next request
+	w.engine.endHang(b.clock.Now())
 	b.clock.Advance(stuckAfter + time.Second)
-	w.endHang(b.clock.Now())
-	if why := w.sickness(); why != nil {
+	w.engine.endHang(b.clock.Now())
+	if why := w.engine.sickness(); why != nil {
 		t.Errorf("given up: %v", why)
 	}
-	w.endHang(b.clock.Now())
-	if why := w.sickness(); why == nil {
+	w.engine.endHang(b.clock.Now())
+	if why := w.engine.sickness(); why == nil {
 		t.Error("not given up after two checks of one request")
 	}
 }

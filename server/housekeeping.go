@@ -3,15 +3,21 @@ package server
 import (
 	"context"
 	"fmt"
+	"log/slog"
 	"runtime"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"time"
 
 	"github.com/edge-rt/edge-rt/rt"
 	"github.com/edge-rt/edge-rt/server/audit"
+	"github.com/edge-rt/edge-rt/server/memory"
+	"github.com/edge-rt/edge-rt/server/peers"
+	"github.com/edge-rt/edge-rt/server/queue"
 	"github.com/edge-rt/edge-rt/wire"
 	"github.com/edge-rt/edge-rt/wire/zenoh"
+	"github.com/edge-rt/edge-rt/wire/zenoh/endpoint"
 )
 
 const (
@@ -36,13 +42,27 @@ const (
 // housekeeper is the goroutine for work that may take time and may allocate: queries, events, and
 // the sessions and the garbage that robots leave.
 type housekeeper struct {
-	*service
-	queries *queries
-	events  *events
-	heap    *collector
-	grown   chan struct{} // cap 1: the mailboxes take more memory than before
-	moved   atomic.Int64  // rt.Instant at which it last began to wait for work; 0: it does not run
-	ticks   uint64
+	// Constant.
+	prefix  string             // beginning of the service's keys
+	cameras []wire.CameraShape // of the policy
+	dials   bool               // the server reaches the network through a router that it dials
+
+	network      wire.Session
+	clock        rt.Clock
+	log          *slog.Logger
+	sessions     *registry
+	stats        *stats
+	pool         *queue.Pool // of the mailboxes
+	others       *peers.Others
+	certificates *certificates
+	engine       *engine
+	opener       *opener
+	queries      *queries
+	events       *events
+	heap         *collector
+	grown        queue.Signal // the mailboxes take more memory than before
+	moved        atomic.Int64 // rt.Instant at which it last began to wait for work; 0: it does not run
+	ticks        uint64
 }
 
 func (k *housekeeper) run(ctx context.Context) {
@@ -57,9 +77,9 @@ func (k *housekeeper) run(ctx context.Context) {
 		case e := <-k.events.waiting:
 			k.events.send(e)
 		case <-k.others.Changed():
-			k.queries.yield()
-		case <-k.queries.counted:
-			k.queries.announceRoom()
+			k.opener.yield()
+		case <-k.opener.counted:
+			k.opener.announceRoom()
 		case <-k.heap.worker.collectNow:
 			runtime.GC()
 		case <-k.grown:
@@ -90,14 +110,14 @@ func (k *housekeeper) tick(ctx context.Context) {
 		k.logStale(session)
 		k.logSqueezed(session)
 	}
-	k.heap.worker.endHang(now)
+	k.engine.endHang(now)
 	if k.ticks++; k.ticks%trimEvery == 0 {
 		k.pool.Trim()
 	}
 	k.certificates.look(k.network, time.Now(), k.log)
-	k.queries.measure()
+	k.opener.measure()
 	k.closeLost(ctx, now)
-	k.queries.yield()
+	k.opener.yield()
 	k.heap.check()
 }
 
@@ -110,7 +130,7 @@ func (k *housekeeper) logStale(session *Session) {
 		k.log.Info("pictures are fresh again", "client", session.uuid, "session", session.id)
 	default:
 		k.log.Warn("pictures are older than the robot allows", "client", session.uuid, "session", session.id,
-			"cameras", stale.names(k.caps.CameraShapes))
+			"cameras", stale.names(k.cameras))
 	}
 	session.staleLogged = stale
 }
@@ -121,7 +141,7 @@ func (k *housekeeper) logSqueezed(session *Session) {
 	squeezed := cameraSet(session.squeezed.Load())
 	if squeezed &^= session.squeezedLogged; squeezed != 0 {
 		k.log.Warn("pictures have another shape than the policy's and are squeezed into it: crop them",
-			"client", session.uuid, "session", session.id, "cameras", squeezed.names(k.caps.CameraShapes))
+			"client", session.uuid, "session", session.id, "cameras", squeezed.names(k.cameras))
 		session.squeezedLogged |= squeezed
 	}
 }
@@ -132,13 +152,13 @@ func (k *housekeeper) logSqueezed(session *Session) {
 // reachable robot.
 func (k *housekeeper) closeLost(ctx context.Context, now rt.Instant) {
 	var lost []*Session
-	patience := 2 * (k.queries.sizes.Turn(len(k.sessions.all())) + k.slowest())
+	patience := 2 * (k.engine.sizes.Turn(len(k.sessions.all())) + k.stats.slowest())
 	for _, session := range k.sessions.all() {
 		if session.lost(now, patience) != "" {
 			lost = append(lost, session)
 		}
 	}
-	if len(lost) == 0 || len(k.cfg.Zenoh.ConnectEndpoints) > 0 && !k.network.Connected() {
+	if len(lost) == 0 || k.dials && !k.network.Connected() {
 		return
 	}
 	present := make(map[string]bool)
@@ -162,7 +182,7 @@ func (k *housekeeper) closeLost(ctx context.Context, now rt.Instant) {
 			session.seen(now)
 			session.tokenSeen.Store(true)
 		default:
-			k.queries.evict(session, why)
+			k.opener.evict(session, why)
 		}
 	}
 }
@@ -171,7 +191,9 @@ func (k *housekeeper) closeLost(ctx context.Context, now rt.Instant) {
 //
 // Owner: housekeeping.
 type collector struct {
-	*service
+	memory *memory.Bound // of the robots
+	links  int64         // bytes that the links may take. Constant
+	stats  *stats
 	worker *worker
 	hold   *rt.Hold
 
@@ -182,7 +204,7 @@ type collector struct {
 // holdGC turns Go's collector off until the returned hold is released, unless the heap grows beyond
 // the needs of a server of this size.
 func (c *collector) holdGC() *rt.Hold {
-	c.hold = rt.HoldGC(rt.Headroom + c.cfg.TransportMemory() - zenoh.DefaultMemory)
+	c.hold = rt.HoldGC(rt.Headroom + c.links - zenoh.DefaultMemory)
 	c.last = rt.ReadHeap()
 	return c.hold
 }
@@ -207,4 +229,67 @@ func (c *collector) check() {
 		heap.Bytes-c.last.Bytes > busyGCBytes:
 		c.worker.collectNext()
 	}
+}
+
+// certified is a network that reports on its own certificates.
+type certified interface {
+	Certificates(now time.Time) []endpoint.Finding
+}
+
+// certificates holds the findings on the certificates by which robots reach the server.
+type certificates struct {
+	found atomic.Pointer[[]endpoint.Finding]
+}
+
+// look reads the findings, and logs each new one and the moment when all are resolved.
+//
+// Owner: housekeeping.
+func (c *certificates) look(network wire.Session, now time.Time, log *slog.Logger) {
+	shown, ok := network.(certified)
+	if !ok {
+		return
+	}
+	before, found := c.all(), shown.Certificates(now)
+	for _, f := range found {
+		switch {
+		case slices.Contains(before, f):
+		case f.Refused:
+			log.Error("NO ROBOT CAN CONNECT", "why", f.Text, "clock", now.UTC().Format(time.RFC3339))
+		default:
+			log.Warn("certificate", "why", f.Text)
+		}
+	}
+	if len(before) > 0 && len(found) == 0 {
+		log.Info("the certificates are in order again")
+	}
+	c.found.Store(&found)
+}
+
+// all returns the findings of the last look.
+//
+// Owner: any goroutine.
+func (c *certificates) all() []endpoint.Finding {
+	if found := c.found.Load(); found != nil {
+		return *found
+	}
+	return nil
+}
+
+// texts returns the texts of all findings.
+func (c *certificates) texts() (texts []string) {
+	for _, f := range c.all() {
+		texts = append(texts, f.Text)
+	}
+	return texts
+}
+
+// usable reports whether robots can connect, and why not.
+func (c *certificates) usable() (ok bool, why string) {
+	var texts []string
+	for _, f := range c.all() {
+		if f.Refused {
+			texts = append(texts, f.Text)
+		}
+	}
+	return len(texts) == 0, strings.Join(texts, "; ")
 }

@@ -22,6 +22,8 @@ const (
 	timelineMax = 5 * time.Second
 	// quietAfter is how long a robot may send nothing before the page marks it as quiet.
 	quietAfter = 2 * time.Second
+
+	loadingText = "loading the policy"
 )
 
 // Live is the content of the page. docs/page.md describes its keys.
@@ -118,8 +120,8 @@ func showLive(s *Server, q status.Query) *Live {
 	l.Totals = s.totals()
 	l.Times = LiveTimes{quantiles(s.stats.wait.Hist), quantiles(s.stats.decode.Hist), quantiles(s.stats.inference.Hist),
 		quantiles(s.stats.service.Hist), quantiles(s.stats.runway.Hist)}
-	l.Device.NowMs, l.Device.BusyMs = round(ms(time.Duration(now))), round(ms(s.worker.past.Busy()))
-	for _, r := range s.worker.past.Read(make([]batch.Run, 0, batch.PastMax)) {
+	l.Device.NowMs, l.Device.BusyMs = round(ms(time.Duration(now))), round(ms(s.worker.engine.past.Busy()))
+	for _, r := range s.worker.engine.past.Read(make([]batch.Run, 0, batch.PastMax)) {
 		if now.Sub(r.Begun) <= timelineMax {
 			failed := 0.0
 			if r.Failed {
@@ -147,7 +149,7 @@ func (l *Live) describe(s *Server) {
 		Device:      s.placement.Device.String(),
 		ONNXRuntime: onnx,
 		Scheduler:   s.cfg.Scheduler,
-		MaxBatch:    s.worker.model.MaxBatch(),
+		MaxBatch:    s.worker.engine.model.MaxBatch(),
 		FPS:         s.caps.TrainedFPS,
 		Chunk:       s.caps.ChunkSize,
 	}
@@ -158,11 +160,11 @@ func (l *Live) judge(s *Server) {
 	healthy, sick := s.healthy()
 	l.Ready, l.Why = s.Ready()
 	switch {
-	case !s.warmed.Load():
+	case !s.phase.warmed.Load():
 		l.State = "warming up"
-	case s.worker.sick.Load() != nil:
+	case s.worker.engine.sick.Load() != nil:
 		l.State, l.Why = "the device failed", sick
-	case s.draining.Load():
+	case s.phase.draining.Load():
 		l.State, l.Why = "draining", "robots are sent to other servers"
 	case !healthy:
 		l.State, l.Why = "stuck", sick
@@ -179,7 +181,7 @@ func (l *Live) judge(s *Server) {
 	warn(s.placement.Instead != nil, "the policy computes on the CPU instead of a GPU: "+s.placement.Why())
 	warn(s.lostLines() > 0, "lines of the log were lost: its reader is too slow or has stopped")
 	warn(s.audit != nil && s.audit.Counts.LinesDropped.Load() > 0, "audit lines were lost: the disk is too slow")
-	warn(len(s.sessions.all()) >= s.capacity(), "full: new robots are sent to other servers")
+	warn(len(s.sessions.all()) >= s.sessions.capacity(), "full: new robots are sent to other servers")
 	warn(s.transportStat(func(t zenoh.Stats) uint64 {
 		return t.Revoked
 	}) > 0, "links were ended because the memory for messages was used up")
@@ -189,7 +191,7 @@ func (l *Live) judge(s *Server) {
 
 func (l *Live) list(s *Server, q status.Query, now rt.Instant) {
 	all := s.sessions.all()
-	l.Sessions.Open, l.Sessions.Max = len(all), s.capacity()
+	l.Sessions.Open, l.Sessions.Max = len(all), s.sessions.capacity()
 	rows := make([]LiveSession, 0, len(all))
 	for _, session := range all {
 		if q.Find == "" || strings.Contains(session.uuid, q.Find) {

@@ -17,7 +17,7 @@ import (
 
 // openFrom opens a session from a link, or through a router when from has no name.
 func (b *bench) openFrom(from wire.Origin, o wire.SessionOpen) wire.SessionAck {
-	return b.server.queries.open(&o, from)
+	return b.server.opener.open(&o, from)
 }
 
 func link(n int, host string) wire.Origin {
@@ -69,7 +69,7 @@ func TestALinkAndAHostGetOnlySoManySessions(t *testing.T) {
 	if got := b.server.Summary().Refusals["quota"]; got != 290-8+290-64 {
 		t.Errorf("%d refusals are counted, want %d", got, 290-8+290-64)
 	}
-	b.server.queries.drop(b.server.sessions.find("one-003"), "test")
+	b.server.opener.drop(b.server.sessions.find("one-003"), "test")
 	if ack := b.openFrom(link(0, "10.0.0.1"), fakeOpen("one-200")); !ack.Accepted {
 		t.Errorf("one session has ended, and the next is refused: %s", ack.Error)
 	}
@@ -98,7 +98,7 @@ func TestWhoHasNoMemoryIsRefused(t *testing.T) {
 		}
 	}
 	o := large("arm")
-	need := sessionNeed(b.server.meta, observationBytes(b.server.meta, &b.server.caps, &o))
+	need := sessionNeed(b.server.opener.meta, observationBytes(b.server.opener.meta, &b.server.caps, &o))
 	if want := int(cfg.RobotMemory() / need); n != want || !last.Temporary() || last.RetryAfterMs != 1000 ||
 		last.ServerLoad == 0 {
 		t.Fatalf("%d robots of %v are in %v, want %d; then %+v", n, memory.Size(need), memory.Size(cfg.RobotMemory()),
@@ -113,17 +113,17 @@ func TestWhoHasNoMemoryIsRefused(t *testing.T) {
 	if s := b.server.Summary(); s.Refusals["memory"] != 1 || s.Memory.LimitMB != 32 || s.Memory.UsedMB == 0 {
 		t.Errorf("summary: %v, %+v", s.Refusals, s.Memory)
 	}
-	if ack := b.openFrom(link(n, ""), fakeOpen("small")); n*int(need)+int(sessionNeed(b.server.meta, 20_000)) < int(cfg.RobotMemory()) && !ack.Accepted {
+	if ack := b.openFrom(link(n, ""), fakeOpen("small")); n*int(need)+int(sessionNeed(b.server.opener.meta, 20_000)) < int(cfg.RobotMemory()) && !ack.Accepted {
 		t.Errorf("a small robot, for which there is room, is refused: %s", ack.Error)
 	}
-	b.server.queries.drop(b.server.sessions.find("arm-000"), "test")
+	b.server.opener.drop(b.server.sessions.find("arm-000"), "test")
 	if ack := b.openFrom(link(n, ""), large("arm-last")); !ack.Accepted {
 		t.Errorf("one has left, and the next is refused: %s", ack.Error)
 	}
 	for _, s := range b.server.sessions.all() {
-		b.server.queries.drop(s, "test")
+		b.server.opener.drop(s, "test")
 	}
-	if used, promised := b.server.memory.Used(), b.server.promised.Load(); used != 0 || promised != 0 {
+	if used, promised := b.server.memory.Used(), b.server.sessions.promised.Load(); used != 0 || promised != 0 {
 		t.Errorf("all have left, and %d bytes are in use, %d promised", used, promised)
 	}
 }
@@ -162,7 +162,7 @@ func TestWhoSendsMoreThanItSaidGetsWhatIsLeft(t *testing.T) {
 	if b.server.stats.noRoom.Load() != 1 || b.server.pool.Bytes() == 0 {
 		t.Errorf("a modest robot's observation was refused: %v", b.server.memory)
 	}
-	b.server.queries.drop(b.server.sessions.find("modest"), "test")
+	b.server.opener.drop(b.server.sessions.find("modest"), "test")
 	for range 2 * trimEvery {
 		b.server.housekeeper.tick(t.Context())
 	}
@@ -180,7 +180,7 @@ func TestAClosedMailboxTakesNothing(t *testing.T) {
 	b := newBench(t, config())
 	b.openFrom(link(1, ""), fakeOpen("arm"))
 	s := b.server.sessions.find("arm")
-	b.server.queries.drop(s, "test")
+	b.server.opener.drop(s, "test")
 	b.server.receiver.put(s, obsHeader(0, 1), wire.AppendObservation(nil, fakeObs(t)), 1)
 	b.server.pool.DropFree()
 	if n := b.server.pool.Bytes(); n != 0 {
@@ -356,8 +356,7 @@ func TestTheSchedulerKnowsTheLinks(t *testing.T) {
 		b.openFrom(from, fakeOpen(uuid))
 		b.robot(uuid).send(obsHeader(0, 1), fakeObs(t))
 	}
-	b.server.worker.look()
-	w := b.server.worker.waiting
+	w := waiting(nil, b.server.sessions.all())
 	if len(w) != 3 || w[0].Group == nil || w[0].Group != w[1].Group || w[2].Group == w[0].Group ||
 		w[2].Group.Host != w[0].Group.Host || w[0].Group.Members() != 2 {
 		t.Errorf("those who wait: %+v, want a-1 and a-2 together, and b of the same host", w)

@@ -185,13 +185,15 @@ func (m *metrics) countSessions() {
 			return float64(s.others.Forgotten.Load())
 		})
 	m.gauge("memory_promised_bytes", "Memory promised to the open sessions.", func(s *Server) float64 {
-		return float64(s.promised.Load())
+		return float64(s.sessions.promised.Load())
 	})
 	m.gauge("max_sessions", "Most sessions that the server takes.", func(s *Server) float64 {
-		return float64(s.capacity())
+		return float64(s.sessions.capacity())
 	})
-	m.gauge("warmed_up", "1 once the warm-up inferences are over.", func(s *Server) float64 { return flag(&s.warmed) })
-	m.gauge("draining", "1 while the server is leaving.", func(s *Server) float64 { return flag(&s.draining) })
+	m.gauge("warmed_up", "1 once the warm-up inferences are over.", func(s *Server) float64 {
+		return flag(&s.phase.warmed)
+	})
+	m.gauge("draining", "1 while the server is leaving.", func(s *Server) float64 { return flag(&s.phase.draining) })
 }
 
 // countAccess adds the messages that the listener denied to links with a certificate.
@@ -219,11 +221,11 @@ func (m *metrics) countDevice() {
 	}
 	m.add("device_busy_seconds_total", "Total duration of inferences: its rate is the device's load.", nil,
 		func(s *Server) float64 {
-			return s.worker.past.Busy().Seconds()
+			return s.worker.engine.past.Busy().Seconds()
 		})
 	m.gauge("busy_seconds", "Time since the begin of the inference in hand; 0: the device is idle.",
 		func(s *Server) float64 {
-			since := s.worker.busySince.Load()
+			since := s.worker.engine.busySince.Load()
 			if since == 0 {
 				return 0
 			}

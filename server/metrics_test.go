@@ -105,7 +105,9 @@ func TestMetrics(t *testing.T) {
 		r.next()
 	}
 	// it follows the chunk
-	rttest.Eventually(t, "the end of the last request", func() bool { return b.server.worker.busySince.Load() == 0 })
+	rttest.Eventually(t, "the end of the last request", func() bool {
+		return b.server.worker.engine.busySince.Load() == 0
+	})
 	b.clock.Advance(3 * time.Second)
 	if err := b.stop(); err != nil {
 		t.Fatal(err)
@@ -229,12 +231,12 @@ func TestStalenessEndsWithTheSession(t *testing.T) {
 	b := newBench(t, config())
 	h.watch(b.server)
 	o := fakeOpen("arm")
-	b.server.queries.open(&o, wire.Origin{})
+	b.server.opener.open(&o, wire.Origin{})
 	const series = `lean_server_session_staleness_seconds{client="arm"}`
 	if _, ok := scrape(t, h)[series]; !ok {
 		t.Errorf("no %s", series)
 	}
-	b.server.queries.drop(b.server.sessions.find("arm"), "test")
+	b.server.opener.drop(b.server.sessions.find("arm"), "test")
 	if _, ok := scrape(t, h)[series]; ok {
 		t.Errorf("%s stays", series)
 	}

@@ -12,6 +12,7 @@ import (
 
 	"github.com/edge-rt/edge-rt/rt"
 	"github.com/edge-rt/edge-rt/server/batch"
+	"github.com/edge-rt/edge-rt/server/queue"
 	"github.com/edge-rt/edge-rt/systemd/notify"
 )
 
@@ -42,15 +43,21 @@ func manager(t *testing.T, watchdog string) (said func() []string) {
 
 // idle returns a server with only those parts of worker and housekeeping that the notifier reads.
 func idle() *Server {
-	shared := &service{
-		sessions: newRegistry(),
-		prefix:   "@lerobot/m/r/s",
-		clock:    rt.KernelClock(),
-		log:      slog.New(slog.DiscardHandler),
+	clock, st := rt.KernelClock(), newStats()
+	w := &worker{
+		clock:  clock,
+		work:   queue.NewSignal(),
+		engine: &engine{stats: st, sizes: batch.NewSizes([]int{1})},
 	}
-	w := &worker{service: shared, work: make(chan struct{}, 1), sizes: batch.NewSizes([]int{1})}
 	w.alive.Store(true)
-	return &Server{service: shared, worker: w, housekeeper: &housekeeper{service: shared}}
+	return &Server{
+		sessions:    newRegistry(0),
+		prefix:      "@lerobot/m/r/s",
+		clock:       clock,
+		log:         slog.New(slog.DiscardHandler),
+		worker:      w,
+		housekeeper: &housekeeper{clock: clock},
+	}
 }
 
 // The test plays the worker step by step: its work between two updates decides whether the watchdog
@@ -77,17 +84,20 @@ func TestNotifierSendsWhatIsNew(t *testing.T) {
 		want   string
 	}{
 		{"loading", func() {}, 20 * time.Second, "WATCHDOG=1"},
-		{"warm, not declared", func() { s.warmed.Store(true); consume() }, 21 * time.Second, ""},
+		{"warm, not declared", func() { s.phase.warmed.Store(true); consume() }, 21 * time.Second, ""},
 		{"declared", func() {
-			s.serving.Store(true)
+			s.phase.serving.Store(true)
 			consume()
 		}, 22 * time.Second, "READY=1 STATUS=serving @lerobot/m/r/s, sessions: 0"},
 		{"the idle worker wakes when signalled", consume, 30 * time.Second, "WATCHDOG=1"},
-		{"a request is begun", func() { consume(); s.worker.busySince.Store(35e9) }, 40 * time.Second, "WATCHDOG=1"},
+		{"a request is begun", func() {
+			consume()
+			s.worker.engine.busySince.Store(35e9)
+		}, 40 * time.Second, "WATCHDOG=1"},
 		{"it takes long", func() {}, 50 * time.Second, ""},
 		{"it takes for ever: the manager acts", func() {}, 500 * time.Second, ""},
-		{"it ended, another began", func() { s.worker.busySince.Store(501e9) }, 502 * time.Second, "WATCHDOG=1"},
-		{"it ended", func() { s.worker.busySince.Store(0) }, 512 * time.Second, "WATCHDOG=1"},
+		{"it ended, another began", func() { s.worker.engine.busySince.Store(501e9) }, 502 * time.Second, "WATCHDOG=1"},
+		{"it ended", func() { s.worker.engine.busySince.Store(0) }, 512 * time.Second, "WATCHDOG=1"},
 		{"stuck between requests: the signal stays", func() {}, 522 * time.Second, ""},
 		{"still", func() {}, 532 * time.Second, ""},
 		{"it moved again", consume, 533 * time.Second, "WATCHDOG=1"},

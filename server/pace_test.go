@@ -1,7 +1,6 @@
 package server
 
 import (
-	"log/slog"
 	"strings"
 	"testing"
 	"time"
@@ -23,18 +22,18 @@ func TestTheAckSaysHowLongAChunkTakes(t *testing.T) {
 	})
 	open := func(uuid string) wire.SessionAck {
 		o := fakeOpen(uuid)
-		return b.server.queries.open(&o, wire.Origin{})
+		return b.server.opener.open(&o, wire.Origin{})
 	}
 	if ack := open("a"); ack.InferenceMsMin != 8000 || ack.InferenceMsP99 != 8000 || ack.QueueWaitMs != 0 {
 		t.Errorf("ack says %v to %v ms and %v ms of waiting, want 8000, 8000 and 0", ack.InferenceMsMin,
 			ack.InferenceMsP99, ack.QueueWaitMs)
 	}
-	b.server.worker.sizes.Learn(1, 2*time.Second)
+	b.server.worker.engine.sizes.Learn(1, 2*time.Second)
 	open("b")
 	if ack := open("c"); ack.QueueWaitMs != 4000 {
 		t.Errorf("ack of the third robot says %v ms of waiting, want 4000", ack.QueueWaitMs)
 	}
-	b.server.pace.served(1500 * time.Millisecond)
+	b.server.stats.pace.served(1500 * time.Millisecond)
 	b.server.stats.inference.record(1500 * time.Millisecond)
 	var s wire.Status
 	_, body := b.server.queries.status(nil)
@@ -52,17 +51,17 @@ func TestTheAckSaysHowLongAChunkTakes(t *testing.T) {
 func TestARunThatTookLongInTheSelfTestIsNotAHang(t *testing.T) {
 	b := newBench(t, config(), func(d *Deps) { d.Tests = []policy.Test{{Rows: 1, Took: 12 * time.Second}} })
 	w := b.server.worker
-	w.busySince.Store(int64(b.clock.Now()))
+	w.engine.busySince.Store(int64(b.clock.Now()))
 	b.clock.Advance(50 * time.Second)
-	if _, why := w.overdue(b.clock.Now()); why != "" {
+	if _, why := w.engine.overdue(b.clock.Now()); why != "" {
 		t.Errorf("after 50 s: %s, want nothing before 60 s", why)
 	}
 	b.clock.Advance(11 * time.Second)
-	if _, why := w.overdue(b.clock.Now()); why == "" {
+	if _, why := w.engine.overdue(b.clock.Now()); why == "" {
 		t.Error("after 61 s nothing is overdue")
 	}
-	w.sizes = batch.NewSizes([]int{1, 2, 4})
-	if got := w.longestRun(); got != 48*time.Second {
+	w.engine.sizes = batch.NewSizes([]int{1, 2, 4})
+	if got := w.engine.longestRun(); got != 48*time.Second {
 		t.Errorf("a run of four rows may take %v, want 48 s: each as long as one alone", got)
 	}
 }
@@ -71,9 +70,9 @@ func TestARunThatTookLongInTheSelfTestIsNotAHang(t *testing.T) {
 // period, but ends one whose run takes too long even for this policy.
 func TestASlowRunFeedsTheWatchdog(t *testing.T) {
 	s := idle()
-	s.worker.sizes.Learn(1, 40*time.Second)
+	s.worker.engine.sizes.Learn(1, 40*time.Second)
 	n := &notifier{server: s}
-	s.worker.busySince.Store(int64(rt.Instant(time.Second)))
+	s.worker.engine.busySince.Store(int64(rt.Instant(time.Second)))
 	n.busySince = rt.Instant(time.Second)
 	for at, want := range map[time.Duration]bool{31 * time.Second: true, 150 * time.Second: true,
 		202 * time.Second: false} {
@@ -90,7 +89,7 @@ func TestARobotThatWaitsForItsChunkIsNotIdle(t *testing.T) {
 	b := newBench(t, config())
 	open := func() *Session {
 		o := fakeOpen("arm")
-		b.server.queries.open(&o, wire.Origin{})
+		b.server.opener.open(&o, wire.Origin{})
 		s := b.server.sessions.find("arm")
 		s.seen(b.clock.Now())
 		return s
@@ -135,9 +134,9 @@ func TestTheFirstInferenceIsNotThePace(t *testing.T) {
 	} {
 		b := newBench(t, config())
 		for _, took := range tt.took {
-			b.server.pace.warm(took)
+			b.server.stats.pace.warm(took)
 		}
-		if got := b.server.slowest(); got != tt.want {
+		if got := b.server.stats.slowest(); got != tt.want {
 			t.Errorf("after inferences of %v the slowest is said to take %v, want %v", tt.took, got, tt.want)
 		}
 	}
@@ -172,17 +171,17 @@ func TestACheckSaysThatItGoesOn(t *testing.T) {
 func TestTheLastRunOfASlowPolicyMayEnd(t *testing.T) {
 	b := newBench(t, config())
 	w := b.server.worker
-	if got := w.finishLimit(); got != finishTimeout {
+	if got := w.engine.finishLimit(); got != finishTimeout {
 		t.Errorf("idle: %v, want %v", got, finishTimeout)
 	}
-	w.sizes.Learn(1, 4*time.Second)
-	w.busySince.Store(int64(b.clock.Now()))
+	w.engine.sizes.Learn(1, 4*time.Second)
+	w.engine.busySince.Store(int64(b.clock.Now()))
 	b.clock.Advance(time.Second)
-	if got := w.finishLimit(); got != 5*time.Second {
+	if got := w.engine.finishLimit(); got != 5*time.Second {
 		t.Errorf("1 s into a run of 4 s: %v, want 5 s", got)
 	}
-	w.sizes.Learn(1, 400*time.Second)
-	if got := w.finishLimit(); got != finishMost {
+	w.engine.sizes.Learn(1, 400*time.Second)
+	if got := w.engine.finishLimit(); got != finishMost {
 		t.Errorf("into a run of minutes: %v, want %v", got, finishMost)
 	}
 }
@@ -235,7 +234,7 @@ func TestConditioningOffIsAnnounced(t *testing.T) {
 	for _, asks := range []bool{true, false} {
 		o := fakeOpen("arm")
 		o.RTCEnabled = asks
-		ack := b.server.queries.open(&o, wire.Origin{})
+		ack := b.server.opener.open(&o, wire.Origin{})
 		if !ack.Accepted || ack.SupportsRTC || ack.RTCExecutionHorizon != 0 {
 			t.Errorf("asked for RTC: %v: ack %+v, want supports_rtc false and a horizon of 0", asks, ack)
 		}
@@ -252,20 +251,19 @@ func TestConditioningOffIsAnnounced(t *testing.T) {
 
 // Goal: every line about a robot with a session names the session.
 func TestLinesAboutASessionNameIt(t *testing.T) {
-	b := newBench(t, config())
 	var log strings.Builder
-	b.server.log = slog.New(slog.NewTextHandler(&log, nil))
+	b := newBench(t, config(), logTo(&log))
 	o := fakeOpen("arm")
 	o.RTCEnabled, o.FPS = true, 30
-	b.server.queries.open(&o, wire.Origin{})
+	b.server.opener.open(&o, wire.Origin{})
 	s := b.server.sessions.find("arm")
 	s.stale.Store(1)
 	s.squeezed.Store(1)
 	b.server.housekeeper.tick(t.Context())
 	s.stale.Store(0)
 	b.server.housekeeper.tick(t.Context())
-	_ = b.server.worker.decodingPanicked(s, "no")
-	b.server.queries.evict(s, "a test")
+	_ = b.server.worker.filler.decodingPanicked(s, "no")
+	b.server.opener.evict(s, "a test")
 	lines := 0
 	for line := range strings.Lines(log.String()) {
 		if !strings.Contains(line, "client=") {

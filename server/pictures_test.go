@@ -35,11 +35,10 @@ func TestCamerasNamed(t *testing.T) {
 func TestStalePicturesAreShown(t *testing.T) {
 	dir := t.TempDir()
 	var log bytes.Buffer
-	b := newBench(t, config())
-	b.server.log = slog.New(slog.NewTextHandler(&log, nil))
+	b := newBench(t, config(), logTo(&log))
 	stop := b.audited(dir).Start(audit.Origin{ModelSHA256: "5ha"})
 	o := fakeOpen("arm")
-	b.server.queries.open(&o, wire.Origin{})
+	b.server.opener.open(&o, wire.Origin{})
 	key, err := wire.ObsKey(b.server.Prefix(), "arm")
 	if err != nil {
 		t.Fatal(err)
@@ -108,7 +107,7 @@ func TestStalePicturesAreShown(t *testing.T) {
 			summary.Requests, table.String())
 	}
 	log.Reset()
-	b.server.queries.drop(b.server.sessions.find("arm"), "test")
+	b.server.opener.drop(b.server.sessions.find("arm"), "test")
 	if !strings.Contains(log.String(), "stale_pictures=2") {
 		t.Errorf("at the session's end the log says %q, want stale_pictures=2", log.String())
 	}

@@ -281,13 +281,13 @@ func TestOpenWhileDrainingGetsTheEvent(t *testing.T) {
 	b := newBench(t, config())
 	r := b.robot("arm")
 	o := fakeOpen("arm")
-	session, err := b.server.queries.newSession(&o,
-		&admission{opened: &task{}, place: b.server.queries.book.Place(wire.Origin{})})
+	session, err := b.server.opener.newSession(&o,
+		&admission{opened: &task{}, place: b.server.opener.book.Place(wire.Origin{})})
 	if err != nil {
 		t.Fatal(err)
 	}
-	b.server.draining.Store(true)
-	b.server.queries.register(session)
+	b.server.phase.draining.Store(true)
+	b.server.opener.register(session)
 	if got := r.next(); got.event.Code != wire.EventDraining || got.header.MsgType != wire.MsgEvent {
 		t.Errorf("the robot got %+v, want a draining event", got)
 	}
@@ -298,7 +298,7 @@ func TestOpenWhileDrainingGetsTheEvent(t *testing.T) {
 func TestEventsForMalformedSamplesAreSpaced(t *testing.T) {
 	b := newBench(t, config())
 	o := fakeOpen("arm")
-	b.server.queries.open(&o, wire.Origin{})
+	b.server.opener.open(&o, wire.Origin{})
 	r := b.robot("arm")
 	for range 5 {
 		b.server.housekeeper.events.send(event{uuid: "arm", code: wire.EventBadObservation, text: "malformed"})

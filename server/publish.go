@@ -1,15 +1,16 @@
 package server
 
 import (
-	"strings"
+	"log/slog"
 	"time"
 
+	"github.com/edge-rt/edge-rt/policy"
+	"github.com/edge-rt/edge-rt/rt"
 	"github.com/edge-rt/edge-rt/server/audit"
 	"github.com/edge-rt/edge-rt/server/batch"
+	"github.com/edge-rt/edge-rt/server/queue"
 	"github.com/edge-rt/edge-rt/wire"
 )
-
-const eventTextMax = 1024 // bytes
 
 // A robot that has repeated its request may do so again while the answer is on the way. For
 // 1/echoShare of the inference's duration, at most echoMost, the same request is not answered
@@ -19,30 +20,40 @@ const (
 	echoMost  = 200 * time.Millisecond
 )
 
+// chunkBytes returns the size of an encoded chunk.
+func chunkBytes(m *policy.Meta) int {
+	const besideMatrices = 1024
+	return 2*4*m.ChunkSize*m.ActionDim + besideMatrices
+}
+
 // publisher sends a robot its chunk, or an event with the reason why there is no chunk.
 //
 // Owner: worker.
 type publisher struct {
-	*service
+	// Constant after newPublisher.
+	id       string // server_id
+	clock    rt.Clock
+	log      *slog.Logger
+	sessions *registry
+	stats    *stats
+	pool     *queue.Pool   // of the mailboxes
+	audit    *audit.Writer // nil: no request is recorded
+	engine   *engine       // its rows hold the chunks
+	leaving  chan struct{} // closed when the server leaves
+
 	chunk      wire.ActionChunk
 	payload    []byte
 	attachment []byte
 	events     eventWriter
 }
 
-func newPublisher(s *service) publisher {
-	const besideMatrices = 1024
-	size := 2*4*s.meta.ChunkSize*s.meta.ActionDim + besideMatrices
-	return publisher{service: s, payload: make([]byte, 0, size), attachment: make([]byte, 0, wire.HeaderSize)}
-}
-
 // answer ends the turns of a run that is over.
 //
 //rt:noalloc
-func (w *worker) answer(b *buffer, e batch.Ended) {
+func (p *publisher) answer(b *buffer, e batch.Ended) {
 	for i := range b.used {
 		if t := &b.turns[i]; t.session != nil {
-			w.answerOne(t, &e)
+			p.answerOne(t, &e)
 		}
 	}
 }
@@ -50,14 +61,14 @@ func (w *worker) answer(b *buffer, e batch.Ended) {
 // answerOne ends the turn of a row that ran.
 //
 //rt:noalloc
-func (w *worker) answerOne(t *turn, e *batch.Ended) {
+func (p *publisher) answerOne(t *turn, e *batch.Ended) {
 	f := &t.filled
 	t.Decode, t.Inference = t.ready.Sub(t.begun), e.At.Sub(e.Begun)
 	t.QueueWait = e.Begun.Sub(t.request.At) - t.Decode // waiting for its turn and for the device
 	t.Batch, t.Row = e.Size, t.row-t.buffer.first
 	t.Controls, t.Task = f.Controls, f.task.text
-	t.Stale, t.Cameras = uint32(f.stale), w.tensors.contract.Cameras
-	t.session.countPictures(w.stats, f.stale, f.stray, f.squeezed)
+	t.Stale, t.Cameras = uint32(f.stale), p.engine.tensors.contract.Cameras
+	t.session.countPictures(p.stats, f.stale, f.stray, f.squeezed)
 	err := e.Err
 	switch {
 	case err != nil:
@@ -65,59 +76,59 @@ func (w *worker) answerOne(t *turn, e *batch.Ended) {
 	case t.err != nil:
 		t.Outcome, err = audit.NotFinite, t.err
 	default:
-		w.stats.wait.record(t.QueueWait)
-		w.stats.decode.record(t.Decode)
-		w.stats.inference.record(t.Inference)
-		w.pace.served(t.Inference)
-		w.stats.modes[t.Controls.Mode].Add(1)
-		w.stats.spans[f.spans].Add(1)
-		w.tensors.remember(t.row, t.session, f)
+		p.stats.wait.record(t.QueueWait)
+		p.stats.decode.record(t.Decode)
+		p.stats.inference.record(t.Inference)
+		p.stats.pace.served(t.Inference)
+		p.stats.modes[t.Controls.Mode].Add(1)
+		p.stats.spans[f.spans].Add(1)
+		p.engine.tensors.remember(t.row, t.session, f)
 	}
-	w.close(t, err)
+	p.close(t, err)
 }
 
 // close ends a turn, with the chunk in its row or the reason why there is no chunk.
 //
 //rt:noalloc
-func (w *worker) close(t *turn, err error) {
+func (p *publisher) close(t *turn, err error) {
 	s, r := t.session, t.request
 	var reply []byte
 	switch {
 	case err == nil:
-		reply = w.publisher.publish(t, w.tensors)
-	case w.sick.Load() != nil || t.Outcome != audit.BadObservation && w.stopped():
-		w.stats.outcomes[t.Outcome].Add(1)
+		reply = p.publish(t, p.engine.tensors)
+	case p.engine.sick.Load() != nil || t.Outcome != audit.BadObservation && p.stopped():
+		p.stats.outcomes[t.Outcome].Add(1)
 		t.Why = eventText(err) // Serve informs all robots that the server leaves
 	default:
-		w.stats.outcomes[t.Outcome].Add(1)
-		w.publisher.refuse(t, err)
+		p.stats.outcomes[t.Outcome].Add(1)
+		p.refuse(t, err)
 	}
-	t.At = w.clock.Now()
+	t.At = p.clock.Now()
 	t.Service = t.At.Sub(r.At)
 	if t.Rows > 0 {
-		w.stats.service.record(t.Service)
+		p.stats.service.record(t.Service)
 		s.answered.Add(1)
 		s.shown.service.Store(int64(t.Service))
 	} else {
 		s.shown.failed.Add(1)
 	}
-	w.audit.Add(&t.Record, r.Body, reply)
+	p.audit.Add(&t.Record, r.Body, reply)
 	if err == nil && t.Outcome != audit.Unsent &&
 		s.mailbox.DropAnswered(r, t.At.Add(min(t.Inference/echoShare, echoMost))) {
-		w.stats.superseded.Add(1)
+		p.stats.superseded.Add(1)
 		s.shown.superseded.Add(1)
 	}
 	s.inHand.Store(false)
-	w.pool.Return(r)
+	p.pool.Return(r)
 	t.session, t.request = nil, nil
 }
 
 // stopped reports whether the server leaves.
 //
 //rt:noalloc
-func (w *worker) stopped() bool {
+func (p *publisher) stopped() bool {
 	select {
-	case <-w.stop:
+	case <-p.leaving:
 		return true
 	default:
 		return false
@@ -134,7 +145,7 @@ func (p *publisher) publish(t *turn, out *tensors) (payload []byte) {
 	out.chunk(c, t.row, &t.Header, &t.filled)
 	c.QueueWaitMs, c.InferenceMs = ms(t.QueueWait), ms(t.Decode+t.Inference)
 	c.SupersededSeqs = t.session.mailbox.TakeSuperseded()
-	c.ServerLoad = p.load()
+	c.ServerLoad = p.sessions.load()
 	if c.HasT {
 		c.ServerID = p.id
 	}
@@ -199,40 +210,11 @@ func (p *publisher) tellLate(s *Session, h *wire.Header) {
 	})
 }
 
-//go:noinline
-func eventText(err error) string {
-	text := err.Error()
-	return strings.ToValidUTF8(text[:min(len(text), eventTextMax)], "")
-}
-
-// eventWriter publishes events; it owns their buffers.
-type eventWriter struct{ body, header []byte }
-
-// put publishes an event with the header of the observation that it answers. A lost event is no
-// worse than the chunk that was not sent.
-func (w *eventWriter) put(p wire.Publisher, h *wire.Header, e *wire.Event) {
-	w.body = wire.AppendEvent(w.body[:0], e)
-	w.header = wire.AppendHeader(w.header[:0], h.Reply(wire.MsgEvent))
-	_ = p.Put(w.body, w.header)
-}
-
-const (
-	lateText     = "your actions end before a chunk can come: robots that can still be served go first"
-	drainingText = "server is draining: open elsewhere"
-	sickText     = "this server's device failed and it restarts: open elsewhere"
-)
-
-// retryAfterDraining is after how many ms a robot without another server may ask again: about the
-// time of a restart.
-const retryAfterDraining = 1000
-
-func (w *eventWriter) putDraining(id string, s *Session, text string) {
-	h := s.header()
-	w.put(s.actions, &h, &wire.Event{
-		Code:         wire.EventDraining,
-		Text:         text,
-		RetryAfterMs: retryAfterDraining,
-		ServerID:     id,
-		Nonce:        s.nonce,
-	})
+//rt:noalloc
+func (p *publisher) passOver(s *Session) {
+	if h, ok := s.mailbox.GaveWay(); ok {
+		p.stats.gaveWay.Add(1)
+		s.shown.gaveWay.Add(1)
+		p.tellLate(s, &h)
+	}
 }

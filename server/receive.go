@@ -19,11 +19,16 @@ var (
 //
 // Owner: the transport's receiving goroutines.
 type receiver struct {
-	*service
-	observationMax int             // bytes
-	work           chan<- struct{} // wakes the worker
-	grown          chan<- struct{} // the mailboxes take more memory than before
+	clock          rt.Clock
+	prefix         string // beginning of the service's keys
+	sessions       *registry
+	stats          *stats
+	pool           *queue.Pool   // of the mailboxes
+	memory         *memory.Bound // of the robots
 	events         *events
+	observationMax int          // bytes
+	work           queue.Signal // to the worker
+	grown          queue.Signal // to housekeeping: the mailboxes take more memory than before
 }
 
 // onObservation copies an observation into its mailbox and wakes the worker.
@@ -68,7 +73,7 @@ func (r *receiver) put(session *Session, h wire.Header, body []byte, now rt.Inst
 	put := session.mailbox.Put(&h, body, now, queue.Said{Deadline: queue.Deadline(now, asked.RunwayMs, asked.HasRunway),
 		HasN: asked.HasN, N: asked.N})
 	if r.pool.Bytes() != size {
-		wake(r.grown)
+		r.grown.Wake()
 	}
 	switch put {
 	case queue.Late:
@@ -88,7 +93,7 @@ func (r *receiver) put(session *Session, h wire.Header, body []byte, now rt.Inst
 		r.stats.superseded.Add(1)
 		session.shown.superseded.Add(1)
 	}
-	wake(r.work)
+	r.work.Wake()
 }
 
 // noRoom returns the error of an observation of n bytes that finds no memory.
@@ -98,16 +103,6 @@ func (r *receiver) noRoom(s *Session, n int) error {
 	return fmt.Errorf("no memory for an observation of %s where the robot's open announced %s: %v; send fewer or "+
 		"smaller ones, open elsewhere, or raise memory in the server's manifest",
 		memory.Size(n), memory.Size(s.asked), r.memory)
-}
-
-// wake wakes the goroutine that waits on c, a channel of capacity 1.
-//
-//rt:noalloc
-func wake(c chan<- struct{}) {
-	select {
-	case c <- struct{}{}:
-	default:
-	}
 }
 
 // onToken is the subscriber to the robots' liveliness tokens, with and without an epoch.

@@ -119,12 +119,6 @@ func Replay(cfg manifest.Config, dir string, tolerance float64) (r Replayed, err
 	return r, err
 }
 
-// origin identifies the bundle, runtime and device that answer now.
-func origin(sha256 string, p policy.Placement) audit.Origin {
-	version, _ := policy.RuntimeVersion()
-	return audit.Origin{ModelSHA256: sha256, Runtime: version, Device: p.Device.String()}
-}
-
 // replaying holds the parts that answer requests again.
 type replaying struct {
 	origin       audit.Origin

@@ -1,19 +1,17 @@
 package server
 
 import (
+	"errors"
 	"fmt"
+	"log/slog"
 	"runtime/debug"
 	"sync/atomic"
-	"time"
 
 	"github.com/edge-rt/edge-rt/rt"
 	"github.com/edge-rt/edge-rt/server/audit"
+	"github.com/edge-rt/edge-rt/server/batch"
 	"github.com/edge-rt/edge-rt/server/queue"
 )
-
-// fillSlack is how much earlier than necessary the rows of the next run are filled: a timer may be
-// late by that much.
-const fillSlack = time.Millisecond
 
 // buffer is one of the model's buffers with the requests in its rows.
 //
@@ -53,101 +51,13 @@ type turn struct {
 	audit.Record
 }
 
-// choose assigns rows of the next buffer to the robots that the scheduler puts first. While a run
-// is under way it waits as long as the rows can still be filled in time, so that later requests are
-// considered and the chosen observations are fresh.
+// assign assigns the next row to a request.
 //
 //rt:noalloc
-func (w *worker) choose(now rt.Instant) bool {
-	b := w.next()
-	if b == nil || b.used == len(b.turns) {
-		return false
-	}
-	if early := w.ends.Add(-2*w.fillTook - fillSlack); w.running != nil && now < early {
-		w.wakeAt(early)
-		return false
-	}
-	w.look()
-	if len(w.waiting) == 0 {
-		return false
-	}
-	rows := w.sizes.Choose(min(b.used+len(w.waiting), len(b.turns))) - b.used
-	if rows <= 0 {
-		return false
-	}
-	took := w.sizes.Took(w.sizes.Fit(b.used + rows))
-	end := now.Add(w.fillTook + took)
-	if w.running != nil {
-		end = max(end, w.ends.Add(took))
-	}
-	w.scheduler.Order(w.waiting, rows, now, end, took)
-	for _, passed := range w.waiting[min(rows, len(w.waiting)):] {
-		if passed.Late {
-			w.gaveWay(w.list[passed.Robot])
-		}
-	}
-	alone := w.running == nil && b.used == 0 && rows == 1 // the crew would not be faster
-	for _, chosen := range w.waiting[:min(rows, len(w.waiting))] {
-		s := w.list[chosen.Robot]
-		r := s.mailbox.Take()
-		if r == nil {
-			continue // a reset emptied the mailbox in between
-		}
-		t := w.give(b, s, r, now)
-		if alone {
-			w.prepare(w.tensors, t)
-		} else {
-			w.crew.Do(t)
-		}
-	}
-	return true
-}
-
-// next returns the buffer whose rows are filled for the next run, nil when all are in use.
-//
-//rt:noalloc
-func (w *worker) next() *buffer {
-	if w.open != nil {
-		return w.open
-	}
-	for _, b := range w.buffers {
-		if b != w.running && b != w.queued {
-			return b
-		}
-	}
-	return nil
-}
-
-// look lists the waiting robots. A robot whose request is in hand is left out: its waiting request
-// may name rows of the chunk that is being computed, and the other robots have their turn first.
-//
-//rt:noalloc
-func (w *worker) look() {
-	w.list, w.waiting = w.sessions.all(), w.waiting[:0]
-	for i, s := range w.list {
-		if s.inHand.Load() {
-			continue
-		}
-		if since, deadline, ok := s.mailbox.Waiting(); ok {
-			w.waiting = append(w.waiting, queue.Waiting{
-				ID:       s.uuid,
-				Robot:    i,
-				Since:    since,
-				Deadline: deadline,
-				Group:    s.place.Group(),
-			})
-		}
-	}
-}
-
-// give assigns the next row of b to a request.
-//
-//rt:noalloc
-func (w *worker) give(b *buffer, s *Session, r *queue.Request, now rt.Instant) *turn {
+func (b *buffer) assign(s *Session, r *queue.Request, now rt.Instant) *turn {
 	if b.used == 0 {
 		b.oldest = r.At
 		b.begun = now
-		w.open = b
 		b.since.Store(int64(now))
 	}
 	t := &b.turns[b.used]
@@ -169,11 +79,44 @@ func (w *worker) give(b *buffer, s *Session, r *queue.Request, now rt.Instant) *
 		},
 	}
 	s.inHand.Store(true)
-	if runway, ok := r.Runway(); ok {
-		w.stats.runway.record(runway)
-		s.shown.runway.Store(int64(runway))
-	}
 	return t
+}
+
+// filler fills rows from observations: with the worker's own thread, or with a crew of threads.
+type filler struct {
+	clock rt.Clock
+	log   *slog.Logger
+	own   *tensors   // of the worker's own thread
+	crews []*tensors // of the crew's threads
+	crew  *batch.Crew[*turn]
+	work  queue.Signal // to the worker: the crew has filled all rows of a buffer
+}
+
+// newFiller returns a filler whose crew has a thread for each of fills but the first, and room for
+// so many rows.
+func newFiller(clock rt.Clock, log *slog.Logger, fills []*tensors, rows int) *filler {
+	f := &filler{
+		clock: clock,
+		log:   log,
+		own:   fills[0],
+		crews: fills[1:],
+		work:  queue.NewSignal(),
+	}
+	var work []func(*turn)
+	for _, with := range f.crews {
+		work = append(work, func(t *turn) { f.prepare(with, t) })
+	}
+	f.crew = batch.NewCrew(rows, work)
+	return f
+}
+
+// close ends the crew after its last row.
+func (f *filler) close() (err error) {
+	f.crew.Close()
+	for _, t := range append(f.crews, f.own) {
+		err = errors.Join(err, t.close())
+	}
+	return err
 }
 
 // prepare decodes the request of a turn into its row.
@@ -181,14 +124,14 @@ func (w *worker) give(b *buffer, s *Session, r *queue.Request, now rt.Instant) *
 // Owner: the goroutine that with belongs to.
 //
 //rt:noalloc
-func (w *worker) prepare(with *tensors, t *turn) {
-	t.begun = w.clock.Now()
-	if w.fill(with, t); t.err == nil {
+func (f *filler) prepare(with *tensors, t *turn) {
+	t.begun = f.clock.Now()
+	if f.fill(with, t); t.err == nil {
 		t.session.episode.Store(int64(t.Header.EpisodeID))
 	}
-	t.ready = w.clock.Now()
-	if t.buffer.filling.Add(-1) == 0 && with != w.tensors {
-		wake(w.work)
+	t.ready = f.clock.Now()
+	if t.buffer.filling.Add(-1) == 0 && with != f.own {
+		f.work.Wake()
 	}
 }
 
@@ -196,27 +139,18 @@ func (w *worker) prepare(with *tensors, t *turn) {
 // unforeseen observation costs its robot a chunk, but never stops the server.
 //
 //rt:noalloc
-func (w *worker) fill(with *tensors, t *turn) {
+func (f *filler) fill(with *tensors, t *turn) {
 	defer func() {
 		if p := recover(); p != nil {
-			t.err = w.decodingPanicked(t.session, p)
+			t.err = f.decodingPanicked(t.session, p)
 		}
 	}()
 	t.filled, t.err = with.fill(t.row, t.session, t.Header.SeqID, t.request.Body)
 }
 
 //go:noinline
-func (w *worker) decodingPanicked(s *Session, p any) error {
-	w.log.Error("DECODING PANICKED: the observation is refused; please report it", "client", s.uuid, "session", s.id,
+func (f *filler) decodingPanicked(s *Session, p any) error {
+	f.log.Error("DECODING PANICKED: the observation is refused; please report it", "client", s.uuid, "session", s.id,
 		"panic", p, "stack", string(debug.Stack()))
 	return fmt.Errorf("server: decoding this observation panicked: %v", p)
-}
-
-//rt:noalloc
-func (w *worker) gaveWay(s *Session) {
-	if h, ok := s.mailbox.GaveWay(); ok {
-		w.stats.gaveWay.Add(1)
-		s.shown.gaveWay.Add(1)
-		w.publisher.tellLate(s, &h)
-	}
 }

@@ -46,7 +46,7 @@ func TestLargerPicturesAreScaledInTheDecoder(t *testing.T) {
 	const w, h = 160, 120
 	m := newCameras(policy.Camera{Name: "top", W: w, H: h, DecodeScale: 8})
 	s := m.bench(t)
-	row, session := s.worker.tensors, s.sessions.find("arm")
+	row, session := s.worker.engine.tensors, s.sessions.find("arm")
 	for k := 1; k <= 8; k *= 2 {
 		for _, chroma := range []jpeg.Chroma{jpeg.Chroma420, jpeg.Chroma422, jpeg.Chroma444} {
 			_, file := scenery(t, k*w, k*h, chroma)
@@ -113,9 +113,10 @@ func TestLargerPicturesAreRefused(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			s := newCameras(policy.Camera{Name: "top", W: w, H: h, DecodeScale: tt.scale, ExactSize: true}).bench(t)
 			tt.image.Name = imagePrefix + "top"
-			_, err := s.worker.tensors.fill(0, s.sessions.find("arm"), 1, wire.AppendObservation(nil, &wire.Observation{
-				State: []float32{10, 20}, Images: []wire.Image{tt.image},
-			}))
+			_, err := s.worker.engine.tensors.fill(0, s.sessions.find("arm"), 1,
+				wire.AppendObservation(nil, &wire.Observation{
+					State: []float32{10, 20}, Images: []wire.Image{tt.image},
+				}))
 			if tt.says == "" && err != nil || tt.says != "" && (err == nil || !strings.Contains(err.Error(), tt.says)) {
 				t.Errorf("fill() = %v, want %q", err, tt.says)
 			}
@@ -137,7 +138,7 @@ func TestOpenWithLargerPictures(t *testing.T) {
 		s := newCameras(policy.Camera{Name: "top", W: 160, H: 120, DecodeScale: 4, ExactSize: true}).bench(t)
 		o := fakeOpen("leg")
 		o.CameraShapes = []wire.CameraShape{{Name: imagePrefix + "top", W: tt.w, H: tt.h, C: tt.c}}
-		ack := s.queries.open(&o, wire.Origin{})
+		ack := s.opener.open(&o, wire.Origin{})
 		if ack.Accepted != tt.ok || !tt.ok && !strings.Contains(ack.Error, fmt.Sprintf("%dx%dx%d", tt.h, tt.w, tt.c)) {
 			t.Errorf("open with %dx%dx%d: accepted %v, %q, want %v", tt.w, tt.h, tt.c, ack.Accepted, ack.Error, tt.ok)
 		}
@@ -153,7 +154,7 @@ func TestPicturesOfAnySize(t *testing.T) {
 	const w, h = 160, 120
 	m := newCameras(policy.Camera{Name: "top", W: w, H: h})
 	s := m.bench(t)
-	row, session := s.worker.tensors, s.sessions.find("arm")
+	row, session := s.worker.engine.tensors, s.sessions.find("arm")
 	scaler := jpeg.NewScaler(jpeg.MaxFitSide, w)
 	var bodies [][]byte
 	for _, size := range [][2]int{{w, h}, {2 * w, 2 * h}, {3*w + 1, 2 * h}, {w - 1, h}, {w / 4, h / 4}, {w, 2 * h},
@@ -225,9 +226,10 @@ func TestPicturesTooLargeToScale(t *testing.T) {
 		binary.BigEndian.PutUint16(large[at+5:], tt.h)
 		binary.BigEndian.PutUint16(large[at+7:], tt.w)
 		for _, file := range [][]byte{large, good} {
-			_, err := s.worker.tensors.fill(0, s.sessions.find("arm"), 1, wire.AppendObservation(nil, &wire.Observation{
-				State: []float32{10, 20}, Images: []wire.Image{{Name: imagePrefix + "top", Data: file}},
-			}))
+			_, err := s.worker.engine.tensors.fill(0, s.sessions.find("arm"), 1,
+				wire.AppendObservation(nil, &wire.Observation{
+					State: []float32{10, 20}, Images: []wire.Image{{Name: imagePrefix + "top", Data: file}},
+				}))
 			if bad := &file[0] == &large[0]; bad != (err != nil) || bad && !strings.Contains(err.Error(), tt.says) {
 				t.Errorf("%dx%d: fill() = %v, want %q", tt.w, tt.h, err, tt.says)
 			}
@@ -277,7 +279,7 @@ func TestOpenWithPicturesOfAnySize(t *testing.T) {
 		if tt.raw {
 			o.RawImages = []string{imagePrefix + "top"}
 		}
-		ack := s.queries.open(&o, wire.Origin{})
+		ack := s.opener.open(&o, wire.Origin{})
 		if ack.Accepted == tt.refused || !strings.Contains(ack.Error, tt.says) ||
 			strings.Contains(strings.Join(ack.Warnings, "\n"), "squeezed") != (tt.warns != "") ||
 			!strings.Contains(strings.Join(ack.Warnings, "\n"), tt.warns) {
@@ -297,7 +299,7 @@ func TestOpenWithLargeRawPictures(t *testing.T) {
 		if raw {
 			o.RawImages = []string{imagePrefix + "top"}
 		}
-		if ack := s.queries.open(&o, wire.Origin{}); ack.Accepted != raw {
+		if ack := s.opener.open(&o, wire.Origin{}); ack.Accepted != raw {
 			t.Errorf("raw %v: accepted %v, %q", raw, ack.Accepted, ack.Error)
 		}
 	}
@@ -309,9 +311,8 @@ func TestOpenWithLargeRawPictures(t *testing.T) {
 // The pictures of a robot that names no sizes are checked instead: counted, shown, and logged once
 // for each session.
 func TestSqueezedPicturesAreShown(t *testing.T) {
-	s := newCameras(policy.Camera{Name: "top", W: 160, H: 120}).bench(t)
 	var log bytes.Buffer
-	s.log = slog.New(slog.NewTextHandler(&log, nil))
+	s := newCameras(policy.Camera{Name: "top", W: 160, H: 120}).bench(t, logTo(&log))
 	key, err := wire.ObsKey(s.Prefix(), "arm")
 	if err != nil {
 		t.Fatal(err)

@@ -33,7 +33,7 @@ func fleet(t *testing.T, sessions int) *Server {
 	b := newBench(t, cfg)
 	for i := range sessions {
 		o := fakeOpen(fmt.Sprintf("arm-%d", i))
-		if ack := b.server.queries.open(&o, wire.Origin{}); !ack.Accepted {
+		if ack := b.server.opener.open(&o, wire.Origin{}); !ack.Accepted {
 			t.Fatalf("open = %+v", ack)
 		}
 	}
@@ -74,7 +74,7 @@ func TestScrapesAreReadByPrometheus(t *testing.T) {
 	if got := clients(); !slices.Equal(got, []string{"arm-0", "arm-1", "arm-2"}) {
 		t.Errorf("sessions %v", got)
 	}
-	s.queries.drop(s.sessions.find("arm-1"), "test")
+	s.opener.drop(s.sessions.find("arm-1"), "test")
 	if got := clients(); !slices.Equal(got, []string{"arm-0", "arm-2"}) {
 		t.Errorf("sessions %v after one has gone, want the others", got)
 	}

@@ -6,20 +6,21 @@
 //	              observation
 //	queue         a robot's newest observation waits, older ones are dropped; the
 //	              scheduler chooses the next robots
-//	worker.go     the observations of the next batch are decoded into its rows
-//	              (tensors.go) while the device's thread (batch) runs the previous batch
+//	worker.go     the observations of the next batch are decoded into its rows (rows.go,
+//	              tensors.go) while the device's thread (engine.go, batch) runs the
+//	              previous batch
 //	publish.go    the chunk is sent with the observation's header on the robot's action
 //	              key, and is dropped when the robot's link is full
 //
 // No part of this path allocates once its buffers have grown to the robots' sizes, and the garbage
 // collector is off meanwhile. A second goroutine does the work that may take time
-// (housekeeping.go): it answers status, session and reset queries (queries.go, admission.go), sends
-// the events that a callback may not send (events.go), and closes the sessions of robots that left
-// (session.go). Each request carries all that the policy needs: when a server dies, its robots open
-// a session at another one.
+// (housekeeping.go): it answers status, session and reset queries (queries.go), opens and ends
+// sessions (open.go, admission.go, session.go), and sends the events that a callback may not send
+// (events.go). Each request carries all that the policy needs: when a server dies, its robots open a
+// session at another one.
 //
 // run.go loads a policy and serves it, check.go reports what a manifest would serve, and replay.go
-// answers captured requests again. health.go, metrics.go and notifier.go report the server's
+// answers captured requests again. health.go, metrics.go and live.go report the server's
 // condition. Package manifest reads the settings, package audit keeps a record of each request.
 package server
 
@@ -30,7 +31,6 @@ import (
 	"log/slog"
 	"math/rand/v2"
 	"os"
-	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -51,12 +51,6 @@ import (
 )
 
 const (
-	// observationSlack is the size of an observation without its pictures: state, prefixes, names.
-	// A robot may also send cameras that the policy does not use, so the pictures are allowed four
-	// times their size, or the largest size that the policy scales down.
-	observationSlack = 1 << 20
-	pictureAllowance = 4
-
 	// farewellTime is how long a server with robots goes on answering queries after it has
 	// withdrawn its tokens. A router may keep a query to a server that has left until its time-out,
 	// and robots that look for another server query all of them.
@@ -101,17 +95,13 @@ type Links struct {
 	Down atomic.Uint64 // went down, or did not come up
 }
 
-// service is the state that all parts of a server share.
-type service struct {
+// Server serves one policy.
+type Server struct {
 	// Constant after New.
 	cfg       manifest.Config
-	prefix    string // beginning of all its keys
+	prefix    string // beginning of the service's keys
 	id        string // server_id
 	caps      wire.Capabilities
-	meta      *policy.Meta
-	tasks     taskReader
-	limit     int           // most sessions, or their upper bound where max_sessions is auto
-	window    time.Duration // how long a batch waits to fill
 	placement policy.Placement
 	access    *acl.Service // nil: the network has no listener of this package
 	links     *Links       // nil: not counted
@@ -124,17 +114,218 @@ type service struct {
 	others    *peers.Others // the other servers of the service
 	memory    *memory.Bound // on the memory that robots take
 	pool      *queue.Pool   // of the mailboxes
-	fed       atomic.Int32  // sessions that max_sessions: auto allows; 0: no limit by auto. Written by housekeeping
-	promised  atomic.Int64  // bytes promised to all sessions. Written by housekeeping
 	stats     *stats
-	pace      pace
-	pauses    *rt.Pauses // of garbage collections, since the worker was ready; nil before
+	audit     *audit.Writer // nil: no request is recorded
 
-	// Atomic.
-	warmed       atomic.Bool // warm-up is over
-	serving      atomic.Bool // everything is declared
-	draining     atomic.Bool
+	events      *events
+	receiver    *receiver
+	opener      *opener
+	queries     *queries
+	worker      *worker
+	housekeeper *housekeeper
+
+	phase        phase
 	certificates certificates // checked by housekeeping
+
+	pauses     *rt.Pauses                  // of garbage collections, since the worker was ready; nil before
+	baseline   atomic.Pointer[rt.HeapStat] // when the worker was ready
+	modelInUse bool                        // after Serve: an inference still runs, although it was terminated
+}
+
+// New prepares a server; nothing is declared before Serve.
+func New(cfg manifest.Config, d Deps) (*Server, error) {
+	if err := cfg.Check(); err != nil {
+		return nil, err
+	}
+	conditioning := cfg.Conditioning.Policy()
+	if err := d.Meta.CheckConditioning(conditioning); err != nil {
+		return nil, cfg.Errorf("conditioning", "%w", err)
+	}
+	s := newServer(cfg, d)
+	tasks := newTaskReader(&s.cfg, d.Text)
+	if _, err := tasks.read(cfg.DefaultTask); err != nil {
+		return nil, cfg.Errorf("default_task", "%w", err)
+	}
+	var fills []*tensors // of the worker and of each thread of its crew
+	for range 1 + decoders(&cfg, d.Model) {
+		t, err := newTensors(d.Meta, d.Model, &s.caps, conditioning, tasks)
+		if err != nil {
+			return nil, err
+		}
+		fills = append(fills, t)
+	}
+	if err := s.addWorker(d, fills); err != nil {
+		return nil, err
+	}
+	s.addNetwork(d.Meta, tasks)
+	s.addHousekeeper()
+	for _, t := range d.Tests {
+		if t.Rows == 1 {
+			s.stats.pace.warm(t.Took)
+		}
+	}
+	return s, nil
+}
+
+// newServer returns a server with the parts that depend on the manifest and on d only.
+func newServer(cfg manifest.Config, d Deps) *Server {
+	limit, mode := cfg.Sessions()
+	id, bound := serverID(), memory.New(cfg.RobotMemory())
+	s := &Server{
+		cfg:       cfg,
+		prefix:    d.Prefix,
+		id:        id,
+		caps:      capabilities(d.Meta, d.SHA256, d.Repo, cfg.Model.Revision, mode),
+		placement: d.Placement,
+		access:    d.Access,
+		links:     d.Links,
+		network:   d.Network,
+		clock:     d.Clock,
+		log:       d.Log,
+		missing:   d.LogMissing,
+		sessions:  newRegistry(limit),
+		others:    peers.New(d.Prefix, id, bound),
+		memory:    bound,
+		pool:      queue.NewPool(bound),
+		stats:     newStats(),
+		audit:     d.Audit,
+	}
+	if cfg.Conditioning.Mode == conditioningOff {
+		s.caps.SupportsRTC, s.caps.RTCExecutionHorizon = false, 0
+	}
+	d.Audit.Bind(bound)
+	s.transport, _ = d.Network.(transport)
+	return s
+}
+
+// addWorker adds the worker with its engine; fills are those of its own thread and of its crew.
+func (s *Server) addWorker(d Deps, fills []*tensors) error {
+	order, err := queue.New(s.cfg.Scheduler)
+	if err != nil {
+		return s.cfg.Errorf("scheduler", "%w", err)
+	}
+	filler := newFiller(s.clock, s.log, fills, d.Model.Buffers()*d.Model.MaxBatch())
+	engine := newEngine(s.clock, s.log, s.stats, s.placement.Device, d.Model, filler.own)
+	s.worker = &worker{
+		clock:     s.clock,
+		log:       s.log,
+		window:    s.cfg.BatchWindow(),
+		sessions:  s.sessions,
+		stats:     s.stats,
+		engine:    engine,
+		filler:    filler,
+		scheduler: order,
+		publisher: &publisher{
+			id:         s.id,
+			clock:      s.clock,
+			log:        s.log,
+			sessions:   s.sessions,
+			stats:      s.stats,
+			pool:       s.pool,
+			audit:      s.audit,
+			engine:     engine,
+			leaving:    make(chan struct{}),
+			payload:    make([]byte, 0, chunkBytes(d.Meta)),
+			attachment: make([]byte, 0, wire.HeaderSize),
+		},
+		work:       filler.work,
+		collectNow: queue.NewSignal(),
+		warmed:     make(chan struct{}),
+		done:       make(chan struct{}),
+		timer:      time.NewTimer(time.Hour),
+	}
+	return nil
+}
+
+// addNetwork adds the parts that answer robots: receiver, events, opener and queries.
+func (s *Server) addNetwork(m *policy.Meta, tasks *taskReader) {
+	s.events = &events{
+		clock:    s.clock,
+		sessions: s.sessions,
+		stats:    s.stats,
+		id:       s.id,
+		waiting:  make(chan event, eventsWaiting),
+	}
+	s.receiver = &receiver{
+		clock:          s.clock,
+		prefix:         s.prefix,
+		sessions:       s.sessions,
+		stats:          s.stats,
+		pool:           s.pool,
+		memory:         s.memory,
+		events:         s.events,
+		observationMax: observationLimit(m),
+		work:           s.worker.work,
+		grown:          queue.NewSignal(),
+	}
+	typical := wire.SessionOpen{CameraNames: s.caps.ExpectedCameras}
+	s.opener = &opener{
+		cfg:      &s.cfg,
+		prefix:   s.prefix,
+		id:       s.id,
+		caps:     s.caps,
+		meta:     m,
+		tasks:    tasks,
+		typical:  sessionNeed(m, observationBytes(m, &s.caps, &typical)),
+		network:  s.network,
+		clock:    s.clock,
+		log:      s.log,
+		phase:    &s.phase,
+		sessions: s.sessions,
+		others:   s.others,
+		memory:   s.memory,
+		pool:     s.pool,
+		stats:    s.stats,
+		events:   s.events,
+		receive:  s.receiver.onObservation,
+		counted:  queue.NewSignal(),
+		book:     quota.NewBook(quota.Limits{Link: s.cfg.SessionsPerLink, Host: s.cfg.SessionsPerHost}),
+		sizes:    s.worker.engine.sizes,
+	}
+	if s.cfg.Auto() {
+		s.opener.auto = capacity.NewAuto(m, s.cfg.Scheduler, s.worker.engine.sizes, s.clock)
+	}
+	s.queries = &queries{
+		prefix:   s.prefix,
+		id:       s.id,
+		device:   s.placement.Device.String(),
+		log:      s.log,
+		phase:    &s.phase,
+		sessions: s.sessions,
+		others:   s.others,
+		stats:    s.stats,
+		tasks:    tasks,
+		opener:   s.opener,
+		waiting:  make(chan query, queriesWaiting),
+	}
+}
+
+func (s *Server) addHousekeeper() {
+	s.housekeeper = &housekeeper{
+		prefix:       s.prefix,
+		cameras:      s.caps.CameraShapes,
+		dials:        len(s.cfg.Zenoh.ConnectEndpoints) > 0,
+		network:      s.network,
+		clock:        s.clock,
+		log:          s.log,
+		sessions:     s.sessions,
+		stats:        s.stats,
+		pool:         s.pool,
+		others:       s.others,
+		certificates: &s.certificates,
+		engine:       s.worker.engine,
+		opener:       s.opener,
+		queries:      s.queries,
+		events:       s.events,
+		grown:        s.receiver.grown,
+		heap: &collector{
+			memory: s.memory,
+			links:  s.cfg.TransportMemory(),
+			stats:  s.stats,
+			worker: s.worker,
+			hold:   new(rt.Hold),
+		},
+	}
 }
 
 // transport is a network that counts its losses and its memory: this module's network does, the C
@@ -144,29 +335,16 @@ type transport interface {
 	MemoryUsed() int
 }
 
-func (s *service) transportStat(value func(zenoh.Stats) uint64) float64 {
+func (s *Server) transportStat(value func(zenoh.Stats) uint64) float64 {
 	if s.transport == nil {
 		return 0
 	}
 	return float64(value(s.transport.Stats()))
 }
 
-//rt:noalloc
-func (s *service) load() float64 { return float64(len(s.sessions.all())) / float64(s.capacity()) }
-
-// capacity returns the most sessions the server takes, as far as it is known.
-//
-//rt:noalloc
-func (s *service) capacity() int {
-	if n := s.fed.Load(); n > 0 {
-		return int(n)
-	}
-	return s.limit
-}
-
 // transportMemory returns the bytes that the links hold, 0 where the transport does not report
 // them.
-func (s *service) transportMemory() int64 {
+func (s *Server) transportMemory() int64 {
 	if s.transport == nil {
 		return 0
 	}
@@ -174,146 +352,17 @@ func (s *service) transportMemory() int64 {
 }
 
 // lostLines returns the number of log lines that were not read in time.
-func (s *service) lostLines() uint64 { return count(s.missing.Lost) }
+func (s *Server) lostLines() uint64 { return count(s.missing.Lost) }
 
 // leftOutLines returns the number of log lines that were left out because similar ones had been
 // written a moment before.
-func (s *service) leftOutLines() uint64 { return count(s.missing.LeftOut) }
+func (s *Server) leftOutLines() uint64 { return count(s.missing.LeftOut) }
 
 func count(of func() uint64) uint64 {
 	if of == nil {
 		return 0
 	}
 	return of()
-}
-
-// Server serves one policy.
-type Server struct {
-	*service
-	receiver    *receiver
-	worker      *worker
-	queries     *queries
-	housekeeper *housekeeper
-	audit       *audit.Writer // nil: no request is recorded
-
-	baseline atomic.Pointer[rt.HeapStat] // when the worker was ready
-
-	modelInUse bool // after Serve: an inference still runs, although it was terminated
-}
-
-// newService returns the state that the server's parts share.
-func newService(cfg manifest.Config, d Deps) *service {
-	limit, mode := cfg.Sessions()
-	id := serverID()
-	shared := &service{
-		cfg:       cfg,
-		prefix:    d.Prefix,
-		id:        id,
-		limit:     limit,
-		window:    cfg.BatchWindow(),
-		meta:      d.Meta,
-		tasks:     newTaskReader(&cfg, d.Text),
-		caps:      capabilities(d.Meta, d.SHA256, d.Repo, cfg.Model.Revision, mode),
-		access:    d.Access,
-		links:     d.Links,
-		placement: d.Placement,
-		network:   d.Network,
-		clock:     d.Clock,
-		log:       d.Log,
-		missing:   d.LogMissing,
-		sessions:  newRegistry(),
-		stats:     newStats(),
-		memory:    memory.New(cfg.RobotMemory()),
-	}
-	if cfg.Conditioning.Mode == conditioningOff {
-		shared.caps.SupportsRTC, shared.caps.RTCExecutionHorizon = false, 0
-	}
-	shared.pool, shared.others = queue.NewPool(shared.memory), peers.New(d.Prefix, id, shared.memory)
-	d.Audit.Bind(shared.memory)
-	shared.transport, _ = d.Network.(transport)
-	return shared
-}
-
-// New prepares a server; nothing is declared before Serve.
-func New(cfg manifest.Config, d Deps) (*Server, error) {
-	if err := cfg.Check(); err != nil {
-		return nil, err
-	}
-	shared := newService(cfg, d)
-	order, err := queue.New(cfg.Scheduler)
-	if err != nil {
-		return nil, cfg.Errorf("scheduler", "%w", err)
-	}
-	conditioning := cfg.Conditioning.Policy()
-	if err := d.Meta.CheckConditioning(conditioning); err != nil {
-		return nil, cfg.Errorf("conditioning", "%w", err)
-	}
-	if _, err := shared.tasks.read(cfg.DefaultTask); err != nil {
-		return nil, cfg.Errorf("default_task", "%w", err)
-	}
-	var fills []*tensors // of the worker and of each thread of its crew
-	for range 1 + decoders(&cfg, d.Model) {
-		t, err := newTensors(d.Meta, d.Model, &shared.caps, conditioning, &shared.tasks)
-		if err != nil {
-			return nil, err
-		}
-		fills = append(fills, t)
-	}
-	events, grown := newEvents(shared), make(chan struct{}, 1)
-	worker := newWorker(shared, d.Model, fills, order, d.Audit)
-	queries := &queries{
-		service: shared,
-		book:    quota.NewBook(quota.Limits{Link: cfg.SessionsPerLink, Host: cfg.SessionsPerHost}),
-		waiting: make(chan query, queriesWaiting),
-		counted: make(chan struct{}, 1),
-		events:  events,
-	}
-	typical := wire.SessionOpen{CameraNames: shared.caps.ExpectedCameras}
-	queries.typical = sessionNeed(d.Meta, observationBytes(d.Meta, &shared.caps, &typical))
-	if cfg.Auto() {
-		queries.auto = capacity.NewAuto(d.Meta, cfg.Scheduler, worker.sizes, d.Clock)
-	}
-	receiver := &receiver{shared, observationLimit(d.Meta), worker.work, grown, events}
-	queries.receive, queries.sizes = receiver.onObservation, worker.sizes
-	for _, t := range d.Tests {
-		if t.Rows == 1 {
-			shared.pace.warm(t.Took)
-		}
-	}
-	return &Server{
-		service:  shared,
-		worker:   worker,
-		queries:  queries,
-		audit:    d.Audit,
-		receiver: receiver,
-		housekeeper: &housekeeper{
-			service: shared,
-			queries: queries,
-			events:  events,
-			grown:   grown,
-			heap:    &collector{service: shared, worker: worker, hold: new(rt.Hold)},
-		},
-	}, nil
-}
-
-// observationMax returns the largest observation that memory is planned for, in bytes.
-func observationMax(m *policy.Meta) int {
-	n := observationSlack
-	for _, c := range m.Cameras {
-		n += max(pictureAllowance, c.Scale()*c.Scale()) * c.Bytes() * m.Steps()
-	}
-	return min(n, wire.MaxMessageBytes)
-}
-
-// observationLimit returns the largest observation that is accepted, in bytes. Where a camera's
-// pictures may have any size that is the most a link carries, because observations wait in the same
-// memory.
-func observationLimit(m *policy.Meta) int {
-	n := observationMax(m)
-	if slices.ContainsFunc(m.Cameras, func(c policy.Camera) bool { return !c.ExactSize }) {
-		n = max(n, wire.MaxCarriedBytes)
-	}
-	return n
 }
 
 func mib(n int64) float64 { return float64(n) / (1 << 20) }
@@ -336,11 +385,11 @@ func (s *Server) Prefix() string { return s.prefix }
 // a link; a server that only dials needs a link to its router.
 func (s *Server) Ready() (ok bool, why string) {
 	switch {
-	case s.draining.Load():
+	case s.phase.draining.Load():
 		return false, "draining"
-	case !s.warmed.Load():
+	case !s.phase.warmed.Load():
 		return false, "warming up"
-	case !s.serving.Load():
+	case !s.phase.serving.Load():
 		return false, "declaring"
 	case len(s.cfg.Listen()) == 0 && !s.network.Connected():
 		return false, "no link to a router"
@@ -375,9 +424,9 @@ func (s *Server) Serve(ctx context.Context) (err error) {
 	case <-ctx.Done():
 		return s.left(ctx, s.worker.abandon())
 	}
-	s.warmed.Store(true)
-	if a := s.queries.auto; a != nil {
-		s.fed.Store(int32(a.Begin()))
+	s.phase.warmed.Store(true)
+	if a := s.opener.auto; a != nil {
+		s.sessions.fed.Store(int32(a.Begin()))
 	}
 	defer s.housekeeper.heap.holdGC().Release()
 	heap := s.housekeeper.heap.last
@@ -390,21 +439,21 @@ func (s *Server) Serve(ctx context.Context) (err error) {
 	housekeeper.Go(func() { s.housekeeper.run(keeping) })
 	declared, tokens, err := s.declare()
 	if err == nil {
-		s.serving.Store(true)
-		wake(s.queries.counted)
-		s.log.Info("serving", "prefix", s.prefix, "server_id", s.id, "sessions", s.capacity(),
+		s.phase.serving.Store(true)
+		s.opener.counted.Wake()
+		s.log.Info("serving", "prefix", s.prefix, "server_id", s.id, "sessions", s.sessions.capacity(),
 			"mode", s.caps.ServingMode,
 			"fps", s.caps.TrainedFPS, "chunk", s.caps.ChunkSize, "rtc", s.caps.SupportsRTC)
 		select {
 		case <-s.worker.done:
-		case <-s.worker.lost:
-			err = s.worker.sickness()
+		case <-s.worker.engine.lost:
+			err = s.worker.engine.sickness()
 		case <-ctx.Done():
 		}
 	}
-	s.draining.Store(true)
+	s.phase.draining.Store(true)
 	text := drainingText
-	if s.worker.sickness() != nil {
+	if s.worker.engine.sickness() != nil {
 		text = sickText
 	}
 	var events eventWriter
@@ -423,7 +472,7 @@ func (s *Server) Serve(ctx context.Context) (err error) {
 	stopHousekeeper()
 	housekeeper.Wait()
 	s.queries.answerWaiting()
-	failed = errors.Join(failed, s.queries.withdrawRoom())
+	failed = errors.Join(failed, s.opener.withdrawRoom())
 	for _, session := range s.sessions.all() {
 		failed = errors.Join(failed, session.withdraw())
 	}
@@ -440,7 +489,7 @@ func (s *Server) left(ctx context.Context, err error) error {
 		return err
 	}
 	s.modelInUse = true
-	if ctx.Err() == nil || s.worker.sickness() != nil {
+	if ctx.Err() == nil || s.worker.engine.sickness() != nil {
 		return err
 	}
 	s.log.Warn("the inference in hand does not end when it is terminated: it ends with the process", "why", err)
@@ -514,4 +563,10 @@ func (s *Server) Summary() Summary {
 		out.GCCycles, out.GCForced = now.Cycles-before.Cycles, now.Forced-before.Forced
 	}
 	return out
+}
+
+// origin identifies the bundle, runtime and device that answer now.
+func origin(sha256 string, p policy.Placement) audit.Origin {
+	version, _ := policy.RuntimeVersion()
+	return audit.Origin{ModelSHA256: sha256, Runtime: version, Device: p.Device.String()}
 }

@@ -65,6 +65,11 @@ func newBench(t *testing.T, cfg manifest.Config, change ...func(*Deps)) *bench {
 	return b
 }
 
+// logTo has a bench's server write its log to w.
+func logTo(w io.Writer) func(*Deps) {
+	return func(d *Deps) { d.Log = slog.New(slog.NewTextHandler(w, nil)) }
+}
+
 // serve returns a running server of the fake policy.
 func serve(t *testing.T, cfg manifest.Config, change ...func(*bench)) *bench {
 	t.Helper()
@@ -358,11 +363,11 @@ func TestNoiseIsAFunctionOfTheRequest(t *testing.T) {
 	noise := func(uuid string, seq uint64) []float32 {
 		b := newBench(t, config())
 		o := fakeOpen(uuid)
-		if ack := b.server.queries.open(&o, wire.Origin{}); !ack.Accepted {
+		if ack := b.server.opener.open(&o, wire.Origin{}); !ack.Accepted {
 			t.Fatalf("ack = %+v", ack)
 		}
 		s := b.server.sessions.find(uuid)
-		if _, err := b.server.worker.tensors.fill(0, s, seq, wire.AppendObservation(nil, fakeObs(t))); err != nil {
+		if _, err := b.server.worker.engine.tensors.fill(0, s, seq, wire.AppendObservation(nil, fakeObs(t))); err != nil {
 			t.Fatal(err)
 		}
 		return slices.Clone(b.model.Noise(0))
@@ -401,7 +406,7 @@ func TestConditioning(t *testing.T) {
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			b := newBench(t, config())
-			r := b.server.worker.tensors
+			r := b.server.worker.engine.tensors
 			r.obs.PrefixRobot = wire.Matrix{Rows: tt.rows, Cols: 2, Data: make([]float32, 2*tt.rows)}
 			r.obs.InferenceDelaySteps = tt.d
 			r.obs.HasOverlapEnd, r.obs.OverlapEnd = tt.end >= 0, max(tt.end, 0)
@@ -419,11 +424,11 @@ func TestConditioning(t *testing.T) {
 // of one chunk, and are counted.
 func TestSpans(t *testing.T) {
 	b := newBench(t, config())
-	r := b.server.worker.tensors
+	r := b.server.worker.engine.tensors
 	s := &Session{rtc: true, history: policy.NewHistory(8, 2)}
 	for _, key := range []int64{5, 6} {
-		for i := range b.server.worker.tensors.model.ChunkRobot(0) {
-			b.server.worker.tensors.model.ChunkRobot(0)[i] = float32(100*key) + float32(i)
+		for i := range b.server.worker.engine.tensors.model.ChunkRobot(0) {
+			b.server.worker.engine.tensors.model.ChunkRobot(0)[i] = float32(100*key) + float32(i)
 		}
 		r.remember(0, s, &filled{hasT: true, key: key})
 	}
@@ -450,7 +455,8 @@ func TestSpans(t *testing.T) {
 		r.obs.PrefixRobot, r.obs.Spans = wire.Matrix{}, tt.spans
 		s.rtc = tt.rtc
 		rows, use := r.prefix(0, s)
-		if got := b.server.worker.tensors.model.Prefix(0)[:2*rows]; !slices.Equal(got, tt.want) || use != tt.use {
+		if got := b.server.worker.engine.tensors.model.Prefix(0)[:2*rows]; !slices.Equal(got, tt.want) ||
+			use != tt.use {
 			t.Errorf("%s: %v, use %d, want %v, %d", tt.name, got, use, tt.want, tt.use)
 		}
 	}
@@ -815,7 +821,7 @@ func TestSessionsEndWithTheirRobots(t *testing.T) {
 func TestTokenGrace(t *testing.T) {
 	b := newBench(t, config())
 	o := fakeOpen("arm")
-	b.server.queries.open(&o, wire.Origin{})
+	b.server.opener.open(&o, wire.Origin{})
 	b.server.sessions.find("arm").tokenChanged(false, b.clock.Now())
 	for _, step := range []struct {
 		wait time.Duration
@@ -963,8 +969,8 @@ func TestServeReportsAFailedWarmup(t *testing.T) {
 // request waits.
 func serveOne(w *worker) bool {
 	if w.timer.Stop() { // the first time
-		w.device.Start()
-		w.crew.Start()
+		w.engine.device.Start()
+		w.filler.crew.Start()
 	}
 	if !w.step() {
 		return false
@@ -974,7 +980,7 @@ func serveOne(w *worker) bool {
 		w.step()
 	}
 	for w.running != nil {
-		_ = w.end(<-w.device.Ended())
+		_ = w.end(<-w.engine.device.Ended())
 	}
 	return true
 }
@@ -997,7 +1003,7 @@ func TestRequestPathNoAlloc(t *testing.T) {
 
 func requestPathNoAlloc(t *testing.T, b *bench) {
 	o := fakeOpen("arm")
-	if ack := b.server.queries.open(&o, wire.Origin{}); !ack.Accepted {
+	if ack := b.server.opener.open(&o, wire.Origin{}); !ack.Accepted {
 		t.Fatalf("open = %+v", ack)
 	}
 	obs := fakeObs(t)
@@ -1063,7 +1069,7 @@ func (cutOff) Connected() bool { return false }
 // ready even without robots.
 func TestReadyNeedsAWayIn(t *testing.T) {
 	b := serve(t, config())
-	rttest.Eventually(t, "the declarations", b.server.serving.Load)
+	rttest.Eventually(t, "the declarations", b.server.phase.serving.Load)
 	b.server.network = cutOff{b.server.network}
 	if ok, why := b.server.Ready(); !ok {
 		t.Errorf("a listening server without robots is not ready: %s", why)

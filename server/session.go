@@ -274,14 +274,55 @@ func (s *Session) lost(now rt.Instant, patience time.Duration) (why string) {
 // registry holds the open sessions, sorted by uuid. Readers take no lock: every change makes a new
 // list.
 type registry struct {
+	limit    int          // most sessions, or their upper bound where max_sessions is auto. Constant
+	fed      atomic.Int32 // sessions that max_sessions: auto allows; 0: no limit by auto. Written by housekeeping
+	promised atomic.Int64 // bytes promised to all sessions. Written by housekeeping
+
 	mu   sync.Mutex // held while the list is replaced
 	list atomic.Pointer[[]*Session]
 }
 
-func newRegistry() *registry {
-	r := new(registry)
+// newRegistry returns a registry of at most limit sessions.
+func newRegistry(limit int) *registry {
+	r := &registry{limit: limit}
 	r.list.Store(&[]*Session{})
 	return r
+}
+
+// capacity returns the most sessions the server takes, as far as it is known.
+//
+//rt:noalloc
+func (r *registry) capacity() int {
+	if n := r.fed.Load(); n > 0 {
+		return int(n)
+	}
+	return r.limit
+}
+
+//rt:noalloc
+func (r *registry) load() float64 { return float64(len(r.all())) / float64(r.capacity()) }
+
+// waiting appends the robots with a waiting observation to dst; Robot is the index in list. A robot
+// whose request is in hand is left out: its waiting request may name rows of the chunk that is being
+// computed, and the other robots have their turn first.
+//
+//rt:noalloc
+func waiting(dst []queue.Waiting, list []*Session) []queue.Waiting {
+	for i, s := range list {
+		if s.inHand.Load() {
+			continue
+		}
+		if since, deadline, ok := s.mailbox.Waiting(); ok {
+			dst = append(dst, queue.Waiting{
+				ID:       s.uuid,
+				Robot:    i,
+				Since:    since,
+				Deadline: deadline,
+				Group:    s.place.Group(),
+			})
+		}
+	}
+	return dst
 }
 
 // all lends the sessions, read only, in byte order of their uuids.
@@ -346,4 +387,22 @@ func (r *registry) remove(s *Session) bool {
 	list := slices.Delete(slices.Clone(r.all()), i, i+1)
 	r.list.Store(&list)
 	return true
+}
+
+// fairness returns Jain's index over the sessions' shares of answered observations; 1 when no
+// session has sent any.
+func fairness(sessions []*Session) float64 {
+	var n, sum, squares float64
+	for _, s := range sessions {
+		if received := s.received.Load(); received > 0 {
+			share := min(1, float64(s.answered.Load())/float64(received))
+			n = n + 1
+			sum = sum + share
+			squares = squares + share*share
+		}
+	}
+	if squares == 0 {
+		return 1
+	}
+	return sum * sum / (n * squares)
 }

@@ -13,7 +13,7 @@ func obsHeader(epoch uint32, seq uint64) wire.Header {
 }
 
 func TestRegistryFindsSortedSessions(t *testing.T) {
-	r := newRegistry()
+	r := newRegistry(0)
 	for _, uuid := range []string{"r2", "r10", "B", "a", "r1"} {
 		if d := r.add(newSession(uuid, nil, 0)); d != nil {
 			t.Errorf("add(%s) displaced %s, want nobody", uuid, d.uuid)
@@ -46,7 +46,7 @@ func TestRegistryFindsSortedSessions(t *testing.T) {
 
 // A stale close must not take the session of a robot that came back.
 func TestRegistryRemovesOnlyTheVerySession(t *testing.T) {
-	r := newRegistry()
+	r := newRegistry(0)
 	old, fresh := newSession("a", nil, 0), newSession("a", nil, 0)
 	r.add(old)
 	if d := r.add(fresh); d != old {
@@ -61,7 +61,7 @@ func TestRegistryRemovesOnlyTheVerySession(t *testing.T) {
 }
 
 func TestRegistryNoAlloc(t *testing.T) {
-	r, key := newRegistry(), "arm-03"
+	r, key := newRegistry(0), "arm-03"
 	for i := range 8 {
 		r.add(newSession(fmt.Sprintf("arm-%02d", i), nil, 0))
 	}

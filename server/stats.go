@@ -51,6 +51,8 @@ type stats struct {
 	batches [manifest.MaxBatch]atomic.Uint64 // runs by their number of requests, less one
 	reruns  atomic.Uint64                    // batches that failed and ran again one by one
 
+	pace pace
+
 	wait      *durations // from arrival to the run, less decode
 	runway    *durations // left when the observation arrived, of robots that report it
 	decode    *durations // parse, pictures, tensors
@@ -134,24 +136,6 @@ func (s cameraSet) count(counts *[policy.MaxCameras]atomic.Uint64) (n uint64) {
 		}
 	}
 	return n
-}
-
-// fairness returns Jain's index over the sessions' shares of answered observations; 1 when no
-// session has sent any.
-func fairness(sessions []*Session) float64 {
-	var n, sum, squares float64
-	for _, s := range sessions {
-		if received := s.received.Load(); received > 0 {
-			share := min(1, float64(s.answered.Load())/float64(received))
-			n = n + 1
-			sum = sum + share
-			squares = squares + share*share
-		}
-	}
-	if squares == 0 {
-		return 1
-	}
-	return sum * sum / (n * squares)
 }
 
 func sum(counts []atomic.Uint64) (n uint64) {
@@ -380,9 +364,24 @@ func (p *pace) served(took time.Duration) {
 }
 
 // slowest returns the 99 % quantile of the inferences; 0: no inference has run.
-func (s *service) slowest() time.Duration {
-	if h := s.stats.inference.Hist; h.Count() > 0 {
+func (s *stats) slowest() time.Duration {
+	if h := s.inference.Hist; h.Count() > 0 {
 		return h.Quantile(0.99)
 	}
 	return time.Duration(s.pace.steady.Load())
+}
+
+// sickness is the kind of a device's failure.
+type sickness int
+
+const (
+	sickRun sickness = iota
+	sickMemory
+	sickHang
+	sickNotFinite
+	numSicknesses
+)
+
+func (s sickness) String() string {
+	return [numSicknesses]string{"run", "memory", "hang", "not_finite"}[s]
 }

@@ -166,8 +166,8 @@ func TestPinnedTaskIsTheOnlyOneRead(t *testing.T) {
 // Goal: 0 allocations for a request whose task is known.
 func TestKnownTaskAllocatesNothing(t *testing.T) {
 	b := newReader(t, config())
-	s, tensors := newSession("arm", nil, 0), b.server.worker.tensors
-	opened, err := b.server.tasks.read("wait")
+	s, tensors := newSession("arm", nil, 0), b.server.worker.engine.tensors
+	opened, err := b.server.opener.tasks.read("wait")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -211,7 +211,7 @@ func TestNewestObservationIsRepeated(t *testing.T) {
 		observed, sent, warnings int
 	}{{1, 0, 0}, {2, 0, 1}, {2, 1, 1}, {2, 2, 0}, {2, 16, 0}, {3, 2, 1}} {
 		open.Steps = tt.sent
-		a := admission{caps: caps, cfg: &cfg, tasks: &tasks, observed: tt.observed, limit: 4, open: &open}
+		a := admission{caps: caps, cfg: &cfg, tasks: tasks, observed: tt.observed, limit: 4, open: &open}
 		if r := a.check(); r != nil || len(a.warnings) != tt.warnings {
 			t.Errorf("%+v: %v, warnings %q", tt, r, a.warnings)
 		}

@@ -7,10 +7,31 @@ import (
 
 	"github.com/edge-rt/edge-rt/jpeg"
 	"github.com/edge-rt/edge-rt/policy"
-	"github.com/edge-rt/edge-rt/policy/tokenizer"
-	"github.com/edge-rt/edge-rt/server/manifest"
 	"github.com/edge-rt/edge-rt/wire"
 )
+
+// Model runs a policy. It has Buffers sets of MaxBatch rows; the rows of buffer k begin at
+// k*MaxBatch. The returned slices are views of the tensors, valid for the model's life. No method
+// may allocate. It is a *policy.Model, or servertest's, which needs no ONNX Runtime.
+//
+// Owner: each row is filled and read by one goroutine at a time, while its buffer does not run.
+type Model interface {
+	MaxBatch() int
+	Buffers() int
+	Image(i, cam int) []byte
+	State(i int) []float32
+	Tokens(i int) []int64
+	TokenMask(i int) []bool
+	Noise(i int) []float32
+	Prefix(i int) []float32
+	SetControls(i int, c policy.Controls)
+	Stage(k, batch int) error     // begins to bring the filled rows of buffer k to the device
+	RunBuffer(k, batch int) error // by one thread
+	ChunkModel(i int) []float32
+	ChunkRobot(i int) []float32
+	Finite(i int) bool
+	Terminate() error // by any goroutine: the run in hand and later ones end with an error
+}
 
 // tensors fills rows of a model's inputs from observations. It owns a JPEG decoder and the parsed
 // observation, both reused.
@@ -341,48 +362,6 @@ func (e *pictureError) Error() string {
 	return "image " + wire.StepName(e.camera, e.before) + ": " + e.err.Error()
 }
 func (e *pictureError) Unwrap() error { return e.err }
-
-// task is a robot's instruction, in the form that the policy reads.
-//
-// Constant.
-type task struct {
-	text   string
-	prompt *tokenizer.Prompt // nil: the policy does not read its task
-}
-
-// taskReader turns robots' texts into tasks.
-//
-// Constant after New.
-type taskReader struct {
-	tokenizer *tokenizer.Tokenizer // nil: the policy does not read its task
-	pinned    string               // the only text that is allowed; empty: any
-}
-
-func newTaskReader(cfg *manifest.Config, t *tokenizer.Tokenizer) taskReader {
-	r := taskReader{tokenizer: t}
-	if cfg.PinTask {
-		r.pinned = cfg.DefaultTask
-	}
-	return r
-}
-
-// read checks a text and tokenises it, once per task. Its allocations are proportional to the text,
-// which has at most wire.MaxTextBytes.
-//
-//go:noinline
-func (r *taskReader) read(text string) (*task, error) {
-	if r.pinned != "" && text != r.pinned {
-		return nil, fmt.Errorf("task is pinned to %s on this server, got %s", pyString(r.pinned), pyString(text))
-	}
-	if r.tokenizer == nil {
-		return &task{text: text}, nil
-	}
-	prompt, err := r.tokenizer.Prompt(text)
-	if err != nil {
-		return nil, fmt.Errorf("%w, got %s", err, pyString(fmt.Sprintf("%.80s", text)))
-	}
-	return &task{text, prompt}, nil
-}
 
 // taskOf returns the task of the observation that was parsed last, or the session's task when the
 // observation names no task. It reads a task that is new to the session, unless a reset announced

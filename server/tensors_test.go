@@ -37,9 +37,9 @@ func newCameras(list ...policy.Camera) *cameras {
 func (c *cameras) Image(_, cam int) []byte { return c.images[cam] }
 
 // bench returns a server of the policy with one open session, of robot arm.
-func (c *cameras) bench(t *testing.T) *Server {
+func (c *cameras) bench(t *testing.T, change ...func(*Deps)) *Server {
 	t.Helper()
-	s, err := New(config(), Deps{
+	d := Deps{
 		Meta:    c.meta,
 		SHA256:  "5ha",
 		Repo:    "test/fake",
@@ -48,14 +48,18 @@ func (c *cameras) bench(t *testing.T) *Server {
 		Network: servertest.NewNetwork().Session(),
 		Clock:   rttest.NewClock(1),
 		Log:     slog.New(slog.NewTextHandler(io.Discard, nil)),
-	})
+	}
+	for _, f := range change {
+		f(&d)
+	}
+	s, err := New(config(), d)
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { s.worker.tensors.close() })
+	t.Cleanup(func() { s.worker.engine.tensors.close() })
 	o := fakeOpen("arm")
 	o.CameraNames = s.caps.ExpectedCameras
-	if ack := s.queries.open(&o, wire.Origin{}); !ack.Accepted {
+	if ack := s.opener.open(&o, wire.Origin{}); !ack.Accepted {
 		t.Fatalf("open = %+v", ack)
 	}
 	return s
@@ -135,7 +139,7 @@ func TestReceivedBytesToTensorNoAlloc(t *testing.T) {
 		if r == nil {
 			t.Fatal("the mailbox is empty")
 		}
-		f, err := s.worker.tensors.fill(0, session, seq, r.Body)
+		f, err := s.worker.engine.tensors.fill(0, session, seq, r.Body)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -151,9 +155,9 @@ func TestReceivedBytesToTensorNoAlloc(t *testing.T) {
 	if stale != 2 {
 		t.Errorf("stale cameras = %b, want the second", stale)
 	}
-	want, decoder := make([]byte, len(pix)), s.worker.tensors.decoder
+	want, decoder := make([]byte, len(pix)), s.worker.engine.tensors.decoder
 	if err := decoder.DecodeRGB(want, large, 640, 480); err != nil ||
-		string(want) != string(s.worker.tensors.model.Image(0, 0)) {
+		string(want) != string(s.worker.engine.tensors.model.Image(0, 0)) {
 		t.Errorf("the tensor is not the picture (%v)", err)
 	}
 }
@@ -188,7 +192,7 @@ func TestHistoryFillsTheStepsBefore(t *testing.T) {
 	cfg := happyConfig()
 	tasks := newTaskReader(&cfg, nil)
 	caps := capabilities(l.meta, "", "", "", "")
-	tensors, err := newTensors(l.meta, l, &caps, policy.Conditioning{}, &tasks)
+	tensors, err := newTensors(l.meta, l, &caps, policy.Conditioning{}, tasks)
 	if err != nil {
 		t.Fatal(err)
 	}

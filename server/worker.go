@@ -3,6 +3,7 @@ package server
 import (
 	"errors"
 	"fmt"
+	"log/slog"
 	"runtime"
 	"runtime/debug"
 	"sync/atomic"
@@ -16,127 +17,44 @@ import (
 	"github.com/edge-rt/edge-rt/server/queue"
 )
 
-const (
-	// stuckAfter is the least time that one run may take before /healthz reports the worker as
-	// stuck; a longer limit is stuckTimes the longest expected run. A large policy on a CPU takes
-	// seconds, and several times as long beside other programs.
-	stuckAfter = 10 * time.Second
-	stuckTimes = 5
-	// decodeTimes times that limit is how long decoding the rows of one batch may take, which
-	// happens while a run is under way.
-	decodeTimes = 2
-	// finishTimeout is how long the run in hand may go on at the end before it is terminated, and
-	// finishMost the limit for a slow policy: it is less than TimeoutStopSec of the systemd unit.
-	finishTimeout, finishMost = 1200 * time.Millisecond, 10 * time.Second
-	// decodersMax bounds the crew: a batch has no more rows.
-	decodersMax = manifest.MaxBatch
-)
-
-// Model runs a policy. It has Buffers sets of MaxBatch rows; the rows of buffer k begin at
-// k*MaxBatch. The returned slices are views of the tensors, valid for the model's life. No method
-// may allocate. It is a *policy.Model, or servertest's, which needs no ONNX Runtime.
-//
-// Owner: each row is filled and read by one goroutine at a time, while its buffer does not run.
-type Model interface {
-	MaxBatch() int
-	Buffers() int
-	Image(i, cam int) []byte
-	State(i int) []float32
-	Tokens(i int) []int64
-	TokenMask(i int) []bool
-	Noise(i int) []float32
-	Prefix(i int) []float32
-	SetControls(i int, c policy.Controls)
-	Stage(k, batch int) error     // begins to bring the filled rows of buffer k to the device
-	RunBuffer(k, batch int) error // by one thread
-	ChunkModel(i int) []float32
-	ChunkRobot(i int) []float32
-	Finite(i int) bool
-	Terminate() error // by any goroutine: the run in hand and later ones end with an error
-}
+// decodersMax bounds the crew: a batch has no more rows.
+const decodersMax = manifest.MaxBatch
 
 // worker chooses the robots of the next run, has their observations decoded into the rows of one
 // buffer while the other buffer runs on the device's thread, and publishes the chunks. Only the
 // worker uses the scheduler, the publisher, the statistics and the audit.
 type worker struct {
-	*service
-	audit      *audit.Writer // nil: no request is recorded
-	work       chan struct{} // cap 1: an observation waits, rows are filled, or a collection is due
-	collectNow chan struct{} // cap 1: a collection would disturb least now
-	stop       chan struct{}
+	// Constant after newWorker.
+	clock      rt.Clock
+	log        *slog.Logger
+	window     time.Duration // how long a batch waits to fill
+	sessions   *registry
+	stats      *stats
+	engine     *engine
+	filler     *filler
+	publisher  *publisher
+	work       queue.Signal  // an observation waits, rows are filled, or a collection is due
+	collectNow queue.Signal  // to housekeeping: a collection would disturb least now
 	warmed     chan struct{} // closed after the warm-up
 	done       chan struct{} // closed at the end; then err is valid
-	lost       chan struct{} // closed when a run does not end although it was terminated
 	err        error
-
-	// Constant after newWorker.
-	model  Model
-	device *batch.Device
-	crew   *batch.Crew[*turn]
-	fills  []*tensors // of the crew's threads
 
 	// Atomic.
 	alive      atomic.Bool
-	warmRuns   atomic.Uint64          // of the warm-up, so far
-	collectDue atomic.Bool            // garbage is to be collected before the next request
-	busySince  atomic.Int64           // rt.Instant at which the run in hand began; 0: the device is idle
-	sick       atomic.Pointer[string] // why the device is given up; nil: it works
+	collectDue atomic.Bool // garbage is to be collected before the next request
 
 	// Owner: worker.
-	scheduler   queue.Scheduler
-	sizes       *batch.Sizes
-	list        []*Session      // robots, at the last choice
-	waiting     []queue.Waiting // those of list with a waiting observation
-	buffers     []*buffer
-	open        *buffer       // its rows are being filled; nil: no buffer's are
-	running     *buffer       // on the device; nil: it is idle
-	queued      *buffer       // runs right after running; nil: no buffer does
-	began       bool          // a run has just begun: nothing else is urgent
-	ends        rt.Instant    // expected end of the run in hand
-	fillTook    time.Duration // expected for the rows of a batch
-	alarm       rt.Instant    // when the worker must wake at the latest; 0: never
-	timer       *time.Timer
-	tensors     *tensors // of the worker's own thread
-	publisher   publisher
-	past        batch.Past // any goroutine may read it
-	worked      rt.Instant // when a run last succeeded
-	blankFinite bool       // the chunk of the server's own blank run is finite
-
-	watch watch // Owner: housekeeping
-}
-
-func newWorker(s *service, m Model, fills []*tensors, order queue.Scheduler, a *audit.Writer) *worker {
-	w := &worker{
-		service:    s,
-		audit:      a,
-		scheduler:  order,
-		model:      m,
-		fills:      fills[1:],
-		tensors:    fills[0],
-		publisher:  newPublisher(s),
-		device:     batch.NewDevice(m.RunBuffer, s.clock),
-		sizes:      batch.NewSizes(policy.BatchSizes(m.MaxBatch())),
-		work:       make(chan struct{}, 1),
-		collectNow: make(chan struct{}, 1),
-		stop:       make(chan struct{}),
-		warmed:     make(chan struct{}),
-		done:       make(chan struct{}),
-		lost:       make(chan struct{}),
-		timer:      time.NewTimer(time.Hour),
-	}
-	for k := range m.Buffers() {
-		b := &buffer{index: k, first: k * m.MaxBatch(), turns: make([]turn, m.MaxBatch())}
-		for i := range b.turns {
-			b.turns[i].buffer, b.turns[i].row = b, b.first+i
-		}
-		w.buffers = append(w.buffers, b)
-	}
-	var work []func(*turn)
-	for _, t := range w.fills {
-		work = append(work, func(t2 *turn) { w.prepare(t, t2) })
-	}
-	w.crew = batch.NewCrew(m.Buffers()*m.MaxBatch(), work)
-	return w
+	scheduler queue.Scheduler
+	list      []*Session      // robots, at the last choice
+	waiting   []queue.Waiting // those of list with a waiting observation
+	open      *buffer         // its rows are being filled; nil: no buffer's are
+	running   *buffer         // on the device; nil: it is idle
+	queued    *buffer         // runs right after running; nil: no buffer does
+	began     bool            // a run has just begun: nothing else is urgent
+	ends      rt.Instant      // expected end of the run in hand
+	fillTook  time.Duration   // expected for the rows of a batch
+	alarm     rt.Instant      // when the worker must wake at the latest; 0: never
+	timer     *time.Timer
 }
 
 // decoders returns the number of threads that prepare rows beside the worker.
@@ -150,22 +68,17 @@ func decoders(cfg *manifest.Config, m Model) int {
 // start starts the worker and its threads. The worker closes warmed after warmup warm-up
 // inferences.
 func (w *worker) start(warmup int) {
-	w.device.Start()
-	w.crew.Start()
+	w.engine.device.Start()
+	w.filler.crew.Start()
 	go func() {
 		defer close(w.done)
 		err := w.run(warmup)
 		for w.running != nil { // the model must not be closed under it
-			w.leave(<-w.device.Ended())
+			w.leave(<-w.engine.device.Ended())
 		}
-		w.device.Close()
-		<-w.device.Done()
-		w.crew.Close()
-		err = errors.Join(err, w.tensors.close())
-		for _, t := range w.fills {
-			err = errors.Join(err, t.close())
-		}
-		w.err = err
+		w.engine.device.Close()
+		<-w.engine.device.Done()
+		w.err = errors.Join(err, w.filler.close())
 	}()
 }
 
@@ -175,40 +88,23 @@ var errStillInferring = errors.New("server: the inference in hand took longer")
 // finish stops the worker. It lets the run in hand end, terminates it when that takes too long, and
 // does not wait for ever.
 func (w *worker) finish() error {
-	close(w.stop)
-	limit := w.finishLimit()
+	close(w.publisher.leaving)
+	limit := w.engine.finishLimit()
 	err := w.await(limit)
-	if !errors.Is(err, errStillInferring) || w.sick.Load() != nil { // a run that hangs was terminated before
+	if !errors.Is(err, errStillInferring) || w.engine.sick.Load() != nil { // a run that hangs was terminated before
 		return err
 	}
 	w.log.Warn("the inference in hand is terminated: the server leaves", "after", limit)
-	w.terminate()
+	w.engine.terminate()
 	return w.await(terminateTimeout)
-}
-
-// finishLimit returns how long the run in hand may go on: until one and a half times the longest
-// expected run after its begin, at least finishTimeout and at most finishMost.
-func (w *worker) finishLimit() time.Duration {
-	since := rt.Instant(w.busySince.Load())
-	if since == 0 || w.sick.Load() != nil {
-		return finishTimeout
-	}
-	left := since.Add(w.longestRun() * 3 / 2).Sub(w.clock.Now())
-	return max(finishTimeout, min(left, finishMost))
 }
 
 // abandon stops a worker that warms up. It terminates the inference in hand, because no robot waits
 // for the result.
 func (w *worker) abandon() error {
-	close(w.stop)
-	w.terminate()
+	close(w.publisher.leaving)
+	w.engine.terminate()
 	return w.await(finishTimeout)
-}
-
-func (w *worker) terminate() {
-	if err := w.model.Terminate(); err != nil {
-		w.log.Warn("the inference in hand cannot be terminated", "why", err)
-	}
 }
 
 func (w *worker) await(limit time.Duration) error {
@@ -232,9 +128,9 @@ func (w *worker) run(warmup int) (err error) {
 			err = fmt.Errorf("server: the worker panicked: %v\n%s", p, debug.Stack())
 		}
 	}()
-	if err := w.warmUp(warmup); err != nil {
+	if err := w.engine.warmUp(warmup); err != nil {
 		select {
-		case <-w.stop:
+		case <-w.publisher.leaving:
 			return nil // the warm-up was abandoned
 		default:
 		}
@@ -243,11 +139,11 @@ func (w *worker) run(warmup int) (err error) {
 	close(w.warmed)
 	for {
 		select {
-		case <-w.stop:
+		case <-w.publisher.leaving:
 			return nil
 		default:
 		}
-		if err := w.sickness(); err != nil {
+		if err := w.engine.sickness(); err != nil {
 			return err
 		}
 		w.collect()
@@ -258,50 +154,16 @@ func (w *worker) run(warmup int) (err error) {
 			w.timer.Reset(w.alarm.Sub(w.clock.Now()))
 		}
 		select {
-		case e := <-w.device.Ended():
+		case e := <-w.engine.device.Ended():
 			if err := w.end(e); err != nil {
 				return err
 			}
 		case <-w.work:
 		case <-w.timer.C:
-		case <-w.stop:
+		case <-w.publisher.leaving:
 			return nil
 		}
 	}
-}
-
-// warmUp runs n inferences of one row through every conditioning that the policy has, and one of
-// each larger size, so that their durations are known.
-func (w *worker) warmUp(n int) error {
-	for row := range w.model.Buffers() * w.model.MaxBatch() {
-		w.tensors.blank(row, false, 0) // a row that no request fills may run beside a filled one
-	}
-	warm := func(size int) error {
-		e := w.device.Do(0, size)
-		w.sizes.Learn(size, e.At.Sub(e.Begun))
-		if size == 1 {
-			w.pace.warm(e.At.Sub(e.Begun))
-		}
-		w.warmRuns.Add(1)
-		w.blankFinite = e.Err == nil && w.model.Finite(0)
-		return e.Err
-	}
-	defer func() { w.worked = w.clock.Now() }()
-	for i := range n {
-		w.tensors.blank(0, i > 0, uint64(i))
-		if err := warm(1); err != nil {
-			return err
-		}
-	}
-	for _, size := range w.sizes.All()[1:] {
-		if n == 0 {
-			break
-		}
-		if err := warm(size); err != nil {
-			return err
-		}
-	}
-	return nil
 }
 
 // collectNext has garbage collected when no robot waits for the worker: only the worker knows such
@@ -310,7 +172,7 @@ func (w *worker) warmUp(n int) error {
 // Owner: any goroutine.
 func (w *worker) collectNext() {
 	w.collectDue.Store(true)
-	wake(w.work)
+	w.work.Wake()
 }
 
 // collect starts a due garbage collection while the worker is idle, or when a run has just begun,
@@ -318,7 +180,7 @@ func (w *worker) collectNext() {
 // milliseconds, many on a busy machine, and stops the other goroutines for a fraction of one.
 func (w *worker) collect() {
 	if (w.running == nil && w.open == nil || w.began) && w.collectDue.CompareAndSwap(true, false) {
-		wake(w.collectNow)
+		w.collectNow.Wake()
 	}
 	w.began = false
 }
@@ -352,7 +214,7 @@ func (w *worker) begin(now rt.Instant) bool {
 		return false
 	}
 	if until := b.oldest.Add(w.window); now < until &&
-		b.used < w.sizes.Choose(min(len(b.turns), len(w.sessions.all()))) {
+		b.used < w.engine.sizes.Choose(min(len(b.turns), len(w.sessions.all()))) {
 		w.wakeAt(until)
 		return false
 	}
@@ -368,7 +230,7 @@ func (w *worker) begin(now rt.Instant) bool {
 			w.queued = b
 			w.stage(b)
 		}
-		w.device.Begin(b.index, w.sizes.Fit(b.used))
+		w.engine.device.Begin(b.index, w.engine.sizes.Fit(b.used))
 	}
 	w.refuseBad(b, given)
 	return true
@@ -380,15 +242,15 @@ func (w *worker) begin(now rt.Instant) bool {
 func (w *worker) runs(b *buffer, now rt.Instant) {
 	w.running = b
 	w.began = true
-	w.ends = now.Add(w.sizes.Took(w.sizes.Fit(b.used)))
-	w.busySince.Store(int64(now))
+	w.ends = now.Add(w.engine.sizes.Took(w.engine.sizes.Fit(b.used)))
+	w.engine.busySince.Store(int64(now))
 }
 
 // stage brings a batch to the device while another one runs.
 //
 //rt:noalloc
 func (w *worker) stage(b *buffer) {
-	if err := w.model.Stage(b.index, w.sizes.Fit(b.used)); err != nil {
+	if err := w.engine.model.Stage(b.index, w.engine.sizes.Fit(b.used)); err != nil {
 		w.stageFailed(err) // the run will fail with the same error
 	}
 }
@@ -407,7 +269,7 @@ func (w *worker) refuseBad(b *buffer, rows int) {
 		ready = max(ready, t.ready)
 		if t.err != nil {
 			t.Outcome, t.QueueWait = audit.BadObservation, t.begun.Sub(t.request.At)
-			w.close(t, t.err)
+			w.publisher.close(t, t.err)
 		}
 	}
 	w.fillTook += (ready.Sub(b.begun) - w.fillTook) / 8
@@ -419,7 +281,7 @@ func (w *worker) refuseBad(b *buffer, rows int) {
 func (w *worker) end(e batch.Ended) error {
 	b := w.running
 	w.running = nil
-	w.past.Add(batch.Run{
+	w.engine.past.Add(batch.Run{
 		Begun:    e.Begun,
 		Took:     e.At.Sub(e.Begun),
 		Size:     e.Size,
@@ -436,14 +298,14 @@ func (w *worker) end(e batch.Ended) error {
 	if e.Err != nil {
 		return w.endFailed(b, e)
 	}
-	w.sizes.Learn(e.Size, e.At.Sub(e.Begun))
+	w.engine.sizes.Learn(e.Size, e.At.Sub(e.Begun))
 	w.stats.batches[b.requests()-1].Add(1)
-	w.worked = e.At
+	w.engine.worked = e.At
 	if !w.checkFinite(b) {
 		return w.endNotFinite(b, e)
 	}
 	w.begin(w.clock.Now()) // first, so that the device does not wait
-	w.answer(b, e)
+	w.publisher.answer(b, e)
 	w.free(b)
 	return nil
 }
@@ -455,7 +317,7 @@ func (w *worker) end(e batch.Ended) error {
 func (w *worker) checkFinite(b *buffer) bool {
 	all := true
 	for i := range b.used {
-		if t := &b.turns[i]; t.session != nil && !w.model.Finite(t.row) {
+		if t := &b.turns[i]; t.session != nil && !w.engine.model.Finite(t.row) {
 			t.err, all = errNotFinite, false
 		}
 	}
@@ -470,11 +332,11 @@ func (w *worker) endNotFinite(b *buffer, e batch.Ended) error {
 	behind, waits := w.waitBehind()
 	for i := range b.used {
 		if t := &b.turns[i]; t.session != nil && t.err == nil {
-			w.answerOne(t, &e)
+			w.publisher.answerOne(t, &e)
 		}
 	}
-	w.judge(errNotFinite, b, e.Size)
-	w.answer(b, e)
+	w.engine.judge(errNotFinite, b, e.Size)
+	w.publisher.answer(b, e)
 	return w.endedSlowly(b, behind, waits)
 }
 
@@ -484,7 +346,7 @@ func (w *worker) waitBehind() (behind batch.Ended, waits bool) {
 	if w.running == nil {
 		return behind, false
 	}
-	return <-w.device.Ended(), true
+	return <-w.engine.device.Ended(), true
 }
 
 // endedSlowly frees b and ends the run that waitBehind has waited for.
@@ -496,20 +358,6 @@ func (w *worker) endedSlowly(b *buffer, behind batch.Ended, waits bool) error {
 	return nil
 }
 
-// runNow runs the first rows of b and waits for the end. No other run may be under way.
-func (w *worker) runNow(b *buffer, rows, requests int) batch.Ended {
-	w.busySince.Store(int64(w.clock.Now())) // it gets the whole time limit of a run
-	e := w.device.Do(b.index, rows)
-	w.past.Add(batch.Run{
-		Begun:    e.Begun,
-		Took:     e.At.Sub(e.Begun),
-		Size:     rows,
-		Requests: requests,
-		Failed:   e.Err != nil,
-	})
-	return e
-}
-
 // endFailed is end for a run that failed.
 //
 //go:noinline
@@ -517,14 +365,14 @@ func (w *worker) endFailed(b *buffer, e batch.Ended) error {
 	behind, waits := w.waitBehind()
 	memory := errors.Is(e.Err, policy.ErrMemory)
 	if memory || b.requests() == 1 {
-		w.judge(e.Err, b, e.Size)
+		w.engine.judge(e.Err, b, e.Size)
 	}
-	if b.requests() > 1 && w.sick.Load() == nil {
+	if b.requests() > 1 && w.engine.sick.Load() == nil {
 		if err := w.oneByOne(b, e.Err); err != nil {
 			return err
 		}
 	} else {
-		w.answer(b, e)
+		w.publisher.answer(b, e)
 	}
 	return w.endedSlowly(b, behind, waits)
 }
@@ -535,7 +383,7 @@ func (w *worker) endFailed(b *buffer, e batch.Ended) error {
 func (w *worker) free(b *buffer) {
 	b.used = 0
 	if w.running == nil {
-		w.busySince.Store(0)
+		w.engine.busySince.Store(0)
 	}
 }
 
@@ -551,28 +399,28 @@ func (w *worker) oneByOne(b *buffer, why error) error {
 		if t.session == nil {
 			continue
 		}
-		if w.sick.Load() != nil {
+		if w.engine.sick.Load() != nil {
 			t.Outcome = audit.InferenceFailed
-			w.close(t, why)
+			w.publisher.close(t, why)
 			continue
 		}
 		t.row = b.first
-		if w.fill(w.tensors, t); t.err != nil {
+		if w.filler.fill(w.filler.own, t); t.err != nil {
 			t.Outcome = audit.BadObservation
-			w.close(t, t.err)
+			w.publisher.close(t, t.err)
 			continue
 		}
-		e := w.runNow(b, 1, 1)
+		e := w.engine.runNow(b, 1, 1)
 		switch {
 		case e.Panicked:
 			return e.Err
 		case e.Err != nil:
-			w.judge(e.Err, b, 1)
-		case !w.model.Finite(t.row):
+			w.engine.judge(e.Err, b, 1)
+		case !w.engine.model.Finite(t.row):
 			t.err = errNotFinite
-			w.judge(t.err, b, 1)
+			w.engine.judge(t.err, b, 1)
 		}
-		w.answerOne(t, &e)
+		w.publisher.answerOne(t, &e)
 	}
 	return nil
 }
@@ -584,6 +432,114 @@ func (w *worker) leave(e batch.Ended) {
 	if e.Err == nil {
 		w.checkFinite(b)
 	}
-	w.answer(b, e)
-	w.busySince.Store(0)
+	w.publisher.answer(b, e)
+	w.engine.busySince.Store(0)
 }
+
+// probeIdle runs an inference of the server's own after a long idle time, so that a server whose
+// device has died is not ready; false when no probe is due.
+func (w *worker) probeIdle(now rt.Instant) bool {
+	if w.running != nil || w.open != nil {
+		return false
+	}
+	if due := w.engine.worked.Add(max(probeInterval, probeShare*w.engine.sizes.Took(1))); now < due {
+		w.wakeAt(due)
+		return false
+	}
+	w.engine.worked = now
+	if err, _ := w.engine.probe(w.engine.buffers[0], 1); err != nil {
+		w.log.Warn("a run of the server's own failed", "why", err)
+		w.engine.judge(err, w.engine.buffers[0], 1)
+	}
+	w.engine.busySince.Store(0)
+	return true
+}
+
+// healthy reports whether the worker runs and makes progress.
+//
+// Owner: any goroutine.
+func (w *worker) healthy() (ok bool, why string) {
+	if why := w.engine.sick.Load(); why != nil {
+		return false, *why
+	}
+	if !w.alive.Load() {
+		return false, "worker dead"
+	}
+	_, why = w.engine.overdue(w.clock.Now())
+	return why == "", why
+}
+
+// choose assigns rows of the next buffer to the robots that the scheduler puts first. While a run
+// is under way it waits as long as the rows can still be filled in time, so that later requests are
+// considered and the chosen observations are fresh.
+//
+//rt:noalloc
+func (w *worker) choose(now rt.Instant) bool {
+	b := w.next()
+	if b == nil || b.used == len(b.turns) {
+		return false
+	}
+	if early := w.ends.Add(-2*w.fillTook - fillSlack); w.running != nil && now < early {
+		w.wakeAt(early)
+		return false
+	}
+	w.list = w.sessions.all()
+	w.waiting = waiting(w.waiting[:0], w.list)
+	if len(w.waiting) == 0 {
+		return false
+	}
+	rows := w.engine.sizes.Choose(min(b.used+len(w.waiting), len(b.turns))) - b.used
+	if rows <= 0 {
+		return false
+	}
+	took := w.engine.sizes.Took(w.engine.sizes.Fit(b.used + rows))
+	end := now.Add(w.fillTook + took)
+	if w.running != nil {
+		end = max(end, w.ends.Add(took))
+	}
+	w.scheduler.Order(w.waiting, rows, now, end, took)
+	for _, passed := range w.waiting[min(rows, len(w.waiting)):] {
+		if passed.Late {
+			w.publisher.passOver(w.list[passed.Robot])
+		}
+	}
+	alone := w.running == nil && b.used == 0 && rows == 1 // the crew would not be faster
+	for _, chosen := range w.waiting[:min(rows, len(w.waiting))] {
+		s := w.list[chosen.Robot]
+		r := s.mailbox.Take()
+		if r == nil {
+			continue // a reset emptied the mailbox in between
+		}
+		w.open = b
+		t := b.assign(s, r, now)
+		if runway, ok := r.Runway(); ok {
+			w.stats.runway.record(runway)
+			s.shown.runway.Store(int64(runway))
+		}
+		if alone {
+			w.filler.prepare(w.filler.own, t)
+		} else {
+			w.filler.crew.Do(t)
+		}
+	}
+	return true
+}
+
+// next returns the buffer whose rows are filled for the next run, nil when all are in use.
+//
+//rt:noalloc
+func (w *worker) next() *buffer {
+	if w.open != nil {
+		return w.open
+	}
+	for _, b := range w.engine.buffers {
+		if b != w.running && b != w.queued {
+			return b
+		}
+	}
+	return nil
+}
+
+// fillSlack is how much earlier than necessary the rows of the next run are filled: a timer may be
+// late by that much.
+const fillSlack = time.Millisecond

@@ -1,0 +1,289 @@
+package server
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync/atomic"
+	"time"
+
+	"github.com/edge-rt/edge-rt/policy"
+	"github.com/edge-rt/edge-rt/rt"
+	"github.com/edge-rt/edge-rt/server/batch"
+)
+
+const (
+	// finishTimeout is how long the run in hand may go on at the end before it is terminated, and
+	// finishMost the limit for a slow policy: it is less than TimeoutStopSec of the systemd unit.
+	finishTimeout, finishMost = 1200 * time.Millisecond, 10 * time.Second
+	// stuckAfter is the least time that one run may take before /healthz reports the worker as
+	// stuck; a longer limit is stuckTimes the longest expected run. A large policy on a CPU takes
+	// seconds, and several times as long beside other programs.
+	stuckAfter = 10 * time.Second
+	stuckTimes = 5
+	// decodeTimes times that limit is how long decoding the rows of one batch may take, which
+	// happens while a run is under way.
+	decodeTimes = 2
+	// failuresMax is the number of failed runs in a row after which the device is given up. All but
+	// the first are the server's own, so that no robot's request can bring the server down.
+	failuresMax = 3
+	// terminateTimeout is how long a hanging run may take to end after it is terminated.
+	terminateTimeout = 3 * time.Second
+	// probeInterval is how long a device may be idle before the server runs an inference of its own
+	// to check it; it is longer where such a run takes more than 1/probeShare of it.
+	probeInterval = 10 * time.Second
+	probeShare    = 100
+)
+
+// ErrDevice ends a server whose device no longer computes. The service manager starts it again:
+// after most failures of a GPU only a new process gets a working context, and a thread that the
+// driver never returns ends with the old process.
+var ErrDevice = errors.New("server: the device failed")
+
+// engine runs the model on the device's thread, and decides whether the device still works.
+type engine struct {
+	// Constant after newEngine.
+	clock   rt.Clock
+	log     *slog.Logger
+	stats   *stats
+	name    policy.Device // of the device
+	model   Model
+	device  *batch.Device
+	tensors *tensors // of the worker's own thread
+	buffers []*buffer
+
+	// Atomic.
+	warmRuns  atomic.Uint64          // of the warm-up, so far
+	busySince atomic.Int64           // rt.Instant at which the run in hand began; 0: the device is idle
+	sick      atomic.Pointer[string] // why the device is given up; nil: it works
+
+	// Owner: worker.
+	sizes       *batch.Sizes
+	past        batch.Past // any goroutine may read it
+	worked      rt.Instant // when a run last succeeded
+	blankFinite bool       // the chunk of the server's own blank run is finite
+
+	lost chan struct{} // closed when a run does not end although it was terminated
+	hang struct {      // Owner: housekeeping
+		began      rt.Instant // of the run that is overdue
+		terminated rt.Instant
+		lost       bool
+	}
+}
+
+func newEngine(clock rt.Clock, log *slog.Logger, st *stats, name policy.Device, m Model, own *tensors) *engine {
+	e := &engine{
+		clock:   clock,
+		log:     log,
+		stats:   st,
+		name:    name,
+		model:   m,
+		device:  batch.NewDevice(m.RunBuffer, clock),
+		tensors: own,
+		sizes:   batch.NewSizes(policy.BatchSizes(m.MaxBatch())),
+		lost:    make(chan struct{}),
+	}
+	for k := range m.Buffers() {
+		b := &buffer{index: k, first: k * m.MaxBatch(), turns: make([]turn, m.MaxBatch())}
+		for i := range b.turns {
+			b.turns[i].buffer, b.turns[i].row = b, b.first+i
+		}
+		e.buffers = append(e.buffers, b)
+	}
+	return e
+}
+
+// judge decides whether a failed run of the given rows of b is the fault of its requests or of the
+// device, which is then given up. Before any robot is informed, it repeats the run with blank
+// inputs, which are known to be valid, and overwrites the rows.
+//
+// Owner: worker, while nothing runs.
+//
+//go:noinline
+func (e *engine) judge(err error, b *buffer, rows int) {
+	how := sickRun
+	switch {
+	case e.sick.Load() != nil: // it was terminated
+		return
+	case errors.Is(err, policy.ErrMemory):
+		how = sickMemory
+	case errors.Is(err, errNotFinite):
+		how = sickNotFinite
+	}
+	e.stats.sick[how].Add(1)
+	for range failuresMax - 1 {
+		own, panicked := e.probe(b, rows)
+		if own == nil || e.sick.Load() != nil {
+			return
+		}
+		err = own
+		e.stats.sick[how].Add(1)
+		if panicked || how == sickMemory { // memory will not be free in a moment, because arenas do not shrink
+			break
+		}
+	}
+	e.giveUp(fmt.Sprintf("the server's own runs fail, too: %v", err), how)
+}
+
+// probe runs rows of blank inputs, the server's own inference.
+func (e *engine) probe(b *buffer, rows int) (err error, panicked bool) {
+	for row := range rows {
+		e.tensors.blank(b.first+row, false, 0)
+	}
+	ended := e.runNow(b, rows, 0)
+	if ended.Err == nil && e.blankFinite && !e.finite(b, rows) {
+		ended.Err = errNotFinite
+	}
+	if ended.Err != nil {
+		e.stats.probes[probeFailed].Add(1)
+		return ended.Err, ended.Panicked
+	}
+	e.stats.probes[probeOK].Add(1)
+	e.blankFinite = e.finite(b, rows)
+	e.worked = ended.At
+	return nil, false
+}
+
+func (e *engine) finite(b *buffer, rows int) bool {
+	for row := range rows {
+		if !e.model.Finite(b.first + row) {
+			return false
+		}
+	}
+	return true
+}
+
+// giveUp makes the server end; it is not ready from now on.
+//
+//go:noinline
+func (e *engine) giveUp(why string, how sickness) {
+	if e.sick.CompareAndSwap(nil, &why) {
+		e.log.Error("THE DEVICE FAILED: the server ends, to be started again", "device", e.name, "how", how,
+			"why", why)
+	}
+}
+
+// sickness returns why the device was given up, nil when it works.
+func (e *engine) sickness() error {
+	if why := e.sick.Load(); why != nil {
+		return fmt.Errorf("%w: %s", ErrDevice, *why)
+	}
+	return nil
+}
+
+// overdue returns the begin of a run, or of the decoding of a batch, that exceeds its time limit,
+// and a text for people; "" when both are in time.
+//
+// Owner: any goroutine.
+func (e *engine) overdue(now rt.Instant) (since rt.Instant, why string) {
+	since = rt.Instant(e.busySince.Load())
+	limit := max(stuckAfter, stuckTimes*e.longestRun())
+	if busy := now.Sub(since); since != 0 && busy > limit {
+		return since, fmt.Sprintf("worker busy with one request for %.0f s", busy.Seconds())
+	}
+	for _, b := range e.buffers {
+		since = rt.Instant(b.since.Load())
+		if filling := now.Sub(since); b.filling.Load() > 0 && filling > decodeTimes*limit {
+			return since, fmt.Sprintf("observations of one batch are being decoded for %.0f s", filling.Seconds())
+		}
+	}
+	return 0, ""
+}
+
+// endHang gives up a device whose run exceeds its time limit. It terminates the run, and closes
+// lost when the run does not end even then. A batch whose decoding hangs is treated alike. It acts
+// only at the second check that finds the same run, because the process itself may have been
+// stopped for the time.
+//
+// Owner: housekeeping.
+func (e *engine) endHang(now rt.Instant) {
+	switch since, why := e.overdue(now); {
+	case since == 0:
+	case e.hang.began != since:
+		e.hang.began = since
+	case e.hang.terminated == 0:
+		e.hang.terminated = now
+		e.stats.sick[sickHang].Add(1)
+		e.giveUp(why, sickHang)
+		e.terminate()
+	case !e.hang.lost && now.Sub(e.hang.terminated) > terminateTimeout:
+		e.hang.lost = true
+		close(e.lost)
+	}
+}
+
+// longestRun returns the expected duration of the longest run. For sizes that have not run yet,
+// each row takes the time of a single one.
+func (e *engine) longestRun() time.Duration {
+	one, sizes := max(e.sizes.Took(1), time.Duration(e.stats.pace.most.Load())), e.sizes.All()
+	longest := max(e.sizes.Longest(), one)
+	if largest := sizes[len(sizes)-1]; e.sizes.Took(largest) == 0 {
+		longest = max(longest, time.Duration(largest)*one)
+	}
+	return longest
+}
+
+func (e *engine) terminate() {
+	if err := e.model.Terminate(); err != nil {
+		e.log.Warn("the inference in hand cannot be terminated", "why", err)
+	}
+}
+
+// runNow runs the first rows of b and waits for the end. No other run may be under way.
+func (e *engine) runNow(b *buffer, rows, requests int) batch.Ended {
+	e.busySince.Store(int64(e.clock.Now())) // it gets the whole time limit of a run
+	ended := e.device.Do(b.index, rows)
+	e.past.Add(batch.Run{
+		Begun:    ended.Begun,
+		Took:     ended.At.Sub(ended.Begun),
+		Size:     rows,
+		Requests: requests,
+		Failed:   ended.Err != nil,
+	})
+	return ended
+}
+
+// warmUp runs n inferences of one row through every conditioning that the policy has, and one of
+// each larger size, so that their durations are known.
+func (e *engine) warmUp(n int) error {
+	for row := range e.model.Buffers() * e.model.MaxBatch() {
+		e.tensors.blank(row, false, 0) // a row that no request fills may run beside a filled one
+	}
+	warm := func(size int) error {
+		ended := e.device.Do(0, size)
+		e.sizes.Learn(size, ended.At.Sub(ended.Begun))
+		if size == 1 {
+			e.stats.pace.warm(ended.At.Sub(ended.Begun))
+		}
+		e.warmRuns.Add(1)
+		e.blankFinite = ended.Err == nil && e.model.Finite(0)
+		return ended.Err
+	}
+	defer func() { e.worked = e.clock.Now() }()
+	for i := range n {
+		e.tensors.blank(0, i > 0, uint64(i))
+		if err := warm(1); err != nil {
+			return err
+		}
+	}
+	for _, size := range e.sizes.All()[1:] {
+		if n == 0 {
+			break
+		}
+		if err := warm(size); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// finishLimit returns how long the run in hand may go on: until one and a half times the longest
+// expected run after its begin, at least finishTimeout and at most finishMost.
+func (e *engine) finishLimit() time.Duration {
+	since := rt.Instant(e.busySince.Load())
+	if since == 0 || e.sick.Load() != nil {
+		return finishTimeout
+	}
+	left := since.Add(e.longestRun() * 3 / 2).Sub(e.clock.Now())
+	return max(finishTimeout, min(left, finishMost))
+}

@@ -1,0 +1,488 @@
+package server
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"log/slog"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"github.com/edge-rt/edge-rt/policy"
+	"github.com/edge-rt/edge-rt/rt"
+	"github.com/edge-rt/edge-rt/server/audit"
+	"github.com/edge-rt/edge-rt/server/batch"
+	"github.com/edge-rt/edge-rt/server/capacity"
+	"github.com/edge-rt/edge-rt/server/manifest"
+	"github.com/edge-rt/edge-rt/server/memory"
+	"github.com/edge-rt/edge-rt/server/peers"
+	"github.com/edge-rt/edge-rt/server/queue"
+	"github.com/edge-rt/edge-rt/server/quota"
+	"github.com/edge-rt/edge-rt/wire"
+)
+
+// phase is how far the server is in its life.
+//
+// Atomic.
+type phase struct {
+	warmed   atomic.Bool // warm-up is over
+	serving  atomic.Bool // everything is declared
+	draining atomic.Bool
+}
+
+// opener opens, replaces and ends sessions, and announces to the other servers which robots this
+// one holds and whether it has room.
+//
+// Owner: housekeeping.
+type opener struct {
+	// Constant.
+	cfg     *manifest.Config
+	prefix  string // beginning of the service's keys
+	id      string // server_id
+	caps    wire.Capabilities
+	meta    *policy.Meta
+	tasks   *taskReader
+	typical int64 // bytes that a robot with the policy's cameras needs
+
+	network  wire.Session
+	clock    rt.Clock
+	log      *slog.Logger
+	phase    *phase
+	sessions *registry
+	others   *peers.Others
+	memory   *memory.Bound // of the robots
+	pool     *queue.Pool   // of the mailboxes
+	stats    *stats
+	events   *events
+	receive  func(wire.Sample) // handler of observations
+	counted  queue.Signal      // the number of sessions has changed
+	book     *quota.Book
+	auto     *capacity.Auto   // max_sessions: auto; nil: it is a number
+	sizes    *batch.Sizes     // the worker's expected durations of runs
+	room     wire.Declaration // token that announces room for a session; nil: it is not shown
+}
+
+// paceRequests is the number of requests after which a robot's rate is known.
+const paceRequests = 10
+
+// feeds checks, for max_sessions: auto, whether the server can feed all robots with one more, or
+// with the new robot in the place of an idle robot that needs no less. idle is the session that
+// must give way according to the earlier checks, nil when no session must; gives is the final
+// choice. The first robot is always admitted, and so is a robot that opens again.
+func (o *opener) feeds(asked *wire.SessionOpen, a *admission, idle *Session) (r *refusal, gives *Session) {
+	if o.auto == nil || a.active == 0 || o.sessions.find(asked.ClientUUID) != nil {
+		return nil, idle
+	}
+	robot := o.auto.Robot(asked.FPS, 0)
+	whyNot := o.auto.Refuse(robot, o.stats.changes(), func() []capacity.Robot { return o.robots(asked.ClientUUID) })
+	if whyNot == "" {
+		return nil, idle
+	}
+	if gives = o.idler(asked.ClientUUID, a.place, robot.FPS); gives != nil && (idle == nil || idle == gives) {
+		return nil, gives
+	}
+	return &refusal{refusedFull,
+		fmt.Sprintf("server full: %d sessions active, and with one more %s: open at another server, or try again later",
+			a.active, whyNot)}, nil
+}
+
+// robots returns the robots that have a session, without the robot named but, whose session would
+// be replaced.
+func (o *opener) robots(but string) (list []capacity.Robot) {
+	now := o.clock.Now()
+	for _, s := range o.sessions.all() {
+		if s.uuid == but {
+			continue
+		}
+		var every time.Duration
+		if n := s.received.Load(); n >= paceRequests {
+			every = now.Sub(s.since) / time.Duration(n)
+		}
+		list = append(list, o.auto.Robot(s.fps, every))
+	}
+	return list
+}
+
+// measure has max_sessions: auto measure again how many sessions the server can feed.
+func (o *opener) measure() {
+	if o.auto == nil {
+		return
+	}
+	fed := o.auto.Measure(o.stats.outcomes[audit.Answered].Load(), o.stats.changes(), int(o.sessions.fed.Load()),
+		func() []capacity.Robot {
+			return o.robots("")
+		})
+	if old := o.sessions.fed.Swap(int32(fed)); int(old) != fed {
+		o.counted.Wake()
+	}
+}
+
+// open validates and registers a session. The robot's earlier session, if there is one, is replaced
+// and passes its publisher to the new one. from is the origin of the query, see wire.Query.
+func (o *opener) open(asked *wire.SessionOpen, from wire.Origin) wire.SessionAck {
+	ack := wire.SessionAck{
+		SchemaVersion: wire.SchemaVersion,
+		ServerID:      o.id,
+		Draining:      o.phase.draining.Load(),
+		MaxSessions:   int(o.sessions.fed.Load()),
+	}
+	admission, idle := o.admission(asked, from)
+	r := admission.check()
+	if r == nil && ack.Draining {
+		r = &refusal{refusedDraining, drainingText}
+	}
+	if r == nil {
+		r = admission.share()
+	}
+	if r == nil {
+		r, idle = o.feeds(asked, &admission, idle)
+	}
+	if r == nil {
+		r, ack.HeldBy = o.checkOwner(asked, from)
+	}
+	var session *Session
+	if r == nil {
+		var err error
+		if session, err = o.newSession(asked, &admission); errors.Is(err, errNoMemory) {
+			r = &refusal{refusedMemory, fmt.Sprintf("no memory for one more session: %v: open at another server, or "+
+				"raise memory in the server's manifest", o.memory)}
+		} else if err != nil {
+			r = &refusal{refusedInternal, "server error: " + err.Error()}
+		}
+	}
+	if r != nil {
+		o.refuse(asked, &ack, r)
+		return ack
+	}
+	if idle != nil {
+		o.evict(idle, "it sends no observation that can be answered, and another robot needs its place: open again")
+		o.stats.displaced.Add(1)
+	}
+	session.from = from
+	tags, kept := audit.Tags(asked.Tags)
+	if session.tags = tags; kept < len(asked.Tags) {
+		admission.warnings = append(admission.warnings, fmt.Sprintf(
+			"%d tags are too long together: the log and the audit have only the first %d", len(asked.Tags), kept))
+	}
+	if err := o.show(session); err != nil {
+		o.log.Warn("a session is not announced to the other servers", "client", session.uuid, "session", session.id,
+			"why", err)
+	}
+	o.register(session)
+	o.log.Info("session open", "client", session.uuid, "session", session.id, "robot", asked.RobotType,
+		"host", asked.Host,
+		"fps", asked.FPS, "rtc", session.rtc,
+		"sessions", fmt.Sprintf("%d/%d", len(o.sessions.all()), o.sessions.capacity()),
+		"warnings", len(admission.warnings),
+		"tags", tagText(asked.Tags[:kept]))
+	for _, text := range admission.warnings {
+		o.log.Warn("session opened with a warning", "client", session.uuid, "session", session.id, "why", text)
+	}
+	ack.Accepted = true
+	ack.Warnings = admission.warnings
+	ack.SessionID = session.id
+	ack.Capabilities, ack.ServerLoad = o.capabilities(len(o.sessions.all())-1), o.sessions.load()
+	ack.SupportsRTC = session.rtc
+	ack.Nonce = session.nonce
+	ack.Simulation = o.meta.SimulationOnly
+	return ack
+}
+
+// refuse counts and logs a refusal, and sets the answer to it.
+func (o *opener) refuse(asked *wire.SessionOpen, ack *wire.SessionAck, r *refusal) {
+	o.stats.refused[r.reason].Add(1)
+	o.log.Warn("session refused", "client", asked.ClientUUID, "epoch", asked.SessionEpoch, "reason", r.reason.String(),
+		"why", r.text)
+	ack.Error, ack.ServerLoad = r.text, o.sessions.load()
+	ack.RetryAfterMs = refusals[r.reason].retryAfter
+}
+
+// admission returns the inputs of the checks of an open. idle is a session that would have to give
+// way, nil when no session has to or may.
+func (o *opener) admission(asked *wire.SessionOpen, from wire.Origin) (a admission, idle *Session) {
+	a = admission{
+		caps:     o.caps,
+		cameras:  o.meta.Cameras,
+		cfg:      o.cfg,
+		tasks:    o.tasks,
+		observed: o.meta.Steps(),
+		meta:     o.meta,
+		open:     asked,
+		limit:    o.sessions.limit,
+		active:   o.sessions.others(asked.ClientUUID),
+		place:    o.book.Place(from),
+		memory:   o.memory,
+		promised: o.sessions.promised.Load(),
+		asked:    observationBytes(o.meta, &o.caps, asked),
+	}
+	if own := o.sessions.find(asked.ClientUUID); own != nil {
+		a.own = own.place
+		a.promised -= own.memory
+	}
+	if a.active < a.limit && a.promised+sessionNeed(o.meta, a.asked) <= o.memory.Promisable() {
+		return a, nil
+	}
+	if idle = o.idler(asked.ClientUUID, a.place, 0); idle != nil {
+		a.active--
+		a.promised -= idle.memory
+	}
+	return a, idle
+}
+
+// idler returns a session that may give way to a newcomer: its robot vanished without ever showing
+// a token; or it has not streamed since it opened, at least idleGrace ago, and its link and host
+// have at least as many sessions as the newcomer's would have then. Of several it takes one of the
+// link with the most sessions, the oldest of these. Robots with a rate below fps are left alone.
+func (o *opener) idler(newcomer string, place quota.Place, fps float64) (idle *Session) {
+	now := o.clock.Now()
+	for _, s := range o.sessions.all() {
+		if s.uuid == newcomer || fps > 0 && o.auto.Robot(s.fps, 0).FPS < fps {
+			continue
+		}
+		if s.vanished(now) {
+			return s
+		}
+		if s.streams() || now.Sub(s.since) < idleGrace || !s.place.Above(place) {
+			continue
+		}
+		if idle == nil || s.place.Above(idle.place) || !idle.place.Above(s.place) && s.since < idle.since {
+			idle = s
+		}
+	}
+	return idle
+}
+
+// tagText formats a robot's tags for the log: k=v, separated by commas.
+func tagText(tags []wire.Tag) string {
+	all := make([]string, len(tags))
+	for i, t := range tags {
+		all[i] = t.Key + "=" + t.Value
+	}
+	return strings.Join(all, ",")
+}
+
+// checkOwner refuses a second process under the name of a running one, and returns the host of that
+// one. A client that names no instance is identified by its link or certificate; after a router two
+// such clients cannot be distinguished.
+func (o *opener) checkOwner(asked *wire.SessionOpen, from wire.Origin) (r *refusal, host string) {
+	owner := o.sessions.find(asked.ClientUUID)
+	if other, elsewhere := o.others.Holder(asked.ClientUUID); elsewhere && owner == nil && asked.Instance != "" &&
+		other.Mark != wire.HeldMark("", "") && other.Mark != wire.HeldMark(asked.ClientUUID, asked.Instance) {
+		// The server that holds the session knows whether that robot is still alive, and accepts
+		// the new one if it is not.
+		return &refusal{refusedTaken,
+			fmt.Sprintf("client %s is open at server %s: give one of the two robots another id",
+				pyString(asked.ClientUUID),
+				other.Server)}, wire.HostUnknown
+	}
+	switch {
+	case owner == nil || !owner.owned(o.clock.Now()):
+		return nil, ""
+	case owner.instance == asked.Instance && (asked.Instance != "" || owner.from == from):
+		return nil, ""
+	case asked.Instance == "" && from.Name != "" && owner.from == from:
+		return nil, ""
+	}
+	host = cmp.Or(owner.host, wire.HostUnknown)
+	return &refusal{refusedTaken, fmt.Sprintf("client %s is open on host %s: give one of the two robots another id",
+		pyString(asked.ClientUUID), host)}, host
+}
+
+func (o *opener) register(session *Session) {
+	session.place = session.place.Enter()
+	o.sessions.promised.Add(session.memory)
+	if displaced := o.sessions.add(session); displaced != nil {
+		o.stats.closed.Add(1)
+		o.release(displaced)
+		if displaced.held != nil {
+			_ = displaced.held.Undeclare() // at worst it stays declared
+		}
+	}
+	o.stats.opened.Add(1)
+	o.counted.Wake()
+	if o.phase.draining.Load() { // draining began meanwhile, without an event for this robot
+		o.events.writer.putDraining(o.id, session, drainingText)
+	}
+}
+
+// release gives back the memory and the place of a session.
+func (o *opener) release(s *Session) {
+	s.mailbox.Close()
+	s.place.Leave()
+	o.sessions.promised.Add(-s.memory)
+	o.memory.Give(memory.Sessions, sessionMemory(o.meta))
+}
+
+func (o *opener) newSession(asked *wire.SessionOpen, a *admission) (*Session, error) {
+	own := sessionMemory(o.meta)
+	if !o.memory.Take(memory.Sessions, own) {
+		o.pool.DropFree()
+		if !o.memory.Take(memory.Sessions, own) {
+			return nil, errNoMemory
+		}
+	}
+	session := newSession(asked.ClientUUID, o.pool, a.asked)
+	session.opened = a.opened
+	session.place = a.place
+	session.memory = sessionNeed(o.meta, a.asked)
+	session.rtc = asked.RTCEnabled && !a.downgraded
+	if session.rtc {
+		session.history = policy.NewHistory(o.meta.ChunkSize, o.meta.ActionDim)
+	}
+	session.extended = asked.ServerID != "" || asked.SessionEpoch > 0
+	session.noise = policy.NewNoiseKey(o.caps.ModelSHA256, asked.ClientUUID)
+	session.instance, session.host = asked.Instance, asked.Host
+	if asked.Instance != "" {
+		session.nonce = randomNonce()
+	}
+	session.since, session.fps = o.clock.Now(), asked.FPS
+	session.seenAt.Store(int64(session.since))
+	session.epoch = asked.SessionEpoch
+	if asked.SessionEpoch > 0 {
+		session.tokenEpoch.Store(int64(asked.SessionEpoch))
+	}
+	if old := o.sessions.find(asked.ClientUUID); old != nil {
+		session.actions, session.obs = old.actions, old.obs
+		return session, nil
+	}
+	if err := o.listen(session); err != nil {
+		_ = session.withdraw() // at worst it stays declared
+		o.memory.Give(memory.Sessions, own)
+		return nil, err
+	}
+	return session, nil
+}
+
+// listen declares the publisher of a robot's chunks and the subscriber of its observations. Only
+// the holder of the session subscribes, so that no other server infers, too.
+func (o *opener) listen(s *Session) error {
+	action, err1 := wire.ActionKey(o.prefix, s.uuid)
+	obs, err2 := wire.ObsKey(o.prefix, s.uuid)
+	if err := errors.Join(err1, err2); err != nil {
+		return err
+	}
+	var err error
+	if s.actions, err = o.network.Publisher(action, wire.ActionQoS); err != nil {
+		return err
+	}
+	s.obs, err = o.network.Subscribe(obs, o.receive)
+	return err
+}
+
+// token returns the session's token for the other servers.
+func (o *opener) token(s *Session) wire.Held {
+	return wire.Held{
+		UUID:   s.uuid,
+		Server: o.id,
+		Mark:   wire.HeldMark(s.uuid, s.instance),
+		Epoch:  s.epoch,
+	}
+}
+
+// show announces the session to the other servers.
+func (o *opener) show(s *Session) error {
+	h := o.token(s)
+	key, err := wire.HeldKey(o.prefix, h.UUID, h.Server, h.Mark, h.Epoch)
+	if err != nil {
+		return err
+	}
+	s.held, err = o.network.Token(key)
+	return err
+}
+
+// yield gives up the sessions of robots that another server holds, too. A robot that has moved
+// knows its new server; another robot of the same name is informed that it must open again.
+func (o *opener) yield() {
+	for _, session := range o.sessions.all() {
+		other, elsewhere := o.others.Holder(session.uuid)
+		if !elsewhere {
+			continue
+		}
+		gives, moved := o.others.Gives(o.token(session), other)
+		switch {
+		case gives && moved:
+			o.drop(session, "it is open at "+other.Server)
+		case gives:
+			o.evict(session, "another robot of this name is open at "+other.Server)
+		}
+	}
+}
+
+// announceRoom shows or withdraws the token by which replicas share out the robots that name no
+// server.
+func (o *opener) announceRoom() {
+	room := o.phase.serving.Load() && !o.phase.draining.Load() && len(o.sessions.all()) < o.sessions.capacity() &&
+		o.sessions.promised.Load()+o.typical <= o.memory.Promisable()
+	var err error
+	switch {
+	case room && o.room == nil:
+		o.room, err = o.network.Token(wire.ReplicaRoomKey(o.prefix, o.id))
+	case !room:
+		err = o.withdrawRoom()
+	}
+	if err != nil {
+		o.log.Warn("the room for sessions is not announced to the other servers", "why", err)
+	}
+}
+
+func (o *opener) withdrawRoom() error {
+	if o.room == nil {
+		return nil
+	}
+	token := o.room
+	o.room = nil
+	return token.Undeclare()
+}
+
+// close ends the session that c names; a stale session id is ignored, and so is a close of a robot
+// without a session. A close without an id is refused unless it comes from the link or certificate
+// that opened the session.
+func (o *opener) close(c *wire.SessionClose, from wire.Origin) error {
+	session := o.sessions.find(c.ClientUUID)
+	switch {
+	case session == nil || c.SessionID != "" && c.SessionID != session.id:
+		return nil
+	case c.SessionID == "" && (from.Name == "" || from != session.from):
+		return fmt.Errorf("client %s: a close without session_id is accepted only from the link that opened the "+
+			"session: name the session_id of the open's answer", pyString(c.ClientUUID))
+	}
+	o.drop(session, "the client closed it")
+	return nil
+}
+
+// evict drops a session whose robot may still take it for open, and informs the robot.
+func (o *opener) evict(session *Session, why string) {
+	if session.extended { // a client of the draft takes any event for a lost chunk
+		o.events.putClosed(session, why)
+	}
+	o.drop(session, why)
+}
+
+// drop removes a session and withdraws its declarations.
+func (o *opener) drop(session *Session, why string) {
+	if !o.sessions.remove(session) {
+		return
+	}
+	o.release(session)
+	o.stats.closed.Add(1)
+	o.log.Info("session closed", "client", session.uuid, "session", session.id, "why", why,
+		"sessions", fmt.Sprintf("%d/%d", len(o.sessions.all()), o.sessions.capacity()),
+		"stale_pictures", session.stalePictures.Load(), "warned_pictures", session.strayPictures.Load())
+	if err := session.withdraw(); err != nil {
+		o.log.Warn("a session was not withdrawn", "client", session.uuid, "session", session.id, "why", err)
+	}
+	o.counted.Wake()
+}
+
+var errNoMemory = errors.New("no memory")
+
+// capabilities returns the announcement of the policy, with the expected times of a chunk while the
+// given number of other robots ask.
+func (o *opener) capabilities(others int) wire.Capabilities {
+	c := o.caps
+	c.WarmedUp = o.phase.warmed.Load()
+	c.InferenceMsMin, c.InferenceMsP99 = ms(time.Duration(o.stats.pace.least.Load())), ms(o.stats.slowest())
+	c.QueueWaitMs = ms(o.sizes.Turn(others))
+	return c
+}
