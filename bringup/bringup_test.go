@@ -60,6 +60,7 @@ func named(t *testing.T, name string) robot.Robot {
 // simArm returns a robot's bus, and the configuration of a command on it.
 func simArm(t *testing.T, r robot.Robot, cfg servosim.Config) (*servosim.Bus, Config, *screen) {
 	t.Helper()
+	rttest.RealTime(t) // a simulated motor that gets no processor counts as missing
 	if cfg.Servos == nil {
 		for _, m := range r.Motors {
 			cfg.Servos = append(cfg.Servos, servosim.Servo{ID: m.ID, Model: m.Model.Name})

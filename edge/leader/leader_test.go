@@ -40,6 +40,7 @@ const middle = 2048
 // newStand returns a leader that is read every 10 ms; change may be nil.
 func newStand(t *testing.T, name string, change func(*Config)) *stand {
 	t.Helper()
+	rttest.RealTime(t) // a simulated motor that gets no processor counts as silent
 	r, err := robot.ByName(name)
 	if err != nil {
 		t.Fatal(err)
@@ -142,6 +143,7 @@ func (s *stand) stiff() bool { return slices.Contains(s.bus.TorqueEnabled(), tru
 // Goal: an actuated leader moves slowly to the follower's pose, and is limp there before it is
 // handed over.
 func TestLeaderIsBroughtToTheFollower(t *testing.T) {
+	t.Parallel()
 	s := newStand(t, "so101_leader", nil)
 	for j := range s.place {
 		s.place[j] += 20
@@ -180,6 +182,7 @@ func TestLeaderIsBroughtToTheFollower(t *testing.T) {
 
 // Goal: when the tick withdraws its order, the leader is limp at once.
 func TestLeaderThatIsNotWantedAnyMore(t *testing.T) {
+	t.Parallel()
 	s := newStand(t, "so101_leader", nil)
 	s.place[0] = 60
 	s.want(1, true)
@@ -193,6 +196,7 @@ func TestLeaderThatIsNotWantedAnyMore(t *testing.T) {
 
 // Goal: a leader that cannot arrive reports the joint and is limp.
 func TestLeaderThatDoesNotGetThere(t *testing.T) {
+	t.Parallel()
 	if testing.Short() {
 		t.Skip("takes as long as a leader may")
 	}
@@ -210,6 +214,7 @@ func TestLeaderThatDoesNotGetThere(t *testing.T) {
 
 // Goal: a leader outside its range is not armed.
 func TestLeaderOutsideItsRange(t *testing.T) {
+	t.Parallel()
 	s := newStand(t, "so101_leader", nil)
 	s.hand.Move(s.cfg.Clock.Now(), 900, 1e6)
 	s.cycles(3)
@@ -223,6 +228,7 @@ func TestLeaderOutsideItsRange(t *testing.T) {
 // Goal: a leader that was unplugged under torque is let go as soon as it is back, and is not handed
 // over before.
 func TestLeaderUnpluggedUnderTorque(t *testing.T) {
+	t.Parallel()
 	s := newStand(t, "so101_leader", nil)
 	var ending atomic.Bool
 	kept := make(chan struct{})
@@ -255,6 +261,7 @@ func TestLeaderUnpluggedUnderTorque(t *testing.T) {
 
 // Goal: a limp leader is let go after its return, too: its motors may have torque now.
 func TestLeaderThatComesBack(t *testing.T) {
+	t.Parallel()
 	s := newStand(t, "so101_leader", nil)
 	var ending atomic.Bool
 	kept := make(chan struct{})
@@ -273,6 +280,7 @@ func TestLeaderThatComesBack(t *testing.T) {
 
 // Goal: a leader is not handed over before all motors have confirmed that they are limp.
 func TestStiffLeaderIsNotReady(t *testing.T) {
+	t.Parallel()
 	s := newStand(t, "so101_leader", nil)
 	s.place[0] = 10
 	s.want(1, true)
@@ -293,6 +301,7 @@ func TestStiffLeaderIsNotReady(t *testing.T) {
 // Goal: with Push a hand takes the limp leader, which is then held at the follower's pose until the
 // hand moves it again. A slow motion is not a hand.
 func TestAPushTakesOver(t *testing.T) {
+	t.Parallel()
 	s := newStand(t, "so101_leader", func(c *Config) { c.Push = true })
 	s.hand.Move(s.cfg.Clock.Now(), middle+150, 60) // 13 degrees in 2.5 s
 	s.cycles(250)
@@ -316,6 +325,7 @@ func TestAPushTakesOver(t *testing.T) {
 
 // Goal: without a hand the leader is limp after a while.
 func TestHandThatDoesNotCome(t *testing.T) {
+	t.Parallel()
 	s := newStand(t, "so101_leader", func(c *Config) { c.Push = true })
 	s.want(1, true)
 	s.until("there", func(*Pose) bool { return s.align != nil && s.align.settled != nil })
@@ -374,6 +384,7 @@ func (c *breaking) SleepUntil(at rt.Instant) {
 // Goal: a leader that is not actuated never gets torque, except for its trigger, which is released
 // at the end.
 func TestLeaderWithATrigger(t *testing.T) {
+	t.Parallel()
 	s := newStand(t, "koch_leader", nil)
 	if err := s.arm.Arm().HoldTriggers(); err != nil {
 		t.Fatal(err)

@@ -133,6 +133,7 @@ func TestLeadingForgets(t *testing.T) {
 // Goal: when a joint crosses its encoder's seam, the pose keeps its place and marks it as held, the
 // leader reports it, and the jump is not a push.
 func TestLeaderGoesOverItsSeam(t *testing.T) {
+	t.Parallel()
 	s := newStand(t, "so101_leader", func(c *Config) { c.Push = true })
 	at := []int{middle, middle, middle, middle, 4090, middle}
 	s.hand.Lead(s.cfg.Clock.Now(), at, 1e6)

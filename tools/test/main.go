@@ -20,8 +20,8 @@ import (
 )
 
 const (
-	many      = "6"              // packages at once whose tests are not of real time
-	few       = "2"              // packages at once whose tests are
+	many      = "4"              // packages at once whose tests are not of real time
+	few       = "3"              // packages at once whose tests are
 	atMost    = 2                // repetitions of a failed test
 	manyTests = 60               // so many failures at once are not caused by the host
 	calmFirst = time.Minute      // longest wait for the host, before the first

@@ -87,8 +87,8 @@ func TestMarkedTestsFollowAndOnlyFailedOnesRunAgain(t *testing.T) {
 	if err := run([]string{"-short", "./..."}); err != nil {
 		t.Fatal(err)
 	}
-	want := []string{"later test -json -short -p 6 ./...",
-		" test -json -short -p 2 -run ^(TestA|TestB|TestC|TestD)$ github.com/edge-rt/edge-rt/rt",
+	want := []string{"later test -json -short -p 4 ./...",
+		" test -json -short -p 3 -run ^(TestA|TestB|TestC|TestD)$ github.com/edge-rt/edge-rt/rt",
 		" test -json -short -run ^(TestB|TestC)$ github.com/edge-rt/edge-rt/rt",
 		" test -json -short -run ^(TestB)$ github.com/edge-rt/edge-rt/rt"}
 	if got := runs(); strings.Join(got, "\n") != strings.Join(want, "\n") {
