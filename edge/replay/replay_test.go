@@ -3,6 +3,7 @@ package replay
 import (
 	"context"
 	"errors"
+	"fmt"
 	"math"
 	"os"
 	"path/filepath"
@@ -228,10 +229,24 @@ type stage struct {
 
 func (s *stage) String() string { return s.said.String() }
 
+// stages counts the stages: each has an id of its own, because they share the state's folder.
+var stages atomic.Int64
+
+// TestMain gives the tests a folder for the arms' state.
+func TestMain(m *testing.M) {
+	dir, err := os.MkdirTemp("", "replay-")
+	if err != nil {
+		panic(err)
+	}
+	os.Setenv("STATE_DIRECTORY", dir)
+	code := m.Run()
+	os.RemoveAll(dir)
+	os.Exit(code)
+}
+
 func newStage(t *testing.T, file string) *stage {
 	t.Helper()
 	rttest.RealTime(t) // the simulated motors keep their own time
-	t.Setenv("STATE_DIRECTORY", t.TempDir())
 	r, dir := so101(t), t.TempDir()
 	judge := referee.Config{Period: time.Second / rate}
 	c := servo.Calibration{}
@@ -258,9 +273,14 @@ func newStage(t *testing.T, file string) *stage {
 	}
 	s.referee.FirstChunk(rt.KernelClock().Now())
 	s.Config = Config{
-		File:       file,
-		Speed:      1,
-		Arm:        device.Place{Bus: filepath.Join(dir, "arm"), Robot: r, ID: "arm", Calibration: calibration},
+		File:  file,
+		Speed: 1,
+		Arm: device.Place{
+			Bus:         filepath.Join(dir, "arm"),
+			Robot:       r,
+			ID:          fmt.Sprint("arm", stages.Add(1)),
+			Calibration: calibration,
+		},
 		RT:         rt.ModeOff,
 		CPU:        rt.UnpinnedCPU,
 		OnExit:     "off",
@@ -311,6 +331,7 @@ func wave(t *testing.T) string {
 // Goal: an arm at another position moves slowly to the episode's first position, replays the record
 // within the referee's rules, and is released. The new record holds the replayed actions.
 func TestAReplayRunsTheRecord(t *testing.T) {
+	t.Parallel()
 	s := newStage(t, wave(t))
 	if err := Run(t.Context(), s.Config); err != nil {
 		t.Fatalf("%v\n%s", err, s)
@@ -360,6 +381,7 @@ func TestAReplayRunsTheRecord(t *testing.T) {
 
 // Half the speed takes twice the time, on the same path.
 func TestAReplayAtHalfTheSpeed(t *testing.T) {
+	t.Parallel()
 	s := newStage(t, wave(t))
 	s.Speed = 0.5
 	if err := Run(t.Context(), s.Config); err != nil {
@@ -380,26 +402,31 @@ func TestAReplayAtHalfTheSpeed(t *testing.T) {
 // Ctrl-C ends a replay like a run: the arm parks and is released, which is no failure. With hold it
 // stays under torque.
 func TestAReplayIsInterrupted(t *testing.T) {
+	t.Parallel()
 	for how, stiff := range map[string]bool{"park": false, "hold": true} {
-		s := newStage(t, wave(t))
-		s.OnExit = how
-		ctx, cancel := context.WithCancel(t.Context())
-		done := make(chan error, 1)
-		go func() { done <- Run(ctx, s.Config) }()
-		s.awaitTorque(t, done)
-		cancel()
-		if err := <-done; err != nil || !strings.Contains(s.String(), "stopped: 0.0 of 2.0 s") {
-			t.Errorf("%s: %v\n%s", how, err, s)
-		}
-		if slices.Contains(s.bus.TorqueEnabled(), !stiff) {
-			t.Errorf("%s: torque %v at the end", how, s.bus.TorqueEnabled())
-		}
+		t.Run(how, func(t *testing.T) {
+			t.Parallel()
+			s := newStage(t, wave(t))
+			s.OnExit = how
+			ctx, cancel := context.WithCancel(t.Context())
+			done := make(chan error, 1)
+			go func() { done <- Run(ctx, s.Config) }()
+			s.awaitTorque(t, done)
+			cancel()
+			if err := <-done; err != nil || !strings.Contains(s.String(), "stopped: 0.0 of 2.0 s") {
+				t.Errorf("%s: %v\n%s", how, err, s)
+			}
+			if slices.Contains(s.bus.TorqueEnabled(), !stiff) {
+				t.Errorf("%s: torque %v at the end", how, s.bus.TorqueEnabled())
+			}
+		})
 	}
 }
 
 // A joint that stays silent, or whose motor complains, ends the replay. No joint is driven
 // meanwhile.
 func TestAnArmThatIsNotDrivenEndsTheReplay(t *testing.T) {
+	t.Parallel()
 	for _, tt := range []struct {
 		how  string
 		what func(*servosim.Bus)
@@ -409,17 +436,20 @@ func TestAnArmThatIsNotDrivenEndsTheReplay(t *testing.T) {
 		{"silent", func(b *servosim.Bus) { b.Mute(3, true) }, exit.Absent, "elbow_flex: silent for 10s"},
 		{"too hot", func(b *servosim.Bus) { b.SetFault(3, overheated) }, exit.Fault, "elbow_flex"},
 	} {
-		s := newStage(t, wave(t))
-		done := make(chan error, 1)
-		go func() { done <- Run(t.Context(), s.Config) }()
-		s.awaitTorque(t, done)
-		tt.what(s.bus)
-		if err := <-done; exit.Of(err) != tt.code || !strings.Contains(err.Error(), tt.says) {
-			t.Errorf("%s: %v (code %d), want %q and code %d\n%s", tt.how, err, exit.Of(err), tt.says, tt.code, s)
-		}
-		if !strings.Contains(s.String(), "stopped: 0.0 of 2.0 s") {
-			t.Errorf("%s: it says %s", tt.how, s)
-		}
+		t.Run(tt.how, func(t *testing.T) {
+			t.Parallel()
+			s := newStage(t, wave(t))
+			done := make(chan error, 1)
+			go func() { done <- Run(t.Context(), s.Config) }()
+			s.awaitTorque(t, done)
+			tt.what(s.bus)
+			if err := <-done; exit.Of(err) != tt.code || !strings.Contains(err.Error(), tt.says) {
+				t.Errorf("%s: %v (code %d), want %q and code %d\n%s", tt.how, err, exit.Of(err), tt.says, tt.code, s)
+			}
+			if !strings.Contains(s.String(), "stopped: 0.0 of 2.0 s") {
+				t.Errorf("%s: it says %s", tt.how, s)
+			}
+		})
 	}
 }
 

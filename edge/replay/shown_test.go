@@ -2,6 +2,7 @@ package replay
 
 import (
 	"bytes"
+	"cmp"
 	"fmt"
 	"log/slog"
 	"math"
@@ -59,21 +60,25 @@ func fastest(goals []float32) (most float32) {
 // The recorded goals limit a replay, not the original actions.
 func TestAReplayIsNoFasterThanWhatWasShown(t *testing.T) {
 	rttest.RealTime(t)
+	t.Parallel()
 	const perTick = 4 // 80 units a second of a joint's 250; more than an approach after lost replies
 	for _, speed := range []float64{1, 0.5} {
-		s := newStage(t, takeOver(t, perTick))
-		s.Speed = speed
-		if err := Run(t.Context(), s.Config); err != nil {
-			t.Fatalf("%v\n%s", err, s)
-		}
-		s.clean(t)
-		ran := goals(t, s)
-		if got, most := fastest(ran), float32(perTick*speed*1.01); got > most || got < most/2 {
-			t.Errorf("at speed %v a goal went %v in a tick, want at most %v, as was shown", speed, got, most)
-		}
-		if last := ran[len(ran)-1]; math.Abs(float64(last-40)) > 1 {
-			t.Errorf("at speed %v it ends at %v, want 40", speed, last)
-		}
+		t.Run(fmt.Sprint(speed), func(t *testing.T) {
+			t.Parallel()
+			s := newStage(t, takeOver(t, perTick))
+			s.Speed = speed
+			if err := Run(t.Context(), s.Config); err != nil {
+				t.Fatalf("%v\n%s", err, s)
+			}
+			s.clean(t)
+			ran := goals(t, s)
+			if got, most := fastest(ran), float32(perTick*speed*1.01); got > most || got < most/2 {
+				t.Errorf("at speed %v a goal went %v in a tick, want at most %v, as was shown", speed, got, most)
+			}
+			if last := ran[len(ran)-1]; math.Abs(float64(last-40)) > 1 {
+				t.Errorf("at speed %v it ends at %v, want 40", speed, last)
+			}
+		})
 	}
 }
 
@@ -81,6 +86,7 @@ func TestAReplayIsNoFasterThanWhatWasShown(t *testing.T) {
 // there slowly and then continues.
 func TestAReplayGoesSlowlyToWhereTheArmWasMovedByHand(t *testing.T) {
 	rttest.RealTime(t)
+	t.Parallel()
 	file := written(t, settings(so101(t)), 3*rate, func(i int, m *record.Tick) {
 		switch {
 		case i < rate:
@@ -166,37 +172,41 @@ func otherwise(t *testing.T, s *stage, by int) string {
 // After a calibration the same number means another position: the replay names the joint, and
 // refuses a large difference.
 func TestCalibrationsAreCompared(t *testing.T) {
+	t.Parallel()
 	for _, tt := range []struct {
 		name string
-		id   string
+		id   string // empty: this arm's
 		by   int
 		any  bool
 		code exit.Code
 		says string
 	}{
-		{"the same", "arm", 0, false, exit.Clean, ""},
-		{"nearly", "arm", 10, false, exit.Clean, "Calibrations differ: elbow_flex: range 200..3900, homing_offset " +
+		{"the same", "", 0, false, exit.Clean, ""},
+		{"nearly", "", 10, false, exit.Clean, "Calibrations differ: elbow_flex: range 200..3900, homing_offset " +
 			"10, drive_mode 0 then, and range 200..3900, homing_offset 0"},
-		{"far away", "arm", 300, false, exit.Config, "this arm was calibrated again since: elbow_flex"},
-		{"far away, and allowed", "arm", 300, true, exit.Clean,
+		{"far away", "", 300, false, exit.Config, "this arm was calibrated again since: elbow_flex"},
+		{"far away, and allowed", "", 300, true, exit.Clean,
 			"up to 26.4 degrees elsewhere; the replay continues, since --other-calibration is set"},
 		{"another arm's offset", "other", 300, false, exit.Clean, "elbow_flex: range 200..3900, homing_offset 300"},
 	} {
-		s := newStage(t, "")
-		run := settings(so101(t))
-		run["id"], run[recording.Calibration] = tt.id, otherwise(t, s, tt.by)
-		s.File = written(t, run, 5, func(i int, m *record.Tick) { act(m, 1, 0) })
-		s.OtherCalibration = tt.any
-		err := Run(t.Context(), s.Config)
-		said := s.String()
-		if err != nil {
-			said += err.Error()
-		}
-		if exit.Of(err) != tt.code || !strings.Contains(said, tt.says) || tt.says == "" &&
-			strings.Contains(said, "alibration") {
-			t.Errorf("%s: %v (code %d), it says %s; want code %d and %q", tt.name, err, exit.Of(err), said, tt.code,
-				tt.says)
-		}
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			s := newStage(t, "")
+			run := settings(so101(t))
+			run["id"], run[recording.Calibration] = cmp.Or(tt.id, s.Arm.ID), otherwise(t, s, tt.by)
+			s.File = written(t, run, 5, func(i int, m *record.Tick) { act(m, 1, 0) })
+			s.OtherCalibration = tt.any
+			err := Run(t.Context(), s.Config)
+			said := s.String()
+			if err != nil {
+				said += err.Error()
+			}
+			if exit.Of(err) != tt.code || !strings.Contains(said, tt.says) || tt.says == "" &&
+				strings.Contains(said, "alibration") {
+				t.Errorf("%s: %v (code %d), it says %s; want code %d and %q", tt.name, err, exit.Of(err), said, tt.code,
+					tt.says)
+			}
+		})
 	}
 }
 
@@ -238,18 +248,22 @@ func TestTheCalibrationThatTheMotorsChooseIsCompared(t *testing.T) {
 }
 
 func TestARecordWithoutACalibration(t *testing.T) {
+	t.Parallel()
 	for text, want := range map[string]string{"": "does not hold its arm's calibration",
 		"{}": "calibration in its metadata"} {
-		s := newStage(t, "")
-		run := settings(so101(t))
-		run[recording.Calibration] = text
-		s.File = written(t, run, 5, func(i int, m *record.Tick) { act(m, 1, 0) })
-		var log bytes.Buffer
-		s.Log = slog.New(slog.NewTextHandler(&log, nil))
-		err := Run(t.Context(), s.Config)
-		if said := log.String() + fmt.Sprint(err); !strings.Contains(said, want) || (text == "") != (err == nil) {
-			t.Errorf("%q: %v, it says %s; want %q", text, err, said, want)
-		}
+		t.Run(want, func(t *testing.T) {
+			t.Parallel()
+			s := newStage(t, "")
+			run := settings(so101(t))
+			run[recording.Calibration] = text
+			s.File = written(t, run, 5, func(i int, m *record.Tick) { act(m, 1, 0) })
+			var log bytes.Buffer
+			s.Log = slog.New(slog.NewTextHandler(&log, nil))
+			err := Run(t.Context(), s.Config)
+			if said := log.String() + fmt.Sprint(err); !strings.Contains(said, want) || (text == "") != (err == nil) {
+				t.Errorf("%q: %v, it says %s; want %q", text, err, said, want)
+			}
+		})
 	}
 }
 
