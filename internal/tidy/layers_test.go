@@ -69,6 +69,7 @@ var layers = []struct {
 	{5, "record/why", "the causes of a bad run, from its record; it knows the words of edge"},
 	{6, "internal/program/programtest", "the tests of all programs hold their flags against the ranges in the tags"},
 	{6, "cmd", "flags, config, open, run, exit code; no logic"},
+	{6, "examples", "small programs on the libraries, for those who import them"},
 	{6, "tools", "programs for those who work on the repository"},
 	{7, "systemd", "holds the units against the programs"},
 	{7, "internal/tidy", "looks at the code from outside"},
@@ -89,6 +90,7 @@ var parted = []struct {
 	{"server", true, "an inference process has a manifest, an audit, and fakes for its tests, each a package to test " +
 		"alone"},
 	{"cmd", false, "one folder for each program"},
+	{"examples", false, "one folder for each program"},
 	{"tools", true, "one folder for each program, and for the parts of a larger one"},
 }
 

@@ -182,7 +182,7 @@ var calls = []struct {
 	{"runtime", []string{"SetFinalizer", "AddCleanup"},
 		"a finalizer closes things at an instant nobody chose; close them explicitly", nil},
 	{"os", []string{"Exit"},
-		"an exit skips every deferred torque-off; return an error", []string{"cmd", "tools"}},
+		"an exit skips every deferred torque-off; return an error", []string{"cmd", "tools", "examples"}},
 }
 
 // starters are the folders that may start goroutines, each with its reason.
