@@ -98,7 +98,7 @@ endif
 LONG := ./cmd/... ./edge/... ./wire/zenoh
 
 .PHONY: test
-test: ## formatting, vet and all tests, also against independent judges (thirteen minutes of two cores)
+test: ## formatting, vet and all tests, also against independent judges (six minutes of two cores)
 	@tools/setup.sh test
 	@$(MAKE) --no-print-directory build
 	@test -z "$$(gofmt -s -l $$(git ls-files '*.go'))" || { gofmt -s -l $$(git ls-files '*.go'); echo 'gofmt -s these files'; exit 1; }

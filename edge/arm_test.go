@@ -79,6 +79,7 @@ func TestAnArmThatComesLater(t *testing.T) {
 		}, exit.Config, time.Minute},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
 			b, err := servosim.Open(servosim.Config{Clock: rt.KernelClock()})
 			if err != nil {
 				t.Skipf("no pseudo-terminals here: %v", err)

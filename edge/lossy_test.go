@@ -41,6 +41,7 @@ func TestALossyBusIsNotASlowOne(t *testing.T) {
 		{"one motor's 40 %", 0.2, 0.2, []uint8{5}, 1, exit.Absent, []string{"of motor 5 (wrist_roll)", "20 %"}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
 			for seed := range tt.starts {
 				faults := servosim.Script{Seed: uint64(seed)}
 				for kind, share := range map[string]float64{"drop": tt.drop, "corrupt": tt.spoil} {
