@@ -7,7 +7,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/edge-rt/edge-rt/rt/rttest"
 	"github.com/edge-rt/edge-rt/wire/zenoh/zenohtest"
 )
 
@@ -15,7 +14,6 @@ import (
 // is off, takes at most 64 MiB above its idle size, and a robot that requests chunks meanwhile gets
 // them.
 func TestMemoryUnderAttack(t *testing.T) {
-	rttest.RealTime(t)
 	if testing.Short() {
 		t.Skip("half a minute")
 	}
