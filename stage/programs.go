@@ -3,6 +3,7 @@ package stage
 import (
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"net"
 	"os"
 	"os/exec"
@@ -74,14 +75,19 @@ func StartSimBus(bin, link string, args ...string) (*Child, error) {
 	return nil, errors.Join(errors.New("edge-rt sim-bus serves no bus"), sim.Stop())
 }
 
-// FreeEndpoint asks the kernel for an unused port of this machine.
+// FreeEndpoint returns an endpoint of this machine without a listener. Its port lies below the
+// ephemeral ports (ip_local_port_range), so that no outgoing connection takes it before a program
+// listens there.
 func FreeEndpoint() (string, error) {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		return "", fmt.Errorf("a free port: %w", err)
+	const lowest, highest = 20000, 32000
+	for range 100 {
+		l, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", lowest+rand.IntN(highest-lowest)))
+		if err == nil {
+			l.Close()
+			return "tcp/" + l.Addr().String(), nil
+		}
 	}
-	defer l.Close()
-	return "tcp/" + l.Addr().String(), nil
+	return "", errors.New("no free port below those of outgoing connections")
 }
 
 // listens reports whether a process accepts connections at the endpoint.

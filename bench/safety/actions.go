@@ -43,7 +43,7 @@ func garbage(r *run) error {
 		return err
 	}
 	defer session.Close()
-	key, err := wire.ActionKey(r.sine.prefix, robotID)
+	key, err := wire.ActionKey(r.sine.Prefix, robotID)
 	if err != nil {
 		return err
 	}

@@ -259,8 +259,8 @@ var line = []fault{
 
 var network = []fault{
 	{Name: "router-loss", Title: "the router is gone for 3 s", For: 3 * s, Soak: true, Do: func(r *run) error {
-		r.proxy.unplug()
-		r.onRevert(func() { _ = r.proxy.replug() })
+		r.proxy.Unplug()
+		r.onRevert(func() { _ = r.proxy.Replug() })
 		return nil
 	}},
 	{
@@ -282,8 +282,8 @@ var network = []fault{
 
 func cut(up, down bool) func(*run) error {
 	return func(r *run) error {
-		r.proxy.pass(up, down)
-		r.onRevert(func() { r.proxy.pass(true, true) })
+		r.proxy.Pass(up, down)
+		r.onRevert(func() { r.proxy.Pass(true, true) })
 		return nil
 	}
 }

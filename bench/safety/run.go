@@ -16,6 +16,7 @@ import (
 	"github.com/edge-rt/edge-rt/rt"
 	"github.com/edge-rt/edge-rt/sim/referee"
 	"github.com/edge-rt/edge-rt/sim/servosim"
+	"github.com/edge-rt/edge-rt/stage"
 	"github.com/edge-rt/edge-rt/wire"
 )
 
@@ -43,7 +44,7 @@ type run struct {
 
 	arm   *arm
 	edge  *edgeProcess
-	proxy *proxy
+	proxy *stage.Proxy
 	sine  *sineServer // either this or lean is the server
 	lean  *leanServer
 
@@ -120,13 +121,13 @@ func (r *run) open() (err error) {
 		if r.sine, err = openSineServer(r.ctx, r.fault.Grip, r.arm.referee.FirstChunk); err != nil {
 			return err
 		}
-		r.server = r.sine.endpoint
-		r.onClose(r.sine.close)
+		r.server = r.sine.Endpoint
+		r.onClose(r.sine.Close)
 	}
-	if r.proxy, err = openProxy(r.server); err != nil {
+	if r.proxy, err = stage.OpenProxy(r.server); err != nil {
 		return err
 	}
-	r.onClose(r.proxy.close)
+	r.onClose(r.proxy.Close)
 	if r.fault.Before != nil {
 		return r.fault.Before(r)
 	}
@@ -167,7 +168,7 @@ func (r *run) start() error {
 	if r.fault.Lean {
 		args = append(args, "--camera", "top=sim")
 	}
-	return r.startEdge(r.proxy.endpoint, args...)
+	return r.startEdge(r.proxy.Endpoint, args...)
 }
 
 func (r *run) startEdge(endpoint string, args ...string) (err error) {

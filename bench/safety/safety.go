@@ -8,7 +8,7 @@
 // (report.go). A soak (soak.go) plays many on one arm.
 //
 // A run has the arm (arm.go) with its history (history.go), edge-rt and lean-server (programs.go),
-// and the cable between them (proxy.go). Faults about the server use lean-server and the demo
+// and the cable between them (stage.Proxy). Faults about the server use lean-server and the demo
 // policy; the others a server that keeps all joints moving (sineserver.go), so that a jump is
 // visible.
 package safety

@@ -9,19 +9,14 @@ import (
 	"github.com/edge-rt/edge-rt/rt"
 	"github.com/edge-rt/edge-rt/stage"
 	"github.com/edge-rt/edge-rt/wire"
-	"github.com/edge-rt/edge-rt/wire/zenoh"
 )
 
 // sineServer is a server that keeps every joint moving: it lifts the arm from its first position
-// and moves it in slow sines. Like an old server, it answers with only the keys that the wire
-// demands.
+// and moves it in slow sines.
 type sineServer struct {
-	session   wire.Session
-	endpoint  string
-	prefix    string
-	publisher wire.Publisher
-	first     func(rt.Instant)            // called before a chunk leaves
-	grip      func(time.Duration) float64 // the gripper's goal by the time since the first chunk; nil: a sine too
+	*stage.FakeServer
+	first func(rt.Instant)            // called before a chunk leaves
+	grip  func(time.Duration) float64 // the gripper's goal by the time since the first chunk; nil: a sine too
 
 	mu     sync.Mutex
 	silent bool                    // guarded by mu: it does not answer
@@ -46,41 +41,18 @@ const robotID = "arm"
 func openSineServer(ctx context.Context, grip func(time.Duration) float64, first func(rt.Instant)) (s *sineServer,
 	err error) {
 	s = &sineServer{first: first, grip: grip}
-	if s.endpoint, err = stage.FreeEndpoint(); err != nil {
+	if s.FakeServer, err = stage.OpenFakeServer(ctx, stage.FakeConfig{
+		Model:   sineModel,
+		Service: "sway",
+		Robot:   robotID,
+		Rows:    sineRows,
+	}); err != nil {
 		return nil, err
 	}
-	if s.session, err = zenoh.Open(ctx, zenoh.Config{Listen: []string{s.endpoint}}); err != nil {
-		return nil, err
-	}
-	if err := s.serve(); err != nil {
-		s.close()
-		return nil, err
-	}
+	s.SetAck(func(ack *wire.SessionAck) { ack.TrainedFPS = fps })
+	s.SetAnswer(s.observe)
 	return s, nil
 }
-
-func (s *sineServer) serve() (err error) {
-	if s.prefix, err = wire.ServicePrefix(sineModel, "main", "sway"); err != nil {
-		return err
-	}
-	if _, err := s.session.Queryable(wire.SessionKey(s.prefix), s.open); err != nil {
-		return err
-	}
-	key, err := wire.ActionKey(s.prefix, robotID)
-	if err != nil {
-		return err
-	}
-	if s.publisher, err = s.session.Publisher(key, wire.ActionQoS); err != nil {
-		return err
-	}
-	if _, err := s.session.Subscribe(wire.ObsWildcard(s.prefix), s.observe); err != nil {
-		return err
-	}
-	_, err = s.session.Token(wire.ServerAliveKey(s.prefix))
-	return err
-}
-
-func (s *sineServer) close() { s.session.Close() }
 
 func (s *sineServer) setSilent(on bool) {
 	s.mu.Lock()
@@ -101,29 +73,12 @@ func (s *sineServer) sinceFirst() (t time.Duration, begun bool) {
 	return time.Since(s.begun), s.chunks > 0
 }
 
-func (s *sineServer) open(q wire.Query) {
-	defer q.Finish()
-	var open wire.SessionOpen
-	if wire.ParseSessionOpen(&open, q.Payload()) != nil {
-		return
-	}
-	ack := wire.SessionAck{Accepted: true, SchemaVersion: 1, SessionID: "sway"}
-	ack.ModelRepo = sineModel
-	ack.ActionNames = open.ActionNames
-	ack.StateDim = open.StateDim
-	ack.ChunkSize = sineRows
-	ack.TrainedFPS = fps
-	ack.T = 1
-	_ = q.Reply(q.Key(), wire.AppendSessionAck(nil, &ack))
-}
-
 // observe answers one observation; its first row is one tick from now.
 func (s *sineServer) observe(sample wire.Sample) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	h, err := wire.ParseHeader(sample.Attachment)
-	var o wire.Observation
-	if err != nil || wire.ParseObservation(&o, sample.Payload) != nil || s.silent {
+	h, o, ok := stage.ParseRequest(sample)
+	if !ok || s.silent {
 		return
 	}
 	now := time.Now()
@@ -132,19 +87,17 @@ func (s *sineServer) observe(sample wire.Sample) {
 	}
 	s.first(rt.KernelClock().Now())
 	s.chunks++
-	m := wire.Matrix{Rows: sineRows, Cols: len(o.State), Data: make([]float32, 0, sineRows*len(o.State))}
-	for i := range sineRows {
+	m := s.Chunk(o.State, func(row []float32, i int) {
 		t := now.Sub(s.begun) + time.Duration(i+1)*period
-		for j := range o.State {
-			m.Data = append(m.Data, s.place(j, len(o.State), t))
+		for j := range row {
+			row[j] = s.place(j, len(row), t)
 		}
-	}
+	})
 	chunk := wire.ActionChunk{ChunkModel: m, ChunkRobot: m}
 	if s.change != nil {
 		s.change(&chunk)
 	}
-	body, header := wire.AppendActionChunk(nil, &chunk), wire.AppendHeader(nil, h.Reply(wire.MsgActionChunk))
-	go s.publisher.Put(body, header) // a callback must not wait
+	go s.Reply(h, &chunk) // a callback must not wait
 }
 
 // place returns the goal of joint j of n, in degrees or percent.

@@ -78,8 +78,8 @@ func TestBrokenPicturesDoNotEndARun(t *testing.T) {
 	defer d.Close()
 	const w, h = 96, 64
 	var seen, torn, gray atomic.Uint64
-	s.play = func(sample wire.Sample) { // on the transport's one thread
-		s.answer(sample)
+	s.SetAnswer(func(sample wire.Sample) { // on the transport's one thread
+		s.Hold(sample)
 		var o wire.Observation
 		pix := make([]byte, 3*w*h)
 		if wire.ParseObservation(&o, sample.Payload) != nil || len(o.Images) != 1 ||
@@ -91,7 +91,7 @@ func TestBrokenPicturesDoNotEndARun(t *testing.T) {
 			gray.Add(1)
 		}
 		seen.Add(1)
-	}
+	})
 	run, code, on, log := photographed(t, s, album(t, good, stray, half, half, stray, good, half)+"@30",
 		"--jpeg-quality", "80", "--duration", "6s")
 	f := run.Frames["front"]
@@ -111,8 +111,8 @@ func TestStrayBytesReachThePolicy(t *testing.T) {
 	_, stray, _ := scene(t)
 	s := newHoldServer(t)
 	var same, other atomic.Uint64
-	s.play = func(sample wire.Sample) {
-		s.answer(sample)
+	s.SetAnswer(func(sample wire.Sample) {
+		s.Hold(sample)
 		var o wire.Observation
 		if wire.ParseObservation(&o, sample.Payload) == nil && len(o.Images) == 1 &&
 			bytes.Equal(o.Images[0].Data, stray) {
@@ -120,7 +120,7 @@ func TestStrayBytesReachThePolicy(t *testing.T) {
 		} else {
 			other.Add(1)
 		}
-	}
+	})
 	run, code, _, log := photographed(t, s, album(t, stray)+"@30", "--duration", "3s")
 	if code != 0 || run.Chunks == 0 || same.Load() == 0 || other.Load() != 0 {
 		t.Errorf("exit code %d, %d chunks, %d observations with the camera's bytes and %d others, %s", code, run.Chunks,

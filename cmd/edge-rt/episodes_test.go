@@ -23,15 +23,16 @@ import (
 	"github.com/edge-rt/edge-rt/rt/rttest"
 	"github.com/edge-rt/edge-rt/servo"
 	"github.com/edge-rt/edge-rt/sim/servosim"
+	"github.com/edge-rt/edge-rt/stage"
 	"github.com/edge-rt/edge-rt/wire"
 )
 
 // acknowledge makes the server confirm the begin of each episode.
 func (s *holdServer) acknowledge(t *testing.T) {
 	t.Helper()
-	key, err := wire.ResetKey(s.prefix, "arm")
+	key, err := wire.ResetKey(s.Prefix, "arm")
 	if err == nil {
-		_, err = s.net.Queryable(key, func(q wire.Query) {
+		_, err = s.Net.Queryable(key, func(q wire.Query) {
 			defer q.Finish()
 			q.Reply(q.Key(), wire.AppendResetAck(nil, &wire.ResetAck{OK: true}))
 		})
@@ -43,20 +44,10 @@ func (s *holdServer) acknowledge(t *testing.T) {
 
 // drift answers with actions that lead away from the arm's position.
 func (s *holdServer) drift(sample wire.Sample) {
-	h, err := wire.ParseHeader(sample.Attachment)
-	var o wire.Observation
-	if err != nil || wire.ParseObservation(&o, sample.Payload) != nil {
-		return
+	if h, o, ok := stage.ParseRequest(sample); ok {
+		m := s.Chunk(o.State, func(row []float32, i int) { row[0] += float32(i) })
+		go s.Reply(h, &wire.ActionChunk{ChunkModel: m, ChunkRobot: m}) // a callback must not call the transport
 	}
-	m := wire.Matrix{Rows: stillHorizon, Cols: len(o.State)}
-	for i := range stillHorizon {
-		at := len(m.Data)
-		m.Data = append(m.Data, o.State...)
-		m.Data[at] += float32(i)
-	}
-	body := wire.AppendActionChunk(nil, &wire.ActionChunk{ChunkModel: m, ChunkRobot: m})
-	// a callback must not call the transport
-	go s.publisher.Put(body, wire.AppendHeader(nil, h.Reply(wire.MsgActionChunk)))
 }
 
 // ctlOf runs edge-rt ctl with the arguments against the run that uses a state directory.
@@ -206,9 +197,7 @@ func TestEpisodesByHand(t *testing.T) {
 		!strings.Contains(says, "under way with another task") {
 		t.Errorf("another task within: code %d, %s", code, says)
 	}
-	s.mu.Lock()
-	s.play = func(wire.Sample) {} // silent
-	s.mu.Unlock()
+	s.SetAnswer(func(wire.Sample) {}) // silent
 	rttest.Eventually(t, "the run holds", func() bool {
 		out, err := func() ([]byte, error) {
 			c := exec.Command(binary, "ctl", "status")
@@ -223,9 +212,7 @@ func TestEpisodesByHand(t *testing.T) {
 	if code, _, says := ctlOf(t, state, "rerecord"); code != 1 || !strings.Contains(says, "already") {
 		t.Errorf("rerecord twice: code %d, %s", code, says)
 	}
-	s.mu.Lock()
-	s.play = nil
-	s.mu.Unlock()
+	s.SetAnswer(nil)
 	beginEpisode(t, state)
 	rttest.Eventually(t, "it is on disk", func() bool { return slices.Contains(marksOf(t, dir), "2 false  pick up") })
 	cmd.Process.Kill()
@@ -263,7 +250,7 @@ func TestEpisodicRun(t *testing.T) {
 	b := simBus(t)
 	dir := t.TempDir()
 	s.acknowledge(t)
-	s.play = s.drift
+	s.SetAnswer(s.drift)
 	summary := filepath.Join(dir, "run.json")
 	cmd := edgeCommand(t, s, b, "--strategy", "episodic", "--episodes", "2", "--episode-time", "1500ms", "--reset-time",
 		"3s",

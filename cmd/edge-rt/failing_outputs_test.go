@@ -40,7 +40,7 @@ func TestRunOutlivesItsReader(t *testing.T) {
 	t.Cleanup(func() { cmd.Process.Kill() })
 	awaitTorque(t, b, 6, "armed")
 	r.Close()
-	s.token.Undeclare()     // the lost session causes log lines
+	s.Token.Undeclare()     // the lost session causes log lines
 	time.Sleep(time.Second) // the run writes to the broken pipe, which cannot be observed
 	cmd.Process.Signal(syscall.SIGTERM)
 	if err := cmd.Wait(); err != nil || underTorque(b) != 0 {
@@ -200,7 +200,7 @@ func TestAHeldArmOutlivesAFullDisk(t *testing.T) {
 		t.Fatal(err)
 	}
 	config := fmt.Sprintf("bus: %s\ncalibration: %s\nconnect: [%s]\non-exit: hold\nfps: 10\nid: arm\nquiet: "+
-		"true\nrecord-dir: /dev/full/records\njson: /dev/full\nduration: 5s\n", link, calibration, s.endpoint)
+		"true\nrecord-dir: /dev/full/records\njson: /dev/full\nduration: 5s\n", link, calibration, s.Endpoint)
 	if err := os.WriteFile(filepath.Join(etc, instance+".yaml"), []byte(config), 0o600); err != nil {
 		t.Fatal(err)
 	}

@@ -5,45 +5,41 @@ import (
 	"encoding/json"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/edge-rt/edge-rt/rt/rttest"
 	"github.com/edge-rt/edge-rt/sim/pattern"
+	"github.com/edge-rt/edge-rt/stage"
 	"github.com/edge-rt/edge-rt/wire"
 )
 
 // lookServer is a holdServer whose policy takes several observations at a time and moves the wrist.
 type lookServer struct {
 	*holdServer
+	mu   sync.Mutex
 	sent []wire.Observation // Guarded by mu.
 }
 
 func newLookServer(t *testing.T, steps int) *lookServer {
 	t.Helper()
 	s := &lookServer{holdServer: newHoldServer(t)}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.holdServer.play = s.play
-	s.holdServer.ack = func(a *wire.SessionAck) { a.Steps, a.TrainedFPS = steps, 30 }
+	s.SetAnswer(s.play)
+	s.SetAck(func(a *wire.SessionAck) { a.Steps, a.TrainedFPS = steps, 30 })
 	return s
 }
 
 func (s *lookServer) play(sample wire.Sample) {
-	h, err := wire.ParseHeader(sample.Attachment)
-	var o wire.Observation
-	if err != nil || wire.ParseObservation(&o, bytes.Clone(sample.Payload)) != nil {
+	sample.Payload = bytes.Clone(sample.Payload)
+	h, o, ok := stage.ParseRequest(sample)
+	if !ok {
 		return
 	}
 	s.mu.Lock()
 	s.sent = append(s.sent, o)
 	s.mu.Unlock()
-	m := wire.Matrix{Rows: stillHorizon, Cols: len(o.State)}
-	for i := range stillHorizon {
-		m.Data = append(m.Data, o.State...)
-		m.Data[len(m.Data)-2] += 0.4 * float32(i+1)
-	}
-	go s.publisher.Put(wire.AppendActionChunk(nil, &wire.ActionChunk{ChunkModel: m, ChunkRobot: m}),
-		wire.AppendHeader(nil, h.Reply(wire.MsgActionChunk)))
+	m := s.Chunk(o.State, func(row []float32, i int) { row[len(row)-2] += 0.4 * float32(i+1) })
+	go s.Reply(h, &wire.ActionChunk{ChunkModel: m, ChunkRobot: m})
 }
 
 // With each observation the real program sends the action steps before it: the states equal those
@@ -53,7 +49,7 @@ func TestHistoryOfARun(t *testing.T) {
 	t.Parallel()
 	const steps = 4
 	s, dir := newLookServer(t, steps), t.TempDir()
-	code, stdout, stderr := edgeRT(t, "--bus", "sim", "--connect", s.endpoint, "--id", "arm", "--camera",
+	code, stdout, stderr := edgeRT(t, "--bus", "sim", "--connect", s.Endpoint, "--id", "arm", "--camera",
 		"top=pattern:128x64@30",
 		"--jpeg-quality", "0", "--rt", "off", "--duration", "4s", "--record", "all", "--record-dir", dir, "--json", "-")
 	if code != 0 {
@@ -133,7 +129,7 @@ func TestRawPicturesThatNoMessageHolds(t *testing.T) {
 		camera string
 	}{{1, "big=pattern:3840x2160"}, {4, "big=pattern:1920x1080"}} {
 		s := newLookServer(t, tt.steps)
-		code, _, stderr := edgeRT(t, "--bus", "sim", "--connect", s.endpoint, "--id", "arm", "--camera", tt.camera,
+		code, _, stderr := edgeRT(t, "--bus", "sim", "--connect", s.Endpoint, "--id", "arm", "--camera", tt.camera,
 			"--jpeg-quality", "0", "--duration", "1s", "--rt", "off")
 		if code != 3 || !strings.Contains(stderr, "24883200 bytes, want at most 16711680") ||
 			!strings.Contains(stderr, "--jpeg-quality 1 to 100") {

@@ -148,7 +148,7 @@ func TestThePageInChromium(t *testing.T) {
 	s := newHoldServer(t)
 	port := strings.TrimPrefix(freePort(t), "tcp/127.0.0.1:")
 	token := filepath.Join(t.TempDir(), "token")
-	cmd, address := startPaged(t, s.endpoint, port, token, "10", "front")
+	cmd, address := startPaged(t, s.Endpoint, port, token, "10", "front")
 	b := webpagetest.Open(t, address, 1200, 1000, false)
 	marks := "document.getElementById('happened').innerText"
 	state := "document.getElementById('state').textContent"
@@ -213,7 +213,7 @@ func TestThePageInChromium(t *testing.T) {
 		t.Errorf("after Stop: %v", err)
 	}
 	b.Wait(state + " === 'no answer'")
-	again, _ := startPaged(t, s.endpoint, port, token, "10", "front")
+	again, _ := startPaged(t, s.Endpoint, port, token, "10", "front")
 	b.Wait(state + " === 'STREAMING'")
 	b.Wait("past.rows.length > 5 && !" + marks + ".includes('pause')") // its lines are those of the new run
 	b.Click("#do-pause")                                               // the token is still valid

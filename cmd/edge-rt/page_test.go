@@ -47,7 +47,7 @@ func TestThePageOfARun(t *testing.T) {
 			file := filepath.Join(t.TempDir(), "edge.json")
 			cmd := exec.Command(binary, "--quiet", "--fps", "10", "--bus", "sim", "--camera", "front=sim", "--camera",
 				"wrist=pattern:320x240", "--jpeg-quality", quality,
-				"--id", "arm", "--connect", s.endpoint, "--http", port, "--json", file)
+				"--id", "arm", "--connect", s.Endpoint, "--http", port, "--json", file)
 			cmd.Env, cmd.Stderr = append(os.Environ(), "STATE_DIRECTORY="+t.TempDir()), os.Stderr
 			if err := cmd.Start(); err != nil {
 				t.Fatal(err)

@@ -30,10 +30,8 @@ func TestRateIsThePolicys(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
 			s := newHoldServer(t)
-			s.mu.Lock()
-			s.ack = func(ack *wire.SessionAck) { ack.TrainedFPS = 30 }
-			s.mu.Unlock()
-			args := append([]string{"--bus", "sim", "--connect", s.endpoint, "--id", "arm", "--duration", "1s", "--rt",
+			s.SetAck(func(ack *wire.SessionAck) { ack.TrainedFPS = 30 })
+			args := append([]string{"--bus", "sim", "--connect", s.Endpoint, "--id", "arm", "--duration", "1s", "--rt",
 				"off", "--json", "-"}, c.args...)
 			code, stdout, stderr := edgeRT(t, args...)
 			var summary struct {
@@ -57,7 +55,7 @@ func TestRateIsThePolicys(t *testing.T) {
 func TestRateThatNobodySays(t *testing.T) {
 	t.Parallel()
 	s := newHoldServer(t)
-	if code, _, stderr := edgeRT(t, "--bus", "sim", "--connect", s.endpoint, "--id", "arm", "--duration", "1s"); code != 3 || !strings.Contains(stderr, "give it as --fps") {
+	if code, _, stderr := edgeRT(t, "--bus", "sim", "--connect", s.Endpoint, "--id", "arm", "--duration", "1s"); code != 3 || !strings.Contains(stderr, "give it as --fps") {
 		t.Errorf("code %d, want 3, and the flag named in\n%s", code, stderr)
 	}
 }

@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/edge-rt/edge-rt/rt/rttest"
+	"github.com/edge-rt/edge-rt/stage"
 
 	"github.com/edge-rt/edge-rt/policy"
 	"github.com/edge-rt/edge-rt/wire"
@@ -34,30 +35,23 @@ func draftServer(t *testing.T) (p *player, answered func() (one, two int64)) {
 	var pending sync.WaitGroup
 	var ended atomic.Bool
 	t.Cleanup(func() { ended.Store(true); pending.Wait() })
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.ack = func(ack *wire.SessionAck) { ack.T, ack.TrainedFPS = 0, 30 }
-	s.play = func(sample wire.Sample) {
-		h, err := wire.ParseHeader(sample.Attachment)
-		var o wire.Observation
-		if err != nil || wire.ParseObservation(&o, sample.Payload) != nil || ended.Load() {
+	s.SetAck(func(ack *wire.SessionAck) { ack.T, ack.TrainedFPS = 0, 30 })
+	s.SetAnswer(func(sample wire.Sample) {
+		h, o, ok := stage.ParseRequest(sample)
+		if !ok || ended.Load() {
 			return
 		}
-		m := wire.Matrix{Rows: stillHorizon, Cols: len(o.State)}
-		for range stillHorizon {
-			m.Data = append(m.Data, o.State...)
-			m.Data[len(m.Data)-m.Cols] = twinAction(o.Task)
-		}
+		m := s.Chunk(o.State, func(row []float32, _ int) { row[0] = twinAction(o.Task) })
 		if o.Task == "one" {
 			counts[0].Add(1)
 		} else {
 			counts[1].Add(1)
 		}
-		body := wire.AppendActionChunk(nil, &wire.ActionChunk{ChunkModel: m, ChunkRobot: m})
-		header := wire.AppendHeader(nil, h.Reply(wire.MsgActionChunk))
-		// This is the delay of a slow policy: the other robot's request arrives meanwhile.
-		pending.Go(func() { time.Sleep(twinDelay); s.publisher.Put(body, header) })
-	}
+		pending.Go(func() {
+			time.Sleep(twinDelay) // as a slow policy: the other robot's request arrives meanwhile
+			s.Reply(h, &wire.ActionChunk{ChunkModel: m, ChunkRobot: m})
+		})
+	})
 	return &player{holdServer: s}, func() (int64, int64) { return counts[0].Load(), counts[1].Load() }
 }
 

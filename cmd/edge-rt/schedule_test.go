@@ -38,15 +38,13 @@ func path(step int64) float32 { return float32(20 * math.Sin(float64(step)/25)) 
 func newPlayer(t *testing.T, old bool, lose func(int) bool) *player {
 	t.Helper()
 	p := &player{holdServer: newHoldServer(t), old: old, lose: lose, line: make(chan wire.Sample, 64)}
-	p.holdServer.mu.Lock() // the server is already subscribed
-	defer p.holdServer.mu.Unlock()
-	p.holdServer.play = p.deposit
-	p.holdServer.ack = func(ack *wire.SessionAck) {
+	p.SetAnswer(p.deposit)
+	p.SetAck(func(ack *wire.SessionAck) {
 		ack.ChunkSize, ack.ModelSHA256 = playHorizon, strings.Repeat("ab", 32)
 		if old {
 			ack.T, ack.ModelSHA256 = 0, ""
 		}
-	}
+	})
 	done := make(chan struct{})
 	go func() { defer close(done); p.work() }()
 	t.Cleanup(func() { close(p.line); <-done })
@@ -110,8 +108,7 @@ func (p *player) answer(h wire.Header, o *wire.Observation, first int64) {
 		row[0] = path(first + int64(i))
 	}
 	reply := wire.ActionChunk{ChunkModel: m, ChunkRobot: m, HasT: o.HasT, T: o.T, HasN: o.HasN, N: o.N}
-	if err := p.publisher.Put(wire.AppendActionChunk(nil, &reply),
-		wire.AppendHeader(nil, h.Reply(wire.MsgActionChunk))); err != nil {
+	if err := p.Reply(h, &reply); err != nil {
 		p.fail(err.Error())
 	}
 }
@@ -138,7 +135,7 @@ type runSummary struct {
 func (p *player) play(t *testing.T, d time.Duration, args ...string) (s runSummary, actions []record.Tick) {
 	t.Helper()
 	dir := t.TempDir()
-	args = instead([]string{"--bus", "sim", "--connect", p.endpoint, "--id", "arm", "--fps", "30", "--rt", "off",
+	args = instead([]string{"--bus", "sim", "--connect", p.Endpoint, "--id", "arm", "--fps", "30", "--rt", "off",
 		"--on-exit", "off", "--duration", d.String(), "--record", "all", "--record-dir", dir, "--json", "-"},
 		append(args, "--quiet"))
 	code, stdout, stderr := edgeRTFor(t, d+20*time.Second, args...)

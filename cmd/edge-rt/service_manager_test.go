@@ -2,10 +2,8 @@ package main
 
 import (
 	"context"
-	"fmt"
 	"io"
 	"log/slog"
-	"math/rand/v2"
 	"net"
 	"os"
 	"os/exec"
@@ -23,6 +21,7 @@ import (
 	"github.com/edge-rt/edge-rt/server"
 	"github.com/edge-rt/edge-rt/server/manifest"
 	"github.com/edge-rt/edge-rt/sim/servosim"
+	"github.com/edge-rt/edge-rt/stage"
 	"github.com/edge-rt/edge-rt/wire/zenoh"
 )
 
@@ -91,20 +90,14 @@ func service(t *testing.T, m *manager, program string, args ...string) (*exec.Cm
 	return cmd, out
 }
 
-// freePort returns an endpoint of this machine without a listener. Its port lies below the
-// ephemeral ports (ip_local_port_range), so that no outgoing connection takes it before the test
-// listens there.
+// freePort returns an endpoint of this machine without a listener.
 func freePort(t *testing.T) string {
 	t.Helper()
-	for range 100 {
-		l, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", 20000+rand.IntN(12000)))
-		if err == nil {
-			l.Close()
-			return "tcp/" + l.Addr().String()
-		}
+	endpoint, err := stage.FreeEndpoint()
+	if err != nil {
+		t.Fatal(err)
 	}
-	t.Fatal("no free port below those of dialers")
-	return ""
+	return endpoint
 }
 
 // buildLeanServer returns the path of lean-server, and builds it on the first call.

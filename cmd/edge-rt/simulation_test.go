@@ -18,11 +18,11 @@ import (
 func TestABundleForSimulationIsRefusedOnARealArm(t *testing.T) {
 	t.Parallel()
 	s, b := newHoldServer(t), simBus(t)
-	s.ack = func(a *wire.SessionAck) {
+	s.SetAck(func(a *wire.SessionAck) {
 		a.Simulation = true
 		a.ModelRevision = "main"
 		a.ModelSHA256 = strings.Repeat("ab", 32)
-	}
+	})
 	for _, tt := range []struct {
 		camera string
 		code   int
@@ -57,7 +57,7 @@ func TestTheFirstRunOfABundleStartsSlowly(t *testing.T) {
 	t.Parallel()
 	s, b := newHoldServer(t), simBus(t)
 	digest := strings.Repeat("cd", 32)
-	s.ack = func(a *wire.SessionAck) { a.ModelSHA256 = digest }
+	s.SetAck(func(a *wire.SessionAck) { a.ModelSHA256 = digest })
 	state := t.TempDir()
 	run := func() (summary edge.Summary, said string) {
 		t.Helper()

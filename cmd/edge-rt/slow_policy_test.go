@@ -49,10 +49,10 @@ func (w *worker) begin() {
 func slowServer(t *testing.T, status bool) *holdServer {
 	t.Helper()
 	s := newHoldServer(t)
-	w := &worker{took: 2500 * time.Millisecond, answer: s.answerAfter}
-	s.play = w.take
+	w := &worker{took: 2500 * time.Millisecond, answer: s.HoldAfter}
+	s.SetAnswer(w.take)
 	if status {
-		if _, err := s.net.Queryable(wire.StatusKey(s.prefix), func(q wire.Query) {
+		if _, err := s.Net.Queryable(wire.StatusKey(s.Prefix), func(q wire.Query) {
 			defer q.Finish()
 			q.Reply(q.Key(), wire.AppendStatus(nil, &wire.Status{}))
 		}); err != nil {
@@ -93,7 +93,7 @@ func TestALimitThatNoActionMeets(t *testing.T) {
 	t.Parallel()
 	good, _, _ := scene(t)
 	s := newHoldServer(t)
-	s.ack = func(a *wire.SessionAck) { a.InferenceMsMin, a.InferenceMsP99 = 8000, 8200 }
+	s.SetAck(func(a *wire.SessionAck) { a.InferenceMsMin, a.InferenceMsP99 = 8000, 8200 })
 	run, code, on, log := photographed(t, s, album(t, good)+"@30", "--max-action-age", "3s")
 	if code != 3 || on != 0 || !strings.Contains(run.Exit.Reason, "--max-action-age 15s or more") {
 		t.Errorf("exit code %d, %d motors under torque, %q; want 3 and a value that works\n%s", code, on,

@@ -113,7 +113,7 @@ func TestTheUnitReleasesTheBusOfAKilledEdge(t *testing.T) {
 	}
 	// The rate is low, so that a busy machine can keep it.
 	config := fmt.Sprintf("fps: 10\nbus: %s\ncalibration: %s\nconnect: [%s]\nquiet: true\nrequest-timeout: 1s\n", link,
-		calibration, s.endpoint)
+		calibration, s.Endpoint)
 	if err := os.WriteFile(filepath.Join(etc, instance+".yaml"), []byte(config), 0o600); err != nil {
 		t.Fatal(err)
 	}

@@ -6,120 +6,33 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
-	"sync"
 	"syscall"
 	"testing"
 	"time"
 
 	"github.com/edge-rt/edge-rt/sim/servosim"
+	"github.com/edge-rt/edge-rt/stage"
 	"github.com/edge-rt/edge-rt/wire"
-	"github.com/edge-rt/edge-rt/wire/zenoh"
 )
 
-// holdServer is a server without a policy: over a real transport, it answers every observation with
-// a chunk that keeps the arm where it is.
-type holdServer struct {
-	endpoint, prefix string
-	net              wire.Session
-	token            wire.Declaration
-
-	play func(wire.Sample)      // called instead of answer; nil: answer
-	ack  func(*wire.SessionAck) // changes the server's SessionAck
-
-	mu        sync.Mutex
-	refuse    bool
-	publisher wire.Publisher
-}
+// holdServer is a fake server whose chunks keep the arm where it is, unless a test sets others.
+type holdServer struct{ *stage.FakeServer }
 
 const stillHorizon = 30
 
 func newHoldServer(t *testing.T) *holdServer {
 	t.Helper()
-	var err error
-	s := new(holdServer)
-	for range 5 { // another test's server may take a port that was free just before
-		s.endpoint = freePort(t)
-		if s.net, err = zenoh.Open(t.Context(), zenoh.Config{Listen: []string{s.endpoint}}); err == nil {
-			break
-		}
-	}
+	s, err := stage.OpenFakeServer(t.Context(), stage.FakeConfig{
+		Model:   "test/still",
+		Service: "still",
+		Robot:   "arm",
+		Rows:    stillHorizon,
+	})
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { s.net.Close() })
-	if s.prefix, err = wire.ServicePrefix("test/still", "main", "still"); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := s.net.Queryable(wire.SessionKey(s.prefix), s.session); err != nil {
-		t.Fatal(err)
-	}
-	action, err := wire.ActionKey(s.prefix, "arm")
-	if err != nil {
-		t.Fatal(err)
-	}
-	if s.publisher, err = s.net.Publisher(action, wire.ActionQoS); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := s.net.Subscribe(wire.ObsWildcard(s.prefix), s.observe); err != nil {
-		t.Fatal(err)
-	}
-	if s.token, err = s.net.Token(wire.ServerAliveKey(s.prefix)); err != nil {
-		t.Fatal(err)
-	}
-	return s
-}
-
-func (s *holdServer) session(q wire.Query) {
-	defer q.Finish()
-	var open wire.SessionOpen
-	if wire.ParseSessionOpen(&open, q.Payload()) != nil {
-		return
-	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	ack := wire.SessionAck{Accepted: !s.refuse, SchemaVersion: 1, SessionID: "s"}
-	ack.ModelRepo = "test/still"
-	ack.ActionNames = open.ActionNames
-	ack.StateDim = open.StateDim
-	ack.ChunkSize = stillHorizon
-	ack.T = 1
-	if s.ack != nil {
-		s.ack(&ack)
-	}
-	if s.refuse {
-		ack.Error = "state dim mismatch: server=7, client=6"
-	}
-	q.Reply(q.Key(), wire.AppendSessionAck(nil, &ack))
-}
-
-func (s *holdServer) observe(sample wire.Sample) {
-	s.mu.Lock()
-	play := s.play
-	s.mu.Unlock()
-	if play != nil {
-		play(sample)
-		return
-	}
-	s.answer(sample)
-}
-
-// answer replies with a chunk that keeps the arm where it is.
-func (s *holdServer) answer(sample wire.Sample) { s.answerAfter(sample, 0) }
-
-// answerAfter is answer, and reports inferenceMs as the inference time.
-func (s *holdServer) answerAfter(sample wire.Sample, inferenceMs float64) {
-	h, err := wire.ParseHeader(sample.Attachment)
-	var o wire.Observation
-	if err != nil || wire.ParseObservation(&o, sample.Payload) != nil {
-		return
-	}
-	m := wire.Matrix{Rows: stillHorizon, Cols: len(o.State)}
-	for range stillHorizon {
-		m.Data = append(m.Data, o.State...)
-	}
-	body := wire.AppendActionChunk(nil, &wire.ActionChunk{ChunkModel: m, ChunkRobot: m, InferenceMs: inferenceMs})
-	header := wire.AppendHeader(nil, h.Reply(wire.MsgActionChunk))
-	go s.publisher.Put(body, header) // a callback must not call the transport
+	t.Cleanup(s.Close)
+	return &holdServer{s}
 }
 
 // underTorque counts the motors under torque.
@@ -149,7 +62,7 @@ func edgeCommand(t *testing.T, s *holdServer, b *servosim.Bus, args ...string) *
 	args = instead([]string{"--bus", b.Path(), "--calibration",
 		filepath.Join("..", "..", "testdata", "demo", "so101.json"),
 		// slowly, for a busy machine
-		"--connect", s.endpoint, "--id", "arm", "--request-timeout", "1s", "--fps", "10"}, args)
+		"--connect", s.Endpoint, "--id", "arm", "--request-timeout", "1s", "--fps", "10"}, args)
 	cmd := exec.Command(binary, args...)
 	cmd.Env = append(os.Environ(), "STATE_DIRECTORY="+t.TempDir())
 	return cmd
@@ -170,11 +83,9 @@ func startArmed(t *testing.T, s *holdServer, b *servosim.Bus, args ...string) *e
 
 // comeBackAsAnother makes the server disappear and refuse the session when it is back.
 func (s *holdServer) comeBackAsAnother() {
-	s.mu.Lock()
-	s.refuse = true
-	s.mu.Unlock()
-	s.token.Undeclare()
-	s.token, _ = s.net.Token(wire.ServerAliveKey(s.prefix))
+	s.Refuse("state dim mismatch: server=7, client=6")
+	s.Token.Undeclare()
+	s.Token, _ = s.Net.Token(wire.ServerAliveKey(s.Prefix))
 }
 
 // encoderFault is a bit of a Feetech servo's status; built-in robots stop on it.
@@ -223,10 +134,10 @@ func TestEveryWayOutLetsTheArmGo(t *testing.T) {
 		}, 3, 0},
 		{"a server that stays away", []string{"--max-offline", "1500ms"},
 			func(_ *exec.Cmd, s *holdServer, _ *servosim.Bus) {
-				s.net.Close()
+				s.Net.Close()
 			}, 4, 0},
 		{"on-exit hold, and a server that stays away", []string{"--on-exit", "hold", "--max-offline", "1500ms"},
-			func(_ *exec.Cmd, s *holdServer, _ *servosim.Bus) { s.net.Close() }, 4, 6},
+			func(_ *exec.Cmd, s *holdServer, _ *servosim.Bus) { s.Net.Close() }, 4, 6},
 		{"on-exit hold, and a motor's fault", []string{"--on-exit", "hold"},
 			func(_ *exec.Cmd, _ *holdServer, b *servosim.Bus) {
 				b.SetFault(3, encoderFault)
@@ -257,11 +168,11 @@ func TestTwoServicesWantAChoice(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := s.net.Token(wire.ServerAliveKey(other)); err != nil {
+	if _, err := s.Net.Token(wire.ServerAliveKey(other)); err != nil {
 		t.Fatal(err)
 	}
 	args := []string{"--quiet", "--bus", b.Path(), "--calibration",
-		filepath.Join("..", "..", "testdata", "demo", "so101.json"), "--connect", s.endpoint, "--id", "arm", "--fps",
+		filepath.Join("..", "..", "testdata", "demo", "so101.json"), "--connect", s.Endpoint, "--id", "arm", "--fps",
 		"10"}
 	code, _, stderr := edgeRT(t, args...)
 	if code != 3 || !strings.Contains(stderr, "--service") || !strings.Contains(stderr, "still") ||

@@ -27,6 +27,7 @@ import (
 	"github.com/edge-rt/edge-rt/server"
 	"github.com/edge-rt/edge-rt/server/audit"
 	"github.com/edge-rt/edge-rt/server/manifest"
+	"github.com/edge-rt/edge-rt/stage"
 	"github.com/edge-rt/edge-rt/wire"
 	"github.com/edge-rt/edge-rt/wire/zenoh"
 )
@@ -549,12 +550,11 @@ func (r *running) awaitReady() {
 
 func freePort(t *testing.T) string {
 	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
+	endpoint, err := stage.FreeEndpoint()
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer l.Close()
-	return fmt.Sprint(l.Addr().(*net.TCPAddr).Port)
+	return endpoint[strings.LastIndexByte(endpoint, ':')+1:]
 }
 
 // get returns the HTTP status of a page, 0 without an answer.

@@ -1,4 +1,4 @@
-package safety
+package stage
 
 import (
 	"net"
@@ -7,11 +7,12 @@ import (
 	"time"
 )
 
-// proxy is the cable between an edge and its server: it can be cut in one
+// Proxy is the cable between an edge and its server: it can be cut in one
 // direction or both, and unplugged.
-type proxy struct {
-	to       string
-	endpoint string
+type Proxy struct {
+	Endpoint string
+
+	to string
 
 	mu    sync.Mutex
 	l     net.Listener // guarded by mu; nil while unplugged
@@ -22,19 +23,20 @@ type proxy struct {
 	ended bool         // guarded by mu
 }
 
-func openProxy(endpoint string) (*proxy, error) {
-	p := &proxy{to: strings.TrimPrefix(endpoint, "tcp/"), up: true, down: true}
+// OpenProxy returns a proxy of the server at the endpoint.
+func OpenProxy(endpoint string) (*Proxy, error) {
+	p := &Proxy{to: strings.TrimPrefix(endpoint, "tcp/"), up: true, down: true}
 	p.moved = sync.NewCond(&p.mu)
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		return nil, err
 	}
-	p.endpoint = "tcp/" + l.Addr().String()
+	p.Endpoint = "tcp/" + l.Addr().String()
 	p.serve(l)
 	return p, nil
 }
 
-func (p *proxy) serve(l net.Listener) {
+func (p *Proxy) serve(l net.Listener) {
 	p.mu.Lock()
 	p.l = l
 	p.mu.Unlock()
@@ -49,7 +51,7 @@ func (p *proxy) serve(l net.Listener) {
 	}()
 }
 
-func (p *proxy) connect(c net.Conn) {
+func (p *Proxy) connect(c net.Conn) {
 	s, err := net.DialTimeout("tcp", p.to, time.Second)
 	if err != nil {
 		c.Close()
@@ -63,7 +65,7 @@ func (p *proxy) connect(c net.Conn) {
 }
 
 // copy copies one direction, and reads nothing while it is cut: TCP retransmits.
-func (p *proxy) copy(to, from net.Conn, open *bool) {
+func (p *Proxy) copy(to, from net.Conn, open *bool) {
 	defer to.Close()
 	defer from.Close()
 	b := make([]byte, 64<<10)
@@ -85,16 +87,16 @@ func (p *proxy) copy(to, from net.Conn, open *bool) {
 	}
 }
 
-// pass sets the directions that are open.
-func (p *proxy) pass(up, down bool) {
+// Pass sets the directions that are open.
+func (p *Proxy) Pass(up, down bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.up, p.down = up, down
 	p.moved.Broadcast()
 }
 
-// unplug ends all connections and refuses new ones.
-func (p *proxy) unplug() {
+// Unplug ends all connections and refuses new ones.
+func (p *Proxy) Unplug() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.l != nil {
@@ -107,9 +109,9 @@ func (p *proxy) unplug() {
 	p.conns = nil
 }
 
-// replug accepts connections again.
-func (p *proxy) replug() error {
-	l, err := net.Listen("tcp", strings.TrimPrefix(p.endpoint, "tcp/"))
+// Replug accepts connections again.
+func (p *Proxy) Replug() error {
+	l, err := net.Listen("tcp", strings.TrimPrefix(p.Endpoint, "tcp/"))
 	if err != nil {
 		return err
 	}
@@ -117,8 +119,9 @@ func (p *proxy) replug() error {
 	return nil
 }
 
-func (p *proxy) close() {
-	p.unplug()
+// Close ends all connections.
+func (p *Proxy) Close() {
+	p.Unplug()
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.ended = true
