@@ -15,7 +15,6 @@ import (
 	"github.com/edge-rt/edge-rt/edge/device"
 	"github.com/edge-rt/edge-rt/edge/episode"
 	"github.com/edge-rt/edge-rt/edge/follow"
-	"github.com/edge-rt/edge-rt/edge/identity"
 	"github.com/edge-rt/edge-rt/edge/link"
 	"github.com/edge-rt/edge-rt/edge/operator"
 	"github.com/edge-rt/edge-rt/edge/page"
@@ -193,7 +192,7 @@ func (c *Config) checkLeader() error {
 // checkNames refuses names that a message to a server cannot hold.
 func (c *Config) checkNames() error {
 	if c.ID != "" {
-		if _, err := identity.Name(c.ID); err != nil {
+		if _, err := operator.RobotID(c.ID); err != nil {
 			return err
 		}
 	}

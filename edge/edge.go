@@ -37,7 +37,6 @@ import (
 	"github.com/edge-rt/edge-rt/edge/capture"
 	"github.com/edge-rt/edge-rt/edge/episode"
 	"github.com/edge-rt/edge-rt/edge/hotplug"
-	"github.com/edge-rt/edge-rt/edge/identity"
 	"github.com/edge-rt/edge-rt/edge/leader"
 	"github.com/edge-rt/edge-rt/edge/link"
 	"github.com/edge-rt/edge-rt/edge/operator"
@@ -70,7 +69,7 @@ type Edge struct {
 	robot    robot.Robot
 	joints   []string // by bit set of joints: the names of robot.Joints, for the log
 	resume   string   // instruction to the operator after a motor has restarted
-	identity *identity.Identity
+	identity *operator.Identity
 	notifier *notify.Notifier
 	firstRun bool          // the bundle has never run on this arm
 	contract link.Contract // of the first session

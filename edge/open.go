@@ -12,8 +12,8 @@ import (
 	"github.com/edge-rt/edge-rt/edge/episode"
 	"github.com/edge-rt/edge-rt/edge/event"
 	"github.com/edge-rt/edge-rt/edge/follow"
-	"github.com/edge-rt/edge-rt/edge/identity"
 	"github.com/edge-rt/edge-rt/edge/link"
+	"github.com/edge-rt/edge-rt/edge/operator"
 	"github.com/edge-rt/edge-rt/edge/tick"
 	"github.com/edge-rt/edge-rt/internal/exit"
 	"github.com/edge-rt/edge-rt/rt"
@@ -151,7 +151,7 @@ func (e *Edge) linkConfig() link.Config {
 }
 
 func (e *Edge) claimID(context.Context) (err error) {
-	if e.identity, err = identity.Claim(e.cfg.ID); err != nil {
+	if e.identity, err = operator.Claim(e.cfg.ID); err != nil {
 		return exit.With(exit.Config, err)
 	}
 	e.onClose(e.identity.Release)

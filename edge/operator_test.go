@@ -6,7 +6,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/edge-rt/edge-rt/edge/identity"
 	"github.com/edge-rt/edge-rt/edge/link"
 	"github.com/edge-rt/edge-rt/edge/operator"
 	"github.com/edge-rt/edge-rt/internal/exit"
@@ -76,7 +75,7 @@ func TestEveryCommandHasAnAction(t *testing.T) {
 
 func TestCtlOverTheSocket(t *testing.T) {
 	t.Setenv("STATE_DIRECTORY", t.TempDir())
-	id, err := identity.Claim("arm")
+	id, err := operator.Claim("arm")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -127,7 +126,7 @@ func TestCtlOverTheSocket(t *testing.T) {
 	}
 	e.operator.Close()
 	<-done
-	if _, err := os.Stat(identity.SocketPath(id.Dir, "arm")); !os.IsNotExist(err) {
+	if _, err := os.Stat(operator.SocketPath(id.Dir, "arm")); !os.IsNotExist(err) {
 		t.Errorf("the socket is left behind: %v", err)
 	}
 	if _, err := operator.Ctl("arm", "status"); err == nil {

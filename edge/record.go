@@ -11,8 +11,8 @@ import (
 	"time"
 
 	"github.com/edge-rt/edge-rt/chunk"
-	"github.com/edge-rt/edge-rt/edge/identity"
 	"github.com/edge-rt/edge-rt/edge/link"
+	"github.com/edge-rt/edge-rt/edge/operator"
 	"github.com/edge-rt/edge-rt/edge/recording"
 	"github.com/edge-rt/edge-rt/internal/exit"
 	"github.com/edge-rt/edge-rt/record"
@@ -97,12 +97,12 @@ func (e *Edge) effectiveMaxAge() time.Duration {
 // records without --record-dir, and id as it appears in the names of files. hidden is a service's
 // folder that this user may not read.
 func RecordFolders(id string) (dirs []string, hidden, name string, err error) {
-	states, closed, err := identity.Dirs()
+	states, closed, err := operator.StateDirs()
 	if err != nil {
 		return nil, "", "", exit.With(exit.Config, err)
 	}
 	if id != "" {
-		if name, err = identity.Name(id); err != nil {
+		if name, err = operator.RobotID(id); err != nil {
 			return nil, "", "", err
 		}
 	}

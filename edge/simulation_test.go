@@ -12,8 +12,8 @@ import (
 	"github.com/edge-rt/edge-rt/edge/device"
 	"github.com/edge-rt/edge-rt/edge/event"
 	"github.com/edge-rt/edge-rt/edge/hotplug"
-	"github.com/edge-rt/edge-rt/edge/identity"
 	"github.com/edge-rt/edge-rt/edge/link"
+	"github.com/edge-rt/edge-rt/edge/operator"
 	"github.com/edge-rt/edge-rt/rt"
 	"github.com/edge-rt/edge-rt/servo"
 	"github.com/edge-rt/edge-rt/sim/servosim"
@@ -89,7 +89,7 @@ func TestAFirstRunIsRemembered(t *testing.T) {
 		cfg:      Config{Bus: port},
 		devices:  devices{arm: hotplug.New(arm, cfg, cfg.Clock)},
 		log:      slog.New(slog.NewTextHandler(&log, nil)),
-		identity: &identity.Identity{ID: "black", Dir: t.TempDir()},
+		identity: &operator.Identity{ID: "black", Dir: t.TempDir()},
 		contract: link.Contract{SHA256: "aa"},
 	}
 	t.Cleanup(func() { e.arm.Close() })

@@ -8,7 +8,7 @@ import (
 	"testing"
 
 	"github.com/edge-rt/edge-rt/edge"
-	"github.com/edge-rt/edge-rt/edge/identity"
+	"github.com/edge-rt/edge-rt/edge/operator"
 	"github.com/edge-rt/edge-rt/rt/rttest"
 	"github.com/edge-rt/edge-rt/servo"
 	"github.com/edge-rt/edge-rt/wire"
@@ -82,7 +82,7 @@ func TestTheFirstRunOfABundleStartsSlowly(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	arm := &identity.Identity{ID: "arm", Dir: state}
+	arm := &operator.Identity{ID: "arm", Dir: state}
 	if err := arm.NoteRun(calibration.Text(), digest); err != nil {
 		t.Fatal(err)
 	}

@@ -25,7 +25,7 @@ import (
 	"github.com/edge-rt/edge-rt/chunk"
 	"github.com/edge-rt/edge-rt/edge/capture"
 	"github.com/edge-rt/edge-rt/edge/event"
-	"github.com/edge-rt/edge-rt/edge/identity"
+	"github.com/edge-rt/edge-rt/edge/operator"
 	"github.com/edge-rt/edge-rt/edge/recording"
 	"github.com/edge-rt/edge-rt/internal/exit"
 	"github.com/edge-rt/edge-rt/record"
@@ -59,7 +59,7 @@ const (
 // Config is the configuration of a link.
 type Config struct {
 	// The robot.
-	Identity *identity.Identity
+	Identity *operator.Identity
 	Robot    string           // its type, such as so101
 	Names    []string         // action names in order
 	Units    []string         // each action's

@@ -16,7 +16,7 @@ import (
 
 	"github.com/edge-rt/edge-rt/chunk"
 	"github.com/edge-rt/edge-rt/edge/capture"
-	"github.com/edge-rt/edge-rt/edge/identity"
+	"github.com/edge-rt/edge-rt/edge/operator"
 	"github.com/edge-rt/edge-rt/internal/exit"
 	"github.com/edge-rt/edge-rt/rt"
 	"github.com/edge-rt/edge-rt/rt/rttest"
@@ -134,7 +134,7 @@ func (s *scripted) dial(t *testing.T, service string) (*Link, *bytes.Buffer) {
 		ReconnectMaxBackoff:     50 * time.Millisecond,
 		Tags:                    map[string]string{"lab": "3"},
 		Cameras:                 []capture.Config{{Name: "top", Source: "sim"}},
-		Identity:                &identity.Identity{ID: "arm", Instance: identity.NewInstance(), Host: "left-pi"},
+		Identity:                &operator.Identity{ID: "arm", Instance: operator.NewInstance(), Host: "left-pi"},
 		Names:                   testNames,
 		RealArm:                 func() string { return "--bus is a serial port" },
 		OtherRobot:              func() string { return "" },
@@ -541,7 +541,7 @@ func TestResetNamesTheTask(t *testing.T) {
 // Goal: the log names another robot under this name once, however many answers arrive.
 func TestLinkTellsOfATwinOnce(t *testing.T) {
 	log := new(bytes.Buffer)
-	l := New(Config{Identity: &identity.Identity{ID: "arm"}, Log: slog.New(slog.NewTextHandler(log, nil))})
+	l := New(Config{Identity: &operator.Identity{ID: "arm"}, Log: slog.New(slog.NewTextHandler(log, nil))})
 	l.warnDuplicate()
 	if log.Len() != 0 {
 		t.Errorf("without one: %s", log)

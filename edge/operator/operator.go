@@ -1,5 +1,6 @@
-// Package operator is a person's control of a process that drives an arm: a unix socket in the
-// folder of the robot's id. The process listens there, and edge-rt ctl sends one line.
+// Package operator is a person's control of a process that drives an arm. The process owns a name
+// and a folder of state (identity.go), and listens at a unix socket there, to which edge-rt ctl
+// sends one line. bundles.go remembers the policies that have run on an arm.
 package operator
 
 import (
@@ -19,7 +20,6 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/edge-rt/edge-rt/edge/episode"
-	"github.com/edge-rt/edge-rt/edge/identity"
 	"github.com/edge-rt/edge-rt/internal/exit"
 	"github.com/edge-rt/edge-rt/wire"
 )
@@ -33,8 +33,8 @@ const (
 
 // Listen opens the socket. It replaces an old socket: the id is locked, so the old socket's process
 // has ended.
-func Listen(id *identity.Identity) (net.Listener, error) {
-	path := identity.SocketPath(id.Dir, id.ID)
+func Listen(id *Identity) (net.Listener, error) {
+	path := SocketPath(id.Dir, id.ID)
 	os.Remove(path)
 	l, err := net.Listen("unix", path)
 	if err != nil {
@@ -77,12 +77,12 @@ func abandoned(socket string) bool {
 // Ctl sends one line to the robot with this id, or to the only robot when id is empty.
 func Ctl(id, line string) (Reply, error) {
 	var reply Reply
-	dirs, closed, err := identity.Dirs()
+	dirs, closed, err := StateDirs()
 	if err != nil {
 		return reply, exit.With(exit.Config, err)
 	}
 	if id != "" { // read as the edge reads its --id
-		if id, err = identity.Name(id); err != nil {
+		if id, err = RobotID(id); err != nil {
 			return reply, err
 		}
 	}
@@ -127,7 +127,7 @@ func socketPaths(dirs []string, id string) (paths []string) {
 		if id == "" {
 			break
 		}
-		paths = append(paths, identity.SocketPath(dir, id))
+		paths = append(paths, SocketPath(dir, id))
 	}
 	return paths
 }

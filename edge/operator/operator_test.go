@@ -7,7 +7,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/edge-rt/edge-rt/edge/identity"
 	"github.com/edge-rt/edge-rt/internal/exit"
 	"github.com/edge-rt/edge-rt/wire"
 )
@@ -17,7 +16,7 @@ import (
 func TestServe(t *testing.T) {
 	dir := t.TempDir()
 	t.Setenv("STATE_DIRECTORY", dir)
-	id, err := identity.Claim("arm")
+	id, err := Claim("arm")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -69,7 +68,7 @@ func TestCheckTask(t *testing.T) {
 // leaveSocket makes the socket of a killed edge, at which no process listens.
 func leaveSocket(t *testing.T, dir, id string) {
 	t.Helper()
-	l, err := net.ListenUnix("unix", &net.UnixAddr{Name: identity.SocketPath(dir, id)})
+	l, err := net.ListenUnix("unix", &net.UnixAddr{Name: SocketPath(dir, id)})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -83,20 +82,20 @@ func TestCtlLeavesTheLockAlone(t *testing.T) {
 	dir := t.TempDir()
 	t.Setenv("STATE_DIRECTORY", dir)
 	leaveSocket(t, dir, "starting") // it was killed, and has claimed its name again
-	starting, err := identity.Claim("starting")
+	starting, err := Claim("starting")
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer starting.Release()
-	running, err := net.Listen("unix", identity.SocketPath(dir, "running"))
+	running, err := net.Listen("unix", SocketPath(dir, "running"))
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer running.Close()
-	if !abandoned(identity.SocketPath(dir, "starting")) {
+	if !abandoned(SocketPath(dir, "starting")) {
 		t.Error("an edge that does not listen yet is taken for one that runs")
 	}
-	if abandoned(identity.SocketPath(dir, "running")) {
+	if abandoned(SocketPath(dir, "running")) {
 		t.Error("a socket at which an edge listens is taken for a dead edge's")
 	}
 	if _, err := os.Stat(filepath.Join(dir, "running.lock")); !os.IsNotExist(err) {
@@ -108,13 +107,13 @@ func TestCtlLeavesTheLockAlone(t *testing.T) {
 // home.
 func TestCtlReachesAService(t *testing.T) {
 	service, home := t.TempDir(), t.TempDir()
-	before := identity.ServiceDir
-	t.Cleanup(func() { identity.ServiceDir = before })
-	identity.ServiceDir = service
+	before := ServiceDir
+	t.Cleanup(func() { ServiceDir = before })
+	ServiceDir = service
 	serve := func(state, id string) {
 		t.Helper()
 		t.Setenv("STATE_DIRECTORY", state)
-		claimed, err := identity.Claim(id)
+		claimed, err := Claim(id)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -27,7 +27,7 @@ import (
 	"github.com/edge-rt/edge-rt/edge/capture"
 	"github.com/edge-rt/edge-rt/edge/device"
 	"github.com/edge-rt/edge-rt/edge/event"
-	"github.com/edge-rt/edge-rt/edge/identity"
+	"github.com/edge-rt/edge-rt/edge/operator"
 	"github.com/edge-rt/edge-rt/internal/exit"
 	"github.com/edge-rt/edge-rt/jpeg"
 	"github.com/edge-rt/edge-rt/record"
@@ -211,7 +211,7 @@ func (r *Recording) Tap(cam *capture.Camera, c capture.Config, d capture.Encodin
 
 // Describe writes the description of the run into the files, once all of it is known: its identity,
 // arm and settings.
-func (r *Recording) Describe(id *identity.Identity, arm robot.Robot, bus string, settings map[string]string) error {
+func (r *Recording) Describe(id *operator.Identity, arm robot.Robot, bus string, settings map[string]string) error {
 	if r == nil {
 		return nil
 	}

@@ -25,7 +25,7 @@ import (
 	"github.com/edge-rt/edge-rt/edge/event"
 	"github.com/edge-rt/edge-rt/edge/follow"
 	"github.com/edge-rt/edge-rt/edge/hotplug"
-	"github.com/edge-rt/edge-rt/edge/identity"
+	"github.com/edge-rt/edge-rt/edge/operator"
 	"github.com/edge-rt/edge-rt/edge/recording"
 	"github.com/edge-rt/edge-rt/internal/exit"
 	"github.com/edge-rt/edge-rt/record"
@@ -78,7 +78,7 @@ type session struct {
 	episode   Episode
 	bus       *hotplug.Arm
 	simBus    *servosim.Bus // nil on hardware
-	identity  *identity.Identity
+	identity  *operator.Identity
 	recording *recording.Recording
 	record    *record.Recorder // its lanes; nil: no record
 	run       *direct.Run
@@ -167,7 +167,7 @@ func (s *session) load() error {
 
 // openRecord claims the arm's name and makes the recorder.
 func (s *session) openRecord(context.Context) (err error) {
-	if s.identity, err = identity.Claim(s.cfg.Arm.ID); err != nil {
+	if s.identity, err = operator.Claim(s.cfg.Arm.ID); err != nil {
 		return exit.With(exit.Config, err)
 	}
 	c, r := &s.cfg, s.cfg.Arm.Robot

@@ -12,7 +12,6 @@ import (
 	"github.com/edge-rt/edge-rt/edge/device"
 	"github.com/edge-rt/edge-rt/edge/direct"
 	"github.com/edge-rt/edge-rt/edge/event"
-	"github.com/edge-rt/edge-rt/edge/identity"
 	"github.com/edge-rt/edge-rt/edge/operator"
 	"github.com/edge-rt/edge-rt/edge/recording"
 	"github.com/edge-rt/edge-rt/internal/exit"
@@ -27,7 +26,7 @@ const simCameraFPS = 60
 
 // openRecord claims the follower's name, listens for an operator and makes the recorder.
 func (s *session) openRecord() (err error) {
-	if s.identity, err = identity.Claim(s.cfg.Follower.ID); err != nil {
+	if s.identity, err = operator.Claim(s.cfg.Follower.ID); err != nil {
 		return exit.With(exit.Config, err)
 	}
 	if s.identity.ID != s.identity.Asked {

@@ -25,7 +25,6 @@ import (
 	"github.com/edge-rt/edge-rt/edge/event"
 	"github.com/edge-rt/edge-rt/edge/follow"
 	"github.com/edge-rt/edge-rt/edge/hotplug"
-	"github.com/edge-rt/edge-rt/edge/identity"
 	"github.com/edge-rt/edge-rt/edge/leader"
 	"github.com/edge-rt/edge-rt/edge/operator"
 	"github.com/edge-rt/edge-rt/edge/recording"
@@ -158,7 +157,7 @@ type session struct {
 	leading    *leader.Leading // the joints of the leader that lead
 	began      rt.Instant
 
-	identity  *identity.Identity
+	identity  *operator.Identity
 	recording *recording.Recording
 	record    *record.Recorder // its lanes; nil: no record
 	simBus    *servosim.Bus    // nil on hardware

@@ -1,6 +1,4 @@
-// Package identity is a robot's name on the network. A process has the name for itself while it
-// locks a file in the state directory. Every command that drives an arm has an identity.
-package identity
+package operator
 
 import (
 	"crypto/rand"
@@ -59,8 +57,8 @@ func (i *Identity) resume() {
 	}
 }
 
-// Dir returns the folder of the edge's state: that of systemd, otherwise the user's.
-func Dir() (string, error) {
+// StateDir returns the folder of the edge's state: that of systemd, otherwise the user's.
+func StateDir() (string, error) {
 	if dir := os.Getenv("STATE_DIRECTORY"); dir != "" {
 		return dir, nil
 	}
@@ -78,11 +76,11 @@ func Dir() (string, error) {
 // ServiceDir is the state folder of the unit edge-rt@. Tests change it.
 var ServiceDir = "/var/lib/edge-rt"
 
-// Dirs returns the folders in which edges of this host may keep their state: Dir and ServiceDir.
+// StateDirs returns the folders in which edges of this host may keep their state: StateDir and ServiceDir.
 // closed is ServiceDir if this user may not read it, else "". If the service manager names a
-// folder, Dirs returns that folder alone.
-func Dirs() (dirs []string, closed string, err error) {
-	own, err := Dir()
+// folder, StateDirs returns that folder alone.
+func StateDirs() (dirs []string, closed string, err error) {
+	own, err := StateDir()
 	if err == nil {
 		dirs = append(dirs, own)
 	}
@@ -107,7 +105,7 @@ func SocketPath(dir, id string) string { return filepath.Join(dir, id+".sock") }
 // Claim locks the id want, or this host's own id when want is empty. If another edge has it, Claim
 // takes the next free of <id>-2, <id>-3, …
 func Claim(want string) (*Identity, error) {
-	dir, err := Dir()
+	dir, err := StateDir()
 	if err != nil {
 		return nil, err
 	}
@@ -119,7 +117,7 @@ func Claim(want string) (*Identity, error) {
 			return nil, unwritable(err)
 		}
 	}
-	if want, err = Name(want); err != nil {
+	if want, err = RobotID(want); err != nil {
 		return nil, err
 	}
 	if n := len(SocketPath(dir, want)) + len("-64"); n > maxSocketBytes {
@@ -189,8 +187,8 @@ func hostName() string {
 	return strings.ToValidUTF8(host, "")
 }
 
-// Name returns the robot's name on the network for a value of --id.
-func Name(text string) (string, error) {
+// RobotID returns the robot's name on the network for a value of --id.
+func RobotID(text string) (string, error) {
 	id, err := wire.Slug(text)
 	switch {
 	case len(id) > maxIDBytes:

@@ -1,4 +1,4 @@
-package identity
+package operator
 
 import (
 	"os"
@@ -90,19 +90,19 @@ func TestDirs(t *testing.T) {
 	} {
 		t.Setenv("STATE_DIRECTORY", tt.state)
 		t.Setenv("XDG_STATE_HOME", home)
-		if got, closed, err := Dirs(); err != nil || closed != "" || !slices.Equal(got, tt.want) {
+		if got, closed, err := StateDirs(); err != nil || closed != "" || !slices.Equal(got, tt.want) {
 			t.Errorf("%s: %v, %q, %v, want %v", tt.name, got, closed, err, tt.want)
 		}
 	}
 	t.Setenv("STATE_DIRECTORY", "")
 	ServiceDir = filepath.Join(service, "none")
-	if got, closed, err := Dirs(); err != nil || closed != "" || !slices.Equal(got, []string{own}) {
+	if got, closed, err := StateDirs(); err != nil || closed != "" || !slices.Equal(got, []string{own}) {
 		t.Errorf("without the service: %v, %q, %v, want %v", got, closed, err, own)
 	}
 	t.Setenv("XDG_STATE_HOME", "")
 	t.Setenv("HOME", "")
 	ServiceDir = service
-	if got, _, err := Dirs(); err != nil || !slices.Equal(got, []string{service}) {
+	if got, _, err := StateDirs(); err != nil || !slices.Equal(got, []string{service}) {
 		t.Errorf("without a home: %v, %v, want the service's", got, err)
 	}
 	if os.Getuid() == 0 {
@@ -112,7 +112,7 @@ func TestDirs(t *testing.T) {
 	if err := os.Chmod(service, 0); err != nil {
 		t.Fatal(err)
 	}
-	if got, closed, err := Dirs(); err != nil || closed != service || !slices.Equal(got, []string{own}) {
+	if got, closed, err := StateDirs(); err != nil || closed != service || !slices.Equal(got, []string{own}) {
 		t.Errorf("a closed folder: %v, %q, %v, want it named", got, closed, err)
 	}
 }
