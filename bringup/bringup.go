@@ -101,7 +101,7 @@ func (s *session) close() {
 	}
 }
 
-func (s *session) say(format string, args ...any) {
+func (s *session) printf(format string, args ...any) {
 	if _, err := fmt.Fprintf(s.Out, format+"\n", args...); err != nil {
 		s.writeErr = err
 	}

@@ -44,7 +44,7 @@ func Calibrate(ctx context.Context, cfg Config) error {
 	if changed, err := servo.EnableReplies(s.bus, append(s.shadows(), s.Robot.Motors...)); err != nil {
 		return exit.With(exit.Absent, err)
 	} else if len(changed) > 0 {
-		s.say("Motors that answered to no writes answer now: %s.", strings.Join(changed, ", "))
+		s.printf("Motors that answered to no writes answer now: %s.", strings.Join(changed, ", "))
 	}
 	k := &calibrator{session: s}
 	if done, err := k.resume(ctx); done || err != nil {
@@ -96,7 +96,7 @@ func (k *calibrator) reuse(ctx context.Context) (done bool, err error) {
 	case k.Robot.Factory || errors.Is(err, os.ErrNotExist):
 		return false, nil
 	case err != nil:
-		k.say("The calibration at %s cannot be used and will be replaced: %v.", file, err)
+		k.printf("The calibration at %s cannot be used and will be replaced: %v.", file, err)
 		return false, nil
 	}
 	if bad := implausibles(k.Robot, c); bad != "" {
@@ -147,7 +147,7 @@ func (s *session) factory() servo.Calibration {
 // home makes the middle pose half a turn. Until the operator's answer the motors keep their old
 // calibration.
 func (k *calibrator) home(ctx context.Context) error {
-	k.say("%s", middlePose(k.Robot))
+	k.printf("%s", middlePose(k.Robot))
 	if _, err := k.ask(ctx, "Torque is off. Move every joint to the middle of its range, then press Enter."); err != nil {
 		return err
 	}
@@ -309,7 +309,7 @@ func (k *calibrator) finish(ctx context.Context) error {
 		entry := c[w.motor.Name]
 		offset, shift := clearOfSeam(w.motor, entry.HomingOffset, w.low, w.high)
 		if shift != 0 {
-			k.say("%s: %d to %d is over or near the seam of its encoder (%d to 0): with homing offset %d its range "+
+			k.printf("%s: %d to %d is over or near the seam of its encoder (%d to 0): with homing offset %d its range "+
 				"is %d to %d, clear of the seam.",
 				w.motor.Name, w.low, w.high, w.motor.Model.MaxRaw(), offset, w.low+shift, w.high+shift)
 		}
@@ -341,7 +341,7 @@ func (k *calibrator) save(c servo.Calibration) error {
 		return exit.With(exit.Config, k.halfWritten(err, wrote, ""))
 	}
 	k.forget()
-	k.say("Calibration is in the motors and at %s.", k.File())
+	k.printf("Calibration is in the motors and at %s.", k.File())
 	k.sayNext()
 	return nil
 }
@@ -367,7 +367,7 @@ func calibrated(m robot.Motor, c servo.MotorCalibration) (settings []robot.Setti
 
 func (s *session) sayNext() {
 	if !s.Robot.Leader {
-		s.say("Next: edge-rt monitor %s, then move one joint: edge-rt move %s 10 %s", s.flags(), s.Robot.Motors[0].Name,
+		s.printf("Next: edge-rt monitor %s, then move one joint: edge-rt move %s 10 %s", s.flags(), s.Robot.Motors[0].Name,
 			s.flags())
 		return
 	}
@@ -378,5 +378,5 @@ func (s *session) sayNext() {
 	if s.Calibration != "" {
 		id += " --leader-calibration " + s.Calibration
 	}
-	s.say("Next: edge-rt teleop --leader %s --leader-robot %s%s --bus FOLLOWER", s.Bus, s.Robot.Flag(), id)
+	s.printf("Next: edge-rt teleop --leader %s --leader-robot %s%s --bus FOLLOWER", s.Bus, s.Robot.Flag(), id)
 }

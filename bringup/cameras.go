@@ -82,7 +82,7 @@ func listCameras(cfg Config, all bool, sys string, found []v4l2.Info, denied []e
 	s, devices := newSession(cfg), findUSB(sys)
 	report := CamerasReport{Cameras: []CameraFound{}, Denied: []string{}}
 	for _, err := range denied {
-		s.say("%v", err)
+		s.printf("%v", err)
 		report.Denied = append(report.Denied, err.Error())
 	}
 	if len(found) == 0 {

@@ -52,14 +52,14 @@ type MotorReading struct {
 func (s *session) sayCalibration(err error) {
 	switch {
 	case err != nil && s.ID == "" && s.Calibration == "":
-		s.say("Positions are raw: %v", err)
+		s.printf("Positions are raw: %v", err)
 	case err != nil && exists(s.File()):
-		s.say("No calibration that fits at %s (%v): positions are raw. Next: edge-rt calibrate %s", s.File(), err,
+		s.printf("No calibration that fits at %s (%v): positions are raw. Next: edge-rt calibrate %s", s.File(), err,
 			s.flags())
 	case err != nil:
-		s.say("No calibration that fits at %s: positions are raw. Next: edge-rt calibrate %s", s.File(), s.flags())
+		s.printf("No calibration that fits at %s: positions are raw. Next: edge-rt calibrate %s", s.File(), s.flags())
 	case s.Taken != "":
-		s.say("%s.", s.Taken)
+		s.printf("%s.", s.Taken)
 	}
 }
 
@@ -108,7 +108,7 @@ func Monitor(ctx context.Context, cfg MonitorConfig) error {
 			began = now
 		}
 		report := MonitorReport{AtS: now.Sub(began).Round(time.Millisecond).Seconds()}
-		s.say("%-16s %3s %7s %9s %7s %5s %7s %8s  %s", "JOINT", "ID", "RAW", "POSITION", "LOAD", "TEMP", "SUPPLY",
+		s.printf("%-16s %3s %7s %9s %7s %5s %7s %8s  %s", "JOINT", "ID", "RAW", "POSITION", "LOAD", "TEMP", "SUPPLY",
 			"CURRENT", "STATE")
 		for _, m := range s.Robot.Motors {
 			reading, err := s.readMotor(m, calibration)
@@ -116,7 +116,7 @@ func Monitor(ctx context.Context, cfg MonitorConfig) error {
 				return err
 			}
 			report.Motors = append(report.Motors, reading)
-			s.say("%s", reading.row())
+			s.printf("%s", reading.row())
 		}
 		gone := s.writeErr
 		if err := s.report(report); err != nil {
@@ -138,7 +138,7 @@ func (s *session) hearAll() error {
 		return err
 	}
 	if mute := servo.AnswerReads(s.bus, s.Robot.Motors); len(mute) > 0 {
-		s.say("Motors that answered to pings only answer to reads now, until their supply is off: %s.",
+		s.printf("Motors that answered to pings only answer to reads now, until their supply is off: %s.",
 			strings.Join(mute, ", "))
 	}
 	return nil

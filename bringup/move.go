@@ -80,10 +80,10 @@ func Move(ctx context.Context, cfg MoveConfig) (err error) {
 		return err
 	}
 	if s.Taken != "" {
-		s.say("%s.", s.Taken)
+		s.printf("%s.", s.Taken)
 	}
 	for _, note := range arm.Notes() {
-		s.say("%s", note)
+		s.printf("%s", note)
 	}
 	bus := hotplug.New(arm, open, s.Clock)
 	defer bus.Close()
@@ -119,8 +119,8 @@ func Move(ctx context.Context, cfg MoveConfig) (err error) {
 	if err != nil {
 		return err
 	}
-	s.say("%s is at %.2f. Torque goes off.", cfg.Joint, at)
-	s.say("Next: edge-rt %s --camera top=/dev/video0 --connect tcp/HOST:7447", s.flags())
+	s.printf("%s is at %.2f. Torque goes off.", cfg.Joint, at)
+	s.printf("Next: edge-rt %s --camera top=/dev/video0 --connect tcp/HOST:7447", s.flags())
 	return nil
 }
 
@@ -200,14 +200,14 @@ func (m *mover) step(t rt.Tick, present float64) (done bool, err error) {
 			return false, device.Absent(err)
 		}
 		if m.arm.Phase == follow.Armed {
-			m.say("Torque is on. Hold on to the arm: it is let go at the end.")
+			m.printf("Torque is on. Hold on to the arm: it is let go at the end.")
 		}
 		return false, nil
 	case m.arm.Phase != follow.Armed:
 		return false, exit.Errorf(exit.Fault, "the arm was away: %s", m.arm.Why(m.joint))
 	case m.arm.Rescuing():
 		if m.want == nil {
-			m.say("Joints outside their range are moved in slowly: %s.", m.Robot.Joints(m.bus.OutOfRange()))
+			m.printf("Joints outside their range are moved in slowly: %s.", m.Robot.Joints(m.bus.OutOfRange()))
 			m.want = []float32{}
 		}
 		return false, m.arm.RescueStep(t.Woke)

@@ -40,7 +40,7 @@ func Ports(ctx context.Context, cfg PortsConfig) error {
 	s := newSession(cfg.Config)
 	report := PortsReport{Ports: list(cfg.Dev, cfg.Sys), Unclaimed: append([]string{}, unclaimed(cfg.Sys, cfg.Proc)...)}
 	for _, line := range report.Unclaimed {
-		s.say("%s", line)
+		s.printf("%s", line)
 	}
 	var err error
 	switch {
@@ -53,9 +53,9 @@ func Ports(ctx context.Context, cfg PortsConfig) error {
 		report.Ports, err = s.findUnplugged(ctx, cfg, report.Ports)
 	default:
 		for _, p := range report.Ports {
-			s.say("%-16s %s%s%s", p.Node, p.name(), bracket(p.Adapter), stableName{p.Stable, p.Why}.reason())
+			s.printf("%-16s %s%s%s", p.Node, p.name(), bracket(p.Adapter), stableName{p.Stable, p.Why}.reason())
 		}
-		s.say("\nWhich one is the arm? Run edge-rt ports --unplug. Then: edge-rt scan --bus %s", report.Ports[0].name())
+		s.printf("\nWhich one is the arm? Run edge-rt ports --unplug. Then: edge-rt scan --bus %s", report.Ports[0].name())
 	}
 	return errors.Join(err, s.report(report))
 }
@@ -84,11 +84,11 @@ func (s *session) findUnplugged(ctx context.Context, cfg PortsConfig, before []S
 	if gone[0].Stable != "" && gone[0].Why != "" {
 		where = " into the same USB socket, which is its name: " + gone[0].Why
 	}
-	s.say("The arm is %s%s. Plug it in again%s.", gone[0].name(), bracket(gone[0].Adapter), where)
+	s.printf("The arm is %s%s. Plug it in again%s.", gone[0].name(), bracket(gone[0].Adapter), where)
 	if gone[0].Stable == "" {
-		s.say("It has no name of its own and may come back under another number: install the udev rules (make install).")
+		s.printf("It has no name of its own and may come back under another number: install the udev rules (make install).")
 	}
-	s.say("Next: edge-rt scan --bus %s", gone[0].name())
+	s.printf("Next: edge-rt scan --bus %s", gone[0].name())
 	return gone, nil
 }
 

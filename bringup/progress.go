@@ -123,7 +123,7 @@ func replaceFile(path string, data []byte) error {
 // forget removes the file of a complete calibration.
 func (k *calibrator) forget() {
 	if err := os.Remove(k.progressFile()); err != nil && !errors.Is(err, os.ErrNotExist) {
-		k.say("%v: remove it by hand, or the next calibration asks about it.", err)
+		k.printf("%v: remove it by hand, or the next calibration asks about it.", err)
 	}
 }
 
@@ -140,7 +140,7 @@ func (k *calibrator) resume(ctx context.Context) (done bool, err error) {
 		err = p.matches(k.session)
 	}
 	if err != nil {
-		k.say("The unfinished calibration at %s cannot go on: %v.", k.progressFile(), err)
+		k.printf("The unfinished calibration at %s cannot go on: %v.", k.progressFile(), err)
 		return false, nil
 	}
 	question := fmt.Sprintf("A calibration was interrupted after the middle pose. Press Enter to go on moving the "+

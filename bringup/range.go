@@ -37,7 +37,7 @@ type jointRange struct {
 	low, high int        // the range so far
 	speed     float64    // counts per second between the last two readings
 	seen      rt.Instant // time of at
-	heard     rt.Instant // time of the newest reading
+	answered  rt.Instant // time of the newest reading
 
 	doubt    int // a reading that no hand can have caused, if doubted
 	doubted  bool
@@ -48,10 +48,10 @@ type jointRange struct {
 // newRange starts a range at a reading.
 func newRange(m robot.Motor, raw int, now rt.Instant) *jointRange {
 	w := &jointRange{
-		motor: m,
-		turn:  turnOf(m.Model),
-		seen:  now,
-		heard: now,
+		motor:    m,
+		turn:     turnOf(m.Model),
+		seen:     now,
+		answered: now,
 	}
 	w.at = servo.InTurn(raw, 0, m.Model.MaxRaw(), w.turn)
 	w.low, w.high = w.at, w.at
@@ -61,12 +61,12 @@ func newRange(m robot.Motor, raw int, now rt.Instant) *jointRange {
 // resumeRange continues a recorded range.
 func resumeRange(m robot.Motor, low, high, raw int, now rt.Instant) *jointRange {
 	w := &jointRange{
-		motor: m,
-		turn:  turnOf(m.Model),
-		seen:  now,
-		heard: now,
-		low:   low,
-		high:  high,
+		motor:    m,
+		turn:     turnOf(m.Model),
+		seen:     now,
+		answered: now,
+		low:      low,
+		high:     high,
 	}
 	w.at = servo.InTurn(raw, low, high, w.turn)
 	return w
@@ -84,7 +84,7 @@ func turnOf(model *table.Model) int {
 // far is accepted only when the next one agrees with it: one damaged reply in 256 passes its
 // checksum.
 func (w *jointRange) add(raw int, now rt.Instant) (restarts int) {
-	w.heard = now
+	w.answered = now
 	to := w.nearest(w.at, raw)
 	if since := now.Sub(w.seen); w.plausible(to-w.at, since) && w.goesOn(to-w.at, since) {
 		w.accept(to, now)

@@ -95,14 +95,14 @@ func (k *calibrator) sayMove() {
 	if len(still) > 0 {
 		but = " but " + strings.Join(still, " and ")
 	}
-	k.say("Now move every joint%s slowly from one end to the other. Press Enter when all have been there.", but)
+	k.printf("Now move every joint%s slowly from one end to the other. Press Enter when all have been there.", but)
 }
 
 func (k *calibrator) sayFindings(bad string, sure bool) {
 	k.drawn = 0 // the next table is drawn below
-	k.say("Not yet: %s.", bad)
+	k.printf("Not yet: %s.", bad)
 	if !sure {
-		k.say("If the joint was at its end and not in its middle before, its range is right: press Enter again to " +
+		k.printf("If the joint was at its end and not in its middle before, its range is right: press Enter again to " +
 			"take it.")
 	}
 }
@@ -127,7 +127,7 @@ func (k *calibrator) findings() (text string, sure bool) {
 	return strings.Join(append(parts, advice...), "; "), sure
 }
 
-func (k *calibrator) silent(w *jointRange) bool { return k.Clock.Now().Sub(w.heard) > longSilent }
+func (k *calibrator) silent(w *jointRange) bool { return k.Clock.Now().Sub(w.answered) > longSilent }
 
 // readAll reads every joint. It fails when the port has gone, or when no motor has answered for
 // silentMax.
@@ -140,14 +140,14 @@ func (k *calibrator) readAll() error {
 		case err == nil:
 			if restarts := w.restarts; w.add(at, now) != restarts {
 				k.drawn = 0
-				k.say("%s", w.lostWay())
+				k.printf("%s", w.lostWay())
 			}
 		case errors.Is(err, servo.ErrPortLost) || k.bus.Lost():
 			return exit.Errorf(exit.Absent, "%s has gone: plug the adapter in again", k.Bus)
 		default:
 			last = err
 		}
-		newest = max(newest, w.heard)
+		newest = max(newest, w.answered)
 	}
 	if last != nil && k.Clock.Now().Sub(newest) > silentMax {
 		return last
@@ -173,7 +173,7 @@ func (k *calibrator) show(last bool) {
 				enough++
 			}
 		}
-		k.say("%s  %d of %d have moved enough", strings.TrimSpace(text), enough, len(k.ranges))
+		k.printf("%s  %d of %d have moved enough", strings.TrimSpace(text), enough, len(k.ranges))
 		return
 	}
 	text := ""

@@ -139,19 +139,19 @@ func (s *session) advise(cfg ScanConfig, r *ScanReport, all []found) error {
 		return exit.Errorf(exit.Absent, "no servo answers on %s, ids 0 to %d at any speed: is the servos' supply on, "+
 			"and the cable in the first one? More ids: --last 252", s.Bus, cfg.Last)
 	}
-	s.say("%4s  %-12s %-16s %8s %7s  %s", "ID", "MODEL", "PROTOCOL", "BAUD", "SUPPLY", "STATE")
+	s.printf("%4s  %-12s %-16s %8s %7s  %s", "ID", "MODEL", "PROTOCOL", "BAUD", "SUPPLY", "STATE")
 	for _, f := range r.Servos {
-		s.say("%4d  %-12s %-16s %8d %6.1fV  %s", f.ID, f.Model, f.Protocol, f.Baud, f.SupplyV, f.State)
+		s.printf("%4d  %-12s %-16s %8d %6.1fV  %s", f.ID, f.Model, f.Protocol, f.Baud, f.SupplyV, f.State)
 	}
 	switch {
 	case slices.ContainsFunc(all, func(f found) bool { return f.duplicate }):
-		s.say("\nConnect the servos one at a time and give each its own id: edge-rt setup-motors %s", s.flags())
+		s.printf("\nConnect the servos one at a time and give each its own id: edge-rt setup-motors %s", s.flags())
 		return nil
 	case !cfg.Named:
 		s.adviseRobot(all)
 		return nil
 	case len(r.Missing)+len(r.Wrong) == 0:
-		s.say("\nAll %d motors of a %s are here. Next: edge-rt calibrate %s, or edge-rt monitor %s", len(s.Robot.IDs()),
+		s.printf("\nAll %d motors of a %s are here. Next: edge-rt calibrate %s, or edge-rt monitor %s", len(s.Robot.IDs()),
 			s.Robot.Name, s.flags(), s.flags())
 		return nil
 	}
@@ -161,10 +161,10 @@ func (s *session) advise(cfg ScanConfig, r *ScanReport, all []found) error {
 			s.Robot.Name, strings.Join(arms, " or "), device.Quote(s.Bus), arms[0])
 	}
 	for _, w := range r.Wrong {
-		s.say("%s", w)
+		s.printf("%s", w)
 	}
 	for _, m := range r.Missing {
-		s.say("missing: %s", m)
+		s.printf("missing: %s", m)
 	}
 	return exit.Errorf(exit.Absent, "this is not a whole %s: check cables in the order of the ids; new motors get "+
 		"their id and speed from edge-rt setup-motors %s", s.Robot.Name, s.flags())
@@ -175,13 +175,13 @@ func (s *session) advise(cfg ScanConfig, r *ScanReport, all []found) error {
 func (s *session) adviseRobot(all []found) {
 	switch arms, whole := kin(all); {
 	case whole:
-		s.say("\nThey are the motors of %s. Next: edge-rt scan --bus %s --robot %s", strings.Join(arms, " or "),
+		s.printf("\nThey are the motors of %s. Next: edge-rt scan --bus %s --robot %s", strings.Join(arms, " or "),
 			device.Quote(s.Bus), arms[0])
 	case len(arms) > 0:
-		s.say("\nNext: compare with your arm, edge-rt scan --bus %s --robot NAME, which is one of %s or a FILE.yaml",
+		s.printf("\nNext: compare with your arm, edge-rt scan --bus %s --robot NAME, which is one of %s or a FILE.yaml",
 			device.Quote(s.Bus), strings.Join(arms, ", "))
 	default:
-		s.say("\nNext: compare with your arm, edge-rt scan --bus %s --robot FILE.yaml: no arm that is built in has "+
+		s.printf("\nNext: compare with your arm, edge-rt scan --bus %s --robot FILE.yaml: no arm that is built in has "+
 			"such motors", device.Quote(s.Bus))
 	}
 }
@@ -333,23 +333,23 @@ func (s *session) sweep(baud int, last uint8, wait time.Duration, expected []ser
 		}
 		f.unreadable = err != nil && !f.duplicate
 		if f.unreadable {
-			f = s.hear(f)
+			f = s.identifyMute(f)
 		}
 		all = append(all, f)
 	}
 	return all, nil
 }
 
-// hear identifies a Dynamixel that answers only pings, whose answers have the model. Other software
+// identifyMute identifies a Dynamixel that answers only pings, whose answers have the model. Other software
 // may have left it so: its status return level is in RAM.
-func (s *session) hear(f found) found {
+func (s *session) identifyMute(f found) found {
 	m := table.ByNumber(s.bus.PingModel(f.id), table.Dynamixel2)
 	if m == nil || len(servo.AnswerReads(s.bus, []robot.Motor{{ID: f.id, Name: m.Name, Model: m}})) == 0 {
 		return f
 	}
-	if heard, err := s.identify(f); err == nil {
-		heard.unreadable, heard.mute = false, true
-		return heard
+	if known, err := s.identify(f); err == nil {
+		known.unreadable, known.mute = false, true
+		return known
 	}
 	return f
 }

@@ -25,7 +25,7 @@ func SetupMotors(ctx context.Context, cfg Config) error {
 	defer s.close()
 	motors := slices.Clone(cfg.Robot.Motors)
 	slices.Reverse(motors)
-	s.say("Each motor of a %s gets its id. Keep the motors' supply on.", cfg.Robot.Name)
+	s.printf("Each motor of a %s gets its id. Keep the motors' supply on.", cfg.Robot.Name)
 	for _, m := range motors {
 		if m.Shadow != 0 {
 			if err := s.setUp(ctx, m, m.Shadow, m.Name+"_shadow"); err != nil {
@@ -36,7 +36,7 @@ func SetupMotors(ctx context.Context, cfg Config) error {
 			return err
 		}
 	}
-	s.say("All motors have their ids. Connect them in a chain. Next: edge-rt scan %s, then edge-rt calibrate %s",
+	s.printf("All motors have their ids. Connect them in a chain. Next: edge-rt scan %s, then edge-rt calibrate %s",
 		s.flags(), s.flags())
 	return nil
 }
@@ -51,13 +51,13 @@ func (s *session) setUp(ctx context.Context, m robot.Motor, id uint8, name strin
 			err = s.writeID(f, m, id)
 		}
 		if err == nil {
-			s.say("%s is motor %d now.", name, id)
+			s.printf("%s is motor %d now.", name, id)
 			return nil
 		}
 		if errors.Is(err, servo.ErrPortAbsent) || ctx.Err() != nil {
 			return err
 		}
-		s.say("Not yet: %v", err)
+		s.printf("Not yet: %v", err)
 	}
 }
 

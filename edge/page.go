@@ -64,7 +64,7 @@ func (e *Edge) drawLines() func([]byte, timeline.Since) []byte {
 		Joints:  e.link.Names,
 		Units:   e.link.Units,
 	})
-	e.record.Tell(t.Visitor())
+	e.record.Visit(t.Visitor())
 	return func(b []byte, since timeline.Since) []byte {
 		return t.AppendJSON(b, since, e.clock.Now(), e.record.Wall())
 	}

@@ -114,7 +114,7 @@ type Session struct {
 	SHA256   string // of the model; empty if the server sends no hash
 }
 
-var nobody Session
+var noSession Session
 
 // visit names the fields, in the order of their numbers.
 //
@@ -259,7 +259,7 @@ func session(c *coder, s **Session) {
 	case c.mode == decoding:
 		*s = &Session{} //rt:allow reading a file is no path of a robot
 	case *s == nil:
-		*s = &nobody
+		*s = &noSession
 	}
 	of := **s
 	c.string("session", &of.ID)

@@ -108,7 +108,7 @@ type Recorder struct {
 	coder    coder
 	messages *window // nil: Mode is Off
 	pictures *window // nil: there are no cameras
-	tell     Visitor
+	visitor  Visitor
 	line     logLine
 
 	asked   atomic.Pointer[string] // reason of a requested save; nil: no request
@@ -202,10 +202,10 @@ func (r *Recorder) setWall() int64 {
 	return r.wall.Load()
 }
 
-// Tell registers a visitor for each tick, request, chunk, episode and event that Collect takes in,
+// Visit registers a visitor for each tick, request, chunk, episode and event that Collect takes in,
 // also in mode Off. The thread that calls Collect calls its funcs and ignores their errors; they
-// must not delay it. Call Tell before that thread starts.
-func (r *Recorder) Tell(v Visitor) { r.tell = v }
+// must not delay it. Call Visit before that thread starts.
+func (r *Recorder) Visit(v Visitor) { r.visitor = v }
 
 // Wall returns the ns from an instant to the time of day, as in the files.
 func (r *Recorder) Wall() int64 { return r.wall.Load() }
@@ -322,8 +322,8 @@ func (r *Recorder) Collect() {
 		if m.Starved {
 			r.Save(&starved, false)
 		}
-		if r.tell.Tick != nil {
-			_ = r.tell.Tick(m)
+		if r.visitor.Tick != nil {
+			_ = r.visitor.Tick(m)
 		}
 		at := m.At
 		r.Ticks.ring.Release()
@@ -331,8 +331,8 @@ func (r *Recorder) Collect() {
 	}
 	for m := r.Requests.ring.Peek(); m != nil; m = r.Requests.ring.Peek() {
 		m.visit(r.begin())
-		if r.tell.Request != nil {
-			_ = r.tell.Request(m)
+		if r.visitor.Request != nil {
+			_ = r.visitor.Request(m)
 		}
 		at := m.At
 		r.Requests.ring.Release()
@@ -348,8 +348,8 @@ func (r *Recorder) Collect() {
 	r.chunks(r.Refused)
 	for m := r.cuts.ring.Peek(); m != nil; m = r.cuts.ring.Peek() {
 		m.visit(r.begin())
-		if r.tell.Episode != nil {
-			_ = r.tell.Episode(m)
+		if r.visitor.Episode != nil {
+			_ = r.visitor.Episode(m)
 		}
 		at := m.At
 		r.cuts.ring.Release()
@@ -362,8 +362,8 @@ func (r *Recorder) Collect() {
 		}
 		e.visit(r.begin())
 		r.keep(channelEvent, e.At)
-		if r.tell.Event != nil {
-			_ = r.tell.Event(e)
+		if r.visitor.Event != nil {
+			_ = r.visitor.Event(e)
 		}
 		r.line.at = e.At
 		r.line.level = e.Level
@@ -380,8 +380,8 @@ func (r *Recorder) Collect() {
 func (r *Recorder) chunks(lane *Lane[Chunk]) {
 	for m := lane.ring.Peek(); m != nil; m = lane.ring.Peek() {
 		m.visit(r.begin())
-		if r.tell.Chunk != nil {
-			_ = r.tell.Chunk(m)
+		if r.visitor.Chunk != nil {
+			_ = r.visitor.Chunk(m)
 		}
 		at := m.At
 		lane.ring.Release()

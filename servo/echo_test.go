@@ -37,9 +37,9 @@ func (e *echoing) Write(p []byte) (int, error) {
 // The host may be away when the first echo comes.
 func TestALateEchoIsFound(t *testing.T) {
 	for _, tt := range []struct {
-		name  string
-		port  func(*line) Port
-		hears bool
+		name   string
+		port   func(*line) Port
+		echoes bool
 	}{
 		{"an echo", func(l *line) Port { return &echoing{line: l, from: 1} }, true},
 		{"the first one late", func(l *line) Port {
@@ -50,8 +50,8 @@ func TestALateEchoIsFound(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			clock := rttest.NewClock(0)
 			b := NewBus(tt.port(newLine(clock, 1)), 1_000_000, table.Feetech, clock)
-			if got := b.DetectEcho(100); got != tt.hears || b.echo.on != tt.hears {
-				t.Errorf("DetectEcho = %v, want %v", got, tt.hears)
+			if got := b.DetectEcho(100); got != tt.echoes || b.echo.on != tt.echoes {
+				t.Errorf("DetectEcho = %v, want %v", got, tt.echoes)
 			}
 			if v, _, err := b.ReadRegister(1, so101().Motors[0].Model.Row(table.PresentPosition)); err != nil ||
 				v != 2001 {
@@ -68,7 +68,7 @@ func TestAnEchoIsNotTheAnswer(t *testing.T) {
 	e := &echoing{line: newLine(clock, 1), from: 1 + echoTries}
 	b := NewBus(e, 1_000_000, table.Feetech, clock)
 	if b.DetectEcho(100) {
-		t.Fatal("it hears an echo that is not there")
+		t.Fatal("it finds an echo where the line has none")
 	}
 	r := so101().Motors[0].Model.Row(table.PresentPosition)
 	for range 5 {
@@ -77,7 +77,7 @@ func TestAnEchoIsNotTheAnswer(t *testing.T) {
 		}
 	}
 	if !b.echo.on {
-		t.Error("the line that hears itself was not found out")
+		t.Error("the echo of the line was not found")
 	}
 }
 

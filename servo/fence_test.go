@@ -88,7 +88,7 @@ func TestALateMergedReplyInPieces(t *testing.T) {
 				b, p, g := stranger(table.Dynamixel2, true, 2)
 				p.piece = piece
 				p.answer = func([]byte) []byte { return slices.Clone(late[:cut]) }
-				hear(t, b, g)
+				gatherInTime(t, b, g)
 				for i := range g.data {
 					g.data[i] = 0xEE
 				}
@@ -96,7 +96,7 @@ func TestALateMergedReplyInPieces(t *testing.T) {
 					return append(slices.Clone(late[cut:]), mergedOf(2, []byte{0, 1, 0x10, 8},
 						[]byte{0, 2, 0x20, 8})...)
 				}
-				if missing := hear(t, b, g); missing != 0 || string(g.data) != "\x10\x08\x20\x08" {
+				if missing := gatherInTime(t, b, g); missing != 0 || string(g.data) != "\x10\x08\x20\x08" {
 					t.Fatalf("% X cut at %d, by %d: missing %02b, data % X, want the second reply", late, cut, piece,
 						missing, g.data)
 				}

@@ -81,8 +81,8 @@ func stranger(protocol table.Protocol, fast bool, params int) (*Bus, *talker, *r
 	return b, p, g
 }
 
-// hear gathers once and compares the time with the deadline.
-func hear(t *testing.T, b *Bus, g *readGroup) (missing uint32) {
+// gatherInTime gathers once and compares the time with the deadline.
+func gatherInTime(t *testing.T, b *Bus, g *readGroup) (missing uint32) {
 	t.Helper()
 	const late = 200 * time.Microsecond // the last poll
 	deadline := b.clock.Now().Add(10 * time.Millisecond)
@@ -180,7 +180,7 @@ func TestFramesThatAreNoAnswer(t *testing.T) {
 				continue
 			}
 			p.answer = func([]byte) []byte { return tt.bytes }
-			if missing := hear(t, b, g); missing != 0b11 || slices.ContainsFunc(g.data, func(v byte) bool {
+			if missing := gatherInTime(t, b, g); missing != 0b11 || slices.ContainsFunc(g.data, func(v byte) bool {
 				return v != 0xEE
 			}) {
 				t.Errorf("%s: missing %02b, data % X, want nothing taken", name, missing, g.data)
@@ -198,7 +198,7 @@ func TestFramesThatAreNoAnswer(t *testing.T) {
 				}
 				return slices.Concat(tt.bytes, good[request[2]-1])
 			}
-			if missing := hear(t, b, g); piece == 0 && (missing != 0 || string(g.data) != "\x10\x08\x20\x08") {
+			if missing := gatherInTime(t, b, g); piece == 0 && (missing != 0 || string(g.data) != "\x10\x08\x20\x08") {
 				t.Errorf("%s: missing %02b, data % X behind it, want the true replies", name, missing, g.data)
 			} else if missing == 0 && string(g.data) != "\x10\x08\x20\x08" {
 				t.Errorf("%s: data % X behind it, want the true replies", name, g.data)
@@ -237,7 +237,7 @@ func TestMergedFramesThatAreNoAnswer(t *testing.T) {
 				b, p, g := stranger(table.Dynamixel2, true, 2)
 				p.piece = piece
 				p.answer = func([]byte) []byte { return append(slices.Clone(tt.bytes), tail...) }
-				missing := hear(t, b, g)
+				missing := gatherInTime(t, b, g)
 				if piece != 0 && tt.name == "behind one of an earlier request" {
 					continue // the first is complete before the second begins: the two cannot be distinguished
 				}
@@ -339,7 +339,7 @@ func FuzzGather(f *testing.F) {
 		b, talk, g := stranger(p, fast, 2)
 		talk.piece = piece
 		talk.answer = func([]byte) []byte { return data }
-		missing := hear(t, b, g)
+		missing := gatherInTime(t, b, g)
 		stream := slices.Concat(data, data) // one by one, the rest of the first answer comes before the second
 		for i := range g.ids {
 			said := saidPlain

@@ -277,18 +277,18 @@ func (b *Bus) AnyReply(wait time.Duration) bool {
 	if !b.send(b.tx) {
 		return false
 	}
-	heard := 0
+	received := 0
 	end := b.clock.Now().Add(b.wireTime(len(b.tx), 1, 0) + wait)
-	for heard == 0 && b.clock.Now() < end {
+	for received == 0 && b.clock.Now() < end {
 		b.wait(end)
 		n, err := b.read(b.rx[:])
 		if err != nil {
 			b.lost = true
 			return false
 		}
-		heard += n
+		received += n
 	}
 	b.waitQuiet()
 	b.uncleanExchange()
-	return heard > 0
+	return received > 0
 }

@@ -97,7 +97,7 @@ func (c *datasetExportCmd) Run(flags *cli, screen *terminal.Terminal) error {
 	if err != nil {
 		return datasetError(err)
 	}
-	return flags.tell(report, func(w io.Writer) { printExport(w, report, time.Since(began)) })
+	return flags.write(report, func(w io.Writer) { printExport(w, report, time.Since(began)) })
 }
 
 // progressOn returns a function that writes an export's progress to w, at most five times a second.
@@ -127,8 +127,8 @@ func datasetError(err error) error {
 	return err
 }
 
-// tell writes a result as JSON with --json, otherwise as text.
-func (r *runFlags) tell(result any, print func(io.Writer)) error {
+// write writes a result as JSON with --json, otherwise as text.
+func (r *runFlags) write(result any, print func(io.Writer)) error {
 	if r.JSON == "" {
 		print(stdout)
 		return nil
@@ -194,7 +194,7 @@ func (c *datasetInfoCmd) Run(flags *cli) error {
 	if err != nil {
 		return datasetError(err)
 	}
-	return flags.tell(s, func(w io.Writer) {
+	return flags.write(s, func(w io.Writer) {
 		fmt.Fprintf(w, "%s: LeRobotDataset %s, robot %s, %d episodes, %d frames at %v per second (%v), %s\n", s.Path,
 			dataset.Version, cmp.Or(s.Robot, "not given"), s.Episodes, s.Frames, s.FPS, s.Seconds().Round(time.Second),
 			megabytes(s.Bytes))
@@ -227,7 +227,7 @@ func (c *datasetCheckCmd) Run(flags *cli) error {
 	if err != nil {
 		return datasetError(err)
 	}
-	err = flags.tell(v, func(w io.Writer) {
+	err = flags.write(v, func(w io.Writer) {
 		for _, f := range v.Findings {
 			fmt.Fprintln(w, f)
 		}

@@ -361,7 +361,7 @@ func TestEpisodeFlags(t *testing.T) {
 		{"--reset-time 3s", "--episodes N"},
 		{"--episodes 2 --episode-time=-1s", "--episode-time is -1s"},
 	} {
-		code, stdout, stderr := edgeRT(t, append([]string{"--bus", "sim", "--connect", nobody, "--max-offline", "1s"},
+		code, stdout, stderr := edgeRT(t, append([]string{"--bus", "sim", "--connect", unreachable, "--max-offline", "1s"},
 			strings.Fields(tt.args)...)...)
 		if code != 2 || stdout != "" || !strings.Contains(stderr, tt.says) {
 			t.Errorf("%s: code %d, %s%s; want 2 and %q", tt.args, code, stdout, stderr, tt.says)

@@ -10,7 +10,7 @@ import (
 // Values that a range tag cannot describe are also refused before anything is opened, and the error
 // quotes them: no value is clamped or reinterpreted.
 func TestNumbersThatAreNone(t *testing.T) {
-	run := []string{"--quiet", "--bus", "sim", "--connect", nobody, "--max-offline", "300ms"}
+	run := []string{"--quiet", "--bus", "sim", "--connect", unreachable, "--max-offline", "300ms"}
 	for _, tt := range []struct {
 		with   []string
 		flag   string
@@ -58,7 +58,7 @@ func TestNamesThatAreNone(t *testing.T) {
 		{"--expect-model", strings.Repeat("g", 64)},
 		{"--tag", "k=" + long + long}, {"--tag", long + long + "=v"}, {"--camera", long + long + "=sim"},
 	} {
-		code, _, stderr := edgeRT(t, append([]string{"--quiet", "--bus", "sim", "--connect", nobody, "--max-offline",
+		code, _, stderr := edgeRT(t, append([]string{"--quiet", "--bus", "sim", "--connect", unreachable, "--max-offline",
 			"300ms"}, args...)...)
 		if code != 2 || !strings.Contains(stderr, args[0]) || strings.Count(stderr, "\n") != 1 || len(stderr) > 600 {
 			t.Errorf("%.40q: exit code %d, %s; want 2 and one line that names the flag", args, code, stderr)

@@ -6,9 +6,9 @@ import (
 	"github.com/edge-rt/edge-rt/internal/terminal"
 )
 
-// listen calls key for each key pressed at the terminal, and prints says, the list of keys. It
+// listen calls key for each key pressed at the terminal, and prints help, the list of keys. It
 // returns nil when the keys are not wanted or standard input is not a terminal.
-func listen(screen *terminal.Terminal, says string, wanted bool, key func(string)) *terminal.Keys {
+func listen(screen *terminal.Terminal, help string, wanted bool, key func(string)) *terminal.Keys {
 	if !wanted {
 		return nil
 	}
@@ -17,7 +17,7 @@ func listen(screen *terminal.Terminal, says string, wanted bool, key func(string
 	case err != nil:
 		warnOn(screen)(err.Error())
 	case keys != nil:
-		warnOn(screen)(says)
+		warnOn(screen)(help)
 	}
 	return keys
 }

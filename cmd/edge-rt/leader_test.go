@@ -58,8 +58,8 @@ func TestEveryWayOutLetsTheLeaderGo(t *testing.T) {
 			for _, sig := range tt.sig {
 				cmd.Process.Signal(sig)
 			}
-			awaitTorque(t, lead, 0, "nobody let the leader go")
-			awaitTorque(t, follower, 0, "nobody let the follower go")
+			awaitTorque(t, lead, 0, "the leader was not released")
+			awaitTorque(t, follower, 0, "the follower was not released")
 			cmd.Wait()
 			if code := cmd.ProcessState.ExitCode(); code != tt.code {
 				t.Errorf("code %d, want %d; it says %s", code, tt.code, log)

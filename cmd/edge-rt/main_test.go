@@ -92,7 +92,7 @@ func simBus(t *testing.T) *servosim.Bus {
 	return b
 }
 
-const nobody = "tcp/127.0.0.1:9" // the discard port: no server listens there
+const unreachable = "tcp/127.0.0.1:9" // the discard port: no server listens there
 
 func TestBadInput(t *testing.T) {
 	t.Parallel()
@@ -157,15 +157,15 @@ func TestBadInput(t *testing.T) {
 		{"missing config file", []string{"--config", filepath.Join(dir, "none.yaml")}, 2, []string{"none.yaml"}},
 		{"a wrong type in the config file", []string{"--config", file("e.yaml", "bus: sim\nfps: fast\n")}, 2,
 			[]string{"e.yaml, key fps", "fast"}},
-		{"endpoint absent", []string{"--bus", "sim", "--connect", nobody, "--max-offline", "1s"}, 4,
+		{"endpoint absent", []string{"--bus", "sim", "--connect", unreachable, "--max-offline", "1s"}, 4,
 			[]string{"127.0.0.1:9", "lean-server"}},
 		{"port absent", []string{"--bus", "/dev/ttyNONE", "--calibration", calibration, "--max-offline", "300ms",
 			"--reconnect-initial-backoff", "100ms"}, 4, []string{"/dev/ttyNONE"}},
-		{"motor missing", []string{"--bus", arm.Path(), "--calibration", calibration, "--connect", nobody,
+		{"motor missing", []string{"--bus", arm.Path(), "--calibration", calibration, "--connect", unreachable,
 			"--max-offline", "300ms"}, 4, []string{"3", "elbow_flex", "cable"}},
-		{"port without a motor", []string{"--bus", empty.Path(), "--calibration", calibration, "--connect", nobody,
+		{"port without a motor", []string{"--bus", empty.Path(), "--calibration", calibration, "--connect", unreachable,
 			"--max-offline", "300ms"}, 4, []string{empty.Path(), "no motor answered at 1000000 baud", "power"}},
-		{"port busy", []string{"--bus", taken.Path(), "--calibration", calibration, "--connect", nobody,
+		{"port busy", []string{"--bus", taken.Path(), "--calibration", calibration, "--connect", unreachable,
 			"--max-offline", "300ms"}, 4, []string{taken.Path(), "another program"}},
 		{"calibration of another arm", []string{"--bus", whole.Path(), "--calibration",
 			file("other.json", otherArm(t, calibration, `"homing_offset": 0`, `"homing_offset": -123`))}, 3,
@@ -216,7 +216,7 @@ func otherArm(t *testing.T, path, old, new string) string {
 
 func TestConfigFilePrecedence(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "edge.yaml")
-	text := "bus: sim\ncamera: [top=sim]\nconnect: [" + nobody + "]\nmax_offline: 300ms\non-exit: dance\n"
+	text := "bus: sim\ncamera: [top=sim]\nconnect: [" + unreachable + "]\nmax_offline: 300ms\non-exit: dance\n"
 	if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
 		t.Fatal(err)
 	}
@@ -277,7 +277,7 @@ func TestVersionSaysTheTransport(t *testing.T) {
 // The summary of a run that did not begin gives the reason.
 func TestSummaryOfARunThatDidNotBegin(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "edge.json")
-	code, _, stderr := edgeRT(t, "--quiet", "--bus", "sim", "--connect", nobody, "--max-offline", "300ms", "--json",
+	code, _, stderr := edgeRT(t, "--quiet", "--bus", "sim", "--connect", unreachable, "--max-offline", "300ms", "--json",
 		file)
 	b, err := os.ReadFile(file)
 	if err != nil {

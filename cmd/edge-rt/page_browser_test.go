@@ -72,7 +72,7 @@ func startPaged(t *testing.T, endpoint, port, tokenFile, fps, camera string) (cm
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { cmd.Process.Kill() })
-	look(t, "http://127.0.0.1:"+port+"/status.json")
+	get(t, "http://127.0.0.1:"+port+"/status.json")
 	token, err := os.ReadFile(tokenFile)
 	if err != nil {
 		t.Fatal(err)

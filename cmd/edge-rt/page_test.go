@@ -19,7 +19,7 @@ import (
 )
 
 // look fetches one path of a page as soon as the page answers.
-func look(t *testing.T, url string) (text []byte, head http.Header) {
+func get(t *testing.T, url string) (text []byte, head http.Header) {
 	t.Helper()
 	client := http.Client{Timeout: patience}
 	rttest.Eventually(t, url, func() bool {
@@ -56,7 +56,7 @@ func TestThePageOfARun(t *testing.T) {
 			url := "http://127.0.0.1:" + port
 			var live edge.Live
 			rttest.Eventually(t, "streaming", func() bool {
-				text, head := look(t, url+"/status.json")
+				text, head := get(t, url+"/status.json")
 				if err := json.Unmarshal(text, &live); err != nil ||
 					!strings.HasPrefix(head.Get("Content-Type"), "application/json") {
 					t.Fatalf("status: %v, %s", err, text)
@@ -70,17 +70,17 @@ func TestThePageOfARun(t *testing.T) {
 				t.Errorf("status: %+v", live)
 			}
 			for name, size := range map[string][2]int{"front": {640, 480}, "wrist": {320, 240}} {
-				text, head := look(t, url+"/camera/"+name)
+				text, head := get(t, url+"/camera/"+name)
 				m, err := jpeg.Decode(bytes.NewReader(text))
 				if err != nil || m.Bounds().Dx() != size[0] || m.Bounds().Dy() != size[1] ||
 					head.Get("Content-Type") != "image/jpeg" || head.Get("X-Frame-Age-Ms") == "" {
 					t.Errorf("camera %s: %v, %v; want a JPEG of %v with its age", name, err, head, size)
 				}
 			}
-			if text, _ := look(t, url+"/"); !bytes.Contains(text, []byte("<title>edge-rt</title>")) {
+			if text, _ := get(t, url+"/"); !bytes.Contains(text, []byte("<title>edge-rt</title>")) {
 				t.Errorf("the page: %s", text)
 			}
-			if text, _ := look(t, url+"/healthz"); string(text) != "ok\n" {
+			if text, _ := get(t, url+"/healthz"); string(text) != "ok\n" {
 				t.Errorf("health: %q", text)
 			}
 			cmd.Process.Signal(syscall.SIGTERM)
@@ -115,7 +115,7 @@ func TestAPageThatCannotBe(t *testing.T) {
 		{"0", "want 1 to 65535", 2},
 		{"localhost", "such as 127.0.0.1:8080", 2},
 	} {
-		code, stdout, stderr := edgeRT(t, "--quiet", "--bus", "/dev/ttyNONE", "--connect", nobody, "--http", tt.address)
+		code, stdout, stderr := edgeRT(t, "--quiet", "--bus", "/dev/ttyNONE", "--connect", unreachable, "--http", tt.address)
 		if code != tt.code || stdout != "" || strings.Count(stderr, "\n") != 1 ||
 			!strings.Contains(stderr, "--http: ") || !strings.Contains(stderr, tt.says) {
 			t.Errorf("--http %s: exit code %d, %s%s; want %d and one line with %q", tt.address, code, stdout, stderr,

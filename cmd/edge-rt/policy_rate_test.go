@@ -20,7 +20,7 @@ func TestRateIsThePolicys(t *testing.T) {
 		fps  float64
 		says string
 	}{
-		{"nobody says", nil, 0, 30, "the policy's rate"},
+		{"without --fps", nil, 0, 30, "the policy's rate"},
 		{"the policy's", []string{"--fps", "30"}, 0, 30, ""},
 		{"another", []string{"--fps", "60"}, 3, 0, "trained at 30 actions per second, and --fps is 60"},
 		{"another, on purpose", []string{"--fps", "60", "--fps-mismatch", "allow"}, 0, 60, "level=WARN"},

@@ -50,7 +50,7 @@ func TestScheduleFlagsThatSayNothing(t *testing.T) {
 		{"--record-size 5GB5", []string{"--record-size", "5GB5", "64MiB"}},
 		{"--record-size 63MiB", []string{"--record-size", "63MiB", "at least 64MiB"}},
 	} {
-		code, _, stderr := edgeRT(t, append([]string{"--quiet", "--bus", "sim", "--connect", nobody},
+		code, _, stderr := edgeRT(t, append([]string{"--quiet", "--bus", "sim", "--connect", unreachable},
 			strings.Fields(c.args)...)...)
 		if code != 2 || strings.Count(stderr, "\n") != 1 {
 			t.Errorf("%s: exit code %d, %q; want 2 and one line", c.args, code, stderr)

@@ -49,8 +49,8 @@ func newManager(t *testing.T) *manager {
 	return &manager{t: t, path: path, conn: l}
 }
 
-// hear returns the next message, or "" when no message comes within d.
-func (m *manager) hear(d time.Duration) string {
+// receive returns the next message, or "" when no message comes within d.
+func (m *manager) receive(d time.Duration) string {
 	m.conn.SetReadDeadline(time.Now().Add(d))
 	buf := make([]byte, 4096)
 	n, err := m.conn.Read(buf)
@@ -65,7 +65,7 @@ func (m *manager) hear(d time.Duration) string {
 func (m *manager) await(want string) {
 	m.t.Helper()
 	for end := time.Now().Add(patience); time.Now().Before(end); {
-		if m.hear(time.Until(end)) == want {
+		if m.receive(time.Until(end)) == want {
 			return
 		}
 	}
@@ -127,7 +127,7 @@ func TestServicesSayWhatIsTrue(t *testing.T) {
 	edge, log := service(t, me, binary, "--bus", "sim", "--camera", "top=sim", "--connect", endpoint,
 		"--reconnect-initial-backoff", "100ms", "--reconnect-max-backoff", "200ms")
 	me.await("STATUS=looking for a server")
-	if got := me.hear(700 * time.Millisecond); got != "" {
+	if got := me.receive(700 * time.Millisecond); got != "" {
 		t.Errorf("without a server the edge says %q", got)
 	}
 	srv, srvLog := service(t, ms, lean, "--manifest", demo+"/server.yaml", "--listen", endpoint, "--health-port", "0")
@@ -178,7 +178,7 @@ func TestAWaitBeyondTheManagersPatience(t *testing.T) {
 	ended := make(chan error, 1)
 	go func() { ended <- edge.Wait() }()
 	for limit := began.Add(2 * time.Second); ; { // TimeoutStartSec=2
-		if usec, ok := strings.CutPrefix(m.hear(20*time.Millisecond), "EXTEND_TIMEOUT_USEC="); ok {
+		if usec, ok := strings.CutPrefix(m.receive(20*time.Millisecond), "EXTEND_TIMEOUT_USEC="); ok {
 			n, err := strconv.ParseInt(usec, 10, 64)
 			if err != nil {
 				t.Fatal(err)
@@ -315,7 +315,7 @@ func TestTorqueOffAfterAKill(t *testing.T) {
 	}
 	m := newManager(t)
 	edge, _ := service(t, m, binary, "--config", config)
-	rttest.Eventually(t, "armed", func() bool { m.hear(50 * time.Millisecond); return underTorque(bus) == 6 })
+	rttest.Eventually(t, "armed", func() bool { m.receive(50 * time.Millisecond); return underTorque(bus) == 6 })
 	edge.Process.Kill()
 	edge.Wait()
 	if on := bus.TorqueEnabled(); slices.Contains(on, false) {

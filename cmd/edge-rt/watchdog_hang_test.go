@@ -165,7 +165,7 @@ func TestADebuggerMayStopTheEdge(t *testing.T) {
 	}
 	cmd.Process.Kill()
 	unix.Wait4(cmd.Process.Pid, nil, unix.WALL, nil)
-	awaitTorque(t, b, 0, "nobody let the arm go")
+	awaitTorque(t, b, 0, "the arm was not released")
 	awaitNoWatchdog(t, b.Path())
 }
 

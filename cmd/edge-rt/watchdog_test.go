@@ -84,7 +84,7 @@ func TestWatchdogReleasesAKilledEdge(t *testing.T) {
 	}
 	os.Remove(description)                          // the description may be deleted or edited meanwhile
 	syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) // as kill -9 %1 and timeout do
-	awaitTorque(t, b, 0, "nobody let the arm go")
+	awaitTorque(t, b, 0, "the arm was not released")
 	cmd.Wait() // until all writers to the log have ended
 	if text := log.String(); !strings.Contains(text, "without letting the arm go") ||
 		!strings.Contains(text, "off on 6 motors") {
@@ -119,7 +119,7 @@ func TestWatchdogWaitsForTheArm(t *testing.T) {
 			b.Mute(2, false)
 			b.Mute(5, false)
 		}
-		awaitTorque(t, b, 0, "nobody let the arm go when it was back")
+		awaitTorque(t, b, 0, "the arm was not released when it was back")
 		cmd.Wait()
 		if text := log.String(); !strings.Contains(text, "off on 6 motors") {
 			t.Errorf("unplugged %v: the watchdog says %q", unplugged, text)
@@ -141,7 +141,7 @@ func TestWatchdogWaitsForNoReader(t *testing.T) {
 	fill(t, int(w.Fd()))
 	w.Close()
 	cmd.Process.Kill()
-	awaitTorque(t, b, 0, "nobody let the arm go")
+	awaitTorque(t, b, 0, "the arm was not released")
 	cmd.Wait()
 	awaitNoWatchdog(t, b.Path())
 }
@@ -175,7 +175,7 @@ func TestASocketAloneIsNoService(t *testing.T) {
 	}
 	m.await("READY=1")
 	cmd.Process.Kill()
-	awaitTorque(t, b, 0, "nobody let the arm go")
+	awaitTorque(t, b, 0, "the arm was not released")
 	cmd.Wait()
 	awaitNoWatchdog(t, b.Path())
 }
@@ -200,7 +200,7 @@ func TestWatchdogReleasesKilledCommands(t *testing.T) {
 			awaitTorque(t, b, 6, args[0]+" never held the arm")
 			cmd.Process.Kill()
 			cmd.Wait()
-			awaitTorque(t, b, 0, "nobody let the arm of "+args[0]+" go")
+			awaitTorque(t, b, 0, "the arm of "+args[0]+" was not released")
 		}
 		awaitNoWatchdog(t, b.Path())
 	}

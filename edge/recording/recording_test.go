@@ -278,7 +278,7 @@ func TestWatchedWithoutARecord(t *testing.T) {
 	ticks := 0
 	events := 0
 	episodes := 0
-	r.Recorder.Tell(record.Visitor{
+	r.Recorder.Visit(record.Visitor{
 		Episode: func(m *record.Episode) error { episodes++; return nil },
 		Tick:    func(*record.Tick) error { ticks++; return nil },
 		Event:   func(m *record.Event) error { events++; return nil },

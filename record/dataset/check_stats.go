@@ -82,14 +82,14 @@ func (c *checker) checkStats(n int, columns map[string]*cells, row int) {
 		size := f.size()
 		got := measure(col.numbers[row*size:(row+e.length)*size], f)
 		c.before[name] = append(c.before[name], got)
-		said := map[string][]float64{}
+		written := map[string][]float64{}
 		for _, stat := range append(statNames, "count") {
 			if v, ok := e.stats["stats/"+name+"/"+stat]; ok && len(v) > 0 {
-				said[stat] = v
+				written[stat] = v
 			}
 		}
-		if len(said) > 0 {
-			c.compare(fmt.Sprintf("episode %d", n), name, &got, said)
+		if len(written) > 0 {
+			c.compare(fmt.Sprintf("episode %d", n), name, &got, written)
 		}
 	}
 	for _, name := range c.info.videos() {
@@ -113,17 +113,17 @@ func (c *checker) differs(name string) func(format string, args ...any) {
 	}
 }
 
-// compare compares the statistics in the metadata (said) with computed ones (all).
-func (c *checker) compare(where, name string, all *measured, said map[string][]float64) {
+// compare compares the statistics in the metadata (written) with computed ones (all).
+func (c *checker) compare(where, name string, all *measured, written map[string][]float64) {
 	tell := c.differs(name)
-	got, far := all.like(len(said["mean"]))
+	got, far := all.like(len(written["mean"]))
 	scale := make([]float64, len(got.Max))
 	for i := range scale {
 		scale[i] = max(math.Abs(got.Max[i]), math.Abs(got.Min[i]), 1e-6)
 	}
 	allowed := map[string]float64{"min": 1e-6, "max": 1e-6, "mean": meanTolerance, "std": 0}
 	for stat, values := range got.series() {
-		v, there := said[stat]
+		v, there := written[stat]
 		if !there && stat[0] == 'q' { // older datasets have no quantiles
 			continue
 		}
@@ -150,7 +150,7 @@ func (c *checker) compare(where, name string, all *measured, said map[string][]f
 			}
 		}
 	}
-	if n := said["count"]; len(n) != 1 || n[0] != float64(got.Count) {
+	if n := written["count"]; len(n) != 1 || n[0] != float64(got.Count) {
 		tell("%s: count of %s is %v in the metadata, %d in the data", where, name, n, got.Count)
 	}
 }
@@ -210,9 +210,9 @@ func (c *checker) checkWhole() {
 			}
 			continue
 		}
-		said := map[string][]float64{}
+		written := map[string][]float64{}
 		for stat, v := range stats {
-			said[stat] = flat(v, nil)
+			written[stat] = flat(v, nil)
 		}
 		if episodes := c.before[name]; len(episodes) > 0 && len(episodes) == len(c.episodes) {
 			got := &measured{}
@@ -226,24 +226,24 @@ func (c *checker) checkWhole() {
 			if got.each = together(each); len(last) > 0 {
 				got.last = together(last)
 			}
-			c.compareQuantiles(name, got, episodes, said)
-			c.compare("all", name, got, said)
+			c.compareQuantiles(name, got, episodes, written)
+			c.compare("all", name, got, written)
 		} else if f.DType == videoType {
-			c.comparePictures("all", name, func(stat string) []float64 { return said[stat] })
+			c.comparePictures("all", name, func(stat string) []float64 { return written[stat] })
 		}
 	}
 }
 
 // compareQuantiles checks that the dataset's quantiles lie within the range of the episodes', and
-// deletes them from said. Releases of LeRobot up to 0.6 write the mean of the episodes' quantiles,
+// deletes them from written. Releases of LeRobot up to 0.6 write the mean of the episodes' quantiles,
 // later ones the outermost.
-func (c *checker) compareQuantiles(name string, all *measured, episodes []measured, said map[string][]float64) {
+func (c *checker) compareQuantiles(name string, all *measured, episodes []measured, written map[string][]float64) {
 	tell := c.differs(name)
-	n := len(said["mean"])
+	n := len(written["mean"])
 	got, _ := all.like(n)
 	for k, q := range quantiles {
-		v, there := said[q.name]
-		delete(said, q.name)
+		v, there := written[q.name]
+		delete(written, q.name)
 		if !there || len(v) != len(got.Max) {
 			continue
 		}

@@ -68,7 +68,7 @@ func (r *run) episodes(c *cutting, left Left) (out []episode, err error) {
 			left.add(1, "episodes that were to be left out (%s)", m.outcome)
 			continue
 		}
-		if len(c.only) > 0 && !slices.Contains(c.only, said(m.outcome)) {
+		if len(c.only) > 0 && !slices.Contains(c.only, onlyWord(m.outcome)) {
 			left.add(1, "episodes of another outcome (%s)", cmp.Or(m.outcome, "none"))
 			continue
 		}
@@ -105,9 +105,9 @@ func (r *run) episodes(c *cutting, left Left) (out []episode, err error) {
 	return out, nil
 }
 
-// said returns the outcome of an episode in the words of --only. An episode that ran out of time
+// onlyWord returns the outcome of an episode in the words of --only. An episode that ran out of time
 // has no outcome.
-func said(outcome string) string {
+func onlyWord(outcome string) string {
 	if outcome == record.Timeout {
 		return "none"
 	}
@@ -214,7 +214,7 @@ func (r *run) show(parts [][]frame, c *cutting, left Left) (out [][]frame, cut b
 		var shown [][]frame
 		for i := range frames {
 			f := &frames[i]
-			if r.look(f) > c.age {
+			if r.setPictures(f) > c.age {
 				blind++
 				if part != nil {
 					shown = append(shown, part)
@@ -248,8 +248,8 @@ func (r *run) ring() string {
 	return ""
 }
 
-// look sets a frame's pictures and returns the age of the oldest one.
-func (r *run) look(f *frame) (oldest time.Duration) {
+// setPictures sets a frame's pictures and returns the age of the oldest one.
+func (r *run) setPictures(f *frame) (oldest time.Duration) {
 	f.pictures = make([]int, len(r.cams))
 	for k, name := range r.cams {
 		all := r.pictures[name]

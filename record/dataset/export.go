@@ -381,7 +381,7 @@ func (x *export) addRun(ctx context.Context, r *run) error {
 	if len(x.journal.entries)+len(fresh) > maxEpisodes {
 		return refuse("more than %d episodes", maxEpisodes)
 	}
-	f, err := newFilm(ctx, x, r, fresh)
+	f, err := newTranscoder(ctx, x, r, fresh)
 	if err != nil {
 		return err
 	}

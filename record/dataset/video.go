@@ -60,17 +60,17 @@ func NeedFFmpeg(ctx context.Context, c Codec) error {
 	}
 	ctx, cancel := context.WithTimeout(ctx, probeTime)
 	defer cancel()
-	var out, said tail
+	var out, stderr tail
 	out.keep = 1 << 20
 	cmd := exec.CommandContext(ctx, ffmpeg, "-hide_banner", "-encoders")
 	cmd.Stdout = &out
-	cmd.Stderr = &said
+	cmd.Stderr = &stderr
 	cmd.WaitDelay = time.Second
 	if err := start(cmd); err != nil {
-		return fmt.Errorf("%s -encoders: %w%s", ffmpeg, err, said.words())
+		return fmt.Errorf("%s -encoders: %w%s", ffmpeg, err, stderr.words())
 	}
 	if err := cmd.Wait(); err != nil {
-		return fmt.Errorf("%s -encoders: %w%s", ffmpeg, err, said.words())
+		return fmt.Errorf("%s -encoders: %w%s", ffmpeg, err, stderr.words())
 	}
 	for line := range strings.Lines(out.text()) {
 		if f := strings.Fields(line); len(f) > 1 && f[1] == c.encoder {
@@ -124,7 +124,7 @@ type encoder struct {
 	cancel context.CancelFunc
 	cmd    *exec.Cmd
 	in     io.WriteCloser
-	said   tail
+	stderr tail
 }
 
 // newEncoder starts ffmpeg for a video of the given number of frames.
@@ -138,7 +138,7 @@ func newEncoder(ctx context.Context, c Codec, crf, fps, frames int, path string)
 	// file: because a folder's name may look like a protocol
 	args = append(append(args, c.options...), "-movflags", "+faststart", "-f", "mp4", "file:"+path)
 	e.cmd = exec.CommandContext(ctx, ffmpeg, args...)
-	e.cmd.Stderr, e.cmd.WaitDelay = &e.said, time.Second
+	e.cmd.Stderr, e.cmd.WaitDelay = &e.stderr, time.Second
 	var err error
 	if e.in, err = e.cmd.StdinPipe(); err == nil {
 		err = start(e.cmd)
@@ -165,7 +165,7 @@ func (e *encoder) fail(err error) error {
 	e.in.Close()
 	err = cmp.Or(e.cmd.Wait(), err)
 	e.cancel()
-	return fmt.Errorf("%s, at picture %d of %s: %w%s", ffmpeg, e.given, e.path, err, e.said.words())
+	return fmt.Errorf("%s, at picture %d of %s: %w%s", ffmpeg, e.given, e.path, err, e.stderr.words())
 }
 
 // finish waits for the video and checks that it has every frame at its time.
@@ -175,10 +175,10 @@ func (e *encoder) finish(ctx context.Context) (Video, error) {
 		return Video{}, e.fail(err)
 	}
 	if err := e.cmd.Wait(); err != nil {
-		return Video{}, fmt.Errorf("%s, %s: %w%s", ffmpeg, e.path, err, e.said.words())
+		return Video{}, fmt.Errorf("%s, %s: %w%s", ffmpeg, e.path, err, e.stderr.words())
 	}
 	v, err := probe(ctx, e.path)
-	if why := e.said.words(); err != nil && why != "" { // on a full disk ffmpeg exits with status 0
+	if why := e.stderr.words(); err != nil && why != "" { // on a full disk ffmpeg exits with status 0
 		return v, fmt.Errorf("%s made no whole %s%s", ffmpeg, e.path, why)
 	}
 	if err != nil {
@@ -186,7 +186,7 @@ func (e *encoder) finish(ctx context.Context) (Video, error) {
 	}
 	if v.Frames != e.frames || v.FPS != float64(e.fps) || v.Uneven != 0 {
 		return v, fmt.Errorf("%s made %d frames of %d pictures, at %v of %d per second, %d of them off their time: "+
-			"is a picture damaged?%s", ffmpeg, v.Frames, e.frames, v.FPS, e.fps, v.Uneven, e.said.words())
+			"is a picture damaged?%s", ffmpeg, v.Frames, e.frames, v.FPS, e.fps, v.Uneven, e.stderr.words())
 	}
 	return v, nil
 }
@@ -213,10 +213,10 @@ type Video struct {
 func probe(ctx context.Context, path string) (v Video, err error) {
 	ctx, cancel := context.WithTimeout(ctx, 10*probeTime)
 	defer cancel()
-	var said tail
+	var stderr tail
 	cmd := exec.CommandContext(ctx, ffprobe, "-v", "error", "-select_streams", "v:0", "-of", "json=compact=1",
 		"-show_entries", "stream=codec_name,width,height,pix_fmt,avg_frame_rate,time_base:packet=pts", "file:"+path)
-	cmd.Stderr, cmd.WaitDelay = &said, time.Second
+	cmd.Stderr, cmd.WaitDelay = &stderr, time.Second
 	out, err := cmd.StdoutPipe()
 	if err == nil {
 		err = start(cmd)
@@ -230,10 +230,10 @@ func probe(ctx context.Context, path string) (v Video, err error) {
 		cancel()
 	}
 	if err := cmd.Wait(); parseErr == nil && err != nil {
-		return v, fmt.Errorf("%s %s: %w%s", ffprobe, path, cmp.Or(cancelled, err), said.words())
+		return v, fmt.Errorf("%s %s: %w%s", ffprobe, path, cmp.Or(cancelled, err), stderr.words())
 	}
 	if parseErr != nil {
-		return v, fmt.Errorf("%s: %w%s", path, parseErr, said.words())
+		return v, fmt.Errorf("%s: %w%s", path, parseErr, stderr.words())
 	}
 	return v, nil
 }

@@ -17,7 +17,7 @@ func TestCausesAreDocumented(t *testing.T) {
 	table, _, _ := strings.Cut(rest, "\n## ")
 	var want strings.Builder
 	for _, c := range Causes {
-		fmt.Fprintf(&want, "| `%s` | %s |\n", c.Cause, c.Says)
+		fmt.Fprintf(&want, "| `%s` | %s |\n", c.Cause, c.Description)
 	}
 	if !strings.HasSuffix(strings.TrimSpace(table)+"\n", "|---|---|\n"+want.String()) {
 		t.Errorf("docs/why.md has%s\nwant\n%s", table, &want)

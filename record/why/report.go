@@ -34,12 +34,12 @@ type Config struct {
 type Report struct {
 	Files    []File         `json:"files"`            // the records
 	At       string         `json:"at,omitempty"`     // --at
-	Findings []Told         `json:"findings"`         // the arm's problems with their causes
+	Findings []Dated        `json:"findings"`         // the arm's problems with their causes
 	Kinds    map[string]int `json:"kinds"`            // [kind] findings by kind, before --at and --last
 	Causes   map[string]int `json:"causes"`           // [cause] findings by cause, before --at and --last
 	Audit    *AuditSummary  `json:"audit,omitempty"`  // absent without --audit
 	Hidden   string         `json:"hidden,omitempty"` // folder of services' records that this user may not read
-	nearest  *Told          // nearest finding if --at has no finding
+	nearest  *Dated         // nearest finding if --at has no finding
 	all      int
 	where    *time.Location
 }
@@ -59,18 +59,18 @@ type File struct {
 	Writing bool      `json:"writing"`       // a run still writes the record
 }
 
-// Told is a Finding with times of day.
-type Told struct {
-	File     string    `json:"file"`           // the record
-	Kind     Kind      `json:"kind"`           // stutter, stale, hold, overrun, jump, warning or exit
-	Cause    Cause     `json:"cause"`          // a cause of [why.md](why.md)
-	Says     string    `json:"says"`           // the cause as a sentence
-	From     time.Time `json:"from"`           // begin
-	To       time.Time `json:"to"`             // end
-	Ticks    int       `json:"ticks"`          // ticks with the problem; 0: not counted in ticks
-	What     string    `json:"what,omitempty"` // detail, such as the joint
-	Evidence []Line    `json:"evidence"`       // messages that prove the cause
-	Also     []Cause   `json:"also"`           // causes that explain a part, or were present as well
+// Dated is a Finding with times of day.
+type Dated struct {
+	File        string    `json:"file"`           // the record
+	Kind        Kind      `json:"kind"`           // stutter, stale, hold, overrun, jump, warning or exit
+	Cause       Cause     `json:"cause"`          // a cause of [why.md](why.md)
+	Description string    `json:"says"`           // the cause as a sentence
+	From        time.Time `json:"from"`           // begin
+	To          time.Time `json:"to"`             // end
+	Ticks       int       `json:"ticks"`          // ticks with the problem; 0: not counted in ticks
+	What        string    `json:"what,omitempty"` // detail, such as the joint
+	Evidence    []Line    `json:"evidence"`       // messages that prove the cause
+	Also        []Cause   `json:"also"`           // causes that explain a part, or were present as well
 }
 
 // Line is an Evidence with a time of day.
@@ -95,7 +95,7 @@ func Run(cfg Config) (*Report, error) {
 	r := &Report{
 		Hidden:   cfg.hidden(""),
 		At:       cfg.At,
-		Findings: []Told{},
+		Findings: []Dated{},
 		Kinds:    map[string]int{},
 		Causes:   map[string]int{},
 		where:    cmp.Or(cfg.Local, time.Local),
@@ -297,17 +297,17 @@ func (r *Report) explain(l *Log, file File, audit string) error {
 	}
 	r.Files = append(r.Files, file)
 	for _, f := range Explain(l, a) {
-		t := Told{
-			File:     file.Name,
-			Kind:     f.Kind,
-			Cause:    f.Cause,
-			Says:     f.Cause.Says(),
-			From:     l.day(f.From),
-			To:       l.day(f.To),
-			Ticks:    f.Ticks,
-			What:     f.What,
-			Evidence: []Line{},
-			Also:     append([]Cause{}, f.Also...),
+		t := Dated{
+			File:        file.Name,
+			Kind:        f.Kind,
+			Cause:       f.Cause,
+			Description: f.Cause.Description(),
+			From:        l.day(f.From),
+			To:          l.day(f.To),
+			Ticks:       f.Ticks,
+			What:        f.What,
+			Evidence:    []Line{},
+			Also:        append([]Cause{}, f.Also...),
 		}
 		for _, e := range f.Evidence {
 			t.Evidence = append(t.Evidence, Line{l.day(e.At), e.Text})
@@ -346,7 +346,7 @@ func (r *Report) choose(from, to time.Time) {
 			best, r.nearest = off, &f
 		}
 	}
-	r.Findings = slices.DeleteFunc(r.Findings, func(f Told) bool { return f.From.After(to) || f.To.Before(from) })
+	r.Findings = slices.DeleteFunc(r.Findings, func(f Dated) bool { return f.From.After(to) || f.To.Before(from) })
 }
 
 // coverage lists the times that the records cover.
@@ -438,7 +438,7 @@ func (r *Report) sum() string {
 
 const clockMillis = "15:04:05.000"
 
-func (t *Told) write(out *strings.Builder, where *time.Location) {
+func (t *Dated) write(out *strings.Builder, where *time.Location) {
 	fmt.Fprintf(out, "\n%s  %s", t.From.In(where).Format(clockMillis), t.Kind)
 	if t.Ticks > 0 {
 		fmt.Fprintf(out, ", %d ticks", t.Ticks)
@@ -449,12 +449,12 @@ func (t *Told) write(out *strings.Builder, where *time.Location) {
 	if t.What != "" {
 		fmt.Fprintf(out, " (%s)", t.What)
 	}
-	fmt.Fprintf(out, ": %s\n    %s\n", t.Cause, t.Says)
+	fmt.Fprintf(out, ": %s\n    %s\n", t.Cause, t.Description)
 	for _, e := range t.Evidence {
 		fmt.Fprintf(out, "    %s  %s\n", e.At.In(where).Format(clockMillis), e.Text)
 	}
 	for _, c := range t.Also {
-		fmt.Fprintf(out, "    also %s: %s\n", c, c.Says())
+		fmt.Fprintf(out, "    also %s: %s\n", c, c.Description())
 	}
 }
 

@@ -111,7 +111,7 @@ const (
 // Causes lists all causes with their descriptions, in the order of docs/why.md.
 var Causes = []struct {
 	Cause
-	Says string
+	Description string
 }{
 	{LinkLost, "the connection to the server or router broke, and the same server was reachable afterwards"},
 	{LinkSilent,
@@ -198,11 +198,11 @@ type Finding struct {
 	Also     []Cause    // causes that also explain part of it, or were present as well
 }
 
-// Says returns the description of a cause; empty for an unknown cause.
-func (c Cause) Says() string {
+// Description returns the description of a cause; empty for an unknown cause.
+func (c Cause) Description() string {
 	for _, e := range Causes {
 		if e.Cause == c {
-			return e.Says
+			return e.Description
 		}
 	}
 	return ""

@@ -24,12 +24,12 @@ type Joint struct {
 	Load   Load
 }
 
-const standsBelow = 2.0 // counts/s up to which a shaft does not move
+const restBelow = 2.0 // counts/s up to which a shaft does not move
 
-// Stands reports whether a speed in counts per second is no motion.
+// AtRest reports whether a speed in counts per second is no motion.
 //
 //rt:noalloc
-func Stands(speed float64) bool { return math.Abs(speed) <= standsBelow }
+func AtRest(speed float64) bool { return math.Abs(speed) <= restBelow }
 
 // Effort computes the effort of an ideal shaft: under torque at a speed in counts per second, or
 // pressed against an obstacle with its goal pressed counts beyond it. demand is the duty without
@@ -44,7 +44,7 @@ func (j *Joint) Effort(l *Loop, pressed int, torque bool, speed float64) (duty, 
 		duty = min(max(demand, -l.DutyMax), l.DutyMax)
 		most := min(m.Stall/m.KT, l.AmpsMax)
 		amps = min(max(duty*m.Volts/m.Ohm, -most), most)
-	case torque && !Stands(speed):
+	case torque && !AtRest(speed):
 		w := speed * j.Arc / float64(j.Counts)
 		amps = (math.Copysign(m.Coulomb, w) + m.Viscous*w) / m.KT
 		duty = min(max((amps*m.Ohm+m.KT*w)/m.Volts, -1), 1)

@@ -76,18 +76,18 @@ func TestASupplyThatGoesLosesAllOfRAM(t *testing.T) {
 			volts := s.health.volts
 			s.supply(0, clock.Now())
 			clock.Advance(time.Second)
-			if s.hears(1_000_000, clock.Now()) || s.driven {
+			if s.receives(1_000_000, clock.Now()) || s.driven {
 				t.Error("it hears or holds without a supply")
 			}
 			s.supply(volts, clock.Now())
 			clock.Advance(s.bootTime() - 1)
 			s.monitor(clock.Now())
-			if s.hears(1_000_000, clock.Now()) {
+			if s.receives(1_000_000, clock.Now()) {
 				t.Error("it hears before its boot is over")
 			}
 			clock.Advance(1)
 			s.monitor(clock.Now())
-			if !s.hears(1_000_000, clock.Now()) {
+			if !s.receives(1_000_000, clock.Now()) {
 				t.Error("it does not hear after its boot")
 			}
 			place := s.present(s.cfg.Plant.Present(clock.Now(), 0))
@@ -172,22 +172,22 @@ func TestAServoMayBootWithTorqueOn(t *testing.T) {
 func TestAServoMayBootWithAnEmptyGoal(t *testing.T) {
 	for _, name := range []string{"sts3215", "scs0009"} {
 		s, clock := one(t, name, Config{BootGoalZero: true})
-		start := stands(s, clock)
-		told(s, clock, start)
-		if clock.Advance(time.Second); stands(s, clock) != start {
-			t.Errorf("%s: with its goal written it goes to %d", name, stands(s, clock))
+		start := shaftPlace(s, clock)
+		drive(s, clock, start)
+		if clock.Advance(time.Second); shaftPlace(s, clock) != start {
+			t.Errorf("%s: with its goal written it goes to %d", name, shaftPlace(s, clock))
 		}
 		s.restart(clock.Now())
 		s.write(s.t.at.torque, []byte{1}, clock.Now())
 		clock.Advance(3 * time.Second)
 		_, edge := s.goal()
-		if at := stands(s, clock); s.get(s.t.at.goal) != 0 || at != edge || at > 20 {
+		if at := shaftPlace(s, clock); s.get(s.t.at.goal) != 0 || at != edge || at > 20 {
 			t.Errorf("%s: with torque on it stands at %d, its goal reads %d, want the end of its range and 0", name, at,
 				s.get(s.t.at.goal))
 		}
 		s, clock = one(t, name, Config{BootGoalZero: true, BootTorque: []uint8{1}})
-		if clock.Advance(time.Second); stands(s, clock) != start {
-			t.Errorf("%s: with torque from the start it goes to %d", name, stands(s, clock))
+		if clock.Advance(time.Second); shaftPlace(s, clock) != start {
+			t.Errorf("%s: with torque from the start it goes to %d", name, shaftPlace(s, clock))
 		}
 	}
 }
@@ -200,13 +200,13 @@ func TestASupplyThatGoesDuringTheBoot(t *testing.T) {
 	s.supply(0, clock.Now())
 	clock.Advance(feetechBoot)
 	s.monitor(clock.Now())
-	if s.driven || s.mem[stsTorque] != 0 || s.hears(1_000_000, clock.Now()) {
+	if s.driven || s.mem[stsTorque] != 0 || s.receives(1_000_000, clock.Now()) {
 		t.Error("it comes up without a supply")
 	}
 	s.supply(7.4, clock.Now())
 	clock.Advance(feetechBoot)
 	s.monitor(clock.Now())
-	if !s.driven || !s.hears(1_000_000, clock.Now()) {
+	if !s.driven || !s.receives(1_000_000, clock.Now()) {
 		t.Error("it does not come up with one")
 	}
 }

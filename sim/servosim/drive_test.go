@@ -22,10 +22,10 @@ func passes(s *servo, clock *rttest.Clock, d time.Duration) (reads int) {
 	return s.present(s.encoderCount(clock.Now()))
 }
 
-func stands(s *servo, clock *rttest.Clock) int { return s.cfg.Plant.Present(clock.Now(), s.joint) }
+func shaftPlace(s *servo, clock *rttest.Clock) int { return s.cfg.Plant.Present(clock.Now(), s.joint) }
 
-// told writes a goal to a servo and switches its torque on.
-func told(s *servo, clock *rttest.Clock, goal int) {
+// drive writes a goal to a servo and switches its torque on.
+func drive(s *servo, clock *rttest.Clock, goal int) {
 	s.write(s.t.at.goal, goalBytes(s, int64(goal)), clock.Now())
 	s.write(s.t.at.torque, []byte{1}, clock.Now())
 }
@@ -47,15 +47,15 @@ func TestAFaultyEncoder(t *testing.T) {
 		} {
 			t.Run(fmt.Sprintf("%s, fitted %v", tt.name, fitted), func(t *testing.T) {
 				s, clock := one(t, "sts3215", Config{Fitted: fitted})
-				told(s, clock, 2148)
+				drive(s, clock, 2148)
 				passes(s, clock, 2*time.Second)
-				before := stands(s, clock)
+				before := shaftPlace(s, clock)
 				if before < 2140 || before > 2156 {
 					t.Fatalf("it stands at %d, want 2148", before)
 				}
 				s.setEncoderFault(tt.fault, clock.Now())
 				reads := passes(s, clock, 2*time.Second)
-				if at := stands(s, clock); reads < tt.reads-12 || reads > tt.reads+12 || at < tt.place-12 ||
+				if at := shaftPlace(s, clock); reads < tt.reads-12 || reads > tt.reads+12 || at < tt.place-12 ||
 					at > tt.place+12 {
 					t.Errorf("it reads %d and stands at %d, want %d and %d", reads, at, tt.reads, tt.place)
 				}
@@ -64,7 +64,7 @@ func TestAFaultyEncoder(t *testing.T) {
 				}
 				s.setEncoderFault(motor.EncoderFault{}, clock.Now())
 				passes(s, clock, 2*time.Second)
-				if at := stands(s, clock); at < before-12 || at > before+12 || s.error(0) != 0 {
+				if at := shaftPlace(s, clock); at < before-12 || at > before+12 || s.error(0) != 0 {
 					t.Errorf("well again it stands at %d with status %#x, want %d and 0", at, s.error(0), before)
 				}
 			})
@@ -76,14 +76,14 @@ func TestAFaultyEncoder(t *testing.T) {
 // the end of its range, which no reading shows. With the stuck reading as its goal it stays.
 func TestAnEncoderThatIsStuck(t *testing.T) {
 	s, clock := one(t, "sts3215", Config{})
-	told(s, clock, 2048)
+	drive(s, clock, 2048)
 	s.setEncoderFault(motor.EncoderFault{Stuck: true}, clock.Now())
-	if reads := passes(s, clock, time.Second); reads != 2048 || stands(s, clock) != 2048 {
-		t.Errorf("it reads %d and stands at %d, want 2048", reads, stands(s, clock))
+	if reads := passes(s, clock, time.Second); reads != 2048 || shaftPlace(s, clock) != 2048 {
+		t.Errorf("it reads %d and stands at %d, want 2048", reads, shaftPlace(s, clock))
 	}
-	told(s, clock, 2050)
-	if reads := passes(s, clock, 2*time.Second); reads != 2048 || stands(s, clock) != 4095 {
-		t.Errorf("it reads %d and stands at %d, want 2048 and 4095", reads, stands(s, clock))
+	drive(s, clock, 2050)
+	if reads := passes(s, clock, 2*time.Second); reads != 2048 || shaftPlace(s, clock) != 4095 {
+		t.Errorf("it reads %d and stands at %d, want 2048 and 4095", reads, shaftPlace(s, clock))
 	}
 }
 
@@ -91,7 +91,7 @@ func TestAnEncoderThatIsStuck(t *testing.T) {
 // torque stays.
 func TestAnXServoKeepsItsEncoderError(t *testing.T) {
 	s, clock := one(t, "xl430-w250", Config{})
-	told(s, clock, 2048)
+	drive(s, clock, 2048)
 	s.setEncoderFault(motor.EncoderFault{Offset: 5}, clock.Now())
 	s.setEncoderFault(motor.EncoderFault{}, clock.Now())
 	if s.refresh(clock.Now()); s.mem[xHardwareError] != 0 {
@@ -108,11 +108,11 @@ func TestAnXServoKeepsItsEncoderError(t *testing.T) {
 
 func TestALowSupplyThatAServoComplainsOf(t *testing.T) {
 	s, clock := one(t, "sts3215", Config{})
-	told(s, clock, 2100)
+	drive(s, clock, 2100)
 	s.health.low = true
 	s.supply(5.5, clock.Now())
 	b := s.read(nil, 62, 1, clock.Now())
-	if b[0] != 55 || s.error(0) != faultVoltage || s.mem[stsTorque] != 1 || !s.hears(1_000_000, clock.Now()) {
+	if b[0] != 55 || s.error(0) != faultVoltage || s.mem[stsTorque] != 1 || !s.receives(1_000_000, clock.Now()) {
 		t.Errorf("%d tenths of a volt, status %#x, torque %d, want 55, 1, 1", b[0], s.error(0), s.mem[stsTorque])
 	}
 	s.health.low = false
@@ -129,10 +129,10 @@ func TestABlockedJointOfAnyPlantTripsItsProtection(t *testing.T) {
 		t.Run(fmt.Sprint("fitted ", fitted), func(t *testing.T) {
 			s, clock := one(t, "sts3215", Config{Fitted: fitted})
 			s.block(2200, false, false, clock.Now())
-			told(s, clock, 2600)
+			drive(s, clock, 2600)
 			passes(s, clock, time.Second)
 			load, amps := magnitude(s.get(60), signLoad), magnitude(s.get(stsCurrent), signPosition)
-			if at := stands(s, clock); at < 2199 || at > 2201 || load < 900 || amps < 150 || s.error(0) != 0 {
+			if at := shaftPlace(s, clock); at < 2199 || at > 2201 || load < 900 || amps < 150 || s.error(0) != 0 {
 				t.Errorf("at %d, load %d, current %d, status %#x, want 2200, near 1000, much, 0 yet", at, load, amps,
 					s.error(0))
 			}
@@ -142,15 +142,15 @@ func TestABlockedJointOfAnyPlantTripsItsProtection(t *testing.T) {
 				t.Errorf("status %#x, load %d, torque %d, want an overload with a fifth of the torque", s.error(0),
 					load, s.mem[stsTorque])
 			}
-			told(s, clock, 2230) // it still presses
+			drive(s, clock, 2230) // it still presses
 			if passes(s, clock, 5*time.Second); s.error(0) != faultOverload {
 				t.Error("the overload is forgotten while the goal lies beyond the obstacle")
 			}
-			told(s, clock, 2600)
+			drive(s, clock, 2600)
 			if passes(s, clock, 5*time.Second); s.error(0) != faultOverload {
 				t.Error("the overload is forgotten under load")
 			}
-			told(s, clock, 2100)
+			drive(s, clock, 2100)
 			if passes(s, clock, 500*time.Millisecond); s.error(0) != faultOverload {
 				t.Error("the overload is forgotten at once")
 			}
@@ -165,7 +165,7 @@ func TestTorqueOffOrAGoalMayEndAnOverload(t *testing.T) {
 	trip := func(cfg Config) (*servo, *rttest.Clock) {
 		s, clock := one(t, "sts3215", cfg)
 		s.block(2200, false, false, clock.Now())
-		told(s, clock, 2600)
+		drive(s, clock, 2600)
 		if passes(s, clock, 4*time.Second); s.error(0) != faultOverload {
 			t.Fatalf("status %#x after four seconds against an obstacle", s.error(0))
 		}
@@ -194,13 +194,13 @@ func TestTorqueOffOrAGoalMayEndAnOverload(t *testing.T) {
 // A servo that a script has tripped has no load that could go.
 func TestAScriptedOverloadStaysUntilTorqueIsOff(t *testing.T) {
 	s, clock := one(t, "sts3215", Config{})
-	told(s, clock, 2100)
+	drive(s, clock, 2100)
 	s.overload(clock.Now())
 	if passes(s, clock, 5*time.Second); s.error(0) != faultOverload {
 		t.Error("it is forgotten")
 	}
 	s.write(stsTorque, []byte{0}, clock.Now())
-	told(s, clock, 2100)
+	drive(s, clock, 2100)
 	if passes(s, clock, time.Second); s.error(0) != 0 {
 		t.Error("it comes back")
 	}
@@ -211,12 +211,12 @@ func TestOtherBlockedJoints(t *testing.T) {
 	for name, bit := range map[string]uint8{"scs0009": faultOverload, "xl430-w250": faultOverload,
 		"ax-12a": axOverload} {
 		s, clock := one(t, name, Config{})
-		at := stands(s, clock)
+		at := shaftPlace(s, clock)
 		s.block(at+50, false, false, clock.Now())
-		told(s, clock, at+400)
+		drive(s, clock, at+400)
 		passes(s, clock, 3*time.Second)
-		if s.alarm&bit == 0 || stands(s, clock) > at+50 {
-			t.Errorf("%s: alarm %#x at %d of %d", name, s.alarm, stands(s, clock), at+50)
+		if s.alarm&bit == 0 || shaftPlace(s, clock) > at+50 {
+			t.Errorf("%s: alarm %#x at %d of %d", name, s.alarm, shaftPlace(s, clock), at+50)
 		}
 		if load := math.Abs(s.health.duty); s.t.series == seriesSCS && (load < 0.19 || load > 0.21) {
 			t.Errorf("%s: presses with %.2f of its torque, want register 37's fifth", name, load)
@@ -241,9 +241,9 @@ func TestAnObstacleStandsWhereAClientReadsIt(t *testing.T) {
 	} {
 		s, clock := one(t, tt.model, Config{})
 		s.write(tt.reg, tt.data, clock.Now())
-		at := s.present(stands(s, clock))
+		at := s.present(shaftPlace(s, clock))
 		s.block(at+50, false, false, clock.Now())
-		told(s, clock, at+300)
+		drive(s, clock, at+300)
 		if reads := passes(s, clock, time.Second); reads != at+50 || s.pressing(clock.Now()) == 0 {
 			t.Errorf("%s: it comes to rest at %d from %d, want %d and that it presses", tt.name, reads, at, at+50)
 		}
@@ -255,9 +255,9 @@ func TestAWedgedShaftLeavesNeitherWay(t *testing.T) {
 		for _, goal := range []int{1500, 2600} {
 			s, clock := one(t, "sts3215", Config{Fitted: fitted})
 			s.block(0, true, false, clock.Now())
-			told(s, clock, goal)
+			drive(s, clock, goal)
 			passes(s, clock, time.Second)
-			if at := stands(s, clock); at != 2048 || math.Abs(s.health.duty) < 0.9 {
+			if at := shaftPlace(s, clock); at != 2048 || math.Abs(s.health.duty) < 0.9 {
 				t.Errorf("fitted %v: on its way to %d it stands at %d with %.2f of its duty, want 2048 and all of it",
 					fitted, goal, at, s.health.duty)
 			}
@@ -286,7 +286,7 @@ func TestWhatAGripperHolds(t *testing.T) {
 			t.Run(fmt.Sprintf("%s, fitted %v", tt.name, fitted), func(t *testing.T) {
 				s, clock := one(t, "sts3215", Config{Fitted: fitted})
 				s.block(1700, false, true, clock.Now())
-				told(s, clock, 1500)
+				drive(s, clock, 1500)
 				passes(s, clock, 4*time.Second)
 				if !s.obstacle.Gripped || s.error(0) != faultOverload || s.dropped != 0 {
 					t.Fatalf("holds %v, status %#x, %d dropped", s.obstacle.Gripped, s.error(0), s.dropped)
@@ -296,9 +296,9 @@ func TestWhatAGripperHolds(t *testing.T) {
 				if holds := s.obstacle.Gripped; holds == tt.falls || (s.dropped == 1) != tt.falls {
 					t.Errorf("it holds %v, %d dropped, want that it falls %v", holds, s.dropped, tt.falls)
 				}
-				if told(s, clock, 1500); tt.falls && s.mem[stsTorque] == 1 && !s.unpowered {
-					if passes(s, clock, 2*time.Second); stands(s, clock) > 1512 {
-						t.Errorf("the object has fallen, and the gripper closes to %d, want 1500", stands(s, clock))
+				if drive(s, clock, 1500); tt.falls && s.mem[stsTorque] == 1 && !s.unpowered {
+					if passes(s, clock, 2*time.Second); shaftPlace(s, clock) > 1512 {
+						t.Errorf("the object has fallen, and the gripper closes to %d, want 1500", shaftPlace(s, clock))
 					}
 				}
 			})
@@ -321,7 +321,7 @@ func TestALimpArmSinks(t *testing.T) {
 	}
 	places := func() (all []int) {
 		for i := range arm {
-			all = append(all, stands(&arm[i], clock))
+			all = append(all, shaftPlace(&arm[i], clock))
 		}
 		return all
 	}
@@ -374,12 +374,12 @@ func TestALimpArmSinks(t *testing.T) {
 
 func TestNothingSinksOnAWeightlessArm(t *testing.T) {
 	s, clock := one(t, "sts3215", Config{Weightless: true})
-	told(s, clock, 2048)
+	drive(s, clock, 2048)
 	s.write(stsTorque, []byte{0}, clock.Now())
 	clock.Advance(time.Minute)
 	for _, cfg := range []Config{{Weightless: true}, {Fitted: true}, {Plant: newPosed()}, {IDs: []uint8{1, 2}}} {
-		if err := cfg.check(); err != nil || cfg.Weights != nil || stands(s, clock) != 2048 {
-			t.Errorf("%+v has weights %v (%v), the shaft is at %d", cfg.IDs, cfg.Weights, err, stands(s, clock))
+		if err := cfg.check(); err != nil || cfg.Weights != nil || shaftPlace(s, clock) != 2048 {
+			t.Errorf("%+v has weights %v (%v), the shaft is at %d", cfg.IDs, cfg.Weights, err, shaftPlace(s, clock))
 		}
 	}
 }
@@ -390,23 +390,23 @@ func TestNothingSinksOnAWeightlessArm(t *testing.T) {
 func TestTorqueOnOutsideOfTheRangeOfTheEEPROM(t *testing.T) {
 	for _, name := range []string{"sts3215", "scs0009"} {
 		s, clock := one(t, name, Config{})
-		start := stands(s, clock)
+		start := shaftPlace(s, clock)
 		lo := goalBytes(s, int64(start+300))
 		s.write(9, lo, clock.Now())
 		s.write(s.t.at.goal, goalBytes(s, int64(start)), clock.Now())
 		s.write(s.t.at.torque, []byte{1}, clock.Now())
 		clock.Advance(20 * time.Millisecond)
-		if at := stands(s, clock); at < start+14 {
+		if at := shaftPlace(s, clock); at < start+14 {
 			t.Errorf("%s: at %d of %d after 20 ms, want it on its way at full speed", name, at, start)
 		}
 		clock.Advance(time.Second)
-		if at := stands(s, clock); at != start+300 || s.get(s.t.at.goal) != int64(start) {
+		if at := shaftPlace(s, clock); at != start+300 || s.get(s.t.at.goal) != int64(start) {
 			t.Errorf("%s: it stands at %d and its goal reads %d, want %d and %d as written", name, at,
 				s.get(s.t.at.goal), start+300, start)
 		}
 		s.write(9, goalBytes(s, int64(start+100)), clock.Now())
 		clock.Advance(time.Second)
-		if at := stands(s, clock); at != start+100 {
+		if at := shaftPlace(s, clock); at != start+100 {
 			t.Errorf("%s: with a wider range at %d, want %d", name, at, start+100)
 		}
 	}
@@ -451,9 +451,9 @@ func TestGoalVelocityZero(t *testing.T) {
 		s.mem[stsPhase] = phase
 		s.put(stsGoalVelocity, 0)
 		s.tune(clock.Now())
-		told(s, clock, 2348)
+		drive(s, clock, 2348)
 		passes(s, clock, time.Second)
-		if at := stands(s, clock); (at > 2340) != moves || !moves && (at > 2080 || at < 2000) {
+		if at := shaftPlace(s, clock); (at > 2340) != moves || !moves && (at > 2080 || at < 2000) {
 			t.Errorf("Phase %d: it stands at %d", phase, at)
 		}
 	}

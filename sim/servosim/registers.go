@@ -110,7 +110,7 @@ func (s *servo) isMoving(off int, now rt.Instant) bool {
 	if s.mem[s.t.at.torque] != torqueOn {
 		return false
 	}
-	turns := !motor.Stands(float64(s.velocity))
+	turns := !motor.AtRest(float64(s.velocity))
 	if !s.positions() {
 		return turns
 	}

@@ -142,12 +142,12 @@ func TestAHardwareErrorCutsTorqueUntilAReboot(t *testing.T) {
 		t.Error("the error is forgotten when the supply is back")
 	}
 	s.obey(&request{id: 1, inst: instReboot}, nil, clock.Now())
-	if s.hears(1_000_000, clock.Now()) {
+	if s.receives(1_000_000, clock.Now()) {
 		t.Error("it hears while it boots")
 	}
 	clock.Advance(xBoot)
 	s.monitor(clock.Now())
-	if !s.hears(1_000_000, clock.Now()) || s.error(0) != 0 || s.write(xTorque, []byte{1}, clock.Now()) != 0 {
+	if !s.receives(1_000_000, clock.Now()) || s.error(0) != 0 || s.write(xTorque, []byte{1}, clock.Now()) != 0 {
 		t.Error("not well after a reboot")
 	}
 }
@@ -320,12 +320,12 @@ func TestABrownOutRestartsAServo(t *testing.T) {
 	s.write(stsTorque, []byte{1}, clock.Now())
 	s.write(stsTorqueLimit, le(300, 2), clock.Now())
 	s.supply(3.5, clock.Now())
-	if s.hears(1_000_000, clock.Now()) {
+	if s.receives(1_000_000, clock.Now()) {
 		t.Error("it hears without a supply")
 	}
 	s.supply(7.4, clock.Now())
 	clock.Advance(feetechBoot)
-	if !s.hears(1_000_000, clock.Now()) || s.mem[stsTorque] != 0 || s.get(stsTorqueLimit) != 1000 {
+	if !s.receives(1_000_000, clock.Now()) || s.mem[stsTorque] != 0 || s.get(stsTorqueLimit) != 1000 {
 		t.Errorf("after the boot: torque %d, torque limit %d, want 0, 1000", s.mem[stsTorque], s.get(stsTorqueLimit))
 	}
 }

@@ -117,11 +117,11 @@ func (s *servo) factory(id, baud uint8) {
 	s.flash, s.mem = s.mem, mem
 }
 
-// hears reports whether the servo is connected and powered, has booted at an instant, and receives
+// receives reports whether the servo is connected and powered, has booted at an instant, and receives
 // at this baud rate.
 //
 //rt:noalloc
-func (s *servo) hears(baud int, now rt.Instant) bool {
+func (s *servo) receives(baud int, now rt.Instant) bool {
 	own := s.t.rate(s.mem[s.t.at.baud])
 	off := baud - own
 	return !s.mute && !s.unpowered && now >= s.silentUntil && off*baudTolerance <= own && -off*baudTolerance <= own

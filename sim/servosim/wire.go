@@ -137,19 +137,19 @@ func (b *Bus) execute(f frame, end rt.Instant) {
 // feed resets the bus watchdogs, if any servo receives at the client's baud rate.
 //
 //rt:noalloc
-func (b *Bus) feed(now rt.Instant) (heard bool) {
+func (b *Bus) feed(now rt.Instant) (received bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	for i := range b.servos {
-		heard = heard || b.servos[i].hears(b.wire.baud, now)
+		received = received || b.servos[i].receives(b.wire.baud, now)
 	}
 	for i := range b.servos {
-		if heard {
+		if received {
 			b.servos[i].expire(now)
 			b.servos[i].lastRequest = now
 		}
 	}
-	return heard
+	return received
 }
 
 //rt:noalloc
@@ -180,7 +180,7 @@ func (b *Bus) executeOne(r *request, end rt.Instant) (reply []byte, start rt.Ins
 		if !obeys {
 			continue
 		}
-		if !s.hears(w.baud, end) {
+		if !s.receives(w.baud, end) {
 			if r.inst == instWrite {
 				s.emitUnheard(r.addr, r.data, end)
 			}
@@ -226,7 +226,7 @@ func (b *Bus) sendError(r request, x, ax uint8, end rt.Instant) {
 	b.mu.Lock()
 	for i := range b.servos {
 		s := &b.servos[i]
-		if s.t.series.feetech() || s.mem[s.t.at.id] != r.id || !s.hears(b.wire.baud, end) ||
+		if s.t.series.feetech() || s.mem[s.t.at.id] != r.id || !s.receives(b.wire.baud, end) ||
 			s.mem[s.t.at.returnLevel] < 2 {
 			continue
 		}
@@ -257,7 +257,7 @@ func (b *Bus) broadcast(r request, end rt.Instant) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	for i := range b.servos {
-		if s := &b.servos[i]; s.hears(b.wire.baud, end) && s.t.series.supports(r.inst) {
+		if s := &b.servos[i]; s.receives(b.wire.baud, end) && s.t.series.supports(r.inst) {
 			s.obey(&r, b.wire.data[:0], end)
 		}
 	}
@@ -302,7 +302,7 @@ func (b *Bus) find(id, inst uint8, now rt.Instant) int {
 	defer b.mu.Unlock()
 	for i := range b.servos {
 		s := &b.servos[i]
-		if s.mem[s.t.at.id] != id || !s.hears(b.wire.baud, now) || !s.t.series.supports(inst) {
+		if s.mem[s.t.at.id] != id || !s.receives(b.wire.baud, now) || !s.t.series.supports(inst) {
 			continue
 		}
 		if fast := inst == instFastSyncRead || inst == instFastBulkRead; !fast || s.mem[xFirmware] >= xFastReads &&
@@ -327,9 +327,9 @@ func (b *Bus) writeMany(r request, end rt.Instant) {
 		for i := range b.servos {
 			s := &b.servos[i]
 			obeys, _ := s.addressed(p.id)
-			switch hears := s.hears(b.wire.baud, end); {
+			switch receives := s.receives(b.wire.baud, end); {
 			case !obeys || !s.t.series.supports(r.inst):
-			case hears:
+			case receives:
 				s.write(p.addr, p.data, end)
 			default:
 				s.emitUnheard(p.addr, p.data, end)

@@ -30,8 +30,8 @@ func manager(t *testing.T, name string) *net.UnixConn {
 	return l
 }
 
-// said returns the manager's input since the last call.
-func said(t *testing.T, l *net.UnixConn) string {
+// sent returns the manager's input since the last call.
+func sent(t *testing.T, l *net.UnixConn) string {
 	t.Helper()
 	var lines []string
 	buf := make([]byte, 4096)
@@ -76,7 +76,7 @@ func TestMessages(t *testing.T) {
 			{"closed", func() { n.Close(); n.Status("closed") }, ""},
 		} {
 			tt.send()
-			if got := said(t, l); got != tt.want {
+			if got := sent(t, l); got != tt.want {
 				t.Errorf("%s at %s: sent %q, want %q", tt.name, name, got, tt.want)
 			}
 		}
@@ -98,7 +98,7 @@ func TestUpdateSendsWhatIsNew(t *testing.T) {
 		{"open, no progress yet: not ready", 5000 * ms, State{Status: "CONNECTING"}, "STATUS=CONNECTING"},
 		{"still none", 5020 * ms, State{Status: "CONNECTING"}, ""},
 		{"the first progress", 5040 * ms, State{Ready: true, Status: "CONNECTING", Progress: 1}, "READY=1 WATCHDOG=1"},
-		{"ready is said once, the watchdog is not due", 5060 * ms,
+		{"ready is sent once, the watchdog is not due", 5060 * ms,
 			State{Ready: true, Status: "CONNECTING", Progress: 2}, ""},
 		{"another status", 5080 * ms, State{Ready: true, Status: "STREAMING", Progress: 3}, "STATUS=STREAMING"},
 		{"no status: as before", 5100 * ms, State{Ready: true, Progress: 3}, ""},
@@ -114,10 +114,10 @@ func TestUpdateSendsWhatIsNew(t *testing.T) {
 			Status:   "STALLED",
 			Progress: 130,
 		}, "STOPPING=1 WATCHDOG=1"},
-		{"leaving is said once", 61_040 * ms, State{Ready: true, Stopping: true, Status: "STALLED", Progress: 131}, ""},
+		{"leaving is sent once", 61_040 * ms, State{Ready: true, Stopping: true, Status: "STALLED", Progress: 131}, ""},
 	} {
 		n.Update(tt.at, tt.state)
-		if got := said(t, l); got != tt.want {
+		if got := sent(t, l); got != tt.want {
 			t.Errorf("%s: Update(%d ms, %+v) sent %q, want %q", tt.name, tt.at/ms, tt.state, got, tt.want)
 		}
 	}
@@ -163,9 +163,9 @@ func TestUpdateRepeatsWhatWasNotSent(t *testing.T) {
 	}
 	leaving := State{Ready: true, Stopping: true, Status: "STREAMING"}
 	n.Update(1, leaving)
-	said(t, l)
+	sent(t, l)
 	n.Update(2, leaving)
-	if got, want := said(t, l), "READY=1 STATUS=STREAMING STOPPING=1"; got != want {
+	if got, want := sent(t, l), "READY=1 STATUS=STREAMING STOPPING=1"; got != want {
 		t.Errorf("after a full queue Update sent %q, want %q", got, want)
 	}
 	l.Close()
@@ -230,7 +230,7 @@ func TestUpdateNoAlloc(t *testing.T) {
 	if allocs != 0 {
 		t.Errorf("%v allocations per update, want 0", allocs)
 	}
-	if got := strings.Count(said(t, l), "="); got < 8 {
+	if got := strings.Count(sent(t, l), "="); got < 8 {
 		t.Errorf("%d messages in 100 updates: the test measured nothing", got)
 	}
 	l.Close()

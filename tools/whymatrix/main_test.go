@@ -146,7 +146,7 @@ func TestTheMatrixIsWhole(t *testing.T) {
 		}
 		names = append(names, r.name)
 		for _, c := range r.want {
-			if c.Says() == "" {
+			if c.Description() == "" {
 				t.Errorf("%s wants %q, which is no cause", r.name, c)
 			}
 		}

@@ -277,10 +277,10 @@ func whole(t *testing.T, robots []*robot, when string) {
 	deadline := time.Now().Add(30 * time.Second)
 	for _, r := range robots {
 		for {
-			before := r.seen.heard()
+			before := r.seen.received()
 			replies, _ := r.s.Get(t.Context(), "chaos/*/status", nil, time.Second)
 			time.Sleep(50 * time.Millisecond) // every robot puts samples meanwhile
-			after := r.seen.heard()
+			after := r.seen.received()
 			news := 0
 			for who, n := range after {
 				if n > before[who] {
@@ -298,8 +298,8 @@ func whole(t *testing.T, robots []*robot, when string) {
 	}
 }
 
-// heard holds the newest number of every publisher.
-func (o *once) heard() map[uint64]uint64 {
+// received holds the newest number of every publisher.
+func (o *once) received() map[uint64]uint64 {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	all := map[uint64]uint64{}

@@ -197,7 +197,7 @@ type dialFindings struct {
 	at    time.Time          // guarded by mu
 }
 
-func (d *dialFindings) look(connect []endpoint.Endpoint, now time.Time) []endpoint.Finding {
+func (d *dialFindings) current(connect []endpoint.Endpoint, now time.Time) []endpoint.Finding {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if d.at.IsZero() || now.Sub(d.at).Abs() >= dialEvery {

@@ -236,13 +236,13 @@ func TestPeersAreNotBridged(t *testing.T) {
 	fromA, fromClient := mustPublisher(t, a, "@p/a", wire.ActionQoS), mustPublisher(t, client, "@p/c", wire.ActionQoS)
 	rttest.Eventually(t, "the client to hear the peer", func() bool {
 		fromA.Put(nil, nil)
-		return heard(&atClient, "@p/a")
+		return received(&atClient, "@p/a")
 	})
 	rttest.Eventually(t, "the peer to hear the client", func() bool {
 		fromClient.Put(nil, nil)
 		return atB.count() > 0
 	})
-	if heard(&atB, "@p/a") {
+	if received(&atB, "@p/a") {
 		t.Error("one peer's sample was passed on to another")
 	}
 	if keys, err := a.Tokens(context.Background(), "@p/*", time.Second); err != nil ||
@@ -259,7 +259,7 @@ func TestPeersAreNotBridged(t *testing.T) {
 	}
 }
 
-func heard(got *samples, key string) bool {
+func received(got *samples, key string) bool {
 	got.mu.Lock()
 	defer got.mu.Unlock()
 	return slices.ContainsFunc(got.all, func(s wire.Sample) bool { return s.Key == key })
@@ -506,8 +506,8 @@ func TestQueryableLeavesInTheMiddle(t *testing.T) {
 	}
 }
 
-// hears joins a listener as a subscriber and copies its samples.
-func hears(t *testing.T, at, expr string) <-chan codec.Push {
+// subscribeAt joins a listener as a subscriber and copies its samples.
+func subscribeAt(t *testing.T, at, expr string) <-chan codec.Push {
 	t.Helper()
 	conn, err := net.Dial("tcp", strings.TrimPrefix(at, "tcp/"))
 	if err != nil {
@@ -558,7 +558,7 @@ func TestRelayPassesEverything(t *testing.T) {
 	if _, err := hub.Subscribe("@all/**", own.deposit); err != nil {
 		t.Fatal(err)
 	}
-	got := hears(t, at, "@all/**")
+	got := subscribeAt(t, at, "@all/**")
 	a := mustAttack(t, at)
 	stamp := codec.Timestamp{Time: 0x6682b5c680000000, ID: []byte{0x33}}
 	for _, want := range []codec.Push{
@@ -580,16 +580,16 @@ func TestRelayPassesEverything(t *testing.T) {
 			t.Fatalf("%s was not passed on", want.Expr.Suffix)
 		}
 	}
-	if heard(&own, "@all/d") || own.count() != 2 {
+	if received(&own, "@all/d") || own.count() != 2 {
 		t.Errorf("the own subscriber heard %d samples, a deletion %v; want 2 and none", own.count(),
-			heard(&own, "@all/d"))
+			received(&own, "@all/d"))
 	}
 }
 
 // Goal: a publisher's QoS is sent as given, and its default priority is data.
 func TestQoSOfPublishers(t *testing.T) {
 	server, at := listener(t, Config{})
-	got := hears(t, at, "@qos")
+	got := subscribeAt(t, at, "@qos")
 	for _, tt := range []struct {
 		qos  wire.QoS
 		want codec.QoS

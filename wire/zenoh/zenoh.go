@@ -212,7 +212,7 @@ func (s *Session) Endpoints() []string {
 // Certificates lists the faults, present or soon to come, of the certificates that the session's
 // listeners show and require now, and of those by which it dials.
 func (s *Session) Certificates(now time.Time) []endpoint.Finding {
-	found := slices.Clone(s.dialled.look(s.cfg.connect, now))
+	found := slices.Clone(s.dialled.current(s.cfg.connect, now))
 	for _, l := range s.listeners {
 		found = addFindings(found, l.Certificates(now))
 	}

@@ -57,7 +57,7 @@ type links struct {
 	refused error // by a CloseError: the answer to an already known node id
 }
 
-func (l *links) hear(e zenoh.LinkEvent) {
+func (l *links) note(e zenoh.LinkEvent) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	var closed *link.CloseError
@@ -94,8 +94,8 @@ func TestCableCutBehindARouter(t *testing.T) {
 	over(t, func(t *testing.T, v version) {
 		_, at := v.router(t)
 		var events [2]links
-		a := ours(t, zenoh.Config{Connect: []string{at}, Lease: zenoh.DefaultLease, Links: events[0].hear})
-		b := ours(t, zenoh.Config{Connect: []string{at}, Lease: zenoh.DefaultLease, Links: events[1].hear})
+		a := ours(t, zenoh.Config{Connect: []string{at}, Lease: zenoh.DefaultLease, Links: events[0].note})
+		b := ours(t, zenoh.Config{Connect: []string{at}, Lease: zenoh.DefaultLease, Links: events[1].note})
 		e := declareAll(t, "@cable", a, b)
 		e.flows(t, "before")
 		cut := time.Now()
@@ -158,7 +158,7 @@ func TestSilenceBehindARouter(t *testing.T) {
 		_, at := v.router(t)
 		way := proxy(t, at)
 		var events links
-		a := ours(t, zenoh.Config{Connect: []string{way.Endpoint(), at}, Lease: zenoh.DefaultLease, Links: events.hear})
+		a := ours(t, zenoh.Config{Connect: []string{way.Endpoint(), at}, Lease: zenoh.DefaultLease, Links: events.note})
 		b := ours(t, zenoh.Config{Connect: []string{at}})
 		e := declareAll(t, "@silent", b, a)
 		e.flows(t, "before")

@@ -109,21 +109,21 @@ func (f *fleet) router(v version, name, config string) {
 
 func (f *fleet) at(router string) string { return "tls/localhost:" + f.ports[router] }
 
-// said collects a program's output.
-type said struct {
+// program collects a program's output.
+type program struct {
 	cmd *exec.Cmd
 	rttest.Output
 }
 
 // start starts a program in the fleet's folder, which the test ends.
-func (f *fleet) start(name string, env []string, args ...string) *said {
+func (f *fleet) start(name string, env []string, args ...string) *program {
 	f.t.Helper()
 	return f.startIn(f.dir, name, env, args...)
 }
 
-func (f *fleet) startIn(dir, name string, env []string, args ...string) *said {
+func (f *fleet) startIn(dir, name string, env []string, args ...string) *program {
 	f.t.Helper()
-	s := &said{cmd: exec.Command(name, args...)}
+	s := &program{cmd: exec.Command(name, args...)}
 	s.cmd.Dir = dir
 	s.cmd.Stdout = s
 	s.cmd.Stderr = s
@@ -140,7 +140,7 @@ func (f *fleet) startIn(dir, name string, env []string, args ...string) *said {
 			overdue.Stop()
 		}
 		if f.t.Failed() {
-			f.t.Logf("%s %q said:\n%s", filepath.Base(name), args, s)
+			f.t.Logf("%s %q program:\n%s", filepath.Base(name), args, s)
 		}
 	})
 	return s
@@ -156,7 +156,7 @@ func (f *fleet) server(router string) {
 }
 
 // arm starts a robot on a simulated arm with a certificate, which may be another robot's.
-func (f *fleet) arm(id, certificate, router, duration string) *said {
+func (f *fleet) arm(id, certificate, router, duration string) *program {
 	f.t.Helper()
 	state := f.t.TempDir()
 	return f.start(filepath.Join(f.bin, "edge-rt"),
@@ -169,7 +169,7 @@ func (f *fleet) arm(id, certificate, router, duration string) *said {
 }
 
 // streamed waits for the end of a robot's run and checks that it streamed.
-func (f *fleet) streamed(id string, s *said) {
+func (f *fleet) streamed(id string, s *program) {
 	f.t.Helper()
 	s.cmd.Wait()
 	var summary struct {

@@ -87,8 +87,8 @@ func (v version) start(t *testing.T) *zenohtest.Node {
 	}
 	t.Cleanup(func() {
 		n.Stop()
-		if said := n.Said(); said != "" && t.Failed() {
-			t.Logf("official node %d said: %s", n.PID(), said)
+		if text := n.Output(); text != "" && t.Failed() {
+			t.Logf("official node %d printed: %s", n.PID(), text)
 		}
 	})
 	return n

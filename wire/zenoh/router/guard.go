@@ -71,7 +71,7 @@ func (f *face) may(m access.Message, key string) bool {
 		return true
 	}
 	f.deny(m)
-	f.tell(m, key)
+	f.report(m, key)
 	return false
 }
 
@@ -111,8 +111,8 @@ func (f *face) deny(m access.Message) {
 	f.who.rights.Count(m)
 }
 
-// tell logs the link's first denied message of a kind.
-func (f *face) tell(m access.Message, key string) {
+// report logs the link's first denied message of a kind.
+func (f *face) report(m access.Message, key string) {
 	if !f.denials[m] {
 		f.log(m, f.who.rights.Why(m, key))
 	}

@@ -241,7 +241,7 @@ func (q *query) expire() {
 
 // end removes a query, and sends its asker the end of the replies unless the asker has vanished.
 // Called with Router.mu held.
-func (q *query) end(tell bool) {
+func (q *query) end(final bool) {
 	if q.over {
 		return
 	}
@@ -252,7 +252,7 @@ func (q *query) end(tell bool) {
 	delete(q.asker.queries, q.id)
 	r.queryBytes -= q.cost
 	q.asker.hold(-q.cost)
-	if tell {
+	if final {
 		q.sendFinal()
 	}
 }

@@ -110,7 +110,7 @@ func (f *face) match(key []byte, known *route) *route {
 		known.epoch = r.epoch.Load()
 		known.session = false
 		known.links = known.links[:0]
-		f.tell(access.Put, known.key)
+		f.report(access.Put, known.key)
 		return known
 	}
 	r.mu.Lock()

@@ -63,7 +63,7 @@ func longest(n int, f func(i int)) (most time.Duration) {
 var congestion = []testCase{
 	{"dropping never waits, and what arrives is in order", func(p pair) {
 		g := p.gate("@c/drop")
-		pub := p.heard(p.from, "@c/drop", wire.QoS{Priority: wire.Data})
+		pub := p.matched(p.from, "@c/drop", wire.QoS{Priority: wire.Data})
 		// More than queues and socket buffers hold, so that some are dropped.
 		const n = 400
 		payload := make([]byte, 100_000)
@@ -93,7 +93,7 @@ var congestion = []testCase{
 			s.Payload = s.Payload[:numberBytes]
 			got.deposit(s)
 		})
-		pub := p.heard(p.from, "@c/block", blocking)
+		pub := p.matched(p.from, "@c/block", blocking)
 		const n = 300
 		payload := make([]byte, 64<<10)
 		for i := range n {
@@ -109,7 +109,7 @@ var congestion = []testCase{
 	}},
 	{"PutLatest ends with the newest", func(p pair) {
 		g := p.gate("@c/latest")
-		pub := p.heard(p.from, "@c/latest", wire.QoS{Priority: wire.Data})
+		pub := p.matched(p.from, "@c/latest", wire.QoS{Priority: wire.Data})
 		const n = 400
 		payload, replaced := make([]byte, 60_000), 0
 		waited := longest(n, func(i int) {
@@ -151,8 +151,8 @@ var congestion = []testCase{
 		bulkWhenUrgent.Store(-1)
 		p.subscribe(p.to, "@c/bulk", func(wire.Sample) { bulkSeen.Add(1); time.Sleep(200 * time.Microsecond) })
 		p.subscribe(p.to, "@c/urgent", func(wire.Sample) { bulkWhenUrgent.CompareAndSwap(-1, bulkSeen.Load()) })
-		bulk := p.heard(p.from, "@c/bulk", blocking)
-		urgent := p.heard(p.from, "@c/urgent", wire.ActionQoS)
+		bulk := p.matched(p.from, "@c/bulk", blocking)
+		urgent := p.matched(p.from, "@c/urgent", wire.ActionQoS)
 		payload := make([]byte, 64<<10)
 		const n = 200
 		done := make(chan struct{})

@@ -134,8 +134,8 @@ func (p pair) token(s wire.Session, key string) wire.Declaration {
 	return must(p, "Token("+key+")", d, err)
 }
 
-// heard returns a publisher on key once its subscribers are known to it.
-func (p pair) heard(s wire.Session, key string, qos wire.QoS) wire.Publisher {
+// matched returns a publisher on key once its subscribers are known to it.
+func (p pair) matched(s wire.Session, key string, qos wire.QoS) wire.Publisher {
 	p.Helper()
 	pub := p.publisher(s, key, qos)
 	p.known()

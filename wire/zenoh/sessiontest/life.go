@@ -18,10 +18,10 @@ var life = []testCase{
 		}
 		var got basket
 		p.subscribe(p.to, "@c/re/s", got.deposit)
-		p.queryable(p.to, "@c/re/q", says("@c/re/q", "yes"))
+		p.queryable(p.to, "@c/re/q", replier("@c/re/q", "yes"))
 		p.token(p.to, "@c/re/t")
 		d, _ := p.watch(p.from, "@c/re/*")
-		pub := p.heard(p.from, "@c/re/s", blocking)
+		pub := p.matched(p.from, "@c/re/s", blocking)
 		works := func() {
 			p.Helper()
 			before := got.count()
@@ -58,7 +58,7 @@ var life = []testCase{
 	{"a closed session's tokens vanish and its objects are gone", func(p pair) {
 		p.token(p.to, "@c/close/t")
 		p.subscribe(p.to, "@c/close/s", func(wire.Sample) {})
-		p.queryable(p.to, "@c/close/q", says("@c/close/q", "here"))
+		p.queryable(p.to, "@c/close/q", replier("@c/close/q", "here"))
 		d, _ := p.watch(p.from, "@c/close/*")
 		p.reached(p.from, "@c/close/q", 1)
 		p.reads(d, "+@c/close/t")

@@ -27,7 +27,7 @@ var pubsub = []testCase{
 	{"samples of 0 B to 5 MB arrive whole and in order", func(p pair) {
 		var got basket
 		p.subscribe(p.to, "@c/*/size", got.deposit)
-		pub := p.heard(p.from, "@c/r1/size", blocking)
+		pub := p.matched(p.from, "@c/r1/size", blocking)
 		sizes := []int{0, 1, 63, 64, 127, 128, 4096, 16383, 65400, 65480, 65535, 65536, 100_000, 1 << 20, 5 << 20, 7}
 		for i, n := range sizes {
 			p.put(pub, pattern(i, n), pattern(i, 27))
@@ -43,7 +43,7 @@ var pubsub = []testCase{
 	{"attachments of 0 to 64 KiB arrive, and a missing one is nil", func(p pair) {
 		var got basket
 		p.subscribe(p.to, "@c/att", got.deposit)
-		pub := p.heard(p.from, "@c/att", blocking)
+		pub := p.matched(p.from, "@c/att", blocking)
 		sizes := []int{0, 1, 27, 1000, 1 << 16}
 		if p.toLacks.LongAttachment {
 			sizes = sizes[:4]
@@ -65,7 +65,7 @@ var pubsub = []testCase{
 	{"Put copies before it returns", func(p pair) {
 		var got basket
 		p.subscribe(p.to, "@c/copy", got.deposit)
-		pub := p.heard(p.from, "@c/copy", blocking)
+		pub := p.matched(p.from, "@c/copy", blocking)
 		payload, att := pattern(0, 100_000), pattern(0, 27)
 		for i := range 20 {
 			copy(payload, pattern(i, len(payload)))
@@ -101,7 +101,7 @@ var pubsub = []testCase{
 			var got, mark basket
 			p.subscribe(p.to, root+tt.expr, got.deposit)
 			p.subscribe(p.to, root+"mark", mark.deposit)
-			last := p.heard(p.from, root+"mark", blocking)
+			last := p.matched(p.from, root+"mark", blocking)
 			for _, k := range keys {
 				p.put(p.publisher(p.from, root+k, blocking), nil, nil)
 			}
@@ -121,7 +121,7 @@ var pubsub = []testCase{
 		p.subscribe(p.to, "@c/over/**", wide.deposit)
 		p.subscribe(p.to, "@c/over/a", narrow.deposit)
 		p.subscribe(p.to, "@c/over/a", same.deposit)
-		pub := p.heard(p.from, "@c/over/a", blocking)
+		pub := p.matched(p.from, "@c/over/a", blocking)
 		for range 50 {
 			p.put(pub, nil, nil)
 		}
@@ -132,11 +132,11 @@ var pubsub = []testCase{
 			p.Errorf("%d, %d and %d samples, want 50 each", a, b, c)
 		}
 	}},
-	{"an undeclared subscriber hears nothing more", func(p pair) {
+	{"an undeclared subscriber receives nothing more", func(p pair) {
 		var got, rest basket
 		sub := p.subscribe(p.to, "@c/un/a", got.deposit)
 		p.subscribe(p.to, "@c/un/b", rest.deposit)
-		a, b := p.heard(p.from, "@c/un/a", blocking), p.heard(p.from, "@c/un/b", blocking)
+		a, b := p.matched(p.from, "@c/un/a", blocking), p.matched(p.from, "@c/un/b", blocking)
 		p.put(a, nil, nil)
 		rttest.Eventually(p.T, "one sample", func() bool { return got.count() == 1 })
 		if err := sub.Undeclare(); err != nil {
@@ -162,7 +162,7 @@ var pubsub = []testCase{
 		if _, err := p.to.SubscribeTokens("@c/serial/*", func(string, bool) { happen() }); err != nil {
 			p.Fatal(err)
 		}
-		pub := p.heard(p.from, "@c/serial/a", blocking)
+		pub := p.matched(p.from, "@c/serial/a", blocking)
 		for range 500 {
 			token := p.token(p.from, "@c/serial/t")
 			p.put(pub, nil, nil)
@@ -176,9 +176,9 @@ var pubsub = []testCase{
 	{"a callback may publish", func(p pair) {
 		var pong basket
 		p.subscribe(p.from, "@c/pong", pong.deposit)
-		answer := p.heard(p.to, "@c/pong", blocking)
+		answer := p.matched(p.to, "@c/pong", blocking)
 		p.subscribe(p.to, "@c/ping", func(s wire.Sample) { answer.Put(s.Payload, nil) })
-		ping := p.heard(p.from, "@c/ping", blocking)
+		ping := p.matched(p.from, "@c/ping", blocking)
 		for i := range 20 {
 			p.put(ping, pattern(i, 500), nil)
 		}

@@ -14,8 +14,8 @@ import (
 	"github.com/edge-rt/edge-rt/wire"
 )
 
-// says returns the callback of a queryable that replies with one text on its own key.
-func says(key, text string) func(wire.Query) {
+// replier returns the callback of a queryable that replies with one text on its own key.
+func replier(key, text string) func(wire.Query) {
 	return func(q wire.Query) {
 		q.Reply(key, []byte(text))
 		q.Finish()
@@ -134,7 +134,7 @@ var queries = []testCase{
 	sizesOfReplies,
 	{"wildcards match queries, except for verbatim chunks", func(p pair) {
 		for _, key := range []string{"c/w/a", "c/w/b/c", "c/w/@v"} {
-			p.queryable(p.to, key, says(key, key))
+			p.queryable(p.to, key, replier(key, key))
 			p.reached(p.from, key, 1)
 		}
 		for _, tt := range []struct {
@@ -240,7 +240,7 @@ var queries = []testCase{
 		wg.Wait()
 	}},
 	{"an undeclared queryable is asked no more", func(p pair) {
-		q := p.queryable(p.to, "@c/gone", says("@c/gone", "here"))
+		q := p.queryable(p.to, "@c/gone", replier("@c/gone", "here"))
 		p.reached(p.from, "@c/gone", 1)
 		if err := q.Undeclare(); err != nil {
 			p.Errorf("Undeclare = %v", err)

@@ -22,7 +22,7 @@ const (
 	answerLimit = 30 * time.Second
 	maxBlob     = 64 << 20
 	maxHeader   = 1 << 20
-	maxSaid     = 64 << 10 // bytes kept of its standard error
+	maxTail     = 64 << 10 // bytes kept of its standard error
 	maxEvents   = 256      // not yet delivered; further events block the node
 	none        = 0xffffffff
 )
@@ -62,7 +62,7 @@ func (p Python) command(args ...string) *exec.Cmd {
 type Node struct {
 	cmd    *exec.Cmd
 	stdin  io.WriteCloser
-	stderr said
+	stderr outputTail
 	gone   chan struct{} // closed when the process has ended
 
 	writing sync.Mutex // held while a frame is written
@@ -222,7 +222,7 @@ func (n *Node) write(id uint64, command string, a args, payload, attachment []by
 func (n *Node) ended(command string) error {
 	select {
 	case <-n.gone:
-		return fmt.Errorf("official node: %s: it has ended: %s", command, n.Said())
+		return fmt.Errorf("official node: %s: it has ended: %s", command, n.Output())
 	case <-time.After(time.Second):
 		return fmt.Errorf("official node: %s: it does not listen", command)
 	}
@@ -234,26 +234,26 @@ func (n *Node) Kill() {
 	<-n.gone
 }
 
-// Said returns the process's standard error, with the library's log of errors (RUST_LOG selects
+// Output returns the process's standard error, with the library's log of errors (RUST_LOG selects
 // more). It is complete when the process has ended.
-func (n *Node) Said() string { return n.stderr.text() }
+func (n *Node) Output() string { return n.stderr.text() }
 
-// said keeps the end of a process's output.
-type said struct {
+// outputTail keeps the end of a process's output.
+type outputTail struct {
 	mu  sync.Mutex
 	buf []byte // guarded by mu
 }
 
-func (s *said) Write(p []byte) (int, error) {
+func (s *outputTail) Write(p []byte) (int, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.buf = append(s.buf, p...); len(s.buf) > 2*maxSaid {
-		s.buf = append(s.buf[:0], s.buf[len(s.buf)-maxSaid:]...)
+	if s.buf = append(s.buf, p...); len(s.buf) > 2*maxTail {
+		s.buf = append(s.buf[:0], s.buf[len(s.buf)-maxTail:]...)
 	}
 	return len(p), nil
 }
 
-func (s *said) text() string {
+func (s *outputTail) text() string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return strings.TrimSpace(string(s.buf))

@@ -1,7 +1,7 @@
-// Film makes the recording of the README: the simulated arm's camera in a run like make demo's, as
+// Animation makes the recording of the README: the simulated arm's camera in a run like make demo's, as
 // an animated GIF. It needs ffmpeg (Debian: apt install ffmpeg).
 //
-//	go run ./tools/film
+//	go run ./tools/animation
 package main
 
 import (
@@ -46,14 +46,14 @@ func main() {
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 	defer stop()
-	if err := film(ctx, &o); err != nil {
-		fmt.Fprintln(os.Stderr, "film:", err)
+	if err := animation(ctx, &o); err != nil {
+		fmt.Fprintln(os.Stderr, "animation:", err)
 		os.Exit(1)
 	}
 }
 
-func film(ctx context.Context, o *options) (err error) {
-	dir, err := os.MkdirTemp("", "edgert-film-")
+func animation(ctx context.Context, o *options) (err error) {
+	dir, err := os.MkdirTemp("", "edgert-animation-")
 	if err != nil {
 		return err
 	}

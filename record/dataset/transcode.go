@@ -86,8 +86,8 @@ func commonest(all []size) (most size, ok bool) {
 	return most, len(all) > 0
 }
 
-// film turns the pictures of a run's episodes into videos. Each camera progresses at its own pace.
-type film struct {
+// transcoder turns the pictures of a run's episodes into videos. Each camera progresses at its own pace.
+type transcoder struct {
 	ctx     context.Context
 	x       *export
 	of      *run
@@ -113,8 +113,8 @@ type lane struct {
 	rgb     []byte
 }
 
-func newFilm(ctx context.Context, x *export, r *run, all []episode) (*film, error) {
-	f := &film{
+func newTranscoder(ctx context.Context, x *export, r *run, all []episode) (*transcoder, error) {
+	f := &transcoder{
 		ctx:   ctx,
 		x:     x,
 		of:    r,
@@ -147,10 +147,10 @@ func newFilm(ctx context.Context, x *export, r *run, all []episode) (*film, erro
 
 // first returns the number of the run's first new episode in the dataset. The journal holds the
 // episodes before it.
-func (f *film) first() int { return len(f.x.journal.entries) - f.done }
+func (f *transcoder) first() int { return len(f.x.journal.entries) - f.done }
 
 // picture adds a picture to all frames that show it.
-func (f *film) picture(m *record.Image) error {
+func (f *transcoder) picture(m *record.Image) error {
 	for _, l := range f.lanes {
 		if l.name == m.Camera {
 			l.seen++
@@ -160,7 +160,7 @@ func (f *film) picture(m *record.Image) error {
 	return nil
 }
 
-func (f *film) show(l *lane, n int, m *record.Image) error {
+func (f *transcoder) show(l *lane, n int, m *record.Image) error {
 	for l.episode < len(f.all) {
 		frames := f.all[l.episode].frames
 		if frames[l.frame].pictures[l.camera] != n {
@@ -180,7 +180,7 @@ func (f *film) show(l *lane, n int, m *record.Image) error {
 }
 
 // frame adds the picture as the next frame of the lane's episode, whose number of frames is given.
-func (f *film) frame(l *lane, m *record.Image, frames int) error {
+func (f *transcoder) frame(l *lane, m *record.Image, frames int) error {
 	data := m.Data.A
 	p, err := jpeg.Inspect(data)
 	if err != nil {
@@ -221,7 +221,7 @@ func (f *film) frame(l *lane, m *record.Image, frames int) error {
 }
 
 // end finishes the lane's episode. The last camera to finish it also completes the episode.
-func (f *film) end(l *lane) error {
+func (f *transcoder) end(l *lane) error {
 	if _, err := l.video.finish(f.ctx); err != nil {
 		return err
 	}
@@ -243,7 +243,7 @@ func (f *film) end(l *lane) error {
 
 // rest completes the episodes of a run without cameras, and otherwise checks that every episode has
 // its pictures.
-func (f *film) rest() error {
+func (f *transcoder) rest() error {
 	if len(f.lanes) == 0 {
 		for i := range f.all {
 			if err := f.ctx.Err(); err != nil {
@@ -262,7 +262,7 @@ func (f *film) rest() error {
 	return nil
 }
 
-func (f *film) close() {
+func (f *transcoder) close() {
 	for _, l := range f.lanes {
 		if l.video != nil {
 			l.video.stop()
