@@ -170,7 +170,8 @@ func TestAFailedBatchRunsOneByOne(t *testing.T) {
 		if err := b.stop(); err != nil {
 			t.Error(err)
 		}
-		if n, failed := b.server.stats.reruns.Load(), b.server.stats.sick[sickRun].Load(); n != 1 || failed != 1 {
+		if n, failed := b.server.stats.reruns.Load(), b.server.stats.failures[failureRun].Load(); n != 1 ||
+			failed != 1 {
 			t.Errorf("%d batches ran again with %d failures, want 1 and 1", n, failed)
 		}
 	}
@@ -359,7 +360,7 @@ func TestTheNextRequestFindsTheChunkBefore(t *testing.T) {
 	o.InferenceDelaySteps = 2
 	o.Spans = []wire.Span{{Source: 1, Start: 1, End: 4}}
 	robots[0].send(obsHeader(1, 2), o)
-	for range 3 { // the worker has seen it, and any thread of the crew would have begun
+	for range 3 { // the worker has seen it, and any other thread would have begun
 		rttest.Eventually(t, "the worker looks", func() bool { return len(b.server.worker.work) == 0 })
 		b.server.worker.work.Wake()
 	}

@@ -31,7 +31,7 @@ func TestCertificatesAreSaidAndMakeTheServerNotReady(t *testing.T) {
 	look := func(found ...endpoint.Finding) (lines string) {
 		log.Reset()
 		network.found = found
-		c.look(network, time.Now(), logger)
+		c.check(network, time.Now(), logger)
 		return log.String()
 	}
 	if ok, _ := c.usable(); !ok || c.texts() != nil {
@@ -63,5 +63,5 @@ func TestCertificatesAreSaidAndMakeTheServerNotReady(t *testing.T) {
 	if ok, _ := c.usable(); !ok {
 		t.Error("not usable after the renewal")
 	}
-	c.look(nil, time.Now(), logger) // the C library's network has no findings
+	c.check(nil, time.Now(), logger) // the C library's network has no findings
 }

@@ -73,8 +73,8 @@ type Report struct {
 }
 
 // Examine loads all parts that Run would load, golden sets included, and reports on them without
-// joining the network. It calls say with its progress where the work takes long.
-func Examine(cfg manifest.Config, say func(text string)) (report Report, err error) {
+// joining the network. It calls show with its progress where the work takes long.
+func Examine(cfg manifest.Config, show func(text string)) (report Report, err error) {
 	if err := errors.Join(cfg.Check(), cfg.CheckTransport()); err != nil {
 		return report, err
 	}
@@ -84,9 +84,9 @@ func Examine(cfg manifest.Config, say func(text string)) (report Report, err err
 	}
 	ticker := time.NewTicker(progressEvery)
 	defer ticker.Stop()
-	going := newProgress(say, rt.KernelClock(), ticker.C)
+	going := newProgress(show, rt.KernelClock(), ticker.C)
 	defer going.end()
-	model, err := load(cfg, slowTests(func(text string) { going.tell("self-test: " + text) }))
+	model, err := load(cfg, slowTests(func(text string) { going.report("self-test: " + text) }))
 	if err != nil {
 		return report, err
 	}
@@ -136,7 +136,7 @@ func Examine(cfg manifest.Config, say func(text string)) (report Report, err err
 	report.TensorBytes, report.DeviceBytes = model.TensorBytes()
 	report.Unlisted, report.UnlistedAll = b.Unlisted()
 	report.Warnings = warnings
-	report.InferenceMs, report.Inferences, err = medianMs(model, rt.KernelClock(), going.tell)
+	report.InferenceMs, report.Inferences, err = medianMs(model, rt.KernelClock(), going.report)
 	return report, err
 }
 
@@ -177,7 +177,7 @@ func Plan(cfg manifest.Config, fleet capacity.Fleet) (report *capacity.Report, e
 	return report, nil
 }
 
-func medianMs(m Model, clock rt.Clock, say func(text string)) (median float64, n int, err error) {
+func medianMs(m Model, clock rt.Clock, show func(text string)) (median float64, n int, err error) {
 	h, begun := rt.NewHist(), clock.Now()
 	for n < checkInferences && (n < checkLeast || clock.Now().Sub(begun) < checkLimit) {
 		start := clock.Now()
@@ -187,7 +187,7 @@ func medianMs(m Model, clock rt.Clock, say func(text string)) (median float64, n
 		took := clock.Now().Sub(start)
 		h.Record(took)
 		if n++; took >= slowTest {
-			say(fmt.Sprintf("measuring: inference %d took %.1f s", n, took.Seconds()))
+			show(fmt.Sprintf("measuring: inference %d took %.1f s", n, took.Seconds()))
 		}
 	}
 	return ms(h.Quantile(0.5)), n, nil
@@ -225,9 +225,9 @@ func (r *Report) Print(w io.Writer) error {
              %s
   tensors    %s
 %s`, r.Prefix, r.Model, r.Revision, r.PolicyType, r.FPS, r.ChunkSize, r.Bundle, r.SHA256, r.simulationText(), r.unlistedText(),
-		strings.Join(r.ActionNames, ", "), strings.Join(r.StateNames, ", "), orNone(r.Cameras), r.RTC, r.RTCMaxDelay,
+		strings.Join(r.ActionNames, ", "), strings.Join(r.StateNames, ", "), listText(r.Cameras), r.RTC, r.RTCMaxDelay,
 		r.PrefixEnd, cmp.Or(r.Tokenizer, "not read"),
-		r.sessionsText(), r.Mode, orNone(r.Listen), orNone(r.Connect), cmp.Or(r.Health, "off"), r.InferenceMs,
+		r.sessionsText(), r.Mode, listText(r.Listen), listText(r.Connect), cmp.Or(r.Health, "off"), r.InferenceMs,
 		r.Inferences, r.deviceText(), r.Runtime, r.slowText(), r.Library, r.tensorText(), r.warningText())
 	return err
 }
@@ -310,27 +310,27 @@ func (r *Report) tensorText() string {
 	return text
 }
 
-func orNone(list []string) string { return cmp.Or(strings.Join(list, ", "), "none") }
+func listText(list []string) string { return cmp.Or(strings.Join(list, ", "), "none") }
 
 // progress prints the lines of a long piece of work, and at a tick after a time without lines that
 // the work goes on: one inference may take a minute.
 type progress struct {
-	say   func(text string)
+	print func(text string)
 	clock rt.Clock
 	begun rt.Instant
 	done  chan struct{}
 	ended sync.WaitGroup
 
 	mu   sync.Mutex
-	said rt.Instant // guarded by mu; time of the last line
+	last rt.Instant // guarded by mu; time of the last line
 }
 
-func newProgress(say func(text string), clock rt.Clock, ticks <-chan time.Time) *progress {
+func newProgress(show func(text string), clock rt.Clock, ticks <-chan time.Time) *progress {
 	p := &progress{
-		say:   say,
+		print: show,
 		clock: clock,
 		begun: clock.Now(),
-		said:  clock.Now(),
+		last:  clock.Now(),
 		done:  make(chan struct{}),
 	}
 	p.ended.Go(func() {
@@ -346,20 +346,20 @@ func newProgress(say func(text string), clock rt.Clock, ticks <-chan time.Time) 
 	return p
 }
 
-// tell prints a line.
-func (p *progress) tell(text string) {
+// report prints a line.
+func (p *progress) report(text string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.said = p.clock.Now()
-	p.say(text)
+	p.last = p.clock.Now()
+	p.print(text)
 }
 
 func (p *progress) tick() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if now := p.clock.Now(); now.Sub(p.said) >= progressEvery {
-		p.said = now
-		p.say(fmt.Sprintf("still at work after %.0f s: the policy is loaded, or computes a chunk",
+	if now := p.clock.Now(); now.Sub(p.last) >= progressEvery {
+		p.last = now
+		p.print(fmt.Sprintf("still at work after %.0f s: the policy is loaded, or computes a chunk",
 			now.Sub(p.begun).Seconds()))
 	}
 }

@@ -55,7 +55,7 @@ type engine struct {
 	// Atomic.
 	warmRuns  atomic.Uint64          // of the warm-up, so far
 	busySince atomic.Int64           // rt.Instant at which the run in hand began; 0: the device is idle
-	sick      atomic.Pointer[string] // why the device is given up; nil: it works
+	failed    atomic.Pointer[string] // why the device is given up; nil: it works
 
 	// Owner: worker.
 	sizes       *batch.Sizes
@@ -84,9 +84,9 @@ func newEngine(clock rt.Clock, log *slog.Logger, st *stats, name policy.Device, 
 		lost:    make(chan struct{}),
 	}
 	for k := range m.Buffers() {
-		b := &buffer{index: k, first: k * m.MaxBatch(), turns: make([]turn, m.MaxBatch())}
-		for i := range b.turns {
-			b.turns[i].buffer, b.turns[i].row = b, b.first+i
+		b := &buffer{index: k, first: k * m.MaxBatch(), slots: make([]slot, m.MaxBatch())}
+		for i := range b.slots {
+			b.slots[i].buffer, b.slots[i].row = b, b.first+i
 		}
 		e.buffers = append(e.buffers, b)
 	}
@@ -101,24 +101,24 @@ func newEngine(clock rt.Clock, log *slog.Logger, st *stats, name policy.Device, 
 //
 //go:noinline
 func (e *engine) judge(err error, b *buffer, rows int) {
-	how := sickRun
+	how := failureRun
 	switch {
-	case e.sick.Load() != nil: // it was terminated
+	case e.failed.Load() != nil: // it was terminated
 		return
 	case errors.Is(err, policy.ErrMemory):
-		how = sickMemory
+		how = failureMemory
 	case errors.Is(err, errNotFinite):
-		how = sickNotFinite
+		how = failureNotFinite
 	}
-	e.stats.sick[how].Add(1)
+	e.stats.failures[how].Add(1)
 	for range failuresMax - 1 {
 		own, panicked := e.probe(b, rows)
-		if own == nil || e.sick.Load() != nil {
+		if own == nil || e.failed.Load() != nil {
 			return
 		}
 		err = own
-		e.stats.sick[how].Add(1)
-		if panicked || how == sickMemory { // memory will not be free in a moment, because arenas do not shrink
+		e.stats.failures[how].Add(1)
+		if panicked || how == failureMemory { // memory will not be free in a moment, because arenas do not shrink
 			break
 		}
 	}
@@ -156,16 +156,16 @@ func (e *engine) finite(b *buffer, rows int) bool {
 // giveUp makes the server end; it is not ready from now on.
 //
 //go:noinline
-func (e *engine) giveUp(why string, how sickness) {
-	if e.sick.CompareAndSwap(nil, &why) {
+func (e *engine) giveUp(why string, how failure) {
+	if e.failed.CompareAndSwap(nil, &why) {
 		e.log.Error("THE DEVICE FAILED: the server ends, to be started again", "device", e.name, "how", how,
 			"why", why)
 	}
 }
 
-// sickness returns why the device was given up, nil when it works.
-func (e *engine) sickness() error {
-	if why := e.sick.Load(); why != nil {
+// failure returns why the device was given up, nil when it works.
+func (e *engine) failure() error {
+	if why := e.failed.Load(); why != nil {
 		return fmt.Errorf("%w: %s", ErrDevice, *why)
 	}
 	return nil
@@ -203,8 +203,8 @@ func (e *engine) endHang(now rt.Instant) {
 		e.hang.began = since
 	case e.hang.terminated == 0:
 		e.hang.terminated = now
-		e.stats.sick[sickHang].Add(1)
-		e.giveUp(why, sickHang)
+		e.stats.failures[failureHang].Add(1)
+		e.giveUp(why, failureHang)
 		e.terminate()
 	case !e.hang.lost && now.Sub(e.hang.terminated) > terminateTimeout:
 		e.hang.lost = true
@@ -281,7 +281,7 @@ func (e *engine) warmUp(n int) error {
 // expected run after its begin, at least finishTimeout and at most finishMost.
 func (e *engine) finishLimit() time.Duration {
 	since := rt.Instant(e.busySince.Load())
-	if since == 0 || e.sick.Load() != nil {
+	if since == 0 || e.failed.Load() != nil {
 		return finishTimeout
 	}
 	left := since.Add(e.longestRun() * 3 / 2).Sub(e.clock.Now())

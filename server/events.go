@@ -92,7 +92,7 @@ func (w *eventWriter) put(p wire.Publisher, h *wire.Header, e *wire.Event) {
 const (
 	lateText     = "your actions end before a chunk can come: robots that can still be served go first"
 	drainingText = "server is draining: open elsewhere"
-	sickText     = "this server's device failed and it restarts: open elsewhere"
+	failedText   = "this server's device failed and it restarts: open elsewhere"
 )
 
 // retryAfterDraining is after how many ms a robot without another server may ask again: about the

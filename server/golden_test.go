@@ -67,7 +67,7 @@ func TestSessionGolden(t *testing.T) {
 		seq++
 		s.seen(0)
 		h := obsHeader(0, seq)
-		if s.mailbox.Put(&h, []byte{1}, 0, queue.Said{Deadline: queue.NoDeadline}) == queue.Replaced {
+		if s.mailbox.Put(&h, []byte{1}, 0, queue.Schedule{Deadline: queue.NoDeadline}) == queue.Replaced {
 			superseded, since = superseded+1, since+1
 		}
 	}

@@ -134,9 +134,9 @@ func TestSummaryKeys(t *testing.T) {
 	}
 }
 
-// sickServer returns a server with a robot. before decides how the model fails from the first
+// failingServer returns a server with a robot. before decides how the model fails from the first
 // request on.
-func sickServer(t *testing.T, before func(b *bench, run int) error) (*bench, *robot) {
+func failingServer(t *testing.T, before func(b *bench, run int) error) (*bench, *robot) {
 	t.Helper()
 	b := serve(t, config(), func(b *bench) {
 		b.server.cfg.WarmupInferences = 0
@@ -152,9 +152,9 @@ func sickServer(t *testing.T, before func(b *bench, run int) error) (*bench, *ro
 
 // wantEnd expects that the robot is sent to another server, that the server ends with ErrDevice and
 // this reason, and that the metrics have counted it.
-func wantEnd(t *testing.T, b *bench, r *robot, how sickness, failures uint64, why string) {
+func wantEnd(t *testing.T, b *bench, r *robot, how failure, failures uint64, why string) {
 	t.Helper()
-	if got := r.next(); got.event.Code != wire.EventDraining || got.event.Text != sickText ||
+	if got := r.next(); got.event.Code != wire.EventDraining || got.event.Text != failedText ||
 		got.event.RetryAfterMs <= 0 {
 		t.Errorf("the robot gets %+v, want that the device failed, and to go elsewhere", got.event)
 	}
@@ -167,7 +167,7 @@ func wantEnd(t *testing.T, b *bench, r *robot, how sickness, failures uint64, wh
 	if err := b.stop(); !errors.Is(err, ErrDevice) || !strings.Contains(err.Error(), why) {
 		t.Errorf("Serve = %v, want ErrDevice with %q", err, why)
 	}
-	if n := b.server.stats.sick[how].Load(); n != failures {
+	if n := b.server.stats.failures[how].Load(); n != failures {
 		t.Errorf("%d counted as %s, want %d", n, how, failures)
 	}
 }
@@ -175,9 +175,9 @@ func wantEnd(t *testing.T, b *bench, r *robot, how sickness, failures uint64, wh
 // Goal: a device on which every run fails ends the server at the first request. Its own runs fail,
 // too, so no robot gets a bad_observation, and all are sent to other servers.
 func TestAFailingDeviceEndsTheServer(t *testing.T) {
-	b, r := sickServer(t, func(*bench, int) error { return fmt.Errorf("%w: CUDA failure 700", policy.ErrRun) })
+	b, r := failingServer(t, func(*bench, int) error { return fmt.Errorf("%w: CUDA failure 700", policy.ErrRun) })
 	r.send(obsHeader(0, 1), fakeObs(t))
-	wantEnd(t, b, r, sickRun, 3, "the server's own runs fail, too: policy: inference failed: CUDA failure 700")
+	wantEnd(t, b, r, failureRun, 3, "the server's own runs fail, too: policy: inference failed: CUDA failure 700")
 	if n := b.server.stats.probes[probeFailed].Load(); n != failuresMax-1 {
 		t.Errorf("%d runs of the server's own failed, want %d", n, failuresMax-1)
 	}
@@ -209,7 +209,7 @@ func TestAFailingDeviceBlamesNoRobotOfABatch(t *testing.T) {
 	broken.Store(true)
 	close(leave)
 	for i, r := range robots {
-		if got := r.next(); got.event.Code != wire.EventDraining || got.event.Text != sickText {
+		if got := r.next(); got.event.Code != wire.EventDraining || got.event.Text != failedText {
 			t.Errorf("robot %d gets %+v, want to be sent elsewhere", i, got)
 		}
 	}
@@ -221,7 +221,7 @@ func TestAFailingDeviceBlamesNoRobotOfABatch(t *testing.T) {
 // Goal: requests that the policy cannot process, however many, do not end the server: its own run
 // succeeds.
 func TestBadRequestsDoNotEndTheServer(t *testing.T) {
-	b, r := sickServer(t, func(_ *bench, run int) error {
+	b, r := failingServer(t, func(_ *bench, run int) error {
 		if run%2 == 1 { // every second run is the server's own
 			return policy.ErrRun
 		}
@@ -237,7 +237,7 @@ func TestBadRequestsDoNotEndTheServer(t *testing.T) {
 	if ok, why := b.server.Ready(); !ok {
 		t.Errorf("the server is not ready: %s", why)
 	}
-	if n, ok := b.server.stats.sick[sickRun].Load(), b.server.stats.probes[probeOK].Load(); n != 6 || ok != 6 {
+	if n, ok := b.server.stats.failures[failureRun].Load(), b.server.stats.probes[probeOK].Load(); n != 6 || ok != 6 {
 		t.Errorf("%d failures counted and %d runs of the server's own, want 6 and 6", n, ok)
 	}
 	if err := b.stop(); err != nil {
@@ -247,7 +247,7 @@ func TestBadRequestsDoNotEndTheServer(t *testing.T) {
 
 // Goal: one success among the server's own runs keeps the device.
 func TestOneOfTwoProbesIsEnough(t *testing.T) {
-	b, r := sickServer(t, func(_ *bench, run int) error {
+	b, r := failingServer(t, func(_ *bench, run int) error {
 		if run < failuresMax {
 			return policy.ErrRun
 		}
@@ -271,11 +271,11 @@ func TestOneOfTwoProbesIsEnough(t *testing.T) {
 // own run keeps serving.
 func TestShortMemoryEndsTheServer(t *testing.T) {
 	short := fmt.Errorf("%w: %w: 9 MB", policy.ErrRun, policy.ErrMemory)
-	b, r := sickServer(t, func(*bench, int) error { return short })
+	b, r := failingServer(t, func(*bench, int) error { return short })
 	r.send(obsHeader(0, 1), fakeObs(t))
-	wantEnd(t, b, r, sickMemory, 2, "out of memory: 9 MB")
+	wantEnd(t, b, r, failureMemory, 2, "out of memory: 9 MB")
 
-	b, r = sickServer(t, func(_ *bench, run int) error {
+	b, r = failingServer(t, func(_ *bench, run int) error {
 		if run == 1 {
 			return short
 		}
@@ -293,13 +293,13 @@ func TestShortMemoryEndsTheServer(t *testing.T) {
 // Goal: a device that computes values that are not finite is given up, too. An observation that
 // causes them costs only its own robot a chunk.
 func TestNotANumber(t *testing.T) {
-	b, r := sickServer(t, func(*bench, int) error { return nil })
+	b, r := failingServer(t, func(*bench, int) error { return nil })
 	r.send(obsHeader(0, 1), fakeObs(t))
 	r.next()
-	b.server.worker.engine.blankFinite = true // as after a warm-up, which sickServer omits
+	b.server.worker.engine.blankFinite = true // as after a warm-up, which failingServer omits
 	b.model.NotFinite.Store(true)
 	r.send(obsHeader(0, 2), fakeObs(t))
-	wantEnd(t, b, r, sickNotFinite, 3, "not finite")
+	wantEnd(t, b, r, failureNotFinite, 3, "not finite")
 
 	var entered, leave chan struct{}
 	b, robots := batching(t, 4, []string{"a", "b", "c", "d", "e"}, func(b *bench) {
@@ -359,7 +359,7 @@ func TestTheLastRunIsLookedAt(t *testing.T) {
 // Goal: an observation on which decoding panics costs its robot a chunk, on any thread, and the
 // server goes on.
 func TestAPanicInDecodingRefusesTheObservation(t *testing.T) {
-	for _, names := range [][]string{{"a"}, {"a", "b"}} { // by the worker itself, and by a thread of its crew
+	for _, names := range [][]string{{"a"}, {"a", "b"}} { // by the worker itself, and by another thread
 		var entered, leave chan struct{}
 		b, robots := batching(t, 2, names, func(b *bench) {
 			entered, leave = b.holdInferences()
@@ -412,7 +412,7 @@ func TestAnIdleServerLooksAtItsDevice(t *testing.T) {
 	}
 
 	var dead atomic.Bool
-	b, r := sickServer(t, func(*bench, int) error {
+	b, r := failingServer(t, func(*bench, int) error {
 		if dead.Load() {
 			return policy.ErrRun
 		}
@@ -421,7 +421,7 @@ func TestAnIdleServerLooksAtItsDevice(t *testing.T) {
 	dead.Store(true)
 	b.clock.Advance(probeInterval)
 	b.server.worker.work.Wake()
-	wantEnd(t, b, r, sickRun, 3, "own runs fail")
+	wantEnd(t, b, r, failureRun, 3, "own runs fail")
 }
 
 // Goal: a batch whose requests run again one by one, or a slow run of the server's own, is no hang
@@ -483,7 +483,7 @@ func TestAStuckDecoderEndsTheServer(t *testing.T) {
 	}
 	<-b.model.Terminated
 	b.clock.Advance(terminateTimeout + time.Second)
-	wantEnd(t, b, robots[0], sickHang, 1, "being decoded for 21 s")
+	wantEnd(t, b, robots[0], failureHang, 1, "being decoded for 21 s")
 }
 
 // silent is a query without a sender.
@@ -524,7 +524,7 @@ func TestStuckHousekeepingIsUnhealthy(t *testing.T) {
 // Goal: a run that hangs is terminated, and the server ends in order.
 func TestHangEndsTheServer(t *testing.T) {
 	entered := make(chan struct{}, 1)
-	b, r := sickServer(t, func(b *bench, _ int) error {
+	b, r := failingServer(t, func(b *bench, _ int) error {
 		entered <- struct{}{}
 		<-b.model.Terminated
 		return fmt.Errorf("%w: exiting due to terminate flag", policy.ErrRun)
@@ -532,8 +532,8 @@ func TestHangEndsTheServer(t *testing.T) {
 	r.send(obsHeader(0, 1), fakeObs(t))
 	<-entered
 	b.clock.Advance(stuckAfter + time.Second)
-	wantEnd(t, b, r, sickHang, 1, "worker busy with one request for 11 s")
-	if n := b.server.stats.sick[sickRun].Load(); n != 0 {
+	wantEnd(t, b, r, failureHang, 1, "worker busy with one request for 11 s")
+	if n := b.server.stats.failures[failureRun].Load(); n != 0 {
 		t.Errorf("the terminated run counts as %d failures beside the hang, want 0", n)
 	}
 }
@@ -543,7 +543,7 @@ func TestHangEndsTheServer(t *testing.T) {
 func TestLostRunEndsTheServer(t *testing.T) {
 	entered, leave := make(chan struct{}, 1), make(chan struct{})
 	defer close(leave)
-	b, r := sickServer(t, func(b *bench, _ int) error {
+	b, r := failingServer(t, func(b *bench, _ int) error {
 		entered <- struct{}{}
 		<-leave
 		return nil
@@ -553,7 +553,7 @@ func TestLostRunEndsTheServer(t *testing.T) {
 	b.clock.Advance(stuckAfter + time.Second)
 	<-b.model.Terminated
 	b.clock.Advance(terminateTimeout + time.Second)
-	wantEnd(t, b, r, sickHang, 1, "worker busy with one request for 11 s")
+	wantEnd(t, b, r, failureHang, 1, "worker busy with one request for 11 s")
 	if err := b.stop(); !errors.Is(err, errStillInferring) {
 		t.Errorf("Serve = %v, want errStillInferring", err)
 	}
@@ -588,11 +588,11 @@ func TestOneOverdueCheckIsNotAHang(t *testing.T) {
 	w.engine.endHang(b.clock.Now())
 	b.clock.Advance(stuckAfter + time.Second)
 	w.engine.endHang(b.clock.Now())
-	if why := w.engine.sickness(); why != nil {
+	if why := w.engine.failure(); why != nil {
 		t.Errorf("given up: %v", why)
 	}
 	w.engine.endHang(b.clock.Now())
-	if why := w.engine.sickness(); why == nil {
+	if why := w.engine.failure(); why == nil {
 		t.Error("not given up after two checks of one request")
 	}
 }

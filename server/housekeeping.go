@@ -77,7 +77,7 @@ func (k *housekeeper) run(ctx context.Context) {
 		case e := <-k.events.waiting:
 			k.events.send(e)
 		case <-k.others.Changed():
-			k.opener.yield()
+			k.opener.dropMoved()
 		case <-k.opener.counted:
 			k.opener.announceRoom()
 		case <-k.heap.worker.collectNow:
@@ -114,10 +114,10 @@ func (k *housekeeper) tick(ctx context.Context) {
 	if k.ticks++; k.ticks%trimEvery == 0 {
 		k.pool.Trim()
 	}
-	k.certificates.look(k.network, time.Now(), k.log)
+	k.certificates.check(k.network, time.Now(), k.log)
 	k.opener.measure()
 	k.closeLost(ctx, now)
-	k.opener.yield()
+	k.opener.dropMoved()
 	k.heap.check()
 }
 
@@ -152,7 +152,7 @@ func (k *housekeeper) logSqueezed(session *Session) {
 // reachable robot.
 func (k *housekeeper) closeLost(ctx context.Context, now rt.Instant) {
 	var lost []*Session
-	patience := 2 * (k.engine.sizes.Turn(len(k.sessions.all())) + k.stats.slowest())
+	patience := 2 * (k.engine.sizes.Wait(len(k.sessions.all())) + k.stats.slowest())
 	for _, session := range k.sessions.all() {
 		if session.lost(now, patience) != "" {
 			lost = append(lost, session)
@@ -241,10 +241,10 @@ type certificates struct {
 	found atomic.Pointer[[]endpoint.Finding]
 }
 
-// look reads the findings, and logs each new one and the moment when all are resolved.
+// check reads the findings, and logs each new one and the moment when all are resolved.
 //
 // Owner: housekeeping.
-func (c *certificates) look(network wire.Session, now time.Time, log *slog.Logger) {
+func (c *certificates) check(network wire.Session, now time.Time, log *slog.Logger) {
 	shown, ok := network.(certified)
 	if !ok {
 		return
@@ -265,7 +265,7 @@ func (c *certificates) look(network wire.Session, now time.Time, log *slog.Logge
 	c.found.Store(&found)
 }
 
-// all returns the findings of the last look.
+// all returns the findings of the last check.
 //
 // Owner: any goroutine.
 func (c *certificates) all() []endpoint.Finding {

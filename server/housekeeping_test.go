@@ -97,7 +97,7 @@ func TestMailboxesRaiseTheHeapLimit(t *testing.T) {
 	session := newSession("arm", s.pool, 1<<20)
 	for seq := range uint64(3) { // they are not returned
 		session.mailbox.Put(&wire.Header{SeqID: seq + 1}, make([]byte, 1<<20), 1,
-			queue.Said{Deadline: queue.NoDeadline})
+			queue.Schedule{Deadline: queue.NoDeadline})
 		session.mailbox.Take()
 	}
 	s.housekeeper.heap.raiseLimit()

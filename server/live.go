@@ -157,17 +157,17 @@ func (l *Live) describe(s *Server) {
 
 // judge sets the server's state in words, and the warnings that need a person.
 func (l *Live) judge(s *Server) {
-	healthy, sick := s.healthy()
+	healthy, why := s.healthy()
 	l.Ready, l.Why = s.Ready()
 	switch {
 	case !s.phase.warmed.Load():
 		l.State = "warming up"
-	case s.worker.engine.sick.Load() != nil:
-		l.State, l.Why = "the device failed", sick
+	case s.worker.engine.failed.Load() != nil:
+		l.State, l.Why = "the device failed", why
 	case s.phase.draining.Load():
 		l.State, l.Why = "draining", "robots are sent to other servers"
 	case !healthy:
-		l.State, l.Why = "stuck", sick
+		l.State, l.Why = "stuck", why
 	case l.Ready:
 		l.State = "serving"
 	default:
@@ -243,7 +243,7 @@ func (s *Session) live(now rt.Instant) LiveSession {
 		Received:   s.received.Load(),
 		Answered:   s.answered.Load(),
 		Superseded: s.shown.superseded.Load(),
-		Late:       s.shown.gaveWay.Load(),
+		Late:       s.shown.passedOver.Load(),
 		Failed:     s.shown.failed.Load(),
 		Stale:      s.stalePictures.Load(),
 	}
@@ -289,7 +289,7 @@ func (s *Server) totals() map[string]any {
 		"chunks": st.outcomes[audit.Answered].Load(), "failed": some(outcomes), "refused": st.refusals(),
 		"conditioning": some(modes), "fairness": round(fairness(s.sessions.all())),
 		"dropped": some(map[string]uint64{
-			"superseded": st.superseded.Load(), "late": st.late.Load(), "gave way": st.gaveWay.Load(),
+			"superseded": st.superseded.Load(), "late": st.late.Load(), "gave way": st.passedOver.Load(),
 			"memory": st.noRoom.Load(), "unknown session": st.unknown.Load(), "malformed": st.malformed.Load(),
 		}),
 		"transport": some(map[string]uint64{

@@ -40,7 +40,7 @@ func metricsOf(server func() *Server, dropped *atomic.Uint64) *metric.Source {
 			"health_connections_dropped_total", "Connections to this port that were closed because there were too many.", nil,
 			func() float64 { return float64(dropped.Load()) })
 		m.measure()
-		m.tellWhat()
+		m.describe()
 		m.Process()
 		return m.Set
 	})
@@ -100,7 +100,7 @@ func (m *metrics) countRequests() {
 	}
 	m.counter("late_requests_total", "Observations passed over for others, because their robot's actions end before "+
 		"a chunk could arrive.", nil,
-		func(s *stats) *atomic.Uint64 { return &s.gaveWay })
+		func(s *stats) *atomic.Uint64 { return &s.passedOver })
 	for mode := policy.ModeFree; mode <= policy.ModeTrainedGuided; mode++ {
 		m.counter("conditioning_total", "Chunks by the treatment of the prefix.", label("mode", mode.String()),
 			func(s *stats) *atomic.Uint64 { return &s.modes[mode] })
@@ -210,10 +210,10 @@ func (m *metrics) countAccess() {
 }
 
 func (m *metrics) countDevice() {
-	for kind := range numSicknesses {
+	for kind := range numFailures {
 		m.counter("device_failures_total", "Runs that failed, ran out of memory, hung or returned values that are "+
 			"not finite, including the server's own, which decide whether the device is given up.",
-			label("kind", kind.String()), func(s *stats) *atomic.Uint64 { return &s.sick[kind] })
+			label("kind", kind.String()), func(s *stats) *atomic.Uint64 { return &s.failures[kind] })
 	}
 	for i, outcome := range [numProbes]string{probeOK: "ok", probeFailed: "failed"} {
 		m.counter("probes_total", "The server's own inferences, which check the device.", label("outcome", outcome),
@@ -348,8 +348,8 @@ func (m *metrics) measure() {
 	}
 }
 
-// tellWhat adds the series whose labels depend on the loaded server: sessions, cameras, versions.
-func (m *metrics) tellWhat() {
+// describe adds the series whose labels depend on the loaded server: sessions, cameras, versions.
+func (m *metrics) describe() {
 	m.Gauges(metricPrefix+"session_staleness_seconds", "Time since the robot's last observation, or since its open.",
 		"client", func(v *metric.Vector) {
 			if s := m.server(); s != nil {

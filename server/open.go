@@ -57,7 +57,7 @@ type opener struct {
 	events   *events
 	receive  func(wire.Sample) // handler of observations
 	counted  queue.Signal      // the number of sessions has changed
-	book     *quota.Book
+	counter  *quota.Counter
 	auto     *capacity.Auto   // max_sessions: auto; nil: it is a number
 	sizes    *batch.Sizes     // the worker's expected durations of runs
 	room     wire.Declaration // token that announces room for a session; nil: it is not shown
@@ -68,9 +68,9 @@ const paceRequests = 10
 
 // feeds checks, for max_sessions: auto, whether the server can feed all robots with one more, or
 // with the new robot in the place of an idle robot that needs no less. idle is the session that
-// must give way according to the earlier checks, nil when no session must; gives is the final
+// must give way according to the earlier checks, nil when no session must; loser is the final
 // choice. The first robot is always admitted, and so is a robot that opens again.
-func (o *opener) feeds(asked *wire.SessionOpen, a *admission, idle *Session) (r *refusal, gives *Session) {
+func (o *opener) feeds(asked *wire.SessionOpen, a *admission, idle *Session) (r *refusal, loser *Session) {
 	if o.auto == nil || a.active == 0 || o.sessions.find(asked.ClientUUID) != nil {
 		return nil, idle
 	}
@@ -79,8 +79,8 @@ func (o *opener) feeds(asked *wire.SessionOpen, a *admission, idle *Session) (r 
 	if whyNot == "" {
 		return nil, idle
 	}
-	if gives = o.idler(asked.ClientUUID, a.place, robot.FPS); gives != nil && (idle == nil || idle == gives) {
-		return nil, gives
+	if loser = o.replaceable(asked.ClientUUID, a.place, robot.FPS); loser != nil && (idle == nil || idle == loser) {
+		return nil, loser
 	}
 	return &refusal{refusedFull,
 		fmt.Sprintf("server full: %d sessions active, and with one more %s: open at another server, or try again later",
@@ -211,7 +211,7 @@ func (o *opener) admission(asked *wire.SessionOpen, from wire.Origin) (a admissi
 		open:     asked,
 		limit:    o.sessions.limit,
 		active:   o.sessions.others(asked.ClientUUID),
-		place:    o.book.Place(from),
+		place:    o.counter.Place(from),
 		memory:   o.memory,
 		promised: o.sessions.promised.Load(),
 		asked:    observationBytes(o.meta, &o.caps, asked),
@@ -223,18 +223,18 @@ func (o *opener) admission(asked *wire.SessionOpen, from wire.Origin) (a admissi
 	if a.active < a.limit && a.promised+sessionNeed(o.meta, a.asked) <= o.memory.Promisable() {
 		return a, nil
 	}
-	if idle = o.idler(asked.ClientUUID, a.place, 0); idle != nil {
+	if idle = o.replaceable(asked.ClientUUID, a.place, 0); idle != nil {
 		a.active--
 		a.promised -= idle.memory
 	}
 	return a, idle
 }
 
-// idler returns a session that may give way to a newcomer: its robot vanished without ever showing
-// a token; or it has not streamed since it opened, at least idleGrace ago, and its link and host
+// replaceable returns a session that may give way to a newcomer: its robot vanished without ever
+// showing a token; or it has not streamed since it opened, at least idleGrace ago, and its link and host
 // have at least as many sessions as the newcomer's would have then. Of several it takes one of the
 // link with the most sessions, the oldest of these. Robots with a rate below fps are left alone.
-func (o *opener) idler(newcomer string, place quota.Place, fps float64) (idle *Session) {
+func (o *opener) replaceable(newcomer string, place quota.Place, fps float64) (idle *Session) {
 	now := o.clock.Now()
 	for _, s := range o.sessions.all() {
 		if s.uuid == newcomer || fps > 0 && o.auto.Robot(s.fps, 0).FPS < fps {
@@ -311,7 +311,7 @@ func (o *opener) release(s *Session) {
 	s.mailbox.Close()
 	s.place.Leave()
 	o.sessions.promised.Add(-s.memory)
-	o.memory.Give(memory.Sessions, sessionMemory(o.meta))
+	o.memory.Release(memory.Sessions, sessionMemory(o.meta))
 }
 
 func (o *opener) newSession(asked *wire.SessionOpen, a *admission) (*Session, error) {
@@ -348,7 +348,7 @@ func (o *opener) newSession(asked *wire.SessionOpen, a *admission) (*Session, er
 	}
 	if err := o.listen(session); err != nil {
 		_ = session.withdraw() // at worst it stays declared
-		o.memory.Give(memory.Sessions, own)
+		o.memory.Release(memory.Sessions, own)
 		return nil, err
 	}
 	return session, nil
@@ -391,19 +391,19 @@ func (o *opener) show(s *Session) error {
 	return err
 }
 
-// yield gives up the sessions of robots that another server holds, too. A robot that has moved
+// dropMoved gives up the sessions of robots that another server holds, too. A robot that has moved
 // knows its new server; another robot of the same name is informed that it must open again.
-func (o *opener) yield() {
+func (o *opener) dropMoved() {
 	for _, session := range o.sessions.all() {
 		other, elsewhere := o.others.Holder(session.uuid)
 		if !elsewhere {
 			continue
 		}
-		gives, moved := o.others.Gives(o.token(session), other)
+		loses, moved := o.others.Loses(o.token(session), other)
 		switch {
-		case gives && moved:
+		case loses && moved:
 			o.drop(session, "it is open at "+other.Server)
-		case gives:
+		case loses:
 			o.evict(session, "another robot of this name is open at "+other.Server)
 		}
 	}
@@ -483,6 +483,6 @@ func (o *opener) capabilities(others int) wire.Capabilities {
 	c := o.caps
 	c.WarmedUp = o.phase.warmed.Load()
 	c.InferenceMsMin, c.InferenceMsP99 = ms(time.Duration(o.stats.pace.least.Load())), ms(o.stats.slowest())
-	c.QueueWaitMs = ms(o.sizes.Turn(others))
+	c.QueueWaitMs = ms(o.sizes.Wait(others))
 	return c
 }

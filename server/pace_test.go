@@ -158,7 +158,7 @@ func TestACheckSaysThatItGoesOn(t *testing.T) {
 	if got := <-said; !strings.Contains(got, "still at work after 6 s") {
 		t.Errorf("it says %q", got)
 	}
-	p.tell("inference 1 took 7.0 s")
+	p.report("inference 1 took 7.0 s")
 	tick(4 * time.Second)
 	tick(2 * time.Second)
 	p.end()

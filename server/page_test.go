@@ -284,9 +284,9 @@ func TestThePageSaysHowTheServerIs(t *testing.T) {
 	want("stuck", "housekeeping stuck for 20 s: no session opens here")
 	s.housekeeper.moved.Store(0)
 	s.stats.probes[probeFailed].Add(1)
-	s.worker.engine.giveUp("CUDA failure 700", sickRun)
+	s.worker.engine.giveUp("CUDA failure 700", failureRun)
 	want("the device failed", "CUDA failure 700", "runs of the server's own have failed")
-	s.worker.engine.sick.Store(nil)
+	s.worker.engine.failed.Store(nil)
 	s.phase.draining.Store(true)
 	want("draining", "robots are sent to other servers")
 }

@@ -282,7 +282,7 @@ func TestOpenWhileDrainingGetsTheEvent(t *testing.T) {
 	r := b.robot("arm")
 	o := fakeOpen("arm")
 	session, err := b.server.opener.newSession(&o,
-		&admission{opened: &task{}, place: b.server.opener.book.Place(wire.Origin{})})
+		&admission{opened: &task{}, place: b.server.opener.counter.Place(wire.Origin{})})
 	if err != nil {
 		t.Fatal(err)
 	}

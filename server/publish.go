@@ -52,7 +52,7 @@ type publisher struct {
 //rt:noalloc
 func (p *publisher) answer(b *buffer, e batch.Ended) {
 	for i := range b.used {
-		if t := &b.turns[i]; t.session != nil {
+		if t := &b.slots[i]; t.session != nil {
 			p.answerOne(t, &e)
 		}
 	}
@@ -61,7 +61,7 @@ func (p *publisher) answer(b *buffer, e batch.Ended) {
 // answerOne ends the turn of a row that ran.
 //
 //rt:noalloc
-func (p *publisher) answerOne(t *turn, e *batch.Ended) {
+func (p *publisher) answerOne(t *slot, e *batch.Ended) {
 	f := &t.filled
 	t.Decode, t.Inference = t.ready.Sub(t.begun), e.At.Sub(e.Begun)
 	t.QueueWait = e.Begun.Sub(t.request.At) - t.Decode // waiting for its turn and for the device
@@ -90,13 +90,13 @@ func (p *publisher) answerOne(t *turn, e *batch.Ended) {
 // close ends a turn, with the chunk in its row or the reason why there is no chunk.
 //
 //rt:noalloc
-func (p *publisher) close(t *turn, err error) {
+func (p *publisher) close(t *slot, err error) {
 	s, r := t.session, t.request
 	var reply []byte
 	switch {
 	case err == nil:
 		reply = p.publish(t, p.engine.tensors)
-	case p.engine.sick.Load() != nil || t.Outcome != audit.BadObservation && p.stopped():
+	case p.engine.failed.Load() != nil || t.Outcome != audit.BadObservation && p.stopped():
 		p.stats.outcomes[t.Outcome].Add(1)
 		t.Why = eventText(err) // Serve informs all robots that the server leaves
 	default:
@@ -140,7 +140,7 @@ func (p *publisher) stopped() bool {
 // not the oldest.
 //
 //rt:noalloc
-func (p *publisher) publish(t *turn, out *tensors) (payload []byte) {
+func (p *publisher) publish(t *slot, out *tensors) (payload []byte) {
 	c := &p.chunk
 	out.chunk(c, t.row, &t.Header, &t.filled)
 	c.QueueWaitMs, c.InferenceMs = ms(t.QueueWait), ms(t.Decode+t.Inference)
@@ -173,7 +173,7 @@ func (p *publisher) publish(t *turn, out *tensors) (payload []byte) {
 // the model is a bad_observation, too, because a repeat would fail as well.
 //
 //go:noinline
-func (p *publisher) refuse(t *turn, err error) {
+func (p *publisher) refuse(t *slot, err error) {
 	t.Why = eventText(err)
 	if !t.session.refusals.allow(p.clock.Now()) {
 		p.stats.silenced.Add(1)
@@ -189,11 +189,11 @@ func (p *publisher) refuse(t *turn, err error) {
 	})
 }
 
-// tellLate informs a robot that other robots are served first, because its actions end before its
+// sendLate informs a robot that other robots are served first, because its actions end before its
 // chunk could come.
 //
 //go:noinline
-func (p *publisher) tellLate(s *Session, h *wire.Header) {
+func (p *publisher) sendLate(s *Session, h *wire.Header) {
 	if !s.extended { // a client of the draft takes any event for a lost chunk
 		return
 	}
@@ -212,9 +212,9 @@ func (p *publisher) tellLate(s *Session, h *wire.Header) {
 
 //rt:noalloc
 func (p *publisher) passOver(s *Session) {
-	if h, ok := s.mailbox.GaveWay(); ok {
-		p.stats.gaveWay.Add(1)
-		s.shown.gaveWay.Add(1)
-		p.tellLate(s, &h)
+	if h, ok := s.mailbox.PassOver(); ok {
+		p.stats.passedOver.Add(1)
+		s.shown.passedOver.Add(1)
+		p.sendLate(s, &h)
 	}
 }

@@ -70,7 +70,8 @@ func (r *receiver) put(session *Session, h wire.Header, body []byte, now rt.Inst
 	session.seen(now)
 	asked, _ := wire.ReadAsked(body) // a malformed body is refused when it is parsed
 	size := r.pool.Bytes()
-	put := session.mailbox.Put(&h, body, now, queue.Said{Deadline: queue.Deadline(now, asked.RunwayMs, asked.HasRunway),
+	put := session.mailbox.Put(&h, body, now, queue.Schedule{Deadline: queue.Deadline(now, asked.RunwayMs,
+		asked.HasRunway),
 		HasN: asked.HasN, N: asked.N})
 	if r.pool.Bytes() != size {
 		r.grown.Wake()

@@ -175,7 +175,7 @@ func TestAServerThatLeavesAnswers(t *testing.T) {
 	rttest.Eventually(t, "no token of the server", func() bool {
 		return b.network.CountTokens(wire.ReplicaAliveKey(b.server.Prefix(), b.server.id)) == 0
 	})
-	time.Sleep(farewellTime / 3) // for as long as a robot may take to send a query
+	time.Sleep(drainTime / 3) // for as long as a robot may take to send a query
 	var s wire.Status
 	if err := wire.ParseStatus(&s, b.status()); err != nil || !s.Draining {
 		t.Errorf("it says %+v, %v, want that it drains", s, err)

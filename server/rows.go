@@ -18,7 +18,7 @@ import (
 // Owner: worker.
 type buffer struct {
 	index, first int // first: the model's row that is row 0 of the buffer
-	turns        []turn
+	slots        []slot
 	used         int          // rows that have been assigned
 	oldest       rt.Instant   // arrival of the oldest request
 	begun        rt.Instant   // when filling of the first row began
@@ -31,16 +31,16 @@ type buffer struct {
 //rt:noalloc
 func (b *buffer) requests() (n int) {
 	for i := range b.used {
-		if b.turns[i].session != nil {
+		if b.slots[i].session != nil {
 			n++
 		}
 	}
 	return n
 }
 
-// turn is the request in a row and its result. It belongs to the crew while a thread of the crew
-// fills the row.
-type turn struct {
+// slot is the request in a row and its result. It belongs to the filler's thread while
+// that fills the row.
+type slot struct {
 	session      *Session // nil: the row is empty
 	request      *queue.Request
 	buffer       *buffer
@@ -54,17 +54,17 @@ type turn struct {
 // assign assigns the next row to a request.
 //
 //rt:noalloc
-func (b *buffer) assign(s *Session, r *queue.Request, now rt.Instant) *turn {
+func (b *buffer) assign(s *Session, r *queue.Request, now rt.Instant) *slot {
 	if b.used == 0 {
 		b.oldest = r.At
 		b.begun = now
 		b.since.Store(int64(now))
 	}
-	t := &b.turns[b.used]
+	t := &b.slots[b.used]
 	b.used++
 	b.filling.Add(1)
 	b.oldest = min(b.oldest, r.At)
-	*t = turn{
+	*t = slot{
 		session: s,
 		request: r,
 		buffer:  b,
@@ -82,38 +82,38 @@ func (b *buffer) assign(s *Session, r *queue.Request, now rt.Instant) *turn {
 	return t
 }
 
-// filler fills rows from observations: with the worker's own thread, or with a crew of threads.
+// filler fills rows from observations: with the worker's own thread, or with others.
 type filler struct {
-	clock rt.Clock
-	log   *slog.Logger
-	own   *tensors   // of the worker's own thread
-	crews []*tensors // of the crew's threads
-	crew  *batch.Crew[*turn]
-	work  queue.Signal // to the worker: the crew has filled all rows of a buffer
+	clock   rt.Clock
+	log     *slog.Logger
+	own     *tensors   // of the worker's own thread
+	fills   []*tensors // of the other threads
+	threads *batch.Threads[*slot]
+	work    queue.Signal // to the worker: the threads have filled all rows of a buffer
 }
 
-// newFiller returns a filler whose crew has a thread for each of fills but the first, and room for
+// newFiller returns a filler with one more thread for each of fills but the first, and room for
 // so many rows.
 func newFiller(clock rt.Clock, log *slog.Logger, fills []*tensors, rows int) *filler {
 	f := &filler{
 		clock: clock,
 		log:   log,
 		own:   fills[0],
-		crews: fills[1:],
+		fills: fills[1:],
 		work:  queue.NewSignal(),
 	}
-	var work []func(*turn)
-	for _, with := range f.crews {
-		work = append(work, func(t *turn) { f.prepare(with, t) })
+	var work []func(*slot)
+	for _, with := range f.fills {
+		work = append(work, func(t *slot) { f.prepare(with, t) })
 	}
-	f.crew = batch.NewCrew(rows, work)
+	f.threads = batch.NewThreads(rows, work)
 	return f
 }
 
-// close ends the crew after its last row.
+// close ends the threads after their last row.
 func (f *filler) close() (err error) {
-	f.crew.Close()
-	for _, t := range append(f.crews, f.own) {
+	f.threads.Close()
+	for _, t := range append(f.fills, f.own) {
 		err = errors.Join(err, t.close())
 	}
 	return err
@@ -124,7 +124,7 @@ func (f *filler) close() (err error) {
 // Owner: the goroutine that with belongs to.
 //
 //rt:noalloc
-func (f *filler) prepare(with *tensors, t *turn) {
+func (f *filler) prepare(with *tensors, t *slot) {
 	t.begun = f.clock.Now()
 	if f.fill(with, t); t.err == nil {
 		t.session.episode.Store(int64(t.Header.EpisodeID))
@@ -139,7 +139,7 @@ func (f *filler) prepare(with *tensors, t *turn) {
 // unforeseen observation costs its robot a chunk, but never stops the server.
 //
 //rt:noalloc
-func (f *filler) fill(with *tensors, t *turn) {
+func (f *filler) fill(with *tensors, t *slot) {
 	defer func() {
 		if p := recover(); p != nil {
 			t.err = f.decodingPanicked(t.session, p)

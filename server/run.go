@@ -75,9 +75,9 @@ func cacheDir(named string) string {
 	return cmp.Or(named, os.Getenv("CACHE_DIRECTORY"), os.Getenv("STATE_DIRECTORY"), user, os.TempDir())
 }
 
-// tellPlacement logs the device that the policy computes on, as a warning when it is not the one of
+// logPlacement logs the device that the policy computes on, as a warning when it is not the one of
 // the manifest.
-func tellPlacement(log *slog.Logger, cfg *manifest.Config, p policy.Placement) {
+func logPlacement(log *slog.Logger, cfg *manifest.Config, p policy.Placement) {
 	if p.Instead == nil {
 		log.Info("device", "device", p.Device, "asked", cfg.Model.Device)
 		return
@@ -90,11 +90,11 @@ func tellPlacement(log *slog.Logger, cfg *manifest.Config, p policy.Placement) {
 const slowTest = time.Second
 
 // slowTests returns a callback that reports the progress of a slow self-test.
-func slowTests(say func(text string)) func(policy.Test) {
+func slowTests(show func(text string)) func(policy.Test) {
 	n := 0
 	return func(t policy.Test) {
 		if n++; t.Took >= slowTest {
-			say(fmt.Sprintf("inference %d took %.1f s (%d at once)", n, t.Took.Seconds(), t.Rows))
+			show(fmt.Sprintf("inference %d took %.1f s (%d at once)", n, t.Took.Seconds(), t.Rows))
 		}
 	}
 }
@@ -210,7 +210,7 @@ func depsOf(model *policy.Model) Deps {
 func logModel(log *slog.Logger, cfg *manifest.Config, model *policy.Model) {
 	version, library := policy.RuntimeVersion()
 	bundle := model.Bundle()
-	tellPlacement(log, cfg, model.Placement())
+	logPlacement(log, cfg, model.Placement())
 	log.Info("policy", "bundle", bundle.Dir, "type", bundle.PolicyType, "sha256", bundle.SHA256[:12],
 		"onnxruntime", version, "library", library)
 }

@@ -52,7 +52,7 @@ func TestTheShortestRunwayIsServedFirst(t *testing.T) {
 	if got := robots["a-long"].next(); got.header.MsgType != wire.MsgActionChunk {
 		t.Errorf("a-long got %+v, want a chunk", got)
 	}
-	if n := b.server.stats.gaveWay.Load(); n != 1 {
+	if n := b.server.stats.passedOver.Load(); n != 1 {
 		t.Errorf("%d requests gave way, want 1", n)
 	}
 }

@@ -51,10 +51,10 @@ import (
 )
 
 const (
-	// farewellTime is how long a server with robots goes on answering queries after it has
+	// drainTime is how long a server with robots goes on answering queries after it has
 	// withdrawn its tokens. A router may keep a query to a server that has left until its time-out,
 	// and robots that look for another server query all of them.
-	farewellTime = 300 * time.Millisecond
+	drainTime = 300 * time.Millisecond
 )
 
 // LogMissing counts the lines that are missing from the log. A nil function counts 0.
@@ -146,7 +146,7 @@ func New(cfg manifest.Config, d Deps) (*Server, error) {
 	if _, err := tasks.read(cfg.DefaultTask); err != nil {
 		return nil, cfg.Errorf("default_task", "%w", err)
 	}
-	var fills []*tensors // of the worker and of each thread of its crew
+	var fills []*tensors // of the worker and of each thread that decodes
 	for range 1 + decoders(&cfg, d.Model) {
 		t, err := newTensors(d.Meta, d.Model, &s.caps, conditioning, tasks)
 		if err != nil {
@@ -198,7 +198,7 @@ func newServer(cfg manifest.Config, d Deps) *Server {
 	return s
 }
 
-// addWorker adds the worker with its engine; fills are those of its own thread and of its crew.
+// addWorker adds the worker with its engine; fills are those of its own thread and of those that decode.
 func (s *Server) addWorker(d Deps, fills []*tensors) error {
 	order, err := queue.New(s.cfg.Scheduler)
 	if err != nil {
@@ -279,7 +279,7 @@ func (s *Server) addNetwork(m *policy.Meta, tasks *taskReader) {
 		events:   s.events,
 		receive:  s.receiver.onObservation,
 		counted:  queue.NewSignal(),
-		book:     quota.NewBook(quota.Limits{Link: s.cfg.SessionsPerLink, Host: s.cfg.SessionsPerHost}),
+		counter:  quota.NewCounter(quota.Limits{Link: s.cfg.SessionsPerLink, Host: s.cfg.SessionsPerHost}),
 		sizes:    s.worker.engine.sizes,
 	}
 	if s.cfg.Auto() {
@@ -422,7 +422,7 @@ func (s *Server) Serve(ctx context.Context) (err error) {
 	case <-s.worker.done:
 		return s.worker.err
 	case <-ctx.Done():
-		return s.left(ctx, s.worker.abandon())
+		return s.endError(ctx, s.worker.abandon())
 	}
 	s.phase.warmed.Store(true)
 	if a := s.opener.auto; a != nil {
@@ -433,7 +433,7 @@ func (s *Server) Serve(ctx context.Context) (err error) {
 	s.pauses = rt.NewPauses() // before baseline, whose value announces it
 	s.baseline.Store(&heap)
 
-	s.certificates.look(s.network, time.Now(), s.log)
+	s.certificates.check(s.network, time.Now(), s.log)
 	keeping, stopHousekeeper := context.WithCancel(context.Background())
 	var housekeeper sync.WaitGroup
 	housekeeper.Go(func() { s.housekeeper.run(keeping) })
@@ -447,14 +447,14 @@ func (s *Server) Serve(ctx context.Context) (err error) {
 		select {
 		case <-s.worker.done:
 		case <-s.worker.engine.lost:
-			err = s.worker.engine.sickness()
+			err = s.worker.engine.failure()
 		case <-ctx.Done():
 		}
 	}
 	s.phase.draining.Store(true)
 	text := drainingText
-	if s.worker.engine.sickness() != nil {
-		text = sickText
+	if s.worker.engine.failure() != nil {
+		text = failedText
 	}
 	var events eventWriter
 	for _, session := range s.sessions.all() { // robots look for another server while their actions last
@@ -463,11 +463,11 @@ func (s *Server) Serve(ctx context.Context) (err error) {
 	failed := undeclare(tokens) // first, so that no further robot comes
 	stay := time.Duration(0)
 	if len(s.sessions.all()) > 0 && s.network.Connected() {
-		stay = farewellTime
+		stay = drainTime
 	}
-	farewell := time.NewTimer(stay)
-	err = errors.Join(err, s.left(ctx, s.worker.finish()))
-	<-farewell.C
+	drained := time.NewTimer(stay)
+	err = errors.Join(err, s.endError(ctx, s.worker.finish()))
+	<-drained.C
 	failed = errors.Join(failed, undeclare(declared)) // queries are answered until robots no longer send them here
 	stopHousekeeper()
 	housekeeper.Wait()
@@ -482,14 +482,14 @@ func (s *Server) Serve(ctx context.Context) (err error) {
 	return err
 }
 
-// left returns the error with which the worker ended. When ctx is done and the device is not sick,
-// an inference that cannot be terminated is logged and is no error.
-func (s *Server) left(ctx context.Context, err error) error {
+// endError returns the error with which the worker ended. When ctx is done and the device works, an
+// inference that cannot be terminated is logged and is no error.
+func (s *Server) endError(ctx context.Context, err error) error {
 	if !errors.Is(err, errStillInferring) {
 		return err
 	}
 	s.modelInUse = true
-	if ctx.Err() == nil || s.worker.engine.sickness() != nil {
+	if ctx.Err() == nil || s.worker.engine.failure() != nil {
 		return err
 	}
 	s.log.Warn("the inference in hand does not end when it is terminated: it ends with the process", "why", err)

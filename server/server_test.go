@@ -970,7 +970,7 @@ func TestServeReportsAFailedWarmup(t *testing.T) {
 func serveOne(w *worker) bool {
 	if w.timer.Stop() { // the first time
 		w.engine.device.Start()
-		w.filler.crew.Start()
+		w.filler.threads.Start()
 	}
 	if !w.step() {
 		return false

@@ -23,12 +23,12 @@ type stats struct {
 	late       atomic.Uint64                    // observations refused: not newer than the newest received
 	noRoom     atomic.Uint64                    // observations refused: the pool is used up
 	// observations passed over for others, because their robot's actions end too early in any case
-	gaveWay   atomic.Uint64
-	unknown   atomic.Uint64 // observations of robots without a session
-	malformed atomic.Uint64 // samples without a proper header, or too large
-	lostQuery atomic.Uint64 // queries refused because too many were waiting
-	silenced  atomic.Uint64 // events not sent because one was sent a moment before
-	replaced  atomic.Uint64 // chunks replaced by a newer one before they left
+	passedOver atomic.Uint64
+	unknown    atomic.Uint64 // observations of robots without a session
+	malformed  atomic.Uint64 // samples without a proper header, or too large
+	lostQuery  atomic.Uint64 // queries refused because too many were waiting
+	silenced   atomic.Uint64 // events not sent because one was sent a moment before
+	replaced   atomic.Uint64 // chunks replaced by a newer one before they left
 
 	receivedBytes atomic.Uint64 // all observations, served or not
 	sentBytes     atomic.Uint64 // all chunks
@@ -45,8 +45,8 @@ type stats struct {
 	squeezed [policy.MaxCameras]atomic.Uint64            // pictures of another shape than the policy's, by camera
 
 	// runs that failed, ran out of memory, hung or returned values that are not finite
-	sick   [numSicknesses]atomic.Uint64
-	probes [numProbes]atomic.Uint64 // the server's own runs, by their result
+	failures [numFailures]atomic.Uint64
+	probes   [numProbes]atomic.Uint64 // the server's own runs, by their result
 
 	batches [manifest.MaxBatch]atomic.Uint64 // runs by their number of requests, less one
 	reruns  atomic.Uint64                    // batches that failed and ran again one by one
@@ -84,7 +84,7 @@ type shown struct {
 	runway     atomic.Int64  // ns, of its last request; -1: not given
 	service    atomic.Int64  // ns, of its last chunk; -1: no chunk yet
 	superseded atomic.Uint64 // observations replaced by a newer one before their turn
-	gaveWay    atomic.Uint64 // observations passed over for others
+	passedOver atomic.Uint64 // observations passed over for others
 	failed     atomic.Uint64 // observations that had their turn and got no chunk
 }
 
@@ -371,17 +371,17 @@ func (s *stats) slowest() time.Duration {
 	return time.Duration(s.pace.steady.Load())
 }
 
-// sickness is the kind of a device's failure.
-type sickness int
+// failure is the kind of a device's failure.
+type failure int
 
 const (
-	sickRun sickness = iota
-	sickMemory
-	sickHang
-	sickNotFinite
-	numSicknesses
+	failureRun failure = iota
+	failureMemory
+	failureHang
+	failureNotFinite
+	numFailures
 )
 
-func (s sickness) String() string {
-	return [numSicknesses]string{"run", "memory", "hang", "not_finite"}[s]
+func (f failure) String() string {
+	return [numFailures]string{"run", "memory", "hang", "not_finite"}[f]
 }

@@ -68,10 +68,10 @@ func TestStrayBytesCostNoChunk(t *testing.T) {
 			t.Errorf("observation %d: the first camera's tensor is another picture", i+1)
 		}
 		if got := s.stats.outcomes[step.outcome].Load(); got != before+1 ||
-			!strings.Contains(s.worker.engine.buffers[0].turns[0].Why, step.says) {
+			!strings.Contains(s.worker.engine.buffers[0].slots[0].Why, step.says) {
 			t.Errorf("observation %d: outcome %v (%s), want %v that says %q", i+1,
-				s.worker.engine.buffers[0].turns[0].Outcome,
-				s.worker.engine.buffers[0].turns[0].Why, step.outcome, step.says)
+				s.worker.engine.buffers[0].slots[0].Outcome,
+				s.worker.engine.buffers[0].slots[0].Why, step.outcome, step.says)
 		}
 	}
 	h, err := listenHealth("127.0.0.1:0", slog.New(slog.DiscardHandler))

@@ -36,7 +36,7 @@ type Model interface {
 // tensors fills rows of a model's inputs from observations. It owns a JPEG decoder and the parsed
 // observation, both reused.
 //
-// Owner: one goroutine, the worker or a thread of its crew.
+// Owner: one goroutine, the worker or a thread of the filler.
 type tensors struct {
 	meta         *policy.Meta
 	model        Model

@@ -17,7 +17,7 @@ import (
 	"github.com/edge-rt/edge-rt/server/queue"
 )
 
-// decodersMax bounds the crew: a batch has no more rows.
+// decodersMax bounds the threads that decode: a batch has no more rows.
 const decodersMax = manifest.MaxBatch
 
 // worker chooses the robots of the next run, has their observations decoded into the rows of one
@@ -69,7 +69,7 @@ func decoders(cfg *manifest.Config, m Model) int {
 // inferences.
 func (w *worker) start(warmup int) {
 	w.engine.device.Start()
-	w.filler.crew.Start()
+	w.filler.threads.Start()
 	go func() {
 		defer close(w.done)
 		err := w.run(warmup)
@@ -91,7 +91,7 @@ func (w *worker) finish() error {
 	close(w.publisher.leaving)
 	limit := w.engine.finishLimit()
 	err := w.await(limit)
-	if !errors.Is(err, errStillInferring) || w.engine.sick.Load() != nil { // a run that hangs was terminated before
+	if !errors.Is(err, errStillInferring) || w.engine.failed.Load() != nil { // a run that hangs was terminated before
 		return err
 	}
 	w.log.Warn("the inference in hand is terminated: the server leaves", "after", limit)
@@ -143,7 +143,7 @@ func (w *worker) run(warmup int) (err error) {
 			return nil
 		default:
 		}
-		if err := w.engine.sickness(); err != nil {
+		if err := w.engine.failure(); err != nil {
 			return err
 		}
 		w.collect()
@@ -210,16 +210,16 @@ func (w *worker) wakeAt(at rt.Instant) {
 //rt:noalloc
 func (w *worker) begin(now rt.Instant) bool {
 	b := w.open
-	if b == nil || b.filling.Load() > 0 || w.queued != nil || w.running != nil && b.used < len(b.turns) {
+	if b == nil || b.filling.Load() > 0 || w.queued != nil || w.running != nil && b.used < len(b.slots) {
 		return false
 	}
 	if until := b.oldest.Add(w.window); now < until &&
-		b.used < w.engine.sizes.Choose(min(len(b.turns), len(w.sessions.all()))) {
+		b.used < w.engine.sizes.Choose(min(len(b.slots), len(w.sessions.all()))) {
 		w.wakeAt(until)
 		return false
 	}
 	given := b.used
-	for b.used > 0 && b.turns[b.used-1].err != nil { // a bad row between others runs, and its chunk is ignored
+	for b.used > 0 && b.slots[b.used-1].err != nil { // a bad row between others runs, and its chunk is ignored
 		b.used--
 	}
 	w.open = nil
@@ -265,7 +265,7 @@ func (w *worker) stageFailed(err error) { w.log.Warn("a batch cannot be staged",
 func (w *worker) refuseBad(b *buffer, rows int) {
 	ready := b.begun
 	for i := range rows {
-		t := &b.turns[i]
+		t := &b.slots[i]
 		ready = max(ready, t.ready)
 		if t.err != nil {
 			t.Outcome, t.QueueWait = audit.BadObservation, t.begun.Sub(t.request.At)
@@ -288,9 +288,9 @@ func (w *worker) end(e batch.Ended) error {
 		Requests: b.requests(),
 		Failed:   e.Err != nil,
 	})
-	if behind := w.queued; behind != nil {
+	if next := w.queued; next != nil {
 		w.queued = nil
-		w.runs(behind, e.At)
+		w.runs(next, e.At)
 	}
 	if e.Panicked {
 		return e.Err
@@ -317,7 +317,7 @@ func (w *worker) end(e batch.Ended) error {
 func (w *worker) checkFinite(b *buffer) bool {
 	all := true
 	for i := range b.used {
-		if t := &b.turns[i]; t.session != nil && !w.engine.model.Finite(t.row) {
+		if t := &b.slots[i]; t.session != nil && !w.engine.model.Finite(t.row) {
 			t.err, all = errNotFinite, false
 		}
 	}
@@ -329,31 +329,31 @@ func (w *worker) checkFinite(b *buffer) bool {
 //
 //go:noinline
 func (w *worker) endNotFinite(b *buffer, e batch.Ended) error {
-	behind, waits := w.waitBehind()
+	queued, waits := w.waitQueued()
 	for i := range b.used {
-		if t := &b.turns[i]; t.session != nil && t.err == nil {
+		if t := &b.slots[i]; t.session != nil && t.err == nil {
 			w.publisher.answerOne(t, &e)
 		}
 	}
 	w.engine.judge(errNotFinite, b, e.Size)
 	w.publisher.answer(b, e)
-	return w.endedSlowly(b, behind, waits)
+	return w.endedSlowly(b, queued, waits)
 }
 
-// waitBehind waits for the run that was queued after the ended one: then the device is free for
+// waitQueued waits for the run that was queued after the ended one: then the device is free for
 // judge.
-func (w *worker) waitBehind() (behind batch.Ended, waits bool) {
+func (w *worker) waitQueued() (queued batch.Ended, waits bool) {
 	if w.running == nil {
-		return behind, false
+		return queued, false
 	}
 	return <-w.engine.device.Ended(), true
 }
 
-// endedSlowly frees b and ends the run that waitBehind has waited for.
-func (w *worker) endedSlowly(b *buffer, behind batch.Ended, waits bool) error {
+// endedSlowly frees b and ends the run that waitQueued has waited for.
+func (w *worker) endedSlowly(b *buffer, queued batch.Ended, waits bool) error {
 	w.free(b)
 	if waits {
-		return w.end(behind)
+		return w.end(queued)
 	}
 	return nil
 }
@@ -362,19 +362,19 @@ func (w *worker) endedSlowly(b *buffer, behind batch.Ended, waits bool) error {
 //
 //go:noinline
 func (w *worker) endFailed(b *buffer, e batch.Ended) error {
-	behind, waits := w.waitBehind()
+	queued, waits := w.waitQueued()
 	memory := errors.Is(e.Err, policy.ErrMemory)
 	if memory || b.requests() == 1 {
 		w.engine.judge(e.Err, b, e.Size)
 	}
-	if b.requests() > 1 && w.engine.sick.Load() == nil {
+	if b.requests() > 1 && w.engine.failed.Load() == nil {
 		if err := w.oneByOne(b, e.Err); err != nil {
 			return err
 		}
 	} else {
 		w.publisher.answer(b, e)
 	}
-	return w.endedSlowly(b, behind, waits)
+	return w.endedSlowly(b, queued, waits)
 }
 
 // free makes a buffer ready to be filled again.
@@ -395,11 +395,11 @@ func (w *worker) oneByOne(b *buffer, why error) error {
 	w.log.Warn("a batch failed: its requests run one by one", "requests", b.used, "why", why)
 	w.stats.reruns.Add(1)
 	for i := range b.used {
-		t := &b.turns[i]
+		t := &b.slots[i]
 		if t.session == nil {
 			continue
 		}
-		if w.engine.sick.Load() != nil {
+		if w.engine.failed.Load() != nil {
 			t.Outcome = audit.InferenceFailed
 			w.publisher.close(t, why)
 			continue
@@ -459,7 +459,7 @@ func (w *worker) probeIdle(now rt.Instant) bool {
 //
 // Owner: any goroutine.
 func (w *worker) healthy() (ok bool, why string) {
-	if why := w.engine.sick.Load(); why != nil {
+	if why := w.engine.failed.Load(); why != nil {
 		return false, *why
 	}
 	if !w.alive.Load() {
@@ -476,7 +476,7 @@ func (w *worker) healthy() (ok bool, why string) {
 //rt:noalloc
 func (w *worker) choose(now rt.Instant) bool {
 	b := w.next()
-	if b == nil || b.used == len(b.turns) {
+	if b == nil || b.used == len(b.slots) {
 		return false
 	}
 	if early := w.ends.Add(-2*w.fillTook - fillSlack); w.running != nil && now < early {
@@ -488,7 +488,7 @@ func (w *worker) choose(now rt.Instant) bool {
 	if len(w.waiting) == 0 {
 		return false
 	}
-	rows := w.engine.sizes.Choose(min(b.used+len(w.waiting), len(b.turns))) - b.used
+	rows := w.engine.sizes.Choose(min(b.used+len(w.waiting), len(b.slots))) - b.used
 	if rows <= 0 {
 		return false
 	}
@@ -503,7 +503,7 @@ func (w *worker) choose(now rt.Instant) bool {
 			w.publisher.passOver(w.list[passed.Robot])
 		}
 	}
-	alone := w.running == nil && b.used == 0 && rows == 1 // the crew would not be faster
+	alone := w.running == nil && b.used == 0 && rows == 1 // other threads would not be faster
 	for _, chosen := range w.waiting[:min(rows, len(w.waiting))] {
 		s := w.list[chosen.Robot]
 		r := s.mailbox.Take()
@@ -519,7 +519,7 @@ func (w *worker) choose(now rt.Instant) bool {
 		if alone {
 			w.filler.prepare(w.filler.own, t)
 		} else {
-			w.filler.crew.Do(t)
+			w.filler.threads.Do(t)
 		}
 	}
 	return true

@@ -37,7 +37,7 @@ func (s *Service) Rights(names []string) *access.Rights {
 	if len(names) == 0 {
 		r.Name = "no robot"
 	}
-	r.Allow = s.anybody()
+	r.Allow = s.public()
 	if len(ids) > 0 {
 		r.Allow[access.Query] = append(r.Allow[access.Query], wire.SessionKey(s.Prefix)) // Payload checks the id
 	}
@@ -53,8 +53,8 @@ func (s *Service) Rights(names []string) *access.Rights {
 // keys are key expressions for each kind of message.
 type keys [access.NumMessages][]string
 
-// anybody returns the rights of each certificate, with or without a robot's id.
-func (s *Service) anybody() (k keys) {
+// public returns the rights of each certificate, with or without a robot's id.
+func (s *Service) public() (k keys) {
 	k[access.Query] = []string{wire.StatusKey(s.Prefix)}
 	k[access.LivelinessQuery] = []string{wire.ServerAliveAny, wire.ServerAliveKey(s.Prefix),
 		s.Prefix + "/server/*/alive"}

@@ -108,7 +108,7 @@ func (s *Service) RouterRules(w io.Writer, f Fleet) error {
 	both := []string{inward, outward}
 	grant(f.Routers, ofRouter, []rule{{ofRouter, allow, both, everyMessage, everything}})
 	grant(f.Servers, ofServer, []rule{{ofServer, allow, both, everyMessage, []string{s.Prefix + "/**"}}})
-	grant(f.Robots, ofAll, rulesOf(ofAll, s.anybody(), s.anybody()))
+	grant(f.Robots, ofAll, rulesOf(ofAll, s.public(), s.public()))
 	for _, id := range f.Robots {
 		grant([]string{id}, "robot "+id, rulesOf("robot "+id, s.robot(id), s.robot("*")))
 	}

@@ -50,13 +50,13 @@ func TestDevicePanics(t *testing.T) {
 }
 
 // Close waits for the jobs that were handed over.
-func TestCrewDoesAllJobs(t *testing.T) {
+func TestThreadsDoAllJobs(t *testing.T) {
 	var done [2]atomic.Int64
 	work := make([]func(int), 2)
 	for i := range work {
 		work[i] = func(n int) { done[i].Add(int64(n)) }
 	}
-	c := NewCrew(100, work)
+	c := NewThreads(100, work)
 	c.Start()
 	for range 100 {
 		c.Do(1)

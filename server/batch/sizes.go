@@ -1,6 +1,6 @@
 // Package batch keeps a policy's device busy: the sizes of batches and how long each takes
 // (sizes.go), the one thread that runs them (device.go), and the threads that prepare the next
-// batch meanwhile (crew.go).
+// batch meanwhile (threads.go).
 //
 // It is independent of robots, sessions and pictures.
 package batch
@@ -111,11 +111,11 @@ func (s *Sizes) Choose(n int) (rows int) {
 	return rows
 }
 
-// Turn returns the longest time that a request waits for its turn when so many others arrive at the
+// Wait returns the longest time that a request waits for its turn when so many others arrive at the
 // same moment; 0: unknown.
 //
 //rt:noalloc
-func (s *Sizes) Turn(others int) (wait time.Duration) {
+func (s *Sizes) Wait(others int) (wait time.Duration) {
 	for i, rows := range s.rows {
 		runs := (max(others, 0) + rows - 1) / rows
 		if took := time.Duration(runs) * s.known(i); took > 0 && (wait == 0 || took < wait) {

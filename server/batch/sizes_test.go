@@ -91,18 +91,18 @@ func TestASlowSizeIsTriedAgain(t *testing.T) {
 
 func TestTurnTakesTheBestSize(t *testing.T) {
 	sizes := NewSizes([]int{1, 2, 4})
-	if got := sizes.Turn(3); got != 0 {
+	if got := sizes.Wait(3); got != 0 {
 		t.Errorf("nothing is known: %v, want 0", got)
 	}
 	sizes.Learn(1, time.Second)
-	if got := sizes.Turn(3); got != 3*time.Second {
+	if got := sizes.Wait(3); got != 3*time.Second {
 		t.Errorf("one by one: %v, want 3 s", got)
 	}
 	sizes.Learn(4, 1200*time.Millisecond)
-	if got := sizes.Turn(3); got != 1200*time.Millisecond {
+	if got := sizes.Wait(3); got != 1200*time.Millisecond {
 		t.Errorf("together: %v, want 1.2 s", got)
 	}
-	if got := sizes.Turn(-1); got != 0 {
+	if got := sizes.Wait(-1); got != 0 {
 		t.Errorf("nobody: %v, want 0", got)
 	}
 }

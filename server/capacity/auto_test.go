@@ -10,9 +10,9 @@ import (
 	"github.com/edge-rt/edge-rt/server/batch"
 )
 
-// stand tests an Auto of an ACT-like policy with inferences of a given duration, and counts its
+// trial tests an Auto of an ACT-like policy with inferences of a given duration, and counts its
 // simulations.
-type stand struct {
+type trial struct {
 	*Auto
 	sizes *batch.Sizes
 	here  []Robot
@@ -22,8 +22,8 @@ type stand struct {
 	plays time.Duration // duration of a simulation
 }
 
-func newStand(took time.Duration) *stand {
-	s := &stand{sizes: batch.NewSizes([]int{1}), clock: rttest.NewClock(1)}
+func newTrial(took time.Duration) *trial {
+	s := &trial{sizes: batch.NewSizes([]int{1}), clock: rttest.NewClock(1)}
 	s.Auto = NewAuto(&policy.Meta{ChunkSize: 50, FPS: 30, RTC: "trained", RTCMaxDelay: 10}, "runway", s.sizes, s.clock)
 	s.infer(took)
 	s.fed = s.Begin()
@@ -31,24 +31,24 @@ func newStand(took time.Duration) *stand {
 }
 
 // infer makes it learn that inferences take so long.
-func (s *stand) infer(took time.Duration) {
+func (s *trial) infer(took time.Duration) {
 	for range 100 {
 		s.sizes.Learn(1, took)
 	}
 }
 
-func (s *stand) robots() []Robot {
+func (s *trial) robots() []Robot {
 	s.asked++
 	s.clock.Advance(s.plays)
 	return append([]Robot(nil), s.here...)
 }
 
-func (s *stand) refuse(fps float64, change uint64) string {
+func (s *trial) refuse(fps float64, change uint64) string {
 	return s.Refuse(s.Robot(fps, 0), change, s.robots)
 }
 
 // fill admits robots until one is refused.
-func (s *stand) fill() {
+func (s *trial) fill() {
 	for len(s.here) < MostRobots && s.refuse(0, uint64(len(s.here))) == "" {
 		s.here = append(s.here, s.Robot(0, 0))
 	}
@@ -57,7 +57,7 @@ func (s *stand) fill() {
 // As many robots are admitted as Begin returns, and Measure goes on returning that number; the
 // refusal names the duration of an inference.
 func TestAsManyAsAreFed(t *testing.T) {
-	s := newStand(20 * time.Millisecond)
+	s := newTrial(20 * time.Millisecond)
 	s.fill()
 	if len(s.here) < 2 || len(s.here) != s.fed {
 		t.Errorf("%d robots are in, Begin said %d", len(s.here), s.fed)
@@ -75,7 +75,7 @@ func TestAsManyAsAreFed(t *testing.T) {
 // A robot that is refused again does not make the server simulate robots for each try: the refusal
 // is valid for a moment, for the same sessions and robots of no higher rate.
 func TestARefusalStandsForAMoment(t *testing.T) {
-	s := newStand(20 * time.Millisecond)
+	s := newTrial(20 * time.Millisecond)
 	s.fill()
 	change := uint64(len(s.here))
 	for _, tt := range []struct {
@@ -107,7 +107,7 @@ func TestARefusalStandsForAMoment(t *testing.T) {
 
 // A temporary slowness whose end no request shows is forgotten after idleMeasures, and not earlier.
 func TestASlowSpellIsForgotten(t *testing.T) {
-	s := newStand(20 * time.Millisecond)
+	s := newTrial(20 * time.Millisecond)
 	usual := s.fed
 	s.infer(time.Second)
 	for second := range 200 {
@@ -123,7 +123,7 @@ func TestASlowSpellIsForgotten(t *testing.T) {
 
 // Measure calls robots only while something changes.
 func TestNothingIsPlayedWhileNothingChanges(t *testing.T) {
-	s := newStand(20 * time.Millisecond)
+	s := newTrial(20 * time.Millisecond)
 	s.fill()
 	measure := func(change uint64) { s.fed = s.Measure(uint64(s.asked), change, s.fed, s.robots) }
 	for range 50 {
@@ -142,7 +142,7 @@ func TestNothingIsPlayedWhileNothingChanges(t *testing.T) {
 // A client that opens and closes in a loop does not keep the server simulating: it takes one second
 // in a burst, then a tenth of the time. The others get their answer, and a session soon.
 func TestWhoOpensAndLeavesTakesNoCore(t *testing.T) {
-	s := newStand(20 * time.Millisecond)
+	s := newTrial(20 * time.Millisecond)
 	s.plays = 10 * time.Millisecond
 	const minute = time.Minute
 	begin, refused := s.clock.Now(), 0

@@ -73,10 +73,10 @@ func (b *Bound) take(p Part, n, limit int64) bool {
 	}
 }
 
-// Give gives n bytes back.
+// Release gives n bytes back.
 //
 //rt:noalloc
-func (b *Bound) Give(p Part, n int64) {
+func (b *Bound) Release(p Part, n int64) {
 	b.parts[p].Add(-n)
 	b.used.Add(-n)
 }

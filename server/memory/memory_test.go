@@ -18,7 +18,7 @@ func TestBound(t *testing.T) {
 	if b.Promisable() != 100<<20 {
 		t.Errorf("%d bytes may be promised to robots, want all", b.Promisable())
 	}
-	b.Give(Observations, 40<<20)
+	b.Release(Observations, 40<<20)
 	if b.Used() != 60<<20 || b.Of(Observations) != 0 || b.Most() != 100<<20 || !b.Take(Replicas, 40<<20) ||
 		b.Promisable() != 60<<20 {
 		t.Errorf("after a part was given back: %v, at most %d", b, b.Most())
@@ -36,7 +36,7 @@ func TestBoundIsExactForMany(t *testing.T) {
 					if b.Used() > 1000 {
 						t.Error("more is used than there is")
 					}
-					b.Give(Observations, 300)
+					b.Release(Observations, 300)
 				}
 			}
 		})
@@ -52,7 +52,7 @@ func TestBoundNoAlloc(t *testing.T) {
 	if n := testing.AllocsPerRun(100, func() {
 		b.Take(Observations, 500)
 		b.TakeSpare(Observations, 500)
-		b.Give(Observations, 500)
+		b.Release(Observations, 500)
 	}); n != 0 {
 		t.Errorf("taking and giving allocates %v times, want 0", n)
 	}

@@ -125,7 +125,7 @@ func (o *Others) sizeOf(names ...string) int64 {
 func (o *Others) keep(n int64) bool {
 	switch {
 	case n < 0:
-		o.memory.Give(memory.Replicas, -n)
+		o.memory.Release(memory.Replicas, -n)
 	case o.bytes+n > o.memory.Limit()/memoryFraction || !o.memory.Take(memory.Replicas, n):
 		return false
 	}
@@ -203,11 +203,11 @@ func (o *Others) Answers(uuid string) bool {
 	return true
 }
 
-// Gives reports whether this server must give up a robot that another server holds, too. Of two
+// Loses reports whether this server must give up a robot that another server holds, too. Of two
 // sessions of one process the one in the newest epoch stays; of two processes' sessions, and of
 // those without epochs, the one at the server with the higher weight. moved: it is the same robot,
 // which knows its new server. Of two servers exactly one gives up.
-func (o *Others) Gives(own, other wire.Held) (gives, moved bool) {
+func (o *Others) Loses(own, other wire.Held) (loses, moved bool) {
 	moved = own.Mark == other.Mark
 	if moved && own.Epoch != other.Epoch {
 		return other.Epoch > own.Epoch, true

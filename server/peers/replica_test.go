@@ -20,13 +20,13 @@ func newFleet(ids ...string) fleet {
 		f[id] = New(prefix, id, memory.New(1<<30))
 	}
 	for _, id := range ids {
-		f.tell(wire.ReplicaRoomKey(prefix, id), true)
-		f.tell(wire.ReplicaAliveKey(prefix, id), true)
+		f.show(wire.ReplicaRoomKey(prefix, id), true)
+		f.show(wire.ReplicaAliveKey(prefix, id), true)
 	}
 	return f
 }
 
-func (f fleet) tell(key string, alive bool) {
+func (f fleet) show(key string, alive bool) {
 	for _, o := range f {
 		o.OnToken(key, alive)
 	}
@@ -73,7 +73,7 @@ func TestExactlyOneAnswers(t *testing.T) {
 	} {
 		f := newFleet("a", "b", "c")
 		for _, token := range tt.tokens {
-			f.tell(token.key, token.alive)
+			f.show(token.key, token.alive)
 		}
 		by := map[string]int{}
 		for i := range 300 {
@@ -117,7 +117,7 @@ func TestOneGivesUp(t *testing.T) {
 	for _, tt := range []struct {
 		name         string
 		at, with     wire.Held
-		gives, moved bool
+		loses, moved bool
 	}{
 		{"it moved to b", wire.Held{Mark: "x", Epoch: 4}, wire.Held{Mark: "x", Epoch: 5}, true, true},
 		{"it came back from b", wire.Held{Mark: "x", Epoch: 6}, wire.Held{Mark: "x", Epoch: 5}, false, true},
@@ -126,8 +126,8 @@ func TestOneGivesUp(t *testing.T) {
 		tt.at.Server = "a"
 		tt.with.UUID = "arm"
 		tt.with.Server = "b"
-		if gives, moved := a.Gives(tt.at, tt.with); gives != tt.gives || moved != tt.moved {
-			t.Errorf("%s: gives %v, moved %v, want %v, %v", tt.name, gives, moved, tt.gives, tt.moved)
+		if loses, moved := a.Loses(tt.at, tt.with); loses != tt.loses || moved != tt.moved {
+			t.Errorf("%s: loses %v, moved %v, want %v, %v", tt.name, loses, moved, tt.loses, tt.moved)
 		}
 	}
 	for i := range 100 {
@@ -139,10 +139,10 @@ func TestOneGivesUp(t *testing.T) {
 				Mark:   marks[1],
 				Epoch:  uint32(len(marks[1]) - 1),
 			}
-			atGives, moved := a.Gives(at, with)
-			withGives, _ := b.Gives(with, at)
-			if atGives == withGives || moved != (marks[0] == marks[1]) {
-				t.Errorf("%s of %v: a gives %v, b gives %v, moved %v", uuid, marks, atGives, withGives, moved)
+			atLoses, moved := a.Loses(at, with)
+			withLoses, _ := b.Loses(with, at)
+			if atLoses == withLoses || moved != (marks[0] == marks[1]) {
+				t.Errorf("%s of %v: a gives %v, b gives %v, moved %v", uuid, marks, atLoses, withLoses, moved)
 			}
 		}
 	}

@@ -23,8 +23,8 @@ type Mailbox struct {
 	closed     bool   // the session is over: no further observation is accepted
 	superseded uint64 // observations replaced before their turn, not yet reported to the robot
 
-	answered Said   // schedule of the request answered last
-	episode  uint32 // episode of the request answered last
+	answered Schedule // schedule of the request answered last
+	episode  uint32   // episode of the request answered last
 	// the same request is dropped if it arrives before this instant: it was sent before the answer
 	// arrived
 	until rt.Instant
@@ -52,10 +52,10 @@ const (
 // moment.
 //
 //rt:noalloc
-func (m *Mailbox) Put(h *wire.Header, body []byte, at rt.Instant, said Said) Put {
+func (m *Mailbox) Put(h *wire.Header, body []byte, at rt.Instant, schedule Schedule) Put {
 	m.mu.Lock()
 	fresh := m.sequence.take(keyOf(h))
-	again := fresh && at < m.until && m.asksAgain(&said, h.EpisodeID)
+	again := fresh && at < m.until && m.asksAgain(&schedule, h.EpisodeID)
 	if again {
 		m.superseded++
 	}
@@ -73,7 +73,7 @@ func (m *Mailbox) Put(h *wire.Header, body []byte, at rt.Instant, said Said) Put
 	r.Header = *h
 	r.At = at
 	r.Since = at
-	r.Said, r.told = said, false
+	r.Schedule, r.passed = schedule, false
 	r.Body = append(r.Body[:0], body...)
 
 	m.mu.Lock()
@@ -123,17 +123,17 @@ func (m *Mailbox) Waiting() (since, deadline rt.Instant, ok bool) {
 	return m.waiting.Since, m.waiting.Deadline, true
 }
 
-// GaveWay notes that the waiting observation gave way to others and returns its header; ok is false
-// when no observation waits or when this was noted before.
+// PassOver notes that the waiting observation is passed over for others and returns its header; ok
+// is false when no observation waits or when this was noted before.
 //
 //rt:noalloc
-func (m *Mailbox) GaveWay() (h wire.Header, ok bool) {
+func (m *Mailbox) PassOver() (h wire.Header, ok bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if m.waiting == nil || m.waiting.told {
+	if m.waiting == nil || m.waiting.passed {
 		return h, false
 	}
-	m.waiting.told = true
+	m.waiting.passed = true
 	return m.waiting.Header, true
 }
 
@@ -161,11 +161,11 @@ func (m *Mailbox) DropAnswered(answered *Request, until rt.Instant) (dropped boo
 		return false
 	}
 	m.mu.Lock()
-	m.answered = answered.Said
+	m.answered = answered.Schedule
 	m.episode = answered.Header.EpisodeID
 	m.until = until
 	r := m.waiting
-	if r == nil || !m.asksAgain(&r.Said, r.Header.EpisodeID) {
+	if r == nil || !m.asksAgain(&r.Schedule, r.Header.EpisodeID) {
 		m.mu.Unlock()
 		return false
 	}
@@ -180,8 +180,8 @@ func (m *Mailbox) DropAnswered(answered *Request, until rt.Instant) (dropped boo
 // asksAgain reports whether an observation repeats the request answered last. The caller holds mu.
 //
 //rt:noalloc
-func (m *Mailbox) asksAgain(said *Said, episode uint32) bool {
-	return m.answered.HasN && said.HasN && said.N == m.answered.N && episode == m.episode
+func (m *Mailbox) asksAgain(schedule *Schedule, episode uint32) bool {
+	return m.answered.HasN && schedule.HasN && schedule.N == m.answered.N && episode == m.episode
 }
 
 // TakeSuperseded returns how many observations were replaced since the last call.

@@ -18,7 +18,7 @@ func newBox() *box { return &box{NewMailbox(NewPool(memory.New(1<<20)), 1<<20)} 
 
 func (b *box) put(epoch uint32, seq uint64, body []byte) Put {
 	h := wire.Header{SchemaVersion: 1, MsgType: wire.MsgObservation, SeqID: seq, SessionEpoch: epoch}
-	return b.Put(&h, body, 7, Said{Deadline: NoDeadline})
+	return b.Put(&h, body, 7, Schedule{Deadline: NoDeadline})
 }
 
 // The newest observation is the one with the largest (epoch, seq), in whatever order they arrive.
@@ -158,16 +158,16 @@ func TestMailboxNoAlloc(t *testing.T) {
 func TestMailboxKeepsThePlace(t *testing.T) {
 	m := newBox()
 	h := wire.Header{SeqID: 1}
-	m.Put(&h, nil, 10, Said{Deadline: 500})
+	m.Put(&h, nil, 10, Schedule{Deadline: 500})
 	h.SeqID = 2
-	m.Put(&h, nil, 20, Said{Deadline: 900})
+	m.Put(&h, nil, 20, Schedule{Deadline: 900})
 	if since, deadline, ok := m.Waiting(); since != 10 || deadline != 900 || !ok {
 		t.Errorf("Waiting = %d, %d, %v, want 10, 900, true", since, deadline, ok)
 	}
-	if got, ok := m.GaveWay(); got.SeqID != 2 || !ok {
-		t.Errorf("GaveWay = %d, %v, want 2, true", got.SeqID, ok)
+	if got, ok := m.PassOver(); got.SeqID != 2 || !ok {
+		t.Errorf("PassOver = %d, %v, want 2, true", got.SeqID, ok)
 	}
-	if _, ok := m.GaveWay(); ok {
+	if _, ok := m.PassOver(); ok {
 		t.Error("one observation gives way twice, want once")
 	}
 }
@@ -183,7 +183,7 @@ func TestMailboxDropsWhatWasAnswered(t *testing.T) {
 			SessionEpoch:  1,
 			EpisodeID:     episode,
 		}
-		return b.Put(&h, []byte{1}, at, Said{Deadline: NoDeadline, HasN: true, N: n})
+		return b.Put(&h, []byte{1}, at, Schedule{Deadline: NoDeadline, HasN: true, N: n})
 	}
 	for _, tt := range []struct {
 		name    string

@@ -101,9 +101,9 @@ func (p *Pool) take(size int64, asked bool) bool {
 }
 
 //rt:noalloc
-func (p *Pool) give(size int64) {
+func (p *Pool) release(size int64) {
 	p.bytes.Add(-size)
-	p.bound.Give(memory.Observations, size)
+	p.bound.Release(memory.Observations, size)
 }
 
 //go:noinline
@@ -144,7 +144,7 @@ func (p *Pool) Trim() {
 		for range l.least {
 			l.first = l.first.next
 			l.count--
-			p.give(int64(sizeOf(c)))
+			p.release(int64(sizeOf(c)))
 		}
 		l.least = l.count
 	}
@@ -162,7 +162,7 @@ func (p *Pool) DropFree() {
 //rt:noalloc
 func (p *Pool) dropFree() {
 	for c := range p.free {
-		p.give(int64(sizeOf(c)) * int64(p.free[c].count))
+		p.release(int64(sizeOf(c)) * int64(p.free[c].count))
 		p.free[c] = freeList{}
 	}
 }

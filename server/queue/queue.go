@@ -25,15 +25,15 @@ type Request struct {
 	Body   []byte
 	At     rt.Instant
 	Since  rt.Instant // when its robot began to wait: a newer observation of the robot keeps the place
-	Said
+	Schedule
 
-	told  bool     // its robot was informed that it gave way
-	class int      // of the buffer
-	next  *Request // in the pool's list; nil while it is lent
+	passed bool     // its robot was informed that it gave way
+	class  int      // of the buffer
+	next   *Request // in the pool's list; nil while it is lent
 }
 
-// Said is an observation's report of its robot's schedule.
-type Said struct {
+// Schedule is an observation's report of its robot's schedule.
+type Schedule struct {
 	Deadline rt.Instant // when the robot runs out of actions; NoDeadline: not reported
 	HasN     bool
 	N        int64 // step that the robot executed last

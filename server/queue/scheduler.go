@@ -61,12 +61,12 @@ func (r *RoundRobin) Order(waiting []Waiting, n int, _, _ rt.Instant, _ time.Dur
 	if len(waiting) == 0 {
 		return
 	}
-	behind := 0 // number of robots up to the last one served
-	for behind < len(waiting) && waiting[behind].ID <= r.last {
-		behind++
+	served := 0 // number of robots up to the last one served
+	for served < len(waiting) && waiting[served].ID <= r.last {
+		served++
 	}
-	slices.Reverse(waiting[:behind])
-	slices.Reverse(waiting[behind:])
+	slices.Reverse(waiting[:served])
+	slices.Reverse(waiting[served:])
 	slices.Reverse(waiting)
 	r.last = waiting[min(n, len(waiting))-1].ID
 }

@@ -55,7 +55,7 @@ type Fair struct {
 	Scheduler
 
 	turns, calls uint64
-	behind       []Waiting // robots without a turn, of the call in hand
+	rest         []Waiting // robots without a turn, of the call in hand
 }
 
 // Order implements Scheduler.
@@ -63,7 +63,7 @@ type Fair struct {
 //rt:noalloc
 func (f *Fair) Order(waiting []Waiting, n int, now, end rt.Instant, batch time.Duration) {
 	f.calls++
-	links, hosts := f.look(waiting, now)
+	links, hosts := f.candidates(waiting, now)
 	ahead := f.part(waiting, links > 1, hosts > 1)
 	if ahead > 0 {
 		f.Scheduler.Order(waiting[:ahead], min(n, ahead), now, end, batch)
@@ -82,17 +82,17 @@ func (f *Fair) Order(waiting []Waiting, n int, now, end rt.Instant, batch time.D
 	}
 }
 
-// look finds the candidate of each group that shares turns, and counts the waiting robots as links,
-// where the robots of a link that shares are one, and as hosts.
+// candidates finds the candidate of each group that shares turns, and counts the waiting robots as
+// links, where the robots of a link that shares are one, and as hosts.
 //
 //rt:noalloc
-func (f *Fair) look(waiting []Waiting, now rt.Instant) (links, hosts int) {
+func (f *Fair) candidates(waiting []Waiting, now rt.Instant) (links, hosts int) {
 	for i := range waiting {
 		g := waiting[i].Group
-		link := !g.shares() || f.stand(g, waiting, i, now)
+		link := !g.shares() || f.nominate(g, waiting, i, now)
 		host := link
 		if g != nil && g.Host.shares() {
-			host = f.stand(g.Host, waiting, i, now)
+			host = f.nominate(g.Host, waiting, i, now)
 		}
 		if link {
 			links++
@@ -104,11 +104,11 @@ func (f *Fair) look(waiting []Waiting, now rt.Instant) (links, hosts int) {
 	return links, hosts
 }
 
-// stand makes robot i the candidate of its group unless another robot's turn is earlier, and
+// nominate makes robot i the candidate of its group unless another robot's turn is earlier, and
 // reports whether it is the first of the group in this call.
 //
 //rt:noalloc
-func (f *Fair) stand(g *Group, waiting []Waiting, i int, now rt.Instant) (first bool) {
+func (f *Fair) nominate(g *Group, waiting []Waiting, i int, now rt.Instant) (first bool) {
 	if first = g.call != f.calls; first || sooner(&waiting[i], &waiting[g.best], now) {
 		g.call, g.best = f.calls, i
 	}
@@ -135,21 +135,21 @@ func sooner(a, b *Waiting, now rt.Instant) bool {
 //
 //rt:noalloc
 func (f *Fair) part(waiting []Waiting, links, hosts bool) (ahead int) {
-	f.behind = f.behind[:0]
+	f.rest = f.rest[:0]
 	for i := range waiting {
-		if w := waiting[i]; w.Group == nil || (!links || f.mayStand(w.Group, i)) &&
-			(!hosts || f.mayStand(w.Group.Host, i)) {
+		if w := waiting[i]; w.Group == nil || (!links || f.mayRun(w.Group, i)) &&
+			(!hosts || f.mayRun(w.Group.Host, i)) {
 			waiting[ahead] = w
 			ahead++
 		} else {
-			f.behind = append(f.behind, w)
+			f.rest = append(f.rest, w)
 		}
 	}
-	copy(waiting[ahead:], f.behind)
+	copy(waiting[ahead:], f.rest)
 	return ahead
 }
 
 //rt:noalloc
-func (f *Fair) mayStand(g *Group, i int) bool {
+func (f *Fair) mayRun(g *Group, i int) bool {
 	return !g.shares() || g.best == i && f.turns >= g.next
 }

@@ -21,27 +21,27 @@ const hostAlone = 8
 // Limits are the most sessions of one link and of one host.
 type Limits struct{ Link, Host int }
 
-// Book holds the number of sessions of each link and host.
+// Counter holds the number of sessions of each link and host.
 //
 // Owner: housekeeping.
-type Book struct {
+type Counter struct {
 	limits Limits
 	groups map[string]*queue.Group // by kind and name
 }
 
-// NewBook returns an empty book.
-func NewBook(l Limits) *Book { return &Book{l, map[string]*queue.Group{}} }
+// NewCounter returns an empty counter.
+func NewCounter(l Limits) *Counter { return &Counter{l, map[string]*queue.Group{}} }
 
 // Place is the link and the host that a robot's session is counted for.
 type Place struct {
-	book       *Book
+	counter    *Counter
 	group      *queue.Group // nil: the session is not counted
-	link, host string       // keys of Book.groups; empty: unknown
+	link, host string       // keys of Counter.groups; empty: unknown
 }
 
 // Place returns the place of a session that was opened from there. It changes nothing before Enter.
-func (b *Book) Place(from wire.Origin) Place {
-	p := Place{book: b, link: from.Name}
+func (b *Counter) Place(from wire.Origin) Place {
+	p := Place{counter: b, link: from.Name}
 	if from.Host != "" {
 		p.host = "host " + from.Host
 	}
@@ -50,9 +50,11 @@ func (b *Book) Place(from wire.Origin) Place {
 
 // Members returns the number of sessions of the link and of the host of a place, 0 when it is
 // unknown.
-func (p Place) Members() (link, host int) { return p.book.members(p.link), p.book.members(p.host) }
+func (p Place) Members() (link, host int) {
+	return p.counter.members(p.link), p.counter.members(p.host)
+}
 
-func (b *Book) members(key string) int {
+func (b *Counter) members(key string) int {
 	if g := b.groups[key]; g != nil {
 		return g.Members()
 	}
@@ -63,20 +65,20 @@ func (b *Book) members(key string) int {
 // the robot's session that the new one replaces; zero: there is no such session.
 func (p Place) Refuse(own Place) string {
 	link, host := p.Members()
-	if own.book != nil && own.link == p.link {
+	if own.counter != nil && own.link == p.link {
 		link--
 	}
-	if own.book != nil && own.host == p.host {
+	if own.counter != nil && own.host == p.host {
 		host--
 	}
 	const cure = "close sessions that are not needed, open from elsewhere, or raise it in the server's manifest"
 	switch {
-	case p.link != "" && link >= p.book.limits.Link:
+	case p.link != "" && link >= p.counter.limits.Link:
 		return fmt.Sprintf("too many sessions: %s has %d, and one link may have %d (sessions_per_link): %s", p.link,
-			link, p.book.limits.Link, cure)
-	case p.host != "" && host >= p.book.limits.Host:
+			link, p.counter.limits.Link, cure)
+	case p.host != "" && host >= p.counter.limits.Host:
 		return fmt.Sprintf("too many sessions: %s has %d, and one host may have %d (sessions_per_host): %s", p.host,
-			host, p.book.limits.Host, cure)
+			host, p.counter.limits.Host, cure)
 	}
 	return ""
 }
@@ -91,7 +93,7 @@ func (p Place) Above(o Place) bool {
 
 // Enter counts a session. Leave of the returned place must be called at the session's end.
 func (p Place) Enter() Place {
-	b := p.book
+	b := p.counter
 	if p.link == "" {
 		return p
 	}
@@ -105,7 +107,7 @@ func (p Place) Enter() Place {
 }
 
 // open returns the group of that key, or makes it; the scheduler may read it at once.
-func (b *Book) open(key string, alone int, host *queue.Group) *queue.Group {
+func (b *Counter) open(key string, alone int, host *queue.Group) *queue.Group {
 	g := b.groups[key]
 	if g == nil {
 		g = &queue.Group{Alone: alone, Host: host}
@@ -121,8 +123,8 @@ func (p Place) Leave() {
 	}
 	p.group.Leave()
 	for _, key := range []string{p.link, p.host} {
-		if key != "" && p.book.members(key) == 0 {
-			delete(p.book.groups, key)
+		if key != "" && p.counter.members(key) == 0 {
+			delete(p.counter.groups, key)
 		}
 	}
 }

@@ -31,7 +31,7 @@ func TestPlaces(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			b := NewBook(Limits{Link: 3, Host: 5})
+			b := NewCounter(Limits{Link: 3, Host: 5})
 			var entered []Place
 			why := ""
 			for i := range 50 {
@@ -63,7 +63,7 @@ func TestPlaces(t *testing.T) {
 
 // The robots of a link share turns, and so do the links of a host.
 func TestGroups(t *testing.T) {
-	b := NewBook(Limits{Link: 9, Host: 9})
+	b := NewCounter(Limits{Link: 9, Host: 9})
 	one := b.Place(wire.Origin{Name: "link 1", Host: "h"}).Enter()
 	two := b.Place(wire.Origin{Name: "link 1", Host: "h"}).Enter()
 	other := b.Place(wire.Origin{Name: "link 2", Host: "h"}).Enter()

@@ -1,0 +1,43 @@
+package batch
+
+import "sync"
+
+// Threads are a fixed number of threads that prepare rows.
+type Threads[Job any] struct {
+	jobs chan Job
+	work []func(Job) // of each thread
+	wait sync.WaitGroup
+}
+
+// NewThreads returns one thread for each element of work, which Start starts, and room for so many
+// waiting jobs.
+func NewThreads[Job any](room int, work []func(Job)) *Threads[Job] {
+	return &Threads[Job]{jobs: make(chan Job, room), work: work}
+}
+
+// Size returns the number of threads.
+//
+//rt:noalloc
+func (c *Threads[Job]) Size() int { return len(c.work) }
+
+// Start starts the threads.
+func (c *Threads[Job]) Start() {
+	for _, work := range c.work {
+		c.wait.Go(func() {
+			for job := range c.jobs {
+				work(job)
+			}
+		})
+	}
+}
+
+// Do hands a job over. It does not block while there is room for waiting jobs.
+//
+//rt:noalloc
+func (c *Threads[Job]) Do(job Job) { c.jobs <- job }
+
+// Close ends the threads after all jobs are done.
+func (c *Threads[Job]) Close() {
+	close(c.jobs)
+	c.wait.Wait()
+}
