@@ -7,10 +7,12 @@ import (
 	"log/slog"
 	"math"
 	"net"
+	"os"
 	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -48,7 +50,7 @@ type swaying struct {
 	prefix  int    // prefix rows in the first observation
 }
 
-func newSwaying(t *testing.T) *swaying {
+func newSwaying(t *testing.T, id string) *swaying {
 	t.Helper()
 	free, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -85,7 +87,7 @@ func newSwaying(t *testing.T) *swaying {
 	if err != nil {
 		t.Fatal(err)
 	}
-	action, err := wire.ActionKey(prefix, "arm")
+	action, err := wire.ActionKey(prefix, id)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -223,14 +225,29 @@ type realRun struct {
 	summary        *Summary
 }
 
+// realRuns counts the runs: each has an id of its own, because they share the state's folder.
+var realRuns atomic.Int64
+
+// TestMain gives the tests a folder for the edges' state.
+func TestMain(m *testing.M) {
+	dir, err := os.MkdirTemp("", "edge-")
+	if err != nil {
+		panic(err)
+	}
+	os.Setenv("STATE_DIRECTORY", dir)
+	code := m.Run()
+	os.RemoveAll(dir)
+	os.Exit(code)
+}
+
 // newRealRun starts a run whose policy drives the follower; change may be nil.
 func newRealRun(t *testing.T, change func(*Config)) *realRun {
 	t.Helper()
-	t.Setenv("STATE_DIRECTORY", t.TempDir())
 	period := time.Second / swayFPS
+	id := fmt.Sprint("arm", realRuns.Add(1))
 	r := &realRun{
 		t:      t,
-		server: newSwaying(t),
+		server: newSwaying(t, id),
 		hand:   sim.NewHand(6, 2048),
 		log:    new(rttest.Output),
 		done:   make(chan error, 1),
@@ -243,7 +260,7 @@ func newRealRun(t *testing.T, change func(*Config)) *realRun {
 		Bus:                     r.follower.place.Bus,
 		Calibration:             r.follower.place.Calibration,
 		Robot:                   "so101",
-		ID:                      "arm",
+		ID:                      id,
 		Connect:                 []string{r.server.endpoint},
 		Leader:                  device.Place{Bus: r.lead.place.Bus, Calibration: r.lead.place.Calibration},
 		Schedule:                chunk.Config{Schedule: "drtc", Epsilon: chunk.DefaultEpsilon},
@@ -340,6 +357,7 @@ func (r *realRun) ended(code exit.Code) {
 // whenever a person leads, and the first request after each return has no prefix.
 func TestTakeoverThereAndBack(t *testing.T) {
 	rttest.RealTime(t)
+	t.Parallel()
 	rounds := 20
 	if testing.Short() {
 		rounds = 3
@@ -429,6 +447,7 @@ func TestTakeoverThereAndBack(t *testing.T) {
 // the arm may be given back meanwhile.
 func TestLeaderIsUnpluggedWhileItLeads(t *testing.T) {
 	rttest.RealTime(t)
+	t.Parallel()
 	r := newRealRun(t, nil)
 	r.takeOver()
 	r.lead.bus.Unplug()
@@ -463,6 +482,7 @@ func TestLeaderIsUnpluggedWhileItLeads(t *testing.T) {
 // the alignment is clean.
 func TestTakeoverByTwoAndItsEnd(t *testing.T) {
 	rttest.RealTime(t)
+	t.Parallel()
 	r := newRealRun(t, func(c *Config) { c.OnExit = "park" })
 	r.lead.judge.Consent(r.clock.Now())
 	var both sync.WaitGroup
