@@ -95,7 +95,7 @@ endif
 ##@ develop
 
 # What takes longest begins early: begun last, it leaves a core without work.
-LONG := ./cmd/... ./edge/... ./wire/zenoh
+LONG := ./cmd/... ./wire/zenoh ./internal/tidy ./record/dataset ./edge/...
 
 .PHONY: test
 test: ## formatting, vet and all tests, also against independent judges (six minutes of two cores)
