@@ -70,9 +70,8 @@ func animation(ctx context.Context, o *options) (err error) {
 	if err != nil {
 		return err
 	}
-	edge, err := stage.Start(stage.Edge(o.bin, dir, "--bus", "sim", "--camera", "top=sim", "--seed",
-		strconv.FormatUint(o.seed, 10),
-		"--connect", server.Endpoint, "--http", address, "--quiet", "--record", "off"))
+	edge, err := stage.Start(stage.Edge(o.bin, dir, stage.SimArm(server.Endpoint, "--seed",
+		strconv.FormatUint(o.seed, 10), "--http", address, "--quiet", "--record", "off")...))
 	if err != nil {
 		return err
 	}

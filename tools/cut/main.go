@@ -4,8 +4,6 @@
 package main
 
 import (
-	"bufio"
-	"encoding/json"
 	"flag"
 	"fmt"
 	"os"
@@ -105,8 +103,8 @@ func run(o options) error {
 	}
 	defer server.Stop()
 	duration := settle + time.Duration(o.cuts)*(o.cut+o.after)
-	edge, err := startIn(edgeSpace, o.bin, dir, "edge-rt", "--bus", "sim", "--camera", "top=sim",
-		"--connect", "tcp/"+serverAddr+":"+port, "--duration", duration.String(), "--json", summary)
+	edge, err := startIn(edgeSpace, o.bin, dir, "edge-rt",
+		stage.SimArm("tcp/"+serverAddr+":"+port, "--duration", duration.String(), "--json", summary)...)
 	if err != nil {
 		return err
 	}
@@ -153,27 +151,6 @@ type line struct {
 	Outcome string    `json:"outcome"`
 }
 
-func read(path string) (lines []line, err error) {
-	f, err := os.Open(path)
-	if err != nil {
-		return nil, err
-	}
-	defer f.Close()
-	s := bufio.NewScanner(f)
-	for s.Scan() {
-		var l line
-		if err := json.Unmarshal(s.Bytes(), &l); err != nil {
-			return nil, fmt.Errorf("%s: %w", path, err)
-		}
-		lines = append(lines, l)
-	}
-	if err := s.Err(); err != nil {
-		return nil, fmt.Errorf("%s, after %d lines: %w", path, len(lines), err)
-	}
-	slices.SortFunc(lines, func(a, b line) int { return a.TS.Compare(b.TS) })
-	return lines, nil
-}
-
 // bootTime returns the wall clock at the zero of the monotonic clock, which both namespaces share:
 // only in this test may the two be compared.
 func bootTime() time.Time {
@@ -183,10 +160,11 @@ func bootTime() time.Time {
 }
 
 func judge(o options, audit, summary string, back []time.Time) error {
-	lines, err := read(audit)
+	lines, err := stage.ReadAudit[line](audit, false)
 	if err != nil {
 		return err
 	}
+	slices.SortFunc(lines, func(a, b line) int { return a.TS.Compare(b.TS) })
 	boot := bootTime()
 	var checks stage.Checks
 	for i, t := range back {

@@ -95,11 +95,9 @@ func demo(o options) (err error) {
 	}()
 	summary := filepath.Join(dir, "edge.json")
 	before := stage.ReadHost()
-	edge, err := stage.Start(stage.Show(stage.Command(stage.Program(o.bin, "edge-rt"), "--fps", "60", "--bus",
-		"sim", "--camera",
-		"top=sim", "--connect", endpoint,
-		"--duration", o.duration.String(), "--seed", strconv.FormatUint(o.seed, 10), "--max-offline",
-		edgeLimit.String(), "--json", summary)))
+	edge, err := stage.Start(stage.Show(stage.Command(stage.Program(o.bin, "edge-rt"), stage.SimArm(endpoint,
+		"--fps", "60", "--duration", o.duration.String(), "--seed", strconv.FormatUint(o.seed, 10),
+		"--max-offline", edgeLimit.String(), "--json", summary)...)))
 	if err != nil {
 		return err
 	}

@@ -195,10 +195,9 @@ func run(ctx context.Context, o options, dir, records, mode string, long time.Du
 	if err := os.MkdirAll(home, 0o755); err != nil {
 		return s, err
 	}
-	args := []string{"--id", "record-" + mode, "--bus", "sim", "--camera", "top=sim", "--fps", strconv.Itoa(fps),
-		"--connect", server.Endpoint,
+	args := stage.SimArm(server.Endpoint, "--id", "record-"+mode, "--fps", strconv.Itoa(fps),
 		"--duration", long.String(), "--json", file, "--record", mode, "--record-dir", records, "--record-size",
-		"40GiB"}
+		"40GiB")
 	for _, c := range cameras {
 		args = append(args, "--camera", fmt.Sprintf("%s=%s:%dx%d@30", c, filepath.Join(dir, c), width, height))
 	}

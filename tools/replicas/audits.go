@@ -1,11 +1,10 @@
 package main
 
 import (
-	"bufio"
-	"encoding/json"
 	"fmt"
-	"os"
 	"time"
+
+	"github.com/edge-rt/edge-rt/stage"
 )
 
 // inferred is one line of a server's audit.
@@ -31,11 +30,12 @@ func (s *stand) readAudits(r *row) error {
 	last := map[string]uint64{}
 	again := map[string][]inferred{}
 	for _, sv := range s.servers {
-		lines, err := readAudit(sv)
+		lines, err := stage.ReadAudit[inferred](sv.audit, !sv.endedAt.IsZero())
 		if err != nil {
 			return err
 		}
 		for _, l := range lines {
+			l.server = sv
 			if l.Outcome != "ok" && !(l.Outcome == "unsent" && s.cut) {
 				if sv.endedAt.IsZero() && l.At.Before(s.over) {
 					r.problems = append(r.problems, fmt.Sprintf("%s: %s's %d: %s", sv.name, l.Client, l.Seq, l.Outcome))
@@ -100,23 +100,3 @@ func (s *stand) moves(r *row, got map[string][]inferred) {
 
 // endedBy reports whether the event ended the server, so that its last lines are expected.
 func (sv *server) endedBy(e event) bool { return sv.endedAt.Equal(e.at) }
-
-func readAudit(sv *server) (all []inferred, err error) {
-	f, err := os.Open(sv.audit)
-	if err != nil {
-		return nil, err
-	}
-	defer f.Close()
-	lines := bufio.NewScanner(f)
-	for lines.Scan() {
-		l := inferred{server: sv}
-		if err := json.Unmarshal(lines.Bytes(), &l); err != nil {
-			if !sv.endedAt.IsZero() {
-				continue // it was killed within a line
-			}
-			return nil, fmt.Errorf("%s: %w", sv.audit, err)
-		}
-		all = append(all, l)
-	}
-	return all, lines.Err()
-}

@@ -87,9 +87,9 @@ func (s *stand) add(n int, flags ...string) error {
 	for range n {
 		id := fmt.Sprintf("arm-%d", len(s.robots)+1)
 		r := &robot{id: id, summary: filepath.Join(s.dir, id+".json")}
-		args := []string{"--id", id, "--bus", "sim", "--camera", "top=sim", "--connect", s.at, "--fps",
+		args := stage.SimArm(s.at, "--id", id, "--fps",
 			fmt.Sprint(s.o.fps), "--fps-mismatch", "allow",
-			"--on-exit", "off", "--seed", fmt.Sprint(len(s.robots) + 1), "--json", r.summary}
+			"--on-exit", "off", "--seed", fmt.Sprint(len(s.robots)+1), "--json", r.summary)
 		cmd := stage.Edge(s.o.bin, s.dir, append(args, flags...)...)
 		cmd.Env = append(cmd.Env, "HF_LEROBOT_CALIBRATION="+s.dir)
 		var err error

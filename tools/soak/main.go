@@ -4,7 +4,6 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"flag"
 	"fmt"
 	"os"
@@ -81,9 +80,8 @@ func soak(o options) error {
 			return err
 		}
 		defer log.Close()
-		cmd := f.edge("--id", f.id(i), "--bus", "sim", "--camera", "top=sim",
-			"--connect", f.server.Endpoint, "--duration", o.duration.String(), "--seed", strconv.Itoa(i+1), "--json",
-			f.summary(i))
+		cmd := f.edge(stage.SimArm(f.server.Endpoint, "--id", f.id(i), "--duration", o.duration.String(),
+			"--seed", strconv.Itoa(i+1), "--json", f.summary(i))...)
 		cmd.Stderr = log
 		edge, err := stage.Start(stage.Show(cmd))
 		if err != nil {
@@ -182,12 +180,8 @@ type status struct {
 
 func (f *fleet) status() (all []status, err error) {
 	for i := range f.edges {
-		out, err := f.edge("ctl", "status", "--id", f.id(i)).Output()
-		if err != nil {
-			return nil, fmt.Errorf("ctl status of %s: %w", f.id(i), err)
-		}
 		var s status
-		if err := json.Unmarshal(out, &s); err != nil {
+		if err := stage.Ctl(f.o.bin, f.dir, f.id(i), "status", &s); err != nil {
 			return nil, err
 		}
 		all = append(all, s)

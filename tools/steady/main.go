@@ -111,10 +111,9 @@ func steady(o options, run, percent int) (err error) {
 	}
 	duration := warmUp + time.Duration(int(o.ticks)*(100+percent)/100)*time.Second/fps
 	fmt.Printf("run %d of %d, %v\n", run+1, o.runs, duration.Round(time.Second))
-	cmd := stage.Command(stage.Program(o.bin, "edge-rt"), "--bus", "sim", "--camera", "top=sim", "--camera", extra,
-		"--fps", strconv.Itoa(fps),
-		"--connect", server.Endpoint, "--duration", duration.String(), "--seed", strconv.Itoa(run), "--json",
-		filepath.Join(dir, "edge.json"))
+	cmd := stage.Command(stage.Program(o.bin, "edge-rt"), stage.SimArm(server.Endpoint, "--camera", extra,
+		"--fps", strconv.Itoa(fps), "--duration", duration.String(), "--seed", strconv.Itoa(run), "--json",
+		filepath.Join(dir, "edge.json"))...)
 	cmd.Stderr = screen
 	edge, err := stage.Start(stage.Show(cmd))
 	if err != nil {

@@ -181,9 +181,9 @@ func playMessage(ctx context.Context, o options, dir string, i int) (err error) 
 		return err
 	}
 	defer func() { err = errors.Join(err, server.Stop()) }()
-	args := []string{"--bus", "sim", "--camera", "top=sim", "--connect", server.Endpoint, "--fps", "60", "--duration",
+	args := stage.SimArm(server.Endpoint, "--fps", "60", "--duration",
 		messageRun.String(), "--id", "arm",
-		"--on-exit", "off", "--quiet", "--record", "all", "--record-dir", dir}
+		"--on-exit", "off", "--quiet", "--record", "all", "--record-dir", dir)
 	if f.script != "" {
 		text := []byte(f.script)
 		if s, err := faults.LoadScenario(f.script); err == nil {

@@ -1,0 +1,48 @@
+package stage
+
+import (
+	"bufio"
+	"encoding/json"
+	"fmt"
+	"os"
+)
+
+// SimArm returns edge-rt's flags for a simulated arm and its camera at a server, and more flags.
+func SimArm(endpoint string, more ...string) []string {
+	return append([]string{"--bus", "sim", "--camera", "top=sim", "--connect", endpoint}, more...)
+}
+
+// Ctl sends a command to bin's edge-rt with that id and state folder, and reads the answer into v.
+func Ctl(bin, dir, id, command string, v any) error {
+	out, err := Edge(bin, dir, "ctl", command, "--id", id).Output()
+	if err != nil {
+		return fmt.Errorf("ctl %s of %s: %w", command, id, err)
+	}
+	if err := json.Unmarshal(out, v); err != nil {
+		return fmt.Errorf("ctl %s of %s: %w", command, id, err)
+	}
+	return nil
+}
+
+// ReadAudit reads the lines of a server's audit. Where the server was killed, a line may be torn: it
+// is left out.
+func ReadAudit[Line any](file string, killed bool) (all []Line, err error) {
+	f, err := os.Open(file)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	lines := bufio.NewScanner(f)
+	for lines.Scan() {
+		var l Line
+		if err := json.Unmarshal(lines.Bytes(), &l); err == nil {
+			all = append(all, l)
+		} else if !killed {
+			return nil, fmt.Errorf("%s, line %d: %w", file, len(all)+1, err)
+		}
+	}
+	if err := lines.Err(); err != nil {
+		return nil, fmt.Errorf("%s, after %d lines: %w", file, len(all), err)
+	}
+	return all, nil
+}

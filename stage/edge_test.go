@@ -1,0 +1,23 @@
+package stage
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// A line that a killed server left unfinished is left out; in the audit of another it is an error.
+func TestReadAudit(t *testing.T) {
+	type line struct{ Seq uint64 }
+	file := filepath.Join(t.TempDir(), "audit.jsonl")
+	if err := os.WriteFile(file, []byte("{\"seq\": 1}\n{\"seq\": 2}\n{\"se"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if all, err := ReadAudit[line](file, true); err != nil || len(all) != 2 || all[1].Seq != 2 {
+		t.Errorf("of a killed server: %v, %v, want two lines", all, err)
+	}
+	if _, err := ReadAudit[line](file, false); err == nil || !strings.Contains(err.Error(), "line 3") {
+		t.Errorf("of another: %v, want line 3 refused", err)
+	}
+}
