@@ -63,16 +63,17 @@ type History struct {
 // Live is the JSON of the page: the progress of a run and the positions of the joints.
 type Live struct {
 	Status
-	Robot   string                `json:"robot"`
+	Robot string `json:"robot"` // kind of the robot
+	// CONNECTING, STREAMING, DEGRADED, STALLED, RECONNECTING or DEAD
 	State   string                `json:"state"`
-	Paused  bool                  `json:"paused"`
+	Paused  bool                  `json:"paused"`          // an operator has paused the arm
 	Phase   string                `json:"phase,omitempty"` // phase of the take-over, in a run with a leader
 	Waits   string                `json:"waits,omitempty"` // the operator's next step without which nothing moves
 	Works   []string              `json:"works"`           // commands that have an effect now
-	Episode uint32                `json:"episode_id"`
-	Queue   int64                 `json:"queue"`
+	Episode uint32                `json:"episode_id"`      // number of the episode
+	Queue   int64                 `json:"queue"`           // actions that wait
 	Bus     BusSummary            `json:"bus"`
-	Frames  map[string]LiveFrames `json:"frames"`
+	Frames  map[string]LiveFrames `json:"frames"` // [camera]
 	Tick    LiveTick              `json:"tick"`
 	Joints  []Joint               `json:"joints"`
 	// the world is simulated: targets_reached and collisions are valid
@@ -87,23 +88,23 @@ type LiveFrames struct {
 
 // LiveTick is the newest tick.
 type LiveTick struct {
-	AgeMS      float64 `json:"age_ms"` // since the tick began
-	LatenessUS float64 `json:"lateness_us"`
-	// age of the observation that the arm's motion is made from; null before the first action
+	AgeMS      float64 `json:"age_ms"`      // ms, since the tick began
+	LatenessUS float64 `json:"lateness_us"` // us, from the tick's deadline to its start
+	// ms, age of the observation that the arm's motion is made from; null before the first action
 	ActionAgeMS *float64 `json:"action_age_ms"`
 }
 
 // Joint is one joint in the newest tick, in the robot's units.
 type Joint struct {
-	Name   string  `json:"name"`
-	Unit   string  `json:"unit"`
-	State  float64 `json:"state"` // measured
-	Goal   float64 `json:"goal"`
+	Name   string  `json:"name"`   // name of the joint
+	Unit   string  `json:"unit"`   // unit of state and goal
+	State  float64 `json:"state"`  // unit of the joint, measured
+	Goal   float64 `json:"goal"`   // unit of the joint, goal
 	Stale  bool    `json:"stale"`  // no reply in this tick
 	Frozen bool    `json:"frozen"` // silent for so long that it keeps its goal
 	// not driven, or only to relieve it: its motor complains, has restarted or was let go
 	Held       bool   `json:"held"`
-	Conditions string `json:"life"`                // the joint's follow.Condition
+	Conditions string `json:"life"`                // state of the joint: [control.md](control.md#a-joints-states)
 	Why        string `json:"why"`                 // reason for the goals that it gets
 	Complaint  string `json:"complaint,omitempty"` // complaint about heat or supply, with the motor's measurement
 }

@@ -30,6 +30,7 @@ import (
 	"github.com/edge-rt/edge-rt/bench/wire"
 	"github.com/edge-rt/edge-rt/bringup"
 	"github.com/edge-rt/edge-rt/edge"
+	"github.com/edge-rt/edge-rt/edge/operator"
 	"github.com/edge-rt/edge-rt/record/why"
 	"github.com/edge-rt/edge-rt/server"
 	"github.com/edge-rt/edge-rt/server/capacity"
@@ -71,6 +72,9 @@ var sections = []struct {
 	{"bench recipe", recipe.Report{}, ""},
 	{"bench faults", faults.Report{}, "[lab/faults.md](lab/faults.md) explains the metrics."},
 	{"bench safety", safety.Report{}, "[safety.md](safety.md) explains the rules."},
+	{"edge-rt ctl", operator.Reply{}, "Answers of `edge-rt ctl`; values that a teleoperation does not have are 0."},
+	{"/status.json of edge-rt", edge.Live{}, "Also the keys of [edge-rt](#edge-rt) from `id` to `episodes`, and in " +
+		"`frames` those of its cameras."},
 	{"The machine", bench.Machine{},
 		"`machine` of every measurement. A value that the kernel does not report is empty; " +
 			"all are texts but `cores` and `gomaxprocs`."},
@@ -91,8 +95,12 @@ they are 0 or empty. New keys may be added at any time; existing keys stay.
 func TestJSONPage(t *testing.T) {
 	name := filepath.Join(root, "docs", "json.md")
 	page := introduction
+	var run map[reflect.Type]string // the types in the summary of a run, which others repeat
 	for _, s := range sections {
 		w := walker{t: t, links: map[reflect.Type]string{}}
+		for typ := range run {
+			w.links[typ] = "keys as in [edge-rt](#edge-rt)"
+		}
 		for _, other := range sections {
 			if other.title != s.title {
 				w.links[reflect.TypeOf(other.value)] = fmt.Sprintf("see [%s](#%s)", other.title,
@@ -100,6 +108,9 @@ func TestJSONPage(t *testing.T) {
 			}
 		}
 		w.fields("", reflect.TypeOf(s.value))
+		if s.title == "edge-rt" {
+			run = w.links
+		}
 		page += "\n## " + s.title + "\n\n"
 		if s.note != "" {
 			page += s.note + "\n\n"
@@ -129,6 +140,9 @@ func (w *walker) fields(path string, typ reflect.Type) {
 	for i := range typ.NumField() {
 		f := typ.Field(i)
 		name, options, _ := strings.Cut(f.Tag.Get("json"), ",")
+		if _, known := w.links[f.Type]; known && f.Anonymous {
+			continue
+		}
 		if f.Anonymous && name == "" {
 			w.fields(path, f.Type)
 			w.links[f.Type] = "with a part of the keys of `" + path + "`"
@@ -148,7 +162,7 @@ var (
 	index = regexp.MustCompile(`^\[\w+\] ?`)
 	code  = regexp.MustCompile(`--[a-z-]+\b|\b[a-z0-9]+(_[a-z0-9]+)+\b`) // flags and keys
 	units = append(strings.Fields("ns us ms s Hz 1/s bytes MiB MB/s bit/s share ratio % counts pixels V mA °C "+
-		"degrees objects requests ticks"), "degrees or 0 to 100", "units of chunk_model", "unit of the metric")
+		"degrees objects requests ticks"), "degrees or 0 to 100", "units of chunk_model", "unit of the metric", "unit of the joint")
 )
 
 // value adds the row of a key, or the rows of the struct below it.
