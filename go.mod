@@ -13,6 +13,7 @@ require (
 	github.com/prometheus/client_golang v1.23.2
 	github.com/prometheus/client_model v0.6.2
 	github.com/tinylib/msgp v1.6.5
+	github.com/yalue/onnxruntime_go v1.27.0
 	go.bug.st/serial v1.8.0
 	golang.org/x/sys v0.43.0
 	pgregory.net/rapid v1.2.0

@@ -9,8 +9,7 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/edge-rt/edge-rt/internal/cuda"
-	"github.com/edge-rt/edge-rt/internal/ort"
+	ort "github.com/yalue/onnxruntime_go"
 )
 
 // The kinds of device that a session may compute on.
@@ -19,6 +18,7 @@ const (
 	deviceCPU      = "cpu"
 	deviceCUDA     = "cuda"
 	deviceTensorRT = "tensorrt"
+	deviceOpenVINO = "openvino"
 )
 
 // maxDevice bounds the number of a GPU; a larger number is a mistake.
@@ -26,11 +26,11 @@ const maxDevice = 63
 
 // Device is the processor that a policy runs on.
 type Device struct {
-	Kind string // auto, cpu, cuda or tensorrt
+	Kind string // auto, cpu, cuda, tensorrt or openvino
 	ID   int    // number of the GPU
 }
 
-// ParseDevice reads "auto", "cpu" (also ""), "cuda", "tensorrt", or the last two
+// ParseDevice reads "auto", "cpu" (also ""), "cuda", "tensorrt", "openvino", or CUDA and TensorRT
 // with the number of a GPU, such as "cuda:1".
 func ParseDevice(text string) (Device, error) {
 	kind, number, numbered := strings.Cut(text, ":")
@@ -38,8 +38,9 @@ func ParseDevice(text string) (Device, error) {
 	if text == "" {
 		d.Kind = deviceCPU
 	}
-	if !slices.Contains([]string{deviceAuto, deviceCPU, deviceCUDA, deviceTensorRT}, d.Kind) || numbered && !d.GPU() {
-		return d, fmt.Errorf("device is %q, want auto, cpu, cuda, cuda:N, tensorrt or tensorrt:N", text)
+	known := []string{deviceAuto, deviceCPU, deviceCUDA, deviceTensorRT, deviceOpenVINO}
+	if !slices.Contains(known, d.Kind) || numbered && !d.NVIDIA() {
+		return d, fmt.Errorf("device is %q, want auto, cpu, cuda, cuda:N, tensorrt, tensorrt:N or openvino", text)
 	}
 	if numbered {
 		n, err := strconv.Atoi(number)
@@ -51,11 +52,14 @@ func ParseDevice(text string) (Device, error) {
 	return d, nil
 }
 
-// GPU reports whether the device is a GPU.
-func (d Device) GPU() bool { return d.Kind == deviceCUDA || d.Kind == deviceTensorRT }
+// NVIDIA reports whether the device is an NVIDIA GPU.
+func (d Device) NVIDIA() bool { return d.Kind == deviceCUDA || d.Kind == deviceTensorRT }
+
+// Accelerator reports whether the device is neither the CPU nor to be chosen.
+func (d Device) Accelerator() bool { return d.NVIDIA() || d.Kind == deviceOpenVINO }
 
 func (d Device) String() string {
-	if d.GPU() {
+	if d.NVIDIA() {
 		return fmt.Sprintf("%s:%d", d.Kind, d.ID)
 	}
 	return d.Kind
@@ -82,7 +86,7 @@ func (o *Options) candidates() []Device {
 	switch {
 	case o.device.Kind == deviceAuto:
 		return []Device{{Kind: deviceCUDA}, {Kind: deviceCPU}}
-	case o.device.GPU() && o.FallbackCPU:
+	case o.device.Accelerator() && o.FallbackCPU:
 		return []Device{o.device, {Kind: deviceCPU}}
 	}
 	return []Device{o.device}
@@ -94,94 +98,146 @@ const (
 	tensorRTSetup = `install TensorRT 10 with ".venv-gpu/bin/pip install --extra-index-url https://pypi.nvidia.com tensorrt-cu12-libs==10.9.0.34" after "make setup-gpu"`
 	gpuSetup      = `run "make setup-gpu" in a checkout (` + gpuWheels +
 		` and NVIDIA's wheels, 3 GB in .venv-gpu), or point --ort or ` + runtimeEnv + ` at a GPU build`
+	openVINOSetup = `install it with "python3 -m pip install --target DIR onnxruntime-openvino==1.24.1" and point --ort or ` +
+		runtimeEnv + ` at DIR/onnxruntime/capi`
 )
 
-// openGPU checks that the device is present and usable, in the order of installation, so that the
-// error names the first missing part.
-func openGPU(d Device) error {
-	if err := checkProvider(d); err != nil {
-		return err
+// loadLibraries loads the libraries of an NVIDIA GPU's provider, which are beside ONNX Runtime.
+func (d Device) loadLibraries() error {
+	if !d.NVIDIA() {
+		return nil
 	}
 	_, library := RuntimeVersion()
+	provider := filepath.Join(filepath.Dir(library), "libonnxruntime_providers_cuda.so")
+	if _, err := os.Stat(provider); err != nil {
+		return nil // the provider's own error is the clearer one
+	}
 	site := filepath.Dir(filepath.Dir(filepath.Dir(library))) // of site-packages/onnxruntime/capi/libonnxruntime.so
-	if err := cuda.Open(site); err != nil {
+	if err := loadCUDA(site); err != nil {
 		return fmt.Errorf("%w: %w: %s", ErrNoProvider, err, gpuSetup)
 	}
 	if d.Kind == deviceTensorRT {
-		if err := cuda.OpenTensorRT(site); err != nil {
+		if err := loadTensorRT(site); err != nil {
 			return fmt.Errorf("%w: %w: %s", ErrNoProvider, err, tensorRTSetup)
 		}
-	}
-	n, err := cuda.Devices()
-	var code *cuda.Error
-	switch {
-	case errors.As(err, &code) && code.Code == cuda.InsufficientDriver:
-		return fmt.Errorf("%w: no NVIDIA driver for CUDA 12 (%w): install driver 525 or newer (nvidia-smi shows it)",
-			ErrNoProvider, err)
-	case err != nil:
-		return fmt.Errorf("%w: %s: %w: see the output of nvidia-smi", ErrNoDevice, d, err)
-	case d.ID >= n:
-		return fmt.Errorf("%w: %s: this machine has %d (numbered from 0; CUDA_VISIBLE_DEVICES counts too)", ErrNoDevice,
-			d, n)
 	}
 	return nil
 }
 
-// checkProvider checks that the library was built with the device's provider.
-func checkProvider(d Device) error {
-	provider := ort.CUDA
-	if d.Kind == deviceTensorRT {
-		provider = ort.TensorRT
+// failure classifies an error of the device by the text, in which ONNX Runtime quotes CUDA's error.
+func (d Device) failure(err error) error {
+	text := err.Error()
+	switch {
+	case d.Kind == deviceCPU:
+		return err
+	case strings.Contains(text, "CUDA failure 35:"):
+		return fmt.Errorf("%w: no NVIDIA driver for CUDA 12 (%w): install driver 525 or newer (nvidia-smi shows it)",
+			ErrNoProvider, err)
+	case strings.Contains(text, "Invalid device ID"), strings.Contains(text, "CUDA failure 101:"):
+		return fmt.Errorf("%w: %s: this machine has fewer (numbered from 0; CUDA_VISIBLE_DEVICES counts too): %w",
+			ErrNoDevice, d, err)
+	case strings.Contains(text, "CUDA failure 100:"):
+		return fmt.Errorf("%w: %s: %w: see the output of nvidia-smi", ErrNoDevice, d, err)
 	}
-	built, err := ort.Providers()
-	if err != nil {
-		return fmt.Errorf("%w: %w", ErrNoProvider, err)
-	}
-	if !slices.Contains(built, provider) {
-		_, library := RuntimeVersion()
-		return fmt.Errorf("%w: %s has %s and not %s: %s", ErrNoProvider, library, strings.Join(built, ", "), provider,
-			gpuSetup)
-	}
-	return nil
+	return fmt.Errorf("%w: %w", ErrNoDevice, err)
 }
 
 // sessionOptions returns the library's session options for the model's device and a
 // graph with these inputs.
-func (m *Model) sessionOptions(graph string, inputs []port) (*ort.Options, error) {
+func (m *Model) sessionOptions(graph string, inputs []port) (*ort.SessionOptions, error) {
 	options, err := m.opt.session()
 	if err != nil {
 		return nil, err
 	}
-	if m.gpu == nil {
-		if err := errors.Join(m.mapWeights(options, graph), m.keepStored(options)); err != nil {
-			options.Close()
-			return nil, err
+	switch m.device.Kind {
+	case deviceTensorRT: // CUDA runs the nodes that TensorRT does not
+		if err = m.addTensorRT(options, graph, inputs); err == nil {
+			err = m.addCUDA(options)
 		}
-		return options, nil
-	}
-	if m.device.Kind == deviceTensorRT {
-		err = m.addTensorRT(options, graph, inputs)
-	}
-	if err == nil { // CUDA runs the nodes that TensorRT does not
-		if err = options.Add(ort.CUDA, m.cudaOptions(), m.gpu.compute.Pointer()); err != nil {
-			err = fmt.Errorf("%w: %w: %s", ErrNoProvider, err, gpuSetup)
-		}
+	case deviceCUDA:
+		err = m.addCUDA(options)
+	case deviceOpenVINO:
+		err = m.noProvider(options.AppendExecutionProviderOpenVINO(nil), openVINOSetup)
+	default:
+		err = errors.Join(m.mapWeights(options, graph), m.keepStored(options))
 	}
 	if err != nil {
-		options.Close()
-		return nil, err
+		return nil, errors.Join(err, options.Destroy())
 	}
 	return options, nil
 }
 
+// plainOptions returns session options for a graph that is described and never run. TensorRT would
+// build its engines for minutes, so that CUDA alone, which knows more types than the CPU, has its
+// place.
+func (m *Model) plainOptions() (*ort.SessionOptions, error) {
+	options, err := m.opt.session()
+	if err != nil {
+		return nil, err
+	}
+	err = errors.Join(options.SetGraphOptimizationLevel(ort.GraphOptimizationLevelDisableAll),
+		options.AddSessionConfigEntry(noPrepacking, "1"))
+	if err == nil && m.device.NVIDIA() {
+		err = m.addCUDA(options)
+	}
+	if err != nil {
+		return nil, errors.Join(err, options.Destroy())
+	}
+	return options, nil
+}
+
+// noProvider is the error of a provider that the session options do not take: the device's, which
+// the provider asks for its number, or that of an absent part, with the library and the cure.
+func (m *Model) noProvider(err error, setup string) error {
+	if err == nil {
+		return nil
+	}
+	if text := err.Error(); strings.Contains(text, "CUDA failure ") || strings.Contains(text, "Invalid device ID") {
+		return m.device.failure(err)
+	}
+	_, library := RuntimeVersion()
+	return fmt.Errorf("%w: %s: %w: %s", ErrNoProvider, library, err, setup)
+}
+
+func (m *Model) addCUDA(options *ort.SessionOptions) error {
+	cuda, err := ort.NewCUDAProviderOptions()
+	if err != nil {
+		return m.noProvider(err, gpuSetup)
+	}
+	defer cuda.Destroy()
+	if err = cuda.Update(m.cudaOptions()); err == nil {
+		err = options.AppendExecutionProviderCUDA(cuda)
+	}
+	return m.noProvider(err, gpuSetup)
+}
+
+func (m *Model) addTensorRT(options *ort.SessionOptions, graph string, inputs []port) error {
+	keys, err := m.tensorRT(graph, inputs)
+	if err != nil {
+		return err
+	}
+	trt, err := ort.NewTensorRTProviderOptions()
+	if err != nil {
+		return m.noProvider(err, tensorRTSetup)
+	}
+	defer trt.Destroy()
+	if err = trt.Update(keys); err == nil {
+		err = options.AppendExecutionProviderTensorRT(trt)
+	}
+	return m.noProvider(err, tensorRTSetup)
+}
+
+// noPrepacking is the session option that keeps weights as the graph has them.
+const noPrepacking = "session.disable_prepacking"
+
 // mapWeights keeps weights in a file beside the graph mapped. Otherwise ONNX Runtime would copy
 // them into its kernels' preferred layout: 1,300 MiB for SmolVLA and 1.6 s of CPU time at the
 // start, without a faster run.
-func (m *Model) mapWeights(options *ort.Options, graph string) error {
+func (m *Model) mapWeights(options *ort.SessionOptions, graph string) error {
 	if _, listed := m.bundle.Files[graph+weightsExt]; !listed {
 		return nil // the weights are in the graph
 	}
-	return options.Set("session.disable_prepacking", "1")
+	return options.AddSessionConfigEntry(noPrepacking, "1")
 }
 
 // keepStored keeps weights that are stored in two bytes a value as they are, with a separate Cast
@@ -189,11 +245,11 @@ func (m *Model) mapWeights(options *ort.Options, graph string) error {
 // first and the last of these optimisers; ONNX Runtime 1.24.3 crashes in the last); one Cast for
 // all uses of a weight would keep the float32 copy from the first use to the last. On a GPU they
 // are folded: it computes from float32 in its own memory.
-func (m *Model) keepStored(options *ort.Options) error {
+func (m *Model) keepStored(options *ort.SessionOptions) error {
 	if m.bundle.Weights == "" {
 		return nil
 	}
-	return options.Set("optimization.disable_specified_optimizers",
+	return options.AddSessionConfigEntry("optimization.disable_specified_optimizers",
 		"ConstantFolding;CommonSubexpressionElimination;FuseFp16InitializerToFp32NodeTransformer")
 }
 
@@ -205,21 +261,10 @@ const largeBlock = 1 << 20
 // no longer by that. An ACT's run would take 8 % more time. The steps of a loop keep theirs: the
 // next step needs it.
 func (m *Model) returnMemory(run *ort.RunOptions) error {
-	if m.bundle.Weights == "" || m.gpu != nil {
+	if m.bundle.Weights == "" || m.device.Kind != deviceCPU {
 		return nil
 	}
-	return errors.Join(ort.MapLargeBlocks(largeBlock), run.Set("memory.enable_memory_arena_shrinkage", "cpu:0"))
-}
-
-func (m *Model) addTensorRT(options *ort.Options, graph string, inputs []port) error {
-	keys, err := m.tensorRT(graph, inputs)
-	if err != nil {
-		return err
-	}
-	if err := options.Add(ort.TensorRT, keys, m.gpu.compute.Pointer()); err != nil {
-		return fmt.Errorf("%w: %w: %s", ErrNoProvider, err, tensorRTSetup)
-	}
-	return nil
+	return errors.Join(mapLargeBlocks(largeBlock), setRun(run, "memory.enable_memory_arena_shrinkage", "cpu:0"))
 }
 
 // cudaOptions prefer exact and steady results to the fastest benchmark: float32 is computed as
@@ -231,20 +276,16 @@ func (m *Model) cudaOptions() map[string]string {
 		"use_tf32":               "0",
 		"cudnn_conv_algo_search": "HEURISTIC",
 		"arena_extend_strategy":  "kSameAsRequested",
-		"enable_cuda_graph":      zeroOrOne(m.opt.CUDAGraph),
 	}
 }
 
 // tensorRT keeps built engines on disk, because building takes minutes. Engines fit one bundle,
-// library, driver and architecture, so each such combination has a folder, with a subfolder for
-// each of two graphs.
+// library, driver and architecture, so each combination of the first three has a folder, with a
+// subfolder for each of two graphs; the architecture is in the names of the engines.
 func (m *Model) tensorRT(graph string, inputs []port) (map[string]string, error) {
-	hardware, err := cuda.Describe(m.device.ID)
-	if err != nil {
-		return nil, fmt.Errorf("%w: %w", ErrNoDevice, err)
-	}
 	version, _ := RuntimeVersion()
-	dir := filepath.Join(m.opt.CacheDir, fmt.Sprintf("tensorrt-%s-ort%s-%s", m.bundle.SHA256[:16], version, hardware))
+	dir := filepath.Join(m.opt.CacheDir,
+		fmt.Sprintf("tensorrt-%s-ort%s-driver%s", m.bundle.SHA256[:16], version, nvidiaDriver("/proc")))
 	if graph != graphName {
 		dir = filepath.Join(dir, strings.TrimSuffix(graph, filepath.Ext(graph)))
 	}
@@ -260,7 +301,6 @@ func (m *Model) tensorRT(graph string, inputs []port) (map[string]string, error)
 		"trt_profile_min_shapes":            profile(inputs, 1),
 		"trt_profile_opt_shapes":            profile(inputs, m.opt.MaxBatch),
 		"trt_profile_max_shapes":            profile(inputs, m.opt.MaxBatch),
-		"trt_cuda_graph_enable":             zeroOrOne(m.opt.CUDAGraph),
 		"trt_context_memory_sharing_enable": "1",
 	}, nil
 }
@@ -278,9 +318,13 @@ func profile(inputs []port, batch int) string {
 	return strings.Join(shapes, ",")
 }
 
-func zeroOrOne(b bool) string {
-	if b {
-		return "1"
+// nvidiaDriver returns the version of NVIDIA's kernel driver, or "unknown".
+func nvidiaDriver(proc string) string {
+	text, _ := os.ReadFile(filepath.Join(proc, "driver/nvidia/version")) // absent without a driver
+	for _, word := range strings.Fields(string(text)) {
+		if strings.Count(word, ".") > 0 && strings.Trim(word, "0123456789.") == "" {
+			return word
+		}
 	}
-	return "0"
+	return "unknown"
 }

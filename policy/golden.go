@@ -62,8 +62,8 @@ func (m *Model) replay(set *goldenSet, batch int) ([]float32, error) {
 			m.fill(name, values, first, n, set.rows)
 		}
 		err := m.timed(0, n)
-		if err != nil && m.device.GPU() {
-			return nil, noDevice(err)
+		if err != nil && m.device.Kind != deviceCPU {
+			return nil, m.device.failure(err)
 		} else if err != nil {
 			return nil, fmt.Errorf("%w: %s, rows %d to %d: %w", ErrGolden, set.name, first, first+n-1, err)
 		}

@@ -6,7 +6,7 @@ import (
 	"fmt"
 	"slices"
 
-	"github.com/edge-rt/edge-rt/internal/ort"
+	ort "github.com/yalue/onnxruntime_go"
 )
 
 // anyBatch is how ONNX Runtime reports a symbolic dimension.
@@ -50,8 +50,39 @@ func (m *Meta) dtype() string { return cmp.Or(m.DType, DTypes[0]) }
 // the batch dimension.
 type port struct {
 	name  string
-	kind  ort.Type
+	kind  elementType
 	shape []int64
+}
+
+// elementType is the type of a tensor's elements.
+type elementType ort.TensorElementDataType
+
+// The types of inputs and outputs; tensors between two graphs may have the last two as well.
+const (
+	float32s  elementType = ort.TensorElementDataTypeFloat
+	uint8s    elementType = ort.TensorElementDataTypeUint8
+	int64s    elementType = ort.TensorElementDataTypeInt64
+	bools     elementType = ort.TensorElementDataTypeBool
+	float16s  elementType = ort.TensorElementDataTypeFloat16
+	bfloat16s elementType = ort.TensorElementDataTypeBFloat16
+)
+
+// elements has the name, the bytes, and the name in a golden set's file of each type.
+var elements = map[elementType]struct {
+	name  string
+	bytes int
+	file  string
+}{
+	float32s:  {"float32", 4, "F32"},
+	uint8s:    {"uint8", 1, "U8"},
+	int64s:    {"int64", 8, "I64"},
+	bools:     {"bool", 1, "BOOL"},
+	float16s:  {"float16", 2, "F16"},
+	bfloat16s: {"bfloat16", 2, "BF16"},
+}
+
+func (t elementType) String() string {
+	return cmp.Or(elements[t].name, fmt.Sprintf("element type %d", int(t)))
 }
 
 func (p port) String() string {
@@ -60,7 +91,7 @@ func (p port) String() string {
 
 // rowBytes returns the size of a row.
 func (p port) rowBytes() int {
-	bytes := p.kind.Size()
+	bytes := elements[p.kind].bytes
 	for _, d := range p.shape {
 		bytes *= int(d)
 	}
@@ -71,26 +102,26 @@ func (p port) rowBytes() int {
 func (m *Meta) inputs() []port {
 	var ports []port
 	for _, c := range m.Cameras {
-		ports = append(ports, port{imagePrefix + c.Name, ort.Uint8, m.observed(int64(c.H), int64(c.W), 3)})
+		ports = append(ports, port{imagePrefix + c.Name, uint8s, m.observed(int64(c.H), int64(c.W), 3)})
 	}
 	rows := int64(m.ChunkSize)
-	ports = append(ports, port{inputState, ort.Float32, m.observed(int64(len(m.StateNames)))})
+	ports = append(ports, port{inputState, float32s, m.observed(int64(len(m.StateNames)))})
 	if m.Tokenizer != nil {
 		length := []int64{int64(m.Tokenizer.MaxLen)}
-		ports = append(ports, port{inputTokens, ort.Int64, length}, port{inputTokenMask, ort.Bool, length})
+		ports = append(ports, port{inputTokens, int64s, length}, port{inputTokenMask, bools, length})
 	}
 	if m.NoiseDim > 0 {
-		ports = append(ports, port{inputNoise, ort.Float32, []int64{int64(m.noiseRows()), int64(m.NoiseDim)}})
+		ports = append(ports, port{inputNoise, float32s, []int64{int64(m.noiseRows()), int64(m.NoiseDim)}})
 	}
 	if m.RTC != "none" {
-		ports = append(ports, port{inputPrefix, ort.Float32, []int64{rows, int64(m.ActionDim)}})
+		ports = append(ports, port{inputPrefix, float32s, []int64{rows, int64(m.ActionDim)}})
 		for _, name := range []string{inputPrefixLen, inputDelay, inputPrefixEnd, inputMode} {
-			ports = append(ports, port{name, ort.Int64, nil})
+			ports = append(ports, port{name, int64s, nil})
 		}
-		ports = append(ports, port{inputBeta, ort.Float32, nil})
+		ports = append(ports, port{inputBeta, float32s, nil})
 	}
 	if m.Scheduled() {
-		ports = append(ports, port{inputSchedule, ort.Int64, nil}, port{inputSigmaD, ort.Float32, nil})
+		ports = append(ports, port{inputSchedule, int64s, nil}, port{inputSigmaD, float32s, nil})
 	}
 	return ports
 }
@@ -107,15 +138,15 @@ func (m *Meta) observed(shape ...int64) []int64 {
 func (m *Meta) outputs() []port {
 	shape := []int64{int64(m.ChunkSize), int64(m.ActionDim)}
 	return []port{
-		{outputModel, ort.Float32, shape},
-		{outputRobot, ort.Float32, shape},
+		{outputModel, float32s, shape},
+		{outputRobot, float32s, shape},
 	}
 }
 
-func comparePorts(side string, want []port, have []ort.Port) error {
+func comparePorts(side string, want []port, have []ort.InputOutputInfo) error {
 	var errs []error
 	for _, p := range want {
-		i := slices.IndexFunc(have, func(info ort.Port) bool { return info.Name == p.name })
+		i := slices.IndexFunc(have, func(info ort.InputOutputInfo) bool { return info.Name == p.name })
 		if i < 0 {
 			errs = append(errs, fmt.Errorf("the graph has no %s %s", side, p))
 		} else if err := comparePort(p, have[i]); err != nil {
@@ -131,30 +162,28 @@ func comparePorts(side string, want []port, have []ort.Port) error {
 	return errors.Join(errs...)
 }
 
-func comparePort(want port, have ort.Port) error {
-	got := port{have.Name, have.Type, nil}
-	if !have.Tensor || len(have.Shape) == 0 {
+func comparePort(want port, have ort.InputOutputInfo) error {
+	got := port{have.Name, elementType(have.DataType), nil}
+	if !isTensor(have) || len(have.Dimensions) == 0 {
 		return fmt.Errorf("%s is not a tensor with a batch dimension, want %s", have.Name, want)
 	}
-	got.shape = have.Shape[1:]
+	got.shape = have.Dimensions[1:]
 	if got.kind != want.kind || !slices.Equal(got.shape, want.shape) {
 		return fmt.Errorf("%s: want %s", got, want)
 	}
-	if have.Shape[0] != anyBatch {
-		return fmt.Errorf("%s has a batch of %d, want a dynamic one", have.Name, have.Shape[0])
+	if have.Dimensions[0] != anyBatch {
+		return fmt.Errorf("%s has a batch of %d, want a dynamic one", have.Name, have.Dimensions[0])
 	}
 	return nil
 }
 
-func (p port) dtype() string {
-	switch p.kind {
-	case ort.Uint8:
-		return "U8"
-	case ort.Int64:
-		return "I64"
-	case ort.Bool:
-		return "BOOL"
-	default:
-		return "F32"
+func isTensor(info ort.InputOutputInfo) bool { return info.OrtValueType == ort.ONNXTypeTensor }
+
+func (p port) dtype() string { return elements[p.kind].file }
+
+func portNames(ports []port) (names []string) {
+	for _, p := range ports {
+		names = append(names, p.name)
 	}
+	return names
 }

@@ -5,9 +5,8 @@ import (
 	"fmt"
 	"path/filepath"
 	"slices"
-	"unsafe"
 
-	"github.com/edge-rt/edge-rt/internal/ort"
+	ort "github.com/yalue/onnxruntime_go"
 )
 
 // The ports that only the two graphs of a split policy have: x is passed from step to step, k [] is
@@ -22,39 +21,41 @@ const (
 // maxCarriedBytes bounds the outputs that the prefix of one row may pass to the steps.
 const maxCarriedBytes = 1 << 32
 
-// loop runs a policy's steps. The prefix's outputs for the steps stay on the session's device, are
-// bound once, and are shared by all buffers. There are two copies of x; each step reads one and
-// writes the other, because a graph may write an output before it has read all of an input.
+// loop runs a policy's steps. The prefix's outputs for the steps are shared by all buffers. There
+// are two copies of x; each step reads one and writes the other, because a graph may write an
+// output before it has read all of an input.
 //
 // Owner: the goroutine that runs the model.
 type loop struct {
-	session *ort.Session
-	steps   int
+	session *session
 	x       [2]place
 	carried []place
-
-	number  *ort.Tensor    // k, of all bindings
-	k       *int64         // the memory of number, nil on a GPU
-	cell    unsafe.Pointer // the memory of number on the GPU
-	numbers unsafe.Pointer // 0 to steps-1 in pinned memory, copied to cell one by one
+	numbers []ort.Value // k of each step
 }
 
 // loadLoop opens step.onnx, which must fit the outputs of prefix.onnx.
-func (m *Model) loadLoop(given []ort.Port) (*loop, error) {
+func (m *Model) loadLoop(given []ort.InputOutputInfo) (*loop, error) {
 	meta := &m.bundle.Meta
-	x := port{carriedX, ort.Float32, []int64{int64(meta.noiseRows()), int64(meta.NoiseDim)}}
+	x := port{carriedX, float32s, []int64{int64(meta.noiseRows()), int64(meta.NoiseDim)}}
 	carried, err := carriedPorts(x, given)
 	if err != nil {
 		return nil, fmt.Errorf("%w: %s: %w", ErrBundle, filepath.Join(m.bundle.Dir, prefixName), err)
 	}
-	inputs := append([]port{x, {inputState, ort.Float32, meta.observed(int64(len(meta.StateNames)))}}, carried...)
+	if m.session, err = m.openGraph(prefixName, meta.inputs(), append([]port{x}, carried...)); err != nil {
+		return nil, err
+	}
+	inputs := append([]port{x, {inputState, float32s, meta.observed(int64(len(meta.StateNames)))}}, carried...)
 	next := x
 	next.name = nextX
-	session, _, err := m.loadGraph(stepName, inputs, append([]port{next}, meta.outputs()...), stepK)
+	outputs := append([]port{next}, meta.outputs()...)
+	if _, err := m.checkGraph(stepName, inputs, outputs, stepK); err != nil {
+		return nil, err
+	}
+	session, err := m.openGraph(stepName, inputs, outputs, stepK)
 	if err != nil {
 		return nil, err
 	}
-	l := &loop{session: session, steps: meta.NumSteps, x: [2]place{{port: x, shared: true}, {port: x, shared: true}}}
+	l := &loop{session: session, x: [2]place{{port: x, shared: true}, {port: x, shared: true}}}
 	for _, p := range carried {
 		l.carried = append(l.carried, place{port: p, shared: true})
 	}
@@ -62,21 +63,22 @@ func (m *Model) loadLoop(given []ort.Port) (*loop, error) {
 }
 
 // carriedPorts returns the outputs of the prefix beside x.
-func carriedPorts(x port, given []ort.Port) (carried []port, err error) {
+func carriedPorts(x port, given []ort.InputOutputInfo) (carried []port, err error) {
 	var errs []error
 	found, total := false, 0
 	for _, g := range given {
-		p := port{name: g.Name, kind: g.Type}
-		if !g.Tensor || len(g.Shape) == 0 || g.Shape[0] != anyBatch ||
-			slices.ContainsFunc(g.Shape[1:], func(d int64) bool {
+		p := port{name: g.Name, kind: elementType(g.DataType)}
+		shape := g.Dimensions
+		bytes := elements[p.kind].bytes
+		if !isTensor(g) || len(shape) == 0 || shape[0] != anyBatch ||
+			slices.ContainsFunc(shape[1:], func(d int64) bool {
 				return d < 1 || d > maxCarriedBytes
-			}) || p.kind.Size() == 0 {
+			}) || bytes == 0 {
 			errs = append(errs, fmt.Errorf("output %s is %s %v, want a tensor whose first dimension alone is dynamic",
-				g.Name, g.Type, g.Shape))
+				g.Name, p.kind, []int64(shape)))
 			continue
 		}
-		p.shape = g.Shape[1:]
-		bytes := p.kind.Size()
+		p.shape = shape[1:]
 		for _, d := range p.shape {
 			if bytes *= int(d); bytes > maxCarriedBytes {
 				break
@@ -107,14 +109,15 @@ func carriedPorts(x port, given []ort.Port) (carried []port, err error) {
 
 // takeScalars returns the inputs without those names, each of which must be an int64 without
 // dimensions.
-func takeScalars(inputs []ort.Port, names []string) ([]ort.Port, error) {
+func takeScalars(inputs []ort.InputOutputInfo, names []string) ([]ort.InputOutputInfo, error) {
 	for _, name := range names {
-		i := slices.IndexFunc(inputs, func(p ort.Port) bool { return p.Name == name })
+		i := slices.IndexFunc(inputs, func(p ort.InputOutputInfo) bool { return p.Name == name })
 		if i < 0 {
 			return nil, fmt.Errorf("the graph has no input %s int64 []", name)
 		}
-		if p := inputs[i]; !p.Tensor || p.Type != ort.Int64 || len(p.Shape) != 0 {
-			return nil, fmt.Errorf("input %s is %s %v, want int64 []", name, p.Type, p.Shape)
+		if p := inputs[i]; !isTensor(p) || elementType(p.DataType) != int64s || len(p.Dimensions) != 0 {
+			return nil, fmt.Errorf("input %s is %s %v, want int64 []", name, elementType(p.DataType),
+				[]int64(p.Dimensions))
 		}
 		inputs = slices.Delete(inputs, i, i+1)
 	}
@@ -122,81 +125,46 @@ func takeScalars(inputs []ort.Port, names []string) ([]ort.Port, error) {
 }
 
 // allocate reserves the memory between the graphs, for the largest batch.
-func (l *loop) allocate(m *Model, where *ort.Memory) (err error) {
+func (l *loop) allocate(m *Model) (err error) {
 	all := []*place{&l.x[0], &l.x[1]}
 	for i := range l.carried {
 		all = append(all, &l.carried[i])
 	}
 	for _, at := range all {
-		if at.base, err = m.reserve(m.opt.MaxBatch * at.rowBytes()); err != nil {
+		if at.memory, err = m.reserve(m.opt.MaxBatch * at.rowBytes()); err != nil {
 			return err
 		}
 	}
-	const size = 8
-	cell, err := m.reserve(size)
-	if err != nil {
-		return err
-	}
-	if m.gpu == nil {
-		l.k = (*int64)(cell)
-	} else {
-		l.cell = cell
-		if l.numbers, err = m.gpu.pinned(l.steps * size); err != nil {
-			return err
+	// The module keeps a scalar in Go memory, and its Set does not reach the library: so there is
+	// one for each step, whose value never changes.
+	for k := range m.bundle.NumSteps {
+		number, err := ort.NewScalar(int64(k))
+		if err != nil {
+			return fmt.Errorf("tensor %s: %w", stepK, err)
 		}
-		for k, numbers := 0, unsafe.Slice((*int64)(l.numbers), l.steps); k < l.steps; k++ {
-			numbers[k] = int64(k)
-		}
+		m.tensors, l.numbers = append(m.tensors, number), append(l.numbers, number)
 	}
-	l.number, err = ort.NewTensor(where, cell, size, ort.Int64)
-	return err
-}
-
-// reserve returns memory on the session's device, counted and freed by Close.
-func (m *Model) reserve(bytes int) (unsafe.Pointer, error) {
-	if m.gpu != nil {
-		return m.gpu.malloc(bytes)
-	}
-	return m.hostMemory(bytes)
+	return nil
 }
 
 // bind adds the steps of a run of rows first to first+batch-1.
-func (l *loop) bind(m *Model, r *run, where *ort.Memory, inputs, outputs []place, first, batch int) (err error) {
+func (l *loop) bind(m *Model, r *run, inputs, outputs []place, first, batch int) error {
 	state := inputs[slices.IndexFunc(inputs, func(p place) bool { return p.name == inputState })]
-	for i := range r.steps {
+	var from, to [2][]ort.Value // reading the one x and writing the other
+	for i := range from {
 		next := l.x[1-i]
 		next.name = nextX
-		from, to := append([]place{l.x[i], state}, l.carried...), append([]place{next}, outputs...)
-		if r.steps[i], err = m.bindPass(l.session, where, from, to, first, batch); err != nil {
+		var err error
+		if from[i], err = m.tie(append([]place{l.x[i], state}, l.carried...), first, batch); err != nil {
 			return err
 		}
-		if err := r.steps[i].binding.Input(stepK, l.number); err != nil {
-			return fmt.Errorf("bind %s, batch %d: %w", stepK, batch, err)
+		if to[i], err = m.tie(append([]place{next}, outputs...), first, batch); err != nil {
+			return err
 		}
+	}
+	for k, number := range l.numbers {
+		r.steps = append(r.steps,
+			l.session.pass(append(slices.Clone(from[k%2]), number), to[k%2], m.stepOptions))
 	}
 	return nil
-}
-
-// run runs all steps; each writes the chunk, and the last one's remains.
-//
-//rt:noalloc
-func (l *loop) run(r *run, g *gpu) error {
-	for k := range l.steps {
-		if g == nil {
-			*l.k = int64(k)
-		} else if err := g.compute.Upload(l.cell, unsafe.Add(l.numbers, 8*k), 8); err != nil {
-			return err
-		}
-		if err := r.steps[k%2].run(); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-func (l *loop) close() {
-	if l.number != nil {
-		l.number.Close()
-	}
-	l.session.Close()
 }

@@ -34,16 +34,12 @@ func fillToy(m *Model, i int, seed uint64) {
 }
 
 // askToys computes six requests in two buffers.
-func askToys(t *testing.T, m *Model, staged bool) (chunks [][]float32) {
+func askToys(t *testing.T, m *Model) (chunks [][]float32) {
 	t.Helper()
 	for i := range 6 {
 		fillToy(m, i, uint64(i))
 	}
-	var err error
-	if staged {
-		err = m.Stage(1, 2)
-	}
-	if err = errors.Join(err, m.RunBuffer(0, 3), m.RunBuffer(1, 2)); err != nil {
+	if err := errors.Join(m.RunBuffer(0, 3), m.RunBuffer(1, 2)); err != nil {
 		t.Fatal(err)
 	}
 	for i := range 5 {
@@ -69,7 +65,7 @@ func checkSameChunks(t *testing.T, got, want [][]float32) {
 func TestTwoGraphsComputeWhatOneDoes(t *testing.T) {
 	opt := Options{MaxBatch: 3, Buffers: 2}
 	one, two := openModel(t, pi05Dir, opt), openModel(t, splitDir, opt)
-	checkSameChunks(t, askToys(t, two, false), askToys(t, one, false))
+	checkSameChunks(t, askToys(t, two), askToys(t, one))
 	if n := testing.AllocsPerRun(5, func() {
 		fillToy(two, 0, 1)
 		if err := two.Run(1); err != nil {
@@ -81,37 +77,10 @@ func TestTwoGraphsComputeWhatOneDoes(t *testing.T) {
 	// Keys and values of 3 layers, x twice and the inputs of RTC are allocated once, for the
 	// largest batch, and not for each buffer.
 	const row = 4 * (3*2*216*16 + 2*12*32 + 12*32 + 12 + 10 + 12*228 + 2*12*16)
-	const mask, number = 12, 8
-	with, _ := two.TensorBytes()
-	without, _ := one.TensorBytes()
-	if want := int64(opt.MaxBatch*(row+mask) + number); with-without != want {
-		t.Errorf("two graphs take %d bytes more than one, want %d", with-without, want)
-	}
-}
-
-func TestGPUTakesTheStepsOfTwoGraphs(t *testing.T) {
-	if fakeGPU(t) {
-		return
-	}
-	opt := Options{MaxBatch: 3, Buffers: 2}
-	want := askToys(t, openModel(t, pi05Dir, opt), false)
-	opt.Device = "cuda"
-	m := openModel(t, splitDir, opt)
-	for _, staged := range []bool{false, true} {
-		checkSameChunks(t, askToys(t, m, staged), want)
-		clear(m.chunkRobot)
-		clear(m.chunkModel)
-	}
-	if n := testing.AllocsPerRun(5, func() {
-		if err := errors.Join(m.Stage(0, 2), m.Run(2)); err != nil {
-			t.Fatal(err)
-		}
-	}); n != 0 {
-		t.Errorf("a request allocates %v times, want 0", n)
-	}
-	t.Setenv("FAKE_GPU_RUN_ERROR", "CUDA failure 2: out of memory")
-	if err := m.Run(1); !errors.Is(err, ErrMemory) {
-		t.Errorf("Run = %v, want ErrMemory", err)
+	const mask = 12
+	more := two.TensorBytes() - one.TensorBytes()
+	if want := int64(opt.MaxBatch * (row + mask)); more != want {
+		t.Errorf("two graphs take %d bytes more than one, want %d", more, want)
 	}
 }
 
@@ -122,7 +91,7 @@ func TestTerminateEndsTheStepsOfTwoGraphs(t *testing.T) {
 		t.Fatal(err)
 	}
 	r := &m.runs[0]
-	for _, p := range []*pass{&r.head, &r.steps[0], &r.steps[1]} {
+	for _, p := range append([]pass{r.head}, r.steps...) {
 		if err := p.run(); err == nil || !strings.Contains(err.Error(), "terminate") {
 			t.Errorf("a pass after Terminate = %v, want the library's own words", err)
 		}

@@ -5,11 +5,10 @@ import (
 	"fmt"
 	"math"
 	"path/filepath"
+	"slices"
 	"strings"
-	"unsafe"
 
-	"github.com/edge-rt/edge-rt/internal/cuda"
-	"github.com/edge-rt/edge-rt/internal/ort"
+	ort "github.com/yalue/onnxruntime_go"
 )
 
 // Bounds of Options: a value beyond them is a mistake.
@@ -28,19 +27,14 @@ type Options struct {
 	IntraThreads int // threads inside one inference, the caller's among them; 0: 1
 
 	Device      string // as ParseDevice reads it
-	FallbackCPU bool   // when the named GPU does not work, use the CPU
+	FallbackCPU bool   // when the named device does not work, use the CPU
 	DType       string // required dtype of the bundle; "": any
-	CUDAGraph   bool   // capture each run on a GPU once and replay it; not for graphs with loops
 	CacheDir    string // of TensorRT's engines, which take minutes to build
 
 	Progress func(Test) // called after each run of the self-test; may be nil
 
 	device Device // parsed from Device
 }
-
-// warmRuns is the number of runs until a run has its final duration: the first plans its memory,
-// and a CUDA graph is captured in the third.
-const warmRuns, warmRunsOfGraph = 1, 3
 
 // withDefaults sets the fields that are zero and checks the others.
 func (o Options) withDefaults() (Options, error) {
@@ -67,7 +61,7 @@ func (o Options) on(d Device) Options {
 	const onGPU = 8
 	switch {
 	case o.MaxBatch > 0:
-	case d.GPU():
+	case d.NVIDIA():
 		o.MaxBatch = onGPU
 	default:
 		o.MaxBatch = 1
@@ -82,12 +76,11 @@ func (o Options) on(d Device) Options {
 // the next run of its buffer.
 //
 // Buffer k is rows k*MaxBatch to k*MaxBatch+MaxBatch-1, with inputs and outputs of their own: while
-// one runs, the other's requests are decoded and its chunks sent. On the CPU a row is the session's
-// own tensor and nothing is copied.
+// one runs, the other's requests are decoded and its chunks sent. A row is the session's own tensor
+// in the host's memory: the CPU copies nothing, and for a GPU ONNX Runtime copies in each run.
 //
 // Owner: one goroutine locked to its thread runs. Rows of a buffer that is not running may be
-// filled and read by other goroutines, each row by one at a time; Stage describes the next step of
-// a filled buffer.
+// filled and read by other goroutines, each row by one at a time.
 type Model struct {
 	// Constant after Open.
 	bundle         *Bundle
@@ -96,14 +89,15 @@ type Model struct {
 	tests          []Test
 	device         Device
 	instead        error // why device is not the one asked for
-	session        *ort.Session
-	loop           *loop         // the steps of a policy in two graphs, the first of which is session; otherwise nil
-	runs           []run         // [buffer * MaxBatch + batch - 1]
-	passes         []pass        // of all runs
-	tensors        []*ort.Tensor // of all bindings
-	host           []unsafe.Pointer
-	gpu            *gpu // nil: the CPU computes on the tensors themselves
-	hostBytes      int64
+	session        *session
+	loop           *loop       // the steps of a policy in two graphs, the first of which is session; otherwise nil
+	runs           []run       // [buffer * MaxBatch + batch - 1]
+	tensors        []ort.Value // of all runs
+	headOptions    *ort.RunOptions
+	stepOptions    *ort.RunOptions // of the loop's steps
+	host           [][]byte        // the memory of all tensors
+	rows           map[string][]byte
+	tensorBytes    int64
 
 	// Tensor memory, row after row, listed by memories.
 	images                      [][]byte // per camera
@@ -120,7 +114,7 @@ type Model struct {
 // its BatchSizes. OpenRuntime must have succeeded. A graph that does not load or fit is ErrBundle;
 // a golden set that is not reproduced is ErrGolden with the difference.
 func (b *Bundle) Open(opt Options) (*Model, error) {
-	if !ort.IsOpen() {
+	if !ort.IsInitialized() {
 		return nil, fmt.Errorf("%w: call OpenRuntime before Open", ErrNoRuntime)
 	}
 	opt, err := opt.withDefaults()
@@ -152,13 +146,8 @@ func (b *Bundle) Open(opt Options) (*Model, error) {
 }
 
 func (m *Model) open() (err error) {
-	if m.device.GPU() {
-		if err := openGPU(m.device); err != nil {
-			return err
-		}
-		if m.gpu, err = newGPU(m.device.ID, m.opt.Buffers); err != nil {
-			return err
-		}
+	if err := m.device.loadLibraries(); err != nil {
+		return err
 	}
 	if err := m.load(); err != nil {
 		return err
@@ -175,50 +164,43 @@ func (m *Model) open() (err error) {
 	return m.warm()
 }
 
-// load makes the sessions and compares their graphs with bundle.json.
-func (m *Model) load() (err error) {
-	if m.bundle.Form != formSplit {
-		m.session, _, err = m.loadGraph(graphName, m.bundle.inputs(), m.bundle.outputs())
+// load compares the graphs with bundle.json and makes the sessions.
+func (m *Model) load() error {
+	inputs := m.bundle.inputs()
+	if m.bundle.Form == formSplit {
+		given, err := m.checkGraph(prefixName, inputs, nil)
+		if err != nil {
+			return err
+		}
+		m.loop, err = m.loadLoop(given)
 		return err
 	}
-	var given []ort.Port
-	if m.session, given, err = m.loadGraph(prefixName, m.bundle.inputs(), nil); err != nil {
+	outputs := m.bundle.outputs()
+	_, err := m.checkGraph(graphName, inputs, outputs)
+	if err != nil {
 		return err
 	}
-	m.loop, err = m.loadLoop(given)
+	m.session, err = m.openGraph(graphName, inputs, outputs)
 	return err
 }
 
-// loadGraph opens one graph, which must have exactly these inputs and scalars, and these outputs;
-// with an empty give the caller checks the outputs.
-func (m *Model) loadGraph(name string, want, give []port, scalars ...string) (session *ort.Session, outputs []ort.Port,
+// checkGraph checks that one graph has exactly these inputs and scalars, and these outputs; with an
+// empty give the caller checks the outputs. The module describes only a graph that it loads for this
+// alone, so that this session does without optimisations: it is ready sooner.
+func (m *Model) checkGraph(name string, want, give []port, scalars ...string) (outputs []ort.InputOutputInfo,
 	err error) {
 	path := filepath.Join(m.bundle.Dir, name)
-	options, err := m.sessionOptions(name, want)
+	options, err := m.plainOptions()
 	if err != nil {
-		return nil, nil, err
+		return nil, err
 	}
-	defer options.Close()
-	if session, err = ort.NewSession(path, options); err != nil {
-		var refused *ort.Error
-		if m.opt.CUDAGraph && strings.Contains(err.Error(), "graph capture") {
-			return nil, nil, fmt.Errorf("%w: %s cannot be recorded as a CUDA graph, so do not ask for one: %w",
-				ErrBundle, path, err)
-		}
-		if m.device.GPU() && !(errors.As(err, &refused) && refused.OfGraph()) {
-			return nil, nil, fmt.Errorf("%w: %s does not open on %s: %w", ErrNoDevice, path, m.device, err)
-		}
-		return nil, nil, fmt.Errorf("%w: %s: %w", ErrBundle, path, err)
+	defer options.Destroy()
+	inputs, outputs, err := ort.GetInputOutputInfoWithOptions(path, options)
+	if err != nil {
+		return nil, m.graphError(path, err)
 	}
-	var inputs []ort.Port
 	if err = m.bundle.checkWeights(name); err == nil {
-		inputs, err = session.Inputs()
-	}
-	if err == nil {
 		inputs, err = takeScalars(inputs, scalars)
-	}
-	if err == nil {
-		outputs, err = session.Outputs()
 	}
 	if err == nil {
 		err = comparePorts("input", want, inputs)
@@ -227,10 +209,33 @@ func (m *Model) loadGraph(name string, want, give []port, scalars ...string) (se
 		}
 	}
 	if err != nil {
-		session.Close()
-		return nil, nil, fmt.Errorf("%w: %s: %w", ErrBundle, path, err)
+		return nil, fmt.Errorf("%w: %s: %w", ErrBundle, path, err)
 	}
-	return session, outputs, nil
+	return outputs, nil
+}
+
+// openGraph makes the session of one graph.
+func (m *Model) openGraph(name string, inputs, outputs []port, scalars ...string) (*session, error) {
+	options, err := m.sessionOptions(name, inputs)
+	if err != nil {
+		return nil, err
+	}
+	defer options.Destroy()
+	path := filepath.Join(m.bundle.Dir, name)
+	s, err := newSession(path, append(portNames(inputs), scalars...), portNames(outputs), options)
+	if err != nil {
+		return nil, m.graphError(path, err)
+	}
+	return s, nil
+}
+
+// graphError is the error of a graph that does not open: the graph's own, or the device's. ONNX
+// Runtime reads a graph, with this text when it fails, before it turns to the device.
+func (m *Model) graphError(path string, err error) error {
+	if m.device.Kind == deviceCPU || strings.Contains(err.Error(), "Load model from ") {
+		return fmt.Errorf("%w: %s: %w", ErrBundle, path, err)
+	}
+	return m.device.failure(fmt.Errorf("%s does not open on %s: %w", path, m.device, err))
 }
 
 // BatchSizes returns the batch sizes that a model has run by the time it is open: 1, 2, 4 and so
@@ -242,44 +247,32 @@ func BatchSizes(maxBatch int) (sizes []int) {
 	return append(sizes, max(1, maxBatch))
 }
 
-// warm runs the batch sizes, and on a GPU every buffer: the first run of a shape plans its memory,
-// and no robot should wait for that.
+// warm runs the batch sizes: the first run of a shape plans its memory, and no robot should wait
+// for that.
 func (m *Model) warm() error {
-	buffers, times := 1, warmRuns
-	if m.gpu != nil {
-		buffers = m.opt.Buffers
-	}
-	if m.opt.CUDAGraph {
-		times = warmRunsOfGraph
-	}
-	for k := range buffers {
-		for _, batch := range BatchSizes(m.opt.MaxBatch) {
-			for range times {
-				if err := m.timed(k, batch); err != nil && m.device.GPU() {
-					return noDevice(err)
-				} else if err != nil {
-					return err
-				}
-			}
+	for _, batch := range BatchSizes(m.opt.MaxBatch) {
+		if err := m.timed(0, batch); err != nil {
+			return m.device.failure(err)
 		}
 	}
 	return nil
 }
 
 // session returns the library's session options, for the CPU.
-func (o Options) session() (*ort.Options, error) {
-	options, err := ort.NewOptions(o.IntraThreads, 1) // the graphs are chains
+func (o Options) session() (*ort.SessionOptions, error) {
+	options, err := ort.NewSessionOptions()
 	if err != nil {
 		return nil, err
 	}
 	err = errors.Join(
-		options.NoPlan(), // saves a tenth of the memory of a policy of real size, at no cost in time
-		options.Set("session.intra_op.allow_spinning", "0"),
-		options.Set("session.inter_op.allow_spinning", "0"),
+		options.SetIntraOpNumThreads(o.IntraThreads),
+		options.SetInterOpNumThreads(1), // the graphs are chains
+		options.SetMemPattern(false),    // saves a tenth of the memory of a policy of real size, at no cost in time
+		options.AddSessionConfigEntry("session.intra_op.allow_spinning", "0"),
+		options.AddSessionConfigEntry("session.inter_op.allow_spinning", "0"),
 	)
 	if err != nil {
-		options.Close()
-		return nil, err
+		return nil, errors.Join(err, options.Destroy())
 	}
 	return options, nil
 }
@@ -300,14 +293,9 @@ func (m *Model) BatchInvariant() bool { return m.batchInvariant }
 // Buffers returns the number of sets of MaxBatch rows.
 func (m *Model) Buffers() int { return m.opt.Buffers }
 
-// TensorBytes returns the memory of the tensors of all buffers: on the host, pinned for a GPU, and
-// on that GPU. ONNX Runtime's own memory is not included.
-func (m *Model) TensorBytes() (host, device int64) {
-	if m.gpu != nil {
-		device = m.gpu.bytes
-	}
-	return m.hostBytes, device
-}
+// TensorBytes returns the memory of the tensors of all buffers. ONNX Runtime's own memory is not
+// included.
+func (m *Model) TensorBytes() int64 { return m.tensorBytes }
 
 // Image lends row i's pictures from camera cam, RGB bytes [H, W, 3], the oldest of
 // the bundle's Steps first.
@@ -382,50 +370,13 @@ func (m *Model) RunBuffer(k, batch int) error {
 		panic("policy: batch outside 1..MaxBatch")
 	}
 	r := &m.runs[k*m.opt.MaxBatch+batch-1]
-	if m.gpu == nil {
-		if err := m.compute(r); err != nil {
+	if err := r.head.run(); err != nil {
+		return runError(err)
+	}
+	for i := range r.steps { // each writes the chunk, and the last one's remains
+		if err := r.steps[i].run(); err != nil {
 			return runError(err)
 		}
-		return nil
-	}
-	first := k * m.opt.MaxBatch
-	if err := m.gpu.before(k, first, batch); err != nil {
-		return runError(err)
-	}
-	if err := m.compute(r); err != nil {
-		return runError(err)
-	}
-	if err := m.gpu.after(first, batch); err != nil {
-		return runError(err)
-	}
-	return nil
-}
-
-//rt:noalloc
-func (m *Model) compute(r *run) error {
-	if err := r.head.run(); err != nil || m.loop == nil {
-		return err
-	}
-	return m.loop.run(r, m.gpu)
-}
-
-// Stage begins to copy rows of buffer k to the device while another buffer runs, so that
-// RunBuffer(k, batch) finds them there; on the CPU it does nothing.
-//
-// The goroutine that has filled the last of the batch's rows calls it, once for each batch and
-// before it passes the buffer to the running thread. It returns at once; from then on the rows must
-// not change until RunBuffer(k) has returned. A run of another size than the staged one copies its
-// rows anew. An error means that the device failed, as in a failed run, and the batch is lost.
-//
-// Owner: one goroutine at a time, not necessarily the running one.
-//
-//rt:noalloc
-func (m *Model) Stage(k, batch int) error {
-	if m.gpu == nil {
-		return nil
-	}
-	if err := m.gpu.stage(k, k*m.opt.MaxBatch, batch); err != nil {
-		return runError(err)
 	}
 	return nil
 }
@@ -435,11 +386,7 @@ func (m *Model) Stage(k, batch int) error {
 //
 // Owner: any goroutine, until Close.
 func (m *Model) Terminate() error {
-	var errs []error
-	for _, p := range m.passes {
-		errs = append(errs, p.options.Terminate())
-	}
-	return errors.Join(errs...)
+	return errors.Join(m.headOptions.Terminate(), m.stepOptions.Terminate())
 }
 
 // memoryTexts are the error texts of ONNX Runtime and CUDA when memory is short; neither has an
@@ -448,12 +395,8 @@ var memoryTexts = []string{"out of memory", "Failed to allocate memory", "smalle
 	"std::bad_alloc"}
 
 func runError(err error) error {
-	text, code := err.Error(), (*cuda.Error)(nil)
-	short := errors.As(err, &code) && code.Code == cuda.OutOfMemory
-	for _, t := range memoryTexts {
-		short = short || strings.Contains(text, t)
-	}
-	if short {
+	text := err.Error()
+	if slices.ContainsFunc(memoryTexts, func(t string) bool { return strings.Contains(text, t) }) {
 		return fmt.Errorf("%w: %w: %w", ErrRun, ErrMemory, err)
 	}
 	return fmt.Errorf("%w: %w", ErrRun, err)
@@ -490,25 +433,24 @@ func (m *Model) Finite(i int) bool {
 
 // Close releases the session and the tensors. All lent slices are invalid then.
 func (m *Model) Close() error {
-	for _, p := range m.passes {
-		p.binding.Close()
-		p.options.Close()
-	}
+	var errs []error
 	for _, t := range m.tensors {
-		t.Close()
+		errs = append(errs, t.Destroy())
+	}
+	for _, o := range []*ort.RunOptions{m.headOptions, m.stepOptions} {
+		if o != nil {
+			errs = append(errs, o.Destroy())
+		}
 	}
 	if m.loop != nil {
-		m.loop.close()
+		errs = append(errs, m.loop.session.close())
 	}
 	if m.session != nil {
-		m.session.Close()
+		errs = append(errs, m.session.close())
 	}
-	if m.gpu != nil {
-		m.gpu.close()
-	}
-	for _, p := range m.host {
-		ort.Free(p)
+	for _, memory := range m.host {
+		errs = append(errs, release(memory))
 	}
 	*m = Model{bundle: m.bundle, opt: m.opt}
-	return nil
+	return errors.Join(errs...)
 }

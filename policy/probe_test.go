@@ -6,11 +6,9 @@ import (
 	"path/filepath"
 	"slices"
 	"testing"
-	"unsafe"
 
+	ort "github.com/yalue/onnxruntime_go"
 	"google.golang.org/protobuf/encoding/protowire"
-
-	"github.com/edge-rt/edge-rt/internal/ort"
 )
 
 // The used fields of ONNX's protocol buffers.
@@ -174,84 +172,63 @@ type sample struct {
 // run computes these outputs for all samples, each [len(samples)*size].
 func (p *probe) run(t *testing.T, samples []sample, outputs ...string) map[string][]float32 {
 	t.Helper()
-	session := p.session(t, outputs)
-	defer session.Close()
-	host, err := ort.NewMemory(ort.HostMemory, 0)
+	model := p.graph(t, outputs)
+	tensor := func(kind elementType, shape ort.Shape, data []byte) ort.Value {
+		value, err := ort.NewCustomDataTensor(shape, data, ort.TensorElementDataType(kind))
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { value.Destroy() })
+		return value
+	}
+	var inputs, given []ort.Value
+	for _, in := range p.meta.inputs() {
+		data := p.input(t, in, samples)
+		inputs = append(inputs, tensor(in.kind, append([]int64{int64(len(samples))}, in.shape...), data))
+	}
+	_, infos, err := ort.GetInputOutputInfoWithONNXData(model)
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer host.Close()
-	binding, err := session.NewBinding()
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer binding.Close()
-	// tie binds memory of a port's size, filled with data when there is some.
-	tie := func(bind func(string, *ort.Tensor) error, name string, kind ort.Type, shape []int64, data []byte) []byte {
-		size := int64(len(data))
-		if data == nil {
-			size = 4
-			for i, d := range shape {
-				if d < 0 {
-					shape[i] = int64(len(samples)) // the batch is the only open dimension
-				}
-				size *= shape[i]
+	values, names := map[string][]float32{}, []string(nil)
+	for _, out := range infos {
+		for i, d := range out.Dimensions {
+			if d < 0 {
+				out.Dimensions[i] = int64(len(samples)) // the batch is the only open dimension
 			}
 		}
-		base := ort.Alloc(int(size))
-		t.Cleanup(func() { ort.Free(base) })
-		memory := unsafe.Slice((*byte)(base), size)
-		copy(memory, data)
-		tensor, err := ort.NewTensor(host, base, int(size), kind, shape...)
-		if err == nil {
-			t.Cleanup(tensor.Close)
-			err = bind(name, tensor)
-		}
+		values[out.Name] = make([]float32, out.Dimensions.FlattenedSize())
+		value, err := ort.NewTensor(out.Dimensions, values[out.Name])
 		if err != nil {
-			t.Fatal(name, err)
+			t.Fatal(err)
 		}
-		return memory
-	}
-	for _, in := range p.meta.inputs() {
-		tie(binding.Input, in.name, in.kind, append([]int64{int64(len(samples))}, in.shape...), p.input(t, in, samples))
-	}
-	ports, err := session.Outputs()
-	if err != nil {
-		t.Fatal(err)
-	}
-	memories := map[string][]byte{}
-	for _, out := range ports {
-		memories[out.Name] = tie(binding.Output, out.Name, out.Type, out.Shape, nil)
-	}
-	options, err := ort.NewRunOptions()
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer options.Close()
-	if err := session.Run(binding, options); err != nil {
-		t.Fatal(err)
-	}
-	values := map[string][]float32{}
-	for name, memory := range memories {
-		values[name] = slices.Clone(unsafe.Slice((*float32)(unsafe.Pointer(&memory[0])), len(memory)/4))
-	}
-	return values
-}
-
-// session opens the policy with these outputs in place of its own, so that only the nodes that lead
-// to them run. Appending a protocol buffer message to another merges the two.
-func (p *probe) session(t *testing.T, outputs []string) *ort.Session {
-	t.Helper()
-	var more []byte
-	for _, name := range outputs {
-		more = field(more, graphOutput, field(nil, portName, []byte(name)))
+		t.Cleanup(func() { value.Destroy() })
+		given, names = append(given, value), append(names, out.Name)
 	}
 	options, err := Options{IntraThreads: 1}.session()
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer options.Close()
-	var model []byte
+	defer options.Destroy()
+	session, err := ort.NewAdvancedSessionWithONNXData(model, portNames(p.meta.inputs()), names, inputs, given, options)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer session.Destroy()
+	if err := session.Run(); err != nil {
+		t.Fatal(err)
+	}
+	return values
+}
+
+// graph returns the policy with these outputs in place of its own, so that only the nodes that lead
+// to them run. Appending a protocol buffer message to another merges the two.
+func (p *probe) graph(t *testing.T, outputs []string) (model []byte) {
+	t.Helper()
+	var more []byte
+	for _, name := range outputs {
+		more = field(more, graphOutput, field(nil, portName, []byte(name)))
+	}
 	fields(t, p.model, func(number protowire.Number, raw, graph []byte) {
 		if number != modelGraph {
 			model = append(model, raw...)
@@ -263,12 +240,7 @@ func (p *probe) session(t *testing.T, outputs []string) *ort.Session {
 			}
 		})
 	})
-	model = field(model, modelGraph, more)
-	session, err := ort.NewSessionOf(model, options)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return session
+	return field(model, modelGraph, more)
 }
 
 // input returns one input of the policy for all samples.

@@ -9,7 +9,8 @@ import (
 	"strings"
 	"sync"
 
-	"github.com/edge-rt/edge-rt/internal/ort"
+	ort "github.com/yalue/onnxruntime_go"
+
 	"github.com/edge-rt/edge-rt/internal/userfile"
 )
 
@@ -55,7 +56,9 @@ func OpenRuntime(path, device string) error {
 	if err != nil {
 		return err
 	}
-	if err := ort.Open(found); err != nil {
+	ort.SetSharedLibraryPath(found)
+	// Errors are returned; the library's own log would print them a second time.
+	if err := ort.InitializeEnvironment(ort.WithLogLevelFatal()); err != nil {
 		return fmt.Errorf("%w: %s: %w", ErrNoRuntime, found, err)
 	}
 	runtimePath, runtimeVersion = found, version
@@ -98,7 +101,7 @@ func findRuntime(path, device string) (found, version string, err error) {
 		return loadNamed(installed)
 	}
 	const system = "libonnxruntime.so.1"
-	if version, err = ort.Version(system); err == nil {
+	if version, err = runtimeVersionOf(system); err == nil {
 		return system, version, checkVersion(system, version)
 	}
 	return "", "", fmt.Errorf("%w %d.%d or newer found. Looked for libonnxruntime.so* in %s of each of the folders "+
@@ -161,7 +164,7 @@ func loadNamed(path string) (found, version string, err error) {
 	if path, err = filepath.Abs(path); err != nil {
 		return "", "", fmt.Errorf("%w: %w", ErrNoRuntime, err)
 	}
-	if version, err = ort.Version(path); err != nil {
+	if version, err = runtimeVersionOf(path); err != nil {
 		return "", "", fmt.Errorf("%w: cannot load %s: %w", ErrNoRuntime, path, err)
 	}
 	return path, version, checkVersion(path, version)

@@ -5,7 +5,7 @@ import (
 	"slices"
 	"unsafe"
 
-	"github.com/edge-rt/edge-rt/internal/ort"
+	ort "github.com/yalue/onnxruntime_go"
 )
 
 // memory is the tensor of one input or output: one of the four slices, and the number of elements
@@ -58,8 +58,9 @@ func (t *memory) rowBytes() int {
 	return t.row
 }
 
-// lie places the tensor, of so many rows, at p.
-func (t *memory) lie(p unsafe.Pointer, rows int) {
+// lie places the tensor, of so many rows, in memory.
+func (t *memory) lie(memory []byte, rows int) {
+	p := unsafe.Pointer(unsafe.SliceData(memory))
 	switch n := rows * t.row; {
 	case t.bytes != nil:
 		*t.bytes = unsafe.Slice((*byte)(p), n)
@@ -70,19 +71,6 @@ func (t *memory) lie(p unsafe.Pointer, rows int) {
 	default:
 		*t.floats = unsafe.Slice((*float32)(p), n)
 	}
-}
-
-// pointer returns the address of the tensor's first row.
-func (t *memory) pointer() unsafe.Pointer {
-	switch {
-	case t.bytes != nil:
-		return unsafe.Pointer(unsafe.SliceData(*t.bytes))
-	case t.bools != nil:
-		return unsafe.Pointer(unsafe.SliceData(*t.bools))
-	case t.ints != nil:
-		return unsafe.Pointer(unsafe.SliceData(*t.ints))
-	}
-	return unsafe.Pointer(unsafe.SliceData(*t.floats))
 }
 
 // memory finds the tensor of an input or output.
@@ -108,82 +96,71 @@ func (m *Model) allocate() error {
 			ErrBundle, m.bundle.Dir, rows, float64(total)/(1<<30), maxTensorBytes>>30)
 	}
 	for _, t := range m.memories() {
-		p, err := m.hostMemory(rows * t.rowBytes())
+		memory, err := m.reserve(rows * t.rowBytes())
 		if err != nil {
 			return err
 		}
-		t.lie(p, rows)
+		t.lie(memory, rows)
+		if m.rows == nil {
+			m.rows = map[string][]byte{}
+		}
+		m.rows[t.name] = memory
 	}
 	return nil
 }
 
-// hostMemory returns memory of the host, pinned where a GPU copies from it, counted and freed by
-// Close.
-func (m *Model) hostMemory(bytes int) (unsafe.Pointer, error) {
-	m.hostBytes += int64(bytes)
-	if m.gpu != nil {
-		return m.gpu.pinned(bytes)
+// reserve returns memory that is counted, and freed by Close.
+func (m *Model) reserve(bytes int) ([]byte, error) {
+	memory, err := reserve(bytes)
+	if err != nil {
+		return nil, err
 	}
-	p := ort.Alloc(bytes)
-	m.host = append(m.host, p)
-	return p, nil
+	m.host, m.tensorBytes = append(m.host, memory), m.tensorBytes+int64(bytes)
+	return memory, nil
 }
 
-// place is the session's memory for the rows of an input or output.
+// place is the memory for the rows of an input or output.
 type place struct {
 	port
-	base   unsafe.Pointer
+	memory []byte
 	shared bool // among all buffers, of which one runs at a time
 }
 
-// places returns the places of the policy's own inputs and outputs, on a GPU those of their twins.
-func (m *Model) places() (inputs, outputs []place, err error) {
-	find := func(p port, input bool) (place, error) {
-		t := m.memory(p.name)
-		if m.gpu == nil {
-			return place{port: p, base: t.pointer()}, nil
-		}
-		twin, err := m.gpu.lane(&t, input, m.opt.Buffers*m.opt.MaxBatch)
-		return place{port: p, base: twin}, err
+// places returns the places of the policy's own inputs or outputs.
+func (m *Model) places(ports []port) (places []place) {
+	for _, p := range ports {
+		places = append(places, place{port: p, memory: m.rows[p.name]})
 	}
-	for _, p := range m.bundle.inputs() {
-		at, err := find(p, true)
-		if err != nil {
-			return nil, nil, err
-		}
-		inputs = append(inputs, at)
-	}
-	for _, p := range m.bundle.outputs() {
-		at, err := find(p, false)
-		if err != nil {
-			return nil, nil, err
-		}
-		outputs = append(outputs, at)
-	}
-	return inputs, outputs, nil
+	return places
 }
 
-// bind makes the bindings of each buffer and batch size; those of a buffer share its memory. A run
-// with a prepared binding allocates nothing.
-func (m *Model) bind() error {
-	where, err := m.where()
-	if err != nil {
+// run holds the passes of one buffer and batch size: the policy, or the prefix and the steps of a
+// policy in two graphs.
+type run struct {
+	head  pass
+	steps []pass
+}
+
+// bind makes the runs of each buffer and batch size; those of a buffer share its memory.
+func (m *Model) bind() (err error) {
+	if m.headOptions, err = ort.NewRunOptions(); err != nil {
 		return err
 	}
-	defer where.Close()
-	inputs, outputs, err := m.places()
-	if err != nil {
+	if m.stepOptions, err = ort.NewRunOptions(); err != nil {
+		return err
+	}
+	if err := m.returnMemory(m.headOptions); err != nil {
 		return err
 	}
 	if m.loop != nil {
-		if err := m.loop.allocate(m, where); err != nil {
+		if err := m.loop.allocate(m); err != nil {
 			return err
 		}
 	}
 	for first := 0; first < m.opt.Buffers*m.opt.MaxBatch; first += m.opt.MaxBatch {
 		for batch := 1; batch <= m.opt.MaxBatch; batch++ {
-			if err := m.bindRun(where, inputs, outputs, first, batch); err != nil {
-				return err
+			if err := m.bindRun(first, batch); err != nil {
+				return fmt.Errorf("batch %d: %w", batch, err)
 			}
 		}
 	}
@@ -191,20 +168,23 @@ func (m *Model) bind() error {
 }
 
 // bindRun adds the run of rows first to first+batch-1.
-func (m *Model) bindRun(where *ort.Memory, inputs, outputs []place, first, batch int) (err error) {
-	var r run
+func (m *Model) bindRun(first, batch int) error {
+	inputs, outputs := m.places(m.bundle.inputs()), m.places(m.bundle.outputs())
 	given := outputs
 	if m.loop != nil {
 		given = append([]place{m.loop.x[0]}, m.loop.carried...)
 	}
-	if r.head, err = m.bindPass(m.session, where, inputs, given, first, batch); err != nil {
+	from, err := m.tie(inputs, first, batch)
+	if err != nil {
 		return err
 	}
-	if err := m.returnMemory(r.head.options); err != nil {
+	to, err := m.tie(given, first, batch)
+	if err != nil {
 		return err
 	}
+	r := run{head: m.session.pass(from, to, m.headOptions)}
 	if m.loop != nil {
-		if err := m.loop.bind(m, &r, where, inputs, outputs, first, batch); err != nil {
+		if err := m.loop.bind(m, &r, inputs, outputs, first, batch); err != nil {
 			return err
 		}
 	}
@@ -212,41 +192,21 @@ func (m *Model) bindRun(where *ort.Memory, inputs, outputs []place, first, batch
 	return nil
 }
 
-func (m *Model) bindPass(session *ort.Session, where *ort.Memory, inputs, outputs []place, first, batch int) (pass,
-	error) {
-	p, err := m.newPass(session)
-	if err != nil {
-		return p, err
-	}
-	for _, at := range inputs {
-		if err := m.tie(p.binding.Input, where, at, first, batch); err != nil {
-			return p, err
+// tie makes tensors of rows first to first+batch-1 of inputs or outputs.
+func (m *Model) tie(places []place, first, batch int) (values []ort.Value, err error) {
+	for _, at := range places {
+		from, size := first, at.rowBytes()
+		if at.shared {
+			from = 0
 		}
-	}
-	for _, at := range outputs {
-		if err := m.tie(p.binding.Output, where, at, first, batch); err != nil {
-			return p, err
+		value, err := ort.NewCustomDataTensor(append([]int64{int64(batch)}, at.shape...),
+			at.memory[from*size:(from+batch)*size], ort.TensorElementDataType(at.kind))
+		if err != nil {
+			return nil, fmt.Errorf("tensor %s: %w", at.port, err)
 		}
+		m.tensors, values = append(m.tensors, value), append(values, value)
 	}
-	return p, nil
-}
-
-// tie binds rows first to first+batch-1 of an input or output.
-func (m *Model) tie(bind func(string, *ort.Tensor) error, where *ort.Memory, at place, first, batch int) error {
-	size := at.rowBytes()
-	if at.shared {
-		first = 0
-	}
-	tensor, err := ort.NewTensor(where, unsafe.Add(at.base, first*size), batch*size, at.kind,
-		append([]int64{int64(batch)}, at.shape...)...)
-	if err != nil {
-		return fmt.Errorf("tensor %s, batch %d: %w", at, batch, err)
-	}
-	m.tensors = append(m.tensors, tensor)
-	if err := bind(at.name, tensor); err != nil {
-		return fmt.Errorf("bind %s, batch %d: %w", at, batch, err)
-	}
-	return nil
+	return values, nil
 }
 
 // row lends row i of size elements; its capacity ends with the row.

@@ -67,9 +67,8 @@ type Report struct {
 	InferenceMs float64  `json:"inference_ms"`             // ms, median inference
 	// timed inferences: 20, of a slow policy as many as end within 5 s, at least 3
 	Inferences int `json:"inferences"`
-	// bytes, of all inputs, outputs and tensors between two graphs, on the host
+	// bytes, of all inputs, outputs and tensors between two graphs, in the host's memory
 	TensorBytes int64 `json:"tensor_bytes"`
-	DeviceBytes int64 `json:"device_tensor_bytes,omitempty"` // bytes, the same on the GPU
 }
 
 // Examine loads all parts that Run would load, golden sets included, and reports on them without
@@ -133,7 +132,7 @@ func Examine(cfg manifest.Config, show func(text string)) (report Report, err er
 	report.Runtime, report.Library = policy.RuntimeVersion()
 	placement := model.Placement()
 	report.Device, report.Instead = placement.Device.String(), placement.Why()
-	report.TensorBytes, report.DeviceBytes = model.TensorBytes()
+	report.TensorBytes = model.TensorBytes()
 	report.Unlisted, report.UnlistedAll = b.Unlisted()
 	report.Warnings = warnings
 	report.InferenceMs, report.Inferences, err = medianMs(model, rt.KernelClock(), going.report)
@@ -303,11 +302,7 @@ func (r *Report) deviceText() string {
 
 // tensorText is the memory of inputs and outputs, without the policy's own.
 func (r *Report) tensorText() string {
-	text := fmt.Sprintf("%.1f MiB of inputs and outputs", float64(r.TensorBytes)/(1<<20))
-	if r.DeviceBytes > 0 {
-		text += fmt.Sprintf(", and %.1f MiB on the GPU", float64(r.DeviceBytes)/(1<<20))
-	}
-	return text
+	return fmt.Sprintf("%.1f MiB of inputs and outputs", float64(r.TensorBytes)/(1<<20))
 }
 
 func listText(list []string) string { return cmp.Or(strings.Join(list, ", "), "none") }

@@ -55,7 +55,6 @@ func load(cfg manifest.Config, progress func(policy.Test)) (*policy.Model, error
 		Device:       m.Device,
 		FallbackCPU:  m.Fallback == "cpu",
 		DType:        m.Dtype,
-		CUDAGraph:    m.CUDAGraph,
 		CacheDir:     cacheDir(m.CacheDir),
 		Progress:     progress,
 	})

@@ -25,7 +25,6 @@ type Model interface {
 	Noise(i int) []float32
 	Prefix(i int) []float32
 	SetControls(i int, c policy.Controls)
-	Stage(k, batch int) error     // begins to bring the filled rows of buffer k to the device
 	RunBuffer(k, batch int) error // by one thread
 	ChunkModel(i int) []float32
 	ChunkRobot(i int) []float32

@@ -228,7 +228,6 @@ func (w *worker) begin(now rt.Instant) bool {
 			w.runs(b, now)
 		} else {
 			w.queued = b
-			w.stage(b)
 		}
 		w.engine.device.Begin(b.index, w.engine.sizes.Fit(b.used))
 	}
@@ -245,18 +244,6 @@ func (w *worker) runs(b *buffer, now rt.Instant) {
 	w.ends = now.Add(w.engine.sizes.Took(w.engine.sizes.Fit(b.used)))
 	w.engine.busySince.Store(int64(now))
 }
-
-// stage brings a batch to the device while another one runs.
-//
-//rt:noalloc
-func (w *worker) stage(b *buffer) {
-	if err := w.engine.model.Stage(b.index, w.engine.sizes.Fit(b.used)); err != nil {
-		w.stageFailed(err) // the run will fail with the same error
-	}
-}
-
-//go:noinline
-func (w *worker) stageFailed(err error) { w.log.Warn("a batch cannot be staged", "why", err) }
 
 // refuseBad refuses, one by one, those requests in the first rows of b that could not be decoded,
 // and updates the expected time of filling.

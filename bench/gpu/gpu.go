@@ -1,5 +1,5 @@
 // Package gpu measures exported policies on the devices of a machine: the time of a batch, alone
-// and with the next batch's copies beside it, the time of one robot's request from pictures to
+// and while the next batch's rows are filled, the time of one robot's request from pictures to
 // chunk, and the program's allocations meanwhile. Other programs may be measured beside it on the
 // same bundles. Without a GPU it measures the CPU, in the same report.
 package gpu
@@ -25,15 +25,14 @@ import (
 
 // Config configures a measurement; its tags are the flags of `bench gpu`.
 type Config struct {
-	Bundle    []string      `default:"testdata/demo/bundle" help:"Folders of exported policies." placeholder:"DIR,…"`
-	Device    []string      `default:"cuda,cpu" help:"Where to compute: cuda, cuda:N, tensorrt, tensorrt:N, cpu." placeholder:"DEVICE,…"`
-	Batch     []int         `default:"1,2,4,8,16" help:"Sizes of batches." placeholder:"N,…"`
-	Duration  time.Duration `default:"20s" help:"For each bundle on each device; a third of it for requests."`
-	Threads   int           `range:"1..256" default:"1" help:"Threads of the CPU inside one inference."`
-	CUDAGraph bool          `help:"Record runs on a GPU and repeat them; not for policies with loops."`
-	CacheDir  string        `help:"Folder of TensorRT's engines; default: a temporary one." placeholder:"DIR"`
-	Beside    []string      `sep:"none" help:"Another program to measure on the same bundles, NAME=COMMAND; repeat for more. It reads BENCH_BUNDLE, BENCH_DEVICE, BENCH_BATCHES and BENCH_SECONDS and prints {\"batches\": [{\"batch\": N, \"p50_ms\": X, \"p99_ms\": X}]}." placeholder:"NAME=COMMAND"`
-	ORT       string        `name:"ort" env:"LEAN_SERVER_ORT" help:"ONNX Runtime's library." placeholder:"PATH"`
+	Bundle   []string      `default:"testdata/demo/bundle" help:"Folders of exported policies." placeholder:"DIR,…"`
+	Device   []string      `default:"cuda,cpu" help:"Where to compute: cuda, cuda:N, tensorrt, tensorrt:N, openvino, cpu." placeholder:"DEVICE,…"`
+	Batch    []int         `default:"1,2,4,8,16" help:"Sizes of batches." placeholder:"N,…"`
+	Duration time.Duration `default:"20s" help:"For each bundle on each device; a third of it for requests."`
+	Threads  int           `range:"1..256" default:"1" help:"Threads of the CPU inside one inference."`
+	CacheDir string        `help:"Folder of TensorRT's engines; default: a temporary one." placeholder:"DIR"`
+	Beside   []string      `sep:"none" help:"Another program to measure on the same bundles, NAME=COMMAND; repeat for more. It reads BENCH_BUNDLE, BENCH_DEVICE, BENCH_BATCHES and BENCH_SECONDS and prints {\"batches\": [{\"batch\": N, \"p50_ms\": X, \"p99_ms\": X}]}." placeholder:"NAME=COMMAND"`
+	ORT      string        `name:"ort" env:"LEAN_SERVER_ORT" help:"ONNX Runtime's library." placeholder:"PATH"`
 	bench.Env
 }
 
@@ -67,11 +66,10 @@ func Measure(ctx context.Context, cfg Config) (*Report, error) {
 		return nil, exit.With(exit.Config, err)
 	}
 	r := &Report{
-		Bench:     "gpu",
-		Version:   cfg.Version,
-		Threads:   cfg.Threads,
-		CUDAGraph: cfg.CUDAGraph,
-		Machine:   bench.ReadMachine(os.DirFS("/")),
+		Bench:   "gpu",
+		Version: cfg.Version,
+		Threads: cfg.Threads,
+		Machine: bench.ReadMachine(os.DirFS("/")),
 	}
 	r.Runtime, r.Library = policy.RuntimeVersion()
 	for _, dir := range cfg.Bundle {
@@ -101,7 +99,7 @@ func Measure(ctx context.Context, cfg Config) (*Report, error) {
 
 // gpuFirst orders devices so that the greatest needs the library with all providers.
 func gpuFirst(device string) int {
-	if d, _ := policy.ParseDevice(device); d.GPU() {
+	if d, _ := policy.ParseDevice(device); d.Accelerator() {
 		return 1
 	}
 	return 0
@@ -117,7 +115,7 @@ type subject struct {
 
 // timing holds the times of one batch size.
 type timing struct {
-	alone, overlapped *rt.Hist // a run by itself; with the next batch's copies beside it
+	alone, overlapped *rt.Hist // a run by itself; while the next batch's rows are filled
 }
 
 // measure measures one bundle on one device. The report names an absent device, and the others are
@@ -137,7 +135,6 @@ func measure(ctx context.Context, cfg Config, b *policy.Bundle, device string) (
 		Buffers:      2,
 		IntraThreads: cfg.Threads,
 		Device:       device,
-		CUDAGraph:    cfg.CUDAGraph && device != "cpu",
 		CacheDir:     cfg.CacheDir,
 	})
 	if errors.Is(err, policy.ErrNoProvider) || errors.Is(err, policy.ErrNoDevice) {
@@ -161,7 +158,7 @@ func measure(ctx context.Context, cfg Config, b *policy.Bundle, device string) (
 	}
 	s.fill()
 	third := cfg.Duration / 3
-	ahead := newStager(model)
+	ahead := newFiller(s)
 	defer close(ahead.next)
 	defer rt.HoldGC(rt.Headroom).Release() // as the server does
 	heap := rt.ReadHeap()
@@ -203,52 +200,56 @@ func (s *subject) alone(n int) error {
 	return err
 }
 
-// overlapped runs one buffer while the other's rows are copied to the device.
-func (s *subject) overlapped(n int, ahead *stager) error {
+// overlapped runs one buffer while the other's rows are filled.
+func (s *subject) overlapped(n int, ahead *filler) error {
 	const pairs = 2
 	for k := range 2 * pairs {
 		begin := time.Now()
-		ahead.next <- staging{1 - k%2, n}
-		if err := s.RunBuffer(k%2, n); err != nil {
+		ahead.next <- rows{1 - k%2, n}
+		err := s.RunBuffer(k%2, n)
+		<-ahead.done
+		if err != nil {
 			return err
 		}
-		if err := <-ahead.done; err != nil {
-			return err
-		}
-		if k > 0 { // the first run has no staged rows
-			s.times[n].overlapped.Record(time.Since(begin))
-		}
+		s.times[n].overlapped.Record(time.Since(begin))
 	}
-	return s.RunBuffer(0, n) // the rows of the last staging
+	return nil
 }
 
-type staging struct{ buffer, batch int }
+type rows struct{ buffer, batch int }
 
-// stager is a thread that stages the batches of next, until next is closed.
-type stager struct {
-	next chan staging
-	done chan error
+// filler is a thread that fills the rows of next with pictures, until next is closed.
+type filler struct {
+	next chan rows
+	done chan struct{}
 }
 
-func newStager(m *policy.Model) *stager {
-	s := &stager{make(chan staging), make(chan error)}
+func newFiller(s *subject) *filler {
+	f := &filler{make(chan rows), make(chan struct{})}
 	go func() {
 		runtime.LockOSThread()
-		for next := range s.next {
-			s.done <- m.Stage(next.buffer, next.batch)
+		for next := range f.next {
+			for i := range next.batch {
+				s.show(next.buffer*s.MaxBatch() + i)
+			}
+			f.done <- struct{}{}
 		}
 	}()
-	return s
+	return f
+}
+
+// show copies the pictures of another row into row i.
+func (s *subject) show(i int) {
+	for cam := range s.Bundle().Cameras {
+		copy(s.Image(i, cam), s.Image((i+1)%(2*s.MaxBatch()), cam))
+	}
 }
 
 // one computes a robot's request: pictures, state and noise into row 0, a run, and a check of the
 // chunk.
 func (s *subject) one() error {
 	begin := time.Now()
-	meta := &s.Bundle().Meta
-	for cam := range meta.Cameras {
-		copy(s.Image(0, cam), s.Image(1%(2*s.MaxBatch()), cam))
-	}
+	s.show(0)
 	policy.FillNoise(s.Noise(0), 1, uint64(begin.UnixNano()))
 	if err := s.Run(1); err != nil {
 		return err

@@ -11,14 +11,13 @@ import (
 
 // Report is the result of Measure.
 type Report struct {
-	Bench     string        `json:"bench"`       // gpu
-	Version   string        `json:"version"`     // version of bench
-	Runtime   string        `json:"onnxruntime"` // version of ONNX Runtime
-	Library   string        `json:"library"`     // its file
-	Threads   int           `json:"threads"`     // CPU threads of one inference
-	CUDAGraph bool          `json:"cuda_graph"`  // runs on a GPU are recorded and repeated
-	Machine   bench.Machine `json:"machine"`
-	Runs      []Run         `json:"runs"`
+	Bench   string        `json:"bench"`       // gpu
+	Version string        `json:"version"`     // version of bench
+	Runtime string        `json:"onnxruntime"` // version of ONNX Runtime
+	Library string        `json:"library"`     // its file
+	Threads int           `json:"threads"`     // CPU threads of one inference
+	Machine bench.Machine `json:"machine"`
+	Runs    []Run         `json:"runs"`
 }
 
 // Run is one bundle on one device, by us or by a program beside us.
@@ -48,7 +47,7 @@ type Batch struct {
 	Batch      int     `json:"batch"`         // rows
 	P50        float64 `json:"p50_ms"`        // ms, a run with its copies
 	P99        float64 `json:"p99_ms"`        // ms, 99th percentile
-	Overlapped float64 `json:"overlapped_ms"` // ms, median with the next batch's copies beside it
+	Overlapped float64 `json:"overlapped_ms"` // ms, median while the next batch's rows are filled
 	ChunksPerS float64 `json:"chunks_per_s"`  // 1/s, chunks with the better of both medians
 	Runs       uint64  `json:"runs"`          // runs measured
 }
@@ -106,8 +105,8 @@ func (r *Report) WriteTable(w io.Writer) error {
 // WriteMarkdown writes the same for a document.
 func (r *Report) WriteMarkdown(w io.Writer) error {
 	var out strings.Builder
-	fmt.Fprintf(&out, "%s, ONNX Runtime %s, bench %s, %d threads of the CPU, CUDA graphs %v.\n", r.Machine.CPU,
-		r.Runtime, r.Version, r.Threads, r.CUDAGraph)
+	fmt.Fprintf(&out, "%s, ONNX Runtime %s, bench %s, %d threads of the CPU.\n", r.Machine.CPU, r.Runtime, r.Version,
+		r.Threads)
 	for _, run := range r.Runs {
 		fmt.Fprintf(&out, "\n**%s**\n\n", run.title())
 		if run.Absent != "" {

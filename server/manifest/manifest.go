@@ -82,9 +82,9 @@ type ModelConfig struct {
 	ID         string `yaml:"id"`           // name that robots see, first segment of the key prefix; default: the bundle's source_repo
 	Revision   string `yaml:"revision"`     // second segment of the key prefix; default main
 	Dtype      string `yaml:"dtype"`        // required data type of the bundle: float32, float16 or bfloat16; default: any
-	Device     string `yaml:"device"`       // auto, cpu (the default), cuda, cuda:N, tensorrt or tensorrt:N
-	Fallback   string `yaml:"fallback"`     // cpu: serve on the CPU when the GPU of device does not work; default: do not serve
-	CUDAGraph  bool   `yaml:"cuda_graph"`   // record runs on a GPU and repeat them: fewer launches, not for policies with loops
+	Device     string `yaml:"device"`       // auto, cpu (the default), cuda, cuda:N, tensorrt, tensorrt:N or openvino
+	Fallback   string `yaml:"fallback"`     // cpu: serve on the CPU when the device does not work; default: do not serve
+	CUDAGraph  bool   `yaml:"cuda_graph"`   // only false: a CUDA graph needs tensors in the GPU's memory
 	CacheDir   string `yaml:"cache_dir"`    // folder of TensorRT's engines; default: the service manager's, else the user's
 }
 
@@ -220,11 +220,11 @@ func (c *Config) Check() (err error) {
 	if device, failed := policy.ParseDevice(m.Device); failed != nil {
 		return c.Errorf("model.device", "model.%w", failed)
 	} else {
-		want(m.Fallback != "cpu" || device.GPU(), "model.fallback",
-			"is cpu beside model.device '%s', want it beside cuda or tensorrt, or not at all", m.Device)
-		want(!m.CUDAGraph || device.Kind != "cpu", "model.cuda_graph", "is true beside model.device '%s', want a GPU",
-			m.Device)
+		want(m.Fallback != "cpu" || device.Accelerator(), "model.fallback",
+			"is cpu beside model.device '%s', want it beside cuda, tensorrt or openvino, or not at all", m.Device)
 	}
+	want(!m.CUDAGraph, "model.cuda_graph",
+		"is true, want false: a CUDA graph needs inputs and outputs in the GPU's memory, and they are in the host's")
 	want(m.Fallback == "" || m.Fallback == "none" || m.Fallback == "cpu", "model.fallback",
 		"must be none or cpu, got '%s'", m.Fallback)
 	want(m.Dtype == "" || slices.Contains(policy.DTypes, m.Dtype), "model.dtype",

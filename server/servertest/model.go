@@ -152,9 +152,6 @@ func (m *Model) SetControls(i int, c policy.Controls) {
 	m.Filled.Add(1)
 }
 
-// Stage has nothing to do.
-func (m *Model) Stage(int, int) error { return nil }
-
 // RunBuffer fills the outputs of the first rows of a buffer.
 func (m *Model) RunBuffer(k, batch int) error {
 	if m.Before != nil {

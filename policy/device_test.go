@@ -1,0 +1,219 @@
+package policy
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+)
+
+func TestParseDevice(t *testing.T) {
+	for text, want := range map[string]string{
+		"": "cpu", "cpu": "cpu", "auto": "auto", "cuda": "cuda:0", "cuda:3": "cuda:3", "tensorrt": "tensorrt:0",
+		"tensorrt:1": "tensorrt:1", "openvino": "openvino",
+	} {
+		if d, err := ParseDevice(text); err != nil || d.String() != want {
+			t.Errorf("ParseDevice(%q) = %v, %v, want %s", text, d, err, want)
+		}
+	}
+	for _, text := range []string{"gpu", "cpu:0", "auto:1", "cuda:", "cuda:x", "cuda:-1", "cuda:64", "CUDA", ":0",
+		"openvino:0"} {
+		if d, err := ParseDevice(text); err == nil {
+			t.Errorf("ParseDevice(%q) = %v, want an error", text, d)
+		}
+	}
+}
+
+func TestTheRuntimeIsSoughtWhereTheDeviceNeedsIt(t *testing.T) {
+	t.Setenv(runtimeEnv, "")
+	root := t.TempDir()
+	t.Chdir(root)
+	library := func(venv string) string {
+		dir := filepath.Join(root, venv, "lib", "python3.11", "site-packages", "onnxruntime", "capi")
+		if err := os.MkdirAll(dir, 0o755); err != nil {
+			t.Fatal(err)
+		}
+		path := filepath.Join(dir, "libonnxruntime.so.1.24.4")
+		if err := os.WriteFile(path, []byte("not a library"), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		return path
+	}
+	cpu, gpu := library(".venv"), library(".venv-gpu")
+	for device, want := range map[string]string{"": cpu, "cpu": cpu, "auto": gpu, "cuda": gpu, "cuda:1": gpu,
+		"tensorrt": gpu, "openvino": gpu} {
+		if _, _, err := findRuntime("", device); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("findRuntime for %q = %v, want an error about %s", device, err, want)
+		}
+	}
+}
+
+// Without a given size the largest batch is several rows on a GPU and one on the CPU; the powers of
+// two up to it have run when the model is open.
+func TestMaxBatchSuitsTheDevice(t *testing.T) {
+	for max, want := range map[int][]int{0: {1}, 1: {1}, 2: {1, 2}, 6: {1, 2, 4, 6}, 16: {1, 2, 4, 8, 16}} {
+		if got := BatchSizes(max); !slices.Equal(got, want) {
+			t.Errorf("BatchSizes(%d) = %v, want %v", max, got, want)
+		}
+	}
+	for device, want := range map[string]int{"cuda:0": 8, "tensorrt": 8, "cpu": 1, "openvino": 1} {
+		d, err := ParseDevice(device)
+		if got := (Options{}).on(d).MaxBatch; err != nil || got != want {
+			t.Errorf("the largest batch on %s = %d, %v, want %d", device, got, err, want)
+		}
+	}
+}
+
+// The provider's options prefer exact and steady results; TensorRT's engines are in a folder for
+// each bundle, library and driver.
+func TestProviderOptions(t *testing.T) {
+	needRuntime(t)
+	b, err := LoadBundle(stillDir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	opt, err := Options{MaxBatch: 4, Device: "tensorrt:0", CacheDir: t.TempDir()}.withDefaults()
+	if err != nil {
+		t.Fatal(err)
+	}
+	m := &Model{bundle: b, opt: opt, device: opt.device}
+	cuda := m.cudaOptions()
+	for key, want := range map[string]string{"device_id": "0", "use_tf32": "0", "cudnn_conv_algo_search": "HEURISTIC"} {
+		if cuda[key] != want {
+			t.Errorf("cuda %s = %q, want %q", key, cuda[key], want)
+		}
+	}
+	trt, err := m.tensorRT(graphName, b.inputs())
+	if err != nil {
+		t.Fatal(err)
+	}
+	version, _ := RuntimeVersion()
+	folder := filepath.Join(opt.CacheDir, "tensorrt-"+b.SHA256[:16]+"-ort"+version+"-driver"+nvidiaDriver("/proc"))
+	if _, err := os.Stat(folder); err != nil || trt["trt_engine_cache_path"] != folder {
+		t.Errorf("engines lie in %q (%v), want %s", trt["trt_engine_cache_path"], err, folder)
+	}
+	least, most := trt["trt_profile_min_shapes"], trt["trt_profile_max_shapes"]
+	if !strings.HasPrefix(least, "image.top:1x120x160x3,state:1x6,") ||
+		!strings.HasPrefix(most, "image.top:4x120x160x3,state:4x6,") {
+		t.Errorf("profiles are %q to %q", least, most)
+	}
+}
+
+func TestNVIDIADriver(t *testing.T) {
+	proc := t.TempDir()
+	if got := nvidiaDriver(proc); got != "unknown" {
+		t.Errorf("without a driver: %q, want unknown", got)
+	}
+	if err := os.MkdirAll(filepath.Join(proc, "driver", "nvidia"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	text := "NVRM version: NVIDIA UNIX x86_64 Kernel Module  580.159.03  Tue May 12 2026\nGCC version:  gcc 13.2.0\n"
+	if err := os.WriteFile(filepath.Join(proc, "driver", "nvidia", "version"), []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if got := nvidiaDriver(proc); got != "580.159.03" {
+		t.Errorf("driver is %q, want 580.159.03", got)
+	}
+}
+
+// A device without its provider is refused with the cure, or the CPU computes in its place; a faulty
+// bundle never changes the device.
+func TestOpenWithoutTheProvider(t *testing.T) {
+	needRuntime(t)
+	b, err := LoadBundle(stillDir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if m, err := b.Open(Options{Device: "cuda"}); err == nil {
+		m.Close()
+		t.Skip("this machine has a GPU")
+	}
+	for device, want := range map[string]string{
+		"cuda":     "make setup-gpu",
+		"tensorrt": "make setup-gpu",
+		"openvino": "onnxruntime-openvino",
+	} {
+		opt := Options{Device: device, CacheDir: t.TempDir()}
+		if _, err := b.Open(opt); !errors.Is(err, ErrNoProvider) || !strings.Contains(err.Error(), want) {
+			t.Errorf("Open on %s = %v, want ErrNoProvider with %q", device, err, want)
+		}
+		opt.FallbackCPU = true
+		m := openModel(t, stillDir, opt)
+		if p := m.Placement(); p.Device.String() != "cpu" || !errors.Is(p.Instead, ErrNoProvider) {
+			t.Errorf("Placement() = %+v, want the CPU instead of %s, and why", p, device)
+		}
+		if err := m.Run(1); err != nil {
+			t.Error(err)
+		}
+	}
+	if p := openModel(t, stillDir, Options{Device: "auto"}).Placement(); p.Device.String() != "cpu" ||
+		p.Instead == nil {
+		t.Errorf("Placement() of auto = %+v, want the CPU, and why", p)
+	}
+}
+
+// The text of a failure decides whether a part is missing, which exit code 3 reports, or the device
+// fails, which a restart may cure.
+func TestFailuresOfAGPU(t *testing.T) {
+	d := Device{Kind: deviceCUDA, ID: 1}
+	for _, tt := range []struct {
+		text string
+		kind error
+		want string
+	}{
+		{"CUDA failure 35: CUDA driver version is insufficient for CUDA runtime version", ErrNoProvider,
+			"no NVIDIA driver"},
+		{"CUDA failure 100: no CUDA-capable device is detected", ErrNoDevice, "nvidia-smi"},
+		{"CUDA failure 101: invalid device ordinal", ErrNoDevice, "cuda:1: this machine has fewer"},
+		{"Invalid device ID: 1, must be between 0 (inclusive) and 1 (exclusive).", ErrNoDevice,
+			"cuda:1: this machine has fewer"},
+		{"libonnxruntime_providers_cuda.so with error: undefined symbol: x", ErrNoProvider, "make setup-gpu"},
+		{"CUDA failure 719: unspecified launch failure", ErrNoDevice, "CUDA failure 719"},
+		{"CUDA failure 2: out of memory", ErrNoDevice, "out of memory"},
+	} {
+		err := (&Model{device: d}).noProvider(errors.New(tt.text), gpuSetup)
+		if !errors.Is(err, tt.kind) || !strings.Contains(err.Error(), tt.want) {
+			t.Errorf("the error of %q is %v, want %v with %q", tt.text, err, tt.kind, tt.want)
+		}
+	}
+	for text, kind := range map[string]error{
+		"Load model from policy.onnx failed:Protobuf parsing failed.": ErrBundle,
+		"CUDA failure 999: unknown error":                             ErrNoDevice,
+	} {
+		if err := (&Model{device: d}).graphError("policy.onnx", errors.New(text)); !errors.Is(err, kind) {
+			t.Errorf("graphError(%q) = %v, want %v", text, err, kind)
+		}
+	}
+}
+
+func TestRunErrors(t *testing.T) {
+	for text, short := range map[string]bool{
+		"CUDA failure 700: an illegal memory access was encountered":          false,
+		"Failed to allocate memory for requested buffer of size 9437184":      true,
+		"CUDA failure 2: out of memory":                                       true,
+		"Available memory of 4096 is smaller than requested bytes of 9437184": true,
+	} {
+		if err := runError(errors.New(text)); !errors.Is(err, ErrRun) || errors.Is(err, ErrMemory) != short {
+			t.Errorf("runError(%q) = %v, want ErrRun, and ErrMemory: %v", text, err, short)
+		}
+	}
+}
+
+func TestOpenComparesTheType(t *testing.T) {
+	needRuntime(t)
+	b, err := LoadBundle(stillDir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := b.Open(Options{DType: "float16"}); !errors.Is(err, ErrBundle) ||
+		!strings.Contains(err.Error(), "want float16") {
+		t.Errorf("Open with another dtype = %v, want ErrBundle", err)
+	}
+	if m, err := b.Open(Options{DType: "float32"}); err != nil {
+		t.Errorf("Open with the bundle's dtype = %v", err)
+	} else if err := m.Close(); err != nil {
+		t.Error(err)
+	}
+}

@@ -1,0 +1,146 @@
+package policy
+
+/*
+#cgo LDFLAGS: -ldl
+#include <dlfcn.h>
+#include <malloc.h>
+#include <stdint.h>
+#include <stdlib.h>
+
+// The beginning of ONNX Runtime's OrtApiBase, which is the same in every version.
+struct api_base {
+	void **(*api)(uint32_t version);
+	const char *(*version)(void);
+};
+
+static const struct api_base *base_of(void *library) {
+	const struct api_base *(*base)(void) = (const struct api_base *(*)(void))dlsym(library, "OrtGetApiBase");
+	return base == NULL ? NULL : base();
+}
+
+static const char *version_of(void *library) {
+	const struct api_base *base = base_of(library);
+	return base == NULL ? NULL : base->version();
+}
+
+// set_run calls AddRunConfigEntry. New versions append to the table of functions, so that its
+// place and that of GetErrorMessage remain.
+static char *set_run(void *library, void *options, const char *key, const char *value) {
+	enum { version = 24, get_error_message = 2, add_run_config_entry = 165 };
+	void **api = base_of(library)->api(version);
+	void *status = ((void *(*)(void *, const char *, const char *))api[add_run_config_entry])(options, key, value);
+	return status == NULL ? NULL : (char *)((const char *(*)(void *))api[get_error_message])(status);
+}
+*/
+import "C"
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"unsafe"
+
+	ort "github.com/yalue/onnxruntime_go"
+)
+
+// library is a loaded shared library, which stays loaded. github.com/yalue/onnxruntime_go loads
+// ONNX Runtime by itself; this file adds the few calls that it lacks.
+type library struct{ handle unsafe.Pointer }
+
+// loadLibrary loads a library by its path, or by its name through the system's loader. A global
+// library resolves the symbols of those that are loaded later.
+func loadLibrary(path string, global bool) (library, error) {
+	name := C.CString(path)
+	defer C.free(unsafe.Pointer(name))
+	flags := C.int(C.RTLD_LAZY)
+	if global {
+		flags = C.RTLD_NOW | C.RTLD_GLOBAL
+	}
+	handle := C.dlopen(name, flags)
+	if handle == nil {
+		return library{}, errors.New(C.GoString(C.dlerror()))
+	}
+	return library{handle}, nil
+}
+
+// runtimeVersionOf loads the ONNX Runtime at path, without using it, and returns its version.
+func runtimeVersionOf(path string) (string, error) {
+	l, err := loadLibrary(path, false)
+	if err != nil {
+		return "", err
+	}
+	version := C.version_of(l.handle)
+	if version == nil {
+		C.dlclose(l.handle)
+		return "", errors.New("it has no OrtGetApiBase, so it is not ONNX Runtime")
+	}
+	return C.GoString(version), nil
+}
+
+// setRun sets a configuration entry of a run, for which the module has no function.
+func setRun(options *ort.RunOptions, key, value string) error {
+	_, path := RuntimeVersion()
+	l, err := loadLibrary(path, false)
+	if err != nil {
+		return err
+	}
+	k := C.CString(key)
+	v := C.CString(value)
+	defer C.free(unsafe.Pointer(k))
+	defer C.free(unsafe.Pointer(v))
+	if text := C.set_run(l.handle, *(*unsafe.Pointer)(private(options, "o")), k, v); text != nil {
+		return fmt.Errorf("run option %s: %s", key, C.GoString(text))
+	}
+	return nil
+}
+
+// mapLargeBlocks makes the C library of this process return each block of at least that many bytes
+// to the system as soon as it is freed. By default glibc raises this size to that of the largest
+// freed block, up to 32 MiB; smaller blocks are in heaps, which return only their end.
+func mapLargeBlocks(bytes int) error {
+	if C.mallopt(C.M_MMAP_THRESHOLD, C.int(bytes)) == 0 {
+		return fmt.Errorf("the C library does not map blocks of %d bytes by themselves", bytes)
+	}
+	return nil
+}
+
+// cudaLibraries are the libraries of ONNX Runtime's CUDA provider, each after those that it needs
+// itself. Once loaded here they are found without LD_LIBRARY_PATH; cuDNN finds its own parts in its
+// folder.
+var cudaLibraries = []string{
+	"libcudart.so.12", "libnvrtc.so.12", "libcublasLt.so.12", "libcublas.so.12", "libcurand.so.10", "libcufft.so.11",
+	"libcudnn.so.9",
+}
+
+var tensorRTLibraries = []string{"libnvinfer.so.10", "libnvinfer_plugin.so.10", "libnvonnxparser.so.10"}
+
+// loadCUDA loads CUDA's libraries from the folders of NVIDIA's wheels (nvidia/*/lib) below site,
+// where they exist, otherwise by the system's loader.
+func loadCUDA(site string) error {
+	for _, name := range cudaLibraries {
+		// the pattern is well formed
+		if found, _ := filepath.Glob(filepath.Join(site, "nvidia", "*", "lib", name)); len(found) > 0 {
+			name = found[0]
+		}
+		if _, err := loadLibrary(name, true); err != nil {
+			return fmt.Errorf("the CUDA libraries are not complete: %s: %w", name, err)
+		}
+	}
+	return nil
+}
+
+// loadTensorRT loads TensorRT's libraries from its wheel below site. Without the wheel, ONNX
+// Runtime finds the system's libraries or reports the missing one.
+func loadTensorRT(site string) error {
+	for _, name := range tensorRTLibraries {
+		path := filepath.Join(site, "tensorrt_libs", name)
+		if _, err := os.Stat(path); err != nil {
+			continue
+		}
+		if _, err := loadLibrary(path, true); err != nil {
+			return fmt.Errorf("the TensorRT libraries are not complete: %s: %w", path, err)
+		}
+	}
+	return nil
+}

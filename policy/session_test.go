@@ -1,0 +1,133 @@
+package policy
+
+import (
+	"encoding/binary"
+	"math"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	ort "github.com/yalue/onnxruntime_go"
+)
+
+// looping returns a pass of testdata/loop.onnx, which gives x after n turns of a loop, and its n.
+func looping(t *testing.T) (p pass, n, y []byte) {
+	t.Helper()
+	needRuntime(t)
+	options, err := Options{IntraThreads: 1}.session()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer options.Destroy()
+	s, err := newSession("testdata/loop.onnx", []string{"n", "x"}, []string{"y"}, options)
+	if err != nil {
+		t.Fatal(err)
+	}
+	run, err := ort.NewRunOptions()
+	if err != nil {
+		t.Fatal(err)
+	}
+	tensor := func(bytes int, kind elementType) ([]byte, ort.Value) {
+		memory, err := reserve(bytes)
+		if err != nil {
+			t.Fatal(err)
+		}
+		value, err := ort.NewCustomDataTensor(ort.NewShape(1), memory, ort.TensorElementDataType(kind))
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { value.Destroy(); release(memory) })
+		return memory, value
+	}
+	n, turns := tensor(8, int64s)
+	x, from := tensor(4, float32s)
+	y, to := tensor(4, float32s)
+	binary.NativeEndian.PutUint32(x, math.Float32bits(2.5))
+	t.Cleanup(func() { s.close(); run.Destroy() })
+	return s.pass([]ort.Value{turns, from}, []ort.Value{to}, run), n, y
+}
+
+// A pass reads and writes the memory of its tensors and allocates nothing.
+func TestRunAllocatesNothing(t *testing.T) {
+	p, n, y := looping(t)
+	binary.NativeEndian.PutUint64(n, 3)
+	if allocs := testing.AllocsPerRun(100, func() {
+		if err := p.run(); err != nil {
+			t.Fatal(err)
+		}
+	}); allocs != 0 {
+		t.Errorf("a run allocates %v times, want 0", allocs)
+	}
+	if got := math.Float32frombits(binary.NativeEndian.Uint32(y)); got != 2.5 {
+		t.Errorf("the output is %v, want the input, 2.5", got)
+	}
+}
+
+// A run that would take years ends when another goroutine terminates it, and so do all later runs.
+func TestTerminateEndsARun(t *testing.T) {
+	p, n, _ := looping(t)
+	binary.NativeEndian.PutUint64(n, math.MaxInt64)
+	ended := make(chan error, 1)
+	go func() { ended <- p.run() }()
+	select {
+	case err := <-ended:
+		t.Fatalf("the run ends by itself: %v", err)
+	case <-time.After(50 * time.Millisecond):
+	}
+	if err := p.options.Terminate(); err != nil {
+		t.Fatal(err)
+	}
+	select {
+	case err := <-ended:
+		if err == nil || !strings.Contains(err.Error(), "terminate") {
+			t.Errorf("the terminated run = %v, want an error that says so", err)
+		}
+	case <-time.After(10 * time.Second):
+		t.Fatal("the run does not end")
+	}
+	binary.NativeEndian.PutUint64(n, 1)
+	if err := p.run(); err == nil {
+		t.Error("a run after Terminate succeeds, want an error")
+	}
+}
+
+// The option that returns a run's memory reaches the library, which refuses one without a device.
+func TestSetRunReachesTheLibrary(t *testing.T) {
+	const shrink = "memory.enable_memory_arena_shrinkage"
+	p, n, _ := looping(t)
+	binary.NativeEndian.PutUint64(n, 1)
+	if err := setRun(p.options, shrink, "cpu:0"); err != nil {
+		t.Fatal(err)
+	}
+	if err := p.run(); err != nil {
+		t.Errorf("a run that returns its memory = %v", err)
+	}
+	if err := setRun(p.options, shrink, "abacus:0"); err != nil {
+		t.Fatal(err)
+	}
+	if err := p.run(); err == nil || !strings.Contains(err.Error(), "abacus") {
+		t.Errorf("a run that returns the memory of an unknown device = %v, want an error", err)
+	}
+	if err := setRun(p.options, "", ""); err == nil {
+		t.Error("a run option without a name is taken, want the library's refusal")
+	}
+}
+
+// Sessions of one graph share nothing but the graph: passes of other tensors do not meet.
+func TestPassesOfOneSession(t *testing.T) {
+	m := openModel(t, stillDir, Options{MaxBatch: 2, Buffers: 2})
+	for i := range 4 {
+		m.State(i)[0] = float32(i + 1)
+		m.SetControls(i, Controls{})
+	}
+	for _, k := range []int{1, 0} {
+		if err := m.RunBuffer(k, 2); err != nil {
+			t.Fatal(err)
+		}
+	}
+	got := []float32{m.ChunkRobot(0)[0], m.ChunkRobot(1)[0], m.ChunkRobot(2)[0], m.ChunkRobot(3)[0]}
+	if !slices.Equal(got, []float32{1, 2, 3, 4}) {
+		t.Errorf("rows answer %v, want their own states 1 to 4", got)
+	}
+}
