@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/edge-rt/edge-rt/edge/device"
+	"github.com/edge-rt/edge-rt/edge/drive"
 	"github.com/edge-rt/edge-rt/edge/hotplug"
 	"github.com/edge-rt/edge-rt/edge/leader"
 	"github.com/edge-rt/edge-rt/internal/exit"
@@ -17,10 +18,7 @@ import (
 
 const (
 	measuredCycles = 100
-	measureTries   = 3 // tries; the fastest cycle is taken, since other programs may slow a try down
-	lossyRetries   = 3 // repeated measurements of a bus that loses too many replies
-	lossyPause     = 500 * time.Millisecond
-	busShare       = 0.6             // share of the period that the slowest cycles may take
+	measureTries   = 3               // tries; the fastest cycle is taken, since other programs may slow a try down
 	udevTime       = 2 * time.Second // time in which udev gives a new device its group
 	simCameraFPS   = 60              // a simulated camera is as fast as the world
 )
@@ -138,61 +136,18 @@ func mayAppear(err error, denied time.Duration) bool {
 	return errors.Is(err, servo.ErrPortDenied) && denied < udevTime
 }
 
-// measureBus refuses a bus that is too slow or loses too many replies. A simulated bus is slow only
-// on a busy machine, so for it measureBus only warns.
+// measureBus refuses a bus that is too slow or loses too many replies.
 func (e *Edge) measureBus(ctx context.Context, arm *servo.Arm) error {
-	limit := time.Duration(busShare * float64(e.cfg.period()))
-	var all servo.Measurement
-	for range measureTries {
-		m, err := arm.Measure(measuredCycles)
-		if ctx.Err() != nil {
-			return ctx.Err()
-		}
-		if err != nil {
-			return exit.With(exit.Absent, err)
-		}
-		all.Add(m)
-		if all.Clean > 0 && all.P99 <= limit && arm.CheckLosses(all) == nil {
-			break
-		}
+	check := drive.BusCheck{
+		Period: e.cfg.period(),
+		At:     fmt.Sprintf("%v ticks per second", e.cfg.rate()),
+		Cure: "raise the servos' baud rate, or lower --fps (below the policy's rate with --fps-mismatch allow: the " +
+			"arm moves slower)",
+		Simulated: e.simBus != nil,
+		Log:       e.log,
+		Rest:      e.rest,
 	}
-	for again := 0; again < lossyRetries && e.simBus == nil && arm.CheckLosses(all) != nil; again++ {
-		// A motor that is silent for a moment looks like a bad cable.
-		if err := e.rest(ctx, lossyPause); err != nil {
-			return err
-		}
-		m, err := arm.Measure(measureTries * measuredCycles)
-		if err != nil {
-			return exit.With(exit.Absent, err)
-		}
-		all = m
-	}
-	unfit, want := arm.CheckLosses(all), limit.Round(10*time.Microsecond)
-	slow := all.Clean == 0 || all.P99 > limit
-	switch {
-	case e.simBus != nil && (slow || unfit != nil):
-		e.log.Warn("the simulated bus is slow: this machine is busy", slowness(all.P99, want, unfit)...)
-	case unfit != nil:
-		return exit.With(exit.Absent, unfit)
-	case slow:
-		return exit.Errorf(exit.Config, "the bus takes %v per cycle (p99), at %v ticks per second it may take %v: "+
-			"set the adapter's latency timer to 1 ms, raise the servos' baud rate, or lower --fps (below the "+
-			"policy's rate with --fps-mismatch allow: the arm moves slower)",
-			all.P99.Round(10*time.Microsecond), e.cfg.rate(), want)
-	}
-	if motors, cure := arm.LossReport(all); motors != "" && e.simBus == nil {
-		e.log.Warn("the bus loses or spoils replies, at a rate that the run tolerates", "replies", motors,
-			"damaged", all.Corrupt, "cure", cure)
-	}
-	return nil
-}
-
-// slowness returns the log attributes for a simulated bus that exceeds the limits of a real one.
-func slowness(took, want time.Duration, unfit error) []any {
-	if unfit != nil {
-		return []any{"why", unfit}
-	}
-	return []any{"cycle_p99", took.Round(10 * time.Microsecond), "want", want}
+	return check.Measure(ctx, arm)
 }
 
 // openLeader opens the leader arm of --leader and takes its torque; without --leader it does

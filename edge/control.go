@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/edge-rt/edge-rt/chunk"
+	"github.com/edge-rt/edge-rt/edge/drive"
 	"github.com/edge-rt/edge-rt/edge/event"
 	"github.com/edge-rt/edge-rt/edge/follow"
 	"github.com/edge-rt/edge-rt/edge/link"
@@ -57,7 +58,6 @@ type control struct {
 	entry      *record.Tick             // this tick's record; nil: it is not recorded
 	counted    servo.Stats              // bus counters at the last tick's record
 	phases     *rt.Laps                 // durations of the tick's parts, in the order of phaseNames
-	failed     atomic.Pointer[error]    // any thread: the error that ends the run
 }
 
 type controlConfig struct {
@@ -71,7 +71,7 @@ type controlConfig struct {
 	record        *record.Recorder // nil: nothing is recorded
 	events        *event.Queue
 	waker         *rt.Waker // the sender's
-	stop          *atomic.Bool
+	drive         *drive.Run
 	out           *link.Outbox
 	in            *link.Inbox
 	missing       *atomic.Int32 // cameras without a first picture
@@ -197,18 +197,7 @@ func (c *control) tick(t rt.Tick) rt.Wait {
 	if c.arm.Phase != follow.Armed || c.blocked&(blockHeld|blockBusSilent|blockCorrecting|blockResting) != 0 {
 		c.last.from = 0
 	}
-	switch c.arm.Phase {
-	case follow.Arming:
-		c.armStep(t)
-	case follow.Armed:
-		c.act(now)
-	case follow.Unarmed:
-		if c.blocked&(blockCorrecting|blockHeld|blockBusSilent) == blockCorrecting && !c.operator.leave.Load() {
-			c.correct(now) // arms it, too
-		}
-	case follow.Parking:
-		c.arm.ParkStep(now, c.operator.hurry.Load())
-	}
+	c.move(t)
 	c.phases.Mark(phaseAct)
 	c.merge(now)
 	c.phases.Mark(phaseMerge)
@@ -287,33 +276,28 @@ func (c *control) blocks() (b block) {
 	return b
 }
 
-// armStep takes the next step of arming, which lasts several ticks.
-func (c *control) armStep(t rt.Tick) {
-	touched, err := c.arm.ArmStep(t)
-	if touched {
-		c.stats.touched.Store(true)
-	}
-	if err != nil {
-		c.fail(err)
-	}
-	if c.arm.Phase == follow.Armed {
+// move advances the arm's phase, and drives an armed arm.
+//
+//rt:noalloc
+func (c *control) move(t rt.Tick) {
+	before := c.arm.Phase
+	switch {
+	case c.drive.Step(t, before != follow.Unarmed, c.blocked&blockHeld != 0):
+		c.act(t.Woke)
+	case before == follow.Armed:
+		c.core.Hold()
+	case before == follow.Arming && c.arm.Phase == follow.Armed:
 		c.core.Stages.Reset(c.arm.Goal)
 		c.stats.armed.Store(true)
+	case before == follow.Unarmed && !c.drive.Leaving() &&
+		c.blocked&(blockCorrecting|blockHeld|blockBusSilent) == blockCorrecting:
+		c.correct(t.Woke) // arms it, too
 	}
 }
 
 //rt:noalloc
 func (c *control) act(now rt.Instant) {
 	switch {
-	case c.operator.leave.Load():
-		c.arm.Finish(now)
-		return
-	case c.arm.Rescuing() && c.blocked&blockHeld == 0:
-		c.core.Hold()
-		if err := c.arm.RescueStep(now); err != nil {
-			c.fail(err)
-		}
-		return
 	case c.blocked&(blockHeld|blockBusSilent) != 0:
 		c.core.Hold() // and sends nothing: the motors hold
 		if c.blocked&blockBusSilent != 0 {

@@ -65,8 +65,8 @@ func TestMotorThatStopsTheRun(t *testing.T) {
 	r.serve(20, 1, 50)
 	r.bus.fatal = errors.New("over temperature")
 	r.serve(400, 1, 50)
-	if !r.stop.Load() || r.failed.Load() == nil || exit.Of(*r.failed.Load()) != exit.Fault {
-		t.Errorf("stop %v, failed %v, want the run to end with code 6", r.stop.Load(), r.failed.Load())
+	if !r.drive.Stopped() || r.drive.Failed() == nil || exit.Of(r.drive.Failed()) != exit.Fault {
+		t.Errorf("stop %v, failed %v, want the run to end with code 6", r.drive.Stopped(), r.drive.Failed())
 	}
 }
 
@@ -85,9 +85,9 @@ func TestWarningIsSaidOnce(t *testing.T) {
 		}
 	})
 	if len(said) != 2 || said[0].A != 2 || said[1].A != 3 || said[0].B != 66<<16|63 || held(r.arm) != 0 ||
-		r.stop.Load() {
+		r.drive.Stopped() {
 		t.Errorf("said %+v, kept %b, stop %v, want one event for each new joint and no more", said, held(r.arm),
-			r.stop.Load())
+			r.drive.Stopped())
 	}
 }
 
@@ -139,8 +139,8 @@ func TestArmThatComesBack(t *testing.T) {
 		r.serve(30, 1, 50)
 		r.bus.silent = 3
 		r.step(30)
-		if r.run.state != stateStalled || r.stop.Load() {
-			t.Fatalf("state %v, stop %v while the arm is away, want it to wait", r.run.state, r.stop.Load())
+		if r.run.state != stateStalled || r.drive.Stopped() {
+			t.Fatalf("state %v, stop %v while the arm is away, want it to wait", r.run.state, r.drive.Stopped())
 		}
 		r.bus.silent = 0
 		r.bus.back = why

@@ -10,6 +10,7 @@ import (
 
 	"github.com/edge-rt/edge-rt/chunk"
 	"github.com/edge-rt/edge-rt/chunk/stage"
+	"github.com/edge-rt/edge-rt/edge/drive"
 	"github.com/edge-rt/edge-rt/edge/event"
 	"github.com/edge-rt/edge-rt/edge/follow"
 	"github.com/edge-rt/edge-rt/edge/hotplug"
@@ -185,10 +186,11 @@ func newLookingRig(t *testing.T, steps int) *rig {
 	r.link.Out.Prepare(testHorizon, testDOF, steps)
 	r.control = newControl(controlConfig{
 		clock: clock, period: testPeriod, degradedAfter: 100 * time.Millisecond, maxOffline: 2 * time.Second,
-		arm: follow.New(fake, r.how, testDOF), bus: fake, events: r.how.Events, waker: waker, stop: new(atomic.Bool),
+		arm: follow.New(fake, r.how, testDOF), bus: fake, events: r.how.Events, waker: waker,
 		out: r.link.Out, in: r.link.In, missing: new(atomic.Int32), stats: newTickStats(),
 	}, tick.Core{Schedule: schedule, Stages: stages, MaxAge: time.Second})
 	r.openSession(1)
+	r.follow(func(*follow.Config) {})
 	return r
 }
 
@@ -204,6 +206,7 @@ func (r *rig) drops() map[string]uint64 { return r.stats.dropTotals(r.link.Stats
 func (r *rig) follow(change func(*follow.Config)) {
 	change(&r.how)
 	r.arm = follow.New(r.bus, r.how, testDOF)
+	r.drive = drive.New(drive.Config{Arm: r.arm, Loop: rt.LoopConfig{Clock: r.time, Period: testPeriod}})
 	r.core.Gate = r.arm.Gate()
 }
 
@@ -298,8 +301,8 @@ func TestTorqueThatCannotBeSwitchedOnEndsTheRun(t *testing.T) {
 	r.step(1)
 	r.answer(1, 20)
 	r.step(2)
-	if err := r.failed.Load(); err == nil || !r.stop.Load() {
-		t.Errorf("failed = %v, stop = %v, want an error and the end", err, r.stop.Load())
+	if err := r.drive.Failed(); err == nil || !r.drive.Stopped() {
+		t.Errorf("failed = %v, stop = %v, want an error and the end", err, r.drive.Stopped())
 	}
 }
 
@@ -586,8 +589,8 @@ func TestOfflineForTooLongIsDeadAndParks(t *testing.T) {
 		t.Fatalf("state %v phase %d, want DEAD and parking", r.run.state, r.arm.Phase)
 	}
 	r.step(200)
-	if !r.stop.Load() || math.Abs(float64(r.arm.Goal[0]-5)) > 1e-3 {
-		t.Errorf("stop %v goal %v, want true and back at 5", r.stop.Load(), r.arm.Goal)
+	if !r.drive.Stopped() || math.Abs(float64(r.arm.Goal[0]-5)) > 1e-3 {
+		t.Errorf("stop %v goal %v, want true and back at 5", r.drive.Stopped(), r.arm.Goal)
 	}
 }
 
@@ -597,13 +600,13 @@ func TestLeavingParksWhereTheArmWasArmed(t *testing.T) {
 		r := newRig(t)
 		r.follow(func(c *follow.Config) { c.Exit = mode })
 		r.serve(60, 3, 10)
-		r.operator.leave.Store(true)
+		r.drive.Leave(drive.Operator)
 		r.step(1)
 		if r.arm.Phase != phaseAfter {
 			t.Errorf("mode %d: phase %d after leaving, want %d", mode, r.arm.Phase, phaseAfter)
 		}
 		r.step(200)
-		if !r.stop.Load() {
+		if !r.drive.Stopped() {
 			t.Errorf("mode %d: the tick never ended", mode)
 		}
 	}
@@ -612,11 +615,11 @@ func TestLeavingParksWhereTheArmWasArmed(t *testing.T) {
 func TestASecondSignalSkipsParking(t *testing.T) {
 	r := newRig(t)
 	r.serve(200, 3, 60)
-	r.operator.leave.Store(true)
+	r.drive.Leave(drive.Operator)
 	r.step(2)
-	r.operator.hurry.Store(true)
+	r.drive.Hurry()
 	r.step(2)
-	if !r.stop.Load() {
+	if !r.drive.Stopped() {
 		t.Error("still parking")
 	}
 }
@@ -628,13 +631,13 @@ func TestTorqueCountsAsTouchedFromTheFirstStep(t *testing.T) {
 	r.step(1)
 	r.answer(1, 10)
 	r.step(2)
-	if !r.stats.touched.Load() || r.stats.armed.Load() {
-		t.Errorf("touched %v armed %v in the middle of arming, want true false", r.stats.touched.Load(),
+	if !r.drive.Touched() || r.stats.armed.Load() {
+		t.Errorf("touched %v armed %v in the middle of arming, want true false", r.drive.Touched(),
 			r.stats.armed.Load())
 	}
-	r.operator.leave.Store(true)
+	r.drive.Leave(drive.Operator)
 	r.step(1)
-	if !r.stop.Load() {
+	if !r.drive.Stopped() {
 		t.Error("the tick goes on")
 	}
 }
@@ -642,10 +645,10 @@ func TestTorqueCountsAsTouchedFromTheFirstStep(t *testing.T) {
 func TestLeavingUnarmedStopsAtOnce(t *testing.T) {
 	r := newRig(t)
 	r.step(3)
-	r.operator.leave.Store(true)
+	r.drive.Leave(drive.Operator)
 	r.step(1)
-	if !r.stop.Load() || len(r.bus.writes) != 0 {
-		t.Errorf("stop %v, %d writes, want true and none", r.stop.Load(), len(r.bus.writes))
+	if !r.drive.Stopped() || len(r.bus.writes) != 0 {
+		t.Errorf("stop %v, %d writes, want true and none", r.drive.Stopped(), len(r.bus.writes))
 	}
 }
 
@@ -720,7 +723,7 @@ func TestNoObservationLeaves(t *testing.T) {
 		"the bus is silent":          func(r *rig) { r.bus.silent = 3 },
 		"a camera has shown nothing": func(r *rig) { r.missing.Store(1) },
 		"there is no session":        func(r *rig) { r.in.Lose() },
-		"the arm parks":              func(r *rig) { r.operator.leave.Store(true) },
+		"the arm parks":              func(r *rig) { r.drive.Leave(drive.Operator) },
 	} {
 		r := newRig(t)
 		r.slope = 1

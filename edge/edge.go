@@ -29,12 +29,12 @@ import (
 	"context"
 	"log/slog"
 	"net"
-	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/edge-rt/edge-rt/camera"
 	"github.com/edge-rt/edge-rt/edge/capture"
+	"github.com/edge-rt/edge-rt/edge/drive"
 	"github.com/edge-rt/edge-rt/edge/episode"
 	"github.com/edge-rt/edge-rt/edge/hotplug"
 	"github.com/edge-rt/edge-rt/edge/leader"
@@ -83,16 +83,14 @@ type Edge struct {
 	link    *link.Link
 	control *control
 	sender  *link.Sender
-	loop    *rt.Loop
+	drive   *drive.Run
 
 	commands  *operator.Panel
 	recording *recording.Recording // nil: nothing is recorded
 	episodes  *episode.Episodes
+	watch     watch
 
-	stop    atomic.Bool // ends the tick
-	ending  atomic.Bool // ends every other thread
-	threads sync.WaitGroup
-	stuck   bool // a thread did not end: resources that it may use are not closed
+	stuck bool // a thread did not end: resources that it may use are not closed
 	outcome
 }
 
@@ -124,7 +122,6 @@ type outcome struct {
 	heap    heapWindow
 	score   sim.Score // the simulated world's, read before the arm parks
 	scored  bool
-	held    bool // the arm stays under torque, as --on-exit selects
 }
 
 // heapWindow counts allocations from the end of the warm-up to the stop.

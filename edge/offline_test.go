@@ -78,7 +78,7 @@ func TestTheReasonOfAnEndIsWhatLasted(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		e := &Edge{cfg: Config{MaxOffline: 2 * time.Second}, control: r.control, robot: so101}
+		e := &Edge{cfg: Config{MaxOffline: 2 * time.Second}, control: r.control, drive: r.drive, robot: so101}
 		e.control.in.NoSession.Store(&why)
 		for range 2 { // outages that are over must not be named
 			blind(r)

@@ -9,6 +9,7 @@ import (
 	"github.com/edge-rt/edge-rt/chunk/stage"
 	"github.com/edge-rt/edge-rt/edge/capture"
 	"github.com/edge-rt/edge-rt/edge/device"
+	"github.com/edge-rt/edge-rt/edge/drive"
 	"github.com/edge-rt/edge-rt/edge/episode"
 	"github.com/edge-rt/edge-rt/edge/event"
 	"github.com/edge-rt/edge-rt/edge/follow"
@@ -185,6 +186,8 @@ func (e *Edge) build(context.Context) error {
 	}
 	e.onCloseUnlessStuck(func() { waker.Close() })
 	e.arm.SetPeriod(period)
+	arm := e.newFollower(events)
+	e.drive = e.newDrive(arm)
 	e.link.Out.Prepare(e.contract.Horizon, settings.DOF, e.contract.Steps)
 	e.control = newControl(controlConfig{
 		clock:         e.clock,
@@ -192,12 +195,12 @@ func (e *Edge) build(context.Context) error {
 		degradedAfter: e.cfg.DegradedAfter,
 		maxOffline:    e.cfg.MaxOffline,
 		patience:      e.link.Patience(e.contract.Horizon, e.cfg.FPS),
-		arm:           e.newFollower(events),
+		arm:           arm,
 		bus:           e.arm,
 		record:        e.record,
 		events:        events,
 		waker:         waker,
-		stop:          &e.stop,
+		drive:         e.drive,
 		out:           e.link.Out,
 		in:            e.link.In,
 		missing:       &e.missing,
@@ -223,13 +226,27 @@ func (e *Edge) build(context.Context) error {
 	if err := e.describeRecord(); err != nil {
 		return err
 	}
-	e.loop = rt.NewLoop(rt.LoopConfig{
-		Clock:  e.clock,
-		Period: period,
-		Mode:   e.cfg.RT,
-		CPU:    e.cfg.CPU,
-	})
 	return e.showPage()
+}
+
+func (e *Edge) newDrive(arm *follow.Follower) *drive.Run {
+	return drive.New(drive.Config{
+		Arm:    arm,
+		Bus:    e.arm,
+		Path:   e.cfg.Bus,
+		Robot:  e.robot,
+		OnExit: e.cfg.OnExit,
+		Loop: rt.LoopConfig{
+			Clock:  e.clock,
+			Period: e.cfg.period(),
+			Mode:   e.cfg.RT,
+			CPU:    e.cfg.CPU,
+		},
+		Duration: e.cfg.Duration,
+		Held: func(next string) {
+			e.log.Warn("the arm stays under torque, since --on-exit is hold", "next", next+" lets it go")
+		},
+	})
 }
 
 // newFollower returns the arm as the tick drives it; its events go to the queue.

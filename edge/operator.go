@@ -7,6 +7,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/edge-rt/edge-rt/edge/drive"
 	"github.com/edge-rt/edge-rt/edge/episode"
 	"github.com/edge-rt/edge-rt/edge/operator"
 	"github.com/edge-rt/edge-rt/record"
@@ -33,8 +34,8 @@ func (e *Edge) panel() *operator.Panel {
 		operator.Task:    act((*Edge).runTask, nil),
 		operator.Unload:  act((*Edge).unload, nil),
 		operator.Save:    act((*Edge).save, func(e *Edge) bool { return e.cfg.Record == record.Ring }),
-		operator.Stop:    act((*Edge).stopRun, nil),
-		operator.Release: act((*Edge).releaseArm, nil),
+		operator.Stop:    {Do: operator.Simple(func() { e.drive.Leave(drive.Operator) })},
+		operator.Release: {Do: operator.Simple(func() { e.drive.Release() })},
 	}
 	operator.EpisodeActions(actions, func() *episode.Episodes { return e.episodes })
 	return &operator.Panel{
@@ -114,42 +115,10 @@ func (e *Edge) save(context.Context, string) (bool, error) {
 
 // operatorRequests are the requests of other threads to the tick.
 type operatorRequests struct {
-	leave   atomic.Bool   // park and stop
-	ended   atomic.Uint32 // first cause of leave: endSignal and so on; 0: the run itself
-	hurry   atomic.Bool   // stop without parking
-	limp    atomic.Bool   // and take the torque, whatever --on-exit selects
 	pause   atomic.Bool   // hold and send no observation; the schedule stays
 	rest    atomic.Bool   // like pause, between two episodes
 	correct atomic.Bool   // a person has the arm, with the leader; pause has priority
 	resets  atomic.Uint32 // number of requested episodes
-}
-
-// The causes of a requested end of the run.
-const (
-	endSignal uint32 = iota + 1
-	endDuration
-	endOperator
-	endEpisodes // all episodes are recorded
-)
-
-// end makes the run end, and keeps the first cause.
-func (o *operatorRequests) end(who uint32) {
-	o.ended.CompareAndSwap(0, who)
-	o.leave.Store(true)
-}
-
-func (e *Edge) stopRun(context.Context, string) (bool, error) {
-	e.control.operator.end(endOperator)
-	return false, nil
-}
-
-// releaseArm ends the run without parking, and takes the torque also under --on-exit hold.
-func (e *Edge) releaseArm(context.Context, string) (bool, error) {
-	o := &e.control.operator
-	o.limp.Store(true)
-	o.hurry.Store(true)
-	o.end(endOperator)
-	return false, nil
 }
 
 // errNoLeader is the error of a command that needs a leader.
@@ -182,7 +151,7 @@ func (e *Edge) checkCorrection() error {
 	switch {
 	case e.leader == nil:
 		return errNoLeader
-	case e.control.operator.leave.Load() || state(st.state.Load()) == stateDead:
+	case e.drive.Leaving() || state(st.state.Load()) == stateDead:
 		return errors.New("the run is ending")
 	case e.waits() != "":
 		return errors.New(e.waits())
@@ -325,7 +294,7 @@ func (a policyArm) Rest() { a.control.operator.rest.Store(true) }
 func (a policyArm) NotReady() string {
 	c := a.control
 	switch {
-	case c.operator.leave.Load():
+	case a.Edge.drive.Leaving():
 		return "the run is ending"
 	case c.stats.needResume.Load():
 		return a.resume
@@ -372,7 +341,7 @@ func (e *Edge) newEpisodes() *episode.Episodes {
 				e.log.Info(text)
 			}
 		},
-		Done: func() { e.control.operator.end(endEpisodes) },
+		Done: func() { e.drive.Leave(drive.Episodes) },
 	})
 }
 
@@ -381,7 +350,7 @@ const episodePoll = 50 * time.Millisecond
 
 // stepEpisodes begins and ends episodes on time, until the run has ended.
 func (e *Edge) stepEpisodes(ctx context.Context) {
-	for !e.ending.Load() {
+	for !e.drive.Ending().Load() {
 		e.commands.Between(func() {
 			if e.cfg.Episodes.Strategy == episode.DAgger {
 				e.episodes.Correct(e.control.holder() == correcting)

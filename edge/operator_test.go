@@ -83,8 +83,8 @@ func TestCtlOverTheSocket(t *testing.T) {
 	r := newRig(t)
 	e := &Edge{
 		identity: id, control: r.control, clock: rt.KernelClock(), cfg: Config{FPS: 100},
-		loop: rt.NewLoop(rt.LoopConfig{Clock: r.time, Period: testPeriod}),
-		link: r.link,
+		drive: r.drive,
+		link:  r.link,
 	}
 	e.commands = e.panel()
 	if err := e.listenOperator(t.Context()); err != nil {

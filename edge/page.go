@@ -98,7 +98,7 @@ func (e *Edge) showPage() error {
 		},
 		Instance: e.identity.Instance,
 		Timeline: e.drawLines(),
-		Ticks:    func() uint64 { return e.loop.Stats().Ticks },
+		Ticks:    func() uint64 { return e.drive.Stats().Ticks },
 		Previews: e.sender.Previews,
 	}.OperatedBy(e.commands))
 	return nil

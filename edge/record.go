@@ -80,8 +80,8 @@ func (e *Edge) collectGarbage() {
 	if e.recording.Ending() {
 		return // the run is over
 	}
-	before := e.loop.Stats().Ticks
-	for end := e.clock.Now().Add(tickTimeout); e.loop.Stats().Ticks == before && e.clock.Now() < end; {
+	before := e.drive.Stats().Ticks
+	for end := e.clock.Now().Add(tickTimeout); e.drive.Stats().Ticks == before && e.clock.Now() < end; {
 		e.clock.SleepUntil(e.clock.Now().Add(collectPoll))
 	}
 	runtime.GC()

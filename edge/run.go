@@ -1,27 +1,17 @@
 package edge
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"time"
 
-	"github.com/edge-rt/edge-rt/edge/device"
 	"github.com/edge-rt/edge-rt/edge/event"
 	"github.com/edge-rt/edge-rt/edge/follow"
 	"github.com/edge-rt/edge-rt/edge/operator"
 	"github.com/edge-rt/edge-rt/edge/recording"
 	"github.com/edge-rt/edge-rt/internal/exit"
 	"github.com/edge-rt/edge-rt/rt"
-)
-
-// errStuck ends a run when a thread hangs in a file, a driver or the network.
-var errStuck = fmt.Errorf("a thread did not end within %v of the arm: a camera or the network hangs", stuckLimit)
-
-const (
-	stuckLimit = 5 * time.Second
 )
 
 // Run ticks until ctx ends, the duration is over or the run fails, and lets the arm go.
@@ -35,101 +25,51 @@ func (e *Edge) Run(ctx context.Context) (*Summary, error) {
 	e.heap.gc = rt.HoldGC(0)
 	rt.PrefillRuntime()
 	e.started, e.steal = e.clock.Now(), rt.StealTime()
-	linked := make(chan error, 1)
+	linked, ending := make(chan error, 1), e.drive.Ending()
 	for _, cam := range e.cameras {
-		e.spawn(func() error { cam.Run(e.clock, &e.ending, &e.missing); return nil })
+		e.drive.Go(func() error { cam.Run(e.clock, ending, &e.missing); return nil })
 	}
-	e.spawn(func() error { return e.sender.Run(&e.ending) })
+	e.drive.Go(func() error { return e.sender.Run(ending) })
 	e.recording.Start()
-	e.threads.Go(func() { linked <- e.link.Maintain(ctx) })
-	e.spawn(func() error {
+	e.drive.Go(func() error { linked <- e.link.Maintain(ctx); return nil })
+	e.drive.Go(func() error {
 		operator.Serve(e.operator, func(line string) operator.Reply { return e.commands.Command(ctx, line) })
 		return nil
 	})
-	e.spawn(func() error { e.stepEpisodes(ctx); return nil })
-	e.spawn(func() error { e.arm.KeepOpen(&e.ending); return nil })
+	e.drive.Go(func() error { e.stepEpisodes(ctx); return nil })
+	e.drive.Go(func() error { e.arm.KeepOpen(ending); return nil })
 	if e.leader != nil {
-		e.spawn(func() error { e.leaderArm.KeepOpen(&e.ending); return nil })
-		e.spawn(func() error { return e.leader.Run(&e.ending, e.control.operator.hurry.Load) })
+		e.drive.Go(func() error { e.leaderArm.KeepOpen(ending); return nil })
+		e.drive.Go(func() error { return e.leader.Run(ending, e.drive.Hurried) })
 	}
-	ticked := make(chan error, 1)
-	go func() { ticked <- e.tickThread() }()
-
-	tickErr := e.watch(ctx, ticked)
-	off := e.torqueOff(tickErr) // before the other threads end, which may take long
-	if e.held && e.control.stats.touched.Load() && e.cfg.Bus != device.Sim {
-		e.log.Warn("the arm stays under torque, since --on-exit is hold",
-			"next", device.TorqueOff(e.cfg.Bus, e.robot)+" lets it go")
-	}
+	tickErr := e.drive.Loop(ctx, e.control.tick, e.look)
+	e.endWatch()
+	e.drive.LetGo(tickErr) // before the other threads end, which may take long
 	cancel()
-	e.ending.Store(true)
-	e.control.waker.Wake()
-	e.operator.Close()
-	linkErr, other := e.join(linked)
-	verdict := e.verdict(tickErr, linkErr)
-	if verdict != nil && off != nil {
-		off = exit.With(exit.Of(verdict), errors.Join(verdict, off))
-	}
-	err := e.EndError(cmp.Or(off, verdict), other)
+	linkErr, other := e.join(linked, func() {
+		e.control.waker.Wake()
+		e.operator.Close()
+	})
+	err := e.EndError(e.drive.Outcome(e.verdict(tickErr, linkErr)), other)
 	e.episodes.Close()
 	err = e.endRecord(err)
 	return e.summarize(err), err
 }
 
-// tickThread runs the loop. It turns a panic into an error, so that Run takes the torque.
-func (e *Edge) tickThread() (err error) {
-	defer func() {
-		if p := recover(); p != nil {
-			err = fmt.Errorf("tick: panic: %v", p)
-		}
-	}()
-	return e.loop.Run(&e.stop, e.control.tick)
-}
-
-// spawn starts a helper thread whose failure ends the run.
-func (e *Edge) spawn(run func() error) {
-	e.threads.Go(func() {
-		defer func() {
-			if p := recover(); p != nil {
-				e.control.giveUp(fmt.Errorf("panic: %v", p))
-			}
-		}()
-		if err := run(); err != nil {
-			e.control.giveUp(err)
-		}
-	})
-}
-
 // Hurry makes an ending run skip the parking: the second Ctrl-C.
-func (e *Edge) Hurry() { e.control.operator.hurry.Store(true) }
+func (e *Edge) Hurry() { e.drive.Hurry() }
 
-// join waits for the threads. Resources that a stuck thread may use stay open until the process
-// ends.
-func (e *Edge) join(linked <-chan error) (linkErr, other error) {
-	if e.stuck = !e.joined(); e.stuck {
-		return nil, errStuck
+// join ends the threads beside the tick. A stuck one may still use the link.
+func (e *Edge) join(linked <-chan error, wake func()) (linkErr, other error) {
+	other = e.drive.Join(wake)
+	if e.stuck = other != nil; e.stuck {
+		return nil, other
 	}
-	return <-linked, nil
-}
-
-func (e *Edge) joined() bool { return device.Within(e.clock, stuckLimit, &e.threads) }
-
-// torqueOff takes the torque, unless --on-exit is hold and exit.Held has the error's code. The tick
-// has ended.
-func (e *Edge) torqueOff(err error) error {
-	if failed := e.control.failed.Load(); err == nil && failed != nil {
-		err = *failed
+	select {
+	case linkErr = <-linked:
+	default: // it panicked
 	}
-	e.held = follow.ExitModes[e.cfg.OnExit] == follow.ExitHold && slices.Contains(exit.Held, exit.Of(err)) &&
-		!e.control.operator.limp.Load()
-	if e.held || !e.control.stats.touched.Load() {
-		return nil
-	}
-	if err := e.arm.RetryTorqueOff(e.control.operator.hurry.Load); err != nil {
-		return fmt.Errorf("torque may still be on: %w; hold on to the arm: %s lets it go once its motors answer", err,
-			device.TorqueOff(e.cfg.Bus, e.robot))
-	}
-	return nil
+	return linkErr, nil
 }
 
 // NotOpenedError joins the error of Open with that of a file that could not be written. The
@@ -149,28 +89,18 @@ func NotOpenedError(onExit string, end, other error) error {
 // EndError joins the error of Run with an error that does not concern the arm, such as that of a
 // file. The latter turns a clean end into a failure, unless the arm is held: exit code 1 would let
 // it fall.
-func (e *Edge) EndError(end, other error) error {
-	switch {
-	case other == nil:
-		return end
-	case e.held:
-		return exit.Keep(end, other)
-	}
-	return errors.Join(end, other)
-}
+func (e *Edge) EndError(end, other error) error { return e.drive.Aside(end, other) }
 
 // verdict returns the error that explains the end.
 func (e *Edge) verdict(tickErr, linkErr error) error {
-	failed := e.control.failed.Load()
+	failed := e.drive.Failed()
 	switch {
-	case errors.Is(tickErr, rt.ErrRealTimeRefused):
-		return exit.With(exit.RealTime, tickErr)
 	case tickErr != nil:
 		return tickErr
 	case linkErr != nil:
 		return linkErr
 	case failed != nil:
-		return *failed
+		return failed
 	case state(e.control.stats.state.Load()) == stateDead:
 		return e.offlineError()
 	}

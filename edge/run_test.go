@@ -10,6 +10,7 @@ import (
 
 	"github.com/edge-rt/edge-rt/camera"
 	"github.com/edge-rt/edge-rt/edge/capture"
+	"github.com/edge-rt/edge-rt/edge/drive"
 	"github.com/edge-rt/edge-rt/edge/link"
 	"github.com/edge-rt/edge-rt/record"
 	"github.com/edge-rt/edge-rt/rt"
@@ -106,13 +107,14 @@ func TestStuckSenderKeepsWhatItUses(t *testing.T) {
 		}
 		e := &Edge{
 			clock: clock, control: &control{}, sender: s,
+			drive:   drive.New(drive.Config{Loop: rt.LoopConfig{Clock: clock, Period: testPeriod}}),
 			devices: devices{cameras: s.Cameras, encoders: s.Encoders}, notifier: notifier,
 		}
 		e.onCloseUnlessStuck(func() { waker.Close() })
 		e.onCloseUnlessStuck(e.closeCameras)
 		sent := make(chan struct{})
 		if stuck {
-			e.spawn(func() error {
+			e.drive.Go(func() error {
 				defer close(sent)
 				send(1)
 				f := &cam.Newest.Back().Frame
@@ -126,7 +128,7 @@ func TestStuckSenderKeepsWhatItUses(t *testing.T) {
 		}
 		linked := make(chan error, 1)
 		linked <- nil
-		if _, aside := e.join(linked); (aside == errStuck) != stuck {
+		if _, aside := e.join(linked, nil); (aside == drive.ErrStuck) != stuck {
 			t.Errorf("stuck %v: join() = %v", stuck, aside)
 		}
 		e.release()

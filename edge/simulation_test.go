@@ -10,6 +10,7 @@ import (
 
 	"github.com/edge-rt/edge-rt/edge/capture"
 	"github.com/edge-rt/edge-rt/edge/device"
+	"github.com/edge-rt/edge-rt/edge/drive"
 	"github.com/edge-rt/edge-rt/edge/event"
 	"github.com/edge-rt/edge-rt/edge/hotplug"
 	"github.com/edge-rt/edge-rt/edge/link"
@@ -91,6 +92,7 @@ func TestAFirstRunIsRemembered(t *testing.T) {
 		log:      slog.New(slog.NewTextHandler(&log, nil)),
 		identity: &operator.Identity{ID: "black", Dir: t.TempDir()},
 		contract: link.Contract{SHA256: "aa"},
+		drive:    new(drive.Run),
 	}
 	t.Cleanup(func() { e.arm.Close() })
 	if got := e.easeIn(); got != firstRun || !e.firstRun {
@@ -101,7 +103,7 @@ func TestAFirstRunIsRemembered(t *testing.T) {
 		t.Errorf("it says %s", said)
 	}
 	e.report(event.Event{Code: event.FirstRunOver})
-	e.threads.Wait()
+	e.drive.Close()
 	e.contract = link.Contract{SHA256: "aa"}
 	if got := e.easeIn(); got != 0 || e.firstRun {
 		t.Errorf("a known bundle is driven slowly for %v, want not at all: %s", got, &log)
@@ -120,7 +122,7 @@ func TestAFirstRunIsRemembered(t *testing.T) {
 		t.Error("without a folder every bundle is unknown")
 	}
 	e.report(event.Event{Code: event.FirstRunOver})
-	if e.threads.Wait(); !strings.Contains(log.String(), "this bundle will start slowly again") {
+	if e.drive.Close(); !strings.Contains(log.String(), "this bundle will start slowly again") {
 		t.Errorf("it says %s", &log)
 	}
 }

@@ -3,6 +3,7 @@ package edge
 import (
 	"time"
 
+	"github.com/edge-rt/edge-rt/edge/drive"
 	"github.com/edge-rt/edge-rt/edge/event"
 	"github.com/edge-rt/edge-rt/edge/follow"
 	"github.com/edge-rt/edge-rt/edge/leader"
@@ -159,7 +160,7 @@ func (c *control) updateTakeover(now rt.Instant) {
 	}
 	pause := c.operator.pause.Load()
 	pose := k.leader.Pose()
-	ends := c.operator.leave.Load() || c.run.state == stateDead
+	ends := c.drive.Leaving() || c.run.state == stateDead
 	if pose.Pushes != k.pushes {
 		k.pushes = pose.Pushes
 		if k.phase == autonomous && !pause && !ends && c.arm.Phase == follow.Armed {
@@ -287,25 +288,6 @@ func (c *control) rest(now rt.Instant) {
 	}
 }
 
-// abort ends the run as --on-exit selects, except that it never keeps the torque on.
-func (c *control) abort(err error) {
-	err = exit.With(exit.Fault, err)
-	c.failed.CompareAndSwap(nil, &err)
-	c.operator.leave.Store(true)
-}
-
-// giveUp ends the run with an error after parking. Owner: any thread.
-func (c *control) giveUp(err error) {
-	c.failed.CompareAndSwap(nil, &err)
-	c.operator.leave.Store(true)
-}
-
-// fail ends the run with an error at once; Edge.Run then takes the torque.
-func (c *control) fail(err error) {
-	c.failed.CompareAndSwap(nil, &err)
-	c.stop.Store(true)
-}
-
 // checkArm handles an arm that has returned, must be armed again, or must end the run.
 //
 //rt:noalloc
@@ -330,11 +312,11 @@ func (c *control) checkArm(now rt.Instant, before follow.Phase) {
 		c.events.Emit(now, event.JointWarned, int64(warned), int64(hottest)<<16|int64(volts*10+0.5))
 	}
 	c.warned = warned
-	if c.operator.leave.Load() {
+	if c.drive.Leaving() {
 		return
 	}
 	if err := c.arm.Fatal(); err != nil {
-		c.abort(err)
+		c.drive.GiveUp(exit.With(exit.Fault, err))
 	}
 }
 
@@ -355,8 +337,7 @@ func (c *control) repeatLast(now rt.Instant) {
 	c.stats.repeated.Add(1)
 }
 
-// updateState applies this tick's causes to the state of the run, and stops the tick at the run's
-// end.
+// updateState applies this tick's causes to the state of the run, which ends when it gives up.
 //
 //rt:noalloc
 func (c *control) updateState(now rt.Instant) {
@@ -402,16 +383,8 @@ func (c *control) updateState(now rt.Instant) {
 	c.run.since = now
 	c.stats.size.Store(int64(c.core.Schedule.View().Size))
 	if c.run.state == stateDead {
-		c.operator.leave.Store(true)
-	} else if !c.operator.leave.Load() {
-		return
-	}
-	rearming := c.arm.Phase == follow.Arming && c.arm.HasTorque()
-	switch {
-	case c.arm.Phase < follow.Armed && !rearming, c.arm.Phase == follow.Done:
-		c.stop.Store(true)
-	case rearming, c.arm.Phase == follow.Armed && c.run.state == stateDead:
-		c.arm.Finish(now)
+		c.drive.Leave(drive.Itself)
+		c.drive.Finish(now)
 	}
 }
 

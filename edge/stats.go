@@ -32,10 +32,10 @@ type tickStats struct {
 	size           atomic.Int64
 	maxAge         atomic.Int64 // ns: permitted age of an action now
 	state, episode atomic.Uint32
-	// touched: torque may be on; needResume: the run waits for an operator
-	touched, armed, needResume atomic.Bool
-	inState                    [numStates]atomic.Int64 // nanoseconds
-	rtt, age, network          *rt.Hist
+	// needResume: the run waits for an operator
+	armed, needResume atomic.Bool
+	inState           [numStates]atomic.Int64 // nanoseconds
+	rtt, age, network *rt.Hist
 
 	// In a run with a leader.
 	phase       atomic.Uint32

@@ -12,6 +12,7 @@ import (
 	"text/tabwriter"
 	"time"
 
+	"github.com/edge-rt/edge-rt/edge/drive"
 	"github.com/edge-rt/edge-rt/edge/event"
 	"github.com/edge-rt/edge-rt/edge/page"
 	"github.com/edge-rt/edge-rt/edge/recording"
@@ -108,7 +109,7 @@ type Ending struct {
 
 // status reads the counters of a run.
 func (e *Edge) status() Status {
-	st, loop := e.control.stats, e.loop.Stats()
+	st, loop := e.control.stats, e.drive.Stats()
 	s := Status{
 		ID:            e.identity.ID,
 		Schedule:      e.cfg.Schedule.Schedule,
@@ -135,7 +136,7 @@ func (e *Edge) status() Status {
 		anew, full := h.Counts()
 		s.History = &History{Steps: h.N, Anew: anew, NoRoom: full}
 	}
-	if grant := e.loop.Grant(); loop.Ticks > 0 {
+	if grant := e.drive.Grant(); loop.Ticks > 0 {
 		s.RT = Granted{grant.Granted, grant.Why}
 	}
 	if e.world != nil {
@@ -147,12 +148,12 @@ func (e *Edge) status() Status {
 
 // asked returns the cause of a requested end.
 func (e *Edge) asked() string {
-	switch n := e.cfg.Episodes.Count; e.control.operator.ended.Load() {
-	case endDuration:
+	switch n := e.cfg.Episodes.Count; e.drive.Cause() {
+	case drive.Duration:
 		return fmt.Sprintf("ran for %v as asked", e.cfg.Duration)
-	case endOperator:
+	case drive.Operator:
 		return "stopped by an operator"
-	case endEpisodes:
+	case drive.Episodes:
 		if n == 1 {
 			return "recorded 1 episode as asked"
 		}
@@ -179,7 +180,7 @@ func (e *Edge) complaints() (all map[string]string) {
 func (e *Edge) summarize(err error) *Summary {
 	c := e.control
 	st := e.control.stats
-	loop := e.loop.Stats()
+	loop := e.drive.Stats()
 	asked, complaints := e.asked(), e.complaints()
 	if held := st.heldAll.Load(); 2*held > loop.Ticks { // for most of the run
 		asked += fmt.Sprintf("; no joint was driven for %.0f s: %s", (time.Duration(held) * e.cfg.period()).Seconds(),
@@ -216,7 +217,7 @@ func (e *Edge) summarize(err error) *Summary {
 		Exit:         ending(err, asked),
 		MaxAgeMS:     round3(float64(c.core.MaxAge) / 1e6),
 	}
-	grant := e.loop.Grant()
+	grant := e.drive.Grant()
 	s.RT = Granted{grant.Granted, grant.Why}
 	s.Targets = e.score.Reached
 	s.Collisions = e.score.Collided

@@ -90,7 +90,7 @@ func TestHistogramSumsToTheCount(t *testing.T) {
 func TestStatusLineNoAlloc(t *testing.T) {
 	r := newRig(t)
 	r.serve(100, 3, 10)
-	e := &Edge{control: r.control, loop: rt.NewLoop(rt.LoopConfig{Clock: r.time, Period: testPeriod})}
+	e := &Edge{control: r.control, drive: r.drive}
 	var l statusLine
 	if line := string(l.format(e, r.time.Now())); !strings.HasPrefix(line, "STREAMING") ||
 		!strings.Contains(line, "queue ") {

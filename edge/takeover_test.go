@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/edge-rt/edge-rt/edge/drive"
 	"github.com/edge-rt/edge-rt/edge/event"
 	"github.com/edge-rt/edge-rt/edge/follow"
 	"github.com/edge-rt/edge-rt/edge/hotplug"
@@ -242,8 +243,8 @@ func TestLeaderThatFallsSilent(t *testing.T) {
 	held, writes := [testDOF]float32(r.arm.Goal), len(r.bus.writes)
 	l.pose.Joints = []float32{60, 60}
 	r.step(30)
-	if len(r.bus.writes) != writes || r.holder() != correcting || r.stop.Load() {
-		t.Errorf("%d goals, %v, stop %v: want it held", len(r.bus.writes)-writes, r.holder(), r.stop.Load())
+	if len(r.bus.writes) != writes || r.holder() != correcting || r.drive.Stopped() {
+		t.Errorf("%d goals, %v, stop %v: want it held", len(r.bus.writes)-writes, r.holder(), r.drive.Stopped())
 	}
 	r.led(1, l)
 	if d := r.arm.Goal[0] - held[0]; d <= 0 || d > 1.5+1e-3 {
@@ -288,9 +289,10 @@ func TestTakeoverInEveryState(t *testing.T) {
 			r.handOver(t, l)
 			l.pose.Joints = []float32{33, 44}
 			r.led(int(r.maxOffline/testPeriod)+50, l)
-			if [testDOF]float32(r.arm.Goal) != [testDOF]float32{33, 44} || r.stop.Load() || r.run.state != tt.state {
+			if [testDOF]float32(r.arm.Goal) != [testDOF]float32{33, 44} || r.drive.Stopped() ||
+				r.run.state != tt.state {
 				t.Errorf("goal %v, stop %v, state %v: want it led to 33, 44 for as long as it takes", r.arm.Goal,
-					r.stop.Load(), r.run.state)
+					r.drive.Stopped(), r.run.state)
 			}
 			r.giveBack(l)
 			if tt.state == stateReconnecting {
@@ -315,8 +317,8 @@ func TestRefusalWaitsForThePerson(t *testing.T) {
 	r.handOver(t, l)
 	r.in.Refused.Store(true)
 	r.led(20, l)
-	if r.holder() != correcting || r.operator.leave.Load() {
-		t.Fatalf("%v, leaving %v: the arm was taken from a person's hand", r.holder(), r.operator.leave.Load())
+	if r.holder() != correcting || r.drive.Leaving() {
+		t.Fatalf("%v, leaving %v: the arm was taken from a person's hand", r.holder(), r.drive.Leaving())
 	}
 	r.giveBack(l)
 	if r.led(1, l); r.run.state != stateDead {
@@ -484,15 +486,15 @@ func TestEndDuringACorrection(t *testing.T) {
 			l.pose.Joints = []float32{60, 60}
 			r.led(30, l)
 		}
-		r.operator.leave.Store(true)
+		r.drive.Leave(drive.Operator)
 		r.led(2, l)
 		if l.align || r.arm.Phase != follow.Parking {
 			t.Errorf("%v: the leader is wanted at the follower: %v, phase %v, want it let go and parking", during,
 				l.align, r.arm.Phase)
 		}
 		r.led(300, l)
-		if !r.stop.Load() || r.failed.Load() != nil {
-			t.Errorf("%v: stop %v, failed %v", during, r.stop.Load(), r.failed.Load())
+		if !r.drive.Stopped() || r.drive.Failed() != nil {
+			t.Errorf("%v: stop %v, failed %v", during, r.drive.Stopped(), r.drive.Failed())
 		}
 	}
 }

@@ -6,8 +6,8 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/edge-rt/edge-rt/edge/drive"
 	"github.com/edge-rt/edge-rt/edge/event"
-	"github.com/edge-rt/edge-rt/edge/follow"
 	"github.com/edge-rt/edge-rt/edge/hotplug"
 	"github.com/edge-rt/edge-rt/edge/leader"
 	"github.com/edge-rt/edge-rt/edge/recording"
@@ -18,67 +18,45 @@ import (
 )
 
 const (
-	housekeeping = 20 * time.Millisecond
-	statusEvery  = 200 * time.Millisecond
-	warmUp       = 5 * time.Second // after arming, before the count of allocations begins
-	leaveLimit   = follow.ParkLimit + 2*time.Second
+	statusEvery = 200 * time.Millisecond
+	warmUp      = 5 * time.Second // after arming, before the count of allocations begins
 )
 
-// watch does the housekeeping of a run. It returns when the tick has ended.
-func (e *Edge) watch(ctx context.Context, ticked <-chan error) error {
-	var line statusLine
-	end := rt.Instant(1<<63 - 1)
-	if e.cfg.Duration > 0 {
-		end = e.started.Add(e.cfg.Duration)
+// watch is the state of the housekeeping. Owner: the housekeeping goroutine.
+type watch struct {
+	line     statusLine
+	nextLine rt.Instant
+	granted  bool // the kernel's answer to the request for real-time priority is logged
+	hang     tickWatch
+	away     waitLog
+}
+
+// look does the housekeeping of a run.
+func (e *Edge) look(now rt.Instant) {
+	w := &e.watch
+	if e.drive.Leaving() {
+		e.closeCounters()
 	}
-	nextLine := e.started
-	leaveBy := rt.Instant(0)
-	told := false
-	var hang tickWatch
-	away := waitLog{what: "the arm to come back"}
-	for {
-		select {
-		case err := <-ticked:
-			e.endWatch()
-			return err
-		default:
+	if !w.granted && e.drive.Stats().Ticks > 0 {
+		w.granted = true
+		if g := e.drive.Grant(); !g.Granted && e.cfg.RT != rt.ModeOff {
+			e.log.Warn("the tick runs without real-time priority", "why", g.Why)
 		}
-		now := e.clock.Now()
-		switch {
-		case leaveBy != 0:
-		case ctx.Err() != nil:
-			e.control.operator.end(endSignal)
-		case now >= end:
-			e.control.operator.end(endDuration)
-		}
-		if leaveBy == 0 && e.control.operator.leave.Load() {
-			leaveBy = now.Add(leaveLimit)
-			e.closeCounters()
-		}
-		if leaveBy != 0 && now >= leaveBy {
-			e.stop.Store(true)
-		}
-		if !told && e.loop.Stats().Ticks > 0 {
-			told = true
-			if g := e.loop.Grant(); !g.Granted && e.cfg.RT != rt.ModeOff {
-				e.log.Warn("the tick runs without real-time priority", "why", g.Why)
-			}
-		}
-		e.openHeapWindow(now)
-		e.notify(now, leaveBy != 0)
-		hang.look(e, now)
-		e.control.events.Drain(e.report)
-		if err := e.arm.OpenError(); err != nil {
-			away.log(e, err)
-		} else {
-			away.last = ""
-		}
-		e.reportCameras()
-		if e.cfg.Status != nil && now >= nextLine {
-			e.cfg.Status.Write(line.format(e, now))
-			nextLine = now.Add(statusEvery)
-		}
-		e.clock.SleepUntil(now.Add(housekeeping))
+	}
+	e.openHeapWindow(now)
+	e.notify(now, e.drive.Leaving())
+	w.hang.look(e, now, e.drive.Stats().Ticks)
+	e.control.events.Drain(e.report)
+	if err := e.arm.OpenError(); err != nil {
+		w.away.what = "the arm to come back"
+		w.away.log(e, err)
+	} else {
+		w.away.last = ""
+	}
+	e.reportCameras()
+	if e.cfg.Status != nil && now >= w.nextLine {
+		e.cfg.Status.Write(w.line.format(e, now))
+		w.nextLine = now.Add(statusEvery)
 	}
 }
 
@@ -86,7 +64,7 @@ func (e *Edge) watch(ctx context.Context, ticked <-chan error) error {
 //
 //rt:noalloc
 func (e *Edge) notify(now rt.Instant, leaving bool) {
-	ticks := e.loop.Stats().Ticks
+	ticks := e.drive.Stats().Ticks
 	e.notifier.Update(now, notify.State{
 		Ready:    ticks > 0,
 		Stopping: leaving,
@@ -109,9 +87,8 @@ const (
 	tickPeriods = 4                      // lower bound of the same, in periods
 )
 
-func (w *tickWatch) look(e *Edge, now rt.Instant) {
-	ticks := e.loop.Stats().Ticks
-	gap := min(now.Sub(w.last), 2*housekeeping) // a stopped process has seen nothing
+func (w *tickWatch) look(e *Edge, now rt.Instant, ticks uint64) {
+	gap := min(now.Sub(w.last), 2*drive.Housekeeping) // a stopped process has seen nothing
 	if w.last = now; ticks != w.ticks || ticks == 0 {
 		w.ticks = ticks
 		w.missing = 0
@@ -135,7 +112,7 @@ func (e *Edge) openHeapWindow(now rt.Instant) {
 	case now.Sub(h.armedAt) >= warmUp:
 		h.open = true
 		h.from = rt.ReadHeap()
-		h.first = e.loop.Stats().Ticks
+		h.first = e.drive.Stats().Ticks
 	}
 }
 
@@ -144,7 +121,7 @@ func (e *Edge) closeCounters() {
 	if h := &e.heap; h.open && !h.closed {
 		h.closed = true
 		h.to = rt.ReadHeap()
-		h.last = e.loop.Stats().Ticks
+		h.last = e.drive.Stats().Ticks
 	}
 	if e.world != nil && !e.scored {
 		e.score, e.scored = e.world.Score(), true
@@ -233,7 +210,7 @@ func (e *Edge) report(ev event.Event) {
 			slog.String("speed", strconv.FormatInt(ev.B, 10)+" %")
 		attrs[2] = slog.Duration("for", time.Duration(ev.A)*time.Millisecond)
 	case event.FirstRunOver:
-		e.spawn(e.noteRun)
+		e.drive.Go(e.noteRun)
 	case event.TorqueOn, event.LeaderPushed, event.LeaderBack:
 	default:
 		return
@@ -287,7 +264,7 @@ type statusLine struct {
 //rt:noalloc
 func (l *statusLine) format(e *Edge, now rt.Instant) []byte {
 	st := e.control.stats
-	loop := e.loop.Stats()
+	loop := e.drive.Stats()
 	b := append(l.buf[:0], state(st.state.Load()).String()...)
 	b = appendField(b, "  t ", int64(now.Sub(e.started)/time.Second), " s")
 	b = appendField(b, "  ticks ", int64(loop.Ticks), "")

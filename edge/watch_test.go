@@ -3,10 +3,10 @@ package edge
 import (
 	"log/slog"
 	"strings"
-	"sync/atomic"
 	"testing"
 	"time"
 
+	"github.com/edge-rt/edge-rt/edge/drive"
 	"github.com/edge-rt/edge-rt/edge/event"
 	"github.com/edge-rt/edge-rt/edge/hotplug"
 	"github.com/edge-rt/edge-rt/internal/terminal"
@@ -61,22 +61,17 @@ func TestReport(t *testing.T) {
 func TestAHungTickIsRecorded(t *testing.T) {
 	clock := rttest.NewClock(1)
 	e := &Edge{cfg: Config{FPS: 60}, clock: clock}
-	e.loop = rt.NewLoop(rt.LoopConfig{Clock: clock, Period: e.cfg.period(), Mode: rt.ModeOff})
-	var stop atomic.Bool
-	if err := e.loop.Run(&stop, func(rt.Tick) rt.Wait { stop.Store(true); return rt.Wait{} }); err != nil {
-		t.Fatal(err)
-	}
 	var w tickWatch
 	now := rt.Instant(time.Second)
 	for _, tt := range []struct {
 		looks int
 		every time.Duration
 		told  time.Duration
-	}{{1, 0, 0}, {1, 10 * time.Second, 0}, {20, housekeeping, 0}, {5, housekeeping, tickMissing},
-		{30, housekeeping, 2 * tickMissing}} {
+	}{{1, 0, 0}, {1, 10 * time.Second, 0}, {20, drive.Housekeeping, 0}, {5, drive.Housekeeping, tickMissing},
+		{30, drive.Housekeeping, 2 * tickMissing}} {
 		for range tt.looks {
 			now = now.Add(tt.every)
-			w.look(e, now)
+			w.look(e, now, 1)
 		}
 		if w.told < tt.told || w.told >= tt.told+tickMissing {
 			t.Errorf("after %d looks %v apart: told of %v, want %v", tt.looks, tt.every, w.told, tt.told)

@@ -21,7 +21,7 @@ import (
 	"time"
 
 	"github.com/edge-rt/edge-rt/edge/device"
-	"github.com/edge-rt/edge-rt/edge/direct"
+	"github.com/edge-rt/edge-rt/edge/drive"
 	"github.com/edge-rt/edge-rt/edge/event"
 	"github.com/edge-rt/edge-rt/edge/follow"
 	"github.com/edge-rt/edge-rt/edge/hotplug"
@@ -59,9 +59,6 @@ type Config struct {
 }
 
 const (
-	measured      = 100 // cycles, to learn the adapter's latency and whether the bus keeps the rate
-	measureTries  = 3
-	busShare      = 0.6 // maximum share of the period for the slowest cycles, as in a run
 	approachPace  = 0.1 // relative to the joints' velocity limits, on the way to the episode's first position
 	approachReach = 3.0 // robot units; a smaller distance counts as reached
 	approachExtra = 5 * time.Second
@@ -81,7 +78,7 @@ type session struct {
 	identity  *operator.Identity
 	recording *recording.Recording
 	record    *record.Recorder // its lanes; nil: no record
-	run       *direct.Run
+	run       *drive.Run
 	velocity  []float32 // of each joint, units per second
 	catchUp   []float32 // of each joint, its travel per tick while its goal trails the episode's
 
@@ -210,25 +207,14 @@ func (s *session) openArm(ctx context.Context) (err error) {
 	}
 	s.sayNotes(arm)
 	s.bus = hotplug.New(arm, *cfg, s.clock)
-	limit := time.Duration(busShare * float64(s.period))
-	var all servo.Measurement
-	for range measureTries {
-		m, err := arm.Measure(measured)
-		if err != nil {
-			return exit.With(exit.Absent, err)
-		}
-		if all.Add(m); all.Clean > 0 && all.P99 <= limit {
-			return nil
-		}
+	check := drive.BusCheck{
+		Period:    s.period,
+		At:        fmt.Sprintf("the record's %v ticks per second", s.episode.Rate),
+		Cure:      "or raise the servos' baud rate",
+		Simulated: s.simBus != nil,
+		Log:       s.cfg.Log,
 	}
-	if s.simBus != nil {
-		s.cfg.Log.Warn("the simulated bus is slow: this machine is busy", "cycle_p99",
-			all.P99.Round(10*time.Microsecond), "want", limit.Round(10*time.Microsecond))
-		return nil
-	}
-	return exit.Errorf(exit.Config, "the bus takes %v per cycle (p99), and at the record's %v ticks per second it "+
-		"may take %v: set the adapter's latency timer to 1 ms, or raise the servos' baud rate",
-		all.P99.Round(10*time.Microsecond), s.episode.Rate, limit.Round(10*time.Microsecond))
+	return check.Measure(ctx, arm)
 }
 
 func (s *session) prepare() {
@@ -253,25 +239,26 @@ func (s *session) prepare() {
 		Events: s.events,
 		Clock:  s.clock,
 	}, n)
-	s.run = direct.New(direct.Config{
+	s.run = drive.New(drive.Config{
 		Arm:    s.arm,
 		Bus:    s.bus,
 		Path:   s.cfg.Arm.Bus,
 		Robot:  s.cfg.Arm.Robot,
 		OnExit: s.cfg.OnExit,
-		Out:    s.cfg.Out,
+		Held:   drive.SayHeld(s.cfg.Out),
 		Loop: rt.LoopConfig{
 			Clock:  s.clock,
 			Period: s.period,
 			Mode:   s.cfg.RT,
 			CPU:    s.cfg.CPU,
 		},
+		ArmError: device.Absent,
 	})
 }
 
 func (s *session) drive(ctx context.Context) error {
 	s.recording.Start()
-	s.run.Go(func() { s.bus.KeepOpen(s.run.Ending()) })
+	s.run.Go(func() error { s.bus.KeepOpen(s.run.Ending()); return nil })
 	s.run.Go(s.speak)
 	e := &s.episode
 	fmt.Fprintf(s.cfg.Out, "Episode %d, %.1f s at %v ticks per second. The %s moves slowly to its first position; "+
@@ -280,7 +267,7 @@ func (s *session) drive(ctx context.Context) error {
 	if e.Torn {
 		fmt.Fprintln(s.cfg.Out, "The record has no end: the episode may have gone on.")
 	}
-	return s.end(s.run.Drive(ctx, s.tick))
+	return s.end(s.run.Loop(ctx, s.tick, nil))
 }
 
 // sayNotes prints the notes of the arm's opening, also after a reconnect.
@@ -291,7 +278,7 @@ func (s *session) sayNotes(arm *servo.Arm) {
 }
 
 // speak prints the events of the tick, once more after its end.
-func (s *session) speak() {
+func (s *session) speak() error {
 	for ended := false; !ended; {
 		ended = s.run.Ending().Load()
 		s.events.Drain(func(e event.Event) {
@@ -307,6 +294,7 @@ func (s *session) speak() {
 		})
 		s.clock.SleepUntil(s.clock.Now().Add(sayEvery))
 	}
+	return nil
 }
 
 // tick is one period.
@@ -320,13 +308,13 @@ func (s *session) tick(t rt.Tick) rt.Wait {
 	if s.arm.Phase == follow.Unarmed {
 		s.approach, s.giveUp = true, 0 // it is armed at its current position, also after a reconnect
 	}
-	if s.run.Step(t, true) && s.stillAt == 0 { // while one joint is not driven, no joint is
+	if s.run.Step(t, true, false) && s.stillAt == 0 { // while one joint is not driven, no joint is
 		s.follow(t.Woke)
 	}
 	if e := s.entry; e != nil {
 		recording.Arm(e, s.arm)
 		e.BusSilent = s.arm.Silent()
-		e.RunState = direct.State(s.arm.Phase, e.Action.N > 0)
+		e.RunState = drive.State(s.arm.Phase, e.Action.N > 0)
 		s.entry = nil
 		s.record.Ticks.Commit()
 	}
@@ -352,17 +340,17 @@ func (s *session) watchStill(now rt.Instant) {
 	s.silent.Add(now, event.Lacking{Joints: silent, Bus: s.arm.Silent()})
 	s.held.Add(now, event.Lacking{Joints: held})
 	if now.Sub(s.stillAt) > stillLimit {
-		s.run.Finish(s.stillError())
+		s.run.GiveUp(s.stillError())
 	}
 }
 
 // stillError returns the reason why nothing moved: the fault that lasted longer.
-func (s *session) stillError() (exit.Code, error) {
+func (s *session) stillError() error {
 	joints := s.cfg.Arm.Robot.Joints
 	if s.held.Lasted(event.LackJoints) > s.silent.Lasted(event.LackJoints) {
-		return exit.Fault, fmt.Errorf("%s: held for %v, as its motor complains", joints(s.held.Joints()), stillLimit)
+		return exit.Errorf(exit.Fault, "%s: held for %v, as its motor complains", joints(s.held.Joints()), stillLimit)
 	}
-	return exit.Absent, fmt.Errorf("%s: silent for %v; check the arm's cables and power", joints(s.silent.Joints()),
+	return exit.Errorf(exit.Absent, "%s: silent for %v; check the arm's cables and power", joints(s.silent.Joints()),
 		stillLimit)
 }
 
@@ -376,7 +364,7 @@ func (s *session) follow(now rt.Instant) {
 		}
 		there := s.near()
 		if !there && now > s.giveUp {
-			s.run.Finish(exit.Fault, errors.New("the arm does not reach the position of the episode: something "+
+			s.run.GiveUp(exit.Errorf(exit.Fault, "the arm does not reach the position of the episode: something "+
 				"blocks it, or its load is too high"))
 			return
 		}
@@ -390,7 +378,7 @@ func (s *session) follow(now rt.Instant) {
 	s.note(now)
 	if s.place >= float64(s.episode.Len()-1) {
 		s.done = true
-		s.run.Leave()
+		s.run.Leave(drive.Itself)
 		return
 	}
 	s.advance()

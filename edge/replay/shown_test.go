@@ -291,8 +291,8 @@ func TestTheReasonOfAReplaysEndIsWhatLasted(t *testing.T) {
 			s.silent.Add(now, event.Lacking{Joints: silent})
 			s.held.Add(now, event.Lacking{Joints: held})
 		}
-		if code, err := s.stillError(); code != tt.code || !strings.HasPrefix(err.Error(), tt.says) {
-			t.Errorf("%v (code %d), want %q and code %d", err, code, tt.says, tt.code)
+		if err := s.stillError(); exit.Of(err) != tt.code || !strings.HasPrefix(err.Error(), tt.says) {
+			t.Errorf("%v (code %d), want %q and code %d", err, exit.Of(err), tt.says, tt.code)
 		}
 	}
 }

@@ -4,7 +4,7 @@ import (
 	"context"
 	"fmt"
 
-	"github.com/edge-rt/edge-rt/edge/direct"
+	"github.com/edge-rt/edge-rt/edge/drive"
 	"github.com/edge-rt/edge-rt/edge/episode"
 	"github.com/edge-rt/edge-rt/edge/operator"
 	"github.com/edge-rt/edge-rt/record"
@@ -19,7 +19,7 @@ func (s *session) panel() *operator.Panel {
 		operator.Task:    {Do: s.changeTask},
 		operator.Unload:  {Do: s.unload},
 		operator.Save:    {Do: s.save, Works: func() bool { return s.cfg.Record == record.Ring }},
-		operator.Stop:    {Do: operator.Simple(s.run.Leave)},
+		operator.Stop:    {Do: operator.Simple(func() { s.run.Leave(drive.Operator) })},
 		operator.Release: {Do: operator.Simple(s.run.Release)},
 	}
 	operator.EpisodeActions(actions, func() *episode.Episodes { return s.episodes })
@@ -95,7 +95,7 @@ func (a leaderArm) NotReady() string {
 		return "the run is ending"
 	case a.paused.Load():
 		return "the follower is paused: edge-rt ctl resume goes on"
-	case record.RunStates[a.state.Load()] == direct.Connecting:
+	case record.RunStates[a.state.Load()] == drive.Connecting:
 		return "the follower is not under torque yet"
 	case a.pending.Load() > 0:
 		return "a camera has not given its first picture"
@@ -124,6 +124,6 @@ func (s *session) newEpisodes() *episode.Episodes {
 			}
 			fmt.Fprintln(s.cfg.Out, text)
 		},
-		Done: func() { s.run.Leave() },
+		Done: func() { s.run.Leave(drive.Episodes) },
 	})
 }

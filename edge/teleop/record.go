@@ -10,7 +10,7 @@ import (
 
 	"github.com/edge-rt/edge-rt/edge/capture"
 	"github.com/edge-rt/edge-rt/edge/device"
-	"github.com/edge-rt/edge-rt/edge/direct"
+	"github.com/edge-rt/edge-rt/edge/drive"
 	"github.com/edge-rt/edge-rt/edge/event"
 	"github.com/edge-rt/edge-rt/edge/operator"
 	"github.com/edge-rt/edge-rt/edge/recording"
@@ -144,7 +144,7 @@ func (s *session) recordAction() {
 //
 //rt:noalloc
 func (s *session) commitRecord(t rt.Tick, read rt.Instant) {
-	s.state.Store(direct.State(s.arm.Phase, s.driven))
+	s.state.Store(drive.State(s.arm.Phase, s.driven))
 	e := s.entry
 	if e == nil {
 		return

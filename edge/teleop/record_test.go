@@ -10,7 +10,7 @@ import (
 	"time"
 
 	"github.com/edge-rt/edge-rt/edge/capture"
-	"github.com/edge-rt/edge-rt/edge/direct"
+	"github.com/edge-rt/edge-rt/edge/drive"
 	"github.com/edge-rt/edge-rt/edge/episode"
 	"github.com/edge-rt/edge-rt/edge/operator"
 	"github.com/edge-rt/edge-rt/edge/recording"
@@ -79,10 +79,10 @@ func TestTeleoperationIsRecorded(t *testing.T) {
 				if d := math.Abs(float64(m.Action.V[0] - m.State.V[0])); d < 1 {
 					wanted++
 				}
-				if m.Source > m.At || m.Source == 0 || record.RunStates[m.RunState] != direct.Streaming {
+				if m.Source > m.At || m.Source == 0 || record.RunStates[m.RunState] != drive.Streaming {
 					t.Errorf("an action of %v at %v in state %d", m.Source, m.At, m.RunState)
 				}
-			case m.Paused && record.RunStates[m.RunState] == direct.Stalled:
+			case m.Paused && record.RunStates[m.RunState] == drive.Stalled:
 				still++
 			}
 			return nil
@@ -136,7 +136,7 @@ func TestSimulatedFollower(t *testing.T) {
 	go func() { done <- Run(ctx, cfg) }()
 	rttest.Eventually(t, "it follows", func() bool {
 		reply, err := operator.Ctl("", "status")
-		return err == nil && reply.State == direct.Streaming
+		return err == nil && reply.State == drive.Streaming
 	})
 	cancel()
 	if err := <-done; err != nil {

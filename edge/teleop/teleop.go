@@ -14,13 +14,12 @@ import (
 	"log/slog"
 	"net"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/edge-rt/edge-rt/edge/capture"
 	"github.com/edge-rt/edge-rt/edge/device"
-	"github.com/edge-rt/edge-rt/edge/direct"
+	"github.com/edge-rt/edge-rt/edge/drive"
 	"github.com/edge-rt/edge-rt/edge/episode"
 	"github.com/edge-rt/edge-rt/edge/event"
 	"github.com/edge-rt/edge-rt/edge/follow"
@@ -66,9 +65,7 @@ type Config struct {
 const (
 	stillGone = 100 * time.Millisecond
 	measured  = 50 // measured cycles, to learn the adapter's latency
-
-	stuckLimit = 5 * time.Second // for the capture threads, after the arm was released
-	sayEvery   = 100 * time.Millisecond
+	sayEvery  = 100 * time.Millisecond
 )
 
 // Run drives the follower until ctx ends or the duration is over.
@@ -155,7 +152,6 @@ type session struct {
 	lead       []float32
 	leaderSeen rt.Instant
 	leading    *leader.Leading // the joints of the leader that lead
-	began      rt.Instant
 
 	identity  *operator.Identity
 	recording *recording.Recording
@@ -167,14 +163,13 @@ type session struct {
 	operator  net.Listener
 	episodes  *episode.Episodes
 	commands  *operator.Panel
-	run       *direct.Run
+	run       *drive.Run
 	task      atomic.Pointer[string]
 
-	paused  atomic.Bool    // by an operator: the follower holds
-	state   atomic.Uint32  // of the newest tick, an index in record.RunStates
-	pending atomic.Int32   // cameras without a first picture
-	stuck   bool           // a thread did not end: do not close the resources that it may use
-	grabs   sync.WaitGroup // capture threads, which a driver may block
+	paused  atomic.Bool   // by an operator: the follower holds
+	state   atomic.Uint32 // of the newest tick, an index in record.RunStates
+	pending atomic.Int32  // cameras without a first picture
+	stuck   bool          // a thread did not end: do not close the resources that it may use
 }
 
 // open opens an arm. After the end of ctx it soon returns servo.ErrCanceled.
@@ -229,45 +224,49 @@ func (s *session) prepare() {
 		Events: s.events,
 		Clock:  s.clock,
 	}, n)
-	s.state.Store(direct.State(follow.Unarmed, false))
-	s.run = direct.New(direct.Config{
+	s.state.Store(drive.State(follow.Unarmed, false))
+	s.run = drive.New(drive.Config{
 		Arm:    s.arm,
 		Bus:    s.follower,
 		Path:   s.cfg.Follower.Bus,
 		Robot:  s.cfg.Follower.Robot,
 		OnExit: s.cfg.OnExit,
-		Out:    s.cfg.Out,
+		Held:   drive.SayHeld(s.cfg.Out),
 		Loop: rt.LoopConfig{
 			Clock:  s.clock,
 			Period: s.period,
 			Mode:   s.cfg.RT,
 			CPU:    s.cfg.CPU,
 		},
+		Duration: s.cfg.Duration,
+		ArmError: device.Absent,
 	})
 	s.commands = s.panel()
 }
 
 func (s *session) drive(ctx context.Context) error {
 	s.recording.Start()
+	ending := s.run.Ending()
 	for _, cam := range s.cameras {
-		s.grabs.Go(func() { s.run.Guarded(func() { cam.Run(s.clock, s.run.Ending(), &s.pending) }) })
+		s.run.Go(func() error { cam.Run(s.clock, ending, &s.pending); return nil })
 	}
-	s.run.Go(func() {
+	s.run.Go(func() error {
 		operator.Serve(s.operator, func(line string) operator.Reply { return s.commands.Command(ctx, line) })
+		return nil
 	})
 	for _, arm := range []*hotplug.Arm{s.leader, s.follower} {
-		s.run.Go(func() { arm.KeepOpen(s.run.Ending()) })
+		s.run.Go(func() error { arm.KeepOpen(ending); return nil })
 	}
 	s.run.Go(s.speak)
 	fmt.Fprintf(s.cfg.Out, "The %s follows the %s. Move the leader slowly to the position of the follower; Ctrl-C "+
 		"ends.\n", s.cfg.Follower.Robot.Name, s.cfg.Leader.Robot.Name)
 	deaf := s.cfg.Listen(s.key)
 	defer deaf()
-	return s.end(s.run.Drive(ctx, s.tick))
+	return s.end(s.run.Loop(ctx, s.tick, nil))
 }
 
 // speak prints the events of the tick, once more after its end.
-func (s *session) speak() {
+func (s *session) speak() error {
 	for ended := false; !ended; {
 		ended = s.run.Ending().Load()
 		s.events.Drain(s.say)
@@ -275,6 +274,7 @@ func (s *session) speak() {
 		s.stepEpisodes()
 		s.clock.SleepUntil(s.clock.Now().Add(sayEvery))
 	}
+	return nil
 }
 
 func (s *session) stepEpisodes() {
@@ -328,9 +328,6 @@ func (s *session) say(e event.Event) {
 //
 //rt:noalloc
 func (s *session) tick(t rt.Tick) rt.Wait {
-	if s.began == 0 {
-		s.began = t.Woke
-	}
 	s.entry = recording.Begin(s.record, t)
 	reading := s.period - follow.Reserve(s.period)
 	if s.leader.Read(s.lead, t.Deadline.Add(reading/2)) == 0 && s.leader.Reactions().Encoder == 0 {
@@ -344,13 +341,10 @@ func (s *session) tick(t rt.Tick) rt.Wait {
 		s.leading.Forget()
 		s.events.Emit(t.Woke, event.LeaderBack, int64(why), 0)
 	}
-	if s.cfg.Duration > 0 && t.Woke.Sub(s.began) >= s.cfg.Duration {
-		s.run.Leave()
-	}
 	s.run.Check()
 	read := s.clock.Now()
 	s.driven = false
-	if present := t.Woke.Sub(s.leaderSeen) < stillGone; s.run.Step(t, present) {
+	if present := t.Woke.Sub(s.leaderSeen) < stillGone; s.run.Step(t, present, s.paused.Load()) {
 		s.follow(t.Woke, present)
 	}
 	s.commitRecord(t, read)
@@ -391,10 +385,7 @@ func (s *session) checkLeading(now rt.Instant) {
 // end releases the follower and prints a summary.
 func (s *session) end(err error) error {
 	err = s.run.End(err, func() { s.operator.Close() })
-	s.stuck = !device.Within(s.clock, stuckLimit, &s.grabs)
-	if s.stuck {
-		err = exit.Keep(err, fmt.Errorf("a camera did not end within %v of the arm: it hangs", stuckLimit))
-	}
+	s.stuck = s.run.Stuck()
 	s.episodes.Close()
 	err, hangs := s.recording.End(err)
 	s.stuck = s.stuck || hangs

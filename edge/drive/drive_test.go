@@ -1,4 +1,4 @@
-package direct
+package drive
 
 import (
 	"context"
@@ -65,7 +65,7 @@ func newDriven(t *testing.T, onExit string) *driven {
 		Bus:    hot,
 		Path:   bus.Path(),
 		OnExit: onExit,
-		Out:    d.out,
+		Held:   SayHeld(d.out),
 		Loop:   rt.LoopConfig{Clock: clock, Period: period, Mode: rt.ModeOff},
 	})
 	t.Cleanup(d.Close)
@@ -75,7 +75,7 @@ func newDriven(t *testing.T, onExit string) *driven {
 func (d *driven) tick(t rt.Tick) rt.Wait {
 	d.arm.Read(t)
 	d.Check()
-	if d.Step(t, d.ready) {
+	if d.Step(t, d.ready, false) {
 		d.before()
 	}
 	return rt.Wait{}
@@ -98,15 +98,17 @@ func TestEveryEnd(t *testing.T) {
 		{"hold", "hold", func(_ *driven, cancel func()) { cancel() }, "", true},
 		{"released, though held", "hold", func(d *driven, _ func()) { d.Release() }, "", false},
 		{"what drives it is gone, held", "hold", func(d *driven, _ func()) {
-			d.Finish(exit.Absent, broken)
+			d.GiveUp(exit.With(exit.Absent, broken))
 		}, "broken", true},
-		{"a fault, though held", "hold", func(d *driven, _ func()) { d.Finish(exit.Fault, broken) }, "broken", false},
+		{"a fault, though held", "hold", func(d *driven, _ func()) {
+			d.GiveUp(exit.With(exit.Fault, broken))
+		}, "broken", false},
 		{"an error, though held", "hold", func(d *driven, _ func()) { d.Fail(broken) }, "broken", false},
 		{"a panic in the tick, though held", "hold", func(d *driven, _ func()) {
 			panic("in it")
 		}, "tick: panic: in it", false},
 		{"a panic beside it", "park", func(d *driven, _ func()) {
-			d.Go(func() { panic("there") })
+			d.Go(func() error { panic("there") })
 		}, "beside the tick: panic: there", false},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -121,11 +123,12 @@ func TestEveryEnd(t *testing.T) {
 					tt.end(d, cancel)
 				}
 			}
-			d.Go(func() {
+			d.Go(func() error {
 				rttest.Eventually(t, "the end of the tick", d.Ending().Load)
 				ended = true
+				return nil
 			})
-			err := d.End(d.Drive(ctx, d.tick), func() { woken = true })
+			err := d.End(d.Loop(ctx, d.tick, nil), func() { woken = true })
 			if tt.says == "" && err != nil || tt.says != "" && (err == nil || !strings.Contains(err.Error(), tt.says)) {
 				t.Errorf("it ends with %v, want %q", err, tt.says)
 			}
@@ -147,7 +150,7 @@ func TestNothingDrives(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
 	defer cancel()
 	d.before = func() { t.Error("it is driven") }
-	if err := d.End(d.Drive(ctx, d.tick), nil); err != nil || d.stiff() {
+	if err := d.End(d.Loop(ctx, d.tick, nil), nil); err != nil || d.stiff() {
 		t.Errorf("%v, torque %v, want none", err, d.bus.TorqueEnabled())
 	}
 }

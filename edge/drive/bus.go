@@ -1,0 +1,92 @@
+package drive
+
+import (
+	"context"
+	"log/slog"
+	"time"
+
+	"github.com/edge-rt/edge-rt/internal/exit"
+	"github.com/edge-rt/edge-rt/servo"
+)
+
+const (
+	measuredCycles = 100
+	measureTries   = 3   // tries; the fastest cycle is taken, since other programs may slow a try down
+	busShare       = 0.6 // share of the period that the slowest cycles may take
+
+	lossyRetries = 3 // repeated measurements of a bus that loses too many replies
+	lossyPause   = 500 * time.Millisecond
+)
+
+// BusCheck refuses a bus that is too slow for a run, or loses too many replies. A simulated bus is
+// slow only on a busy machine, so for it the check only warns.
+type BusCheck struct {
+	Period    time.Duration
+	At        string // rate of the ticks, such as 30 ticks per second
+	Cure      string // of a slow bus, after that of the adapter's latency timer
+	Simulated bool
+	Log       *slog.Logger
+
+	// Rest waits, or returns why the start ends. nil: lost replies are tolerated.
+	Rest func(context.Context, time.Duration) error
+}
+
+// Measure measures the bus of an arm.
+func (c *BusCheck) Measure(ctx context.Context, arm *servo.Arm) error {
+	losses := func(m servo.Measurement) error {
+		if c.Rest == nil {
+			return nil
+		}
+		return arm.CheckLosses(m)
+	}
+	limit := time.Duration(busShare * float64(c.Period))
+	var all servo.Measurement
+	for range measureTries {
+		m, err := arm.Measure(measuredCycles)
+		if ctx.Err() != nil {
+			return ctx.Err()
+		}
+		if err != nil {
+			return exit.With(exit.Absent, err)
+		}
+		all.Add(m)
+		if all.Clean > 0 && all.P99 <= limit && losses(all) == nil {
+			break
+		}
+	}
+	for again := 0; again < lossyRetries && !c.Simulated && losses(all) != nil; again++ {
+		// A motor that is silent for a moment looks like a bad cable.
+		if err := c.Rest(ctx, lossyPause); err != nil {
+			return err
+		}
+		m, err := arm.Measure(measureTries * measuredCycles)
+		if err != nil {
+			return exit.With(exit.Absent, err)
+		}
+		all = m
+	}
+	unfit, want := losses(all), limit.Round(10*time.Microsecond)
+	slow := all.Clean == 0 || all.P99 > limit
+	switch {
+	case c.Simulated && (slow || unfit != nil):
+		c.Log.Warn("the simulated bus is slow: this machine is busy", slowness(all.P99, want, unfit)...)
+	case unfit != nil:
+		return exit.With(exit.Absent, unfit)
+	case slow:
+		return exit.Errorf(exit.Config, "the bus takes %v per cycle (p99), at %s it may take %v: set the adapter's "+
+			"latency timer to 1 ms, %s", all.P99.Round(10*time.Microsecond), c.At, want, c.Cure)
+	}
+	if motors, cure := arm.LossReport(all); c.Rest != nil && motors != "" && !c.Simulated {
+		c.Log.Warn("the bus loses or spoils replies, at a rate that the run tolerates", "replies", motors,
+			"damaged", all.Corrupt, "cure", cure)
+	}
+	return nil
+}
+
+// slowness returns the log attributes for a simulated bus that exceeds the limits of a real one.
+func slowness(took, want time.Duration, unfit error) []any {
+	if unfit != nil {
+		return []any{"why", unfit}
+	}
+	return []any{"cycle_p99", took.Round(10 * time.Microsecond), "want", want}
+}
