@@ -7,7 +7,6 @@ import (
 	"github.com/edge-rt/edge-rt/edge/event"
 	"github.com/edge-rt/edge-rt/edge/follow"
 	"github.com/edge-rt/edge-rt/edge/leader"
-	"github.com/edge-rt/edge-rt/internal/exit"
 	"github.com/edge-rt/edge-rt/rt"
 )
 
@@ -316,7 +315,7 @@ func (c *control) checkArm(now rt.Instant, before follow.Phase) {
 		return
 	}
 	if err := c.arm.Fatal(); err != nil {
-		c.drive.GiveUp(exit.With(exit.Fault, err))
+		c.drive.Abort(err)
 	}
 }
 

@@ -160,6 +160,13 @@ func (r *Run) GiveUp(err error) {
 	r.leave.Store(true)
 }
 
+// Abort ends the run with a fault as --on-exit selects, except that it never holds the arm.
+func (r *Run) Abort(err error) {
+	err = exit.With(exit.Fault, err)
+	r.failed.CompareAndSwap(nil, &err)
+	r.leave.Store(true)
+}
+
 // Fail ends the run with an error at once. The first error is the run's.
 func (r *Run) Fail(err error) {
 	r.failed.CompareAndSwap(nil, &err)
@@ -304,7 +311,7 @@ func (r *Run) Check() {
 		r.Fail(exit.Errorf(exit.Fault, "the arm's motors have restarted: check their supply, then start again"))
 	}
 	if err := r.cfg.Arm.Fatal(); err != nil {
-		r.GiveUp(exit.With(exit.Fault, err))
+		r.Abort(err)
 	}
 }
 
