@@ -89,7 +89,7 @@ func slow(t *testing.T, schedule string, robots int, took, maxAge, length time.D
 				EpisodeID:     1,
 			}
 			runway := rt.Instant(time.Duration(r.ask.Runway) * period)
-			r.box.Put(&h, []byte{1}, now, queue.Said{Deadline: now + runway, HasN: true, N: r.ask.Step - 1})
+			r.box.Put(&h, []byte{1}, now, queue.Schedule{Deadline: now + runway, HasN: true, N: r.ask.Step - 1})
 		}
 		if hand == nil {
 			var waiting []queue.Waiting
