@@ -58,7 +58,7 @@ var mutants = []mutant{
 		"a joint whose motor holds another goal goes on from ours"},
 	{"read.go", "if s.strayed&bit == 0 || s.stale&bit != 0 {", "if s.strayed&bit == 0 {",
 		"a place that is not known becomes the goal"},
-	{"read.go", "		f.StartSlowly(now) // from the goals that the motors were found to have kept\n",
+	{"read.go", "		f.StartSlowly(now) // from the goals that the motors have kept\n",
 		"		s.strayed |= resumed\n", "a goal that a motor has kept is given up after a silence"},
 	{"arming.go", "case c&(Limp|EncoderFault) != 0, c&Torque != 0 && !f.rearmAll:",
 		"case c&EncoderFault != 0, c&Torque != 0 && !f.rearmAll:", "an arm with a limp joint is never armed"},
