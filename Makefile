@@ -95,7 +95,7 @@ endif
 ##@ develop
 
 # What takes longest begins early: begun last, it leaves a core without work.
-LONG := ./cmd/... ./wire/zenoh ./internal/tidy ./record/dataset ./edge/...
+LONG := ./cmd/... ./edge/... ./wire/zenoh
 
 .PHONY: test
 test: ## formatting, vet and all tests, also against independent judges (six minutes of two cores)
@@ -104,6 +104,18 @@ test: ## formatting, vet and all tests, also against independent judges (six min
 	@test -z "$$(gofmt -s -l $$(git ls-files '*.go'))" || { gofmt -s -l $$(git ls-files '*.go'); echo 'gofmt -s these files'; exit 1; }
 	$(GO) vet ./...
 	EDGERT_BIN=$(CURDIR)/bin $(GO) run ./tools/test -timeout 20m -parallel 4 -vet=off $(LONG) ./...
+
+GOLANGCI := bin/golangci-lint-v2.15.0/golangci-lint
+
+# Its version is part of its path, so that a new version is built and the same one is not: the first
+# build takes minutes.
+$(GOLANGCI):
+	GOBIN=$(abspath $(@D)) $(GO) install github.com/golangci/golangci-lint/v2/cmd/golangci-lint@$(patsubst bin/golangci-lint-%/,%,$(dir $@))
+
+.PHONY: lint
+lint: $(GOLANGCI) ## import layers, banned calls, unused code and other rules of .golangci.yml (golangci-lint; a minute, at first ten)
+	@tools/setup.sh robot
+	$(GOLANGCI) run ./...
 
 # The detector watches the process of a test. These start programs that are built
 # without it, or read texts: it has nothing to see there.

@@ -9,13 +9,15 @@ import (
 func TestReadMachine(t *testing.T) {
 	root := fstest.MapFS{}
 	for name, text := range map[string]string{
-		"proc/sys/kernel/osrelease":           "6.12.1-rt\n",
-		"proc/sys/kernel/version":             "#1 SMP PREEMPT_RT Debian\n",
-		"sys/kernel/realtime":                 "1\n",
-		"proc/cpuinfo":                        "processor\t: 0\nmodel name\t: AMD EPYC\nflags\t\t: fpu hypervisor sse\n",
-		"proc/cmdline":                        "quiet isolcpus=3 nohz_full=3 root=/dev/sda\n",
-		"proc/sys/kernel/sched_rt_runtime_us": "950000\n",
-		"proc/sys/kernel/sched_rt_period_us":  "1000000\n",
+		"proc/sys/kernel/osrelease": "6.12.1-rt\n",
+		"proc/sys/kernel/version":   "#1 SMP PREEMPT_RT Debian\n",
+		"sys/kernel/realtime":       "1\n",
+		"proc/cpuinfo": "processor\t: 0\nmodel name\t: AMD EPYC\nflags\t\t: fpu " +
+			"hypervisor sse\n",
+		"proc/cmdline": "quiet isolcpus=3 nohz_full=3 " +
+			"root=/dev/sda\n",
+		"proc/sys/kernel/sched_rt_runtime_us":                             "950000\n",
+		"proc/sys/kernel/sched_rt_period_us":                              "1000000\n",
 		"sys/devices/system/clocksource/clocksource0/current_clocksource": "tsc\n",
 		"sys/class/thermal/thermal_zone0/temp":                            "48312\n",
 		"dev/cpu_dma_latency":                                             "\x00\x94\x35\x77",

@@ -142,7 +142,8 @@ func TestTheNextCommandIsForTheSameArm(t *testing.T) {
 	if err := Scan(t.Context(), ScanConfig{Config: cfg, Last: 7, Named: true}); err != nil {
 		t.Fatalf("%v\n%s", err, out)
 	}
-	if want := "edge-rt calibrate --bus " + cfg.Bus + " --robot " + file + " --id black --calibration mine.json"; !strings.Contains(out.String(), want) {
+	if want := "edge-rt calibrate --bus " + cfg.Bus + " --robot " + file +
+		" --id black --calibration mine.json"; !strings.Contains(out.String(), want) {
 		t.Errorf("it does not say %q:\n%s", want, out)
 	}
 }

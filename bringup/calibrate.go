@@ -148,7 +148,8 @@ func (s *session) factory() servo.Calibration {
 // calibration.
 func (k *calibrator) home(ctx context.Context) error {
 	k.printf("%s", middlePose(k.Robot))
-	if _, err := k.ask(ctx, "Torque is off. Move every joint to the middle of its range, then press Enter."); err != nil {
+	if _, err := k.ask(ctx, "Torque is off. Move every joint to the middle of its range, "+
+		"then press Enter."); err != nil {
 		return err
 	}
 	k.offsets = map[string]int{}
@@ -367,7 +368,8 @@ func calibrated(m robot.Motor, c servo.MotorCalibration) (settings []robot.Setti
 
 func (s *session) sayNext() {
 	if !s.Robot.Leader {
-		s.printf("Next: edge-rt monitor %s, then move one joint: edge-rt move %s 10 %s", s.flags(), s.Robot.Motors[0].Name,
+		s.printf("Next: edge-rt monitor %s, then move one joint: edge-rt move %s 10 %s", s.flags(),
+			s.Robot.Motors[0].Name,
 			s.flags())
 		return
 	}

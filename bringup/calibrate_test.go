@@ -447,7 +447,8 @@ func TestCalibrateWritesNeitherLimit(t *testing.T) {
 			(exit.Of(err) != exit.Config || !strings.Contains(err.Error(), tt.refused)) {
 			t.Errorf("%d to %d: %v, want %q\n%s", tt.low, tt.high, err, tt.refused, out)
 		}
-		if got := registers(t, cfg, 2, nil, table.HomingOffset, table.MinPositionLimit, table.MaxPositionLimit); fmt.Sprint(got) != fmt.Sprint(tt.limits) {
+		if got := registers(t, cfg, 2, nil, table.HomingOffset, table.MinPositionLimit,
+			table.MaxPositionLimit); fmt.Sprint(got) != fmt.Sprint(tt.limits) {
 			t.Errorf("%d to %d: the motor has %v, want %v", tt.low, tt.high, got, tt.limits)
 		}
 		if tt.refused != "" {

@@ -123,7 +123,8 @@ func TestAnotherModelThatDoesNotAnswerIsLeftAlone(t *testing.T) {
 	}
 	defer port.Close()
 	b := servo.NewBus(port, koch.Baud, koch.Protocol(), rt.KernelClock())
-	if changed := servo.AnswerReads(b, []robot.Motor{{ID: 1, Name: "waist", Model: cfg.Robot.Motors[0].Model}}); len(changed) > 0 {
+	if changed := servo.AnswerReads(b,
+		[]robot.Motor{{ID: 1, Name: "waist", Model: cfg.Robot.Motors[0].Model}}); len(changed) > 0 {
 		t.Errorf("it wrote to %v", changed)
 	}
 }

@@ -55,14 +55,16 @@ func Ports(ctx context.Context, cfg PortsConfig) error {
 		for _, p := range report.Ports {
 			s.printf("%-16s %s%s%s", p.Node, p.name(), bracket(p.Adapter), stableName{p.Stable, p.Why}.reason())
 		}
-		s.printf("\nWhich one is the arm? Run edge-rt ports --unplug. Then: edge-rt scan --bus %s", report.Ports[0].name())
+		s.printf("\nWhich one is the arm? Run edge-rt ports --unplug. Then: edge-rt scan --bus %s",
+			report.Ports[0].name())
 	}
 	return errors.Join(err, s.report(report))
 }
 
 // findUnplugged returns the port that disappears when the operator pulls the arm's cable.
 func (s *session) findUnplugged(ctx context.Context, cfg PortsConfig, before []SerialPort) ([]SerialPort, error) {
-	if _, err := s.ask(ctx, "Unplug the arm's USB cable (%d ports are here now), then press Enter.", len(before)); err != nil {
+	if _, err := s.ask(ctx, "Unplug the arm's USB cable (%d ports are here now), then press Enter.",
+		len(before)); err != nil {
 		return nil, err
 	}
 	after := list(cfg.Dev, cfg.Sys)
@@ -86,7 +88,8 @@ func (s *session) findUnplugged(ctx context.Context, cfg PortsConfig, before []S
 	}
 	s.printf("The arm is %s%s. Plug it in again%s.", gone[0].name(), bracket(gone[0].Adapter), where)
 	if gone[0].Stable == "" {
-		s.printf("It has no name of its own and may come back under another number: install the udev rules (make install).")
+		s.printf("It has no name of its own and may come back under another number: install the udev rules " +
+			"(make install).")
 	}
 	s.printf("Next: edge-rt scan --bus %s", gone[0].name())
 	return gone, nil

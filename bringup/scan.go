@@ -151,7 +151,8 @@ func (s *session) advise(cfg ScanConfig, r *ScanReport, all []found) error {
 		s.adviseRobot(all)
 		return nil
 	case len(r.Missing)+len(r.Wrong) == 0:
-		s.printf("\nAll %d motors of a %s are here. Next: edge-rt calibrate %s, or edge-rt monitor %s", len(s.Robot.IDs()),
+		s.printf("\nAll %d motors of a %s are here. Next: edge-rt calibrate %s, or edge-rt monitor %s",
+			len(s.Robot.IDs()),
 			s.Robot.Name, s.flags(), s.flags())
 		return nil
 	}

@@ -99,8 +99,9 @@ func (cfg SimBusConfig) bus() (servosim.Config, error) {
 		}
 	}
 	if cfg.Hand && (cfg.Motors || cfg.Scene != "" || cfg.Robot == singleRobot) {
-		return bus, exit.Errorf(exit.Usage, "--hand moves the joints of an arm itself: leave out --motors and --scene, "+
-			"and name an arm (--robot so101)")
+		return bus, exit.Errorf(exit.Usage,
+			"--hand moves the joints of an arm itself: leave out --motors and --scene, "+
+				"and name an arm (--robot so101)")
 	}
 	if cfg.Baud != 0 {
 		bus.Baud = cfg.Baud

@@ -195,7 +195,8 @@ func TestTorqueOffLeavesAnArmThatIsHeldOnPurpose(t *testing.T) {
 	t.Setenv("SERVICE_RESULT", "success")
 	t.Setenv("EXIT_CODE", "exited")
 	t.Setenv("EXIT_STATUS", "0")
-	if err := TorqueOff(TorqueOffConfig{Bus: b.Path(), Robot: "so101", OnExit: "hold"}, new(strings.Builder)); err != nil {
+	if err := TorqueOff(TorqueOffConfig{Bus: b.Path(), Robot: "so101", OnExit: "hold"},
+		new(strings.Builder)); err != nil {
 		t.Fatal(err)
 	}
 	if on := b.TorqueEnabled(); slices.Contains(on, false) {

@@ -73,7 +73,8 @@ const (
 	numOutcomes
 )
 
-var outcomeNames = [numOutcomes]string{"joined", "late", "older", "duplicate", "bad_shape", "ahead", "not_finite", "unknown_seq"}
+var outcomeNames = [numOutcomes]string{"joined", "late", "older", "duplicate", "bad_shape", "ahead", "not_finite",
+	"unknown_seq"}
 
 func (o Outcome) String() string { return outcomeNames[o] }
 

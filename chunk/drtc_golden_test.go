@@ -47,7 +47,8 @@ func TestGoldensEqualRecording(t *testing.T) {
 	if err := json.Unmarshal(raw, &want); err != nil {
 		t.Fatal(err)
 	}
-	for _, name := range []string{"lww", "estimators", "initial_steps_fps_smin", "schedule", "control_loop", "filter", "butter_sos"} {
+	for _, name := range []string{"lww", "estimators", "initial_steps_fps_smin", "schedule", "control_loop", "filter",
+		"butter_sos"} {
 		if got := section[any](t, name); !reflect.DeepEqual(any(got), want[name]) {
 			t.Errorf("section %s of %s differs from %s", name, goldens, recording)
 		}

@@ -609,7 +609,8 @@ func TestSpansAndGaps(t *testing.T) {
 	if d.OnTick(0, nil, &ask) || d.View().Size != 5 {
 		t.Errorf("the original asks with %d actions left on both sides of a gap", d.View().Size)
 	}
-	if got, want := d.appendSpans(nil, 8), []Span{{Key: 1, Start: 0, End: 2}, {Key: 2, Start: 0, End: 3}}; !slices.Equal(got, want) {
+	if got, want := d.appendSpans(nil, 8),
+		[]Span{{Key: 1, Start: 0, End: 2}, {Key: 2, Start: 0, End: 3}}; !slices.Equal(got, want) {
 		t.Errorf("the original's spans %v, want %v", got, want)
 	}
 }

@@ -40,7 +40,6 @@ func TestSimCalibrationIsTheCommittedFile(t *testing.T) {
 // without power, and returns a lasting failure at once.
 func TestAnArmThatComesLater(t *testing.T) {
 	rttest.RealTime(t)
-	t.Parallel()
 	r, err := robot.ByName("so101")
 	if err != nil {
 		t.Fatal(err)
@@ -145,7 +144,6 @@ func silentArm(t *testing.T) (robot.Robot, *servosim.Bus) {
 // Goal: the reason for waiting is logged when it changes, and only then.
 func TestWaitReasonIsLoggedWhenItChanges(t *testing.T) {
 	rttest.RealTime(t)
-	t.Parallel()
 	r, b := silentArm(t)
 	path := filepath.Join(t.TempDir(), "arm")
 	time.AfterFunc(2*time.Second, func() { os.Symlink(b.Path(), path) })
@@ -173,7 +171,6 @@ func TestWaitReasonIsLoggedWhenItChanges(t *testing.T) {
 // Goal: Ctrl-C ends the wait before every silent motor has been pinged.
 func TestWaitingForAnArmIsCanceled(t *testing.T) {
 	rttest.RealTime(t)
-	t.Parallel()
 	r, b := silentArm(t)
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan error, 1)

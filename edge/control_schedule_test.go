@@ -120,7 +120,8 @@ func TestTicksAreRecorded(t *testing.T) {
 			r.stats.requests.Load(), r.stats.chunks.Load())
 	}
 	if want := map[string]string{
-		"request 1": "first", "request 2": "second", "chunk 1": "firstaa", "chunk 2": "secondbb"}; !maps.Equal(names, want) {
+		"request 1": "first", "request 2": "second", "chunk 1": "firstaa",
+		"chunk 2": "secondbb"}; !maps.Equal(names, want) {
 		t.Errorf("sessions %v, want %v", names, want)
 	}
 	if clipped != r.arm.Gate().StepClips || clipped == 0 {

@@ -14,7 +14,8 @@ import (
 // The keys on which scripts rely, written a second time.
 var contractKeys = []string{
 	"ticks", "overruns_own", "overruns_host", "starved_ticks", "lateness_us", "requests", "chunks", "chunks_dropped",
-	"rtt_ms", "action_age_ms", "network_ms", "path_mallocs", "gc_cycles", "bus", "frames", "targets_reached", "collisions",
+	"rtt_ms", "action_age_ms", "network_ms", "path_mallocs", "gc_cycles", "bus", "frames", "targets_reached",
+	"collisions",
 	"seconds_in_state", "rt", "exit",
 }
 

@@ -7,12 +7,10 @@ import (
 	"log/slog"
 	"math"
 	"net"
-	"os"
 	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -50,7 +48,7 @@ type swaying struct {
 	prefix  int    // prefix rows in the first observation
 }
 
-func newSwaying(t *testing.T, id string) *swaying {
+func newSwaying(t *testing.T) *swaying {
 	t.Helper()
 	free, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -87,7 +85,7 @@ func newSwaying(t *testing.T, id string) *swaying {
 	if err != nil {
 		t.Fatal(err)
 	}
-	action, err := wire.ActionKey(prefix, id)
+	action, err := wire.ActionKey(prefix, "arm")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -225,29 +223,14 @@ type realRun struct {
 	summary        *Summary
 }
 
-// realRuns counts the runs: each has an id of its own, because they share the state's folder.
-var realRuns atomic.Int64
-
-// TestMain gives the tests a folder for the edges' state.
-func TestMain(m *testing.M) {
-	dir, err := os.MkdirTemp("", "edge-")
-	if err != nil {
-		panic(err)
-	}
-	os.Setenv("STATE_DIRECTORY", dir)
-	code := m.Run()
-	os.RemoveAll(dir)
-	os.Exit(code)
-}
-
 // newRealRun starts a run whose policy drives the follower; change may be nil.
 func newRealRun(t *testing.T, change func(*Config)) *realRun {
 	t.Helper()
+	t.Setenv("STATE_DIRECTORY", t.TempDir())
 	period := time.Second / swayFPS
-	id := fmt.Sprint("arm", realRuns.Add(1))
 	r := &realRun{
 		t:      t,
-		server: newSwaying(t, id),
+		server: newSwaying(t),
 		hand:   sim.NewHand(6, 2048),
 		log:    new(rttest.Output),
 		done:   make(chan error, 1),
@@ -260,7 +243,7 @@ func newRealRun(t *testing.T, change func(*Config)) *realRun {
 		Bus:                     r.follower.place.Bus,
 		Calibration:             r.follower.place.Calibration,
 		Robot:                   "so101",
-		ID:                      id,
+		ID:                      "arm",
 		Connect:                 []string{r.server.endpoint},
 		Leader:                  device.Place{Bus: r.lead.place.Bus, Calibration: r.lead.place.Calibration},
 		Schedule:                chunk.Config{Schedule: "drtc", Epsilon: chunk.DefaultEpsilon},
@@ -357,7 +340,6 @@ func (r *realRun) ended(code exit.Code) {
 // whenever a person leads, and the first request after each return has no prefix.
 func TestTakeoverThereAndBack(t *testing.T) {
 	rttest.RealTime(t)
-	t.Parallel()
 	rounds := 20
 	if testing.Short() {
 		rounds = 3
@@ -447,7 +429,6 @@ func TestTakeoverThereAndBack(t *testing.T) {
 // the arm may be given back meanwhile.
 func TestLeaderIsUnpluggedWhileItLeads(t *testing.T) {
 	rttest.RealTime(t)
-	t.Parallel()
 	r := newRealRun(t, nil)
 	r.takeOver()
 	r.lead.bus.Unplug()
@@ -482,7 +463,6 @@ func TestLeaderIsUnpluggedWhileItLeads(t *testing.T) {
 // the alignment is clean.
 func TestTakeoverByTwoAndItsEnd(t *testing.T) {
 	rttest.RealTime(t)
-	t.Parallel()
 	r := newRealRun(t, func(c *Config) { c.OnExit = "park" })
 	r.lead.judge.Consent(r.clock.Now())
 	var both sync.WaitGroup

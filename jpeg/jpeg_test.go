@@ -259,7 +259,8 @@ func TestManyScansAreBounded(t *testing.T) {
 	if _, err := Inspect(src); err != nil {
 		t.Fatalf("Inspect() of %d scans = %v, want it let through", maxScans, err)
 	}
-	if _, err := Inspect(append(append(src[:len(src)-2:len(src)-2], scan...), 0xff, 0xd9)); !errors.Is(err, ErrTooLarge) {
+	if _, err := Inspect(append(append(src[:len(src)-2:len(src)-2], scan...), 0xff,
+		0xd9)); !errors.Is(err, ErrTooLarge) {
 		t.Fatalf("Inspect() of %d scans = %v, want %v", maxScans+1, err, ErrTooLarge)
 	}
 	d, dst := decoder(t), make([]byte, 3*4096*4096)

@@ -72,7 +72,8 @@ func TestScaleOfOneColour(t *testing.T) {
 				if err := s.Scale(dst[:3*w*h], w, h, src, fromW, fromH); err != nil {
 					t.Fatalf("%dx%d to %dx%d: %v", fromW, fromH, w, h, err)
 				}
-				if want := append(bytes.Repeat([]byte{255, 1, 77}, w*h), bytes.Repeat([]byte{0xa5}, 8)...); !bytes.Equal(dst, want) {
+				if want := append(bytes.Repeat([]byte{255, 1, 77}, w*h),
+					bytes.Repeat([]byte{0xa5}, 8)...); !bytes.Equal(dst, want) {
 					t.Fatalf("%dx%d to %dx%d is not of one colour, or too long: %v", fromW, fromH, w, h, dst)
 				}
 			}

@@ -160,12 +160,14 @@ func litter(t *testing.T, dir string) {
 		"policy.onnx.1",
 	} {
 		path := filepath.Join(dir, name)
-		if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o755), os.WriteFile(path, []byte(dir), 0o644)); err != nil {
+		if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o755),
+			os.WriteFile(path, []byte(dir), 0o644)); err != nil {
 			t.Fatal(err)
 		}
 	}
 	lost := filepath.Join(dir, "lost+found")
-	if err := errors.Join(os.Mkdir(lost, 0), syscall.Mkfifo(filepath.Join(dir, goldenDir, "pipe.safetensors"), 0o600)); err != nil {
+	if err := errors.Join(os.Mkdir(lost, 0),
+		syscall.Mkfifo(filepath.Join(dir, goldenDir, "pipe.safetensors"), 0o600)); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { os.Chmod(lost, 0o755) })
@@ -446,7 +448,8 @@ func TestLoadBundleSaysWhatElseItWasGiven(t *testing.T) {
 		dir := t.TempDir()
 		for _, name := range names {
 			path := filepath.Join(dir, filepath.FromSlash(name))
-			if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o755), os.WriteFile(path, []byte("{}"), 0o644)); err != nil {
+			if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o755),
+				os.WriteFile(path, []byte("{}"), 0o644)); err != nil {
 				t.Fatal(err)
 			}
 		}

@@ -109,7 +109,7 @@ func (s *onnxScan) message(kind onnxMessage, end int64, depth int) error {
 	isEntry := len(kind) == len(onnxEntry) && kind[1] == nil && kind[2] == nil
 	for s.read < end {
 		tag, err := binary.ReadUvarint(s)
-		if err == io.EOF && depth == 0 {
+		if errors.Is(err, io.EOF) && depth == 0 {
 			return nil
 		} else if err != nil {
 			return fmt.Errorf("%w: %w", errNoGraph, err)

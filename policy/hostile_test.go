@@ -189,7 +189,8 @@ func TestLoadBundleReadsLinkedFiles(t *testing.T) {
 	dir, store := copyBundle(t, stillDir, nil), t.TempDir()
 	for _, name := range []string{manifestName, graphName} {
 		blob := filepath.Join(store, name)
-		if err := errors.Join(os.Rename(filepath.Join(dir, name), blob), os.Symlink(blob, filepath.Join(dir, name))); err != nil {
+		if err := errors.Join(os.Rename(filepath.Join(dir, name), blob),
+			os.Symlink(blob, filepath.Join(dir, name))); err != nil {
 			t.Skip(err)
 		}
 	}

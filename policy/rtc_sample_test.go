@@ -204,7 +204,8 @@ func TestWorkedExamples(t *testing.T) {
 		t.Errorf("guided: %v, want %v", got, e.Guided)
 	}
 	for k, step := range e.Trace {
-		if got := guidanceWeight(1-float64(k)/float64(e.N), 1, e.Beta); !close64([]float64{got}, []float64{step.G}, 1e-9) {
+		if got := guidanceWeight(1-float64(k)/float64(e.N), 1,
+			e.Beta); !close64([]float64{got}, []float64{step.G}, 1e-9) {
 			t.Errorf("step %d: weight %g, want %g", k, got, step.G)
 		}
 	}

@@ -36,7 +36,7 @@ var (
 //	path                                         from the caller (--ort); a library or a folder
 //	$EDGERT_ORT                                  the same
 //	lib/edge-rt                                  of the program's installation, from its folder's parent
-//	.cache/onnxruntime/lib                       below the working directory, the program's folder, or a parent of either
+//	.cache/onnxruntime/lib                       below the working directory, the program's folder or a parent
 //	.venv/lib/python3.*/site-packages/onnxruntime/capi   likewise
 //	.venv-gpu/lib/python3.*/site-packages/onnxruntime/capi   likewise; for a device that is not the CPU, first
 //	libonnxruntime.so.1                          by the system's loader

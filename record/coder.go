@@ -247,7 +247,8 @@ func (c *coder) row(name string, v *Row) {
 			v.N++
 		}
 		if len(f.bytes) != 4*v.N {
-			c.err = fmt.Errorf("%s has %d bytes, want up to %d numbers", name, len(f.bytes), MaxJoints) //rt:allow only readers
+			c.err = fmt.Errorf("%s has %d bytes, want up to %d numbers", //rt:allow only readers
+				name, len(f.bytes), MaxJoints) //rt:allow only readers
 		}
 	case describing:
 		c.describe(name, typeFloat, labelRepeated, "")

@@ -398,7 +398,6 @@ type logLine struct {
 	level      uint32
 	text       Text
 	name, file string
-	line       uint32
 }
 
 //rt:noalloc

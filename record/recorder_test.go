@@ -583,7 +583,8 @@ func TestFilesStayBelowTheSize(t *testing.T) {
 
 	// When a stranger's files fill the folder, nothing is written, and the error gives the reason.
 	full, clock := recorderAt(t, Config{Mode: All, Size: 2 << 20})
-	if err := os.WriteFile(filepath.Join(full.cfg.Dir, "arm-20200101T000000.000Z.mcap"), make([]byte, 2<<20), 0o600); err != nil {
+	if err := os.WriteFile(filepath.Join(full.cfg.Dir, "arm-20200101T000000.000Z.mcap"), make([]byte, 2<<20),
+		0o600); err != nil {
 		t.Fatal(err)
 	}
 	tick(full, clock.Now(), 1)
@@ -688,7 +689,8 @@ func TestRoomIsMadeInAdvance(t *testing.T) {
 		}
 		if try == 1 {
 			for i := range 3 {
-				if err := os.WriteFile(filepath.Join(dir, nameAt("new", time.Unix(int64(i), 0))), whole, 0o600); err != nil {
+				if err := os.WriteFile(filepath.Join(dir, nameAt("new", time.Unix(int64(i), 0))), whole,
+					0o600); err != nil {
 					t.Fatal(err)
 				}
 			}

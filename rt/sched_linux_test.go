@@ -158,7 +158,8 @@ func lockAndGrow() error {
 	if err != nil {
 		return err
 	}
-	if _, err := unix.Mmap(-1, 0, untouched<<10, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE|unix.MAP_ANON); err != nil {
+	if _, err := unix.Mmap(-1, 0, untouched<<10, unix.PROT_READ|unix.PROT_WRITE,
+		unix.MAP_PRIVATE|unix.MAP_ANON); err != nil {
 		return err
 	}
 	after, err := memoryStatus("VmRSS")

@@ -223,7 +223,8 @@ func (r *Report) Print(w io.Writer) error {
   inference  %.2f ms (median of %d) on %s, ONNX Runtime %s%s
              %s
   tensors    %s
-%s`, r.Prefix, r.Model, r.Revision, r.PolicyType, r.FPS, r.ChunkSize, r.Bundle, r.SHA256, r.simulationText(), r.unlistedText(),
+%s`, r.Prefix, r.Model, r.Revision, r.PolicyType, r.FPS, r.ChunkSize, r.Bundle, r.SHA256, r.simulationText(),
+		r.unlistedText(),
 		strings.Join(r.ActionNames, ", "), strings.Join(r.StateNames, ", "), listText(r.Cameras), r.RTC, r.RTCMaxDelay,
 		r.PrefixEnd, cmp.Or(r.Tokenizer, "not read"),
 		r.sessionsText(), r.Mode, listText(r.Listen), listText(r.Connect), cmp.Or(r.Health, "off"), r.InferenceMs,

@@ -110,8 +110,10 @@ func TestSummaryKeys(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, key := range []string{
-		"service", "server_id", "device", "requests", "errors", "superseded", "late", "unknown_session", "malformed", "stale_pictures", "warned_pictures", "squeezed_pictures", "sessions", "memory", "refusals",
-		"conditioning", "queue_wait_ms", "decode_ms", "inference_ms", "service_ms", "path_mallocs", "gc_cycles", "gc_by_hand", "gc_pause_max_ms", "rss_mb", "log_lines_lost", "log_lines_left_out", "exit",
+		"service", "server_id", "device", "requests", "errors", "superseded", "late", "unknown_session", "malformed",
+		"stale_pictures", "warned_pictures", "squeezed_pictures", "sessions", "memory", "refusals",
+		"conditioning", "queue_wait_ms", "decode_ms", "inference_ms", "service_ms", "path_mallocs", "gc_cycles",
+		"gc_by_hand", "gc_pause_max_ms", "rss_mb", "log_lines_lost", "log_lines_left_out", "exit",
 	} {
 		if _, ok := keys[key]; !ok {
 			t.Errorf("summary lacks %q: %s", key, text)

@@ -113,7 +113,8 @@ func TestWhoHasNoMemoryIsRefused(t *testing.T) {
 	if s := b.server.Summary(); s.Refusals["memory"] != 1 || s.Memory.LimitMB != 32 || s.Memory.UsedMB == 0 {
 		t.Errorf("summary: %v, %+v", s.Refusals, s.Memory)
 	}
-	if ack := b.openFrom(link(n, ""), fakeOpen("small")); n*int(need)+int(sessionNeed(b.server.opener.meta, 20_000)) < int(cfg.RobotMemory()) && !ack.Accepted {
+	if ack := b.openFrom(link(n, ""), fakeOpen("small")); n*int(need)+
+		int(sessionNeed(b.server.opener.meta, 20_000)) < int(cfg.RobotMemory()) && !ack.Accepted {
 		t.Errorf("a small robot, for which there is room, is refused: %s", ack.Error)
 	}
 	b.server.opener.drop(b.server.sessions.find("arm-000"), "test")

@@ -37,7 +37,8 @@ func metricsOf(server func() *Server, dropped *atomic.Uint64) *metric.Source {
 		m.countAudit()
 		m.countTransport()
 		m.Counter(metricPrefix+
-			"health_connections_dropped_total", "Connections to this port that were closed because there were too many.", nil,
+			"health_connections_dropped_total",
+			"Connections to this port that were closed because there were too many.", nil,
 			func() float64 { return float64(dropped.Load()) })
 		m.measure()
 		m.describe()
@@ -327,7 +328,8 @@ func (m *metrics) measure() {
 			func(s *stats) *durations {
 				return s.wait
 			}},
-		{"runway_seconds", "Remaining duration of the robot's actions at the arrival of an observation that reports it.", func(s *stats) *durations {
+		{"runway_seconds", "Remaining duration of the robot's actions at the arrival of an observation that " +
+			"reports it.", func(s *stats) *durations {
 			return s.runway
 		}},
 		{"decode_seconds", "Parsing an observation and decoding its pictures.", func(s *stats) *durations {

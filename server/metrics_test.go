@@ -216,7 +216,8 @@ func TestTransportLossesAreShown(t *testing.T) {
 			want++
 		}
 	}
-	check("transport_lost_total", "reason", "congested", "replaced", "late_frame", "fragment", "key", "declaration", "query", "reply", "relayed")
+	check("transport_lost_total", "reason", "congested", "replaced", "late_frame", "fragment", "key", "declaration",
+		"query", "reply", "relayed")
 	check("links_refused_total", "reason", "malformed", "stalled", "memory", "half_open", "full", "idle")
 	check("links_total", "event", "up", "down")
 }

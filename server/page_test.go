@@ -129,7 +129,8 @@ func TestThePageInChromium(t *testing.T) {
 	}
 	defer h.Close()
 	at := "http://" + h.Addr().String() + "/"
-	if dom := browse(t, at, 2*time.Second, "1200,900", ""); !strings.Contains(dom, `role="status" class="bad">`+loadingText) {
+	if dom := browse(t, at, 2*time.Second, "1200,900", ""); !strings.Contains(dom, `role="status" class="bad">`+
+		loadingText) {
 		t.Errorf("while the policy loads the page has\n%.3000s", dom[strings.Index(dom, "<header"):])
 	}
 	b := playFleet(t, 8)

@@ -285,7 +285,8 @@ func maxDifference(a, b []float32) (d float32) {
 // Print writes the result for a person.
 func (r *Replayed) Print(w io.Writer) error {
 	for _, d := range r.Differences {
-		if _, err := fmt.Fprintf(w, "%s: client %s, request %d: %s\n", d.File, cmp.Or(d.Client, "-"), d.Seq, d.Why); err != nil {
+		if _, err := fmt.Fprintf(w, "%s: client %s, request %d: %s\n", d.File, cmp.Or(d.Client, "-"), d.Seq,
+			d.Why); err != nil {
 			return err
 		}
 	}

@@ -57,7 +57,8 @@ func TestScrapesAreReadByPrometheus(t *testing.T) {
 		if f := families["go_goroutines"]; f == nil || f.Metric[0].GetGauge().GetValue() < 1 {
 			t.Errorf("go_goroutines = %v", f)
 		}
-		for _, name := range []string{"process_resident_memory_bytes", "process_open_fds", "process_max_fds", "process_start_time_seconds"} {
+		for _, name := range []string{"process_resident_memory_bytes", "process_open_fds", "process_max_fds",
+			"process_start_time_seconds"} {
 			if f := families[name]; f == nil || f.Metric[0].GetGauge().GetValue() <= 0 {
 				t.Errorf("%s = %v, want more than 0", name, f)
 			}

@@ -367,7 +367,8 @@ func TestNoiseIsAFunctionOfTheRequest(t *testing.T) {
 			t.Fatalf("ack = %+v", ack)
 		}
 		s := b.server.sessions.find(uuid)
-		if _, err := b.server.worker.engine.tensors.fill(0, s, seq, wire.AppendObservation(nil, fakeObs(t))); err != nil {
+		if _, err := b.server.worker.engine.tensors.fill(0, s, seq,
+			wire.AppendObservation(nil, fakeObs(t))); err != nil {
 			t.Fatal(err)
 		}
 		return slices.Clone(b.model.Noise(0))

@@ -301,7 +301,7 @@ func (t *tensors) decode(dst []byte, m *wire.Image, cam, before int) error {
 func (t *tensors) decodeJPEG(dst, src []byte, want *policy.Camera) (w, h int, err error) {
 	w, h = want.W, want.H
 	err = t.decoder.DecodeScaled(dst, src, w, h, want.Scale())
-	if err == jpeg.ErrSize && !want.ExactSize {
+	if errors.Is(err, jpeg.ErrSize) && !want.ExactSize {
 		w, h, err = t.decoder.DecodeFit(dst, src, w, h)
 	}
 	return w, h, err

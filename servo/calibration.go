@@ -284,7 +284,7 @@ func (c Calibration) Save(path string) error {
 		err = os.MkdirAll(filepath.Dir(path), 0o755)
 	}
 	if err == nil {
-		err = userfile.Replace(path, c.appendJSON(nil))
+		err = userfile.Replace(path, c.json())
 	}
 	if err != nil {
 		return fmt.Errorf("servo: save calibration: %w", err)
@@ -292,8 +292,9 @@ func (c Calibration) Save(path string) error {
 	return nil
 }
 
-func (c Calibration) appendJSON(dst []byte) []byte {
-	dst = append(dst, '{')
+// json returns the calibration as LeRobot writes it.
+func (c Calibration) json() []byte {
+	dst := []byte{'{'}
 	for i, name := range c.names() {
 		if i > 0 {
 			dst = append(dst, ',')
@@ -312,7 +313,7 @@ func (c Calibration) appendJSON(dst []byte) []byte {
 // Text returns the calibration as one line of JSON, the form in a recording's metadata.
 func (c Calibration) Text() string {
 	var line bytes.Buffer
-	if err := json.Compact(&line, c.appendJSON(nil)); err != nil {
+	if err := json.Compact(&line, c.json()); err != nil {
 		return "" // a reader then finds no calibration
 	}
 	return line.String()

@@ -158,16 +158,16 @@ func TestCalibrationPath(t *testing.T) {
 
 // Property: a calibration parsed from any bytes can be written and parsed again without a change.
 func FuzzParseCalibration(f *testing.F) {
-	f.Add(demoCalibration().appendJSON(nil))
+	f.Add(demoCalibration().json())
 	f.Add([]byte(`{"a": null}`))
 	f.Fuzz(func(t *testing.T, data []byte) {
 		c, err := parseCalibration(data)
 		if err != nil {
 			return
 		}
-		again, err := parseCalibration(c.appendJSON(nil))
+		again, err := parseCalibration(c.json())
 		if err != nil || !reflect.DeepEqual(again, c) {
-			t.Errorf("%s parses, is written as %s and parses to %v, %v", data, c.appendJSON(nil), again, err)
+			t.Errorf("%s parses, is written as %s and parses to %v, %v", data, c.json(), again, err)
 		}
 	})
 }

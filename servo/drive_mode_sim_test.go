@@ -29,7 +29,8 @@ func withDriveMode(t *testing.T, name string, file, motor int) servo.ArmConfig {
 		}
 		defer port.Close()
 		b := servo.NewBus(port, r.Baud, r.Protocol(), rt.KernelClock())
-		if err := servo.WriteSettings(b, m.ID, m.Model, []robot.Setting{{Register: table.DriveMode, Value: motor}}); err != nil {
+		if err := servo.WriteSettings(b, m.ID, m.Model,
+			[]robot.Setting{{Register: table.DriveMode, Value: motor}}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -96,7 +97,8 @@ func TestDriveModeWithoutEffect(t *testing.T) {
 			t.Fatal(err)
 		}
 		arm.Close()
-		if notes := strings.Join(arm.Notes(), "\n"); strings.Contains(notes, "elbow_flex): its calibration has drive_mode 1") != tt.reported {
+		if notes := strings.Join(arm.Notes(),
+			"\n"); strings.Contains(notes, "elbow_flex): its calibration has drive_mode 1") != tt.reported {
 			t.Errorf("%s: notes %q", tt.robot, notes)
 		}
 	}

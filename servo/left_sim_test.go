@@ -37,13 +37,15 @@ func TestLeftInADynamixel(t *testing.T) {
 
 	for _, m := range r.Motors { // first the modes: a change would reset the values that are written below
 		mode, _ := m.Setting(table.OperatingMode)
-		if err := servo.WriteSettings(b, m.ID, m.Model, []robot.Setting{{Register: table.OperatingMode, Value: mode}}); err != nil {
+		if err := servo.WriteSettings(b, m.ID, m.Model,
+			[]robot.Setting{{Register: table.OperatingMode, Value: mode}}); err != nil {
 			t.Fatal(err)
 		}
 	}
 	for _, k := range left {
 		m := r.Motors[k.motor]
-		if err := servo.WriteSettings(b, m.ID, m.Model, []robot.Setting{{Register: k.register, Value: k.v}}); err != nil {
+		if err := servo.WriteSettings(b, m.ID, m.Model,
+			[]robot.Setting{{Register: k.register, Value: k.v}}); err != nil {
 			t.Fatal(err)
 		}
 	}

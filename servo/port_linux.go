@@ -134,7 +134,8 @@ const asyncLowLatency = 1 << 13
 // otherwise; other drivers and ptys refuse the request, and do not need it.
 func lowLatency(fd int, path string) {
 	var s serialStruct
-	if _, _, errno := unix.Syscall(unix.SYS_IOCTL, uintptr(fd), unix.TIOCGSERIAL, uintptr(unsafe.Pointer(&s))); errno == 0 {
+	if _, _, errno := unix.Syscall(unix.SYS_IOCTL, uintptr(fd), unix.TIOCGSERIAL,
+		uintptr(unsafe.Pointer(&s))); errno == 0 {
 		s.Flags |= asyncLowLatency
 		_, _, _ = unix.Syscall(unix.SYS_IOCTL, uintptr(fd), unix.TIOCSSERIAL, uintptr(unsafe.Pointer(&s)))
 	}

@@ -208,7 +208,8 @@ func TestArmOverPty(t *testing.T) {
 		}
 		a.Write(dst, a.Joints())
 	}
-	if want := []float32{degrees(2001), degrees(2002), degrees(2003), degrees(2004), degrees(2005), 50.3}; !slices.Equal(dst, want) {
+	if want := []float32{degrees(2001), degrees(2002), degrees(2003), degrees(2004), degrees(2005),
+		50.3}; !slices.Equal(dst, want) {
 		t.Errorf("Read = %v, want %v", dst, want)
 	}
 	if answered < 40 { // a loaded machine may answer late, but only as an exception

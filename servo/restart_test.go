@@ -12,8 +12,7 @@ import (
 // reported.
 func TestRestartSurvivesAFailedOpening(t *testing.T) {
 	l := newLine(rttest.NewClock(0), 1, 2, 3, 4, 5, 6)
-	a, err := l.open()
-	if err != nil {
+	if _, err := l.open(); err != nil {
 		t.Fatal(err)
 	}
 	mark := l.servos[6].word(48)
@@ -36,7 +35,7 @@ func TestRestartSurvivesAFailedOpening(t *testing.T) {
 		t.Fatal("opened")
 	}
 	cfg.Canceled = nil
-	a, err = OpenArm(cfg)
+	a, err := OpenArm(cfg)
 	if err != nil {
 		t.Fatal(err)
 	}

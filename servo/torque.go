@@ -148,7 +148,8 @@ func setAll(b *Bus, r table.Row, ids []ID, words []int) (bad []int) {
 		if b.syncWrite(r, ids, words) != nil {
 			break
 		}
-		if bad = b.readBack(check, r, words, confirmTimeout, b.clock.Now().Add(check.wire+2*confirmTimeout)); len(bad) == 0 {
+		if bad = b.readBack(check, r, words, confirmTimeout,
+			b.clock.Now().Add(check.wire+2*confirmTimeout)); len(bad) == 0 {
 			return nil
 		}
 	}

@@ -118,7 +118,7 @@ func (b *Bus) WriteRegister(id ID, r table.Row, value int) (Fault, error) {
 func (b *Bus) instruct(id ID, inst packet.Instruction) error {
 	b.tx = b.format.Append(b.tx[:0], id, inst)
 	b.waitFirstQuiet()
-	if _, _, err := b.transactOnce(id, b.tx, 0); err != nil {
+	if err := b.transactOnce(id, b.tx, 0); err != nil {
 		return fmt.Errorf("instruction %02X to id %d: %w", byte(inst), id, err)
 	}
 	return nil
@@ -209,7 +209,7 @@ func (b *Bus) sendFence(id ID) error {
 	}
 	// A servo that does not answer such a read, for example a clone, gets a ping instead, which
 	// keeps out all replies that are longer than its own.
-	_, _, err := b.transactOnce(id, b.format.Append(nil, id, packet.Ping), b.pingParams())
+	err := b.transactOnce(id, b.format.Append(nil, id, packet.Ping), b.pingParams())
 	f.done = err == nil
 	return err
 }
@@ -247,10 +247,11 @@ func (b *Bus) transact(id ID, request []byte, params int) ([]byte, Fault, error)
 	return nil, 0, ErrNoReply
 }
 
-func (b *Bus) transactOnce(id ID, request []byte, params int) ([]byte, Fault, error) {
+func (b *Bus) transactOnce(id ID, request []byte, params int) error {
 	defer func(attempts int) { b.attempts = attempts }(b.attempts)
 	b.attempts = 1
-	return b.transact(id, request, params)
+	_, _, err := b.transact(id, request, params)
+	return err
 }
 
 // waitQuiet waits until the line has been silent for b.quietTime, but at most five times as long,

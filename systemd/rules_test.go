@@ -115,7 +115,8 @@ func TestRulesNameBySerialNumberOnlyWhatIsUnique(t *testing.T) {
 		}
 	}
 	for _, kind := range []string{"bus", "camera"} {
-		if line := `ENV{EDGE_RT_UNIQUE}=="1", SYMLINK+="edge-rt/` + kind + `-$env{ID_SERIAL_SHORT}"`; !strings.Contains(string(text), line) {
+		if line := `ENV{EDGE_RT_UNIQUE}=="1", SYMLINK+="edge-rt/` + kind +
+			`-$env{ID_SERIAL_SHORT}"`; !strings.Contains(string(text), line) {
 			t.Errorf("want the name by serial number of a %s for a unique one only: %s", kind, line)
 		}
 	}

@@ -226,7 +226,8 @@ func TestDurationsFitTogether(t *testing.T) {
 			"service for good", burst, every, u.seconds(t, "StartLimitIntervalSec"))
 	}
 	server := readUnit(t, serverUnit)
-	if hung := seconds("server/worker.go", `stuckAfter = (\d+) \* time.Second`); server.seconds(t, "WatchdogSec") < 2*hung {
+	if hung := seconds("server/worker.go",
+		`stuckAfter = (\d+) \* time.Second`); server.seconds(t, "WatchdogSec") < 2*hung {
 		t.Errorf("lean-server's WatchdogSec is %v, want at least twice the longest request, %v",
 			server.seconds(t, "WatchdogSec"), hung)
 	}
@@ -274,7 +275,8 @@ func TestUnitsVerify(t *testing.T) {
 				t.Fatal(err)
 			}
 			path := filepath.Join(dir, name)
-			if err := os.WriteFile(path, []byte(change(strings.ReplaceAll(string(text), "/usr/bin/", dir+"/"))), 0o644); err != nil {
+			if err := os.WriteFile(path, []byte(change(strings.ReplaceAll(string(text), "/usr/bin/", dir+"/"))),
+				0o644); err != nil {
 				t.Fatal(err)
 			}
 			files = append(files, path)

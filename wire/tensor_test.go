@@ -36,9 +36,6 @@ func ParseTensor(t *Tensor, src []byte) (present bool, err error) {
 	}
 	t.DType = v.dtype
 	t.Data = v.data
-	t.Shape = t.Shape[:0]
-	for _, n := range v.shape[:v.rank] {
-		t.Shape = append(t.Shape, n)
-	}
+	t.Shape = append(t.Shape[:0], v.shape[:v.rank]...)
 	return present, nil
 }

@@ -225,11 +225,9 @@ func send(clock rt.Clock, pipelines []*pipeline, stop *atomic.Bool) error {
 	for !stop.Load() {
 		idle := true
 		for _, p := range pipelines {
-			fresh, err := p.encode(clock)
-			if err != nil {
-				return err
+			if p.encode(clock) {
+				idle = false
 			}
-			idle = idle && !fresh
 		}
 		if idle {
 			clock.SleepUntil(clock.Now().Add(sendPoll))
@@ -243,16 +241,16 @@ func send(clock rt.Clock, pipelines []*pipeline, stop *atomic.Bool) error {
 }
 
 // encode puts the newest picture into a message, if it is new.
-func (p *pipeline) encode(clock rt.Clock) (fresh bool, err error) {
+func (p *pipeline) encode(clock rt.Clock) (fresh bool) {
 	before := rt.ThreadCPU()
 	_, key, _ := p.camera.Newest.Front()
 	if rt.Instant(key) == p.last || key == rt.NoKey {
-		return false, nil
+		return false
 	}
 	at, err := p.encoder.Picture(&p.images[0])
 	if err != nil { // the camera has counted it
 		p.last = rt.Instant(key)
-		return false, nil
+		return false
 	}
 	p.body = wire.AppendObservation(p.body[:0], &wire.Observation{Images: p.images[:]})
 	if p.last != 0 { // the first one may have waited since the last slice
@@ -262,5 +260,5 @@ func (p *pipeline) encode(clock rt.Clock) (fresh bool, err error) {
 		p.encodeCPU += rt.ThreadCPU() - before
 	}
 	p.last = at
-	return true, nil
+	return true
 }

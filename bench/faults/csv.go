@@ -16,7 +16,8 @@ import (
 // Source: drtc utils/metrics at d20888c.
 var csvColumns = []string{
 	"faults", "schedule", "seed",
-	"t", "step", "schedule_size", "latency_estimate_steps", "latency_estimate_ms", "cooldown", "stall", "obs_triggered", "action_received",
+	"t", "step", "schedule_size", "latency_estimate_steps", "latency_estimate_ms", "cooldown", "stall", "obs_triggered",
+	"action_received",
 	"measured_latency_ms", "obs_sent_ts", "server_obs_received_ts", "server_action_sent_ts", "action_received_ts",
 	"chunk_overlap_count", "chunk_mean_l2", "chunk_max_l2",
 }

@@ -84,7 +84,8 @@ func TestReport(t *testing.T) {
 			}
 		}
 	}
-	if want := "| batch | p50 ms | p99 ms | overlapped ms | chunks/s | runs |\n|---|---|---|---|---|---|\n| 1 | "; !strings.Contains(markdown.String(), want) {
+	if want := "| batch | p50 ms | p99 ms | overlapped ms | chunks/s | runs |\n|---|---|---|---|---|---|" +
+		"\n| 1 | "; !strings.Contains(markdown.String(), want) {
 		t.Errorf("no table in:\n%s", markdown.String())
 	}
 	if _, err := json.Marshal(r); err != nil {

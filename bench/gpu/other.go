@@ -53,7 +53,8 @@ func (o other) measure(ctx context.Context, cfg Config, b *policy.Bundle, device
 		RSSMB   float64 `json:"rss_mb"`
 	}
 	if err := json.Unmarshal(out.Bytes(), &said); err != nil || len(said.Batches) == 0 {
-		return run, fmt.Errorf("%s printed %.200q, want {\"batches\": […]}: %v", o.name, out.String(), err)
+		return run, fmt.Errorf("%s printed %.200q, want {\"batches\": […]}: %v",
+			o.name, out.String(), err) //nolint:errorlint // may be nil
 	}
 	run.Batches = said.Batches
 	run.OpenS = said.OpenS

@@ -56,7 +56,9 @@ func TestReportTakesNeighbours(t *testing.T) {
 // One round of the real measurement has every figure, and allocates nothing.
 func TestMeasure(t *testing.T) {
 	if _, err := exec.LookPath("tjbench"); err != nil {
-		if _, err := Measure(context.Background(), Config{Size: Size{64, 64}, Quality: 90}); exit.Of(err) != exit.Usage || !strings.Contains(err.Error(), "libjpeg-turbo-progs") {
+		if _, err := Measure(context.Background(),
+			Config{Size: Size{64, 64}, Quality: 90}); exit.Of(err) != exit.Usage ||
+			!strings.Contains(err.Error(), "libjpeg-turbo-progs") {
 			t.Errorf("without tjbench: %v, want one that names the package", err)
 		}
 		t.Skip("needs tjbench")

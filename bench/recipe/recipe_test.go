@@ -49,7 +49,8 @@ func TestConfigRefusesNonsense(t *testing.T) {
 	if _, err := bad.check(); exit.Of(err) != exit.Usage || !strings.Contains(err.Error(), "--gc") {
 		t.Errorf("check without a collector = %v, want code 2 and --gc", err)
 	}
-	if err := (Part{Cell: Cell{Others: "best", GC: "off", Load: "none"}}).Run(t.Context(), io.Discard); exit.Of(err) != exit.Usage {
+	if err := (Part{Cell: Cell{Others: "best", GC: "off", Load: "none"}}).Run(t.Context(),
+		io.Discard); exit.Of(err) != exit.Usage {
 		t.Errorf("Run of an unknown recipe = %v, want code 2", err)
 	}
 }

@@ -112,7 +112,8 @@ func (r *run) open() (err error) {
 		if r.cfg.Records != "" {
 			flags = []string{"--audit", filepath.Join(r.cfg.Records, r.fault.Name, AuditFile)}
 		}
-		if r.lean, err = openLean(r.ctx, r.cfg.Bin, r.dir, r.cfg.Tree+"/bundle", r.arm.referee.FirstChunk, flags...); err != nil {
+		if r.lean, err = openLean(r.ctx, r.cfg.Bin, r.dir, r.cfg.Tree+"/bundle", r.arm.referee.FirstChunk,
+			flags...); err != nil {
 			return err
 		}
 		r.server = r.lean.Endpoint

@@ -198,7 +198,7 @@ func (r *robot) open(ctx context.Context, meta *policy.Meta, id string) error {
 	}
 	replies, err := r.link.Get(ctx, wire.SessionKey(r.prefix), wire.AppendSessionOpen(nil, &open), queryLimit)
 	if err != nil || len(replies) != 1 {
-		return fmt.Errorf("%s opens a session: %d answers, %v", id, len(replies), err)
+		return fmt.Errorf("%s opens a session: %d answers, %v", id, len(replies), err) //nolint:errorlint // may be nil
 	}
 	var ack wire.SessionAck
 	if err := wire.ParseSessionAck(&ack, replies[0].Payload); err != nil {

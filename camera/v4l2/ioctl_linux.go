@@ -165,7 +165,7 @@ const (
 
 // Source: include/uapi/asm-generic/ioctl.h, _IOC.
 const (
-	vidiocQueryCap  = ioRead<<30 | unsafe.Sizeof(capability{})<<16 | 'V'<<8 | 0
+	vidiocQueryCap  = ioRead<<30 | unsafe.Sizeof(capability{})<<16 | 'V'<<8 // and number 0
 	vidiocEnumFmt   = ioBoth<<30 | unsafe.Sizeof(fmtdesc{})<<16 | 'V'<<8 | 2
 	vidiocSFmt      = ioBoth<<30 | unsafe.Sizeof(format{})<<16 | 'V'<<8 | 5
 	vidiocReqBufs   = ioBoth<<30 | unsafe.Sizeof(requestBuffers{})<<16 | 'V'<<8 | 8

@@ -256,7 +256,8 @@ func TestMachineControls(t *testing.T) {
 	}
 	s.Close()
 	for _, bad := range []Setting{{"brightness", "256"}, {"exposure", "100"}, {"nonsense", "1"}, {"gain", "much"}} {
-		if _, err := Open(Config{Path: vivid, Want: small, Controls: []Setting{bad}}, rt.KernelClock()); !errors.Is(err, ErrControl) {
+		if _, err := Open(Config{Path: vivid, Want: small, Controls: []Setting{bad}},
+			rt.KernelClock()); !errors.Is(err, ErrControl) {
 			t.Errorf("%v: Open() = %v, want %v", bad, err, ErrControl)
 		}
 	}

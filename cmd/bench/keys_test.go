@@ -162,7 +162,8 @@ var (
 	index = regexp.MustCompile(`^\[\w+\] ?`)
 	code  = regexp.MustCompile(`--[a-z-]+\b|\b[a-z0-9]+(_[a-z0-9]+)+\b`) // flags and keys
 	units = append(strings.Fields("ns us ms s Hz 1/s bytes MiB MB/s bit/s share ratio % counts pixels V mA °C "+
-		"degrees objects requests ticks"), "degrees or 0 to 100", "units of chunk_model", "unit of the metric", "unit of the joint")
+		"degrees objects requests ticks"), "degrees or 0 to 100", "units of chunk_model", "unit of the metric",
+		"unit of the joint")
 )
 
 // value adds the row of a key, or the rows of the struct below it.

@@ -69,7 +69,8 @@ func TestServe(t *testing.T) {
 	}
 	for _, wrong := range [][]string{{"--robots", "0"}, {"--device", "abacus"}, {"--bundle", "nowhere"},
 		{"--beside", "lerobot"}} {
-		if code, _, stderr := runBench(t, append([]string{"serve", "--quiet"}, wrong...)...); !slices.Contains([]int{2, 3}, code) || stderr == "" {
+		if code, _, stderr := runBench(t,
+			append([]string{"serve", "--quiet"}, wrong...)...); !slices.Contains([]int{2, 3}, code) || stderr == "" {
 			t.Errorf("%q: code %d, %q, want 2 or 3 and why", wrong, code, stderr)
 		}
 	}

@@ -124,7 +124,7 @@ func (c *viewCmd) Run() error {
 
 type versionCmd struct{}
 
-func (versionCmd) Run() error {
+func (versionCmd) Run() error { //nolint:unparam // kong wants the result
 	fmt.Println(versionLine())
 	return nil
 }

@@ -99,7 +99,8 @@ func TestFlagsOfOtherCommands(t *testing.T) {
 			t.Errorf("torque off %v: code %d, %s%s", args, code, stdout, stderr)
 		}
 	}
-	if code, _, stderr := edgeRT(t, "monitor", "--config", config, "--bus", simBus(t).Path(), "--count", "1"); code != 0 {
+	if code, _, stderr := edgeRT(t, "monitor", "--config", config, "--bus", simBus(t).Path(), "--count",
+		"1"); code != 0 {
 		t.Errorf("monitor --config: code %d, %s", code, stderr)
 	}
 	if _, err := os.Stat(summary); err == nil {

@@ -48,7 +48,8 @@ func TestDataset(t *testing.T) {
 	var report struct {
 		There int `json:"episodes_there"`
 	}
-	if text := says(0, "", "export", path, out, "--task", "x", "--append", "--json", "-"); json.Unmarshal([]byte(text), &report) != nil || report.There != 1 {
+	if text := says(0, "", "export", path, out, "--task", "x", "--append", "--json",
+		"-"); json.Unmarshal([]byte(text), &report) != nil || report.There != 1 {
 		t.Errorf("the report is %s", text)
 	}
 	says(0, "robot so101, 1 episodes, 40 frames at 30", "info", out)

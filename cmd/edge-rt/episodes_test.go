@@ -260,7 +260,8 @@ func TestEpisodicRun(t *testing.T) {
 	if err := cmd.Run(); err != nil {
 		t.Fatalf("%v\n%s", err, log)
 	}
-	if want, marks := []string{"1 false  go", "1 true timeout go", "2 false  go", "2 true timeout go"}, marksOf(t, dir); !slices.Equal(marks, want) {
+	if want, marks := []string{"1 false  go", "1 true timeout go", "2 false  go", "2 true timeout go"},
+		marksOf(t, dir); !slices.Equal(marks, want) {
 		t.Fatalf("on record are %q, want %q\n%s", marks, want, log)
 	}
 	if reason, e := endOf(t, summary); e.Phase != episode.Over || e.Timeout != 2 || e.Open != 0 ||
@@ -361,8 +362,9 @@ func TestEpisodeFlags(t *testing.T) {
 		{"--reset-time 3s", "--episodes N"},
 		{"--episodes 2 --episode-time=-1s", "--episode-time is -1s"},
 	} {
-		code, stdout, stderr := edgeRT(t, append([]string{"--bus", "sim", "--connect", unreachable, "--max-offline", "1s"},
-			strings.Fields(tt.args)...)...)
+		code, stdout, stderr := edgeRT(t,
+			append([]string{"--bus", "sim", "--connect", unreachable, "--max-offline", "1s"},
+				strings.Fields(tt.args)...)...)
 		if code != 2 || stdout != "" || !strings.Contains(stderr, tt.says) {
 			t.Errorf("%s: code %d, %s%s; want 2 and %q", tt.args, code, stdout, stderr, tt.says)
 		}

@@ -362,7 +362,8 @@ func TestWrongFlagsKeepFiles(t *testing.T) {
 	}
 	for _, args := range [][]string{{"--json", file, "--fps", "0"}, {"--json", file, "--record", "some"},
 		{"--json", file, "--record-size", "1MiB"}} {
-		if code, _, stderr := edgeRT(t, append([]string{"--quiet", "--bus", "sim", "--connect", unreachable}, args...)...); code != 2 {
+		if code, _, stderr := edgeRT(t,
+			append([]string{"--quiet", "--bus", "sim", "--connect", unreachable}, args...)...); code != 2 {
 			t.Errorf("%s: exit code %d, %s; want 2", args, code, stderr)
 		}
 	}
@@ -397,7 +398,8 @@ func TestCamerasThatAreNone(t *testing.T) {
 		{"pattern:1x1", "needs", 2},
 		{"sim,format=mjpeg", "paints rgb", 2},
 	} {
-		code, _, stderr := edgeRT(t, "--quiet", "--bus", "sim", "--connect", unreachable, "--camera", "front="+tt.source)
+		code, _, stderr := edgeRT(t, "--quiet", "--bus", "sim", "--connect", unreachable, "--camera", "front="+
+			tt.source)
 		if code != tt.code || !strings.Contains(stderr, "camera front") || !strings.Contains(stderr, tt.says) ||
 			strings.Count(stderr, "\n") != 1 {
 			t.Errorf("%s: exit code %d, %s; want %d and one line with %q", tt.source, code, stderr, tt.code, tt.says)

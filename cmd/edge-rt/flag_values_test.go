@@ -58,8 +58,9 @@ func TestNamesThatAreNone(t *testing.T) {
 		{"--expect-model", strings.Repeat("g", 64)},
 		{"--tag", "k=" + long + long}, {"--tag", long + long + "=v"}, {"--camera", long + long + "=sim"},
 	} {
-		code, _, stderr := edgeRT(t, append([]string{"--quiet", "--bus", "sim", "--connect", unreachable, "--max-offline",
-			"300ms"}, args...)...)
+		code, _, stderr := edgeRT(t,
+			append([]string{"--quiet", "--bus", "sim", "--connect", unreachable, "--max-offline",
+				"300ms"}, args...)...)
 		if code != 2 || !strings.Contains(stderr, args[0]) || strings.Count(stderr, "\n") != 1 || len(stderr) > 600 {
 			t.Errorf("%.40q: exit code %d, %s; want 2 and one line that names the flag", args, code, stderr)
 		}

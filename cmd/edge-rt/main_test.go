@@ -277,7 +277,8 @@ func TestVersionSaysTheTransport(t *testing.T) {
 // The summary of a run that did not begin gives the reason.
 func TestSummaryOfARunThatDidNotBegin(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "edge.json")
-	code, _, stderr := edgeRT(t, "--quiet", "--bus", "sim", "--connect", unreachable, "--max-offline", "300ms", "--json",
+	code, _, stderr := edgeRT(t, "--quiet", "--bus", "sim", "--connect", unreachable, "--max-offline", "300ms",
+		"--json",
 		file)
 	b, err := os.ReadFile(file)
 	if err != nil {

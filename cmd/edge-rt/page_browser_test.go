@@ -102,7 +102,8 @@ func onAPhone(t *testing.T, address string) {
 				b.Eval(top("#views figure")), b.Eval("innerWidth"))
 		}
 	}
-	if at := b.Eval("document.querySelector('figure img').getBoundingClientRect().bottom <= innerHeight"); at != "true" {
+	if at := b.Eval("document.querySelector('figure img').getBoundingClientRect().bottom <= " +
+		"innerHeight"); at != "true" {
 		t.Error("the camera is not on the first screen")
 	}
 	for _, place := range []string{"0", "document.body.scrollHeight / 2", "document.body.scrollHeight"} {

@@ -115,7 +115,8 @@ func TestAPageThatCannotBe(t *testing.T) {
 		{"0", "want 1 to 65535", 2},
 		{"localhost", "such as 127.0.0.1:8080", 2},
 	} {
-		code, stdout, stderr := edgeRT(t, "--quiet", "--bus", "/dev/ttyNONE", "--connect", unreachable, "--http", tt.address)
+		code, stdout, stderr := edgeRT(t, "--quiet", "--bus", "/dev/ttyNONE", "--connect", unreachable, "--http",
+			tt.address)
 		if code != tt.code || stdout != "" || strings.Count(stderr, "\n") != 1 ||
 			!strings.Contains(stderr, "--http: ") || !strings.Contains(stderr, tt.says) {
 			t.Errorf("--http %s: exit code %d, %s%s; want %d and one line with %q", tt.address, code, stdout, stderr,

@@ -55,7 +55,8 @@ func TestRateIsThePolicys(t *testing.T) {
 func TestRateThatNobodySays(t *testing.T) {
 	t.Parallel()
 	s := newHoldServer(t)
-	if code, _, stderr := edgeRT(t, "--bus", "sim", "--connect", s.Endpoint, "--id", "arm", "--duration", "1s"); code != 3 || !strings.Contains(stderr, "give it as --fps") {
+	if code, _, stderr := edgeRT(t, "--bus", "sim", "--connect", s.Endpoint, "--id", "arm", "--duration",
+		"1s"); code != 3 || !strings.Contains(stderr, "give it as --fps") {
 		t.Errorf("code %d, want 3, and the flag named in\n%s", code, stderr)
 	}
 }

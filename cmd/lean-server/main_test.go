@@ -450,7 +450,8 @@ func TestCheckNamesTheFilesThatAreNotTheBundles(t *testing.T) {
 	for _, name := range []string{".cache/huggingface/download/policy.onnx.metadata", "golden/._b1.safetensors",
 		".DS_Store", "an\x1b[2J"} {
 		file := filepath.Join(filepath.Dir(path), "bundle", name)
-		if err := errors.Join(os.MkdirAll(filepath.Dir(file), 0o755), os.WriteFile(file, []byte("x"), 0o644)); err != nil {
+		if err := errors.Join(os.MkdirAll(filepath.Dir(file), 0o755),
+			os.WriteFile(file, []byte("x"), 0o644)); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -478,7 +479,8 @@ func TestCheckNamesABundleForSimulation(t *testing.T) {
 			t.Errorf("check of simulation_only %v = %d, %s%s", only, code, stdout, stderr)
 		}
 		var r server.Report
-		if _, stdout, _ = leanServer(t, nil, "check", "--manifest", path, "--json", "-"); json.Unmarshal([]byte(stdout), &r) != nil || r.Simulation != only {
+		if _, stdout, _ = leanServer(t, nil, "check", "--manifest", path, "--json",
+			"-"); json.Unmarshal([]byte(stdout), &r) != nil || r.Simulation != only {
 			t.Errorf("check --json of simulation_only %v: %s", only, stdout)
 		}
 	}
@@ -735,7 +737,8 @@ func TestServesOnTheRecord(t *testing.T) {
 		t.Errorf("replay = %d, %s%s", code, stdout, stderr)
 	}
 	other := writeManifest(t, fmt.Sprintf("model: {repo_or_path: %q}\n", filepath.Join(filepath.Dir(bundle), "still")))
-	if code, stdout, stderr := leanServer(t, nil, "replay", filepath.Join(dir, "captures"), "--manifest", other); code != 2 || stdout != "" || strings.Count(stderr, "\n") != 1 ||
+	if code, stdout, stderr := leanServer(t, nil, "replay", filepath.Join(dir, "captures"), "--manifest",
+		other); code != 2 || stdout != "" || strings.Count(stderr, "\n") != 1 ||
 		!strings.Contains(stderr, fmt.Sprintf("%d with bundle", captures)) ||
 		!strings.Contains(stderr, "give the manifest of the bundle that answered") {
 		t.Errorf("replay with another bundle = %d, %s%s, want 2 and one line", code, stdout, stderr)

@@ -91,7 +91,8 @@ func TestTwoRobotsWithTwoTasks(t *testing.T) {
 		return append([]float32(nil), model.ChunkRobot(0)...)
 	}
 	// The test can only detect a wrong task where tasks make a difference.
-	if d := furthest(want("arm-0", 1, &rows[0], &rows[0]), want("arm-0", 1, &rows[0], &rows[1])); d < 100*bundle.GoldenTol.ChunkRobot {
+	if d := furthest(want("arm-0", 1, &rows[0], &rows[0]),
+		want("arm-0", 1, &rows[0], &rows[1])); d < 100*bundle.GoldenTol.ChunkRobot {
 		t.Fatalf("another task moves the chunk by %g only", d)
 	}
 
@@ -138,7 +139,8 @@ func TestTwoRobotsWithTwoTasks(t *testing.T) {
 		}
 		for i, a := range arms {
 			got := a.answer(seq).ChunkRobot.Data
-			if d := furthest(got, want(fmt.Sprintf("arm-%d", i), seq, seen[i], seen[i])); !(d <= bundle.GoldenTol.ChunkRobot) {
+			if d := furthest(got,
+				want(fmt.Sprintf("arm-%d", i), seq, seen[i], seen[i])); !(d <= bundle.GoldenTol.ChunkRobot) {
 				t.Errorf("round %d: the chunk of arm-%d is %g away from the one of its task %q", seq, i, d,
 					seen[i].task)
 			}

@@ -362,7 +362,8 @@ func TestPassThroughEnds(t *testing.T) {
 			t.Errorf("%s: %v", name, err)
 			continue
 		}
-		if passed := m.Codec == wire.JPEG && bytes.Equal(m.Data, whole); passed != (name == "nothing" || name == "the policy's size it is") {
+		if passed := m.Codec == wire.JPEG &&
+			bytes.Equal(m.Data, whole); passed != (name == "nothing" || name == "the policy's size it is") {
 			t.Errorf("%s: the camera's JPEG is sent as it is: %v", name, passed)
 		}
 		if tt.raw != (m.Codec == wire.Raw) {

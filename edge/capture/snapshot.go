@@ -89,9 +89,8 @@ func (e *Camera) warmUp(clock rt.Clock) error {
 
 // encodeFile returns the picture as a file of the type with extension ext.
 func encodeFile(m *wire.Image, ext string) ([]byte, error) {
-	file := m.Data
 	if m.Codec == wire.JPEG {
-		file = bytes.Join([][]byte{m.Data[:m.SpliceAt], []byte(m.Splice), m.Data[m.SpliceAt:]}, nil)
+		file := bytes.Join([][]byte{m.Data[:m.SpliceAt], []byte(m.Splice), m.Data[m.SpliceAt:]}, nil)
 		if ext != ".png" {
 			return file, nil
 		}

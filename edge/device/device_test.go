@@ -83,7 +83,8 @@ func TestHintsHoldTheFlagsThatWereGiven(t *testing.T) {
 
 // The error for an arm without a calibration names the flags of that arm.
 func TestNoCalibrationNamesTheArmsFlags(t *testing.T) {
-	for prefix, want := range map[string]string{"": "give the --id under which it was calibrated, or --calibration FILE, or", "leader-": "give the --leader-id under which it was calibrated, or --leader-calibration FILE, or"} {
+	for prefix, want := range map[string]string{"": "give the --id under which it was calibrated, or --calibration " +
+		"FILE, or", "leader-": "give the --leader-id under which it was calibrated, or --leader-calibration FILE, or"} {
 		p := Place{Bus: "/dev/ttyACM1", Calibration: filepath.Join(t.TempDir(), "none.json"), Flags: prefix}
 		if _, err := p.Load(); exit.Of(err) != exit.Config || !strings.Contains(err.Error(), want) ||
 			!strings.Contains(err.Error(), "calibrate --bus /dev/ttyACM1") {

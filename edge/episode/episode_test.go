@@ -165,7 +165,8 @@ func TestScheduledEpisodes(t *testing.T) {
 	if marks := s.marks(t); !slices.Equal(marks, want) {
 		t.Errorf("on record is\n%s\nwant\n%s", strings.Join(marks, "\n"), strings.Join(want, "\n"))
 	}
-	if want := []string{"begin ", "rest", "begin ", "rest", "begin ", "rest", "begin pick", "rest"}; !slices.Equal(s.arm.calls, want) {
+	if want := []string{"begin ", "rest", "begin ", "rest", "begin ", "rest", "begin pick",
+		"rest"}; !slices.Equal(s.arm.calls, want) {
 		t.Errorf("the arm was told %q, want %q", s.arm.calls, want)
 	}
 }

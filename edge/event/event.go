@@ -219,11 +219,15 @@ var messages = [numCodes]string{
 
 // kinds group the codes on record.
 var kinds = [...]string{
-	StateChanged: "state", TickOverrun: "tick", Suspended: "tick", TorqueOn: "joint", BusLost: "bus", BusBack: "bus", JointFrozen: "joint", JointHeld: "joint",
-	JointOverloaded: "joint", JointBlind: "joint", JointLimp: "joint", JointStalled: "joint", JointMoved: "joint", JointWarned: "joint",
+	StateChanged: "state", TickOverrun: "tick", Suspended: "tick", TorqueOn: "joint", BusLost: "bus", BusBack: "bus",
+	JointFrozen: "joint", JointHeld: "joint",
+	JointOverloaded: "joint", JointBlind: "joint", JointLimp: "joint", JointStalled: "joint", JointMoved: "joint",
+	JointWarned:  "joint",
 	PhaseChanged: "operator", LeaderPushed: "operator", LeaderSilent: "leader", LeaderBack: "leader",
-	LinkUp: "link", LinkDown: "link", SessionLost: "link", SessionWaits: "link", SessionRefused: "link", Notice: "server",
-	CameraSilent: "camera", CameraBack: "camera", CameraSpoilt: "camera", TickMissing: "tick", Operated: "operator", Ended: "exit",
+	LinkUp: "link", LinkDown: "link", SessionLost: "link", SessionWaits: "link", SessionRefused: "link",
+	Notice:       "server",
+	CameraSilent: "camera", CameraBack: "camera", CameraSpoilt: "camera", TickMissing: "tick", Operated: "operator",
+	Ended:      "exit",
 	LeaderHeld: "leader", LeaderLeads: "leader",
 	FirstRun: "joint", FirstRunOver: "joint", ArmHeld: "joint",
 	SlowPolicy: "server",

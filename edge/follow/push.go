@@ -93,8 +93,9 @@ func (f *Follower) Unload(r robot.Robot, name string) (unloaded string, err erro
 	u := &f.unloading
 	u.answer.Store(-1)
 	u.asked.Store(joints)
-	for end := f.cfg.Clock.Now().Add(unloadTimeout); u.answer.Load() < 0; f.cfg.Clock.SleepUntil(f.cfg.Clock.Now().Add(f.cfg.Period)) {
-		if f.cfg.Clock.Now() > end {
+	clock := f.cfg.Clock
+	for end := clock.Now().Add(unloadTimeout); u.answer.Load() < 0; clock.SleepUntil(clock.Now().Add(f.cfg.Period)) {
+		if clock.Now() > end {
 			u.asked.Store(0)
 			return "", errors.New("the tick does not answer")
 		}

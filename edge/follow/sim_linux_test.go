@@ -296,7 +296,8 @@ func TestOverloadWithoutADirection(t *testing.T) {
 	a := newSimArm(t, servosim.Config{}, nil)
 	a.drive()
 	trip := func() {
-		if err := a.bus.Inject(servosim.Script{Faults: []servosim.Fault{{Kind: "overload", IDs: []uint8{3}}}}); err != nil {
+		if err := a.bus.Inject(servosim.Script{Faults: []servosim.Fault{{Kind: "overload",
+			IDs: []uint8{3}}}}); err != nil {
 			t.Fatal(err)
 		}
 		a.until("overload", func() bool { return a.joints[elbow]&Overloaded != 0 })
@@ -337,7 +338,8 @@ func TestEncoderFault(t *testing.T) {
 	t.Parallel()
 	a := newSimArm(t, servosim.Config{}, nil)
 	a.drive()
-	if err := a.bus.Inject(servosim.Script{Faults: []servosim.Fault{{Kind: "encoder", IDs: []uint8{3}, Offset: 600}}}); err != nil {
+	if err := a.bus.Inject(servosim.Script{Faults: []servosim.Fault{{Kind: "encoder", IDs: []uint8{3},
+		Offset: 600}}}); err != nil {
 		a.t.Fatal(err)
 	}
 	a.until("the run must end", func() bool { return a.Fatal() != nil })

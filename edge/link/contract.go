@@ -82,7 +82,8 @@ func (l *Link) checkContract(prefix string, ack *wire.SessionAck) (Contract, err
 	if l.contract.Prefix == "" {
 		p := l.Patience(t.Horizon, t.FPS)
 		said := paceOf(&ack.Capabilities)
-		if surely := (Pace{Least: time.Duration(float64(said.Least) / hopelessTimes)}); p.hopeless(surely) != nil {
+		surely := Pace{Least: time.Duration(float64(said.Least) / hopelessTimes)}
+		if p.hopeless(surely) != nil {
 			return t, p.hopeless(said)
 		}
 	}

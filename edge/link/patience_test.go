@@ -161,7 +161,8 @@ func TestPaceOfBelievesNoNonsense(t *testing.T) {
 			t.Errorf("%v ms: %+v, want nothing known", ms, got)
 		}
 	}
-	if got := paceOf(&wire.Capabilities{InferenceMsMin: 500, InferenceMsP99: 1e300, QueueWaitMs: 10}); got.Most != paceMost || got.Least != 500*time.Millisecond {
+	if got := paceOf(&wire.Capabilities{InferenceMsMin: 500, InferenceMsP99: 1e300,
+		QueueWaitMs: 10}); got.Most != paceMost || got.Least != 500*time.Millisecond {
 		t.Errorf("%+v, want at most %v", got, paceMost)
 	}
 	if got := paceOf(&wire.Capabilities{InferenceMsMin: 500, InferenceMsP99: 20}); got.Most != got.Least {

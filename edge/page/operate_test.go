@@ -204,7 +204,8 @@ func TestWithoutATokenThePageOnlyShows(t *testing.T) {
 	o = newOperated(t, rightOne)
 	o.get(t, "/buttons.json").wants(t, "buttons", 200, "application/json",
 		`{"token":true,"commands":[{"word":"pause","label":"Pause"},{"word":"stop","label":"Stop","ask":"End?"}]}`)
-	if code, _ := o.exchange(t, "127.0.0.1", "PUT /task HTTP/1.1\r\nHost: localhost\r\nContent-Length: 3\r\n\r\nfly"); code != 401 {
+	if code, _ := o.exchange(t, "127.0.0.1",
+		"PUT /task HTTP/1.1\r\nHost: localhost\r\nContent-Length: 3\r\n\r\nfly"); code != 401 {
 		t.Errorf("a task without the token: %d, want 401", code)
 	}
 }

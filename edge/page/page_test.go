@@ -292,7 +292,9 @@ func TestAddress(t *testing.T) {
 func TestATakenPortIsNamed(t *testing.T) {
 	s := newStage(t)
 	address := s.listener.Addr().String()
-	if _, err := Listen(Config{Address: address, Clock: rt.KernelClock(), Log: slog.New(slog.DiscardHandler)}); err == nil || !strings.Contains(err.Error(), address) || strings.Contains(err.Error(), "\n") {
+	if _, err := Listen(Config{Address: address, Clock: rt.KernelClock(),
+		Log: slog.New(slog.DiscardHandler)}); err == nil || !strings.Contains(err.Error(), address) ||
+		strings.Contains(err.Error(), "\n") {
 		t.Errorf("a taken port: %v, want one line with %s", err, address)
 	}
 }
@@ -420,7 +422,8 @@ func TestMemoryStaysBounded(t *testing.T) {
 	status := asking("/status.json")
 	picture := asking("/camera/front")
 	made := uint64(0)
-	for end := time.Now().Add(patience); made < 3*collectBytes || s.collections.Load() == 0; made = rt.ReadHeap().Bytes - began.Bytes {
+	for end := time.Now().Add(patience); made < 3*collectBytes ||
+		s.collections.Load() == 0; made = rt.ReadHeap().Bytes - began.Bytes {
 		for range 500 {
 			if code := k.ask(t, status); code != 200 {
 				t.Fatalf("status %d", code)
@@ -503,7 +506,8 @@ func TestThePageIsWhole(t *testing.T) {
 			t.Errorf("index.html does not ask for %s", path)
 		}
 	}
-	if policy := newStage(t).get(t, "/").head.Get("Content-Security-Policy"); !strings.HasPrefix(policy, "default-src 'none'") {
+	if policy := newStage(t).get(t,
+		"/").head.Get("Content-Security-Policy"); !strings.HasPrefix(policy, "default-src 'none'") {
 		t.Errorf("policy %q", policy)
 	}
 }

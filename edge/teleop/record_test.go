@@ -109,7 +109,8 @@ func TestTeleoperationIsRecorded(t *testing.T) {
 	if c, err := servo.ParseCalibration(run[recording.Calibration]); err != nil || len(c) != 6 {
 		t.Errorf("the follower's calibration is on record as %v, %v", c, err)
 	}
-	for key, want := range map[string]string{"id": "black", "task": "wave", "cameras": "top", "schedule": "teleop", "leader": cfg.Leader.Bus, "fps": "50"} {
+	for key, want := range map[string]string{"id": "black", "task": "wave", "cameras": "top", "schedule": "teleop",
+		"leader": cfg.Leader.Bus, "fps": "50"} {
 		if run[key] != want {
 			t.Errorf("the run's %s is %q, want %q", key, run[key], want)
 		}
@@ -240,7 +241,8 @@ func TestEpisodesOfATeleoperation(t *testing.T) {
 	}}); err != nil {
 		t.Fatal(err)
 	}
-	if want := []string{"1 false  wave", "1 true timeout wave", "2 false  point", "2 true timeout point"}; !slices.Equal(marks, want) {
+	if want := []string{"1 false  wave", "1 true timeout wave", "2 false  point",
+		"2 true timeout point"}; !slices.Equal(marks, want) {
 		t.Fatalf("on record are %q, want %q", marks, want)
 	}
 	if _, err := record.ReadFolder(cfg.RecordDir, record.Visitor{Tick: func(m *record.Tick) error {

@@ -1,5 +1,5 @@
-// Command schedule plays one second of a robot with one joint at 30 actions per second, whose policy answers after 200 ms
-// with chunks of 16 actions, and prints where each action comes from.
+// Command schedule plays one second of a robot with one joint at 30 actions per second, whose policy answers after
+// 200 ms with chunks of 16 actions, and prints where each action comes from.
 //
 //	go run ./examples/schedule
 package main

@@ -358,7 +358,9 @@ func TestComplain(t *testing.T) {
 	if code := p.Report(nil); code != exit.Clean || b.Len() != 0 {
 		t.Errorf("Report(nil) = %d and said %q", code, &b)
 	}
-	if code := p.Report(exit.With(exit.Absent, errors.Join(errors.New("no arm"), errors.New("no port")))); code != exit.Absent || b.String() != "robot: no arm; no port\n" {
+	if code := p.Report(exit.With(exit.Absent,
+		errors.Join(errors.New("no arm"), errors.New("no port")))); code != exit.Absent ||
+		b.String() != "robot: no arm; no port\n" {
 		t.Errorf("Report = %d and said %q", code, &b)
 	}
 }

@@ -79,12 +79,14 @@ const clearLine = "\r\x1b[2K"
 // would obey are escaped: the text may come from a server or a file.
 func (t *Terminal) Write(p []byte) (int, error) {
 	if !plain.Safe(p) {
-		return len(p), t.put([]byte(plain.Lines(string(p))))
+		t.put([]byte(plain.Lines(string(p))))
+	} else {
+		t.put(p)
 	}
-	return len(p), t.put(p)
+	return len(p), nil
 }
 
-func (t *Terminal) put(p []byte) error {
+func (t *Terminal) put(p []byte) {
 	t.mu.Lock()
 	switch {
 	case len(p) == 0 || p[len(p)-1] != '\n':
@@ -100,7 +102,6 @@ func (t *Terminal) put(p []byte) error {
 	case t.wake <- struct{}{}:
 	default: // show has a wake-up pending
 	}
-	return nil
 }
 
 // Clear removes the status line.

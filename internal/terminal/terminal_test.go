@@ -30,7 +30,8 @@ func TestTerminal(t *testing.T) {
 	step("status 3")
 	step("")
 	w.Close()
-	if got, want := string(<-shown), "one\nstatus 1"+clearLine+"status 2"+clearLine+"two\nstatus 3"+clearLine; got != want {
+	if got, want := string(<-shown), "one\nstatus 1"+clearLine+"status 2"+clearLine+"two\nstatus 3"+
+		clearLine; got != want {
 		t.Errorf("shown %q, want %q", got, want)
 	}
 }

@@ -35,18 +35,6 @@ var sourceRules = []struct {
 		},
 	},
 	{
-		"functions are short", "what does not fit on a screen is two things",
-		longFunctions,
-		[]sourceSample{
-			{"at the limit", "a/a.go", "package a\nfunc F() {\n" + strings.Repeat("//\n", maxFunctionLines-2) + "}\n",
-				nil},
-			{"one above", "a/a.go", "package a\nfunc F() {\n" + strings.Repeat("//\n", maxFunctionLines-1) + "}\n",
-				[]string{"a/a.go:2: F has 71 lines"}},
-			{"the doc comment is not counted", "a/a.go",
-				"package a\n" + strings.Repeat("//\n", maxFunctionLines) + "func F() {}\n", nil},
-		},
-	},
-	{
 		"packages are small", "more files than that are two packages, or one that nobody overlooks",
 		manyFiles,
 		[]sourceSample{
@@ -115,31 +103,6 @@ var sourceRules = []struct {
 		},
 	},
 	{
-		"banned calls", "see calls",
-		bannedCalls,
-		[]sourceSample{
-			{"the clock's own file", "rt/clock_linux.go", "package rt\nimport \"time\"\nvar _ = time.Now\n", nil},
-			{"another file of rt", "rt/loop.go", "package rt\nimport \"time\"\nvar _ = time.Now\n",
-				[]string{"rt/loop.go:3: time.Now"}},
-			{"by another name", "edge/a.go", "package edge\nimport zeit \"time\"\nfunc f() { zeit.Sleep(1) }\n",
-				[]string{"time.Sleep"}},
-			{"a timer", "chunk/a.go", "package chunk\nimport \"time\"\nvar _ = time.NewTicker(1)\n",
-				[]string{"time.NewTicker"}},
-			{"durations are fine", "chunk/a.go", "package chunk\nimport \"time\"\nconst x = time.Second\n", nil},
-			{"another thing of that name", "chunk/a.go", "package chunk\nvar clock rt.Clock\nvar _ = clock.Now()\n",
-				nil},
-			{"in a test", "edge/a_test.go", "package edge\nimport \"time\"\nvar _ = time.Now()\n", nil},
-			{"in the transport", "wire/zenoh/link/a.go", "package link\nimport \"time\"\nvar _ = time.Now()\n", nil},
-			{"in a program", "cmd/edge-rt/a.go", "package main\nimport \"time\"\nvar _ = time.Now()\n", nil},
-			{"a finalizer", "server/a.go",
-				"package server\nimport \"runtime\"\nfunc f() { runtime.SetFinalizer(nil, nil) }\n",
-				[]string{"runtime.SetFinalizer"}},
-			{"an exit", "edge/a.go", "package edge\nimport \"os\"\nfunc f() { os.Exit(1) }\n", []string{"os.Exit"}},
-			{"a dot import hides it", "edge/a.go", "package edge\nimport . \"time\"\nvar _ = Now()\n",
-				[]string{"hides"}},
-		},
-	},
-	{
 		"goroutines", "see starters",
 		strayGoroutines,
 		[]sourceSample{
@@ -157,32 +120,6 @@ var sourceRules = []struct {
 type sourceSample struct {
 	name, path, src string
 	want            []string
-}
-
-// calls are allowed only in the folders or files that have a reason for them, and in tests.
-var calls = []struct {
-	pkg     string
-	names   []string
-	why     string
-	allowed []string
-}{
-	{"time", []string{"Now", "Since", "Until", "Sleep", "After", "AfterFunc", "Tick", "NewTimer", "NewTicker"},
-		"rt.Clock is the only clock, so that the same code runs in a test's own time", []string{
-			"rt/clock_linux.go", "rt/other.go", // the clock itself
-			"rt/memory.go",                         // fills the runtime's heaps of timers
-			"wire/zenoh", "wire/zenohgo", "server", // network deadlines
-			"record/recorder.go",         // the time of day, for the names and stamps of files
-			"edge/operator", "sim/scene", // deadlines of their sockets
-			"edge/page", "internal/webpage", // people use their connections
-			"internal/terminal", "internal/terminal", // detect an output without a reader
-			"internal/userfile",                               // detects a pipe with a silent writer
-			"rt/rttest/realtime.go",                           // waits for other threads, in tests
-			"cmd", "tools", "bench", "stage", "internal/tidy", // programs and tests about the code
-		}},
-	{"runtime", []string{"SetFinalizer", "AddCleanup"},
-		"a finalizer closes things at an instant nobody chose; close them explicitly", nil},
-	{"os", []string{"Exit"},
-		"an exit skips every deferred torque-off; return an error", []string{"cmd", "tools", "examples"}},
 }
 
 // starters are the folders that may start goroutines, each with its reason.
@@ -208,22 +145,6 @@ func longFiles(t *tree) (findings []string) {
 	for _, f := range t.files {
 		if !f.test && f.lines > maxFileLines {
 			findings = append(findings, fmt.Sprintf("%s: %d lines, want at most %d", f.path, f.lines, maxFileLines))
-		}
-	}
-	return findings
-}
-
-func longFunctions(t *tree) (findings []string) {
-	for _, f := range t.files {
-		for _, decl := range f.ast.Decls {
-			fn, ok := decl.(*ast.FuncDecl)
-			if !ok || f.test {
-				continue
-			}
-			if n := t.line(fn.End()) - t.line(fn.Pos()) + 1; n > maxFunctionLines {
-				findings = append(findings, fmt.Sprintf("%s: %s has %d lines, want at most %d", t.at(fn.Pos()),
-					fn.Name.Name, n, maxFunctionLines))
-			}
 		}
 	}
 	return findings
@@ -280,7 +201,8 @@ func packageComments(t *tree) (findings []string) {
 	return findings
 }
 
-var drawers = []string{"util", "utils", "common", "helper", "helpers", "base", "core", "types", "interfaces", "manager", "misc", "shared", "lib"}
+var drawers = []string{"util", "utils", "common", "helper", "helpers", "base", "core", "types", "interfaces", "manager",
+	"misc", "shared", "lib"}
 
 func bannedNames(t *tree) (findings []string) {
 	dirs, files := t.dirs()
@@ -289,32 +211,6 @@ func bannedNames(t *tree) (findings []string) {
 			slices.Contains(drawers, path.Base(dir)) {
 			findings = append(findings, fmt.Sprintf("%s: package %s, want a noun a robot engineer would say", dir,
 				name))
-		}
-	}
-	return findings
-}
-
-func bannedCalls(t *tree) (findings []string) {
-	for _, f := range t.files {
-		for _, c := range calls {
-			name := f.importName(c.pkg)
-			if f.test || name == "" || within(f.path, c.allowed) {
-				continue
-			}
-			if name == "." {
-				findings = append(findings, fmt.Sprintf("%s: a dot import of %s hides its calls", f.path, c.pkg))
-			}
-			ast.Inspect(f.ast, func(n ast.Node) bool {
-				sel, ok := n.(*ast.SelectorExpr)
-				if !ok || !slices.Contains(c.names, sel.Sel.Name) {
-					return true
-				}
-				if x, ok := sel.X.(*ast.Ident); ok && x.Name == name {
-					findings = append(findings, fmt.Sprintf("%s: %s.%s: %s", t.at(sel.Pos()), c.pkg, sel.Sel.Name,
-						c.why))
-				}
-				return true
-			})
 		}
 	}
 	return findings
@@ -379,11 +275,6 @@ func TestSourceRulesBite(t *testing.T) {
 }
 
 func TestEveryExceptionHasAReason(t *testing.T) {
-	for _, c := range calls {
-		if c.why == "" {
-			t.Errorf("%s.%v is banned without a reason", c.pkg, c.names)
-		}
-	}
 	for _, s := range starters {
 		if s.why == "" {
 			t.Errorf("%s starts goroutines without a reason", s.folder)

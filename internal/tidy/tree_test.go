@@ -18,8 +18,7 @@ import (
 )
 
 const (
-	root   = "../.."
-	module = "github.com/edge-rt/edge-rt"
+	root = "../.."
 )
 
 // tree is the module's Go source, parsed and not type-checked, so that a rule still works when

@@ -301,7 +301,8 @@ func (x *export) unchanged(old *journal) (extra map[string]any, err error) {
 	var want, got map[string]any
 	for _, rel := range []string{statsPath, infoPath} {
 		want, got = nil, nil
-		if err := errors.Join(readJSON(filepath.Join(dir, rel), &want), readJSON(filepath.Join(x.out, rel), &got)); err != nil {
+		if err := errors.Join(readJSON(filepath.Join(dir, rel), &want),
+			readJSON(filepath.Join(x.out, rel), &got)); err != nil {
 			return nil, edited(rel, err)
 		}
 		for key, v := range want {

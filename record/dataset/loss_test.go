@@ -242,7 +242,8 @@ func TestAppendRefusesWhatItWouldLose(t *testing.T) {
 func elsewhere(rel string) func(t *testing.T, dir string) {
 	return func(t *testing.T, dir string) {
 		to := filepath.Join(t.TempDir(), "there")
-		if err := errors.Join(os.Rename(filepath.Join(dir, rel), to), os.Symlink(to, filepath.Join(dir, rel))); err != nil {
+		if err := errors.Join(os.Rename(filepath.Join(dir, rel), to),
+			os.Symlink(to, filepath.Join(dir, rel))); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -525,7 +526,7 @@ func TestModesAreTheRecords(t *testing.T) {
 			t.Fatal(err)
 		}
 		n := 0
-		filepath.WalkDir(cfg.Out, func(path string, d fs.DirEntry, err error) error {
+		filepath.WalkDir(cfg.Out, func(path string, d fs.DirEntry, _ error) error {
 			info, err := d.Info()
 			if err != nil {
 				t.Fatal(err)

@@ -61,8 +61,8 @@ func (c *column) number(v float64) parquet.Value {
 
 // table writes a Parquet table.
 type table struct {
-	columns []column // in the library's order: by name
-	writer  *parquet.Writer
+	columns []column        // in the library's order: by name
+	writer  *parquet.Writer //nolint:staticcheck // its successor needs a Go type for the rows
 	row     parquet.Row
 }
 

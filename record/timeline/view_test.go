@@ -203,7 +203,8 @@ func TestATornRecordIsShown(t *testing.T) {
 			t.Errorf("%.20q: %q, %v; want code 3", data, said, err)
 		}
 	}
-	if err := Show(t.Context(), ShowConfig{File: file + ".none", Out: new(strings.Builder)}); exit.Of(err) != exit.Usage {
+	if err := Show(t.Context(),
+		ShowConfig{File: file + ".none", Out: new(strings.Builder)}); exit.Of(err) != exit.Usage {
 		t.Errorf("no file: %v, want code 2", err)
 	}
 	left, _ := filepath.Glob(filepath.Join(filepath.Dir(file), ".view-*"))

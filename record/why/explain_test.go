@@ -533,7 +533,8 @@ var cases = []struct {
 		s.ask(300)
 		s.ticks(60, silent).event(event.SessionLost, int64(event.LossToken), 0, "session lost: token").ticks(60,
 			silent).event(event.BusBack, int64(hotplug.Unplugged), 0, "back").ticks(20, nil)
-	}, want: []expected{{kind: Stutter, cause: Unplugged, also: []Cause{ServerGone}, words: "the adapter was unplugged"}}},
+	}, want: []expected{{kind: Stutter, cause: Unplugged, also: []Cause{ServerGone},
+		words: "the adapter was unplugged"}}},
 	{name: "a motor restarted", tell: func(s *story) {
 		s.ticks(30, silent).event(event.BusBack, int64(hotplug.Restarted), 2<<1|1, "back").ticks(60,
 			paused).event(event.Operated, int64(event.WordResume), 0, "resume").well()
@@ -548,7 +549,8 @@ var cases = []struct {
 		})
 		s.open("s-2", 2, "box-1")
 		s.well()
-	}, want: []expected{{kind: Stutter, cause: LinkLost, also: []Cause{MotorSilent}}, {kind: Hold, cause: MotorSilent}}},
+	}, want: []expected{{kind: Stutter, cause: LinkLost, also: []Cause{MotorSilent}},
+		{kind: Hold, cause: MotorSilent}}},
 	{name: "two stutters", tell: func(s *story) {
 		for range 2 {
 			s.ask(200)

@@ -256,8 +256,8 @@ func (l *Log) sorted() {
 }
 
 // extend adds a tick to the last span if it is near enough, and otherwise begins a new span.
-func extend(l *Log, spans []span, t *record.Tick, gap rt.Instant) []span {
-	if n := len(spans); n == 0 || t.At-spans[n-1].to > gap+l.period {
+func extend(l *Log, spans []span, t *record.Tick) []span {
+	if n := len(spans); n == 0 || t.At-spans[n-1].to > spanGap+l.period {
 		spans = keep(l, spans, span{from: t.At, firstOld: t.TooOld})
 	}
 	s := &spans[len(spans)-1]
@@ -287,14 +287,14 @@ func (l *Log) tick(t *record.Tick) error {
 	acted := t.Action.N > 0
 	switch {
 	case t.Starved:
-		l.starved = extend(l, l.starved, t, spanGap)
+		l.starved = extend(l, l.starved, t)
 	case t.Paused:
-		l.pauses = extend(l, l.pauses, t, spanGap)
+		l.pauses = extend(l, l.pauses, t)
 	case !acted && (l.firstWaits || t.At-l.rowAt > idleAfter):
-		l.idles = extend(l, l.idles, t, spanGap)
+		l.idles = extend(l, l.idles, t)
 	}
 	if t.BusSilent && !t.Starved {
-		l.silents = extend(l, l.silents, t, spanGap)
+		l.silents = extend(l, l.silents, t)
 	}
 	if t.Skipped > 0 {
 		s := skip{

@@ -86,7 +86,7 @@ func (x *explainer) stutter(s *span) Finding {
 		func() *reason { return x.bus(s, since) },
 		func() *reason { return x.newEpisode(s, missing, last) },
 		func() *reason { return x.resumed(s) },
-		func() *reason { return x.machine(asked, s.from, s.to) },
+		func() *reason { return x.machine(asked, s.to) },
 		func() *reason { return x.joint(s, since) },
 		func() *reason { return x.old(s, last) },
 		func() *reason { return x.pictures(s, since) },
@@ -201,23 +201,25 @@ func (x *explainer) stopped(from, to rt.Instant) *reason {
 
 // away explains a stretch by the arm's return: it was unplugged, or a motor restarted.
 func (x *explainer) away(from, to rt.Instant) *reason {
-	for _, e := range x.log.between(from, to, event.BusBack) {
-		r := &reason{cause: Unplugged}
-		joints := uint32(e.b >> 1)
-		if e.a == int64(hotplug.Restarted) || joints != 0 {
-			r.cause = Restarted
-		}
-		text := "the arm is back: " + hotplug.Cause(e.a).String()
-		if joints != 0 {
-			text += " (" + x.log.jointNames(joints) + ")"
-		}
-		if e.b&1 != 0 {
-			text += "; it waits for an operator (edge-rt ctl resume)"
-		}
-		r.add(e.at, "%s", text)
-		return r
+	backs := x.log.between(from, to, event.BusBack)
+	if len(backs) == 0 {
+		return nil
 	}
-	return nil
+	e := backs[0]
+	r := &reason{cause: Unplugged}
+	joints := uint32(e.b >> 1)
+	if e.a == int64(hotplug.Restarted) || joints != 0 {
+		r.cause = Restarted
+	}
+	text := "the arm is back: " + hotplug.Cause(e.a).String()
+	if joints != 0 {
+		text += " (" + x.log.jointNames(joints) + ")"
+	}
+	if e.b&1 != 0 {
+		text += "; it waits for an operator (edge-rt ctl resume)"
+	}
+	r.add(e.at, "%s", text)
+	return r
 }
 
 // newEpisode explains a stutter by a new episode: an operator began it, so that no action was left.
@@ -271,7 +273,7 @@ func (x *explainer) unusable(missing *request, until rt.Instant) *reason {
 }
 
 // machine explains a stutter by missing ticks, if they are a large part of the missing time.
-func (x *explainer) machine(since, from, to rt.Instant) *reason {
+func (x *explainer) machine(since, to rt.Instant) *reason {
 	l := x.log
 	var gone rt.Instant
 	var worst *skip

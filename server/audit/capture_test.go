@@ -186,7 +186,8 @@ func TestReadCaptures(t *testing.T) {
 	}
 	for i, data := range [][]byte{nil, []byte("torn"),
 		appendCapture(nil, sampleRequest(), &sampleOrigin, 3, time.Now())} {
-		if err := os.WriteFile(filepath.Join(dir, fmt.Sprintf("request-%05d.safetensors", i)), data, 0o600); err != nil {
+		if err := os.WriteFile(filepath.Join(dir, fmt.Sprintf("request-%05d.safetensors", i)), data,
+			0o600); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -22,7 +22,6 @@ type robot struct {
 	seen    rt.Instant // capture of the observation under way
 	arrives rt.Instant // its arrival at the server; in the future before it is captured
 	ends    rt.Instant // end of its actions
-	inHand  bool
 }
 
 // Robot is one robot's demand.

@@ -174,7 +174,7 @@ func (d *decoder) value(node ast.Node, t reflect.Type, path string) error {
 
 // unknown returns the error text for an unknown key, with the key that was probably meant.
 func (d *decoder) unknown(siblings []string, key, path string) string {
-	prefix, _, _ := cutLast(path)
+	prefix := cutLast(path)
 	if hint := cmp.Or(draftKeys[path], draftKeys[prefix]); hint != "" {
 		return fmt.Sprintf("unknown key %q: %s", path, hint)
 	}

@@ -295,7 +295,7 @@ func (c *Config) Errorf(key, format string, args ...any) error {
 	where := ""
 	if c.file != "" {
 		where = c.file + ": "
-		for path := key; path != ""; path, _, _ = cutLast(path) {
+		for path := key; path != ""; path = cutLast(path) {
 			if line := c.lines[path]; line > 0 {
 				where = fmt.Sprintf("%s:%d: ", c.file, line)
 				break
@@ -305,11 +305,12 @@ func (c *Config) Errorf(key, format string, args ...any) error {
 	return fmt.Errorf("%w: %s%w", ErrInvalid, where, fmt.Errorf(format, args...))
 }
 
-func cutLast(path string) (before, after string, found bool) {
+// cutLast returns the path up to its last dot, "" without a dot.
+func cutLast(path string) string {
 	if i := strings.LastIndexByte(path, '.'); i >= 0 {
-		return path[:i], path[i+1:], true
+		return path[:i]
 	}
-	return "", path, false
+	return ""
 }
 
 // Capacity is a number of sessions, or Auto.

@@ -82,10 +82,10 @@ func TestSchedulersByName(t *testing.T) {
 // left.
 func starved(s Scheduler) (total, longest int) {
 	type robot struct {
-		dry, asks, arrives rt.Instant // arrives: of the request under way; 0: no request is
-		lasts, ahead, way  rt.Instant
-		waits              bool
-		since              rt.Instant
+		dry, asks         rt.Instant
+		lasts, ahead, way rt.Instant
+		waits             bool
+		since             rt.Instant
 	}
 	random := rand.New(rand.NewPCG(1, 2))
 	var robots []*robot

@@ -89,7 +89,8 @@ func TestWhoMayLook(t *testing.T) {
 			t.Errorf("%s for %q: %d %.200q, want %d with %q", c.path, c.host, code, text, c.code, c.says)
 		}
 	}
-	if code, _ := get(t, p, "/status.json", "", "Sec-Fetch-Site", "cross-site", "Sec-Fetch-Dest", "empty"); code != 403 {
+	if code, _ := get(t, p, "/status.json", "", "Sec-Fetch-Site", "cross-site", "Sec-Fetch-Dest",
+		"empty"); code != 403 {
 		t.Errorf("another site's page gets %d, want 403", code)
 	}
 	a, err := http.Post("http://"+p.Addr().String()+"/status.json", "text/plain", strings.NewReader("x"))

@@ -188,7 +188,7 @@ func (r *Referee) checkGoal(j *joint, e *servosim.Event, held, known bool) {
 	if (j.first && known || !held) && !again {
 		j.first, j.missed = false, 0
 		r.checkFirstGoal(j, e)
-		j.spendBudget(r, e.At, 0)
+		j.spendBudget(e.At, 0)
 		return
 	}
 	j.first = false
@@ -208,7 +208,7 @@ func (r *Referee) checkGoal(j *joint, e *servosim.Event, held, known bool) {
 		r.violation(e.At, Step, j, "%d counts (%.1f degrees) from goal %d to %d in a tick, at most %.0f", travel,
 			float64(travel)/j.Degree, from, aim, limit)
 		j.budget = burst * j.step
-	case j.spendBudget(r, e.At, size) < 0:
+	case j.spendBudget(e.At, size) < 0:
 		r.violation(e.At, Step, j, "goals come faster than %.0f counts a second", j.Velocity)
 		j.budget = burst * j.step
 	}
@@ -232,7 +232,7 @@ func (r *Referee) checkFirstGoal(j *joint, e *servosim.Event) {
 
 // spendBudget takes a step from the travel allowed in the time since the last one, and returns the
 // rest.
-func (j *joint) spendBudget(r *Referee, at rt.Instant, size float64) float64 {
+func (j *joint) spendBudget(at rt.Instant, size float64) float64 {
 	j.budget = min(j.budget+j.Velocity*at.Sub(j.aimAt).Seconds(), burst*j.step)
 	j.aimAt = at
 	j.budget -= max(size-rounding, 0)

@@ -353,7 +353,7 @@ var dynamixelModels = []model{
 			Viscous: 0.03,
 			Stall:   1.9,
 		}, 885 * 128},
-	{"xm430-w350", 1020, [2]byte{46}, xTable, xm(1193, 350, 1920), 0.00269,
+	{"xm430-w350", 1020, [2]byte{46}, xTable, xm(1193, 350), 0.00269,
 		motor.Motor{
 			Volts:   12,
 			KT:      2.49,
@@ -363,7 +363,7 @@ var dynamixelModels = []model{
 			Viscous: 0.05,
 			Stall:   4.1,
 		}, 885 * 128},
-	{"xm430-w210", 1030, [2]byte{46}, xTable, xm(1193, 330, 1920), 0.00269,
+	{"xm430-w210", 1030, [2]byte{46}, xTable, xm(1193, 330), 0.00269,
 		motor.Motor{
 			Volts:   12,
 			KT:      1.49,
@@ -373,7 +373,7 @@ var dynamixelModels = []model{
 			Viscous: 0.04,
 			Stall:   3,
 		}, 885 * 128},
-	{"xm540-w270", 1120, [2]byte{46}, xTable, xm(2047, 128, 1920), 0.00269,
+	{"xm540-w270", 1120, [2]byte{46}, xTable, xm(2047, 128), 0.00269,
 		motor.Motor{
 			Volts:   12,
 			KT:      3.82,
@@ -383,7 +383,7 @@ var dynamixelModels = []model{
 			Viscous: 0.1,
 			Stall:   10.6,
 		}, 885 * 128},
-	{"xh540-w150", 1110, [2]byte{46}, xTable, xm(2047, 280, 1920), 0.00269,
+	{"xh540-w150", 1110, [2]byte{46}, xTable, xm(2047, 280), 0.00269,
 		motor.Motor{
 			Volts:   12,
 			KT:      1.64,
@@ -417,7 +417,7 @@ func xc330(velocity int64) []setting {
 		{xVelocityI, 1200}, {xVelocityP, 40}, {xPositionD, 0}, {xPositionP, 900}}
 }
 
-func xm(amps, velocity, velocityI int64) []setting {
+func xm(amps, velocity int64) []setting {
 	return []setting{{31, 80}, {xVoltageMax, 160}, {xVoltageMin, 95}, {xLimitCurrent, amps}, {xLimitVelocity, velocity},
-		{xVelocityI, velocityI}, {xPositionD, 0}, {xPositionP, 800}}
+		{xVelocityI, 1920}, {xPositionD, 0}, {xPositionP, 800}}
 }

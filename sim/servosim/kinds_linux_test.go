@@ -66,7 +66,8 @@ func TestAScriptMaySwitchTheSupplyOfSome(t *testing.T) {
 			}
 		}
 	}
-	if got := []int64{b.servos[0].get(stsTorqueLimit), b.servos[1].get(stsTorqueLimit)}; !slices.Equal(got, []int64{300, 1000}) {
+	if got := []int64{b.servos[0].get(stsTorqueLimit),
+		b.servos[1].get(stsTorqueLimit)}; !slices.Equal(got, []int64{300, 1000}) {
 		t.Errorf("torque limits of servos 1 and 2: %v, want 300 and 1000", got)
 	}
 }

@@ -351,7 +351,8 @@ func TestIndirectAddressesPackAWindow(t *testing.T) {
 		if got := s.read(nil, data, 3, clock.Now()); s.mem[xTorque] != 1 || int(got[1])|int(got[2])<<8 != 2048 {
 			t.Errorf("%s: torque %d, window %v, want 1 and 2048 behind it", model, s.mem[xTorque], got)
 		}
-		if torque, present := s.write(data, []byte{2}, clock.Now()), s.write(data+1, []byte{0}, clock.Now()); torque != resultRange || present != resultAccess {
+		if torque, present := s.write(data, []byte{2}, clock.Now()),
+			s.write(data+1, []byte{0}, clock.Now()); torque != resultRange || present != resultAccess {
 			t.Errorf("%s: a torque of 2 is answered with %d, a present position with %d, want %d and %d", model, torque,
 				present, resultRange, resultAccess)
 		}

@@ -91,9 +91,12 @@ const (
 
 var kindNames = [kinds]string{
 	kindDrop: "drop", kindCorrupt: "corrupt", kindTruncate: "truncate", kindDuplicate: "duplicate", kindLate: "late",
-	kindStall: "stall", kindWrongID: "wrong_id", kindNoise: "noise", kindReorder: "reorder", kindGarble: "garble", kindMute: "mute",
-	kindEcho: "echo", kindBrownout: "brownout", kindHeat: "heat", kindPush: "push", kindUnplug: "unplug", kindOverload: "overload", kindReboot: "reboot",
-	kindPower: "power", kindVoltage: "voltage", kindEncoder: "encoder", kindBlock: "block", kindFlood: "flood", kindMisread: "misread",
+	kindStall: "stall", kindWrongID: "wrong_id", kindNoise: "noise", kindReorder: "reorder", kindGarble: "garble",
+	kindMute: "mute",
+	kindEcho: "echo", kindBrownout: "brownout", kindHeat: "heat", kindPush: "push", kindUnplug: "unplug",
+	kindOverload: "overload", kindReboot: "reboot",
+	kindPower: "power", kindVoltage: "voltage", kindEncoder: "encoder", kindBlock: "block", kindFlood: "flood",
+	kindMisread: "misread",
 }
 
 const (

@@ -106,7 +106,8 @@ func takePictures(ctx context.Context, o *options, address, dir string) error {
 		if newer, err := fetch(ctx, address); err == nil {
 			picture = newer
 		}
-		if err := errors.Join(ctx.Err(), os.WriteFile(filepath.Join(dir, fmt.Sprintf("%05d.jpg", n)), picture, 0o600)); err != nil {
+		if err := errors.Join(ctx.Err(),
+			os.WriteFile(filepath.Join(dir, fmt.Sprintf("%05d.jpg", n)), picture, 0o600)); err != nil {
 			return err
 		}
 	}
@@ -133,7 +134,8 @@ func fetch(ctx context.Context, address string) ([]byte, error) {
 
 // encode makes the GIF, with a palette of its own colours.
 func encode(ctx context.Context, o *options, dir string) error {
-	const filter = "scale=480:-1:flags=lanczos,split[a][b];[a]palettegen=max_colors=32:stats_mode=full[p];[b][p]paletteuse=dither=none:diff_mode=rectangle"
+	const filter = "scale=480:-1:flags=lanczos,split[a][b];[a]palettegen=max_colors=32:stats_mode=full[p];" +
+		"[b][p]paletteuse=dither=none:diff_mode=rectangle"
 	cmd := exec.CommandContext(ctx, "ffmpeg", "-loglevel", "error", "-y", "-framerate", strconv.Itoa(o.rate),
 		"-i", filepath.Join(dir, "%05d.jpg"), "-filter_complex", filter, o.out)
 	cmd.Stderr = os.Stderr

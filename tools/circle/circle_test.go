@@ -95,7 +95,8 @@ func TestTheVerdict(t *testing.T) {
 			t.Errorf("%s: %v", tt.name, err)
 		}
 	}
-	if got := (judged{Reached: 3, Collided: 1, TimedOut: 2}).String(); got != "50 % (3 of 6 legs; 1 touched the post, 2 took longer than 6 s)" {
+	if got := (judged{Reached: 3, Collided: 1,
+		TimedOut: 2}).String(); got != "50 % (3 of 6 legs; 1 touched the post, 2 took longer than 6 s)" {
 		t.Errorf("it says %q", got)
 	}
 }

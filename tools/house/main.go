@@ -1,6 +1,6 @@
 // Command house measures the source tree as a newcomer meets it: its size in tokens of Go's own scanner, which no line
 // break flatters, the lengths of its functions, its widest lines and assignments, its exported names and the sleeps in
-// its tests. Beside each row are the figures of well-known projects and of this one at 6f2a5d5, counted in the same way.
+// its tests. Beside each row are the figures of well-known projects and of this one at 6f2a5d5, counted the same way.
 //
 //	go run ./tools/house             # the whole tree
 //	go run ./tools/house -packages   # tokens by package

@@ -106,7 +106,7 @@ func main() {
 		same := s.mutants[0]
 		same.new = same.old
 		if caught, err := s.try(root, dir, same); caught || err != nil {
-			fail(fmt.Errorf("the tests of %s fail without a mutant: %v", s.dir, err))
+			fail(fmt.Errorf("the tests of %s fail without a mutant: %v", s.dir, err)) //nolint:errorlint // may be nil
 		}
 		for i, m := range s.mutants {
 			began := time.Now()

@@ -59,7 +59,7 @@ func (s *stand) addDraft() (*draft, error) {
 		return nil, errors.Join(err, d.link.Close())
 	}
 	d.ended.Go(d.run)
-	err = wait("the draft's robot streams", startLimit, func() bool {
+	err = wait("the draft's robot streams", func() bool {
 		d.mu.Lock()
 		defer d.mu.Unlock()
 		return len(d.chunks) > 0

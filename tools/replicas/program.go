@@ -74,10 +74,10 @@ func (p *program) tail(n int) string {
 }
 
 // wait waits until ok; what names the condition.
-func wait(what string, limit time.Duration, ok func() bool) error {
-	for end := time.Now().Add(limit); !ok(); time.Sleep(poll) {
+func wait(what string, ok func() bool) error {
+	for end := time.Now().Add(startLimit); !ok(); time.Sleep(poll) {
 		if time.Now().After(end) {
-			return fmt.Errorf("%s: not within %v", what, limit)
+			return fmt.Errorf("%s: not within %v", what, startLimit)
 		}
 	}
 	return nil
@@ -136,7 +136,7 @@ func (s *stand) startServer(of serving) (*server, error) {
 
 // ready waits until the server serves.
 func (sv *server) ready() error {
-	err := wait(sv.name+" serves", startLimit, func() bool {
+	err := wait(sv.name+" serves", func() bool {
 		if l := sv.said(servingLine); len(l) > 0 {
 			sv.id = servingLine.FindStringSubmatch(l[0].text)[1]
 		}

@@ -72,7 +72,7 @@ func (s *stand) startRouter() (err error) {
 	if s.router, err = s.start("router", cmd); err != nil {
 		return err
 	}
-	err = wait("the router listens", startLimit, func() bool {
+	err = wait("the router listens", func() bool {
 		return len(s.router.said(listensLine)) > 0 || !s.router.Running()
 	})
 	if err == nil && !s.router.Running() {
@@ -100,7 +100,7 @@ func (s *stand) add(n int, flags ...string) error {
 		time.Sleep(100 * time.Millisecond) // arms are not armed all at once
 	}
 	for _, r := range fresh {
-		if err := wait(r.id+" streams", startLimit, func() bool { return r.open() != "" || !r.Running() }); err != nil {
+		if err := wait(r.id+" streams", func() bool { return r.open() != "" || !r.Running() }); err != nil {
 			return err
 		}
 	}

@@ -49,13 +49,11 @@ func main() {
 
 // run is the program: args are go test's.
 func run(args []string) error {
-	began := time.Now()
 	flags, packages := split(args)
 	later, _, err := goTest(slices.Concat(flags, []string{"-p", many}), packages, nil)
 	if err != nil || len(later) == 0 {
 		return err
 	}
-	fmt.Fprintf(out, "after %v: %d tests of real time\n", time.Since(began).Round(time.Second), later.count())
 	_, left, err := goTest(slices.Concat(flags, []string{"-p", few}), later.packages(), later.names())
 	if err != nil {
 		return err

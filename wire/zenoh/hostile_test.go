@@ -73,7 +73,8 @@ func mustAttack(t *testing.T, at string) *attacker {
 
 func (a *attacker) send(m codec.Message) {
 	a.t.Helper()
-	if err := a.link.Send(codec.AppendMessage(nil, &m), link.Delivery{QoS: codec.RequestQoS, Reliable: true}); err != nil {
+	if err := a.link.Send(codec.AppendMessage(nil, &m),
+		link.Delivery{QoS: codec.RequestQoS, Reliable: true}); err != nil {
 		a.t.Fatal(err)
 	}
 }

@@ -79,7 +79,8 @@ func (p *publisher) Put(payload, attachment []byte) error {
 	}
 	first := p.nobody
 	for i := range p.targets {
-		if err := p.targets[i].link.Push(&p.push, p.how); err != nil && err != link.ErrClosed && first == nil {
+		if err := p.targets[i].link.Push(&p.push, p.how); err != nil && !errors.Is(err, link.ErrClosed) &&
+			first == nil {
 			first = err
 		}
 	}
@@ -102,7 +103,7 @@ func (p *publisher) PutLatest(payload, attachment []byte) (replaced bool, err er
 		t := &p.targets[i]
 		r, e := t.link.PushLatest(t.slot, &p.push, p.how)
 		replaced = replaced || r
-		if e != nil && e != link.ErrClosed && err == nil {
+		if e != nil && !errors.Is(e, link.ErrClosed) && err == nil {
 			err = e
 		}
 	}

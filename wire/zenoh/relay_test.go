@@ -382,8 +382,9 @@ func TestRelayAgainstModel(t *testing.T) {
 				}
 			}
 			for got, sum := range want {
+				deadline := time.Now().Add(20 * time.Second)
 				// Polled here: Eventually takes a testing.TB, which a *rapid.T is not.
-				for deadline := time.Now().Add(20 * time.Second); got.Load() != sum; time.Sleep(100 * time.Microsecond) {
+				for ; got.Load() != sum; time.Sleep(100 * time.Microsecond) {
 					if time.Now().After(deadline) {
 						t.Fatalf("a subscriber's sum is %#x, want %#x", got.Load(), sum)
 					}
@@ -481,7 +482,8 @@ func TestTargetsAcrossClients(t *testing.T) {
 		}
 	}
 	mustAttack(t, at).answers("@wide/a", "@wide/a", true)
-	if all, complete := asker.asks(100, "@wide/*", codec.All), asker.asks(101, "@wide/*", codec.AllComplete); all != 1 || complete != 0 {
+	if all, complete := asker.asks(100, "@wide/*", codec.All),
+		asker.asks(101, "@wide/*", codec.AllComplete); all != 1 || complete != 0 {
 		t.Errorf("a query that is wider than a complete queryable: %d replies, %d from those complete; want 1 and 0",
 			all, complete)
 	}

@@ -7,6 +7,7 @@ package main
 
 import (
 	"bufio"
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -96,7 +97,7 @@ func modules() bool {
 			err = unix.FinitModule(int(m.Fd()), params, flags)
 			m.Close()
 		}
-		if err != nil && err != unix.EEXIST {
+		if err != nil && !errors.Is(err, unix.EEXIST) {
 			fmt.Println("MACHINE module", name, err)
 			ok = false
 		}

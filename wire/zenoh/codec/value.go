@@ -105,6 +105,8 @@ func (c *Cursor) expr(suffix, sender bool) Expr {
 }
 
 // appendExpr appends e and sets its flag bits in the header dst[head].
+//
+//nolint:unparam // both flags are parameters, although flagN is the same in every header
 func appendExpr(dst []byte, e Expr, head int, flagN, flagM byte) []byte {
 	dst = appendVLE(dst, uint64(e.Scope))
 	if len(e.Suffix) > 0 {

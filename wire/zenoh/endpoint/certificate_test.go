@@ -26,7 +26,8 @@ func TestReadCertificate(t *testing.T) {
 	}
 	_, key := ca.Issue("arm-c")
 	junk := filepath.Join(t.TempDir(), "junk.pem")
-	if err := os.WriteFile(junk, []byte("-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n"), 0o600); err != nil {
+	if err := os.WriteFile(junk, []byte("-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n"),
+		0o600); err != nil {
 		t.Fatal(err)
 	}
 	for _, file := range []string{key, junk, "/nowhere.pem"} {

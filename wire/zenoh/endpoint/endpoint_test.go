@@ -34,7 +34,8 @@ func TestParse(t *testing.T) {
 		{"tls/h:1#root_ca_certificate_file=/ca.pem;verify_name_on_connect=false;enable_mtls=true",
 			Endpoint{Protocol: TLS, Address: "h:1", Security: Security{RootCA: "/ca.pem", AnyName: true,
 				MutualTLS: true}}, ""},
-		{"tls/h:1#connect_certificate_file=c;connect_private_key_file=k;listen_certificate_file=lc;listen_private_key_file=lk",
+		{"tls/h:1#connect_certificate_file=c;connect_private_key_file=k;listen_certificate_file=lc;" +
+			"listen_private_key_file=lk",
 			Endpoint{Protocol: TLS, Address: "h:1", Security: Security{
 				ConnectCertificate: "c",
 				ConnectKey:         "k",
@@ -220,7 +221,8 @@ func TestIPv6(t *testing.T) {
 	}
 	ca := endpointtest.New(t)
 	cert, key := ca.Issue("six", "::1")
-	if a, d := exchange(t, Endpoint{Protocol: TCP, Address: "[::1]:0"}, Endpoint{Protocol: TCP, Address: "[::1]:0"}); a != nil || d != nil {
+	if a, d := exchange(t, Endpoint{Protocol: TCP, Address: "[::1]:0"},
+		Endpoint{Protocol: TCP, Address: "[::1]:0"}); a != nil || d != nil {
 		t.Error(a, d)
 	}
 	if a, d := exchange(t, Endpoint{TLS, "[::1]:0", Security{ListenCertificate: cert, ListenKey: key}},
@@ -356,7 +358,8 @@ func TestListeningWithACertificateForClients(t *testing.T) {
 		t.Errorf("CheckListen = %v, want that it is not for servers", err)
 	}
 	anyone, anyKey := ca.IssueAs("any", func(c *x509.Certificate) { c.ExtKeyUsage = nil }, "127.0.0.1")
-	if err := (Endpoint{TLS, "127.0.0.1:0", Security{ListenCertificate: anyone, ListenKey: anyKey}}).CheckListen(); err != nil {
+	if err := (Endpoint{TLS, "127.0.0.1:0",
+		Security{ListenCertificate: anyone, ListenKey: anyKey}}).CheckListen(); err != nil {
 		t.Errorf("without extendedKeyUsage: %v", err)
 	}
 }

@@ -166,7 +166,7 @@ func (l *Link) Addr() net.Addr { return l.conn.RemoteAddr() }
 func (l *Link) Run(handle func(*codec.Message) error) error {
 	go l.out.run()
 	err := l.in.run(handle)
-	if err == io.EOF || err == io.ErrUnexpectedEOF {
+	if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
 		err = ErrEOF
 	}
 	var malformed codec.Error
@@ -180,7 +180,7 @@ func (l *Link) Run(handle func(*codec.Message) error) error {
 	if l.revoked.Load() {
 		err = ErrMemory
 	}
-	if err == ErrMemory {
+	if errors.Is(err, ErrMemory) {
 		l.cfg.Counters.Revoked.Add(1)
 		return err
 	}

@@ -83,7 +83,7 @@ func (s *stream) fill(n int) error {
 		m, err := s.read(s.buf[s.w:])
 		s.w += m
 		if err != nil && s.w-s.r < n {
-			if err == io.EOF && s.w > s.r {
+			if errors.Is(err, io.EOF) && s.w > s.r {
 				err = io.ErrUnexpectedEOF
 			}
 			return err

@@ -66,7 +66,8 @@ func join(t *testing.T, r *Router) *node {
 
 func (n *node) send(m codec.Message) {
 	n.t.Helper()
-	if err := n.link.Send(codec.AppendMessage(nil, &m), link.Delivery{QoS: codec.RequestQoS, Reliable: true}); err != nil {
+	if err := n.link.Send(codec.AppendMessage(nil, &m),
+		link.Delivery{QoS: codec.RequestQoS, Reliable: true}); err != nil {
 		n.t.Fatal(err)
 	}
 }
