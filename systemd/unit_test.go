@@ -209,7 +209,7 @@ func TestDurationsFitTogether(t *testing.T) {
 		}
 		return d
 	}
-	way := seconds("edge/follow/drive.go", `const ParkLimit = (\d+) \* time.Second`) + seconds("edge/watch.go",
+	way := seconds("edge/follow/drive.go", `const ParkLimit = (\d+) \* time.Second`) + seconds("edge/drive/drive.go",
 		`leaveLimit += follow.ParkLimit \+ (\d+)\*time.Second`) +
 		seconds("edge/hotplug/hotplug.go", `torqueOffFor += (\d+) \* time.Second`)
 	slow := seconds(edgePath, `exec sleep (\d+)`)
@@ -226,7 +226,7 @@ func TestDurationsFitTogether(t *testing.T) {
 			"service for good", burst, every, u.seconds(t, "StartLimitIntervalSec"))
 	}
 	server := readUnit(t, serverUnit)
-	if hung := seconds("server/worker.go",
+	if hung := seconds("server/engine.go",
 		`stuckAfter = (\d+) \* time.Second`); server.seconds(t, "WatchdogSec") < 2*hung {
 		t.Errorf("lean-server's WatchdogSec is %v, want at least twice the longest request, %v",
 			server.seconds(t, "WatchdogSec"), hung)
