@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/edge-rt/edge-rt/rt/rttest"
 	"github.com/edge-rt/edge-rt/wire/zenoh/zenohtest"
 )
 
@@ -17,6 +18,7 @@ func TestMemoryUnderAttack(t *testing.T) {
 	if testing.Short() {
 		t.Skip("half a minute")
 	}
+	rttest.RealTime(t) // the collector keeps the bound only where it gets the processor
 	r := start(t, "--quiet")
 	r.awaitReady()
 	network, prefix := r.dial()
