@@ -63,7 +63,7 @@ func (x *explainer) tooSlow() bool {
 // server must have continued to answer: a wait longer than its usual ones has another cause.
 func (x *explainer) slowPolicy(asked, from, to rt.Instant) *reason {
 	usual := slowTimes*(x.usually.inference+x.usually.queue) + x.horizon
-	if !x.tooSlow() || x.log.longestWait(asked, to) > usual {
+	if !x.tooSlow() || x.longestWait(asked, to) > usual {
 		return nil
 	}
 	r := &reason{cause: SlowPolicy}
@@ -73,13 +73,15 @@ func (x *explainer) slowPolicy(asked, from, to rt.Instant) *reason {
 
 // longestWait returns the longest time without an answer between two instants. A stretch with few
 // actions may contain many answers.
-func (l *Log) longestWait(from, to rt.Instant) (longest time.Duration) {
+func (x *explainer) longestWait(from, to rt.Instant) (longest time.Duration) {
 	last := from
-	for _, at := range l.answers() {
-		if at > last && at < to {
-			longest = max(longest, time.Duration(at-last))
-			last = at
+	first, _ := slices.BinarySearch(x.answers, from+1)
+	for _, at := range x.answers[first:] {
+		if at >= to {
+			break
 		}
+		longest = max(longest, time.Duration(at-last))
+		last = at
 	}
 	return max(longest, time.Duration(to-last))
 }

@@ -37,6 +37,7 @@ type explainer struct {
 	typical map[Cause]time.Duration
 	usual   time.Duration // of a whole round trip
 	usually computing     // the server's usual share of it
+	answers []rt.Instant  // sorted instants of the first answers
 	horizon time.Duration // duration of a chunk's actions; 0: unknown
 }
 
@@ -46,6 +47,7 @@ func newExplainer(l *Log, a *Audit) *explainer {
 		audit:   a,
 		typical: map[Cause]time.Duration{},
 		usually: l.usually(),
+		answers: l.answers(),
 	}
 	for _, p := range parts {
 		x.typical[p.cause] = l.typical(p.took)
