@@ -1,13 +1,13 @@
 package sim
 
 import (
-	"compress/gzip"
 	"encoding/binary"
 	"encoding/json"
-	"io"
 	"math"
 	"os"
 	"testing"
+
+	"github.com/edge-rt/edge-rt/rt/rttest"
 
 	"github.com/edge-rt/edge-rt/policy/safetensors"
 )
@@ -21,7 +21,7 @@ type goldenScene struct {
 // loadScenes reads scenes.safetensors.gz of testdata/sim.
 func loadScenes(t testing.TB) []goldenScene {
 	t.Helper()
-	_, tensors, err := safetensors.Parse(unzip(t, "../testdata/sim/scenes.safetensors.gz"))
+	_, tensors, err := safetensors.Parse(rttest.Unzip(t, "../testdata/sim/scenes.safetensors.gz"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -129,23 +129,4 @@ func TestDrawsAreSplitMix64(t *testing.T) {
 	if a, b := d.next(), d.next(); a != 0x910a2dec89025cc1 || b != 0xbeeb8da1658eec67 {
 		t.Errorf("first draws of seed 1 = %#x, %#x, want 0x910a2dec89025cc1, 0xbeeb8da1658eec67", a, b)
 	}
-}
-
-// unzip returns the contents of a gzip file.
-func unzip(t testing.TB, path string) []byte {
-	t.Helper()
-	file, err := os.Open(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer file.Close()
-	z, err := gzip.NewReader(file)
-	if err != nil {
-		t.Fatalf("%s: %v", path, err)
-	}
-	data, err := io.ReadAll(z)
-	if err != nil {
-		t.Fatalf("%s: %v", path, err)
-	}
-	return data
 }

@@ -3,20 +3,20 @@ package tokenizer
 import (
 	"bufio"
 	"bytes"
-	"compress/gzip"
 	"encoding/json"
 	"fmt"
-	"io"
 	"os"
 	"path/filepath"
 	"slices"
 	"testing"
+
+	"github.com/edge-rt/edge-rt/rt/rttest"
 )
 
 // golden returns a file that testdata/tokenizer/make.py wrote.
 func golden(t testing.TB, name string) []byte {
 	t.Helper()
-	return unzip(t, filepath.Join("../../testdata/tokenizer", name+".gz"))
+	return rttest.Unzip(t, filepath.Join("../../testdata/tokenizer", name+".gz"))
 }
 
 // folder makes a bundle's tokenizer folder with one file.
@@ -260,23 +260,4 @@ func TestExportedPromptsAreThoseOfLeRobot(t *testing.T) {
 		}
 		checkFilled(t, c.Prompt, dst, mask, c.IDs, 0)
 	}
-}
-
-// unzip returns the contents of a gzip file.
-func unzip(t testing.TB, path string) []byte {
-	t.Helper()
-	file, err := os.Open(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer file.Close()
-	z, err := gzip.NewReader(file)
-	if err != nil {
-		t.Fatalf("%s: %v", path, err)
-	}
-	data, err := io.ReadAll(z)
-	if err != nil {
-		t.Fatalf("%s: %v", path, err)
-	}
-	return data
 }
