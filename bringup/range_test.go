@@ -221,7 +221,7 @@ func TestClearOfSeam(t *testing.T) {
 	}
 }
 
-// Property: for any bytes a range is one that its readings can have made.
+// Property: for any bytes, readings like these can have made the range.
 func FuzzRange(f *testing.F) {
 	f.Add([]byte{0, 10, 8, 0, 20, 9, 200, 1, 1})
 	f.Fuzz(func(t *testing.T, data []byte) {

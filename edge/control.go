@@ -27,10 +27,9 @@ const (
 
 var phaseNames = [numPhases]string{"read", "act", "merge", "ask"}
 
-// Bounds of the rings between the threads.
 const (
-	eventSlots  = 1024
-	sourceSlots = 64
+	eventSlots    = 1024 // of the ring of events
+	observedSlots = 64   // requests whose pictures' ages are kept
 )
 
 // control is one robot's tick: read, act, write, then merge and ask. Owner: the tick thread, except
@@ -53,11 +52,11 @@ type control struct {
 	heldAll    uint32 // every joint while no joint is driven, else 0
 	merged     chunk.Chunk
 	inferences link.Inferences
-	restedFrom rt.Instant               // start of the hold between two episodes; 0: no such hold
-	observed   [sourceSlots]link.Source // of the last requests
-	entry      *record.Tick             // this tick's record; nil: it is not recorded
-	counted    servo.Stats              // bus counters at the last tick's record
-	phases     *rt.Laps                 // durations of the tick's parts, in the order of phaseNames
+	restedFrom rt.Instant                 // start of the hold between two episodes; 0: no such hold
+	observed   [observedSlots]link.Source // of the last requests
+	entry      *record.Tick               // this tick's record; nil: it is not recorded
+	counted    servo.Stats                // bus counters at the last tick's record
+	phases     *rt.Laps                   // durations of the tick's parts, in the order of phaseNames
 }
 
 type controlConfig struct {

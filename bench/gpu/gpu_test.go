@@ -113,7 +113,7 @@ func TestMeasureRefuses(t *testing.T) {
 		{"device", func(c *Config) { c.Device = []string{"gpu"} }, exit.Usage, "--device"},
 		{"program without a name", func(c *Config) { c.Beside = []string{"true"} }, exit.Usage, "NAME=COMMAND"},
 		{"bundle", func(c *Config) { c.Bundle = []string{"absent"} }, exit.Config, "absent"},
-		{"only what is not there", func(c *Config) {
+		{"only absent devices", func(c *Config) {
 			c.Device = []string{"cuda:63"}
 		}, exit.Config, "no device could be measured"},
 		{"program that says nothing", func(c *Config) { c.Beside = []string{"mute=true"} }, exit.Failure, "mute"},

@@ -219,9 +219,12 @@ func newSubjects(cfg Config, pix []byte) (all []subject, done func(), err error)
 	done = func() { e.Close(); e420.Close(); d.Close() }
 	w, h := cfg.Size.W, cfg.Size.H
 	picture := func(layout jpeg.Layout, pix []byte) *jpeg.Image {
-		m := &jpeg.Image{W: w, H: h, Layout: layout}
-		m.Pix = pix
-		return m
+		return &jpeg.Image{
+			W:      w,
+			H:      h,
+			Layout: layout,
+			Pix:    pix,
+		}
 	}
 	rgb := picture(jpeg.RGB, pix)
 	yuyv := picture(jpeg.YUYV, packed(pix, w, h))

@@ -399,7 +399,7 @@ func TestHighlight(t *testing.T) {
 	infos, err := record.ReadFolder(dir, record.Visitor{Tick: func(*record.Tick) error { ticks++; return nil }})
 	if err != nil || len(infos) != 1 || infos[0].Run["why"] != "edge-rt ctl save" || ticks < 3 ||
 		len(marksOf(t, dir)) != 0 {
-		t.Errorf("%d files (%v) with %d ticks, %v; want what was before s, and no episode\n%s", len(infos), infos,
+		t.Errorf("%d files (%v) with %d ticks, %v; want the ticks before s, and no episode\n%s", len(infos), infos,
 			ticks, err, log)
 	}
 	if c, err := servo.ParseCalibration(infos[0].Run[recording.Calibration]); err != nil || len(c) != 6 {

@@ -126,7 +126,7 @@ func TestRecordThatCannotBeWritten(t *testing.T) {
 	if err != nil || code != 0 || sum.Ticks < 60 || sum.Record.Lost+sum.Record.LostPictures == 0 ||
 		!strings.Contains(sum.Record.Error, "no space left") ||
 		!strings.Contains(said, "nothing can be recorded for now") || underTorque(b) != 0 {
-		t.Errorf("a disk that gets full: exit code %d, %v, %+v, %s; want 0, ticks as ever, and what was lost", code,
+		t.Errorf("a disk that gets full: exit code %d, %v, %+v, %s; want 0, ticks as ever, and the lost messages", code,
 			err, sum, said)
 	}
 }

@@ -35,8 +35,8 @@ func get(t *testing.T, url string) (text []byte, head http.Header) {
 	return text, head
 }
 
-// The real program's page shows the state, the joints' positions and the camera pictures: one that
-// is encoded for the server, and one that is sent raw.
+// The real program's page shows the state, the joints' positions and the camera pictures: the first
+// camera is encoded for the server, the second is sent raw.
 func TestThePageOfARun(t *testing.T) {
 	t.Parallel()
 	for _, quality := range []string{"90", "0"} {

@@ -86,7 +86,7 @@ func TestTwinsRunTheirOwnActions(t *testing.T) { // not in parallel: another tes
 		}
 	})
 	if one, two := answered(); one < 10 || two < 10 || foreign.Load() == 0 {
-		t.Errorf("the server answered %d and %d requests, %d foreign answers were heard: the two did not meet", one,
+		t.Errorf("the server answered %d and %d requests, %d foreign answers arrived: the two did not meet", one,
 			two, foreign.Load())
 	}
 }

@@ -226,7 +226,7 @@ func TestBadInput(t *testing.T) {
 			[]string{"--audit", "/nowhere/audit.jsonl"}},
 		{"summary into a folder", []string{"--manifest", good, "--json", t.TempDir(), "--ort", "/nowhere"}, false, 2,
 			[]string{"--json", "is a directory"}},
-		{"access control for nobody", []string{"acl", "--manifest",
+		{"access control without robots", []string{"acl", "--manifest",
 			writeManifest(t, "model: {repo_or_path: b, id: m}\nrouters: [boss]\n")}, false, 3,
 			[]string{"clients is empty", "common name"}},
 		{"access control without a server", []string{"acl", "--manifest",

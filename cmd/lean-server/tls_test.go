@@ -89,7 +89,7 @@ func TestCertificatesWhileServing(t *testing.T) {
 	until("ready again", "/readyz", http.StatusOK)
 	over, overKey := ca.IssueUntil(time.Now().Add(-time.Minute), "over", "127.0.0.1")
 	put(over, overKey)
-	until("a renewed one that is over", "/healthz", http.StatusOK, "have changed and are not used",
+	until("an expired renewal", "/healthz", http.StatusOK, "have changed and are not used",
 		`("over") is valid from `, `certificate ("good")`)
 	other, _ := ca.IssueAs("other", long, "127.0.0.1")
 	put(other, goodKey)
