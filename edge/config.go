@@ -15,9 +15,9 @@ import (
 	"github.com/edge-rt/edge-rt/edge/device"
 	"github.com/edge-rt/edge-rt/edge/episode"
 	"github.com/edge-rt/edge-rt/edge/follow"
-	"github.com/edge-rt/edge-rt/edge/link"
 	"github.com/edge-rt/edge-rt/edge/operator"
 	"github.com/edge-rt/edge-rt/edge/page"
+	"github.com/edge-rt/edge-rt/edge/uplink"
 	"github.com/edge-rt/edge-rt/internal/exit"
 	"github.com/edge-rt/edge-rt/internal/terminal"
 	"github.com/edge-rt/edge-rt/record"
@@ -106,7 +106,7 @@ type Config struct {
 	ReconnectInitialBackoff time.Duration
 	ReconnectMaxBackoff     time.Duration
 	MaxOffline              time.Duration
-	Given                   link.Given // limits that flags fixed; the others follow the server's time per chunk
+	Given                   uplink.Given // limits that flags fixed; the others follow the server's time per chunk
 
 	Tags map[string]string
 
@@ -296,8 +296,8 @@ func (c *Config) CheckSchedule() error {
 			"--compat to measure it all the same", s.Cooldown)
 	}
 	// without a rate: one to which no cutoff is too high or too low
-	fps := min(cmp.Or(c.FPS, 4*c.Stages.Cutoff, link.MaxFPS), link.MaxFPS)
-	s.Horizon = link.MaxHorizon
+	fps := min(cmp.Or(c.FPS, 4*c.Stages.Cutoff, uplink.MaxFPS), uplink.MaxFPS)
+	s.Horizon = uplink.MaxHorizon
 	s.DOF = 1
 	s.FPS = fps // placeholders: the server's and the robot's sizes are not known yet
 	if _, err := chunk.New(s); err != nil {
@@ -306,10 +306,10 @@ func (c *Config) CheckSchedule() error {
 	if _, err := stage.NewChain(c.Stages, fps, 1); err != nil {
 		return exit.With(exit.Usage, err)
 	}
-	if rate := c.rate(); rate > link.MaxFPS {
+	if rate := c.rate(); rate > uplink.MaxFPS {
 		return exit.Errorf(exit.Usage,
 			"--fps %v with --interpolation-multiplier %d are %v ticks per second, at most %d", c.FPS,
-			c.Stages.Multiplier, rate, link.MaxFPS)
+			c.Stages.Multiplier, rate, uplink.MaxFPS)
 	}
 	s = c.Schedule
 	for _, f := range []struct {

@@ -8,9 +8,9 @@ import (
 	"github.com/edge-rt/edge-rt/edge/drive"
 	"github.com/edge-rt/edge-rt/edge/event"
 	"github.com/edge-rt/edge-rt/edge/follow"
-	"github.com/edge-rt/edge-rt/edge/link"
 	"github.com/edge-rt/edge-rt/edge/recording"
 	"github.com/edge-rt/edge-rt/edge/tick"
+	"github.com/edge-rt/edge-rt/edge/uplink"
 	"github.com/edge-rt/edge-rt/record"
 	"github.com/edge-rt/edge-rt/rt"
 	"github.com/edge-rt/edge-rt/servo"
@@ -51,12 +51,12 @@ type control struct {
 	last       lastAction
 	heldAll    uint32 // every joint while no joint is driven, else 0
 	merged     chunk.Chunk
-	inferences link.Inferences
-	restedFrom rt.Instant                 // start of the hold between two episodes; 0: no such hold
-	observed   [observedSlots]link.Source // of the last requests
-	entry      *record.Tick               // this tick's record; nil: it is not recorded
-	counted    servo.Stats                // bus counters at the last tick's record
-	phases     *rt.Laps                   // durations of the tick's parts, in the order of phaseNames
+	inferences uplink.Inferences
+	restedFrom rt.Instant                   // start of the hold between two episodes; 0: no such hold
+	observed   [observedSlots]uplink.Source // of the last requests
+	entry      *record.Tick                 // this tick's record; nil: it is not recorded
+	counted    servo.Stats                  // bus counters at the last tick's record
+	phases     *rt.Laps                     // durations of the tick's parts, in the order of phaseNames
 }
 
 type controlConfig struct {
@@ -64,15 +64,15 @@ type controlConfig struct {
 	period        time.Duration
 	degradedAfter time.Duration
 	maxOffline    time.Duration
-	patience      link.Patience // zero: degradedAfter, maxOffline and the core's MaxAge are fixed
+	patience      uplink.Patience // zero: degradedAfter, maxOffline and the core's MaxAge are fixed
 	arm           *follow.Follower
 	bus           bus
 	record        *record.Recorder // nil: nothing is recorded
 	events        *event.Queue
 	waker         *rt.Waker // the sender's
 	drive         *drive.Run
-	out           *link.Outbox
-	in            *link.Inbox
+	out           *uplink.Outbox
+	in            *uplink.Inbox
 	missing       *atomic.Int32 // cameras without a first picture
 	stats         *tickStats
 	returns       bool // between two episodes the arm moves back to its arming pose
@@ -105,9 +105,9 @@ type sessionState struct {
 	epoch   uint32
 	key     int64 // the newest request's
 	episode uint32
-	start   bool           // the next observation starts the episode
-	all     *link.Sessions // as the last tick read them
-	lost    uint64         // sessions whose loss the state of the run knows
+	start   bool             // the next observation starts the episode
+	all     *uplink.Sessions // as the last tick read them
+	lost    uint64           // sessions whose loss the state of the run knows
 }
 
 // view is the newest tick, for the page.
@@ -141,8 +141,8 @@ const blockHeld = blockPaused | blockAligning
 func newControl(cfg controlConfig, core tick.Core) *control {
 	dof := len(cfg.arm.Goal)
 	core.Gate = cfg.arm.Gate()
-	if cfg.patience == (link.Patience{}) {
-		cfg.patience = link.FixedPatience(core.MaxAge, cfg.degradedAfter, cfg.maxOffline)
+	if cfg.patience == (uplink.Patience{}) {
+		cfg.patience = uplink.FixedPatience(core.MaxAge, cfg.degradedAfter, cfg.maxOffline)
 	}
 	c := &control{
 		controlConfig: cfg,
@@ -354,10 +354,10 @@ func (c *control) merge(now rt.Instant) {
 	case !fresh:
 		return
 	case a.Epoch != c.session.epoch && c.session.all.Of(a.Epoch) == nil:
-		c.dropAnswer(a, key, link.DropEpoch, chunk.Result{})
+		c.dropAnswer(a, key, uplink.DropEpoch, chunk.Result{})
 		return
 	case a.Episode != c.session.episode:
-		c.dropAnswer(a, key, link.DropEpisode, chunk.Result{})
+		c.dropAnswer(a, key, uplink.DropEpisode, chunk.Result{})
 		return
 	}
 	robot := a.Body.ChunkRobot
@@ -374,7 +374,7 @@ func (c *control) merge(now rt.Instant) {
 	switch res.Outcome {
 	case chunk.Joined:
 	case chunk.Unknown:
-		c.dropAnswer(a, key, link.DropUnknown, res)
+		c.dropAnswer(a, key, uplink.DropUnknown, res)
 		return
 	default:
 		c.dropAnswer(a, key, dropOutcome+int(res.Outcome), res)
@@ -399,7 +399,7 @@ func (c *control) merge(now rt.Instant) {
 }
 
 //rt:noalloc
-func (c *control) dropAnswer(a *link.Answer, key int64, reason int, res chunk.Result) {
+func (c *control) dropAnswer(a *uplink.Answer, key int64, reason int, res chunk.Result) {
 	c.stats.drop(reason)
 	c.recordChunk(a, key, dropNames[reason], res)
 }

@@ -11,7 +11,7 @@ import (
 
 	"github.com/edge-rt/edge-rt/chunk"
 	"github.com/edge-rt/edge-rt/chunk/stage"
-	"github.com/edge-rt/edge-rt/edge/link"
+	"github.com/edge-rt/edge-rt/edge/uplink"
 	"github.com/edge-rt/edge-rt/record"
 	"github.com/edge-rt/edge-rt/rt"
 )
@@ -30,7 +30,7 @@ func recordInto(t *testing.T, r *rig) (dir string) {
 	}); err != nil {
 		t.Fatal(err)
 	}
-	r.in.Open(&link.Session{Session: record.Session{ID: "first", Epoch: 1, SHA256: "aa"}})
+	r.in.Open(&uplink.Session{Session: record.Session{ID: "first", Epoch: 1, SHA256: "aa"}})
 	return dir
 }
 
@@ -50,7 +50,7 @@ func TestTicksAreRecorded(t *testing.T) {
 	dir := recordInto(t, r)
 	r.serve(40, 3, 10)
 	r.record.Collect()
-	r.in.Open(&link.Session{Session: record.Session{ID: "second", Epoch: 2, SHA256: "bb"}})
+	r.in.Open(&uplink.Session{Session: record.Session{ID: "second", Epoch: 2, SHA256: "bb"}})
 	for before := r.session.key; r.session.key == before; {
 		r.step(1) // runs the actions left over from the first session
 	}

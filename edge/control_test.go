@@ -14,8 +14,8 @@ import (
 	"github.com/edge-rt/edge-rt/edge/event"
 	"github.com/edge-rt/edge-rt/edge/follow"
 	"github.com/edge-rt/edge-rt/edge/hotplug"
-	"github.com/edge-rt/edge-rt/edge/link"
 	"github.com/edge-rt/edge-rt/edge/tick"
+	"github.com/edge-rt/edge-rt/edge/uplink"
 	"github.com/edge-rt/edge-rt/record"
 	"github.com/edge-rt/edge-rt/rt"
 	"github.com/edge-rt/edge-rt/rt/rttest"
@@ -137,7 +137,7 @@ func (b *fakeBus) ArmStep(_ rt.Instant, joints uint32) (bool, error) {
 // rig is a control with fakes for bus and server, ticked by hand.
 type rig struct {
 	*control
-	link  *link.Link
+	link  *uplink.Link
 	bus   *fakeBus
 	how   follow.Config
 	time  *rttest.Clock
@@ -182,7 +182,7 @@ func newLookingRig(t *testing.T, steps int) *rig {
 		},
 		Gate: follow.Gate{Min: []float32{-90, 0}, Max: []float32{90, 100}, Step: []float32{3, 3}},
 	}}
-	r.link = link.New(link.Config{Clock: clock, Log: slog.New(slog.DiscardHandler)})
+	r.link = uplink.New(uplink.Config{Clock: clock, Log: slog.New(slog.DiscardHandler)})
 	r.link.Out.Prepare(testHorizon, testDOF, steps)
 	r.control = newControl(controlConfig{
 		clock: clock, period: testPeriod, degradedAfter: 100 * time.Millisecond, maxOffline: 2 * time.Second,
@@ -196,7 +196,7 @@ func newLookingRig(t *testing.T, steps int) *rig {
 
 // openSession opens a session of this epoch.
 func (r *rig) openSession(epoch uint32) {
-	r.in.Open(&link.Session{Session: record.Session{Epoch: epoch}})
+	r.in.Open(&uplink.Session{Session: record.Session{Epoch: epoch}})
 }
 
 // drops returns the counts of dropped answers by reason.
@@ -657,7 +657,7 @@ func TestActionAgeCountsFromTheOldestPicture(t *testing.T) {
 	r := newRig(t)
 	r.step(1)
 	d := r.in.Sources.Reserve()
-	*d = link.Source{Key: 1, At: r.time.Now().Add(-500 * time.Millisecond)}
+	*d = uplink.Source{Key: 1, At: r.time.Now().Add(-500 * time.Millisecond)}
 	r.in.Sources.Commit()
 	r.answer(1, 6)
 	r.step(3)
@@ -669,17 +669,17 @@ func TestActionAgeCountsFromTheOldestPicture(t *testing.T) {
 func TestChunksThatAnswerNothingAreDroppedByReason(t *testing.T) {
 	tests := []struct {
 		name   string
-		break_ func(r *rig, a *link.Answer) int64
+		break_ func(r *rig, a *uplink.Answer) int64
 		reason int
 	}{
-		{"earlier session", func(r *rig, a *link.Answer) int64 { a.Epoch = 7; return 1 }, link.DropEpoch},
-		{"earlier episode", func(r *rig, a *link.Answer) int64 { a.Episode = 9; return 1 }, link.DropEpisode},
-		{"never asked", func(r *rig, a *link.Answer) int64 { return 40 }, link.DropUnknown},
-		{"wrong width", func(r *rig, a *link.Answer) int64 {
+		{"earlier session", func(r *rig, a *uplink.Answer) int64 { a.Epoch = 7; return 1 }, uplink.DropEpoch},
+		{"earlier episode", func(r *rig, a *uplink.Answer) int64 { a.Episode = 9; return 1 }, uplink.DropEpisode},
+		{"never asked", func(r *rig, a *uplink.Answer) int64 { return 40 }, uplink.DropUnknown},
+		{"wrong width", func(r *rig, a *uplink.Answer) int64 {
 			a.Body.ChunkRobot = wire.Matrix{Rows: 2, Cols: 3, Data: make([]float32, 6)}
 			return 1
 		}, dropOutcome + int(chunk.BadShape)},
-		{"not a number", func(r *rig, a *link.Answer) int64 {
+		{"not a number", func(r *rig, a *uplink.Answer) int64 {
 			a.Body.ChunkRobot.Data[3] = float32(math.NaN())
 			return 1
 		}, dropOutcome + int(chunk.NotFinite)},

@@ -17,7 +17,7 @@
 // A person takes the arm over with a leader (package leader). The takeover in state.go records
 // whether the policy or the person drives the arm.
 //
-// The threads meet the tick only in rt.Latest, rt.Ring and atomic flags; link.Outbox and link.Inbox
+// The threads meet the tick only in rt.Latest, rt.Ring and atomic flags; uplink.Outbox and uplink.Inbox
 // are those of the network. Package tick decides the
 // work of a tick, and package follow limits the arm's motion.
 //
@@ -38,10 +38,10 @@ import (
 	"github.com/edge-rt/edge-rt/edge/episode"
 	"github.com/edge-rt/edge-rt/edge/hotplug"
 	"github.com/edge-rt/edge-rt/edge/leader"
-	"github.com/edge-rt/edge-rt/edge/link"
 	"github.com/edge-rt/edge-rt/edge/operator"
 	"github.com/edge-rt/edge-rt/edge/page"
 	"github.com/edge-rt/edge-rt/edge/recording"
+	"github.com/edge-rt/edge-rt/edge/uplink"
 	"github.com/edge-rt/edge-rt/record"
 	"github.com/edge-rt/edge-rt/rt"
 	"github.com/edge-rt/edge-rt/rt/backoff"
@@ -71,8 +71,8 @@ type Edge struct {
 	resume   string   // instruction to the operator after a motor has restarted
 	identity *operator.Identity
 	notifier *notify.Notifier
-	firstRun bool          // the bundle has never run on this arm
-	contract link.Contract // of the first session
+	firstRun bool            // the bundle has never run on this arm
+	contract uplink.Contract // of the first session
 	operator net.Listener
 	page     *page.Page       // nil: no page
 	record   *record.Recorder // lanes of the recorder; nil: no record
@@ -80,9 +80,9 @@ type Edge struct {
 
 	devices
 	net     wire.Session
-	link    *link.Link
+	link    *uplink.Link
 	control *control
-	sender  *link.Sender
+	sender  *uplink.Sender
 	drive   *drive.Run
 
 	commands  *operator.Panel

@@ -12,7 +12,7 @@ import (
 	"github.com/edge-rt/edge-rt/camera"
 	"github.com/edge-rt/edge-rt/chunk/stage"
 	"github.com/edge-rt/edge-rt/edge/capture"
-	"github.com/edge-rt/edge-rt/edge/link"
+	"github.com/edge-rt/edge-rt/edge/uplink"
 	"github.com/edge-rt/edge-rt/internal/exit"
 	"github.com/edge-rt/edge-rt/record"
 	"github.com/edge-rt/edge-rt/rt"
@@ -72,7 +72,7 @@ func (o orange) Grab(f *camera.Frame) error {
 type watcher struct {
 	*rig
 	t      *testing.T
-	sender *link.Sender
+	sender *uplink.Sender
 	box    *published
 	camera *capture.Camera
 	shown  []rt.Instant // instant of each picture
@@ -105,7 +105,7 @@ func newWatcher(t *testing.T, steps int) *watcher {
 		t.Fatal(err)
 	}
 	t.Cleanup(v.Close)
-	w.sender = w.link.NewSender(link.SenderConfig{
+	w.sender = w.link.NewSender(uplink.SenderConfig{
 		DOF:      testDOF,
 		Cameras:  []*capture.Camera{w.camera},
 		Encoders: []*capture.Encoder{v},
@@ -118,7 +118,7 @@ func newWatcher(t *testing.T, steps int) *watcher {
 
 // setSession opens a session with this number of steps.
 func (w *watcher) setSession(epoch uint32, steps int) {
-	w.in.Open(&link.Session{Session: record.Session{Epoch: epoch}, Publisher: w.box, Steps: steps})
+	w.in.Open(&uplink.Session{Session: record.Session{Epoch: epoch}, Publisher: w.box, Steps: steps})
 }
 
 // show takes a picture.
@@ -417,7 +417,7 @@ func TestRawPicturesThatNoMessageHolds(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer v.Close()
-		e := &Edge{devices: devices{encoders: []*capture.Encoder{v}}, contract: link.Contract{Steps: tt.steps}}
+		e := &Edge{devices: devices{encoders: []*capture.Encoder{v}}, contract: uplink.Contract{Steps: tt.steps}}
 		err = e.checkRaw()
 		if tt.want == 0 && err != nil || tt.want != 0 &&
 			(exit.Of(err) != exit.Config || !strings.Contains(err.Error(),

@@ -13,9 +13,9 @@ import (
 	"github.com/edge-rt/edge-rt/edge/episode"
 	"github.com/edge-rt/edge-rt/edge/event"
 	"github.com/edge-rt/edge-rt/edge/follow"
-	"github.com/edge-rt/edge-rt/edge/link"
 	"github.com/edge-rt/edge-rt/edge/operator"
 	"github.com/edge-rt/edge-rt/edge/tick"
+	"github.com/edge-rt/edge-rt/edge/uplink"
 	"github.com/edge-rt/edge-rt/internal/exit"
 	"github.com/edge-rt/edge-rt/rt"
 	"github.com/edge-rt/edge-rt/systemd/notify"
@@ -78,7 +78,7 @@ func (e *Edge) connect(ctx context.Context) error {
 	defer cancel()
 	e.armOpen = e.clock.Now()
 	e.waitFor("a server")
-	e.link = link.New(e.linkConfig())
+	e.link = uplink.New(e.linkConfig())
 	e.link.Out.Task.Store(&e.cfg.Task)
 	var err error
 	for _, text := range e.cfg.certificateWarnings(e.identity.ID) {
@@ -101,7 +101,7 @@ func (e *Edge) connect(ctx context.Context) error {
 		return nil
 	case ctx.Err() != nil:
 		return ctx.Err()
-	case wait.Err() != nil && link.Temporary(err):
+	case wait.Err() != nil && uplink.Temporary(err):
 		return exit.Errorf(exit.Absent, "no session for %v: %w", e.cfg.MaxOffline, err)
 	case wait.Err() != nil && zenoh.Reached(err):
 		return exit.Errorf(exit.Absent, "no session for %v: %w", e.cfg.MaxOffline, err)
@@ -113,9 +113,9 @@ func (e *Edge) connect(ctx context.Context) error {
 }
 
 // linkConfig returns the configuration of the session.
-func (e *Edge) linkConfig() link.Config {
+func (e *Edge) linkConfig() uplink.Config {
 	c := &e.cfg
-	return link.Config{
+	return uplink.Config{
 		Identity:    e.identity,
 		Robot:       c.Robot,
 		Names:       e.robot.ActionNames(),
@@ -132,7 +132,7 @@ func (e *Edge) linkConfig() link.Config {
 		Schedule:    c.Schedule,
 		JPEGQuality: c.JPEGQuality,
 		Connect:     c.Connect,
-		Limits: link.Limits{
+		Limits: uplink.Limits{
 			MaxActionAge:   c.MaxActionAge,
 			DegradedAfter:  c.DegradedAfter,
 			RequestTimeout: c.RequestTimeout,
@@ -216,7 +216,7 @@ func (e *Edge) build(context.Context) error {
 	}
 	e.control.stats.inState[stateConnecting].Add(int64(e.clock.Now().Sub(e.armOpen)))
 	e.missing.Store(int32(len(e.cameras)))
-	e.sender = e.link.NewSender(link.SenderConfig{
+	e.sender = e.link.NewSender(uplink.SenderConfig{
 		DOF:      settings.DOF,
 		Cameras:  e.cameras,
 		Encoders: e.encoders,

@@ -6,8 +6,8 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/edge-rt/edge-rt/edge/link"
 	"github.com/edge-rt/edge-rt/edge/operator"
+	"github.com/edge-rt/edge-rt/edge/uplink"
 	"github.com/edge-rt/edge-rt/internal/exit"
 	"github.com/edge-rt/edge-rt/rt"
 )
@@ -61,7 +61,7 @@ func TestResetBeginsAnEpisode(t *testing.T) {
 	}
 	r.answer(r.session.key, 10) // the rig answers for episode 1
 	r.step(1)
-	if got := r.stats.dropped[link.DropEpisode].Load(); got != 1 {
+	if got := r.stats.dropped[uplink.DropEpisode].Load(); got != 1 {
 		t.Errorf("%d chunks of the old episode dropped, want 1", got)
 	}
 }

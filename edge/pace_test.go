@@ -6,16 +6,16 @@ import (
 
 	"github.com/edge-rt/edge-rt/chunk"
 	"github.com/edge-rt/edge-rt/edge/event"
-	"github.com/edge-rt/edge-rt/edge/link"
+	"github.com/edge-rt/edge-rt/edge/uplink"
 )
 
 // usual is a link with the default flags.
-func usual() link.Config {
-	return link.Config{
-		Limits: link.Limits{
-			MaxActionAge:   link.DefaultMaxActionAge,
-			DegradedAfter:  link.DefaultDegradedAfter,
-			RequestTimeout: link.DefaultRequestTimeout,
+func usual() uplink.Config {
+	return uplink.Config{
+		Limits: uplink.Limits{
+			MaxActionAge:   uplink.DefaultMaxActionAge,
+			DegradedAfter:  uplink.DefaultDegradedAfter,
+			RequestTimeout: uplink.DefaultRequestTimeout,
 			MaxOffline:     time.Minute,
 		},
 		Schedule: chunk.Config{Schedule: "drtc"},
@@ -41,7 +41,7 @@ func TestAPolicyOfEightSecondsDrivesTheArm(t *testing.T) {
 	cfg := usual()
 	r.patience = cfg.Patience(testHorizon, 100)
 	r.core.MaxAge = cfg.MaxActionAge
-	r.in.Announce(link.Pace{Least: 8 * time.Second, Most: 8 * time.Second})
+	r.in.Announce(uplink.Pace{Least: 8 * time.Second, Most: 8 * time.Second})
 	r.step(1)
 	for range 3 {
 		r.slowAnswer()
@@ -86,14 +86,14 @@ func TestAnInferenceTakesNoLongerThanItsRoundTrip(t *testing.T) {
 	r := newRig(t)
 	cfg := usual()
 	r.patience = cfg.Patience(testHorizon, 100)
-	r.in.Announce(link.Pace{Least: time.Hour, Most: time.Hour})
+	r.in.Announce(uplink.Pace{Least: time.Hour, Most: time.Hour})
 	r.step(5)
 	r.in.Answers.Back().Body.InferenceMs = 3_600_000
 	r.answer(1, 6)
 	r.step(2)
-	if r.stats.chunks.Load() != 1 || r.core.MaxAge != link.DefaultMaxActionAge {
+	if r.stats.chunks.Load() != 1 || r.core.MaxAge != uplink.DefaultMaxActionAge {
 		t.Errorf("%d chunks; actions may be %v old after an answer that came within 50 ms, want %v",
-			r.stats.chunks.Load(), r.core.MaxAge, link.DefaultMaxActionAge)
+			r.stats.chunks.Load(), r.core.MaxAge, uplink.DefaultMaxActionAge)
 	}
 }
 
@@ -125,7 +125,7 @@ func TestAnInferenceOfNoTimeTakesItsRoundTrip(t *testing.T) {
 // Goal: the time that a live server takes is not the reason for an end; its later silence is.
 func TestTheTimeOfALivingServerIsNoLack(t *testing.T) {
 	r := newRig(t)
-	r.in.Announce(link.Pace{Least: 20 * time.Second, Most: 20 * time.Second})
+	r.in.Announce(uplink.Pace{Least: 20 * time.Second, Most: 20 * time.Second})
 	r.step(1)
 	for range 12 {
 		r.step(100)

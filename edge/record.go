@@ -11,9 +11,9 @@ import (
 	"time"
 
 	"github.com/edge-rt/edge-rt/chunk"
-	"github.com/edge-rt/edge-rt/edge/link"
 	"github.com/edge-rt/edge-rt/edge/operator"
 	"github.com/edge-rt/edge-rt/edge/recording"
+	"github.com/edge-rt/edge-rt/edge/uplink"
 	"github.com/edge-rt/edge-rt/internal/exit"
 	"github.com/edge-rt/edge-rt/record"
 	"github.com/edge-rt/edge-rt/rt"
@@ -167,7 +167,7 @@ func (c *control) commitRecord() {
 // recordChunk notes an answer with its outcome.
 //
 //rt:noalloc
-func (c *control) recordChunk(a *link.Answer, key int64, outcome string, res chunk.Result) {
+func (c *control) recordChunk(a *uplink.Answer, key int64, outcome string, res chunk.Result) {
 	if c.record == nil {
 		return
 	}
@@ -208,7 +208,7 @@ func (c *control) asked(key int64) rt.Instant {
 }
 
 //rt:noalloc
-func (c *control) recordRequest(s *link.Snapshot) {
+func (c *control) recordRequest(s *uplink.Snapshot) {
 	if c.record == nil {
 		return
 	}

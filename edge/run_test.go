@@ -11,7 +11,7 @@ import (
 	"github.com/edge-rt/edge-rt/camera"
 	"github.com/edge-rt/edge-rt/edge/capture"
 	"github.com/edge-rt/edge-rt/edge/drive"
-	"github.com/edge-rt/edge-rt/edge/link"
+	"github.com/edge-rt/edge-rt/edge/uplink"
 	"github.com/edge-rt/edge-rt/record"
 	"github.com/edge-rt/edge-rt/rt"
 	"github.com/edge-rt/edge-rt/rt/rttest"
@@ -80,9 +80,9 @@ func TestStuckSenderKeepsWhatItUses(t *testing.T) {
 		if err != nil {
 			t.Skip(err)
 		}
-		l := link.New(link.Config{Clock: rttest.NewClock(rt.Instant(time.Second))})
+		l := uplink.New(uplink.Config{Clock: rttest.NewClock(rt.Instant(time.Second))})
 		l.Out.Prepare(testHorizon, testDOF, 1)
-		s := l.NewSender(link.SenderConfig{
+		s := l.NewSender(uplink.SenderConfig{
 			DOF:      testDOF,
 			Cameras:  []*capture.Camera{cam},
 			Encoders: []*capture.Encoder{v},
@@ -90,7 +90,7 @@ func TestStuckSenderKeepsWhatItUses(t *testing.T) {
 			Missing:  new(atomic.Int32),
 		})
 		out := &hung{entered: make(chan struct{}), leave: make(chan struct{})}
-		l.In.Open(&link.Session{Session: record.Session{Epoch: 3}, Publisher: out})
+		l.In.Open(&uplink.Session{Session: record.Session{Epoch: 3}, Publisher: out})
 		send := func(key int64) {
 			snap := l.Out.Snapshots.Back()
 			snap.Epoch, snap.At = 3, rt.Instant(time.Second)

@@ -13,8 +13,8 @@ import (
 	"github.com/edge-rt/edge-rt/edge/drive"
 	"github.com/edge-rt/edge-rt/edge/event"
 	"github.com/edge-rt/edge-rt/edge/hotplug"
-	"github.com/edge-rt/edge-rt/edge/link"
 	"github.com/edge-rt/edge-rt/edge/operator"
+	"github.com/edge-rt/edge-rt/edge/uplink"
 	"github.com/edge-rt/edge-rt/rt"
 	"github.com/edge-rt/edge-rt/servo"
 	"github.com/edge-rt/edge-rt/sim/servosim"
@@ -91,7 +91,7 @@ func TestAFirstRunIsRemembered(t *testing.T) {
 		devices:  devices{arm: hotplug.New(arm, cfg, cfg.Clock)},
 		log:      slog.New(slog.NewTextHandler(&log, nil)),
 		identity: &operator.Identity{ID: "black", Dir: t.TempDir()},
-		contract: link.Contract{SHA256: "aa"},
+		contract: uplink.Contract{SHA256: "aa"},
 		drive:    new(drive.Run),
 	}
 	t.Cleanup(func() { e.arm.Close() })
@@ -104,7 +104,7 @@ func TestAFirstRunIsRemembered(t *testing.T) {
 	}
 	e.report(event.Event{Code: event.FirstRunOver})
 	e.drive.Close()
-	e.contract = link.Contract{SHA256: "aa"}
+	e.contract = uplink.Contract{SHA256: "aa"}
 	if got := e.easeIn(); got != 0 || e.firstRun {
 		t.Errorf("a known bundle is driven slowly for %v, want not at all: %s", got, &log)
 	}

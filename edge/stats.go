@@ -4,18 +4,18 @@ import (
 	"sync/atomic"
 
 	"github.com/edge-rt/edge-rt/chunk"
-	"github.com/edge-rt/edge-rt/edge/link"
+	"github.com/edge-rt/edge-rt/edge/uplink"
 	"github.com/edge-rt/edge-rt/rt"
 )
 
 // The reasons for dropping a chunk: the link's, and chunk's own outcomes.
 const (
-	dropOutcome = link.NumDrops // + chunk.Outcome
+	dropOutcome = uplink.NumDrops // + chunk.Outcome
 	numDrops    = dropOutcome + 16
 )
 
 var dropNames = func() (names [numDrops]string) {
-	copy(names[:], link.DropNames[:])
+	copy(names[:], uplink.DropNames[:])
 	for _, o := range chunk.Outcomes() {
 		names[dropOutcome+int(o)] = o.String()
 	}
@@ -58,7 +58,7 @@ func (s *tickStats) drop(reason int) { s.dropped[reason].Add(1) }
 
 // dropTotals returns the counts by reason, without zeros. It includes the answers that the link
 // dropped.
-func (s *tickStats) dropTotals(l *link.Stats) map[string]uint64 {
+func (s *tickStats) dropTotals(l *uplink.Stats) map[string]uint64 {
 	m := l.Drops()
 	for i := range s.dropped {
 		if n := s.dropped[i].Load(); n > 0 {

@@ -5,7 +5,7 @@ import (
 
 	"github.com/edge-rt/edge-rt/edge/capture"
 	"github.com/edge-rt/edge-rt/edge/episode"
-	"github.com/edge-rt/edge-rt/edge/link"
+	"github.com/edge-rt/edge-rt/edge/uplink"
 	"github.com/edge-rt/edge-rt/rt"
 	"github.com/edge-rt/edge-rt/servo"
 )
@@ -175,7 +175,7 @@ type ServerSummary struct {
 	Prefix   string `json:"prefix"`                 // beginning of the server's keys
 }
 
-func serverSummary(s *link.Session) *ServerSummary {
+func serverSummary(s *uplink.Session) *ServerSummary {
 	if s == nil {
 		return nil
 	}

@@ -17,9 +17,9 @@ import (
 	"github.com/edge-rt/edge-rt/edge"
 	"github.com/edge-rt/edge-rt/edge/capture"
 	"github.com/edge-rt/edge-rt/edge/episode"
-	"github.com/edge-rt/edge-rt/edge/link"
 	"github.com/edge-rt/edge-rt/edge/operator"
 	"github.com/edge-rt/edge-rt/edge/page"
+	"github.com/edge-rt/edge-rt/edge/uplink"
 	"github.com/edge-rt/edge-rt/internal/exit"
 	"github.com/edge-rt/edge-rt/internal/plain"
 	"github.com/edge-rt/edge-rt/internal/program"
@@ -204,10 +204,10 @@ func (r *runFlags) config(screen *terminal.Terminal) (edge.Config, error) {
 		Leader:         r.leaderPlace(),
 		LeaderRobot:    r.LeaderRobot,
 		Takeover:       r.Takeover,
-		MaxActionAge:   program.ValueOr(r.MaxActionAge, link.DefaultMaxActionAge),
-		DegradedAfter:  program.ValueOr(r.DegradedAfter, link.DefaultDegradedAfter),
-		RequestTimeout: program.ValueOr(r.RequestTimeout, link.DefaultRequestTimeout),
-		Given: link.Given{
+		MaxActionAge:   program.ValueOr(r.MaxActionAge, uplink.DefaultMaxActionAge),
+		DegradedAfter:  program.ValueOr(r.DegradedAfter, uplink.DefaultDegradedAfter),
+		RequestTimeout: program.ValueOr(r.RequestTimeout, uplink.DefaultRequestTimeout),
+		Given: uplink.Given{
 			MaxActionAge:   r.MaxActionAge != nil,
 			DegradedAfter:  r.DegradedAfter != nil,
 			RequestTimeout: r.RequestTimeout != nil,

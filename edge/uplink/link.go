@@ -1,4 +1,4 @@
-// Package link keeps a session open with one server, sends the observations of a run there and takes
+// Package uplink keeps a session open with one server, sends the observations of a run there and takes
 // the server's chunks.
 //
 // The tick and the link share data in two places (seam.go): the tick writes the Outbox, with
@@ -11,7 +11,7 @@
 // The Sender's thread (sender.go) adds pictures to snapshots, and past ones for a policy that looks
 // back (past.go). The receiver (receiver.go) checks chunks on the transport's goroutine. The limits
 // of the run follow the server's speed (patience.go, pace.go).
-package link
+package uplink
 
 import (
 	"context"
