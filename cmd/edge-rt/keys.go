@@ -12,7 +12,7 @@ func listen(screen *terminal.Terminal, help string, wanted bool, key func(string
 	if !wanted {
 		return nil
 	}
-	keys, err := terminal.ReadKeys(os.Stdin, []string{"/proc/self/exe", keepTerminalName}, key)
+	keys, err := terminal.ReadKeys(os.Stdin, key)
 	switch {
 	case err != nil:
 		warnOn(screen)(err.Error())
@@ -21,10 +21,3 @@ func listen(screen *terminal.Terminal, help string, wanted bool, key func(string
 	}
 	return keys
 }
-
-const keepTerminalName = "keep-terminal"
-
-// keepTerminalCmd is a helper process that restores the terminal after a run was killed.
-type keepTerminalCmd struct{}
-
-func (keepTerminalCmd) Run() error { return terminal.KeepTerminal(os.Stdin) }

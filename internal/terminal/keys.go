@@ -1,16 +1,10 @@
 package terminal
 
 import (
-	"encoding/binary"
-	"errors"
-	"fmt"
-	"io"
 	"os"
-	"os/exec"
 	"os/signal"
 	"sync"
 	"sync/atomic"
-	"syscall"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -22,13 +16,10 @@ const (
 	keyBytes = 64                     // read at once
 )
 
-// Keys reads single keys from a terminal, without Enter and without echo. The terminal is restored
-// by Close, or after this process's death by another process (KeepTerminal).
+// Keys reads single keys from a terminal, without Enter and without echo. Close restores the terminal.
 type Keys struct {
 	in     *os.File
 	before unix.Termios
-	keeper *exec.Cmd
-	pipe   io.WriteCloser
 
 	mu      sync.Mutex // guards raw
 	raw     bool       // the terminal is in single-key mode
@@ -39,8 +30,8 @@ type Keys struct {
 
 // ReadKeys calls key for each key, by name: right, left, up, down, esc, enter, tab, space,
 // backspace, or the character itself. It returns nil when in is not a terminal, or when another
-// process group owns it. keep is the command that runs KeepTerminal.
-func ReadKeys(in *os.File, keep []string, key func(string)) (*Keys, error) {
+// process group owns it.
+func ReadKeys(in *os.File, key func(string)) (*Keys, error) {
 	if !Is(in) || !ours(in) {
 		return nil, nil
 	}
@@ -49,13 +40,10 @@ func ReadKeys(in *os.File, keep []string, key func(string)) (*Keys, error) {
 		return nil, err
 	}
 	k := &Keys{in: in, before: *before, stopped: make(chan os.Signal, 1)}
-	if err := k.startKeeper(keep); err != nil {
-		return nil, fmt.Errorf("no process keeps the terminal, so it gives no keys: %w", err)
-	}
 	// in the background a read, or the change by Close, would stop the process
 	signal.Ignore(unix.SIGTTIN, unix.SIGTTOU)
 	if err := k.set(true); err != nil {
-		return nil, errors.Join(err, k.endKeeper())
+		return nil, err
 	}
 	signal.Notify(k.stopped, unix.SIGCONT)
 	k.running.Go(func() { k.read(key) })
@@ -181,43 +169,4 @@ func (k *Keys) Close() {
 	if ours(k.in) {
 		_ = k.set(false)
 	}
-	_ = k.endKeeper()
-}
-
-// startKeeper starts the process that outlives this one, in a session of its own, so that no signal
-// of the terminal reaches it.
-func (k *Keys) startKeeper(command []string) (err error) {
-	k.keeper = exec.Command(command[0], command[1:]...)
-	k.keeper.ExtraFiles = []*os.File{k.in}
-	k.keeper.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
-	if k.pipe, err = k.keeper.StdinPipe(); err != nil {
-		return err
-	}
-	if err := k.keeper.Start(); err != nil {
-		return err
-	}
-	return binary.Write(k.pipe, binary.NativeEndian, &k.before)
-}
-
-// endKeeper ends that process without a restore.
-func (k *Keys) endKeeper() error {
-	_, err := io.WriteString(k.pipe, "x")
-	return errors.Join(err, k.pipe.Close(), k.keeper.Wait())
-}
-
-// keptFD is the terminal's descriptor in the keeping process: the first of exec.Cmd's ExtraFiles.
-const keptFD = 3
-
-// KeepTerminal is that process: it reads the terminal's settings, and restores them when in ends
-// without another byte.
-func KeepTerminal(in io.Reader) error {
-	signal.Ignore(unix.SIGINT, unix.SIGTERM, unix.SIGHUP, unix.SIGQUIT, unix.SIGTSTP, unix.SIGTTOU)
-	var before unix.Termios
-	if err := binary.Read(in, binary.NativeEndian, &before); err != nil {
-		return fmt.Errorf("want %d bytes of a terminal's settings: %w", binary.Size(before), err)
-	}
-	if n, _ := io.ReadFull(in, make([]byte, 1)); n > 0 {
-		return nil
-	}
-	return unix.IoctlSetTermios(keptFD, unix.TCSETS, &before)
 }
