@@ -43,8 +43,8 @@ type control struct {
 	takeover takeover
 	views    *rt.Latest[view] // nil: no page
 
+	mode       mode
 	blocked    block      // reasons why this tick sends no observation
-	paused     bool       // pause was set in the last tick
 	needResume bool       // a motor has restarted: the arm waits for an operator's resume
 	warned     uint32     // joints for which a warning was emitted
 	source     rt.Instant // instant of the observation that the last action is made from; 0: no action ran
@@ -118,24 +118,16 @@ type view struct {
 	joints      follow.View
 }
 
-// block is a set of reasons why a tick sends no observation. Under blockPaused, blockBusSilent,
-// blockAligning and blockResting the arm holds as well.
-type block uint16
+// block is a set of reasons why a tick sends no observation.
+type block uint8
 
 const (
-	blockPaused      block = 1 << iota // by an operator
+	blockMode        block = 1 << iota // the policy does not drive, or the arm parks
 	blockBusSilent                     // so many joints are silent that nothing may move
 	blockJointSilent                   // a joint is silent: its measured position is old
 	blockNoPicture                     // a camera has not given its first picture
 	blockNoSession                     // no session is open
-	blockEnding                        // the arm parks, or the run is over
-	blockAligning                      // a person is about to take the arm over
-	blockCorrecting                    // a person drives the arm
-	blockResting                       // between two episodes
 )
-
-// blockHeld are the reasons under which the arm holds although the bus could move it.
-const blockHeld = blockPaused | blockAligning
 
 // newControl returns the tick of an arm. The outbox is prepared.
 func newControl(cfg controlConfig, core tick.Core) *control {
@@ -193,7 +185,7 @@ func (c *control) tick(t rt.Tick) rt.Wait {
 	c.phases.Mark(phaseRead)
 	c.applyRequests(now)
 	c.blocked = c.blocks()
-	if c.arm.Phase != follow.Armed || c.blocked&(blockHeld|blockBusSilent|blockCorrecting|blockResting) != 0 {
+	if c.arm.Phase != follow.Armed || c.blocked&(blockMode|blockBusSilent) != 0 {
 		c.last.from = 0
 	}
 	c.move(t)
@@ -221,24 +213,18 @@ func (c *control) onSuspend(t rt.Tick) {
 
 //rt:noalloc
 func (c *control) applyRequests(now rt.Instant) {
-	c.updateTakeover(now)
-	pause := c.operator.pause.Load()
-	rest := c.operator.rest.Load()
-	if pause || rest || c.takeover.phase != autonomous {
+	c.checkLeader(now)
+	c.obey(now, c.request())
+	c.orderLeader(now)
+	if c.mode != autonomous && c.mode != ending {
 		// No request is open, so no answer is missing.
 		c.run.lastMerge = now
 		c.run.lacks.Reset(now)
 		c.out.MergedAt.Store(int64(now))
 	}
-	if pause || c.takeover.phase == aligning || rest && c.takeover.phase == autonomous {
+	if d := c.mode.drives(); d != policy && d != person {
 		c.arm.CancelArming() // no joint gets torque
 	}
-	if c.paused && !pause {
-		c.arm.Resume()
-		c.needResume = false
-		c.stats.needResume.Store(false)
-	}
-	c.paused = pause
 	if n := c.operator.resets.Load(); n != c.run.resets {
 		c.run.resets, c.run.firstRequest = n, 0
 		c.last.from = 0
@@ -251,17 +237,8 @@ func (c *control) applyRequests(now rt.Instant) {
 
 //rt:noalloc
 func (c *control) blocks() (b block) {
-	if c.operator.pause.Load() {
-		b |= blockPaused
-	}
-	switch c.takeover.phase {
-	case aligning:
-		b |= blockAligning
-	case correcting:
-		b |= blockCorrecting
-	}
-	if c.operator.rest.Load() {
-		b |= blockResting
+	if c.mode != autonomous {
+		b |= blockMode
 	}
 	if c.arm.Silent() {
 		b |= blockBusSilent
@@ -279,42 +256,48 @@ func (c *control) blocks() (b block) {
 //
 //rt:noalloc
 func (c *control) move(t rt.Tick) {
-	before := c.arm.Phase
+	before, drives := c.arm.Phase, c.mode.drives()
 	switch {
-	case c.drive.Step(t, before != follow.Unarmed, c.blocked&blockHeld != 0):
-		c.act(t.Woke)
+	case c.drive.Step(t, before != follow.Unarmed, drives == nothing):
+		c.act(t.Woke, drives)
 	case before == follow.Armed:
 		c.core.Hold()
 	case before == follow.Arming && c.arm.Phase == follow.Armed:
 		c.core.Stages.Reset(c.arm.Goal)
 		c.stats.armed.Store(true)
-	case before == follow.Unarmed && !c.drive.Leaving() &&
-		c.blocked&(blockCorrecting|blockHeld|blockBusSilent) == blockCorrecting:
+	case before == follow.Unarmed && !c.drive.Leaving() && drives == person && c.blocked&blockBusSilent == 0:
 		c.correct(t.Woke) // arms it, too
 	}
 }
 
+// act drives an armed arm.
+//
 //rt:noalloc
-func (c *control) act(now rt.Instant) {
+func (c *control) act(now rt.Instant, drives source) {
 	switch {
-	case c.blocked&(blockHeld|blockBusSilent) != 0:
+	case c.blocked&blockBusSilent != 0:
 		c.core.Hold() // and sends nothing: the motors hold
-		if c.blocked&blockBusSilent != 0 {
-			c.stats.starved.Add(1)
-			c.stats.starvedBus.Add(1)
-			c.recordStarved()
-		}
-		return
-	case c.blocked&blockCorrecting != 0:
+		c.stats.starved.Add(1)
+		c.stats.starvedBus.Add(1)
+		c.recordStarved()
+	case drives == policy:
+		c.restedFrom = 0
+		c.actPolicy(now)
+	case drives == person:
 		c.core.Hold()
 		c.correct(now)
-		return
-	}
-	if c.blocked&blockResting != 0 {
+	case drives == home:
+		c.core.Hold()
 		c.rest(now)
-		return
+	default:
+		c.core.Hold()
 	}
-	c.restedFrom = 0
+}
+
+// actPolicy drives the arm by the policy's action of this tick.
+//
+//rt:noalloc
+func (c *control) actPolicy(now rt.Instant) {
 	action := c.core.Next(now)
 	if action.TooOld {
 		c.stats.tooOld.Add(1)
@@ -340,6 +323,72 @@ func (c *control) act(now rt.Instant) {
 	if action.Policy != nil {
 		c.recordAction(action.Policy)
 	}
+}
+
+// returnLimit is the time for the way back to the arming pose, at the speed of parking.
+const returnLimit = 2 * follow.ParkLimit
+
+// rest holds the arm between two episodes. With returns set, the arm first moves to its arming
+// pose, for at most returnLimit.
+//
+//rt:noalloc
+func (c *control) rest(now rt.Instant) {
+	if c.restedFrom == 0 {
+		c.restedFrom = now
+	}
+	if c.returns && now.Sub(c.restedFrom) < returnLimit && c.arm.ReturnStep() {
+		c.restedFrom = now.Add(-returnLimit) // arrived
+	}
+}
+
+// checkArm handles an arm that has returned, must be armed again, or must end the run.
+//
+//rt:noalloc
+func (c *control) checkArm(now rt.Instant, before follow.Phase) {
+	if before >= follow.Arming && c.arm.Phase == follow.Unarmed {
+		c.operator.resets.Add(1) // the planned actions belong to another pose of the arm
+	}
+	if waits := c.arm.NeedsResume(); waits && !c.needResume {
+		c.needResume = true
+		c.stats.needResume.Store(true)
+		c.operator.pause.Store(true)
+		c.operator.correct.Store(false)
+		c.obey(now, stop) // before an operator may have ended the pause
+	}
+	held := c.arm.AllHeld()
+	if held != 0 && c.heldAll == 0 {
+		c.events.Emit(now, event.ArmHeld, int64(held), c.arm.Complaint(0))
+	}
+	c.heldAll = held
+	warned := c.bus.Warned()
+	if warned&^c.warned != 0 {
+		hottest, volts := c.bus.Extremes()
+		c.events.Emit(now, event.JointWarned, int64(warned), int64(hottest)<<16|int64(volts*10+0.5))
+	}
+	c.warned = warned
+	if c.drive.Leaving() {
+		return
+	}
+	if err := c.arm.Fatal(); err != nil {
+		c.drive.Abort(err)
+	}
+}
+
+// lastAction is the action that ran last, for --fallback repeat_last.
+type lastAction struct {
+	row  []float32  // [dof], after the stages
+	from rt.Instant // instant of the observation that the action is made from; 0: nothing may be repeated
+}
+
+// repeatLast drives the last action again under --fallback repeat_last, until it is too old.
+//
+//rt:noalloc
+func (c *control) repeatLast(now rt.Instant) {
+	if !c.repeats || c.last.from == 0 || c.core.MaxAge > 0 && now.Sub(c.last.from) > c.core.MaxAge {
+		return
+	}
+	c.arm.Drive(now, c.last.row)
+	c.stats.repeated.Add(1)
 }
 
 //rt:noalloc
@@ -390,7 +439,7 @@ func (c *control) merge(now rt.Instant) {
 	c.session.start = false
 	c.run.lacks.Reset(now)
 	c.out.MergedAt.Store(int64(now))
-	if c.blocked&(blockHeld|blockCorrecting|blockResting) == 0 {
+	if c.mode.drives() == policy {
 		c.arm.StartArming()
 	}
 	if c.heldAll == 0 && c.session.epoch != 0 { // without a session the chunk answers a lost one
@@ -419,7 +468,7 @@ func (c *control) ask(now rt.Instant) {
 		c.blocked |= blockNoSession
 	}
 	if c.arm.Phase >= follow.Parking || c.run.state == stateDead {
-		c.blocked |= blockEnding
+		c.blocked |= blockMode
 	}
 	var goal []float32
 	if c.arm.Phase == follow.Armed {

@@ -14,12 +14,12 @@
 //	link/sender.go    newest pictures (package capture), encoded: the observation leaves
 //	link/receiver.go  chunks are checked as they arrive; the newest waits for the tick
 //
-// A person takes the arm over with a leader (package leader). The takeover in state.go records
-// whether the policy or the person drives the arm.
+// The table in mode.go determines the source of the arm's motion: the policy, or a person with a
+// leader arm (takeover.go, package leader), or no source.
 //
 // The threads meet the tick only in rt.Latest, rt.Ring and atomic flags; uplink.Outbox and uplink.Inbox
-// are those of the network. Package tick decides the
-// work of a tick, and package follow limits the arm's motion.
+// are those of the network. Package tick decides
+// the work of a tick, and package follow limits the arm's motion.
 //
 // All threads count in stats.go. state.go is the state machine of the run, status.go the JSON that
 // page, ctl and summary share, and config.go the values of the flags.

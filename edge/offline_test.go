@@ -112,7 +112,7 @@ func TestTheReasonOfAnEndIsWhatLasted(t *testing.T) {
 		if strings.Contains(err.Error(), tt.never) {
 			t.Errorf("%s: it says %q, and the %s is not why", tt.name, err, tt.never)
 		}
-		if s := ending(err, ""); s.Reason != err.Error() || s.Code != int(exit.Absent) {
+		if s := exitOf(err, ""); s.Reason != err.Error() || s.Code != int(exit.Absent) {
 			t.Errorf("%s: the summary says %+v", tt.name, s)
 		}
 	}

@@ -174,7 +174,7 @@ func (e *Edge) leaderAway() string {
 }
 
 // holder returns the phase: who drives the arm. Any thread may call it.
-func (c *control) holder() phase { return phase(c.stats.phase.Load()) }
+func (c *control) holder() mode { return mode(c.stats.phase.Load()) }
 
 // phaseText returns the phase as text, "" without a leader.
 func (c *control) phaseText() string {

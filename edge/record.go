@@ -153,7 +153,7 @@ func (c *control) commitRecord() {
 	e.Read, e.Act = int64(c.phases.Took(phaseRead)), int64(c.phases.Took(phaseAct))
 	e.Merge, e.Ask = int64(c.phases.Took(phaseMerge)), int64(c.phases.Took(phaseAsk))
 	e.RunState, e.Queue = uint32(c.run.state), int32(c.core.Schedule.View().Size)
-	e.BusSilent, e.Paused = c.blocked&blockBusSilent != 0, c.blocked&(blockHeld|blockResting) != 0
+	e.BusSilent, e.Paused = c.blocked&blockBusSilent != 0, c.held()
 	e.NoPicture, e.NoSession = c.blocked&blockNoPicture != 0, c.blocked&blockNoSession != 0
 	now, was := c.bus.Stats(), &c.counted
 	e.Retried = uint32(now.Retries - was.Retries)

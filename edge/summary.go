@@ -214,7 +214,7 @@ func (e *Edge) summarize(err error) *Summary {
 		Seconds:      round3(took.Seconds()),
 		CPUShare:     round3(loop.CPU.Seconds() / max(took.Seconds(), 1e-9)),
 		FirstRun:     e.firstRun,
-		Exit:         ending(err, asked),
+		Exit:         exitOf(err, asked),
 		MaxAgeMS:     round3(float64(c.core.MaxAge) / 1e6),
 	}
 	grant := e.drive.Grant()
@@ -265,7 +265,7 @@ func NotOpened(err error) *Summary {
 		Status: Status{ChunksDropped: map[string]uint64{}, InState: map[string]float64{}},
 		Frames: map[string]Frames{},
 		Phases: map[string]ShortQuantiles{},
-		Exit:   ending(err, "stopped before the arm was opened"),
+		Exit:   exitOf(err, "stopped before the arm was opened"),
 	}
 }
 
@@ -346,8 +346,8 @@ func list[V uint64 | float64 | string](m map[string]V, format string) string {
 
 func keys[V any](m map[string]V) []string { return slices.Sorted(maps.Keys(m)) }
 
-// ending returns the summary's exit for an error, or for a requested end.
-func ending(err error, asked string) Ending {
+// exitOf returns the summary's exit for an error, or for a requested end.
+func exitOf(err error, asked string) Ending {
 	if err != nil {
 		return Ending{int(exit.Of(err)), err.Error()}
 	}

@@ -23,7 +23,7 @@ func TestSummaryKeepsItsKeys(t *testing.T) {
 	var out bytes.Buffer
 	s := Summary{
 		Status: Status{ChunksDropped: map[string]uint64{"late": 2}, InState: map[string]float64{"STREAMING": 1.5}},
-		Frames: map[string]Frames{"top": {Captured: 5}}, Exit: ending(exit.Errorf(exit.Absent, "gone"), ""),
+		Frames: map[string]Frames{"top": {Captured: 5}}, Exit: exitOf(exit.Errorf(exit.Absent, "gone"), ""),
 	}
 	if err := s.WriteJSON(&out); err != nil {
 		t.Fatal(err)

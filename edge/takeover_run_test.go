@@ -291,7 +291,7 @@ func (r *realRun) say(word string) {
 	}
 }
 
-func (r *realRun) until(p phase) {
+func (r *realRun) until(p mode) {
 	r.t.Helper()
 	rttest.Eventually(r.t, fmt.Sprintf("%v (the log says %s)", p, r.log), func() bool {
 		return r.control.holder() == p

@@ -475,7 +475,7 @@ func TestSuspendDuringACorrection(t *testing.T) {
 
 // Goal: an end during a correction parks the follower and leaves the leader as it is.
 func TestEndDuringACorrection(t *testing.T) {
-	for _, during := range []phase{aligning, correcting} {
+	for _, during := range []mode{aligning, correcting} {
 		r := newRig(t)
 		r.serve(60, 3, 10)
 		l := r.lead(true, 0, 0)

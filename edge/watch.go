@@ -192,8 +192,8 @@ func (e *Edge) report(ev event.Event) {
 		attrs[2], attrs[3] = slog.Int64("hottest_celsius", ev.B>>16),
 			slog.Float64("lowest_volts", float64(ev.B&0xFFFF)/10)
 	case event.PhaseChanged:
-		attrs[0] = slog.String("from", phase(ev.A).String())
-		attrs[1] = slog.String("to", phase(ev.B).String())
+		attrs[0] = slog.String("from", mode(ev.A).String())
+		attrs[1] = slog.String("to", mode(ev.B).String())
 		n = 2
 	case event.LeaderSilent:
 		level = slog.LevelWarn

@@ -1,0 +1,204 @@
+package edge
+
+import (
+	"time"
+
+	"github.com/edge-rt/edge-rt/edge/event"
+	"github.com/edge-rt/edge-rt/edge/follow"
+	"github.com/edge-rt/edge-rt/edge/leader"
+	"github.com/edge-rt/edge-rt/rt"
+)
+
+// leaderSilent is the age from which a leader's pose no longer drives the follower.
+const leaderSilent = 100 * time.Millisecond
+
+// leaderArm is the part of a *leader.Leader that the tick uses. Tests have one without motors.
+type leaderArm interface {
+	Pose() *leader.Pose // lent until the next call
+	Want(now rt.Instant, number uint32, align bool, place []float32)
+	Actuated() bool
+}
+
+// takeover is the state of the take-over by a person. Owner: the tick thread.
+type takeover struct {
+	leader leaderArm  // nil: the run has no leader
+	order  uint32     // number of take-overs so far
+	pushes uint32     // pushes of the leader that the tick has handled
+	since  rt.Instant // older poses are ignored: the machine was suspended
+	silent bool       // correcting, and the leader does not answer
+	held   uint32     // bit set of the leader's joints that do not lead while it leads
+	action []float32  // the leader's pose; a joint that does not lead keeps its goal
+}
+
+// checkLeader turns a push of the leader into an operator's request.
+//
+//rt:noalloc
+func (c *control) checkLeader(now rt.Instant) {
+	k := &c.takeover
+	if k.leader == nil {
+		return
+	}
+	if c.needResume && c.operator.correct.Swap(false) {
+		c.operator.pause.Store(true) // only a resume is an operator's consent
+	}
+	if pose := k.leader.Pose(); pose.Pushes != k.pushes {
+		k.pushes = pose.Pushes
+		if r := c.request(); (r == goOn || r == breaks) && modes[c.mode][lead].do&takeOver != 0 &&
+			c.arm.Phase == follow.Armed {
+			c.events.Emit(now, event.LeaderPushed, 0, 0)
+			c.operator.correct.Store(true)
+		}
+	}
+}
+
+// request returns the strongest request of this tick.
+//
+//rt:noalloc
+func (c *control) request() request {
+	switch o := &c.operator; {
+	case c.drive.Leaving() || c.run.state == stateDead:
+		return end
+	case o.pause.Load():
+		return stop
+	case c.takeover.leader != nil && o.correct.Load():
+		return c.takeover.request(c.mode)
+	case o.rest.Load():
+		return breaks
+	}
+	return goOn
+}
+
+// request returns the request of a person who takes over.
+//
+//rt:noalloc
+func (k *takeover) request(m mode) request {
+	if !k.leader.Actuated() {
+		return lead
+	}
+	switch pose := k.leader.Pose(); {
+	case m != aligning || pose.Order != k.order:
+	case pose.State == leader.Failed:
+		return giveUp
+	case pose.State == leader.Ready && !pose.Stiff:
+		return lead
+	}
+	return align
+}
+
+// obey changes the mode at a request.
+//
+//rt:noalloc
+func (c *control) obey(now rt.Instant, r request) {
+	next := modes[c.mode][r]
+	c.mode = next.to
+	if next.do&takeOver != 0 {
+		c.takeover.order++
+		c.stats.takeovers.Add(1)
+	}
+	if next.do&restart != 0 {
+		c.operator.resets.Add(1)
+		c.takeover.silent = false
+		c.takeover.held = 0
+	}
+	if next.do&slowly != 0 {
+		c.arm.StartSlowly(now)
+	}
+	if next.do&consent != 0 {
+		c.arm.Resume()
+		c.needResume = false
+		c.stats.needResume.Store(false)
+	}
+	if next.do&latch != 0 {
+		c.operator.pause.Store(true)
+		c.operator.correct.Store(false)
+	}
+}
+
+// orderLeader gives the leader its order and shows the phase of the take-over to other threads.
+//
+//rt:noalloc
+func (c *control) orderLeader(now rt.Instant) {
+	k := &c.takeover
+	if k.leader == nil {
+		return
+	}
+	k.leader.Want(now, k.order, c.mode == aligning, c.arm.Goal)
+	pose := k.leader.Pose()
+	c.stats.leaderAt.Store(int64(pose.At))
+	c.stats.leaderStiff.Store(pose.Stiff)
+	shown := c.mode
+	if shown > correcting {
+		shown = autonomous
+		if c.operator.pause.Load() {
+			shown = paused
+		}
+	}
+	if was := mode(c.stats.phase.Swap(uint32(shown))); was != shown {
+		c.events.Emit(now, event.PhaseChanged, int64(was), int64(shown))
+	}
+}
+
+// correct drives the follower to the leader's pose. While the leader is silent the follower holds;
+// afterwards it starts slowly, since the leader may have moved.
+//
+//rt:noalloc
+func (c *control) correct(now rt.Instant) {
+	k := &c.takeover
+	pose := k.leader.Pose()
+	c.reportHeld(now, pose)
+	if pose.At <= k.since || pose.Stiff || now.Sub(pose.At) >= leaderSilent {
+		if !k.silent {
+			k.silent = true
+			c.events.Emit(now, event.LeaderSilent, 0, 0)
+		}
+		c.arm.CancelArming()
+		c.arm.StartSlowly(now)
+		return
+	}
+	if k.silent {
+		k.silent = false
+		c.events.Emit(now, event.LeaderBack, 0, 0)
+	}
+	switch c.arm.Phase {
+	case follow.Unarmed:
+		c.arm.StartArming()
+	case follow.Armed:
+		k.action = append(k.action[:0], pose.Joints...)
+		c.arm.KeepGoals(k.action, k.held)
+		c.arm.Drive(now, k.action)
+		c.source = pose.At
+		c.stats.corrected.Add(1)
+		if e := c.entry; e != nil {
+			e.Intervention, e.Source = true, pose.At
+			e.Action.Set(k.action)
+		}
+	}
+}
+
+// reportHeld reports the joints of the leader that no longer lead, and those that lead again. The
+// follower then starts slowly.
+//
+//rt:noalloc
+func (c *control) reportHeld(now rt.Instant, pose *leader.Pose) {
+	k := &c.takeover
+	if k.held == pose.Held {
+		return
+	}
+	for j, cause := range pose.Causes {
+		if bit := uint32(1) << j; (pose.Held&^k.held)&bit != 0 {
+			c.events.Emit(now, event.LeaderHeld, int64(bit), int64(cause))
+		}
+	}
+	if ended := k.held &^ pose.Held; ended != 0 {
+		c.arm.StartSlowly(now)
+		c.events.Emit(now, event.LeaderLeads, int64(ended), 0)
+	}
+	k.held = pose.Held
+}
+
+// held reports, for the record, that a pause, a break between episodes or an alignment holds the arm.
+//
+//rt:noalloc
+func (c *control) held() bool {
+	return c.mode == aligning || c.operator.pause.Load() || c.operator.rest.Load()
+}
