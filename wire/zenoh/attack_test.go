@@ -79,34 +79,19 @@ func survives(t *testing.T, a zenohtest.Attack, listen string, trust endpoint.Se
 	cmd := exec.Command(os.Args[0], "-test.run", "^TestMemoryUnderAttack$")
 	cmd.Env = append(os.Environ(), "EDGERT_VICTIM="+listen)
 	cmd.Stderr = os.Stderr
-	in, err := cmd.StdinPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	out, err := cmd.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
+	in := rttest.Must(cmd.StdinPipe())
+	out := rttest.Must(cmd.StdoutPipe())
+	rttest.Do(cmd.Start())
 	defer func() { in.Close(); cmd.Wait() }()
 	var at string
-	if _, err := fmt.Fscanln(out, &at); err != nil {
-		t.Fatal(err)
-	}
+	rttest.Must(fmt.Fscanln(out, &at))
 	idle, _ := zenohtest.Resident(t, cmd.Process.Pid)
 	x := a.Start(at, zenohtest.Churn)
 	defer x.Close()
 	good := mustOpen(t, Config{Connect: []string{at}, TLS: trust, BackoffMin: 10 * time.Millisecond})
 	var back samples
-	if _, err := good.Subscribe("@victim/echo", back.deposit); err != nil {
-		t.Fatal(err)
-	}
-	ping, err := good.Publisher(zenohtest.PingKey, wire.ObservationQoS)
-	if err != nil {
-		t.Fatal(err)
-	}
+	rttest.Must(good.Subscribe("@victim/echo", back.deposit))
+	ping := rttest.Must(good.Publisher(zenohtest.PingKey, wire.ObservationQoS))
 	rttest.Eventually(t, "a good client's round trip", func() bool {
 		ping.Put(make([]byte, 100), nil)
 		return back.count() > 0
@@ -129,9 +114,7 @@ func TestIdleLinksGiveWay(t *testing.T) {
 	const idleGrace = time.Second
 	victim, at := listener(t, Config{MaxSessions: 3})
 	busy := mustOpen(t, Config{Connect: []string{at}})
-	if _, err := busy.Token("@busy"); err != nil {
-		t.Fatal(err)
-	}
+	rttest.Must(busy.Token("@busy"))
 	for range 2 {
 		mustAttack(t, at) // and stays silent
 	}
@@ -162,10 +145,7 @@ func TestSilentLinksGiveWay(t *testing.T) {
 	const silentGrace = 5 * time.Second
 	victim, at := listener(t, Config{MaxSessions: 8})
 	busy := mustOpen(t, Config{Connect: []string{at}})
-	pub, err := busy.Publisher("@busy", wire.ActionQoS)
-	if err != nil {
-		t.Fatal(err)
-	}
+	pub := rttest.Must(busy.Publisher("@busy", wire.ActionQoS))
 	pub.Put(nil, nil)
 	for range 7 {
 		a := mustAttack(t, at)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/binary"
 	"fmt"
+	"maps"
 	"math/rand/v2"
 	"os"
 	"path/filepath"
@@ -16,6 +17,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/edge-rt/edge-rt/rt/rttest"
 	"github.com/edge-rt/edge-rt/wire"
 	"github.com/edge-rt/edge-rt/wire/zenoh"
 	"github.com/edge-rt/edge-rt/wire/zenoh/zenohtest"
@@ -80,25 +82,18 @@ type robot struct {
 
 func joinRobot(t *testing.T, id uint64, at string) *robot {
 	t.Helper()
-	way, err := zenohtest.NewProxy(at)
-	if err != nil {
-		t.Fatal(err)
-	}
+	way := rttest.Must(zenohtest.NewProxy(at))
 	t.Cleanup(way.Close)
 	r := &robot{id: id, way: way, alive: map[string]int{}}
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
 	defer cancel()
-	r.s, err = zenoh.Open(ctx, zenoh.Config{Connect: []string{way.Endpoint()}, BackoffMin: 20 * time.Millisecond,
-		BackoffMax: 300 * time.Millisecond})
-	must(t, err)
+	r.s = rttest.Must(zenoh.Open(ctx, zenoh.Config{Connect: []string{way.Endpoint()},
+		BackoffMin: 20 * time.Millisecond, BackoffMax: 300 * time.Millisecond}))
 	t.Cleanup(func() { r.s.Close() })
-	_, err = r.s.Subscribe("chaos/*/data", r.seen.deposit)
-	must(t, err)
-	_, err = r.s.Queryable(r.key("status"), func(q wire.Query) { q.Reply(r.key("status"), nil); q.Finish() })
-	must(t, err)
-	_, err = r.s.Token(r.key("alive"))
-	must(t, err)
-	_, err = r.s.SubscribeTokens("chaos/*/alive", func(key string, alive bool) {
+	rttest.Must(r.s.Subscribe("chaos/*/data", r.seen.deposit))
+	rttest.Must(r.s.Queryable(r.key("status"), func(q wire.Query) { q.Reply(r.key("status"), nil); q.Finish() }))
+	rttest.Must(r.s.Token(r.key("alive")))
+	rttest.Must(r.s.SubscribeTokens("chaos/*/alive", func(key string, alive bool) {
 		r.mu.Lock()
 		defer r.mu.Unlock()
 		if alive {
@@ -106,18 +101,9 @@ func joinRobot(t *testing.T, id uint64, at string) *robot {
 		} else {
 			r.alive[key]--
 		}
-	})
-	must(t, err)
-	r.pub, err = r.s.Publisher(r.key("data"), wire.QoS{Priority: wire.Data, Reliable: true})
-	must(t, err)
+	}))
+	r.pub = rttest.Must(r.s.Publisher(r.key("data"), wire.QoS{Priority: wire.Data, Reliable: true}))
 	return r
-}
-
-func must(t *testing.T, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
 }
 
 func (r *robot) key(what string) string { return fmt.Sprintf("chaos/%d/%s", r.id, what) }
@@ -190,8 +176,7 @@ func TestChaos(t *testing.T) {
 	done := make(chan struct{})
 	var talking sync.WaitGroup
 	for _, r := range robots {
-		talking.Add(1)
-		go func() { defer talking.Done(); r.talk(done) }()
+		talking.Go(func() { r.talk(done) })
 	}
 	whole(t, robots, "at first")
 	early := measure(t)
@@ -246,24 +231,19 @@ func hub(t *testing.T) (at string, restart func()) {
 	if _, err := python.Check(); err != nil {
 		t.Logf("%v: a listener of ours is the router", err)
 		open := func(at string) *zenoh.Session {
-			s, err := zenoh.Open(t.Context(), zenoh.Config{Listen: []string{at}})
-			must(t, err)
-			return s.(*zenoh.Session)
+			return rttest.Must(zenoh.Open(t.Context(), zenoh.Config{Listen: []string{at}})).(*zenoh.Session)
 		}
 		s := open("tcp/127.0.0.1:0")
 		at := s.Endpoints()[0]
 		t.Cleanup(func() { s.Close() })
 		return at, func() { s.Close(); s = open(at) }
 	}
-	proxy, err := zenohtest.NewProxy("tcp/127.0.0.1:1") // a free port
-	must(t, err)
+	proxy := rttest.Must(zenohtest.NewProxy("tcp/127.0.0.1:1")) // a free port
 	at = proxy.Endpoint()
 	proxy.Close()
 	start := func() *zenohtest.Node {
-		n, err := zenohtest.Start(python)
-		must(t, err)
-		_, err = n.Open(zenohtest.Config{Mode: "router", Listen: []string{at}})
-		must(t, err)
+		n := rttest.Must(zenohtest.Start(python))
+		rttest.Must(n.Open(zenohtest.Config{Mode: "router", Listen: []string{at}}))
 		return n
 	}
 	n := start()
@@ -302,11 +282,7 @@ func whole(t *testing.T, robots []*robot, when string) {
 func (o *once) received() map[uint64]uint64 {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	all := map[uint64]uint64{}
-	for who, n := range o.last {
-		all[who] = n
-	}
-	return all
+	return maps.Clone(o.last)
 }
 
 // weight is the resources of the process: a leak would show in one of them.
@@ -324,8 +300,7 @@ func measure(t *testing.T) weight {
 	t.Helper()
 	runtime.GC()
 	files, _ := filepath.Glob("/proc/self/fd/*")
-	statm, err := os.ReadFile("/proc/self/statm")
-	must(t, err)
+	statm := rttest.Must(os.ReadFile("/proc/self/statm"))
 	pages, _ := strconv.ParseInt(strings.Fields(string(statm))[1], 10, 64)
 	return weight{goroutines: runtime.NumGoroutine(), files: len(files), rss: pages * int64(os.Getpagesize())}
 }

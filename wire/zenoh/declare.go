@@ -152,12 +152,11 @@ func (o *object) announce() error {
 
 // declare sends the declaration of an entry to the upstream. Called with mu held.
 func (s *Session) declare(e *entry) {
-	s.send(&codec.Message{Kind: codec.KindDeclare, Declare: codec.Declare{
-		Envelope: codec.Envelope{QoS: codec.ControlQoS},
-		Kind:     e.kind,
-		ID:       e.id,
-		Expr:     codec.Key([]byte(e.key)),
-	}})
+	s.send(codec.Declare{
+		Kind: e.kind,
+		ID:   e.id,
+		Expr: codec.Key(e.key),
+	}.Message())
 }
 
 // Undeclare withdraws the object. A second call does nothing.
@@ -181,7 +180,6 @@ func (o *object) Undeclare() error {
 		s.report(o.key, false)
 	}
 	s.release(e)
-	s.send(&codec.Message{Kind: codec.KindDeclare,
-		Declare: codec.Declare{Envelope: codec.Envelope{QoS: codec.ControlQoS}, Kind: e.kind + 1, ID: e.id}})
+	s.send(codec.Declare{Kind: e.kind + 1, ID: e.id}.Message())
 	return nil
 }

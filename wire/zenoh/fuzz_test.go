@@ -5,6 +5,7 @@ import (
 	"net"
 	"testing"
 
+	"github.com/edge-rt/edge-rt/rt/rttest"
 	"github.com/edge-rt/edge-rt/wire"
 	"github.com/edge-rt/edge-rt/wire/zenoh/codec"
 	"github.com/edge-rt/edge-rt/wire/zenoh/codec/codectest"
@@ -19,9 +20,7 @@ func FuzzSession(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, msgs []byte, piece uint8) {
 		cfg := Config{Connect: []string{"tcp/unused:1"}, MaxMessage: 1 << 16}
-		if err := cfg.check(); err != nil {
-			t.Fatal(err)
-		}
+		rttest.Do(cfg.check())
 		s := newSession(cfg)
 		s.tasks.Go(s.events.run)
 		s.Subscribe("@t/**", func(wire.Sample) {})

@@ -78,15 +78,15 @@ func (s *Session) Get(ctx context.Context, key string, payload []byte, timeout t
 	id, up := s.id(), s.up
 	s.outQueries[id] = q
 	s.mu.Unlock()
-	m := codec.Message{Kind: codec.KindRequest, Request: codec.Request{
+	m := codec.Request{
 		Envelope:  codec.Envelope{QoS: codec.RequestQoS},
 		ID:        id,
-		Expr:      codec.Key([]byte(key)),
+		Expr:      codec.Key(key),
 		Target:    codec.All,
 		TimeoutMS: uint64(timeout.Milliseconds()),
 		Query:     codec.Query{Consolidation: codec.ConsolidateNone, HasBody: payload != nil, Payload: payload},
-	}}
-	if up.Send(&m, link.Delivery{QoS: codec.RequestQoS, Reliable: true}) != nil {
+	}.Message()
+	if up.Send(m, link.Delivery{QoS: codec.RequestQoS, Reliable: true}) != nil {
 		s.mu.Lock()
 		q.finish()
 		s.mu.Unlock()

@@ -1,13 +1,12 @@
 package zenoh
 
 import (
-	"context"
+	"bytes"
 	"errors"
 	"fmt"
 	"net"
 	"os"
 	"runtime"
-	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -24,8 +23,29 @@ type attacker struct {
 	t    *testing.T
 	link *link.Link
 	conn net.Conn
-	said chan codec.Message // the victim's answers; their slices are stale, except for the keys of declarations
+	said chan codec.Message // the victim's answers; slices of other than declarations and samples are stale
 	end  chan error
+}
+
+// dialFrom opens the link of an attacker at an address of this machine.
+func dialFrom(t *testing.T, ip, at string, zid []byte) (*attacker, error) {
+	t.Helper()
+	d := net.Dialer{LocalAddr: &net.TCPAddr{IP: net.ParseIP(ip)}}
+	conn := rttest.Must(d.Dial("tcp", strings.TrimPrefix(at, "tcp/")))
+	t.Cleanup(func() { conn.Close() })
+	l, err := link.Dial(t.Context(), conn, link.Config{ZID: zid, Role: codec.Client, Lease: time.Minute,
+		KeepAlive: time.Second, MaxMessage: 1 << 20, Budget: link.NewBudget(16 << 20), Counters: new(link.Counters)})
+	return &attacker{t: t, link: l, conn: conn, said: make(chan codec.Message, 10_000), end: make(chan error, 1)}, err
+}
+
+// attackFrom attacks from another address of this machine.
+func attackFrom(t *testing.T, ip, at string, zid []byte) (*attacker, error) {
+	t.Helper()
+	a, err := dialFrom(t, ip, at, zid)
+	if err == nil {
+		go func() { a.end <- a.link.Run(a.receive) }()
+	}
+	return a, err
 }
 
 func attack(t *testing.T, at string, zid []byte) (*attacker, error) {
@@ -33,68 +53,37 @@ func attack(t *testing.T, at string, zid []byte) (*attacker, error) {
 	return attackFrom(t, "127.0.0.1", at, zid)
 }
 
-// attackFrom attacks from another address of this machine.
-func attackFrom(t *testing.T, ip, at string, zid []byte) (*attacker, error) {
-	t.Helper()
-	d := net.Dialer{LocalAddr: &net.TCPAddr{IP: net.ParseIP(ip)}}
-	conn, err := d.Dial("tcp", strings.TrimPrefix(at, "tcp/"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { conn.Close() })
-	l, err := link.Dial(context.Background(), conn, link.Config{ZID: zid, Role: codec.Client, Lease: time.Minute,
-		KeepAlive: time.Second, MaxMessage: 1 << 20, Budget: link.NewBudget(16 << 20), Counters: new(link.Counters)})
-	if err != nil {
-		return nil, err
-	}
-	a := &attacker{t: t, link: l, conn: conn, said: make(chan codec.Message, 10_000), end: make(chan error, 1)}
-	go func() {
-		a.end <- l.Run(func(m *codec.Message) error {
-			kept := *m
-			kept.Declare.Expr.Suffix = slices.Clone(kept.Declare.Expr.Suffix) // the buffer is reused
-			select {
-			case a.said <- kept:
-			default:
-			}
-			return nil
-		})
-	}()
-	return a, nil
-}
-
 func mustAttack(t *testing.T, at string) *attacker {
 	t.Helper()
-	a, err := attack(t, at, newZID())
-	if err != nil {
-		t.Fatal(err)
+	return rttest.Must(attack(t, at, newZID()))
+}
+
+// receive keeps a message, whose buffer is reused.
+func (a *attacker) receive(m *codec.Message) error {
+	kept := *m
+	kept.Declare.Expr.Suffix = bytes.Clone(m.Declare.Expr.Suffix)
+	if m.Kind == codec.KindPush {
+		p := &kept.Push
+		p.Expr.Suffix = bytes.Clone(p.Expr.Suffix)
+		p.Data.Payload, p.Data.Attachment = bytes.Clone(p.Data.Payload), bytes.Clone(p.Data.Attachment)
+		p.Data.Encoding.Schema = bytes.Clone(p.Data.Encoding.Schema)
+		p.Data.Timestamp.ID = bytes.Clone(p.Data.Timestamp.ID)
 	}
-	return a
-}
-
-func (a *attacker) send(m codec.Message) {
-	a.t.Helper()
-	if err := a.link.Send(codec.AppendMessage(nil, &m),
-		link.Delivery{QoS: codec.RequestQoS, Reliable: true}); err != nil {
-		a.t.Fatal(err)
+	select {
+	case a.said <- kept:
+	default:
 	}
+	return nil
 }
 
-func (a *attacker) declare(kind codec.DeclareKind, id uint32, key string) {
+// await returns the victim's next message for which is holds.
+func (a *attacker) await(is func(codec.Message) bool) codec.Message {
 	a.t.Helper()
-	a.send(codec.Message{Kind: codec.KindDeclare, Declare: codec.Declare{
-		Envelope: codec.Envelope{QoS: codec.ControlQoS}, Kind: kind, ID: id, Expr: codec.Key([]byte(key))}})
-}
-
-// settle waits until the victim has processed all earlier messages: it answers a query that was
-// sent last.
-func (a *attacker) settle(id uint32) {
-	a.t.Helper()
-	a.send(codec.Message{Kind: codec.KindRequest, Request: codec.Request{ID: id, Expr: codec.Key([]byte("@nobody"))}})
 	for {
 		select {
 		case m := <-a.said:
-			if m.Kind == codec.KindFinal && m.Final.ID == id {
-				return
+			if is(m) {
+				return m
 			}
 		case err := <-a.end:
 			a.t.Fatalf("the link ended: %v", err)
@@ -104,21 +93,40 @@ func (a *attacker) settle(id uint32) {
 	}
 }
 
+// stall keeps the link open without reading until the test ends.
+func (a *attacker) stall() {
+	hold := make(chan struct{})
+	a.t.Cleanup(func() { close(hold) })
+	go a.link.Run(func(*codec.Message) error { <-hold; return nil })
+}
+
+func (a *attacker) trySend(part codec.Part) error {
+	return a.link.Send(codec.AppendMessage(nil, part.Message()), link.Delivery{QoS: codec.RequestQoS, Reliable: true})
+}
+
+func (a *attacker) send(part codec.Part) { rttest.Do(a.trySend(part)) }
+
+func (a *attacker) declare(kind codec.DeclareKind, id uint32, key string) {
+	a.t.Helper()
+	a.send(codec.Declare{Kind: kind, ID: id, Expr: codec.Key(key)})
+}
+
+// settle waits until the victim has processed all earlier messages: it answers a query that was
+// sent last.
+func (a *attacker) settle(id uint32) {
+	a.t.Helper()
+	a.send(codec.Request{ID: id, Expr: codec.Key("@nobody")})
+	a.await(func(m codec.Message) bool { return m.Kind == codec.KindFinal && m.Final.ID == id })
+}
+
 // serves checks that the victim still serves others.
 func serves(t *testing.T, victim *Session, at string) {
 	t.Helper()
 	var got samples
-	sub, err := victim.Subscribe("@good/*", got.deposit)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer sub.Undeclare()
+	defer rttest.Must(victim.Subscribe("@good/*", got.deposit)).Undeclare()
 	good := mustOpen(t, Config{Connect: []string{at}})
 	defer good.Close()
-	pub, err := good.Publisher("@good/a", wire.ActionQoS)
-	if err != nil {
-		t.Fatal(err)
-	}
+	pub := rttest.Must(good.Publisher("@good/a", wire.ActionQoS))
 	rttest.Eventually(t, "a good client's sample", func() bool { pub.Put(nil, nil); return got.count() > 0 })
 }
 
@@ -133,12 +141,12 @@ func TestHostileKeys(t *testing.T) {
 			codec.DeclareExpr} {
 			a.declare(kind, uint32(i+1), key)
 		}
-		a.send(codec.Message{Kind: codec.KindPush, Push: codec.Push{Expr: codec.Key([]byte(key))}})
-		a.send(codec.Message{Kind: codec.KindInterest, Interest: codec.Interest{ID: uint32(i + 1),
-			Mode: codec.InterestCurrentFuture, About: 0xf, Restricted: true, Expr: codec.Key([]byte(key))}})
+		a.send(codec.Push{Expr: codec.Key(key)})
+		a.send(codec.Interest{ID: uint32(i + 1),
+			Mode: codec.InterestCurrentFuture, About: 0xf, Restricted: true, Expr: codec.Key(key)})
 	}
-	a.send(codec.Message{Kind: codec.KindPush, Push: codec.Push{Expr: codec.Expr{Scope: 7, Suffix: []byte("/x"),
-		Sender: true}}})
+	a.send(codec.Push{Expr: codec.Expr{Scope: 7, Suffix: []byte("/x"),
+		Sender: true}})
 	a.settle(1)
 	if got, want := victim.Stats().Keys, uint64(len(bad)*6+1); got != want {
 		t.Errorf("%d keys refused, want %d", got, want)
@@ -182,8 +190,8 @@ func TestHostileCounts(t *testing.T) {
 		{"interests", maxDeclared, func(h router.Held) int {
 			return h.Interests
 		}, func(a *attacker, id uint32, key string) {
-			a.send(codec.Message{Kind: codec.KindInterest, Interest: codec.Interest{ID: id,
-				Mode: codec.InterestFuture, About: codec.AboutTokens, Restricted: true, Expr: codec.Key([]byte(key))}})
+			a.send(codec.Interest{ID: id,
+				Mode: codec.InterestFuture, About: codec.AboutTokens, Restricted: true, Expr: codec.Key(key)})
 		}},
 		{"numbered keys", 4096, nil, declares(codec.DeclareExpr)},
 	} {
@@ -203,20 +211,15 @@ func TestHostileCounts(t *testing.T) {
 func TestHostileQueriesAndRoutes(t *testing.T) {
 	victim, at := listener(t, Config{})
 	held := make(chan wire.Query, maxInQueries+1)
-	if _, err := victim.Queryable("@held", func(q wire.Query) { held <- q }); err != nil {
-		t.Fatal(err)
-	}
+	rttest.Must(victim.Queryable("@held", func(q wire.Query) { held <- q }))
 	var got samples
-	if _, err := victim.Subscribe("@push/**", got.deposit); err != nil {
-		t.Fatal(err)
-	}
+	rttest.Must(victim.Subscribe("@push/**", got.deposit))
 	a := mustAttack(t, at)
 	const n = maxInQueries + 500
 	for i := range uint32(n) {
-		a.send(codec.Message{Kind: codec.KindRequest,
-			Request: codec.Request{ID: i + 1, Expr: codec.Key([]byte("@held"))}})
-		a.send(codec.Message{Kind: codec.KindPush, Push: codec.Push{Expr: codec.Key([]byte(fmt.Sprintf("@push/%d",
-			i)))}})
+		a.send(codec.Request{ID: i + 1, Expr: codec.Key("@held")})
+		a.send(codec.Push{Expr: codec.Key(fmt.Sprintf("@push/%d",
+			i))})
 	}
 	a.settle(1 << 20)
 	queries := victim.router.Held().Queries
@@ -237,7 +240,7 @@ func TestHostileKeysAreBoundedInBytes(t *testing.T) {
 		for i := range uint32(4000) {
 			key := strings.Repeat(fmt.Sprintf("%d-%d/", n, i), 60) + strings.Repeat("x", 400)
 			a.declare(codec.DeclareToken, i+1, key)
-			a.send(codec.Message{Kind: codec.KindPush, Push: codec.Push{Expr: codec.Key([]byte(key))}})
+			a.send(codec.Push{Expr: codec.Key(key)})
 		}
 		a.settle(1 << 20)
 	}
@@ -265,10 +268,7 @@ func TestHostileKeysAreBoundedInBytes(t *testing.T) {
 // and not a link of another host that declares more than any one of them.
 func TestManyLinksThatDeclareLittle(t *testing.T) {
 	victim, at := listener(t, Config{Log: func(string) {}})
-	good, err := attackFrom(t, "127.0.0.2", at, newZID())
-	if err != nil {
-		t.Fatal(err)
-	}
+	good := rttest.Must(attackFrom(t, "127.0.0.2", at, newZID()))
 	key := func(n int, i uint32) string {
 		return strings.Repeat(fmt.Sprintf("%d-%d/", n, i), 60) + strings.Repeat("x", 400)
 	}
@@ -301,30 +301,15 @@ func TestStalledQuerierHoldsUpNobody(t *testing.T) {
 	victim, at := listener(t, Config{})
 	big := make([]byte, 1<<20)
 	failed := make(chan error, 100)
-	if _, err := victim.Queryable("@big", func(q wire.Query) {
+	rttest.Must(victim.Queryable("@big", func(q wire.Query) {
 		failed <- q.Reply("@big", big)
 		q.Finish()
-	}); err != nil {
-		t.Fatal(err)
-	}
-	conn, err := net.Dial("tcp", strings.TrimPrefix(at, "tcp/"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer conn.Close()
-	l, err := link.Dial(context.Background(), conn, victim.linkConfig(codec.Client, newZID()))
-	if err != nil {
-		t.Fatal(err)
-	}
+	}))
+	a := rttest.Must(dialFrom(t, "127.0.0.1", at, newZID()))
 	for i := range uint32(20) {
-		m := codec.Message{Kind: codec.KindRequest, Request: codec.Request{
-			Envelope: codec.Envelope{QoS: codec.RequestQoS}, ID: i + 1, Expr: codec.Key([]byte("@big"))}}
-		l.Send(codec.AppendMessage(nil, &m), link.Delivery{QoS: codec.RequestQoS, Reliable: true})
+		a.send(codec.Request{Envelope: codec.Envelope{QoS: codec.RequestQoS}, ID: i + 1, Expr: codec.Key("@big")})
 	}
-	// It sends, and reads nothing until the test ends.
-	release := make(chan struct{})
-	defer close(release)
-	go l.Run(func(*codec.Message) error { <-release; return nil })
+	a.stall()
 	began := time.Now()
 	for congested := false; !congested; {
 		select {
@@ -344,17 +329,15 @@ func TestStalledQuerierHoldsUpNobody(t *testing.T) {
 func TestHostileWildcards(t *testing.T) {
 	rttest.RealTime(t)
 	victim, at := listener(t, Config{})
-	if _, err := victim.Subscribe(strings.Repeat("**/a/", 30)+"b", func(wire.Sample) {}); err != nil {
-		t.Fatal(err)
-	}
+	rttest.Must(victim.Subscribe(strings.Repeat("**/a/", 30)+"b", func(wire.Sample) {}))
 	a := mustAttack(t, at)
 	var before, after runtime.MemStats
 	runtime.ReadMemStats(&before)
 	began := time.Now()
 	for i := range uint32(60) {
 		a.declare(codec.DeclareSubscriber, i+1, strings.Repeat("**/a/", 30)+fmt.Sprint(i))
-		a.send(codec.Message{Kind: codec.KindPush, Push: codec.Push{Expr: codec.Key([]byte(strings.Repeat("a/", 62) +
-			fmt.Sprint(i)))}})
+		a.send(codec.Push{Expr: codec.Key(strings.Repeat("a/", 62) +
+			fmt.Sprint(i))})
 	}
 	a.settle(1)
 	runtime.ReadMemStats(&after)
@@ -369,10 +352,7 @@ func TestIdleConnectionsDoNotBlock(t *testing.T) {
 	victim, at := listener(t, Config{Log: func(string) {}})
 	var first net.Conn
 	for range 100 + 50 { // a hundred may be in their handshake
-		conn, err := net.Dial("tcp", strings.TrimPrefix(at, "tcp/"))
-		if err != nil {
-			t.Fatal(err)
-		}
+		conn := rttest.Must(net.Dial("tcp", strings.TrimPrefix(at, "tcp/")))
 		defer conn.Close()
 		if first == nil {
 			first = conn
@@ -395,10 +375,7 @@ func TestIdleConnectionsDoNotBlock(t *testing.T) {
 func TestAdmission(t *testing.T) {
 	_, at := listener(t, Config{MaxSessions: 2})
 	zid := newZID()
-	first, err := attack(t, at, zid)
-	if err != nil {
-		t.Fatal(err)
-	}
+	first := rttest.Must(attack(t, at, zid))
 	for _, tt := range []struct {
 		name string
 		zid  []byte
@@ -430,8 +407,8 @@ func TestWildChunksAreCheap(t *testing.T) {
 	a.settle(1)
 	began := time.Now()
 	for i := range 20 {
-		a.send(codec.Message{Kind: codec.KindPush, Push: codec.Push{Expr: codec.Key(fmt.Appendf(nil, "@g/%sb%d",
-			strings.Repeat("a$*", 300), i))}})
+		a.send(codec.Push{Expr: codec.Key(fmt.Appendf(nil, "@g/%sb%d",
+			strings.Repeat("a$*", 300), i))})
 	}
 	a.settle(2)
 	// it is 30 s or more when each pair costs the product of its lengths

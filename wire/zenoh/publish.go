@@ -50,7 +50,7 @@ func (s *Session) Publisher(key string, qos wire.QoS) (wire.Publisher, error) {
 		return nil, wire.ErrClosed
 	}
 	p := &publisher{s: s, key: key, how: link.Delivery{QoS: qosByte(qos), Reliable: qos.Reliable}}
-	p.push = codec.Push{Expr: codec.Key([]byte(key)), Envelope: codec.Envelope{QoS: p.how.QoS}}
+	p.push = codec.Push{Expr: codec.Key(key), Envelope: codec.Envelope{QoS: p.how.QoS}}
 	return p, nil
 }
 

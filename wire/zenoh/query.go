@@ -156,17 +156,17 @@ func (q *query) respond(key string, payload []byte, failed bool) error {
 	if q.finished.Load() || q.over.Load() {
 		return errQueryOver
 	}
-	m := codec.Message{Kind: codec.KindResponse, Response: codec.Response{
+	m := codec.Response{
 		Envelope:  codec.Envelope{QoS: q.qos},
 		ID:        q.id,
-		Expr:      codec.Key([]byte(key)),
+		Expr:      codec.Key(key),
 		Err:       failed,
 		Responder: codec.Entity{ZID: q.s.zid, ID: q.queryable.number},
 		Data:      codec.Data{Payload: payload},
-	}}
+	}.Message()
 	// A reply sent in the callback must not wait for the querier's link: that would delay all other
 	// callbacks.
-	return q.up.Send(&m, link.Delivery{QoS: q.qos, Reliable: true, NoWait: q.calling.Load()})
+	return q.up.Send(m, link.Delivery{QoS: q.qos, Reliable: true, NoWait: q.calling.Load()})
 }
 
 // Finish ends this queryable's part; the last one ends the query. A second call does nothing.
@@ -207,6 +207,6 @@ func (q *inQuery) cancel() {
 }
 
 func (q *inQuery) sendFinal() {
-	m := codec.Message{Kind: codec.KindFinal, Final: codec.Final{Envelope: codec.Envelope{QoS: q.qos}, ID: q.id}}
-	q.up.Send(&m, link.Delivery{QoS: q.qos | codec.Block, Reliable: true, Unbounded: true})
+	m := codec.Final{Envelope: codec.Envelope{QoS: q.qos}, ID: q.id}.Message()
+	q.up.Send(m, link.Delivery{QoS: q.qos | codec.Block, Reliable: true, Unbounded: true})
 }

@@ -1,14 +1,12 @@
 package zenoh
 
 import (
-	"bytes"
 	"context"
 	"encoding/binary"
 	"fmt"
-	"net"
+	"reflect"
 	"runtime/debug"
 	"slices"
-	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -27,18 +25,13 @@ import (
 func settled(t testing.TB, clients ...*Session) {
 	t.Helper()
 	for _, c := range clients {
-		if _, err := c.Tokens(context.Background(), "@settled", 10*time.Second); err != nil {
-			t.Fatal(err)
-		}
+		rttest.Must(c.Tokens(context.Background(), "@settled", 10*time.Second))
 	}
 }
 
 func mustPublisher(t testing.TB, s *Session, key string, qos wire.QoS) wire.Publisher {
 	t.Helper()
-	p, err := s.Publisher(key, qos)
-	if err != nil {
-		t.Fatal(err)
-	}
+	p := rttest.Must(s.Publisher(key, qos))
 	return p
 }
 
@@ -48,9 +41,7 @@ func TestRelayAllocatesNothing(t *testing.T) {
 	_, at := listener(t, Config{Log: func(string) {}})
 	from, to := mustOpen(t, silent(at)), mustOpen(t, silent(at))
 	var n atomic.Int64
-	if _, err := to.Subscribe("@relay/*", func(s wire.Sample) { n.Add(1) }); err != nil {
-		t.Fatal(err)
-	}
+	rttest.Must(to.Subscribe("@relay/*", func(s wire.Sample) { n.Add(1) }))
 	pub := mustPublisher(t, from, "@relay/a", wire.QoS{Reliable: true, Block: true})
 	settled(t, to)
 	defer debug.SetGCPercent(debug.SetGCPercent(-1))
@@ -59,9 +50,7 @@ func TestRelayAllocatesNothing(t *testing.T) {
 		payload := make([]byte, size)
 		put := func() {
 			before := n.Load()
-			if err := pub.Put(payload, payload[:27]); err != nil {
-				t.Fatal(err)
-			}
+			rttest.Do(pub.Put(payload, payload[:27]))
 			for n.Load() == before {
 				time.Sleep(10 * time.Microsecond) // not Eventually, which may allocate
 			}
@@ -73,27 +62,6 @@ func TestRelayAllocatesNothing(t *testing.T) {
 			t.Errorf("%d bytes: %v allocations for a sample through the listener, want 0", size, allocs)
 		}
 	}
-}
-
-// stuck joins a listener as a subscriber that never reads its samples.
-func stuck(t *testing.T, at string, zid []byte, expr string) {
-	t.Helper()
-	conn, err := net.Dial("tcp", strings.TrimPrefix(at, "tcp/"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { conn.Close() })
-	l, err := link.Dial(context.Background(), conn, link.Config{ZID: zid, Role: codec.Client, Lease: time.Minute,
-		KeepAlive: time.Second, MaxMessage: 1 << 20, Budget: link.NewBudget(1 << 20), Counters: new(link.Counters)})
-	if err != nil {
-		t.Fatal(err)
-	}
-	m := codec.Message{Kind: codec.KindDeclare, Declare: codec.Declare{Envelope: codec.Envelope{QoS: codec.ControlQoS},
-		Kind: codec.DeclareSubscriber, ID: 1, Expr: codec.Key([]byte(expr))}}
-	l.Send(codec.AppendMessage(nil, &m), link.Control)
-	hold := make(chan struct{})
-	t.Cleanup(func() { close(hold) })
-	go l.Run(func(*codec.Message) error { <-hold; return nil })
 }
 
 // Goal: several subscribers that do not read delay no other: the others still get the samples of
@@ -111,7 +79,9 @@ func TestStuckLinksBlockNobody(t *testing.T) {
 			good.Subscribe("@s/other", func(wire.Sample) { gotOther.Add(1) })
 			settled(t, good)
 			for range 3 {
-				stuck(t, at, newZID(), "@s/**")
+				a := rttest.Must(dialFrom(t, "127.0.0.1", at, newZID()))
+				a.declare(codec.DeclareSubscriber, 1, "@s/**")
+				a.stall()
 			}
 			rttest.Eventually(t, "the stuck ones to be known", func() bool {
 				return server.router.Held().Subscribers == 2+3
@@ -194,9 +164,7 @@ func TestNothingGoesRound(t *testing.T) {
 			for i := range n {
 				p := mustPublisher(t, leaves[i], fmt.Sprintf("@ring/%d", i), wire.QoS{Reliable: true, Block: true})
 				for range 10 {
-					if err := p.Put([]byte("x"), nil); err != nil {
-						t.Fatal(err)
-					}
+					rttest.Do(p.Put([]byte("x"), nil))
 				}
 			}
 			for i := range n {
@@ -279,17 +247,14 @@ func TestNumberedKeysAreWrittenOut(t *testing.T) {
 		return codec.Expr{Scope: scope, Suffix: []byte(suffix), Sender: true}
 	}
 	a.declare(codec.DeclareExpr, 7, "@num")
-	a.send(codec.Message{Kind: codec.KindDeclare,
-		Declare: codec.Declare{Kind: codec.DeclareExpr, ID: 9, Expr: codec.Expr{Scope: 7, Suffix: []byte("/q/x")}}})
-	a.send(codec.Message{Kind: codec.KindDeclare,
-		Declare: codec.Declare{Kind: codec.DeclareToken, ID: 3, Expr: named(7, "/token")}})
-	a.send(codec.Message{Kind: codec.KindDeclare,
-		Declare: codec.Declare{Kind: codec.DeclareSubscriber, ID: 4, Expr: named(7, "/sub")}})
-	a.send(codec.Message{Kind: codec.KindPush, Push: codec.Push{Expr: named(7, "/a"),
-		Data: codec.Data{Payload: []byte("1")}}})
-	a.send(codec.Message{Kind: codec.KindPush, Push: codec.Push{Expr: named(9, ""),
-		Data: codec.Data{Payload: []byte("2")}}})
-	a.send(codec.Message{Kind: codec.KindRequest, Request: codec.Request{ID: 11, Expr: named(9, "")}})
+	a.send(codec.Declare{Kind: codec.DeclareExpr, ID: 9, Expr: codec.Expr{Scope: 7, Suffix: []byte("/q/x")}})
+	a.send(codec.Declare{Kind: codec.DeclareToken, ID: 3, Expr: named(7, "/token")})
+	a.send(codec.Declare{Kind: codec.DeclareSubscriber, ID: 4, Expr: named(7, "/sub")})
+	a.send(codec.Push{Expr: named(7, "/a"),
+		Data: codec.Data{Payload: []byte("1")}})
+	a.send(codec.Push{Expr: named(9, ""),
+		Data: codec.Data{Payload: []byte("2")}})
+	a.send(codec.Request{ID: 11, Expr: named(9, "")})
 	rttest.Eventually(t, "both samples", func() bool { return got.count() == 2 })
 	if got.at(0).Key != "@num/a" || got.at(1).Key != "@num/q/x" {
 		t.Errorf("keys %s and %s, want @num/a and @num/q/x", got.at(0).Key, got.at(1).Key)
@@ -298,24 +263,18 @@ func TestNumberedKeysAreWrittenOut(t *testing.T) {
 		keys, _ := other.Tokens(context.Background(), "@num/*", time.Second)
 		return slices.Equal(keys, []string{"@num/token"})
 	})
-	if err := mustPublisher(t, other, "@num/sub", wire.ActionQoS).Put(nil, nil); err != nil {
-		t.Fatal(err)
-	}
-	for replied, pushed := false, false; !replied || !pushed; {
-		select {
-		case m := <-a.said:
-			pushed = pushed || m.Kind == codec.KindPush
-			if m.Kind != codec.KindResponse {
-				continue
-			}
+	rttest.Do(mustPublisher(t, other, "@num/sub", wire.ActionQoS).Put(nil, nil))
+	replied, pushed := false, false
+	a.await(func(m codec.Message) bool {
+		pushed = pushed || m.Kind == codec.KindPush
+		if m.Kind == codec.KindResponse {
 			replied = true
 			if m.Response.ID != 11 {
 				t.Errorf("the reply's number is %d, want the asker's 11", m.Response.ID)
 			}
-		case <-time.After(10 * time.Second):
-			t.Fatalf("replied %v, subscriber served %v", replied, pushed)
 		}
-	}
+		return replied && pushed
+	})
 }
 
 // Property: with any sequence of subscriptions and their ends by a few clients, each sample reaches
@@ -406,22 +365,18 @@ func slowMatch(expr, key string) bool {
 // reply on the key reply.
 func (a *attacker) answers(key, reply string, complete bool) {
 	a.t.Helper()
-	a.send(codec.Message{Kind: codec.KindDeclare, Declare: codec.Declare{
-		Envelope: codec.Envelope{QoS: codec.ControlQoS},
+	a.send(codec.Declare{
 		Kind:     codec.DeclareQueryable,
 		ID:       1,
-		Expr:     codec.Key([]byte(key)),
+		Expr:     codec.Key(key),
 		Complete: complete,
-	}})
+	})
 	a.settle(1)
 	go func() {
 		for m := range a.said {
 			if m.Kind == codec.KindRequest {
-				r := codec.Message{Kind: codec.KindResponse,
-					Response: codec.Response{ID: m.Request.ID, Expr: codec.Key([]byte(reply))}}
-				a.link.Send(codec.AppendMessage(nil, &r), link.Control)
-				f := codec.Message{Kind: codec.KindFinal, Final: codec.Final{ID: m.Request.ID}}
-				a.link.Send(codec.AppendMessage(nil, &f), link.Control)
+				a.trySend(codec.Response{ID: m.Request.ID, Expr: codec.Key(reply)})
+				a.trySend(codec.Final{ID: m.Request.ID})
 			}
 		}
 	}()
@@ -430,25 +385,19 @@ func (a *attacker) answers(key, reply string, complete bool) {
 // asks counts the replies to a query for a target.
 func (a *attacker) asks(id uint32, key string, target codec.Target) (replies int) {
 	a.t.Helper()
-	a.send(codec.Message{Kind: codec.KindRequest, Request: codec.Request{
+	a.send(codec.Request{
 		ID:        id,
 		Target:    target,
 		TimeoutMS: 20_000,
-		Expr:      codec.Key([]byte(key)),
-	}})
-	for {
-		select {
-		case m := <-a.said:
-			switch {
-			case m.Kind == codec.KindResponse && m.Response.ID == id:
-				replies++
-			case m.Kind == codec.KindFinal && m.Final.ID == id:
-				return replies
-			}
-		case <-time.After(10 * time.Second):
-			a.t.Fatal("no end of the replies in 10 s")
+		Expr:      codec.Key(key),
+	})
+	a.await(func(m codec.Message) bool {
+		if m.Kind == codec.KindResponse && m.Response.ID == id {
+			replies++
 		}
-	}
+		return m.Kind == codec.KindFinal && m.Final.ID == id
+	})
+	return replies
 }
 
 // Goal: among the complete queryables of several clients, target "best" selects one and "all"
@@ -508,48 +457,15 @@ func TestQueryableLeavesInTheMiddle(t *testing.T) {
 	}
 }
 
-// subscribeAt joins a listener as a subscriber and copies its samples.
-func subscribeAt(t *testing.T, at, expr string) <-chan codec.Push {
+// subscribeAt joins a listener as a subscriber.
+func subscribeAt(t *testing.T, at, expr string) (next func() codec.Push) {
 	t.Helper()
-	conn, err := net.Dial("tcp", strings.TrimPrefix(at, "tcp/"))
-	if err != nil {
-		t.Fatal(err)
+	a := mustAttack(t, at)
+	a.declare(codec.DeclareSubscriber, 1, expr)
+	a.settle(1)
+	return func() codec.Push {
+		return a.await(func(m codec.Message) bool { return m.Kind == codec.KindPush }).Push
 	}
-	t.Cleanup(func() { conn.Close() })
-	l, err := link.Dial(context.Background(), conn, link.Config{ZID: newZID(), Role: codec.Client, Lease: time.Minute,
-		KeepAlive: time.Second, MaxMessage: 1 << 20, Budget: link.NewBudget(1 << 20), Counters: new(link.Counters)})
-	if err != nil {
-		t.Fatal(err)
-	}
-	got, known := make(chan codec.Push, 100), make(chan struct{})
-	for _, m := range []codec.Message{
-		{Kind: codec.KindDeclare, Declare: codec.Declare{
-			Envelope: codec.Envelope{QoS: codec.ControlQoS},
-			Kind:     codec.DeclareSubscriber,
-			ID:       1,
-			Expr:     codec.Key([]byte(expr)),
-		}},
-		{Kind: codec.KindRequest, Request: codec.Request{Envelope: codec.Envelope{QoS: codec.ControlQoS}, ID: 1,
-			Expr: codec.Key([]byte("@nobody"))}},
-	} {
-		l.Send(codec.AppendMessage(nil, &m), link.Control)
-	}
-	go l.Run(func(m *codec.Message) error {
-		switch m.Kind {
-		case codec.KindFinal:
-			close(known)
-		case codec.KindPush:
-			p := m.Push
-			p.Expr = codec.Key(bytes.Clone(p.Expr.Suffix))
-			p.Data.Payload, p.Data.Attachment = bytes.Clone(p.Data.Payload), bytes.Clone(p.Data.Attachment)
-			p.Data.Encoding.Schema = bytes.Clone(p.Data.Encoding.Schema)
-			p.Data.Timestamp.ID = bytes.Clone(p.Data.Timestamp.ID)
-			got <- p
-		}
-		return nil
-	})
-	<-known
-	return got
 }
 
 // Goal: a listener passes the fields beside a payload (encoding, time, attachment, QoS, a deletion)
@@ -557,29 +473,22 @@ func subscribeAt(t *testing.T, at, expr string) <-chan codec.Push {
 func TestRelayPassesEverything(t *testing.T) {
 	hub, at := listener(t, Config{})
 	var own samples
-	if _, err := hub.Subscribe("@all/**", own.deposit); err != nil {
-		t.Fatal(err)
-	}
-	got := subscribeAt(t, at, "@all/**")
+	rttest.Must(hub.Subscribe("@all/**", own.deposit))
+	next := subscribeAt(t, at, "@all/**")
 	a := mustAttack(t, at)
 	stamp := codec.Timestamp{Time: 0x6682b5c680000000, ID: []byte{0x33}}
 	for _, want := range []codec.Push{
-		{Envelope: codec.Envelope{QoS: 1 | codec.Express}, Expr: codec.Key([]byte("@all/e")),
+		{Envelope: codec.Envelope{QoS: 1 | codec.Express}, Expr: codec.Key("@all/e"),
 			Data: codec.Data{Encoding: codec.Encoding{ID: 5, Schema: []byte("x/y")}, Payload: []byte("{}"),
 				Attachment: []byte("att")}},
-		{Envelope: codec.Envelope{QoS: 7 | codec.Block}, Expr: codec.Key([]byte("@all/t")),
+		{Envelope: codec.Envelope{QoS: 7 | codec.Block}, Expr: codec.Key("@all/t"),
 			Data: codec.Data{Timestamp: stamp, Payload: []byte("t")}},
-		{Envelope: codec.Envelope{QoS: codec.DefaultQoS}, Expr: codec.Key([]byte("@all/d")),
+		{Envelope: codec.Envelope{QoS: codec.DefaultQoS}, Expr: codec.Key("@all/d"),
 			Data: codec.Data{Delete: true, Timestamp: stamp, Attachment: []byte("why")}},
 	} {
-		a.send(codec.Message{Kind: codec.KindPush, Push: want})
-		select {
-		case p := <-got:
-			if fmt.Sprint(p) != fmt.Sprint(want) {
-				t.Errorf("passed on as %+v, want %+v", p, want)
-			}
-		case <-time.After(10 * time.Second):
-			t.Fatalf("%s was not passed on", want.Expr.Suffix)
+		a.send(want)
+		if p := next(); !reflect.DeepEqual(p, want) {
+			t.Errorf("passed on as %+v, want %+v", p, want)
 		}
 	}
 	if received(&own, "@all/d") || own.count() != 2 {
@@ -591,7 +500,7 @@ func TestRelayPassesEverything(t *testing.T) {
 // Goal: a publisher's QoS is sent as given, and its default priority is data.
 func TestQoSOfPublishers(t *testing.T) {
 	server, at := listener(t, Config{})
-	got := subscribeAt(t, at, "@qos")
+	next := subscribeAt(t, at, "@qos")
 	for _, tt := range []struct {
 		qos  wire.QoS
 		want codec.QoS
@@ -602,10 +511,8 @@ func TestQoSOfPublishers(t *testing.T) {
 		{wire.ObservationQoS, 5},
 		{wire.ActionQoS, 2 | codec.Express},
 	} {
-		if err := mustPublisher(t, server, "@qos", tt.qos).Put([]byte("x"), nil); err != nil {
-			t.Fatal(err)
-		}
-		if p := <-got; p.QoS != tt.want {
+		rttest.Do(mustPublisher(t, server, "@qos", tt.qos).Put([]byte("x"), nil))
+		if p := next(); p.QoS != tt.want {
 			t.Errorf("%+v is sent as %#x, want %#x", tt.qos, p.QoS, tt.want)
 		}
 	}

@@ -32,30 +32,22 @@ func TestTenThousandDeclarations(t *testing.T) {
 	}
 	began := time.Now()
 	for i := range n {
-		if _, err := holder.Subscribe(fmt.Sprintf("@many/s/%d", i), deposit); err != nil {
-			t.Fatal(err)
-		}
-		if _, err := holder.Queryable(fmt.Sprintf("@many/q/%d", i), answer); err != nil {
-			t.Fatal(err)
-		}
-		if _, err := holder.Token(fmt.Sprintf("@many/t/%d", i)); err != nil {
-			t.Fatal(err)
-		}
+		rttest.Must(holder.Subscribe(fmt.Sprintf("@many/s/%d", i), deposit))
+		rttest.Must(holder.Queryable(fmt.Sprintf("@many/q/%d", i), answer))
+		rttest.Must(holder.Token(fmt.Sprintf("@many/t/%d", i)))
 	}
 	settled(t, holder)
 	t.Logf("3 x %d declared in %v", n, time.Since(began))
 
 	began = time.Now()
 	var alive atomic.Int64
-	if _, err := other.SubscribeTokens("@many/t/*", func(_ string, up bool) {
+	rttest.Must(other.SubscribeTokens("@many/t/*", func(_ string, up bool) {
 		if up {
 			alive.Add(1)
 		} else {
 			alive.Add(-1)
 		}
-	}); err != nil {
-		t.Fatal(err)
-	}
+	}))
 	rttest.Eventually(t, "all tokens", func() bool { return alive.Load() == int64(n) })
 	keys, err := other.Tokens(context.Background(), "@many/t/*", 20*time.Second)
 	if err != nil || len(keys) != n || !slices.IsSorted(keys) {
@@ -66,9 +58,7 @@ func TestTenThousandDeclarations(t *testing.T) {
 	began = time.Now()
 	qos := wire.QoS{Reliable: true, Block: true}
 	for i := 0; i < n; i += 10 {
-		if err := mustPublisher(t, other, fmt.Sprintf("@many/s/%d", i), qos).Put([]byte("x"), nil); err != nil {
-			t.Fatal(err)
-		}
+		rttest.Do(mustPublisher(t, other, fmt.Sprintf("@many/s/%d", i), qos).Put([]byte("x"), nil))
 		if r, err := other.Get(context.Background(), fmt.Sprintf("@many/q/%d", i), nil, 20*time.Second); err != nil ||
 			len(r) != 1 {
 			t.Fatalf("query %d: %v, %v", i, r, err)
@@ -89,16 +79,10 @@ func TestTenThousandDeclarations(t *testing.T) {
 // hubWith is a listener whose one client has n subscribers, queryables and tokens, and two clients
 // that exchange samples.
 func hubWith(b *testing.B, n int) (from, to *Session) {
-	hub, err := Open(b.Context(), Config{Listen: []string{"tcp/127.0.0.1:0"}})
-	if err != nil {
-		b.Fatal(err)
-	}
+	hub := rttest.Must(Open(b.Context(), Config{Listen: []string{"tcp/127.0.0.1:0"}}))
 	b.Cleanup(func() { hub.Close() })
 	dial := func() *Session {
-		s, err := Open(b.Context(), Config{Connect: hub.(*Session).Endpoints(), Lease: time.Minute})
-		if err != nil {
-			b.Fatal(err)
-		}
+		s := rttest.Must(Open(b.Context(), Config{Connect: hub.(*Session).Endpoints(), Lease: time.Minute}))
 		b.Cleanup(func() { s.Close() })
 		return s.(*Session)
 	}
@@ -132,45 +116,5 @@ func BenchmarkRelay(b *testing.B) {
 				}
 			})
 		}
-	}
-}
-
-// BenchmarkRelayQuery queries a queryable of another client, where n others are known.
-func BenchmarkRelayQuery(b *testing.B) {
-	for _, n := range []int{0, many} {
-		b.Run(fmt.Sprintf("queryables=%d", n), func(b *testing.B) {
-			from, to := hubWith(b, n)
-			to.Queryable("@many/q/x", func(q wire.Query) { q.Reply("@many/q/x", nil); q.Finish() })
-			settled(b, to)
-			b.ReportAllocs()
-			for b.Loop() {
-				if r, err := from.Get(b.Context(), "@many/q/x", nil, time.Minute); err != nil || len(r) != 1 {
-					b.Fatal(r, err)
-				}
-			}
-		})
-	}
-}
-
-// BenchmarkDeclare declares a token and withdraws it, seen by another client, where n other tokens
-// are alive. It measures the cost of changes, including that of the caches that they void.
-func BenchmarkDeclare(b *testing.B) {
-	for _, n := range []int{0, many} {
-		b.Run(fmt.Sprintf("tokens=%d", n), func(b *testing.B) {
-			from, to := hubWith(b, n)
-			seen := make(chan bool, 1)
-			to.SubscribeTokens("@many/t/x", func(_ string, up bool) { seen <- up })
-			settled(b, to)
-			b.ReportAllocs()
-			for b.Loop() {
-				tok, err := from.Token("@many/t/x")
-				if err != nil {
-					b.Fatal(err)
-				}
-				<-seen
-				tok.Undeclare()
-				<-seen
-			}
-		})
 	}
 }

@@ -3,7 +3,6 @@ package zenoh
 import (
 	"bytes"
 	"context"
-	"errors"
 	"fmt"
 	"net"
 	"slices"
@@ -33,10 +32,7 @@ func mustOpen(t *testing.T, cfg Config) *Session {
 	if testing.Verbose() && cfg.Log == nil {
 		cfg.Log = func(line string) { t.Log(line) }
 	}
-	s, err := Open(ctx, cfg)
-	if err != nil {
-		t.Fatal(err)
-	}
+	s := rttest.Must(Open(ctx, cfg))
 	t.Cleanup(func() { s.Close() })
 	return s.(*Session)
 }
@@ -108,16 +104,12 @@ func TestASessionDoesNotHearItself(t *testing.T) {
 		key := fmt.Sprintf("@self/%d", i)
 		var own, others samples
 		for s, got := range map[*Session]*samples{from: &own, to: &others} {
-			if _, err := s.Subscribe(key, got.deposit); err != nil {
-				t.Fatal(err)
-			}
-			if _, err := s.Queryable(key, func(q wire.Query) {
+			rttest.Must(s.Subscribe(key, got.deposit))
+			rttest.Must(s.Queryable(key, func(q wire.Query) {
 				got.deposit(wire.Sample{Key: "asked"})
 				q.Reply(key, nil)
 				q.Finish()
-			}); err != nil {
-				t.Fatal(err)
-			}
+			}))
 		}
 		hearing(t, from, key)
 		mustPublisher(t, from, key, wire.QoS{Reliable: true, Block: true}).Put([]byte("x"), nil)
@@ -132,147 +124,8 @@ func TestASessionDoesNotHearItself(t *testing.T) {
 	}
 }
 
-func TestSamplesCross(t *testing.T) {
-	a, at := listener(t, Config{})
-	b := mustOpen(t, Config{Connect: []string{at}})
-	for _, way := range []struct {
-		name     string
-		from, to *Session
-	}{{"client to listener", b, a}, {"listener to client", a, b}} {
-		t.Run(way.name, func(t *testing.T) {
-			var got samples
-			sub, err := way.to.Subscribe("@x/*/obs", got.deposit)
-			if err != nil {
-				t.Fatal(err)
-			}
-			hearing(t, way.from, "@x/r1/obs")
-			pub, err := way.from.Publisher("@x/r1/obs", wire.QoS{Priority: wire.Data, Reliable: true, Block: true})
-			if err != nil {
-				t.Fatal(err)
-			}
-			var sent [][]byte
-			for i, n := range []int{0, 1, 127, 128, 16000, 65400, 65535, 65536, 200_000, 1 << 20} {
-				payload := bytes.Repeat([]byte{byte(i + 1)}, n)
-				sent = append(sent, payload)
-				if err := pub.Put(payload, []byte(fmt.Sprint("a", n))); err != nil {
-					t.Fatalf("Put(%d bytes) = %v", n, err)
-				}
-			}
-			rttest.Eventually(t, "all samples", func() bool { return got.count() == len(sent) })
-			for i, want := range sent {
-				s := got.at(i)
-				if s.Key != "@x/r1/obs" || !bytes.Equal(s.Payload, want) ||
-					string(s.Attachment) != fmt.Sprint("a", len(want)) {
-					t.Errorf("sample %d = %s, %d bytes, attachment %q; want @x/r1/obs, %d bytes, %q",
-						i, s.Key, len(s.Payload), s.Attachment, len(want), fmt.Sprint("a", len(want)))
-				}
-			}
-			if err := sub.Undeclare(); err != nil {
-				t.Fatal(err)
-			}
-		})
-	}
-}
-
-func TestQueriesAreAnswered(t *testing.T) {
-	a, at := listener(t, Config{})
-	b := mustOpen(t, Config{Connect: []string{at}})
-	ctx := context.Background()
-	for _, way := range []struct {
-		name  string
-		asker *Session
-		asked *Session
-	}{{"client asks listener", b, a}, {"listener asks client", a, b}} {
-		t.Run(way.name, func(t *testing.T) {
-			for i := range 2 {
-				q, err := way.asked.Queryable("@q/status", func(q wire.Query) {
-					if i == 1 { // the second answers later, from another goroutine
-						go func() {
-							q.ReplyErr([]byte("busy"))
-							q.Finish()
-						}()
-						return
-					}
-					q.Reply("@q/status", append([]byte("re:"), q.Payload()...))
-					q.Finish()
-				})
-				if err != nil {
-					t.Fatal(err)
-				}
-				defer q.Undeclare()
-			}
-			rttest.Eventually(t, "the queryable to be known", func() bool {
-				r, err := way.asker.Get(ctx, "@q/*", []byte("hi"), time.Second)
-				if err != nil {
-					t.Fatal(err)
-				}
-				slices.SortFunc(r, func(a, b wire.Reply) int { return bytes.Compare(a.Payload, b.Payload) })
-				return len(r) == 2 && r[0].Err && string(r[0].Payload) == "busy" && !r[1].Err &&
-					string(r[1].Payload) == "re:hi" && r[1].Key == "@q/status"
-			})
-		})
-	}
-	t.Run("nobody", func(t *testing.T) {
-		rttest.RealTime(t)
-		began := time.Now()
-		if r, err := b.Get(ctx, "@nobody", nil, 5*time.Second); len(r) != 0 || err != nil ||
-			time.Since(began) > 2*time.Second {
-			t.Errorf("Get(@nobody) = %v, %v after %v, want nothing at once", r, err, time.Since(began))
-		}
-	})
-}
-
-func TestTokensAppearAndVanish(t *testing.T) {
-	a, at := listener(t, Config{})
-	if _, err := a.Token("@l/server/alive"); err != nil {
-		t.Fatal(err)
-	}
-	var seenByA, seenByB presence
-	if _, err := a.SubscribeTokens("@l/**", seenByA.deposit); err != nil {
-		t.Fatal(err)
-	}
-	b := mustOpen(t, Config{Connect: []string{at}})
-	token, err := b.Token("@l/r1/alive")
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := b.SubscribeTokens("@l/**", seenByB.deposit); err != nil {
-		t.Fatal(err)
-	}
-	want := func(p *presence, keys ...string) {
-		t.Helper()
-		rttest.Eventually(t, fmt.Sprint("reports ", keys), func() bool {
-			got := p.seen()
-			slices.Sort(got)
-			return slices.Equal(got, keys)
-		})
-	}
-	want(&seenByA, "+@l/r1/alive", "+@l/server/alive")
-	want(&seenByB, "+@l/r1/alive", "+@l/server/alive")
-	for _, s := range []*Session{a, b} {
-		if got, err := s.Tokens(context.Background(), "@l/*/alive", time.Second); err != nil ||
-			!slices.Equal(got, []string{"@l/r1/alive", "@l/server/alive"}) {
-			t.Errorf("Tokens = %v, %v", got, err)
-		}
-	}
-	token.Undeclare()
-	want(&seenByA, "+@l/r1/alive", "+@l/server/alive", "-@l/r1/alive")
-	late, err := a.Token("@l/late")
-	if err != nil {
-		t.Fatal(err)
-	}
-	want(&seenByB, "+@l/late", "+@l/r1/alive", "+@l/server/alive", "-@l/r1/alive")
-	late.Undeclare()
-	want(&seenByB, "+@l/late", "+@l/r1/alive", "+@l/server/alive", "-@l/late", "-@l/r1/alive")
-	a.Close()
-	want(&seenByB, "+@l/late", "+@l/r1/alive", "+@l/server/alive", "-@l/late", "-@l/r1/alive", "-@l/server/alive")
-}
-
 func TestOpenSaysWhatIsWrong(t *testing.T) {
-	busy, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	busy := rttest.Must(net.Listen("tcp", "127.0.0.1:0"))
 	defer busy.Close()
 	free, _ := net.Listen("tcp", "127.0.0.1:0")
 	free.Close()
@@ -308,23 +161,5 @@ func TestOpenSaysWhatIsWrong(t *testing.T) {
 				t.Errorf("Open = %q, want it to say %q", err, tt.want)
 			}
 		})
-	}
-}
-
-func TestClosedSessionRefuses(t *testing.T) {
-	s, _ := listener(t, Config{})
-	pub, err := s.Publisher("a", wire.QoS{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	s.Close()
-	if _, err := s.Subscribe("a", nil); !errors.Is(err, wire.ErrClosed) {
-		t.Errorf("Subscribe = %v, want %v", err, wire.ErrClosed)
-	}
-	if err := pub.Put(nil, nil); err != nil && !errors.Is(err, wire.ErrClosed) {
-		t.Errorf("Put = %v, want %v", err, wire.ErrClosed)
-	}
-	if err := s.Close(); !errors.Is(err, wire.ErrClosed) {
-		t.Errorf("second Close = %v, want %v", err, wire.ErrClosed)
 	}
 }

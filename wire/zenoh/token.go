@@ -104,7 +104,7 @@ func (w *watcher) interest() codec.Interest {
 		Mode:       codec.InterestCurrentFuture,
 		About:      codec.AboutTokens,
 		Restricted: true,
-		Expr:       codec.Key([]byte(w.key)),
+		Expr:       codec.Key(w.key),
 	}
 }
 
@@ -228,7 +228,7 @@ func (s *Session) Tokens(ctx context.Context, key string, timeout time.Duration)
 		Mode:       codec.InterestCurrent,
 		About:      codec.AboutTokens,
 		Restricted: true,
-		Expr:       codec.Key([]byte(key)),
+		Expr:       codec.Key(key),
 	})
 	s.mu.Unlock()
 

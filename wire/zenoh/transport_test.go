@@ -2,7 +2,6 @@ package zenoh
 
 import (
 	"context"
-	"crypto/sha256"
 	"errors"
 	"fmt"
 	"math/rand/v2"
@@ -37,99 +36,6 @@ func transports(t testing.TB) map[string]struct{ listen, dial Config } {
 			Config{TLS: endpoint.Security{RootCA: ca.CA}}},
 		"mtls": {Config{Listen: []string{"tls/127.0.0.1:0"}, TLS: mutual}, Config{TLS: mutual}},
 		"unix": {listen: Config{Listen: []string{"unixsock-stream/" + filepath.Join(t.TempDir(), "z.sock")}}},
-	}
-}
-
-// Goal: messages from 0 bytes to 5 MB cross every transport in both directions, intact and in
-// order.
-func TestSizesOverEveryTransport(t *testing.T) {
-	sizes := []int{0, 1, 63, 4096, 65_470, 65_480, 65_536, 131_072, 1 << 20, 5_000_000}
-	for name, cfg := range transports(t) {
-		t.Run(name, func(t *testing.T) {
-			a, at := listener(t, cfg.listen)
-			cfg.dial.Connect = []string{at}
-			b := mustOpen(t, cfg.dial)
-			for _, way := range [][2]*Session{{b, a}, {a, b}} {
-				var mu sync.Mutex
-				var sums [][32]byte
-				sub, err := way[1].Subscribe("@size", func(s wire.Sample) {
-					mu.Lock()
-					defer mu.Unlock()
-					sums = append(sums, sha256.Sum256(s.Payload))
-				})
-				if err != nil {
-					t.Fatal(err)
-				}
-				hearing(t, way[0], "@size")
-				pub, err := way[0].Publisher("@size", wire.QoS{Block: true, Reliable: true})
-				if err != nil {
-					t.Fatal(err)
-				}
-				for _, n := range sizes {
-					if err := pub.Put(pattern(n), nil); err != nil {
-						t.Fatalf("Put(%d bytes) = %v", n, err)
-					}
-				}
-				rttest.Eventually(t, "all samples", func() bool {
-					mu.Lock()
-					defer mu.Unlock()
-					return len(sums) == len(sizes)
-				})
-				for i, n := range sizes {
-					if sums[i] != sha256.Sum256(pattern(n)) {
-						t.Errorf("the sample of %d bytes arrived as another", n)
-					}
-				}
-				sub.Undeclare()
-			}
-		})
-	}
-}
-
-// Goal: over every transport, samples that wait for a slow reader can be replaced, so that its
-// first sample afterwards is at most a few batches old.
-func TestNewestWinsOverEveryTransport(t *testing.T) {
-	const size, count = 30_000, 300
-	for name, cfg := range transports(t) {
-		t.Run(name, func(t *testing.T) {
-			a, at := listener(t, cfg.listen)
-			cfg.dial.Connect = []string{at}
-			b := mustOpen(t, cfg.dial)
-			hold := make(chan struct{})
-			var got samples
-			if _, err := a.Subscribe("@new", func(s wire.Sample) {
-				<-hold
-				got.deposit(wire.Sample{Payload: s.Payload[:2]})
-			}); err != nil {
-				t.Fatal(err)
-			}
-			pub, err := b.Publisher("@new", wire.ObservationQoS)
-			if err != nil {
-				t.Fatal(err)
-			}
-			payload := make([]byte, size)
-			replaced := 0
-			for i := range count {
-				payload[0], payload[1] = byte(i), byte(i>>8)
-				r, err := pub.PutLatest(payload, nil)
-				if err != nil {
-					t.Fatal(err)
-				}
-				if r {
-					replaced++
-				}
-				time.Sleep(300 * time.Microsecond) // the link fills its socket meanwhile
-			}
-			close(hold)
-			rttest.Eventually(t, "the newest", func() bool {
-				n := got.count()
-				return n > 0 && int(got.at(n - 1).Payload[0])|int(got.at(n - 1).Payload[1])<<8 == count-1
-			})
-			if replaced == 0 {
-				t.Error("nothing was replaced while nobody read")
-			}
-			t.Logf("%d of %d replaced, %d kB went out before the newest", replaced, count, (got.count()-1)*size/1000)
-		})
 	}
 }
 
@@ -171,9 +77,7 @@ func TestFailover(t *testing.T) {
 	if ev, n := links.last(true); n != 1 || ev.Endpoint != at1 {
 		t.Fatalf("linked to %+v (%d), want %s", ev, n, at1)
 	}
-	if _, err := edge.Token("@fo/edge"); err != nil {
-		t.Fatal(err)
-	}
+	rttest.Must(edge.Token("@fo/edge"))
 	var seen1, seen2 presence
 	first.SubscribeTokens("@fo/*", seen1.deposit)
 	second.SubscribeTokens("@fo/*", seen2.deposit)
@@ -204,31 +108,21 @@ func TestFailoverFromSilence(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes the time of an attempt")
 	}
-	silent, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	silent := rttest.Must(net.Listen("tcp", "127.0.0.1:0"))
 	defer silent.Close()
 	_, at := listener(t, Config{})
 	ctx, cancel := context.WithTimeout(context.Background(), 3*attemptLimit)
 	defer cancel()
-	s, err := Open(ctx, Config{Connect: []string{"tcp/" + silent.Addr().String(), at}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	s := rttest.Must(Open(ctx, Config{Connect: []string{"tcp/" + silent.Addr().String(), at}}))
 	s.Close()
 }
 
 // Goal: a refused handshake gives its reason as a typed error, from Open too.
 func TestRefusalsAreTyped(t *testing.T) {
 	full, at := listener(t, Config{MaxSessions: 1})
-	if _, err := full.Subscribe("@used", func(wire.Sample) {}); err != nil {
-		t.Fatal(err)
-	}
+	rttest.Must(full.Subscribe("@used", func(wire.Sample) {}))
 	busy := mustOpen(t, Config{Connect: []string{at}})
-	if _, err := busy.Token("@busy"); err != nil {
-		t.Fatal(err)
-	}
+	rttest.Must(busy.Token("@busy"))
 	rttest.Eventually(t, "the busy client to be known", func() bool {
 		keys, _ := full.Tokens(context.Background(), "@busy", time.Second)
 		return len(keys) == 1
@@ -259,26 +153,12 @@ func TestUnixSocketComesBack(t *testing.T) {
 	server.Close()
 	rttest.Eventually(t, "the loss", func() bool { return !edge.Connected() })
 	_, path, _ := strings.Cut(at, "/")
-	stale, err := net.ListenUnix("unix", &net.UnixAddr{Name: path, Net: "unix"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	stale := rttest.Must(net.ListenUnix("unix", &net.UnixAddr{Name: path, Net: "unix"}))
 	stale.SetUnlinkOnClose(false)
 	stale.Close()
-	if _, err := os.Stat(path); err != nil {
-		t.Fatal(err)
-	}
+	rttest.Must(os.Stat(path))
 	listener(t, Config{Listen: []string{at}})
 	rttest.Eventually(t, "the edge to be back", edge.Connected)
-}
-
-// pattern returns n bytes that differ from position to position.
-func pattern(n int) []byte {
-	b := make([]byte, n)
-	for i := range b {
-		b[i] = byte(i * 7 % 251)
-	}
-	return b
 }
 
 // freeEndpoint returns an endpoint without a listener, on a port below those that the kernel gives

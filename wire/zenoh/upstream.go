@@ -157,12 +157,11 @@ func (s *Session) handle(from upstream, who wire.Origin, n *remote.Numbers, m *c
 		// answer: official nodes wait for its end.
 		if m.Interest.Mode != codec.InterestFinal {
 			s.mu.Lock()
-			s.send(&codec.Message{Kind: codec.KindDeclare, Declare: codec.Declare{
-				Envelope: codec.Envelope{QoS: codec.ControlQoS},
+			s.send(codec.Declare{
 				Answers:  true,
 				Interest: m.Interest.ID,
 				Kind:     codec.DeclareFinal,
-			}})
+			}.Message())
 			s.mu.Unlock()
 		}
 	}
@@ -221,6 +220,5 @@ func (s *Session) send(m *codec.Message) {
 }
 
 func (s *Session) interest(i codec.Interest) {
-	i.Envelope.QoS = codec.ControlQoS
-	s.send(&codec.Message{Kind: codec.KindInterest, Interest: i})
+	s.send(i.Message())
 }

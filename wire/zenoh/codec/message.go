@@ -28,6 +28,26 @@ type Message struct {
 	Interest Interest
 }
 
+// Part is the one field of a Message that is set.
+type Part interface{ Message() *Message }
+
+func (m Push) Message() *Message     { return &Message{Kind: KindPush, Push: m} }
+func (m Request) Message() *Message  { return &Message{Kind: KindRequest, Request: m} }
+func (m Response) Message() *Message { return &Message{Kind: KindResponse, Response: m} }
+func (m Final) Message() *Message    { return &Message{Kind: KindFinal, Final: m} }
+
+// Message sends the declaration with the QoS of declarations.
+func (m Declare) Message() *Message {
+	m.QoS = ControlQoS
+	return &Message{Kind: KindDeclare, Declare: m}
+}
+
+// Message sends the interest with the QoS of declarations.
+func (m Interest) Message() *Message {
+	m.QoS = ControlQoS
+	return &Message{Kind: KindInterest, Interest: m}
+}
+
 const (
 	flagN = 0x20 // the Expr has a suffix
 	flagM = 0x40 // the Expr's scope is the sender's

@@ -94,7 +94,7 @@ type Expr struct {
 }
 
 // Key returns a whole key as an Expr, as all our messages carry it.
-func Key(key []byte) Expr { return Expr{Suffix: key, Sender: true} }
+func Key[T string | []byte](key T) Expr { return Expr{Suffix: []byte(key), Sender: true} }
 
 func (c *Cursor) expr(suffix, sender bool) Expr {
 	e := Expr{Scope: c.u16(), Sender: sender}

@@ -103,7 +103,7 @@ func (r *received) snapshot() []int {
 }
 
 func numbered(n, size int) *codec.Push {
-	p := &codec.Push{Expr: codec.Key([]byte("k")), Envelope: codec.Envelope{QoS: codec.DefaultQoS}}
+	p := &codec.Push{Expr: codec.Key("k"), Envelope: codec.Envelope{QoS: codec.DefaultQoS}}
 	p.Data.Payload = bytes.Repeat([]byte{byte(n)}, size)
 	binary.LittleEndian.PutUint32(p.Data.Payload, uint32(n))
 	return p

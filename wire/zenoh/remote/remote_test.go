@@ -43,13 +43,13 @@ func TestNumbers(t *testing.T) {
 	declare := func(id uint32, e codec.Expr) (ok, bad bool) {
 		return n.Declare(&codec.Declare{Kind: codec.DeclareExpr, ID: id, Expr: e})
 	}
-	if ok, _ := declare(7, codec.Key([]byte("@num"))); !ok {
+	if ok, _ := declare(7, codec.Key("@num")); !ok {
 		t.Fatal("a number was refused")
 	}
 	if ok, _ := declare(9, codec.Expr{Scope: 7, Suffix: []byte("/x")}); !ok {
 		t.Fatal("a number on another was refused")
 	}
-	if _, bad := declare(8, codec.Key([]byte("a//b"))); !bad {
+	if _, bad := declare(8, codec.Key("a//b")); !bad {
 		t.Error("what is no key was not called bad")
 	}
 	if key, ok := n.Key(codec.Expr{Scope: 9, Suffix: []byte("/y"), Sender: true}); !ok || key != "@num/x/y" {

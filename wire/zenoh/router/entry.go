@@ -266,7 +266,7 @@ func (f *face) show(e *entry) {
 			f.forget(e)
 			f.declare(codec.Declare{Kind: e.kind + 1, ID: e.id})
 		case f.missed(e):
-			f.declare(codec.Declare{Kind: e.kind + 1, ID: e.id, Expr: codec.Key([]byte(e.key))})
+			f.declare(codec.Declare{Kind: e.kind + 1, ID: e.id, Expr: codec.Key(e.key)})
 		}
 		if len(e.holders) == 0 {
 			f.ended = e
@@ -311,7 +311,7 @@ func declaration(kind codec.DeclareKind, id uint32, key string, i info) codec.De
 	return codec.Declare{
 		Kind:     kind,
 		ID:       id,
-		Expr:     codec.Key([]byte(key)),
+		Expr:     codec.Key(key),
 		Complete: i.complete,
 		Distance: i.distance,
 	}

@@ -145,12 +145,11 @@ func (f *face) introduce() {
 		// A client announces only the declarations that interests ask for. Other nodes announce
 		// everything by themselves.
 		f.all = r.id()
-		f.send(&codec.Message{Kind: codec.KindInterest, Interest: codec.Interest{
-			Envelope: codec.Envelope{QoS: codec.ControlQoS},
-			ID:       f.all,
-			Mode:     codec.InterestCurrentFuture,
-			About:    codec.AboutSubscribers | codec.AboutQueryables | codec.AboutTokens,
-		}}, link.Control)
+		f.send(codec.Interest{
+			ID:    f.all,
+			Mode:  codec.InterestCurrentFuture,
+			About: codec.AboutSubscribers | codec.AboutQueryables | codec.AboutTokens,
+		}.Message(), link.Control)
 	}
 }
 
@@ -247,8 +246,7 @@ func (f *face) declare(d codec.Declare) {
 	if f.gone {
 		return
 	}
-	d.Envelope.QoS = codec.ControlQoS
-	f.send(&codec.Message{Kind: codec.KindDeclare, Declare: d}, link.Control)
+	f.send(d.Message(), link.Control)
 }
 
 // key returns the checked text of an expression.

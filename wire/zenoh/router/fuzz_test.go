@@ -19,13 +19,13 @@ func (s *session) Receive([]byte)           {}
 func (s *session) Push([]byte, *codec.Push) {}
 func (s *session) Handle(m *codec.Message, _ wire.Origin) {
 	if m.Kind == codec.KindRequest {
-		s.send(codec.Message{Kind: codec.KindFinal, Final: codec.Final{ID: m.Request.ID}})
+		s.send(codec.Final{ID: m.Request.ID})
 	}
 }
 func (s *session) Full() bool { return false }
 func (s *session) Rerouted()  {}
 
-func (s *session) send(m codec.Message) { s.port.Send(&m, link.Control) }
+func (s *session) send(part codec.Part) { s.port.Send(part.Message(), link.Control) }
 
 // newRouter is a router for links over pipes.
 func newRouter() *Router {
@@ -45,12 +45,10 @@ func newRouter() *Router {
 		Event:       func(string, error) {},
 	}, s)
 	s.port = r.Port()
-	s.send(codec.Message{Kind: codec.KindDeclare,
-		Declare: codec.Declare{Kind: codec.DeclareSubscriber, ID: 1, Expr: codec.Key([]byte("@t/**"))}})
-	s.send(codec.Message{Kind: codec.KindDeclare,
-		Declare: codec.Declare{Kind: codec.DeclareQueryable, ID: 2, Expr: codec.Key([]byte("@t/*"))}})
-	s.send(codec.Message{Kind: codec.KindInterest, Interest: codec.Interest{ID: 3, Mode: codec.InterestCurrentFuture,
-		About: codec.AboutTokens, Restricted: true, Expr: codec.Key([]byte("@t/*"))}})
+	s.send(codec.Declare{Kind: codec.DeclareSubscriber, ID: 1, Expr: codec.Key("@t/**")})
+	s.send(codec.Declare{Kind: codec.DeclareQueryable, ID: 2, Expr: codec.Key("@t/*")})
+	s.send(codec.Interest{ID: 3, Mode: codec.InterestCurrentFuture,
+		About: codec.AboutTokens, Restricted: true, Expr: codec.Key("@t/*")})
 	return r
 }
 
@@ -150,8 +148,8 @@ func FuzzRelay(f *testing.F) {
 			ended <- client.Run(func(m *codec.Message) error {
 				switch {
 				case m.Kind == codec.KindRequest:
-					final := codec.Message{Kind: codec.KindFinal, Final: codec.Final{ID: m.Request.ID}}
-					client.Send(codec.AppendMessage(nil, &final), link.Control)
+					final := codec.Final{ID: m.Request.ID}.Message()
+					client.Send(codec.AppendMessage(nil, final), link.Control)
 				case m.Kind == codec.KindDeclare && m.Declare.Kind == codec.DeclareFinal:
 					said <- m.Declare.Interest
 				}
@@ -164,9 +162,8 @@ func FuzzRelay(f *testing.F) {
 			}
 		}
 		await := func(id uint32) {
-			m := codec.Message{Kind: codec.KindInterest,
-				Interest: codec.Interest{ID: id, Mode: codec.InterestCurrent, About: codec.AboutTokens}}
-			client.Send(codec.AppendMessage(nil, &m), link.Control)
+			m := codec.Interest{ID: id, Mode: codec.InterestCurrent, About: codec.AboutTokens}.Message()
+			client.Send(codec.AppendMessage(nil, m), link.Control)
 			for {
 				select {
 				case got := <-said:

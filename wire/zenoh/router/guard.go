@@ -91,14 +91,14 @@ func (f *face) mayAsk(q *query, key string, payload []byte) bool {
 	}
 	f.deny(access.Query)
 	f.log(access.Query, err)
-	f.send(&codec.Message{Kind: codec.KindResponse, Response: codec.Response{
+	f.send(codec.Response{
 		Envelope:  codec.Envelope{QoS: q.qos},
 		ID:        q.id,
-		Expr:      codec.Key([]byte(key)),
+		Expr:      codec.Key(key),
 		Err:       true,
 		Responder: codec.Entity{ZID: f.r.cfg.Link.ZID},
 		Data:      codec.Data{Payload: []byte(err.Error())},
-	}}, link.Delivery{QoS: q.qos, Reliable: true, NoWait: true})
+	}.Message(), link.Delivery{QoS: q.qos, Reliable: true, NoWait: true})
 	q.sendFinal()
 	return false
 }

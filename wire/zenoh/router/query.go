@@ -87,7 +87,7 @@ func (f *face) request(m *codec.Request) {
 	out := codec.Message{Kind: codec.KindRequest, Request: *m}
 	out.Request.ID = q.number
 	out.Request.Envelope = codec.Envelope{QoS: q.qos, Timestamp: m.Timestamp}
-	out.Request.Expr = codec.Key([]byte(key))
+	out.Request.Expr = codec.Key(key)
 	var msg []byte
 	for _, o := range to {
 		if o.link == nil {
@@ -189,7 +189,7 @@ func (f *face) response(m *codec.Response, try bool) error {
 	o.ID, o.Envelope = q.id, codec.Envelope{QoS: q.qos, Timestamp: m.Timestamp}
 	o.Expr = codec.Expr{Sender: true}
 	if key != "" {
-		o.Expr = codec.Key([]byte(key))
+		o.Expr = codec.Key(key)
 	}
 	if q.asker.link == nil {
 		lent := out // out itself stays on the stack
@@ -258,7 +258,6 @@ func (q *query) end(final bool) {
 }
 
 func (q *query) sendFinal() {
-	q.asker.send(&codec.Message{Kind: codec.KindFinal,
-		Final: codec.Final{Envelope: codec.Envelope{QoS: q.qos}, ID: q.id}},
+	q.asker.send(codec.Final{Envelope: codec.Envelope{QoS: q.qos}, ID: q.id}.Message(),
 		link.Delivery{QoS: q.qos | codec.Block, Reliable: true, Unbounded: true})
 }

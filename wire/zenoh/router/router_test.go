@@ -64,9 +64,9 @@ func join(t *testing.T, r *Router) *node {
 	return n
 }
 
-func (n *node) send(m codec.Message) {
+func (n *node) send(part codec.Part) {
 	n.t.Helper()
-	if err := n.link.Send(codec.AppendMessage(nil, &m),
+	if err := n.link.Send(codec.AppendMessage(nil, part.Message()),
 		link.Delivery{QoS: codec.RequestQoS, Reliable: true}); err != nil {
 		n.t.Fatal(err)
 	}
@@ -74,14 +74,13 @@ func (n *node) send(m codec.Message) {
 
 func (n *node) declare(kind codec.DeclareKind, id uint32, key string) {
 	n.t.Helper()
-	n.send(codec.Message{Kind: codec.KindDeclare,
-		Declare: codec.Declare{Kind: kind, ID: id, Expr: codec.Key([]byte(key))}})
+	n.send(codec.Declare{Kind: kind, ID: id, Expr: codec.Key(key)})
 }
 
 // settle waits until the router has processed everything before.
 func (n *node) settle(id uint32) {
 	n.t.Helper()
-	n.send(codec.Message{Kind: codec.KindRequest, Request: codec.Request{ID: id, Expr: codec.Key([]byte("@nobody"))}})
+	n.send(codec.Request{ID: id, Expr: codec.Key("@nobody")})
 	for <-n.said != id {
 	}
 }
@@ -96,7 +95,7 @@ func TestRoutesLetGoOfLinks(t *testing.T) {
 	b := join(t, r)
 	b.declare(codec.DeclareSubscriber, 1, "@stale")
 	b.settle(1)
-	a.send(codec.Message{Kind: codec.KindPush, Push: codec.Push{Expr: codec.Key([]byte("@stale"))}})
+	a.send(codec.Push{Expr: codec.Key("@stale")})
 	a.settle(2)
 	r.mu.Lock()
 	gone := weak.Make(r.faces[1].link)
@@ -105,7 +104,7 @@ func TestRoutesLetGoOfLinks(t *testing.T) {
 	<-b.gone
 	rttest.Eventually(t, "the link to be forgotten", func() bool {
 		// its buffers are reused for another message
-		a.send(codec.Message{Kind: codec.KindPush, Push: codec.Push{Expr: codec.Key([]byte("@other"))}})
+		a.send(codec.Push{Expr: codec.Key("@other")})
 		runtime.GC()
 		return gone.Value() == nil
 	})
@@ -142,8 +141,7 @@ func TestAnsweredQueriesAreForgotten(t *testing.T) {
 	a.settle(1)
 	before := r.cfg.Link.Budget.Used()
 	for id := range uint32(2 * maxQueries) {
-		a.send(codec.Message{Kind: codec.KindRequest,
-			Request: codec.Request{ID: 2 + id, Expr: codec.Key([]byte("@t/1"))}})
+		a.send(codec.Request{ID: 2 + id, Expr: codec.Key("@t/1")})
 		for <-a.said != 2+id {
 		}
 	}
@@ -166,7 +164,7 @@ func TestPushAllocatesNothing(t *testing.T) {
 	r.mu.Lock()
 	from := r.faces[0]
 	r.mu.Unlock()
-	m := codec.Push{Envelope: codec.Envelope{QoS: codec.DefaultQoS}, Expr: codec.Key([]byte("@t/1")),
+	m := codec.Push{Envelope: codec.Envelope{QoS: codec.DefaultQoS}, Expr: codec.Key("@t/1"),
 		Data: codec.Data{Payload: make([]byte, 64)}}
 	for range 1000 {
 		from.push(&m, true)

@@ -54,9 +54,8 @@ var Attacks = []Attack{
 	{"declarations", 12, false, (*attacker).declarations},
 	{"watchers of all declarations", 100, false, func(a *attacker, i int) {
 		go io.Copy(io.Discard, a.conn)
-		a.send(5, codec.Message{Kind: codec.KindInterest,
-			Interest: codec.Interest{ID: 1, Mode: codec.InterestCurrentFuture,
-				About: codec.AboutSubscribers | codec.AboutQueryables | codec.AboutTokens}})
+		a.send(5, codec.Interest{ID: 1, Mode: codec.InterestCurrentFuture,
+			About: codec.AboutSubscribers | codec.AboutQueryables | codec.AboutTokens})
 		for id := uint32(1); i < 4 && id <= 6000; id++ {
 			a.declare(codec.DeclareToken, id, freshKey(i, id))
 		}
@@ -86,7 +85,7 @@ var Attacks = []Attack{
 	}},
 	{"one key under many numbers", 100, false, func(a *attacker, _ int) {
 		go io.Copy(io.Discard, a.conn)
-		for id := uint32(1); id <= 16_384 && a.declare(codec.DeclareToken, id, codec.Key([]byte("@same"))); id++ {
+		for id := uint32(1); id <= 16_384 && a.declare(codec.DeclareToken, id, codec.Key("@same")); id++ {
 		}
 	}},
 	{"all of that at once", 100, false, func(a *attacker, i int) {
@@ -119,13 +118,13 @@ var Attacks = []Attack{
 	{"samples on keys that are new", 4, true, (*attacker).pushNewKeys},
 	{"queries of everything", 4, true, func(a *attacker, _ int) {
 		for n := uint32(1); a.more(); n++ {
-			a.send(5, codec.Message{Kind: codec.KindRequest, Request: codec.Request{
+			a.send(5, codec.Request{
 				Envelope:  codec.Envelope{QoS: codec.RequestQoS},
 				ID:        n,
 				TimeoutMS: 1000,
-				Expr:      codec.Key([]byte([...]string{"**", "@lerobot/**"}[n%2])),
+				Expr:      codec.Key([...]string{"**", "@lerobot/**"}[n%2]),
 				Query:     codec.Query{HasBody: true, Payload: make([]byte, 1000)},
-			}})
+			})
 		}
 	}},
 }

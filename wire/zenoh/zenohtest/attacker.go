@@ -144,9 +144,9 @@ func readBatch(conn net.Conn) ([]byte, error) {
 
 // send sends one message in a frame of its own, in order on its lane. It reports whether the link
 // is still open.
-func (a *attacker) send(priority uint8, m codec.Message) bool {
+func (a *attacker) send(priority uint8, part codec.Part) bool {
 	b := codec.AppendMessage(codec.AppendFrame(nil, codec.Lane{Reliable: true, SN: a.sn[priority], Priority: priority}),
-		&m)
+		part.Message())
 	a.sn[priority]++
 	return a.write(b)
 }
@@ -182,33 +182,30 @@ func (a *attacker) unfinished(n uint32) {
 }
 
 func (a *attacker) declare(kind codec.DeclareKind, id uint32, key codec.Expr) bool {
-	return a.send(0, codec.Message{Kind: codec.KindDeclare, Declare: codec.Declare{
-		Envelope: codec.Envelope{QoS: codec.ControlQoS},
-		Kind:     kind,
-		ID:       id,
-		Expr:     key,
-	}})
+	return a.send(0, codec.Declare{
+		Kind: kind,
+		ID:   id,
+		Expr: key,
+	})
 }
 
 // interest requests future declarations, on a key or on all keys.
 func (a *attacker) interest(id uint32, key codec.Expr, restricted bool) bool {
-	return a.send(0, codec.Message{Kind: codec.KindInterest, Interest: codec.Interest{
-		Envelope:   codec.Envelope{QoS: codec.ControlQoS},
+	return a.send(0, codec.Interest{
 		ID:         id,
 		Mode:       codec.InterestFuture,
 		About:      codec.AboutSubscribers | codec.AboutQueryables | codec.AboutTokens,
 		Restricted: restricted,
 		Expr:       key,
-	}})
+	})
 }
 
 // subscribeUnread requests all declarations, adds to them, and reads nothing.
 func (a *attacker) subscribeUnread(int) {
-	a.declare(codec.DeclareSubscriber, 1, codec.Key([]byte(victimKeys)))
+	a.declare(codec.DeclareSubscriber, 1, codec.Key(victimKeys))
 	for range 100 {
-		if !a.send(5, codec.Message{Kind: codec.KindPush,
-			Push: codec.Push{Envelope: codec.Envelope{QoS: codec.DefaultQoS},
-				Expr: codec.Key([]byte(PingKey)), Data: codec.Data{Payload: make([]byte, largePayload)}}}) {
+		if !a.send(5, codec.Push{Envelope: codec.Envelope{QoS: codec.DefaultQoS},
+			Expr: codec.Key(PingKey), Data: codec.Data{Payload: make([]byte, largePayload)}}) {
 			return
 		}
 	}
@@ -217,16 +214,16 @@ func (a *attacker) subscribeUnread(int) {
 func (a *attacker) unanswered(i int) {
 	if i%50 == 0 {
 		go io.Copy(io.Discard, a.conn)
-		a.declare(codec.DeclareQueryable, 1, codec.Key([]byte(HeldKey)))
+		a.declare(codec.DeclareQueryable, 1, codec.Key(HeldKey))
 	}
 	for n := range uint32(200) {
-		if !a.send(5, codec.Message{Kind: codec.KindRequest, Request: codec.Request{
+		if !a.send(5, codec.Request{
 			Envelope:  codec.Envelope{QoS: codec.RequestQoS},
 			ID:        n + 1,
 			TimeoutMS: 3_600_000,
-			Expr:      codec.Key([]byte(HeldKey)),
+			Expr:      codec.Key(HeldKey),
 			Query:     codec.Query{HasBody: true, Payload: make([]byte, largePayload)},
-		}}) {
+		}) {
 			return
 		}
 	}
@@ -248,8 +245,8 @@ func (a *attacker) declarations(i int) {
 
 func (a *attacker) pushNewKeys(i int) {
 	for n := uint32(0); a.more(); n++ {
-		a.send(5, codec.Message{Kind: codec.KindPush, Push: codec.Push{Envelope: codec.Envelope{QoS: codec.DefaultQoS},
-			Expr: freshKey(i, n), Data: codec.Data{Payload: []byte("x")}}})
+		a.send(5, codec.Push{Envelope: codec.Envelope{QoS: codec.DefaultQoS},
+			Expr: freshKey(i, n), Data: codec.Data{Payload: []byte("x")}})
 	}
 }
 
