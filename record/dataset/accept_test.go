@@ -18,28 +18,16 @@ func exact(values []float64, q float64) float64 {
 	return v[i] + (at-float64(i))*(v[min(i+1, len(v)-1)]-v[i])
 }
 
-// replaceIn replaces a text in a file.
-func replaceIn(t *testing.T, path, old, with string) {
-	t.Helper()
-	data, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if !strings.Contains(string(data), old) {
-		t.Fatalf("%s has no %q: %s", path, old, data)
-	}
-	put(t, path, strings.Replace(string(data), old, with, 1))
-}
-
-func again(t *testing.T, dir string, edit func(*journal)) {
-	t.Helper()
-	j, err := readJournal(dir)
-	if err != nil {
-		t.Fatal(err)
-	}
-	edit(j)
-	if err := testFolder(t, dir).writeMeta(j, nil); err != nil {
-		t.Fatal(err)
+// replace replaces a text in a file.
+func replace(rel, old, with string) edit {
+	return func(t *testing.T, dir string) {
+		t.Helper()
+		path := filepath.Join(dir, rel)
+		data := string(load(t, path))
+		if !strings.Contains(data, old) {
+			t.Fatalf("%s has no %q: %s", path, old, data)
+		}
+		put(t, path, strings.Replace(data, old, with, 1))
 	}
 }
 
@@ -47,39 +35,27 @@ func again(t *testing.T, dir string, edit func(*journal)) {
 func TestCheckTakesWhatTheLoaderTakes(t *testing.T) {
 	needFFmpeg(t)
 	whole := checkable(t, "top")
-	info := func(dir string) string { return filepath.Join(dir, infoPath) }
 	rename := func(t *testing.T, from, to string) {
 		t.Helper()
-		if err := os.MkdirAll(filepath.Dir(to), 0o777); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.Rename(from, to); err != nil {
-			t.Fatal(err)
-		}
+		must(t, os.MkdirAll(filepath.Dir(to), 0o777))
+		must(t, os.Rename(from, to))
 	}
 	for what, c := range map[string]struct {
-		edit func(t *testing.T, dir string)
+		edit edit
 		note string
 	}{
-		"a rate as a float": {func(t *testing.T, dir string) {
-			replaceIn(t, info(dir), `"fps": 30,`, `"fps": 30.0,`)
-		}, ""},
-		"a minor version": {func(t *testing.T, dir string) {
-			replaceIn(t, info(dir), `"v3.0"`, `"v3.1"`)
-		}, "version v3.1"},
-		"sizes that are floats": {func(t *testing.T, dir string) {
-			replaceIn(t, info(dir), `"data_files_size_in_mb": 100`, `"data_files_size_in_mb": 0.5`)
-		}, ""},
-		"keys of others": {func(t *testing.T, dir string) {
-			replaceIn(t, info(dir), `"fps": 30,`, `"fps": 30, "total_videos": 3, "x": {"y": []},`)
-		}, ""},
+		"a rate as a float": {replace(infoPath, `"fps": 30,`, `"fps": 30.0,`), ""},
+		"a minor version":   {replace(infoPath, `"v3.0"`, `"v3.1"`), "version v3.1"},
+		"sizes that are floats": {replace(infoPath, `"data_files_size_in_mb": 100`, `"data_files_size_in_mb": 0.5`),
+			""},
+		"keys of others": {replace(infoPath, `"fps": 30,`, `"fps": 30, "total_videos": 3, "x": {"y": []},`), ""},
 		"no templates": {func(t *testing.T, dir string) {
-			replaceIn(t, info(dir), `"data_path"`, `"x"`)
-			replaceIn(t, info(dir), `"video_path"`, `"y"`)
+			replace(infoPath, `"data_path"`, `"x"`)(t, dir)
+			replace(infoPath, `"video_path"`, `"y"`)(t, dir)
 		}, ""},
 		"other templates": {func(t *testing.T, dir string) {
-			replaceIn(t, info(dir), `data/chunk-{chunk_index:03d}/file-{file_index:03d}`,
-				`data/{chunk_index}/{file_index:05d}`)
+			replace(infoPath, `data/chunk-{chunk_index:03d}/file-{file_index:03d}`,
+				`data/{chunk_index}/{file_index:05d}`)(t, dir)
 			for i := range 3 {
 				rename(t, filepath.Join(dir, fill(dataPath, "", 0, int64(i))),
 					filepath.Join(dir, fill("data/{chunk_index}/{file_index:05d}.parquet", "", 0, int64(i))))
@@ -94,7 +70,7 @@ func TestCheckTakesWhatTheLoaderTakes(t *testing.T) {
 		}, ""},
 		"exact quantiles": {func(t *testing.T, dir string) {
 			d := read(t, dir)
-			again(t, dir, func(j *journal) {
+			again(func(j *journal) {
 				row := 0
 				for _, e := range j.entries {
 					for _, name := range []string{stateName, actionName} {
@@ -111,82 +87,53 @@ func TestCheckTakesWhatTheLoaderTakes(t *testing.T) {
 					}
 					row += e.Frames
 				}
-			})
-			var stats map[string]map[string]any
-			if err := readJSON(filepath.Join(dir, statsPath), &stats); err != nil {
-				t.Fatal(err)
-			}
-			for _, name := range []string{stateName, actionName} {
-				for _, q := range quantiles {
-					var all []float64
-					for i := range 3 {
-						var column []float64
-						for _, r := range d.data[name] {
-							column = append(column, r[i])
+			})(t, dir)
+			editJSON(statsPath, func(stats map[string]any) {
+				for _, name := range []string{stateName, actionName} {
+					for _, q := range quantiles {
+						var all []float64
+						for i := range 3 {
+							var column []float64
+							for _, r := range d.data[name] {
+								column = append(column, r[i])
+							}
+							all = append(all, exact(column, q.q))
 						}
-						all = append(all, exact(column, q.q))
+						stats[name].(map[string]any)[q.name] = all
 					}
-					stats[name][q.name] = all
 				}
-			}
-			if err := testFolder(t, dir).writeJSON(statsPath, stats); err != nil {
-				t.Fatal(err)
-			}
+			})(t, dir)
 		}, ""},
-		"statistics of counters": {func(t *testing.T, dir string) {
-			again(t, dir, func(j *journal) {
-				for _, name := range bookkeeping {
-					s := j.entries[1].Stats[name]
-					s.Mean[0], s.Min[0] = 700, 600
-				}
-			})
-		}, "the statistics of episode_index are not those of its numbers"},
-		"a feature without statistics": {func(t *testing.T, dir string) {
-			replaceIn(t, filepath.Join(dir, statsPath), `"`+pictureAgeName+`"`, `"x"`)
-		}, "has nothing of edge_rt.picture_age_ms"},
-		"a camera without statistics": {func(t *testing.T, dir string) {
-			replaceIn(t, filepath.Join(dir, statsPath), `"`+imagePrefix+`top"`, `"x"`)
-		}, "has nothing of observation.images.top"},
-		"another codec": {func(t *testing.T, dir string) {
-			replaceIn(t, info(dir), `"video.codec": "h264"`, `"video.codec": "libx264"`)
-		}, "gives libx264"},
-		"another's task": {func(t *testing.T, dir string) {
-			again(t, dir, func(j *journal) { j.tasks = []string{"hebe auf"} })
-		}, `frames of the task "hebe auf"`},
+		"statistics of counters": {again(func(j *journal) {
+			for _, name := range bookkeeping {
+				s := j.entries[1].Stats[name]
+				s.Mean[0], s.Min[0] = 700, 600
+			}
+		}), "the statistics of episode_index are not those of its numbers"},
+		"a feature without statistics": {replace(statsPath, `"`+pictureAgeName+`"`, `"x"`),
+			"has nothing of edge_rt.picture_age_ms"},
+		"a camera without statistics": {replace(statsPath, `"`+imagePrefix+`top"`, `"x"`),
+			"has nothing of observation.images.top"},
+		"another codec": {replace(infoPath, `"video.codec": "h264"`, `"video.codec": "libx264"`),
+			"gives libx264"},
+		"another's task": {again(func(j *journal) {
+			j.tasks = []string{"hebe auf"}
+		}), `frames of the task "hebe auf"`},
 		"a number that is none, which no policy takes": {func(t *testing.T, dir string) {
-			j, err := readJournal(dir)
-			if err != nil {
-				t.Fatal(err)
-			}
 			path := fill(dataPath, "", 0, 1)
-			read, _, err := readTable(filepath.Join(dir, path), func(string) bool { return true })
-			if err != nil {
-				t.Fatal(err)
-			}
+			read, _, err := readTable(filepath.Join(dir, path), nil)
+			must(t, err)
 			read[sourceAgeName].numbers[3] = math.NaN()
-			if err := testFolder(t, dir).table(path, columns(j.settings.Features), func(table *table) error {
-				for i := range read[index].rows {
-					if err := table.write(func(name string) any { return read[name].row(i) }); err != nil {
-						return err
-					}
-				}
-				return nil
-			}); err != nil {
-				t.Fatal(err)
-			}
-			again(t, dir, func(j *journal) { // the statistics too are not numbers
-				delete(j.entries[1].Stats, sourceAgeName)
+			again(func(j *journal) { // the statistics too are not numbers
 				j.entries[1].Stats[sourceAgeName] = j.entries[0].Stats[sourceAgeName]
-			})
+				must(t, testFolder(t, dir).table(path, columns(j.settings.Features), func(table *table) error {
+					return table.copy(read)
+				}))
+			})(t, dir)
 		}, "edge_rt.source_age_ms has NaN"},
 	} {
 		t.Run(what, func(t *testing.T) {
-			dir := t.TempDir()
-			if err := os.CopyFS(dir, os.DirFS(whole)); err != nil {
-				t.Fatal(err)
-			}
-			c.edit(t, dir)
-			v, err := Check(t.Context(), dir, true)
+			v, err := Check(t.Context(), edited(t, whole, c.edit), true)
 			if err != nil || !v.Whole() || v.Rows != 45 || v.Videos != 3 {
 				t.Fatalf("%v, %+v", err, v)
 			}
@@ -201,29 +148,18 @@ func TestCheckTakesWhatTheLoaderTakes(t *testing.T) {
 func TestCheckFindsWhatTheLoaderReadsToo(t *testing.T) {
 	whole := checkable(t)
 	for what, c := range map[string]struct {
-		edit  func(t *testing.T, dir string)
+		edit  edit
 		found string
 	}{
 		"a table of no episode": {func(t *testing.T, dir string) {
-			data, err := os.ReadFile(filepath.Join(dir, fill(dataPath, "", 0, 0)))
-			if err != nil {
-				t.Fatal(err)
-			}
+			data := load(t, filepath.Join(dir, fill(dataPath, "", 0, 0)))
 			put(t, filepath.Join(dir, "data/chunk-000/copy.parquet"), string(data))
 		}, "copy.parquet is no episode's"},
-		"the next version": {func(t *testing.T, dir string) {
-			replaceIn(t, filepath.Join(dir, infoPath), `"v3.0"`, `"v4.0"`)
-		}, `version "v4.0", want v3.0`},
-		"a path that leads out": {func(t *testing.T, dir string) {
-			replaceIn(t, filepath.Join(dir, infoPath), `data/chunk-{chunk_index:03d}`, `../../{chunk_index:03d}`)
-		}, "leads out of the dataset"},
+		"the next version": {replace(infoPath, `"v3.0"`, `"v4.0"`), `version "v4.0", want v3.0`},
+		"a path that leads out": {replace(infoPath, `data/chunk-{chunk_index:03d}`, `../../{chunk_index:03d}`),
+			"leads out of the dataset"},
 	} {
-		dir := t.TempDir()
-		if err := os.CopyFS(dir, os.DirFS(whole)); err != nil {
-			t.Fatal(err)
-		}
-		c.edit(t, dir)
-		v, err := Check(t.Context(), dir, false)
+		v, err := Check(t.Context(), edited(t, whole, c.edit), false)
 		if err == nil && !v.Whole() {
 			err = refuse("%s", strings.Join(v.Findings, "\n"))
 		}
@@ -245,15 +181,15 @@ func TestStatisticsOfAMatrix(t *testing.T) {
 	}
 	m := measure(values, f)
 	for _, n := range []int{6, 3} {
-		s, far := m.like(n)
-		if len(s.Mean) != n || len(far[2].low) != n || s.Count != 20 || s.Max[n-1] != 195 {
+		s := m.like(n)
+		if len(s.Mean) != n || len(s.far[2].low) != n || s.Count != 20 || s.Max[n-1] != 195 {
 			t.Errorf("%d values: %+v", n, s)
 		}
 	}
-	if s, _ := m.like(3); s.Min[0] != 0 || s.Mean[0] != 96.5 {
+	if s := m.like(3); s.Min[0] != 0 || s.Mean[0] != 96.5 {
 		t.Errorf("the first column is %+v, want from 0 to 193", s)
 	}
-	if s, _ := m.like(4); len(s.Mean) != 6 {
+	if s := m.like(4); len(s.Mean) != 6 {
 		t.Errorf("of four values: %+v, want the numbers' own", s)
 	}
 }

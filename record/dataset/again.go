@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"math"
 	"os"
 	"path/filepath"
@@ -129,7 +130,7 @@ func (x *export) compare(ctx context.Context, r *run, number uint32, entries []e
 	i := slices.IndexFunc(r.marks, func(m mark) bool { return m.number == number })
 	thrown := i >= 0 && (r.marks[i].outcome == record.Discard || r.marks[i].outcome == record.Rerecord)
 	for _, k := range parts {
-		if !thrown && !r.has(&entries[k], max(x.cfg.MaxGap, DefaultGap)) {
+		if !thrown && !r.has(&entries[k], max(x.cfg.MaxGap, defaultGap)) {
 			return "", nil // the record has lost frames that the dataset has
 		}
 	}
@@ -146,12 +147,12 @@ func (x *export) compare(ctx context.Context, r *run, number uint32, entries []e
 	case outcome != outcomeWord(outcomeNumber(m.outcome)):
 		return changed, nil
 	}
-	c := x.cutting()
-	c.only = nil
+	c := *x.cfg
+	c.Only = nil
 	count := func() (n int, all []episode, err error) {
 		one := *r
 		one.marks = []mark{m}
-		all, err = one.episodes(c, Left{})
+		all, err = one.episodes(&c, Left{})
 		for _, e := range all {
 			n += len(e.frames)
 		}
@@ -161,7 +162,7 @@ func (x *export) compare(ctx context.Context, r *run, number uint32, entries []e
 	if err != nil || n <= frames {
 		return "", err
 	}
-	if err := r.checkPictures(ctx, all, c.age); err != nil { // torn pictures may be the difference
+	if err := r.checkPictures(ctx, all, c.MaxPictureAge); err != nil { // torn pictures may be the difference
 		return "", err
 	}
 	if n, _, err = count(); err != nil || n <= frames {
@@ -194,7 +195,7 @@ func (x *export) keep(old *journal, there []entry) error {
 		if err := x.keepVideos(n, next); err != nil {
 			return err
 		}
-		numbers := x.old.place("", n)
+		numbers := pathOf("", n)
 		if n == next && from == to && task == slices.Index(old.tasks, e.Task) {
 			if err := x.link(numbers, numbers); err != nil {
 				return err
@@ -203,9 +204,9 @@ func (x *export) keep(old *journal, there []entry) error {
 			return err
 		}
 		fresh.take(e)
-		from = from + e.Frames
-		to = to + e.Frames
-		next = next + 1
+		from += e.Frames
+		to += e.Frames
+		next++
 	}
 	var err error
 	x.journal, err = newJournal(x.folder, old.settings, fresh.entries)
@@ -214,7 +215,7 @@ func (x *export) keep(old *journal, there []entry) error {
 
 func (x *export) keepVideos(from, to int) error {
 	for _, name := range x.old.videos {
-		if err := x.link(x.old.place(name, from), x.old.place(name, to)); err != nil {
+		if err := x.link(pathOf(name, from), pathOf(name, to)); err != nil {
 			return err
 		}
 	}
@@ -251,31 +252,30 @@ func (x *export) renumber(from string, episode, first, task int, e *entry, featu
 				e.Frames, c.name)
 		}
 	}
-	stats := map[string]Stats{}
-	for name, s := range e.Stats {
-		stats[name] = s
+	for i := range e.Frames {
+		read[episodeIndex].numbers[i] = float64(episode)
+		read[index].numbers[i] = float64(first + i)
+		read[taskIndex].numbers[i] = float64(task)
 	}
-	place := map[string]func(i int) float64{
-		episodeIndex: func(int) float64 { return float64(episode) },
-		index:        func(i int) float64 { return float64(first + i) },
-		taskIndex:    func(int) float64 { return float64(task) },
+	e.Stats = maps.Clone(e.Stats)
+	for _, name := range []string{episodeIndex, index, taskIndex} {
+		e.Stats[name] = columnStats(read[name].numbers, 1, true)
 	}
-	for name, number := range place {
-		col := read[name]
-		for i := range col.numbers {
-			col.numbers[i] = number(i)
+	return x.table(pathOf("", episode), cols, func(t *table) error { return t.copy(read) })
+}
+
+// copy adds the rows of another table.
+func (t *table) copy(from map[string]*cells) error {
+	row := map[string]any{}
+	for i := range from[index].rows {
+		for name, col := range from {
+			row[name] = col.row(i)
 		}
-		stats[name] = columnStats(col.numbers, 1, true)
-	}
-	e.Stats = stats
-	return x.table(x.old.place("", episode), cols, func(t *table) error {
-		for i := range e.Frames {
-			if err := t.write(func(name string) any { return read[name].row(i) }); err != nil {
-				return err
-			}
+		if err := t.write(row); err != nil {
+			return err
 		}
-		return nil
-	})
+	}
+	return nil
 }
 
 // unchanged refuses a dataset whose meta/ differs from the files that its journal produces: a
@@ -367,12 +367,11 @@ func alikeNumbers(a, b float64) bool {
 
 // sameTables compares two tables, column by column.
 func sameTables(a, b string) error {
-	all := func(string) bool { return true }
-	x, _, err := readTable(a, all)
+	x, _, err := readTable(a, nil)
 	if err != nil {
 		return err
 	}
-	y, _, err := readTable(b, all)
+	y, _, err := readTable(b, nil)
 	if err != nil {
 		return err
 	}

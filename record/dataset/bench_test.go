@@ -23,15 +23,11 @@ func BenchmarkExport(b *testing.B) {
 					cfg := testConfig(b, path)
 					cfg.VCodec = codec
 					r, err := Export(b.Context(), cfg)
-					if err != nil {
-						b.Fatal(err)
-					}
+					must(b, err)
 					bytes, frames = r.Bytes, frames+r.Frames
 				}
 				info, err := os.Stat(path)
-				if err != nil {
-					b.Fatal(err)
-				}
+				must(b, err)
 				b.ReportMetric(float64(frames)/b.Elapsed().Seconds(), "frames/s")
 				b.ReportMetric(float64(bytes)*60/seconds/1e6, "MB/min")
 				b.ReportMetric(float64(info.Size())*60/seconds/1e6, "record-MB/min")

@@ -76,7 +76,7 @@ type videoPart struct {
 type checker struct {
 	Verdict
 	dir      string
-	info     *Info
+	info     *infoFile
 	episodes []episodeRow
 	tasks    []string
 	before   map[string][]measured // statistics of the episodes so far
@@ -111,7 +111,7 @@ func Check(ctx context.Context, dir string, videos bool) (*Verdict, error) {
 		return nil, err
 	}
 	c.checkWhole()
-	if videos && len(info.videos()) > 0 {
+	if videos && len(videosOf(info.Features)) > 0 {
 		if _, err := exec.LookPath(ffprobe); err != nil {
 			return nil, refuse("to look at videos needs the program %s, which is not here: %s; or leave them out "+
 				"with --skip-videos", ffprobe, install)
@@ -149,7 +149,7 @@ func (c *checker) readEpisodes() error {
 	slices.Sort(files)
 	for _, file := range files {
 		file = filepath.Join(c.dir, file)
-		columns, _, err := readTable(file, func(string) bool { return true })
+		columns, _, err := readTable(file, nil)
 		if err != nil {
 			return InputError{Err: err}
 		}
@@ -171,7 +171,7 @@ func (c *checker) addEpisodes(columns map[string]*cells) error {
 	from, to := read("dataset_from_index"), read("dataset_to_index")
 	chunk, file := read("data/chunk_index"), read("data/file_index")
 	places := map[string][2][]int64{}
-	for _, v := range c.info.videos() {
+	for _, v := range videosOf(c.info.Features) {
 		places[v] = [2][]int64{read("videos/" + v + "/chunk_index"), read("videos/" + v + "/file_index")}
 		if t := columns["videos/"+v+"/from_timestamp"]; t == nil || t.size != 1 && t.rows > 0 ||
 			len(t.numbers) != t.rows {
@@ -221,7 +221,7 @@ func (c *checker) addEpisodes(columns map[string]*cells) error {
 
 // checkTasks checks the tasks as the loader uses them: it finds a task by its row.
 func (c *checker) checkTasks() {
-	columns, metadata, err := readTable(filepath.Join(c.dir, tasksPath), func(string) bool { return true })
+	columns, metadata, err := readTable(filepath.Join(c.dir, tasksPath), nil)
 	if err != nil {
 		c.find("%v", err)
 		return
@@ -429,7 +429,7 @@ func (c *checker) checkFrames(n int, columns map[string]*cells, row int) {
 
 // checkVideos probes every video once.
 func (c *checker) checkVideos(ctx context.Context) error {
-	for _, name := range c.info.videos() {
+	for _, name := range videosOf(c.info.Features) {
 		need := map[[2]int64]float64{} // s that the episodes need of each file
 		for _, e := range c.episodes {
 			p := e.videos[name]
@@ -460,7 +460,7 @@ func (c *checker) checkVideos(ctx context.Context) error {
 	return nil
 }
 
-func (c *checker) checkVideo(name, path string, v *Video, until float64) {
+func (c *checker) checkVideo(name, path string, v *video, until float64) {
 	f := c.info.Features[name]
 	fps := c.info.FPS
 	if h, w, _ := f.picture(); len(f.Shape) == 3 && (v.H != h || v.W != w) {

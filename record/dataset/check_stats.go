@@ -20,35 +20,37 @@ const (
 	quantileTolerance = 2e-2
 )
 
-// measured are the statistics of a feature that the check has computed. For a matrix they have one
-// value per number of the matrix (each) or, in LeRobot's form, one per index of its last dimension
-// (last).
-type measured struct {
-	each, last       Stats      // last: empty unless the feature is a matrix
-	eachFar, lastFar [5]between // of the quantiles
+// measured are the statistics of a feature that the check has computed: one value per number of the
+// feature, and of a matrix, in LeRobot's form, also one per index of its last dimension.
+type measured []form
+
+type form struct {
+	Stats
+	far [5]between // of the quantiles
 }
 
 // between are the values on both sides of a quantile. An exact quantile lies between them, and so
 // does one from a histogram.
 type between struct{ low, high []float64 }
 
-// like returns the statistics that have n values.
-func (m *measured) like(n int) (*Stats, *[5]between) {
-	if len(m.last.Max) == n && n > 0 {
-		return &m.last, &m.lastFar
+// like returns the form that has n values.
+func (m measured) like(n int) *form {
+	if last := &m[len(m)-1]; len(last.Max) == n {
+		return last
 	}
-	return &m.each, &m.eachFar
+	return &m[0]
 }
 
 // measure computes the statistics of rows of a feature's numbers.
 func measure(values []float64, f Feature) (m measured) {
-	size := f.size()
 	wide := f.DType != float32Type && f.DType != boolType
-	m.each, m.eachFar = columnStats(values, size, wide), neighbours(values, size)
+	sizes := []int{f.size()}
 	if n := len(f.Shape); n > 1 {
-		last := f.Shape[n-1]
-		m.last, m.lastFar = columnStats(values, last, wide), neighbours(values, last)
-		m.last.Count = m.each.Count
+		sizes = append(sizes, f.Shape[n-1])
+	}
+	for _, size := range sizes {
+		m = append(m, form{columnStats(values, size, wide), neighbours(values, size)})
+		m[len(m)-1].Count = m[0].Count
 	}
 	return m
 }
@@ -89,10 +91,10 @@ func (c *checker) checkStats(n int, columns map[string]*cells, row int) {
 			}
 		}
 		if len(written) > 0 {
-			c.compare(fmt.Sprintf("episode %d", n), name, &got, written)
+			c.compare(fmt.Sprintf("episode %d", n), name, got, written)
 		}
 	}
-	for _, name := range c.info.videos() {
+	for _, name := range videosOf(c.info.Features) {
 		if len(e.stats["stats/"+name+"/mean"]) > 0 { // the loader works without an episode's own
 			c.comparePictures(fmt.Sprintf("episode %d", n), name, func(stat string) []float64 {
 				return e.stats["stats/"+name+"/"+stat]
@@ -114,9 +116,9 @@ func (c *checker) differs(name string) func(format string, args ...any) {
 }
 
 // compare compares the statistics in the metadata (written) with computed ones (all).
-func (c *checker) compare(where, name string, all *measured, written map[string][]float64) {
+func (c *checker) compare(where, name string, all measured, written map[string][]float64) {
 	tell := c.differs(name)
-	got, far := all.like(len(written["mean"]))
+	got := all.like(len(written["mean"]))
 	scale := make([]float64, len(got.Max))
 	for i := range scale {
 		scale[i] = max(math.Abs(got.Max[i]), math.Abs(got.Min[i]), 1e-6)
@@ -141,8 +143,8 @@ func (c *checker) compare(where, name string, all *measured, written map[string]
 				near = math.Abs(v[i]-values[i]) <= stdTolerance*values[i] ||
 					math.Abs(v[i]*v[i]-values[i]*values[i]) <= varianceTolerance*scale[i]*scale[i]
 			}
-			if k := quantileOf(stat); k >= 0 {
-				near = near || v[i] >= far[k].low[i]-limit*scale[i] && v[i] <= far[k].high[i]+limit*scale[i]
+			if k := slices.IndexFunc(quantiles, func(q quantile) bool { return q.name == stat }); k >= 0 {
+				near = near || v[i] >= got.far[k].low[i]-limit*scale[i] && v[i] <= got.far[k].high[i]+limit*scale[i]
 			}
 			if !near {
 				tell("%s: %s of %s is %v in the metadata, %v in the data", where, stat, name, v[i], values[i])
@@ -153,16 +155,6 @@ func (c *checker) compare(where, name string, all *measured, written map[string]
 	if n := written["count"]; len(n) != 1 || n[0] != float64(got.Count) {
 		tell("%s: count of %s is %v in the metadata, %d in the data", where, name, n, got.Count)
 	}
-}
-
-// quantileOf returns the index of a statistic in quantiles; -1 for other statistics.
-func quantileOf(stat string) int {
-	for k := range quantiles {
-		if quantiles[k].name == stat {
-			return k
-		}
-	}
-	return -1
 }
 
 // comparePictures checks that a camera's statistics are plausible. They come from pictures before
@@ -215,16 +207,13 @@ func (c *checker) checkWhole() {
 			written[stat] = flat(v, nil)
 		}
 		if episodes := c.before[name]; len(episodes) > 0 && len(episodes) == len(c.episodes) {
-			got := &measured{}
-			var each, last []Stats
-			for i := range episodes {
-				each = append(each, episodes[i].each)
-				if len(episodes[i].last.Max) > 0 {
-					last = append(last, episodes[i].last)
+			got := make(measured, len(episodes[0]))
+			for k := range got {
+				var each []Stats
+				for _, e := range episodes {
+					each = append(each, e[k].Stats)
 				}
-			}
-			if got.each = together(each); len(last) > 0 {
-				got.last = together(last)
+				got[k].Stats = together(each)
 			}
 			c.compareQuantiles(name, got, episodes, written)
 			c.compare("all", name, got, written)
@@ -237,10 +226,10 @@ func (c *checker) checkWhole() {
 // compareQuantiles checks that the dataset's quantiles lie within the range of the episodes', and
 // deletes them from written. Releases of LeRobot up to 0.6 write the mean of the episodes' quantiles,
 // later ones the outermost.
-func (c *checker) compareQuantiles(name string, all *measured, episodes []measured, written map[string][]float64) {
+func (c *checker) compareQuantiles(name string, all measured, episodes []measured, written map[string][]float64) {
 	tell := c.differs(name)
 	n := len(written["mean"])
-	got, _ := all.like(n)
+	got := all.like(n)
 	for k, q := range quantiles {
 		v, there := written[q.name]
 		delete(written, q.name)
@@ -250,9 +239,9 @@ func (c *checker) compareQuantiles(name string, all *measured, episodes []measur
 		for d := range v {
 			low, high := math.Inf(1), math.Inf(-1)
 			for i := range episodes {
-				of, far := episodes[i].like(n)
+				of := episodes[i].like(n)
 				x := (*of.quantile(k))[d]
-				low, high = min(low, x, far[k].low[d]), max(high, x, far[k].high[d])
+				low, high = min(low, x, of.far[k].low[d]), max(high, x, of.far[k].high[d])
 			}
 			slack := quantileTolerance * max(math.Abs(got.Max[d]), math.Abs(got.Min[d]), 1e-6)
 			if !(v[d] >= low-slack && v[d] <= high+slack) {

@@ -2,7 +2,6 @@ package dataset
 
 import (
 	"bytes"
-	"encoding/json"
 	"math"
 	"math/rand/v2"
 	"os"
@@ -22,7 +21,7 @@ func checkable(t *testing.T, cameras ...string) string {
 	for i := range 3 {
 		s.episodes = append(s.episodes, begin(s, i+1, float64(i), "x"), end(s, i+1, float64(i)+0.5, record.Success))
 	}
-	cfg := testConfig(t, s.write(t, filepath.Join(t.TempDir(), "a.mcap")))
+	cfg := s.config(t)
 	exporting(t, cfg)
 	return cfg.Out
 }
@@ -30,10 +29,42 @@ func checkable(t *testing.T, cameras ...string) string {
 func verdict(t *testing.T, dir string) *Verdict {
 	t.Helper()
 	v, err := Check(t.Context(), dir, true)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return v
+}
+
+// edit changes the dataset in a folder.
+type edit func(t *testing.T, dir string)
+
+// edited returns a copy of a dataset with a change.
+func edited(t *testing.T, whole string, change edit) string {
+	t.Helper()
+	dir := t.TempDir()
+	must(t, os.CopyFS(dir, os.DirFS(whole)))
+	change(t, dir)
+	return dir
+}
+
+// editJSON changes a JSON file.
+func editJSON(path string, change func(map[string]any)) edit {
+	return func(t *testing.T, dir string) {
+		t.Helper()
+		var v map[string]any
+		must(t, readJSON(filepath.Join(dir, path), &v))
+		change(v)
+		must(t, testFolder(t, dir).writeJSON(path, v))
+	}
+}
+
+// again rewrites meta/ from an edited journal.
+func again(change func(*journal)) edit {
+	return func(t *testing.T, dir string) {
+		t.Helper()
+		j, err := readJournal(dir)
+		must(t, err)
+		change(j)
+		must(t, testFolder(t, dir).writeMeta(j, nil))
+	}
 }
 
 // An exported dataset passes the check, and the check finds each kind of damage.
@@ -43,50 +74,17 @@ func TestCheck(t *testing.T) {
 	if v := verdict(t, whole); !v.Whole() || v.Rows != 45 || v.Videos != 3 {
 		t.Fatalf("%+v", v)
 	}
-	editJSON := func(path string, edit func(map[string]any)) func(t *testing.T, dir string) {
+	remove := func(path string) edit {
 		return func(t *testing.T, dir string) {
-			data, err := os.ReadFile(filepath.Join(dir, path))
-			if err != nil {
-				t.Fatal(err)
-			}
-			var v map[string]any
-			if err := json.Unmarshal(data, &v); err != nil {
-				t.Fatal(err)
-			}
-			edit(v)
-			if err := testFolder(t, dir).writeJSON(path, v); err != nil {
-				t.Fatal(err)
-			}
+			must(t, os.Remove(filepath.Join(dir, path)))
 		}
 	}
-	remove := func(path string) func(t *testing.T, dir string) {
+	swap := func(a, b string) edit {
 		return func(t *testing.T, dir string) {
-			if err := os.Remove(filepath.Join(dir, path)); err != nil {
-				t.Fatal(err)
-			}
+			must(t, exchange(filepath.Join(dir, a), filepath.Join(dir, b)))
 		}
 	}
-	swap := func(a, b string) func(t *testing.T, dir string) {
-		return func(t *testing.T, dir string) {
-			if err := exchange(filepath.Join(dir, a), filepath.Join(dir, b)); err != nil {
-				t.Fatal(err)
-			}
-		}
-	}
-	// again rewrites meta/ from an edited journal.
-	again := func(edit func(*journal)) func(t *testing.T, dir string) {
-		return func(t *testing.T, dir string) {
-			j, err := readJournal(dir)
-			if err != nil {
-				t.Fatal(err)
-			}
-			edit(j)
-			if err := testFolder(t, dir).writeMeta(j, nil); err != nil {
-				t.Fatal(err)
-			}
-		}
-	}
-	typed := func(name, dtype string) func(t *testing.T, dir string) {
+	typed := func(name, dtype string) edit {
 		return editJSON(infoPath, func(v map[string]any) {
 			v["features"].(map[string]any)[name].(map[string]any)["dtype"] = dtype
 		})
@@ -97,7 +95,7 @@ func TestCheck(t *testing.T) {
 	}
 	for _, c := range []struct {
 		what   string
-		damage func(t *testing.T, dir string)
+		damage edit
 		found  string
 	}{
 		{"an episode too many", editJSON(infoPath, func(v map[string]any) {
@@ -152,15 +150,8 @@ func TestCheck(t *testing.T) {
 		{"a picture's mean", again(func(j *journal) { stat(j, imagePrefix+"top").Mean[2] = 40 }), "which no picture"},
 	} {
 		t.Run(c.what, func(t *testing.T) {
-			dir := t.TempDir()
-			if err := os.CopyFS(dir, os.DirFS(whole)); err != nil {
-				t.Fatal(err)
-			}
-			c.damage(t, dir)
-			v, err := Check(t.Context(), dir, strings.Contains(c.what, "video"))
-			if err != nil {
-				t.Fatal(err)
-			}
+			v, err := Check(t.Context(), edited(t, whole, c.damage), strings.Contains(c.what, "video"))
+			must(t, err)
 			if all := strings.Join(v.Findings, "\n"); !strings.Contains(all, c.found) {
 				t.Errorf("found\n%s\nwant %q", all, c.found)
 			}
@@ -172,27 +163,20 @@ func TestCheck(t *testing.T) {
 func TestFindingsAreBounded(t *testing.T) {
 	dir := checkable(t)
 	j, err := readJournal(dir)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	cols := columns(j.settings.Features)
+	row := map[string]any{}
+	for _, c := range cols {
+		row[c.name] = []float64{math.NaN(), math.Inf(1), 0}[:j.settings.Features[c.name].size()]
+	}
 	for i := range 3 {
 		err := testFolder(t, dir).table(fill(dataPath, "", 0, int64(i)), cols, func(table *table) error {
 			for range 15 {
-				if err := table.write(func(name string) any {
-					if j.settings.Features[name].size() == 1 {
-						return math.NaN()
-					}
-					return []float64{math.NaN(), math.Inf(1), 0}
-				}); err != nil {
-					return err
-				}
+				must(t, table.write(row))
 			}
 			return nil
 		})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 	}
 	v := verdict(t, dir)
 	if len(v.Findings) != maxFindings || v.More == 0 {
@@ -225,9 +209,7 @@ func TestCheckRefuses(t *testing.T) {
 func TestDescribe(t *testing.T) {
 	dir := checkable(t)
 	s, err := Describe(dir)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	if s.Episodes != 3 || s.Frames != 45 || s.FPS != 30 || s.Robot != "so101" || s.Outcomes[record.Success] != 3 ||
 		len(s.Tasks) != 1 || s.Tasks[0] != (TaskCount{"x", 3}) || s.Bytes == 0 || len(s.Names()) != 13 {
 		t.Errorf("%+v", s)
@@ -241,20 +223,16 @@ func TestTable(t *testing.T) {
 		{"d", parquet.Double, 3}, {"t", parquet.ByteArray, 1}}
 	w := newTable(&file, cols, parquet.KeyValueMetadata("k", "v"))
 	rows := []map[string]any{
-		{"b": 1.0, "i": int64(1 << 50), "f": []float64{1, 2}, "d": []float64{0.1, 0.2, 0.3}, "t": []string{"x"}},
-		{"b": 0.0, "i": int64(-3), "f": []float64{3, 4}, "d": []float64{4, 5, 6}, "t": []string{"y", "z"}},
+		{"b": 1.0, "i": float64(1 << 50), "f": []float64{1, 2}, "d": []float64{0.1, 0.2, 0.3}, "t": []string{"x"}},
+		{"b": 0.0, "i": -3.0, "f": []float64{3, 4}, "d": []float64{4, 5, 6}, "t": []string{"y", "z"}},
 	}
 	for _, row := range rows {
-		if err := w.write(func(name string) any { return row[name] }); err != nil {
+		if err := w.write(row); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if err := w.writer.Close(); err != nil {
-		t.Fatal(err)
-	}
-	got, metadata, err := parseTable(bytes.NewReader(file.Bytes()), int64(file.Len()), func(string) bool {
-		return true
-	})
+	must(t, w.writer.Close())
+	got, metadata, err := parseTable(bytes.NewReader(file.Bytes()), int64(file.Len()), nil)
 	if err != nil || metadata["k"] != "v" {
 		t.Fatal(err, metadata)
 	}
@@ -272,12 +250,7 @@ func tables() (files [][]byte) {
 		var file bytes.Buffer
 		w := newTable(&file, []column{{"n", parquet.Double, depth}, {"t", parquet.ByteArray, depth}})
 		for i := range 3 {
-			w.write(func(name string) any {
-				if name == "t" {
-					return []string{"text"}
-				}
-				return []float64{float64(i)}
-			})
+			w.write(map[string]any{"t": []string{"text"}, "n": float64(i)})
 		}
 		w.writer.Close()
 		files = append(files, file.Bytes())
@@ -290,13 +263,11 @@ func tables() (files [][]byte) {
 func TestDamagedTables(t *testing.T) {
 	rng := rand.New(rand.NewPCG(1, 2))
 	parse := func(data []byte) error {
-		_, _, err := parseTable(bytes.NewReader(data), int64(len(data)), func(string) bool { return true })
+		_, _, err := parseTable(bytes.NewReader(data), int64(len(data)), nil)
 		return err
 	}
 	for _, file := range tables() {
-		if err := parse(file); err != nil {
-			t.Fatal(err)
-		}
+		must(t, parse(file))
 		failed := 0
 		for range 3000 {
 			data := bytes.Clone(file)
@@ -331,7 +302,7 @@ func FuzzTable(f *testing.F) {
 	}
 	f.Add([]byte("PAR1PAR1"))
 	f.Fuzz(func(t *testing.T, data []byte) {
-		columns, _, err := parseTable(bytes.NewReader(data), int64(len(data)), func(string) bool { return true })
+		columns, _, err := parseTable(bytes.NewReader(data), int64(len(data)), nil)
 		if err != nil {
 			return
 		}
@@ -356,7 +327,7 @@ func FuzzInfo(f *testing.F) {
 			for _, feature := range i.Features {
 				feature.size()
 			}
-			i.videos()
+			videosOf(i.Features)
 		}
 	})
 }
@@ -366,7 +337,7 @@ func FuzzProbe(f *testing.F) {
 	f.Add([]byte("{\n\"packets\": [\n{ \"pts\": 0 },\n{ \"pts\": 512 }\n],\n\"streams\": [\n{ \"codec_name\": " +
 		"\"h264\", \"width\": 2, \"height\": 2, \"avg_frame_rate\": \"30/1\", \"time_base\": \"1/15360\" }\n]\n}\n"))
 	f.Fuzz(func(t *testing.T, data []byte) {
-		var v Video
+		var v video
 		v.parse(bytes.NewReader(data))
 	})
 }

@@ -101,35 +101,32 @@ func (f Feature) picture() (h, w, channels int) {
 	return f.Shape[0], f.Shape[1], f.Shape[2]
 }
 
-// Info is meta/info.json.
-type Info struct {
-	Codebase     string             `json:"codebase_version"`
-	FPS          float64            `json:"fps"`
-	Features     map[string]Feature `json:"features"`
-	Episodes     int                `json:"total_episodes"`
-	Frames       int                `json:"total_frames"`
-	Tasks        int                `json:"total_tasks"`
-	ChunksSize   float64            `json:"chunks_size"`
-	DataFileMB   float64            `json:"data_files_size_in_mb"`
-	VideoFileMB  float64            `json:"video_files_size_in_mb"`
-	DataPath     string             `json:"data_path"`
-	VideoPath    *string            `json:"video_path"`
-	RobotType    *string            `json:"robot_type"`
-	Splits       map[string]string  `json:"splits"`
-	sortedVideos []string
+// infoFile is meta/info.json.
+type infoFile struct {
+	Codebase    string             `json:"codebase_version"`
+	FPS         float64            `json:"fps"`
+	Features    map[string]Feature `json:"features"`
+	Episodes    int                `json:"total_episodes"`
+	Frames      int                `json:"total_frames"`
+	Tasks       int                `json:"total_tasks"`
+	ChunksSize  float64            `json:"chunks_size"`
+	DataFileMB  float64            `json:"data_files_size_in_mb"`
+	VideoFileMB float64            `json:"video_files_size_in_mb"`
+	DataPath    string             `json:"data_path"`
+	VideoPath   *string            `json:"video_path"`
+	RobotType   *string            `json:"robot_type"`
+	Splits      map[string]string  `json:"splits"`
 }
 
-// videos returns the names of the video features, sorted.
-func (i *Info) videos() []string {
-	if i.sortedVideos == nil {
-		for name, f := range i.Features {
-			if f.DType == videoType {
-				i.sortedVideos = append(i.sortedVideos, name)
-			}
+// videosOf returns the names of the video features, sorted.
+func videosOf(features map[string]Feature) (names []string) {
+	for name, f := range features {
+		if f.DType == videoType {
+			names = append(names, name)
 		}
-		slices.Sort(i.sortedVideos)
 	}
-	return i.sortedVideos
+	slices.Sort(names)
+	return names
 }
 
 // LeRobot's settings of the layout.
@@ -147,6 +144,16 @@ const (
 
 // field matches one placeholder of a template in info.json, in Python's format syntax.
 var field = regexp.MustCompile(`\{(video_key|chunk_index|file_index)(?::(?:0?(\d{1,2}))?d)?\}`)
+
+// pathOf returns the path of the file that an export makes for episode n: of a video, or of the
+// episode's numbers if video is empty.
+func pathOf(video string, n int) string {
+	template := videoPath
+	if video == "" {
+		template = dataPath
+	}
+	return fill(template, video, int64(n/chunksSize), int64(n%chunksSize))
+}
 
 // fill replaces the placeholders of an info.json template by the name of a video and the two
 // indices.

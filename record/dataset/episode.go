@@ -15,10 +15,13 @@ import (
 // shortest is the minimum length of a part of an episode that was cut.
 const shortest = time.Second
 
+// defaultGap is the value of Config.MaxGap without a flag.
+const defaultGap = 100 * time.Millisecond
+
 // Values of Config.Missing: the treatment of frames without a picture.
 const (
-	DropEpisode = "drop" // leaves the episode out
-	CutEpisode  = "cut"  // keeps the parts that have pictures
+	dropEpisode = "drop" // leaves the episode out
+	cutEpisode  = "cut"  // keeps the parts that have pictures
 )
 
 // episode becomes one episode of the dataset.
@@ -51,35 +54,26 @@ func (l Left) add(n int, format string, args ...any) {
 	}
 }
 
-// cutting configures how a run is cut into episodes.
-type cutting struct {
-	only    []string
-	task    string
-	gap     time.Duration // longest gap between ticks that held frames fill
-	age     time.Duration // maximum age of a picture
-	missing string
-}
-
 // episodes returns the run's episodes as the dataset will have them.
-func (r *run) episodes(c *cutting, left Left) (out []episode, err error) {
+func (r *run) episodes(c *Config, left Left) (out []episode, err error) {
 	left.add(r.headless, "episodes whose beginning is in no file")
 	for _, m := range r.marks {
 		if m.outcome == record.Discard || m.outcome == record.Rerecord {
 			left.add(1, "episodes that were to be left out (%s)", m.outcome)
 			continue
 		}
-		if len(c.only) > 0 && !slices.Contains(c.only, onlyWord(m.outcome)) {
+		if len(c.Only) > 0 && !slices.Contains(c.Only, onlyWord(m.outcome)) {
 			left.add(1, "episodes of another outcome (%s)", cmp.Or(m.outcome, "none"))
 			continue
 		}
-		if m.task == "" && c.task == "" {
+		if m.task == "" && c.Task == "" {
 			return nil, refuse("%s: the record names no task: give --task TEXT, which LeRobot keeps with every frame",
 				r.name)
 		}
-		if m.cut && c.task == "" {
+		if m.cut && c.Task == "" {
 			left.add(1, "episodes whose task an older edge-rt has cut at 240 bytes (--task gives the whole)")
 		}
-		m.task = cmp.Or(c.task, m.task)
+		m.task = cmp.Or(c.Task, m.task)
 		parts := r.parts(m, c, left)
 		for i, frames := range parts {
 			e := episode{
@@ -130,14 +124,14 @@ func outcomeNumber(outcome string) float64 {
 }
 
 // parts returns the frames of an episode. A long gap in time cuts an episode into several parts.
-func (r *run) parts(m mark, c *cutting, left Left) (parts [][]frame) {
+func (r *run) parts(m mark, c *Config, left Left) (parts [][]frame) {
 	first := sort.Search(len(r.ticks), func(i int) bool { return r.ticks[i].at >= m.begin })
 	last := sort.Search(len(r.ticks), func(i int) bool { return r.ticks[i].at >= m.end })
 	acts := func(i int) bool { return r.ticks[i].action != nil }
 	cut := false
 	for from := first; from < last; {
 		to := from + 1
-		for to < last && time.Duration(float64(r.steps(to)-1)*r.period) <= c.gap {
+		for to < last && time.Duration(float64(r.steps(to)-1)*r.period) <= c.MaxGap {
 			to++
 		}
 		cut = cut || to < last
@@ -157,7 +151,7 @@ func (r *run) parts(m mark, c *cutting, left Left) (parts [][]frame) {
 	if len(parts) == 0 {
 		left.add(1, "episodes without an action")
 	}
-	left.add(max(len(parts)-1, 0), "gaps longer than %v, at which an episode was cut", c.gap)
+	left.add(max(len(parts)-1, 0), "gaps longer than %v, at which an episode was cut", c.MaxGap)
 	parts, cutHere := r.show(parts, c, left)
 	return r.keepLong(parts, cut || cutHere, left)
 }
@@ -204,7 +198,7 @@ func (r *run) frames(begin, end int) (frames []frame) {
 
 // show finds the pictures of each frame: of each camera the newest that is not younger than the
 // frame. cut reports that frames without a picture were left out.
-func (r *run) show(parts [][]frame, c *cutting, left Left) (out [][]frame, cut bool) {
+func (r *run) show(parts [][]frame, c *Config, left Left) (out [][]frame, cut bool) {
 	if len(r.cams) == 0 {
 		return parts, false
 	}
@@ -214,7 +208,7 @@ func (r *run) show(parts [][]frame, c *cutting, left Left) (out [][]frame, cut b
 		var shown [][]frame
 		for i := range frames {
 			f := &frames[i]
-			if r.setPictures(f) > c.age {
+			if r.setPictures(f) > c.MaxPictureAge {
 				blind++
 				if part != nil {
 					shown = append(shown, part)
@@ -230,11 +224,11 @@ func (r *run) show(parts [][]frame, c *cutting, left Left) (out [][]frame, cut b
 		switch {
 		case blind == 0:
 			out = append(out, frames)
-		case c.missing == CutEpisode:
-			left.add(blind, "frames without a picture of the last %v", c.age)
+		case c.Missing == cutEpisode:
+			left.add(blind, "frames without a picture of the last %v", c.MaxPictureAge)
 			out, cut = append(out, shown...), true
 		default:
-			left.add(1, "episodes with frames that have no picture of the last %v%s", c.age, r.ring())
+			left.add(1, "episodes with frames that have no picture of the last %v%s", c.MaxPictureAge, r.ring())
 		}
 	}
 	return out, cut
@@ -276,61 +270,39 @@ func (r *run) keepLong(parts [][]frame, cut bool, left Left) (out [][]frame) {
 	return out
 }
 
-// values returns a function from a feature's name to its numbers in frame i.
-func (e *episode) values(i int, place *place) func(name string) any {
+// values returns the numbers of frame i by the names of their features.
+func (e *episode) values(i int, place *place) map[string]any {
 	f := &e.frames[i]
 	t := &e.of.ticks[f.tick]
-	seq := -1.0
-	epoch := -1.0
-	row := -1.0
-	age := -1.0
-	wanted := t.goal
-	person := t.person
+	values := map[string]any{
+		stateName:      wide(t.state),
+		actionName:     wide(t.goal),
+		timestamp:      float64(float32(float64(i) / float64(place.fps))),
+		frameIndex:     float64(i),
+		episodeIndex:   float64(place.episode),
+		index:          float64(place.first + i),
+		taskIndex:      float64(place.task),
+		outcomeName:    e.outcome,
+		seqName:        -1.0,
+		epochName:      -1.0,
+		chunkIndexName: -1.0,
+		sourceAgeName:  -1.0,
+		pictureAgeName: float64(float32(float64(f.age) / 1e6)),
+	}
 	if f.action >= 0 {
-		a := &e.of.ticks[f.action]
-		wanted, person = e.of.sent(f.action), a.person
-		if !a.person && e.of.info["schedule"] != "teleop" {
-			seq = float64(a.seq)
-			epoch = float64(a.epoch)
-			row = float64(a.row)
+		t = &e.of.ticks[f.action]
+		values[actionName] = wide(e.of.sent(f.action))
+		if !t.person && e.of.info["schedule"] != "teleop" {
+			values[seqName] = float64(t.seq)
+			values[epochName] = float64(t.epoch)
+			values[chunkIndexName] = float64(t.row)
 		}
-		if a.source > 0 {
-			age = float64(a.at.Sub(a.source)) / 1e6
+		if t.source > 0 {
+			values[sourceAgeName] = float64(float32(float64(t.at.Sub(t.source)) / 1e6))
 		}
 	}
-	return func(name string) any {
-		switch name {
-		case stateName:
-			return wide(t.state)
-		case actionName:
-			return wide(wanted)
-		case timestamp:
-			return float64(float32(float64(i) / float64(place.fps)))
-		case frameIndex:
-			return float64(i)
-		case episodeIndex:
-			return float64(place.episode)
-		case index:
-			return float64(place.first + i)
-		case taskIndex:
-			return float64(place.task)
-		case intervention:
-			return number(person)
-		case outcomeName:
-			return e.outcome
-		case seqName:
-			return seq
-		case epochName:
-			return epoch
-		case chunkIndexName:
-			return row
-		case sourceAgeName:
-			return float64(float32(age))
-		case pictureAgeName:
-			return float64(float32(float64(f.age) / 1e6))
-		}
-		return nil
-	}
+	values[intervention] = number(t.person)
+	return values
 }
 
 // sent returns the goals that the arm received for the action that began on tick i. It is the

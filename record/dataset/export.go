@@ -9,15 +9,11 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
+	"strings"
 	"time"
 
 	"github.com/edge-rt/edge-rt/record"
-)
-
-// Defaults of Config.
-const (
-	DefaultGap        = 100 * time.Millisecond
-	DefaultPictureAge = 250 * time.Millisecond
 )
 
 // alike is the advice in the error for runs that do not fit into one dataset.
@@ -32,7 +28,7 @@ type Config struct {
 	Cameras []string // nil: all
 	Only    []string // outcomes: success, failure, none; nil: all
 	Task    string   // replaces the records' task; "": the records' own
-	VCodec  string   // a key of Codecs
+	VCodec  string   // a key of codecs
 	CRF     int      // 0: the codec's
 	Plain   bool     // without the features that LeRobot's own recordings lack
 
@@ -40,7 +36,7 @@ type Config struct {
 	// maximum age of a frame's picture; a frame with an older one counts as a frame without a
 	// picture
 	MaxPictureAge time.Duration
-	Missing       string // DropEpisode or CutEpisode: the treatment of frames without a picture
+	Missing       string // dropEpisode or cutEpisode: the treatment of frames without a picture
 
 	Progress func(Progress) // may be nil
 }
@@ -80,8 +76,8 @@ type Report struct {
 	Kept             string   `json:"kept,omitempty"` // the new place of a person's file that is not in the dataset
 }
 
-// Partial returns the folder in which Export builds a dataset, beside its final place.
-func Partial(out string) string { return filepath.Clean(out) + ".partial" }
+// partialOf returns the folder in which Export builds a dataset, beside its final place.
+func partialOf(out string) string { return filepath.Clean(out) + ".partial" }
 
 // Export makes a dataset from records, or adds episodes to one. It returns an InputError for
 // records or a dataset that it refuses.
@@ -89,10 +85,11 @@ func Export(ctx context.Context, cfg Config) (*Report, error) {
 	if cfg.Progress == nil {
 		cfg.Progress = func(Progress) {}
 	}
-	codec, ok := Codecs[cfg.VCodec]
+	codec, ok := codecs[cfg.VCodec]
 	if !ok {
 		return nil, refuse("no codec %q", cfg.VCodec)
 	}
+	cfg.CRF = cmp.Or(cfg.CRF, codec.crf)
 	if err := checkTask(cfg.Task); err != nil {
 		return nil, err
 	}
@@ -104,16 +101,16 @@ func Export(ctx context.Context, cfg Config) (*Report, error) {
 	if err != nil {
 		return nil, err
 	}
-	set, err := survey(&cfg, codec, runs)
+	set, err := survey(&cfg, runs)
 	if err != nil {
 		return nil, err
 	}
 	if len(runs[0].cams) > 0 {
-		if err := NeedFFmpeg(ctx, codec); err != nil {
+		if err := checkFFmpeg(ctx, cfg.VCodec); err != nil {
 			return nil, err
 		}
 	}
-	x := &export{cfg: &cfg, codec: codec, report: Report{
+	x := &export{cfg: &cfg, report: Report{
 		Out:     cfg.Out,
 		Records: len(files),
 		Runs:    len(runs),
@@ -143,7 +140,7 @@ func Export(ctx context.Context, cfg Config) (*Report, error) {
 }
 
 // survey reads the beginnings of all runs and refuses runs that do not fit into one dataset.
-func survey(cfg *Config, codec Codec, runs []*run) (set settings, err error) {
+func survey(cfg *Config, runs []*run) (set settings, err error) {
 	for i, r := range runs {
 		if err := r.describe(cfg.FPS, cfg.Cameras); err != nil {
 			return set, err
@@ -154,9 +151,9 @@ func survey(cfg *Config, codec Codec, runs []*run) (set settings, err error) {
 		own := settings{
 			Robot:    r.info["robot"],
 			FPS:      r.fps,
-			VCodec:   codec.name,
-			CRF:      cmp.Or(cfg.CRF, codec.crf),
-			Features: features(r, codec, cfg),
+			VCodec:   cfg.VCodec,
+			CRF:      cfg.CRF,
+			Features: features(r, cfg),
 		}
 		if i == 0 {
 			set = own
@@ -174,7 +171,6 @@ func survey(cfg *Config, codec Codec, runs []*run) (set settings, err error) {
 type export struct {
 	*folder  // in which the dataset is built
 	cfg      *Config
-	codec    Codec
 	out      string // its final place, with all links resolved
 	journal  *journal
 	old      *own           // the existing dataset at out; nil: no dataset
@@ -201,7 +197,7 @@ func (x *export) prepare(ctx context.Context, runs []*run, set settings) (done f
 	for _, r := range runs {
 		files = append(files, r.files...)
 	}
-	if x.folder, err = folderFor(Partial(out), files); err != nil {
+	if x.folder, err = folderFor(partialOf(out), files); err != nil {
 		return nil, err
 	}
 	unlock, err := x.claim(x.cfg.Out)
@@ -310,10 +306,7 @@ func (x *export) resume(ctx context.Context, j *journal, runs []*run, set settin
 
 // begin starts the folder: empty, or with the episodes that out keeps.
 func (x *export) begin(set settings, old *journal, there []entry) error {
-	mine := own{(&Info{Features: set.Features}).videos(), maxEpisodes}
-	if old != nil {
-		mine.videos = of(old).videos
-	}
+	mine := own{videosOf(set.Features), maxEpisodes} // old has the same videos
 	// clears an export that broke off before its first episode; its settings bind no later export
 	kept, err := mine.clear(x.dir, x.out)
 	if err != nil {
@@ -329,32 +322,23 @@ func (x *export) begin(set settings, old *journal, there []entry) error {
 	return x.keep(old, there)
 }
 
-func exists(path string) (bool, error) {
-	_, err := os.Lstat(path)
-	if errors.Is(err, fs.ErrNotExist) {
-		return false, nil
-	}
-	return err == nil, err
-}
-
 // addRun adds the episodes of a run that the dataset lacks.
 func (x *export) addRun(ctx context.Context, r *run) error {
 	if err := r.read(); err != nil {
 		return err
 	}
-	c := x.cutting()
-	all, err := r.episodes(c, Left{})
+	all, err := r.episodes(x.cfg, Left{})
 	if err != nil {
 		return err
 	}
 	if unknown := slices.DeleteFunc(slices.Clone(all), func(e episode) bool {
 		return x.journal.known[e.key]
 	}); len(unknown) > 0 {
-		if err := r.checkPictures(ctx, unknown, c.age); err != nil {
+		if err := r.checkPictures(ctx, unknown, x.cfg.MaxPictureAge); err != nil {
 			return err
 		}
 	}
-	if all, err = r.episodes(c, x.report.Left); err != nil {
+	if all, err = r.episodes(x.cfg, x.report.Left); err != nil {
 		return err
 	}
 	x.report.Torn = append(x.report.Torn, r.tornPictures()...)
@@ -399,18 +383,10 @@ func (x *export) addRun(ctx context.Context, r *run) error {
 	if err != nil {
 		return err
 	}
-	return f.rest()
-}
-
-// cutting returns the config's settings for cutting episodes.
-func (x *export) cutting() *cutting {
-	return &cutting{
-		only:    x.cfg.Only,
-		task:    x.cfg.Task,
-		gap:     x.cfg.MaxGap,
-		age:     x.cfg.MaxPictureAge,
-		missing: x.cfg.Missing,
+	if err := f.complete(); err != nil || f.done == len(fresh) {
+		return err
 	}
+	return fmt.Errorf("%s changed while it was read: %d of %d episodes have their pictures", r.name, f.done, len(fresh))
 }
 
 // complete adds an episode whose videos are finished: its table, its statistics and its line in the
@@ -426,11 +402,13 @@ func (x *export) complete(e *episode, stats map[string]Stats) error {
 	features := x.journal.settings.Features
 	cols := columns(features)
 	numbers := map[string][]float64{}
-	err := x.table(fill(dataPath, "", int64(n/chunksSize), int64(n%chunksSize)), cols, func(t *table) error {
+	driven := 0.0 // frames of a person
+	err := x.table(pathOf("", n), cols, func(t *table) error {
 		for i := range e.frames {
 			values := e.values(i, p)
+			driven += values[intervention].(float64)
 			for _, c := range cols {
-				switch v := values(c.name).(type) {
+				switch v := values[c.name].(type) {
 				case float64:
 					numbers[c.name] = append(numbers[c.name], v)
 				case []float64:
@@ -459,12 +437,8 @@ func (x *export) complete(e *episode, stats map[string]Stats) error {
 		Frames:       len(e.frames),
 		Held:         e.held,
 		PictureAgeMS: float64(e.oldest) / 1e6,
+		Intervention: int(driven),
 		Stats:        stats,
-	}
-	for _, f := range e.frames {
-		if f.action >= 0 && e.of.ticks[f.action].person || f.action < 0 && e.of.ticks[f.tick].person {
-			line.Intervention++
-		}
 	}
 	x.progress.Episodes++
 	x.cfg.Progress(x.progress)
@@ -476,7 +450,7 @@ func (x *export) finish() (*Report, error) {
 	r, j := &x.report, x.journal
 	r.Added = len(j.entries) - x.before - r.Resumed
 	if len(j.entries) == 0 {
-		all := own{(&Info{Features: j.settings.Features}).videos(), maxEpisodes}
+		all := own{videosOf(j.settings.Features), maxEpisodes}
 		if kept, err := all.clear(x.dir, x.out); err == nil && kept == "" {
 			os.RemoveAll(x.dir)
 		}
@@ -504,7 +478,7 @@ func (x *export) finish() (*Report, error) {
 			r.Intervention += e.Intervention
 		}
 		if e.PictureAgeMS > r.WorstPictureMS {
-			r.WorstPictureMS, r.WorstPictureTold = e.PictureAgeMS, fmt.Sprintf("%d", i)
+			r.WorstPictureMS, r.WorstPictureTold = e.PictureAgeMS, strconv.Itoa(i)
 		}
 	}
 	r.Episodes = len(j.entries)
@@ -520,9 +494,9 @@ func (x *export) finish() (*Report, error) {
 
 // bytesOf returns the number of bytes in the files of a folder.
 func bytesOf(dir string) (bytes int64, err error) {
-	err = filepath.WalkDir(dir, func(_ string, d fs.DirEntry, err error) error {
-		if err != nil || d.IsDir() {
-			return err
+	err = walk(dir, func(_ string, d fs.DirEntry) error {
+		if !d.Type().IsRegular() {
+			return nil
 		}
 		info, err := d.Info()
 		if err == nil {
@@ -535,23 +509,13 @@ func bytesOf(dir string) (bytes int64, err error) {
 
 // removeStrays removes files that an interrupted export has left after the last episode.
 func (x *export) removeStrays() error {
-	n := len(x.journal.entries)
-	names := []string{""}
-	for name, f := range x.journal.settings.Features {
-		if f.DType == videoType {
-			names = append(names, name)
-		}
-	}
-	for _, name := range names {
-		template := videoPath
-		if name == "" {
-			template = dataPath
-		}
-		for i := n; ; i++ {
-			path := filepath.Join(x.dir, fill(template, name, int64(i/chunksSize), int64(i%chunksSize)))
-			if err := os.Remove(path); errors.Is(err, fs.ErrNotExist) {
+	for _, name := range append(videosOf(x.journal.settings.Features), "") {
+		for n := len(x.journal.entries); ; n++ {
+			err := os.Remove(filepath.Join(x.dir, pathOf(name, n)))
+			if errors.Is(err, fs.ErrNotExist) {
 				break
-			} else if err != nil {
+			}
+			if err != nil {
 				return err
 			}
 		}
@@ -566,12 +530,5 @@ func (l Left) words() string {
 		parts = append(parts, fmt.Sprintf("%d %s", n, why))
 	}
 	slices.Sort(parts)
-	text := ""
-	for i, p := range parts {
-		if i > 0 {
-			text += "; "
-		}
-		text += p
-	}
-	return cmp.Or(text, "they have no episodes")
+	return cmp.Or(strings.Join(parts, "; "), "they have no episodes")
 }

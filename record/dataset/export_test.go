@@ -3,6 +3,7 @@ package dataset
 import (
 	"context"
 	"errors"
+	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -24,26 +25,42 @@ func needFFmpeg(t testing.TB) {
 func exporting(t *testing.T, cfg Config) *Report {
 	t.Helper()
 	r, err := Export(t.Context(), cfg)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return r
 }
 
+// data exports and returns the report and the data that LeRobot would read.
+func data(t *testing.T, cfg Config) exported {
+	t.Helper()
+	r := exporting(t, cfg)
+	d := read(t, cfg.Out)
+	d.Report = r
+	return d
+}
+
+// refused wants an InputError with all words, and no dataset at a place where there was no dataset.
 func refused(t *testing.T, cfg Config, words ...string) {
 	t.Helper()
+	_, before := os.Lstat(cfg.Out)
 	_, err := Export(t.Context(), cfg)
-	var input InputError
-	if !errors.As(err, &input) {
-		t.Fatalf("the error is %v, want one of what was given", err)
+	if !errors.As(err, new(InputError)) {
+		t.Fatalf("the error is %v, want one about the input", err)
 	}
 	for _, w := range words {
 		if !strings.Contains(err.Error(), w) {
-			t.Errorf("%q does not say %q", err, w)
+			t.Errorf("%q does not contain %q", err, w)
 		}
 	}
-	if there, _ := exists(cfg.Out); there {
-		t.Error("and a dataset is there")
+	if before != nil {
+		absent(t, cfg.Out)
+	}
+}
+
+// absent wants no file or folder at a path.
+func absent(t *testing.T, path string) {
+	t.Helper()
+	if _, err := os.Lstat(path); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("%s exists: %v", path, err)
 	}
 }
 
@@ -58,7 +75,7 @@ func TestEpisodesAreTheOperators(t *testing.T) {
 		begin(s, 4, 3, "place"), end(s, 4, 4, record.Failure),
 		begin(s, 5, 4.5, "place"), // the run ends in it
 	}
-	cfg := testConfig(t, s.write(t, filepath.Join(t.TempDir(), "a.mcap")))
+	cfg := s.config(t)
 	r := exporting(t, cfg)
 	same(t, "report", []int{r.Episodes, r.Frames, r.Tasks, r.Left["episodes that were to be left out (discard)"],
 		r.Left["episodes that were to be left out (rerecord)"]}, []int{3, 27 + 30 + 15, 2, 1, 1})
@@ -95,7 +112,7 @@ func TestATimeoutIsNobodysWord(t *testing.T) {
 	s := &scene{seconds: 4, task: "x"}
 	s.episodes = []record.Episode{begin(s, 1, 0.1, "x"), end(s, 1, 1.5, record.Timeout), begin(s, 2, 2, "x"),
 		end(s, 2, 3.5, record.Success)}
-	cfg := testConfig(t, s.write(t, filepath.Join(t.TempDir(), "a.mcap")))
+	cfg := s.config(t)
 	cfg.Only = []string{"none"}
 	if r := exporting(t, cfg); r.Episodes != 1 || r.Left["episodes of another outcome (success)"] != 1 {
 		t.Errorf("only none is %+v, want the timeout", r)
@@ -105,7 +122,7 @@ func TestATimeoutIsNobodysWord(t *testing.T) {
 // A run without marks is one episode, from its first action to its last.
 func TestARunIsAnEpisode(t *testing.T) {
 	s := &scene{first: 10, task: "stir"}
-	cfg := testConfig(t, s.write(t, filepath.Join(t.TempDir(), "a.mcap")))
+	cfg := s.config(t)
 	if r := exporting(t, cfg); r.Episodes != 1 || r.Frames != 50 {
 		t.Errorf("%+v", r)
 	}
@@ -120,29 +137,25 @@ func TestARunIsAnEpisode(t *testing.T) {
 // When ticks are faster than frames, frames begin with the actions.
 func TestFewerFramesThanTicks(t *testing.T) {
 	s := &scene{rate: 30, multiplier: 2, seconds: 1, first: 4, task: "x"}
-	cfg := testConfig(t, s.write(t, filepath.Join(t.TempDir(), "a.mcap")))
-	exporting(t, cfg)
-	d := read(t, cfg.Out)
+	cfg := s.config(t)
+	d := data(t, cfg)
 	same(t, "30 of 60", d.firsts(stateName), counted(4, 28, 2))
 	same(t, "their actions", d.firsts(seqName)[0], 1)
 
 	cfg.Out, cfg.FPS = cfg.Out+"60", 60
-	exporting(t, cfg)
-	d = read(t, cfg.Out)
+	d = data(t, cfg)
 	same(t, "60 of 60", d.firsts(stateName), counted(4, 55, 1))
 	same(t, "an action and a goal", d.firsts(actionName)[:2], []float64{4.25, 5.5})
 	same(t, "only the former has a request", d.firsts(seqName)[:2], []float64{1, -1})
 
 	cfg.Out, cfg.FPS = cfg.Out+"10", 10
-	exporting(t, cfg)
-	d = read(t, cfg.Out)
+	d = data(t, cfg)
 	same(t, "10 of 60", d.firsts(stateName), counted(4, 10, 6))
 
 	// After a starved tick, actions begin between frames: a frame takes the next one.
 	slipped := &scene{rate: 30, multiplier: 2, seconds: 1, slip: 20, task: "x"}
-	late := testConfig(t, slipped.write(t, filepath.Join(t.TempDir(), "b.mcap")))
-	exporting(t, late)
-	d = read(t, late.Out)
+	late := slipped.config(t)
+	d = data(t, late)
 	same(t, "states", d.firsts(stateName)[9:12], []float64{18, 20, 22})
 	same(t, "actions", d.firsts(actionName)[9:12], []float64{18.25, 21.25, 23.25})
 
@@ -155,19 +168,16 @@ func TestFewerFramesThanTicks(t *testing.T) {
 func TestTheActionIsWhatWasSent(t *testing.T) {
 	for _, clipped := range []uint32{1, 0} { // limited in speed, or held
 		s := &scene{seconds: 1, held: [2]int{10, 12}, clipped: clipped, task: "x"}
-		cfg := testConfig(t, s.write(t, filepath.Join(t.TempDir(), "a.mcap")))
-		exporting(t, cfg)
-		d := read(t, cfg.Out)
+		cfg := s.config(t)
+		d := data(t, cfg)
 		same(t, "actions", d.firsts(actionName)[9:13], []float64{9.25, 10.5, 11.5, 12.25})
 	}
 	s := &scene{rate: 30, multiplier: 2, seconds: 1, held: [2]int{11, 12}, clipped: 1, task: "x"}
-	cfg := testConfig(t, s.write(t, filepath.Join(t.TempDir(), "b.mcap")))
-	exporting(t, cfg)
-	d := read(t, cfg.Out)
+	cfg := s.config(t)
+	d := data(t, cfg)
 	same(t, "actions of two ticks", d.firsts(actionName)[4:7], []float64{8.25, 11.5, 12.25})
 	cfg.Out, cfg.FPS = cfg.Out+"60", 60
-	exporting(t, cfg)
-	d = read(t, cfg.Out)
+	d = data(t, cfg)
 	same(t, "a frame for each tick", d.firsts(actionName)[9:13], []float64{9.5, 10.25, 11.5, 12.25})
 }
 
@@ -179,9 +189,9 @@ func TestGaps(t *testing.T) {
 	for i := 60; i < 70; i++ {
 		s.lost[i] = true
 	}
-	cfg := testConfig(t, s.write(t, filepath.Join(t.TempDir(), "a.mcap")))
-	r := exporting(t, cfg)
-	d := read(t, cfg.Out)
+	cfg := s.config(t)
+	d := data(t, cfg)
+	r := d.Report
 	want := counted(0, 10, 1)
 	want = append(append(want, 9, 9), counted(12, 48, 1)...)
 	same(t, "states", d.firsts(stateName), append(want, counted(70, 80, 1)...))
@@ -204,7 +214,7 @@ func TestGaps(t *testing.T) {
 // A person's actions are marked as LeRobot's strategy dagger marks them, and have no request.
 func TestInterventions(t *testing.T) {
 	s := &scene{seconds: 1, task: "x", taken: [2]int{10, 20}}
-	cfg := testConfig(t, s.write(t, filepath.Join(t.TempDir(), "a.mcap")))
+	cfg := s.config(t)
 	if r := exporting(t, cfg); r.Intervention != 10 {
 		t.Errorf("%+v", r)
 	}
@@ -230,8 +240,8 @@ func TestRuns(t *testing.T) {
 	b := &scene{seconds: 1, task: "x", start: testStart + 500_000_000 + 5}
 	first, second := a.write(t, filepath.Join(dir, "b.mcap")), b.write(t, filepath.Join(dir, "a.mcap"))
 	cfg := testConfig(t, dir)
-	r := exporting(t, cfg)
-	d := read(t, cfg.Out)
+	d := data(t, cfg)
+	r := d.Report
 	same(t, "episodes", []int{r.Runs, r.Records, r.Episodes, r.Frames, r.Left["ticks that another record has too"]},
 		[]int{1, 2, 1, 45, 15})
 	same(t, "states", d.firsts(stateName), append(counted(0, 30, 1), counted(15, 15, 1)...))
@@ -268,7 +278,7 @@ func TestRuns(t *testing.T) {
 // An export that failed before its first episode does not bind the next export to its settings.
 func TestARefusedExportBindsNobody(t *testing.T) {
 	s := &scene{rate: 60}
-	cfg := testConfig(t, s.write(t, filepath.Join(t.TempDir(), "a.mcap")))
+	cfg := s.config(t)
 	refused(t, cfg, "--task")
 	cfg.FPS, cfg.Task = 30, "stir"
 	if r := exporting(t, cfg); r.FPS != 30 || r.Resumed != 0 {
@@ -280,9 +290,9 @@ func TestARefusedExportBindsNobody(t *testing.T) {
 func TestPictures(t *testing.T) {
 	needFFmpeg(t)
 	s := &scene{seconds: 3, cameras: []string{"top", "wrist"}, cameraFPS: 20, shutter: 3_000_000, task: "x", first: 30}
-	cfg := testConfig(t, s.write(t, filepath.Join(t.TempDir(), "a.mcap")))
-	r := exporting(t, cfg)
-	d := read(t, cfg.Out)
+	cfg := s.config(t)
+	d := data(t, cfg)
+	r := d.Report
 	for i, age := range d.firsts(pictureAgeName) {
 		_, taken := s.shown(30 + i)
 		if want := float64(s.tick(30+i).At-taken) / 1e6; age-want > 1e-3 || want-age > 1e-3 {
@@ -320,7 +330,7 @@ func TestPicturesOfALateTick(t *testing.T) {
 		late:      80_000_000,
 		lost:      map[int]bool{40: true, 41: true, 42: true, 43: true, 44: true},
 	}
-	cfg := testConfig(t, s.write(t, filepath.Join(t.TempDir(), "a.mcap")))
+	cfg := s.config(t)
 	if r := exporting(t, cfg); r.Frames != 120 || r.Held != 5 {
 		t.Errorf("%+v", r)
 	}
@@ -336,12 +346,12 @@ func TestPicturesOfALateTick(t *testing.T) {
 func TestMissingPictures(t *testing.T) {
 	needFFmpeg(t)
 	s := &scene{seconds: 5, cameras: []string{"top"}, task: "x", blind: [2]float64{2, 3}, mode: "ring"}
-	cfg := testConfig(t, s.write(t, filepath.Join(t.TempDir(), "a.mcap")))
+	cfg := s.config(t)
 	refused(t, cfg, "no episode is left", "1 episodes with frames that have no picture of the last 250ms",
 		"--record all")
-	cfg.Missing = CutEpisode
-	r := exporting(t, cfg)
-	d := read(t, cfg.Out)
+	cfg.Missing = cutEpisode
+	d := data(t, cfg)
+	r := d.Report
 	same(t, "episodes", r.Episodes, 2)
 	n := r.Left["frames without a picture of the last 250ms"]
 	same(t, "states", d.firsts(stateName), append(counted(0, 90-n, 1), counted(90, 60, 1)...))
@@ -355,7 +365,7 @@ func TestInterrupted(t *testing.T) {
 	for i := range 6 {
 		s.episodes = append(s.episodes, begin(s, i+1, float64(i), "x"), end(s, i+1, float64(i)+0.9, record.Success))
 	}
-	cfg := testConfig(t, s.write(t, filepath.Join(t.TempDir(), "a.mcap")))
+	cfg := s.config(t)
 	whole := cfg
 	whole.Out += "-whole"
 	exporting(t, whole)
@@ -368,27 +378,19 @@ func TestInterrupted(t *testing.T) {
 	if _, err := Export(ctx, cfg); err == nil || !strings.Contains(err.Error(), "3 episodes are whole") {
 		t.Fatalf("interrupted: %v", err)
 	}
-	if there, _ := exists(cfg.Out); there {
-		t.Fatal("half a dataset is there")
-	}
+	absent(t, cfg.Out)
 	// A power cut also leaves half a line.
-	f, err := os.OpenFile(filepath.Join(Partial(cfg.Out), journalPath), os.O_APPEND|os.O_WRONLY, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
+	f, err := os.OpenFile(filepath.Join(partialOf(cfg.Out), journalPath), os.O_APPEND|os.O_WRONLY, 0)
+	must(t, err)
 	f.WriteString(`{"key": "one/4`)
 	f.Close()
-	first := filepath.Join(Partial(cfg.Out), fill(videoPath, imagePrefix+"top", 0, 0))
+	first := filepath.Join(partialOf(cfg.Out), fill(videoPath, imagePrefix+"top", 0, 0))
 	before, err := os.Stat(first)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	cfg.Progress = nil
 	other := cfg
 	other.VCodec = "av1"
-	if _, err := Export(t.Context(), other); err == nil || !strings.Contains(err.Error(), "the interrupted export") {
-		t.Errorf("with another codec: %v", err)
-	}
+	refused(t, other, "the interrupted export")
 	r := exporting(t, cfg)
 	if r.Resumed != 3 || r.Added != 3 || r.Episodes != 6 {
 		t.Errorf("%+v", r)
@@ -398,9 +400,7 @@ func TestInterrupted(t *testing.T) {
 		t.Errorf("a finished episode was made again: %v", err)
 	}
 	sameFiles(t, cfg.Out, whole.Out)
-	if there, _ := exists(Partial(cfg.Out)); there {
-		t.Error("something is left beside it")
-	}
+	absent(t, partialOf(cfg.Out))
 }
 
 // --append adds only the episodes that the dataset lacks, and the dataset is complete at all times.
@@ -415,9 +415,7 @@ func TestAppend(t *testing.T) {
 	refused(t, cfg, "does not exist")
 	cfg.Append = false
 	exporting(t, cfg)
-	if _, err := Export(t.Context(), cfg); err == nil || !strings.Contains(err.Error(), "--append") {
-		t.Errorf("over what is there: %v", err)
-	}
+	refused(t, cfg, "--append")
 	b.write(t, filepath.Join(dir, "b.mcap"))
 	whole := cfg
 	whole.Out += "-whole"
@@ -433,19 +431,15 @@ func TestAppend(t *testing.T) {
 	}
 	c := &scene{seconds: 1, task: "z", cameras: []string{"top"}, instance: "three", w: 32, h: 32}
 	cfg.Records = []string{c.write(t, filepath.Join(t.TempDir(), "c.mcap"))}
-	if _, err := Export(t.Context(), cfg); err == nil || !strings.Contains(err.Error(), "one dataset has one") {
-		t.Errorf("pictures of another size: %v", err)
-	}
+	refused(t, cfg, "one dataset has one")
 	os.Remove(filepath.Join(cfg.Out, journalPath))
-	if _, err := Export(t.Context(), cfg); err == nil || !strings.Contains(err.Error(), "lerobot-edit-dataset") {
-		t.Errorf("to another's: %v", err)
-	}
+	refused(t, cfg, "lerobot-edit-dataset")
 }
 
 // Of two exports into one place the second is refused.
 func TestTwoAtOnce(t *testing.T) {
 	s := &scene{task: "x"}
-	cfg := testConfig(t, s.write(t, filepath.Join(t.TempDir(), "a.mcap")))
+	cfg := s.config(t)
 	second := cfg
 	cfg.Progress = func(Progress) { refused(t, second, "another export") }
 	exporting(t, cfg)
@@ -455,15 +449,13 @@ func TestTwoAtOnce(t *testing.T) {
 // install.
 func TestWithoutFFmpeg(t *testing.T) {
 	s := &scene{task: "x", cameras: []string{"top"}}
-	cfg := testConfig(t, s.write(t, filepath.Join(t.TempDir(), "a.mcap")))
+	cfg := s.config(t)
 	t.Setenv("PATH", t.TempDir())
 	refused(t, cfg, "apt-get install ffmpeg")
 	script := "#!/bin/sh\necho ' V..... libx264rgb'\n"
 	bin := t.TempDir()
 	for _, name := range []string{ffmpeg, ffprobe} {
-		if err := os.WriteFile(filepath.Join(bin, name), []byte(script), 0o777); err != nil {
-			t.Fatal(err)
-		}
+		must(t, os.WriteFile(filepath.Join(bin, name), []byte(script), 0o777))
 	}
 	t.Setenv("PATH", bin)
 	refused(t, cfg, "no encoder libx264", "--vcodec av1")
@@ -492,17 +484,13 @@ func TestFFmpegsWordsOfAFullDisk(t *testing.T) {
 	needFFmpeg(t)
 	dir := t.TempDir()
 	real, err := exec.LookPath(ffmpeg)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	script := "#!/bin/sh\ncase $* in *pipe:0*) cat >/dev/null; echo 'No space left on device' >&2;; *) exec " + real +
 		" \"$@\";; esac\n"
-	if err := os.WriteFile(filepath.Join(dir, ffmpeg), []byte(script), 0o700); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.WriteFile(filepath.Join(dir, ffmpeg), []byte(script), 0o700))
 	t.Setenv("PATH", dir+":"+os.Getenv("PATH"))
 	s := &scene{seconds: 1, cameras: []string{"top"}, task: "x"}
-	cfg := testConfig(t, s.write(t, filepath.Join(t.TempDir(), "a.mcap")))
+	cfg := s.config(t)
 	if _, err := Export(t.Context(), cfg); err == nil || !strings.Contains(err.Error(), "ffmpeg made no whole") ||
 		!strings.Contains(err.Error(), "No space left on device") {
 		t.Errorf("%v, want ffmpeg's words", err)

@@ -22,16 +22,12 @@ func TestAppendToReadOnlyFolders(t *testing.T) {
 	cfg.Records = cfg.Records[:1]
 	exporting(t, cfg)
 	for _, rel := range []string{"meta", "data/chunk-000"} {
-		if err := os.Chmod(filepath.Join(cfg.Out, rel), 0o555); err != nil {
-			t.Fatal(err)
-		}
+		must(t, os.Chmod(filepath.Join(cfg.Out, rel), 0o555))
 	}
 	asAnother(t, filepath.Dir(dir))
 	second.Append = true
 	exporting(t, second)
-	if there, _ := exists(Partial(cfg.Out)); there {
-		t.Error("the dataset of before is left beside it")
-	}
+	absent(t, partialOf(cfg.Out))
 	exporting(t, second)
 }
 
@@ -46,12 +42,8 @@ func asAnother(t *testing.T, dir string) {
 	err := filepath.WalkDir(dir, func(path string, _ fs.DirEntry, err error) error {
 		return errors.Join(err, os.Lchown(path, nobody, nobody))
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	runtime.LockOSThread() // the thread ends with the test
-	if err := unix.Setfsuid(nobody); err != nil {
-		t.Fatal(err)
-	}
+	must(t, unix.Setfsuid(nobody))
 	t.Cleanup(func() { unix.Setfsuid(0) })
 }

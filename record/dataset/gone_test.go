@@ -69,9 +69,7 @@ func TestAppendAfterARecordIsDeleted(t *testing.T) {
 		cfg := testConfig(t, files...)
 		exporting(t, cfg)
 		for _, file := range files[:c.gone] {
-			if err := os.Remove(file); err != nil {
-				t.Fatal(err)
-			}
+			must(t, os.Remove(file))
 		}
 		add(c.more)
 		cfg.Records, cfg.Append = files[c.gone:], true
@@ -119,7 +117,7 @@ func TestAPictureOfAnotherSize(t *testing.T) {
 		dir := t.TempDir()
 		good := filed(t, filepath.Join(dir, "a.mcap"), []string{"top", "wrist"}, 0, 60, c.size)
 		cfg := testConfig(t, good)
-		cfg.Missing = CutEpisode
+		cfg.Missing = cutEpisode
 		r := exporting(t, cfg)
 		if r.Frames != c.frames || len(r.Torn) != 1 || r.Torn[0].Camera != "wrist" || r.Torn[0].Count != c.count ||
 			r.Torn[0].OtherSize != c.count {
@@ -150,11 +148,8 @@ func TestAPartialWithLinks(t *testing.T) {
 		cfg := testConfig(t, first.write(t, filepath.Join(dir, "a.mcap")),
 			second.write(t, filepath.Join(dir, "b.mcap")))
 		interrupted(t, cfg)
-		partial, there := Partial(cfg.Out), filepath.Join(dir, "there")
-		journal, err := os.ReadFile(filepath.Join(partial, journalPath))
-		if err != nil {
-			t.Fatal(err)
-		}
+		partial, there := partialOf(cfg.Out), filepath.Join(dir, "there")
+		journal := load(t, filepath.Join(partial, journalPath))
 		for _, mine := range []string{"new", "info.json", "file-001.parquet", "chunk-000/file-001.parquet",
 			"file-001.mp4"} {
 			put(t, filepath.Join(there, mine), "mine")
@@ -167,10 +162,8 @@ func TestAPartialWithLinks(t *testing.T) {
 			to = filepath.Join(there, filepath.Base(journalPath))
 		}
 		os.RemoveAll(filepath.Join(partial, rel))
-		if err := errors.Join(os.MkdirAll(filepath.Dir(filepath.Join(partial, rel)), 0o777),
-			os.Symlink(to, filepath.Join(partial, rel))); err != nil {
-			t.Fatal(err)
-		}
+		must(t, errors.Join(os.MkdirAll(filepath.Dir(filepath.Join(partial, rel)), 0o777),
+			os.Symlink(to, filepath.Join(partial, rel))))
 		before := tree(t, there)
 		refused(t, cfg, "is no part of what an interrupted export has left", partial)
 		if after := tree(t, there); after != before {
@@ -199,10 +192,7 @@ func interrupted(t *testing.T, cfg Config) {
 func TestARecordWithoutATick(t *testing.T) {
 	dir := t.TempDir()
 	good := plainRun("one", 1).write(t, filepath.Join(dir, "a.mcap"))
-	whole, err := os.ReadFile(good)
-	if err != nil {
-		t.Fatal(err)
-	}
+	whole := load(t, good)
 	cfg := testConfig(t, dir)
 	for i, size := range []int{0, 5, 8, 20, 60, len(whole) / 3} {
 		put(t, filepath.Join(dir, "z.mcap"), string(whole[:size]))
@@ -224,9 +214,7 @@ func TestARecordWithoutATick(t *testing.T) {
 		named.Out, named.Records = filepath.Join(t.TempDir(), "set"), []string{good, filepath.Join(dir, "z.mcap")}
 		refused(t, named, "z.mcap")
 	}
-	if err := os.Remove(good); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.Remove(good))
 	cfg.Out = filepath.Join(t.TempDir(), "set")
 	refused(t, cfg, "1 records, all without a tick")
 }
@@ -237,10 +225,7 @@ func TestADamagedRecordIsNamed(t *testing.T) {
 	needFFmpeg(t)
 	s := &scene{seconds: 4, task: "x", cameras: []string{"top"}, w: 640, h: 480}
 	path := s.write(t, filepath.Join(t.TempDir(), "a.mcap"))
-	data, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	data := load(t, path)
 	data[len(data)*7/10] ^= 0xff
 	put(t, path, string(data))
 	r := exporting(t, testConfig(t, path))

@@ -51,7 +51,6 @@ type journal struct {
 	tasks    []string
 	frames   int
 	size     int64 // bytes of the complete lines
-	torn     bool
 }
 
 // readJournal reads the journal of a dataset. It omits a last entry whose line is incomplete.
@@ -79,18 +78,12 @@ func readJournal(dir string) (*journal, error) {
 		}
 		j.take(e)
 	}
-	j.size, j.torn = int64(len(whole)), len(whole) != len(data)
+	j.size = int64(len(whole))
 	return j, nil
 }
 
 // mend cuts off an incomplete last line.
-func (j *journal) mend() error {
-	if !j.torn {
-		return nil
-	}
-	j.torn = false
-	return os.Truncate(j.path, j.size)
-}
+func (j *journal) mend() error { return os.Truncate(j.path, j.size) }
 
 // newJournal writes a new journal with the entries of existing episodes.
 func newJournal(f *folder, s settings, entries []entry) (*journal, error) {
@@ -151,12 +144,9 @@ func (j *journal) line(v any) error {
 // fits refuses settings that differ from the journal's. instead is the advice in the error.
 func (j *journal) fits(s settings, name, other, instead string) error {
 	a, b := normal(j.settings), normal(s)
-	keys := slices.Sorted(maps.Keys(a))
-	for key := range b {
-		if _, both := a[key]; !both {
-			keys = append(keys, key)
-		}
-	}
+	all := maps.Clone(a)
+	maps.Copy(all, b)
+	keys := slices.Sorted(maps.Keys(all))
 	slices.SortStableFunc(keys, func(x, y string) int { return rank(x) - rank(y) })
 	for _, key := range keys {
 		if !reflect.DeepEqual(a[key], b[key]) {

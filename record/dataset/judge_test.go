@@ -1,6 +1,7 @@
 package dataset
 
 import (
+	"bytes"
 	"fmt"
 	"os"
 	"os/exec"
@@ -17,14 +18,14 @@ func TestLeRobotTakesIt(t *testing.T) {
 	if python == "" {
 		t.Skip("make dataset-test runs it")
 	}
-	for codec := range Codecs {
+	for codec := range codecs {
 		t.Run(codec, func(t *testing.T) {
 			s := &scene{seconds: 8, cameras: []string{"top", "wrist"}, w: 128, h: 96, first: 3}
 			for i := range 4 {
 				s.episodes = append(s.episodes, begin(s, i+1, float64(2*i), []string{"pick", "place"}[i%2]),
 					end(s, i+1, float64(2*i)+1+0.2*float64(i), record.Success))
 			}
-			cfg := testConfig(t, s.write(t, filepath.Join(t.TempDir(), "a.mcap")))
+			cfg := s.config(t)
 			cfg.VCodec = codec
 			exporting(t, cfg)
 			v, err := Check(t.Context(), cfg.Out, true)
@@ -38,14 +39,13 @@ func TestLeRobotTakesIt(t *testing.T) {
 			if codec == "h264" {
 				args = append(args, "--tools", "--keep", made)
 			}
-			var said tail
-			said.keep = 8000
+			var said bytes.Buffer
 			cmd := exec.CommandContext(t.Context(), python, args...)
 			cmd.Stderr = &said
 			out, err := cmd.Output()
 			t.Logf("%s", out)
 			if err != nil {
-				t.Fatalf("%v: %s", err, said.text())
+				t.Fatalf("%v: %s", err, said.String())
 			}
 			if codec == "h264" {
 				checkTheirs(t, made)
@@ -78,15 +78,11 @@ func shown(t *testing.T, s *scene, dir, to string) {
 	t.Helper()
 	d := read(t, dir)
 	for k, name := range s.cameras {
-		if err := os.MkdirAll(filepath.Join(to, name), 0o777); err != nil {
-			t.Fatal(err)
-		}
+		must(t, os.MkdirAll(filepath.Join(to, name), 0o777))
 		for i, tick := range d.firsts(stateName) {
 			number, _ := s.shown(int(tick))
-			if err := os.WriteFile(filepath.Join(to, name, fmt.Sprintf("%06d.jpg", i)),
-				testPicture(t, number+100*k, s.w, s.h), 0o666); err != nil {
-				t.Fatal(err)
-			}
+			must(t, os.WriteFile(filepath.Join(to, name, fmt.Sprintf("%06d.jpg", i)),
+				testPicture(t, number+100*k, s.w, s.h), 0o666))
 		}
 	}
 }

@@ -25,12 +25,8 @@ func plainRun(instance string, seconds float64) *scene {
 
 func put(t *testing.T, path, text string) {
 	t.Helper()
-	if err := os.MkdirAll(filepath.Dir(path), 0o777); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.MkdirAll(filepath.Dir(path), 0o777))
+	must(t, os.WriteFile(path, []byte(text), 0o600))
 }
 
 func holds(t *testing.T, path, want string) {
@@ -58,9 +54,7 @@ func TestAppendThroughALink(t *testing.T) {
 	link := filepath.Join(dir, "link")
 	second := filepath.Join(dir, "second")
 	for from, to := range map[string]string{second: cfg.Out, link: second} {
-		if err := os.Symlink(to, from); err != nil {
-			t.Fatal(err)
-		}
+		must(t, os.Symlink(to, from))
 	}
 	cfg.Records = append(cfg.Records, plainRun("two", 1).write(t, filepath.Join(dir, "b.mcap")))
 	real := cfg.Out
@@ -80,9 +74,7 @@ func TestAppendThroughALink(t *testing.T) {
 	for _, out := range []string{filepath.Join(dir, "nowhere"), "/"} {
 		os.Symlink(filepath.Join(dir, "gone"), filepath.Join(dir, "nowhere"))
 		cfg.Out = out
-		if _, err := Export(t.Context(), cfg); !errors.As(err, new(InputError)) {
-			t.Errorf("%s: %v, want a refusal", out, err)
-		}
+		refused(t, cfg)
 	}
 }
 
@@ -109,18 +101,10 @@ func TestAppendKeepsAPersonsFiles(t *testing.T) {
 		os.Chmod(filepath.Join(cfg.Out, "README.md"), 0o444),
 		os.Chmod(cfg.Out, 0o710), os.Remove(filepath.Join(cfg.Out, "data.bak/x")),
 	} {
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 	}
 	mine = slices.DeleteFunc(mine, func(s string) bool { return s == "data.bak/x" })
-	var info map[string]any
-	if err := readJSON(filepath.Join(cfg.Out, infoPath), &info); err != nil {
-		t.Fatal(err)
-	}
-	info["license"] = "CC0"
-	text, _ := json.Marshal(info)
-	put(t, filepath.Join(cfg.Out, infoPath), string(text))
+	editJSON(infoPath, func(info map[string]any) { info["license"] = "CC0" })(t, cfg.Out)
 	cfg.Records = append(cfg.Records, second.write(t, filepath.Join(dir, "b.mcap")))
 	cfg.Append = true
 	late := false
@@ -152,16 +136,13 @@ func TestAppendKeepsAPersonsFiles(t *testing.T) {
 			t.Errorf("%s: %v, %v, want %v", rel, info.Mode(), err, want)
 		}
 	}
+	var info map[string]any
 	if err := readJSON(filepath.Join(cfg.Out, infoPath), &info); err != nil || info["license"] != "CC0" ||
 		info["total_episodes"] != 2.0 {
 		t.Errorf("info.json is %v, %v", info, err)
 	}
-	if _, err := os.Lstat(filepath.Join(cfg.Out, marker)); err == nil {
-		t.Error("the export's own folder is left")
-	}
-	if there, _ := exists(Partial(cfg.Out)); there {
-		t.Error("something is left beside it")
-	}
+	absent(t, filepath.Join(cfg.Out, marker))
+	absent(t, partialOf(cfg.Out))
 	checked(t, cfg.Out)
 }
 
@@ -174,40 +155,21 @@ func umask() fs.FileMode {
 // --append refuses a dataset whose meta/ a person or a tool has edited, and a dataset with a file
 // at the path of a future episode or a folder in place of a file.
 func TestAppendRefusesWhatItWouldLose(t *testing.T) {
-	edit := func(rel string, change func(map[string]any)) func(t *testing.T, dir string) {
-		return func(t *testing.T, dir string) {
-			var v map[string]any
-			if err := readJSON(filepath.Join(dir, rel), &v); err != nil {
-				t.Fatal(err)
-			}
-			change(v)
-			text, _ := json.Marshal(v)
-			put(t, filepath.Join(dir, rel), string(text))
-		}
-	}
 	for what, c := range map[string]struct {
 		change func(t *testing.T, dir string)
 		says   string
 	}{
-		"another robot": {edit(infoPath, func(v map[string]any) { v["robot_type"] = "mine" }), "robot_type differs"},
-		"another feature": {edit(infoPath, func(v map[string]any) {
+		"another robot": {editJSON(infoPath, func(v map[string]any) {
+			v["robot_type"] = "mine"
+		}), "robot_type differs"},
+		"another feature": {editJSON(infoPath, func(v map[string]any) {
 			v["features"].(map[string]any)["x"] = Feature{DType: float32Type, Shape: []int{1}}
 		}), "features differs"},
-		"statistics": {edit(statsPath, func(v map[string]any) {
+		"statistics": {editJSON(statsPath, func(v map[string]any) {
 			v[stateName].(map[string]any)["mean"] = []any{1, 2, 3}
 		}), "observation.state differs"},
-		"more statistics": {edit(statsPath, func(v map[string]any) { v["x"] = 1 }), "more features"},
-		"another task": {func(t *testing.T, dir string) {
-			j, err := readJournal(dir)
-			if err != nil {
-				t.Fatal(err)
-			}
-			j.tasks = []string{"y"}
-			if err := testFolder(t, dir).writeMeta(j, nil); err != nil {
-				t.Fatal(err)
-			}
-			os.RemoveAll(filepath.Join(dir, marker))
-		}, "tasks.parquet"},
+		"more statistics": {editJSON(statsPath, func(v map[string]any) { v["x"] = 1 }), "more features"},
+		"another task":    {again(func(j *journal) { j.tasks = []string{"y"} }), "tasks.parquet"},
 		"an episode too many": {func(t *testing.T, dir string) {
 			put(t, filepath.Join(dir, fill(dataPath, "", 0, 1)), "mine")
 		}, "has the place of a future file"},
@@ -228,10 +190,7 @@ func TestAppendRefusesWhatItWouldLose(t *testing.T) {
 		before := tree(t, cfg.Out)
 		cfg.Records = append(cfg.Records, plainRun("two", 1).write(t, filepath.Join(dir, "b.mcap")))
 		cfg.Append = true
-		if _, err := Export(t.Context(), cfg); !errors.As(err, new(InputError)) ||
-			!strings.Contains(err.Error(), c.says) {
-			t.Errorf("%s: %v, want %q", what, err, c.says)
-		}
+		refused(t, cfg, c.says)
 		if after := tree(t, cfg.Out); after != before {
 			t.Errorf("%s: the dataset was\n%s, and is\n%s", what, before, after)
 		}
@@ -242,10 +201,8 @@ func TestAppendRefusesWhatItWouldLose(t *testing.T) {
 func elsewhere(rel string) func(t *testing.T, dir string) {
 	return func(t *testing.T, dir string) {
 		to := filepath.Join(t.TempDir(), "there")
-		if err := errors.Join(os.Rename(filepath.Join(dir, rel), to),
-			os.Symlink(to, filepath.Join(dir, rel))); err != nil {
-			t.Fatal(err)
-		}
+		must(t, errors.Join(os.Rename(filepath.Join(dir, rel), to),
+			os.Symlink(to, filepath.Join(dir, rel))))
 	}
 }
 
@@ -268,9 +225,7 @@ func tree(t *testing.T, dir string) string {
 		b.WriteByte('\n')
 		return nil
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return b.String()
 }
 
@@ -294,29 +249,29 @@ func TestThePartialOfSomebodyElseStays(t *testing.T) {
 			os.Symlink(to, p)
 		},
 	} {
-		cfg := testConfig(t, plainRun("one", 1).write(t, filepath.Join(t.TempDir(), "a.mcap")))
-		make(t, Partial(cfg.Out))
-		before := tree(t, Partial(cfg.Out))
+		cfg := plainRun("one", 1).config(t)
+		make(t, partialOf(cfg.Out))
+		before := tree(t, partialOf(cfg.Out))
 		refused(t, cfg, "set.partial is ")
-		if after := tree(t, Partial(cfg.Out)); after != before {
+		if after := tree(t, partialOf(cfg.Out)); after != before {
 			t.Errorf("%s: it was\n%s, and is\n%s", what, before, after)
 		}
 	}
 	// An export continues an export's folder, and does not remove a person's file in it.
-	cfg := testConfig(t, plainRun("one", 1).write(t, filepath.Join(t.TempDir(), "a.mcap")))
-	put(t, filepath.Join(Partial(cfg.Out), marker, "new"), "half a file")
-	put(t, filepath.Join(Partial(cfg.Out), fill(dataPath, "", 0, 3)), "half a file")
-	put(t, filepath.Join(Partial(cfg.Out), "data/mine"), "x")
+	cfg := plainRun("one", 1).config(t)
+	put(t, filepath.Join(partialOf(cfg.Out), marker, "new"), "half a file")
+	put(t, filepath.Join(partialOf(cfg.Out), fill(dataPath, "", 0, 3)), "half a file")
+	put(t, filepath.Join(partialOf(cfg.Out), "data/mine"), "x")
 	refused(t, cfg, "data/mine was not made by an export")
-	holds(t, filepath.Join(Partial(cfg.Out), "data/mine"), "x")
-	os.Remove(filepath.Join(Partial(cfg.Out), "data/mine"))
+	holds(t, filepath.Join(partialOf(cfg.Out), "data/mine"), "x")
+	os.Remove(filepath.Join(partialOf(cfg.Out), "data/mine"))
 	exporting(t, cfg)
 	checked(t, cfg.Out)
 }
 
 // A folder that another program makes at the final place during the export stays.
 func TestWhatAppearsMeanwhileStays(t *testing.T) {
-	cfg := testConfig(t, plainRun("one", 1).write(t, filepath.Join(t.TempDir(), "a.mcap")))
+	cfg := plainRun("one", 1).config(t)
 	cfg.Progress = func(Progress) { put(t, filepath.Join(cfg.Out, "mine"), "x") }
 	if _, err := Export(t.Context(), cfg); !errors.As(err, new(InputError)) ||
 		!strings.Contains(err.Error(), "was made by another program meanwhile") {
@@ -433,12 +388,8 @@ func TestAnInterruptedExportFollowsTheRecord(t *testing.T) {
 func TestARunThatGoesOnSaysSo(t *testing.T) {
 	file := plainRun("one", 2).write(t, filepath.Join(t.TempDir(), "a.mcap"))
 	f, err := os.Open(file)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := unix.Flock(int(f.Fd()), unix.LOCK_EX); err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
+	must(t, unix.Flock(int(f.Fd()), unix.LOCK_EX))
 	cfg := testConfig(t, file)
 	if r := exporting(t, cfg); r.Recording != 1 {
 		t.Errorf("%+v, want one run that goes on", r)
@@ -481,20 +432,15 @@ func TestNamesLeadNowhere(t *testing.T) {
 		cfg = testConfig(t, plainRun("one", 1).write(t, filepath.Join(dir, "a.mcap")))
 		exporting(t, cfg)
 		journal := filepath.Join(cfg.Out, journalPath)
-		data, err := os.ReadFile(journal)
-		if err != nil {
-			t.Fatal(err)
-		}
+		data := load(t, journal)
 		key, _ := json.Marshal(imagePrefix + name)
 		data = bytes.Replace(data, []byte(`"features":{`),
 			[]byte(`"features":{`+string(key)+`:{"dtype":"video","shape":[48,64,3]},`), 1)
 		put(t, journal, string(data))
 		cfg.Append = true
-		if _, err := Export(t.Context(), cfg); !errors.As(err, new(InputError)) {
-			t.Errorf("%q in a journal: %v", name, err)
-		}
+		refused(t, cfg)
 	}
-	if _, err := (&folder{dir: dir}).path("../x"); err == nil {
+	if _, err := (&folder{dir: dir}).makeFor("../x"); err == nil {
 		t.Error("a path leads out of the folder")
 	}
 }
@@ -515,22 +461,16 @@ func TestModesAreTheRecords(t *testing.T) {
 	} {
 		s := plainRun("one", 1)
 		s.cameras = []string{"top"}
-		cfg := testConfig(t, s.write(t, filepath.Join(t.TempDir(), "a.mcap")))
-		if err := os.Chmod(cfg.Records[0], c.record); err != nil {
-			t.Fatal(err)
-		}
+		cfg := s.config(t)
+		must(t, os.Chmod(cfg.Records[0], c.record))
 		old := unix.Umask(c.umask)
 		_, err := Export(t.Context(), cfg)
 		unix.Umask(old)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		n := 0
 		filepath.WalkDir(cfg.Out, func(path string, d fs.DirEntry, _ error) error {
 			info, err := d.Info()
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			want := c.file
 			if d.IsDir() {
 				want = c.sub
@@ -552,7 +492,7 @@ func TestTasksAreWhole(t *testing.T) {
 	s := &scene{seconds: 4, task: long}
 	s.episodes = []record.Episode{begin(s, 1, 0, long), end(s, 1, 1.5, record.Success), begin(s, 2, 2, "kurz"),
 		end(s, 2, 3.5, record.Success)}
-	cfg := testConfig(t, s.write(t, filepath.Join(t.TempDir(), "a.mcap")))
+	cfg := s.config(t)
 	exporting(t, cfg)
 	d, err := Describe(cfg.Out)
 	if err != nil || len(d.Tasks) != 2 || d.Tasks[0].Task != long || d.Tasks[1].Task != "kurz" {
@@ -568,7 +508,7 @@ func TestTasksAreWhole(t *testing.T) {
 	for run, want := range map[string]int{cut + " and more": 0, "another": 1} {
 		old := &scene{seconds: 2, task: run}
 		old.episodes = []record.Episode{begin(old, 1, 0, cut[:240]), end(old, 1, 1.5, record.Success)}
-		cfg := testConfig(t, old.write(t, filepath.Join(t.TempDir(), "a.mcap")))
+		cfg := old.config(t)
 		r := exporting(t, cfg)
 		d, err := Describe(cfg.Out)
 		task := map[int]string{0: run, 1: cut[:239]}[want]
@@ -585,16 +525,12 @@ func tearing(t *testing.T, s *scene, path string, torn func(camera string, n int
 	t.Helper()
 	whole := s.write(t, filepath.Join(t.TempDir(), "whole.mcap"))
 	in, err := os.Open(whole)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	defer in.Close()
 	var f *recordtest.File
 	seen := map[string]int{}
 	info, err := record.Read(in, record.Visitor{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	delete(info.Run, "clock_offset_ns")
 	f = recordtest.Create(t, path, info.Run)
 	in.Seek(0, 0)
@@ -683,7 +619,7 @@ func TestTornPictures(t *testing.T) {
 		r.Torn[0].Count != 19 {
 		t.Errorf("%+v", r)
 	}
-	cfg.Out, cfg.Missing = cfg.Out+"-cut", CutEpisode
+	cfg.Out, cfg.Missing = cfg.Out+"-cut", cutEpisode
 	if r := exporting(t, cfg); r.Episodes != 2 {
 		t.Errorf("%+v", r)
 	}
@@ -704,7 +640,7 @@ func TestNamesOfFoldersMeanThemselves(t *testing.T) {
 	for _, name := range []string{"-a[b*", "pick:cubes %d"} {
 		s := plainRun("one", 1)
 		s.cameras = []string{"top"}
-		cfg := testConfig(t, s.write(t, filepath.Join(t.TempDir(), "a.mcap")))
+		cfg := s.config(t)
 		cfg.Out = filepath.Join(t.TempDir(), name)
 		exporting(t, cfg)
 		checked(t, cfg.Out)

@@ -1,7 +1,6 @@
 package dataset
 
 import (
-	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -9,7 +8,6 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
-	"slices"
 	"strings"
 
 	"github.com/parquet-go/parquet-go"
@@ -28,20 +26,13 @@ const pandasIndex = `{"index_columns": ["task"], "column_indexes": [{"name": nul
 // first, last. extra are the keys that a person has added to info.json.
 func (f *folder) writeMeta(j *journal, extra map[string]any) error {
 	set := &j.settings
-	videos := (&Info{Features: set.Features}).videos()
-	if err := f.writeEpisodes(j, videos); err != nil {
+	if err := f.writeEpisodes(j); err != nil {
 		return err
 	}
 	err := f.table(tasksPath, []column{{"task_index", parquet.Int64, 0}, {"task", parquet.ByteArray, 0}},
 		func(t *table) error {
 			for i, task := range j.tasks {
-				err := t.write(func(name string) any {
-					if name == "task" {
-						return task
-					}
-					return int64(i)
-				})
-				if err != nil {
+				if err := t.write(map[string]any{"task": []string{task}, "task_index": float64(i)}); err != nil {
 					return err
 				}
 			}
@@ -66,13 +57,13 @@ func (f *folder) writeMeta(j *journal, extra map[string]any) error {
 	if err := f.writeJSON(statsPath, all); err != nil {
 		return err
 	}
-	return f.writeInfo(j, videos, extra)
+	return f.writeInfo(j, extra)
 }
 
 // writeInfo writes info.json.
-func (f *folder) writeInfo(j *journal, videos []string, extra map[string]any) error {
+func (f *folder) writeInfo(j *journal, extra map[string]any) error {
 	set := &j.settings
-	info := Info{
+	info := infoFile{
 		Codebase:    Version,
 		FPS:         float64(set.FPS),
 		Features:    set.Features,
@@ -85,7 +76,7 @@ func (f *folder) writeInfo(j *journal, videos []string, extra map[string]any) er
 		DataPath:    dataPath,
 		Splits:      map[string]string{"train": fmt.Sprintf("0:%d", len(j.entries))},
 	}
-	if len(videos) > 0 {
+	if len(videosOf(set.Features)) > 0 {
 		path := videoPath
 		info.VideoPath = &path
 	}
@@ -127,33 +118,15 @@ func (f *folder) writeJSON(rel string, v any) error {
 }
 
 // writeEpisodes writes the table of the episodes, which also holds their statistics.
-func (f *folder) writeEpisodes(j *journal, videos []string) error {
-	numbers := []string{"episode_index", "length", "data/chunk_index", "data/file_index",
-		"dataset_from_index", "dataset_to_index", "meta/episodes/chunk_index", "meta/episodes/file_index"}
-	cols := []column{{"tasks", parquet.ByteArray, 1}}
-	for _, name := range numbers {
-		cols = append(cols, column{name, parquet.Int64, 0})
-	}
-	for _, v := range videos {
-		cols = append(cols, column{"videos/" + v + "/chunk_index", parquet.Int64, 0},
-			column{"videos/" + v + "/file_index", parquet.Int64, 0},
-			column{"videos/" + v + "/from_timestamp", parquet.Double, 0},
-			column{"videos/" + v + "/to_timestamp", parquet.Double, 0})
-	}
-	for _, name := range slices.Sorted(maps.Keys(j.settings.Features)) {
-		depth := 1
-		if j.settings.Features[name].DType == videoType {
-			depth = 3
-		}
-		for _, stat := range statNames {
-			cols = append(cols, column{"stats/" + name + "/" + stat, parquet.Double, depth})
-		}
-		cols = append(cols, column{"stats/" + name + "/count", parquet.Int64, 1})
+func (f *folder) writeEpisodes(j *journal) error {
+	var cols []column
+	for name := range new(entry).row(0, 0, &j.settings) {
+		cols = append(cols, episodeColumn(name))
 	}
 	return f.table(fill(episodePath, "", 0, 0), cols, func(t *table) error {
 		first := 0
 		for i, e := range j.entries {
-			if err := t.write(func(name string) any { return e.cell(name, i, first, j.settings.FPS) }); err != nil {
+			if err := t.write(e.row(i, first, &j.settings)); err != nil {
 				return err
 			}
 			first += e.Frames
@@ -162,43 +135,56 @@ func (f *folder) writeEpisodes(j *journal, videos []string) error {
 	})
 }
 
-// cell returns the value of a column for episode i. first is the dataset's index of its first
-// frame.
-func (e *entry) cell(name string, i, first, fps int) any {
-	switch kind, rest, _ := strings.Cut(name, "/"); {
+// episodeColumn returns a column of the table of the episodes.
+func episodeColumn(name string) column {
+	switch {
 	case name == "tasks":
-		return []string{e.Task}
-	case name == "episode_index":
-		return int64(i)
-	case name == "length":
-		return int64(e.Frames)
-	case name == "dataset_from_index":
-		return int64(first)
-	case name == "dataset_to_index":
-		return int64(first + e.Frames)
-	case kind == "meta":
-		return int64(0)
-	case kind == "stats":
-		feature, stat := filepath.Split(rest)
-		s := e.Stats[strings.TrimSuffix(feature, "/")]
-		if stat == "count" {
-			return []float64{float64(s.Count)}
-		}
-		return s.series()[stat]
-	case strings.HasSuffix(name, "/chunk_index"):
-		return int64(i / chunksSize)
-	case strings.HasSuffix(name, "/file_index"):
-		return int64(i % chunksSize)
-	case strings.HasSuffix(name, "/from_timestamp"):
-		return 0.0
-	case strings.HasSuffix(name, "/to_timestamp"):
-		return float64(e.Frames) / float64(fps)
+		return column{name, parquet.ByteArray, 1}
+	case strings.HasSuffix(name, "/count"):
+		return column{name, parquet.Int64, 1}
+	case strings.HasPrefix(name, "stats/"+imagePrefix):
+		return column{name, parquet.Double, 3}
+	case strings.HasPrefix(name, "stats/"):
+		return column{name, parquet.Double, 1}
+	case strings.HasSuffix(name, "_timestamp"):
+		return column{name, parquet.Double, 0}
 	}
-	return nil
+	return column{name, parquet.Int64, 0}
+}
+
+// row returns the row of episode i. first is the dataset's index of its first frame.
+func (e *entry) row(i, first int, set *settings) map[string]any {
+	chunk, file := float64(i/chunksSize), float64(i%chunksSize)
+	row := map[string]any{
+		"tasks":                     []string{e.Task},
+		"episode_index":             float64(i),
+		"length":                    float64(e.Frames),
+		"data/chunk_index":          chunk,
+		"data/file_index":           file,
+		"dataset_from_index":        float64(first),
+		"dataset_to_index":          float64(first + e.Frames),
+		"meta/episodes/chunk_index": 0.0,
+		"meta/episodes/file_index":  0.0,
+	}
+	for name, f := range set.Features {
+		s := e.Stats[name]
+		for stat, values := range s.series() {
+			row["stats/"+name+"/"+stat] = values
+		}
+		row["stats/"+name+"/count"] = []float64{float64(s.Count)}
+		if f.DType == videoType {
+			at := "videos/" + name
+			row[at+"/chunk_index"] = chunk
+			row[at+"/file_index"] = file
+			row[at+"/from_timestamp"] = 0.0
+			row[at+"/to_timestamp"] = float64(e.Frames) / float64(set.FPS)
+		}
+	}
+	return row
 }
 
 // readInfo reads meta/info.json and refuses values that make no sense.
-func readInfo(dir string) (*Info, error) {
+func readInfo(dir string) (*infoFile, error) {
 	data, err := userfile.Read(filepath.Join(dir, infoPath), maxText)
 	if err != nil {
 		info, gone := given(dir)
@@ -222,9 +208,9 @@ func readInfo(dir string) (*Info, error) {
 // before the dot.
 var loadable = regexp.MustCompile(`^v?3(\.\d+)*$`)
 
-func parseInfo(data []byte) (*Info, error) {
+func parseInfo(data []byte) (*infoFile, error) {
 	video := videoPath // LeRobot's defaults
-	i := &Info{
+	i := &infoFile{
 		DataPath:    dataPath,
 		VideoPath:   &video,
 		ChunksSize:  chunksSize,
@@ -251,14 +237,14 @@ func parseInfo(data []byte) (*Info, error) {
 			return nil, refuse("%s: feature %q has the shape %v", infoPath, name, f.Shape)
 		}
 	}
-	if len(i.videos()) > 0 && i.VideoPath == nil {
+	if len(videosOf(i.Features)) > 0 && i.VideoPath == nil {
 		return nil, refuse("%s: there are videos, and no video_path", infoPath)
 	}
 	return i, nil
 }
 
 // features returns the features of a dataset of such a run.
-func features(r *run, codec Codec, cfg *Config) map[string]Feature {
+func features(r *run, cfg *Config) map[string]Feature {
 	one := func(dtype string) Feature { return Feature{DType: dtype, Shape: []int{1}} }
 	vector := Feature{DType: float32Type, Shape: []int{len(r.joints)}, Names: r.joints}
 	f := map[string]Feature{
@@ -287,9 +273,9 @@ func features(r *run, codec Codec, cfg *Config) map[string]Feature {
 			Shape: []int{s.h, s.w, 3},
 			Names: []string{"height", "width", "channels"},
 			Info: map[string]any{
-				"video.height": s.h, "video.width": s.w, "video.codec": codec.name, "video.pix_fmt": "yuv420p",
+				"video.height": s.h, "video.width": s.w, "video.codec": cfg.VCodec, "video.pix_fmt": "yuv420p",
 				"video.fps": r.fps, "video.channels": 3,
-				"has_audio": false, "video.g": 2, "video.crf": cmp.Or(cfg.CRF, codec.crf), "video.preset": codec.preset,
+				"has_audio": false, "video.g": 2, "video.crf": cfg.CRF, "video.preset": codecs[cfg.VCodec].preset,
 				"video.fast_decode":   0,
 				"video.video_backend": "pyav", "video.extra_options": map[string]any{}, "is_depth_map": false,
 			},

@@ -42,33 +42,39 @@ func folderFor(dir string, records []string) (*folder, error) {
 	return f, nil
 }
 
-// path returns the path of a file of the dataset. It refuses a name that leads out of the folder,
-// since the name may come from a stranger.
-func (f *folder) path(rel string) (string, error) {
+// makeFor makes the parent folder of a file of the dataset and returns the file's path. It refuses a
+// name that leads out of the dataset, since the name may come from a stranger.
+func (f *folder) makeFor(rel string) (path string, err error) {
 	if !filepath.IsLocal(rel) {
 		return "", refuse("%q is no path within a dataset", rel)
 	}
-	return filepath.Join(f.dir, rel), nil
-}
-
-// makeFor makes the parent folder of a file and returns the file's path.
-func (f *folder) makeFor(rel string) (path string, err error) {
-	if path, err = f.path(rel); err != nil {
-		return "", err
-	}
+	path = filepath.Join(f.dir, rel)
 	return path, os.MkdirAll(filepath.Dir(path), f.sub)
 }
 
-// create makes an empty file for another program to write. It replaces an existing file, which may
-// be a link to another dataset's file.
+// open makes a new file. It replaces an existing file, which may be a link to another dataset's
+// file.
+func (f *folder) open(path string) (*os.File, error) {
+	if err := removeAny(path); err != nil {
+		return nil, err
+	}
+	return os.OpenFile(path, os.O_CREATE|os.O_EXCL|os.O_WRONLY, f.file)
+}
+
+// removeAny removes a file if it exists.
+func removeAny(path string) error {
+	if err := os.Remove(path); !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	return nil
+}
+
+// create makes an empty file for another program to write.
 func (f *folder) create(rel string) (path string, err error) {
 	if path, err = f.makeFor(rel); err != nil {
 		return "", err
 	}
-	if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return "", err
-	}
-	file, err := os.OpenFile(path, os.O_CREATE|os.O_EXCL|os.O_WRONLY, f.file)
+	file, err := f.open(path)
 	if err != nil {
 		return "", err
 	}
@@ -82,10 +88,7 @@ func (f *folder) write(rel string, fill func(*os.File) error) error {
 		return err
 	}
 	made := filepath.Join(f.dir, marker, "new")
-	if err := os.Remove(made); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return err
-	}
-	file, err := os.OpenFile(made, os.O_CREATE|os.O_EXCL|os.O_WRONLY, f.file)
+	file, err := f.open(made)
 	if err != nil {
 		return err
 	}
@@ -162,17 +165,24 @@ func (f *folder) withoutLinks() error {
 	if j, err := readJournal(f.dir); err == nil { // without a journal no work continues
 		o = of(j)
 	}
-	return filepath.WalkDir(f.dir, func(path string, d fs.DirEntry, err error) error {
-		rel, relErr := filepath.Rel(f.dir, path)
-		if err = errors.Join(err, relErr); err != nil {
-			return err
-		}
-		rel = filepath.ToSlash(rel)
+	return walk(f.dir, func(rel string, d fs.DirEntry) error {
 		if (rel == marker || o.leads(rel)) && !d.IsDir() || rel == journalPath && !d.Type().IsRegular() {
 			return refuse("%s is no part of what an interrupted export has left: move %s away, or name another place "+
-				"for the dataset", path, f.dir)
+				"for the dataset", filepath.Join(f.dir, rel), f.dir)
 		}
 		return nil
+	})
+}
+
+// walk calls visit for each file and folder in dir with its path in dir. A folder comes before its
+// files.
+func walk(dir string, visit func(rel string, d fs.DirEntry) error) error {
+	return filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
+		rel, relErr := filepath.Rel(dir, path)
+		if err = errors.Join(err, relErr); err != nil || rel == "." {
+			return err
+		}
+		return visit(filepath.ToSlash(rel), d)
 	})
 }
 
@@ -193,54 +203,39 @@ type own struct {
 
 // of returns the files that belong to a journal.
 func of(j *journal) own {
-	return own{(&Info{Features: j.settings.Features}).videos(), len(j.entries)}
+	return own{videosOf(j.settings.Features), len(j.entries)}
 }
 
 // episode returns the number of the episode whose file has the path rel; ok is false if rel is not
 // the path of an episode's file.
 func (o *own) episode(rel string) (n int, ok bool) {
-	m := numbered.FindStringSubmatch(filepath.ToSlash(rel))
+	m := numbered.FindStringSubmatch(rel)
 	if m == nil || m[1] != "" && !slices.Contains(o.videos, m[1]) {
 		return 0, false
 	}
 	chunk, err := strconv.Atoi(m[2])
 	file, err2 := strconv.Atoi(m[3])
 	n = chunk*chunksSize + file
-	return n, err == nil && err2 == nil && filepath.ToSlash(rel) == o.place(m[1], n)
-}
-
-// place returns the path of episode n's file: of a video, or of its numbers if video is empty.
-func (o *own) place(video string, n int) string {
-	template := videoPath
-	if video == "" {
-		template = dataPath
-	}
-	return fill(template, video, int64(n/chunksSize), int64(n%chunksSize))
+	return n, err == nil && err2 == nil && rel == pathOf(m[1], n)
 }
 
 // has reports whether the export has made the file rel.
 func (o *own) has(rel string) bool {
 	n, ok := o.episode(rel)
-	return ok && n < o.episodes || slices.Contains(ofMeta, filepath.ToSlash(rel))
+	return ok && n < o.episodes || slices.Contains(ofMeta, rel)
 }
 
 // leads reports whether the folder rel holds, or will hold, files of the export.
 func (o *own) leads(rel string) bool {
-	m := folders.FindStringSubmatch(filepath.ToSlash(rel))
+	m := folders.FindStringSubmatch(rel)
 	return m != nil && (m[1]+m[2] == "" || slices.Contains(o.videos, m[1]+m[2]))
 }
 
 // others calls visit for each file and folder of a dataset that the export has not made, a
 // person's. A folder comes before its files.
 func (o *own) others(dir string, visit func(rel string, d fs.DirEntry) error) error {
-	return filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
-		rel, relErr := filepath.Rel(dir, path)
-		if err = errors.Join(err, relErr); err != nil {
-			return err
-		}
+	return walk(dir, func(rel string, d fs.DirEntry) error {
 		switch {
-		case rel == ".":
-			return nil
 		case rel == marker:
 			return fs.SkipDir
 		case !d.IsDir() && o.has(rel):
@@ -281,7 +276,7 @@ func (f *folder) adopt(from string, o own) error {
 		if sameFile(there, here) {
 			return nil
 		}
-		if err := os.Remove(here); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		if err := removeAny(here); err != nil {
 			return err
 		}
 		return link(there, here)
@@ -349,18 +344,13 @@ func sameFile(a, b string) bool {
 // the path of a file that remains, a person's; empty if no file does.
 func (o *own) clear(dir, other string) (kept string, err error) {
 	var within []string
-	err = filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
-		rel, relErr := filepath.Rel(dir, path)
-		if err = errors.Join(err, relErr); err != nil {
-			return err
-		}
+	err = walk(dir, func(rel string, d fs.DirEntry) error {
+		path := filepath.Join(dir, rel)
 		switch {
 		case rel == marker && d.IsDir():
 			return fs.SkipDir
 		case d.IsDir():
-			if rel != "." {
-				within = append(within, path)
-			}
+			within = append(within, path)
 			return nil
 		case o.has(rel) || other != "" && sameFile(path, filepath.Join(other, rel)):
 			return removeFrom(path)
@@ -419,6 +409,14 @@ func (f *folder) replace(out string, old *own) (kept string, err error) {
 			before, err)
 	}
 	return kept, err
+}
+
+// renameChecked is renameNew in two steps, for systems that cannot do both in one.
+func renameChecked(from, to string) error {
+	if _, err := os.Lstat(to); err == nil {
+		return fmt.Errorf("rename %s to %s: %w", from, to, fs.ErrExist)
+	}
+	return os.Rename(from, to)
 }
 
 // resolve returns the absolute path that OUT names, with links resolved, and whether it exists.

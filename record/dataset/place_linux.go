@@ -2,6 +2,7 @@ package dataset
 
 import (
 	"errors"
+	"fmt"
 	"io/fs"
 	"os"
 
@@ -35,23 +36,10 @@ func exchange(a, b string) error {
 func renameNew(from, to string) error {
 	err := unix.Renameat2(unix.AT_FDCWD, from, unix.AT_FDCWD, to, unix.RENAME_NOREPLACE)
 	if errors.Is(err, unix.EINVAL) || errors.Is(err, unix.ENOSYS) { // not every file system can
-		if _, there := os.Lstat(to); there == nil {
-			return &os.LinkError{
-				Op:  "rename",
-				Old: from,
-				New: to,
-				Err: fs.ErrExist,
-			}
-		}
-		return os.Rename(from, to)
+		return renameChecked(from, to)
 	}
 	if err != nil {
-		return &os.LinkError{
-			Op:  "rename",
-			Old: from,
-			New: to,
-			Err: err,
-		}
+		return fmt.Errorf("rename %s to %s: %w", from, to, err)
 	}
 	return nil
 }

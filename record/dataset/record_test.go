@@ -1,6 +1,7 @@
 package dataset
 
 import (
+	"cmp"
 	"fmt"
 	"math"
 	"os"
@@ -8,6 +9,7 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/edge-rt/edge-rt/jpeg"
 	"github.com/edge-rt/edge-rt/record"
@@ -47,36 +49,22 @@ func (s *scene) at(second float64) rt.Instant {
 }
 
 func (s *scene) fill() {
-	if s.rate == 0 {
-		s.rate = 30
-	}
-	if s.multiplier == 0 {
-		s.multiplier = 1
-	}
-	if s.seconds == 0 {
-		s.seconds = 2
-	}
-	if s.cameraFPS == 0 {
-		s.cameraFPS = 30
-	}
-	if s.shutter == 0 {
-		s.shutter = -2_000_000
-	}
-	if s.w == 0 {
-		s.w, s.h = 64, 48
-	}
-	if s.start == 0 {
-		s.start = testStart
-	}
-	if s.instance == "" {
-		s.instance = "one"
-	}
-	if s.robot == "" {
-		s.robot = "so101"
-	}
-	if s.mode == "" {
-		s.mode = "all"
-	}
+	s.rate = cmp.Or(s.rate, 30)
+	s.multiplier = cmp.Or(s.multiplier, 1)
+	s.seconds = cmp.Or(s.seconds, 2)
+	s.cameraFPS = cmp.Or(s.cameraFPS, 30)
+	s.shutter = cmp.Or(s.shutter, -2_000_000)
+	s.w, s.h = cmp.Or(s.w, 64), cmp.Or(s.h, 48)
+	s.start = cmp.Or(s.start, testStart)
+	s.instance = cmp.Or(s.instance, "one")
+	s.robot = cmp.Or(s.robot, "so101")
+	s.mode = cmp.Or(s.mode, "all")
+}
+
+// config writes the record and returns a configuration that exports it into a temporary folder.
+func (s *scene) config(t testing.TB) Config {
+	t.Helper()
+	return testConfig(t, s.write(t, filepath.Join(t.TempDir(), "a.mcap")))
 }
 
 // write writes the record.
@@ -190,15 +178,11 @@ func testPicture(t testing.TB, number, w, h int) []byte {
 		}
 	}
 	e, err := jpeg.NewEncoder(90, jpeg.Chroma420)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	defer e.Close()
 	out := make([]byte, jpeg.MaxSize(w, h, jpeg.Chroma420))
 	n, err := e.EncodeRGB(out, rgb, w, h)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return out[:n]
 }
 
@@ -208,26 +192,24 @@ func testConfig(t testing.TB, records ...string) Config {
 		Records:       records,
 		Out:           filepath.Join(t.TempDir(), "set"),
 		VCodec:        "h264",
-		Task:          "",
-		Missing:       DropEpisode,
-		MaxGap:        DefaultGap,
-		MaxPictureAge: DefaultPictureAge,
+		Missing:       dropEpisode,
+		MaxGap:        defaultGap,
+		MaxPictureAge: 250 * time.Millisecond,
 	}
 }
 
 // testFolder returns a dataset's folder, so that a test can rewrite its files.
 func testFolder(t testing.TB, dir string) *folder {
 	t.Helper()
-	if err := os.MkdirAll(filepath.Join(dir, marker), 0o777); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.MkdirAll(filepath.Join(dir, marker), 0o777))
 	t.Cleanup(func() { os.RemoveAll(filepath.Join(dir, marker)) })
 	return &folder{dir: dir, file: 0o666, sub: 0o777}
 }
 
 // exported is a dataset read back.
 type exported struct {
-	info *Info
+	*Report
+	info *infoFile
 	data map[string][][]float64 // all rows
 }
 
@@ -235,19 +217,13 @@ type exported struct {
 func read(t testing.TB, dir string) exported {
 	t.Helper()
 	info, err := readInfo(dir)
-	if err != nil {
-		t.Fatal(err)
-	}
-	out := exported{info, map[string][][]float64{}}
+	must(t, err)
+	out := exported{info: info, data: map[string][][]float64{}}
 	files, err := filepath.Glob(filepath.Join(dir, "data/*/*.parquet"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	for _, file := range files {
-		columns, _, err := readTable(file, func(string) bool { return true })
-		if err != nil {
-			t.Fatal(err)
-		}
+		columns, _, err := readTable(file, nil)
+		must(t, err)
 		for name, c := range columns {
 			for i := range c.rows {
 				out.data[name] = append(out.data[name], c.row(i))
@@ -277,4 +253,19 @@ func same(t *testing.T, what string, got, want any) {
 	if fmt.Sprint(got) != fmt.Sprint(want) {
 		t.Errorf("%s is\n%v, want\n%v", what, got, want)
 	}
+}
+
+func must(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// load returns the content of a file.
+func load(t testing.TB, path string) []byte {
+	t.Helper()
+	content, err := os.ReadFile(path)
+	must(t, err)
+	return content
 }

@@ -149,8 +149,6 @@ func find(paths []string) (files []string, listed map[string]bool, err error) {
 	return files, listed, nil
 }
 
-func isSeen(err error) bool { return errors.Is(err, errSeen) }
-
 func readHead(path string) (h head, err error) {
 	f, err := os.Open(path)
 	if err != nil {
@@ -162,7 +160,7 @@ func readHead(path string) (h head, err error) {
 		h.first = t.At
 		return errSeen
 	}})
-	if err != nil && !isSeen(err) {
+	if err != nil && !errors.Is(err, errSeen) {
 		return h, refuse("%s: %w", path, err)
 	}
 	return h, nil

@@ -5,11 +5,13 @@ import (
 	"slices"
 )
 
-// quantiles are LeRobot's, by their names in its files.
-var quantiles = []struct {
+// quantile is one of LeRobot's, with its name in LeRobot's files.
+type quantile struct {
 	name string
 	q    float64
-}{{"q01", 0.01}, {"q10", 0.10}, {"q50", 0.50}, {"q90", 0.90}, {"q99", 0.99}}
+}
+
+var quantiles = []quantile{{"q01", 0.01}, {"q10", 0.10}, {"q50", 0.50}, {"q90", 0.90}, {"q99", 0.99}}
 
 const bins = 5000 // of the histograms from which quantiles are read
 
@@ -32,29 +34,30 @@ type Stats struct {
 	Count int64     `json:"count"` // frames; of pictures, only the sampled ones
 }
 
-// quantile returns the field of quantiles[i].
-func (s *Stats) quantile(i int) *[]float64 {
-	return []*[]float64{&s.Q01, &s.Q10, &s.Q50, &s.Q90, &s.Q99}[i]
+// statNames are the names of the statistics in LeRobot's files, in the order of fields.
+var statNames = []string{"min", "max", "mean", "std", "q01", "q10", "q50", "q90", "q99"}
+
+// fields returns all statistics except the count. The last five are the quantiles.
+func (s *Stats) fields() []*[]float64 {
+	return []*[]float64{&s.Min, &s.Max, &s.Mean, &s.Std, &s.Q01, &s.Q10, &s.Q50, &s.Q90, &s.Q99}
 }
+
+// quantile returns the field of quantiles[i].
+func (s *Stats) quantile(i int) *[]float64 { return s.fields()[4+i] }
 
 // series returns all statistics except the count, by name.
 func (s *Stats) series() map[string][]float64 {
-	return map[string][]float64{"min": s.Min, "max": s.Max, "mean": s.Mean, "std": s.Std,
-		"q01": s.Q01, "q10": s.Q10, "q50": s.Q50, "q90": s.Q90, "q99": s.Q99}
+	out := map[string][]float64{}
+	for i, field := range s.fields() {
+		out[statNames[i]] = *field
+	}
+	return out
 }
 
-// statNames are the keys of series, in LeRobot's order.
-var statNames = []string{"min", "max", "mean", "std", "q01", "q10", "q50", "q90", "q99"}
-
-// add appends the statistics of one number.
-func (s *Stats) add(low, high, mean, std float64, q [5]float64) {
-	s.Min = append(s.Min, low)
-	s.Max = append(s.Max, high)
-	s.Mean = append(s.Mean, mean)
-	s.Std = append(s.Std, std)
-	for i, v := range q {
-		p := s.quantile(i)
-		*p = append(*p, v)
+// add appends the statistics of one number, in the order of fields.
+func (s *Stats) add(values ...float64) {
+	for i, field := range s.fields() {
+		*field = append(*field, values[i])
 	}
 }
 
@@ -96,10 +99,11 @@ func (s *Stats) number(values []weighted, wide bool) {
 	}
 	std := math.Sqrt(square / float64(n))
 	if n < 2 {
-		s.add(low, high, mean, 0, [5]float64{mean, mean, mean, mean, mean})
+		s.add(low, high, mean, 0, mean, mean, mean, mean, mean)
 		return
 	}
-	s.add(low, high, mean, std, quantilesOf(values, n, edges(low, high, wide)))
+	q := quantilesOf(values, n, edges(low, high, wide))
+	s.add(append([]float64{low, high, mean, std}, q[:]...)...)
 }
 
 // edges returns the histogram's edges, as numpy.linspace(low - 1e-10, high + 1e-10, bins + 1)
@@ -252,7 +256,7 @@ func together(episodes []Stats) (s Stats) {
 			weight := float64(e.Count) / total
 			variance += (e.Std[d]*e.Std[d] + (e.Mean[d]-mean)*(e.Mean[d]-mean)) * weight
 		}
-		s.add(low, high, mean, math.Sqrt(variance), q)
+		s.add(append([]float64{low, high, mean, math.Sqrt(variance)}, q[:]...)...)
 	}
 	return s
 }

@@ -1,9 +1,8 @@
 package dataset
 
 import (
-	"io/fs"
+	"cmp"
 	"maps"
-	"path/filepath"
 	"slices"
 )
 
@@ -55,16 +54,13 @@ func Describe(dir string) (*Summary, error) {
 		s.Outcomes = map[string]int{}
 		for _, e := range j.entries {
 			s.Intervention += e.Intervention
-			if e.Outcome == "" {
-				e.Outcome = "none"
-			}
-			s.Outcomes[e.Outcome]++
+			s.Outcomes[cmp.Or(e.Outcome, "none")]++
 		}
 	}
 	return &s, nil
 }
 
-func summary(dir string, info *Info) Summary {
+func summary(dir string, info *infoFile) Summary {
 	s := Summary{
 		Path:     dir,
 		FPS:      info.FPS,
@@ -75,13 +71,6 @@ func summary(dir string, info *Info) Summary {
 	if info.RobotType != nil {
 		s.Robot = *info.RobotType
 	}
-	filepath.WalkDir(dir, func(_ string, d fs.DirEntry, err error) error {
-		if err == nil && d.Type().IsRegular() {
-			if i, err := d.Info(); err == nil {
-				s.Bytes += i.Size()
-			}
-		}
-		return nil
-	})
+	s.Bytes, _ = bytesOf(dir)
 	return s
 }

@@ -2,6 +2,7 @@ package dataset
 
 import (
 	"cmp"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"io"
@@ -23,7 +24,7 @@ const (
 
 // codecs are the compressions of pandas, pyarrow and LeRobot. The library's LZ4 decoder never
 // returns for some damaged bytes.
-var codecs = []format.CompressionCodec{format.Uncompressed, format.Snappy, format.Gzip, format.Zstd}
+var compressions = []format.CompressionCodec{format.Uncompressed, format.Snappy, format.Gzip, format.Zstd}
 
 // column is one column of a table: numbers or texts, in depth nested lists.
 type column struct {
@@ -77,20 +78,15 @@ func newTable(to io.Writer, columns []column, options ...parquet.WriterOption) *
 	return &table{columns: columns, writer: parquet.NewWriter(to, options...)}
 }
 
-// write adds a row. cells returns the values of a column by its name: float64, int64, string,
-// []float64 or []string.
-func (t *table) write(cells func(name string) any) error {
+// write adds a row: of each column by its name a float64, []float64 or []string.
+func (t *table) write(row map[string]any) error {
 	t.row = t.row[:0]
 	for i := range t.columns {
 		c := &t.columns[i]
 		var values []parquet.Value
-		switch v := cells(c.name).(type) {
+		switch v := row[c.name].(type) {
 		case float64:
 			values = append(values, c.number(v))
-		case int64:
-			values = append(values, parquet.Int64Value(v))
-		case string:
-			values = append(values, parquet.ByteArrayValue([]byte(v)))
 		case []float64:
 			for _, x := range v {
 				values = append(values, c.number(x))
@@ -99,8 +95,6 @@ func (t *table) write(cells func(name string) any) error {
 			for _, x := range v {
 				values = append(values, parquet.ByteArrayValue([]byte(x)))
 			}
-		default:
-			return fmt.Errorf("column %s: no value for it", c.name)
 		}
 		if len(values) == 0 || c.depth == 0 && len(values) != 1 {
 			return fmt.Errorf("column %s: %d values", c.name, len(values))
@@ -130,24 +124,17 @@ type cells struct {
 	size    int // values per row; -1: rows differ
 	numbers []float64
 	texts   []string
-	starts  []int // index of each row's first value in numbers or texts
+	starts  []int // index of each row's first value in numbers or texts; the last is the end of all
 }
 
 // row returns the numbers of row i.
-func (c *cells) row(i int) []float64 { return c.numbers[c.starts[i]:c.end(i, len(c.numbers))] }
+func (c *cells) row(i int) []float64 { return c.numbers[c.starts[i]:c.starts[i+1]] }
 
 // text returns the texts of row i.
-func (c *cells) text(i int) []string { return c.texts[c.starts[i]:c.end(i, len(c.texts))] }
+func (c *cells) text(i int) []string { return c.texts[c.starts[i]:c.starts[i+1]] }
 
-func (c *cells) end(i, all int) int {
-	if i+1 < len(c.starts) {
-		return c.starts[i+1]
-	}
-	return all
-}
-
-// readTable reads the columns of a file whose names wanted accepts, by name, with their numbers and
-// texts. metadata is the file's key-value metadata.
+// readTable reads the columns of a file whose names wanted accepts (nil: all), by name, with their
+// numbers and texts. metadata is the file's key-value metadata.
 func readTable(path string, wanted func(string) bool) (columns map[string]*cells, metadata map[string]string,
 	err error) {
 	f, err := os.Open(path)
@@ -192,10 +179,10 @@ func parseTable(f io.ReaderAt, size int64, wanted func(string) bool) (columns ma
 	leaves := file.Schema().Columns()
 	for _, group := range file.Metadata().RowGroups {
 		for _, chunk := range group.Columns {
-			if m := chunk.MetaData; !slices.Contains(codecs, m.Codec) || m.NumValues < 0 ||
+			if m := chunk.MetaData; !slices.Contains(compressions, m.Codec) || m.NumValues < 0 ||
 				m.NumValues > maxTableValues {
 				return nil, nil, fmt.Errorf("%d values compressed by %v, want at most %d by %v", m.NumValues, m.Codec,
-					maxTableValues, codecs)
+					maxTableValues, compressions)
 			}
 		}
 	}
@@ -206,7 +193,7 @@ func parseTable(f io.ReaderAt, size int64, wanted func(string) bool) (columns ma
 	columns = map[string]*cells{}
 	for i, leaf := range leaves {
 		name := leaf[0]
-		if !wanted(name) {
+		if wanted != nil && !wanted(name) {
 			continue
 		}
 		if columns[name] != nil {
@@ -243,8 +230,7 @@ func checkFooter(f io.ReaderAt, size int64) error {
 	if string(b[:4]) != "PAR1" || string(b[8:]) != "PAR1" {
 		return errors.New("no parquet file: it does not begin and end with PAR1")
 	}
-	footer := int64(b[4]) | int64(b[5])<<8 | int64(b[6])<<16 | int64(b[7])<<24
-	if footer > size-12 {
+	if footer := int64(binary.LittleEndian.Uint32(b[4:])); footer > size-12 {
 		return fmt.Errorf("a footer of %d bytes in a file of %d", footer, size)
 	}
 	return nil
@@ -313,11 +299,11 @@ func (c *cells) append(v *parquet.Value) int {
 	return 0
 }
 
-// measure sets size: the number of values per row, -1 if rows differ.
+// measure sets size, the number of values per row, and the last element of starts.
 func (c *cells) measure() {
-	all := len(c.numbers) + len(c.texts)
+	c.starts = append(c.starts, len(c.numbers)+len(c.texts))
 	for i := range c.rows {
-		switch n := c.end(i, all) - c.starts[i]; {
+		switch n := c.starts[i+1] - c.starts[i]; {
 		case i == 0:
 			c.size = n
 		case c.size != n:

@@ -2,6 +2,7 @@ package dataset
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"slices"
@@ -55,7 +56,7 @@ func (r *run) measure() error {
 		}
 		return nil
 	}})
-	if isSeen(err) {
+	if errors.Is(err, errSeen) {
 		err = nil
 	}
 	for _, name := range r.cams {
@@ -91,18 +92,16 @@ type transcoder struct {
 	ctx     context.Context
 	x       *export
 	of      *run
-	lanes   []*lane
-	stats   []map[string]Stats // of each episode, by the video's name
-	ends    []int              // of each episode, the cameras that have finished it
+	streams []*stream
+	stats   []map[string]Stats // of each episode, by the names of its finished videos
 	all     []episode
 	done    int // complete episodes
 	decoder *jpeg.Decoder
 }
 
-// lane is the progress of one camera.
-type lane struct {
-	camera  int
-	name    string
+// stream is the progress of one camera.
+type stream struct {
+	camera  int // index of the camera
 	size    size
 	seen    int // pictures of the camera so far
 	episode int
@@ -115,59 +114,38 @@ type lane struct {
 
 func newTranscoder(ctx context.Context, x *export, r *run, all []episode) (*transcoder, error) {
 	f := &transcoder{
-		ctx:   ctx,
-		x:     x,
-		of:    r,
-		all:   all,
-		stats: make([]map[string]Stats, len(all)),
-		ends:  make([]int, len(all)),
+		ctx: ctx,
+		x:   x,
+		of:  r,
+		all: all,
 	}
-	for i := range f.stats {
-		f.stats[i] = map[string]Stats{}
+	for range all {
+		f.stats = append(f.stats, map[string]Stats{})
+	}
+	for i, name := range r.cams {
+		s := r.sizes[name]
+		f.streams = append(f.streams, &stream{camera: i, size: s, rgb: make([]byte, 3*s.w*s.h)})
 	}
 	if len(r.cams) == 0 {
 		return f, nil
 	}
 	var err error
-	if f.decoder, err = jpeg.NewDecoder(); err != nil {
-		return nil, err
-	}
-	for i, name := range r.cams {
-		shape := x.journal.settings.Features[imagePrefix+name].Shape
-		s := size{shape[1], shape[0]}
-		f.lanes = append(f.lanes, &lane{
-			camera: i,
-			name:   name,
-			size:   s,
-			rgb:    make([]byte, 3*s.w*s.h),
-		})
-	}
-	return f, nil
+	f.decoder, err = jpeg.NewDecoder()
+	return f, err
 }
-
-// first returns the number of the run's first new episode in the dataset. The journal holds the
-// episodes before it.
-func (f *transcoder) first() int { return len(f.x.journal.entries) - f.done }
 
 // picture adds a picture to all frames that show it.
 func (f *transcoder) picture(m *record.Image) error {
-	for _, l := range f.lanes {
-		if l.name == m.Camera {
-			l.seen++
-			return f.show(l, l.seen-1, m)
-		}
-	}
-	return nil
-}
-
-func (f *transcoder) show(l *lane, n int, m *record.Image) error {
+	l := f.streams[slices.Index(f.of.cams, m.Camera)]
+	n := l.seen
+	l.seen++
 	for l.episode < len(f.all) {
 		frames := f.all[l.episode].frames
 		if frames[l.frame].pictures[l.camera] != n {
 			return nil
 		}
 		if err := f.frame(l, m, len(frames)); err != nil {
-			return fmt.Errorf("%s, camera %s: %w", f.of.name, l.name, err)
+			return fmt.Errorf("%s, camera %s: %w", f.of.name, m.Camera, err)
 		}
 		if l.frame++; l.frame < len(frames) {
 			continue
@@ -179,8 +157,8 @@ func (f *transcoder) show(l *lane, n int, m *record.Image) error {
 	return nil
 }
 
-// frame adds the picture as the next frame of the lane's episode, whose number of frames is given.
-func (f *transcoder) frame(l *lane, m *record.Image, frames int) error {
+// frame adds the picture as the next frame of the camera's episode, whose number of frames is given.
+func (f *transcoder) frame(l *stream, m *record.Image, frames int) error {
 	data := m.Data.A
 	p, err := jpeg.Inspect(data)
 	if err != nil {
@@ -190,13 +168,12 @@ func (f *transcoder) frame(l *lane, m *record.Image, frames int) error {
 		return refuse("a picture of %dx%d among those of %dx%d: one dataset has one size", p.W, p.H, l.size.w, l.size.h)
 	}
 	if l.frame == 0 {
-		n := int64(f.first() + l.episode)
-		path, err := f.x.create(fill(videoPath, imagePrefix+l.name, n/chunksSize, n%chunksSize))
+		// The journal holds the episodes before those of f.all that are not complete.
+		path, err := f.x.create(pathOf(imagePrefix+m.Camera, len(f.x.journal.entries)-f.done+l.episode))
 		if err != nil {
 			return err
 		}
-		if l.video, err = newEncoder(f.ctx, f.x.codec, f.x.journal.settings.CRF, f.x.journal.settings.FPS, frames,
-			path); err != nil {
+		if l.video, err = newEncoder(f.ctx, f.x.cfg.VCodec, f.x.cfg.CRF, f.of.fps, frames, path); err != nil {
 			return err
 		}
 		l.stats, l.samples = imageStats{}, samples(frames)
@@ -220,19 +197,26 @@ func (f *transcoder) frame(l *lane, m *record.Image, frames int) error {
 	return nil
 }
 
-// end finishes the lane's episode. The last camera to finish it also completes the episode.
-func (f *transcoder) end(l *lane) error {
-	if _, err := l.video.finish(f.ctx); err != nil {
+// end finishes the camera's episode. The last camera to finish it also completes the episode.
+func (f *transcoder) end(l *stream) error {
+	if err := l.video.finish(f.ctx); err != nil {
 		return err
 	}
 	if err := syncFile(l.video.path); err != nil {
 		return err
 	}
-	f.stats[l.episode][imagePrefix+l.name] = l.stats.stats()
+	f.stats[l.episode][imagePrefix+f.of.cams[l.camera]] = l.stats.stats()
 	l.video = nil
-	f.ends[l.episode]++
 	l.episode, l.frame = l.episode+1, 0
-	for f.done < len(f.all) && f.ends[f.done] == len(f.lanes) {
+	return f.complete()
+}
+
+// complete completes the episodes whose videos are all finished; without cameras, all.
+func (f *transcoder) complete() error {
+	for f.done < len(f.all) && len(f.stats[f.done]) == len(f.streams) {
+		if err := f.ctx.Err(); err != nil {
+			return err
+		}
 		if err := f.x.complete(&f.all[f.done], f.stats[f.done]); err != nil {
 			return err
 		}
@@ -241,29 +225,8 @@ func (f *transcoder) end(l *lane) error {
 	return nil
 }
 
-// rest completes the episodes of a run without cameras, and otherwise checks that every episode has
-// its pictures.
-func (f *transcoder) rest() error {
-	if len(f.lanes) == 0 {
-		for i := range f.all {
-			if err := f.ctx.Err(); err != nil {
-				return err
-			}
-			if err := f.x.complete(&f.all[i], f.stats[i]); err != nil {
-				return err
-			}
-		}
-		return nil
-	}
-	if f.done < len(f.all) {
-		return fmt.Errorf("%s changed while it was read: %d of %d episodes have their pictures", f.of.name, f.done,
-			len(f.all))
-	}
-	return nil
-}
-
 func (f *transcoder) close() {
-	for _, l := range f.lanes {
+	for _, l := range f.streams {
 		if l.video != nil {
 			l.video.stop()
 		}

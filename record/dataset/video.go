@@ -1,7 +1,6 @@
 package dataset
 
 import (
-	"bufio"
 	"bytes"
 	"cmp"
 	"context"
@@ -9,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"os"
 	"os/exec"
 	"slices"
@@ -19,19 +19,24 @@ import (
 	"github.com/edge-rt/edge-rt/internal/child"
 )
 
-// Codec configures the compression of videos.
-type Codec struct {
-	name    string // in ffprobe's output and in info.json
+// codec configures the compression of videos.
+type codec struct {
 	encoder string // of ffmpeg
 	preset  any    // in info.json; LeRobot's editing tools encode with it again
 	options []string
 	crf     int
 }
 
-// Codecs are those that LeRobot's tools read, cut and merge.
-var Codecs = map[string]Codec{
-	"h264": {"h264", "libx264", "veryfast", []string{"-bf", "0"}, 23},
-	"av1":  {"av1", "libsvtav1", 12, nil, 30},
+// codecs are those that LeRobot's tools read, cut and merge, by their names in ffprobe's output and in
+// info.json.
+var codecs = map[string]codec{
+	"h264": {
+		encoder: "libx264",
+		preset:  "veryfast",
+		options: []string{"-bf", "0"},
+		crf:     23,
+	},
+	"av1": {encoder: "libsvtav1", preset: 12, crf: 30},
 }
 
 // Bounds of a child process.
@@ -40,8 +45,7 @@ const (
 	probeTime      = time.Minute     // for ffmpeg -encoders; ten times as much to probe a video
 	encodeTime     = 2 * time.Minute // to encode a video, and in addition
 	encodePerFrame = time.Second     // for each picture
-	maxPackets     = 50_000_000      // of a video that is probed
-	maxProbeLine   = 64 << 10
+	maxProbe       = 1 << 30         // bytes of ffprobe's output
 )
 
 const (
@@ -50,9 +54,9 @@ const (
 	install = "on Debian or Ubuntu: apt-get install ffmpeg"
 )
 
-// NeedFFmpeg returns an InputError if ffmpeg or ffprobe is missing, or if ffmpeg lacks the codec's
+// checkFFmpeg returns an InputError if ffmpeg or ffprobe is missing, or if ffmpeg lacks the codec's
 // encoder.
-func NeedFFmpeg(ctx context.Context, c Codec) error {
+func checkFFmpeg(ctx context.Context, name string) error {
 	for _, program := range []string{ffmpeg, ffprobe} {
 		if _, err := exec.LookPath(program); err != nil {
 			return refuse("videos need the program %s, which is not here: %s", program, install)
@@ -60,55 +64,41 @@ func NeedFFmpeg(ctx context.Context, c Codec) error {
 	}
 	ctx, cancel := context.WithTimeout(ctx, probeTime)
 	defer cancel()
-	var out, stderr tail
-	out.keep = 1 << 20
+	var out bytes.Buffer
+	var stderr tail
 	cmd := exec.CommandContext(ctx, ffmpeg, "-hide_banner", "-encoders")
-	cmd.Stdout = &out
-	cmd.Stderr = &stderr
+	cmd.Stdout, cmd.Stderr = &out, &stderr
 	cmd.WaitDelay = time.Second
-	if err := start(cmd); err != nil {
+	err := child.Start(cmd)
+	if err == nil {
+		err = cmd.Wait()
+	}
+	if err != nil {
 		return fmt.Errorf("%s -encoders: %w%s", ffmpeg, err, stderr.words())
 	}
-	if err := cmd.Wait(); err != nil {
-		return fmt.Errorf("%s -encoders: %w%s", ffmpeg, err, stderr.words())
-	}
-	for line := range strings.Lines(out.text()) {
-		if f := strings.Fields(line); len(f) > 1 && f[1] == c.encoder {
+	for line := range strings.Lines(out.String()) {
+		if f := strings.Fields(line); len(f) > 1 && f[1] == codecs[name].encoder {
 			return nil
 		}
 	}
-	var others []string
-	for name, o := range Codecs {
-		if o.encoder != c.encoder {
-			others = append(others, name)
-		}
-	}
-	slices.Sort(others)
+	others := slices.Sorted(maps.Keys(codecs))
+	others = slices.DeleteFunc(others, func(other string) bool { return other == name })
 	return refuse("the ffmpeg here has no encoder %s, which --vcodec %s needs: Debian's and Ubuntu's has it (%s), or "+
-		"take --vcodec %s", c.encoder, c.name, install, strings.Join(others, " or "))
+		"take --vcodec %s", codecs[name].encoder, name, install, strings.Join(others, " or "))
 }
-
-func start(cmd *exec.Cmd) error { return child.Start(cmd) }
 
 // tail keeps the end of a process's output.
-type tail struct {
-	keep int // bytes; 0: tailBytes
-	b    []byte
-}
+type tail []byte
 
 func (t *tail) Write(p []byte) (int, error) {
-	t.b = append(t.b, p...)
-	if extra := len(t.b) - cmp.Or(t.keep, tailBytes); extra > 0 {
-		t.b = append(t.b[:0], t.b[extra:]...)
-	}
+	*t = append(*t, p...)
+	*t = slices.Delete(*t, 0, max(0, len(*t)-tailBytes))
 	return len(p), nil
 }
 
-func (t *tail) text() string { return string(t.b) }
-
 // words formats the output for the end of an error; empty without output.
 func (t *tail) words() string {
-	text := strings.Join(strings.Fields(strings.ToValidUTF8(t.text(), "?")), " ")
+	text := strings.Join(strings.Fields(strings.ToValidUTF8(string(*t), "?")), " ")
 	if text == "" {
 		return ""
 	}
@@ -128,7 +118,8 @@ type encoder struct {
 }
 
 // newEncoder starts ffmpeg for a video of the given number of frames.
-func newEncoder(ctx context.Context, c Codec, crf, fps, frames int, path string) (*encoder, error) {
+func newEncoder(ctx context.Context, name string, crf, fps, frames int, path string) (*encoder, error) {
+	c := codecs[name]
 	e := &encoder{path: path, fps: fps, frames: frames}
 	ctx, e.cancel = context.WithTimeout(ctx, encodeTime+time.Duration(frames)*encodePerFrame)
 	args := []string{"-hide_banner", "-loglevel", "error", "-nostdin", "-y",
@@ -141,7 +132,7 @@ func newEncoder(ctx context.Context, c Codec, crf, fps, frames int, path string)
 	e.cmd.Stderr, e.cmd.WaitDelay = &e.stderr, time.Second
 	var err error
 	if e.in, err = e.cmd.StdinPipe(); err == nil {
-		err = start(e.cmd)
+		err = child.Start(e.cmd)
 	}
 	if err != nil {
 		e.cancel()
@@ -150,12 +141,10 @@ func newEncoder(ctx context.Context, c Codec, crf, fps, frames int, path string)
 	return e, nil
 }
 
-// write sends one JPEG, in its parts.
-func (e *encoder) write(parts ...[]byte) error {
-	for _, p := range parts {
-		if _, err := e.in.Write(p); err != nil {
-			return e.fail(err)
-		}
+// write sends one JPEG.
+func (e *encoder) write(picture []byte) error {
+	if _, err := e.in.Write(picture); err != nil {
+		return e.fail(err)
 	}
 	e.given++
 	return nil
@@ -169,26 +158,26 @@ func (e *encoder) fail(err error) error {
 }
 
 // finish waits for the video and checks that it has every frame at its time.
-func (e *encoder) finish(ctx context.Context) (Video, error) {
+func (e *encoder) finish(ctx context.Context) error {
 	defer e.cancel()
 	if err := e.in.Close(); err != nil {
-		return Video{}, e.fail(err)
+		return e.fail(err)
 	}
 	if err := e.cmd.Wait(); err != nil {
-		return Video{}, fmt.Errorf("%s, %s: %w%s", ffmpeg, e.path, err, e.stderr.words())
+		return fmt.Errorf("%s, %s: %w%s", ffmpeg, e.path, err, e.stderr.words())
 	}
 	v, err := probe(ctx, e.path)
 	if why := e.stderr.words(); err != nil && why != "" { // on a full disk ffmpeg exits with status 0
-		return v, fmt.Errorf("%s made no whole %s%s", ffmpeg, e.path, why)
+		return fmt.Errorf("%s made no whole %s%s", ffmpeg, e.path, why)
 	}
 	if err != nil {
-		return v, err
+		return err
 	}
 	if v.Frames != e.frames || v.FPS != float64(e.fps) || v.Uneven != 0 {
-		return v, fmt.Errorf("%s made %d frames of %d pictures, at %v of %d per second, %d of them off their time: "+
+		return fmt.Errorf("%s made %d frames of %d pictures, at %v of %d per second, %d of them off their time: "+
 			"is a picture damaged?%s", ffmpeg, v.Frames, e.frames, v.FPS, e.fps, v.Uneven, e.stderr.words())
 	}
-	return v, nil
+	return nil
 }
 
 // stop ends ffmpeg and removes the unfinished video.
@@ -199,8 +188,8 @@ func (e *encoder) stop() {
 	os.Remove(e.path)
 }
 
-// Video is ffprobe's description of a video.
-type Video struct {
+// video is ffprobe's description of a video.
+type video struct {
 	Codec       string
 	PixelFormat string
 	W, H        int
@@ -210,7 +199,7 @@ type Video struct {
 }
 
 // probe reads a video's stream and the time of each of its frames.
-func probe(ctx context.Context, path string) (v Video, err error) {
+func probe(ctx context.Context, path string) (v video, err error) {
 	ctx, cancel := context.WithTimeout(ctx, 10*probeTime)
 	defer cancel()
 	var stderr tail
@@ -219,7 +208,7 @@ func probe(ctx context.Context, path string) (v Video, err error) {
 	cmd.Stderr, cmd.WaitDelay = &stderr, time.Second
 	out, err := cmd.StdoutPipe()
 	if err == nil {
-		err = start(cmd)
+		err = child.Start(cmd)
 	}
 	if err != nil {
 		return v, fmt.Errorf("%s: %w", ffprobe, err)
@@ -238,42 +227,35 @@ func probe(ctx context.Context, path string) (v Video, err error) {
 	return v, nil
 }
 
-// parse reads ffprobe's compact JSON: a line for each packet, and one for the stream.
-func (v *Video) parse(out io.Reader) error {
-	var times []int64
-	var stream struct {
-		Codec string `json:"codec_name"`
-		W     int    `json:"width"`
-		H     int    `json:"height"`
-		Pix   string `json:"pix_fmt"`
-		Rate  string `json:"avg_frame_rate"`
-		Base  string `json:"time_base"`
+// parse reads ffprobe's JSON.
+func (v *video) parse(out io.Reader) error {
+	var all struct {
+		Packets []struct {
+			PTS *int64 `json:"pts"`
+		} `json:"packets"`
+		Streams []struct {
+			Codec string `json:"codec_name"`
+			W     int    `json:"width"`
+			H     int    `json:"height"`
+			Pix   string `json:"pix_fmt"`
+			Rate  string `json:"avg_frame_rate"`
+			Base  string `json:"time_base"`
+		} `json:"streams"`
 	}
-	lines := bufio.NewScanner(out)
-	lines.Buffer(nil, maxProbeLine)
-	for lines.Scan() {
-		line := bytes.TrimRight(bytes.TrimSpace(lines.Bytes()), ",")
-		switch {
-		case bytes.Contains(line, []byte(`"pts"`)):
-			var packet struct {
-				PTS *int64 `json:"pts"`
-			}
-			if err := json.Unmarshal(line, &packet); err != nil || packet.PTS == nil || len(times) >= maxPackets {
-				return errors.Join(errors.New("a frame without a time, or too many"), err)
-			}
-			times = append(times, *packet.PTS)
-		case bytes.Contains(line, []byte(`"codec_name"`)):
-			if err := json.Unmarshal(line, &stream); err != nil {
-				return err
-			}
-		}
-	}
-	if err := lines.Err(); err != nil {
+	if err := json.NewDecoder(io.LimitReader(out, maxProbe)).Decode(&all); err != nil {
 		return err
 	}
-	if stream.Codec == "" {
+	if len(all.Streams) == 0 || all.Streams[0].Codec == "" {
 		return errors.New("no video stream")
 	}
+	var times []int64
+	for _, p := range all.Packets {
+		if p.PTS == nil {
+			return errors.New("a frame without a time")
+		}
+		times = append(times, *p.PTS)
+	}
+	stream := all.Streams[0]
 	v.Codec = stream.Codec
 	v.W = stream.W
 	v.H = stream.H
