@@ -1,12 +1,12 @@
 package stage
 
 import (
-	"bytes"
 	"errors"
 	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"syscall"
 	"time"
@@ -21,33 +21,29 @@ const StopLimit = 8 * time.Second
 // waitMin is the least time to notice a child that has ended.
 const waitMin = 10 * time.Millisecond
 
-// maxChildOutput bounds the stored part of each of a child's outputs.
-const maxChildOutput = 16 << 20
-
 // Child is a process that this program started.
 type Child struct {
 	Name string // its program's
+	Log  *Log   // its standard error; empty where the command has another writer for it
 
-	cmd            *exec.Cmd
-	stdout, stderr capped
-	exited         chan struct{}
-	err            error // the result of Wait; valid after exited
-}
-
-// capped keeps the beginning of its input.
-type capped struct{ bytes.Buffer }
-
-func (c *capped) Write(p []byte) (int, error) {
-	c.Buffer.Write(p[:min(len(p), max(maxChildOutput-c.Len(), 0))])
-	return len(p), nil
+	cmd    *exec.Cmd
+	stdout Log
+	exited chan struct{}
+	err    error // the result of Wait; valid after exited
 }
 
 // Start starts the command, and keeps its output and errors unless the command has writers for
-// them. The kernel ends the child when this program ends.
+// them; a Log as its standard error becomes the child's. The kernel ends the child when this program
+// ends.
 func Start(cmd *exec.Cmd) (*Child, error) {
 	c := &Child{Name: filepath.Base(cmd.Args[0]), cmd: cmd, exited: make(chan struct{})}
+	if log, ok := cmd.Stderr.(*Log); ok {
+		c.Log = log
+	} else {
+		c.Log = new(Log)
+	}
 	if cmd.Stderr == nil {
-		cmd.Stderr = &c.stderr
+		cmd.Stderr = c.Log
 	}
 	if cmd.Stdout == nil {
 		cmd.Stdout = &c.stdout
@@ -84,12 +80,27 @@ func (c *Child) Running() bool {
 // State returns the state of the ended child.
 func (c *Child) State() *os.ProcessState { return c.cmd.ProcessState }
 
-// Stderr returns the standard error of the ended child.
-func (c *Child) Stderr() []byte { return c.stderr.Bytes() }
+// Stdout returns the child's standard output so far, where Start keeps it.
+func (c *Child) Stdout() []byte { return []byte(c.stdout.String()) }
 
-// Stdout returns what the child wrote to its standard output. The child must
-// have ended.
-func (c *Child) Stdout() []byte { return c.stdout.Bytes() }
+// Await returns the first line of the child's log that matches, as soon as the log has it. It is an
+// error when the child ends before, and after the limit.
+func (c *Child) Await(pattern string, limit time.Duration) (Line, error) {
+	re := regexp.MustCompile(pattern)
+	var found []Line
+	Until(limit, func() bool {
+		ended := !c.Running()
+		found = c.Log.Lines(re)
+		return len(found) > 0 || ended
+	})
+	switch {
+	case len(found) > 0:
+		return found[0], nil
+	case !c.Running():
+		return Line{}, fmt.Errorf("%s ended before a line with %q: %s", c.Name, pattern, c.Log.Tail(5))
+	}
+	return Line{}, fmt.Errorf("%s wrote no line with %q within %v: %s", c.Name, pattern, limit, c.Log.Tail(5))
+}
 
 // Wait returns when the child has ended, by itself or, after the limit, by us.
 // Its last words become the error, and its exit code the error's.
@@ -118,7 +129,7 @@ func (c *Child) Wait(limit time.Duration) error {
 
 // LastWords returns the first line of the ended child's last standard error, without its name.
 func (c *Child) LastWords() string {
-	text := strings.TrimSpace(c.stderr.String())
+	text := strings.TrimSpace(c.Log.String())
 	prefix := c.Name + ": "
 	if i := strings.LastIndex("\n"+text, "\n"+prefix); i >= 0 {
 		text = text[i+len(prefix):]

@@ -51,16 +51,3 @@ func TestChildren(t *testing.T) {
 		t.Errorf("Start of nothing = %v, want code 2 and the cure", err)
 	}
 }
-
-func TestOutputIsBounded(t *testing.T) {
-	var c capped
-	chunk := make([]byte, 1<<20)
-	for range maxChildOutput>>20 + 2 {
-		if n, err := c.Write(chunk); n != len(chunk) || err != nil {
-			t.Fatalf("Write = %d, %v", n, err)
-		}
-	}
-	if c.Len() != maxChildOutput {
-		t.Errorf("kept %d bytes, want %d", c.Len(), maxChildOutput)
-	}
-}

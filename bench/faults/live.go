@@ -3,12 +3,11 @@ package faults
 import (
 	"context"
 	"errors"
-	"fmt"
+	"iter"
 	"os"
 	"path/filepath"
 	"slices"
 	"strconv"
-	"sync"
 	"sync/atomic"
 	"time"
 
@@ -123,46 +122,36 @@ func (p *livePlayer) play(j job) (o fleet.Outcome, _ []fleet.Tick, err error) {
 }
 
 // once is one try. When Ctrl-C ended the edge well before its time, it is an error.
-func (p *livePlayer) once(j job) (fleet.Outcome, error) {
+func (p *livePlayer) once(j job) (o fleet.Outcome, err error) {
 	scenario, contender := &p.cfg.Scenarios[j.scenario], &p.cfg.Contenders[j.contender]
 	if err := p.serve(contender.Plain); err != nil {
-		return fleet.Outcome{}, err
+		return o, err
 	}
-	script := p.path("faults.yaml")
-	summary := p.path("edge.json")
-	audit := p.path("audit.jsonl")
-	records := p.path("record")
+	audit, records := p.path("audit.jsonl"), p.path("record")
 	// the server appends
-	if err := errors.Join(os.WriteFile(script, scenario.Source, 0o600), os.WriteFile(audit, nil, 0o600),
-		os.RemoveAll(records)); err != nil {
-		return fleet.Outcome{}, err
+	if err := errors.Join(os.WriteFile(audit, nil, 0o600), os.RemoveAll(records)); err != nil {
+		return o, err
 	}
 	seed, direction := p.cfg.episode(j.episode)
-	cmd := stage.Edge(p.cfg.Bin, p.dir, append(slices.Clone(contender.flags),
-		"--fps", strconv.Itoa(fleet.FPS), "--bus", "sim", "--camera", "top=sim", "--connect", p.server.Endpoint,
-		"--seed", strconv.FormatUint(seed, 10),
-		"--jpeg-quality", strconv.Itoa(p.cfg.Quality),
-		"--duration", p.cfg.Duration.String(), "--on-exit", "hold", "--quiet", "--json", summary, "--record",
-		"all", "--record-dir", records,
-		"--wire-faults", script, "--fault-seed", strconv.FormatUint(fleet.FaultSeed(seed, direction), 10))...)
-	began := time.Now()
-	child, err := stage.Start(cmd)
-	if err != nil {
-		return fleet.Outcome{}, err
+	trial := stage.Trial{
+		Bin:      p.cfg.Bin,
+		Dir:      p.dir,
+		Server:   p.server,
+		Duration: p.cfg.Duration,
+		Grace:    liveGrace,
+		Flags: append(slices.Clone(contender.flags), "--fps", strconv.Itoa(fleet.FPS), "--seed",
+			strconv.FormatUint(seed, 10), "--jpeg-quality", strconv.Itoa(p.cfg.Quality), "--on-exit", "hold"),
+		Records:    records,
+		Script:     scenario.Source,
+		ScriptSeed: fleet.FaultSeed(seed, direction),
+		Outages:    outages(scenario.Script.Plan(0, fleet.Period), p.cfg.Duration),
 	}
-	var restarts sync.WaitGroup
-	restarts.Go(func() { p.restart(scenario.Script.Plan(0, fleet.Period), began.Add(liveStart), child) })
-	err = p.wait(child)
-	restarts.Wait()
-	if took := time.Since(began); err == nil && took < p.cfg.Duration {
-		err = fmt.Errorf("edge-rt ended after %v, want %v: something else has stopped it", took.Round(time.Millisecond),
-			p.cfg.Duration)
+	if err := trial.Play(p.ctx); errors.Is(err, stage.ErrAway) {
+		p.cfg.Progress("%v\n", err)
+	} else if err != nil {
+		return o, err
 	}
-	if err != nil {
-		return fleet.Outcome{}, err
-	}
-	o, err := readSummary(summary)
-	if err != nil {
+	if o, err = readSummary(trial.Summary()); err != nil {
 		return o, err
 	}
 	o.Seed, o.Direction = seed, direction
@@ -170,16 +159,6 @@ func (p *livePlayer) once(j job) (fleet.Outcome, error) {
 		return o, err
 	}
 	return o, readRecord(records, &o)
-}
-
-// wait returns when the edge has ended, and ends it on an interrupt.
-func (p *livePlayer) wait(edge *stage.Child) error {
-	defer context.AfterFunc(p.ctx, func() { _ = edge.Stop() })()
-	err := edge.Wait(p.cfg.Duration + liveGrace)
-	if p.ctx.Err() != nil {
-		return context.Cause(p.ctx)
-	}
-	return err
 }
 
 // serve starts the server on the contender's policy, unless it runs already.
@@ -199,39 +178,20 @@ func (p *livePlayer) serve(plain bool) error {
 	return p.server.Start(p.ctx)
 }
 
-// restart kills the server and starts it again at the plan's times, which count from begin, for as
-// long as the edge lives.
-func (p *livePlayer) restart(plan *netfault.Plan, begin time.Time, edge *stage.Child) {
-	at := time.Duration(0)
-	for {
-		from, until, ok := plan.NextOutage(at)
-		if !ok || from >= p.cfg.Duration || !sleep(p.ctx, time.Until(begin.Add(from)), edge) {
-			return
-		}
-		p.server.Kill()
-		if !sleep(p.ctx, time.Until(begin.Add(until)), edge) {
-			return // serve starts it again for the next episode
-		}
-		if !plan.ServerDown(until) {
-			if err := p.server.Start(p.ctx); err != nil {
-				p.cfg.Progress("the server did not come back: %v\n", err)
+// outages returns the times of the plan's restarts within d, which begins liveStart after the trial.
+// Restarts that overlap are one, and those that end while the server starts are left out.
+func outages(plan *netfault.Plan, d time.Duration) iter.Seq[stage.Outage] {
+	return func(yield func(stage.Outage) bool) {
+		began := time.Now().Add(liveStart)
+		from, until, ok := plan.NextOutage(0)
+		for ok && from < d {
+			for until < d && plan.ServerDown(until) {
+				_, until, _ = plan.NextOutage(until)
 			}
+			if !yield(stage.Outage{At: liveStart + from, For: until - from}) {
+				return
+			}
+			from, until, ok = plan.NextOutage(max(until, time.Since(began)))
 		}
-		at = max(until, time.Since(begin))
 	}
-}
-
-// sleep waits; it returns false when the child or the context ended first.
-func sleep(ctx context.Context, d time.Duration, child *stage.Child) bool {
-	var exited <-chan struct{}
-	if child != nil {
-		exited = child.Exited()
-	}
-	select {
-	case <-time.After(d):
-		return true
-	case <-exited:
-	case <-ctx.Done():
-	}
-	return false
 }

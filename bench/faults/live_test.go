@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -71,20 +70,6 @@ func TestLivePlaysAgain(t *testing.T) {
 	}
 }
 
-// stub returns a player whose edge-rt is a shell script and whose server sleeps.
-func stub(t *testing.T, ctx context.Context, edge string, duration time.Duration) *livePlayer {
-	t.Helper()
-	dir := t.TempDir()
-	if err := os.WriteFile(filepath.Join(dir, "edge-rt"), []byte("#!/bin/sh\n"+edge), 0o755); err != nil {
-		t.Fatal(err)
-	}
-	cfg := config(t)
-	cfg.Bin = dir
-	cfg.Duration = duration
-	cfg.live = true
-	return playerOn(t, ctx, &cfg, new(atomic.Int64))
-}
-
 // playerOn returns a player whose server sleeps.
 func playerOn(t *testing.T, ctx context.Context, cfg *Config, again *atomic.Int64) *livePlayer {
 	t.Helper()
@@ -99,78 +84,28 @@ func playerOn(t *testing.T, ctx context.Context, cfg *Config, again *atomic.Int6
 	return p
 }
 
-// summarize makes the script write a summary to the file of --json.
-const summarize = "while [ \"$1\" != --json ]; do shift; done\nname=$2\nsay() { echo '{\"targets_reached\": 5}' > " +
-	"$name; }\n"
-
-// An edge that ended before its time, as after the same Ctrl-C, has played no episode, even if its
-// summary contains results.
-func TestCutOffEpisodesDoNotCount(t *testing.T) {
-	p := stub(t, context.Background(), summarize+"say", time.Hour)
-	if _, _, err := p.play(job{}); err == nil || !strings.Contains(err.Error(), "edge-rt ended after") {
-		t.Errorf("cut off: %v, want that it ended too soon", err)
-	}
-}
-
-// An interrupt of bench alone does not wait for the end of the episodes.
-func TestInterruptEndsTheEdge(t *testing.T) {
-	ctx, cancel := context.WithCancel(context.Background())
-	p := stub(t, ctx, summarize+"trap 'say; exit 0' TERM INT\necho > $name.up\nwhile :; do sleep 0.05; done", time.Hour)
-	played := make(chan error)
-	go func() {
-		_, _, err := p.play(job{})
-		played <- err
-	}()
-	rttest.Eventually(t, "the edge is up", func() bool {
-		_, err := os.Stat(filepath.Join(p.dir, "edge.json.up"))
-		return err == nil
-	})
-	cancel()
-	if err := <-played; !errors.Is(err, context.Canceled) {
-		t.Errorf("play() = %v, want that it was cancelled", err)
-	}
-	if _, err := os.Stat(filepath.Join(p.dir, "edge.json")); err != nil {
-		t.Errorf("the edge was not asked to end: %v", err)
-	}
-}
-
-// The server stops and starts at the script's times, repeatedly.
-func TestRestartsFollowTheScript(t *testing.T) {
-	rttest.RealTime(t)
-	p := stub(t, context.Background(), "exec sleep 60", 2900*time.Millisecond)
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer l.Close()
-	started := filepath.Join(p.dir, "started")
-	p.server.Argv, p.server.Endpoint = []string{"/bin/sh", "-c", "echo >> " + started + "; exec sleep 60"},
-		"tcp/"+l.Addr().String()
-	edge, err := stage.Start(exec.Command("sleep", "60"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer edge.Kill()
-	plan := func(text string) *netfault.Plan {
-		s, err := netfault.Parse([]byte(text))
+// The server's outages follow the script; restarts that overlap are one.
+func TestOutagesFollowTheScript(t *testing.T) {
+	for text, want := range map[string][]stage.Outage{
+		"{kind: restart, at: 2s, for: 100ms, every: 3s}": {{At: liveStart + 2*time.Second,
+			For: 100 * time.Millisecond}},
+		"{kind: restart, at: 2s, for: 1s}, {kind: restart, at: 2500ms, for: 1s}": {
+			{At: liveStart + 2*time.Second, For: 1500 * time.Millisecond}},
+		"{kind: restart, for: 24h}":                {{At: liveStart, For: 24 * time.Hour}},
+		"{kind: restart, at: 4s, for: 1s}":         nil,
+		"{kind: blackout, for: 1s, every: 1500ms}": nil,
+	} {
+		s, err := netfault.Parse([]byte("faults: [" + text + "]"))
 		if err != nil {
 			t.Fatal(err)
 		}
-		return s.Plan(1, time.Millisecond)
-	}
-	p.restart(plan("faults: [{kind: restart, at: 200ms, for: 100ms, every: 1s}]"), time.Now(), edge)
-	rttest.Eventually(t, "the server is started three times", func() bool { // the last one prints its first line
-		got, _ := os.ReadFile(started)
-		return len(got) == 3
-	})
-	if !p.server.Running() {
-		t.Error("the server is not back")
-	}
-	edge.Kill()
-	before := time.Now()
-	p.restart(plan("faults: [{kind: restart, for: 24h}]"), before, edge) // returns, since the edge has ended
-	if p.restart(plan("faults: [{kind: blackout, for: 1s}]"), before, edge); time.Since(before) > time.Minute {
-		t.Error("the restarts went on without an edge")
+		var got []stage.Outage
+		for o := range outages(s.Plan(1, time.Millisecond), 4*time.Second) {
+			got = append(got, o)
+		}
+		if !slices.Equal(got, want) {
+			t.Errorf("%s: %v, want %v", text, got, want)
+		}
 	}
 }
 

@@ -14,6 +14,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/edge-rt/edge-rt/stage"
 	"github.com/edge-rt/edge-rt/wire"
 	"github.com/edge-rt/edge-rt/wire/zenoh"
 )
@@ -93,7 +94,7 @@ func secondRobot(r *run) error {
 	if err := second.openArm(); err != nil {
 		return err
 	}
-	second.arm.referee.FirstChunk(now())
+	second.arm.Referee.FirstChunk(now())
 	args := []string{"--max-offline", "4s"}
 	if r.fault.Lean {
 		args = append(args, "--camera", "top=sim")
@@ -102,17 +103,17 @@ func secondRobot(r *run) error {
 		return err
 	}
 	both := func() bool { second.observe(); r.observe(); return r.ctx.Err() != nil }
-	until(r.fault.For-now().Sub(r.at), both)
+	stage.Until(r.fault.For-now().Sub(r.at), both)
 	if second.ended == 0 {
-		_ = second.edge.signal(syscall.SIGTERM)
-		until(exitLimit, func() bool { return both() || second.ended != 0 })
+		_ = second.edge.Signal(syscall.SIGTERM)
+		stage.Until(exitLimit, func() bool { return both() || second.ended != 0 })
 	}
 	r.sleep(torqueTime)
-	second.arm.referee.CheckAt(now())
-	v := second.arm.referee.Verdict()
+	second.arm.Referee.CheckAt(now())
+	v := second.arm.Referee.Verdict()
 	r.other = &v
 	r.result.Note = fmt.Sprintf("the second robot got %d goals", v.Goals)
-	if why := second.edge.reason(); why != "" {
+	if why := second.edge.Reason(); why != "" {
 		r.result.Note += ": " + why
 	}
 	return nil

@@ -19,22 +19,6 @@ const tickPriority = 80
 // errNotHere means that this machine cannot play a fault.
 var errNotHere = errors.New("not on this machine")
 
-// waitDeath returns when a child process has died, waited for or not.
-func waitDeath(pid int, waited <-chan struct{}) {
-	fd, err := unix.PidfdOpen(pid, 0)
-	if err != nil {
-		<-waited
-		return
-	}
-	defer unix.Close(fd)
-	fds := []unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}
-	for {
-		if n, err := unix.Poll(fds, -1); n > 0 || err != nil && err != unix.EINTR {
-			return
-		}
-	}
-}
-
 // traceTick interrupts the edge's tick thread only, as a debugger would, and makes trace handle it
 // until over is closed at the end of the fault.
 func traceTick(r *run, trace func(tid int, over <-chan struct{})) error {

@@ -6,8 +6,6 @@ import "errors"
 
 var errNotHere = errors.New("not on this machine")
 
-func waitDeath(_ int, waited <-chan struct{}) { <-waited }
-
 func stepClock(*run) error { return errNotHere }
 func hangTick(*run) error  { return errNotHere }
 func smallDisk(*run) error { return errNotHere }

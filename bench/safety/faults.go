@@ -42,9 +42,10 @@ type fault struct {
 }
 
 const (
-	elbow = 3
-	wrist = 4
-	s     = time.Second
+	elbow   = 3
+	wrist   = 4
+	gripper = 6
+	s       = time.Second
 )
 
 // faults is the table.
@@ -340,11 +341,11 @@ var servers = []fault{
 
 // pause is the operator's pause; the fault begins once the edge has answered.
 func pause(r *run) error {
-	if err := r.edge.ctl("pause"); err != nil {
+	if err := r.edge.Ctl("pause"); err != nil {
 		return err
 	}
 	r.at = now()
-	r.arm.referee.Paused(r.at, true)
+	r.arm.Referee.Paused(r.at, true)
 	return nil
 }
 
@@ -366,7 +367,7 @@ var people = []fault{
 			if err := pause(r); err != nil {
 				return err
 			}
-			return r.arm.bus.Inject(servosim.Script{Faults: []servosim.Fault{{Kind: "power", Until: s}}})
+			return r.arm.Inject(servosim.Script{Faults: []servosim.Fault{{Kind: "power", Until: s}}})
 		},
 	},
 	{
@@ -374,17 +375,17 @@ var people = []fault{
 		Title: "new episode (`ctl reset`)",
 		For:   s,
 		Soak:  true,
-		Do:    func(r *run) error { return r.edge.ctl("reset") },
+		Do:    func(r *run) error { return r.edge.Ctl("reset") },
 	},
 }
 
 func stopProcess(r *run) error {
-	r.onRevert(func() { _ = r.edge.signal(syscall.SIGCONT) })
-	return r.edge.signal(syscall.SIGSTOP)
+	r.onRevert(func() { _ = r.edge.Signal(syscall.SIGCONT) })
+	return r.edge.Signal(syscall.SIGSTOP)
 }
 
 func signalled(sig syscall.Signal) func(*run) error {
-	return func(r *run) error { return r.edge.signal(sig) }
+	return func(r *run) error { return r.edge.Signal(sig) }
 }
 
 var program = []fault{

@@ -102,7 +102,7 @@ func (r *Result) judged(v referee.Verdict, from rt.Instant) {
 }
 
 func (r *run) judge() {
-	v := r.arm.referee.Verdict()
+	v := r.arm.Referee.Verdict()
 	if r.other != nil {
 		for rule, n := range r.other.Violations {
 			v.Violations[rule] += n
@@ -111,8 +111,8 @@ func (r *run) judge() {
 	}
 	res := &r.result
 	res.judged(v, r.at)
-	res.Exit, res.ByItself = r.edge.exit(), r.ended < r.until
-	res.Reason, res.Did = r.edge.reason(), r.did()
+	res.Exit, res.ByItself = r.edge.Exit(), r.ended < r.until
+	res.Reason, res.Did = r.edge.Reason(), r.did()
 	set := func(took, most time.Duration) {
 		res.SafeMS, res.SafeMaxMS = tenth(took.Seconds()*1e3), tenth(most.Seconds()*1e3)
 	}
@@ -121,14 +121,14 @@ func (r *run) judge() {
 		if v.OffAfter < 0 {
 			set(time.Minute, offMax)
 		} else {
-			set(max(r.arm.history.off().Sub(r.ended), 0), offMax)
+			set(max(r.history.off().Sub(r.ended), 0), offMax)
 		}
 	case safeHeld:
 		ids := r.fault.Joints
 		if ids == nil {
-			ids = r.arm.history.ids
+			ids = r.history.ids
 		}
-		last := max(r.arm.history.lastDriven(ids, r.at, r.over), r.at)
+		last := max(r.history.lastDriven(ids, r.at, r.over), r.at)
 		set(last.Sub(r.at), heldMax)
 	}
 }
@@ -139,10 +139,10 @@ const (
 )
 
 func (r *run) did() string {
-	all := r.arm.history.phases(r.at, r.until)
+	all := r.history.phases(r.at, r.until)
 	// The last motion before an end of its own is the parking.
 	if n := len(all); r.ended != 0 && r.ended < r.until && n > 1 && all[n-1].what == "limp" &&
-		r.edge.exit() != "SIGKILL" {
+		r.edge.Exit() != "SIGKILL" {
 		all[n-2].what = strings.Replace(all[n-2].what, "went on", "parked", 1)
 	}
 	return describe(all)

@@ -2,7 +2,6 @@ package safety
 
 import (
 	"bufio"
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -14,6 +13,7 @@ import (
 	"time"
 
 	"github.com/edge-rt/edge-rt/rt"
+	"github.com/edge-rt/edge-rt/servo/robot"
 	"github.com/edge-rt/edge-rt/sim/referee"
 	"github.com/edge-rt/edge-rt/sim/servosim"
 	"github.com/edge-rt/edge-rt/stage"
@@ -22,8 +22,13 @@ import (
 
 // Times of a run that do not depend on the fault.
 const (
-	warmUp     = 2 * time.Second // motion before the fault
-	afterwards = 2 * time.Second // time of checking after the fault
+	fps    = stage.ArmFPS
+	period = time.Second / fps
+
+	armLimit   = 20 * time.Second // from an edge's start to an arm under torque
+	exitLimit  = 8 * time.Second  // from SIGTERM to the end: it parks
+	warmUp     = 2 * time.Second  // motion before the fault
+	afterwards = 2 * time.Second  // time of checking after the fault
 	resumeTime = 2500 * time.Millisecond
 	torqueTime = 500 * time.Millisecond // after the end, until all must be off
 	settleStep = 200 * time.Millisecond
@@ -42,11 +47,12 @@ type run struct {
 	dir   string
 	fault *fault
 
-	arm   *arm
-	edge  *edgeProcess
-	proxy *stage.Proxy
-	sine  *sineServer // either this or lean is the server
-	lean  *leanServer
+	arm     *stage.Arm
+	history history
+	edge    *stage.Robot
+	proxy   *stage.Proxy
+	sine    *sineServer // either this or lean is the server
+	lean    *leanServer
 
 	server  string     // the server's endpoint
 	at      rt.Instant // when the fault began
@@ -95,8 +101,7 @@ func (r *run) lastLines() string {
 	if r.edge == nil || r.edge.Running() {
 		return ""
 	}
-	lines := bytes.Split(bytes.TrimSpace(r.edge.Stderr()), []byte("\n"))
-	return "; edge-rt said: " + string(bytes.Join(lines[max(0, len(lines)-3):], []byte(" / ")))
+	return "; edge-rt's last lines: " + strings.ReplaceAll(r.edge.Log.Tail(3), "\n", " / ")
 }
 
 func (r *run) open() (err error) {
@@ -106,20 +111,20 @@ func (r *run) open() (err error) {
 	if err := r.openTrace(); err != nil {
 		return err
 	}
-	r.arm.referee.NewRun(now())
+	r.arm.Referee.NewRun(now())
 	if r.fault.Lean {
 		var flags []string
 		if r.cfg.Records != "" {
 			flags = []string{"--audit", filepath.Join(r.cfg.Records, r.fault.Name, AuditFile)}
 		}
-		if r.lean, err = openLean(r.ctx, r.cfg.Bin, r.dir, r.cfg.Tree+"/bundle", r.arm.referee.FirstChunk,
+		if r.lean, err = openLean(r.ctx, r.cfg.Bin, r.dir, r.cfg.Tree+"/bundle", r.arm.Referee.FirstChunk,
 			flags...); err != nil {
 			return err
 		}
 		r.server = r.lean.Endpoint
 		r.onClose(r.lean.close)
 	} else {
-		if r.sine, err = openSineServer(r.ctx, r.fault.Grip, r.arm.referee.FirstChunk); err != nil {
+		if r.sine, err = openSineServer(r.ctx, r.fault.Grip, r.arm.Referee.FirstChunk); err != nil {
 			return err
 		}
 		r.server = r.sine.Endpoint
@@ -136,9 +141,13 @@ func (r *run) open() (err error) {
 }
 
 func (r *run) openArm() (err error) {
-	r.arm, err = openArm(r.dir, r.fault.Bus)
-	if err == nil {
-		r.onClose(func() { r.arm.bus.Close() })
+	so101, err := robot.ByName(stage.ArmName)
+	if err != nil {
+		return err
+	}
+	r.history.open(so101)
+	if r.arm, err = stage.OpenArm(r.dir, r.history.record, r.fault.Bus); err == nil {
+		r.onClose(func() { r.arm.Close() })
 	}
 	return err
 }
@@ -153,8 +162,8 @@ func (r *run) openTrace() error {
 		return err
 	}
 	w := bufio.NewWriter(f)
-	r.arm.history.traceTo(w)
-	r.onClose(func() { r.arm.history.traceTo(nil); w.Flush(); f.Close() })
+	r.history.traceTo(w)
+	r.onClose(func() { r.history.traceTo(nil); w.Flush(); f.Close() })
 	return nil
 }
 
@@ -173,9 +182,11 @@ func (r *run) start() error {
 }
 
 func (r *run) startEdge(endpoint string, args ...string) (err error) {
-	r.edge, err = startEdge(r.cfg.Bin, r.arm, endpoint, args...)
+	r.edge, err = stage.StartRobot(r.cfg.Bin, r.dir, robotID, append([]string{"--bus", r.arm.Port, "--calibration",
+		r.arm.Calibration, "--connect", endpoint, "--fps", fmt.Sprint(fps), "--request-timeout", "1s",
+		"--reconnect-initial-backoff", "200ms", "--reconnect-max-backoff", "500ms"}, args...)...)
 	if err == nil {
-		r.onClose(r.edge.close)
+		r.onClose(r.edge.Close)
 	}
 	return err
 }
@@ -184,7 +195,7 @@ func (r *run) startEdge(endpoint string, args ...string) (err error) {
 func (r *run) settle() {
 	var before []servosim.State
 	for range settleMax {
-		states, still := r.arm.bus.States(), before != nil
+		states, still := r.arm.States(), before != nil
 		for i := range before {
 			off := states[i].Position - before[i].Position
 			still = still && off*off <= 9
@@ -209,12 +220,12 @@ func (r *run) steps() error {
 		r.sleep(warmUp)
 	}
 	r.at = now()
-	r.arm.history.mark(r.fault.Title)
+	r.history.mark(r.fault.Title)
 	if err := r.begin(1); err != nil {
 		return err
 	}
 	r.sleep(r.fault.For - now().Sub(r.at))
-	r.arm.history.mark("the fault is over")
+	r.history.mark("the fault is over")
 	r.revert()
 	r.over = now()
 	r.sleep(afterwards)
@@ -229,14 +240,14 @@ func (r *run) steps() error {
 	} else {
 		r.until = min(r.until, r.ended.Add(afterwards))
 	}
-	_ = until(torqueTime, func() bool { r.arm.referee.CheckAt(now()); return false })
+	_ = stage.Until(torqueTime, func() bool { r.arm.Referee.CheckAt(now()); return false })
 	_ = r.edge.Wait(exitLimit) // for its watchdog process; the report shows how the edge ended
 	return nil
 }
 
 func (r *run) begin(seed uint64) error {
 	if len(r.fault.Script) > 0 {
-		if err := r.arm.bus.Inject(servosim.Script{Seed: seed, Faults: r.fault.Script}); err != nil {
+		if err := r.arm.Inject(servosim.Script{Seed: seed, Faults: r.fault.Script}); err != nil {
 			return err
 		}
 	}
@@ -247,10 +258,10 @@ func (r *run) begin(seed uint64) error {
 }
 
 func (r *run) waitArmed() error {
-	if !until(armLimit, func() bool { return r.arm.armed() || r.edge.ended() }) {
+	if !stage.Until(armLimit, func() bool { return r.arm.Armed() || r.edge.Ended() }) {
 		return fmt.Errorf("the arm was not armed within %v", armLimit)
 	}
-	if r.edge.ended() {
+	if r.edge.Ended() {
 		return errors.New("the edge ended before the fault")
 	}
 	return nil
@@ -268,32 +279,32 @@ func (r *run) revert() {
 
 // sleep waits, or until ctx ends, and lets the referee check the time.
 func (r *run) sleep(d time.Duration) {
-	until(d, func() bool { r.observe(); return r.ctx.Err() != nil })
+	stage.Until(d, func() bool { r.observe(); return r.ctx.Err() != nil })
 }
 
 // observe records the end of the edge, and lets the referee check the time.
 func (r *run) observe() {
-	if r.ended == 0 && r.edge.ended() {
-		r.ended = r.edge.endedAt
-		r.arm.referee.Ended(r.ended)
+	if r.ended == 0 && r.edge.Ended() {
+		r.ended = r.edge.EndedAt
+		r.arm.Referee.Ended(r.ended)
 	}
 	if r.fault.Grip != nil {
 		if t, begun := r.sine.sinceFirst(); begun {
-			r.arm.referee.PolicyGoal(now(), gripper, toRaw(gripper, r.fault.Grip(t+gripAhead)))
+			r.arm.Referee.PolicyGoal(now(), gripper, stage.ToRaw(gripper, r.fault.Grip(t+gripAhead)))
 		}
 	}
-	r.arm.referee.CheckAt(now())
+	r.arm.Referee.CheckAt(now())
 }
 
 // movesSince reports whether the whole arm is under torque and has moved since an
 // instant.
-func (r *run) movesSince(t rt.Instant) bool { return r.arm.armed() && r.arm.history.moves(t, now()) }
+func (r *run) movesSince(t rt.Instant) bool { return r.arm.Armed() && r.history.moves(t, now()) }
 
 // resume runs `ctl resume`. A program that ends by itself meanwhile is not an error.
 func (r *run) resume() error {
-	r.arm.referee.Consent(now())
-	r.arm.referee.Paused(now(), false)
-	if err := r.edge.ctl("resume"); err != nil && r.edge.Running() {
+	r.arm.Referee.Consent(now())
+	r.arm.Referee.Paused(now(), false)
+	if err := r.edge.Ctl("resume"); err != nil && r.edge.Running() {
 		return err
 	}
 	return nil
@@ -307,7 +318,7 @@ func (r *run) findWho() error {
 	case r.ended != 0:
 		*who = whoStarts
 		return nil
-	case r.fault.Lean && r.arm.armed(), r.arm.history.moves(r.until.Add(-stillTime), r.until):
+	case r.fault.Lean && r.arm.Armed(), r.history.moves(r.until.Add(-stillTime), r.until):
 		*who = whoItself
 		return nil
 	}
@@ -321,7 +332,7 @@ func (r *run) findWho() error {
 		*who = whoStarts
 	case r.movesSince(asked):
 		*who = whoOperator
-	case r.arm.history.moves(asked, now()):
+	case r.history.moves(asked, now()):
 		*who = whoPartly
 	default:
 		*who = whoNobody
@@ -331,10 +342,10 @@ func (r *run) findWho() error {
 
 // stopEdge asks the edge to end, and kills it when it does not.
 func (r *run) stopEdge() error {
-	if err := r.edge.signal(syscall.SIGTERM); err != nil {
+	if err := r.edge.Signal(syscall.SIGTERM); err != nil {
 		return err
 	}
-	if !until(exitLimit, func() bool { r.observe(); return r.ended != 0 }) {
+	if !stage.Until(exitLimit, func() bool { r.observe(); return r.ended != 0 }) {
 		r.edge.Kill()
 		r.observe()
 		r.result.Note = "did not end within " + exitLimit.String()
@@ -359,14 +370,4 @@ func corruptChunks(change func(*wire.ActionChunk)) func(*run) error {
 		r.onRevert(func() { r.sine.setChange(nil) })
 		return nil
 	}
-}
-
-// until waits at most d until ok; it returns false after that.
-func until(d time.Duration, ok func() bool) bool {
-	for end := time.Now().Add(d); !ok(); time.Sleep(5 * time.Millisecond) {
-		if time.Now().After(end) {
-			return false
-		}
-	}
-	return true
 }

@@ -11,6 +11,7 @@ import (
 
 	"github.com/edge-rt/edge-rt/internal/exit"
 	"github.com/edge-rt/edge-rt/sim/referee"
+	"github.com/edge-rt/edge-rt/stage"
 )
 
 // Bounds of a soak.
@@ -64,7 +65,7 @@ func playSoak(ctx context.Context, cfg *Config, dir string) ([]Result, error) {
 	}
 	s.sleep(torqueTime)
 	_ = s.edge.Wait(exitLimit) // for its watchdog process
-	s.result.Did, s.result.Who = describe(s.arm.history.phases(s.at, s.ended)), whoStarts
+	s.result.Did, s.result.Who = describe(s.history.phases(s.at, s.ended)), whoStarts
 	s.keep()
 	return s.results, context.Cause(ctx)
 }
@@ -72,7 +73,7 @@ func playSoak(ctx context.Context, cfg *Config, dir string) ([]Result, error) {
 // startArmed starts the edge, again when the motors of a busy host did not answer.
 func (s *soak) startArmed() (err error) {
 	for range tries {
-		s.arm.referee.NewRun(now())
+		s.arm.Referee.NewRun(now())
 		s.ended = 0
 		if err = s.start(); err != nil {
 			return err
@@ -120,7 +121,10 @@ func (s *soak) playOne(f fault) error {
 // bringBack makes an arm move: by itself, by the operator's command, or by a new start.
 func (s *soak) bringBack() error {
 	moves := func(limit time.Duration) bool {
-		came := until(limit, func() bool { s.observe(); return s.ended != 0 || s.movesSince(now().Add(-stillTime)) })
+		came := stage.Until(limit, func() bool {
+			s.observe()
+			return s.ended != 0 || s.movesSince(now().Add(-stillTime))
+		})
 		return came && s.ended == 0
 	}
 	if moves(backLimit / 5) {
@@ -149,7 +153,7 @@ func (s *soak) bringBack() error {
 }
 
 func (s *soak) keep() {
-	v := s.arm.referee.Verdict()
+	v := s.arm.Referee.Verdict()
 	was := s.before
 	s.before = v
 	for rule := range v.Violations {

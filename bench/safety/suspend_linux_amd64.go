@@ -18,12 +18,12 @@ const syscallStop = syscall.SIGTRAP | 0x80
 // suspend stops the edge for a second. Afterwards CLOCK_BOOTTIME appears to have advanced by an
 // hour and CLOCK_MONOTONIC not: the tick's results of clock_gettime are changed.
 func suspend(r *run) error {
-	if err := r.edge.signal(syscall.SIGSTOP); err != nil {
+	if err := r.edge.Signal(syscall.SIGSTOP); err != nil {
 		return err
 	}
 	r.sleep(time.Second)
 	err := traceTick(r, shiftClock)
-	return errors.Join(err, r.edge.signal(syscall.SIGCONT))
+	return errors.Join(err, r.edge.Signal(syscall.SIGCONT))
 }
 
 // shiftClock adds to every reading of CLOCK_BOOTTIME by a thread until over is closed.

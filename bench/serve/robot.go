@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math"
 	"os"
 	"path/filepath"
 	"sync"
@@ -12,7 +11,7 @@ import (
 	"time"
 
 	"github.com/edge-rt/edge-rt/jpeg"
-	"github.com/edge-rt/edge-rt/policy"
+	"github.com/edge-rt/edge-rt/stage"
 	"github.com/edge-rt/edge-rt/wire"
 	"github.com/edge-rt/edge-rt/wire/network"
 	"github.com/edge-rt/edge-rt/wire/zenoh"
@@ -23,39 +22,18 @@ const (
 	// answerTurns turns of all robots.
 	answerLimit = 10 * time.Second
 	answerTurns = 3
-	queryLimit  = 10 * time.Second
 	// longestInference bounds the inference time that a server reports.
 	longestInference = 10 * time.Minute
-	imagePrefix      = "observation.images."
-	jpegQuality      = 90
 	prefixRows       = 3
 )
 
-// robot sends requests to a server over a link of its own.
+// robot sends requests to a server over a link of its own. Owner: the goroutine that sends them.
 type robot struct {
-	link   wire.Session
-	prefix string // of the service
-	obs    wire.Publisher
-
-	// Owner: the goroutine that sends requests.
-	observation wire.Observation
-	body, head  []byte
-	seq         uint64
-	answered    int
-	lost        int
-	trips       []float64 // ms
-	timer       *time.Timer
-	inference   time.Duration // of the policy, as the server reports it
-	limit       time.Duration // of an answer
-
-	// Owner: the link's receiver.
-	chunk wire.ActionChunk
-
-	awaited atomic.Uint64 // seq
-	answers chan struct{} // cap 1
-	refused atomic.Uint64 // events in place of a chunk
-	strange atomic.Uint64 // messages that cannot be read, or chunks that do not fit
-	rows    int           // of a chunk
+	*stage.FakeRobot
+	answered int
+	lost     int
+	trips    []float64     // ms
+	limit    time.Duration // of an answer
 }
 
 // crowd is the robots of one server.
@@ -63,7 +41,7 @@ type crowd struct{ robots []*robot }
 
 // join opens the sessions of n robots.
 func (s *stand) join(ctx context.Context, endpoint string, n int) (*crowd, error) {
-	observation, err := s.observation()
+	observation, err := stage.ObservationOf(&s.bundle.Meta, prefixRows)
 	if err != nil {
 		return nil, err
 	}
@@ -74,7 +52,9 @@ func (s *stand) join(ctx context.Context, endpoint string, n int) (*crowd, error
 			c.leave()
 			return nil, err
 		}
-		r.limit = max(answerLimit, answerTurns*time.Duration(n)*r.inference)
+		inference := time.Duration(min(r.Ack.InferenceMsP99,
+			longestInference.Seconds()*1e3) * float64(time.Millisecond))
+		r.limit = max(answerLimit, answerTurns*time.Duration(n)*inference)
 		c.robots = append(c.robots, r)
 	}
 	return c, nil
@@ -82,43 +62,26 @@ func (s *stand) join(ctx context.Context, endpoint string, n int) (*crowd, error
 
 func (c *crowd) leave() {
 	for _, r := range c.robots {
-		_ = r.link.Close()
+		_ = r.Link.Close()
 	}
 }
 
-// observation returns every robot's observation: pictures of waves, as JPEG.
-func (s *stand) observation() (o wire.Observation, err error) {
-	meta := &s.bundle.Meta
-	o.State = make([]float32, len(meta.StateNames))
-	if meta.RTC != "none" {
-		o.PrefixRobot = wire.Matrix{Rows: prefixRows, Cols: meta.ActionDim,
-			Data: make([]float32, prefixRows*meta.ActionDim)}
-		o.InferenceDelaySteps = prefixRows
-	}
-	encoder, err := jpeg.NewEncoder(jpegQuality, jpeg.ChromaOfPicture)
+func (s *stand) newRobot(ctx context.Context, endpoint, id string, o wire.Observation) (*robot, error) {
+	link, err := network.Open(ctx, zenoh.Config{Connect: []string{endpoint}})
 	if err != nil {
-		return o, err
+		return nil, err
 	}
-	defer encoder.Close()
-	for _, camera := range meta.Cameras {
-		pix := make([]byte, camera.Bytes())
-		for i := range pix {
-			x, y := i/3%camera.W, i/3/camera.W
-			pix[i] = byte(128 + 60*math.Sin(float64(x)/11) + 60*math.Sin(float64(y)/7+float64(i%3)))
-		}
-		file := make([]byte, jpeg.MaxSize(camera.W, camera.H, jpeg.Chroma420))
-		n, err := encoder.EncodeRGB(file, pix, camera.W, camera.H)
-		if err != nil {
-			return o, err
-		}
-		o.Images = append(o.Images, wire.Image{Name: imagePrefix + camera.Name, Data: file[:n]})
+	r, err := stage.OpenFakeRobot(ctx, link, stage.OpenOf(&s.bundle.Meta, id), s.bundle.ChunkSize)
+	if err != nil {
+		return nil, errors.Join(err, link.Close())
 	}
-	return o, nil
+	r.Observation = o
+	return &robot{FakeRobot: r}, nil
 }
 
 // writePictures writes the decoded pictures of the robots, for a client that sends them raw.
 func (s *stand) writePictures() (folder string, err error) {
-	o, err := s.observation()
+	o, err := stage.ObservationOf(&s.bundle.Meta, prefixRows)
 	if err != nil {
 		return "", err
 	}
@@ -143,138 +106,20 @@ func (s *stand) writePictures() (folder string, err error) {
 	return folder, nil
 }
 
-func (s *stand) newRobot(ctx context.Context, endpoint, id string, o wire.Observation) (r *robot, err error) {
-	meta := &s.bundle.Meta
-	r = &robot{
-		observation: o,
-		answers:     make(chan struct{}, 1),
-		rows:        meta.ChunkSize,
-		timer:       time.NewTimer(time.Hour),
-	}
-	if r.link, err = network.Open(ctx, zenoh.Config{Connect: []string{endpoint}}); err != nil {
-		return nil, err
-	}
-	if err = r.open(ctx, meta, id); err != nil {
-		return nil, errors.Join(err, r.link.Close())
-	}
-	return r, nil
-}
-
-func (r *robot) open(ctx context.Context, meta *policy.Meta, id string) error {
-	var keys []string
-	for end := time.Now().Add(queryLimit); len(keys) == 0; {
-		var err error
-		if keys, err = r.link.Tokens(ctx, wire.ServerAliveAny, queryLimit); err != nil {
-			return err
-		}
-		if len(keys) == 0 && time.Now().After(end) { // it listens before it is warm
-			return fmt.Errorf("no server shows its token within %v", queryLimit)
-		}
-	}
-	service, err := wire.ServiceOf(keys[0])
-	if err != nil {
-		return err
-	}
-	r.prefix = service.Prefix()
-	open := wire.SessionOpen{
-		ClientUUID:    id,
-		RobotType:     "so101",
-		FPS:           meta.FPS,
-		ActionNames:   meta.ActionNames,
-		StateDim:      len(meta.StateNames),
-		SchemaVersion: wire.SchemaVersion,
-		RTCEnabled:    meta.RTC != "none",
-		SessionEpoch:  1,
-	}
-	for _, m := range r.observation.Images {
-		open.CameraNames = append(open.CameraNames, m.Name)
-	}
-	token, err := wire.EpochAliveKey(r.prefix, id, 1)
-	if err != nil {
-		return err
-	}
-	if _, err := r.link.Token(token); err != nil {
-		return err
-	}
-	replies, err := r.link.Get(ctx, wire.SessionKey(r.prefix), wire.AppendSessionOpen(nil, &open), queryLimit)
-	if err != nil || len(replies) != 1 {
-		return fmt.Errorf("%s opens a session: %d answers, %v", id, len(replies), err) //nolint:errorlint // may be nil
-	}
-	var ack wire.SessionAck
-	if err := wire.ParseSessionAck(&ack, replies[0].Payload); err != nil {
-		return err
-	}
-	if !ack.Accepted {
-		return fmt.Errorf("%s gets no session: %s", id, ack.Error)
-	}
-	r.inference = time.Duration(min(ack.InferenceMsP99, longestInference.Seconds()*1e3) * float64(time.Millisecond))
-	key, err := wire.ActionKey(r.prefix, id)
-	if err != nil {
-		return err
-	}
-	if _, err := r.link.Subscribe(key, r.receive); err != nil {
-		return err
-	}
-	if key, err = wire.ObsKey(r.prefix, id); err != nil {
-		return err
-	}
-	r.obs, err = r.link.Publisher(key, wire.ObservationQoS)
-	return err
-}
-
-// receive is called by the link.
-func (r *robot) receive(sample wire.Sample) {
-	h, err := wire.ParseHeader(sample.Attachment)
-	switch {
-	case err != nil:
-		r.strange.Add(1)
-	case h.MsgType == wire.MsgEvent:
-		var e wire.Event
-		if err := wire.ParseEvent(&e, sample.Payload); err != nil || e.Code != wire.EventLate {
-			r.refused.Add(1)
-		}
-	case wire.ParseActionChunk(&r.chunk, sample.Payload) != nil || r.chunk.SeqIDEcho != h.SeqID ||
-		r.chunk.ChunkRobot.Rows != r.rows:
-		r.strange.Add(1)
-	case h.SeqID == r.awaited.Load():
-		select {
-		case r.answers <- struct{}{}:
-		default:
-		}
-	}
-}
-
 // ask sends an observation and waits for its chunk; it returns false without one.
 func (r *robot) ask(ctx context.Context) bool {
-	r.seq++
-	r.awaited.Store(r.seq)
-	select {
-	case <-r.answers:
-	default:
+	trip, ok := time.Duration(0), r.Send() == nil
+	if ok {
+		trip, ok = r.Await(ctx, r.limit)
 	}
-	r.body = wire.AppendObservation(r.body[:0], &r.observation)
-	r.head = wire.AppendHeader(r.head[:0], wire.Header{
-		SchemaVersion: wire.SchemaVersion,
-		MsgType:       wire.MsgObservation,
-		SeqID:         r.seq,
-		SessionEpoch:  1,
-	})
-	begin := time.Now()
-	if err := r.obs.Put(r.body, r.head); err != nil {
-		r.lost++
-		return false
-	}
-	r.timer.Reset(r.limit)
-	select {
-	case <-r.answers:
+	switch {
+	case ok:
 		r.answered++
-		r.trips = append(r.trips, time.Since(begin).Seconds()*1e3)
-		return true
-	case <-ctx.Done():
-	case <-r.timer.C:
+		r.trips = append(r.trips, trip.Seconds()*1e3)
+	case ctx.Err() == nil:
 		r.lost++
 	}
-	return false
+	return ok
 }
 
 // flood lets all robots send requests as fast as they are answered, and returns the chunks per
@@ -305,7 +150,7 @@ func (c *crowd) answered() (n int) {
 // lost returns the number of requests without a chunk.
 func (c *crowd) lost() (n int) {
 	for _, r := range c.robots {
-		n += r.lost + int(r.refused.Load()+r.strange.Load())
+		n += r.lost + r.Failures()
 	}
 	return n
 }

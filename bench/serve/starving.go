@@ -175,11 +175,11 @@ func occupy(n int) (stop func(), err error) {
 func (d *dry) play(ctx context.Context, begin time.Time, slice time.Duration) {
 	asks := begin.Add(d.offset)
 	ends := asks.Add(d.ahead) // when its actions end
-	d.observation.HasRunway = true
+	d.Observation.HasRunway = true
 	for time.Since(begin) < slice && ctx.Err() == nil {
 		time.Sleep(time.Until(asks.Add(d.way)))
 		left := time.Until(ends) - d.way
-		d.observation.RunwayMs = max(0, left.Seconds()*1e3)
+		d.Observation.RunwayMs = max(0, left.Seconds()*1e3)
 		if !d.ask(ctx) {
 			return
 		}

@@ -1,0 +1,5 @@
+//go:build !linux
+
+package stage
+
+func waitDeath(_ int, waited <-chan struct{}) { <-waited }

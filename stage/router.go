@@ -1,0 +1,58 @@
+package stage
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+)
+
+// routerLimit is the longest time until the router listens.
+const routerLimit = 40 * time.Second
+
+// Router is the official Zenoh router, which can be killed and started again at the same endpoint.
+type Router struct {
+	*Child   // of the last Start; nil before
+	Endpoint string
+	argv     []string
+	packages string
+}
+
+// NewRouter returns the router of the folder examples/router, at a free port, for an interpreter with
+// the official wheel; packages is a folder of another version of that wheel, or empty. Its
+// configuration is in dir.
+func NewRouter(python, packages, folder, dir string) (*Router, error) {
+	endpoint, err := FreeEndpoint()
+	if err != nil {
+		return nil, err
+	}
+	text, err := os.ReadFile(filepath.Join(folder, "single.json5"))
+	if err != nil {
+		return nil, err
+	}
+	config := filepath.Join(dir, "router.json5")
+	text = []byte(strings.Replace(string(text), "tcp/0.0.0.0:7447", endpoint, 1))
+	return &Router{
+		Endpoint: endpoint,
+		argv:     []string{python, filepath.Join(folder, "router.py"), config},
+		packages: packages,
+	}, os.WriteFile(config, text, 0o600)
+}
+
+// Start starts the router and returns once it listens.
+func (r *Router) Start() (err error) {
+	cmd := Command(r.argv[0], r.argv[1:]...)
+	if r.packages != "" {
+		cmd.Env = append(cmd.Env, "PYTHONPATH="+r.packages)
+	}
+	log := new(Log)
+	cmd.Stdout, cmd.Stderr = log, log
+	if r.Child, err = StartGroup(cmd); err != nil {
+		return err
+	}
+	if _, err := r.Await("router listens", routerLimit); err != nil {
+		return fmt.Errorf("the official router: %w", err)
+	}
+	return nil
+}

@@ -1,0 +1,88 @@
+package stage
+
+import (
+	"context"
+	"errors"
+	"net"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/edge-rt/edge-rt/rt/rttest"
+)
+
+// stub returns a trial whose edge-rt is a shell script and whose server sleeps.
+func stub(t *testing.T, edge string, d time.Duration) (trial *Trial, started func() int) {
+	t.Helper()
+	dir := t.TempDir()
+	if err := os.WriteFile(filepath.Join(dir, "edge-rt"), []byte("#!/bin/sh\n"+edge), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { l.Close() })
+	starts := filepath.Join(dir, "started")
+	s := &Server{
+		Endpoint: "tcp/" + l.Addr().String(),
+		Argv:     []string{"/bin/sh", "-c", "echo >> " + starts + "; exec sleep 60"},
+	}
+	if err := s.Start(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if s.Child != nil {
+			s.Kill()
+		}
+	})
+	return &Trial{Bin: dir, Dir: dir, Server: s, Duration: d, Grace: time.Minute}, func() int {
+		got, _ := os.ReadFile(starts)
+		return len(got)
+	}
+}
+
+// An edge that ended before its time, as after the same Ctrl-C, has played nothing.
+func TestAnEdgeThatIsCutOff(t *testing.T) {
+	trial, _ := stub(t, "exit 0", time.Hour)
+	if err := trial.Play(t.Context()); err == nil || !strings.Contains(err.Error(), "edge-rt ended after") {
+		t.Errorf("cut off: %v, want that it ended too soon", err)
+	}
+}
+
+// An interrupt of the trial alone does not wait for its end, and ends the edge in order.
+func TestInterruptEndsTheEdge(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	trial, _ := stub(t, `cd "$STATE_DIRECTORY"; trap ': > ended; exit 0' TERM; : > up
+while :; do sleep 0.05; done`, time.Hour)
+	played := make(chan error)
+	go func() { played <- trial.Play(ctx) }()
+	exists := func(name string) bool {
+		_, err := os.Stat(filepath.Join(trial.Dir, name))
+		return err == nil
+	}
+	rttest.Eventually(t, "the edge is up", func() bool { return exists("up") })
+	cancel()
+	if err := <-played; !errors.Is(err, context.Canceled) || !exists("ended") {
+		t.Errorf("Play = %v, want that it was cancelled, and that the edge ended in order", err)
+	}
+}
+
+// The server stops and starts at its times, as long as the edge lives.
+func TestOutages(t *testing.T) {
+	rttest.RealTime(t)
+	trial, started := stub(t, "exec sleep 1", 900*time.Millisecond)
+	trial.Outages = slices.Values([]Outage{{At: 100 * time.Millisecond, For: 100 * time.Millisecond},
+		{At: 400 * time.Millisecond, For: 100 * time.Millisecond, Drain: true}, {At: time.Hour, For: time.Second}})
+	if err := trial.Play(t.Context()); err != nil || !trial.Server.Running() {
+		t.Errorf("Play = %v, the server running %v, want it back", err, trial.Server.Running())
+	}
+	rttest.Eventually(t, "the server was started three times", func() bool { return started() == 3 })
+	trial.Server.Argv[0] = "/nowhere"
+	if err := trial.Play(t.Context()); !errors.Is(err, ErrAway) {
+		t.Errorf("Play = %v, want that the server did not come back", err)
+	}
+}
