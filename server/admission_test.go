@@ -11,29 +11,37 @@ import (
 	"github.com/edge-rt/edge-rt/wire"
 )
 
-// happyOpen, happyCaps and happyConfig are the base that the draft's vectors override.
-func happyOpen() wire.SessionOpen {
-	return wire.SessionOpen{
-		ClientUUID: "robot-07", RobotType: "so100", PolicyType: "pi0", FPS: 30, ActionNames: []string{"a.pos", "b.pos"},
-		CameraNames: []string{"observation.images.front"}, StateDim: 6, SchemaVersion: 1, Task: "t",
+// happy is the accepted open that the draft's vectors change.
+func happy() *admission {
+	cfg := &manifest.Config{DefaultTask: "t", MaxSessions: 4}
+	return &admission{
+		cfg:   cfg,
+		tasks: newTaskReader(cfg, nil),
+		limit: 4,
+		open: &wire.SessionOpen{
+			ClientUUID:    "robot-07",
+			RobotType:     "so100",
+			PolicyType:    "pi0",
+			FPS:           30,
+			ActionNames:   []string{"a.pos", "b.pos"},
+			CameraNames:   []string{front},
+			StateDim:      6,
+			SchemaVersion: 1,
+			Task:          "t",
+		},
+		caps: wire.Capabilities{
+			PolicyType:      "pi0",
+			ActionNames:     []string{"a.pos", "b.pos"},
+			ExpectedCameras: []string{front},
+			StateDim:        6,
+			ChunkSize:       50,
+			TrainedFPS:      30,
+			SupportsRTC:     true,
+		},
 	}
 }
 
-func happyCaps() wire.Capabilities {
-	return wire.Capabilities{
-		PolicyType:      "pi0",
-		ActionNames:     []string{"a.pos", "b.pos"},
-		ExpectedCameras: []string{"observation.images.front"},
-		StateDim:        6,
-		ChunkSize:       50,
-		TrainedFPS:      30,
-		SupportsRTC:     true,
-	}
-}
-
-func happyConfig() manifest.Config {
-	return manifest.Config{DefaultTask: "t", MaxSessions: 4}
-}
+const front = imagePrefix + "front"
 
 func TestAdmissionGolden(t *testing.T) {
 	for _, row := range golden[struct {
@@ -64,9 +72,9 @@ func TestAdmissionGolden(t *testing.T) {
 		Warnings   []string
 		Downgraded bool `json:"rtc_downgraded"`
 	}](t, "validate_session_open") {
-		open := happyOpen()
-		caps := happyCaps()
-		cfg := happyConfig()
+		a := happy()
+		open, caps := a.open, &a.caps
+		a.active = row.Active
 		override(&open.SchemaVersion, row.Open.SchemaVersion)
 		override(&open.ActionNames, row.Open.ActionNames)
 		override(&open.CameraNames, row.Open.CameraNames)
@@ -79,18 +87,9 @@ func TestAdmissionGolden(t *testing.T) {
 		override(&caps.ExpectedCameras, row.Caps.Cameras)
 		override(&caps.StateDim, row.Caps.StateDim)
 		override(&caps.SupportsRTC, row.Caps.RTC)
-		override(&cfg.PinTask, row.Manifest.PinTask)
-		override(&cfg.StrictFPS, row.Manifest.StrictFPS)
-
-		tasks := newTaskReader(&cfg, nil)
-		a := admission{
-			caps:   caps,
-			cfg:    &cfg,
-			tasks:  tasks,
-			limit:  int(cfg.MaxSessions),
-			active: row.Active,
-			open:   &open,
-		}
+		override(&a.cfg.PinTask, row.Manifest.PinTask)
+		override(&a.cfg.StrictFPS, row.Manifest.StrictFPS)
+		a.tasks = newTaskReader(a.cfg, nil)
 		text := ""
 		if r := a.check(); r != nil {
 			text = r.text
@@ -111,49 +110,34 @@ func override[T any](dst, src *T) {
 
 // Cases that LeRobot's server accepts and this server refuses.
 func TestAdmissionRefusesWhatTheDraftTolerates(t *testing.T) {
-	tests := []struct {
+	for _, tt := range []struct {
 		name      string
-		change    func(o *wire.SessionOpen, c *wire.Capabilities, cfg *manifest.Config)
+		change    func(a *admission)
 		want      string
 		temporary bool
 	}{
-		{"no id", func(o *wire.SessionOpen, _ *wire.Capabilities, _ *manifest.Config) {
-			o.ClientUUID = ""
-		}, "client_uuid", false},
-		{"reserved id", func(o *wire.SessionOpen, _ *wire.Capabilities, _ *manifest.Config) {
-			o.ClientUUID = "server"
-		}, "client_uuid", false},
-		{"id that is no key segment", func(o *wire.SessionOpen, _ *wire.Capabilities, _ *manifest.Config) {
-			o.ClientUUID = "a b"
-		}, `"a-b"`, false},
-		{"id with a wildcard", func(o *wire.SessionOpen, _ *wire.Capabilities, _ *manifest.Config) {
-			o.ClientUUID = "*"
-		}, "client_uuid", false},
-		{"id not on the list", func(_ *wire.SessionOpen, _ *wire.Capabilities, cfg *manifest.Config) {
-			cfg.Clients = []string{"robot-08"}
+		{"no id", func(a *admission) { a.open.ClientUUID = "" }, "client_uuid", false},
+		{"reserved id", func(a *admission) { a.open.ClientUUID = "server" }, "client_uuid", false},
+		{"id that is no key segment", func(a *admission) { a.open.ClientUUID = "a b" }, `"a-b"`, false},
+		{"id with a wildcard", func(a *admission) { a.open.ClientUUID = "*" }, "client_uuid", false},
+		{"id not on the list", func(a *admission) {
+			a.cfg.Clients = []string{"robot-08"}
 		}, "client 'robot-07' is not on this server's list", false},
-		{"radians for degrees", func(o *wire.SessionOpen, c *wire.Capabilities, _ *manifest.Config) {
-			o.ActionUnits, c.ActionUnits = []string{"radians", "radians"}, []string{"degrees", "degrees"}
+		{"radians for degrees", func(a *admission) {
+			a.open.ActionUnits, a.caps.ActionUnits = []string{"radians", "radians"}, []string{"degrees", "degrees"}
 		}, "action_units", false},
-		{"state in other units", func(o *wire.SessionOpen, c *wire.Capabilities, _ *manifest.Config) {
-			o.StateUnits, c.StateUnits = []string{"radians"}, []string{"degrees"}
+		{"state in other units", func(a *admission) {
+			a.open.StateUnits, a.caps.StateUnits = []string{"radians"}, []string{"degrees"}
 		}, "state_units", false},
-		{"picture of another size", func(o *wire.SessionOpen, c *wire.Capabilities, _ *manifest.Config) {
-			o.CameraShapes = []wire.CameraShape{{Name: "observation.images.front", H: 480, W: 640, C: 3}}
-			c.CameraShapes = []wire.CameraShape{{Name: "observation.images.front", H: 120, W: 160, C: 3}}
+		{"picture of another size", func(a *admission) {
+			a.open.CameraShapes = []wire.CameraShape{{Name: front, H: 480, W: 640, C: 3}}
+			a.caps.CameraShapes = []wire.CameraShape{{Name: front, H: 120, W: 160, C: 3}}
 		}, "480x640", false},
-		{"full is for now only", func(_ *wire.SessionOpen, _ *wire.Capabilities, cfg *manifest.Config) {
-			cfg.MaxSessions = 0
-		}, "server full: 0/0", true},
-	}
-	for _, tt := range tests {
+		{"full is for now only", func(a *admission) { a.limit = 0 }, "server full: 0/0", true},
+	} {
 		t.Run(tt.name, func(t *testing.T) {
-			open := happyOpen()
-			caps := happyCaps()
-			cfg := happyConfig()
-			tt.change(&open, &caps, &cfg)
-			tasks := newTaskReader(&cfg, nil)
-			a := admission{caps: caps, cfg: &cfg, tasks: tasks, limit: int(cfg.MaxSessions), open: &open}
+			a := happy()
+			tt.change(a)
 			r := a.check()
 			if r == nil || !strings.Contains(r.text, tt.want) || (refusals[r.reason].retryAfter > 0) != tt.temporary {
 				t.Errorf("check() = %+v, want a refusal with %q, temporary %v", r, tt.want, tt.temporary)
@@ -163,15 +147,11 @@ func TestAdmissionRefusesWhatTheDraftTolerates(t *testing.T) {
 }
 
 // Units and sizes that only one side names are no reason to refuse.
-func TestAdmissionAcceptsWhatOneSideDoesNotSay(t *testing.T) {
-	open := happyOpen()
-	caps := happyCaps()
-	cfg := happyConfig()
-	caps.ActionUnits = []string{"degrees", "degrees"}
-	caps.CameraShapes = []wire.CameraShape{{Name: "observation.images.front", H: 120, W: 160, C: 3}}
-	cfg.Clients = []string{"robot-07"}
-	tasks := newTaskReader(&cfg, nil)
-	a := admission{caps: caps, cfg: &cfg, tasks: tasks, limit: 4, open: &open}
+func TestAdmissionAcceptsWhatOneSideLeavesOut(t *testing.T) {
+	a := happy()
+	a.caps.ActionUnits = []string{"degrees", "degrees"}
+	a.caps.CameraShapes = []wire.CameraShape{{Name: front, H: 120, W: 160, C: 3}}
+	a.cfg.Clients = []string{"robot-07"}
 	if r := a.check(); r != nil || a.warnings != nil {
 		t.Errorf("check() = %+v, warnings %q, want neither", r, a.warnings)
 	}
@@ -252,8 +232,8 @@ func TestAWarningAndTagsAreLogged(t *testing.T) {
 	var log strings.Builder
 	b := newBench(t, cfg, logTo(&log))
 	o := fakeOpen("arm")
-	o.RTCEnabled, o.Tags = true, []wire.Tag{{Key: "site", Value: "lab"}, {Key: "shift", Value: "b"}}
-	ack := b.server.opener.open(&o, wire.Origin{})
+	o.Tags = []wire.Tag{{Key: "site", Value: "lab"}, {Key: "shift", Value: "b"}}
+	ack := b.openFrom(wire.Origin{}, o)
 	if !ack.Accepted || !strings.Contains(strings.Join(ack.Warnings, " "), "conditioning.mode off") {
 		t.Errorf("ack = %+v, want a warning about conditioning.mode", ack)
 	}
@@ -272,7 +252,7 @@ func TestTooManyTagsAreCutWithAWarning(t *testing.T) {
 	o := fakeOpen("arm")
 	o.Tags = []wire.Tag{{Key: "site", Value: "lab"}, {Key: "x", Value: strings.Repeat("long", 1000)},
 		{Key: "y", Value: "z"}}
-	ack := b.server.opener.open(&o, wire.Origin{})
+	ack := b.openFrom(wire.Origin{}, o)
 	if want := "3 tags are too long together: the log and the audit have only the first 1"; !ack.Accepted ||
 		!slices.Contains(ack.Warnings, want) {
 		t.Errorf("ack = %+v, want the warning %q", ack, want)
@@ -285,12 +265,8 @@ func TestTooManyTagsAreCutWithAWarning(t *testing.T) {
 // Raw pictures that no message can hold are refused at open, with their total size: those of the
 // policy's cameras, for all steps that the robot sends, and those of other cameras with a size.
 func TestRawPicturesThatNoMessageHolds(t *testing.T) {
-	front, side := wire.CameraShape{
-		Name: "observation.images.front",
-		H:    1080,
-		W:    1920,
-		C:    3,
-	}, wire.CameraShape{Name: "side", H: 2160, W: 3840, C: 3}
+	wide := wire.CameraShape{Name: front, H: 1080, W: 1920, C: 3}
+	side := wire.CameraShape{Name: "side", H: 2160, W: 3840, C: 3}
 	for _, tt := range []struct {
 		name           string
 		raw            []string
@@ -298,32 +274,22 @@ func TestRawPicturesThatNoMessageHolds(t *testing.T) {
 		observed, sent int
 		says           string
 	}{
-		{"one step", []string{front.Name}, nil, 1, 16, ""},
-		{"a robot that sends one", []string{front.Name}, nil, 3, 0, ""},
-		{"two steps of two", []string{front.Name}, nil, 3, 2, ""},
-		{"three steps", []string{front.Name}, nil, 3, 16, "18662400 bytes, want at most 16711680"},
+		{"one step", []string{front}, nil, 1, 16, ""},
+		{"a robot that sends one", []string{front}, nil, 3, 0, ""},
+		{"two steps of two", []string{front}, nil, 3, 2, ""},
+		{"three steps", []string{front}, nil, 3, 16, "18662400 bytes, want at most 16711680"},
 		{"JPEG", nil, []wire.CameraShape{side}, 3, 16, ""},
 		{"another camera", []string{"side"}, []wire.CameraShape{side}, 1, 1, "24883200 bytes"},
 		{"another camera, of which nothing is known", []string{"side"}, nil, 1, 1, ""},
-		{"both sides know the size", []string{front.Name}, []wire.CameraShape{front}, 2, 16, ""},
+		{"both sides know the size", []string{front}, []wire.CameraShape{wide}, 2, 16, ""},
 	} {
-		open := happyOpen()
-		caps := happyCaps()
-		cfg := happyConfig()
-		open.RawImages = tt.raw
-		open.CameraShapes = tt.others
-		open.Steps = tt.sent
-		caps.CameraShapes = []wire.CameraShape{front}
-		tasks := newTaskReader(&cfg, nil)
-		a := admission{
-			caps:     caps,
-			cameras:  []policy.Camera{{Name: "front", H: 1080, W: 1920}},
-			cfg:      &cfg,
-			tasks:    tasks,
-			observed: tt.observed,
-			limit:    4,
-			open:     &open,
-		}
+		a := happy()
+		a.open.RawImages = tt.raw
+		a.open.CameraShapes = tt.others
+		a.open.Steps = tt.sent
+		a.observed = tt.observed
+		a.caps.CameraShapes = []wire.CameraShape{wide}
+		a.cameras = []policy.Camera{{Name: "front", H: 1080, W: 1920}}
 		switch r := a.check(); {
 		case tt.says == "" && r != nil:
 			t.Errorf("%s: refused: %v", tt.name, r)

@@ -83,11 +83,7 @@ func TestAuditTellsEveryRequest(t *testing.T) {
 	var w *audit.Writer
 	b := serve(t, config(), func(b *bench) {
 		w = b.audited(dir)
-		b.server.cfg.WarmupInferences = 0
-		b.model.Before = func() error {
-			b.clock.Advance(3 * time.Millisecond)
-			return nil
-		}
+		b.beforeRuns(func(int) error { b.clock.Advance(3 * time.Millisecond); return nil })
 		b.model.Poison, b.model.Overflow = 1, 2
 	})
 	o := fakeOpen("arm")
@@ -101,8 +97,7 @@ func TestAuditTellsEveryRequest(t *testing.T) {
 		r.send(h, obs)
 		r.next()
 	}
-	good := fakeObs(t)
-	good.PrefixRobot, good.InferenceDelaySteps = wire.Matrix{Rows: 3, Cols: 2, Data: make([]float32, 6)}, 2
+	good := prefixed(t)
 	good.HasN, good.N = true, 40
 	ask(1, good)
 	bad := fakeObs(t)
@@ -113,9 +108,7 @@ func TestAuditTellsEveryRequest(t *testing.T) {
 	good.State[0] = b.model.Overflow
 	ask(4, good)
 	ask(5, fakeObs(t)) // of a stock client: no n
-	if err := b.stop(); err != nil {
-		t.Fatal(err)
-	}
+	b.end()
 	lines := readAudit(t, filepath.Join(dir, "audit.jsonl"))
 	type row struct {
 		seq           uint64

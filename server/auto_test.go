@@ -39,15 +39,6 @@ func (b *bench) fill(name string) (n int, last wire.SessionAck) {
 	return n, last
 }
 
-func (b *bench) shown() (s wire.Status) {
-	b.t.Helper()
-	_, body := b.server.queries.status(nil)
-	if err := wire.ParseStatus(&s, body); err != nil {
-		b.t.Fatal(err)
-	}
-	return s
-}
-
 // With max_sessions: auto a robot is admitted as long as all robots are fed. The status reports
 // their number; a refusal gives the reason, is temporary, and carries the load. A closed session
 // makes room.

@@ -5,7 +5,6 @@ import (
 	"math/rand/v2"
 	"path/filepath"
 	"slices"
-	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -23,20 +22,61 @@ func batching(t *testing.T, maxBatch int, names []string, change ...func(*bench)
 	t.Helper()
 	cfg := config()
 	cfg.MaxSessions, cfg.DecodeThreads = manifest.Capacity(max(1, len(names))), 2
-	model := servertest.NewBatchModel(maxBatch, 2)
-	b := newBench(t, cfg, func(d *Deps) { d.Model = model })
-	b.model = model
+	b := newBench(t, cfg, func(d *Deps) { d.Model = servertest.NewBatchModel(maxBatch, 2) })
 	b.start(change...)
 	var robots []*robot
 	for _, name := range names {
-		o := fakeOpen(name)
-		o.SessionEpoch = 1
-		if ack := b.open(o); !ack.Accepted {
+		if ack := b.open(process(name, "", "", 1)); !ack.Accepted {
 			t.Fatalf("open = %+v", ack)
 		}
 		robots = append(robots, b.robot(name))
 	}
 	return b, robots
+}
+
+// holding returns a function for beforeRuns that holds a run as hold does, and makes the later ones return err.
+func holding(b *bench, err error) func(run int) error {
+	b.entered, b.leave = make(chan struct{}, 100), make(chan struct{})
+	return func(run int) error {
+		b.entered <- struct{}{}
+		<-b.leave
+		return err
+	}
+}
+
+// heldBatch returns a server of batches whose run for the last robot is held, while the observations of four
+// others fill the next one: joint i+1 is that of robot i. send sends another observation in place of one of
+// them, when it returns true.
+func heldBatch(t *testing.T, maxBatch int, change func(*bench), send func(i int, r *robot) bool) (*bench, []*robot) {
+	t.Helper()
+	b, robots := batching(t, maxBatch, []string{"a", "b", "c", "d", "e"}, change)
+	blank := b.model.Filled.Load()
+	robots[4].sendState(1, 5)
+	<-b.entered
+	filled := int64(1)
+	for i, r := range robots[:4] {
+		if send != nil && send(i, r) {
+			continue
+		}
+		r.sendState(1, float32(i+1))
+		filled = min(filled+1, int64(1+maxBatch))
+	}
+	rttest.Eventually(t, "the rows of the next run, while one goes on", func() bool {
+		return b.model.Filled.Load() == blank+filled
+	})
+	return b, robots
+}
+
+// wantOwnBut expects the chunks of heldBatch's requests, and of robot bad an event with words.
+func wantOwnBut(robots []*robot, bad int, words string) {
+	for i, r := range robots {
+		r.b.t.Helper()
+		if i != bad {
+			r.wantOwn(1, float32(i+1))
+		} else if got := r.wantEvent(wire.EventBadObservation, words); got.event.Seq != 1 {
+			r.b.t.Errorf("the event is about request %d", got.event.Seq)
+		}
+	}
 }
 
 // sendState sends request seq of a robot whose first joint is at joint.
@@ -50,8 +90,7 @@ func (r *robot) sendState(seq uint64, joint float32) {
 // wantOwn expects the chunk of request seq, computed from this joint.
 func (r *robot) wantOwn(seq uint64, joint float32) {
 	r.b.t.Helper()
-	got := r.next()
-	if got.header.MsgType != wire.MsgActionChunk || got.header.SeqID != seq || got.chunk.T != int64(seq) ||
+	if got := r.wantChunk(seq); got.chunk.T != int64(seq) ||
 		!near(got.chunk.ChunkRobot.Data, []float32{joint + 0.01}, 1e-6) {
 		r.b.t.Errorf("request %d of joint %g got %+v, want its own chunk", seq, joint, got)
 	}
@@ -60,33 +99,16 @@ func (r *robot) wantOwn(seq uint64, joint float32) {
 // Goal: requests that wait while a run is under way are decoded meanwhile, share the next run, and
 // each gets its own chunk; the audit has their batch and row.
 func TestRobotsShareARun(t *testing.T) {
-	dir, names := t.TempDir(), []string{"a", "b", "c", "d", "e"}
-	var entered, leave chan struct{}
+	dir := t.TempDir()
 	var ran []int
-	b, robots := batching(t, 4, names, func(b *bench) {
+	b, robots := heldBatch(t, 4, func(b *bench) {
 		b.audited(dir)
-		entered, leave = b.holdInferences()
+		b.hold()
 		b.model.Ran = func(_, batch int) { ran = append(ran, batch) }
-	})
-	blank := b.model.Filled.Load()
-	robots[0].sendState(1, 1)
-	<-entered
-	for i, r := range robots[1:] {
-		r.sendState(1, float32(i+2))
-	}
-	rttest.Eventually(t, "the rows of the next run, while one goes on", func() bool {
-		return b.model.Filled.Load() == blank+1+4
-	})
-	leave <- struct{}{}
-	robots[0].wantOwn(1, 1)
-	<-entered
-	leave <- struct{}{}
-	for i, r := range robots[1:] {
-		r.wantOwn(1, float32(i+2))
-	}
-	if err := b.stop(); err != nil {
-		t.Fatal(err)
-	}
+	}, nil)
+	close(b.leave)
+	wantOwnBut(robots, -1, "")
+	b.end()
 	if !slices.Equal(ran, []int{1, 4}) || b.server.stats.batches[0].Load() != 1 ||
 		b.server.stats.batches[3].Load() != 1 {
 		t.Errorf("runs of %v rows, counted %d of one and %d of four, want one of 1 and one of 4", ran,
@@ -107,33 +129,15 @@ func TestRobotsShareARun(t *testing.T) {
 // get their chunks from one run.
 func TestABadObservationFailsAlone(t *testing.T) {
 	for bad := range 4 {
-		var entered, leave chan struct{}
-		b, robots := batching(t, 4, []string{"a", "b", "c", "d", "e"}, func(b *bench) {
-			entered, leave = b.holdInferences()
+		b, robots := heldBatch(t, 4, (*bench).hold, func(i int, r *robot) bool {
+			if i == bad {
+				r.askBadly(1, 1)
+			}
+			return i == bad
 		})
-		robots[4].sendState(1, 9)
-		<-entered
-		for i, r := range robots[:4] {
-			if i != bad {
-				r.sendState(1, float32(i+1))
-				continue
-			}
-			o := fakeObs(t)
-			o.State = o.State[:1]
-			r.send(obsHeader(1, 1), o)
-		}
-		close(leave)
-		robots[4].wantOwn(1, 9)
-		for i, r := range robots[:4] {
-			if i != bad {
-				r.wantOwn(1, float32(i+1))
-			} else if got := r.next(); got.event.Code != wire.EventBadObservation || got.event.Seq != 1 {
-				t.Errorf("the bad one got %+v, want bad_observation", got)
-			}
-		}
-		if err := b.stop(); err != nil {
-			t.Error(err)
-		}
+		close(b.leave)
+		wantOwnBut(robots, bad, "state")
+		b.end()
 		if n := b.server.stats.reruns.Load(); n != 0 {
 			t.Errorf("%d batches ran again, want none", n)
 		}
@@ -143,33 +147,14 @@ func TestABadObservationFailsAlone(t *testing.T) {
 // Goal: a run that fails for one of its rows costs only that robot its chunk.
 func TestAFailedBatchRunsOneByOne(t *testing.T) {
 	for guilty := range 4 {
-		var entered, leave chan struct{}
-		b, robots := batching(t, 4, []string{"a", "b", "c", "d", "e"}, func(b *bench) {
-			entered, leave = b.holdInferences()
+		b, robots := heldBatch(t, 4, func(b *bench) {
+			b.hold()
 			b.model.Poison = float32(guilty + 1)
-		})
-		blank := b.model.Filled.Load()
-		robots[4].sendState(1, 9)
-		<-entered
-		for i, r := range robots[:4] {
-			r.sendState(1, float32(i+1))
-		}
-		rttest.Eventually(t, "all rows filled", func() bool { return b.model.Filled.Load() == blank+1+4 })
-		close(leave)
-		robots[4].wantOwn(1, 9)
-		for i, r := range robots[:4] {
-			if i != guilty {
-				r.wantOwn(1, float32(i+1))
-			} else if got := r.next(); got.event.Code != wire.EventBadObservation || got.event.Seq != 1 {
-				t.Errorf("the guilty one got %+v, want bad_observation", got)
-			}
-		}
-		if ok, why := b.server.Ready(); !ok {
-			t.Errorf("the server is not ready: %s", why)
-		}
-		if err := b.stop(); err != nil {
-			t.Error(err)
-		}
+		}, nil)
+		close(b.leave)
+		wantOwnBut(robots, guilty, "")
+		b.wantReady()
+		b.end()
 		if n, failed := b.server.stats.reruns.Load(), b.server.stats.failures[failureRun].Load(); n != 1 ||
 			failed != 1 {
 			t.Errorf("%d batches ran again with %d failures, want 1 and 1", n, failed)
@@ -181,23 +166,18 @@ func TestAFailedBatchRunsOneByOne(t *testing.T) {
 // goroutine goes on waiting for it.
 func TestAPanicInARepeatedBatch(t *testing.T) {
 	b, robots := batching(t, 4, []string{"a", "b"}, func(b *bench) {
-		b.server.cfg.WarmupInferences = 0
 		b.server.worker.window = time.Hour
 		b.model.Poison = 1
-		runs := 0
-		b.model.Before = func() error {
-			if runs++; runs > 1 {
+		b.beforeRuns(func(run int) error {
+			if run > 1 {
 				panic("bad graph")
 			}
 			return nil
-		}
+		})
 	})
 	robots[0].sendState(1, 1)
 	robots[1].sendState(1, 2)
-	rttest.Eventually(t, "the worker's end", func() bool { ok, _ := b.server.Ready(); return !ok })
-	if err := b.stop(); err == nil || !strings.Contains(err.Error(), "bad graph") {
-		t.Errorf("Serve = %v, want the panic", err)
-	}
+	b.wantError("bad graph")
 }
 
 // Goal: a batch waits for its window to fill, but not longer than until all robots that could join
@@ -219,9 +199,7 @@ func TestBatchWindow(t *testing.T) {
 	rttest.Eventually(t, "the next row", func() bool { return b.model.Filled.Load() == blank+3 })
 	b.clock.Advance(11 * time.Millisecond)
 	robots[0].wantOwn(2, 3)
-	if err := b.stop(); err != nil {
-		t.Fatal(err)
-	}
+	b.end()
 	if !slices.Equal(ran, []int{2, 1}) {
 		t.Errorf("runs of %v rows, want 2 and then 1", ran)
 	}
@@ -238,9 +216,7 @@ func TestNoWindowWhereBatchesDoNotPay(t *testing.T) {
 	})
 	robots[0].sendState(1, 1)
 	robots[0].wantOwn(1, 1)
-	if err := b.stop(); err != nil {
-		t.Error(err)
-	}
+	b.end()
 }
 
 // From the transport's callback to the transport's Put, a batch allocates nothing, with both
@@ -254,29 +230,17 @@ func TestBatchPathNoAlloc(t *testing.T) {
 	stop := w.Start(audit.Origin{ModelSHA256: "5ha"})
 	var keys []string
 	for i := range robots {
-		o := fakeOpen(fmt.Sprintf("arm-%d", i))
-		if ack := b.server.opener.open(&o, wire.Origin{}); !ack.Accepted {
-			t.Fatalf("open = %+v", ack)
-		}
-		key, err := wire.ObsKey(b.server.Prefix(), o.ClientUUID)
-		if err != nil {
-			t.Fatal(err)
-		}
-		keys = append(keys, key)
+		keys = append(keys, obsKey(t, b.opened(fmt.Sprintf("arm-%d", i)).uuid))
 	}
-	obs := fakeObs(t)
-	obs.PrefixRobot = wire.Matrix{Rows: 3, Cols: 2, Data: make([]float32, 6)}
-	obs.InferenceDelaySteps, obs.HasT = 2, true
-	body, seq := wire.AppendObservation(nil, obs), uint64(0)
+	body, seq := wire.AppendObservation(nil, prefixed(t)), uint64(0)
 	attachment := make([]byte, 0, wire.HeaderSize)
-	worker := b.server.worker
 	cycle := func() {
 		seq++
 		attachment = wire.AppendHeader(attachment[:0], obsHeader(0, seq))
 		for _, key := range keys {
 			b.server.receiver.onObservation(wire.Sample{Key: key, Payload: body, Attachment: attachment})
 		}
-		for serveOne(worker) {
+		for serveOne(b.server.worker) {
 		}
 	}
 	for range 50 {
@@ -317,9 +281,7 @@ func nobodyGetsTheChunkOfAnother(t *testing.T, maxBatch int) {
 				bad := random.IntN(10)
 				switch bad {
 				case 0:
-					o := fakeObs(t)
-					o.State = o.State[:1]
-					r.send(obsHeader(1, seq), o)
+					r.askBadly(1, seq)
 				case 1:
 					r.sendState(seq, poison)
 				default:
@@ -337,9 +299,7 @@ func nobodyGetsTheChunkOfAnother(t *testing.T, maxBatch int) {
 		})
 	}
 	wg.Wait()
-	if err := b.stop(); err != nil {
-		t.Error(err)
-	}
+	b.end()
 	counts := &b.server.stats.outcomes
 	if n := sum(counts[:]); n != requests*uint64(len(names)) || (b.server.stats.reruns.Load() > 0) != (maxBatch > 1) {
 		t.Errorf("%d turns for %d requests, %d batches ran again, want each once and some again", n,
@@ -350,10 +310,9 @@ func nobodyGetsTheChunkOfAnother(t *testing.T, maxBatch int) {
 // Goal: a robot's next request waits for the previous chunk, whose rows it may name, although the
 // other buffer is free.
 func TestTheNextRequestFindsTheChunkBefore(t *testing.T) {
-	var entered, leave chan struct{}
-	b, robots := batching(t, 4, []string{"a"}, func(b *bench) { entered, leave = b.holdInferences() })
+	b, robots := batching(t, 4, []string{"a"}, (*bench).hold)
 	robots[0].sendState(1, 1)
-	<-entered
+	<-b.entered
 	o := fakeObs(t)
 	o.HasT = true
 	o.T = 2
@@ -364,9 +323,9 @@ func TestTheNextRequestFindsTheChunkBefore(t *testing.T) {
 		rttest.Eventually(t, "the worker looks", func() bool { return len(b.server.worker.work) == 0 })
 		b.server.worker.work.Wake()
 	}
-	close(leave)
+	close(b.leave)
 	robots[0].wantOwn(1, 1)
-	if got := robots[0].next(); got.header.SeqID != 2 || !near(got.chunk.ChunkRobot.Data, []float32{1.02}, 1e-6) {
+	if got := robots[0].wantChunk(2); !near(got.chunk.ChunkRobot.Data, []float32{1.02}, 1e-6) {
 		t.Errorf("the next request got %+v, want the row of the chunk before that it names", got)
 	}
 	if n := b.server.stats.spans[spansFound].Load(); n != 1 {

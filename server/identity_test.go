@@ -10,20 +10,14 @@ import (
 // A close without a session id, and an open without an instance, are accepted only from the link
 // that opened the session. After a router the link is unknown, so the id is required.
 func TestOnlyItsOpenerClosesWithoutAnID(t *testing.T) {
-	b := serveQueries(t)
+	b := serveQueries(t, config())
 	b.open(fakeOpen("arm"))
 	mine := b.session
 	closeFrom := func(s wire.Session, id string) wire.ResetAck {
 		t.Helper()
 		b.session = s
 		defer func() { b.session = mine }()
-		replies := b.query(wire.SessionKey(b.server.Prefix()),
-			wire.AppendSessionClose(nil, &wire.SessionClose{ClientUUID: "arm", SessionID: id}))
-		var ack wire.ResetAck
-		if err := wire.ParseResetAck(&ack, replies[0].Payload); err != nil {
-			t.Fatal(err)
-		}
-		return ack
+		return b.close("arm", id)
 	}
 	for name, other := range map[string]wire.Session{"another link": b.network.Session(),
 		"a router": b.network.Routed()} {
@@ -52,20 +46,11 @@ func TestOnlyItsOpenerClosesWithoutAnID(t *testing.T) {
 // At a robot's own session key the body must name that robot: a router admits a robot to its key
 // and does not parse the body.
 func TestARobotsKeyIsForItsOwnSession(t *testing.T) {
-	b := serveQueries(t)
+	b := serveQueries(t, config())
 	b.session = b.network.Routed()
-	o := fakeOpen("arm")
 	open := func(key string) wire.SessionAck {
 		t.Helper()
-		var ack wire.SessionAck
-		replies := b.query(b.server.Prefix()+key, wire.AppendSessionOpen(nil, &o))
-		if len(replies) != 1 || replies[0].Key != b.server.Prefix()+key {
-			t.Fatalf("open at %s: %+v, want one reply at that key", key, replies)
-		}
-		if err := wire.ParseSessionAck(&ack, replies[0].Payload); err != nil {
-			t.Fatal(err)
-		}
-		return ack
+		return b.openAt(fakePrefix+key, fakeOpen("arm"))
 	}
 	for _, key := range []string{"/other/session", "/*/session"} {
 		if ack := open(key); ack.Accepted || ack.Temporary() || !strings.Contains(ack.Error, "body names") ||
@@ -82,11 +67,9 @@ func TestARobotsKeyIsForItsOwnSession(t *testing.T) {
 		key   string
 		stays bool
 	}{{"/other/session", true}, {"/arm/session", false}} {
-		var ack wire.ResetAck
-		replies := b.query(b.server.Prefix()+tt.key, c)
-		err := wire.ParseResetAck(&ack, replies[0].Payload)
-		if open := b.server.sessions.find("arm") != nil; err != nil || ack.OK == tt.stays || open != tt.stays {
-			t.Errorf("close at %s = %+v, %v; the session is open: %v, want %v", tt.key, ack, err, open, tt.stays)
+		ack := b.ask(fakePrefix+tt.key, c)
+		if open := b.server.sessions.find("arm") != nil; ack.OK == tt.stays || open != tt.stays {
+			t.Errorf("close at %s = %+v; the session is open: %v, want %v", tt.key, ack, open, tt.stays)
 		}
 	}
 }

@@ -3,7 +3,6 @@ package server
 import (
 	"bytes"
 	"errors"
-	"path/filepath"
 	"strings"
 	"testing"
 
@@ -28,12 +27,9 @@ func lookbackMeta() *policy.Meta {
 // and 5 again.
 func lookbackObs() *wire.Observation {
 	raw := func(value byte) wire.Image {
-		data := make([]byte, 3*servertest.PictureW*servertest.PictureH)
-		for i := range data {
-			data[i] = value
-		}
+		data := bytes.Repeat([]byte{value}, 3*servertest.PictureW*servertest.PictureH)
 		return wire.Image{
-			Name:  imagePrefix + "top",
+			Name:  top,
 			Codec: wire.Raw,
 			H:     servertest.PictureH,
 			W:     servertest.PictureW,
@@ -44,7 +40,7 @@ func lookbackObs() *wire.Observation {
 	return &wire.Observation{
 		State: []float32{10, 20}, Images: []wire.Image{raw(5)},
 		PastStates: wire.Matrix{Rows: 2, Cols: 2, Data: []float32{1, 2, 4, 8}},
-		PastImages: []wire.Image{raw(1), {Name: imagePrefix + "top"}},
+		PastImages: []wire.Image{raw(1), {Name: top}},
 	}
 }
 
@@ -87,10 +83,9 @@ func TestABadHistoryCostsItsOwnRequest(t *testing.T) {
 	b := serveLookback(t)
 	b.open(fakeOpen("arm"))
 	r, seq := b.robot("arm"), uint64(0)
-	ask := func(o *wire.Observation) sample {
+	ask := func(o *wire.Observation) {
 		seq++
 		r.send(obsHeader(1, seq), o)
-		return r.next()
 	}
 	for _, tt := range []struct {
 		name   string
@@ -113,17 +108,17 @@ func TestABadHistoryCostsItsOwnRequest(t *testing.T) {
 			o.PastImages = nil
 		}, "past_images of observation.images.top: got 0, want 2"},
 		{"half a JPEG two steps before", func(o *wire.Observation) {
-			o.PastImages[0] = wire.Image{Name: imagePrefix + "top", Data: file[:len(file)/2]}
+			o.PastImages[0] = wire.Image{Name: top, Data: file[:len(file)/2]}
 		}, "image observation.images.top at 2 before the newest step: "},
 		{"no JPEG one step before", func(o *wire.Observation) {
-			o.PastImages[1] = wire.Image{Name: imagePrefix + "top", Data: []byte("no picture")}
+			o.PastImages[1] = wire.Image{Name: top, Data: []byte("no picture")}
 		}, "image observation.images.top at 1 before the newest step: "},
 		{"a JPEG of another size", func(o *wire.Observation) {
-			o.PastImages[1] = wire.Image{Name: imagePrefix + "top", Data: picture(t, 32, 16)}
+			o.PastImages[1] = wire.Image{Name: top, Data: picture(t, 32, 16)}
 		}, "at 1 before the newest step: "},
 		{"a raw picture of another size", func(o *wire.Observation) {
 			o.PastImages[1] = wire.Image{
-				Name:  imagePrefix + "top",
+				Name:  top,
 				Codec: wire.Raw,
 				H:     1,
 				W:     1,
@@ -132,19 +127,17 @@ func TestABadHistoryCostsItsOwnRequest(t *testing.T) {
 			}
 		}, "image observation.images.top at 1 before the newest step: got 1x1, want 16x24"},
 		{"a newest picture that is none", func(o *wire.Observation) {
-			o.Images[0] = wire.Image{Name: imagePrefix + "top", Data: []byte("no picture")}
+			o.Images[0] = wire.Image{Name: top, Data: []byte("no picture")}
 		}, "image observation.images.top: "},
 	} {
 		o := lookbackObs()
 		tt.change(o)
 		b.clock.Advance(2 * eventInterval)
-		if got := ask(o); got.event.Code != wire.EventBadObservation || !strings.Contains(got.event.Text, tt.says) {
-			t.Errorf("%s: %+v, want %s with %q", tt.name, got.event, wire.EventBadObservation, tt.says)
-		}
-		if got := ask(lookbackObs()); got.header.MsgType != wire.MsgActionChunk ||
-			!near(got.chunk.ChunkRobot.Data[:1], []float32{lookbackAnswer}, 1e-4) {
-			t.Fatalf("after %s: %v, %+v, want a chunk that begins with %v", tt.name, got.chunk.ChunkRobot.Data,
-				got.event, lookbackAnswer)
+		ask(o)
+		r.wantEvent(wire.EventBadObservation, tt.says)
+		ask(lookbackObs())
+		if got := r.wantChunk(seq); !near(got.chunk.ChunkRobot.Data, []float32{lookbackAnswer}, 1e-4) {
+			t.Fatalf("after %s: %v, want a chunk that begins with %v", tt.name, got.chunk.ChunkRobot.Data, lookbackAnswer)
 		}
 	}
 }
@@ -164,13 +157,8 @@ func TestReplayOfAHistory(t *testing.T) {
 		r.send(obsHeader(1, seq+1), o)
 		r.next()
 	}
-	if err := b.stop(); err != nil {
-		t.Fatal(err)
-	}
-	found, _, err := audit.ReadCaptures(filepath.Join(dir, "captures"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	b.end()
+	found := captured(t, dir)
 	again := func() Replayed {
 		model := servertest.NewModel()
 		model.Look(looked)

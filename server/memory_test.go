@@ -3,39 +3,15 @@ package server
 import (
 	"fmt"
 	"runtime"
-	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/edge-rt/edge-rt/rt/rttest"
-	"github.com/edge-rt/edge-rt/server/manifest"
 	"github.com/edge-rt/edge-rt/server/memory"
 	"github.com/edge-rt/edge-rt/server/servertest"
 	"github.com/edge-rt/edge-rt/wire"
 )
-
-// openFrom opens a session from a link, or through a router when from has no name.
-func (b *bench) openFrom(from wire.Origin, o wire.SessionOpen) wire.SessionAck {
-	return b.server.opener.open(&o, from)
-}
-
-func link(n int, host string) wire.Origin {
-	return wire.Origin{Name: fmt.Sprint("link ", n), Host: host}
-}
-
-func (b *bench) uuids() (list []string) {
-	for _, s := range b.server.sessions.all() {
-		list = append(list, s.uuid)
-	}
-	return list
-}
-
-func roomy() manifest.Config {
-	cfg := config()
-	cfg.MaxSessions = 500
-	return cfg
-}
 
 // One link, or one host with many links, gets only a limited number of sessions. The refusal names
 // the cure, is temporary, and carries the load; it is counted by its reason.
@@ -159,18 +135,18 @@ func TestWhoSendsMoreThanItSaidGetsWhatIsLeft(t *testing.T) {
 			t.Errorf("the event lacks %q: %s", words, e.text)
 		}
 	}
-	modest.send(obsHeader(0, 1), fakeObs(t))
+	modest.ask(1)
 	if b.server.stats.noRoom.Load() != 1 || b.server.pool.Bytes() == 0 {
 		t.Errorf("a modest robot's observation was refused: %v", b.server.memory)
 	}
 	b.server.opener.drop(b.server.sessions.find("modest"), "test")
 	for range 2 * trimEvery {
-		b.server.housekeeper.tick(t.Context())
+		b.tick()
 	}
 	if n := b.server.pool.Bytes(); n != 0 {
 		t.Errorf("%d bytes of buffers are kept that nobody needs", n)
 	}
-	modest.send(obsHeader(0, 2), fakeObs(t)) // of a session that is over
+	modest.ask(2) // of a session that is over
 	if n := b.server.pool.Bytes(); n != 0 {
 		t.Errorf("%d bytes wait for a robot without a session", n)
 	}
@@ -200,7 +176,7 @@ func TestWhoSendsKeepsItsPlace(t *testing.T) {
 		s.tokenOf(true, b.clock.Now())
 	}
 	idle := b.robot("idle")
-	b.robot("sends").send(obsHeader(0, 1), fakeObs(t))
+	b.robot("sends").ask(1)
 	if ack := b.openFrom(link(3, "c"), fakeOpen("new")); ack.Accepted ||
 		ack.Error != "server full: 2/2 sessions active" {
 		t.Fatalf("a newcomer displaces a robot that has just opened: %+v", ack)
@@ -213,20 +189,17 @@ func TestWhoSendsKeepsItsPlace(t *testing.T) {
 		t.Error("a host with a session gets another one's place, which has no more")
 	}
 	if ack := b.openFrom(link(3, "c"), wire.SessionOpen{ClientUUID: "bad", SchemaVersion: 1}); ack.Accepted ||
-		len(b.uuids()) != 2 {
+		b.uuids() != "idle sends" {
 		t.Error("a robot that does not fit this policy displaces another")
 	}
 	if ack := b.openFrom(link(3, "c"), fakeOpen("new")); !ack.Accepted {
 		t.Fatalf("a newcomer is refused while a place is idle: %s", ack.Error)
 	}
-	if got := b.uuids(); !slices.Equal(got, []string{"new", "sends"}) {
+	if got := b.uuids(); got != "new sends" {
 		t.Errorf("sessions %q, want new and sends", got)
 	}
-	if got := idle.next(); got.event.Code != wire.EventUnknownSession ||
-		!strings.Contains(got.event.Text, "it sends no observation") {
-		t.Errorf("the idle robot got %+v, want the end of its session", got)
-	}
-	b.robot("new").send(obsHeader(0, 1), fakeObs(t))
+	idle.wantEvent(wire.EventUnknownSession, "it sends no observation")
+	b.robot("new").ask(1)
 	b.server.sessions.find("new").tokenOf(true, b.clock.Now())
 	b.clock.Advance(time.Hour)
 	if ack := b.openFrom(link(5, "e"), fakeOpen("newer")); ack.Accepted {
@@ -246,20 +219,19 @@ func TestGarbageKeepsNoPlace(t *testing.T) {
 	for _, s := range b.server.sessions.all() {
 		s.tokenOf(true, b.clock.Now())
 	}
-	key, _ := wire.ObsKey(b.server.Prefix(), "garbage")
+	garbage := b.robot("garbage")
 	for seq := range uint64(6) {
-		b.server.receiver.onObservation(wire.Sample{Key: key, Payload: []byte("no observation"),
-			Attachment: wire.AppendHeader(nil, obsHeader(0, seq+1))})
-		if seq%2 == 1 && !serveOne(b.server.worker) { // the one before is superseded
-			t.Fatal("nothing to serve")
+		garbage.put([]byte("no observation"), wire.AppendHeader(nil, obsHeader(0, seq+1)))
+		if seq%2 == 1 { // the one before is superseded
+			b.serveOne()
 		}
 	}
-	b.robot("waits").send(obsHeader(0, 1), fakeObs(t))
+	b.robot("waits").ask(1)
 	b.clock.Advance(idleGrace)
 	if ack := b.openFrom(link(3, "c"), fakeOpen("new")); !ack.Accepted {
 		t.Fatalf("a newcomer is refused beside one that sends garbage: %s", ack.Error)
 	}
-	if got := b.uuids(); !slices.Equal(got, []string{"new", "waits"}) {
+	if got := b.uuids(); got != "new waits" {
 		t.Errorf("sessions %q, want new and waits", got)
 	}
 }
@@ -272,7 +244,7 @@ func TestWhoVanishedGivesWay(t *testing.T) {
 	b.openFrom(link(2, "b"), fakeOpen("shows"))
 	b.server.sessions.find("shows").tokenOf(true, b.clock.Now())
 	for _, uuid := range []string{"dead", "shows"} {
-		b.robot(uuid).send(obsHeader(0, 1), fakeObs(t))
+		b.robot(uuid).ask(1)
 	}
 	b.clock.Advance(ownerTimeout)
 	if ack := b.openFrom(link(3, "c"), fakeOpen("new")); ack.Accepted {
@@ -282,7 +254,7 @@ func TestWhoVanishedGivesWay(t *testing.T) {
 	if ack := b.openFrom(link(3, "c"), fakeOpen("new")); !ack.Accepted {
 		t.Fatalf("a newcomer is refused for a robot that has vanished: %s", ack.Error)
 	}
-	if got := b.uuids(); !slices.Equal(got, []string{"new", "shows"}) {
+	if got := b.uuids(); got != "new shows" {
 		t.Errorf("sessions %q, want new and shows", got)
 	}
 }
@@ -292,12 +264,7 @@ func TestWhoVanishedGivesWay(t *testing.T) {
 func TestASessionWithoutATokenGoesSoon(t *testing.T) {
 	cfg := config()
 	cfg.MaxSessions = 4
-	b := newBench(t, cfg)
-	declared, tokens, err := b.server.declare()
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() { _ = undeclare(append(declared, tokens...)) }()
+	b := serveQueries(t, cfg)
 	b.show("early", 1)
 	for _, uuid := range []string{"dead", "early", "sends", "shows"} {
 		b.openFrom(link(1, ""), process(uuid, uuid, "", 1))
@@ -306,15 +273,15 @@ func TestASessionWithoutATokenGoesSoon(t *testing.T) {
 	sends := b.robot("sends")
 	for i := range 4 {
 		b.clock.Advance(tokenlessTimeout / 2)
-		sends.send(obsHeader(1, uint64(i+1)), fakeObs(t))
-		b.server.housekeeper.tick(t.Context())
+		sends.ask(uint64(i + 1))
+		b.tick()
 	}
-	if got := b.uuids(); !slices.Equal(got, []string{"early", "sends", "shows"}) {
+	if got := b.uuids(); got != "early sends shows" {
 		t.Errorf("after %v: sessions %q, want all but the dead one's", 2*tokenlessTimeout, got)
 	}
-	b.clock.Advance(3 * tokenlessTimeout)
-	b.server.housekeeper.tick(t.Context())
-	if got := b.uuids(); !slices.Equal(got, []string{"early", "shows"}) {
+	b.clock.Advance(idleTimeout + time.Second)
+	b.tick()
+	if got := b.uuids(); got != "early shows" {
 		t.Errorf("sessions %q, want those with a token", got)
 	}
 }
@@ -355,7 +322,7 @@ func TestTheSchedulerKnowsTheLinks(t *testing.T) {
 	b := newBench(t, roomy())
 	for uuid, from := range map[string]wire.Origin{"a-1": link(1, "h"), "a-2": link(1, "h"), "b": link(2, "h")} {
 		b.openFrom(from, fakeOpen(uuid))
-		b.robot(uuid).send(obsHeader(0, 1), fakeObs(t))
+		b.robot(uuid).ask(1)
 	}
 	w := waiting(nil, b.server.sessions.all())
 	if len(w) != 3 || w[0].Group == nil || w[0].Group != w[1].Group || w[2].Group == w[0].Group ||

@@ -3,7 +3,6 @@ package server
 import (
 	"bufio"
 	"fmt"
-	"log/slog"
 	"math"
 	"strconv"
 	"strings"
@@ -71,11 +70,7 @@ func scrape(t *testing.T, h *health) map[string]float64 {
 
 // The values in /metrics after a run, and before the policy is loaded.
 func TestMetrics(t *testing.T) {
-	h, err := listenHealth("127.0.0.1:0", slog.New(slog.DiscardHandler))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer h.Close()
+	h := pages(t, nil)
 	if before := scrape(t, h); before["lean_server_requests_total"] != 0 || len(before) < 50 {
 		t.Errorf("before there is a server: %d series, want all of them at 0", len(before))
 	}
@@ -83,8 +78,7 @@ func TestMetrics(t *testing.T) {
 	cfg.Version = "v7"
 	b := serve(t, cfg, func(b *bench) {
 		b.audited(t.TempDir())
-		b.server.cfg.WarmupInferences = 0
-		b.model.Before = func() error { b.clock.Advance(4 * time.Millisecond); return nil }
+		b.beforeRuns(func(int) error { b.clock.Advance(4 * time.Millisecond); return nil })
 		h.watch(b.server)
 	})
 	b.open(fakeOpen("arm"))
@@ -109,9 +103,7 @@ func TestMetrics(t *testing.T) {
 		return b.server.worker.engine.busySince.Load() == 0
 	})
 	b.clock.Advance(3 * time.Second)
-	if err := b.stop(); err != nil {
-		t.Fatal(err)
-	}
+	b.end()
 	got := scrape(t, h)
 	for series, want := range map[string]float64{
 		"lean_server_requests_total":                            2,
@@ -200,12 +192,7 @@ func TestTransportLossesAreShown(t *testing.T) {
 		d.Links.Up.Store(16)
 		d.Links.Down.Store(17)
 	})
-	h, err := listenHealth("127.0.0.1:0", slog.New(slog.DiscardHandler))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer h.Close()
-	h.watch(b.server)
+	h := pages(t, b.server)
 	got := scrape(t, h)
 	want := 1.0
 	check := func(name, label string, values ...string) {
@@ -224,20 +211,14 @@ func TestTransportLossesAreShown(t *testing.T) {
 
 // The series of a robot end with its session: there are never more than max_sessions.
 func TestStalenessEndsWithTheSession(t *testing.T) {
-	h, err := listenHealth("127.0.0.1:0", slog.New(slog.DiscardHandler))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer h.Close()
 	b := newBench(t, config())
-	h.watch(b.server)
-	o := fakeOpen("arm")
-	b.server.opener.open(&o, wire.Origin{})
+	h := pages(t, b.server)
+	arm := b.opened("arm")
 	const series = `lean_server_session_staleness_seconds{client="arm"}`
 	if _, ok := scrape(t, h)[series]; !ok {
 		t.Errorf("no %s", series)
 	}
-	b.server.opener.drop(b.server.sessions.find("arm"), "test")
+	b.server.opener.drop(arm, "test")
 	if _, ok := scrape(t, h)[series]; ok {
 		t.Errorf("%s stays", series)
 	}

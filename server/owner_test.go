@@ -8,29 +8,6 @@ import (
 	"github.com/edge-rt/edge-rt/wire"
 )
 
-// process returns the open of one process of a robot.
-func process(uuid, instance, host string, epoch uint32) wire.SessionOpen {
-	o := fakeOpen(uuid)
-	o.Instance = instance
-	o.Host = host
-	o.SessionEpoch = epoch
-	return o
-}
-
-// show declares the token of a robot in one epoch.
-func (b *bench) show(uuid string, epoch uint32) wire.Declaration {
-	b.t.Helper()
-	key, err := wire.EpochAliveKey(b.server.Prefix(), uuid, epoch)
-	if err != nil {
-		b.t.Fatal(err)
-	}
-	token, err := b.session.Token(key)
-	if err != nil {
-		b.t.Fatal(err)
-	}
-	return token
-}
-
 // Whether another process gets a name that process one of left-pi had opened, by the fate of
 // process one. The epochs of two hosts are independent.
 func TestANameHasOneOwner(t *testing.T) {
@@ -68,7 +45,7 @@ func TestANameHasOneOwner(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			b := serveQueries(t)
+			b := serveQueries(t, config())
 			first := b.open(process("arm", "one", "left-pi", 4))
 			if !first.Accepted || first.Nonce <= 0 {
 				t.Fatalf("first open = %+v, want it accepted with a nonce", first)
@@ -99,7 +76,7 @@ func TestANameHasOneOwner(t *testing.T) {
 // A process that opened and died before it showed a token, or whose token has not arrived yet, is
 // taken as running for a while, not for ever.
 func TestAnOwnerWithoutATokenIsBelievedForAWhile(t *testing.T) {
-	b := serveQueries(t)
+	b := serveQueries(t, config())
 	b.open(process("arm", "one", "", 1))
 	b.clock.Advance(ownerTimeout)
 	if ack := b.open(process("arm", "two", "right-pi", 1)); ack.Accepted || ack.HeldBy != wire.HostUnknown {
@@ -121,7 +98,7 @@ func TestChunksRepeatTheNonce(t *testing.T) {
 		h := obsHeader(1, 1)
 		h.ClientMonoNs = -77
 		r.send(h, fakeObs(t))
-		if got := r.next(); got.chunk.Nonce != want || got.header.ClientMonoNs != -77 {
+		if got := r.wantChunk(1); got.chunk.Nonce != want || got.header.ClientMonoNs != -77 {
 			t.Errorf("%s: nonce %d and stamp %d, want %d and -77", uuid, got.chunk.Nonce, got.header.ClientMonoNs, want)
 		}
 	}

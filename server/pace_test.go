@@ -8,7 +8,6 @@ import (
 	"github.com/edge-rt/edge-rt/policy"
 	"github.com/edge-rt/edge-rt/rt"
 	"github.com/edge-rt/edge-rt/rt/rttest"
-	"github.com/edge-rt/edge-rt/server/batch"
 	"github.com/edge-rt/edge-rt/wire"
 )
 
@@ -20,10 +19,7 @@ func TestTheAckSaysHowLongAChunkTakes(t *testing.T) {
 	b := newBench(t, cfg, func(d *Deps) {
 		d.Tests = []policy.Test{{Rows: 1, Took: 8 * time.Second}, {Rows: 4, Took: 20 * time.Second}}
 	})
-	open := func(uuid string) wire.SessionAck {
-		o := fakeOpen(uuid)
-		return b.server.opener.open(&o, wire.Origin{})
-	}
+	open := func(uuid string) wire.SessionAck { return b.openFrom(wire.Origin{}, fakeOpen(uuid)) }
 	if ack := open("a"); ack.InferenceMsMin != 8000 || ack.InferenceMsP99 != 8000 || ack.QueueWaitMs != 0 {
 		t.Errorf("ack says %v to %v ms and %v ms of waiting, want 8000, 8000 and 0", ack.InferenceMsMin,
 			ack.InferenceMsP99, ack.QueueWaitMs)
@@ -35,34 +31,9 @@ func TestTheAckSaysHowLongAChunkTakes(t *testing.T) {
 	}
 	b.server.stats.pace.served(1500 * time.Millisecond)
 	b.server.stats.inference.record(1500 * time.Millisecond)
-	var s wire.Status
-	_, body := b.server.queries.status(nil)
-	if err := wire.ParseStatus(&s, body); err != nil {
-		t.Fatal(err)
-	}
-	if s.InferenceMsMin != 1500 || s.InferenceMsP99 > 1600 || s.QueueWaitMs != 6000 {
+	if s := b.shown(); s.InferenceMsMin != 1500 || s.InferenceMsP99 > 1600 || s.QueueWaitMs != 6000 {
 		t.Errorf("status says %v to %v ms and %v ms of waiting, want 1500, what was served, and 6000", s.InferenceMsMin,
 			s.InferenceMsP99, s.QueueWaitMs)
-	}
-}
-
-// Goal: the first run of a server that did not warm up, and the first run of a larger batch, are
-// not taken for a hang because the policy is slow.
-func TestARunThatTookLongInTheSelfTestIsNotAHang(t *testing.T) {
-	b := newBench(t, config(), func(d *Deps) { d.Tests = []policy.Test{{Rows: 1, Took: 12 * time.Second}} })
-	w := b.server.worker
-	w.engine.busySince.Store(int64(b.clock.Now()))
-	b.clock.Advance(50 * time.Second)
-	if _, why := w.engine.overdue(b.clock.Now()); why != "" {
-		t.Errorf("after 50 s: %s, want nothing before 60 s", why)
-	}
-	b.clock.Advance(11 * time.Second)
-	if _, why := w.engine.overdue(b.clock.Now()); why == "" {
-		t.Error("after 61 s nothing is overdue")
-	}
-	w.engine.sizes = batch.NewSizes([]int{1, 2, 4})
-	if got := w.engine.longestRun(); got != 48*time.Second {
-		t.Errorf("a run of four rows may take %v, want 48 s: each as long as one alone", got)
 	}
 }
 
@@ -87,14 +58,8 @@ func TestASlowRunFeedsTheWatchdog(t *testing.T) {
 // Goal: the session of a robot whose chunk takes minutes is not closed as idle meanwhile.
 func TestARobotThatWaitsForItsChunkIsNotIdle(t *testing.T) {
 	b := newBench(t, config())
-	open := func() *Session {
-		o := fakeOpen("arm")
-		b.server.opener.open(&o, wire.Origin{})
-		s := b.server.sessions.find("arm")
-		s.seen(b.clock.Now())
-		return s
-	}
-	s := open()
+	s := b.opened("arm")
+	s.seen(b.clock.Now())
 	s.inHand.Store(true)
 	late := b.clock.Now().Add(idleTimeout + time.Second)
 	if why := s.lost(late, 0); why != "" {
@@ -104,9 +69,7 @@ func TestARobotThatWaitsForItsChunkIsNotIdle(t *testing.T) {
 	if why := s.lost(late, 0); why != "idle timeout" {
 		t.Errorf("afterwards: %q, want idle timeout", why)
 	}
-	b.robot("arm")
-	h, obs := obsHeader(0, 1), fakeObs(t)
-	b.server.receiver.put(s, h, wire.AppendObservation(nil, obs), b.clock.Now())
+	b.robot("arm").ask(1)
 	if why := s.lost(late, 2*idleTimeout); why != "" {
 		t.Errorf("while it waits for its turn: %s", why)
 	}
@@ -132,11 +95,11 @@ func TestTheFirstInferenceIsNotThePace(t *testing.T) {
 		{[]time.Duration{time.Minute, 20 * time.Millisecond, 30 * time.Millisecond}, 30 * time.Millisecond},
 		{[]time.Duration{20 * time.Millisecond, 8 * time.Second, 30 * time.Millisecond}, 8 * time.Second},
 	} {
-		b := newBench(t, config())
+		s := newStats()
 		for _, took := range tt.took {
-			b.server.stats.pace.warm(took)
+			s.pace.warm(took)
 		}
-		if got := b.server.stats.slowest(); got != tt.want {
+		if got := s.slowest(); got != tt.want {
 			t.Errorf("after inferences of %v the slowest is said to take %v, want %v", tt.took, got, tt.want)
 		}
 	}
@@ -170,18 +133,18 @@ func TestACheckSaysThatItGoesOn(t *testing.T) {
 // Goal: a draining server lets the run of a slow policy end, within a bound.
 func TestTheLastRunOfASlowPolicyMayEnd(t *testing.T) {
 	b := newBench(t, config())
-	w := b.server.worker
-	if got := w.engine.finishLimit(); got != finishTimeout {
+	e := b.server.worker.engine
+	if got := e.finishLimit(); got != finishTimeout {
 		t.Errorf("idle: %v, want %v", got, finishTimeout)
 	}
-	w.engine.sizes.Learn(1, 4*time.Second)
-	w.engine.busySince.Store(int64(b.clock.Now()))
+	e.sizes.Learn(1, 4*time.Second)
+	e.busySince.Store(int64(b.clock.Now()))
 	b.clock.Advance(time.Second)
-	if got := w.engine.finishLimit(); got != 5*time.Second {
+	if got := e.finishLimit(); got != 5*time.Second {
 		t.Errorf("1 s into a run of 4 s: %v, want 5 s", got)
 	}
-	w.engine.sizes.Learn(1, 400*time.Second)
-	if got := w.engine.finishLimit(); got != finishMost {
+	e.sizes.Learn(1, 400*time.Second)
+	if got := e.finishLimit(); got != finishMost {
 		t.Errorf("into a run of minutes: %v, want %v", got, finishMost)
 	}
 }
@@ -189,8 +152,7 @@ func TestTheLastRunOfASlowPolicyMayEnd(t *testing.T) {
 // Goal: a robot that repeated its request while its chunk was under way does not cost a second
 // inference for the same steps; a later request, or one in another episode, does.
 func TestWhatWasAnsweredIsNotInferredAgain(t *testing.T) {
-	var entered, leave chan struct{}
-	b := serve(t, config(), func(b *bench) { entered, leave = b.holdInferences() })
+	b := serve(t, config(), (*bench).hold)
 	b.open(fakeOpen("arm"))
 	r := b.robot("arm")
 	ask := func(seq uint64, episode uint32, n int64) {
@@ -201,24 +163,21 @@ func TestWhatWasAnsweredIsNotInferredAgain(t *testing.T) {
 		r.send(h, obs)
 	}
 	ask(1, 1, 40)
-	<-entered
+	<-b.entered
 	ask(2, 1, 40)
-	leave <- struct{}{}
-	r.next()
+	b.leave <- struct{}{}
+	r.wantChunk(1)
 	rttest.Eventually(t, "the end of the request", func() bool { return !b.server.sessions.find("arm").inHand.Load() })
 	ask(3, 1, 40) // the answer was lost on its way
-	<-entered
-	ask(4, 1, 41) // the arm went on
-	leave <- struct{}{}
-	r.next()
-	<-entered
-	ask(5, 2, 41) // another episode
-	leave <- struct{}{}
-	r.next()
-	<-entered
-	leave <- struct{}{}
-	if h := r.next().header; h.SeqID != 5 {
-		t.Errorf("the last answer is to request %d, want 5", h.SeqID)
+	for seq, next := range []func(){
+		func() { ask(4, 1, 41) }, // the arm went on
+		func() { ask(5, 2, 41) }, // another episode
+		func() {},
+	} {
+		<-b.entered
+		next()
+		b.leave <- struct{}{}
+		r.wantChunk(uint64(3 + seq))
 	}
 	if n := b.server.stats.superseded.Load(); n != 1 {
 		t.Errorf("%d observations superseded, want the second alone", n)
@@ -234,7 +193,7 @@ func TestConditioningOffIsAnnounced(t *testing.T) {
 	for _, asks := range []bool{true, false} {
 		o := fakeOpen("arm")
 		o.RTCEnabled = asks
-		ack := b.server.opener.open(&o, wire.Origin{})
+		ack := b.openFrom(wire.Origin{}, o)
 		if !ack.Accepted || ack.SupportsRTC || ack.RTCExecutionHorizon != 0 {
 			t.Errorf("asked for RTC: %v: ack %+v, want supports_rtc false and a horizon of 0", asks, ack)
 		}
@@ -242,10 +201,8 @@ func TestConditioningOffIsAnnounced(t *testing.T) {
 			t.Errorf("asked for RTC: %v: warnings %q", asks, ack.Warnings)
 		}
 	}
-	var s wire.Status
-	_, body := b.server.queries.status(nil)
-	if err := wire.ParseStatus(&s, body); err != nil || s.SupportsRTC || s.RTCExecutionHorizon != 0 {
-		t.Errorf("status %+v, %v, want supports_rtc false and a horizon of 0", s, err)
+	if s := b.shown(); s.SupportsRTC || s.RTCExecutionHorizon != 0 {
+		t.Errorf("status %+v, want supports_rtc false and a horizon of 0", s)
 	}
 }
 
@@ -254,14 +211,14 @@ func TestLinesAboutASessionNameIt(t *testing.T) {
 	var log strings.Builder
 	b := newBench(t, config(), logTo(&log))
 	o := fakeOpen("arm")
-	o.RTCEnabled, o.FPS = true, 30
-	b.server.opener.open(&o, wire.Origin{})
+	o.FPS = 30
+	b.openFrom(wire.Origin{}, o)
 	s := b.server.sessions.find("arm")
 	s.stale.Store(1)
 	s.squeezed.Store(1)
-	b.server.housekeeper.tick(t.Context())
+	b.tick()
 	s.stale.Store(0)
-	b.server.housekeeper.tick(t.Context())
+	b.tick()
 	_ = b.server.worker.filler.decodingPanicked(s, "no")
 	b.server.opener.evict(s, "a test")
 	lines := 0

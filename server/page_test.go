@@ -3,7 +3,6 @@ package server
 import (
 	"encoding/json"
 	"fmt"
-	"log/slog"
 	"math/rand/v2"
 	"os"
 	"os/exec"
@@ -31,27 +30,25 @@ func playFleet(t *testing.T, robots int) *bench {
 	cfg.MaxSessions = manifest.Capacity(max(8, robots))
 	cfg.SessionsPerLink = max(8, robots)
 	cfg.Version = "v0.9"
-	model := servertest.NewBatchModel(8, 2)
 	cpu, err := policy.ParseDevice("cpu")
 	if err != nil {
 		t.Fatal(err)
 	}
 	b := newBench(t, cfg, func(d *Deps) {
-		d.Model = model
+		d.Model = servertest.NewBatchModel(8, 2)
 		d.Clock = rt.KernelClock()
 		d.Repo = "lerobot/act_pick_and_place"
 		d.SHA256 = "9c56cc51b374c3ba189210d5b6d4bf57"
 		d.Placement.Device = cpu
 	})
-	b.model = model
 	pause := time.NewTimer(0)
 	<-pause.C
-	model.Before = func() error {
+	b.model.Before = func() error {
 		pause.Reset(4*time.Millisecond + time.Duration(rand.IntN(2000))*time.Microsecond)
 		<-pause.C
 		return nil
 	}
-	model.Poison = 1
+	b.model.Poison = 1
 	b.start()
 	var wg sync.WaitGroup
 	stop := make(chan struct{})
@@ -65,8 +62,7 @@ func playFleet(t *testing.T, robots int) *bench {
 		if ack := b.open(o); !ack.Accepted {
 			t.Fatalf("open = %+v", ack)
 		}
-		key, _ := wire.ObsKey(b.server.Prefix(), o.ClientUUID)
-		obs, err := b.session.Publisher(key, wire.ObservationQoS)
+		obs, err := b.session.Publisher(obsKey(t, o.ClientUUID), wire.ObservationQoS)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -123,11 +119,7 @@ func browse(t *testing.T, address string, lasts time.Duration, size, picture str
 // the inferences and the refusals, and reports when the server leaves.
 func TestThePageInChromium(t *testing.T) {
 	webpagetest.Chromium(t)
-	h, err := listenHealth("127.0.0.1:0", slog.New(slog.DiscardHandler))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer h.Close()
+	h := pages(t, nil)
 	at := "http://" + h.Addr().String() + "/"
 	if dom := browse(t, at, 2*time.Second, "1200,900", ""); !strings.Contains(dom, `role="status" class="bad">`+
 		loadingText) {
@@ -153,9 +145,7 @@ func TestThePageInChromium(t *testing.T) {
 	if t.Failed() {
 		t.Logf("%s", dom[strings.Index(dom, "<header"):strings.LastIndex(dom, "<script>")])
 	}
-	if err := b.stop(); err != nil {
-		t.Fatal(err)
-	}
+	b.end()
 	if dom := browse(t, at, 2*time.Second, "1200,900", ""); !strings.Contains(dom, `class="bad">draining<`) {
 		t.Errorf("after the end the page has\n%.2000s", dom[strings.Index(dom, "<header"):])
 	}
@@ -185,6 +175,7 @@ func takePictures(t *testing.T, h *health, dir string) {
 func TestTheStatusOf300Sessions(t *testing.T) {
 	const n = 300
 	s := fleet(t, n)
+	h := pages(t, s)
 	for i, session := range s.sessions.all() {
 		session.shown.runway.Store(int64((i*7919 + 1) % n * int(time.Millisecond)))
 		session.shown.service.Store(int64((i*104729 + 1) % n * int(time.Millisecond)))
@@ -194,7 +185,7 @@ func TestTheStatusOf300Sessions(t *testing.T) {
 	s.sessions.all()[7].shown.runway.Store(-1)
 	read := func(query string) (l Live) {
 		t.Helper()
-		code, text := getStatus(t, s, query)
+		code, text := getPage(t, h, "/status.json"+query)
 		if code != 200 {
 			t.Fatalf("%s: %d %s", query, code, text)
 		}
@@ -235,21 +226,10 @@ func TestTheStatusOf300Sessions(t *testing.T) {
 	}
 	for _, query := range []string{"?sort=luck", "?rows=0", "?rows=1001", "?rows=x",
 		"?find=" + strings.Repeat("x", 65)} {
-		if code, text := getStatus(t, s, query); code != 400 || !strings.Contains(text, "want") {
+		if code, text := getPage(t, h, "/status.json"+query); code != 400 || !strings.Contains(text, "want") {
 			t.Errorf("%s: %d %s, want 400 with what would do", query, code, text)
 		}
 	}
-}
-
-func getStatus(t *testing.T, s *Server, query string) (code int, text string) {
-	t.Helper()
-	h, err := listenHealth("127.0.0.1:0", slog.New(slog.DiscardHandler))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer h.Close()
-	h.watch(s)
-	return getPage(t, h, "/status.json"+query)
 }
 
 // Goal: the page describes the server's state and the problems that need a person.

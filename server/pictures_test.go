@@ -2,7 +2,6 @@ package server
 
 import (
 	"bytes"
-	"log/slog"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -37,13 +36,7 @@ func TestStalePicturesAreShown(t *testing.T) {
 	var log bytes.Buffer
 	b := newBench(t, config(), logTo(&log))
 	stop := b.audited(dir).Start(audit.Origin{ModelSHA256: "5ha"})
-	o := fakeOpen("arm")
-	b.server.opener.open(&o, wire.Origin{})
-	key, err := wire.ObsKey(b.server.Prefix(), "arm")
-	if err != nil {
-		t.Fatal(err)
-	}
-	const top = "observation.images.top"
+	session, r := b.opened("arm"), b.robot("arm")
 	for i, step := range []struct {
 		stale []string
 		bad   bool
@@ -51,7 +44,7 @@ func TestStalePicturesAreShown(t *testing.T) {
 	}{
 		{nil, false, ""},
 		{[]string{top, "observation.images.unknown", top}, false,
-			"pictures are older than the robot allows\" client=arm session=" + b.server.sessions.find("arm").id +
+			"pictures are older than the robot allows\" client=arm session=" + session.id +
 				" cameras=" + top},
 		{[]string{top}, false, ""}, // known already
 		{[]string{top}, true, ""},  // a refused observation has no effect
@@ -63,14 +56,10 @@ func TestStalePicturesAreShown(t *testing.T) {
 		if step.bad {
 			obs.State = obs.State[:1]
 		}
-		attachment := wire.AppendHeader(nil, obsHeader(0, uint64(i+1)))
-		b.server.receiver.onObservation(wire.Sample{Key: key, Payload: wire.AppendObservation(nil, obs),
-			Attachment: attachment})
-		if !serveOne(b.server.worker) {
-			t.Fatal("nothing to serve")
-		}
+		r.send(obsHeader(0, uint64(i+1)), obs)
+		b.serveOne()
 		log.Reset()
-		b.server.housekeeper.tick(t.Context())
+		b.tick()
 		if got := log.String(); !strings.Contains(got, step.says) || (step.says == "") != (got == "") {
 			t.Errorf("after observation %d the log says %q, want %q", i+1, got, step.says)
 		}
@@ -90,12 +79,7 @@ func TestStalePicturesAreShown(t *testing.T) {
 				stale, outcome)
 		}
 	}
-	h, err := listenHealth("127.0.0.1:0", slog.New(slog.DiscardHandler))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer h.Close()
-	h.watch(b.server)
+	h := pages(t, b.server)
 	if got := scrape(t, h)[`lean_server_stale_pictures_total{camera="`+top+`"}`]; got != 2 {
 		t.Errorf("the metric says %v, want 2", got)
 	}
@@ -107,7 +91,7 @@ func TestStalePicturesAreShown(t *testing.T) {
 			summary.Requests, table.String())
 	}
 	log.Reset()
-	b.server.opener.drop(b.server.sessions.find("arm"), "test")
+	b.server.opener.drop(session, "test")
 	if !strings.Contains(log.String(), "stale_pictures=2") {
 		t.Errorf("at the session's end the log says %q, want stale_pictures=2", log.String())
 	}

@@ -12,19 +12,17 @@ import (
 	"github.com/edge-rt/edge-rt/wire"
 )
 
-// capture serves four requests, one of them bad, and returns the folder.
-func capture(t *testing.T) (dir string) {
+// capture serves four requests, one of them bad, and returns their captures.
+func capture(t *testing.T) []audit.Capture {
 	t.Helper()
-	dir = t.TempDir()
+	dir := t.TempDir()
 	b := serve(t, config(), func(b *bench) { b.audited(dir) })
 	b.open(process("arm", "one", "left-pi", 1)) // its chunks carry a nonce
 	r := b.robot("arm")
 	for seq := uint64(1); seq <= 4; seq++ {
-		o := fakeObs(t)
+		o := prefixed(t)
 		o.State[0] = float32(seq)
-		o.PrefixRobot, o.InferenceDelaySteps = wire.Matrix{Rows: 3, Cols: 2, Data: make([]float32, 6)}, int(seq)-1
-		o.HasT = true
-		o.T = int64(seq)
+		o.InferenceDelaySteps, o.T = int(seq)-1, int64(seq)
 		o.HasN = true
 		o.N = int64(seq)
 		if seq == 3 {
@@ -33,10 +31,18 @@ func capture(t *testing.T) (dir string) {
 		r.send(obsHeader(1, seq), o)
 		r.next()
 	}
-	if err := b.stop(); err != nil {
+	b.end()
+	return captured(t, dir)
+}
+
+// captured returns the captures of a server that was audited to dir.
+func captured(t *testing.T, dir string) []audit.Capture {
+	t.Helper()
+	found, _, err := audit.ReadCaptures(filepath.Join(dir, "captures"))
+	if err != nil {
 		t.Fatal(err)
 	}
-	return filepath.Join(dir, "captures")
+	return found
 }
 
 // replayed answers requests with a model of the fake policy.
@@ -47,10 +53,7 @@ func replayed(m *servertest.Model, tolerance float64, requests []audit.Capture) 
 
 // With a tolerance, numbers may differ by so much, and nothing else may.
 func TestReplayWithinATolerance(t *testing.T) {
-	found, _, err := audit.ReadCaptures(capture(t))
-	if err != nil {
-		t.Fatal(err)
-	}
+	found := capture(t)
 	for _, tt := range []struct {
 		name           string
 		off, tolerance float64
@@ -86,22 +89,17 @@ func TestReplayWithinATolerance(t *testing.T) {
 	}
 }
 
+// All captures are answered exactly, also one whose chunk the link refused: it was computed nevertheless.
 func TestReplayIsExact(t *testing.T) {
-	found, _, err := audit.ReadCaptures(capture(t))
-	if err != nil {
-		t.Fatal(err)
-	}
-	r, err := replayed(servertest.NewModel(), 0, found)
-	if err != nil || !r.OK() || r.Requests != 4 || r.Exact != 4 {
+	found := capture(t)
+	found[0].Outcome = audit.Unsent.String()
+	if r, err := replayed(servertest.NewModel(), 0, found); err != nil || !r.OK() || r.Requests != 4 || r.Exact != 4 {
 		t.Errorf("replay = %+v, %v, want 4 of 4 exact", r, err)
 	}
 }
 
 func TestReplaySaysWhatDiffers(t *testing.T) {
-	found, _, err := audit.ReadCaptures(capture(t))
-	if err != nil {
-		t.Fatal(err)
-	}
+	found := capture(t)
 	tests := []struct {
 		name   string
 		change func(c *audit.Capture, m *servertest.Model)
@@ -163,10 +161,7 @@ func TestReplaySaysWhatDiffers(t *testing.T) {
 // Goal: captures of other bundles are reported in one line, whatever their number, and are no
 // differences.
 func TestReplaySaysOnceThatABundleIsAnother(t *testing.T) {
-	found, _, err := audit.ReadCaptures(capture(t))
-	if err != nil {
-		t.Fatal(err)
-	}
+	found := capture(t)
 	found[0].ModelSHA256 = "0ther"
 	found[2].ModelSHA256 = "0ther"
 	found[3].ModelSHA256 = "third"
@@ -179,18 +174,6 @@ func TestReplaySaysOnceThatABundleIsAnother(t *testing.T) {
 		"another bundle: 2 with bundle 0ther, 1 with bundle third\n"
 	if err := r.Print(&text); err != nil || text.String() != want {
 		t.Errorf("it prints %q, %v, want %q", text.String(), err, want)
-	}
-}
-
-// A chunk that the link refused was computed nevertheless.
-func TestReplayOfAnUnsentChunk(t *testing.T) {
-	found, _, err := audit.ReadCaptures(capture(t))
-	if err != nil {
-		t.Fatal(err)
-	}
-	found[0].Outcome = audit.Unsent.String()
-	if r, err := replayed(servertest.NewModel(), 0, found[:1]); err != nil || !r.OK() {
-		t.Errorf("replay = %+v, %v, want it exact", r, err)
 	}
 }
 

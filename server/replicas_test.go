@@ -18,18 +18,32 @@ func (b *bench) join(t *testing.T) *bench {
 	return other
 }
 
-// both reports whether each of the two servers sees the other, and room at both.
-func both(a, b *bench) bool {
-	expr := wire.ReplicaRoomWildcard(a.server.Prefix())
-	return a.server.others.Count() == 2 && b.server.others.Count() == 2 && a.network.CountTokens(expr) == 2
+// twins returns two servers that see each other, and room at both.
+func twins(t *testing.T) (a, b *bench) {
+	t.Helper()
+	a = serve(t, config())
+	b = a.join(t)
+	rttest.Eventually(t, "two servers", func() bool {
+		return a.server.others.Count() == 2 && b.server.others.Count() == 2 &&
+			a.network.CountTokens(wire.ReplicaRoomWildcard(fakePrefix)) == 2
+	})
+	return a, b
+}
+
+// wantRequests expects that both servers together answer n observations. They are counted once they have left.
+func wantRequests(a, b *bench, n uint64) {
+	a.t.Helper()
+	answered := func() uint64 { return a.server.Summary().Requests + b.server.Summary().Requests }
+	rttest.Eventually(a.t, "the count of the last chunk", func() bool { return answered() >= n })
+	if got := answered(); got != n {
+		a.t.Errorf("%d observations were answered %d times", n, got)
+	}
 }
 
 // A robot that names no server is answered by one of two servers, until both are full, and the
 // other one receives nothing from it.
 func TestOneOfTwoReplicasTakesARobot(t *testing.T) {
-	a := serve(t, config())
-	b := a.join(t)
-	rttest.Eventually(t, "two servers", func() bool { return both(a, b) })
+	a, b := twins(t)
 	for i := range 6 { // config's limit is two at each
 		ack := a.open(fakeOpen(fmt.Sprint("arm-", i))) // open expects one answer
 		if ack.Accepted != (i < 4) {
@@ -46,41 +60,18 @@ func TestOneOfTwoReplicasTakesARobot(t *testing.T) {
 	for i := range 4 {
 		uuid := fmt.Sprint("arm-", i)
 		r := a.robot(uuid)
-		r.send(obsHeader(0, 1), fakeObs(t))
-		if got := r.next(); got.header.MsgType != wire.MsgActionChunk {
-			t.Errorf("%s got %+v, want a chunk", uuid, got)
-		}
-		if replies := a.query(mustReset(t, a, uuid),
-			wire.AppendReset(nil, &wire.Reset{ClientUUID: uuid, EpisodeID: 1})); len(replies) != 1 {
-			t.Errorf("the reset of %s got %d answers, want 1", uuid, len(replies))
-		}
+		r.ask(1)
+		r.wantChunk(1)
+		a.reset(uuid, wire.Reset{ClientUUID: uuid, EpisodeID: 1}) // it expects one answer
 	}
-	answered := func() uint64 { return a.server.Summary().Requests + b.server.Summary().Requests }
-	// counted once it has left
-	rttest.Eventually(t, "the count of the last chunk", func() bool { return answered() >= 4 })
-	if got := answered(); got != 4 {
-		t.Errorf("4 observations were answered %d times", got)
-	}
-	if replies := a.query(wire.SessionKey(a.server.Prefix()), []byte("junk")); len(replies) != 1 {
-		t.Errorf("junk got %d answers, want 1", len(replies))
-	}
-}
-
-func mustReset(t *testing.T, b *bench, uuid string) string {
-	t.Helper()
-	key, err := wire.ResetKey(b.server.Prefix(), uuid)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return key
+	wantRequests(a, b, 4)
+	a.one(wire.SessionKey(fakePrefix), []byte("junk"))
 }
 
 // A robot moves from server to server and is held by one; another process under its name is refused
 // while the first is held elsewhere. The end of an idle server affects no robot.
 func TestARobotMovesBetweenReplicas(t *testing.T) {
-	a := serve(t, config())
-	b := a.join(t)
-	rttest.Eventually(t, "two servers", func() bool { return both(a, b) })
+	a, b := twins(t)
 	o := fakeOpen("arm")
 	o.Instance = "one"
 	r := a.robot("arm")
@@ -94,9 +85,7 @@ func TestARobotMovesBetweenReplicas(t *testing.T) {
 			return from.server.sessions.find("arm") == nil && at.server.sessions.find("arm") != nil
 		})
 		r.send(obsHeader(o.SessionEpoch, uint64(i+1)), fakeObs(t))
-		if got := r.next(); got.header.MsgType != wire.MsgActionChunk || got.chunk.SeqIDEcho != uint64(i+1) {
-			t.Errorf("after open %d: %+v, want a chunk", i, got)
-		}
+		r.wantChunk(uint64(i + 1))
 	}
 	twin := o
 	twin.Instance, twin.ServerID = "two", a.server.id
@@ -107,14 +96,11 @@ func TestARobotMovesBetweenReplicas(t *testing.T) {
 		t.Fatal(err)
 	}
 	r.send(obsHeader(4, 9), fakeObs(t))
-	if got := r.next(); got.header.MsgType != wire.MsgActionChunk || len(r.inbox) != 0 {
-		t.Errorf("after the idle server's end: %+v and %d more, want a chunk and nothing else", got, len(r.inbox))
+	r.wantChunk(9)
+	if len(r.inbox) != 0 {
+		t.Errorf("after the idle server's end there are %d messages more", len(r.inbox))
 	}
-	answered := func() uint64 { return a.server.Summary().Requests + b.server.Summary().Requests }
-	rttest.Eventually(t, "the count of the last chunk", func() bool { return answered() >= 5 })
-	if n := answered(); n != 5 {
-		t.Errorf("5 observations were answered %d times", n)
-	}
+	wantRequests(a, b, 5)
 }
 
 // A robot whose session is ended by the server, although the robot may take it for open, gets an
@@ -126,9 +112,9 @@ func TestTheEndOfASessionIsTold(t *testing.T) {
 	l.die()
 	rttest.Eventually(t, "the server knows", func() bool { return !b.server.sessions.find("arm").alive() })
 	b.clock.Advance(tokenGrace + time.Second)
-	if got := r.next(); got.event.Code != wire.EventUnknownSession || got.event.ServerID != b.server.id ||
+	if got := r.wantEvent(wire.EventUnknownSession, ""); got.event.ServerID != b.server.id ||
 		got.header.SessionEpoch != 3 {
-		t.Errorf("it got %+v, want unknown_session of its epoch", got)
+		t.Errorf("it got %+v, want this server and its epoch", got)
 	}
 }
 
@@ -138,23 +124,19 @@ func TestAForeignHeaderShutsNobodyOut(t *testing.T) {
 	b := serve(t, config())
 	b.live("arm-1", 1)
 	r := b.robot("arm-1")
-	r.send(obsHeader(1, 1), fakeObs(t))
-	r.next()
+	r.ask(1)
+	r.wantChunk(1)
 	for _, h := range []wire.Header{obsHeader(1<<32-1, 2), obsHeader(1, 1<<64-1)} {
 		r.send(h, fakeObs(t))
 	}
-	if _, err := b.session.Token(b.server.Prefix() + "/arm-1/4294967295/alive"); err != nil {
-		t.Fatal(err)
-	}
+	b.show("arm-1", 1<<32-1)
 	near, err := b.session.Publisher(b.server.Prefix()+"/arm 1/obs", wire.ObservationQoS)
 	if err != nil {
 		t.Fatal(err)
 	}
 	_ = near.Put(nil, wire.AppendHeader(nil, obsHeader(1, 5)))
-	r.send(obsHeader(1, 2), fakeObs(t))
-	if got := r.next(); got.header.MsgType != wire.MsgActionChunk || got.header.SeqID != 2 {
-		t.Errorf("the robot's next observation got %+v, want its chunk", got)
-	}
+	r.ask(2)
+	r.wantChunk(2)
 	if s := b.server.sessions.find("arm-1"); s.tokenEpoch.Load() != 1 {
 		t.Errorf("the token of epoch %d counts, want 1", s.tokenEpoch.Load())
 	}
@@ -169,9 +151,7 @@ func TestAServerThatLeavesAnswers(t *testing.T) {
 	r := b.robot("arm")
 	ended := make(chan error, 1)
 	go func() { ended <- b.stop() }()
-	if got := r.next(); got.event.Code != wire.EventDraining {
-		t.Fatalf("the robot got %+v, want a draining event", got)
-	}
+	r.wantEvent(wire.EventDraining, "")
 	rttest.Eventually(t, "no token of the server", func() bool {
 		return b.network.CountTokens(wire.ReplicaAliveKey(b.server.Prefix(), b.server.id)) == 0
 	})
@@ -187,7 +167,7 @@ func TestAServerThatLeavesAnswers(t *testing.T) {
 		t.Fatal(err)
 	}
 	finished := make(chan struct{}, 1)
-	b.server.queries.waiting <- query{unanswered{finished}, b.server.queries.status}
+	b.server.queries.waiting <- query{unanswered{finished: finished}, func(wire.Query) (string, []byte) { return "", nil }}
 	b.server.queries.answerWaiting()
 	if len(finished) != 1 {
 		t.Error("a query that was left waiting is not finished")
@@ -195,40 +175,31 @@ func TestAServerThatLeavesAnswers(t *testing.T) {
 }
 
 // unanswered is a query that signals when it is finished.
-type unanswered struct{ finished chan struct{} }
+type unanswered struct {
+	wire.Query
+	finished chan struct{}
+}
 
-func (unanswered) Key() string                { return "" }
-func (unanswered) Payload() []byte            { return nil }
-func (unanswered) From() wire.Origin          { return wire.Origin{} }
-func (unanswered) Reply(string, []byte) error { return nil }
-func (unanswered) ReplyErr([]byte) error      { return nil }
-func (u unanswered) Finish()                  { u.finished <- struct{}{} }
+func (u unanswered) Finish() { u.finished <- struct{}{} }
 
 // Two servers that do not know each other's sessions yet both admit one robot, or two robots under
 // one name. As soon as the tokens arrive, one of them gives its session up, and its place is free.
 // The robot whose session ends is informed if it is not the one whose session stays.
 func TestTwoServersThatBothAdmitARobot(t *testing.T) {
 	for _, tt := range []struct {
-		name       string
-		one, other func(*wire.SessionOpen)
-		told       bool
+		name          string
+		first, second wire.SessionOpen
+		stays, told   bool // the second stays
 	}{
-		{"two clients that name no instance", func(*wire.SessionOpen) {}, func(*wire.SessionOpen) {}, false},
-		{"two processes of one name", func(o *wire.SessionOpen) {
-			o.Instance, o.SessionEpoch = "one", 3
-		}, func(o *wire.SessionOpen) { o.Instance, o.SessionEpoch = "two", 3 }, true},
-		{"one process, whose first answer was lost", func(o *wire.SessionOpen) {
-			o.Instance, o.SessionEpoch = "one", 3
-		}, func(o *wire.SessionOpen) { o.Instance, o.SessionEpoch = "one", 4 }, false},
+		{"two clients that name no instance", fakeOpen("arm"), fakeOpen("arm"), false, false},
+		{"two processes of one name", process("arm", "one", "", 3), process("arm", "two", "", 3), false, true},
+		{"one process, whose first answer was lost", process("arm", "one", "", 3), process("arm", "one", "", 4), true,
+			false},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			a := serve(t, config())
-			b := a.join(t)
-			rttest.Eventually(t, "two servers", func() bool { return both(a, b) })
+			a, b := twins(t)
 			r := a.robot("arm")
-			first, second := fakeOpen("arm"), fakeOpen("arm")
-			tt.one(&first)
-			tt.other(&second)
+			first, second := tt.first, tt.second
 			first.ServerID, second.ServerID = a.server.id, b.server.id
 			if ack := a.open(first); !ack.Accepted {
 				t.Fatal(ack.Error)
@@ -251,16 +222,14 @@ func TestTwoServersThatBothAdmitARobot(t *testing.T) {
 			if n := sessions(); n != 1 {
 				t.Errorf("%d sessions are left, want 1", n)
 			}
-			if tt.name == "one process, whose first answer was lost" && b.server.sessions.find("arm") == nil {
+			if tt.stays && b.server.sessions.find("arm") == nil {
 				t.Error("the older epoch was kept")
 			}
 			if got := len(r.inbox) > 0; got != tt.told {
 				t.Errorf("it was told: %v, want %v", got, tt.told)
 			}
 			if tt.told {
-				if got := r.next(); got.event.Code != wire.EventUnknownSession {
-					t.Errorf("it was told %+v, want unknown_session", got)
-				}
+				r.wantEvent(wire.EventUnknownSession, "")
 			}
 		})
 	}

@@ -5,7 +5,6 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
-	"log/slog"
 	"strings"
 	"testing"
 
@@ -45,7 +44,7 @@ func apart(a, b []byte) float64 {
 func TestLargerPicturesAreScaledInTheDecoder(t *testing.T) {
 	const w, h = 160, 120
 	m := newCameras(policy.Camera{Name: "top", W: w, H: h, DecodeScale: 8})
-	s := m.bench(t)
+	s := m.bench(t).server
 	row, session := s.worker.engine.tensors, s.sessions.find("arm")
 	for k := 1; k <= 8; k *= 2 {
 		for _, chroma := range []jpeg.Chroma{jpeg.Chroma420, jpeg.Chroma422, jpeg.Chroma444} {
@@ -54,9 +53,7 @@ func TestLargerPicturesAreScaledInTheDecoder(t *testing.T) {
 			if err := row.decoder.DecodeRGB(full, file, k*w, k*h); err != nil {
 				t.Fatal(err)
 			}
-			body := wire.AppendObservation(nil, &wire.Observation{
-				State: []float32{10, 20}, Images: []wire.Image{{Name: imagePrefix + "top", Data: file}},
-			})
+			body := wire.AppendObservation(nil, observation(wire.Image{Name: top, Data: file}))
 			if len(body) > s.receiver.observationMax {
 				t.Errorf("1/%d: an observation of %d bytes, at most %d are taken", k, len(body),
 					s.receiver.observationMax)
@@ -111,12 +108,10 @@ func TestLargerPicturesAreRefused(t *testing.T) {
 		{"raw", 2, wire.Image{Codec: wire.Raw, W: 2 * w, H: 2 * h, C: 3, Data: raw}, "240x320"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			s := newCameras(policy.Camera{Name: "top", W: w, H: h, DecodeScale: tt.scale, ExactSize: true}).bench(t)
-			tt.image.Name = imagePrefix + "top"
+			s := newCameras(policy.Camera{Name: "top", W: w, H: h, DecodeScale: tt.scale, ExactSize: true}).bench(t).server
+			tt.image.Name = top
 			_, err := s.worker.engine.tensors.fill(0, s.sessions.find("arm"), 1,
-				wire.AppendObservation(nil, &wire.Observation{
-					State: []float32{10, 20}, Images: []wire.Image{tt.image},
-				}))
+				wire.AppendObservation(nil, observation(tt.image)))
 			if tt.says == "" && err != nil || tt.says != "" && (err == nil || !strings.Contains(err.Error(), tt.says)) {
 				t.Errorf("fill() = %v, want %q", err, tt.says)
 			}
@@ -135,9 +130,9 @@ func TestOpenWithLargerPictures(t *testing.T) {
 		ok      bool
 	}{{160, 120, 3, true}, {320, 240, 3, true}, {640, 480, 3, true}, {1280, 960, 3, false}, {480, 360, 3, false},
 		{320, 120, 3, false}, {320, 240, 1, false}} {
-		s := newCameras(policy.Camera{Name: "top", W: 160, H: 120, DecodeScale: 4, ExactSize: true}).bench(t)
+		s := newCameras(policy.Camera{Name: "top", W: 160, H: 120, DecodeScale: 4, ExactSize: true}).bench(t).server
 		o := fakeOpen("leg")
-		o.CameraShapes = []wire.CameraShape{{Name: imagePrefix + "top", W: tt.w, H: tt.h, C: tt.c}}
+		o.CameraShapes = []wire.CameraShape{{Name: top, W: tt.w, H: tt.h, C: tt.c}}
 		ack := s.opener.open(&o, wire.Origin{})
 		if ack.Accepted != tt.ok || !tt.ok && !strings.Contains(ack.Error, fmt.Sprintf("%dx%dx%d", tt.h, tt.w, tt.c)) {
 			t.Errorf("open with %dx%dx%d: accepted %v, %q, want %v", tt.w, tt.h, tt.c, ack.Accepted, ack.Error, tt.ok)
@@ -153,7 +148,7 @@ func TestOpenWithLargerPictures(t *testing.T) {
 func TestPicturesOfAnySize(t *testing.T) {
 	const w, h = 160, 120
 	m := newCameras(policy.Camera{Name: "top", W: w, H: h})
-	s := m.bench(t)
+	s := m.bench(t).server
 	row, session := s.worker.engine.tensors, s.sessions.find("arm")
 	scaler := jpeg.NewScaler(jpeg.MaxFitSide, w)
 	var bodies [][]byte
@@ -172,9 +167,8 @@ func TestPicturesOfAnySize(t *testing.T) {
 			{wire.Image{Data: file}, decoded},
 			{wire.Image{Codec: wire.Raw, W: fromW, H: fromH, C: 3, Data: pix}, pix},
 		} {
-			sent.Name = imagePrefix + "top"
-			body := wire.AppendObservation(nil, &wire.Observation{State: []float32{10, 20},
-				Images: []wire.Image{sent.Image}})
+			sent.Name = top
+			body := wire.AppendObservation(nil, observation(sent.Image))
 			bodies = append(bodies, body)
 			f, err := row.fill(0, session, 1, body)
 			if err != nil {
@@ -211,7 +205,7 @@ func TestPicturesOfAnySize(t *testing.T) {
 // Pictures that are too large to be scaled are refused in words, and later ones are not affected.
 func TestPicturesTooLargeToScale(t *testing.T) {
 	m := newCameras(policy.Camera{Name: "top", W: 160, H: 120})
-	s := m.bench(t)
+	s := m.bench(t).server
 	_, good := scenery(t, 160, 120, jpeg.Chroma420)
 	large := bytes.Clone(good)
 	at := bytes.Index(large, []byte{0xff, 0xc0})
@@ -227,9 +221,7 @@ func TestPicturesTooLargeToScale(t *testing.T) {
 		binary.BigEndian.PutUint16(large[at+7:], tt.w)
 		for _, file := range [][]byte{large, good} {
 			_, err := s.worker.engine.tensors.fill(0, s.sessions.find("arm"), 1,
-				wire.AppendObservation(nil, &wire.Observation{
-					State: []float32{10, 20}, Images: []wire.Image{{Name: imagePrefix + "top", Data: file}},
-				}))
+				wire.AppendObservation(nil, observation(wire.Image{Name: top, Data: file})))
 			if bad := &file[0] == &large[0]; bad != (err != nil) || bad && !strings.Contains(err.Error(), tt.says) {
 				t.Errorf("%dx%d: fill() = %v, want %q", tt.w, tt.h, err, tt.says)
 			}
@@ -273,11 +265,11 @@ func TestOpenWithPicturesOfAnySize(t *testing.T) {
 		{w: 320, h: 240, c: 1, refused: true, says: "client has 240x320x1"},
 		{w: 2560, h: 2400, c: 3, raw: true, refused: true},
 	} {
-		s := newCameras(policy.Camera{Name: "top", W: 160, H: 120}).bench(t)
+		s := newCameras(policy.Camera{Name: "top", W: 160, H: 120}).bench(t).server
 		o := fakeOpen("leg")
-		o.CameraShapes = []wire.CameraShape{{Name: imagePrefix + "top", W: tt.w, H: tt.h, C: tt.c}}
+		o.CameraShapes = []wire.CameraShape{{Name: top, W: tt.w, H: tt.h, C: tt.c}}
 		if tt.raw {
-			o.RawImages = []string{imagePrefix + "top"}
+			o.RawImages = []string{top}
 		}
 		ack := s.opener.open(&o, wire.Origin{})
 		if ack.Accepted == tt.refused || !strings.Contains(ack.Error, tt.says) ||
@@ -292,12 +284,12 @@ func TestOpenWithPicturesOfAnySize(t *testing.T) {
 // A raw picture is scaled from its place in the message: it needs no other memory.
 func TestOpenWithLargeRawPictures(t *testing.T) {
 	m := newCameras(policy.Camera{Name: "top", W: 2048, H: 2048})
-	s := m.bench(t)
+	s := m.bench(t).server
 	for _, raw := range []bool{true, false} {
 		o := fakeOpen("leg")
-		o.CameraShapes = []wire.CameraShape{{Name: imagePrefix + "top", W: 2300, H: 2300, C: 3}}
+		o.CameraShapes = []wire.CameraShape{{Name: top, W: 2300, H: 2300, C: 3}}
 		if raw {
-			o.RawImages = []string{imagePrefix + "top"}
+			o.RawImages = []string{top}
 		}
 		if ack := s.opener.open(&o, wire.Origin{}); ack.Accepted != raw {
 			t.Errorf("raw %v: accepted %v, %q", raw, ack.Accepted, ack.Error)
@@ -312,40 +304,26 @@ func TestOpenWithLargeRawPictures(t *testing.T) {
 // for each session.
 func TestSqueezedPicturesAreShown(t *testing.T) {
 	var log bytes.Buffer
-	s := newCameras(policy.Camera{Name: "top", W: 160, H: 120}).bench(t, logTo(&log))
-	key, err := wire.ObsKey(s.Prefix(), "arm")
-	if err != nil {
-		t.Fatal(err)
-	}
+	b := newCameras(policy.Camera{Name: "top", W: 160, H: 120}).bench(t, logTo(&log))
+	s, r := b.server, b.robot("arm")
 	wide, _ := scenery(t, 1280, 480, jpeg.Chroma420) // more than the policy's own sizes would allow
 	small, _ := scenery(t, 80, 60, jpeg.Chroma420)
 	for i, image := range []wire.Image{
 		{W: 80, H: 60, Data: small}, {W: 1280, H: 480, Data: wide}, {W: 1280, H: 480, Data: wide},
 		{W: 80, H: 60, Data: small},
 	} {
-		image.Name = imagePrefix + "top"
+		image.Name = top
 		image.Codec = wire.Raw
 		image.C = 3
-		s.receiver.onObservation(wire.Sample{
-			Key: key, Attachment: wire.AppendHeader(nil, obsHeader(0, uint64(i+1))),
-			Payload: wire.AppendObservation(nil, &wire.Observation{State: []float32{10, 20},
-				Images: []wire.Image{image}}),
-		})
-		if !serveOne(s.worker) {
-			t.Fatal("nothing to serve")
-		}
+		r.send(obsHeader(0, uint64(i+1)), observation(image))
+		b.serveOne()
 		log.Reset()
-		s.housekeeper.tick(t.Context())
+		b.tick()
 		if says := strings.Contains(log.String(), `cameras=observation.images.top`); says != (i == 1) {
 			t.Errorf("after picture %d the log says %q", i, log.String())
 		}
 	}
-	h, err := listenHealth("127.0.0.1:0", slog.New(slog.DiscardHandler))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer h.Close()
-	h.watch(s)
+	h := pages(t, s)
 	if got := scrape(t, h)[`lean_server_squeezed_pictures_total{camera="observation.images.top"}`]; got != 2 {
 		t.Errorf("the metric says %v, want 2", got)
 	}

@@ -12,13 +12,10 @@ import (
 func TestTheShortestRunwayIsServedFirst(t *testing.T) {
 	cfg := config()
 	cfg.MaxSessions = 4
-	var entered, leave chan struct{}
-	b := serve(t, cfg, func(b *bench) { entered, leave = b.holdInferences() })
+	b := serve(t, cfg, (*bench).hold)
 	robots := map[string]*robot{}
 	send := func(id string, runwayMs float64) {
-		o := fakeOpen(id)
-		o.SessionEpoch = 1 // it knows the events
-		if ack := b.open(o); !ack.Accepted {
+		if ack := b.open(process(id, "", "", 1)); !ack.Accepted { // with an epoch it knows the events
 			t.Fatalf("open = %+v", ack)
 		}
 		robots[id] = b.robot(id)
@@ -27,30 +24,22 @@ func TestTheShortestRunwayIsServedFirst(t *testing.T) {
 		robots[id].send(obsHeader(1, 1), obs)
 	}
 	send("first", 1000)
-	<-entered
+	<-b.entered
 	send("a-long", 5000)
 	send("b-gone", 10)
 	send("c-short", 44)
 	b.clock.Advance(20 * time.Millisecond) // duration of the first inference
-	for i, id := range []string{"first", "c-short"} {
-		leave <- struct{}{}
-		if got := robots[id].next(); got.header.MsgType != wire.MsgActionChunk {
-			t.Fatalf("answer %d, to %s, is %+v, want a chunk", i, id, got)
+	for _, id := range []string{"first", "c-short", "b-gone", "a-long"} {
+		b.leave <- struct{}{}
+		if id == "b-gone" { // it gave way, and is served in the gap
+			if got := robots[id].wantEvent(wire.EventLate, ""); got.event.Seq != 1 || got.event.ServerID != b.server.id {
+				t.Errorf("b-gone got %+v, want event late of this server", got)
+			}
 		}
-		<-entered
-	}
-	if got := robots["b-gone"].next(); got.event.Code != wire.EventLate || got.event.Seq != 1 ||
-		got.event.ServerID != b.server.id {
-		t.Errorf("who gave way got %+v, want event late of this server", got)
-	}
-	leave <- struct{}{}
-	if got := robots["b-gone"].next(); got.header.MsgType != wire.MsgActionChunk {
-		t.Errorf("in the gap b-gone got %+v, want a chunk", got)
-	}
-	<-entered
-	leave <- struct{}{}
-	if got := robots["a-long"].next(); got.header.MsgType != wire.MsgActionChunk {
-		t.Errorf("a-long got %+v, want a chunk", got)
+		robots[id].wantChunk(1)
+		if id != "a-long" {
+			<-b.entered
+		}
 	}
 	if n := b.server.stats.passedOver.Load(); n != 1 {
 		t.Errorf("%d requests gave way, want 1", n)

@@ -2,7 +2,6 @@ package server
 
 import (
 	"fmt"
-	"io"
 	"net/http"
 	"net/http/httptest"
 	"slices"
@@ -15,7 +14,6 @@ import (
 	"github.com/prometheus/common/model"
 
 	"github.com/edge-rt/edge-rt/server/manifest"
-	"github.com/edge-rt/edge-rt/wire"
 )
 
 // discarded is an answer without a reader.
@@ -32,10 +30,7 @@ func fleet(t *testing.T, sessions int) *Server {
 	cfg.MaxSessions = manifest.Capacity(sessions)
 	b := newBench(t, cfg)
 	for i := range sessions {
-		o := fakeOpen(fmt.Sprintf("arm-%d", i))
-		if ack := b.server.opener.open(&o, wire.Origin{}); !ack.Accepted {
-			t.Fatalf("open = %+v", ack)
-		}
+		b.opened(fmt.Sprintf("arm-%d", i))
 	}
 	return b.server
 }
@@ -46,7 +41,9 @@ func TestScrapesAreReadByPrometheus(t *testing.T) {
 	s := fleet(t, 3)
 	source := metricsOf(func() *Server { return s }, new(atomic.Uint64))
 	h := promhttp.HandlerForTransactional(source, promhttp.HandlerOpts{})
-	clients := func() (names []string) {
+	want := func(clients ...string) {
+		t.Helper()
+		var names []string
 		w := httptest.NewRecorder()
 		h.ServeHTTP(w, httptest.NewRequest("GET", "/metrics", nil))
 		parser := expfmt.NewTextParser(model.LegacyValidation)
@@ -66,30 +63,24 @@ func TestScrapesAreReadByPrometheus(t *testing.T) {
 		for _, m := range families[metricPrefix+"session_staleness_seconds"].GetMetric() {
 			names = append(names, m.Label[0].GetValue())
 		}
-		return names
+		if !slices.Equal(names, clients) {
+			t.Errorf("sessions %v, want %v", names, clients)
+		}
 	}
-	if got := clients(); !slices.Equal(got, []string{"arm-0", "arm-1", "arm-2"}) {
-		t.Errorf("sessions %v", got)
-	}
+	want("arm-0", "arm-1", "arm-2")
 	first, done, _ := source.Gather() // a slow reader
-	if got := clients(); !slices.Equal(got, []string{"arm-0", "arm-1", "arm-2"}) {
-		t.Errorf("sessions %v", got)
-	}
+	want("arm-0", "arm-1", "arm-2")
 	s.opener.drop(s.sessions.find("arm-1"), "test")
-	if got := clients(); !slices.Equal(got, []string{"arm-0", "arm-2"}) {
-		t.Errorf("sessions %v after one has gone, want the others", got)
-	}
+	want("arm-0", "arm-2")
 	for _, f := range first {
 		if f.GetName() == metricPrefix+"session_staleness_seconds" && len(f.Metric) != 3 {
 			t.Errorf("the slow reader has %d sessions now, want the 3 that it was given", len(f.Metric))
 		}
 	}
 	done()
-	var text strings.Builder
 	w := httptest.NewRecorder()
 	h.ServeHTTP(w, httptest.NewRequest("GET", "/metrics", nil))
-	_, _ = io.Copy(&text, w.Body)
-	if n := strings.Count(text.String(), "# TYPE "+metricPrefix+"errors_total "); n != 1 {
+	if n := strings.Count(w.Body.String(), "# TYPE "+metricPrefix+"errors_total "); n != 1 {
 		t.Errorf("%d families of one name, want 1", n)
 	}
 }

@@ -3,7 +3,6 @@ package server
 import (
 	"bytes"
 	"errors"
-	"log/slog"
 	"os"
 	"path/filepath"
 	"slices"
@@ -32,11 +31,8 @@ func TestStrayBytesCostNoChunk(t *testing.T) {
 	stray := slices.Insert(slices.Clone(good), end, 0x12, 0x00, 0x7f, 0x31)
 	half := append(slices.Clone(good[:end/2]), good[end:]...)
 	fake := newCameras(policy.Camera{Name: "top", W: 96, H: 64}, policy.Camera{Name: "wrist", W: 96, H: 64})
-	s := fake.bench(t)
-	key, err := wire.ObsKey(s.Prefix(), "arm")
-	if err != nil {
-		t.Fatal(err)
-	}
+	b := fake.bench(t)
+	s, r := b.server, b.robot("arm")
 	var want []byte
 	for i, step := range []struct {
 		top, wrist []byte
@@ -53,14 +49,9 @@ func TestStrayBytesCostNoChunk(t *testing.T) {
 	} {
 		before := s.stats.outcomes[step.outcome].Load()
 		clear(fake.images[0])
-		body := wire.AppendObservation(nil, &wire.Observation{State: []float32{10, 20}, Images: []wire.Image{
-			{Name: imagePrefix + "top", Data: step.top}, {Name: imagePrefix + "wrist", Data: step.wrist},
-		}})
-		s.receiver.onObservation(wire.Sample{Key: key, Payload: body,
-			Attachment: wire.AppendHeader(nil, obsHeader(0, uint64(i+1)))})
-		if !serveOne(s.worker) {
-			t.Fatal("nothing to serve")
-		}
+		r.send(obsHeader(0, uint64(i+1)), observation(wire.Image{Name: top, Data: step.top},
+			wire.Image{Name: imagePrefix + "wrist", Data: step.wrist}))
+		b.serveOne()
 		if i == 0 {
 			want = bytes.Clone(fake.images[0])
 		}
@@ -74,12 +65,7 @@ func TestStrayBytesCostNoChunk(t *testing.T) {
 				s.worker.engine.buffers[0].slots[0].Why, step.outcome, step.says)
 		}
 	}
-	h, err := listenHealth("127.0.0.1:0", slog.New(slog.DiscardHandler))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer h.Close()
-	h.watch(s)
+	h := pages(t, s)
 	page := scrape(t, h)
 	for name, want := range map[string]float64{"top": 2, "wrist": 1} {
 		if got, ok := page[`lean_server_warned_pictures_total{camera="`+imagePrefix+name+`"}`]; !ok || got != want {

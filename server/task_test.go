@@ -60,19 +60,17 @@ func TestTaskOfAnObservation(t *testing.T) {
 	b := newReader(t, cfg)
 	b.start()
 	r, seq := b.robot("arm"), uint64(0)
-	ask := func(task string) sample {
-		t.Helper()
+	ask := func(task string) {
 		seq++
 		o := fakeObs(t)
 		o.Task = task
 		r.send(obsHeader(0, seq), o)
-		return r.next()
 	}
 	wants := func(task, read string) {
 		t.Helper()
-		if got := ask(task); got.chunk.ChunkRobot.Rows == 0 || b.read() != read {
-			t.Errorf("an observation with task %q: event %q, the policy read %q, want %q", task, got.event.Text,
-				b.read(), read)
+		ask(task)
+		if r.wantChunk(seq); b.read() != read {
+			t.Errorf("of an observation with task %q the policy read %q, want %q", task, b.read(), read)
 		}
 	}
 	open := fakeOpen("arm")
@@ -87,27 +85,13 @@ func TestTaskOfAnObservation(t *testing.T) {
 		t.Fatal(ack.Error)
 	}
 	wants("", "fold\n")
-	if got := ask("far too long to read"); got.event.Code != wire.EventBadObservation ||
-		!strings.Contains(got.event.Text, "has 29 tokens, this policy reads at most 16") {
-		t.Errorf("a task that is too long: %+v, want a bad observation that says so", got.event)
-	}
+	ask("far too long to read")
+	r.wantEvent(wire.EventBadObservation, "has 29 tokens, this policy reads at most 16")
 	wants("pick", "pick\n")
 
 	reset := func(task string) wire.ResetAck {
 		t.Helper()
-		key, err := wire.ResetKey(b.server.Prefix(), "arm")
-		if err != nil {
-			t.Fatal(err)
-		}
-		var ack wire.ResetAck
-		replies := b.query(key, wire.AppendReset(nil, &wire.Reset{ClientUUID: "arm", Task: task}))
-		if len(replies) != 1 {
-			t.Fatalf("%d replies, want 1", len(replies))
-		}
-		if err := wire.ParseResetAck(&ack, replies[0].Payload); err != nil {
-			t.Fatal(err)
-		}
-		return ack
+		return b.reset("arm", wire.Reset{ClientUUID: "arm", Task: task})
 	}
 	session := b.server.sessions.find("arm")
 	if ack := reset("far too long to read"); ack.OK || !strings.Contains(ack.Error, "shorten it") ||
@@ -153,13 +137,11 @@ func TestPinnedTaskIsTheOnlyOneRead(t *testing.T) {
 	r, o := b.robot("arm"), fakeObs(t)
 	o.Task = "pick"
 	r.send(obsHeader(0, 1), o)
-	if got := r.next(); !strings.Contains(got.event.Text, "pinned to 'wait'") {
-		t.Errorf("another task: %+v, want a refusal", got)
-	}
+	r.wantEvent(wire.EventBadObservation, "pinned to 'wait'")
 	o.Task = "wait"
 	r.send(obsHeader(0, 2), o)
-	if got := r.next(); got.chunk.ChunkRobot.Rows == 0 || b.read() != "wait\n" {
-		t.Errorf("the pinned task: %+v, the policy read %q", got.event, b.read())
+	if r.wantChunk(2); b.read() != "wait\n" {
+		t.Errorf("of the pinned task the policy read %q", b.read())
 	}
 }
 
@@ -203,15 +185,11 @@ func TestNewestObservationIsRepeated(t *testing.T) {
 		t.Errorf("repeatNewest = %v", all)
 	}
 
-	open := happyOpen()
-	caps := happyCaps()
-	cfg := happyConfig()
-	tasks := newTaskReader(&cfg, nil)
 	for _, tt := range []struct {
 		observed, sent, warnings int
 	}{{1, 0, 0}, {2, 0, 1}, {2, 1, 1}, {2, 2, 0}, {2, 16, 0}, {3, 2, 1}} {
-		open.Steps = tt.sent
-		a := admission{caps: caps, cfg: &cfg, tasks: tasks, observed: tt.observed, limit: 4, open: &open}
+		a := happy()
+		a.observed, a.open.Steps = tt.observed, tt.sent
 		if r := a.check(); r != nil || len(a.warnings) != tt.warnings {
 			t.Errorf("%+v: %v, warnings %q", tt, r, a.warnings)
 		}

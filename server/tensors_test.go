@@ -3,8 +3,6 @@ package server
 import (
 	"bytes"
 	"errors"
-	"io"
-	"log/slog"
 	"math"
 	"os"
 	"path/filepath"
@@ -13,7 +11,6 @@ import (
 
 	"github.com/edge-rt/edge-rt/jpeg"
 	"github.com/edge-rt/edge-rt/policy"
-	"github.com/edge-rt/edge-rt/rt/rttest"
 	"github.com/edge-rt/edge-rt/server/servertest"
 	"github.com/edge-rt/edge-rt/wire"
 )
@@ -37,32 +34,16 @@ func newCameras(list ...policy.Camera) *cameras {
 func (c *cameras) Image(_, cam int) []byte { return c.images[cam] }
 
 // bench returns a server of the policy with one open session, of robot arm.
-func (c *cameras) bench(t *testing.T, change ...func(*Deps)) *Server {
+func (c *cameras) bench(t *testing.T, change ...func(*Deps)) *bench {
 	t.Helper()
-	d := Deps{
-		Meta:    c.meta,
-		SHA256:  "5ha",
-		Repo:    "test/fake",
-		Prefix:  fakePrefix,
-		Model:   c,
-		Network: servertest.NewNetwork().Session(),
-		Clock:   rttest.NewClock(1),
-		Log:     slog.New(slog.NewTextHandler(io.Discard, nil)),
-	}
-	for _, f := range change {
-		f(&d)
-	}
-	s, err := New(config(), d)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { s.worker.engine.tensors.close() })
+	b := newBench(t, config(), append(change, func(d *Deps) { d.Meta, d.Model = c.meta, c })...)
+	t.Cleanup(func() { b.server.worker.engine.tensors.close() })
 	o := fakeOpen("arm")
-	o.CameraNames = s.caps.ExpectedCameras
-	if ack := s.opener.open(&o, wire.Origin{}); !ack.Accepted {
+	o.CameraNames = b.server.caps.ExpectedCameras
+	if ack := b.openFrom(wire.Origin{}, o); !ack.Accepted {
 		t.Fatalf("open = %+v", ack)
 	}
-	return s
+	return b
 }
 
 // scenery returns a picture of waves with some noise, the same at every size, and its JPEG.
@@ -93,8 +74,8 @@ func scenery(t *testing.T, w, h int, chroma jpeg.Chroma) (pix, file []byte) {
 // travels and with all optional keys, in turn.
 func TestReceivedBytesToTensorNoAlloc(t *testing.T) {
 	const w, h = 96, 64 // the size of testdata/jpeg/golden
-	const top, wrist = imagePrefix + "top", imagePrefix + "wrist"
-	s := newCameras(policy.Camera{Name: "top", W: 640, H: 480}, policy.Camera{Name: "wrist", W: w, H: h}).bench(t)
+	const wrist = imagePrefix + "wrist"
+	s := newCameras(policy.Camera{Name: "top", W: 640, H: 480}, policy.Camera{Name: "wrist", W: w, H: h}).bench(t).server
 	pix, large := scenery(t, 640, 480, jpeg.Chroma422)
 	pictures := map[string]wire.Image{
 		"raw": {Codec: wire.Raw, W: w, H: h, C: 3, Data: pix[:3*w*h]},
@@ -106,10 +87,7 @@ func TestReceivedBytesToTensorNoAlloc(t *testing.T) {
 		}
 		pictures[name] = wire.Image{Data: data}
 	}
-	key, err := wire.ObsKey(s.Prefix(), "arm")
-	if err != nil {
-		t.Fatal(err)
-	}
+	key := obsKey(t, "arm")
 	var bodies [][]byte
 	for _, m := range pictures {
 		m.Name = wrist
@@ -162,14 +140,6 @@ func TestReceivedBytesToTensorNoAlloc(t *testing.T) {
 	}
 }
 
-// lookback is the fake policy with room for the steps before the newest.
-type lookback struct {
-	*cameras
-	state []float32
-}
-
-func (l *lookback) State(int) []float32 { return l.state }
-
 // A policy that looks back gets the states and pictures of the steps before, each in its place and
 // without an allocation; a robot that sends no history is taken as not moving.
 func TestHistoryFillsTheStepsBefore(t *testing.T) {
@@ -184,15 +154,13 @@ func TestHistoryFillsTheStepsBefore(t *testing.T) {
 	if err := decoder.DecodeScaled(decoded, file, w, h, 1); err != nil {
 		t.Fatal(err)
 	}
-	l := &lookback{cameras: newCameras(policy.Camera{Name: "top", H: h, W: w})}
+	l := newCameras(policy.Camera{Name: "top", H: h, W: w})
 	l.meta.ObservationSteps = steps
 	l.images[0] = make([]byte, steps*len(pix))
 	dof := len(l.meta.StateNames)
-	l.state = make([]float32, steps*dof)
-	cfg := happyConfig()
-	tasks := newTaskReader(&cfg, nil)
+	l.Look(steps)
 	caps := capabilities(l.meta, "", "", "", "")
-	tensors, err := newTensors(l.meta, l, &caps, policy.Conditioning{}, tasks)
+	tensors, err := newTensors(l.meta, l, &caps, policy.Conditioning{}, &taskReader{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -228,8 +196,8 @@ func TestHistoryFillsTheStepsBefore(t *testing.T) {
 			}
 		}
 		frame()
-		if !slices.Equal(l.state, tt.states) || !bytes.Equal(l.images[0], slices.Concat(tt.want...)) {
-			t.Errorf("%s: the policy sees states %v or pictures that were not sent", tt.name, l.state)
+		if !slices.Equal(l.State(0), tt.states) || !bytes.Equal(l.images[0], slices.Concat(tt.want...)) {
+			t.Errorf("%s: the policy sees states %v or pictures that were not sent", tt.name, l.State(0))
 		}
 		if n := testing.AllocsPerRun(10, frame); n != 0 {
 			t.Errorf("%s: %v allocations, want 0", tt.name, n)
