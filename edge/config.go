@@ -112,11 +112,7 @@ type Config struct {
 
 	Wrap func(wire.Session) wire.Session // for measurements under faults; nil: the session is used as it is
 
-	HTTP string // HOST:PORT at which the page listens; empty: no page
-	// file of the token that permits commands from the page, or page.TokenAuto; empty: the page
-	// takes no commands
-	HTTPToken string
-	HTTPNames []string // further names of this machine that a browser may use
+	page.Flags // of the page
 
 	Status *terminal.Terminal // live status line; nil: no line
 	Log    *slog.Logger
@@ -153,19 +149,8 @@ func (c *Config) Check() error {
 	if err := c.checkLeader(); err != nil {
 		return err
 	}
-	if c.HTTP != "" {
-		var err error
-		if c.HTTP, err = page.Address(c.HTTP); err != nil {
-			return usage("--http: %w", err)
-		}
-	}
-	if c.HTTP == "" && (c.HTTPToken != "" || len(c.HTTPNames) > 0) {
-		return usage("--http-token and --http-name are for the page of --http, which is not given")
-	}
-	for _, name := range c.HTTPNames {
-		if name == "" || strings.ContainsAny(name, " /:@") {
-			return usage("--http-name is %q, want a name without port, such as robot.lan", name)
-		}
+	if err := c.Flags.Check(c.Log); err != nil {
+		return err
 	}
 	return c.checkCameras(usage)
 }

@@ -41,7 +41,7 @@ type control struct {
 	run      runState
 	session  sessionState
 	takeover takeover
-	views    *rt.Latest[view] // nil: no page
+	viewer   *drive.Viewer // nil: no page
 
 	mode       mode
 	blocked    block      // reasons why this tick sends no observation
@@ -110,14 +110,6 @@ type sessionState struct {
 	lost    uint64           // sessions whose loss the state of the run knows
 }
 
-// view is the newest tick, for the page.
-type view struct {
-	at, source  rt.Instant
-	lateness    time.Duration
-	state, goal []float32 // [dof]
-	joints      follow.View
-}
-
 // block is a set of reasons why a tick sends no observation.
 type block uint8
 
@@ -152,16 +144,6 @@ func newControl(cfg controlConfig, core tick.Core) *control {
 	return c
 }
 
-func (c *control) showViews() {
-	dof := len(c.arm.Goal)
-	c.views = rt.NewLatest(func(v *view) {
-		v.state = make([]float32, dof)
-		v.goal = make([]float32, dof)
-		v.joints.Conditions = make([]follow.Condition, dof)
-		v.joints.Complaints = make([]int64, dof)
-	})
-}
-
 // tick is one period. All changes of the schedule happen here, without a lock.
 //
 //rt:noalloc
@@ -194,7 +176,7 @@ func (c *control) tick(t rt.Tick) rt.Wait {
 	c.phases.Mark(phaseMerge)
 	c.ask(now)
 	c.updateState(now)
-	c.publishView(t)
+	c.viewer.Publish(t, c.arm, c.source)
 	c.phases.Mark(phaseAsk)
 	c.phases.End()
 	c.commitRecord()
@@ -518,19 +500,4 @@ func (c *control) keepStep(now rt.Instant) (key int64) {
 		c.waker.Wake()
 	}
 	return key
-}
-
-//rt:noalloc
-func (c *control) publishView(t rt.Tick) {
-	if c.views == nil {
-		return
-	}
-	v := c.views.Back()
-	v.at = t.Woke
-	v.source = c.source
-	v.lateness = t.Woke.Sub(t.Deadline)
-	copy(v.state, c.arm.State)
-	copy(v.goal, c.arm.Goal)
-	c.arm.View(&v.joints)
-	c.views.Publish(int64(t.Woke))
 }

@@ -118,7 +118,6 @@ type openedFile struct {
 type outcome struct {
 	armOpen rt.Instant // instant at which the arm was open
 	started rt.Instant
-	steal   time.Duration // CPU time that the host had stolen at the start
 	heap    heapWindow
 	score   sim.Score // the simulated world's, read before the arm parks
 	scored  bool

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/edge-rt/edge-rt/edge/device"
+	"github.com/edge-rt/edge-rt/edge/drive"
 	"github.com/edge-rt/edge-rt/edge/event"
 	"github.com/edge-rt/edge-rt/internal/exit"
 )
@@ -112,7 +113,7 @@ func TestTheReasonOfAnEndIsWhatLasted(t *testing.T) {
 		if strings.Contains(err.Error(), tt.never) {
 			t.Errorf("%s: it says %q, and the %s is not why", tt.name, err, tt.never)
 		}
-		if s := exitOf(err, ""); s.Reason != err.Error() || s.Code != int(exit.Absent) {
+		if s := drive.EndingOf(err, ""); s.Reason != err.Error() || s.Code != int(exit.Absent) {
 			t.Errorf("%s: the summary says %+v", tt.name, s)
 		}
 	}

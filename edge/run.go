@@ -24,7 +24,7 @@ func (e *Edge) Run(ctx context.Context) (*Summary, error) {
 	}
 	e.heap.gc = rt.HoldGC(0)
 	rt.PrefillRuntime()
-	e.started, e.steal = e.clock.Now(), rt.StealTime()
+	e.started = e.clock.Now()
 	linked, ending := make(chan error, 1), e.drive.Ending()
 	for _, cam := range e.cameras {
 		e.drive.Go(func() error { cam.Run(e.clock, ending, &e.missing); return nil })

@@ -2,8 +2,10 @@ package edge
 
 import (
 	"sync/atomic"
+	"time"
 
 	"github.com/edge-rt/edge-rt/chunk"
+	"github.com/edge-rt/edge-rt/edge/drive"
 	"github.com/edge-rt/edge-rt/edge/uplink"
 	"github.com/edge-rt/edge-rt/rt"
 )
@@ -72,7 +74,7 @@ func (s *tickStats) dropTotals(l *uplink.Stats) map[string]uint64 {
 func (s *tickStats) seconds() map[string]float64 {
 	m := map[string]float64{}
 	for state := range numStates {
-		m[state.String()] = round3(float64(s.inState[state].Load()) / 1e9)
+		m[state.String()] = drive.Seconds(time.Duration(s.inState[state].Load()))
 	}
 	return m
 }

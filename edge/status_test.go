@@ -1,14 +1,16 @@
 package edge
 
 import (
+	"math"
 	"reflect"
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
+	"github.com/edge-rt/edge-rt/edge/drive"
 	"github.com/edge-rt/edge-rt/edge/operator"
 	"github.com/edge-rt/edge-rt/rt"
+	"github.com/edge-rt/edge-rt/servo/robot"
 )
 
 // jsonShapes returns the type of each of a struct's keys.
@@ -48,31 +50,40 @@ func TestLiveKeepsTheKeys(t *testing.T) {
 // while the arm holds.
 func TestTicksLeaveAView(t *testing.T) {
 	r := newRig(t)
-	r.showViews()
+	r.viewer = drive.NewViewer(robot.Robot{Motors: []robot.Motor{{Name: "pan"}, {Name: "lift"}}})
 	r.slope = 0.1
+	show := func() (l drive.Live) {
+		r.viewer.Show(&l, r.time.Now())
+		return l
+	}
+	if l := show(); l.Joints != nil {
+		t.Fatalf("before the first tick: %+v", l)
+	}
 	r.step(1)
-	if g, _, fresh := r.views.Front(); !fresh || g.source != 0 {
-		t.Fatalf("before the first action: fresh %v, made from %v; want a view, and nothing", fresh, g.source)
+	if l := show(); len(l.Joints) != testDOF || l.Tick.ActionAgeMS != nil {
+		t.Fatalf("before the first action: %+v; want a view, and no age", l)
 	}
 	r.serve(60, 3, 10)
-	g, _, _ := r.views.Front()
-	if !slices.Equal(g.state, r.arm.State) || !slices.Equal(g.goal, r.arm.Goal) || g.at != r.time.Now() &&
-		g.at < r.run.lastMerge {
-		t.Errorf("view %v %v, want %v %v", g.state, g.goal, r.arm.State, r.arm.Goal)
+	l := show()
+	if j := l.Joints[1]; j.Name != "lift.pos" || math.Abs(j.State-float64(r.arm.State[1])) > 1e-3 ||
+		math.Abs(j.Goal-float64(r.arm.Goal[1])) > 1e-3 {
+		t.Errorf("view %+v, want %v %v", j, r.arm.State, r.arm.Goal)
 	}
-	source := g.source
-	if age := g.at.Sub(source); age <= 0 || age > time.Second {
-		t.Errorf("the action is %v old", age)
+	age := *l.Tick.ActionAgeMS
+	if age <= 0 || age > 1000 {
+		t.Errorf("the action is %v ms old", age)
 	}
 	r.operator.pause.Store(true)
 	r.bus.silent = 2
 	r.step(30)
-	if g, _, _ = r.views.Front(); g.source != source || g.joints.Stale != 2 || g.joints.Frozen != 2 {
-		t.Errorf("paused, joint 1 silent: made from %v (before %v), stale %b, frozen %b; want the same, 10 and 10",
-			g.source, source, g.joints.Stale, g.joints.Frozen)
+	l = show()
+	if j := l.Joints[1]; *l.Tick.ActionAgeMS < age+250 || !j.Stale || !j.Frozen || l.Joints[0].Stale {
+		t.Errorf("paused, joint 1 silent: the action is %v ms old (before: %v), joint %+v; want it older, stale and "+
+			"frozen",
+			*l.Tick.ActionAgeMS, age, j)
 	}
 	tick := rt.Tick{Deadline: 1, Woke: 2}
-	if n := testing.AllocsPerRun(100, func() { tick.Woke++; r.publishView(tick) }); n != 0 {
-		t.Errorf("show allocates %v times", n)
+	if n := testing.AllocsPerRun(100, func() { tick.Woke++; r.viewer.Publish(tick, r.arm, 1) }); n != 0 {
+		t.Errorf("Publish allocates %v times", n)
 	}
 }

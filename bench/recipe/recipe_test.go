@@ -13,6 +13,7 @@ import (
 
 	"github.com/edge-rt/edge-rt/bench"
 	"github.com/edge-rt/edge-rt/edge"
+	"github.com/edge-rt/edge-rt/edge/drive"
 	"github.com/edge-rt/edge-rt/internal/exit"
 )
 
@@ -58,12 +59,12 @@ func TestConfigRefusesNonsense(t *testing.T) {
 func TestTotalOf(t *testing.T) {
 	cell, other := Cell{"rr40", "off", "none"}, Cell{"nice0", "off", "none"}
 	run := func(ticks uint64, late string, worst, bus float64) *Result {
+		e := new(edge.Summary)
+		e.Ticks, e.OverrunsOwn = ticks, 1
+		e.LatenessUS.Max = worst
+		e.LatenessHist, e.Bus = map[string]uint64{late: ticks}, drive.BusSummary{Cycles: ticks, Lost: 3, P99: bus}
 		return &Result{
-			Edge: &edge.Summary{
-				Status:       edge.Status{Ticks: ticks, OverrunsOwn: 1, LatenessUS: edge.Quantiles{Max: worst}},
-				LatenessHist: map[string]uint64{late: ticks},
-				Bus:          edge.BusSummary{Cycles: ticks, Lost: 3, P99: bus},
-			},
+			Edge:    e,
 			RTShare: 0.25, RTPeak: bus / 10000, Children: "RR 40",
 		}
 	}

@@ -73,7 +73,7 @@ var sections = []struct {
 	{"bench faults", faults.Report{}, "[lab/faults.md](lab/faults.md) explains the metrics."},
 	{"bench safety", safety.Report{}, "[safety.md](safety.md) explains the rules."},
 	{"edge-rt ctl", operator.Reply{}, "Answers of `edge-rt ctl`; values that a teleoperation does not have are 0."},
-	{"/status.json of edge-rt", edge.Live{}, "Also the keys of [edge-rt](#edge-rt) from `id` to `episodes`, and in " +
+	{"/status.json of edge-rt", edge.Live{}, "Also the keys of [edge-rt](#edge-rt) from `id` to `history`, and in " +
 		"`frames` those of its cameras."},
 	{"The machine", bench.Machine{},
 		"`machine` of every measurement. A value that the kernel does not report is empty; " +

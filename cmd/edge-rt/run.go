@@ -74,13 +74,11 @@ type runFlags struct {
 	recordFlags             `embed:"" group:"Records of a run:"`
 	Strategy                string `default:"base" enum:"base,sentry,highlight,dagger,episodic" group:"Episodes:" help:"LeRobot's rollout strategies: base (runs, and records episodes where --episodes or a person says so), sentry (records everything, one episode after the other), highlight (saves what --record ring has in memory when a person presses s), episodic (--episodes, and back to where the arm was armed between them), dagger (a person corrects at a leader arm)."`
 	episodeFlags            `embed:"" group:"Episodes:"`
-	WireFaults              string   `hidden:"" help:"YAML script of faults for the messages, as bench faults writes it." placeholder:"FILE"`
-	FaultSeed               uint64   `hidden:"" help:"Seed of its chances."`
-	JSON                    string   `name:"json" help:"Write the summary, or what a command has found, as JSON to this file, - for standard output." placeholder:"FILE"`
-	HTTP                    string   `name:"http" help:"Serve a page with the live state and camera pictures, /status.json, /camera/NAME and /healthz; without a host only to this machine. Default: none." placeholder:"[HOST:]PORT"`
-	HTTPToken               string   `name:"http-token" help:"Give the page the buttons of edge-rt ctl, for visitors with the token in this file, which is made when it is missing; auto: a new token at each start, printed once." placeholder:"FILE|auto"`
-	HTTPName                []string `name:"http-name" help:"A name by which browsers may call this machine beside its own; repeat for more." placeholder:"NAME"`
-	Quiet                   bool     `help:"No status line and no log, only the summary."`
+	WireFaults              string `hidden:"" help:"YAML script of faults for the messages, as bench faults writes it." placeholder:"FILE"`
+	FaultSeed               uint64 `hidden:"" help:"Seed of its chances."`
+	JSON                    string `name:"json" help:"Write the summary, or what a command has found, as JSON to this file, - for standard output." placeholder:"FILE"`
+	page.Flags              `embed:""`
+	Quiet                   bool `help:"No status line and no log, only the summary."`
 }
 
 type runCmd struct{}
@@ -216,14 +214,8 @@ func (r *runFlags) config(screen *terminal.Terminal) (edge.Config, error) {
 		ReconnectMaxBackoff:     r.ReconnectMaxBackoff,
 		MaxOffline:              r.MaxOffline,
 		Tags:                    r.Tag,
-		HTTP:                    r.HTTP,
-		HTTPToken:               r.HTTPToken,
-		HTTPNames:               r.HTTPName,
+		Flags:                   r.Flags,
 		Log:                     r.log(screen),
-	}
-	if r.Quiet && r.HTTPToken == page.TokenAuto {
-		return cfg, exit.Errorf(exit.Usage, "--http-token auto prints the token in the log, and --quiet leaves that "+
-			"out: give a file instead, which is made when it is missing")
 	}
 	if err := r.scheduleFlags.apply(&cfg); err != nil {
 		return cfg, err

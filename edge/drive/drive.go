@@ -79,6 +79,8 @@ type Run struct {
 	threads sync.WaitGroup
 
 	// Owner: the caller of Loop, LetGo and Join.
+	began rt.Instant
+	steal time.Duration // CPU time that the host had stolen at began
 	held  bool
 	stuck bool
 	off   error // the torque may still be on
@@ -191,10 +193,11 @@ func (r *Run) Touched() bool { return r.touched.Load() }
 // may be nil, is called at short intervals. A panic in the tick must not leave the arm under torque,
 // so Loop returns it as an error.
 func (r *Run) Loop(ctx context.Context, tick func(rt.Tick) rt.Wait, look func(now rt.Instant)) error {
+	clock := r.cfg.Loop.Clock
+	r.began, r.steal = clock.Now(), rt.StealTime()
+	leaveBy := rt.Instant(0)
 	ticked := make(chan error, 1)
 	go func() { ticked <- r.ticks(tick) }()
-	clock := r.cfg.Loop.Clock
-	began, leaveBy := clock.Now(), rt.Instant(0)
 	for {
 		select {
 		case err := <-ticked:
@@ -208,7 +211,7 @@ func (r *Run) Loop(ctx context.Context, tick func(rt.Tick) rt.Wait, look func(no
 		case leaveBy != 0:
 		case ctx.Err() != nil:
 			r.Leave(Signal)
-		case r.cfg.Duration > 0 && now.Sub(began) >= r.cfg.Duration:
+		case r.cfg.Duration > 0 && now.Sub(r.began) >= r.cfg.Duration:
 			r.Leave(Duration)
 		}
 		if leaveBy == 0 && r.leave.Load() {

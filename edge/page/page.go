@@ -25,9 +25,12 @@ import (
 	"time"
 
 	"github.com/edge-rt/edge-rt/edge/capture"
+	"github.com/edge-rt/edge-rt/internal/exit"
 	"github.com/edge-rt/edge-rt/internal/webpage"
+	"github.com/edge-rt/edge-rt/record"
 	"github.com/edge-rt/edge-rt/record/timeline"
 	"github.com/edge-rt/edge-rt/rt"
+	"github.com/edge-rt/edge-rt/servo/robot"
 	"github.com/edge-rt/edge-rt/wire"
 	"github.com/edge-rt/edge-rt/wire/listen"
 )
@@ -59,6 +62,69 @@ const (
 var source []byte
 
 var index = timeline.Compose(source)
+
+// Flags choose whether and where a run serves the page, and who may operate it.
+type Flags struct {
+	HTTP      string   `name:"http" help:"Serve a page with the live state and camera pictures, /status.json, /camera/NAME and /healthz; without a host only to this machine. Default: none." placeholder:"[HOST:]PORT"`
+	HTTPToken string   `name:"http-token" help:"Give the page the buttons of edge-rt ctl, for visitors with the token in this file, which is made when it is missing; auto: a new token at each start, printed once." placeholder:"FILE|auto"`
+	HTTPName  []string `name:"http-name" help:"A name by which browsers may call this machine beside its own; repeat for more." placeholder:"NAME"`
+}
+
+// Check refuses flags that cannot work, and completes the address. log is that of Open.
+func (f *Flags) Check(log *slog.Logger) (err error) {
+	if f.HTTP == "" {
+		if f.HTTPToken != "" || len(f.HTTPName) > 0 {
+			return exit.Errorf(exit.Usage,
+				"--http-token and --http-name are for the page of --http, which is not given")
+		}
+		return nil
+	}
+	if f.HTTP, err = Address(f.HTTP); err != nil {
+		return exit.Errorf(exit.Usage, "--http: %w", err)
+	}
+	for _, name := range f.HTTPName {
+		if name == "" || strings.ContainsAny(name, " /:@") {
+			return exit.Errorf(exit.Usage, "--http-name is %q, want a name without port, such as robot.lan", name)
+		}
+	}
+	if f.HTTPToken == TokenAuto && !log.Enabled(context.Background(), slog.LevelInfo) {
+		return exit.Errorf(exit.Usage, "--http-token auto prints the token in the log, and --quiet leaves that out: "+
+			"give a file instead, which is made when it is missing")
+	}
+	return nil
+}
+
+// Open serves a page as the flags select, and logs its address. It returns nil without --http.
+func Open(f Flags, clock rt.Clock, log *slog.Logger) (p *Page, err error) {
+	if f.HTTP == "" {
+		return nil, nil
+	}
+	token, made := "", false
+	if f.HTTPToken != "" {
+		if token, made, err = LoadToken(f.HTTPToken); err != nil {
+			return nil, exit.Errorf(exit.Config, "--http-token: %w", err)
+		}
+	}
+	p, err = Listen(Config{
+		Address: f.HTTP,
+		Names:   f.HTTPName,
+		Token:   token,
+		Clock:   clock,
+		Log:     log,
+	})
+	if err != nil {
+		return nil, fmt.Errorf("--http: %w", err)
+	}
+	at := []any{"at", p.URL()}
+	switch {
+	case made: // logged once, with the token after #, which a browser never sends to a server
+		at = append(at, "to_operate", p.URL()+"#token="+token)
+	case token != "":
+		at = append(at, "to_operate", "with the token in "+f.HTTPToken)
+	}
+	log.Info("page", at...)
+	return p, nil
+}
 
 // Config configures a Page.
 type Config struct {
@@ -173,6 +239,25 @@ func Listen(cfg Config) (*Page, error) {
 	return p, nil
 }
 
+// Lines makes the record's thread keep the last minute of a run, and returns Run.Timeline. It
+// returns nil without a record: the arm has more joints than a record.
+func Lines(r *record.Recorder, arm robot.Robot, period time.Duration, clock rt.Clock) func([]byte,
+	timeline.Since) []byte {
+	if r == nil {
+		return nil
+	}
+	t := timeline.New(timeline.Config{
+		Width:   timeline.LiveWidth,
+		Columns: timeline.LiveColumns,
+		Zero:    clock.Now(),
+		Period:  period,
+		Joints:  arm.ActionNames(),
+		Units:   arm.Units(),
+	})
+	r.Visit(t.Visitor())
+	return func(b []byte, since timeline.Since) []byte { return t.AppendJSON(b, since, clock.Now(), r.Wall()) }
+}
+
 // URL returns the page's address.
 func (p *Page) URL() string { return "http://" + p.listener.Addr().String() + "/" }
 
@@ -188,9 +273,12 @@ func (p *Page) Watch(run Run) {
 	p.run.Store(&run)
 }
 
-// Stats returns the counters.
-func (p *Page) Stats() Stats {
-	return Stats{
+// Stats returns the counters, nil without a page.
+func (p *Page) Stats() *Stats {
+	if p == nil {
+		return nil
+	}
+	return &Stats{
 		Connections: p.listener.accepted.Load(),
 		Requests:    p.guard.Requests.Load(),
 		Pictures:    p.pictures.Load(),
@@ -204,6 +292,9 @@ func (p *Page) Stats() Stats {
 
 // Close stops answering, after a moment for answers in transmission. It may be called twice.
 func (p *Page) Close() {
+	if p == nil {
+		return
+	}
 	select {
 	case <-p.done:
 		return

@@ -1,0 +1,22 @@
+package drive
+
+import (
+	"testing"
+	"time"
+
+	"github.com/edge-rt/edge-rt/rt"
+)
+
+func TestHistogramSumsToTheCount(t *testing.T) {
+	h := rt.NewHist()
+	for i := range 1000 {
+		h.Record(time.Duration(i) * time.Microsecond)
+	}
+	var sum uint64
+	for _, n := range histogram(h, time.Microsecond) {
+		sum += n
+	}
+	if sum != 1000 {
+		t.Errorf("histogram holds %d, want 1000", sum)
+	}
+}
