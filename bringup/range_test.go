@@ -137,8 +137,8 @@ func TestRangeIsPlausible(t *testing.T) {
 	const elbow, grip = "elbow_flex", "gripper"
 	small := joint(t, "so101", elbow)
 	small.MinTravel = 5
-	scs := joint(t, "so101", elbow)
-	scs.Model = must(table.ByName("scs0009"))
+	potentiometer := joint(t, "so101", elbow)
+	potentiometer.Model = must(table.ByName("ax-12a"))
 	for _, tt := range []struct {
 		name      string
 		motor     robot.Motor
@@ -162,7 +162,7 @@ func TestRangeIsPlausible(t *testing.T) {
 		{"one side", joint(t, "so101", elbow), 2046, 3500,
 			"off-centre, moved by 0.1 degrees (1 counts) on one side of the middle pose and by 127.7 degrees", false},
 		{"a fifth on one side", joint(t, "so101", elbow), 1800, 3100, "", false},
-		{"a potentiometer's whole way", scs, 0, 1023, "", false},
+		{"a potentiometer's whole way", potentiometer, 0, 1023, "", false},
 	} {
 		w := newRange(tt.motor, 2047, 0)
 		w.low, w.high = tt.low, tt.high

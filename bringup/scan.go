@@ -356,7 +356,7 @@ func (s *session) identifyMute(f found) found {
 }
 
 // identify reads a servo's model. Feetech and Dynamixel 1.0 have the same frames, so the model
-// number decides; Feetech's byte order is in the next byte.
+// number decides.
 func (s *session) identify(f found) (found, error) {
 	number, _, err := s.bus.ReadRegister(f.id, table.Row{Register: table.ModelNumber, Addr: 0, Size: 2})
 	if err != nil {
@@ -368,18 +368,11 @@ func (s *session) identify(f found) (found, error) {
 	if table.ByNumber(number, table.Dynamixel1) != nil {
 		return s.known(f, number, table.Dynamixel1)
 	}
-	order, _, err := s.bus.ReadRegister(f.id, table.Row{Register: table.ModelNumber, Addr: 2, Size: 1})
+	number, _, err = s.bus.ReadRegister(f.id, table.Row{Register: table.ModelNumber, Addr: 3, Size: 2})
 	if err != nil {
 		return f, err
 	}
-	row, protocol := table.Row{Register: table.ModelNumber, Addr: 3, Size: 2}, table.Feetech
-	if order == 1 {
-		row.Big, protocol = true, table.FeetechSCS
-	}
-	if number, _, err = s.bus.ReadRegister(f.id, row); err != nil {
-		return f, err
-	}
-	return s.known(f, number, protocol)
+	return s.known(f, number, table.Feetech)
 }
 
 // known adds the model and the readings that the model's table allows.

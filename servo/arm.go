@@ -115,19 +115,10 @@ func OpenArm(cfg ArmConfig) (*Arm, error) {
 	if err := cfg.Calibration.Check(cfg.Robot); err != nil {
 		return nil, cfg.nameFile(err)
 	}
-	clock := cfg.Clock
-	if clock == nil {
-		clock = rt.KernelClock()
+	if err := cfg.openPort(); err != nil {
+		return nil, err
 	}
-	port := cfg.Port
-	if port == nil {
-		var err error
-		if port, err = OpenPortWait(cfg.Path, cfg.Robot.Baud, clock, cfg.Canceled); err != nil {
-			return nil, err
-		}
-	}
-	a := newArm(cfg, port, clock)
-	a.bus.canceled = cfg.Canceled
+	a := newArm(cfg)
 	err := a.applyLimits()
 	if err == nil {
 		err = a.setUp(cfg.Calibration, cfg.Reopened)
@@ -137,9 +128,20 @@ func OpenArm(cfg ArmConfig) (*Arm, error) {
 		if a.bus.lost {
 			err = fmt.Errorf("%w: %w; plug the adapter in again", ErrPortAbsent, err)
 		}
-		return nil, errors.Join(cfg.nameFile(err), port.Close())
+		return nil, errors.Join(cfg.nameFile(err), cfg.Port.Close())
 	}
 	return a, nil
+}
+
+// openPort sets the clock and the port that the caller has not set.
+func (cfg *ArmConfig) openPort() (err error) {
+	if cfg.Clock == nil {
+		cfg.Clock = rt.KernelClock()
+	}
+	if cfg.Port == nil {
+		cfg.Port, err = OpenPortWait(cfg.Path, cfg.Robot.Baud, cfg.Clock, cfg.Canceled)
+	}
+	return err
 }
 
 // nameFile adds the calibration file's path to an error about the calibration.
@@ -150,7 +152,7 @@ func (cfg *ArmConfig) nameFile(err error) error {
 	return fmt.Errorf("%w (the calibration file is %s)", err, cfg.File)
 }
 
-func newArm(cfg ArmConfig, port Port, clock rt.Clock) *Arm {
+func newArm(cfg ArmConfig) *Arm {
 	r := cfg.Robot
 	n := len(r.Motors)
 	model := r.Motors[0].Model
@@ -158,19 +160,20 @@ func newArm(cfg ArmConfig, port Port, clock rt.Clock) *Arm {
 		armConst: armConst{
 			path:         cfg.Path,
 			robot:        r,
-			clock:        clock,
+			clock:        cfg.Clock,
 			canceled:     cfg.Canceled,
 			restartedOut: cfg.Restarted,
 			rows: rows{model.Row(table.PresentPosition), model.Row(table.GoalPosition),
 				model.Row(table.TorqueEnable)},
 		},
-		bus:     NewBus(port, r.Baud, r.Protocol(), clock),
+		bus:     NewBus(cfg.Port, r.Baud, r.Protocol(), cfg.Clock),
 		present: make([]float32, n),
 		faults:  make([]Fault, n),
 		raws:    make([]int, n),
 		goals:   goals{raw: make([]int, n), ids: make([]ID, 0, n), words: make([]int, 0, n)},
 		counts:  counts{cycle: cfg.Cycle},
 	}
+	a.bus.canceled = cfg.Canceled
 	if a.counts.cycle == nil {
 		a.counts.cycle = rt.NewHist()
 	}
@@ -321,32 +324,28 @@ func (a *Arm) answer(i int) error {
 	u := a.units[i]
 	changed, err := enableReplies(a.bus, robot.Motor{ID: u.id, Model: u.model})
 	if changed {
-		a.notes = append(a.notes, fmt.Sprintf("motor %d (%s) did not answer every instruction (status return level), "+
-			"as other software left it; it does now", u.id, u.name))
+		a.note(u, " did not answer every instruction (status return level), as other software left it; it does now")
 	}
 	return a.wrap(u, err)
 }
 
 func (a *Arm) checkModel(i int) error {
 	u := a.units[i]
-	got, _, err := a.bus.ReadRegister(u.id, u.model.Row(table.ModelNumber))
+	got, err := a.read(u, table.ModelNumber)
 	if errors.Is(err, ErrNoReply) && a.bus.protocol == table.Dynamixel2 { // the motor has answered a ping
 		if err = a.answer(i); err == nil {
-			got, _, err = a.bus.ReadRegister(u.id, u.model.Row(table.ModelNumber))
+			got, err = a.read(u, table.ModelNumber)
 		}
 	}
-	if err != nil {
-		return a.wrap(u, err)
-	}
-	if got == u.model.Number {
-		return nil
+	if err != nil || got == u.model.Number {
+		return err
 	}
 	found := fmt.Sprintf("model number %d", got)
 	if m := table.ByNumber(got, a.bus.protocol); m != nil {
 		found += " (" + m.Name + ")"
 	}
-	return fmt.Errorf("%w: motor %d (%s) on %s: got %s, want %d (%s); is this a %s?",
-		ErrWrongModel, u.id, u.name, a.path, found, u.model.Number, u.model.Name, a.robot.Name)
+	return a.refuse(ErrWrongModel, u, ": got %s, want %d (%s); is this a %s?", found, u.model.Number, u.model.Name,
+		a.robot.Name)
 }
 
 // wrap adds the motor's name to an error; nil stays nil.
@@ -355,6 +354,31 @@ func (a *Arm) wrap(u unit, err error) error {
 		return nil
 	}
 	return fmt.Errorf("servo: motor %d (%s) on %s: %w", u.id, u.name, a.path, err)
+}
+
+// refuse returns an error of a kind, such as ErrTurn, about one motor.
+func (a *Arm) refuse(kind error, u unit, format string, args ...any) error {
+	return fmt.Errorf("%w: motor %d (%s) on %s%w", kind, u.id, u.name, a.path, fmt.Errorf(format, args...))
+}
+
+// note adds a sentence about a motor to Notes.
+func (a *Arm) note(u unit, format string, args ...any) {
+	a.notes = append(a.notes, fmt.Sprintf("motor %d (%s)", u.id, u.name)+fmt.Sprintf(format, args...))
+}
+
+// read returns the value of a motor's register. Its error names the motor.
+func (a *Arm) read(u unit, r table.Register) (int, error) {
+	v, _, err := a.bus.ReadRegister(u.id, u.model.Row(r))
+	return v, a.wrap(u, err)
+}
+
+// setting returns the value with which a motor runs: that of the robot's description, otherwise
+// that of its register.
+func (a *Arm) setting(u unit, r table.Register) (int, error) {
+	if v, given := a.robot.Motors[u.joint].Setting(r); given {
+		return v, nil
+	}
+	return a.read(u, r)
 }
 
 // Robot returns the name of the arm's description.

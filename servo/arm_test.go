@@ -6,16 +6,13 @@ import (
 	"testing"
 	"time"
 
-	"github.com/edge-rt/edge-rt/rt/rttest"
 	"github.com/edge-rt/edge-rt/servo/table"
 )
 
 func TestOpenConfiguresOnce(t *testing.T) {
-	l := newLine(rttest.NewClock(0), 1, 2, 3, 4, 5, 6)
+	l := sixMotors()
 	l.servos[2].mem[18] = 12 | 0x10
-	if _, err := l.open(); err != nil {
-		t.Fatal(err)
-	}
+	l.mustOpen(t)
 	for id := 1; id <= 6; id++ {
 		s := l.servos[id]
 		gripper := [4]int{1000, 0, 0, 999} // the last is the marker
@@ -34,9 +31,7 @@ func TestOpenConfiguresOnce(t *testing.T) {
 		}
 	}
 	l.forget()
-	if _, err := l.open(); err != nil {
-		t.Fatal(err)
-	}
+	l.mustOpen(t)
 	for _, req := range l.log {
 		if req[4] == 3 || req[4] == 0x83 {
 			t.Errorf("the second OpenArm wrote % X, want it to compare only: EEPROM wears", req)
@@ -85,7 +80,7 @@ func TestOpenRefuses(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			l := newLine(rttest.NewClock(0), 1, 2, 3, 4, 5, 6)
+			l := sixMotors()
 			tt.set(l)
 			a, err := l.open()
 			if a != nil || !errors.Is(err, tt.want) || !strings.Contains(err.Error(), tt.text) {
@@ -101,7 +96,7 @@ func TestOpenRefuses(t *testing.T) {
 }
 
 func TestOpenAcceptsItsCalibration(t *testing.T) {
-	l := newLine(rttest.NewClock(0), 1, 2, 3, 4, 5, 6)
+	l := sixMotors()
 	l.servos[6].put(9, 1000) // as the calibrate command writes them
 	l.servos[6].put(11, 3000)
 	if _, err := l.open(); err != nil {
@@ -110,14 +105,11 @@ func TestOpenAcceptsItsCalibration(t *testing.T) {
 }
 
 func TestOpenRetriesALostReply(t *testing.T) {
-	l := newLine(rttest.NewClock(0), 1, 2, 3, 4, 5, 6)
+	l := sixMotors()
 	for id := 1; id <= 6; id++ {
 		l.servos[id].muteTimes = 2
 	}
-	a, err := l.open()
-	if err != nil {
-		t.Fatalf("OpenArm = %v, want it to ask again", err)
-	}
+	a := l.mustOpen(t)
 	if got := a.Stats().Retries; got != 12 {
 		t.Errorf("counted %d retries, want 12", got)
 	}

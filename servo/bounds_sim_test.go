@@ -63,6 +63,12 @@ func openWarm(t *testing.T, text string, faults servosim.Script) (*servosim.Bus,
 	return bus, arm
 }
 
+// held returns the joints under a reaction that keeps them from their goals.
+func held(arm *servo.Arm) uint32 {
+	r := arm.Reactions()
+	return r.Hold | r.Overload | r.Limp
+}
+
 // readUntil ticks the arm until so returns true, which may take long on a busy host.
 func readUntil(t *testing.T, bus *servosim.Bus, arm *servo.Arm, what string, so func() bool) {
 	t.Helper()
@@ -82,7 +88,7 @@ func readUntil(t *testing.T, bus *servosim.Bus, arm *servo.Arm, what string, so 
 		if clock.Now().Sub(began) > 20*time.Second {
 			hot, volts := arm.Extremes()
 			t.Fatalf("%s: not after 20 s; %v C, %v V, warned %02b, held %02b, %v", what, hot, volts, arm.Warned(),
-				(arm.Reactions().Hold | arm.Reactions().Overload | arm.Reactions().Limp), arm.Fatal())
+				held(arm), arm.Fatal())
 		}
 	}
 }
@@ -101,9 +107,9 @@ func TestBoundOfHeatOnSimulator(t *testing.T) {
 				!strings.Contains(err.Error(), "overheat_act is 60") {
 				t.Errorf("Fatal = %v, want it to name motor 2 and the bound", err)
 			}
-			if (arm.Reactions().Hold | arm.Reactions().Overload | arm.Reactions().Limp) != 0 {
+			if held(arm) != 0 {
 				t.Errorf("held %02b, want the joint at 54 C to go on",
-					(arm.Reactions().Hold | arm.Reactions().Overload | arm.Reactions().Limp))
+					held(arm))
 			}
 		})
 	}
@@ -122,17 +128,17 @@ func TestBoundOfTheSupplyOnSimulator(t *testing.T) {
 			bus, arm := openWarm(t, tt.text, servosim.Script{})
 			bus.SetSupply(2, tt.mid)
 			readUntil(t, bus, arm, "warned", func() bool { return arm.Warned() == 0b10 })
-			if (arm.Reactions().Hold | arm.Reactions().Overload | arm.Reactions().Limp) != 0 {
+			if held(arm) != 0 {
 				t.Errorf("held %02b at %v V, want a warning only",
-					(arm.Reactions().Hold | arm.Reactions().Overload | arm.Reactions().Limp), tt.mid)
+					held(arm), tt.mid)
 			}
 			bus.SetSupply(2, tt.low)
 			readUntil(t, bus, arm, "held", func() bool {
-				return (arm.Reactions().Hold | arm.Reactions().Overload | arm.Reactions().Limp) == 0b10
+				return held(arm) == 0b10
 			})
 			bus.SetSupply(2, tt.whole)
 			readUntil(t, bus, arm, "well again", func() bool {
-				return (arm.Reactions().Hold|arm.Reactions().Overload|arm.Reactions().Limp) == 0 && arm.Warned() == 0
+				return held(arm) == 0 && arm.Warned() == 0
 			})
 			if arm.Fatal() != nil || arm.TorqueLost() != 0 {
 				t.Errorf("%v, torque gone %v, want neither", arm.Fatal(), arm.TorqueLost())

@@ -73,8 +73,7 @@ func NewBus(port Port, baud int, protocol table.Protocol, clock rt.Clock) *Bus {
 }
 
 var formats = [...]packet.Format{
-	table.Feetech: packet.Feetech, table.FeetechSCS: packet.Feetech,
-	table.Dynamixel1: packet.Dynamixel1, table.Dynamixel2: packet.Dynamixel2{},
+	table.Feetech: packet.Feetech, table.Dynamixel1: packet.Dynamixel1, table.Dynamixel2: packet.Dynamixel2{},
 }
 
 // Lost reports whether the port has failed for good.

@@ -76,7 +76,7 @@ func TestAnUnheardUnlockingIsUndone(t *testing.T) {
 		}
 		return r
 	}
-	b := NewBus(l, 1_000_000, table.Feetech, l.clock)
+	b := l.bus()
 	err := WriteSettings(b, 1, so101().Motors[0].Model, []robot.Setting{{Register: table.MinPositionLimit, Value: 5}})
 	if !errors.Is(err, ErrNoReply) || l.servos[1].mem[55] != 1 || l.servos[1].word(9) != 0 {
 		t.Errorf("WriteSettings = %v, the lock is %d, the limit %d; want %v, 1 and 0", err, l.servos[1].mem[55],
@@ -85,7 +85,7 @@ func TestAnUnheardUnlockingIsUndone(t *testing.T) {
 }
 
 func TestMeasuringHaltsSoon(t *testing.T) {
-	l := newLine(rttest.NewClock(0), 1, 2, 3, 4, 5, 6)
+	l := sixMotors()
 	var stop rt.Instant
 	a, err := OpenArm(ArmConfig{Path: "fake", Robot: so101(), Calibration: demoCalibration(), Clock: l.clock, Port: l,
 		Canceled: func() bool { return stop > 0 && l.clock.Now() >= stop }})

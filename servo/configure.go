@@ -6,7 +6,6 @@ import (
 	"slices"
 	"time"
 
-	"github.com/edge-rt/edge-rt/rt"
 	"github.com/edge-rt/edge-rt/servo/packet"
 	"github.com/edge-rt/edge-rt/servo/robot"
 	"github.com/edge-rt/edge-rt/servo/table"
@@ -32,9 +31,9 @@ func (a *Arm) checkCalibration(u unit, c MotorCalibration) error {
 		if !u.model.Has(r) {
 			continue
 		}
-		v, _, err := a.bus.ReadRegister(u.id, u.model.Row(r))
+		v, err := a.read(u, r)
 		if err != nil {
-			return a.wrap(u, err)
+			return err
 		}
 		got[i] = v
 	}
@@ -48,15 +47,13 @@ func (a *Arm) checkCalibration(u unit, c MotorCalibration) error {
 	if limited(u.model, a.robot.Motors[u.joint]) && low < high {
 		a.joints[u.joint].low, a.joints[u.joint].top = low, high
 	}
-	factory := low == 0 && high == u.model.MaxRaw() || u.model.Protocol == table.FeetechSCS ||
-		u.model.Protocol == table.Dynamixel1
+	factory := low == 0 && high == u.model.MaxRaw() || u.model.Protocol == table.Dynamixel1
 	if offset == c.HomingOffset && (factory || low == c.RangeMin && high == c.RangeMax) {
 		return a.checkDriveMode(u, c)
 	}
-	return fmt.Errorf("%w: motor %d (%s) on %s: the servo has homing offset %d and range %d to %d, the file has %d "+
-		"and %d to %d; "+
-		"take the file this arm was calibrated with, or calibrate it again (edge-rt calibrate)",
-		ErrCalibration, u.id, u.name, a.path, offset, low, high, c.HomingOffset, c.RangeMin, c.RangeMax)
+	return a.refuse(ErrCalibration, u, ": the servo has homing offset %d and range %d to %d, the file has %d and %d "+
+		"to %d; take the file this arm was calibrated with, or calibrate it again (edge-rt calibrate)",
+		offset, low, high, c.HomingOffset, c.RangeMin, c.RangeMax)
 }
 
 // MatchCalibrations compares candidates with the arm's motors: ids, models and the registers that
@@ -74,20 +71,15 @@ func MatchCalibrations(cfg ArmConfig, candidates []Calibration) (differs []error
 	if len(fit) == 0 {
 		return differs, nil
 	}
-	clock := cfg.Clock
-	if clock == nil {
-		clock = rt.KernelClock()
+	lent := cfg.Port != nil
+	if err := cfg.openPort(); err != nil {
+		return nil, err
 	}
-	port := cfg.Port
-	if port == nil {
-		if port, err = OpenPortWait(cfg.Path, cfg.Robot.Baud, clock, cfg.Canceled); err != nil {
-			return nil, err
-		}
-		defer func() { err = errors.Join(err, port.Close()) }()
+	if !lent {
+		defer func() { err = errors.Join(err, cfg.Port.Close()) }()
 	}
 	cfg.Calibration = candidates[fit[0]]
-	a := newArm(cfg, port, clock)
-	a.bus.canceled = cfg.Canceled
+	a := newArm(cfg)
 	a.bus.DetectEcho(a.unusedID())
 	if err := a.findMotors(); err != nil {
 		return nil, err
@@ -107,8 +99,8 @@ func MatchCalibrations(cfg ArmConfig, candidates []Calibration) (differs []error
 	return differs, nil
 }
 
-// limited reports whether a servo limits its goals itself: an STS and an SCS go to the edge of
-// their range instead, a Dynamixel in position mode refuses the goal.
+// limited reports whether a servo limits its goals itself: an STS goes to the edge of its
+// range instead, a Dynamixel in position mode refuses the goal.
 func limited(model *table.Model, m robot.Motor) bool {
 	if !model.Has(table.MinPositionLimit) {
 		return false
@@ -130,14 +122,10 @@ func (a *Arm) checkLatched(i int) error {
 	if u.model.Protocol != table.Dynamixel2 {
 		return nil
 	}
-	row := u.model.Row(table.Status)
-	status, _, err := a.bus.ReadRegister(u.id, row)
-	if err != nil {
-		return a.wrap(u, err)
-	}
+	status, err := a.read(u, table.Status)
 	fault := StatusFault(u.model.Protocol, status)
-	if fault == 0 {
-		return nil
+	if err != nil || fault == 0 {
+		return err
 	}
 	if err := a.bus.instruct(u.id, packet.Reboot); err != nil {
 		return a.wrap(u, err)
@@ -145,23 +133,22 @@ func (a *Arm) checkLatched(i int) error {
 	for end := a.clock.Now().Add(rebootTime); a.clock.Now() < end && !a.bus.isCanceled(); {
 		a.clock.SleepUntil(min(end, a.clock.Now().Add(haltPoll)))
 	}
-	if status, _, err = a.bus.ReadRegister(u.id, row); err != nil {
-		return a.wrap(u, err)
+	if status, err = a.read(u, table.Status); err != nil {
+		return err
 	}
 	if still := StatusFault(u.model.Protocol, status); still != 0 {
-		return fmt.Errorf("%w: motor %d (%s) on %s: %w, again after a reboot; let it cool, check its supply and load",
-			ErrLatched, u.id, u.name, a.path, still)
+		return a.refuse(ErrLatched, u, ": %w, again after a reboot; let it cool, check its supply and load", still)
 	}
-	a.notes = append(a.notes, fmt.Sprintf("motor %d (%s) had latched %v and was rebooted", u.id, u.name, fault))
+	a.note(u, " had latched %v and was rebooted", fault)
 	return nil
 }
 
 // configure writes the settings that differ. A motor under torque stays as it is.
 func (a *Arm) configure(i int) error {
 	u := a.units[i]
-	torque, _, err := a.bus.ReadRegister(u.id, a.rows.torque)
+	torque, err := a.read(u, table.TorqueEnable)
 	if err != nil {
-		return a.wrap(u, err)
+		return err
 	}
 	if torque != 0 && a.robot.Leader {
 		if err := a.letGo(u); err != nil {
@@ -180,26 +167,24 @@ func (a *Arm) configure(i int) error {
 	if err != nil {
 		return err
 	}
-	a.expectSettings(i, want)
-	if len(changes) == 0 {
-		return nil
-	}
-	if torque != 0 {
-		if changes = a.deferMarker(i, changes); len(changes) == 0 {
-			return nil // its marker is written when the arm is armed
+	if torque == 0 {
+		a.expectSettings(i, want, nil)
+		if len(changes) == 0 {
+			return nil
 		}
-		for _, s := range changes {
-			if slices.Contains(limpOnly, s.Register) {
-				return fmt.Errorf("%w: motor %d (%s) on %s: wants %s = %d, which cannot change now; switch its "+
-					"torque off first (edge-rt torque off)",
-					ErrTorqueOn, u.id, u.name, a.path, s.Register, s.Value)
-			}
-		}
-		a.unconfigured = append(a.unconfigured, u.name)
-		a.dropExpected(i, changes)
-		return nil
+		return a.wrap(u, WriteSettings(a.bus, u.id, u.model, changes))
 	}
-	return a.wrap(u, WriteSettings(a.bus, u.id, u.model, changes))
+	a.expectSettings(i, want, changes)
+	for _, s := range a.deferMarker(i, changes) {
+		if slices.Contains(limpOnly, s.Register) {
+			return a.refuse(ErrTorqueOn, u, ": wants %s = %d, which cannot change now; switch its torque off first "+
+				"(edge-rt torque off)", s.Register, s.Value)
+		}
+		if !slices.Contains(a.unconfigured, u.name) {
+			a.unconfigured = append(a.unconfigured, u.name)
+		}
+	}
+	return nil
 }
 
 // limpOnly are the registers that change the meaning of a goal: a motor under torque would move.
@@ -209,9 +194,9 @@ var limpOnly = []table.Register{table.OperatingMode, table.Phase, table.Secondar
 func (a *Arm) differing(u unit, want []robot.Setting) ([]robot.Setting, error) {
 	var changes []robot.Setting
 	for _, s := range want {
-		got, _, err := a.bus.ReadRegister(u.id, u.model.Row(s.Register))
+		got, err := a.read(u, s.Register)
 		if err != nil {
-			return nil, a.wrap(u, err)
+			return nil, err
 		}
 		if got != s.Value {
 			changes = append(changes, s)
@@ -226,13 +211,12 @@ func (a *Arm) differing(u unit, want []robot.Setting) ([]robot.Setting, error) {
 func (a *Arm) repairs(u unit) (changes []robot.Setting, err error) {
 	m := a.robot.Motors[u.joint]
 	for _, r := range [...]table.Register{table.Phase, table.DriveMode, table.SecondaryID} {
-		row := u.model.Row(r)
-		if _, given := m.Setting(r); row.Size == 0 || given {
+		if _, given := m.Setting(r); !u.model.Has(r) || given {
 			continue
 		}
-		got, _, err := a.bus.ReadRegister(u.id, row)
+		got, err := a.read(u, r)
 		if err != nil {
-			return nil, a.wrap(u, err)
+			return nil, err
 		}
 		want, why := got, ""
 		switch {
@@ -246,8 +230,7 @@ func (a *Arm) repairs(u unit) (changes []robot.Setting, err error) {
 		}
 		if want != got {
 			changes = append(changes, robot.Setting{Register: r, Value: want})
-			a.notes = append(a.notes, fmt.Sprintf("motor %d (%s) had %s %d, with which %s; it gets %d", u.id, u.name, r,
-				got, why, want))
+			a.note(u, " had %s %d, with which %s; it gets %d", r, got, why, want)
 		}
 	}
 	return changes, nil
@@ -260,28 +243,18 @@ const (
 	noSecondary  = 255    // Secondary_ID of a servo that obeys only its own id
 )
 
-func (a *Arm) dropExpected(i int, changes []robot.Setting) {
-	h, model := &a.health.readings[i], a.units[i].model
-	for _, s := range changes {
-		h.expected = slices.DeleteFunc(h.expected, func(k expectedRegister) bool {
-			return k.row == model.Row(s.Register)
-		})
-	}
-}
-
 // gainsToo adds every later setting to a change of the operating mode, which resets the gains of a
 // Dynamixel.
 func (a *Arm) gainsToo(want, changes []robot.Setting) []robot.Setting {
-	for _, c := range changes {
-		if c.Register != table.OperatingMode || a.bus.protocol != table.Dynamixel2 {
-			continue
+	if a.bus.protocol != table.Dynamixel2 || !slices.ContainsFunc(changes, func(s robot.Setting) bool {
+		return s.Register == table.OperatingMode
+	}) {
+		return changes
+	}
+	for _, s := range want {
+		if s.Register != table.OperatingMode && !slices.Contains(changes, s) {
+			changes = append(changes, s)
 		}
-		for _, s := range want {
-			if s.Register != c.Register && !slices.Contains(changes, s) {
-				changes = append(changes, s)
-			}
-		}
-		break
 	}
 	return changes
 }
@@ -368,7 +341,7 @@ func AnswerReads(b *Bus, motors []robot.Motor) (changed []string) {
 
 // allReplies returns the status return level at which a servo answers every instruction.
 func allReplies(p table.Protocol) int {
-	if p == table.Feetech || p == table.FeetechSCS {
+	if p == table.Feetech {
 		return 1
 	}
 	return 2

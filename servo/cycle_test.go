@@ -153,8 +153,7 @@ func TestLostReplyIsAskedForAgain(t *testing.T) {
 	for _, id := range []byte{1, 3, 6} { // the turn of the last motor ends later than the others'
 		a, l := openLine(t)
 		dst := make([]float32, 6)
-		a.Read(dst, l.deadline())
-		l.clock.Advance(10 * time.Millisecond)
+		l.tick(a, dst)
 		l.servos[id].muteTimes = 1
 		l.servos[id].put(56, 3000)
 		start := l.clock.Now()
@@ -426,7 +425,7 @@ func TestMeasureCyclesAllowsForLateSleeps(t *testing.T) {
 
 func sleepsLate(t *testing.T, late, behind, want time.Duration) {
 	t.Helper()
-	l := newLine(rttest.NewClock(rt.Instant(time.Second)), 1, 2, 3, 4, 5, 6)
+	l := sixMotors()
 	d := &drowsy{line: l, Clock: l.clock, late: late}
 	a, err := OpenArm(ArmConfig{Path: "fake", Robot: so101(), Calibration: demoCalibration(), Clock: d, Port: d})
 	if err != nil {
@@ -457,7 +456,7 @@ func TestMeasureCyclesOfSingleReads(t *testing.T) {
 	l.servos[1].lateBy = late // the other two have answered when the sleep ends
 	ids := []ID{1, 2, 3}
 	a := &Arm{armConst: armConst{clock: l.clock, joints: make([]joint, len(ids)), ids: ids},
-		bus: NewBus(l, 1_000_000, table.FeetechSCS, l.clock), goals: goals{raw: make([]int, len(ids))}}
+		bus: NewBus(l, 1_000_000, table.Dynamixel1, l.clock), goals: goals{raw: make([]int, len(ids))}}
 	a.rows.goal = so101().Motors[0].Model.Row(table.GoalPosition)
 	a.positions = a.bus.newGroup(56, 2, ids)
 	if _, err := a.MeasureCycles(100); err != nil || a.bus.replyDelay > late || a.bus.replyDelay < late-2*tuneLast {

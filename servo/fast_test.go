@@ -91,7 +91,7 @@ func link(t *testing.T, period time.Duration) *linked {
 	}
 	clock := rttest.NewClock(rt.Instant(time.Second))
 	l := &linked{chain: &chain{clock: clock, blocks: 2}, t: t, at: make([]float32, len(r.Motors)), period: period}
-	l.arm = newArm(ArmConfig{Path: "chain", Robot: r, Calibration: cal}, l.chain, clock)
+	l.arm = newArm(ArmConfig{Path: "chain", Robot: r, Calibration: cal, Clock: clock, Port: l.chain})
 	l.arm.probeFast()
 	l.arm.health.due = never
 	if !l.arm.positions.fast {

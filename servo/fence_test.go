@@ -43,7 +43,7 @@ func remains(protocol table.Protocol) (all [][]byte) {
 // register's own request, or to both.
 func TestALateReplyInPieces(t *testing.T) {
 	row := table.Row{Register: table.HomingOffset, Addr: 31, Size: 2}
-	for _, protocol := range []table.Protocol{table.Feetech, table.FeetechSCS, table.Dynamixel1, table.Dynamixel2} {
+	for _, protocol := range []table.Protocol{table.Feetech, table.Dynamixel1, table.Dynamixel2} {
 		for _, late := range remains(protocol) {
 			for cut := 1; cut < len(late); cut++ {
 				for at := range 3 { // number of the request after which the end comes
@@ -116,7 +116,7 @@ func TestALateAcknowledgementIsNoFence(t *testing.T) {
 	for i, request := range first { // the third is of length 9; ours is 11 then
 		for late := quietTime - time.Millisecond; late < quietTime+3*time.Millisecond; late += 10 * time.Microsecond {
 			l := left(late, append([][]byte{request}, ticks(3)...)...)
-			b := NewBus(l, 1_000_000, table.Feetech, l.clock)
+			b := l.bus()
 			b.fence.count = uint(i)
 			if got, _, err := b.ReadRegister(1, row); err == nil && got != 0 {
 				t.Fatalf("an answer to % X and positions come %v late: %s is %d, want 0", request, late, row.Register,
@@ -129,7 +129,7 @@ func TestALateAcknowledgementIsNoFence(t *testing.T) {
 // A late answer to one fence does not answer the next.
 func TestFencesDiffer(t *testing.T) {
 	l := newLine(rttest.NewClock(rt.Instant(time.Second)), 1)
-	b := NewBus(l, 1_000_000, table.Feetech, l.clock)
+	b := l.bus()
 	seen := map[byte]bool{}
 	for range fenceMax - fenceMin + 1 {
 		b.fence.done = false

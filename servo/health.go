@@ -79,7 +79,6 @@ type windowSpec struct {
 
 var windowSpecs = map[table.Protocol][]windowSpec{
 	table.Feetech:    {{table.TorqueEnable, [2]table.Register{table.PresentCurrent, table.PresentTemperature}, true}},
-	table.FeetechSCS: {{table.TorqueEnable, [2]table.Register{table.PresentTemperature}, true}},
 	table.Dynamixel1: {{table.TorqueEnable, [2]table.Register{table.PresentTemperature}, true}},
 	table.Dynamixel2: {
 		{table.TorqueEnable, [2]table.Register{table.Status}, true},
@@ -114,22 +113,11 @@ func newHealth(a *Arm) *health {
 				to = u.model.Row(s.to[1])
 			}
 			size := to.Addr + to.Size - from.Addr
-			g := &readGroup{
-				ids:    []ID{u.id},
-				addr:   from.Addr,
-				params: size,
-				all:    1,
-				data:   make([]byte, size),
-				errs:   make([]byte, 1),
-			}
-			g.expect(u.id)
-			g.request = a.bus.format.AppendRead(nil, u.id, from.Addr, size)
-			g.wire = a.bus.wireTime(len(g.request), 1, size)
 			w := window{
 				unit:     i,
 				bit:      1 << (len(h.windows) % 32),
 				verifies: s.verifies,
-				group:    g,
+				group:    a.bus.newSingle(u.id, from.Addr, size),
 			}
 			w.hasLoad = !u.shadow && (w.covers(u.model.Row(table.PresentLoad)) ||
 				w.covers(u.model.Row(table.PresentCurrent)))
@@ -341,9 +329,9 @@ func (a *Arm) readCurrentLimit(i int) error {
 		if !u.model.Has(r) || !u.model.Has(table.PresentCurrent) {
 			continue
 		}
-		v, _, err := a.bus.ReadRegister(u.id, u.model.Row(r))
+		v, err := a.read(u, r)
 		if err != nil {
-			return a.wrap(u, err)
+			return err
 		}
 		a.health.readings[i].currentMax = v
 	}

@@ -13,33 +13,29 @@ import (
 func reads(a *Arm, l *line, n int) {
 	dst := make([]float32, 6)
 	for range n {
-		a.Read(dst, l.deadline())
-		l.clock.Advance(10 * time.Millisecond)
+		l.tick(a, dst)
 	}
 }
 
 // A fault has its reaction when it persists, and loses it when it has gone.
 func TestOverloadHoldsTheJoint(t *testing.T) {
-	a, l := openLine(t)
-	if err := a.TorqueOn(); err != nil {
-		t.Fatal(err)
-	}
+	a, l := armedLine(t)
 	l.servos[6].err = byte(FaultOverload)
 	reads(a, l, persistentReads-1)
-	if (a.Reactions().Hold | a.Reactions().Overload | a.Reactions().Limp) != 0 {
+	if held(a) != 0 {
 		t.Errorf("Hold = %06b after %d reads, want a complaint to stay first",
-			(a.Reactions().Hold | a.Reactions().Overload | a.Reactions().Limp), persistentReads-1)
+			held(a), persistentReads-1)
 	}
 	reads(a, l, 1)
-	if (a.Reactions().Hold|a.Reactions().Overload|a.Reactions().Limp) != 1<<5 || a.Fatal() != nil {
+	if held(a) != 1<<5 || a.Fatal() != nil {
 		t.Errorf("Hold = %06b, Fatal %v, want the gripper held and no more",
-			(a.Reactions().Hold | a.Reactions().Overload | a.Reactions().Limp), a.Fatal())
+			held(a), a.Fatal())
 	}
 	l.servos[6].err = 0
 	reads(a, l, 2*persistentReads)
-	if (a.Reactions().Hold | a.Reactions().Overload | a.Reactions().Limp) != 0 {
+	if held(a) != 0 {
 		t.Errorf("Hold = %06b after the complaint has gone",
-			(a.Reactions().Hold | a.Reactions().Overload | a.Reactions().Limp))
+			held(a))
 	}
 }
 
@@ -60,16 +56,13 @@ func TestReactions(t *testing.T) {
 		{"limp", FaultOverload, func(s *robot.Safety) { s.Overload = robot.Limp }, 4, false, true},
 	}
 	for _, tt := range tests {
-		a, l := openLine(t)
-		if err := a.TorqueOn(); err != nil {
-			t.Fatal(err)
-		}
+		a, l := armedLine(t)
 		tt.set(&a.robot.Safety)
 		l.servos[3].err = byte(tt.fault)
 		reads(a, l, persistentReads+1)
-		if (a.Reactions().Hold|a.Reactions().Overload|a.Reactions().Limp) != tt.hold || (a.Fatal() != nil) != tt.stop {
+		if held(a) != tt.hold || (a.Fatal() != nil) != tt.stop {
 			t.Errorf("%s: Hold %06b, Fatal %v, want %06b, %v", tt.name,
-				(a.Reactions().Hold | a.Reactions().Overload | a.Reactions().Limp), a.Fatal(), tt.hold, tt.stop)
+				held(a), a.Fatal(), tt.hold, tt.stop)
 		}
 		if tt.stop && !errors.Is(a.Fatal(), tt.fault) {
 			t.Errorf("%s: Fatal = %v, want the fault in it", tt.name, a.Fatal())
@@ -80,9 +73,9 @@ func TestReactions(t *testing.T) {
 		if tt.limp { // for good: the motor does not take the load up again by itself
 			l.servos[3].err = 0
 			reads(a, l, 200)
-			if (a.Reactions().Hold|a.Reactions().Overload|a.Reactions().Limp) != tt.hold || a.TorqueLost() != 0 {
+			if held(a) != tt.hold || a.TorqueLost() != 0 {
 				t.Errorf("%s: Hold %06b, torque gone %v, want it to stay as it is", tt.name,
-					(a.Reactions().Hold | a.Reactions().Overload | a.Reactions().Limp), a.TorqueLost())
+					held(a), a.TorqueLost())
 			}
 		}
 	}
@@ -95,9 +88,7 @@ func TestLostTorqueIsDetected(t *testing.T) {
 	if a.TorqueLost() != 0 {
 		t.Error("a limp arm that was never armed counts as restarted")
 	}
-	if err := a.TorqueOn(); err != nil {
-		t.Fatal(err)
-	}
+	arm(t, a)
 	reads(a, l, 100)
 	if a.TorqueLost() != 0 {
 		t.Error("torque counts as gone, and is on")
@@ -127,13 +118,11 @@ func bounded(t *testing.T, b robot.Bounds, set func(*robot.Safety)) (*Arm, *line
 		l.servos[a.units[i].id].mem[62], l.servos[a.units[i].id].mem[63] = 74, 35
 	}
 	set(&a.robot.Safety)
-	if err := a.TorqueOn(); err != nil {
-		t.Fatal(err)
-	}
+	arm(t, a)
 	reads(a, l, look)
-	if a.Warned() != 0 || (a.Reactions().Hold|a.Reactions().Overload|a.Reactions().Limp) != 0 || a.Fatal() != nil {
+	if a.Warned() != 0 || held(a) != 0 || a.Fatal() != nil {
 		t.Fatalf("warned %06b, held %06b, %v of motors that are well", a.Warned(),
-			(a.Reactions().Hold | a.Reactions().Overload | a.Reactions().Limp), a.Fatal())
+			held(a), a.Fatal())
 	}
 	return a, l
 }
@@ -145,9 +134,9 @@ func TestBoundsOfHeat(t *testing.T) {
 	a, l := bounded(t, robot.Bounds{HotWarn: 55, HotAct: 65}, func(*robot.Safety) {})
 	l.servos[3].mem[63] = 55
 	reads(a, l, boundReads*look)
-	if a.Warned() != 4 || (a.Reactions().Hold|a.Reactions().Overload|a.Reactions().Limp) != 0 || a.Fatal() != nil {
+	if a.Warned() != 4 || held(a) != 0 || a.Fatal() != nil {
 		t.Errorf("at 55 C: warned %06b, held %06b, %v, want motor 3 warned of and no more", a.Warned(),
-			(a.Reactions().Hold | a.Reactions().Overload | a.Reactions().Limp), a.Fatal())
+			held(a), a.Fatal())
 	}
 	l.servos[3].mem[63] = 53
 	reads(a, l, look)
@@ -178,14 +167,14 @@ func TestBoundsOfHeat(t *testing.T) {
 
 func TestBoundsOfTheSupply(t *testing.T) {
 	a, l := bounded(t, robot.Bounds{LowWarn: 68, LowAct: 62}, func(*robot.Safety) {})
-	sag := func(tenths byte, rounds int, warned, held uint32) {
+	sag := func(tenths byte, rounds int, warned, kept uint32) {
 		t.Helper()
 		l.servos[6].mem[62] = tenths
 		reads(a, l, rounds*look+persistentReads)
-		if a.Warned() != warned || (a.Reactions().Hold|a.Reactions().Overload|a.Reactions().Limp) != held ||
+		if a.Warned() != warned || held(a) != kept ||
 			a.Fatal() != nil {
 			t.Errorf("at %d tenths of a volt: warned %06b, held %06b, %v, want %06b, %06b", tenths, a.Warned(),
-				(a.Reactions().Hold | a.Reactions().Overload | a.Reactions().Limp), a.Fatal(), warned, held)
+				held(a), a.Fatal(), warned, kept)
 		}
 	}
 	const gripper = 1 << 5
@@ -207,15 +196,14 @@ func TestBoundThatMakesLimp(t *testing.T) {
 	read := func(celsius byte, n int) {
 		l.servos[2].mem[63] = celsius
 		for range n {
-			a.Read(dst, l.deadline())
-			l.clock.Advance(10 * time.Millisecond)
+			l.tick(a, dst)
 		}
 	}
-	var held uint32
+	var kept uint32
 	var torque [6]byte
 	if n := testing.AllocsPerRun(20, func() {
 		read(60, boundReads*look+persistentReads)
-		held = (a.Reactions().Hold | a.Reactions().Overload | a.Reactions().Limp)
+		kept = held(a)
 		for i := range torque {
 			torque[i] = l.servos[i+1].mem[40]
 		}
@@ -226,8 +214,8 @@ func TestBoundThatMakesLimp(t *testing.T) {
 	}); n != 0 {
 		t.Errorf("the way to a limp joint allocates %v times, want 0", n)
 	}
-	if held != 2 || torque != [6]byte{1, 0, 1, 1, 1, 1} || a.TorqueLost() != 0 {
-		t.Errorf("held %06b, torque %v, gone %v, want motor 2 limp alone", held, torque, a.TorqueLost())
+	if kept != 2 || torque != [6]byte{1, 0, 1, 1, 1, 1} || a.TorqueLost() != 0 {
+		t.Errorf("held %06b, torque %v, gone %v, want motor 2 limp alone", kept, torque, a.TorqueLost())
 	}
 }
 
@@ -271,10 +259,7 @@ func TestClimate(t *testing.T) {
 // When the time between two requests is as long as a boot, the motors are checked before they are
 // trusted again, although no motor has missed a reply.
 func TestSlowTicksCompareEveryTime(t *testing.T) {
-	a, l := openLine(t)
-	if err := a.TorqueOn(); err != nil {
-		t.Fatal(err)
-	}
+	a, l := armedLine(t)
 	dst := make([]float32, 6)
 	a.Read(dst, l.deadline())
 	l.servos[3].mem[41] = 0 // it has restarted, booted with torque, and lost the values of its RAM

@@ -6,7 +6,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/edge-rt/edge-rt/rt/rttest"
 	"github.com/edge-rt/edge-rt/servo/robot"
 	"github.com/edge-rt/edge-rt/servo/table"
 )
@@ -46,7 +45,7 @@ func TestLimitsThatWereLeft(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			for _, stiff := range []bool{false, true} {
-				l := newLine(rttest.NewClock(0), 1, 2, 3, 4, 5, 6)
+				l := sixMotors()
 				for id := 1; id <= 6; id++ {
 					l.servos[id].put(46, 3400)
 					l.servos[id].mem[18] = tt.phase
@@ -62,7 +61,7 @@ func TestLimitsThatWereLeft(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				held := func() int {
+				register := func() int {
 					if tt.at == 41 {
 						return int(s.mem[41])
 					}
@@ -72,18 +71,16 @@ func TestLimitsThatWereLeft(t *testing.T) {
 				if stiff && !a.robot.Leader {
 					want = tt.left
 				}
-				if held() != want {
-					t.Errorf("stiff %v: %d after the opening, want %d", stiff, held(), want)
+				if register() != want {
+					t.Errorf("stiff %v: %d after the opening, want %d", stiff, register(), want)
 				}
 				notes := strings.Join(a.Notes(), "\n")
 				if strings.Contains(notes, "motor 2 (") != tt.reported && !(stiff && a.robot.Leader) {
 					t.Errorf("stiff %v: it reports %q", stiff, notes)
 				}
-				if err := a.TorqueOn(); err != nil {
-					t.Fatal(err)
-				}
-				if held() != tt.want {
-					t.Errorf("stiff %v: %d when it is armed, want %d", stiff, held(), tt.want)
+				arm(t, a)
+				if register() != tt.want {
+					t.Errorf("stiff %v: %d when it is armed, want %d", stiff, register(), tt.want)
 				}
 			}
 		})
@@ -95,10 +92,8 @@ func TestLimitsThatWereLeft(t *testing.T) {
 func TestStiffLeaderIsLetGo(t *testing.T) {
 	for _, name := range []string{"so101_leader", "so101"} {
 		for _, torque := range []byte{1, 2} { // 2 is damping
-			l := newLine(rttest.NewClock(0), 1, 2, 3, 4, 5, 6)
-			for id := 1; id <= 6; id++ {
-				l.servos[id].mem[40] = torque
-			}
+			l := sixMotors()
+			l.stiffen(torque)
 			a, err := l.openRobot(t, name)
 			if err != nil {
 				t.Fatal(err)
@@ -131,7 +126,7 @@ func TestMotorsThatAreHardlyDriven(t *testing.T) {
 		{"coarse positions", 30, 3, "Angular_Resolution 3", true},
 		{"factory", 30, 1, "", false},
 	} {
-		l := newLine(rttest.NewClock(0), 1, 2, 3, 4, 5, 6)
+		l := sixMotors()
 		for id := 1; id <= 6; id++ {
 			l.servos[id].put(46, 3400)
 		}
@@ -159,7 +154,7 @@ func TestMotorsThatAreHardlyDriven(t *testing.T) {
 // Goal: a Feetech that answers pings and loses its reads has a bad cable: its EEPROM, which
 // contains the status return level, is not written before its model is known.
 func TestFeetechThatAnswersPingsOnlyIsLeftAlone(t *testing.T) {
-	l := newLine(rttest.NewClock(0), 1, 2, 3, 4, 5, 6)
+	l := sixMotors()
 	l.tamper = func(reply []byte) []byte {
 		if reply[2] == 3 && len(reply) > 6 {
 			return nil

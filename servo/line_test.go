@@ -7,6 +7,7 @@ import (
 	"github.com/edge-rt/edge-rt/rt"
 	"github.com/edge-rt/edge-rt/rt/rttest"
 	"github.com/edge-rt/edge-rt/servo/robot"
+	"github.com/edge-rt/edge-rt/servo/table"
 )
 
 // line is a Port in simulated time with a chain of servos. Replies arrive byte by byte when a real
@@ -228,25 +229,82 @@ func demoCalibration() Calibration {
 	return c
 }
 
+// sixMotors returns a line with an SO-101's motors.
+func sixMotors() *line { return newLine(rttest.NewClock(rt.Instant(time.Second)), 1, 2, 3, 4, 5, 6) }
+
 // openLine opens an SO-101 on a line of six servos.
 func openLine(t testing.TB) (*Arm, *line) {
 	t.Helper()
-	l := newLine(rttest.NewClock(0), 1, 2, 3, 4, 5, 6)
+	l := sixMotors()
+	return l.mustOpen(t), l
+}
+
+// armedLine is openLine with the arm under torque.
+func armedLine(t testing.TB) (*Arm, *line) {
+	t.Helper()
+	a, l := openLine(t)
+	arm(t, a)
+	return a, l
+}
+
+func arm(t testing.TB, a *Arm) {
+	t.Helper()
+	if err := a.TorqueOn(); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// mustOpen opens the arm and forgets the requests of the opening.
+func (l *line) mustOpen(t testing.TB) *Arm {
+	t.Helper()
 	a, err := l.open()
 	if err != nil {
 		t.Fatalf("OpenArm: %v", err)
 	}
 	l.forget()
-	return a, l
+	return a
 }
 
-func (l *line) open() (*Arm, error) {
-	return OpenArm(ArmConfig{
+func (l *line) open() (*Arm, error) { return OpenArm(l.config()) }
+
+func (l *line) config() ArmConfig {
+	return ArmConfig{
 		Path:        "fake",
 		Robot:       so101(),
 		Calibration: demoCalibration(),
 		File:        "black.json",
 		Clock:       l.clock,
 		Port:        l,
-	})
+	}
+}
+
+// bus returns a bus of Feetech servos on the line, without an arm.
+func (l *line) bus() *Bus { return NewBus(l, 1_000_000, table.Feetech, l.clock) }
+
+// each calls do for every motor of the line.
+func (l *line) each(do func(id int, s *fakeServo)) {
+	for id, s := range l.servos {
+		if s != nil {
+			do(id, s)
+		}
+	}
+}
+
+// mutes silences every motor, or lets all of them answer again.
+func (l *line) mutes(on bool) { l.each(func(_ int, s *fakeServo) { s.mute = on }) }
+
+// stiffen sets Torque_Enable of every motor.
+func (l *line) stiffen(torque byte) { l.each(func(_ int, s *fakeServo) { s.mem[40] = torque }) }
+
+// tick reads the arm once and advances the time; it returns the stale joints.
+func (l *line) tick(a *Arm, dst []float32) (stale uint32) {
+	stale = a.Read(dst, l.deadline())
+	l.clock.Advance(10 * time.Millisecond)
+	return stale
+}
+
+// held returns the joints under a reaction that keeps them from their goals.
+func held(a *Arm) uint32 {
+	r := a.Reactions()
+	return r.Hold | r.Overload | r.Limp
 }

@@ -44,13 +44,9 @@ func (a *Arm) markerOf(u unit) (s robot.Setting, ok bool, err error) {
 	if !known || !needs || !u.model.Has(r.ram) || !u.model.Has(r.boot) {
 		return s, false, nil
 	}
-	boot, _, err := a.bus.ReadRegister(u.id, u.model.Row(r.boot))
+	boot, err := a.setting(u, r.boot) // the EEPROM will hold the value of the robot's settings
 	if err != nil {
-		return s, false, a.wrap(u, err)
-	}
-	// After the first start the EEPROM holds the value of the robot's settings.
-	if v, given := a.robot.Motors[u.joint].Setting(r.boot); given {
-		boot = v
+		return s, false, err
 	}
 	value := boot
 	if v, given := a.robot.Motors[u.joint].Setting(r.ram); given {
@@ -80,14 +76,15 @@ func (a *Arm) wanted(u unit) (want []robot.Setting, err error) {
 }
 
 // expectSettings notes the values that the unit's registers in RAM must hold from now on, for
-// registers inside a health window.
-func (a *Arm) expectSettings(u int, want []robot.Setting) {
+// registers inside a health window whose change is not deferred.
+func (a *Arm) expectSettings(u int, want, deferred []robot.Setting) {
 	h, model := a.health, a.units[u].model
 	for _, s := range want {
 		row := model.Row(s.Register)
-		if row.Area != table.RAM || !slices.ContainsFunc(h.windows, func(w window) bool {
-			return w.unit == u && w.covers(row)
-		}) {
+		if row.Area != table.RAM || slices.Contains(deferred, s) ||
+			!slices.ContainsFunc(h.windows, func(w window) bool {
+				return w.unit == u && w.covers(row)
+			}) {
 			continue
 		}
 		h.readings[u].expected = append(h.readings[u].expected, expectedRegister{row, s.Value})
@@ -104,7 +101,6 @@ func (a *Arm) deferMarker(i int, changes []robot.Setting) (others []robot.Settin
 		}
 		a.markers.pending = append(a.markers.pending, expectedRegister{a.units[i].model.Row(marker), s.Value})
 		a.markers.units = append(a.markers.units, i)
-		a.dropExpected(i, []robot.Setting{s})
 	}
 	return others
 }
@@ -152,9 +148,9 @@ func (a *Arm) checkRestarted(i int) error {
 		return err
 	}
 	if ok {
-		got, _, err := a.bus.ReadRegister(u.id, u.model.Row(marker.Register))
+		got, err := a.read(u, marker.Register)
 		if err != nil {
-			return a.wrap(u, err)
+			return err
 		}
 		ok = got == marker.Value
 	}

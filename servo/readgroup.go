@@ -44,17 +44,7 @@ func (b *Bus) newGroup(addr, n int, ids []ID) *readGroup {
 	g.expect(ids...)
 	if !b.protocol.SyncRead() {
 		for _, id := range ids {
-			one := &readGroup{
-				ids:    []ID{id},
-				addr:   addr,
-				params: n,
-				all:    1,
-				data:   make([]byte, n),
-				errs:   make([]byte, 1),
-			}
-			one.expect(id)
-			one.request = b.format.AppendRead(nil, id, addr, n)
-			one.wire = b.wireTime(len(one.request), 1, n)
+			one := b.newSingle(id, addr, n)
 			g.each = append(g.each, one)
 			g.wire += one.wire
 		}
@@ -63,6 +53,22 @@ func (b *Bus) newGroup(addr, n int, ids []ID) *readGroup {
 	g.request = b.format.AppendSyncRead(nil, addr, n, ids)
 	g.retryRequest, g.retryIDs = make([]byte, 0, len(g.request)), make([]byte, 0, len(ids))
 	g.wire = b.wireTime(len(g.request), len(ids), n)
+	return g
+}
+
+// newSingle returns the group of one servo, with a plain read as its request.
+func (b *Bus) newSingle(id ID, addr, n int) *readGroup {
+	g := &readGroup{
+		ids:    []ID{id},
+		addr:   addr,
+		params: n,
+		all:    1,
+		data:   make([]byte, n),
+		errs:   make([]byte, 1),
+	}
+	g.expect(id)
+	g.request = b.format.AppendRead(nil, id, addr, n)
+	g.wire = b.wireTime(len(g.request), 1, n)
 	return g
 }
 

@@ -29,15 +29,15 @@ func (a *Arm) Rescue() error {
 		if err != nil {
 			return err
 		}
-		before, _, err := a.bus.ReadRegister(u.id, row)
+		before, err := a.read(u, row.Register)
 		if err == nil {
 			before, err = a.unlimited(u, row, before)
 		}
 		if err == nil {
-			_, err = a.bus.WriteRegister(u.id, row, slow)
+			err = a.setSpeed(speed{i, row, slow})
 		}
 		if err != nil {
-			return a.wrap(u, err)
+			return err
 		}
 		a.rescue.before = append(a.rescue.before, speed{i, row, before})
 	}
@@ -80,9 +80,9 @@ func (a *Arm) speedUnit(u unit) (row table.Row, unit float64, err error) {
 	case a.bus.protocol == table.Dynamixel1:
 		unit = 0.111 * 360 / 60 * 1023 / 300
 	case u.model.Has(table.Phase):
-		phase, _, err := a.bus.ReadRegister(u.id, u.model.Row(table.Phase))
+		phase, err := a.read(u, table.Phase)
 		if err != nil {
-			return row, unit, a.wrap(u, err)
+			return row, unit, err
 		}
 		if phase&phaseSteps == 0 {
 			unit = 50
@@ -153,9 +153,9 @@ func (a *Arm) findLimits(i int, stiff bool) error {
 			a.bus.protocol == table.Dynamixel2 {
 			continue // an X servo in a position mode obeys its profile velocity instead
 		}
-		got, _, err := a.bus.ReadRegister(u.id, row)
+		got, err := a.read(u, r)
 		if err != nil {
-			return a.wrap(u, err)
+			return err
 		}
 		want, err := a.unlimited(u, row, got)
 		if err != nil {
@@ -164,9 +164,7 @@ func (a *Arm) findLimits(i int, stiff bool) error {
 		if want == got {
 			continue
 		}
-		a.notes = append(a.notes,
-			fmt.Sprintf("motor %d (%s) was left with %s %d, which limits it, by a rescue or other software; it gets %d",
-				u.id, u.name, r, got, want))
+		a.note(u, " was left with %s %d, which limits it, by a rescue or other software; it gets %d", r, got, want)
 		s := speed{i, row, want}
 		if stiff {
 			a.rescue.leftover = append(a.rescue.leftover, s)
@@ -208,24 +206,12 @@ func (a *Arm) unlimited(u unit, row table.Row, got int) (int, error) {
 			return 0, nil
 		}
 	case table.GoalCurrent:
-		mode, given := a.robot.Motors[u.joint].Setting(table.OperatingMode)
-		if !given {
-			var err error
-			if mode, _, err = a.bus.ReadRegister(u.id, u.model.Row(table.OperatingMode)); err != nil {
-				return got, a.wrap(u, err)
-			}
+		mode, err := a.setting(u, table.OperatingMode)
+		if err != nil || mode != table.ModeCurrentPosition {
+			return got, err // another mode ignores a goal current
 		}
-		if mode != table.ModeCurrentPosition {
-			return got, nil // its mode ignores a goal current
-		}
-		limit, _, err := a.bus.ReadRegister(u.id, u.model.Row(table.CurrentLimit))
-		if err != nil {
-			return got, a.wrap(u, err)
-		}
-		if own, ok := a.robot.Motors[u.joint].Setting(table.CurrentLimit); ok {
-			limit = own
-		}
-		return max(got, limit), nil
+		limit, err := a.setting(u, table.CurrentLimit)
+		return max(got, limit), err
 	}
 	return got, nil
 }

@@ -4,17 +4,14 @@ import (
 	"testing"
 	"time"
 
-	"github.com/edge-rt/edge-rt/rt/rttest"
 	"github.com/edge-rt/edge-rt/servo/table"
 )
 
 // Goal: after an opening that fails once the markers are written, restarted motors are still
 // reported.
 func TestRestartSurvivesAFailedOpening(t *testing.T) {
-	l := newLine(rttest.NewClock(0), 1, 2, 3, 4, 5, 6)
-	if _, err := l.open(); err != nil {
-		t.Fatal(err)
-	}
+	l := sixMotors()
+	l.mustOpen(t)
 	mark := l.servos[6].word(48)
 	l.servos[6].put(48, 500) // power cycle of all motors
 	for id := 1; id <= 5; id++ {
@@ -47,18 +44,11 @@ func TestRestartSurvivesAFailedOpening(t *testing.T) {
 // Goal: motors that were under torque when the arm was opened get their goal before the marker: on
 // an AX that has shut down the marker lets it move again.
 func TestGoalBeforeMarker(t *testing.T) {
-	l := newLine(rttest.NewClock(0), 1, 2, 3, 4, 5, 6)
-	for id := 1; id <= 6; id++ {
-		l.servos[id].mem[40] = 1
-	}
-	a, err := l.open()
-	if err != nil {
-		t.Fatal(err)
-	}
+	l := sixMotors()
+	l.stiffen(1)
+	a := l.mustOpen(t)
 	l.forget()
-	if err := a.TorqueOn(); err != nil {
-		t.Fatal(err)
-	}
+	arm(t, a)
 	goal := false
 	for _, f := range l.log {
 		if f[4] == 0x83 && f[5] == 42 {
@@ -72,25 +62,22 @@ func TestGoalBeforeMarker(t *testing.T) {
 
 // Goal: a marker that is lost on the line is sent again.
 func TestLostMarker(t *testing.T) {
-	l := newLine(rttest.NewClock(0), 1, 2, 3, 4, 5, 6)
+	l := sixMotors()
 	for id := 1; id <= 6; id++ {
 		l.servos[id].mem[40] = 1
 		for _, s := range []struct{ at, v int }{{41, 254}, {85, 254}} {
 			l.servos[id].mem[s.at] = byte(s.v)
 		}
 	}
-	a, err := l.open()
-	if err != nil {
-		t.Fatal(err)
-	}
+	a := l.mustOpen(t)
 	t.Log("held", a.Unconfigured(), "unmarked", a.markers.units)
 	dst := make([]float32, 6)
 	armed, lost := false, false
 	for n := 0; !armed && n < 200; n++ {
-		a.Read(dst, l.deadline())
-		l.clock.Advance(10 * time.Millisecond)
+		l.tick(a, dst)
 		l.servos[3].mute = a.arming.stage == stageMarker && !lost // motor 3 does not get the first marker
 		lost = lost || a.arming.stage == stageMarker
+		var err error
 		armed, err = a.ArmStep(l.deadline(), a.Joints())
 		l.servos[3].mute = false
 		if err != nil {
@@ -111,7 +98,7 @@ func TestLostMarker(t *testing.T) {
 // EEPROM, and is at a position; 0: its position in the fake.
 func narrowElbow(t *testing.T, eeprom bool, at int) (*Arm, *line) {
 	t.Helper()
-	l := newLine(rttest.NewClock(0), 1, 2, 3, 4, 5, 6)
+	l := sixMotors()
 	c := demoCalibration()
 	k := c["elbow_flex"]
 	k.RangeMin, k.RangeMax = 1500, 2500
@@ -172,13 +159,10 @@ func TestRestsAgainstItsStop(t *testing.T) {
 	}
 }
 
-// Goal: a servo without a marker (an SCS) may have restarted when it got no request for a second,
+// Goal: a servo without a marker may have restarted when it got no request for a second,
 // or during a suspend.
 func TestWithoutAMarkerAfterAPause(t *testing.T) {
-	a, l := openLine(t)
-	if err := a.TorqueOn(); err != nil {
-		t.Fatal(err)
-	}
+	a, l := armedLine(t)
 	for i := range a.health.readings {
 		a.health.readings[i].expected = nil
 	}
@@ -186,8 +170,7 @@ func TestWithoutAMarkerAfterAPause(t *testing.T) {
 	a.Read(dst, l.deadline())
 	l.clock.Advance(time.Second)
 	for range 5 {
-		a.Read(dst, l.deadline())
-		l.clock.Advance(10 * time.Millisecond)
+		l.tick(a, dst)
 	}
 	if a.Unchecked() != 0 || a.Restarted() != 63 {
 		t.Errorf("doubted %06b and not taken for restarted after a second that nobody asked", a.Unchecked())

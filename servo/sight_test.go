@@ -61,7 +61,7 @@ func TestSightOfAJoint(t *testing.T) {
 
 // OpenArm repeats the read until two readings agree; a goal at a wrong position would be a jump.
 func TestSightAtOpening(t *testing.T) {
-	l := newLine(rttest.NewClock(0), 1, 2, 3, 4, 5, 6)
+	l := sixMotors()
 	n := 0
 	l.tamper = onlyFor(3, func(r []byte) []byte {
 		if len(r) == 8 && r[5] == 2003&0xFF && r[6] == 2003>>8 {
@@ -72,10 +72,7 @@ func TestSightAtOpening(t *testing.T) {
 		}
 		return r
 	})
-	a, err := l.open()
-	if err != nil {
-		t.Fatal(err)
-	}
+	a := l.mustOpen(t)
 	if a.raws[2] != 2003 || n < 2 {
 		t.Errorf("at %d after %d readings, want 2003", a.raws[2], n)
 	}

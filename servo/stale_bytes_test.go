@@ -7,8 +7,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/edge-rt/edge-rt/rt"
-	"github.com/edge-rt/edge-rt/rt/rttest"
 	"github.com/edge-rt/edge-rt/servo/packet"
 	"github.com/edge-rt/edge-rt/servo/table"
 )
@@ -19,7 +17,7 @@ import (
 // left is a line of six motors at rest on which another program has just sent requests. Their
 // replies come late by that time.
 func left(late time.Duration, requests ...[]byte) *line {
-	l := newLine(rttest.NewClock(rt.Instant(time.Second)), 1, 2, 3, 4, 5, 6)
+	l := sixMotors()
 	l.lateFrom = 1
 	l.lateTo = 1 << 30
 	l.lateAll = late
@@ -56,7 +54,7 @@ func TestReadingsAfterAKilledProgram(t *testing.T) {
 	for _, late := range lateness(muchLater) {
 		for _, n := range []int{1, 2, 5, 9} {
 			l := left(late, ticks(n)...)
-			b := NewBus(l, 1_000_000, table.Feetech, l.clock)
+			b := l.bus()
 			for _, m := range motors {
 				for i, r := range registers {
 					got, _, err := b.ReadRegister(m.ID, m.Model.Row(r))
@@ -101,13 +99,13 @@ func TestAcknowledgementsOfAKilledProgram(t *testing.T) {
 		for _, late := range lateness(quietTime) {
 			l := left(late, request)
 			l.servos[1].mute = true
-			b := NewBus(l, 1_000_000, table.Feetech, l.clock)
+			b := l.bus()
 			if _, err := b.Ping(1); err == nil {
 				t.Fatalf("%s is answered %v late: a motor that is silent answers", what, late)
 			}
 			l = left(late, request)
 			l.servos[1].mute = true
-			b = NewBus(l, 1_000_000, table.Feetech, l.clock)
+			b = l.bus()
 			if _, err := b.WriteRegister(1, row, 16); err == nil {
 				t.Fatalf("%s is answered %v late: a write that nobody heard is acknowledged", what, late)
 			}
@@ -123,7 +121,7 @@ func TestEchoAfterAKilledProgram(t *testing.T) {
 			t.Errorf("replies come %v late: the echo is not found", late)
 		}
 		l = left(late, ticks(2)...)
-		if b := NewBus(l, 1_000_000, table.Feetech, l.clock); b.DetectEcho(100) {
+		if b := l.bus(); b.DetectEcho(100) {
 			t.Errorf("replies come %v late: they pass for an echo", late)
 		}
 	}
@@ -139,9 +137,7 @@ func TestReleaseAfterAKilledProgram(t *testing.T) {
 			"the check that torque is on": {checked}} {
 			for _, deaf := range []bool{false, true} {
 				l := left(late)
-				for id := 1; id <= 6; id++ {
-					l.servos[id].mem[40] = 1
-				}
+				l.stiffen(1)
 				l.lateAll = late
 				for _, r := range requests {
 					l.Write(r)
@@ -149,7 +145,7 @@ func TestReleaseAfterAKilledProgram(t *testing.T) {
 				l.lateAll = 0
 				l.servos[3].mute = deaf
 				sent, start := len(l.log), l.clock.Now()
-				err := Release(NewBus(l, 1_000_000, table.Feetech, l.clock), so101())
+				err := Release(l.bus(), so101())
 				name := fmt.Sprintf("%s, answered %v late, motor 3 deaf %v", what, late, deaf)
 				if l.log[sent][4] != byte(packet.SyncWrite) {
 					t.Fatalf("%s: the first frame is % X, want the one that takes all torque", name, l.log[sent])
@@ -171,7 +167,7 @@ func TestReleaseAfterAKilledProgram(t *testing.T) {
 func TestABusWithOneShortTryBeginsAtOnce(t *testing.T) {
 	const wait = 20 * time.Millisecond
 	l := left(0)
-	b := NewBus(l, 1_000_000, table.Feetech, l.clock)
+	b := l.bus()
 	b.SetRetry(1, wait)
 	start := l.clock.Now()
 	if _, err := b.Ping(1); err != nil {
@@ -215,7 +211,7 @@ func TestADynamixelsPingIsNoFence(t *testing.T) {
 // simulator's, can be opened too, whether it refuses them or is silent.
 func TestAServoThatAnswersNoFence(t *testing.T) {
 	for _, refuses := range []bool{false, true} {
-		l := newLine(rttest.NewClock(rt.Instant(time.Second)), 1, 2, 3, 4, 5, 6)
+		l := sixMotors()
 		l.narrow, l.refuses = true, refuses
 		a, err := l.open()
 		if err != nil {

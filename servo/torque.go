@@ -49,8 +49,7 @@ func (a *Arm) letGo(u unit) error {
 		err = fmt.Errorf("%w: it is under torque and does not let go; switch off its supply", ErrTorque)
 	}
 	if err == nil && a.robot.Motors[u.joint].Trigger == nil {
-		a.notes = append(a.notes, fmt.Sprintf("motor %d (%s) of the leader was under torque and was let go", u.id,
-			u.name))
+		a.note(u, " of the leader was under torque and was let go")
 	}
 	return a.wrap(u, err)
 }
@@ -217,20 +216,18 @@ func (a *Arm) checkDriveable(i int) error {
 		return nil // it gets no goals
 	}
 	for _, d := range doubts {
-		row := u.model.Row(d.register)
-		if _, given := m.Setting(d.register); row.Size == 0 || given {
+		if _, given := m.Setting(d.register); !u.model.Has(d.register) || given {
 			continue
 		}
-		got, _, err := a.bus.ReadRegister(u.id, row)
+		got, err := a.read(u, d.register)
 		switch {
 		case err != nil:
-			return a.wrap(u, err)
+			return err
 		case !d.is(u.model, got):
 		case d.refused:
-			return fmt.Errorf("%w: motor %d (%s) on %s has %s %d: %s", ErrSetting, u.id, u.name, a.path, d.register,
-				got, d.why)
+			return a.refuse(ErrSetting, u, " has %s %d: %s", d.register, got, d.why)
 		default:
-			a.notes = append(a.notes, fmt.Sprintf("motor %d (%s) has %s %d: %s", u.id, u.name, d.register, got, d.why))
+			a.note(u, " has %s %d: %s", d.register, got, d.why)
 		}
 	}
 	return nil

@@ -5,17 +5,13 @@ import (
 	"strings"
 	"testing"
 	"time"
-
-	"github.com/edge-rt/edge-rt/rt/rttest"
 )
 
 func TestTorqueOnHoldsThePresentPosition(t *testing.T) {
 	a, l := openLine(t)
 	l.servos[2].put(56, 0x8005) // five steps below zero, in the register's own encoding
 	start := l.clock.Now()
-	if err := a.TorqueOn(); err != nil {
-		t.Fatal(err)
-	}
+	arm(t, a)
 	took := l.clock.Now().Sub(start)
 	goal, torque := -1, -1
 	for i, req := range l.log {
@@ -87,10 +83,7 @@ func TestTorqueOff(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			a, l := openLine(t)
-			if err := a.TorqueOn(); err != nil {
-				t.Fatal(err)
-			}
+			a, l := armedLine(t)
 			a.bus.drainNext, a.bus.lost = drainCount, true // as after an error
 			tt.set(l)
 			start := l.clock.Now()
@@ -127,14 +120,9 @@ func TestTorqueOffOnADeadPort(t *testing.T) {
 // Goal: OpenArm leaves torque as it is, so that an arm under torque does not fall.
 func TestOpenLeavesTorqueAlone(t *testing.T) {
 	for _, torque := range []byte{0, 1} {
-		l := newLine(rttest.NewClock(0), 1, 2, 3, 4, 5, 6)
-		for id := 1; id <= 6; id++ {
-			l.servos[id].mem[40] = torque
-		}
-		a, err := l.open()
-		if err != nil {
-			t.Fatal(err)
-		}
+		l := sixMotors()
+		l.stiffen(torque)
+		a := l.mustOpen(t)
 		for _, req := range l.log {
 			writes := req[4] == 3 || req[4] == 0x83
 			if writes && (req[5] == 40 || req[5] == 42) {

@@ -45,25 +45,24 @@ func (r refusal) garbled() bool {
 
 // Ping sends a ping to one servo and returns the fault bits of its answer.
 func (b *Bus) Ping(id ID) (Fault, error) {
-	b.tx = b.format.Append(b.tx[:0], id, packet.Ping)
-	b.waitFirstQuiet()
-	_, fault, err := b.transact(id, b.tx, b.pingParams())
+	_, fault, err := b.ping(id)
 	if err != nil {
 		return 0, fmt.Errorf("ping id %d: %w", id, err)
 	}
 	return fault, nil
 }
 
+func (b *Bus) ping(id ID) (data []byte, fault Fault, err error) {
+	b.tx = b.format.Append(b.tx[:0], id, packet.Ping)
+	b.waitFirstQuiet()
+	return b.transact(id, b.tx, b.pingParams())
+}
+
 // PingModel returns the model number from a Dynamixel's answer to a ping, which has it at each
 // status return level; 0: no answer, or the protocol's answer has no model number.
 func (b *Bus) PingModel(id ID) int {
-	if b.protocol != table.Dynamixel2 {
-		return 0
-	}
-	b.tx = b.format.Append(b.tx[:0], id, packet.Ping)
-	b.waitFirstQuiet()
-	data, _, err := b.transact(id, b.tx, b.pingParams())
-	if err != nil {
+	data, _, err := b.ping(id)
+	if err != nil || len(data) < 2 {
 		return 0
 	}
 	return int(data[0]) | int(data[1])<<8

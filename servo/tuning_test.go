@@ -73,7 +73,7 @@ func TestLostRepliesDoNotTune(t *testing.T) {
 func TestMotorsReadOneByOneAreTuned(t *testing.T) {
 	for _, baud := range []int{1_000_000, 4_000_000} {
 		l := newLine(rttest.NewClock(rt.Instant(time.Second)), 1, 2)
-		b := NewBus(l, baud, table.FeetechSCS, l.clock)
+		b := NewBus(l, baud, table.Dynamixel1, l.clock)
 		g := b.newGroup(56, 2, []ID{1, 2})
 		g.startTuning()
 		l.servos[2].lateBy = 50 * time.Microsecond

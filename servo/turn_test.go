@@ -5,8 +5,6 @@ import (
 	"strings"
 	"testing"
 	"time"
-
-	"github.com/edge-rt/edge-rt/rt/rttest"
 )
 
 // Goal: a position that is known modulo one turn goes into the turn that fits the range.
@@ -72,7 +70,7 @@ func TestRescueOverTheSeam(t *testing.T) {
 		{900, 3100, 20, true}, // in the middle of the gap: the side is not known
 		{900, 3100, 600, false},
 	} {
-		l := newLine(rttest.NewClock(0), 1, 2, 3, 4, 5, 6)
+		l := sixMotors()
 		c := demoCalibration()
 		c["elbow_flex"] = MotorCalibration{ID: 3, RangeMin: tt.low, RangeMax: tt.high}
 		l.servos[3].put(56, tt.at)

@@ -98,38 +98,29 @@ const reverse = 1
 // the motor there. With the wrong direction homing offset and range still fit, but the joint runs
 // mirrored.
 func (a *Arm) checkDriveMode(u unit, c MotorCalibration) error {
-	row := u.model.Row(table.DriveMode)
-	if row.Size == 0 {
+	if !u.model.Has(table.DriveMode) {
 		return nil // Normalize reverses its positions
 	}
-	got, given := a.robot.Motors[u.joint].Setting(table.DriveMode)
-	holder := "the robot's description sets"
-	if !given {
-		var err error
-		if got, _, err = a.bus.ReadRegister(u.id, row); err != nil {
-			return a.wrap(u, err)
-		}
-		holder = "the servo has"
+	got, err := a.setting(u, table.DriveMode)
+	if err != nil || got&reverse == c.DriveMode&reverse {
+		return err
 	}
-	if got&reverse == c.DriveMode&reverse {
-		return nil
+	holder := "the servo has"
+	if _, given := a.robot.Motors[u.joint].Setting(table.DriveMode); given {
+		holder = "the robot's description sets"
 	}
-	return fmt.Errorf("%w: motor %d (%s) on %s: %s Drive_Mode %d, the file has drive_mode %d: the joint would run "+
-		"the wrong way round; "+
-		"take the file this arm was calibrated with, or write the file into the motors or calibrate them again "+
-		"(edge-rt calibrate)",
-		ErrCalibration, u.id, u.name, a.path, holder, got, c.DriveMode)
+	return a.refuse(ErrCalibration, u, ": %s Drive_Mode %d, the file has drive_mode %d: the joint would run the wrong "+
+		"way round; take the file this arm was calibrated with, or write the file into the motors or calibrate them "+
+		"again (edge-rt calibrate)", holder, got, c.DriveMode)
 }
 
 // noteDriveModes reports the entries of a calibration that have no effect: LeRobot does not reverse
 // a position in degrees.
 func (a *Arm) noteDriveModes(calibration Calibration) {
-	for _, m := range a.robot.Motors {
+	for i, m := range a.robot.Motors {
 		if c := calibration[m.Name]; c.DriveMode != 0 && m.Norm == robot.Degrees && !m.Model.Has(table.DriveMode) {
-			a.notes = append(a.notes,
-				fmt.Sprintf("motor %d (%s): its calibration has drive_mode %d, which has no effect on a joint in "+
-					"degrees, "+
-					"as in LeRobot: it is not reversed", m.ID, m.Name, c.DriveMode))
+			a.note(a.units[i], ": its calibration has drive_mode %d, which has no effect on a joint in degrees, as in "+
+				"LeRobot: it is not reversed", c.DriveMode)
 		}
 	}
 }
@@ -155,14 +146,8 @@ func (a *Arm) countsTurns(u unit) (bool, error) {
 	if a.bus.protocol != table.Dynamixel2 {
 		return false, nil
 	}
-	mode, given := a.robot.Motors[u.joint].Setting(table.OperatingMode)
-	if !given {
-		var err error
-		if mode, _, err = a.bus.ReadRegister(u.id, u.model.Row(table.OperatingMode)); err != nil {
-			return false, a.wrap(u, err)
-		}
-	}
-	return CountsTurns(u.model, mode), nil
+	mode, err := a.setting(u, table.OperatingMode)
+	return err == nil && CountsTurns(u.model, mode), err
 }
 
 // fit returns a raw position in the turn that fits the calibrated range.
@@ -199,17 +184,14 @@ func (a *Arm) findTurn(i int) error {
 			if high-low >= 2*turn {
 				cure = "that is more than two turns: calibrate it again"
 			}
-			return fmt.Errorf("%w: motor %d (%s) on %s reads %d: its range, %d to %d, has that place twice, at %d "+
-				"and %d, "+
-				"and a Dynamixel forgets its turns at power-up; %s", ErrTurn, u.id, u.name, a.path, read, low, high, at,
-				other, cure)
+			return a.refuse(ErrTurn, u, " reads %d: its range, %d to %d, has that place twice, at %d and %d, and a "+
+				"Dynamixel forgets its turns at power-up; %s", read, low, high, at, other, cure)
 		}
 	}
 	j.turn, j.shift = turn, at-read
 	if j.shift != 0 {
-		a.notes = append(a.notes, fmt.Sprintf("motor %d (%s) reads %d and its range is %d to %d: it forgot its "+
-			"turns, as a Dynamixel does at power-up; "+
-			"its position counts as %d", u.id, u.name, read, low, high, at))
+		a.note(u, " reads %d and its range is %d to %d: it forgot its turns, as a Dynamixel does at power-up; its "+
+			"position counts as %d", read, low, high, at)
 	}
 	return nil
 }
@@ -217,17 +199,15 @@ func (a *Arm) findTurn(i int) error {
 // checkShadowTurn refuses a shadow that is in another turn than its joint's first motor: it takes
 // the same goals, and would turn against that motor by a whole turn.
 func (a *Arm) checkShadowTurn(u unit, turn int) error {
-	read, _, err := a.bus.ReadRegister(u.id, u.model.Row(table.PresentPosition))
+	read, err := a.read(u, table.PresentPosition)
 	if err != nil {
-		return a.wrap(u, err)
+		return err
 	}
 	first := a.rawPosition(u.joint)
 	if off := read - first; off > turn/2 || off < -turn/2 {
-		return fmt.Errorf("%w: motor %d (%s) on %s reads %d and motor %d reads %d: both move one joint and take the "+
-			"same goals, and at power-up "+
-			"they forgot different turns; switch their supply off, move the joint to the middle of its range, and "+
-			"switch it on there",
-			ErrTurn, u.id, u.name, a.path, read, a.units[u.joint].id, first)
+		return a.refuse(ErrTurn, u, " reads %d and motor %d reads %d: both move one joint and take the same goals, "+
+			"and at power-up they forgot different turns; switch their supply off, move the joint to the middle of its "+
+			"range, and switch it on there", read, a.units[u.joint].id, first)
 	}
 	return nil
 }
@@ -240,10 +220,9 @@ func (a *Arm) checkSide(joints uint32) error {
 		if joints&(1<<i) == 0 || !OtherSide(m.Model, a.raws[i], j.min, j.max) {
 			continue
 		}
-		return fmt.Errorf("%w: motor %d (%s) on %s reads %d, its range is %d to %d: it may be beyond the end of its "+
-			"encoder's turn, on the other side "+
-			"of its range, and the motor would push it into its stop; move it inside by hand",
-			ErrOutOfRange, j.id, j.name, a.path, a.raws[i], j.min, j.max)
+		return a.refuse(ErrOutOfRange, a.units[i], " reads %d, its range is %d to %d: it may be beyond the end of its "+
+			"encoder's turn, on the other side of its range, and the motor would push it into its stop; move it inside "+
+			"by hand", a.raws[i], j.min, j.max)
 	}
 	return nil
 }

@@ -5,13 +5,6 @@ var models = []*Model{
 	sms("sts3215", 777),
 	sms("sts3250", 2825),
 	sms("sm8512bl", 11272),
-	newModel(Model{
-		Name:       "scs0009",
-		Number:     1284,
-		Protocol:   FeetechSCS,
-		Resolution: 1024,
-		Span:       360,
-	}, scsRows),
 	x("xl330-m077", 1190, 1),
 	x("xl330-m288", 1200, 1),
 	x("xc330-t181", 1210, 1),

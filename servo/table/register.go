@@ -56,7 +56,6 @@ var aliases = map[string]Register{
 	"Temperature_Limit":     MaxTemperatureLimit,
 	"Hardware_Error_Status": Status,
 	"Status_Return_Level":   ResponseStatusLevel,
-	"Running_Time":          GoalTime,
 	"CW_Angle_Limit":        MinPositionLimit,
 	"CCW_Angle_Limit":       MaxPositionLimit,
 	"Moving_Speed":          GoalVelocity,

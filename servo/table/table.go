@@ -5,7 +5,7 @@
 // model. A new model is one more entry of models, with a new list of rows only where no existing
 // list fits.
 //
-// Sources: Feetech memory tables (STS3215, SCS15), ROBOTIS e-manual (X series, AX-12A), LeRobot
+// Sources: Feetech memory tables (STS3215), ROBOTIS e-manual (X series, AX-12A), LeRobot
 // motors/feetech/tables.py and motors/dynamixel/tables.py.
 package table
 
@@ -15,22 +15,21 @@ import (
 	"strings"
 )
 
-// Protocol is the protocol of a servo: the frame, and the byte order of a word.
+// Protocol is the protocol of a servo. Words are little endian in all of them.
 type Protocol uint8
 
 const (
-	Feetech    Protocol = iota // STS and SMS: words little endian
-	FeetechSCS                 // the same frame, words big endian, no sync read
-	Dynamixel1                 // the same frame again, words little endian, no sync read
+	Feetech    Protocol = iota // STS and SMS
+	Dynamixel1                 // the same frame, no sync read
 	Dynamixel2                 // its own frame: stuffing, CRC, two-byte addresses
 )
 
 func (p Protocol) String() string {
-	return [...]string{"Feetech STS/SMS", "Feetech SCS", "Dynamixel 1.0", "Dynamixel 2.0"}[p]
+	return [...]string{"Feetech STS/SMS", "Dynamixel 1.0", "Dynamixel 2.0"}[p]
 }
 
 // SyncRead reports whether one request can read all servos.
-func (p Protocol) SyncRead() bool { return p == Feetech || p == Dynamixel2 }
+func (p Protocol) SyncRead() bool { return p != Dynamixel1 }
 
 // Area is the memory of a register, which decides the cost of a write: EEPROM wears out after some
 // 10,000 to 100,000 writes, and a write stalls the servo for milliseconds.
@@ -58,7 +57,6 @@ type Row struct {
 	Size     int // bytes: 1, 2 or 4; 0 when the model has no such register
 	Area     Area
 	Sign     Sign
-	Big      bool // big endian: the first byte is the highest
 }
 
 // Model is one kind of servo.
@@ -83,7 +81,6 @@ func newModel(m Model, rows []Row, without ...Register) *Model {
 		if m.rows[r.Register].Size != 0 {
 			panic("table: " + m.Name + " has " + string(r.Register) + " twice")
 		}
-		r.Big = m.Protocol == FeetechSCS
 		m.rows[r.Register] = r
 	}
 	return &m
@@ -163,11 +160,7 @@ func (p Protocol) BaudCode(rate int) (int, bool) {
 func (r Row) Decode(b []byte) int {
 	word := uint32(0)
 	for i := range r.Size {
-		at := i
-		if !r.Big {
-			at = r.Size - 1 - i
-		}
-		word = word<<8 | uint32(b[at])
+		word |= uint32(b[i]) << (8 * i)
 	}
 	switch {
 	case r.Sign == Unsigned:
@@ -211,11 +204,7 @@ func (r Row) Append(dst []byte, value int) []byte {
 		word = uint32(-value) | 1<<r.Sign
 	}
 	for i := range r.Size {
-		shift := 8 * i
-		if r.Big {
-			shift = 8 * (r.Size - 1 - i)
-		}
-		dst = append(dst, byte(word>>shift))
+		dst = append(dst, byte(word>>(8*i)))
 	}
 	return dst
 }

@@ -8,7 +8,7 @@ import (
 
 func TestModelsAreKnown(t *testing.T) {
 	want := map[string]int{
-		"sts3215": 777, "sts3250": 2825, "sm8512bl": 11272, "scs0009": 1284,
+		"sts3215": 777, "sts3250": 2825, "sm8512bl": 11272,
 		"xl330-m077": 1190, "xl330-m288": 1200, "xl430-w250": 1060, "xm430-w350": 1020, "xm540-w270": 1120,
 		"xc430-w150": 1070, "xh540-w150": 1110, "xc330-t288": 1220, "xc330-t181": 1210, "ax-12a": 12,
 	}
@@ -88,8 +88,6 @@ func TestEncodings(t *testing.T) {
 		{row("sts3215", PresentPosition), -5, []byte{0x05, 0x80}},
 		{row("sts3215", PresentLoad), -123, []byte{0x7B, 0x04}},
 		{row("sts3215", PresentVelocity), -50, []byte{0x32, 0x80}},
-		{row("scs0009", GoalPosition), 512, []byte{0x02, 0x00}},
-		{row("scs0009", PresentLoad), -100, []byte{0x04, 0x64}},
 		{row("xl430-w250", HomingOffset), -131073, []byte{0xFF, 0xFF, 0xFD, 0xFF}},
 		{row("xl430-w250", PresentPosition), 2064, []byte{0x10, 0x08, 0, 0}},
 		{row("xl430-w250", PresentLoad), -1, []byte{0xFF, 0xFF}},

@@ -9,15 +9,6 @@ import (
 	"github.com/edge-rt/edge-rt/rt/rttest"
 )
 
-// goalBytes encodes a goal position as a client of this servo does.
-func goalBytes(s *servo, goal int64) []byte {
-	b := le(goal, int(s.t.row(s.t.at.goal).size))
-	if s.t.bigEndian {
-		slices.Reverse(b)
-	}
-	return b
-}
-
 func TestWhichGoalsEnableTorque(t *testing.T) {
 	for _, tt := range []struct {
 		name, model string
@@ -26,20 +17,18 @@ func TestWhichGoalsEnableTorque(t *testing.T) {
 	}{
 		{"an STS's", "sts3215", Config{}, true},
 		{"an SMS's", "sm8512bl", Config{}, true},
-		{"an SCS's", "scs0009", Config{}, true},
 		{"an STS's, the other reading", "sts3215", Config{GoalLeavesTorque: true}, false},
-		{"an SCS's, the other reading", "scs0009", Config{GoalLeavesTorque: true}, false},
 		{"not an X's", "xl430-w250", Config{}, false},
 		{"an AX's", "ax-12a", Config{}, true},
 		{"an AX's, whatever a Feetech does", "ax-12a", Config{GoalLeavesTorque: true}, true},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			s, clock := one(t, tt.model, tt.cfg)
-			middle := s.cfg.Plant.Present(clock.Now(), 0)
-			s.write(s.t.at.goal, goalBytes(s, int64(middle+200)), clock.Now())
-			on := s.read(nil, s.t.at.torque, 1, clock.Now())[0] == torqueOn
-			clock.Advance(time.Second)
-			moved := s.cfg.Plant.Present(clock.Now(), 0) == middle+200
+			s := one(t, tt.model, tt.cfg)
+			middle := s.place()
+			s.set(s.t.at.goal, int64(middle+200))
+			on := s.read(nil, s.t.at.torque, 1, s.Now())[0] == torqueOn
+			s.Advance(time.Second)
+			moved := s.place() == middle+200
 			if on != tt.want || moved != tt.want {
 				t.Errorf("after a goal torque reads %v and the shaft moves: %v, want %v", on, moved, tt.want)
 			}
@@ -53,9 +42,9 @@ func TestASupplyThatGoesLosesAllOfRAM(t *testing.T) {
 	for i := range models {
 		name := models[i].name
 		t.Run(name, func(t *testing.T) {
-			s, clock := one(t, name, Config{})
-			fresh, _ := one(t, name, Config{})
-			clock.Advance(time.Second)
+			s := one(t, name, Config{})
+			fresh := one(t, name, Config{})
+			s.Advance(time.Second)
 			changed := 0
 			for _, r := range s.t.rows {
 				a := int(r.addr)
@@ -72,25 +61,25 @@ func TestASupplyThatGoesLosesAllOfRAM(t *testing.T) {
 			if changed < 4 {
 				t.Fatalf("%d registers of RAM to change", changed)
 			}
-			s.write(s.t.at.torque, []byte{1}, clock.Now())
+			s.set(s.t.at.torque, 1)
 			volts := s.health.volts
-			s.supply(0, clock.Now())
-			clock.Advance(time.Second)
-			if s.receives(1_000_000, clock.Now()) || s.driven {
+			s.supply(0, s.Now())
+			s.Advance(time.Second)
+			if s.receives(1_000_000, s.Now()) || s.driven {
 				t.Error("it hears or holds without a supply")
 			}
-			s.supply(volts, clock.Now())
-			clock.Advance(s.bootTime() - 1)
-			s.monitor(clock.Now())
-			if s.receives(1_000_000, clock.Now()) {
+			s.supply(volts, s.Now())
+			s.Advance(s.bootTime() - 1)
+			s.monitor(s.Now())
+			if s.receives(1_000_000, s.Now()) {
 				t.Error("it hears before its boot is over")
 			}
-			clock.Advance(1)
-			s.monitor(clock.Now())
-			if !s.receives(1_000_000, clock.Now()) {
+			s.Advance(1)
+			s.monitor(s.Now())
+			if !s.receives(1_000_000, s.Now()) {
 				t.Error("it does not hear after its boot")
 			}
-			place := s.present(s.cfg.Plant.Present(clock.Now(), 0))
+			place := s.present(s.place())
 			for _, r := range s.t.rows {
 				a := int(r.addr)
 				want := fresh.get(a)
@@ -107,28 +96,27 @@ func TestASupplyThatGoesLosesAllOfRAM(t *testing.T) {
 
 // The values that a driver most relies on, as in the data sheets.
 func TestWhatAServoBootsWith(t *testing.T) {
-	s, clock := one(t, "sts3215", Config{})
-	s.write(55, []byte{0}, clock.Now())
-	s.write(stsMaxTorque, le(400, 2), clock.Now())
-	s.write(stsAcceleration, []byte{9}, clock.Now())
-	s.write(stsGoalTime, le(70, 2), clock.Now())
-	s.write(stsGoalVelocity, le(70, 2), clock.Now())
-	s.write(stsGoal, le(2300, 2), clock.Now())
-	clock.Advance(time.Second)
-	s.restart(clock.Now())
+	s := one(t, "sts3215", Config{})
+	s.set(55, 0)
+	s.set(stsMaxTorque, 400)
+	s.set(stsAcceleration, 9)
+	s.set(stsGoalTime, 70)
+	s.set(stsGoalVelocity, 70)
+	s.set(stsGoal, 2300)
+	s.Advance(time.Second)
+	s.restart(s.Now())
 	for reg, want := range map[int]int64{stsTorqueLimit: 400, stsAcceleration: 0, stsGoalTime: 0,
 		stsGoalVelocity: speedMax, 55: 1, stsTorque: 0, stsGoal: 2300} {
 		if got := s.get(reg); got != want {
 			t.Errorf("register %d = %d after a restart, want %d", reg, got, want)
 		}
 	}
-	x, clock := one(t, "xl430-w250", Config{})
-	x.write(xLimitPWM, le(500, 2), clock.Now())
-	for reg, v := range map[int][]byte{xWatchdog: {5}, xProfile: le(30, 4), xPositionP: le(100, 2), 65: {1},
-		xGoalPWM: le(100, 2)} {
-		x.write(reg, v, clock.Now())
+	x := one(t, "xl430-w250", Config{})
+	x.set(xLimitPWM, 500)
+	for reg, v := range map[int]int64{xWatchdog: 5, xProfile: 30, xPositionP: 100, 65: 1, xGoalPWM: 100} {
+		x.set(reg, v)
 	}
-	x.restart(clock.Now())
+	x.restart(s.Now())
 	for reg, want := range map[int]int64{xGoalPWM: 500, xWatchdog: 0, xProfile: 0, xPositionP: 640, 65: 0, xTorque: 0} {
 		if got := x.get(reg); got != want {
 			t.Errorf("X: register %d = %d after a restart, want %d", reg, got, want)
@@ -137,31 +125,31 @@ func TestWhatAServoBootsWith(t *testing.T) {
 }
 
 func TestAServoMayBootWithTorqueOn(t *testing.T) {
-	for _, name := range []string{"sts3215", "scs0009", "xl430-w250", "ax-12a"} {
-		s, clock := one(t, name, Config{BootTorque: []uint8{1}})
+	for _, name := range []string{"sts3215", "xl430-w250", "ax-12a"} {
+		s := one(t, name, Config{BootTorque: []uint8{1}})
 		if s.mem[s.t.at.torque] != torqueOn || !s.driven {
 			t.Errorf("%s: torque is off after power-up", name)
 		}
-		start := s.cfg.Plant.Present(clock.Now(), 0)
-		s.write(s.t.at.goal, goalBytes(s, int64(start+300)), clock.Now())
-		clock.Advance(50 * time.Millisecond)
-		s.supply(0, clock.Now())
-		stood := s.cfg.Plant.Present(clock.Now(), 0)
-		s.supply(s.model.motor.Volts, clock.Now())
+		start := s.place()
+		s.set(s.t.at.goal, int64(start+300))
+		s.Advance(50 * time.Millisecond)
+		s.supply(0, s.Now())
+		stood := s.place()
+		s.supply(s.model.motor.Volts, s.Now())
 		if s.driven {
 			t.Errorf("%s: the motor drives while it boots", name)
 		}
-		clock.Advance(s.bootTime())
-		s.monitor(clock.Now())
+		s.Advance(s.bootTime())
+		s.monitor(s.Now())
 		if s.mem[s.t.at.torque] != torqueOn || !s.driven {
 			t.Errorf("%s: torque is off after a boot", name)
 		}
-		clock.Advance(time.Second)
-		if at := s.cfg.Plant.Present(clock.Now(), 0); at != stood || stood == start {
+		s.Advance(time.Second)
+		if at := s.place(); at != stood || stood == start {
 			t.Errorf("%s: went from %d to %d after the boot, want it to hold where it stood", name, stood, at)
 		}
 	}
-	s, _ := one(t, "sts3215", Config{BootTorque: []uint8{2}})
+	s := one(t, "sts3215", Config{BootTorque: []uint8{2}})
 	if s.mem[stsTorque] != 0 || s.driven {
 		t.Error("servo 1 boots with torque on, which only servo 2 is to do")
 	}
@@ -170,43 +158,41 @@ func TestAServoMayBootWithTorqueOn(t *testing.T) {
 // A servo whose goal register is empty after a boot moves to 0 when torque is switched on, but not
 // after a write of its present position as the goal; when it boots with torque, it holds.
 func TestAServoMayBootWithAnEmptyGoal(t *testing.T) {
-	for _, name := range []string{"sts3215", "scs0009"} {
-		s, clock := one(t, name, Config{BootGoalZero: true})
-		start := shaftPlace(s, clock)
-		drive(s, clock, start)
-		if clock.Advance(time.Second); shaftPlace(s, clock) != start {
-			t.Errorf("%s: with its goal written it goes to %d", name, shaftPlace(s, clock))
-		}
-		s.restart(clock.Now())
-		s.write(s.t.at.torque, []byte{1}, clock.Now())
-		clock.Advance(3 * time.Second)
-		_, edge := s.goal()
-		if at := shaftPlace(s, clock); s.get(s.t.at.goal) != 0 || at != edge || at > 20 {
-			t.Errorf("%s: with torque on it stands at %d, its goal reads %d, want the end of its range and 0", name, at,
-				s.get(s.t.at.goal))
-		}
-		s, clock = one(t, name, Config{BootGoalZero: true, BootTorque: []uint8{1}})
-		if clock.Advance(time.Second); shaftPlace(s, clock) != start {
-			t.Errorf("%s: with torque from the start it goes to %d", name, shaftPlace(s, clock))
-		}
+	s := one(t, "sts3215", Config{BootGoalZero: true})
+	start := s.place()
+	s.drive(start)
+	if s.Advance(time.Second); s.place() != start {
+		t.Errorf("with its goal written it goes to %d", s.place())
+	}
+	s.restart(s.Now())
+	s.set(s.t.at.torque, 1)
+	s.Advance(3 * time.Second)
+	_, edge := s.goal()
+	if at := s.place(); s.get(s.t.at.goal) != 0 || at != edge || at > 20 {
+		t.Errorf("with torque on it stands at %d, its goal reads %d, want the end of its range and 0", at,
+			s.get(s.t.at.goal))
+	}
+	s = one(t, "sts3215", Config{BootGoalZero: true, BootTorque: []uint8{1}})
+	if s.Advance(time.Second); s.place() != start {
+		t.Errorf("with torque from the start it goes to %d", s.place())
 	}
 }
 
 // The supply fails again before the boot is over.
 func TestASupplyThatGoesDuringTheBoot(t *testing.T) {
-	s, clock := one(t, "sts3215", Config{BootTorque: []uint8{1}})
-	s.reboot(clock.Now())
-	clock.Advance(feetechBoot / 2)
-	s.supply(0, clock.Now())
-	clock.Advance(feetechBoot)
-	s.monitor(clock.Now())
-	if s.driven || s.mem[stsTorque] != 0 || s.receives(1_000_000, clock.Now()) {
+	s := one(t, "sts3215", Config{BootTorque: []uint8{1}})
+	s.reboot(s.Now())
+	s.Advance(feetechBoot / 2)
+	s.supply(0, s.Now())
+	s.Advance(feetechBoot)
+	s.monitor(s.Now())
+	if s.driven || s.mem[stsTorque] != 0 || s.receives(1_000_000, s.Now()) {
 		t.Error("it comes up without a supply")
 	}
-	s.supply(7.4, clock.Now())
-	clock.Advance(feetechBoot)
-	s.monitor(clock.Now())
-	if !s.driven || !s.receives(1_000_000, clock.Now()) {
+	s.supply(7.4, s.Now())
+	s.Advance(feetechBoot)
+	s.monitor(s.Now())
+	if !s.driven || !s.receives(1_000_000, s.Now()) {
 		t.Error("it does not come up with one")
 	}
 }

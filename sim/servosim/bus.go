@@ -34,7 +34,7 @@ import (
 )
 
 // Plant is the mechanism on the servos' shafts. joint counts the servos from 0 in the order of
-// Config.Servos; raw is in the servo's encoder counts, 0 to 4095 (1023 with SCS and AX servos), and
+// Config.Servos; raw is in the servo's encoder counts, 0 to 4095 (1023 with AX servos), and
 // may be beyond where a servo counts turns. A call must not block. now never decreases.
 type Plant interface {
 	// Goal sets the goal of a joint, which moves only under torque.

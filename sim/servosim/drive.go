@@ -34,7 +34,7 @@ func (s *servo) applyWeight(now rt.Instant) {
 		return
 	}
 	w := s.cfg.Weights[s.joint]
-	if s.t.series == seriesSTS && s.mem[stsTorque] == torqueDamp {
+	if s.t.series.feetech() && s.mem[stsTorque] == torqueDamp {
 		w.Speed *= damped
 	}
 	p.Sink(now, s.joint, s.obstacle.Clamp(w.Rest), w.Speed)

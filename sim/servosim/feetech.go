@@ -2,7 +2,6 @@ package servosim
 
 import (
 	"math"
-	"slices"
 
 	"github.com/edge-rt/edge-rt/sim/motor"
 )
@@ -38,9 +37,6 @@ const (
 	stsStatus       = 65
 	stsGoalReadback = 67
 	stsCurrent      = 69
-	scsProtectForce = 37
-	scsProtectTime  = 38
-	scsOverload     = 39
 )
 
 // Bits and values with a special meaning.
@@ -70,33 +66,6 @@ const (
 	faultCurrent     = 1 << 3
 	faultOverload    = 1 << 5
 )
-
-// feetechRows are the rows with the same address in both series.
-var feetechRows = []register{
-	{0, 1, ro, 0, 0, 0},            // firmware, major
-	{1, 1, ro, 0, 0, 0},            // firmware, minor
-	{3, 2, ro, 0, 0, 0},            // model
-	{5, 1, rw, 1, 0, 253},          // id
-	{6, 1, rw, 0, 0, 7},            // baud code
-	{7, 1, rw, 0, 0, 254},          // return delay, 2 us
-	{8, 1, rw, 1, 0, 1},            // return level
-	{13, 1, rw, 70, 0, 100},        // temperature limit, deg C
-	{14, 1, rw, 80, 0, 254},        // upper voltage limit, 0.1 V
-	{15, 1, rw, 40, 0, 254},        // lower voltage limit, 0.1 V
-	{stsPhase, 1, rw, 12, 0, 0},    // phase
-	{stsI, 1, rw, 0, 0, 254},       // position I
-	{stsDeadZone, 1, rw, 1, 0, 32}, // clockwise dead zone
-	{27, 1, rw, 1, 0, 32},          // counter-clockwise dead zone
-	{stsGoal, 2, rw, 0, 0, 0},      // goal position
-	{stsPresent, 2, ro, 0, 0, 0},   // present position
-	{58, 2, ro, 0, 0, 0},           // present velocity
-	{60, 2, ro, 0, 0, 0},           // present load
-	{62, 1, ro, 0, 0, 0},           // present voltage, 0.1 V
-	{63, 1, ro, 0, 0, 0},           // present temperature, deg C
-	{64, 1, ro, 0, 0, 0},           // a registered write is waiting
-	{stsStatus, 1, ro, 0, 0, 0},    // status
-	{66, 1, ro, 0, 0, 0},           // moving
-}
 
 var feetechBauds = []baud{{0, 1_000_000}, {1, 500_000}, {2, 250_000}, {3, 128_000}, {4, 115_200}, {5, 76_800},
 	{6, 57_600}, {7, 38_400}}
@@ -133,17 +102,31 @@ var stsTable = indexed(table{
 		registered:     64,
 		moving:         66,
 	},
-	rows: slices.Concat(feetechRows, []register{
+	rows: []register{
+		{0, 1, ro, 0, 0, 0},                  // firmware, major
+		{1, 1, ro, 0, 0, 0},                  // firmware, minor
 		{stsEnd, 1, ro, 0, 0, 0},             // byte order: little endian
+		{3, 2, ro, 0, 0, 0},                  // model
+		{5, 1, rw, 1, 0, 253},                // id
+		{6, 1, rw, 0, 0, 7},                  // baud code
+		{7, 1, rw, 0, 0, 254},                // return delay, 2 us
+		{8, 1, rw, 1, 0, 1},                  // return level
 		{9, 2, rw, 0, 0, 0},                  // lower position limit
 		{11, 2, rw, 4095, 0, 0},              // upper position limit
+		{13, 1, rw, 70, 0, 100},              // temperature limit, deg C
+		{14, 1, rw, 80, 0, 254},              // upper voltage limit, 0.1 V
+		{15, 1, rw, 40, 0, 254},              // lower voltage limit, 0.1 V
 		{stsMaxTorque, 2, rw, 1000, 0, 1000}, // torque limit at power-up, 0.1 %
+		{stsPhase, 1, rw, 12, 0, 0},          // phase
 		{stsUnload, 1, rw, 44, 0, 0},         // faults that switch torque off
 		{20, 1, rw, 47, 0, 0},                // faults that light the LED
 		{stsP, 1, rw, 32, 0, 254},            // position P
 		{stsD, 1, rw, 32, 0, 254},            // position D
+		{stsI, 1, rw, 0, 0, 254},             // position I
 		{stsStartup, 1, rw, 16, 0, 254},      // startup force, 0.1 %
 		{stsSumLimit, 1, rw, 0, 0, 254},      // integral limit, 0.4 %
+		{stsDeadZone, 1, rw, 1, 0, 32},       // clockwise dead zone
+		{27, 1, rw, 1, 0, 32},                // counter-clockwise dead zone
 		{stsProtectAmps, 2, rw, 500, 0, 511}, // protection current, 6.5 mA
 		{30, 1, rw, 1, 1, 128},               // angular resolution
 		{stsOffset, 2, rw, 0, 0, 0},          // position offset
@@ -156,10 +139,19 @@ var stsTable = indexed(table{
 		{39, 1, rw, 200, 0, 254},             // velocity I
 		{stsTorque, 1, rw, 0, 0, 0},          // torque enable
 		{stsAcceleration, 1, rw, 0, 0, 254},  // acceleration, 100 counts/s2
+		{stsGoal, 2, rw, 0, 0, 0},            // goal position
 		{stsGoalTime, 2, rw, 0, 0, 0},        // goal time, or PWM in mode 2
 		{stsGoalVelocity, 2, rw, 0, 0, 0},    // goal velocity; 3400 counts/s at power-up
 		{stsTorqueLimit, 2, rw, 0, 0, 1000},  // torque limit; from register 16 at power-up
 		{55, 1, rw, 1, 0, 1},                 // lock
+		{stsPresent, 2, ro, 0, 0, 0},         // present position
+		{58, 2, ro, 0, 0, 0},                 // present velocity
+		{60, 2, ro, 0, 0, 0},                 // present load
+		{62, 1, ro, 0, 0, 0},                 // present voltage, 0.1 V
+		{63, 1, ro, 0, 0, 0},                 // present temperature, deg C
+		{64, 1, ro, 0, 0, 0},                 // a registered write is waiting
+		{stsStatus, 1, ro, 0, 0, 0},          // status
+		{66, 1, ro, 0, 0, 0},                 // moving
 		{stsGoalReadback, 2, ro, 0, 0, 0},    // goal position, read back
 		{stsCurrent, 2, ro, 0, 0, 0},         // present current, 6.5 mA
 		{80, 1, ro, 1, 0, 0},                 // moving threshold
@@ -169,70 +161,7 @@ var stsTable = indexed(table{
 		{84, 1, ro, 68, 0, 0},                // velocity limit, 50 counts/s
 		{85, 1, rw, 254, 0, 254},             // acceleration limit
 		{86, 1, ro, 1, 0, 0},                 // acceleration multiplier
-	}),
-})
-
-// The SCS series: big endian, 1024 counts in 300 degrees, no sync read, no position offset; its
-// lock has the address of an STS's torque limit.
-//
-// Source: Feetech SCS15 and SCS0009 memory tables.
-var scsTable = indexed(table{
-	series:    seriesSCS,
-	bigEndian: true,
-	size:      256,
-	eeprom:    40,
-	counts:    1024,
-	arc:       300 * math.Pi / 180,
-	bauds:     feetechBauds,
-	at: addresses{
-		model:          3,
-		id:             5,
-		baud:           6,
-		returnDelay:    7,
-		returnLevel:    8,
-		minLimit:       9,
-		maxLimit:       11,
-		offset:         none,
-		mode:           none,
-		maxTemperature: 13,
-		maxVoltage:     14,
-		minVoltage:     15,
-		torque:         stsTorque,
-		goal:           stsGoal,
-		torqueLimit:    stsMaxTorque,
-		lock:           48,
-		present:        stsPresent,
-		velocity:       58,
-		load:           60,
-		voltage:        62,
-		temperature:    63,
-		registered:     64,
-		moving:         66,
 	},
-	rows: slices.Concat(feetechRows, []register{
-		{stsEnd, 1, ro, 1, 0, 0},             // byte order: big endian
-		{9, 2, rw, 20, 0, 1023},              // lower position limit
-		{11, 2, rw, 1003, 0, 1023},           // upper position limit
-		{stsMaxTorque, 2, rw, 1000, 0, 1000}, // torque limit, 0.1 %
-		{stsUnload, 1, rw, 37, 0, 0},         // faults that switch torque off
-		{20, 1, rw, 37, 0, 0},                // faults that light the LED
-		{stsP, 1, rw, 15, 0, 254},            // position P
-		{stsD, 1, rw, 0, 0, 254},             // position D
-		{stsStartup, 2, rw, 20, 0, 1000},     // startup force, 0.1 %
-		{scsProtectForce, 1, rw, 20, 0, 100}, // torque after an overload, %
-		{scsProtectTime, 1, rw, 200, 0, 254}, // protection time, 10 ms
-		{scsOverload, 1, rw, 80, 0, 100},     // overload torque, %
-		{stsTorque, 1, rw, 0, 0, 2},          // torque enable
-		{stsGoalTime, 2, rw, 0, 0, 0},        // running time, ms, or PWM without position limits
-		{stsGoalVelocity, 2, rw, 0, 0, 1000}, // goal velocity, counts/s; 0: the fastest
-		{48, 1, rw, 1, 0, 1},                 // lock
-		{78, 1, ro, 0, 0, 0},                 // factory block
-		{79, 1, ro, 0, 0, 0},
-		{80, 1, ro, 1, 0, 0},
-		{81, 1, ro, 1, 0, 0},
-		{82, 1, ro, 1, 0, 0},
-		{83, 1, ro, 0, 0, 0},
-	}),
 })
 
 // The STS3215's motor is fitted to measurements of the 7.4 V variant. The fit gives more than the
@@ -271,14 +200,4 @@ var feetechModels = []model{
 			Viscous: 0.15,
 			Stall:   8.3,
 		}, 3927},
-	{"scs0009", 1284, [2]byte{2, 4}, scsTable, nil, 0,
-		motor.Motor{
-			Volts:   6,
-			KT:      0.57,
-			Ohm:     15,
-			Inertia: 0.002,
-			Coulomb: 0.008,
-			Viscous: 0.003,
-			Stall:   0.226,
-		}, 900},
 }

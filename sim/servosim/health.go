@@ -93,11 +93,8 @@ func (s *servo) protect(now rt.Instant) {
 	low := h.low || deci < s.get(s.t.at.minVoltage) || deci > s.get(s.t.at.maxVoltage)
 	hot := int64(h.heat.Celsius+0.5) >= s.get(s.t.at.maxTemperature)
 	limit, after := overloadDuty, overloadTime
-	switch s.t.series {
-	case seriesSTS:
+	if s.t.series.feetech() {
 		limit, after = float64(s.get(stsOverload))/100, time.Duration(s.get(stsProtectTime))*10*time.Millisecond
-	case seriesSCS:
-		limit, after = float64(s.get(scsOverload))/100, time.Duration(s.get(scsProtectTime))*10*time.Millisecond
 	}
 	over := motor.Lasts(&h.overSince, math.Abs(h.duty) > limit, after, now)
 	if s.t.series.feetech() {
@@ -137,11 +134,9 @@ func (s *servo) protectFeetech(low, hot, over bool, now rt.Instant) {
 	if motor.Lasts(&h.idleSince, slack, overloadGone, now) {
 		s.endOverload(now)
 	}
-	if s.t.series == seriesSTS {
-		amps := float64(s.get(stsProtectAmps)) * stsAmp
-		s.raise(motor.Lasts(&h.surgeSince, math.Abs(h.amps) > amps, time.Duration(s.get(38))*10*time.Millisecond, now),
-			faultCurrent)
-	}
+	amps := float64(s.get(stsProtectAmps)) * stsAmp
+	s.raise(motor.Lasts(&h.surgeSince, math.Abs(h.amps) > amps, time.Duration(s.get(38))*10*time.Millisecond, now),
+		faultCurrent)
 }
 
 // endOverload ends a Feetech's overload: the servo has its full torque again.

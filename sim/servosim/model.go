@@ -13,14 +13,13 @@ type series uint8
 
 const (
 	seriesSTS series = iota // Feetech STS and SMS
-	seriesSCS               // Feetech SCS
 	seriesX                 // Dynamixel X: protocol 2.0
 	seriesAX                // Dynamixel AX: protocol 1.0
 )
 
 func (s series) protocol2() bool { return s == seriesX }
 
-func (s series) feetech() bool { return s == seriesSTS || s == seriesSCS }
+func (s series) feetech() bool { return s == seriesSTS }
 
 // access is the permission of a client for a register.
 type access uint8
@@ -55,17 +54,16 @@ const none = -1
 
 // table is the memory of a series.
 type table struct {
-	series    series
-	bigEndian bool
-	size      int     // bytes of memory
-	eeprom    int     // first address that does not survive a power cycle
-	counts    int     // encoder counts in arc
-	arc       float64 // radians
-	bauds     []baud
-	at        addresses
-	windows   []window // indirect addresses
-	rows      []register
-	index     [memSize]uint8 // for each byte of memory: 1 + the index of its row, 0 without a row
+	series  series
+	size    int     // bytes of memory
+	eeprom  int     // first address that does not survive a power cycle
+	counts  int     // encoder counts in arc
+	arc     float64 // radians
+	bauds   []baud
+	at      addresses
+	windows []window // indirect addresses
+	rows    []register
+	index   [memSize]uint8 // for each byte of memory: 1 + the index of its row, 0 without a row
 }
 
 // baud is a rate, in bits per second, with its code in the memory.

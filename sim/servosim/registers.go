@@ -68,11 +68,6 @@ func (s *servo) refresh(now rt.Instant) {
 		s.put(stsCurrent, signed(int(h.amps/stsAmp), signPosition))
 		s.mem[stsStatus] = s.error(0)
 		s.put(stsGoalReadback, signed(goal, signPosition))
-	case seriesSCS:
-		s.put(stsPresent, int64(s.present(seen)))
-		s.put(s.t.at.velocity, signed(s.velocity, signPosition))
-		s.put(s.t.at.load, signed(int(h.duty*1000), signLoad))
-		s.mem[stsStatus] = s.error(0)
 	case seriesAX:
 		s.put(axPresent, int64(s.present(seen)))
 		s.put(s.t.at.velocity, signed(int(float64(s.velocity)/axSpeedUnit), signLoad))
@@ -253,12 +248,6 @@ func (s *servo) tune(now rt.Instant) {
 	switch s.t.series {
 	case seriesSTS:
 		s.tuneSTS(&v)
-	case seriesSCS:
-		s.tuneGains(&v, 0)
-		v.DutyMax = float64(s.get(stsMaxTorque)) / 1000
-		v.StartDuty = float64(s.get(stsStartup)) / 1000
-		v.DeadBand = float64(s.mem[stsDeadZone])
-		v.Speed = float64(s.get(stsGoalVelocity))
 	case seriesAX:
 		v.Gain = 1 / float64(max(s.mem[axSlope], 1))
 		v.DutyMax = float64(s.get(axTorqueLimit)) / 1023
@@ -279,13 +268,7 @@ func (s *servo) tune(now rt.Instant) {
 // afterTrip returns the share of its torque that a Feetech servo keeps after an overload.
 //
 //rt:noalloc
-func (s *servo) afterTrip() float64 {
-	at := stsProtectForce
-	if s.t.series == seriesSCS {
-		at = scsProtectForce
-	}
-	return float64(s.mem[at]) / 100
-}
+func (s *servo) afterTrip() float64 { return float64(s.mem[stsProtectForce]) / 100 }
 
 //rt:noalloc
 func (s *servo) tuneSTS(v *motor.Loop) {
@@ -293,7 +276,10 @@ func (s *servo) tuneSTS(v *motor.Loop) {
 	if s.mem[stsPhase]&phaseSteps != 0 {
 		unit = 1
 	}
-	s.tuneGains(v, stsFactoryD)
+	unitOfP := 1 / s.model.gainDuty
+	v.Gain = float64(s.mem[stsP]) * unitOfP
+	v.Brake = (float64(s.mem[stsD]) - stsFactoryD) * feetechD * unitOfP
+	v.Sum = float64(s.mem[stsI]) * feetechI * unitOfP
 	v.SumMax = float64(s.mem[stsSumLimit]) * 4 / 1000
 	v.DutyMax = float64(s.get(stsTorqueLimit)) / 1000
 	v.StartDuty = float64(s.mem[stsStartup]) / 1000
@@ -328,14 +314,6 @@ const (
 	feetechI    = 1.0 / 1000
 	stsFactoryD = 32
 )
-
-//rt:noalloc
-func (s *servo) tuneGains(v *motor.Loop, fittedD float64) {
-	unit := 1 / s.model.gainDuty
-	v.Gain = float64(s.mem[stsP]) * unit
-	v.Brake = (float64(s.mem[stsD]) - fittedD) * feetechD * unit
-	v.Sum = float64(s.mem[stsI]) * feetechI * unit
-}
 
 // Duty per count and unit of an X servo's gains, whose full duty is 885.
 //

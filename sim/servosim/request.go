@@ -126,9 +126,7 @@ func (s series) supports(inst uint8) bool {
 	switch inst {
 	case instPing, instRead, instWrite, instRegWrite, instAction, instSyncWrite:
 		return true
-	case instSyncRead:
-		return s == seriesSTS || s == seriesX
-	case instReboot:
+	case instSyncRead, instReboot:
 		return s != seriesAX
 	case instFactoryReset:
 		return !s.feetech()

@@ -173,11 +173,7 @@ func (s *servo) get(addr int) int64 {
 //rt:noalloc
 func (t *table) load(mem *[memSize]byte, r *register) (v int64) {
 	for i := range int(r.size) {
-		k := i
-		if !t.bigEndian {
-			k = int(r.size) - 1 - i
-		}
-		v = v<<8 | int64(mem[int(r.addr)+k])
+		v |= int64(mem[int(r.addr)+i]) << (8 * i)
 	}
 	if t.series == seriesX && r.signed() {
 		shift := 64 - 8*uint(r.size)
@@ -200,11 +196,7 @@ func (s *servo) put(addr int, v int64) {
 		return
 	}
 	for i := range int(r.size) {
-		k := i
-		if s.t.bigEndian {
-			k = int(r.size) - 1 - i
-		}
-		s.mem[int(r.addr)+k] = byte(v >> (8 * i))
+		s.mem[int(r.addr)+i] = byte(v >> (8 * i))
 	}
 }
 

@@ -2,11 +2,11 @@ package servosim
 
 import (
 	"bytes"
+	"cmp"
 	"testing"
 	"time"
 
 	"github.com/edge-rt/edge-rt/rt"
-	"github.com/edge-rt/edge-rt/rt/rttest"
 	"github.com/edge-rt/edge-rt/sim/motor"
 )
 
@@ -25,21 +25,12 @@ func (p *posed) Goal(_ rt.Instant, joint, raw int)       { p.goal[joint] = raw }
 func (p *posed) Present(_ rt.Instant, joint int) int     { return p.place[joint] }
 func (p *posed) Torque(_ rt.Instant, joint int, on bool) { p.torque[joint] = on }
 
-// alone returns one servo without a bus.
-func alone(t *testing.T, cfg Config) (*servo, *posed, *rttest.Clock) {
+// alone returns one servo on a posed plant.
+func alone(t *testing.T, cfg Config) (trial, *posed) {
 	t.Helper()
 	plant := newPosed()
-	clock := rttest.NewClock(rt.Instant(time.Second))
-	cfg.Plant, cfg.Clock = plant, clock
-	if cfg.Servos == nil && cfg.IDs == nil {
-		cfg.IDs = []uint8{1}
-	}
-	if err := cfg.check(); err != nil {
-		t.Fatal(err)
-	}
-	s := new(servo)
-	s.powerUp(&cfg, new(rail), 0, clock.Now())
-	return s, plant, clock
+	cfg.Plant = plant
+	return one(t, cmp.Or(cfg.Model, "sts3215"), cfg), plant
 }
 
 func TestNoTableHasAnOverlap(t *testing.T) {
@@ -57,7 +48,7 @@ func TestNoTableHasAnOverlap(t *testing.T) {
 }
 
 func TestAServoWakesUpLimpWhereItIs(t *testing.T) {
-	s, plant, _ := alone(t, Config{Model: "sts3250", Baud: 115_200})
+	s, plant := alone(t, Config{Model: "sts3250", Baud: 115_200})
 	plant.torque[0] = true
 	s.restart(0)
 	tests := []struct {
@@ -81,9 +72,9 @@ func TestAServoWakesUpLimpWhereItIs(t *testing.T) {
 }
 
 func TestTheLockDecidesWhatSurvives(t *testing.T) {
-	s, _, clock := alone(t, Config{})
-	now := clock.Now()
-	s.write(21, []byte{16}, now)
+	s, _ := alone(t, Config{})
+	now := s.Now()
+	s.set(21, 16)
 	if s.mem[21] != 16 {
 		t.Errorf("P = %d with the lock closed, want 16 in the working copy", s.mem[21])
 	}
@@ -91,8 +82,8 @@ func TestTheLockDecidesWhatSurvives(t *testing.T) {
 	if s.mem[21] != 32 {
 		t.Errorf("P = %d after a power cycle with the lock closed, want 32", s.mem[21])
 	}
-	s.write(55, []byte{0}, now)
-	s.write(21, []byte{16}, now)
+	s.set(55, 0)
+	s.set(21, 16)
 	s.write(stsTorqueLimit, []byte{100, 0}, now)
 	s.restart(now)
 	if s.mem[21] != 16 || s.get(stsTorqueLimit) != 1000 || s.mem[55] != 1 {
@@ -103,28 +94,28 @@ func TestTheLockDecidesWhatSurvives(t *testing.T) {
 
 // Values written with the lock closed must not reach flash with a later write.
 func TestOpeningTheLockDoesNotSaveWhatWasWrittenBefore(t *testing.T) {
-	s, _, clock := alone(t, Config{})
-	s.write(21, []byte{16}, clock.Now())
-	s.write(55, []byte{0}, clock.Now())
-	s.write(22, []byte{7}, clock.Now())
-	s.restart(clock.Now())
+	s, _ := alone(t, Config{})
+	s.set(21, 16)
+	s.set(55, 0)
+	s.set(22, 7)
+	s.restart(s.Now())
 	if s.mem[21] != 32 || s.mem[22] != 7 {
 		t.Errorf("P, D = %d, %d after a power cycle, want 32, 7", s.mem[21], s.mem[22])
 	}
 }
 
 func TestReadOnlyMemoryStays(t *testing.T) {
-	s, _, clock := alone(t, Config{})
-	s.write(0, []byte{9, 9, 9, 9, 9}, clock.Now())
-	s.write(62, []byte{1}, clock.Now())
-	s.write(255, []byte{1, 2, 3}, clock.Now()) // extends beyond the end of the memory
-	if got := s.read(nil, 0, 5, clock.Now()); !bytes.Equal(got, []byte{3, 10, 0, 9, 3}) {
+	s, _ := alone(t, Config{})
+	s.write(0, []byte{9, 9, 9, 9, 9}, s.Now())
+	s.set(62, 1)
+	s.write(255, []byte{1, 2, 3}, s.Now()) // extends beyond the end of the memory
+	if got := s.read(nil, 0, 5, s.Now()); !bytes.Equal(got, []byte{3, 10, 0, 9, 3}) {
 		t.Errorf("memory 0 to 4 = %v, want 3 10 0 9 3", got)
 	}
-	if got := s.read(nil, 62, 1, clock.Now()); got[0] != 74 {
+	if got := s.read(nil, 62, 1, s.Now()); got[0] != 74 {
 		t.Errorf("voltage = %d, want 74", got[0])
 	}
-	if got := s.read(nil, 254, 4, clock.Now()); !bytes.Equal(got, make([]byte, 4)) {
+	if got := s.read(nil, 254, 4, s.Now()); !bytes.Equal(got, make([]byte, 4)) {
 		t.Errorf("memory beyond its end = %v, want zeros", got)
 	}
 }
@@ -146,12 +137,12 @@ func TestGoalsReachThePlantInsideTheLimits(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			s, plant, clock := alone(t, Config{})
+			s, plant := alone(t, Config{})
 			s.put(9, int64(tt.lo))
 			s.put(11, int64(tt.hi))
 			s.put(stsOffset, signed(tt.off, signOffset))
 			g := signed(tt.goal, signPosition)
-			s.write(stsGoal, []byte{byte(g), byte(g >> 8)}, clock.Now())
+			s.write(stsGoal, []byte{byte(g), byte(g >> 8)}, s.Now())
 			if plant.goal[0] != tt.want {
 				t.Errorf("goal %d in [%d, %d] offset %d goes to %d, want %d", tt.goal, tt.lo, tt.hi, tt.off,
 					plant.goal[0], tt.want)
@@ -173,12 +164,12 @@ func TestTheOffsetMovesWhatIsRead(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			s, plant, clock := alone(t, Config{})
+			s, plant := alone(t, Config{})
 			plant.place[0] = tt.place
 			s.mem[stsPhase] = byte(tt.phase)
 			w := signed(tt.off, signOffset)
-			s.write(stsOffset, []byte{byte(w), byte(w >> 8)}, clock.Now())
-			b := s.read(nil, stsPresent, 2, clock.Now())
+			s.write(stsOffset, []byte{byte(w), byte(w >> 8)}, s.Now())
+			b := s.read(nil, stsPresent, 2, s.Now())
 			if got := magnitude(int64(b[0])|int64(b[1])<<8, signPosition); got != tt.want {
 				t.Errorf("place %d with offset %d reads %d, want %d", tt.place, tt.off, got, tt.want)
 			}
@@ -187,11 +178,11 @@ func TestTheOffsetMovesWhatIsRead(t *testing.T) {
 }
 
 func TestTorque128CentresAndLeavesTorqueAlone(t *testing.T) {
-	s, plant, clock := alone(t, Config{})
+	s, plant := alone(t, Config{})
 	plant.place[0] = 3000
-	s.write(stsTorque, []byte{torqueOn}, clock.Now())
-	s.write(stsTorque, []byte{torqueCentre}, clock.Now())
-	b := s.read(nil, stsPresent, 2, clock.Now())
+	s.set(stsTorque, torqueOn)
+	s.set(stsTorque, torqueCentre)
+	b := s.read(nil, stsPresent, 2, s.Now())
 	if got := int(b[0]) | int(b[1])<<8; got != centre || s.mem[stsTorque] != torqueOn || !plant.torque[0] {
 		t.Errorf("present = %d, torque register %d, want %d with torque still on", got, s.mem[stsTorque], centre)
 	}
@@ -199,11 +190,11 @@ func TestTorque128CentresAndLeavesTorqueAlone(t *testing.T) {
 
 func TestCentringSurvivesOnlyWithTheLockOpen(t *testing.T) {
 	for lock, want := range []int{3000 - centre, 0} {
-		s, plant, clock := alone(t, Config{})
+		s, plant := alone(t, Config{})
 		plant.place[0] = 3000
-		s.write(55, []byte{byte(lock)}, clock.Now())
-		s.write(stsTorque, []byte{torqueCentre}, clock.Now())
-		s.restart(clock.Now())
+		s.set(55, int64(lock))
+		s.set(stsTorque, torqueCentre)
+		s.restart(s.Now())
 		if got := s.offset(); got != want {
 			t.Errorf("lock %d: offset %d after a power cycle, want %d", lock, got, want)
 		}
@@ -211,17 +202,17 @@ func TestCentringSurvivesOnlyWithTheLockOpen(t *testing.T) {
 }
 
 func TestTorqueOnTakesTheGoalRegisterAlong(t *testing.T) {
-	s, plant, clock := alone(t, Config{GoalLeavesTorque: true})
-	s.write(stsGoal, []byte{0xB8, 0x0B}, clock.Now())
+	s, plant := alone(t, Config{GoalLeavesTorque: true})
+	s.write(stsGoal, []byte{0xB8, 0x0B}, s.Now())
 	if plant.torque[0] || s.mem[stsTorque] != 0 {
 		t.Error("GoalLeavesTorque: a goal alone turns torque on")
 	}
 	plant.goal[0] = -1
-	s.write(stsTorque, []byte{torqueOn}, clock.Now())
+	s.set(stsTorque, torqueOn)
 	if plant.goal[0] != 3000 || !plant.torque[0] {
 		t.Errorf("torque on: goal %d, torque %v, want 3000, true", plant.goal[0], plant.torque[0])
 	}
-	s.write(stsTorque, []byte{torqueDamp}, clock.Now())
+	s.set(stsTorque, torqueDamp)
 	if plant.torque[0] {
 		t.Error("a damped servo follows its goal")
 	}
@@ -229,18 +220,18 @@ func TestTorqueOnTakesTheGoalRegisterAlong(t *testing.T) {
 
 // A write of torque and goal in one frame switches torque on towards the new goal.
 func TestOneWriteOverSeveralRegisters(t *testing.T) {
-	s, plant, clock := alone(t, Config{})
-	s.write(stsTorque, []byte{1, 50, 0xB8, 0x0B}, clock.Now())
+	s, plant := alone(t, Config{})
+	s.write(stsTorque, []byte{1, 50, 0xB8, 0x0B}, s.Now())
 	if !plant.torque[0] || plant.goal[0] != 3000 || s.mem[41] != 50 {
 		t.Errorf("torque %v, goal %d, acceleration %d, want true, 3000, 50", plant.torque[0], plant.goal[0], s.mem[41])
 	}
 }
 
 func TestARegisteredWriteWaitsForItsAction(t *testing.T) {
-	s, plant, clock := alone(t, Config{})
+	s, plant := alone(t, Config{})
 	ask := func(inst uint8, params ...byte) {
 		r, _ := parse(frame{1, inst, params}, false)
-		s.obey(&r, nil, clock.Now())
+		s.obey(&r, nil, s.Now())
 	}
 	ask(instRegWrite, stsGoal, 0, 4)
 	ask(instRegWrite, stsGoal, 0, 5)
@@ -259,23 +250,23 @@ func TestARegisteredWriteWaitsForItsAction(t *testing.T) {
 }
 
 func TestVelocityAndMovingFollowThePlant(t *testing.T) {
-	s, plant, clock := alone(t, Config{})
-	s.write(stsTorque, []byte{1, 0, 0xB8, 0x0B}, clock.Now())
+	s, plant := alone(t, Config{})
+	s.write(stsTorque, []byte{1, 0, 0xB8, 0x0B}, s.Now())
 	plant.place[0] -= 20
-	clock.Advance(20 * time.Millisecond)
-	b := s.read(nil, stsPresent, 15, clock.Now())
+	s.Advance(20 * time.Millisecond)
+	b := s.read(nil, stsPresent, 15, s.Now())
 	if v := magnitude(int64(b[2])|int64(b[3])<<8, signPosition); v != -1000 || b[10] != 1 {
 		t.Errorf("velocity %d, moving %d, want -1000, 1", v, b[10])
 	}
 	plant.place[0] = 3000
-	if b := s.read(nil, 66, 1, clock.Now()); b[0] != 0 {
+	if b := s.read(nil, 66, 1, s.Now()); b[0] != 0 {
 		t.Error("still moving at the goal")
 	}
 }
 
 func TestImpossibleSettingsAreNotTaken(t *testing.T) {
-	s, _, clock := alone(t, Config{})
-	s.write(5, []byte{254, 99}, clock.Now())
+	s, _ := alone(t, Config{})
+	s.write(5, []byte{254, 99}, s.Now())
 	if s.mem[5] != 1 || s.mem[6] != 0 {
 		t.Errorf("id %d, baud code %d, want 1, 0", s.mem[5], s.mem[6])
 	}
@@ -304,28 +295,17 @@ func TestFreeShaftsTurnAtTheirSpeed(t *testing.T) {
 // reading before.
 func TestVelocityOfAShaftThatIsSeldomLookedAt(t *testing.T) {
 	for _, fitted := range []bool{false, true} {
-		clock := rttest.NewClock(rt.Instant(time.Second))
-		cfg := Config{IDs: []uint8{1}, Clock: clock, Fitted: fitted}
-		if err := cfg.check(); err != nil {
-			t.Fatal(err)
-		}
-		cfg.Plant = motor.NewIdeal(cfg.joints)
-		if fitted {
-			cfg.motors = motor.NewFitted(cfg.joints, clock.Now())
-			cfg.Plant = cfg.motors
-		}
-		s := new(servo)
-		s.powerUp(&cfg, new(rail), 0, clock.Now())
+		s := one(t, "sts3215", Config{Fitted: fitted})
 		look := func(after time.Duration) (velocity, moving int) {
-			clock.Advance(after)
-			b := s.read(nil, stsPresent, 15, clock.Now())
+			s.Advance(after)
+			b := s.read(nil, stsPresent, 15, s.Now())
 			return magnitude(int64(b[2])|int64(b[3])<<8, signPosition), int(b[10])
 		}
 		if v, moving := look(time.Minute); v != 0 || moving != 0 {
 			t.Errorf("fitted %v: at rest velocity %d, moving %d", fitted, v, moving)
 		}
-		clock.Advance(time.Minute)
-		s.write(stsTorque, []byte{1, 0, 0xE8, 0x03}, clock.Now()) // from 2048 to 1000
+		s.Advance(time.Minute)
+		s.write(stsTorque, []byte{1, 0, 0xE8, 0x03}, s.Now()) // from 2048 to 1000
 		if v, moving := look(200 * time.Millisecond); v > -1000 || moving != 1 {
 			t.Errorf("fitted %v: under way velocity %d, moving %d, want below -1000, 1", fitted, v, moving)
 		}
@@ -337,35 +317,28 @@ func TestVelocityOfAShaftThatIsSeldomLookedAt(t *testing.T) {
 
 // A client streams goals, and the shaft reaches each before the next one comes.
 func TestVelocityOfAShaftThatIsFedWithGoals(t *testing.T) {
-	clock := rttest.NewClock(rt.Instant(time.Second))
-	cfg := Config{IDs: []uint8{1}, Clock: clock}
-	if err := cfg.check(); err != nil {
-		t.Fatal(err)
-	}
-	cfg.Plant = motor.NewIdeal(cfg.joints)
-	s := new(servo)
-	s.powerUp(&cfg, new(rail), 0, clock.Now())
-	s.write(stsTorque, []byte{1, 0, 0, 8}, clock.Now())
+	s := one(t, "sts3215", Config{})
+	s.write(stsTorque, []byte{1, 0, 0, 8}, s.Now())
 	for goal := 2048; goal < 2448; goal += 20 {
-		clock.Advance(16 * time.Millisecond)
-		b := s.read(nil, stsPresent, 4, clock.Now())
+		s.Advance(16 * time.Millisecond)
+		b := s.read(nil, stsPresent, 4, s.Now())
 		if v := magnitude(int64(b[2])|int64(b[3])<<8, signPosition); goal > 2088 && (v < 1000 || v > 1500) {
 			t.Errorf("on the way to %d: velocity %d, want some 1250", goal, v)
 		}
-		s.write(stsGoal, []byte{byte(goal + 20), byte((goal + 20) >> 8)}, clock.Now())
+		s.write(stsGoal, []byte{byte(goal + 20), byte((goal + 20) >> 8)}, s.Now())
 	}
 }
 
 // Two readings of a moving shaft, seconds apart, are not taken for seconds of effort.
 func TestNoOverloadBetweenReadingsFarApart(t *testing.T) {
-	s, plant, clock := alone(t, Config{})
-	s.write(stsOverload, []byte{1}, clock.Now()) // any effort is too much
-	s.write(stsTorque, []byte{1, 0, 0xB8, 0x0B}, clock.Now())
+	s, plant := alone(t, Config{})
+	s.set(stsOverload, 1) // any effort is too much
+	s.write(stsTorque, []byte{1, 0, 0xB8, 0x0B}, s.Now())
 	run := func(looks int, each time.Duration) byte {
 		for range looks {
-			clock.Advance(each)
+			s.Advance(each)
 			plant.place[0] -= int(3000 * each / time.Second)
-			s.obey(&request{inst: instPing}, nil, clock.Now())
+			s.obey(&request{inst: instPing}, nil, s.Now())
 		}
 		return s.alarm
 	}

@@ -145,20 +145,6 @@ func effort(ids ...uint8) (p []pinned) {
 	return p
 }
 
-var scsVectors = []vector{
-	{name: "F34 goal, time, speed", request: "FF FF 01 09 03 2A 02 00 00 00 03 E8 DB", reply: ack},
-	{
-		name:    "F34 position",
-		request: readPosition,
-		reply:   "FF FF 01 04 00 02 00 F8",
-		pins:    []pinned{{1, stsPresent, []byte{2, 0}}},
-	},
-	{name: "F34 unlock", request: "FF FF 01 04 03 30 00 C7", reply: ack},
-	{name: "model, big endian", request: "FF FF 01 04 02 03 02 F3", reply: "FF FF 01 04 00 05 04 F1"},
-	{name: "byte order", request: "FF FF 01 04 02 02 01 F5", reply: "FF FF 01 03 00 01 FA"},
-	{name: "a sync read is not known", request: "FF FF FE 0A 82 38 02 01 02 03 04 05 06 26"},
-}
-
 const syncReadX = "FF FF FD 00 FE 0D 00 82 84 00 04 00 01 02 03 04 05 06 B2 9B"
 
 var six = place(2064, 2080, 2096, 2112, 2128, 2144)
@@ -309,6 +295,7 @@ var axVectors = []vector{
 	{name: "A14 wheel mode", request: "FF FF 01 07 03 06 00 00 00 00 EE", reply: ack},
 	{name: "A14 reverse", request: "FF FF 01 05 03 20 64 04 6E", reply: ack},
 	{name: "A14 lock", request: "FF FF 01 04 03 2F 01 C7", reply: ack},
+	{name: "a sync read is not known", request: "FF FF FE 0A 82 38 02 01 02 03 04 05 06 26"},
 	{name: "A14 bulk read is not known", request: "FF FF FE 09 92 00 02 01 1E 02 02 24 1D"},
 	{name: "a wrong checksum is answered", request: "FF FF 01 02 01 FA", reply: "FF FF 01 02 10 EC"},
 }
@@ -321,7 +308,7 @@ func TestVectors(t *testing.T) {
 		vectors []vector
 		posed   bool
 	}{
-		{"sts3215", feetechVectors, true}, {"scs0009", scsVectors, false}, {"xl430-w250", xVectors, false},
+		{"sts3215", feetechVectors, true}, {"xl430-w250", xVectors, false},
 		{"ax-12a", axVectors, false},
 		{"xl330-m288", []vector{{name: "D2 ping", request: "FF FF FD 00 01 03 00 01 19 4E",
 			reply: "FF FF FD 00 01 07 00 55 00 B0 04 34 B2 D4"}}, false},

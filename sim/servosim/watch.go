@@ -61,7 +61,7 @@ func (s *servo) encoderFault() bool {
 //rt:noalloc
 func (s *servo) goalRegister() int {
 	v := s.get(s.t.at.goal)
-	if s.t.series == seriesSTS {
+	if s.t.series.feetech() {
 		return magnitude(v, signPosition)
 	}
 	return int(v)

@@ -6,7 +6,7 @@ import (
 )
 
 // watched returns a servo and its recorded events.
-func watched(t *testing.T, cfg Config) (s *servo, events *[]Event, tick func()) {
+func watched(t *testing.T, cfg Config) (s trial, events *[]Event) {
 	t.Helper()
 	events = new([]Event)
 	cfg.Watch = func(e *Event) {
@@ -17,15 +17,15 @@ func watched(t *testing.T, cfg Config) (s *servo, events *[]Event, tick func()) 
 		}
 		*events = append(*events, kept)
 	}
-	s, clock := one(t, "sts3215", cfg)
+	s = one(t, "sts3215", cfg)
 	*events = nil
-	return s, events, func() { clock.Advance(10 * time.Millisecond) }
+	return s, events
 }
 
 // A write is reported with the servo's states before and after it.
 func TestAWriteIsTold(t *testing.T) {
-	s, events, _ := watched(t, Config{})
-	s.write(stsGoal, le(2100, 2), s.cfg.Clock.Now())
+	s, events := watched(t, Config{})
+	s.set(stsGoal, 2100)
 	if len(*events) != 1 {
 		t.Fatalf("%d events of one write, want 1", len(*events))
 	}
@@ -44,11 +44,10 @@ func TestAWriteIsTold(t *testing.T) {
 // The goal register and the position that the servo moves to differ where its EEPROM range excludes
 // the goal.
 func TestTheEEPROMRangeShowsInTheAim(t *testing.T) {
-	s, events, _ := watched(t, Config{})
-	now := s.cfg.Clock.Now()
+	s, events := watched(t, Config{})
 	s.put(s.t.at.minLimit, 2500)
 	s.put(s.t.at.maxLimit, 3000)
-	s.write(stsGoal, le(2048, 2), now)
+	s.set(stsGoal, 2048)
 	if a := (*events)[0].After; a.Goal != 2048 || a.Aim != 2500 {
 		t.Errorf("goal %d and aim %d, want 2048 and 2500", a.Goal, a.Aim)
 	}
@@ -58,39 +57,36 @@ func TestTheEEPROMRangeShowsInTheAim(t *testing.T) {
 func TestAChangeIsTold(t *testing.T) {
 	tests := []struct {
 		name   string
-		change func(*servo)
+		change func(trial)
 		holds  func(was, is Snapshot) bool
 	}{
-		{"a restart", func(s *servo) {
-			s.restart(s.cfg.Clock.Now())
+		{"a restart", func(s trial) {
+			s.restart(s.Now())
 		}, func(was, is Snapshot) bool { return was.Torque && !is.Torque && is.Boots == was.Boots+1 }},
-		{"an overload", func(s *servo) {
-			s.overload(s.cfg.Clock.Now())
-			s.emitChange(s.cfg.Clock.Now())
+		{"an overload", func(s trial) {
+			s.overload(s.Now())
+			s.emitChange(s.Now())
 		}, func(was, is Snapshot) bool { return is.Alarm&faultOverload != 0 }},
-		{"an encoder that is not to be believed", func(s *servo) {
+		{"an encoder that is not to be believed", func(s trial) {
 			s.forced = faultEncoder
 		}, func(was, is Snapshot) bool { return was.EncoderOK && !is.EncoderOK }},
-		{"silence", func(s *servo) {
+		{"silence", func(s trial) {
 			s.mute = true
 		}, func(was, is Snapshot) bool { return was.Answers && !is.Answers }},
-		{"the plug", func(s *servo) {
+		{"the plug", func(s trial) {
 			s.rail.unplugged = true
 		}, func(was, is Snapshot) bool { return was.Answers && is.Unplugged && !is.Answers }},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			s, events, tick := watched(t, Config{})
-			s.write(stsTorque, []byte{1}, s.cfg.Clock.Now())
-			s.write(stsGoal, le(2200, 2), s.cfg.Clock.Now())
-			tick()
-			s.monitor(s.cfg.Clock.Now()) // it moves
+			s, events := watched(t, Config{})
+			s.set(stsTorque, 1)
+			s.set(stsGoal, 2200)
+			s.Advance(10 * time.Millisecond)
+			s.monitor(s.Now()) // it moves
 			*events = nil
 			tt.change(s)
-			for range 3 {
-				tick()
-				s.monitor(s.cfg.Clock.Now())
-			}
+			s.passes(30 * time.Millisecond)
 			if len(*events) != 1 {
 				t.Fatalf("%d events, want 1: %+v", len(*events), *events)
 			}
@@ -104,8 +100,8 @@ func TestAChangeIsTold(t *testing.T) {
 // A reboot is reported when it begins, and again when the servo is ready, with torque on where it
 // boots so.
 func TestABootIsTold(t *testing.T) {
-	s, events, _ := watched(t, Config{BootTorque: []uint8{1}, BootTime: 5 * time.Millisecond})
-	now := s.cfg.Clock.Now()
+	s, events := watched(t, Config{BootTorque: []uint8{1}, BootTime: 5 * time.Millisecond})
+	now := s.Now()
 	s.reboot(now)
 	s.monitor(now.Add(5 * time.Millisecond))
 	if len(*events) != 2 {
@@ -123,10 +119,10 @@ func TestABootIsTold(t *testing.T) {
 // Config.Watch adds no allocation to a transaction.
 func TestWatchingAllocatesNothing(t *testing.T) {
 	n := 0
-	s, _ := one(t, "sts3215", Config{Watch: func(*Event) { n++ }})
+	s := one(t, "sts3215", Config{Watch: func(*Event) { n++ }})
 	goal := le(2100, 2)
 	if got := testing.AllocsPerRun(100, func() {
-		now := s.cfg.Clock.Now()
+		now := s.Now()
 		s.write(stsGoal, goal, now)
 		s.monitor(now)
 		s.forced ^= faultEncoder

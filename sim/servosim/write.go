@@ -101,7 +101,7 @@ func (s *servo) applyWrite(old before, from, to int, now rt.Instant) {
 //rt:noalloc
 func (s *servo) torque(before uint8, now rt.Instant) {
 	on := s.mem[s.t.at.torque]
-	if on == torqueCentre && s.t.series == seriesSTS {
+	if on == torqueCentre && s.t.series.feetech() {
 		s.mem[s.t.at.torque] = before
 		s.centreHere(now)
 		return
@@ -139,7 +139,7 @@ func (s *servo) centreHere(now rt.Instant) {
 //
 //rt:noalloc
 func (s *servo) follow(now rt.Instant) {
-	if s.t.series == seriesSTS && s.mem[s.t.at.mode] == modeStep {
+	if s.t.series.feetech() && s.mem[s.t.at.mode] == modeStep {
 		s.stepGoal = s.encoderCount(now) + magnitude(s.get(stsGoal), signPosition)
 	}
 	_, raw := s.goal()
