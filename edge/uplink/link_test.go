@@ -10,7 +10,6 @@ import (
 	"slices"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -26,27 +25,26 @@ import (
 
 var testNames = []string{"pan.pos", "gripper.pos"}
 
-// scripted is a server whose answers to session requests the test sets, over a real transport on
-// loopback.
-type scripted struct {
-	t        *testing.T
-	endpoint string
+// server is a server whose answers a test sets, over a real transport on loopback.
+type server struct {
+	endpoint string // of its listener, if it listens
 	net      wire.Session
-	token    wire.Declaration
+	token    wire.Declaration // its newest liveliness token
 
-	mu    sync.Mutex
-	ack   wire.SessionAck
-	opens []wire.SessionOpen
-
-	closed atomic.Int32
+	mu     sync.Mutex // guards the rest
+	status wire.Status
+	ack    wire.SessionAck
+	opens  []wire.SessionOpen
+	closes []string      // session ids
+	hangs  bool          // no query ends
+	deaf   bool          // no session query ends
+	slow   time.Duration // delay of the answers to session queries
+	far    time.Duration // delay of the status replies
 }
 
 func freePort(t *testing.T) string {
 	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	l := rttest.Must(net.Listen("tcp", "127.0.0.1:0"))
 	defer l.Close()
 	return "tcp/" + l.Addr().String()
 }
@@ -65,62 +63,89 @@ func goodAck() wire.SessionAck {
 	return a
 }
 
-func newScripted(t *testing.T, services ...string) *scripted {
+// newServer listens and answers the session requests of these services, but no status query.
+func newServer(t *testing.T, services ...string) *server {
 	t.Helper()
-	s := &scripted{t: t, endpoint: freePort(t), ack: goodAck()}
-	var err error
-	if s.net, err = zenoh.Open(t.Context(), zenoh.Config{Listen: []string{s.endpoint}}); err != nil {
-		t.Fatal(err)
-	}
+	s := &server{endpoint: freePort(t), ack: goodAck()}
+	s.net = rttest.Must(zenoh.Open(t.Context(), zenoh.Config{Listen: []string{s.endpoint}}))
 	t.Cleanup(func() { s.net.Close() })
 	for _, name := range services {
-		prefix, err := wire.ServicePrefix("demo/m", "main", name)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if _, err := s.net.Queryable(wire.SessionKey(prefix), s.session); err != nil {
-			t.Fatal(err)
-		}
-		if s.token, err = s.net.Token(wire.ServerAliveKey(prefix)); err != nil {
-			t.Fatal(err)
-		}
+		prefix := rttest.Must(wire.ServicePrefix("demo/m", "main", name))
+		rttest.Must(s.net.Queryable(wire.SessionKey(prefix), s.onSession))
+		s.token = rttest.Must(s.net.Token(wire.ServerAliveKey(prefix)))
 	}
 	return s
 }
 
-func (s *scripted) session(q wire.Query) {
-	defer q.Finish()
-	var open wire.SessionOpen
-	if wire.ParseSessionOpen(&open, q.Payload()) != nil {
-		s.closed.Add(1)
+func (s *server) change(f func(*server)) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	f(s)
+}
+
+func (s *server) answer(change func(*wire.SessionAck)) { s.change(func(s *server) { change(&s.ack) }) }
+
+func (s *server) onStatus(q wire.Query) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !s.hangs {
+		s.after(s.far, func() {
+			defer q.Finish()
+			q.Reply(q.Key(), wire.AppendStatus(nil, &s.status))
+		})
+	}
+}
+
+func (s *server) onSession(q wire.Query) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !s.hangs && !s.deaf {
+		s.after(s.slow, func() { s.answerSession(q) })
+	}
+}
+
+// after calls answer with mu held, as it is now.
+func (s *server) after(delay time.Duration, answer func()) {
+	if delay > 0 {
+		time.AfterFunc(delay, func() { s.change(func(*server) { answer() }) })
 		return
 	}
-	s.mu.Lock()
-	s.opens = append(s.opens, open)
-	body := wire.AppendSessionAck(nil, &s.ack)
-	s.mu.Unlock()
-	q.Reply(q.Key(), body)
+	answer()
 }
 
-func (s *scripted) answer(change func(*wire.SessionAck)) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	change(&s.ack)
-}
-
-func (s *scripted) opened() int {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return len(s.opens)
-}
-
-// dial returns a link to the scripted server, and the link's log.
-func (s *scripted) dial(t *testing.T, service string) (*Link, *bytes.Buffer) {
-	t.Helper()
-	n, err := zenoh.Open(t.Context(), zenoh.Config{Connect: []string{s.endpoint}})
-	if err != nil {
-		t.Fatal(err)
+func (s *server) answerSession(q wire.Query) {
+	defer q.Finish()
+	var c wire.SessionClose
+	if op, _ := wire.ParseOp(q.Payload()); op == wire.OpClose && wire.ParseSessionClose(&c, q.Payload()) == nil {
+		s.closes = append(s.closes, c.SessionID)
+		q.Reply(q.Key(), wire.AppendResetAck(nil, &wire.ResetAck{OK: true}))
+		return
 	}
+	var o wire.SessionOpen
+	if wire.ParseSessionOpen(&o, q.Payload()) != nil || o.ServerID != "" && s.status.ServerID != "" &&
+		o.ServerID != s.status.ServerID {
+		return
+	}
+	s.opens = append(s.opens, o)
+	q.Reply(q.Key(), wire.AppendSessionAck(nil, &s.ack))
+}
+
+// asked counts the session requests.
+func (s *server) asked() (n int) {
+	s.change(func(s *server) { n = len(s.opens) })
+	return n
+}
+
+// closed counts the closed sessions.
+func (s *server) closed() (n int) {
+	s.change(func(s *server) { n = len(s.closes) })
+	return n
+}
+
+// dial returns a link to the server, and the link's log.
+func (s *server) dial(t *testing.T, service string) (*Link, *bytes.Buffer) {
+	t.Helper()
+	n := rttest.Must(zenoh.Open(t.Context(), zenoh.Config{Connect: []string{s.endpoint}}))
 	t.Cleanup(func() { n.Close() })
 	log := new(bytes.Buffer)
 	l := New(Config{
@@ -146,6 +171,23 @@ func (s *scripted) dial(t *testing.T, service string) (*Link, *bytes.Buffer) {
 	return l, log
 }
 
+// maintain keeps the open session of a link until the test ends.
+func maintain(t *testing.T, l *Link) {
+	t.Helper()
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() { ended <- l.Maintain(ctx) }()
+	t.Cleanup(func() {
+		cancel()
+		if err := <-ended; err != nil {
+			t.Errorf("Maintain = %v, want nil at the end of its context", err)
+		}
+	})
+}
+
+// backOff sets the pause between two attempts.
+func (l *Link) backOff(d time.Duration) { l.ReconnectInitialBackoff, l.ReconnectMaxBackoff = d, d }
+
 func within(t *testing.T, d time.Duration) context.Context {
 	ctx, cancel := context.WithTimeout(t.Context(), d)
 	t.Cleanup(cancel)
@@ -153,11 +195,9 @@ func within(t *testing.T, d time.Duration) context.Context {
 }
 
 func TestLinkOpensTheOnlyService(t *testing.T) {
-	s := newScripted(t, "demo")
+	s := newServer(t, "demo")
 	l, _ := s.dial(t, "")
-	if err := l.connect(within(t, 5*time.Second)); err != nil {
-		t.Fatal(err)
-	}
+	rttest.Do(l.connect(within(t, 5*time.Second)))
 	o := s.opens[0]
 	if o.Instance != l.Identity.Instance || o.Host != "left-pi" || l.In.Sessions().Open.Nonce != 41 {
 		t.Errorf("instance %q, host %q, nonce %d, want %q, left-pi, 41", o.Instance, o.Host, l.In.Sessions().Open.Nonce,
@@ -217,7 +257,7 @@ func TestLinkRefusals(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			s := newScripted(t, tt.services...)
+			s := newServer(t, tt.services...)
 			if tt.change != nil {
 				s.answer(tt.change)
 			}
@@ -246,20 +286,18 @@ func takenBy(host string) wire.SessionAck {
 // interval, not at its own back-off, and takes the first answer that is not such a refusal. The log
 // has the refusal once.
 func TestLinkWaitsForItsOwnName(t *testing.T) {
-	s := newScripted(t, "demo")
+	s := newServer(t, "demo")
 	s.answer(func(a *wire.SessionAck) { *a = takenBy("right-pi") })
 	l, log := s.dial(t, "")
-	l.ReconnectInitialBackoff, l.ReconnectMaxBackoff = time.Hour, time.Hour
+	l.backOff(time.Hour)
 	ended := make(chan error, 1)
 	go func() { ended <- l.connect(within(t, 8*time.Second)) }()
-	rttest.Eventually(t, "three refusals", func() bool { return s.opened() >= 3 })
+	rttest.Eventually(t, "three refusals", func() bool { return s.asked() >= 3 })
 	if why := l.In.NoSession.Load(); why == nil || !strings.Contains(*why, "right-pi") {
 		t.Errorf("a run that gives up now has no session for %v, want the other's host", why)
 	}
 	s.answer(func(a *wire.SessionAck) { *a = goodAck() })
-	if err := <-ended; err != nil {
-		t.Fatal(err)
-	}
+	rttest.Do(<-ended)
 	if n := strings.Count(log.String(), "give one of them another --id"); n != 1 ||
 		!strings.Contains(log.String(), "level=WARN") {
 		t.Errorf("people were told %d times, want once and as a warning: %s", n, log)
@@ -273,23 +311,14 @@ func TestLinkLooksForTheServiceItHad(t *testing.T) {
 		"another model": {"demo/bigger", "demo"}} {
 		for _, service := range []string{"", "demo"} {
 			t.Run(name+" "+service, func(t *testing.T) {
-				s := newScripted(t, "demo")
+				s := newServer(t, "demo")
 				l, log := s.dial(t, service)
 				ctx := within(t, 8*time.Second)
-				if err := l.connect(ctx); err != nil {
-					t.Fatal(err)
-				}
+				rttest.Do(l.connect(ctx))
 				had := l.contract.Prefix
-				prefix, err := wire.ServicePrefix(other[0], "main", other[1])
-				if err != nil {
-					t.Fatal(err)
-				}
-				if _, err := s.net.Queryable(wire.SessionKey(prefix), s.session); err != nil {
-					t.Fatal(err)
-				}
-				if _, err := s.net.Token(wire.ServerAliveKey(prefix)); err != nil {
-					t.Fatal(err)
-				}
+				prefix := rttest.Must(wire.ServicePrefix(other[0], "main", other[1]))
+				rttest.Must(s.net.Queryable(wire.SessionKey(prefix), s.onSession))
+				rttest.Must(s.net.Token(wire.ServerAliveKey(prefix)))
 				if got, err := l.find(ctx); err != nil || got != had { // both services are present
 					t.Fatalf("find = %s, %v, want %s", got, err, had)
 				}
@@ -303,9 +332,7 @@ func TestLinkLooksForTheServiceItHad(t *testing.T) {
 					(!strings.Contains(err.Error(), had) || !strings.Contains(err.Error(), prefix)) {
 					t.Errorf("find says %v, want %s and %s named", err, had, prefix)
 				}
-				if _, err := s.net.Token(wire.ServerAliveKey(had)); err != nil {
-					t.Fatal(err)
-				}
+				rttest.Must(s.net.Token(wire.ServerAliveKey(had)))
 				if err := l.connect(ctx); err != nil || l.contract.Prefix != had {
 					t.Errorf("connect = %v with %s, want %s again\n%s", err, l.contract.Prefix, had, log)
 				}
@@ -317,14 +344,12 @@ func TestLinkLooksForTheServiceItHad(t *testing.T) {
 // Goal: the first session sets the number of steps in the history; a later session may use fewer,
 // never more.
 func TestLinkAgreesOnSteps(t *testing.T) {
-	s := newScripted(t, "demo")
+	s := newServer(t, "demo")
 	l, _ := s.dial(t, "")
 	ctx := within(t, 5*time.Second)
 	for i, tt := range []struct{ model, said, want int }{{3, wire.MaxSteps, 3}, {2, 3, 2}, {0, 3, 1}, {3, 3, 3}} {
 		s.answer(func(a *wire.SessionAck) { a.Steps = tt.model })
-		if err := l.connect(ctx); err != nil {
-			t.Fatal(err)
-		}
+		rttest.Do(l.connect(ctx))
 		if got, up := s.opens[i].Steps, l.In.Sessions().Open; got != tt.said || up.Steps != tt.want ||
 			l.contract.Steps != tt.want {
 			t.Errorf("session %d: announced %d, sends %d steps, want %d and %d", i, got, up.Steps, tt.said, tt.want)
@@ -338,14 +363,12 @@ func TestLinkAgreesOnSteps(t *testing.T) {
 }
 
 func TestLinkNamesItsRawPictures(t *testing.T) {
-	s := newScripted(t, "demo")
+	s := newServer(t, "demo")
 	l, _ := s.dial(t, "")
 	l.Cameras = append(l.Cameras, capture.Config{Name: "wrist", Source: "sim", Quality: 80})
 	for quality, want := range map[int]string{0: "[observation.images.top]", 90: "[]"} {
 		l.JPEGQuality = quality
-		if err := l.connect(within(t, 5*time.Second)); err != nil {
-			t.Fatal(err)
-		}
+		rttest.Do(l.connect(within(t, 5*time.Second)))
 		if got := s.opens[len(s.opens)-1].RawImages; fmt.Sprint(got) != want {
 			t.Errorf("quality %d: raw pictures of %v, want %s", quality, got, want)
 		}
@@ -353,12 +376,10 @@ func TestLinkNamesItsRawPictures(t *testing.T) {
 }
 
 func TestLinkAcceptsAServerThatNamesNoColumnsLoudly(t *testing.T) {
-	s := newScripted(t, "demo")
+	s := newServer(t, "demo")
 	s.answer(func(a *wire.SessionAck) { a.ActionNames, a.T = nil, 0 })
 	l, log := s.dial(t, "demo")
-	if err := l.connect(within(t, 5*time.Second)); err != nil {
-		t.Fatal(err)
-	}
+	rttest.Do(l.connect(within(t, 5*time.Second)))
 	if !strings.Contains(log.String(), "level=WARN") || !strings.Contains(log.String(), "order cannot be checked") {
 		t.Errorf("no loud warning: %s", log)
 	}
@@ -368,44 +389,33 @@ func TestLinkAcceptsAServerThatNamesNoColumnsLoudly(t *testing.T) {
 }
 
 func TestLinkReopensWhenTheServersTokenReturns(t *testing.T) {
-	s := newScripted(t, "demo")
+	s := newServer(t, "demo")
 	l, _ := s.dial(t, "")
-	ctx, cancel := context.WithCancel(t.Context())
-	if err := l.connect(ctx); err != nil {
-		t.Fatal(err)
-	}
+	rttest.Do(l.connect(t.Context()))
 	l.RequestTimeout = time.Minute
 	// the token's return must end the wait
-	l.ReconnectInitialBackoff, l.ReconnectMaxBackoff = time.Minute, time.Minute
-	ended := make(chan error, 1)
-	go func() { ended <- l.Maintain(ctx) }()
+	l.backOff(time.Minute)
+	maintain(t, l)
 	s.token.Undeclare()
 	rttest.Eventually(t, "the loss", func() bool { return l.In.Sessions().Lost > 0 && l.In.Sessions().Epoch() == 0 })
-	token, err := s.net.Token(wire.ServerAliveKey(l.contract.Prefix))
-	if err != nil {
-		t.Fatal(err)
-	}
+	token := rttest.Must(s.net.Token(wire.ServerAliveKey(l.contract.Prefix)))
 	defer token.Undeclare()
 	rttest.Eventually(t, "the second session", func() bool { return l.In.Sessions().Epoch() > 1 })
-	if s.opened() != 2 {
-		t.Errorf("%d sessions were asked for, want 2", s.opened())
-	}
-	cancel()
-	if err := <-ended; err != nil {
-		t.Errorf("keep = %v, want nil after cancel", err)
+	if s.asked() != 2 {
+		t.Errorf("%d sessions were asked for, want 2", s.asked())
 	}
 }
 
 // Goal: the edge closes a session that it refuses: an open one would occupy a place until its idle
 // timeout.
 func TestLinkGivesBackWhatItRefuses(t *testing.T) {
-	s := newScripted(t, "demo")
+	s := newServer(t, "demo")
 	s.answer(func(a *wire.SessionAck) { a.StateDim = 7 })
 	l, _ := s.dial(t, "")
 	if err := l.connect(within(t, 3*time.Second)); err == nil {
 		t.Fatal("a state of another size was accepted")
 	}
-	rttest.Eventually(t, "the close", func() bool { return s.closed.Load() == 1 })
+	rttest.Eventually(t, "the close", func() bool { return s.closed() == 1 })
 }
 
 // Goal: an edge without a request since the last chunk (paused, or without a valid state), or with
@@ -463,11 +473,9 @@ func TestAgreeFPS(t *testing.T) {
 }
 
 func TestLinkGivesUpOnAnotherModel(t *testing.T) {
-	s := newScripted(t, "demo")
+	s := newServer(t, "demo")
 	l, _ := s.dial(t, "")
-	if err := l.connect(within(t, 5*time.Second)); err != nil {
-		t.Fatal(err)
-	}
+	rttest.Do(l.connect(within(t, 5*time.Second)))
 	s.answer(func(a *wire.SessionAck) { a.ModelSHA256 = "new"; a.ChunkSize = 40 })
 	l.RequestTimeout = 100 * time.Millisecond // without answers the session is opened again
 	l.Out.AskedAt.Store(int64(l.Clock.Now()))
@@ -483,7 +491,7 @@ func TestLinkWantsTheExpectedModel(t *testing.T) {
 		{"ab13", "ab12", "sha256 ab12, want one beginning with ab13 (--expect-model)"},
 		{"ab", "", "sha256 unknown, want one beginning with ab"},
 	} {
-		s := newScripted(t, "demo")
+		s := newServer(t, "demo")
 		s.answer(func(a *wire.SessionAck) { a.ModelSHA256 = tt.has })
 		l, _ := s.dial(t, "")
 		l.ExpectModel = tt.expect
@@ -498,19 +506,14 @@ func TestLinkWantsTheExpectedModel(t *testing.T) {
 // Goal: a task that the server cannot read is an error and changes nothing. A reset without a task
 // only needs an acknowledgement.
 func TestResetNamesTheTask(t *testing.T) {
-	s := newScripted(t, "demo")
+	s := newServer(t, "demo")
 	l, _ := s.dial(t, "")
 	if acked, err := l.Reset(t.Context(), 1, "fly"); acked || err == nil {
 		t.Errorf("without a session: %v, %v, want an error", acked, err)
 	}
-	if err := l.connect(within(t, 5*time.Second)); err != nil {
-		t.Fatal(err)
-	}
+	rttest.Do(l.connect(within(t, 5*time.Second)))
 	var got []wire.Reset
-	key, err := wire.ResetKey(l.contract.Prefix, "arm")
-	if err != nil {
-		t.Fatal(err)
-	}
+	key := rttest.Must(wire.ResetKey(l.contract.Prefix, "arm"))
 	if _, err := s.net.Queryable(key, func(q wire.Query) {
 		defer q.Finish()
 		var m wire.Reset
@@ -572,15 +575,13 @@ func TestLinkAsksForWhatThePolicyCan(t *testing.T) {
 		{"nor does another schedule", chunk.Config{Schedule: "append"}, false, false, false},
 	} {
 		router, all := replicas(t, "a")
-		all["a"].change(func(r *replicaStand) { r.status.SupportsRTC = tt.can })
+		all["a"].change(func(r *server) { r.status.SupportsRTC = tt.can })
 		l, log := router.dial(t, "")
 		l.Schedule = tt.schedule
 		for range 2 {
-			if err := l.connect(within(t, 5*time.Second)); err != nil {
-				t.Fatal(err)
-			}
+			rttest.Do(l.connect(within(t, 5*time.Second)))
 		}
-		all["a"].change(func(r *replicaStand) {
+		all["a"].change(func(r *server) {
 			for _, o := range r.opens {
 				if o.RTCEnabled != tt.asked {
 					t.Errorf("%s: asked %v, want %v", tt.name, o.RTCEnabled, tt.asked)

@@ -9,6 +9,7 @@ import (
 	"github.com/edge-rt/edge-rt/edge/capture"
 	"github.com/edge-rt/edge-rt/jpeg"
 	"github.com/edge-rt/edge-rt/rt"
+	"github.com/edge-rt/edge-rt/rt/rttest"
 	"github.com/edge-rt/edge-rt/wire"
 )
 
@@ -33,10 +34,7 @@ type pastRig struct {
 func newPastRig(t *testing.T, n int) *pastRig {
 	t.Helper()
 	cam := capture.New("top", ownJPEG{}, 0)
-	v, err := capture.NewEncoder(cam, &capture.Config{Name: "top"}, capture.Encoding{Quality: 90})
-	if err != nil {
-		t.Fatal(err)
-	}
+	v := rttest.Must(capture.NewEncoder(cam, &capture.Config{Name: "top"}, capture.Encoding{Quality: 90}))
 	t.Cleanup(v.Close)
 	steps := NewSteps(n, 1)
 	return &pastRig{

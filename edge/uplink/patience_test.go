@@ -1,7 +1,6 @@
 package uplink
 
 import (
-	"context"
 	"log/slog"
 	"strings"
 	"testing"
@@ -14,6 +13,9 @@ import (
 	"github.com/edge-rt/edge-rt/rt/rttest"
 	"github.com/edge-rt/edge-rt/wire"
 )
+
+// steady is the pace of a server whose inferences all take d.
+func steady(d time.Duration) Pace { return Pace{Least: d, Most: d} }
 
 // usual is a run with the default flags on chunks of 50 actions at 30 Hz.
 func usual() Config {
@@ -42,11 +44,11 @@ func TestLimitsFollowThePolicy(t *testing.T) {
 		{"a quick policy", Pace{20 * time.Millisecond, 30 * time.Millisecond, 0}, Given{}, 3 * time.Second,
 			time.Second, false, "", "-"},
 		{"nothing is known", Pace{}, Given{}, 3 * time.Second, time.Second, false, "", "-"},
-		{"8 s", Pace{8 * time.Second, 8 * time.Second, 0}, Given{}, 14 * time.Second, 12 * time.Second, false,
+		{"8 s", steady(8 * time.Second), Given{}, 14 * time.Second, 12 * time.Second, false,
 			"SLOW POLICY --max-action-age --request-timeout", "--degraded-after"},
-		{"8 s, and the age is a flag's", Pace{8 * time.Second, 8 * time.Second, 0}, Given{MaxActionAge: true},
+		{"8 s, and the age is a flag's", steady(8 * time.Second), Given{MaxActionAge: true},
 			3 * time.Second, 12 * time.Second, true, "--max-action-age --request-timeout", ""},
-		{"4.9 s", Pace{4900 * time.Millisecond, 4900 * time.Millisecond, 0}, Given{}, 10 * time.Second,
+		{"4.9 s", steady(4900 * time.Millisecond), Given{}, 10 * time.Second,
 			7350 * time.Millisecond, false, "SLOW POLICY --max-action-age", "--request-timeout"},
 		{"seven robots at 1.6 s", Pace{1600 * time.Millisecond, 1600 * time.Millisecond, 9600 * time.Millisecond},
 			Given{}, 5 * time.Second, 12 * time.Second, false, "--max-action-age --request-timeout", "SLOW"},
@@ -54,9 +56,9 @@ func TestLimitsFollowThePolicy(t *testing.T) {
 			9600 * time.Millisecond}, Given{}, 5 * time.Second, 12 * time.Second, false, "--max-action-age", "SLOW"},
 		{"quick, with chunks that outlast the limit", Pace{50 * time.Millisecond, 60 * time.Millisecond, 0},
 			Given{}, 3 * time.Second, time.Second, false, "", "-"},
-		{"a minute and a half", Pace{90 * time.Second, 90 * time.Second, 0}, Given{DegradedAfter: true},
+		{"a minute and a half", steady(90 * time.Second), Given{DegradedAfter: true},
 			137 * time.Second, time.Second, false, "--max-offline --degraded-after", ""},
-		{"1 s: a smaller s_min helps", Pace{1100 * time.Millisecond, 1100 * time.Millisecond, 0}, Given{},
+		{"1 s: a smaller s_min helps", steady(1100 * time.Millisecond), Given{},
 			3 * time.Second, 1650 * time.Millisecond, false, "--s-min 16", "SLOW"},
 	} {
 		cfg := usual()
@@ -84,13 +86,13 @@ func TestLimitsFollowThePolicy(t *testing.T) {
 	cfg := usual()
 	cfg.Given.MaxActionAge = true
 	p := cfg.Patience(50, 30)
-	if err := p.hopeless(Pace{8 * time.Second, 8 * time.Second, 0}); err == nil ||
+	if err := p.hopeless(steady(8 * time.Second)); err == nil ||
 		!strings.Contains(err.Error(), "give --max-action-age 14s or more") {
 		t.Errorf("hopeless = %v, want the flag with a value that works", err)
 	}
 	cfg.MaxActionAge = 14 * time.Second
-	if p := cfg.Patience(50, 30); p.hopeless(Pace{8 * time.Second, 8 * time.Second, 0}) != nil ||
-		p.Age(Pace{8 * time.Second, 8 * time.Second, 0}) < 8*time.Second+p.chunk {
+	if p := cfg.Patience(50, 30); p.hopeless(steady(8*time.Second)) != nil ||
+		p.Age(steady(8*time.Second)) < 8*time.Second+p.chunk {
 		t.Error("the value that it names does not work")
 	}
 }
@@ -174,7 +176,7 @@ func TestPaceOfBelievesNoNonsense(t *testing.T) {
 // error has the flag and a value that works. Without the flag the session opens, and the log names
 // the limits that the policy exceeds.
 func TestASessionThatCouldNeverActIsRefused(t *testing.T) {
-	s := newScripted(t, "demo")
+	s := newServer(t, "demo")
 	s.answer(func(a *wire.SessionAck) { a.InferenceMsMin, a.InferenceMsP99 = 8000, 8000 })
 	l, log := s.dial(t, "")
 	base := usual()
@@ -185,11 +187,9 @@ func TestASessionThatCouldNeverActIsRefused(t *testing.T) {
 	if exit.Of(err) != exit.Config || !strings.Contains(err.Error(), "--max-action-age") {
 		t.Fatalf("connect = %v (code %d), want code 3 and --max-action-age", err, exit.Of(err))
 	}
-	rttest.Eventually(t, "the session is given back", func() bool { return s.closed.Load() > 0 })
+	rttest.Eventually(t, "the session is given back", func() bool { return s.closed() > 0 })
 	l.Given.MaxActionAge = false
-	if err := l.connect(within(t, 5*time.Second)); err != nil {
-		t.Fatal(err)
-	}
+	rttest.Do(l.connect(within(t, 5*time.Second)))
 	for _, want := range []string{"SLOW POLICY", "--max-action-age is 13s", "--request-timeout", "session=s1"} {
 		if !strings.Contains(log.String(), want) {
 			t.Errorf("the log lacks %q:\n%s", want, log)
@@ -213,7 +213,7 @@ func TestASlowServerKeepsItsSession(t *testing.T) {
 	start := clock.Now()
 	l.openedAt = start
 	l.Out.AskedAt.Store(int64(start))
-	l.In.Announce(Pace{8 * time.Second, 8 * time.Second, 0})
+	l.In.Announce(steady(8 * time.Second))
 	for at := time.Second; at < 29*time.Second; at += time.Second {
 		clock.Advance(time.Second)
 		l.heardAt = clock.Now() // as probe sets it
@@ -241,13 +241,11 @@ func TestASlowServerKeepsItsSession(t *testing.T) {
 // Goal: when a policy becomes slow during a run, the log has a value that helps; when the limit
 // follows the policy, or returns to its former value, the log has that, too.
 func TestAPolicyThatBecomesSlowIsTold(t *testing.T) {
-	s := newScripted(t, "demo")
+	s := newServer(t, "demo")
 	s.answer(func(a *wire.SessionAck) { a.InferenceMsMin, a.InferenceMsP99 = 200, 250 })
 	l, log := s.dial(t, "")
 	l.MaxActionAge, l.MaxOffline = DefaultMaxActionAge, time.Minute
-	if err := l.connect(within(t, 5*time.Second)); err != nil {
-		t.Fatal(err)
-	}
+	rttest.Do(l.connect(within(t, 5*time.Second)))
 	told := func(pace Pace) string {
 		n := log.Len()
 		l.Out.SetPace(pace)
@@ -263,7 +261,7 @@ func TestAPolicyThatBecomesSlowIsTold(t *testing.T) {
 	}{
 		{Pace{200 * time.Millisecond, 6 * time.Second, 0},
 			"when 3 take so long in a row, it becomes longer by itself; --max-action-age 10s lets all"},
-		{Pace{6 * time.Second, 6 * time.Second, 0},
+		{steady(6 * time.Second),
 			"--max-action-age is 10s now, and was 3s: a chunk takes 6.0 s"},
 		{Pace{6100 * time.Millisecond, 6200 * time.Millisecond, 0}, ""},
 		{Pace{200 * time.Millisecond, 6 * time.Second, 0},
@@ -311,7 +309,7 @@ func TestACompatThatCouldNeverActIsRefused(t *testing.T) {
 		cfg.Schedule.Compat = tt.compat
 		cfg.RequestTimeout = tt.request
 		p := cfg.Patience(50, 30)
-		pace := Pace{tt.least, tt.least, 0}
+		pace := steady(tt.least)
 		err := p.hopeless(pace)
 		if (err != nil) != (tt.says != "") || p.Never(pace) != (err != nil) || err != nil &&
 			!strings.Contains(err.Error(), tt.says) {
@@ -325,8 +323,8 @@ func TestACompatThatCouldNeverActIsRefused(t *testing.T) {
 // reply of another replica is ignored.
 func TestTheLinkAsksAServerThatOwesAnAnswer(t *testing.T) {
 	router, all := replicas(t, "a", "b")
-	all["b"].change(func(r *replicaStand) { r.status.ServerLoad = 0.9 })
-	all["a"].change(func(r *replicaStand) {
+	all["b"].change(func(r *server) { r.status.ServerLoad = 0.9 })
+	all["a"].change(func(r *server) {
 		r.status.InferenceMsMin = 8000
 		r.status.InferenceMsP99 = 8000
 		r.status.QueueWaitMs = 16000
@@ -334,16 +332,12 @@ func TestTheLinkAsksAServerThatOwesAnAnswer(t *testing.T) {
 	})
 	l, log := router.dial(t, "")
 	l.RequestTimeout, l.MaxOffline = 400*time.Millisecond, time.Minute
-	ctx, cancel := context.WithCancel(t.Context())
-	if err := l.connect(ctx); err != nil {
-		t.Fatal(err)
-	}
+	rttest.Do(l.connect(t.Context()))
 	if id := l.server(); id != "a" {
 		t.Fatalf("the session is at %s, want a", id)
 	}
 	l.Out.AskedAt.Store(int64(l.Clock.Now()))
-	ended := make(chan error, 1)
-	go func() { ended <- l.Maintain(ctx) }()
+	maintain(t, l)
 	time.Sleep(3 * l.RequestTimeout) // real time: the transport has no test clock
 	if n := l.In.Sessions().Opened; n != 1 || l.In.Sessions().Epoch() == 0 {
 		t.Errorf("%d sessions opened, want the first kept:\n%s", n, log)
@@ -354,12 +348,10 @@ func TestTheLinkAsksAServerThatOwesAnAnswer(t *testing.T) {
 	if l.In.AliveAt.Load() == 0 {
 		t.Error("the run does not learn that the server lives")
 	}
-	all["a"].change(func(r *replicaStand) { r.status.ServerID = "other" })
+	all["a"].change(func(r *server) { r.status.ServerID = "other" })
 	rttest.Eventually(t, "the loss once it does not answer", func() bool {
 		return l.In.Sessions().Opened > 1 || l.In.Sessions().Lost > 0
 	})
-	cancel()
-	<-ended
 }
 
 // Goal: a server on a slow link keeps its session: its status reply may take longer than that of a
@@ -368,21 +360,15 @@ func TestAServerOfAFarLinkKeepsItsSession(t *testing.T) {
 	router, all := replicas(t, "a")
 	l, log := router.dial(t, "")
 	l.RequestTimeout, l.MaxOffline = 2*time.Second, time.Minute
-	ctx, cancel := context.WithCancel(t.Context())
-	if err := l.connect(ctx); err != nil {
-		t.Fatal(err)
-	}
-	all["a"].change(func(r *replicaStand) { r.far = 700 * time.Millisecond })
-	l.In.Announce(Pace{8 * time.Second, 8 * time.Second, 0})
+	rttest.Do(l.connect(t.Context()))
+	all["a"].change(func(r *server) { r.far = 700 * time.Millisecond })
+	l.In.Announce(steady(8 * time.Second))
 	l.Out.AskedAt.Store(int64(l.Clock.Now()))
-	ended := make(chan error, 1)
-	go func() { ended <- l.Maintain(ctx) }()
+	maintain(t, l)
 	time.Sleep(3 * time.Second) // real time: the transport has no test clock
 	if n := l.In.Sessions().Opened; n != 1 || l.In.Sessions().Epoch() == 0 {
 		t.Errorf("%d sessions opened, want the first kept:\n%s", n, log)
 	}
-	cancel()
-	<-ended
 }
 
 // Goal: an answer that arrives after the loss of its session is accepted if robot, episode, request
@@ -390,10 +376,6 @@ func TestAServerOfAFarLinkKeepsItsSession(t *testing.T) {
 func TestAnAnswerToAnEarlierSessionCounts(t *testing.T) {
 	session := func(in *Inbox, epoch uint32, nonce int64, sha string) {
 		in.Open(&Session{Session: record.Session{Epoch: epoch, Model: "m", SHA256: sha}, Nonce: nonce})
-	}
-	body := func(nonce int64) []byte {
-		m := wire.Matrix{Rows: 3, Cols: 2, Data: make([]float32, 6)}
-		return wire.AppendActionChunk(nil, &wire.ActionChunk{ChunkModel: m, ChunkRobot: m, Nonce: nonce})
 	}
 	for _, tt := range []struct {
 		name  string
@@ -416,7 +398,7 @@ func TestAnAnswerToAnEarlierSessionCounts(t *testing.T) {
 		tt.now(r.in)
 		h := goodHeader(5)
 		h.ClientMonoNs = tt.stamp
-		r.deposit(sample(h, body(tt.nonce)))
+		r.deposit(sample(h, chunkBody(3, 2, tt.nonce)))
 		a, key, fresh := r.in.Answers.Front()
 		if taken := fresh && key == 5 && a.Epoch == 2; taken != (tt.drop < 0) {
 			t.Errorf("%s: taken %v, dropped %v", tt.name, taken, r.stats.Drops())
@@ -436,7 +418,7 @@ func TestATooSlowPolicyEndsTheRun(t *testing.T) {
 	cfg.Log = slog.New(slog.DiscardHandler)
 	l := New(cfg)
 	l.contract = Contract{Horizon: 20, FPS: 100}
-	l.Out.SetPace(Pace{8 * time.Second, 8 * time.Second, 0})
+	l.Out.SetPace(steady(8 * time.Second))
 	if err := l.checkPace(); err != nil {
 		t.Errorf("before the tick has given up: %v", err)
 	}

@@ -8,6 +8,7 @@ import (
 
 	"github.com/edge-rt/edge-rt/record"
 	"github.com/edge-rt/edge-rt/rt"
+	"github.com/edge-rt/edge-rt/rt/rttest"
 	"github.com/edge-rt/edge-rt/wire"
 )
 
@@ -15,9 +16,15 @@ func sample(h wire.Header, body []byte) wire.Sample {
 	return wire.Sample{Key: "k", Payload: body, Attachment: wire.AppendHeader(nil, h)}
 }
 
-func chunkBody(rows, cols int) []byte {
+func chunkBody(rows, cols int, nonce int64) []byte {
 	m := wire.Matrix{Rows: rows, Cols: cols, Data: make([]float32, rows*cols)}
-	return wire.AppendActionChunk(nil, &wire.ActionChunk{ChunkModel: m, ChunkRobot: m})
+	return wire.AppendActionChunk(nil, &wire.ActionChunk{ChunkModel: m, ChunkRobot: m, Nonce: nonce})
+}
+
+// notice is a server's event in a header without an epoch.
+func notice(h wire.Header, e wire.Event) wire.Sample {
+	h.SchemaVersion, h.MsgType = 1, wire.MsgEvent
+	return sample(h, wire.AppendEvent(nil, &e))
 }
 
 func testReceiver() *receiver {
@@ -58,15 +65,15 @@ func TestReceiverDropsByReason(t *testing.T) {
 	with := func(change func(*wire.Header)) wire.Sample {
 		h := goodHeader(5)
 		change(&h)
-		return sample(h, chunkBody(3, 2))
+		return sample(h, chunkBody(3, 2, 0))
 	}
 	tests := []struct {
 		name   string
 		sample wire.Sample
 		reason int
 	}{
-		{"no attachment", wire.Sample{Payload: chunkBody(3, 2)}, DropHeader},
-		{"26 bytes of header", wire.Sample{Attachment: make([]byte, 26), Payload: chunkBody(3, 2)}, DropHeader},
+		{"no attachment", wire.Sample{Payload: chunkBody(3, 2, 0)}, DropHeader},
+		{"26 bytes of header", wire.Sample{Attachment: make([]byte, 26), Payload: chunkBody(3, 2, 0)}, DropHeader},
 		{"another schema", with(func(h *wire.Header) { h.SchemaVersion = 2 }), DropHeader},
 		{"an observation", with(func(h *wire.Header) { h.MsgType = wire.MsgObservation }), DropHeader},
 		{"an earlier session", with(func(h *wire.Header) { h.SessionEpoch = 1 }), DropEpoch},
@@ -76,17 +83,12 @@ func TestReceiverDropsByReason(t *testing.T) {
 		{"the answer to another robot of this name", with(func(h *wire.Header) { h.ClientMonoNs++ }), DropForeign},
 		{"the stamp of another request", with(func(h *wire.Header) { h.ClientMonoNs = testStamp(4) }), DropForeign},
 		{"no stamp", with(func(h *wire.Header) { h.ClientMonoNs = 0 }), DropForeign},
-		{"an event about another robot's request", sample(wire.Header{
-			SchemaVersion: 1,
-			MsgType:       wire.MsgEvent,
-			SeqID:         5,
-			ClientMonoNs:  7,
-		},
-			wire.AppendEvent(nil, &wire.Event{Code: wire.EventUnknownSession, Seq: 5})), DropForeign},
-		{"a nonce that no session has", sample(goodHeader(5), nonceBody(7)), DropForeign},
+		{"an event about another robot's request", notice(wire.Header{SeqID: 5, ClientMonoNs: 7},
+			wire.Event{Code: wire.EventUnknownSession, Seq: 5}), DropForeign},
+		{"a nonce that no session has", sample(goodHeader(5), chunkBody(3, 2, 7)), DropForeign},
 		{"a body that is no map", sample(goodHeader(5), []byte{0x93, 1, 2, 3}), DropBody},
 		{"an empty body", sample(goodHeader(5), nil), DropBody},
-		{"half a body", sample(goodHeader(5), chunkBody(3, 2)[:20]), DropBody},
+		{"half a body", sample(goodHeader(5), chunkBody(3, 2, 0)[:20]), DropBody},
 		{"an event that does not decode", sample(wire.Header{SchemaVersion: 1, MsgType: wire.MsgEvent}, []byte{0xc1}),
 			DropBody},
 	}
@@ -101,7 +103,7 @@ func TestReceiverDropsByReason(t *testing.T) {
 				t.Error("it reached the tick, or the link")
 			}
 			// The next valid answer is still accepted.
-			r.deposit(sample(goodHeader(5), chunkBody(3, 2)))
+			r.deposit(sample(goodHeader(5), chunkBody(3, 2, 0)))
 			if a, key, fresh := r.in.Answers.Front(); !fresh || key != 5 || a.Body.ChunkRobot.Rows != 3 {
 				t.Errorf("a good chunk afterwards: fresh %v key %d", fresh, key)
 			}
@@ -109,23 +111,18 @@ func TestReceiverDropsByReason(t *testing.T) {
 	}
 }
 
-func nonceBody(nonce int64) []byte {
-	m := wire.Matrix{Rows: 3, Cols: 2, Data: make([]float32, 6)}
-	return wire.AppendActionChunk(nil, &wire.ActionChunk{ChunkModel: m, ChunkRobot: m, Nonce: nonce})
-}
-
 // Goal: if the server gave the session a nonce, only chunks that repeat it are accepted.
 func TestReceiverWantsTheSessionsNonce(t *testing.T) {
 	r := testReceiver()
 	r.session(Session{Nonce: 7})
-	for _, body := range [][]byte{nonceBody(8), chunkBody(3, 2)} {
+	for _, body := range [][]byte{chunkBody(3, 2, 8), chunkBody(3, 2, 0)} {
 		r.deposit(sample(goodHeader(5), body))
 	}
 	if _, _, fresh := r.in.Answers.Front(); fresh || r.stats.Dropped[DropForeign].Load() != 2 || !r.duplicate.Load() {
 		t.Errorf("with another nonce and with none: fresh %v, dropped %v, want 2 as foreign", fresh,
 			r.stats.Drops())
 	}
-	r.deposit(sample(goodHeader(5), nonceBody(7)))
+	r.deposit(sample(goodHeader(5), chunkBody(3, 2, 7)))
 	if _, key, fresh := r.in.Answers.Front(); !fresh || key != 5 {
 		t.Error("the session's own chunk was dropped")
 	}
@@ -136,7 +133,7 @@ func TestALateAnswerIsNotForeign(t *testing.T) {
 	for seq, want := range map[uint64]int{5 + stampSlots - 1: NumDrops, 5 + stampSlots: DropUnknown} {
 		r := testReceiver()
 		r.sent(seq)
-		r.deposit(sample(goodHeader(5), chunkBody(3, 2)))
+		r.deposit(sample(goodHeader(5), chunkBody(3, 2, 0)))
 		for reason := range NumDrops {
 			if got := r.stats.Dropped[reason].Load(); (got != 0) != (reason == want) {
 				t.Errorf("with request %d under way: dropped %v", seq, r.stats.Drops())
@@ -152,10 +149,10 @@ func TestALateAnswerIsNotForeign(t *testing.T) {
 // answer that waits for the tick.
 func TestAForeignAnswerDisplacesNone(t *testing.T) {
 	r := testReceiver()
-	r.deposit(sample(goodHeader(4), chunkBody(3, 2)))
+	r.deposit(sample(goodHeader(4), chunkBody(3, 2, 0)))
 	h := goodHeader(5)
 	h.ClientMonoNs = -1
-	r.deposit(sample(h, chunkBody(4, 2)))
+	r.deposit(sample(h, chunkBody(4, 2, 0)))
 	if a, key, fresh := r.in.Answers.Front(); !fresh || key != 4 || a.Body.ChunkRobot.Rows != 3 {
 		t.Errorf("front = key %d, fresh %v, want the own answer 4", key, fresh)
 	}
@@ -163,9 +160,9 @@ func TestAForeignAnswerDisplacesNone(t *testing.T) {
 
 func TestReceiverKeepsTheNewest(t *testing.T) {
 	r := testReceiver()
-	r.deposit(sample(goodHeader(3), chunkBody(3, 2)))
-	r.deposit(sample(goodHeader(5), chunkBody(4, 2)))
-	r.deposit(sample(goodHeader(4), chunkBody(5, 2)))
+	r.deposit(sample(goodHeader(3), chunkBody(3, 2, 0)))
+	r.deposit(sample(goodHeader(5), chunkBody(4, 2, 0)))
+	r.deposit(sample(goodHeader(4), chunkBody(5, 2, 0)))
 	a, key, fresh := r.in.Answers.Front()
 	if !fresh || key != 5 || a.Body.ChunkRobot.Rows != 4 {
 		t.Errorf("front = key %d rows %d fresh %v, want 5, 4, true", key, a.Body.ChunkRobot.Rows, fresh)
@@ -180,7 +177,7 @@ func TestReceiverTellsEvents(t *testing.T) {
 	var got wire.Event
 	r.onEvent = func(e wire.Event) { got = e }
 	want := wire.Event{Code: wire.EventBadObservation, Text: "camera top is 10x10", Seq: 4}
-	r.deposit(sample(wire.Header{SchemaVersion: 1, MsgType: wire.MsgEvent}, wire.AppendEvent(nil, &want)))
+	r.deposit(notice(wire.Header{}, want))
 	if got != want || r.stats.Notices.Load() != 1 {
 		t.Errorf("event %+v (%d notices), want %+v", got, r.stats.Notices.Load(), want)
 	}
@@ -210,8 +207,7 @@ func TestReceiverObeysItsOwnServer(t *testing.T) {
 	} {
 		r := testReceiver()
 		r.session(Session{Session: record.Session{ServerID: "a"}, Nonce: 7})
-		r.deposit(sample(wire.Header{SchemaVersion: 1, MsgType: wire.MsgEvent, SessionEpoch: tt.epoch},
-			wire.AppendEvent(nil, &tt.event)))
+		r.deposit(notice(wire.Header{SessionEpoch: tt.epoch}, tt.event))
 		if got := r.evicted.Load() == 2; got != tt.obeyed {
 			t.Errorf("%s: obeyed %v, want %v (dropped %v)", tt.name, got, tt.obeyed, r.stats.Drops())
 		}
@@ -221,7 +217,7 @@ func TestReceiverObeysItsOwnServer(t *testing.T) {
 func TestReceiverNoAlloc(t *testing.T) {
 	r := testReceiver()
 	r.out.SentKey.Store(1 << 40)
-	bodies := chunkBody(50, 6)
+	bodies := chunkBody(50, 6, 0)
 	seq := uint64(0)
 	header := make([]byte, 0, wire.HeaderSize)
 	deposit := func() {
@@ -285,33 +281,28 @@ func TestStampsForgetWhatIsLongAgo(t *testing.T) {
 func TestTheReplacedAnswerIsRecorded(t *testing.T) {
 	for _, order := range [][]uint64{{3, 4, 5}, {5, 4, 3}} {
 		r, dir := testReceiver(), t.TempDir()
-		var err error
 		r.clock = rt.KernelClock()
-		if r.record, err = record.New(record.Config{
+		r.record = rttest.Must(record.New(record.Config{
 			Mode:  record.All,
 			Dir:   dir,
 			Size:  1 << 30,
 			ID:    "arm",
 			Clock: r.clock,
-		}); err != nil {
-			t.Fatal(err)
-		}
+		}))
 		for _, seq := range order {
-			r.deposit(sample(goodHeader(seq), chunkBody(3, 2)))
+			r.deposit(sample(goodHeader(seq), chunkBody(3, 2, 0)))
 		}
 		r.record.Collect()
 		var stop atomic.Bool
 		stop.Store(true)
 		r.record.Write(&stop)
 		var got []uint64
-		if _, err := record.ReadFolder(dir, record.Visitor{Chunk: func(m *record.Chunk) error {
+		rttest.Must(record.ReadFolder(dir, record.Visitor{Chunk: func(m *record.Chunk) error {
 			if m.Outcome == DropNames[DropNewer] {
 				got = append(got, m.Seq)
 			}
 			return nil
-		}}); err != nil {
-			t.Fatal(err)
-		}
+		}}))
 		if slices.Sort(got); !slices.Equal(got, []uint64{3, 4}) {
 			t.Errorf("answers in the order %v: %v are on record as replaced, want 3 and 4", order, got)
 		}

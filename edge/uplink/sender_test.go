@@ -30,6 +30,12 @@ func (o *published) Put(payload, attachment []byte) error {
 	return err
 }
 
+// observation decodes the last message.
+func (o *published) observation() (m wire.Observation) {
+	rttest.Do(wire.ParseObservation(&m, o.body))
+	return m
+}
+
 func (o *published) PutLatest(payload, attachment []byte) (bool, error) {
 	o.body, o.header = append(o.body[:0], payload...), append(o.header[:0], attachment...)
 	return false, nil
@@ -112,10 +118,7 @@ func TestObservationSaysWhichPictureIsStale(t *testing.T) {
 		s.Cameras[0].MaxAge = tt.bound // the picture is 7 ms old
 		s.in.Sessions().Open.Old = tt.old
 		s.send(testSnapshot())
-		var o wire.Observation
-		if err := wire.ParseObservation(&o, out.body); err != nil {
-			t.Fatal(err)
-		}
+		o := out.observation()
 		stale := s.Cameras[0].Stats().Stale
 		if !slices.Equal(o.StaleCameras, tt.want) || stale != uint64(len(tt.want)) && !tt.old {
 			t.Errorf("bound %v, old server %v: stale cameras %v, counted %d, want %v", tt.bound, tt.old, o.StaleCameras,
@@ -160,10 +163,7 @@ func TestObservationSaysWhatTheTickAsked(t *testing.T) {
 		t.Errorf("the stamp is %v from the tick, and counts as ours: %v; want at most 1 ms, true", off,
 			s.stamps.ours(9, h.ClientMonoNs))
 	}
-	var o wire.Observation
-	if err := wire.ParseObservation(&o, out.body); err != nil {
-		t.Fatal(err)
-	}
+	o := out.observation()
 	if o.N != 40 || o.T != 9 || o.InferenceDelaySteps != 4 || o.OverlapEnd != 10 || !o.EpisodeStart ||
 		o.Task != "pick" {
 		t.Errorf("observation %+v", o)
@@ -177,10 +177,7 @@ func TestObservationSaysWhatTheTickAsked(t *testing.T) {
 	if len(o.Images) != 1 || o.Images[0].Name != "observation.images.top" || o.Images[0].Codec != wire.JPEG {
 		t.Fatalf("images %+v", o.Images)
 	}
-	d, err := jpeg.NewDecoder()
-	if err != nil {
-		t.Fatal(err)
-	}
+	d := rttest.Must(jpeg.NewDecoder())
 	pix := make([]byte, 32*16*3)
 	if err := d.DecodeRGB(pix, o.Images[0].Data, 32, 16); err != nil || pix[0] < 220 || pix[2] > 30 {
 		t.Errorf("first pixel %v (%v), want about 240 120 0: red first", pix[:3], err)
@@ -194,10 +191,7 @@ func TestObservationForAnOldServerHasBothPrefixesAndNoNewKeys(t *testing.T) {
 	s, out := newTestSender(t, 0)
 	s.in.Open(&Session{Session: record.Session{Epoch: 3}, Publisher: out, Old: true})
 	s.send(testSnapshot())
-	var o wire.Observation
-	if err := wire.ParseObservation(&o, out.body); err != nil {
-		t.Fatal(err)
-	}
+	o := out.observation()
 	if o.HasT || o.HasN || o.HasOverlapEnd || o.HasRunway || bytes.Contains(out.body, []byte("runway_ms")) {
 		t.Error("keys that an old server does not know were sent")
 	}
@@ -241,10 +235,7 @@ func TestSenderNoAlloc(t *testing.T) {
 // newTestLook adds a page's preview to a sender.
 func newTestLook(t *testing.T, s *Sender) *capture.Preview {
 	t.Helper()
-	preview, err := capture.NewPreview(s.Encoders[0])
-	if err != nil {
-		t.Fatal(err)
-	}
+	preview := rttest.Must(capture.NewPreview(s.Encoders[0]))
 	t.Cleanup(preview.Close)
 	s.Previews = []*capture.Preview{preview}
 	return preview
@@ -272,10 +263,7 @@ func TestWhoLooksSeesWhatIsSent(t *testing.T) {
 	if err != nil || still.At != rt.Instant(993*time.Millisecond) {
 		t.Fatalf("taken at %v, %v; want 993 ms", still.At, err)
 	}
-	var o wire.Observation
-	if err := wire.ParseObservation(&o, out.body); err != nil {
-		t.Fatal(err)
-	}
+	o := out.observation()
 	if !bytes.Equal(still.Data, o.Images[0].Data) {
 		t.Error("the preview is another picture than the observation's")
 	}
