@@ -40,7 +40,7 @@ type tensors struct {
 	meta         *policy.Meta
 	model        Model
 	decoder      *jpeg.Decoder // nil for a policy without cameras
-	contract     wire.Contract
+	contract     wire.Shapes
 	conditioning policy.Conditioning
 	tasks        *taskReader
 	obs          wire.Observation
@@ -67,7 +67,7 @@ func newTensors(meta *policy.Meta, model Model, caps *wire.Capabilities, conditi
 		model:        model,
 		conditioning: conditioning,
 		tasks:        tasks,
-		contract: wire.Contract{
+		contract: wire.Shapes{
 			StateDim:  len(meta.StateNames),
 			ActionDim: meta.ActionDim,
 			Horizon:   meta.ChunkSize,

@@ -7,16 +7,14 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/edge-rt/edge-rt/rt/rttest"
 	"github.com/edge-rt/edge-rt/wire/wiretest"
 )
 
 // conformanceRows returns the rows of all tables of docs/conformance.md, without their heads.
 func conformanceRows(t *testing.T) (rows [][]string) {
 	t.Helper()
-	text, err := os.ReadFile("../docs/conformance.md")
-	if err != nil {
-		t.Fatal(err)
-	}
+	text := rttest.Must(os.ReadFile("../docs/conformance.md"))
 	lines := strings.Split(string(text), "\n")
 	for i, line := range lines {
 		if !strings.HasPrefix(line, "|") || strings.HasPrefix(line, "|---") || i+1 < len(lines) &&
@@ -54,16 +52,10 @@ func TestConformanceNamesTestsThatExist(t *testing.T) {
 				t.Errorf("%q names the test %s, want `PACKAGE.TestNAME`", row[0], name)
 				continue
 			}
-			files, err := filepath.Glob(filepath.Join("..", m[1], "*_test.go"))
-			if err != nil {
-				t.Fatal(err)
-			}
+			files := rttest.Must(filepath.Glob(filepath.Join("..", m[1], "*_test.go")))
 			found := false
 			for _, file := range files {
-				text, err := os.ReadFile(file)
-				if err != nil {
-					t.Fatal(err)
-				}
+				text := rttest.Must(os.ReadFile(file))
 				found = found || strings.Contains(string(text), "\nfunc "+m[2]+"(")
 			}
 			if !found {

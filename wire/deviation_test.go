@@ -13,10 +13,10 @@ import (
 	"github.com/edge-rt/edge-rt/wire/wiretest"
 )
 
-// demoContract is the contract of a two-joint arm with one camera.
-var demoContract = Contract{StateDim: 2, ActionDim: 2, Horizon: 4, Cameras: []CameraShape{{"top", 1, 2, 3}}, Past: 2}
+// demoShapes are the sizes of a two-joint arm with one camera.
+var demoShapes = Shapes{StateDim: 2, ActionDim: 2, Horizon: 4, Cameras: []CameraShape{{"top", 1, 2, 3}}, Past: 2}
 
-// demoObservation fits demoContract and sets every optional key.
+// demoObservation fits demoShapes and sets every optional key.
 func demoObservation() *Observation {
 	return &Observation{
 		State: []float32{1, -2},
@@ -120,7 +120,7 @@ func sendObservation(change func(*Observation)) error {
 	if err := ParseObservation(&got, AppendObservation(nil, o)); err != nil {
 		return err
 	}
-	return demoContract.CheckObservation(&got)
+	return demoShapes.CheckObservation(&got)
 }
 
 func TestLiveDeviations(t *testing.T) {

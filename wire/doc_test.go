@@ -12,16 +12,15 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+
+	"github.com/edge-rt/edge-rt/rt/rttest"
 )
 
 // docTables returns the first two cells of every table row below a heading of
 // docs/wire.md, without back-quotes.
 func docTables(t *testing.T) map[string][][]string {
 	t.Helper()
-	text, err := os.ReadFile("../docs/wire.md")
-	if err != nil {
-		t.Fatal(err)
-	}
+	text := rttest.Must(os.ReadFile("../docs/wire.md"))
 	tables := map[string][][]string{}
 	heading := ""
 	for line := range strings.Lines(string(text)) {
@@ -49,62 +48,23 @@ func keysOf(t *testing.T, body []byte) (keys []string) {
 		keys = append(keys, string(r.key()))
 		r.skip(0)
 	}
-	if err := r.close(); err != nil {
-		t.Fatal(err)
-	}
+	rttest.Do(r.close())
 	return keys
 }
 
 // TestDocKeys compares the keys of each message, their order and which are optional, with the
 // encoders' output when every field is set and when no field is set.
 func TestDocKeys(t *testing.T) {
-	caps := Capabilities{
-		T:              ExtensionLevel,
-		ModelSHA256:    "ab",
-		CameraShapes:   demoContract.Cameras,
-		ActionUnits:    []string{"deg"},
-		StateUnits:     []string{"deg"},
-		Steps:          2,
-		InferenceMsMin: 1,
-		InferenceMsP99: 1,
-		QueueWaitMs:    1,
-	}
 	messages := map[string]struct{ full, bare []byte }{
-		"Observation": {AppendObservation(nil, demoObservation()), AppendObservation(nil, &Observation{})},
-		"ActionChunk": {AppendActionChunk(nil, demoChunk()), AppendActionChunk(nil, &ActionChunk{})},
-		"SessionOpen": {AppendSessionOpen(nil, &SessionOpen{
-			ServerID:     "x",
-			SessionEpoch: 1,
-			CameraShapes: caps.CameraShapes,
-			ActionUnits:  caps.ActionUnits,
-			StateUnits:   caps.StateUnits,
-			Instance:     "x",
-			Host:         "x",
-			Steps:        1,
-			RawImages:    []string{"x"},
-		}), AppendSessionOpen(nil, &SessionOpen{})},
-		"SessionAck": {AppendSessionAck(nil, &SessionAck{
-			Capabilities: caps,
-			ServerID:     "x",
-			Draining:     true,
-			RetryAfterMs: 1,
-			Nonce:        1,
-			MaxSessions:  1,
-			HeldBy:       "x",
-			Simulation:   true,
-		}),
-			AppendSessionAck(nil, &SessionAck{})},
-		"Status": {AppendStatus(nil, &Status{
-			Capabilities: caps,
-			ServerID:     "x",
-			ServerLoad:   1,
-			Draining:     true,
-			Device:       "x",
-		}), AppendStatus(nil, &Status{})},
+		"Observation":  {AppendObservation(nil, demoObservation()), AppendObservation(nil, &Observation{})},
+		"ActionChunk":  {AppendActionChunk(nil, demoChunk()), AppendActionChunk(nil, &ActionChunk{})},
+		"SessionOpen":  {AppendSessionOpen(nil, &demoOpen), AppendSessionOpen(nil, &SessionOpen{})},
+		"SessionAck":   {AppendSessionAck(nil, &demoAck), AppendSessionAck(nil, &SessionAck{})},
+		"Status":       {AppendStatus(nil, &demoStatus), AppendStatus(nil, &Status{})},
 		"Reset":        {AppendReset(nil, &Reset{Task: "x"}), AppendReset(nil, &Reset{})},
 		"ResetAck":     {AppendResetAck(nil, &ResetAck{}), AppendResetAck(nil, &ResetAck{})},
 		"SessionClose": {AppendSessionClose(nil, &SessionClose{}), AppendSessionClose(nil, &SessionClose{})},
-		"Event":        {AppendEvent(nil, &Event{ServerID: "x", Nonce: 1}), AppendEvent(nil, &Event{})},
+		"Event":        {AppendEvent(nil, &demoEvent), AppendEvent(nil, &Event{})},
 	}
 	tables := docTables(t)
 	for name, m := range messages {
@@ -180,10 +140,7 @@ func maxConstants(t *testing.T) map[string]string {
 	set := token.NewFileSet()
 	values := map[string]string{}
 	for _, name := range []string{"doc.go", "keys.go"} {
-		file, err := parser.ParseFile(set, name, nil, 0)
-		if err != nil {
-			t.Fatal(err)
-		}
+		file := rttest.Must(parser.ParseFile(set, name, nil, 0))
 		for _, d := range file.Decls {
 			g, ok := d.(*ast.GenDecl)
 			if !ok || g.Tok != token.CONST {

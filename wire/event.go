@@ -1,10 +1,6 @@
 package wire
 
-import (
-	"math"
-
-	"github.com/tinylib/msgp/msgp"
-)
+import "math"
 
 // EventCode is the outcome of a robot's request.
 type EventCode string
@@ -32,52 +28,22 @@ type Event struct {
 	Nonce    int64  // of the session, if it has one; 0 is not sent
 }
 
-// AppendEvent appends the body of e: {code, text, seq, retry_after_ms}, and those of {server_id,
-// nonce} that are set.
-func AppendEvent(dst []byte, e *Event) []byte {
-	keys := uint32(4)
-	if e.ServerID != "" {
-		keys++
+func (e *Event) fields() []field {
+	return []field{
+		{key: "code", value: (*string)(&e.Code), limit: MaxNameBytes},
+		{key: "text", value: &e.Text, limit: MaxTextBytes},
+		{key: "seq", value: &e.Seq},
+		{key: "retry_after_ms", value: &e.RetryAfterMs, limit: math.MaxInt32},
+		{key: "server_id", value: &e.ServerID, limit: MaxNameBytes, optional: true},
+		{key: "nonce", value: &e.Nonce, optional: true},
 	}
-	if e.Nonce != 0 {
-		keys++
-	}
-	dst = msgp.AppendMapHeader(dst, keys)
-	dst = appendTextKey(dst, "code", string(e.Code))
-	dst = appendTextKey(dst, "text", e.Text)
-	dst = msgp.AppendString(dst, "seq")
-	dst = msgp.AppendUint64(dst, e.Seq)
-	dst = appendIntKey(dst, "retry_after_ms", int64(e.RetryAfterMs))
-	if e.ServerID != "" {
-		dst = appendTextKey(dst, "server_id", e.ServerID)
-	}
-	if e.Nonce != 0 {
-		dst = appendIntKey(dst, "nonce", e.Nonce)
-	}
-	return dst
 }
+
+// AppendEvent appends the body of e.
+func AppendEvent(dst []byte, e *Event) []byte { return appendFields(dst, e.fields()) }
 
 // ParseEvent reads a body into a fresh *e.
 func ParseEvent(e *Event, src []byte) error {
 	*e = Event{}
-	var r reader
-	for range r.open(src) {
-		switch key := string(r.key()); key {
-		case "code":
-			e.Code = EventCode(r.string(key, MaxNameBytes))
-		case "text":
-			e.Text = r.string(key, MaxTextBytes)
-		case "seq":
-			e.Seq = r.uint64(key)
-		case "retry_after_ms":
-			e.RetryAfterMs = int(r.int(key, 0, math.MaxInt32))
-		case "server_id":
-			e.ServerID = r.string(key, MaxNameBytes)
-		case "nonce":
-			e.Nonce = r.int(key, math.MinInt64, math.MaxInt64)
-		default:
-			r.skip(0)
-		}
-	}
-	return r.close()
+	return parseFields(src, e.fields())
 }

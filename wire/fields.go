@@ -2,7 +2,6 @@ package wire
 
 import (
 	"math"
-	"reflect"
 	"slices"
 
 	"github.com/tinylib/msgp/msgp"
@@ -21,18 +20,14 @@ type field struct {
 // op is the value of a field that is constant.
 type op string
 
-// travels reports whether the field is written: an optional field is when it is neither zero nor an
-// empty list.
-func (f *field) travels() bool {
-	if !f.optional {
-		return true
-	}
-	v := reflect.ValueOf(f.value).Elem()
-	return !v.IsZero() && (v.Kind() != reflect.Slice || v.Len() > 0)
-}
+// unset lists the encodings of the values that an optional field does not send: zero, "", false, no
+// list, no map and 0.0.
+var unset = []string{"\x00", "\xa0", "\xc2", "\x90", "\x80", "\xcb\x00\x00\x00\x00\x00\x00\x00\x00"}
+
+func (f *field) skipped() bool { return f.optional && slices.Contains(unset, string(f.append(nil))) }
 
 func appendFields(dst []byte, fields []field) []byte {
-	fields = slices.DeleteFunc(fields, func(f field) bool { return !f.travels() })
+	fields = slices.DeleteFunc(fields, func(f field) bool { return f.skipped() })
 	dst = msgp.AppendMapHeader(dst, uint32(len(fields)))
 	for _, f := range fields {
 		dst = f.append(msgp.AppendString(dst, f.key))
@@ -56,6 +51,8 @@ func (f *field) append(dst []byte) []byte {
 		return appendInt(dst, *v)
 	case *uint32:
 		return appendInt(dst, int64(*v))
+	case *uint64:
+		return msgp.AppendUint64(dst, *v)
 	case *[]string:
 		return appendStrings(dst, *v)
 	case *[]Tag:
@@ -105,6 +102,8 @@ func (r *reader) field(f *field) {
 		*v = r.int(f.key, math.MinInt64, math.MaxInt64)
 	case *uint32:
 		*v = r.uint32(f.key)
+	case *uint64:
+		*v = r.uint64(f.key)
 	case *[]string:
 		*v = r.strings(*v, f.key, f.limit)
 	case *[]Tag:

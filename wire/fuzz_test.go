@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"testing"
 
+	"github.com/edge-rt/edge-rt/rt/rttest"
 	"github.com/edge-rt/edge-rt/wire/wiretest"
 )
 
@@ -12,18 +13,16 @@ import (
 func seed(f *testing.F) {
 	for _, section := range []string{"messages", "tolerant_decode", "tensors", "images"} {
 		var vectors []struct{ Hex string }
-		if err := json.Unmarshal(wiretest.Vectors(f)[section], &vectors); err != nil {
-			f.Fatal(err)
-		}
+		rttest.Do(json.Unmarshal(wiretest.Vectors(f)[section], &vectors))
 		for _, v := range vectors {
 			f.Add(unhex(v.Hex))
 		}
 	}
 	f.Add(AppendObservation(nil, demoObservation()))
 	f.Add(AppendActionChunk(nil, demoChunk()))
-	f.Add(AppendSessionOpen(nil, &SessionOpen{ClientUUID: "r", SessionEpoch: 3, Instance: "0f", Host: "left-pi"}))
-	f.Add(AppendSessionAck(nil, &SessionAck{Error: "taken", RetryAfterMs: 500, Nonce: 1 << 62, HeldBy: "left-pi"}))
-	f.Add(AppendEvent(nil, &Event{Code: EventLate, Text: "x", Seq: 1, RetryAfterMs: 2, ServerID: "a", Nonce: 3}))
+	f.Add(AppendSessionOpen(nil, &demoOpen))
+	f.Add(AppendSessionAck(nil, &demoAck))
+	f.Add(AppendEvent(nil, &demoEvent))
 	f.Add([]byte{0xdf, 0xff, 0xff, 0xff, 0xff})
 	f.Add([]byte{0x81, 0xa1, 'x', 0xdd, 0xff, 0xff, 0xff, 0xff})
 	f.Add([]byte{0x81, 0xa5, 's', 't', 'a', 't', 'e', 0xc6, 0xff, 0xff, 0xff, 0xff})
@@ -49,23 +48,21 @@ func fuzzMessage(f *testing.F, fresh func() message) {
 	})
 }
 
-func FuzzParseSessionOpen(f *testing.F)  { fuzzMessage(f, func() message { return &openMsg{} }) }
-func FuzzParseSessionAck(f *testing.F)   { fuzzMessage(f, func() message { return &ackMsg{} }) }
-func FuzzParseStatus(f *testing.F)       { fuzzMessage(f, func() message { return &statusMsg{} }) }
-func FuzzParseReset(f *testing.F)        { fuzzMessage(f, func() message { return &resetMsg{} }) }
-func FuzzParseResetAck(f *testing.F)     { fuzzMessage(f, func() message { return &resetAckMsg{} }) }
-func FuzzParseSessionClose(f *testing.F) { fuzzMessage(f, func() message { return &closeMsg{} }) }
-func FuzzParseEvent(f *testing.F)        { fuzzMessage(f, func() message { return &eventMsg{} }) }
+func FuzzParseSessionOpen(f *testing.F)  { fuzzMessage(f, openKind) }
+func FuzzParseSessionAck(f *testing.F)   { fuzzMessage(f, ackKind) }
+func FuzzParseStatus(f *testing.F)       { fuzzMessage(f, statusKind) }
+func FuzzParseReset(f *testing.F)        { fuzzMessage(f, resetKind) }
+func FuzzParseResetAck(f *testing.F)     { fuzzMessage(f, resetAckKind) }
+func FuzzParseSessionClose(f *testing.F) { fuzzMessage(f, closeKind) }
+func FuzzParseEvent(f *testing.F)        { fuzzMessage(f, eventKind) }
 
 // A reused Observation must read like a fresh one.
 func FuzzParseObservation(f *testing.F) {
-	used := &observationMsg{*demoObservation()}
+	used := form[Observation]{body: demoObservation(), read: ParseObservation, write: AppendObservation}
 	fuzzMessage(f, func() message { return used })
 }
 
-func FuzzParseActionChunk(f *testing.F) {
-	fuzzMessage(f, func() message { return &chunkMsg{} })
-}
+func FuzzParseActionChunk(f *testing.F) { fuzzMessage(f, chunkKind) }
 
 func FuzzParseTensor(f *testing.F) {
 	seed(f)
@@ -115,25 +112,15 @@ func FuzzSlug(f *testing.F) {
 		if again, err := Slug(slug); err != nil || again != slug {
 			t.Fatalf("Slug(%q) = %q, whose slug is %q, %v", text, slug, again, err)
 		}
-		prefix, err := ServicePrefix(text, text, text)
-		if err != nil {
-			t.Fatal(err)
-		}
+		prefix := rttest.Must(ServicePrefix(text, text, text))
 		if s, err := ServiceOf(ServerAliveKey(prefix)); err != nil || s.Prefix() != prefix {
 			t.Fatalf("ServiceOf of %q = %v, %v", prefix, s, err)
 		}
-		key, err := EpochAliveKey(prefix, text, 7)
-		if err != nil {
-			t.Fatal(err)
-		}
+		key := rttest.Must(EpochAliveKey(prefix, text, 7))
 		if uuid, epoch, err := ParseEpochAlive(prefix, key); err != nil || uuid != slug || epoch != 7 {
 			t.Fatalf("ParseEpochAlive(%q) = %q, %d, %v", key, uuid, epoch, err)
 		}
 	})
 }
 
-type eventMsg struct{ Event }
-
-func (m *eventMsg) parse(src []byte) error { return ParseEvent(&m.Event, src) }
-func (m *eventMsg) append() []byte         { return AppendEvent(nil, &m.Event) }
-func (m *eventMsg) fields() map[string]any { return nil }
+var eventKind = kind(ParseEvent, AppendEvent, nil)

@@ -1,11 +1,13 @@
 package wire
 
 import (
-	"bytes"
 	"encoding/hex"
 	"encoding/json"
 	"fmt"
-	"strconv"
+	"reflect"
+	"regexp"
+
+	"github.com/edge-rt/edge-rt/rt/rttest"
 )
 
 // message is any body of schema 1, for the judges.
@@ -15,38 +17,62 @@ type message interface {
 	fields() map[string]any // as in Python's dataclass
 }
 
-func newMessage(kind string) message {
-	switch kind {
-	case "ObservationMsg", "decode_observation":
-		return &observationMsg{}
-	case "ActionChunkMsg", "decode_action_chunk":
-		return &chunkMsg{}
-	case "SessionOpenMsg", "decode_session_open":
-		return &openMsg{}
-	case "SessionAckMsg", "decode_session_ack":
-		return &ackMsg{}
-	case "StatusMsg":
-		return &statusMsg{}
-	case "ResetMsg", "decode_reset":
-		return &resetMsg{}
-	case "ResetAckMsg":
-		return &resetAckMsg{}
-	case "SessionCloseMsg":
-		return &closeMsg{}
-	}
-	return nil
+// form is one kind of body with its functions.
+type form[M any] struct {
+	body  *M
+	read  func(*M, []byte) error
+	write func([]byte, *M) []byte
+	named func(*M) map[string]any
 }
+
+func (f form[M]) parse(src []byte) error { return f.read(f.body, src) }
+func (f form[M]) append() []byte         { return f.write(nil, f.body) }
+func (f form[M]) fields() map[string]any { return f.named(f.body) }
+
+// kind returns a maker of empty bodies.
+func kind[M any](read func(*M, []byte) error, write func([]byte, *M) []byte,
+	named func(*M) map[string]any) func() message {
+	return func() message { return form[M]{new(M), read, write, named} }
+}
+
+var (
+	observationKind = kind(ParseObservation, AppendObservation, observationFields)
+	chunkKind       = kind(ParseActionChunk, AppendActionChunk, chunkFields)
+	openKind        = kind(ParseSessionOpen, AppendSessionOpen, openFields)
+	ackKind         = kind(ParseSessionAck, AppendSessionAck, ackFields)
+	statusKind      = kind(ParseStatus, AppendStatus, statusFields)
+	resetKind       = kind(ParseReset, AppendReset, func(m *Reset) map[string]any {
+		return map[string]any{"client_uuid": m.ClientUUID, "episode_id": m.EpisodeID}
+	})
+	resetAckKind = kind(ParseResetAck, AppendResetAck, func(m *ResetAck) map[string]any {
+		return map[string]any{"ok": m.OK, "error": m.Error}
+	})
+	closeKind = kind(ParseSessionClose, AppendSessionClose, func(m *SessionClose) map[string]any {
+		return map[string]any{"op": OpClose, "client_uuid": m.ClientUUID, "session_id": m.SessionID}
+	})
+
+	// kinds has the names in the vectors.
+	kinds = map[string]func() message{
+		"ObservationMsg": observationKind, "decode_observation": observationKind,
+		"ActionChunkMsg": chunkKind, "decode_action_chunk": chunkKind,
+		"SessionOpenMsg": openKind, "decode_session_open": openKind,
+		"SessionAckMsg": ackKind, "decode_session_ack": ackKind,
+		"ResetMsg": resetKind, "decode_reset": resetKind,
+		"StatusMsg": statusKind, "ResetAckMsg": resetAckKind, "SessionCloseMsg": closeKind,
+	}
+)
 
 func judgeMessage(raw json.RawMessage) error {
 	var v struct {
 		Type, Hex string
 		Decoded   json.RawMessage
 	}
-	must(json.Unmarshal(raw, &v))
-	m := newMessage(v.Type)
-	if m == nil {
+	rttest.Do(json.Unmarshal(raw, &v))
+	fresh := kinds[v.Type]
+	if fresh == nil {
 		return fmt.Errorf("the judge does not know %s", v.Type)
 	}
+	m := fresh()
 	if err := m.parse(unhex(v.Hex)); err != nil {
 		return fmt.Errorf("parse(%s) = %v", v.Hex, err)
 	}
@@ -64,11 +90,12 @@ func judgeTolerant(raw json.RawMessage) error {
 		Decoder, Hex, Error string
 		Decoded             json.RawMessage
 	}
-	must(json.Unmarshal(raw, &v))
-	m := newMessage(v.Decoder)
-	if m == nil {
+	rttest.Do(json.Unmarshal(raw, &v))
+	fresh := kinds[v.Decoder]
+	if fresh == nil {
 		return fmt.Errorf("the judge does not know %s", v.Decoder)
 	}
+	m := fresh()
 	err := m.parse(unhex(v.Hex))
 	if (err != nil) != (v.Error != "") {
 		return fmt.Errorf("parse(%s) = %v, want error %q", v.Hex, err, v.Error)
@@ -79,69 +106,23 @@ func judgeTolerant(raw json.RawMessage) error {
 	return sameFields(m.fields(), v.Decoded)
 }
 
+// asBytes matches a text that Python left as bytes.
+var asBytes = regexp.MustCompile(`\{\s*"bytes_hex":\s*"([0-9a-f]*)"\s*\}`)
+
 // sameFields compares by value: 30 and 30.0 are equal, and a text that Python left as bytes is
 // compared by its bytes.
 func sameFields(got map[string]any, want json.RawMessage) error {
-	text, err := json.Marshal(got)
-	must(err)
-	g, w := decodeJSON(text).(map[string]any), decodeJSON(want).(map[string]any)
+	want = asBytes.ReplaceAllFunc(want, func(found []byte) []byte {
+		return rttest.Must(json.Marshal(string(unhex(string(asBytes.FindSubmatch(found)[1])))))
+	})
+	var g, w map[string]any
+	rttest.Do(json.Unmarshal(rttest.Must(json.Marshal(got)), &g))
+	rttest.Do(json.Unmarshal(want, &w))
 	delete(w, "jpeg_quality") // a sender's setting that is never sent
-	for key := range w {
-		if !sameValue(g[key], w[key]) {
-			return fmt.Errorf("%s = %v, want %v", key, g[key], w[key])
-		}
-	}
-	if len(g) != len(w) {
-		return fmt.Errorf("%d fields, want %d", len(g), len(w))
+	if !reflect.DeepEqual(g, w) {
+		return fmt.Errorf("fields %v, want %v", g, w)
 	}
 	return nil
-}
-
-func decodeJSON(text []byte) (v any) {
-	d := json.NewDecoder(bytes.NewReader(text))
-	d.UseNumber()
-	must(d.Decode(&v))
-	return v
-}
-
-func sameValue(g, w any) bool {
-	switch w := w.(type) {
-	case json.Number:
-		g, ok := g.(json.Number)
-		if !ok {
-			return false
-		}
-		a, errA := strconv.ParseFloat(g.String(), 64)
-		b, errB := strconv.ParseFloat(w.String(), 64)
-		exact := len(w.String()) < 16 || g == w || bytes.ContainsRune([]byte(w), '.')
-		return errA == nil && errB == nil && a == b && exact
-	case []any:
-		g, ok := g.([]any)
-		if !ok || len(g) != len(w) {
-			return false
-		}
-		for i := range w {
-			if !sameValue(g[i], w[i]) {
-				return false
-			}
-		}
-		return true
-	case map[string]any:
-		if text, ok := w["bytes_hex"]; ok {
-			return g == string(unhex(text.(string)))
-		}
-		g, ok := g.(map[string]any)
-		if !ok || len(g) != len(w) {
-			return false
-		}
-		for k := range w {
-			if !sameValue(g[k], w[k]) {
-				return false
-			}
-		}
-		return true
-	}
-	return g == w
 }
 
 func ndarray(dtype string, shape []int, values any) any {
@@ -172,11 +153,7 @@ func wide(v []float32) []float64 {
 
 func list(v []string) []string { return append([]string{}, v...) }
 
-type observationMsg struct{ Observation }
-
-func (m *observationMsg) parse(src []byte) error { return ParseObservation(&m.Observation, src) }
-func (m *observationMsg) append() []byte         { return AppendObservation(nil, &m.Observation) }
-func (m *observationMsg) fields() map[string]any {
+func observationFields(m *Observation) map[string]any {
 	images := map[string]any{}
 	for _, i := range m.Images {
 		values := make([]int, len(i.Data))
@@ -190,22 +167,14 @@ func (m *observationMsg) fields() map[string]any {
 		"prefix_robot": matrixField(&m.PrefixRobot), "episode_start": m.EpisodeStart}
 }
 
-type chunkMsg struct{ ActionChunk }
-
-func (m *chunkMsg) parse(src []byte) error { return ParseActionChunk(&m.ActionChunk, src) }
-func (m *chunkMsg) append() []byte         { return AppendActionChunk(nil, &m.ActionChunk) }
-func (m *chunkMsg) fields() map[string]any {
+func chunkFields(m *ActionChunk) map[string]any {
 	return map[string]any{"seq_id_echo": m.SeqIDEcho, "client_mono_ns_echo": m.ClientMonoNsEcho,
 		"episode_id_echo": m.EpisodeIDEcho, "chunk_model": matrixField(&m.ChunkModel),
 		"chunk_robot": matrixField(&m.ChunkRobot), "queue_wait_ms": m.QueueWaitMs,
 		"inference_ms": m.InferenceMs, "superseded_seqs": m.SupersededSeqs, "server_load": m.ServerLoad}
 }
 
-type openMsg struct{ SessionOpen }
-
-func (m *openMsg) parse(src []byte) error { return ParseSessionOpen(&m.SessionOpen, src) }
-func (m *openMsg) append() []byte         { return AppendSessionOpen(nil, &m.SessionOpen) }
-func (m *openMsg) fields() map[string]any {
+func openFields(m *SessionOpen) map[string]any {
 	tags := map[string]string{}
 	for _, t := range m.Tags {
 		tags[t.Key] = t.Value
@@ -224,11 +193,7 @@ func (c *Capabilities) fieldMap() map[string]any {
 		"rtc_execution_horizon": c.RTCExecutionHorizon, "serving_mode": c.ServingMode, "warmed_up": c.WarmedUp}
 }
 
-type ackMsg struct{ SessionAck }
-
-func (m *ackMsg) parse(src []byte) error { return ParseSessionAck(&m.SessionAck, src) }
-func (m *ackMsg) append() []byte         { return AppendSessionAck(nil, &m.SessionAck) }
-func (m *ackMsg) fields() map[string]any {
+func ackFields(m *SessionAck) map[string]any {
 	f := m.fieldMap()
 	f["accepted"] = m.Accepted
 	f["error"] = m.Error
@@ -239,35 +204,9 @@ func (m *ackMsg) fields() map[string]any {
 	return f
 }
 
-type statusMsg struct{ Status }
-
-func (m *statusMsg) parse(src []byte) error { return ParseStatus(&m.Status, src) }
-func (m *statusMsg) append() []byte         { return AppendStatus(nil, &m.Status) }
-func (m *statusMsg) fields() map[string]any {
+func statusFields(m *Status) map[string]any {
 	f := m.fieldMap()
 	f["min_schema_version"], f["max_schema_version"] = m.MinSchemaVersion, m.MaxSchemaVersion
 	f["active_sessions"], f["max_sessions"] = m.ActiveSessions, m.MaxSessions
 	return f
-}
-
-type resetMsg struct{ Reset }
-
-func (m *resetMsg) parse(src []byte) error { return ParseReset(&m.Reset, src) }
-func (m *resetMsg) append() []byte         { return AppendReset(nil, &m.Reset) }
-func (m *resetMsg) fields() map[string]any {
-	return map[string]any{"client_uuid": m.ClientUUID, "episode_id": m.EpisodeID}
-}
-
-type resetAckMsg struct{ ResetAck }
-
-func (m *resetAckMsg) parse(src []byte) error { return ParseResetAck(&m.ResetAck, src) }
-func (m *resetAckMsg) append() []byte         { return AppendResetAck(nil, &m.ResetAck) }
-func (m *resetAckMsg) fields() map[string]any { return map[string]any{"ok": m.OK, "error": m.Error} }
-
-type closeMsg struct{ SessionClose }
-
-func (m *closeMsg) parse(src []byte) error { return ParseSessionClose(&m.SessionClose, src) }
-func (m *closeMsg) append() []byte         { return AppendSessionClose(nil, &m.SessionClose) }
-func (m *closeMsg) fields() map[string]any {
-	return map[string]any{"op": OpClose, "client_uuid": m.ClientUUID, "session_id": m.SessionID}
 }

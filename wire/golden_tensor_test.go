@@ -6,10 +6,12 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"reflect"
 	"slices"
 	"strings"
 
+	"github.com/edge-rt/edge-rt/rt/rttest"
 	"github.com/tinylib/msgp/msgp"
 )
 
@@ -21,7 +23,7 @@ func judgeTensor(raw json.RawMessage) error {
 		DataHex   string `json:"data_hex"`
 		Values    []any
 	}
-	must(json.Unmarshal(raw, &v))
+	rttest.Do(json.Unmarshal(raw, &v))
 	var got Tensor
 	present, err := ParseTensor(&got, unhex(v.Hex))
 	if err != nil || present != (v.WireDType != "") {
@@ -72,9 +74,9 @@ func judgeTensorEdge(raw json.RawMessage) error {
 		Out   *struct{ DType string }
 		Error string
 	}
-	must(json.Unmarshal(raw, &v))
+	rttest.Do(json.Unmarshal(raw, &v))
 	src := msgp.AppendMapHeader(nil, uint32(len(v.Obj)))
-	for _, key := range slices.Sorted(mapKeys(v.Obj)) {
+	for _, key := range slices.Sorted(maps.Keys(v.Obj)) {
 		src = msgp.AppendString(src, key)
 		src = appendJSON(src, key, v.Obj[key])
 	}
@@ -87,16 +89,6 @@ func judgeTensorEdge(raw json.RawMessage) error {
 		return fmt.Errorf("ParseTensor(% x) has dtype %v, want %s", src, got.DType, v.Out.DType)
 	}
 	return nil
-}
-
-func mapKeys(m map[string]any) func(func(string) bool) {
-	return func(yield func(string) bool) {
-		for k := range m {
-			if !yield(k) {
-				return
-			}
-		}
-	}
 }
 
 // appendJSON encodes the vector's JSON. The value of data is hexadecimal for a bin, except in
@@ -127,7 +119,7 @@ func judgeImage(raw json.RawMessage) error {
 		Shape            []int
 		OutShape         []int `json:"out_shape"`
 	}
-	must(json.Unmarshal(raw, &v))
+	rttest.Do(json.Unmarshal(raw, &v))
 	switch {
 	case strings.HasPrefix(v.Name, "reject_"):
 		return judgeImageReject(v.Error)
@@ -179,7 +171,6 @@ func judgeImageReject(text string) error {
 
 // judgeImageEdge builds the object that the vector's name describes; the file has only the outcome.
 func judgeImageEdge(name, wantErr string) error {
-	text := func(dst []byte, k, v string) []byte { return appendTextKey(dst, k, v) }
 	data := func(dst []byte, b ...byte) []byte { return msgp.AppendBytes(msgp.AppendString(dst, "data"), b) }
 	shape := func(dst []byte, dims ...int64) []byte {
 		dst = msgp.AppendArrayHeader(msgp.AppendString(dst, "shape"), uint32(len(dims)))
@@ -189,13 +180,15 @@ func judgeImageEdge(name, wantErr string) error {
 		return dst
 	}
 	object := map[string][]byte{
-		"decode_unknown_codec":            data(text([]byte{0x82}, "codec", "webp"), 1),
-		"decode_jpeg_garbage":             data(text([]byte{0x82}, "codec", "jpeg"), 1, 2, 3),
-		"decode_jpeg_empty":               data(text([]byte{0x82}, "codec", "jpeg")),
+		"decode_unknown_codec":            data(appendTextKey([]byte{0x82}, "codec", "webp"), 1),
+		"decode_jpeg_garbage":             data(appendTextKey([]byte{0x82}, "codec", "jpeg"), 1, 2, 3),
+		"decode_jpeg_empty":               data(appendTextKey([]byte{0x82}, "codec", "jpeg")),
 		"decode_codec_missing_means_jpeg": data([]byte{0x81}, 1, 2, 3),
-		"decode_raw_bad_len":              data(shape(text([]byte{0x83}, "codec", "raw"), 2, 2, 3), 1, 2, 3, 4, 5),
-		"decode_raw_any_shape_ok":         data(shape(text([]byte{0x83}, "codec", "raw"), 12), make([]byte, 12)...),
-		"decode_raw_missing_shape":        data(text([]byte{0x82}, "codec", "raw"), make([]byte, 12)...),
+		"decode_raw_bad_len": data(shape(appendTextKey([]byte{0x83}, "codec", "raw"), 2, 2, 3), 1, 2, 3, 4,
+			5),
+		"decode_raw_any_shape_ok": data(shape(appendTextKey([]byte{0x83}, "codec", "raw"), 12),
+			make([]byte, 12)...),
+		"decode_raw_missing_shape": data(appendTextKey([]byte{0x82}, "codec", "raw"), make([]byte, 12)...),
 	}[name]
 	if object == nil {
 		return fmt.Errorf("the judge does not know %s", name)

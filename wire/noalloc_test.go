@@ -3,6 +3,8 @@ package wire
 import (
 	"bytes"
 	"testing"
+
+	"github.com/edge-rt/edge-rt/rt/rttest"
 )
 
 // policyMessages returns messages of the size that a two-camera arm exchanges: two JPEGs of 20 kB,
@@ -24,6 +26,24 @@ func policyMessages() (*Observation, *ActionChunk) {
 // allocates, neither writing nor reading nor checking, also when two robots take turns in one
 // Observation.
 func TestHotPathNoAlloc(t *testing.T) {
+	for name, path := range hotPaths() {
+		if n := testing.AllocsPerRun(200, path); n != 0 {
+			t.Errorf("%s allocates %v times, want 0", name, n)
+		}
+	}
+}
+
+func BenchmarkHotPath(b *testing.B) {
+	for name, path := range hotPaths() {
+		b.Run(name, func(b *testing.B) {
+			for b.Loop() {
+				path()
+			}
+		})
+	}
+}
+
+func hotPaths() map[string]func() {
 	o, c := policyMessages()
 	other := *o
 	other.Task, other.Images = "sort the screws", []Image{{
@@ -37,19 +57,14 @@ func TestHotPathNoAlloc(t *testing.T) {
 	look := *o
 	look.PastStates = Matrix{1, 6, make([]float32, 6)}
 	look.PastImages = []Image{{Name: "observation.images.top", Codec: Raw, H: 1, W: 2, C: 3, Data: make([]byte, 6)}}
-	lookBytes, back := AppendObservation(nil, &look), Contract{
-		StateDim:  6,
-		ActionDim: 6,
-		Horizon:   50,
-		Cameras:   []CameraShape{{Name: "observation.images.top"}},
-		Past:      1,
-	}
-	contract := Contract{
+	shapes := Shapes{
 		StateDim:  6,
 		ActionDim: 6,
 		Horizon:   50,
 		Cameras:   []CameraShape{{Name: "observation.images.top"}},
 	}
+	lookBytes, back := AppendObservation(nil, &look), shapes
+	back.Past = 1
 	header := Header{SchemaVersion: SchemaVersion, MsgType: MsgObservation, SeqID: 1}
 
 	buf := make([]byte, 0, 64<<10)
@@ -61,52 +76,36 @@ func TestHotPathNoAlloc(t *testing.T) {
 	var pc ActionChunk
 	var tensor Tensor
 	tensorBytes := appendVector(nil, o.State)
-	paths := map[string]func(){
+	return map[string]func(){
 		"AppendHeader":      func() { buf = AppendHeader(buf[:0], header) },
 		"AppendObservation": func() { buf = AppendObservation(buf[:0], o) },
 		"AppendActionChunk": func() { buf = AppendActionChunk(buf[:0], c) },
 		"ParseHeader": func() {
-			h, err := ParseHeader(headerBytes)
-			check(t, err)
-			check(t, h.Check(MsgObservation))
+			rttest.Do(rttest.Must(ParseHeader(headerBytes)).Check(MsgObservation))
 		},
 		"ParseObservation": func() {
-			check(t, ParseObservation(&po, obsBytes))
-			check(t, contract.CheckObservation(&po))
+			rttest.Do(ParseObservation(&po, obsBytes))
+			rttest.Do(shapes.CheckObservation(&po))
 		},
 		"ParseObservation of two robots": func() {
-			check(t, ParseObservation(&po, obsBytes))
-			check(t, ParseObservation(&po, otherBytes))
+			rttest.Do(ParseObservation(&po, obsBytes))
+			rttest.Do(ParseObservation(&po, otherBytes))
 		},
 		"an observation with a history": func() {
 			buf = AppendObservation(buf[:0], &look)
-			check(t, ParseObservation(&po, lookBytes))
-			check(t, back.CheckObservation(&po))
+			rttest.Do(ParseObservation(&po, lookBytes))
+			rttest.Do(back.CheckObservation(&po))
 		},
 		"ParseActionChunk": func() {
-			check(t, ParseActionChunk(&pc, chunkBytes))
-			check(t, contract.CheckChunk(&pc))
+			rttest.Do(ParseActionChunk(&pc, chunkBytes))
+			rttest.Do(shapes.CheckChunk(&pc))
 		},
 		"ParseTensor": func() {
-			_, err := ParseTensor(&tensor, tensorBytes)
-			check(t, err)
+			rttest.Must(ParseTensor(&tensor, tensorBytes))
 		},
 		"ClientUUID": func() {
-			_, err := ClientUUID("@lerobot/m/main/s/robot-07/obs")
-			check(t, err)
+			rttest.Must(ClientUUID("@lerobot/m/main/s/robot-07/obs"))
 		},
-	}
-	for name, path := range paths {
-		if n := testing.AllocsPerRun(200, path); n != 0 {
-			t.Errorf("%s allocates %v times, want 0", name, n)
-		}
-	}
-}
-
-func check(t *testing.T, err error) {
-	if err != nil {
-		t.Helper()
-		t.Fatal(err)
 	}
 }
 
@@ -115,7 +114,7 @@ func check(t *testing.T, err error) {
 func TestParseBorrowsPicturesAndCopiesNumbers(t *testing.T) {
 	src := AppendObservation(nil, demoObservation())
 	var o Observation
-	check(t, ParseObservation(&o, src))
+	rttest.Do(ParseObservation(&o, src))
 	at := bytes.Index(src, []byte{1, 2, 3, 4, 5, 6})
 	if &o.Images[0].Data[0] != &src[at] {
 		t.Error("the picture is a copy, want the source's bytes")
@@ -126,39 +125,5 @@ func TestParseBorrowsPicturesAndCopiesNumbers(t *testing.T) {
 	clear(src)
 	if o.State[1] != -2 || o.Task != "around the post" || o.Images[0].Name != "top" || o.PrefixRobot.Data[3] != 4 {
 		t.Errorf("after the source is gone: %v %q %q %v", o.State, o.Task, o.Images[0].Name, o.PrefixRobot)
-	}
-}
-
-func BenchmarkAppendObservation(b *testing.B) {
-	o, _ := policyMessages()
-	buf := AppendObservation(nil, o)
-	b.SetBytes(int64(len(buf)))
-	b.ReportAllocs()
-	for b.Loop() {
-		buf = AppendObservation(buf[:0], o)
-	}
-}
-
-func BenchmarkParseObservation(b *testing.B) {
-	o, _ := policyMessages()
-	src := AppendObservation(nil, o)
-	b.SetBytes(int64(len(src)))
-	b.ReportAllocs()
-	for b.Loop() {
-		if err := ParseObservation(o, src); err != nil {
-			b.Fatal(err)
-		}
-	}
-}
-
-func BenchmarkParseActionChunk(b *testing.B) {
-	_, c := policyMessages()
-	src := AppendActionChunk(nil, c)
-	b.SetBytes(int64(len(src)))
-	b.ReportAllocs()
-	for b.Loop() {
-		if err := ParseActionChunk(c, src); err != nil {
-			b.Fatal(err)
-		}
 	}
 }

@@ -265,7 +265,7 @@ func appendPicture(dst []byte, m *Image) []byte {
 
 // ParseObservation reads a body into o. Pictures are borrowed from src; everything else is copied
 // into o's memory, which is reused. After an error o is empty. Sizes are checked against the schema
-// only: Contract checks them against a policy.
+// only: Shapes checks them against a policy.
 //
 //rt:noalloc
 func ParseObservation(o *Observation, src []byte) error {

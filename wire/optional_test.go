@@ -6,27 +6,36 @@ import (
 	"reflect"
 	"testing"
 
+	"github.com/edge-rt/edge-rt/rt/rttest"
 	"github.com/tinylib/msgp/msgp"
 )
 
 // TestOptionalKeysRoundTrip: every key that is set arrives.
 func TestOptionalKeysRoundTrip(t *testing.T) {
 	var o Observation
-	check(t, ParseObservation(&o, AppendObservation(nil, demoObservation())))
+	rttest.Do(ParseObservation(&o, AppendObservation(nil, demoObservation())))
 	o.names = nil
 	o.Images[1].Data, o.PastImages[3].Data = o.Images[1].Data[:2:2], o.PastImages[3].Data[:3:3]
 	if want := demoObservation(); !reflect.DeepEqual(&o, want) {
 		t.Errorf("observation = %+v, want %+v", &o, want)
 	}
 	var c ActionChunk
-	check(t, ParseActionChunk(&c, AppendActionChunk(nil, demoChunk())))
+	rttest.Do(ParseActionChunk(&c, AppendActionChunk(nil, demoChunk())))
 	c.names = nil
 	if want := demoChunk(); !reflect.DeepEqual(&c, want) {
 		t.Errorf("chunk = %+v, want %+v", &c, want)
 	}
 
-	caps := Capabilities{
-		T:              1,
+	roundTrip(t, AppendSessionOpen, ParseSessionOpen, demoOpen)
+	roundTrip(t, AppendSessionAck, ParseSessionAck, demoAck)
+	roundTrip(t, AppendStatus, ParseStatus, demoStatus)
+	roundTrip(t, AppendEvent, ParseEvent, demoEvent)
+}
+
+// The messages about sessions with every optional key.
+var (
+	demoCapabilities = Capabilities{
+		T:              ExtensionLevel,
 		ModelSHA256:    "ab12",
 		CameraShapes:   []CameraShape{{"top", 120, 160, 3}, {"wrist", 1, 2, 3}},
 		ActionNames:    []string{"a.pos"},
@@ -37,54 +46,55 @@ func TestOptionalKeysRoundTrip(t *testing.T) {
 		InferenceMsP99: 8100,
 		QueueWaitMs:    1600,
 	}
-	roundTrip(t, AppendSessionOpen, ParseSessionOpen, SessionOpen{
+	demoOpen = SessionOpen{
 		SchemaVersion: 1,
 		ClientUUID:    "r",
 		Tags:          []Tag{{"site", "lab"}},
 		ServerID:      "gpu-1",
 		SessionEpoch:  3,
-		CameraShapes:  caps.CameraShapes,
-		ActionUnits:   caps.ActionUnits,
-		StateUnits:    caps.StateUnits,
+		CameraShapes:  demoCapabilities.CameraShapes,
+		ActionUnits:   demoCapabilities.ActionUnits,
+		StateUnits:    demoCapabilities.StateUnits,
 		Instance:      "0f",
 		Host:          "left-pi",
 		Steps:         16,
 		RawImages:     []string{"top"},
-	})
-	roundTrip(t, AppendSessionAck, ParseSessionAck, SessionAck{
+	}
+	demoAck = SessionAck{
 		Accepted:      true,
-		Capabilities:  caps,
+		Capabilities:  demoCapabilities,
 		SchemaVersion: 1,
 		ServerID:      "gpu-1",
 		Draining:      true,
 		RetryAfterMs:  250,
 		Nonce:         1 << 62,
+		MaxSessions:   5,
 		HeldBy:        "left-pi",
 		Simulation:    true,
-	})
-	roundTrip(t, AppendStatus, ParseStatus, Status{
-		Capabilities:     caps,
+	}
+	demoStatus = Status{
+		Capabilities:     demoCapabilities,
 		MinSchemaVersion: 1,
 		MaxSchemaVersion: 1,
 		ServerID:         "gpu-1",
 		ServerLoad:       0.5,
 		Draining:         true,
 		Device:           "cuda:1",
-	})
-	roundTrip(t, AppendEvent, ParseEvent, Event{
+	}
+	demoEvent = Event{
 		Code:         EventDraining,
 		Text:         "bye",
 		Seq:          1 << 63,
 		RetryAfterMs: 100,
 		ServerID:     "gpu-1",
 		Nonce:        1 << 62,
-	})
-}
+	}
+)
 
 func roundTrip[M any](t *testing.T, write func([]byte, *M) []byte, read func(*M, []byte) error, m M) {
 	t.Helper()
 	var got M
-	check(t, read(&got, write(nil, &m)))
+	rttest.Do(read(&got, write(nil, &m)))
 	// Lists that were not given are read as empty; the test compares the encoded bytes and the
 	// fields with a value.
 	if !bytes.Equal(write(nil, &got), write(nil, &m)) {
@@ -103,12 +113,12 @@ func roundTrip[M any](t *testing.T, write func([]byte, *M) []byte, read func(*M,
 func TestZeroIsNotAbsent(t *testing.T) {
 	o := Observation{HasT: true, HasN: true, HasOverlapEnd: true, HasRunway: true, HasFrameAge: true}
 	var got Observation
-	check(t, ParseObservation(&got, AppendObservation(nil, &o)))
+	rttest.Do(ParseObservation(&got, AppendObservation(nil, &o)))
 	if !got.HasT || !got.HasN || !got.HasOverlapEnd || !got.HasRunway || !got.HasFrameAge {
 		t.Errorf("got %+v, want every Has", got)
 	}
 	src := append(msgp.AppendString([]byte{0x81}, "t"), 0xc0)
-	if check(t, ParseObservation(&got, src)); got.HasT {
+	if rttest.Do(ParseObservation(&got, src)); got.HasT {
 		t.Error("a null t reads as set, want absent")
 	}
 }
@@ -164,7 +174,7 @@ func TestPastImagesReadAsADict(t *testing.T) {
 		src = msgp.AppendNil(append(src, picture(byte(i))...))
 	}
 	var o Observation
-	check(t, ParseObservation(&o, src))
+	rttest.Do(ParseObservation(&o, src))
 	if top := o.Past("top"); len(o.PastImages) != 4 || len(top) != 2 || top[0].Data[0] != 2 || top[1].Data != nil ||
 		len(o.Past("side")) != 2 || o.Past("roof") != nil {
 		t.Errorf("past images = %+v", o.PastImages)

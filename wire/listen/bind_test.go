@@ -4,6 +4,8 @@ import (
 	"net"
 	"strings"
 	"testing"
+
+	"github.com/edge-rt/edge-rt/rt/rttest"
 )
 
 // A server with an IPv4 address must not answer on IPv6, for which a firewall may have no rule.
@@ -56,10 +58,7 @@ func TestTCPIsOnTheAddressThatWasAskedFor(t *testing.T) {
 }
 
 func TestCureNamesTheCause(t *testing.T) {
-	taken, err := TCP("127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	taken := rttest.Must(TCP("127.0.0.1:0"))
 	defer taken.Close()
 	for _, tt := range []struct{ address, want string }{
 		{taken.Addr().String(), "another program listens there, which ss -ltnp shows: end it, or choose another"},

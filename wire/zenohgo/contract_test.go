@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/edge-rt/edge-rt/rt/rttest"
 	"github.com/edge-rt/edge-rt/wire"
 	"github.com/edge-rt/edge-rt/wire/zenoh"
 	"github.com/edge-rt/edge-rt/wire/zenoh/sessiontest"
@@ -40,10 +41,7 @@ func open(t *testing.T, native bool, cfg zenoh.Config) wire.Session {
 
 func freeEndpoint(t *testing.T) string {
 	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	l := rttest.Must(net.Listen("tcp", "127.0.0.1:0"))
 	defer l.Close()
 	return "tcp/" + l.Addr().String()
 }
@@ -51,10 +49,7 @@ func freeEndpoint(t *testing.T) string {
 // before starts a proxy in front of an endpoint, which tests use to cut the connection.
 func before(t *testing.T, at string) *zenohtest.Proxy {
 	t.Helper()
-	p, err := zenohtest.NewProxy(at)
-	if err != nil {
-		t.Fatal(err)
-	}
+	p := rttest.Must(zenohtest.NewProxy(at))
 	t.Cleanup(p.Close)
 	return p
 }
@@ -95,10 +90,7 @@ func TestContractAtRouter(t *testing.T) {
 	if _, err := python.Check(); err != nil {
 		t.Skip(err)
 	}
-	router, err := zenohtest.Start(python)
-	if err != nil {
-		t.Fatal(err)
-	}
+	router := rttest.Must(zenohtest.Start(python))
 	t.Cleanup(router.Stop)
 	at := freeEndpoint(t)
 	if _, err := router.Open(zenohtest.Config{Mode: "router", Listen: []string{at}}); err != nil {

@@ -9,6 +9,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/edge-rt/edge-rt/rt/rttest"
 )
 
 // reencode parses every message of a batch and appends it again.
@@ -103,18 +105,13 @@ type liveVector struct {
 func liveVectors(t *testing.T) []liveVector {
 	t.Helper()
 	const name = "zenoh_live_1.9.0.json"
-	raw, err := os.ReadFile(filepath.Join("../../../testdata/golden", name))
-	if err != nil {
-		t.Fatal(err)
-	}
+	raw := rttest.Must(os.ReadFile(filepath.Join("../../../testdata/golden", name)))
 	if origin, err := os.ReadFile(filepath.Join("../../../../shared/vectors", name)); err == nil &&
 		!bytes.Equal(raw, origin) {
 		t.Errorf("testdata/golden/%s differs from shared/vectors/%s, copy it again", name, name)
 	}
 	var file struct{ Vectors []liveVector }
-	if err := json.Unmarshal(raw, &file); err != nil {
-		t.Fatal(err)
-	}
+	rttest.Do(json.Unmarshal(raw, &file))
 	return file.Vectors
 }
 

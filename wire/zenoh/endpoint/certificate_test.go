@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/edge-rt/edge-rt/rt/rttest"
 	"github.com/edge-rt/edge-rt/wire/zenoh/endpoint/endpointtest"
 )
 
@@ -26,10 +27,8 @@ func TestReadCertificate(t *testing.T) {
 	}
 	_, key := ca.Issue("arm-c")
 	junk := filepath.Join(t.TempDir(), "junk.pem")
-	if err := os.WriteFile(junk, []byte("-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n"),
-		0o600); err != nil {
-		t.Fatal(err)
-	}
+	rttest.Do(os.WriteFile(junk, []byte("-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n"),
+		0o600))
 	for _, file := range []string{key, junk, "/nowhere.pem"} {
 		if _, err := ReadCertificate(file); err == nil || !strings.Contains(err.Error(), file) {
 			t.Errorf("ReadCertificate(%s) = %v, want an error that names it", file, err)

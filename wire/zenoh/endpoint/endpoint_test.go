@@ -14,6 +14,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/edge-rt/edge-rt/rt/rttest"
 	"github.com/edge-rt/edge-rt/wire/zenoh/endpoint/endpointtest"
 )
 
@@ -86,10 +87,7 @@ func FuzzParse(f *testing.F) {
 // both sides; the dialling side's is the first of handshake and read.
 func exchange(t *testing.T, listen, dial Endpoint) (accepted, dialled error) {
 	t.Helper()
-	l, err := listen.Listen()
-	if err != nil {
-		t.Fatal(err)
-	}
+	l := rttest.Must(listen.Listen())
 	defer l.Close()
 	if dial.Protocol != Unix {
 		_, port, _ := net.SplitHostPort(l.Addr().String())
@@ -196,10 +194,7 @@ func TestTrust(t *testing.T) {
 		})
 	}
 	t.Run("TLS 1.2", func(t *testing.T) {
-		l, err := Endpoint{TLS, "127.0.0.1:0", plain}.Listen()
-		if err != nil {
-			t.Fatal(err)
-		}
+		l := rttest.Must(Endpoint{TLS, "127.0.0.1:0", plain}.Listen())
 		defer l.Close()
 		go func() {
 			conn, _ := l.Accept()
@@ -381,10 +376,7 @@ func TestTLSWhereNobodySpeaksIt(t *testing.T) {
 		}, "it ended the connection in the handshake (where it listens on tcp/, dial it as tcp/127.0.0.1:"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			l, err := net.Listen("tcp", "127.0.0.1:0")
-			if err != nil {
-				t.Fatal(err)
-			}
+			l := rttest.Must(net.Listen("tcp", "127.0.0.1:0"))
 			defer l.Close()
 			go func() {
 				if conn, err := l.Accept(); err == nil {
@@ -392,7 +384,7 @@ func TestTLSWhereNobodySpeaksIt(t *testing.T) {
 					conn.Close()
 				}
 			}()
-			_, err = Endpoint{TLS, l.Addr().String(), Security{RootCA: ca.CA}}.Dial(context.Background(), nil)
+			_, err := Endpoint{TLS, l.Addr().String(), Security{RootCA: ca.CA}}.Dial(context.Background(), nil)
 			var plain *PlainError
 			if !errors.As(err, &plain) || !strings.Contains(err.Error(), tt.want) ||
 				strings.Contains(err.Error(), "root CA") {
@@ -408,10 +400,7 @@ func TestTLSWhereNobodySpeaksIt(t *testing.T) {
 func TestPlainBytesAtATLSListener(t *testing.T) {
 	ca := endpointtest.New(t)
 	cert, key := ca.Issue("gpu", "127.0.0.1")
-	l, err := Endpoint{TLS, "127.0.0.1:0", Security{ListenCertificate: cert, ListenKey: key}}.Listen()
-	if err != nil {
-		t.Fatal(err)
-	}
+	l := rttest.Must(Endpoint{TLS, "127.0.0.1:0", Security{ListenCertificate: cert, ListenKey: key}}.Listen())
 	defer l.Close()
 	for _, begin := range []string{"\x20\x00\x01 no TLS at all, but many bytes",
 		"\x16\x00\x01\x09\x2a 22 bytes of Zenoh", "\x15\x00\x01\x09\x2a 21 bytes of it", "\x16"} {
@@ -424,10 +413,7 @@ func TestPlainBytesAtATLSListener(t *testing.T) {
 			}
 			refused <- err
 		}()
-		conn, err := net.Dial("tcp", l.Addr().String())
-		if err != nil {
-			t.Fatal(err)
-		}
+		conn := rttest.Must(net.Dial("tcp", l.Addr().String()))
 		conn.SetDeadline(time.Now().Add(5 * time.Second))
 		conn.Write([]byte(begin))
 		if begin == "\x16" { // a byte at a time
@@ -455,15 +441,12 @@ func TestCertificatesOfAListener(t *testing.T) {
 	}, "127.0.0.1")
 	own := ca.CA + ".own"
 	copyFile(t, ca.CA, own)
-	l, err := Endpoint{TLS, "127.0.0.1:0", Security{
+	l := rttest.Must(Endpoint{TLS, "127.0.0.1:0", Security{
 		ListenCertificate: cert,
 		ListenKey:         key,
 		RootCA:            own,
 		MutualTLS:         true,
-	}}.Listen()
-	if err != nil {
-		t.Fatal(err)
-	}
+	}}.Listen())
 	defer l.Close()
 	check := func(when time.Time, refused bool, want ...string) {
 		t.Helper()
@@ -517,9 +500,7 @@ func TestCertificatesOfAListener(t *testing.T) {
 			t.Errorf("after a renewal: %s", f.Text)
 		}
 	}
-	if err := os.Remove(own); err != nil {
-		t.Fatal(err)
-	}
+	rttest.Do(os.Remove(own))
 	check(now, false, own+": no such file", "are not used")
 }
 
@@ -575,10 +556,7 @@ func TestFilesAreChecked(t *testing.T) {
 func TestRenewedCertificate(t *testing.T) {
 	old, next := endpointtest.New(t), endpointtest.New(t)
 	cert, key := old.Issue("a", "127.0.0.1")
-	l, err := Endpoint{TLS, "127.0.0.1:0", Security{ListenCertificate: cert, ListenKey: key}}.Listen()
-	if err != nil {
-		t.Fatal(err)
-	}
+	l := rttest.Must(Endpoint{TLS, "127.0.0.1:0", Security{ListenCertificate: cert, ListenKey: key}}.Listen())
 	defer l.Close()
 	go func() {
 		for {
@@ -596,9 +574,7 @@ func TestRenewedCertificate(t *testing.T) {
 		}
 		return err
 	}
-	if err := trusts(old.CA); err != nil {
-		t.Fatal(err)
-	}
+	rttest.Do(trusts(old.CA))
 	newCert, newKey := next.Issue("a", "127.0.0.1")
 	copyFile(t, newCert, cert)
 	if err := trusts(old.CA); err != nil {
@@ -615,13 +591,8 @@ func TestRenewedCertificate(t *testing.T) {
 
 func copyFile(t *testing.T, from, to string) {
 	t.Helper()
-	b, err := os.ReadFile(from)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(to, b, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	b := rttest.Must(os.ReadFile(from))
+	rttest.Do(os.WriteFile(to, b, 0o600))
 }
 
 // Goal: a dead process's socket file does not prevent a listener; a socket in use, or a file of
@@ -629,19 +600,13 @@ func copyFile(t *testing.T, from, to string) {
 func TestSocketFile(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "z.sock")
 	at := Endpoint{Protocol: Unix, Address: path}
-	stale, err := net.ListenUnix("unix", &net.UnixAddr{Name: path, Net: "unix"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	stale := rttest.Must(net.ListenUnix("unix", &net.UnixAddr{Name: path, Net: "unix"}))
 	stale.SetUnlinkOnClose(false)
 	stale.Close()
 	if _, err := at.Dial(context.Background(), nil); err == nil || !strings.Contains(err.Error(), "refused") {
 		t.Errorf("Dial of a stale socket = %v", err)
 	}
-	l, err := at.Listen()
-	if err != nil {
-		t.Fatal(err)
-	}
+	l := rttest.Must(at.Listen())
 	info, err := os.Stat(path)
 	if err != nil || info.Mode().Perm() != socketMode {
 		t.Errorf("mode %v, %v; want %o", info.Mode(), err, socketMode)

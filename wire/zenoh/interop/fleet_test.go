@@ -43,14 +43,9 @@ type fleet struct {
 
 func newFleet(t *testing.T, routers ...string) *fleet {
 	t.Helper()
-	bin, err := programs()
-	if err != nil {
-		t.Fatal(err)
-	}
+	bin := rttest.Must(programs())
 	f := &fleet{t: t, bin: bin, dir: t.TempDir(), ports: map[string]string{}}
-	if err := os.CopyFS(f.dir, os.DirFS(examples)); err != nil {
-		t.Fatal(err)
-	}
+	rttest.Do(os.CopyFS(f.dir, os.DirFS(examples)))
 	testdata, _ := filepath.Abs("../../../testdata")
 	f.edit("server.yaml", "../../testdata", testdata)
 	os.RemoveAll(filepath.Join(f.dir, "certificates")) // a reader may have tried the example
@@ -85,9 +80,7 @@ func (f *fleet) edit(file, old, new string) {
 	if err != nil || !strings.Contains(string(text), old) {
 		f.t.Fatalf("%s holds no %q: %v", file, old, err)
 	}
-	if err := os.WriteFile(path, []byte(strings.ReplaceAll(string(text), old, new)), 0o644); err != nil {
-		f.t.Fatal(err)
-	}
+	rttest.Do(os.WriteFile(path, []byte(strings.ReplaceAll(string(text), old, new)), 0o644))
 }
 
 // router starts an official router with a configuration of the example and the rules that
@@ -100,9 +93,7 @@ func (f *fleet) router(v version, name, config string) {
 		joined = strings.ReplaceAll(joined, "tls/"+other+":7447", "tls/localhost:"+port)
 	}
 	file := name + ".json5"
-	if err := os.WriteFile(filepath.Join(f.dir, file), []byte(joined), 0o644); err != nil {
-		f.t.Fatal(err)
-	}
+	rttest.Do(os.WriteFile(filepath.Join(f.dir, file), []byte(joined), 0o644))
 	log := f.start(v.Python.Path, []string{"PYTHONPATH=" + v.Packages}, "router.py", file)
 	rttest.Eventually(f.t, "the router "+name, func() bool { return strings.Contains(log.String(), "router listens") })
 }
@@ -129,9 +120,7 @@ func (f *fleet) startIn(dir, name string, env []string, args ...string) *program
 	s.cmd.Stderr = s
 	s.cmd.Env = slices.Concat(os.Environ(), env)
 	s.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
-	if err := s.cmd.Start(); err != nil {
-		f.t.Fatal(err)
-	}
+	rttest.Do(s.cmd.Start())
 	f.t.Cleanup(func() {
 		if s.cmd.ProcessState == nil {
 			s.cmd.Process.Signal(syscall.SIGTERM)
@@ -232,33 +221,27 @@ func (f *fleet) holds(server, robots, attacker string) {
 	a, b := f.arm("arm-a", "arm-a", attacker, "6s"), f.arm("arm-b", "arm-b", robots, "12s")
 	operator := f.session("operator", server)
 	var heard, stolen, tokens diary
-	must := func(_ any, err error) {
-		t.Helper()
-		if err != nil {
-			t.Fatal(err)
-		}
-	}
-	must(operator.Subscribe(service+"/*/obs", func(s wire.Sample) {
+	rttest.Must(operator.Subscribe(service+"/*/obs", func(s wire.Sample) {
 		if len(s.Payload) < 100 { // not an observation of a real robot
 			heard.note(string(s.Payload))
 		}
 	}))
-	must(operator.SubscribeTokens(service+"/**", tokens.token))
+	rttest.Must(operator.SubscribeTokens(service+"/**", tokens.token))
 	opened := regexp.MustCompile(`session open.*session=(\S+)`)
 	rttest.Eventually(t, "arm-b's session", func() bool { return opened.MatchString(b.String()) })
 	id := opened.FindStringSubmatch(b.String())[1]
 
 	forger := f.session("arm-a", attacker)
-	must(forger.Subscribe(service+"/arm-b/action", stolen.sample))
-	must(forger.Subscribe(service+"/**", func(s wire.Sample) {
+	rttest.Must(forger.Subscribe(service+"/arm-b/action", stolen.sample))
+	rttest.Must(forger.Subscribe(service+"/**", func(s wire.Sample) {
 		if s.Key != service+"/arm-a/action" { // the only key that it may receive
 			stolen.note(s.Key)
 		}
 	}))
-	must(forger.Token(service + "/arm-b/99/alive"))
-	must(forger.Token(service + "/arm-a/98/alive"))
-	must(forger.Queryable(service+"/arm-b/session", func(q wire.Query) { stolen.note(q.Key()); q.Finish() }))
-	must(forger.Queryable(service+"/status", func(q wire.Query) { stolen.note(q.Key()); q.Finish() }))
+	rttest.Must(forger.Token(service + "/arm-b/99/alive"))
+	rttest.Must(forger.Token(service + "/arm-a/98/alive"))
+	rttest.Must(forger.Queryable(service+"/arm-b/session", func(q wire.Query) { stolen.note(q.Key()); q.Finish() }))
+	rttest.Must(forger.Queryable(service+"/status", func(q wire.Query) { stolen.note(q.Key()); q.Finish() }))
 	open := wire.AppendSessionOpen(nil, &wire.SessionOpen{ClientUUID: "arm-b", SchemaVersion: wire.SchemaVersion})
 	end := wire.AppendSessionClose(nil, &wire.SessionClose{ClientUUID: "arm-b", SessionID: id})
 	ask := func(key string, body []byte, want int) {
@@ -276,9 +259,8 @@ func (f *fleet) holds(server, robots, attacker string) {
 	ask("/arm-a/session", end, 1) // refused with a reason: the key is not arm-b's
 	ask("/arm-b/reset", nil, 0)
 	for _, key := range []string{"/arm-b/obs", "/arm-b/action", "/arm-a/obs"} {
-		p, err := forger.Publisher(service+key, wire.QoS{Reliable: true, Block: true})
-		must(p, err)
-		must(nil, p.Put([]byte("forged "+key), nil))
+		p := rttest.Must(forger.Publisher(service+key, wire.QoS{Reliable: true, Block: true}))
+		rttest.Do(p.Put([]byte("forged "+key), nil))
 	}
 	heard.reads(t, "forged /arm-a/obs")
 	rttest.Eventually(t, "arm-a's own token", func() bool {

@@ -28,13 +28,9 @@ func TestLinkOutlivesItsLeases(t *testing.T) {
 		node := v.start(t)
 		theirs := open(t, node, zenohtest.Config{Mode: "client", Connect: left.Endpoints(),
 			More: map[string]any{"transport/link/tx/lease": 400}})
-		if _, err := theirs.Token("@idle"); err != nil {
-			t.Fatal(err)
-		}
+		rttest.Must(theirs.Token("@idle"))
 		var seen diary
-		if _, err := left.SubscribeTokens("@idle", seen.token); err != nil {
-			t.Fatal(err)
-		}
+		rttest.Must(left.SubscribeTokens("@idle", seen.token))
 		seen.reads(t, "+@idle")
 		before := lines.Load()
 		time.Sleep(2 * time.Second) // the test is about silence
@@ -60,19 +56,11 @@ type everything struct {
 func declareAll(t *testing.T, root string, a, b wire.Session) *everything {
 	t.Helper()
 	e := &everything{asker: a, root: root}
-	must := func(_ any, err error) {
-		t.Helper()
-		if err != nil {
-			t.Fatal(err)
-		}
-	}
-	must(b.Subscribe(root+"/**", e.samples.sample))
-	must(b.Queryable(root+"/q", func(q wire.Query) { q.Reply(root+"/q", q.Payload()); q.Finish() }))
-	must(b.Token(root + "/b"))
-	must(a.SubscribeTokens(root+"/**", e.tokens.token))
-	var err error
-	e.pub, err = a.Publisher(root+"/p", wire.ActionQoS)
-	must(nil, err)
+	rttest.Must(b.Subscribe(root+"/**", e.samples.sample))
+	rttest.Must(b.Queryable(root+"/q", func(q wire.Query) { q.Reply(root+"/q", q.Payload()); q.Finish() }))
+	rttest.Must(b.Token(root + "/b"))
+	rttest.Must(a.SubscribeTokens(root+"/**", e.tokens.token))
+	e.pub = rttest.Must(a.Publisher(root+"/p", wire.ActionQoS))
 	return e
 }
 
@@ -119,10 +107,7 @@ func TestWatcherWithoutHistory(t *testing.T) {
 			"ours": ours(t, zenoh.Config{Listen: []string{"tcp/127.0.0.1:0"}}).Endpoints()[0]} {
 			t.Run(name, func(t *testing.T) {
 				holder := ours(t, zenoh.Config{Connect: []string{at}})
-				token, err := holder.Token("@w/before")
-				if err != nil {
-					t.Fatal(err)
-				}
+				token := rttest.Must(holder.Token("@w/before"))
 				watcher := open(t, v.start(t), zenohtest.Config{Mode: "client", Connect: []string{at}})
 				there := func() bool {
 					keys, err := watcher.Tokens(t.Context(), "@w/**", time.Second)
@@ -130,14 +115,9 @@ func TestWatcherWithoutHistory(t *testing.T) {
 				}
 				rttest.Eventually(t, "the token", there)
 				var seen diary
-				if _, err := watcher.SubscribeNewTokens("@w/**", seen.token); err != nil {
-					t.Fatal(err)
-				}
+				rttest.Must(watcher.SubscribeNewTokens("@w/**", seen.token))
 				rttest.Eventually(t, "an answer behind the subscription, which has arrived then", there)
-				mark, err := holder.Token("@w/mark")
-				if err != nil {
-					t.Fatal(err)
-				}
+				mark := rttest.Must(holder.Token("@w/mark"))
 				seen.reads(t, "+@w/mark")
 				token.Undeclare()
 				mark.Undeclare()
@@ -167,9 +147,7 @@ func TestTheirsKilled(t *testing.T) {
 					t.Errorf("Get = %v, %v after %v, want nothing at once", r, err, time.Since(began))
 				}
 				again := open(t, v.start(t), zenohtest.Config{Mode: mode, Connect: left.Endpoints()})
-				if _, err := again.Token("@r/b"); err != nil {
-					t.Fatal(err)
-				}
+				rttest.Must(again.Token("@r/b"))
 				e.tokens.reads(t, "+@r/b", "-@r/b", "+@r/b")
 			})
 		}
@@ -186,15 +164,11 @@ func TestOursVanishes(t *testing.T) {
 		for _, how := range []string{"killed", "silent"} {
 			t.Run(how, func(t *testing.T) {
 				var seen diary
-				if _, err := theirs.SubscribeTokens("@v/"+how, seen.token); err != nil {
-					t.Fatal(err)
-				}
+				rttest.Must(theirs.SubscribeTokens("@v/"+how, seen.token))
 				token := "@v/" + how
 				way := proxy(t, at)
 				gone := ours(t, zenoh.Config{Connect: []string{way.Endpoint()}, Lease: 500 * time.Millisecond})
-				if _, err := gone.Token(token); err != nil {
-					t.Fatal(err)
-				}
+				rttest.Must(gone.Token(token))
 				seen.reads(t, "+"+token)
 				if how == "silent" {
 					way.Stall(true)
@@ -315,26 +289,15 @@ var fleetRules = func() map[string]any {
 
 func allowed(t *testing.T, robot, boss wire.Session) {
 	var got, tokens diary
-	if _, err := boss.Subscribe("fleet/r1/**", got.sample); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := boss.SubscribeTokens("fleet/**", tokens.token); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := robot.Token("fleet/r1/alive"); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := robot.Queryable("fleet/r1/status", func(q wire.Query) {
+	rttest.Must(boss.Subscribe("fleet/r1/**", got.sample))
+	rttest.Must(boss.SubscribeTokens("fleet/**", tokens.token))
+	rttest.Must(robot.Token("fleet/r1/alive"))
+	rttest.Must(robot.Queryable("fleet/r1/status", func(q wire.Query) {
 		q.Reply("fleet/r1/status", []byte("fine"))
 		q.Finish()
-	}); err != nil {
-		t.Fatal(err)
-	}
+	}))
 	tokens.reads(t, "+fleet/r1/alive")
-	pub, err := robot.Publisher("fleet/r1/state", wire.ActionQoS)
-	if err != nil {
-		t.Fatal(err)
-	}
+	pub := rttest.Must(robot.Publisher("fleet/r1/state", wire.ActionQoS))
 	rttest.Eventually(t, "the sample", func() bool { pub.Put([]byte("here"), nil); return len(got.entries()) > 0 })
 	rttest.Eventually(t, "the reply", func() bool {
 		r, err := boss.Get(context.Background(), "fleet/r1/status", nil, time.Second)
@@ -345,30 +308,17 @@ func allowed(t *testing.T, robot, boss wire.Session) {
 func denied(t *testing.T, robot, boss, stranger wire.Session) {
 	var leaked diary
 	// The robot may not receive from others, and a stranger may not publish for it.
-	if _, err := robot.Subscribe("fleet/**", leaked.sample); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := boss.Subscribe("fleet/r1/forged", leaked.sample); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := stranger.Token("fleet/r1/false"); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := stranger.Queryable("fleet/r1/secret", func(q wire.Query) {
+	rttest.Must(robot.Subscribe("fleet/**", leaked.sample))
+	rttest.Must(boss.Subscribe("fleet/r1/forged", leaked.sample))
+	rttest.Must(stranger.Token("fleet/r1/false"))
+	rttest.Must(stranger.Queryable("fleet/r1/secret", func(q wire.Query) {
 		q.Reply("fleet/r1/secret", []byte("no"))
 		q.Finish()
-	}); err != nil {
-		t.Fatal(err)
-	}
+	}))
 	put := func(s wire.Session, key string) {
 		t.Helper()
-		pub, err := s.Publisher(key, wire.QoS{Reliable: true, Block: true})
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := pub.Put([]byte(key), nil); err != nil {
-			t.Fatal(err)
-		}
+		pub := rttest.Must(s.Publisher(key, wire.QoS{Reliable: true, Block: true}))
+		rttest.Do(pub.Put([]byte(key), nil))
 		pub.Undeclare()
 	}
 	put(boss, "fleet/r2/cmd")

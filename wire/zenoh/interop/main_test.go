@@ -81,10 +81,7 @@ func over(t *testing.T, test func(t *testing.T, v version)) {
 // start starts an official node.
 func (v version) start(t *testing.T) *zenohtest.Node {
 	t.Helper()
-	n, err := zenohtest.Start(v.Python)
-	if err != nil {
-		t.Fatal(err)
-	}
+	n := rttest.Must(zenohtest.Start(v.Python))
 	t.Cleanup(func() {
 		n.Stop()
 		if text := n.Output(); text != "" && t.Failed() {
@@ -97,10 +94,7 @@ func (v version) start(t *testing.T) *zenohtest.Node {
 // open opens a node's session.
 func open(t *testing.T, n *zenohtest.Node, cfg zenohtest.Config) *zenohtest.Session {
 	t.Helper()
-	s, err := n.Open(cfg)
-	if err != nil {
-		t.Fatal(err)
-	}
+	s := rttest.Must(n.Open(cfg))
 	t.Cleanup(func() { s.Close() })
 	return s
 }
@@ -116,10 +110,7 @@ func (v version) router(t *testing.T, connect ...string) (n *zenohtest.Node, at 
 // proxy forwards to an endpoint.
 func proxy(t *testing.T, at string) *zenohtest.Proxy {
 	t.Helper()
-	p, err := zenohtest.NewProxy(at)
-	if err != nil {
-		t.Fatal(err)
-	}
+	p := rttest.Must(zenohtest.NewProxy(at))
 	t.Cleanup(p.Close)
 	return p
 }
@@ -148,20 +139,14 @@ func ours(t *testing.T, cfg zenoh.Config) *zenoh.Session {
 			}
 		}
 	}
-	s, err := zenoh.Open(ctx, quick(cfg))
-	if err != nil {
-		t.Fatal(err)
-	}
+	s := rttest.Must(zenoh.Open(ctx, quick(cfg)))
 	t.Cleanup(func() { over.Store(true); s.Close() })
 	return s.(*zenoh.Session)
 }
 
 func freeEndpoint(t *testing.T) string {
 	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	l := rttest.Must(net.Listen("tcp", "127.0.0.1:0"))
 	defer l.Close()
 	return "tcp/" + l.Addr().String()
 }

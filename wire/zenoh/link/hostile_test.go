@@ -13,15 +13,13 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/edge-rt/edge-rt/rt/rttest"
 	"github.com/edge-rt/edge-rt/wire/zenoh/codec"
 )
 
 func unhex(t testing.TB, s string) []byte {
 	t.Helper()
-	b, err := hex.DecodeString(strings.ReplaceAll(s, " ", ""))
-	if err != nil {
-		t.Fatal(err)
-	}
+	b := rttest.Must(hex.DecodeString(strings.ReplaceAll(s, " ", "")))
 	return b
 }
 

@@ -23,17 +23,10 @@ func config(zid byte, role codec.Role) Config {
 // tcpPair returns both ends of a loopback connection.
 func tcpPair(t testing.TB) (dialled, accepted net.Conn) {
 	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	l := rttest.Must(net.Listen("tcp", "127.0.0.1:0"))
 	defer l.Close()
-	if dialled, err = net.Dial("tcp", l.Addr().String()); err != nil {
-		t.Fatal(err)
-	}
-	if accepted, err = l.Accept(); err != nil {
-		t.Fatal(err)
-	}
+	dialled = rttest.Must(net.Dial("tcp", l.Addr().String()))
+	accepted = rttest.Must(l.Accept())
 	for _, c := range []net.Conn{dialled, accepted} {
 		Tune(c)
 		t.Cleanup(func() { c.Close() })
@@ -67,10 +60,7 @@ func linkOver(t testing.TB, a, b net.Conn, client, server Config) (*Link, *Link)
 		l, err := Accept(b, server, func(Remote) (codec.Reason, bool) { return 0, true })
 		accepted <- result{l, err}
 	}()
-	l, err := Dial(context.Background(), a, client)
-	if err != nil {
-		t.Fatal(err)
-	}
+	l := rttest.Must(Dial(context.Background(), a, client))
 	r := <-accepted
 	if r.err != nil {
 		t.Fatal(r.err)
@@ -251,9 +241,7 @@ func TestKeepAlivesHoldAnIdleLink(t *testing.T) {
 func TestCloseFlushes(t *testing.T) {
 	ours, theirs := linkPair(t, config(1, codec.Client), config(2, codec.Peer))
 	for i := range 50 {
-		if err := ours.Push(numbered(i, 30_000), block); err != nil {
-			t.Fatal(err)
-		}
+		rttest.Do(ours.Push(numbered(i, 30_000), block))
 	}
 	ours.Close(codec.CloseGeneric)
 	if err := ours.Push(numbered(50, 10), block); !errors.Is(err, ErrClosed) {
@@ -297,9 +285,7 @@ func TestSizesAndWraps(t *testing.T) {
 			go theirs.Run(got.handle)
 			size := func(i int) int { return 4 + (i*i*37)%3000 }
 			for i := range tt.count {
-				if err := ours.Push(numbered(i, size(i)), block); err != nil {
-					t.Fatal(err)
-				}
+				rttest.Do(ours.Push(numbered(i, size(i)), block))
 			}
 			rttest.Eventually(t, "all messages", func() bool { return len(got.snapshot()) == tt.count })
 			for i := range tt.count {
@@ -317,13 +303,9 @@ func TestUrgentPassesFragments(t *testing.T) {
 	ours, theirs := linkPair(t, config(1, codec.Client), config(2, codec.Peer))
 	background := Delivery{QoS: codec.QoS(7) | codec.Block, Reliable: true}
 	for i := range 3 {
-		if err := ours.Push(numbered(i, 1_000_000), background); err != nil {
-			t.Fatal(err)
-		}
+		rttest.Do(ours.Push(numbered(i, 1_000_000), background))
 	}
-	if err := ours.Push(numbered(99, 10), Delivery{QoS: 1, Reliable: true}); err != nil {
-		t.Fatal(err)
-	}
+	rttest.Do(ours.Push(numbered(99, 10), Delivery{QoS: 1, Reliable: true}))
 	var got received
 	go ours.Run(func(*codec.Message) error { return nil })
 	go theirs.Run(got.handle)
@@ -355,14 +337,10 @@ func TestLinkNoAlloc(t *testing.T) {
 		if ours.Push(small, drop) != nil {
 			t.Fatal("Push failed")
 		}
-		if _, err := ours.PushLatest(slot, large, drop); err != nil {
-			t.Fatal(err)
-		}
+		rttest.Must(ours.PushLatest(slot, large, drop))
 		for ours.out.mostUrgent() >= 0 {
 			ours.out.fill()
-			if err := theirs.in.parse(ours.out.batch[2:], handle); err != nil {
-				t.Fatal(err)
-			}
+			rttest.Do(theirs.in.parse(ours.out.batch[2:], handle))
 		}
 	}
 	for range 3 {

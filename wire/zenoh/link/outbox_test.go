@@ -7,6 +7,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/edge-rt/edge-rt/rt/rttest"
 	"github.com/edge-rt/edge-rt/wire/zenoh/codec"
 )
 
@@ -43,9 +44,7 @@ func TestWaitingForRoomAllocatesNothing(t *testing.T) {
 				ours := stuckLink(config(1, codec.Client))
 				p := numbered(1, 60_000)
 				for !full(ours, p, tt.delivery) {
-					if err := ours.Push(p, tt.delivery); err != nil {
-						t.Fatal(err)
-					}
+					rttest.Do(ours.Push(p, tt.delivery))
 				}
 				// The writer makes room once for each message, when its sender waits.
 				ask, stopped := make(chan struct{}, 1), make(chan struct{})
@@ -66,9 +65,7 @@ func TestWaitingForRoomAllocatesNothing(t *testing.T) {
 						t.Fatal("there is room: the sender does not wait")
 					}
 					ask <- struct{}{}
-					if err := ours.Push(p, tt.delivery); err != nil {
-						t.Fatal(err)
-					}
+					rttest.Do(ours.Push(p, tt.delivery))
 				}); n != 0 {
 					t.Errorf("a wait allocates %v times, want 0", n)
 				}
@@ -88,9 +85,7 @@ func TestWaitersTimeOutIndependently(t *testing.T) {
 		ours := stuckLink(cfg)
 		p := numbered(1, 60_000)
 		for !full(ours, p, block) {
-			if err := ours.Push(p, block); err != nil {
-				t.Fatal(err)
-			}
+			rttest.Do(ours.Push(p, block))
 		}
 		wait := func(d Delivery) <-chan time.Duration {
 			took := make(chan time.Duration, 1)

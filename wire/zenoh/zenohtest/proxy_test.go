@@ -6,15 +6,14 @@ import (
 	"net"
 	"testing"
 	"time"
+
+	"github.com/edge-rt/edge-rt/rt/rttest"
 )
 
 // echoed dials an echo through a proxy and returns the proxy and the connection.
 func echoed(t *testing.T) (*Proxy, net.Conn) {
 	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	l := rttest.Must(net.Listen("tcp", "127.0.0.1:0"))
 	t.Cleanup(func() { l.Close() })
 	go func() {
 		for {
@@ -25,15 +24,9 @@ func echoed(t *testing.T) (*Proxy, net.Conn) {
 			go func() { io.Copy(c, c); c.Close() }()
 		}
 	}()
-	p, err := NewProxy("tcp/" + l.Addr().String())
-	if err != nil {
-		t.Fatal(err)
-	}
+	p := rttest.Must(NewProxy("tcp/" + l.Addr().String()))
 	t.Cleanup(p.Close)
-	conn, err := net.Dial("tcp", p.Endpoint()[len("tcp/"):])
-	if err != nil {
-		t.Fatal(err)
-	}
+	conn := rttest.Must(net.Dial("tcp", p.Endpoint()[len("tcp/"):]))
 	t.Cleanup(func() { conn.Close() })
 	return p, conn
 }

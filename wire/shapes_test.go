@@ -46,15 +46,15 @@ func TestCheckObservation(t *testing.T) {
 			o := demoObservation()
 			o.PastImages = slices.Clone(o.PastImages)
 			tt.change(o)
-			if err := demoContract.CheckObservation(o); (err == nil) != tt.ok || err != nil &&
+			if err := demoShapes.CheckObservation(o); (err == nil) != tt.ok || err != nil &&
 				!errors.Is(err, ErrShape) {
 				t.Errorf("CheckObservation = %v, want ok %v", err, tt.ok)
 			}
 		})
 	}
-	var anything Contract
+	var anything Shapes
 	if err := anything.CheckObservation(&Observation{}); err != nil {
-		t.Errorf("a contract without numbers refuses: %v", err)
+		t.Errorf("sizes that are not given refuse: %v", err)
 	}
 }
 
@@ -77,7 +77,7 @@ func TestCheckChunk(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			c := demoChunk()
 			tt.change(c)
-			if err := demoContract.CheckChunk(c); (err == nil) != tt.ok || err != nil && !errors.Is(err, ErrShape) {
+			if err := demoShapes.CheckChunk(c); (err == nil) != tt.ok || err != nil && !errors.Is(err, ErrShape) {
 				t.Errorf("CheckChunk = %v, want ok %v", err, tt.ok)
 			}
 		})

@@ -10,11 +10,11 @@ import (
 // prefixes, names, and a transport's own fields.
 const ObservationRoom = 64 << 10
 
-// Contract holds the sizes that both sides agreed on at open and that every later message must
+// Shapes holds the sizes that both sides agreed on at open and that every later message must
 // have. A zero number or an empty list is not checked.
 //
 // Owner: constant after the session is open.
-type Contract struct {
+type Shapes struct {
 	StateDim  int
 	ActionDim int
 	Horizon   int           // most rows of a chunk or prefix
@@ -29,24 +29,24 @@ type Contract struct {
 // or two prefixes of unequal length. It ignores cameras that the policy does not know.
 //
 //rt:noalloc
-func (c *Contract) CheckObservation(o *Observation) error {
-	if c.StateDim != 0 && len(o.State) != c.StateDim {
-		return errCount("state", len(o.State), c.StateDim)
+func (s *Shapes) CheckObservation(o *Observation) error {
+	if s.StateDim != 0 && len(o.State) != s.StateDim {
+		return errCount("state", len(o.State), s.StateDim)
 	}
-	for i := range c.Cameras {
-		if err := c.Cameras[i].check(o.Images); err != nil {
+	for i := range s.Cameras {
+		if err := s.Cameras[i].check(o.Images); err != nil {
 			return err
 		}
 	}
-	if c.Past > 0 && (o.PastStates.Rows > 0 || len(o.PastImages) > 0) {
-		if err := c.past(o); err != nil {
+	if s.Past > 0 && (o.PastStates.Rows > 0 || len(o.PastImages) > 0) {
+		if err := s.past(o); err != nil {
 			return err
 		}
 	}
-	if err := c.matrix("prefix_model", &o.PrefixModel, 0); err != nil {
+	if err := s.matrix("prefix_model", &o.PrefixModel, 0); err != nil {
 		return err
 	}
-	if err := c.matrix("prefix_robot", &o.PrefixRobot, c.ActionDim); err != nil {
+	if err := s.matrix("prefix_robot", &o.PrefixRobot, s.ActionDim); err != nil {
 		return err
 	}
 	if o.PrefixModel.Rows != 0 && o.PrefixRobot.Rows != 0 && o.PrefixModel.Rows != o.PrefixRobot.Rows {
@@ -59,15 +59,15 @@ func (c *Contract) CheckObservation(o *Observation) error {
 // than the horizon, or actions of another width.
 //
 //rt:noalloc
-func (c *Contract) CheckChunk(a *ActionChunk) error {
+func (s *Shapes) CheckChunk(a *ActionChunk) error {
 	if a.ChunkRobot.Rows == 0 {
-		return errCount("rows of chunk_robot", 0, max(1, c.Horizon))
+		return errCount("rows of chunk_robot", 0, max(1, s.Horizon))
 	}
-	if err := c.matrix("chunk_robot", &a.ChunkRobot, c.ActionDim); err != nil {
+	if err := s.matrix("chunk_robot", &a.ChunkRobot, s.ActionDim); err != nil {
 		return err
 	}
 	// An old server's model space may be wider than the robot's.
-	if err := c.matrix("chunk_model", &a.ChunkModel, 0); err != nil {
+	if err := s.matrix("chunk_model", &a.ChunkModel, 0); err != nil {
 		return err
 	}
 	if a.ChunkModel.Rows != 0 && a.ChunkModel.Rows != a.ChunkRobot.Rows {
@@ -79,9 +79,9 @@ func (c *Contract) CheckChunk(a *ActionChunk) error {
 // matrix checks rows against the horizon and, when cols is not 0, the width.
 //
 //rt:noalloc
-func (c *Contract) matrix(field string, m *Matrix, cols int) error {
-	if c.Horizon != 0 && m.Rows > c.Horizon {
-		return errAtMost(field, m.Rows, c.Horizon)
+func (s *Shapes) matrix(field string, m *Matrix, cols int) error {
+	if s.Horizon != 0 && m.Rows > s.Horizon {
+		return errAtMost(field, m.Rows, s.Horizon)
 	}
 	if cols != 0 && m.Rows != 0 && m.Cols != cols {
 		return errCount(field, m.Cols, cols)
@@ -90,22 +90,22 @@ func (c *Contract) matrix(field string, m *Matrix, cols int) error {
 }
 
 //rt:noalloc
-func (c *Contract) past(o *Observation) error {
+func (s *Shapes) past(o *Observation) error {
 	switch states := &o.PastStates; {
-	case states.Rows != c.Past:
-		return errCount("rows of past_states", states.Rows, c.Past)
-	case c.StateDim != 0 && states.Cols != c.StateDim:
-		return errCount("columns of past_states", states.Cols, c.StateDim)
+	case states.Rows != s.Past:
+		return errCount("rows of past_states", states.Rows, s.Past)
+	case s.StateDim != 0 && states.Cols != s.StateDim:
+		return errCount("columns of past_states", states.Cols, s.StateDim)
 	}
-	for i := range c.Cameras {
-		s := &c.Cameras[i]
-		past := o.Past(s.Name)
-		if len(past) != c.Past {
-			return errPast(s.Name, len(past), c.Past)
+	for i := range s.Cameras {
+		camera := &s.Cameras[i]
+		past := o.Past(camera.Name)
+		if len(past) != s.Past {
+			return errPast(camera.Name, len(past), s.Past)
 		}
 		for j := range past {
-			if m := &past[j]; m.Codec == Raw && s.H != 0 && (m.H != s.H || m.W != s.W) {
-				return errPicture(m, s, len(past)-j)
+			if m := &past[j]; m.Codec == Raw && camera.H != 0 && (m.H != camera.H || m.W != camera.W) {
+				return errPicture(m, camera, len(past)-j)
 			}
 		}
 	}
