@@ -77,7 +77,7 @@ func (c clock) stretch(t time.Time, f File) (from, to time.Time, ok bool) {
 func (l *Log) ended() (text string) {
 	for _, e := range l.events {
 		if e.code == event.Ended {
-			text = e.text
+			text = e.Text
 		}
 	}
 	return text

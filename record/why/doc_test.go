@@ -2,17 +2,13 @@ package why
 
 import (
 	"fmt"
-	"os"
 	"strings"
 	"testing"
 )
 
 // docs/why.md lists the causes with the sentences that the program prints.
 func TestCausesAreDocumented(t *testing.T) {
-	page, err := os.ReadFile("../../docs/why.md")
-	if err != nil {
-		t.Fatal(err)
-	}
+	page := load(t, "../../docs/why.md")
 	_, rest, _ := strings.Cut(string(page), "## The causes\n")
 	table, _, _ := strings.Cut(rest, "\n## ")
 	var want strings.Builder

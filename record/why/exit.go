@@ -15,7 +15,7 @@ const lastFault = 30 * second
 // exit explains an end that no operator requested; bad is false for any other end.
 func (x *explainer) exit() (f Finding, bad bool) {
 	l := x.log
-	f = Finding{Kind: Exit, From: l.last, To: l.last}
+	f = found(Exit, "", l.last, l.last)
 	ends := l.between(0, l.last+minute, event.Ended)
 	if len(ends) == 0 {
 		if !l.Torn && !l.Repaired {
@@ -33,12 +33,8 @@ func (x *explainer) exit() (f Finding, bad bool) {
 	if e.a == int64(exit.Clean) {
 		return f, false
 	}
-	f.From, f.To = e.at, e.at
-	f.Evidence = []Evidence{{e.at, e.text}}
 	r := x.end(exit.Code(e.a), e)
-	f.Cause = r.cause
-	f.Evidence = append(f.Evidence, r.evidence...)
-	return f, true
+	return found(Exit, r.cause, e.At, e.At, append([]Evidence{e.Evidence}, r.evidence...)...), true
 }
 
 // end explains an exit code.
@@ -48,7 +44,7 @@ func (x *explainer) end(code exit.Code, e happened) *reason {
 		if r := hopeless(e); r != nil {
 			return r
 		}
-		if r := x.session(e.at-lastFault, e.at); r != nil && r.cause == ServerRefuses {
+		if r := x.session(e.At-lastFault, e.At); r != nil && r.cause == ServerRefuses {
 			return r
 		}
 		return &reason{cause: BadConfig}
@@ -75,9 +71,9 @@ var faultCauses = []struct {
 // fault explains an end because of a motor: by the fault in the end's text, or else by the events
 // about motors before it.
 func (x *explainer) fault(e happened) *reason {
-	at := e.at
+	at := e.At
 	for _, c := range faultCauses {
-		if strings.Contains(e.text, c.fault.Error()) {
+		if strings.Contains(e.Text, c.fault.Error()) {
 			return &reason{cause: c.cause}
 		}
 	}
@@ -102,7 +98,7 @@ func (x *explainer) fault(e happened) *reason {
 // absent explains an end for lack of an arm, a server or pictures: by the lack that lasted longest,
 // not by the last tick. The run's last event names it; in older records the ticks do.
 func (x *explainer) absent(e happened) *reason {
-	l, at := x.log, e.at
+	l, at := x.log, e.At
 	lack := event.Lack(e.b)
 	if lack == event.LackNone {
 		lack = l.lacks.Longest()

@@ -85,27 +85,13 @@ func (x *explainer) holds(stutters []Finding) (all []Finding) {
 		s := &l.silents[i]
 		if s.to-s.from >= aroundSilent && !overlaps(stutters, s.from-second, s.to+second, silences...) &&
 			!overlaps(all, s.from-second, s.to+second, silences...) {
-			f := Finding{
-				Kind:  Hold,
-				From:  s.from,
-				To:    s.to,
-				Ticks: s.ticks,
-			}
-			r := x.bus(&span{
-				from:      s.from,
-				to:        s.to,
-				ticks:     s.ticks,
-				busSilent: s.ticks,
-				stale:     s.stale,
-				frozen:    s.frozen,
-			}, s.from-second)
-			f.Cause, f.Evidence = r.cause, r.evidence
-			all = append(all, f)
+			// each of its ticks has the flag, so that bus finds a reason
+			all = append(all, s.finding(Hold, x.bus(s, s.from-second)))
 		}
 	}
 	for _, e := range l.between(l.first, l.last-endTicks*l.period, event.JointFrozen, event.BusBack, event.JointHeld,
 		event.JointOverloaded, event.JointBlind, event.JointLimp, event.JointStalled, event.ArmHeld) {
-		if e.code == event.JointFrozen && x.disturbed(e.at) {
+		if e.code == event.JointFrozen && x.disturbed(e.At) {
 			continue // replies get lost also because the process did not run
 		}
 		f := x.jointHold(e)
@@ -123,6 +109,13 @@ func (x *explainer) holds(stutters []Finding) (all []Finding) {
 	})
 }
 
+// finding returns a stretch of ticks with its reason.
+func (s *span) finding(kind Kind, r *reason) Finding {
+	f := found(kind, r.cause, s.from, s.to, r.evidence...)
+	f.Ticks = s.ticks
+	return f
+}
+
 // endTicks is the number of ticks at the end of a run on which the arm is released.
 const endTicks = 3
 
@@ -135,28 +128,16 @@ const aroundSilent = 300 * millisecond
 // pause explains a pause: by an operator, or by the restart of a motor.
 func (x *explainer) pause(s *span) Finding {
 	l := x.log
-	f := Finding{
-		Kind:  Hold,
-		Cause: Paused,
-		From:  s.from,
-		To:    s.to,
-		Ticks: s.ticks,
+	r := x.away(s.from-second, s.from+2*l.period)
+	if r == nil && !l.askedToPause(s.from-second, s.from+second) {
+		r = x.handOver(s.from-second, s.from+second)
 	}
-	if r := x.away(s.from-second, s.from+2*l.period); r != nil {
-		f.Cause, f.Evidence = r.cause, r.evidence
-	}
-	if r := x.handOver(s.from-second, s.from+second); r != nil && f.Cause == Paused &&
-		!l.askedToPause(s.from-second, s.from+second) {
-		f.Cause, f.Evidence = r.cause, r.evidence
-	}
-	if r := x.betweenEpisodes(s); r != nil && f.Cause == Paused {
-		f.Cause, f.Evidence = r.cause, r.evidence
-	}
+	f := s.finding(Hold, cmp.Or(r, x.betweenEpisodes(s), &reason{cause: Paused}))
 	for _, e := range l.between(s.from-second, s.to+second, event.Operated) {
-		f.Evidence = append(f.Evidence, Evidence{e.at, "an operator: " + e.text})
+		f.Evidence = append(f.Evidence, Evidence{e.At, "an operator: " + e.Text})
 	}
 	for _, e := range l.between(s.from+2*l.period, s.to, event.BusBack) {
-		if r := x.away(e.at, e.at); r != nil && r.cause != f.Cause {
+		if r := x.away(e.At, e.At); r != nil && r.cause != f.Cause {
 			f.Also, f.Evidence = append(f.Also, r.cause), append(f.Evidence, r.evidence...)
 			if r.cause == Restarted {
 				f.Cause, f.Also[len(f.Also)-1] = Restarted, f.Cause
@@ -200,14 +181,7 @@ func (x *explainer) betweenEpisodes(s *span) *reason {
 
 // wait explains a stretch in which no action ran and no action was due.
 func (x *explainer) wait(s *span) Finding {
-	f := Finding{
-		Kind:  Hold,
-		Cause: Unknown,
-		From:  s.from,
-		To:    s.to,
-		Ticks: s.ticks,
-		What:  "nothing has run yet",
-	}
+	var r *reason
 	missing, _ := x.log.due(s.to)
 	for _, ask := range []func() *reason{
 		func() *reason { return x.away(s.from-idleAfter-second, s.to+aroundBack) },
@@ -224,11 +198,12 @@ func (x *explainer) wait(s *span) Finding {
 			return x.fate(missing, s.to, s.to)
 		},
 	} {
-		if r := ask(); r != nil {
-			f.Cause, f.Evidence = r.cause, r.evidence
-			return f
+		if r = ask(); r != nil {
+			break
 		}
 	}
+	f := s.finding(Hold, cmp.Or(r, &reason{cause: Unknown}))
+	f.What = "nothing has run yet"
 	return f
 }
 
@@ -243,16 +218,10 @@ func (x *explainer) handOver(from, to rt.Instant) *reason {
 // leader returns the stretches in which a leader arm was silent while it led.
 func (x *explainer) leader() (all []Finding) {
 	for _, e := range x.log.between(x.log.first, x.log.last, event.LeaderSilent) {
-		f := Finding{
-			Kind:     Hold,
-			Cause:    LeaderSilent,
-			From:     e.at,
-			To:       x.log.last,
-			Evidence: []Evidence{{e.at, e.text}},
-		}
-		if back := x.log.between(e.at, x.log.last, event.LeaderBack, event.PhaseChanged); len(back) > 0 {
-			f.To = back[0].at
-			f.Evidence = append(f.Evidence, Evidence{back[0].at, back[0].text})
+		f := found(Hold, LeaderSilent, e.At, x.log.last, e.Evidence)
+		if back := x.log.between(e.At, x.log.last, event.LeaderBack, event.PhaseChanged); len(back) > 0 {
+			f.To = back[0].At
+			f.Evidence = append(f.Evidence, back[0].Evidence)
 		}
 		all = append(all, f)
 	}
@@ -265,28 +234,22 @@ func (x *explainer) leaderJoints() (all []Finding) {
 	l := x.log
 	until := map[int64]rt.Instant{} // ends of the stretches, by joint set
 	for _, e := range l.between(l.first, l.last, event.LeaderHeld) {
-		if end, known := until[e.a]; known && e.at < end {
+		if end, known := until[e.a]; known && e.At < end {
 			i := slices.IndexFunc(all, func(f Finding) bool {
 				return f.To == end && f.What == l.jointNames(uint32(e.a))
 			})
 			if len(all[i].Evidence) < maxEvidence {
-				all[i].Evidence = append(all[i].Evidence, Evidence{e.at, e.text})
+				all[i].Evidence = append(all[i].Evidence, e.Evidence)
 			}
 			continue
 		}
-		f := Finding{
-			Kind:     Hold,
-			Cause:    LeaderJoint,
-			From:     e.at,
-			To:       l.last,
-			What:     l.jointNames(uint32(e.a)),
-			Evidence: []Evidence{{e.at, e.text}},
-		}
+		f := found(Hold, LeaderJoint, e.At, l.last, e.Evidence)
+		f.What = l.jointNames(uint32(e.a))
 		left := e.a
-		for _, back := range l.between(e.at, l.last, event.LeaderLeads, event.PhaseChanged) {
+		for _, back := range l.between(e.At, l.last, event.LeaderLeads, event.PhaseChanged) {
 			if left &^= back.a; back.code == event.PhaseChanged || back.code == event.LeaderLeads && left == 0 {
-				f.To = back.at
-				f.Evidence = append(f.Evidence, Evidence{back.at, back.text})
+				f.To = back.At
+				f.Evidence = append(f.Evidence, back.Evidence)
 				break
 			}
 		}
@@ -314,20 +277,14 @@ func jointCause(e happened) Cause {
 // jointHold explains an event about joints that were not driven, or about the return of the arm.
 func (x *explainer) jointHold(e happened) (f Finding) {
 	l := x.log
-	text, _, _ := strings.Cut(e.text, "  ")
-	f = Finding{
-		Kind:     Hold,
-		Cause:    jointCause(e),
-		From:     e.at,
-		To:       e.at,
-		Evidence: []Evidence{{e.at, text}},
-	}
+	text, _, _ := strings.Cut(e.Text, "  ")
+	f = found(Hold, jointCause(e), e.At, e.At, Evidence{e.At, text})
 	if complaint := event.ComplaintText(e.b); complaint != "" &&
 		(e.code == event.JointHeld || e.code == event.ArmHeld) {
-		f.Evidence = append(f.Evidence, Evidence{e.at, complaint})
+		f.Evidence = append(f.Evidence, Evidence{e.At, complaint})
 	}
 	if e.code == event.BusBack {
-		r := x.away(e.at, e.at)
+		r := x.away(e.At, e.At)
 		f.Cause, f.Evidence = r.cause, r.evidence
 		f.What = l.jointNames(uint32(e.b >> 1))
 		return f
@@ -337,7 +294,7 @@ func (x *explainer) jointHold(e happened) (f Finding) {
 		f.Cause = BusSilent
 	}
 	for _, c := range l.joints {
-		if c.at > e.at && c.held&set == 0 {
+		if c.at > e.At && c.held&set == 0 {
 			f.To = c.at
 			return f
 		}
@@ -360,9 +317,9 @@ func (x *explainer) late(s *skip) *reason {
 			r.cause = BusSlow
 		}
 		r.add(s.to, "the tick before took %s of its own: %s to read the arm, %s to act, %s to merge, %s to ask",
-			seconds(time.Duration(o.OverrunOwn)),
-			seconds(time.Duration(s.read)), seconds(time.Duration(s.act)), seconds(time.Duration(s.merge)),
-			seconds(time.Duration(s.ask)))
+			seconds(o.OverrunOwn),
+			seconds(s.read), seconds(s.act), seconds(s.merge),
+			seconds(s.ask))
 		return r
 	}
 	var stolen time.Duration
@@ -376,7 +333,7 @@ func (x *explainer) late(s *skip) *reason {
 		r.cause = HostSteal
 	}
 	r.add(s.to, "%d periods without a tick; the tick itself took %s; the host took %s of the CPUs around it", s.periods,
-		seconds(time.Duration(took)), seconds(stolen))
+		seconds(took), seconds(stolen))
 	return r
 }
 
@@ -396,39 +353,20 @@ func (x *explainer) overruns() (all []Finding) {
 			}
 			continue
 		}
-		all = append(all, Finding{
-			Kind:     Overrun,
-			Cause:    r.cause,
-			From:     s.from,
-			To:       s.to,
-			Ticks:    int(s.periods),
-			Evidence: r.evidence,
-		})
+		f := found(Overrun, r.cause, s.from, s.to, r.evidence...)
+		f.Ticks = int(s.periods)
+		all = append(all, f)
 	}
 	for _, e := range x.log.between(0, x.log.last+minute, event.TickMissing) {
-		if n := len(all); n > 0 && all[n-1].Cause == TickHung && e.at-all[n-1].To <= 2*second {
-			all[n-1].To = e.at
-			all[n-1].Evidence = append(all[n-1].Evidence, Evidence{e.at, e.text})
+		if n := len(all); n > 0 && all[n-1].Cause == TickHung && e.At-all[n-1].To <= 2*second {
+			all[n-1].To = e.At
+			all[n-1].Evidence = append(all[n-1].Evidence, e.Evidence)
 			continue
 		}
-		all = append(all, Finding{
-			Kind:     Overrun,
-			Cause:    TickHung,
-			From:     e.at - rt.Instant(e.a),
-			To:       e.at,
-			Evidence: []Evidence{{e.at, e.text}},
-		})
+		all = append(all, found(Overrun, TickHung, e.At-rt.Instant(e.a), e.At, e.Evidence))
 	}
 	for _, e := range x.log.between(x.log.first, x.log.last, event.Suspended) {
-		f := Finding{
-			Kind:  Overrun,
-			Cause: Suspended,
-			From:  e.at,
-			To:    e.at,
-		}
-		f.Evidence = []Evidence{{e.at, fmt.Sprintf("the machine was suspended for %s; earlier requests are void",
-			seconds(time.Duration(e.a)))}}
-		all = append(all, f)
+		all = append(all, found(Overrun, Suspended, e.At, e.At, x.suspended(e.At, e.At).evidence...))
 	}
 	return all
 }
@@ -460,22 +398,16 @@ func (x *explainer) jumpFindings() (all []Finding) {
 		default:
 			r.add(j.at, "request %d announced the actions that would run meanwhile, and its chunk came in time", j.seq)
 		}
-		what := fmt.Sprintf("%s, %.1f units off", l.jointNames(1<<j.joint), j.by)
 		if n := len(all); n > 0 && all[n-1].Cause == r.cause && j.at-all[n-1].To <= jumpsGap {
 			if j.at > all[n-1].To {
 				all[n-1].To, all[n-1].Ticks = j.at, all[n-1].Ticks+1
 			}
 			continue
 		}
-		all = append(all, Finding{
-			Kind:     Jump,
-			Cause:    r.cause,
-			From:     j.at,
-			To:       j.at,
-			Ticks:    1,
-			What:     what,
-			Evidence: r.evidence,
-		})
+		f := found(Jump, r.cause, j.at, j.at, r.evidence...)
+		f.Ticks = 1
+		f.What = fmt.Sprintf("%s, %.1f units off", l.jointNames(1<<j.joint), j.by)
+		all = append(all, f)
 	}
 	return all
 }
@@ -483,14 +415,14 @@ func (x *explainer) jumpFindings() (all []Finding) {
 // warnings returns the faults without an effect on the arm.
 func (x *explainer) warnings(others []Finding) (all []Finding) {
 	l := x.log
-	all = append(all, x.replies(RepliesLost, others, func(c *count) uint32 {
-		return c.retried + c.lost
-	}, "replies that did not come at first")...)
-	all = append(all, x.replies(RepliesSpoilt, others, func(c *count) uint32 {
+	spoilt := x.replies(RepliesSpoilt, others, func(c count) uint32 {
 		return c.spoilt
-	}, "runs of bytes that were no frame")...)
-	all = mainReplies(all)
-	x.spoiltReplies(all)
+	}, "runs of bytes that were no frame")
+	lost := x.replies(RepliesLost, others, func(c count) uint32 { return c.retried + c.lost },
+		"replies that did not come at first")
+	lost = slices.DeleteFunc(lost, func(f Finding) bool { return overlaps(spoilt, f.From, f.To, RepliesSpoilt) })
+	x.spoiltReplies(lost)
+	all = append(lost, spoilt...)
 	if len(l.strange) >= strangeLeast {
 		all = append(all, x.strangeAnswers())
 	}
@@ -501,22 +433,15 @@ func (x *explainer) warnings(others []Finding) (all []Finding) {
 	}{{event.JointWarned, HeatOrSupply}, {event.CameraSilent, CameraSilent}, {event.CameraSpoilt, CameraSpoilt},
 		{event.FirstRun, FirstRun}} {
 		for _, e := range l.between(0, l.last+minute, c.code) {
-			to := e.at
-			for _, back := range l.between(e.at, l.last, event.CameraBack) {
+			to := e.At
+			for _, back := range l.between(e.At, l.last, event.CameraBack) {
 				if c.code == event.CameraSilent && back.a == e.a {
-					to = back.at
+					to = back.At
 					break
 				}
 			}
-			if !overlaps(others, e.at-second, to, c.cause) {
-				all = append(all, Finding{
-					Kind:     Warning,
-					Cause:    c.cause,
-					From:     e.at,
-					To:       to,
-					What:     "",
-					Evidence: []Evidence{{e.at, e.text}},
-				})
+			if !overlaps(others, e.At-second, to, c.cause) {
+				all = append(all, found(Warning, c.cause, e.At, to, e.Evidence))
 			}
 		}
 	}
@@ -537,25 +462,19 @@ func (x *explainer) disturbed(at rt.Instant) bool {
 // robot uses the same name; garbage cannot be decoded.
 func (x *explainer) strangeAnswers() Finding {
 	s := x.log.strange
-	f := Finding{
-		Kind:  Warning,
-		Cause: StrangeAnswers,
-		From:  s[0].At,
-		To:    s[len(s)-1].At,
-	}
 	n, order := map[string]int{}, []string{}
-	for i := range s {
-		if n[s[i].Outcome] == 0 {
-			order = append(order, s[i].Outcome)
+	for _, c := range s {
+		if n[c.Outcome] == 0 {
+			order = append(order, c.Outcome)
 		}
-		n[s[i].Outcome]++
+		n[c.Outcome]++
 	}
 	var text []string
 	for _, o := range order {
 		text = append(text, strconv.Itoa(n[o])+" "+o)
 	}
-	f.Evidence = []Evidence{{f.From, fmt.Sprintf("%d answers to no request of this run were dropped: %s", len(s),
-		strings.Join(text, ", "))}}
+	f := found(Warning, StrangeAnswers, s[0].At, s[len(s)-1].At, Evidence{s[0].At,
+		fmt.Sprintf("%d answers to no request of this run were dropped: %s", len(s), strings.Join(text, ", "))})
 	if n["foreign"] > 0 && n["header"]+n["body"] == 0 {
 		f.Cause = SameID
 		f.Evidence = append(f.Evidence, Evidence{f.From,

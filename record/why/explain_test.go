@@ -41,8 +41,8 @@ func (s *story) open(id string, epoch uint32, server string) {
 	_ = s.v.Session(s.session)
 }
 
-// ticks adds n ticks, edited by change. Without change each of them runs an action.
-func (s *story) ticks(n int, change func(*record.Tick)) *story {
+// ticks adds n ticks, edited by changes. Without a change each of them runs an action.
+func (s *story) ticks(n int, changes ...func(*record.Tick)) *story {
 	for range n {
 		s.now += tickTime
 		t := record.Tick{
@@ -57,7 +57,7 @@ func (s *story) ticks(n int, change func(*record.Tick)) *story {
 		}
 		s.place += 0.1
 		t.Action.Set([]float32{s.place, 0})
-		if change != nil {
+		for _, change := range changes {
 			change(&t)
 		}
 		if t.Starved || t.Paused {
@@ -72,24 +72,35 @@ func (s *story) ticks(n int, change func(*record.Tick)) *story {
 	return s
 }
 
-func starved(t *record.Tick) { t.Starved, t.Queue = true, 0 }
-func silent(t *record.Tick)  { t.Starved, t.BusSilent, t.Stale, t.Frozen = true, true, 3, 3 }
-func away(t *record.Tick)    { starved(t); t.NoSession = true }
-func paused(t *record.Tick)  { t.Paused = true }
+func starved(t *record.Tick)       { t.Starved, t.Queue = true, 0 }
+func silent(t *record.Tick)        { t.Starved, t.BusSilent, t.Stale, t.Frozen = true, true, 3, 3 }
+func away(t *record.Tick)          { starved(t); t.NoSession = true }
+func paused(t *record.Tick)        { t.Paused = true }
+func idle(t *record.Tick)          { t.Action.N = 0 }
+func tooOld(t *record.Tick)        { t.Starved, t.TooOld = true, true }
+func blind(t *record.Tick)         { t.Action.N, t.NoPicture = 0, true }
+func frozen(t *record.Tick)        { t.Frozen = 2 }
+func starvedFrozen(t *record.Tick) { starved(t); frozen(t) }
+
+func replies(retried, spoilt uint32) func(*record.Tick) {
+	return func(t *record.Tick) { t.Retried, t.Spoilt = retried, spoilt }
+}
+
+func inference(took rt.Instant) func(*record.Chunk) {
+	return func(c *record.Chunk) { c.Inference = int64(took) }
+}
+
+func queued(wait rt.Instant) func(*record.Chunk) {
+	return func(c *record.Chunk) { c.QueueWait = int64(wait) }
+}
+
+func outcome(word string) func(*record.Chunk) { return func(c *record.Chunk) { c.Outcome = word } }
 
 // ask sends a request with so many ms of actions left.
 func (s *story) ask(runway int64) uint64 {
-	s.seq++
-	_ = s.v.Request(&record.Request{
-		At:      s.now,
-		Seq:     s.seq,
-		Epoch:   s.session.Epoch,
-		Episode: s.episode,
-		Step:    s.step + 1,
-		Delay:   3,
-		Rows:    10,
-		Runway:  runway * int64(millisecond),
-		Session: s.session,
+	s.request(func(q *record.Request) {
+		q.Step, q.Delay = s.step+1, 3
+		q.Runway = runway * int64(millisecond)
 	})
 	_ = s.v.Sent(&record.Sent{
 		At:       s.now + 2*millisecond,
@@ -102,8 +113,8 @@ func (s *story) ask(runway int64) uint64 {
 	return s.seq
 }
 
-// answer delivers a request's chunk now.
-func (s *story) answer(seq uint64, change func(*record.Chunk)) *story {
+// answer delivers a request's chunk now, edited by changes.
+func (s *story) answer(seq uint64, changes ...func(*record.Chunk)) *story {
 	q := s.bySeq[seq]
 	c := record.Chunk{
 		At:        s.now + millisecond,
@@ -119,7 +130,7 @@ func (s *story) answer(seq uint64, change func(*record.Chunk)) *story {
 		Inference: int64(20 * millisecond),
 		Session:   s.session,
 	}
-	if change != nil {
+	for _, change := range changes {
 		change(&c)
 	}
 	if c.Outcome == "joined" {
@@ -136,6 +147,47 @@ func (s *story) event(code event.Code, a, b int64, text string) *story {
 	return s
 }
 
+// lost, operated, ended and disconnected add an event.
+func (s *story) lost(why event.Loss, text string) *story {
+	return s.event(event.SessionLost, int64(why), 0, text)
+}
+
+func (s *story) operated(word event.Word, text string) *story {
+	return s.event(event.Operated, int64(word), 0, text)
+}
+
+func (s *story) ended(code int64, lack event.Lack, text string) *story {
+	return s.event(event.Ended, code, int64(lack), text)
+}
+
+func (s *story) disconnected() *story {
+	return s.event(event.LinkDown, int64(event.WhyClosed), 0, "no connection: the peer ended it")
+}
+
+// lose lets a request or its answer get lost, so that the arm starves until the next answer.
+func (s *story) lose() {
+	s.ask(200)
+	s.ticks(12).ticks(4, starved)
+	seq := s.ask(0)
+	s.ticks(3, starved).answer(seq).ticks(10)
+}
+
+// request sends a request with 200 ms of actions left, edited by change, without its observation.
+func (s *story) request(change func(*record.Request)) {
+	s.seq++
+	q := &record.Request{
+		At:      s.now,
+		Seq:     s.seq,
+		Epoch:   s.session.Epoch,
+		Episode: s.episode,
+		Rows:    10,
+		Runway:  int64(200 * millisecond),
+		Session: s.session,
+	}
+	change(q)
+	_ = s.v.Request(q)
+}
+
 // cut adds the beginning or the end of an episode of a dataset.
 func (s *story) cut(number uint32, outcome string) *story {
 	_ = s.v.Episode(&record.Episode{At: s.now, Number: number, Ended: outcome != "", Outcome: outcome})
@@ -146,7 +198,7 @@ func (s *story) cut(number uint32, outcome string) *story {
 func (s *story) well() *story {
 	for range 3 {
 		seq := s.ask(500)
-		s.ticks(3, nil).answer(seq, nil).ticks(17, nil)
+		s.ticks(3).answer(seq).ticks(17)
 	}
 	return s
 }
@@ -160,599 +212,529 @@ func (s *story) explain(a *Audit) []Finding {
 	return Explain(s.Log, a)
 }
 
-// expected is an expected finding.
+// expected is an expected finding. words are a part of its evidence.
 type expected struct {
 	kind  Kind
 	cause Cause
+	words string
 	also  []Cause
-	words string // part of its evidence
+}
+
+// testCase is a record and the complete list of its findings.
+type testCase struct {
+	name  string
+	tell  func(*story)
+	audit string
+	want  []expected
+}
+
+func tale(name string, tell func(*story), want ...expected) testCase {
+	return testCase{name: name, tell: tell, want: want}
+}
+
+func expect(kind Kind, cause Cause, words string, also ...Cause) expected {
+	return expected{kind, cause, words, also}
 }
 
 // cases has at least one case for each cause; TestEveryCauseIsFound checks this.
-var cases = []struct {
-	name  string
-	tell  func(*story)
-	audit func(*story) string
-	want  []expected // the complete list of findings
-}{
-	{name: "nothing", tell: func(s *story) { s.well() }},
-	{name: "a request answered late, with actions left", tell: func(s *story) {
+var cases = []testCase{
+	tale("nothing", func(s *story) { s.well() }),
+	tale("a request answered late, with actions left", func(s *story) {
 		seq := s.ask(600)
-		s.ticks(30, nil).answer(seq, nil).ticks(10, nil)
-	}},
-	{name: "one lost, asked again in time", tell: func(s *story) {
+		s.ticks(30).answer(seq).ticks(10)
+	}),
+	tale("one lost, asked again in time", func(s *story) {
 		s.ask(500)
-		s.ticks(8, nil)
+		s.ticks(8)
 		seq := s.ask(300)
-		s.ticks(3, nil).answer(seq, nil).ticks(10, nil)
-	}},
-	{name: "a message got lost", tell: func(s *story) {
-		s.ask(200)
-		s.ticks(12, nil).ticks(4, starved)
-		seq := s.ask(0)
-		s.ticks(3, starved).answer(seq, nil).ticks(10, nil)
-	}, want: []expected{{kind: Stutter, cause: Lost, words: "request 4 asked with 200 ms"}}},
+		s.ticks(3).answer(seq).ticks(10)
+	}),
+	tale("a message got lost", (*story).lose, expect(Stutter, Lost, "request 4 asked with 200 ms")),
 	{
-		name: "the observation got lost",
-		tell: func(s *story) {
-			s.ask(200)
-			s.ticks(12, nil).ticks(4, starved)
-			seq := s.ask(0)
-			s.ticks(3, starved).answer(seq, nil).ticks(10, nil)
-		},
-		audit: func(s *story) string { return auditOf(1, 2, 3, 5) },
-		want:  []expected{{kind: Stutter, cause: LostThere, words: "no line of request 4"}},
+		name:  "the observation got lost",
+		tell:  (*story).lose,
+		audit: auditOf(1, 2, 3, 5),
+		want:  []expected{expect(Stutter, LostThere, "no line of request 4")},
 	},
 	{
-		name: "the answer got lost",
+		name:  "the answer got lost",
+		tell:  (*story).lose,
+		audit: auditOf(1, 2, 3, 4, 5),
+		want:  []expected{expect(Stutter, LostBack, "waited 2 ms")},
+	},
+	{
+		name: "the server had an error",
 		tell: func(s *story) {
 			s.ask(200)
-			s.ticks(12, nil).ticks(4, starved)
-			seq := s.ask(0)
-			s.ticks(3, starved).answer(seq, nil).ticks(10, nil)
+			s.ticks(12).ticks(4, starved)
 		},
-		audit: func(s *story) string { return auditOf(1, 2, 3, 4, 5) },
-		want:  []expected{{kind: Stutter, cause: LostBack, words: "waited 2 ms"}},
+		audit: strings.ReplaceAll(auditOf(1, 2, 3, 4), `4,"queue_wait_ms":2,"outcome":"ok"`,
+			`4,"outcome":"inference_failed","why":"out of memory"`),
+		want: []expected{expect(Stutter, ServerFailed, "out of memory")},
 	},
-	{name: "the server had an error", tell: func(s *story) {
-		s.ask(200)
-		s.ticks(12, nil).ticks(4, starved)
-	}, audit: func(s *story) string {
-		return strings.ReplaceAll(auditOf(1, 2, 3, 4), `4,"queue_wait_ms":2,"outcome":"ok"`,
-			`4,"outcome":"inference_failed","why":"out of memory"`)
-	},
-		want: []expected{{kind: Stutter, cause: ServerFailed, words: "out of memory"}}},
-	{name: "the server refuses an observation", tell: func(s *story) {
+	tale("the server refuses an observation", func(s *story) {
 		seq := s.ask(200)
-		s.ticks(2, nil).event(event.Notice, int64(event.NoticeBadObservation), int64(seq),
-			"bad_observation: state: got 5, want 6").ticks(12, nil).ticks(4, starved)
-	}, want: []expected{{kind: Stutter, cause: ServerFailed, words: "got 5, want 6"}}},
-	{name: "passed over at the server", tell: func(s *story) {
+		s.ticks(2).event(event.Notice, int64(event.NoticeBadObservation), int64(seq),
+			"bad_observation: state: got 5, want 6").ticks(12).ticks(4, starved)
+	}, expect(Stutter, ServerFailed, "got 5, want 6")),
+	tale("passed over at the server", func(s *story) {
 		s.ask(200)
-		s.ticks(6, nil)
+		s.ticks(6)
 		seq := s.ask(100)
-		s.ticks(6, nil).ticks(4, starved).answer(seq, func(c *record.Chunk) { c.Superseded = 1 }).ticks(10, nil)
-	}, want: []expected{{kind: Stutter, cause: Superseded, words: "passed over 1"}}},
-	{name: "nothing comes back", tell: func(s *story) {
+		s.ticks(6).ticks(4, starved).answer(seq, func(c *record.Chunk) { c.Superseded = 1 }).ticks(10)
+	}, expect(Stutter, Superseded, "passed over 1")),
+	tale("nothing comes back", func(s *story) {
 		s.ask(300)
 		for range 8 {
-			s.ticks(6, nil)
+			s.ticks(6)
 			s.ask(100)
 		}
 		s.ticks(60, starved)
-	}, want: []expected{{kind: Stutter, cause: LinkSilent, words: "no answer to it"}}},
-	{name: "nothing comes back, and the session is given up", tell: func(s *story) {
+	}, expect(Stutter, LinkSilent, "no answer to it")),
+	tale("nothing comes back, and the session is given up", func(s *story) {
 		s.ask(200)
-		s.ticks(12, nil).ticks(40, starved).event(event.SessionLost, int64(event.LossUnanswered), 0,
-			"session lost: no chunk for 1.0 s").ticks(10, starved)
-	}, want: []expected{{kind: Stutter, cause: LinkSilent, words: "session lost"}}},
-	{name: "the connection breaks, same server", tell: func(s *story) {
+		s.ticks(12).ticks(40, starved).lost(event.LossUnanswered, "session lost: no chunk for 1.0 s").ticks(10, starved)
+	}, expect(Stutter, LinkSilent, "session lost")),
+	tale("the connection breaks, same server", func(s *story) {
 		s.ask(200)
-		s.event(event.LinkDown, int64(event.WhyClosed), 0, "no connection: the peer ended it").ticks(12,
-			nil).event(event.SessionLost, int64(event.LossToken), 0, "session lost: token").ticks(30, starved)
+		s.disconnected().ticks(12).lost(event.LossToken, "session lost: token").ticks(30, starved)
 		s.open("s-2", 2, "box-1")
 		seq := s.ask(0)
-		s.ticks(3, starved).answer(seq, nil).ticks(9, nil)
-	}, want: []expected{{kind: Stutter, cause: LinkLost, words: "session 2 open at box-1"}}},
-	{name: "the connection breaks, another server", tell: func(s *story) {
+		s.ticks(3, starved).answer(seq).ticks(9)
+	}, expect(Stutter, LinkLost, "session 2 open at box-1")),
+	tale("the connection breaks, another server", func(s *story) {
 		s.ask(200)
-		s.event(event.LinkDown, int64(event.WhyClosed), 0, "no connection: the peer ended it").ticks(12,
-			nil).event(event.SessionLost, int64(event.LossToken), 0, "session lost: token").ticks(30, starved)
+		s.disconnected().ticks(12).lost(event.LossToken, "session lost: token").ticks(30, starved)
 		s.open("s-2", 2, "box-2")
 		seq := s.ask(0)
-		s.ticks(3, starved).answer(seq, nil).ticks(9, nil)
-	}, want: []expected{{kind: Stutter, cause: ServerGone, words: "box-1 was there, box-2 is now"}}},
-	{name: "the token goes and the connection stands", tell: func(s *story) {
+		s.ticks(3, starved).answer(seq).ticks(9)
+	}, expect(Stutter, ServerGone, "box-1 was there, box-2 is now")),
+	tale("the token goes and the connection stands", func(s *story) {
 		s.ask(200)
-		s.ticks(12, nil).event(event.SessionLost, int64(event.LossToken), 0, "session lost: token").ticks(30, starved)
-	}, want: []expected{{kind: Stutter, cause: ServerGone}}},
-	{name: "a server drains", tell: func(s *story) {
+		s.ticks(12).lost(event.LossToken, "session lost: token").ticks(30, starved)
+	}, expect(Stutter, ServerGone, "")),
+	tale("a server drains", func(s *story) {
 		s.ask(200)
-		s.event(event.Notice, int64(event.NoticeDraining), 0, "draining: open elsewhere").event(event.SessionLost,
-			int64(event.LossClosed), 0, "session lost: closed").ticks(12, nil).ticks(30, starved)
-	}, want: []expected{{kind: Stutter, cause: ServerDraining, words: "draining"}}},
-	{name: "a server has no room", tell: func(s *story) {
+		s.event(event.Notice, int64(event.NoticeDraining), 0, "draining: open elsewhere").lost(event.LossClosed,
+			"session lost: closed").ticks(12).ticks(30, starved)
+	}, expect(Stutter, ServerDraining, "draining")),
+	tale("a server has no room", func(s *story) {
 		s.ask(200)
-		s.event(event.SessionLost, int64(event.LossToken), 0, "session lost: token").event(event.SessionWaits,
-			int64(event.WaitFull), 0, "no session: server full").ticks(12, nil).ticks(30, starved)
-	}, want: []expected{{kind: Stutter, cause: ServerFull, words: "server full"}}},
-	{name: "another robot of this name", tell: func(s *story) {
+		s.lost(event.LossToken, "session lost: token").event(event.SessionWaits,
+			int64(event.WaitFull), 0, "no session: server full").ticks(12).ticks(30, starved)
+	}, expect(Stutter, ServerFull, "server full")),
+	tale("another robot of this name", func(s *story) {
 		s.ask(200)
-		s.event(event.SessionLost, int64(event.LossToken), 0, "session lost: token").event(event.SessionWaits,
-			int64(event.WaitTaken), 0, "no session: another robot on host x").ticks(12, nil).ticks(30, starved)
-	}, want: []expected{{kind: Stutter, cause: SameID, words: "another robot"}}},
-	{name: "the session is closed", tell: func(s *story) {
+		s.lost(event.LossToken, "session lost: token").event(event.SessionWaits,
+			int64(event.WaitTaken), 0, "no session: another robot on host x").ticks(12).ticks(30, starved)
+	}, expect(Stutter, SameID, "another robot")),
+	tale("the session is closed", func(s *story) {
 		s.ask(200)
-		s.event(event.SessionLost, int64(event.LossClosed), 0, "session lost: the server closed it").ticks(12,
-			nil).ticks(30, starved)
-	}, want: []expected{{kind: Stutter, cause: SessionClosed}}},
-	{name: "a contract refused ends the run", tell: func(s *story) {
-		s.event(event.SessionLost, int64(event.LossToken), 0, "session lost: token").event(event.SessionRefused, 0, 0,
-			"refused: other weights").ticks(5, nil).event(event.Ended, 3, 0, "code 3: other weights")
-	}, want: []expected{{kind: Exit, cause: ServerRefuses, words: "other weights"}}},
-	{name: "the policy takes long", tell: slowly(func(c *record.Chunk) {
-		c.Inference = int64(400 * millisecond)
-	}), want: []expected{{kind: Stutter, cause: ServerSlow, words: "computed 400 ms"}}},
-	{name: "a policy that takes longer than its chunks last", tell: func(s *story) {
+		s.lost(event.LossClosed, "session lost: the server closed it").ticks(12).ticks(30, starved)
+	}, expect(Stutter, SessionClosed, "")),
+	tale("a contract refused ends the run", func(s *story) {
+		s.lost(event.LossToken, "session lost: token").event(event.SessionRefused, 0, 0,
+			"refused: other weights").ticks(5).ended(3, event.LackNone, "code 3: other weights")
+	}, expect(Exit, ServerRefuses, "other weights")),
+	tale("the policy takes long", slowly(inference(400*millisecond)), expect(Stutter, ServerSlow, "computed 400 ms")),
+	tale("a policy that takes longer than its chunks last", func(s *story) {
 		for range 3 {
 			seq := s.ask(0)
 			for range 8 { // these displace each other at the server
 				s.ticks(30, starved).ask(0)
 			}
-			s.answer(seq, func(c *record.Chunk) { c.Inference = int64(4 * second) }).ticks(47, nil)
+			s.answer(seq, inference(4*second)).ticks(47)
 		}
-	}, want: []expected{{kind: Stutter, cause: SlowPolicy, words: "usually takes 4.00 s"},
-		{kind: Stutter, cause: SlowPolicy}, {kind: Stutter, cause: SlowPolicy}}},
-	{name: "the line is cut for longer than a slow policy takes", tell: func(s *story) {
+	}, expect(Stutter, SlowPolicy, "usually takes 4.00 s"), expect(Stutter, SlowPolicy, ""),
+		expect(Stutter, SlowPolicy, "")),
+	tale("the line is cut for longer than a slow policy takes", func(s *story) {
 		for range 4 {
 			seq := s.ask(0)
-			s.ticks(70, starved).answer(seq, func(c *record.Chunk) { c.Inference = int64(second) }).ticks(47, nil)
+			s.ticks(70, starved).answer(seq, inference(second)).ticks(47)
 		}
 		s.ask(300)
-		s.ticks(18, nil)
+		s.ticks(18)
 		for range 20 {
 			s.ticks(30, starved).ask(0)
 		}
-	}, want: []expected{{kind: Stutter, cause: SlowPolicy}, {kind: Stutter, cause: SlowPolicy},
-		{kind: Stutter, cause: SlowPolicy}, {kind: Stutter, cause: SlowPolicy}, {kind: Stutter, cause: LinkSilent}}},
-	{name: "a slow policy that leaves a few actions of each chunk", tell: func(s *story) {
+	}, expect(Stutter, SlowPolicy, ""), expect(Stutter, SlowPolicy, ""), expect(Stutter, SlowPolicy, ""),
+		expect(Stutter, SlowPolicy, ""), expect(Stutter, LinkSilent, "")),
+	tale("a slow policy that leaves a few actions of each chunk", func(s *story) {
 		for range 9 { // one stretch, far longer than one answer takes
 			seq := s.ask(0)
 			for range 3 {
 				s.ticks(35, starved).ask(0)
 			}
-			s.answer(seq, func(c *record.Chunk) { c.Inference = int64(7 * second / 4) }).ticks(5, nil)
+			s.answer(seq, inference(7*second/4)).ticks(5)
 		}
-	}, want: []expected{{kind: Stutter, cause: SlowPolicy, words: "usually takes 1.75 s"}}},
-	{name: "a slow policy whose actions are all too old", tell: func(s *story) {
+	}, expect(Stutter, SlowPolicy, "usually takes 1.75 s")),
+	tale("a slow policy whose actions are all too old", func(s *story) {
 		for range 3 {
 			seq := s.ask(0)
-			s.ticks(180, starved).answer(seq, func(c *record.Chunk) {
-				c.Inference = int64(49 * second / 10)
-			}).ticks(1, func(t *record.Tick) { t.Starved, t.TooOld = true, true })
+			s.ticks(180, starved).answer(seq, inference(49*second/10)).ticks(1, tooOld)
 		}
-	}, want: []expected{{kind: Stutter, cause: SlowPolicy, words: "actions may be 3.00 s old (--max-action-age)"}}},
-	{name: "sessions that are given up while the policy computes", tell: func(s *story) {
+	}, expect(Stutter, SlowPolicy, "actions may be 3.00 s old (--max-action-age)")),
+	tale("sessions that are given up while the policy computes", func(s *story) {
 		for i := range uint32(3) {
 			seq := s.ask(0)
-			s.ticks(300, starved).event(event.SessionLost, int64(event.LossUnanswered), 0,
-				"session lost: no chunk for 5.0 s")
+			s.ticks(300, starved).lost(event.LossUnanswered, "session lost: no chunk for 5.0 s")
 			s.open("s-2", i+2, "box-1")
 			s.ticks(180, starved).answer(seq, func(c *record.Chunk) { c.Outcome, c.Inference = "epoch", 0 })
 		}
-	}, want: []expected{{kind: Stutter, cause: SlowPolicy, words: "no chunk for 5.0 s"}}},
-	{name: "a slow policy that no stutter shows", tell: func(s *story) {
+	}, expect(Stutter, SlowPolicy, "no chunk for 5.0 s")),
+	tale("a slow policy that no stutter shows", func(s *story) {
 		s.event(event.SlowPolicy, 0, 0, "--degraded-after 100ms is shorter than a chunk takes").well()
-	}, want: []expected{{kind: Warning, cause: SlowPolicy, words: "--degraded-after"}}},
-	{name: "a limit that lets nothing run", tell: func(s *story) {
-		s.ticks(5, nil).event(event.Ended, 3, 0, "code 3: no action could ever run: this policy takes at least 8.0 s")
-	}, want: []expected{{kind: Exit, cause: SlowPolicy}}},
-	{name: "a queue at the server", tell: slowly(func(c *record.Chunk) {
-		c.QueueWait = int64(400 * millisecond)
-	}), want: []expected{{kind: Stutter, cause: ServerQueue, words: "waited 400 ms"}}},
-	{name: "a slow network", tell: slowly(nil), want: []expected{{kind: Stutter, cause: NetworkSlow}}},
-	{name: "a slow network, and the queue longer than usual too", tell: slowly(func(c *record.Chunk) {
-		c.QueueWait = int64(100 * millisecond)
-	}), want: []expected{{kind: Stutter, cause: NetworkSlow}}},
-	{name: "a slow network most of the time, and a policy a little slower than usual", tell: func(s *story) {
-		slowly(func(c *record.Chunk) { c.Inference = int64(30 * millisecond) })(s)
+	}, expect(Warning, SlowPolicy, "--degraded-after")),
+	tale("a limit that lets nothing run", func(s *story) {
+		s.ticks(5).ended(3, event.LackNone, "code 3: no action could ever run: this policy takes at least 8.0 s")
+	}, expect(Exit, SlowPolicy, "")),
+	tale("a queue at the server", slowly(queued(400*millisecond)), expect(Stutter, ServerQueue, "waited 400 ms")),
+	tale("a slow network", slowly(), expect(Stutter, NetworkSlow, "")),
+	tale("a slow network, and the queue longer than usual too", slowly(queued(100*millisecond)),
+		expect(Stutter, NetworkSlow, "")),
+	tale("a slow network most of the time, and a policy a little slower than usual", func(s *story) {
+		slowly(inference(30 * millisecond))(s)
 		for range 8 {
-			slowly(nil)(s)
+			slowly()(s)
 		}
-	}, want: []expected{{kind: Stutter, cause: NetworkSlow}}},
-	{name: "so late that little is left", tell: func(s *story) {
+	}, expect(Stutter, NetworkSlow, "")),
+	tale("so late that little is left", func(s *story) {
 		seq := s.ask(500)
-		s.ticks(29, nil).answer(seq, func(c *record.Chunk) { c.Dropped = 46 })
+		s.ticks(29).answer(seq, func(c *record.Chunk) { c.Dropped = 46 })
 		next := s.ask(60)
-		s.ticks(4, nil).ticks(2, starved).answer(next, nil).ticks(9, nil)
-	}, want: []expected{{kind: Stutter, cause: NetworkSlow, words: "46 of its 50 actions were past"}}},
-	{name: "a slow sender", tell: func(s *story) {
-		s.seq++
-		_ = s.v.Request(&record.Request{
-			At:      s.now,
-			Seq:     s.seq,
-			Epoch:   1,
-			Episode: 1,
-			Runway:  int64(200 * millisecond),
-			Rows:    10,
-			Session: s.session,
-		})
-		s.ticks(12, nil).ticks(12, starved)
+		s.ticks(4).ticks(2, starved).answer(next).ticks(9)
+	}, expect(Stutter, NetworkSlow, "46 of its 50 actions were past")),
+	tale("a slow sender", func(s *story) {
+		s.request(func(*record.Request) {})
+		s.ticks(12).ticks(12, starved)
 		_ = s.v.Sent(&record.Sent{At: s.now - 50*millisecond, Seq: s.seq, Epoch: 1, Outcome: "sent"})
-		s.answer(s.seq, nil).ticks(10, nil)
-	}, want: []expected{{kind: Stutter, cause: SenderSlow}}},
-	{name: "it did not leave", tell: func(s *story) {
-		s.seq++
-		_ = s.v.Request(&record.Request{
-			At:      s.now,
-			Seq:     s.seq,
-			Epoch:   1,
-			Episode: 1,
-			Runway:  int64(200 * millisecond),
-			Rows:    10,
-			Session: s.session,
-		})
+		s.answer(s.seq).ticks(10)
+	}, expect(Stutter, SenderSlow, "")),
+	tale("it did not leave", func(s *story) {
+		s.request(func(*record.Request) {})
 		_ = s.v.Sent(&record.Sent{At: s.now, Seq: s.seq, Epoch: 1, Outcome: "error"})
-		s.ticks(12, nil).ticks(12, starved)
-	}, want: []expected{{kind: Stutter, cause: NotSent, words: "did not leave: error"}}},
-	{name: "answers that are no numbers", tell: slowly(func(c *record.Chunk) {
-		c.Outcome = "not_finite"
-	}), want: []expected{{kind: Stutter, cause: BadChunk, words: "not_finite"}}},
-	{name: "answers that cannot be read, and the session is given up", tell: func(s *story) {
-		slowly(func(c *record.Chunk) { c.Outcome = "body" })(s)
-		s.event(event.SessionLost, int64(event.LossUnanswered), 0, "session lost: no chunk").ticks(5, starved)
-	}, want: []expected{{kind: Stutter, cause: BadChunk, also: []Cause{LinkSilent}}}},
-	{name: "a schedule that waits", tell: func(s *story) {
-		s.ticks(30, nil)
+		s.ticks(12).ticks(12, starved)
+	}, expect(Stutter, NotSent, "did not leave: error")),
+	tale("answers that are no numbers", slowly(outcome("not_finite")), expect(Stutter, BadChunk, "not_finite")),
+	tale("answers that cannot be read, and the session is given up", func(s *story) {
+		slowly(outcome("body"))(s)
+		s.lost(event.LossUnanswered, "session lost: no chunk").ticks(5, starved)
+	}, expect(Stutter, BadChunk, "", LinkSilent)),
+	tale("a schedule that waits", func(s *story) {
+		s.ticks(30)
 		seq := s.ask(0)
-		s.ticks(6, starved).answer(seq, nil).ticks(10, nil)
-	}, want: []expected{{kind: Stutter, cause: Schedule}}},
-	{name: "too old", tell: func(s *story) {
-		s.ticks(9, func(t *record.Tick) { t.Starved, t.TooOld = true, true })
-	}, want: []expected{{kind: Stale, cause: ActionTooOld, words: "--max-action-age 3s"}}},
-	{name: "too old for an old picture", tell: func(s *story) {
+		s.ticks(6, starved).answer(seq).ticks(10)
+	}, expect(Stutter, Schedule, "")),
+	tale("too old", func(s *story) {
+		s.ticks(9, tooOld)
+	}, expect(Stale, ActionTooOld, "--max-action-age 3s")),
+	tale("too old for an old picture", func(s *story) {
 		seq := s.ask(500)
 		s.bySeq[seq].sent.Observed = s.now - 2*second
-		s.ticks(3, nil).answer(seq, nil).ticks(10, nil).ticks(9, func(t *record.Tick) {
-			t.Starved, t.TooOld = true, true
-		})
-	}, want: []expected{{kind: Stale, cause: CameraSilent, words: "2.00 s old"}}},
-	{name: "no picture since it woke", tell: func(s *story) {
-		s.ticks(30, nil).ticks(9, func(t *record.Tick) { starved(t); t.NoPicture = true })
-	}, want: []expected{{kind: Stutter, cause: NoPicture}}},
-	{name: "a camera that the arm does not miss yet", tell: func(s *story) {
+		s.ticks(3).answer(seq).ticks(10).ticks(9, tooOld)
+	}, expect(Stale, CameraSilent, "2.00 s old")),
+	tale("no picture since it woke", func(s *story) {
+		s.ticks(30).ticks(9, func(t *record.Tick) { starved(t); t.NoPicture = true })
+	}, expect(Stutter, NoPicture, "")),
+	tale("a camera that the arm does not miss yet", func(s *story) {
 		s.event(event.CameraSilent, 0, 0, "camera top gives no usable picture").well().event(event.CameraBack, 0, 0,
 			"").well()
-	}, want: []expected{{kind: Warning, cause: CameraSilent, words: "camera top"}}},
-	{name: "stray bytes", tell: func(s *story) {
+	}, expect(Warning, CameraSilent, "camera top")),
+	tale("stray bytes", func(s *story) {
 		s.event(event.CameraSpoilt, 0, 0, "camera top: stray bytes").well()
-	}, want: []expected{{kind: Warning, cause: CameraSpoilt}}},
-	{name: "a new episode", tell: func(s *story) {
+	}, expect(Warning, CameraSpoilt, "")),
+	tale("a new episode", func(s *story) {
 		s.episode++
-		s.seq++
-		_ = s.v.Request(&record.Request{
-			At:      s.now,
-			Seq:     s.seq,
-			Epoch:   1,
-			Episode: 2,
-			Start:   true,
-			Session: s.session,
-			Rows:    10,
-		})
-		s.ticks(5, starved).event(event.Operated, int64(event.WordReset), 0, "reset").answer(s.seq, nil).ticks(10, nil)
-	}, want: []expected{{kind: Stutter, cause: NewEpisode, words: "an operator: reset"}}},
-	{name: "paused", tell: func(s *story) {
-		s.event(event.Operated, int64(event.WordPause), 0, "pause").ticks(60, paused).event(event.Operated,
-			int64(event.WordResume), 0, "resume").ticks(3, starved).well()
-	}, want: []expected{{kind: Hold, cause: Paused, words: "an operator: pause"}, {kind: Stutter, cause: Paused}}},
-	{name: "between two episodes", tell: func(s *story) {
-		s.cut(1, "").ticks(60, nil).cut(1, record.Success).ticks(60, paused).cut(2, "").ticks(3, starved).well()
-	}, want: []expected{{kind: Hold, cause: Between, words: "episode 1 of the data set ended (success)"},
-		{kind: Stutter, cause: Between}}},
-	{name: "paused by a person between two episodes", tell: func(s *story) {
-		s.cut(1, "").ticks(60, nil).cut(1, record.Success).event(event.Operated, int64(event.WordPause), 0,
-			"pause").ticks(60, paused).cut(2, "").well()
-	}, want: []expected{{kind: Hold, cause: Paused}}},
-	{name: "paused within an episode", tell: func(s *story) {
-		s.cut(1, "").ticks(60, nil).ticks(60, paused).well().cut(1, record.Success)
-	}, want: []expected{{kind: Hold, cause: Paused, words: "not on this record"}}},
-	{name: "a leader that is silent", tell: func(s *story) {
-		s.event(event.LeaderSilent, 0, 0, "the leader does not answer").ticks(30, func(t *record.Tick) {
-			t.Action.N = 0
-		}).event(event.LeaderBack, 0, 0, "the leader answers").well()
-	}, want: []expected{{kind: Hold, cause: LeaderSilent}}},
-	{name: "a joint of the leader that does not lead", tell: func(s *story) {
-		s.event(event.LeaderHeld, 4, 2, "a joint of the leader does not lead: over its seam").ticks(20, nil).
-			event(event.LeaderHeld, 4, 1, "a joint of the leader does not lead: outside").ticks(40,
-			nil).event(event.LeaderLeads, 4, 0, "leads again").well().
-			event(event.LeaderHeld, 2, 3, "a joint of the leader does not lead: too far").ticks(60,
-			nil).event(event.PhaseChanged, 3, 0, "who has the arm").well()
-	}, want: []expected{{kind: Hold, cause: LeaderJoint, words: "over its seam"},
-		{kind: Hold, cause: LeaderJoint, words: "too far"}}},
-	{name: "nobody has the arm", tell: func(s *story) {
-		s.event(event.PhaseChanged, 0, 1, "who has the arm").ticks(300, func(t *record.Tick) { t.Action.N = 0 }).well()
-	}, want: []expected{{kind: Hold, cause: HandOver}}},
-	{name: "held while it is handed over", tell: func(s *story) {
+		s.request(func(q *record.Request) { q.Start, q.Runway = true, 0 })
+		s.ticks(5, starved).operated(event.WordReset, "reset").answer(s.seq).ticks(10)
+	}, expect(Stutter, NewEpisode, "an operator: reset")),
+	tale("paused", func(s *story) {
+		s.operated(event.WordPause, "pause").ticks(60, paused).operated(event.WordResume, "resume").ticks(3,
+			starved).well()
+	}, expect(Hold, Paused, "an operator: pause"), expect(Stutter, Paused, "")),
+	tale("between two episodes", func(s *story) {
+		s.cut(1, "").ticks(60).cut(1, record.Success).ticks(60, paused).cut(2, "").ticks(3, starved).well()
+	}, expect(Hold, Between, "episode 1 of the data set ended (success)"), expect(Stutter, Between, "")),
+	tale("paused by a person between two episodes", func(s *story) {
+		s.cut(1, "").ticks(60).cut(1, record.Success).operated(event.WordPause, "pause").ticks(60, paused).cut(2,
+			"").well()
+	}, expect(Hold, Paused, "")),
+	tale("paused within an episode", func(s *story) {
+		s.cut(1, "").ticks(60).ticks(60, paused).well().cut(1, record.Success)
+	}, expect(Hold, Paused, "not on this record")),
+	tale("a leader that is silent", func(s *story) {
+		s.event(event.LeaderSilent, 0, 0, "the leader does not answer").ticks(30, idle).event(event.LeaderBack, 0, 0,
+			"the leader answers").well()
+	}, expect(Hold, LeaderSilent, "")),
+	tale("a joint of the leader that does not lead", func(s *story) {
+		s.event(event.LeaderHeld, 4, 2, "a joint of the leader does not lead: over its seam").ticks(20).
+			event(event.LeaderHeld, 4, 1, "a joint of the leader does not lead: outside").ticks(40).event(
+			event.LeaderLeads, 4, 0, "leads again").well().
+			event(event.LeaderHeld, 2, 3, "a joint of the leader does not lead: too far").ticks(60).event(
+			event.PhaseChanged, 3, 0, "who has the arm").well()
+	}, expect(Hold, LeaderJoint, "over its seam"), expect(Hold, LeaderJoint, "too far")),
+	tale("nobody has the arm", func(s *story) {
+		s.event(event.PhaseChanged, 0, 1, "who has the arm").ticks(300, idle).well()
+	}, expect(Hold, HandOver, "")),
+	tale("held while it is handed over", func(s *story) {
 		s.event(event.PhaseChanged, 0, 2, "who has the arm").ticks(60, paused).well()
-	}, want: []expected{{kind: Hold, cause: HandOver}}},
-	{name: "a person's hand is no jump", tell: func(s *story) {
+	}, expect(Hold, HandOver, "")),
+	tale("a person's hand is no jump", func(s *story) {
 		s.place += 30
-		s.ticks(1, func(t *record.Tick) { t.Intervention = true }).ticks(1, nil).ticks(10, nil)
-	}},
-	{name: "one motor silent, so that nothing is asked", tell: func(s *story) {
-		s.event(event.JointFrozen, 2, 0, "a motor does not answer").ticks(20, func(t *record.Tick) {
-			t.Frozen = 2
-		}).ticks(20, func(t *record.Tick) { starved(t); t.Frozen = 2 }).well()
-	}, want: []expected{{kind: Stutter, cause: MotorSilent, words: "gripper"}}},
-	{name: "one motor silent, with actions left", tell: func(s *story) {
-		s.event(event.JointFrozen, 2, 0, "a motor does not answer  joint gripper").ticks(20, func(t *record.Tick) {
-			t.Frozen = 2
-		}).well()
-	}, want: []expected{{kind: Hold, cause: MotorSilent, words: "a motor does not answer"}}},
-	{name: "all motors silent", tell: func(s *story) {
+		s.ticks(1, func(t *record.Tick) { t.Intervention = true }).ticks(1).ticks(10)
+	}),
+	tale("one motor silent, so that nothing is asked", func(s *story) {
+		s.event(event.JointFrozen, 2, 0, "a motor does not answer").ticks(20, frozen).ticks(20, starvedFrozen).well()
+	}, expect(Stutter, MotorSilent, "gripper")),
+	tale("one motor silent, with actions left", func(s *story) {
+		s.event(event.JointFrozen, 2, 0, "a motor does not answer  joint gripper").ticks(20, frozen).well()
+	}, expect(Hold, MotorSilent, "a motor does not answer")),
+	tale("all motors silent", func(s *story) {
 		s.event(event.BusLost, 2, 0, "motors do not answer").ticks(60, silent).well()
-	}, want: []expected{{kind: Stutter, cause: BusSilent, words: "2 motors silent"}}},
-	{name: "a line full of noise", tell: func(s *story) {
+	}, expect(Stutter, BusSilent, "2 motors silent")),
+	tale("a line full of noise", func(s *story) {
 		s.event(event.BusLost, 2, 0, "motors do not answer").ticks(60, func(t *record.Tick) {
 			silent(t)
 			t.Spoilt = 3
 		}).well()
-	}, want: []expected{{kind: Stutter, cause: RepliesSpoilt, words: "180 runs of bytes"}}},
-	{name: "noise on every second tick", tell: func(s *story) {
+	}, expect(Stutter, RepliesSpoilt, "180 runs of bytes")),
+	tale("noise on every second tick", func(s *story) {
 		s.ticks(60, func(t *record.Tick) { silent(t); t.Spoilt = uint32(t.At/tickTime) % 2 }).well()
-	}, want: []expected{{kind: Stutter, cause: RepliesSpoilt, words: "30 runs of bytes"}}},
-	{name: "motors silent for a machine that stops", tell: func(s *story) {
+	}, expect(Stutter, RepliesSpoilt, "30 runs of bytes")),
+	tale("motors silent for a machine that stops", func(s *story) {
 		s.gap(20).ticks(12, silent).well()
-	}, want: []expected{{kind: Stutter, cause: MachineBusy, words: "20 periods"}, {kind: Overrun, cause: MachineBusy}}},
-	{name: "replies that a machine which stops hears too late", tell: func(s *story) {
+	}, expect(Stutter, MachineBusy, "20 periods"), expect(Overrun, MachineBusy, "")),
+	tale("replies that a machine which stops hears too late", func(s *story) {
 		s.gap(20).ticks(12, func(t *record.Tick) { silent(t); t.Spoilt = 1 + uint32(t.At/tickTime)%4/3 }).well()
-	}, want: []expected{{kind: Stutter, cause: MachineBusy, words: "20 periods"}, {kind: Overrun, cause: MachineBusy}}},
-	{name: "a line full of noise while the machine stops", tell: func(s *story) {
+	}, expect(Stutter, MachineBusy, "20 periods"), expect(Overrun, MachineBusy, "")),
+	tale("a line full of noise while the machine stops", func(s *story) {
 		s.gap(20).ticks(12, func(t *record.Tick) { silent(t); t.Spoilt = 3 }).well()
-	}, want: []expected{{
-		kind:  Stutter,
-		cause: RepliesSpoilt,
-		words: "36 runs of bytes",
-		also:  []Cause{MachineBusy},
-	}, {kind: Overrun, cause: MachineBusy}}},
-	{name: "a process that was stopped while it slept", tell: func(s *story) {
+	}, expect(Stutter, RepliesSpoilt, "36 runs of bytes", MachineBusy), expect(Overrun, MachineBusy, "")),
+	tale("a process that was stopped while it slept", func(s *story) {
 		s.now += 24 * tickTime
 		s.ticks(1, func(t *record.Tick) {
 			silent(t)
 			t.Lateness = int64(24 * tickTime)
 		}).ticks(1, func(t *record.Tick) { t.Skipped = 24 }).well()
-	}, want: []expected{{kind: Stutter, cause: MachineBusy, words: "24 periods"}, {kind: Overrun, cause: MachineBusy}}},
-	{name: "all motors silent in a pause", tell: func(s *story) {
-		s.event(event.Operated, int64(event.WordPause), 0, "pause").ticks(10, paused).event(event.BusLost, 2, 0,
+	}, expect(Stutter, MachineBusy, "24 periods"), expect(Overrun, MachineBusy, "")),
+	tale("all motors silent in a pause", func(s *story) {
+		s.operated(event.WordPause, "pause").ticks(10, paused).event(event.BusLost, 2, 0,
 			"motors do not answer").ticks(60, func(t *record.Tick) {
 			silent(t)
 			t.Starved, t.Paused = false, true
 		}).ticks(200, paused).well()
-	}, want: []expected{{kind: Hold, cause: Paused}, {kind: Hold, cause: BusSilent}}},
-	{name: "the arm unplugged, and the server gone meanwhile", tell: func(s *story) {
+	}, expect(Hold, Paused, ""), expect(Hold, BusSilent, "")),
+	tale("the arm unplugged, and the server gone meanwhile", func(s *story) {
 		s.ask(300)
-		s.ticks(60, silent).event(event.SessionLost, int64(event.LossToken), 0, "session lost: token").ticks(60,
-			silent).event(event.BusBack, int64(hotplug.Unplugged), 0, "back").ticks(20, nil)
-	}, want: []expected{{kind: Stutter, cause: Unplugged, also: []Cause{ServerGone},
-		words: "the adapter was unplugged"}}},
-	{name: "a motor restarted", tell: func(s *story) {
+		s.ticks(60, silent).lost(event.LossToken, "session lost: token").ticks(60, silent).event(event.BusBack,
+			int64(hotplug.Unplugged), 0, "back").ticks(20)
+	}, expect(Stutter, Unplugged, "the adapter was unplugged", ServerGone)),
+	tale("a motor restarted", func(s *story) {
 		s.ticks(30, silent).event(event.BusBack, int64(hotplug.Restarted), 2<<1|1, "back").ticks(60,
-			paused).event(event.Operated, int64(event.WordResume), 0, "resume").well()
-	}, want: []expected{{kind: Stutter, cause: Restarted, words: "gripper"},
-		{kind: Hold, cause: Restarted, words: "an operator: resume"}}},
-	{name: "the connection breaks, and a motor is silent much later", tell: func(s *story) {
+			paused).operated(event.WordResume, "resume").well()
+	}, expect(Stutter, Restarted, "gripper"), expect(Hold, Restarted, "an operator: resume")),
+	tale("the connection breaks, and a motor is silent much later", func(s *story) {
 		s.ask(200)
-		s.event(event.LinkDown, int64(event.WhyClosed), 0, "no connection: the peer ended it").ticks(12, nil).ticks(60,
-			starved).event(event.JointFrozen, 2, 0, "silent").ticks(40, func(t *record.Tick) {
-			starved(t)
-			t.Frozen = 2
-		})
+		s.disconnected().ticks(12).ticks(60, starved).event(event.JointFrozen, 2, 0, "silent").ticks(40, starvedFrozen)
 		s.open("s-2", 2, "box-1")
 		s.well()
-	}, want: []expected{{kind: Stutter, cause: LinkLost, also: []Cause{MotorSilent}},
-		{kind: Hold, cause: MotorSilent}}},
-	{name: "two stutters", tell: func(s *story) {
+	}, expect(Stutter, LinkLost, "", MotorSilent), expect(Hold, MotorSilent, "")),
+	tale("two stutters", func(s *story) {
 		for range 2 {
 			s.ask(200)
-			s.ticks(12, nil).ticks(4, starved)
+			s.ticks(12).ticks(4, starved)
 			seq := s.ask(0)
-			s.ticks(3, starved).answer(seq, nil).ticks(60, nil)
+			s.ticks(3, starved).answer(seq).ticks(60)
 			s.well()
 		}
-	}, want: []expected{{kind: Stutter, cause: Lost}, {kind: Stutter, cause: Lost}}},
-	{name: "replies are spoilt where the machine stops", tell: func(s *story) {
+	}, expect(Stutter, Lost, ""), expect(Stutter, Lost, "")),
+	tale("replies are spoilt where the machine stops", func(s *story) {
 		for range 20 {
-			s.ticks(10, nil).ticks(1, func(t *record.Tick) { t.Spoilt = 2 }).gap(1)
+			s.ticks(10).ticks(1, func(t *record.Tick) { t.Spoilt = 2 }).gap(1)
 		}
-	}, want: []expected{{kind: Overrun, cause: MachineBusy}}},
-	{name: "heat", tell: func(s *story) {
+	}, expect(Overrun, MachineBusy, "")),
+	tale("heat", func(s *story) {
 		s.event(event.JointHeld, 1, 0, "complains").ticks(30, held(1)).well()
-	}, want: []expected{{kind: Hold, cause: HeatOrSupply}}},
-	{name: "supply", tell: func(s *story) {
+	}, expect(Hold, HeatOrSupply, "")),
+	tale("supply", func(s *story) {
 		s.event(event.JointHeld, 1, event.Complaint(event.ComplainsOfSupply, 124), "complains").ticks(30,
 			held(1)).well()
-	}, want: []expected{{kind: Hold, cause: Supply}}},
-	{name: "every joint is held", tell: func(s *story) {
+	}, expect(Hold, Supply, "")),
+	tale("every joint is held", func(s *story) {
 		s.event(event.ArmHeld, 3, event.Complaint(event.ComplainsOfSupply, 124), "nothing moves").ticks(30,
 			held(3)).well()
-	}, want: []expected{{kind: Hold, cause: HeldJoints}}},
-	{name: "a warning of heat", tell: func(s *story) {
+	}, expect(Hold, HeldJoints, "")),
+	tale("a warning of heat", func(s *story) {
 		s.event(event.JointWarned, 1, 0, "hot").well()
-	}, want: []expected{{kind: Warning, cause: HeatOrSupply}}},
-	{name: "overload", tell: func(s *story) {
+	}, expect(Warning, HeatOrSupply, "")),
+	tale("overload", func(s *story) {
 		s.event(event.JointOverloaded, 1, 0, "overloaded").ticks(30, held(1)).well()
-	}, want: []expected{{kind: Hold, cause: Overload}}},
-	{name: "stalled", tell: func(s *story) {
+	}, expect(Hold, Overload, "")),
+	tale("stalled", func(s *story) {
 		s.event(event.JointStalled, 1, 0, "stalled").ticks(30, held(1)).well()
-	}, want: []expected{{kind: Hold, cause: Stalled}}},
-	{name: "a blind encoder ends the run", tell: func(s *story) {
-		s.event(event.JointBlind, 1, 0, "blind").ticks(30, held(1)).event(event.Ended, 6, 0,
+	}, expect(Hold, Stalled, "")),
+	tale("a blind encoder ends the run", func(s *story) {
+		s.event(event.JointBlind, 1, 0, "blind").ticks(30, held(1)).ended(6, event.LackNone,
 			"code 6: stopped by a motor")
-	}, want: []expected{{kind: Hold, cause: Encoder}, {kind: Exit, cause: Encoder}}},
-	{name: "heat ends the run at once", tell: func(s *story) {
-		s.event(event.Ended, 6, 0, "code 6: stopped by a motor: servo: motor 3 (elbow_flex) on /dev/ttyACM0: "+
+	}, expect(Hold, Encoder, ""), expect(Exit, Encoder, "")),
+	tale("heat ends the run at once", func(s *story) {
+		s.ended(6, event.LackNone, "code 6: stopped by a motor: servo: motor 3 (elbow_flex) on /dev/ttyACM0: "+
 			servo.FaultTemperature.Error())
-	}, want: []expected{{kind: Exit, cause: HeatOrSupply}}},
-	{name: "limp", tell: func(s *story) {
+	}, expect(Exit, HeatOrSupply, "")),
+	tale("limp", func(s *story) {
 		s.event(event.JointLimp, 1, 0, "limp").ticks(30, held(1))
-	}, want: []expected{{kind: Hold, cause: Limp}}},
-	{name: "replies get lost", tell: func(s *story) {
+	}, expect(Hold, Limp, "")),
+	tale("replies get lost", func(s *story) {
 		for range 20 {
-			s.ticks(10, nil).ticks(1, func(t *record.Tick) { t.Retried = 1 })
+			s.ticks(10).ticks(1, func(t *record.Tick) { t.Retried = 1 })
 		}
-	}, want: []expected{{kind: Warning, cause: RepliesLost}}},
-	{name: "a pause of the host costs replies", tell: func(s *story) {
+	}, expect(Warning, RepliesLost, "")),
+	tale("a pause of the host costs replies", func(s *story) {
 		s.ticks(1, func(t *record.Tick) { t.Lost = 6 }).ticks(3, func(t *record.Tick) { t.Retried = 1 }).well()
-	}},
-	{name: "replies are spoilt, which loses them, too", tell: func(s *story) {
+	}),
+	tale("replies are spoilt, which loses them, too", func(s *story) {
 		for range 20 {
-			s.ticks(10, nil).ticks(1, func(t *record.Tick) { t.Retried, t.Spoilt = 1, 2 })
+			s.ticks(10).ticks(1, replies(1, 2))
 		}
-	}, want: []expected{{kind: Warning, cause: RepliesSpoilt}}},
-	{name: "replies are lost, most of them for stray bytes", tell: func(s *story) {
+	}, expect(Warning, RepliesSpoilt, "")),
+	tale("replies are lost, most of them for stray bytes", func(s *story) {
 		for i := range 10 {
-			s.ticks(20, nil).ticks(1, func(t *record.Tick) { t.Retried, t.Spoilt = 1, uint32(i%2) })
+			s.ticks(20).ticks(1, replies(1, uint32(i%2)))
 		}
-	}, want: []expected{{kind: Warning, cause: RepliesSpoilt}}},
-	{name: "replies are lost, few of them for stray bytes", tell: func(s *story) {
+	}, expect(Warning, RepliesSpoilt, "")),
+	tale("replies are lost, few of them for stray bytes", func(s *story) {
 		for i := range 10 {
-			s.ticks(20, nil).ticks(1, func(t *record.Tick) { t.Retried, t.Spoilt = 1, uint32(i%5/4) })
+			s.ticks(20).ticks(1, replies(1, uint32(i%5/4)))
 		}
-	}, want: []expected{{kind: Warning, cause: RepliesLost}}},
-	{name: "suspended", tell: func(s *story) {
+	}, expect(Warning, RepliesLost, "")),
+	tale("suspended", func(s *story) {
 		s.now += second
 		s.event(event.Suspended, int64(3600*second), 0, "suspended").ticks(1, func(t *record.Tick) {
 			t.Suspended, t.Skipped = int64(3600*second), 60
 		}).ticks(10, starved).well()
-	}, want: []expected{{kind: Stutter, cause: Suspended, words: "1h0m0s"}, {kind: Overrun, cause: Suspended}}},
-	{name: "the host takes the CPU", tell: func(s *story) {
+	}, expect(Stutter, Suspended, "1h0m0s"), expect(Overrun, Suspended, "")),
+	tale("the host takes the CPU", func(s *story) {
 		s.gap(12).ticks(1, func(t *record.Tick) { t.Stolen = int64(150 * millisecond) }).well()
-	},
-		want: []expected{{kind: Overrun, cause: HostSteal, words: "12 periods"}}},
-	{name: "the machine does not run it", tell: func(s *story) {
+	}, expect(Overrun, HostSteal, "12 periods")),
+	tale("the machine does not run it", func(s *story) {
 		s.gap(24).well()
-	}, want: []expected{{kind: Overrun, cause: MachineBusy}}},
-	{name: "the machine does not run it, and the arm starves of that", tell: func(s *story) {
+	}, expect(Overrun, MachineBusy, "")),
+	tale("the machine does not run it, and the arm starves of that", func(s *story) {
 		s.ask(200)
 		s.gap(60).ticks(5, starved).well()
-	}, want: []expected{{kind: Overrun, cause: MachineBusy}, {kind: Stutter, cause: MachineBusy}}},
-	{name: "a slow tick", tell: func(s *story) {
+	}, expect(Overrun, MachineBusy, ""), expect(Stutter, MachineBusy, "")),
+	tale("a slow tick", func(s *story) {
 		s.ticks(1, func(t *record.Tick) {
 			t.Merge = int64(40 * millisecond)
-		}).gap(2).ticks(6, nil).ticks(1, func(t *record.Tick) { t.OverrunOwn = int64(40 * millisecond) }).well()
-	}, want: []expected{{kind: Overrun, cause: TickSlow, words: "40 ms to merge"}}},
-	{name: "a slow bus", tell: func(s *story) {
+		}).gap(2).ticks(6).ticks(1, func(t *record.Tick) { t.OverrunOwn = int64(40 * millisecond) }).well()
+	}, expect(Overrun, TickSlow, "40 ms to merge")),
+	tale("a slow bus", func(s *story) {
 		s.ticks(1, func(t *record.Tick) {
 			t.Read = int64(40 * millisecond)
-		}).gap(2).ticks(6, nil).ticks(1, func(t *record.Tick) { t.OverrunOwn = int64(40 * millisecond) }).well()
-	}, want: []expected{{kind: Overrun, cause: BusSlow, words: "40 ms to read"}}},
-	{name: "the tick hangs", tell: func(s *story) {
+		}).gap(2).ticks(6).ticks(1, func(t *record.Tick) { t.OverrunOwn = int64(40 * millisecond) }).well()
+	}, expect(Overrun, BusSlow, "40 ms to read")),
+	tale("the tick hangs", func(s *story) {
 		s.now += second / 2
 		s.event(event.TickMissing, int64(second/2), 0, "the tick hangs")
 		s.Torn = true
-	}, want: []expected{{kind: Overrun, cause: TickHung}, {kind: Exit, cause: TickHung, also: []Cause{Killed}}}},
-	{name: "not conditioned", tell: func(s *story) {
+	}, expect(Overrun, TickHung, ""), expect(Exit, TickHung, "", Killed)),
+	tale("not conditioned", func(s *story) {
 		seq := s.ask(500)
 		s.bySeq[seq].Rows = 0
-		s.ticks(3, nil).answer(seq, nil)
+		s.ticks(3).answer(seq)
 		s.place += 20
-		s.ticks(20, nil)
-	}, want: []expected{{kind: Jump, cause: Unconditioned, words: "did not announce"}}},
-	{name: "later than announced", tell: func(s *story) {
+		s.ticks(20)
+	}, expect(Jump, Unconditioned, "did not announce")),
+	tale("later than announced", func(s *story) {
 		seq := s.ask(500)
-		s.ticks(9, nil).answer(seq, nil)
+		s.ticks(9).answer(seq)
 		s.place += 20
 		s.ticks(30, func(t *record.Tick) { t.Dropped = 9 })
-	}, want: []expected{{kind: Jump, cause: LateMerge, words: "announced 3 actions until its chunk, and 9 had run"}}},
-	{name: "the policy jumps", tell: func(s *story) {
+	}, expect(Jump, LateMerge, "announced 3 actions until its chunk, and 9 had run")),
+	tale("the policy jumps", func(s *story) {
 		s.jump(20)
-	}, want: []expected{{kind: Jump, cause: PolicyJump, words: "shoulder_pan"}}},
-	{name: "a fast arm is no jump", tell: func(s *story) { s.jump(3) }},
-	{name: "killed", tell: func(s *story) { s.Torn = true }, want: []expected{{kind: Exit, cause: Killed}}},
-	{name: "killed, and repaired", tell: func(s *story) {
+	}, expect(Jump, PolicyJump, "shoulder_pan")),
+	tale("a fast arm is no jump", func(s *story) { s.jump(3) }),
+	tale("killed", func(s *story) { s.Torn = true }, expect(Exit, Killed, "")),
+	tale("killed, and repaired", func(s *story) {
 		s.Repaired = true
-	}, want: []expected{{kind: Exit, cause: Killed}}},
-	{name: "ended as asked", tell: func(s *story) { s.event(event.Ended, 0, 0, "code 0: as asked") }},
-	{name: "broke", tell: func(s *story) {
-		s.event(event.Ended, 1, 0, "code 1: panic")
-	}, want: []expected{{kind: Exit, cause: Failure, words: "panic"}}},
-	{name: "a wrong setting", tell: func(s *story) {
-		s.event(event.Ended, 3, 0, "code 3: the calibration")
-	}, want: []expected{{kind: Exit, cause: BadConfig}}},
-	{name: "real time refused", tell: func(s *story) {
-		s.event(event.Ended, 5, 0, "code 5: no limit")
-	}, want: []expected{{kind: Exit, cause: RealTime}}},
-	{name: "gave up without a server", tell: func(s *story) {
+	}, expect(Exit, Killed, "")),
+	tale("ended as asked", func(s *story) { s.ended(0, event.LackNone, "code 0: as asked") }),
+	tale("broke", func(s *story) {
+		s.ended(1, event.LackNone, "code 1: panic")
+	}, expect(Exit, Failure, "panic")),
+	tale("a wrong setting", func(s *story) {
+		s.ended(3, event.LackNone, "code 3: the calibration")
+	}, expect(Exit, BadConfig, "")),
+	tale("real time refused", func(s *story) {
+		s.ended(5, event.LackNone, "code 5: no limit")
+	}, expect(Exit, RealTime, "")),
+	tale("gave up without a server", func(s *story) {
 		s.ask(200)
-		s.event(event.SessionLost, int64(event.LossToken), 0, "session lost: token").ticks(12, nil).ticks(100,
-			starved).event(event.Ended, 4, 0, "code 4: no chunk for 60 s")
-	}, want: []expected{{kind: Stutter, cause: ServerGone}, {kind: Exit, cause: ServerGone}}},
-	{name: "gave up without motors", tell: func(s *story) {
-		s.event(event.BusLost, 2, 0, "motors").ticks(100, silent).event(event.Ended, 4, 0, "code 4: joints were silent")
-	}, want: []expected{{kind: Stutter, cause: BusSilent}, {kind: Exit, cause: BusSilent}}},
-	{name: "gave up without a server, and at last a cable", tell: func(s *story) {
-		s.event(event.SessionLost, int64(event.LossToken), 0, "session lost: token").ticks(360, away).ticks(2,
+		s.lost(event.LossToken, "session lost: token").ticks(12).ticks(100, starved).ended(4, event.LackNone,
+			"code 4: no chunk for 60 s")
+	}, expect(Stutter, ServerGone, ""), expect(Exit, ServerGone, "")),
+	tale("gave up without motors", func(s *story) {
+		s.event(event.BusLost, 2, 0, "motors").ticks(100, silent).ended(4, event.LackNone, "code 4: joints were silent")
+	}, expect(Stutter, BusSilent, ""), expect(Exit, BusSilent, "")),
+	tale("gave up without a server, and at last a cable", func(s *story) {
+		s.lost(event.LossToken, "session lost: token").ticks(360, away).ticks(2,
 			func(t *record.Tick) {
 				silent(t)
 				away(t)
 			})
-		s.event(event.Ended, 4, int64(event.LackSession), "code 4: no chunk for 6 s")
-	}, want: []expected{{kind: Stutter, cause: ServerGone, also: []Cause{BusSilent}}, {kind: Exit, cause: ServerGone}}},
-	{name: "likewise, of an older run", tell: func(s *story) {
-		s.event(event.SessionLost, int64(event.LossToken), 0, "session lost: token").ticks(360, away).ticks(2,
+		s.ended(4, event.LackSession, "code 4: no chunk for 6 s")
+	}, expect(Stutter, ServerGone, "", BusSilent), expect(Exit, ServerGone, "")),
+	tale("likewise, of an older run", func(s *story) {
+		s.lost(event.LossToken, "session lost: token").ticks(360, away).ticks(2,
 			func(t *record.Tick) {
 				silent(t)
 				away(t)
 			})
-		s.event(event.Ended, 4, 0, "code 4: joints were silent for 6 s")
-	}, want: []expected{{kind: Stutter, cause: ServerGone, also: []Cause{BusSilent}}, {kind: Exit, cause: ServerGone}}},
-	{name: "gave up without a server, long before what is on record", tell: func(s *story) {
-		s.event(event.SessionLost, int64(event.LossToken), 0, "session lost: token").ticks(360, func(t *record.Tick) {
-			t.Action.N, t.NoPicture = 0, true
-		})
-		s.event(event.Ended, 4, int64(event.LackSession), "code 4: no chunk for 6 s")
-	}, want: []expected{{kind: Exit, cause: ServerGone}}},
-	{name: "gave up without motors, which answer at last", tell: func(s *story) {
-		s.event(event.BusLost, 2, 0, "motors").ticks(360, silent).ticks(2, starved).event(event.Ended, 4,
-			int64(event.LackJoints), "code 4: joints were silent")
-	}, want: []expected{{kind: Stutter, cause: BusSilent}, {kind: Exit, cause: BusSilent}}},
-	{name: "gave up without one motor", tell: func(s *story) {
-		one := func(t *record.Tick) { starved(t); t.Stale, t.Frozen = 2, 2 }
-		s.event(event.JointFrozen, 2, 0, "silent").ticks(360, one).ticks(2, starved).event(event.Ended, 4, 0,
+		s.ended(4, event.LackNone, "code 4: joints were silent for 6 s")
+	}, expect(Stutter, ServerGone, "", BusSilent), expect(Exit, ServerGone, "")),
+	tale("gave up without a server, long before what is on record", func(s *story) {
+		s.lost(event.LossToken, "session lost: token").ticks(360, blind)
+		s.ended(4, event.LackSession, "code 4: no chunk for 6 s")
+	}, expect(Exit, ServerGone, "")),
+	tale("gave up without motors, which answer at last", func(s *story) {
+		s.event(event.BusLost, 2, 0, "motors").ticks(360, silent).ticks(2, starved).ended(4, event.LackJoints,
 			"code 4: joints were silent")
-	}, want: []expected{{kind: Stutter, cause: MotorSilent}, {kind: Exit, cause: MotorSilent}}},
-	{name: "gave up without pictures, which come at last", tell: func(s *story) {
-		s.ticks(360, func(t *record.Tick) {
-			t.Action.N, t.NoPicture = 0, true
-		}).ticks(2, func(t *record.Tick) { t.Action.N = 0 })
-		s.event(event.Ended, 4, int64(event.LackPictures), "code 4: no chunk for 6 s")
-	}, want: []expected{{kind: Exit, cause: NoPicture}}},
-	{name: "the first run of a bundle", tell: func(s *story) {
-		s.event(event.FirstRun, 10_000, 30, "this bundle runs on this arm for the first time  speed 30 %").ticks(30,
-			nil)
-	}, want: []expected{{kind: Warning, cause: FirstRun, words: "speed 30 %"}}},
-	{name: "garbage as answers", tell: func(s *story) {
+	}, expect(Stutter, BusSilent, ""), expect(Exit, BusSilent, "")),
+	tale("gave up without one motor", func(s *story) {
+		one := func(t *record.Tick) { starved(t); t.Stale, t.Frozen = 2, 2 }
+		s.event(event.JointFrozen, 2, 0, "silent").ticks(360, one).ticks(2, starved).ended(4, event.LackNone,
+			"code 4: joints were silent")
+	}, expect(Stutter, MotorSilent, ""), expect(Exit, MotorSilent, "")),
+	tale("gave up without pictures, which come at last", func(s *story) {
+		s.ticks(360, blind).ticks(2, idle)
+		s.ended(4, event.LackPictures, "code 4: no chunk for 6 s")
+	}, expect(Exit, NoPicture, "")),
+	tale("the first run of a bundle", func(s *story) {
+		s.event(event.FirstRun, 10_000, 30, "this bundle runs on this arm for the first time  speed 30 %").ticks(30)
+	}, expect(Warning, FirstRun, "speed 30 %")),
+	tale("garbage as answers", func(s *story) {
 		for range 5 {
 			_ = s.v.Chunk(&record.Chunk{At: s.now, Outcome: "header"})
 		}
 		_ = s.v.Chunk(&record.Chunk{At: s.now, Outcome: "foreign"})
-	}, want: []expected{{kind: Warning, cause: StrangeAnswers, words: "5 header, 1 foreign"}}},
-	{name: "answers to another robot", tell: func(s *story) {
+	}, expect(Warning, StrangeAnswers, "5 header, 1 foreign")),
+	tale("answers to another robot", func(s *story) {
 		for range 5 {
 			_ = s.v.Chunk(&record.Chunk{At: s.now, Outcome: "foreign"})
 		}
-	}, want: []expected{{kind: Warning, cause: SameID}}},
+	}, expect(Warning, SameID, "")),
 }
 
 func held(joints uint32) func(*record.Tick) { return func(t *record.Tick) { t.Held = joints } }
 
 // slowly adds an answer that comes 200 ms too late.
-func slowly(change func(*record.Chunk)) func(*story) {
+func slowly(changes ...func(*record.Chunk)) func(*story) {
 	return func(s *story) {
 		seq := s.ask(200)
-		s.ticks(12, nil).ticks(12, starved).answer(seq, change)
-		if change == nil || s.bySeq[seq].joined() != nil {
-			s.ticks(9, nil)
+		s.ticks(12).ticks(12, starved).answer(seq, changes...)
+		if s.bySeq[seq].joined() != nil {
+			s.ticks(9)
 		}
 	}
 }
@@ -766,9 +748,9 @@ func (s *story) gap(n uint64) *story {
 // jump moves the first joint by so much at once.
 func (s *story) jump(by float32) {
 	seq := s.ask(500)
-	s.ticks(3, nil).answer(seq, nil)
+	s.ticks(3).answer(seq)
 	s.place += by
-	s.ticks(20, nil)
+	s.ticks(20)
 }
 
 // auditOf returns the audit file of a server that answered these requests.
@@ -790,11 +772,10 @@ func TestCauses(t *testing.T) {
 			s.well()
 			tt.tell(s)
 			var a *Audit
-			if tt.audit != nil {
+			if tt.audit != "" {
 				var err error
-				if a, err = ReadAudit(strings.NewReader(tt.audit(s)), s.Log); err != nil {
-					t.Fatal(err)
-				}
+				a, err = ReadAudit(strings.NewReader(tt.audit), s.Log)
+				must(t, err)
 			}
 			found := s.explain(a)
 			for _, w := range tt.want {
@@ -848,31 +829,28 @@ func TestEveryCauseIsFound(t *testing.T) {
 // A run that waits for its first chunk holds, for the reason that its ticks give. A run whose arm
 // cannot be armed ends for that reason.
 func TestBeforeTheFirstAction(t *testing.T) {
-	none := func(flag func(*record.Tick)) func(*record.Tick) {
-		return func(t *record.Tick) { t.Action.N = 0; flag(t) }
-	}
 	for _, tt := range []struct {
 		tell func(*story)
 		kind Kind
 		want Cause
 	}{
 		{func(s *story) {
-			s.ticks(300, none(func(t *record.Tick) { t.NoPicture = true })).well()
+			s.ticks(300, blind).well()
 		}, Hold, NoPicture},
 		{func(s *story) {
 			s.ask(0)
 			for range 10 {
-				s.ticks(30, none(func(*record.Tick) {}))
+				s.ticks(30, idle)
 				s.ask(0)
 			}
-			s.ticks(5, nil)
+			s.ticks(5)
 		}, Hold, LinkSilent},
 		{func(s *story) {
 			seq := s.ask(0)
-			s.ticks(5, none(func(*record.Tick) {})).answer(seq, nil).ticks(20,
-				none(func(*record.Tick) {})).event(event.Ended, 6, 0, "code 6: shoulder_lift stands outside its range")
+			s.ticks(5, idle).answer(seq).ticks(20, idle).ended(6, event.LackNone,
+				"code 6: shoulder_lift stands outside its range")
 		}, Exit, OutsideRange},
-		{func(s *story) { s.ticks(60, none(func(*record.Tick) {})).well() }, "", ""}, // a second is not a hold
+		{func(s *story) { s.ticks(60, idle).well() }, "", ""}, // a second is not a hold
 	} {
 		s := newStory()
 		tt.tell(s)
@@ -923,9 +901,7 @@ func TestAStrangersEvents(t *testing.T) {
 		{At: s.now - 3*second, Code: uint32(event.TickMissing), A: -1 << 62},
 		{At: s.now, Code: uint32(event.TickMissing), A: 1 << 62},
 	} {
-		if err := s.v.Event(&e); err != nil {
-			t.Fatal(err)
-		}
+		must(t, s.v.Event(&e))
 	}
 	if all := s.explain(nil); len(all) != 2 || all[0].From > 0 || all[1].From < 1<<62 || all[1].Kind != Overrun {
 		t.Errorf("%+v, want the two gaps, the earlier first, and no end", all)

@@ -28,10 +28,10 @@ type span struct {
 	from, to rt.Instant
 	ticks    int
 
-	tooOld, busSilent, noPicture, noSession, paused int    // numbers of ticks with these flags
-	stale, frozen                                   uint32 // joints with these flags on any tick
-	frozenAt                                        rt.Instant
-	firstOld                                        bool // the first tick found only actions that were too old
+	tooOld, busSilent, noPicture int    // numbers of ticks with these flags
+	stale, frozen                uint32 // joints with these flags on any tick
+	frozenAt                     rt.Instant
+	firstOld                     bool // the first tick found only actions that were too old
 }
 
 // skip is a tick that came late by one or more periods.
@@ -64,10 +64,9 @@ const joinedOutcome = "joined"
 
 // happened is an event.
 type happened struct {
-	at   rt.Instant
+	Evidence
 	code event.Code // None: no code, or one of a later edge-rt
 	a, b int64
-	text string
 }
 
 // cut is the beginning or the end of an episode of a dataset.
@@ -184,6 +183,24 @@ func (l *Log) jointNames(set uint32) string {
 	return strings.Join(out, ", ")
 }
 
+// limit returns a limit from the run's metadata; 0 if the record does not have it.
+func (l *Log) limit(name string) time.Duration {
+	d, err := time.ParseDuration(l.Run[name])
+	if err != nil {
+		return 0
+	}
+	return d
+}
+
+// median sorts a list and returns its middle element; 0 if the list is empty.
+func median(all []time.Duration) time.Duration {
+	if len(all) == 0 {
+		return 0
+	}
+	slices.Sort(all)
+	return all[len(all)/2]
+}
+
 // keep appends to a list of a Log, within its bound.
 func keep[T any](l *Log, list []T, v T) []T {
 	if len(list) >= maxKept {
@@ -213,7 +230,8 @@ func (l *Log) Visitor() record.Visitor {
 			return nil
 		},
 		Chunk: func(m *record.Chunk) error {
-			if m.Outcome == joinedOutcome && m.At > l.last-second { // a lane may be written later than another
+			// the record's messages are in order of time only within their kind
+			if m.Outcome == joinedOutcome && m.At > l.last-second {
 				l.lacks.Reset(l.last)
 			}
 			if r := l.bySeq[m.Seq]; r != nil && ours(m.Outcome) && r.Epoch == m.Epoch {
@@ -233,7 +251,7 @@ func (l *Log) Visitor() record.Visitor {
 			if uint32(code) != m.Code {
 				code = event.None
 			}
-			l.events = keep(l, l.events, happened{m.At, code, m.A, m.B, m.Text.String()})
+			l.events = keep(l, l.events, happened{Evidence{m.At, m.Text.String()}, code, m.A, m.B})
 			return nil
 		},
 		Episode: func(m *record.Episode) error {
@@ -250,7 +268,7 @@ func ours(outcome string) bool {
 
 // sorted puts the messages of different threads in order of time.
 func (l *Log) sorted() {
-	slices.SortStableFunc(l.events, func(a, b happened) int { return cmp.Compare(a.at, b.at) })
+	slices.SortStableFunc(l.events, func(a, b happened) int { return cmp.Compare(a.At, b.At) })
 	slices.SortStableFunc(l.cuts, func(a, b cut) int { return cmp.Compare(a.at, b.at) })
 	slices.SortStableFunc(l.requests, func(a, b *request) int { return cmp.Compare(a.At, b.At) })
 }
@@ -263,14 +281,14 @@ func extend(l *Log, spans []span, t *record.Tick) []span {
 	s := &spans[len(spans)-1]
 	s.to = t.At
 	s.ticks++
-	for _, c := range []struct {
-		is bool
-		n  *int
-	}{{t.TooOld, &s.tooOld}, {t.BusSilent, &s.busSilent}, {t.NoPicture, &s.noPicture}, {t.NoSession, &s.noSession},
-		{t.Paused, &s.paused}} {
-		if c.is {
-			*c.n++
-		}
+	if t.TooOld {
+		s.tooOld++
+	}
+	if t.BusSilent {
+		s.busSilent++
+	}
+	if t.NoPicture {
+		s.noPicture++
 	}
 	if s.frozen == 0 && t.Frozen != 0 {
 		s.frozenAt = t.At

@@ -268,14 +268,14 @@ func ReadRun(names []string) (*Log, File, error) {
 // begin and end return the first and the last instant on record.
 func (l *Log) begin() rt.Instant {
 	if l.first == 0 && len(l.events) > 0 {
-		return l.events[0].at
+		return l.events[0].At
 	}
 	return l.first
 }
 
 func (l *Log) end() rt.Instant {
 	if n := len(l.events); n > 0 {
-		return max(l.last, l.events[n-1].at)
+		return max(l.last, l.events[n-1].At)
 	}
 	return l.last
 }
@@ -458,8 +458,9 @@ func (t *Dated) write(out *strings.Builder, where *time.Location) {
 	}
 }
 
-// seconds formats a duration for people.
-func seconds(d time.Duration) string {
+// seconds formats a duration in ns for people.
+func seconds[NS ~int64](ns NS) string {
+	d := time.Duration(ns)
 	switch abs := d.Abs(); {
 	case abs < time.Second:
 		return fmt.Sprintf("%.0f ms", d.Seconds()*1000)

@@ -41,9 +41,7 @@ func write(t *testing.T, dir, id string, from time.Time) (name string) {
 		Clock: clock,
 		Now:   func() time.Time { return from.Add(time.Duration(clock.Now() - 100*second)) },
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	run := map[string]string{"instance": id}
 	for k, v := range storyRun {
 		run[k] = v
@@ -117,13 +115,9 @@ func run(t *testing.T, cfg Config) (*Report, string) {
 	t.Helper()
 	cfg.Local = zone
 	r, err := Run(cfg)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	var out bytes.Buffer
-	if err := r.Write(&out); err != nil {
-		t.Fatal(err)
-	}
+	must(t, r.Write(&out))
 	return r, out.String()
 }
 
@@ -241,15 +235,10 @@ func TestTheNewestFile(t *testing.T) {
 func TestRecordsThatAreNone(t *testing.T) {
 	dir := t.TempDir()
 	name := write(t, dir, "arm", begin)
-	whole, err := os.ReadFile(name)
-	if err != nil {
-		t.Fatal(err)
-	}
+	whole := load(t, name)
 	file := func(text []byte) string {
 		to := filepath.Join(t.TempDir(), "x.mcap")
-		if err := os.WriteFile(to, text, 0o600); err != nil {
-			t.Fatal(err)
-		}
+		must(t, os.WriteFile(to, text, 0o600))
 		return to
 	}
 	other := bytes.Replace(whole, []byte("edge-rt"), []byte("others!"), 1)
@@ -282,14 +271,9 @@ func TestRecordsThatAreNone(t *testing.T) {
 func TestTornFiles(t *testing.T) {
 	dir := t.TempDir()
 	name := write(t, dir, "arm", begin)
-	whole, err := os.ReadFile(name)
-	if err != nil {
-		t.Fatal(err)
-	}
+	whole := load(t, name)
 	for cut := len(whole) - 1; cut > 0; cut -= len(whole) / 60 {
-		if err := os.WriteFile(name, whole[:cut], 0o600); err != nil {
-			t.Fatal(err)
-		}
+		must(t, os.WriteFile(name, whole[:cut], 0o600))
 		r, err := Run(Config{Path: name, Local: zone})
 		if err != nil {
 			if exit.Of(err) != exit.Config {
@@ -302,23 +286,15 @@ func TestTornFiles(t *testing.T) {
 		}
 	}
 	for cut, torn := len(whole)-1, false; !torn; cut-- { // cuts from the end of the data, after the last message
-		if err := os.WriteFile(name, whole[:cut], 0o600); err != nil {
-			t.Fatal(err)
-		}
+		must(t, os.WriteFile(name, whole[:cut], 0o600))
 		r, err := Run(Config{Path: name, Local: zone})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		torn = r.Files[0].Torn
 	}
 	f, err := os.OpenFile(name, os.O_RDWR, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	defer f.Close()
-	if err := unix.Flock(int(f.Fd()), unix.LOCK_EX); err != nil {
-		t.Fatal(err)
-	}
+	must(t, unix.Flock(int(f.Fd()), unix.LOCK_EX))
 	if r, text := run(t, Config{Path: name}); r.Files[0].Torn || !r.Files[0].Writing {
 		t.Errorf("a file that is written: %v\n%s", causesOf(r), text)
 	}
@@ -343,4 +319,19 @@ func TestFilesOfARunAreInOrder(t *testing.T) {
 			t.Errorf("file %d is %s, want %s", i, filepath.Base(name), names[i])
 		}
 	}
+}
+
+func must(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// load returns the content of a file.
+func load(t *testing.T, path string) []byte {
+	t.Helper()
+	content, err := os.ReadFile(path)
+	must(t, err)
+	return content
 }

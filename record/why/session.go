@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/edge-rt/edge-rt/edge/event"
+	"github.com/edge-rt/edge-rt/record"
 	"github.com/edge-rt/edge-rt/rt"
 )
 
@@ -20,16 +21,21 @@ const (
 // between returns the events with one of the codes in a stretch of time.
 func (l *Log) between(from, to rt.Instant, codes ...event.Code) (found []happened) {
 	for _, e := range l.events {
-		if e.at >= from && e.at <= to && slices.Contains(codes, e.code) {
+		if e.At >= from && e.At <= to && slices.Contains(codes, e.code) {
 			found = append(found, e)
 		}
 	}
 	return found
 }
 
+// has reports whether an event with a code has the first argument a.
+func has[A ~int64](events []happened, code event.Code, a A) bool {
+	return slices.ContainsFunc(events, func(e happened) bool { return e.code == code && e.a == int64(a) })
+}
+
 func evidenceOf(events []happened) (e []Evidence) {
 	for _, h := range events[:min(len(events), maxEvidence)] {
-		e = append(e, Evidence{h.at, h.text})
+		e = append(e, h.Evidence)
 	}
 	return e
 }
@@ -66,51 +72,48 @@ func (x *explainer) session(from, to rt.Instant) *reason {
 		return nil
 	}
 	var first happened // event that gives the manner of the end
-	has := func(code event.Code, a int64) bool {
-		return slices.ContainsFunc(told, func(e happened) bool { return e.code == code && e.a == a })
-	}
-	for _, e := range told {
-		if first.code == event.None && (e.code == event.SessionLost || e.code == event.LinkDown) {
-			first = e
-		}
+	if i := slices.IndexFunc(told, func(e happened) bool {
+		return e.code == event.SessionLost || e.code == event.LinkDown
+	}); i >= 0 {
+		first = told[i]
 	}
 	r := &reason{evidence: evidenceOf(told)}
-	lostAt := told[ended].at
+	lostAt := told[ended].At
 	before, after := l.sessionBefore(lostAt), l.sessionAfter(lostAt)
 	if after != nil && after.at <= to+second {
 		r.add(after.at, "session %d open at %s", after.Epoch, cmp.Or(after.ServerID, after.Service))
 	}
 	another := before != nil && after != nil && before.ServerID != after.ServerID
 	why := event.Why(first.a)
-	refusedThere := has(event.LinkDown, int64(event.WhyRefused))
+	refusedThere := has(told, event.LinkDown, event.WhyRefused)
 	silent := first.code == event.SessionLost && first.a == int64(event.LossUnanswered) ||
 		first.code == event.LinkDown && why == event.WhySilent
 	switch {
 	case slices.ContainsFunc(told, func(e happened) bool { return e.code == event.SessionRefused }):
 		r.cause = ServerRefuses
-	case has(event.SessionWaits, int64(event.WaitTaken)):
+	case has(told, event.SessionWaits, event.WaitTaken):
 		r.cause = SameID
-	case has(event.Notice, int64(event.NoticeDraining)), has(event.SessionWaits, int64(event.WaitDraining)):
+	case has(told, event.Notice, event.NoticeDraining), has(told, event.SessionWaits, event.WaitDraining):
 		r.cause = ServerDraining
-	case has(event.SessionWaits, int64(event.WaitFull)):
+	case has(told, event.SessionWaits, event.WaitFull):
 		r.cause = ServerFull
 	case another:
 		r.cause = ServerGone
 		r.add(after.at, "it is another process than before: %s was there, %s is now", before.ServerID, after.ServerID)
-	case silent && first.code == event.SessionLost && x.givenUp(first.at):
+	case silent && first.code == event.SessionLost && x.givenUp(first.At):
 		r.cause = SlowPolicy
-		x.addUsual(r, first.at)
+		x.addUsual(r, first.At)
 	case silent:
 		r.cause = LinkSilent
 	case first.code == event.SessionLost && first.a == int64(event.LossClosed):
 		r.cause = SessionClosed
 	case first.code == event.LinkDown && after == nil && refusedThere && x.ended(to):
 		r.cause = ServerGone // no server listens there
-	case first.code == event.LinkDown, has(event.LinkDown, int64(event.WhyClosed)), refusedThere:
+	case first.code == event.LinkDown, has(told, event.LinkDown, event.WhyClosed), refusedThere:
 		r.cause = LinkLost
 	case first.code == event.SessionLost:
 		r.cause = ServerGone // its token disappeared while the connection lasted
-	case has(event.SessionWaits, int64(event.WaitNobody)):
+	case has(told, event.SessionWaits, event.WaitNobody):
 		r.cause = ServerGone
 	default:
 		r.cause = LinkLost
@@ -145,11 +148,7 @@ func (l *Log) typical(part func(*request) time.Duration) time.Duration {
 			all = append(all, part(q))
 		}
 	}
-	if len(all) == 0 {
-		return 0
-	}
-	slices.Sort(all)
-	return all[len(all)/2]
+	return median(all)
 }
 
 // parts are the parts of a round trip, each with its cause.
@@ -192,12 +191,12 @@ func (x *explainer) slow(q *request) *reason {
 	if most < longest/4 {
 		r.cause = longestOf
 	}
-	r.add(q.At, "request %d asked with %s of actions left", q.Seq, seconds(time.Duration(q.Runway)))
+	r.add(q.At, "request %d asked with %s of actions left", q.Seq, seconds(q.Runway))
 	if q.sent != nil {
 		r.add(q.sent.At, "its observation left %s later (%d kB)", seconds(q.sending()), (q.sent.Bytes+500)/1000)
 	}
 	text := fmt.Sprintf("its chunk came after %s; the server reports: waited %s, computed %s",
-		seconds(time.Duration(c.At-q.At)), seconds(time.Duration(c.QueueWait)), seconds(time.Duration(c.Inference)))
+		seconds(c.At-q.At), seconds(c.QueueWait), seconds(c.Inference))
 	if c.Outcome != joinedOutcome {
 		text += ": dropped as " + c.Outcome
 	} else if c.Dropped > 0 {
@@ -211,12 +210,12 @@ func (x *explainer) slow(q *request) *reason {
 }
 
 // arrived returns the first answer to a request.
-func (q *request) arrived() *chunkMessage { return &q.chunks[0] }
+func (q *request) arrived() *record.Chunk { return &q.chunks[0] }
 
 // fate explains a stretch by the fate of the request whose answer was missing.
 func (x *explainer) fate(q *request, at, until rt.Instant) *reason {
-	asked := fmt.Sprintf("request %d asked with %s of actions left", q.Seq, seconds(time.Duration(q.Runway)))
-	r := &reason{evidence: []Evidence{{q.At, asked}}}
+	r := &reason{}
+	r.add(q.At, "request %d asked with %s of actions left", q.Seq, seconds(q.Runway))
 	if q.sent == nil && len(q.chunks) == 0 && at-q.At > 100*millisecond {
 		r.cause = NotSent
 		r.add(q.At, "its observation did not leave: a newer one took its place, or the sender was busy")
@@ -233,7 +232,7 @@ func (x *explainer) fate(q *request, at, until rt.Instant) *reason {
 	if len(q.chunks) > 0 {
 		if c := q.arrived(); badChunk(c.Outcome) {
 			r.cause = BadChunk
-			r.add(c.At, "its chunk came after %s and was dropped: %s", seconds(time.Duration(c.At-q.At)), c.Outcome)
+			r.add(c.At, "its chunk came after %s and was dropped: %s", seconds(c.At-q.At), c.Outcome)
 			return r
 		}
 		return x.slow(q)
@@ -259,7 +258,7 @@ func (x *explainer) unanswered(q *request, r *reason, until rt.Instant) *reason 
 		if n.a == int64(event.NoticeLate) {
 			r.cause = ServerQueue
 		}
-		r.add(n.at, "the server reports: %s", n.text)
+		r.add(n.At, "the server reports: %s", n.Text)
 		return r
 	}
 	n, answered := 0, until
@@ -278,7 +277,7 @@ func (x *explainer) unanswered(q *request, r *reason, until rt.Instant) *reason 
 	if n > 1 {
 		text += fmt.Sprintf(", nor to the %d after it,", n-1)
 	}
-	r.add(min(answered, until), "%s for %s", text, seconds(time.Duration(min(answered, until)-q.At)))
+	r.add(min(answered, until), "%s for %s", text, seconds(min(answered, until)-q.At))
 	line, known := x.audit.of(q)
 	switch {
 	case line != nil && line.Outcome != "ok":

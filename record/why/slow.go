@@ -1,6 +1,7 @@
 package why
 
 import (
+	"cmp"
 	"slices"
 	"strings"
 	"time"
@@ -23,32 +24,18 @@ const (
 type computing struct{ inference, queue time.Duration }
 
 // usually returns the medians over all answers, including dropped ones.
-func (l *Log) usually() (c computing) {
+func (l *Log) usually() computing {
 	var inference, queue []time.Duration
 	for _, q := range l.requests {
 		for i := range q.chunks {
 			if took := q.chunks[i].Inference; took > 0 {
-				inference, queue = append(inference, time.Duration(took)),
-					append(queue, time.Duration(q.chunks[i].QueueWait))
+				inference = append(inference, time.Duration(took))
+				queue = append(queue, time.Duration(q.chunks[i].QueueWait))
 				break
 			}
 		}
 	}
-	if len(inference) == 0 {
-		return c
-	}
-	slices.Sort(inference)
-	slices.Sort(queue)
-	return computing{inference[len(inference)/2], queue[len(queue)/2]}
-}
-
-// limit returns a limit from the run's metadata; 0 if the record does not have it.
-func (l *Log) limit(name string) time.Duration {
-	d, err := time.ParseDuration(l.Run[name])
-	if err != nil {
-		return 0
-	}
-	return d
+	return computing{median(inference), median(queue)}
 }
 
 // tooSlow reports whether the policy takes longer for a chunk than its actions last, or than their
@@ -106,7 +93,7 @@ func (x *explainer) addUsual(r *reason, at rt.Instant) {
 	}
 	for _, e := range x.log.between(0, x.log.last, event.SlowPolicy) {
 		if len(r.evidence) < maxEvidence {
-			r.add(e.at, "%s", e.text)
+			r.add(e.At, "%s", e.Text)
 		}
 	}
 }
@@ -114,10 +101,7 @@ func (x *explainer) addUsual(r *reason, at rt.Instant) {
 // givenUp reports whether the robot gave up a session while an answer was on its way: the policy
 // takes longer than --request-timeout, or its answer came afterwards.
 func (x *explainer) givenUp(lostAt rt.Instant) bool {
-	limit := x.log.limit("request_timeout")
-	if limit == 0 {
-		limit = oldTimeout
-	}
+	limit := cmp.Or(x.log.limit("request_timeout"), oldTimeout)
 	if x.usually.inference+x.usually.queue >= limit {
 		return true
 	}
@@ -138,11 +122,11 @@ func (x *explainer) slowWarning(others []Finding) (all []Finding) {
 	}
 	for _, e := range x.log.between(0, x.log.last+minute, event.SlowPolicy) {
 		if len(all) == 0 {
-			all = []Finding{{Kind: Warning, Cause: SlowPolicy, From: e.at, To: e.at}}
+			all = []Finding{found(Warning, SlowPolicy, e.At, e.At)}
 		}
-		all[0].To = e.at
+		all[0].To = e.At
 		if len(all[0].Evidence) < maxEvidence {
-			all[0].Evidence = append(all[0].Evidence, Evidence{e.at, e.text})
+			all[0].Evidence = append(all[0].Evidence, e.Evidence)
 		}
 	}
 	return all
@@ -150,7 +134,7 @@ func (x *explainer) slowWarning(others []Finding) (all []Finding) {
 
 // hopeless explains an end because no action could ever run.
 func hopeless(e happened) *reason {
-	if strings.Contains(e.text, hopelessText) {
+	if strings.Contains(e.Text, hopelessText) {
 		return &reason{cause: SlowPolicy}
 	}
 	return nil

@@ -9,12 +9,8 @@ import (
 
 	"github.com/edge-rt/edge-rt/edge/event"
 	"github.com/edge-rt/edge-rt/edge/hotplug"
-	"github.com/edge-rt/edge-rt/record"
 	"github.com/edge-rt/edge-rt/rt"
 )
-
-// chunkMessage is a short name for record.Chunk.
-type chunkMessage = record.Chunk
 
 // maxEvidence bounds the chain of one reason.
 const maxEvidence = 8
@@ -64,14 +60,9 @@ func newExplainer(l *Log, a *Audit) *explainer {
 // chunk is requested. The first that fits is the cause; the others are mentioned.
 func (x *explainer) stutter(s *span) Finding {
 	l := x.log
-	f := Finding{
-		Kind:  Stutter,
-		From:  s.from,
-		To:    s.to,
-		Ticks: s.ticks,
-	}
+	kind := Stutter
 	if s.old() {
-		f.Kind = Stale
+		kind = Stale
 	}
 	missing, last := l.due(s.from)
 	since := s.from - 5*second // start of the time in which the fault can lie
@@ -83,6 +74,7 @@ func (x *explainer) stutter(s *span) Finding {
 		asked = missing.At
 	}
 	var main *reason
+	var also []Cause
 	for _, ask := range []func() *reason{
 		func() *reason { return x.suspended(since-second, s.to) },
 		func() *reason { return x.bus(s, since) },
@@ -100,11 +92,11 @@ func (x *explainer) stutter(s *span) Finding {
 		switch {
 		case r == nil:
 		case r.began > s.from+prolongs:
-			f.Also = append(f.Also, r.cause)
+			also = append(also, r.cause)
 		case main == nil:
 			main = r
-		case r.cause != main.cause && !slices.Contains(f.Also, r.cause):
-			f.Also = append(f.Also, r.cause)
+		case r.cause != main.cause && !slices.Contains(also, r.cause):
+			also = append(also, r.cause)
 			main.evidence = append(main.evidence, r.evidence...)
 		}
 	}
@@ -115,7 +107,8 @@ func (x *explainer) stutter(s *span) Finding {
 		main = &reason{cause: Unknown}
 		main.add(s.from, "the record holds nothing before it that explains it")
 	}
-	f.Cause, f.Evidence = main.cause, main.evidence
+	f := s.finding(kind, main)
+	f.Also = also
 	return f
 }
 
@@ -123,7 +116,7 @@ func (x *explainer) stutter(s *span) Finding {
 func (x *explainer) suspended(from, to rt.Instant) *reason {
 	for _, e := range x.log.between(from, to, event.Suspended) {
 		r := &reason{cause: Suspended}
-		r.add(e.at, "the machine was suspended for %s; earlier requests are void", seconds(time.Duration(e.a)))
+		r.add(e.At, "the machine was suspended for %s; earlier requests are void", seconds(e.a))
 		return r
 	}
 	return nil
@@ -150,7 +143,7 @@ func (x *explainer) bus(s *span, since rt.Instant) *reason {
 		r = &reason{cause: BusSilent}
 	}
 	for _, e := range l.between(max(since, s.from-second), s.to, event.BusLost) {
-		r.add(e.at, "%d motors silent at once: nothing is sent", e.a)
+		r.add(e.At, "%d motors silent at once: nothing is sent", e.a)
 	}
 	if r.cause != BusSilent {
 		return r
@@ -183,18 +176,22 @@ func (l *Log) spoilt(from, to rt.Instant) (n int) {
 	return n
 }
 
-// stopped explains a stretch of which a fifth passed without ticks; otherwise it returns nil.
-func (x *explainer) stopped(from, to rt.Instant) *reason {
-	var gone rt.Instant
-	var worst *skip
-	for i := range x.log.skips {
-		if s := &x.log.skips[i]; !s.suspended && s.to >= from && s.from <= to {
+// gone returns how long no tick ran around a stretch of time, and the longest gap; nil: no gap.
+func (l *Log) gone(from, to rt.Instant) (gone rt.Instant, worst *skip) {
+	for i := range l.skips {
+		if s := &l.skips[i]; !s.suspended && s.to >= from && s.from <= to {
 			gone += s.to - s.from
 			if worst == nil || s.periods > worst.periods {
 				worst = s
 			}
 		}
 	}
+	return gone, worst
+}
+
+// stopped explains a stretch of which a fifth passed without ticks; otherwise it returns nil.
+func (x *explainer) stopped(from, to rt.Instant) *reason {
+	gone, worst := x.log.gone(from, to)
 	if worst == nil || 5*gone < to-from {
 		return nil
 	}
@@ -220,7 +217,7 @@ func (x *explainer) away(from, to rt.Instant) *reason {
 	if e.b&1 != 0 {
 		text += "; it waits for an operator (edge-rt ctl resume)"
 	}
-	r.add(e.at, "%s", text)
+	r.add(e.At, "%s", text)
 	return r
 }
 
@@ -235,7 +232,7 @@ func (x *explainer) newEpisode(s *span, missing, last *request) *reason {
 	// the event is noted after the operation
 	for _, e := range x.log.between(missing.At-second, s.to+2*second, event.Operated) {
 		if e.a == int64(event.WordReset) || e.a == int64(event.WordTask) {
-			r.add(e.at, "an operator: %s", e.text)
+			r.add(e.At, "an operator: %s", e.Text)
 		}
 	}
 	return r
@@ -251,7 +248,7 @@ func (x *explainer) resumed(s *span) *reason {
 				r.cause = Between
 			}
 			r.add(p.to, "a pause of %s ends: the first chunk after it is on its way",
-				seconds(time.Duration(p.to-p.from)))
+				seconds(p.to-p.from))
 			return r
 		}
 	}
@@ -267,7 +264,7 @@ func (x *explainer) unusable(missing *request, until rt.Instant) *reason {
 		if q.Seq >= missing.Seq && q.At <= until && len(q.chunks) > 0 && badChunk(q.arrived().Outcome) {
 			r := &reason{cause: BadChunk}
 			r.add(q.arrived().At, "the chunk of request %d came after %s and was dropped: %s", q.Seq,
-				seconds(time.Duration(q.arrived().At-q.At)), q.arrived().Outcome)
+				seconds(q.arrived().At-q.At), q.arrived().Outcome)
 			return r
 		}
 	}
@@ -276,23 +273,13 @@ func (x *explainer) unusable(missing *request, until rt.Instant) *reason {
 
 // machine explains a stutter by missing ticks, if they are a large part of the missing time.
 func (x *explainer) machine(since, to rt.Instant) *reason {
-	l := x.log
-	var gone rt.Instant
-	var worst *skip
-	for i := range l.skips {
-		if s := &l.skips[i]; !s.suspended && s.to >= since && s.from <= to {
-			gone += s.to - s.from
-			if worst == nil || s.periods > worst.periods {
-				worst = s
-			}
-		}
-	}
+	gone, worst := x.log.gone(since, to)
 	if worst == nil || gone < machineShare || 3*gone < to-since {
 		return nil
 	}
 	r := x.late(worst)
-	r.add(worst.to, "of the %s since the request %s went by without ticks", seconds(time.Duration(to-since)),
-		seconds(time.Duration(gone)))
+	r.add(worst.to, "of the %s since the request %s went by without ticks", seconds(to-since),
+		seconds(gone))
 	return r
 }
 
@@ -314,11 +301,11 @@ func (x *explainer) joint(s *span, since rt.Instant) *reason {
 	}
 	all := s.frozen
 	for _, e := range frozen[:min(len(frozen), maxEvidence)] {
-		r.add(e.at, "no answer from %s: nothing new is asked until there is", x.log.jointNames(uint32(e.a)))
+		r.add(e.At, "no answer from %s: nothing new is asked until there is", x.log.jointNames(uint32(e.a)))
 		all |= uint32(e.a)
 	}
 	if len(frozen) > 0 {
-		r.began = frozen[0].at
+		r.began = frozen[0].At
 	} else {
 		r.began = s.frozenAt
 		r.add(max(s.from, s.frozenAt), "no answer from %s: nothing new is asked until there is",
@@ -343,7 +330,7 @@ func (x *explainer) old(s *span, last *request) *reason {
 	if last != nil && last.sent != nil && last.sent.Observed != 0 {
 		picture := time.Duration(last.At - last.sent.Observed)
 		r.add(last.At, "request %d went out with a picture that was %s old", last.Seq, seconds(picture))
-		if limit, err := time.ParseDuration(x.log.Run["max_action_age"]); err == nil && 2*picture > limit {
+		if limit := x.log.limit("max_action_age"); limit > 0 && 2*picture > limit {
 			r.cause = CameraSilent
 		}
 	}

@@ -198,6 +198,17 @@ type Finding struct {
 	Also     []Cause    // causes that also explain part of it, or were present as well
 }
 
+// found returns a finding.
+func found(kind Kind, cause Cause, from, to rt.Instant, evidence ...Evidence) Finding {
+	return Finding{
+		Kind:     kind,
+		Cause:    cause,
+		From:     from,
+		To:       to,
+		Evidence: evidence,
+	}
+}
+
 // Description returns the description of a cause; empty for an unknown cause.
 func (c Cause) Description() string {
 	for _, e := range Causes {
