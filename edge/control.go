@@ -9,7 +9,6 @@ import (
 	"github.com/edge-rt/edge-rt/edge/event"
 	"github.com/edge-rt/edge-rt/edge/follow"
 	"github.com/edge-rt/edge-rt/edge/recording"
-	"github.com/edge-rt/edge-rt/edge/tick"
 	"github.com/edge-rt/edge-rt/edge/uplink"
 	"github.com/edge-rt/edge-rt/record"
 	"github.com/edge-rt/edge-rt/rt"
@@ -36,7 +35,7 @@ const (
 // for fields marked otherwise.
 type control struct {
 	controlConfig
-	core     tick.Core
+	core     follow.Core
 	operator operatorRequests // any thread
 	run      runState
 	session  sessionState
@@ -122,7 +121,7 @@ const (
 )
 
 // newControl returns the tick of an arm. The outbox is prepared.
-func newControl(cfg controlConfig, core tick.Core) *control {
+func newControl(cfg controlConfig, core follow.Core) *control {
 	dof := len(cfg.arm.Goal)
 	core.Gate = cfg.arm.Gate()
 	if cfg.patience == (uplink.Patience{}) {

@@ -14,7 +14,6 @@ import (
 	"github.com/edge-rt/edge-rt/edge/event"
 	"github.com/edge-rt/edge-rt/edge/follow"
 	"github.com/edge-rt/edge-rt/edge/hotplug"
-	"github.com/edge-rt/edge-rt/edge/tick"
 	"github.com/edge-rt/edge-rt/edge/uplink"
 	"github.com/edge-rt/edge-rt/record"
 	"github.com/edge-rt/edge-rt/rt"
@@ -188,7 +187,7 @@ func newLookingRig(t *testing.T, steps int) *rig {
 		clock: clock, period: testPeriod, degradedAfter: 100 * time.Millisecond, maxOffline: 2 * time.Second,
 		arm: follow.New(fake, r.how, testDOF), bus: fake, events: r.how.Events, waker: waker,
 		out: r.link.Out, in: r.link.In, missing: new(atomic.Int32), stats: newTickStats(),
-	}, tick.Core{Schedule: schedule, Stages: stages, MaxAge: time.Second})
+	}, follow.Core{Schedule: schedule, Stages: stages, MaxAge: time.Second})
 	r.openSession(1)
 	r.follow(func(*follow.Config) {})
 	return r

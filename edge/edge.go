@@ -18,8 +18,8 @@
 // leader arm (takeover.go, package leader), or no source.
 //
 // The threads meet the tick only in rt.Latest, rt.Ring and atomic flags; uplink.Outbox and uplink.Inbox
-// are those of the network. Package tick decides
-// the work of a tick, and package follow limits the arm's motion.
+// are those of the network. Package
+// follow decides a policy's part of a tick and limits the arm's motion.
 //
 // All threads count in stats.go. state.go is the state machine of the run, status.go the JSON that
 // page, ctl and summary share, and config.go the values of the flags.

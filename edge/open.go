@@ -14,7 +14,6 @@ import (
 	"github.com/edge-rt/edge-rt/edge/event"
 	"github.com/edge-rt/edge-rt/edge/follow"
 	"github.com/edge-rt/edge-rt/edge/operator"
-	"github.com/edge-rt/edge-rt/edge/tick"
 	"github.com/edge-rt/edge-rt/edge/uplink"
 	"github.com/edge-rt/edge-rt/internal/exit"
 	"github.com/edge-rt/edge-rt/rt"
@@ -205,7 +204,7 @@ func (e *Edge) build(context.Context) error {
 		in:            e.link.In,
 		missing:       &e.missing,
 		stats:         newTickStats(),
-	}, tick.Core{Schedule: schedule, Stages: stages, MaxAge: e.cfg.MaxActionAge})
+	}, follow.Core{Schedule: schedule, Stages: stages, MaxAge: e.cfg.MaxActionAge})
 	e.control.repeats = e.cfg.Fallback == fallbackRepeat
 	e.control.returns = e.cfg.Episodes.Strategy == episode.Episodic
 	e.episodes, e.commands = e.newEpisodes(), e.panel()

@@ -4,7 +4,8 @@
 // A tick is Read (read.go, stall.go), then one of ArmStep (arming.go), Drive, RescueStep or
 // ParkStep (drive.go), or no call. Without a call nothing is sent and the motors hold, since it is
 // not safe to send the last goal again. One table determines the goals that a joint may get
-// (joint.go), and every goal passes one gate (gate.go).
+// (joint.go), and every goal passes one gate (gate.go). A policy's actions come from a Core
+// (core.go).
 //
 // The arm's phases are Unarmed, Arming, Armed, Parking and Done. An arm that was away (package
 // hotplug) returns Unarmed; a joint whose motor has restarted then waits until an operator resumes

@@ -1,7 +1,7 @@
 // Package fleet runs the closed loop of picture, policy, schedule and arm in virtual time: hundreds
 // of robots, each with its own world, as fast as their inferences.
 //
-// Everything that determines the motion is real: sim.World, jpeg, the edge's tick (edge/tick), the
+// Everything that determines the motion is real: sim.World, jpeg, the edge's core (follow.Core), the
 // wire's encoding (for its size), the script of faults and the exported policy. The network's and
 // the server's time are simulated (network.go). A tick reads the joints, runs an action, merges at
 // most one answer and asks for the next chunk (robot.go). A run is a function of its Config, to the

@@ -8,7 +8,7 @@ import (
 
 	"github.com/edge-rt/edge-rt/chunk"
 	"github.com/edge-rt/edge-rt/chunk/stage"
-	"github.com/edge-rt/edge-rt/edge/tick"
+	"github.com/edge-rt/edge-rt/edge/follow"
 	"github.com/edge-rt/edge-rt/jpeg"
 	"github.com/edge-rt/edge-rt/rt"
 	"github.com/edge-rt/edge-rt/sim"
@@ -29,7 +29,7 @@ type Robot struct {
 
 	// Fresh in every world.
 	world     sim.World
-	core      tick.Core
+	core      follow.Core
 	net       network
 	seed      uint64
 	direction int
@@ -124,7 +124,7 @@ func (r *Robot) newCore() error {
 		return err
 	}
 	stages.Reset(r.wanted[:])
-	r.core = tick.Core{Schedule: schedule, Stages: stages, MaxAge: time.Duration(r.cfg.MaxAge) * Period}
+	r.core = follow.Core{Schedule: schedule, Stages: stages, MaxAge: time.Duration(r.cfg.MaxAge) * Period}
 	if r.cfg.Gate != nil {
 		gate := *r.cfg.Gate
 		r.core.Gate = &gate

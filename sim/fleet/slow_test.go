@@ -7,7 +7,7 @@ import (
 
 	"github.com/edge-rt/edge-rt/chunk"
 	"github.com/edge-rt/edge-rt/chunk/stage"
-	"github.com/edge-rt/edge-rt/edge/tick"
+	"github.com/edge-rt/edge-rt/edge/follow"
 	"github.com/edge-rt/edge-rt/rt"
 	"github.com/edge-rt/edge-rt/server/memory"
 	"github.com/edge-rt/edge-rt/server/queue"
@@ -16,7 +16,7 @@ import (
 
 // slowRobot is a robot with the edge's own tick, and its mailbox at a server.
 type slowRobot struct {
-	core tick.Core
+	core follow.Core
 	ask  chunk.Ask
 	box  queue.Mailbox
 
@@ -41,7 +41,7 @@ func slow(t *testing.T, schedule string, robots int, took, maxAge, length time.D
 			t.Fatal(err)
 		}
 		list = append(list, &slowRobot{
-			core: tick.Core{Schedule: d, Stages: stages, MaxAge: maxAge}, ask: chunk.NewAsk(horizon, 1),
+			core: follow.Core{Schedule: d, Stages: stages, MaxAge: maxAge}, ask: chunk.NewAsk(horizon, 1),
 			box: queue.NewMailbox(pool, 1<<10), outcomes: map[string]int{},
 		})
 	}

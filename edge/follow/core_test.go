@@ -1,4 +1,4 @@
-package tick
+package follow
 
 import (
 	"slices"
@@ -7,7 +7,6 @@ import (
 
 	"github.com/edge-rt/edge-rt/chunk"
 	"github.com/edge-rt/edge-rt/chunk/stage"
-	"github.com/edge-rt/edge-rt/edge/follow"
 	"github.com/edge-rt/edge-rt/rt"
 )
 
@@ -40,7 +39,7 @@ func newArm(t *testing.T, stages stage.Config) *arm {
 	if err != nil {
 		t.Fatal(err)
 	}
-	gate := &follow.Gate{Min: []float32{-90}, Max: []float32{90}, Step: []float32{0.5}}
+	gate := &Gate{Min: []float32{-90}, Max: []float32{90}, Step: []float32{0.5}}
 	return &arm{
 		Core: Core{Schedule: schedule, Stages: chain, Gate: gate, MaxAge: time.Second}, ask: chunk.NewAsk(horizon, 1),
 		state: []float32{0}, goal: []float32{0}, asked: make([]int, 0, 1024),
@@ -157,7 +156,7 @@ func TestResetForgetsTheSchedule(t *testing.T) {
 	}
 }
 
-func TestTickNoAlloc(t *testing.T) {
+func TestCoreNoAlloc(t *testing.T) {
 	a, first := newArm(t, stage.Config{Cutoff: 10, Multiplier: 2, Velocity: 100}), float32(0)
 	a.tick(true, nil)
 	a.tick(true, &first)

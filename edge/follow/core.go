@@ -1,32 +1,32 @@
-// Package tick decides the work of one tick of an arm: the action that is due, its stages, the
-// merge of a chunk into the schedule, and whether an observation leaves. It has no bus, thread or
-// clock, so that package edge and sim/fleet run the same code, in this order:
-//
-//	read the joints                               // state
-//	action := core.Next(now)                      // or core.Hold() to keep the arm where it is
-//	for j := range goal {                         // package edge: follow.Follower.Drive, which also
-//		goal[j] = gate.Pass(j, goal[j], action.Row[j], state[j]) // checks whether the joint may move
-//	}
-//	result := core.Schedule.OnChunk(now, &chunk)  // at most one arrived chunk
-//	if core.Ask(now, able, state, goal, &ask) {   // able: an observation could leave
-//		send it
-//	}
-package tick
+package follow
 
 import (
 	"time"
 
 	"github.com/edge-rt/edge-rt/chunk"
 	"github.com/edge-rt/edge-rt/chunk/stage"
-	"github.com/edge-rt/edge-rt/edge/follow"
 	"github.com/edge-rt/edge-rt/rt"
 )
 
-// Core is the schedule of one arm with its stages. Owner: the tick thread.
+// Core decides a policy's part of one tick of an arm: the action that is due, its stages, the merge
+// of a chunk into the schedule, and whether an observation leaves. It has no bus, thread or clock,
+// so that package edge and sim/fleet run the same code, in this order:
+//
+//	read the joints                               // state
+//	action := core.Next(now)                      // or core.Hold() to keep the arm where it is
+//	for j := range goal {                         // package edge: Follower.Drive, which also
+//		goal[j] = gate.Pass(j, goal[j], action.Row[j], state[j]) // checks whether the joint may move
+//	}
+//	result := core.Schedule.OnChunk(now, &chunk)  // at most one arrived chunk
+//	if core.Ask(now, able, state, goal, &ask) {   // able: an observation could leave
+//		send it
+//	}
+//
+// Owner: the tick thread.
 type Core struct {
 	Schedule chunk.Discipline
 	Stages   *stage.Chain
-	Gate     *follow.Gate  // limits the goals after the stages, for the preview; nil: no gate
+	Gate     *Gate         // limits the goals after the stages, for the preview; nil: no gate
 	MaxAge   time.Duration // older actions never run; 0: no limit
 
 	ticks int  // since the discipline's last tick
