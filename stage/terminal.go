@@ -8,29 +8,36 @@ import (
 	"golang.org/x/sys/unix"
 )
 
+// OpenTerminal opens a pseudo-terminal: the person's side and the program's.
+func OpenTerminal() (person, program *os.File, err error) {
+	const flags = os.O_RDWR | unix.O_NOCTTY
+	if person, err = os.OpenFile("/dev/ptmx", flags, 0); err != nil {
+		return nil, nil, err
+	}
+	n, err := unix.IoctlGetInt(int(person.Fd()), unix.TIOCGPTN)
+	if err == nil {
+		err = unix.IoctlSetPointerInt(int(person.Fd()), unix.TIOCSPTLCK, 0)
+	}
+	if err == nil {
+		program, err = os.OpenFile(fmt.Sprintf("/dev/pts/%d", n), flags, 0)
+	}
+	if err != nil {
+		person.Close()
+		return nil, nil, err
+	}
+	return person, program, nil
+}
+
 // Terminal opens a pseudo-terminal whose output is discarded: a program with it as stderr shows its
 // status line as to a person.
 func Terminal() (*os.File, error) {
-	master, err := os.OpenFile("/dev/ptmx", os.O_RDWR|unix.O_NOCTTY, 0)
+	person, program, err := OpenTerminal()
 	if err != nil {
 		return nil, err
 	}
-	n, err := unix.IoctlGetInt(int(master.Fd()), unix.TIOCGPTN)
-	if err == nil {
-		err = unix.IoctlSetPointerInt(int(master.Fd()), unix.TIOCSPTLCK, 0)
-	}
-	if err != nil {
-		master.Close()
-		return nil, err
-	}
-	slave, err := os.OpenFile(fmt.Sprintf("/dev/pts/%d", n), os.O_RDWR|unix.O_NOCTTY, 0)
-	if err != nil {
-		master.Close()
-		return nil, err
-	}
-	go func() { // ends when the last slave is closed
-		io.Copy(io.Discard, master)
-		master.Close()
+	go func() { // ends when the last descriptor of the program's side is closed
+		io.Copy(io.Discard, person)
+		person.Close()
 	}()
-	return slave, nil
+	return program, nil
 }

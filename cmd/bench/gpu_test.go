@@ -1,7 +1,6 @@
 package main
 
 import (
-	"encoding/json"
 	"errors"
 	"path/filepath"
 	"testing"
@@ -23,15 +22,10 @@ func TestReportOfTwoForms(t *testing.T) {
 		t.Fatal(err)
 	}
 	markdown := filepath.Join(t.TempDir(), "gpu.md")
-	code, stdout, stderr := runBench(t, "gpu", "--bundle",
-		filepath.Join(testdata, "pi05")+","+filepath.Join(testdata, "pi05-split"), "--device", "cpu", "--batch", "1,3",
-		"--duration", "600ms",
-		"--json", "-", "--markdown", markdown, "--beside",
-		`bare=test "$BENCH_DEVICE" = cpu && echo '{"batches": [{"batch": 1, "p50_ms": 3, "p99_ms": 4}, {"batch": 3, "p50_ms": 7, "p99_ms": 8}]}'`)
 	var r gpu.Report
-	if err := json.Unmarshal([]byte(stdout), &r); code != 0 || err != nil {
-		t.Fatalf("code %d, %v: %s", code, err, stderr)
-	}
+	measured(t, &r, "gpu", "--bundle", testdata+"/pi05,"+testdata+"/pi05-split", "--device", "cpu", "--batch", "1,3",
+		"--duration", "600ms", "--markdown", markdown, "--beside",
+		`bare=test "$BENCH_DEVICE" = cpu && echo '{"batches": [{"batch": 1, "p50_ms": 3, "p99_ms": 4}, {"batch": 3, "p50_ms": 7, "p99_ms": 8}]}'`)
 	if len(r.Runs) != 4 {
 		t.Fatalf("%d runs, want ours and another's on two bundles", len(r.Runs))
 	}

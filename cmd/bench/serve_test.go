@@ -1,9 +1,7 @@
 package main
 
 import (
-	"encoding/json"
 	"math"
-	"slices"
 	"strings"
 	"testing"
 
@@ -16,19 +14,12 @@ import (
 func TestServe(t *testing.T) {
 	rttest.RealTime(t)
 	needsPrograms(t)
-	before := children(t)
-	code, stdout, stderr := runBench(t, "serve", "--robots", "3", "--sessions", "4", "--duration", "1s", "--slice",
-		"100ms", "--max-batch", "2", "--quiet", "--json", "-",
-		"--beside", `other=test -s "$BENCH_PICTURES/top.rgb" && test -d "$BENCH_BUNDLE" && echo ready; while read s; do echo "{\"seconds\": $s, \"trip_ms\": [5, 10]}"; done`,
+	var r serve.Report
+	measured(t, &r, "serve", "--robots", "3", "--sessions", "4", "--duration", "1s", "--slice", "100ms", "--max-batch",
+		"2", "--beside",
+		`other=test -s "$BENCH_PICTURES/top.rgb" && test -d "$BENCH_BUNDLE" && echo ready; while read s; do echo "{\"seconds\": $s, \"trip_ms\": [5, 10]}"; done`,
 		"--beside", `dies=echo ready; read s; echo no chunk for you >&2; exit 7`, "--beside",
 		`lacks=echo there is no LeRobot >&2; exit 3`)
-	if code != 0 {
-		t.Fatalf("exit code %d: %s", code, stderr)
-	}
-	var r serve.Report
-	if err := json.Unmarshal([]byte(stdout), &r); err != nil {
-		t.Fatalf("%v in %s", err, stdout)
-	}
 	if len(r.Crowds) != 1 || len(r.Schedulers) != 2 || r.MaxBatch != 2 {
 		t.Fatalf("%d crowds, %d schedulers, batches of %d; want 1, 2 and 2", len(r.Crowds), len(r.Schedulers),
 			r.MaxBatch)
@@ -64,16 +55,6 @@ func TestServe(t *testing.T) {
 			t.Errorf("beside: %+v, want it absent with %q", b, says)
 		}
 	}
-	if after := children(t); after != before {
-		t.Errorf("%d processes of ours are left, before there were %d", after, before)
-	}
-	for _, wrong := range [][]string{{"--robots", "0"}, {"--device", "abacus"}, {"--bundle", "nowhere"},
-		{"--beside", "lerobot"}} {
-		if code, _, stderr := runBench(t,
-			append([]string{"serve", "--quiet"}, wrong...)...); !slices.Contains([]int{2, 3}, code) || stderr == "" {
-			t.Errorf("%q: code %d, %q, want 2 or 3 and why", wrong, code, stderr)
-		}
-	}
 }
 
 // The real server, kept busy for seconds instead of minutes, batches and audit included, allocates
@@ -81,15 +62,8 @@ func TestServe(t *testing.T) {
 func TestServeSteadily(t *testing.T) {
 	rttest.RealTime(t)
 	needsPrograms(t)
-	code, stdout, stderr := runBench(t, "serve", "--bundle", "testdata/demo/still", "--steady", "2s", "--robots", "6",
-		"--max-batch", "4", "--quiet", "--json", "-")
-	if code != 0 {
-		t.Fatalf("exit code %d: %s", code, stderr)
-	}
 	var r serve.Report
-	if err := json.Unmarshal([]byte(stdout), &r); err != nil {
-		t.Fatalf("%v in %s", err, stdout)
-	}
+	measured(t, &r, "serve", "--bundle", "testdata/demo/still", "--steady", "2s", "--robots", "6", "--max-batch", "4")
 	s := r.Steady
 	if len(r.Crowds) != 0 || s.Robots != 6 || s.Seconds < 2 || s.Shared == 0 || s.Requests == 0 || s.ScrapeCost == 0 ||
 		s.RSSBeginMB < 10 || s.Provoked.Requests == 0 {

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"encoding/json"
 	"fmt"
 	"os"
 	"os/exec"
@@ -22,12 +21,7 @@ func measureWire(t *testing.T, python string) (r wire.Report) {
 	if testing.Short() {
 		t.Skip("measures for seconds")
 	}
-	before := children(t)
-	code, stdout, stderr := runBench(t, "wire", "--duration", "1ms", "--size", "64,100000", "--quiet", "--json", "-",
-		"--python", python, "--rust", "none")
-	if err := json.Unmarshal([]byte(stdout), &r); code != 0 || err != nil {
-		t.Fatalf("exit code %d, %v: %s", code, err, stderr)
-	}
+	measured(t, &r, "wire", "--duration", "1ms", "--size", "64,100000", "--python", python, "--rust", "none")
 	for _, res := range r.RoundTrips {
 		if res.Count < 60 || res.Min <= 0 || res.P50 < res.Min || res.P99 < res.P50 || res.CPU <= 0 || res.XTCP <= 0 ||
 			res.XRust != 0 {
@@ -41,9 +35,6 @@ func measureWire(t *testing.T, python string) (r wire.Report) {
 		if res.Count < 60 || res.Lost != 0 || res.Rate <= 0 || res.MBytes <= 0 || res.CPU <= 0 {
 			t.Errorf("flood of %s, %s, %d bytes: %+v", res.Subject, res.Path, res.Bytes, res)
 		}
-	}
-	if after := children(t); after != before {
-		t.Errorf("%d processes of ours are left, before there were %d", after, before)
 	}
 	return r
 }
@@ -81,16 +72,10 @@ func TestWireLeavesNobody(t *testing.T) {
 	for _, signal := range []syscall.Signal{syscall.SIGINT, syscall.SIGKILL} {
 		t.Run(signal.String(), func(t *testing.T) {
 			before := children(t)
-			cmd := exec.Command(filepath.Join(programs, "bench"), "wire", "--duration", "10m", "--size", "64",
-				"--python", "none", "--rust", "none")
-			log := &watched{word: "pairs are up"}
-			cmd.Stderr = log
-			if err := cmd.Start(); err != nil {
-				t.Fatal(err)
-			}
-			defer cmd.Process.Kill()
-			rttest.Eventually(t, "pairs are up", log.seen)
-			ends := partsOf(t, cmd.Process.Pid)
+			p := benchCommand(t, "wire", "--duration", "10m", "--size", "64", "--python", "none", "--rust",
+				"none").Start()
+			p.Await("pairs are up")
+			ends := partsOf(t, p.Process.Pid)
 			if len(ends) != 4 {
 				t.Errorf("%d ends run, want 4", len(ends))
 			}
@@ -99,8 +84,7 @@ func TestWireLeavesNobody(t *testing.T) {
 				defer syscall.Kill(pid, syscall.SIGKILL) // in case it is left
 			}
 			asked := time.Now()
-			cmd.Process.Signal(signal)
-			cmd.Wait()
+			p.End(signal)
 			rttest.Eventually(t, "nobody is left", func() bool { return children(t) <= before })
 			if took := time.Since(asked); took > soon {
 				t.Errorf("it ended with all it had started after %v, want at once", took)

@@ -2,11 +2,8 @@ package main
 
 import (
 	"bytes"
-	"encoding/json"
-	"errors"
 	"fmt"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -15,6 +12,7 @@ import (
 
 	"github.com/edge-rt/edge-rt/edge"
 	"github.com/edge-rt/edge-rt/jpeg"
+	"github.com/edge-rt/edge-rt/stage/stagetest"
 	"github.com/edge-rt/edge-rt/wire"
 )
 
@@ -36,33 +34,19 @@ func album(t *testing.T, pictures ...[]byte) string {
 	t.Helper()
 	dir := t.TempDir()
 	for i, p := range pictures {
-		if err := os.WriteFile(filepath.Join(dir, fmt.Sprintf("%04d.jpg", i)), p, 0o600); err != nil {
-			t.Fatal(err)
-		}
+		stagetest.WriteFile(t, dir, fmt.Sprintf("%04d.jpg", i), string(p))
 	}
 	return dir
 }
 
 // photographed runs the program with a camera that plays the pictures of dir.
-func photographed(t *testing.T, s *holdServer, dir string, args ...string) (run edge.Summary, code, stiffAfter int,
+func photographed(t *testing.T, s *holdServer, dir string, args ...string) (sum edge.Summary, code, stiffAfter int,
 	log string) {
 	t.Helper()
-	b, file := simBus(t), filepath.Join(t.TempDir(), "run.json")
-	cmd := edgeCommand(t, s, b, append([]string{"--camera", "front=" + dir, "--json", file}, args...)...)
-	var said bytes.Buffer
-	cmd.Stderr = &said
-	var end *exec.ExitError
-	if err := cmd.Run(); err != nil && !errors.As(err, &end) {
-		t.Fatal(err)
-	}
-	text, err := os.ReadFile(file)
-	if err == nil {
-		err = json.Unmarshal(text, &run)
-	}
-	if err != nil {
-		t.Fatalf("%v; %s", err, said.String())
-	}
-	return run, cmd.ProcessState.ExitCode(), underTorque(b), said.String()
+	b := simBus(t)
+	r := runOn(t, s, b, append([]string{"--camera", "front=" + dir}, args...)...)
+	code, sum = r.play()
+	return sum, code, underTorque(b), r.Log.String()
 }
 
 // Pictures with stray bytes and incomplete pictures do not end a run that re-encodes them: the

@@ -4,54 +4,33 @@ import (
 	"fmt"
 	"io"
 	"math"
-	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
 	"github.com/edge-rt/edge-rt/rt/rttest"
 	"github.com/edge-rt/edge-rt/servo"
+	"github.com/edge-rt/edge-rt/stage/stagetest"
 )
 
 // calibrator is an edge-rt calibrate without a terminal, together with its operator.
 type calibrator struct {
-	cmd  *exec.Cmd
+	*stagetest.Program
 	keys io.WriteCloser
-	out  *rttest.Output
 }
 
 func startCalibrate(t *testing.T, args ...string) *calibrator {
 	t.Helper()
-	c := &calibrator{cmd: exec.Command(binary, append([]string{"calibrate"}, args...)...), out: new(rttest.Output)}
-	keys, err := c.cmd.StdinPipe()
-	if err != nil {
+	c := &calibrator{Program: stagetest.Command(t, binary, append([]string{"calibrate"}, args...)...)}
+	var err error
+	if c.keys, err = c.StdinPipe(); err != nil {
 		t.Fatal(err)
 	}
-	c.keys = keys
-	c.cmd.Stdout = c.out
-	c.cmd.Stderr = c.out
-	if err := c.cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if c.cmd.ProcessState == nil {
-			c.cmd.Process.Kill()
-			c.cmd.Wait()
-		}
-	})
+	c.Start()
 	return c
-}
-
-func (c *calibrator) await(t *testing.T, text string) {
-	t.Helper()
-	defer func() {
-		if t.Failed() {
-			t.Logf("it said:\n%s", c.out)
-		}
-	}()
-	rttest.Eventually(t, text, func() bool { return strings.Contains(c.out.String(), text) })
 }
 
 // awaitRest waits until no range changes any more: the hand has moved every joint through its whole
@@ -61,7 +40,7 @@ func (c *calibrator) awaitRest(t *testing.T, joints int) {
 	const same = 5 // lines, one every half second
 	enough := fmt.Sprintf("%d of %[1]d have moved enough", joints)
 	rests := func() bool {
-		lines := strings.Split(strings.TrimSpace(c.out.String()), "\n")
+		lines := strings.Split(strings.TrimSpace(c.Log.String()), "\n")
 		newest := lines[max(0, len(lines)-same):]
 		last := newest[len(newest)-1]
 		return len(newest) == same && strings.HasSuffix(last, enough) &&
@@ -70,7 +49,7 @@ func (c *calibrator) awaitRest(t *testing.T, joints int) {
 	// processes have real time
 	for end := time.Now().Add(2 * time.Minute); !rests(); time.Sleep(100 * time.Millisecond) {
 		if time.Now().After(end) {
-			t.Fatalf("the ranges do not stay:\n%s", c.out)
+			t.Fatalf("the ranges do not stay:\n%s", c.Log)
 		}
 	}
 }
@@ -93,25 +72,22 @@ func TestCalibrateInAHand(t *testing.T) {
 			link, file := simBusProcess(t, tt.arm, "--hand", "--seed", tt.seed), filepath.Join(t.TempDir(), "c.json")
 			flags := []string{"--bus", link, "--robot", tt.arm, "--calibration", file}
 			c := startCalibrate(t, flags...)
-			c.await(t, "middle of its range")
+			c.Await("middle of its range")
 			fmt.Fprintln(c.keys)
-			c.await(t, fmt.Sprintf("2 of %d have moved enough", tt.joints))
-			c.cmd.Process.Kill()
-			c.cmd.Wait()
+			c.Await(fmt.Sprintf("2 of %d have moved enough", tt.joints))
+			c.End(syscall.SIGKILL)
 
 			c = startCalibrate(t, flags...)
-			c.await(t, "A calibration was interrupted after the middle pose")
-			if !strings.Contains(c.out.String(), tt.first) {
-				t.Errorf("it does not say what was moved:\n%s", c.out)
-			}
+			c.Await("A calibration was interrupted after the middle pose")
+			stagetest.CheckSays(t, c.Log.String(), tt.first)
 			fmt.Fprintln(c.keys)
 			for n := 3; n <= tt.joints; n++ { // each joint takes a while
-				c.await(t, fmt.Sprintf("%d of %d have moved enough", n, tt.joints))
+				c.Await(fmt.Sprintf("%d of %d have moved enough", n, tt.joints))
 			}
 			c.awaitRest(t, tt.joints)
 			fmt.Fprintln(c.keys)
-			if err := c.cmd.Wait(); err != nil {
-				t.Fatalf("calibrate: %v\n%s", err, c.out)
+			if code := c.End(); code != 0 {
+				t.Fatalf("calibrate: %d\n%s", code, c.Log)
 			}
 			checkHandsRanges(t, file, tt.joints)
 			if code, stdout, stderr := edgeRT(t, append([]string{"move", "elbow_flex", "10"}, flags...)...); code != 0 {

@@ -1,14 +1,11 @@
 package main
 
 import (
-	"encoding/json"
 	"fmt"
 	"math"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"slices"
-	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -24,6 +21,7 @@ import (
 	"github.com/edge-rt/edge-rt/servo"
 	"github.com/edge-rt/edge-rt/sim/servosim"
 	"github.com/edge-rt/edge-rt/stage"
+	"github.com/edge-rt/edge-rt/stage/stagetest"
 	"github.com/edge-rt/edge-rt/wire"
 )
 
@@ -50,33 +48,6 @@ func (s *holdServer) drift(sample wire.Sample) {
 	}
 }
 
-// ctlOf runs edge-rt ctl with the arguments against the run that uses a state directory.
-func ctlOf(t *testing.T, state string, args ...string) (code int, episodes episode.Status, says string) {
-	t.Helper()
-	cmd := exec.Command(binary, append([]string{"ctl"}, args...)...)
-	cmd.Env = append(os.Environ(), "STATE_DIRECTORY="+state)
-	var errs strings.Builder
-	cmd.Stderr = &errs
-	out, err := cmd.Output()
-	var reply struct{ Episodes episode.Status }
-	if err == nil {
-		if err := json.Unmarshal(out, &reply); err != nil {
-			t.Fatalf("%s: %v", out, err)
-		}
-	}
-	return exitCode(err), reply.Episodes, errs.String()
-}
-
-// stateOf returns a command's state directory.
-func stateOf(cmd *exec.Cmd) string {
-	for _, v := range slices.Backward(cmd.Env) {
-		if dir, ok := strings.CutPrefix(v, "STATE_DIRECTORY="); ok {
-			return dir
-		}
-	}
-	return ""
-}
-
 // marksOf returns the episode marks in the records of dir.
 func marksOf(t *testing.T, dir string) (marks []string) {
 	t.Helper()
@@ -90,76 +61,63 @@ func marksOf(t *testing.T, dir string) (marks []string) {
 	return marks
 }
 
-// beginEpisode begins an episode once the arm is ready.
-func beginEpisode(t *testing.T, state string, args ...string) (e episode.Status) {
-	t.Helper()
-	rttest.Eventually(t, "start", func() (begun bool) {
-		code, status, _ := ctlOf(t, state, append([]string{"start"}, args...)...)
-		e = status
+// begin begins an episode once the arm is ready.
+func (r *process) begin(args ...string) (e *episode.Status) {
+	r.t.Helper()
+	rttest.Eventually(r.t, "start", func() bool {
+		code, reply, _ := r.ctl(append([]string{"start"}, args...)...)
+		e = reply.Episodes
 		return code == 0
 	})
 	return e
 }
 
-// startTold starts a run and returns its log once the arm is under torque.
-func startTold(t *testing.T, cmd *exec.Cmd, b *servosim.Bus) *rttest.Output {
-	t.Helper()
-	log := new(rttest.Output)
-	cmd.Stdout, cmd.Stderr = log, log
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
+// wants sends a command to the run, and checks its exit code and error.
+func (r *process) wants(code int, says string, args ...string) *episode.Status {
+	r.t.Helper()
+	got, reply, said := r.ctl(args...)
+	if got != code || !strings.Contains(said, says) {
+		r.t.Errorf("ctl %q: code %d, %s; want %d and %q", args, got, said, code, says)
 	}
-	t.Cleanup(func() { cmd.Process.Kill() })
-	awaitTorque(t, b, 6, "armed")
-	return log
+	return reply.Episodes
 }
 
-// endOf returns the reason for which a run ended, and its episodes, from its summary.
-func endOf(t *testing.T, summary string) (reason string, e episode.Status) {
+// checkMarks compares the episode marks in the records of dir.
+func checkMarks(t *testing.T, dir string, want ...string) {
 	t.Helper()
-	var end struct {
-		Episodes episode.Status
-		Exit     struct{ Reason string }
+	if marks := marksOf(t, dir); !slices.Equal(marks, want) {
+		t.Errorf("on record are %q, want %q", marks, want)
 	}
-	text, err := os.ReadFile(summary)
-	if err == nil {
-		err = json.Unmarshal(text, &end)
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
-	return end.Exit.Reason, end.Episodes
+}
+
+// recordingRun returns a run that records all, at a server that confirms the begin of each episode.
+func recordingRun(t *testing.T, args ...string) (r *process, s *holdServer, b *servosim.Bus, dir string) {
+	t.Helper()
+	s = newHoldServer(t)
+	b = simBus(t)
+	dir = t.TempDir()
+	s.acknowledge(t)
+	return runOn(t, s, b, instead([]string{"--record", "all", "--record-dir", dir}, args)...), s, b, dir
 }
 
 // A server that restarts with another policy within an episode ends the run, as it does between
 // two. The recorded part of the episode stays on disk without an end, and the log reports it.
 func TestRefusalWithinAnEpisode(t *testing.T) {
 	t.Parallel()
-	s := newHoldServer(t)
-	b := simBus(t)
-	dir := t.TempDir()
-	s.acknowledge(t)
-	summary := filepath.Join(dir, "run.json")
-	cmd := edgeCommand(t, s, b, "--record", "all", "--record-dir", dir, "--json", summary)
-	log := startTold(t, cmd, b)
-	beginEpisode(t, stateOf(cmd), "--task", "go")
+	r, s, b, dir := recordingRun(t)
+	r.Start()
+	r.begin("--task", "go")
 	s.comeBackAsAnother()
-	if code := exitCode(cmd.Wait()); code != 3 || underTorque(b) != 0 {
-		t.Errorf("exit code %d, %d motors under torque, want 3 and none\n%s", code, underTorque(b), log)
+	if code := r.End(); code != 3 || underTorque(b) != 0 {
+		t.Errorf("exit code %d, %d motors under torque, want 3 and none\n%s", code, underTorque(b), r.Log)
 	}
-	if want, marks := []string{"1 false  go"}, marksOf(t, dir); !slices.Equal(marks, want) {
-		t.Errorf("on record are %q, want %q", marks, want)
-	}
-	if _, e := endOf(t, summary); e.Number != 1 || e.Open != 1 ||
+	checkMarks(t, dir, "1 false  go")
+	if e := r.summary().Episodes; e.Number != 1 || e.Open != 1 ||
 		e.Success+e.Failure+e.Timeout+e.Discard+e.Rerecord != 0 {
 		t.Errorf("the summary says %+v, want one episode without an end", e)
 	}
-	if want := "episode 1 has no end: the run ended in it"; !strings.Contains(log.String(), want) {
-		t.Errorf("it does not say %q:\n%s", want, log)
-	}
-	why := exec.Command(binary, "why", dir)
-	why.Env = cmd.Env
-	if said, err := why.CombinedOutput(); err != nil || !strings.Contains(string(said), "refused") {
+	stagetest.CheckSays(t, r.Log.String(), "episode 1 has no end: the run ended in it")
+	if said, err := r.beside("why", dir).CombinedOutput(); err != nil || !strings.Contains(string(said), "refused") {
 		t.Errorf("why: %v\n%s\nwant the refusal", err, said)
 	}
 }
@@ -168,129 +126,81 @@ func TestRefusalWithinAnEpisode(t *testing.T) {
 // makes no sense is refused with a reason; a run that is killed leaves its episode without an end.
 func TestEpisodesByHand(t *testing.T) {
 	t.Parallel()
-	s := newHoldServer(t)
-	b := simBus(t)
-	dir := t.TempDir()
-	s.acknowledge(t)
-	cmd := startArmed(t, s, b, "--record", "all", "--record-dir", dir, "--task", "wave", "--max-offline", "5m")
-	state := stateOf(cmd)
-	for _, tt := range []struct {
-		args []string
-		code int
-		says string
-	}{
-		{[]string{"success"}, 1, "no episode has begun"},
-		{[]string{"success", "now"}, 2, "no text after it"},
-		{[]string{"pause", "--task", "x"}, 2, "--task is for ctl start"},
-	} {
-		if code, _, says := ctlOf(t, state, tt.args...); code != tt.code || !strings.Contains(says, tt.says) {
-			t.Errorf("%v: code %d, %s; want %d and %q", tt.args, code, says, tt.code, tt.says)
-		}
-	}
-	if e := beginEpisode(t, state, "--task", "pick up"); e.Phase != episode.Recording || e.Number != 1 || e.Open != 1 {
+	r, s, b, dir := recordingRun(t, "--task", "wave", "--max-offline", "5m")
+	r.Start()
+	awaitTorque(t, b, 6)
+	r.wants(1, "no episode has begun", "success")
+	r.wants(2, "no text after it", "success", "now")
+	r.wants(2, "--task is for ctl start", "pause", "--task", "x")
+	if e := r.begin("--task", "pick up"); e.Phase != episode.Recording || e.Number != 1 || e.Open != 1 {
 		t.Fatalf("start: %+v", e)
 	}
-	if code, _, says := ctlOf(t, state, "start"); code != 1 || !strings.Contains(says, "episode 1 is under way") {
-		t.Errorf("start twice: code %d, %s", code, says)
-	}
-	if code, _, says := ctlOf(t, state, "task", "other"); code != 3 ||
-		!strings.Contains(says, "under way with another task") {
-		t.Errorf("another task within: code %d, %s", code, says)
-	}
+	r.wants(1, "episode 1 is under way", "start")
+	r.wants(3, "under way with another task", "task", "other")
 	s.SetAnswer(func(wire.Sample) {}) // silent
 	rttest.Eventually(t, "the run holds", func() bool {
-		out, err := func() ([]byte, error) {
-			c := exec.Command(binary, "ctl", "status")
-			c.Env = append(os.Environ(), "STATE_DIRECTORY="+state)
-			return c.Output()
-		}()
-		return err == nil && !strings.Contains(string(out), `"STREAMING"`)
+		code, reply, _ := r.ctl("status")
+		return code == 0 && reply.State != "STREAMING"
 	})
-	if code, e, says := ctlOf(t, state, "rerecord"); code != 0 || e.Rerecord != 1 || e.Last != record.Rerecord {
-		t.Errorf("rerecord of a run without answers: code %d, %+v, %s", code, e, says)
+	if e := r.wants(0, "", "rerecord"); e.Rerecord != 1 || e.Last != record.Rerecord {
+		t.Errorf("rerecord of a run without answers: %+v", e)
 	}
-	if code, _, says := ctlOf(t, state, "rerecord"); code != 1 || !strings.Contains(says, "already") {
-		t.Errorf("rerecord twice: code %d, %s", code, says)
-	}
+	r.wants(1, "already", "rerecord")
 	s.SetAnswer(nil)
-	beginEpisode(t, state)
+	r.begin()
 	rttest.Eventually(t, "it is on disk", func() bool { return slices.Contains(marksOf(t, dir), "2 false  pick up") })
-	cmd.Process.Kill()
-	cmd.Wait()
-	want := []string{"1 false  pick up", "1 true rerecord pick up", "2 false  pick up"}
-	if marks := marksOf(t, dir); !slices.Equal(marks, want) {
-		t.Errorf("on record are %q, want %q: no end of the last", marks, want)
-	}
+	r.End(syscall.SIGKILL)
+	want := []string{"1 false  pick up", "1 true rerecord pick up", "2 false  pick up"} // no end of the last
+	checkMarks(t, dir, want...)
+
 	// A second run into the same folder counts from 1 again and deletes nothing.
-	summary := filepath.Join(dir, "again.json")
-	again := startArmed(t, s, b, "--record", "all", "--record-dir", dir, "--json", summary)
-	if e := beginEpisode(t, stateOf(again)); e.Number != 1 {
+	r = startArmed(t, s, b, "--record", "all", "--record-dir", dir)
+	if e := r.begin(); e.Number != 1 {
 		t.Errorf("start of the second run: %+v", e)
 	}
-	if code, _, says := ctlOf(t, stateOf(again), "stop"); code != 0 {
-		t.Errorf("stop: code %d, %s", code, says)
+	r.wants(0, "", "stop")
+	code := r.End()
+	if sum := r.summary(); code != 0 || sum.Exit.Reason != "stopped by an operator" || sum.Episodes.Number != 1 ||
+		sum.Episodes.Open != 1 || sum.Episodes.Last != "" {
+		t.Errorf("code %d, the summary says %+v, %+v; want an operator's stop, and an episode without an end", code,
+			sum.Exit, sum.Episodes)
 	}
-	if err := again.Wait(); err != nil {
-		t.Error(err)
-	}
-	if reason, e := endOf(t, summary); reason != "stopped by an operator" || e.Number != 1 || e.Open != 1 ||
-		e.Last != "" {
-		t.Errorf("the summary says %q, %+v; want an operator's stop, and an episode without an end", reason, e)
-	}
-	if marks := marksOf(t, dir); !slices.Equal(marks, append(want, "1 false")) {
-		t.Errorf("on record are %q, want those of both runs", marks)
-	}
+	checkMarks(t, dir, append(want, "1 false")...)
 }
 
 // --episodes records the given number of episodes, moves the arm back to its armed position between
 // two of them, requests no chunks meanwhile, and then ends the run.
 func TestEpisodicRun(t *testing.T) {
 	t.Parallel()
-	s := newHoldServer(t)
-	b := simBus(t)
-	dir := t.TempDir()
-	s.acknowledge(t)
+	r, s, _, dir := recordingRun(t, "--strategy", "episodic", "--episodes", "2", "--episode-time", "1500ms",
+		"--reset-time", "3s", "--task", "go")
 	s.SetAnswer(s.drift)
-	summary := filepath.Join(dir, "run.json")
-	cmd := edgeCommand(t, s, b, "--strategy", "episodic", "--episodes", "2", "--episode-time", "1500ms", "--reset-time",
-		"3s",
-		"--record-dir", dir, "--json", summary, "--task", "go")
-	log := new(rttest.Output)
-	cmd.Stdout, cmd.Stderr = log, log
-	if err := cmd.Run(); err != nil {
-		t.Fatalf("%v\n%s", err, log)
+	if code, sum := r.play(); code != 0 || sum.Episodes.Phase != episode.Over || sum.Episodes.Timeout != 2 ||
+		sum.Episodes.Open != 0 || sum.Exit.Reason != "recorded 2 episodes as asked" {
+		t.Fatalf("code %d, the summary says %+v, %+v\n%s", code, sum.Exit, sum.Episodes, r.Log)
 	}
-	if want, marks := []string{"1 false  go", "1 true timeout go", "2 false  go", "2 true timeout go"},
-		marksOf(t, dir); !slices.Equal(marks, want) {
-		t.Fatalf("on record are %q, want %q\n%s", marks, want, log)
-	}
-	if reason, e := endOf(t, summary); e.Phase != episode.Over || e.Timeout != 2 || e.Open != 0 ||
-		reason != "recorded 2 episodes as asked" {
-		t.Errorf("the summary says %q, %+v", reason, e)
-	}
-	for _, want := range []string{"episode 1 (1 of 2) begins: go", "reset the scene", "all 2 episodes are complete"} {
-		if !strings.Contains(log.String(), want) {
-			t.Errorf("it does not say %q:\n%s", want, log)
+	checkMarks(t, dir, "1 false  go", "1 true timeout go", "2 false  go", "2 true timeout go")
+	stagetest.CheckSays(t, r.Log.String(),
+		"episode 1 (1 of 2) begins: go|reset the scene|all 2 episodes are complete")
+	var from, to []rt.Instant
+	var home, away, back float64
+	var ticks, frames, acted, asked int
+	visit := func(v record.Visitor) {
+		t.Helper()
+		if _, err := record.ReadFolder(dir, v); err != nil {
+			t.Fatal(err)
 		}
 	}
-	var from, to []rt.Instant
-	if _, err := record.ReadFolder(dir, record.Visitor{Episode: func(m *record.Episode) error {
+	visit(record.Visitor{Episode: func(m *record.Episode) error {
 		if m.Ended {
 			to = append(to, m.At)
 		} else {
 			from = append(from, m.At)
 		}
 		return nil
-	}}); err != nil {
-		t.Fatal(err)
-	}
+	}})
 	settled := to[0].Add(200e6) // until the tick has noticed the end
-	var home, away, back float64
-	ticks := 0
-	frames := 0
-	acted := 0
-	asked := 0
-	if _, err := record.ReadFolder(dir, record.Visitor{
+	visit(record.Visitor{
 		Tick: func(m *record.Tick) error {
 			here := float64(m.State.V[0])
 			if ticks++; ticks == 1 {
@@ -314,9 +224,7 @@ func TestEpisodicRun(t *testing.T) {
 			}
 			return nil
 		},
-	}); err != nil {
-		t.Fatal(err)
-	}
+	})
 	if frames < 3 || away < 4 || back > 3 || acted+asked > 0 {
 		t.Errorf("%d frames, %.1f away, %.1f when the next begins, %d actions and %d requests between; want it away, "+
 			"back, and still", frames, away, back, acted, asked)
@@ -326,178 +234,124 @@ func TestEpisodicRun(t *testing.T) {
 // The run reports an episode that the disk could not take.
 func TestLostEpisodeIsTold(t *testing.T) {
 	t.Parallel()
-	s := newHoldServer(t)
-	b := simBus(t)
 	dir := filepath.Join(t.TempDir(), "records")
-	s.acknowledge(t)
-	cmd := edgeCommand(t, s, b, "--record", "all", "--record-dir", dir)
-	log := startTold(t, cmd, b)
-	beginEpisode(t, stateOf(cmd))
+	r, _, _, _ := recordingRun(t, "--record-dir", dir)
+	r.Start()
+	r.begin()
 	if err := os.RemoveAll(dir); err != nil {
 		t.Fatal(err)
 	}
-	if err := os.WriteFile(dir, nil, 0o600); err != nil { // no folder can be made in its place
-		t.Fatal(err)
-	}
-	awaitText(t, log, "episode 1 is being lost")
-	code, e, says := ctlOf(t, stateOf(cmd), "success")
-	if code != 0 || !strings.Contains(e.Warning, "may be lost") || !strings.Contains(e.Warning, "rerecord") {
-		t.Errorf("success: code %d, %+v, %s", code, e, says)
-	}
-	awaitText(t, log, "episode 1 may be lost")
-	cmd.Process.Signal(os.Interrupt)
-	if err := cmd.Wait(); err != nil {
-		t.Errorf("the end: %v, want the code that it would have had", err)
+	stagetest.WriteFile(t, filepath.Dir(dir), "records", "") // no folder can be made in its place
+	r.Await("episode 1 is being lost")
+	stagetest.CheckSays(t, r.wants(0, "", "success").Warning, "may be lost|rerecord")
+	r.Await("episode 1 may be lost")
+	if code := r.End(os.Interrupt); code != 0 {
+		t.Errorf("the end: code %d, want the code that it would have had", code)
 	}
 }
 
 func TestEpisodeFlags(t *testing.T) {
-	for _, tt := range []struct{ args, says string }{
-		{"--strategy dagger", "--leader"},
-		{"--strategy dance", "dagger"},
-		{"--strategy episodic", "--episodes N"},
-		{"--strategy highlight --record all", "highlight"},
-		{"--episodes 3 --record ring", "--record is ring"},
-		{"--episodes=-1", "--episodes is -1"},
-		{"--reset-time 3s", "--episodes N"},
-		{"--episodes 2 --episode-time=-1s", "--episode-time is -1s"},
+	for _, tt := range []refusal{
+		{"--strategy dagger", 2, "--leader"},
+		{"--strategy dance", 2, "dagger"},
+		{"--strategy episodic", 2, "--episodes N"},
+		{"--strategy highlight --record all", 2, "highlight"},
+		{"--episodes 3 --record ring", 2, "--record is ring"},
+		{"--episodes=-1", 2, "--episodes is -1"},
+		{"--reset-time 3s", 2, "--episodes N"},
+		{"--episodes 2 --episode-time=-1s", 2, "--episode-time is -1s"},
 	} {
-		code, stdout, stderr := edgeRT(t,
-			append([]string{"--bus", "sim", "--connect", unreachable, "--max-offline", "1s"},
-				strings.Fields(tt.args)...)...)
-		if code != 2 || stdout != "" || !strings.Contains(stderr, tt.says) {
-			t.Errorf("%s: code %d, %s%s; want 2 and %q", tt.args, code, stdout, stderr, tt.says)
-		}
+		tt.check(t, atNoServer...)
 	}
+}
+
+// atTerminal starts a run at a pseudo-terminal and returns, once the arm is under torque, the person's
+// side and a function that reports whether the terminal is as before the run.
+func atTerminal(t *testing.T, r *process) (person *os.File, restored func() bool) {
+	t.Helper()
+	person, program := pty(t)
+	settings := func() unix.Termios {
+		s, err := unix.IoctlGetTermios(int(program.Fd()), unix.TCGETS)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return *s
+	}
+	before := settings()
+	r.Stdin, r.SysProcAttr = program, &syscall.SysProcAttr{Setsid: true, Setctty: true, Ctty: 0}
+	r.Start()
+	r.Await("torque was switched on")
+	if settings().Lflag&(unix.ICANON|unix.ECHO) != 0 {
+		t.Error("the terminal gives no single keys")
+	}
+	return person, func() bool { return settings() == before }
+}
+
+// pty opens a pseudo-terminal: the person's side and the program's side.
+func pty(t *testing.T) (person, program *os.File) {
+	t.Helper()
+	person, program, err := stage.OpenTerminal()
+	if err != nil {
+		t.Skip(err)
+	}
+	t.Cleanup(func() { person.Close(); program.Close() })
+	return person, program
 }
 
 // With --strategy highlight the key s saves the ring in memory; it does not end an episode.
 func TestHighlight(t *testing.T) {
 	t.Parallel()
-	s := newHoldServer(t)
-	b := simBus(t)
-	dir := t.TempDir()
-	master, slave := pty(t)
-	cmd := edgeCommand(t, s, b, "--strategy", "highlight", "--record-dir", dir)
-	log := new(rttest.Output)
-	cmd.Stdin = slave
-	cmd.Stdout = log
-	cmd.Stderr = log
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Setctty: true, Ctty: 0}
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { cmd.Process.Kill() })
-	awaitText(t, log, "torque was switched on")
+	r, _, _, dir := recordingRun(t, "--strategy", "highlight", "--record", "ring")
+	master, _ := atTerminal(t, r)
 	master.WriteString("fd\x1b[C\x1b[Ds") // only the last key has a meaning here
-	awaitText(t, log, "msg=recording")
+	r.Await("msg=recording")
 	master.WriteString("q")
-	if err := cmd.Wait(); err != nil {
-		t.Errorf("%v\n%s", err, log)
+	if code := r.End(); code != 0 {
+		t.Errorf("code %d\n%s", code, r.Log)
 	}
 	ticks := 0
 	infos, err := record.ReadFolder(dir, record.Visitor{Tick: func(*record.Tick) error { ticks++; return nil }})
-	if err != nil || len(infos) != 1 || infos[0].Run["why"] != "edge-rt ctl save" || ticks < 3 ||
-		len(marksOf(t, dir)) != 0 {
-		t.Errorf("%d files (%v) with %d ticks, %v; want the ticks before s, and no episode\n%s", len(infos), infos,
-			ticks, err, log)
+	if err != nil || len(infos) != 1 || infos[0].Run["why"] != "edge-rt ctl save" || ticks < 3 {
+		t.Fatalf("%d files (%v) with %d ticks, %v; want the ticks before s\n%s", len(infos), infos, ticks, err, r.Log)
 	}
+	checkMarks(t, dir)
 	if c, err := servo.ParseCalibration(infos[0].Run[recording.Calibration]); err != nil || len(c) != 6 {
 		t.Errorf("the arm's calibration is on record as %v, %v", c, err)
 	}
-	if strings.Contains(log.String(), "level=WARN msg=\"no episode") {
-		t.Errorf("it complains of keys:\n%s", log)
+	if strings.Contains(r.Log.String(), "level=WARN msg=\"no episode") {
+		t.Errorf("it complains of keys:\n%s", r.Log)
 	}
-}
-
-// pty opens a pseudo-terminal: the person's side and the program's side.
-func pty(t *testing.T) (master, slave *os.File) {
-	t.Helper()
-	master, err := os.OpenFile("/dev/ptmx", os.O_RDWR|unix.O_NOCTTY, 0)
-	if err != nil {
-		t.Skip(err)
-	}
-	t.Cleanup(func() { master.Close() })
-	n, err := unix.IoctlGetInt(int(master.Fd()), unix.TIOCGPTN)
-	if err == nil {
-		err = unix.IoctlSetPointerInt(int(master.Fd()), unix.TIOCSPTLCK, 0)
-	}
-	if err == nil {
-		slave, err = os.OpenFile(filepath.Join("/dev/pts", strconv.Itoa(n)), os.O_RDWR|unix.O_NOCTTY, 0)
-	}
-	if err != nil {
-		t.Skip(err)
-	}
-	t.Cleanup(func() { slave.Close() })
-	return master, slave
-}
-
-func settings(t *testing.T, f *os.File) unix.Termios {
-	t.Helper()
-	s, err := unix.IoctlGetTermios(int(f.Fd()), unix.TCGETS)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return *s
 }
 
 // LeRobot's keys work at a real terminal, and the terminal is restored at the run's end.
 func TestKeysOfTheTerminal(t *testing.T) {
 	t.Parallel()
-	for name, leave := range map[string]func(master *os.File, cmd *exec.Cmd){
-		"Esc":     func(m *os.File, _ *exec.Cmd) { m.WriteString("\x1b") },
-		"Ctrl-C":  func(m *os.File, _ *exec.Cmd) { m.WriteString("\x03") },
-		"SIGTERM": func(_ *os.File, c *exec.Cmd) { c.Process.Signal(syscall.SIGTERM) },
+	press := func(key string) func(*os.File, *process) { return func(p *os.File, _ *process) { p.WriteString(key) } }
+	for name, leave := range map[string]func(person *os.File, r *process){
+		"Esc":     press("\x1b"),
+		"Ctrl-C":  press("\x03"),
+		"SIGTERM": func(_ *os.File, r *process) { r.Process.Signal(syscall.SIGTERM) },
 	} {
 		t.Run(name, func(t *testing.T) {
-			s := newHoldServer(t)
-			b := simBus(t)
-			dir := t.TempDir()
-			s.acknowledge(t)
-			master, slave := pty(t)
-			before := settings(t, slave)
-			cmd := edgeCommand(t, s, b, "--record", "all", "--record-dir", dir)
-			log := new(rttest.Output)
-			cmd.Stdin = slave
-			cmd.Stdout = log
-			cmd.Stderr = log
-			cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Setctty: true, Ctty: 0}
-			if err := cmd.Start(); err != nil {
-				t.Fatal(err)
+			t.Parallel()
+			r, _, _, dir := recordingRun(t)
+			person, restored := atTerminal(t, r)
+			r.Await(operator.Keys)
+			for _, k := range [][2]string{{"\x1b[C", "episode 1 begins"}, {"\x1b[D", "episode 1 ends"},
+				{"n", "episode 2 begins"}, {"f", "failure"}, {"s", "episode 2 is success now"}} {
+				person.WriteString(k[0])
+				r.Await(k[1])
 			}
-			t.Cleanup(func() { cmd.Process.Kill() })
-			awaitText(t, log, operator.Keys)
-			awaitText(t, log, "torque was switched on")
-			if raw := settings(t, slave); raw.Lflag&(unix.ICANON|unix.ECHO) != 0 {
-				t.Error("the terminal gives no single keys")
+			leave(person, r)
+			if code := r.End(); code != 0 || !restored() {
+				t.Errorf("code %d, the terminal as it was: %v\n%s", code, restored(), r.Log)
 			}
-			press := func(key, says string) {
-				master.WriteString(key)
-				awaitText(t, log, says)
-			}
-			press("\x1b[C", "episode 1 begins")
-			press("\x1b[D", "episode 1 ends")
-			press("n", "episode 2 begins")
-			press("f", "failure")
-			press("s", "episode 2 is success now")
-			leave(master, cmd)
-			if err := cmd.Wait(); err != nil {
-				t.Errorf("%v\n%s", err, log)
-			}
-			if settings(t, slave) != before {
-				t.Error("the terminal is not as it was")
-			}
-			want := []string{"1 false", "1 true rerecord", "2 false", "2 true failure", "2 true success"}
-			if marks := marksOf(t, dir); !slices.Equal(marks, want) {
-				t.Errorf("on record are %q, want %q", marks, want)
-			}
+			checkMarks(t, dir, "1 false", "1 true rerecord", "2 false", "2 true failure", "2 true success")
 		})
 	}
 	// Without a terminal the log does not mention keys.
-	s, b := newHoldServer(t), simBus(t)
-	s.acknowledge(t)
-	cmd := edgeCommand(t, s, b, "--record", "all", "--record-dir", t.TempDir(), "--duration", "2s")
-	if out, err := cmd.CombinedOutput(); err != nil || strings.Contains(string(out), "keys:") {
-		t.Errorf("%v\n%s", err, out)
+	r, _, _, _ := recordingRun(t, "--duration", "2s")
+	if code := r.Start().End(); code != 0 || strings.Contains(r.Log.String(), "keys:") {
+		t.Errorf("code %d\n%s", code, r.Log)
 	}
 }

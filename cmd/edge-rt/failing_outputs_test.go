@@ -2,13 +2,9 @@ package main
 
 import (
 	"bufio"
-	"bytes"
-	"encoding/json"
-	"errors"
 	"fmt"
 	"net"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"slices"
 	"strconv"
@@ -19,6 +15,7 @@ import (
 
 	"github.com/edge-rt/edge-rt/record"
 	"github.com/edge-rt/edge-rt/rt/rttest"
+	"github.com/edge-rt/edge-rt/stage/stagetest"
 )
 
 // The reader of the log may end (| head, a terminal multiplexer that died): the run continues, and
@@ -27,50 +24,20 @@ import (
 func TestRunOutlivesItsReader(t *testing.T) {
 	t.Parallel()
 	s, b := newHoldServer(t), simBus(t)
-	r, w, err := os.Pipe()
+	reader, w, err := os.Pipe()
 	if err != nil {
 		t.Fatal(err)
 	}
-	cmd := edgeCommand(t, s, b, "--fps", "10")
-	cmd.Stdout, cmd.Stderr = w, w
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
+	r := runOn(t, s, b)
+	r.Stdout, r.Stderr = w, w
+	r.Start()
 	w.Close()
-	t.Cleanup(func() { cmd.Process.Kill() })
-	awaitTorque(t, b, 6, "armed")
-	r.Close()
+	awaitTorque(t, b, 6)
+	reader.Close()
 	s.Token.Undeclare()     // the lost session causes log lines
 	time.Sleep(time.Second) // the run writes to the broken pipe, which cannot be observed
-	cmd.Process.Signal(syscall.SIGTERM)
-	if err := cmd.Wait(); err != nil || underTorque(b) != 0 {
-		t.Errorf("it ended with %v and %d motors under torque; want a clean end, and none", err, underTorque(b))
-	}
-}
-
-// When a signal ends a run early, the summary gives the signal as the reason, not the elapsed
-// duration.
-func TestTheReasonOfAnEarlyEnd(t *testing.T) {
-	t.Parallel()
-	s, b := newHoldServer(t), simBus(t)
-	file := filepath.Join(t.TempDir(), "run.json")
-	cmd := startArmed(t, s, b, "--duration", "10m", "--json", file)
-	cmd.Process.Signal(syscall.SIGTERM)
-	if err := cmd.Wait(); err != nil {
-		t.Fatal(err)
-	}
-	var run struct {
-		Exit struct {
-			Code   int
-			Reason string
-		}
-	}
-	raw, err := os.ReadFile(file)
-	if err == nil {
-		err = json.Unmarshal(raw, &run)
-	}
-	if err != nil || run.Exit.Code != 0 || run.Exit.Reason != "stopped by signal" {
-		t.Errorf("%v; the summary says %+v", err, run.Exit)
+	if code := r.End(syscall.SIGTERM); code != 0 || underTorque(b) != 0 {
+		t.Errorf("it ended with %d and %d motors under torque; want a clean end, and none", code, underTorque(b))
 	}
 }
 
@@ -79,95 +46,55 @@ func TestTheReasonOfAnEarlyEnd(t *testing.T) {
 func TestRecordThatCannotBeWritten(t *testing.T) {
 	t.Parallel()
 	s, b := newHoldServer(t), simBus(t)
-	run := func(args ...string) (int, string) {
-		var log bytes.Buffer
-		cmd := edgeCommand(t, s, b, args...)
-		cmd.Stderr = &log
-		overdue := time.AfterFunc(patience, func() { cmd.Process.Kill() })
-		defer overdue.Stop()
-		var exit *exec.ExitError
-		if err := cmd.Run(); err != nil && !errors.As(err, &exit) {
-			t.Fatal(err)
-		}
-		return cmd.ProcessState.ExitCode(), log.String()
+	r := runOn(t, s, b, "--quiet", "--record", "all", "--record-dir", "/dev/null/records")
+	if code := r.Start().End(); code != 1 || strings.Count(r.Log.String(), "\n") != 1 {
+		t.Errorf("no folder, all: exit code %d, %s; want 1 and one line", code, r.Log)
 	}
-	code, said := run("--quiet", "--record", "all", "--record-dir", "/dev/null/records")
-	if code != 1 || !strings.Contains(said, "--record all: ") || !strings.Contains(said, "/dev/null") ||
-		!strings.Contains(said, "--record-dir") || strings.Count(said, "\n") != 1 {
-		t.Errorf("no folder, all: exit code %d, %s; want 1 and one line that names folder, cause and cure", code, said)
+	stagetest.CheckSays(t, r.Log.String(), "--record all: |/dev/null|--record-dir")
+	r = runOn(t, s, b, "--record", "ring", "--record-dir", "/dev/null/records", "--duration", "3s")
+	if code, _ := r.play(); code != 0 || underTorque(b) != 0 {
+		t.Errorf("no folder, ring: exit code %d, %d motors under torque, want 0 and none", code, underTorque(b))
 	}
-	file := filepath.Join(t.TempDir(), "run.json")
-	code, said = run("--record", "ring", "--record-dir", "/dev/null/records", "--duration", "3s", "--json", file)
-	if code != 0 || !strings.Contains(said, "cannot be saved for now") || !strings.Contains(said, "/dev/null") ||
-		underTorque(b) != 0 {
-		t.Errorf("no folder, ring: exit code %d, %d motors under torque, %s; want 0, none and a warning", code,
-			underTorque(b), said)
-	}
+	stagetest.CheckSays(t, r.Log.String(), "cannot be saved for now|/dev/null")
 
 	small := t.TempDir()
 	if err := syscall.Mount("tmpfs", small, "tmpfs", 0, "size=64k"); err != nil {
 		t.Skipf("no small disk: %v", err)
 	}
 	defer syscall.Unmount(small, syscall.MNT_DETACH)
-	code, said = run("--record", "all", "--record-dir", small, "--camera", "top=pattern:320x240@30", "--duration",
-		"12s", "--json", file)
-	var sum struct {
-		Ticks  uint64
-		Record struct {
-			Lost         uint64
-			LostPictures uint64 `json:"lost_pictures"`
-			Error        string
-		}
+	r = runOn(t, s, b, "--record", "all", "--record-dir", small, "--camera", "top=pattern:320x240@30", "--duration",
+		"9s")
+	code, sum := r.play()
+	if code != 0 || sum.Ticks < 45 || sum.Record.Lost+sum.Record.LostPictures == 0 || underTorque(b) != 0 {
+		t.Errorf("a disk that gets full: exit code %d, %d ticks, %+v; want 0, ticks as ever, and the lost messages",
+			code, sum.Ticks, sum.Record)
 	}
-	raw, err := os.ReadFile(file)
-	if err == nil {
-		err = json.Unmarshal(raw, &sum)
-	}
-	if err != nil || code != 0 || sum.Ticks < 60 || sum.Record.Lost+sum.Record.LostPictures == 0 ||
-		!strings.Contains(sum.Record.Error, "no space left") ||
-		!strings.Contains(said, "nothing can be recorded for now") || underTorque(b) != 0 {
-		t.Errorf("a disk that gets full: exit code %d, %v, %+v, %s; want 0, ticks as ever, and the lost messages", code,
-			err, sum, said)
-	}
+	stagetest.CheckSays(t, sum.Record.Error, "no space left")
+	stagetest.CheckSays(t, r.Log.String(), "nothing can be recorded for now")
 }
 
 // The ring is written when an event worth keeping happens, once per event, and not in a run without
 // such events.
 func TestTheRingIsWrittenWhenSomethingHappens(t *testing.T) {
 	t.Parallel()
-	s, b := newHoldServer(t), simBus(t)
 	dir := t.TempDir()
-	cmd := startArmed(t, s, b, "--record-dir", dir, "--record-size", "64MiB")
-	state := ""
-	for _, v := range cmd.Env {
-		if name, value, _ := strings.Cut(v, "="); name == "STATE_DIRECTORY" {
-			state = value
+	r := startArmed(t, newHoldServer(t), simBus(t), "--record-dir", dir, "--record-size", "64MiB")
+	for _, word := range []string{"reset", "save"} {
+		if code, _, says := r.ctl(word, "--id", "arm"); code != 0 {
+			t.Fatalf("%s: %d, %s", word, code, says)
 		}
-	}
-	ctl := func(word string) (int, string) {
-		c := exec.Command(binary, "ctl", word, "--id", "arm")
-		c.Env = append(os.Environ(), "STATE_DIRECTORY="+state)
-		out, _ := c.CombinedOutput()
-		return c.ProcessState.ExitCode(), string(out)
-	}
-	if code, out := ctl("reset"); code != 0 {
-		t.Fatalf("reset: %d, %s", code, out)
-	}
-	if code, out := ctl("save"); code != 0 {
-		t.Fatalf("save: %d, %s", code, out)
 	}
 	rttest.Eventually(t, "the ring is written", func() bool {
 		found, _ := filepath.Glob(filepath.Join(dir, "*.mcap"))
 		return len(found) > 0
 	})
-	cmd.Process.Signal(syscall.SIGTERM)
-	if err := cmd.Wait(); err != nil {
-		t.Fatal(err)
+	if code := r.End(syscall.SIGTERM); code != 0 {
+		t.Fatal(code)
 	}
-	ticks, said := 0, ""
+	ticks, events := 0, ""
 	infos, err := record.ReadFolder(dir, record.Visitor{
 		Tick:  func(*record.Tick) error { ticks++; return nil },
-		Event: func(e *record.Event) error { said += e.Kind + " " + e.Text.String() + "\n"; return nil },
+		Event: func(e *record.Event) error { events += e.Kind + " " + e.Text.String() + "\n"; return nil },
 	})
 	if err != nil || len(infos) == 0 {
 		t.Fatalf("%d files, %v", len(infos), err)
@@ -179,49 +106,24 @@ func TestTheRingIsWrittenWhenSomethingHappens(t *testing.T) {
 		last.Run["joints"] == "" || ticks < 5 {
 		t.Errorf("%+v with %d ticks", last, ticks)
 	}
-	for _, want := range []string{"link session open", "operator reset", "operator save",
-		"state state  from CONNECTING  to STREAMING", "exit code 0"} {
-		if !strings.Contains(said, want) {
-			t.Errorf("%q is not on record: %s", want, said)
-		}
-	}
+	stagetest.CheckSays(t, events, "link session open|operator reset|operator save|"+
+		"state state  from CONNECTING  to STREAMING|exit code 0")
 }
 
 // With on-exit: hold a full disk does not release the arm: the exit code stays that of the run's
 // end, and the unit's ExecStopPost= leaves the arm alone.
 func TestAHeldArmOutlivesAFullDisk(t *testing.T) {
 	t.Parallel()
-	const instance = "arm"
-	s := newHoldServer(t)
-	link := simBusProcess(t, "so101")
-	etc := t.TempDir()
-	calibration, err := filepath.Abs("../../testdata/demo/so101.json")
-	if err != nil {
-		t.Fatal(err)
+	u := newUnit(t, "calibration: %s\nconnect: [%s]\non-exit: hold\nfps: 10\nid: arm\nquiet: true\n"+
+		"record-dir: /dev/full/records\njson: /dev/full\nduration: 5s\n", absolute(t, demoCalibration),
+		newHoldServer(t).Endpoint)
+	edge := u.command("ExecStart")
+	code := edge.Start().End()
+	stagetest.CheckSays(t, edge.Log.String(), "--json: write /dev/full: no space left")
+	if on := torqueOnBus(t, u.bus); code != 0 || on != 6 {
+		t.Fatalf("it ends with %d and %d motors under torque, want code 0 and 6; %s", code, on, edge.Log)
 	}
-	config := fmt.Sprintf("bus: %s\ncalibration: %s\nconnect: [%s]\non-exit: hold\nfps: 10\nid: arm\nquiet: "+
-		"true\nrecord-dir: /dev/full/records\njson: /dev/full\nduration: 5s\n", link, calibration, s.Endpoint)
-	if err := os.WriteFile(filepath.Join(etc, instance+".yaml"), []byte(config), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	edge, log := unitCommand(t, "ExecStart", instance, etc), new(bytes.Buffer)
-	edge.Env, edge.Stderr = append(os.Environ(), "STATE_DIRECTORY="+t.TempDir()), log
-	overdue := time.AfterFunc(patience, func() { edge.Process.Kill() })
-	defer overdue.Stop()
-	err = edge.Run()
-	if want := "--json: write /dev/full: no space left"; !strings.Contains(log.String(), want) {
-		t.Errorf("it does not say %q: %s", want, log)
-	}
-	if on := torqueOnBus(t, link); err != nil || on != 6 {
-		t.Fatalf("it ends with %v and %d motors under torque, want code 0 and 6; %s", err, on, log)
-	}
-	post := unitCommand(t, "ExecStopPost", instance, etc)
-	post.Env = append(os.Environ(), "SERVICE_RESULT=success", "EXIT_CODE=exited",
-		"EXIT_STATUS="+strconv.Itoa(edge.ProcessState.ExitCode()), "GOTRACEBACK=crash")
-	if out, err := post.CombinedOutput(); err != nil {
-		t.Errorf("%s: %v\n%s", post, err, out)
-	}
-	if on := torqueOnBus(t, link); on != 6 {
+	if on := u.stopPost("success", "exited", "0"); on != 6 {
 		t.Errorf("%d motors under torque after the unit's line, want 6", on)
 	}
 }
@@ -229,35 +131,20 @@ func TestAHeldArmOutlivesAFullDisk(t *testing.T) {
 // A next run that cannot start does not release the held arm either: it ends before it touches the
 // arm.
 func TestAHeldArmOutlivesAStartThatFails(t *testing.T) {
-	const instance = "arm"
-	link, etc := simBusProcess(t, "so101"), t.TempDir()
-	torqueOnAll(t, link)
 	taken, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer taken.Close()
 	for _, trouble := range []string{"http: " + taken.Addr().String(), "record: all\nrecord-dir: /dev/full/records"} {
-		config := fmt.Sprintf("bus: %s\nconnect: [%s]\non-exit: hold\nid: arm\nquiet: true\n%s\n", link, unreachable,
-			trouble)
-		if err := os.WriteFile(filepath.Join(etc, instance+".yaml"), []byte(config), 0o600); err != nil {
-			t.Fatal(err)
+		u := newUnit(t, "connect: [%s]\non-exit: hold\nid: arm\nquiet: true\n%s\n", unreachable, trouble)
+		torqueOnAll(t, u.bus)
+		edge := u.command("ExecStart")
+		code := edge.Start().End()
+		if code != 4 {
+			t.Errorf("%s: exit code %d, %s; want 4", trouble, code, edge.Log)
 		}
-		edge, log := unitCommand(t, "ExecStart", instance, etc), new(bytes.Buffer)
-		edge.Env, edge.Stderr = append(os.Environ(), "STATE_DIRECTORY="+t.TempDir()), log
-		overdue := time.AfterFunc(patience, func() { edge.Process.Kill() })
-		edge.Run()
-		overdue.Stop()
-		if code := edge.ProcessState.ExitCode(); code != 4 {
-			t.Errorf("%s: exit code %d, %s; want 4", trouble, code, log)
-		}
-		post := unitCommand(t, "ExecStopPost", instance, etc)
-		post.Env = append(os.Environ(), "SERVICE_RESULT=exit-code", "EXIT_CODE=exited",
-			"EXIT_STATUS="+strconv.Itoa(edge.ProcessState.ExitCode()), "GOTRACEBACK=crash")
-		if out, err := post.CombinedOutput(); err != nil {
-			t.Errorf("%s: %s: %v\n%s", trouble, post, err, out)
-		}
-		if on := torqueOnBus(t, link); on != 6 {
+		if on := u.stopPost("exit-code", "exited", strconv.Itoa(code)); on != 6 {
 			t.Fatalf("%s: %d motors under torque after the unit's line, want 6", trouble, on)
 		}
 	}
@@ -265,35 +152,28 @@ func TestAHeldArmOutlivesAStartThatFails(t *testing.T) {
 
 // firstLine starts a command, reads the first line of its output and closes the pipe, as | head -1
 // does.
-func firstLine(t *testing.T, cmd *exec.Cmd) string {
+func firstLine(t *testing.T, args ...string) *stagetest.Program {
 	t.Helper()
 	r, w, err := os.Pipe()
 	if err != nil {
 		t.Fatal(err)
 	}
-	cmd.Stdout = w
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
+	p := stagetest.Command(t, binary, args...)
+	p.Stdout = w
+	p.Start()
 	w.Close()
-	t.Cleanup(func() { cmd.Process.Kill() })
-	line, err := bufio.NewReader(r).ReadString('\n')
-	if err != nil {
+	if line, err := bufio.NewReader(r).ReadString('\n'); err != nil {
 		t.Errorf("the first line: %q, %v", line, err)
 	}
 	r.Close()
-	return line
+	return p
 }
 
 // edge-rt monitor | head ends without an error when its reader has ended.
 func TestMonitorEndsWithItsReader(t *testing.T) {
-	cmd, log := exec.Command(binary, "monitor", "--bus", simBus(t).Path(), "--every", "20ms"), new(bytes.Buffer)
-	cmd.Stderr = log
-	overdue := time.AfterFunc(patience, func() { cmd.Process.Kill() })
-	defer overdue.Stop()
-	firstLine(t, cmd)
-	if err := cmd.Wait(); err != nil || log.Len() > 0 {
-		t.Errorf("it ends with %v and says %q, want neither", err, log)
+	p := firstLine(t, "monitor", "--bus", simBus(t).Path(), "--every", "20ms")
+	if code := p.End(); code != 0 || p.Log.String() != "" {
+		t.Errorf("it ends with %d and says %q, want neither", code, p.Log)
 	}
 	// A full output file, in contrast, is an error.
 	full, err := os.OpenFile("/dev/full", os.O_WRONLY, 0)
@@ -301,71 +181,40 @@ func TestMonitorEndsWithItsReader(t *testing.T) {
 		t.Skip(err)
 	}
 	defer full.Close()
-	cmd = exec.Command(binary, "monitor", "--bus", simBus(t).Path())
-	cmd.Stdout, cmd.Stderr = full, log
-	cmd.Run()
-	if code := cmd.ProcessState.ExitCode(); code != 1 || !strings.Contains(log.String(), "no space left") {
-		t.Errorf("on a full disk: exit code %d, %q, want 1 and why", code, log)
+	p = stagetest.Command(t, binary, "monitor", "--bus", simBus(t).Path())
+	p.Stdout = full
+	if code := p.Start().End(); code != 1 || !strings.Contains(p.Log.String(), "no space left") {
+		t.Errorf("on a full disk: exit code %d, %q, want 1 and why", code, p.Log)
 	}
 }
 
-// A simulated bus continues when the reader of its first line has ended.
-func TestSimBusOutlivesItsReader(t *testing.T) {
+// A simulated bus continues when the reader of its first line has ended. A second one does not
+// replace the link of a running one; it does replace a link that a killed bus left.
+func TestSimBusKeepsItsLink(t *testing.T) {
 	link := filepath.Join(t.TempDir(), "so101")
-	cmd, log := exec.Command(binary, "sim-bus", "--link", link), new(bytes.Buffer)
-	cmd.Stderr = log
-	firstLine(t, cmd)
-	if on := torqueOnBus(t, link); on != 0 {
-		t.Errorf("%d motors under torque, want 0", on)
-	}
-	cmd.Process.Signal(syscall.SIGTERM)
-	if err := cmd.Wait(); err != nil || log.Len() > 0 {
-		t.Errorf("it ends with %v and says %q, want neither", err, log)
-	}
-}
-
-// A second simulated bus does not replace the link of a running one; it does replace a link that a
-// killed bus left.
-func TestSimBusTakesNoLinkOfOneThatRuns(t *testing.T) {
-	link := filepath.Join(t.TempDir(), "so101")
-	first := exec.Command(binary, "sim-bus", "--link", link)
-	firstLine(t, first)
-	code, stdout, stderr := edgeRTFor(t, patience, "sim-bus", "--link", link)
-	if code != 2 || stdout != "" || strings.Count(stderr, "\n") != 1 || !strings.Contains(stderr, link) ||
-		!strings.Contains(stderr, "another link") {
-		t.Errorf("a second one: exit code %d, %q, %q; want 2, the link and how to go on", code, stdout, stderr)
-	}
+	first := firstLine(t, "sim-bus", "--link", link)
+	refusal{"sim-bus --link " + link, 2, link + "|another link"}.check(t)
 	if on := torqueOnBus(t, link); on != 0 {
 		t.Errorf("%d motors of the first under torque, want 0", on)
 	}
-	first.Process.Kill()
-	first.Wait()
+	first.End(syscall.SIGKILL)
 	if _, err := os.Readlink(link); err != nil {
 		t.Fatalf("a killed bus took its link along: %v", err)
 	}
-	third := exec.Command(binary, "sim-bus", "--link", link)
-	firstLine(t, third)
+	next := firstLine(t, "sim-bus", "--link", link)
 	if on := torqueOnBus(t, link); on != 0 {
-		t.Errorf("%d motors of the third under torque, want 0", on)
+		t.Errorf("%d motors of the next under torque, want 0", on)
 	}
-	third.Process.Signal(syscall.SIGTERM)
-	if err := third.Wait(); err != nil {
-		t.Errorf("the third ends with %v", err)
+	if code := next.End(syscall.SIGTERM); code != 0 || next.Log.String() != "" {
+		t.Errorf("the next ends with %d and says %q", code, next.Log)
 	}
 }
 
 // A wrong flag does not truncate the --json file of the previous run.
 func TestWrongFlagsKeepFiles(t *testing.T) {
-	file := filepath.Join(t.TempDir(), "precious")
-	if err := os.WriteFile(file, []byte("precious"), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	for _, args := range [][]string{{"--json", file, "--fps", "0"}, {"--json", file, "--record", "some"},
-		{"--json", file, "--record-size", "1MiB"}} {
-		if code, _, stderr := edgeRT(t,
-			append([]string{"--quiet", "--bus", "sim", "--connect", unreachable}, args...)...); code != 2 {
-			t.Errorf("%s: exit code %d, %s; want 2", args, code, stderr)
-		}
+	file := stagetest.WriteFile(t, t.TempDir(), "precious", "precious")
+	for _, args := range []string{"--fps 0", "--record some", "--record-size 1MiB"} {
+		refusal{args, 2, ""}.check(t, append(atNoServer, "--json", file)...)
 	}
 	if b, err := os.ReadFile(file); err != nil || string(b) != "precious" {
 		t.Errorf("the file now holds %q, %v", b, err)
@@ -376,33 +225,79 @@ func TestWrongFlagsKeepFiles(t *testing.T) {
 // server.
 func TestCamerasThatAreNone(t *testing.T) {
 	dir := t.TempDir()
-	text := filepath.Join(dir, "picture.jpg")
-	pipe := filepath.Join(dir, "pipe.png")
-	folder := filepath.Join(dir, "empty")
-	for _, err := range []error{os.WriteFile(text, []byte("no picture"), 0o600), syscall.Mkfifo(pipe, 0o600),
-		os.Mkdir(folder, 0o700)} {
-		if err != nil {
-			t.Fatal(err)
-		}
+	text := stagetest.WriteFile(t, dir, "picture.jpg", "no picture")
+	pipe := dir + "/pipe.png"
+	folder := t.TempDir()
+	if err := syscall.Mkfifo(pipe, 0o600); err != nil {
+		t.Fatal(err)
 	}
-	for _, tt := range []struct {
-		source, says string
-		code         int
-	}{
-		{"/dev/null", "/dev/null", 3},
-		{"/dev", "holds 0 files", 3},
-		{text, "picture.jpg", 3},
-		{pipe, "pipe.png", 3},
-		{folder, "holds 0 files", 3},
-		{filepath.Join(dir, "none.png"), "none.png", 2},
-		{"pattern:1x1", "needs", 2},
-		{"sim,format=mjpeg", "paints rgb", 2},
+	for _, tt := range []refusal{
+		{"/dev/null", 3, "/dev/null"},
+		{"/dev", 3, "holds 0 files"},
+		{text, 3, "picture.jpg"},
+		{pipe, 3, "pipe.png"},
+		{folder, 3, "holds 0 files"},
+		{dir + "/none.png", 2, "none.png"},
+		{"pattern:1x1", 2, "needs"},
+		{"sim,format=mjpeg", 2, "paints rgb"},
 	} {
-		code, _, stderr := edgeRT(t, "--quiet", "--bus", "sim", "--connect", unreachable, "--camera", "front="+
-			tt.source)
-		if code != tt.code || !strings.Contains(stderr, "camera front") || !strings.Contains(stderr, tt.says) ||
-			strings.Count(stderr, "\n") != 1 {
-			t.Errorf("%s: exit code %d, %s; want %d and one line with %q", tt.source, code, stderr, tt.code, tt.says)
-		}
+		refusal{"--camera front=" + tt.Args, tt.Code, "camera front|" + tt.Says}.check(t, "--quiet", "--bus", "sim",
+			"--connect", unreachable)
 	}
+}
+
+// absolute returns the absolute path of a file.
+func absolute(t *testing.T, path string) string {
+	t.Helper()
+	path, err := filepath.Abs(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+// unit is an instance of the edge's unit, called arm, and its bus, which another process serves.
+type unit struct {
+	t        *testing.T
+	etc, bus string
+}
+
+// newUnit makes a unit with a configuration, to which the bus is added.
+func newUnit(t *testing.T, config string, args ...any) *unit {
+	t.Helper()
+	u := &unit{t, t.TempDir(), simBusProcess(t, "so101")}
+	stagetest.WriteFile(t, u.etc, "arm.yaml", fmt.Sprintf("bus: %s\n"+config, append([]any{u.bus}, args...)...))
+	return u
+}
+
+// command returns a command of the unit as systemd would run it, with the installed paths replaced
+// by those of this test.
+func (u *unit) command(key string) *stagetest.Program {
+	u.t.Helper()
+	text, err := os.ReadFile("../../systemd/edge-rt@.service")
+	if err != nil {
+		u.t.Fatal(err)
+	}
+	_, line, ok := strings.Cut(string(text), "\n"+key+"=")
+	if !ok {
+		u.t.Fatalf("the unit has no %s=", key)
+	}
+	line, _, _ = strings.Cut(line, "\n")
+	line = strings.TrimPrefix(line, "-") // systemd ignores the failure of such a command
+	words := strings.Fields(strings.NewReplacer("/usr/bin/edge-rt", binary, "/etc/edge-rt", u.etc, "%i", "arm").
+		Replace(line))
+	return stagetest.Command(u.t, words[0], words[1:]...)
+}
+
+// stopPost runs the unit's ExecStopPost= after an end that systemd describes so, and returns the
+// number of motors under torque afterwards.
+func (u *unit) stopPost(result, code, status string) (on int) {
+	u.t.Helper()
+	post := u.command("ExecStopPost")
+	post.Env = append(post.Env, "SERVICE_RESULT="+result, "EXIT_CODE="+code, "EXIT_STATUS="+status,
+		"GOTRACEBACK=crash")
+	if got := post.Start().End(); got != 0 {
+		u.t.Errorf("%s, %s, %s: code %d, %s", result, code, status, got, post.Log)
+	}
+	return torqueOnBus(u.t, u.bus)
 }

@@ -1,51 +1,37 @@
 package main
 
 import (
-	"os"
-	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/edge-rt/edge-rt/stage/stagetest"
 )
 
 // Values that a range tag cannot describe are also refused before anything is opened, and the error
 // quotes them: no value is clamped or reinterpreted.
 func TestNumbersThatAreNone(t *testing.T) {
-	run := []string{"--quiet", "--bus", "sim", "--connect", unreachable, "--max-offline", "300ms"}
-	for _, tt := range []struct {
-		with   []string
-		flag   string
-		values string // separated by blanks
-		says   string
-	}{
-		{nil, "--cpu", "-2 4096", "--cpu is"},
-		{[]string{"--fps", "60"}, "--filter-cutoff", "0.001 31", "cutoff"},
-		{nil, "--estimator", "max_last_0 max_last_-1 max_last_1001 max_last_x", "round trip"},
+	for _, tt := range []struct{ with, flag, values, says string }{ // values are separated by blanks
+		{"", "--cpu", "-2 4096", "--cpu is"},
+		{"--fps 60 ", "--filter-cutoff", "0.001 31", "cutoff"},
+		{"", "--estimator", "max_last_0 max_last_-1 max_last_1001 max_last_x", "round trip"},
 	} {
 		for value := range strings.FieldsSeq(tt.values) {
-			code, stdout, stderr := edgeRT(t, append(append(run, tt.with...), tt.flag+"="+value)...)
-			if code != 2 || !strings.Contains(stderr, tt.says) || strings.Count(stderr, "\n") != 1 || stdout != "" {
-				t.Errorf("%s=%s: exit code %d, %s%s; want 2 and one line with %q", tt.flag, value, code, stdout, stderr,
-					tt.says)
-			}
+			refusal{tt.with + tt.flag + "=" + value, 2, tt.says}.check(t, atNoServer...)
 		}
 	}
 }
 
 func TestSimBusRefusesLinksAndSpeedsThatAreNone(t *testing.T) {
 	dir := t.TempDir()
-	file := filepath.Join(dir, "file")
-	if err := os.WriteFile(file, nil, 0o600); err != nil {
-		t.Fatal(err)
-	}
-	for _, flags := range [][]string{
-		{"--link", file}, {"--link", dir}, {"--link", filepath.Join(dir, "none", "link")}, {"--link", ""},
-		{"--baud", "12345", "--link", dir + "/link"}, {"--baud=-1", "--link", dir + "/link"},
+	for _, tt := range []refusal{
+		{"--link " + stagetest.WriteFile(t, dir, "file", ""), 2, "--link"},
+		{"--link " + dir, 2, "--link"},
+		{"--link " + dir + "/none/link", 2, "--link"},
+		{"--link=", 2, "--link"},
+		{"--baud 12345 --link " + dir + "/link", 2, "--baud"},
+		{"--baud=-1 --link " + dir + "/link", 2, "--baud"},
 	} {
-		flag, _, _ := strings.Cut(flags[0], "=")
-		if code, stdout, stderr := edgeRTFor(t, patience, append([]string{"sim-bus"}, flags...)...); code != 2 ||
-			!strings.Contains(stderr, flag) || strings.Count(stderr, "\n") != 1 || stdout != "" {
-			t.Errorf("%q: exit code %d, %s%s; want 2 and one line that names the flag", flags, code, stdout, stderr)
-		}
+		tt.check(t, "sim-bus")
 	}
 }
 
@@ -58,9 +44,7 @@ func TestNamesThatAreNone(t *testing.T) {
 		{"--expect-model", strings.Repeat("g", 64)},
 		{"--tag", "k=" + long + long}, {"--tag", long + long + "=v"}, {"--camera", long + long + "=sim"},
 	} {
-		code, _, stderr := edgeRT(t,
-			append([]string{"--quiet", "--bus", "sim", "--connect", unreachable, "--max-offline",
-				"300ms"}, args...)...)
+		code, _, stderr := edgeRT(t, append(atNoServer, args...)...)
 		if code != 2 || !strings.Contains(stderr, args[0]) || strings.Count(stderr, "\n") != 1 || len(stderr) > 600 {
 			t.Errorf("%.40q: exit code %d, %s; want 2 and one line that names the flag", args, code, stderr)
 		}

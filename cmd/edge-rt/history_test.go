@@ -2,15 +2,14 @@ package main
 
 import (
 	"bytes"
-	"encoding/json"
 	"slices"
-	"strings"
 	"sync"
 	"testing"
 
 	"github.com/edge-rt/edge-rt/rt/rttest"
 	"github.com/edge-rt/edge-rt/sim/pattern"
 	"github.com/edge-rt/edge-rt/stage"
+	"github.com/edge-rt/edge-rt/stage/stagetest"
 	"github.com/edge-rt/edge-rt/wire"
 )
 
@@ -49,23 +48,16 @@ func TestHistoryOfARun(t *testing.T) {
 	t.Parallel()
 	const steps = 4
 	s, dir := newLookServer(t, steps), t.TempDir()
-	code, stdout, stderr := edgeRT(t, "--bus", "sim", "--connect", s.Endpoint, "--id", "arm", "--camera",
-		"top=pattern:128x64@30",
-		"--jpeg-quality", "0", "--rt", "off", "--duration", "4s", "--record", "all", "--record-dir", dir, "--json", "-")
-	if code != 0 {
-		t.Fatalf("code %d\n%s", code, stderr)
+	r := edgeCommand(t, []string{"--bus", "sim", "--connect", s.Endpoint, "--id", "arm", "--camera",
+		"top=pattern:128x64@30", "--jpeg-quality", "0", "--rt", "off", "--duration", "4s", "--record", "all",
+		"--record-dir", dir})
+	if code, sum := r.play(); code != 0 || sum.History.Steps != steps || sum.History.NoRoom != 0 {
+		t.Fatalf("code %d, %+v, want %d steps\n%s", code, sum.History, steps, r.Log)
 	}
-	var summary struct {
-		History struct {
-			Steps  int    `json:"steps"`
-			NoRoom uint64 `json:"no_room"`
-		} `json:"history"`
+	ran := map[int64][]float32{} // the state at each action step
+	for _, a := range recordedActions(t, dir) {
+		ran[a.Step] = slices.Clone(a.State.Values())
 	}
-	if err := json.Unmarshal([]byte(stdout), &summary); err != nil || summary.History.Steps != steps ||
-		summary.History.NoRoom != 0 {
-		t.Errorf("summary %+v, %v, want %d steps", summary, err, steps)
-	}
-	ran := recordedStates(t, dir)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	whole, moved := 0, 0
@@ -110,16 +102,6 @@ func TestHistoryOfARun(t *testing.T) {
 	}
 }
 
-// recordedStates reads the state at each action step from the records in dir.
-func recordedStates(t *testing.T, dir string) map[int64][]float32 {
-	t.Helper()
-	states := map[int64][]float32{}
-	for _, a := range recordedActions(t, dir) {
-		states[a.Step] = slices.Clone(a.State.Values())
-	}
-	return states
-}
-
 // Raw pictures too large for a message end the start with code 3; without this check the run would
 // send observations that never arrive.
 func TestRawPicturesThatNoMessageHolds(t *testing.T) {
@@ -129,11 +111,11 @@ func TestRawPicturesThatNoMessageHolds(t *testing.T) {
 		camera string
 	}{{1, "big=pattern:3840x2160"}, {4, "big=pattern:1920x1080"}} {
 		s := newLookServer(t, tt.steps)
-		code, _, stderr := edgeRT(t, "--bus", "sim", "--connect", s.Endpoint, "--id", "arm", "--camera", tt.camera,
-			"--jpeg-quality", "0", "--duration", "1s", "--rt", "off")
-		if code != 3 || !strings.Contains(stderr, "24883200 bytes, want at most 16711680") ||
-			!strings.Contains(stderr, "--jpeg-quality 1 to 100") {
-			t.Errorf("%d steps of %s: code %d, want 3 and the sum in\n%s", tt.steps, tt.camera, code, stderr)
+		r := edgeCommand(t, []string{"--bus", "sim", "--connect", s.Endpoint, "--id", "arm", "--camera", tt.camera,
+			"--jpeg-quality", "0", "--duration", "1s", "--rt", "off"})
+		if code := r.Start().End(); code != 3 {
+			t.Errorf("%d steps of %s: code %d, want 3", tt.steps, tt.camera, code)
 		}
+		stagetest.CheckSays(t, r.Log.String(), "24883200 bytes, want at most 16711680|--jpeg-quality 1 to 100")
 	}
 }

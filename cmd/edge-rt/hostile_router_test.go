@@ -1,11 +1,11 @@
 package main
 
 import (
-	"os/exec"
 	"testing"
 	"time"
 
 	"github.com/edge-rt/edge-rt/rt/rttest"
+	"github.com/edge-rt/edge-rt/stage/stagetest"
 
 	"github.com/edge-rt/edge-rt/wire/zenoh/zenohtest"
 )
@@ -13,6 +13,7 @@ import (
 // Goal: a hostile router costs the real edge, whose garbage collector is off, at most 64 MiB more
 // than a silent router does.
 func TestMemoryBehindAHostileRouter(t *testing.T) {
+	t.Parallel()
 	if testing.Short() {
 		t.Skip("half a minute")
 	}
@@ -54,12 +55,8 @@ func newVictim(t *testing.T, a *zenohtest.Attack) *victim {
 		t.Fatal(err)
 	}
 	t.Cleanup(x.Close)
-	cmd := exec.Command(binary, "--bus", "sim", "--camera", "top=sim", "--connect", x.Endpoint(), "--duration", "60s",
-		"--quiet")
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { cmd.Process.Kill(); cmd.Wait() })
+	p := stagetest.Command(t, binary, "--bus", "sim", "--camera", "top=sim", "--connect", x.Endpoint(), "--duration",
+		"60s", "--quiet").Start()
 	rttest.Eventually(t, "the edge dials", func() bool { return x.Links.Load() != 0 })
-	return &victim{attack: a, router: x, pid: cmd.Process.Pid}
+	return &victim{attack: a, router: x, pid: p.Process.Pid}
 }

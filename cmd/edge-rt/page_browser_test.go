@@ -3,16 +3,15 @@ package main
 import (
 	"fmt"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"syscall"
 	"testing"
 	"time"
 
-	"github.com/edge-rt/edge-rt/edge/operator"
 	"github.com/edge-rt/edge-rt/internal/webpage/webpagetest"
 	"github.com/edge-rt/edge-rt/rt/rttest"
+	"github.com/edge-rt/edge-rt/stage/stagetest"
 )
 
 // takePictures renews the screenshots of the documents, which show the demo's policy at work:
@@ -20,26 +19,9 @@ import (
 //	EDGERT_SCREENSHOTS=docs/page go test -run ThePageInChromium ./cmd/edge-rt
 func takePictures(t *testing.T, dir string) {
 	dir = filepath.Join("..", "..", dir)
-	endpoint, manifest := freePort(t), filepath.Join(t.TempDir(), "server.yaml")
-	bundle, err := filepath.Abs("../../testdata/demo/bundle")
-	if err != nil {
-		t.Fatal(err)
-	}
-	text := fmt.Sprintf("model: {repo_or_path: %s, id: demo/around-the-post}\nservice: demo\nhealth_port: 0\nzenoh: "+
-		"{listen_endpoints: [%q]}\n", bundle, endpoint)
-	if err := os.WriteFile(manifest, []byte(text), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	server, said := exec.Command(buildLeanServer(t), "--manifest", manifest), new(rttest.Output)
-	server.Stdout, server.Stderr = said, said
-	if err := server.Start(); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { server.Process.Kill(); server.Wait() })
-	awaitText(t, said, "msg=serving")
-	port := strings.TrimPrefix(freePort(t), "tcp/127.0.0.1:")
-	cmd, address := startPaged(t, endpoint, port, filepath.Join(t.TempDir(), "token"), "60", "top")
-	t.Setenv("STATE_DIRECTORY", strings.TrimPrefix(cmd.Env[len(cmd.Env)-1], "STATE_DIRECTORY="))
+	_, endpoint := startLeanServer(t, demo+"/server.yaml")
+	_, port := stagetest.FreeEndpoint(t)
+	r, address := startPaged(t, endpoint, port, filepath.Join(t.TempDir(), "token"), "60", "top")
 	began := time.Now()
 	for _, step := range []struct {
 		at   time.Duration
@@ -48,8 +30,8 @@ func takePictures(t *testing.T, dir string) {
 		{62 * time.Second, "status"}} {
 		// without a viewer meanwhile: the page still gets the last minute when it opens
 		time.Sleep(time.Until(began.Add(step.at)))
-		if _, err := operator.Ctl("arm", step.word); err != nil {
-			t.Fatal(err)
+		if code, _, says := r.ctl(step.word, "--id", "arm"); code != 0 {
+			t.Fatal(says)
 		}
 	}
 	for name, size := range map[string][2]int{"edge-rt": {1200, 1180}, "edge-rt-phone": {360, 1500}} {
@@ -62,22 +44,17 @@ func takePictures(t *testing.T, dir string) {
 
 // startPaged starts the program with a page on the given port whose token is in a file, and returns
 // the address, token included, that has the buttons.
-func startPaged(t *testing.T, endpoint, port, tokenFile, fps, camera string) (cmd *exec.Cmd, address string) {
+func startPaged(t *testing.T, endpoint, port, tokenFile, fps, camera string) (r *process, address string) {
 	t.Helper()
-	cmd = exec.Command(binary, "--quiet", "--fps", fps, "--bus", "sim", "--camera", camera+"=sim", "--id",
-		"arm", "--connect", endpoint,
-		"--http", port, "--http-token", tokenFile, "--rt", "off", "--record", "off")
-	cmd.Env, cmd.Stderr = append(os.Environ(), "STATE_DIRECTORY="+t.TempDir()), os.Stderr
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { cmd.Process.Kill() })
+	r = edgeCommand(t, []string{"--fps", fps, "--bus", "sim", "--camera", camera + "=sim", "--id", "arm", "--connect",
+		endpoint, "--http", port, "--http-token", tokenFile, "--rt", "off", "--record", "off"}, "--quiet")
+	r.Start()
 	get(t, "http://127.0.0.1:"+port+"/status.json")
 	token, err := os.ReadFile(tokenFile)
 	if err != nil {
 		t.Fatal(err)
 	}
-	return cmd, "http://127.0.0.1:" + port + "/#token=" + strings.TrimSpace(string(token))
+	return r, "http://127.0.0.1:" + port + "/#token=" + strings.TrimSpace(string(token))
 }
 
 // shownButtons is the script that returns the names of the visible buttons, in their order on the
@@ -147,9 +124,9 @@ func onAPhone(t *testing.T, address string) {
 func TestThePageInChromium(t *testing.T) {
 	webpagetest.Chromium(t)
 	s := newHoldServer(t)
-	port := strings.TrimPrefix(freePort(t), "tcp/127.0.0.1:")
+	_, port := stagetest.FreeEndpoint(t)
 	token := filepath.Join(t.TempDir(), "token")
-	cmd, address := startPaged(t, s.Endpoint, port, token, "10", "front")
+	r, address := startPaged(t, s.Endpoint, port, token, "10", "front")
 	b := webpagetest.Open(t, address, 1200, 1000, false)
 	marks := "document.getElementById('happened').innerText"
 	state := "document.getElementById('state').textContent"
@@ -175,10 +152,8 @@ func TestThePageInChromium(t *testing.T) {
 	b.Wait(shownButtons + " === 'stop resume reset release'")
 	b.Wait(marks + ".includes('operator') && " + marks + ".includes('pause')")
 	b.Wait("past.rows.some(row => row && row[5] & 1)")
-	env := cmd.Env
-	t.Setenv("STATE_DIRECTORY", strings.TrimPrefix(env[len(env)-1], "STATE_DIRECTORY="))
-	if reply, err := operator.Ctl("arm", "status"); err != nil || !reply.Paused {
-		t.Errorf("ctl says %+v, %v; want the arm paused", reply, err)
+	if _, reply, says := r.ctl("status", "--id", "arm"); !reply.Paused {
+		t.Errorf("ctl says %+v, %s; want the arm paused", reply, says)
 	}
 	b.Click("#do-resume")
 	b.Wait("!(" + paused + ")")
@@ -210,8 +185,8 @@ func TestThePageInChromium(t *testing.T) {
 
 	b.Refuse = false
 	b.Click("#do-stop")
-	if err := cmd.Wait(); err != nil {
-		t.Errorf("after Stop: %v", err)
+	if code := r.End(); code != 0 {
+		t.Errorf("after Stop: %d", code)
 	}
 	b.Wait(state + " === 'no answer'")
 	again, _ := startPaged(t, s.Endpoint, port, token, "10", "front")
@@ -219,8 +194,7 @@ func TestThePageInChromium(t *testing.T) {
 	b.Wait("past.rows.length > 5 && !" + marks + ".includes('pause')") // its lines are those of the new run
 	b.Click("#do-pause")                                               // the token is still valid
 	b.Wait(paused)
-	again.Process.Signal(syscall.SIGTERM)
-	again.Wait()
+	again.End(syscall.SIGTERM)
 	for _, tab := range []*webpagetest.Tab{b, late} {
 		if len(tab.Errors) > 0 {
 			t.Errorf("the page's script: %q", tab.Errors)

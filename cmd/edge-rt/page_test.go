@@ -7,15 +7,13 @@ import (
 	"io"
 	"net"
 	"net/http"
-	"os"
-	"os/exec"
-	"path/filepath"
 	"strings"
 	"syscall"
 	"testing"
 
 	"github.com/edge-rt/edge-rt/edge"
 	"github.com/edge-rt/edge-rt/rt/rttest"
+	"github.com/edge-rt/edge-rt/stage/stagetest"
 )
 
 // look fetches one path of a page as soon as the page answers.
@@ -43,16 +41,11 @@ func TestThePageOfARun(t *testing.T) {
 		t.Run("quality "+quality, func(t *testing.T) {
 			t.Parallel()
 			s := newHoldServer(t)
-			port := strings.TrimPrefix(freePort(t), "tcp/127.0.0.1:")
-			file := filepath.Join(t.TempDir(), "edge.json")
-			cmd := exec.Command(binary, "--quiet", "--fps", "10", "--bus", "sim", "--camera", "front=sim", "--camera",
-				"wrist=pattern:320x240", "--jpeg-quality", quality,
-				"--id", "arm", "--connect", s.Endpoint, "--http", port, "--json", file)
-			cmd.Env, cmd.Stderr = append(os.Environ(), "STATE_DIRECTORY="+t.TempDir()), os.Stderr
-			if err := cmd.Start(); err != nil {
-				t.Fatal(err)
-			}
-			t.Cleanup(func() { cmd.Process.Kill() })
+			_, port := stagetest.FreeEndpoint(t)
+			r := edgeCommand(t, []string{"--fps", "10", "--bus", "sim", "--jpeg-quality", quality, "--id", "arm",
+				"--connect", s.Endpoint, "--http", port}, "--quiet", "--camera", "front=sim", "--camera",
+				"wrist=pattern:320x240")
+			r.Start()
 			url := "http://127.0.0.1:" + port
 			var live edge.Live
 			rttest.Eventually(t, "streaming", func() bool {
@@ -83,14 +76,9 @@ func TestThePageOfARun(t *testing.T) {
 			if text, _ := get(t, url+"/healthz"); string(text) != "ok\n" {
 				t.Errorf("health: %q", text)
 			}
-			cmd.Process.Signal(syscall.SIGTERM)
-			if err := cmd.Wait(); err != nil {
-				t.Errorf("it ends with %v", err)
-			}
-			var summary edge.Summary
-			if text, err := os.ReadFile(file); err != nil || json.Unmarshal(text, &summary) != nil ||
-				summary.Page == nil || summary.Page.Pictures < 2 || summary.Page.Requests < 5 {
-				t.Errorf("summary: %v, %+v", err, summary.Page)
+			code := r.End(syscall.SIGTERM)
+			if p := r.summary().Page; code != 0 || p == nil || p.Pictures < 2 || p.Requests < 5 {
+				t.Errorf("it ends with %d, %+v", code, p)
 			}
 			if _, err := net.Dial("tcp", "127.0.0.1:"+port); err == nil {
 				t.Error("somebody listens still")
@@ -106,21 +94,13 @@ func TestAPageThatCannotBe(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer taken.Close()
-	for _, tt := range []struct {
-		address, says string
-		code          int
-	}{
-		{taken.Addr().String(), "address already in use", 1},
-		{"192.0.2.1:8080", "192.0.2.1:8080", 1}, // an address reserved for documentation, RFC 5737
-		{"0", "want 1 to 65535", 2},
-		{"localhost", "such as 127.0.0.1:8080", 2},
+	for _, tt := range []refusal{
+		{taken.Addr().String(), 1, "address already in use"},
+		{"192.0.2.1:8080", 1, "192.0.2.1:8080"}, // an address reserved for documentation, RFC 5737
+		{"0", 2, "want 1 to 65535"},
+		{"localhost", 2, "such as 127.0.0.1:8080"},
 	} {
-		code, stdout, stderr := edgeRT(t, "--quiet", "--bus", "/dev/ttyNONE", "--connect", unreachable, "--http",
-			tt.address)
-		if code != tt.code || stdout != "" || strings.Count(stderr, "\n") != 1 ||
-			!strings.Contains(stderr, "--http: ") || !strings.Contains(stderr, tt.says) {
-			t.Errorf("--http %s: exit code %d, %s%s; want %d and one line with %q", tt.address, code, stdout, stderr,
-				tt.code, tt.says)
-		}
+		refusal{"--http " + tt.Args, tt.Code, "--http: |" + tt.Says}.check(t, "--quiet", "--bus", "/dev/ttyNONE",
+			"--connect", unreachable)
 	}
 }

@@ -1,13 +1,8 @@
 package main
 
 import (
-	"encoding/json"
-	"errors"
 	"fmt"
 	"os"
-	"os/exec"
-	"path/filepath"
-	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -17,8 +12,8 @@ import (
 
 	"github.com/edge-rt/edge-rt/rt/rttest"
 	"github.com/edge-rt/edge-rt/stage"
+	"github.com/edge-rt/edge-rt/stage/stagetest"
 
-	"github.com/edge-rt/edge-rt/policy"
 	"github.com/edge-rt/edge-rt/wire"
 	"github.com/edge-rt/edge-rt/wire/zenoh"
 )
@@ -76,12 +71,12 @@ func TestTwinsRunTheirOwnActions(t *testing.T) { // not in parallel: another tes
 					}
 				}
 				t.Logf("%d chunks of %d requests, dropped %v; of %d actions %d came from the other's requests",
-					s.Chunks, s.Requests, s.Dropped, len(actions), others)
+					s.Chunks, s.Requests, s.ChunksDropped, len(actions), others)
 				if others > 0 || len(actions) < 30 { // of some 250 on an idle machine
 					t.Errorf("of %d actions that ran, %d came from the other's requests, want 0 of at least 30",
 						len(actions), others)
 				}
-				foreign.Add(s.Dropped["foreign"])
+				foreign.Add(s.ChunksDropped["foreign"])
 			})
 		}
 	})
@@ -97,101 +92,52 @@ func TestTwinsRunTheirOwnActions(t *testing.T) { // not in parallel: another tes
 func TestANameBelongsToOneRobot(t *testing.T) {
 	rttest.RealTime(t) // within two leases, also on a busy machine
 	t.Parallel()
-	if err := policy.OpenRuntime("", "cpu"); err != nil {
-		t.Skipf("no ONNX Runtime here: %.80s", err)
+	server, endpoint := startLeanServer(t, demo+"/server.yaml")
+	black := func(args ...string) *process { // with its own state directory, as on a separate host
+		r := edgeCommand(t, []string{"--id", "black", "--bus", "sim", "--camera", "top=sim", "--connect", endpoint,
+			"--duration", "30s", "--rt", "off"}, args...)
+		r.Start()
+		return r
 	}
-	lean := buildLeanServer(t)
-	endpoint := freePort(t)
-	m := newManager(t)
-	_, serverLog := service(t, m, lean, "--manifest", demo+"/server.yaml", "--listen", endpoint, "--health-port", "0")
-	m.await("READY=1")
-	first, log, _ := startBlack(t, endpoint, "30s")
-	awaitText(t, log, "session open")
+	const opened = "session open"
+	first := black()
+	first.Await(opened)
 	host, err := os.Hostname()
 	if err != nil {
 		t.Fatal(err)
 	}
-
-	second, secondLog, _ := startBlack(t, endpoint, "30s", "--max-offline", "2s")
-	code := exitCode(second.Wait())
+	second := black("--max-offline", "2s")
+	code := second.End()
 	want := fmt.Sprintf("another robot on host %s runs as black: give one of them another --id", host)
-	if code != 4 || !strings.Contains(secondLog.String(), want) ||
-		strings.Contains(secondLog.String(), "session open") {
-		t.Errorf("the second ended with code %d, want 4, and said\n%s\nwant %q", code, secondLog, want)
-	}
-	if log.String() == "" || first.ProcessState != nil {
-		t.Fatal("the first did not outlive the second")
+	if text := second.Log.String(); code != 4 || !strings.Contains(text, want) || strings.Contains(text, opened) {
+		t.Errorf("the second ended with code %d, want 4, and said\n%s\nwant %q", code, text, want)
 	}
 
 	// A stopped process neither undeclares its token nor renews its lease, like a host without
 	// power: the lease of its link has to end.
 	first.Process.Signal(syscall.SIGSTOP)
 	stopped := time.Now()
-	third, thirdLog, thirdSummary := startBlack(t, endpoint, "6s")
-	awaitText(t, thirdLog, "session open")
+	third := black("--duration", "6s")
+	third.Await(opened)
 	if took := time.Since(stopped); took > 2*zenoh.DefaultLease {
 		t.Errorf("its successor is in %v after it was stopped, want the lease of %v and an attempt", took,
 			zenoh.DefaultLease)
 	}
-	if n := strings.Count(log.String(), "session open"); n != 1 {
+	if n := strings.Count(first.Log.String(), opened); n != 1 {
 		t.Fatalf("the first opened %d sessions so far", n)
 	}
 	first.Process.Signal(syscall.SIGCONT) // and now the name belongs to another robot
-	awaitText(t, log, want)
-	if code := exitCode(third.Wait()); code != 0 {
-		t.Errorf("the successor ended with code %d\n%s", code, thirdLog)
+	first.Await(want)
+	if code := third.End(); code != 0 {
+		t.Errorf("the successor ended with code %d\n%s", code, third.Log)
 	}
-	var s runSummary
-	if text, err := os.ReadFile(thirdSummary); err != nil || json.Unmarshal(text, &s) != nil || s.Chunks == 0 ||
-		s.Dropped["foreign"] != 0 {
-		t.Errorf("the successor: %+v, %v, want chunks and none foreign", s, err)
+	if s := third.summary(); s.Chunks == 0 || s.ChunksDropped["foreign"] != 0 {
+		t.Errorf("the successor: %d chunks, dropped %v, want chunks and none foreign", s.Chunks, s.ChunksDropped)
 	}
-	first.Process.Kill() // it undeclares nothing, but the kernel closes its link
-	first.Wait()
-	fourth, fourthLog, _ := startBlack(t, endpoint, "1s")
-	if code := exitCode(fourth.Wait()); code != 0 || strings.Contains(fourthLog.String(), want) {
-		t.Errorf("after a kill the next ended with code %d, want 0 and no word of another\n%s", code, fourthLog)
+	first.End(syscall.SIGKILL) // it undeclares nothing, but the kernel closes its link
+	fourth := black("--duration", "1s")
+	if code := fourth.End(); code != 0 || strings.Contains(fourth.Log.String(), want) {
+		t.Errorf("after a kill the next ended with code %d, want 0 and no word of another\n%s", code, fourth.Log)
 	}
-	if n := strings.Count(serverLog.String(), "reason=taken"); n == 0 {
-		t.Errorf("the server does not say that it refused anybody:\n%s", serverLog)
-	}
-}
-
-// startBlack starts a robot named black with its own state directory, as on a separate host.
-func startBlack(t *testing.T, endpoint, duration string, args ...string) (*exec.Cmd, *rttest.Output, string) {
-	t.Helper()
-	summary := filepath.Join(t.TempDir(), "edge.json")
-	args = append([]string{"--id", "black", "--bus", "sim", "--camera", "top=sim", "--connect", endpoint, "--duration",
-		duration, "--rt", "off", "--json", summary}, args...)
-	cmd, out := exec.Command(binary, args...), new(rttest.Output)
-	cmd.Env = append(os.Environ(), "STATE_DIRECTORY="+t.TempDir())
-	cmd.Stdout, cmd.Stderr = out, out
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if cmd.ProcessState == nil {
-			cmd.Process.Kill()
-			cmd.Wait()
-		}
-	})
-	return cmd, out, summary
-}
-
-func exitCode(err error) int {
-	var ended *exec.ExitError
-	if errors.As(err, &ended) {
-		return ended.ExitCode()
-	}
-	return 0
-}
-
-func awaitText(t *testing.T, out *rttest.Output, text string) {
-	t.Helper()
-	defer func() {
-		if t.Failed() {
-			t.Logf("it said:\n%s", out)
-		}
-	}()
-	rttest.Eventually(t, strconv.Quote(text), func() bool { return strings.Contains(out.String(), text) })
+	stagetest.CheckSays(t, server.Log.String(), "reason=taken")
 }

@@ -1,16 +1,17 @@
 package main
 
 import (
-	"encoding/json"
+	"bytes"
 	"math"
-	"slices"
 	"strings"
 	"sync"
 	"testing"
 	"time"
 
+	"github.com/edge-rt/edge-rt/edge"
 	"github.com/edge-rt/edge-rt/record"
 	"github.com/edge-rt/edge-rt/rt/rttest"
+	"github.com/edge-rt/edge-rt/stage"
 	"github.com/edge-rt/edge-rt/wire"
 )
 
@@ -21,11 +22,8 @@ type player struct {
 	old  bool                 // a draft server: no key t, conditioned on both prefixes
 	lose func(chunk int) bool // counted from 1
 
-	mu    sync.Mutex
-	line  chan wire.Sample
-	seen  []wire.Observation
-	sent  int
-	wrong string
+	mu   sync.Mutex
+	seen []wire.Observation // guarded by mu
 }
 
 const (
@@ -37,122 +35,76 @@ func path(step int64) float32 { return float32(20 * math.Sin(float64(step)/25)) 
 
 func newPlayer(t *testing.T, old bool, lose func(int) bool) *player {
 	t.Helper()
-	p := &player{holdServer: newHoldServer(t), old: old, lose: lose, line: make(chan wire.Sample, 64)}
-	p.SetAnswer(p.deposit)
+	p := &player{holdServer: newHoldServer(t), old: old, lose: lose}
+	p.Rows = playHorizon
+	p.work(t, playTime, p.answer)
 	p.SetAck(func(ack *wire.SessionAck) {
-		ack.ChunkSize, ack.ModelSHA256 = playHorizon, strings.Repeat("ab", 32)
+		ack.ModelSHA256 = strings.Repeat("ab", 32)
 		if old {
 			ack.T, ack.ModelSHA256 = 0, ""
 		}
 	})
-	done := make(chan struct{})
-	go func() { defer close(done); p.work() }()
-	t.Cleanup(func() { close(p.line); <-done })
 	return p
 }
 
-func (p *player) deposit(s wire.Sample) {
-	s.Payload, s.Attachment = slices.Clone(s.Payload), slices.Clone(s.Attachment)
-	select {
-	case p.line <- s:
-	default: // requests come too fast: the newest is lost, as on a full line
+func (p *player) answer(o *wire.Observation) *wire.ActionChunk {
+	p.mu.Lock()
+	n := len(p.seen)
+	p.seen = append(p.seen, *o)
+	p.mu.Unlock()
+	if p.lose != nil && p.lose(n+1) {
+		return nil
 	}
+	first := o.N + 1
+	if p.old { // the observation names no step: chunks follow each other
+		first = int64(n) * playHorizon
+	}
+	m := p.Chunk(o.State, func(row []float32, i int) { row[0] = path(first + int64(i)) })
+	return &wire.ActionChunk{ChunkModel: m, ChunkRobot: m, HasT: o.HasT, T: o.T, HasN: o.HasN, N: o.N}
 }
 
-// work serves the newest observation, one at a time.
-func (p *player) work() {
-	step := int64(0)
-	for s := range p.line {
-		for more := true; more; {
+// work makes the server answer one observation at a time, always the newest, each after the time
+// took. No chunk is no answer.
+func (s *holdServer) work(t *testing.T, took time.Duration, answer func(*wire.Observation) *wire.ActionChunk) {
+	newest := make(chan wire.Sample, 1)
+	s.SetAnswer(func(sample wire.Sample) { // on the transport's one thread
+		sample.Payload, sample.Attachment = bytes.Clone(sample.Payload), bytes.Clone(sample.Attachment)
+		select {
+		case <-newest:
+		default:
+		}
+		newest <- sample
+	})
+	go func() {
+		for t.Context().Err() == nil {
 			select {
-			case newer, open := <-p.line:
-				if !open {
-					return
+			case sample := <-newest:
+				time.Sleep(took) // in place of the inference
+				if h, o, ok := stage.ParseRequest(sample); ok {
+					if c := answer(&o); c != nil {
+						c.InferenceMs = took.Seconds() * 1e3
+						s.Reply(h, c)
+					}
 				}
-				s = newer
-			default:
-				more = false
+			case <-t.Context().Done():
 			}
 		}
-		var o wire.Observation
-		h, err := wire.ParseHeader(s.Attachment)
-		if err == nil {
-			err = wire.ParseObservation(&o, s.Payload)
-		}
-		if err != nil {
-			p.fail(err.Error())
-			continue
-		}
-		time.Sleep(playTime) // in place of the inference
-		first := o.N + 1
-		if p.old {
-			first = step // the observation names no step: chunks follow each other
-			step += playHorizon
-		}
-		p.answer(h, &o, first)
-	}
-}
-
-func (p *player) answer(h wire.Header, o *wire.Observation, first int64) {
-	p.mu.Lock()
-	p.seen, p.sent = append(p.seen, *o), p.sent+1
-	n := p.sent
-	p.mu.Unlock()
-	if p.lose != nil && p.lose(n) {
-		return
-	}
-	m := wire.Matrix{Rows: playHorizon, Cols: len(o.State), Data: make([]float32, playHorizon*len(o.State))}
-	for i := range playHorizon {
-		row := m.Data[i*m.Cols : (i+1)*m.Cols]
-		copy(row, o.State)
-		row[0] = path(first + int64(i))
-	}
-	reply := wire.ActionChunk{ChunkModel: m, ChunkRobot: m, HasT: o.HasT, T: o.T, HasN: o.HasN, N: o.N}
-	if err := p.Reply(h, &reply); err != nil {
-		p.fail(err.Error())
-	}
-}
-
-func (p *player) fail(why string) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.wrong = why
-}
-
-type runSummary struct {
-	Ticks, Requests, Chunks, Actions uint64
-	Starved                          uint64 `json:"starved_ticks"`
-	StarvedBus                       uint64 `json:"starved_by_bus"`
-	Record                           struct{ Messages, Lost uint64 }
-	Dropped                          map[string]uint64 `json:"chunks_dropped"`
-	Schedule                         string
-	Compat                           bool
-	Mallocs                          uint64 `json:"path_mallocs"`
-	Multiplier                       int    `json:"interpolation_multiplier"`
+	}()
 }
 
 // play runs the program on its own simulated arm and returns its summary and its recorded actions.
-func (p *player) play(t *testing.T, d time.Duration, args ...string) (s runSummary, actions []record.Tick) {
+func (p *player) play(t *testing.T, d time.Duration, args ...string) (s edge.Summary, actions []record.Tick) {
 	t.Helper()
 	dir := t.TempDir()
-	args = instead([]string{"--bus", "sim", "--connect", p.Endpoint, "--id", "arm", "--fps", "30", "--rt", "off",
-		"--on-exit", "off", "--duration", d.String(), "--record", "all", "--record-dir", dir, "--json", "-"},
-		append(args, "--quiet"))
-	code, stdout, stderr := edgeRTFor(t, d+20*time.Second, args...)
+	r := edgeCommand(t, []string{"--bus", "sim", "--connect", p.Endpoint, "--id", "arm", "--fps", "30", "--rt", "off",
+		"--on-exit", "off", "--duration", d.String(), "--record", "all", "--record-dir", dir}, args...)
+	code, s := r.play()
 	if code != 0 {
-		t.Fatalf("%v: exit code %d: %s", args, code, stderr)
-	}
-	if err := json.Unmarshal([]byte(stdout), &s); err != nil {
-		t.Fatalf("summary: %v\n%s", err, stdout)
+		t.Fatalf("%v: exit code %d: %s", args, code, r.Log)
 	}
 	actions = recordedActions(t, dir)
 	if s.Record.Lost != 0 {
 		t.Errorf("%d messages are not on record", s.Record.Lost)
-	}
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if p.wrong != "" {
-		t.Errorf("the server says: %s", p.wrong)
 	}
 	return s, actions
 }
@@ -195,29 +147,30 @@ func TestEveryScheduleRunsTheArm(t *testing.T) {
 	const d = 5 * time.Second
 	for _, c := range []struct {
 		name  string
-		args  []string
+		args  string
 		exact bool // the action of step j is path(j)
-		few   uint64
+		lose  func(int) bool
 	}{
-		{"drtc", nil, true, 2},
-		{"drtc spans", []string{"--prefix", "spans"}, true, 2},
-		{"drtc compat", []string{"--compat"}, true, 2},
-		{"rtc", []string{"--schedule", "rtc"}, true, 2},
-		{"rtc compat", []string{"--schedule", "rtc", "--compat"}, false, 2},
-		{"append", []string{"--schedule", "append"}, false, 2},
-		{"async", []string{"--schedule", "async"}, true, 2},
-		{"async compat", []string{"--schedule", "async", "--compat", "--aggregate-fn-name", "latest_only"}, true, 2},
-		{"v1", []string{"--schedule", "v1"}, true, 2},
-		{"sync", []string{"--schedule", "sync"}, true, 2},
+		{"drtc", "", true, nil},
+		{"drtc with every third chunk lost", "", true, func(n int) bool { return n%3 == 0 }},
+		{"drtc spans", "--prefix spans", true, nil},
+		{"drtc compat", "--compat", true, nil},
+		{"rtc", "--schedule rtc", true, nil},
+		{"rtc compat", "--schedule rtc --compat", false, nil},
+		{"append", "--schedule append", false, nil},
+		{"async", "--schedule async", true, nil},
+		{"async compat", "--schedule async --compat --aggregate-fn-name latest_only", true, nil},
+		{"v1", "--schedule v1", true, nil},
+		{"sync", "--schedule sync", true, nil},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
 			if testing.Short() && c.name != "drtc" && c.name != "rtc" {
 				t.Skip("five seconds each")
 			}
-			p := newPlayer(t, false, nil)
-			s, actions := p.play(t, d, c.args...)
-			if s.Chunks < c.few || s.Requests < s.Chunks || s.Actions < 30 || s.Actions != uint64(len(actions)) {
+			p := newPlayer(t, false, c.lose)
+			s, actions := p.play(t, d, strings.Fields(c.args)...)
+			if s.Chunks < 2 || s.Requests < s.Chunks || s.Actions < 30 || s.Actions != uint64(len(actions)) {
 				t.Errorf("%d requests, %d chunks, %d actions, %d recorded", s.Requests, s.Chunks, s.Actions,
 					len(actions))
 			}
@@ -259,9 +212,7 @@ func checkActions(t *testing.T, actions []record.Tick, exact bool) {
 func (p *player) checkAsked(t *testing.T, name string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	rows := 0
-	models := 0
-	spans := 0
+	var rows, models, spans int
 	for _, o := range p.seen {
 		rows = max(rows, o.PrefixRobot.Rows)
 		models = max(models, o.PrefixModel.Rows)
@@ -270,8 +221,8 @@ func (p *player) checkAsked(t *testing.T, name string) {
 			t.Fatalf("observation without its keys: %+v", o)
 		}
 	}
-	want := [3]bool{name == "drtc" || name == "drtc compat" || strings.HasPrefix(name, "rtc"),
-		strings.HasPrefix(name, "rtc"), name == "drtc spans"}
+	rtc := strings.HasPrefix(name, "rtc")
+	want := [3]bool{rtc || strings.HasPrefix(name, "drtc") && name != "drtc spans", rtc, name == "drtc spans"}
 	if got := [3]bool{rows > 0, models > 0, spans > 0}; got != want {
 		t.Errorf("robot rows, model rows, spans sent: %v, want %v", got, want)
 	}
@@ -303,29 +254,6 @@ func TestDraftServerAsPeer(t *testing.T) {
 			}
 		})
 	}
-}
-
-// With every third chunk lost, a policy of 50 ms and 30 actions per second, each step runs the
-// policy's action for it, and at most 5 of the ticks after the first action have no action. Ticks
-// that the simulated bus misses when the host takes its core away are not counted: the bus has no
-// real-time priority.
-func TestEveryThirdChunkLost(t *testing.T) {
-	rttest.RealTime(t)
-	d := 10 * time.Second
-	if testing.Short() {
-		d = 5 * time.Second
-	}
-	p := newPlayer(t, false, func(n int) bool { return n%3 == 0 })
-	s, actions := p.play(t, d, "--rt", "auto")
-	t.Logf("%d ticks, %d starved, %d of them by the bus, %d requests, %d chunks merged of %d", s.Ticks, s.Starved,
-		s.StarvedBus, s.Requests, s.Chunks, p.sent)
-	if s.Starved-s.StarvedBus > 5 {
-		t.Errorf("%d ticks without an action, want at most 5", s.Starved-s.StarvedBus)
-	}
-	if s.Chunks*3 > uint64(p.sent)*2+3 {
-		t.Errorf("%d of %d chunks came: none were lost", s.Chunks, p.sent)
-	}
-	checkActions(t, actions, true)
 }
 
 // The stages after the schedule work in the real program: two ticks for each action, smoothed and

@@ -1,9 +1,7 @@
 package main
 
 import (
-	"bytes"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -11,46 +9,14 @@ import (
 	"github.com/edge-rt/edge-rt/wire"
 )
 
-// worker answers one observation at a time, always the newest, and each after the time took.
-type worker struct {
-	took   time.Duration
-	answer func(wire.Sample, float64)
-
-	mu      sync.Mutex
-	waiting *wire.Sample
-	busy    bool
-}
-
-func (w *worker) take(s wire.Sample) {
-	s.Payload, s.Attachment = bytes.Clone(s.Payload), bytes.Clone(s.Attachment) // the slices are lent
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	if w.waiting = &s; !w.busy {
-		w.begin()
-	}
-}
-
-// begin starts on the waiting observation. The caller holds mu.
-func (w *worker) begin() {
-	s := w.waiting
-	if w.busy = s != nil; s == nil {
-		return
-	}
-	w.waiting = nil
-	time.AfterFunc(w.took, func() {
-		w.answer(*s, w.took.Seconds()*1e3)
-		w.mu.Lock()
-		defer w.mu.Unlock()
-		w.begin()
-	})
-}
-
 // slowServer takes longer for each chunk than --request-timeout, which is 1 s here.
 func slowServer(t *testing.T, status bool) *holdServer {
 	t.Helper()
 	s := newHoldServer(t)
-	w := &worker{took: 2500 * time.Millisecond, answer: s.HoldAfter}
-	s.SetAnswer(w.take)
+	s.work(t, 2500*time.Millisecond, func(o *wire.Observation) *wire.ActionChunk {
+		m := s.Chunk(o.State, func([]float32, int) {})
+		return &wire.ActionChunk{ChunkModel: m, ChunkRobot: m}
+	})
 	if status {
 		if _, err := s.Net.Queryable(wire.StatusKey(s.Prefix), func(q wire.Query) {
 			defer q.Finish()

@@ -1,16 +1,14 @@
 package main
 
 import (
-	"encoding/json"
 	"fmt"
 	"os"
-	"os/exec"
-	"path/filepath"
 	"strings"
 	"testing"
 
 	"github.com/edge-rt/edge-rt/policy"
 	"github.com/edge-rt/edge-rt/rt/rttest"
+	"github.com/edge-rt/edge-rt/stage/stagetest"
 )
 
 // The real programs serve a Pi0.5, which reads its task, to a simulated arm: the run begins with
@@ -18,104 +16,47 @@ import (
 // nothing.
 func TestTaskOfARun(t *testing.T) {
 	t.Parallel()
-	if err := policy.OpenRuntime("", "cpu"); err != nil {
-		t.Skipf("no ONNX Runtime here: %.80s", err)
-	}
-	bundle, err := filepath.Abs("../../testdata/pi05")
-	if err != nil {
-		t.Fatal(err)
-	}
+	bundle := absolute(t, "../../testdata/pi05")
 	b, err := policy.LoadBundle(bundle)
 	if err != nil {
 		t.Fatal(err)
 	}
-	endpoint, dir := freePort(t), t.TempDir()
-	manifest := filepath.Join(dir, "server.yaml")
-	text := fmt.Sprintf("model: {repo_or_path: %s, id: toy/pi05}\nservice: toy\nhealth_port: 0\nzenoh: "+
-		"{listen_endpoints: [\"%s\"]}\n", bundle, endpoint)
-	if err := os.WriteFile(manifest, []byte(text), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	server, serverLog := exec.Command(buildLeanServer(t), "--manifest", manifest), new(rttest.Output)
-	server.Stdout, server.Stderr = serverLog, serverLog
-	if err := server.Start(); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		server.Process.Kill()
-		server.Wait()
-	})
-	awaitText(t, serverLog, "msg=serving")
-
-	state, summary := t.TempDir(), filepath.Join(dir, "edge.json")
-	run, log := exec.Command(binary, "--id", "reader", "--bus", "sim", "--camera", "top=sim,send=64x48", "--connect",
-		endpoint,
-		"--task", "pick up the cube", "--expect-model", strings.ToUpper(b.SHA256[:12]), "--rt", "off", "--json",
-		summary), new(rttest.Output)
-	run.Env = append(os.Environ(), "STATE_DIRECTORY="+state)
-	run.Stdout, run.Stderr = log, log
-	if err := run.Start(); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if run.ProcessState == nil {
-			run.Process.Kill()
-			run.Wait()
-		}
-	})
+	_, endpoint := startLeanServer(t, stagetest.WriteFile(t, t.TempDir(), "server.yaml",
+		fmt.Sprintf("model: {repo_or_path: %s, id: toy/pi05}\nservice: toy\n", bundle)))
+	flags := []string{"--bus", "sim", "--camera", "top=sim,send=64x48", "--connect", endpoint, "--rt", "off"}
+	r := edgeCommand(t, flags, "--id", "reader", "--task", "pick up the cube", "--expect-model",
+		strings.ToUpper(b.SHA256[:12]))
+	r.Start()
 	rttest.Eventually(t, "the operator's socket", func() bool {
-		_, err := os.Stat(filepath.Join(state, "reader.sock"))
-		return err == nil
+		code, _, _ := r.ctl("status", "--id", "reader")
+		return code == 0
 	})
-	ctl := func(args ...string) (reply struct {
-		Task    string `json:"task"`
-		Episode int    `json:"episode_id"`
-		Chunks  int    `json:"chunks"`
-	}, said string) {
-		t.Helper()
-		cmd := exec.Command(binary, append([]string{"ctl", "--id", "reader"}, args...)...)
-		cmd.Env = run.Env
-		out, err := cmd.Output()
-		if err != nil {
-			if code := exitCode(err); code != 3 {
-				t.Errorf("ctl %.20q: code %d, want 3", args, code)
-			}
-			return reply, string(err.(*exec.ExitError).Stderr)
+	for _, tt := range []struct {
+		args []string
+		code int
+		says string
+	}{
+		{[]string{"task", "fold", "the", "towel"}, 0, ""},
+		{[]string{"task", strings.Repeat("again ", 200)}, 3, "the task stays as it was|at most 200"},
+		{[]string{"status"}, 0, ""},
+	} {
+		code, reply, says := r.ctl(append([]string{"--id", "reader"}, tt.args...)...)
+		if code != tt.code || code == 0 && (reply.Task != "fold the towel" || reply.Episode != 2) {
+			t.Errorf("ctl %.20q: code %d, %+v, want %d and the new task in episode 2", tt.args, code, reply, tt.code)
 		}
-		if err := json.Unmarshal(out, &reply); err != nil {
-			t.Fatal(err)
-		}
-		return reply, ""
+		stagetest.CheckSays(t, says, tt.says)
 	}
-	if reply, said := ctl("task", "fold", "the", "towel"); reply.Task != "fold the towel" || reply.Episode != 2 {
-		t.Errorf("ctl task: %+v, %s, want the new task in episode 2", reply, said)
+	rttest.Eventually(t, "a chunk", func() bool {
+		_, reply, _ := r.ctl("status", "--id", "reader")
+		return reply.Chunks > 0
+	})
+	code := r.End(os.Interrupt)
+	if s := r.summary(); code != 0 || s.Task != "fold the towel" || s.Chunks == 0 {
+		t.Errorf("code %d, task %q, %d chunks, want chunks and the last task\n%s", code, s.Task, s.Chunks, r.Log)
 	}
-	if _, said := ctl("task", strings.Repeat("again ", 200)); !strings.Contains(said, "the task stays as it was") ||
-		!strings.Contains(said, "at most 200") {
-		t.Errorf("a task that is too long: %q", said)
+	r = edgeCommand(t, flags, "--expect-model", strings.Repeat("0", 64))
+	if code := r.Start().End(); code != 3 {
+		t.Errorf("another model than expected: code %d", code)
 	}
-	if reply, said := ctl("status"); reply.Task != "fold the towel" || reply.Episode != 2 {
-		t.Errorf("status: %+v, %s, want the task and the episode from before", reply, said)
-	}
-	rttest.Eventually(t, "a chunk", func() bool { reply, _ := ctl("status"); return reply.Chunks > 0 })
-	if err := run.Process.Signal(os.Interrupt); err != nil {
-		t.Fatal(err)
-	}
-	if code := exitCode(run.Wait()); code != 0 {
-		t.Errorf("code %d\n%s", code, log)
-	}
-	var s struct {
-		Task   string `json:"task"`
-		Chunks int    `json:"chunks"`
-	}
-	if out, err := os.ReadFile(summary); err != nil || json.Unmarshal(out, &s) != nil || s.Task != "fold the towel" ||
-		s.Chunks == 0 {
-		t.Errorf("summary %+v, %v, want chunks and the last task", s, err)
-	}
-
-	code, _, said := edgeRT(t, "--bus", "sim", "--camera", "top=sim,send=64x48", "--connect", endpoint,
-		"--expect-model", strings.Repeat("0", 64), "--rt", "off")
-	if code != 3 || !strings.Contains(said, "want one beginning with 000") {
-		t.Errorf("another model than expected: code %d, %s", code, said)
-	}
+	stagetest.CheckSays(t, r.Log.String(), "want one beginning with 000")
 }

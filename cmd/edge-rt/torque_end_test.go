@@ -1,7 +1,7 @@
 package main
 
 import (
-	"os"
+	"encoding/json"
 	"os/exec"
 	"path/filepath"
 	"slices"
@@ -10,8 +10,13 @@ import (
 	"testing"
 	"time"
 
+	"github.com/edge-rt/edge-rt/edge"
+	"github.com/edge-rt/edge-rt/edge/episode"
+	"github.com/edge-rt/edge-rt/edge/operator"
+	"github.com/edge-rt/edge-rt/rt/rttest"
 	"github.com/edge-rt/edge-rt/sim/servosim"
 	"github.com/edge-rt/edge-rt/stage"
+	"github.com/edge-rt/edge-rt/stage/stagetest"
 	"github.com/edge-rt/edge-rt/wire"
 )
 
@@ -45,6 +50,18 @@ func underTorque(b *servosim.Bus) (n int) {
 	return n
 }
 
+// awaitTorque waits until want motors are under torque.
+func awaitTorque(t *testing.T, b *servosim.Bus, want int) {
+	t.Helper()
+	last := -1
+	defer func() {
+		if t.Failed() {
+			t.Logf("%d motors are under torque, want %d", last, want)
+		}
+	}()
+	rttest.Eventually(t, "torque", func() bool { last = underTorque(b); return last == want })
+}
+
 // instead returns a test's own flags and those flags of its helper, each followed by a value, that
 // the test does not give itself: no flag is given twice.
 func instead(helpers, own []string) (all []string) {
@@ -56,29 +73,72 @@ func instead(helpers, own []string) (all []string) {
 	return append(all, own...)
 }
 
-// edgeCommand returns the command, not yet started, that runs the program on the simulated bus.
-func edgeCommand(t *testing.T, s *holdServer, b *servosim.Bus, args ...string) *exec.Cmd {
+// process is a run of edge-rt, or another of its commands that holds an arm.
+type process struct {
+	*stagetest.Program
+	t    *testing.T
+	file string // of --json
+}
+
+// edgeCommand returns a run, not yet started, whose flags are those of a helper and the test's own.
+func edgeCommand(t *testing.T, helpers []string, own ...string) *process {
 	t.Helper()
-	args = instead([]string{"--bus", b.Path(), "--calibration",
-		filepath.Join("..", "..", "testdata", "demo", "so101.json"),
-		// slowly, for a busy machine
-		"--connect", s.Endpoint, "--id", "arm", "--request-timeout", "1s", "--fps", "10"}, args)
+	file := filepath.Join(t.TempDir(), "run.json")
+	return &process{stagetest.Command(t, binary, instead(append(helpers, "--json", file), own)...), t, file}
+}
+
+// runOn returns a run on a simulated bus at a fake server, not yet started, slow enough for a busy
+// machine.
+func runOn(t *testing.T, s *holdServer, b *servosim.Bus, args ...string) *process {
+	t.Helper()
+	return edgeCommand(t, []string{"--bus", b.Path(), "--calibration", demoCalibration, "--connect", s.Endpoint, "--id",
+		"arm", "--request-timeout", "1s", "--fps", "10"}, args...)
+}
+
+// startArmed starts a run and returns it once the arm is under torque.
+func startArmed(t *testing.T, s *holdServer, b *servosim.Bus, args ...string) *process {
+	t.Helper()
+	r := runOn(t, s, b, args...)
+	r.Start()
+	awaitTorque(t, b, 6)
+	return r
+}
+
+// play runs it to its end.
+func (r *process) play() (code int, s edge.Summary) {
+	r.t.Helper()
+	code = r.Start().End()
+	return code, r.summary()
+}
+
+// summary reads the summary of the ended run.
+func (r *process) summary() (s edge.Summary) {
+	r.t.Helper()
+	s.Episodes = new(episode.Status)
+	stagetest.ReadJSON(r.t, r.file, &s)
+	return s
+}
+
+// beside returns another command of edge-rt with the run's state directory.
+func (r *process) beside(args ...string) *exec.Cmd {
 	cmd := exec.Command(binary, args...)
-	cmd.Env = append(os.Environ(), "STATE_DIRECTORY="+t.TempDir())
+	cmd.Env = r.Env
 	return cmd
 }
 
-// startArmed starts the program on the simulated bus and returns once the arm is under torque.
-func startArmed(t *testing.T, s *holdServer, b *servosim.Bus, args ...string) *exec.Cmd {
-	t.Helper()
-	cmd := edgeCommand(t, s, b, append([]string{"--quiet"}, args...)...)
-	cmd.Stderr = os.Stderr
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
+// ctl sends a command to the run.
+func (r *process) ctl(args ...string) (code int, reply operator.Reply, says string) {
+	r.t.Helper()
+	cmd := r.beside(append([]string{"ctl"}, args...)...)
+	var errs strings.Builder
+	cmd.Stderr = &errs
+	reply.Episodes = new(episode.Status)
+	if out, err := cmd.Output(); err == nil {
+		if err := json.Unmarshal(out, &reply); err != nil {
+			r.t.Fatalf("%s: %v", out, err)
+		}
 	}
-	t.Cleanup(func() { cmd.Process.Kill() })
-	awaitTorque(t, b, 6, "armed")
-	return cmd
+	return cmd.ProcessState.ExitCode(), reply, errs.String()
 }
 
 // comeBackAsAnother makes the server disappear and refuse the session when it is back.
@@ -92,69 +152,61 @@ func (s *holdServer) comeBackAsAnother() {
 const encoderFault = 1 << 1
 
 // However a run with the arm under torque ends, the arm is released, or held where --on-exit asks
-// for that.
+// for that, and the summary has the reason.
 func TestEveryWayOutLetsTheArmGo(t *testing.T) {
 	t.Parallel()
-	ctl := func(word string) func(*exec.Cmd, *holdServer, *servosim.Bus) {
-		return func(c *exec.Cmd, _ *holdServer, _ *servosim.Bus) {
-			hand := exec.Command(binary, "ctl", word, "--id", "arm")
-			hand.Env = c.Env
-			if said, err := hand.CombinedOutput(); err != nil {
-				t.Errorf("ctl %s: %v\n%s", word, err, said)
+	type stand struct {
+		*process
+		server *holdServer
+		bus    *servosim.Bus
+	}
+	term := func(s stand) { s.Process.Signal(syscall.SIGTERM) }
+	away := func(s stand) { s.server.Net.Close() }
+	ctl := func(word string) func(stand) {
+		return func(s stand) {
+			if code, _, says := s.ctl(word); code != 0 {
+				t.Errorf("ctl %s: %d, %s", word, code, says)
 			}
 		}
 	}
-	tests := []struct {
-		name  string
-		args  []string
-		end   func(*exec.Cmd, *holdServer, *servosim.Bus)
-		code  int
-		stiff int
+	for _, tt := range []struct {
+		name   string
+		args   string
+		end    func(stand)
+		code   int
+		stiff  int
+		reason string
 	}{
-		{"SIGINT", nil, func(c *exec.Cmd, _ *holdServer, _ *servosim.Bus) { c.Process.Signal(syscall.SIGINT) }, 0, 0},
-		{"SIGTERM", nil, func(c *exec.Cmd, _ *holdServer, _ *servosim.Bus) { c.Process.Signal(syscall.SIGTERM) }, 0, 0},
-		{"SIGTERM twice", nil, func(c *exec.Cmd, _ *holdServer, _ *servosim.Bus) {
-			c.Process.Signal(syscall.SIGTERM)
+		{"SIGINT", "", func(s stand) { s.Process.Signal(syscall.SIGINT) }, 0, 0, "stopped by signal"},
+		{"SIGTERM", "--duration 10m", term, 0, 0, "stopped by signal"},
+		{"SIGTERM twice", "", func(s stand) {
+			term(s)
 			time.Sleep(50 * time.Millisecond) // the kernel would merge two signals sent at once
-			c.Process.Signal(syscall.SIGTERM)
-		}, 0, 0},
-		{"on-exit off", []string{"--on-exit", "off"}, func(c *exec.Cmd, _ *holdServer, _ *servosim.Bus) {
-			c.Process.Signal(syscall.SIGTERM)
-		}, 0, 0},
-		{"on-exit hold", []string{"--on-exit", "hold"}, func(c *exec.Cmd, _ *holdServer, _ *servosim.Bus) {
-			c.Process.Signal(syscall.SIGTERM)
-		}, 0, 6},
-		{"ctl stop", nil, ctl("stop"), 0, 0},
-		{"ctl stop, on-exit hold", []string{"--on-exit", "hold"}, ctl("stop"), 0, 6},
-		{"ctl release, on-exit hold", []string{"--on-exit", "hold"}, ctl("release"), 0, 0},
-		{"the end of its duration", []string{"--duration", "1500ms"}, func(*exec.Cmd, *holdServer, *servosim.Bus) {}, 0,
-			0},
-		{"a server that comes back as another", nil, func(_ *exec.Cmd, s *holdServer, _ *servosim.Bus) {
-			s.comeBackAsAnother()
-		}, 3, 0},
-		{"a server that stays away", []string{"--max-offline", "1500ms"},
-			func(_ *exec.Cmd, s *holdServer, _ *servosim.Bus) {
-				s.Net.Close()
-			}, 4, 0},
-		{"on-exit hold, and a server that stays away", []string{"--on-exit", "hold", "--max-offline", "1500ms"},
-			func(_ *exec.Cmd, s *holdServer, _ *servosim.Bus) { s.Net.Close() }, 4, 6},
-		{"on-exit hold, and a motor's fault", []string{"--on-exit", "hold"},
-			func(_ *exec.Cmd, _ *holdServer, b *servosim.Bus) {
-				b.SetFault(3, encoderFault)
-			}, 6, 0},
-	}
-	for _, tt := range tests {
+			term(s)
+		}, 0, 0, "stopped by signal"},
+		{"off", "--on-exit off", term, 0, 0, ""},
+		{"hold", "--on-exit hold", term, 0, 6, ""},
+		{"ctl stop", "", ctl("stop"), 0, 0, "stopped by an operator"},
+		{"ctl stop, hold", "--on-exit hold", ctl("stop"), 0, 6, ""},
+		{"ctl release, hold", "--on-exit hold", ctl("release"), 0, 0, ""},
+		{"the end of its duration", "--duration 1500ms", func(stand) {}, 0, 0, ""},
+		{"a server that comes back as another", "", func(s stand) { s.server.comeBackAsAnother() }, 3, 0,
+			"state dim mismatch"},
+		{"a server that stays away", "--max-offline 1500ms", away, 4, 0, ""},
+		{"a server that stays away, hold", "--on-exit hold --max-offline 1500ms", away, 4, 6, ""},
+		{"a motor's fault, hold", "--on-exit hold", func(s stand) { s.bus.SetFault(3, encoderFault) }, 6, 0, ""},
+	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
 			s, b := newHoldServer(t), simBus(t)
-			cmd := startArmed(t, s, b, tt.args...)
-			tt.end(cmd, s, b)
-			cmd.Wait() // the exit code is checked below
-			if code := cmd.ProcessState.ExitCode(); code != tt.code {
-				t.Errorf("exit code %d, want %d", code, tt.code)
+			r := startArmed(t, s, b, append([]string{"--quiet"}, strings.Fields(tt.args)...)...)
+			tt.end(stand{r, s, b})
+			if code := r.End(); code != tt.code || underTorque(b) != tt.stiff {
+				t.Errorf("exit code %d, %d motors under torque afterwards, want %d and %d; %s", code, underTorque(b),
+					tt.code, tt.stiff, r.Log)
 			}
-			if got := underTorque(b); got != tt.stiff {
-				t.Errorf("%d motors under torque afterwards, want %d", got, tt.stiff)
+			if e := r.summary().Exit; e.Code != tt.code || !strings.Contains(e.Reason, tt.reason) {
+				t.Errorf("the summary says %+v, want %d and %q", e, tt.code, tt.reason)
 			}
 		})
 	}
@@ -171,16 +223,13 @@ func TestTwoServicesWantAChoice(t *testing.T) {
 	if _, err := s.Net.Token(wire.ServerAliveKey(other)); err != nil {
 		t.Fatal(err)
 	}
-	args := []string{"--quiet", "--bus", b.Path(), "--calibration",
-		filepath.Join("..", "..", "testdata", "demo", "so101.json"), "--connect", s.Endpoint, "--id", "arm", "--fps",
-		"10"}
-	code, _, stderr := edgeRT(t, args...)
-	if code != 3 || !strings.Contains(stderr, "--service") || !strings.Contains(stderr, "still") ||
-		!strings.Contains(stderr, "other") {
-		t.Errorf("two services: code %d, %q; want 3 and both named beside --service", code, stderr)
+	r := runOn(t, s, b, "--quiet")
+	if code := r.Start().End(); code != 3 {
+		t.Errorf("two services: code %d, want 3", code)
 	}
-	if code, _, stderr = edgeRT(t, append(args, "--service", "still", "--duration", "500ms")...); code != 0 {
-		t.Errorf("with --service still: code %d, %q", code, stderr)
+	stagetest.CheckSays(t, r.Log.String(), "--service|still|other")
+	if code, _ := runOn(t, s, b, "--quiet", "--service", "still", "--duration", "500ms").play(); code != 0 {
+		t.Errorf("with --service still: code %d", code)
 	}
 	if n := underTorque(b); n != 0 {
 		t.Errorf("%d motors under torque", n)

@@ -1,18 +1,16 @@
 package main
 
 import (
-	"os"
-	"os/exec"
 	"path/filepath"
 	"runtime"
 	"strconv"
-	"strings"
 	"syscall"
 	"testing"
 	"time"
 
 	"github.com/edge-rt/edge-rt/rt/rttest"
 	"github.com/edge-rt/edge-rt/sim/servosim"
+	"github.com/edge-rt/edge-rt/stage/stagetest"
 
 	"golang.org/x/sys/unix"
 )
@@ -21,15 +19,21 @@ import (
 // two seconds without a tick, and 0.6 s, a poll included, for the rest.
 const torqueOffWithin = 2600 * time.Millisecond
 
-// awaitTorqueOff fails the test unless the arm becomes limp between from and to after began.
-func awaitTorqueOff(t *testing.T, b *servosim.Bus, began time.Time, from, to time.Duration) {
-	t.Helper()
-	rttest.Eventually(t, "torque off", func() bool { return underTorque(b) == 0 })
-	took := time.Since(began)
-	if took < from || took > to {
-		t.Errorf("the arm was limp after %v, want %v to %v", took, from, to)
+// checkHungEnd fails the test unless the arm of a run that hangs from now on becomes limp in time, and
+// the run ends.
+func checkHungEnd(r *process, b *servosim.Bus, hang func(), reap ...func()) {
+	r.t.Helper()
+	began := time.Now()
+	hang()
+	awaitTorque(r.t, b, 0)
+	if took := time.Since(began); took < time.Second || took > torqueOffWithin {
+		r.t.Errorf("the arm was limp after %v, want %v to %v", took, time.Second, torqueOffWithin)
 	}
-	t.Logf("limp after %v", took)
+	for _, f := range reap {
+		f()
+	}
+	r.Cmd.Wait()
+	awaitNoWatchdog(r.t, b.Path())
 }
 
 // A stopped process drives no arm, so it counts as hung. Only SIGKILL from outside can end it,
@@ -38,20 +42,24 @@ func TestAStoppedEdgeIsEnded(t *testing.T) {
 	rttest.RealTime(t)
 	t.Parallel()
 	b := simBus(t)
-	cmd, log := startWatched(t, b, nil)
-	began := time.Now()
-	cmd.Process.Signal(syscall.SIGSTOP)
-	awaitTorqueOff(t, b, began, time.Second, torqueOffWithin)
-	cmd.Wait()
-	if s := cmd.ProcessState.Sys().(syscall.WaitStatus); s.Signal() != syscall.SIGKILL {
+	r, _ := startWatched(t, b)
+	checkHungEnd(r, b, func() { r.Process.Signal(syscall.SIGSTOP) })
+	if s := r.ProcessState.Sys().(syscall.WaitStatus); s.Signal() != syscall.SIGKILL {
 		t.Errorf("it ended by %v, want SIGKILL", s)
 	}
-	awaitNoWatchdog(t, b.Path())
-	for _, words := range []string{"no tick has ended for 2s", "it was stopped", "off on 6 motors"} {
-		if !strings.Contains(log.String(), words) {
-			t.Errorf("it says %q, which lacks %q", log, words)
-		}
+	stagetest.CheckSays(t, r.Log.String(), "no tick has ended for 2s|it was stopped|off on 6 motors")
+}
+
+// checkHolds checks that a run still holds its arm, and ends as usual.
+func checkHolds(r *process, b *servosim.Bus) {
+	r.t.Helper()
+	if n := underTorque(b); n != 6 {
+		r.t.Errorf("%d motors under torque: %s", n, r.Log)
 	}
+	if code := r.End(syscall.SIGINT); code != 0 {
+		r.t.Errorf("it ends with %d, %s", code, r.Log)
+	}
+	awaitNoWatchdog(r.t, b.Path())
 }
 
 // Stops of less than two seconds are tolerated, again and again: a host that stalls, a debugger's
@@ -60,39 +68,26 @@ func TestAShortStopIsBorne(t *testing.T) {
 	rttest.RealTime(t)
 	t.Parallel()
 	b := simBus(t)
-	cmd, log := startWatched(t, b, nil)
-	for range 4 {
-		cmd.Process.Signal(syscall.SIGSTOP)
+	r, _ := startWatched(t, b)
+	for range 3 {
+		r.Process.Signal(syscall.SIGSTOP)
 		time.Sleep(time.Second) // half of the time that counts as a hang
-		cmd.Process.Signal(syscall.SIGCONT)
+		r.Process.Signal(syscall.SIGCONT)
 		time.Sleep(200 * time.Millisecond) // some ticks
-		if n := underTorque(b); n != 6 {
-			t.Fatalf("%d motors under torque after a second's stop: %s", n, log)
-		}
 	}
-	cmd.Process.Signal(syscall.SIGINT)
-	if err := cmd.Wait(); err != nil {
-		t.Errorf("it ends with %v, %s", err, log)
-	}
-	awaitNoWatchdog(t, b.Path())
+	checkHolds(r, b)
 }
 
 // Ctrl-Z does not stop the run; the log names the alternatives.
 func TestCtrlZIsAnswered(t *testing.T) {
 	t.Parallel()
 	b := simBus(t)
-	cmd, log := startWatched(t, b, nil)
-	syscall.Kill(-cmd.Process.Pid, syscall.SIGTSTP)
-	awaitText(t, log, "Ctrl-Z")
+	r, _ := startWatched(t, b)
+	r.SignalGroup(syscall.SIGTSTP)
+	r.Await("Ctrl-Z")
 	time.Sleep(2500 * time.Millisecond) // longer than a hang may last
-	if n := underTorque(b); n != 6 || !strings.Contains(log.String(), "ctl pause") {
-		t.Errorf("%d motors under torque, and it says %q", n, log)
-	}
-	cmd.Process.Signal(syscall.SIGINT)
-	if err := cmd.Wait(); err != nil {
-		t.Errorf("it ends with %v", err)
-	}
-	awaitNoWatchdog(t, b.Path())
+	stagetest.CheckSays(t, r.Log.String(), "ctl pause")
+	checkHolds(r, b)
 }
 
 // tickThread returns the id of the process's thread in the real-time class.
@@ -132,20 +127,10 @@ func TestAHungTickIsEnded(t *testing.T) {
 	runtime.LockOSThread() // ptrace belongs to a thread
 	defer runtime.UnlockOSThread()
 	b := simBus(t)
-	cmd, log := startWatched(t, b, nil)
-	tid := tickThread(t, cmd.Process.Pid)
-	began := time.Now()
-	reap := hang(t, tid)
-	awaitTorqueOff(t, b, began, time.Second, torqueOffWithin)
-	reap() // the stop
-	reap() // the end
-	cmd.Wait()
-	awaitNoWatchdog(t, b.Path())
-	for _, words := range []string{"no tick has ended for 2s (it hangs)", "off on 6 motors"} {
-		if !strings.Contains(log.String(), words) {
-			t.Errorf("it says %q, which lacks %q", log, words)
-		}
-	}
+	r, _ := startWatched(t, b)
+	tid, reap := tickThread(t, r.Process.Pid), func() {}
+	checkHungEnd(r, b, func() { reap = hang(t, tid) }, func() { reap() }, func() { reap() }) // the stop, the end
+	stagetest.CheckSays(t, r.Log.String(), "no tick has ended for 2s (it hangs)|off on 6 motors")
 }
 
 // A debugger stops the whole process on purpose: the watchdog process does not end it.
@@ -154,18 +139,18 @@ func TestADebuggerMayStopTheEdge(t *testing.T) {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
 	b := simBus(t)
-	cmd, log := startWatched(t, b, nil)
-	if err := unix.PtraceSeize(cmd.Process.Pid); err != nil {
+	r, _ := startWatched(t, b)
+	if err := unix.PtraceSeize(r.Process.Pid); err != nil {
 		t.Skipf("a process cannot be traced here: %v", err)
 	}
-	cmd.Process.Signal(syscall.SIGSTOP)
+	r.Process.Signal(syscall.SIGSTOP)
 	time.Sleep(3 * time.Second) // longer than a hang may last
 	if n := underTorque(b); n != 6 {
-		t.Fatalf("%d motors under torque: %s", n, log)
+		t.Fatalf("%d motors under torque: %s", n, r.Log)
 	}
-	cmd.Process.Kill()
-	unix.Wait4(cmd.Process.Pid, nil, unix.WALL, nil)
-	awaitTorque(t, b, 0, "the arm was not released")
+	r.Process.Kill()
+	unix.Wait4(r.Process.Pid, nil, unix.WALL, nil)
+	awaitTorque(t, b, 0)
 	awaitNoWatchdog(t, b.Path())
 }
 
@@ -173,23 +158,9 @@ func TestADebuggerMayStopTheEdge(t *testing.T) {
 func TestStoppedCommandsAreEnded(t *testing.T) {
 	rttest.RealTime(t)
 	t.Parallel()
-	demo := filepath.Join("..", "..", "testdata", "demo", "so101.json")
-	for _, args := range [][]string{
-		{"teleop", "--leader", simBus(t).Path(), "--leader-calibration", demo, "--fps", "10"},
-		{"move", "elbow_flex", "60", "--speed", "0.01"},
-	} {
+	for _, args := range otherCommands(t) {
 		b := simBus(t)
-		cmd := exec.Command(binary, append(args, "--bus", b.Path(), "--calibration", demo)...)
-		cmd.Env = append(os.Environ(), "STATE_DIRECTORY="+t.TempDir())
-		if err := cmd.Start(); err != nil {
-			t.Fatal(err)
-		}
-		t.Cleanup(func() { cmd.Process.Kill() })
-		awaitTorque(t, b, 6, args[0]+" never held the arm")
-		began := time.Now()
-		cmd.Process.Signal(syscall.SIGSTOP)
-		awaitTorqueOff(t, b, began, time.Second, torqueOffWithin)
-		cmd.Wait()
-		awaitNoWatchdog(t, b.Path())
+		r := startOther(t, b, args)
+		checkHungEnd(r, b, func() { r.Process.Signal(syscall.SIGSTOP) })
 	}
 }

@@ -1,9 +1,7 @@
 package main
 
 import (
-	"fmt"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strconv"
 	"strings"
@@ -13,18 +11,10 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/edge-rt/edge-rt/rt"
 	"github.com/edge-rt/edge-rt/rt/rttest"
 	"github.com/edge-rt/edge-rt/sim/servosim"
+	"github.com/edge-rt/edge-rt/stage/stagetest"
 )
-
-// awaitTorque waits until want motors are under torque.
-func awaitTorque(t *testing.T, b *servosim.Bus, want int, what string) {
-	t.Helper()
-	rttest.Eventually(t, fmt.Sprintf("%s: %d motors under torque", what, want), func() bool {
-		return underTorque(b) == want
-	})
-}
 
 // watchdogs returns the process ids of the watchdogs of the arm at a port.
 func watchdogs(t *testing.T, bus string) (pids []int) {
@@ -49,82 +39,69 @@ func awaitNoWatchdog(t *testing.T, bus string) {
 	rttest.Eventually(t, "no watchdog process is left", func() bool { return len(watchdogs(t, bus)) == 0 })
 }
 
-// startWatched starts an edge on the simulated bus, in a process group of its own, and returns once
-// the arm is under torque.
-func startWatched(t *testing.T, b *servosim.Bus, stderr *os.File, args ...string) (*exec.Cmd, *rttest.Output) {
+// startWatched starts a run on the simulated bus and returns it once the arm is under torque, with the
+// only watchdog of the arm.
+func startWatched(t *testing.T, b *servosim.Bus, args ...string) (r *process, watchdog int) {
 	t.Helper()
-	cmd, log := edgeCommand(t, newHoldServer(t), b, append([]string{"--quiet", "--on-exit", "hold"}, args...)...),
-		new(rttest.Output)
-	cmd.Stderr, cmd.SysProcAttr = log, &syscall.SysProcAttr{Setpgid: true}
-	if stderr != nil {
-		cmd.Stderr = stderr
+	r = startArmed(t, newHoldServer(t), b, append([]string{"--quiet", "--on-exit", "hold"}, args...)...)
+	return r, theWatchdog(t, b)
+}
+
+func theWatchdog(t *testing.T, b *servosim.Bus) int {
+	t.Helper()
+	pids := watchdogs(t, b.Path())
+	if len(pids) != 1 {
+		t.Fatalf("watchdogs %v, want one", pids)
 	}
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) })
-	awaitTorque(t, b, 6, "it was never armed")
-	return cmd, log
+	return pids[0]
+}
+
+// awaitRelease waits until the arm of a killed run is limp, all writers to its log have ended, and no
+// process of the run is left.
+func (r *process) awaitRelease(b *servosim.Bus) {
+	r.t.Helper()
+	awaitTorque(r.t, b, 0)
+	r.End()
+	awaitNoWatchdog(r.t, b.Path())
 }
 
 // A killed edge's arm is released all the same, and no process of the edge is left.
 func TestWatchdogReleasesAKilledEdge(t *testing.T) {
 	t.Parallel()
 	b := simBus(t)
-	description := filepath.Join(t.TempDir(), "mine.yaml")
-	if err := os.WriteFile(description, []byte("like: so101\nname: mine\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	cmd, log := startWatched(t, b, nil, "--robot", description)
-	if len(watchdogs(t, b.Path())) != 1 {
-		t.Fatalf("watchdogs %v, want one", watchdogs(t, b.Path()))
-	}
+	description := stagetest.WriteFile(t, t.TempDir(), "mine.yaml", "like: so101\nname: mine\n")
+	r, watchdog := startWatched(t, b, "--robot", description)
 	for _, sig := range []syscall.Signal{syscall.SIGHUP, syscall.SIGINT, syscall.SIGTERM, syscall.SIGTSTP} {
-		syscall.Kill(watchdogs(t, b.Path())[0], sig) // as at the end of a login session
+		syscall.Kill(watchdog, sig) // as at the end of a login session
 	}
-	os.Remove(description)                          // the description may be deleted or edited meanwhile
-	syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) // as kill -9 %1 and timeout do
-	awaitTorque(t, b, 0, "the arm was not released")
-	cmd.Wait() // until all writers to the log have ended
-	if text := log.String(); !strings.Contains(text, "without letting the arm go") ||
-		!strings.Contains(text, "off on 6 motors") {
-		t.Errorf("the watchdog says %q", text)
-	}
-	awaitNoWatchdog(t, b.Path())
+	os.Remove(description)         // the description may be deleted or edited meanwhile
+	r.SignalGroup(syscall.SIGKILL) // as kill -9 %1 and timeout do
+	r.awaitRelease(b)
+	stagetest.CheckSays(t, r.Log.String(), "without letting the arm go|off on 6 motors")
 }
 
 // The watchdog waits for an adapter that is unplugged when the run is killed, and for motors that
 // do not answer.
 func TestWatchdogWaitsForTheArm(t *testing.T) {
 	t.Parallel()
-	for _, unplugged := range []bool{true, false} {
-		link := filepath.Join(t.TempDir(), "arm")
-		b, err := servosim.Open(servosim.Config{Clock: rt.KernelClock(), Link: link})
-		if err != nil {
-			t.Skipf("no pseudo-terminals here: %v", err)
-		}
-		t.Cleanup(func() { b.Close() })
-		cmd, log := startWatched(t, b, nil, "--bus", link)
-		if unplugged {
-			b.Unplug()
-		} else {
-			b.Mute(2, true)
-			b.Mute(5, true)
-		}
-		cmd.Process.Kill()
-		time.Sleep(1500 * time.Millisecond) // long enough for a watchdog that wrongly gives up
-		if unplugged {
-			b.Replug()
-		} else {
-			b.Mute(2, false)
-			b.Mute(5, false)
-		}
-		awaitTorque(t, b, 0, "the arm was not released when it was back")
-		cmd.Wait()
-		if text := log.String(); !strings.Contains(text, "off on 6 motors") {
-			t.Errorf("unplugged %v: the watchdog says %q", unplugged, text)
-		}
-		awaitNoWatchdog(t, link)
+	for name, away := range map[string][2]func(*servosim.Bus){
+		"unplugged": {func(b *servosim.Bus) { b.Unplug() }, func(b *servosim.Bus) { b.Replug() }},
+		"silent": {func(b *servosim.Bus) { b.Mute(2, true); b.Mute(5, true) },
+			func(b *servosim.Bus) { b.Mute(2, false); b.Mute(5, false) }},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			link := filepath.Join(t.TempDir(), "arm")
+			b := simBusAt(t, link)
+			r := startArmed(t, newHoldServer(t), b, "--quiet", "--on-exit", "hold", "--bus", link)
+			away[0](b)
+			r.Process.Kill()
+			time.Sleep(1500 * time.Millisecond) // long enough for a watchdog that wrongly gives up
+			away[1](b)
+			r.awaitRelease(b)
+			awaitNoWatchdog(t, link)
+			stagetest.CheckSays(t, r.Log.String(), "off on 6 motors")
+		})
 	}
 }
 
@@ -132,18 +109,19 @@ func TestWatchdogWaitsForTheArm(t *testing.T) {
 func TestWatchdogWaitsForNoReader(t *testing.T) {
 	t.Parallel()
 	b := simBus(t)
-	r, w, err := os.Pipe()
+	reader, w, err := os.Pipe()
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer r.Close()
-	cmd, _ := startWatched(t, b, w)
+	defer reader.Close()
+	r := runOn(t, newHoldServer(t), b, "--quiet", "--on-exit", "hold")
+	r.Stderr = w
+	r.Start()
+	awaitTorque(t, b, 6)
 	fill(t, int(w.Fd()))
 	w.Close()
-	cmd.Process.Kill()
-	awaitTorque(t, b, 0, "the arm was not released")
-	cmd.Wait()
-	awaitNoWatchdog(t, b.Path())
+	r.Process.Kill()
+	r.awaitRelease(b)
 }
 
 // fill writes to a pipe until it is full.
@@ -169,41 +147,43 @@ func TestASocketAloneIsNoService(t *testing.T) {
 	t.Setenv("NOTIFY_SOCKET", m.path)
 	t.Setenv("SYSTEMD_EXEC_PID", "")
 	b := simBus(t)
-	cmd, _ := startWatched(t, b, nil)
-	if len(watchdogs(t, b.Path())) != 1 {
-		t.Errorf("watchdogs %v, want one", watchdogs(t, b.Path()))
-	}
+	r, _ := startWatched(t, b)
 	m.await("READY=1")
-	cmd.Process.Kill()
-	awaitTorque(t, b, 0, "the arm was not released")
-	cmd.Wait()
-	awaitNoWatchdog(t, b.Path())
+	r.Process.Kill()
+	r.awaitRelease(b)
 }
 
 // The other commands that hold an arm have a watchdog process too; after a kill a new command can
 // open the arm at once.
 func TestWatchdogReleasesKilledCommands(t *testing.T) {
 	t.Parallel()
-	demo := filepath.Join("..", "..", "testdata", "demo", "so101.json")
-	for _, args := range [][]string{
-		{"move", "elbow_flex", "60", "--speed", "0.01"},
-		{"teleop", "--leader", simBus(t).Path(), "--leader-calibration", demo, "--fps", "10"},
-	} {
+	for _, args := range otherCommands(t) {
 		b := simBus(t)
 		for range 2 {
-			cmd := exec.Command(binary, append(args, "--bus", b.Path(), "--calibration", demo)...)
-			cmd.Env = append(os.Environ(), "STATE_DIRECTORY="+t.TempDir())
-			if err := cmd.Start(); err != nil {
-				t.Fatal(err)
-			}
-			t.Cleanup(func() { cmd.Process.Kill() })
-			awaitTorque(t, b, 6, args[0]+" never held the arm")
-			cmd.Process.Kill()
-			cmd.Wait()
-			awaitTorque(t, b, 0, "the arm of "+args[0]+" was not released")
+			startOther(t, b, args).Process.Kill()
+			awaitTorque(t, b, 0)
 		}
 		awaitNoWatchdog(t, b.Path())
 	}
+}
+
+// otherCommands are those that hold an arm beside a policy's run.
+func otherCommands(t *testing.T) [][]string {
+	t.Helper()
+	return [][]string{
+		{"move", "elbow_flex", "60", "--speed", "0.01"},
+		{"teleop", "--leader", simBus(t).Path(), "--leader-calibration", demoCalibration, "--fps", "10"},
+	}
+}
+
+// startOther starts such a command and returns it once the arm is under torque.
+func startOther(t *testing.T, b *servosim.Bus, args []string) *process {
+	t.Helper()
+	r := &process{Program: stagetest.Command(t, binary, append(args, "--bus", b.Path(), "--calibration",
+		demoCalibration)...), t: t}
+	r.Start()
+	awaitTorque(t, b, 6)
+	return r
 }
 
 // The watchdog process of an edge that ends by itself ends too, and leaves the arm in the state in
@@ -211,10 +191,12 @@ func TestWatchdogReleasesKilledCommands(t *testing.T) {
 func TestWatchdogEndsWithTheEdge(t *testing.T) {
 	t.Parallel()
 	b := simBus(t)
-	cmd, log := startWatched(t, b, nil)
-	syscall.Kill(-cmd.Process.Pid, syscall.SIGINT) // Ctrl-C
-	if err := cmd.Wait(); err != nil || log.String() != "" {
-		t.Errorf("the edge ends with %v and says %q", err, log)
+	r, _ := startWatched(t, b)
+	r.SignalGroup(syscall.SIGINT) // Ctrl-C
+	// it writes its table, and no process of it writes anything else
+	if code, text := r.End(), r.Log.String(); code != 0 || !strings.HasPrefix(text, "robot ") ||
+		!strings.HasSuffix(text, "stopped by signal\n") {
+		t.Errorf("the edge ends with %d and says %q", code, text)
 	}
 	awaitNoWatchdog(t, b.Path())
 	if on := underTorque(b); on != 6 {
@@ -224,13 +206,11 @@ func TestWatchdogEndsWithTheEdge(t *testing.T) {
 
 func TestWatchdogThatEndsIsReported(t *testing.T) {
 	t.Parallel()
-	b := simBus(t)
-	cmd, log := startWatched(t, b, nil)
-	syscall.Kill(watchdogs(t, b.Path())[0], syscall.SIGKILL)
-	awaitText(t, log, "guards the arm has ended")
-	cmd.Process.Signal(syscall.SIGTERM)
-	if err := cmd.Wait(); err != nil {
-		t.Errorf("the edge ends with %v", err)
+	r, watchdog := startWatched(t, simBus(t))
+	syscall.Kill(watchdog, syscall.SIGKILL)
+	r.Await("guards the arm has ended")
+	if code := r.End(syscall.SIGTERM); code != 0 {
+		t.Errorf("the edge ends with %d", code)
 	}
 }
 
@@ -239,10 +219,7 @@ func TestWatchdogThatEndsIsReported(t *testing.T) {
 func TestTorqueOffWaitsForThePort(t *testing.T) {
 	b := simBus(t)
 	torqueOnAll(t, b.Path())
-	fd, err := unix.Open(b.Path(), unix.O_RDWR|unix.O_NOCTTY|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
+	fd := openTTY(t, b.Path())
 	if err := unix.Flock(fd, unix.LOCK_EX); err != nil {
 		t.Fatal(err)
 	}

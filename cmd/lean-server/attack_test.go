@@ -19,16 +19,14 @@ func TestMemoryUnderAttack(t *testing.T) {
 		t.Skip("half a minute")
 	}
 	rttest.RealTime(t) // the collector keeps the bound only where it gets the processor
-	r := start(t, "--quiet")
-	r.awaitReady()
-	network, prefix := r.dial()
+	r, network, prefix := serve(t, "--quiet")
 	arm := newArm(t, network, prefix)
 	seq := uint64(0)
 	ask := func() { seq++; arm.ask(seq) }
 	for range 20 {
 		ask()
 	}
-	pid := r.cmd.Process.Pid
+	pid := r.Process.Pid
 	idle, _ := zenohtest.Resident(t, pid)
 	for _, a := range zenohtest.Attacks {
 		t.Run(a.Name, func(t *testing.T) {

@@ -2,7 +2,6 @@ package main
 
 import (
 	"fmt"
-	"path/filepath"
 	"strings"
 	"syscall"
 	"testing"
@@ -16,15 +15,8 @@ import (
 // its own measurements move, and its refusal contains the measurement.
 func TestAutoWithTheDemoPolicy(t *testing.T) {
 	rttest.RealTime(t)
-	bundle, err := filepath.Abs(filepath.Join(demo, "bundle"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	r := start(t, "--quiet", "--manifest", writeManifest(t,
-		fmt.Sprintf("model: {repo_or_path: %q}\nmax_sessions: auto\nsessions_per_link: 1000\nsessions_per_host: 1000\n",
-			bundle)))
-	r.awaitReady()
-	network, prefix := r.dial()
+	r, network, prefix := serve(t, "--quiet", "--manifest", writeManifest(t,
+		demoBundle(t)+"max_sessions: auto\nsessions_per_link: 1000\nsessions_per_host: 1000\n"))
 	replies, err := network.Get(t.Context(), wire.StatusKey(prefix), nil, patience)
 	var s wire.Status
 	if err != nil || len(replies) != 1 || wire.ParseStatus(&s, replies[0].Payload) != nil || s.MaxSessions < 1 {

@@ -2,7 +2,6 @@ package main
 
 import (
 	"fmt"
-	"path/filepath"
 	"slices"
 	"strings"
 	"syscall"
@@ -76,13 +75,7 @@ func TestOneLinkAmongRobots(t *testing.T) {
 	if testing.Short() {
 		t.Skip("half a minute")
 	}
-	bundle, err := filepath.Abs(filepath.Join(demo, "bundle"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	r := start(t, "--quiet", "--manifest", writeManifest(t,
-		fmt.Sprintf("model: {repo_or_path: %q}\nmax_sessions: 300\n", bundle)))
-	r.awaitReady()
+	r, _, _ := serve(t, "--quiet", "--manifest", writeManifest(t, demoBundle(t)+"max_sessions: 300\n"))
 	const robots, pause = 2, 50 * time.Millisecond
 	var arms []*arm
 	for i := range robots {
@@ -105,14 +98,14 @@ func TestOneLinkAmongRobots(t *testing.T) {
 		return float64(n) / time.Since(began).Seconds()
 	}
 	chunks(time.Second)
-	idle, _ := zenohtest.Resident(t, r.cmd.Process.Pid)
+	idle, _ := zenohtest.Resident(t, r.Process.Pid)
 	before := chunks(2 * time.Second)
 	c := r.crowd(290, arms[0].body)
 	over, ended := make(chan struct{}), make(chan struct{})
 	go func() { defer close(ended); c.flood(150, over) }()
 	chunks(time.Second)
 	during := chunks(4 * time.Second)
-	_, peak := zenohtest.Resident(t, r.cmd.Process.Pid)
+	_, peak := zenohtest.Resident(t, r.Process.Pid)
 	close(over)
 	<-ended
 	t.Logf("%d sessions; RSS %d MB, at most %d MB; chunks/s of %d robots %.1f, then %.1f", len(c.open), idle>>20,

@@ -7,45 +7,29 @@ import (
 	"testing"
 
 	"github.com/edge-rt/edge-rt/internal/exit"
+	"github.com/edge-rt/edge-rt/stage/stagetest"
 )
 
 // A check by hand sees the variables that the unit gives the service.
 func TestTheEnvironmentBesideTheManifest(t *testing.T) {
-	dir := t.TempDir()
-	text, err := os.ReadFile(filepath.Join(demo, "server.yaml"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := os.CopyFS(filepath.Join(dir, "bundle"), os.DirFS(filepath.Join(demo, "bundle"))); err != nil {
-		t.Fatal(err)
-	}
-	manifest, environment := filepath.Join(dir, "server.yaml"), filepath.Join(dir, "environment")
-	if err := os.WriteFile(manifest, text, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	manifest, bundle := copiedBundle(t)
 	for _, tt := range []struct {
-		name, file string
-		env, args  []string
-		says       string
+		file       string
+		env        []string
+		args, says string
 	}{
-		{"the library", "# of the GPU\nEDGERT_ORT=/opt/none/lib\n", nil, []string{"--manifest", manifest},
-			"/opt/none/lib"},
-		{"quoted", "EDGERT_ORT=\"/opt/a b/lib\"\n", nil, []string{"--manifest=" + manifest}, "/opt/a b/lib"},
-		{"a flag", "LEAN_SERVER_ORT=/opt/flag/lib", nil, []string{"--manifest", manifest}, "/opt/flag/lib"},
-		{"what is set wins", "EDGERT_ORT=/opt/none/lib\n", []string{"EDGERT_ORT=/opt/mine"},
-			[]string{"--manifest", manifest}, "/opt/mine"},
-		{"the variable's manifest", "EDGERT_ORT=/opt/none/lib\n", []string{"LEAN_SERVER_MANIFEST=" + manifest}, nil,
-			"/opt/none/lib"},
-		{"no variable", "EDGERT_ORT\n", nil, []string{"--manifest", manifest},
-			"environment:1: got \"EDGERT_ORT\", want NAME=VALUE"},
-		{"an open quote", "\nX=\"a\n", nil, []string{"--manifest", manifest}, "environment:2: X: the quote"},
+		{"# of the GPU\nEDGERT_ORT=/opt/none/lib\n", nil, "--manifest " + manifest, "/opt/none/lib"},
+		{"EDGERT_ORT=\"/opt/a b/lib\"\n", nil, "--manifest=" + manifest, "/opt/a b/lib"},
+		{"LEAN_SERVER_ORT=/opt/flag/lib", nil, "--manifest " + manifest, "/opt/flag/lib"},
+		{"EDGERT_ORT=/opt/none/lib\n", []string{"EDGERT_ORT=/opt/mine"}, "--manifest " + manifest, "/opt/mine"},
+		{"EDGERT_ORT=/opt/none/lib\n", []string{"LEAN_SERVER_MANIFEST=" + manifest}, "", "/opt/none/lib"},
+		{"EDGERT_ORT\n", nil, "--manifest " + manifest, "environment:1: got \"EDGERT_ORT\", want NAME=VALUE"},
+		{"\nX=\"a\n", nil, "--manifest " + manifest, "environment:2: X: the quote"},
 	} {
-		if err := os.WriteFile(environment, []byte(tt.file), 0o600); err != nil {
-			t.Fatal(err)
-		}
-		code, stdout, stderr := leanServer(t, tt.env, append([]string{"check"}, tt.args...)...)
+		stagetest.WriteFile(t, filepath.Dir(bundle), "environment", tt.file)
+		code, stdout, stderr := leanServer(t, tt.env, append([]string{"check"}, strings.Fields(tt.args)...)...)
 		if code != int(exit.Config) || !strings.Contains(stderr, tt.says) {
-			t.Errorf("%s: code %d, want %d and %q\n%s%s", tt.name, code, exit.Config, tt.says, stdout, stderr)
+			t.Errorf("%q: code %d, want %d and %q\n%s%s", tt.file, code, exit.Config, tt.says, stdout, stderr)
 		}
 	}
 }

@@ -1,15 +1,14 @@
 package main
 
 import (
-	"encoding/json"
 	"os"
 	"path/filepath"
 	"regexp"
 	"strings"
 	"testing"
 
-	"github.com/edge-rt/edge-rt/server"
 	"github.com/edge-rt/edge-rt/server/manifest"
+	"github.com/edge-rt/edge-rt/stage/stagetest"
 )
 
 // The shipped manifest serves a bundle beside it, and the server accepts every key that it shows as
@@ -20,23 +19,10 @@ func TestTheExampleManifestServes(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	dir := t.TempDir()
-	if err := os.CopyFS(filepath.Join(dir, "bundle"), os.DirFS(filepath.Join(demo, "bundle"))); err != nil {
-		t.Fatal(err)
-	}
-	path := filepath.Join(dir, "server.yaml")
-	write := func(text string) {
-		t.Helper()
-		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
-	}
+	path, bundle := copiedBundle(t)
+	write := func(text string) { stagetest.WriteFile(t, filepath.Dir(bundle), "server.yaml", text) }
 	write(string(text))
-	code, stdout, stderr := leanServer(t, nil, "check", "--manifest", path, "--json", "-")
-	var r server.Report
-	if err := json.Unmarshal([]byte(stdout), &r); code != 0 || err != nil {
-		t.Fatalf("check = %d, %v, %s%s", code, err, stdout, stderr)
-	}
+	r, _ := checked(t, path)
 	if len(r.Listen) != 1 || r.Listen[0] != "tcp/0.0.0.0:7447" || r.MaxSessions != 5 {
 		t.Errorf("listens on %v for %d robots", r.Listen, r.MaxSessions)
 	}

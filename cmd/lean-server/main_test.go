@@ -8,6 +8,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"math"
 	"net"
 	"net/http"
@@ -15,6 +16,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -28,6 +30,7 @@ import (
 	"github.com/edge-rt/edge-rt/server/audit"
 	"github.com/edge-rt/edge-rt/server/manifest"
 	"github.com/edge-rt/edge-rt/stage"
+	"github.com/edge-rt/edge-rt/stage/stagetest"
 	"github.com/edge-rt/edge-rt/wire"
 	"github.com/edge-rt/edge-rt/wire/zenoh"
 )
@@ -67,81 +70,92 @@ func needRuntime(t *testing.T) {
 // leanServer runs the program to its end and returns exit code and outputs.
 func leanServer(t *testing.T, env []string, args ...string) (code int, stdout, stderr string) {
 	t.Helper()
-	cmd := exec.Command(built, args...)
-	cmd.Env = append(os.Environ(), env...)
-	var out, log bytes.Buffer
-	cmd.Stdout, cmd.Stderr = &out, &log
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	overdue := time.AfterFunc(patience, func() { _ = cmd.Process.Kill() })
-	defer overdue.Stop()
-	err := cmd.Wait()
-	var exit *exec.ExitError
-	if err != nil && !errors.As(err, &exit) {
-		t.Fatal(err)
-	}
-	return cmd.ProcessState.ExitCode(), out.String(), log.String()
+	p := stagetest.Command(t, built, args...)
+	p.Env = append(p.Env, env...)
+	return p.Run()
 }
+
+// refusal is a command line that lean-server refuses with one line on standard error.
+type refusal stagetest.Refusal
+
+func (r refusal) check(t *testing.T, before ...string) {
+	t.Helper()
+	stagetest.Refusal(r).Check(t, func(t *testing.T, args ...string) (int, string, string) {
+		t.Helper()
+		return leanServer(t, nil, args...)
+	}, before...)
+}
+
+// report runs lean-server check on a manifest and returns its report, also as text.
+func checked(t *testing.T, manifest string, args ...string) (r server.Report, text string) {
+	t.Helper()
+	code, stdout, stderr := leanServer(t, nil, append([]string{"check", "--manifest", manifest, "--json", "-"},
+		args...)...)
+	if err := json.Unmarshal([]byte(stdout), &r); code != 0 || err != nil {
+		t.Fatalf("check = %d, %v, %s%s", code, err, stdout, stderr)
+	}
+	var b strings.Builder
+	if err := r.Print(&b); err != nil {
+		t.Fatal(err)
+	}
+	return r, b.String()
+}
+
+const demoManifest = demo + "/server.yaml"
 
 // writeManifest writes a manifest and returns its path.
 func writeManifest(t *testing.T, text string) string {
 	t.Helper()
-	path := filepath.Join(t.TempDir(), "server.yaml")
-	if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
-		t.Fatal(err)
-	}
-	return path
+	return stagetest.WriteFile(t, t.TempDir(), "server.yaml", text)
 }
 
-// brokenBundle copies the demo bundle, lets change alter the files, corrects the digests of the
-// changed files, and returns a manifest that serves it.
-func brokenBundle(t *testing.T, change func(files map[string][]byte, meta map[string]any)) string {
+// demoBundle is the line of a manifest that names the demo's bundle.
+func demoBundle(t *testing.T) string {
 	t.Helper()
-	from, dir := filepath.Join(demo, "bundle"), t.TempDir()
-	files := map[string][]byte{}
-	err := filepath.WalkDir(from, func(path string, e os.DirEntry, err error) error {
-		if err != nil || e.IsDir() {
-			return err
-		}
-		name, _ := filepath.Rel(from, path)
-		files[name], err = os.ReadFile(path)
-		return err
-	})
+	bundle, err := filepath.Abs(demo + "/bundle")
 	if err != nil {
 		t.Fatal(err)
 	}
-	meta := map[string]any{}
-	if err := json.Unmarshal(files["bundle.json"], &meta); err != nil {
-		t.Fatal(err)
-	}
-	change(files, meta)
-	for name := range meta["files"].(map[string]any) {
-		sum := sha256.Sum256(files[name])
-		meta["files"].(map[string]any)[name] = hex.EncodeToString(sum[:])
-	}
-	if files["bundle.json"], err = json.Marshal(meta); err != nil {
-		t.Fatal(err)
-	}
-	for name, data := range files {
-		path := filepath.Join(dir, "bundle", name)
-		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.WriteFile(path, data, 0o644); err != nil {
-			t.Fatal(err)
-		}
-	}
-	path := filepath.Join(dir, "server.yaml")
-	if err := os.WriteFile(path, []byte("model: {repo_or_path: bundle}\n"), 0o644); err != nil {
-		t.Fatal(err)
-	}
-	return path
+	return fmt.Sprintf("model: {repo_or_path: %q}\n", bundle)
 }
 
-// falsify changes the first value of a tensor of a golden set, so that a correct graph does not
+// copiedBundle copies the demo's bundle into a folder, beside a manifest that serves it.
+func copiedBundle(t *testing.T) (manifest, bundle string) {
+	t.Helper()
+	dir := t.TempDir()
+	bundle = filepath.Join(dir, "bundle")
+	if err := os.CopyFS(bundle, os.DirFS(demo+"/bundle")); err != nil {
+		t.Fatal(err)
+	}
+	return stagetest.WriteFile(t, dir, "server.yaml", "model: {repo_or_path: bundle}\n"), bundle
+}
+
+// brokenBundle copies the demo bundle, lets change alter the description and one file, corrects that
+// file's digest, and returns a manifest that serves the copy.
+func brokenBundle(t *testing.T, file string, change func(data []byte, meta map[string]any) []byte) string {
+	t.Helper()
+	manifest, bundle := copiedBundle(t)
+	data, err := os.ReadFile(filepath.Join(bundle, file))
+	meta := map[string]any{}
+	stagetest.ReadJSON(t, bundle+"/bundle.json", &meta)
+	if err != nil {
+		t.Fatal(err)
+	}
+	data = change(data, meta)
+	sum := sha256.Sum256(data)
+	meta["files"].(map[string]any)[file] = hex.EncodeToString(sum[:])
+	text, err := json.Marshal(meta)
+	if err != nil {
+		t.Fatal(err)
+	}
+	stagetest.WriteFile(t, bundle, file, string(data))
+	stagetest.WriteFile(t, bundle, "bundle.json", string(text))
+	return manifest
+}
+
+// falsified changes the first value of a tensor of a golden set, so that a correct graph does not
 // reproduce it.
-func falsify(t *testing.T, file []byte, tensor string) {
+func falsified(t *testing.T, file []byte, tensor string) []byte {
 	t.Helper()
 	size := binary.LittleEndian.Uint64(file)
 	var header map[string]struct {
@@ -152,123 +166,92 @@ func falsify(t *testing.T, file []byte, tensor string) {
 	}
 	at := file[8+int(size)+header[tensor].Offsets[0]:]
 	binary.LittleEndian.PutUint32(at, math.Float32bits(math.Float32frombits(binary.LittleEndian.Uint32(at))+1))
+	return file
 }
 
 // Bad input ends the program with one clear line and a code.
 func TestBadInput(t *testing.T) {
-	good := filepath.Join(demo, "server.yaml")
 	taken, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer taken.Close()
 	port, free := fmt.Sprint(taken.Addr().(*net.TCPAddr).Port), freePort(t)
-	tests := []struct {
-		name    string
-		args    []string
-		runtime bool // needs ONNX Runtime to get that far
-		code    int
-		says    []string
-	}{
-		{"no manifest", nil, false, 2, []string{"--manifest", "server.yaml"}},
-		{"unknown flag", []string{"--manifst", good}, false, 2, []string{"--manifst", "--help"}},
-		{"unknown command", []string{"serf"}, false, 2, []string{"serf"}},
-		{"health port that is no number", []string{"--health-port", "x", "--manifest", good}, false, 2,
-			[]string{"health-port"}},
-		{"health port that is none", []string{"--health-port", "65536", "--manifest", good}, false, 2,
-			[]string{"--health-port is 65536", "65535"}},
-		{"missing manifest", []string{"--manifest", "none.yaml"}, false, 3, []string{"none.yaml", "--manifest"}},
-		{"unknown manifest key", []string{"--manifest", writeManifest(t, "model: {repo_or_path: b}\nmax_session: 3\n")},
-			false, 3,
-			[]string{"server.yaml:2:", `"max_session"`, `"max_sessions"`}},
-		{"wrong type in the manifest", []string{"--manifest", writeManifest(t, "max_sessions: four\n")}, false, 3,
-			[]string{"server.yaml:1:", "max_sessions", "whole number", "four"}},
-		{"not YAML", []string{"--manifest", writeManifest(t, "a: [\n")}, false, 3, []string{"server.yaml:1:", "YAML"}},
-		{"missing bundle", []string{"--manifest", writeManifest(t, "\nmodel: {repo_or_path: nothing-here}\n")}, false,
-			3,
-			[]string{"server.yaml:2:", "nothing-here", "bundle"}},
-		{"endpoint that is none", []string{"--manifest", good, "--listen", "localhost:7447"}, false, 2,
-			[]string{"--listen", "localhost:7447", "tcp/"}},
-		{"another transport", []string{"--manifest", good, "--connect", "quic/router:7447"}, false, 2,
-			[]string{"--connect", "quic/router:7447", "tls/"}},
-		{"encryption without a certificate", []string{"--manifest", good, "--listen", "tls/127.0.0.1:" + free}, false,
-			3, []string{"tls/", "certificate to show"}},
-		{"certificate that is not there", []string{"--manifest",
-			writeManifest(t, "model: {repo_or_path: b}\nzenoh:\n  listen_endpoints: [\"tls/127.0.0.1:"+free+
-				"\"]\n  tls: {listen_certificate: none.pem, listen_private_key: none.key}\n")}, false, 3,
-			[]string{"server.yaml:4:", "none.pem", "no such file"}},
-		{"no ONNX Runtime", []string{"--manifest", good, "--ort", "/nowhere/libonnxruntime.so"}, false, 3,
-			[]string{"ONNX Runtime", "/nowhere", "pip download"}},
-		{"corrupt ONNX", []string{"--manifest", brokenBundle(t, func(files map[string][]byte, _ map[string]any) {
-			files["policy.onnx"] = files["policy.onnx"][:1000]
-		})}, true, 3, []string{"policy.onnx"}},
-		{"golden set fails", []string{"--manifest", brokenBundle(t, func(files map[string][]byte, _ map[string]any) {
-			falsify(t, files["golden/b1_mode0.safetensors"], "out/chunk_robot")
-		})}, true, 3, []string{"golden", "b1_mode0", "chunk_robot"}},
-		{"no chunk output", []string{"--manifest", brokenBundle(t, func(files map[string][]byte, _ map[string]any) {
-			files["policy.onnx"] = bytes.ReplaceAll(files["policy.onnx"], []byte("chunk_robot"), []byte("other_robot"))
-		})}, true, 3, []string{"chunk_robot"}},
-		{"health port busy", []string{"--manifest", good, "--health-port", port}, false, 1,
-			[]string{"health_port", port, "in use"}},
+	good := "--manifest " + demoManifest + " "
+	text := func(text string) string { return "--manifest " + writeManifest(t, text) + " " }
+	for _, tt := range []refusal{
+		{"", 2, "--manifest|server.yaml"},
+		{"--manifst x", 2, "--manifst|--help"},
+		{"serf", 2, "serf"},
+		{good + "--health-port x", 2, "health-port"},
+		{good + "--health-port 65536", 2, "--health-port is 65536|65535"},
+		{"--manifest none.yaml", 3, "none.yaml|--manifest"},
+		{text("model: {repo_or_path: b}\nmax_session: 3\n"), 3, `server.yaml:2:|"max_session"|"max_sessions"`},
+		{text("max_sessions: four\n"), 3, "server.yaml:1:|max_sessions|whole number|four"},
+		{text("a: [\n"), 3, "server.yaml:1:|YAML"},
+		{text("\nmodel: {repo_or_path: nothing-here}\n"), 3, "server.yaml:2:|nothing-here|bundle"},
+		{good + "--listen localhost:7447", 2, "--listen|localhost:7447|tcp/"},
+		{good + "--connect quic/router:7447", 2, "--connect|quic/router:7447|tls/"},
+		{good + "--listen tls/127.0.0.1:" + free, 3, "tls/|certificate to show"},
+		{text("model: {repo_or_path: b}\nzenoh:\n  listen_endpoints: [\"tls/127.0.0.1:" + free +
+			"\"]\n  tls: {listen_certificate: none.pem, listen_private_key: none.key}\n"), 3,
+			"server.yaml:4:|none.pem|no such file"},
+		{good + "--health-port " + port, 1, "health_port|" + port + "|in use"},
 		// Also without ONNX Runtime: the port is checked before the policy is loaded.
-		{"listen port busy", []string{"--manifest", good, "--health-port", "0", "--listen", "tcp/127.0.0.1:" + port,
-			"--ort", "/nowhere"}, false, 1,
-			[]string{"listen_endpoints", port, "in use", "--listen"}},
-		{"capture ring without end", []string{"--manifest",
-			writeManifest(t, "model: {repo_or_path: b}\ndebug: {capture_max: 5000}\n")}, false, 3,
-			[]string{"server.yaml:2:", "debug.capture_max", "5000", "4096"}},
-		{"captures into a file", []string{"--manifest",
-			writeManifest(t, "model: {repo_or_path: b}\nhealth_port: 0\nzenoh: {listen_endpoints: [\"tcp/127.0.0.1:"+
-				free+"\"]}\ndebug: {capture_dir: server.yaml}\n")}, false, 3,
-			[]string{"server.yaml:4:", "debug.capture_dir"}},
-		{"audit into a folder that is not there", []string{"--manifest", good, "--health-port", "0", "--listen",
-			"tcp/127.0.0.1:" + free, "--audit", "/nowhere/audit.jsonl"}, false, 2,
-			[]string{"--audit", "/nowhere/audit.jsonl"}},
-		{"summary into a folder", []string{"--manifest", good, "--json", t.TempDir(), "--ort", "/nowhere"}, false, 2,
-			[]string{"--json", "is a directory"}},
-		{"access control without robots", []string{"acl", "--manifest",
-			writeManifest(t, "model: {repo_or_path: b, id: m}\nrouters: [boss]\n")}, false, 3,
-			[]string{"clients is empty", "common name"}},
-		{"access control without a server", []string{"acl", "--manifest",
-			writeManifest(t, "model: {repo_or_path: b, id: m}\nclients: [arm-a]\n")}, false, 3,
-			[]string{"zenoh.tls.connect_certificate", "routers"}},
-		{"access control for a robot that is also a router",
-			[]string{"acl", "--manifest", writeManifest(t,
-				"model: {repo_or_path: b, id: m}\nrouters: [arm-a]\nclients: [arm-a]\n")}, false, 3,
-			[]string{"server.yaml:3:", `"arm-a" is named twice`}},
-		{"access control of a model that is not there",
-			[]string{"acl", "--manifest", writeManifest(t,
-				"model: {repo_or_path: b}\nrouters: [boss]\nclients: [arm-a]\n")}, false, 3,
-			[]string{"server.yaml:1:", "not a bundle directory"}},
-		{"access control into a folder", []string{"acl", "-o", t.TempDir(), "--manifest",
-			writeManifest(t, "model: {repo_or_path: b, id: m}\nrouters: [boss]\nclients: [arm-a]\n")}, false, 2,
-			[]string{"--output", "is a directory"}},
-		{"replay of nothing", []string{"replay", "--manifest", good}, false, 2,
-			[]string{"replay DIR", "debug.capture_dir"}},
-		{"replay of an empty folder", []string{"replay", t.TempDir(), "--manifest", good}, false, 2,
-			[]string{"no captured requests", "debug.capture_dir"}},
+		{good + "--health-port 0 --ort /nowhere --listen tcp/127.0.0.1:" + port, 1,
+			"listen_endpoints|" + port + "|in use|--listen"},
+		{text("model: {repo_or_path: b}\ndebug: {capture_max: 5000}\n"), 3,
+			"server.yaml:2:|debug.capture_max|5000|4096"},
+		{text("model: {repo_or_path: b}\nhealth_port: 0\nzenoh: {listen_endpoints: [\"tcp/127.0.0.1:" + free +
+			"\"]}\ndebug: {capture_dir: server.yaml}\n"), 3, "server.yaml:4:|debug.capture_dir"},
+		{good + "--health-port 0 --audit /nowhere/audit.jsonl --listen tcp/127.0.0.1:" + free, 2,
+			"--audit|/nowhere/audit.jsonl"},
+		{good + "--ort /nowhere --json " + t.TempDir(), 2, "--json|is a directory"},
+		{"acl " + text("model: {repo_or_path: b, id: m}\nrouters: [boss]\n"), 3, "clients is empty|common name"},
+		{"acl " + text("model: {repo_or_path: b, id: m}\nclients: [arm-a]\n"), 3,
+			"zenoh.tls.connect_certificate|routers"},
+		{"acl " + text("model: {repo_or_path: b, id: m}\nrouters: [arm-a]\nclients: [arm-a]\n"), 3,
+			`server.yaml:3:|"arm-a" is named twice`},
+		{"acl " + text("model: {repo_or_path: b}\nrouters: [boss]\nclients: [arm-a]\n"), 3,
+			"server.yaml:1:|not a bundle directory"},
+		{"acl " + text("model: {repo_or_path: b, id: m}\nrouters: [boss]\nclients: [arm-a]\n") + "-o " + t.TempDir(), 2,
+			"--output|is a directory"},
+		{"replay " + good, 2, "replay DIR|debug.capture_dir"},
+		{"replay " + t.TempDir() + " " + good, 2, "no captured requests|debug.capture_dir"},
+	} {
+		tt.check(t, "--quiet")
 	}
-	for _, tt := range tests {
-		t.Run(tt.name, func(t *testing.T) {
-			if tt.runtime {
-				needRuntime(t)
-			}
-			code, stdout, stderr := leanServer(t, nil, append([]string{"--quiet"}, tt.args...)...)
-			if code != tt.code {
-				t.Errorf("exit code %d, want %d; it said: %s", code, tt.code, stderr)
-			}
-			// The instructions for getting ONNX Runtime are several lines after the first one.
-			if lines := strings.Count(stderr, "\n"); stdout != "" || lines != 1 &&
-				!strings.Contains(stderr, "pip download") {
-				t.Errorf("%d lines on stderr and %q on stdout, want one line:\n%s", lines, stdout, stderr)
-			}
-			for _, word := range tt.says {
-				if !strings.Contains(stderr, word) {
-					t.Errorf("message lacks %q: %s", word, stderr)
-				}
-			}
-		})
+	// The instructions for getting ONNX Runtime are several lines after the first one.
+	code, _, stderr := leanServer(t, nil, "--quiet", "--manifest", demoManifest, "--ort", "/nowhere/libonnxruntime.so")
+	if code != 3 {
+		t.Errorf("no ONNX Runtime: code %d, want 3", code)
 	}
+	stagetest.CheckSays(t, stderr, "ONNX Runtime|/nowhere|pip download")
+}
+
+func TestBrokenBundles(t *testing.T) {
+	needRuntime(t)
+	for _, tt := range []struct {
+		file   string
+		change func(data []byte, _ map[string]any) []byte
+		says   string
+	}{
+		{"policy.onnx", func(data []byte, _ map[string]any) []byte { return data[:1000] }, "policy.onnx"},
+		{"golden/b1_mode0.safetensors", func(data []byte, _ map[string]any) []byte {
+			return falsified(t, data, "out/chunk_robot")
+		}, "golden|b1_mode0|chunk_robot"},
+		{"policy.onnx", func(data []byte, _ map[string]any) []byte {
+			return bytes.ReplaceAll(data, []byte("chunk_robot"), []byte("other_robot"))
+		}, "chunk_robot"},
+	} {
+		refusal{"--manifest " + brokenBundle(t, tt.file, tt.change), 3, tt.says}.check(t, "--quiet")
+	}
+	// A file that does not match its digest is refused before ONNX Runtime is searched for.
+	manifest, bundle := copiedBundle(t)
+	if err := os.Truncate(bundle+"/policy.onnx", 1000); err != nil {
+		t.Fatal(err)
+	}
+	refusal{"check --ort /nowhere --manifest " + manifest, 3, "policy.onnx|sha256"}.check(t)
 }
 
 // An ONNX Runtime of another version, or a library that only claims the right one, is refused
@@ -301,14 +284,13 @@ const struct base *OrtGetApiBase(void) { return BASE; }
 				filepath.Join(dir, "ort.c")).CombinedOutput(); err != nil {
 				t.Skipf("%v: %s", err, out)
 			}
-			code, stdout, stderr := leanServer(t, nil, "--quiet", "--manifest", filepath.Join(demo, "server.yaml"),
-				"--health-port", "0",
+			code, stdout, stderr := leanServer(t, nil, "--quiet", "--manifest", demoManifest, "--health-port", "0",
 				"--listen", "tcp/127.0.0.1:"+freePort(t), "--ort", lib)
 			first, _, _ := strings.Cut(stderr, "\n")
-			if code != 3 || stdout != "" || !strings.Contains(first, lib) || !strings.Contains(first, tt.want) ||
-				!strings.Contains(first, "ONNX Runtime") {
-				t.Errorf("exit code %d, %q, want 3 and a line with the library and %q", code, stderr, tt.want)
+			if code != 3 || stdout != "" {
+				t.Errorf("exit code %d, %q, want 3", code, stdout)
 			}
+			stagetest.CheckSays(t, first, "ONNX Runtime|"+lib+"|"+tt.want)
 		})
 	}
 }
@@ -340,20 +322,6 @@ func TestExitCodesAreDocumented(t *testing.T) {
 	}
 }
 
-// A file that does not match its digest is refused before ONNX Runtime is searched for.
-func TestChangedFileIsFoundByItsDigest(t *testing.T) {
-	path := brokenBundle(t, func(map[string][]byte, map[string]any) {})
-	graph := filepath.Join(filepath.Dir(path), "bundle", "policy.onnx")
-	if err := os.Truncate(graph, 1000); err != nil {
-		t.Fatal(err)
-	}
-	code, _, stderr := leanServer(t, nil, "check", "--manifest", path)
-	if code != 3 || !strings.Contains(stderr, "policy.onnx") || !strings.Contains(stderr, "sha256") ||
-		strings.Count(stderr, "\n") != 1 {
-		t.Errorf("exit code %d, %q, want 3 and one line about the digest of policy.onnx", code, stderr)
-	}
-}
-
 func TestVersionAndHelp(t *testing.T) {
 	if code, stdout, stderr := leanServer(t, nil, "version"); code != 0 || !strings.HasPrefix(stdout, "lean-server ") ||
 		stderr != "" {
@@ -363,21 +331,12 @@ func TestVersionAndHelp(t *testing.T) {
 	if code != 0 || stderr != "" {
 		t.Errorf("--help-all = %d, stderr %q", code, stderr)
 	}
-	for _, word := range []string{"Examples:", "testdata/demo/server.yaml", "LEAN_SERVER_MANIFEST", "Exit codes"} {
-		if !strings.Contains(stdout, word) {
-			t.Errorf("--help-all lacks %q", word)
-		}
-	}
+	stagetest.CheckSays(t, stdout, "Examples:|testdata/demo/server.yaml|LEAN_SERVER_MANIFEST|Exit codes")
 }
 
 func TestCheckSaysWhatWouldBeServed(t *testing.T) {
 	needRuntime(t)
-	code, stdout, stderr := leanServer(t, []string{"LEAN_SERVER_MANIFEST=" + filepath.Join(demo, "server.yaml")},
-		"check", "--json", "-")
-	var r server.Report
-	if err := json.Unmarshal([]byte(stdout), &r); code != 0 || err != nil {
-		t.Fatalf("check = %d, %v, %s%s", code, err, stdout, stderr)
-	}
+	r, text := checked(t, demoManifest)
 	if r.Prefix != "@lerobot/demo-around-the-post/main/demo" || r.Model != "demo/around-the-post" || r.FPS != 60 ||
 		r.ChunkSize != 50 || len(r.ActionNames) != 6 || r.MaxSessions != 5 ||
 		len(r.Listen) != 1 || r.Listen[0] != manifest.DefaultListen || r.InferenceMs <= 0 ||
@@ -387,12 +346,11 @@ func TestCheckSaysWhatWouldBeServed(t *testing.T) {
 	// picture; state, noise, prefix, both chunks, beta and sigma_d; prefix_len, delay, prefix_end,
 	// rtc_mode, schedule
 	const row = 120*160*3 + 4*(6+50*6+50*6+2*50*6+2) + 8*5
-	var text strings.Builder
-	if err := r.Print(&text); err != nil || r.TensorBytes < row || r.TensorBytes%row != 0 ||
-		!strings.Contains(text.String(), fmt.Sprintf("tensors    %.1f MiB of inputs and outputs\n",
-			float64(r.TensorBytes)/(1<<20))) {
-		t.Errorf("%d bytes of tensors, want rows of %d: %v, %s", r.TensorBytes, row, err, text.String())
+	if r.TensorBytes < row || r.TensorBytes%row != 0 {
+		t.Errorf("%d bytes of tensors, want rows of %d", r.TensorBytes, row)
 	}
+	stagetest.CheckSays(t, text, fmt.Sprintf("tensors    %.1f MiB of inputs and outputs\n",
+		float64(r.TensorBytes)/(1<<20)))
 }
 
 // A name on the hub is no folder of this machine: the server fetches nothing, and its error
@@ -419,43 +377,27 @@ func TestANameOnTheHubPointsToTheExport(t *testing.T) {
 			t.Errorf("%s: exit code %d, %q, want 3 and, %v, the commands for the hub", tt.given, code, stderr, tt.hub)
 		}
 	}
-	code, _, stderr := leanServer(t, nil, "check", "--manifest", writeManifest(t, "service: pick\n"))
-	if code != 3 || !strings.Contains(stderr, "model.repo_or_path is required") ||
-		strings.Contains(stderr, "--model.repo_or_path") {
-		t.Errorf("exit code %d, %q, want 3 and no flag that is none", code, stderr)
-	}
+	refusal{"check --manifest " + writeManifest(t, "service: pick\n"), 3, ": model.repo_or_path is required"}.check(t)
 }
 
 // Files that are not part of the bundle change neither its digest nor its content: check names them
 // once.
 func TestCheckNamesTheFilesThatAreNotTheBundles(t *testing.T) {
 	needRuntime(t)
-	examine := func(path string) (r server.Report, text string) {
-		t.Helper()
-		code, stdout, stderr := leanServer(t, nil, "check", "--manifest", path, "--json", "-")
-		if err := json.Unmarshal([]byte(stdout), &r); code != 0 || err != nil {
-			t.Fatalf("check = %d, %v, %s%s", code, err, stdout, stderr)
-		}
-		var b strings.Builder
-		if err := r.Print(&b); err != nil {
-			t.Fatal(err)
-		}
-		return r, b.String()
-	}
-	path := brokenBundle(t, func(map[string][]byte, map[string]any) {})
-	clean, text := examine(path)
+	manifest, bundle := copiedBundle(t)
+	clean, text := checked(t, manifest)
 	if clean.Unlisted != nil || strings.Contains(text, "beside it") {
 		t.Errorf("a clean bundle's report names %q: %s", clean.Unlisted, text)
 	}
 	for _, name := range []string{".cache/huggingface/download/policy.onnx.metadata", "golden/._b1.safetensors",
 		".DS_Store", "an\x1b[2J"} {
-		file := filepath.Join(filepath.Dir(path), "bundle", name)
+		file := filepath.Join(bundle, name)
 		if err := errors.Join(os.MkdirAll(filepath.Dir(file), 0o755),
 			os.WriteFile(file, []byte("x"), 0o644)); err != nil {
 			t.Fatal(err)
 		}
 	}
-	r, text := examine(path)
+	r, text := checked(t, manifest)
 	const line = "\n  beside it  .DS_Store, .cache/, \"an\\x1b[2J\", golden/._b1.safetensors: not listed in " +
 		"bundle.json, so not read and not in the digest\n"
 	if r.SHA256 != clean.SHA256 || r.UnlistedAll != 4 || strings.Count(text, line) != 1 {
@@ -468,20 +410,15 @@ func TestCheckNamesTheFilesThatAreNotTheBundles(t *testing.T) {
 func TestCheckNamesABundleForSimulation(t *testing.T) {
 	needRuntime(t)
 	for _, only := range []bool{true, false} {
-		path := brokenBundle(t, func(_ map[string][]byte, meta map[string]any) {
+		r, text := checked(t, brokenBundle(t, "policy.onnx", func(data []byte, meta map[string]any) []byte {
 			if !only {
 				delete(meta, "simulation_only")
 			}
-		})
-		code, stdout, stderr := leanServer(t, nil, "check", "--manifest", path)
-		if said := strings.Contains(stdout, "simulation_only: robots with a real arm refuse it\n"); code != 0 ||
-			said != only {
-			t.Errorf("check of simulation_only %v = %d, %s%s", only, code, stdout, stderr)
-		}
-		var r server.Report
-		if _, stdout, _ = leanServer(t, nil, "check", "--manifest", path, "--json",
-			"-"); json.Unmarshal([]byte(stdout), &r) != nil || r.Simulation != only {
-			t.Errorf("check --json of simulation_only %v: %s", only, stdout)
+			return data
+		}))
+		if said := strings.Contains(text, "simulation_only: robots with a real arm refuse it\n"); said != only ||
+			r.Simulation != only {
+			t.Errorf("check of simulation_only %v: %v, %s", only, r.Simulation, text)
 		}
 	}
 }
@@ -492,13 +429,13 @@ func TestOnlyServingCreatesTheAuditFile(t *testing.T) {
 	dir := t.TempDir()
 	for _, args := range [][]string{{"check"}, {"replay", dir}, {"replay", "nowhere"}} {
 		file := filepath.Join(t.TempDir(), "audit.jsonl")
-		leanServer(t, []string{"LEAN_SERVER_MANIFEST=" + filepath.Join(demo, "server.yaml"),
+		leanServer(t, []string{"LEAN_SERVER_MANIFEST=" + demoManifest,
 			"LEAN_SERVER_AUDIT=" + file}, args...)
 		if _, err := os.Stat(file); !errors.Is(err, os.ErrNotExist) {
 			t.Errorf("%s has created the audit file: %v", args, err)
 		}
 	}
-	code, _, stderr := leanServer(t, []string{"LEAN_SERVER_MANIFEST=" + filepath.Join(demo, "server.yaml"),
+	code, _, stderr := leanServer(t, []string{"LEAN_SERVER_MANIFEST=" + demoManifest,
 		"LEAN_SERVER_AUDIT=/nowhere/audit.jsonl"}, "check")
 	if code != 0 {
 		t.Errorf("check = %d because of an audit file that it does not write: %s", code, stderr)
@@ -507,32 +444,47 @@ func TestOnlyServingCreatesTheAuditFile(t *testing.T) {
 
 // running is the program while it serves.
 type running struct {
+	*stagetest.Program
 	t        *testing.T
-	cmd      *exec.Cmd
-	log      bytes.Buffer // complete after stop
 	endpoint string
 	health   string
 	json     string
 }
 
-// start runs the program with the demo's manifest; args may name another one.
-func start(t *testing.T, args ...string) *running {
+// command returns the program with the demo's manifest, not yet started; args may name another one.
+func command(t *testing.T, args ...string) *running {
 	t.Helper()
 	needRuntime(t)
-	r := &running{t: t, endpoint: "tcp/127.0.0.1:" + freePort(t), json: filepath.Join(t.TempDir(), "summary.json")}
 	port := freePort(t)
-	r.health = "http://127.0.0.1:" + port
+	r := &running{
+		t:        t,
+		endpoint: "tcp/127.0.0.1:" + freePort(t),
+		health:   "http://127.0.0.1:" + port,
+		json:     filepath.Join(t.TempDir(), "summary.json"),
+	}
 	if !slices.Contains(args, "--manifest") {
-		args = append(args, "--manifest", filepath.Join(demo, "server.yaml"))
+		args = append(args, "--manifest", demoManifest)
 	}
-	r.cmd = exec.Command(built, append([]string{"--listen", r.endpoint, "--health-port", port, "--json", r.json},
-		args...)...)
-	r.cmd.Stdout, r.cmd.Stderr = &r.log, &r.log
-	if err := r.cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = r.cmd.Process.Kill() }) // fails when it has ended, as it should
+	r.Program = stagetest.Command(t, built, append([]string{"--listen", r.endpoint, "--health-port", port, "--json",
+		r.json}, args...)...)
 	return r
+}
+
+// start starts such a program.
+func start(t *testing.T, args ...string) *running {
+	t.Helper()
+	r := command(t, args...)
+	r.Start()
+	return r
+}
+
+// serve starts such a program and returns it once it serves, with a link to it and its prefix.
+func serve(t *testing.T, args ...string) (r *running, network wire.Session, prefix string) {
+	t.Helper()
+	r = start(t, args...)
+	r.awaitReady()
+	network, prefix = r.dial()
+	return r, network, prefix
 }
 
 // awaitReady waits for /readyz to become 200; until then it must return 503.
@@ -551,36 +503,54 @@ func (r *running) awaitReady() {
 
 func freePort(t *testing.T) string {
 	t.Helper()
-	endpoint, err := stage.FreeEndpoint()
-	if err != nil {
-		t.Fatal(err)
-	}
-	return endpoint[strings.LastIndexByte(endpoint, ':')+1:]
+	_, port := stagetest.FreeEndpoint(t)
+	return port
 }
 
-// get returns the HTTP status of a page, 0 without an answer.
-func (r *running) get(page string) int {
-	response, err := http.Get(r.health + page)
+// page returns the HTTP status of a page and its text, 0 without an answer.
+func (r *running) page(name string) (code int, text string) {
+	response, err := http.Get(r.health + name)
 	if err != nil {
-		return 0
+		return 0, err.Error()
 	}
-	response.Body.Close()
-	return response.StatusCode
+	defer response.Body.Close()
+	all, err := io.ReadAll(response.Body)
+	if err != nil {
+		return 0, err.Error()
+	}
+	return response.StatusCode, string(all)
+}
+
+// get returns the HTTP status of a page.
+func (r *running) get(page string) int {
+	code, _ := r.page(page)
+	return code
+}
+
+// metrics reads /metrics; labels stay in the names.
+func (r *running) metrics() map[string]float64 {
+	r.t.Helper()
+	code, text := r.page("/metrics")
+	if code != http.StatusOK {
+		r.t.Fatalf("/metrics: %d, %s", code, text)
+	}
+	all := map[string]float64{}
+	for line := range strings.Lines(text) {
+		name, value, found := strings.Cut(strings.TrimSpace(line), " ")
+		if n, err := strconv.ParseFloat(value, 64); found && err == nil {
+			all[name] = n
+		}
+	}
+	return all
 }
 
 // end sends sig and expects a clean end without a listening socket left. It returns how long that
 // took.
 func (r *running) end(sig os.Signal) (took time.Duration) {
 	r.t.Helper()
-	began := time.Now()
-	if err := r.cmd.Process.Signal(sig); err != nil {
-		r.t.Fatal(err)
-	}
-	overdue := time.AfterFunc(patience, func() { _ = r.cmd.Process.Kill() })
-	defer overdue.Stop()
-	err := r.cmd.Wait()
-	if took = time.Since(began); err != nil {
-		r.t.Errorf("ended after %v with %v, want a clean end:\n%s", took, err, r.log.String())
+	code, took := r.leave(sig)
+	if code != 0 {
+		r.t.Errorf("ended after %v with %d, want a clean end:\n%s", took, code, r.Log)
 	}
 	for _, address := range []string{strings.TrimPrefix(r.endpoint, "tcp/"), strings.TrimPrefix(r.health, "http://")} {
 		l, err := net.Listen("tcp", address)
@@ -593,6 +563,14 @@ func (r *running) end(sig os.Signal) (took time.Duration) {
 	return took
 }
 
+// leave sends sig and returns the exit code, and how long the end took.
+func (r *running) leave(sig os.Signal) (code int, took time.Duration) {
+	r.t.Helper()
+	began := time.Now()
+	code = r.End(sig)
+	return code, time.Since(began)
+}
+
 // stop is end, and returns the summary.
 func (r *running) stop(sig os.Signal) server.Summary {
 	r.t.Helper()
@@ -602,13 +580,7 @@ func (r *running) stop(sig os.Signal) server.Summary {
 
 func (r *running) summary() (s server.Summary) {
 	r.t.Helper()
-	text, err := os.ReadFile(r.json)
-	if err != nil {
-		r.t.Fatal(err)
-	}
-	if err := json.Unmarshal(text, &s); err != nil {
-		r.t.Fatal(err)
-	}
+	stagetest.ReadJSON(r.t, r.json, &s)
 	return s
 }
 
@@ -636,20 +608,13 @@ func TestIdleServerStopsOnEitherSignal(t *testing.T) {
 // lean-server | head: the reader of the log has left, and no reader takes the table at the end. The
 // server served to the end.
 func TestServerOutlivesItsReader(t *testing.T) {
-	needRuntime(t)
 	pipe, out, err := os.Pipe()
 	if err != nil {
 		t.Fatal(err)
 	}
-	port := freePort(t)
-	r := &running{t: t, endpoint: "tcp/127.0.0.1:" + freePort(t), health: "http://127.0.0.1:" + port}
-	r.cmd = exec.Command(built, "--manifest", filepath.Join(demo, "server.yaml"), "--listen", r.endpoint,
-		"--health-port", port)
-	r.cmd.Stdout, r.cmd.Stderr = out, out
-	if err := r.cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = r.cmd.Process.Kill() })
+	r := command(t)
+	r.Stdout, r.Stderr = out, out
+	r.Start()
 	out.Close()
 	if _, err := pipe.Read(make([]byte, 1)); err != nil {
 		t.Errorf("the first byte: %v", err)
@@ -692,7 +657,7 @@ func (r *running) dial() (network wire.Session, prefix string) {
 // trained prefix is honoured to the bit that matters, the robot gets an event when the server
 // leaves, and the whole process allocates next to nothing per request.
 func TestServesTheDemoPolicy(t *testing.T) {
-	serveDemo(t, start(t))
+	serveDemo(t)
 }
 
 // The same with audit and captures: one audit line for each request, the newest requests captured,
@@ -700,31 +665,25 @@ func TestServesTheDemoPolicy(t *testing.T) {
 func TestServesOnTheRecord(t *testing.T) {
 	const captures = 12
 	dir := t.TempDir()
-	bundle, err := filepath.Abs(filepath.Join(demo, "bundle"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	path := writeManifest(t, fmt.Sprintf("model: {repo_or_path: %q}\ndebug: {capture_dir: %q, capture_max: %d}\n",
-		bundle, filepath.Join(dir, "captures"), captures))
+	path := writeManifest(t, demoBundle(t)+fmt.Sprintf("debug: {capture_dir: %q, capture_max: %d}\n",
+		filepath.Join(dir, "captures"), captures))
 	audit := filepath.Join(dir, "audit.jsonl")
-	serveDemo(t, start(t, "--manifest", path, "--audit", audit))
+	serveDemo(t, "--manifest", path, "--audit", audit)
 
-	text, err := os.ReadFile(audit)
+	type line struct {
+		Client  string  `json:"client_uuid"`
+		Seq     uint64  `json:"seq_id"`
+		Outcome string  `json:"outcome"`
+		Mode    string  `json:"conditioning"`
+		Ms      float64 `json:"inference_ms"`
+	}
+	lines, err := stage.ReadAudit[line](audit, false)
 	if err != nil {
 		t.Fatal(err)
 	}
-	lines := bytes.Split(bytes.TrimSpace(text), []byte("\n"))
-	for i, line := range lines {
-		var a struct {
-			Client  string  `json:"client_uuid"`
-			Seq     uint64  `json:"seq_id"`
-			Outcome string  `json:"outcome"`
-			Mode    string  `json:"conditioning"`
-			Ms      float64 `json:"inference_ms"`
-		}
-		if err := json.Unmarshal(line, &a); err != nil || a.Client != "test-arm" || a.Seq != uint64(i+1) ||
-			a.Outcome != "ok" || a.Mode != "trained" || a.Ms <= 0 {
-			t.Fatalf("audit line %d = %s, %v", i, line, err)
+	for i, a := range lines {
+		if a.Client != "test-arm" || a.Seq != uint64(i+1) || a.Outcome != "ok" || a.Mode != "trained" || a.Ms <= 0 {
+			t.Fatalf("audit line %d = %+v", i, a)
 		}
 	}
 	if len(lines) != demoRequests {
@@ -736,13 +695,9 @@ func TestServesOnTheRecord(t *testing.T) {
 			captures) {
 		t.Errorf("replay = %d, %s%s", code, stdout, stderr)
 	}
-	other := writeManifest(t, fmt.Sprintf("model: {repo_or_path: %q}\n", filepath.Join(filepath.Dir(bundle), "still")))
-	if code, stdout, stderr := leanServer(t, nil, "replay", filepath.Join(dir, "captures"), "--manifest",
-		other); code != 2 || stdout != "" || strings.Count(stderr, "\n") != 1 ||
-		!strings.Contains(stderr, fmt.Sprintf("%d with bundle", captures)) ||
-		!strings.Contains(stderr, "give the manifest of the bundle that answered") {
-		t.Errorf("replay with another bundle = %d, %s%s, want 2 and one line", code, stdout, stderr)
-	}
+	other := writeManifest(t, strings.Replace(demoBundle(t), "/bundle", "/still", 1))
+	refusal{"replay " + dir + "/captures --manifest " + other, 2,
+		fmt.Sprintf("%d with bundle|give the manifest of the bundle that answered", captures)}.check(t)
 	torn := filepath.Join(dir, "captures", "request-00003.safetensors")
 	if err := os.Truncate(torn, 1000); err != nil {
 		t.Fatal(err)
@@ -757,10 +712,9 @@ const demoRequests = 400
 
 // serveDemo requests chunks of the demo policy and stops the server, which must have allocated at
 // most one object for two requests meanwhile.
-func serveDemo(t *testing.T, r *running) {
+func serveDemo(t *testing.T, args ...string) {
 	t.Helper()
-	r.awaitReady()
-	network, prefix := r.dial()
+	r, network, prefix := serve(t, args...)
 	arm := newArm(t, network, prefix)
 	sent := arm.prefix()
 	for seq := uint64(1); seq <= demoRequests; seq++ {
@@ -797,76 +751,38 @@ func serveDemo(t *testing.T, r *running) {
 		s.PathMallocs, s.GCCycles, s.InferenceMs.P50, s.ServiceMs.P99)
 }
 
-// Every reason for which a server refuses a session, over TCP from the real program.
+// The manifest's limits refuse sessions, over TCP from the real program.
 func TestSessionRefusals(t *testing.T) {
-	bundle, err := filepath.Abs(filepath.Join(demo, "bundle"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	r := start(t, "--manifest", writeManifest(t, fmt.Sprintf(`model: {repo_or_path: %q}
-default_task: "around the post"
+	r, network, prefix := serve(t, "--manifest", writeManifest(t, demoBundle(t)+`default_task: "around the post"
 pin_task: true
 strict_fps: true
 max_sessions: 1
 clients: [arm-1, arm-2]
-`, bundle)))
-	r.awaitReady()
-	network, prefix := r.dial()
+`))
 	tests := []struct {
-		name      string
 		change    func(o *wire.SessionOpen)
 		want      string
 		temporary bool
 	}{
-		{"schema", func(o *wire.SessionOpen) {
-			o.SchemaVersion = 2
-		}, "schema_version 2 outside supported range [1, 1]", false},
-		{"client not on the list", func(o *wire.SessionOpen) {
-			o.ClientUUID = "arm-3"
-		}, "client 'arm-3' is not on this server's list", false},
-		{"client that is no key segment", func(o *wire.SessionOpen) { o.ClientUUID = "arm 1" }, "client_uuid", false},
-		{"action order", func(o *wire.SessionOpen) {
-			o.ActionNames = append([]string{o.ActionNames[1], o.ActionNames[0]}, o.ActionNames[2:]...)
-		}, "refusing to map chunk columns to motors", false},
-		{"action count", func(o *wire.SessionOpen) {
-			o.ActionNames = o.ActionNames[:5]
-		}, "refusing to map chunk columns to motors", false},
-		{"action units", func(o *wire.SessionOpen) {
-			o.ActionUnits = slices.Repeat([]string{"radians"}, 6)
-		}, "action_units", false},
-		{"state dim", func(o *wire.SessionOpen) { o.StateDim = 7 }, "state dim mismatch: server=6, client=7", false},
-		{"state units", func(o *wire.SessionOpen) {
-			o.StateUnits = slices.Repeat([]string{"radians"}, 6)
-		}, "state_units", false},
-		{"camera", func(o *wire.SessionOpen) {
-			o.CameraNames = []string{"observation.images.wrist"}
-		}, "missing camera features ['observation.images.top']", false},
-		{"camera size", func(o *wire.SessionOpen) {
-			o.CameraShapes = []wire.CameraShape{{Name: "observation.images.top", H: 8192, W: 8192, C: 3}}
-		}, "8192x8192", false},
-		{"pinned task", func(o *wire.SessionOpen) {
-			o.Task = "fold the towel"
-		}, "task is pinned to 'around the post' on this server, got 'fold the towel'", false},
-		{"fps", func(o *wire.SessionOpen) { o.FPS = 30 }, "client fps=30 != trained fps=60 (strict_fps=true)", false},
-		{"nothing wrong", func(*wire.SessionOpen) {}, "", false},
-		{"the same robot again", func(*wire.SessionOpen) {}, "", false},
-		{"full", func(o *wire.SessionOpen) { o.ClientUUID = "arm-2" }, "server full: 1/1 sessions active", true},
-		{"wrong while full: final all the same", func(o *wire.SessionOpen) {
-			o.SchemaVersion = 2
-		}, "schema_version", false},
+		{func(o *wire.SessionOpen) { o.ClientUUID = "arm-3" }, "client 'arm-3' is not on this server's list", false},
+		{func(o *wire.SessionOpen) { o.StateDim = 7 }, "state dim mismatch: server=6, client=7", false},
+		{func(o *wire.SessionOpen) { o.Task = "fold the towel" },
+			"task is pinned to 'around the post' on this server, got 'fold the towel'", false},
+		{func(o *wire.SessionOpen) { o.FPS = 30 }, "client fps=30 != trained fps=60 (strict_fps=true)", false},
+		{func(*wire.SessionOpen) {}, "", false},
+		{func(*wire.SessionOpen) {}, "", false}, // the same robot again
+		{func(o *wire.SessionOpen) { o.ClientUUID = "arm-2" }, "server full: 1/1 sessions active", true},
+		{func(o *wire.SessionOpen) { o.SchemaVersion = 2 }, "schema_version 2 outside supported range [1, 1]", false},
 	}
-	for _, tt := range tests {
-		t.Run(tt.name, func(t *testing.T) {
-			o := demoOpen(t, "arm-1")
-			tt.change(&o)
-			ack := openSession(t, network, prefix, o)
-			if ack.Accepted != (tt.want == "") || !strings.Contains(ack.Error, tt.want) ||
-				ack.Temporary() != tt.temporary ||
-				tt.temporary && (ack.ServerLoad != 1 || ack.RetryAfterMs <= 0) {
-				t.Errorf("ack = %+v, want accepted %v, an error with %q, temporary %v", ack, tt.want == "", tt.want,
-					tt.temporary)
-			}
-		})
+	for i, tt := range tests {
+		o := demoOpen(t, "arm-1")
+		tt.change(&o)
+		ack := openSession(t, network, prefix, o)
+		if ack.Accepted != (tt.want == "") || !strings.Contains(ack.Error, tt.want) ||
+			ack.Temporary() != tt.temporary || tt.temporary && (ack.ServerLoad != 1 || ack.RetryAfterMs <= 0) {
+			t.Errorf("open %d: ack = %+v, want accepted %v, an error with %q, temporary %v", i, ack, tt.want == "",
+				tt.want, tt.temporary)
+		}
 	}
 	if s := r.stop(syscall.SIGTERM); s.Sessions.Opened != 2 || s.Sessions.Refused != uint64(len(tests)-2) {
 		t.Errorf("sessions = %+v, want 2 opened and %d refused", s.Sessions, len(tests)-2)

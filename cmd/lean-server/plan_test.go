@@ -2,7 +2,6 @@ package main
 
 import (
 	"encoding/json"
-	"path/filepath"
 	"strings"
 	"testing"
 
@@ -13,7 +12,7 @@ import (
 // and impossible robots are refused.
 func TestPlan(t *testing.T) {
 	needRuntime(t)
-	manifest := []string{"plan", "--manifest", filepath.Join(demo, "server.yaml"), "--round-trip", "5ms,20ms"}
+	manifest := []string{"plan", "--manifest", demoManifest, "--round-trip", "5ms,20ms"}
 	code, stdout, stderr := leanServer(t, nil, append(manifest, "--json", "-")...)
 	var r capacity.Report
 	if err := json.Unmarshal([]byte(stdout), &r); code != 0 || err != nil {
@@ -32,8 +31,5 @@ func TestPlan(t *testing.T) {
 	if code, stdout, _ := leanServer(t, nil, manifest...); code != 0 || !strings.Contains(stdout, "\nmax_sessions: ") {
 		t.Errorf("code %d, it prints\n%s", code, stdout)
 	}
-	if code, _, stderr := leanServer(t, nil, append(manifest, "--fps", "0")...); code != 2 ||
-		!strings.Contains(stderr, "--fps") {
-		t.Errorf("--fps 0: code %d, %q, want 2", code, stderr)
-	}
+	refusal{"--fps 0", 2, "--fps"}.check(t, manifest...)
 }

@@ -1,16 +1,12 @@
 package main
 
 import (
-	"bufio"
 	"context"
 	"flag"
 	"fmt"
 	"maps"
 	"math/rand/v2"
-	"net/http"
-	"path/filepath"
 	"slices"
-	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -377,28 +373,10 @@ func (s *soak) attacks(random *rand.Rand) {
 	}
 }
 
-// scrape reads the gauges of /metrics; labels stay in the names.
-func (s *soak) scrape() map[string]float64 {
-	s.t.Helper()
-	response, err := http.Get(s.r.health + "/metrics")
-	if err != nil {
-		s.t.Fatal(err)
-	}
-	defer response.Body.Close()
-	all := map[string]float64{}
-	for lines := bufio.NewScanner(response.Body); lines.Scan(); {
-		name, value, found := strings.Cut(lines.Text(), " ")
-		if n, err := strconv.ParseFloat(value, 64); found && err == nil {
-			all[name] = n
-		}
-	}
-	return all
-}
-
 // watch measures the server's memory until the test is over and returns the peak.
 func (s *soak) watch() (peak int64) {
 	for s.over.Err() == nil {
-		now, _ := zenohtest.Resident(s.t, s.r.cmd.Process.Pid)
+		now, _ := zenohtest.Resident(s.t, s.r.Process.Pid)
 		peak = max(peak, int64(now))
 		pause(s.over, 50*time.Millisecond)
 	}
@@ -433,20 +411,14 @@ func TestSoak(t *testing.T) {
 	if testing.Short() {
 		t.Skip("a minute")
 	}
-	bundle, err := filepath.Abs(filepath.Join(demo, "bundle"))
-	if err != nil {
-		t.Fatal(err)
-	}
 	ca := endpointtest.New(t)
 	cert, key := ca.Issue("server", "localhost", "127.0.0.1")
 	secure := "tls/localhost:" + freePort(t)
-	r := start(t, "--quiet", "--listen", secure, "--manifest", writeManifest(t, fmt.Sprintf(`model: {repo_or_path: %q}
+	r, network, prefix := serve(t, "--quiet", "--listen", secure, "--manifest", writeManifest(t, fmt.Sprintf(`%s
 max_sessions: 24
 memory: %dMiB
 zenoh: {tls: {root_ca_certificate: %q, listen_certificate: %q, listen_private_key: %q, enable_mtls: true}}
-`, bundle, soakMemory>>20, ca.CA, cert, key)))
-	r.awaitReady()
-	network, prefix := r.dial()
+`, demoBundle(t), soakMemory>>20, ca.CA, cert, key)))
 	model := newArmNamed(t, network, prefix, "model")
 	model.ask(1)
 	over, end := context.WithTimeout(t.Context(), *soakFor)
@@ -466,8 +438,8 @@ zenoh: {tls: {root_ca_certificate: %q, listen_certificate: %q, listen_private_ke
 		s.tls[name] = zenoh.Config{Connect: []string{secure},
 			TLS: endpoint.Security{RootCA: ca.CA, ConnectCertificate: cert, ConnectKey: key}}
 	}
-	before := s.scrape()
-	idle, _ := zenohtest.Resident(t, r.cmd.Process.Pid)
+	before := r.metrics()
+	idle, _ := zenohtest.Resident(t, r.Process.Pid)
 	var all sync.WaitGroup
 	for i := range soakRobots + 2 {
 		robot := &soakRobot{
@@ -503,7 +475,7 @@ zenoh: {tls: {root_ca_certificate: %q, listen_certificate: %q, listen_private_ke
 	left := ""
 	// as long as sessions may outlive their robots
 	for began := time.Now(); time.Since(began) < soakSettle; time.Sleep(time.Second) {
-		if left = leftover(before, s.scrape()); left == "" {
+		if left = leftover(before, s.r.metrics()); left == "" {
 			break
 		}
 	}

@@ -96,9 +96,8 @@ func TestTwoRobotsWithTwoTasks(t *testing.T) {
 		t.Fatalf("another task moves the chunk by %g only", d)
 	}
 
-	r := start(t, "--manifest", writeManifest(t, fmt.Sprintf("model: {repo_or_path: %q, id: toy/pi05}\n", dir)))
-	r.awaitReady()
-	network, prefix := r.dial()
+	r, network, prefix := serve(t, "--manifest", writeManifest(t,
+		fmt.Sprintf("model: {repo_or_path: %q, id: toy/pi05}\n", dir)))
 	var arms [2]*arm
 	for i := range arms {
 		arms[i] = joinArm(t, network, prefix, wire.SessionOpen{

@@ -4,7 +4,6 @@ import (
 	"crypto/x509"
 	"errors"
 	"fmt"
-	"io"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -14,32 +13,15 @@ import (
 	"time"
 
 	"github.com/edge-rt/edge-rt/rt/rttest"
+	"github.com/edge-rt/edge-rt/stage/stagetest"
 	"github.com/edge-rt/edge-rt/wire/zenoh/endpoint/endpointtest"
 )
-
-// page returns the HTTP status of a page and its text.
-func (r *running) page(name string) (code int, text string) {
-	response, err := http.Get(r.health + name)
-	if err != nil {
-		return 0, err.Error()
-	}
-	defer response.Body.Close()
-	all, err := io.ReadAll(response.Body)
-	if err != nil {
-		return 0, err.Error()
-	}
-	return response.StatusCode, string(all)
-}
 
 // secured writes a manifest whose robots connect by TLS.
 func secured(t *testing.T, cert, key, more string) (manifest string) {
 	t.Helper()
-	bundle, err := filepath.Abs(filepath.Join(demo, "bundle"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	return writeManifest(t, fmt.Sprintf("model: {repo_or_path: %q}\nservice: demo\nzenoh:\n  tls:\n    "+
-		"listen_certificate: %q\n    listen_private_key: %q\n%s", bundle, cert, key, more))
+	return writeManifest(t, demoBundle(t)+fmt.Sprintf("service: demo\nzenoh:\n  tls:\n    listen_certificate: %q\n"+
+		"    listen_private_key: %q\n%s", cert, key, more))
 }
 
 // A certificate that expires while the server serves makes it not ready, and its pages report it;
@@ -99,11 +81,8 @@ func TestCertificatesWhileServing(t *testing.T) {
 		t.Errorf("readyz = %d, %s, want 200: the set before is in use", code, text)
 	}
 	r.end(syscall.SIGTERM)
-	for _, want := range []string{"NO ROBOT CAN CONNECT", "the certificates are in order again", "are not used"} {
-		if !strings.Contains(r.log.String(), want) {
-			t.Errorf("the log lacks %q: %s", want, r.log.String())
-		}
-	}
+	stagetest.CheckSays(t, r.Log.String(),
+		"NO ROBOT CAN CONNECT|the certificates are in order again|are not used")
 }
 
 // check refuses certificates that no robot could use, with the date, and warns of an end that is

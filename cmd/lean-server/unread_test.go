@@ -4,9 +4,6 @@ import (
 	"io"
 	"net/http"
 	"os"
-	"os/exec"
-	"path/filepath"
-	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -47,27 +44,15 @@ const unreadLimit = stopLimit + time.Second
 // startUnread starts the program with an output without a reader.
 func startUnread(t *testing.T, stdout, stderr *os.File, args ...string) *running {
 	t.Helper()
-	needRuntime(t)
-	port := freePort(t)
-	r := &running{
-		t:        t,
-		endpoint: "tcp/127.0.0.1:" + freePort(t),
-		health:   "http://127.0.0.1:" + port,
-		json:     filepath.Join(t.TempDir(), "summary.json"),
-	}
-	r.cmd = exec.Command(built, append([]string{"--manifest", filepath.Join(demo, "server.yaml"), "--listen",
-		r.endpoint, "--health-port", port, "--json", r.json}, args...)...)
-	r.cmd.Stdout, r.cmd.Stderr = &r.log, &r.log
+	r := command(t, args...)
 	if stdout != nil {
-		r.cmd.Stdout = stdout
+		r.Stdout = stdout
 	}
 	if stderr != nil {
-		r.cmd.Stderr = stderr
+		r.Stderr = stderr
 	}
-	if err := r.cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = r.cmd.Process.Kill() }) // fails when it has ended, as it should
+	r.Start()
+	r.awaitReady()
 	return r
 }
 
@@ -78,7 +63,6 @@ func TestServesWhileNobodyReadsItsLog(t *testing.T) {
 	rttest.RealTime(t)
 	reader, stderr := fullPipe(t)
 	r := startUnread(t, nil, stderr)
-	r.awaitReady()
 	network, prefix := r.dial()
 	const lines = 1200 // more than the buffer for the reader, and than the limit of similar lines
 	for range lines {
@@ -109,10 +93,10 @@ func TestServesWhileNobodyReadsItsLog(t *testing.T) {
 			t.Errorf("%s = %d, want 200", page, code)
 		}
 	}
-	if lost := r.metric("lean_server_log_lines_lost_total"); lost == 0 || lost > lines+100 {
+	if lost := r.metrics()["lean_server_log_lines_lost_total"]; lost == 0 || lost > lines+100 {
 		t.Errorf("%v lines are counted as lost, want most of %d", lost, lines)
 	}
-	if leftOut := r.metric("lean_server_log_lines_left_out_total"); leftOut == 0 || leftOut > lines {
+	if leftOut := r.metrics()["lean_server_log_lines_left_out_total"]; leftOut == 0 || leftOut > lines {
 		t.Errorf("%v lines are counted as left out, want some of %d", leftOut, lines)
 	}
 	if took := r.end(syscall.SIGTERM); took > unreadLimit {
@@ -132,7 +116,6 @@ func TestServesWhileNobodyReadsItsLog(t *testing.T) {
 func TestALateReaderIsToldWhatIsMissing(t *testing.T) {
 	reader, stderr := fullPipe(t)
 	r := startUnread(t, nil, stderr)
-	r.awaitReady()
 	network, prefix := r.dial()
 	wrong := demoOpen(t, "wrong")
 	wrong.StateDim = 7
@@ -159,50 +142,11 @@ func TestEndsWhileNobodyTakesItsTable(t *testing.T) {
 	rttest.RealTime(t)
 	_, stdout := fullPipe(t)
 	r := startUnread(t, stdout, nil)
-	r.awaitReady()
 	code, took := r.leave(syscall.SIGTERM)
-	if said := r.log.String(); code != 1 || took > unreadLimit ||
+	if said := r.Log.String(); code != 1 || took > unreadLimit ||
 		!strings.Contains(said, "standard output: nothing was taken for 1s") {
 		t.Errorf("ended with %d after %v, want 1 within %v and why:\n%s", code, took, unreadLimit, said)
 	}
-}
-
-// leave sends sig and returns the exit code, and how long the end took.
-func (r *running) leave(sig os.Signal) (code int, took time.Duration) {
-	r.t.Helper()
-	began := time.Now()
-	if err := r.cmd.Process.Signal(sig); err != nil {
-		r.t.Fatal(err)
-	}
-	overdue := time.AfterFunc(patience, func() { _ = r.cmd.Process.Kill() })
-	defer overdue.Stop()
-	_ = r.cmd.Wait() // the exit code has the result
-	return r.cmd.ProcessState.ExitCode(), time.Since(began)
-}
-
-// metric returns one series of /metrics, without labels.
-func (r *running) metric(name string) float64 {
-	r.t.Helper()
-	response, err := http.Get(r.health + "/metrics")
-	if err != nil {
-		r.t.Fatal(err)
-	}
-	defer response.Body.Close()
-	text, err := io.ReadAll(response.Body)
-	if err != nil {
-		r.t.Fatal(err)
-	}
-	for line := range strings.Lines(string(text)) {
-		if value, ok := strings.CutPrefix(line, name+" "); ok {
-			v, err := strconv.ParseFloat(strings.TrimSpace(value), 64)
-			if err != nil {
-				r.t.Fatal(err)
-			}
-			return v
-		}
-	}
-	r.t.Fatalf("/metrics has no %s", name)
-	return 0
 }
 
 // Goal: audit lines without a reader do not keep the program from ending; the program reports it,
@@ -211,12 +155,11 @@ func TestEndsWhileNobodyTakesItsAudit(t *testing.T) {
 	rttest.RealTime(t)
 	_, stdout := fullPipe(t)
 	r := startUnread(t, stdout, nil, "--audit", "-")
-	r.awaitReady()
 	network, prefix := r.dial()
 	arm := newArm(t, network, prefix)
 	arm.ask(1)
 	code, took := r.leave(syscall.SIGTERM)
-	if said := r.log.String(); code != 1 || took > unreadLimit ||
+	if said := r.Log.String(); code != 1 || took > unreadLimit ||
 		!strings.Contains(said, "audit: nothing was taken for 1s") {
 		t.Errorf("ended with %d after %v, want 1 within %v and why:\n%s", code, took, unreadLimit, said)
 	}
@@ -225,19 +168,10 @@ func TestEndsWhileNobodyTakesItsAudit(t *testing.T) {
 // Goal: a server that receives a signal while it warms up does not finish the warm-up.
 func TestStopsWhileWarmingUp(t *testing.T) {
 	rttest.RealTime(t)
-	bundle, err := filepath.Abs(filepath.Join(demo, "bundle"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	r := start(t, "--manifest", writeManifest(t, "model: {repo_or_path: "+bundle+"}\nwarmup_inferences: 1000\n"))
+	r := start(t, "--manifest", writeManifest(t, demoBundle(t)+"warmup_inferences: 1000\n"))
 	rttest.Eventually(t, "the warm-up", func() bool {
-		response, err := http.Get(r.health + "/readyz")
-		if err != nil {
-			return false
-		}
-		defer response.Body.Close()
-		text, _ := io.ReadAll(response.Body)
-		return strings.Contains(string(text), "warming up")
+		_, text := r.page("/readyz")
+		return strings.Contains(text, "warming up")
 	})
 	const limit = 800 * time.Millisecond // the warm-up takes 2 s and more
 	if took := r.end(syscall.SIGTERM); took > limit {
@@ -248,9 +182,7 @@ func TestStopsWhileWarmingUp(t *testing.T) {
 // Goal: a server that is full, or whose opens come from a wrong robot, does not fill the log: the
 // refusals are counted, and the first ones are logged with their reasons.
 func TestRefusalsDoNotFillTheLog(t *testing.T) {
-	r := start(t)
-	r.awaitReady()
-	network, prefix := r.dial()
+	r, network, prefix := serve(t)
 	wrong := demoOpen(t, "wrong")
 	wrong.StateDim = 7
 	const opens = 300
@@ -260,7 +192,7 @@ func TestRefusalsDoNotFillTheLog(t *testing.T) {
 		}
 	}
 	s := r.stop(syscall.SIGTERM)
-	said := strings.Count(r.log.String(), "state dim mismatch")
+	said := strings.Count(r.Log.String(), "state dim mismatch")
 	if said < 20 || said > 100 || s.LogLinesLeftOut != opens-uint64(said) || s.Refusals["state"] != opens {
 		t.Errorf("%d refusals, %d of them in the log, %d left out; want %d, some, the rest", s.Refusals["state"], said,
 			s.LogLinesLeftOut, opens)

@@ -1,0 +1,143 @@
+// Package stagetest runs the real programs in tests.
+package stagetest
+
+import (
+	"cmp"
+	"errors"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/edge-rt/edge-rt/rt/rttest"
+	"github.com/edge-rt/edge-rt/stage"
+)
+
+// Limit is how long a program may take to end: only a test that fails waits so long.
+const Limit = time.Minute
+
+// Program is a program under test. Both outputs go to its log, unless the test sets others before
+// Start.
+type Program struct {
+	*exec.Cmd
+	Log *rttest.Output
+	t   *testing.T
+}
+
+// Command returns a program with a state directory of its own.
+func Command(t *testing.T, path string, args ...string) *Program {
+	t.Helper()
+	p := &Program{Cmd: exec.Command(path, args...), Log: new(rttest.Output), t: t}
+	p.Env = append(os.Environ(), "STATE_DIRECTORY="+t.TempDir())
+	p.Stdout, p.Stderr = p.Log, p.Log
+	return p
+}
+
+// Start starts the program, in a process group of its own unless the test wants otherwise. The end of
+// the test kills the program.
+func (p *Program) Start() *Program {
+	p.t.Helper()
+	p.SysProcAttr = cmp.Or(p.SysProcAttr, &syscall.SysProcAttr{Setpgid: true})
+	if err := p.Cmd.Start(); err != nil {
+		p.t.Fatal(err)
+	}
+	p.t.Cleanup(func() { p.Process.Kill() }) // fails when it has ended, as it should
+	return p
+}
+
+// SignalGroup sends a signal to the program's process group, as a terminal does.
+func (p *Program) SignalGroup(sig syscall.Signal) { syscall.Kill(-p.Process.Pid, sig) }
+
+// Await returns when the log has the text.
+func (p *Program) Await(text string) {
+	p.t.Helper()
+	defer func() {
+		if p.t.Failed() {
+			p.t.Logf("%s wrote:\n%s", filepath.Base(p.Path), p.Log)
+		}
+	}()
+	rttest.Eventually(p.t, strconv.Quote(text), func() bool { return strings.Contains(p.Log.String(), text) })
+}
+
+// End sends the signals and returns the exit code of the program, -1 when a signal has killed it.
+func (p *Program) End(signals ...os.Signal) (code int) {
+	p.t.Helper()
+	for _, sig := range signals {
+		p.Process.Signal(sig)
+	}
+	overdue := time.AfterFunc(Limit, func() { p.Process.Kill() })
+	defer overdue.Stop()
+	if err, exit := p.Wait(), (*exec.ExitError)(nil); err != nil && !errors.As(err, &exit) {
+		p.t.Fatal(err)
+	}
+	return p.ProcessState.ExitCode()
+}
+
+// Run runs the program to its end.
+func (p *Program) Run() (code int, stdout, stderr string) {
+	p.t.Helper()
+	var out, log strings.Builder
+	p.Stdout, p.Stderr = &out, &log
+	code = p.Start().End()
+	return code, out.String(), log.String()
+}
+
+// CheckSays reports the parts that a text lacks; | separates them.
+func CheckSays(t *testing.T, text, parts string) {
+	t.Helper()
+	for part := range strings.SplitSeq(parts, "|") {
+		if !strings.Contains(text, part) {
+			t.Errorf("%q is missing in:\n%s", part, text)
+		}
+	}
+}
+
+// Refusal is a command line that a program refuses with one line on standard error.
+type Refusal struct {
+	Args string // separated by blanks
+	Code int
+	Says string // parts of the line, separated by |
+}
+
+// Check runs the command line, with arguments before those of the refusal.
+func (r Refusal) Check(t *testing.T, run func(*testing.T, ...string) (int, string, string), before ...string) {
+	t.Helper()
+	code, stdout, stderr := run(t, append(before, strings.Fields(r.Args)...)...)
+	if code != r.Code || stdout != "" || strings.Count(stderr, "\n") != 1 {
+		t.Errorf("%s: exit code %d, %q on standard output, want %d and one line on standard error:\n%s", r.Args, code,
+			stdout, r.Code, stderr)
+	}
+	CheckSays(t, stderr, r.Says)
+}
+
+// ReadJSON reads a file, such as a program's summary, into v.
+func ReadJSON(t *testing.T, file string, v any) {
+	t.Helper()
+	if err := stage.ReadJSON(file, v); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// WriteFile writes a file into a folder and returns its path.
+func WriteFile(t *testing.T, dir, name, text string) string {
+	t.Helper()
+	path := filepath.Join(dir, name)
+	if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+// FreeEndpoint returns an endpoint of this machine without a listener, and its port.
+func FreeEndpoint(t *testing.T) (endpoint, port string) {
+	t.Helper()
+	endpoint, err := stage.FreeEndpoint()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return endpoint, endpoint[strings.LastIndexByte(endpoint, ':')+1:]
+}
