@@ -30,10 +30,10 @@ type ActionChunk struct {
 	names *interned
 }
 
-// Reset empties c and keeps its memory.
+// clear empties c and keeps its memory.
 //
 //rt:noalloc
-func (c *ActionChunk) Reset() {
+func (c *ActionChunk) clear() {
 	model := c.ChunkModel
 	robot := c.ChunkRobot
 	names := c.names
@@ -81,7 +81,7 @@ func AppendActionChunk(dst []byte, c *ActionChunk) []byte {
 //
 //rt:noalloc
 func ParseActionChunk(c *ActionChunk, src []byte) error {
-	c.Reset()
+	c.clear()
 	if c.names == nil {
 		c.names = newInterned()
 	}
@@ -89,11 +89,11 @@ func ParseActionChunk(c *ActionChunk, src []byte) error {
 	for range r.open(src) {
 		c.field(&r, r.key())
 	}
-	if err := r.close(); err != nil {
-		c.Reset()
-		return err
+	err := r.close()
+	if err != nil {
+		c.clear()
 	}
-	return nil
+	return err
 }
 
 //rt:noalloc

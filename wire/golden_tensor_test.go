@@ -32,7 +32,7 @@ func judgeTensor(raw json.RawMessage) error {
 	if !present {
 		return nil
 	}
-	if got.DType.String() != v.WireDType || !slices.Equal(got.Shape, v.Shape) ||
+	if dtypes[got.DType].name != v.WireDType || !slices.Equal(got.Shape, v.Shape) ||
 		hex.EncodeToString(got.Data) != v.DataHex {
 		return fmt.Errorf("ParseTensor(%s) = %v %v %x, want %s %v %s", v.Hex, got.DType, got.Shape, got.Data,
 			v.WireDType, v.Shape, v.DataHex)
@@ -40,7 +40,7 @@ func judgeTensor(raw json.RawMessage) error {
 	if again := hex.EncodeToString(AppendTensor(nil, got)); again != v.Hex {
 		return fmt.Errorf("AppendTensor = %s, want %s", again, v.Hex)
 	}
-	if got.DType != Float32 && got.DType != Float64 {
+	if got.DType != float32Type && got.DType != float64Type {
 		return nil
 	}
 	return judgeFloats(unhex(v.Hex), v.Values)
@@ -85,7 +85,7 @@ func judgeTensorEdge(raw json.RawMessage) error {
 	if (err != nil) != (v.Error != "") {
 		return fmt.Errorf("ParseTensor(% x) = %v, want error %q", src, err, v.Error)
 	}
-	if err == nil && got.DType.String() != v.Out.DType {
+	if err == nil && dtypes[got.DType].name != v.Out.DType {
 		return fmt.Errorf("ParseTensor(% x) has dtype %v, want %s", src, got.DType, v.Out.DType)
 	}
 	return nil

@@ -1,6 +1,7 @@
 package wire
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"slices"
@@ -17,8 +18,8 @@ const ServerAliveAny = KeyRoot + "/*/*/*/server/alive"
 
 // Defaults for the parts of a service's key that the manifest leaves empty.
 const (
-	DefaultRevision = "main"
-	DefaultService  = "default"
+	defaultRevision = "main"
+	defaultService  = "default"
 )
 
 // MaxUUIDBytes bounds a robot's name.
@@ -86,14 +87,8 @@ func CheckUUID(uuid string) error {
 // ServicePrefix returns the common prefix of a service's keys. service is the service's name, or
 // its default task; an empty revision or service takes its default.
 func ServicePrefix(model, revision, service string) (string, error) {
-	if revision == "" {
-		revision = DefaultRevision
-	}
-	if service == "" {
-		service = DefaultService
-	}
 	prefix := KeyRoot
-	for _, segment := range []string{model, revision, service} {
+	for _, segment := range []string{model, cmp.Or(revision, defaultRevision), cmp.Or(service, defaultService)} {
 		slug, err := Slug(segment)
 		if err != nil {
 			return "", err
@@ -173,14 +168,12 @@ func ClientUUID(key string) (string, error) {
 func ParseEpochAlive(prefix, key string) (uuid string, epoch uint32, err error) {
 	rest, ok := strings.CutPrefix(key, prefix+"/")
 	parts := strings.Split(rest, "/")
-	if !ok || len(parts) != 3 || parts[2] != "alive" {
-		return "", 0, errKey(key, prefix+"/UUID/EPOCH/alive")
+	if ok && len(parts) == 3 && parts[2] == "alive" {
+		if n, err := strconv.ParseUint(parts[1], 10, 32); err == nil {
+			return parts[0], uint32(n), nil
+		}
 	}
-	n, err := strconv.ParseUint(parts[1], 10, 32)
-	if err != nil {
-		return "", 0, errKey(key, prefix+"/UUID/EPOCH/alive")
-	}
-	return parts[0], uint32(n), nil
+	return "", 0, errKey(key, prefix+"/UUID/EPOCH/alive")
 }
 
 // ParseReplicaKey splits a key made by ReplicaAliveKey or ReplicaRoomKey; leaf is
@@ -218,27 +211,20 @@ func ParseHeldKey(prefix, key string) (h Held, err error) {
 // Service is the parsed prefix of a service's keys: three slugs.
 type Service struct{ Model, Revision, Name string }
 
-// Prefix is the inverse of ParseServicePrefix.
+// Prefix is the inverse of ServiceOf.
 func (s Service) Prefix() string {
 	return KeyRoot + "/" + s.Model + "/" + s.Revision + "/" + s.Name
 }
 
-// ParseServicePrefix splits `@lerobot/MODEL/REVISION/SERVICE`.
-func ParseServicePrefix(prefix string) (Service, error) {
-	parts := strings.Split(prefix, "/")
-	if len(parts) != 4 || parts[0] != KeyRoot || slices.Contains(parts, "") {
-		return Service{}, errKey(prefix, KeyRoot+"/MODEL/REVISION/SERVICE")
-	}
-	return Service{Model: parts[1], Revision: parts[2], Name: parts[3]}, nil
-}
-
-// ServiceOf returns the service whose server declared the liveliness token key.
+// ServiceOf returns the service whose server declared the liveliness token
+// `@lerobot/MODEL/REVISION/SERVICE/server/alive`.
 func ServiceOf(serverAliveKey string) (Service, error) {
 	prefix, ok := strings.CutSuffix(serverAliveKey, "/server/alive")
-	if !ok {
+	parts := strings.Split(prefix, "/")
+	if !ok || len(parts) != 4 || parts[0] != KeyRoot || slices.Contains(parts, "") {
 		return Service{}, errKey(serverAliveKey, ServerAliveAny)
 	}
-	return ParseServicePrefix(prefix)
+	return Service{Model: parts[1], Revision: parts[2], Name: parts[3]}, nil
 }
 
 //go:noinline

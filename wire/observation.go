@@ -109,10 +109,10 @@ func (n *interned) remember(b []byte) string {
 	return s
 }
 
-// Reset empties o and keeps its memory.
+// clear empties o and keeps its memory.
 //
 //rt:noalloc
-func (o *Observation) Reset() {
+func (o *Observation) clear() {
 	prefixModel, prefixRobot := o.PrefixModel, o.PrefixRobot
 	prefixModel.clear()
 	prefixRobot.clear()
@@ -269,7 +269,7 @@ func appendPicture(dst []byte, m *Image) []byte {
 //
 //rt:noalloc
 func ParseObservation(o *Observation, src []byte) error {
-	o.Reset()
+	o.clear()
 	if o.names == nil {
 		o.names = newInterned()
 	}
@@ -277,11 +277,11 @@ func ParseObservation(o *Observation, src []byte) error {
 	for range r.open(src) {
 		o.field(&r, r.key())
 	}
-	if err := r.close(); err != nil {
-		o.Reset()
-		return err
+	err := r.close()
+	if err != nil {
+		o.clear()
 	}
-	return nil
+	return err
 }
 
 //rt:noalloc

@@ -25,8 +25,8 @@ func ReadAsked(body []byte) (a Asked, err error) {
 			r.skip(0)
 		}
 	}
-	if err := r.close(); err != nil {
-		return Asked{}, err
+	if err = r.close(); err != nil {
+		a = Asked{}
 	}
-	return a, nil
+	return a, err
 }

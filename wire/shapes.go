@@ -55,27 +55,6 @@ func (s *Shapes) CheckObservation(o *Observation) error {
 	return nil
 }
 
-// CheckChunk refuses a chunk that the robot cannot execute: no actions, more
-// than the horizon, or actions of another width.
-//
-//rt:noalloc
-func (s *Shapes) CheckChunk(a *ActionChunk) error {
-	if a.ChunkRobot.Rows == 0 {
-		return errCount("rows of chunk_robot", 0, max(1, s.Horizon))
-	}
-	if err := s.matrix("chunk_robot", &a.ChunkRobot, s.ActionDim); err != nil {
-		return err
-	}
-	// An old server's model space may be wider than the robot's.
-	if err := s.matrix("chunk_model", &a.ChunkModel, 0); err != nil {
-		return err
-	}
-	if a.ChunkModel.Rows != 0 && a.ChunkModel.Rows != a.ChunkRobot.Rows {
-		return errCount("rows of chunk_model beside chunk_robot", a.ChunkModel.Rows, a.ChunkRobot.Rows)
-	}
-	return nil
-}
-
 // matrix checks rows against the horizon and, when cols is not 0, the width.
 //
 //rt:noalloc

@@ -58,32 +58,6 @@ func TestCheckObservation(t *testing.T) {
 	}
 }
 
-func TestCheckChunk(t *testing.T) {
-	tests := []struct {
-		name   string
-		change func(*ActionChunk)
-		ok     bool
-	}{
-		{"as agreed", func(*ActionChunk) {}, true},
-		{"no model chunk", func(c *ActionChunk) { c.ChunkModel = Matrix{} }, true},
-		{"as long as the horizon", func(c *ActionChunk) { c.ChunkModel.Rows, c.ChunkRobot.Rows = 4, 4 }, true},
-		{"longer than the horizon", func(c *ActionChunk) { c.ChunkModel.Rows, c.ChunkRobot.Rows = 5, 5 }, false},
-		{"nothing at all", func(c *ActionChunk) { c.ChunkRobot, c.ChunkModel = Matrix{}, Matrix{} }, false},
-		{"no robot chunk", func(c *ActionChunk) { c.ChunkRobot = Matrix{} }, false},
-		{"another width", func(c *ActionChunk) { c.ChunkRobot.Cols = 3 }, false},
-		{"unequal lengths", func(c *ActionChunk) { c.ChunkModel.Rows = 1 }, false},
-	}
-	for _, tt := range tests {
-		t.Run(tt.name, func(t *testing.T) {
-			c := demoChunk()
-			tt.change(c)
-			if err := demoShapes.CheckChunk(c); (err == nil) != tt.ok || err != nil && !errors.Is(err, ErrShape) {
-				t.Errorf("CheckChunk = %v, want ok %v", err, tt.ok)
-			}
-		})
-	}
-}
-
 func TestCheckUnitsAndCameraShapes(t *testing.T) {
 	deg, rad := []string{"deg", "deg"}, []string{"deg", "rad"}
 	for _, tt := range []struct {

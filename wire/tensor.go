@@ -8,27 +8,16 @@ import (
 	"github.com/tinylib/msgp/msgp"
 )
 
-// DType is the element type of a tensor, written as numpy writes it.
-type DType uint8
+// dtype is the element type of a tensor, an index of dtypes. A policy's numbers are float32; float64 is
+// accepted in their place. Objects, text, dates, complex numbers and big-endian data are refused.
+type dtype uint8
 
-// The element types that a message may have. A policy's numbers are Float32; Float64 is accepted in
-// their place. Objects, text, dates, complex numbers and big-endian data are refused.
 const (
-	Float32 DType = iota + 1
-	Float64
-	Float16
-	Int8
-	Uint8
-	Int16
-	Uint16
-	Int32
-	Uint32
-	Int64
-	Uint64
-	Bool
+	float32Type dtype = iota + 1
+	float64Type
 )
 
-// dtypes is indexed by DType.
+// dtypes holds the element types that a message may have, by numpy's dtype.str.
 var dtypes = [...]struct {
 	name string
 	size int // bytes
@@ -37,28 +26,22 @@ var dtypes = [...]struct {
 	{"<i4", 4}, {"<u4", 4}, {"<i8", 8}, {"<u8", 8}, {"|b1", 1},
 }
 
-// String returns numpy's dtype.str, such as `<f4`.
-func (d DType) String() string { return dtypes[d].name }
-
-// Size is the length of one element in bytes.
-func (d DType) Size() int { return dtypes[d].size }
-
 const dtypeNames = "<f4, <f8, <f2, |i1, |u1, <i2, <u2, <i4, <u4, <i8, <u8 or |b1"
 
 //rt:noalloc
-func dtypeOf(name []byte) DType {
-	for d := Float32; d <= Bool; d++ {
-		if string(name) == dtypes[d].name {
-			return d
+func dtypeOf(name []byte) dtype {
+	for d := range dtypes[1:] {
+		if string(name) == dtypes[d+1].name {
+			return dtype(d + 1)
 		}
 	}
 	return 0
 }
 
 //rt:noalloc
-func appendTensorHead(dst []byte, d DType, shape ...int) []byte {
+func appendTensorHead(dst []byte, d dtype, shape ...int) []byte {
 	dst = msgp.AppendMapHeader(dst, 3)
-	dst = appendTextKey(dst, "dtype", d.String())
+	dst = appendTextKey(dst, "dtype", dtypes[d].name)
 	dst = appendShape(dst, shape...)
 	return msgp.AppendString(dst, "data")
 }
@@ -75,7 +58,7 @@ func appendShape(dst []byte, shape ...int) []byte {
 
 // tensorView is a tensor object in the source.
 type tensorView struct {
-	dtype DType
+	dtype dtype
 	rank  int
 	shape [MaxDims]int
 	data  []byte
@@ -138,7 +121,7 @@ func (r *reader) dims(field string, v *tensorView) {
 //
 //rt:noalloc
 func (v *tensorView) bytes() int64 {
-	n := int64(v.dtype.Size())
+	n := int64(dtypes[v.dtype].size)
 	for _, d := range v.shape[:v.rank] {
 		if d == 0 {
 			return 0
@@ -153,7 +136,7 @@ func (v *tensorView) bytes() int64 {
 //rt:noalloc
 func (r *reader) floats(dst []float32, field string, v *tensorView) []float32 {
 	switch v.dtype {
-	case Float32:
+	case float32Type:
 		for d := v.data; len(d) >= 4; d = d[4:] {
 			bits := binary.LittleEndian.Uint32(d)
 			if bits&0x7f800000 == 0x7f800000 {
@@ -162,7 +145,7 @@ func (r *reader) floats(dst []float32, field string, v *tensorView) []float32 {
 			}
 			dst = append(dst, math.Float32frombits(bits))
 		}
-	case Float64:
+	case float64Type:
 		for d := v.data; len(d) >= 8; d = d[8:] {
 			f := float32(math.Float64frombits(binary.LittleEndian.Uint64(d)))
 			if math.Float32bits(f)&0x7f800000 == 0x7f800000 {
@@ -213,11 +196,6 @@ type Matrix struct {
 	Data       []float32
 }
 
-// Row lends action i.
-//
-//rt:noalloc
-func (m *Matrix) Row(i int) []float32 { return m.Data[i*m.Cols : (i+1)*m.Cols] }
-
 //rt:noalloc
 func (m *Matrix) clear() { m.Rows, m.Cols, m.Data = 0, 0, m.Data[:0] }
 
@@ -229,7 +207,7 @@ func appendMatrix(dst []byte, m *Matrix) []byte {
 	if m.Rows*m.Cols != len(m.Data) {
 		panic("wire: matrix data does not fill its rows and columns")
 	}
-	return appendFloats(appendTensorHead(dst, Float32, m.Rows, m.Cols), m.Data)
+	return appendFloats(appendTensorHead(dst, float32Type, m.Rows, m.Cols), m.Data)
 }
 
 //rt:noalloc
@@ -237,7 +215,7 @@ func appendVector(dst []byte, v []float32) []byte {
 	if len(v) == 0 {
 		return msgp.AppendNil(dst)
 	}
-	return appendFloats(appendTensorHead(dst, Float32, len(v)), v)
+	return appendFloats(appendTensorHead(dst, float32Type, len(v)), v)
 }
 
 //rt:noalloc

@@ -4,7 +4,7 @@ import "github.com/tinylib/msgp/msgp"
 
 // Tensor is any array that a message may have: C order, little-endian.
 type Tensor struct {
-	DType DType
+	DType dtype
 	Shape []int
 	Data  []byte
 }
@@ -14,7 +14,7 @@ type Tensor struct {
 //
 //rt:noalloc
 func AppendTensor(dst []byte, t Tensor) []byte {
-	size := t.DType.Size()
+	size := dtypes[t.DType].size
 	for _, n := range t.Shape {
 		size *= n
 	}
