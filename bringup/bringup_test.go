@@ -41,14 +41,13 @@ type hands struct{ raw [6]atomic.Int32 }
 func (h *hands) Goal(_ rt.Instant, joint, raw int)   { h.raw[joint].Store(int32(raw)) }
 func (h *hands) Present(_ rt.Instant, joint int) int { return int(h.raw[joint].Load()) }
 func (h *hands) Torque(_ rt.Instant, _ int, on bool) {}
-func (h *hands) all(raw int)                         { h.each(func(int) int { return raw }) }
-func (h *hands) each(raw func(joint int) int) {
+func (h *hands) all(raw int) {
 	for j := range h.raw {
-		h.raw[j].Store(int32(raw(j)))
+		h.raw[j].Store(int32(raw))
 	}
 }
 
-func named(t *testing.T, name string) robot.Robot {
+func named(t testing.TB, name string) robot.Robot {
 	t.Helper()
 	r, err := robot.ByName(name)
 	if err != nil {
@@ -83,7 +82,7 @@ func TestScan(t *testing.T) {
 			t.Parallel()
 			r := named(t, name)
 			bus, cfg, out := simArm(t, r, servosim.Config{})
-			if err := Scan(t.Context(), ScanConfig{Config: cfg, Last: 7, Named: true}); err != nil {
+			if err := scans(t, cfg); err != nil {
 				t.Errorf("%s: %v\n%s", name, err, out)
 			}
 			for _, want := range []string{r.Motors[0].Model.Name, "1000000", "ok", "All 6 motors of a " + name,
@@ -93,7 +92,7 @@ func TestScan(t *testing.T) {
 				}
 			}
 			bus.Mute(3, true)
-			err := Scan(t.Context(), ScanConfig{Config: cfg, Last: 7, Named: true})
+			err := scans(t, cfg)
 			if exit.Of(err) != exit.Absent || !strings.Contains(out.String(), "missing: motor 3 (elbow_flex)") ||
 				!strings.Contains(err.Error(), "setup-motors") {
 				t.Errorf("%s without motor 3: %v\n%s", name, err, out)
@@ -111,7 +110,7 @@ func TestScanIsPatientWithAMotorOfTheRobot(t *testing.T) {
 		t.Fatal(err)
 	}
 	_, cfg, out := simArm(t, named(t, "so101"), servosim.Config{Faults: script})
-	if err := Scan(t.Context(), ScanConfig{Config: cfg, Last: 7, Named: true}); err != nil ||
+	if err := scans(t, cfg); err != nil ||
 		!strings.Contains(out.String(), "All 6 motors") {
 		t.Errorf("%v\n%s", err, out)
 	}
@@ -122,7 +121,7 @@ func TestScanFindsAWrongSpeed(t *testing.T) {
 	t.Parallel()
 	r := named(t, "so101")
 	_, cfg, out := simArm(t, r, servosim.Config{Baud: 115_200})
-	err := Scan(t.Context(), ScanConfig{Config: cfg, Last: 6, Named: true})
+	err := scans(t, cfg)
 	if exit.Of(err) != exit.Absent || !strings.Contains(out.String(),
 		"motor 2 (shoulder_lift) runs at 115200 baud, want 1000000") {
 		t.Errorf("%v\n%s", err, out)
@@ -139,7 +138,7 @@ func TestTheNextCommandIsForTheSameArm(t *testing.T) {
 	r := named(t, file)
 	_, cfg, out := simArm(t, r, servosim.Config{})
 	cfg.Calibration = "mine.json"
-	if err := Scan(t.Context(), ScanConfig{Config: cfg, Last: 7, Named: true}); err != nil {
+	if err := scans(t, cfg); err != nil {
 		t.Fatalf("%v\n%s", err, out)
 	}
 	if want := "edge-rt calibrate --bus " + cfg.Bus + " --robot " + file +
@@ -164,16 +163,29 @@ baud: 1000000
 motors: [{name: base, id: 5, model: MODEL, norm: degrees, max_velocity: 100}]
 `
 
+// single returns an arm of one motor of a model.
+func single(t *testing.T, model string) robot.Robot {
+	t.Helper()
+	r, err := robot.Parse("single", []byte(strings.Replace(oneMotor, "MODEL", model, 1)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r
+}
+
+// scans scans the ids of an arm for the named robot.
+func scans(t *testing.T, cfg Config) error {
+	t.Helper()
+	return Scan(t.Context(), ScanConfig{Config: cfg, Last: 7, Named: true})
+}
+
 func TestSetupMotors(t *testing.T) {
 	t.Parallel()
 	for _, model := range []string{"sts3215", "xl330-m288"} {
 		t.Run(model, func(t *testing.T) {
 			t.Parallel()
-			r, err := robot.Parse("single", []byte(strings.Replace(oneMotor, "MODEL", model, 1)))
-			if err != nil {
-				t.Fatal(err)
-			}
-			_, cfg, out := simArm(t, r, servosim.Config{Servos: []servosim.Servo{{ID: 1, Model: model}}, Baud: 57_600})
+			_, cfg, out := simArm(t, single(t, model), servosim.Config{Servos: []servosim.Servo{{ID: 1, Model: model}},
+				Baud: 57_600})
 			cfg.In = strings.NewReader("\n")
 			if err := SetupMotors(t.Context(), cfg); err != nil {
 				t.Fatalf("%s: %v\n%s", model, err, out)
@@ -181,7 +193,7 @@ func TestSetupMotors(t *testing.T) {
 			if !strings.Contains(out.String(), "base is motor 5 now") {
 				t.Errorf("%s: %s", model, out)
 			}
-			if err := Scan(t.Context(), ScanConfig{Config: cfg, Last: 6, Named: true}); err != nil {
+			if err := scans(t, cfg); err != nil {
 				t.Errorf("%s: %v\n%s", model, err, out)
 			}
 		})
@@ -191,11 +203,7 @@ func TestSetupMotors(t *testing.T) {
 // Two motors at once would both take the id.
 func TestSetupMotorsWantsThemAlone(t *testing.T) {
 	t.Parallel()
-	r, err := robot.Parse("single", []byte(strings.Replace(oneMotor, "MODEL", "sts3215", 1)))
-	if err != nil {
-		t.Fatal(err)
-	}
-	_, cfg, out := simArm(t, r, servosim.Config{Servos: []servosim.Servo{{ID: 1, Model: "sts3215"},
+	_, cfg, out := simArm(t, single(t, "sts3215"), servosim.Config{Servos: []servosim.Servo{{ID: 1, Model: "sts3215"},
 		{ID: 2, Model: "sts3215"}}})
 	cfg.In = strings.NewReader("\n")
 	if err := SetupMotors(t.Context(), cfg); exit.Of(err) != exit.Usage ||
@@ -226,30 +234,15 @@ func TestCalibrate(t *testing.T) {
 	for _, name := range []string{"so101", "koch", "so101_leader"} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			r, h := named(t, name), new(hands)
-			h.all(1500)
-			_, cfg, out := simArm(t, r, servosim.Config{Plant: h})
-			in, type_ := io.Pipe()
-			cfg.In = in
-			done := make(chan error, 1)
-			go func() { done <- Calibrate(t.Context(), cfg) }()
-			out.await(t, "middle of its range")
-			io.WriteString(type_, "\n")
-			out.await(t, "move every joint")
-			sweep(t, out, h, []int{1000, 2200, 1500})
-			io.WriteString(type_, "\n")
-			if err := <-done; err != nil {
-				t.Fatalf("%v\n%s", err, out)
-			}
-			c, err := servo.LoadCalibration(cfg.File())
-			if err != nil {
-				t.Fatal(err)
-			}
+			k := inHands(t, name, 1500, servosim.Config{})
+			k.begin(t)
+			k.lead(t, 1000, 2200, 1500)
+			c := k.end(t)
 			sign := -1 // Feetech: present = actual - offset
 			if name == "koch" {
 				sign = 1
 			}
-			for _, m := range r.Motors {
+			for _, m := range k.cfg.Robot.Motors {
 				low, high := 1000-1500+2047, 2200-1500+2047
 				if m.FullTurn {
 					low, high = 0, 4095
@@ -264,46 +257,10 @@ func TestCalibrate(t *testing.T) {
 					t.Errorf("%s: %+v, want %+v", m.Name, c[m.Name], want)
 				}
 			}
-			if r.Leader {
-				return
+			if !k.cfg.Robot.Leader {
+				opens(t, k.cfg, c)
 			}
-			arm, err := servo.OpenArm(servo.ArmConfig{Path: cfg.Bus, Robot: r, Calibration: c})
-			if err != nil {
-				t.Fatalf("the arm does not open with its new calibration: %v", err)
-			}
-			arm.Close()
 		})
-	}
-}
-
-// sweep moves the joints and waits until the recording has read them there.
-func sweep(t *testing.T, out *screen, h *hands, places []int) {
-	t.Helper()
-	for _, raw := range places {
-		h.all(raw)
-		shown := strings.Count(out.String(), "gripper ")
-		rttest.Eventually(t, "two more lines of ranges", func() bool {
-			return strings.Count(out.String(), "gripper ") >= shown+2
-		})
-	}
-}
-
-func TestCalibrateRefusesJointsThatStoodStill(t *testing.T) {
-	r, h := named(t, "so101"), new(hands)
-	h.all(1500)
-	_, cfg, out := simArm(t, r, servosim.Config{Plant: h})
-	cfg.In = strings.NewReader("\n\n")
-	err := Calibrate(t.Context(), cfg)
-	if exit.Of(err) != exit.Config || !strings.Contains(err.Error(), "shoulder_pan") ||
-		strings.Contains(err.Error(), "wrist_roll") {
-		t.Errorf("%v\n%s", err, out)
-	}
-	if _, err := os.Stat(cfg.File()); err == nil {
-		t.Error("a file was written")
-	}
-	cfg.In = strings.NewReader("")
-	if err := Calibrate(t.Context(), cfg); exit.Of(err) != exit.Usage {
-		t.Errorf("with no operator at the keyboard: %v", err)
 	}
 }
 
@@ -313,10 +270,9 @@ func TestCalibrateOfAFactoryCalibratedArm(t *testing.T) {
 	if err := Calibrate(t.Context(), cfg); err != nil {
 		t.Fatalf("%v\n%s", err, out)
 	}
-	c, err := servo.LoadCalibration(cfg.File())
 	want := servo.MotorCalibration{ID: 6, DriveMode: 1, HomingOffset: 100, RangeMax: 4095}
-	if err != nil || c["gripper"] != want {
-		t.Errorf("%+v, %v, want %+v", c["gripper"], err, want)
+	if got := loaded(t, cfg.Place)["gripper"]; got != want {
+		t.Errorf("%+v, want %+v", got, want)
 	}
 }
 
@@ -349,19 +305,26 @@ func whole(t *testing.T, cfg Config) {
 	}
 }
 
+// moves moves a joint at a third of its speed.
+func moves(t *testing.T, cfg Config, joint string, to float64) error {
+	t.Helper()
+	return Move(t.Context(), MoveConfig{
+		Config: cfg,
+		Joint:  joint,
+		To:     to,
+		Speed:  0.3,
+	})
+}
+
 func TestMove(t *testing.T) {
 	for _, name := range []string{"so101", "koch"} {
 		bus, cfg, out := simArm(t, named(t, name), servosim.Config{})
-		if err := Move(t.Context(), MoveConfig{
-			Config: cfg,
-			Joint:  "elbow_flex",
-			To:     20,
-			Speed:  0.3,
-		}); exit.Of(err) != exit.Config || !strings.Contains(err.Error(), "edge-rt calibrate") {
+		if err := moves(t, cfg, "elbow_flex", 20); exit.Of(err) != exit.Config ||
+			!strings.Contains(err.Error(), "edge-rt calibrate") {
 			t.Errorf("%s without a calibration: %v", name, err)
 		}
 		whole(t, cfg)
-		if err := Move(t.Context(), MoveConfig{Config: cfg, Joint: "elbow_flex", To: 20, Speed: 0.3}); err != nil {
+		if err := moves(t, cfg, "elbow_flex", 20); err != nil {
 			t.Fatalf("%s: %v\n%s", name, err, out)
 		}
 		if !strings.Contains(out.String(), "elbow_flex is at ") {
@@ -370,20 +333,11 @@ func TestMove(t *testing.T) {
 		if on := bus.TorqueEnabled(); slices.Contains(on, true) {
 			t.Errorf("%s: torque %v after move", name, on)
 		}
-		if err := Move(t.Context(), MoveConfig{
-			Config: cfg,
-			Joint:  "elbow_flex",
-			To:     500,
-			Speed:  0.3,
-		}); exit.Of(err) != exit.Usage || !strings.Contains(err.Error(), "its range is") {
+		if err := moves(t, cfg, "elbow_flex", 500); exit.Of(err) != exit.Usage ||
+			!strings.Contains(err.Error(), "its range is") {
 			t.Errorf("%s: beyond the range: %v", name, err)
 		}
-		if err := Move(t.Context(), MoveConfig{
-			Config: cfg,
-			Joint:  "tail",
-			To:     5,
-			Speed:  0.3,
-		}); exit.Of(err) != exit.Usage || !strings.Contains(err.Error(), "wrist_roll") {
+		if err := moves(t, cfg, "tail", 5); exit.Of(err) != exit.Usage || !strings.Contains(err.Error(), "wrist_roll") {
 			t.Errorf("%s: unknown joint: %v", name, err)
 		}
 	}

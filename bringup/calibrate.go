@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"slices"
 	"strings"
 	"time"
 
@@ -130,7 +131,7 @@ func implausibles(r robot.Robot, c servo.Calibration) string {
 	return strings.Join(bad, "; ")
 }
 
-// factory returns the calibration of an arm that its maker has calibrated.
+// factory returns the calibration with which a maker delivers the arm: whole turns.
 func (s *session) factory() servo.Calibration {
 	c := servo.Calibration{}
 	for _, m := range s.Robot.Motors {
@@ -222,22 +223,22 @@ func (k *calibrator) homeMotor(m robot.Motor) (offset int, err error) {
 // bareSettings returns the settings of a motor without a calibration: no offset, no limits, and on
 // a Dynamixel the mode in which it counts turns.
 func bareSettings(m robot.Motor) []robot.Setting {
-	settings := []robot.Setting{}
-	add := func(r table.Register, v int) {
-		if m.Model.Has(r) {
-			settings = append(settings, robot.Setting{Register: r, Value: v})
-		}
-	}
 	mode := 0
 	if m.Model.Protocol == table.Dynamixel2 {
 		mode = table.ModeExtendedPosition
-		add(table.DriveMode, m.DriveMode)
 	}
-	add(table.OperatingMode, mode)
-	add(table.HomingOffset, 0)
-	add(table.MinPositionLimit, 0)
-	add(table.MaxPositionLimit, m.Model.MaxRaw())
-	return settings
+	return existing(m, []robot.Setting{
+		{Register: table.DriveMode, Value: m.DriveMode},
+		{Register: table.OperatingMode, Value: mode},
+		{Register: table.HomingOffset},
+		{Register: table.MinPositionLimit},
+		{Register: table.MaxPositionLimit, Value: m.Model.MaxRaw()},
+	})
+}
+
+// existing returns the settings of registers that the motor has.
+func existing(m robot.Motor, settings []robot.Setting) []robot.Setting {
+	return slices.DeleteFunc(settings, func(s robot.Setting) bool { return !m.Model.Has(s.Register) })
 }
 
 // shadows returns the second servos of joints, as separate motors.
@@ -297,14 +298,10 @@ func (k *calibrator) finish(ctx context.Context) error {
 	if err := k.record(ctx); err != nil {
 		return err
 	}
-	c := servo.Calibration{}
-	for _, m := range k.Robot.Motors {
-		c[m.Name] = servo.MotorCalibration{
-			ID:           int(m.ID),
-			DriveMode:    m.DriveMode,
-			HomingOffset: k.offsets[m.Name],
-			RangeMax:     m.Model.MaxRaw(),
-		}
+	c := k.factory()
+	for name, entry := range c {
+		entry.HomingOffset = k.offsets[name]
+		c[name] = entry
 	}
 	for _, w := range k.ranges {
 		entry := c[w.motor.Name]
@@ -350,20 +347,15 @@ func (k *calibrator) save(c servo.Calibration) error {
 // calibrated returns a motor's settings for its calibration. A range that leaves one turn, which a
 // Dynamixel that counts turns may have, is only in the file: one limit without the other would be
 // wrong.
-func calibrated(m robot.Motor, c servo.MotorCalibration) (settings []robot.Setting) {
+func calibrated(m robot.Motor, c servo.MotorCalibration) []robot.Setting {
 	low, high := c.RangeMin, c.RangeMax
 	if low < 0 || high > m.Model.MaxRaw() {
 		low, high = 0, m.Model.MaxRaw()
 	}
-	for _, s := range []robot.Setting{
+	return existing(m, []robot.Setting{
 		{Register: table.DriveMode, Value: c.DriveMode}, {Register: table.HomingOffset, Value: c.HomingOffset},
 		{Register: table.MinPositionLimit, Value: low}, {Register: table.MaxPositionLimit, Value: high},
-	} {
-		if m.Model.Has(s.Register) {
-			settings = append(settings, s)
-		}
-	}
-	return settings
+	})
 }
 
 func (s *session) sayNext() {

@@ -3,10 +3,10 @@ package bringup
 import (
 	"context"
 	"errors"
-	"fmt"
 	"io"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -16,30 +16,63 @@ import (
 	"github.com/edge-rt/edge-rt/rt"
 	"github.com/edge-rt/edge-rt/rt/rttest"
 	"github.com/edge-rt/edge-rt/servo"
-	"github.com/edge-rt/edge-rt/servo/robot"
 	"github.com/edge-rt/edge-rt/servo/table"
 	"github.com/edge-rt/edge-rt/sim/servosim"
 )
 
-// calibration is a running Calibrate, with the keyboard of its operator.
+// calibration is a simulated arm in an operator's hands, and the command that calibrates it.
 type calibration struct {
+	bus  *servosim.Bus
 	cfg  Config
+	h    *led
 	out  *screen
 	keys *io.PipeWriter
 	stop context.CancelFunc
 	done chan error
 }
 
-func startCalibrate(t *testing.T, cfg Config) *calibration {
+// inHands arranges an arm whose joints are at a position. No command runs yet.
+func inHands(t *testing.T, name string, at int, sim servosim.Config) *calibration {
+	t.Helper()
+	k := &calibration{h: new(led)}
+	k.h.all(at)
+	sim.Plant = k.h
+	k.bus, k.cfg, _ = simArm(t, named(t, name), sim)
+	return k
+}
+
+// start starts the command and waits until the screen shows text.
+func (k *calibration) start(t *testing.T, text string) {
 	t.Helper()
 	in, keys := io.Pipe()
-	out := new(screen)
-	cfg.In, cfg.Out = in, out
+	k.out = new(screen)
+	k.keys = keys
+	k.done = make(chan error, 1)
+	cfg := k.cfg
+	cfg.In, cfg.Out = in, k.out
 	ctx, stop := context.WithCancel(t.Context())
-	k := &calibration{cfg: cfg, out: out, keys: keys, stop: stop, done: make(chan error, 1)}
+	k.stop = stop
 	go func() { k.done <- Calibrate(ctx, cfg) }()
 	t.Cleanup(func() { stop(); keys.Close() })
-	return k
+	k.out.await(t, text)
+}
+
+// begin starts the command, and answers at the middle pose.
+func (k *calibration) begin(t *testing.T) {
+	t.Helper()
+	k.start(t, "middle of its range")
+	k.enter()
+	k.out.await(t, "move every joint")
+}
+
+// end presses Enter, waits for a success, and returns the calibration in the file.
+func (k *calibration) end(t *testing.T) servo.Calibration {
+	t.Helper()
+	k.enter()
+	if err := k.wait(t); err != nil {
+		t.Fatalf("%v\n%s", err, k.out)
+	}
+	return loaded(t, k.cfg.Place)
 }
 
 func (k *calibration) enter() { io.WriteString(k.keys, "\n") }
@@ -67,9 +100,10 @@ func (h *led) Present(now rt.Instant, joint int) int {
 }
 
 // lead moves the joints in steps that a hand can do, each of which is read several times.
-func (k *calibration) lead(t *testing.T, h *led, points ...int) {
+func (k *calibration) lead(t *testing.T, points ...int) {
 	t.Helper()
 	const step, looks = 300, 8
+	h := k.h
 	at := int(h.raw[0].Load())
 	for _, to := range points {
 		for at != to {
@@ -121,27 +155,17 @@ func registers(t *testing.T, cfg Config, id uint8, write map[table.Register]int,
 func TestCalibrateFollowsTheSeam(t *testing.T) {
 	t.Parallel()
 	for _, name := range []string{"so101", "koch"} {
-		r, h := named(t, name), new(led)
-		h.all(3000)
-		_, cfg, _ := simArm(t, r, servosim.Config{Plant: h})
-		k := startCalibrate(t, cfg)
-		k.out.await(t, "middle of its range")
-		h.all(3600) // the arm moves while a person puts it down
+		k := inHands(t, name, 3000, servosim.Config{})
+		k.start(t, "middle of its range")
+		k.h.all(3600) // the arm moves while a person puts it down
 		k.enter()
 		k.out.await(t, "move every joint")
-		k.lead(t, h, 3100, 6100, 3600)
-		k.enter()
-		if err := k.wait(t); err != nil {
-			t.Fatalf("%s: %v\n%s", name, err, k.out)
-		}
-		c, err := servo.LoadCalibration(cfg.File())
-		if err != nil {
-			t.Fatal(err)
-		}
-		for _, m := range r.Motors {
+		k.lead(t, 3100, 6100, 3600)
+		c := k.end(t)
+		for _, m := range k.cfg.Robot.Motors {
 			e := c[m.Name]
-			limits := registers(t, cfg, m.ID, nil, table.HomingOffset, table.MinPositionLimit, table.MaxPositionLimit)
-			if want := []int{e.HomingOffset, e.RangeMin, e.RangeMax}; fmt.Sprint(limits) != fmt.Sprint(want) {
+			limits := registers(t, k.cfg, m.ID, nil, table.HomingOffset, table.MinPositionLimit, table.MaxPositionLimit)
+			if want := []int{e.HomingOffset, e.RangeMin, e.RangeMax}; !slices.Equal(limits, want) {
 				t.Errorf("%s %s: the motor has %v, the file %v", name, m.Name, limits, want)
 			}
 			if m.FullTurn {
@@ -157,7 +181,7 @@ func TestCalibrateFollowsTheSeam(t *testing.T) {
 		if !strings.Contains(k.out.String(), "elbow_flex: 1547 to 4547 is over or near the seam of its encoder") {
 			t.Errorf("%s: it does not name the joint over the seam:\n%s", name, k.out)
 		}
-		if _, err := os.Stat(cfg.File() + progressSuffix); err == nil {
+		if _, err := os.Stat(k.cfg.File() + progressSuffix); err == nil {
 			t.Errorf("%s: the file of the progress is left", name)
 		}
 	}
@@ -166,24 +190,11 @@ func TestCalibrateFollowsTheSeam(t *testing.T) {
 // A reading beyond one turn yields no offset that is wrong by a turn after a power-up.
 func TestCalibrateModuloOneTurn(t *testing.T) {
 	t.Parallel()
-	r, h := named(t, "koch"), new(led)
-	h.all(4000)
-	_, cfg, _ := simArm(t, r, servosim.Config{Plant: h})
-	h.all(4196)
-	k := startCalibrate(t, cfg)
-	k.out.await(t, "middle of its range")
-	k.enter()
-	k.out.await(t, "move every joint")
-	k.lead(t, h, 3000, 5500, 4196)
-	k.enter()
-	if err := k.wait(t); err != nil {
-		t.Fatalf("%v\n%s", err, k.out)
-	}
-	c, err := servo.LoadCalibration(cfg.File())
-	if err != nil {
-		t.Fatal(err)
-	}
-	if e := c["elbow_flex"]; e.HomingOffset != 2047-100 || e.RangeMin != 2047-1196 || e.RangeMax != 2047+1304 {
+	k := inHands(t, "koch", 4000, servosim.Config{})
+	k.h.all(4196)
+	k.begin(t)
+	k.lead(t, 3000, 5500, 4196)
+	if e := k.end(t)["elbow_flex"]; e.HomingOffset != 2047-100 || e.RangeMin != 2047-1196 || e.RangeMax != 2047+1304 {
 		t.Errorf("%+v, want the offset of a motor that reads 100 after its next power-up, and the range around it", e)
 	}
 }
@@ -192,27 +203,20 @@ func TestCalibrateModuloOneTurn(t *testing.T) {
 func TestCalibrateOfMotorsThatOtherSoftwareHasLeft(t *testing.T) {
 	t.Parallel()
 	for name, level := range map[string]int{"so101": 0, "koch": 1} {
-		r, h := named(t, name), new(led)
-		h.all(1500)
-		_, cfg, _ := simArm(t, r, servosim.Config{Plant: h})
-		registers(t, cfg, 3, map[table.Register]int{table.ResponseStatusLevel: level})
+		k := inHands(t, name, 1500, servosim.Config{})
+		registers(t, k.cfg, 3, map[table.Register]int{table.ResponseStatusLevel: level})
+		phase := func() int { return registers(t, k.cfg, 5, nil, table.Phase)[0] }
 		if name == "so101" {
-			phase := registers(t, cfg, 5, nil, table.Phase)[0]
-			registers(t, cfg, 5, map[table.Register]int{table.Phase: phase | table.PhaseMultiTurn})
+			registers(t, k.cfg, 5, map[table.Register]int{table.Phase: phase() | table.PhaseMultiTurn})
 		}
-		k := startCalibrate(t, cfg)
-		k.out.await(t, "middle of its range")
-		k.enter()
-		k.out.await(t, "move every joint")
-		k.lead(t, h, 1000, 2200, 1500)
-		k.enter()
-		if err := k.wait(t); err != nil || !strings.Contains(k.out.String(), "answer now: elbow_flex") {
-			t.Errorf("%s: %v\n%s", name, err, k.out)
+		k.begin(t)
+		k.lead(t, 1000, 2200, 1500)
+		k.end(t)
+		if !strings.Contains(k.out.String(), "answer now: elbow_flex") {
+			t.Errorf("%s: %s", name, k.out)
 		}
-		if name == "so101" {
-			if phase := registers(t, cfg, 5, nil, table.Phase)[0]; phase&table.PhaseMultiTurn != 0 {
-				t.Errorf("Phase is %d, want it without its multi-turn bit", phase)
-			}
+		if name == "so101" && phase()&table.PhaseMultiTurn != 0 {
+			t.Errorf("Phase is %d, want it without its multi-turn bit", phase())
 		}
 	}
 }
@@ -220,14 +224,9 @@ func TestCalibrateOfMotorsThatOtherSoftwareHasLeft(t *testing.T) {
 // One count of noise is no motion, and the error names the motors that were written.
 func TestCalibrateRefusesNoise(t *testing.T) {
 	t.Parallel()
-	h := new(led)
-	h.all(1500)
-	_, cfg, _ := simArm(t, named(t, "so101"), servosim.Config{Plant: h, Noise: 1})
-	k := startCalibrate(t, cfg)
-	k.out.await(t, "middle of its range")
-	k.enter()
-	k.out.await(t, "move every joint")
-	k.lead(t, h, 1500, 1500)
+	k := inHands(t, "so101", 1500, servosim.Config{Noise: 1})
+	k.begin(t)
+	k.lead(t, 1500, 1500)
 	k.enter()
 	err := k.wait(t)
 	if exit.Of(err) != exit.Config {
@@ -239,8 +238,16 @@ func TestCalibrateRefusesNoise(t *testing.T) {
 			t.Errorf("%v, want %q", err, want)
 		}
 	}
-	if _, err := os.Stat(cfg.File()); err == nil {
+	if strings.Contains(err.Error(), "wrist_roll") {
+		t.Errorf("%v names a joint that is not moved", err)
+	}
+	if _, err := os.Stat(k.cfg.File()); err == nil {
 		t.Error("a file was written")
+	}
+	k.cfg.In = strings.NewReader("")
+	os.Remove(k.cfg.File() + progressSuffix)
+	if err := Calibrate(t.Context(), k.cfg); exit.Of(err) != exit.Usage {
+		t.Errorf("with no operator at the keyboard: %v", err)
 	}
 }
 
@@ -248,74 +255,50 @@ func TestCalibrateRefusesNoise(t *testing.T) {
 // end at the middle pose.
 func TestCalibrateAsksAgainAtATerminal(t *testing.T) {
 	t.Parallel()
-	h := new(led)
-	h.all(1500)
-	_, cfg, _ := simArm(t, named(t, "so101"), servosim.Config{Plant: h})
-	cfg.Keyboard = true
-	k := startCalibrate(t, cfg)
-	k.out.await(t, "middle of its range")
-	k.enter()
-	k.out.await(t, "move every joint")
+	k := inHands(t, "so101", 1500, servosim.Config{})
+	k.cfg.Keyboard = true
+	k.begin(t)
 	k.enter()
 	k.out.await(t, "Not yet: shoulder_pan: moved by 0.0 degrees")
-	k.lead(t, h, 2500)
+	k.lead(t, 2500)
 	k.enter()
 	k.out.await(t, "press Enter again to take it")
-	k.enter()
-	if err := k.wait(t); err != nil {
-		t.Errorf("%v\n%s", err, k.out)
-	}
+	k.end(t)
 }
 
 // A calibration that was interrupted, or whose adapter was unplugged, continues at its last step.
 func TestCalibrateGoesOn(t *testing.T) {
 	t.Parallel()
-	r, h := named(t, "so101"), new(led)
-	h.all(1500)
-	_, cfg, _ := simArm(t, r, servosim.Config{Plant: h})
-	k := startCalibrate(t, cfg)
-	k.out.await(t, "middle of its range")
-	k.enter()
-	k.out.await(t, "move every joint")
-	k.lead(t, h, 1000)
+	k := inHands(t, "so101", 1500, servosim.Config{})
+	k.begin(t)
+	k.lead(t, 1000)
 	k.stop()
 	if err := k.wait(t); exit.Of(err) != exit.Failure || !strings.Contains(err.Error(), "goes on from here") {
 		t.Fatalf("interrupted: %v", err)
 	}
-	again := startCalibrate(t, cfg)
-	again.out.await(t, "was interrupted after the middle pose")
-	again.enter()
-	again.out.await(t, "move every joint")
-	again.lead(t, h, 2200, 1500)
-	again.enter()
-	if err := again.wait(t); err != nil {
-		t.Fatalf("%v\n%s", err, again.out)
-	}
-	c, err := servo.LoadCalibration(cfg.File())
+	k.start(t, "was interrupted after the middle pose")
+	k.enter()
+	k.out.await(t, "move every joint")
+	k.lead(t, 2200, 1500)
 	want := servo.MotorCalibration{ID: 3, HomingOffset: 1500 - 2047, RangeMin: 1000 + 547, RangeMax: 2200 + 547}
-	if err != nil || c["elbow_flex"] != want {
-		t.Errorf("%+v (%v), want %+v: both halves of the range", c["elbow_flex"], err, want)
+	if got := k.end(t)["elbow_flex"]; got != want {
+		t.Errorf("%+v, want %+v: both halves of the range", got, want)
 	}
 }
 
 // Unplugging the adapter ends the recording, and the recorded ranges stay.
 func TestCalibrateUnplugged(t *testing.T) {
 	t.Parallel()
-	h := new(led)
-	h.all(1500)
-	bus, cfg, _ := simArm(t, named(t, "so101"), servosim.Config{Plant: h})
-	k := startCalibrate(t, cfg)
-	k.out.await(t, "middle of its range")
-	k.enter()
-	k.out.await(t, "move every joint")
-	k.lead(t, h, 1000)
-	bus.Close()
+	k := inHands(t, "so101", 1500, servosim.Config{})
+	k.begin(t)
+	k.lead(t, 1000)
+	k.bus.Close()
 	err := k.wait(t)
 	if exit.Of(err) != exit.Absent || !strings.Contains(err.Error(), "has gone") ||
 		!strings.Contains(err.Error(), "goes on from here") {
 		t.Errorf("unplugged: %v", err)
 	}
-	p, err := loadProgress(cfg.File() + progressSuffix)
+	p, err := loadProgress(k.cfg.File() + progressSuffix)
 	if j := p.Joints["elbow_flex"]; err != nil || j.Low != 1547 || j.Offset != -547 {
 		t.Errorf("%+v (%v), want the range down to 1547 and the offset -547", j, err)
 	}
@@ -325,89 +308,64 @@ func TestCalibrateUnplugged(t *testing.T) {
 // enough.
 func TestCalibrateDrawsATable(t *testing.T) {
 	t.Parallel()
-	h := new(led)
-	h.all(1500)
-	_, cfg, _ := simArm(t, named(t, "so101"), servosim.Config{Plant: h})
-	cfg.Screen = true
-	k := startCalibrate(t, cfg)
-	k.out.await(t, "The middle pose, seen from the side")
+	k := inHands(t, "so101", 1500, servosim.Config{})
+	k.cfg.Screen = true
+	k.start(t, "The middle pose, seen from the side")
 	k.out.await(t, "middle of its range")
 	k.enter()
 	k.out.await(t, " [ ] elbow_flex")
-	k.lead(t, h, 1000)
+	k.lead(t, 1000)
 	k.out.await(t, "one side only so far")
-	k.lead(t, h, 2200, 1500)
+	k.lead(t, 2200, 1500)
 	k.out.await(t, "\x1b[7A") // header, five joints, foot
 	k.out.await(t, " [x] elbow_flex             -8.8 degrees       -44.0 .. 61.5      deg     1547 ..  2047 ..  2747")
 	k.out.await(t, "Every joint has moved enough: press Enter")
-	k.enter()
-	if err := k.wait(t); err != nil {
-		t.Errorf("%v\n%s", err, k.out)
-	}
+	k.end(t)
 }
 
 // A calibration does not continue after other software has changed the motors.
 func TestCalibrateDoesNotGoOnWithOtherMotors(t *testing.T) {
 	t.Parallel()
-	h := new(led)
-	h.all(1500)
-	_, cfg, _ := simArm(t, named(t, "so101"), servosim.Config{Plant: h})
-	k := startCalibrate(t, cfg)
-	k.out.await(t, "middle of its range")
-	k.enter()
-	k.out.await(t, "move every joint")
+	k := inHands(t, "so101", 1500, servosim.Config{})
+	k.begin(t)
 	k.stop()
 	if err := k.wait(t); err == nil {
 		t.Fatal("an interrupted calibration ends without an error")
 	}
-	registers(t, cfg, 3, map[table.Register]int{table.Lock: 0})
-	registers(t, cfg, 3, map[table.Register]int{table.HomingOffset: 77})
-	again := startCalibrate(t, cfg)
-	again.out.await(t, "cannot go on: motor 3 (elbow_flex) has Homing_Offset 77 by now, want -547")
-	again.out.await(t, "middle of its range")
+	registers(t, k.cfg, 3, map[table.Register]int{table.Lock: 0})
+	registers(t, k.cfg, 3, map[table.Register]int{table.HomingOffset: 77})
+	k.start(t, "cannot go on: motor 3 (elbow_flex) has Homing_Offset 77 by now, want -547")
+	k.out.await(t, "middle of its range")
 }
 
 // When a motor fails during the writes, the error names the written motors and the way to continue.
 // The calibration continues when the motor is back.
 func TestCalibrateHalfWritten(t *testing.T) {
 	t.Parallel()
-	r, h := named(t, "so101"), new(led)
-	h.all(1500)
-	bus, cfg, _ := simArm(t, r, servosim.Config{Plant: h})
-	k := startCalibrate(t, cfg)
-	k.out.await(t, "middle of its range")
-	bus.Mute(3, true)
-	k.enter()
-	err := k.wait(t)
-	if exit.Of(err) != exit.Absent || !strings.Contains(err.Error(),
-		"written so far: shoulder_pan, shoulder_lift; perhaps in part: elbow_flex") {
-		t.Errorf("at the middle pose: %v", err)
+	k := inHands(t, "so101", 1500, servosim.Config{})
+	failsAt := func(text string, id uint8, want string) {
+		t.Helper()
+		k.start(t, text)
+		k.bus.Mute(id, true)
+		k.enter()
+		if err := k.wait(t); exit.Of(err) != exit.Absent || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v, want %q", text, err, want)
+		}
+		k.bus.Mute(id, false)
 	}
-	bus.Mute(3, false)
-	// The same at the end, with a complete calibration.
-	whole(t, cfg)
-	c, err := servo.LoadCalibration(cfg.File())
+	failsAt("middle of its range", 3, "written so far: shoulder_pan, shoulder_lift; perhaps in part: elbow_flex")
+	whole(t, k.cfg) // the same at the end, with a complete calibration
+	failsAt("There is a calibration", 5, "wrist_roll")
+	k.start(t, "There is a calibration")
+	opens(t, k.cfg, k.end(t))
+}
+
+// opens fails when the arm does not open with a calibration.
+func opens(t *testing.T, cfg Config, c servo.Calibration) {
+	t.Helper()
+	arm, err := servo.OpenArm(servo.ArmConfig{Path: cfg.Bus, Robot: cfg.Robot, Calibration: c})
 	if err != nil {
-		t.Fatal(err)
-	}
-	k = startCalibrate(t, cfg)
-	k.out.await(t, "There is a calibration")
-	bus.Mute(5, true)
-	k.enter()
-	err = k.wait(t)
-	if err == nil || !strings.Contains(err.Error(), "wrist_roll") {
-		t.Errorf("at the end: %v", err)
-	}
-	bus.Mute(5, false)
-	k = startCalibrate(t, cfg)
-	k.out.await(t, "There is a calibration")
-	k.enter()
-	if err := k.wait(t); err != nil {
-		t.Fatalf("again: %v\n%s", err, k.out)
-	}
-	arm, err := servo.OpenArm(servo.ArmConfig{Path: cfg.Bus, Robot: r, Calibration: c})
-	if err != nil {
-		t.Fatal(err)
+		t.Fatalf("the arm refuses what calibrate has written: %v", err)
 	}
 	arm.Close()
 }
@@ -433,32 +391,24 @@ func TestCalibrateWritesNeitherLimit(t *testing.T) {
 	} {
 		_, cfg, out := simArm(t, r, servosim.Config{})
 		whole(t, cfg)
-		c, err := servo.LoadCalibration(cfg.File())
-		if err != nil {
-			t.Fatal(err)
-		}
+		c := loaded(t, cfg.Place)
 		c["shoulder_lift"] = servo.MotorCalibration{ID: 2, HomingOffset: tt.offset, RangeMin: tt.low, RangeMax: tt.high}
 		if err := c.Save(cfg.File()); err != nil {
 			t.Fatal(err)
 		}
 		cfg.In = strings.NewReader("\n")
-		err = Calibrate(t.Context(), cfg)
+		err := Calibrate(t.Context(), cfg)
 		if tt.refused == "" && err != nil || tt.refused != "" &&
 			(exit.Of(err) != exit.Config || !strings.Contains(err.Error(), tt.refused)) {
 			t.Errorf("%d to %d: %v, want %q\n%s", tt.low, tt.high, err, tt.refused, out)
 		}
 		if got := registers(t, cfg, 2, nil, table.HomingOffset, table.MinPositionLimit,
-			table.MaxPositionLimit); fmt.Sprint(got) != fmt.Sprint(tt.limits) {
+			table.MaxPositionLimit); !slices.Equal(got, tt.limits) {
 			t.Errorf("%d to %d: the motor has %v, want %v", tt.low, tt.high, got, tt.limits)
 		}
-		if tt.refused != "" {
-			continue
+		if tt.refused == "" {
+			opens(t, cfg, c)
 		}
-		arm, err := servo.OpenArm(servo.ArmConfig{Path: cfg.Bus, Robot: r, Calibration: c})
-		if err != nil {
-			t.Fatalf("%d to %d: the arm refuses what calibrate has written: %v", tt.low, tt.high, err)
-		}
-		arm.Close()
 	}
 }
 
@@ -481,10 +431,7 @@ func TestCalibrateWantsAPlaceForTheFile(t *testing.T) {
 func FuzzProgress(f *testing.F) {
 	f.Add([]byte(`{"robot": "so101", "step": "moving", "joints": {"gripper": {"id": 6, "low": -1, "high": 4096}}}`))
 	f.Add([]byte(`{"robot": "so101", "step": "writing", "result": {"gripper": {"ID": 6}}}`))
-	r, err := robot.ByName("so101")
-	if err != nil {
-		f.Fatal(err)
-	}
+	r := named(f, "so101")
 	f.Fuzz(func(t *testing.T, data []byte) {
 		p, err := parseProgress(data)
 		if err != nil || p.check(r) != nil {

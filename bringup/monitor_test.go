@@ -11,7 +11,7 @@ import (
 // Goal: monitor shows the position that a run uses, recommends to move a joint by hand where motion
 // under power may go the wrong way, and names a motor that counts in the other direction.
 func TestMonitorNamesThePlace(t *testing.T) {
-	koch, single := robotNamed(t, "koch"), robotNamed(t, "so101")
+	koch, single := named(t, "koch"), named(t, "so101")
 	for _, tt := range []struct {
 		name      string
 		motor     robot.Motor
@@ -42,13 +42,4 @@ func TestMonitorNamesThePlace(t *testing.T) {
 			t.Errorf("%s: file %d, motor %d: %q", tt.motor.Name, tt.file, tt.mode, text)
 		}
 	}
-}
-
-func robotNamed(t *testing.T, name string) robot.Robot {
-	t.Helper()
-	r, err := robot.ByName(name)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return r
 }

@@ -33,13 +33,13 @@ func TestMotorsThatDoNotAnswer(t *testing.T) {
 		run        func(t *testing.T, cfg Config) error
 	}{
 		{"scan", "answered to pings only", func(t *testing.T, cfg Config) error {
-			return Scan(t.Context(), ScanConfig{Config: cfg, Last: 7, Named: true})
+			return scans(t, cfg)
 		}},
 		{"monitor", "", func(t *testing.T, cfg Config) error {
 			return Monitor(t.Context(), MonitorConfig{Config: cfg, Count: 1})
 		}},
 		{"move", "did not answer every instruction", func(t *testing.T, cfg Config) error {
-			return Move(t.Context(), MoveConfig{Config: cfg, Joint: "elbow_flex", To: 5, Speed: 0.3})
+			return moves(t, cfg, "elbow_flex", 5)
 		}},
 		{"torque off", "", func(t *testing.T, cfg Config) error { return release(cfg.Bus, cfg.Robot, cfg.Out) }},
 		{"the only calibration that matches", "", func(t *testing.T, cfg Config) error {
@@ -89,12 +89,9 @@ func TestSetupMotorsOfAMotorThatDoesNotAnswer(t *testing.T) {
 	}{{"xl330-m288", 0}, {"xl330-m288", 1}, {"sts3215", 0}} {
 		t.Run(fmt.Sprint(tt.model, tt.level), func(t *testing.T) {
 			t.Parallel()
-			r, err := robot.Parse("single", []byte(strings.Replace(oneMotor, "MODEL", tt.model, 1)))
-			if err != nil {
-				t.Fatal(err)
-			}
-			_, cfg, out := simArm(t, r, servosim.Config{Servos: []servosim.Servo{{ID: 1, Model: tt.model}},
-				Baud: 1_000_000})
+			_, cfg, out := simArm(t, single(t, tt.model),
+				servosim.Config{Servos: []servosim.Servo{{ID: 1, Model: tt.model}},
+					Baud: 1_000_000})
 			registers(t, cfg, 1, map[table.Register]int{table.ResponseStatusLevel: tt.level})
 			cfg.In = strings.NewReader("\n")
 			if err := SetupMotors(t.Context(), cfg); err != nil ||
@@ -114,7 +111,7 @@ func TestAnotherModelThatDoesNotAnswerIsLeftAlone(t *testing.T) {
 	mute(t, cfg, 0)
 	cfg.Robot = named(t, "widowx") // xm430 where a koch has xl430
 	whole(t, cfg)
-	if err := Move(t.Context(), MoveConfig{Config: cfg, Joint: "waist", To: 5, Speed: 0.3}); err == nil {
+	if err := moves(t, cfg, "waist", 5); err == nil {
 		t.Error("another arm's motors were moved")
 	}
 	port, err := servo.OpenPort(cfg.Bus, koch.Baud)

@@ -47,15 +47,8 @@ type jointRange struct {
 
 // newRange starts a range at a reading.
 func newRange(m robot.Motor, raw int, now rt.Instant) *jointRange {
-	w := &jointRange{
-		motor:    m,
-		turn:     turnOf(m.Model),
-		seen:     now,
-		answered: now,
-	}
-	w.at = servo.InTurn(raw, 0, m.Model.MaxRaw(), w.turn)
-	w.low, w.high = w.at, w.at
-	return w
+	at := servo.InTurn(raw, 0, m.Model.MaxRaw(), turnOf(m.Model))
+	return resumeRange(m, at, at, at, now)
 }
 
 // resumeRange continues a recorded range.

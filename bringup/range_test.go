@@ -225,11 +225,7 @@ func TestClearOfSeam(t *testing.T) {
 func FuzzRange(f *testing.F) {
 	f.Add([]byte{0, 10, 8, 0, 20, 9, 200, 1, 1})
 	f.Fuzz(func(t *testing.T, data []byte) {
-		r, err := robot.ByName("so101")
-		if err != nil {
-			t.Fatal(err)
-		}
-		w, now := newRange(r.Motors[2], 2047, 0), rt.Instant(0)
+		w, now := newRange(joint(t, "so101", "elbow_flex"), 2047, 0), rt.Instant(0)
 		for ; len(data) >= 3; data = data[3:] {
 			now = now.Add(time.Duration(data[0]) * 5 * time.Millisecond)
 			w.add((int(data[1])<<8|int(data[2]))&4095, now)

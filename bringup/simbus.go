@@ -198,15 +198,13 @@ var sinkingJoints = []string{"shoulder_lift", "shoulder", "elbow_flex", "elbow",
 
 // bootTorque returns the ids of the servos whose torque is on after power-up.
 func bootTorque(who string, servos []servosim.Servo) (ids []uint8, err error) {
-	if who == "" {
+	switch who {
+	case "":
 		return nil, nil
-	}
-	for _, s := range servos {
-		if who == "all" {
+	case "all":
+		for _, s := range servos {
 			ids = append(ids, s.ID)
 		}
-	}
-	if who == "all" {
 		return ids, nil
 	}
 	for word := range strings.SplitSeq(who, ",") {

@@ -11,7 +11,6 @@ import (
 	"github.com/edge-rt/edge-rt/internal/exit"
 	"github.com/edge-rt/edge-rt/rt"
 	"github.com/edge-rt/edge-rt/rt/rttest"
-	"github.com/edge-rt/edge-rt/servo/robot"
 	"github.com/edge-rt/edge-rt/sim"
 	"github.com/edge-rt/edge-rt/sim/scene"
 	"github.com/edge-rt/edge-rt/sim/servosim"
@@ -20,10 +19,7 @@ import (
 // The joints that gravity pulls sink without torque on every plant; a leader's and a shadow's too.
 func TestWhichJointsOfASimulatedArmSink(t *testing.T) {
 	for _, name := range []string{"so101", "koch", "widowx"} {
-		r, err := robot.ByName(name)
-		if err != nil {
-			t.Fatal(err)
-		}
+		r := named(t, name)
 		var want []uint8
 		for _, m := range r.Motors {
 			if slices.Contains(strings.Fields("shoulder_lift shoulder elbow_flex elbow wrist_flex wrist_angle"),

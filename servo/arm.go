@@ -42,10 +42,9 @@ type Arm struct {
 	armConst
 	bus       *Bus
 	positions *readGroup
-	present   []float32 // newest known position per joint, in its unit
-	raws      []int     // the same positions, raw
-	sights    []sight   // per joint: state of its newest readings
-	faults    []Fault   // per joint: fault that came with its newest position
+	raws      []int   // newest known position per joint, raw
+	sights    []sight // per joint: state of its newest readings
+	faults    []Fault // per joint: fault that came with its newest position
 	lastRead  rt.Instant
 	closed    bool
 
@@ -166,12 +165,11 @@ func newArm(cfg ArmConfig) *Arm {
 			rows: rows{model.Row(table.PresentPosition), model.Row(table.GoalPosition),
 				model.Row(table.TorqueEnable)},
 		},
-		bus:     NewBus(cfg.Port, r.Baud, r.Protocol(), cfg.Clock),
-		present: make([]float32, n),
-		faults:  make([]Fault, n),
-		raws:    make([]int, n),
-		goals:   goals{raw: make([]int, n), ids: make([]ID, 0, n), words: make([]int, 0, n)},
-		counts:  counts{cycle: cfg.Cycle},
+		bus:    NewBus(cfg.Port, r.Baud, r.Protocol(), cfg.Clock),
+		faults: make([]Fault, n),
+		raws:   make([]int, n),
+		goals:  goals{raw: make([]int, n), ids: make([]ID, 0, n), words: make([]int, 0, n)},
+		counts: counts{cycle: cfg.Cycle},
 	}
 	a.bus.canceled = cfg.Canceled
 	if a.counts.cycle == nil {

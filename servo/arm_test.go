@@ -58,8 +58,8 @@ func TestOpenRefuses(t *testing.T) {
 			l.tamper = onlyFor(2, func(r []byte) []byte { r[3] ^= 0x60; return r })
 		}, ErrMotorMissing, "two motors may have the same id"},
 		{"another model", func(l *line) {
-			l.servos[4].put(3, 1284)
-		}, ErrWrongModel, "motor 4 (wrist_flex) on fake: got model number 1284, want 777"},
+			l.servos[4].put(3, 2825)
+		}, ErrWrongModel, "motor 4 (wrist_flex) on fake: got model number 2825 (sts3250), want 777"},
 		{"another homing offset", func(l *line) { l.servos[2].put(31, 0x0864) }, ErrCalibration,
 			"motor 2 (shoulder_lift) on fake: the servo has homing offset -100 and range 0 to 4095, the file has 0 " +
 				"and 0 to 4095"},

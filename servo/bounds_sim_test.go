@@ -52,14 +52,8 @@ func openWarm(t *testing.T, text string, faults servosim.Script) (*servosim.Bus,
 		t.Fatal(err)
 	}
 	bus := simOf(t, r, servosim.Config{Faults: faults})
-	arm, err := servo.OpenArm(servo.ArmConfig{Path: bus.Path(), Robot: r, Calibration: whole(r)})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { arm.Close() })
-	if err := arm.TorqueOn(); err != nil {
-		t.Fatal(err)
-	}
+	arm := mustOpen(t, config(bus, r))
+	torqueOn(t, arm)
 	return bus, arm
 }
 
@@ -74,12 +68,7 @@ func readUntil(t *testing.T, bus *servosim.Bus, arm *servo.Arm, what string, so 
 	t.Helper()
 	clock, at := rt.KernelClock(), make([]float32, 2)
 	for began := clock.Now(); !so(); clock.SleepUntil(clock.Now().Add(5 * time.Millisecond)) {
-		arm.Read(at, clock.Now().Add(40*time.Millisecond))
-		if arm.BusWatchdogFired() { // the host was away for longer than the bus watchdog tolerates
-			if err := arm.TorqueOn(); err != nil {
-				t.Fatal(err)
-			}
-		}
+		tick(t, arm, at)
 		for _, s := range bus.States() {
 			if s.Fault != 0 {
 				t.Fatalf("%s: servo %d complains itself (%02X): the test is of those that do not", what, s.ID, s.Fault)

@@ -92,27 +92,25 @@ func parseCalibration(data []byte) (Calibration, error) {
 	}
 	c := make(Calibration, len(file))
 	for name, text := range file {
-		m, err := parseMotor(text)
-		entry := MotorCalibration{}
-		if err == nil {
-			entry, err = m.calibration()
-		}
-		if err != nil {
+		if c[name], err = parseMotor(text); err != nil {
 			return nil, fmt.Errorf("motor %s: %w", name, err)
 		}
-		c[name] = entry
 	}
 	return c, nil
 }
 
-func parseMotor(text []byte) (m *motorJSON, err error) {
+func parseMotor(text []byte) (c MotorCalibration, err error) {
 	dec := json.NewDecoder(bytes.NewReader(text))
 	dec.DisallowUnknownFields()
+	var m *motorJSON
 	err = dec.Decode(&m)
 	if wrong, is := errors.AsType[*json.UnmarshalTypeError](err); is && wrong.Type.Kind() == reflect.Int {
-		return nil, fmt.Errorf("got %s for %s, want a whole number", wrong.Value, wrong.Field)
+		return c, fmt.Errorf("got %s for %s, want a whole number", wrong.Value, wrong.Field)
 	}
-	return m, err
+	if err != nil {
+		return c, err
+	}
+	return m.calibration()
 }
 
 // twice returns a motor, or a key of a motor, that occurs twice in valid JSON of objects in an
@@ -338,22 +336,14 @@ func CalibrationPath(r robot.Robot, id string) string {
 	if id == "" {
 		id = "None"
 	}
-	roots := calibrationRoots()
-	for _, root := range roots {
-		for _, folder := range r.Calibration {
-			path := calibrationFile(root, r, folder, id)
-			if _, err := os.Stat(path); err == nil {
-				return path
-			}
+	folders := calibrationFolders(r)
+	for _, folder := range folders {
+		path := folder + "/" + id + ".json"
+		if _, err := os.Stat(path); err == nil {
+			return path
 		}
 	}
-	return calibrationFile(roots[0], r, r.Calibration[0], id)
-}
-
-// calibrationFile joins with slashes: filepath.Join would cut link/.. out of the paths in the
-// variables.
-func calibrationFile(root string, r robot.Robot, folder, id string) string {
-	return strings.Join([]string{root, r.Role(), folder, id + ".json"}, "/")
+	return folders[0] + "/" + id + ".json"
 }
 
 // calibrationRoots returns the folders that may contain LeRobot's calibrations. New ones are
@@ -407,7 +397,9 @@ func pythonJoin(dir, name string) string {
 	return dir + "/" + name
 }
 
-// calibrationFolders returns the folders that may contain calibrations of this kind of robot.
+// calibrationFolders returns the folders that may contain calibrations of this kind of robot; new
+// ones are written into the first. It joins with slashes: filepath.Join would cut link/.. out of
+// the paths in the variables.
 func calibrationFolders(r robot.Robot) (folders []string) {
 	for _, root := range calibrationRoots() {
 		for _, folder := range r.Calibration {

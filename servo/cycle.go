@@ -110,7 +110,7 @@ func (a *Arm) Read(dst []float32, deadline rt.Instant) (stale uint32) {
 				a.counts.alerts.Add(1)
 			}
 		}
-		dst[i] = a.present[i]
+		dst[i] = a.present(i)
 	}
 	a.counts.cycles.Add(1)
 	a.counts.losses.Add(uint64(bits.OnesCount32(stale)))
@@ -224,7 +224,7 @@ func (a *Arm) takeTurns(joints uint32, dst []float32) {
 		a.sights[i].reading = raw
 		if a.robot.Leader || a.period == 0 {
 			a.storePosition(i)
-			dst[i] = a.present[i]
+			dst[i] = a.present(i)
 		}
 	}
 }
@@ -264,10 +264,12 @@ func (a *Arm) Range(i int) (low, high float64) {
 }
 
 //rt:noalloc
-func (a *Arm) storePosition(i int) {
-	a.raws[i] = a.place(i)
-	a.present[i] = float32(a.joints[i].scale.value(a.raws[i]))
-}
+func (a *Arm) storePosition(i int) { a.raws[i] = a.place(i) }
+
+// present returns the newest known position of joint i, in its unit.
+//
+//rt:noalloc
+func (a *Arm) present(i int) float32 { return float32(a.joints[i].scale.value(a.raws[i])) }
 
 // place returns the newest reading of joint i, in its turn.
 //

@@ -6,9 +6,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/edge-rt/edge-rt/rt"
 	"github.com/edge-rt/edge-rt/servo"
-	"github.com/edge-rt/edge-rt/servo/robot"
 	"github.com/edge-rt/edge-rt/servo/table"
 	"github.com/edge-rt/edge-rt/sim/servosim"
 )
@@ -18,23 +16,14 @@ func withDriveMode(t *testing.T, name string, file, motor int) servo.ArmConfig {
 	t.Helper()
 	r := robotOf(t, name)
 	bus := simOf(t, r, servosim.Config{})
-	c := whole(r)
-	k := c["elbow_flex"]
+	cfg := config(bus, r)
+	k := cfg.Calibration["elbow_flex"]
 	k.DriveMode = file
-	c["elbow_flex"] = k
+	cfg.Calibration["elbow_flex"] = k
 	if m := r.Motors[2]; m.Model.Has(table.DriveMode) {
-		port, err := servo.OpenPort(bus.Path(), r.Baud)
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer port.Close()
-		b := servo.NewBus(port, r.Baud, r.Protocol(), rt.KernelClock())
-		if err := servo.WriteSettings(b, m.ID, m.Model,
-			[]robot.Setting{{Register: table.DriveMode, Value: motor}}); err != nil {
-			t.Fatal(err)
-		}
+		onBus(t, bus, r, func(b *servo.Bus) { write(t, b, m, table.DriveMode, motor) })
 	}
-	return servo.ArmConfig{Path: bus.Path(), Robot: r, Calibration: c}
+	return cfg
 }
 
 // Goal: an arm whose motor counts in the other direction than its calibration is refused. The error
@@ -62,10 +51,7 @@ func TestDriveModeIsCompared(t *testing.T) {
 			k.DriveMode = 1
 			cfg.Calibration["gripper"] = k
 		}
-		arm, err := servo.OpenArm(cfg)
-		if err == nil {
-			arm.Close()
-		}
+		err := opens(cfg)
 		if errors.Is(err, servo.ErrCalibration) != tt.refused || err != nil && !tt.refused {
 			t.Errorf("%+v: %v", tt, err)
 			continue
@@ -92,11 +78,7 @@ func TestDriveModeWithoutEffect(t *testing.T) {
 			cfg.Calibration = whole(cfg.Robot)
 			cfg.Calibration["joint_3"] = servo.MotorCalibration{ID: 3, DriveMode: 1, RangeMax: 4095}
 		}
-		arm, err := servo.OpenArm(cfg)
-		if err != nil {
-			t.Fatal(err)
-		}
-		arm.Close()
+		arm := mustOpen(t, cfg)
 		if notes := strings.Join(arm.Notes(),
 			"\n"); strings.Contains(notes, "elbow_flex): its calibration has drive_mode 1") != tt.reported {
 			t.Errorf("%s: notes %q", tt.robot, notes)

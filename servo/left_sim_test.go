@@ -4,9 +4,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/edge-rt/edge-rt/rt"
 	"github.com/edge-rt/edge-rt/servo"
-	"github.com/edge-rt/edge-rt/servo/robot"
 	"github.com/edge-rt/edge-rt/servo/table"
 	"github.com/edge-rt/edge-rt/sim/servosim"
 )
@@ -29,45 +27,27 @@ func TestLeftInADynamixel(t *testing.T) {
 		{5, table.GoalCurrent, 5, 1750},
 		{1, table.ProfileVelocity, 300, 300}, // fast enough
 	}
-	port, err := servo.OpenPort(bus.Path(), r.Baud)
-	if err != nil {
-		t.Fatal(err)
-	}
-	b := servo.NewBus(port, r.Baud, r.Protocol(), rt.KernelClock())
-
-	for _, m := range r.Motors { // first the modes: a change would reset the values that are written below
-		mode, _ := m.Setting(table.OperatingMode)
-		if err := servo.WriteSettings(b, m.ID, m.Model,
-			[]robot.Setting{{Register: table.OperatingMode, Value: mode}}); err != nil {
-			t.Fatal(err)
+	onBus(t, bus, r, func(b *servo.Bus) {
+		for _, m := range r.Motors { // first the modes: a change would reset the values that are written below
+			mode, _ := m.Setting(table.OperatingMode)
+			write(t, b, m, table.OperatingMode, mode)
 		}
-	}
-	for _, k := range left {
-		m := r.Motors[k.motor]
-		if err := servo.WriteSettings(b, m.ID, m.Model,
-			[]robot.Setting{{Register: k.register, Value: k.v}}); err != nil {
-			t.Fatal(err)
+		for _, k := range left {
+			write(t, b, r.Motors[k.motor], k.register, k.v)
 		}
-	}
-	port.Close()
-	arm, err := servo.OpenArm(servo.ArmConfig{Path: bus.Path(), Robot: r, Calibration: whole(r)})
-	if err != nil {
-		t.Fatal(err)
-	}
+	})
+	arm := mustOpen(t, config(bus, r))
 	notes := strings.Join(arm.Notes(), "\n")
 	arm.Close()
-	if port, err = servo.OpenPort(bus.Path(), r.Baud); err != nil {
-		t.Fatal(err)
-	}
-	defer port.Close()
-	b = servo.NewBus(port, r.Baud, r.Protocol(), rt.KernelClock())
-	for _, k := range left {
-		m := r.Motors[k.motor]
-		if got, _, err := b.ReadRegister(m.ID, m.Model.Row(k.register)); err != nil || got != k.want {
-			t.Errorf("%s: %s is %d, %v, want %d", m.Name, k.register, got, err, k.want)
+	onBus(t, bus, r, func(b *servo.Bus) {
+		for _, k := range left {
+			m := r.Motors[k.motor]
+			if got, _, err := b.ReadRegister(m.ID, m.Model.Row(k.register)); err != nil || got != k.want {
+				t.Errorf("%s: %s is %d, %v, want %d", m.Name, k.register, got, err, k.want)
+			}
+			if k.v != k.want && !strings.Contains(notes, string(k.register)) {
+				t.Errorf("%s: not reported in %q", k.register, notes)
+			}
 		}
-		if k.v != k.want && !strings.Contains(notes, string(k.register)) {
-			t.Errorf("%s: not reported in %q", k.register, notes)
-		}
-	}
+	})
 }

@@ -6,14 +6,12 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 	"testing"
 	"time"
 	"unsafe"
 
 	"github.com/edge-rt/edge-rt/rt"
-	"github.com/edge-rt/edge-rt/rt/rttest"
 
 	"golang.org/x/sys/unix"
 )
@@ -147,96 +145,6 @@ func TestPortWaitsAndReads(t *testing.T) {
 	}
 }
 
-// serve answers on the master side of a pty as six servos do, without the time on the wire.
-func serve(master int, done chan<- error) {
-	l := newLine(nil, 1, 2, 3, 4, 5, 6)
-	buf := make([]byte, 1024)
-	filled := 0
-	for {
-		n, err := unix.Read(master, buf[filled:])
-		if err == unix.EINTR {
-			continue
-		}
-		if err != nil || n == 0 {
-			done <- err
-			return
-		}
-		in := buf[:filled+n]
-		for len(in) >= 4 && len(in) >= int(in[3])+4 {
-			request := in[:int(in[3])+4]
-			in = in[len(request):]
-			if reply := l.now(request); len(reply) > 0 {
-				if _, err := unix.Write(master, reply); err != nil {
-					done <- err
-					return
-				}
-			}
-		}
-		filled = copy(buf, in) // a read may end inside a frame
-	}
-}
-
-// now answers a request at once instead of in simulated time.
-func (l *line) now(request []byte) []byte {
-	l.bytes = l.bytes[:0]
-	l.at = l.at[:0]
-	l.next = 0
-	l.free = 0
-	l.keep = false
-	l.clock = epoch
-	_, _ = l.Write(request)
-	return l.bytes
-}
-
-func TestArmOverPty(t *testing.T) {
-	master, path := openPty(t)
-	done := make(chan error, 1)
-	go serve(master, done)
-	a, err := OpenArm(ArmConfig{Path: path, Robot: so101(), Calibration: demoCalibration()})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := a.TorqueOn(); err != nil {
-		t.Error(err)
-	}
-	clock := rt.KernelClock()
-	dst := make([]float32, 6)
-	answered := 0
-	for range 50 {
-		if a.Read(dst, clock.Now().Add(200*time.Millisecond)) == 0 {
-			answered++
-		}
-		a.Write(dst, a.Joints())
-	}
-	if want := []float32{degrees(2001), degrees(2002), degrees(2003), degrees(2004), degrees(2005),
-		50.3}; !slices.Equal(dst, want) {
-		t.Errorf("Read = %v, want %v", dst, want)
-	}
-	if answered < 40 { // a loaded machine may answer late, but only as an exception
-		t.Errorf("%d of 50 reads were answered in full", answered)
-	}
-	// in 50 reads: a repeated request collides with a reply that this host delivers late
-	if s := a.Stats(); s.Corrupt > 5 && s.Retries == 0 {
-		t.Errorf("counted %d corrupt, want none as a rule", s.Corrupt)
-	}
-	if n := testing.AllocsPerRun(100, func() {
-		a.Read(dst, clock.Now().Add(200*time.Millisecond))
-		a.Write(dst, a.Joints())
-	}); n != 0 {
-		t.Errorf("a cycle over a pty allocates %v times, want 0", n)
-	}
-	if err := a.TorqueOff(); err != nil {
-		t.Error(err)
-	}
-	if err := a.Close(); err != nil {
-		t.Error(err)
-	}
-	unix.Close(master)
-	if err := <-done; err != nil && err != unix.EIO && err != unix.EBADF {
-		t.Error(err)
-	}
-}
-
 // The kernel's struct is 72 bytes on 64-bit machines and 60 on 32-bit ones.
 func TestSerialStructSize(t *testing.T) {
 	want := uintptr(72)
@@ -252,9 +160,6 @@ const (
 	bitsOfInt          = 32 << (^uint(0) >> 63)
 	sizeOfSerialStruct = unsafe.Sizeof(serialStruct{})
 )
-
-// epoch is the clock of lines outside simulated time.
-var epoch = rttest.NewClock(0)
 
 // Members of the group dialout may open adapters; a pseudo-terminal belongs to the user who made
 // it.

@@ -32,6 +32,91 @@ func simOf(t *testing.T, r robot.Robot, cfg servosim.Config) *servosim.Bus {
 	return bus
 }
 
+// config returns the configuration of a robot on a bus, with whole ranges.
+func config(bus *servosim.Bus, r robot.Robot) servo.ArmConfig {
+	return servo.ArmConfig{Path: bus.Path(), Robot: r, Calibration: whole(r)}
+}
+
+// mustOpen opens an arm, which the test's end closes.
+func mustOpen(t *testing.T, cfg servo.ArmConfig) *servo.Arm {
+	t.Helper()
+	arm, err := servo.OpenArm(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { arm.Close() })
+	return arm
+}
+
+// opens opens an arm, closes it, and returns the error of the opening.
+func opens(cfg servo.ArmConfig) error {
+	arm, err := servo.OpenArm(cfg)
+	if err == nil {
+		arm.Close()
+	}
+	return err
+}
+
+// torqueOn arms an arm.
+func torqueOn(t *testing.T, arm *servo.Arm) {
+	t.Helper()
+	if err := arm.TorqueOn(); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// onBus gives another program the motors.
+func onBus(t *testing.T, bus *servosim.Bus, r robot.Robot, do func(*servo.Bus)) {
+	t.Helper()
+	port, err := servo.OpenPort(bus.Path(), r.Baud)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer port.Close()
+	do(servo.NewBus(port, r.Baud, r.Protocol(), rt.KernelClock()))
+}
+
+// write sets a register of a motor.
+func write(t *testing.T, b *servo.Bus, m robot.Motor, register table.Register, value int) {
+	t.Helper()
+	if err := servo.WriteSettings(b, m.ID, m.Model, []robot.Setting{{Register: register, Value: value}}); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// tick reads an arm, as a run does, and arms it again when this host was away for longer than the
+// bus watchdog tolerates.
+func tick(t *testing.T, arm *servo.Arm, at []float32) (stale uint32) {
+	t.Helper()
+	stale = arm.Read(at, rt.KernelClock().Now().Add(40*time.Millisecond))
+	if arm.BusWatchdogFired() {
+		torqueOn(t, arm)
+	}
+	return stale
+}
+
+// checkTorque compares the torque of all servos with the wanted one.
+func checkTorque(t *testing.T, bus *servosim.Bus, when string, want bool) {
+	t.Helper()
+	if on := bus.TorqueEnabled(); slices.Contains(on, !want) {
+		t.Errorf("torque %v %s, want %v", on, when, want)
+	}
+}
+
+// strays is the number of frames of a clean run that may belong to no request: replies of the
+// health windows come late now and then, and are not counted as lost. A parser with an error would
+// produce such frames in every cycle.
+const strays = 5
+
+// checkStrays fails when too many frames belonged to no request. A reply that this host delivers
+// too late is lost, and corrupt afterwards.
+func checkStrays(t *testing.T, arm *servo.Arm) {
+	t.Helper()
+	if s := arm.Stats(); s.Corrupt > strays && s.Lost == 0 && s.Retries == 0 || s.Refused != 0 || s.ClippedGoals != 0 {
+		t.Errorf("%d corrupt, %d refused, %d clipped", s.Corrupt, s.Refused, s.ClippedGoals)
+	}
+}
+
 // whole returns a calibration with the whole range of each motor.
 func whole(r robot.Robot) servo.Calibration {
 	c := servo.Calibration{}
@@ -79,43 +164,35 @@ func robotOf(t *testing.T, name string) robot.Robot {
 // Goal: every family comes up, holds its position, follows its goals, keeps its settings and lets
 // go, on a simulator that shares no code with the driver.
 func TestEveryFamilyOnSimulator(t *testing.T) {
-	for _, name := range []string{"so100", "koch", "omx", "generic", "ax", "xm"} {
+	for _, name := range []string{"so101", "so100", "koch", "omx", "generic", "ax", "xm"} {
 		t.Run(name, func(t *testing.T) {
 			r := robotOf(t, name)
 			bus := simOf(t, r, servosim.Config{})
-			arm, err := servo.OpenArm(servo.ArmConfig{Path: bus.Path(), Robot: r, Calibration: whole(r)})
-			if err != nil {
-				t.Fatal(err)
-			}
-			defer arm.Close()
-			for i, on := range bus.TorqueEnabled() {
-				if on {
-					t.Errorf("servo %d is under torque after OpenArm", i)
+			arm := mustOpen(t, config(bus, r))
+			checkTorque(t, bus, "after OpenArm", false)
+			before := bus.States()
+			torqueOn(t, arm)
+			checkTorque(t, bus, "after TorqueOn", true)
+			for i, s := range bus.States() {
+				if s.Place != before[i].Place {
+					t.Errorf("arming moved servo %d from %d to %d", s.ID, before[i].Place, s.Place)
 				}
-			}
-			if err := arm.TorqueOn(); err != nil {
-				t.Fatal(err)
 			}
 			follow(t, arm, len(r.Motors))
 			at, goal := make([]float32, len(r.Motors)), make([]float32, len(r.Motors))
-			arm.Read(goal, rt.KernelClock().Now().Add(40*time.Millisecond))
+			tick(t, arm, goal)
 			if n := testing.AllocsPerRun(30, func() {
 				arm.Read(at, rt.KernelClock().Now().Add(40*time.Millisecond))
 				arm.Write(goal, arm.Joints())
 			}); n != 0 {
 				t.Errorf("a cycle allocates %v times, want 0", n)
 			}
-			// a reply that this host delivers too late is lost, and corrupt afterwards
-			if s := arm.Stats(); s.Corrupt > strays && s.Lost == 0 && s.Retries == 0 || s.Refused != 0 {
-				t.Errorf("%d corrupt, %d refused", s.Corrupt, s.Refused)
-			}
+			checkStrays(t, arm)
 			// the health window of a late reply is ignored
-			for end := time.Now().Add(5 * time.Second); time.Now().Before(end); {
+			for end := time.Now().Add(5 * time.Second); time.Now().Before(end); tick(t, arm, at) {
 				if hot, volts := arm.Extremes(); hot != 0 && volts != 0 {
 					break
 				}
-				arm.Read(at, rt.KernelClock().Now().Add(40*time.Millisecond))
-				arm.Write(goal, arm.Joints())
 			}
 			if hot, volts := arm.Extremes(); hot < 15 || hot > 80 || volts < 3 || volts > 25 {
 				t.Errorf("climate %v C, %v V", hot, volts)
@@ -123,41 +200,32 @@ func TestEveryFamilyOnSimulator(t *testing.T) {
 			if err := arm.TorqueOff(); err != nil {
 				t.Error(err)
 			}
-			for i, on := range bus.TorqueEnabled() {
-				if on {
-					t.Errorf("servo %d is under torque after TorqueOff", i)
-				}
-			}
+			checkTorque(t, bus, "after TorqueOff", false)
 		})
 	}
 }
 
 // follow moves all joints by ten units and back, and checks that they arrive.
-func follow(t *testing.T, arm *servo.Arm, n int) {
+func follow(t *testing.T, arm *servo.Arm, joints int) {
 	t.Helper()
 	clock := rt.KernelClock()
-	at, goal := make([]float32, n), make([]float32, n)
-	for arm.Read(at, clock.Now().Add(50*time.Millisecond)) != 0 {
+	at, goal := make([]float32, joints), make([]float32, joints)
+	for tick(t, arm, at) != 0 {
 	}
 	home := append([]float32(nil), at...)
 	for _, offset := range []float32{10, 0} {
-		for tick := 0; ; tick++ {
+		for n := 0; ; n++ {
 			clock.SleepUntil(clock.Now().Add(10 * time.Millisecond))
-			arm.Read(at, clock.Now().Add(40*time.Millisecond))
-			if arm.BusWatchdogFired() { // this host was away for longer than the bus watchdog tolerates
-				if err := arm.TorqueOn(); err != nil {
-					t.Fatal(err)
-				}
-			}
+			tick(t, arm, at)
 			there := true
 			for j := range goal {
 				goal[j] = home[j] + offset
 				there = there && math.Abs(float64(at[j]-goal[j])) < 1
 			}
-			if there && tick > 20 {
+			if there && n > 20 {
 				break
 			}
-			if tick == 300 {
+			if n == 300 {
 				s := arm.Stats()
 				t.Fatalf("joints are at %v, want %v; lost port %v, hold %b, %d cycles, %d lost, %d corrupt, %d retries",
 					at, goal, arm.Lost(), held(arm),
@@ -173,22 +241,13 @@ func follow(t *testing.T, arm *servo.Arm, n int) {
 func TestEchoOnSimulator(t *testing.T) {
 	for _, name := range []string{"so101", "koch"} {
 		r := robotOf(t, name)
-		bus := simOf(t, r, servosim.Config{Echo: true})
-		arm, err := servo.OpenArm(servo.ArmConfig{Path: bus.Path(), Robot: r, Calibration: whole(r)})
-		if err != nil {
-			t.Fatalf("%s: %v", name, err)
-		}
-		if err := arm.TorqueOn(); err != nil {
-			t.Fatal(err)
-		}
+		arm := mustOpen(t, config(simOf(t, r, servosim.Config{Echo: true}), r))
+		torqueOn(t, arm)
 		follow(t, arm, len(r.Motors))
-		if s := arm.Stats(); s.Corrupt > strays && s.Lost == 0 && s.Retries == 0 {
-			t.Errorf("%s: %d corrupt on an echoing line, want 0", name, s.Corrupt)
-		}
+		checkStrays(t, arm)
 		if err := arm.TorqueOff(); err != nil {
 			t.Error(err)
 		}
-		arm.Close()
 	}
 }
 
@@ -197,10 +256,7 @@ func TestSilentMotorBehindFastReads(t *testing.T) {
 	for _, id := range []uint8{1, 2} { // the first silences all
 		r := robotOf(t, "koch")
 		bus := simOf(t, r, servosim.Config{})
-		arm, err := servo.OpenArm(servo.ArmConfig{Path: bus.Path(), Robot: r, Calibration: whole(r)})
-		if err != nil {
-			t.Fatal(err)
-		}
+		arm := mustOpen(t, config(bus, r))
 		bus.Mute(id, true)
 		clock, at := rt.KernelClock(), make([]float32, 6)
 		only := 0
@@ -213,7 +269,6 @@ func TestSilentMotorBehindFastReads(t *testing.T) {
 		if only < 20 {
 			t.Errorf("%d of 60 reads had motor %d alone stale, want nearly all", only, id)
 		}
-		arm.Close()
 	}
 }
 
@@ -222,23 +277,14 @@ func TestSilentMotorBehindFastReads(t *testing.T) {
 func TestDynamixelLatchedAndAsleep(t *testing.T) {
 	r := robotOf(t, "koch")
 	bus := simOf(t, r, servosim.Config{BootTime: 100 * time.Millisecond})
-	open := servo.ArmConfig{Path: bus.Path(), Robot: r, Calibration: whole(r)}
-	arm, err := servo.OpenArm(open)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := arm.TorqueOn(); err != nil {
-		t.Fatal(err)
-	}
+	arm := mustOpen(t, config(bus, r))
+	torqueOn(t, arm)
 	time.Sleep(300 * time.Millisecond) // the silence under test: longer than the watchdog's timeout
-	at := make([]float32, 6)
-	arm.Read(at, rt.KernelClock().Now().Add(40*time.Millisecond))
+	arm.Read(make([]float32, 6), rt.KernelClock().Now().Add(40*time.Millisecond))
 	if !arm.BusWatchdogFired() {
 		t.Error("300 ms of silence, and the arm does not count as asleep")
 	}
-	if err := arm.TorqueOn(); err != nil {
-		t.Fatalf("waking: %v", err)
-	}
+	torqueOn(t, arm)
 	if arm.BusWatchdogFired() {
 		t.Error("armed again and still asleep")
 	}
@@ -251,10 +297,7 @@ func TestDynamixelLatchedAndAsleep(t *testing.T) {
 		t.Fatal(err)
 	}
 	rttest.Eventually(t, "the overload", func() bool { return bus.States()[2].Fault != 0 })
-	if arm, err = servo.OpenArm(open); err != nil {
-		t.Fatal(err)
-	}
-	defer arm.Close()
+	arm = mustOpen(t, config(bus, r))
 	if len(arm.Notes()) != 1 || !strings.Contains(arm.Notes()[0], "motor 3 (elbow_flex) had latched overload") {
 		t.Errorf("Notes = %q, want that motor 3 was rebooted", arm.Notes())
 	}
@@ -265,35 +308,24 @@ func TestDynamixelLatchedAndAsleep(t *testing.T) {
 func TestAnArmThatIsHeldHasNoWatchdog(t *testing.T) {
 	r := robotOf(t, "koch")
 	bus := simOf(t, r, servosim.Config{})
-	arm, err := servo.OpenArm(servo.ArmConfig{Path: bus.Path(), Robot: r, Calibration: whole(r)})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := arm.TorqueOn(); err != nil {
-		t.Fatal(err)
-	}
+	arm := mustOpen(t, config(bus, r))
+	torqueOn(t, arm)
 	if err := arm.Close(); err != nil {
 		t.Fatal(err)
 	}
 	time.Sleep(300 * time.Millisecond) // the silence under test: longer than a watchdog's timeout
-	port, err := servo.OpenPort(bus.Path(), r.Baud)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer port.Close()
-	next := servo.NewBus(port, r.Baud, r.Protocol(), rt.KernelClock())
-	for _, m := range r.Motors {
-		watchdog, _, err := next.ReadRegister(m.ID, m.Model.Row(table.BusWatchdog))
-		if err != nil || watchdog != 0 {
-			t.Errorf("motor %d: Bus_Watchdog is %d, %v, want 0", m.ID, watchdog, err)
+	onBus(t, bus, r, func(next *servo.Bus) {
+		for _, m := range r.Motors {
+			watchdog, _, err := next.ReadRegister(m.ID, m.Model.Row(table.BusWatchdog))
+			if err != nil || watchdog != 0 {
+				t.Errorf("motor %d: Bus_Watchdog is %d, %v, want 0", m.ID, watchdog, err)
+			}
+			if _, err := next.WriteRegister(m.ID, m.Model.Row(table.GoalPosition), 2100); err != nil {
+				t.Errorf("motor %d: %v", m.ID, err)
+			}
 		}
-		if _, err := next.WriteRegister(m.ID, m.Model.Row(table.GoalPosition), 2100); err != nil {
-			t.Errorf("motor %d: %v", m.ID, err)
-		}
-	}
-	if on := bus.TorqueEnabled(); slices.Contains(on, false) {
-		t.Errorf("torque %v, want all to hold", on)
-	}
+	})
+	checkTorque(t, bus, "after Close", true)
 }
 
 func TestTheSimulatorHasEveryModel(t *testing.T) {

@@ -127,7 +127,7 @@ func soak(t *testing.T, name string, cfg servosim.Config, seed uint64, length ti
 	faults := rt.KernelClock().Now().Add(soakQuiet)
 	var arm *servo.Arm
 	for range soakOpens { // a busy machine can be late for longer than the driver waits
-		if arm, err = servo.OpenArm(servo.ArmConfig{Path: bus.Path(), Robot: r, Calibration: whole(r)}); err == nil {
+		if arm, err = servo.OpenArm(config(bus, r)); err == nil {
 			break
 		}
 	}

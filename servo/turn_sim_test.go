@@ -10,7 +10,6 @@ import (
 	"github.com/edge-rt/edge-rt/rt"
 	"github.com/edge-rt/edge-rt/rt/rttest"
 	"github.com/edge-rt/edge-rt/servo"
-	"github.com/edge-rt/edge-rt/servo/robot"
 	"github.com/edge-rt/edge-rt/servo/table"
 	"github.com/edge-rt/edge-rt/sim/servosim"
 )
@@ -33,36 +32,23 @@ func lostTurn(t *testing.T, name string, at int) (cfg servo.ArmConfig, bus *serv
 	}
 	s.raw[1].Store(int32(at - 509))
 	bus = simOf(t, r, servosim.Config{Plant: s, BootTime: 50 * time.Millisecond})
-	c := whole(r)
-	c["shoulder_lift"] = servo.MotorCalibration{ID: 2, HomingOffset: 509, RangeMin: -306, RangeMax: 2419}
-	port, err := servo.OpenPort(bus.Path(), r.Baud)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer port.Close()
-	b := servo.NewBus(port, r.Baud, r.Protocol(), rt.KernelClock())
-	for i, m := range r.Motors {
-		settings := []robot.Setting{{Register: table.OperatingMode, Value: table.ModeExtendedPosition}}
-		if i == 1 { // only the upper end fits its register
-			settings = append(settings, robot.Setting{Register: table.HomingOffset, Value: 509},
-				robot.Setting{Register: table.MaxPositionLimit, Value: 2419})
+	cfg = config(bus, r)
+	cfg.Calibration["shoulder_lift"] = servo.MotorCalibration{ID: 2, HomingOffset: 509, RangeMin: -306, RangeMax: 2419}
+	onBus(t, bus, r, func(b *servo.Bus) {
+		for _, m := range r.Motors {
+			write(t, b, m, table.OperatingMode, table.ModeExtendedPosition)
 		}
-		if err := servo.WriteSettings(b, m.ID, m.Model, settings); err != nil {
-			t.Fatal(err)
-		}
-	}
-	return servo.ArmConfig{Path: bus.Path(), Robot: r, Calibration: c}, bus, s
+		write(t, b, r.Motors[1], table.HomingOffset, 509)
+		write(t, b, r.Motors[1], table.MaxPositionLimit, 2419) // only the upper end fits its register
+	})
+	return cfg, bus, s
 }
 
 // Goal: a joint whose motor has forgotten its turn is reported at its true position, holds there
 // when it is armed, and moves to its goals.
 func TestForgottenTurn(t *testing.T) {
 	cfg, _, s := lostTurn(t, "koch", -196)
-	arm, err := servo.OpenArm(cfg)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer arm.Close()
+	arm := mustOpen(t, cfg)
 	if notes := strings.Join(arm.Notes(), "\n"); !strings.Contains(notes, "shoulder_lift) reads 3900") ||
 		!strings.Contains(notes, "-196") {
 		t.Errorf("it reports %q, want what the motor reads and what that counts as", notes)
@@ -75,22 +61,15 @@ func TestForgottenTurn(t *testing.T) {
 	if arm.Raws(raws); raws[1] != -196 || at[1] > -91 || at[1] < -93 {
 		t.Errorf("it is at %d, %.1f, want -196, -91.9", raws[1], at[1])
 	}
-	if err := arm.TorqueOn(); err != nil {
-		t.Fatal(err)
-	}
+	torqueOn(t, arm)
 	if raw := s.raw[1].Load(); raw != -196-509 {
 		t.Errorf("arming moved the shaft to %d", raw)
 	}
 	goal := append([]float32(nil), at...)
 	rttest.Eventually(t, "the goal", func() bool {
-		if arm.BusWatchdogFired() { // this host was away for longer than the bus watchdog tolerates
-			if err := arm.TorqueOn(); err != nil {
-				t.Fatal(err)
-			}
-		}
 		goal[1] = min(0, goal[1]+2) // faster motion would make the supply sag
 		arm.Write(goal, arm.Joints())
-		arm.Read(at, rt.KernelClock().Now().Add(20*time.Millisecond))
+		tick(t, arm, at)
 		return at[1] > -1 && at[1] < 1
 	})
 	if raw := s.raw[1].Load() + 509; raw < 1055 || raw > 1057 {
@@ -114,11 +93,7 @@ func TestForgetsItsTurnInARun(t *testing.T) {
 	for _, name := range []string{"koch", "koch_leader"} {
 		t.Run(name, func(t *testing.T) {
 			cfg, bus, s := lostTurn(t, name, 700)
-			arm, err := servo.OpenArm(cfg)
-			if err != nil {
-				t.Fatal(err)
-			}
-			defer arm.Close()
+			arm := mustOpen(t, cfg)
 			s.raw[1].Store(-196 - 509) // a hand moves it over the encoder's seam
 			at, raws := make([]float32, 6), make([]int, 6)
 			restarted := uint32(0)
@@ -133,9 +108,7 @@ func TestForgetsItsTurnInARun(t *testing.T) {
 			})
 			arm.Close()
 			cfg.Reopened = true
-			if arm, err = servo.OpenArm(cfg); err != nil {
-				t.Fatal(err)
-			}
+			arm = mustOpen(t, cfg)
 			if arm.Raws(raws); raws[1] != -196 {
 				t.Errorf("opened again it is at %d", raws[1])
 			}
@@ -154,10 +127,7 @@ func TestTurnThatFitsTwice(t *testing.T) {
 		c := cfg.Calibration["shoulder_lift"]
 		c.RangeMin, c.RangeMax = -200, 4200
 		cfg.Calibration["shoulder_lift"] = c
-		arm, err := servo.OpenArm(cfg)
-		if err == nil {
-			arm.Close()
-		}
+		err := opens(cfg)
 		if refused := errors.Is(err, servo.ErrTurn); refused != tt.refused || err != nil && !refused {
 			t.Errorf("at %d: %v, want refused: %v", tt.at, err, tt.refused)
 		}
@@ -181,10 +151,7 @@ func TestShadowForgetsAnotherTurn(t *testing.T) {
 		s.raw[1].Store(4000)
 		s.raw[2].Store(tt.shadow)
 		bus := simOf(t, r, servosim.Config{Plant: s})
-		arm, err := servo.OpenArm(servo.ArmConfig{Path: bus.Path(), Robot: r, Calibration: whole(r)})
-		if err == nil {
-			arm.Close()
-		}
+		err := opens(config(bus, r))
 		if errors.Is(err, servo.ErrTurn) != tt.refused || err != nil && !tt.refused {
 			t.Errorf("shadow at %d: %v, want refused: %v", tt.shadow, err, tt.refused)
 		}

@@ -107,10 +107,9 @@ func TestCompare(t *testing.T) {
 
 func FuzzCalibrationText(f *testing.F) {
 	f.Add(`{"a":{"id":1,"drive_mode":0,"homing_offset":0,"range_min":1,"range_max":2}}`)
-	r, err := robot.ByName("so101")
-	if err != nil {
-		f.Fatal(err)
-	}
+	f.Add(string(demoCalibration().json()))
+	f.Add(`{"a": null}`)
+	r := so101()
 	f.Fuzz(func(t *testing.T, text string) {
 		c, err := ParseCalibration(text)
 		if err != nil {

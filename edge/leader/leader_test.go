@@ -316,7 +316,7 @@ func TestAPushTakesOver(t *testing.T) {
 	if !s.stiff() || s.Pose().State != Driven {
 		t.Fatalf("torque %v, %+v: want it held until somebody takes it", s.bus.TorqueEnabled(), *s.Pose())
 	}
-	s.hand.Bend(s.cfg.Clock.Now(), 60)
+	s.hand.Bend(60)
 	s.until("handed over", func(p *Pose) bool { return p.State == Ready && !p.Stiff })
 	if s.stiff() {
 		t.Errorf("torque %v", s.bus.TorqueEnabled())

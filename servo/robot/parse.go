@@ -208,7 +208,8 @@ func settings(file yaml.MapSlice) (out []Setting, err error) {
 		name := fmt.Sprint(item.Key)
 		reg, ok := table.RegisterByName(name)
 		if !ok {
-			return nil, fmt.Errorf("settings: no register %q, want one of LeRobot's names, such as Return_Delay_Time",
+			return nil, fmt.Errorf("settings: no register %q to set, want one of LeRobot's names, such as "+
+				"Return_Delay_Time",
 				name)
 		}
 		if slices.Contains(barred, reg) {

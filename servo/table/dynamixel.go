@@ -3,7 +3,6 @@ package table
 // xRows is the table of the X series. Signed values are two's complement.
 var xRows = []Row{
 	{ModelNumber, 0, 2, ReadOnly, Unsigned},
-	{"Firmware_Version", 6, 1, ReadOnly, Unsigned},
 	{MotorID, 7, 1, EEPROM, Unsigned},
 	{BaudRate, 8, 1, EEPROM, Unsigned},
 	{ReturnDelayTime, 9, 1, EEPROM, Unsigned},
@@ -26,7 +25,6 @@ var xRows = []Row{
 	{TorqueEnable, 64, 1, RAM, Unsigned},
 	{"LED", 65, 1, RAM, Unsigned},
 	{ResponseStatusLevel, 68, 1, RAM, Unsigned},
-	{"Registered_Instruction", 69, 1, ReadOnly, Unsigned},
 	{Status, 70, 1, ReadOnly, Unsigned},
 	{"Velocity_I_Gain", 76, 2, RAM, Unsigned},
 	{"Velocity_P_Gain", 78, 2, RAM, Unsigned},
@@ -42,15 +40,9 @@ var xRows = []Row{
 	{ProfileAcceleration, 108, 4, RAM, Unsigned},
 	{ProfileVelocity, 112, 4, RAM, Unsigned},
 	{GoalPosition, 116, 4, RAM, Twos},
-	{"Realtime_Tick", 120, 2, ReadOnly, Unsigned},
-	{"Moving", 122, 1, ReadOnly, Unsigned},
-	{"Moving_Status", 123, 1, ReadOnly, Unsigned},
-	{"Present_PWM", 124, 2, ReadOnly, Twos},
 	{PresentCurrent, 126, 2, ReadOnly, Twos},
 	{PresentVelocity, 128, 4, ReadOnly, Twos},
 	{PresentPosition, 132, 4, ReadOnly, Twos},
-	{"Velocity_Trajectory", 136, 4, ReadOnly, Twos},
-	{"Position_Trajectory", 140, 4, ReadOnly, Twos},
 	{PresentVoltage, 144, 2, ReadOnly, Unsigned},
 	{PresentTemperature, 146, 1, ReadOnly, Unsigned},
 }
@@ -62,7 +54,6 @@ var loadRow = Row{PresentLoad, 126, 2, ReadOnly, Twos}
 // axRows is the table of the AX-12A, on protocol 1.0.
 var axRows = []Row{
 	{ModelNumber, 0, 2, ReadOnly, Unsigned},
-	{"Firmware_Version", 2, 1, ReadOnly, Unsigned},
 	{MotorID, 3, 1, EEPROM, Unsigned},
 	{BaudRate, 4, 1, EEPROM, Unsigned},
 	{ReturnDelayTime, 5, 1, EEPROM, Unsigned},
@@ -89,8 +80,6 @@ var axRows = []Row{
 	{PresentLoad, 40, 2, ReadOnly, 10},
 	{PresentVoltage, 42, 1, ReadOnly, Unsigned},
 	{PresentTemperature, 43, 1, ReadOnly, Unsigned},
-	{"Registered_Instruction", 44, 1, ReadOnly, Unsigned},
-	{"Moving", 46, 1, ReadOnly, Unsigned},
 	// Lock is missing: an AX-12 can be unlocked only by a power cycle.
 	{"Punch", 48, 2, RAM, Unsigned},
 }

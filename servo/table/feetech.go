@@ -4,8 +4,6 @@ package table
 // the registers of the factory block: LeRobot lists two for the first, but byte 25 is another
 // register.
 var smsRows = []Row{
-	{"Firmware_Major_Version", 0, 1, ReadOnly, Unsigned},
-	{"Firmware_Minor_Version", 1, 1, ReadOnly, Unsigned},
 	{ModelNumber, 3, 2, ReadOnly, Unsigned},
 	{MotorID, 5, 1, EEPROM, Unsigned},
 	{BaudRate, 6, 1, EEPROM, Unsigned},
@@ -49,7 +47,6 @@ var smsRows = []Row{
 	{PresentVoltage, 62, 1, ReadOnly, Unsigned},
 	{PresentTemperature, 63, 1, ReadOnly, Unsigned},
 	{Status, 65, 1, ReadOnly, Unsigned},
-	{"Moving", 66, 1, ReadOnly, Unsigned},
 	{PresentCurrent, 69, 2, ReadOnly, 15},
 	{"Maximum_Acceleration", 85, 1, EEPROM, Unsigned},
 }

@@ -2,8 +2,8 @@ package table
 
 import "strings"
 
-// Register is a register's name in LeRobot's spelling. Registers that no code uses are literals in
-// the lists of rows.
+// Register is a register's name in LeRobot's spelling. Registers that only settings use are literals
+// in the lists of rows; read-only registers that no code uses are missing.
 type Register string
 
 const (

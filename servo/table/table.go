@@ -127,26 +127,21 @@ func Names() []string {
 // baud is one rate of a protocol, in bits per second, with its code in Baud_Rate.
 type baud struct{ Rate, Code int }
 
-// bauds lists the rates of a protocol's servos, the usual ones first.
+// bauds lists the rates of each protocol's servos, the usual ones first.
 //
 // Feetech's manual and LeRobot disagree on the meaning of codes 5 to 7; these are LeRobot's, and a
 // scan tries both.
-func (p Protocol) bauds() []baud {
-	switch p {
-	case Dynamixel2:
-		return []baud{{1_000_000, 3}, {57_600, 1}, {115_200, 2}, {2_000_000, 4}, {3_000_000, 5}, {4_000_000, 6},
-			{9_600, 0}}
-	case Dynamixel1:
-		return []baud{{1_000_000, 1}, {57_142, 34}, {117_647, 16}, {500_000, 3}, {250_000, 7}, {200_000, 9},
-			{400_000, 4}, {19_230, 103}, {9_615, 207}}
-	}
-	return []baud{{1_000_000, 0}, {500_000, 1}, {250_000, 2}, {128_000, 3}, {115_200, 4}, {57_600, 5}, {38_400, 6},
-		{19_200, 7}}
+var bauds = [...][]baud{
+	Feetech: {{1_000_000, 0}, {500_000, 1}, {250_000, 2}, {128_000, 3}, {115_200, 4}, {57_600, 5}, {38_400, 6},
+		{19_200, 7}},
+	Dynamixel1: {{1_000_000, 1}, {57_142, 34}, {117_647, 16}, {500_000, 3}, {250_000, 7}, {200_000, 9}, {400_000, 4},
+		{19_230, 103}, {9_615, 207}},
+	Dynamixel2: {{1_000_000, 3}, {57_600, 1}, {115_200, 2}, {2_000_000, 4}, {3_000_000, 5}, {4_000_000, 6}, {9_600, 0}},
 }
 
 // BaudCode returns the code of a rate; ok is false when the protocol has no code for it.
 func (p Protocol) BaudCode(rate int) (int, bool) {
-	for _, b := range p.bauds() {
+	for _, b := range bauds[p] {
 		if b.Rate == rate {
 			return b.Code, true
 		}

@@ -2,6 +2,7 @@ package motor
 
 import (
 	"math"
+	"slices"
 	"time"
 
 	"github.com/edge-rt/edge-rt/rt"
@@ -25,13 +26,17 @@ type idealShaft struct {
 
 // NewIdeal returns shafts in the middle of their range.
 func NewIdeal(joints []Joint) *Ideal {
-	f := &Ideal{shafts: make([]idealShaft, len(joints))}
-	for i := range joints {
-		middle := float64(joints[i].Counts) / 2
-		f.shafts[i].place, f.shafts[i].goal = middle, middle
-		f.shafts[i].speed = turnPerSecond * float64(joints[i].Counts)
+	f := new(Ideal)
+	for _, j := range joints {
+		f.shafts = append(f.shafts, NewIdealAt(1, j.Counts/2, turnPerSecond*float64(j.Counts)).shafts...)
 	}
 	return f
+}
+
+// NewIdealAt returns n shafts at a count, which turn to their goals at speed counts per second.
+func NewIdealAt(n, raw int, speed float64) *Ideal {
+	at := float64(raw)
+	return &Ideal{slices.Repeat([]idealShaft{{place: at, goal: at, speed: speed}}, n)}
 }
 
 //rt:noalloc

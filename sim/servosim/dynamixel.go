@@ -3,8 +3,6 @@ package servosim
 import (
 	"math"
 	"slices"
-
-	"github.com/edge-rt/edge-rt/sim/motor"
 )
 
 // The memory of the Dynamixel X series. Values are little endian, signed ones two's complement.
@@ -88,9 +86,13 @@ func xSeries(size int, windows ...window) *table {
 	t.rows = slices.Clone(t.rows)
 	for _, w := range windows {
 		for i := range w.n {
-			t.rows = append(t.rows, register{uint16(w.list + 2*i), 2, rw, int64(w.data + i), xIndirectLow,
-				int64(size - 1)},
-				register{uint16(w.data + i), 1, rw, 0, 0, 0})
+			t.rows = append(t.rows, register{
+				addr:    uint16(w.list + 2*i),
+				size:    2,
+				factory: int64(w.data + i),
+				lo:      xIndirectLow,
+				hi:      int64(size - 1),
+			}, register{addr: uint16(w.data + i), size: 1})
 		}
 	}
 	return indexed(t)
@@ -128,58 +130,60 @@ var xCommon = table{
 		moving:         122,
 	},
 	rows: []register{
-		{0, 2, ro, 0, 0, 0},                        // model
-		{2, 4, ro, 0, 0, 0},                        // model information
-		{xFirmware, 1, ro, 0, 0, 0},                // firmware
-		{7, 1, rw, 1, 0, 252},                      // id
-		{8, 1, rw, 3, 0, 7},                        // baud code
-		{9, 1, rw, 250, 0, 254},                    // return delay, 2 us
-		{xDriveMode, 1, rw, 0, 0, 13},              // drive mode
-		{xMode, 1, rw, 3, 0, 16},                   // operating mode
-		{xSecondID, 1, rw, 255, 0, 255},            // secondary id
-		{13, 1, rw, 2, 1, 2},                       // protocol
-		{xOffset, 4, rw, 0, -1_044_479, 1_044_479}, // homing offset
-		{24, 4, rw, 10, 0, 1023},                   // moving threshold, 0.229 rpm
-		{31, 1, rw, 72, 0, 100},                    // temperature limit, deg C
-		{xVoltageMax, 2, rw, 140, 31, 160},         // upper voltage limit, 0.1 V
-		{xVoltageMin, 2, rw, 60, 31, 160},          // lower voltage limit
-		{xLimitPWM, 2, rw, 885, 0, 885},            // PWM limit
-		{xLimitCurrent, 2, rw, 1193, 0, 2047},      // current limit
-		{xLimitVelocity, 4, rw, 265, 0, 2047},      // velocity limit, 0.229 rpm
-		{48, 4, rw, 4095, 0, 4095},                 // upper position limit
-		{52, 4, rw, 0, 0, 4095},                    // lower position limit
-		{60, 1, rw, 0, 0, 3},                       // startup configuration
-		{xShutdown, 1, rw, 52, 0, 63},              // hardware errors that switch torque off
-		{xTorque, 1, rw, 0, 0, 1},                  // torque enable
-		{65, 1, rw, 0, 0, 1},                       // LED
-		{68, 1, rw, 2, 0, 2},                       // status return level
-		{69, 1, ro, 0, 0, 0},                       // a registered write is waiting
-		{xHardwareError, 1, ro, 0, 0, 0},           // hardware error
-		{xVelocityI, 2, rw, 1000, 0, 16383},        // velocity I
-		{xVelocityP, 2, rw, 100, 0, 16383},         // velocity P
-		{xPositionD, 2, rw, 4000, 0, 16383},        // position D
-		{xPositionI, 2, rw, 0, 0, 16383},           // position I
-		{xPositionP, 2, rw, 640, 0, 16383},         // position P
-		{88, 2, rw, 0, 0, 16383},                   // feed-forward, 2nd
-		{90, 2, rw, 0, 0, 16383},                   // feed-forward, 1st
-		{xWatchdog, 1, rw, 0, 0, 127},              // bus watchdog, 20 ms
-		{xGoalPWM, 2, rw, 0, -885, 885},            // goal PWM
-		{xGoalCurrent, 2, rw, 0, -2047, 2047},      // goal current
-		{xGoalVelocity, 4, rw, 0, -2047, 2047},     // goal velocity
-		{xAcceleration, 4, rw, 0, 0, 32767},        // profile acceleration
-		{xProfile, 4, rw, 0, 0, 32767},             // profile velocity
-		{xGoal, 4, rw, 0, -xGoalRange, xGoalRange}, // goal position
-		{xTick, 2, ro, 0, 0, 0},                    // realtime tick, ms
-		{122, 1, ro, 0, 0, 0},                      // moving
-		{123, 1, ro, 0, 0, 0},                      // moving status
-		{xPresentPWM, 2, ro, 0, 0, 0},              // present PWM
-		{xPresentLoad, 2, ro, 0, 0, 0},             // present load or current
-		{128, 4, ro, 0, 0, 0},                      // present velocity
-		{xPresent, 4, ro, 0, 0, 0},                 // present position
-		{136, 4, ro, 0, 0, 0},                      // velocity trajectory
-		{140, 4, ro, 0, 0, 0},                      // position trajectory
-		{144, 2, ro, 0, 0, 0},                      // input voltage, 0.1 V
-		{146, 1, ro, 0, 0, 0},                      // temperature, deg C
+		{7, 1, 1, 0, 252},                      // id
+		{8, 1, 3, 0, 7},                        // baud code
+		{9, 1, 250, 0, 254},                    // return delay, 2 us
+		{xDriveMode, 1, 0, 0, 13},              // drive mode
+		{xMode, 1, 3, 0, 16},                   // operating mode
+		{xSecondID, 1, 255, 0, 255},            // secondary id
+		{13, 1, 2, 1, 2},                       // protocol
+		{xOffset, 4, 0, -1_044_479, 1_044_479}, // homing offset
+		{24, 4, 10, 0, 1023},                   // moving threshold, 0.229 rpm
+		{31, 1, 72, 0, 100},                    // temperature limit, deg C
+		{xVoltageMax, 2, 140, 31, 160},         // upper voltage limit, 0.1 V
+		{xVoltageMin, 2, 60, 31, 160},          // lower voltage limit
+		{xLimitPWM, 2, 885, 0, 885},            // PWM limit
+		{xLimitCurrent, 2, 1193, 0, 2047},      // current limit
+		{xLimitVelocity, 4, 265, 0, 2047},      // velocity limit, 0.229 rpm
+		{48, 4, 4095, 0, 4095},                 // upper position limit
+		{52, 4, 0, 0, 4095},                    // lower position limit
+		{60, 1, 0, 0, 3},                       // startup configuration
+		{xShutdown, 1, 52, 0, 63},              // hardware errors that switch torque off
+		{xTorque, 1, 0, 0, 1},                  // torque enable
+		{65, 1, 0, 0, 1},                       // LED
+		{68, 1, 2, 0, 2},                       // status return level
+		{xVelocityI, 2, 1000, 0, 16383},        // velocity I
+		{xVelocityP, 2, 100, 0, 16383},         // velocity P
+		{xPositionD, 2, 4000, 0, 16383},        // position D
+		{xPositionI, 2, 0, 0, 16383},           // position I
+		{xPositionP, 2, 640, 0, 16383},         // position P
+		{88, 2, 0, 0, 16383},                   // feed-forward, 2nd
+		{90, 2, 0, 0, 16383},                   // feed-forward, 1st
+		{xWatchdog, 1, 0, 0, 127},              // bus watchdog, 20 ms
+		{xGoalPWM, 2, 0, -885, 885},            // goal PWM
+		{xGoalCurrent, 2, 0, -2047, 2047},      // goal current
+		{xGoalVelocity, 4, 0, -2047, 2047},     // goal velocity
+		{xAcceleration, 4, 0, 0, 32767},        // profile acceleration
+		{xProfile, 4, 0, 0, 32767},             // profile velocity
+		{xGoal, 4, 0, -xGoalRange, xGoalRange}, // goal position
+	},
+	readOnly: []constant{
+		{0, 2, 0},              // model
+		{2, 4, 0},              // model information
+		{xFirmware, 1, 0},      // firmware
+		{69, 1, 0},             // a registered write is waiting
+		{xHardwareError, 1, 0}, // hardware error
+		{xTick, 2, 0},          // realtime tick, ms
+		{122, 1, 0},            // moving
+		{123, 1, 0},            // moving status
+		{xPresentPWM, 2, 0},    // present PWM
+		{xPresentLoad, 2, 0},   // present load or current
+		{128, 4, 0},            // present velocity
+		{xPresent, 4, 0},       // present position
+		{136, 4, 0},            // velocity trajectory
+		{140, 4, 0},            // position trajectory
+		{144, 2, 0},            // input voltage, 0.1 V
+		{146, 1, 0},            // temperature, deg C
 	},
 }
 
@@ -243,38 +247,40 @@ var axTable = indexed(table{
 		moving:         46,
 	},
 	rows: []register{
-		{0, 2, ro, 0, 0, 0},                 // model
-		{2, 1, ro, 0, 0, 0},                 // firmware
-		{3, 1, rw, 1, 0, 253},               // id
-		{4, 1, rw, 1, 0, 254},               // baud code
-		{5, 1, rw, 250, 0, 254},             // return delay, 2 us
-		{6, 2, rw, 0, 0, 1023},              // clockwise limit
-		{8, 2, rw, 1023, 0, 1023},           // counter-clockwise limit
-		{11, 1, rw, 70, 0, 150},             // temperature limit, deg C
-		{12, 1, rw, 60, 50, 250},            // lower voltage limit, 0.1 V
-		{13, 1, rw, 140, 50, 250},           // upper voltage limit
-		{axMaxTorque, 2, rw, 1023, 0, 1023}, // torque limit at power-up
-		{16, 1, rw, 2, 0, 2},                // status return level
-		{17, 1, rw, 36, 0, 127},             // faults that light the LED
-		{axShutdown, 1, rw, 36, 0, 127},     // faults that switch torque off
-		{axTorque, 1, rw, 0, 0, 1},          // torque enable
-		{25, 1, rw, 0, 0, 1},                // LED
-		{axMargin, 1, rw, 1, 0, 255},        // clockwise compliance margin
-		{27, 1, rw, 1, 0, 255},              // counter-clockwise compliance margin
-		{axSlope, 1, rw, 32, 0, 254},        // clockwise compliance slope
-		{29, 1, rw, 32, 0, 254},             // counter-clockwise compliance slope
-		{axGoal, 2, rw, 0, 0, 1023},         // goal position
-		{axSpeed, 2, rw, 0, 0, 2047},        // moving speed, 0.111 rpm
-		{axTorqueLimit, 2, rw, 0, 0, 1023},  // torque limit; from register 14 at power-up
-		{axPresent, 2, ro, 0, 0, 0},         // present position
-		{38, 2, ro, 0, 0, 0},                // present speed
-		{40, 2, ro, 0, 0, 0},                // present load
-		{42, 1, ro, 0, 0, 0},                // present voltage, 0.1 V
-		{43, 1, ro, 0, 0, 0},                // present temperature, deg C
-		{44, 1, ro, 0, 0, 0},                // a registered write is waiting
-		{46, 1, ro, 0, 0, 0},                // moving
-		{47, 1, rw, 0, 0, 1},                // lock
-		{48, 2, rw, 32, 0, 1023},            // punch
+		{3, 1, 1, 0, 253},               // id
+		{4, 1, 1, 0, 254},               // baud code
+		{5, 1, 250, 0, 254},             // return delay, 2 us
+		{6, 2, 0, 0, 1023},              // clockwise limit
+		{8, 2, 1023, 0, 1023},           // counter-clockwise limit
+		{11, 1, 70, 0, 150},             // temperature limit, deg C
+		{12, 1, 60, 50, 250},            // lower voltage limit, 0.1 V
+		{13, 1, 140, 50, 250},           // upper voltage limit
+		{axMaxTorque, 2, 1023, 0, 1023}, // torque limit at power-up
+		{16, 1, 2, 0, 2},                // status return level
+		{17, 1, 36, 0, 127},             // faults that light the LED
+		{axShutdown, 1, 36, 0, 127},     // faults that switch torque off
+		{axTorque, 1, 0, 0, 1},          // torque enable
+		{25, 1, 0, 0, 1},                // LED
+		{axMargin, 1, 1, 0, 255},        // clockwise compliance margin
+		{27, 1, 1, 0, 255},              // counter-clockwise compliance margin
+		{axSlope, 1, 32, 0, 254},        // clockwise compliance slope
+		{29, 1, 32, 0, 254},             // counter-clockwise compliance slope
+		{axGoal, 2, 0, 0, 1023},         // goal position
+		{axSpeed, 2, 0, 0, 2047},        // moving speed, 0.111 rpm
+		{axTorqueLimit, 2, 0, 0, 1023},  // torque limit; from register 14 at power-up
+		{47, 1, 0, 0, 1},                // lock
+		{48, 2, 32, 0, 1023},            // punch
+	},
+	readOnly: []constant{
+		{0, 2, 0},         // model
+		{2, 1, 0},         // firmware
+		{axPresent, 2, 0}, // present position
+		{38, 2, 0},        // present speed
+		{40, 2, 0},        // present load
+		{42, 1, 0},        // present voltage, 0.1 V
+		{43, 1, 0},        // present temperature, deg C
+		{44, 1, 0},        // a registered write is waiting
+		{46, 1, 0},        // moving
 	},
 })
 
@@ -283,126 +289,27 @@ var axTable = indexed(table{
 //
 // Source: Rhoban/bam, xl330; ROBOTIS e-manual.
 var dynamixelModels = []model{
-	{"xl430-w250", 1060, [2]byte{46}, xTable, nil, 0,
-		motor.Motor{
-			Volts:   12,
-			KT:      1.88,
-			Ohm:     15,
-			Inertia: 0.012,
-			Coulomb: 0.04,
-			Viscous: 0.03,
-			Stall:   1.5,
-		}, 885 * 128},
-	{"xl330-m288", 1200, [2]byte{52}, x330Table, xl330(1750), 0.001,
-		motor.Motor{
-			Volts:   5,
-			KT:      0.387,
-			Ohm:     4.02,
-			Inertia: 0.0018,
-			Coulomb: 0.0128,
-			Viscous: 0.0037,
-			Stall:   0.52,
-		}, 885 * 256},
-	{"xl330-m077", 1190, [2]byte{52}, x330Table, xl330(1750), 0.001,
-		motor.Motor{
-			Volts:   5,
-			KT:      0.104,
-			Ohm:     2.4,
-			Inertia: 0.0004,
-			Coulomb: 0.005,
-			Viscous: 0.001,
-			Stall:   0.215,
-		}, 885 * 256},
-	{"xc330-t288", 1220, [2]byte{52}, x330Table, xc330(320), 0.001,
-		motor.Motor{
-			Volts:   11.1,
-			KT:      1.63,
-			Ohm:     19.7,
-			Inertia: 0.004,
-			Coulomb: 0.02,
-			Viscous: 0.01,
-			Stall:   0.92,
-		}, 885 * 256},
-	{"xc330-t181", 1210, [2]byte{52}, x330Table, xc330(500), 0.001,
-		motor.Motor{
-			Volts:   11.1,
-			KT:      1.05,
-			Ohm:     15,
-			Inertia: 0.003,
-			Coulomb: 0.015,
-			Viscous: 0.008,
-			Stall:   0.76,
-		}, 885 * 256},
+	{"xl430-w250", 1060, [2]byte{46}, xTable, nil, 0, dc(12, 1.88, 15, 0.012, 0.04, 0.03, 1.5), 885 * 128},
+	{"xl330-m288", 1200, [2]byte{52}, x330Table, xl330(1750), 0.001, dc(5, 0.387, 4.02, 0.0018, 0.0128, 0.0037, 0.52),
+		885 * 256},
+	{"xl330-m077", 1190, [2]byte{52}, x330Table, xl330(1750), 0.001, dc(5, 0.104, 2.4, 0.0004, 0.005, 0.001, 0.215),
+		885 * 256},
+	{"xc330-t288", 1220, [2]byte{52}, x330Table, xc330(320), 0.001, dc(11.1, 1.63, 19.7, 0.004, 0.02, 0.01, 0.92),
+		885 * 256},
+	{"xc330-t181", 1210, [2]byte{52}, x330Table, xc330(500), 0.001, dc(11.1, 1.05, 15, 0.003, 0.015, 0.008, 0.76),
+		885 * 256},
 	{"xc430-w150", 1070, [2]byte{46}, xTable, []setting{{xLimitVelocity, 460}}, 0,
-		motor.Motor{
-			Volts:   12,
-			KT:      1.08,
-			Ohm:     8.1,
-			Inertia: 0.008,
-			Coulomb: 0.04,
-			Viscous: 0.03,
-			Stall:   1.6,
-		}, 885 * 128},
+		dc(12, 1.08, 8.1, 0.008, 0.04, 0.03, 1.6), 885 * 128},
 	{"xc430-w240", 1080, [2]byte{46}, xTable, []setting{{xLimitVelocity, 306}}, 0,
-		motor.Motor{
-			Volts:   12,
-			KT:      1.64,
-			Ohm:     10.4,
-			Inertia: 0.018,
-			Coulomb: 0.04,
-			Viscous: 0.03,
-			Stall:   1.9,
-		}, 885 * 128},
-	{"xm430-w350", 1020, [2]byte{46}, xTable, xm(1193, 350), 0.00269,
-		motor.Motor{
-			Volts:   12,
-			KT:      2.49,
-			Ohm:     7.3,
-			Inertia: 0.02,
-			Coulomb: 0.06,
-			Viscous: 0.05,
-			Stall:   4.1,
-		}, 885 * 128},
-	{"xm430-w210", 1030, [2]byte{46}, xTable, xm(1193, 330), 0.00269,
-		motor.Motor{
-			Volts:   12,
-			KT:      1.49,
-			Ohm:     6,
-			Inertia: 0.015,
-			Coulomb: 0.05,
-			Viscous: 0.04,
-			Stall:   3,
-		}, 885 * 128},
-	{"xm540-w270", 1120, [2]byte{46}, xTable, xm(2047, 128), 0.00269,
-		motor.Motor{
-			Volts:   12,
-			KT:      3.82,
-			Ohm:     4.3,
-			Inertia: 0.06,
-			Coulomb: 0.12,
-			Viscous: 0.1,
-			Stall:   10.6,
-		}, 885 * 128},
-	{"xh540-w150", 1110, [2]byte{46}, xTable, xm(2047, 280), 0.00269,
-		motor.Motor{
-			Volts:   12,
-			KT:      1.64,
-			Ohm:     2.8,
-			Inertia: 0.04,
-			Coulomb: 0.1,
-			Viscous: 0.08,
-			Stall:   7.1,
-		}, 885 * 128},
-	{"ax-12a", 12, [2]byte{24}, axTable, nil, 0,
-		motor.Motor{
-			Volts:   11.2,
-			KT:      1.94,
-			Ohm:     15.5,
-			Inertia: 0.008,
-			Coulomb: 0.04,
-			Viscous: 0.02,
-			Stall:   1.5,
-		}, 1024},
+		dc(12, 1.64, 10.4, 0.018, 0.04, 0.03, 1.9), 885 * 128},
+	{"xm430-w350", 1020, [2]byte{46}, xTable, xm(1193, 350), 0.00269, dc(12, 2.49, 7.3, 0.02, 0.06, 0.05, 4.1),
+		885 * 128},
+	{"xm430-w210", 1030, [2]byte{46}, xTable, xm(1193, 330), 0.00269, dc(12, 1.49, 6, 0.015, 0.05, 0.04, 3), 885 * 128},
+	{"xm540-w270", 1120, [2]byte{46}, xTable, xm(2047, 128), 0.00269, dc(12, 3.82, 4.3, 0.06, 0.12, 0.1, 10.6),
+		885 * 128},
+	{"xh540-w150", 1110, [2]byte{46}, xTable, xm(2047, 280), 0.00269, dc(12, 1.64, 2.8, 0.04, 0.1, 0.08, 7.1),
+		885 * 128},
+	{"ax-12a", 12, [2]byte{24}, axTable, nil, 0, dc(11.2, 1.94, 15.5, 0.008, 0.04, 0.02, 1.5), 1024},
 }
 
 func xl330(amps int64) []setting {

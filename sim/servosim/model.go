@@ -21,22 +21,25 @@ func (s series) protocol2() bool { return s == seriesX }
 
 func (s series) feetech() bool { return s == seriesSTS }
 
-// access is the permission of a client for a register.
-type access uint8
-
-const (
-	ro access = iota
-	rw
-)
-
 // register is one row of a memory table: its first address, its width in bytes, its factory value,
 // and the range of accepted values; lo = hi means any.
 type register struct {
 	addr    uint16
 	size    uint8
-	access  access
 	factory int64
 	lo, hi  int64
+}
+
+// fixed reports whether no client can write the register: no value is in its range.
+//
+//rt:noalloc
+func (r *register) fixed() bool { return r.lo > r.hi }
+
+// constant is a register that no client can write.
+type constant struct {
+	addr  uint16
+	size  uint8
+	value int64 // of the factory; the servo measures most of them anew
 }
 
 // addresses are the addresses of the registers that the simulator itself uses; the constant none
@@ -54,16 +57,17 @@ const none = -1
 
 // table is the memory of a series.
 type table struct {
-	series  series
-	size    int     // bytes of memory
-	eeprom  int     // first address that does not survive a power cycle
-	counts  int     // encoder counts in arc
-	arc     float64 // radians
-	bauds   []baud
-	at      addresses
-	windows []window // indirect addresses
-	rows    []register
-	index   [memSize]uint8 // for each byte of memory: 1 + the index of its row, 0 without a row
+	series   series
+	size     int     // bytes of memory
+	eeprom   int     // first address that does not survive a power cycle
+	counts   int     // encoder counts in arc
+	arc      float64 // radians
+	bauds    []baud
+	at       addresses
+	windows  []window // indirect addresses
+	rows     []register
+	readOnly []constant     // indexed adds them to rows
+	index    [memSize]uint8 // for each byte of memory: 1 + the index of its row, 0 without a row
 }
 
 // baud is a rate, in bits per second, with its code in the memory.
@@ -86,12 +90,33 @@ type model struct {
 	gainDuty float64 // product of counts and P gain at a duty of 1
 }
 
+// dc returns a motor; the units are motor.Motor's.
+func dc(volts, kt, ohm, inertia, coulomb, viscous, stall float64) motor.Motor {
+	return motor.Motor{
+		Volts:   volts,
+		KT:      kt,
+		Ohm:     ohm,
+		Inertia: inertia,
+		Coulomb: coulomb,
+		Viscous: viscous,
+		Stall:   stall,
+	}
+}
+
 type setting struct {
 	addr  int
 	value int64
 }
 
 func indexed(t table) *table {
+	for _, c := range t.readOnly {
+		t.rows = append(t.rows, register{
+			addr:    c.addr,
+			size:    c.size,
+			factory: c.value,
+			lo:      1,
+		})
+	}
 	slices.SortFunc(t.rows, func(a, b register) int { return int(a.addr) - int(b.addr) })
 	for i, r := range t.rows {
 		for a := int(r.addr); a < int(r.addr)+int(r.size); a++ {

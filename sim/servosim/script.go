@@ -350,11 +350,17 @@ func (b *Bus) switchFault(l *line, on bool, now rt.Instant) {
 
 //rt:noalloc
 func (b *Bus) applyFault(s *servo, l *line, on bool, now rt.Instant) {
+	value := l.value
+	if !on {
+		value = 0
+	}
 	switch l.kind {
 	case kindMute:
 		s.mute = on
-	case kindPower, kindVoltage:
-		s.health.low = on
+	case kindPower, kindVoltage, kindBrownout:
+		if l.kind != kindBrownout {
+			s.health.low = on
+		}
 		if on {
 			s.supply(l.value, now)
 		} else {
@@ -385,25 +391,11 @@ func (b *Bus) applyFault(s *servo, l *line, on bool, now rt.Instant) {
 		default:
 			s.block(*l.fault.At, false, l.fault.Holds, now)
 		}
-	case kindBrownout:
-		if on {
-			s.supply(l.value, now)
-		} else {
-			s.supply(s.model.motor.Volts, now)
-		}
 	case kindHeat:
-		if !on {
-			s.health.heat.Add(0)
-			return
-		}
-		s.health.heat.Add(l.value)
+		s.health.heat.Add(value)
 	case kindPush:
-		torque := l.value
-		if !on {
-			torque = 0
-		}
 		if b.cfg.motors != nil {
-			b.cfg.motors.Push(now, s.joint, torque)
+			b.cfg.motors.Push(now, s.joint, value)
 		}
 	case kindOverload:
 		s.overload(now)

@@ -186,7 +186,7 @@ func (t *table) load(mem *[memSize]byte, r *register) (v int64) {
 //
 //rt:noalloc
 func (r *register) signed() bool {
-	return r.lo < 0 || r.access == ro && r.size == 4 || r.addr == xPresentPWM || r.addr == xPresentLoad
+	return r.lo < 0 || r.fixed() && r.size == 4 || r.addr == xPresentPWM || r.addr == xPresentLoad
 }
 
 //rt:noalloc

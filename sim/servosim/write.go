@@ -23,7 +23,7 @@ func (s *servo) write(addr int, data []byte, now rt.Instant) uint8 {
 	for i, v := range data {
 		a := s.indirect(addr + i)
 		r := s.t.row(a)
-		if r == nil || r.access == ro {
+		if r == nil || r.fixed() {
 			continue
 		}
 		s.mem[a] = v
@@ -58,7 +58,7 @@ func (s *servo) effects() before {
 func (s *servo) clampRanges(from, to int) {
 	for a := from; s.t.series.feetech() && a < to; a++ {
 		r := s.t.row(a)
-		if r == nil || int(r.addr) != a || r.lo == r.hi || a == s.t.at.id || a == s.t.at.baud {
+		if r == nil || int(r.addr) != a || r.lo >= r.hi || a == s.t.at.id || a == s.t.at.baud {
 			continue
 		}
 		if v := s.t.load(&s.mem, r); v < r.lo || v > r.hi {
@@ -180,7 +180,7 @@ func (s *servo) check(addr int, data []byte) uint8 {
 	for a := addr; a < end; a++ {
 		p := s.indirect(a)
 		r := s.t.row(p)
-		if r == nil || r.access == ro || p >= s.t.size || !s.has(p) {
+		if r == nil || r.fixed() || p >= s.t.size || !s.has(p) {
 			return s.code(resultAccess, axRange)
 		}
 		if p == a && (int(r.addr) < addr || int(r.addr)+int(r.size) > end) {
