@@ -6,9 +6,12 @@ import (
 	"math"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/edge-rt/edge-rt/edge/device"
+	"github.com/edge-rt/edge-rt/edge/drive"
+	"github.com/edge-rt/edge-rt/edge/event"
 	"github.com/edge-rt/edge-rt/edge/follow"
 	"github.com/edge-rt/edge-rt/edge/hotplug"
 	"github.com/edge-rt/edge-rt/internal/exit"
@@ -91,51 +94,98 @@ func Move(ctx context.Context, cfg MoveConfig) (err error) {
 		return exit.Errorf(exit.Usage, "%s to %v: its range is %.1f to %.1f %s", cfg.Joint, cfg.To, low, high,
 			s.Robot.Motors[joint].Norm)
 	}
-	defer func() {
-		if off := bus.RetryTorqueOff(func() bool { return false }); off != nil {
-			err = errors.Join(err, exit.With(exit.Absent, off))
-		}
-	}()
-	safety := s.Robot.Safety
-	safety.Slew = max(safety.Slew, cfg.Speed) // the goal is far on purpose, and the operator has chosen the speed
-	bus.SetPeriod(movePeriod)
-	f := follow.New(bus, follow.Config{
-		Period: movePeriod,
-		Safety: safety,
-		Gate:   follow.NewGate(arm, movePeriod),
-		Exit:   follow.ExitOff,
-		Rescue: true,
-		Clock:  s.Clock,
-	}, len(s.Robot.Motors))
-	f.StartArming()
-	m := mover{
-		session: s,
-		arm:     f,
-		bus:     bus,
-		joint:   joint,
-		cfg:     cfg,
+	m := newMover(s, arm, bus, joint, cfg)
+	err = m.run.End(m.run.Loop(ctx, m.tick, m.look), nil)
+	m.look(0)
+	if !m.run.Touched() { // an earlier program may have left torque on
+		err = errors.Join(err, letGo{bus}.RetryTorqueOff(func() bool { return false }))
 	}
-	at, err := m.travel(ctx)
-	if err != nil {
+	at := m.arm.State[joint]
+	switch {
+	case err != nil:
 		return err
+	case m.run.Cause() == drive.Signal:
+		return exit.Errorf(exit.Failure, "interrupted at %.2f: torque goes off", at)
 	}
 	s.printf("%s is at %.2f. Torque goes off.", cfg.Joint, at)
 	s.printf("Next: edge-rt %s --camera top=/dev/video0 --connect tcp/HOST:7447", s.flags())
 	return nil
 }
 
+// mover moves one joint; it is the source of a drive.Run.
 type mover struct {
 	*session
-	arm   *follow.Follower
-	bus   *hotplug.Arm
-	joint int
-	cfg   MoveConfig
+	arm    *follow.Follower
+	bus    *hotplug.Arm
+	run    *drive.Run
+	joint  int
+	cfg    MoveConfig
+	events *event.Queue
 
-	want   []float32
+	// Owner: the tick.
+	armed  bool
+	want   []float32  // empty: the way has not begun
 	giveUp rt.Instant // set when the way is known
 	silent int        // ticks in a row without an answer of every joint
 	there  int        // ticks in a row at the goal
 	why    string     // state of the joint in its last answer, for an error
+
+	outside atomic.Uint32 // joints that are moved into their range, one bit each
+}
+
+// letGo is the arm of a move at its end.
+type letGo struct{ *hotplug.Arm }
+
+func (l letGo) RetryTorqueOff(hurry func() bool) error {
+	return exit.With(exit.Absent, l.Arm.RetryTorqueOff(hurry))
+}
+
+func newMover(s *session, arm *servo.Arm, bus *hotplug.Arm, joint int, cfg MoveConfig) *mover {
+	safety := s.Robot.Safety
+	safety.Slew = max(safety.Slew, cfg.Speed) // the goal is far on purpose, and the operator has chosen the speed
+	m := &mover{
+		session: s,
+		bus:     bus,
+		joint:   joint,
+		cfg:     cfg,
+		events:  event.NewQueue(64),
+	}
+	m.arm = follow.New(bus, follow.Config{
+		Period: movePeriod,
+		Safety: safety,
+		Gate:   follow.NewGate(arm, movePeriod),
+		Exit:   follow.ExitOff,
+		Rescue: true,
+		Events: m.events,
+		Clock:  s.Clock,
+	}, len(s.Robot.Motors))
+	m.run = drive.New(drive.Config{
+		Arm:    m.arm,
+		Bus:    letGo{bus},
+		Path:   s.Bus,
+		Robot:  s.Robot,
+		OnExit: "off",
+		Loop: rt.LoopConfig{
+			Clock:  s.Clock,
+			Period: movePeriod,
+			Mode:   rt.ModeOff,
+			CPU:    rt.UnpinnedCPU,
+		},
+		ArmError: device.Absent,
+	})
+	return m
+}
+
+// look prints the progress, beside the tick.
+func (m *mover) look(rt.Instant) {
+	m.events.Drain(func(e event.Event) {
+		if e.Code == event.TorqueOn {
+			m.printf("Torque is on. Hold on to the arm: it is let go at the end.")
+		}
+	})
+	if joints := m.outside.Swap(0); joints != 0 {
+		m.printf("Joints outside their range are moved in slowly: %s.", m.Robot.Joints(joints))
+	}
 }
 
 // noteWhy stores the joint's state in a tick with an answer: a reply lost in the last tick is not
@@ -146,83 +196,66 @@ func (m *mover) noteWhy() {
 	}
 }
 
-// travel arms the arm at its position, moves it into its range, and drives the joint at its share
-// of the velocity limit through the gate of a run.
-func (m *mover) travel(ctx context.Context) (at float64, err error) {
-	clock := m.Clock
-	heartbeat := rt.LoopHeartbeat(clock)
-	slept := rt.NewSuspension(clock)
-	index := uint64(0)
-	heartbeat.Start(movePeriod)
-	defer heartbeat.Stop()
-	for next := clock.Now().Add(movePeriod); ; next = next.Add(movePeriod) {
-		clock.SleepUntil(next)
-		index++
-		t := rt.Tick{
-			Index:     index,
-			Deadline:  next,
-			Woke:      clock.Now(),
-			Suspended: slept.Passed(),
+// tick is one period.
+func (m *mover) tick(t rt.Tick) rt.Wait {
+	m.arm.Read(t)
+	if m.silent++; m.arm.Stale() == 0 {
+		m.silent = 0
+	}
+	m.noteWhy()
+	if err := m.fault(t.Woke); err != nil && !m.run.Leaving() {
+		m.run.Fail(err)
+		return rt.Wait{}
+	}
+	if m.run.Step(t, true, false) {
+		m.drive(t.Woke)
+	}
+	if m.arm.Phase == follow.Armed && !m.armed {
+		m.armed = true
+		if m.arm.Rescuing() {
+			m.outside.Store(m.bus.OutOfRange())
 		}
-		m.arm.Read(t)
-		present := float64(m.arm.State[m.joint])
-		if m.silent++; m.arm.Stale() == 0 {
-			m.silent = 0
-		}
-		m.noteWhy()
-		switch {
-		case ctx.Err() != nil:
-			return 0, exit.Errorf(exit.Failure, "interrupted at %.2f: torque goes off", present)
-		case m.bus.Away() || m.silent > silentTicks:
-			return 0, exit.Errorf(exit.Absent,
-				"the arm does not answer any more: check its cables, and whether its motors have restarted")
-		case m.arm.Fatal() != nil:
-			return 0, exit.With(exit.Fault, m.arm.Fatal())
-		case m.giveUp != 0 && t.Woke > m.giveUp:
-			if text := m.arm.Complains(m.joint); text != "" {
-				return 0, exit.Errorf(exit.Fault, "%s stays at %.2f: its motor reports a fault of its %s", m.cfg.Joint,
-					present, text)
-			}
-			return 0, exit.Errorf(exit.Fault, "%s stays at %.2f: something blocks it, or its load is too high (%s)",
-				m.cfg.Joint, present, m.why)
-		}
-		if done, err := m.step(t, present); done || err != nil {
-			return present, err
-		}
-		heartbeat.Beat()
+	}
+	return m.bus.BusWait()
+}
+
+// fault returns the reason why the move cannot go on.
+func (m *mover) fault(now rt.Instant) error {
+	present := m.arm.State[m.joint]
+	switch complaint := m.arm.Complains(m.joint); {
+	case m.bus.Away() || m.silent > silentTicks:
+		return exit.Errorf(exit.Absent,
+			"the arm does not answer any more: check its cables, and whether its motors have restarted")
+	case m.arm.Fatal() != nil:
+		return exit.With(exit.Fault, m.arm.Fatal())
+	case m.armed && m.arm.Phase != follow.Armed:
+		return exit.Errorf(exit.Fault, "the arm was away: %s", m.arm.Why(m.joint))
+	case m.giveUp == 0 || now <= m.giveUp:
+		return nil
+	case complaint != "":
+		return exit.Errorf(exit.Fault, "%s stays at %.2f: its motor reports a fault of its %s", m.cfg.Joint, present,
+			complaint)
+	default:
+		return exit.Errorf(exit.Fault, "%s stays at %.2f: something blocks it, or its load is too high (%s)",
+			m.cfg.Joint, present, m.why)
 	}
 }
 
-func (m *mover) step(t rt.Tick, present float64) (done bool, err error) {
-	switch {
-	case m.arm.Phase == follow.Arming:
-		if _, err := m.arm.ArmStep(t); err != nil {
-			return false, device.Absent(err)
-		}
-		if m.arm.Phase == follow.Armed {
-			m.printf("Torque is on. Hold on to the arm: it is let go at the end.")
-		}
-		return false, nil
-	case m.arm.Phase != follow.Armed:
-		return false, exit.Errorf(exit.Fault, "the arm was away: %s", m.arm.Why(m.joint))
-	case m.arm.Rescuing():
-		if m.want == nil {
-			m.printf("Joints outside their range are moved in slowly: %s.", m.Robot.Joints(m.bus.OutOfRange()))
-			m.want = []float32{}
-		}
-		return false, m.arm.RescueStep(t.Woke)
-	}
+// drive moves the joint at its share of the velocity limit, until it has settled at the goal.
+func (m *mover) drive(now rt.Instant) {
+	way := math.Abs(m.cfg.To - float64(m.arm.State[m.joint]))
 	if len(m.want) == 0 {
-		m.want = append([]float32{}, m.arm.Goal...)
+		m.want = append(m.want, m.arm.Goal...)
 		m.want[m.joint] = float32(m.cfg.To)
 		// at the speed of a slow start
-		way := math.Abs(m.cfg.To-present) / (m.cfg.Robot.Motors[m.joint].MaxVelocity * min(m.cfg.Speed,
-			m.Robot.Safety.Slew))
-		m.giveUp = t.Woke.Add(time.Duration(way*float64(time.Second)) + moveExtra)
+		seconds := way / (m.Robot.Motors[m.joint].MaxVelocity * min(m.cfg.Speed, m.Robot.Safety.Slew))
+		m.giveUp = now.Add(time.Duration(seconds*float64(time.Second)) + moveExtra)
 	}
-	m.arm.DriveAt(t.Woke, m.want, float32(m.cfg.Speed))
-	if m.there++; math.Abs(present-m.cfg.To) > moveReach {
+	m.arm.DriveAt(now, m.want, float32(m.cfg.Speed))
+	if m.there++; way > moveReach {
 		m.there = 0
 	}
-	return time.Duration(m.there)*movePeriod >= moveSettle, nil
+	if time.Duration(m.there)*movePeriod >= moveSettle {
+		m.run.Leave(drive.Itself)
+	}
 }

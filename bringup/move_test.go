@@ -14,18 +14,6 @@ import (
 	"github.com/edge-rt/edge-rt/sim/servosim"
 )
 
-// Goal: a long move gets enough time at any requested speed.
-func TestMoveAtFullSpeed(t *testing.T) {
-	rttest.RealTime(t) // the motors have their own time, and a move gives up by the clock
-	_, cfg, out := simArm(t, named(t, "so101"), servosim.Config{})
-	whole(t, cfg)
-	for _, to := range []float64{170, -170} {
-		if err := Move(t.Context(), MoveConfig{Config: cfg, Joint: "elbow_flex", To: to, Speed: 1}); err != nil {
-			t.Fatalf("to %v: %v\n%s", to, err, out)
-		}
-	}
-}
-
 // Goal: a move names the joints that it first moves into their range, also when they are not the
 // joint of the command.
 func TestMoveNamesTheJointsThatItWalksIn(t *testing.T) {

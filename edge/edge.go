@@ -3,16 +3,16 @@
 //
 // Open (open.go) opens the robot's cameras (cameras.go), arm (arm.go) and session (package link),
 // and allocates all memory of the run. Run (run.go) allocates nothing on its paths, changes State
-// instead of failing, and takes the arm's torque on every way out. Meanwhile watch.go does the
-// housekeeping, page.go and operator.go answer browsers and edge-rt ctl, and record.go records the
-// run; summary.go is the run's summary. These files work on Edge (edge.go). Package link replaces a
-// lost session.
+// instead of failing, and takes the arm's torque on every way out. Meanwhile housekeeping.go watches
+// the tick, report.go logs its events, page.go and operator.go answer browsers and edge-rt ctl, and
+// record.go records the run; summary.go is the run's summary. These files work on Edge (edge.go). Package uplink replaces
+// a lost session.
 //
 // One observation and its chunk take this way:
 //
-//	control.go        the tick: read, act, merge at most one chunk, ask; a snapshot leaves
-//	link/sender.go    newest pictures (package capture), encoded: the observation leaves
-//	link/receiver.go  chunks are checked as they arrive; the newest waits for the tick
+//	control.go          the tick: read, act, merge at most one chunk, ask; a snapshot leaves
+//	uplink/sender.go    newest pictures (package capture), encoded: the observation leaves
+//	uplink/receiver.go  chunks are checked as they arrive; the newest waits for the tick
 //
 // The table in mode.go determines the source of the arm's motion: the policy, or a person with a
 // leader arm (takeover.go, package leader), or no source.
@@ -85,10 +85,10 @@ type Edge struct {
 	sender  *uplink.Sender
 	drive   *drive.Run
 
-	commands  *operator.Panel
-	recording *recording.Recording // nil: nothing is recorded
-	episodes  *episode.Episodes
-	watch     watch
+	commands     *operator.Panel
+	recording    *recording.Recording // nil: nothing is recorded
+	episodes     *episode.Episodes
+	housekeeping housekeeping
 
 	stuck bool // a thread did not end: resources that it may use are not closed
 	outcome

@@ -42,24 +42,21 @@ func (c Cause) String() string {
 	return "the adapter was unplugged"
 }
 
-// openArm is the name of the embedded field.
-type openArm = servo.Arm
-
 // Arm is a servo.Arm that is reconnected. While it is away nothing is sent, and methods return the
-// arm's last values. Owner: tick thread, except for methods and fields marked otherwise.
+// arm's last values. It has the methods of a servo.Arm that a tick needs, and no other. Owner: tick thread, except for methods and fields marked otherwise.
 type Arm struct {
 	cfg    servo.ArmConfig
 	period time.Duration
 	clock  rt.Clock
 
 	// Owner: tick thread.
-	*openArm           // closed while away
-	cause       Cause  // while away
-	reconnected Cause  // cause of the last absence, until Reconnected reads it; then 0
-	restarted   uint32 // joints whose motors restarted during the absence, for Reconnected
+	arm         *servo.Arm // closed while away
+	cause       Cause      // while away
+	reconnected Cause      // cause of the last absence, until Reconnected reads it; then 0
+	restarted   uint32     // joints whose motors restarted during the absence, for Reconnected
 
 	// Any thread.
-	current       atomic.Pointer[servo.Arm]   // openArm
+	current       atomic.Pointer[servo.Arm]   // arm
 	away          atomic.Bool                 // KeepOpen must open the arm
 	restartedInit uint32                      // as restarted, from all attempts to open; handed over with fresh
 	fresh         atomic.Pointer[servo.Arm]   // open, for the tick to adopt
@@ -84,7 +81,7 @@ func New(arm *servo.Arm, cfg servo.ArmConfig, clock rt.Clock) *Arm {
 }
 
 func (a *Arm) use(arm *servo.Arm) {
-	a.openArm = arm
+	a.arm = arm
 	a.current.Store(arm)
 }
 
@@ -98,7 +95,7 @@ func (a *Arm) SetPeriod(period time.Duration) {
 		return // KeepOpen may be reading it
 	}
 	a.period = period
-	a.openArm.SetPeriod(period)
+	a.arm.SetPeriod(period)
 }
 
 // Read is servo.Arm's. While the arm is away every joint is stale; the first Read after an absence
@@ -112,11 +109,11 @@ func (a *Arm) Read(dst []float32, deadline rt.Instant) (stale uint32) {
 		}
 		a.adopt()
 	}
-	stale = a.openArm.Read(dst, deadline)
-	gone := a.openArm.Restarted() | a.TorqueLost()
+	stale = a.arm.Read(dst, deadline)
+	gone := a.arm.Restarted() | a.arm.TorqueLost()
 	a.restarted |= gone
 	switch {
-	case a.Lost():
+	case a.arm.Lost():
 		a.disconnect(Unplugged)
 	case gone != 0:
 		a.disconnect(Restarted)
@@ -165,26 +162,77 @@ func (a *Arm) Arm() *servo.Arm { return a.current.Load() }
 //rt:noalloc
 func (a *Arm) Away() bool { return a.cause != 0 }
 
+// The methods of servo.Arm that return values or note them for the next Read.
+
+//rt:noalloc
+func (a *Arm) Positions(dst []float32) { a.arm.Positions(dst) }
+
+//rt:noalloc
+func (a *Arm) Goals(dst []float32) { a.arm.Goals(dst) }
+
+//rt:noalloc
+func (a *Arm) Reactions() servo.Reactions { return a.arm.Reactions() }
+
+//rt:noalloc
+func (a *Arm) Complaint(joint int) (servo.Fault, int) { return a.arm.Complaint(joint) }
+
+//rt:noalloc
+func (a *Arm) Effort(joint int, since rt.Instant) float64 { return a.arm.Effort(joint, since) }
+
+//rt:noalloc
+func (a *Arm) Push(joint int, since rt.Instant) (way float32, known bool) {
+	return a.arm.Push(joint, since)
+}
+
+//rt:noalloc
+func (a *Arm) OutOfRange() (joints uint32) { return a.arm.OutOfRange() }
+
+//rt:noalloc
+func (a *Arm) MovedWhileArming() (joints uint32) { return a.arm.MovedWhileArming() }
+
+//rt:noalloc
+func (a *Arm) Unchecked() (joints uint32) { return a.arm.Unchecked() }
+
+//rt:noalloc
+func (a *Arm) GoalMismatch() (joints uint32) { return a.arm.GoalMismatch() }
+
+//rt:noalloc
+func (a *Arm) Warned() (joints uint32) { return a.arm.Warned() }
+
+//rt:noalloc
+func (a *Arm) Recheck() { a.arm.Recheck() }
+
+//rt:noalloc
+func (a *Arm) Prioritize(joints uint32) { a.arm.Prioritize(joints) }
+
+func (a *Arm) Fatal() error { return a.arm.Fatal() }
+
+//rt:noalloc
+func (a *Arm) Raws(dst []int) { a.arm.Raws(dst) }
+
+//rt:noalloc
+func (a *Arm) Outside(slack int) (joints uint32) { return a.arm.Outside(slack) }
+
 // The methods of servo.Arm that would send, and those for any thread.
 
 //rt:noalloc
 func (a *Arm) Write(goal []float32, joints uint32) {
 	if a.cause == 0 {
-		a.openArm.Write(goal, joints)
+		a.arm.Write(goal, joints)
 	}
 }
 
 //rt:noalloc
 func (a *Arm) DisableTorque(joints uint32) {
 	if a.cause == 0 {
-		a.openArm.DisableTorque(joints)
+		a.arm.DisableTorque(joints)
 	}
 }
 
 //rt:noalloc
 func (a *Arm) RenewTorque(joints uint32) {
 	if a.cause == 0 {
-		a.openArm.RenewTorque(joints)
+		a.arm.RenewTorque(joints)
 	}
 }
 
@@ -192,14 +240,14 @@ func (a *Arm) Rescue() error {
 	if a.cause != 0 {
 		return nil
 	}
-	return a.openArm.Rescue()
+	return a.arm.Rescue()
 }
 
 func (a *Arm) EndRescue() error {
 	if a.cause != 0 {
 		return nil
 	}
-	return a.openArm.EndRescue()
+	return a.arm.EndRescue()
 }
 
 //rt:noalloc
@@ -207,7 +255,7 @@ func (a *Arm) BusWait() rt.Wait {
 	if a.cause != 0 {
 		return rt.Wait{}
 	}
-	return a.openArm.BusWait()
+	return a.arm.BusWait()
 }
 
 // Any thread may call it.
@@ -216,13 +264,13 @@ func (a *Arm) BusWait() rt.Wait {
 func (a *Arm) Extremes() (hottest, volts float64) { return a.current.Load().Extremes() }
 
 //rt:noalloc
-func (a *Arm) BusWatchdogFired() bool { return a.cause == 0 && a.openArm.BusWatchdogFired() }
+func (a *Arm) BusWatchdogFired() bool { return a.cause == 0 && a.arm.BusWatchdogFired() }
 
 func (a *Arm) ArmStep(deadline rt.Instant, joints uint32) (armed bool, err error) {
 	if a.cause != 0 {
 		return false, nil
 	}
-	return a.openArm.ArmStep(deadline, joints)
+	return a.arm.ArmStep(deadline, joints)
 }
 
 // Stats returns the sum over all opened arms. Any thread may call it.
@@ -334,8 +382,8 @@ func (a *Arm) TorqueOff() error {
 		a.cause = 0
 	}
 	if a.cause == 0 {
-		err := a.openArm.TorqueOff()
-		if err == nil || !a.Lost() {
+		err := a.arm.TorqueOff()
+		if err == nil || !a.arm.Lost() {
 			return err
 		}
 		a.cause = Unplugged // the adapter was unplugged just now
