@@ -7,8 +7,17 @@ import (
 	"time"
 )
 
-// Proxy is the cable between an edge and its server: it can be cut in one
-// direction or both, and unplugged.
+// Cable is the state of a cable between an edge and its server. Its directions may be cut both.
+type Cable uint8
+
+const (
+	CutUp     Cable = 1 << iota // the edge's bytes do not pass; TCP retransmits them later
+	CutDown                     // the server's bytes do not pass
+	Unplugged                   // all connections end, and new ones are refused
+	Whole     Cable = 0
+)
+
+// Proxy is a cable between an edge and its server.
 type Proxy struct {
 	Endpoint string
 
@@ -17,15 +26,14 @@ type Proxy struct {
 	mu    sync.Mutex
 	l     net.Listener // guarded by mu; nil while unplugged
 	conns []net.Conn   // guarded by mu
-	up    bool         // guarded by mu: the edge's bytes pass
-	down  bool         // guarded by mu: the server's bytes pass
-	moved *sync.Cond   // signals that a direction is open again
+	cable Cable        // guarded by mu
+	moved *sync.Cond   // signals that cable has changed
 	ended bool         // guarded by mu
 }
 
 // OpenProxy returns a proxy of the server at the endpoint.
 func OpenProxy(endpoint string) (*Proxy, error) {
-	p := &Proxy{to: strings.TrimPrefix(endpoint, "tcp/"), up: true, down: true}
+	p := &Proxy{to: strings.TrimPrefix(endpoint, "tcp/")}
 	p.moved = sync.NewCond(&p.mu)
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -60,19 +68,19 @@ func (p *Proxy) connect(c net.Conn) {
 	p.mu.Lock()
 	p.conns = append(p.conns, c, s)
 	p.mu.Unlock()
-	go p.copy(s, c, &p.up)
-	p.copy(c, s, &p.down)
+	go p.copy(s, c, CutUp)
+	p.copy(c, s, CutDown)
 }
 
 // copy copies one direction, and reads nothing while it is cut: TCP retransmits.
-func (p *Proxy) copy(to, from net.Conn, open *bool) {
+func (p *Proxy) copy(to, from net.Conn, cut Cable) {
 	defer to.Close()
 	defer from.Close()
 	b := make([]byte, 64<<10)
 	for {
 		n, err := from.Read(b)
 		p.mu.Lock()
-		for !*open && !p.ended {
+		for p.cable&cut != 0 && !p.ended {
 			p.moved.Wait()
 		}
 		p.mu.Unlock()
@@ -87,16 +95,27 @@ func (p *Proxy) copy(to, from net.Conn, open *bool) {
 	}
 }
 
-// Pass sets the directions that are open.
-func (p *Proxy) Pass(up, down bool) {
+// Set changes the state of the cable.
+func (p *Proxy) Set(cable Cable) error {
 	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.up, p.down = up, down
+	p.cable = cable
 	p.moved.Broadcast()
+	closed := p.l == nil
+	p.mu.Unlock()
+	switch {
+	case cable == Unplugged:
+		p.unplug()
+	case closed:
+		l, err := net.Listen("tcp", strings.TrimPrefix(p.Endpoint, "tcp/"))
+		if err != nil {
+			return err
+		}
+		p.serve(l)
+	}
+	return nil
 }
 
-// Unplug ends all connections and refuses new ones.
-func (p *Proxy) Unplug() {
+func (p *Proxy) unplug() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.l != nil {
@@ -109,19 +128,9 @@ func (p *Proxy) Unplug() {
 	p.conns = nil
 }
 
-// Replug accepts connections again.
-func (p *Proxy) Replug() error {
-	l, err := net.Listen("tcp", strings.TrimPrefix(p.Endpoint, "tcp/"))
-	if err != nil {
-		return err
-	}
-	p.serve(l)
-	return nil
-}
-
 // Close ends all connections.
 func (p *Proxy) Close() {
-	p.Unplug()
+	p.unplug()
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.ended = true

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"io"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/edge-rt/edge-rt/bench"
@@ -240,14 +241,12 @@ func (r *Report) table() report.Table {
 		of   *Subject
 	}{{"driver", &r.Driver}, {"C echo", &r.Echo}} {
 		q := s.of.Took
-		t.Add(s.name, fmt.Sprint(s.of.Cycles), us(q.P50), us(q.P90), us(q.P99), us(q.P999), us(q.Max),
-			us(q.P50-r.FloorUS),
-			us(s.of.CPU.P50), us(s.of.CPU.P99), fmt.Sprint(s.of.Other))
+		t.Addf("%s\t%d\t%.0f\t%.0f\t%.0f\t%.0f\t%.0f\t%.0f\t%.0f\t%.0f\t%d", s.name, s.of.Cycles, q.P50, q.P90, q.P99,
+			q.P999,
+			q.Max, q.P50-r.FloorUS, s.of.CPU.P50, s.of.CPU.P99, s.of.Other)
 	}
 	return t
 }
-
-func us(v float64) string { return fmt.Sprintf("%.0f", v) }
 
 func (r *Report) notes() (all []string) {
 	say := func(format string, args ...any) { all = append(all, fmt.Sprintf(format, args...)) }
@@ -297,13 +296,6 @@ func (r *Report) WriteTable(w io.Writer) error {
 	fmt.Fprintf(w, "bench bus: %s\n", r.title())
 	fmt.Fprintf(w, "%d bytes out, %d in: %.0f us on the wire, %.0f us with the servos' answering times\n\n", r.BytesOut,
 		r.BytesIn, r.WireUS, r.FloorUS)
-	t := r.table()
-	if err := t.Write(w); err != nil {
-		return err
-	}
-	fmt.Fprintln(w)
-	for _, n := range r.notes() {
-		fmt.Fprintln(w, n)
-	}
-	return nil
+	_, err := fmt.Fprintf(w, "%v\n%s\n", r.table(), strings.Join(r.notes(), "\n"))
+	return err
 }

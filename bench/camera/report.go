@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"io"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/edge-rt/edge-rt/bench"
@@ -126,14 +127,10 @@ func (r *Report) WriteTable(w io.Writer) error {
 	cameras := report.Table{Left: 1, Columns: []string{"camera", "pictures", "dropped", "kB", "to wire p50", "p99",
 		"max ms", "capture CPU", "encode CPU", "ms each", "allocations"}}
 	for _, c := range r.Cameras {
-		cameras.Add(c.Name, fmt.Sprint(c.Pictures), fmt.Sprint(c.Dropped), fmt.Sprintf("%.1f", c.Bytes/1e3),
-			fmt.Sprintf("%.2f", c.Latency.P50), fmt.Sprintf("%.2f", c.Latency.P99), fmt.Sprintf("%.2f", c.Latency.Max),
-			fmt.Sprintf("%.1f %%", c.CaptureCPU), fmt.Sprintf("%.1f %%", c.DevelopCPU),
-			fmt.Sprintf("%.2f", c.DevelopMS), fmt.Sprintf("%.1f", c.Allocs))
+		cameras.Addf("%s\t%d\t%d\t%.1f\t%.2f\t%.2f\t%.2f\t%.1f %%\t%.1f %%\t%.2f\t%.1f", c.Name, c.Pictures, c.Dropped,
+			c.Bytes/1e3, c.Latency.P50, c.Latency.P99, c.Latency.Max, c.CaptureCPU, c.DevelopCPU, c.DevelopMS, c.Allocs)
 	}
-	if err := cameras.Write(w); err != nil {
-		return err
-	}
+	fmt.Fprint(w, cameras)
 	for _, c := range r.Cameras {
 		fmt.Fprintf(w, "%s: %s; %s\n", c.Name, c.Picked, c.How)
 	}
@@ -144,25 +141,20 @@ func (r *Report) WriteTable(w io.Writer) error {
 		ticks.Columns = append(ticks.Columns, fmt.Sprintf("<%v", d))
 	}
 	ticks.Columns = append(ticks.Columns, "more")
-	ticks.Rows = [][]string{r.With.cells("with"), r.Without.cells("without")}
-	if err := ticks.Write(w); err != nil {
-		return err
-	}
+	r.With.row(&ticks, "with")
+	r.Without.row(&ticks, "without")
+	_, err := fmt.Fprint(w, ticks)
 	if !r.With.Granted {
-		fmt.Fprintf(w, "no real-time priority: %s\n", r.With.Why)
+		_, err = fmt.Fprintf(w, "no real-time priority: %s\n", r.With.Why)
 	}
-	return nil
+	return err
 }
 
-// cells are a row of the lateness table.
-func (t *Ticks) cells(name string) []string {
-	us := func(v float64) string { return fmt.Sprintf("%.0f", v) }
-	cells := []string{name, fmt.Sprint(t.Ticks), fmt.Sprint(t.Own), fmt.Sprint(t.Host), us(t.Lateness.P50),
-		us(t.Lateness.P99), us(t.Lateness.Max)}
-	for _, n := range t.columns() {
-		cells = append(cells, fmt.Sprint(n))
-	}
-	return cells
+// row adds a row to the lateness table.
+func (t *Ticks) row(table *report.Table, name string) {
+	counts := strings.ReplaceAll(strings.Trim(fmt.Sprint(t.columns()), "[]"), " ", "\t")
+	table.Addf("%s\t%d\t%d\t%d\t%.0f\t%.0f\t%.0f\t%s", name, t.Ticks, t.Own, t.Host, t.Lateness.P50, t.Lateness.P99,
+		t.Lateness.Max, counts)
 }
 
 // columns adds the histogram up into decades.

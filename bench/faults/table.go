@@ -24,16 +24,13 @@ var columns = []struct{ key, heading, format string }{
 // WriteTable writes one block per scenario: means, for success with its
 // interval and the paired difference to the best.
 func (r *Report) WriteTable(w io.Writer) error {
-	fmt.Fprintf(w, "%d paired episodes of %g s per cell, world %s, %s; means, success with its 95 %% interval\n",
+	_, err := fmt.Fprintf(w, "%d paired episodes of %g s per cell, world %s, %s; means, success with its 95 %% "+
+		"interval\n",
 		r.Episodes, r.Seconds, r.World, r.how())
 	for _, c := range r.Cells {
-		fmt.Fprintf(w, "\n%s: %s\n", c.Faults, c.Title)
-		t := c.table()
-		if err := t.Write(w); err != nil {
-			return err
-		}
+		_, err = fmt.Fprintf(w, "\n%s: %s\n%v", c.Faults, c.Title, c.table())
 	}
-	return nil
+	return err
 }
 
 // how names the time, virtual or real, in which the episodes were played.

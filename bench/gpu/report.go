@@ -80,26 +80,20 @@ func (r *Run) fit() {
 
 // WriteTable writes the report for a terminal.
 func (r *Report) WriteTable(w io.Writer) error {
-	t := report.Facts("bench gpu", "ONNX Runtime "+r.Runtime+", "+r.Library, r.Machine.Rows())
-	if err := t.Write(w); err != nil {
-		return err
-	}
+	_, err := fmt.Fprint(w, report.Facts("bench gpu", "ONNX Runtime "+r.Runtime+", "+r.Library, r.Machine.Rows()))
 	for _, run := range r.Runs {
 		fmt.Fprintf(w, "\n%s\n", run.title())
 		if run.Absent != "" {
-			fmt.Fprintf(w, "  not measured: %s\n", run.Absent)
+			_, err = fmt.Fprintf(w, "  not measured: %s\n", run.Absent)
 			continue
 		}
 		t := report.Table{Columns: batchColumns}
 		for _, b := range run.Batches {
 			t.Add(b.cells()...)
 		}
-		if err := t.Write(w); err != nil {
-			return err
-		}
-		fmt.Fprintf(w, "  %s\n", run.rest())
+		_, err = fmt.Fprintf(w, "%v  %s\n", t, run.rest())
 	}
-	return nil
+	return err
 }
 
 // WriteMarkdown writes the same for a document.
@@ -130,8 +124,8 @@ func (b *Batch) cells() []string {
 	if b.Overlapped > 0 {
 		overlapped = fmt.Sprintf("%.3f", b.Overlapped)
 	}
-	return []string{fmt.Sprint(b.Batch), fmt.Sprintf("%.3f", b.P50), fmt.Sprintf("%.3f", b.P99), overlapped,
-		fmt.Sprintf("%.1f", b.ChunksPerS), fmt.Sprint(b.Runs)}
+	return strings.Split(fmt.Sprintf("%d\t%.3f\t%.3f\t%s\t%.1f\t%d", b.Batch, b.P50, b.P99, overlapped, b.ChunksPerS,
+		b.Runs), "\t")
 }
 
 func (r *Run) title() string {

@@ -3,6 +3,7 @@ package jitter
 import (
 	"fmt"
 	"io"
+	"strings"
 
 	"github.com/edge-rt/edge-rt/bench/report"
 )
@@ -114,25 +115,15 @@ func (r *Report) WriteTable(w io.Writer) error {
 	if r.Reference.Version != "" {
 		facts.Add("cyclictest", r.Reference.Version)
 	}
-	if err := facts.Write(w); err != nil {
-		return err
-	}
+	fmt.Fprint(w, facts)
 	for _, form := range []string{Apart, Beside} {
-		t := r.table(form)
-		if len(t.Rows) == 0 {
-			continue
-		}
-		fmt.Fprintf(w, "\n%s\n", formTitles[form])
-		if err := t.Write(w); err != nil {
-			return err
+		if t := r.table(form); len(t.Rows) > 0 {
+			fmt.Fprintf(w, "\n%s\n%v", formTitles[form], t)
 		}
 	}
-	fmt.Fprintln(w)
-	for _, n := range r.notes() {
-		fmt.Fprintln(w, n)
-	}
+	_, err := fmt.Fprintf(w, "\n%s", strings.Join(append(r.notes(), ""), "\n"))
 	if r.Figure != nil {
-		fmt.Fprintf(w, "\n%s\n", r.Figure)
+		_, err = fmt.Fprintf(w, "\n%s\n", r.Figure)
 	}
-	return nil
+	return err
 }

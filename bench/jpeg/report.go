@@ -96,39 +96,32 @@ func (r *Report) finish() {
 
 // WriteTable writes the report for a terminal.
 func (r *Report) WriteTable(w io.Writer) error {
-	fmt.Fprintf(w, "%s at quality %d, %d rounds, ms for a picture on %s\n", r.Size, r.Quality, r.Rounds, r.Machine.CPU)
 	t := report.Table{Left: 1, Columns: []string{"", "ours", "tjbench", "ratio", "best ours", "best tjbench",
 		"ratio", "allocations"}}
 	for i := range r.Results {
 		res := &r.Results[i]
-		allocs := fmt.Sprintf("%.0f", res.Allocs)
 		if res.Tjbench == 0 {
-			t.Add(res.Name, fmt.Sprintf("%.4f", res.MS), "", "", fmt.Sprintf("%.4f", res.BestMS), "", "", allocs)
+			t.Addf("%s\t%.4f\t\t\t%.4f\t\t\t%.0f", res.Name, res.MS, res.BestMS, res.Allocs)
 			continue
 		}
-		t.Add(res.Name, fmt.Sprintf("%.3f", res.MS), fmt.Sprintf("%.3f", res.Tjbench), fmt.Sprintf("%.2f", res.Ratio),
-			fmt.Sprintf("%.3f", res.BestMS), fmt.Sprintf("%.3f", res.BestTheir), fmt.Sprintf("%.2f", res.BestRatio),
-			allocs)
+		t.Addf("%s\t%.3f\t%.3f\t%.2f\t%.3f\t%.3f\t%.2f\t%.0f", res.Name, res.MS, res.Tjbench, res.Ratio, res.BestMS,
+			res.BestTheir, res.BestRatio, res.Allocs)
 	}
-	if err := t.Write(w); err != nil {
-		return err
-	}
+	_, err := fmt.Fprintf(w, "%s at quality %d, %d rounds, ms for a picture on %s\n%v", r.Size, r.Quality, r.Rounds,
+		r.Machine.CPU, t)
 	pixiv := report.Table{Left: 1, Columns: []string{"", "go-libjpeg", "over ours", "best", "over ours", "allocations"}}
 	for i := range r.Results {
 		if res := &r.Results[i]; res.Pixiv > 0 {
-			pixiv.Add(res.Name, fmt.Sprintf("%.3f", res.Pixiv), fmt.Sprintf("%.2f", res.PixivRatio),
-				fmt.Sprintf("%.3f", res.PixivBest), fmt.Sprintf("%.2f", res.PixivBest/res.BestMS),
-				fmt.Sprintf("%.0f", res.PixivAllocs))
+			pixiv.Addf("%s\t%.3f\t%.2f\t%.3f\t%.2f\t%.0f", res.Name, res.Pixiv, res.PixivRatio, res.PixivBest,
+				res.PixivBest/res.BestMS, res.PixivAllocs)
 		}
 	}
 	if len(pixiv.Rows) > 0 {
-		if err := pixiv.Write(w); err != nil {
-			return err
-		}
+		_, err = fmt.Fprint(w, pixiv)
 	}
 	if r.Shared == "" {
-		return nil
+		return err
 	}
-	_, err := fmt.Fprintf(w, "no real-time priority (%s): what else runs here shows in the figures\n", r.Shared)
+	_, err = fmt.Fprintf(w, "no real-time priority (%s): what else runs here shows in the figures\n", r.Shared)
 	return err
 }

@@ -118,39 +118,31 @@ func pool(late *bench.Tally, e *edge.Summary) {
 func (r *Report) WriteTable(w io.Writer) error {
 	facts := report.Facts("bench recipe", fmt.Sprintf("%g Hz, slices of %v", r.FPS,
 		time.Duration(r.SliceS*float64(time.Second))), r.Machine.Rows())
-	if err := facts.Write(w); err != nil {
-		return err
-	}
-	fmt.Fprintln(w)
 	t := report.Table{Left: 3, Columns: []string{"load", "others", "gc", "ticks", "late p50", "p99", "max us",
 		"own", "host", "bus p50", "p99 us", "lost %", "starved", "GC", "RT share", "peak", "steal ms", "children"}}
 	for i := range r.Cells {
-		t.Rows = append(t.Rows, r.Cells[i].cells())
+		r.Cells[i].row(&t)
 	}
-	if err := t.Write(w); err != nil {
-		return err
-	}
-	fmt.Fprintln(w)
+	_, err := fmt.Fprintf(w, "%v\n%v\n", facts, t)
 	for _, c := range r.Cells {
 		for _, why := range c.Failed {
-			fmt.Fprintf(w, "others %s, collector %s, load %s: a slice failed: %s\n", c.Others, c.GC, c.Load, why)
+			_, err = fmt.Fprintf(w, "others %s, collector %s, load %s: a slice failed: %s\n", c.Others, c.GC, c.Load,
+				why)
 		}
 	}
-	return nil
+	return err
 }
 
-func (t *Total) cells() []string {
+// row adds a row to the table.
+func (t *Total) row(table *report.Table) {
 	lost := 0.0
 	if t.BusCycles > 0 {
 		lost = 100 * float64(t.BusLost) / float64(t.BusCycles*motors)
 	}
-	whole := func(v float64) string { return fmt.Sprintf("%.0f", v) }
-	return []string{t.Load, t.Others, t.GC, fmt.Sprint(t.Ticks), whole(t.Lateness.P50), whole(t.Lateness.P99),
-		whole(t.Lateness.Max),
-		fmt.Sprint(t.OverrunsOwn), fmt.Sprint(t.OverrunsHost), whole(t.BusP50), whole(t.BusP99),
-		fmt.Sprintf("%.2f", lost), fmt.Sprint(t.Starved),
-		fmt.Sprint(t.GCCycles), fmt.Sprintf("%.1f%%", 100*t.RTShare), fmt.Sprintf("%.1f%%", 100*t.RTPeak),
-		whole(t.StealMS), t.Children}
+	table.Addf("%s\t%s\t%s\t%d\t%.0f\t%.0f\t%.0f\t%d\t%d\t%.0f\t%.0f\t%.2f\t%d\t%d\t%.1f%%\t%.1f%%\t%.0f\t%s", t.Load,
+		t.Others, t.GC, t.Ticks, t.Lateness.P50, t.Lateness.P99, t.Lateness.Max, t.OverrunsOwn, t.OverrunsHost,
+		t.BusP50,
+		t.BusP99, lost, t.Starved, t.GCCycles, 100*t.RTShare, 100*t.RTPeak, t.StealMS, t.Children)
 }
 
 // motors is the number of motors of the simulated arm.

@@ -1,6 +1,4 @@
-// Package report writes the results of all measurements: as JSON, as a table for a terminal, and as
-// a page for a browser (page.go) with plots over one kind of axis (axis.go) and histograms
-// (histogram.go).
+// Package report writes the results of all measurements as JSON and as a table for a terminal.
 package report
 
 import (
@@ -30,8 +28,19 @@ type Table struct {
 // Add appends a row.
 func (t *Table) Add(cells ...string) { t.Rows = append(t.Rows, cells) }
 
+// Addf appends a row whose cells have tabs between them in the format.
+func (t *Table) Addf(format string, args ...any) {
+	t.Add(strings.Split(fmt.Sprintf(format, args...), "\t")...)
+}
+
 // Write writes the table for a terminal.
-func (t *Table) Write(w io.Writer) error {
+func (t Table) Write(w io.Writer) error {
+	_, err := io.WriteString(w, t.String())
+	return err
+}
+
+// String returns the table for a terminal.
+func (t Table) String() string {
 	rows := t.Rows
 	if t.Columns != nil {
 		rows = slices.Concat([][]string{t.Columns}, rows)
@@ -61,8 +70,7 @@ func (t *Table) Write(w io.Writer) error {
 		}
 		fmt.Fprintln(&text, strings.TrimRight(line.String(), " "))
 	}
-	_, err := io.WriteString(w, text.String())
-	return err
+	return text.String()
 }
 
 // Facts begins a report for a terminal with the subject and the machine's facts.

@@ -9,6 +9,8 @@ import (
 
 	"github.com/edge-rt/edge-rt/sim/motor"
 	"github.com/edge-rt/edge-rt/sim/servosim"
+	"github.com/edge-rt/edge-rt/stage"
+	"github.com/edge-rt/edge-rt/wire"
 )
 
 // safeState is the condition under which an arm counts as safe after a fault.
@@ -27,11 +29,14 @@ type fault struct {
 	Title string // in the table
 	Safe  safeState
 	For   time.Duration // duration of the fault, after which it is undone
+	Soak  bool          // it may occur in a soak too
 
-	Joints []uint8          // the affected joints; empty: all
-	Script []servosim.Fault // on the bus, times counted from the fault
-	Do     func(*run) error // other actions; run.onRevert undoes them
-	Soak   bool             // it may occur in a soak too
+	Ctl    string                  // word of edge-rt ctl; with pause the fault begins once the edge has answered
+	Script []servosim.Fault        // on the bus, times counted from the fault
+	Cable  stage.Cable             // between edge and server
+	Chunks func(*wire.ActionChunk) // changes every chunk
+	Signal syscall.Signal          // to the edge; SIGSTOP lasts as long as the fault
+	Do     func(*run) error        // other actions; run.onRevert undoes them
 
 	Lean    bool                        // served by lean-server and the demo policy
 	Args    []string                    // edge-rt's flags; DIR is the run's folder
@@ -41,87 +46,74 @@ type fault struct {
 	Unarmed bool                        // the fault begins before the arm is armed
 }
 
+// joints returns the motors that the script affects; nil: all.
+func (f *fault) joints() (ids []uint8) {
+	for _, l := range f.Script {
+		if l.IDs == nil {
+			return nil
+		}
+		ids = append(ids, l.IDs...)
+	}
+	return ids
+}
+
 const (
-	elbow   = 3
-	wrist   = 4
 	gripper = 6
 	s       = time.Second
+	ms      = time.Millisecond
 )
+
+var elbow, wrist = []uint8{3}, []uint8{4}
 
 // faults is the table.
-var faults = slices.Concat(supply, motors, line, network, chunks, servers, people, program)
+var faults = slices.Concat(supply, motors, line, network, servers, people, program)
 
-var (
-	oneOff = []servosim.Fault{{Kind: "power", IDs: []uint8{elbow}, Until: 300 * time.Millisecond}}
-	allOff = []servosim.Fault{{Kind: "power", Until: 300 * time.Millisecond}}
-)
+// onBus is a fault of the servos, their supply or their bus that may occur in a soak.
+func onBus(name, title string, safe safeState, length time.Duration, script ...servosim.Fault) fault {
+	return fault{
+		Name:   name,
+		Title:  title,
+		Safe:   safe,
+		For:    length,
+		Soak:   true,
+		Script: script,
+	}
+}
+
+// booting is blip-all with motors that boot in another way.
+func booting(name, how string, change func(*servosim.Config)) fault {
+	f := onBus(name, "the same, with motors "+how, safeHeld, 2*s, allOff)
+	f.Soak, f.Bus = false, change
+	return f
+}
+
+var allOff = servosim.Fault{Kind: "power", Until: 300 * ms}
 
 var supply = []fault{
-	{
-		Name:   "blip-one",
-		Title:  "supply of one motor away for 0.3 s",
-		Safe:   safeHeld,
-		For:    2 * s,
-		Joints: []uint8{elbow},
-		Soak:   true,
-		Script: oneOff,
-	},
-	{
-		Name:   "blip-all",
-		Title:  "supply of all motors away for 0.3 s",
-		Safe:   safeHeld,
-		For:    2 * s,
-		Soak:   true,
-		Script: allOff,
-	},
-	{
-		Name:   "blip-tight",
-		Title:  "the same, with motors that boot with torque on",
-		Safe:   safeHeld,
-		For:    2 * s,
-		Script: allOff,
-		Bus:    func(c *servosim.Config) { c.BootTorque = []uint8{1, 2, 3, 4, 5, 6} },
-	},
-	{
-		Name:   "blip-loose",
-		Title:  "the same, with motors whose torque only its own register switches",
-		Safe:   safeHeld,
-		For:    2 * s,
-		Script: allOff,
-		Bus:    func(c *servosim.Config) { c.GoalLeavesTorque = true },
-	},
-	{
-		Name:   "power-off",
-		Title:  "supply of all motors away for 3 s: the arm slumps",
-		Safe:   safeHeld,
-		For:    4500 * time.Millisecond,
-		Soak:   true,
-		Script: []servosim.Fault{{Kind: "power", Until: 3 * s}},
-	},
-	{Name: "reboot", Title: "one motor reboots", Safe: safeHeld, For: 2 * s, Joints: []uint8{wrist}, Soak: true,
-		Script: []servosim.Fault{{Kind: "reboot", IDs: []uint8{wrist}}}},
-	{
-		Name:   "low-supply",
-		Title:  "supply of one motor at 4.2 V for 2 s",
-		Safe:   safeOn,
-		For:    2 * s,
-		Joints: []uint8{elbow},
-		Soak:   true,
-		Script: []servosim.Fault{{Kind: "voltage", IDs: []uint8{elbow}, Volts: 4.2, Until: 2 * s}},
-	},
-	{Name: "wrong-supply", Title: "supply of all motors at 12.4 V for 3 s", Safe: safeHeld, For: 3 * s, Soak: true,
-		Script: []servosim.Fault{{Kind: "voltage", Volts: 12.4, Until: 3 * s}}},
-	{Name: "unplug", Title: "adapter unplugged for 2 s", Safe: safeHeld, For: 2 * s, Soak: true,
-		Script: []servosim.Fault{{Kind: "unplug", Until: 2 * s}}},
-	{
-		Name:  "unplug-power",
-		Title: "adapter and supply unplugged for 2 s",
-		Safe:  safeHeld,
-		For:   4 * s,
-		Soak:  true,
-		Script: []servosim.Fault{{Kind: "unplug", Until: 2 * s},
-			{Kind: "power", From: 500 * time.Millisecond, Until: 1500 * time.Millisecond}},
-	},
+	onBus("blip-one", "supply of one motor away for 0.3 s", safeHeld, 2*s,
+		servosim.Fault{Kind: "power", IDs: elbow, Until: 300 * ms}),
+	onBus("blip-all", "supply of all motors away for 0.3 s", safeHeld, 2*s, allOff),
+	booting("blip-tight", "that boot with torque on", func(c *servosim.Config) {
+		c.BootTorque = []uint8{1, 2, 3, 4, 5, 6}
+	}),
+	booting("blip-loose", "whose torque only its own register switches", func(c *servosim.Config) {
+		c.GoalLeavesTorque = true
+	}),
+	onBus("power-off", "supply of all motors away for 3 s: the arm slumps", safeHeld, 4500*ms,
+		servosim.Fault{Kind: "power", Until: 3 * s}),
+	onBus("reboot", "one motor reboots", safeHeld, 2*s, servosim.Fault{Kind: "reboot", IDs: wrist}),
+	onBus("low-supply", "supply of one motor at 4.2 V for 2 s", safeOn, 2*s,
+		servosim.Fault{
+			Kind:  "voltage",
+			IDs:   elbow,
+			Volts: 4.2,
+			Until: 2 * s,
+		}),
+	onBus("wrong-supply", "supply of all motors at 12.4 V for 3 s", safeHeld, 3*s,
+		servosim.Fault{Kind: "voltage", Volts: 12.4, Until: 3 * s}),
+	onBus("unplug", "adapter unplugged for 2 s", safeHeld, 2*s, servosim.Fault{Kind: "unplug", Until: 2 * s}),
+	onBus("unplug-power", "adapter and supply unplugged for 2 s", safeHeld, 4*s,
+		servosim.Fault{Kind: "unplug", Until: 2 * s}, servosim.Fault{Kind: "power", From: 500 * ms, Until: 1500 * ms}),
 }
 
 // The position at which the gripper meets a hard object, and when the policy closes and opens it,
@@ -132,48 +124,31 @@ const (
 	opens  = 11 * s
 )
 
+var hardObject = servosim.Fault{Kind: "block", IDs: []uint8{gripper}, At: new(object)}
+
 var motors = []fault{
-	{Name: "heat", Title: "one motor too hot", Safe: safeOff, For: 3 * s, Joints: []uint8{elbow},
-		Script: []servosim.Fault{{Kind: "heat", IDs: []uint8{elbow}, Degrees: 60}}},
-	{
-		Name:   "encoder",
-		Title:  "encoder of one motor is 300 counts off, with its error bit",
-		Safe:   safeHeld,
-		For:    2 * s,
-		Joints: []uint8{elbow},
-		Soak:   true,
-		Script: []servosim.Fault{{Kind: "encoder", IDs: []uint8{elbow}, Offset: 300, Until: 2 * s}},
-	},
-	{
-		Name:   "overload",
-		Title:  "gripper closes on something hard, is overloaded, then asked to open",
-		Safe:   safeOn,
-		For:    10 * s,
-		Joints: []uint8{gripper},
-		Script: []servosim.Fault{{Kind: "block", IDs: []uint8{gripper}, At: new(object)}},
-		Grip:   squeeze,
-	},
+	{Name: "heat", Title: "one motor too hot", Safe: safeOff, For: 3 * s,
+		Script: []servosim.Fault{{Kind: "heat", IDs: elbow, Degrees: 60}}},
+	onBus("encoder", "encoder of one motor is 300 counts off, with its error bit", safeHeld, 2*s,
+		servosim.Fault{
+			Kind:   "encoder",
+			IDs:    elbow,
+			Offset: 300,
+			Until:  2 * s,
+		}),
+	{Name: "overload", Title: "gripper closes on something hard, is overloaded, then asked to open", For: 10 * s,
+		Script: []servosim.Fault{hardObject}, Grip: squeeze},
 	{
 		Name:   "limp-unplug",
 		Title:  "gripper overloaded where that makes it limp (`overload: limp`), then the adapter unplugged for 1 s",
-		Safe:   safeOn,
 		For:    10 * s,
-		Joints: []uint8{gripper},
 		Args:   []string{"--robot", "DIR/robot.yaml"},
 		Before: limpGripper,
 		Grip:   squeeze,
-		Script: []servosim.Fault{{Kind: "block", IDs: []uint8{gripper}, At: new(object)},
-			{Kind: "unplug", From: 7 * s, Until: 8 * s}},
+		Script: []servosim.Fault{hardObject, {Kind: "unplug", From: 7 * s, Until: 8 * s}},
 	},
-	{
-		Name:   "stuck",
-		Title:  "one joint is held fast for 4 s",
-		Safe:   safeOn,
-		For:    4 * s,
-		Joints: []uint8{elbow},
-		Soak:   true,
-		Script: []servosim.Fault{{Kind: "block", IDs: []uint8{elbow}, Until: 4 * s}},
-	},
+	onBus("stuck", "one joint is held fast for 4 s", safeOn, 4*s,
+		servosim.Fault{Kind: "block", IDs: elbow, Until: 4 * s}),
 	{
 		Name:    "outside",
 		Title:   "the arm hangs 100 counts outside its range when it is to be armed",
@@ -181,19 +156,10 @@ var motors = []fault{
 		For:     4 * s,
 		Bus:     low,
 	},
-	{Name: "silent-one", Title: "one motor silent for 1 s", Safe: safeHeld, For: s, Joints: []uint8{elbow}, Soak: true,
-		Script: []servosim.Fault{{Kind: "mute", IDs: []uint8{elbow}, Until: s}}},
-	{
-		Name:   "silent-two",
-		Title:  "two motors silent for 1 s",
-		Safe:   safeHeld,
-		For:    s,
-		Joints: []uint8{elbow, wrist},
-		Soak:   true,
-		Script: []servosim.Fault{{Kind: "mute", IDs: []uint8{elbow, wrist}, Until: s}},
-	},
-	{Name: "silent-all", Title: "all motors silent for 1 s", Safe: safeHeld, For: s, Soak: true,
-		Script: []servosim.Fault{{Kind: "mute", Until: s}}},
+	onBus("silent-one", "one motor silent for 1 s", safeHeld, s, servosim.Fault{Kind: "mute", IDs: elbow, Until: s}),
+	onBus("silent-two", "two motors silent for 1 s", safeHeld, s,
+		servosim.Fault{Kind: "mute", IDs: slices.Concat(elbow, wrist), Until: s}),
+	onBus("silent-all", "all motors silent for 1 s", safeHeld, s, servosim.Fault{Kind: "mute", Until: s}),
 }
 
 // squeeze closes the gripper and opens it again, in percent.
@@ -221,13 +187,7 @@ func low(c *servosim.Config) {
 
 // spoilt is a fault in which a share of the replies is lost or damaged for 4 s.
 func spoilt(name, title, kind string, share float64) fault {
-	return fault{
-		Name:   name,
-		Title:  title,
-		For:    4 * s,
-		Soak:   true,
-		Script: []servosim.Fault{{Kind: kind, Probability: share, Until: 4 * s}},
-	}
+	return onBus(name, title, safeOn, 4*s, servosim.Fault{Kind: kind, Probability: share, Until: 4 * s})
 }
 
 var line = []fault{
@@ -237,17 +197,11 @@ var line = []fault{
 	spoilt("spoilt-1", "1 % of the replies spoilt", "corrupt", 0.01),
 	spoilt("spoilt-5", "5 % of the replies spoilt", "corrupt", 0.05),
 	spoilt("spoilt-20", "20 % of the replies spoilt", "corrupt", 0.2),
-	{Name: "noise", Title: "64 bytes of noise before every reply for 2 s", For: 2 * s, Soak: true,
-		Script: []servosim.Fault{{Kind: "noise", Bytes: 64, Until: 2 * s}}},
-	{Name: "flood", Title: "the adapter floods the line with garbage for 2 s", For: 2 * s, Soak: true,
-		Script: []servosim.Fault{{Kind: "flood", Until: 2 * s}}},
-	{
-		Name:   "echo",
-		Title:  "the adapter echoes for 2 s",
-		For:    2 * s,
-		Soak:   true,
-		Script: []servosim.Fault{{Kind: "echo", Until: 2 * s}},
-	},
+	onBus("noise", "64 bytes of noise before every reply for 2 s", safeOn, 2*s,
+		servosim.Fault{Kind: "noise", Bytes: 64, Until: 2 * s}),
+	onBus("flood", "the adapter floods the line with garbage for 2 s", safeOn, 2*s,
+		servosim.Fault{Kind: "flood", Until: 2 * s}),
+	onBus("echo", "the adapter echoes for 2 s", safeOn, 2*s, servosim.Fault{Kind: "echo", Until: 2 * s}),
 	{
 		Name:    "wrong-baud",
 		Title:   "the motors run at another speed than the adapter",
@@ -258,52 +212,36 @@ var line = []fault{
 	},
 }
 
-var network = []fault{
-	{Name: "router-loss", Title: "the router is gone for 3 s", For: 3 * s, Soak: true, Do: func(r *run) error {
-		r.proxy.Unplug()
-		r.onRevert(func() { _ = r.proxy.Replug() })
-		return nil
-	}},
-	{
-		Name:  "cut-up",
-		Title: "nothing gets from the robot to the server for 3 s",
-		For:   3 * s,
+// severed is a fault of the cable between edge and server.
+func severed(name, title string, length time.Duration, cable stage.Cable) fault {
+	return fault{
+		Name:  name,
+		Title: title,
+		For:   length,
 		Soak:  true,
-		Do:    cut(false, true),
-	},
-	{
-		Name:  "cut-down",
-		Title: "nothing gets from the server to the robot for 3 s",
-		For:   3 * s,
-		Soak:  true,
-		Do:    cut(true, false),
-	},
-	{Name: "blackout", Title: "nothing gets through for 5 s", For: 5 * s, Soak: true, Do: cut(false, false)},
-}
-
-func cut(up, down bool) func(*run) error {
-	return func(r *run) error {
-		r.proxy.Pass(up, down)
-		r.onRevert(func() { r.proxy.Pass(true, true) })
-		return nil
+		Cable: cable,
 	}
 }
 
-var chunks = []fault{
-	{Name: "garbage", Title: "garbage is published as chunks for 2 s", For: 2 * s, Soak: true, Do: garbage},
-	{Name: "nan", Title: "chunks of NaN and infinities for 2 s", For: 2 * s, Soak: true, Do: corruptChunks(notNumbers)},
-	{
-		Name:  "wild",
-		Title: "chunks that jump from one end of the range to the other for 2 s",
-		For:   2 * s,
-		Soak:  true,
-		Do:    corruptChunks(jumps),
-	},
-	{Name: "same-id", Title: "a second robot with the same id", Lean: true, For: 5 * s, Do: secondRobot},
-	{Name: "same-id-old", Title: "the same, at a server that admits both", For: 5 * s, Do: secondRobot},
+var network = []fault{
+	severed("router-loss", "the router is gone for 3 s", 3*s, stage.Unplugged),
+	severed("cut-up", "nothing gets from the robot to the server for 3 s", 3*s, stage.CutUp),
+	severed("cut-down", "nothing gets from the server to the robot for 3 s", 3*s, stage.CutDown),
+	severed("blackout", "nothing gets through for 5 s", 5*s, stage.CutUp|stage.CutDown),
 }
 
 var servers = []fault{
+	{Name: "garbage", Title: "garbage is published as chunks for 2 s", For: 2 * s, Soak: true, Do: garbage},
+	{Name: "nan", Title: "chunks of NaN and infinities for 2 s", For: 2 * s, Soak: true, Chunks: notNumbers},
+	{
+		Name:   "wild",
+		Title:  "chunks that jump from one end of the range to the other for 2 s",
+		For:    2 * s,
+		Soak:   true,
+		Chunks: jumps,
+	},
+	{Name: "same-id", Title: "a second robot with the same id", Lean: true, For: 5 * s, Do: secondRobot},
+	{Name: "same-id-old", Title: "the same, at a server that admits both", For: 5 * s, Do: secondRobot},
 	{
 		Name:  "server-kill",
 		Title: "server killed (SIGKILL), back after 2 s",
@@ -339,80 +277,32 @@ var servers = []fault{
 		Args: []string{"--camera", "top=DIR/bad.jpg:320x240@10,rotate=180"}, Before: strayBytes},
 }
 
-// pause is the operator's pause; the fault begins once the edge has answered.
-func pause(r *run) error {
-	if err := r.edge.Ctl("pause"); err != nil {
-		return err
-	}
-	r.at = now()
-	r.arm.Referee.Paused(r.at, true)
-	return nil
-}
-
 var people = []fault{
-	{Name: "pause-early", Title: "paused before the first chunk", Unarmed: true, For: 5 * s,
-		Before: func(r *run) error { r.sine.setSilent(true); return nil },
-		Do: func(r *run) error {
-			err := pause(r)
-			r.sine.setSilent(false)
-			return err
-		}},
-	{Name: "pause", Title: "paused", Safe: safeHeld, For: 2 * s, Soak: true, Do: pause},
-	{
-		Name:  "pause-power",
-		Title: "paused, and the supply of all motors away for 1 s",
-		Safe:  safeHeld,
-		For:   3500 * time.Millisecond,
-		Do: func(r *run) error {
-			if err := pause(r); err != nil {
-				return err
-			}
-			return r.arm.Inject(servosim.Script{Faults: []servosim.Fault{{Kind: "power", Until: s}}})
-		},
-	},
-	{
-		Name:  "reset",
-		Title: "new episode (`ctl reset`)",
-		For:   s,
-		Soak:  true,
-		Do:    func(r *run) error { return r.edge.Ctl("reset") },
-	},
-}
-
-func stopProcess(r *run) error {
-	r.onRevert(func() { _ = r.edge.Signal(syscall.SIGCONT) })
-	return r.edge.Signal(syscall.SIGSTOP)
-}
-
-func signalled(sig syscall.Signal) func(*run) error {
-	return func(r *run) error { return r.edge.Signal(sig) }
+	{Name: "pause-early", Title: "paused before the first chunk", Unarmed: true, For: 5 * s, Ctl: "pause",
+		Before: func(r *run) error { r.sine.SetAnswer(func(wire.Sample) {}); return nil },
+		Do:     func(r *run) error { r.sine.SetAnswer(r.sine.observe); return nil }},
+	{Name: "pause", Title: "paused", Safe: safeHeld, For: 2 * s, Soak: true, Ctl: "pause"},
+	{Name: "pause-power", Title: "paused, and the supply of all motors away for 1 s", Safe: safeHeld, For: 3500 * ms,
+		Ctl: "pause", Script: []servosim.Fault{{Kind: "power", Until: s}}},
+	{Name: "reset", Title: "new episode (`ctl reset`)", For: s, Soak: true, Ctl: "reset"},
 }
 
 var program = []fault{
-	{Name: "sigterm", Title: "SIGTERM", Safe: safeOff, For: 5 * s, Soak: true, Do: signalled(syscall.SIGTERM)},
-	{Name: "sigkill", Title: "SIGKILL", Safe: safeOff, For: s, Soak: true, Do: signalled(syscall.SIGKILL)},
-	{Name: "sigstop", Title: "the process is stopped (SIGSTOP) for 5 s", Safe: safeHeld, For: 5 * s, Do: stopProcess},
+	{Name: "sigterm", Title: "SIGTERM", Safe: safeOff, For: 5 * s, Soak: true, Signal: syscall.SIGTERM},
+	{Name: "sigkill", Title: "SIGKILL", Safe: safeOff, For: s, Soak: true, Signal: syscall.SIGKILL},
+	{Name: "sigstop", Title: "the process is stopped (SIGSTOP) for 5 s", Safe: safeHeld, For: 5 * s,
+		Signal: syscall.SIGSTOP},
 	{
-		Name:  "sigstop-short",
-		Title: "the process is stopped (SIGSTOP) for 0.4 s",
-		Safe:  safeHeld,
-		Soak:  true,
-		For:   400 * time.Millisecond,
-		Do:    stopProcess,
+		Name:   "sigstop-short",
+		Title:  "the process is stopped (SIGSTOP) for 0.4 s",
+		Safe:   safeHeld,
+		Soak:   true,
+		For:    400 * ms,
+		Signal: syscall.SIGSTOP,
 	},
-	{
-		Name:  "hung-tick",
-		Title: "the tick hangs for 5 s, the other threads do not",
-		Safe:  safeHeld,
-		For:   5 * s,
-		Do:    hangTick,
-	},
-	{
-		Name:  "suspend",
-		Title: "suspend: stopped for 1 s, and CLOCK_BOOTTIME an hour ahead",
-		For:   1500 * time.Millisecond,
-		Do:    suspend,
-	},
+	{Name: "hung-tick", Title: "the tick hangs for 5 s, the other threads do not", Safe: safeHeld, For: 5 * s,
+		Do: hangTick},
+	{Name: "suspend", Title: "suspend: stopped for 1 s, and CLOCK_BOOTTIME an hour ahead", For: 1500 * ms, Do: suspend},
 	{Name: "clock-step", Title: "the wall clock steps by 10 s for 2 s", For: 2 * s, Do: stepClock},
 	{
 		Name:   "disk-full",

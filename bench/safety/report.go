@@ -62,11 +62,13 @@ func (r *Result) Broken() (n int) {
 	if r.Failed {
 		n++
 	}
-	if r.SafeMaxMS > 0 && r.SafeMS > r.SafeMaxMS {
+	if r.tooSlow() {
 		n++
 	}
 	return n
 }
+
+func (r *Result) tooSlow() bool { return r.SafeMaxMS > 0 && r.SafeMS > r.SafeMaxMS }
 
 func (r *Result) progress() string {
 	if r.Failed {
@@ -124,7 +126,7 @@ func (r *run) judge() {
 			set(max(r.history.off().Sub(r.ended), 0), offMax)
 		}
 	case safeHeld:
-		ids := r.fault.Joints
+		ids := r.fault.joints()
 		if ids == nil {
 			ids = r.history.ids
 		}
@@ -263,9 +265,6 @@ func (v *Result) exit() string {
 }
 
 func (v *Result) broken() string {
-	if v.Broken() == 0 {
-		return "0"
-	}
 	var parts []string
 	for i := range referee.Rules {
 		if n := v.Violations[referee.Rule(i).String()]; n > 0 {
@@ -275,8 +274,8 @@ func (v *Result) broken() string {
 	if v.Failed {
 		parts = append(parts, "not played")
 	}
-	if v.SafeMaxMS > 0 && v.SafeMS > v.SafeMaxMS {
+	if v.tooSlow() {
 		parts = append(parts, "too slow")
 	}
-	return strings.Join(parts, ", ")
+	return cmp.Or(strings.Join(parts, ", "), "0")
 }

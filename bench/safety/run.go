@@ -17,7 +17,6 @@ import (
 	"github.com/edge-rt/edge-rt/sim/referee"
 	"github.com/edge-rt/edge-rt/sim/servosim"
 	"github.com/edge-rt/edge-rt/stage"
-	"github.com/edge-rt/edge-rt/wire"
 )
 
 // Times of a run that do not depend on the fault.
@@ -245,16 +244,43 @@ func (r *run) steps() error {
 	return nil
 }
 
+// begin begins the fault; revert ends the parts of it that last.
 func (r *run) begin(seed uint64) error {
-	if len(r.fault.Script) > 0 {
-		if err := r.arm.Inject(servosim.Script{Seed: seed, Faults: r.fault.Script}); err != nil {
+	f := r.fault
+	if f.Ctl != "" {
+		if err := r.edge.Ctl(f.Ctl); err != nil {
+			return err
+		}
+		if f.Ctl == "pause" {
+			r.at = now()
+			r.arm.Referee.Paused(r.at, true)
+		}
+	}
+	if len(f.Script) > 0 {
+		if err := r.arm.Inject(servosim.Script{Seed: seed, Faults: f.Script}); err != nil {
 			return err
 		}
 	}
-	if r.fault.Do == nil {
+	if f.Cable != stage.Whole {
+		r.onRevert(func() { _ = r.proxy.Set(stage.Whole) })
+		if err := r.proxy.Set(f.Cable); err != nil {
+			return err
+		}
+	}
+	if f.Chunks != nil {
+		r.onRevert(func() { r.sine.setChange(nil) })
+		r.sine.setChange(f.Chunks)
+	}
+	if f.Signal == syscall.SIGSTOP {
+		r.onRevert(func() { _ = r.edge.Signal(syscall.SIGCONT) })
+	}
+	if f.Signal != 0 {
+		return r.edge.Signal(f.Signal)
+	}
+	if f.Do == nil {
 		return nil
 	}
-	return r.fault.Do(r)
+	return f.Do(r)
 }
 
 func (r *run) waitArmed() error {
@@ -362,12 +388,3 @@ func (r *run) close() {
 }
 
 func (r *run) onClose(do func()) { r.cleanup = append(r.cleanup, do) }
-
-// corruptChunks changes every chunk for as long as the fault lasts.
-func corruptChunks(change func(*wire.ActionChunk)) func(*run) error {
-	return func(r *run) error {
-		r.sine.setChange(change)
-		r.onRevert(func() { r.sine.setChange(nil) })
-		return nil
-	}
-}

@@ -3,6 +3,7 @@ package safety
 import (
 	"context"
 	"math"
+	"slices"
 	"sync"
 	"time"
 
@@ -19,10 +20,8 @@ type sineServer struct {
 	grip  func(time.Duration) float64 // the gripper's goal by the time since the first chunk; nil: a sine too
 
 	mu     sync.Mutex
-	silent bool                    // guarded by mu: it does not answer
 	begun  time.Time               // guarded by mu
-	from   []float32               // guarded by mu: the arm's first position
-	chunks int                     // guarded by mu
+	from   []float32               // guarded by mu: the arm's first position; nil: no chunk yet
 	change func(*wire.ActionChunk) // guarded by mu: changes every chunk; nil: no change
 }
 
@@ -54,12 +53,6 @@ func openSineServer(ctx context.Context, grip func(time.Duration) float64, first
 	return s, nil
 }
 
-func (s *sineServer) setSilent(on bool) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.silent = on
-}
-
 func (s *sineServer) setChange(change func(*wire.ActionChunk)) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -70,7 +63,7 @@ func (s *sineServer) setChange(change func(*wire.ActionChunk)) {
 func (s *sineServer) sinceFirst() (t time.Duration, begun bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return time.Since(s.begun), s.chunks > 0
+	return time.Since(s.begun), s.from != nil
 }
 
 // observe answers one observation; its first row is one tick from now.
@@ -78,15 +71,14 @@ func (s *sineServer) observe(sample wire.Sample) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	h, o, ok := stage.ParseRequest(sample)
-	if !ok || s.silent {
+	if !ok {
 		return
 	}
 	now := time.Now()
-	if s.chunks == 0 {
-		s.begun, s.from = now, append([]float32(nil), o.State...)
+	if s.from == nil {
+		s.begun, s.from = now, slices.Clone(o.State)
 	}
 	s.first(rt.KernelClock().Now())
-	s.chunks++
 	m := s.Chunk(o.State, func(row []float32, i int) {
 		t := now.Sub(s.begun) + time.Duration(i+1)*period
 		for j := range row {

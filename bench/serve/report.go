@@ -102,27 +102,20 @@ func (r *Report) WriteTable(w io.Writer) error {
 	crowds := report.Table{Columns: []string{"robots", "chunks/s", "bare/s", "ratio", "busy", "batch", "lost", "Jain",
 		"own p50 ms", "p99", "wait p50", "decode p50", "inference p50", "round trip p50", "p99"}}
 	for _, c := range r.Crowds {
-		crowds.Add(fmt.Sprint(c.Robots), fmt.Sprintf("%.1f", c.ChunksPerS), fmt.Sprintf("%.1f", c.BarePerS),
-			fmt.Sprintf("%.3f", c.Ratio), fmt.Sprintf("%.3f", c.Busy), fmt.Sprintf("%.2f", c.MeanBatch),
-			fmt.Sprint(c.Lost), fmt.Sprintf("%.3f", c.Jain), three(c.Own.P50), three(c.Own.P99), three(c.Wait.P50),
-			three(c.Decode.P50), three(c.Inference.P50), three(c.RoundTrip.P50), three(c.RoundTrip.P99))
+		crowds.Addf("%d\t%.1f\t%.1f\t%.3f\t%.3f\t%.2f\t%d\t%.3f\t%.3f\t%.3f\t%.3f\t%.3f\t%.3f\t%.3f\t%.3f", c.Robots,
+			c.ChunksPerS, c.BarePerS, c.Ratio, c.Busy, c.MeanBatch, c.Lost, c.Jain, c.Own.P50, c.Own.P99, c.Wait.P50,
+			c.Decode.P50, c.Inference.P50, c.RoundTrip.P50, c.RoundTrip.P99)
 	}
 	dry := report.Table{Left: 1,
 		Columns: []string{"scheduler", "busy", "robots", "load", "seconds", "requests", "lost", "starved ms",
 			"ms each second"}}
 	for _, s := range r.Schedulers {
-		dry.Add(s.Scheduler, fmt.Sprint(s.Busy), fmt.Sprint(s.Robots), fmt.Sprintf("%.2f", s.Load),
-			fmt.Sprintf("%.1f", s.Seconds), fmt.Sprint(s.Requests), fmt.Sprint(s.Lost),
-			fmt.Sprintf("%.1f", s.StarvedMs), fmt.Sprintf("%.2f", s.StarvedMs/max(s.Seconds, 1e-3)))
+		dry.Addf("%s\t%d\t%d\t%.2f\t%.1f\t%d\t%d\t%.1f\t%.2f", s.Scheduler, s.Busy, s.Robots, s.Load, s.Seconds,
+			s.Requests, s.Lost, s.StarvedMs, s.StarvedMs/max(s.Seconds, 1e-3))
 	}
-	for _, t := range []*report.Table{facts, &crowds, &dry} {
-		if err := t.Write(w); err != nil {
-			return err
-		}
-		fmt.Fprintln(w)
-	}
+	_, err := fmt.Fprintf(w, "%v\n%v\n%v\n", facts, crowds, dry)
 	if r.Many.Sessions == 0 { // the schedulers only
-		return nil
+		return err
 	}
 	for _, b := range r.Beside {
 		text := fmt.Sprintf("%.1f chunks/s for one robot (%d rounds), round trip p50 %.1f ms, p99 %.1f ms",
@@ -132,7 +125,7 @@ func (r *Report) WriteTable(w io.Writer) error {
 		}
 		fmt.Fprintf(w, "%s: %s.\n", b.Name, text)
 	}
-	_, err := fmt.Fprintf(w, "%d sessions: %d left, %d requests, %d lost, Jain %.3f, round trip p50 %.1f ms, p99 "+
+	_, err = fmt.Fprintf(w, "%d sessions: %d left, %d requests, %d lost, Jain %.3f, round trip p50 %.1f ms, p99 "+
 		"%.1f ms.\n"+
 		"bare: ONNX Runtime alone with the same batches, in turn with the server. own: decoding and answering.\n",
 		r.Many.Sessions, r.Many.Left, r.Many.Answered, r.Many.Lost, r.Many.Jain, r.Many.RoundTrip.P50,
@@ -152,5 +145,3 @@ with garbage  %8d collections in %.0f s and %d requests, %d by hand; none stoppe
 		p.PauseMaxMs)
 	return err
 }
-
-func three(v float64) string { return fmt.Sprintf("%.3f", v) }

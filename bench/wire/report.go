@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"io"
 	"slices"
+	"strings"
 
 	"github.com/edge-rt/edge-rt/bench"
 	"github.com/edge-rt/edge-rt/bench/report"
@@ -138,31 +139,8 @@ func ratio(mine, theirs []Turn) float64 {
 	return report.Median(all)
 }
 
-// trips returns the table of round trips, floods that of floods.
-func (r *Report) trips() report.Table {
-	t := report.Table{Left: 2, Columns: []string{"round trip", "path", "bytes", "trips", "min us", "p50 us", "p99 us",
-		"x rust", "x tcp", "cpu us", "mallocs"}}
-	for i := range r.RoundTrips {
-		res := &r.RoundTrips[i]
-		t.Rows = append(t.Rows, res.cells(fmt.Sprintf("%.0f", res.Min), fmt.Sprintf("%.0f", res.P50),
-			fmt.Sprintf("%.0f", res.P99)))
-	}
-	return t
-}
-
-func (r *Report) floods() report.Table {
-	t := report.Table{Left: 2, Columns: []string{"one way", "path", "bytes", "messages", "lost", "per s", "MB/s",
-		"x rust", "x tcp", "cpu us", "mallocs"}}
-	for i := range r.Floods {
-		res := &r.Floods[i]
-		t.Rows = append(t.Rows, res.cells(fmt.Sprint(res.Lost), fmt.Sprintf("%.0f", res.Rate),
-			fmt.Sprintf("%.0f", res.MBytes)))
-	}
-	return t
-}
-
-// cells returns a row of either table; own are the cells that the other table does not have.
-func (r *Result) cells(own ...string) []string {
+// row adds a row to either table, with the three figures that the other table does not have.
+func (r *Result) row(t *report.Table, a, b, c float64) {
 	quotient := func(x float64) string {
 		if x == 0 {
 			return ""
@@ -173,24 +151,28 @@ func (r *Result) cells(own ...string) []string {
 	if r.Mallocs != nil {
 		mallocs = fmt.Sprintf("%.2f", *r.Mallocs)
 	}
-	return slices.Concat([]string{r.Subject, r.Path, fmt.Sprint(r.Bytes), fmt.Sprint(r.Count)}, own,
-		[]string{quotient(r.XRust), quotient(r.XTCP), fmt.Sprintf("%.1f", r.CPU), mallocs})
+	t.Addf("%s\t%s\t%d\t%d\t%.0f\t%.0f\t%.0f\t%s\t%s\t%.1f\t%s", r.Subject, r.Path, r.Bytes, r.Count, a, b, c,
+		quotient(r.XRust), quotient(r.XTCP), r.CPU, mallocs)
 }
 
 // WriteTable writes the report for a terminal.
 func (r *Report) WriteTable(w io.Writer) error {
-	facts := report.Facts("bench wire", fmt.Sprintf("%d rounds", r.Rounds), r.Machine.Rows())
-	for _, t := range []report.Table{*facts, r.trips(), r.floods()} {
-		if err := t.Write(w); err != nil {
-			return err
-		}
-		fmt.Fprintln(w)
+	trips := report.Table{Left: 2, Columns: []string{"round trip", "path", "bytes", "trips", "min us", "p50 us",
+		"p99 us",
+		"x rust", "x tcp", "cpu us", "mallocs"}}
+	for _, res := range r.RoundTrips {
+		res.row(&trips, res.Min, res.P50, res.P99)
 	}
-	fmt.Fprintf(w, "x rust and x tcp: against the official Rust implementation on the same path, and a plain TCP "+
+	floods := report.Table{Left: 2, Columns: []string{"one way", "path", "bytes", "messages", "lost", "per s", "MB/s",
+		"x rust", "x tcp", "cpu us", "mallocs"}}
+	for _, res := range r.Floods {
+		res.row(&floods, float64(res.Lost), res.Rate, res.MBytes)
+	}
+	_, err := fmt.Fprintf(w, "%v\n%v\n%v\nx rust and x tcp: against the official Rust implementation on the same "+
+		"path, and a plain TCP "+
 		"echo, in the same rounds (median of the rounds).\n"+
-		"cpu us and mallocs: both ends together, for each round trip or message, without the router.\n")
-	for _, m := range r.Missing {
-		fmt.Fprintf(w, "%s\n", m)
-	}
-	return nil
+		"cpu us and mallocs: both ends together, for each round trip or message, without the router.\n%s",
+		report.Facts("bench wire", fmt.Sprintf("%d rounds", r.Rounds), r.Machine.Rows()), trips, floods,
+		strings.Join(append(r.Missing, ""), "\n"))
+	return err
 }

@@ -28,25 +28,21 @@ type common struct {
 
 type jitterFlags struct {
 	jitter.Config
-	HTML string `name:"html" help:"Write the report as a page with histograms to this file, - for standard output." placeholder:"FILE"`
 	common
 }
 
 func (f *jitterFlags) Run(ctx context.Context, s *streams) error {
 	bench.Shipped(&f.Manifest)
-	return measure(ctx, s, f.common, &f.Env, &f.Config, jitter.Measure,
-		output[*jitter.Report]{"--html", f.HTML, (*jitter.Report).WriteHTML})
+	return measure(ctx, s, f.common, &f.Env, &f.Config, jitter.Measure)
 }
 
 type busFlags struct {
 	bus.Config
-	HTML string `name:"html" help:"Write the report as a page with histograms to this file, - for standard output." placeholder:"FILE"`
 	common
 }
 
 func (f *busFlags) Run(ctx context.Context, s *streams) error {
-	return measure(ctx, s, f.common, &f.Env, &f.Config, bus.Measure,
-		output[*bus.Report]{"--html", f.HTML, (*bus.Report).WriteHTML})
+	return measure(ctx, s, f.common, &f.Env, &f.Config, bus.Measure)
 }
 
 type wireFlags struct {
