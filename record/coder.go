@@ -44,6 +44,7 @@ const (
 type coder struct {
 	mode int
 	num  protowire.Number // of the field named last
+	at   rt.Instant       // of the message
 	out  []byte
 	wall int64 // ns from an instant to the time of day
 	in   [maxFields]wireValue
@@ -119,7 +120,7 @@ func (c *coder) appendVarint(v uint64) {
 // int64.
 //
 //rt:noalloc
-func number[T int64 | int32 | uint64 | uint32](c *coder, name string, kind uint64, typeName string, v *T) {
+func number[T ~int64 | int32 | uint64 | uint32](c *coder, name string, kind uint64, typeName string, v *T) {
 	switch f := c.next(); c.mode {
 	case encoding:
 		c.appendVarint(uint64(*v))
@@ -132,6 +133,17 @@ func number[T int64 | int32 | uint64 | uint32](c *coder, name string, kind uint6
 
 //rt:noalloc
 func (c *coder) int(name string, v *int64) { number(c, name, typeInt64, "", v) }
+
+//rt:noalloc
+func (c *coder) instant(name string, v *rt.Instant) { number(c, name, typeInt64, "", v) }
+
+// begin codes the instant of a message, its first field.
+//
+//rt:noalloc
+func (c *coder) begin(v *rt.Instant) {
+	c.instant("t_ns", v)
+	c.at = *v
+}
 
 //rt:noalloc
 func (c *coder) int32(name string, v *int32) { number(c, name, typeInt32, "", v) }

@@ -207,8 +207,9 @@ func ours(f io.ReaderAt) bool {
 		string(header[13:]) == Profile
 }
 
-// whole reports whether a file ends as a complete file does.
-func whole(f *os.File) bool {
+// Ended reports whether a file ends as a complete file does. A file that Read calls torn is then
+// damaged before its end.
+func Ended(f *os.File) bool {
 	info, err := f.Stat()
 	if err != nil || info.Size() < 2*int64(len(mcap.Magic)) {
 		return false

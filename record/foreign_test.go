@@ -61,8 +61,7 @@ func TestRecordsAreSafeForATerminal(t *testing.T) {
 	r.SetRun(map[string]string{"id": evil, "model": evil, evil: "x"})
 	r.NoteSession(clock.Now(), &s)
 	r.NoteEpisode(clock.Now(), 1, false, "", evil)
-	*r.Merges.Put() = Chunk{At: clock.Now(), Outcome: evil, Session: &s}
-	r.Merges.Commit()
+	send(r.Merges, Chunk{At: clock.Now(), Outcome: evil, Session: &s})
 	r.Note(clock.Now(), evil, LevelInfo, evil)
 	r.Collect()
 	write(r, clock.Now(), true)
@@ -129,9 +128,7 @@ func TestCamerasHaveNames(t *testing.T) {
 			}
 			var b bytes.Buffer
 			w, err := mcap.NewWriter(&b, &mcap.WriterOptions{})
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			topic, frame := CameraTopic+"top", "top"
 			if where == "topic" {
 				topic = CameraTopic + name
@@ -166,10 +163,7 @@ func setBack(t *testing.T, by time.Duration) (r *Recorder, c *rttest.Clock, run 
 	step := int64(0)
 	return r, c, func(d time.Duration) {
 		for end := c.Now().Add(d); c.Now() < end; step++ {
-			c.SleepUntil(c.Now().Add(100 * time.Millisecond))
-			tick(r, c.Now(), step)
-			r.Image(0, c.Now(), Bytes{A: []byte(fmt.Sprintf("picture %d", c.Now()))})
-			write(r, c.Now(), false)
+			pass(r, step, fmt.Appendf(nil, "picture %d", c.Now().Add(100*time.Millisecond)))
 		}
 	}
 }
@@ -202,10 +196,7 @@ func TestClockStepsMoveNoPicture(t *testing.T) {
 			t.Fatalf("%d files, %v; want one of before and one of after", len(names), err)
 		}
 		for _, name := range names { // for other readers, the picture's own stamp equals the message's
-			data, err := os.ReadFile(name)
-			if err != nil {
-				t.Fatal(err)
-			}
+			data := load(t, name)
 			if _, err := scan(bytes.NewReader(data), func(token mcap.TokenType, record []byte) error {
 				if token != mcap.TokenMessage {
 					return nil
@@ -232,9 +223,7 @@ func TestOldPicturesAreWhereTheirMessagesAre(t *testing.T) {
 	const before, after = 1_764_000_010_000_000_000, 1_764_000_000_000_000_000
 	var b bytes.Buffer
 	w, err := mcap.NewWriter(&b, &mcap.WriterOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	w.WriteHeader(&mcap.Header{Profile: Profile})
 	w.WriteMetadata(&mcap.Metadata{Name: RunMetadata,
 		Metadata: map[string]string{"clock_offset_ns": fmt.Sprint(after)}})
@@ -264,19 +253,13 @@ func TestClockStepsKeepTheOrderOfFiles(t *testing.T) {
 		base.Add(time.Second), base.Add(-24 * 365 * time.Hour), base.Add(2 * time.Second)} {
 		for _, id := range []string{"a", "b"} {
 			f, err := d.create(id, at)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			made = append(made, filepath.Base(f.Name()))
-			if err := f.Close(); err != nil {
-				t.Fatal(err)
-			}
+			must(t, f.Close())
 		}
 	}
 	entries, _, err := d.list()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	var listed []string
 	for _, e := range entries {
 		listed = append(listed, e.name)
@@ -323,9 +306,7 @@ func TestADiskThatFailsIsNoEnd(t *testing.T) {
 func discarding(t *testing.T) *mcap.Writer {
 	t.Helper()
 	w, err := mcap.NewWriter(io.Discard, &mcap.WriterOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return w
 }
 
@@ -340,9 +321,7 @@ func TestRepairLosesNoWholeChunk(t *testing.T) {
 		damage(torn)
 		dir := t.TempDir()
 		file := filepath.Join(dir, name)
-		if err := os.WriteFile(file, torn, 0o600); err != nil {
-			t.Fatal(err)
-		}
+		must(t, os.WriteFile(file, torn, 0o600))
 		var reports []Report
 		r, _ := recorderAt(t, Config{Mode: Ring, Dir: dir, Report: func(x Report) { reports = append(reports, x) }})
 		r.writer.repair(new(atomic.Bool))

@@ -181,14 +181,14 @@ var RunStates = []string{"DEAD", "CONNECTING", "STREAMING", "DEGRADED", "STALLED
 
 //rt:noalloc
 func (t *Tick) visit(c *coder) {
-	c.int("t_ns", (*int64)(&t.At))
+	c.begin(&t.At)
 	c.int("lateness_ns", &t.Lateness)
 	c.uint64("skipped", &t.Skipped)
 	c.row("state", &t.State)
 	c.row("goal", &t.Goal)
 	c.row("action", &t.Action)
 	c.int("step", &t.Step)
-	c.int("source_ns", (*int64)(&t.Source))
+	c.instant("source_ns", &t.Source)
 	c.uint64("seq", &t.Seq)
 	c.uint32("epoch", &t.Epoch)
 	c.uint32("episode", &t.Episode)
@@ -238,7 +238,7 @@ type Request struct {
 
 //rt:noalloc
 func (r *Request) visit(c *coder) {
-	c.int("t_ns", (*int64)(&r.At))
+	c.begin(&r.At)
 	c.uint64("seq", &r.Seq)
 	c.uint32("epoch", &r.Epoch)
 	c.uint32("episode", &r.Episode)
@@ -284,10 +284,10 @@ type Sent struct {
 
 //rt:noalloc
 func (s *Sent) visit(c *coder) {
-	c.int("t_ns", (*int64)(&s.At))
+	c.begin(&s.At)
 	c.uint64("seq", &s.Seq)
 	c.uint32("epoch", &s.Epoch)
-	c.int("observed_ns", (*int64)(&s.Observed))
+	c.instant("observed_ns", &s.Observed)
 	c.int("bytes", &s.Bytes)
 	c.string("outcome", &s.Outcome)
 }
@@ -316,7 +316,7 @@ type Chunk struct {
 
 //rt:noalloc
 func (k *Chunk) visit(c *coder) {
-	c.int("t_ns", (*int64)(&k.At))
+	c.begin(&k.At)
 	c.uint64("seq", &k.Seq)
 	c.uint32("epoch", &k.Epoch)
 	c.uint32("episode", &k.Episode)
@@ -328,7 +328,7 @@ func (k *Chunk) visit(c *coder) {
 	c.int("queue_wait_ns", &k.QueueWait)
 	c.int("inference_ns", &k.Inference)
 	c.uint64("superseded", &k.Superseded)
-	c.int("observed_ns", (*int64)(&k.Observed))
+	c.instant("observed_ns", &k.Observed)
 	c.int("jump_micro", &k.Jump)
 	session(c, &k.Session)
 }
@@ -355,7 +355,7 @@ type Episode struct {
 
 //rt:noalloc
 func (e *Episode) visit(c *coder) {
-	c.int("t_ns", (*int64)(&e.At))
+	c.begin(&e.At)
 	c.uint32("number", &e.Number)
 	c.bool("ended", &e.Ended)
 	c.string("outcome", &e.Outcome)
@@ -383,7 +383,7 @@ type Event struct {
 
 //rt:noalloc
 func (e *Event) visit(c *coder) {
-	c.int("t_ns", (*int64)(&e.At))
+	c.begin(&e.At)
 	c.string("kind", &e.Kind)
 	c.enum("level", ".edgert.Level", &e.Level)
 	c.uint32("code", &e.Code)
@@ -458,3 +458,9 @@ func Append(to []byte, m message, wall int64) []byte {
 }
 
 type message interface{ visit(*coder) }
+
+// messagePointer is a pointer to a message.
+type messagePointer[T any] interface {
+	*T
+	message
+}

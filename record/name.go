@@ -29,8 +29,8 @@ func CheckCamera(name string) error {
 	return nil
 }
 
-// CheckCameras is CheckCamera for all cameras of a run; their names must also differ.
-func CheckCameras(names []string) error {
+// checkCameras is CheckCamera for all cameras of a run; their names must also differ.
+func checkCameras(names []string) error {
 	if len(names) > MaxCameras {
 		return fmt.Errorf("%d cameras, want at most %d", len(names), MaxCameras)
 	}

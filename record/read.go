@@ -113,7 +113,7 @@ func (i *Info) take(run map[string]string) (err error) {
 		return fmt.Errorf("its metadata has the clock_offset_ns %q, want nanoseconds", run["clock_offset_ns"])
 	}
 	if names := run["cameras"]; names != "" {
-		return CheckCameras(strings.Split(names, ","))
+		return checkCameras(strings.Split(names, ","))
 	}
 	return nil
 }
@@ -121,22 +121,23 @@ func (i *Info) take(run map[string]string) (err error) {
 // message decodes a message and calls its func.
 func (v *Visitor) message(topic string, m *mcap.Message, wall int64) error {
 	data := m.Data
-	switch {
-	case topic == TickTopic:
+	switch topic {
+	case TickTopic:
 		return visit(&Tick{}, v.Tick, topic, data, wall)
-	case topic == RequestTopic:
+	case RequestTopic:
 		return visit(&Request{}, v.Request, topic, data, wall)
-	case topic == SentTopic:
+	case SentTopic:
 		return visit(&Sent{}, v.Sent, topic, data, wall)
-	case topic == ChunkTopic:
+	case ChunkTopic:
 		return visit(&Chunk{}, v.Chunk, topic, data, wall)
-	case topic == SessionTopic:
+	case SessionTopic:
 		return visit(&Session{}, v.Session, topic, data, wall)
-	case topic == EventTopic:
+	case EventTopic:
 		return visit(&Event{}, v.Event, topic, data, wall)
-	case topic == EpisodeTopic:
+	case EpisodeTopic:
 		return visit(&Episode{}, v.Episode, topic, data, wall)
-	case strings.HasPrefix(topic, CameraTopic) && v.Image != nil:
+	}
+	if strings.HasPrefix(topic, CameraTopic) && v.Image != nil {
 		return visit(&Image{}, func(i *Image) error {
 			if err := CheckCamera(i.Camera); err != nil {
 				return err
@@ -195,10 +196,6 @@ func Written(f *os.File) bool {
 	unix.Flock(int(f.Fd()), unix.LOCK_UN)
 	return false
 }
-
-// Ended reports whether a file ends as a complete file does. A file that Read calls torn is then
-// damaged before its end.
-func Ended(f *os.File) bool { return whole(f) }
 
 // ReadFolder visits all records in a folder, the oldest first.
 func ReadFolder(dir string, v Visitor) (infos []Info, err error) {

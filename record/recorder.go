@@ -36,7 +36,7 @@ const (
 
 // Bounds of the memory.
 const (
-	MaxMemory = 24 << 20 // maximum memory of a recorder
+	maxMemory = 24 << 20 // maximum memory of a recorder
 
 	lanes        = 6
 	tickSlots    = 512 // 8 s at 60 Hz, 0.5 s at 1 kHz
@@ -51,7 +51,7 @@ const (
 
 // The rest is for the chunk being written: the entries that the writer has taken out, the library's
 // own copy and its compressed form.
-const _ = uint(MaxMemory - messageBytes - pictureBytes - scratchBytes - 4*chunkBytes)
+const _ = uint(maxMemory - messageBytes - pictureBytes - scratchBytes - 4*chunkBytes)
 
 // Config configures one recorder.
 type Config struct {
@@ -154,7 +154,7 @@ func (l *Lane[T]) Commit() { l.ring.Commit() }
 
 // New returns a recorder. It writes nothing until threads call Collect and Write.
 func New(cfg Config) (*Recorder, error) {
-	if err := CheckCameras(cfg.Cameras); err != nil {
+	if err := checkCameras(cfg.Cameras); err != nil {
 		return nil, fmt.Errorf("record: %w", err)
 	}
 	if cfg.Now == nil {
@@ -202,7 +202,7 @@ func (r *Recorder) setWall() int64 {
 	return r.wall.Load()
 }
 
-// Visit registers a visitor for each tick, request, chunk, episode and event that Collect takes in,
+// Visit registers a visitor for each message except sessions and pictures that Collect takes in,
 // also in mode Off. The thread that calls Collect calls its funcs and ignores their errors; they
 // must not delay it. Call Visit before that thread starts.
 func (r *Recorder) Visit(v Visitor) { r.visitor = v }
@@ -216,7 +216,7 @@ func (r *Recorder) SetRun(run map[string]string) { r.run.Store(&run) }
 // SetCameras sets the names of the cameras. Call it once, before the first picture and the first
 // file.
 func (r *Recorder) SetCameras(names []string) error {
-	if err := CheckCameras(names); err != nil {
+	if err := checkCameras(names); err != nil {
 		return fmt.Errorf("record: %w", err)
 	}
 	if r.cfg.Cameras = names; len(names) > 0 && r.pictures == nil && r.cfg.Mode != Off {
@@ -227,46 +227,42 @@ func (r *Recorder) SetCameras(names []string) error {
 
 // Note records an event. Any thread but the tick's may call it, also on a nil Recorder.
 func (r *Recorder) Note(at rt.Instant, kind string, level uint32, text string) {
-	if r != nil {
-		r.note(at, kind, level, 0, 0, 0, nil, text, nil)
-	}
+	note(r, Event{At: at, Kind: kind, Level: level}, text)
 }
 
 // NoteEvent is Note for an event that the tick has reported.
 func (r *Recorder) NoteEvent(at rt.Instant, kind string, level, code uint32, a, b int64, text []byte) {
-	if r != nil {
-		r.note(at, kind, level, code, a, b, text, "", nil)
-	}
+	note(r, Event{
+		At:    at,
+		Kind:  kind,
+		Level: level,
+		Code:  code,
+		A:     a,
+		B:     b,
+	}, text)
 }
 
 // NoteSession records the opening of a session.
 func (r *Recorder) NoteSession(at rt.Instant, s *Session) {
-	if r != nil {
-		r.note(at, "link", LevelInfo, 0, 0, 0, nil, "session open", s)
-	}
+	note(r, Event{
+		At:      at,
+		Kind:    "link",
+		Level:   LevelInfo,
+		session: s,
+	}, "session open")
 }
 
-func (r *Recorder) note(at rt.Instant, kind string, level, code uint32, a, b int64, bytes []byte, text string,
-	s *Session) {
-	r.noting.Lock()
-	defer r.noting.Unlock()
-	e := r.events.Put()
-	if e == nil {
+func note[T string | []byte](r *Recorder, e Event, text T) {
+	if r == nil {
 		return
 	}
-	e.At = at
-	e.Kind = kind
-	e.Level = level
-	e.Code = code
-	e.A = a
-	e.B = b
-	e.session = s
-	if text != "" {
-		e.Text.Set(text)
-	} else {
-		e.Text.SetBytes(bytes)
+	r.noting.Lock()
+	defer r.noting.Unlock()
+	if m := r.events.Put(); m != nil {
+		*m = e
+		m.Text.n = uint8(fit(m.Text.b[:], text))
+		r.events.Commit()
 	}
-	r.events.Commit()
 }
 
 // NoteEpisode records an episode's beginning or its end. Any thread but the tick's may call it,
@@ -277,18 +273,16 @@ func (r *Recorder) NoteEpisode(at rt.Instant, number uint32, ended bool, outcome
 	}
 	r.noting.Lock()
 	defer r.noting.Unlock()
-	m := r.cuts.Put()
-	if m == nil {
-		return
+	if m := r.cuts.Put(); m != nil {
+		*m = Episode{
+			At:      at,
+			Number:  number,
+			Ended:   ended,
+			Outcome: outcome,
+		}
+		m.Task.Set(task)
+		r.cuts.Commit()
 	}
-	*m = Episode{
-		At:      at,
-		Number:  number,
-		Ended:   ended,
-		Outcome: outcome,
-	}
-	m.Task.Set(task)
-	r.cuts.Commit()
 }
 
 // Keep protects all files of this run from deletion from now on. When they fill Config.Size, the
@@ -318,75 +312,50 @@ var starved = "a tick without an action"
 //rt:noalloc
 func (r *Recorder) Collect() {
 	for m := r.Ticks.ring.Peek(); m != nil; m = r.Ticks.ring.Peek() {
-		m.visit(r.begin())
 		if m.Starved {
 			r.Save(&starved, false)
 		}
-		if r.visitor.Tick != nil {
-			_ = r.visitor.Tick(m)
-		}
-		at := m.At
-		r.Ticks.ring.Release()
-		r.keep(channelTick, at)
+		take(r, r.Ticks, channelTick, m, r.visitor.Tick)
 	}
-	for m := r.Requests.ring.Peek(); m != nil; m = r.Requests.ring.Peek() {
-		m.visit(r.begin())
-		if r.visitor.Request != nil {
-			_ = r.visitor.Request(m)
-		}
-		at := m.At
-		r.Requests.ring.Release()
-		r.keep(channelRequest, at)
-	}
-	for m := r.Sent.ring.Peek(); m != nil; m = r.Sent.ring.Peek() {
-		m.visit(r.begin())
-		at := m.At
-		r.Sent.ring.Release()
-		r.keep(channelSent, at)
-	}
-	r.chunks(r.Merges)
-	r.chunks(r.Refused)
-	for m := r.cuts.ring.Peek(); m != nil; m = r.cuts.ring.Peek() {
-		m.visit(r.begin())
-		if r.visitor.Episode != nil {
-			_ = r.visitor.Episode(m)
-		}
-		at := m.At
-		r.cuts.ring.Release()
-		r.keep(channelEpisode, at)
-	}
+	all(r, r.Requests, channelRequest, r.visitor.Request)
+	all(r, r.Sent, channelSent, r.visitor.Sent)
+	all(r, r.Merges, channelChunk, r.visitor.Chunk)
+	all(r, r.Refused, channelChunk, r.visitor.Chunk)
+	all(r, r.cuts, channelEpisode, r.visitor.Episode)
 	for e := r.events.ring.Peek(); e != nil; e = r.events.ring.Peek() {
 		if e.session != nil {
 			e.session.visit(r.begin())
 			r.keep(channelSession, e.At)
 		}
-		e.visit(r.begin())
-		r.keep(channelEvent, e.At)
-		if r.visitor.Event != nil {
-			_ = r.visitor.Event(e)
-		}
 		r.line.at = e.At
 		r.line.level = e.Level
 		r.line.text = e.Text
 		r.line.name = e.Kind
+		take(r, r.events, channelEvent, e, r.visitor.Event)
 		r.line.visit(r.begin())
-		at := e.At
-		r.events.ring.Release()
-		r.keep(channelLog, at)
+		r.keep(channelLog, r.line.at)
 	}
 }
 
+// all moves the messages from a lane into memory.
+//
 //rt:noalloc
-func (r *Recorder) chunks(lane *Lane[Chunk]) {
+func all[T any, M messagePointer[T]](r *Recorder, lane *Lane[T], channel uint16, visit func(M) error) {
 	for m := lane.ring.Peek(); m != nil; m = lane.ring.Peek() {
-		m.visit(r.begin())
-		if r.visitor.Chunk != nil {
-			_ = r.visitor.Chunk(m)
-		}
-		at := m.At
-		lane.ring.Release()
-		r.keep(channelChunk, at)
+		take(r, lane, channel, M(m), visit)
 	}
+}
+
+// take moves a lane's next message, m, into memory.
+//
+//rt:noalloc
+func take[T any, M messagePointer[T]](r *Recorder, lane *Lane[T], channel uint16, m M, visit func(M) error) {
+	m.visit(r.begin())
+	if visit != nil {
+		_ = visit(m)
+	}
+	lane.ring.Release()
+	r.keep(channel, r.coder.at)
 }
 
 // begin returns the coder, ready for a message.

@@ -89,10 +89,14 @@ func recorderAt(t *testing.T, cfg Config) (*Recorder, *rttest.Clock) {
 		return time.Date(2026, 11, 24, 14, 3, 20, 0, time.UTC).Add(time.Duration(clock.Now()))
 	}
 	r, err := New(cfg)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return r, clock
+}
+
+// send puts a message into a lane.
+func send[T any](l *Lane[T], m T) {
+	*l.Put() = m
+	l.Commit()
 }
 
 // tick puts one tick into its lane and collects it.
@@ -100,6 +104,48 @@ func tick(r *Recorder, at rt.Instant, step int64) {
 	fillTick(r.Ticks.Put(), at, step)
 	r.Ticks.Commit()
 	r.Collect()
+}
+
+// starve is tick for a tick without a due action.
+func starve(r *Recorder, at rt.Instant, step int64) {
+	m := r.Ticks.Put()
+	fillTick(m, at, step)
+	m.Starved = true
+	r.Ticks.Commit()
+	r.Collect()
+}
+
+// pass lets a tenth of a second pass, with a tick, a picture if picture is not nil, and a step of the
+// writing thread.
+func pass(r *Recorder, step int64, picture []byte) {
+	now := r.cfg.Clock.Now().Add(100 * time.Millisecond)
+	r.cfg.Clock.SleepUntil(now)
+	tick(r, now, step)
+	if picture != nil {
+		r.Image(0, now, Bytes{A: picture})
+	}
+	write(r, now, false)
+}
+
+// put writes a file.
+func put(t *testing.T, dir, name string, data []byte) {
+	t.Helper()
+	must(t, os.WriteFile(filepath.Join(dir, name), data, 0o600))
+}
+
+// load returns the content of a file.
+func load(t *testing.T, path string) []byte {
+	t.Helper()
+	content, err := os.ReadFile(path)
+	must(t, err)
+	return content
+}
+
+func must(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
 }
 
 // write runs one step of the writing thread, as Write does.
@@ -127,9 +173,7 @@ func contents(t *testing.T, dir string) (steps []int64, events []string, picture
 			return nil
 		},
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return steps, events, pictures, infos
 }
 
@@ -141,8 +185,7 @@ func TestEveryFieldIsReadAsItWasWritten(t *testing.T) {
 	var want Tick
 	fillTick(&want, now, 41)
 	want.Starved = true
-	*r.Ticks.Put() = want
-	r.Ticks.Commit()
+	send(r.Ticks, want)
 	request := Request{
 		At:      now,
 		Seq:     9,
@@ -155,11 +198,9 @@ func TestEveryFieldIsReadAsItWasWritten(t *testing.T) {
 		Runway:  500,
 		Session: testSession,
 	}
-	*r.Requests.Put() = request
-	r.Requests.Commit()
+	send(r.Requests, request)
 	sent := Sent{At: now + 1, Seq: 9, Epoch: 3, Observed: now - 5, Bytes: 1234, Outcome: "sent"}
-	*r.Sent.Put() = sent
-	r.Sent.Commit()
+	send(r.Sent, sent)
 	chunk := Chunk{
 		At:         now + 2,
 		Seq:        9,
@@ -177,11 +218,9 @@ func TestEveryFieldIsReadAsItWasWritten(t *testing.T) {
 		Jump:       9,
 		Session:    testSession,
 	}
-	*r.Merges.Put() = chunk
-	r.Merges.Commit()
+	send(r.Merges, chunk)
 	foreign := Chunk{At: now + 3, Seq: 10, Outcome: "foreign"}
-	*r.Refused.Put() = foreign
-	r.Refused.Commit()
+	send(r.Refused, foreign)
 	r.NoteSession(now+4, testSession)
 	r.NoteEvent(now+5, "bus", LevelWarning, 5, -1, 2, []byte("motors do not answer"))
 	r.Collect()
@@ -258,20 +297,14 @@ func TestRingWritesWhatWasBefore(t *testing.T) {
 	step := int64(0)
 	run := func(d time.Duration) {
 		for end := clock.Now().Add(d); clock.Now() < end; step++ {
-			clock.SleepUntil(clock.Now().Add(100 * time.Millisecond))
-			tick(r, clock.Now(), step)
-			r.Image(0, clock.Now(), Bytes{A: []byte("picture ")})
-			write(r, clock.Now(), false)
+			pass(r, step, []byte("picture "))
 		}
 	}
 	run(12 * time.Minute)
 	if found, _ := os.ReadDir(r.cfg.Dir); len(found) != 0 {
 		t.Fatalf("%v is there before anything happened", found)
 	}
-	fillTick(r.Ticks.Put(), clock.Now(), step)
-	r.Ticks.slot(func(m *Tick) { m.Starved = true })
-	r.Ticks.Commit()
-	r.Collect()
+	starve(r, clock.Now(), step)
 	first := step
 	step++
 	run(30 * time.Second)
@@ -318,43 +351,37 @@ func TestRingWritesWhatWasBefore(t *testing.T) {
 func TestRingNeverWritesSteadily(t *testing.T) {
 	r, clock := recorderAt(t, Config{Mode: Ring})
 	step, open := int64(0), 0
-	run := func(d time.Duration, starved bool) {
+	run := func(d time.Duration, tick func(*Recorder, rt.Instant, int64)) {
 		for end := clock.Now().Add(d); clock.Now() < end; step++ {
 			clock.SleepUntil(clock.Now().Add(100 * time.Millisecond))
-			fillTick(r.Ticks.Put(), clock.Now(), step)
-			r.Ticks.slot(func(m *Tick) { m.Starved = starved })
-			r.Ticks.Commit()
-			r.Collect()
+			tick(r, clock.Now(), step)
 			write(r, clock.Now(), false)
 			if r.writer.file != nil {
 				open++
 			}
 		}
 	}
-	run(10*time.Minute, true)
+	run(10*time.Minute, starve)
 	if s := r.Stats(); s.Saves != 4 {
 		t.Errorf("%d saves in the first ten minutes, want those after 0, 1, 2 and 4 minutes", s.Saves)
 	}
-	run(50*time.Minute, true)
+	run(50*time.Minute, starve)
 	if share := float64(open) / float64(step); share > 0.1 || r.Stats().Saves < 9 {
 		t.Errorf("a file is open for %.2f of the time in %d saves, want less than a tenth", share, r.Stats().Saves)
 	}
 	if steps, _, _, _ := contents(t, r.cfg.Dir); len(steps) != int(steps[len(steps)-1]-steps[0])+1 {
 		t.Errorf("%d ticks between steps %d and %d, want no gap", len(steps), steps[0], steps[len(steps)-1])
 	}
-	run(20*time.Minute, false)
+	run(20*time.Minute, tick)
 	for range 2 {
 		before := r.Stats().Saves
-		run(time.Second, true)
-		run(65*time.Second, false)
+		run(time.Second, starve)
+		run(65*time.Second, tick)
 		if n := r.Stats().Saves; n != before+1 {
 			t.Errorf("%d saves, want one more than %d at once", n, before)
 		}
 	}
 }
-
-// slot changes the message that Put will lend.
-func (l *Lane[T]) slot(f func(*T)) { f(l.ring.Reserve()) }
 
 // A disk that accepts no data costs counted messages, and nothing else. When it accepts data again,
 // the recorder continues in a new file.
@@ -373,9 +400,7 @@ func TestDiskThatFails(t *testing.T) {
 	step := int64(0)
 	run := func(d time.Duration) {
 		for end := clock.Now().Add(d); clock.Now() < end; step++ {
-			clock.SleepUntil(clock.Now().Add(100 * time.Millisecond))
-			tick(r, clock.Now(), step)
-			write(r, clock.Now(), false)
+			pass(r, step, nil)
 		}
 	}
 	run(5 * time.Second)
@@ -406,9 +431,7 @@ func TestDiskThatHangs(t *testing.T) {
 	rttest.RealTime(t)
 	release := make(chan struct{})
 	r, err := New(Config{Mode: All, Dir: t.TempDir(), Size: 1 << 30, ID: "arm", Clock: rt.KernelClock()})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	hung := make(chan struct{}, 8)
 	r.writer.create = func(string, time.Time) (*os.File, error) {
 		hung <- struct{}{}
@@ -463,12 +486,9 @@ func TestRecorderNoAlloc(t *testing.T) {
 		at := rt.Instant(step) * 16_666_667
 		fillTick(r.Ticks.Put(), at, step)
 		r.Ticks.Commit()
-		*r.Requests.Put() = Request{At: at, Session: testSession}
-		r.Requests.Commit()
-		*r.Merges.Put() = Chunk{At: at, Session: testSession, Outcome: "joined"}
-		r.Merges.Commit()
-		*r.Sent.Put() = Sent{At: at, Outcome: "sent"}
-		r.Sent.Commit()
+		send(r.Requests, Request{At: at, Session: testSession})
+		send(r.Merges, Chunk{At: at, Session: testSession, Outcome: "joined"})
+		send(r.Sent, Sent{At: at, Outcome: "sent"})
 		r.Note(at, "operator", LevelInfo, "pause")
 		r.Save(&starved, false)
 		r.Collect()
@@ -493,18 +513,13 @@ func TestEpisodesAreNotDeleted(t *testing.T) {
 	})
 	_, whole := writeChunks(t, 1)
 	older := filepath.Join(r.cfg.Dir, nameAt(r.cfg.ID, time.Unix(0, 0)))
-	if err := os.WriteFile(older, whole, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.WriteFile(older, whole, 0o600))
 	r.Keep()
 	noise := make([]byte, 300_000)
 	random := rand.NewChaCha8([32]byte{})
 	for step := range int64(150) {
-		clock.SleepUntil(clock.Now().Add(100 * time.Millisecond))
-		tick(r, clock.Now(), step)
 		random.Read(noise) // does not compress
-		r.Image(0, clock.Now(), Bytes{A: noise})
-		write(r, clock.Now(), false)
+		pass(r, step, noise)
 	}
 	write(r, clock.Now(), true)
 	s := r.Stats()
@@ -530,27 +545,18 @@ func TestFilesStayBelowTheSize(t *testing.T) {
 		}
 	}})
 	_, whole := writeChunks(t, 1)
-	if err := os.WriteFile(filepath.Join(r.cfg.Dir, nameAt("other", time.Unix(0, 0))), whole, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	put(t, r.cfg.Dir, nameAt("other", time.Unix(0, 0)), whole)
 	stranger := filepath.Join(r.cfg.Dir, "arm-20200101T000000.000Z.mcap")
-	if err := os.WriteFile(stranger, bytes.Repeat([]byte("mine"), 1000), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.WriteFile(stranger, bytes.Repeat([]byte("mine"), 1000), 0o600))
 	noise := make([]byte, 300_000)
 	copy(noise, "picture ")
 	random := rand.NewChaCha8([32]byte{})
 	most := int64(0)
 	for step := range int64(150) {
-		clock.SleepUntil(clock.Now().Add(100 * time.Millisecond))
-		tick(r, clock.Now(), step)
 		random.Read(noise[8:]) // does not compress
-		r.Image(0, clock.Now(), Bytes{A: noise})
-		write(r, clock.Now(), false)
+		pass(r, step, noise)
 		_, total, err := r.writer.folder.list()
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		most = max(most, total)
 	}
 	write(r, clock.Now(), true)
@@ -568,9 +574,7 @@ func TestFilesStayBelowTheSize(t *testing.T) {
 	entries, _, _ := r.writer.folder.list()
 	for _, e := range entries[1:] { // without the stranger's file, which is the oldest
 		f, err := os.Open(filepath.Join(r.cfg.Dir, e.name))
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		info, err := Read(f, Visitor{Tick: func(m *Tick) error { steps = append(steps, m.Step); return nil }})
 		f.Close()
 		if err != nil || info.Torn {
@@ -583,10 +587,7 @@ func TestFilesStayBelowTheSize(t *testing.T) {
 
 	// When a stranger's files fill the folder, nothing is written, and the error gives the reason.
 	full, clock := recorderAt(t, Config{Mode: All, Size: 2 << 20})
-	if err := os.WriteFile(filepath.Join(full.cfg.Dir, "arm-20200101T000000.000Z.mcap"), make([]byte, 2<<20),
-		0o600); err != nil {
-		t.Fatal(err)
-	}
+	put(t, full.cfg.Dir, "arm-20200101T000000.000Z.mcap", make([]byte, 2<<20))
 	tick(full, clock.Now(), 1)
 	write(full, clock.Now(), true)
 	if s := full.Stats(); s.Error != errNoRoom.Error() || s.Lost != 1 {
@@ -640,7 +641,7 @@ func TestWindowCountsWhatGaveWay(t *testing.T) {
 // A disk that stays full does not get a new file at each try: those files would stay for ever.
 func TestFullDiskGetsNoEmptyFiles(t *testing.T) {
 	for _, place := range []string{"/dev/full", "gone"} {
-		r, clock := recorderAt(t, Config{Mode: All})
+		r, _ := recorderAt(t, Config{Mode: All})
 		tries := 0
 		r.writer.create = func(id string, at time.Time) (*os.File, error) {
 			f, err := r.writer.folder.create(id, at)
@@ -656,9 +657,7 @@ func TestFullDiskGetsNoEmptyFiles(t *testing.T) {
 			return os.NewFile(uintptr(full), f.Name()), err // under the name of the regular file
 		}
 		for step := range int64(100) {
-			clock.SleepUntil(clock.Now().Add(100 * time.Millisecond))
-			tick(r, clock.Now(), step)
-			write(r, clock.Now(), false)
+			pass(r, step, nil)
 			if f := r.writer.file; f != nil {
 				f.os.Close() // before the first chunk
 			}
@@ -674,9 +673,7 @@ func TestRoomIsMadeInAdvance(t *testing.T) {
 	_, whole := writeChunks(t, 1)
 	dir := t.TempDir()
 	for i := range 40 {
-		if err := os.WriteFile(filepath.Join(dir, nameAt("old", time.Unix(int64(i), 0))), whole, 0o600); err != nil {
-			t.Fatal(err)
-		}
+		must(t, os.WriteFile(filepath.Join(dir, nameAt("old", time.Unix(int64(i), 0))), whole, 0o600))
 	}
 	one := int64(len(whole))
 	d := folder{dir, 40 * one, diskOf}
@@ -689,10 +686,8 @@ func TestRoomIsMadeInAdvance(t *testing.T) {
 		}
 		if try == 1 {
 			for i := range 3 {
-				if err := os.WriteFile(filepath.Join(dir, nameAt("new", time.Unix(int64(i), 0))), whole,
-					0o600); err != nil {
-					t.Fatal(err)
-				}
+				must(t, os.WriteFile(filepath.Join(dir, nameAt("new", time.Unix(int64(i), 0))), whole,
+					0o600))
 			}
 		}
 	}
@@ -706,9 +701,7 @@ func TestTheDiskKeepsSomeForOthers(t *testing.T) {
 	_, whole := writeChunks(t, 1)
 	dir := t.TempDir()
 	for i := range 4 {
-		if err := os.WriteFile(filepath.Join(dir, nameAt("old", time.Unix(int64(i), 0))), whole, 0o600); err != nil {
-			t.Fatal(err)
-		}
+		must(t, os.WriteFile(filepath.Join(dir, nameAt("old", time.Unix(int64(i), 0))), whole, 0o600))
 	}
 	free := int64(0)
 	d := folder{dir, disk, func(string) (int64, int64) { return free, disk }}
@@ -741,13 +734,9 @@ func TestFolderThatVanishes(t *testing.T) {
 	}})
 	const steps = 100
 	for step := range int64(steps) {
-		clock.SleepUntil(clock.Now().Add(100 * time.Millisecond))
-		tick(r, clock.Now(), step)
-		write(r, clock.Now(), false)
+		pass(r, step, nil)
 		if step == steps/2 {
-			if err := os.RemoveAll(r.cfg.Dir); err != nil {
-				t.Fatal(err)
-			}
+			must(t, os.RemoveAll(r.cfg.Dir))
 		}
 	}
 	write(r, clock.Now(), true)

@@ -35,7 +35,7 @@ func (w *writer) repair(stop *atomic.Bool) {
 			continue // a stranger's, or in use by another process
 		}
 		os.Remove(filepath.Join(w.folder.dir, e.name+repairing))
-		if !whole(f) {
+		if !Ended(f) {
 			if err := w.folder.rebuild(f); err != nil {
 				w.r.cfg.Report(Report{File: f.Name(), Why: Repaired, Err: err})
 			} else {

@@ -24,9 +24,7 @@ func shoot(r *Recorder, random *rand.ChaCha8) {
 func shootFile(t *testing.T, r *Recorder, random *rand.ChaCha8) {
 	t.Helper()
 	shoot(r, random)
-	if err := r.writer.close(r.cfg.Clock.Now()); err != nil {
-		t.Fatal(err)
-	}
+	must(t, r.writer.close(r.cfg.Clock.Now()))
 }
 
 // Two robots record into one folder: neither deletes the records of the other's run with episodes
@@ -56,9 +54,7 @@ func TestRobotsOfOneFolderSpareEpisodes(t *testing.T) {
 		shoot(kept, random)
 	}
 	first := filepath.Join(dir, kept.writer.first)
-	if err := kept.writer.close(clock.Now()); err != nil {
-		t.Fatal(err)
-	}
+	must(t, kept.writer.close(clock.Now()))
 	for range 150 {
 		clock.SleepUntil(clock.Now().Add(100 * time.Millisecond))
 		shoot(other, random)
@@ -100,9 +96,7 @@ func TestRobotsOfOneFolderShareItsSize(t *testing.T) {
 			shoot(r, random)
 		}
 		_, total, err := robots[0].writer.folder.list()
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		most = max(most, total)
 	}
 	if limit := int64(size + 3*(size/listShare+chunkRoom)); most < size*3/4 || most > limit {
@@ -117,15 +111,11 @@ func TestNoRoomBesideEpisodes(t *testing.T) {
 	name := nameAt("a", time.Unix(5, 0))
 	for _, n := range []string{nameAt("a", time.Unix(4, 0)), name, nameAt("a", time.Unix(6, 0)),
 		nameAt("b", time.Unix(9, 0))} {
-		if err := os.WriteFile(filepath.Join(dir, n), whole, 0o600); err != nil {
-			t.Fatal(err)
-		}
+		put(t, dir, n, whole)
 	}
 	d := folder{dir, int64(len(whole)), diskOf}
 	f, err := d.reserve(name)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	if _, _, deleted, err := d.makeRoom(1, none); len(deleted) != 2 || !errors.Is(err, errReserved) {
 		t.Errorf("deleted %v, %v, want the file before the reservation and the other robot's, and %v", deleted, err,
 			errReserved)
@@ -192,17 +182,11 @@ func TestRecordsWithoutAReservation(t *testing.T) {
 // made.
 func TestReservationsOfTheDead(t *testing.T) {
 	d := folder{dir: filepath.Join(t.TempDir(), "a[b]*")}
-	if err := os.Mkdir(d.dir, 0o700); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.Mkdir(d.dir, 0o700))
 	dead := filepath.Join(d.dir, ".reserved-1")
-	if err := os.WriteFile(dead, []byte(nameAt("a", time.Unix(5, 0))+"\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.WriteFile(dead, []byte(nameAt("a", time.Unix(5, 0))+"\n"), 0o600))
 	alive, err := d.reserve(nameAt("b", time.Unix(6, 0)))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	defer release(alive)
 	if got := d.reservations(); len(got) != 1 || got[0] != nameAt("b", time.Unix(6, 0)) {
 		t.Errorf("reservations %v, want that of b", got)
@@ -224,9 +208,7 @@ func TestReservationOfAnEmptiedFolder(t *testing.T) {
 	r.Keep()
 	random := rand.NewChaCha8([32]byte{})
 	shootFile(t, r, random)
-	if err := os.RemoveAll(r.cfg.Dir); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.RemoveAll(r.cfg.Dir))
 	clock.SleepUntil(clock.Now().Add(time.Second))
 	shoot(r, random)
 	if got := r.writer.folder.reservations(); len(got) != 1 {

@@ -17,17 +17,13 @@ import (
 func messageOf(t *testing.T, channel uint16) protoreflect.MessageDescriptor {
 	t.Helper()
 	var set descriptorpb.FileDescriptorSet
-	if err := proto.Unmarshal(descriptorSet(channel), &set); err != nil {
-		t.Fatal(err)
-	}
+	must(t, proto.Unmarshal(descriptorSet(channel), &set))
 	files, err := protodesc.NewFiles(&set)
 	if err != nil {
 		t.Fatalf("%s: %v", channels[channel-1].schema, err)
 	}
 	found, err := files.FindDescriptorByName(protoreflect.FullName(channels[channel-1].schema))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return found.(protoreflect.MessageDescriptor)
 }
 
@@ -64,16 +60,12 @@ func TestSchemasSayWhatIsWritten(t *testing.T) {
 			`"timestamp":"1970-01-01T00:00:01.500000001Z","data":"AQID","format":"jpeg","frame_id":"top"`},
 	} {
 		m := dynamicpb.NewMessage(messageOf(t, tt.channel))
-		if err := proto.Unmarshal(tt.data, m); err != nil {
-			t.Fatal(err)
-		}
+		must(t, proto.Unmarshal(tt.data, m))
 		if len(m.GetUnknown()) > 0 {
 			t.Errorf("%s: %d bytes that its schema does not know", channels[tt.channel-1].schema, len(m.GetUnknown()))
 		}
 		text, err := protojson.MarshalOptions{UseProtoNames: true}.Marshal(m)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		if got := strings.ReplaceAll(string(text), " ", ""); !strings.Contains(got, tt.want) {
 			t.Errorf("%s is %s, want %s in it", channels[tt.channel-1].schema, got, tt.want)
 		}

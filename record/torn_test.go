@@ -28,9 +28,7 @@ import (
 func times(t *testing.T, few int) int {
 	if text := os.Getenv("RECORD_TORN"); text != "" {
 		n, err := strconv.Atoi(text)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		return n
 	}
 	return few
@@ -58,11 +56,7 @@ func writeChunks(t *testing.T, chunks int) (name string, whole []byte) {
 	if err != nil || len(entries) != 1 {
 		t.Fatalf("%d files, %v", len(entries), err)
 	}
-	whole, err = os.ReadFile(filepath.Join(r.cfg.Dir, entries[0].name))
-	if err != nil {
-		t.Fatal(err)
-	}
-	return entries[0].name, whole
+	return entries[0].name, load(t, filepath.Join(r.cfg.Dir, entries[0].name))
 }
 
 // inWholeChunks returns the number of messages in the chunks that end before byte cut, from the
@@ -70,14 +64,10 @@ func writeChunks(t *testing.T, chunks int) (name string, whole []byte) {
 func inWholeChunks(t *testing.T, whole []byte, cut int) (n int) {
 	t.Helper()
 	reader, err := mcap.NewReader(bytes.NewReader(whole))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	defer reader.Close()
 	info, err := reader.Info()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	for _, chunk := range info.ChunkIndexes {
 		if int(chunk.ChunkStartOffset+chunk.ChunkLength) <= cut {
 			_, err := scan(io.MultiReader(bytes.NewReader(mcap.Magic),
@@ -121,9 +111,7 @@ func TestFilesCutAndDamagedAnywhere(t *testing.T) {
 		want := inWholeChunks(t, whole, cut)
 		dir := t.TempDir()
 		file := filepath.Join(dir, name)
-		if err := os.WriteFile(file, whole[:cut], 0o600); err != nil {
-			t.Fatal(err)
-		}
+		must(t, os.WriteFile(file, whole[:cut], 0o600))
 		steps, _, pictures, infos := contents(t, dir)
 		if len(steps)+pictures != want || !infos[0].Torn {
 			t.Fatalf("cut at %d of %d: %d ticks and %d pictures, torn %v; want %d together", cut, len(whole),
@@ -132,10 +120,7 @@ func TestFilesCutAndDamagedAnywhere(t *testing.T) {
 		if s := repairIn(t, dir); s.Repaired != 1 {
 			t.Fatalf("cut at %d: %+v, want it repaired", cut, s)
 		}
-		repaired, err := os.ReadFile(file)
-		if err != nil {
-			t.Fatal(err)
-		}
+		repaired := load(t, file)
 		again, _, pictures, infos := contents(t, dir)
 		if !slices.Equal(again, steps) || len(again)+pictures != want || infos[0].Torn ||
 			inWholeChunks(t, repaired, len(repaired)) != want {
@@ -185,21 +170,13 @@ func TestRepairTouchesOnlyWhatIsTornAndOurs(t *testing.T) {
 		"notes.mcap.repair":             torn,
 	}
 	for name, data := range files {
-		if err := os.WriteFile(filepath.Join(dir, name), data, 0o600); err != nil {
-			t.Fatal(err)
-		}
+		put(t, dir, name, data)
 	}
-	if err := os.Symlink(filepath.Join(dir, "notes.mcap"), filepath.Join(dir, nameAt("link", at))); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.Symlink(filepath.Join(dir, "notes.mcap"), filepath.Join(dir, nameAt("link", at))))
 	orphan := filepath.Join(dir, nameAt("gone", at)+repairing)
-	if err := os.WriteFile(orphan, torn, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.WriteFile(orphan, torn, 0o600))
 	used, err := folder{dir: dir}.claim(nameAt("inuse", at))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	defer used.Close()
 	if s := repairIn(t, dir); s.Repaired != 0 {
 		t.Errorf("%+v, want none repaired", s)
@@ -218,9 +195,7 @@ func TestRepairTouchesOnlyWhatIsTornAndOurs(t *testing.T) {
 func TestRepairEndsWithTheRun(t *testing.T) {
 	name, whole := writeChunks(t, 3)
 	dir := t.TempDir()
-	if err := os.WriteFile(filepath.Join(dir, name), whole[:len(whole)/2], 0o600); err != nil {
-		t.Fatal(err)
-	}
+	put(t, dir, name, whole[:len(whole)/2])
 	r, _ := recorderAt(t, Config{Mode: Ring, Dir: dir})
 	var stop atomic.Bool
 	stop.Store(true)
@@ -244,12 +219,8 @@ func TestKilledAtAnyMoment(t *testing.T) {
 		child := exec.Command(os.Args[0], "-test.run", "^TestKilledAtAnyMoment$")
 		child.Env = append(os.Environ(), "RECORD_CHILD="+dir)
 		out, err := child.StdoutPipe()
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := child.Start(); err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
+		must(t, child.Start())
 		lines, chunks := bufio.NewScanner(out), 0
 		for limit := 1 + random.IntN(40); chunks < limit && lines.Scan(); {
 			fmt.Sscanf(lines.Text(), "chunk %d", &chunks)
@@ -329,9 +300,7 @@ func judge(t *testing.T, args ...string) (j judged) {
 			}
 			t.Fatalf("the official reader: %v\n%s", err, stderr)
 		}
-		if err := json.Unmarshal(out, &j); err != nil {
-			t.Fatal(err)
-		}
+		must(t, json.Unmarshal(out, &j))
 		return j
 	}
 	t.Skip("no Python with the official MCAP reader: run make test, or name an interpreter in EDGERT_PYTHON")
@@ -345,9 +314,7 @@ func TestTheOfficialReaderAgrees(t *testing.T) {
 	name, whole := writeChunks(t, chunks)
 	dir := t.TempDir()
 	file := filepath.Join(dir, name)
-	if err := os.WriteFile(file, whole, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.WriteFile(file, whole, 0o600))
 	j := judge(t, file)
 	ticks, pictures := j.Topics[TickTopic], j.Topics[CameraTopic+"top"]
 	if ticks.Messages != chunks*perChunk || ticks.Gaps != 0 || ticks.Schema != "edgert.Tick" ||
@@ -373,9 +340,7 @@ func TestTheOfficialReaderAgrees(t *testing.T) {
 	}
 
 	cut := len(whole) * 2 / 3
-	if err := os.WriteFile(file, whole[:cut], 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.WriteFile(file, whole[:cut], 0o600))
 	steps, _, _, _ := contents(t, dir)
 	if j = judge(t, file, "stream"); j.Topics[TickTopic].Messages != len(steps) || len(steps) == 0 || j.Torn == "" {
 		t.Errorf("of a torn file it reads %d ticks (%s), and we %d", j.Topics[TickTopic].Messages, j.Torn, len(steps))
