@@ -10,40 +10,38 @@ import (
 // state is as if the chunk had never come.
 func TestEveryScheduleRefusesWhatNobodyMayRun(t *testing.T) {
 	nan, inf := float32(math.NaN()), float32(math.Inf(-1))
-	for _, name := range Schedules {
-		for _, compat := range []bool{false, true} {
-			for what, spoil := range map[string]struct {
-				change func(c *Chunk)
-				want   Outcome
-			}{
-				"NaN in a row":             {func(c *Chunk) { c.Robot[7] = nan }, NotFinite},
-				"infinity in the last row": {func(c *Chunk) { c.Robot[benchHorizon-1] = inf }, NotFinite},
-				"NaN in the model's rows":  {func(c *Chunk) { c.Model[0] = nan }, NotFinite},
-				"a row more than a chunk": {func(c *Chunk) {
-					c.Rows++
-					c.Robot = append(c.Robot, 0)
-					c.Model = nil
-				}, BadShape},
-				"no row":                    {func(c *Chunk) { c.Rows, c.Robot, c.Model = 0, nil, nil }, BadShape},
-				"a joint more":              {func(c *Chunk) { c.DOF++ }, BadShape},
-				"a row less than it says":   {func(c *Chunk) { c.Robot = c.Robot[1:] }, BadShape},
-				"another number of model's": {func(c *Chunk) { c.Model = c.Model[1:] }, BadShape},
-			} {
-				b := hand(t, Config{Schedule: name, Compat: compat}, 30) // drtc with Compat begins late
-				if len(b.asked) == 0 {
-					t.Fatalf("%s, compat %v: no request in 30 ticks", name, compat)
-				}
-				b.answer.Robot, b.answer.Model = make([]float32, benchHorizon), make([]float32, benchHorizon)
-				spoil.change(&b.answer)
-				before := b.View()
-				if _, engine := b.Discipline.(*originalEngine); engine && what == "no row" {
-					before.Cooldown = 0 // the only change in the original: it asks again
-				}
-				if r := b.deliver(b.ask.Key); r.Outcome != spoil.want || r.stored != 0 || b.Peek() != nil ||
-					b.View() != before {
-					t.Errorf("%s, compat %v, %s: %+v with %+v, want %v and %+v", name, compat, what, r, b.View(),
-						spoil.want, before)
-				}
+	for name, compat := range ways(Schedules...) {
+		for what, spoil := range map[string]struct {
+			change func(c *Chunk)
+			want   Outcome
+		}{
+			"NaN in a row":             {func(c *Chunk) { c.Robot[7] = nan }, NotFinite},
+			"infinity in the last row": {func(c *Chunk) { c.Robot[benchHorizon-1] = inf }, NotFinite},
+			"NaN in the model's rows":  {func(c *Chunk) { c.Model[0] = nan }, NotFinite},
+			"a row more than a chunk": {func(c *Chunk) {
+				c.Rows++
+				c.Robot = append(c.Robot, 0)
+				c.Model = nil
+			}, BadShape},
+			"no row":                    {func(c *Chunk) { c.Rows, c.Robot, c.Model = 0, nil, nil }, BadShape},
+			"a joint more":              {func(c *Chunk) { c.DOF++ }, BadShape},
+			"a row less than it says":   {func(c *Chunk) { c.Robot = c.Robot[1:] }, BadShape},
+			"another number of model's": {func(c *Chunk) { c.Model = c.Model[1:] }, BadShape},
+		} {
+			b := hand(t, Config{Schedule: name, Compat: compat}, 30) // drtc with Compat begins late
+			if len(b.asked) == 0 {
+				t.Fatalf("%s, compat %v: no request in 30 ticks", name, compat)
+			}
+			b.answer.Robot, b.answer.Model = make([]float32, benchHorizon), make([]float32, benchHorizon)
+			spoil.change(&b.answer)
+			before := b.View()
+			if _, engine := b.Discipline.(*originalEngine); engine && what == "no row" {
+				before.Cooldown = 0 // the only change in the original: it asks again
+			}
+			if r := b.deliver(b.ask.Key); r.Outcome != spoil.want || r.stored != 0 || b.Peek() != nil ||
+				b.View() != before {
+				t.Errorf("%s, compat %v, %s: %+v with %+v, want %v and %+v", name, compat, what, r, b.View(),
+					spoil.want, before)
 			}
 		}
 	}
@@ -53,7 +51,7 @@ func TestEveryScheduleRefusesWhatNobodyMayRun(t *testing.T) {
 // of rows that had run, and were announced to run, when its chunk was merged.
 func TestEveryScheduleKnowsWhatRan(t *testing.T) {
 	for _, name := range Schedules {
-		b := newBench(t, Config{Schedule: name, Epsilon: 1, Buffer: 100 * time.Millisecond}, 3)
+		b := newBench(t, Config{Schedule: name, Buffer: 100 * time.Millisecond}, 3)
 		b.answer.Prov.Epoch, b.answer.Prov.Episode = 2, 5
 		announced := map[uint64]int32{}
 		for range 200 {

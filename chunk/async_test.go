@@ -5,29 +5,27 @@ import "testing"
 // Goal: row 0 of an answer is the step after the last one run at the capture of its observation.
 // With Compat drtc and async begin with that last step, as their originals do.
 func TestStepOfAnAnswer(t *testing.T) {
-	for _, name := range Schedules {
-		for _, compat := range []bool{false, true} {
-			b := newBench(t, Config{Schedule: name, Epsilon: 1, Compat: compat, Similarity: -1}, 3)
-			seen := map[int64]bool{}
-			for range 200 {
-				asked := len(b.asked)
-				b.run(1)
-				if len(b.asked) == asked {
-					continue
-				}
-				want := b.View().N + 1
-				if compat && (name == scheduleDRTC || name == scheduleAsync) {
-					want = max(b.View().N, 0)
-				}
-				if b.ask.Step != want {
-					t.Fatalf("%s, compat %v: asks for step %d with step %d run, want %d", name, compat, b.ask.Step,
-						b.View().N, want)
-				}
-				seen[want] = true
+	for name, compat := range ways(Schedules...) {
+		b := newBench(t, Config{Schedule: name, Compat: compat, Similarity: -1}, 3)
+		seen := map[int64]bool{}
+		for range 200 {
+			asked := len(b.asked)
+			b.run(1)
+			if len(b.asked) == asked {
+				continue
 			}
-			if len(seen) < 3 {
-				t.Errorf("%s, compat %v: asked for %d steps only", name, compat, len(seen))
+			want := b.View().N + 1
+			if compat && (name == scheduleDRTC || name == scheduleAsync) {
+				want = max(b.View().N, 0)
 			}
+			if b.ask.Step != want {
+				t.Fatalf("%s, compat %v: asks for step %d with step %d run, want %d", name, compat, b.ask.Step,
+					b.View().N, want)
+			}
+			seen[want] = true
+		}
+		if len(seen) < 3 {
+			t.Errorf("%s, compat %v: asked for %d steps only", name, compat, len(seen))
 		}
 	}
 }
@@ -70,23 +68,21 @@ func TestAsyncComparesWithTheAnswered(t *testing.T) {
 // Goal: when the requests under way can no longer be answered, as after a lost session, or when an
 // episode begins, every discipline and its original asks on the next tick for the same step again.
 func TestAsksAfterRequestNowAndReset(t *testing.T) {
-	for _, name := range Schedules {
-		for _, compat := range []bool{false, true} {
-			if compat && name == scheduleDRTC {
-				continue // begins s_min + epsilon ticks later, as its program does
+	for name, compat := range ways(Schedules...) {
+		if compat && name == scheduleDRTC {
+			continue // begins s_min + epsilon ticks later, as its program does
+		}
+		for what, begin := range map[string]func(Discipline){"Rearm": Discipline.RequestNow,
+			"Reset": Discipline.Reset} {
+			b := hand(t, Config{Schedule: name, Compat: compat}, 3) // the first request has no answer
+			asked, step := len(b.asked), b.ask.Step
+			if asked == 0 || asked > 1 && (name != scheduleV1 || !compat) { // every tick asks
+				t.Fatalf("%s, compat %v: %d requests in 3 ticks, want 1", name, compat, asked)
 			}
-			for what, begin := range map[string]func(Discipline){"Rearm": Discipline.RequestNow,
-				"Reset": Discipline.Reset} {
-				b := hand(t, Config{Schedule: name, Compat: compat}, 3) // the first request has no answer
-				asked, step := len(b.asked), b.ask.Step
-				if asked == 0 || asked > 1 && (name != scheduleV1 || !compat) { // every tick asks
-					t.Fatalf("%s, compat %v: %d requests in 3 ticks, want 1", name, compat, asked)
-				}
-				begin(b)
-				if b.run(1); len(b.asked) != asked+1 || b.ask.Step != step {
-					t.Errorf("%s, compat %v: %d requests after %s, the last for step %d; want one more for step %d",
-						name, compat, len(b.asked)-asked, what, b.ask.Step, step)
-				}
+			begin(b)
+			if b.run(1); len(b.asked) != asked+1 || b.ask.Step != step {
+				t.Errorf("%s, compat %v: %d requests after %s, the last for step %d; want one more for step %d",
+					name, compat, len(b.asked)-asked, what, b.ask.Step, step)
 			}
 		}
 	}

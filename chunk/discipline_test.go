@@ -1,6 +1,8 @@
 package chunk
 
 import (
+	"cmp"
+	"iter"
 	"math"
 	"testing"
 	"time"
@@ -33,25 +35,37 @@ const (
 
 func newBench(t *testing.T, c Config, delay int) *bench {
 	t.Helper()
-	c.Horizon = benchHorizon
-	c.DOF = 1
-	c.FPS = 100
+	n := cmp.Or(c.Horizon, benchHorizon)
+	c.Horizon, c.DOF = n, 1
+	c.FPS = cmp.Or(c.FPS, 100)
+	c.Epsilon = cmp.Or(c.Epsilon, 1)
 	d, err := New(c)
 	if err != nil {
 		t.Fatal(err)
 	}
 	return &bench{
 		Discipline: d,
-		ask:        NewAsk(benchHorizon, 1),
+		ask:        NewAsk(n, 1),
 		delay:      delay,
 		state:      make([]float32, 1),
 		flying:     map[int]Ask{},
 		answer: Chunk{
-			Rows:  benchHorizon,
+			Rows:  n,
 			DOF:   1,
-			Robot: make([]float32, benchHorizon),
-			Model: make([]float32, benchHorizon),
+			Robot: make([]float32, n),
+			Model: make([]float32, n),
 		},
+	}
+}
+
+// ways are all schedules, each as ours and as the original.
+func ways(names ...string) iter.Seq2[string, bool] {
+	return func(yield func(string, bool) bool) {
+		for _, name := range names {
+			if !yield(name, false) || !yield(name, true) {
+				return
+			}
+		}
 	}
 }
 
@@ -96,7 +110,7 @@ func (b *bench) run(ticks int) {
 func TestDisciplineNoAlloc(t *testing.T) {
 	for _, name := range Schedules {
 		t.Run(name, func(t *testing.T) {
-			b := newBench(t, Config{Schedule: name, Epsilon: 1}, 3)
+			b := newBench(t, Config{Schedule: name}, 3)
 			b.run(200)
 			b.flying = map[int]Ask{}
 			b.actions = nil
@@ -122,7 +136,7 @@ func TestDisciplineNoAlloc(t *testing.T) {
 }
 
 func TestDRTCDiscipline(t *testing.T) {
-	b := newBench(t, Config{Schedule: scheduleDRTC, SMin: 8, Epsilon: 1, PrefixEnd: 10}, 3)
+	b := newBench(t, Config{Schedule: scheduleDRTC, SMin: 8, PrefixEnd: 10}, 3)
 	b.lost = func(key int64) bool { return key%3 == 0 }
 	b.run(300)
 	if b.asked[0] != 0 || b.starved != 0 || len(b.actions) != 296 {

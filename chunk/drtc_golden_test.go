@@ -4,7 +4,6 @@ import (
 	"encoding/json"
 	"math"
 	"os"
-	"path/filepath"
 	"reflect"
 	"slices"
 	"testing"
@@ -36,21 +35,28 @@ func sectionOf[T any](t *testing.T, file, name string) []T {
 	return cases
 }
 
-// The copy in testdata must equal the recording, where the recording is present.
+// The copies in testdata must equal the recordings, where the recordings are present.
 func TestGoldensEqualRecording(t *testing.T) {
-	const recording = "../../shared/vectors/drtc_goldens.json"
-	raw, err := os.ReadFile(filepath.FromSlash(recording))
-	if err != nil {
-		t.Skipf("the recording is not beside this checkout: %v", err)
-	}
-	var want map[string]any
-	if err := json.Unmarshal(raw, &want); err != nil {
-		t.Fatal(err)
-	}
-	for _, name := range []string{"lww", "estimators", "initial_steps_fps_smin", "schedule", "control_loop", "filter",
-		"butter_sos"} {
-		if got := section[any](t, name); !reflect.DeepEqual(any(got), want[name]) {
-			t.Errorf("section %s of %s differs from %s", name, goldens, recording)
+	for _, c := range []struct {
+		recording, file string
+		sections        []string
+	}{
+		{"drtc_goldens.json", goldens, []string{"lww", "estimators", "initial_steps_fps_smin", "schedule",
+			"control_loop", "filter", "butter_sos"}},
+		{"lerobot_goldens.json", lerobotGoldens, []string{"interpolator", "latency_tracker_maxlen5"}},
+	} {
+		raw, err := os.ReadFile("../../shared/vectors/" + c.recording)
+		if err != nil {
+			t.Skipf("the recording is not beside this checkout: %v", err)
+		}
+		var want map[string]any
+		if err := json.Unmarshal(raw, &want); err != nil {
+			t.Fatal(err)
+		}
+		for _, name := range c.sections {
+			if got := sectionOf[any](t, c.file, name); !reflect.DeepEqual(any(got), want[name]) {
+				t.Errorf("section %s of %s differs from %s", name, c.file, c.recording)
+			}
 		}
 	}
 }

@@ -32,7 +32,7 @@ func TestAnnouncedDelayIsConditioned(t *testing.T) {
 // Goal: an answer that comes too late to be used does not change the estimate for usable ones.
 func TestLateAnswersTeachNothing(t *testing.T) {
 	var held int64
-	b := newBench(t, Config{Schedule: scheduleDRTC, SMin: 8, Epsilon: 1, Estimator: "max_last_n"}, 3)
+	b := newBench(t, Config{Schedule: scheduleDRTC, SMin: 8, Estimator: "max_last_n"}, 3)
 	b.lost = func(key int64) bool {
 		if key == 4 {
 			held = key
@@ -57,7 +57,7 @@ func TestLateAnswersTeachNothing(t *testing.T) {
 func TestRoundTripBeginsAtTheCapture(t *testing.T) {
 	const stale = time.Second
 	for _, name := range Schedules {
-		b := newBench(t, Config{Schedule: name, Epsilon: 1}, 3)
+		b := newBench(t, Config{Schedule: name}, 3)
 		if !b.OnTick(b.now(), b.state, &b.ask) {
 			for b.tick < 50 && !b.OnTick(b.now(), b.state, &b.ask) {
 				b.tick++

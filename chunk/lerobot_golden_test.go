@@ -1,10 +1,6 @@
 package chunk
 
 import (
-	"encoding/json"
-	"os"
-	"path/filepath"
-	"reflect"
 	"slices"
 	"testing"
 	"time"
@@ -17,22 +13,6 @@ const (
 	lerobotGoldens = "../testdata/golden/lerobot.json"
 	lerobotTraces  = "../testdata/golden/lerobot_scheduling.json"
 )
-
-func TestLeRobotGoldensEqualRecording(t *testing.T) {
-	raw, err := os.ReadFile(filepath.FromSlash("../../shared/vectors/lerobot_goldens.json"))
-	if err != nil {
-		t.Skipf("the recording is not beside this checkout: %v", err)
-	}
-	var want map[string]any
-	if err := json.Unmarshal(raw, &want); err != nil {
-		t.Fatal(err)
-	}
-	for _, name := range []string{"interpolator", "latency_tracker_maxlen5"} {
-		if got := sectionOf[any](t, lerobotGoldens, name); !reflect.DeepEqual(any(got), want[name]) {
-			t.Errorf("section %s of %s differs from the recording", name, lerobotGoldens)
-		}
-	}
-}
 
 func TestLatencyTrackerGolden(t *testing.T) {
 	var e longest

@@ -13,7 +13,7 @@ import (
 func TestDisciplinesRunInStep(t *testing.T) {
 	for _, name := range Schedules {
 		t.Run(name, func(t *testing.T) {
-			b := newBench(t, Config{Schedule: name, Epsilon: 1, Buffer: 100 * time.Millisecond}, 3)
+			b := newBench(t, Config{Schedule: name, Buffer: 100 * time.Millisecond}, 3)
 			b.run(400)
 			gaps := 0
 			if name == scheduleSync {
@@ -59,7 +59,7 @@ func TestOneLostAnswer(t *testing.T) {
 	} {
 		for _, compat := range []bool{false, true} {
 			b := newBench(t, Config{
-				Schedule: name, Epsilon: 1, Compat: compat, Buffer: 100 * time.Millisecond, RequestTimeout: time.Second,
+				Schedule: name, Compat: compat, Buffer: 100 * time.Millisecond, RequestTimeout: time.Second,
 				Estimator: "fixed", EstimatorFixed: 30 * time.Millisecond,
 			}, 3)
 			b.run(200)
@@ -87,7 +87,7 @@ func TestOneLostAnswer(t *testing.T) {
 // engine, and with Compat ours, drops ceil(round trip * fps) rows.
 func TestIdleStart(t *testing.T) {
 	for _, compat := range []bool{false, true} {
-		b := newBench(t, Config{Schedule: scheduleRTC, Epsilon: 1, Compat: compat}, 3)
+		b := newBench(t, Config{Schedule: scheduleRTC, Compat: compat}, 3)
 		b.run(6)
 		want := 0
 		if compat {
@@ -105,7 +105,7 @@ func TestIdleStart(t *testing.T) {
 func TestRTCPrefix(t *testing.T) {
 	for _, compat := range []bool{false, true} {
 		b := newBench(t, Config{
-			Schedule: scheduleRTC, Epsilon: 1, Compat: compat, PrefixEnd: 10, Buffer: 50 * time.Millisecond,
+			Schedule: scheduleRTC, Compat: compat, PrefixEnd: 10, Buffer: 50 * time.Millisecond,
 			Estimator: "fixed", EstimatorFixed: 80 * time.Millisecond,
 		}, 3)
 		if b.run(1); b.ask.Key != 1 || b.ask.Rows != 0 || b.ask.ModelRows != 0 {
@@ -141,7 +141,6 @@ func TestRTCPrefixEnd(t *testing.T) {
 	for bundle, want := range map[int]int{0: benchHorizon, 1: 1, 3: 3, 2 * benchHorizon: benchHorizon} {
 		b := newBench(t, Config{
 			Schedule:  scheduleRTC,
-			Epsilon:   1,
 			PrefixEnd: bundle,
 			Buffer:    100 * time.Millisecond,
 		}, 3)
@@ -180,26 +179,13 @@ func TestAppendOfShortChunks(t *testing.T) {
 		{50, 6, 60, 500 * time.Millisecond},
 	} {
 		for _, compat := range []bool{false, true} {
-			d, err := New(Config{
+			b := newBench(t, Config{
 				Schedule: scheduleAppend,
 				Horizon:  c.rows,
-				DOF:      1,
 				FPS:      c.fps,
-				Epsilon:  1,
 				Buffer:   c.buffer,
 				Compat:   compat,
-			})
-			if err != nil {
-				t.Fatal(err)
-			}
-			b := &bench{
-				Discipline: d,
-				ask:        NewAsk(c.rows, 1),
-				delay:      c.trip,
-				state:      make([]float32, 1),
-				flying:     map[int]Ask{},
-				answer:     Chunk{Rows: c.rows, DOF: 1, Robot: make([]float32, c.rows), Model: make([]float32, c.rows)},
-			}
+			}, c.trip)
 			b.run(600)
 			want := 599 - c.trip // all ticks after the first answer
 			n := 0
@@ -248,7 +234,7 @@ func TestSupersededAnswers(t *testing.T) {
 		scheduleSync:   {Joined, older, duplicate},
 		scheduleRTC:    {Joined, Joined, duplicate},
 	} {
-		b := newBench(t, Config{Schedule: name, Epsilon: 1}, 1000)
+		b := newBench(t, Config{Schedule: name}, 1000)
 		b.run(40) // at least two requests without an answer
 		if len(b.asked) < 2 {
 			t.Fatalf("%s: %d requests", name, len(b.asked))
@@ -268,7 +254,7 @@ func TestSupersededAnswers(t *testing.T) {
 // with Compat (vectors, "a lost answer with nothing left stops it").
 func TestAsyncRecoversWithNothingLeft(t *testing.T) {
 	for _, compat := range []bool{false, true} {
-		b := newBench(t, Config{Schedule: scheduleAsync, Epsilon: 1, Compat: compat, Similarity: 1e6}, 3)
+		b := newBench(t, Config{Schedule: scheduleAsync, Compat: compat, Similarity: 1e6}, 3)
 		b.run(5)
 		lost := b.ask.Key + 1
 		b.lost = func(key int64) bool { return key == lost }
@@ -283,7 +269,7 @@ func TestAsyncRecoversWithNothingLeft(t *testing.T) {
 // trimmed.
 func TestV1Trim(t *testing.T) {
 	for _, compat := range []bool{false, true} {
-		b := newBench(t, Config{Schedule: scheduleV1, Epsilon: 1, Compat: compat, Buffer: time.Millisecond}, 7)
+		b := newBench(t, Config{Schedule: scheduleV1, Compat: compat, Buffer: time.Millisecond}, 7)
 		b.run(60) // the queue is empty: the next answer finds an idle arm
 		if first := b.merged[0]; first.Delay != 0 {
 			t.Errorf("compat %v: the first answer lost %d rows", compat, first.Delay)
@@ -300,7 +286,7 @@ func TestV1Trim(t *testing.T) {
 
 func TestTooOldActionsNeverRun(t *testing.T) {
 	for _, name := range Schedules {
-		b := newBench(t, Config{Schedule: name, Epsilon: 1, Buffer: 100 * time.Millisecond}, 3)
+		b := newBench(t, Config{Schedule: name, Buffer: 100 * time.Millisecond}, 3)
 		b.run(10)
 		b.tick += 1000 // ten seconds without a tick
 		n := b.View().N
@@ -331,18 +317,16 @@ func TestOldestActionThatRuns(t *testing.T) {
 }
 
 func TestResetBeginsAnew(t *testing.T) {
-	for _, name := range Schedules {
-		for _, compat := range []bool{false, true} {
-			b := newBench(t, Config{Schedule: name, Epsilon: 1, Compat: compat, Buffer: 100 * time.Millisecond}, 3)
-			b.run(50)
-			n := b.View().N
-			b.Reset()
-			if b.View().Size != 0 || b.Peek() != nil || b.View().N != n {
-				t.Errorf("%s, compat %v: after Reset %+v", name, compat, b.View())
-			}
-			if asks := b.OnTick(b.now(), b.state, &b.ask); !asks && (!compat || name != scheduleDRTC) {
-				t.Errorf("%s, compat %v: no request after Reset", name, compat)
-			}
+	for name, compat := range ways(Schedules...) {
+		b := newBench(t, Config{Schedule: name, Compat: compat, Buffer: 100 * time.Millisecond}, 3)
+		b.run(50)
+		n := b.View().N
+		b.Reset()
+		if b.View().Size != 0 || b.Peek() != nil || b.View().N != n {
+			t.Errorf("%s, compat %v: after Reset %+v", name, compat, b.View())
+		}
+		if asks := b.OnTick(b.now(), b.state, &b.ask); !asks && (!compat || name != scheduleDRTC) {
+			t.Errorf("%s, compat %v: no request after Reset", name, compat)
 		}
 	}
 }
@@ -408,7 +392,6 @@ func within(d Discipline, b *bench, ticks int) bool {
 // hand returns a bench whose answers the test delivers itself.
 func hand(t *testing.T, c Config, ticks int) *bench {
 	t.Helper()
-	c.Epsilon = 1
 	b := newBench(t, c, 1<<30)
 	b.run(ticks)
 	return b
@@ -422,58 +405,54 @@ func (b *bench) deliver(key int64) Result {
 // A chunk whose rows have all run changes nothing; with Compat it empties the
 // queue of async and v1, as in the original, and rtc's by its round trip.
 func TestLateAnswers(t *testing.T) {
-	for _, name := range []string{scheduleAsync, scheduleV1, scheduleRTC} {
-		for _, compat := range []bool{false, true} {
-			b := hand(t, Config{
-				Schedule:       name,
-				Compat:         compat,
-				Threshold:      1,
-				Similarity:     -1,
-				Buffer:         time.Second,
-				RequestTimeout: 10 * time.Millisecond,
-			}, 1)
-			b.deliver(1)
-			b.run(2) // asks again, with the first rows run
-			overdue := b.ask.Key
-			b.delay = 1
-			b.run(benchHorizon + 8)
-			if b.View().Size == 0 {
-				t.Fatalf("%s, compat %v: nothing left to lose", name, compat)
-			}
-			r, left := b.deliver(overdue), b.View().Size
-			if r.Outcome == Joined || !compat && left == 0 {
-				t.Errorf("%s, compat %v: %v with %d left", name, compat, r.Outcome, left)
-			}
-			if wantEmpty := compat && name != scheduleRTC; wantEmpty && (r.Outcome != late || left != 0) {
-				t.Errorf("%s, compat %v: %v with %d left, want late and none", name, compat, r.Outcome, left)
-			}
+	for name, compat := range ways(scheduleAsync, scheduleV1, scheduleRTC) {
+		b := hand(t, Config{
+			Schedule:       name,
+			Compat:         compat,
+			Threshold:      1,
+			Similarity:     -1,
+			Buffer:         time.Second,
+			RequestTimeout: 10 * time.Millisecond,
+		}, 1)
+		b.deliver(1)
+		b.run(2) // asks again, with the first rows run
+		overdue := b.ask.Key
+		b.delay = 1
+		b.run(benchHorizon + 8)
+		if b.View().Size == 0 {
+			t.Fatalf("%s, compat %v: nothing left to lose", name, compat)
+		}
+		r, left := b.deliver(overdue), b.View().Size
+		if r.Outcome == Joined || !compat && left == 0 {
+			t.Errorf("%s, compat %v: %v with %d left", name, compat, r.Outcome, left)
+		}
+		if wantEmpty := compat && name != scheduleRTC; wantEmpty && (r.Outcome != late || left != 0) {
+			t.Errorf("%s, compat %v: %v with %d left, want late and none", name, compat, r.Outcome, left)
 		}
 	}
 }
 
 // A short answer whose rows have all run does not change the queue; the originals empty it.
 func TestShortLateAnswer(t *testing.T) {
-	for _, name := range []string{scheduleRTC, scheduleAsync, scheduleV1} {
-		for _, compat := range []bool{false, true} {
-			b := hand(t, Config{Schedule: name, Compat: compat, Buffer: 100 * time.Millisecond, Similarity: -1}, 1)
-			b.deliver(1)
-			for b.ask.Key < 2 {
-				b.run(1)
-			}
-			b.run(3)
-			left := b.View().Size
-			b.answer.Rows = 2
-			b.answer.Robot = b.answer.Robot[:2]
-			b.answer.Model = b.answer.Model[:2]
-			r := b.deliver(2)
-			want := left
-			if compat {
-				want = 0
-			}
-			if r.Outcome != late || r.stored != 0 || b.View().Size != want || left < 2 {
-				t.Errorf("%s, compat %v: %+v with %d of %d left, want late and %d", name, compat, r, b.View().Size,
-					left, want)
-			}
+	for name, compat := range ways(scheduleRTC, scheduleAsync, scheduleV1) {
+		b := hand(t, Config{Schedule: name, Compat: compat, Buffer: 100 * time.Millisecond, Similarity: -1}, 1)
+		b.deliver(1)
+		for b.ask.Key < 2 {
+			b.run(1)
+		}
+		b.run(3)
+		left := b.View().Size
+		b.answer.Rows = 2
+		b.answer.Robot = b.answer.Robot[:2]
+		b.answer.Model = b.answer.Model[:2]
+		r := b.deliver(2)
+		want := left
+		if compat {
+			want = 0
+		}
+		if r.Outcome != late || r.stored != 0 || b.View().Size != want || left < 2 {
+			t.Errorf("%s, compat %v: %+v with %d of %d left, want late and %d", name, compat, r, b.View().Size,
+				left, want)
 		}
 	}
 }
@@ -618,7 +597,7 @@ func TestSpansAndGaps(t *testing.T) {
 // Content of drtc's requests with each kind of prefix.
 func TestDRTCPrefixes(t *testing.T) {
 	for prefix, want := range map[string][2]int{prefixRows: {10, 0}, prefixSpans: {10, 1}, prefixNone: {0, 0}} {
-		b := newBench(t, Config{Schedule: scheduleDRTC, SMin: 8, Epsilon: 1, PrefixEnd: 10, Prefix: prefix}, 3)
+		b := newBench(t, Config{Schedule: scheduleDRTC, SMin: 8, PrefixEnd: 10, Prefix: prefix}, 3)
 		b.run(100)
 		if got := [2]int{b.ask.Rows, len(b.ask.Spans)}; got != want {
 			t.Errorf("prefix %s: %v rows and spans, want %v", prefix, got, want)

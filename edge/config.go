@@ -10,7 +10,7 @@ import (
 	"time"
 
 	"github.com/edge-rt/edge-rt/chunk"
-	"github.com/edge-rt/edge-rt/chunk/stage"
+	"github.com/edge-rt/edge-rt/chunk/smoothing"
 	"github.com/edge-rt/edge-rt/edge/capture"
 	"github.com/edge-rt/edge-rt/edge/device"
 	"github.com/edge-rt/edge-rt/edge/episode"
@@ -80,7 +80,7 @@ type Config struct {
 	ExpectModel string       // hex prefix of the bundle's sha256; empty: any bundle
 	ID          string       // empty: this host's name
 	Schedule    chunk.Config // the discipline; Open fills in sizes and rate
-	Stages      stage.Config // between schedule and bus
+	Stages      smoothing.Config // between schedule and bus
 	Leader      device.Place // leader arm for take-overs, whose Robot Open looks up; without Bus: no leader
 	LeaderRobot string       // name or file; empty: the follower's name with _leader
 	Takeover    string       // TakeoverKey (also empty) or TakeoverPush
@@ -288,7 +288,7 @@ func (c *Config) CheckSchedule() error {
 	if _, err := chunk.New(s); err != nil {
 		return exit.With(exit.Usage, err)
 	}
-	if _, err := stage.NewChain(c.Stages, fps, 1); err != nil {
+	if _, err := smoothing.NewChain(c.Stages, fps, 1); err != nil {
 		return exit.With(exit.Usage, err)
 	}
 	if rate := c.rate(); rate > uplink.MaxFPS {

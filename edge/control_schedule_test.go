@@ -10,7 +10,7 @@ import (
 	"time"
 
 	"github.com/edge-rt/edge-rt/chunk"
-	"github.com/edge-rt/edge-rt/chunk/stage"
+	"github.com/edge-rt/edge-rt/chunk/smoothing"
 	"github.com/edge-rt/edge-rt/edge/uplink"
 	"github.com/edge-rt/edge-rt/record"
 	"github.com/edge-rt/edge-rt/rt"
@@ -164,7 +164,7 @@ func TestRecordKnowsTheStates(t *testing.T) {
 func TestTickWithEverythingNoAlloc(t *testing.T) {
 	r := newRig(t)
 	recordInto(t, r)
-	shape, err := stage.NewChain(stage.Config{
+	shape, err := smoothing.NewChain(smoothing.Config{
 		Cutoff:     10,
 		Gain:       1.4,
 		Multiplier: 2,
@@ -194,7 +194,7 @@ func TestTickWithEverythingNoAlloc(t *testing.T) {
 // is their duration.
 func TestInterpolatedTicks(t *testing.T) {
 	r := newRig(t)
-	shape, err := stage.NewChain(stage.Config{Multiplier: 2}, 50, testDOF)
+	shape, err := smoothing.NewChain(smoothing.Config{Multiplier: 2}, 50, testDOF)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -215,7 +215,7 @@ func TestInterpolatedTicks(t *testing.T) {
 // Goal: the prefix of a chunk holds the arm's future goals, after the filter and the limits.
 func TestPrefixIsWhatWillRun(t *testing.T) {
 	r := newRig(t)
-	shape, err := stage.NewChain(stage.Config{Cutoff: 5}, 100, testDOF)
+	shape, err := smoothing.NewChain(smoothing.Config{Cutoff: 5}, 100, testDOF)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"github.com/edge-rt/edge-rt/chunk"
-	"github.com/edge-rt/edge-rt/chunk/stage"
+	"github.com/edge-rt/edge-rt/chunk/smoothing"
 	"github.com/edge-rt/edge-rt/edge/drive"
 	"github.com/edge-rt/edge-rt/edge/event"
 	"github.com/edge-rt/edge-rt/edge/follow"
@@ -161,7 +161,7 @@ func newLookingRig(t *testing.T, steps int) *rig {
 	if err != nil {
 		t.Fatal(err)
 	}
-	stages, err := stage.NewChain(stage.Config{}, 100, testDOF)
+	stages, err := smoothing.NewChain(smoothing.Config{}, 100, testDOF)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -743,7 +743,7 @@ func TestNoObservationLeaves(t *testing.T) {
 // Goal: the stages begin at the arming pose.
 func TestStagesBeginWhereTheArmStands(t *testing.T) {
 	r := newRig(t)
-	stages, err := stage.NewChain(stage.Config{Velocity: 100}, 100, testDOF)
+	stages, err := smoothing.NewChain(smoothing.Config{Velocity: 100}, 100, testDOF)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -10,7 +10,7 @@ import (
 	"time"
 
 	"github.com/edge-rt/edge-rt/camera"
-	"github.com/edge-rt/edge-rt/chunk/stage"
+	"github.com/edge-rt/edge-rt/chunk/smoothing"
 	"github.com/edge-rt/edge-rt/edge/capture"
 	"github.com/edge-rt/edge-rt/edge/uplink"
 	"github.com/edge-rt/edge-rt/internal/exit"
@@ -271,7 +271,7 @@ func TestObservationsHoldWhatLeRobotsQueueHolds(t *testing.T) {
 // Goal: ticks between two actions are not steps of the history, as in the policy's training.
 func TestHistoryCountsActionsNotTicks(t *testing.T) {
 	w := newWatcher(t, 3)
-	stages, err := stage.NewChain(stage.Config{Multiplier: 2}, 100, testDOF)
+	stages, err := smoothing.NewChain(smoothing.Config{Multiplier: 2}, 100, testDOF)
 	if err != nil {
 		t.Fatal(err)
 	}

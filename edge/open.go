@@ -6,7 +6,7 @@ import (
 	"runtime"
 
 	"github.com/edge-rt/edge-rt/chunk"
-	"github.com/edge-rt/edge-rt/chunk/stage"
+	"github.com/edge-rt/edge-rt/chunk/smoothing"
 	"github.com/edge-rt/edge-rt/edge/capture"
 	"github.com/edge-rt/edge-rt/edge/device"
 	"github.com/edge-rt/edge-rt/edge/drive"
@@ -175,7 +175,7 @@ func (e *Edge) build(context.Context) error {
 	if err != nil {
 		return exit.With(exit.Usage, err)
 	}
-	stages, err := stage.NewChain(e.cfg.Stages, e.cfg.FPS, settings.DOF)
+	stages, err := smoothing.NewChain(e.cfg.Stages, e.cfg.FPS, settings.DOF)
 	if err != nil {
 		return exit.With(exit.Usage, err)
 	}

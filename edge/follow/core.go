@@ -4,7 +4,7 @@ import (
 	"time"
 
 	"github.com/edge-rt/edge-rt/chunk"
-	"github.com/edge-rt/edge-rt/chunk/stage"
+	"github.com/edge-rt/edge-rt/chunk/smoothing"
 	"github.com/edge-rt/edge-rt/rt"
 )
 
@@ -25,7 +25,7 @@ import (
 // Owner: the tick thread.
 type Core struct {
 	Schedule chunk.Discipline
-	Stages   *stage.Chain
+	Stages   *smoothing.Chain
 	Gate     *Gate         // limits the goals after the stages, for the preview; nil: no gate
 	MaxAge   time.Duration // older actions never run; 0: no limit
 

@@ -6,7 +6,7 @@ import (
 	"time"
 
 	"github.com/edge-rt/edge-rt/chunk"
-	"github.com/edge-rt/edge-rt/chunk/stage"
+	"github.com/edge-rt/edge-rt/chunk/smoothing"
 	"github.com/edge-rt/edge-rt/rt"
 )
 
@@ -26,7 +26,7 @@ type arm struct {
 	slope       float32 // slope of the answers' rows
 }
 
-func newArm(t *testing.T, stages stage.Config) *arm {
+func newArm(t *testing.T, stages smoothing.Config) *arm {
 	t.Helper()
 	schedule, err := chunk.New(chunk.Config{
 		Schedule: "drtc", Horizon: horizon, DOF: 1, FPS: 100, PrefixEnd: 10, SMin: 8, Epsilon: 1,
@@ -35,7 +35,7 @@ func newArm(t *testing.T, stages stage.Config) *arm {
 	if err != nil {
 		t.Fatal(err)
 	}
-	chain, err := stage.NewChain(stages, 100, 1)
+	chain, err := smoothing.NewChain(stages, 100, 1)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -73,7 +73,7 @@ func TestWhatWasPreviewedRuns(t *testing.T) {
 		slope   float32 // slope of the policy's rows; the gate limits it to 0.5
 		clipped bool
 	}{{0.3, false}, {1, true}} {
-		a, first := newArm(t, stage.Config{Cutoff: 5}), float32(0)
+		a, first := newArm(t, smoothing.Config{Cutoff: 5}), float32(0)
 		a.slope = tt.slope
 		a.tick(true, nil)
 		a.tick(true, &first)
@@ -97,7 +97,7 @@ func TestWhatWasPreviewedRuns(t *testing.T) {
 func TestActionsLastForTheirTicks(t *testing.T) {
 	var gaps [2]int // between an unanswered request and the next one
 	for i, multiplier := range []int{1, 2} {
-		a, first := newArm(t, stage.Config{Multiplier: multiplier}), float32(0)
+		a, first := newArm(t, smoothing.Config{Multiplier: multiplier}), float32(0)
 		for len(a.asked) < 2 {
 			a.tick(true, nil)
 		}
@@ -122,7 +122,7 @@ func TestActionsLastForTheirTicks(t *testing.T) {
 // Goal: the first tick after a break on which an observation can leave sends a request, however
 // many actions are left.
 func TestAsksAfterABreak(t *testing.T) {
-	a, first := newArm(t, stage.Config{}), float32(0)
+	a, first := newArm(t, smoothing.Config{}), float32(0)
 	a.tick(true, nil)
 	a.tick(true, &first)
 	a.tick(false, nil)
@@ -136,7 +136,7 @@ func TestAsksAfterABreak(t *testing.T) {
 }
 
 func TestOldActionsNeverRun(t *testing.T) {
-	a, first := newArm(t, stage.Config{}), float32(0)
+	a, first := newArm(t, smoothing.Config{}), float32(0)
 	a.MaxAge = 3 * period
 	a.tick(true, nil)
 	a.tick(true, &first)
@@ -147,7 +147,7 @@ func TestOldActionsNeverRun(t *testing.T) {
 }
 
 func TestResetForgetsTheSchedule(t *testing.T) {
-	a, first := newArm(t, stage.Config{}), float32(0)
+	a, first := newArm(t, smoothing.Config{}), float32(0)
 	a.tick(true, nil)
 	a.tick(true, &first)
 	a.Reset(a.goal)
@@ -157,7 +157,7 @@ func TestResetForgetsTheSchedule(t *testing.T) {
 }
 
 func TestCoreNoAlloc(t *testing.T) {
-	a, first := newArm(t, stage.Config{Cutoff: 10, Multiplier: 2, Velocity: 100}), float32(0)
+	a, first := newArm(t, smoothing.Config{Cutoff: 10, Multiplier: 2, Velocity: 100}), float32(0)
 	a.tick(true, nil)
 	a.tick(true, &first)
 	if n := testing.AllocsPerRun(200, func() { a.tick(true, nil) }); n != 0 {

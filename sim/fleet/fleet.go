@@ -15,7 +15,7 @@ import (
 	"time"
 
 	"github.com/edge-rt/edge-rt/chunk"
-	"github.com/edge-rt/edge-rt/chunk/stage"
+	"github.com/edge-rt/edge-rt/chunk/smoothing"
 	"github.com/edge-rt/edge-rt/edge/follow"
 	"github.com/edge-rt/edge-rt/sim"
 	"github.com/edge-rt/edge-rt/sim/netfault"
@@ -64,7 +64,7 @@ type Config struct {
 	Schedule chunk.Config
 	MaxAge   int // ticks; default defaultMaxAge
 
-	Stages stage.Config // after the schedule, with one tick for each action; default: no stages
+	Stages smoothing.Config // after the schedule, with one tick for each action; default: no stages
 	// applied to goals after the stages; default: no gate, the world's servos have limits of their
 	// own
 	Gate *follow.Gate
@@ -141,7 +141,7 @@ func (c *Config) check() error {
 	if _, err := chunk.New(c.Schedule); err != nil {
 		return fmt.Errorf("%w: %w", ErrConfig, err)
 	}
-	if _, err := stage.NewChain(c.Stages, FPS, sim.DOF); err != nil {
+	if _, err := smoothing.NewChain(c.Stages, FPS, sim.DOF); err != nil {
 		return fmt.Errorf("%w: %w", ErrConfig, err)
 	}
 	return nil

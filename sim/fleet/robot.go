@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"github.com/edge-rt/edge-rt/chunk"
-	"github.com/edge-rt/edge-rt/chunk/stage"
+	"github.com/edge-rt/edge-rt/chunk/smoothing"
 	"github.com/edge-rt/edge-rt/edge/follow"
 	"github.com/edge-rt/edge-rt/jpeg"
 	"github.com/edge-rt/edge-rt/rt"
@@ -119,7 +119,7 @@ func (r *Robot) newCore() error {
 	if err != nil {
 		return err
 	}
-	stages, err := stage.NewChain(r.cfg.Stages, FPS, sim.DOF)
+	stages, err := smoothing.NewChain(r.cfg.Stages, FPS, sim.DOF)
 	if err != nil {
 		return err
 	}

@@ -6,7 +6,7 @@ import (
 	"time"
 
 	"github.com/edge-rt/edge-rt/chunk"
-	"github.com/edge-rt/edge-rt/chunk/stage"
+	"github.com/edge-rt/edge-rt/chunk/smoothing"
 	"github.com/edge-rt/edge-rt/edge/follow"
 	"github.com/edge-rt/edge-rt/rt"
 	"github.com/edge-rt/edge-rt/server/memory"
@@ -36,7 +36,7 @@ func slow(t *testing.T, schedule string, robots int, took, maxAge, length time.D
 		if err != nil {
 			t.Fatal(err)
 		}
-		stages, err := stage.NewChain(stage.Config{}, fps, 1)
+		stages, err := smoothing.NewChain(smoothing.Config{}, fps, 1)
 		if err != nil {
 			t.Fatal(err)
 		}

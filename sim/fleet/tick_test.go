@@ -7,7 +7,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/edge-rt/edge-rt/chunk/stage"
+	"github.com/edge-rt/edge-rt/chunk/smoothing"
 	"github.com/edge-rt/edge-rt/edge/follow"
 	"github.com/edge-rt/edge-rt/sim"
 )
@@ -67,7 +67,7 @@ func TestStagesAndGate(t *testing.T) {
 		most float64 // degrees per tick
 	}{
 		{"none", Config{}, 200},
-		{"a limit of 120 degrees per second", Config{Stages: stage.Config{Velocity: 120}}, 2},
+		{"a limit of 120 degrees per second", Config{Stages: smoothing.Config{Velocity: 120}}, 2},
 		{"a gate of 1.5 degrees per tick", Config{Gate: &follow.Gate{Min: row(-300), Max: row(300), Step: row(1.5)}},
 			1.5},
 	} {
@@ -84,7 +84,7 @@ func TestStagesAndGate(t *testing.T) {
 			t.Errorf("%s: the goal moved by %v degrees in a tick, want at most %v", tt.name, moved, tt.most)
 		}
 	}
-	for _, bad := range []stage.Config{{Multiplier: 2}, {Cutoff: 1000}} {
+	for _, bad := range []smoothing.Config{{Multiplier: 2}, {Cutoff: 1000}} {
 		if _, err := Open(Config{Policy: new(still), Stages: bad}); !errors.Is(err, ErrConfig) {
 			t.Errorf("stages %+v: %v, want %v", bad, err, ErrConfig)
 		}

@@ -16,7 +16,7 @@ import (
 	"time"
 
 	"github.com/edge-rt/edge-rt/chunk"
-	"github.com/edge-rt/edge-rt/chunk/stage"
+	"github.com/edge-rt/edge-rt/chunk/smoothing"
 	"github.com/edge-rt/edge-rt/edge"
 	"github.com/edge-rt/edge-rt/edge/capture"
 	"github.com/edge-rt/edge-rt/policy"
@@ -161,7 +161,7 @@ func drive(t *testing.T, duration time.Duration) *edge.Summary {
 		OnExit:                  "off",
 		Fallback:                "hold",
 		Schedule:                chunk.Config{Schedule: "drtc", Epsilon: 1},
-		Stages:                  stage.Config{Multiplier: 1},
+		Stages:                  smoothing.Config{Multiplier: 1},
 		MaxActionAge:            10 * time.Second,
 		DegradedAfter:           5 * time.Second,
 		RequestTimeout:          10 * time.Second,

@@ -1,4 +1,4 @@
-package stage
+package smoothing
 
 import (
 	"cmp"
@@ -21,7 +21,8 @@ type rateLimit struct {
 // limit.
 func newRateLimit(speed, accel, rate float64, dof int) (*rateLimit, error) {
 	if !(speed >= 0) || !(accel >= 0) || !(rate > 0) || math.IsInf(speed, 1) || math.IsInf(accel, 1) {
-		return nil, fmt.Errorf("stage: a velocity of %v and an acceleration of %v at %v rows per second: want finite "+
+		return nil, fmt.Errorf("smoothing: a velocity of %v and an acceleration of %v at %v rows per second: want "+
+			"finite "+
 			"limits above 0, or 0 for no limit", speed, accel, rate)
 	}
 	return &rateLimit{

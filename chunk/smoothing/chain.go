@@ -1,9 +1,9 @@
-// Package stage contains the optional stages between the schedule and the last gate before the bus:
+// Package smoothing contains the optional stages between the schedule and the last gate before the bus:
 // a low-pass filter per joint (butterworth.go), LeRobot's action interpolator (interpolator.go),
 // limits of velocity and acceleration (rate.go). A Chain runs them in this order. A stage changes a
 // row in place and allocates nothing after it is made. It can preview its result for the rows that
 // run next, so that the policy is conditioned on the arm's real motion.
-package stage
+package smoothing
 
 import (
 	"cmp"
@@ -45,7 +45,7 @@ func NewChain(c Config, fps float64, dof int) (*Chain, error) {
 			return nil, err
 		}
 	case c.Order != 0 || c.Gain != 0:
-		return nil, fmt.Errorf("stage: a filter of order %d and gain %v without a cutoff", c.Order, c.Gain)
+		return nil, fmt.Errorf("smoothing: a filter of order %d and gain %v without a cutoff", c.Order, c.Gain)
 	}
 	if c.Velocity != 0 || c.Accel != 0 {
 		if l.limit, err = newRateLimit(c.Velocity, c.Accel, fps*float64(multiplier), dof); err != nil {

@@ -1,4 +1,4 @@
-package stage
+package smoothing
 
 import (
 	"cmp"
@@ -49,14 +49,15 @@ func newMemory(dof, sections int) memory {
 func newButterworth(c Config, fps float64, dof int) (*butterworth, error) {
 	order, gain := cmp.Or(c.Order, 2), cmp.Or(c.Gain, 1)
 	if low, high := lowestBand*fps/2, highestBand*fps/2; !(c.Cutoff >= low && c.Cutoff <= high) {
-		return nil, fmt.Errorf("stage: a cutoff of %v Hz, want %.3g to %.3g at %v actions per second", c.Cutoff, low,
+		return nil, fmt.Errorf("smoothing: a cutoff of %v Hz, want %.3g to %.3g at %v actions per second", c.Cutoff,
+			low,
 			high, fps)
 	}
 	if order < 1 || order > maxOrder {
-		return nil, fmt.Errorf("stage: a filter of order %d, want 1 to %d", order, maxOrder)
+		return nil, fmt.Errorf("smoothing: a filter of order %d, want 1 to %d", order, maxOrder)
 	}
 	if !(gain > 0 && gain < 2) {
-		return nil, fmt.Errorf("stage: a filter gain of %v, want above 0 and below 2: from 2 on the output never "+
+		return nil, fmt.Errorf("smoothing: a filter gain of %v, want above 0 and below 2: from 2 on the output never "+
 			"settles", gain)
 	}
 	return filterOf(design(c.Cutoff, fps, order), gain, dof), nil

@@ -1,4 +1,4 @@
-package stage
+package smoothing
 
 import "fmt"
 
@@ -21,7 +21,7 @@ type interpolator struct {
 // newInterpolator returns an interpolator for n ticks per action of dof joints.
 func newInterpolator(n, dof int) (*interpolator, error) {
 	if n < 1 || n > maxMultiplier {
-		return nil, fmt.Errorf("stage: %d ticks per action, want 1 to %d", n, maxMultiplier)
+		return nil, fmt.Errorf("smoothing: %d ticks per action, want 1 to %d", n, maxMultiplier)
 	}
 	return &interpolator{
 		n:    n,

@@ -1,4 +1,4 @@
-package stage
+package smoothing
 
 import (
 	"encoding/json"
@@ -11,13 +11,9 @@ import (
 func goldens[T any](t *testing.T, file, name string) (cases []T) {
 	t.Helper()
 	raw, err := os.ReadFile("../../testdata/golden/" + file)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	var all map[string]json.RawMessage
-	if err := json.Unmarshal(raw, &all); err != nil {
-		t.Fatal(err)
-	}
+	must(t, json.Unmarshal(raw, &all))
 	if err := json.Unmarshal(all[name], &cases); err != nil || len(cases) == 0 {
 		t.Fatalf("%s of %s: %d cases, %v", name, file, len(cases), err)
 	}
@@ -125,9 +121,7 @@ func TestButterworthRefuses(t *testing.T) {
 // Preview predicts Apply and changes no state; after Reset the next row passes.
 func TestButterworthPreviewAndReset(t *testing.T) {
 	f, err := newButterworth(Config{Cutoff: 3, Order: 3, Gain: 1.4}, 60, 2)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	next := func(i int) []float32 { return []float32{float32(i % 5), float32(-3 * i)} }
 	preview := func(from, n int) (rows []float32) {
 		for i := range n {
@@ -169,9 +163,7 @@ func TestInterpolatorGolden(t *testing.T) {
 	}
 	for _, c := range goldens[golden](t, "lerobot.json", "interpolator") {
 		p, err := newInterpolator(c.Multiplier, len(c.In[0]))
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		in := c.In
 		for i, want := range c.Out {
 			if p.needsAction() {
@@ -199,8 +191,32 @@ func TestInterpolatorGolden(t *testing.T) {
 	}
 }
 
-// A step of the goal is followed within both bounds, without overshoot, and ends exactly at the
-// goal.
+// follow lets limits follow a goal for so many ticks at 60 Hz, and checks that they hold.
+func follow(t *testing.T, speed, accel float64, ticks int, goal func(tick int) float64) (at []float64) {
+	t.Helper()
+	const rate = 60
+	l, err := newRateLimit(speed, accel, rate, 1)
+	must(t, err)
+	l.reset([]float32{0})
+	var before, v float64
+	for tick := range ticks {
+		row := []float32{float32(goal(tick))}
+		l.apply(row)
+		next := float64(row[0])
+		now := (next - before) * rate
+		if speed > 0 && math.Abs(now) > speed*1.001 {
+			t.Fatalf("tick %d: velocity %v, want at most %v", tick, now, speed)
+		}
+		if accel > 0 && math.Abs(now-v)*rate > accel*1.01 {
+			t.Fatalf("tick %d: acceleration %v, want at most %v", tick, (now-v)*rate, accel)
+		}
+		before, v = next, now
+		at = append(at, next)
+	}
+	return at
+}
+
+// A step of the goal is followed without overshoot, and ends exactly at the goal.
 func TestRateLimit(t *testing.T) {
 	for _, c := range []struct {
 		name         string
@@ -210,36 +226,12 @@ func TestRateLimit(t *testing.T) {
 		{"neither", 0, 0, 1}, {"velocity", 30, 0, 100}, {"acceleration", 0, 200, 58}, {"both", 30, 200, 100},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			const rate, goal = 60.0, 50.0
-			l, err := newRateLimit(c.speed, c.accel, rate, 1)
-			if err != nil {
-				t.Fatal(err)
-			}
-			l.reset([]float32{0})
-			at := 0.0
-			v := 0.0
-			took := 0
-			for tick := range 400 {
-				row := []float32{goal}
-				l.apply(row)
-				next := float64(row[0])
-				speed := (next - at) * rate
-				if c.speed > 0 && math.Abs(speed) > c.speed*1.001 {
-					t.Fatalf("tick %d: velocity %v, want at most %v", tick, speed, c.speed)
-				}
-				if c.accel > 0 && math.Abs(speed-v)*rate > c.accel*1.01 {
-					t.Fatalf("tick %d: acceleration %v, want at most %v", tick, (speed-v)*rate, c.accel)
-				}
-				if next > goal {
-					t.Fatalf("tick %d: overshoots to %v", tick, next)
-				}
-				if at = next; at < goal {
-					took++
-				}
-				v = speed
-			}
-			if at != goal || took+1 < c.fewest || took > c.fewest+c.fewest/3+2 {
-				t.Errorf("at %v after %d ticks, want %v after about %d", at, took+1, goal, c.fewest)
+			const goal = 50
+			at := follow(t, c.speed, c.accel, 400, func(int) float64 { return goal })
+			took := slices.IndexFunc(at, func(x float64) bool { return x >= goal }) + 1
+			if slices.Max(at) != goal || at[399] != goal || took < c.fewest || took > c.fewest+c.fewest/3+3 {
+				t.Errorf("at %v after %d ticks, at most %v, want %v after about %d", at[399], took, slices.Max(at),
+					goal, c.fewest)
 			}
 		})
 	}
@@ -247,9 +239,7 @@ func TestRateLimit(t *testing.T) {
 
 func TestRateLimitPreviewRestAndNaN(t *testing.T) {
 	l, err := newRateLimit(30, 100, 60, 1)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	row := []float32{5}
 	if l.preview(row, 1); row[0] != 5 {
 		t.Errorf("Preview before anything ran = %v, want 5", row)
@@ -304,9 +294,7 @@ func TestStagesNoAlloc(t *testing.T) {
 // ticks, and Preview predicts the result.
 func TestChain(t *testing.T) {
 	plain, err := NewChain(Config{}, 60, 2)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	row := []float32{1.5, -2}
 	plain.Preview(row)
 	plain.Add(row)
@@ -315,9 +303,7 @@ func TestChain(t *testing.T) {
 		t.Errorf("without stages %v became %v, or more", row, got)
 	}
 	c, err := NewChain(Config{Cutoff: 3, Gain: 1.4, Multiplier: 2, Velocity: 20, Accel: 300}, 30, 1)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	c.Reset([]float32{0})
 	c.Add([]float32{0})
 	if c.Next() == nil || !c.NeedsAction() {
@@ -349,7 +335,6 @@ func TestChain(t *testing.T) {
 
 // The bounds hold in both directions, and through a reversal at full speed.
 func TestRateLimitBothWays(t *testing.T) {
-	const rate = 60.0
 	for _, c := range []struct{ speed, accel float64 }{{30, 0}, {0, 200}, {30, 200}} {
 		for name, goal := range map[string]func(tick int) float64{
 			"down":       func(int) float64 { return -50 },
@@ -357,27 +342,9 @@ func TestRateLimitBothWays(t *testing.T) {
 			"down, up":   func(tick int) float64 { return 100*float64(tick/30%2) - 50 },
 			"up, behind": func(tick int) float64 { return 50 - 60*float64(min(tick/30, 1)) },
 		} {
-			l, err := newRateLimit(c.speed, c.accel, rate, 1)
-			if err != nil {
-				t.Fatal(err)
-			}
-			l.reset([]float32{0})
-			at, v := 0.0, 0.0
-			for tick := range 60 {
-				row := []float32{float32(goal(tick))}
-				l.apply(row)
-				next := float64(row[0])
-				speed := (next - at) * rate
-				if c.speed > 0 && math.Abs(speed) > c.speed*1.001 {
-					t.Fatalf("%s, %+v, tick %d: velocity %v", name, c, tick, speed)
-				}
-				if c.accel > 0 && math.Abs(speed-v)*rate > c.accel*1.01 {
-					t.Fatalf("%s, %+v, tick %d: acceleration %v", name, c, tick, (speed-v)*rate)
-				}
-				at, v = next, speed
-			}
-			if name == "down" && at > -25 { // 30 in a second at full velocity
-				t.Errorf("%s, %+v: at %v after a second, want on its way down", name, c, at)
+			at := follow(t, c.speed, c.accel, 60, goal)
+			if name == "down" && at[59] > -25 { // 30 in a second at full velocity
+				t.Errorf("%s, %+v: at %v after a second, want on its way down", name, c, at[59])
 			}
 		}
 	}
@@ -387,9 +354,7 @@ func TestRateLimitBothWays(t *testing.T) {
 // passes the filter unchanged.
 func TestChainReset(t *testing.T) {
 	c, err := NewChain(Config{Cutoff: 3, Multiplier: 2, Velocity: 600, Accel: 36000}, 60, 1)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	for range 20 {
 		c.Add([]float32{90})
 		c.Next()
@@ -404,5 +369,12 @@ func TestChainReset(t *testing.T) {
 	c.Add([]float32{6})
 	if got := c.Next(); len(got) != 1 || got[0] != 6 {
 		t.Errorf("the first action after Reset to 5 runs as %v, want 6 as it came", got)
+	}
+}
+
+func must(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
 	}
 }
