@@ -217,13 +217,9 @@ func TestWhichFileIsRead(t *testing.T) {
 	if _, err := Load(dir, &smolSpec); !os.IsNotExist(err) {
 		t.Errorf("kind bpe with a tokenizer.model: %v, want the missing tokenizer.json", err)
 	}
-	if err := os.WriteFile(filepath.Join(dir, "tokenizer.json"), golden(t, "gemma.json"), 0o644); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.WriteFile(filepath.Join(dir, "tokenizer.json"), golden(t, "gemma.json"), 0o644))
 	tok, err := Load(dir, &spec)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	if ids, err := tok.Encode("<bos>"); err != nil || !slices.Equal(ids, []int64{2, 2}) {
 		t.Errorf("with both files <bos> is %v, %v, want [2 2]: tokenizer.json's", ids, err)
 	}

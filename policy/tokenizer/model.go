@@ -57,19 +57,13 @@ func parseModel(data []byte, spec *Spec) (*Tokenizer, error) {
 		return nil, fmt.Errorf("tokenizer.model: %w: %w", ErrFormat, err)
 	}
 	t := &Tokenizer{spec: *spec}
-	if err := f.check(spec); err != nil {
+	err := f.check(spec)
+	if err == nil {
+		err = f.fill(t)
+	}
+	if err != nil {
 		return nil, fmt.Errorf("tokenizer.model: %w: %w", ErrFormat, err)
 	}
-	if err := f.fill(t); err != nil {
-		return nil, fmt.Errorf("tokenizer.model: %w: %w", ErrFormat, err)
-	}
-	t.joins = newBorders(spec).closed(t.runes, func(yield func(string) bool) {
-		for _, p := range f.pieces {
-			if !yield(p.text) {
-				return
-			}
-		}
-	})
 	return t, nil
 }
 

@@ -3,7 +3,6 @@ package tokenizer
 import (
 	"errors"
 	"math"
-	"math/rand/v2"
 	"slices"
 	"strings"
 	"sync"
@@ -20,9 +19,7 @@ func TestNewlineIsAddedOnce(t *testing.T) {
 	without, err1 := tok.Encode("lift it")
 	with, err2 := tok.Encode("lift it\n")
 	two, err3 := tok.Encode("lift it\n\n")
-	if err := errors.Join(err1, err2, err3); err != nil {
-		t.Fatal(err)
-	}
+	must(t, errors.Join(err1, err2, err3))
 	if !slices.Equal(without, with) || slices.Equal(with, two) {
 		t.Errorf("ids of a task without, with one and with two newlines: %v, %v, %v, want the first two the same",
 			without, with, two)
@@ -33,16 +30,12 @@ func TestFillPadsOnTheRight(t *testing.T) {
 	spec := smolSpec
 	spec.MaxLen = 8
 	p, err := load(t, "tokenizer.json", "smolvlm.json", spec).Prompt("<image>12")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	dst, mask := make([]int64, 8), []bool{true, true, true, true, true, true, true, true}
-	if err := p.Fill(dst, mask, nil); err != nil {
-		t.Fatal(err)
-	}
-	checkFilled(t, "<image>12", dst, mask, p.head, 2)
-	if len(p.head) != 3 || p.head[0] != 6038 {
-		t.Errorf("ids of <image>12 = %v, want three, the first 6038", p.head)
+	must(t, p.Fill(dst, mask, nil))
+	checkFilled(t, "<image>12", dst, mask, p.task, 2)
+	if len(p.task) != 3 || p.task[0] != 6038 {
+		t.Errorf("ids of <image>12 = %v, want three, the first 6038", p.task)
 	}
 }
 
@@ -70,11 +63,10 @@ func TestTooLongATaskIsRefused(t *testing.T) {
 func TestPromptIsRefusedByItsLongestState(t *testing.T) {
 	tok := withState(t, loadPi05(t), State{Mode: "identity"}, 6)
 	p, err := tok.Prompt("lift it")
-	if err != nil {
-		t.Fatal(err)
-	}
-	longest := len(p.head) + 6*len(p.values[256]) + len(p.tail)
-	tok.spec.MaxLen = longest
+	must(t, err)
+	dst, mask := make([]int64, pi05Spec.MaxLen), make([]bool, pi05Spec.MaxLen)
+	must(t, p.Fill(dst, mask, []float32{1, 1, 1, 1, 1, 1})) // each value is 255
+	tok.spec.MaxLen = slices.Index(mask, false)
 	if _, err := tok.Prompt("lift it"); err != nil {
 		t.Errorf("Prompt of just max_len tokens: %v", err)
 	}
@@ -116,122 +108,46 @@ func TestBins(t *testing.T) {
 
 func TestFillRefuses(t *testing.T) {
 	p, err := loadPi05(t).Prompt("lift it")
-	if err != nil {
-		t.Fatal(err)
-	}
-	p.remember()
+	must(t, err)
 	n := pi05Spec.MaxLen
 	for _, tt := range []struct {
 		name   string
 		tokens int
 		mask   int
 		state  []float32
-		whole  bool
 		want   error
 	}{
-		{"tokens of another length", n - 1, n, []float32{0}, false, errSize},
-		{"a mask of another length", n, n + 1, []float32{0}, false, errSize},
-		{"no state", n, n, nil, false, errSize},
-		{"two values", n, n, []float32{0, 0}, false, errSize},
-		{"not a number", n, n, []float32{float32(math.NaN())}, false, errNumber},
-		{"not a number, whole", n, n, []float32{float32(math.NaN())}, true, errNumber},
-		{"right", n, n, []float32{0}, false, nil},
+		{"tokens of another length", n - 1, n, []float32{0}, errSize},
+		{"a mask of another length", n, n + 1, []float32{0}, errSize},
+		{"no state", n, n, nil, errSize},
+		{"two values", n, n, []float32{0, 0}, errSize},
+		{"not a number", n, n, []float32{float32(math.NaN())}, errNumber},
+		{"right", n, n, []float32{0}, nil},
 	} {
-		p.whole = tt.whole
 		if err := p.Fill(make([]int64, tt.tokens), make([]bool, tt.mask), tt.state); !errors.Is(err, tt.want) {
 			t.Errorf("%s: %v, want %v", tt.name, err, tt.want)
 		}
 	}
-	p.whole, p.t.spec.MaxLen = true, 5
+	p.t.spec.MaxLen = 5
 	if err := p.Fill(make([]int64, 5), make([]bool, 5), []float32{0}); !errors.Is(err, errLong) {
-		t.Errorf("a whole prompt that is too long: %v, want %v", err, errLong)
+		t.Errorf("a prompt that is too long: %v, want %v", err, errLong)
 	}
 }
 
-// The parts give the ids of the whole, for any state; where a token may cross their borders they
-// are not used.
-func TestPartsAreTheWhole(t *testing.T) {
-	model := loadData(t, "tokenizer.model", golden(t, "gemma.model"), gemmaSpec)
-	model.spec = withState(t, &Tokenizer{spec: pi05Spec}, State{Mode: "identity"}, 6).spec
-	model.joins = true
-	random := rand.New(rand.NewPCG(3, 4))
-	for _, tok := range []*Tokenizer{withState(t, loadPi05(t), State{Mode: "identity"}, 6), model} {
-		for _, task := range []string{"put the red_block in slot 12", "", "State: 1 2", "▁▁ ", "<bos>\n\n🤖", ":"} {
-			p, err := tok.Prompt(task)
-			if err != nil || p.whole {
-				t.Fatalf("Prompt(%q): %v, whole %v, want its parts", task, err, p.whole)
-			}
-			p.remember()
-			a := make([]int64, 200)
-			b := make([]int64, 200)
-			mask := make([]bool, 200)
-			state := make([]float32, 6)
-			for range 300 {
-				for i := range state {
-					state[i] = float32(random.NormFloat64())
-				}
-				p.whole = false
-				err1 := p.Fill(a, mask, state)
-				p.whole = true
-				if err := errors.Join(err1, p.Fill(b, mask, state)); err != nil || !slices.Equal(a, b) {
-					t.Fatalf("%q with %v: parts %v, whole %v, %v", task, state, a, b, err)
-				}
-			}
-		}
-	}
-}
-
-func TestBorders(t *testing.T) {
-	runes := map[rune]int32{':': 1, '▁': 2, ';': 3}
-	for r := '0'; r <= '9'; r++ {
-		runes[r] = r
-	}
-	spec := pi05Spec
-	spec.State = &State{}
-	for _, tt := range []struct {
-		text string
-		want bool
-	}{
-		{"▁the", true},
-		{"▁-", true},
-		{";\n", true},
-		{":▁", false},
-		{"State:▁", false},
-		{"7▁", false},
-		{"10▁000", false},
-		{"0;", false},
-		{"12", true},
-	} {
-		got := newBorders(&spec).closed(runes, slices.Values([]string{"x", tt.text}))
-		if got != tt.want {
-			t.Errorf("with a token %q the borders are closed: %v, want %v", tt.text, got, tt.want)
-		}
-	}
-	delete(runes, '3')
-	if newBorders(&spec).closed(runes, slices.Values([]string{"x"})) {
-		t.Error("borders are closed where a digit has no token of its own, want them open")
-	}
-}
-
-// SmolVLM2's pre-tokenizer looks across every border, so its parts are never tokenised separately.
-func TestByteLevelPromptIsWhole(t *testing.T) {
+// A prompt with the state has the ids of its whole text, also where tokens cross its parts, as with
+// SmolVLM2's pre-tokenizer.
+func TestByteLevelPromptWithAState(t *testing.T) {
 	spec := pi05Spec
 	spec.Kind, spec.BOSID = BPE, nil
 	tok := withState(t, load(t, "tokenizer.json", "smolvlm.json", spec), State{Mode: "identity"}, 2)
 	p, err := tok.Prompt("lift it")
-	if err != nil || !p.whole {
-		t.Fatalf("Prompt: %v, whole %v, want it whole", err, p.whole)
-	}
+	must(t, err)
 	dst, mask := make([]int64, 200), make([]bool, 200)
-	if err := p.Fill(dst, mask, []float32{0, -3}); err != nil {
-		t.Fatal(err)
-	}
+	must(t, p.Fill(dst, mask, []float32{0, -3}))
 	plain := *tok
 	plain.spec = smolSpec
 	want, err := plain.Encode("Task: lift it, State: 128 -1;\nAction: ")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	checkFilled(t, "whole", dst, mask, want, 0)
 }
 
@@ -239,36 +155,23 @@ func TestFillDoesNotAllocate(t *testing.T) {
 	tok := withState(t, loadPi05(t), State{Mode: "quantiles", A: make([]float32, 6), Span: []float32{1, 1, 1, 1, 1, 1}},
 		6)
 	p, err := tok.Prompt("put the red block in slot 12 🤖")
-	if err != nil {
-		t.Fatal(err)
-	}
-	p.remember()
+	must(t, err)
 	dst := make([]int64, 200)
 	mask := make([]bool, 200)
 	state := []float32{-1, 0, 0.3, 0.5, 0.9, 2}
-	for _, p.whole = range []bool{false, true} {
-		if n := testing.AllocsPerRun(100, func() {
-			state[2] += 1e-3
-			if err := p.Fill(dst, mask, state); err != nil {
-				t.Fatal(err)
-			}
-		}); n != 0 {
-			t.Errorf("Fill with whole %v allocates %v times, want 0", p.whole, n)
-		}
+	if n := testing.AllocsPerRun(100, func() {
+		state[2] += 1e-3
+		must(t, p.Fill(dst, mask, state))
+	}); n != 0 {
+		t.Errorf("Fill allocates %v times, want 0", n)
 	}
 }
 
 func TestFillByManyGoroutines(t *testing.T) {
 	p, err := loadPi05(t).Prompt("lift it")
-	if err != nil {
-		t.Fatal(err)
-	}
-	p.remember()
-	p.whole = true
+	must(t, err)
 	want, mask := make([]int64, 200), make([]bool, 200)
-	if err := p.Fill(want, mask, []float32{0.5}); err != nil {
-		t.Fatal(err)
-	}
+	must(t, p.Fill(want, mask, []float32{0.5}))
 	var wg sync.WaitGroup
 	for range 4 {
 		wg.Go(func() {

@@ -77,8 +77,6 @@ type Tokenizer struct {
 	runes  map[rune]int32 // by character: its token; missing characters fall back to bytes
 	fall   [256]int32     // by character: the tokens of bytes
 	merges merges
-
-	joins bool // no token crosses the borders of a prompt's parts: see borders
 }
 
 // none (-1) is the id of a text without a token.
