@@ -26,9 +26,7 @@ const sceneW, sceneH = 96, 64
 func testPictures(t testing.TB) (good, stray, half, garbled []byte) {
 	t.Helper()
 	good, err := os.ReadFile(filepath.Join("..", "..", "testdata", "jpeg", "golden", "scene_422.jpg"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	end := len(good) - 2
 	stray = slices.Insert(slices.Clone(good), end, 0x12, 0x00, 0x7f, 0x31)
 	half = append(slices.Clone(good[:len(good)-400]), good[end:]...)
@@ -38,12 +36,9 @@ func testPictures(t testing.TB) (good, stray, half, garbled []byte) {
 }
 
 func brokenCamera(shots ...[]byte) *fakeCamera {
-	return &fakeCamera{format: camera.Format{
-		Width:  sceneW,
-		Height: sceneH,
-		Pixels: camera.MJPEG,
-		FPS:    30,
-	}, clock: rttest.NewClock(1000), pictures: shots}
+	f := film(camera.MJPEG, sceneW, sceneH, shots...)
+	f.clock = rttest.NewClock(1000)
+	return f
 }
 
 // Goal: a picture with stray bytes is used and counted. A broken one is counted, and the previous

@@ -77,7 +77,7 @@ func (o *outage) succeeded() {
 	}
 }
 
-// New returns a camera on an open source; maxAge 0 means DefaultMaxAge.
+// New returns a camera on an open source; maxAge 0 means defaultMaxAge.
 func New(name string, source camera.Source, maxAge time.Duration) *Camera {
 	size := source.Format().FrameBytes()
 	if _, lends := source.(camera.Lender); lends {
@@ -88,7 +88,7 @@ func New(name string, source camera.Source, maxAge time.Duration) *Camera {
 		Name:      name,
 		ImageName: ImageKey + name,
 		Source:    source,
-		MaxAge:    cmp.Or(maxAge, DefaultMaxAge),
+		MaxAge:    cmp.Or(maxAge, defaultMaxAge),
 		Age:       rt.NewHist(),
 		repeats:   repeats{seed: maphash.MakeSeed(), live: live},
 		Newest:    rt.NewLatest(func(s *Frame) { s.Pix = make([]byte, size) }),

@@ -143,9 +143,7 @@ func TestTransformCropsAndRotates(t *testing.T) {
 		{Rect{2, 1, 2, 0}, 270, "w/b"},
 	} {
 		r, err := newTransform(4, 2, tt.crop, tt.rotate, 0, 0)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		pix := corners
 		if !r.identity() {
 			pix = r.apply(corners)
@@ -168,9 +166,7 @@ func TestTransformScales(t *testing.T) {
 		ow := size[2]
 		oh := size[3]
 		r, err := newTransform(w, h, Rect{}, 0, ow, oh)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		level, ramp := bytes.Repeat([]byte{7, 255, 131}, w*h), make([]byte, 3*w*h)
 		for i := range w * h {
 			ramp[3*i] = byte((float64(i%w) + 0.5) / float64(w) * 255)
@@ -195,7 +191,7 @@ func TestTransformScales(t *testing.T) {
 	}
 }
 
-// film is a source that lends its pictures one after the other.
+// fakeCamera is a source that lends its pictures one after the other.
 type fakeCamera struct {
 	format   camera.Format
 	clock    rt.Clock
@@ -206,6 +202,23 @@ type fakeCamera struct {
 	err      error
 	stop     *atomic.Bool
 	pace     func() // before each picture
+}
+
+// film returns a source of pictures of one format.
+func film(pixels camera.PixelFormat, w, h int, pictures ...[]byte) *fakeCamera {
+	return &fakeCamera{format: camera.Format{
+		Width:  w,
+		Height: h,
+		Pixels: pixels,
+		FPS:    30,
+	}, clock: rttest.NewClock(1), pictures: pictures}
+}
+
+func must(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
 }
 
 func (f *fakeCamera) Format() camera.Format { return f.format }
@@ -242,9 +255,7 @@ func motionJPEG(t testing.TB, w, h int) (whole, bare []byte) {
 		im.SetRGBA(i%w, i/w, color.RGBA{byte(i % w), byte(i / w), 90, 255})
 	}
 	var b bytes.Buffer
-	if err := stdjpeg.Encode(&b, im, &stdjpeg.Options{Quality: 80}); err != nil {
-		t.Fatal(err)
-	}
+	must(t, stdjpeg.Encode(&b, im, &stdjpeg.Options{Quality: 80}))
 	whole = b.Bytes()
 	bare = bytes.Clone(whole[:2])
 	for i := 2; ; {
@@ -265,9 +276,7 @@ func newTestEncoder(t testing.TB, e *Camera, c Config, d Encoding) *Encoder {
 	if errors.Is(err, jpeg.ErrNoLibrary) {
 		t.Skip(err)
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	t.Cleanup(v.Close)
 	return v
 }
@@ -276,12 +285,8 @@ func newTestEncoder(t testing.TB, e *Camera, c Config, d Encoding) *Encoder {
 func captureOne(t testing.TB, e *Camera) *Frame {
 	t.Helper()
 	s := e.Newest.Back()
-	if err := e.Source.Grab(&s.Frame); err != nil {
-		t.Fatal(err)
-	}
-	if err := checkFrame(s); err != nil {
-		t.Fatal(err)
-	}
+	must(t, e.Source.Grab(&s.Frame))
+	must(t, checkFrame(s))
 	if !e.Newest.Publish(int64(s.At)) {
 		t.Fatalf("a picture of %v is no newer one", s.At)
 	}
@@ -293,12 +298,7 @@ func captureOne(t testing.TB, e *Camera) *Frame {
 func TestPassThrough(t *testing.T) {
 	whole, bare := motionJPEG(t, 64, 48)
 	padded := append(bytes.Clone(whole), 1, 2, 3)
-	f := &fakeCamera{format: camera.Format{
-		Width:  64,
-		Height: 48,
-		Pixels: camera.MJPEG,
-		FPS:    30,
-	}, clock: rttest.NewClock(1), pictures: [][]byte{whole, padded, bare}}
+	f := film(camera.MJPEG, 64, 48, whole, padded, bare)
 	e := New("top", f, 0)
 	v := newTestEncoder(t, e, Config{Name: "top"}, Encoding{Quality: 90})
 	for i := range f.pictures {
@@ -312,9 +312,7 @@ func TestPassThrough(t *testing.T) {
 		}
 		body := wire.AppendObservation(nil, &wire.Observation{Images: []wire.Image{m}})
 		var o wire.Observation
-		if err := wire.ParseObservation(&o, body); err != nil {
-			t.Fatal(err)
-		}
+		must(t, wire.ParseObservation(&o, body))
 		got := o.Images[0].Data
 		if i < 2 && !bytes.Equal(got, whole) {
 			t.Errorf("picture %d: %d bytes arrive, want the camera's %d", i, len(got), len(whole))
@@ -348,12 +346,7 @@ func TestPassThroughEnds(t *testing.T) {
 		"raw of another size":     {Config{SendW: 32, SendH: 24}, Encoding{}, 32, 24, true},
 		"the policy's size it is": {Config{}, Encoding{Quality: 90, WantW: 64, WantH: 48}, 64, 48, false},
 	} {
-		f := &fakeCamera{format: camera.Format{
-			Width:  64,
-			Height: 48,
-			Pixels: camera.MJPEG,
-			FPS:    30,
-		}, clock: rttest.NewClock(1), pictures: [][]byte{whole}}
+		f := film(camera.MJPEG, 64, 48, whole)
 		e := New("top", f, 0)
 		v := newTestEncoder(t, e, tt.c, tt.d)
 		captureOne(t, e)
@@ -372,9 +365,7 @@ func TestPassThroughEnds(t *testing.T) {
 		w, h := m.W, m.H
 		if !tt.raw {
 			p, err := jpeg.Inspect(m.Data)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			w, h = p.W, p.H
 		}
 		if w != tt.w || h != tt.h || len(m.Data) > v.MaxBytes() {
@@ -431,22 +422,23 @@ func TestCaptureKeepsWholePicturesOnly(t *testing.T) {
 	}
 }
 
+// rawFilms are sources of each raw format.
+func rawFilms(w, h int) []*fakeCamera {
+	return []*fakeCamera{
+		film(camera.YUYV, w, h, make([]byte, 2*w*h)),
+		film(camera.NV12, w, h, make([]byte, w*h*3/2)),
+		film(camera.Gray8, w, h, make([]byte, w*h)),
+		film(camera.RGB8, w, h, make([]byte, 3*w*h)),
+	}
+}
+
 // Goal: the way from the captured frame to the bytes of the message allocates nothing, in every
 // layout and with every transformation.
 func TestPictureNoAlloc(t *testing.T) {
 	whole, bare := motionJPEG(t, 64, 48)
-	for _, f := range []*fakeCamera{
-		{format: camera.Format{Pixels: camera.MJPEG}, pictures: [][]byte{whole, bare}},
-		{format: camera.Format{Pixels: camera.YUYV}, pictures: [][]byte{make([]byte, 2*64*48)}},
-		{format: camera.Format{Pixels: camera.NV12}, pictures: [][]byte{make([]byte, 64*48*3/2)}},
-		{format: camera.Format{Pixels: camera.Gray8}, pictures: [][]byte{make([]byte, 64*48)}},
-		{format: camera.Format{Pixels: camera.RGB8}, pictures: [][]byte{make([]byte, 3*64*48)}},
-		{format: camera.Format{Pixels: camera.RGB8, Stride: 200}, pictures: [][]byte{make([]byte, 200*48)}},
-	} {
-		f.format.Width = 64
-		f.format.Height = 48
-		f.format.FPS = 30
-		f.clock = rttest.NewClock(1)
+	padded := film(camera.RGB8, 64, 48, make([]byte, 200*48))
+	padded.format.Stride = 200
+	for _, f := range append(rawFilms(64, 48), film(camera.MJPEG, 64, 48, whole, bare), padded) {
 		for name, c := range map[string]Config{"as it is": {}, "changed": {Rotate: 90, SendW: 24, SendH: 32}} {
 			for _, quality := range []int{90, 0} {
 				e := New("top", f, 0)
@@ -469,17 +461,7 @@ func TestPictureNoAlloc(t *testing.T) {
 
 // Goal: the first picture allocates nothing, either: the collector is off by then.
 func TestFirstPictureNoAlloc(t *testing.T) {
-	const w, h = 640, 480
-	for _, f := range []*fakeCamera{
-		{format: camera.Format{Pixels: camera.YUYV}, pictures: [][]byte{make([]byte, 2*w*h)}},
-		{format: camera.Format{Pixels: camera.NV12}, pictures: [][]byte{make([]byte, w*h*3/2)}},
-		{format: camera.Format{Pixels: camera.Gray8}, pictures: [][]byte{make([]byte, w*h)}},
-		{format: camera.Format{Pixels: camera.RGB8}, pictures: [][]byte{make([]byte, 3*w*h)}},
-	} {
-		f.format.Width = w
-		f.format.Height = h
-		f.format.FPS = 30
-		f.clock = rttest.NewClock(1)
+	for _, f := range rawFilms(640, 480) {
 		for name, c := range map[string]Config{"as it is": {}, "turned": {Rotate: 90}} {
 			for _, quality := range []int{90, 0} {
 				e := New("top", f, 0)
@@ -517,9 +499,7 @@ func TestSnapshot(t *testing.T) {
 		{"front=" + dir + "/nothing", "d.jpg", 90, "no such file"},
 	} {
 		c, err := Parse(tt.camera)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		var out bytes.Buffer
 		file := filepath.Join(dir, tt.file)
 		err = Snapshot(&out, &c, Encoding{Quality: tt.quality, Reencode: tt.quality == 0}, file)
@@ -537,9 +517,7 @@ func TestSnapshot(t *testing.T) {
 			continue
 		}
 		r, err := os.Open(file)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		im, _, err := image.Decode(r)
 		r.Close()
 		if err != nil {
@@ -558,9 +536,7 @@ func TestPatternIsEncoded(t *testing.T) {
 	e := New("top", source, 0)
 	v := newTestEncoder(t, e, Config{}, Encoding{Quality: 60})
 	d, err := jpeg.NewDecoder()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	defer d.Close()
 	pix := make([]byte, 3*160*120)
 	for range 5 {
@@ -569,9 +545,7 @@ func TestPatternIsEncoded(t *testing.T) {
 		if _, err := v.Picture(&m); err != nil {
 			t.Fatal(err)
 		}
-		if err := d.DecodeRGB(pix, m.Data, 160, 120); err != nil {
-			t.Fatal(err)
-		}
+		must(t, d.DecodeRGB(pix, m.Data, 160, 120))
 		if n := pattern.Number(pix, 160, 120); uint64(n) != sequence {
 			t.Errorf("picture %d arrives as %d", sequence, n)
 		}

@@ -37,8 +37,8 @@ const (
 	simOf = Sim + ":" // followed by the path of the world of edge-rt sim-bus --scene
 )
 
-// DefaultMaxAge is the age from which a picture is stale.
-const DefaultMaxAge = 500 * time.Millisecond
+// defaultMaxAge is the age from which a picture is stale.
+const defaultMaxAge = 500 * time.Millisecond
 
 // Config is one --camera.
 type Config struct {
@@ -51,7 +51,7 @@ type Config struct {
 	Rotate        int                // 0, 90, 180, 270 degrees clockwise, after Crop
 	SendW, SendH  int                // size in the message, after Rotate; 0: the policy's size, else unchanged
 	Quality       int                // JPEG quality; 0: the run's
-	MaxAge        time.Duration      // older pictures are stale; 0: DefaultMaxAge
+	MaxAge        time.Duration      // older pictures are stale; 0: defaultMaxAge
 	Live          *bool              // whether a repeated picture is an old one; nil: for devices only
 	Controls      []v4l2.Setting
 }
@@ -59,8 +59,8 @@ type Config struct {
 // Rect is a part of a picture, in pixels.
 type Rect struct{ W, H, X, Y int }
 
-// Syntax is the syntax of a --camera flag.
-const Syntax = "NAME=SOURCE[:WxH][@FPS][,option=value]..."
+// syntax is that of a --camera flag.
+const syntax = "NAME=SOURCE[:WxH][@FPS][,option=value]..."
 
 var (
 	sizeAtEnd = regexp.MustCompile(`:(\d+)x(\d+)$`)
@@ -78,7 +78,7 @@ func Parse(text string) (c Config, err error) {
 	rest, options, _ := strings.Cut(text, ",")
 	name, source, ok := strings.Cut(rest, "=")
 	if !ok || name == "" || source == "" {
-		return bad("want %s, such as top=sim, front=/dev/video0:640x480@30 or wrist=/dev/video2,rotate=180", Syntax)
+		return bad("want %s, such as top=sim, front=/dev/video0:640x480@30 or wrist=/dev/video2,rotate=180", syntax)
 	}
 	if err := record.CheckCamera(name); err != nil {
 		return bad("%v", err)
@@ -92,7 +92,7 @@ func Parse(text string) (c Config, err error) {
 	}
 	if m := sizeAtEnd.FindStringSubmatch(source); m != nil {
 		source = strings.TrimSuffix(source, m[0])
-		if c.Width, c.Height, ok = parseSides(m[1], m[2]); !ok {
+		if c.Width, c.Height, ok = sides(numbers(m)); !ok {
 			return bad("size %s, want sides of 1 to %d", m[0][1:], maxSide)
 		}
 	}
@@ -148,25 +148,20 @@ func (c *Config) setOption(key, value string) (reason string) {
 			return "want 0, 90, 180 or 270, clockwise"
 		}
 	case "crop":
-		m := cropSize.FindStringSubmatch(value)
-		ok := m != nil
-		if ok {
-			c.Crop.W, c.Crop.H, ok = parseSides(m[1], m[2])
-			x, errX := strconv.Atoi(m[3])
-			y, errY := strconv.Atoi(m[4])
-			ok = ok && errX == nil && errY == nil && x < maxSide && y < maxSide
-			c.Crop.X, c.Crop.Y = x, y
-		}
-		if !ok {
+		n := numbers(cropSize.FindStringSubmatch(value))
+		w, h, ok := sides(n)
+		if !ok || max(n[2], n[3]) >= maxSide {
 			return "want WxH+X+Y, such as 480x480+80+0"
 		}
-	case "send":
-		m := plainSize.FindStringSubmatch(value)
-		ok := m != nil
-		if ok {
-			c.SendW, c.SendH, ok = parseSides(m[1], m[2])
+		c.Crop = Rect{
+			W: w,
+			H: h,
+			X: n[2],
+			Y: n[3],
 		}
-		if !ok {
+	case "send":
+		var ok bool
+		if c.SendW, c.SendH, ok = sides(numbers(plainSize.FindStringSubmatch(value))); !ok {
 			return fmt.Sprintf("want WxH, sides of 1 to %d", maxSide)
 		}
 	case "quality":
@@ -193,8 +188,19 @@ func (c *Config) setOption(key, value string) (reason string) {
 	return ""
 }
 
-func parseSides(w, h string) (int, int, bool) {
-	a, errA := strconv.Atoi(w)
-	b, errB := strconv.Atoi(h)
-	return a, b, errA == nil && errB == nil && a >= 1 && b >= 1 && max(a, b) <= maxSide
+// numbers returns the submatches of a pattern, all digits, as numbers, at most the largest int.
+func numbers(match []string) (n []int) {
+	for _, text := range match[min(1, len(match)):] {
+		v, _ := strconv.Atoi(text)
+		n = append(n, v)
+	}
+	return n
+}
+
+// sides returns the first two of the numbers, and whether they may be the sides of a picture.
+func sides(n []int) (w, h int, ok bool) {
+	if len(n) < 2 {
+		return 0, 0, false
+	}
+	return n[0], n[1], min(n[0], n[1]) >= 1 && max(n[0], n[1]) <= maxSide
 }

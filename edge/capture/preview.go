@@ -96,10 +96,9 @@ func (p *Preview) Request(now rt.Instant) { p.requested.CompareAndSwap(0, int64(
 //
 //rt:noalloc
 func (p *Preview) Publish(m *wire.Image, taken, now rt.Instant) {
-	if p.requested.Load() == 0 {
+	if p.requested.Swap(0) == 0 {
 		return
 	}
-	p.requested.Store(0)
 	n := len(m.Data) + len(m.Splice)
 	c := p.newest.Back()
 	if n > cap(c.data) {

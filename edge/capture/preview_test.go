@@ -9,16 +9,13 @@ import (
 
 	"github.com/edge-rt/edge-rt/camera"
 	"github.com/edge-rt/edge-rt/rt"
-	"github.com/edge-rt/edge-rt/rt/rttest"
 	"github.com/edge-rt/edge-rt/wire"
 )
 
 func newTestPreview(t *testing.T, v *Encoder) *Preview {
 	t.Helper()
 	p, err := NewPreview(v)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	t.Cleanup(p.Close)
 	return p
 }
@@ -27,12 +24,7 @@ func newTestPreview(t *testing.T, v *Encoder) *Preview {
 // tables; a request a moment later gets the same copy.
 func TestPreviewOfACamerasOwnJPEG(t *testing.T) {
 	whole, bare := motionJPEG(t, 64, 48)
-	f := &fakeCamera{format: camera.Format{
-		Width:  64,
-		Height: 48,
-		Pixels: camera.MJPEG,
-		FPS:    30,
-	}, clock: rttest.NewClock(1), pictures: [][]byte{whole, bare}}
+	f := film(camera.MJPEG, 64, 48, whole, bare)
 	e := New("top", f, 0)
 	p := newTestPreview(t, newTestEncoder(t, e, Config{Name: "top"}, Encoding{Quality: 90}))
 	room, now := make([]byte, p.MaxBytes()), rt.Instant(1e9)
@@ -77,12 +69,7 @@ func TestPreviewOfACamerasOwnJPEG(t *testing.T) {
 func TestPreviewSaysWhyNot(t *testing.T) {
 	whole, _ := motionJPEG(t, 64, 48)
 	torn := append(bytes.Clone(whole[:len(whole)-100]), 0xff, 0xd9)
-	f := &fakeCamera{format: camera.Format{
-		Width:  64,
-		Height: 48,
-		Pixels: camera.MJPEG,
-		FPS:    30,
-	}, clock: rttest.NewClock(1), pictures: [][]byte{whole, torn}}
+	f := film(camera.MJPEG, 64, 48, whole, torn)
 	e := New("top", f, 0)
 	v := newTestEncoder(t, e, Config{Name: "top"}, Encoding{Quality: 90, Reencode: true})
 	p := newTestPreview(t, v)
@@ -94,9 +81,7 @@ func TestPreviewSaysWhyNot(t *testing.T) {
 		_, err := p.Read(room, now)
 		return err
 	}
-	if err := ask(); err != nil {
-		t.Fatal(err)
-	}
+	must(t, ask())
 	captureOne(t, e)
 	if err := ask(); !errors.Is(err, ErrNoPicture) || !strings.Contains(err.Error(), "broken") {
 		t.Errorf("a torn picture: %v", err)
@@ -124,18 +109,8 @@ func TestPreviewSaysWhyNot(t *testing.T) {
 // observation has left for a while: the sender has other work.
 func TestPreviewDelaysCostlyPictures(t *testing.T) {
 	whole, _ := motionJPEG(t, 64, 48)
-	jpegs := &fakeCamera{format: camera.Format{
-		Width:  64,
-		Height: 48,
-		Pixels: camera.MJPEG,
-		FPS:    30,
-	}, clock: rttest.NewClock(1), pictures: [][]byte{whole}}
-	plain := &fakeCamera{format: camera.Format{
-		Width:  64,
-		Height: 48,
-		Pixels: camera.RGB8,
-		FPS:    30,
-	}, clock: rttest.NewClock(1), pictures: [][]byte{make([]byte, 3*64*48)}}
+	jpegs := film(camera.MJPEG, 64, 48, whole)
+	plain := film(camera.RGB8, 64, 48, make([]byte, 3*64*48))
 	for name, tt := range map[string]struct {
 		film *fakeCamera
 		cfg  Config
@@ -162,12 +137,7 @@ func TestPreviewDelaysCostlyPictures(t *testing.T) {
 
 // Goal: raw pictures are encoded for the preview, unless they are too large.
 func TestPreviewOfRawPictures(t *testing.T) {
-	e := New("top", &fakeCamera{format: camera.Format{
-		Width:  4096,
-		Height: 2160,
-		Pixels: camera.RGB8,
-		FPS:    30,
-	}, clock: rttest.NewClock(1), pictures: [][]byte{make([]byte, 3*4096*2160)}}, 0)
+	e := New("top", film(camera.RGB8, 4096, 2160, make([]byte, 3*4096*2160)), 0)
 	p := newTestPreview(t, newTestEncoder(t, e, Config{Name: "top"}, Encoding{}))
 	captureOne(t, e)
 	p.Request(1)
@@ -175,21 +145,14 @@ func TestPreviewOfRawPictures(t *testing.T) {
 	if _, err := p.Read(make([]byte, p.MaxBytes()), 1); err == nil || p.MaxBytes() > previewMaxBytes {
 		t.Errorf("26 MB: %v with room for %d bytes, want a refusal and at most %d", err, p.MaxBytes(), previewMaxBytes)
 	}
-	e = New("top", &fakeCamera{format: camera.Format{
-		Width:  64,
-		Height: 48,
-		Pixels: camera.RGB8,
-		FPS:    30,
-	}, clock: rttest.NewClock(1), pictures: [][]byte{make([]byte, 3*64*48)}}, 0)
+	e = New("top", film(camera.RGB8, 64, 48, make([]byte, 3*64*48)), 0)
 	p = newTestPreview(t, newTestEncoder(t, e, Config{Name: "top"}, Encoding{}))
 	captureOne(t, e)
 	p.Request(1)
 	p.Refresh(1)
 	room := make([]byte, p.MaxBytes())
 	still, err := p.Read(room, 1)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	if im, err := stdjpeg.Decode(bytes.NewReader(still.Data)); err != nil || im.Bounds().Dx() != 64 ||
 		im.Bounds().Dy() != 48 {
 		t.Errorf("the standard library says %v", err)

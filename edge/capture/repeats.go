@@ -3,6 +3,7 @@ package capture
 import (
 	"fmt"
 	"hash/maphash"
+	"slices"
 	"time"
 
 	"github.com/edge-rt/edge-rt/camera"
@@ -47,10 +48,8 @@ func (r *repeats) again(s *Frame) bool {
 		pix = pix[s.JPEG.Scan:s.JPEG.End]
 	}
 	sum := maphash.Bytes(r.seed, pix)
-	for _, known := range r.sums[:min(r.known, remembered)] {
-		if sum == known {
-			return true
-		}
+	if slices.Contains(r.sums[:min(r.known, remembered)], sum) {
+		return true
 	}
 	r.sums[r.known%remembered], r.first = sum, s.At
 	r.known++

@@ -63,12 +63,8 @@ func TestALiveCameraThatRepeatsAPictureHangs(t *testing.T) {
 		{"raw", camera.Gray8, [][]byte{gray(9)}, gray(10)},
 	} {
 		clock := rttest.NewClock(rt.Instant(time.Second))
-		f := &fakeCamera{format: camera.Format{
-			Width:  sceneW,
-			Height: sceneH,
-			Pixels: tt.format,
-			FPS:    10,
-		}, clock: clock, pictures: tt.frozen}
+		f := film(tt.format, sceneW, sceneH, tt.frozen...)
+		f.clock = clock
 		e := New("front", liveCamera{f}, 0)
 		tap := e.Tap(0, 32)
 		began := clock.Now()
@@ -153,9 +149,7 @@ func TestRepeatsNoAlloc(t *testing.T) {
 	s.Format = camera.Format{Width: sceneW, Height: sceneH, Pixels: camera.MJPEG}
 	s.Pix = good
 	s.At = 1
-	if err := checkFrame(s); err != nil {
-		t.Fatal(err)
-	}
+	must(t, checkFrame(s))
 	if n := testing.AllocsPerRun(100, func() { e.repeats.again(s) }); n != 0 {
 		t.Errorf("%v allocations, want 0", n)
 	}

@@ -24,9 +24,7 @@ func TestTapCopiesPictures(t *testing.T) {
 	var encoders [2]*Encoder
 	for i, c := range []*Camera{cam, tap.Frames} {
 		v, err := NewEncoder(c, config, sent)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		defer v.Close()
 		encoders[i] = v
 	}
