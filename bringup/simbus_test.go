@@ -69,15 +69,15 @@ func TestTheWorldOfASimulatedArmIsShown(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan error, 1)
 	go func() { done <- ServeSimBus(ctx, cfg, io.Discard) }()
-	var eye *scene.Eye
+	var eye *scene.Viewer
 	rttest.Eventually(t, "a world to be seen", func() (ok bool) {
 		var err error
 		eye, err = scene.Dial(cfg.Scene)
 		return err == nil
 	})
 	want := sim.NewWorld(5, 1)
-	if v, err := eye.Look(); err != nil || v.Target != want.Target() || v.Post != want.Post() || v.Q != want.Q() {
-		t.Errorf("Look() = %+v, %v, want the world of seed 5", v, err)
+	if v, err := eye.View(); err != nil || v.Target != want.Target() || v.Post != want.Post() || v.Q != want.Q() {
+		t.Errorf("View() = %+v, %v, want the world of seed 5", v, err)
 	}
 	eye.Close()
 	cancel()

@@ -405,10 +405,10 @@ func TestMachineUnplugAndReplug(t *testing.T) {
 			t.Fatal("no frame after plugging in again")
 		}
 	}
-	if c := s.Counts(); c.Restarts != 1 || len(s.orphans) == 0 {
-		t.Errorf("%+v, %d orphans, want one restart", c, len(s.orphans))
+	if c := s.Counts(); c.Restarts != 1 || len(s.ended) == 0 {
+		t.Errorf("%+v, %d ended streams, want one restart", c, len(s.ended))
 	}
-	for _, o := range s.orphans {
+	for _, o := range s.ended {
 		for i, b := range o.buffers {
 			if b.lent {
 				t.Errorf("buffer %d of the old stream is still there", i)

@@ -36,7 +36,7 @@ type Source struct {
 
 	stream     *stream // nil while the camera is absent
 	generation int     // number of streams so far
-	orphans    []orphan
+	ended      []endedStream
 	copies     []mapping  // used when the driver's buffers cannot be lent
 	retryAt    rt.Instant // next search while the camera is absent
 	sequence   uint64
@@ -47,8 +47,8 @@ type Source struct {
 	closed                            atomic.Bool
 }
 
-// orphan is a lent buffer of a stream that ended.
-type orphan struct {
+// endedStream holds the buffers that an ended stream still lends.
+type endedStream struct {
 	generation int
 	buffers    []mapping
 }
@@ -263,15 +263,15 @@ func (s *Source) giveBack(dst *camera.Frame) {
 		st.queue(index)
 		return
 	}
-	s.freeOrphan(mark)
+	s.freeEnded(mark)
 }
 
-// freeOrphan frees a picture that an ended stream had lent.
+// freeEnded frees a picture that an ended stream had lent.
 //
 //go:noinline
-func (s *Source) freeOrphan(mark int) {
-	for i := range s.orphans {
-		o := &s.orphans[i]
+func (s *Source) freeEnded(mark int) {
+	for i := range s.ended {
+		o := &s.ended[i]
 		if index := mark % maxBuffers; mark/maxBuffers == o.generation {
 			unmap(o.buffers[index].mem)
 			o.buffers[index] = mapping{}
@@ -293,13 +293,13 @@ func (s *Source) end() {
 	}
 	lent := s.stream.stop()
 	s.stream = nil
-	kept := s.orphans[:0]
-	for _, o := range append(s.orphans, orphan{s.generation, lent}) {
+	kept := s.ended[:0]
+	for _, o := range append(s.ended, endedStream{s.generation, lent}) {
 		if slices.ContainsFunc(o.buffers, func(b mapping) bool { return b.lent }) {
 			kept = append(kept, o)
 		}
 	}
-	s.orphans = kept
+	s.ended = kept
 }
 
 // reopen sets the camera up as before. While the camera is absent each call takes retryInterval.
@@ -364,13 +364,13 @@ func (s *Source) Close() error {
 		}
 		s.end()
 	}
-	for _, o := range s.orphans {
+	for _, o := range s.ended {
 		for _, b := range o.buffers {
 			if b.lent {
 				unmap(b.mem)
 			}
 		}
 	}
-	s.orphans = nil
+	s.ended = nil
 	return nil
 }

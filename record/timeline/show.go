@@ -15,8 +15,8 @@ import (
 	"github.com/edge-rt/edge-rt/record"
 )
 
-// Viewers are the programs that open a record. Show takes the first installed one.
-var Viewers = []string{"rerun", "foxglove-studio"}
+// viewers are the programs that open a record. Show takes the first installed one.
+var viewers = []string{"rerun", "foxglove-studio"}
 
 // ShowConfig configures edge-rt view.
 type ShowConfig struct {
@@ -39,7 +39,7 @@ func Show(ctx context.Context, cfg ShowConfig) error {
 	}
 	defer in.Close()
 	if cfg.HTML == "" {
-		for _, name := range Viewers {
+		for _, name := range viewers {
 			if path, err := exec.LookPath(name); err == nil {
 				fmt.Fprintf(cfg.Out, "%s opens %s. --html FILE writes a page instead.\n", name, cfg.File)
 				return open(ctx, path, cfg)

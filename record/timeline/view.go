@@ -3,12 +3,13 @@ package timeline
 import (
 	"bytes"
 	_ "embed"
-	"encoding/base64"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"image"
 	"image/jpeg"
 	"io"
+	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -20,7 +21,7 @@ import (
 
 // Bounds for the page of a record, which may come from any source.
 const (
-	ViewColumns = 3000 // each at least viewWidth wide
+	viewColumns = 3000 // each at least viewWidth wide
 	viewWidth   = 20 * time.Millisecond
 
 	maxViewMarks   = 4000
@@ -76,7 +77,7 @@ func WriteHTML(out io.Writer, in io.ReadSeeker, title string) (Seen, error) {
 		return s.seen, errors.New("it holds nothing to show: no tick, no event and no picture")
 	}
 	span := uint64(s.last - s.first) // also correct for an invented record with extreme times
-	width := max(viewWidth, time.Duration(span/ViewColumns+1))
+	width := max(viewWidth, time.Duration(span/viewColumns+1))
 	fps, _ := strconv.ParseFloat(info.Run["fps"], 64)
 	period := time.Duration(0)
 	if fps >= 1 && fps <= 1000 {
@@ -84,7 +85,7 @@ func WriteHTML(out io.Writer, in io.ReadSeeker, title string) (Seen, error) {
 	}
 	t := New(Config{
 		Width:   width,
-		Columns: ViewColumns,
+		Columns: viewColumns,
 		Zero:    s.first,
 		Period:  period,
 		Marks:   maxViewMarks,
@@ -100,20 +101,24 @@ func WriteHTML(out io.Writer, in io.ReadSeeker, title string) (Seen, error) {
 	if _, err := record.Read(in, v); err != nil {
 		return s.seen, err
 	}
-	s.seen.Shown, s.seen.Unreadable = pictures.made, pictures.unreadable
+	s.seen.Shown, s.seen.Unreadable = len(pictures.made), pictures.unreadable
 	s.seen.MarksLeftOut = t.made - min(t.made, uint64(len(t.marks)))
-	b := append([]byte(nil), `{"title":`...)
-	b = appendText(b, title)
-	b = appendInfo(append(b, `,"run":`...), info.Run)
-	b = strconv.AppendBool(append(b, `,"torn":`...), info.Torn)
-	b = strconv.AppendInt(append(b, `,"ticks":`...), int64(s.seen.Ticks), 10)
-	b = strconv.AppendInt(append(b, `,"pictures":`...), int64(s.seen.Pictures), 10)
-	b = strconv.AppendUint(append(b, `,"left_out":`...), s.seen.MarksLeftOut, 10)
-	b = append(append(append(b, `,"thumbnails":[`...), pictures.json...), ']')
-	b = t.AppendJSON(append(b, `,"lines":`...), Since{}, s.last, info.Wall)
+	data, err := json.Marshal(view{
+		Title:      title,
+		Run:        settings(info.Run),
+		Torn:       info.Torn,
+		Ticks:      s.seen.Ticks,
+		Pictures:   s.seen.Pictures,
+		LeftOut:    s.seen.MarksLeftOut,
+		Thumbnails: append([]picture{}, pictures.made...),
+		Lines:      t.answer(Since{}, s.last, info.Wall),
+	})
+	if err != nil {
+		return s.seen, err
+	}
 	page := Compose(viewHTML)
 	before, after, _ := bytes.Cut(page, []byte("/* data */"))
-	for _, part := range [][]byte{before, append(b, '}'), after} {
+	for _, part := range [][]byte{before, data, after} {
 		if _, err := out.Write(part); err != nil {
 			return s.seen, err
 		}
@@ -121,21 +126,31 @@ func WriteHTML(out io.Writer, in io.ReadSeeker, title string) (Seen, error) {
 	return s.seen, nil
 }
 
-// appendInfo appends the run's settings, sorted by name.
-func appendInfo(b []byte, run map[string]string) []byte {
-	var names []string
-	for name := range run {
-		names = append(names, name)
+// view is the data of a page.
+type view struct {
+	Title      string      `json:"title"`
+	Run        [][2]string `json:"run"`
+	Torn       bool        `json:"torn"`
+	Ticks      int         `json:"ticks"`
+	Pictures   int         `json:"pictures"`
+	LeftOut    uint64      `json:"left_out"`
+	Thumbnails []picture   `json:"thumbnails"`
+	Lines      answer      `json:"lines"`
+}
+
+type picture struct {
+	At     int64  `json:"at_ms"`
+	Camera string `json:"camera"`
+	JPEG   []byte `json:"jpeg"`
+}
+
+// settings returns the run's settings, sorted by name.
+func settings(run map[string]string) [][2]string {
+	out := [][2]string{}
+	for _, name := range slices.Sorted(maps.Keys(run)) {
+		out = append(out, [2]string{cut(name), cut(run[name])})
 	}
-	slices.Sort(names)
-	b = append(b, '[')
-	for i, name := range names[:min(len(names), maxInfo)] {
-		if i > 0 {
-			b = append(b, ',')
-		}
-		b = appendTexts(b, []string{cut(name), cut(run[name])})
-	}
-	return append(b, ']')
+	return out[:min(len(out), maxInfo)]
 }
 
 func cut(text string) string {
@@ -147,14 +162,14 @@ func cut(text string) string {
 
 // thumbnails shrinks a selection of the pictures.
 type thumbnails struct {
-	every, seen, made, unreadable int
-	wall                          int64
-	json                          []byte
+	every, seen, unreadable int
+	wall                    int64
+	made                    []picture
 }
 
 func (p *thumbnails) take(m *record.Image) error {
 	p.seen++
-	if (p.seen-1)%p.every != 0 || p.made >= maxThumbnails {
+	if (p.seen-1)%p.every != 0 || len(p.made) >= maxThumbnails {
 		return nil
 	}
 	small, err := thumbnail(m.Data.A)
@@ -162,14 +177,7 @@ func (p *thumbnails) take(m *record.Image) error {
 		p.unreadable++
 		return nil
 	}
-	if p.made++; p.made > 1 {
-		p.json = append(p.json, ',')
-	}
-	p.json = appendMillis(append(p.json, `{"at_ms":`...), int64(m.At)+p.wall)
-	p.json = appendText(append(p.json, `,"camera":`...), cut(m.Camera))
-	p.json = append(p.json, `,"jpeg":"`...)
-	p.json = base64.StdEncoding.AppendEncode(p.json, small)
-	p.json = append(p.json, `"}`...)
+	p.made = append(p.made, picture{(int64(m.At) + p.wall) / millis, cut(m.Camera), small})
 	return nil
 }
 

@@ -9,6 +9,7 @@ import (
 	"math"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -36,15 +37,11 @@ func strange(t *testing.T, ticks int) (file string) {
 			return time.Date(2026, 11, 24, 14, 3, 20, 0, time.UTC).Add(time.Duration(clock.Now()))
 		},
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	r.SetRun(map[string]string{"joints": evil + ",b", "units": "degrees," + evil, "fps": "250", evil: evil,
 		"task": strings.Repeat("x", 2000)})
 	var picture bytes.Buffer
-	if err := jpeg.Encode(&picture, image.NewRGBA(image.Rect(0, 0, 640, 480)), nil); err != nil {
-		t.Fatal(err)
-	}
+	must(t, jpeg.Encode(&picture, image.NewRGBA(image.Rect(0, 0, 640, 480)), nil))
 	for i := range ticks {
 		now := clock.Now()
 		m := r.Ticks.Put()
@@ -84,15 +81,13 @@ type shown struct {
 		Camera string
 		JPEG   []byte
 	}
-	Lines answer
+	Lines received
 }
 
 func show(t *testing.T, file string) (page string, s shown, seen Seen) {
 	t.Helper()
 	in, err := os.Open(file)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	defer in.Close()
 	var out strings.Builder
 	if seen, err = WriteHTML(&out, in, filepath.Base(file)); err != nil {
@@ -156,7 +151,7 @@ const rowHead, perJoint = 6, 4 // as in draw.js
 // The size of a page is bounded for any length of a record and any number of pictures.
 func TestAPageIsBounded(t *testing.T) {
 	page, s, _ := show(t, strange(t, 20_000))
-	if len(s.Lines.Rows) > ViewColumns || len(s.Lines.Rows) < ViewColumns/2 || len(s.Thumbnails) > maxThumbnails ||
+	if len(s.Lines.Rows) > viewColumns || len(s.Lines.Rows) < viewColumns/2 || len(s.Thumbnails) > maxThumbnails ||
 		len(page) > 2<<20 {
 		t.Errorf("%d columns, %d thumbnails, %d bytes", len(s.Lines.Rows), len(s.Thumbnails), len(page))
 	}
@@ -168,13 +163,9 @@ func TestATornRecordIsShown(t *testing.T) {
 	const ticks = 10_000 // several chunks of the file
 	file := strange(t, ticks)
 	whole, err := os.ReadFile(file)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	shows := func(data []byte) (said string, err error) {
-		if err := os.WriteFile(file, data, 0o600); err != nil {
-			t.Fatal(err)
-		}
+		must(t, os.WriteFile(file, data, 0o600))
 		var out strings.Builder
 		err = Show(t.Context(), ShowConfig{File: file, HTML: filepath.Join(filepath.Dir(file), "out.html"), Out: &out})
 		return out.String(), err
@@ -216,9 +207,7 @@ func TestATornRecordIsShown(t *testing.T) {
 // A picture whose header gives a huge size is not decoded.
 func TestAHugePictureIsLeftOut(t *testing.T) {
 	var small bytes.Buffer
-	if err := jpeg.Encode(&small, image.NewGray(image.Rect(0, 0, 8, 8)), nil); err != nil {
-		t.Fatal(err)
-	}
+	must(t, jpeg.Encode(&small, image.NewGray(image.Rect(0, 0, 8, 8)), nil))
 	b := small.Bytes()
 	at := bytes.Index(b, []byte{0xFF, 0xC0}) + 5
 	copy(b[at:], []byte{0xFF, 0xFF, 0xFF, 0xFF}) // its height and width
@@ -232,9 +221,7 @@ func TestAViewerOpensTheRecord(t *testing.T) {
 	file, bin := strange(t, 100), t.TempDir()
 	got := filepath.Join(bin, "got")
 	script := "#!/bin/sh\nprintf %s \"$1\" > " + got + "\n"
-	if err := os.WriteFile(filepath.Join(bin, "rerun"), []byte(script), 0o755); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.WriteFile(filepath.Join(bin, "rerun"), []byte(script), 0o755))
 	t.Setenv("PATH", bin+":/usr/bin:/bin")
 	var out strings.Builder
 	if err := Show(t.Context(), ShowConfig{File: file, Out: &out}); err != nil ||
@@ -261,9 +248,7 @@ func TestAViewerOpensTheRecord(t *testing.T) {
 func TestAStrangersRecordInChromium(t *testing.T) {
 	file := strange(t, 1000)
 	html := filepath.Join(t.TempDir(), "out.html")
-	if err := Show(t.Context(), ShowConfig{File: file, HTML: html, Out: new(strings.Builder)}); err != nil {
-		t.Fatal(err)
-	}
+	must(t, Show(t.Context(), ShowConfig{File: file, HTML: html, Out: new(strings.Builder)}))
 	b := webpagetest.Open(t, "file://"+html, 1000, 900, false)
 	b.Wait("document.querySelectorAll('.plot').length === 7 && document.querySelectorAll('#thumbnails img').length " +
 		"=== 19")
@@ -277,7 +262,7 @@ func TestAStrangersRecordInChromium(t *testing.T) {
 	}
 	before := b.Eval("document.getElementById('span').textContent")
 	b.Click("#in")
-	b.Wait("document.getElementById('span').textContent !== " + string(appendText(nil, before)))
+	b.Wait("document.getElementById('span').textContent !== " + strconv.Quote(before))
 	if len(b.Errors) > 0 || len(b.Dialogs) > 0 {
 		t.Errorf("errors %q, dialogs %q", b.Errors, b.Dialogs)
 	}
@@ -290,5 +275,12 @@ func TestSettingsAreCutBetweenCharacters(t *testing.T) {
 		if !utf8.ValidString(got) || !strings.HasPrefix(text, strings.TrimSuffix(got, " …")) {
 			t.Errorf("%q is cut to %q", text, got)
 		}
+	}
+}
+
+func must(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
 	}
 }

@@ -17,8 +17,8 @@ type Camera struct {
 	next   uint64 // owner: the capture thread; number of the next frame
 
 	mu     sync.Mutex
-	eye    *Eye // guarded by mu; nil: not open
-	closed bool // guarded by mu
+	viewer *Viewer // guarded by mu; nil: not open
+	closed bool    // guarded by mu
 }
 
 // OpenCamera opens a camera above the world that is shown at path, and fails without that world.
@@ -30,7 +30,7 @@ func OpenCamera(path string, format camera.Format, clock rt.Clock) (*Camera, err
 		clock:  clock,
 		grid:   camera.Grid{Origin: clock.Now(), FPS: format.FPS},
 	}
-	_, err := c.look()
+	_, err := c.connection()
 	return c, err
 }
 
@@ -40,13 +40,12 @@ func (c *Camera) Format() camera.Format { return c.format }
 // Grab sleeps until the next frame's instant and paints the world of that instant. It returns
 // camera.ErrGone when the world has gone; the next Grab searches for it again.
 func (c *Camera) Grab(dst *camera.Frame) error {
-	k := max(c.next, c.grid.First(c.clock.Now()))
-	c.clock.SleepUntil(c.grid.Instant(k))
-	eye, err := c.look()
+	k, _ := c.grid.Sleep(c.clock, c.next)
+	viewer, err := c.connection()
 	if err != nil {
 		return err
 	}
-	v, err := eye.Look()
+	v, err := viewer.View()
 	if err != nil {
 		return c.lost(err)
 	}
@@ -58,32 +57,32 @@ func (c *Camera) Grab(dst *camera.Frame) error {
 	return nil
 }
 
-// look returns the eye, and opens it if necessary.
-func (c *Camera) look() (*Eye, error) {
+// connection returns the viewer, and opens it if necessary.
+func (c *Camera) connection() (*Viewer, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.closed {
 		return nil, camera.ErrClosed
 	}
-	if c.eye == nil {
-		eye, err := Dial(c.path)
+	if c.viewer == nil {
+		viewer, err := Dial(c.path)
 		if err != nil {
 			return nil, fmt.Errorf("%w: %w", camera.ErrGone, err)
 		}
-		c.eye = eye
+		c.viewer = viewer
 	}
-	return c.eye, nil
+	return c.viewer, nil
 }
 
-// lost closes the eye after its error.
+// lost closes the viewer after its error.
 func (c *Camera) lost(err error) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.closed {
 		return camera.ErrClosed
 	}
-	c.eye.Close()
-	c.eye = nil
+	c.viewer.Close()
+	c.viewer = nil
 	return fmt.Errorf("%w: the world at %s: %w", camera.ErrGone, c.path, err)
 }
 
@@ -92,8 +91,8 @@ func (c *Camera) Close() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.closed = true
-	if c.eye != nil {
-		c.eye.Close()
+	if c.viewer != nil {
+		c.viewer.Close()
 	}
 	return nil
 }

@@ -20,11 +20,11 @@ import (
 // An answer is version, instant, joints, target, post, score: words of 64 bits, little endian,
 // numbers as IEEE 754, the instant in nanoseconds of CLOCK_MONOTONIC.
 const (
-	version    = 1
-	words      = 2 + sim.DOF + 4 + 4
-	viewBytes  = 8 * words
-	lookLimit  = time.Second // for an answer, which takes less than a millisecond
-	writeLimit = time.Second // for a client to read the answer to its request
+	version     = 1
+	words       = 2 + sim.DOF + 4 + 4
+	viewBytes   = 8 * words
+	answerLimit = time.Second // for an answer, which takes less than a millisecond
+	writeLimit  = time.Second // for a client to read the answer to its request
 )
 
 // ErrSocket means that a world cannot be shown at a path.
@@ -37,7 +37,7 @@ func Listen(path string) (net.Listener, error) {
 		if info.Mode()&os.ModeSocket == 0 {
 			return nil, fmt.Errorf("%w: %s exists and is no socket", ErrSocket, path)
 		}
-		if c, err := net.DialTimeout("unix", path, lookLimit); err == nil {
+		if c, err := net.DialTimeout("unix", path, answerLimit); err == nil {
 			c.Close()
 			return nil, fmt.Errorf("%w: another simulator shows its world at %s", ErrSocket, path)
 		}
@@ -78,45 +78,46 @@ func show(c net.Conn, world *sim.Live) {
 	}
 }
 
+// answer is a view on its way.
+type answer struct {
+	Version, At                               int64
+	Q                                         [sim.DOF]float64
+	Target, Post                              sim.Point
+	Reached, Collided, Timeouts, SkippedTicks int64
+}
+
 func appendView(dst []byte, v *sim.View) []byte {
-	word := func(u uint64) { dst = binary.LittleEndian.AppendUint64(dst, u) }
-	number := func(f float64) { word(math.Float64bits(f)) }
-	word(version)
-	word(uint64(v.At))
-	for _, q := range v.Q {
-		number(q)
-	}
-	for _, p := range []sim.Point{v.Target, v.Post} {
-		number(p.X)
-		number(p.Y)
-	}
-	for _, n := range []int64{int64(v.Reached), int64(v.Collided), int64(v.Timeouts), v.SkippedTicks} {
-		word(uint64(n))
-	}
+	dst, _ = binary.Append(dst, binary.LittleEndian, answer{ // fails only for types without a fixed size
+		Version:      version,
+		At:           int64(v.At),
+		Q:            v.Q,
+		Target:       v.Target,
+		Post:         v.Post,
+		Reached:      int64(v.Reached),
+		Collided:     int64(v.Collided),
+		Timeouts:     int64(v.Timeouts),
+		SkippedTicks: v.SkippedTicks,
+	})
 	return dst
 }
 
 // parseView parses an answer of viewBytes bytes.
 func parseView(b []byte) (v sim.View, err error) {
-	word := func() (u uint64) {
-		u, b = binary.LittleEndian.Uint64(b), b[8:]
-		return u
+	var a answer
+	if _, err := binary.Decode(b, binary.LittleEndian, &a); err != nil {
+		return v, fmt.Errorf("scene: %w", err)
 	}
-	number := func() float64 { return math.Float64frombits(word()) }
-	if got := word(); got != version {
-		return v, fmt.Errorf("scene: version %d, want %d: both programs have to be of one build", got, version)
+	if a.Version != version {
+		return v, fmt.Errorf("scene: version %d, want %d: both programs have to be of one build", a.Version, version)
 	}
-	v.At = rt.Instant(word())
-	for j := range v.Q {
-		v.Q[j] = number()
-	}
-	for _, p := range []*sim.Point{&v.Target, &v.Post} {
-		p.X, p.Y = number(), number()
-	}
-	for _, n := range []*int{&v.Reached, &v.Collided, &v.Timeouts} {
-		*n = int(word())
-	}
-	v.SkippedTicks = int64(word())
+	v.At = rt.Instant(a.At)
+	v.Q = a.Q
+	v.Target = a.Target
+	v.Post = a.Post
+	v.Reached = int(a.Reached)
+	v.Collided = int(a.Collided)
+	v.Timeouts = int(a.Timeouts)
+	v.SkippedTicks = a.SkippedTicks
 	for _, f := range []float64{v.Q[0], v.Q[2], v.Target.X, v.Target.Y, v.Post.X, v.Post.Y} {
 		if math.IsNaN(f) || math.IsInf(f, 0) {
 			return v, errors.New("scene: a place that is no number")
@@ -125,25 +126,25 @@ func parseView(b []byte) (v sim.View, err error) {
 	return v, nil
 }
 
-// Eye receives the views of a world of another process. Owner: one thread; any thread may call
+// Viewer receives the views of a world of another process. Owner: one thread; any thread may call
 // Close.
-type Eye struct {
+type Viewer struct {
 	conn net.Conn
 	buf  [viewBytes]byte
 }
 
 // Dial connects to the world that is shown at path.
-func Dial(path string) (*Eye, error) {
-	c, err := net.DialTimeout("unix", path, lookLimit)
+func Dial(path string) (*Viewer, error) {
+	c, err := net.DialTimeout("unix", path, answerLimit)
 	if err != nil {
 		return nil, fmt.Errorf("scene: no program shows a world at %s: %w", path, err)
 	}
-	return &Eye{conn: c}, nil
+	return &Viewer{conn: c}, nil
 }
 
-// Look returns the present view. After an error the eye is unusable.
-func (e *Eye) Look() (sim.View, error) {
-	e.conn.SetDeadline(time.Now().Add(lookLimit))
+// View returns the present view. After an error the viewer is unusable.
+func (e *Viewer) View() (sim.View, error) {
+	e.conn.SetDeadline(time.Now().Add(answerLimit))
 	if _, err := e.conn.Write([]byte{'\n'}); err != nil {
 		return sim.View{}, err
 	}
@@ -153,5 +154,5 @@ func (e *Eye) Look() (sim.View, error) {
 	return parseView(e.buf[:])
 }
 
-// Close closes the connection and also ends a running Look.
-func (e *Eye) Close() error { return e.conn.Close() }
+// Close closes the connection and also ends a running View.
+func (e *Viewer) Close() error { return e.conn.Close() }

@@ -23,9 +23,7 @@ func shown(t *testing.T, path string) (*sim.Live, *rttest.Clock, net.Listener) {
 	clock := rttest.NewClock(rt.Instant(time.Second))
 	world := sim.NewLive(sim.NewWorld(3, 1), clock, clock.Now())
 	l, err := Listen(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	t.Cleanup(func() { l.Close() })
 	go Serve(l, world)
 	return world, clock, l
@@ -35,16 +33,12 @@ func shown(t *testing.T, path string) (*sim.Live, *rttest.Clock, net.Listener) {
 func TestTheSameWorldIsSeen(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "scene")
 	world, clock, _ := shown(t, path)
-	eye, err := Dial(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer eye.Close()
+	viewer, err := Dial(path)
+	must(t, err)
+	defer viewer.Close()
 	format := camera.Format{Width: 80, Height: 60, Pixels: camera.RGB8, FPS: 30}
 	far, err := OpenCamera(path, format, clock)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	defer far.Close()
 	near := world.Camera("top", format)
 	for joint := range 3 {
@@ -55,16 +49,12 @@ func TestTheSameWorldIsSeen(t *testing.T) {
 	a.Pix, b.Pix = make([]byte, format.FrameBytes()), make([]byte, format.FrameBytes())
 	for range 20 {
 		clock.Advance(50 * time.Millisecond)
-		got, err := eye.Look()
+		got, err := viewer.View()
 		if want := world.View(); err != nil || got != want {
-			t.Fatalf("Look() = %+v, %v, want %+v", got, err, want)
+			t.Fatalf("View() = %+v, %v, want %+v", got, err, want)
 		}
-		if err := far.Grab(&a); err != nil {
-			t.Fatal(err)
-		}
-		if err := near.Grab(&b); err != nil {
-			t.Fatal(err)
-		}
+		must(t, far.Grab(&a))
+		must(t, near.Grab(&b))
 		if a.At != b.At || a.Format != b.Format || !bytes.Equal(a.Pix, b.Pix) {
 			t.Fatalf("at %v the far camera has another picture than the near one at %v", a.At, b.At)
 		}
@@ -72,8 +62,8 @@ func TestTheSameWorldIsSeen(t *testing.T) {
 	if clock.Advance(20 * time.Second); world.View().Timeouts == 0 {
 		t.Fatal("the world has judged nothing")
 	}
-	if got, err := eye.Look(); err != nil || got.Timeouts != world.View().Timeouts {
-		t.Errorf("Look() = %+v, %v, want its %d time-outs", got, err, world.View().Timeouts)
+	if got, err := viewer.View(); err != nil || got.Timeouts != world.View().Timeouts {
+		t.Errorf("View() = %+v, %v, want its %d time-outs", got, err, world.View().Timeouts)
 	}
 }
 
@@ -84,15 +74,11 @@ func TestAWorldThatIsGoneComesBack(t *testing.T) {
 	_, clock, l := shown(t, path)
 	format := camera.Format{Width: 8, Height: 6, Pixels: camera.RGB8, FPS: 30}
 	c, err := OpenCamera(path, format, clock)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	frame := camera.Frame{Pix: make([]byte, format.FrameBytes())}
-	if err := c.Grab(&frame); err != nil {
-		t.Fatal(err)
-	}
+	must(t, c.Grab(&frame))
 	l.Close()
-	c.eye.Close() // as the kernel does after a process has ended
+	c.viewer.Close() // as the kernel does after a process has ended
 	for range 2 {
 		if err := c.Grab(&frame); !errors.Is(err, camera.ErrGone) {
 			t.Errorf("Grab() of a world that is gone = %v, want %v", err, camera.ErrGone)
@@ -117,9 +103,7 @@ func TestPlacesForTheSocket(t *testing.T) {
 	dir := t.TempDir()
 	path := filepath.Join(dir, "scene")
 	l, err := net.Listen("unix", path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	l.(*net.UnixListener).SetUnlinkOnClose(false)
 	l.Close()
 	if _, err := os.Lstat(path); err != nil {
@@ -130,9 +114,7 @@ func TestPlacesForTheSocket(t *testing.T) {
 		t.Errorf("Listen() where a world is shown = %v", err)
 	}
 	file := filepath.Join(dir, "file")
-	if err := os.WriteFile(file, []byte("kept"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.WriteFile(file, []byte("kept"), 0o600))
 	if _, err := Listen(file); !errors.Is(err, ErrSocket) {
 		t.Errorf("Listen() at a file = %v, want %v", err, ErrSocket)
 	}
@@ -155,5 +137,12 @@ func TestAnswersThatAreRefused(t *testing.T) {
 	v.Post.Y = math.NaN()
 	if _, err := parseView(appendView(nil, &v)); err == nil {
 		t.Error("a post that is nowhere is taken")
+	}
+}
+
+func must(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
 	}
 }

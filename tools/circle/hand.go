@@ -16,7 +16,7 @@ const handSpeed = 6000
 // hand is the teacher's hand at the leader. It looks at the world, and moves the limp shafts while
 // it leads.
 type hand struct {
-	eye    *scene.Eye // owner: move, before it place
+	eye    *scene.Viewer // owner: move, before it place
 	shafts *sim.Hand
 	clock  rt.Clock
 	ended  chan struct{}
@@ -29,7 +29,7 @@ type hand struct {
 	legTime time.Time // guarded by mu; when the present leg began
 }
 
-func newHand(eye *scene.Eye, shafts *sim.Hand) *hand {
+func newHand(eye *scene.Viewer, shafts *sim.Hand) *hand {
 	return &hand{
 		eye:    eye,
 		shafts: shafts,
@@ -41,7 +41,7 @@ func newHand(eye *scene.Eye, shafts *sim.Hand) *hand {
 
 // place moves the leader to the arm's position.
 func (h *hand) place() error {
-	v, err := h.eye.Look()
+	v, err := h.eye.View()
 	if err != nil {
 		return err
 	}
@@ -74,7 +74,7 @@ func (h *hand) move(ctx context.Context) {
 			every.Stop()
 			return
 		}
-		v, err := h.eye.Look()
+		v, err := h.eye.View()
 		leads := h.note(v, err)
 		if err != nil {
 			every.Stop()
