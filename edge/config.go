@@ -77,17 +77,17 @@ type Config struct {
 	TLS         TLS      // certificates for tls/ endpoints
 	Service     string   // empty: the only reachable one
 	Task        string
-	ExpectModel string       // hex prefix of the bundle's sha256; empty: any bundle
-	ID          string       // empty: this host's name
-	Schedule    chunk.Config // the discipline; Open fills in sizes and rate
+	ExpectModel string           // hex prefix of the bundle's sha256; empty: any bundle
+	ID          string           // empty: this host's name
+	Schedule    chunk.Config     // the discipline; Open fills in sizes and rate
 	Stages      smoothing.Config // between schedule and bus
-	Leader      device.Place // leader arm for take-overs, whose Robot Open looks up; without Bus: no leader
-	LeaderRobot string       // name or file; empty: the follower's name with _leader
-	Takeover    string       // TakeoverKey (also empty) or TakeoverPush
-	Record      record.Mode  // recorded part of the run; empty: off
-	RecordDir   string       // folder of the record's files; empty: records, in the folder of the robot's identity
-	RecordSize  int64        // bytes that the record's files may take together
-	Episodes    episode.Plan // Record holds the mode that its Check returned
+	Leader      device.Place     // leader arm for take-overs, whose Robot Open looks up; without Bus: no leader
+	LeaderRobot string           // name or file; empty: the follower's name with _leader
+	Takeover    string           // TakeoverKey (also empty) or TakeoverPush
+	Record      record.Mode      // recorded part of the run; empty: off
+	RecordDir   string           // folder of the record's files; empty: records, in the folder of the robot's identity
+	RecordSize  int64            // bytes that the record's files may take together
+	Episodes    episode.Plan     // Record holds the mode that its Check returned
 	Duration    time.Duration
 	Seed        uint64 // of the simulated world
 	RT          rt.Mode
