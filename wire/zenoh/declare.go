@@ -12,15 +12,16 @@ import (
 // object is one of our declarations, which the session announces to its upstream: a subscriber, a
 // queryable or a token.
 type object struct {
-	s    *Session
-	kind codec.DeclareKind
-	key  string
+	// Constant after announce.
+	s       *Session
+	kind    codec.DeclareKind
+	key     string
+	deposit func(wire.Sample) // a subscriber's
+	answer  func(wire.Query)  // a queryable's
+	number  uint32            // unique in the session
 
-	number   uint32 // unique in the session; constant after announce
-	declared bool   // guarded by Session.mu
-
-	sub       *subscriber // exactly one of them is set, by kind
-	queryable *queryable
+	declared bool // guarded by Session.mu
+	closed   bool // guarded by Session.deliver
 }
 
 // entry holds the subscribers, queryables or tokens on one key, the session's own and those of
@@ -34,14 +35,9 @@ type entry struct {
 	remote int // tokens announced by the upstream
 }
 
-// kinds are those of entries, in the order of Session.index.
-var kinds = [...]codec.DeclareKind{codec.DeclareSubscriber, codec.DeclareQueryable, codec.DeclareToken}
-
-func (s *Session) tree(kind codec.DeclareKind) *keyexpr.Tree[*entry] { return &s.index[kind/2-1] }
-
 // entry returns the entry of a key, and creates a missing one. Called with mu held.
 func (s *Session) entry(kind codec.DeclareKind, key string) *entry {
-	t := s.tree(kind)
+	t := s.index.Tree(kind)
 	e, ok := t.Get(key)
 	if !ok {
 		e = &entry{kind: kind, key: key, id: s.id()}
@@ -53,24 +49,13 @@ func (s *Session) entry(kind codec.DeclareKind, key string) *entry {
 // release drops an entry without objects. Called with mu held.
 func (s *Session) release(e *entry) {
 	if len(e.own) == 0 && e.remote == 0 {
-		s.tree(e.kind).Delete(e.key)
+		s.index.Tree(e.kind).Delete(e.key)
 	}
-}
-
-// matches lends the entries of a kind that intersect key, or all for "", until
-// the next call. Called with mu held.
-func (s *Session) matches(kind codec.DeclareKind, key string) []*entry {
-	if key == "" {
-		s.matched = s.tree(kind).AppendAll(s.matched[:0])
-	} else {
-		s.matched = s.tree(kind).AppendMatches(s.matched[:0], key)
-	}
-	return s.matched
 }
 
 // own lists the session's objects of a kind that match. Called with mu held.
 func (s *Session) own(kind codec.DeclareKind, key string) (all []*object) {
-	for _, e := range s.matches(kind, key) {
+	for _, e := range s.index.Matches(kind, key) {
 		all = append(all, e.own...)
 	}
 	return all
@@ -78,42 +63,18 @@ func (s *Session) own(kind codec.DeclareKind, key string) (all []*object) {
 
 // Subscribe calls deposit for every sample whose key matches.
 func (s *Session) Subscribe(key string, deposit func(wire.Sample)) (wire.Declaration, error) {
-	sub := &subscriber{deposit: deposit}
-	sub.object = object{
-		s:    s,
-		kind: codec.DeclareSubscriber,
-		key:  key,
-		sub:  sub,
-	}
-	if err := sub.announce(); err != nil {
-		return nil, err
-	}
-	return sub, nil
+	return s.announce(&object{kind: codec.DeclareSubscriber, key: key, deposit: deposit})
 }
 
 // Queryable calls answer for every query whose key matches.
 func (s *Session) Queryable(key string, answer func(wire.Query)) (wire.Declaration, error) {
-	q := &queryable{answer: answer}
-	q.object = object{
-		s:         s,
-		kind:      codec.DeclareQueryable,
-		key:       key,
-		queryable: q,
-	}
-	if err := q.announce(); err != nil {
-		return nil, err
-	}
-	return q, nil
+	return s.announce(&object{kind: codec.DeclareQueryable, key: key, answer: answer})
 }
 
 // Token declares a liveliness token: others see its key as long as the session
 // reaches them.
 func (s *Session) Token(key string) (wire.Declaration, error) {
-	t := &object{s: s, kind: codec.DeclareToken, key: key}
-	if err := t.announce(); err != nil {
-		return nil, err
-	}
-	return t, nil
+	return s.announce(&object{kind: codec.DeclareToken, key: key})
 }
 
 func checkKey(key string) error {
@@ -124,30 +85,31 @@ func checkKey(key string) error {
 }
 
 // announce adds an object and declares it at the upstream.
-func (o *object) announce() error {
+func (s *Session) announce(o *object) (wire.Declaration, error) {
 	if err := checkKey(o.key); err != nil {
-		return err
+		return nil, err
 	}
-	s := o.s
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.closed {
-		return wire.ErrClosed
+		return nil, wire.ErrClosed
 	}
-	o.number, o.declared = s.id(), true
+	o.s = s
+	o.number = s.id()
+	o.declared = true
 	e := s.entry(o.kind, o.key)
 	e.own = append(e.own, o)
 	if o.kind == codec.DeclareSubscriber {
 		s.epoch.Add(1)
 	}
 	if len(e.own) > 1 {
-		return nil
+		return o, nil
 	}
 	if o.kind == codec.DeclareToken && e.remote == 0 {
 		s.report(o.key, true)
 	}
 	s.declare(e)
-	return nil
+	return o, nil
 }
 
 // declare sends the declaration of an entry to the upstream. Called with mu held.
@@ -159,13 +121,22 @@ func (s *Session) declare(e *entry) {
 	}.Message())
 }
 
-// Undeclare withdraws the object. A second call does nothing.
+// Undeclare withdraws the object, and returns once its callback is not running and will not be
+// called. A second call does nothing.
 func (o *object) Undeclare() error {
+	o.withdraw()
+	o.s.deliver.Lock()
+	o.closed = true
+	o.s.deliver.Unlock()
+	return nil
+}
+
+func (o *object) withdraw() {
 	s := o.s
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if !o.declared {
-		return nil
+		return
 	}
 	o.declared = false
 	e := s.entry(o.kind, o.key)
@@ -174,12 +145,11 @@ func (o *object) Undeclare() error {
 		s.epoch.Add(1)
 	}
 	if len(e.own) > 0 {
-		return nil
+		return
 	}
 	if o.kind == codec.DeclareToken && e.remote == 0 {
 		s.report(o.key, false)
 	}
 	s.release(e)
 	s.send(codec.Declare{Kind: e.kind + 1, ID: e.id}.Message())
-	return nil
 }

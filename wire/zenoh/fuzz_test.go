@@ -29,10 +29,10 @@ func FuzzSession(f *testing.F) {
 		spoken(s, msgs, int(piece))
 		s.mu.Lock()
 		if n := s.budget.Used(); n != 0 || s.up != nil || len(s.tokens.byID) != 0 || s.tokens.bytes != 0 ||
-			len(s.inQueries) != 0 || s.tree(codec.DeclareToken).Len() != 0 {
+			len(s.inQueries) != 0 || s.index.Tree(codec.DeclareToken).Len() != 0 {
 			t.Errorf("left behind: %d bytes, %d tokens of %d bytes, %d queries, %d entries", n, len(s.tokens.byID),
 				s.tokens.bytes,
-				len(s.inQueries), s.tree(codec.DeclareToken).Len())
+				len(s.inQueries), s.index.Tree(codec.DeclareToken).Len())
 		}
 		s.mu.Unlock()
 		s.Close()

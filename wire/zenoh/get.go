@@ -20,21 +20,26 @@ const (
 // outQuery is a query of this session, and collects its replies.
 type outQuery struct {
 	// Constant.
-	s    *Session
-	key  string
-	done chan struct{} // closed with the last reply
+	s   *Session
+	key string
 
 	// Guarded by Session.mu.
-	over    bool
+	pending
 	replies []wire.Reply
 	bytes   int
 }
 
-// finish ends the query's replies. Called with s.mu held.
-func (q *outQuery) finish() {
-	if !q.over {
-		q.over = true
-		close(q.done)
+// pending is a question to the upstream. Guarded by Session.mu.
+type pending struct {
+	done chan struct{} // closed with the last answer; constant
+	over bool
+}
+
+// finish ends the answers. Called with Session.mu held.
+func (p *pending) finish() {
+	if !p.over {
+		p.over = true
+		close(p.done)
 	}
 }
 
@@ -44,7 +49,7 @@ func (q *outQuery) add(key string, m *codec.Response) {
 	switch payload := m.Data.Payload; {
 	case m.Data.Delete:
 	case !m.Err && !keyexpr.Intersects(key, q.key), len(q.replies) == maxReplies, q.bytes+len(payload) > maxReplyBytes:
-		q.s.refused.Replies.Add(1)
+		q.s.counters.Replies.Add(1)
 	default:
 		q.bytes += len(payload)
 		q.replies = append(q.replies, wire.Reply{Key: key, Payload: append([]byte{}, payload...), Err: m.Err})
@@ -69,7 +74,7 @@ func (s *Session) Get(ctx context.Context, key string, payload []byte, timeout t
 	if timeout < time.Millisecond {
 		return nil, fmt.Errorf("wire/zenoh: get %s: timeout %v, want at least 1ms", key, timeout)
 	}
-	q := &outQuery{s: s, key: key, done: make(chan struct{})}
+	q := &outQuery{s: s, key: key, pending: pending{done: make(chan struct{})}}
 	s.mu.Lock()
 	if err := s.reachable(); err != nil {
 		s.mu.Unlock()

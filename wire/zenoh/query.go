@@ -11,14 +11,7 @@ import (
 	"github.com/edge-rt/edge-rt/wire/zenoh/codec"
 	"github.com/edge-rt/edge-rt/wire/zenoh/keyexpr"
 	"github.com/edge-rt/edge-rt/wire/zenoh/link"
-)
-
-// The time for a queryable when the querier sets no limit, and the extra time beyond the querier's
-// own timeout before the query is ended.
-const (
-	defaultQueryTimeout = 10 * time.Second
-	maxQueryTimeout     = time.Hour
-	queryGrace          = time.Second
+	"github.com/edge-rt/edge-rt/wire/zenoh/remote"
 )
 
 const (
@@ -28,22 +21,6 @@ const (
 )
 
 var errQueryOver = errors.New("wire/zenoh: the query is finished or its querier is gone")
-
-// queryable is a queryable of this session.
-type queryable struct {
-	object
-	answer func(wire.Query)
-	closed bool // guarded by Session.deliver
-}
-
-// Undeclare returns once answer is not running and will not be called.
-func (q *queryable) Undeclare() error {
-	err := q.object.Undeclare()
-	q.s.deliver.Lock()
-	q.closed = true
-	q.s.deliver.Unlock()
-	return err
-}
 
 // inQuery is a query that our queryables answer, each by a wire.Query of its own.
 type inQuery struct {
@@ -67,7 +44,7 @@ type inQuery struct {
 // query is a wire.Query: one queryable's part in an inQuery.
 type query struct {
 	*inQuery
-	queryable *queryable
+	queryable *object
 	finished  atomic.Bool
 }
 
@@ -78,19 +55,16 @@ func (s *Session) request(up upstream, from wire.Origin, key string, m *codec.Re
 		up:   up,
 		from: from,
 		id:   m.ID,
-		qos:  m.QoS,
+		qos:  m.QoS.Data(),
 		key:  key,
 		cost: inQueryBytes + len(m.Query.Payload),
-	}
-	if q.qos.Priority() == 0 { // the lane of declarations
-		q.qos |= codec.DefaultQoS
 	}
 	s.mu.Lock()
 	own := s.own(codec.DeclareQueryable, key)
 	_, twice := s.inQueries[m.ID]
 	many := s.router == nil && len(s.inQueries) >= maxInQueries // a router has a limit for each link
 	if len(own) > 0 && (twice || many || s.inBytes+q.cost > maxInBytes) {
-		s.refused.Queries.Add(1)
+		s.counters.Queries.Add(1)
 		own = nil
 	}
 	if len(own) == 0 {
@@ -104,19 +78,12 @@ func (s *Session) request(up upstream, from wire.Origin, key string, m *codec.Re
 	s.inBytes += q.cost
 	s.inQueries[q.id] = q
 	for _, o := range own {
-		q.parts = append(q.parts, &query{inQuery: q, queryable: o.queryable})
+		q.parts = append(q.parts, &query{inQuery: q, queryable: o})
 	}
 	q.left = len(own)
-	q.watchdog = time.AfterFunc(queryTime(m.TimeoutMS)+queryGrace, q.expire)
+	q.watchdog = time.AfterFunc(remote.QueryTime(m), q.expire)
 	s.mu.Unlock()
 	q.ask()
-}
-
-func queryTime(ms uint64) time.Duration {
-	if ms == 0 {
-		return defaultQueryTimeout
-	}
-	return time.Duration(min(ms, uint64(maxQueryTimeout.Milliseconds()))) * time.Millisecond
 }
 
 // ask calls the queryables.

@@ -13,22 +13,7 @@ const maxRoutes = 4096
 type route struct {
 	key         string
 	epoch       uint64 // epoch of the subscribers when they were matched
-	subscribers []*subscriber
-}
-
-type subscriber struct {
-	object
-	deposit func(wire.Sample)
-	closed  bool // guarded by Session.deliver
-}
-
-// Undeclare returns once no deposit is running or can begin.
-func (sub *subscriber) Undeclare() error {
-	err := sub.object.Undeclare()
-	sub.s.deliver.Lock()
-	sub.closed = true
-	sub.s.deliver.Unlock()
-	return err
+	subscribers []*object
 }
 
 // push delivers one sample to the subscribers that match. They do not get deletions, which have no
@@ -60,11 +45,11 @@ func (s *Session) push(key []byte, m *codec.Push) {
 func (s *Session) match(key []byte, r *route) *route {
 	if r == nil {
 		if len(key) > keyexpr.MaxBytes || keyexpr.Check(string(key)) != nil {
-			s.refused.Keys.Add(1)
+			s.counters.Keys.Add(1)
 			return nil
 		}
 		if len(s.routes) == maxRoutes {
-			s.refused.Routes.Add(1)
+			s.counters.Routes.Add(1)
 			clear(s.routes)
 		}
 		r = &route{key: string(key)}
@@ -73,10 +58,8 @@ func (s *Session) match(key []byte, r *route) *route {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	r.epoch, r.subscribers = s.epoch.Load(), r.subscribers[:0]
-	for _, e := range s.matches(codec.DeclareSubscriber, r.key) {
-		for _, o := range e.own {
-			r.subscribers = append(r.subscribers, o.sub)
-		}
+	for _, e := range s.index.Matches(codec.DeclareSubscriber, r.key) {
+		r.subscribers = append(r.subscribers, e.own...)
 	}
 	return r
 }

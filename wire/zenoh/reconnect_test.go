@@ -66,7 +66,7 @@ func TestUndeclareLeavesNothing(t *testing.T) {
 	w.Undeclare()
 	edge.mu.Lock()
 	defer edge.mu.Unlock()
-	if n := edge.tree(codec.DeclareToken).Len() + len(edge.tokens.byID); n != 0 {
+	if n := edge.index.Tree(codec.DeclareToken).Len() + len(edge.tokens.byID); n != 0 {
 		t.Errorf("%d tokens are still held for nobody", n)
 	}
 }

@@ -2,6 +2,7 @@ package zenoh
 
 import (
 	"context"
+	"maps"
 	"slices"
 	"time"
 
@@ -48,7 +49,7 @@ func (s *Session) tokenDeclared(m *codec.Declare, key string) {
 	}
 	// A router in this process has applied its own limits already, per link.
 	if s.router == nil && (len(t.byID) >= maxTokens || t.bytes+t.cost(key) > maxTokenBytes || s.events.full()) {
-		s.refused.Declarations.Add(1)
+		s.counters.Declarations.Add(1)
 		return
 	}
 	t.bytes += t.cost(key)
@@ -127,7 +128,7 @@ func (s *Session) SubscribeTokens(key string, deposit func(key string, alive boo
 		deposit: deposit,
 	}
 	s.watchers[w.id] = w
-	for _, e := range s.matches(codec.DeclareToken, key) {
+	for _, e := range s.index.Matches(codec.DeclareToken, key) {
 		s.events.add(event{w: w, key: e.key, alive: true})
 	}
 	s.interest(w.interest())
@@ -189,8 +190,7 @@ func (s *Session) report(key string, alive bool) {
 
 // listing collects the tokens that the upstream lists. Guarded by Session.mu.
 type listing struct {
-	done  chan struct{} // closed when every watcher that it waited for has ended
-	over  bool
+	pending
 	keys  map[string]bool
 	bytes int // length of all keys
 }
@@ -202,20 +202,13 @@ func (l *listing) add(key string) {
 	}
 }
 
-func (l *listing) finish() {
-	if !l.over {
-		l.over = true
-		close(l.done)
-	}
-}
-
 // Tokens lists the live tokens that match, sorted. A timeout is not an error: the tokens known by
 // then are returned.
 func (s *Session) Tokens(ctx context.Context, key string, timeout time.Duration) ([]string, error) {
 	if err := checkKey(key); err != nil {
 		return nil, err
 	}
-	l := &listing{done: make(chan struct{}), keys: map[string]bool{}}
+	l := &listing{pending: pending{done: make(chan struct{})}, keys: map[string]bool{}}
 	s.mu.Lock()
 	if err := s.reachable(); err != nil {
 		s.mu.Unlock()
@@ -239,13 +232,8 @@ func (s *Session) Tokens(ctx context.Context, key string, timeout time.Duration)
 	if s.closed {
 		return nil, wire.ErrClosed
 	}
-	for _, e := range s.matches(codec.DeclareToken, key) {
+	for _, e := range s.index.Matches(codec.DeclareToken, key) {
 		l.keys[e.key] = true
 	}
-	all := make([]string, 0, len(l.keys))
-	for k := range l.keys {
-		all = append(all, k)
-	}
-	slices.Sort(all)
-	return all, err
+	return slices.Sorted(maps.Keys(l.keys)), err
 }

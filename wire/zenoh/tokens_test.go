@@ -4,6 +4,7 @@ import (
 	"testing"
 
 	"github.com/edge-rt/edge-rt/rt/rttest"
+	"github.com/edge-rt/edge-rt/wire"
 	"github.com/edge-rt/edge-rt/wire/zenoh/codec"
 )
 
@@ -12,9 +13,9 @@ import (
 // changes without the number, and nothing twice.
 func TestInterestsAreAnswered(t *testing.T) {
 	victim, at := listener(t, Config{})
-	sub := func(key string) *subscriber {
+	sub := func(key string) wire.Declaration {
 		d := rttest.Must(victim.Subscribe(key, nil))
-		return d.(*subscriber)
+		return d
 	}
 	first := sub("@n/a/1")
 	second := sub("@n/a/2")
@@ -41,7 +42,7 @@ func TestInterestsAreAnswered(t *testing.T) {
 		t.Fatalf("aggregate: %+v, want one answer with an id", got)
 	}
 	third := sub("@n/a/3")
-	for _, s := range []*subscriber{first, third} {
+	for _, s := range []wire.Declaration{first, third} {
 		s.Undeclare()
 	}
 	second.Undeclare()

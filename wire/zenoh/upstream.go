@@ -28,7 +28,7 @@ type dialled struct {
 // join makes a dialled link the upstream. run carries it until it ends, and returns the reason.
 func (s *Session) join(l *link.Link) (run func() error, err error) {
 	d := &dialled{Link: l, s: s}
-	d.numbers.Hold = l.Charge
+	d.numbers.Hold, d.numbers.Counters = l.Charge, &s.counters
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.closed {
@@ -36,8 +36,8 @@ func (s *Session) join(l *link.Link) (run func() error, err error) {
 	}
 	s.up = d
 	s.epoch.Add(1)
-	for _, kind := range kinds {
-		for _, e := range s.matches(kind, "") {
+	for _, kind := range remote.Kinds {
+		for _, e := range s.index.Matches(kind, "") {
 			if len(e.own) > 0 {
 				s.declare(e)
 			}
@@ -101,8 +101,6 @@ func (d *dialled) handle(m *codec.Message) error {
 	}
 	if key, ok := d.numbers.Expand(m.Push.Expr); ok {
 		d.s.push(key, &m.Push)
-	} else {
-		d.s.refused.Keys.Add(1)
 	}
 	return nil
 }
@@ -113,7 +111,7 @@ type inbox struct{ s *Session }
 func (i inbox) Receive(msg []byte)             { i.s.events.add(event{msg: msg}) }
 func (i inbox) Push(key []byte, m *codec.Push) { i.s.push(key, m) }
 func (i inbox) Handle(m *codec.Message, from wire.Origin) {
-	i.s.handle(i.s.router.Port(), from, new(remote.Numbers), m)
+	i.s.handle(i.s.router.Port(), from, &remote.Numbers{Counters: &i.s.counters}, m)
 }
 func (i inbox) Full() bool { return i.s.events.full() }
 func (i inbox) Rerouted()  { i.s.epoch.Add(1) }
@@ -132,18 +130,13 @@ func (s *Session) received(msg []byte) {
 func (s *Session) handle(from upstream, who wire.Origin, n *remote.Numbers, m *codec.Message) {
 	switch m.Kind {
 	case codec.KindRequest:
-		if key, ok := s.key(n, m.Request.Expr); ok {
+		if key, ok := n.Key(m.Request.Expr); ok {
 			s.request(from, who, key, &m.Request)
 		}
 	case codec.KindResponse:
-		var key string
-		if e := m.Response.Expr; e.Scope != 0 || len(e.Suffix) > 0 {
-			var ok bool
-			if key, ok = s.key(n, e); !ok {
-				return
-			}
+		if key, ok := n.OptionalKey(m.Response.Expr); ok {
+			s.response(key, &m.Response)
 		}
-		s.response(key, &m.Response)
 	case codec.KindFinal:
 		s.mu.Lock()
 		if q := s.outQueries[m.Final.ID]; q != nil {
@@ -170,46 +163,25 @@ func (s *Session) handle(from upstream, who wire.Origin, n *remote.Numbers, m *c
 // declared notes a token or a number for a key. It ignores subscribers and queryables, which only
 // the upstream needs.
 func (s *Session) declared(n *remote.Numbers, m *codec.Declare) {
+	if n.Declared(m) {
+		return
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	switch m.Kind {
-	case codec.DeclareExpr:
-		if ok, bad := n.Declare(m); bad {
-			s.refused.Keys.Add(1)
-		} else if !ok {
-			s.refused.Declarations.Add(1)
-		}
-	case codec.UndeclareExpr:
-		n.Undeclare(uint16(m.ID))
-	case codec.DeclareToken, codec.UndeclareToken:
-		var key string
-		if m.Kind == codec.DeclareToken || len(m.Expr.Suffix) > 0 || m.Expr.Scope != 0 {
-			var ok bool
-			if key, ok = s.key(n, m.Expr); !ok {
-				return
-			}
-		}
-		s.mu.Lock()
-		defer s.mu.Unlock()
-		if m.Kind == codec.DeclareToken {
+	case codec.DeclareToken:
+		if key, ok := n.Key(m.Expr); ok {
 			s.tokenDeclared(m, key)
-		} else {
+		}
+	case codec.UndeclareToken:
+		if key, ok := n.OptionalKey(m.Expr); ok {
 			s.tokenUndeclared(m.ID, key)
 		}
 	case codec.DeclareFinal:
-		s.mu.Lock()
-		defer s.mu.Unlock()
 		if l := s.lists[m.Interest]; l != nil && m.Answers {
 			l.finish()
 		}
 	}
-}
-
-// key returns the checked text of an expression.
-func (s *Session) key(n *remote.Numbers, e codec.Expr) (string, bool) {
-	key, ok := n.Key(e)
-	if !ok {
-		s.refused.Keys.Add(1)
-	}
-	return key, ok
 }
 
 // send sends a message that must not be lost, if there is a link. Called with mu held.

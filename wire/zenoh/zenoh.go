@@ -36,8 +36,8 @@ import (
 	"github.com/edge-rt/edge-rt/wire"
 	"github.com/edge-rt/edge-rt/wire/zenoh/codec"
 	"github.com/edge-rt/edge-rt/wire/zenoh/endpoint"
-	"github.com/edge-rt/edge-rt/wire/zenoh/keyexpr"
 	"github.com/edge-rt/edge-rt/wire/zenoh/link"
+	"github.com/edge-rt/edge-rt/wire/zenoh/remote"
 	"github.com/edge-rt/edge-rt/wire/zenoh/router"
 )
 
@@ -53,7 +53,6 @@ type Session struct {
 	router    *router.Router // nil: it does not listen
 
 	counters link.Counters // atomic
-	refused  refusals      // atomic
 
 	tasks sync.WaitGroup // every goroutine of the session, without its router's
 
@@ -75,9 +74,8 @@ type Session struct {
 	first  chan struct{} // closed when the first link is up
 	isUp   bool
 
-	index   [len(kinds)]keyexpr.Tree[*entry]
-	matched []*entry
-	tokens  remoteTokens
+	index  remote.Index[*entry]
+	tokens remoteTokens
 
 	watchers   map[uint32]*watcher
 	lists      map[uint32]*listing
@@ -87,15 +85,6 @@ type Session struct {
 
 	events  deliveries   // own lock
 	dialled dialFindings // own lock
-}
-
-// refusals counts the messages that the session's bounds refused. Atomic.
-type refusals struct {
-	Keys         atomic.Uint64 // messages with a malformed or too long key
-	Declarations atomic.Uint64 // declarations beyond the limit of a link
-	Queries      atomic.Uint64 // queries beyond the limit, which get no reply
-	Replies      atomic.Uint64 // replies beyond the limit of a Get, or with a foreign key
-	Routes       atomic.Uint64 // times the cache of incoming keys overflowed
 }
 
 var _ wire.Session = (*Session)(nil)

@@ -136,6 +136,14 @@ const (
 // Priority is 0 (control, most urgent) to 7 (background).
 func (q QoS) Priority() uint8 { return uint8(q) & 7 }
 
+// Data returns q, off the lane of declarations.
+func (q QoS) Data() QoS {
+	if q.Priority() == 0 {
+		q |= DefaultQoS
+	}
+	return q
+}
+
 // Envelope holds the fields that every network message may have beside its own.
 type Envelope struct {
 	QoS       QoS

@@ -91,17 +91,6 @@ func (c *Config) offer() codec.Init {
 	return i
 }
 
-// Counters count, per session, messages that a bound refused or that were given up. Atomic.
-type Counters struct {
-	Dropped     atomic.Uint64 // messages dropped by their QoS on a congested link
-	Replaced    atomic.Uint64 // unsent messages that a newer one replaced
-	Malformed   atomic.Uint64 // links ended because of bytes that are not a message
-	StaleSN     atomic.Uint64 // frames and fragments that arrived twice or too late
-	Unassembled atomic.Uint64 // fragmented messages given up: a gap, too large, over the budget
-	Revoked     atomic.Uint64 // links ended because they held most of an exhausted budget
-	Stalled     atomic.Uint64 // links ended because the peer did not read
-}
-
 // Remote is the peer's part of the handshake.
 type Remote struct {
 	ZID  string // raw bytes without trailing zeros

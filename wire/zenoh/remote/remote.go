@@ -1,13 +1,15 @@
 // Package remote holds, within bounds, the state that a remote node makes this one keep: the
-// numbers that it declares for keys (Numbers), and maps that free their memory (Shrink). Client and
-// router use both.
+// numbers that it declares for keys (Numbers), declarations by their keys (Index), the time of its
+// queries, and maps that free their memory (Shrink). Client and router use all of them.
 package remote
 
 import (
 	"maps"
+	"time"
 
 	"github.com/edge-rt/edge-rt/wire/zenoh/codec"
 	"github.com/edge-rt/edge-rt/wire/zenoh/keyexpr"
+	"github.com/edge-rt/edge-rt/wire/zenoh/link"
 )
 
 const (
@@ -22,7 +24,8 @@ const (
 type Numbers struct {
 	// Hold counts n more bytes for the remote, fewer for a negative n, and reports whether there is
 	// room.
-	Hold func(n int) bool
+	Hold     func(n int) bool
+	Counters *link.Counters // counts refused keys and numbers
 
 	keys   map[uint16]string
 	bytes  int
@@ -30,34 +33,43 @@ type Numbers struct {
 	joined []byte
 }
 
-// Declare notes a number for a key. Its own expression may use an earlier number. ok is false
-// without room; bad is true when the expression is not a key.
-func (n *Numbers) Declare(m *codec.Declare) (ok, bad bool) {
-	e := m.Expr
-	e.Sender = true
-	key, ok := n.Key(e)
-	if !ok || m.ID == 0 {
-		return false, !ok
+// Declared notes a number for a key, or its end, and reports whether the declaration is about a
+// number. Its own expression may use an earlier number.
+func (n *Numbers) Declared(m *codec.Declare) bool {
+	switch m.Kind {
+	case codec.DeclareExpr:
+		e := m.Expr
+		e.Sender = true
+		if key, ok := n.Key(e); ok && (m.ID == 0 || !n.declare(uint16(m.ID), key)) {
+			n.Counters.Declarations.Add(1)
+		}
+	case codec.UndeclareExpr:
+		n.undeclare(uint16(m.ID))
+	default:
+		return false
 	}
-	id := uint16(m.ID)
+	return true
+}
+
+// declare reports false without room.
+func (n *Numbers) declare(id uint16, key string) bool {
 	old, known := n.keys[id]
 	more := len(key) - len(old)
 	if !known {
 		more += numberBytes
 	}
 	if !known && len(n.keys) >= maxNumbers || n.bytes+more > maxNumberBytes || !n.Hold(more) {
-		return false, false
+		return false
 	}
 	if n.keys == nil {
 		n.keys = map[uint16]string{}
 	}
 	n.keys[id] = key
 	n.bytes += more
-	return true, false
+	return true
 }
 
-// Undeclare forgets a number.
-func (n *Numbers) Undeclare(id uint16) {
+func (n *Numbers) undeclare(id uint16) {
 	if key, known := n.keys[id]; known {
 		n.bytes -= len(key) + numberBytes
 		n.Hold(-len(key) - numberBytes)
@@ -66,17 +78,18 @@ func (n *Numbers) Undeclare(id uint16) {
 	}
 }
 
-// Expand returns the text of an expression, lent until the next call. ok is false when its number
-// was never declared or the text is too long.
+// Expand returns the text of an expression, lent until the next call. ok is false, and counted, when
+// its number was never declared or the text is too long.
 //
 //rt:noalloc
 func (n *Numbers) Expand(e codec.Expr) (key []byte, ok bool) {
-	if e.Scope == 0 {
-		return e.Suffix, len(e.Suffix) > 0
-	}
 	// Only the remote's own numbers can occur: we declare no numbers.
-	head, ok := n.keys[e.Scope]
-	if !ok || !e.Sender || len(head)+len(e.Suffix) > keyexpr.MaxBytes {
+	head := n.keys[e.Scope]
+	switch {
+	case e.Scope == 0 && len(e.Suffix) > 0:
+		return e.Suffix, true
+	case e.Scope == 0 || head == "" || !e.Sender || len(head)+len(e.Suffix) > keyexpr.MaxBytes:
+		n.Counters.Keys.Add(1)
 		return nil, false
 	}
 	n.joined = append(append(n.joined[:0], head...), e.Suffix...)
@@ -86,10 +99,60 @@ func (n *Numbers) Expand(e codec.Expr) (key []byte, ok bool) {
 // Key is Expand for rare messages: it returns a checked string of its own.
 func (n *Numbers) Key(e codec.Expr) (string, bool) {
 	b, ok := n.Expand(e)
-	if !ok || len(b) > keyexpr.MaxBytes || keyexpr.Check(string(b)) != nil {
+	if !ok {
+		return "", false
+	}
+	if len(b) > keyexpr.MaxBytes || keyexpr.Check(string(b)) != nil {
+		n.Counters.Keys.Add(1)
 		return "", false
 	}
 	return string(b), true
+}
+
+// OptionalKey is Key for an expression that may be absent; its text is "" then.
+func (n *Numbers) OptionalKey(e codec.Expr) (string, bool) {
+	if e.Scope == 0 && len(e.Suffix) == 0 {
+		return "", true
+	}
+	return n.Key(e)
+}
+
+// The time for queryables when the querier sets no limit, and the extra time beyond the querier's
+// own timeout before a query is ended.
+const (
+	defaultQueryTime = 10 * time.Second
+	maxQueryTime     = time.Hour
+	queryGrace       = time.Second
+)
+
+// QueryTime returns the time after which an unfinished query is ended.
+func QueryTime(m *codec.Request) time.Duration {
+	if m.TimeoutMS == 0 {
+		return defaultQueryTime + queryGrace
+	}
+	return time.Duration(min(m.TimeoutMS, uint64(maxQueryTime.Milliseconds())))*time.Millisecond + queryGrace
+}
+
+// Kinds are those of an Index, in its order.
+var Kinds = [...]codec.DeclareKind{codec.DeclareSubscriber, codec.DeclareQueryable, codec.DeclareToken}
+
+// Index holds entries of each kind by their keys.
+type Index[E any] struct {
+	trees [len(Kinds)]keyexpr.Tree[E]
+	found []E
+}
+
+// Tree returns the entries of a kind.
+func (x *Index[E]) Tree(kind codec.DeclareKind) *keyexpr.Tree[E] { return &x.trees[kind/2-1] }
+
+// Matches lends the entries of a kind that intersect key, or all for "", until the next call.
+func (x *Index[E]) Matches(kind codec.DeclareKind, key string) []E {
+	if key == "" {
+		x.found = x.Tree(kind).AppendAll(x.found[:0])
+	} else {
+		x.found = x.Tree(kind).AppendMatches(x.found[:0], key)
+	}
+	return x.found
 }
 
 // shrinkFrom is the least length that a map must have had before shrinking it is worthwhile.

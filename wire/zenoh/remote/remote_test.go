@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/edge-rt/edge-rt/wire/zenoh/codec"
+	"github.com/edge-rt/edge-rt/wire/zenoh/link"
 )
 
 // Goal: a map that was large frees its memory.
@@ -39,18 +40,16 @@ func TestShrink(t *testing.T) {
 // Goal: numbers are bounded and counted, may refer to each other, and free their memory.
 func TestNumbers(t *testing.T) {
 	held := 0
-	n := Numbers{Hold: func(more int) bool { held += more; return true }}
-	declare := func(id uint32, e codec.Expr) (ok, bad bool) {
-		return n.Declare(&codec.Declare{Kind: codec.DeclareExpr, ID: id, Expr: e})
+	n := Numbers{Hold: func(more int) bool { held += more; return true }, Counters: new(link.Counters)}
+	declare := func(id uint32, e codec.Expr) {
+		n.Declared(&codec.Declare{Kind: codec.DeclareExpr, ID: id, Expr: e})
 	}
-	if ok, _ := declare(7, codec.Key("@num")); !ok {
-		t.Fatal("a number was refused")
-	}
-	if ok, _ := declare(9, codec.Expr{Scope: 7, Suffix: []byte("/x")}); !ok {
-		t.Fatal("a number on another was refused")
-	}
-	if _, bad := declare(8, codec.Key("a//b")); !bad {
-		t.Error("what is no key was not called bad")
+	declare(7, codec.Key("@num"))
+	declare(9, codec.Expr{Scope: 7, Suffix: []byte("/x")})
+	declare(8, codec.Key("a//b"))
+	declare(0, codec.Key("@zero"))
+	if got, want := n.Counters.Stats(), (link.Stats{Keys: 1, Declarations: 1}); got != want {
+		t.Errorf("counted %+v, want one bad key and one number that is none", got)
 	}
 	if key, ok := n.Key(codec.Expr{Scope: 9, Suffix: []byte("/y"), Sender: true}); !ok || key != "@num/x/y" {
 		t.Errorf("Key = %q, %v, want @num/x/y", key, ok)
@@ -69,7 +68,7 @@ func TestNumbers(t *testing.T) {
 		t.Errorf("%d numbers, want %d", len(n.keys), maxNumbers)
 	}
 	for id := range uint32(2 * maxNumbers) {
-		n.Undeclare(uint16(id))
+		n.Declared(&codec.Declare{Kind: codec.UndeclareExpr, ID: id})
 	}
 	if len(n.keys) != 0 || held != 0 || n.bytes != 0 {
 		t.Errorf("%d numbers, %d bytes held, %d counted; want none", len(n.keys), held, n.bytes)

@@ -93,7 +93,7 @@ func (r *Router) accept(l *endpoint.Listener) {
 			continue
 		}
 		if half.enter(conn) {
-			r.refused.HalfOpen.Add(1)
+			r.counters.HalfOpen.Add(1)
 		}
 		r.tasks.Go(func() { r.carry(conn, l.Secure, &half) })
 	}
@@ -176,7 +176,7 @@ func (r *Router) admit(remote link.Remote, host string) (codec.Reason, visit) {
 	case g.byZID[remote.ZID] != 0:
 		return codec.CloseMaxLinks, 0
 	case len(g.byZID) >= r.cfg.MaxSessions && !r.evict(host):
-		r.refused.Sessions.Add(1)
+		r.counters.Sessions.Add(1)
 		return codec.CloseMaxSessions, 0
 	}
 	g.last++
@@ -193,7 +193,7 @@ func (r *Router) evict(host string) bool {
 	}
 	delete(r.guests.byZID, f.link.Remote().ZID)
 	f.link.Close(codec.CloseGeneric)
-	r.refused.Idle.Add(1)
+	r.counters.Idle.Add(1)
 	return true
 }
 

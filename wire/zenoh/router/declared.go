@@ -7,24 +7,16 @@ import (
 
 // declared notes a remote's declaration or its withdrawal.
 func (f *face) declared(m *codec.Declare) {
-	switch m.Kind {
-	case codec.DeclareExpr:
-		if ok, bad := f.numbers.Declare(m); bad {
-			f.r.refused.Keys.Add(1)
-		} else if !ok {
-			f.r.refused.Declarations.Add(1)
-		}
-		return
-	case codec.UndeclareExpr:
-		f.numbers.Undeclare(uint16(m.ID))
+	if f.numbers.Declared(m) {
 		return
 	}
-	var key string
-	if m.Kind&1 == 0 && m.Kind != codec.DeclareFinal || len(m.Expr.Suffix) > 0 || m.Expr.Scope != 0 {
-		var ok bool
-		if key, ok = f.key(m.Expr); !ok {
-			return
-		}
+	expand := f.numbers.OptionalKey
+	if _, is := declares[m.Kind]; is {
+		expand = f.numbers.Key
+	}
+	key, ok := expand(m.Expr)
+	if !ok {
+		return
 	}
 	if kind, is := declares[m.Kind]; is && !f.may(kind, key) {
 		return
@@ -64,7 +56,7 @@ func (f *face) note(m *codec.Declare, key string) {
 		f.drop(m.Kind, m.ID) // the new key is checked like any other
 	}
 	if f.link != nil && (len(table) >= maxDeclared || r.port.client.Full() || !r.ensureCapacity(f, key)) {
-		r.refused.Declarations.Add(1)
+		r.counters.Declarations.Add(1)
 		return
 	}
 	e := r.entry(m.Kind, key)
@@ -97,7 +89,7 @@ func (f *face) tokenUndeclared(id uint32, key string) {
 	if key == "" {
 		return
 	}
-	e, ok := f.r.tree(codec.DeclareToken).Get(key)
+	e, ok := f.r.index.Tree(codec.DeclareToken).Get(key)
 	if !ok || e.holder(f) == nil {
 		return
 	}

@@ -4,7 +4,6 @@ import (
 	"math"
 
 	"github.com/edge-rt/edge-rt/wire/zenoh/codec"
-	"github.com/edge-rt/edge-rt/wire/zenoh/keyexpr"
 	"github.com/edge-rt/edge-rt/wire/zenoh/remote"
 )
 
@@ -60,17 +59,9 @@ func (a info) better(b info) info {
 	return info{a.complete, min(a.distance, b.distance)}
 }
 
-// kinds are those of entries, in the order of Router.index.
-var kinds = [...]codec.DeclareKind{codec.DeclareSubscriber, codec.DeclareQueryable, codec.DeclareToken}
-
-// tree returns the entries of a kind.
-func (r *Router) tree(kind codec.DeclareKind) *keyexpr.Tree[*entry] {
-	return &r.index[kind/2-1]
-}
-
 // entry returns the entry of a key, and creates a missing one. Called with mu held.
 func (r *Router) entry(kind codec.DeclareKind, key string) *entry {
-	t := r.tree(kind)
+	t := r.index.Tree(kind)
 	if e, ok := t.Get(key); ok {
 		return e
 	}
@@ -83,15 +74,15 @@ func (r *Router) entry(kind codec.DeclareKind, key string) *entry {
 // memory estimates the bytes of all entries and interests. Called with mu held.
 func (r *Router) memory() int {
 	n := r.declaredBytes
-	for i := range r.index {
-		n += r.index[i].Nodes()*nodeBytes + r.index[i].Text()
+	for _, kind := range remote.Kinds {
+		n += r.index.Tree(kind).Nodes()*nodeBytes + r.index.Tree(kind).Text()
 	}
 	return n + r.watchers.tree.Nodes()*nodeBytes + r.watchers.tree.Text()
 }
 
 // overCapacity reports whether all declarations take too much memory or time. Called with mu held.
 func (r *Router) overCapacity() bool {
-	joined := r.tree(codec.DeclareSubscriber).Len() + r.tree(codec.DeclareQueryable).Len()
+	joined := r.index.Tree(codec.DeclareSubscriber).Len() + r.index.Tree(codec.DeclareQueryable).Len()
 	return r.memory() > maxDeclaredBytes || r.aggregates*joined > maxJoined
 }
 
@@ -129,17 +120,6 @@ func (r *Router) ensureCapacity(f *face, key string) bool {
 		r.forget(most)
 	}
 	return true
-}
-
-// matches lends the entries of a kind that intersect key, or all for "", until
-// the next call. Called with mu held.
-func (r *Router) matches(kind codec.DeclareKind, key string) []*entry {
-	if key == "" {
-		r.matched = r.tree(kind).AppendAll(r.matched[:0])
-	} else {
-		r.matched = r.tree(kind).AppendMatches(r.matched[:0], key)
-	}
-	return r.matched
 }
 
 func (e *entry) holder(f *face) *holder {
@@ -241,7 +221,7 @@ func (r *Router) changed(e *entry, before int) {
 		r.spread(e)
 	}
 	if now == 0 {
-		r.tree(e.kind).Delete(e.key)
+		r.index.Tree(e.kind).Delete(e.key)
 		r.declaredBytes -= entryBytes + len(e.key)
 		r.cfg.Link.Budget.AddGarbage(weight(e.key))
 	}

@@ -43,9 +43,9 @@ type face struct {
 	denials [access.NumMessages]bool // kinds of which a denied message was logged
 
 	// Guarded by r.mu.
-	declarations [len(kinds)]map[uint32]*entry // the remote's declarations, by its numbers
-	interests    map[uint32]*interest          // a client's, by its numbers
-	told         map[*entry]info               // the entries announced to the remote
+	declarations [len(remote.Kinds)]map[uint32]*entry // the remote's declarations, by its numbers
+	interests    map[uint32]*interest                 // a client's, by its numbers
+	told         map[*entry]info                      // the entries announced to the remote
 	// the entry whose end was announced last: several of its interests may name it
 	ended      *entry
 	ready      bool              // a peer has sent all its first declarations
@@ -58,7 +58,7 @@ type face struct {
 	silent     time.Time         // since when expendable has seen no message; zero: it has not looked
 	most       struct {
 		told, interests int
-		declarations    [len(kinds)]int
+		declarations    [len(remote.Kinds)]int
 	} // see remote.Shrink
 }
 
@@ -75,7 +75,7 @@ func (r *Router) newFace() *face {
 	for i := range f.declarations {
 		f.declarations[i] = map[uint32]*entry{}
 	}
-	f.numbers.Hold = f.hold
+	f.numbers.Hold, f.numbers.Counters = f.hold, r.counters
 	return f
 }
 
@@ -134,8 +134,8 @@ func (f *face) introduce() {
 		return
 	}
 	r := f.r
-	for _, k := range kinds {
-		for _, e := range r.matches(k, "") {
+	for _, k := range remote.Kinds {
+		for _, e := range r.index.Matches(k, "") {
 			f.show(e)
 		}
 	}
@@ -190,7 +190,7 @@ func (r *Router) forget(f *face) {
 	}
 	for i, table := range f.declarations {
 		for id := range table {
-			f.drop(kinds[i], id)
+			f.drop(remote.Kinds[i], id)
 		}
 	}
 }
@@ -247,15 +247,6 @@ func (f *face) declare(d codec.Declare) {
 		return
 	}
 	f.send(d.Message(), link.Control)
-}
-
-// key returns the checked text of an expression.
-func (f *face) key(e codec.Expr) (string, bool) {
-	key, ok := f.numbers.Key(e)
-	if !ok {
-		f.r.refused.Keys.Add(1)
-	}
-	return key, ok
 }
 
 // relays reports whether messages of one link are passed on to the other: one of the two must be a

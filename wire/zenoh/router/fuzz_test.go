@@ -10,6 +10,7 @@ import (
 	"github.com/edge-rt/edge-rt/wire/zenoh/codec"
 	"github.com/edge-rt/edge-rt/wire/zenoh/codec/codectest"
 	"github.com/edge-rt/edge-rt/wire/zenoh/link"
+	"github.com/edge-rt/edge-rt/wire/zenoh/remote"
 )
 
 // session is a Client that has a subscriber and a queryable on @t/*, and watches its tokens.
@@ -104,8 +105,8 @@ func forgotten(t *testing.T, r *Router, before Held) {
 		t.Errorf("left behind: %d bytes, %d not ready, %d guests, %d bytes of queries, %d interests in everything",
 			n, r.unready, len(r.guests.byZID), r.queryBytes, len(r.watchers.everything))
 	}
-	for _, k := range kinds {
-		for _, e := range r.matches(k, "") {
+	for _, k := range remote.Kinds {
+		for _, e := range r.index.Matches(k, "") {
 			if len(e.holders) != 1 || e.clients != 1 {
 				t.Errorf("%d on %q is declared by %d links", k, e.key, len(e.holders))
 			}

@@ -107,7 +107,7 @@ func (f *face) mayAsk(q *query, key string, payload []byte) bool {
 //
 //rt:noalloc
 func (f *face) deny(m access.Message) {
-	f.r.refused.Denied.Add(1)
+	f.r.counters.Denied.Add(1)
 	f.who.rights.Count(m)
 }
 

@@ -111,7 +111,7 @@ func (f *face) asked(m *codec.Interest) {
 	i := &interest{face: f, about: m.About &^ codec.AboutAggregate, aggregate: m.About&codec.AboutAggregate != 0}
 	valid := true
 	if m.Restricted {
-		i.key, valid = f.key(m.Expr)
+		i.key, valid = f.numbers.Key(m.Expr)
 	}
 	if valid && m.Mode != codec.InterestFinal && i.about&codec.AboutTokens != 0 && !f.mayWatch(i.key) {
 		i.about &^= codec.AboutTokens
@@ -128,7 +128,7 @@ func (f *face) asked(m *codec.Interest) {
 	if future {
 		if f.link != nil && (len(f.interests) >= maxDeclared || i.key == "" && f.everything >= maxEverything ||
 			!r.ensureCapacity(f, i.key)) {
-			r.refused.Declarations.Add(1)
+			r.counters.Declarations.Add(1)
 			future = false
 		}
 	}
@@ -143,7 +143,7 @@ func (f *face) asked(m *codec.Interest) {
 		f.weight += weight(i.key)
 	}
 	if m.Mode&codec.InterestCurrent != 0 && valid {
-		for _, kind := range kinds {
+		for _, kind := range remote.Kinds {
 			if i.in(kind) {
 				i.answer(kind, m.ID, future)
 			}
@@ -161,11 +161,11 @@ func (f *face) takeBack(id uint32) {
 	r.mu.Lock()
 	var told []*entry
 	if i := f.disinterest(id); i != nil {
-		for _, kind := range kinds {
+		for _, kind := range remote.Kinds {
 			if !i.in(kind) || i.aggregates(kind) {
 				continue
 			}
-			for _, e := range r.matches(kind, i.key) {
+			for _, e := range r.index.Matches(kind, i.key) {
 				if _, is := f.told[e]; is {
 					told = append(told, e)
 				}
@@ -234,7 +234,7 @@ func (i *interest) answer(kind codec.DeclareKind, id uint32, future bool) {
 		f.declare(d)
 		return
 	}
-	for _, e := range f.r.matches(kind, i.key) {
+	for _, e := range f.r.index.Matches(kind, i.key) {
 		if !e.visible(f) {
 			continue
 		}
@@ -257,7 +257,7 @@ func (i *interest) answer(kind codec.DeclareKind, id uint32, future bool) {
 // joined returns the combined attributes of all entries that match an interest; any is false when
 // there is no such entry.
 func (i *interest) joined(kind codec.DeclareKind) (all info, any bool) {
-	for _, e := range i.face.r.matches(kind, i.key) {
+	for _, e := range i.face.r.index.Matches(kind, i.key) {
 		if !e.visible(i.face) {
 			continue
 		}

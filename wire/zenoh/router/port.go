@@ -46,7 +46,7 @@ func (p *Port) Receivers(dst []*link.Link, key string) []*link.Link {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.search++
-	for _, e := range r.matches(codec.DeclareSubscriber, key) {
+	for _, e := range r.index.Matches(codec.DeclareSubscriber, key) {
 		for i := range e.holders {
 			if to := e.holders[i].face; to != p.face && to.found != r.search {
 				to.found = r.search

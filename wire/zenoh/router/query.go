@@ -9,14 +9,7 @@ import (
 	"github.com/edge-rt/edge-rt/wire/zenoh/codec"
 	"github.com/edge-rt/edge-rt/wire/zenoh/keyexpr"
 	"github.com/edge-rt/edge-rt/wire/zenoh/link"
-)
-
-// The time for queryables when the querier sets no limit, and the extra time beyond the querier's
-// own timeout before the query is ended.
-const (
-	defaultTimeout = 10 * time.Second
-	maxTimeout     = time.Hour
-	queryGrace     = time.Second
+	"github.com/edge-rt/edge-rt/wire/zenoh/remote"
 )
 
 const (
@@ -46,10 +39,10 @@ func (f *face) request(m *codec.Request) {
 	q := &query{
 		asker:   f,
 		id:      m.ID,
-		qos:     relayedQoS(m.QoS),
+		qos:     m.QoS.Data(),
 		waiting: map[*face]bool{},
 	}
-	key, ok := f.key(m.Expr)
+	key, ok := f.numbers.Key(m.Expr)
 	if ok && !f.mayAsk(q, key, m.Query.Payload) {
 		return
 	}
@@ -65,7 +58,7 @@ func (f *face) request(m *codec.Request) {
 	}
 	if len(to) > 0 && (len(f.queries) >= maxQueries || twice || r.queryBytes+q.cost > maxQueryBytes ||
 		!f.hold(q.cost)) {
-		r.refused.Queries.Add(1)
+		r.counters.Queries.Add(1)
 		to = nil
 	}
 	if len(to) == 0 {
@@ -81,7 +74,7 @@ func (f *face) request(m *codec.Request) {
 		q.waiting[o] = true
 	}
 	r.queries[q.number], f.queries[q.id] = q, q
-	q.watchdog = time.AfterFunc(timeout(m.TimeoutMS)+queryGrace, q.expire)
+	q.watchdog = time.AfterFunc(remote.QueryTime(m), q.expire)
 	r.mu.Unlock()
 
 	out := codec.Message{Kind: codec.KindRequest, Request: *m}
@@ -103,15 +96,8 @@ func (f *face) request(m *codec.Request) {
 		}
 	}
 	if f.link != nil && (len(to) > 1 || to[0].link != nil) {
-		r.relayed.Queries.Add(1)
+		r.counters.RelayedQueries.Add(1)
 	}
-}
-
-func timeout(ms uint64) time.Duration {
-	if ms == 0 {
-		return defaultTimeout
-	}
-	return time.Duration(min(ms, uint64(maxTimeout.Milliseconds()))) * time.Millisecond
 }
 
 // queryables finds the links to query on key, except those that the asker reaches without us.
@@ -124,7 +110,7 @@ func (r *Router) queryables(key string, target codec.Target, asker *face) (to []
 			to = append(to, f)
 		}
 	}
-	found := r.matches(codec.DeclareQueryable, key)
+	found := r.index.Matches(codec.DeclareQueryable, key)
 	if target == codec.BestMatching {
 		if best := nearest(found, key, asker); best != nil {
 			return []*face{best}
@@ -169,12 +155,9 @@ func nearest(found []*entry, key string, asker *face) (best *face) {
 // response passes a reply on to the link that asked, its key written out. A reply that the link
 // does not take in time is dropped and counted; with try there is no wait for the link.
 func (f *face) response(m *codec.Response, try bool) error {
-	var key string
-	if m.Expr.Scope != 0 || len(m.Expr.Suffix) > 0 {
-		var ok bool
-		if key, ok = f.key(m.Expr); !ok {
-			return nil
-		}
+	key, ok := f.numbers.OptionalKey(m.Expr)
+	if !ok {
+		return nil
 	}
 	r := f.r
 	r.mu.Lock()
@@ -205,9 +188,9 @@ func (f *face) response(m *codec.Response, try bool) error {
 	switch {
 	case f.link == nil:
 	case err == nil:
-		r.relayed.Replies.Add(1)
+		r.counters.RelayedReplies.Add(1)
 	default:
-		r.relayed.Dropped.Add(1)
+		r.counters.RelayDropped.Add(1)
 	}
 	return err
 }

@@ -42,7 +42,6 @@ type outlet struct{ link atomic.Pointer[link.Link] }
 func (f *face) push(m *codec.Push, reliable bool) {
 	key, ok := f.numbers.Expand(m.Expr)
 	if !ok {
-		f.r.refused.Keys.Add(1)
 		return
 	}
 	to := f.routes[string(key)]
@@ -69,7 +68,7 @@ func (f *face) push(m *codec.Push, reliable bool) {
 //rt:noalloc
 func (f *face) relay(route *route, m *codec.Push, key []byte, reliable bool) {
 	out := &f.relayed
-	out.Envelope = codec.Envelope{QoS: relayedQoS(m.QoS), Timestamp: m.Timestamp}
+	out.Envelope = codec.Envelope{QoS: m.QoS.Data(), Timestamp: m.Timestamp}
 	out.Expr, out.Data = codec.Key(key), m.Data
 	how := link.Delivery{QoS: out.QoS, Reliable: reliable, MaxWait: relayPatience}
 	for _, to := range route.links {
@@ -78,21 +77,13 @@ func (f *face) relay(route *route, m *codec.Push, key []byte, reliable bool) {
 			continue // ended meanwhile
 		}
 		if l.Push(out, how) == nil {
-			f.r.relayed.Samples.Add(1)
+			f.r.counters.RelayedSamples.Add(1)
 		} else {
-			f.r.relayed.Dropped.Add(1)
+			f.r.counters.RelayDropped.Add(1)
 			how.NoWait = true // one wait for each sample, not one for each link
 		}
 	}
 	*out = codec.Push{}
-}
-
-// relayedQoS keeps relayed samples out of the lane of declarations.
-func relayedQoS(q codec.QoS) codec.QoS {
-	if q.Priority() == 0 {
-		q |= codec.DefaultQoS
-	}
-	return q
 }
 
 // match finds the receivers of a key that is not cached, or whose subscriptions have changed.
@@ -100,7 +91,7 @@ func (f *face) match(key []byte, known *route) *route {
 	r := f.r
 	if known == nil {
 		if len(key) > keyexpr.MaxBytes || keyexpr.Check(string(key)) != nil {
-			r.refused.Keys.Add(1)
+			r.counters.Keys.Add(1)
 			return nil
 		}
 		known = f.newRoute(string(key))
@@ -130,7 +121,7 @@ func (f *face) match(key []byte, known *route) *route {
 			known.links = append(known.links, to.outlet)
 		}
 	}
-	for _, e := range r.matches(codec.DeclareSubscriber, known.key) {
+	for _, e := range r.index.Matches(codec.DeclareSubscriber, known.key) {
 		for i := range e.holders {
 			add(e.holders[i].face)
 		}
@@ -157,7 +148,7 @@ func (f *face) grow(route *route, cost int64) {
 		return
 	}
 	r.routeBytes.Add(route.cost - cost - f.forgetRoutes())
-	r.refused.Routes.Add(1)
+	r.counters.Routes.Add(1)
 	route.cost = 0
 }
 
@@ -167,7 +158,7 @@ func (f *face) newRoute(key string) *route {
 	cost := int64(routeBytes + len(key))
 	if len(f.routes) == maxRoutes || r.routeBytes.Load()+cost > maxRouteBytes {
 		r.routeBytes.Add(-f.forgetRoutes())
-		r.refused.Routes.Add(1)
+		r.counters.Routes.Add(1)
 		if r.routeBytes.Load()+cost > maxRouteBytes {
 			f.spare.key = key
 			return &f.spare

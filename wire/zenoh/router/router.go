@@ -29,8 +29,8 @@ import (
 	"github.com/edge-rt/edge-rt/wire/zenoh/access"
 	"github.com/edge-rt/edge-rt/wire/zenoh/codec"
 	"github.com/edge-rt/edge-rt/wire/zenoh/endpoint"
-	"github.com/edge-rt/edge-rt/wire/zenoh/keyexpr"
 	"github.com/edge-rt/edge-rt/wire/zenoh/link"
+	"github.com/edge-rt/edge-rt/wire/zenoh/remote"
 )
 
 // Config is the router's identity and its rules of admission.
@@ -59,8 +59,7 @@ type Router struct {
 
 	tasks sync.WaitGroup // every goroutine of the router
 
-	refused Refused // atomic
-	relayed Relayed // atomic
+	counters *link.Counters // atomic, those of Config.Link
 
 	// epoch changes with every subscriber and every link; cached routes carry it.
 	epoch      atomic.Uint64
@@ -80,9 +79,8 @@ type Router struct {
 	queryBytes int // the memory of queries
 
 	// All declarations, of any link, and the interests in their changes.
-	index         [len(kinds)]keyexpr.Tree[*entry]
+	index         remote.Index[*entry]
 	declaredBytes int // the memory of entries and interests, without the trees
-	matched       []*entry
 	watchers      watchers
 	aggregates    int // interests that join matching entries
 }
@@ -91,6 +89,7 @@ type Router struct {
 func New(cfg Config, client Client) *Router {
 	r := &Router{
 		cfg:      cfg,
+		counters: cfg.Link.Counters,
 		guests:   guests{byZID: map[string]visit{}},
 		queries:  map[uint32]*query{},
 		watchers: watchers{everything: map[*interest]struct{}{}},
@@ -140,29 +139,6 @@ func (r *Router) id() uint32 {
 	return r.lastID
 }
 
-// Refused counts the messages and links that a bound refused.
-type Refused struct {
-	HalfOpen     atomic.Uint64
-	Sessions     atomic.Uint64
-	Idle         atomic.Uint64
-	Keys         atomic.Uint64
-	Declarations atomic.Uint64
-	Queries      atomic.Uint64
-	Routes       atomic.Uint64
-	Denied       atomic.Uint64
-}
-
-// Relayed counts the messages from link to link, past the session.
-type Relayed struct {
-	Samples atomic.Uint64
-	Queries atomic.Uint64
-	Replies atomic.Uint64
-	Dropped atomic.Uint64
-}
-
-// Counters returns the refused and relayed messages since New.
-func (r *Router) Counters() (*Refused, *Relayed) { return &r.refused, &r.relayed }
-
 // Held is the size of the router's present state.
 type Held struct {
 	// accepted and joined; peers among them; of these those with complete declarations
@@ -186,8 +162,8 @@ func (r *Router) Held() (h Held) {
 		Bytes:      r.memory(),
 		RouteBytes: r.routeBytes.Load(),
 	}
-	for i := range r.index {
-		h.Entries += r.index[i].Len()
+	for _, kind := range remote.Kinds {
+		h.Entries += r.index.Tree(kind).Len()
 	}
 	for _, f := range r.faces {
 		for i, into := range []*int{&h.Subscribers, &h.Queryables, &h.Tokens} {

@@ -1,0 +1,61 @@
+package link
+
+import "sync/atomic"
+
+// Counters count, per session, what its links, its bounds and its router have given up or passed on.
+// Atomic.
+type Counters counts[atomic.Uint64]
+
+// Stats are the counters at one time.
+type Stats counts[uint64]
+
+type counts[N any] struct {
+	Dropped     N // messages dropped by their QoS on a congested link
+	Replaced    N // unsent samples that a newer one replaced
+	Malformed   N // links ended because of bytes that are not a message
+	StaleSN     N // frames and fragments that arrived twice or too late
+	Unassembled N // fragmented messages given up: a gap, too large, over the budget
+	Revoked     N // links ended because they held most of an exhausted memory
+	Stalled     N // links ended because the peer did not read
+
+	HalfOpen     N // connections displaced during their handshake
+	Sessions     N // links refused at MaxSessions
+	Idle         N // silent links that were displaced by another
+	Keys         N // messages with a malformed or too long key
+	Declarations N // declarations beyond the limit of a link
+	Queries      N // queries beyond the limit of a link, which get no reply
+	Replies      N // replies beyond the limit of a Get, or with a foreign key
+	Routes       N // times the cache of incoming keys overflowed
+	Denied       N // messages that a link's certificate does not allow
+
+	RelayedSamples N // samples passed on from one link to another, once per receiver
+	RelayedQueries N // queries passed on, each counted once for any number of links
+	RelayedReplies N // replies passed on
+	RelayDropped   N // samples and replies that the other link did not take
+}
+
+// Stats returns the counts so far.
+func (c *Counters) Stats() Stats {
+	return Stats{
+		Dropped:        c.Dropped.Load(),
+		Replaced:       c.Replaced.Load(),
+		Malformed:      c.Malformed.Load(),
+		StaleSN:        c.StaleSN.Load(),
+		Unassembled:    c.Unassembled.Load(),
+		Revoked:        c.Revoked.Load(),
+		Stalled:        c.Stalled.Load(),
+		HalfOpen:       c.HalfOpen.Load(),
+		Sessions:       c.Sessions.Load(),
+		Idle:           c.Idle.Load(),
+		Keys:           c.Keys.Load(),
+		Declarations:   c.Declarations.Load(),
+		Queries:        c.Queries.Load(),
+		Replies:        c.Replies.Load(),
+		Routes:         c.Routes.Load(),
+		Denied:         c.Denied.Load(),
+		RelayedSamples: c.RelayedSamples.Load(),
+		RelayedQueries: c.RelayedQueries.Load(),
+		RelayedReplies: c.RelayedReplies.Load(),
+		RelayDropped:   c.RelayDropped.Load(),
+	}
+}
