@@ -10,7 +10,6 @@ import (
 	"testing"
 
 	"github.com/edge-rt/edge-rt/edge"
-	"github.com/edge-rt/edge-rt/policy"
 	"github.com/edge-rt/edge-rt/rt"
 	"github.com/edge-rt/edge-rt/rt/rttest"
 	"github.com/edge-rt/edge-rt/servo"
@@ -97,9 +96,7 @@ func simBusAt(t *testing.T, link string) *servosim.Bus {
 // no endpoints.
 func startLeanServer(t *testing.T, manifest string, args ...string) (server *stagetest.Program, endpoint string) {
 	t.Helper()
-	if err := policy.OpenRuntime("", "cpu"); err != nil {
-		t.Skipf("no ONNX Runtime here: %.80s", err)
-	}
+	stagetest.NeedsRuntime(t)
 	endpoint, _ = stagetest.FreeEndpoint(t)
 	server = stagetest.Command(t, buildLeanServer(t), append([]string{"--manifest", manifest, "--listen", endpoint,
 		"--health-port", "0"}, args...)...).Start()

@@ -12,7 +12,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/edge-rt/edge-rt/policy"
 	"github.com/edge-rt/edge-rt/rt/rttest"
 	"github.com/edge-rt/edge-rt/stage/stagetest"
 )
@@ -87,9 +86,7 @@ func TestServicesSayWhatIsTrue(t *testing.T) {
 	if testing.Short() {
 		t.Skip("runs the arm for seconds")
 	}
-	if err := policy.OpenRuntime("", "cpu"); err != nil {
-		t.Skipf("no ONNX Runtime here: %.80s", err)
-	}
+	stagetest.NeedsRuntime(t)
 	lean := buildLeanServer(t)
 	endpoint, _ := stagetest.FreeEndpoint(t)
 	me, ms := newManager(t), newManager(t)

@@ -17,7 +17,7 @@ import (
 // Goal: a device that this machine lacks is an error with the line, the cure and an exit code
 // that nothing restarts, or the CPU computes instead and the report has the reason.
 func TestDevice(t *testing.T) {
-	needRuntime(t)
+	stagetest.NeedsRuntime(t)
 	_, library := policy.RuntimeVersion()
 	bundle, err := filepath.Abs(demo + "/still")
 	if err != nil {

@@ -14,7 +14,7 @@ import (
 // The shipped manifest serves a bundle beside it, and the server accepts every key that it shows as
 // a comment.
 func TestTheExampleManifestServes(t *testing.T) {
-	needRuntime(t)
+	stagetest.NeedsRuntime(t)
 	text, err := os.ReadFile("../../examples/server.yaml")
 	if err != nil {
 		t.Fatal(err)

@@ -60,13 +60,6 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-func needRuntime(t *testing.T) {
-	t.Helper()
-	if err := policy.OpenRuntime("", "cpu"); err != nil {
-		t.Skipf("no ONNX Runtime here: %.80s", err)
-	}
-}
-
 // leanServer runs the program to its end and returns exit code and outputs.
 func leanServer(t *testing.T, env []string, args ...string) (code int, stdout, stderr string) {
 	t.Helper()
@@ -230,7 +223,7 @@ func TestBadInput(t *testing.T) {
 }
 
 func TestBrokenBundles(t *testing.T) {
-	needRuntime(t)
+	stagetest.NeedsRuntime(t)
 	for _, tt := range []struct {
 		file   string
 		change func(data []byte, _ map[string]any) []byte
@@ -335,7 +328,7 @@ func TestVersionAndHelp(t *testing.T) {
 }
 
 func TestCheckSaysWhatWouldBeServed(t *testing.T) {
-	needRuntime(t)
+	stagetest.NeedsRuntime(t)
 	r, text := checked(t, demoManifest)
 	if r.Prefix != "@lerobot/demo-around-the-post/main/demo" || r.Model != "demo/around-the-post" || r.FPS != 60 ||
 		r.ChunkSize != 50 || len(r.ActionNames) != 6 || r.MaxSessions != 5 ||
@@ -383,7 +376,7 @@ func TestANameOnTheHubPointsToTheExport(t *testing.T) {
 // Files that are not part of the bundle change neither its digest nor its content: check names them
 // once.
 func TestCheckNamesTheFilesThatAreNotTheBundles(t *testing.T) {
-	needRuntime(t)
+	stagetest.NeedsRuntime(t)
 	manifest, bundle := copiedBundle(t)
 	clean, text := checked(t, manifest)
 	if clean.Unlisted != nil || strings.Contains(text, "beside it") {
@@ -408,7 +401,7 @@ func TestCheckNamesTheFilesThatAreNotTheBundles(t *testing.T) {
 
 // check reports that robots with a real arm refuse a bundle.
 func TestCheckNamesABundleForSimulation(t *testing.T) {
-	needRuntime(t)
+	stagetest.NeedsRuntime(t)
 	for _, only := range []bool{true, false} {
 		r, text := checked(t, brokenBundle(t, "policy.onnx", func(data []byte, meta map[string]any) []byte {
 			if !only {
@@ -425,7 +418,7 @@ func TestCheckNamesABundleForSimulation(t *testing.T) {
 
 // The variables of a server that is being set up name its audit file, too: only serving creates it.
 func TestOnlyServingCreatesTheAuditFile(t *testing.T) {
-	needRuntime(t)
+	stagetest.NeedsRuntime(t)
 	dir := t.TempDir()
 	for _, args := range [][]string{{"check"}, {"replay", dir}, {"replay", "nowhere"}} {
 		file := filepath.Join(t.TempDir(), "audit.jsonl")
@@ -454,7 +447,7 @@ type running struct {
 // command returns the program with the demo's manifest, not yet started; args may name another one.
 func command(t *testing.T, args ...string) *running {
 	t.Helper()
-	needRuntime(t)
+	stagetest.NeedsRuntime(t)
 	port := freePort(t)
 	r := &running{
 		t:        t,

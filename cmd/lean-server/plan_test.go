@@ -6,12 +6,13 @@ import (
 	"testing"
 
 	"github.com/edge-rt/edge-rt/server/capacity"
+	"github.com/edge-rt/edge-rt/stage/stagetest"
 )
 
 // The whole command with the demo policy: its measurements, simulations and results are consistent,
 // and impossible robots are refused.
 func TestPlan(t *testing.T) {
-	needRuntime(t)
+	stagetest.NeedsRuntime(t)
 	manifest := []string{"plan", "--manifest", demoManifest, "--round-trip", "5ms,20ms"}
 	code, stdout, stderr := leanServer(t, nil, append(manifest, "--json", "-")...)
 	var r capacity.Report

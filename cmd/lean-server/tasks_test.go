@@ -10,6 +10,7 @@ import (
 
 	"github.com/edge-rt/edge-rt/policy"
 	"github.com/edge-rt/edge-rt/policy/safetensors"
+	"github.com/edge-rt/edge-rt/stage/stagetest"
 	"github.com/edge-rt/edge-rt/wire"
 )
 
@@ -57,7 +58,7 @@ func part[T any](all []T, shape []int64, i int) []T {
 // policy's for the tokens that LeRobot makes of that robot's own task, also while one of them gets
 // the other's task.
 func TestTwoRobotsWithTwoTasks(t *testing.T) {
-	needRuntime(t)
+	stagetest.NeedsRuntime(t)
 	dir, err := filepath.Abs("../../testdata/pi05")
 	if err != nil {
 		t.Fatal(err)

@@ -88,7 +88,7 @@ func TestCertificatesWhileServing(t *testing.T) {
 // check refuses certificates that no robot could use, with the date, and warns of an end that is
 // near.
 func TestCheckReadsTheCertificates(t *testing.T) {
-	needRuntime(t)
+	stagetest.NeedsRuntime(t)
 	ca := endpointtest.New(t)
 	issue := func(name string, from, to time.Duration) (cert, key string) {
 		return ca.IssueAs(name, func(c *x509.Certificate) {

@@ -13,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/edge-rt/edge-rt/policy"
 	"github.com/edge-rt/edge-rt/rt/rttest"
 	"github.com/edge-rt/edge-rt/stage"
 )
@@ -112,6 +113,14 @@ func (r Refusal) Check(t *testing.T, run func(*testing.T, ...string) (int, strin
 			stdout, r.Code, stderr)
 	}
 	CheckSays(t, stderr, r.Says)
+}
+
+// NeedsRuntime skips the test where ONNX Runtime is missing.
+func NeedsRuntime(t *testing.T) {
+	t.Helper()
+	if err := policy.OpenRuntime("", "cpu"); err != nil {
+		t.Skipf("no ONNX Runtime here: %.80s", err)
+	}
 }
 
 // ReadJSON reads a file, such as a program's summary, into v.

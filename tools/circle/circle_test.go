@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"flag"
+	"fmt"
 	"math"
 	"os"
 	"path/filepath"
@@ -135,9 +136,7 @@ func TestWhatIsWrongWithADataset(t *testing.T) {
 		}
 		tt.change(&e)
 		err := e.check(tt.n, want, 5)
-		if tt.says == "" && err != nil || tt.says != "" && (err == nil || !strings.Contains(err.Error(), tt.says)) {
-			t.Errorf("dataset %d %+v: %v, want %q", tt.n, e, err, tt.says)
-		}
+		checkSays(t, fmt.Sprintf("dataset %d %+v", tt.n, e), err, tt.says)
 	}
 }
 
@@ -158,9 +157,7 @@ func TestAJointThatStandsStillIsRefused(t *testing.T) {
 			map[string]any{"action": map[string]any{"std": tt.std}, "observation.state": map[string]any{"std": tt.std},
 				"observation.images.top": map[string]any{"std": [][][]float64{{{0.1}}}}})
 		err := checkMoves(dir)
-		if tt.says == "" && err != nil || tt.says != "" && (err == nil || !strings.Contains(err.Error(), tt.says)) {
-			t.Errorf("deviations %v: %v, want %q", tt.std, err, tt.says)
-		}
+		checkSays(t, fmt.Sprint(tt.std), err, tt.says)
 	}
 }
 
@@ -184,9 +181,7 @@ func TestWhatIsWrongWithATraining(t *testing.T) {
 		r := &round{plan: plan{whole: true}}
 		r.Found.Trained = [3]trained{1: tt.first, 2: tt.second}
 		err := r.checkTraining(tt.n)
-		if tt.says == "" && err != nil || tt.says != "" && (err == nil || !strings.Contains(err.Error(), tt.says)) {
-			t.Errorf("%s: %v, want %q", tt.name, err, tt.says)
-		}
+		checkSays(t, tt.name, err, tt.says)
 	}
 }
 
@@ -274,9 +269,9 @@ func TestWhatIsWrongWithABundle(t *testing.T) {
 		writeJSON(t, filepath.Join(dir, "bundle.json"), bundle)
 		writeJSON(t, filepath.Join(dir, "report.json"), report)
 		b, err := readBundle(dir, 30)
-		if tt.says == "" && (err != nil || b.MS != 9.5) || tt.says != "" &&
-			(err == nil || !strings.Contains(err.Error(), tt.says)) {
-			t.Errorf("%s: %+v, %v, want %q", tt.name, b, err, tt.says)
+		checkSays(t, tt.name, err, tt.says)
+		if err == nil && b.MS != 9.5 {
+			t.Errorf("%s: %+v", tt.name, b)
 		}
 	}
 }
@@ -294,9 +289,9 @@ func TestWhatIsWrongWithARun(t *testing.T) {
 			t.Fatal(err)
 		}
 		j, err := readSummary(file)
-		if tt.says == "" && (err != nil || j.legs() != 8) || tt.says != "" &&
-			(err == nil || !strings.Contains(err.Error(), tt.says)) {
-			t.Errorf("%s: %+v, %v, want %q", tt.name, j, err, tt.says)
+		checkSays(t, tt.name, err, tt.says)
+		if err == nil && j.legs() != 8 {
+			t.Errorf("%s: %+v", tt.name, j)
 		}
 	}
 }
@@ -373,6 +368,14 @@ func TestTheCommandOfALog(t *testing.T) {
 		if got := command(flags); got != tt.want {
 			t.Errorf("%v: %q, want %q", tt.args, got, tt.want)
 		}
+	}
+}
+
+// checkSays compares an error with the text that it must have; an empty text is no error.
+func checkSays(t *testing.T, name string, err error, says string) {
+	t.Helper()
+	if (err != nil) != (says != "") || err != nil && !strings.Contains(err.Error(), says) {
+		t.Errorf("%s: %v, want %q", name, err, says)
 	}
 }
 

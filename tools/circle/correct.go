@@ -8,6 +8,7 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/edge-rt/edge-rt/edge"
 	"github.com/edge-rt/edge-rt/stage"
 )
 
@@ -59,19 +60,19 @@ func (r *round) correct(ctx context.Context) (err error) {
 		"--max-offline", offlineMargin,
 		"--strategy", "dagger", "--episodes", strconv.Itoa(r.corrections), "--record-dir", r.correctionRecords(),
 		"--json", summary)
-	edge, err := stage.Start(r.edge(args...))
+	run, err := stage.Start(r.edge(args...))
 	if err != nil {
 		return err
 	}
 	defer func() {
-		if edge.Running() {
-			err = errors.Join(err, edge.Stop())
+		if run.Running() {
+			err = errors.Join(err, run.Stop())
 		}
 	}()
-	if err := r.watch(ctx, t, edge); err != nil {
+	if err := r.watch(ctx, t, run); err != nil {
 		return err
 	}
-	if err := finish(ctx, edge, serverMargin); err != nil {
+	if err := finish(ctx, run, serverMargin); err != nil {
 		return err
 	}
 	return r.checkCorrections(summary)
@@ -79,23 +80,14 @@ func (r *round) correct(ctx context.Context) (err error) {
 
 // checkCorrections compares the edge's summary with the teacher's corrections.
 func (r *round) checkCorrections(summary string) error {
-	var s struct {
-		Chunks      int `json:"chunks"`
-		Corrections struct {
-			Takeovers int `json:"takeovers"`
-			Ticks     int `json:"ticks"`
-		} `json:"corrections"`
-		Exit struct {
-			Code int `json:"code"`
-		} `json:"exit"`
-	}
+	s := edge.Summary{Corrections: new(edge.Corrections)}
 	if err := stage.ReadJSON(summary, &s); err != nil {
 		return err
 	}
 	c := &r.Found.Corrected
-	c.Takeovers = s.Corrections.Takeovers
-	c.Ticks = s.Corrections.Ticks
-	c.Chunks = s.Chunks
+	c.Takeovers = int(s.Corrections.Takeovers)
+	c.Ticks = int(s.Corrections.Ticks)
+	c.Chunks = int(s.Chunks)
 	say("%d corrections of %.1f s together (%v), %d chunks of the policy between them", c.Corrections,
 		float64(c.Ticks)/fps, c.Why, c.Chunks)
 	switch {
@@ -113,7 +105,7 @@ func (r *round) checkCorrections(summary string) error {
 }
 
 // watch lets the teacher watch, and correct until there are enough corrections.
-func (r *round) watch(ctx context.Context, t *table, edge *stage.Child) error {
+func (r *round) watch(ctx context.Context, t *table, run *stage.Child) error {
 	limit, back := time.Now().Add(r.plan.correct), time.Now()
 	running := false
 	for r.Found.Corrected.Corrections < r.corrections {
@@ -123,14 +115,14 @@ func (r *round) watch(ctx context.Context, t *table, edge *stage.Child) error {
 			return fmt.Errorf("the world is gone: %w", err)
 		case ctx.Err() != nil:
 			return context.Cause(ctx)
-		case !edge.Running():
-			return fmt.Errorf("edge-rt ended before its corrections were there: %w", edge.Wait(0))
+		case !run.Running():
+			return fmt.Errorf("edge-rt ended before its corrections were there: %w", run.Wait(0))
 		case time.Now().After(limit):
 			return fmt.Errorf("%d of %d corrections within %v", r.Found.Corrected.Corrections, r.corrections,
 				r.plan.correct)
 		}
 		if !running { // the first chunk has not come yet
-			s, err := r.ctl(ctx, "status")
+			s, err := r.ctl("status")
 			if running = err == nil && s.State == "STREAMING"; running {
 				back = time.Now()
 			}
@@ -176,7 +168,7 @@ func (r *round) takeOver(ctx context.Context, t *table) error {
 		case ctx.Err() != nil:
 			return context.Cause(ctx)
 		case v.Reached >= begin.Reached+r.corrected && time.Since(began) > leadMin:
-			_, err := r.ctl(ctx, "resume")
+			_, err := r.ctl("resume")
 			return err
 		case time.Now().After(limit):
 			return fmt.Errorf("the teacher reached %d of %d targets within %v", v.Reached-begin.Reached, r.corrected,
@@ -188,8 +180,8 @@ func (r *round) takeOver(ctx context.Context, t *table) error {
 
 // awaitHand asks for the arm and returns when the teacher has it.
 func (r *round) awaitHand(ctx context.Context) error {
-	s, err := r.ctl(ctx, "correct")
-	for limit := time.Now().Add(alignLimit); s.Phase != "correcting"; s, err = r.ctl(ctx, "status") {
+	s, err := r.ctl("correct")
+	for limit := time.Now().Add(alignLimit); s.Phase != "correcting"; s, err = r.ctl("status") {
 		switch {
 		case err != nil:
 			return fmt.Errorf("edge-rt ctl correct: %w", err)

@@ -100,7 +100,7 @@ func (r *round) teachWorld(ctx context.Context, seed, n int) (err error) {
 func (r *round) teach(ctx context.Context, t *table, teleop *stage.Child, n int) (last status, err error) {
 	limit := time.Now().Add(r.plan.teach)
 	for last.Episodes.Success < n {
-		s, err := r.ctl(ctx, "status")
+		s, err := r.ctl("status")
 		switch {
 		case ctx.Err() != nil:
 			return last, context.Cause(ctx)
@@ -138,9 +138,9 @@ func (r *round) show(ctx context.Context, t *table) (s status, err error) {
 		case ctx.Err() != nil:
 			return s, context.Cause(ctx)
 		case v.Reached >= begin.Reached+r.legs:
-			return r.ctl(ctx, "success")
+			return r.ctl("success")
 		case judgement(v.Score)-v.Reached > judgement(begin.Score)-begin.Reached, time.Now().After(limit):
-			return r.ctl(ctx, "rerecord")
+			return r.ctl("rerecord")
 		}
 		pause(ctx, tick)
 	}

@@ -9,6 +9,7 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/edge-rt/edge-rt/edge"
 	"github.com/edge-rt/edge-rt/stage"
 )
 
@@ -68,7 +69,7 @@ func (r *round) judge(ctx context.Context, n int) (err error) {
 
 // runWorld runs the served policy in one world, and reads its edge's counts.
 func (r *round) runWorld(ctx context.Context, endpoint string, n, seed int, summary string) (j judged, err error) {
-	edge, err := stage.Start(r.edge("--bus", "sim", "--robot", robotName, "--id", id, "--camera", "top=sim", "--task",
+	run, err := stage.Start(r.edge("--bus", "sim", "--robot", robotName, "--id", id, "--camera", "top=sim", "--task",
 		task, "--connect", endpoint,
 		"--expect-model", r.Found.Bundled[n].SHA256, "--seed", strconv.Itoa(seed), "--duration", r.judged.String(),
 		"--max-offline", offlineMargin,
@@ -76,7 +77,7 @@ func (r *round) runWorld(ctx context.Context, endpoint string, n, seed int, summ
 	if err != nil {
 		return j, err
 	}
-	if err := finish(ctx, edge, r.judged+2*time.Minute); err != nil {
+	if err := finish(ctx, run, r.judged+2*time.Minute); err != nil {
 		return j, err
 	}
 	return readSummary(summary)
@@ -84,30 +85,17 @@ func (r *round) runWorld(ctx context.Context, endpoint string, n, seed int, summ
 
 // readSummary refuses a run in which the policy did not drive.
 func readSummary(file string) (j judged, err error) {
-	var s struct {
-		FPS      float64 `json:"fps"`
-		Reached  int     `json:"targets_reached"`
-		Collided int     `json:"collisions"`
-		TimedOut int     `json:"targets_timed_out"`
-		Chunks   int     `json:"chunks"`
-		Actions  int     `json:"actions"`
-		Starved  int     `json:"starved_ticks"`
-		Seconds  float64 `json:"seconds"`
-		Exit     struct {
-			Code   int    `json:"code"`
-			Reason string `json:"reason"`
-		} `json:"exit"`
-	}
+	var s edge.Summary
 	if err := stage.ReadJSON(file, &s); err != nil {
 		return j, err
 	}
 	j = judged{
-		Reached:  s.Reached,
-		Collided: s.Collided,
-		TimedOut: s.TimedOut,
+		Reached:  s.Targets,
+		Collided: s.Collisions,
+		TimedOut: s.Timeouts,
 		Seconds:  s.Seconds,
-		Chunks:   s.Chunks,
-		Starved:  s.Starved,
+		Chunks:   int(s.Chunks),
+		Starved:  int(s.StarvedTicks),
 	}
 	switch {
 	case s.Exit.Code != 0:

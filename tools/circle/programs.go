@@ -1,15 +1,15 @@
 package main
 
 import (
+	"cmp"
 	"context"
-	"encoding/json"
 	"fmt"
+	"io"
 	"os"
 	"os/exec"
-	"strings"
 	"time"
 
-	"github.com/edge-rt/edge-rt/internal/exit"
+	"github.com/edge-rt/edge-rt/edge/episode"
 	"github.com/edge-rt/edge-rt/stage"
 )
 
@@ -20,16 +20,9 @@ func (p *plan) edge(args ...string) *exec.Cmd {
 
 // finish waits for a child, which ends when ctx does or after the limit.
 func finish(ctx context.Context, c *stage.Child, limit time.Duration) error {
-	select {
-	case <-c.Exited():
-	case <-ctx.Done():
-		c.Stop()
-		return context.Cause(ctx)
-	case <-time.After(limit):
-		c.Stop()
-		return exit.Errorf(exit.Failure, "%s did not end within %v", c.Name, limit)
-	}
-	return c.Wait(0)
+	defer context.AfterFunc(ctx, func() { c.Stop() })()
+	err := c.Wait(limit)
+	return cmp.Or(context.Cause(ctx), err)
 }
 
 // output runs a program to its end and returns its output.
@@ -38,10 +31,8 @@ func output(ctx context.Context, cmd *exec.Cmd, limit time.Duration) ([]byte, er
 	if err != nil {
 		return nil, err
 	}
-	if err := finish(ctx, c, limit); err != nil {
-		return nil, err
-	}
-	return c.Stdout(), nil
+	err = finish(ctx, c, limit)
+	return c.Stdout(), err
 }
 
 // logged runs a program to its end, with both outputs in a file, whose end is part of an error.
@@ -51,52 +42,26 @@ func logged(ctx context.Context, cmd *exec.Cmd, file string, limit time.Duration
 		return err
 	}
 	defer f.Close()
-	cmd.Stdout, cmd.Stderr = f, f
+	log := new(stage.Log)
+	cmd.Stdout = io.MultiWriter(f, log)
+	cmd.Stderr = cmd.Stdout
 	c, err := stage.Start(cmd)
 	if err != nil {
 		return err
 	}
 	if err := finish(ctx, c, limit); err != nil {
-		return fmt.Errorf("%w; %s ends with:\n%s", err, file, lastLines(file, 15))
+		return fmt.Errorf("%w; %s ends with:\n%s", err, file, log.Tail(15))
 	}
 	return nil
 }
 
-// lastLines returns the end of a text file.
-func lastLines(file string, n int) string {
-	text, err := os.ReadFile(file)
-	if err != nil {
-		return err.Error()
-	}
-	lines := strings.Split(strings.TrimSpace(string(text)), "\n")
-	return strings.Join(lines[max(0, len(lines)-n):], "\n")
-}
-
 // status is the part of edge-rt ctl's answer that the stages read.
 type status struct {
-	State    string `json:"state"`
-	Phase    string `json:"phase"`
-	Error    string `json:"error"`
-	Episodes struct {
-		Phase    string `json:"phase"`
-		Number   int    `json:"number"`
-		Success  int    `json:"success"`
-		Failure  int    `json:"failure"`
-		Timeout  int    `json:"timeout"`
-		Rerecord int    `json:"rerecord"`
-	} `json:"episodes"`
+	State, Phase string
+	Episodes     episode.Status
 }
 
-const ctlLimit = 10 * time.Second
-
 // ctl sends a command to the running edge.
-func (p *plan) ctl(ctx context.Context, word string) (s status, err error) {
-	text, err := output(ctx, p.edge("ctl", word, "--id", id), ctlLimit)
-	if err != nil {
-		return s, err
-	}
-	if err := json.Unmarshal(text, &s); err != nil {
-		return s, fmt.Errorf("edge-rt ctl %s: %w", word, err)
-	}
-	return s, nil
+func (p *plan) ctl(word string) (s status, err error) {
+	return s, stage.Ctl(p.bin, p.at("state"), id, word, &s)
 }

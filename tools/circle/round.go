@@ -47,34 +47,23 @@ type step struct {
 var stages = []step{
 	{"demonstrate", "the teacher leads, edge-rt teleop records", []string{"demonstrations"}, (*round).demonstrate},
 	{"export", "edge-rt dataset export and check", []string{"dataset-1", "dataset-1.partial"},
-		func(r *round, ctx context.Context) error {
-			return r.export(ctx, 1)
-		}},
-	{"train", "LeRobot's lerobot_train, ACT", []string{"training-1"}, func(r *round, ctx context.Context) error {
-		return r.train(ctx, 1)
-	}},
-	{"bundle", "edgert-export and lean-server check", []string{"bundle-1"}, func(r *round, ctx context.Context) error {
-		return r.makeBundle(ctx, 1)
-	}},
+		nth((*round).export, 1)},
+	{"train", "LeRobot's lerobot_train, ACT", []string{"training-1"}, nth((*round).train, 1)},
+	{"bundle", "edgert-export and lean-server check", []string{"bundle-1"}, nth((*round).makeBundle, 1)},
 	{"run", "lean-server serves it, edge-rt runs it, the worlds judge", []string{"run-1"},
-		func(r *round, ctx context.Context) error {
-			return r.judge(ctx, 1)
-		}},
+		nth((*round).judge, 1)},
 	{"correct", "edge-rt --strategy dagger: the teacher takes over", []string{"corrections"}, (*round).correct},
 	{"append", "edge-rt dataset export --append and check", []string{"dataset-2", "dataset-2.partial"},
-		func(r *round, ctx context.Context) error {
-			return r.export(ctx, 2)
-		}},
-	{"retrain", "lerobot_train from the checkpoint", []string{"training-2"}, func(r *round, ctx context.Context) error {
-		return r.train(ctx, 2)
-	}},
+		nth((*round).export, 2)},
+	{"retrain", "lerobot_train from the checkpoint", []string{"training-2"}, nth((*round).train, 2)},
 	{"rebundle", "edgert-export and lean-server check", []string{"bundle-2"},
-		func(r *round, ctx context.Context) error {
-			return r.makeBundle(ctx, 2)
-		}},
-	{"rerun", "the same worlds judge the second policy", []string{"run-2"}, func(r *round, ctx context.Context) error {
-		return r.judge(ctx, 2)
-	}},
+		nth((*round).makeBundle, 2)},
+	{"rerun", "the same worlds judge the second policy", []string{"run-2"}, nth((*round).judge, 2)},
+}
+
+// nth returns a stage that runs for the first policy and for the second.
+func nth(run func(*round, context.Context, int) error, n int) func(*round, context.Context) error {
+	return func(r *round, ctx context.Context) error { return run(r, ctx, n) }
 }
 
 // stageNames returns the words for --from.

@@ -13,6 +13,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/edge-rt/edge-rt/edge"
 	"github.com/edge-rt/edge-rt/stage"
 	"golang.org/x/sys/unix"
 )
@@ -180,18 +181,11 @@ func judge(o options, audit, summary string, back []time.Time) error {
 			"%v)",
 			i+1, o.cut, arrived.Sub(t).Round(time.Millisecond), age.Round(time.Millisecond), o.age)
 	}
-	var s struct {
-		Starved uint64             `json:"starved_ticks"`
-		Ticks   uint64             `json:"ticks"`
-		States  map[string]float64 `json:"seconds_in_state"`
-		Targets int                `json:"targets_reached"`
-		Hits    int                `json:"collisions"`
-		FPS     float64            `json:"fps"`
-	}
+	var s edge.Summary
 	if err := stage.ReadJSON(summary, &s); err != nil {
 		return err
 	}
 	fmt.Printf("the arm: held for %.1f s of %.0f s, reached %d targets, %d collisions; states %v\n",
-		float64(s.Starved)/s.FPS, float64(s.Ticks)/s.FPS, s.Targets, s.Hits, s.States)
+		float64(s.StarvedTicks)/s.FPS, float64(s.Ticks)/s.FPS, s.Targets, s.Collisions, s.InState)
 	return checks.Err()
 }

@@ -13,6 +13,7 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/edge-rt/edge-rt/edge"
 	"github.com/edge-rt/edge-rt/stage"
 )
 
@@ -95,7 +96,7 @@ func demo(o options) (err error) {
 	}()
 	summary := filepath.Join(dir, "edge.json")
 	before := stage.ReadHost()
-	edge, err := stage.Start(stage.Show(stage.Command(stage.Program(o.bin, "edge-rt"), stage.SimArm(endpoint,
+	run, err := stage.Start(stage.Show(stage.Command(stage.Program(o.bin, "edge-rt"), stage.SimArm(endpoint,
 		"--fps", "60", "--duration", o.duration.String(), "--seed", strconv.FormatUint(o.seed, 10),
 		"--max-offline", edgeLimit.String(), "--json", summary)...)))
 	if err != nil {
@@ -103,15 +104,15 @@ func demo(o options) (err error) {
 	}
 	stolen := func() time.Duration { return stage.ReadHost().Stolen - before.Stolen }
 	select {
-	case <-edge.Exited():
-		if err := edge.Wait(0); err != nil {
+	case <-run.Exited():
+		if err := run.Wait(0); err != nil {
 			return blame(err, stolen(), awayShare, o)
 		}
 	case <-server.Exited(): // an arm cannot wait for a new server
-		edge.Stop()
+		run.Stop()
 		return fmt.Errorf("during the run: %w", server.Alive())
 	case <-time.After(o.duration + 2*edgeLimit):
-		edge.Kill()
+		run.Kill()
 		return fmt.Errorf("edge-rt did not end by itself")
 	}
 	return judge(summary, stolen(), o)
@@ -125,28 +126,13 @@ func blame(err error, stolen time.Duration, share float64, o options) error {
 	return fmt.Errorf("%w, and %w (%v in these %v)", err, errHost, stolen.Round(10*time.Millisecond), o.duration)
 }
 
-// report is the part of the edge's summary that the demo reads.
-type report struct {
-	Ticks        uint64                 `json:"ticks"`
-	OverrunsOwn  uint64                 `json:"overruns_own"`
-	OverrunsHost uint64                 `json:"overruns_host"`
-	Targets      int                    `json:"targets_reached"`
-	Collisions   int                    `json:"collisions"`
-	Age          struct{ P99 float64 }  `json:"action_age_ms"`
-	FPS          float64                `json:"fps"`
-	SMin         int                    `json:"s_min"`
-	Estimate     int                    `json:"latency_estimate_steps"`
-	Exit         struct{ Code int }     `json:"exit"`
-	RT           struct{ Granted bool } `json:"rt"`
-}
-
 func judge(path string, stolen time.Duration, o options) error {
-	var r report
+	var r edge.Summary
 	if err := stage.ReadJSON(path, &r); err != nil {
 		return err
 	}
 	want := int(float64(o.targets) * min(1, o.duration.Seconds()/20))
-	bound := float64(r.SMin+2*r.Estimate+3) * 1000 / r.FPS
+	bound := float64(r.SMin+2*r.LatencySteps+3) * 1000 / r.FPS
 	share := stolenShare
 	if r.Targets == 0 || r.Collisions > o.collisions {
 		share = awayShare
@@ -156,9 +142,10 @@ func judge(path string, stolen time.Duration, o options) error {
 	checks.That(r.Targets >= want, "targets reached %d, want at least %d", r.Targets, want)
 	checks.That(r.Collisions <= o.collisions, "collisions %d, want at most %d", r.Collisions, o.collisions)
 	checks.That(r.OverrunsOwn == 0, "own overruns %d in %d ticks, want 0", r.OverrunsOwn, r.Ticks)
-	checks.That(r.Ticks > 0 && r.Age.P99 <= bound,
-		"action age p99 %.0f ms, want at most %.0f ms: s_min %d + 2 x latency estimate %d + 3 ticks", r.Age.P99, bound,
-		r.SMin, r.Estimate)
+	checks.That(r.Ticks > 0 && r.ActionAgeMS.P99 <= bound,
+		"action age p99 %.0f ms, want at most %.0f ms: s_min %d + 2 x latency estimate %d + 3 ticks", r.ActionAgeMS.P99,
+		bound,
+		r.SMin, r.LatencySteps)
 	checks.That(r.Exit.Code == 0, "edge-rt exit code %d, want 0", r.Exit.Code)
 	if err := checks.Err(); err != nil {
 		return blame(busy(err, r), stolen, share, o)
@@ -167,7 +154,7 @@ func judge(path string, stolen time.Duration, o options) error {
 }
 
 // busy adds to err that the machine was busy, if many ticks were late because of that.
-func busy(err error, r report) error {
+func busy(err error, r edge.Summary) error {
 	if float64(r.OverrunsHost) < busyShare*float64(r.Ticks) {
 		return err
 	}

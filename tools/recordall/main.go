@@ -22,6 +22,8 @@ import (
 	"time"
 
 	"github.com/edge-rt/edge-rt/bench/report"
+	"github.com/edge-rt/edge-rt/edge"
+	"github.com/edge-rt/edge-rt/record"
 	"github.com/edge-rt/edge-rt/stage"
 )
 
@@ -81,27 +83,8 @@ func main() {
 // slice is one run of edge-rt.
 type slice struct {
 	mode string
-	summary
+	edge.Summary
 	cpu time.Duration // user and system
-}
-
-// summary is the content of edge-rt's --json.
-type summary struct {
-	Ticks        uint64 `json:"ticks"`
-	OverrunsOwn  uint64 `json:"overruns_own"`
-	OverrunsHost uint64 `json:"overruns_host"`
-	Starved      uint64 `json:"starved_ticks"`
-	Lateness     struct {
-		P50, P99, P999, Max float64
-	} `json:"lateness_us"`
-	Mallocs uint64  `json:"path_mallocs"`
-	Window  uint64  `json:"path_mallocs_ticks"`
-	RSS     float64 `json:"rss_mb"`
-	Seconds float64 `json:"seconds"`
-	Record  struct {
-		Files, Bytes, Messages, Pictures, Lost uint64
-		LostPictures                           uint64 `json:"lost_pictures"`
-	} `json:"record"`
 }
 
 func measure(ctx context.Context, o options) error {
@@ -181,7 +164,7 @@ func together(ctx context.Context, o options, dir, records string, modes []strin
 
 // run runs a robot with a server of its own.
 func run(ctx context.Context, o options, dir, records, mode string, long time.Duration) (s slice, err error) {
-	s.mode = mode
+	s.mode, s.Record = mode, new(record.Stats)
 	server, err := stage.NewServer(o.bin, o.manifest)
 	if err != nil {
 		return s, err
@@ -216,12 +199,12 @@ func run(ctx context.Context, o options, dir, records, mode string, long time.Du
 	}
 	state := edge.State()
 	s.cpu = state.UserTime() + state.SystemTime()
-	return s, stage.ReadJSON(file, &s.summary)
+	return s, stage.ReadJSON(file, &s.Summary)
 }
 
 // wrong returns the forbidden effects of recording in this run.
 func (s *slice) wrong() error {
-	r := &s.Record
+	r := s.Record
 	switch allowed := perChunk*(uint64(s.Seconds)+r.Bytes/chunkBytes) + perFile*r.Files; {
 	case s.mode == "off":
 		return nil
@@ -231,9 +214,9 @@ func (s *slice) wrong() error {
 		return fmt.Errorf("%d ticks overran by their own doing, want 0", s.OverrunsOwn)
 	case r.Lost+r.LostPictures > 0:
 		return fmt.Errorf("%d messages and %d pictures were lost, want 0", r.Lost, r.LostPictures)
-	case s.Mallocs > allowed:
+	case s.PathMallocs > allowed:
 		return fmt.Errorf("%d objects were allocated, want at most %d: those of the libraries for each chunk and file",
-			s.Mallocs, allowed)
+			s.PathMallocs, allowed)
 	}
 	return nil
 }
@@ -245,10 +228,10 @@ func table(runs []slice) *report.Table {
 		s := &runs[i]
 		minutes := s.Seconds / 60
 		t.Add(s.mode, fmt.Sprint(s.Ticks), fmt.Sprintf("%d, %d", s.OverrunsOwn, s.OverrunsHost),
-			fmt.Sprintf("%.0f", s.Lateness.P50), fmt.Sprintf("%.0f", s.Lateness.P99),
-			fmt.Sprintf("%.0f", s.Lateness.P999),
-			fmt.Sprintf("%.2f", s.cpu.Seconds()/minutes), fmt.Sprintf("%.0f", s.RSS),
-			fmt.Sprintf("%d, %d", s.Mallocs, s.Window),
+			fmt.Sprintf("%.0f", s.LatenessUS.P50), fmt.Sprintf("%.0f", s.LatenessUS.P99),
+			fmt.Sprintf("%.0f", s.LatenessUS.P999),
+			fmt.Sprintf("%.2f", s.cpu.Seconds()/minutes), fmt.Sprintf("%.0f", s.RSSMB),
+			fmt.Sprintf("%d, %d", s.PathMallocs, s.MallocWindow),
 			fmt.Sprintf("%.1f", float64(s.Record.Bytes)/1e6/minutes),
 			fmt.Sprintf("%.0f", float64(s.Record.Pictures)/minutes), fmt.Sprint(s.Record.Lost+s.Record.LostPictures))
 	}

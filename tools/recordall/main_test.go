@@ -1,17 +1,17 @@
 package main
 
-import "testing"
+import (
+	"testing"
+
+	"github.com/edge-rt/edge-rt/record"
+)
 
 // Goal: a run that records fails for each forbidden effect of recording, and for no other reason.
 func TestWrong(t *testing.T) {
 	good := func() *slice {
 		s := &slice{mode: "all"}
-		s.Seconds = 60
-		s.Record.Files = 1
-		s.Record.Bytes = 100 << 20
-		s.Record.Messages = 4000
-		s.Record.Pictures = 3600
-		s.Mallocs = 2 * (60 + 200)
+		s.Seconds, s.PathMallocs = 60, 2*(60+200)
+		s.Record = &record.Stats{Files: 1, Bytes: 100 << 20, Messages: 4000, Pictures: 3600}
 		return s
 	}
 	if err := good().wrong(); err != nil {
@@ -27,7 +27,7 @@ func TestWrong(t *testing.T) {
 		"own overruns":     func(s *slice) { s.OverrunsOwn = 1 },
 		"lost messages":    func(s *slice) { s.Record.Lost = 1 },
 		"lost pictures":    func(s *slice) { s.Record.LostPictures = 1 },
-		"allocations":      func(s *slice) { s.Mallocs = 8*(60+266) + 1500 + 1 },
+		"allocations":      func(s *slice) { s.PathMallocs = 8*(60+266) + 1500 + 1 },
 	} {
 		s := good()
 		spoil(s)

@@ -92,7 +92,7 @@ func (s *stand) moves(r *row, got map[string][]inferred) {
 			}
 			r.again = max(r.again, first.Sub(e.at))
 		}
-		if lost := len(rb.said(lostLine)); lost > had {
+		if lost := len(rb.Log.Lines(lostLine)); lost > had {
 			r.lost++
 		}
 	}

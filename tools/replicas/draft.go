@@ -8,7 +8,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/edge-rt/edge-rt/jpeg"
 	"github.com/edge-rt/edge-rt/policy"
 	"github.com/edge-rt/edge-rt/stage"
 	"github.com/edge-rt/edge-rt/wire"
@@ -29,7 +28,7 @@ const (
 type draft struct {
 	link   wire.Session
 	prefix string
-	meta   *policy.Meta
+	hello  []byte // its open
 	obs    wire.Publisher
 	body   []byte
 	stop   chan struct{}
@@ -43,31 +42,42 @@ type draft struct {
 }
 
 // addDraft starts a draft robot, and returns once it streams.
-func (s *stand) addDraft() (*draft, error) {
+func (s *stand) addDraft() error {
 	bundle, err := policy.LoadBundle(filepath.Join(s.o.bundles, "bundle"))
 	if err != nil {
-		return nil, err
+		return err
 	}
-	d := &draft{meta: &bundle.Meta, stop: make(chan struct{}), chunks: map[uint64]int{}}
+	o, err := stage.ObservationOf(&bundle.Meta, 0)
+	if err != nil {
+		return err
+	}
+	open := stage.OpenOf(&bundle.Meta, draftID)
+	open.SessionEpoch, open.RTCEnabled = 0, false
+	d := &draft{
+		hello:  wire.AppendSessionOpen(nil, &open),
+		body:   wire.AppendObservation(nil, &o),
+		stop:   make(chan struct{}),
+		chunks: map[uint64]int{},
+	}
 	if d.prefix, err = wire.ServicePrefix(stage.DemoModel, "main", stage.DemoService); err != nil {
-		return nil, err
+		return err
 	}
-	if d.link, err = network.Open(context.Background(), zenoh.Config{Connect: []string{s.at}}); err != nil {
-		return nil, err
+	if d.link, err = network.Open(context.Background(), zenoh.Config{Connect: []string{s.router.Endpoint}}); err != nil {
+		return err
 	}
-	if err := errors.Join(d.declare(), d.observe(), d.open()); err != nil {
-		return nil, errors.Join(err, d.link.Close())
+	if err := errors.Join(d.declare(), d.open()); err != nil {
+		return errors.Join(err, d.link.Close())
 	}
 	d.ended.Go(d.run)
-	err = wait("the draft's robot streams", func() bool {
+	s.draft = d
+	if !stage.Until(startLimit, func() bool {
 		d.mu.Lock()
 		defer d.mu.Unlock()
 		return len(d.chunks) > 0
-	})
-	if err != nil {
-		d.leave()
+	}) {
+		return fmt.Errorf("the draft's robot streams: not within %v", startLimit)
 	}
-	return d, err
+	return nil
 }
 
 func (d *draft) declare() (err error) {
@@ -83,42 +93,10 @@ func (d *draft) declare() (err error) {
 	return errors.Join(err1, err2, err3)
 }
 
-// observe makes its observation: grey pictures.
-func (d *draft) observe() error {
-	o := wire.Observation{State: make([]float32, len(d.meta.StateNames))}
-	encoder, err := jpeg.NewEncoder(90, jpeg.ChromaOfPicture)
-	if err != nil {
-		return err
-	}
-	defer encoder.Close()
-	for _, c := range d.meta.Cameras {
-		file := make([]byte, jpeg.MaxSize(c.W, c.H, jpeg.Chroma420))
-		n, err := encoder.EncodeRGB(file, make([]byte, c.Bytes()), c.W, c.H)
-		if err != nil {
-			return err
-		}
-		o.Images = append(o.Images, wire.Image{Name: "observation.images." + c.Name, Data: file[:n]})
-	}
-	d.body = wire.AppendObservation(nil, &o)
-	return nil
-}
-
 // open opens a session at the one server that answers. There is no answer at moments in which each
 // server assumes that another answers.
 func (d *draft) open() error {
-	o := wire.SessionOpen{
-		ClientUUID:    draftID,
-		RobotType:     "so101",
-		FPS:           d.meta.FPS,
-		ActionNames:   d.meta.ActionNames,
-		StateDim:      len(d.meta.StateNames),
-		SchemaVersion: wire.SchemaVersion,
-	}
-	for _, c := range d.meta.Cameras {
-		o.CameraNames = append(o.CameraNames, "observation.images."+c.Name)
-	}
-	replies, err := d.link.Get(context.Background(), wire.SessionKey(d.prefix), wire.AppendSessionOpen(nil, &o),
-		draftPatience)
+	replies, err := d.link.Get(context.Background(), wire.SessionKey(d.prefix), d.hello, draftPatience)
 	if err != nil {
 		return err
 	}
@@ -168,15 +146,16 @@ func (d *draft) server(s *stand) *server {
 	var at *server
 	var when time.Time
 	for _, sv := range s.servers {
-		if l := sv.said(draftOpened); len(l) > 0 && l[len(l)-1].at.After(when) {
-			at, when = sv, l[len(l)-1].at
+		if l := sv.Log.Lines(draftOpened); len(l) > 0 && l[len(l)-1].At.After(when) {
+			at, when = sv, l[len(l)-1].At
 		}
 	}
 	return at
 }
 
-// judge checks that the robot got one chunk for each request, and one recently.
-func (d *draft) judge(s *stand) error {
+// judgeDraft checks that the draft's robot got one chunk for each request, and one recently.
+func (s *stand) judgeDraft() error {
+	d := s.draft
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	for seq, n := range d.chunks {

@@ -14,251 +14,183 @@ type scenario struct {
 	fed   bool // no tick may starve
 	dies  int  // observations that may be lost with a server, for each robot that moved
 	short bool // CI plays it
-	run   func(*stand) error
+	steps []step
 }
+
+// step is one action, or a check.
+type step func(*stand) error
 
 // hang is longer than the lease of a server's link.
 const hang = 4 * time.Second
 
 var scenarios = []scenario{
-	{name: "a third joins two", short: true, fed: true, run: func(s *stand) error {
-		if err := s.begin(2, s.o.robots-1); err != nil {
-			return err
-		}
-		s.settle()
-		third, err := s.serve(serving{})
-		if err != nil {
-			return err
-		}
-		s.settle()
-		if err := s.add(1); err != nil {
-			return err
-		}
-		s.settle()
-		if got := s.robots[len(s.robots)-1].open(); got != third.id {
-			s.problem("a robot that comes after it is at %s, want %s", got, third.id)
-		}
-		return nil
-	}},
-	{name: "one of three ends (SIGTERM)", again: true, fed: true, dies: 1, run: func(s *stand) error {
-		if err := s.begin(3, s.o.robots); err != nil {
-			return err
-		}
-		s.settle()
-		if err := s.drain(s.busiest()); err != nil {
-			return err
-		}
-		s.settle()
-		return nil
-	}},
-	{name: "one of three is killed (SIGKILL)", short: true, again: true, dies: 4, run: func(s *stand) error {
-		if err := s.begin(3, s.o.robots); err != nil {
-			return err
-		}
-		s.settle()
-		s.kill(s.busiest())
-		s.settle()
-		return nil
-	}},
-	{
-		name:  "one of two hangs for 4 s (SIGSTOP) and goes on; a robot comes meanwhile",
-		short: true,
-		again: true,
-		dies:  20,
-		run: func(s *stand) error {
-			if err := s.begin(2, s.o.robots); err != nil {
-				return err
-			}
-			s.settle()
-			sv := s.busiest()
-			sv.endedAt = s.note(s.robotsAt(sv))
-			if err := sv.Pause(); err != nil {
-				return err
-			}
-			time.Sleep(hang / 4)
-			if err := s.add(1); err != nil {
-				return err
-			}
-			time.Sleep(3 * hang / 4)
-			if err := sv.Resume(); err != nil {
-				return err
-			}
-			s.settle()
-			return nil
-		},
-	},
-	{name: "one is full; the other ends, and is back after 2 s", dies: 2, run: func(s *stand) error {
-		small, err := s.serve(serving{sessions: max(1, s.o.robots/3)})
-		if err != nil {
-			return err
-		}
-		large, err := s.serve(serving{})
-		if err != nil {
-			return err
-		}
-		if err := s.add(s.o.robots); err != nil {
-			return err
-		}
-		s.settle()
-		kept := s.robotsAt(small)
-		if err := s.drain(large); err != nil {
-			return err
-		}
-		time.Sleep(2 * time.Second)
-		if n := len(s.robotsAt(small)); n != small.of.sessions {
-			s.problem("the small one holds %d robots of %d", n, small.of.sessions)
-		}
-		for id := range kept {
-			if !s.robotsAt(small)[id] {
-				s.problem("%s was thrown out of the small one", id)
-			}
-		}
-		if _, err := s.serve(serving{}); err != nil {
-			return err
-		}
-		s.settle()
-		return nil
-	}},
-	{name: "one refuses them for good", fed: true, run: func(s *stand) error {
-		if _, err := s.serve(serving{pin: "do something else"}); err != nil {
-			return err
-		}
-		if _, err := s.serve(serving{}); err != nil {
-			return err
-		}
-		if err := s.add(s.o.robots, "--task", "around the post"); err != nil {
-			return err
-		}
-		s.settle()
-		return nil
-	}},
-	{
-		name:  "another bundle on the same key; theirs is killed, and is back after 2 s",
-		short: true,
-		dies:  4,
-		run: func(s *stand) error {
-			ours, err := s.serve(serving{})
-			if err != nil {
-				return err
-			}
-			if err := s.add(s.o.robots); err != nil {
-				return err
-			}
-			other, err := s.serve(serving{bundle: "plain"})
-			if err != nil {
-				return err
-			}
-			s.settle()
-			s.kill(ours)
-			time.Sleep(2 * time.Second)
-			if n := len(s.robotsAt(other)); n != 0 {
-				s.problem("%d robots went on with another policy", n)
-			}
-			if _, err := s.serve(serving{}); err != nil {
-				return err
-			}
-			s.settle()
-			return nil
-		},
-	},
-	{name: "another revision and another service come and go", fed: true, run: func(s *stand) error {
-		if err := s.begin(2, s.o.robots, "--service", stage.DemoService); err != nil {
-			return err
-		}
-		for _, of := range []serving{{service: "other"}, {service: "other", revision: "two"}} {
-			sv, err := s.serve(of)
-			if err != nil {
-				return err
-			}
-			s.settle()
-			if err := s.drain(sv); err != nil {
-				return err
-			}
-		}
-		s.settle()
-		return nil
-	}},
-	{name: "the router is away for 1 s (then counted)", short: true, again: true, dies: 4, run: func(s *stand) error {
-		if err := s.begin(2, s.o.robots); err != nil {
-			return err
-		}
-		s.settle()
-		if err := s.restartRouter(time.Second); err != nil {
-			return err
-		}
-		s.settle()
-		return nil
-	}},
-	{name: "the last one ends, and another starts after 3 s", dies: 2, run: func(s *stand) error {
-		if err := s.begin(1, s.o.robots); err != nil {
-			return err
-		}
-		s.settle()
-		if err := s.drain(s.servers[0]); err != nil {
-			return err
-		}
-		time.Sleep(3 * time.Second)
-		if _, err := s.serve(serving{}); err != nil {
-			return err
-		}
-		s.settle()
-		return nil
-	}},
-	{
-		name:  "a robot of LeRobot's draft among ours; one of three ends, one is killed",
-		short: true,
-		again: true,
-		dies:  3,
-		run: func(s *stand) error {
-			if err := s.begin(3, max(1, s.o.robots-1)); err != nil {
-				return err
-			}
-			d, err := s.addDraft()
-			if err != nil {
-				return err
-			}
-			defer d.leave()
-			s.settle()
-			for _, end := range []func(*server) error{s.drain, func(sv *server) error { s.kill(sv); return nil }} {
-				if err := end(d.server(s)); err != nil {
-					return err
-				}
-				s.settle()
-			}
-			return d.judge(s)
-		},
-	},
-	{name: "a rolling update of all three", short: true, again: true, fed: true, dies: 1, run: func(s *stand) error {
-		if err := s.begin(3, s.o.robots); err != nil {
-			return err
-		}
-		for _, sv := range s.servers[:3:3] {
-			s.settle()
-			if err := s.drain(sv); err != nil {
-				return err
-			}
-			if _, err := s.serve(serving{}); err != nil {
-				return err
-			}
-		}
-		s.settle()
-		return nil
-	}},
+	{name: "a third joins two", short: true, fed: true,
+		steps: []step{servers(2), robots(-1), settle, servers(1), settle, robots(1), settle, newestAt(2)}},
+	{name: "one of three ends (SIGTERM)", again: true, fed: true, dies: 1,
+		steps: []step{servers(3), robots(0), settle, drain(busiest), settle}},
+	{name: "one of three is killed (SIGKILL)", short: true, again: true, dies: 4,
+		steps: []step{servers(3), robots(0), settle, kill(busiest), settle}},
+	{name: "one of two hangs for 4 s (SIGSTOP) and goes on; a robot comes meanwhile", short: true, again: true,
+		dies: 20, steps: []step{servers(2), robots(0), settle, pause(busiest), wait(hang / 4), robots(1),
+			wait(3 * hang / 4), resume, settle}},
+	{name: "one is full; the other ends, and is back after 2 s", dies: 2,
+		steps: []step{serve(serving{third: true}, serving{}), robots(0), settle, drain(nth(1)), wait(2 * time.Second),
+			fullAndLoyal(0), servers(1), settle}},
+	{name: "one refuses them for good", fed: true,
+		steps: []step{serve(serving{pin: "do something else"}, serving{}), robots(0, "--task", "around the post"),
+			settle}},
+	{name: "another bundle on the same key; theirs is killed, and is back after 2 s", short: true, dies: 4,
+		steps: []step{servers(1), robots(0), serve(serving{bundle: "plain"}), settle, kill(nth(0)),
+			wait(2 * time.Second), empty(1), servers(1), settle}},
+	{name: "another revision and another service come and go", fed: true,
+		steps: []step{servers(2), robots(0, "--service", stage.DemoService),
+			serve(serving{service: "other"}), settle, drain(nth(2)),
+			serve(serving{service: "other", revision: "two"}), settle, drain(nth(3)), settle}},
+	{name: "the router is away for 1 s (then counted)", short: true, again: true, dies: 4,
+		steps: []step{servers(2), robots(0), settle, cutRouter(time.Second), settle}},
+	{name: "the last one ends, and another starts after 3 s", dies: 2,
+		steps: []step{servers(1), robots(0), settle, drain(nth(0)), wait(3 * time.Second), servers(1), settle}},
+	{name: "a robot of LeRobot's draft among ours; one of three ends, one is killed", short: true, again: true, dies: 3,
+		steps: []step{servers(3), robots(-1), (*stand).addDraft, settle, drain(ofDraft), settle, kill(ofDraft), settle,
+			(*stand).judgeDraft}},
+	{name: "a rolling update of all three", short: true, again: true, fed: true, dies: 1,
+		steps: []step{servers(3), robots(0), settle, drain(nth(0)), servers(1), settle, drain(nth(1)), servers(1),
+			settle, drain(nth(2)), servers(1), settle}},
 }
 
-// begin starts servers, and robots that stream.
-func (s *stand) begin(servers, robots int, flags ...string) error {
-	for range servers {
-		if _, err := s.startServer(serving{}); err != nil {
-			return err
+// serve starts servers and waits until all serve.
+func serve(all ...serving) step {
+	return func(s *stand) error {
+		for _, of := range all {
+			if err := s.startServer(of); err != nil {
+				return err
+			}
 		}
+		for _, sv := range s.servers[len(s.servers)-len(all):] {
+			if err := sv.ready(); err != nil {
+				return err
+			}
+		}
+		return nil
 	}
+}
+
+// servers starts n servers without differences.
+func servers(n int) step { return serve(make([]serving, n)...) }
+
+// robots starts n robots, with more flags: 0 is the number of --robots, -1 one less.
+func robots(n int, flags ...string) step {
+	return func(s *stand) error {
+		if n <= 0 {
+			n = max(1, s.o.robots+n)
+		}
+		return s.add(n, flags...)
+	}
+}
+
+func wait(d time.Duration) step { return func(*stand) error { time.Sleep(d); return nil } }
+
+// settle watches all for a while.
+func settle(s *stand) error { return wait(s.o.settle)(s) }
+
+// A pick chooses a server.
+type pick func(*stand) *server
+
+func nth(i int) pick { return func(s *stand) *server { return s.servers[i] } }
+
+// busiest picks the running server with most robots.
+func busiest(s *stand) (best *server) {
+	most := -1
 	for _, sv := range s.servers {
-		if err := sv.ready(); err != nil {
-			return err
+		if n := len(s.robotsAt(sv)); sv.Running() && sv.endedAt.IsZero() && n > most {
+			best, most = sv, n
 		}
 	}
-	return s.add(robots, flags...)
+	return best
+}
+
+// ofDraft picks the server of the draft's robot.
+func ofDraft(s *stand) *server { return s.draft.server(s) }
+
+// ended notes that a server ends now, so that its robots have to move.
+func (s *stand) ended(of pick) *server {
+	sv := of(s)
+	sv.endedAt = s.note(s.robotsAt(sv))
+	return sv
+}
+
+// drain asks a server to end, as a service manager does, and waits for it.
+func drain(of pick) step {
+	return func(s *stand) error {
+		sv := s.ended(of)
+		if err := sv.Stop(); err != nil {
+			return fmt.Errorf("%s: %w: %s", sv.name, err, sv.Log.Tail(5))
+		}
+		return nil
+	}
+}
+
+func kill(of pick) step { return func(s *stand) error { s.ended(of).Kill(); return nil } }
+
+func pause(of pick) step {
+	return func(s *stand) error { s.paused = s.ended(of); return s.paused.Pause() }
+}
+
+func resume(s *stand) error { return s.paused.Resume() }
+
+// cutRouter ends the router for a while, and with it every link.
+func cutRouter(away time.Duration) step {
+	return func(s *stand) error {
+		moves := map[string]bool{}
+		for _, r := range s.robots {
+			moves[r.id] = true
+		}
+		s.cut = true
+		s.router.Kill()
+		time.Sleep(away)
+		if err := s.router.Start(); err != nil {
+			return err
+		}
+		s.note(moves)
+		return nil
+	}
+}
+
+// newestAt checks that the newest robot is at server i.
+func newestAt(i int) step {
+	return func(s *stand) error {
+		if got, want := s.robots[len(s.robots)-1].open(), s.servers[i].id; got != want {
+			s.problem("a robot that comes after it is at %s, want %s", got, want)
+		}
+		return nil
+	}
+}
+
+// fullAndLoyal checks that server i is full, and that it still has its robots from before the newest
+// event.
+func fullAndLoyal(i int) step {
+	return func(s *stand) error {
+		at, moved := s.robotsAt(s.servers[i]), s.events[len(s.events)-1].moves
+		if len(at) != s.servers[i].sessions {
+			s.problem("the small one holds %d robots of %d", len(at), s.servers[i].sessions)
+		}
+		for _, r := range s.robots {
+			if !moved[r.id] && !at[r.id] {
+				s.problem("%s was thrown out of the small one", r.id)
+			}
+		}
+		return nil
+	}
+}
+
+// empty checks that server i has no robots.
+func empty(i int) step {
+	return func(s *stand) error {
+		if n := len(s.robotsAt(s.servers[i])); n != 0 {
+			s.problem("%d robots went on with another policy", n)
+		}
+		return nil
+	}
 }
 
 func (s *stand) problem(format string, args ...any) {

@@ -13,6 +13,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/edge-rt/edge-rt/edge"
 	"github.com/edge-rt/edge-rt/stage"
 )
 
@@ -192,24 +193,17 @@ func (f *fleet) status() (all []status, err error) {
 func (f *fleet) judge(slowest time.Duration) error {
 	var checks stage.Checks
 	for i := range f.o.edges {
-		var r struct {
-			Ticks      uint64  `json:"ticks"`
-			Own        uint64  `json:"overruns_own"`
-			Starved    uint64  `json:"starved_ticks"`
-			Targets    int     `json:"targets_reached"`
-			Collisions int     `json:"collisions"`
-			Sessions   uint64  `json:"sessions_opened"`
-			StealMS    float64 `json:"host_steal_ms"`
-		}
+		var r edge.Summary
 		if err := stage.ReadJSON(f.summary(i), &r); err != nil {
 			return err
 		}
-		checks.That(r.Targets >= f.o.targets && r.Own <= f.o.own && r.Sessions == uint64(f.o.kills)+1,
+		checks.That(r.Targets >= f.o.targets && r.OverrunsOwn <= f.o.own && r.Sessions == uint64(f.o.kills)+1,
 			"%s: %d targets (want %d), %d collisions, %d ticks, overruns own %d (want %d), starved %d, %d sessions "+
 				"(want %d), host took %.1f s",
-			f.id(i), r.Targets, f.o.targets, r.Collisions, r.Ticks, r.Own, f.o.own, r.Starved, r.Sessions, f.o.kills+1,
+			f.id(i), r.Targets, f.o.targets, r.Collisions, r.Ticks, r.OverrunsOwn, f.o.own, r.StarvedTicks, r.Sessions,
+			f.o.kills+1,
 			r.StealMS/1000)
-		if r.Own > 0 {
+		if r.OverrunsOwn > 0 {
 			f.explain(i)
 		}
 	}

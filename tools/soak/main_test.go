@@ -2,13 +2,11 @@ package main
 
 import (
 	"math"
-	"os/exec"
-	"path/filepath"
-	"strings"
 	"testing"
 	"time"
 
 	"github.com/edge-rt/edge-rt/rt/rttest"
+	"github.com/edge-rt/edge-rt/stage/stagetest"
 )
 
 // Three edges and a server that is killed once, run as users run them: they hold and recover by
@@ -19,21 +17,14 @@ func TestAServerThatIsKilled(t *testing.T) {
 	if testing.Short() {
 		t.Skip("runs three arms for 15 s")
 	}
-	manifest := "../../testdata/demo/server.yaml"
+	stagetest.NeedsRuntime(t)
 	bin, err := rttest.Programs(t.TempDir(), "edge-rt", "lean-server")
 	if err != nil {
 		t.Fatal(err)
 	}
-	check := exec.Command(filepath.Join(bin, "lean-server"), "check", "--manifest", manifest)
-	if out, err := check.CombinedOutput(); err != nil {
-		if strings.Contains(string(out), "ONNX Runtime") {
-			t.Skipf("no ONNX Runtime here: %s", out)
-		}
-		t.Fatalf("lean-server check: %v\n%s", err, out)
-	}
 	err = soak(options{
 		bin:      bin,
-		manifest: manifest,
+		manifest: "../../testdata/demo/server.yaml",
 		edges:    3,
 		kills:    1,
 		duration: 15 * time.Second,

@@ -15,6 +15,8 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/edge-rt/edge-rt/edge"
+	"github.com/edge-rt/edge-rt/server"
 	"github.com/edge-rt/edge-rt/stage"
 )
 
@@ -147,41 +149,25 @@ func scrape(port string) error {
 }
 
 func judge(dir string, o options) error {
-	var edge struct {
-		Mallocs  uint64  `json:"path_mallocs"`
-		GC       uint64  `json:"gc_cycles"`
-		Window   uint64  `json:"path_mallocs_ticks"`
-		Chunks   uint64  `json:"chunks"`
-		RSS      float64 `json:"rss_mb"`
-		Lateness struct {
-			P99 float64 `json:"p99"`
-		} `json:"lateness_us"`
-		Seconds float64 `json:"seconds"`
-		Record  struct{ Saves uint64 }
-		Frames  map[string]struct {
-			Captured, Dropped uint64
-		} `json:"frames"`
-	}
-	var server struct {
-		RSS float64 `json:"rss_mb"`
-	}
+	var edge edge.Summary
+	var server server.Summary
 	if err := errors.Join(stage.ReadJSON(filepath.Join(dir, "edge.json"), &edge),
 		stage.ReadJSON(filepath.Join(dir, "server.json"), &server)); err != nil {
 		return err
 	}
 	fmt.Printf("%d allocations and %d collections in %d ticks (want 0 and 0 in %d or more), lateness p99 %.0f us, "+
 		"RSS %.0f MB, lean-server's %.0f MB\n",
-		edge.Mallocs, edge.GC, edge.Window, o.ticks, edge.Lateness.P99, edge.RSS, server.RSS)
+		edge.PathMallocs, edge.GCCycles, edge.MallocWindow, o.ticks, edge.LatenessUS.P99, edge.RSSMB, server.RSSMB)
 	frames := edge.Frames["extra"]
 	fmt.Printf("camera extra: %d pictures and %d dropped in %.0f s\n", frames.Captured, frames.Dropped, edge.Seconds)
 	switch {
 	case float64(frames.Captured+frames.Dropped) < edge.Seconds*extraFPS/2:
 		return errors.New("the extra camera did not run")
-	case edge.Record.Saves > 0 && (edge.Mallocs != 0 || edge.GC != 0):
+	case edge.Record.Saves > 0 && (edge.PathMallocs != 0 || edge.GCCycles != 0):
 		return errors.New("something happened that the record was written for, which allocates")
-	case edge.Mallocs != 0 || edge.GC != 0 || edge.Chunks == 0:
+	case edge.PathMallocs != 0 || edge.GCCycles != 0 || edge.Chunks == 0:
 		return errNotSteady
-	case edge.Window < o.ticks:
+	case edge.MallocWindow < o.ticks:
 		return errShort
 	}
 	return nil

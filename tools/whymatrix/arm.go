@@ -20,74 +20,68 @@ const (
 	afterwards = 2 * time.Second
 )
 
-type armFault struct {
-	name     string
-	want     []why.Cause
-	noRecord string
-}
+// injected returns the row of a fault of bench safety with its expected causes.
+func injected(name string, want ...why.Cause) row { return row{name: name, want: want, arm: true} }
 
-// armFaults are the faults of bench safety, in its order, each with its expected causes. A fault
-// that is missing here is not played.
-var armFaults = []armFault{
-	{"blip-one", one(why.Restarted), ""},
-	{"blip-all", one(why.Restarted), ""},
-	{"blip-tight", one(why.Restarted), ""},
-	{"blip-loose", one(why.Restarted), ""},
-	{"power-off", one(why.Restarted), ""},
-	{"reboot", one(why.Restarted), ""},
-	{"low-supply", one(why.Supply), ""},
-	{"wrong-supply", []why.Cause{why.Supply, why.HeldJoints}, ""},
-	{"unplug", one(why.Unplugged), ""},
-	{"unplug-power", one(why.Restarted), ""},
-	{"heat", one(why.HeatOrSupply), ""},
-	{"encoder", one(why.Encoder), ""},
-	{"overload", []why.Cause{why.Stalled, why.Overload}, ""}, // the gripper cannot close and becomes overloaded
-	{"limp-unplug", []why.Cause{why.Limp, why.Unplugged}, ""},
-	{"stuck", one(why.Stalled), ""},
-	{"outside", one(why.OutsideRange), ""},
-	{"silent-one", one(why.MotorSilent), ""},
-	{"silent-two", one(why.BusSilent), ""},
-	{"silent-all", one(why.BusSilent), ""},
-	{"lost-1", one(why.RepliesLost), ""},
-	{"lost-5", one(why.RepliesLost), ""},
-	{"lost-20", one(why.RepliesLost), ""},
-	{"spoilt-1", one(why.RepliesSpoilt), ""},
-	{"spoilt-5", one(why.RepliesSpoilt), ""},
-	{"spoilt-20", one(why.RepliesSpoilt), ""},
-	{"noise", one(why.RepliesSpoilt), ""},
-	{"flood", one(why.RepliesSpoilt), ""},
-	{"echo", one(why.RepliesSpoilt), ""},
-	{"wrong-baud", nil, "no record: the run never began"},
-	{"router-loss", one(why.LinkLost), ""},
-	{"cut-up", one(why.LinkSilent), ""},
-	{"cut-down", one(why.LinkSilent), ""},
-	{"blackout", one(why.LinkSilent), ""},
-	{"garbage", one(why.StrangeAnswers), ""},
-	{"nan", one(why.BadChunk), ""},
-	{"wild", one(why.PolicyJump), ""},
-	{"same-id", nil, ""},
-	{"same-id-old", one(why.SameID), ""},
-	{"server-kill", one(why.ServerGone), ""},
-	{"server-hang", one(why.LinkSilent), ""},
-	{"other-model", one(why.ServerRefuses), ""},
-	{"camera-gone", one(why.CameraSilent), ""},
-	{"bad-jpeg", one(why.CameraSpoilt), ""},
-	{"pause-early", one(why.Paused), ""},
-	{"pause", one(why.Paused), ""},
-	{"pause-power", one(why.Restarted), ""},
-	{"reset", one(why.NewEpisode), ""},
-	{"sigterm", nil, ""},
-	{"sigkill", one(why.Killed), ""},
-	{"sigstop", one(why.Killed), ""},
-	{"sigstop-short", one(why.MachineBusy), ""},
-	{"hung-tick", one(why.TickHung), ""},
-	{"suspend", one(why.Suspended), ""},
+// armFaults are the faults of bench safety, in its order. A fault that is missing here is not played.
+var armFaults = []row{
+	injected("blip-one", why.Restarted),
+	injected("blip-all", why.Restarted),
+	injected("blip-tight", why.Restarted),
+	injected("blip-loose", why.Restarted),
+	injected("power-off", why.Restarted),
+	injected("reboot", why.Restarted),
+	injected("low-supply", why.Supply),
+	injected("wrong-supply", why.Supply, why.HeldJoints),
+	injected("unplug", why.Unplugged),
+	injected("unplug-power", why.Restarted),
+	injected("heat", why.HeatOrSupply),
+	injected("encoder", why.Encoder),
+	injected("overload", why.Stalled, why.Overload), // the gripper cannot close and becomes overloaded
+	injected("limp-unplug", why.Limp, why.Unplugged),
+	injected("stuck", why.Stalled),
+	injected("outside", why.OutsideRange),
+	injected("silent-one", why.MotorSilent),
+	injected("silent-two", why.BusSilent),
+	injected("silent-all", why.BusSilent),
+	injected("lost-1", why.RepliesLost),
+	injected("lost-5", why.RepliesLost),
+	injected("lost-20", why.RepliesLost),
+	injected("spoilt-1", why.RepliesSpoilt),
+	injected("spoilt-5", why.RepliesSpoilt),
+	injected("spoilt-20", why.RepliesSpoilt),
+	injected("noise", why.RepliesSpoilt),
+	injected("flood", why.RepliesSpoilt),
+	injected("echo", why.RepliesSpoilt),
+	{name: "wrong-baud", noRecord: "no record: the run never began", arm: true},
+	injected("router-loss", why.LinkLost),
+	injected("cut-up", why.LinkSilent),
+	injected("cut-down", why.LinkSilent),
+	injected("blackout", why.LinkSilent),
+	injected("garbage", why.StrangeAnswers),
+	injected("nan", why.BadChunk),
+	injected("wild", why.PolicyJump),
+	injected("same-id"),
+	injected("same-id-old", why.SameID),
+	injected("server-kill", why.ServerGone),
+	injected("server-hang", why.LinkSilent),
+	injected("other-model", why.ServerRefuses),
+	injected("camera-gone", why.CameraSilent),
+	injected("bad-jpeg", why.CameraSpoilt),
+	injected("pause-early", why.Paused),
+	injected("pause", why.Paused),
+	injected("pause-power", why.Restarted),
+	injected("reset", why.NewEpisode),
+	injected("sigterm"),
+	injected("sigkill", why.Killed),
+	injected("sigstop", why.Killed),
+	injected("sigstop-short", why.MachineBusy),
+	injected("hung-tick", why.TickHung),
+	injected("suspend", why.Suspended),
 }
 
 // fromTheStart are faults that begin before the arm is armed.
 var fromTheStart = []string{"outside", "bad-jpeg", "pause-early", "blip-tight"}
-
-func one(c why.Cause) []why.Cause { return []why.Cause{c} }
 
 // busFaults is the last of armFaults that is a fault of the bus, or of a device on it.
 const busFaults = "wrong-baud"
@@ -98,15 +92,10 @@ var jointFaults = []string{"low-supply", "heat", "encoder", "overload", "stuck",
 // allRows returns the faults that o names.
 func allRows(o options) (rows []row) {
 	bus := true
-	for _, f := range armFaults {
-		rows = append(rows, row{
-			name:     f.name,
-			want:     f.want,
-			noRecord: f.noRecord,
-			bus:      bus && !slices.Contains(jointFaults, f.name),
-			arm:      true,
-		})
-		bus = bus && f.name != busFaults
+	for _, r := range armFaults {
+		r.bus = bus && !slices.Contains(jointFaults, r.name)
+		bus = bus && r.name != busFaults
+		rows = append(rows, r)
 	}
 	for _, f := range messageFaults {
 		rows = append(rows, row{name: f.name, title: f.title, want: f.want})

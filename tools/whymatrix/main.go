@@ -18,6 +18,7 @@ import (
 	"github.com/edge-rt/edge-rt/record"
 	"github.com/edge-rt/edge-rt/record/why"
 	"github.com/edge-rt/edge-rt/rt"
+	"github.com/edge-rt/edge-rt/stage"
 )
 
 func main() {
@@ -80,16 +81,12 @@ type row struct {
 
 // play plays all faults that o names.
 func play(ctx context.Context, o options) ([]row, error) {
-	dir := o.keep
-	if dir == "" {
-		var err error
-		if dir, err = os.MkdirTemp("", "whymatrix-"); err != nil {
-			return nil, err
-		}
-		defer os.RemoveAll(dir)
-	}
-	dir, err := filepath.Abs(dir)
+	dir, done, err := stage.Folder(o.keep)
 	if err != nil {
+		return nil, err
+	}
+	defer done()
+	if dir, err = filepath.Abs(dir); err != nil {
 		return nil, err
 	}
 	rows := allRows(o)

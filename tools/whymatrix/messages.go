@@ -18,19 +18,17 @@ import (
 
 // Times of a run between edge-rt and lean-server.
 const (
-	messageRun  = 12 * time.Second
-	messageWait = messageRun + 30*time.Second
-	outageAt    = 5 * time.Second // from the edge's start
-	outageFor   = 2 * time.Second
-	everything  = 1<<62 - 1
+	messageRun   = 12 * time.Second
+	messageGrace = 30 * time.Second
+	everything   = 1<<62 - 1
 )
 
 type messageFault struct {
 	name, title string
 	script      string // name in bench faults, or YAML; empty: no script
 	flags       []string
-	server      func(context.Context, *stage.Server) error // called at outageAt
-	bundle      string                                     // of the demo's folder; empty: bundle
+	outages     []stage.Outage
+	bundle      string // of the demo's folder; empty: bundle
 	want        []why.Cause
 }
 
@@ -92,28 +90,21 @@ var messageFaults = []messageFault{
 		want:  one(why.ActionTooOld),
 	},
 	{name: "slow", title: "a policy that takes longer than its chunks last", bundle: "slow", want: one(why.SlowPolicy)},
-	{name: "restart", title: "server killed, back after 2 s", server: killServer, want: one(why.ServerGone)},
 	{
-		name:   "drain",
-		title:  "server drained (SIGTERM), back after 2 s",
-		server: drainServer,
-		want:   one(why.ServerDraining),
+		name:    "restart",
+		title:   "server killed, back after 2 s",
+		outages: []stage.Outage{{At: 5 * time.Second, For: 2 * time.Second}},
+		want:    one(why.ServerGone),
+	},
+	{
+		name:    "drain",
+		title:   "server drained (SIGTERM), back after 2 s",
+		outages: []stage.Outage{{At: 5 * time.Second, For: 2 * time.Second, Drain: true}},
+		want:    one(why.ServerDraining),
 	},
 }
 
-func killServer(ctx context.Context, s *stage.Server) error {
-	s.Kill()
-	time.Sleep(outageFor)
-	return s.Start(ctx)
-}
-
-func drainServer(ctx context.Context, s *stage.Server) error {
-	if err := s.Stop(); err != nil {
-		return err
-	}
-	time.Sleep(outageFor)
-	return s.Start(ctx)
-}
+func one(c why.Cause) []why.Cause { return []why.Cause{c} }
 
 // playMessages plays the message faults among the selected rows, as many at once as there are
 // workers.
@@ -147,16 +138,6 @@ func playMessages(ctx context.Context, o options, dir string, rows []row) error 
 	return context.Cause(ctx)
 }
 
-// withoutWarmUp adds to a manifest that the server does not warm up.
-func withoutWarmUp(name string) (string, error) {
-	f, err := os.OpenFile(name, os.O_APPEND|os.O_WRONLY, 0)
-	if err != nil {
-		return "", err
-	}
-	_, err = f.WriteString("warmup_inferences: 0\n")
-	return name, errors.Join(err, f.Close())
-}
-
 // playMessage runs one edge against one server.
 func playMessage(ctx context.Context, o options, dir string, i int) (err error) {
 	f := &messageFaults[i]
@@ -168,7 +149,10 @@ func playMessage(ctx context.Context, o options, dir string, i int) (err error) 
 		return err
 	}
 	if f.bundle != "" { // its policy may be too slow to warm up
-		manifest, err = withoutWarmUp(manifest)
+		text, err := os.ReadFile(manifest)
+		if err == nil {
+			err = os.WriteFile(manifest, append(text, "warmup_inferences: 0\n"...), 0o600)
+		}
 		if err != nil {
 			return err
 		}
@@ -181,32 +165,24 @@ func playMessage(ctx context.Context, o options, dir string, i int) (err error) 
 		return err
 	}
 	defer func() { err = errors.Join(err, server.Stop()) }()
-	args := stage.SimArm(server.Endpoint, "--fps", "60", "--duration",
-		messageRun.String(), "--id", "arm",
-		"--on-exit", "off", "--quiet", "--record", "all", "--record-dir", dir)
+	trial := &stage.Trial{
+		Bin:        o.bin,
+		Dir:        dir,
+		Server:     server,
+		Duration:   messageRun,
+		Grace:      messageGrace,
+		Flags:      append([]string{"--fps", "60", "--id", "arm", "--on-exit", "off"}, f.flags...),
+		Records:    dir,
+		ScriptSeed: 1,
+		Outages:    slices.Values(f.outages),
+	}
 	if f.script != "" {
-		text := []byte(f.script)
+		trial.Script = []byte(f.script)
 		if s, err := faults.LoadScenario(f.script); err == nil {
-			text = s.Source
-		}
-		name := filepath.Join(dir, "faults.yaml")
-		if err := os.WriteFile(name, text, 0o600); err != nil {
-			return err
-		}
-		args = append(args, "--wire-faults", name, "--fault-seed", "1")
-	}
-	edge, err := stage.Start(stage.Edge(o.bin, dir, append(args, f.flags...)...))
-	if err != nil {
-		return err
-	}
-	if f.server != nil {
-		time.Sleep(outageAt)
-		if err := f.server(ctx, server); err != nil {
-			edge.Kill()
-			return err
+			trial.Script = s.Source
 		}
 	}
-	if err := edge.Wait(messageWait); err != nil {
+	if err := trial.Play(ctx); err != nil {
 		return fmt.Errorf("%s: %w", f.name, err)
 	}
 	return nil
