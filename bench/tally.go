@@ -8,6 +8,8 @@ import (
 	"slices"
 	"strconv"
 	"time"
+
+	"github.com/edge-rt/edge-rt/rt"
 )
 
 // rankSlack keeps 0.07 x 100, a little above 7 in binary, from selecting the 8th of 100.
@@ -96,6 +98,32 @@ type Quantiles struct {
 	P999 float64 `json:"p999"`
 	Max  float64 `json:"max"`
 }
+
+// Spread is a distribution in three figures.
+type Spread struct {
+	P50 float64 `json:"p50"`
+	P99 float64 `json:"p99"`
+	Max float64 `json:"max"`
+}
+
+// SpreadOf returns the spread of values; zeros without values.
+func SpreadOf(values []float64) Spread {
+	if len(values) == 0 {
+		return Spread{}
+	}
+	sorted := slices.Sorted(slices.Values(values))
+	at := func(q float64) float64 { return Round(sorted[int(q*float64(len(sorted)-1))]) }
+	return Spread{at(0.5), at(0.99), at(1)}
+}
+
+// In returns the spread of a histogram in that unit.
+func In(h *rt.Hist, unit time.Duration) Spread {
+	in := func(d time.Duration) float64 { return Round(float64(d) / float64(unit)) }
+	return Spread{in(h.Quantile(0.5)), in(h.Quantile(0.99)), in(h.Max())}
+}
+
+// Round returns a figure with three decimals.
+func Round(v float64) float64 { return math.Round(v*1e3) / 1e3 }
 
 // Quantiles returns the quantiles of the whole tally.
 func (t *Tally) Quantiles() Quantiles {

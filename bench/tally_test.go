@@ -6,6 +6,8 @@ import (
 	"slices"
 	"testing"
 	"time"
+
+	"github.com/edge-rt/edge-rt/rt"
 )
 
 func tallyOf(us ...float64) *Tally {
@@ -123,6 +125,20 @@ func FuzzTally(f *testing.F) {
 			t.Fatalf("%s became %s: %d then %d, %v", b, text, first.Count(), again.Count(), err)
 		}
 	})
+}
+
+func TestSpreads(t *testing.T) {
+	if q := SpreadOf([]float64{3, 1, 2}); q != (Spread{2, 2, 3}) {
+		t.Errorf("SpreadOf = %+v", q)
+	}
+	if q := SpreadOf(nil); q != (Spread{}) {
+		t.Errorf("SpreadOf nothing = %+v", q)
+	}
+	h := rt.NewHist()
+	h.Record(1500 * time.Microsecond)
+	if q := In(h, time.Millisecond); q.Max != 1.5 || q.P50 < 1.4 || q.P50 > 1.6 {
+		t.Errorf("In(ms) = %+v, want 1.5", q)
+	}
 }
 
 // An edge whose latest tick was 99.987 us late has its 99th percentile in a bucket that ends at 100

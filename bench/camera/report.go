@@ -28,27 +28,20 @@ type Report struct {
 // Camera is one camera; its latency is the time from the picture's capture until it is in a
 // message.
 type Camera struct {
-	Name       string  `json:"name"`                // name of the camera
-	Picked     string  `json:"picked"`              // format, size and rate
-	How        string  `json:"how"`                 // the work on the pictures
-	Captured   uint64  `json:"captured"`            // as edge-rt's frames
-	Dropped    uint64  `json:"dropped"`             // as edge-rt's frames
-	Broken     uint64  `json:"broken"`              // as edge-rt's frames
-	Errors     uint64  `json:"errors"`              // as edge-rt's frames
-	Pictures   uint64  `json:"pictures"`            // pictures put into messages
-	Bytes      float64 `json:"bytes"`               // bytes, mean size of a message
-	Latency    Spread  `json:"capture_to_wire_ms"`  // ms, from the taking of a picture to its place in a message
-	CaptureCPU float64 `json:"capture_cpu_percent"` // %, of one core, to capture
-	DevelopCPU float64 `json:"develop_cpu_percent"` // %, of one core, to encode
-	DevelopMS  float64 `json:"develop_ms"`          // ms, CPU time for each picture
-	Allocs     float64 `json:"allocs"`              // objects, of the whole process for each picture
-}
-
-// Spread is a histogram in three figures.
-type Spread struct {
-	P50 float64 `json:"p50"`
-	P99 float64 `json:"p99"`
-	Max float64 `json:"max"`
+	Name       string       `json:"name"`                // name of the camera
+	Picked     string       `json:"picked"`              // format, size and rate
+	How        string       `json:"how"`                 // the work on the pictures
+	Captured   uint64       `json:"captured"`            // as edge-rt's frames
+	Dropped    uint64       `json:"dropped"`             // as edge-rt's frames
+	Broken     uint64       `json:"broken"`              // as edge-rt's frames
+	Errors     uint64       `json:"errors"`              // as edge-rt's frames
+	Pictures   uint64       `json:"pictures"`            // pictures put into messages
+	Bytes      float64      `json:"bytes"`               // bytes, mean size of a message
+	Latency    bench.Spread `json:"capture_to_wire_ms"`  // ms, from the taking of a picture to its place in a message
+	CaptureCPU float64      `json:"capture_cpu_percent"` // %, of one core, to capture
+	DevelopCPU float64      `json:"develop_cpu_percent"` // %, of one core, to encode
+	DevelopMS  float64      `json:"develop_ms"`          // ms, CPU time for each picture
+	Allocs     float64      `json:"allocs"`              // objects, of the whole process for each picture
 }
 
 // Ticks describes the loop's ticks.
@@ -56,7 +49,7 @@ type Ticks struct {
 	Ticks     uint64            `json:"ticks"`                 // ticks that ran
 	Own       uint64            `json:"overruns_own"`          // as edge-rt's
 	Host      uint64            `json:"overruns_host"`         // as edge-rt's
-	Lateness  Spread            `json:"lateness_us"`           // us, from a tick's deadline to its start
+	Lateness  bench.Spread      `json:"lateness_us"`           // us, from a tick's deadline to its start
 	P999      float64           `json:"lateness_us_p999"`      // us, 99.9th percentile
 	Histogram map[string]uint64 `json:"lateness_histogram_us"` // [us] ticks by the upper bound of their lateness
 	Granted   bool              `json:"rt_granted"`            // the tick had real-time priority
@@ -77,14 +70,6 @@ func (t *Ticks) add(s rt.LoopStats, g rt.Grant) {
 	t.Why = g.Why
 }
 
-func spread(h *rt.Hist, unit time.Duration) Spread {
-	return Spread{in(h.Quantile(0.5), unit), in(h.Quantile(0.99), unit), in(h.Max(), unit)}
-}
-
-func in(d, unit time.Duration) float64 { return round(float64(d) / float64(unit)) }
-
-func round(v float64) float64 { return float64(int64(v*1000+0.5)) / 1000 }
-
 func (p *pipeline) summary() Camera {
 	t := p.camera.Stats()
 	c := Camera{
@@ -96,22 +81,23 @@ func (p *pipeline) summary() Camera {
 		Broken:   t.Torn + t.Undecoded + t.Source.Broken,
 		Errors:   t.Errors,
 		Pictures: p.pictures,
-		Latency:  spread(p.latency, time.Millisecond),
+		Latency:  bench.In(p.latency, time.Millisecond),
 	}
 	if p.seconds > 0 {
-		c.CaptureCPU, c.DevelopCPU = round(100*p.captureCPU.Seconds()/p.seconds),
-			round(100*p.encodeCPU.Seconds()/p.seconds)
+		c.CaptureCPU, c.DevelopCPU = bench.Round(100*p.captureCPU.Seconds()/p.seconds),
+			bench.Round(100*p.encodeCPU.Seconds()/p.seconds)
 	}
 	if n := float64(p.pictures); n > 0 {
-		c.Bytes = round(float64(p.bytes) / n)
-		c.DevelopMS = round(p.encodeCPU.Seconds() * 1e3 / n)
-		c.Allocs = round(float64(p.allocs) / n)
+		c.Bytes = bench.Round(float64(p.bytes) / n)
+		c.DevelopMS = bench.Round(p.encodeCPU.Seconds() * 1e3 / n)
+		c.Allocs = bench.Round(float64(p.allocs) / n)
 	}
 	return c
 }
 
 func (t *Ticks) finish() {
-	t.Lateness, t.P999 = spread(t.late, time.Microsecond), in(t.late.Quantile(0.999), time.Microsecond)
+	t.Lateness = bench.In(t.late, time.Microsecond)
+	t.P999 = bench.Round(float64(t.late.Quantile(0.999)) / float64(time.Microsecond))
 	for upper, n := range t.late.Buckets {
 		t.Histogram[strconv.FormatFloat(float64(upper)/1e3, 'f', -1, 64)] += n
 	}

@@ -8,7 +8,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math"
 	"math/rand/v2"
 	"os"
 	"path/filepath"
@@ -45,7 +44,7 @@ func Measure(ctx context.Context, cfg Config) (*Report, error) {
 	if len(cfg.Batch) == 0 || cfg.Batch[0] < 1 || cfg.Batch[len(cfg.Batch)-1] > maxBatch {
 		return nil, exit.Errorf(exit.Usage, "--batch is %v, want sizes of 1 to %d", cfg.Batch, maxBatch)
 	}
-	beside, err := parseBeside(cfg.Beside)
+	beside, err := bench.ParseBeside(cfg.Beside)
 	if err != nil {
 		return nil, err
 	}
@@ -85,8 +84,8 @@ func Measure(ctx context.Context, cfg Config) (*Report, error) {
 			}
 			r.Runs = append(r.Runs, run)
 			for _, b := range beside {
-				cfg.Progress("%s on %s: %s\n", dir, device, b.name)
-				run, err := b.measure(ctx, cfg, bundle, device)
+				cfg.Progress("%s on %s: %s\n", dir, device, b.Name)
+				run, err := measureOther(ctx, cfg, bundle, device, b)
 				if err != nil {
 					return nil, err
 				}
@@ -283,32 +282,19 @@ func (s *subject) fill() {
 func (s *subject) report(run *Run) {
 	for _, n := range s.batches {
 		t := s.times[n]
+		alone := bench.In(t.alone, time.Millisecond)
 		row := Batch{
 			Batch:      n,
-			P50:        ms(t.alone.Quantile(0.5)),
-			P99:        ms(t.alone.Quantile(0.99)),
+			P50:        alone.P50,
+			P99:        alone.P99,
 			Runs:       t.alone.Count(),
-			Overlapped: ms(t.overlapped.Quantile(0.5)),
+			Overlapped: bench.In(t.overlapped, time.Millisecond).P50,
 		}
 		row.ChunksPerS = float64(n) * 1000 / min(row.P50, row.Overlapped)
 		run.Batches = append(run.Batches, row)
 	}
-	run.Request = &Request{ms(s.request.Quantile(0.5)), ms(s.request.Quantile(0.99)), ms(s.request.Max())}
+	run.Request = new(bench.In(s.request, time.Millisecond))
 	run.fit()
-}
-
-func ms(d time.Duration) float64 { return math.Round(float64(d)/1e3) / 1e3 }
-
-// parseBeside reads NAME=COMMAND.
-func parseBeside(flags []string) (list []other, err error) {
-	for _, text := range flags {
-		name, command, ok := strings.Cut(text, "=")
-		if !ok || name == "" || command == "" {
-			return nil, exit.Errorf(exit.Usage, "--beside is %q, want NAME=COMMAND", text)
-		}
-		list = append(list, other{name, command})
-	}
-	return list, nil
 }
 
 // check fails when no measurement succeeded.

@@ -12,23 +12,21 @@ import (
 	"strings"
 	"time"
 
+	"github.com/edge-rt/edge-rt/bench"
 	"github.com/edge-rt/edge-rt/policy"
 )
-
-// other is a program that is measured beside ours.
-type other struct{ name, command string }
 
 // otherTimeout is the time for it to load, in addition to the duration.
 const otherTimeout = 15 * time.Minute
 
-// measure runs the program to its end and reads its figures.
-func (o other) measure(ctx context.Context, cfg Config, b *policy.Bundle, device string) (Run, error) {
+// measureOther runs a program beside ours to its end and reads its figures.
+func measureOther(ctx context.Context, cfg Config, b *policy.Bundle, device string, o bench.Other) (Run, error) {
 	run := Run{
 		Bundle:  filepath.Base(b.Dir),
 		SHA256:  b.SHA256,
 		Policy:  b.PolicyType,
 		DType:   b.DType,
-		Subject: o.name,
+		Subject: o.Name,
 		Device:  device,
 	}
 	ctx, cancel := context.WithTimeout(ctx, cfg.Duration+otherTimeout)
@@ -38,7 +36,7 @@ func (o other) measure(ctx context.Context, cfg Config, b *policy.Bundle, device
 		batches = append(batches, strconv.Itoa(n))
 	}
 	var out, log bytes.Buffer
-	cmd := exec.CommandContext(ctx, "sh", "-c", o.command)
+	cmd := exec.CommandContext(ctx, "sh", "-c", o.Command)
 	cmd.Env = append(os.Environ(), "BENCH_BUNDLE="+b.Dir, "BENCH_DEVICE="+device,
 		"BENCH_BATCHES="+strings.Join(batches, ","),
 		fmt.Sprintf("BENCH_SECONDS=%g", cfg.Duration.Seconds()), "BENCH_THREADS="+strconv.Itoa(cfg.Threads))
@@ -54,7 +52,7 @@ func (o other) measure(ctx context.Context, cfg Config, b *policy.Bundle, device
 	}
 	if err := json.Unmarshal(out.Bytes(), &said); err != nil || len(said.Batches) == 0 {
 		return run, fmt.Errorf("%s printed %.200q, want {\"batches\": […]}: %v",
-			o.name, out.String(), err) //nolint:errorlint // may be nil
+			o.Name, out.String(), err) //nolint:errorlint // may be nil
 	}
 	run.Batches = said.Batches
 	run.OpenS = said.OpenS

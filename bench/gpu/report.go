@@ -37,9 +37,9 @@ type Run struct {
 	FixedMS float64 `json:"fixed_ms"`
 	RowMS   float64 `json:"row_ms"` // ms, R in the same
 
-	Request     *Request `json:"request_ms,omitempty"` // ms, one robot's request, from pictures in memory to chunk
-	Allocs      uint64   `json:"allocs"`               // heap objects of the whole program meanwhile
-	Collections uint64   `json:"collections"`          // garbage collections meanwhile
+	Request     *bench.Spread `json:"request_ms,omitempty"` // ms, one robot's request, from pictures in memory to chunk
+	Allocs      uint64        `json:"allocs"`               // heap objects of the whole program meanwhile
+	Collections uint64        `json:"collections"`          // garbage collections meanwhile
 }
 
 // Batch is one size of batch.
@@ -50,13 +50,6 @@ type Batch struct {
 	Overlapped float64 `json:"overlapped_ms"` // ms, median while the next batch's rows are filled
 	ChunksPerS float64 `json:"chunks_per_s"`  // 1/s, chunks with the better of both medians
 	Runs       uint64  `json:"runs"`          // runs measured
-}
-
-// Request holds quantiles of a request's time.
-type Request struct {
-	P50 float64 `json:"p50"`
-	P99 float64 `json:"p99"`
-	Max float64 `json:"max"`
 }
 
 func (r *Run) fit() {

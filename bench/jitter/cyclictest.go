@@ -109,7 +109,7 @@ func (r *cyclictestRun) finish() (*Run, error) {
 	if err := r.child.Wait(stage.StopLimit); err != nil {
 		return nil, fmt.Errorf("cyclictest: %w", err)
 	}
-	run := &Run{Seconds: time.Since(r.before).Seconds(), Threads: r.child.threads}
+	run := &Run{Count: Count{Seconds: time.Since(r.before).Seconds(), Threads: r.child.threads}}
 	text, parse := r.child.Stdout(), parseCyclictest
 	if r.json != "" {
 		var err error

@@ -56,31 +56,36 @@ func (c *Config) check() error {
 	return nil
 }
 
-// Run is one program's result of one slice.
-type Run struct {
+// Count is what a program's ticks were: in a slice, or in several.
+type Count struct {
 	Ticks        uint64          `json:"ticks"`                   // ticks that ran
 	Seconds      float64         `json:"seconds"`                 // s, their time
 	Lateness     bench.Quantiles `json:"lateness_us"`             // us, from a tick's deadline to its start
 	Tally        *bench.Tally    `json:"histogram_us,omitempty"`  // [us] ticks by whole microseconds of lateness
 	OverrunsOwn  *uint64         `json:"overruns_own,omitempty"`  // as edge-rt's
 	OverrunsHost *uint64         `json:"overruns_host,omitempty"` // as edge-rt's
-	Starved      uint64          `json:"starved_ticks,omitempty"` // ticks on which the edge had no action
-	Bus          *Bus            `json:"bus,omitempty"`
-	Phases       Phases          `json:"phases_us,omitempty"` // [phase] us, parts of a tick
-	Threads      string          `json:"threads,omitempty"`   // number of threads in each scheduling class
-	Granted      bool            `json:"-"`
-	Why          string          `json:"-"`
-	Detail       json.RawMessage `json:"detail,omitempty"` // the program's own summary
+	Threads      string          `json:"threads,omitempty"`       // number of threads in each scheduling class
+}
+
+// Run is one program's result of one slice.
+type Run struct {
+	Count
+	Starved uint64          `json:"starved_ticks,omitempty"` // ticks on which the edge had no action
+	Bus     *Bus            `json:"bus,omitempty"`
+	Phases  Phases          `json:"phases_us,omitempty"` // [phase] us, parts of a tick
+	Granted bool            `json:"-"`
+	Why     string          `json:"-"`
+	Detail  json.RawMessage `json:"detail,omitempty"` // the program's own summary
 }
 
 // Slice is a few seconds of one subject.
 type Slice struct {
-	Round      int     `json:"round"`       // number of the round
-	Subject    string  `json:"subject"`     // cyclictest, loop or edge
-	Form       string  `json:"form"`        // apart, or beside cyclictest
-	Began      float64 `json:"began_s"`     // s, since the first slice
-	StealShare float64 `json:"steal_share"` // share, of all CPUs' time, taken by the host
-	Run        *Run    `json:"run"`
+	Round      int     `json:"round"`                // number of the round
+	Subject    string  `json:"subject"`              // cyclictest, loop or edge
+	Form       string  `json:"form"`                 // apart, or beside cyclictest
+	Began      float64 `json:"began_s"`              // s, since the first slice
+	StealShare float64 `json:"steal_share"`          // share, of all CPUs' time, taken by the host
+	Run        *Run    `json:"run"`                  // one program; also the keys of results from ticks to threads
 	Reference  *Run    `json:"cyclictest,omitempty"` // in the same seconds
 }
 

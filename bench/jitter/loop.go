@@ -130,15 +130,17 @@ func (l *loopSubject) result(c *process) (*Run, error) {
 		return nil, fmt.Errorf("the bare loop's result is unreadable: %w", err)
 	}
 	return &Run{
-		Ticks:        r.Lateness.Count(),
-		Seconds:      r.Seconds,
-		Lateness:     r.Lateness.Quantiles(),
-		Tally:        r.Lateness,
-		OverrunsOwn:  &r.OverrunsOwn,
-		OverrunsHost: &r.OverrunsHost,
-		Threads:      c.threads,
-		Granted:      r.Granted,
-		Why:          r.Why,
-		Detail:       c.Stdout(),
+		Count: Count{
+			Ticks:        r.Lateness.Count(),
+			Seconds:      r.Seconds,
+			Lateness:     r.Lateness.Quantiles(),
+			Tally:        r.Lateness,
+			OverrunsOwn:  &r.OverrunsOwn,
+			OverrunsHost: &r.OverrunsHost,
+			Threads:      c.threads,
+		},
+		Granted: r.Granted,
+		Why:     r.Why,
+		Detail:  c.Stdout(),
 	}, nil
 }

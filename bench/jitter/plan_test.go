@@ -54,26 +54,6 @@ func TestPlan(t *testing.T) {
 	}
 }
 
-// A slice may disturb the next one, so its predecessor must not always be the same, and no kind may
-// always be first.
-func TestPlanTurnsTheOrder(t *testing.T) {
-	kinds := kindsOf([]string{Loop, Edge}, true)
-	rounds, _, err := plan(kinds, 20*time.Second, time.Second)
-	if err != nil || len(rounds) != 4 {
-		t.Fatalf("%d rounds, %v; want 4", len(rounds), err)
-	}
-	first, before := map[kind]bool{}, map[kind]bool{}
-	for _, r := range rounds {
-		first[r[0]] = true
-		if i := slices.Index(r, kinds[2]); i > 0 {
-			before[r[i-1]] = true
-		}
-	}
-	if len(first) < 3 || len(before) < 2 {
-		t.Errorf("first are %v, before %v runs %v; want three and two", first, kinds[2], before)
-	}
-}
-
 func TestJitterRefusesNonsense(t *testing.T) {
 	good := Config{FPS: 60, Duration: time.Minute, Slice: time.Second, Load: "none", Subjects: []string{Loop}, CPU: -1}
 	if err := good.check(); err != nil {

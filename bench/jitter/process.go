@@ -21,10 +21,7 @@ func start(cmd *exec.Cmd) (*process, error) {
 	return &process{Child: c}, err
 }
 
-const (
-	tickLimit = 15 * time.Second // for its tick thread to appear
-	tickPoll  = 5 * time.Millisecond
-)
+const tickLimit = 15 * time.Second // for its tick thread to appear
 
 // minCPUsToPin is rt's rule: the subjects pin their tick to the last CPU where
 // there are at least this many.
@@ -40,34 +37,37 @@ func pinnedBy(wish, cpus int) int {
 // waitTick returns the id of the process's tick thread once the kernel has made it
 // real-time, and keeps the classes of all its threads.
 func (c *process) waitTick(ctx context.Context, limit time.Duration) (tid int, err error) {
-	for end := time.Now().Add(limit); time.Now().Before(end); sleep(ctx, tickPoll) {
-		if ctx.Err() != nil {
-			return 0, ctx.Err()
-		}
-		if !c.Running() {
-			return 0, errors.New(c.Name + " ended before it ticked")
-		}
+	found := false
+	stage.Until(limit, func() bool {
 		threads := bench.ThreadsOf(c.PID())
-		if tid, ok := bench.TickThread(threads, subjectPriority); ok {
+		if tid, found = bench.TickThread(threads, subjectPriority); found {
 			c.threads = bench.ClassesOf(threads)
-			return tid, nil
 		}
+		return found || ctx.Err() != nil || !c.Running()
+	})
+	switch {
+	case found:
+		return tid, nil
+	case ctx.Err() != nil:
+		return 0, ctx.Err()
+	case !c.Running():
+		return 0, errors.New(c.Name + " ended before it ticked")
 	}
 	return 0, errors.New(c.Name + " got no real-time thread within " + limit.String())
 }
 
 // waitExit returns when the process has ended, after d, or when ctx ends.
 func (c *process) waitExit(ctx context.Context, d time.Duration) {
+	ctx, cancel := context.WithTimeout(ctx, d)
+	defer cancel()
 	select {
 	case <-c.Exited():
 	case <-ctx.Done():
-	case <-time.After(d):
 	}
 }
 
 func sleep(ctx context.Context, d time.Duration) {
-	select {
-	case <-ctx.Done():
-	case <-time.After(d):
-	}
+	ctx, cancel := context.WithTimeout(ctx, d)
+	defer cancel()
+	<-ctx.Done()
 }

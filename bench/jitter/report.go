@@ -75,16 +75,10 @@ type Result struct {
 
 // Total covers one program over several slices.
 type Total struct {
-	Ticks    uint64          `json:"ticks"`       // ticks that ran
-	Seconds  float64         `json:"seconds"`     // s, their time
-	Lateness bench.Quantiles `json:"lateness_us"` // us, from a tick's deadline to its start
-	Pooled   bool            `json:"pooled"`      // always true: the quantiles are of all ticks
+	Count
+	Pooled bool `json:"pooled"` // always true: the quantiles are of all ticks
 	// ticks, of 10,000 those that started more than 1 ms late
-	FarLate      *float64     `json:"over_1ms_per_10000,omitempty"`
-	OverrunsOwn  *uint64      `json:"overruns_own,omitempty"`  // as edge-rt's
-	OverrunsHost *uint64      `json:"overruns_host,omitempty"` // as edge-rt's
-	Threads      string       `json:"threads,omitempty"`       // number of threads in each scheduling class
-	Tally        *bench.Tally `json:"histogram_us,omitempty"`  // [us] ticks by whole microseconds of lateness
+	FarLate *float64 `json:"over_1ms_per_10000,omitempty"`
 }
 
 // Calm is a result without the slices that the host disturbed.

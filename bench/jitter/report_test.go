@@ -2,19 +2,20 @@ package jitter
 
 import (
 	"bytes"
-	"encoding/json"
 	"strings"
 	"testing"
 
 	"github.com/edge-rt/edge-rt/bench"
-	"github.com/edge-rt/edge-rt/bench/report"
 )
 
 // run returns a program's run with one tick of each lateness.
 func run(us ...float64) *Run {
 	t := tallyOf(us...)
 	var own uint64 = 1
-	return &Run{Ticks: t.Count(), Seconds: 1, Lateness: t.Quantiles(), Tally: t, Granted: true, OverrunsOwn: &own}
+	return &Run{
+		Count:   Count{Ticks: t.Count(), Seconds: 1, Lateness: t.Quantiles(), Tally: t, OverrunsOwn: &own},
+		Granted: true,
+	}
 }
 
 // edgeRun returns a run of the whole edge.
@@ -123,58 +124,6 @@ func TestRatioOfNothing(t *testing.T) {
 	if r := ratioOf(bench.Quantiles{P50: 5, P99: 9}, bench.Quantiles{P50: 0, P99: 3}); r != nil {
 		t.Errorf("ratioOf = %+v, want none", r)
 	}
-}
-
-func TestReportJSONKeys(t *testing.T) {
-	var b bytes.Buffer
-	if err := report.WriteJSON(&b, sampleReport()); err != nil {
-		t.Fatal(err)
-	}
-	var tree map[string]any
-	if err := json.Unmarshal(b.Bytes(), &tree); err != nil {
-		t.Fatal(err)
-	}
-	for _, key := range []string{
-		"bench", "version", "fps", "load", "slice_s", "figure.subject", "figure.p99_us", "figure.cyclictest_p99_us",
-		"figure.ratio.p50", "figure.ratio.p99",
-		"machine.kernel", "machine.preempt", "machine.cores", "machine.virtual", "machine.go", "machine.gomaxprocs",
-		"machine.sched_rt_runtime_us",
-		"cyclictest.version", "results.1.subject", "results.1.form", "results.1.ticks", "results.1.lateness_us.p50",
-		"results.1.lateness_us.p90",
-		"results.1.lateness_us.p99", "results.1.lateness_us.p999", "results.1.lateness_us.max", "results.1.ratio.p99",
-		"results.1.over_1ms_per_10000",
-		"results.1.overruns_own", "results.1.steal_share", "results.1.histogram_us.20", "results.4.bus_us_p50",
-		"results.4.bus_us_p99",
-		"results.4.cyclictest.lateness_us.p99", "slices.0.round", "slices.0.run.histogram_us.10",
-		"slices.4.cyclictest.ticks",
-	} {
-		if !has(tree, strings.Split(key, ".")) {
-			t.Errorf("the JSON lacks %s", key)
-		}
-	}
-}
-
-// has reports whether node has the path of keys and indices.
-func has(node any, path []string) bool {
-	for _, key := range path {
-		switch n := node.(type) {
-		case map[string]any:
-			next, ok := n[key]
-			if !ok {
-				return false
-			}
-			node = next
-		case []any:
-			i := int(key[0] - '0')
-			if i >= len(n) {
-				return false
-			}
-			node = n[i]
-		default:
-			return false
-		}
-	}
-	return true
 }
 
 func TestTable(t *testing.T) {

@@ -60,32 +60,18 @@ func (r *robotSubject) start(d time.Duration, require bool) (*process, error) {
 		"--quiet", "--json", r.path("edge.json")))
 }
 
-// edgeSummary is the used part of edge-rt's own summary.
+// edgeSummary is the used part of edge-rt's own summary: its other keys are a Run's.
 type edgeSummary struct {
-	Ticks        uint64          `json:"ticks"`
-	OverrunsOwn  uint64          `json:"overruns_own"`
-	OverrunsHost uint64          `json:"overruns_host"`
-	Starved      uint64          `json:"starved_ticks"`
-	Lateness     bench.Quantiles `json:"lateness_us"`
-	Histogram    *bench.Tally    `json:"lateness_histogram_us"`
-	Bus          *Bus            `json:"bus"`
-	Seconds      float64         `json:"seconds"`
-	Phases       Phases          `json:"phases_us"`
-	RT           struct {
+	Run
+	Histogram *bench.Tally `json:"lateness_histogram_us"`
+	RT        struct {
 		Granted bool   `json:"granted"`
 		Why     string `json:"why"`
 	} `json:"rt"`
 }
 
 // Phases are the parts of a tick by name, and all of it as "tick".
-type Phases map[string]Phase
-
-// Phase is one part of a tick, in microseconds.
-type Phase struct {
-	P50 float64 `json:"p50"`
-	P99 float64 `json:"p99"`
-	Max float64 `json:"max"`
-}
+type Phases map[string]bench.Spread
 
 // phasesOf returns the medians of all slices' quantiles, and the longest of all.
 func phasesOf(runs []*Run) Phases {
@@ -95,11 +81,11 @@ func phasesOf(runs []*Run) Phases {
 	for _, r := range runs {
 		for name, p := range r.Phases {
 			p50[name], p99[name] = append(p50[name], p.P50), append(p99[name], p.P99)
-			all[name] = Phase{Max: max(all[name].Max, p.Max)}
+			all[name] = bench.Spread{Max: max(all[name].Max, p.Max)}
 		}
 	}
 	for name, p := range all {
-		all[name] = Phase{report.Median(p50[name]), report.Median(p99[name]), p.Max}
+		all[name] = bench.Spread{P50: report.Median(p50[name]), P99: report.Median(p99[name]), Max: p.Max}
 	}
 	return all
 }
@@ -147,18 +133,8 @@ func parseEdge(b []byte) (*Run, error) {
 	if s.Ticks == 0 || s.Histogram == nil || s.Histogram.Count() == 0 {
 		return nil, errors.New("edge-rt's summary has no ticks: it never ran")
 	}
-	return &Run{
-		Ticks:        s.Ticks,
-		Seconds:      s.Seconds,
-		Lateness:     s.Histogram.Quantiles().UpTo(s.Lateness.Max),
-		Tally:        s.Histogram,
-		Starved:      s.Starved,
-		Bus:          s.Bus,
-		Phases:       s.Phases,
-		OverrunsOwn:  &s.OverrunsOwn,
-		OverrunsHost: &s.OverrunsHost,
-		Granted:      s.RT.Granted,
-		Why:          s.RT.Why,
-		Detail:       b,
-	}, nil
+	s.Lateness = s.Histogram.Quantiles().UpTo(s.Lateness.Max)
+	s.Run.Granted, s.Run.Why = s.RT.Granted, s.RT.Why
+	s.Tally, s.Detail = s.Histogram, b
+	return &s.Run, nil
 }

@@ -17,7 +17,8 @@ func TestParseEdge(t *testing.T) {
 		t.Errorf("lateness %+v, want %+v", r.Lateness, want)
 	}
 	if r.Ticks != 60 || *r.OverrunsOwn != 1 || *r.OverrunsHost != 2 || r.Starved != 3 || r.Bus.P99 != 1636 ||
-		r.Granted || r.Why != "raise it" || r.Seconds != 1.5 || r.Phases["read"] != (Phase{900, 1500, 1600}) {
+		r.Granted || r.Why != "raise it" || r.Seconds != 1.5 ||
+		r.Phases["read"] != (bench.Spread{P50: 900, P99: 1500, Max: 1600}) {
 		t.Errorf("parseEdge = %+v", r)
 	}
 	for _, bad := range []string{"", "{", `{"ticks":0}`, `{"ticks":60}`, `{"ticks":60,"lateness_histogram_us":{}}`,
@@ -39,10 +40,10 @@ func FuzzParseEdge(f *testing.F) {
 
 func TestPhasesOf(t *testing.T) {
 	run := func(p50, p99, longest float64) *Run {
-		return &Run{Phases: Phases{"tick": {p50, p99, longest}, "read": {1, 2, 3}}}
+		return &Run{Phases: Phases{"tick": {P50: p50, P99: p99, Max: longest}, "read": {P50: 1, P99: 2, Max: 3}}}
 	}
 	got := phasesOf([]*Run{run(10, 90, 500), run(30, 70, 100), {}, run(20, 80, 200)})
-	if got["tick"] != (Phase{20, 80, 500}) {
+	if got["tick"] != (bench.Spread{P50: 20, P99: 80, Max: 500}) {
 		t.Errorf("tick = %+v, want the medians 20 and 80, and the longest 500", got["tick"])
 	}
 	if text := got.String(); text != "read p50 1, p99 2, max 3 us; tick p50 20, p99 80, max 500 us" {

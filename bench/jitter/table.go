@@ -29,15 +29,16 @@ func (r *Report) table(form string) report.Table {
 		if res.Ratio != nil {
 			x50, x99 = fmt.Sprintf("%.2f", res.Ratio.P50), fmt.Sprintf("%.2f", res.Ratio.P99)
 		}
-		t.Rows = append(t.Rows, res.cells(subjectTitles[res.Subject], x50, x99, fmt.Sprintf("%.1f%%", 100*res.Steal)))
+		res.row(&t, subjectTitles[res.Subject], x50, x99, fmt.Sprintf("%.1f%%", 100*res.Steal))
 		if res.Reference != nil {
-			t.Rows = append(t.Rows, res.Reference.cells("  "+subjectTitles[Cyclictest], "", "", ""))
+			res.Reference.row(&t, "  "+subjectTitles[Cyclictest], "", "", "")
 		}
 	}
 	return t
 }
 
-func (t *Total) cells(title, x50, x99, steal string) []string {
+// row adds a row to the table.
+func (t *Total) row(table *report.Table, title, x50, x99, steal string) {
 	us := func(v float64) string {
 		if v == 0 {
 			return "-"
@@ -55,8 +56,8 @@ func (t *Total) cells(title, x50, x99, steal string) []string {
 		far = fmt.Sprintf("%.1f", *t.FarLate)
 	}
 	q := t.Lateness
-	return []string{title, fmt.Sprint(t.Ticks), us(q.P50), us(q.P90), us(q.P99), us(q.P999), us(q.Max), far, x50, x99,
-		count(t.OverrunsOwn), count(t.OverrunsHost), steal}
+	table.Add(title, fmt.Sprint(t.Ticks), us(q.P50), us(q.P90), us(q.P99), us(q.P999), us(q.Max), far, x50, x99,
+		count(t.OverrunsOwn), count(t.OverrunsHost), steal)
 }
 
 func (r *Report) notes() (all []string) {

@@ -11,6 +11,7 @@ import (
 	"runtime"
 	"time"
 
+	"github.com/edge-rt/edge-rt/bench"
 	"github.com/edge-rt/edge-rt/policy"
 	"github.com/edge-rt/edge-rt/rt"
 )
@@ -150,4 +151,4 @@ func (l *auditLog) read() (t taken, err error) {
 	return t, nil
 }
 
-func (l *auditLog) meanBatch() float64 { return round(l.rows / max(1, l.runs)) }
+func (l *auditLog) meanBatch() float64 { return bench.Round(l.rows / max(1, l.runs)) }

@@ -10,11 +10,11 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"strings"
+	"slices"
 	"time"
 
+	"github.com/edge-rt/edge-rt/bench"
 	"github.com/edge-rt/edge-rt/bench/report"
-	"github.com/edge-rt/edge-rt/internal/exit"
 	"github.com/edge-rt/edge-rt/stage"
 )
 
@@ -29,30 +29,26 @@ const (
 
 // beside is another project's server with its client, as a program that gets turns.
 type beside struct {
-	name, command string
-	absent        string // why it is not measured; empty: it is measured
-	child         *stage.Child
-	turns         io.WriteCloser
-	lines         chan string // its output; closed at its end
-	perS, trips   []float64
+	bench.Other
+	absent      string // why it is not measured; empty: it is measured
+	child       *stage.Child
+	turns       io.WriteCloser
+	lines       chan string // its output; closed at its end
+	perS, trips []float64
 }
 
-// parseBeside reads NAME=COMMAND. LeRobot's own server is reported as absent when no flag names it.
+var lerobot = bench.Other{Name: "lerobot"}
+
+// parseBeside reads --beside. LeRobot's own server is reported as absent when no flag names it.
 func parseBeside(flags []string) (list []*beside, err error) {
-	named := false
-	for _, text := range flags {
-		name, command, ok := strings.Cut(text, "=")
-		if !ok || name == "" || command == "" {
-			return nil, exit.Errorf(exit.Usage, "--beside is %q, want NAME=COMMAND", text)
-		}
-		named = named || name == "lerobot"
-		list = append(list, &beside{name: name, command: command})
+	others, err := bench.ParseBeside(flags)
+	for _, o := range others {
+		list = append(list, &beside{Other: o})
 	}
-	if !named {
-		list = append(list,
-			&beside{name: "lerobot", absent: "not asked for: --beside lerobot=COMMAND (docs/server.md)"})
+	if !slices.ContainsFunc(others, func(o bench.Other) bool { return o.Name == lerobot.Name }) {
+		list = append(list, &beside{Other: lerobot, absent: "not asked for: --beside lerobot=COMMAND (docs/server.md)"})
 	}
-	return list, nil
+	return list, err
 }
 
 // start starts the program, in a folder of pictures, and waits until it is ready. A program that
@@ -65,7 +61,7 @@ func (b *beside) start(ctx context.Context, s *stand, pictures string) error {
 	if err != nil {
 		return err
 	}
-	cmd := exec.Command("sh", "-c", b.command)
+	cmd := exec.Command("sh", "-c", b.Command)
 	cmd.Env = append(os.Environ(), "BENCH_BUNDLE="+bundle, "BENCH_PICTURES="+pictures,
 		fmt.Sprintf("BENCH_THREADS=%d", s.cfg.Threads))
 	if b.turns, err = cmd.StdinPipe(); err != nil {
@@ -166,13 +162,13 @@ func (b *beside) end() error {
 
 func (b *beside) report() Beside {
 	r := Beside{
-		Name:      b.name,
+		Name:      b.Name,
 		Absent:    b.absent,
 		Rounds:    len(b.perS),
-		RoundTrip: quantiles(b.trips),
+		RoundTrip: bench.SpreadOf(b.trips),
 	}
 	if len(b.perS) > 0 {
-		r.ChunksPerS = round(report.Median(b.perS))
+		r.ChunksPerS = bench.Round(report.Median(b.perS))
 	}
 	return r
 }

@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"math"
 
 	"github.com/edge-rt/edge-rt/bench"
 	"github.com/edge-rt/edge-rt/bench/report"
@@ -30,13 +29,6 @@ type Report struct {
 	Steady     Steady        `json:"steady"` // --steady; without it all of these are 0
 }
 
-// Quantiles of times, in milliseconds.
-type Quantiles struct {
-	P50 float64 `json:"p50"`
-	P99 float64 `json:"p99"`
-	Max float64 `json:"max"`
-}
-
 // Crowd is a number of robots that send requests as fast as they are answered.
 type Crowd struct {
 	Robots     int     `json:"robots"`       // robots that ask as fast as they get answers
@@ -50,21 +42,21 @@ type Crowd struct {
 	Lost       int     `json:"lost"`         // requests without a chunk
 	Jain       float64 `json:"jain"`         // ratio, Jain's fairness index of the robots' chunks
 	// ms, decoding and answering: the server's time without waits and inference
-	Own       Quantiles `json:"own_ms"`
-	Wait      Quantiles `json:"queue_wait_ms"` // ms, as in the audit
-	Decode    Quantiles `json:"decode_ms"`     // ms, as in the audit
-	Inference Quantiles `json:"inference_ms"`  // ms, as in the audit
-	RoundTrip Quantiles `json:"round_trip_ms"` // ms, from a robot's message to its chunk
+	Own       bench.Spread `json:"own_ms"`
+	Wait      bench.Spread `json:"queue_wait_ms"` // ms, as in the audit
+	Decode    bench.Spread `json:"decode_ms"`     // ms, as in the audit
+	Inference bench.Spread `json:"inference_ms"`  // ms, as in the audit
+	RoundTrip bench.Spread `json:"round_trip_ms"` // ms, from a robot's message to its chunk
 }
 
 // Many is a server with many sessions.
 type Many struct {
-	Sessions  int       `json:"sessions"`      // robots with a session at once
-	Left      int       `json:"left"`          // robots that are still served at the end
-	Answered  int       `json:"answered"`      // requests with a chunk
-	Lost      int       `json:"lost"`          // requests without a chunk
-	Jain      float64   `json:"jain"`          // ratio, Jain's fairness index of the robots' chunks
-	RoundTrip Quantiles `json:"round_trip_ms"` // ms, from a robot's message to its chunk
+	Sessions  int          `json:"sessions"`      // robots with a session at once
+	Left      int          `json:"left"`          // robots that are still served at the end
+	Answered  int          `json:"answered"`      // requests with a chunk
+	Lost      int          `json:"lost"`          // requests without a chunk
+	Jain      float64      `json:"jain"`          // ratio, Jain's fairness index of the robots' chunks
+	RoundTrip bench.Spread `json:"round_trip_ms"` // ms, from a robot's message to its chunk
 }
 
 // Scheduler is the result of one scheduler for robots whose actions run out.
@@ -82,14 +74,12 @@ type Scheduler struct {
 // Beside is another project's server, with one robot that sends requests as fast as they are
 // answered, in turn with ours.
 type Beside struct {
-	Name       string    `json:"name"`          // name of --beside; lerobot also without the flag
-	Absent     string    `json:"absent"`        // why it was not measured, or not to the end; empty otherwise
-	Rounds     int       `json:"rounds"`        // its turns
-	ChunksPerS float64   `json:"chunks_per_s"`  // 1/s, chunks for one robot: median of the rounds
-	RoundTrip  Quantiles `json:"round_trip_ms"` // ms, from a robot's message to its chunk
+	Name       string       `json:"name"`          // name of --beside; lerobot also without the flag
+	Absent     string       `json:"absent"`        // why it was not measured, or not to the end; empty otherwise
+	Rounds     int          `json:"rounds"`        // its turns
+	ChunksPerS float64      `json:"chunks_per_s"`  // 1/s, chunks for one robot: median of the rounds
+	RoundTrip  bench.Spread `json:"round_trip_ms"` // ms, from a robot's message to its chunk
 }
-
-func round(v float64) float64 { return math.Round(v*1e3) / 1e3 }
 
 // WriteTable writes the report for a terminal.
 func (r *Report) WriteTable(w io.Writer) error {

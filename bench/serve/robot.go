@@ -10,6 +10,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/edge-rt/edge-rt/bench"
 	"github.com/edge-rt/edge-rt/jpeg"
 	"github.com/edge-rt/edge-rt/stage"
 	"github.com/edge-rt/edge-rt/wire"
@@ -164,9 +165,9 @@ func (c *crowd) fill(to *Crowd) {
 		to.Answered += r.answered
 		sum, squares = sum+float64(r.answered), squares+float64(r.answered)*float64(r.answered)
 	}
-	to.Lost, to.RoundTrip = c.lost(), quantiles(trips)
+	to.Lost, to.RoundTrip = c.lost(), bench.SpreadOf(trips)
 	if squares > 0 {
-		to.Jain = round(sum * sum / (float64(len(c.robots)) * squares))
+		to.Jain = bench.Round(sum * sum / (float64(len(c.robots)) * squares))
 	}
 }
 

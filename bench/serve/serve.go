@@ -10,7 +10,6 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"slices"
 	"time"
 
 	"github.com/edge-rt/edge-rt/bench"
@@ -248,12 +247,12 @@ func (s *stand) saturate(ctx context.Context, n int, limit time.Duration) (c Cro
 	c.ChunksPerS = report.Median(ours)
 	c.BarePerS = report.Median(alone)
 	c.Ratio = report.Median(ratios)
-	c.Own = quantiles(log.own)
-	c.Wait = quantiles(log.wait)
-	c.Decode = quantiles(log.decode)
-	c.Inference = quantiles(log.inference)
+	c.Own = bench.SpreadOf(log.own)
+	c.Wait = bench.SpreadOf(log.wait)
+	c.Decode = bench.SpreadOf(log.decode)
+	c.Inference = bench.SpreadOf(log.inference)
 	c.MeanBatch = log.meanBatch()
-	c.Busy = round(log.busyMs / 1e3 / asked.Seconds())
+	c.Busy = bench.Round(log.busyMs / 1e3 / asked.Seconds())
 	crowd.fill(&c)
 	return c, server.Alive()
 }
@@ -285,14 +284,4 @@ func (s *stand) many(ctx context.Context) (m Many, err error) {
 	m.Jain = c.Jain
 	m.RoundTrip = c.RoundTrip
 	return m, server.Alive()
-}
-
-// quantiles returns the quantiles of times in milliseconds.
-func quantiles(ms []float64) Quantiles {
-	if len(ms) == 0 {
-		return Quantiles{}
-	}
-	sorted := slices.Sorted(slices.Values(ms))
-	at := func(q float64) float64 { return round(sorted[int(q*float64(len(sorted)-1))]) }
-	return Quantiles{at(0.5), at(0.99), at(1)}
 }

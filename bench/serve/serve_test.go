@@ -61,15 +61,6 @@ func TestAuditLogGrows(t *testing.T) {
 	}
 }
 
-func TestQuantiles(t *testing.T) {
-	if q := quantiles([]float64{3, 1, 2}); q != (Quantiles{2, 2, 3}) {
-		t.Errorf("quantiles = %+v", q)
-	}
-	if q := quantiles(nil); q != (Quantiles{}) {
-		t.Errorf("quantiles of none = %+v", q)
-	}
-}
-
 // Each unsteady figure is named.
 func TestBroken(t *testing.T) {
 	good := Steady{

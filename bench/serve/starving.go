@@ -148,7 +148,7 @@ func (t *trial) sum() Scheduler {
 	for _, d := range t.robots {
 		t.StarvedMs += d.starved.Seconds() * 1e3
 	}
-	t.Seconds, t.StarvedMs = round(t.Seconds), round(t.StarvedMs)
+	t.Seconds, t.StarvedMs = bench.Round(t.Seconds), bench.Round(t.StarvedMs)
 	return t.Scheduler
 }
 

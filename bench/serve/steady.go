@@ -12,6 +12,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/edge-rt/edge-rt/bench"
 	"github.com/edge-rt/edge-rt/stage"
 )
 
@@ -133,7 +134,7 @@ func (s *stand) steady(ctx context.Context, n int, limit time.Duration) (r Stead
 	if r.Requests, r.Lost, err = flood(limit); err != nil {
 		return r, err
 	}
-	r.Seconds = round(time.Since(begin).Seconds())
+	r.Seconds = bench.Round(time.Since(begin).Seconds())
 	after, err := page.read()
 	if err != nil {
 		return r, err
@@ -179,7 +180,7 @@ func (s *stand) provoke(ctx context.Context, page *page, limit time.Duration,
 	}()
 	begin := time.Now()
 	p.Requests, _, err = flood(limit)
-	p.Seconds = round(time.Since(begin).Seconds())
+	p.Seconds = bench.Round(time.Since(begin).Seconds())
 	stop()
 	if err = errors.Join(err, <-ended); err != nil {
 		return p, err
@@ -187,11 +188,11 @@ func (s *stand) provoke(ctx context.Context, page *page, limit time.Duration,
 	after, err := page.read()
 	p.Collections = int(after["go_gc_cycles_total_gc_cycles_total"] - before["go_gc_cycles_total_gc_cycles_total"])
 	p.ByHand = int(after["go_gc_cycles_forced_gc_cycles_total"] - before["go_gc_cycles_forced_gc_cycles_total"])
-	p.PauseMaxMs = round(after["lean_server_collection_pause_max_seconds"] * 1e3)
+	p.PauseMaxMs = bench.Round(after["lean_server_collection_pause_max_seconds"] * 1e3)
 	return p, err
 }
 
-func mb(bytes float64) float64 { return round(bytes / (1 << 20)) }
+func mb(bytes float64) float64 { return bench.Round(bytes / (1 << 20)) }
 
 // page reads a server's metrics.
 type page struct {

@@ -5,6 +5,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/edge-rt/edge-rt/bench"
 	"github.com/edge-rt/edge-rt/bench/serve"
 	"github.com/edge-rt/edge-rt/rt/rttest"
 )
@@ -29,7 +30,7 @@ func TestServe(t *testing.T) {
 		c.Jain < 0.5 || c.Busy <= 0 || c.Busy > 1.01 || c.MeanBatch < 1 || c.MeanBatch > 2 {
 		t.Errorf("the crowd: %+v", c)
 	}
-	for _, q := range []serve.Quantiles{c.Own, c.Decode, c.Inference, c.RoundTrip} {
+	for _, q := range []bench.Spread{c.Own, c.Decode, c.Inference, c.RoundTrip} {
 		if q.P50 <= 0 || q.P99 < q.P50 || q.Max < q.P99 {
 			t.Errorf("quantiles %+v of %+v", q, c)
 		}
