@@ -28,9 +28,7 @@ func BenchmarkEncodeRGB(b *testing.B) {
 		w, h := size[0], size[1]
 		b.Run(fmt.Sprintf("size=%dx%d", w, h), func(b *testing.B) {
 			e, err := NewEncoder(90, ChromaOfPicture)
-			if err != nil {
-				b.Fatal(err)
-			}
+			must(b, err)
 			defer e.Close()
 			pix, dst := scenery(w, h), make([]byte, MaxSize(w, h, Chroma420))
 			b.SetBytes(int64(len(pix)))
@@ -52,9 +50,7 @@ func BenchmarkCheck(b *testing.B) {
 			b.SetBytes(int64(len(src)))
 			b.ReportAllocs()
 			for b.Loop() {
-				if err := d.Check(src); err != nil {
-					b.Fatal(err)
-				}
+				must(b, d.Check(src))
 			}
 		})
 	}
@@ -70,9 +66,7 @@ func BenchmarkDecodeRGB(b *testing.B) {
 			b.SetBytes(int64(len(dst)))
 			b.ReportAllocs()
 			for b.Loop() {
-				if err := d.DecodeRGB(dst, src, w, h); err != nil {
-					b.Fatal(err)
-				}
+				must(b, d.DecodeRGB(dst, src, w, h))
 			}
 		})
 	}

@@ -30,9 +30,7 @@ func golden(t *testing.T, name string) []byte { return read(t, "golden/"+name) }
 func goldenPNG(t *testing.T, name string) []byte {
 	t.Helper()
 	im, err := png.Decode(bytes.NewReader(golden(t, name)))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return rgbOf(im)
 }
 
@@ -93,9 +91,7 @@ func TestEncodeIsThePicture(t *testing.T) {
 		}
 		for _, p := range []Chroma{ChromaOfPicture, Chroma420, Chroma444} {
 			e, err := NewEncoder(95, p)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			dst := make([]byte, MaxSize(sceneW, sceneH, e.chromaOf(m.Layout)))
 			n, err := e.Encode(dst, &m)
 			if err != nil {
@@ -141,9 +137,7 @@ func TestStrideIsSkipped(t *testing.T) {
 		padded.Stride, padded.Pix = stride+10, wide[:len(wide)-10]
 		a, b := make([]byte, 3*sceneW*sceneH), make([]byte, 3*sceneW*sceneH)
 		d := decoder(t)
-		if err := d.ConvertRGB(a, &m); err != nil {
-			t.Fatal(err)
-		}
+		must(t, d.ConvertRGB(a, &m))
 		if err := d.ConvertRGB(b, &padded); err != nil || !bytes.Equal(a, b) {
 			t.Errorf("%s with padded rows: %v, or another picture", name, err)
 		}
@@ -225,9 +219,7 @@ func TestStandardTablesMakeItWhole(t *testing.T) {
 	}
 	whole := append(append(append([]byte(nil), bare[:p.Insert]...), StandardTables...), bare[p.Insert:p.End]...)
 	im, err := stdjpeg.Decode(bytes.NewReader(whole))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	if most, mean := difference(rgbOf(im), goldenPNG(t, "scene_422.png")); mean > 3 {
 		t.Errorf("differs by %d at most, %.2f in the mean", most, mean)
 	}
@@ -254,24 +246,16 @@ func TestInspectPadding(t *testing.T) {
 func TestEveryLayoutAllocatesNothing(t *testing.T) {
 	for name, m := range sceneImages(t) {
 		e, err := NewEncoder(90, ChromaOfPicture)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		defer e.Close()
 		d := decoder(t)
 		dst := make([]byte, MaxSize(sceneW, sceneH, Chroma444))
 		rgb := make([]byte, 3*sceneW*sceneH)
 		if n := testing.AllocsPerRun(20, func() {
 			n, err := e.Encode(dst, &m)
-			if err != nil {
-				t.Fatal(err)
-			}
-			if err := d.DecodeScaled(rgb, dst[:n], sceneW/2, sceneH/2, 2); err != nil {
-				t.Fatal(err)
-			}
-			if err := d.ConvertRGB(rgb, &m); err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
+			must(t, d.DecodeScaled(rgb, dst[:n], sceneW/2, sceneH/2, 2))
+			must(t, d.ConvertRGB(rgb, &m))
 		}); n != 0 {
 			t.Errorf("%s allocates %v times, want 0", name, n)
 		}

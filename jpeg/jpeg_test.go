@@ -37,18 +37,14 @@ func picture() []byte {
 func read(t testing.TB, name string) []byte {
 	t.Helper()
 	src, err := os.ReadFile(filepath.Join("..", "testdata", "jpeg", name))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return src
 }
 
 func decoder(t testing.TB) *Decoder {
 	t.Helper()
 	d, err := NewDecoder()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	t.Cleanup(func() { d.Close() })
 	return d
 }
@@ -56,9 +52,7 @@ func decoder(t testing.TB) *Decoder {
 func encode(t testing.TB, pix []byte, w, h, quality int) []byte {
 	t.Helper()
 	e, err := NewEncoder(quality, ChromaOfPicture)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	defer e.Close()
 	dst := make([]byte, MaxSize(w, h, Chroma420))
 	n, err := e.EncodeRGB(dst, pix, w, h)
@@ -116,9 +110,7 @@ func TestStandardLibraryAgrees(t *testing.T) {
 	pix := picture()
 	src := encode(t, pix, bandsW, bandsH, 95)
 	im, err := stdjpeg.Decode(bytes.NewReader(src))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	y, ok := im.(*image.YCbCr)
 	if !ok || y.SubsampleRatio != image.YCbCrSubsampleRatio420 {
 		t.Errorf("encoded as %T, want 4:2:0 YCbCr", im)
@@ -137,13 +129,9 @@ func TestStandardLibraryAgrees(t *testing.T) {
 		copy(rgba.Pix[4*i:], append(slices.Clone(pix[3*i:3*i+3]), 255))
 	}
 	var file bytes.Buffer
-	if err := stdjpeg.Encode(&file, rgba, &stdjpeg.Options{Quality: 95}); err != nil {
-		t.Fatal(err)
-	}
+	must(t, stdjpeg.Encode(&file, rgba, &stdjpeg.Options{Quality: 95}))
 	clear(got)
-	if err := decoder(t).DecodeRGB(got, file.Bytes(), bandsW, bandsH); err != nil {
-		t.Fatal(err)
-	}
+	must(t, decoder(t).DecodeRGB(got, file.Bytes(), bandsW, bandsH))
 	checkBands(t, got, bands, 3)
 }
 
@@ -280,9 +268,7 @@ func TestEncodeRefuses(t *testing.T) {
 		}
 	}
 	e, err := NewEncoder(90, ChromaOfPicture)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	pix, dst := make([]byte, 16*16*3), make([]byte, MaxSize(16, 16, Chroma420))
 	for _, tt := range []struct {
 		name     string
@@ -339,19 +325,13 @@ func TestExplainSaysGotAndWanted(t *testing.T) {
 func TestJPEGNoAlloc(t *testing.T) {
 	pix, dst := picture(), make([]byte, MaxSize(bandsW, bandsH, Chroma420))
 	e, err := NewEncoder(90, ChromaOfPicture)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	defer e.Close()
 	d, out := decoder(t), make([]byte, len(pix))
 	if n := testing.AllocsPerRun(100, func() {
 		n, err := e.EncodeRGB(dst, pix, bandsW, bandsH)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := d.DecodeRGB(out, dst[:n], bandsW, bandsH); err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
+		must(t, d.DecodeRGB(out, dst[:n], bandsW, bandsH))
 		if err := d.DecodeRGB(out, dst[:n/2], bandsW, bandsH); err != ErrCorrupt {
 			t.Fatal(err)
 		}

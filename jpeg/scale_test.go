@@ -51,9 +51,7 @@ func TestScaleIsOpenCVs(t *testing.T) {
 func scaled(t *testing.T, name string) []byte {
 	t.Helper()
 	im, err := png.Decode(bytes.NewReader(read(t, "scale/"+name+".png")))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return rgbOf(im)
 }
 
@@ -113,9 +111,7 @@ func TestScaleNoAlloc(t *testing.T) {
 	i := 0
 	if n := testing.AllocsPerRun(500, func() {
 		i += 37
-		if err := s.Scale(dst, 1+i%100, 1+i*7%100, src, 1+i%300, 1+i*11%300); err != nil {
-			t.Fatal(err)
-		}
+		must(t, s.Scale(dst, 1+i%100, 1+i*7%100, src, 1+i%300, 1+i*11%300))
 	}); n != 0 {
 		t.Errorf("%v allocations a picture, want 0", n)
 	}
@@ -167,22 +163,14 @@ func TestDecodeFit(t *testing.T) {
 		fromW, fromH := size[0], size[1]
 		for _, chroma := range []Chroma{Chroma420, Chroma422, Chroma444} {
 			e, err := NewEncoder(90, chroma)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			defer e.Close()
 			file := make([]byte, MaxSize(fromW, fromH, chroma))
 			n, err := e.Encode(file, &Image{W: fromW, H: fromH, Layout: RGB, Pix: scenery(fromW, fromH)})
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			whole, want := make([]byte, 3*fromW*fromH), make([]byte, 3*w*h)
-			if err := d.DecodeRGB(whole, file[:n], fromW, fromH); err != nil {
-				t.Fatal(err)
-			}
-			if err := s.Scale(want, w, h, whole, fromW, fromH); err != nil {
-				t.Fatal(err)
-			}
+			must(t, d.DecodeRGB(whole, file[:n], fromW, fromH))
+			must(t, s.Scale(want, w, h, whole, fromW, fromH))
 			got := bytes.Repeat([]byte{0xa5}, 3*w*h+64)
 			if n := testing.AllocsPerRun(3, func() {
 				if gotW, gotH, err := d.DecodeFit(got[:3*w*h], file[:n], w, h); err != nil || gotW != fromW ||
@@ -222,5 +210,12 @@ func TestDecodeFit(t *testing.T) {
 		if _, _, err := d.DecodeFit(make([]byte, tt.room), tt.src, w, h); err != tt.want {
 			t.Errorf("DecodeFit of %d bytes into %d = %v, want %v", len(tt.src), tt.room, err, tt.want)
 		}
+	}
+}
+
+func must(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
 	}
 }

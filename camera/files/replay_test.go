@@ -37,9 +37,7 @@ func gray(t *testing.T, dir, name string, w, h int, level uint8) {
 	if err == nil {
 		err = os.WriteFile(filepath.Join(dir, name), b.Bytes(), 0o644)
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 }
 
 func TestPlaysAFolderInOrderForever(t *testing.T) {
@@ -50,18 +48,14 @@ func TestPlaysAFolderInOrderForever(t *testing.T) {
 	os.WriteFile(filepath.Join(dir, "readme.txt"), nil, 0o644)
 	clock := rttest.NewClock(rt.Instant(time.Second))
 	s, err := Open(dir, 10, clock)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	if f := s.Format(); f.Width != 6 || f.Height != 4 || f.Pixels != camera.RGB8 || f.FPS != 10 ||
 		f.FrameBytes() != 72 {
 		t.Errorf("Format() = %+v", f)
 	}
 	var f camera.Frame
 	for k, level := range []byte{20, 30, 10, 20} {
-		if err := s.Grab(&f); err != nil {
-			t.Fatal(err)
-		}
+		must(t, s.Grab(&f))
 		if f.Sequence != uint64(k) || f.At != rt.Instant(time.Second)+rt.Instant(k)*rt.Instant(100*time.Millisecond) ||
 			f.Pix[5] != level || f.Pix[0] != 255 {
 			t.Errorf("frame %d at %v with %d and %d, want %d, and 255 in the corner", f.Sequence, f.At, f.Pix[5],
@@ -81,13 +75,9 @@ func TestJPEGStaysAsItIs(t *testing.T) {
 	dir := t.TempDir()
 	gray(t, dir, "one.jpg", 16, 8, 100)
 	s, err := Open(filepath.Join(dir, "one.jpg"), 30, rttest.NewClock(0))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	var f camera.Frame
-	if err := s.Grab(&f); err != nil {
-		t.Fatal(err)
-	}
+	must(t, s.Grab(&f))
 	if want, _ := os.ReadFile(filepath.Join(dir, "one.jpg")); f.Pixels != camera.MJPEG || !bytes.Equal(f.Pix, want) {
 		t.Errorf("%v of %d bytes, want the file as it is", f.Format, len(f.Pix))
 	}
@@ -121,14 +111,10 @@ func TestGoesAwayWithItsPath(t *testing.T) {
 		t.Skip("a path is only looked after on Linux")
 	}
 	dir := filepath.Join(t.TempDir(), "pictures")
-	if err := os.Mkdir(dir, 0o755); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.Mkdir(dir, 0o755))
 	gray(t, dir, "a.png", 6, 4, 10)
 	s, err := Open(dir, 10, rttest.NewClock(rt.Instant(time.Second)))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	var f camera.Frame
 	grab := func(want error) {
 		t.Helper()
@@ -141,16 +127,19 @@ func TestGoesAwayWithItsPath(t *testing.T) {
 		}
 	}
 	grab(nil)
-	if err := os.Rename(dir, dir+".away"); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.Rename(dir, dir+".away"))
 	grab(camera.ErrGone)
 	grab(camera.ErrGone)
-	if err := os.Rename(dir+".away", dir); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.Rename(dir+".away", dir))
 	grab(nil)
 	if n := testing.AllocsPerRun(100, func() { s.Grab(&f) }); n != 0 {
 		t.Errorf("%v allocations for a frame, want 0", n)
+	}
+}
+
+func must(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
 	}
 }

@@ -94,9 +94,7 @@ func open(t *testing.T, cfg Config) *Source {
 		cfg.Want = small
 	}
 	s, err := Open(cfg, rt.KernelClock())
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	t.Cleanup(func() { s.Close() })
 	return s
 }
@@ -120,13 +118,9 @@ func grab(t *testing.T, s *Source, f *camera.Frame) {
 func set(t *testing.T, name, value string) {
 	t.Helper()
 	d, err := openDevice(vivid)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	defer d.close()
-	if err := d.apply([]Setting{{name, value}}); err != nil {
-		t.Fatal(err)
-	}
+	must(t, d.apply([]Setting{{name, value}}))
 }
 
 func TestMachineLists(t *testing.T) {
@@ -338,9 +332,7 @@ func TestMachineFatalErrorIsRepaired(t *testing.T) {
 	seq := f.Sequence
 	set(t, "brightness", "10")
 	set(t, "inject-fatal-streaming-error", "1")
-	if err := until(s, &f, camera.ErrStream); err != nil {
-		t.Fatal(err)
-	}
+	must(t, until(s, &f, camera.ErrStream))
 	for range 3 {
 		grab(t, s, &f)
 	}
@@ -378,9 +370,7 @@ func TestMachineUnplugAndReplug(t *testing.T) {
 	set(t, "disconnect", "1")
 	began := time.Now()
 	var f camera.Frame
-	if err := until(s, &f, camera.ErrGone); err != nil {
-		t.Fatal(err)
-	}
+	must(t, until(s, &f, camera.ErrGone))
 	if took := time.Since(began); took > 2*time.Second {
 		t.Errorf("noticed after %v", took)
 	}
@@ -477,9 +467,7 @@ func TestMachineGrabNoAlloc(t *testing.T) {
 func feed(t *testing.T, stop <-chan struct{}) (done chan struct{}) {
 	t.Helper()
 	fd, err := unix.Open(loopback, unix.O_RDWR|unix.O_CLOEXEC, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	const outputType = 2
 	f := format{kind: outputType, pix: pixFormat{
 		width:       320,
@@ -499,9 +487,7 @@ func feed(t *testing.T, stop <-chan struct{}) (done chan struct{}) {
 	for i := range im.Cb {
 		im.Cb[i], im.Cr[i] = 90, 240
 	}
-	if err := stdjpeg.Encode(&whole, im, &stdjpeg.Options{Quality: 85}); err != nil {
-		t.Fatal(err)
-	}
+	must(t, stdjpeg.Encode(&whole, im, &stdjpeg.Options{Quality: 85}))
 	pictures := [2][]byte{whole.Bytes(), append(bare(whole.Bytes()), 0, 0, 0, 0)}
 	done = make(chan struct{})
 	go func() {
@@ -549,9 +535,7 @@ func TestMachineMotionJPEG(t *testing.T) {
 		}
 		time.Sleep(100 * time.Millisecond) // until the loopback device has its first picture
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	defer s.Close()
 	if f := s.Format(); f.Pixels != camera.MJPEG || f.Width != 320 || f.Height != 240 || s.lends {
 		t.Fatalf("Format() = %+v, lends %v, want MJPEG 320x240 in copies", f, s.lends)

@@ -32,13 +32,9 @@ func newArm(t *testing.T, stages smoothing.Config) *arm {
 		Schedule: "drtc", Horizon: horizon, DOF: 1, FPS: 100, PrefixEnd: 10, SMin: 8, Epsilon: 1,
 		Estimator: "fixed", EstimatorFixed: 30 * time.Millisecond,
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	chain, err := smoothing.NewChain(stages, 100, 1)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	gate := &Gate{Min: []float32{-90}, Max: []float32{90}, Step: []float32{0.5}}
 	return &arm{
 		Core: Core{Schedule: schedule, Stages: chain, Gate: gate, MaxAge: time.Second}, ask: chunk.NewAsk(horizon, 1),

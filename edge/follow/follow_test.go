@@ -365,9 +365,7 @@ func TestOutsideTheRange(t *testing.T) {
 			t.Fatalf("still at %v", r.bus.at)
 		}
 		r.tick(t)
-		if err := r.RescueStep(r.now); err != nil {
-			t.Fatal(err)
-		}
+		must(t, r.RescueStep(r.now))
 		if d := last - r.bus.at[0]; d < 0 || d > 2*rescuePace+slack {
 			t.Fatalf("a step of %v on the way in", d)
 		}
@@ -432,5 +430,12 @@ func TestTickNoAlloc(t *testing.T) {
 	want := []float32{30, 70}
 	if n := testing.AllocsPerRun(500, func() { r.tick(t, want...) }); n != 0 {
 		t.Errorf("a tick allocates %v times, want 0", n)
+	}
+}
+
+func must(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
 	}
 }

@@ -39,9 +39,7 @@ func TestKochAtLowRates(t *testing.T) {
 			defer bus.Close()
 			cfg.Path = sim.Link
 			arm, err := servo.OpenArm(cfg)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			p := hotplug.New(arm, cfg, rt.KernelClock())
 			defer p.Close()
 			p.SetPeriod(period)

@@ -14,10 +14,7 @@ const elbow = 2 // its motor has id 3
 // misread makes the line change the next n positions in a motor's replies, with valid checksums.
 func (a *simArm) misread(offset, n int, ids ...uint8) {
 	a.t.Helper()
-	fault := servosim.Fault{Kind: "misread", IDs: ids, Offset: offset, Count: n}
-	if err := a.bus.Inject(servosim.Script{Faults: []servosim.Fault{fault}}); err != nil {
-		a.t.Fatal(err)
-	}
+	a.inject(servosim.Fault{Kind: "misread", IDs: ids, Offset: offset, Count: n})
 }
 
 func (a *simArm) mute(on bool, ids ...uint8) {
@@ -174,9 +171,7 @@ func TestAWrongPositionWhileArming(t *testing.T) {
 				copy(a.want, a.Place)
 				a.begins = true
 				for range phase {
-					if err := a.step(); err != nil {
-						t.Fatal(err)
-					}
+					must(t, a.step())
 				}
 				a.misread(-683, 1, 3)
 				before := a.bus.States()
@@ -202,16 +197,11 @@ func TestAWrongPositionAfterAReplug(t *testing.T) {
 			t.Parallel()
 			a := newSimArm(t, servosim.Config{}, nil)
 			a.drive()
-			if err := a.bus.Unplug(); err != nil {
-				t.Fatal(err)
-			}
-			a.until("away", a.arm.Away)
+			a.unplug()
 			a.misread(700, n, 3)
-			if err := a.bus.Replug(); err != nil {
-				t.Fatal(err)
-			}
+			a.replug()
 			before := a.bus.States()[elbow].Position
-			a.until("armed again", func() bool { return !a.arm.Away() && a.Phase == Armed })
+			a.armedAgain()
 			a.during(200 * time.Millisecond)
 			if d := a.bus.States()[elbow].Position - before; d > 4 || d < -4 {
 				t.Errorf("%d wrong positions: the elbow moved %d counts", n, d)
@@ -230,9 +220,7 @@ func TestAWrongPositionAfterASuspension(t *testing.T) {
 	for _, offset := range []int{885, -700} {
 		a.misread(offset, 1, 3)
 		a.tick.Suspended = time.Hour
-		if err := a.step(); err != nil {
-			t.Fatal(err)
-		}
+		must(t, a.step())
 		a.tick.Suspended = 0
 		if most := a.travelled(300 * time.Millisecond); most > 4 {
 			t.Errorf("a shaft moved %d counts, want none to move", most)

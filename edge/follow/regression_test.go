@@ -44,9 +44,7 @@ func TestRescueWithALimpJoint(t *testing.T) {
 		if !r.Rescuing() {
 			return
 		}
-		if err := r.RescueStep(r.now); err != nil {
-			t.Fatal(err)
-		}
+		must(t, r.RescueStep(r.now))
 	}
 	t.Error("rescuing for ever a joint that has no torque")
 }

@@ -19,9 +19,7 @@ func narrowed(t *testing.T) func(*servo.ArmConfig, *Config) {
 		c.RangeMin, c.RangeMax = 500, 1300
 		cfg.Calibration["shoulder_lift"] = c
 		port, err := servo.OpenPortWait(cfg.Path, cfg.Robot.Baud, cfg.Clock, nil)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		defer port.Close()
 		bus := servo.NewBus(port, cfg.Robot.Baud, cfg.Robot.Protocol(), cfg.Clock)
 		if err := servo.WriteSettings(bus, 2, cfg.Robot.Motors[1].Model,
@@ -39,14 +37,9 @@ func TestReplugInARescue(t *testing.T) {
 	a.until("armed", func() bool { return a.Phase == Armed })
 	copy(a.want, a.Goal)
 	a.during(300 * time.Millisecond)
-	if err := a.bus.Unplug(); err != nil {
-		t.Fatal(err)
-	}
-	a.until("away", a.arm.Away)
+	a.unplug()
 	a.begins = false // the next chunk is late, or after_replug is operator
-	if err := a.bus.Replug(); err != nil {
-		t.Fatal(err)
-	}
+	a.replug()
 	most, last := 0, a.bus.States()[1].Position
 	end := time.Now().Add(4 * time.Second)
 	a.until("inside", func() bool {
@@ -87,14 +80,9 @@ func TestGoalOfALimpJoint(t *testing.T) {
 	a.drive()
 	a.arm.DisableTorque(1 << 4)
 	a.during(100 * time.Millisecond)
-	if err := a.bus.Unplug(); err != nil {
-		t.Fatal(err)
-	}
-	a.until("away", a.arm.Away)
-	if err := a.bus.Replug(); err != nil {
-		t.Fatal(err)
-	}
-	a.until("armed again", func() bool { return !a.arm.Away() && a.Phase == Armed })
+	a.unplug()
+	a.replug()
+	a.armedAgain()
 	if d := a.Goal[4] - a.Place[4]; d > 10 || d < -10 {
 		t.Errorf("goal %v of a limp joint at %v: policies are conditioned on it (Preview), records show it", a.Goal[4],
 			a.Place[4])

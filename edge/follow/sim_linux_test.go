@@ -46,9 +46,7 @@ func newSimArm(t *testing.T, motors servosim.Config, change func(*servo.ArmConfi
 		t.Skip("seconds of real time")
 	}
 	r, err := robot.ByName("so101")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	a := &simArm{t: t, robot: r, want: make([]float32, len(r.Motors))}
 	judge := referee.Config{Period: simPeriod}
 	cfg := servo.ArmConfig{Robot: r, Calibration: servo.Calibration{}}
@@ -76,9 +74,7 @@ func newSimArm(t *testing.T, motors servosim.Config, change func(*servo.ArmConfi
 		change(&cfg, &how)
 	}
 	arm, err := servo.OpenArm(cfg)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	a.arm = hotplug.New(arm, cfg, rt.KernelClock())
 	how.Gate = NewGate(arm, simPeriod)
 	a.Follower = New(a.arm, how, len(r.Motors))
@@ -151,6 +147,27 @@ func (a *simArm) clean() {
 	}
 }
 
+func (a *simArm) unplug() {
+	a.t.Helper()
+	must(a.t, a.bus.Unplug())
+	a.until("away", a.arm.Away)
+}
+
+func (a *simArm) replug() {
+	a.t.Helper()
+	must(a.t, a.bus.Replug())
+}
+
+func (a *simArm) armedAgain() {
+	a.t.Helper()
+	a.until("armed again", func() bool { return !a.arm.Away() && a.Phase == Armed })
+}
+
+func (a *simArm) inject(f servosim.Fault) {
+	a.t.Helper()
+	must(a.t, a.bus.Inject(servosim.Script{Faults: []servosim.Fault{f}}))
+}
+
 func (a *simArm) drive() {
 	a.t.Helper()
 	a.until("armed", func() bool { return a.Phase == Armed })
@@ -206,7 +223,7 @@ func TestPowerBlip(t *testing.T) {
 						}
 						a.referee.Consent(rt.KernelClock().Now())
 						a.Resume()
-						a.until("armed again", func() bool { return a.Phase == Armed })
+						a.armedAgain()
 						a.during(300 * time.Millisecond)
 						a.clean()
 					})
@@ -221,17 +238,12 @@ func TestPowerCycleWhileUnplugged(t *testing.T) {
 	a := newSimArm(t, servosim.Config{}, nil)
 	a.drive()
 	for range 3 {
-		if err := a.bus.Unplug(); err != nil {
-			t.Fatal(err)
-		}
-		a.until("away", a.arm.Away)
+		a.unplug()
 		a.bus.Power(false)
 		a.during(300 * time.Millisecond)
 		a.bus.Power(true)
 		a.during(300 * time.Millisecond)
-		if err := a.bus.Replug(); err != nil {
-			t.Fatal(err)
-		}
+		a.replug()
 		a.until("back", func() bool { return !a.arm.Away() })
 		a.during(200 * time.Millisecond)
 		if !a.NeedsResume() || a.Phase != Unarmed {
@@ -239,7 +251,7 @@ func TestPowerCycleWhileUnplugged(t *testing.T) {
 		}
 		a.referee.Consent(rt.KernelClock().Now())
 		a.Resume()
-		a.until("armed again", func() bool { return a.Phase == Armed })
+		a.armedAgain()
 	}
 	a.clean()
 }
@@ -249,15 +261,10 @@ func TestReplugIsNoRestart(t *testing.T) {
 	t.Parallel()
 	a := newSimArm(t, servosim.Config{}, nil)
 	a.drive()
-	if err := a.bus.Unplug(); err != nil {
-		t.Fatal(err)
-	}
-	a.until("away", a.arm.Away)
+	a.unplug()
 	a.during(300 * time.Millisecond)
-	if err := a.bus.Replug(); err != nil {
-		t.Fatal(err)
-	}
-	a.until("armed again", func() bool { return !a.arm.Away() && a.Phase == Armed })
+	a.replug()
+	a.armedAgain()
 	if a.NeedsResume() {
 		t.Error("a replug counts as a restart")
 	}
@@ -359,14 +366,9 @@ func TestLimpJointOfMotors(t *testing.T) {
 	a.arm.DisableTorque(1 << 4)
 	a.want[0] = -20
 	a.during(500 * time.Millisecond)
-	if err := a.bus.Unplug(); err != nil {
-		t.Fatal(err)
-	}
-	a.until("away", a.arm.Away)
-	if err := a.bus.Replug(); err != nil {
-		t.Fatal(err)
-	}
-	a.until("armed again", func() bool { return !a.arm.Away() && a.Phase == Armed })
+	a.unplug()
+	a.replug()
+	a.armedAgain()
 	a.want[0] = 20
 	a.during(500 * time.Millisecond)
 	if s := a.bus.States()[4]; s.Torque {
@@ -388,9 +390,7 @@ func TestOutsideOfMotors(t *testing.T) {
 				return
 			}
 			port, err := servo.OpenPortWait(cfg.Path, cfg.Robot.Baud, cfg.Clock, nil)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			defer port.Close()
 			bus := servo.NewBus(port, cfg.Robot.Baud, cfg.Robot.Protocol(), cfg.Clock)
 			if err := servo.WriteSettings(bus, 2, cfg.Robot.Motors[1].Model,
