@@ -113,7 +113,7 @@ func (d Device) loadLibraries() error {
 		return nil // the provider's own error is the clearer one
 	}
 	site := filepath.Dir(filepath.Dir(filepath.Dir(library))) // of site-packages/onnxruntime/capi/libonnxruntime.so
-	if err := loadCUDA(site); err != nil {
+	if err := loadCUDA(provider, site); err != nil {
 		return fmt.Errorf("%w: %w: %s", ErrNoProvider, err, gpuSetup)
 	}
 	if d.Kind == deviceTensorRT {
@@ -130,9 +130,9 @@ func (d Device) failure(err error) error {
 	switch {
 	case d.Kind == deviceCPU:
 		return err
-	case strings.Contains(text, "CUDA failure 35:"):
-		return fmt.Errorf("%w: no NVIDIA driver for CUDA 12 (%w): install driver 525 or newer (nvidia-smi shows it)",
-			ErrNoProvider, err)
+	case strings.Contains(text, "CUDA failure 35:"), strings.Contains(text, "libcuda.so.1: cannot open"):
+		return fmt.Errorf("%w: no NVIDIA driver for this ONNX Runtime's CUDA (%w): install driver 525 or newer for "+
+			"CUDA 12, 580 or newer for CUDA 13 (nvidia-smi shows it)", ErrNoProvider, err)
 	case strings.Contains(text, "Invalid device ID"), strings.Contains(text, "CUDA failure 101:"):
 		return fmt.Errorf("%w: %s: this machine has fewer (numbered from 0; CUDA_VISIBLE_DEVICES counts too): %w",
 			ErrNoDevice, d, err)
@@ -192,7 +192,8 @@ func (m *Model) noProvider(err error, setup string) error {
 	if err == nil {
 		return nil
 	}
-	if text := err.Error(); strings.Contains(text, "CUDA failure ") || strings.Contains(text, "Invalid device ID") {
+	if text := err.Error(); strings.Contains(text, "CUDA failure ") || strings.Contains(text, "Invalid device ID") ||
+		strings.Contains(text, "libcuda.so.1: cannot open") {
 		return m.device.failure(err)
 	}
 	_, library := RuntimeVersion()

@@ -3,6 +3,7 @@ package policy
 import (
 	"errors"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -165,6 +166,8 @@ func TestFailuresOfAGPU(t *testing.T) {
 	}{
 		{"CUDA failure 35: CUDA driver version is insufficient for CUDA runtime version", ErrNoProvider,
 			"no NVIDIA driver"},
+		{"providers_cuda.so with error: libcuda.so.1: cannot open shared object file", ErrNoProvider,
+			"no NVIDIA driver"},
 		{"CUDA failure 100: no CUDA-capable device is detected", ErrNoDevice, "nvidia-smi"},
 		{"CUDA failure 101: invalid device ordinal", ErrNoDevice, "cuda:1: this machine has fewer"},
 		{"Invalid device ID: 1, must be between 0 (inclusive) and 1 (exclusive).", ErrNoDevice,
@@ -186,6 +189,41 @@ func TestFailuresOfAGPU(t *testing.T) {
 			t.Errorf("graphError(%q) = %v, want %v", text, err, kind)
 		}
 	}
+}
+
+// The versions of CUDA's libraries are those that the provider was linked with.
+func TestCUDALibraries(t *testing.T) {
+	for _, tt := range []struct{ linked, want []string }{
+		{[]string{"libcublas.so.12", "libcudnn.so.9", "libcudart.so.12"},
+			[]string{"libcudart.so.12", "libnvrtc.so.12", "libcublas.so.12", "libcudnn.so.9"}},
+		{[]string{"libnvrtc.so.13", "libcublasLt.so.13", "libcudart.so.13", "libcufft.so.12", "libcuda.so.1"},
+			[]string{"libcudart.so.13", "libnvrtc.so.13", "libcublasLt.so.13", "libcufft.so.12"}},
+	} {
+		provider := sharedLibrary(t, "libprovider.so", tt.linked...)
+		if got, err := cudaLibraries(provider); err != nil || !slices.Equal(got, tt.want) {
+			t.Errorf("cudaLibraries of one linked with %v = %v, %v, want %v", tt.linked, got, err, tt.want)
+		}
+	}
+	if err := loadCUDA(os.DevNull, t.TempDir()); err == nil {
+		t.Error("loadCUDA takes a file that is no library")
+	}
+}
+
+// sharedLibrary links an empty shared library with empty ones of the given names.
+func sharedLibrary(t *testing.T, name string, linked ...string) string {
+	t.Helper()
+	dir := t.TempDir()
+	var paths []string
+	for _, other := range linked {
+		paths = append(paths, sharedLibrary(t, other))
+	}
+	out := filepath.Join(dir, name)
+	args := append([]string{"-shared", "-nostdlib", "-x", "c", os.DevNull, "-x", "none", "-Wl,-soname," + name,
+		"-Wl,--no-as-needed", "-o", out}, paths...)
+	if text, err := exec.CommandContext(t.Context(), "cc", args...).CombinedOutput(); err != nil {
+		t.Fatalf("cc: %v\n%s", err, text)
+	}
+	return out
 }
 
 func TestRunErrors(t *testing.T) {

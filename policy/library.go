@@ -35,10 +35,12 @@ static char *set_run(void *library, void *options, const char *key, const char *
 import "C"
 
 import (
+	"debug/elf"
 	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
+	"strings"
 	"unsafe"
 
 	ort "github.com/yalue/onnxruntime_go"
@@ -105,20 +107,50 @@ func mapLargeBlocks(bytes int) error {
 	return nil
 }
 
-// cudaLibraries are the libraries of ONNX Runtime's CUDA provider, each after those that it needs
-// itself. Once loaded here they are found without LD_LIBRARY_PATH; cuDNN finds its own parts in its
-// folder.
-var cudaLibraries = []string{
-	"libcudart.so.12", "libnvrtc.so.12", "libcublasLt.so.12", "libcublas.so.12", "libcurand.so.10", "libcufft.so.11",
-	"libcudnn.so.9",
+// cudaParts are the libraries of CUDA that ONNX Runtime's CUDA provider needs, each after those that
+// it needs itself. cuDNN loads NVRTC and finds its own parts in its folder.
+var cudaParts = []string{"cudart", "nvrtc", "cublasLt", "cublas", "curand", "cufft", "cudnn"}
+
+// cudaLibraries returns the file names of those libraries in the versions that a provider was
+// linked with: a build for CUDA 13 needs libcudart.so.13, one for CUDA 12 libcudart.so.12.
+func cudaLibraries(provider string) ([]string, error) {
+	file, err := elf.Open(provider)
+	if err != nil {
+		return nil, err
+	}
+	defer file.Close()
+	linked, err := file.ImportedLibraries()
+	if err != nil {
+		return nil, err
+	}
+	version := map[string]string{}
+	for _, name := range linked {
+		part, number, _ := strings.Cut(strings.TrimPrefix(name, "lib"), ".so.")
+		version[part] = number
+	}
+	if version["nvrtc"] == "" { // only cuDNN needs it
+		version["nvrtc"] = version["cudart"]
+	}
+	var names []string
+	for _, part := range cudaParts {
+		if version[part] != "" {
+			names = append(names, "lib"+part+".so."+version[part])
+		}
+	}
+	return names, nil
 }
 
 var tensorRTLibraries = []string{"libnvinfer.so.10", "libnvinfer_plugin.so.10", "libnvonnxparser.so.10"}
 
-// loadCUDA loads CUDA's libraries from the folders of NVIDIA's wheels (nvidia/*/lib) below site,
-// where they exist, otherwise by the system's loader.
-func loadCUDA(site string) error {
-	for _, name := range cudaLibraries {
+// loadCUDA loads the provider's CUDA libraries from the folders of NVIDIA's wheels (nvidia/*/lib)
+// below site, where they exist, otherwise by the system's loader. Once loaded here, the provider
+// finds them without LD_LIBRARY_PATH.
+func loadCUDA(provider, site string) error {
+	names, err := cudaLibraries(provider)
+	if err != nil {
+		return fmt.Errorf("the CUDA provider cannot be read: %w", err)
+	}
+	for _, name := range names {
 		// the pattern is well formed
 		if found, _ := filepath.Glob(filepath.Join(site, "nvidia", "*", "lib", name)); len(found) > 0 {
 			name = found[0]
