@@ -1,9 +1,11 @@
 package policy
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"math"
+	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -33,7 +35,8 @@ type Options struct {
 
 	Progress func(Test) // called after each run of the self-test; may be nil
 
-	device Device // parsed from Device
+	device  Device // parsed from Device
+	perSize bool   // a session for each batch size on any device, for tests
 }
 
 // withDefaults sets the fields that are zero and checks the others.
@@ -90,9 +93,10 @@ type Model struct {
 	device         Device
 	instead        error // why device is not the one asked for
 	session        *session
-	loop           *loop       // the steps of a policy in two graphs, the first of which is session; otherwise nil
-	runs           []run       // [buffer * MaxBatch + batch - 1]
-	tensors        []ort.Value // of all runs
+	sized          map[int]*session // with a session for each of the BatchSizes: see perSize
+	loop           *loop            // the steps of a policy in two graphs, the first of which is session; otherwise nil
+	runs           []run            // [buffer * MaxBatch + batch - 1]
+	tensors        []ort.Value      // of all runs
 	headOptions    *ort.RunOptions
 	stepOptions    *ort.RunOptions // of the loop's steps
 	host           [][]byte        // the memory of all tensors
@@ -180,8 +184,58 @@ func (m *Model) load() error {
 	if err != nil {
 		return err
 	}
-	m.session, err = m.openGraph(graphName, inputs, outputs)
-	return err
+	if m.session, err = m.openGraph(graphName, inputs, outputs); err != nil || !m.perSize() {
+		return err
+	}
+	m.sized = map[int]*session{m.opt.MaxBatch: m.session}
+	for _, rows := range BatchSizes(m.opt.MaxBatch) {
+		if m.sized[rows] != nil {
+			continue
+		}
+		if m.sized[rows], err = m.openGraph(graphName, inputs, outputs); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// maxSizedWeights bounds the weights of the sessions of all batch sizes together.
+const maxSizedWeights = 4 << 30
+
+// perSize reports whether each of the BatchSizes has a session of its own. The CUDA provider plans a
+// convolution anew whenever the batch size differs from that of the session's last run: an ACT whose
+// run takes 6 ms took 75 ms (docs/lab/gpu.md). A batch of another size runs in the next larger one.
+func (m *Model) perSize() bool {
+	if m.opt.perSize {
+		return true
+	}
+	if m.device.Kind != deviceCUDA || m.opt.MaxBatch == 1 {
+		return false
+	}
+	path := filepath.Join(m.bundle.Dir, graphName)
+	graph, err := os.ReadFile(path)
+	if err != nil {
+		return false
+	}
+	weights := int64(len(graph))
+	if info, err := os.Stat(path + weightsExt); err == nil {
+		weights += info.Size()
+	}
+	return bytes.Contains(graph, []byte(convolution)) &&
+		weights*int64(len(BatchSizes(m.opt.MaxBatch))) <= maxSizedWeights
+}
+
+// convolution is the field op_type of a node Conv in an ONNX file: tag, length and text.
+const convolution = "\x22\x04Conv"
+
+// sessionOf returns the session that runs a batch, and the rows that it computes.
+func (m *Model) sessionOf(batch int) (*session, int) {
+	if m.sized == nil {
+		return m.session, batch
+	}
+	sizes := BatchSizes(m.opt.MaxBatch)
+	rows := sizes[slices.IndexFunc(sizes, func(n int) bool { return n >= batch })]
+	return m.sized[rows], rows
 }
 
 // checkGraph checks that one graph has exactly these inputs and scalars, and these outputs; with an
@@ -445,8 +499,13 @@ func (m *Model) Close() error {
 	if m.loop != nil {
 		errs = append(errs, m.loop.session.close())
 	}
-	if m.session != nil {
+	if m.session != nil && m.sized == nil {
 		errs = append(errs, m.session.close())
+	}
+	for _, s := range m.sized { // one of them is session
+		if s != nil {
+			errs = append(errs, s.close())
+		}
 	}
 	for _, memory := range m.host {
 		errs = append(errs, release(memory))

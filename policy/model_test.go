@@ -91,6 +91,31 @@ func TestStillModelKeepsTheCommittedPrefix(t *testing.T) {
 	}
 }
 
+// With a session for each batch size, a batch between two sizes gives the same chunks.
+func TestSessionPerBatchSize(t *testing.T) {
+	sized := openModel(t, demoDir, Options{MaxBatch: 5, perSize: true})
+	one := openModel(t, demoDir, Options{MaxBatch: 5})
+	for _, m := range []*Model{sized, one} {
+		for i := range 5 {
+			fillRow(m, i, uint64(i))
+			m.SetControls(i, Controls{})
+		}
+	}
+	for batch, want := range map[int]int{1: 1, 2: 2, 3: 4, 4: 4, 5: 5} {
+		if s, rows := sized.sessionOf(batch); rows != want || s != sized.sized[want] || s == nil {
+			t.Errorf("a batch of %d runs in the session of %d, want %d", batch, rows, want)
+		}
+		if err := errors.Join(sized.Run(batch), one.Run(batch)); err != nil {
+			t.Fatal(err)
+		}
+		for i := range batch {
+			if !slices.Equal(sized.ChunkRobot(i), one.ChunkRobot(i)) {
+				t.Errorf("row %d of a batch of %d differs", i, batch)
+			}
+		}
+	}
+}
+
 func TestBatchLeavesOtherRowsAlone(t *testing.T) {
 	m := openModel(t, stillDir, Options{MaxBatch: 2, Buffers: 2})
 	for i := range 4 {

@@ -167,22 +167,24 @@ func (m *Model) bind() (err error) {
 	return nil
 }
 
-// bindRun adds the run of rows first to first+batch-1.
+// bindRun adds the run of rows first to first+batch-1. A session of a larger size computes the rows
+// after them too, from whatever inputs they had last.
 func (m *Model) bindRun(first, batch int) error {
 	inputs, outputs := m.places(m.bundle.inputs()), m.places(m.bundle.outputs())
 	given := outputs
 	if m.loop != nil {
 		given = append([]place{m.loop.x[0]}, m.loop.carried...)
 	}
-	from, err := m.tie(inputs, first, batch)
+	head, rows := m.sessionOf(batch)
+	from, err := m.tie(inputs, first, rows)
 	if err != nil {
 		return err
 	}
-	to, err := m.tie(given, first, batch)
+	to, err := m.tie(given, first, rows)
 	if err != nil {
 		return err
 	}
-	r := run{head: m.session.pass(from, to, m.headOptions)}
+	r := run{head: head.pass(from, to, m.headOptions)}
 	if m.loop != nil {
 		if err := m.loop.bind(m, &r, inputs, outputs, first, batch); err != nil {
 			return err
