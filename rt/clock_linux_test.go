@@ -138,18 +138,3 @@ func TestParseSteal(t *testing.T) {
 		t.Errorf("StealTime allocates %v times, want 0", n)
 	}
 }
-
-func BenchmarkReadClock(b *testing.B) {
-	clock := KernelClock()
-	b.ReportAllocs()
-	for b.Loop() {
-		clock.Now()
-	}
-}
-
-func BenchmarkReadThreadCPU(b *testing.B) {
-	b.ReportAllocs()
-	for b.Loop() {
-		ThreadCPU()
-	}
-}

@@ -8,9 +8,8 @@ import (
 	"time"
 )
 
-// A reader of the file sees the ticks of a loop, from before the first until the last, and the time
-// without a tick that counts as a hang.
-func TestLoopBeatsTheProcessHeartbeat(t *testing.T) {
+func openHeartbeat(t *testing.T) *Heartbeat {
+	t.Helper()
 	f, err := ProcessHeartbeat()
 	if err != nil {
 		t.Fatal(err)
@@ -19,7 +18,14 @@ func TestLoopBeatsTheProcessHeartbeat(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer p.Close()
+	t.Cleanup(func() { p.Close() })
+	return p
+}
+
+// A reader of the file sees the ticks of a loop, from before the first until the last, and the time
+// without a tick that counts as a hang.
+func TestLoopBeatsTheProcessHeartbeat(t *testing.T) {
+	p := openHeartbeat(t)
 	if p.PID() != os.Getpid() || p.Timeout() != 0 {
 		t.Fatalf("process %d, timeout %v before any loop, want %d, 0", p.PID(), p.Timeout(), os.Getpid())
 	}
@@ -51,15 +57,7 @@ func TestLoopBeatsTheProcessHeartbeat(t *testing.T) {
 
 // After a panic in a tick the heartbeat expects no more ticks of its loop, while the process ends.
 func TestPanicStopsTheHeartbeat(t *testing.T) {
-	f, err := ProcessHeartbeat()
-	if err != nil {
-		t.Fatal(err)
-	}
-	p, err := OpenHeartbeat(f)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer p.Close()
+	p := openHeartbeat(t)
 	var stop atomic.Bool
 	done := make(chan time.Duration, 1)
 	go func() {

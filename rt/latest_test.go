@@ -123,15 +123,3 @@ func TestLatestNoAlloc(t *testing.T) {
 		t.Errorf("Back to Front allocates %v times, want 0", n)
 	}
 }
-
-func BenchmarkPassLatest(b *testing.B) {
-	l := NewLatest[[24]float32](nil)
-	key := int64(0)
-	b.ReportAllocs()
-	for b.Loop() {
-		key++
-		l.Back()[0] = 1
-		l.Publish(key)
-		l.Front()
-	}
-}

@@ -35,7 +35,11 @@ func runLoop(l *rt.Loop, n int, step func(rt.Tick) rt.Wait) error {
 
 func simulated(start rt.Instant) (*rt.Loop, *rttest.Clock) {
 	clock := rttest.NewClock(start)
-	return rt.NewLoop(rt.LoopConfig{Clock: clock, Period: period, CPU: rt.UnpinnedCPU}), clock
+	return loopOn(clock), clock
+}
+
+func loopOn(clock rt.Clock) *rt.Loop {
+	return rt.NewLoop(rt.LoopConfig{Clock: clock, Period: period, CPU: rt.UnpinnedCPU})
 }
 
 // A tick that ends late costs whole grid points and never shifts the grid.
@@ -195,12 +199,7 @@ func TestLoopModes(t *testing.T) {
 // A loop in simulated time never sleeps, so at SCHED_FIFO it would take a CPU
 // from everything else.
 func TestLoopInSimulatedTimeDoesNotAskTheKernel(t *testing.T) {
-	loop := rt.NewLoop(rt.LoopConfig{
-		Clock:  rttest.NewClock(0),
-		Period: period,
-		Mode:   rt.ModeRequire,
-		CPU:    rt.UnpinnedCPU,
-	})
+	loop := rt.NewLoop(rt.LoopConfig{Clock: rttest.NewClock(0), Period: period, Mode: rt.ModeRequire})
 	err := runLoop(loop, 1, func(rt.Tick) rt.Wait { return rt.Wait{} })
 	if !errors.Is(err, rt.ErrRealTimeRefused) || !strings.Contains(err.Error(), "simulated") {
 		t.Errorf("Run = %v, want ErrRealTimeRefused for simulated time", err)
@@ -239,13 +238,8 @@ func TestNewLoopPanicsWithout(t *testing.T) {
 		"a clock":  {Period: period},
 		"a period": {Clock: rttest.NewClock(0)},
 	} {
-		t.Run(name, func(t *testing.T) {
-			defer func() {
-				if recover() == nil {
-					t.Errorf("NewLoop(%+v) did not panic", cfg)
-				}
-			}()
-			rt.NewLoop(cfg)
-		})
+		if !rt.Panics(func() { rt.NewLoop(cfg) }) {
+			t.Errorf("NewLoop without %s did not panic", name)
+		}
 	}
 }

@@ -1,7 +1,6 @@
 package rt_test
 
 import (
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -25,16 +24,8 @@ func (s *stolen) SleepUntil(deadline rt.Instant) {
 }
 
 func TestATickStolenWhileWakingIsTheHosts(t *testing.T) {
-	const period = 10 * time.Millisecond
-	clock := &stolen{Clock: rttest.NewClock(0), at: rt.Instant(3 * period)}
-	l := rt.NewLoop(rt.LoopConfig{Clock: clock, Period: period, Mode: rt.ModeOff, CPU: rt.UnpinnedCPU})
-	var stop atomic.Bool
-	ticks := 0
-	l.Run(&stop, func(rt.Tick) rt.Wait {
-		ticks++
-		stop.Store(ticks == 6)
-		return rt.Wait{Meant: time.Millisecond}
-	})
+	l := loopOn(&stolen{Clock: rttest.NewClock(0), at: rt.Instant(3 * period)})
+	runLoop(l, 6, func(rt.Tick) rt.Wait { return rt.Wait{Meant: time.Millisecond} })
 	if s := l.Stats(); s.OverrunsOwn != 0 || s.OverrunsHost != 1 || s.Skipped != 5 {
 		t.Errorf("own %d, host %d, skipped %d; want 0, 1, 5", s.OverrunsOwn, s.OverrunsHost, s.Skipped)
 	}
@@ -50,8 +41,18 @@ type hosted struct {
 
 func (h *hosted) StealTime() time.Duration { h.reads++; return h.taken }
 
+// steps runs a loop for n ticks, with the number of the tick for each step.
+func (h *hosted) steps(n int, step func(i int, tick rt.Tick)) rt.LoopStats {
+	l, i := loopOn(h), 0
+	runLoop(l, n, func(tick rt.Tick) rt.Wait {
+		i++
+		step(i, tick)
+		return rt.Wait{}
+	})
+	return l.Stats()
+}
+
 func TestAPauseByTheHostInAStepIsTheHosts(t *testing.T) {
-	const period = 10 * time.Millisecond
 	for _, tt := range []struct {
 		name           string
 		works, taken   time.Duration
@@ -63,39 +64,28 @@ func TestAPauseByTheHostInAStepIsTheHosts(t *testing.T) {
 		{"a slow step, and a short pause", 60 * time.Millisecond, 20 * time.Millisecond, 1, 0},
 		{"just too short a pause", 60 * time.Millisecond, 40*time.Millisecond - 1, 1, 0},
 	} {
-		t.Run(tt.name, func(t *testing.T) {
-			clock := &hosted{Clock: rttest.NewClock(0), taken: time.Hour}
-			l := rt.NewLoop(rt.LoopConfig{Clock: clock, Period: period, Mode: rt.ModeOff, CPU: rt.UnpinnedCPU})
-			var stop atomic.Bool
-			ticks := 0
-			l.Run(&stop, func(rt.Tick) rt.Wait {
-				if ticks++; ticks == 50 {
-					clock.Work(tt.works)
-				} else if ticks == 53 {
-					clock.taken += tt.taken // the kernel counts it a little later
-				} else if ticks < 30 {
-					clock.taken += 30 * time.Millisecond // stolen long before, not then
-				}
-				stop.Store(ticks == 90)
-				return rt.Wait{}
-			})
-			if s := l.Stats(); s.OverrunsOwn != tt.own || s.OverrunsHost != tt.byTheHost {
-				t.Errorf("own %d, host %d; want %d, %d", s.OverrunsOwn, s.OverrunsHost, tt.own, tt.byTheHost)
+		clock := &hosted{Clock: rttest.NewClock(0), taken: time.Hour}
+		s := clock.steps(90, func(i int, _ rt.Tick) {
+			if i == 50 {
+				clock.Work(tt.works)
+			} else if i == 53 {
+				clock.taken += tt.taken // the kernel counts it a little later
+			} else if i < 30 {
+				clock.taken += 30 * time.Millisecond // stolen long before, not then
 			}
 		})
+		if s.OverrunsOwn != tt.own || s.OverrunsHost != tt.byTheHost {
+			t.Errorf("%s: own %d, host %d; want %d, %d", tt.name, s.OverrunsOwn, s.OverrunsHost, tt.own, tt.byTheHost)
+		}
 	}
 }
 
 // Stolen time excuses overruns of the same length, once.
 func TestOnePauseExcusesOneOverrun(t *testing.T) {
-	const period = 10 * time.Millisecond
 	clock := &hosted{Clock: rttest.NewClock(0)}
-	l := rt.NewLoop(rt.LoopConfig{Clock: clock, Period: period, Mode: rt.ModeOff, CPU: rt.UnpinnedCPU})
-	var stop atomic.Bool
 	var told []rt.Overrun
-	ticks := 0
-	l.Run(&stop, func(tick rt.Tick) rt.Wait {
-		switch ticks++; ticks {
+	s := clock.steps(90, func(i int, tick rt.Tick) {
+		switch i {
 		case 50:
 			clock.Work(40 * time.Millisecond)
 			clock.taken += 30 * time.Millisecond
@@ -105,10 +95,8 @@ func TestOnePauseExcusesOneOverrun(t *testing.T) {
 		if tick.Overrun.Own {
 			told = append(told, tick.Overrun)
 		}
-		stop.Store(ticks == 90)
-		return rt.Wait{}
 	})
-	if s := l.Stats(); s.OverrunsOwn != 1 || s.OverrunsHost != 1 || s.Excused != 30*time.Millisecond {
+	if s.OverrunsOwn != 1 || s.OverrunsHost != 1 || s.Excused != 30*time.Millisecond {
 		t.Errorf("own %d, host %d, excused %v; want 1, 1, 30 ms", s.OverrunsOwn, s.OverrunsHost, s.Excused)
 	}
 	if len(told) != 1 || told[0].CPU != 35*time.Millisecond {
@@ -119,41 +107,24 @@ func TestOnePauseExcusesOneOverrun(t *testing.T) {
 // The steal time of a host that has never taken any is read rarely; with stolen time it is read ten
 // times a second.
 func TestAMachineWithoutAHostIsHardlyAsked(t *testing.T) {
-	const period, ticks = 10 * time.Millisecond, 1000
 	for _, tt := range []struct {
 		taken    time.Duration
 		from, to int // reads in 10 s
 	}{{0, 9, 13}, {time.Hour, 90, 110}} {
 		clock := &hosted{Clock: rttest.NewClock(0), taken: tt.taken}
-		l := rt.NewLoop(rt.LoopConfig{Clock: clock, Period: period, Mode: rt.ModeOff, CPU: rt.UnpinnedCPU})
-		var stop atomic.Bool
-		n := 0
-		l.Run(&stop, func(rt.Tick) rt.Wait {
-			n++
-			stop.Store(n == ticks)
-			return rt.Wait{}
-		})
+		clock.steps(1000, func(int, rt.Tick) {})
 		if clock.reads < tt.from || clock.reads > tt.to {
-			t.Errorf("taken %v: the steal is read %d times in %v, want %d to %d", tt.taken, clock.reads, ticks*period,
-				tt.from, tt.to)
+			t.Errorf("taken %v: the steal is read %d times in 10 s, want %d to %d", tt.taken, clock.reads, tt.from,
+				tt.to)
 		}
 	}
 }
 
 // Each of any number of overruns in a row is booked.
 func TestEveryOverrunIsBooked(t *testing.T) {
-	const period = time.Millisecond
 	clock := &hosted{Clock: rttest.NewClock(0)}
-	l := rt.NewLoop(rt.LoopConfig{Clock: clock, Period: period, Mode: rt.ModeOff, CPU: rt.UnpinnedCPU})
-	var stop atomic.Bool
-	ticks := uint64(0)
-	l.Run(&stop, func(rt.Tick) rt.Wait {
-		ticks++
-		clock.Work(1500 * time.Microsecond)
-		stop.Store(ticks == 200)
-		return rt.Wait{}
-	})
-	if s := l.Stats(); s.OverrunsOwn != 200 || s.OverrunsHost != 0 {
+	s := clock.steps(200, func(int, rt.Tick) { clock.Work(15 * time.Millisecond) })
+	if s.OverrunsOwn != 200 || s.OverrunsHost != 0 {
 		t.Errorf("own %d, host %d; want 200, 0", s.OverrunsOwn, s.OverrunsHost)
 	}
 }

@@ -94,11 +94,3 @@ func TestWakerNoAlloc(t *testing.T) {
 		t.Errorf("Wake and Wait allocate %v times, want 0", n)
 	}
 }
-
-func BenchmarkWake(b *testing.B) {
-	w := newWaker(b)
-	b.ReportAllocs()
-	for b.Loop() {
-		w.Wake()
-	}
-}

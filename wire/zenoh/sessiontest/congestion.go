@@ -98,9 +98,9 @@ var congestion = []testCase{
 		payload := make([]byte, 64<<10)
 		for i := range n {
 			number(payload, i)
-			p.put(pub, payload, nil)
+			rttest.Do(pub.Put(payload, nil))
 		}
-		rttest.Eventually(p.T, "all samples", func() bool { return got.count() >= n })
+		got.await(p, n)
 		for i, s := range got.samples() {
 			if numberOf(s.Payload) != i {
 				p.Fatalf("sample %d came as number %d", numberOf(s.Payload), i)
@@ -129,7 +129,7 @@ var congestion = []testCase{
 		if p.fromLacks.Latest {
 			p.Skip("PutLatest is a Put here: which one is last is the network's choice")
 		}
-		rttest.Eventually(p.T, "something", func() bool { return g.count() > 0 })
+		g.await(p, 1)
 		p.Logf("%d of %d replaced", replaced, n)
 		if replaced == 0 {
 			p.Error("nothing was replaced while nobody took")

@@ -21,7 +21,6 @@ package sessiontest
 
 import (
 	"bytes"
-	"context"
 	"encoding/binary"
 	"fmt"
 	"slices"
@@ -85,15 +84,13 @@ func Carried(t *testing.T, open func(t *testing.T) Net) {
 // runCases runs each case in both directions.
 func runCases(t *testing.T, cases []testCase, open func(t *testing.T) Net) {
 	for _, c := range cases {
-		t.Run(c.name, func(t *testing.T) {
-			t.Run("left to right", func(t *testing.T) {
-				n := open(t)
-				c.run(pair{t, n.Left, n.Right, n.LeftLacks, n.RightLacks, n.Cut})
-			})
-			t.Run("right to left", func(t *testing.T) {
-				n := open(t)
-				c.run(pair{t, n.Right, n.Left, n.RightLacks, n.LeftLacks, n.Cut})
-			})
+		t.Run(c.name+", left to right", func(t *testing.T) {
+			n := open(t)
+			c.run(pair{t, n.Left, n.Right, n.LeftLacks, n.RightLacks, n.Cut})
+		})
+		t.Run(c.name+", right to left", func(t *testing.T) {
+			n := open(t)
+			c.run(pair{t, n.Right, n.Left, n.RightLacks, n.LeftLacks, n.Cut})
 		})
 	}
 }
@@ -101,38 +98,19 @@ func runCases(t *testing.T, cases []testCase, open func(t *testing.T) Net) {
 // blocking is a QoS under which no message is dropped.
 var blocking = wire.QoS{Priority: wire.Data, Reliable: true, Block: true}
 
-// must returns the result of a call that may not fail.
-func must[T any](p pair, what string, v T, err error) T {
-	p.Helper()
-	if err != nil {
-		p.Fatalf("%s = %v", what, err)
-	}
-	return v
-}
-
 func (p pair) publisher(s wire.Session, key string, qos wire.QoS) wire.Publisher {
-	p.Helper()
-	pub, err := s.Publisher(key, qos)
-	return must(p, "Publisher("+key+")", pub, err)
+	return rttest.Must(s.Publisher(key, qos))
 }
 
 func (p pair) subscribe(s wire.Session, expr string, deposit func(wire.Sample)) wire.Declaration {
-	p.Helper()
-	sub, err := s.Subscribe(expr, deposit)
-	return must(p, "Subscribe("+expr+")", sub, err)
+	return rttest.Must(s.Subscribe(expr, deposit))
 }
 
 func (p pair) queryable(s wire.Session, expr string, answer func(wire.Query)) wire.Declaration {
-	p.Helper()
-	q, err := s.Queryable(expr, answer)
-	return must(p, "Queryable("+expr+")", q, err)
+	return rttest.Must(s.Queryable(expr, answer))
 }
 
-func (p pair) token(s wire.Session, key string) wire.Declaration {
-	p.Helper()
-	d, err := s.Token(key)
-	return must(p, "Token("+key+")", d, err)
-}
+func (p pair) token(s wire.Session, key string) wire.Declaration { return rttest.Must(s.Token(key)) }
 
 // matched returns a publisher on key once its subscribers are known to it.
 func (p pair) matched(s wire.Session, key string, qos wire.QoS) wire.Publisher {
@@ -152,17 +130,10 @@ func (p pair) known() {
 		key := fmt.Sprintf("@c/known/%d", tokensMade.Add(1))
 		token := p.token(way[0], key)
 		rttest.Eventually(p.T, "the other end's declarations", func() bool {
-			all, err := way[1].Tokens(context.Background(), key, time.Second)
+			all, err := way[1].Tokens(p.Context(), key, time.Second)
 			return err == nil && len(all) > 0
 		})
 		token.Undeclare()
-	}
-}
-
-func (p pair) put(pub wire.Publisher, payload, attachment []byte) {
-	p.Helper()
-	if err := pub.Put(payload, attachment); err != nil {
-		p.Fatalf("Put(%d bytes) = %v", len(payload), err)
 	}
 }
 
@@ -186,6 +157,12 @@ func (b *basket) samples() []wire.Sample {
 }
 
 func (b *basket) count() int { return len(b.samples()) }
+
+// await waits for n samples at least.
+func (b *basket) await(p pair, n int) {
+	p.Helper()
+	rttest.Eventually(p.T, fmt.Sprint(n, " samples"), func() bool { return b.count() >= n })
+}
 
 // keys lists the keys of the samples, sorted.
 func (b *basket) keys() []string {

@@ -1,7 +1,6 @@
 package sessiontest
 
 import (
-	"context"
 	"errors"
 	"slices"
 	"sync/atomic"
@@ -27,7 +26,7 @@ var life = []testCase{
 			before := got.count()
 			rttest.Eventually(p.T, "a sample", func() bool { pub.Put(nil, nil); return got.count() > before })
 			rttest.Eventually(p.T, "a reply", func() bool {
-				r, err := p.from.Get(context.Background(), "@c/re/q", nil, time.Second)
+				r, err := p.from.Get(p.Context(), "@c/re/q", nil, time.Second)
 				return err == nil && slices.Equal(texts(r), []string{"yes"})
 			})
 			rttest.Eventually(p.T, "the token", func() bool { all := d.of("@c/re/t"); return len(all)%2 == 1 })
@@ -49,8 +48,8 @@ var life = []testCase{
 		// Two declarations of the same subscription deliver each sample once.
 		got.settled()
 		before := got.count()
-		p.put(pub, []byte("once"), nil)
-		rttest.Eventually(p.T, "the sample", func() bool { return got.count() > before })
+		rttest.Do(pub.Put([]byte("once"), nil))
+		got.await(p, before+1)
 		if n := got.settled() - before; n != 1 {
 			p.Errorf("one sample came %d times", n)
 		}
@@ -66,7 +65,7 @@ var life = []testCase{
 			p.Errorf("Close = %v", err)
 		}
 		p.reads(d, "+@c/close/t", "-@c/close/t")
-		r, err := p.from.Get(context.Background(), "@c/close/q", nil, rttest.Patience)
+		r, err := p.from.Get(p.Context(), "@c/close/q", nil, rttest.Patience)
 		if len(r) != 0 || err != nil && !errors.Is(err, wire.ErrDisconnected) {
 			p.Errorf("Get = %v, %v, want nothing", texts(r), err)
 		}
@@ -83,8 +82,8 @@ var life = []testCase{
 		}
 		after := declareErrors(p.from, "@c/x")
 		after["SubscribeTokens"] = errorOf(p.from.SubscribeTokens("@c/x", func(string, bool) {}))
-		after["Get"] = errorOf(p.from.Get(context.Background(), "@c/x", nil, time.Second))
-		after["Tokens"] = errorOf(p.from.Tokens(context.Background(), "@c/x", time.Second))
+		after["Get"] = errorOf(p.from.Get(p.Context(), "@c/x", nil, time.Second))
+		after["Tokens"] = errorOf(p.from.Tokens(p.Context(), "@c/x", time.Second))
 		after["Put"] = pub.Put(nil, nil)
 		after["PutLatest"] = errorOf(pub.PutLatest(nil, nil))
 		after["a second Close"] = p.from.Close()
@@ -105,7 +104,7 @@ var life = []testCase{
 		go func() {
 			defer close(done)
 			for p.from.Connected() { // the first attempt may find no other session yet
-				p.from.Get(context.Background(), "@c/wait", nil, rttest.Patience)
+				p.from.Get(p.Context(), "@c/wait", nil, rttest.Patience)
 			}
 		}()
 		rttest.Eventually(p.T, "the question", func() bool { return len(asked) > 0 })

@@ -24,60 +24,36 @@ func declareErrors(s wire.Session, key string) map[string]error {
 func errorOf(_ any, err error) error { return err }
 
 var pubsub = []testCase{
-	{"samples of 0 B to 5 MB arrive whole and in order", func(p pair) {
+	// Put copies: the same buffers hold the next sample.
+	{"samples of 0 B to 5 MB arrive whole and in order, with their attachments", func(p pair) {
 		var got basket
 		p.subscribe(p.to, "@c/*/size", got.deposit)
 		pub := p.matched(p.from, "@c/r1/size", blocking)
-		sizes := []int{0, 1, 63, 64, 127, 128, 4096, 16383, 65400, 65480, 65535, 65536, 100_000, 1 << 20, 5 << 20, 7}
-		for i, n := range sizes {
-			p.put(pub, pattern(i, n), pattern(i, 27))
+		var all []wire.Sample
+		for i, n := range []int{0, 1, 63, 64, 127, 128, 4096, 16383, 65400, 65480, 65535, 65536, 100_000, 1 << 20, 5 << 20} {
+			all = append(all, wire.Sample{Key: "@c/r1/size", Payload: pattern(i, n), Attachment: pattern(i, 27)})
 		}
-		rttest.Eventually(p.T, "all samples", func() bool { return got.count() >= len(sizes) })
-		for i, s := range got.samples() {
-			if i >= len(sizes) || s.Key != "@c/r1/size" || !bytes.Equal(s.Payload, pattern(i, sizes[i])) ||
-				!bytes.Equal(s.Attachment, pattern(i, 27)) {
-				p.Fatalf("sample %d: key %s, %d bytes, attachment % x", i, s.Key, len(s.Payload), s.Attachment)
+		for i, n := range []int{0, 1, 1000, 1 << 16} {
+			if n < 1<<16 || !p.toLacks.LongAttachment {
+				all = append(all, wire.Sample{Key: "@c/r1/size", Payload: []byte("x"), Attachment: pattern(i, n)})
 			}
 		}
-	}},
-	{"attachments of 0 to 64 KiB arrive, and a missing one is nil", func(p pair) {
-		var got basket
-		p.subscribe(p.to, "@c/att", got.deposit)
-		pub := p.matched(p.from, "@c/att", blocking)
-		sizes := []int{0, 1, 27, 1000, 1 << 16}
-		if p.toLacks.LongAttachment {
-			sizes = sizes[:4]
-		}
-		for i, n := range sizes {
-			att := pattern(i, n)
-			if n == 0 {
-				att = nil
+		payload, attachment := make([]byte, 5<<20), make([]byte, 1<<16)
+		for _, s := range all {
+			var att []byte // nil, where it is empty
+			if n := copy(attachment, s.Attachment); n > 0 {
+				att = attachment[:n]
 			}
-			p.put(pub, []byte("x"), att)
-		}
-		rttest.Eventually(p.T, "all samples", func() bool { return got.count() >= len(sizes) })
-		for i, s := range got.samples() {
-			if want := pattern(i, sizes[i]); !bytes.Equal(s.Attachment, want) || sizes[i] == 0 && s.Attachment != nil {
-				p.Errorf("attachment %d = %d bytes, want %d", i, len(s.Attachment), len(want))
-			}
-		}
-	}},
-	{"Put copies before it returns", func(p pair) {
-		var got basket
-		p.subscribe(p.to, "@c/copy", got.deposit)
-		pub := p.matched(p.from, "@c/copy", blocking)
-		payload, att := pattern(0, 100_000), pattern(0, 27)
-		for i := range 20 {
-			copy(payload, pattern(i, len(payload)))
-			copy(att, pattern(i, len(att)))
-			p.put(pub, payload, att)
+			rttest.Do(pub.Put(payload[:copy(payload, s.Payload)], att))
 		}
 		clear(payload)
-		clear(att)
-		rttest.Eventually(p.T, "all samples", func() bool { return got.count() >= 20 })
+		clear(attachment)
+		got.await(p, len(all))
 		for i, s := range got.samples() {
-			if !bytes.Equal(s.Payload, pattern(i, len(payload))) || !bytes.Equal(s.Attachment, pattern(i, len(att))) {
-				p.Errorf("sample %d was changed after Put had returned", i)
+			if i >= len(all) || s.Key != all[i].Key || !bytes.Equal(s.Payload, all[i].Payload) ||
+				!bytes.Equal(s.Attachment, all[i].Attachment) || len(all[i].Attachment) == 0 && s.Attachment != nil {
+				p.Fatalf("sample %d: key %s, %d bytes, attachment % x", i, s.Key, len(s.Payload),
+					s.Attachment[:min(27, len(s.Attachment))])
 			}
 		}
 	}},
@@ -103,10 +79,10 @@ var pubsub = []testCase{
 			p.subscribe(p.to, root+"mark", mark.deposit)
 			last := p.matched(p.from, root+"mark", blocking)
 			for _, k := range keys {
-				p.put(p.publisher(p.from, root+k, blocking), nil, nil)
+				rttest.Do(p.publisher(p.from, root+k, blocking).Put(nil, nil))
 			}
-			p.put(last, nil, nil) // later than those before on the same lane
-			rttest.Eventually(p.T, "the mark", func() bool { return mark.count() > 0 })
+			rttest.Do(last.Put(nil, nil)) // later than those before on the same lane
+			mark.await(p, 1)
 			want := []string{}
 			for _, k := range tt.want {
 				want = append(want, root+k)
@@ -123,13 +99,13 @@ var pubsub = []testCase{
 		p.subscribe(p.to, "@c/over/a", same.deposit)
 		pub := p.matched(p.from, "@c/over/a", blocking)
 		for range 50 {
-			p.put(pub, nil, nil)
+			rttest.Do(pub.Put(nil, nil))
 		}
-		rttest.Eventually(p.T, "all samples", func() bool {
-			return wide.count() >= 50 && narrow.count() >= 50 && same.count() >= 50
-		})
-		if a, b, c := wide.settled(), narrow.settled(), same.settled(); a != 50 || b != 50 || c != 50 {
-			p.Errorf("%d, %d and %d samples, want 50 each", a, b, c)
+		for _, b := range []*basket{&wide, &narrow, &same} {
+			b.await(p, 50)
+			if n := b.settled(); n != 50 {
+				p.Errorf("%d samples, want 50", n)
+			}
 		}
 	}},
 	{"an undeclared subscriber receives nothing more", func(p pair) {
@@ -137,14 +113,14 @@ var pubsub = []testCase{
 		sub := p.subscribe(p.to, "@c/un/a", got.deposit)
 		p.subscribe(p.to, "@c/un/b", rest.deposit)
 		a, b := p.matched(p.from, "@c/un/a", blocking), p.matched(p.from, "@c/un/b", blocking)
-		p.put(a, nil, nil)
-		rttest.Eventually(p.T, "one sample", func() bool { return got.count() == 1 })
+		rttest.Do(a.Put(nil, nil))
+		got.await(p, 1)
 		if err := sub.Undeclare(); err != nil {
 			p.Errorf("Undeclare = %v", err)
 		}
-		p.put(a, nil, nil)
-		p.put(b, nil, nil)
-		rttest.Eventually(p.T, "the other's sample", func() bool { return rest.count() == 1 })
+		rttest.Do(a.Put(nil, nil))
+		rttest.Do(b.Put(nil, nil))
+		rest.await(p, 1)
 		if got.count() != 1 {
 			p.Errorf("%d samples after Undeclare, want the 1 from before", got.count())
 		}
@@ -159,13 +135,11 @@ var pubsub = []testCase{
 			running.Add(-1)
 		}
 		p.subscribe(p.to, "@c/serial/*", func(wire.Sample) { happen() })
-		if _, err := p.to.SubscribeTokens("@c/serial/*", func(string, bool) { happen() }); err != nil {
-			p.Fatal(err)
-		}
+		rttest.Must(p.to.SubscribeTokens("@c/serial/*", func(string, bool) { happen() }))
 		pub := p.matched(p.from, "@c/serial/a", blocking)
 		for range 500 {
 			token := p.token(p.from, "@c/serial/t")
-			p.put(pub, nil, nil)
+			rttest.Do(pub.Put(nil, nil))
 			token.Undeclare()
 		}
 		rttest.Eventually(p.T, "all samples and some tokens", func() bool { return n.Load() > 500 })
@@ -180,9 +154,9 @@ var pubsub = []testCase{
 		p.subscribe(p.to, "@c/ping", func(s wire.Sample) { answer.Put(s.Payload, nil) })
 		ping := p.matched(p.from, "@c/ping", blocking)
 		for i := range 20 {
-			p.put(ping, pattern(i, 500), nil)
+			rttest.Do(ping.Put(pattern(i, 500), nil))
 		}
-		rttest.Eventually(p.T, "all answers", func() bool { return pong.count() >= 20 })
+		pong.await(p, 20)
 	}},
 	{"bad keys are refused", func(p pair) {
 		for _, key := range []string{"", "/a", "a/", "a//b", "a#b", "a?b", "a*", "x$y", "**/**", "$*"} {

@@ -23,9 +23,7 @@ func replier(key, text string) func(wire.Query) {
 }
 
 func (p pair) get(s wire.Session, key string, payload []byte) []wire.Reply {
-	p.Helper()
-	r, err := s.Get(context.Background(), key, payload, rttest.Patience)
-	return must(p, "Get("+key+")", r, err)
+	return rttest.Must(s.Get(p.Context(), key, payload, rttest.Patience))
 }
 
 // texts lists the payloads of replies, sorted, errors with an exclamation mark.
@@ -46,7 +44,7 @@ func texts(replies []wire.Reply) []string {
 func (p pair) reached(s wire.Session, key string, n int) {
 	p.Helper()
 	rttest.Eventually(p.T, fmt.Sprintf("%d replies on %s", n, key), func() bool {
-		r, err := s.Get(context.Background(), key, nil, time.Second)
+		r, err := s.Get(p.Context(), key, nil, time.Second)
 		return err == nil && len(r) == n
 	})
 }
@@ -77,39 +75,24 @@ var sizesOfReplies = testCase{"replies of 0 B to 5 MB arrive whole", func(p pair
 
 var queries = []testCase{
 	{"a query brings its key and payload, and its reply too", func(p pair) {
-		type asked struct {
-			key     string
-			payload []byte
-		}
-		var mu sync.Mutex
-		var got []asked
+		var got basket
 		p.queryable(p.to, "@c/q/*", func(q wire.Query) {
-			mu.Lock()
-			got = append(got, asked{q.Key(), bytes.Clone(q.Payload())})
-			mu.Unlock()
+			got.deposit(wire.Sample{Key: q.Key(), Payload: q.Payload()})
 			q.Reply("@c/q/a", append([]byte("re:"), q.Payload()...))
 			q.Finish()
 		})
 		p.reached(p.from, "@c/q/*", 1)
-		mu.Lock()
-		got = nil
-		mu.Unlock()
+		before := got.count()
 		r := p.get(p.from, "@c/q/*", pattern(3, 200_000))
-		if len(r) != 1 {
-			p.Fatalf("%d replies, want 1", len(r))
-		}
-		if a := r[0]; a.Key != "@c/q/a" || a.Err || !bytes.Equal(a.Payload,
-			append([]byte("re:"), pattern(3, 200_000)...)) {
-			p.Errorf("reply %s: %d bytes", a.Key, len(a.Payload))
+		if len(r) != 1 || r[0].Key != "@c/q/a" || r[0].Err ||
+			!bytes.Equal(r[0].Payload, append([]byte("re:"), pattern(3, 200_000)...)) {
+			p.Errorf("%d replies, want one of all bytes", len(r))
 		}
 		p.get(p.from, "@c/q/a", nil)
-		mu.Lock()
-		defer mu.Unlock()
-		if len(got) != 2 || got[0].key != "@c/q/*" || !bytes.Equal(got[0].payload, pattern(3, 200_000)) {
-			p.Fatalf("the queryable was asked %d times", len(got))
-		}
-		if got[1].key != "@c/q/a" || len(got[1].payload) != 0 {
-			p.Errorf("a bare query came as %+v", got[1])
+		asked := got.samples()[before:]
+		if len(asked) != 2 || asked[0].Key != "@c/q/*" || !bytes.Equal(asked[0].Payload, pattern(3, 200_000)) ||
+			asked[1].Key != "@c/q/a" || len(asked[1].Payload) != 0 {
+			p.Errorf("the queryable was asked %d times, or for something else", len(asked))
 		}
 	}},
 	{"several replies and errors come, in their order", func(p pair) {
@@ -165,20 +148,20 @@ var queries = []testCase{
 			hold <- q
 		})
 		rttest.Eventually(p.T, "a reply before the timeout", func() bool {
-			r, _ := p.from.Get(context.Background(), "@c/slow", nil, 500*time.Millisecond)
+			r, _ := p.from.Get(p.Context(), "@c/slow", nil, 500*time.Millisecond)
 			return slices.Contains(texts(r), "first")
 		})
 		for len(hold) > 0 {
 			(<-hold).Finish()
 		}
-		if _, err := p.from.Get(context.Background(), "@c/slow", nil, 0); err == nil {
+		if _, err := p.from.Get(p.Context(), "@c/slow", nil, 0); err == nil {
 			p.Error("a query without a timeout was accepted")
 		}
 	}},
 	{"the context ends a query", func(p pair) {
 		p.queryable(p.to, "@c/ctx", func(q wire.Query) { time.AfterFunc(time.Second, q.Finish) })
 		rttest.Eventually(p.T, "the deadline's error", func() bool {
-			ctx, cancel := context.WithTimeout(context.Background(), 50*time.Millisecond)
+			ctx, cancel := context.WithTimeout(p.Context(), 50*time.Millisecond)
 			defer cancel()
 			_, err := p.from.Get(ctx, "@c/ctx", nil, rttest.Patience)
 			return errors.Is(err, context.DeadlineExceeded)
@@ -210,7 +193,7 @@ var queries = []testCase{
 		if r := p.get(p.from, "@c/key", nil); len(r) != 0 || <-refused == nil {
 			p.Errorf("a foreign key was accepted: %v", r)
 		}
-		if _, err := p.from.Get(context.Background(), "a//b", nil, time.Second); err == nil {
+		if _, err := p.from.Get(p.Context(), "a//b", nil, time.Second); err == nil {
 			p.Error("a query on a bad key was accepted")
 		}
 	}},
@@ -231,7 +214,7 @@ var queries = []testCase{
 			go func() {
 				defer wg.Done()
 				key, want := fmt.Sprintf("@c/hundred/%d", i), pattern(i, 1000+i)
-				r, err := p.from.Get(context.Background(), key, want, rttest.Patience)
+				r, err := p.from.Get(p.Context(), key, want, rttest.Patience)
 				if err != nil || len(r) != 1 || !bytes.Equal(r[0].Payload, want) || r[0].Key != key {
 					p.Errorf("query %d: %d replies, %v", i, len(r), err)
 				}

@@ -1,7 +1,6 @@
 package sessiontest
 
 import (
-	"context"
 	"fmt"
 	"slices"
 	"sync"
@@ -41,10 +40,8 @@ func (d *diary) of(key string) (all []string) {
 }
 
 func (p pair) watch(s wire.Session, expr string) (*diary, wire.Declaration) {
-	p.Helper()
 	d := new(diary)
-	w, err := s.SubscribeTokens(expr, d.deposit)
-	return d, must(p, "SubscribeTokens("+expr+")", w, err)
+	return d, rttest.Must(s.SubscribeTokens(expr, d.deposit))
 }
 
 // reads waits until a diary has exactly these entries, in any order.
@@ -67,7 +64,7 @@ func (p pair) reads(d *diary, want ...string) {
 func (p pair) lists(s wire.Session, expr string, want ...string) {
 	p.Helper()
 	rttest.Eventually(p.T, fmt.Sprint("the list ", want), func() bool {
-		got, err := s.Tokens(context.Background(), expr, rttest.Patience)
+		got, err := s.Tokens(p.Context(), expr, rttest.Patience)
 		return err == nil && slices.Equal(got, want)
 	})
 }
@@ -200,7 +197,7 @@ var tokens = []testCase{
 	}},
 	{"nobody's list comes at once", func(p pair) {
 		began := time.Now()
-		got, err := p.from.Tokens(context.Background(), "@c/none/*", rttest.Patience)
+		got, err := p.from.Tokens(p.Context(), "@c/none/*", rttest.Patience)
 		if err != nil || len(got) != 0 || time.Since(began) > rttest.Patience/2 {
 			p.Errorf("Tokens = %v, %v after %v, want nothing at once", got, err, time.Since(began))
 		}
