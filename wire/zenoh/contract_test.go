@@ -8,11 +8,10 @@ import (
 	"github.com/edge-rt/edge-rt/wire/zenoh/sessiontest"
 )
 
-// silent is the configuration of a session that retries quickly, does not log, and keeps its links
-// on a starved machine.
-func silent(at string) Config {
+// patient is the configuration of a session that retries quickly and keeps its links on a starved
+// machine.
+func patient(at string) Config {
 	cfg := quick(at)
-	cfg.Log = func(string) {}
 	cfg.Lease = 20 * time.Second
 	return cfg
 }
@@ -20,8 +19,8 @@ func silent(at string) Config {
 // Goal: wire.Session's promises hold between a client and our listener.
 func TestContractAtOurListener(t *testing.T) {
 	sessiontest.Run(t, func(t *testing.T) sessiontest.Net {
-		server, at := listener(t, Config{Log: func(string) {}, Lease: 20 * time.Second})
-		left := mustOpen(t, silent(at))
+		server, at := listener(t, Config{Lease: 20 * time.Second})
+		left := mustOpen(t, patient(at))
 		return sessiontest.Net{Left: left, Right: server, Cut: func() { cut(left) }}
 	})
 }
@@ -29,8 +28,8 @@ func TestContractAtOurListener(t *testing.T) {
 // Goal: they hold between two clients of our listener.
 func TestContractThroughOurListener(t *testing.T) {
 	sessiontest.Run(t, func(t *testing.T) sessiontest.Net {
-		_, at := listener(t, Config{Log: func(string) {}, Lease: 20 * time.Second})
-		left, right := mustOpen(t, silent(at)), mustOpen(t, silent(at))
+		_, at := listener(t, Config{Lease: 20 * time.Second})
+		left, right := mustOpen(t, patient(at)), mustOpen(t, patient(at))
 		return sessiontest.Net{Left: left, Right: right, Cut: func() { cut(left); cut(right) }}
 	})
 }
@@ -38,12 +37,12 @@ func TestContractThroughOurListener(t *testing.T) {
 // Goal: they hold between the clients of two listeners, one of which has dialled the other.
 func TestContractThroughTwoListeners(t *testing.T) {
 	sessiontest.Run(t, func(t *testing.T) sessiontest.Net {
-		_, at := listener(t, Config{Log: func(string) {}, Lease: 20 * time.Second})
-		cfg := silent(at)
+		_, at := listener(t, Config{Lease: 20 * time.Second})
+		cfg := patient(at)
 		cfg.Listen = []string{"tcp/127.0.0.1:0"}
 		second, next := listener(t, cfg)
 		rttest.Eventually(t, "the listeners to meet", second.Connected)
-		left, right := mustOpen(t, silent(at)), mustOpen(t, silent(next))
+		left, right := mustOpen(t, patient(at)), mustOpen(t, patient(next))
 		return sessiontest.Net{Left: left, Right: right, Cut: func() { cut(left); cut(right) }}
 	})
 }
@@ -51,9 +50,9 @@ func TestContractThroughTwoListeners(t *testing.T) {
 // over opens a listener and a client of it, configured for one transport.
 func over(t *testing.T, listen, dial Config) (server, client *Session) {
 	t.Helper()
-	listen.Log, listen.Lease = func(string) {}, 20*time.Second
+	listen.Lease = 20 * time.Second
 	server, at := listener(t, listen)
-	quiet := silent(at)
+	quiet := patient(at)
 	quiet.TLS = dial.TLS
 	return server, mustOpen(t, quiet)
 }
@@ -81,7 +80,7 @@ func TestContractOverEveryTransport(t *testing.T) {
 		secure.listen.Listen = append(secure.listen.Listen, file.listen.Listen...)
 		sessiontest.Carried(t, func(t *testing.T) sessiontest.Net {
 			server, left := over(t, secure.listen, secure.dial)
-			right := mustOpen(t, silent(server.Endpoints()[1]))
+			right := mustOpen(t, patient(server.Endpoints()[1]))
 			return sessiontest.Net{Left: left, Right: right, Cut: func() { cut(left); cut(right) }}
 		})
 	})

@@ -160,7 +160,7 @@ func TestHostileKeys(t *testing.T) {
 // Goal: the memory for a link's declarations is bounded and counted, and freed with the link.
 func TestHostileCounts(t *testing.T) {
 	const maxDeclared, more = 16384, 500
-	victim, at := listener(t, Config{Log: func(string) {}})
+	victim, at := listener(t, Config{})
 	flood := func(n int, say func(a *attacker, id uint32, key string)) router.Held {
 		a := mustAttack(t, at)
 		for i := range uint32(n) {
@@ -234,7 +234,7 @@ func TestHostileQueriesAndRoutes(t *testing.T) {
 // is that for routes. A link that declares little is not crowded out: the links that declared the
 // most are ended instead.
 func TestHostileKeysAreBoundedInBytes(t *testing.T) {
-	victim, at := listener(t, Config{Log: func(string) {}})
+	victim, at := listener(t, Config{})
 	for n := range 3 {
 		a := mustAttack(t, at)
 		for i := range uint32(4000) {
@@ -267,7 +267,7 @@ func TestHostileKeysAreBoundedInBytes(t *testing.T) {
 // Goal: when links of one host each declare little but together too much, those links are ended,
 // and not a link of another host that declares more than any one of them.
 func TestManyLinksThatDeclareLittle(t *testing.T) {
-	victim, at := listener(t, Config{Log: func(string) {}})
+	victim, at := listener(t, Config{})
 	good := rttest.Must(attackFrom(t, "127.0.0.2", at, newZID()))
 	key := func(n int, i uint32) string {
 		return strings.Repeat(fmt.Sprintf("%d-%d/", n, i), 60) + strings.Repeat("x", 400)
@@ -349,7 +349,7 @@ func TestHostileWildcards(t *testing.T) {
 // Goal: silent connections displace each other and do not keep a good client out.
 func TestIdleConnectionsDoNotBlock(t *testing.T) {
 	rttest.RealTime(t)
-	victim, at := listener(t, Config{Log: func(string) {}})
+	victim, at := listener(t, Config{})
 	var first net.Conn
 	for range 100 + 50 { // a hundred may be in their handshake
 		conn := rttest.Must(net.Dial("tcp", strings.TrimPrefix(at, "tcp/")))
@@ -399,7 +399,7 @@ func TestAdmission(t *testing.T) {
 // chunk, not to the square: others do not wait.
 func TestWildChunksAreCheap(t *testing.T) {
 	rttest.RealTime(t)
-	victim, at := listener(t, Config{Log: func(string) {}})
+	victim, at := listener(t, Config{})
 	a := mustAttack(t, at)
 	for id := range uint32(5000) {
 		a.declare(codec.DeclareSubscriber, id+1, fmt.Sprintf("@g/%s%d", strings.Repeat("a", 890), id))

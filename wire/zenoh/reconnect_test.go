@@ -127,12 +127,12 @@ func TestUnfinishedQueryIsEnded(t *testing.T) {
 // and nothing else, and samples without a subscriber are not sent.
 func TestManyEdges(t *testing.T) {
 	const n = 20
-	server, at := listener(t, Config{Log: func(string) {}})
+	server, at := listener(t, Config{})
 	var heard samples
 	rttest.Must(server.Subscribe("@f/*/obs", heard.deposit))
 	got := make([]samples, n)
 	for i := range n {
-		edge := mustOpen(t, Config{Connect: []string{at}, Log: func(string) {}})
+		edge := mustOpen(t, Config{Connect: []string{at}})
 		rttest.Must(edge.Subscribe(fmt.Sprintf("@f/r%d/act", i), got[i].deposit))
 		pub := rttest.Must(edge.Publisher(fmt.Sprintf("@f/r%d/obs", i), wire.ObservationQoS))
 		rttest.Do(pub.Put([]byte{byte(i)}, nil))
@@ -173,7 +173,7 @@ func TestNeverLinkedToItself(t *testing.T) {
 func TestCloseLeavesNoGoroutine(t *testing.T) {
 	before := runtime.NumGoroutine()
 	for range 5 {
-		server, at := listener(t, Config{Log: func(string) {}})
+		server, at := listener(t, Config{})
 		edge := mustOpen(t, quick(at))
 		edge.Token("@x")
 		edge.Close()

@@ -38,8 +38,8 @@ func mustPublisher(t testing.TB, s *Session, key string, qos wire.QoS) wire.Publ
 // Goal: samples between two clients cost the listener, and the clients, no
 // allocation, in one batch and in fragments.
 func TestRelayAllocatesNothing(t *testing.T) {
-	_, at := listener(t, Config{Log: func(string) {}})
-	from, to := mustOpen(t, silent(at)), mustOpen(t, silent(at))
+	_, at := listener(t, Config{})
+	from, to := mustOpen(t, patient(at)), mustOpen(t, patient(at))
 	var n atomic.Int64
 	rttest.Must(to.Subscribe("@relay/*", func(s wire.Sample) { n.Add(1) }))
 	pub := mustPublisher(t, from, "@relay/a", wire.QoS{Reliable: true, Block: true})
@@ -70,10 +70,10 @@ func TestStuckLinksBlockNobody(t *testing.T) {
 	rttest.RealTime(t)
 	for _, block := range []bool{false, true} {
 		t.Run(fmt.Sprintf("block=%v", block), func(t *testing.T) {
-			server, at := listener(t, Config{Log: func(string) {}})
-			from := mustOpen(t, silent(at))
-			good := mustOpen(t, silent(at))
-			other := mustOpen(t, silent(at))
+			server, at := listener(t, Config{})
+			from := mustOpen(t, patient(at))
+			good := mustOpen(t, patient(at))
+			other := mustOpen(t, patient(at))
 			var got, gotOther atomic.Int64
 			good.Subscribe("@s/good", func(wire.Sample) { got.Add(1) })
 			good.Subscribe("@s/other", func(wire.Sample) { gotOther.Add(1) })
@@ -134,7 +134,7 @@ func TestNothingGoesRound(t *testing.T) {
 			var hubs, leaves []*Session
 			got := make([]samples, n)
 			for i := range n {
-				cfg := silent(ends[(i+1)%n])
+				cfg := patient(ends[(i+1)%n])
 				cfg.Listen = []string{ends[i]}
 				hubs = append(hubs, mustOpen(t, cfg))
 			}
@@ -143,7 +143,7 @@ func TestNothingGoesRound(t *testing.T) {
 					h := hubs[i].router.Held()
 					return h.Ready == n-1 && h.Links == n-1
 				})
-				leaves = append(leaves, mustOpen(t, silent(ends[i])))
+				leaves = append(leaves, mustOpen(t, patient(ends[i])))
 				leaves[i].Subscribe("@ring/**", got[i].deposit)
 				leaves[i].Token(fmt.Sprintf("@ring/%d", i))
 			}
@@ -185,7 +185,7 @@ func TestNothingGoesRound(t *testing.T) {
 func TestPeersAreNotBridged(t *testing.T) {
 	_, at := listener(t, Config{})
 	asPeer := func() *Session {
-		cfg := silent(at)
+		cfg := patient(at)
 		cfg.Listen = []string{"tcp/127.0.0.1:0"} // the listening node is a peer
 		s := mustOpen(t, cfg)
 		rttest.Eventually(t, "the link", s.Connected)
@@ -193,7 +193,7 @@ func TestPeersAreNotBridged(t *testing.T) {
 	}
 	a := asPeer()
 	b := asPeer()
-	client := mustOpen(t, silent(at))
+	client := mustOpen(t, patient(at))
 	var atB, atClient samples
 	b.Subscribe("@p/*", atB.deposit)
 	client.Subscribe("@p/*", atClient.deposit)
@@ -237,7 +237,7 @@ func received(got *samples, key string) bool {
 // others with the key written out.
 func TestNumberedKeysAreWrittenOut(t *testing.T) {
 	_, at := listener(t, Config{})
-	other := mustOpen(t, silent(at))
+	other := mustOpen(t, patient(at))
 	var got samples
 	other.Subscribe("@num/**", got.deposit)
 	other.Queryable("@num/q/*", func(q wire.Query) { q.Reply(q.Key(), []byte(q.Key())); q.Finish() })
@@ -281,11 +281,11 @@ func TestNumberedKeysAreWrittenOut(t *testing.T) {
 // exactly the other clients that match at that time, each subscriber once. The listener's caches
 // are in use all the while.
 func TestRelayAgainstModel(t *testing.T) {
-	hub, at := listener(t, Config{Log: func(string) {}, Lease: time.Minute})
+	hub, at := listener(t, Config{Lease: time.Minute})
 	const n = 3
 	var clients []*Session
 	for range n {
-		cfg := silent(at)
+		cfg := patient(at)
 		cfg.Lease = time.Minute // a starved machine is not the subject of this test
 		clients = append(clients, mustOpen(t, cfg))
 	}
@@ -403,7 +403,7 @@ func (a *attacker) asks(id uint32, key string, target codec.Target) (replies int
 // Goal: among the complete queryables of several clients, target "best" selects one and "all"
 // selects all; after the end of the best another is the best. Official queriers use these targets.
 func TestTargetsAcrossClients(t *testing.T) {
-	hub, at := listener(t, Config{Log: func(string) {}})
+	hub, at := listener(t, Config{})
 	linked := func() int { return hub.router.Held().Links }
 	asker := mustAttack(t, at)
 	var holders []*attacker
@@ -444,8 +444,8 @@ func TestTargetsAcrossClients(t *testing.T) {
 // Goal: a client that ends in the middle of a query ends its part of it.
 func TestQueryableLeavesInTheMiddle(t *testing.T) {
 	rttest.RealTime(t)
-	_, at := listener(t, Config{Log: func(string) {}})
-	asker, asked := mustOpen(t, silent(at)), mustOpen(t, silent(at))
+	_, at := listener(t, Config{})
+	asker, asked := mustOpen(t, patient(at)), mustOpen(t, patient(at))
 	waiting := make(chan struct{}, 1)
 	asked.Queryable("@wait", func(wire.Query) { waiting <- struct{}{} })
 	settled(t, asked)

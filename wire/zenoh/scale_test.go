@@ -19,8 +19,8 @@ const many = 10_000
 // listener, are found one by one, and vanish with their client. The official router takes more than
 // 20 s for such a client.
 func TestTenThousandDeclarations(t *testing.T) {
-	hub, at := listener(t, Config{Log: func(string) {}})
-	cfg := silent(at)
+	hub, at := listener(t, Config{})
+	cfg := patient(at)
 	cfg.Lease = time.Minute // a starved machine is not the subject of this test
 	holder, other := mustOpen(t, cfg), mustOpen(t, cfg)
 	var got atomic.Int64

@@ -29,9 +29,6 @@ func mustOpen(t *testing.T, cfg Config) *Session {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
 	defer cancel()
-	if testing.Verbose() && cfg.Log == nil {
-		cfg.Log = func(line string) { t.Log(line) }
-	}
 	s := rttest.Must(Open(ctx, cfg))
 	t.Cleanup(func() { s.Close() })
 	return s.(*Session)

@@ -64,10 +64,9 @@ func TestEverySizeAllocatesNothing(t *testing.T) {
 		for _, size := range []int{64, 4096, 100_000} {
 			t.Run(name+"/"+strconv.Itoa(size), func(t *testing.T) {
 				cfg.listen.Listen = append([]string(nil), cfg.listen.Listen...)
-				cfg.listen.Log = func(string) {}
 				a, at := listener(t, cfg.listen)
 				dial := cfg.dial
-				dial.Connect, dial.Log = []string{at}, func(string) {}
+				dial.Connect = []string{at}
 				once := trip(t, a, mustOpen(t, dial), size)
 				for range 500 {
 					once()
@@ -171,8 +170,8 @@ func TestSoakAllocatesNothing(t *testing.T) {
 	// As on an armed edge, the collector is off: a collection would empty the runtime's own caches,
 	// which then allocate.
 	defer debug.SetGCPercent(debug.SetGCPercent(-1))
-	server, at := listener(t, Config{KeepAlive: 2 * time.Millisecond, Log: func(string) {}})
-	edge := mustOpen(t, Config{Connect: []string{at}, KeepAlive: 2 * time.Millisecond, Log: func(string) {}})
+	server, at := listener(t, Config{KeepAlive: 2 * time.Millisecond})
+	edge := mustOpen(t, Config{Connect: []string{at}, KeepAlive: 2 * time.Millisecond})
 	var streams []*stream
 	for name, way := range map[string][2]*Session{"up": {edge, server}, "down": {server, edge}} {
 		streams = append(streams,

@@ -134,13 +134,11 @@ func exchange(t *testing.T, listen, dial Endpoint) (accepted, dialled error) {
 	return <-side, err
 }
 
-// Goal: each side trusts exactly the certificates that it should, and names the reason when it
-// refuses one.
+// Goal: each side trusts the certificates that it should; TestEachFailureHasItsOwnCure has the others.
 func TestTrust(t *testing.T) {
 	ours, foreign := endpointtest.New(t), endpointtest.New(t)
 	server, serverKey := ours.Issue("server", "localhost", "127.0.0.1", "::1")
 	other, otherKey := ours.Issue("other", "elsewhere.example")
-	stale, staleKey := ours.IssueUntil(time.Now().Add(-time.Hour), "stale", "127.0.0.1")
 	robot, robotKey := ours.Issue("robot")
 	stranger, strangerKey := foreign.Issue("stranger")
 	plain := Security{ListenCertificate: server, ListenKey: serverKey}
@@ -149,49 +147,25 @@ func TestTrust(t *testing.T) {
 		name         string
 		listen, dial Security
 		host         string
-		err          string // part of the dialling side's error
 	}{
-		{"by address", plain, Security{RootCA: ours.CA}, "127.0.0.1", ""},
-		{"by name", plain, Security{RootCA: ours.CA}, "localhost", ""},
-		{"another authority", plain, Security{RootCA: foreign.CA}, "127.0.0.1", "give the root CA that signed"},
-		{"the system's authorities", plain, Security{}, "127.0.0.1", "give the root CA that signed"},
-		{"another name", Security{ListenCertificate: other, ListenKey: otherKey}, Security{RootCA: ours.CA},
-			"127.0.0.1", "switch verify_name_on_connect off"},
+		{"by address", plain, Security{RootCA: ours.CA}, "127.0.0.1"},
+		{"by name", plain, Security{RootCA: ours.CA}, "localhost"},
 		{"another name, unchecked", Security{ListenCertificate: other, ListenKey: otherKey},
-			Security{RootCA: ours.CA, AnyName: true}, "127.0.0.1", ""},
-		{"another authority, name unchecked", plain, Security{RootCA: foreign.CA, AnyName: true}, "127.0.0.1",
-			"give the root CA that signed"},
-		{"expired", Security{ListenCertificate: stale, ListenKey: staleKey}, Security{RootCA: ours.CA}, "127.0.0.1",
-			"expired"},
-		{"expired, name unchecked", Security{ListenCertificate: stale, ListenKey: staleKey},
-			Security{RootCA: ours.CA, AnyName: true}, "127.0.0.1", "expired"},
+			Security{RootCA: ours.CA, AnyName: true}, "127.0.0.1"},
 		{"mutual", mutual, Security{
 			RootCA:             ours.CA,
 			ConnectCertificate: robot,
 			ConnectKey:         robotKey,
 			MutualTLS:          true,
-		}, "127.0.0.1", ""},
-		{"mutual, nothing shown", mutual, Security{RootCA: ours.CA}, "127.0.0.1", "it refused our certificate"},
-		{"mutual, a stranger", mutual, Security{RootCA: ours.CA, ConnectCertificate: stranger, ConnectKey: strangerKey},
-			"127.0.0.1", "it refused our certificate"},
+		}, "127.0.0.1"},
 		{"shown though not demanded", plain, Security{RootCA: ours.CA, ConnectCertificate: stranger,
-			ConnectKey: strangerKey}, "127.0.0.1", ""},
+			ConnectKey: strangerKey}, "127.0.0.1"},
 	} {
-		t.Run(tt.name, func(t *testing.T) {
-			accepted, dialled := exchange(t, Endpoint{TLS, "127.0.0.1:0", tt.listen},
-				Endpoint{TLS, tt.host + ":0", tt.dial})
-			if tt.err == "" {
-				if accepted != nil || dialled != nil {
-					t.Errorf("accepted with %v, dialled with %v", accepted, dialled)
-				}
-				return
-			}
-			var auth *AuthError
-			if !errors.As(dialled, &auth) || !strings.Contains(dialled.Error(), tt.err) || accepted == nil {
-				t.Errorf("dialled with %v, accepted with %v; want an AuthError that says %q, and one", dialled,
-					accepted, tt.err)
-			}
-		})
+		accepted, dialled := exchange(t, Endpoint{TLS, "127.0.0.1:0", tt.listen},
+			Endpoint{TLS, tt.host + ":0", tt.dial})
+		if accepted != nil || dialled != nil {
+			t.Errorf("%s: accepted with %v, dialled with %v", tt.name, accepted, dialled)
+		}
 	}
 	t.Run("TLS 1.2", func(t *testing.T) {
 		l := rttest.Must(Endpoint{TLS, "127.0.0.1:0", plain}.Listen())
@@ -287,6 +261,8 @@ func TestEachFailureHasItsOwnCure(t *testing.T) {
 		{"another authority", good, Security{RootCA: other.CA},
 			fix{[]string{`"gpu-box" was signed by "test CA", and `, `holds "other CA"`, "give the root CA that signed",
 				"intermediate"}, []string{"it needs the root CA of this certificate"}, "expired"}},
+		{"another authority, name unchecked", good, Security{RootCA: other.CA, AnyName: true},
+			fix{[]string{"give the root CA that signed"}, nil, "expired"}},
 		{"the system's authorities", good, Security{},
 			fix{[]string{"the system's authorities do not hold it", "give the root CA that signed"}, nil, "expired"}},
 		{"an authority made anew", good, Security{RootCA: anew.CA},

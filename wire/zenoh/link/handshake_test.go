@@ -29,7 +29,7 @@ func TestForeignProtocolsAreNamed(t *testing.T) {
 				return err
 			},
 			"accept": func(conn net.Conn) error {
-				_, err := Accept(conn, Config{ZID: []byte{1}}, func(Remote) (codec.Reason, bool) { return 0, true })
+				_, err := Accept(conn, Config{ZID: []byte{1}}, anyone)
 				return err
 			},
 		} {

@@ -19,8 +19,7 @@ import (
 
 func unhex(t testing.TB, s string) []byte {
 	t.Helper()
-	b := rttest.Must(hex.DecodeString(strings.ReplaceAll(s, " ", "")))
-	return b
+	return rttest.Must(hex.DecodeString(strings.ReplaceAll(s, " ", "")))
 }
 
 func framed(batch []byte) []byte {
@@ -48,7 +47,7 @@ func TestAcceptRefuses(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			a, b := tcpPair(t)
 			a.Write(framed(unhex(t, tt.send)))
-			_, err := Accept(b, config(2, codec.Peer), func(Remote) (codec.Reason, bool) { return 0, true })
+			_, err := Accept(b, config(2, codec.Peer), anyone)
 			b.Close()
 			if err == nil || !strings.Contains(err.Error(), tt.err) {
 				t.Errorf("Accept = %v, want it to say %q", err, tt.err)
@@ -101,7 +100,7 @@ func TestDialRefuses(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			a, b := tcpPair(t)
 			go answer(t, b, tt.replies...)
-			if _, err := Dial(context.Background(), a, config(1, codec.Client)); err == nil ||
+			if _, err := Dial(t.Context(), a, config(1, codec.Client)); err == nil ||
 				!strings.Contains(err.Error(), tt.err) {
 				t.Errorf("Dial = %v, want it to say %q", err, tt.err)
 			}
@@ -110,7 +109,7 @@ func TestDialRefuses(t *testing.T) {
 	t.Run("silence until the context ends", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			a, _ := net.Pipe()
-			ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+			ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 			defer cancel()
 			began := time.Now()
 			if _, err := Dial(ctx, a, config(1, codec.Client)); err == nil || time.Since(began) != time.Second {
@@ -124,7 +123,7 @@ func TestDialRefuses(t *testing.T) {
 // handshake's.
 func rawSession(t testing.TB) (l *Link, raw net.Conn, sn uint32) {
 	t.Helper()
-	ours, theirs := linkPair(t, config(1, codec.Client), config(2, codec.Peer))
+	ours, theirs := anyPair(t)
 	return theirs, ours.conn, ours.out.sn[0]
 }
 

@@ -2,7 +2,6 @@ package link
 
 import (
 	"bytes"
-	"context"
 	"encoding/binary"
 	"errors"
 	"net"
@@ -41,6 +40,14 @@ func linkPair(t testing.TB, client, server Config) (*Link, *Link) {
 	return linkOver(t, a, b, client, server)
 }
 
+func anyPair(t testing.TB) (*Link, *Link) {
+	return linkPair(t, config(1, codec.Client), config(2, codec.Peer))
+}
+
+func ignore(*codec.Message) error { return nil }
+
+func anyone(Remote) (codec.Reason, bool) { return 0, true }
+
 // pipePair is linkPair in memory, for tests in virtual time. Nothing is buffered
 // between the ends.
 func pipePair(t testing.TB, client, server Config) (*Link, *Link) {
@@ -51,21 +58,9 @@ func pipePair(t testing.TB, client, server Config) (*Link, *Link) {
 
 func linkOver(t testing.TB, a, b net.Conn, client, server Config) (*Link, *Link) {
 	t.Helper()
-	type result struct {
-		l   *Link
-		err error
-	}
-	accepted := make(chan result, 1)
-	go func() {
-		l, err := Accept(b, server, func(Remote) (codec.Reason, bool) { return 0, true })
-		accepted <- result{l, err}
-	}()
-	l := rttest.Must(Dial(context.Background(), a, client))
-	r := <-accepted
-	if r.err != nil {
-		t.Fatal(r.err)
-	}
-	return l, r.l
+	accepted := make(chan *Link, 1)
+	go func() { accepted <- rttest.Must(Accept(b, server, anyone)) }()
+	return rttest.Must(Dial(t.Context(), a, client)), <-accepted
 }
 
 // received collects numbered payloads.
@@ -114,7 +109,7 @@ func TestLatestReplacesUnderAStalledReader(t *testing.T) {
 		c.Lease, c.Stall = time.Minute, time.Minute // a slow host is not the subject of this test
 	}
 	ours, theirs := linkPair(t, a, b)
-	go ours.Run(func(*codec.Message) error { return nil })
+	go ours.Run(ignore)
 	slot := new(Slot)
 	count, replaced := 0, 0
 	for replaced < enough {
@@ -151,7 +146,7 @@ func TestLatestReplacesUnderAStalledReader(t *testing.T) {
 func TestDropNeverWaits(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ours, _ := pipePair(t, config(1, codec.Client), config(2, codec.Peer))
-		go ours.Run(func(*codec.Message) error { return nil })
+		go ours.Run(ignore)
 		began, dropped := time.Now(), 0
 		for i := range 2000 {
 			if err := ours.Push(numbered(i, 20_000), drop); errors.Is(err, ErrCongested) {
@@ -176,7 +171,7 @@ func TestBlockIsBounded(t *testing.T) {
 		cfg.Stall = 200 * time.Millisecond
 		ours, _ := pipePair(t, cfg, config(2, codec.Peer))
 		ended := make(chan error, 1)
-		go func() { ended <- ours.Run(func(*codec.Message) error { return nil }) }()
+		go func() { ended <- ours.Run(ignore) }()
 		began, sent := time.Now(), 0
 		var err error
 		for err == nil {
@@ -204,7 +199,7 @@ func TestSilentPeerExpires(t *testing.T) {
 		client.Lease, client.KeepAlive = 150*time.Millisecond, time.Hour
 		_, theirs := pipePair(t, client, config(2, codec.Peer)) // the client never runs
 		began := time.Now()
-		if err := theirs.Run(func(*codec.Message) error { return nil }); !errors.Is(err, ErrExpired) {
+		if err := theirs.Run(ignore); !errors.Is(err, ErrExpired) {
 			t.Errorf("Run = %v, want %v", err, ErrExpired)
 		}
 		if took := time.Since(began); took != client.Lease {
@@ -220,8 +215,8 @@ func TestKeepAlivesHoldAnIdleLink(t *testing.T) {
 		b.Lease, b.KeepAlive = a.Lease, a.KeepAlive
 		ours, theirs := pipePair(t, a, b)
 		ended := make(chan error, 2)
-		go func() { ended <- ours.Run(func(*codec.Message) error { return nil }) }()
-		go func() { ended <- theirs.Run(func(*codec.Message) error { return nil }) }()
+		go func() { ended <- ours.Run(ignore) }()
+		go func() { ended <- theirs.Run(ignore) }()
 		select {
 		case err := <-ended:
 			t.Fatalf("an idle link ended: %v", err)
@@ -239,7 +234,7 @@ func TestKeepAlivesHoldAnIdleLink(t *testing.T) {
 
 // Goal: messages that were queued before Close arrive before the peer sees the end.
 func TestCloseFlushes(t *testing.T) {
-	ours, theirs := linkPair(t, config(1, codec.Client), config(2, codec.Peer))
+	ours, theirs := anyPair(t)
 	for i := range 50 {
 		rttest.Do(ours.Push(numbered(i, 30_000), block))
 	}
@@ -247,7 +242,7 @@ func TestCloseFlushes(t *testing.T) {
 	if err := ours.Push(numbered(50, 10), block); !errors.Is(err, ErrClosed) {
 		t.Errorf("Push after Close = %v, want %v", err, ErrClosed)
 	}
-	go ours.Run(func(*codec.Message) error { return nil })
+	go ours.Run(ignore)
 	var got received
 	var closed *CloseError
 	if err := theirs.Run(got.handle); !errors.As(err, &closed) {
@@ -281,7 +276,7 @@ func TestSizesAndWraps(t *testing.T) {
 			client.small = &tt.small
 			ours, theirs := linkPair(t, client, config(2, codec.Peer))
 			var got received
-			go ours.Run(func(*codec.Message) error { return nil })
+			go ours.Run(ignore)
 			go theirs.Run(got.handle)
 			size := func(i int) int { return 4 + (i*i*37)%3000 }
 			for i := range tt.count {
@@ -300,14 +295,14 @@ func TestSizesAndWraps(t *testing.T) {
 // Goal: a more urgent message passes between the fragments of a large one, and leaves before
 // messages that were queued earlier.
 func TestUrgentPassesFragments(t *testing.T) {
-	ours, theirs := linkPair(t, config(1, codec.Client), config(2, codec.Peer))
+	ours, theirs := anyPair(t)
 	background := Delivery{QoS: codec.QoS(7) | codec.Block, Reliable: true}
 	for i := range 3 {
 		rttest.Do(ours.Push(numbered(i, 1_000_000), background))
 	}
 	rttest.Do(ours.Push(numbered(99, 10), Delivery{QoS: 1, Reliable: true}))
 	var got received
-	go ours.Run(func(*codec.Message) error { return nil })
+	go ours.Run(ignore)
 	go theirs.Run(got.handle)
 	rttest.Eventually(t, "all", func() bool { return len(got.snapshot()) == 4 })
 	if all := got.snapshot(); all[0] != 99 {
@@ -316,7 +311,7 @@ func TestUrgentPassesFragments(t *testing.T) {
 }
 
 func TestTooLargeIsRefused(t *testing.T) {
-	ours, _ := linkPair(t, config(1, codec.Client), config(2, codec.Peer))
+	ours, _ := anyPair(t)
 	if err := ours.Push(numbered(1, 5<<20), block); !errors.Is(err, ErrTooLarge) {
 		t.Errorf("Push = %v, want %v", err, ErrTooLarge)
 	}
@@ -327,7 +322,7 @@ func TestTooLargeIsRefused(t *testing.T) {
 
 // Goal: queueing, packing and parsing allocate nothing, each alone and without sockets.
 func TestLinkNoAlloc(t *testing.T) {
-	ours, theirs := linkPair(t, config(1, codec.Client), config(2, codec.Peer))
+	ours, theirs := anyPair(t)
 	small, large := numbered(1, 300), numbered(2, 150_000)
 	slot := new(Slot)
 	sn := theirs.in.last[lane(5, false)]
@@ -365,13 +360,13 @@ func TestEndWithoutClose(t *testing.T) {
 	}{
 		{"without a word", (*Link).Discard, ErrEOF},
 		{"with a Close", func(l *Link) {
-			go l.Run(func(*codec.Message) error { return nil })
+			go l.Run(ignore)
 			l.Close(codec.CloseGeneric)
 		}, &CloseError{codec.CloseGeneric}},
 	} {
-		ours, theirs := linkPair(t, config(1, codec.Client), config(2, codec.Peer))
+		ours, theirs := anyPair(t)
 		ended := make(chan error, 1)
-		go func() { ended <- ours.Run(func(*codec.Message) error { return nil }) }()
+		go func() { ended <- ours.Run(ignore) }()
 		tt.end(theirs)
 		err := <-ended
 		var closed *CloseError

@@ -31,7 +31,7 @@ func TestUnconfirmedLinkEnds(t *testing.T) {
 				s := &l.in.stream
 				s.lease, s.ackTimeout = 600*time.Millisecond, 300*time.Millisecond
 				s.acks = ackMonitor{control: func(func(uintptr)) error { return nil }, info: tt.info}
-				if err := l.Run(func(*codec.Message) error { return nil }); !errors.Is(err, tt.want) {
+				if err := l.Run(ignore); !errors.Is(err, tt.want) {
 					t.Errorf("Run = %v, want %v", err, tt.want)
 				}
 			})

@@ -30,7 +30,8 @@ var pubsub = []testCase{
 		p.subscribe(p.to, "@c/*/size", got.deposit)
 		pub := p.matched(p.from, "@c/r1/size", blocking)
 		var all []wire.Sample
-		for i, n := range []int{0, 1, 63, 64, 127, 128, 4096, 16383, 65400, 65480, 65535, 65536, 100_000, 1 << 20, 5 << 20} {
+		for i, n := range []int{0, 1, 63, 64, 127, 128, 4096, 16383, 65400, 65480, 65535, 65536, 100_000, 1 << 20,
+			5 << 20} {
 			all = append(all, wire.Sample{Key: "@c/r1/size", Payload: pattern(i, n), Attachment: pattern(i, 27)})
 		}
 		for i, n := range []int{0, 1, 1000, 1 << 16} {
