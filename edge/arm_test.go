@@ -53,14 +53,8 @@ func TestAnArmThatComesLater(t *testing.T) {
 	}{
 		{"at once", func(*testing.T, *servosim.Bus, servo.Calibration) {}, exit.Clean, time.Second},
 		{"without power at first", func(_ *testing.T, b *servosim.Bus, _ servo.Calibration) {
-			for id := range byte(6) {
-				b.Mute(id+1, true)
-			}
-			time.AfterFunc(later, func() {
-				for id := range byte(6) {
-					b.Mute(id+1, false)
-				}
-			})
+			mute(b, true)
+			time.AfterFunc(later, func() { mute(b, false) })
 		}, exit.Clean, time.Minute},
 		{"busy at first", func(t *testing.T, b *servosim.Bus, _ servo.Calibration) {
 			port, err := servo.OpenPort(b.Path(), 1_000_000)
@@ -70,9 +64,7 @@ func TestAnArmThatComesLater(t *testing.T) {
 			time.AfterFunc(later, func() { port.Close() })
 		}, exit.Clean, time.Minute},
 		{"without power", func(_ *testing.T, b *servosim.Bus, _ servo.Calibration) {
-			for id := range byte(6) {
-				b.Mute(id+1, true)
-			}
+			mute(b, true)
 		}, exit.Absent, later},
 		{"another arm's calibration", func(_ *testing.T, _ *servosim.Bus, c servo.Calibration) {
 			c["gripper"] = servo.MotorCalibration{ID: 6, HomingOffset: 5, RangeMin: 1000, RangeMax: 3000}
@@ -87,8 +79,8 @@ func TestAnArmThatComesLater(t *testing.T) {
 			defer b.Close()
 			c := device.SimCalibration(r)
 			tt.change(t, b, c)
-			e := &Edge{cfg: Config{MaxOffline: tt.offline, ReconnectInitialBackoff: 50 * time.Millisecond},
-				clock: rt.KernelClock(), log: slog.New(slog.DiscardHandler)}
+			e := waitingEdge(io.Discard)
+			e.cfg.MaxOffline = tt.offline
 			place := device.Place{Bus: b.Path(), Robot: r}
 			arm, err := e.retryArm(t.Context(), &place, &servo.ArmConfig{Path: b.Path(), Robot: r, Calibration: c})
 			if exit.Of(err) != tt.code {
@@ -98,6 +90,13 @@ func TestAnArmThatComesLater(t *testing.T) {
 				arm.Close()
 			}
 		})
+	}
+}
+
+// mute silences the six motors of an arm, or ends their silence.
+func mute(b *servosim.Bus, on bool) {
+	for id := range byte(6) {
+		b.Mute(id+1, on)
 	}
 }
 
@@ -135,9 +134,7 @@ func silentArm(t *testing.T) (robot.Robot, *servosim.Bus) {
 		t.Skipf("no pseudo-terminals here: %v", err)
 	}
 	t.Cleanup(func() { b.Close() })
-	for id := range byte(6) {
-		b.Mute(id+1, true)
-	}
+	mute(b, true)
 	return r, b
 }
 
@@ -148,11 +145,7 @@ func TestWaitReasonIsLoggedWhenItChanges(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "arm")
 	time.AfterFunc(2*time.Second, func() { os.Symlink(b.Path(), path) })
 	log := &journal{until: "no motor answered", then: func() {
-		time.AfterFunc(4*time.Second, func() { // after one more attempt with an unchanged reason
-			for id := range byte(6) {
-				b.Mute(id+1, false)
-			}
-		})
+		time.AfterFunc(4*time.Second, func() { mute(b, false) }) // after one more attempt with an unchanged reason
 	}}
 	arm, err := waitingEdge(log).retryArm(t.Context(), &device.Place{Bus: path, Robot: r},
 		&servo.ArmConfig{Path: path, Robot: r, Calibration: device.SimCalibration(r)})

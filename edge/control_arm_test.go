@@ -78,12 +78,7 @@ func TestWarningIsSaidOnce(t *testing.T) {
 	r.serve(5, 1, 50)
 	r.bus.warned = 3
 	r.serve(5, 1, 50)
-	var said []event.Event
-	r.events.Drain(func(e event.Event) {
-		if e.Code == event.JointWarned {
-			said = append(said, e)
-		}
-	})
+	said := r.told(event.JointWarned)
 	if len(said) != 2 || said[0].A != 2 || said[1].A != 3 || said[0].B != 66<<16|63 || held(r.arm) != 0 ||
 		r.drive.Stopped() {
 		t.Errorf("said %+v, kept %b, stop %v, want one event for each new joint and no more", said, held(r.arm),
@@ -93,9 +88,7 @@ func TestWarningIsSaidOnce(t *testing.T) {
 
 // Goal: the arm starts slowly, until it has caught up with its actions.
 func TestSlewAfterArming(t *testing.T) {
-	r := newRig(t)
-	r.follow(func(c *follow.Config) { c.Safety.SlewFor, c.Safety.Slew = 10*testPeriod, 0.5 })
-	r.slope = 0
+	r := newSlowRig(t)
 	r.serve(70, 1, 80)
 	var steps []float32
 	for i := 1; i < len(r.bus.writes); i++ {

@@ -212,30 +212,32 @@ func TestInterpolatedTicks(t *testing.T) {
 	}
 }
 
-// Goal: the prefix of a chunk holds the arm's future goals, after the filter and the limits.
+// Goal: the prefix of a chunk holds the arm's future goals, after the filter, the limits and the
+// gate.
 func TestPrefixIsWhatWillRun(t *testing.T) {
-	r := newRig(t)
-	shape, err := smoothing.NewChain(smoothing.Config{Cutoff: 5}, 100, testDOF)
-	if err != nil {
-		t.Fatal(err)
-	}
-	r.core.Stages, r.slope = shape, 0.7
-	r.serve(100, 3, 10)
-	before := r.session.key
-	for r.session.key == before {
-		r.step(1)
-	}
-	snap, _, _ := r.out.Snapshots.Front()
-	if snap.Ask.Rows < 3 {
-		t.Fatalf("%d rows of prefix", snap.Ask.Rows)
-	}
-	r.bus.writes = r.bus.writes[:0]
-	r.step(3)
-	for i, w := range r.bus.writes {
-		for j := range testDOF {
-			if got := snap.Ask.Robot[i*testDOF+j]; got != w[j] {
-				t.Errorf("row %d, joint %d: the prefix says %v, the arm did %v", i, j, got, w[j])
+	for _, slope := range []float32{0.7, 8} { // the gate permits 3 from tick to tick
+		r := newRig(t)
+		shape, err := smoothing.NewChain(smoothing.Config{Cutoff: 20}, 100, testDOF)
+		if err != nil {
+			t.Fatal(err)
+		}
+		r.core.Stages, r.slope = shape, slope
+		r.serve(100, 3, -60)
+		r.request()
+		snap, _, _ := r.out.Snapshots.Front()
+		if snap.Ask.Rows < 3 {
+			t.Fatalf("%d rows of prefix", snap.Ask.Rows)
+		}
+		r.bus.writes = r.bus.writes[:0]
+		clipped := r.arm.Gate().StepClips
+		r.step(3)
+		for i, w := range r.bus.writes {
+			if want := [testDOF]float32(snap.Ask.Robot[i*testDOF:]); w != want {
+				t.Errorf("slope %v, row %d: the prefix says %v, the arm did %v", slope, i, want, w)
 			}
+		}
+		if got := r.arm.Gate().StepClips > clipped; got != (slope > 3) {
+			t.Errorf("slope %v: the gate clips: %v", slope, got)
 		}
 	}
 }

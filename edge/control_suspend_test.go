@@ -24,9 +24,7 @@ func TestNothingFromBeforeASuspendRunsAfterIt(t *testing.T) {
 	r := newRig(t)
 	r.slope = 0.5
 	r.serve(60, 3, 10)
-	for before := r.session.key; r.session.key == before; {
-		r.step(1)
-	}
+	r.request()
 	asked, episode := r.session.key, r.session.episode
 	if left := r.core.Schedule.View().Size; left < 5 || r.run.state != stateStreaming {
 		t.Fatalf("%d actions left in state %v: not what this test is about", left, r.run.state)
@@ -46,12 +44,7 @@ func TestNothingFromBeforeASuspendRunsAfterIt(t *testing.T) {
 	if awake := rt.Instant(r.out.ResumedAt.Load()); awake == 0 || awake < r.time.Now().Add(-5*testPeriod) {
 		t.Errorf("awake since %v, want the instant of waking: pictures from before it are not used", awake)
 	}
-	told := 0
-	r.events.Drain(func(e event.Event) {
-		if e.Code == event.Suspended {
-			told++
-		}
-	})
+	told := len(r.told(event.Suspended))
 	if r.stats.chunks.Load() == 0 || r.session.episode == episode || told != 1 {
 		t.Errorf("episode %d, was %d; %d events; want another, and one", r.session.episode, episode, told)
 	}

@@ -5,8 +5,8 @@
 // and allocates all memory of the run. Run (run.go) allocates nothing on its paths, changes State
 // instead of failing, and takes the arm's torque on every way out. Meanwhile housekeeping.go watches
 // the tick, report.go logs its events, page.go and operator.go answer browsers and edge-rt ctl, and
-// record.go records the run; summary.go is the run's summary. These files work on Edge (edge.go). Package uplink replaces
-// a lost session.
+// record.go records the run; summary.go is the run's summary. These files work on Edge (edge.go).
+// Package uplink replaces a lost session.
 //
 // One observation and its chunk take this way:
 //

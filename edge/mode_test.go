@@ -4,6 +4,7 @@ import (
 	"flag"
 	"fmt"
 	"os"
+	"slices"
 	"strings"
 	"testing"
 
@@ -63,7 +64,7 @@ func TestSources(t *testing.T) {
 				follow.Parking: {nothing, park},
 				follow.Done:    {nothing},
 			}[p]
-			if got := sources[m][p]; !strings.Contains(fmt.Sprint(permitted), got.String()) {
+			if got := sources[m][p]; !slices.Contains(permitted, got) {
 				t.Errorf("%v: %v moves an arm in phase %d", m, got, p)
 			}
 		}
@@ -82,7 +83,7 @@ func TestNoWayAroundARequest(t *testing.T) {
 		seen := map[mode]bool{from: true}
 		for queue := []mode{from}; len(queue) > 0; queue = queue[1:] {
 			for r := range numRequests {
-				if next := modes[queue[0]][r].to; !strings.Contains(fmt.Sprint(without), r.String()) && !seen[next] {
+				if next := modes[queue[0]][r].to; !slices.Contains(without, r) && !seen[next] {
 					seen[next] = true
 					queue = append(queue, next)
 				}

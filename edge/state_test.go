@@ -35,10 +35,3 @@ func TestStateAfterEveryPair(t *testing.T) {
 		}
 	}
 }
-
-func TestStateZeroValueIsDead(t *testing.T) {
-	var s state
-	if s != stateDead || s.String() != "DEAD" {
-		t.Errorf("zero State = %v, want DEAD", s)
-	}
-}

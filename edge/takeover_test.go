@@ -3,7 +3,6 @@ package edge
 import (
 	"slices"
 	"strings"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -12,7 +11,6 @@ import (
 	"github.com/edge-rt/edge-rt/edge/follow"
 	"github.com/edge-rt/edge-rt/edge/hotplug"
 	"github.com/edge-rt/edge-rt/edge/leader"
-	"github.com/edge-rt/edge-rt/edge/recording"
 	"github.com/edge-rt/edge-rt/internal/exit"
 	"github.com/edge-rt/edge-rt/record"
 	"github.com/edge-rt/edge-rt/rt"
@@ -40,6 +38,22 @@ func (r *rig) lead(actuated bool, at ...float32) *fakeLeader {
 	l := &fakeLeader{actuated: actuated, pose: leader.Pose{At: r.time.Now(), Joints: at}}
 	r.takeover.leader = l
 	return l
+}
+
+// newSlowRig returns a rig whose arm starts at half speed.
+func newSlowRig(t *testing.T) *rig {
+	r := newRig(t)
+	r.follow(func(c *follow.Config) { c.Safety.SlewFor, c.Safety.Slew = 5*testPeriod, 0.5 })
+	return r
+}
+
+// newLedRig lets a person take over a rig that the policy has driven.
+func newLedRig(t *testing.T, r *rig) (*rig, *fakeLeader) {
+	t.Helper()
+	r.serve(60, 1, 10)
+	l := r.lead(true, 0, 0)
+	r.handOver(t, l)
+	return r, l
 }
 
 // led is step with a leader that answers in every tick.
@@ -81,13 +95,10 @@ func (r *rig) giveBack(l *fakeLeader) {
 // Goal: the arm holds while the leader moves to it, then follows only the leader. The policy gets
 // it back with a chunk that was requested afterwards, without a prefix.
 func TestTakeover(t *testing.T) {
-	r := newRig(t)
-	r.follow(func(c *follow.Config) { c.Safety.SlewFor, c.Safety.Slew = 5*testPeriod, 0.5 })
+	r := newSlowRig(t)
 	r.slope = 0.5
 	r.serve(60, 3, 10)
-	for key := r.session.key; r.session.key == key; {
-		r.step(1)
-	}
+	r.request()
 	l := r.lead(true, -40, 10)
 	before := [testDOF]float32(r.arm.Goal)
 	asked := r.session.key
@@ -165,29 +176,14 @@ func TestTakeover(t *testing.T) {
 // intervention.
 func TestCorrectionsAreOnRecord(t *testing.T) {
 	r := newRig(t)
-	dir := t.TempDir()
-	var err error
-	if r.record, err = record.New(record.Config{
-		Mode:   record.All,
-		Dir:    dir,
-		Size:   recording.MinSize,
-		ID:     "arm",
-		Clock:  r.time,
-		Report: func(record.Report) {},
-		Closed: func() {},
-	}); err != nil {
-		t.Fatal(err)
-	}
+	dir := recordInto(t, r)
 	r.serve(30, 3, 10)
 	l := r.lead(true, 0, 0)
 	r.handOver(t, l)
 	l.pose.Joints = []float32{7, 8}
 	r.led(5, l)
 	r.step(20) // the leader is silent
-	var stop atomic.Bool
-	stop.Store(true)
-	r.record.Collect()
-	r.record.Write(&stop)
+	flush(r.record)
 	var ticks []record.Tick
 	if _, err := record.ReadFolder(dir, record.Visitor{Tick: func(k *record.Tick) error {
 		ticks = append(ticks, *k)
@@ -214,8 +210,7 @@ func TestCorrectionsAreOnRecord(t *testing.T) {
 
 // Goal: the follower moves slowly to a leader without motors.
 func TestTakeoverByALeaderThatCannotCome(t *testing.T) {
-	r := newRig(t)
-	r.follow(func(c *follow.Config) { c.Safety.SlewFor, c.Safety.Slew = 5*testPeriod, 0.5 })
+	r := newSlowRig(t)
 	r.serve(60, 1, 10)
 	l := r.lead(false, 70, 10)
 	from := r.arm.Goal[0]
@@ -233,11 +228,7 @@ func TestTakeoverByALeaderThatCannotCome(t *testing.T) {
 // Goal: a silent leader makes the follower hold, with one event, and start slowly when the leader
 // is back; the person may give the arm back meanwhile.
 func TestLeaderThatFallsSilent(t *testing.T) {
-	r := newRig(t)
-	r.follow(func(c *follow.Config) { c.Safety.SlewFor, c.Safety.Slew = 5*testPeriod, 0.5 })
-	r.serve(60, 1, 10)
-	l := r.lead(true, 0, 0)
-	r.handOver(t, l)
+	r, l := newLedRig(t, newSlowRig(t))
 	r.led(20, l)
 	r.step(int(leaderSilent/testPeriod) + 1)
 	held, writes := [testDOF]float32(r.arm.Goal), len(r.bus.writes)
@@ -250,9 +241,8 @@ func TestLeaderThatFallsSilent(t *testing.T) {
 	if d := r.arm.Goal[0] - held[0]; d <= 0 || d > 1.5+1e-3 {
 		t.Errorf("the first step behind the silence is %v, want half of a tick's 3", d)
 	}
-	said := map[event.Code]int{}
-	r.events.Drain(func(e event.Event) { said[e.Code]++ })
-	if said[event.LeaderSilent] != 1 || said[event.LeaderBack] != 1 {
+	said := r.told(event.LeaderSilent, event.LeaderBack)
+	if want := []event.Event{{Code: event.LeaderSilent}, {Code: event.LeaderBack}}; !slices.Equal(said, want) {
 		t.Errorf("said %v, want the silence and its end once", said)
 	}
 	r.step(20)
@@ -311,10 +301,7 @@ func TestTakeoverInEveryState(t *testing.T) {
 // Goal: when the server refuses for good during a correction, the run ends as soon as the arm is
 // given back.
 func TestRefusalWaitsForThePerson(t *testing.T) {
-	r := newRig(t)
-	r.serve(40, 3, 10)
-	l := r.lead(true, 0, 0)
-	r.handOver(t, l)
+	r, l := newLedRig(t, newRig(t))
 	r.in.Refused.Store(true)
 	r.led(20, l)
 	if r.holder() != correcting || r.drive.Leaving() {
@@ -332,10 +319,7 @@ func TestRefusalWaitsForThePerson(t *testing.T) {
 
 // Goal: a pause takes the arm from the person, and a correction ends the pause.
 func TestPauseAndTakeover(t *testing.T) {
-	r := newRig(t)
-	r.serve(40, 3, 10)
-	l := r.lead(true, 0, 0)
-	r.handOver(t, l)
+	r, l := newLedRig(t, newRig(t))
 	l.pose.Joints = []float32{40, 40}
 	r.led(3, l)
 	r.operator.pause.Store(true)
@@ -404,10 +388,7 @@ func TestPushTakesOver(t *testing.T) {
 // Goal: after a restart of a follower's motor the arm waits for an operator's resume, whether the
 // policy or a person drives, and a correction does not replace the resume.
 func TestRestartDuringACorrection(t *testing.T) {
-	r := newRig(t)
-	r.serve(40, 3, 10)
-	l := r.lead(true, 0, 0)
-	r.handOver(t, l)
+	r, l := newLedRig(t, newRig(t))
 	r.led(5, l)
 	r.bus.back = hotplug.Restarted
 	r.bus.restarted = 1
@@ -429,11 +410,7 @@ func TestRestartDuringACorrection(t *testing.T) {
 
 // Goal: a follower that was unplugged during a correction goes on at its measured position, slowly.
 func TestFollowerUnpluggedDuringACorrection(t *testing.T) {
-	r := newRig(t)
-	r.follow(func(c *follow.Config) { c.Safety.SlewFor, c.Safety.Slew = 5*testPeriod, 0.5 })
-	r.serve(40, 3, 10)
-	l := r.lead(true, 0, 0)
-	r.handOver(t, l)
+	r, l := newLedRig(t, newSlowRig(t))
 	r.led(5, l)
 	r.bus.silent = 3
 	r.led(30, l)
@@ -454,10 +431,7 @@ func TestFollowerUnpluggedDuringACorrection(t *testing.T) {
 
 // Goal: a leader's pose from before a suspension does not move the follower.
 func TestSuspendDuringACorrection(t *testing.T) {
-	r := newRig(t)
-	r.serve(40, 3, 10)
-	l := r.lead(true, 0, 0)
-	r.handOver(t, l)
+	r, l := newLedRig(t, newRig(t))
 	r.led(5, l)
 	l.pose.Joints = []float32{80, 80}
 	writes := len(r.bus.writes)
@@ -527,11 +501,7 @@ func TestLeaderSettings(t *testing.T) {
 // Goal: joints of the leader that do not lead hold the follower's joints, on record too, and lead
 // again slowly.
 func TestLeaderJointsThatDoNotLead(t *testing.T) {
-	r := newRig(t)
-	r.follow(func(c *follow.Config) { c.Safety.SlewFor, c.Safety.Slew = 5*testPeriod, 0.5 })
-	r.serve(60, 1, 10)
-	l := r.lead(true, 0, 0)
-	r.handOver(t, l)
+	r, l := newLedRig(t, newSlowRig(t))
 	r.led(60, l)
 	held := r.arm.Goal[1]
 	l.pose.Held, l.pose.Joints = 2, []float32{30, 60}
@@ -549,18 +519,15 @@ func TestLeaderJointsThatDoNotLead(t *testing.T) {
 // Goal: the record names the leader's joints that do not lead as teleop does, including those from
 // before the correction; a joint that leads again is followed slowly at first.
 func TestLeadersJointsThatDoNotLeadAreOnRecord(t *testing.T) {
-	r := newRig(t)
-	r.follow(func(c *follow.Config) { c.Safety.SlewFor, c.Safety.Slew = 5*testPeriod, 0.5 })
+	r := newSlowRig(t)
 	l := r.lead(false, 0, 0)
 	l.pose.Causes = []leader.Cause{0, leader.OutsideRange}
 	l.pose.Held = 2
 	r.serve(40, 3, 10)
 	r.led(20, l)
-	r.events.Drain(func(e event.Event) {
-		if e.Code == event.LeaderHeld {
-			t.Errorf("%+v while the policy has the arm", e)
-		}
-	})
+	if told := r.told(event.LeaderHeld); len(told) > 0 {
+		t.Errorf("%+v while the policy has the arm", told)
+	}
 	r.handOver(t, l)
 	r.led(5, l)
 	l.pose.Held, l.pose.Causes = 1, []leader.Cause{leader.OverSeam, 0}
@@ -572,13 +539,7 @@ func TestLeadersJointsThatDoNotLeadAreOnRecord(t *testing.T) {
 	if d := r.arm.Goal[0] - before; d <= 0 || d > 1.5+1e-3 {
 		t.Errorf("the first step of a joint that leads again is %v, want half of a tick's 3", d)
 	}
-	var told []event.Event
-	r.events.Drain(func(e event.Event) {
-		if e.Code == event.LeaderHeld || e.Code == event.LeaderLeads {
-			e.At = 0
-			told = append(told, e)
-		}
-	})
+	told := r.told(event.LeaderHeld, event.LeaderLeads)
 	want := []event.Event{
 		{Code: event.LeaderHeld, A: 2, B: int64(leader.OutsideRange)},
 		{Code: event.LeaderHeld, A: 1, B: int64(leader.OverSeam)},
