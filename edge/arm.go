@@ -18,7 +18,7 @@ import (
 
 const (
 	measuredCycles = 100
-	measureTries   = 3               // tries; the fastest cycle is taken, since other programs may slow a try down
+	measureTries   = 3               // the fastest counts: other programs may slow one down
 	udevTime       = 2 * time.Second // time in which udev gives a new device its group
 	simCameraFPS   = 60              // a simulated camera is as fast as the world
 )

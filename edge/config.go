@@ -121,38 +121,33 @@ type Config struct {
 // Check refuses a configuration that cannot run. The error names the flag, its value and the
 // permitted values.
 func (c *Config) Check() error {
-	usage := func(format string, args ...any) error { return exit.Errorf(exit.Usage, format, args...) }
 	switch {
 	case c.FPSMismatch != "" && c.FPSMismatch != fpsRefuse && c.FPSMismatch != fpsAllow:
-		return usage("--fps-mismatch is %q, want %s or %s", c.FPSMismatch, fpsRefuse, fpsAllow)
+		return exit.Errorf(exit.Usage, "--fps-mismatch is %q, want %s or %s", c.FPSMismatch, fpsRefuse, fpsAllow)
 	case c.Bus == "":
-		return usage("--bus is missing: give the arm's serial port (edge-rt --bus /dev/ttyACM0), or sim")
+		return exit.Errorf(exit.Usage,
+			"--bus is missing: give the arm's serial port (edge-rt --bus /dev/ttyACM0), or sim")
 	case len(c.Connect) == 0:
-		return usage("--connect is missing: give the server's endpoint, such as tcp/localhost:7447")
+		return exit.Errorf(exit.Usage, "--connect is missing: give the server's endpoint, such as tcp/localhost:7447")
 	case len(c.Cameras) > maxCameras:
-		return usage("%d cameras, at most %d", len(c.Cameras), maxCameras)
+		return exit.Errorf(exit.Usage, "%d cameras, at most %d", len(c.Cameras), maxCameras)
 	case c.Fallback == "zero":
-		return usage("--fallback is zero, which is for joints that are driven by velocity, and this arm has no such "+
-			"joint: want hold or %s", fallbackRepeat)
+		return exit.Errorf(exit.Usage,
+			"--fallback is zero, which is for joints that are driven by velocity, and this arm has no such "+
+				"joint: want hold or %s", fallbackRepeat)
 	case c.Fallback != "hold" && c.Fallback != fallbackRepeat:
-		return usage("--fallback is %q, want hold or %s", c.Fallback, fallbackRepeat)
+		return exit.Errorf(exit.Usage, "--fallback is %q, want hold or %s", c.Fallback, fallbackRepeat)
 	}
 	if err := errors.Join(c.checkNames(), c.checkConnect(), c.CheckSchedule()); err != nil {
 		return err
 	}
 	if err := rt.CheckCPU(c.CPU); err != nil {
-		return usage("--cpu is %d: %w", c.CPU, err)
+		return exit.Errorf(exit.Usage, "--cpu is %d: %w", c.CPU, err)
 	}
-	if err := follow.CheckExit(c.OnExit); err != nil {
+	if err := cmp.Or(follow.CheckExit(c.OnExit), c.checkLeader(), c.checkCameras()); err != nil {
 		return err
 	}
-	if err := c.checkLeader(); err != nil {
-		return err
-	}
-	if err := c.Flags.Check(c.Log); err != nil {
-		return err
-	}
-	return c.checkCameras(usage)
+	return c.Flags.Check(c.Log)
 }
 
 // checkLeader refuses a leader's settings without a leader, and a leader on the follower's bus.
@@ -176,23 +171,17 @@ func (c *Config) checkLeader() error {
 
 // checkNames refuses names that a message to a server cannot hold.
 func (c *Config) checkNames() error {
-	if c.ID != "" {
-		if _, err := operator.RobotID(c.ID); err != nil {
-			return err
-		}
+	if _, err := operator.RobotID(c.ID); err != nil && c.ID != "" {
+		return err
 	}
-	if c.Service != "" {
-		if _, err := wire.Slug(c.Service); err != nil {
-			return exit.Errorf(exit.Usage, "--service: %w", err)
-		}
+	if _, err := wire.Slug(c.Service); err != nil && c.Service != "" {
+		return exit.Errorf(exit.Usage, "--service: %w", err)
 	}
 	if n := len(c.Tags); n > maxTags {
 		return exit.Errorf(exit.Usage, "%d times --tag, want at most %d", n, maxTags)
 	}
-	if c.Task != "" {
-		if err := operator.CheckTask("--task", c.Task); err != nil {
-			return err
-		}
+	if err := operator.CheckTask("--task", c.Task); err != nil && c.Task != "" {
+		return err
 	}
 	c.ExpectModel = strings.ToLower(c.ExpectModel)
 	if sha := c.ExpectModel; sha != "" && (len(sha) < minModelDigits || len(sha) > maxModelDigits ||
@@ -252,14 +241,14 @@ func (c *Config) transport() zenoh.Config {
 	}
 }
 
-func (c *Config) checkCameras(usage func(string, ...any) error) error {
+func (c *Config) checkCameras() error {
 	seen := map[string]bool{}
 	for _, cam := range c.Cameras {
 		switch {
 		case cam.Name == "" || cam.Source == "":
-			return usage("--camera needs NAME=SOURCE, such as top=sim")
+			return exit.Errorf(exit.Usage, "--camera needs NAME=SOURCE, such as top=sim")
 		case seen[cam.Name]:
-			return usage("--camera %s is given twice", cam.Name)
+			return exit.Errorf(exit.Usage, "--camera %s is given twice", cam.Name)
 		}
 		seen[cam.Name] = true
 		if err := checkText("--camera, its name", cam.Name, wire.MaxNameBytes-len(capture.ImageKey)); err != nil {

@@ -134,14 +134,21 @@ func (e *Edge) correction(context.Context, string) (bool, error) {
 	before := c.stats.takeovers.Load()
 	c.operator.correct.Store(true)
 	c.operator.pause.Store(false)
-	for end := e.clock.Now().Add(tickTimeout); c.stats.takeovers.Load() == before && c.holder() < aligning; {
-		if e.clock.Now() > end {
-			c.operator.correct.Store(false)
-			return false, errors.New("the tick does not answer")
-		}
-		e.clock.SleepUntil(e.clock.Now().Add(e.cfg.period()))
+	err := e.await(func() bool { return c.stats.takeovers.Load() != before || c.holder() >= aligning })
+	if err != nil {
+		c.operator.correct.Store(false)
 	}
-	return false, nil
+	return false, err
+}
+
+// await waits until the tick has carried out a request.
+func (e *Edge) await(done func() bool) error {
+	for end := e.clock.Now().Add(tickTimeout); !done(); e.clock.SleepUntil(e.clock.Now().Add(e.cfg.period())) {
+		if e.clock.Now() > end {
+			return errors.New("the tick does not answer")
+		}
+	}
+	return nil
 }
 
 // checkCorrection refuses a take-over that cannot succeed now.
@@ -223,13 +230,7 @@ func (e *Edge) reset() error {
 	c := e.control
 	before := c.stats.episode.Load()
 	c.operator.resets.Add(1)
-	for end := e.clock.Now().Add(tickTimeout); c.stats.episode.Load() == before; {
-		if e.clock.Now() > end {
-			return errors.New("the tick does not answer")
-		}
-		e.clock.SleepUntil(e.clock.Now().Add(e.cfg.period()))
-	}
-	return nil
+	return e.await(func() bool { return c.stats.episode.Load() != before })
 }
 
 // setTask gives the arm another task and begins a new episode with it. A task that the server
