@@ -184,7 +184,7 @@ func (m *mover) look(rt.Instant) {
 		}
 	})
 	if joints := m.outside.Swap(0); joints != 0 {
-		m.printf("Joints outside their range are moved in slowly: %s.", m.Robot.Joints(joints))
+		m.printf("Joints outside their range are moved in slowly: %s.", m.Robot.Joints(robot.Joints(joints)))
 	}
 }
 
@@ -213,7 +213,7 @@ func (m *mover) tick(t rt.Tick) rt.Wait {
 	if m.arm.Phase == follow.Armed && !m.armed {
 		m.armed = true
 		if m.arm.Rescuing() {
-			m.outside.Store(m.bus.OutOfRange())
+			m.outside.Store(uint32(m.bus.OutOfRange()))
 		}
 	}
 	return m.bus.BusWait()

@@ -13,6 +13,7 @@ import (
 	"github.com/edge-rt/edge-rt/record"
 	"github.com/edge-rt/edge-rt/rt"
 	"github.com/edge-rt/edge-rt/servo"
+	"github.com/edge-rt/edge-rt/servo/robot"
 )
 
 // The phases of a tick, in their order.
@@ -43,12 +44,12 @@ type control struct {
 	viewer   *drive.Viewer // nil: no page
 
 	mode       mode
-	blocked    block      // reasons why this tick sends no observation
-	needResume bool       // a motor has restarted: the arm waits for an operator's resume
-	warned     uint32     // joints for which a warning was emitted
-	source     rt.Instant // instant of the observation that the last action is made from; 0: no action ran
+	blocked    block        // reasons why this tick sends no observation
+	needResume bool         // a motor has restarted: the arm waits for an operator's resume
+	warned     robot.Joints // joints for which a warning was emitted
+	source     rt.Instant   // instant of the observation that the last action is made from; 0: no action ran
 	last       lastAction
-	heldAll    uint32 // every joint while no joint is driven, else 0
+	heldAll    robot.Joints // every joint while no joint is driven, else 0
 	merged     chunk.Chunk
 	inferences uplink.Inferences
 	restedFrom rt.Instant                   // start of the hold between two episodes; 0: no such hold
@@ -83,7 +84,7 @@ type controlConfig struct {
 type bus interface {
 	BusWait() rt.Wait
 	Stats() servo.Stats
-	Warned() uint32 // joints whose temperature or supply exceeds the limits in the robot's description
+	Warned() robot.Joints // joints whose temperature or supply exceeds the limits in the robot's description
 	Extremes() (hottest, volts float64)
 }
 

@@ -10,6 +10,7 @@ import (
 	"github.com/edge-rt/edge-rt/edge/hotplug"
 	"github.com/edge-rt/edge-rt/internal/exit"
 	"github.com/edge-rt/edge-rt/servo"
+	"github.com/edge-rt/edge-rt/servo/robot"
 )
 
 // Goal: a joint held for heat or supply keeps exactly its goal. An overloaded joint keeps its
@@ -201,7 +202,7 @@ func TestNothingIsArmedWhilePaused(t *testing.T) {
 	}
 }
 
-func held(arm *follow.Follower) uint32 {
+func held(arm *follow.Follower) robot.Joints {
 	var v follow.View
 	arm.View(&v)
 	return v.Held

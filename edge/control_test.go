@@ -35,21 +35,21 @@ const (
 // torque on.
 type fakeBus struct {
 	at        [testDOF]float32
-	silent    uint32
+	silent    robot.Joints
 	torque    bool
 	stuck     bool // the joints do not follow their goals
 	writes    [][testDOF]float32
-	masks     []uint32 // the joints of each write
+	masks     []robot.Joints // the joints of each write
 	back      hotplug.Cause
-	restarted uint32
+	restarted robot.Joints
 	failing   bool
 	says      servo.Reactions
-	doubted   uint32
-	strayed   uint32
+	doubted   robot.Joints
+	strayed   robot.Joints
 	effort    float64
-	renewed   uint32
-	outside   uint32
-	warned    uint32
+	renewed   robot.Joints
+	outside   robot.Joints
+	warned    robot.Joints
 	fatal     error
 	asleep    bool
 	steps     int // ArmStep calls before the last one
@@ -58,16 +58,16 @@ type fakeBus struct {
 
 func (b *fakeBus) Complaint(int) (servo.Fault, int) { return servo.FaultVoltage, 124 }
 
-func (b *fakeBus) RenewTorque(joints uint32) { b.renewed |= joints }
+func (b *fakeBus) RenewTorque(joints robot.Joints) { b.renewed |= joints }
 
 func (b *fakeBus) Push(int, rt.Instant) (float32, bool) { return 0, false }
 
 func (b *fakeBus) SetPeriod(time.Duration) {}
 
-func (b *fakeBus) Read(dst []float32, deadline rt.Instant) uint32 {
+func (b *fakeBus) Read(dst []float32, deadline rt.Instant) robot.Joints {
 	b.deadline = deadline
 	for j := range dst {
-		if b.silent&(1<<j) == 0 {
+		if !b.silent.Has(j) {
 			dst[j] = b.at[j]
 		}
 	}
@@ -77,10 +77,10 @@ func (b *fakeBus) Read(dst []float32, deadline rt.Instant) uint32 {
 func (b *fakeBus) Positions(dst []float32) { copy(dst, b.at[:]) }
 func (b *fakeBus) Goals(dst []float32)     { copy(dst, b.at[:]) }
 
-func (b *fakeBus) Write(goal []float32, joints uint32) {
+func (b *fakeBus) Write(goal []float32, joints robot.Joints) {
 	b.torque = true
 	for j := range goal {
-		if joints&(1<<j) != 0 && !b.stuck {
+		if joints.Has(j) && !b.stuck {
 			b.at[j] = goal[j]
 		}
 	}
@@ -93,25 +93,25 @@ func (b *fakeBus) BusWait() rt.Wait { return rt.Wait{} }
 
 func (b *fakeBus) Stats() servo.Stats { return servo.Stats{} }
 
-func (b *fakeBus) Reconnected() (hotplug.Cause, uint32) {
+func (b *fakeBus) Reconnected() (hotplug.Cause, robot.Joints) {
 	why, restarted := b.back, b.restarted
 	b.back, b.restarted = 0, 0
 	return why, restarted
 }
 
-func (b *fakeBus) Reactions() servo.Reactions     { return b.says }
-func (b *fakeBus) DisableTorque(joints uint32)    { b.says.Limp |= joints }
-func (b *fakeBus) Recheck()                       {}
-func (b *fakeBus) Unchecked() uint32              { return b.doubted }
-func (b *fakeBus) GoalMismatch() uint32           { s := b.strayed; b.strayed = 0; return s }
-func (b *fakeBus) Effort(int, rt.Instant) float64 { return b.effort }
-func (b *fakeBus) Prioritize(uint32)              {}
-func (b *fakeBus) MovedWhileArming() uint32       { return 0 }
-func (b *fakeBus) OutOfRange() uint32             { return b.outside }
-func (b *fakeBus) Rescue() error                  { return nil }
-func (b *fakeBus) EndRescue() error               { return nil }
+func (b *fakeBus) Reactions() servo.Reactions        { return b.says }
+func (b *fakeBus) DisableTorque(joints robot.Joints) { b.says.Limp |= joints }
+func (b *fakeBus) Recheck()                          {}
+func (b *fakeBus) Unchecked() robot.Joints           { return b.doubted }
+func (b *fakeBus) GoalMismatch() robot.Joints        { s := b.strayed; b.strayed = 0; return s }
+func (b *fakeBus) Effort(int, rt.Instant) float64    { return b.effort }
+func (b *fakeBus) Prioritize(robot.Joints)           {}
+func (b *fakeBus) MovedWhileArming() robot.Joints    { return 0 }
+func (b *fakeBus) OutOfRange() robot.Joints          { return b.outside }
+func (b *fakeBus) Rescue() error                     { return nil }
+func (b *fakeBus) EndRescue() error                  { return nil }
 
-func (b *fakeBus) Warned() uint32 { return b.warned }
+func (b *fakeBus) Warned() robot.Joints { return b.warned }
 
 func (b *fakeBus) Extremes() (hottest, volts float64) { return 66, 6.3 }
 
@@ -119,7 +119,7 @@ func (b *fakeBus) BusWatchdogFired() bool { return b.asleep && b.torque }
 
 func (b *fakeBus) Fatal() error { return b.fatal }
 
-func (b *fakeBus) ArmStep(_ rt.Instant, joints uint32) (bool, error) {
+func (b *fakeBus) ArmStep(_ rt.Instant, joints robot.Joints) (bool, error) {
 	if b.failing {
 		return false, errors.New("no answer")
 	}
@@ -168,7 +168,7 @@ func newLookingRig(t *testing.T, steps int) *rig {
 	}
 	clock := rttest.NewClock(rt.Instant(time.Second))
 	fake := &fakeBus{at: [testDOF]float32{5, 50}, writes: make([][testDOF]float32, 0, 4096),
-		masks: make([]uint32, 0, 4096)}
+		masks: make([]robot.Joints, 0, 4096)}
 	r := &rig{bus: fake, time: clock, how: follow.Config{
 		Period: testPeriod,
 		Events: event.NewQueue(1024),
@@ -491,7 +491,7 @@ func TestOldActionsNeverRun(t *testing.T) {
 func TestStaleJoints(t *testing.T) {
 	tests := []struct {
 		name    string
-		silent  uint32
+		silent  robot.Joints
 		ticks   int
 		moves   [testDOF]bool
 		stalled bool

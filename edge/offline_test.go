@@ -9,13 +9,14 @@ import (
 	"github.com/edge-rt/edge-rt/edge/drive"
 	"github.com/edge-rt/edge-rt/edge/event"
 	"github.com/edge-rt/edge-rt/internal/exit"
+	"github.com/edge-rt/edge-rt/servo/robot"
 )
 
 // Goal: the error of an end names the longest lack since the last chunk, not that of the last tick.
 func TestTheReasonOfAnEndIsWhatLasted(t *testing.T) {
 	const limit = 200 // ticks of max_offline
 	gone := func(r *rig) { r.in.Lose() }
-	silent := func(joints uint32) func(*rig) { return func(r *rig) { r.bus.silent = joints } }
+	silent := func(joints robot.Joints) func(*rig) { return func(r *rig) { r.bus.silent = joints } }
 	back := func(r *rig) {
 		r.bus.silent = 0
 		r.missing.Store(0)

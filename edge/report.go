@@ -16,7 +16,7 @@ import (
 func jointLists(r robot.Robot) []string {
 	lists := make([]string, 1<<min(len(r.Motors), 8)) // a larger arm has texts for some sets only
 	for set := range lists {
-		lists[set] = r.Joints(uint32(set))
+		lists[set] = r.Joints(robot.Joints(set))
 	}
 	return lists
 }
@@ -25,7 +25,7 @@ func (e *Edge) joint(set int64) slog.Attr {
 	if set >= 0 && set < int64(len(e.joints)) {
 		return slog.String("joint", e.joints[set])
 	}
-	return slog.String("joint", e.robot.Joints(uint32(set)))
+	return slog.String("joint", e.robot.Joints(robot.Joints(set)))
 }
 
 // report logs an event without making garbage, since the arm still moves.

@@ -7,6 +7,7 @@ import (
 	"github.com/edge-rt/edge-rt/edge/follow"
 	"github.com/edge-rt/edge-rt/edge/leader"
 	"github.com/edge-rt/edge-rt/rt"
+	"github.com/edge-rt/edge-rt/servo/robot"
 )
 
 // leaderSilent is the age from which a leader's pose no longer drives the follower.
@@ -21,13 +22,13 @@ type leaderArm interface {
 
 // takeover is the state of the take-over by a person. Owner: the tick thread.
 type takeover struct {
-	leader leaderArm  // nil: the run has no leader
-	order  uint32     // number of take-overs so far
-	pushes uint32     // pushes of the leader that the tick has handled
-	since  rt.Instant // older poses are ignored: the machine was suspended
-	silent bool       // correcting, and the leader does not answer
-	held   uint32     // bit set of the leader's joints that do not lead while it leads
-	action []float32  // the leader's pose; a joint that does not lead keeps its goal
+	leader leaderArm    // nil: the run has no leader
+	order  uint32       // number of take-overs so far
+	pushes uint32       // pushes of the leader that the tick has handled
+	since  rt.Instant   // older poses are ignored: the machine was suspended
+	silent bool         // correcting, and the leader does not answer
+	held   robot.Joints // bit set of the leader's joints that do not lead while it leads
+	action []float32    // the leader's pose; a joint that does not lead keeps its goal
 }
 
 // checkLeader turns a push of the leader into an operator's request.
@@ -185,7 +186,7 @@ func (c *control) reportHeld(now rt.Instant, pose *leader.Pose) {
 		return
 	}
 	for j, cause := range pose.Causes {
-		if bit := uint32(1) << j; (pose.Held&^k.held)&bit != 0 {
+		if bit := robot.Joints(1) << j; (pose.Held&^k.held)&bit != 0 {
 			c.events.Emit(now, event.LeaderHeld, int64(bit), int64(cause))
 		}
 	}

@@ -25,7 +25,7 @@ type ArmConfig struct {
 	Cycle       *rt.Hist    // histogram for the durations of Read; nil: a new one
 	// OpenArm adds the joints that it finds restarted, also when it fails afterwards; nil: not
 	// reported
-	Restarted *uint32
+	Restarted *robot.Joints
 	// this process has opened the arm before: a motor without its marker has restarted, see
 	// Arm.Restarted
 	Reopened bool
@@ -68,7 +68,7 @@ type armConst struct {
 	rows         rows
 	clock        rt.Clock
 	canceled     func() bool
-	restartedOut *uint32       // ArmConfig.Restarted
+	restartedOut *robot.Joints // ArmConfig.Restarted
 	period       time.Duration // between ticks; 0: not known
 	unconfigured []string
 	notes        []string

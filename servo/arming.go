@@ -3,12 +3,12 @@ package servo
 import (
 	"errors"
 	"fmt"
-	"math/bits"
 	"slices"
 	"strings"
 	"time"
 
 	"github.com/edge-rt/edge-rt/rt"
+	"github.com/edge-rt/edge-rt/servo/robot"
 	"github.com/edge-rt/edge-rt/servo/table"
 )
 
@@ -45,19 +45,19 @@ const (
 
 type arming struct {
 	stage       stage
-	joints      uint32 // joints to arm
-	ids         []ID   // ids of the joints, then of their shadows
-	units       []int  // the unit of each id
-	goals       int    // ids that take goals
-	cycle       uint64 // cycle of the last step: arming continues only in the next one, otherwise it starts anew
+	joints      robot.Joints // joints to arm
+	ids         []ID         // ids of the joints, then of their shadows
+	units       []int        // the unit of each id
+	goals       int          // ids that take goals
+	cycle       uint64       // cycle of the last step: arming continues only in the next one, otherwise it starts anew
 	tries       int
 	since       rt.Instant // time of the first step
 	row         table.Row
-	words       []int  // values of the last sync write
-	unconfirmed []int  // indices of ids whose value is not read back yet
-	bad         []int  // units with another value or without an answer
-	answered    bool   // at least one of the bad units has answered
-	moving      uint32 // joints that have left the goal they were given
+	words       []int        // values of the last sync write
+	unconfirmed []int        // indices of ids whose value is not read back yet
+	bad         []int        // units with another value or without an answer
+	answered    bool         // at least one of the bad units has answered
+	moving      robot.Joints // joints that have left the goal they were given
 }
 
 // ArmStep takes one step towards an arm that holds its position. First goal := present, because the
@@ -68,7 +68,7 @@ type arming struct {
 //
 // ErrOutOfRange: a joint is outside its range. ErrTorque: the named motors do not confirm; torque
 // may be on, and the caller must switch it off.
-func (a *Arm) ArmStep(deadline rt.Instant, joints uint32) (armed bool, err error) {
+func (a *Arm) ArmStep(deadline rt.Instant, joints robot.Joints) (armed bool, err error) {
 	m := &a.arming
 	if cycle := a.counts.cycles.Load(); m.joints != joints || cycle-m.cycle > 1 {
 		a.beginArming(joints)
@@ -134,7 +134,7 @@ func (a *Arm) ArmStep(deadline rt.Instant, joints uint32) (armed bool, err error
 }
 
 // guardArmed sets the bus watchdog. From now on the motors are expected to hold.
-func (a *Arm) guardArmed(joints uint32) error {
+func (a *Arm) guardArmed(joints robot.Joints) error {
 	a.arming = arming{}
 	a.health.expect(a.health.torque | joints)
 	if err := a.restoreSpeeds(); err != nil {
@@ -153,7 +153,7 @@ func (a *Arm) guardArmed(joints uint32) error {
 	return a.bus.syncWrite(row, a.all, slices.Repeat([]int{ticks}, len(a.all)))
 }
 
-func (a *Arm) beginArming(joints uint32) {
+func (a *Arm) beginArming(joints robot.Joints) {
 	m := &a.arming
 	*m = arming{joints: joints}
 	for i, u := range a.units { // first the joints, then their shadows
@@ -172,7 +172,7 @@ func (a *Arm) beginArming(joints uint32) {
 const movedMost = 8
 
 // moved returns the joints being armed that have left their goals.
-func (a *Arm) moved() (joints uint32) {
+func (a *Arm) moved() (joints robot.Joints) {
 	for _, u := range a.arming.units[:a.arming.goals] {
 		i := a.units[u].joint
 		if d := a.inside(i, a.raws[i]) - a.goals.raw[i]; d > movedMost || d < -movedMost {
@@ -185,13 +185,13 @@ func (a *Arm) moved() (joints uint32) {
 // MovedWhileArming returns the joints whose motion stopped the last attempt to arm them.
 //
 //rt:noalloc
-func (a *Arm) MovedWhileArming() uint32 { return a.arming.moving }
+func (a *Arm) MovedWhileArming() robot.Joints { return a.arming.moving }
 
 // OutOfRange returns the joints that are outside their range, or outside the limits of their servo,
 // by more than RangeSlack.
 //
 //rt:noalloc
-func (a *Arm) OutOfRange() (joints uint32) {
+func (a *Arm) OutOfRange() (joints robot.Joints) {
 	for i := range a.joints {
 		j, at := &a.joints[i], a.raws[i]
 		if at < max(j.min, j.low)-RangeSlack || at > min(j.max, j.top)+RangeSlack {
@@ -204,7 +204,7 @@ func (a *Arm) OutOfRange() (joints uint32) {
 // Outside returns the joints that are outside their calibrated range by more than slack counts.
 //
 //rt:noalloc
-func (a *Arm) Outside(slack int) (joints uint32) {
+func (a *Arm) Outside(slack int) (joints robot.Joints) {
 	for i := range a.joints {
 		if j := &a.joints[i]; outside(a.raws[i], j.min, j.max) > slack {
 			joints |= 1 << i
@@ -214,7 +214,7 @@ func (a *Arm) Outside(slack int) (joints uint32) {
 }
 
 // checkRange refuses joints that arming would move, except those of Rescue.
-func (a *Arm) checkRange(joints uint32) error {
+func (a *Arm) checkRange(joints robot.Joints) error {
 	joints &= a.OutOfRange() &^ a.rescue.joints
 	if joints == 0 {
 		return nil
@@ -224,7 +224,7 @@ func (a *Arm) checkRange(joints uint32) error {
 	}
 	var names []string
 	for i := range a.joints {
-		if joints&(1<<i) == 0 {
+		if !joints.Has(i) {
 			continue
 		}
 		j := &a.joints[i]
@@ -234,7 +234,7 @@ func (a *Arm) checkRange(joints uint32) error {
 	}
 	return fmt.Errorf("%w: %s; move it inside by hand, or slowly under power: edge-rt move %s TO with the --bus, "+
 		"--robot and --id of this run, or --rescue",
-		ErrOutOfRange, strings.Join(names, "; "), a.joints[bits.TrailingZeros32(joints)].name)
+		ErrOutOfRange, strings.Join(names, "; "), a.joints[joints.First()].name)
 }
 
 // watchdogRow returns Dynamixel's bus watchdog, Size 0 on other servos. Any instruction on the bus
@@ -258,10 +258,10 @@ func (a *Arm) SetPeriod(period time.Duration) { a.period = period }
 //rt:noalloc
 func (a *Arm) rawPosition(i int) int { return a.rows.position.Decode(a.positions.param(i)) }
 
-// Joints returns all joints, one bit each.
+// Joints returns all joints.
 //
 //rt:noalloc
-func (a *Arm) Joints() uint32 { return a.positions.all }
+func (a *Arm) Joints() robot.Joints { return robot.Joints(a.positions.all) }
 
 func ones(n int) []int { return slices.Repeat([]int{1}, n) }
 

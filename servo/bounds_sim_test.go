@@ -58,7 +58,7 @@ func openWarm(t *testing.T, text string, faults servosim.Script) (*servosim.Bus,
 }
 
 // held returns the joints under a reaction that keeps them from their goals.
-func held(arm *servo.Arm) uint32 {
+func held(arm *servo.Arm) robot.Joints {
 	r := arm.Reactions()
 	return r.Hold | r.Overload | r.Limp
 }

@@ -2,7 +2,6 @@ package servo
 
 import (
 	"math"
-	"math/bits"
 	"sync/atomic"
 	"time"
 
@@ -84,7 +83,7 @@ func (a *Arm) Stats() Stats {
 // the time to read a health window, see windowDeadline.
 //
 //rt:noalloc
-func (a *Arm) Read(dst []float32, deadline rt.Instant) (stale uint32) {
+func (a *Arm) Read(dst []float32, deadline rt.Instant) (stale robot.Joints) {
 	if len(dst) != len(a.joints) {
 		panic("servo: Read wants room for one position per motor")
 	}
@@ -100,11 +99,11 @@ func (a *Arm) Read(dst []float32, deadline rt.Instant) (stale uint32) {
 		a.health.recheckSince(since)
 	}
 	a.lastRead = start
-	stale = a.readAll(start, deadline)
+	stale = robot.Joints(a.readAll(start, deadline))
 	unchecked := a.health.unchecked
 	doubted := a.takePositions(stale, a.clock.Now())
 	for i := range a.joints {
-		if stale&(1<<i) == 0 {
+		if !stale.Has(i) {
 			a.faults[i] = a.bus.faultOf(a.positions.errs[i])
 			if a.faults[i] != 0 {
 				a.counts.alerts.Add(1)
@@ -113,9 +112,9 @@ func (a *Arm) Read(dst []float32, deadline rt.Instant) (stale uint32) {
 		dst[i] = a.present(i)
 	}
 	a.counts.cycles.Add(1)
-	a.counts.losses.Add(uint64(bits.OnesCount32(stale)))
+	a.counts.losses.Add(uint64(stale.Len()))
 	a.counts.cycle.Record(a.clock.Now().Sub(start))
-	a.counts.doubted.Add(uint64(bits.OnesCount32(doubted)))
+	a.counts.doubted.Add(uint64(doubted.Len()))
 	a.health.monitor(stale, deadline)
 	a.takeTurns(unchecked&^a.health.unchecked&^stale, dst)
 	return stale | doubted
@@ -195,9 +194,9 @@ func (a *Arm) near(i, way int, since, now rt.Instant) bool {
 // Arming waits for a settled reading there too.
 //
 //rt:noalloc
-func (a *Arm) takePositions(stale uint32, now rt.Instant) (doubted uint32) {
+func (a *Arm) takePositions(stale robot.Joints, now rt.Instant) (doubted robot.Joints) {
 	for i := range a.joints {
-		if stale&(1<<i) != 0 {
+		if stale.Has(i) {
 			a.sights[i].settled = false
 			continue
 		}
@@ -215,10 +214,10 @@ func (a *Arm) takePositions(stale uint32, now rt.Instant) (doubted uint32) {
 // reading can be settled.
 //
 //rt:noalloc
-func (a *Arm) takeTurns(joints uint32, dst []float32) {
+func (a *Arm) takeTurns(joints robot.Joints, dst []float32) {
 	for i := range a.joints {
 		raw := a.place(i)
-		if joints&(1<<i) == 0 || raw == a.raws[i] {
+		if !joints.Has(i) || raw == a.raws[i] {
 			continue
 		}
 		a.sights[i].reading = raw
@@ -230,7 +229,7 @@ func (a *Arm) takeTurns(joints uint32, dst []float32) {
 }
 
 // unsettled returns the joints whose newest reading is not settled, or that did not answer.
-func (a *Arm) unsettled() (joints uint32) {
+func (a *Arm) unsettled() (joints robot.Joints) {
 	for i := range a.sights {
 		if !a.sights[i].settled {
 			joints |= 1 << i
@@ -277,7 +276,7 @@ func (a *Arm) present(i int) float32 { return float32(a.joints[i].scale.value(a.
 func (a *Arm) place(i int) int {
 	j := &a.joints[i]
 	raw := a.rawPosition(i) + j.shift
-	if a.health.unchecked&(1<<i) != 0 && outside(raw, j.min, j.max) > RangeSlack {
+	if a.health.unchecked.Has(i) && outside(raw, j.min, j.max) > RangeSlack {
 		// Its motor may have restarted and forgotten its turns.
 		raw = InTurn(raw, a.raws[i]-j.turn/2, a.raws[i]+j.turn/2, j.turn)
 	}
@@ -315,13 +314,13 @@ func (a *Arm) Goals(dst []float32) {
 // have no bit: a goal switches the torque of some servos on.
 //
 //rt:noalloc
-func (a *Arm) Write(goal []float32, joints uint32) {
+func (a *Arm) Write(goal []float32, joints robot.Joints) {
 	if len(goal) != len(a.joints) {
 		panic("servo: Write wants one goal per motor")
 	}
 	a.goals.ids, a.goals.words = a.goals.ids[:0], a.goals.words[:0]
 	for i, v := range goal {
-		if joints&(1<<i) == 0 {
+		if !joints.Has(i) {
 			continue
 		}
 		if v-v != 0 { // true only for NaN and infinities
@@ -339,7 +338,7 @@ func (a *Arm) Write(goal []float32, joints uint32) {
 		return
 	}
 	for i, k := 0, 0; i < len(a.goals.raw); i++ {
-		if joints&(1<<i) != 0 {
+		if joints.Has(i) {
 			a.goals.raw[i], k = a.goals.words[k]+a.joints[i].shift, k+1
 		}
 	}

@@ -8,6 +8,7 @@ import (
 
 	"github.com/edge-rt/edge-rt/rt"
 	"github.com/edge-rt/edge-rt/rt/rttest"
+	"github.com/edge-rt/edge-rt/servo/robot"
 	"github.com/edge-rt/edge-rt/servo/table"
 )
 
@@ -69,7 +70,7 @@ func TestReadKeepsWhatAnswered(t *testing.T) {
 	tests := []struct {
 		name      string
 		set       func(*line)
-		wantStale uint32
+		wantStale robot.Joints
 		wantExtra time.Duration // at most, beyond a clean cycle
 		corrupt   uint64
 	}{
@@ -266,7 +267,7 @@ func TestSilenceOfAll(t *testing.T) {
 	a, l := openLine(t)
 	a.health.due = never
 	dst := make([]float32, 6)
-	cycle := func(late time.Duration) (uint32, time.Duration) {
+	cycle := func(late time.Duration) (robot.Joints, time.Duration) {
 		for id := 1; id <= 6; id++ {
 			l.servos[id].mute = late < 0
 		}
@@ -281,7 +282,7 @@ func TestSilenceOfAll(t *testing.T) {
 	steps := []struct {
 		name      string
 		late      time.Duration // < 0: no reply at all
-		wantStale uint32
+		wantStale robot.Joints
 		wantTook  time.Duration
 	}{
 		{"clean", 0, 0, clean},

@@ -107,7 +107,7 @@ func (l *linked) tick() (stale uint32) {
 	l.next = l.next.Add(l.period)
 	deadline := l.clock.Now().Add(l.period - 3*time.Millisecond)
 	l.value = (l.value + 1) % 4000
-	stale = l.arm.Read(l.at, deadline)
+	stale = uint32(l.arm.Read(l.at, deadline))
 	// see windowDeadline
 	if over := l.clock.Now().Sub(deadline); over > 200*time.Microsecond && l.arm.Unchecked() == 0 {
 		l.t.Fatalf("a read came back %v after its deadline", over)

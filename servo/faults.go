@@ -23,24 +23,24 @@ const (
 // reactions of the robot's description.
 type faults struct {
 	reactions Reactions
-	last      []Fault   // per joint: in the last read
-	streak    []int     // per joint: reads in a row with a fault
-	encoders  []encoder // per joint
-	exceeded  []Fault   // per joint: bounds of the robot that its motors exceed
-	warned    uint32    // joints beyond a bound that Warned reports
-	fatal     Fault     // fault that ends the run; 0: no such fault
-	fatalOf   int       // joint of the fatal fault
-	offIDs    []ID      // motors of the next sync write of Torque_Enable
-	offWords  []int     // zeros
-	onWords   []int     // ones
+	last      []Fault      // per joint: in the last read
+	streak    []int        // per joint: reads in a row with a fault
+	encoders  []encoder    // per joint
+	exceeded  []Fault      // per joint: bounds of the robot that its motors exceed
+	warned    robot.Joints // joints beyond a bound that Warned reports
+	fatal     Fault        // fault that ends the run; 0: no such fault
+	fatalOf   int          // joint of the fatal fault
+	offIDs    []ID         // motors of the next sync write of Torque_Enable
+	offWords  []int        // zeros
+	onWords   []int        // ones
 }
 
-// Reactions are the joints, one bit each, under each reaction to a fault.
+// Reactions are the joints, under each reaction to a fault.
 type Reactions struct {
-	Hold     uint32 // keep their goal: supply or heat
-	Overload uint32 // push against an obstacle: follow only goals that relieve them
-	Encoder  uint32 // report a faulty encoder: are not driven
-	Limp     uint32 // have no torque for the rest of the run
+	Hold     robot.Joints // keep their goal: supply or heat
+	Overload robot.Joints // push against an obstacle: follow only goals that relieve them
+	Encoder  robot.Joints // report a faulty encoder: are not driven
+	Limp     robot.Joints // have no torque for the rest of the run
 }
 
 // encoder is the fault history of one joint's encoder.
@@ -58,7 +58,7 @@ func (h *health) checkFaults(i int) {
 		fault |= h.readings[i].status
 	}
 	fault |= h.exceeded[i]
-	bit := uint32(1) << i
+	bit := robot.Joints(1) << i
 	if fault&^h.last[i] != 0 {
 		h.recheckUnit(i, h.clock.Now()) // some faults switch the torque off
 	}
@@ -92,7 +92,7 @@ func (h *health) checkFaults(i int) {
 //
 //rt:noalloc
 func (h *health) checkEncoder(i int, faulty bool) {
-	bit := uint32(1) << i
+	bit := robot.Joints(1) << i
 	if h.reactions.Encoder&bit == 0 && !faulty {
 		return
 	}
@@ -112,7 +112,7 @@ func (h *health) checkEncoder(i int, faulty bool) {
 
 //rt:noalloc
 func (h *health) react(i int, r robot.Reaction, fault, kind Fault) {
-	bit := uint32(1) << i
+	bit := robot.Joints(1) << i
 	switch r {
 	case robot.Hold:
 		if kind&FaultOverload != 0 {
@@ -134,17 +134,17 @@ func (h *health) react(i int, r robot.Reaction, fault, kind Fault) {
 // DisableTorque switches the torque of joints off for the rest of the run.
 //
 //rt:noalloc
-func (a *Arm) DisableTorque(joints uint32) { a.health.disableTorque(joints) }
+func (a *Arm) DisableTorque(joints robot.Joints) { a.health.disableTorque(joints) }
 
 //rt:noalloc
-func (h *health) disableTorque(joints uint32) {
+func (h *health) disableTorque(joints robot.Joints) {
 	h.reactions.Limp |= joints
 	h.torque &^= joints
 	h.writeTorque(joints, h.offWords) // the next window reads it back
 }
 
 //rt:noalloc
-func (h *health) writeTorque(joints uint32, words []int) {
+func (h *health) writeTorque(joints robot.Joints, words []int) {
 	h.offIDs = h.offIDs[:0]
 	for i := range h.units {
 		if joints&(1<<h.units[i].joint) != 0 {
@@ -237,7 +237,7 @@ func (a *Arm) Complaint(i int) (fault Fault, value int) {
 // bounds of the robot's description.
 //
 //rt:noalloc
-func (a *Arm) Warned() uint32 { return a.health.warned }
+func (a *Arm) Warned() robot.Joints { return a.health.warned }
 
 // Fatal returns the reason why the run must end, or nil.
 func (a *Arm) Fatal() error {

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/edge-rt/edge-rt/rt"
+	"github.com/edge-rt/edge-rt/servo/robot"
 	"github.com/edge-rt/edge-rt/servo/table"
 )
 
@@ -36,11 +37,11 @@ type health struct {
 type poll struct {
 	windows      []window
 	due          rt.Instant
-	next         int    // window to read
-	turn         int    // last window that was read in turn
-	lastPriority int    // last window that was read with priority
-	prioritized  uint32 // joints whose motors are read first
-	tookPriority bool   // the next window is a prioritized one
+	next         int          // window to read
+	turn         int          // last window that was read in turn
+	lastPriority int          // last window that was read with priority
+	prioritized  robot.Joints // joints whose motors are read first
+	tookPriority bool         // the next window is a prioritized one
 }
 
 // unitHealth holds the newest readings of one servo.
@@ -145,7 +146,7 @@ func (w *window) value(r table.Row) (v int, ok bool) {
 // if the tick has the time.
 //
 //rt:noalloc
-func (h *health) monitor(stale uint32, deadline rt.Instant) {
+func (h *health) monitor(stale robot.Joints, deadline rt.Instant) {
 	now := h.clock.Now()
 	for i := range h.units {
 		if !h.units[i].shadow && stale&(1<<h.units[i].joint) != 0 {
@@ -153,7 +154,7 @@ func (h *health) monitor(stale uint32, deadline rt.Instant) {
 		}
 	}
 	for i := range h.joints {
-		if stale&(1<<i) == 0 {
+		if !stale.Has(i) {
 			h.checkFaults(i)
 		}
 	}
@@ -186,7 +187,7 @@ func (h *health) nextWindow() int {
 	n := len(h.windows)
 	for i := 0; h.prioritized != 0 && !h.tookPriority && i < n; i++ {
 		w := &h.windows[(h.lastPriority+1+i)%n]
-		if bit := uint32(1) << h.units[w.unit].joint; w.hasLoad && h.prioritized&bit != 0 {
+		if bit := robot.Joints(1) << h.units[w.unit].joint; w.hasLoad && h.prioritized&bit != 0 {
 			h.prioritized, h.tookPriority = h.prioritized&^bit, true
 			h.lastPriority = (h.lastPriority + 1 + i) % n
 			return h.lastPriority
@@ -254,7 +255,7 @@ func (h *health) recordWindow(w *window) {
 // Prioritize makes the load of these joints' motors be read before the other windows, once.
 //
 //rt:noalloc
-func (a *Arm) Prioritize(joints uint32) { a.health.prioritized |= joints }
+func (a *Arm) Prioritize(joints robot.Joints) { a.health.prioritized |= joints }
 
 //rt:noalloc
 func (h *health) recordEffort(w *window, u *unitHealth) {
@@ -309,7 +310,7 @@ func (a *Arm) Push(i int, since rt.Instant) (way float32, known bool) {
 // then. The joints must be under torque, and their goals must be their present positions.
 //
 //rt:noalloc
-func (a *Arm) RenewTorque(joints uint32) {
+func (a *Arm) RenewTorque(joints robot.Joints) {
 	h := a.health
 	if joints &= h.torque; joints == 0 {
 		return

@@ -44,7 +44,7 @@ func TestReactions(t *testing.T) {
 		name  string
 		fault Fault
 		set   func(*robot.Safety)
-		hold  uint32
+		hold  robot.Joints
 		stop  bool
 		limp  bool
 	}{
@@ -167,7 +167,7 @@ func TestBoundsOfHeat(t *testing.T) {
 
 func TestBoundsOfTheSupply(t *testing.T) {
 	a, l := bounded(t, robot.Bounds{LowWarn: 68, LowAct: 62}, func(*robot.Safety) {})
-	sag := func(tenths byte, rounds int, warned, kept uint32) {
+	sag := func(tenths byte, rounds int, warned, kept robot.Joints) {
 		t.Helper()
 		l.servos[6].mem[62] = tenths
 		reads(a, l, rounds*look+persistentReads)
@@ -199,7 +199,7 @@ func TestBoundThatMakesLimp(t *testing.T) {
 			l.tick(a, dst)
 		}
 	}
-	var kept uint32
+	var kept robot.Joints
 	var torque [6]byte
 	if n := testing.AllocsPerRun(20, func() {
 		read(60, boundReads*look+persistentReads)

@@ -297,14 +297,14 @@ func (l *line) mutes(on bool) { l.each(func(_ int, s *fakeServo) { s.mute = on }
 func (l *line) stiffen(torque byte) { l.each(func(_ int, s *fakeServo) { s.mem[40] = torque }) }
 
 // tick reads the arm once and advances the time; it returns the stale joints.
-func (l *line) tick(a *Arm, dst []float32) (stale uint32) {
+func (l *line) tick(a *Arm, dst []float32) (stale robot.Joints) {
 	stale = a.Read(dst, l.deadline())
 	l.clock.Advance(10 * time.Millisecond)
 	return stale
 }
 
 // held returns the joints under a reaction that keeps them from their goals.
-func held(a *Arm) uint32 {
+func held(a *Arm) robot.Joints {
 	r := a.Reactions()
 	return r.Hold | r.Overload | r.Limp
 }

@@ -169,7 +169,7 @@ func (a *Arm) checkRestarted(i int) error {
 // that was opened with ArmConfig.Reopened that includes the time before.
 //
 //rt:noalloc
-func (a *Arm) Restarted() (joints uint32) {
+func (a *Arm) Restarted() (joints robot.Joints) {
 	joints, a.health.restarted = a.health.restarted, 0
 	return joints
 }

@@ -5,6 +5,7 @@ import (
 	"math"
 	"slices"
 
+	"github.com/edge-rt/edge-rt/servo/robot"
 	"github.com/edge-rt/edge-rt/servo/table"
 )
 
@@ -47,9 +48,9 @@ func (a *Arm) Rescue() error {
 
 // rescue is the state of joints that return from outside their range.
 type rescue struct {
-	joints   uint32  // joints that may be armed outside their range
-	before   []speed // earlier speed limits of their servos
-	leftover []speed // limits that OpenArm found in servos under torque, see findLimits
+	joints   robot.Joints // joints that may be armed outside their range
+	before   []speed      // earlier speed limits of their servos
+	leftover []speed      // limits that OpenArm found in servos under torque, see findLimits
 }
 
 // speed is a register that limits the speed of a servo, with the value to restore.

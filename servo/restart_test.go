@@ -4,6 +4,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/edge-rt/edge-rt/servo/robot"
 	"github.com/edge-rt/edge-rt/servo/table"
 )
 
@@ -24,7 +25,7 @@ func TestRestartSurvivesAFailedOpening(t *testing.T) {
 		Clock:       l.clock,
 		Port:        l,
 		Reopened:    true,
-		Restarted:   new(uint32),
+		Restarted:   new(robot.Joints),
 	}
 	// an example of a later failure, like a loose plug, a lost reply or a failed measurement
 	cfg.Canceled = func() bool { return l.servos[6].word(48) == mark }

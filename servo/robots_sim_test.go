@@ -86,7 +86,7 @@ func write(t *testing.T, b *servo.Bus, m robot.Motor, register table.Register, v
 
 // tick reads an arm, as a run does, and arms it again when this host was away for longer than the
 // bus watchdog tolerates.
-func tick(t *testing.T, arm *servo.Arm, at []float32) (stale uint32) {
+func tick(t *testing.T, arm *servo.Arm, at []float32) (stale robot.Joints) {
 	t.Helper()
 	stale = arm.Read(at, rt.KernelClock().Now().Add(40*time.Millisecond))
 	if arm.BusWatchdogFired() {

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/edge-rt/edge-rt/rt/rttest"
+	"github.com/edge-rt/edge-rt/servo/robot"
 )
 
 const sightPeriod = 20 * time.Millisecond
@@ -121,7 +122,7 @@ func TestAGoalRegisterIsReadTwice(t *testing.T) {
 			return armed || err != nil
 		})
 		a.Recheck()
-		found := uint32(0)
+		found := robot.Joints(0)
 		for n := range 10 {
 			if n < reads {
 				l.servos[3].put(42, 2700)

@@ -190,7 +190,7 @@ func cycleAll(t *testing.T, arm *servo.Arm, bus *servosim.Bus, o *oracle, r robo
 		tally.cycles++
 		now := bus.Counters().Forged
 		for j := range soakJoints {
-			if stale&(1<<j) != 0 {
+			if stale.Has(j) {
 				tally.stale++
 				continue
 			}

@@ -10,6 +10,7 @@ import (
 	"github.com/edge-rt/edge-rt/rt"
 	"github.com/edge-rt/edge-rt/rt/rttest"
 	"github.com/edge-rt/edge-rt/servo"
+	"github.com/edge-rt/edge-rt/servo/robot"
 	"github.com/edge-rt/edge-rt/servo/table"
 	"github.com/edge-rt/edge-rt/sim/servosim"
 )
@@ -76,7 +77,7 @@ func TestForgottenTurn(t *testing.T) {
 		t.Errorf("the shaft is at %d, want the middle of its range, 1056", raw)
 	}
 	arm.Recheck()
-	bad := uint32(0)
+	bad := robot.Joints(0)
 	rttest.Eventually(t, "a check of all motors", func() bool {
 		arm.Read(at, rt.KernelClock().Now().Add(20*time.Millisecond))
 		bad |= arm.GoalMismatch()
@@ -96,7 +97,7 @@ func TestForgetsItsTurnInARun(t *testing.T) {
 			arm := mustOpen(t, cfg)
 			s.raw[1].Store(-196 - 509) // a hand moves it over the encoder's seam
 			at, raws := make([]float32, 6), make([]int, 6)
-			restarted := uint32(0)
+			restarted := robot.Joints(0)
 			bus.PowerCycle()
 			rttest.Eventually(t, "the restart", func() bool {
 				arm.Read(at, rt.KernelClock().Now().Add(20*time.Millisecond))

@@ -214,10 +214,10 @@ func (a *Arm) checkShadowTurn(u unit, turn int) error {
 
 // checkSide refuses joints outside their range that may be on the other side of it: a servo knows
 // its position modulo one turn, and reads a joint beyond its encoder's seam at the far end.
-func (a *Arm) checkSide(joints uint32) error {
+func (a *Arm) checkSide(joints robot.Joints) error {
 	for i := range a.joints {
 		j, m := &a.joints[i], a.robot.Motors[i]
-		if joints&(1<<i) == 0 || !OtherSide(m.Model, a.raws[i], j.min, j.max) {
+		if !joints.Has(i) || !OtherSide(m.Model, a.raws[i], j.min, j.max) {
 			continue
 		}
 		return a.refuse(ErrOutOfRange, a.units[i], " reads %d, its range is %d to %d: it may be beyond the end of its "+

@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"github.com/edge-rt/edge-rt/rt"
+	"github.com/edge-rt/edge-rt/servo/robot"
 )
 
 const (
@@ -20,11 +21,11 @@ const (
 // checks compares registers of motors with their expected values: a motor that was silent may have
 // restarted, or have lost its torque.
 type checks struct {
-	torque          uint32        // joints that were switched on
-	torqueLost      uint32        // joints that have lost their torque by themselves
-	restarted       uint32        // joints of which a motor has lost its marker
-	goalMismatch    uint32        // joints whose goal register was not ours after a silence
-	unchecked       uint32        // joints that were silent and have not been checked since
+	torque          robot.Joints  // joints that were switched on
+	torqueLost      robot.Joints  // joints that have lost their torque by themselves
+	restarted       robot.Joints  // joints of which a motor has lost its marker
+	goalMismatch    robot.Joints  // joints whose goal register was not ours after a silence
+	unchecked       robot.Joints  // joints that were silent and have not been checked since
 	nextCheck       int           // window with which verifyUnchecked begins
 	crowdedSince    rt.Instant    // start of the time in which no tick could make a check; 0: ticks can
 	watchdogFired   bool          // the bus watchdogs have stopped the motors
@@ -32,7 +33,7 @@ type checks struct {
 }
 
 // expect sets the joints that should be under torque from now on.
-func (h *health) expect(joints uint32) {
+func (h *health) expect(joints robot.Joints) {
 	h.torque = joints
 	h.torqueLost = 0
 	h.watchdogFired = false
@@ -55,7 +56,7 @@ func (h *health) checkBusWatchdog(now rt.Instant) {
 // verifyUnchecked reads the windows of motors that answer again, as many as the deadline allows.
 //
 //rt:noalloc
-func (h *health) verifyUnchecked(stale uint32, deadline rt.Instant) {
+func (h *health) verifyUnchecked(stale robot.Joints, deadline rt.Instant) {
 	if h.unchecked&^stale == 0 {
 		return
 	}
@@ -87,7 +88,7 @@ func (h *health) verify(w *window, u *unitHealth) {
 		return
 	}
 	joint := h.units[w.unit].joint
-	bit := uint32(1) << joint
+	bit := robot.Joints(1) << joint
 	lost := false
 	for i := range u.expected {
 		if v, ok := w.value(u.expected[i].row); ok && v != u.expected[i].value {
@@ -128,7 +129,7 @@ func (h *health) verify(w *window, u *unitHealth) {
 //rt:noalloc
 func (h *health) otherGoal(w *window, u *unitHealth) (again bool) {
 	joint := h.units[w.unit].joint
-	bit := uint32(1) << joint
+	bit := robot.Joints(1) << joint
 	goal, ok := w.value(h.rows.goal)
 	if !ok || h.unchecked&h.torque&bit == 0 || h.units[w.unit].shadow { // the goal of a limp motor is not ours
 		return false
@@ -152,7 +153,7 @@ func (h *health) otherGoal(w *window, u *unitHealth) (again bool) {
 //rt:noalloc
 func (h *health) verified(i int) {
 	u := &h.readings[i]
-	bit := uint32(1) << h.units[i].joint
+	bit := robot.Joints(1) << h.units[i].joint
 	if u.silentSince != 0 && len(u.expected) == 0 && !h.robot.Leader && h.clock.Now().Sub(u.silentSince) >= bootMin {
 		h.restarted |= bit
 	}
@@ -196,12 +197,12 @@ func (h *health) recheckSince(at rt.Instant) {
 // Unchecked returns the joints whose motors were silent and have not been checked since.
 //
 //rt:noalloc
-func (a *Arm) Unchecked() uint32 { return a.health.unchecked }
+func (a *Arm) Unchecked() robot.Joints { return a.health.unchecked }
 
 // GoalMismatch returns, once, the joints that hold another goal than ours after a silence.
 //
 //rt:noalloc
-func (a *Arm) GoalMismatch() (joints uint32) {
+func (a *Arm) GoalMismatch() (joints robot.Joints) {
 	joints, a.health.goalMismatch = a.health.goalMismatch, 0
 	return joints
 }
@@ -209,7 +210,7 @@ func (a *Arm) GoalMismatch() (joints uint32) {
 // TorqueLost returns the joints that are limp although they were switched on.
 //
 //rt:noalloc
-func (a *Arm) TorqueLost() uint32 { return a.health.torqueLost }
+func (a *Arm) TorqueLost() robot.Joints { return a.health.torqueLost }
 
 // BusWatchdogFired reports that Dynamixel's bus watchdogs have stopped the motors, because the bus
 // was silent for too long: the motors hold, and refuse goals. ArmStep clears the watchdogs.

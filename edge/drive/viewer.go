@@ -73,7 +73,7 @@ func (w *Viewer) Show(l *Live, now rt.Instant) (overloaded bool) {
 		l.Tick.ActionAgeMS = new(Millis(now.Sub(v.source)))
 	}
 	for j, condition := range v.joints.Conditions {
-		bit := uint32(1) << j
+		bit := robot.Joints(1) << j
 		overloaded = overloaded || condition&follow.Overloaded != 0
 		joint := Joint{
 			Name:       w.names[j],

@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"github.com/edge-rt/edge-rt/rt"
+	"github.com/edge-rt/edge-rt/servo/robot"
 )
 
 // Lack is the reason why no chunk arrived for so long that a run gave up.
@@ -39,8 +40,8 @@ func (l *Lacks) Reset(now rt.Instant) { *l = Lacks{at: now} }
 
 // Lacking is the state of one tick.
 type Lacking struct {
-	Joints   uint32 // silent joints, one bit each
-	Bus      bool   // so many or such important joints are silent that the tick sends no request
+	Joints   robot.Joints // silent joints
+	Bus      bool         // so many or such important joints are silent that the tick sends no request
 	Pictures bool
 	Session  bool
 }
@@ -68,7 +69,7 @@ func (l *Lacks) Add(now rt.Instant, is Lacking) {
 		l.lasted[LackAnswers] += since
 	}
 	for j := range l.joints {
-		if is.Joints&(1<<j) != 0 {
+		if is.Joints.Has(j) {
 			l.joints[j] += since
 		}
 	}
@@ -94,7 +95,7 @@ func (l *Lacks) Lasted(k Lack) time.Duration {
 
 // Joints returns the joints that were silent for at least half as long as the longest silent joint,
 // one bit each.
-func (l *Lacks) Joints() (set uint32) {
+func (l *Lacks) Joints() (set robot.Joints) {
 	longest := time.Duration(0)
 	for _, d := range l.joints {
 		longest = max(longest, d)

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/edge-rt/edge-rt/rt"
+	"github.com/edge-rt/edge-rt/servo/robot"
 )
 
 func TestLacks(t *testing.T) {
@@ -17,7 +18,7 @@ func TestLacks(t *testing.T) {
 			l.Add(now, is)
 		}
 	}
-	expect := func(name string, longest Lack, lasted time.Duration, joints uint32) {
+	expect := func(name string, longest Lack, lasted time.Duration, joints robot.Joints) {
 		t.Helper()
 		if l.Longest() != longest || l.Lasted(longest) != lasted || l.Joints() != joints {
 			t.Errorf("%s: lack %d for %v, joints %b; want %d for %v, %b", name, l.Longest(), l.Lasted(longest),

@@ -8,6 +8,7 @@ import (
 	"github.com/edge-rt/edge-rt/internal/exit"
 	"github.com/edge-rt/edge-rt/rt"
 	"github.com/edge-rt/edge-rt/servo"
+	"github.com/edge-rt/edge-rt/servo/robot"
 )
 
 // armRest is the divisor of the period for the part that arming leaves unused. No goals are written
@@ -68,12 +69,12 @@ func (f *Follower) ArmStep(t rt.Tick) (touched bool, err error) {
 // rescueLimit bounds the duration of a rescue: a whole turn at its speed.
 const rescueLimit = 40 * time.Second
 
-// jointsToArm returns the joints to arm, one bit each: of an unarmed arm all joints except those
+// jointsToArm returns the joints to arm: of an unarmed arm all joints except those
 // that stay limp or blind, of an armed arm those without torque. ready is false while one of them
 // is silent, or while an operator must resume the run.
 //
 //rt:noalloc
-func (f *Follower) jointsToArm() (joints uint32, ready bool) {
+func (f *Follower) jointsToArm() (joints robot.Joints, ready bool) {
 	if f.needsResume {
 		return 0, false
 	}
@@ -90,9 +91,9 @@ func (f *Follower) jointsToArm() (joints uint32, ready bool) {
 }
 
 // armed begins the armed phase; joints have just got torque.
-func (f *Follower) armed(now rt.Instant, joints uint32) {
+func (f *Follower) armed(now rt.Instant, joints robot.Joints) {
 	for j := range f.joints {
-		if joints&(1<<j) != 0 {
+		if joints.Has(j) {
 			f.joints[j] = f.joints[j].after(torqueOn)
 			f.may[j] = f.joints[j].permission()
 		}
@@ -100,7 +101,7 @@ func (f *Follower) armed(now rt.Instant, joints uint32) {
 	}
 	f.bus.Goals(f.scratch)
 	for j := range f.Goal {
-		if joints&(1<<j) != 0 {
+		if joints.Has(j) {
 			f.Goal[j] = f.scratch[j]
 		}
 	}

@@ -6,13 +6,14 @@ import (
 	"github.com/edge-rt/edge-rt/edge/event"
 	"github.com/edge-rt/edge-rt/rt"
 	"github.com/edge-rt/edge-rt/servo"
+	"github.com/edge-rt/edge-rt/servo/robot"
 )
 
 // complaints are the complaints of motors that hold their joints, for people.
 type complaints struct {
-	of     []int64    // [joint] the newest event.Complaint
-	untold uint32     // joints whose event waits for the measured value
-	since  rt.Instant // beginning of the oldest of them
+	of     []int64      // [joint] the newest event.Complaint
+	untold robot.Joints // joints whose event waits for the measured value
+	since  rt.Instant   // beginning of the oldest of them
 }
 
 // complaintWait is the time for which a complaint's event waits for the motor's measurement.
@@ -21,14 +22,14 @@ const complaintWait = 500 * time.Millisecond
 // tellHeld emits an event for each joint that is newly held, with the measured volts or degrees.
 //
 //rt:noalloc
-func (f *Follower) tellHeld(now rt.Instant, held, begun uint32) {
+func (f *Follower) tellHeld(now rt.Instant, held, begun robot.Joints) {
 	c := &f.complaints
 	if c.untold == 0 {
 		c.since = now
 	}
 	c.untold = (c.untold | begun) & held
 	for j := range f.joints {
-		bit := uint32(1) << j
+		bit := robot.Joints(1) << j
 		if held&bit == 0 {
 			continue
 		}

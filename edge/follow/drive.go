@@ -2,12 +2,12 @@ package follow
 
 import (
 	"math"
-	"math/bits"
 	"time"
 
 	"github.com/edge-rt/edge-rt/edge/event"
 	"github.com/edge-rt/edge-rt/internal/exit"
 	"github.com/edge-rt/edge-rt/rt"
+	"github.com/edge-rt/edge-rt/servo/robot"
 )
 
 // Drive moves one tick towards an action, as far as each joint may.
@@ -78,7 +78,7 @@ func (f *Follower) move(action []float32, pace float32) {
 		return
 	}
 	f.gate.Pace = pace
-	joints := uint32(0)
+	joints := robot.Joints(0)
 	for j := range f.Goal {
 		switch f.may[j] {
 		case mayGoal:
@@ -134,16 +134,16 @@ func (f *Follower) RescueStep(now rt.Instant) error {
 
 // rescueError explains a rescue that took too long by its longest obstacle: joints were silent, or
 // the joints in left stayed outside their range.
-func (f *Follower) rescueError(left uint32) error {
+func (f *Follower) rescueError(left robot.Joints) error {
 	silent := f.rescue.silent.Joints()
 	if silent != 0 && (left == 0 || 2*f.rescue.silent.Lasted(event.LackJoints) > rescueLimit) {
 		return exit.Errorf(exit.Fault,
 			"joint %d was silent during the rescue into its range: check the arm's cables and power",
-			bits.TrailingZeros32(silent)+1)
+			silent.First()+1)
 	}
 	return exit.Errorf(exit.Fault,
 		"joint %d does not come into its range: something blocks it, or its load is too high",
-		bits.TrailingZeros32(left)+1)
+		left.First()+1)
 }
 
 // ParkLimit bounds the duration of parking.

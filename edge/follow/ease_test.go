@@ -7,6 +7,7 @@ import (
 	"github.com/edge-rt/edge-rt/edge/event"
 	"github.com/edge-rt/edge-rt/internal/exit"
 	"github.com/edge-rt/edge-rt/rt"
+	"github.com/edge-rt/edge-rt/servo/robot"
 )
 
 // drained returns the codes of the events so far.
@@ -72,8 +73,8 @@ func TestAKnownPolicyDoesNot(t *testing.T) {
 func TestARescueThatFailsNamesWhatLasted(t *testing.T) {
 	for _, tt := range []struct {
 		name        string
-		stale, last uint32 // during the rescue, and on its last tick
-		outside     uint32
+		stale, last robot.Joints // during the rescue, and on its last tick
+		outside     robot.Joints
 		says        string
 	}{
 		{"blocked", 0, 0, 1, "joint 1 does not come into its range"},

@@ -34,24 +34,24 @@ const (
 type Bus interface {
 	SetPeriod(time.Duration) // period of the ticks: bounds the travel between two reads
 	// stale includes joints with an implausible position: see servo.Arm.Read
-	Read(dst []float32, deadline rt.Instant) (stale uint32)
+	Read(dst []float32, deadline rt.Instant) (stale robot.Joints)
 	Positions(dst []float32)
 	Goals(dst []float32) // as set by arming
-	Write(goal []float32, joints uint32)
-	ArmStep(deadline rt.Instant, joints uint32) (armed bool, err error)
-	Reconnected() (why hotplug.Cause, restarted uint32) // once after an absence of the arm
+	Write(goal []float32, joints robot.Joints)
+	ArmStep(deadline rt.Instant, joints robot.Joints) (armed bool, err error)
+	Reconnected() (why hotplug.Cause, restarted robot.Joints) // once after an absence of the arm
 	Reactions() servo.Reactions
-	DisableTorque(joints uint32)
-	Recheck()             // compares every motor with its expected values, as after a silence
-	Unchecked() uint32    // joints that were silent and have not been compared since
-	GoalMismatch() uint32 // joints whose motors hold another goal than the last one sent, reported once
+	DisableTorque(joints robot.Joints)
+	Recheck()                   // compares every motor with its expected values, as after a silence
+	Unchecked() robot.Joints    // joints that were silent and have not been compared since
+	GoalMismatch() robot.Joints // joints whose motors hold another goal than the last one sent, reported once
 	Complaint(joint int) (fault servo.Fault, value int)
 	Effort(joint int, since rt.Instant) float64
 	Push(joint int, since rt.Instant) (way float32, known bool) // direction in which its motor pushes
-	RenewTorque(joints uint32)
-	Prioritize(joints uint32)
-	OutOfRange() uint32
-	MovedWhileArming() uint32 // limp joints that move during the arming
+	RenewTorque(joints robot.Joints)
+	Prioritize(joints robot.Joints)
+	OutOfRange() robot.Joints
+	MovedWhileArming() robot.Joints // limp joints that move during the arming
 	Rescue() error
 	EndRescue() error
 	BusWatchdogFired() bool // the motors have stopped by themselves and must be armed again
@@ -126,20 +126,20 @@ type Follower struct {
 	rescue      rescue
 	parking     parking
 	suspension  *rt.Suspension
-	needsResume bool   // a joint waits for an operator
-	rearmAll    bool   // all joints are armed again, not only those without torque
-	movedLimp   uint32 // limp joints whose motion during the arming was reported
+	needsResume bool         // a joint waits for an operator
+	rearmAll    bool         // all joints are armed again, not only those without torque
+	movedLimp   robot.Joints // limp joints whose motion during the arming was reported
 	began       bool
 	failed      error
 }
 
-// silence tracks the joints that do not answer, one bit each.
+// silence tracks the joints that do not answer.
 type silence struct {
 	lastReply []rt.Instant // per joint
-	stale     uint32       // no position in this tick: no reply, or an implausible position
-	frozen    uint32       // no position for jointStale
-	resuming  uint32       // were frozen, and have not been verified since
-	strayed   uint32       // their motors hold another goal than ours, and their places are not known yet
+	stale     robot.Joints // no position in this tick: no reply, or an implausible position
+	frozen    robot.Joints // no position for jointStale
+	resuming  robot.Joints // were frozen, and have not been verified since
+	strayed   robot.Joints // their motors hold another goal than ours, and their places are not known yet
 	bus       bool         // so many joints are silent that nothing may move
 }
 
@@ -153,7 +153,7 @@ type slowStart struct {
 // rescue is the motion of joints that were found outside their range back into it.
 type rescue struct {
 	active bool
-	joints uint32 // one bit each
+	joints robot.Joints
 	end    rt.Instant
 	silent event.Lacks // since the rescue began
 }
@@ -215,7 +215,7 @@ func (f *Follower) Resume() {
 func (f *Follower) HasTorque() bool { return f.with(Torque) != 0 }
 
 //rt:noalloc
-func (f *Follower) with(c Condition) (joints uint32) {
+func (f *Follower) with(c Condition) (joints robot.Joints) {
 	for j := range f.joints {
 		if f.joints[j]&c != 0 {
 			joints |= 1 << j
@@ -236,12 +236,12 @@ func (f *Follower) StartSlowly(now rt.Instant) {
 	f.slow.active, f.slow.until = true, now.Add(f.cfg.Safety.SlewFor)
 }
 
-// KeepGoals writes the last goals of these joints, one bit each, into an action.
+// KeepGoals writes the last goals of these joints, into an action.
 //
 //rt:noalloc
-func (f *Follower) KeepGoals(action []float32, joints uint32) {
+func (f *Follower) KeepGoals(action []float32, joints robot.Joints) {
 	for j := range action {
-		if joints&(1<<j) != 0 {
+		if joints.Has(j) {
 			action[j] = f.Goal[j]
 		}
 	}
@@ -252,23 +252,23 @@ func (f *Follower) KeepGoals(action []float32, joints uint32) {
 //rt:noalloc
 func (f *Follower) Silent() bool { return f.silence.bus }
 
-// Stale returns the joints without a position in this tick, one bit each.
+// Stale returns the joints without a position in this tick.
 //
 //rt:noalloc
-func (f *Follower) Stale() uint32 { return f.silence.stale }
+func (f *Follower) Stale() robot.Joints { return f.silence.stale }
 
-// Frozen returns the joints that have been silent for jointStale and keep their goal, one bit each.
+// Frozen returns the joints that have been silent for jointStale and keep their goal.
 //
 //rt:noalloc
-func (f *Follower) Frozen() uint32 { return f.silence.frozen }
+func (f *Follower) Frozen() robot.Joints { return f.silence.frozen }
 
 // View is the state of a Follower's joints; sets have one bit per joint.
 type View struct {
-	Stale      uint32      // no position in this tick
-	Frozen     uint32      // silent for so long that they keep their goal
-	Held       uint32      // keep their goal for another reason
-	Conditions []Condition // [joint]
-	Complaints []int64     // [joint] the current or last event.Complaint about heat or supply
+	Stale      robot.Joints // no position in this tick
+	Frozen     robot.Joints // silent for so long that they keep their goal
+	Held       robot.Joints // keep their goal for another reason
+	Conditions []Condition  // [joint]
+	Complaints []int64      // [joint] the current or last event.Complaint about heat or supply
 }
 
 // View fills in v, whose slices have one element per joint.
@@ -281,10 +281,10 @@ func (f *Follower) View(v *View) {
 	copy(v.Complaints, f.complaints.of)
 }
 
-// Held returns the joints that keep their goal for another reason than silence, one bit each.
+// Held returns the joints that keep their goal for another reason than silence.
 //
 //rt:noalloc
-func (f *Follower) Held() (joints uint32) {
+func (f *Follower) Held() (joints robot.Joints) {
 	joints = f.with(HeatOrSupply | Overloaded | EncoderFault | Limp | Restarted)
 	if f.Phase == Armed {
 		joints |= (1<<len(f.joints) - 1) &^ f.with(Torque)
@@ -292,14 +292,14 @@ func (f *Follower) Held() (joints uint32) {
 	return joints
 }
 
-// AllHeld returns all joints, one bit each, if the arm is armed and no joint is driven, since their
+// AllHeld returns all joints, if the arm is armed and no joint is driven, since their
 // motors complain or were let go; otherwise 0. A lost reply does not change the result.
 //
 //rt:noalloc
-func (f *Follower) AllHeld() (joints uint32) {
+func (f *Follower) AllHeld() (joints robot.Joints) {
 	held := f.Held()
 	for j := range f.joints {
-		if f.Phase != Armed || held&(1<<j) == 0 || f.may[j] >= mayRelieve {
+		if f.Phase != Armed || !held.Has(j) || f.may[j] >= mayRelieve {
 			return 0
 		}
 	}

@@ -19,22 +19,22 @@ const testPeriod = 10 * time.Millisecond
 // motors are two joints on a bus that keeps the data it was sent.
 type motors struct {
 	at        [2]float32
-	stale     uint32
-	doubted   uint32
-	strayed   uint32
+	stale     robot.Joints
+	doubted   robot.Joints
+	strayed   robot.Joints
 	says      servo.Reactions
 	back      hotplug.Cause
-	restarted uint32
-	outside   uint32
+	restarted robot.Joints
+	outside   robot.Joints
 	effort    float64
 	fault     servo.Fault
 	measured  int
 	pushes    float32
 	loadRead  bool
-	renewed   uint32
+	renewed   robot.Joints
 	fatal     error
-	relaxed   uint32
-	armed     uint32 // joints of the last ArmStep
+	relaxed   robot.Joints
+	armed     robot.Joints // joints of the last ArmStep
 	sent      []sent
 	rescued   int
 	follows   bool // joints reach their goals
@@ -42,51 +42,51 @@ type motors struct {
 
 type sent struct {
 	goal   [2]float32
-	joints uint32
+	joints robot.Joints
 }
 
-func (m *motors) SetPeriod(time.Duration)                 {}
-func (m *motors) Read(dst []float32, _ rt.Instant) uint32 { copy(dst, m.at[:]); return m.stale }
-func (m *motors) Positions(dst []float32)                 { copy(dst, m.at[:]) }
-func (m *motors) Goals(dst []float32)                     { copy(dst, m.at[:]) }
-func (m *motors) Write(goal []float32, joints uint32) {
+func (m *motors) SetPeriod(time.Duration)                       {}
+func (m *motors) Read(dst []float32, _ rt.Instant) robot.Joints { copy(dst, m.at[:]); return m.stale }
+func (m *motors) Positions(dst []float32)                       { copy(dst, m.at[:]) }
+func (m *motors) Goals(dst []float32)                           { copy(dst, m.at[:]) }
+func (m *motors) Write(goal []float32, joints robot.Joints) {
 	m.sent = append(m.sent, sent{[2]float32(goal), joints})
 	for j := range goal {
-		if m.follows && joints&(1<<j) != 0 {
+		if m.follows && joints.Has(j) {
 			m.at[j] = goal[j]
 		}
 	}
 }
-func (m *motors) ArmStep(_ rt.Instant, joints uint32) (bool, error) {
+func (m *motors) ArmStep(_ rt.Instant, joints robot.Joints) (bool, error) {
 	if m.outside&joints != 0 && m.rescued == 0 {
 		return false, servo.ErrOutOfRange
 	}
 	m.armed = joints
 	return true, nil
 }
-func (m *motors) Reconnected() (hotplug.Cause, uint32) {
+func (m *motors) Reconnected() (hotplug.Cause, robot.Joints) {
 	why, r := m.back, m.restarted
 	m.back, m.restarted = 0, 0
 	return why, r
 }
-func (m *motors) Reactions() servo.Reactions       { return m.says }
-func (m *motors) DisableTorque(joints uint32)      { m.relaxed |= joints }
-func (m *motors) Recheck()                         { m.doubted = 3 }
-func (m *motors) Unchecked() uint32                { return m.doubted }
-func (m *motors) GoalMismatch() uint32             { s := m.strayed; m.strayed = 0; return s }
-func (m *motors) Effort(int, rt.Instant) float64   { return m.effort }
-func (m *motors) Prioritize(uint32)                {}
-func (m *motors) Complaint(int) (servo.Fault, int) { return m.fault, m.measured }
-func (m *motors) RenewTorque(joints uint32)        { m.renewed |= joints }
+func (m *motors) Reactions() servo.Reactions        { return m.says }
+func (m *motors) DisableTorque(joints robot.Joints) { m.relaxed |= joints }
+func (m *motors) Recheck()                          { m.doubted = 3 }
+func (m *motors) Unchecked() robot.Joints           { return m.doubted }
+func (m *motors) GoalMismatch() robot.Joints        { s := m.strayed; m.strayed = 0; return s }
+func (m *motors) Effort(int, rt.Instant) float64    { return m.effort }
+func (m *motors) Prioritize(robot.Joints)           {}
+func (m *motors) Complaint(int) (servo.Fault, int)  { return m.fault, m.measured }
+func (m *motors) RenewTorque(joints robot.Joints)   { m.renewed |= joints }
 func (m *motors) Push(j int, _ rt.Instant) (float32, bool) {
 	return m.pushes, m.loadRead
 }
-func (m *motors) MovedWhileArming() uint32 { return 0 }
-func (m *motors) OutOfRange() uint32       { return m.outside }
-func (m *motors) Rescue() error            { m.rescued++; return nil }
-func (m *motors) EndRescue() error         { m.rescued--; return nil }
-func (m *motors) BusWatchdogFired() bool   { return false }
-func (m *motors) Fatal() error             { return m.fatal }
+func (m *motors) MovedWhileArming() robot.Joints { return 0 }
+func (m *motors) OutOfRange() robot.Joints       { return m.outside }
+func (m *motors) Rescue() error                  { m.rescued++; return nil }
+func (m *motors) EndRescue() error               { m.rescued--; return nil }
+func (m *motors) BusWatchdogFired() bool         { return false }
+func (m *motors) Fatal() error                   { return m.fatal }
 
 // rig is a Follower that is ticked by hand.
 type rig struct {
@@ -205,7 +205,7 @@ func TestWhoIsSilentAndWhoRestartedIsTold(t *testing.T) {
 // Goal: after a silence the goals go on slowly from the goals that the motors have kept, whatever
 // places are read; a motor that holds another goal goes on from its place.
 func TestAfterASilence(t *testing.T) {
-	for _, strayed := range []uint32{0, 3} {
+	for _, strayed := range []robot.Joints{0, 3} {
 		r := armed(t, nil)
 		r.ticks(t, 30, 60, 80)
 		r.bus.stale = 3

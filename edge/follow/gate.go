@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/edge-rt/edge-rt/servo"
+	"github.com/edge-rt/edge-rt/servo/robot"
 )
 
 // Gate checks every goal on its way to a motor: a finite number, inside the joint's range, within
@@ -22,7 +23,7 @@ type Gate struct {
 	Pace     float32   // permitted share of Step; 0 means 1
 
 	RangeClips, StepClips uint64
-	ranged, stepped       uint32 // joints clipped since the last Clipped, one bit each
+	ranged, stepped       robot.Joints // joints clipped since the last Clipped
 }
 
 // leadTime bounds the distance of a goal from its joint, as time at the velocity limit. A servo
@@ -78,10 +79,10 @@ func (g *Gate) Settle(goal, place float32) float32 {
 	return place
 }
 
-// Clipped returns the joints whose goals were clipped since the last call, one bit each.
+// Clipped returns the joints whose goals were clipped since the last call.
 //
 //rt:noalloc
-func (g *Gate) Clipped() (ranged, stepped uint32) {
+func (g *Gate) Clipped() (ranged, stepped robot.Joints) {
 	ranged, stepped = g.ranged, g.stepped
 	g.ranged, g.stepped = 0, 0
 	return ranged, stepped

@@ -81,7 +81,7 @@ const unloadTimeout = time.Second
 // name is empty: the joint's place becomes its goal, and its motor forgets the overload. It returns
 // the names of the joints. Any thread but the tick's may call it, one at a time.
 func (f *Follower) Unload(r robot.Robot, name string) (unloaded string, err error) {
-	joints := ^uint32(0)
+	joints := ^robot.Joints(0)
 	if name != "" {
 		j := slices.IndexFunc(r.Motors, func(m robot.Motor) bool { return m.Name == name })
 		if j < 0 {
@@ -92,7 +92,7 @@ func (f *Follower) Unload(r robot.Robot, name string) (unloaded string, err erro
 	}
 	u := &f.unloading
 	u.answer.Store(-1)
-	u.asked.Store(joints)
+	u.asked.Store(uint32(joints))
 	clock := f.cfg.Clock
 	for end := clock.Now().Add(unloadTimeout); u.answer.Load() < 0; clock.SleepUntil(clock.Now().Add(f.cfg.Period)) {
 		if clock.Now() > end {
@@ -100,7 +100,7 @@ func (f *Follower) Unload(r robot.Robot, name string) (unloaded string, err erro
 			return "", errors.New("the tick does not answer")
 		}
 	}
-	if unloaded = r.Joints(uint32(u.answer.Load())); unloaded == "" {
+	if unloaded = r.Joints(robot.Joints(u.answer.Load())); unloaded == "" {
 		which := "no joint is"
 		if name != "" {
 			which = name + " is not"
@@ -114,13 +114,13 @@ func (f *Follower) Unload(r robot.Robot, name string) (unloaded string, err erro
 //
 //rt:noalloc
 func (f *Follower) unload(now rt.Instant) {
-	asked := f.unloading.asked.Swap(0)
+	asked := robot.Joints(f.unloading.asked.Swap(0))
 	if asked == 0 {
 		return
 	}
-	unloaded := uint32(0)
+	unloaded := robot.Joints(0)
 	for j := range f.joints {
-		if asked&(1<<j) == 0 || f.may[j] != mayRelieve || f.Phase != Armed || f.silence.bus {
+		if !asked.Has(j) || f.may[j] != mayRelieve || f.Phase != Armed || f.silence.bus {
 			continue
 		}
 		f.Goal[j] = f.gate.Settle(f.Goal[j], f.Place[j])

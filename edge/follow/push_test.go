@@ -58,11 +58,11 @@ func TestAnOverloadWithoutALoadMoves(t *testing.T) {
 
 // Goal: an operator takes the load off a joint that pushes, and off no other.
 func TestUnload(t *testing.T) {
-	ask := func(r *rig, joints uint32) uint32 {
+	ask := func(r *rig, joints robot.Joints) robot.Joints {
 		r.unloading.answer.Store(-1)
-		r.unloading.asked.Store(joints)
+		r.unloading.asked.Store(uint32(joints))
 		r.tick(t)
-		return uint32(r.unloading.answer.Load())
+		return robot.Joints(r.unloading.answer.Load())
 	}
 	r := armed(t, nil)
 	r.bus.follows = false
@@ -74,7 +74,8 @@ func TestUnload(t *testing.T) {
 		t.Errorf("unloaded %b, torque of %b renewed, goal %v: it was the first joint that was meant", got,
 			r.bus.renewed, r.Goal[1])
 	}
-	if got := ask(r, ^uint32(0)); got != 2 || r.bus.renewed != 2 || r.last().goal[1] != 50 || r.last().joints != 2 {
+	if got := ask(r, ^robot.Joints(0)); got != 2 || r.bus.renewed != 2 || r.last().goal[1] != 50 ||
+		r.last().joints != 2 {
 		t.Errorf("unloaded %b, torque of %b renewed, sent %+v; want the second at its place, 50", got, r.bus.renewed,
 			r.last())
 	}

@@ -1,7 +1,6 @@
 package follow
 
 import (
-	"math/bits"
 	"time"
 
 	"github.com/edge-rt/edge-rt/edge/event"
@@ -66,7 +65,7 @@ func (f *Follower) updateSilence(now rt.Instant) {
 	s.frozen = 0
 	shortest := time.Duration(1 << 62)
 	for j := range s.lastReply {
-		bit := uint32(1) << j
+		bit := robot.Joints(1) << j
 		f.apply(j, s.stale&bit != 0, noReply, replied)
 		f.apply(j, unchecked&bit != 0, verifyNeeded, verifyPassed)
 		if s.stale&bit == 0 {
@@ -78,7 +77,7 @@ func (f *Follower) updateSilence(now rt.Instant) {
 			s.frozen |= bit
 		}
 	}
-	count := bits.OnesCount32(s.frozen)
+	count := s.frozen.Len()
 	if frozen := s.frozen &^ before; frozen != 0 {
 		f.cfg.Events.Emit(now, event.JointFrozen, int64(frozen), 0)
 	}
@@ -91,7 +90,7 @@ func (f *Follower) updateSilence(now rt.Instant) {
 	case silent && !s.bus:
 		f.cfg.Events.Emit(now, event.BusLost, int64(count), 0)
 	case s.bus && !silent:
-		resumed = ^uint32(0)
+		resumed = ^robot.Joints(0)
 	}
 	if f.driving() && resumed != 0 {
 		f.StartSlowly(now) // from the goals that the motors have kept
@@ -112,7 +111,7 @@ func (f *Follower) settle(now rt.Instant) {
 	s := &f.silence
 	s.strayed |= f.bus.GoalMismatch()
 	for j := range f.Goal {
-		bit := uint32(1) << j
+		bit := robot.Joints(1) << j
 		if s.strayed&bit == 0 || s.stale&bit != 0 {
 			continue
 		}
@@ -135,16 +134,16 @@ func (f *Follower) apply(j int, is bool, yes, no jointEvent) {
 
 // onReconnect prepares an arm that was away for arming at its present pose. If the robot's
 // description demands it, motors that have restarted wait for an operator.
-func (f *Follower) onReconnect(now rt.Instant, why hotplug.Cause, restarted uint32) {
+func (f *Follower) onReconnect(now rt.Instant, why hotplug.Cause, restarted robot.Joints) {
 	policy, which := f.cfg.Safety.AfterReplug, restarted
 	if why == hotplug.Restarted {
 		policy = f.cfg.Safety.AfterReset
 	} else if policy == robot.Operator {
-		restarted = ^uint32(0)
+		restarted = ^robot.Joints(0)
 	}
 	for j := range f.joints {
 		f.joints[j] = f.joints[j].after(reconnected)
-		if restarted&(1<<j) != 0 && policy == robot.Operator {
+		if restarted.Has(j) && policy == robot.Operator {
 			f.joints[j] = f.joints[j].after(motorRestarted)
 			f.needsResume = true
 		}
@@ -171,9 +170,9 @@ func (f *Follower) onReconnect(now rt.Instant, why hotplug.Cause, restarted uint
 }
 
 //rt:noalloc
-func (f *Follower) emitEach(now rt.Instant, what event.Code, joints uint32) {
+func (f *Follower) emitEach(now rt.Instant, what event.Code, joints robot.Joints) {
 	for j := range f.joints {
-		if joints&(1<<j) != 0 {
+		if joints.Has(j) {
 			f.cfg.Events.Emit(now, what, 1<<j, 0)
 		}
 	}
@@ -183,7 +182,7 @@ func (f *Follower) emitEach(now rt.Instant, what event.Code, joints uint32) {
 func (f *Follower) applyReactions(now rt.Instant) {
 	r := f.bus.Reactions()
 	for j := range f.joints {
-		bit := uint32(1) << j
+		bit := robot.Joints(1) << j
 		f.apply(j, r.Hold&bit != 0, heatOrSupplyBegan, heatOrSupplyEnded)
 		f.apply(j, r.Encoder&bit != 0, encoderFailed, encoderRecovered)
 		f.apply(j, (r.Overload|f.stalled())&bit != 0, overloadBegan, overloadEnded)

@@ -2,7 +2,6 @@ package follow
 
 import (
 	"math"
-	"math/bits"
 
 	"github.com/edge-rt/edge-rt/edge/event"
 	"github.com/edge-rt/edge-rt/internal/exit"
@@ -31,7 +30,7 @@ func (f *Follower) watchStalls(now rt.Instant) {
 	if f.Phase != Armed && f.Phase != Parking {
 		return
 	}
-	begun := uint32(0)
+	begun := robot.Joints(0)
 	for j := range f.stalls {
 		s := &f.stalls[j]
 		off := math.Abs(float64(f.Goal[j] - f.Place[j]))
@@ -60,12 +59,12 @@ func (f *Follower) watchStalls(now rt.Instant) {
 	}
 }
 
-func (f *Follower) stallBegins(now rt.Instant, joints uint32) {
+func (f *Follower) stallBegins(now rt.Instant, joints robot.Joints) {
 	f.emitEach(now, event.JointStalled, joints)
 	switch f.cfg.Safety.Stall {
 	case robot.Limp:
 		for j := range f.joints {
-			if joints&(1<<j) != 0 {
+			if joints.Has(j) {
 				f.joints[j] = f.joints[j].after(torqueTaken) // before this tick's goals are sent
 			}
 		}
@@ -76,17 +75,17 @@ func (f *Follower) stallBegins(now rt.Instant, joints uint32) {
 }
 
 // stopStalled ends the run. It allocates, once.
-func (f *Follower) stopStalled(joints uint32) {
+func (f *Follower) stopStalled(joints robot.Joints) {
 	if f.failed == nil {
 		f.failed = exit.Errorf(exit.Fault, "joint %d is stalled: it works hard and does not move; look for an obstacle",
-			bits.TrailingZeros32(joints)+1)
+			joints.First()+1)
 	}
 }
 
-// stalled returns the joints that stall, one bit each, if the reaction is to hold them, else 0.
+// stalled returns the joints that stall, if the reaction is to hold them, else 0.
 //
 //rt:noalloc
-func (f *Follower) stalled() (joints uint32) {
+func (f *Follower) stalled() (joints robot.Joints) {
 	if f.cfg.Safety.Stall != robot.Hold {
 		return 0
 	}

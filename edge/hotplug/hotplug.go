@@ -16,6 +16,7 @@ import (
 	"github.com/edge-rt/edge-rt/rt"
 	"github.com/edge-rt/edge-rt/rt/backoff"
 	"github.com/edge-rt/edge-rt/servo"
+	"github.com/edge-rt/edge-rt/servo/robot"
 )
 
 const (
@@ -50,15 +51,15 @@ type Arm struct {
 	clock  rt.Clock
 
 	// Owner: tick thread.
-	arm         *servo.Arm // closed while away
-	cause       Cause      // while away
-	reconnected Cause      // cause of the last absence, until Reconnected reads it; then 0
-	restarted   uint32     // joints whose motors restarted during the absence, for Reconnected
+	arm         *servo.Arm   // closed while away
+	cause       Cause        // while away
+	reconnected Cause        // cause of the last absence, until Reconnected reads it; then 0
+	restarted   robot.Joints // joints whose motors restarted during the absence, for Reconnected
 
 	// Any thread.
 	current       atomic.Pointer[servo.Arm]   // arm
 	away          atomic.Bool                 // KeepOpen must open the arm
-	restartedInit uint32                      // as restarted, from all attempts to open; handed over with fresh
+	restartedInit robot.Joints                // as restarted, from all attempts to open; handed over with fresh
 	fresh         atomic.Pointer[servo.Arm]   // open, for the tick to adopt
 	retired       atomic.Pointer[servo.Stats] // sum over the previous arms
 	openErr       atomic.Pointer[error]       // of the last attempt; nil after a success
@@ -102,7 +103,7 @@ func (a *Arm) SetPeriod(period time.Duration) {
 // adopts the new arm, see Reconnected. Owner: tick thread.
 //
 //rt:noalloc
-func (a *Arm) Read(dst []float32, deadline rt.Instant) (stale uint32) {
+func (a *Arm) Read(dst []float32, deadline rt.Instant) (stale robot.Joints) {
 	if a.cause != 0 {
 		if a.fresh.Load() == nil {
 			return 1<<len(dst) - 1
@@ -145,7 +146,7 @@ func (a *Arm) adopt() {
 // one bit each; otherwise 0. The torque is unchanged. Owner: tick thread.
 //
 //rt:noalloc
-func (a *Arm) Reconnected() (why Cause, restarted uint32) {
+func (a *Arm) Reconnected() (why Cause, restarted robot.Joints) {
 	why, restarted = a.reconnected, a.restarted
 	if why == 0 {
 		return 0, 0
@@ -185,25 +186,25 @@ func (a *Arm) Push(joint int, since rt.Instant) (way float32, known bool) {
 }
 
 //rt:noalloc
-func (a *Arm) OutOfRange() (joints uint32) { return a.arm.OutOfRange() }
+func (a *Arm) OutOfRange() (joints robot.Joints) { return a.arm.OutOfRange() }
 
 //rt:noalloc
-func (a *Arm) MovedWhileArming() (joints uint32) { return a.arm.MovedWhileArming() }
+func (a *Arm) MovedWhileArming() (joints robot.Joints) { return a.arm.MovedWhileArming() }
 
 //rt:noalloc
-func (a *Arm) Unchecked() (joints uint32) { return a.arm.Unchecked() }
+func (a *Arm) Unchecked() (joints robot.Joints) { return a.arm.Unchecked() }
 
 //rt:noalloc
-func (a *Arm) GoalMismatch() (joints uint32) { return a.arm.GoalMismatch() }
+func (a *Arm) GoalMismatch() (joints robot.Joints) { return a.arm.GoalMismatch() }
 
 //rt:noalloc
-func (a *Arm) Warned() (joints uint32) { return a.arm.Warned() }
+func (a *Arm) Warned() (joints robot.Joints) { return a.arm.Warned() }
 
 //rt:noalloc
 func (a *Arm) Recheck() { a.arm.Recheck() }
 
 //rt:noalloc
-func (a *Arm) Prioritize(joints uint32) { a.arm.Prioritize(joints) }
+func (a *Arm) Prioritize(joints robot.Joints) { a.arm.Prioritize(joints) }
 
 func (a *Arm) Fatal() error { return a.arm.Fatal() }
 
@@ -211,26 +212,26 @@ func (a *Arm) Fatal() error { return a.arm.Fatal() }
 func (a *Arm) Raws(dst []int) { a.arm.Raws(dst) }
 
 //rt:noalloc
-func (a *Arm) Outside(slack int) (joints uint32) { return a.arm.Outside(slack) }
+func (a *Arm) Outside(slack int) (joints robot.Joints) { return a.arm.Outside(slack) }
 
 // The methods of servo.Arm that would send, and those for any thread.
 
 //rt:noalloc
-func (a *Arm) Write(goal []float32, joints uint32) {
+func (a *Arm) Write(goal []float32, joints robot.Joints) {
 	if a.cause == 0 {
 		a.arm.Write(goal, joints)
 	}
 }
 
 //rt:noalloc
-func (a *Arm) DisableTorque(joints uint32) {
+func (a *Arm) DisableTorque(joints robot.Joints) {
 	if a.cause == 0 {
 		a.arm.DisableTorque(joints)
 	}
 }
 
 //rt:noalloc
-func (a *Arm) RenewTorque(joints uint32) {
+func (a *Arm) RenewTorque(joints robot.Joints) {
 	if a.cause == 0 {
 		a.arm.RenewTorque(joints)
 	}
@@ -266,7 +267,7 @@ func (a *Arm) Extremes() (hottest, volts float64) { return a.current.Load().Extr
 //rt:noalloc
 func (a *Arm) BusWatchdogFired() bool { return a.cause == 0 && a.arm.BusWatchdogFired() }
 
-func (a *Arm) ArmStep(deadline rt.Instant, joints uint32) (armed bool, err error) {
+func (a *Arm) ArmStep(deadline rt.Instant, joints robot.Joints) (armed bool, err error) {
 	if a.cause != 0 {
 		return false, nil
 	}

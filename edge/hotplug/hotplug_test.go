@@ -52,7 +52,7 @@ func rig(t *testing.T, name string) (*servosim.Bus, *Arm) {
 }
 
 // until ticks the arm until the condition what holds, and returns the duration.
-func until(t *testing.T, p *Arm, what string, happens func(stale uint32) bool) time.Duration {
+func until(t *testing.T, p *Arm, what string, happens func(stale robot.Joints) bool) time.Duration {
 	t.Helper()
 	at := make([]float32, 6)
 	defer func() {
@@ -69,7 +69,7 @@ func until(t *testing.T, p *Arm, what string, happens func(stale uint32) bool) t
 
 func arm(t *testing.T, p *Arm) {
 	t.Helper()
-	until(t, p, "armed", func(stale uint32) bool {
+	until(t, p, "armed", func(stale robot.Joints) bool {
 		if stale != 0 {
 			return false
 		}
@@ -88,12 +88,12 @@ func TestReplug(t *testing.T) {
 		if err := bus.Unplug(); err != nil {
 			t.Fatal(err)
 		}
-		until(t, p, "away", func(stale uint32) bool { return p.Away() && stale == 0b111111 })
-		until(t, p, "an attempt to open that fails", func(uint32) bool { return p.OpenError() != nil })
+		until(t, p, "away", func(stale robot.Joints) bool { return p.Away() && stale == 0b111111 })
+		until(t, p, "an attempt to open that fails", func(robot.Joints) bool { return p.OpenError() != nil })
 		if err := bus.Replug(); err != nil {
 			t.Fatal(err)
 		}
-		took := until(t, p, "back", func(uint32) bool {
+		took := until(t, p, "back", func(robot.Joints) bool {
 			why, restarted := p.Reconnected()
 			if why != 0 && (why != Unplugged || restarted != 0) {
 				t.Errorf("it was away because %v, restarted %b", why, restarted)
@@ -101,7 +101,7 @@ func TestReplug(t *testing.T) {
 			return why != 0
 		})
 		t.Logf("back %v after the device", took)
-		until(t, p, "all joints", func(stale uint32) bool { return stale == 0 })
+		until(t, p, "all joints", func(stale robot.Joints) bool { return stale == 0 })
 		if on := bus.TorqueEnabled(); slices.Contains(on, false) {
 			t.Errorf("torque %v: the motors kept it, and nobody takes it", on)
 		}
@@ -126,7 +126,7 @@ func TestMotorsThatRestarted(t *testing.T) {
 			bus, p := rig(t, name)
 			arm(t, p)
 			bus.PowerCycle()
-			until(t, p, "back", func(uint32) bool {
+			until(t, p, "back", func(robot.Joints) bool {
 				why, restarted := p.Reconnected()
 				if why != 0 && (why != Restarted || restarted == 0) {
 					t.Errorf("it was away because %v, restarted %b", why, restarted)
@@ -151,7 +151,7 @@ func TestTorqueOffWhileAway(t *testing.T) {
 	if err := bus.Unplug(); err != nil {
 		t.Fatal(err)
 	}
-	until(t, p, "away", func(uint32) bool { return p.Away() })
+	until(t, p, "away", func(robot.Joints) bool { return p.Away() })
 	if err := p.TorqueOff(); err == nil {
 		t.Error("TorqueOff without a bus = nil")
 	}
@@ -182,7 +182,7 @@ func TestCycleNoAlloc(t *testing.T) {
 	if err := bus.Unplug(); err != nil {
 		t.Fatal(err)
 	}
-	until(t, p, "away", func(uint32) bool { return p.Away() })
+	until(t, p, "away", func(robot.Joints) bool { return p.Away() })
 	if n := testing.AllocsPerRun(50, func() {
 		p.Reactions()
 		p.BusWatchdogFired()

@@ -43,11 +43,11 @@ type Pose struct {
 	At     rt.Instant // instant at which all Joints were measured; 0: never
 	Joints []float32  // [dof]
 	State  State
-	Stiff  bool    // torque may be on
-	Order  uint32  // number of the newest order, to which State belongs
-	Pushes uint32  // number of times that a hand has moved the limp leader
-	Held   uint32  // joints that do not lead, one bit each; the follower's joints hold
-	Causes []Cause // [dof] reasons for Held
+	Stiff  bool         // torque may be on
+	Order  uint32       // number of the newest order, to which State belongs
+	Pushes uint32       // number of times that a hand has moved the limp leader
+	Held   robot.Joints // joints that do not lead; the follower's joints hold
+	Causes []Cause      // [dof] reasons for Held
 }
 
 // Order is the tick's order to the leader.
@@ -230,7 +230,7 @@ func (l *Leader) checkLeading(now rt.Instant) {
 // keep takes over a complete pose, and detects a hand. Joints that do not lead keep their place.
 func (l *Leader) keep(now rt.Instant, joints []float32) {
 	for j := range joints {
-		if l.align != nil || l.leading.Held()&(1<<j) == 0 {
+		if l.align != nil || !l.leading.Held().Has(j) {
 			l.joints[j] = joints[j]
 		}
 	}

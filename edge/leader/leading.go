@@ -45,7 +45,7 @@ func (c Cause) String() string {
 // Encoders is the part of an arm that Leading needs.
 type Encoders interface {
 	Raws(dst []int)
-	Outside(slack int) (joints uint32)
+	Outside(slack int) (joints robot.Joints)
 }
 
 // Leading decides after each read which joints of a leader lead. A joint with an impossible reading
@@ -53,7 +53,7 @@ type Encoders interface {
 type Leading struct {
 	raws   []int
 	joints []leadingJoint
-	held   uint32
+	held   robot.Joints
 }
 
 // leadingJoint is one joint. Places are in counts.
@@ -78,10 +78,10 @@ func NewLeading(r robot.Robot) *Leading {
 	return l
 }
 
-// Held returns the joints that do not lead, one bit each.
+// Held returns the joints that do not lead.
 //
 //rt:noalloc
-func (l *Leading) Held() uint32 { return l.held }
+func (l *Leading) Held() robot.Joints { return l.held }
 
 // Causes writes the cause of each joint into dst; 0: the joint leads.
 //
@@ -102,16 +102,16 @@ func (l *Leading) Forget() {
 }
 
 // Check evaluates a complete set of readings of an arm. began has the joints that no longer lead,
-// by cause, ended those that lead again, one bit each.
+// by cause, ended those that lead again.
 //
 //rt:noalloc
-func (l *Leading) Check(now rt.Instant, arm Encoders) (began [numCauses]uint32, ended uint32) {
+func (l *Leading) Check(now rt.Instant, arm Encoders) (began [numCauses]robot.Joints, ended robot.Joints) {
 	arm.Raws(l.raws)
 	outside, far := arm.Outside(servo.RangeSlack), arm.Outside(endSlack)
 	before := l.held
 	l.held = 0
 	for j := range l.joints {
-		bit := uint32(1) << j
+		bit := robot.Joints(1) << j
 		k := &l.joints[j]
 		k.read(now, l.raws[j])
 		was := k.cause

@@ -18,7 +18,7 @@ func (e *encoders) Raws(dst []int) {
 	dst[0] = e.raw
 }
 
-func (e *encoders) Outside(slack int) uint32 {
+func (e *encoders) Outside(slack int) robot.Joints {
 	if e.raw < e.low-slack || e.raw > e.high+slack {
 		return 1
 	}

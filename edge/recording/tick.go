@@ -37,8 +37,9 @@ func Begin(r *record.Recorder, t rt.Tick) *record.Tick {
 func Arm(m *record.Tick, arm *follow.Follower) {
 	m.State.Set(arm.State)
 	m.Goal.Set(arm.Goal)
-	m.RangeClipped, m.StepClipped = arm.Gate().Clipped()
-	m.Stale = arm.Stale()
-	m.Frozen = arm.Frozen()
-	m.Held = arm.Held()
+	ranged, stepped := arm.Gate().Clipped()
+	m.RangeClipped, m.StepClipped = uint32(ranged), uint32(stepped)
+	m.Stale = uint32(arm.Stale())
+	m.Frozen = uint32(arm.Frozen())
+	m.Held = uint32(arm.Held())
 }

@@ -19,6 +19,7 @@ import (
 	"github.com/edge-rt/edge-rt/rt"
 	"github.com/edge-rt/edge-rt/rt/rttest"
 	"github.com/edge-rt/edge-rt/servo"
+	"github.com/edge-rt/edge-rt/servo/robot"
 )
 
 // takeOver writes the record of a change of control: the action jumps, and the gate lets the goals
@@ -271,7 +272,7 @@ func TestARecordWithoutACalibration(t *testing.T) {
 // tick.
 func TestTheReasonOfAReplaysEndIsWhatLasted(t *testing.T) {
 	for _, tt := range []struct {
-		first, last uint32 // elbow_flex held, shoulder_pan silent
+		first, last robot.Joints // elbow_flex held, shoulder_pan silent
 		code        exit.Code
 		says        string
 	}{

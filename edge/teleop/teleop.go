@@ -31,6 +31,7 @@ import (
 	"github.com/edge-rt/edge-rt/record"
 	"github.com/edge-rt/edge-rt/rt"
 	"github.com/edge-rt/edge-rt/servo"
+	"github.com/edge-rt/edge-rt/servo/robot"
 	"github.com/edge-rt/edge-rt/sim"
 	"github.com/edge-rt/edge-rt/sim/servosim"
 )
@@ -288,24 +289,24 @@ func (s *session) say(e event.Event) {
 	level := slog.LevelWarn
 	switch e.Code {
 	case event.LeaderHeld, event.LeaderLeads:
-		joint = s.cfg.Leader.Robot.Joints(uint32(e.A)) + ": "
+		joint = s.cfg.Leader.Robot.Joints(robot.Joints(e.A)) + ": "
 		if e.Code == event.LeaderHeld {
 			why = "; " + leader.Cause(e.B).String()
 		}
 	case event.LeaderBack:
 		s.sayNotes(s.leader.Arm())
 	case event.JointHeld:
-		joint = s.cfg.Follower.Robot.Joints(uint32(e.A)) + ": "
+		joint = s.cfg.Follower.Robot.Joints(robot.Joints(e.A)) + ": "
 		if text := event.ComplaintText(e.B); text != "" {
 			why = ": " + text
 		}
 	case event.JointFrozen, event.JointOverloaded, event.JointBlind, event.JointLimp, event.JointStalled,
 		event.JointMoved:
-		joint = s.cfg.Follower.Robot.Joints(uint32(e.A)) + ": "
+		joint = s.cfg.Follower.Robot.Joints(robot.Joints(e.A)) + ": "
 	case event.BusBack:
 		s.sayNotes(s.follower.Arm())
 		if e.B>>1 != 0 {
-			joint = s.cfg.Follower.Robot.Joints(uint32(e.B>>1)) + ": a motor had restarted; "
+			joint = s.cfg.Follower.Robot.Joints(robot.Joints(e.B>>1)) + ": a motor had restarted; "
 		}
 	case event.BusLost, event.Suspended:
 	case event.TorqueOn:

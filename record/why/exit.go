@@ -107,7 +107,7 @@ func (x *explainer) absent(e happened) *reason {
 		from:   at,
 		to:     at,
 		ticks:  1,
-		frozen: l.lacks.Joints(),
+		frozen: uint32(l.lacks.Joints()),
 	}
 	switch lack {
 	case event.LackJoints:

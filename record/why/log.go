@@ -12,6 +12,7 @@ import (
 	"github.com/edge-rt/edge-rt/edge/event"
 	"github.com/edge-rt/edge-rt/record"
 	"github.com/edge-rt/edge-rt/rt"
+	"github.com/edge-rt/edge-rt/servo/robot"
 )
 
 const (
@@ -343,7 +344,7 @@ func (l *Log) tick(t *record.Tick) error {
 		l.lacks.Reset(t.At)
 	}
 	l.lacks.Add(t.At, event.Lacking{
-		Joints:   t.Frozen,
+		Joints:   robot.Joints(t.Frozen),
 		Bus:      t.BusSilent,
 		Pictures: t.NoPicture,
 		Session:  t.NoSession,

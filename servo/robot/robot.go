@@ -11,6 +11,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"math/bits"
 	"path"
 	"slices"
 	"strings"
@@ -192,11 +193,23 @@ func (r Robot) Units() []string {
 	return units
 }
 
+// Joints is a set of an arm's joints, one bit each.
+type Joints uint32
+
+// Has reports whether a joint is in the set.
+func (s Joints) Has(joint int) bool { return s&(1<<joint) != 0 }
+
+// Len returns the number of joints.
+func (s Joints) Len() int { return bits.OnesCount32(uint32(s)) }
+
+// First returns the joint with the lowest index.
+func (s Joints) First() int { return bits.TrailingZeros32(uint32(s)) }
+
 // Joints returns the names of the joints of a bit set, such as "shoulder_pan, gripper".
-func (r Robot) Joints(set uint32) string {
+func (r Robot) Joints(set Joints) string {
 	var names []string
 	for j, m := range r.Motors {
-		if set&(1<<j) != 0 {
+		if set.Has(j) {
 			names = append(names, m.Name)
 		}
 	}
