@@ -502,6 +502,7 @@ func leaderless(t *testing.T) *Edge {
 // Goal: motors that a killed run has left under torque are let go at the start, and then get their
 // settings.
 func TestStiffLeaderAtTheStart(t *testing.T) {
+	rttest.RealTime(t)
 	lead := newJudged(t, "so101_leader", 1, 10*time.Millisecond, sim.NewHand(6, 2048))
 	cal, err := lead.place.Load()
 	if err != nil {
