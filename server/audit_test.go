@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/edge-rt/edge-rt/rt/rttest"
+	"github.com/edge-rt/edge-rt/server/acl"
 	"github.com/edge-rt/edge-rt/server/audit"
 	"github.com/edge-rt/edge-rt/server/manifest"
 	"github.com/edge-rt/edge-rt/wire"
@@ -27,6 +28,7 @@ func (b *bench) audited(dir string) *audit.Writer {
 		b.t.Fatal(err)
 	}
 	b.server.audit, b.server.worker.publisher.audit = w, w
+	b.server.counters = counters(b.server.stats, new(Links), new(acl.Service), b.server.others, w.Counted())
 	b.t.Cleanup(func() {
 		if err := w.Close(); err != nil {
 			b.t.Error(err)

@@ -3,6 +3,7 @@ package server
 import (
 	"cmp"
 	"encoding/json"
+	"maps"
 	"math"
 	"os"
 	"slices"
@@ -14,7 +15,6 @@ import (
 	"github.com/edge-rt/edge-rt/server/audit"
 	"github.com/edge-rt/edge-rt/server/batch"
 	"github.com/edge-rt/edge-rt/server/status"
-	"github.com/edge-rt/edge-rt/wire/zenoh"
 )
 
 const (
@@ -26,77 +26,93 @@ const (
 	loadingText = "loading the policy"
 )
 
-// Live is the content of the page. docs/page.md describes its keys.
+// Live is the content of the page.
 type Live struct {
-	State    string         `json:"state"` // one word, or a few
-	Ready    bool           `json:"ready"`
-	Why      string         `json:"why,omitempty"` // reason when it is not ready or not healthy
-	Warnings []string       `json:"warnings"`
-	Server   *LiveServer    `json:"server,omitempty"` // absent while the policy loads
-	Sessions LiveSessions   `json:"sessions"`
-	Totals   map[string]any `json:"totals,omitempty"`
-	Times    LiveTimes      `json:"times_ms"`
-	Device   LiveDevice     `json:"device"`
+	State    string       `json:"state"`            // the server's state in a few words
+	Ready    bool         `json:"ready"`            // robots get chunks
+	Why      string       `json:"why,omitempty"`    // reason when it is not ready or not healthy
+	Warnings []string     `json:"warnings"`         // conditions that need a person
+	Server   *LiveServer  `json:"server,omitempty"` // absent while the policy loads
+	Sessions LiveSessions `json:"sessions"`
+	Totals   *LiveTotals  `json:"totals,omitempty"` // counters since the start
+	Times    LiveTimes    `json:"times_ms"`
+	Device   LiveDevice   `json:"device"`
 }
 
 // LiveServer identifies the policy and the server.
 type LiveServer struct {
-	Prefix      string  `json:"prefix"`
-	ID          string  `json:"server_id"`
-	Host        string  `json:"host"`
-	Version     string  `json:"version"`
-	Model       string  `json:"model"`
-	Revision    string  `json:"revision"`
-	Policy      string  `json:"policy_type"`
-	SHA256      string  `json:"sha256"`
-	Device      string  `json:"device"`
-	ONNXRuntime string  `json:"onnxruntime"`
-	Scheduler   string  `json:"scheduler"`
-	MaxBatch    int     `json:"max_batch"`
-	FPS         float64 `json:"fps"`
-	Chunk       int     `json:"chunk"`
+	Prefix      string  `json:"prefix"`      // beginning of the server's keys
+	ID          string  `json:"server_id"`   // its own name among replicas
+	Host        string  `json:"host"`        // name of the machine
+	Version     string  `json:"version"`     // of the program
+	Model       string  `json:"model"`       // id of the model
+	Revision    string  `json:"revision"`    // revision of the model
+	Policy      string  `json:"policy_type"` // type of the policy
+	SHA256      string  `json:"sha256"`      // digest of the bundle
+	Device      string  `json:"device"`      // device of the policy
+	ONNXRuntime string  `json:"onnxruntime"` // version of ONNX Runtime
+	Scheduler   string  `json:"scheduler"`   // order of the robots
+	MaxBatch    int     `json:"max_batch"`   // most robots that share an inference
+	FPS         float64 `json:"fps"`         // Hz, rate that the policy was trained at
+	Chunk       int     `json:"chunk"`       // actions in a chunk
 }
 
 // LiveSessions lists the sessions that match the query.
 type LiveSessions struct {
-	Open  int           `json:"open"`
-	Max   int           `json:"max"`
+	Open  int           `json:"open"`  // open sessions
+	Max   int           `json:"max"`   // most that the server takes
 	Found int           `json:"found"` // open sessions that match the query
 	Rows  []LiveSession `json:"rows"`  // at most as many as the query allows
 }
 
 // LiveSession is one row of the list.
 type LiveSession struct {
-	Name       string          `json:"name"`
-	Host       string          `json:"host,omitempty"`
-	Task       string          `json:"task,omitempty"`
-	Tags       json.RawMessage `json:"tags,omitempty"`
-	Why        string          `json:"why"`        // streams, quiet, or gone
-	RunwayMs   *float64        `json:"runway_ms"`  // of its last request; null: the request gave no runway
-	LatencyMs  *float64        `json:"latency_ms"` // of its last chunk; null: it has had no chunk
-	SeenMs     float64         `json:"seen_ms"`    // since its last observation, or its open
-	Received   uint64          `json:"received"`
-	Answered   uint64          `json:"answered"`
-	Superseded uint64          `json:"superseded"`
-	Late       uint64          `json:"late"`
-	Failed     uint64          `json:"failed"`
-	Stale      uint64          `json:"stale_pictures"`
+	Name       string          `json:"name"`           // the robot
+	Host       string          `json:"host,omitempty"` // where its process runs
+	Task       string          `json:"task,omitempty"` // its task, or the one that a reset announced
+	Tags       json.RawMessage `json:"tags,omitempty"` // the robot's tags
+	Why        string          `json:"why"`            // streams, quiet, or gone
+	RunwayMs   *float64        `json:"runway_ms"`      // ms, of its last request; null: the request gave no runway
+	LatencyMs  *float64        `json:"latency_ms"`     // ms, of its last chunk; null: it has had no chunk
+	SeenMs     float64         `json:"seen_ms"`        // ms, since its last observation, or its open
+	Received   uint64          `json:"received"`       // observations that were not late
+	Answered   uint64          `json:"answered"`       // chunks
+	Superseded uint64          `json:"superseded"`     // observations that a newer one replaced before their turn
+	Late       uint64          `json:"late"`           // observations that were passed over for other robots'
+	Failed     uint64          `json:"failed"`         // observations that had their turn and got no chunk
+	Stale      uint64          `json:"stale_pictures"` // pictures older than the robot allows
+}
+
+// LiveTotals are the counters that the page shows, those by reason without zeros.
+type LiveTotals struct {
+	Chunks       uint64            `json:"chunks"`       // observations that were answered
+	Failed       map[string]uint64 `json:"failed"`       // [outcome] observations that had their turn and got no chunk
+	Refused      map[string]uint64 `json:"refused"`      // [reason] refused sessions
+	Conditioning map[string]uint64 `json:"conditioning"` // [mode] chunks by the treatment of their prefix
+	Fairness     float64           `json:"fairness"`     // share, Jain's index of the robots' shares of answers
+	Dropped      map[string]uint64 `json:"dropped"`      // [reason] observations that had no turn
+	Transport    map[string]uint64 `json:"transport"`    // [reason] messages that the links lost
+	Opened       uint64            `json:"opened"`       // opened sessions
+	Closed       uint64            `json:"closed"`       // closed sessions
+	Probes       uint64            `json:"probes"`       // the server's own inferences
+	Reruns       uint64            `json:"reruns"`       // batches that failed and ran again one by one
 }
 
 // LiveTimes are the durations since the start.
 type LiveTimes struct {
-	QueueWait Quantiles `json:"queue_wait"`
-	Decode    Quantiles `json:"decode"`
-	Inference Quantiles `json:"inference"`
-	Service   Quantiles `json:"service"`
-	Runway    Quantiles `json:"runway"`
+	QueueWait Quantiles `json:"queue_wait"` // ms, from an observation's arrival to its inference, less decoding
+	Decode    Quantiles `json:"decode"`     // ms, message and pictures into the model's input
+	Inference Quantiles `json:"inference"`  // ms, ONNX Runtime
+	Service   Quantiles `json:"service"`    // ms, from an observation's arrival to its chunk's hand-over
+	Runway    Quantiles `json:"runway"`     // ms, left of the robot's actions at an observation's arrival
 }
 
 // LiveDevice is the recent work of the device.
 type LiveDevice struct {
-	NowMs  float64   `json:"now_ms"` // the server's clock; only differences are meaningful
-	BusyMs float64   `json:"busy_ms"`
-	Runs   []LiveRun `json:"runs"` // of the last seconds, oldest first
+	NowMs  float64 `json:"now_ms"`  // ms, the server's clock; only differences are meaningful
+	BusyMs float64 `json:"busy_ms"` // ms, all inferences
+	// of the last 5 s, oldest first: begin (ms before now), length (ms), rows, requests, and 1 when the run failed
+	Runs []LiveRun `json:"runs"`
 }
 
 // LiveRun is begin (before now) and length in ms, rows, requests, and 1 when the run failed.
@@ -179,12 +195,10 @@ func (l *Live) judge(s *Server) {
 		}
 	}
 	warn(s.placement.Instead != nil, "the policy computes on the CPU instead of a GPU: "+s.placement.Why())
-	warn(s.lostLines() > 0, "lines of the log were lost: its reader is too slow or has stopped")
-	warn(s.audit != nil && s.audit.Counts.LinesDropped.Load() > 0, "audit lines were lost: the disk is too slow")
+	warn(s.missing.Lost() > 0, "lines of the log were lost: its reader is too slow or has stopped")
+	warn(s.audit.Counted().LinesDropped.Load() > 0, "audit lines were lost: the disk is too slow")
 	warn(len(s.sessions.all()) >= s.sessions.capacity(), "full: new robots are sent to other servers")
-	warn(s.transportStat(func(t zenoh.Stats) uint64 {
-		return t.Revoked
-	}) > 0, "links were ended because the memory for messages was used up")
+	warn(s.transportStats().Revoked > 0, "links were ended because the memory for messages was used up")
 	warn(s.stats.probes[probeFailed].Load() > 0, "runs of the server's own have failed: look at the device")
 	l.Warnings = append(l.Warnings, s.certificates.texts()...)
 }
@@ -265,45 +279,40 @@ func (s *Session) live(now rt.Instant) LiveSession {
 	return l
 }
 
-// totals returns the counters that the page shows, those by reason without the zeros.
-func (s *Server) totals() map[string]any {
-	st := s.stats
+// totals returns the counters that the page shows.
+func (s *Server) totals() *LiveTotals {
+	st, t := s.stats, s.transportStats()
 	some := func(counts map[string]uint64) map[string]uint64 {
-		for name, n := range counts {
-			if n == 0 {
-				delete(counts, name)
-			}
-		}
+		maps.DeleteFunc(counts, func(_ string, n uint64) bool { return n == 0 })
 		return counts
 	}
-	outcomes := map[string]uint64{}
-	for o := audit.Answered + 1; o < audit.NumOutcomes; o++ {
-		outcomes[o.String()] = st.outcomes[o].Load()
-	}
-	modes := map[string]uint64{}
-	for mode := range st.modes {
-		modes[policy.Mode(mode).String()] = st.modes[mode].Load()
-	}
-	lost := func(value func(zenoh.Stats) uint64) uint64 { return uint64(s.transportStat(value)) }
-	return map[string]any{
-		"chunks": st.outcomes[audit.Answered].Load(), "failed": some(outcomes), "refused": st.refusals(),
-		"conditioning": some(modes), "fairness": round(fairness(s.sessions.all())),
-		"dropped": some(map[string]uint64{
-			"superseded": st.superseded.Load(), "late": st.late.Load(), "gave way": st.passedOver.Load(),
-			"memory": st.noRoom.Load(), "unknown session": st.unknown.Load(), "malformed": st.malformed.Load(),
+	failed := s.byLabel("outcomes_total")
+	delete(failed, audit.Answered.String())
+	return &LiveTotals{
+		Chunks:       st.outcomes[audit.Answered].Load(),
+		Failed:       failed,
+		Refused:      s.byLabel("opens_rejected_total"),
+		Conditioning: s.byLabel("conditioning_total"),
+		Fairness:     round(fairness(s.sessions.all())),
+		Dropped: some(map[string]uint64{
+			"superseded":      st.superseded.Load(),
+			"late":            st.late.Load(),
+			"gave way":        st.passedOver.Load(),
+			"memory":          st.noRoom.Load(),
+			"unknown session": st.unknown.Load(),
+			"malformed":       st.malformed.Load(),
 		}),
-		"transport": some(map[string]uint64{
-			"congested": lost(func(t zenoh.Stats) uint64 {
-				return t.Dropped
-			}), "chunks replaced": st.replaced.Load(), "fragments": lost(func(t zenoh.Stats) uint64 {
-				return t.Unassembled
-			}),
-			"late frames": lost(func(t zenoh.Stats) uint64 {
-				return t.StaleSN
-			}), "relayed": lost(func(t zenoh.Stats) uint64 { return t.RelayDropped }),
+		Transport: some(map[string]uint64{
+			"congested":       t.Dropped,
+			"chunks replaced": st.replaced.Load(),
+			"fragments":       t.Unassembled,
+			"late frames":     t.StaleSN,
+			"relayed":         t.RelayDropped,
 		}),
-		"opened": st.opened.Load(), "closed": st.closed.Load(), "probes": st.probes[probeOK].Load(),
-		"reruns": st.reruns.Load(),
+		Opened: st.opened.Load(),
+		Closed: st.closed.Load(),
+		Probes: st.probes[probeOK].Load(),
+		Reruns: st.reruns.Load(),
 	}
 }
 

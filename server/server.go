@@ -25,6 +25,7 @@
 package server
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -50,12 +51,10 @@ import (
 	"github.com/edge-rt/edge-rt/wire/zenoh"
 )
 
-const (
-	// drainTime is how long a server with robots goes on answering queries after it has
-	// withdrawn its tokens. A router may keep a query to a server that has left until its time-out,
-	// and robots that look for another server query all of them.
-	drainTime = 300 * time.Millisecond
-)
+// drainTime is how long a server with robots goes on answering queries after it has withdrawn its
+// tokens. A router may keep a query to a server that has left until its time-out, and robots that
+// look for another server query all of them.
+const drainTime = 300 * time.Millisecond
 
 // LogMissing counts the lines that are missing from the log. A nil function counts 0.
 //
@@ -103,13 +102,12 @@ type Server struct {
 	id        string // server_id
 	caps      wire.Capabilities
 	placement policy.Placement
-	access    *acl.Service // nil: the network has no listener of this package
-	links     *Links       // nil: not counted
-	transport transport    // the network, if it counts its losses; else nil
+	transport transport // the network, if it counts its losses; else nil
 	network   wire.Session
 	clock     rt.Clock
 	log       *slog.Logger // never blocks
 	missing   LogMissing
+	counters  []counter // all that /metrics shows
 	sessions  *registry
 	others    *peers.Others // the other servers of the service
 	memory    *memory.Bound // on the memory that robots take
@@ -177,12 +175,9 @@ func newServer(cfg manifest.Config, d Deps) *Server {
 		id:        id,
 		caps:      capabilities(d.Meta, d.SHA256, d.Repo, cfg.Model.Revision, mode),
 		placement: d.Placement,
-		access:    d.Access,
-		links:     d.Links,
 		network:   d.Network,
 		clock:     d.Clock,
 		log:       d.Log,
-		missing:   d.LogMissing,
 		sessions:  newRegistry(limit),
 		others:    peers.New(d.Prefix, id, bound),
 		memory:    bound,
@@ -195,7 +190,18 @@ func newServer(cfg manifest.Config, d Deps) *Server {
 	}
 	d.Audit.Bind(bound)
 	s.transport, _ = d.Network.(transport)
+	s.missing.Lost, s.missing.LeftOut = orZero(d.LogMissing.Lost), orZero(d.LogMissing.LeftOut)
+	s.counters = counters(s.stats, cmp.Or(d.Links, new(Links)), cmp.Or(d.Access, new(acl.Service)), s.others,
+		d.Audit.Counted())
 	return s
+}
+
+// orZero returns a function that counts 0 in place of nil.
+func orZero(count func() uint64) func() uint64 {
+	if count == nil {
+		return func() uint64 { return 0 }
+	}
+	return count
 }
 
 // addWorker adds the worker with its engine; fills are those of its own thread and of those that decode.
@@ -335,11 +341,12 @@ type transport interface {
 	MemoryUsed() int
 }
 
-func (s *Server) transportStat(value func(zenoh.Stats) uint64) float64 {
-	if s.transport == nil {
-		return 0
+// transportStats returns the losses of the links, zeros where the transport does not report them.
+func (s *Server) transportStats() (t zenoh.Stats) {
+	if s.transport != nil {
+		t = s.transport.Stats()
 	}
-	return float64(value(s.transport.Stats()))
+	return t
 }
 
 // transportMemory returns the bytes that the links hold, 0 where the transport does not report
@@ -349,20 +356,6 @@ func (s *Server) transportMemory() int64 {
 		return 0
 	}
 	return int64(s.transport.MemoryUsed())
-}
-
-// lostLines returns the number of log lines that were not read in time.
-func (s *Server) lostLines() uint64 { return count(s.missing.Lost) }
-
-// leftOutLines returns the number of log lines that were left out because similar ones had been
-// written a moment before.
-func (s *Server) leftOutLines() uint64 { return count(s.missing.LeftOut) }
-
-func count(of func() uint64) uint64 {
-	if of == nil {
-		return 0
-	}
-	return of()
 }
 
 func mib(n int64) float64 { return float64(n) / (1 << 20) }
@@ -546,20 +539,58 @@ func undeclare(declared []wire.Declaration) (err error) {
 	return err
 }
 
+// longestPause returns the longest stop of the process by a garbage collection since it serves.
+func (s *Server) longestPause() time.Duration {
+	if s.baseline.Load() == nil {
+		return 0
+	}
+	return s.pauses.Max()
+}
+
 // Summary returns the counters since the start.
 func (s *Server) Summary() Summary {
-	out := Summary{Service: s.prefix, ServerID: s.id, Device: s.placement.Device.String()}
-	s.stats.fill(&out)
-	out.Memory.LimitMB = mib(s.memory.Limit())
-	out.Memory.UsedMB = mib(s.memory.Used())
-	out.Memory.MostMB = mib(s.memory.Most())
-	out.Sessions.Active = len(s.sessions.all())
-	out.LogLinesLost = s.lostLines()
-	out.LogLinesLeftOut = s.leftOutLines()
+	st := s.stats
+	out := Summary{
+		Service:    s.prefix,
+		ServerID:   s.id,
+		Device:     s.placement.Device.String(),
+		Requests:   st.outcomes[audit.Answered].Load(),
+		Errors:     sum(st.outcomes[audit.Answered+1:]),
+		Superseded: st.superseded.Load(),
+		Late:       st.late.Load(),
+		Unknown:    st.unknown.Load(),
+		Malformed:  st.malformed.Load(),
+		Sessions: SessionCounts{
+			Opened:  st.opened.Load(),
+			Closed:  st.closed.Load(),
+			Refused: sum(st.refused[:]),
+			Active:  len(s.sessions.all()),
+		},
+		Memory: MemoryUse{
+			LimitMB: mib(s.memory.Limit()),
+			UsedMB:  mib(s.memory.Used()),
+			MostMB:  mib(s.memory.Most()),
+		},
+		Refusals:         s.byLabel("opens_rejected_total"),
+		StalePictures:    sum(st.stale[:]),
+		WarnedPictures:   sum(st.stray[:]),
+		SqueezedPictures: sum(st.squeezed[:]),
+		Conditioning:     make(map[string]uint64),
+		QueueWaitMs:      quantiles(st.wait.Hist),
+		DecodeMs:         quantiles(st.decode.Hist),
+		InferenceMs:      quantiles(st.inference.Hist),
+		ServiceMs:        quantiles(st.service.Hist),
+		GCPauseMaxMs:     ms(s.longestPause()),
+		RSSMB:            mib(rt.ResidentSize()),
+		LogLinesLost:     s.missing.Lost(),
+		LogLinesLeftOut:  s.missing.LeftOut(),
+	}
+	for mode := range st.modes {
+		out.Conditioning[policy.Mode(mode).String()] = st.modes[mode].Load()
+	}
 	if before := s.baseline.Load(); before != nil {
 		now := rt.ReadHeap()
 		out.PathMallocs = now.Allocs - before.Allocs
-		out.GCPauseMaxMs = ms(s.pauses.Max())
 		out.GCCycles, out.GCForced = now.Cycles-before.Cycles, now.Forced-before.Forced
 	}
 	return out

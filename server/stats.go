@@ -271,37 +271,6 @@ type Ending struct {
 // changes counts how often the sessions have changed.
 func (s *stats) changes() uint64 { return s.opened.Load() + s.closed.Load() }
 
-// refusals returns the numbers of refused sessions by reason, without zeros.
-func (s *stats) refusals() map[string]uint64 {
-	refused := make(map[string]uint64)
-	for r := range numRefused {
-		if n := s.refused[r].Load(); n > 0 {
-			refused[r.String()] = n
-		}
-	}
-	return refused
-}
-
-func (s *stats) fill(out *Summary) {
-	out.Requests, out.Errors = s.outcomes[audit.Answered].Load(), sum(s.outcomes[audit.Answered+1:])
-	out.Superseded, out.Late = s.superseded.Load(), s.late.Load()
-	out.Unknown, out.Malformed = s.unknown.Load(), s.malformed.Load()
-	out.Sessions.Opened = s.opened.Load()
-	out.Sessions.Closed = s.closed.Load()
-	out.Sessions.Refused = sum(s.refused[:])
-	out.Refusals = s.refusals()
-	out.StalePictures = sum(s.stale[:])
-	out.WarnedPictures = sum(s.stray[:])
-	out.SqueezedPictures = sum(s.squeezed[:])
-	out.Conditioning = make(map[string]uint64)
-	for mode := range s.modes {
-		out.Conditioning[policy.Mode(mode).String()] = s.modes[mode].Load()
-	}
-	out.QueueWaitMs, out.DecodeMs = quantiles(s.wait.Hist), quantiles(s.decode.Hist)
-	out.RSSMB = float64(rt.ResidentSize()) / (1 << 20)
-	out.InferenceMs, out.ServiceMs = quantiles(s.inference.Hist), quantiles(s.service.Hist)
-}
-
 // Print writes the summary as a table for people.
 func (s *Summary) Print(w io.Writer) error {
 	_, err := fmt.Fprintf(w, `lean-server  %s  (%s) on %s

@@ -109,6 +109,14 @@ type Counts struct {
 	Captures, CapturesDropped atomic.Uint64
 }
 
+// Counted returns the counts of a writer; those of a nil Writer are zeros.
+func (w *Writer) Counted() *Counts {
+	if w == nil {
+		return new(Counts)
+	}
+	return &w.Counts
+}
+
 func (c *Counts) sum() uint64 {
 	return c.Lines.Load() + c.LinesDropped.Load() + c.Captures.Load() + c.CapturesDropped.Load()
 }
