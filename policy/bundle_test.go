@@ -16,6 +16,7 @@ import (
 	"testing"
 
 	"github.com/edge-rt/edge-rt/jpeg"
+	"github.com/edge-rt/edge-rt/rt/rttest"
 )
 
 const (
@@ -102,10 +103,7 @@ func replaceFile(t *testing.T, dir, name string, content []byte) {
 }
 
 func TestLoadBundleReadsTheDemo(t *testing.T) {
-	b, err := LoadBundle(demoDir)
-	if err != nil {
-		t.Fatal(err)
-	}
+	b := rttest.Must(LoadBundle(demoDir))
 	if b.FPS != 60 || b.ChunkSize != 50 || b.ActionDim != 6 || b.RTCMaxDelay != 20 || b.PrefixEnd != 24 {
 		t.Errorf("fps %v, chunk_size %d, action_dim %d, rtc_max_delay %d, prefix_end %d, want 60, 50, 6, 20, 24",
 			b.FPS, b.ChunkSize, b.ActionDim, b.RTCMaxDelay, b.PrefixEnd)
@@ -134,10 +132,7 @@ func TestBundleDigestIsThatOfSha256sum(t *testing.T) {
 	for _, from := range []string{"../testdata/pi05", demoDir} {
 		dir := copyBundle(t, from, nil)
 		litter(t, dir)
-		b, err := LoadBundle(dir)
-		if err != nil {
-			t.Fatal(err)
-		}
+		b := rttest.Must(LoadBundle(dir))
 		cmd := exec.Command("sh", "-c", digestRecipe+" | cut -c1-64")
 		cmd.Dir = dir
 		out, err := cmd.Output()
@@ -160,35 +155,25 @@ func litter(t *testing.T, dir string) {
 		"policy.onnx.1",
 	} {
 		path := filepath.Join(dir, name)
-		if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o755),
-			os.WriteFile(path, []byte(dir), 0o644)); err != nil {
-			t.Fatal(err)
-		}
+		rttest.Do(errors.Join(os.MkdirAll(filepath.Dir(path), 0o755),
+			os.WriteFile(path, []byte(dir), 0o644)))
 	}
 	lost := filepath.Join(dir, "lost+found")
-	if err := errors.Join(os.Mkdir(lost, 0),
-		syscall.Mkfifo(filepath.Join(dir, goldenDir, "pipe.safetensors"), 0o600)); err != nil {
-		t.Fatal(err)
-	}
+	rttest.Do(errors.Join(os.Mkdir(lost, 0),
+		syscall.Mkfifo(filepath.Join(dir, goldenDir, "pipe.safetensors"), 0o600)))
 	t.Cleanup(func() { os.Chmod(lost, 0o755) })
 }
 
 // A bundle keeps its digest when it was downloaded, opened in a file manager or put on a disk of
 // its own: a robot that waits for its server's weights must find them there.
 func TestUnlistedFilesAreNotTheBundles(t *testing.T) {
-	clean, err := LoadBundle(copyBundle(t, demoDir, nil))
-	if err != nil {
-		t.Fatal(err)
-	}
+	clean := rttest.Must(LoadBundle(copyBundle(t, demoDir, nil)))
 	if names, found := clean.Unlisted(); found != 0 {
 		t.Errorf("Unlisted of a clean bundle = %q (%d), want none", names, found)
 	}
 	dir := copyBundle(t, demoDir, nil)
 	litter(t, dir)
-	b, err := LoadBundle(dir)
-	if err != nil {
-		t.Fatal(err)
-	}
+	b := rttest.Must(LoadBundle(dir))
 	if b.SHA256 != clean.SHA256 || !slices.Equal(b.golden, clean.golden) {
 		t.Errorf("digest %.12s and golden sets %q, want %.12s and %q", b.SHA256, b.golden, clean.SHA256, clean.golden)
 	}
@@ -263,14 +248,8 @@ func TestTheListedTokenizerIsRead(t *testing.T) {
 
 // A new policy is often installed by a link to its folder.
 func TestLoadBundleThroughALink(t *testing.T) {
-	there, err := LoadBundle(demoDir)
-	if err != nil {
-		t.Fatal(err)
-	}
-	target, err := filepath.Abs(demoDir)
-	if err != nil {
-		t.Fatal(err)
-	}
+	there := rttest.Must(LoadBundle(demoDir))
+	target := rttest.Must(filepath.Abs(demoDir))
 	link := filepath.Join(t.TempDir(), "current")
 	if err := os.Symlink(target, link); err != nil {
 		t.Skip(err)
@@ -416,17 +395,10 @@ func TestLoadBundleRefusesWhatIsNoBundle(t *testing.T) {
 			}
 		}
 	})
-	if err := os.RemoveAll(filepath.Join(withoutGolden, goldenDir)); err != nil {
-		t.Fatal(err)
-	}
+	rttest.Do(os.RemoveAll(filepath.Join(withoutGolden, goldenDir)))
 	trailing := copyBundle(t, stillDir, nil)
-	raw, err := os.ReadFile(filepath.Join(trailing, manifestName))
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(filepath.Join(trailing, manifestName), append(raw, "{}"...), 0o644); err != nil {
-		t.Fatal(err)
-	}
+	raw := rttest.Must(os.ReadFile(filepath.Join(trailing, manifestName)))
+	rttest.Do(os.WriteFile(filepath.Join(trailing, manifestName), append(raw, "{}"...), 0o644))
 	for _, tt := range []struct{ name, dir, want string }{
 		{"empty folder", t.TempDir(), "is not a bundle directory"},
 		{"no folder", filepath.Join(t.TempDir(), "absent"), "is not a bundle directory"},
@@ -448,10 +420,8 @@ func TestLoadBundleSaysWhatElseItWasGiven(t *testing.T) {
 		dir := t.TempDir()
 		for _, name := range names {
 			path := filepath.Join(dir, filepath.FromSlash(name))
-			if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o755),
-				os.WriteFile(path, []byte("{}"), 0o644)); err != nil {
-				t.Fatal(err)
-			}
+			rttest.Do(errors.Join(os.MkdirAll(filepath.Dir(path), 0o755),
+				os.WriteFile(path, []byte("{}"), 0o644)))
 		}
 		return dir
 	}
@@ -478,10 +448,7 @@ func TestLoadBundleSaysWhatElseItWasGiven(t *testing.T) {
 // later arithmetic relies on.
 func FuzzParseMeta(f *testing.F) {
 	for _, dir := range []string{demoDir, stillDir} {
-		raw, err := os.ReadFile(filepath.Join(dir, manifestName))
-		if err != nil {
-			f.Fatal(err)
-		}
+		raw := rttest.Must(os.ReadFile(filepath.Join(dir, manifestName)))
 		f.Add(raw)
 		f.Add(bytes.Replace(raw, []byte("50"), []byte("-50"), 1))
 	}

@@ -8,6 +8,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/edge-rt/edge-rt/rt/rttest"
 )
 
 func TestParseDevice(t *testing.T) {
@@ -33,13 +35,9 @@ func TestTheRuntimeIsSoughtWhereTheDeviceNeedsIt(t *testing.T) {
 	t.Chdir(root)
 	library := func(venv string) string {
 		dir := filepath.Join(root, venv, "lib", "python3.11", "site-packages", "onnxruntime", "capi")
-		if err := os.MkdirAll(dir, 0o755); err != nil {
-			t.Fatal(err)
-		}
+		rttest.Do(os.MkdirAll(dir, 0o755))
 		path := filepath.Join(dir, "libonnxruntime.so.1.24.4")
-		if err := os.WriteFile(path, []byte("not a library"), 0o644); err != nil {
-			t.Fatal(err)
-		}
+		rttest.Do(os.WriteFile(path, []byte("not a library"), 0o644))
 		return path
 	}
 	cpu, gpu := library(".venv"), library(".venv-gpu")
@@ -71,10 +69,7 @@ func TestMaxBatchSuitsTheDevice(t *testing.T) {
 // each bundle, library and driver.
 func TestProviderOptions(t *testing.T) {
 	needRuntime(t)
-	b, err := LoadBundle(stillDir)
-	if err != nil {
-		t.Fatal(err)
-	}
+	b := rttest.Must(LoadBundle(stillDir))
 	opt, err := Options{MaxBatch: 4, Device: "tensorrt:0", CacheDir: t.TempDir()}.withDefaults()
 	if err != nil {
 		t.Fatal(err)
@@ -86,10 +81,7 @@ func TestProviderOptions(t *testing.T) {
 			t.Errorf("cuda %s = %q, want %q", key, cuda[key], want)
 		}
 	}
-	trt, err := m.tensorRT(graphName, b.inputs())
-	if err != nil {
-		t.Fatal(err)
-	}
+	trt := rttest.Must(m.tensorRT(graphName, b.inputs()))
 	version, _ := RuntimeVersion()
 	folder := filepath.Join(opt.CacheDir, "tensorrt-"+b.SHA256[:16]+"-ort"+version+"-driver"+nvidiaDriver("/proc"))
 	if _, err := os.Stat(folder); err != nil || trt["trt_engine_cache_path"] != folder {
@@ -107,13 +99,9 @@ func TestNVIDIADriver(t *testing.T) {
 	if got := nvidiaDriver(proc); got != "unknown" {
 		t.Errorf("without a driver: %q, want unknown", got)
 	}
-	if err := os.MkdirAll(filepath.Join(proc, "driver", "nvidia"), 0o755); err != nil {
-		t.Fatal(err)
-	}
+	rttest.Do(os.MkdirAll(filepath.Join(proc, "driver", "nvidia"), 0o755))
 	text := "NVRM version: NVIDIA UNIX x86_64 Kernel Module  580.159.03  Tue May 12 2026\nGCC version:  gcc 13.2.0\n"
-	if err := os.WriteFile(filepath.Join(proc, "driver", "nvidia", "version"), []byte(text), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	rttest.Do(os.WriteFile(filepath.Join(proc, "driver", "nvidia", "version"), []byte(text), 0o600))
 	if got := nvidiaDriver(proc); got != "580.159.03" {
 		t.Errorf("driver is %q, want 580.159.03", got)
 	}
@@ -123,10 +111,7 @@ func TestNVIDIADriver(t *testing.T) {
 // bundle never changes the device.
 func TestOpenWithoutTheProvider(t *testing.T) {
 	needRuntime(t)
-	b, err := LoadBundle(stillDir)
-	if err != nil {
-		t.Fatal(err)
-	}
+	b := rttest.Must(LoadBundle(stillDir))
 	if m, err := b.Open(Options{Device: "cuda"}); err == nil {
 		m.Close()
 		t.Skip("this machine has a GPU")
@@ -241,10 +226,7 @@ func TestRunErrors(t *testing.T) {
 
 func TestOpenComparesTheType(t *testing.T) {
 	needRuntime(t)
-	b, err := LoadBundle(stillDir)
-	if err != nil {
-		t.Fatal(err)
-	}
+	b := rttest.Must(LoadBundle(stillDir))
 	if _, err := b.Open(Options{DType: "float16"}); !errors.Is(err, ErrBundle) ||
 		!strings.Contains(err.Error(), "want float16") {
 		t.Errorf("Open with another dtype = %v, want ErrBundle", err)

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/edge-rt/edge-rt/rt/rttest"
 	"google.golang.org/protobuf/encoding/protowire"
 )
 
@@ -20,9 +21,7 @@ func located(name string) []byte {
 func scan(t testing.TB, model []byte) ([]string, error) {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), graphName)
-	if err := os.WriteFile(path, model, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	rttest.Do(os.WriteFile(path, model, 0o600))
 	return externalFiles(path)
 }
 

@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/edge-rt/edge-rt/policy/safetensors"
+	"github.com/edge-rt/edge-rt/rt/rttest"
 )
 
 const goldenFile = goldenDir + "/b4_modes0123.safetensors"
@@ -18,10 +19,7 @@ const goldenFile = goldenDir + "/b4_modes0123.safetensors"
 // the whole file.
 func editTensor(t *testing.T, dir, tensor string, edit func(data []byte)) []byte {
 	t.Helper()
-	file, err := os.ReadFile(filepath.Join(dir, goldenFile))
-	if err != nil {
-		t.Fatal(err)
-	}
+	file := rttest.Must(os.ReadFile(filepath.Join(dir, goldenFile)))
 	_, tensors, err := safetensors.Parse(file)
 	if err != nil {
 		t.Fatal(err)
@@ -58,10 +56,7 @@ func TestGoldenSetThatIsNotReproduced(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			dir := copyBundle(t, stillDir, nil)
 			replaceFile(t, dir, goldenFile, editTensor(t, dir, tt.tensor, tt.edit))
-			b, err := LoadBundle(dir)
-			if err != nil {
-				t.Fatal(err)
-			}
+			b := rttest.Must(LoadBundle(dir))
 			m, err := b.Open(Options{MaxBatch: 4})
 			if tt.want == "" {
 				if err != nil {
@@ -96,10 +91,7 @@ func TestGoldenSetThatDoesNotFit(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			dir := copyBundle(t, stillDir, nil)
 			replaceFile(t, dir, goldenFile, tt.file)
-			b, err := LoadBundle(dir)
-			if err != nil {
-				t.Fatal(err)
-			}
+			b := rttest.Must(LoadBundle(dir))
 			if _, err := b.Open(Options{}); !errors.Is(err, ErrBundle) || !strings.Contains(err.Error(), tt.want) {
 				t.Errorf("Open = %v, want ErrBundle with %q", err, tt.want)
 			}

@@ -5,6 +5,8 @@ import (
 	"errors"
 	"slices"
 	"testing"
+
+	"github.com/edge-rt/edge-rt/rt/rttest"
 )
 
 func TestHistory(t *testing.T) {
@@ -94,9 +96,7 @@ func TestHistoryGolden(t *testing.T) {
 		for _, entry := range c.Cache {
 			var key int64
 			var rows []float32
-			if err := errors.Join(json.Unmarshal(entry[0], &key), json.Unmarshal(entry[1], &rows)); err != nil {
-				t.Fatal(err)
-			}
+			rttest.Do(errors.Join(json.Unmarshal(entry[0], &key), json.Unmarshal(entry[1], &rows)))
 			h.Put(key, rows)
 		}
 		dst, n := make([]float32, c.H), 0

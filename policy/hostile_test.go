@@ -13,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/edge-rt/edge-rt/rt/rttest"
 	"google.golang.org/protobuf/encoding/protowire"
 )
 
@@ -85,10 +86,7 @@ func weightsAt(t *testing.T, graph []byte, location string, length int) (changed
 // must not make the server read the server's files, nor be another policy under the same digest.
 func TestWeightsBesideTheGraphAreTheBundles(t *testing.T) {
 	needRuntime(t)
-	graph, err := os.ReadFile(filepath.Join(demoDir, graphName))
-	if err != nil {
-		t.Fatal(err)
-	}
+	graph := rttest.Must(os.ReadFile(filepath.Join(demoDir, graphName)))
 	parent := t.TempDir()
 	outside := filepath.Join(parent, "outside.data")
 	for _, tt := range []struct {
@@ -108,14 +106,10 @@ func TestWeightsBesideTheGraphAreTheBundles(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			dir := filepath.Join(parent, strings.ReplaceAll(tt.name, " ", "-"))
-			if err := os.Rename(copyBundle(t, demoDir, nil), dir); err != nil {
-				t.Fatal(err)
-			}
+			rttest.Do(os.Rename(copyBundle(t, demoDir, nil), dir))
 			changed, weights := weightsAt(t, graph, tt.location, tt.length)
-			if err := errors.Join(os.WriteFile(outside, weights, 0o600),
-				os.WriteFile(filepath.Join(dir, "unlisted.data"), weights, 0o600)); err != nil {
-				t.Fatal(err)
-			}
+			rttest.Do(errors.Join(os.WriteFile(outside, weights, 0o600),
+				os.WriteFile(filepath.Join(dir, "unlisted.data"), weights, 0o600)))
 			replaceFile(t, dir, graphName, changed)
 			replaceFile(t, dir, graphName+weightsExt, weights)
 			b, err := LoadBundle(dir)
@@ -194,10 +188,7 @@ func TestLoadBundleReadsLinkedFiles(t *testing.T) {
 			t.Skip(err)
 		}
 	}
-	there, err := LoadBundle(copyBundle(t, stillDir, nil))
-	if err != nil {
-		t.Fatal(err)
-	}
+	there := rttest.Must(LoadBundle(copyBundle(t, stillDir, nil)))
 	if b, err := LoadBundle(dir); err != nil || b.SHA256 != there.SHA256 {
 		t.Errorf("LoadBundle of linked files = %v, want the bundle that they are", err)
 	}
@@ -221,18 +212,12 @@ func TestOpenRefusesMoreMemoryThanAnyPolicyTakes(t *testing.T) {
 // A safetensors header that declares more bytes than the file has is refused without allocating
 // them.
 func TestGoldenSetOfHugeSizes(t *testing.T) {
-	header, err := json.Marshal(map[string]any{"in/state": map[string]any{"dtype": "F32",
-		"shape": []int64{1 << 31, 1 << 30}, "data_offsets": []int64{0, 1 << 62}}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	header := rttest.Must(json.Marshal(map[string]any{"in/state": map[string]any{"dtype": "F32",
+		"shape": []int64{1 << 31, 1 << 30}, "data_offsets": []int64{0, 1 << 62}}}))
 	file := append(binary.LittleEndian.AppendUint64(nil, uint64(len(header))), header...)
 	dir := copyBundle(t, stillDir, nil)
 	replaceFile(t, dir, filepath.Join(goldenDir, "b9_huge.safetensors"), file)
-	b, err := LoadBundle(dir)
-	if err != nil {
-		t.Fatal(err)
-	}
+	b := rttest.Must(LoadBundle(dir))
 	if _, err := b.loadGolden(goldenDir + "/b9_huge.safetensors"); err == nil ||
 		!strings.Contains(err.Error(), "in/state") {
 		t.Errorf("a tensor of 2^61 values: %v, want it named", err)

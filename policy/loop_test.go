@@ -9,6 +9,8 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+
+	"github.com/edge-rt/edge-rt/rt/rttest"
 )
 
 // splitDir is the policy of pi05Dir in two graphs (tools/export/tests/toy.py).
@@ -39,9 +41,7 @@ func askToys(t *testing.T, m *Model) (chunks [][]float32) {
 	for i := range 6 {
 		fillToy(m, i, uint64(i))
 	}
-	if err := errors.Join(m.RunBuffer(0, 3), m.RunBuffer(1, 2)); err != nil {
-		t.Fatal(err)
-	}
+	rttest.Do(errors.Join(m.RunBuffer(0, 3), m.RunBuffer(1, 2)))
 	for i := range 5 {
 		chunks = append(chunks, slices.Clone(m.ChunkRobot(i)), slices.Clone(m.ChunkModel(i)))
 	}
@@ -68,9 +68,7 @@ func TestTwoGraphsComputeWhatOneDoes(t *testing.T) {
 	checkSameChunks(t, askToys(t, two), askToys(t, one))
 	if n := testing.AllocsPerRun(5, func() {
 		fillToy(two, 0, 1)
-		if err := two.Run(1); err != nil {
-			t.Fatal(err)
-		}
+		rttest.Do(two.Run(1))
 	}); n != 0 {
 		t.Errorf("a request allocates %v times, want 0", n)
 	}
@@ -87,9 +85,7 @@ func TestTwoGraphsComputeWhatOneDoes(t *testing.T) {
 // Terminate ends the steps as well as the prefix.
 func TestTerminateEndsTheStepsOfTwoGraphs(t *testing.T) {
 	m := openModel(t, splitDir, Options{})
-	if err := m.Terminate(); err != nil {
-		t.Fatal(err)
-	}
+	rttest.Do(m.Terminate())
 	r := &m.runs[0]
 	for _, p := range append([]pass{r.head}, r.steps...) {
 		if err := p.run(); err == nil || !strings.Contains(err.Error(), "terminate") {
@@ -101,10 +97,7 @@ func TestTerminateEndsTheStepsOfTwoGraphs(t *testing.T) {
 func TestOpenRefusesTwoGraphsThatDoNotFit(t *testing.T) {
 	needRuntime(t)
 	read := func(name string) []byte {
-		graph, err := os.ReadFile(filepath.Join(splitDir, name))
-		if err != nil {
-			t.Fatal(err)
-		}
+		graph := rttest.Must(os.ReadFile(filepath.Join(splitDir, name)))
 		return graph
 	}
 	prefix, step := read(prefixName), read(stepName)
@@ -132,19 +125,14 @@ func TestOpenRefusesTwoGraphsThatDoNotFit(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			dir := copyBundle(t, splitDir, nil)
 			replaceFile(t, dir, tt.file, tt.graph)
-			b, err := LoadBundle(dir)
-			if err != nil {
-				t.Fatal(err)
-			}
+			b := rttest.Must(LoadBundle(dir))
 			if _, err := b.Open(Options{}); !errors.Is(err, ErrBundle) || !strings.Contains(err.Error(), tt.want) {
 				t.Errorf("Open = %v, want ErrBundle with %q", err, tt.want)
 			}
 		})
 	}
 	changed := copyBundle(t, splitDir, nil)
-	if err := os.WriteFile(filepath.Join(changed, stepName), step[1:], 0o644); err != nil {
-		t.Fatal(err)
-	}
+	rttest.Do(os.WriteFile(filepath.Join(changed, stepName), step[1:], 0o644))
 	if _, err := LoadBundle(changed); !errors.Is(err, ErrBundle) ||
 		!strings.Contains(err.Error(), "step.onnx is not the file that was exported") {
 		t.Errorf("LoadBundle of a changed step = %v, want ErrBundle", err)
@@ -161,9 +149,7 @@ func BenchmarkForms(b *testing.B) {
 			b.Run(filepath.Base(dir)+"/batch="+strconv.Itoa(batch), func(b *testing.B) {
 				b.ReportAllocs()
 				for b.Loop() {
-					if err := m.Run(batch); err != nil {
-						b.Fatal(err)
-					}
+					rttest.Do(m.Run(batch))
 				}
 			})
 		}

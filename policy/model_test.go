@@ -7,6 +7,8 @@ import (
 	"slices"
 	"strconv"
 	"testing"
+
+	"github.com/edge-rt/edge-rt/rt/rttest"
 )
 
 // needRuntime skips a test on a machine without ONNX Runtime.
@@ -23,14 +25,8 @@ func needRuntime(tb testing.TB) {
 func openModel(tb testing.TB, dir string, opt Options) *Model {
 	tb.Helper()
 	needRuntime(tb)
-	b, err := LoadBundle(dir)
-	if err != nil {
-		tb.Fatal(err)
-	}
-	m, err := b.Open(opt)
-	if err != nil {
-		tb.Fatal(err)
-	}
+	b := rttest.Must(LoadBundle(dir))
+	m := rttest.Must(b.Open(opt))
 	tb.Cleanup(func() {
 		if err := m.Close(); err != nil {
 			tb.Error(err)
@@ -57,9 +53,7 @@ func TestStillModelAnswersThePresentPosition(t *testing.T) {
 		}
 		m.SetControls(i, Controls{})
 	}
-	if err := m.Run(3); err != nil {
-		t.Fatal(err)
-	}
+	rttest.Do(m.Run(3))
 	for i := range 3 {
 		for k, v := range m.ChunkRobot(i) {
 			if want := float32(10*i + k%6); v != want {
@@ -77,9 +71,7 @@ func TestStillModelKeepsTheCommittedPrefix(t *testing.T) {
 	}
 	clear(m.State(0))
 	m.SetControls(0, m.Bundle().Condition(&Conditioning{}, 30, 8, 0))
-	if err := m.Run(1); err != nil {
-		t.Fatal(err)
-	}
+	rttest.Do(m.Run(1))
 	for k, v := range m.ChunkRobot(0) {
 		want := float32(0)
 		if k < 8*6 {
@@ -122,13 +114,9 @@ func TestBatchLeavesOtherRowsAlone(t *testing.T) {
 		m.State(i)[0] = float32(i + 1)
 		m.SetControls(i, Controls{})
 	}
-	if err := m.Run(2); err != nil {
-		t.Fatal(err)
-	}
+	rttest.Do(m.Run(2))
 	m.State(0)[0] = 100
-	if err := m.RunBuffer(1, 1); err != nil {
-		t.Fatal(err)
-	}
+	rttest.Do(m.RunBuffer(1, 1))
 	for i, want := range []float32{1, 2, 3} {
 		if got := m.ChunkRobot(i)[0]; got != want {
 			t.Errorf("ChunkRobot(%d)[0] = %v, want %v", i, got, want)
@@ -146,9 +134,7 @@ func TestDemoModelReadsTheRowsOfItsBuffer(t *testing.T) {
 		fillRow(m, i, seed)
 		m.SetControls(i, Controls{Beta: 10})
 	}
-	if err := errors.Join(m.Run(2), m.RunBuffer(1, 2)); err != nil {
-		t.Fatal(err)
-	}
+	rttest.Do(errors.Join(m.Run(2), m.RunBuffer(1, 2)))
 	if !slices.Equal(m.ChunkRobot(0), m.ChunkRobot(3)) {
 		t.Error("the same request gives another chunk in the second buffer")
 	}
@@ -181,9 +167,7 @@ func TestDemoModelFollowsItsPrefix(t *testing.T) {
 	for i, mode := range []Mode{ModeFree, ModeGuided, ModeTrained} {
 		m.SetControls(i, Controls{PrefixLen: rows, Delay: delay, PrefixEnd: end, Mode: mode, Beta: 10})
 	}
-	if err := m.Run(3); err != nil {
-		t.Fatal(err)
-	}
+	rttest.Do(m.Run(3))
 	distance := func(i, first, last int) (worst float64) {
 		for k := first * 6; k < last*6; k++ {
 			worst = max(worst, math.Abs(float64(m.ChunkRobot(i)[k]-m.Prefix(i)[k])))
@@ -230,9 +214,7 @@ func TestDemoModelTakesASchedulePerSample(t *testing.T) {
 		c.Beta = 10
 		m.SetControls(i, c)
 	}
-	if err := m.Run(len(controls)); err != nil {
-		t.Fatal(err)
-	}
+	rttest.Do(m.Run(len(controls)))
 	tail := func(i int) (sum float64) { // mean distance of the rows that only the schedule holds
 		for k := (delay + 1) * 6; k < end*6; k++ {
 			sum += math.Abs(float64(m.ChunkRobot(i)[k] - m.Prefix(i)[k]))
@@ -266,21 +248,15 @@ func TestSameRequestGivesTheSameBytes(t *testing.T) {
 	m := openModel(t, demoDir, Options{MaxBatch: 2})
 	fillRow(m, 0, 1)
 	m.SetControls(0, Controls{Beta: 10})
-	if err := m.Run(1); err != nil {
-		t.Fatal(err)
-	}
+	rttest.Do(m.Run(1))
 	first := slices.Clone(m.ChunkRobot(0))
 	fillRow(m, 0, 2)
-	if err := m.Run(2); err != nil {
-		t.Fatal(err)
-	}
+	rttest.Do(m.Run(2))
 	if slices.Equal(first, m.ChunkRobot(0)) {
 		t.Error("another request gives the same chunk")
 	}
 	fillRow(m, 0, 1)
-	if err := m.Run(1); err != nil {
-		t.Fatal(err)
-	}
+	rttest.Do(m.Run(1))
 	if !slices.Equal(first, m.ChunkRobot(0)) {
 		t.Error("the same request gives another chunk")
 	}
@@ -304,9 +280,7 @@ func TestFiniteSeesNaNAndInfinity(t *testing.T) {
 	m.SetControls(0, Controls{})
 	for _, v := range []float64{math.NaN(), math.Inf(1), math.Inf(-1)} {
 		m.State(0)[5] = float32(v)
-		if err := m.Run(1); err != nil {
-			t.Fatal(err)
-		}
+		rttest.Do(m.Run(1))
 		if m.Finite(0) {
 			t.Errorf("Finite(0) = true with %v in the chunk", v)
 		}
@@ -321,9 +295,7 @@ func TestRunNoAlloc(t *testing.T) {
 			fillRow(m, i, uint64(i))
 			m.SetControls(i, m.Bundle().Condition(&Conditioning{}, 0, 8, 0))
 		}
-		if err := m.Run(2); err != nil {
-			t.Fatal(err)
-		}
+		rttest.Do(m.Run(2))
 		if err := m.RunBuffer(1, 1); err != nil || !m.Finite(0) || m.ChunkModel(0)[0] == m.ChunkRobot(0)[0] {
 			t.Fatal("no chunk:", err)
 		}
@@ -353,9 +325,7 @@ func BenchmarkRun(b *testing.B) {
 		b.Run("batch="+strconv.Itoa(batch), func(b *testing.B) {
 			b.ReportAllocs()
 			for b.Loop() {
-				if err := m.Run(batch); err != nil {
-					b.Fatal(err)
-				}
+				rttest.Do(m.Run(batch))
 			}
 		})
 	}
@@ -427,9 +397,7 @@ func checkAlone(t *testing.T, chunks [][]float32, want int) {
 	for i, chunk := range chunks {
 		fillRow(alone, 0, uint64(i))
 		alone.SetControls(0, Controls{Beta: 10})
-		if err := alone.Run(1); err != nil {
-			t.Fatal(err)
-		}
+		rttest.Do(alone.Run(1))
 		if !slices.Equal(chunk, alone.ChunkRobot(0)) {
 			t.Errorf("request %d has another chunk than it gets alone", i)
 		}

@@ -9,14 +9,13 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+
+	"github.com/edge-rt/edge-rt/rt/rttest"
 )
 
 func TestOpenRefusesGraphsThatDoNotFit(t *testing.T) {
 	needRuntime(t)
-	graph, err := os.ReadFile(filepath.Join(stillDir, graphName))
-	if err != nil {
-		t.Fatal(err)
-	}
+	graph := rttest.Must(os.ReadFile(filepath.Join(stillDir, graphName)))
 	rename := func(old, new string) []byte {
 		if len(old) != len(new) || !bytes.Contains(graph, []byte(old)) {
 			t.Fatalf("cannot rename %s to %s in the graph", old, new)
@@ -42,10 +41,7 @@ func TestOpenRefusesGraphsThatDoNotFit(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			dir := copyBundle(t, stillDir, nil)
 			replaceFile(t, dir, graphName, tt.graph)
-			b, err := LoadBundle(dir)
-			if err != nil {
-				t.Fatal(err)
-			}
+			b := rttest.Must(LoadBundle(dir))
 			if _, err := b.Open(Options{}); !errors.Is(err, ErrBundle) || !strings.Contains(err.Error(), tt.want) {
 				t.Errorf("Open = %v, want ErrBundle with %q", err, tt.want)
 			}
@@ -67,10 +63,7 @@ func TestOpenRefusesAGraphOfOtherSizes(t *testing.T) {
 		{"noise", func(m map[string]any) { m["noise_dim"] = 32 }, "want noise"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			b, err := LoadBundle(copyBundle(t, stillDir, tt.edit))
-			if err != nil {
-				t.Fatal(err)
-			}
+			b := rttest.Must(LoadBundle(copyBundle(t, stillDir, tt.edit)))
 			if _, err := b.Open(Options{}); !errors.Is(err, ErrBundle) || !strings.Contains(err.Error(), tt.want) {
 				t.Errorf("Open = %v, want ErrBundle with %q", err, tt.want)
 			}
@@ -82,15 +75,9 @@ func TestOpenRefusesAGraphOfOtherSizes(t *testing.T) {
 func TestRefusedBundlesLeaveNothingBehind(t *testing.T) {
 	needQuietMemory(t)
 	dir := copyBundle(t, demoDir, nil)
-	graph, err := os.ReadFile(filepath.Join(dir, graphName))
-	if err != nil {
-		t.Fatal(err)
-	}
+	graph := rttest.Must(os.ReadFile(filepath.Join(dir, graphName)))
 	replaceFile(t, dir, graphName, graph[:len(graph)-1000])
-	b, err := LoadBundle(dir)
-	if err != nil {
-		t.Fatal(err)
-	}
+	b := rttest.Must(LoadBundle(dir))
 	refuse := func(times int) {
 		for range times {
 			if m, err := b.Open(Options{MaxBatch: 8}); err == nil {
@@ -111,10 +98,7 @@ func TestRefusedBundlesLeaveNothingBehind(t *testing.T) {
 // A closed model frees every tensor and thread.
 func TestCloseReturnsMemoryAndThreads(t *testing.T) {
 	needQuietMemory(t)
-	b, err := LoadBundle(stillDir)
-	if err != nil {
-		t.Fatal(err)
-	}
+	b := rttest.Must(LoadBundle(stillDir))
 	cycle := func(times int) {
 		for range times {
 			m, err := b.Open(Options{MaxBatch: 16, IntraThreads: 3})
@@ -165,19 +149,13 @@ func residentKB(t *testing.T) int {
 		t.Skipf("no /proc here: %v", err)
 	}
 	_, rest, _ := strings.Cut(string(status), "VmRSS:")
-	kb, err := strconv.Atoi(strings.Fields(rest)[0])
-	if err != nil {
-		t.Fatal(err)
-	}
+	kb := rttest.Must(strconv.Atoi(strings.Fields(rest)[0]))
 	return kb
 }
 
 func TestOpenRefusesWishesBeyondTheBounds(t *testing.T) {
 	needRuntime(t)
-	b, err := LoadBundle(stillDir)
-	if err != nil {
-		t.Fatal(err)
-	}
+	b := rttest.Must(LoadBundle(stillDir))
 	for _, opt := range []Options{{MaxBatch: maxBatchLimit + 1}, {Buffers: maxBuffersLimit + 1},
 		{IntraThreads: MaxThreads + 1}} {
 		if m, err := b.Open(opt); err == nil {

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"testing"
 
+	"github.com/edge-rt/edge-rt/rt/rttest"
 	ort "github.com/yalue/onnxruntime_go"
 	"google.golang.org/protobuf/encoding/protowire"
 )
@@ -48,14 +49,8 @@ type graphPart struct {
 func openProbe(t *testing.T, dir string) *probe {
 	t.Helper()
 	needRuntime(t)
-	b, err := LoadBundle(dir)
-	if err != nil {
-		t.Fatal(err)
-	}
-	model, err := os.ReadFile(filepath.Join(dir, graphName))
-	if err != nil {
-		t.Fatal(err)
-	}
+	b := rttest.Must(LoadBundle(dir))
+	model := rttest.Must(os.ReadFile(filepath.Join(dir, graphName)))
 	p := &probe{meta: &b.Meta, model: model}
 	p.find(t, nodesOf(t, model))
 	return p
@@ -174,10 +169,7 @@ func (p *probe) run(t *testing.T, samples []sample, outputs ...string) map[strin
 	t.Helper()
 	model := p.graph(t, outputs)
 	tensor := func(kind elementType, shape ort.Shape, data []byte) ort.Value {
-		value, err := ort.NewCustomDataTensor(shape, data, ort.TensorElementDataType(kind))
-		if err != nil {
-			t.Fatal(err)
-		}
+		value := rttest.Must(ort.NewCustomDataTensor(shape, data, ort.TensorElementDataType(kind)))
 		t.Cleanup(func() { value.Destroy() })
 		return value
 	}
@@ -198,10 +190,7 @@ func (p *probe) run(t *testing.T, samples []sample, outputs ...string) map[strin
 			}
 		}
 		values[out.Name] = make([]float32, out.Dimensions.FlattenedSize())
-		value, err := ort.NewTensor(out.Dimensions, values[out.Name])
-		if err != nil {
-			t.Fatal(err)
-		}
+		value := rttest.Must(ort.NewTensor(out.Dimensions, values[out.Name]))
 		t.Cleanup(func() { value.Destroy() })
 		given, names = append(given, value), append(names, out.Name)
 	}
@@ -210,14 +199,10 @@ func (p *probe) run(t *testing.T, samples []sample, outputs ...string) map[strin
 		t.Fatal(err)
 	}
 	defer options.Destroy()
-	session, err := ort.NewAdvancedSessionWithONNXData(model, portNames(p.meta.inputs()), names, inputs, given, options)
-	if err != nil {
-		t.Fatal(err)
-	}
+	session := rttest.Must(ort.NewAdvancedSessionWithONNXData(model, portNames(p.meta.inputs()), names, inputs, given,
+		options))
 	defer session.Destroy()
-	if err := session.Run(); err != nil {
-		t.Fatal(err)
-	}
+	rttest.Do(session.Run())
 	return values
 }
 

@@ -3,6 +3,8 @@ package policy
 import (
 	"slices"
 	"testing"
+
+	"github.com/edge-rt/edge-rt/rt/rttest"
 )
 
 // pi05Dir is a Pi0.5 of toy size (tools/export/tests/toy.py), which reads its task and its state as
@@ -16,20 +18,13 @@ func TestPolicyThatReads(t *testing.T) {
 	b := m.Bundle()
 	chunk := func(task string, state ...float32) []float32 {
 		t.Helper()
-		prompt, err := b.Text.Prompt(task)
-		if err != nil {
-			t.Fatal(err)
-		}
+		prompt := rttest.Must(b.Text.Prompt(task))
 		clear(m.Image(0, 0))
 		clear(m.Noise(0))
 		copy(m.State(0), state)
-		if err := prompt.Fill(m.Tokens(0), m.TokenMask(0), state); err != nil {
-			t.Fatal(err)
-		}
+		rttest.Do(prompt.Fill(m.Tokens(0), m.TokenMask(0), state))
 		m.SetControls(0, b.Condition(&Conditioning{}, 0, 0, 0))
-		if err := m.Run(1); err != nil {
-			t.Fatal(err)
-		}
+		rttest.Do(m.Run(1))
 		return slices.Clone(m.ChunkModel(0))
 	}
 	pick := chunk("pick", 0, 0, 0, 0, 0, 0)
@@ -43,9 +38,7 @@ func TestPolicyThatReads(t *testing.T) {
 		t.Error("spaces around the task change the chunk")
 	}
 	if n := testing.AllocsPerRun(20, func() {
-		if err := m.Run(4); err != nil {
-			t.Fatal(err)
-		}
+		rttest.Do(m.Run(4))
 	}); n != 0 {
 		t.Errorf("a run allocates %v times, want 0", n)
 	}

@@ -10,6 +10,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/edge-rt/edge-rt/rt/rttest"
 )
 
 // Real-Time Chunking is computed inside the exported graph. The tests below compare two
@@ -27,10 +29,7 @@ var rtcGoldens = map[string]string{
 
 func readSections(t *testing.T, name string) (s map[string]json.RawMessage) {
 	t.Helper()
-	data, err := os.ReadFile(name)
-	if err != nil {
-		t.Fatal(err)
-	}
+	data := rttest.Must(os.ReadFile(name))
 	if err := json.Unmarshal(data, &s); err != nil {
 		t.Fatalf("%s: %v", name, err)
 	}
@@ -55,9 +54,7 @@ func TestRTCGoldensAreTheSharedOnes(t *testing.T) {
 		original := readSections(t, shared)
 		for section, text := range readSections(t, ours) {
 			var got, want any
-			if err := json.Unmarshal(text, &got); err != nil {
-				t.Fatal(err)
-			}
+			rttest.Do(json.Unmarshal(text, &got))
 			if err := json.Unmarshal(original[section], &want); err != nil || !reflect.DeepEqual(got, want) {
 				t.Errorf("section %s of %s differs from %s, %v: copy it again", section, ours, shared, err)
 			}

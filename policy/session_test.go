@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/edge-rt/edge-rt/rt/rttest"
 	ort "github.com/yalue/onnxruntime_go"
 )
 
@@ -20,23 +21,11 @@ func looping(t *testing.T) (p pass, n, y []byte) {
 		t.Fatal(err)
 	}
 	defer options.Destroy()
-	s, err := newSession("testdata/loop.onnx", []string{"n", "x"}, []string{"y"}, options)
-	if err != nil {
-		t.Fatal(err)
-	}
-	run, err := ort.NewRunOptions()
-	if err != nil {
-		t.Fatal(err)
-	}
+	s := rttest.Must(newSession("testdata/loop.onnx", []string{"n", "x"}, []string{"y"}, options))
+	run := rttest.Must(ort.NewRunOptions())
 	tensor := func(bytes int, kind elementType) ([]byte, ort.Value) {
-		memory, err := reserve(bytes)
-		if err != nil {
-			t.Fatal(err)
-		}
-		value, err := ort.NewCustomDataTensor(ort.NewShape(1), memory, ort.TensorElementDataType(kind))
-		if err != nil {
-			t.Fatal(err)
-		}
+		memory := rttest.Must(reserve(bytes))
+		value := rttest.Must(ort.NewCustomDataTensor(ort.NewShape(1), memory, ort.TensorElementDataType(kind)))
 		t.Cleanup(func() { value.Destroy(); release(memory) })
 		return memory, value
 	}
@@ -53,9 +42,7 @@ func TestRunAllocatesNothing(t *testing.T) {
 	p, n, y := looping(t)
 	binary.NativeEndian.PutUint64(n, 3)
 	if allocs := testing.AllocsPerRun(100, func() {
-		if err := p.run(); err != nil {
-			t.Fatal(err)
-		}
+		rttest.Do(p.run())
 	}); allocs != 0 {
 		t.Errorf("a run allocates %v times, want 0", allocs)
 	}
@@ -75,9 +62,7 @@ func TestTerminateEndsARun(t *testing.T) {
 		t.Fatalf("the run ends by itself: %v", err)
 	case <-time.After(50 * time.Millisecond):
 	}
-	if err := p.options.Terminate(); err != nil {
-		t.Fatal(err)
-	}
+	rttest.Do(p.options.Terminate())
 	select {
 	case err := <-ended:
 		if err == nil || !strings.Contains(err.Error(), "terminate") {
@@ -97,15 +82,11 @@ func TestSetRunReachesTheLibrary(t *testing.T) {
 	const shrink = "memory.enable_memory_arena_shrinkage"
 	p, n, _ := looping(t)
 	binary.NativeEndian.PutUint64(n, 1)
-	if err := setRun(p.options, shrink, "cpu:0"); err != nil {
-		t.Fatal(err)
-	}
+	rttest.Do(setRun(p.options, shrink, "cpu:0"))
 	if err := p.run(); err != nil {
 		t.Errorf("a run that returns its memory = %v", err)
 	}
-	if err := setRun(p.options, shrink, "abacus:0"); err != nil {
-		t.Fatal(err)
-	}
+	rttest.Do(setRun(p.options, shrink, "abacus:0"))
 	if err := p.run(); err == nil || !strings.Contains(err.Error(), "abacus") {
 		t.Errorf("a run that returns the memory of an unknown device = %v, want an error", err)
 	}
@@ -122,9 +103,7 @@ func TestPassesOfOneSession(t *testing.T) {
 		m.SetControls(i, Controls{})
 	}
 	for _, k := range []int{1, 0} {
-		if err := m.RunBuffer(k, 2); err != nil {
-			t.Fatal(err)
-		}
+		rttest.Do(m.RunBuffer(k, 2))
 	}
 	got := []float32{m.ChunkRobot(0)[0], m.ChunkRobot(1)[0], m.ChunkRobot(2)[0], m.ChunkRobot(3)[0]}
 	if !slices.Equal(got, []float32{1, 2, 3, 4}) {

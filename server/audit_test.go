@@ -23,10 +23,7 @@ func (b *bench) audited(dir string) *audit.Writer {
 	cfg := config()
 	cfg.Audit, cfg.Debug = filepath.Join(dir, "audit.jsonl"),
 		manifest.Debug{CaptureDir: filepath.Join(dir, "captures"), CaptureMax: 8}
-	w, err := audit.Open(&cfg, rttest.NewClock(1), slog.New(slog.DiscardHandler))
-	if err != nil {
-		b.t.Fatal(err)
-	}
+	w := rttest.Must(audit.Open(&cfg, rttest.NewClock(1), slog.New(slog.DiscardHandler)))
 	b.server.audit, b.server.worker.publisher.audit = w, w
 	b.server.counters = counters(b.server.stats, new(Links), new(acl.Service), b.server.others, w.Counted())
 	b.t.Cleanup(func() {
@@ -63,10 +60,7 @@ type auditLine struct {
 
 func readAudit(t *testing.T, path string) (lines []auditLine) {
 	t.Helper()
-	text, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	text := rttest.Must(os.ReadFile(path))
 	for line := range strings.Lines(string(text)) {
 		d := json.NewDecoder(strings.NewReader(line))
 		d.DisallowUnknownFields()

@@ -123,9 +123,7 @@ func (b *bench) begin() {
 // end stops the server, which must not fail.
 func (b *bench) end() {
 	b.t.Helper()
-	if err := b.stop(); err != nil {
-		b.t.Fatal(err)
-	}
+	rttest.Do(b.stop())
 }
 
 // hold makes each inference signal its begin on entered and wait for leave, without a warm-up. It is used in
@@ -197,10 +195,7 @@ func serveOne(w *worker) bool {
 // pages returns the health pages of a server, nil: of one that loads its policy.
 func pages(t *testing.T, s *Server) *health {
 	t.Helper()
-	h, err := listenHealth("127.0.0.1:0", slog.New(slog.DiscardHandler))
-	if err != nil {
-		t.Fatal(err)
-	}
+	h := rttest.Must(listenHealth("127.0.0.1:0", slog.New(slog.DiscardHandler)))
 	t.Cleanup(func() { h.Close() })
 	h.watch(s)
 	return h
@@ -208,10 +203,7 @@ func pages(t *testing.T, s *Server) *health {
 
 func (b *bench) query(key string, payload []byte) []wire.Reply {
 	b.t.Helper()
-	replies, err := b.session.Get(b.t.Context(), key, payload, patience)
-	if err != nil {
-		b.t.Fatal(err)
-	}
+	replies := rttest.Must(b.session.Get(b.t.Context(), key, payload, patience))
 	return replies
 }
 
@@ -235,9 +227,7 @@ func (b *bench) status() []byte {
 func (b *bench) shown() (s wire.Status) {
 	b.t.Helper()
 	_, body := b.server.queries.status(nil)
-	if err := wire.ParseStatus(&s, body); err != nil {
-		b.t.Fatal(err)
-	}
+	rttest.Do(wire.ParseStatus(&s, body))
 	return s
 }
 
@@ -320,10 +310,7 @@ func (b *bench) close(uuid, id string) wire.ResetAck {
 // reset sends a reset at the key of a robot.
 func (b *bench) reset(at string, m wire.Reset) wire.ResetAck {
 	b.t.Helper()
-	key, err := wire.ResetKey(fakePrefix, at)
-	if err != nil {
-		b.t.Fatal(err)
-	}
+	key := rttest.Must(wire.ResetKey(fakePrefix, at))
 	return b.ask(key, wire.AppendReset(nil, &m))
 }
 
@@ -346,10 +333,7 @@ func (b *bench) show(uuid string, epoch uint32) wire.Declaration {
 	if err != nil {
 		b.t.Fatal(err)
 	}
-	token, err := b.session.Token(key)
-	if err != nil {
-		b.t.Fatal(err)
-	}
+	token := rttest.Must(b.session.Token(key))
 	return token
 }
 
@@ -443,10 +427,7 @@ func (b *bench) robot(uuid string) *robot {
 
 func obsKey(t *testing.T, uuid string) string {
 	t.Helper()
-	key, err := wire.ObsKey(fakePrefix, uuid)
-	if err != nil {
-		t.Fatal(err)
-	}
+	key := rttest.Must(wire.ObsKey(fakePrefix, uuid))
 	return key
 }
 
@@ -477,9 +458,7 @@ func (r *robot) send(h wire.Header, o *wire.Observation) {
 
 func (r *robot) put(body, attachment []byte) {
 	r.b.t.Helper()
-	if err := r.obs.Put(body, attachment); err != nil {
-		r.b.t.Fatal(err)
-	}
+	rttest.Do(r.obs.Put(body, attachment))
 }
 
 // ask sends a good observation, of the epoch of the robot's session.
@@ -543,10 +522,7 @@ func picture(t testing.TB, w, h int) []byte {
 	for i := 0; i < len(pix); i += 3 {
 		pix[i] = 250
 	}
-	n, err := e.EncodeRGB(dst, pix, w, h)
-	if err != nil {
-		t.Fatal(err)
-	}
+	n := rttest.Must(e.EncodeRGB(dst, pix, w, h))
 	return dst[:n]
 }
 

@@ -12,6 +12,7 @@ import (
 	"sync/atomic"
 	"testing"
 
+	"github.com/edge-rt/edge-rt/rt/rttest"
 	"github.com/edge-rt/edge-rt/server/audit"
 	"github.com/edge-rt/edge-rt/server/manifest"
 	"github.com/edge-rt/edge-rt/wire"
@@ -21,10 +22,7 @@ import (
 // cells trimmed, without the table's own head.
 func docTable(t *testing.T, heading, first string) (rows [][]string) {
 	t.Helper()
-	text, err := os.ReadFile("../docs/server.md")
-	if err != nil {
-		t.Fatal(err)
-	}
+	text := rttest.Must(os.ReadFile("../docs/server.md"))
 	_, section, found := strings.Cut(string(text), "\n## "+heading+"\n")
 	if !found {
 		t.Fatalf("docs/server.md has no section %q", heading)
@@ -135,10 +133,7 @@ func TestMetricsTable(t *testing.T) {
 
 // docs/server.md names every value of a label that comes from a table in the code.
 func TestDocNamesEveryReason(t *testing.T) {
-	text, err := os.ReadFile("../docs/server.md")
-	if err != nil {
-		t.Fatal(err)
-	}
+	text := rttest.Must(os.ReadFile("../docs/server.md"))
 	var names []string
 	for _, r := range refusals {
 		names = append(names, r.name)
@@ -163,10 +158,7 @@ func TestAuditTable(t *testing.T) {
 		Cameras: []wire.CameraShape{{Name: "top"}},
 	}, nil, nil)
 	w.Start(audit.Origin{ModelSHA256: "5ha"})()
-	line, err := os.ReadFile(filepath.Join(dir, "audit.jsonl"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	line := rttest.Must(os.ReadFile(filepath.Join(dir, "audit.jsonl")))
 	decoder := json.NewDecoder(bytes.NewReader(line))
 	var want []string
 	for depth := 0; ; {
@@ -200,7 +192,5 @@ func TestAuditTable(t *testing.T) {
 func skipValue(t *testing.T, d *json.Decoder) {
 	t.Helper()
 	var value any
-	if err := d.Decode(&value); err != nil {
-		t.Fatal(err)
-	}
+	rttest.Do(d.Decode(&value))
 }

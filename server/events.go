@@ -15,7 +15,6 @@ type events struct {
 	clock    rt.Clock
 	sessions *registry
 	stats    *stats
-	id       string // server_id
 	waiting  chan event
 
 	// Owner: housekeeping.
@@ -50,24 +49,7 @@ func (e *events) send(ev event) {
 		e.stats.silenced.Add(1)
 		return
 	}
-	e.writer.put(session.actions, &ev.header, &wire.Event{
-		Code:     ev.code,
-		Text:     ev.text,
-		Seq:      ev.header.SeqID,
-		ServerID: e.id,
-		Nonce:    session.nonce,
-	})
-}
-
-// putClosed informs a robot that its session has ended here.
-func (e *events) putClosed(s *Session, why string) {
-	h := s.header()
-	e.writer.put(s.actions, &h, &wire.Event{
-		Code:     wire.EventUnknownSession,
-		Text:     why,
-		ServerID: e.id,
-		Nonce:    s.nonce,
-	})
+	e.writer.put(session, &ev.header, ev.code, ev.text)
 }
 
 const eventTextMax = 1024 // bytes
@@ -79,14 +61,36 @@ func eventText(err error) string {
 }
 
 // eventWriter publishes events; it owns their buffers.
-type eventWriter struct{ body, header []byte }
+type eventWriter struct {
+	id           string // server_id
+	body, header []byte
+}
 
 // put publishes an event with the header of the observation that it answers. A lost event is no
 // worse than the chunk that was not sent.
-func (w *eventWriter) put(p wire.Publisher, h *wire.Header, e *wire.Event) {
-	w.body = wire.AppendEvent(w.body[:0], e)
+func (w *eventWriter) put(s *Session, h *wire.Header, code wire.EventCode, text string) {
+	e := wire.Event{
+		Code:     code,
+		Text:     text,
+		Seq:      h.SeqID,
+		ServerID: w.id,
+		Nonce:    s.nonce,
+	}
+	if code == wire.EventDraining {
+		e.RetryAfterMs = retryAfterDraining
+	}
+	w.body = wire.AppendEvent(w.body[:0], &e)
 	w.header = wire.AppendHeader(w.header[:0], h.Reply(wire.MsgEvent))
-	_ = p.Put(w.body, w.header)
+	_ = s.actions.Put(w.body, w.header)
+}
+
+// inform publishes an event that answers no observation.
+func (w *eventWriter) inform(s *Session, code wire.EventCode, text string) {
+	w.put(s, &wire.Header{
+		SchemaVersion: wire.SchemaVersion,
+		EpisodeID:     uint32(max(0, s.episode.Load())),
+		SessionEpoch:  s.epoch,
+	}, code, text)
 }
 
 const (
@@ -98,14 +102,3 @@ const (
 // retryAfterDraining is after how many ms a robot without another server may ask again: about the
 // time of a restart.
 const retryAfterDraining = 1000
-
-func (w *eventWriter) putDraining(id string, s *Session, text string) {
-	h := s.header()
-	w.put(s.actions, &h, &wire.Event{
-		Code:         wire.EventDraining,
-		Text:         text,
-		RetryAfterMs: retryAfterDraining,
-		ServerID:     id,
-		Nonce:        s.nonce,
-	})
-}

@@ -24,15 +24,9 @@ import (
 
 func getPage(t *testing.T, h *health, path string) (code int, body string) {
 	t.Helper()
-	r, err := http.Get("http://" + h.Addr().String() + path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	r := rttest.Must(http.Get("http://" + h.Addr().String() + path))
 	defer r.Body.Close()
-	text, err := io.ReadAll(r.Body)
-	if err != nil {
-		t.Fatal(err)
-	}
+	text := rttest.Must(io.ReadAll(r.Body))
 	return r.StatusCode, strings.TrimSpace(string(text))
 }
 
@@ -92,14 +86,9 @@ func TestListenHealthNamesThePortThatIsTaken(t *testing.T) {
 // Scripts read the summary: its keys are part of the interface.
 func TestSummaryKeys(t *testing.T) {
 	summary := newBench(t, config()).server.Summary()
-	text, err := json.Marshal(summary)
-	if err != nil {
-		t.Fatal(err)
-	}
+	text := rttest.Must(json.Marshal(summary))
 	var keys map[string]any
-	if err := json.Unmarshal(text, &keys); err != nil {
-		t.Fatal(err)
-	}
+	rttest.Do(json.Unmarshal(text, &keys))
 	want := strings.Fields(`conditioning decode_ms device errors exit gc_by_hand gc_cycles gc_pause_max_ms inference_ms
 		late log_lines_left_out log_lines_lost malformed memory path_mallocs queue_wait_ms refusals requests rss_mb
 		server_id service service_ms sessions squeezed_pictures stale_pictures superseded unknown_session
@@ -109,9 +98,7 @@ func TestSummaryKeys(t *testing.T) {
 	}
 	summary.Requests, summary.Superseded = 123456, 77
 	var table strings.Builder
-	if err := summary.Print(&table); err != nil {
-		t.Fatal(err)
-	}
+	rttest.Do(summary.Print(&table))
 	for _, word := range []string{"123456", "superseded 77", summary.Service, "inference", "p99"} {
 		if !strings.Contains(table.String(), word) {
 			t.Errorf("the table lacks %q:\n%s", word, table.String())

@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/edge-rt/edge-rt/policy"
+	"github.com/edge-rt/edge-rt/rt/rttest"
 	"github.com/edge-rt/edge-rt/server/manifest"
 )
 
@@ -24,14 +25,9 @@ func TestManifestThreadsReachTheModel(t *testing.T) {
 		cfg := manifest.Default()
 		cfg.Model.RepoOrPath, cfg.Threads = "../testdata/demo/still", n
 		before := count()
-		m, err := load(cfg, nil)
-		if err != nil {
-			t.Fatal(err)
-		}
+		m := rttest.Must(load(cfg, nil))
 		started := count() - before
-		if err := m.Close(); err != nil {
-			t.Fatal(err)
-		}
+		rttest.Do(m.Close())
 		return started
 	}
 	threads(1) // the Go runtime starts its own with the first

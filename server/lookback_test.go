@@ -10,6 +10,7 @@ import (
 
 	"github.com/edge-rt/edge-rt/jpeg"
 	"github.com/edge-rt/edge-rt/policy"
+	"github.com/edge-rt/edge-rt/rt/rttest"
 	"github.com/edge-rt/edge-rt/server/audit"
 	"github.com/edge-rt/edge-rt/server/servertest"
 	"github.com/edge-rt/edge-rt/wire"
@@ -137,7 +138,8 @@ func TestABadHistoryCostsItsOwnRequest(t *testing.T) {
 		r.wantEvent(wire.EventBadObservation, tt.says)
 		ask(lookbackObs())
 		if got := r.wantChunk(seq); !near(got.chunk.ChunkRobot.Data, []float32{lookbackAnswer}, 1e-4) {
-			t.Fatalf("after %s: %v, want a chunk that begins with %v", tt.name, got.chunk.ChunkRobot.Data, lookbackAnswer)
+			t.Fatalf("after %s: %v, want a chunk that begins with %v", tt.name, got.chunk.ChunkRobot.Data,
+				lookbackAnswer)
 		}
 	}
 }
@@ -163,19 +165,14 @@ func TestReplayOfAHistory(t *testing.T) {
 		model := servertest.NewModel()
 		model.Look(looked)
 		with := &replaying{origin: audit.Origin{ModelSHA256: "5ha"}, meta: lookbackMeta()}
-		r, err := with.replay(model, nil, found)
-		if err != nil {
-			t.Fatal(err)
-		}
+		r := rttest.Must(with.replay(model, nil, found))
 		return r
 	}
 	if r := again(); !r.OK() || r.Requests != 3 {
 		t.Errorf("replay = %+v, want 3 of 3 exact", r)
 	}
 	var o wire.Observation
-	if err := wire.ParseObservation(&o, found[1].Observation); err != nil {
-		t.Fatal(err)
-	}
+	rttest.Do(wire.ParseObservation(&o, found[1].Observation))
 	o.PastStates.Data[0] += 2
 	found[1].Observation = wire.AppendObservation(nil, &o)
 	if r := again(); r.Exact != 2 || len(r.Differences) != 1 || r.Differences[0].Seq != 2 ||

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/edge-rt/edge-rt/rt"
+	"github.com/edge-rt/edge-rt/rt/rttest"
 	"github.com/edge-rt/edge-rt/server/batch"
 	"github.com/edge-rt/edge-rt/server/queue"
 	"github.com/edge-rt/edge-rt/systemd/notify"
@@ -20,10 +21,7 @@ import (
 func manager(t *testing.T, watchdog string) (said func() []string) {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "notify")
-	l, err := net.ListenUnixgram("unixgram", &net.UnixAddr{Name: path, Net: "unixgram"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	l := rttest.Must(net.ListenUnixgram("unixgram", &net.UnixAddr{Name: path, Net: "unixgram"}))
 	t.Cleanup(func() { l.Close() })
 	t.Setenv("NOTIFY_SOCKET", path)
 	t.Setenv("WATCHDOG_USEC", watchdog)
@@ -65,10 +63,7 @@ func idle() *Server {
 func TestNotifierSendsWhatIsNew(t *testing.T) {
 	said := manager(t, "30000000") // fed at a third: every 10 s
 	s := idle()
-	to, err := notify.Open()
-	if err != nil {
-		t.Fatal(err)
-	}
+	to := rttest.Must(notify.Open())
 	defer to.Close()
 	n := &notifier{Notifier: to, server: s}
 	consume := func() {
@@ -124,10 +119,7 @@ func TestNotifierSendsWhatIsNew(t *testing.T) {
 func TestNotifierSaysThatTheServerLeaves(t *testing.T) {
 	said := manager(t, "")
 	ctx, cancel := context.WithCancel(context.Background())
-	to, err := notify.Open()
-	if err != nil {
-		t.Fatal(err)
-	}
+	to := rttest.Must(notify.Open())
 	defer to.Close()
 	end := startNotifier(ctx, to, idle())
 	cancel()

@@ -302,7 +302,7 @@ func (o *opener) register(session *Session) {
 	o.stats.opened.Add(1)
 	o.counted.Wake()
 	if o.phase.draining.Load() { // draining began meanwhile, without an event for this robot
-		o.events.writer.putDraining(o.id, session, drainingText)
+		o.events.writer.inform(session, wire.EventDraining, drainingText)
 	}
 }
 
@@ -454,7 +454,7 @@ func (o *opener) close(c *wire.SessionClose, from wire.Origin) error {
 // evict drops a session whose robot may still take it for open, and informs the robot.
 func (o *opener) evict(session *Session, why string) {
 	if session.extended { // a client of the draft takes any event for a lost chunk
-		o.events.putClosed(session, why)
+		o.events.writer.inform(session, wire.EventUnknownSession, why)
 	}
 	o.drop(session, why)
 }

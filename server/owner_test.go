@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/edge-rt/edge-rt/rt/rttest"
 	"github.com/edge-rt/edge-rt/wire"
 )
 
@@ -12,9 +13,7 @@ import (
 // process one. The epochs of two hosts are independent.
 func TestANameHasOneOwner(t *testing.T) {
 	gone := func(b *bench, token wire.Declaration) {
-		if err := token.Undeclare(); err != nil {
-			b.t.Fatal(err)
-		}
+		rttest.Do(token.Undeclare())
 	}
 	tests := []struct {
 		name    string

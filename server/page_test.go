@@ -30,10 +30,7 @@ func playFleet(t *testing.T, robots int) *bench {
 	cfg.MaxSessions = manifest.Capacity(max(8, robots))
 	cfg.SessionsPerLink = max(8, robots)
 	cfg.Version = "v0.9"
-	cpu, err := policy.ParseDevice("cpu")
-	if err != nil {
-		t.Fatal(err)
-	}
+	cpu := rttest.Must(policy.ParseDevice("cpu"))
 	b := newBench(t, cfg, func(d *Deps) {
 		d.Model = servertest.NewBatchModel(8, 2)
 		d.Clock = rt.KernelClock()
@@ -62,10 +59,7 @@ func playFleet(t *testing.T, robots int) *bench {
 		if ack := b.open(o); !ack.Accepted {
 			t.Fatalf("open = %+v", ack)
 		}
-		obs, err := b.session.Publisher(obsKey(t, o.ClientUUID), wire.ObservationQoS)
-		if err != nil {
-			t.Fatal(err)
-		}
+		obs := rttest.Must(b.session.Publisher(obsKey(t, o.ClientUUID), wire.ObservationQoS))
 		wg.Go(func() {
 			for seq := uint64(1); ; seq++ {
 				runway := 80 + rand.Float64()*float64(100+20*i)
@@ -189,9 +183,7 @@ func TestTheStatusOf300Sessions(t *testing.T) {
 		if code != 200 {
 			t.Fatalf("%s: %d %s", query, code, text)
 		}
-		if err := json.Unmarshal([]byte(text), &l); err != nil {
-			t.Fatal(err)
-		}
+		rttest.Do(json.Unmarshal([]byte(text), &l))
 		return l
 	}
 	for sort, key := range map[string]func(*LiveSession) float64{

@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/edge-rt/edge-rt/rt/rttest"
 	"github.com/edge-rt/edge-rt/wire"
 )
 
@@ -190,11 +191,8 @@ func TestOpenWhileDrainingGetsTheEvent(t *testing.T) {
 	b := newBench(t, config())
 	r := b.robot("arm")
 	o := fakeOpen("arm")
-	session, err := b.server.opener.newSession(&o,
-		&admission{opened: &task{}, place: b.server.opener.counter.Place(wire.Origin{})})
-	if err != nil {
-		t.Fatal(err)
-	}
+	session := rttest.Must(b.server.opener.newSession(&o,
+		&admission{opened: &task{}, place: b.server.opener.counter.Place(wire.Origin{})}))
 	b.server.phase.draining.Store(true)
 	b.server.opener.register(session)
 	r.wantEvent(wire.EventDraining, "")

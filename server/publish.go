@@ -180,41 +180,25 @@ func (p *publisher) refuse(t *slot, err error) {
 		return
 	}
 	p.log.Warn("no chunk", "client", t.session.uuid, "session", t.session.id, "seq", t.Header.SeqID, "why", err)
-	p.events.put(t.session.actions, &t.Header, &wire.Event{
-		Code:     wire.EventBadObservation,
-		Text:     t.Why,
-		Seq:      t.Header.SeqID,
-		ServerID: p.id,
-		Nonce:    t.session.nonce,
-	})
+	p.events.put(t.session, &t.Header, wire.EventBadObservation, t.Why)
 }
 
-// sendLate informs a robot that other robots are served first, because its actions end before its
+// passOver informs a robot that other robots are served first, because its actions end before its
 // chunk could come.
 //
-//go:noinline
-func (p *publisher) sendLate(s *Session, h *wire.Header) {
-	if !s.extended { // a client of the draft takes any event for a lost chunk
-		return
-	}
-	if !s.refusals.allow(p.clock.Now()) {
-		p.stats.silenced.Add(1)
-		return
-	}
-	p.events.put(s.actions, h, &wire.Event{
-		Code:     wire.EventLate,
-		Text:     lateText,
-		Seq:      h.SeqID,
-		ServerID: p.id,
-		Nonce:    s.nonce,
-	})
-}
-
 //rt:noalloc
 func (p *publisher) passOver(s *Session) {
-	if h, ok := s.mailbox.PassOver(); ok {
-		p.stats.passedOver.Add(1)
-		s.shown.passedOver.Add(1)
-		p.sendLate(s, &h)
+	h, ok := s.mailbox.PassOver()
+	if !ok {
+		return
+	}
+	p.stats.passedOver.Add(1)
+	s.shown.passedOver.Add(1)
+	switch {
+	case !s.extended: // a client of the draft takes any event for a lost chunk
+	case s.refusals.allow(p.clock.Now()):
+		p.events.put(s, &h, wire.EventLate, lateText)
+	default:
+		p.stats.silenced.Add(1)
 	}
 }

@@ -92,9 +92,7 @@ func TestARobotMovesBetweenReplicas(t *testing.T) {
 	if ack := a.open(twin); ack.Accepted || !ack.Temporary() || ack.HeldBy == "" {
 		t.Errorf("another process is answered with %+v, want that the name is taken", ack)
 	}
-	if err := a.stop(); err != nil {
-		t.Fatal(err)
-	}
+	rttest.Do(a.stop())
 	r.send(obsHeader(4, 9), fakeObs(t))
 	r.wantChunk(9)
 	if len(r.inbox) != 0 {
@@ -130,10 +128,7 @@ func TestAForeignHeaderShutsNobodyOut(t *testing.T) {
 		r.send(h, fakeObs(t))
 	}
 	b.show("arm-1", 1<<32-1)
-	near, err := b.session.Publisher(b.server.Prefix()+"/arm 1/obs", wire.ObservationQoS)
-	if err != nil {
-		t.Fatal(err)
-	}
+	near := rttest.Must(b.session.Publisher(b.server.Prefix()+"/arm 1/obs", wire.ObservationQoS))
 	_ = near.Put(nil, wire.AppendHeader(nil, obsHeader(1, 5)))
 	r.ask(2)
 	r.wantChunk(2)
@@ -163,11 +158,11 @@ func TestAServerThatLeavesAnswers(t *testing.T) {
 	if ack := b.open(fakeOpen("other")); ack.Accepted || !ack.Draining || !ack.Temporary() {
 		t.Errorf("an open is answered with %+v, want that it drains", ack)
 	}
-	if err := <-ended; err != nil {
-		t.Fatal(err)
-	}
+	rttest.Do(<-ended)
 	finished := make(chan struct{}, 1)
-	b.server.queries.waiting <- query{unanswered{finished: finished}, func(wire.Query) (string, []byte) { return "", nil }}
+	b.server.queries.waiting <- query{unanswered{finished: finished}, func(wire.Query) (string, []byte) {
+		return "", nil
+	}}
 	b.server.queries.answerWaiting()
 	if len(finished) != 1 {
 		t.Error("a query that was left waiting is not finished")
@@ -204,11 +199,9 @@ func TestTwoServersThatBothAdmitARobot(t *testing.T) {
 			if ack := a.open(first); !ack.Accepted {
 				t.Fatal(ack.Error)
 			}
-			held, err := wire.HeldKey(a.server.Prefix(), "arm", a.server.id, wire.HeldMark("arm", first.Instance),
-				first.SessionEpoch)
-			if err != nil {
-				t.Fatal(err)
-			}
+			held := rttest.Must(wire.HeldKey(a.server.Prefix(), "arm", a.server.id,
+				wire.HeldMark("arm", first.Instance),
+				first.SessionEpoch))
 			b.server.others.OnToken(held, false) // it has not arrived yet
 			if ack := b.open(second); !ack.Accepted {
 				t.Fatal(ack.Error)

@@ -10,6 +10,7 @@ import (
 
 	"github.com/edge-rt/edge-rt/jpeg"
 	"github.com/edge-rt/edge-rt/policy"
+	"github.com/edge-rt/edge-rt/rt/rttest"
 	"github.com/edge-rt/edge-rt/server/servertest"
 	"github.com/edge-rt/edge-rt/wire"
 )
@@ -50,9 +51,7 @@ func TestLargerPicturesAreScaledInTheDecoder(t *testing.T) {
 		for _, chroma := range []jpeg.Chroma{jpeg.Chroma420, jpeg.Chroma422, jpeg.Chroma444} {
 			_, file := scenery(t, k*w, k*h, chroma)
 			full := make([]byte, 3*k*w*k*h)
-			if err := row.decoder.DecodeRGB(full, file, k*w, k*h); err != nil {
-				t.Fatal(err)
-			}
+			rttest.Do(row.decoder.DecodeRGB(full, file, k*w, k*h))
 			body := wire.AppendObservation(nil, observation(wire.Image{Name: top, Data: file}))
 			if len(body) > s.receiver.observationMax {
 				t.Errorf("1/%d: an observation of %d bytes, at most %d are taken", k, len(body),
@@ -108,7 +107,13 @@ func TestLargerPicturesAreRefused(t *testing.T) {
 		{"raw", 2, wire.Image{Codec: wire.Raw, W: 2 * w, H: 2 * h, C: 3, Data: raw}, "240x320"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			s := newCameras(policy.Camera{Name: "top", W: w, H: h, DecodeScale: tt.scale, ExactSize: true}).bench(t).server
+			s := newCameras(policy.Camera{
+				Name:        "top",
+				W:           w,
+				H:           h,
+				DecodeScale: tt.scale,
+				ExactSize:   true,
+			}).bench(t).server
 			tt.image.Name = top
 			_, err := s.worker.engine.tensors.fill(0, s.sessions.find("arm"), 1,
 				wire.AppendObservation(nil, observation(tt.image)))
@@ -157,9 +162,7 @@ func TestPicturesOfAnySize(t *testing.T) {
 		fromW, fromH := size[0], size[1]
 		pix, file := scenery(t, fromW, fromH, jpeg.Chroma422)
 		decoded := make([]byte, len(pix))
-		if err := row.decoder.DecodeRGB(decoded, file, fromW, fromH); err != nil {
-			t.Fatal(err)
-		}
+		rttest.Do(row.decoder.DecodeRGB(decoded, file, fromW, fromH))
 		for _, sent := range []struct {
 			wire.Image
 			from []byte
@@ -176,9 +179,7 @@ func TestPicturesOfAnySize(t *testing.T) {
 				continue
 			}
 			want := make([]byte, 3*w*h)
-			if err := scaler.Scale(want, w, h, sent.from, fromW, fromH); err != nil {
-				t.Fatal(err)
-			}
+			rttest.Do(scaler.Scale(want, w, h, sent.from, fromW, fromH))
 			if fromW == w && fromH == h {
 				want = sent.from
 			}
@@ -194,9 +195,7 @@ func TestPicturesOfAnySize(t *testing.T) {
 	i := 0
 	if n := testing.AllocsPerRun(100, func() {
 		i++
-		if _, err := row.fill(0, session, 1, bodies[i*5%len(bodies)]); err != nil {
-			t.Fatal(err)
-		}
+		rttest.Must(row.fill(0, session, 1, bodies[i*5%len(bodies)]))
 	}); n != 0 {
 		t.Errorf("%v allocations a picture of changing size, want 0", n)
 	}

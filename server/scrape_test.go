@@ -13,6 +13,7 @@ import (
 	"github.com/prometheus/common/expfmt"
 	"github.com/prometheus/common/model"
 
+	"github.com/edge-rt/edge-rt/rt/rttest"
 	"github.com/edge-rt/edge-rt/server/manifest"
 )
 
@@ -47,10 +48,7 @@ func TestScrapesAreReadByPrometheus(t *testing.T) {
 		w := httptest.NewRecorder()
 		h.ServeHTTP(w, httptest.NewRequest("GET", "/metrics", nil))
 		parser := expfmt.NewTextParser(model.LegacyValidation)
-		families, err := parser.TextToMetricFamilies(w.Body)
-		if err != nil {
-			t.Fatal(err)
-		}
+		families := rttest.Must(parser.TextToMetricFamilies(w.Body))
 		if f := families["go_goroutines"]; f == nil || f.Metric[0].GetGauge().GetValue() < 1 {
 			t.Errorf("go_goroutines = %v", f)
 		}

@@ -233,6 +233,7 @@ func (s *Server) addWorker(d Deps, fills []*tensors) error {
 			leaving:    make(chan struct{}),
 			payload:    make([]byte, 0, chunkBytes(d.Meta)),
 			attachment: make([]byte, 0, wire.HeaderSize),
+			events:     eventWriter{id: s.id},
 		},
 		work:       filler.work,
 		collectNow: queue.NewSignal(),
@@ -249,8 +250,8 @@ func (s *Server) addNetwork(m *policy.Meta, tasks *taskReader) {
 		clock:    s.clock,
 		sessions: s.sessions,
 		stats:    s.stats,
-		id:       s.id,
 		waiting:  make(chan event, eventsWaiting),
+		writer:   eventWriter{id: s.id},
 	}
 	s.receiver = &receiver{
 		clock:          s.clock,
@@ -449,9 +450,9 @@ func (s *Server) Serve(ctx context.Context) (err error) {
 	if s.worker.engine.failure() != nil {
 		text = failedText
 	}
-	var events eventWriter
+	events := eventWriter{id: s.id}
 	for _, session := range s.sessions.all() { // robots look for another server while their actions last
-		events.putDraining(s.id, session, text)
+		events.inform(session, wire.EventDraining, text)
 	}
 	failed := undeclare(tokens) // first, so that no further robot comes
 	stay := time.Duration(0)
@@ -537,63 +538,6 @@ func undeclare(declared []wire.Declaration) (err error) {
 		err = errors.Join(err, d.Undeclare())
 	}
 	return err
-}
-
-// longestPause returns the longest stop of the process by a garbage collection since it serves.
-func (s *Server) longestPause() time.Duration {
-	if s.baseline.Load() == nil {
-		return 0
-	}
-	return s.pauses.Max()
-}
-
-// Summary returns the counters since the start.
-func (s *Server) Summary() Summary {
-	st := s.stats
-	out := Summary{
-		Service:    s.prefix,
-		ServerID:   s.id,
-		Device:     s.placement.Device.String(),
-		Requests:   st.outcomes[audit.Answered].Load(),
-		Errors:     sum(st.outcomes[audit.Answered+1:]),
-		Superseded: st.superseded.Load(),
-		Late:       st.late.Load(),
-		Unknown:    st.unknown.Load(),
-		Malformed:  st.malformed.Load(),
-		Sessions: SessionCounts{
-			Opened:  st.opened.Load(),
-			Closed:  st.closed.Load(),
-			Refused: sum(st.refused[:]),
-			Active:  len(s.sessions.all()),
-		},
-		Memory: MemoryUse{
-			LimitMB: mib(s.memory.Limit()),
-			UsedMB:  mib(s.memory.Used()),
-			MostMB:  mib(s.memory.Most()),
-		},
-		Refusals:         s.byLabel("opens_rejected_total"),
-		StalePictures:    sum(st.stale[:]),
-		WarnedPictures:   sum(st.stray[:]),
-		SqueezedPictures: sum(st.squeezed[:]),
-		Conditioning:     make(map[string]uint64),
-		QueueWaitMs:      quantiles(st.wait.Hist),
-		DecodeMs:         quantiles(st.decode.Hist),
-		InferenceMs:      quantiles(st.inference.Hist),
-		ServiceMs:        quantiles(st.service.Hist),
-		GCPauseMaxMs:     ms(s.longestPause()),
-		RSSMB:            mib(rt.ResidentSize()),
-		LogLinesLost:     s.missing.Lost(),
-		LogLinesLeftOut:  s.missing.LeftOut(),
-	}
-	for mode := range st.modes {
-		out.Conditioning[policy.Mode(mode).String()] = st.modes[mode].Load()
-	}
-	if before := s.baseline.Load(); before != nil {
-		now := rt.ReadHeap()
-		out.PathMallocs = now.Allocs - before.Allocs
-		out.GCCycles, out.GCForced = now.Cycles-before.Cycles, now.Forced-before.Forced
-	}
-	return out
 }
 
 // origin identifies the bundle, runtime and device that answer now.

@@ -115,10 +115,8 @@ func TestObservationBecomesChunk(t *testing.T) {
 func TestNoiseIsAFunctionOfTheRequest(t *testing.T) {
 	noise := func(uuid string, seq uint64) []float32 {
 		b := newBench(t, config())
-		if _, err := b.server.worker.engine.tensors.fill(0, b.opened(uuid), seq,
-			wire.AppendObservation(nil, fakeObs(t))); err != nil {
-			t.Fatal(err)
-		}
+		rttest.Must(b.server.worker.engine.tensors.fill(0, b.opened(uuid), seq,
+			wire.AppendObservation(nil, fakeObs(t))))
 		return slices.Clone(b.model.Noise(0))
 	}
 	first := noise("arm", 1)

@@ -94,16 +94,6 @@ func (s *Session) streams() bool {
 	return s.answered.Load() > 0 || s.received.Load() > s.shown.failed.Load()+s.shown.superseded.Load()
 }
 
-// header returns the header of an event that answers no observation.
-func (s *Session) header() wire.Header {
-	return wire.Header{
-		SchemaVersion: wire.SchemaVersion,
-		MsgType:       wire.MsgEvent,
-		EpisodeID:     uint32(max(0, s.episode.Load())),
-		SessionEpoch:  s.epoch,
-	}
-}
-
 // withdraw undeclares everything that the session declared.
 func (s *Session) withdraw() (err error) {
 	for _, d := range []wire.Declaration{s.obs, s.held, s.actions} {
@@ -145,18 +135,17 @@ const eventInterval = 200 * time.Millisecond
 
 // rateLimit spaces the events to one robot.
 type rateLimit struct {
-	last rt.Instant
-	used bool // last is valid
+	last rt.Instant // 0: there was no event
 }
 
 // allow reports whether an event may be sent now, and if so records it.
 //
 //rt:noalloc
 func (l *rateLimit) allow(now rt.Instant) bool {
-	if l.used && now.Sub(l.last) < eventInterval {
+	if l.last != 0 && now.Sub(l.last) < eventInterval {
 		return false
 	}
-	l.last, l.used = now, true
+	l.last = max(now, 1)
 	return true
 }
 
@@ -330,20 +319,13 @@ func waiting(dst []queue.Waiting, list []*Session) []queue.Waiting {
 //rt:noalloc
 func (r *registry) all() []*Session { return *r.list.Load() }
 
+func byUUID(s *Session, uuid string) int { return strings.Compare(s.uuid, uuid) }
+
 //rt:noalloc
 func (r *registry) find(uuid string) *Session {
 	list := r.all()
-	low, high := 0, len(list)
-	for low < high {
-		middle := int(uint(low+high) / 2)
-		switch c := strings.Compare(list[middle].uuid, uuid); {
-		case c == 0:
-			return list[middle]
-		case c < 0:
-			low = middle + 1
-		default:
-			high = middle
-		}
+	if i, found := slices.BinarySearchFunc(list, uuid, byUUID); found {
+		return list[i]
 	}
 	return nil
 }
@@ -363,9 +345,7 @@ func (r *registry) add(s *Session) (displaced *Session) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	list := slices.Clone(r.all())
-	i, found := slices.BinarySearchFunc(list, s.uuid, func(e *Session, uuid string) int {
-		return strings.Compare(e.uuid, uuid)
-	})
+	i, found := slices.BinarySearchFunc(list, s.uuid, byUUID)
 	if found {
 		displaced, list[i] = list[i], s
 	} else {
@@ -396,9 +376,9 @@ func fairness(sessions []*Session) float64 {
 	for _, s := range sessions {
 		if received := s.received.Load(); received > 0 {
 			share := min(1, float64(s.answered.Load())/float64(received))
-			n = n + 1
-			sum = sum + share
-			squares = squares + share*share
+			n++
+			sum += share
+			squares += share * share
 		}
 	}
 	if squares == 0 {

@@ -271,6 +271,63 @@ type Ending struct {
 // changes counts how often the sessions have changed.
 func (s *stats) changes() uint64 { return s.opened.Load() + s.closed.Load() }
 
+// longestPause returns the longest stop of the process by a garbage collection since it serves.
+func (s *Server) longestPause() time.Duration {
+	if s.baseline.Load() == nil {
+		return 0
+	}
+	return s.pauses.Max()
+}
+
+// Summary returns the counters since the start.
+func (s *Server) Summary() Summary {
+	st := s.stats
+	out := Summary{
+		Service:    s.prefix,
+		ServerID:   s.id,
+		Device:     s.placement.Device.String(),
+		Requests:   st.outcomes[audit.Answered].Load(),
+		Errors:     sum(st.outcomes[audit.Answered+1:]),
+		Superseded: st.superseded.Load(),
+		Late:       st.late.Load(),
+		Unknown:    st.unknown.Load(),
+		Malformed:  st.malformed.Load(),
+		Sessions: SessionCounts{
+			Opened:  st.opened.Load(),
+			Closed:  st.closed.Load(),
+			Refused: sum(st.refused[:]),
+			Active:  len(s.sessions.all()),
+		},
+		Memory: MemoryUse{
+			LimitMB: mib(s.memory.Limit()),
+			UsedMB:  mib(s.memory.Used()),
+			MostMB:  mib(s.memory.Most()),
+		},
+		Refusals:         s.byLabel("opens_rejected_total"),
+		StalePictures:    sum(st.stale[:]),
+		WarnedPictures:   sum(st.stray[:]),
+		SqueezedPictures: sum(st.squeezed[:]),
+		Conditioning:     make(map[string]uint64),
+		QueueWaitMs:      quantiles(st.wait.Hist),
+		DecodeMs:         quantiles(st.decode.Hist),
+		InferenceMs:      quantiles(st.inference.Hist),
+		ServiceMs:        quantiles(st.service.Hist),
+		GCPauseMaxMs:     ms(s.longestPause()),
+		RSSMB:            mib(rt.ResidentSize()),
+		LogLinesLost:     s.missing.Lost(),
+		LogLinesLeftOut:  s.missing.LeftOut(),
+	}
+	for mode := range st.modes {
+		out.Conditioning[policy.Mode(mode).String()] = st.modes[mode].Load()
+	}
+	if before := s.baseline.Load(); before != nil {
+		now := rt.ReadHeap()
+		out.PathMallocs = now.Allocs - before.Allocs
+		out.GCCycles, out.GCForced = now.Cycles-before.Cycles, now.Forced-before.Forced
+	}
+	return out
+}
+
 // Print writes the summary as a table for people.
 func (s *Summary) Print(w io.Writer) error {
 	_, err := fmt.Fprintf(w, `lean-server  %s  (%s) on %s

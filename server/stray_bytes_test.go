@@ -11,6 +11,7 @@ import (
 
 	"github.com/edge-rt/edge-rt/jpeg"
 	"github.com/edge-rt/edge-rt/policy"
+	"github.com/edge-rt/edge-rt/rt/rttest"
 	"github.com/edge-rt/edge-rt/server/audit"
 	"github.com/edge-rt/edge-rt/wire"
 )
@@ -23,10 +24,7 @@ func TestStrayBytesCostNoChunk(t *testing.T) {
 	} else {
 		d.Close()
 	}
-	good, err := os.ReadFile(filepath.Join("..", "testdata", "jpeg", "golden", "scene_422.jpg"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	good := rttest.Must(os.ReadFile(filepath.Join("..", "testdata", "jpeg", "golden", "scene_422.jpg")))
 	end := len(good) - 2
 	stray := slices.Insert(slices.Clone(good), end, 0x12, 0x00, 0x7f, 0x31)
 	half := append(slices.Clone(good[:end/2]), good[end:]...)

@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/edge-rt/edge-rt/policy/tokenizer"
+	"github.com/edge-rt/edge-rt/rt/rttest"
 	"github.com/edge-rt/edge-rt/server/manifest"
 	"github.com/edge-rt/edge-rt/wire"
 )
@@ -24,17 +25,10 @@ func newReader(t *testing.T, cfg manifest.Config) *bench {
 	}
 	dir := t.TempDir()
 	file := `{"normalizer":{"type":"Replace","pattern":{"String":" "},"content":"▁"},"model":{"type":"BPE","byte_fallback":true,"merges":[],"vocab":{` + strings.Join(vocab, ",") + `}}}`
-	if err := os.WriteFile(filepath.Join(dir, "tokenizer.json"), []byte(file), 0o644); err != nil {
-		t.Fatal(err)
-	}
+	rttest.Do(os.WriteFile(filepath.Join(dir, "tokenizer.json"), []byte(file), 0o644))
 	spec := tokenizer.Spec{Kind: tokenizer.SentencePiece, MaxLen: taskLen, Template: "{task}\n"}
-	if err := spec.Check(2); err != nil {
-		t.Fatal(err)
-	}
-	text, err := tokenizer.Load(dir, &spec)
-	if err != nil {
-		t.Fatal(err)
-	}
+	rttest.Do(spec.Check(2))
+	text := rttest.Must(tokenizer.Load(dir, &spec))
 	b := newBench(t, cfg, func(d *Deps) { d.Text, d.Meta.Tokenizer = text, &spec })
 	b.model.Read(taskLen)
 	return b
@@ -149,10 +143,7 @@ func TestPinnedTaskIsTheOnlyOneRead(t *testing.T) {
 func TestKnownTaskAllocatesNothing(t *testing.T) {
 	b := newReader(t, config())
 	s, tensors := newSession("arm", nil, 0), b.server.worker.engine.tensors
-	opened, err := b.server.opener.tasks.read("wait")
-	if err != nil {
-		t.Fatal(err)
-	}
+	opened := rttest.Must(b.server.opener.tasks.read("wait"))
 	s.opened = opened
 	bodies := [][]byte{}
 	for _, task := range []string{"", "wait", "pick"} {
@@ -163,9 +154,7 @@ func TestKnownTaskAllocatesNothing(t *testing.T) {
 	seq := uint64(0)
 	frame := func() {
 		seq++
-		if _, err := tensors.fill(0, s, seq, bodies[seq%uint64(len(bodies))]); err != nil {
-			t.Fatal(err)
-		}
+		rttest.Must(tensors.fill(0, s, seq, bodies[seq%uint64(len(bodies))]))
 	}
 	for range 2 * len(bodies) {
 		frame()

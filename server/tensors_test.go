@@ -11,6 +11,7 @@ import (
 
 	"github.com/edge-rt/edge-rt/jpeg"
 	"github.com/edge-rt/edge-rt/policy"
+	"github.com/edge-rt/edge-rt/rt/rttest"
 	"github.com/edge-rt/edge-rt/server/servertest"
 	"github.com/edge-rt/edge-rt/wire"
 )
@@ -63,10 +64,7 @@ func scenery(t *testing.T, w, h int, chroma jpeg.Chroma) (pix, file []byte) {
 	}
 	defer e.Close()
 	file = make([]byte, jpeg.MaxSize(w, h, chroma))
-	n, err := e.Encode(file, &jpeg.Image{W: w, H: h, Layout: jpeg.RGB, Pix: pix})
-	if err != nil {
-		t.Fatal(err)
-	}
+	n := rttest.Must(e.Encode(file, &jpeg.Image{W: w, H: h, Layout: jpeg.RGB, Pix: pix}))
 	return pix, file[:n]
 }
 
@@ -75,16 +73,14 @@ func scenery(t *testing.T, w, h int, chroma jpeg.Chroma) (pix, file []byte) {
 func TestReceivedBytesToTensorNoAlloc(t *testing.T) {
 	const w, h = 96, 64 // the size of testdata/jpeg/golden
 	const wrist = imagePrefix + "wrist"
-	s := newCameras(policy.Camera{Name: "top", W: 640, H: 480}, policy.Camera{Name: "wrist", W: w, H: h}).bench(t).server
+	s := newCameras(policy.Camera{Name: "top", W: 640, H: 480},
+		policy.Camera{Name: "wrist", W: w, H: h}).bench(t).server
 	pix, large := scenery(t, 640, 480, jpeg.Chroma422)
 	pictures := map[string]wire.Image{
 		"raw": {Codec: wire.Raw, W: w, H: h, C: 3, Data: pix[:3*w*h]},
 	}
 	for _, name := range []string{"420", "422", "444", "gray", "restart", "bare"} {
-		data, err := os.ReadFile(filepath.Join("..", "testdata", "jpeg", "golden", "scene_"+name+".jpg"))
-		if err != nil {
-			t.Fatal(err)
-		}
+		data := rttest.Must(os.ReadFile(filepath.Join("..", "testdata", "jpeg", "golden", "scene_"+name+".jpg")))
 		pictures[name] = wire.Image{Data: data}
 	}
 	key := obsKey(t, "arm")
@@ -117,10 +113,7 @@ func TestReceivedBytesToTensorNoAlloc(t *testing.T) {
 		if r == nil {
 			t.Fatal("the mailbox is empty")
 		}
-		f, err := s.worker.engine.tensors.fill(0, session, seq, r.Body)
-		if err != nil {
-			t.Fatal(err)
-		}
+		f := rttest.Must(s.worker.engine.tensors.fill(0, session, seq, r.Body))
 		stale = f.stale
 		s.pool.Return(r)
 	}
@@ -145,25 +138,17 @@ func TestReceivedBytesToTensorNoAlloc(t *testing.T) {
 func TestHistoryFillsTheStepsBefore(t *testing.T) {
 	const w, h, steps = 32, 16, 3
 	pix, file := scenery(t, w, h, jpeg.Chroma444)
-	decoder, err := jpeg.NewDecoder()
-	if err != nil {
-		t.Fatal(err)
-	}
+	decoder := rttest.Must(jpeg.NewDecoder())
 	defer decoder.Close()
 	decoded, plain := make([]byte, len(pix)), bytes.Repeat([]byte{7}, len(pix))
-	if err := decoder.DecodeScaled(decoded, file, w, h, 1); err != nil {
-		t.Fatal(err)
-	}
+	rttest.Do(decoder.DecodeScaled(decoded, file, w, h, 1))
 	l := newCameras(policy.Camera{Name: "top", H: h, W: w})
 	l.meta.ObservationSteps = steps
 	l.images[0] = make([]byte, steps*len(pix))
 	dof := len(l.meta.StateNames)
 	l.Look(steps)
 	caps := capabilities(l.meta, "", "", "", "")
-	tensors, err := newTensors(l.meta, l, &caps, policy.Conditioning{}, &taskReader{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	tensors := rttest.Must(newTensors(l.meta, l, &caps, policy.Conditioning{}, &taskReader{}))
 	defer tensors.close()
 	name := caps.CameraShapes[0].Name
 	raw := func(p []byte) wire.Image { return wire.Image{Name: name, Codec: wire.Raw, H: h, W: w, C: 3, Data: p} }

@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/edge-rt/edge-rt/internal/exit"
+	"github.com/edge-rt/edge-rt/rt/rttest"
 )
 
 const (
@@ -27,10 +28,7 @@ type unit map[string][]string
 
 func readUnit(t *testing.T, path string) unit {
 	t.Helper()
-	f, err := os.Open(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	f := rttest.Must(os.Open(path))
 	defer f.Close()
 	u, section := unit{}, ""
 	for s, line := bufio.NewScanner(f), 1; s.Scan(); line++ {
@@ -71,10 +69,7 @@ func (u unit) seconds(t *testing.T, key string) time.Duration {
 // inSource returns what a pattern's group finds in a file of this repository.
 func inSource(t *testing.T, path, pattern string) string {
 	t.Helper()
-	text, err := os.ReadFile(filepath.Join("..", path))
-	if err != nil {
-		t.Fatal(err)
-	}
+	text := rttest.Must(os.ReadFile(filepath.Join("..", path)))
 	m := regexp.MustCompile(pattern).FindSubmatch(text)
 	if m == nil {
 		t.Fatalf("%s has nothing like %s", path, pattern)
@@ -101,10 +96,7 @@ func TestRestartPolicyIsTheTableOfExitCodes(t *testing.T) {
 				name)
 		}
 	}
-	page, err := os.ReadFile("../docs/edge-rt.md")
-	if err != nil {
-		t.Fatal(err)
-	}
+	page := rttest.Must(os.ReadFile("../docs/edge-rt.md"))
 	rows := regexp.MustCompile(`(?m)^\| (\d) \|.*\|(.*)\|$`).FindAllSubmatch(page, -1)
 	if len(rows) != int(exit.Fault)+1 {
 		t.Fatalf("docs/edge-rt.md has %d exit codes, want %d", len(rows), exit.Fault+1)
@@ -194,19 +186,13 @@ func TestTheBusIsReleasedAfterEveryEnd(t *testing.T) {
 // Durations that depend on each other.
 func TestDurationsFitTogether(t *testing.T) {
 	u := readUnit(t, edgeUnit)
-	offline, err := time.ParseDuration(inSource(t, "cmd/edge-rt/run.go",
-		"MaxOffline +time.Duration +`[^`]*default:\"([^\"]+)\""))
-	if err != nil {
-		t.Fatal(err)
-	}
+	offline := rttest.Must(time.ParseDuration(inSource(t, "cmd/edge-rt/run.go",
+		"MaxOffline +time.Duration +`[^`]*default:\"([^\"]+)\"")))
 	if got := u.seconds(t, "TimeoutStartSec"); got < 2*offline+30*time.Second {
 		t.Errorf("TimeoutStartSec is %v, want 30 s more than twice --max-offline, %v: for bus and server", got, offline)
 	}
 	seconds := func(path, pattern string) time.Duration {
-		d, err := time.ParseDuration(inSource(t, path, pattern) + "s")
-		if err != nil {
-			t.Fatal(err)
-		}
+		d := rttest.Must(time.ParseDuration(inSource(t, path, pattern) + "s"))
 		return d
 	}
 	way := seconds("edge/follow/drive.go", `const ParkLimit = (\d+) \* time.Second`) + seconds("edge/drive/drive.go",
@@ -217,10 +203,7 @@ func TestDurationsFitTogether(t *testing.T) {
 		t.Errorf("TimeoutStopSec is %v, want more than parking, leaving and letting go (%v) and 3 s, and than the "+
 			"slow restart's sleep (%v)", got, way, slow)
 	}
-	burst, err := strconv.Atoi(u.one(t, "StartLimitBurst"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	burst := rttest.Must(strconv.Atoi(u.one(t, "StartLimitBurst")))
 	if every := slow + u.seconds(t, "RestartSec"); time.Duration(burst)*every <= u.seconds(t, "StartLimitIntervalSec") {
 		t.Errorf("%d restarts after code 4, one in %v, hit the start limit of %v: an absent device must not stop the "+
 			"service for good", burst, every, u.seconds(t, "StartLimitIntervalSec"))
@@ -244,9 +227,7 @@ func TestOnlyAbsenceRestartsSlowly(t *testing.T) {
 	}
 	line = strings.ReplaceAll(strings.TrimSuffix(line, "'"), "$$", "$") // as systemd does
 	bin := t.TempDir()
-	if err := os.WriteFile(filepath.Join(bin, "sleep"), []byte("#!/bin/sh\necho slept $1\n"), 0o755); err != nil {
-		t.Fatal(err)
-	}
+	rttest.Do(os.WriteFile(filepath.Join(bin, "sleep"), []byte("#!/bin/sh\necho slept $1\n"), 0o755))
 	for _, status := range []string{"0", "1", "2", "3", "4", "5", "6", "KILL", "ABRT"} {
 		cmd := exec.Command("/bin/sh", "-c", line)
 		cmd.Env = []string{"PATH=" + bin, "EXIT_STATUS=" + status}
@@ -270,15 +251,10 @@ func TestUnitsVerify(t *testing.T) {
 	verify := func(change func(string) string) (string, error) {
 		var files []string
 		for _, name := range []string{edgeUnit, serverUnit} {
-			text, err := os.ReadFile(name)
-			if err != nil {
-				t.Fatal(err)
-			}
+			text := rttest.Must(os.ReadFile(name))
 			path := filepath.Join(dir, name)
-			if err := os.WriteFile(path, []byte(change(strings.ReplaceAll(string(text), "/usr/bin/", dir+"/"))),
-				0o644); err != nil {
-				t.Fatal(err)
-			}
+			rttest.Do(os.WriteFile(path, []byte(change(strings.ReplaceAll(string(text), "/usr/bin/", dir+"/"))),
+				0o644))
 			files = append(files, path)
 		}
 		cmd := exec.Command(analyze, append([]string{"verify", "--man=no"}, files...)...)
@@ -295,9 +271,7 @@ func TestUnitsVerify(t *testing.T) {
 		return strings.Join(ours, ""), err
 	}
 	for _, program := range []string{"edge-rt", "lean-server"} {
-		if err := os.WriteFile(filepath.Join(dir, program), []byte("#!/bin/sh\n"), 0o755); err != nil {
-			t.Fatal(err)
-		}
+		rttest.Do(os.WriteFile(filepath.Join(dir, program), []byte("#!/bin/sh\n"), 0o755))
 	}
 	out, err := verify(func(text string) string { return text })
 	var failed *exec.ExitError
@@ -314,10 +288,7 @@ func TestUnitsVerify(t *testing.T) {
 }
 
 func TestSysusers(t *testing.T) {
-	text, err := os.ReadFile("edge-rt.sysusers")
-	if err != nil {
-		t.Fatal(err)
-	}
+	text := rttest.Must(os.ReadFile("edge-rt.sysusers"))
 	for name, groups := range map[string][]string{edgeUnit: {"dialout", "video"}, serverUnit: nil} {
 		u := readUnit(t, name)
 		user := u.one(t, "User")

@@ -13,6 +13,7 @@ import (
 	"github.com/alecthomas/kong"
 
 	"github.com/edge-rt/edge-rt/internal/exit"
+	"github.com/edge-rt/edge-rt/rt/rttest"
 )
 
 type grammar struct {
@@ -68,9 +69,7 @@ func TestAFlagOfOneValueIsGivenOnce(t *testing.T) {
 		} `cmd:"" help:"A."`
 	}
 	file := filepath.Join(t.TempDir(), "flags.yaml")
-	if err := os.WriteFile(file, []byte("bus: f\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	rttest.Do(os.WriteFile(file, []byte("bus: f\n"), 0o600))
 	t.Setenv("PROGRAM_TEST_FPS", "10")
 	for _, tt := range []struct {
 		args []string
@@ -122,9 +121,7 @@ func TestAFlagOfOneValueIsGivenOnce(t *testing.T) {
 func TestPathsAreExpanded(t *testing.T) {
 	t.Setenv("HOME", "/u")
 	file := filepath.Join(t.TempDir(), "flags.yaml")
-	if err := os.WriteFile(file, []byte("config-dir: $HOME/d\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	rttest.Do(os.WriteFile(file, []byte("config-dir: $HOME/d\n"), 0o600))
 	t.Setenv("PROGRAM_TEST_CALIBRATION", "~/c.json")
 	var g struct {
 		Config      kong.ConfigFlag
@@ -177,9 +174,7 @@ func TestHelpShowsWhatIsUsed(t *testing.T) {
 // no command reads changes nothing.
 func TestOnlyTheCommandLineCounts(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "run.yaml")
-	if err := os.WriteFile(file, []byte("pause: 9\nlevel: 9\nother: 9\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	rttest.Do(os.WriteFile(file, []byte("pause: 9\nlevel: 9\nother: 9\n"), 0o600))
 	t.Setenv("PROGRAM_TEST_CONFIG", file) // which the parser does not read
 	for _, tt := range []struct {
 		args                string
@@ -272,9 +267,7 @@ func TestNegativeNumbers(t *testing.T) {
 // a variable or a file may be for other commands.
 func TestAFlagThatMeansNothing(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "run.yaml")
-	if err := os.WriteFile(file, []byte("speed: 9\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	rttest.Do(os.WriteFile(file, []byte("speed: 9\n"), 0o600))
 	t.Setenv("PROGRAM_TEST_SEED", "7")
 	for _, tt := range []struct {
 		args, says string
@@ -325,9 +318,7 @@ func TestValuesInTheFile(t *testing.T) {
 		{"seed: 9\nbus: x\nmax_rate: 3\npace: trot\nlabel: {a: b}\njoint: [a, b]", "", ""},
 		{"joint: a\nbus:", "", ""},
 	} {
-		if err := os.WriteFile(file, []byte(tt.text), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		rttest.Do(os.WriteFile(file, []byte(tt.text), 0o600))
 		var g struct {
 			Config  kong.ConfigFlag
 			MaxRate *int
@@ -368,9 +359,7 @@ func TestComplain(t *testing.T) {
 func TestWritable(t *testing.T) {
 	dir := t.TempDir()
 	kept := filepath.Join(dir, "kept.json")
-	if err := os.WriteFile(kept, []byte("{}"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	rttest.Do(os.WriteFile(kept, []byte("{}"), 0o600))
 	for _, name := range []string{kept, filepath.Join(dir, "new.json")} {
 		if err := Writable("--json", name, 0o644); err != nil {
 			t.Errorf("Writable(%s) = %v", name, err)

@@ -10,6 +10,7 @@ import (
 	"github.com/alecthomas/kong"
 
 	"github.com/edge-rt/edge-rt/internal/exit"
+	"github.com/edge-rt/edge-rt/rt/rttest"
 )
 
 type rangedGrammar struct {
@@ -71,9 +72,7 @@ func TestRanges(t *testing.T) {
 // command without the flag.
 func TestRangesOfVariablesAndTheFile(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "run.yaml")
-	if err := os.WriteFile(file, []byte("rate: 2000\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	rttest.Do(os.WriteFile(file, []byte("rate: 2000\n"), 0o600))
 	for _, tt := range []struct {
 		wait, args, says string
 	}{

@@ -11,16 +11,15 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+
+	"github.com/edge-rt/edge-rt/rt/rttest"
 )
 
 // The words in the first column of docs/troubleshooting.md occur in a text of the code: otherwise a
 // reader could not find a changed message there.
 func TestTroubleshootingQuotesTheCode(t *testing.T) {
 	const root = "../.."
-	page, err := os.ReadFile(filepath.Join(root, "docs/troubleshooting.md"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	page := rttest.Must(os.ReadFile(filepath.Join(root, "docs/troubleshooting.md")))
 	texts := sources(t, root)
 	rows := regexp.MustCompile("(?m)^\\| `([^`]+)`").FindAllStringSubmatch(string(page), -1)
 	if len(rows) < 30 {
@@ -42,10 +41,7 @@ func sources(t *testing.T, root string) string {
 	t.Helper()
 	all := strings.Builder{}
 	for _, name := range []string{"tools/setup.sh", "tools/export/setup.sh"} {
-		script, err := os.ReadFile(filepath.Join(root, name))
-		if err != nil {
-			t.Fatal(err)
-		}
+		script := rttest.Must(os.ReadFile(filepath.Join(root, name)))
 		all.Write(script)
 	}
 	err := filepath.WalkDir(root, func(path string, entry fs.DirEntry, err error) error {
@@ -64,10 +60,7 @@ func sources(t *testing.T, root string) string {
 		}
 		ast.Inspect(file, func(n ast.Node) bool {
 			if lit, ok := n.(*ast.BasicLit); ok && lit.Kind == token.STRING {
-				text, err := strconv.Unquote(lit.Value)
-				if err != nil {
-					t.Fatal(err)
-				}
+				text := rttest.Must(strconv.Unquote(lit.Value))
 				all.WriteString(text + "\n")
 			}
 			return true

@@ -9,6 +9,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/edge-rt/edge-rt/rt/rttest"
 )
 
 func TestTerminal(t *testing.T) {
@@ -91,10 +93,7 @@ func TestStoppedTerminal(t *testing.T) {
 }
 
 func TestTerminalNoAlloc(t *testing.T) {
-	null, err := os.OpenFile(os.DevNull, os.O_WRONLY, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
+	null := rttest.Must(os.OpenFile(os.DevNull, os.O_WRONLY, 0))
 	defer null.Close()
 	term := New(null)
 	status, line := []byte("STREAMING"), []byte("level=INFO\n")

@@ -10,6 +10,8 @@ import (
 	"strings"
 	"testing"
 	"testing/fstest"
+
+	"github.com/edge-rt/edge-rt/rt/rttest"
 )
 
 // cited matches texts that look like a file of this repository: a path below one of its folders, or
@@ -95,10 +97,7 @@ func matches(names []string, pattern string) bool {
 // The reader can open every file that a comment or a page cites.
 func TestCitedFilesAreThere(t *testing.T) {
 	names := listedFiles(t, "--cached", "--others", "--exclude-standard")
-	findings, err := citations(os.DirFS(root), names)
-	if err != nil {
-		t.Fatal(err)
-	}
+	findings := rttest.Must(citations(os.DirFS(root), names))
 	for _, f := range findings {
 		t.Error(f)
 	}
@@ -120,10 +119,7 @@ func TestCitationRuleBites(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			fsys := fstest.MapFS{"a/b.go": {}, "docs/x.md": {}}
 			fsys[tt.file] = &fstest.MapFile{Data: []byte(tt.content)}
-			findings, err := citations(fsys, []string{"a/b.go", "docs/x.md"})
-			if err != nil {
-				t.Fatal(err)
-			}
+			findings := rttest.Must(citations(fsys, []string{"a/b.go", "docs/x.md"}))
 			var wants []string
 			if tt.want != "" {
 				wants = []string{tt.want}

@@ -13,6 +13,8 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+
+	"github.com/edge-rt/edge-rt/rt/rttest"
 )
 
 // A marker is an expression that makes a reader go back to the beginning of a
@@ -120,10 +122,7 @@ func measure(m marker, text []sentence) (f figure) {
 // markers, LANGUAGE_IN=edge/ those of one folder only.
 func TestLanguage(t *testing.T) {
 	comments, messages := proseOf(theModule(t))
-	documents, err := documentsOf(os.DirFS(root), listedFiles(t))
-	if err != nil {
-		t.Fatal(err)
-	}
+	documents := rttest.Must(documentsOf(os.DirFS(root), listedFiles(t)))
 	texts := []struct {
 		name string
 		text []sentence

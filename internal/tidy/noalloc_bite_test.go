@@ -4,6 +4,8 @@ import (
 	"os"
 	"path/filepath"
 	"testing"
+
+	"github.com/edge-rt/edge-rt/rt/rttest"
 )
 
 // hot is a package whose functions are named after their behaviour.
@@ -96,17 +98,10 @@ func TestNoAllocRuleBites(t *testing.T) {
 	dir := t.TempDir()
 	for name, text := range map[string]string{"go.mod": "module sample\n\ngo 1.26\n", "hot/hot.go": hot} {
 		full := filepath.Join(dir, name)
-		if err := os.MkdirAll(filepath.Dir(full), 0o755); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.WriteFile(full, []byte(text), 0o644); err != nil {
-			t.Fatal(err)
-		}
+		rttest.Do(os.MkdirAll(filepath.Dir(full), 0o755))
+		rttest.Do(os.WriteFile(full, []byte(text), 0o644))
 	}
-	tr, err := parseTree(os.DirFS(dir))
-	if err != nil {
-		t.Fatal(err)
-	}
+	tr := rttest.Must(parseTree(os.DirFS(dir)))
 	want(t, checkNoAlloc(tr, dir), []string{
 		"inlinedWord is //rt:noalloc, but s.wide escapes",
 		"wordError is //rt:noalloc, but b escapes",

@@ -10,6 +10,8 @@ import (
 	"strings"
 	"testing"
 	"testing/fstest"
+
+	"github.com/edge-rt/edge-rt/rt/rttest"
 )
 
 // machinePath matches a path that exists on one machine only. It is written so that it does not
@@ -53,10 +55,7 @@ func listedFiles(t *testing.T, options ...string) (names []string) {
 
 func TestTrackedFilesNameNoMachinePaths(t *testing.T) {
 	names := listedFiles(t)
-	findings, err := machinePaths(os.DirFS(root), names)
-	if err != nil {
-		t.Fatal(err)
-	}
+	findings := rttest.Must(machinePaths(os.DirFS(root), names))
 	for _, f := range findings {
 		t.Error(f)
 	}
@@ -73,10 +72,7 @@ func TestMachinePathRuleBites(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			findings, err := machinePaths(fstest.MapFS{"a": {Data: []byte(tt.content)}}, []string{"a"})
-			if err != nil {
-				t.Fatal(err)
-			}
+			findings := rttest.Must(machinePaths(fstest.MapFS{"a": {Data: []byte(tt.content)}}, []string{"a"}))
 			var wants []string
 			if tt.want != "" {
 				wants = []string{tt.want}

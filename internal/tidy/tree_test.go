@@ -15,6 +15,8 @@ import (
 	"sync"
 	"testing"
 	"testing/fstest"
+
+	"github.com/edge-rt/edge-rt/rt/rttest"
 )
 
 const (
@@ -73,10 +75,7 @@ var moduleTree = sync.OnceValues(func() (*tree, error) { return parseTree(os.Dir
 // theModule returns this module's tree, parsed once for all tests.
 func theModule(t *testing.T) *tree {
 	t.Helper()
-	tr, err := moduleTree()
-	if err != nil {
-		t.Fatal(err)
-	}
+	tr := rttest.Must(moduleTree())
 	if len(tr.files) < 10 {
 		t.Fatalf("only %d Go files found in %s", len(tr.files), root)
 	}
@@ -90,10 +89,7 @@ func sample(t *testing.T, files map[string]string) *tree {
 	for name, src := range files {
 		fsys[name] = &fstest.MapFile{Data: []byte(src)}
 	}
-	tr, err := parseTree(fsys)
-	if err != nil {
-		t.Fatal(err)
-	}
+	tr := rttest.Must(parseTree(fsys))
 	return tr
 }
 

@@ -12,7 +12,7 @@ import (
 
 const (
 	// MaxBytes of a file: these are pages, not data sets.
-	MaxYAMLBytes = 256 << 10
+	maxYAMLBytes = 256 << 10
 
 	// lineMax is the longest line in bytes: enough for a long path or task, and short enough to be
 	// repeated in an error.
@@ -27,7 +27,7 @@ const (
 var errNesting = errors.New("no YAML that is read here")
 
 // ReadYAML reads a whole file of at most MaxBytes.
-func ReadYAML(name string) ([]byte, error) { return Read(name, MaxYAMLBytes) }
+func ReadYAML(name string) ([]byte, error) { return Read(name, maxYAMLBytes) }
 
 // DecodeYAML reads data into dst, a pointer.
 func DecodeYAML(data []byte, dst any) (err error) {

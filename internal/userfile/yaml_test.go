@@ -6,6 +6,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/edge-rt/edge-rt/rt/rttest"
 )
 
 type file struct {
@@ -37,10 +39,10 @@ func TestNesting(t *testing.T) {
 		{"lists behind each other", "name: " + strings.Repeat("[[a], {b: c}, ", 20) + strings.Repeat("]", 20), false},
 		{"many marks, a line each", strings.Repeat("- - a\n", 200), false},
 		{"rules", "# " + strings.Repeat("-", 200) + "\nname: a\n", false},
-		{"too many lists", deep("[", "]", MaxYAMLBytes/4), true},
-		{"too many maps", "name: " + deep("{a: ", "}", MaxYAMLBytes/8), true},
-		{"too many marks", strings.Repeat("- ", MaxYAMLBytes/2), true},
-		{"too many keys", strings.Repeat("?\t", MaxYAMLBytes/2), true},
+		{"too many lists", deep("[", "]", maxYAMLBytes/4), true},
+		{"too many maps", "name: " + deep("{a: ", "}", maxYAMLBytes/8), true},
+		{"too many marks", strings.Repeat("- ", maxYAMLBytes/2), true},
+		{"too many keys", strings.Repeat("?\t", maxYAMLBytes/2), true},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			var v any
@@ -76,11 +78,9 @@ func TestMarksAndLongLines(t *testing.T) {
 
 func TestReadYAML(t *testing.T) {
 	name := filepath.Join(t.TempDir(), "a.yaml")
-	for _, size := range []int{0, MaxYAMLBytes, MaxYAMLBytes + 1} {
-		if err := os.WriteFile(name, make([]byte, size), 0o600); err != nil {
-			t.Fatal(err)
-		}
-		if data, err := ReadYAML(name); (err == nil) != (size <= MaxYAMLBytes) || err == nil && len(data) != size {
+	for _, size := range []int{0, maxYAMLBytes, maxYAMLBytes + 1} {
+		rttest.Do(os.WriteFile(name, make([]byte, size), 0o600))
+		if data, err := ReadYAML(name); (err == nil) != (size <= maxYAMLBytes) || err == nil && len(data) != size {
 			t.Errorf("%d bytes: %d read, %v", size, len(data), err)
 		}
 	}

@@ -18,8 +18,8 @@ const (
 	maxRank        = 8
 )
 
-// ErrFormat marks bytes that are not a safetensors file.
-var ErrFormat = errors.New("not a safetensors file")
+// errFormat marks bytes that are not a safetensors file.
+var errFormat = errors.New("not a safetensors file")
 
 // Tensor is one array of a file. Data borrows from the file's bytes,
 // little-endian.
@@ -36,26 +36,26 @@ var dtypeSize = map[string]int64{"U8": 1, "BOOL": 1, "I64": 8, "F32": 4, "F64": 
 
 // Parse reads a file: 8 bytes of header length, a JSON header, then the data. Tensors must lie
 // within the data without overlap and have exactly the bytes of their shape. Its errors wrap
-// ErrFormat.
+// errFormat.
 //
 // Source: https://huggingface.co/docs/safetensors, section Format.
 func Parse(file []byte) (metadata map[string]string, tensors map[string]Tensor, err error) {
 	if len(file) < 8 {
-		return nil, nil, fmt.Errorf("%w: %d bytes", ErrFormat, len(file))
+		return nil, nil, fmt.Errorf("%w: %d bytes", errFormat, len(file))
 	}
 	size := binary.LittleEndian.Uint64(file)
 	if size > maxHeaderBytes || size > uint64(len(file)-8) {
-		return nil, nil, fmt.Errorf("%w: header of %d bytes in a file of %d, want at most %d", ErrFormat, size,
+		return nil, nil, fmt.Errorf("%w: header of %d bytes in a file of %d, want at most %d", errFormat, size,
 			len(file), maxHeaderBytes)
 	}
 	header, body := file[8:8+size], file[8+size:]
 	var entries map[string]json.RawMessage
 	if err := json.Unmarshal(header, &entries); err != nil {
-		return nil, nil, fmt.Errorf("%w: %w", ErrFormat, err)
+		return nil, nil, fmt.Errorf("%w: %w", errFormat, err)
 	}
 	if raw, ok := entries[metadataKey]; ok {
 		if err := json.Unmarshal(raw, &metadata); err != nil {
-			return nil, nil, fmt.Errorf("%w: %s: %w", ErrFormat, metadataKey, err)
+			return nil, nil, fmt.Errorf("%w: %s: %w", errFormat, metadataKey, err)
 		}
 		delete(entries, metadataKey)
 	}
@@ -64,7 +64,7 @@ func Parse(file []byte) (metadata map[string]string, tensors map[string]Tensor, 
 	for name, raw := range entries {
 		t, span, err := parseTensor(raw, body)
 		if err != nil {
-			return nil, nil, fmt.Errorf("%w: %q: %w", ErrFormat, name, err)
+			return nil, nil, fmt.Errorf("%w: %q: %w", errFormat, name, err)
 		}
 		tensors[name] = t
 		spans = append(spans, span)
@@ -78,12 +78,12 @@ func checkSpans(spans [][2]int64, size int64) error {
 	at := int64(0)
 	for _, s := range spans {
 		if s[0] != at {
-			return fmt.Errorf("%w: data at %d..%d after a tensor that ends at %d", ErrFormat, s[0], s[1], at)
+			return fmt.Errorf("%w: data at %d..%d after a tensor that ends at %d", errFormat, s[0], s[1], at)
 		}
 		at = s[1]
 	}
 	if at != size {
-		return fmt.Errorf("%w: tensors hold %d bytes of %d", ErrFormat, at, size)
+		return fmt.Errorf("%w: tensors hold %d bytes of %d", errFormat, at, size)
 	}
 	return nil
 }

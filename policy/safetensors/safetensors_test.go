@@ -70,8 +70,8 @@ func TestParseRefuses(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			if _, _, err := Parse(tt.file); !errors.Is(err, ErrFormat) || !strings.Contains(err.Error(), tt.want) {
-				t.Errorf("Parse = %v, want ErrFormat with %q", err, tt.want)
+			if _, _, err := Parse(tt.file); !errors.Is(err, errFormat) || !strings.Contains(err.Error(), tt.want) {
+				t.Errorf("Parse = %v, want errFormat with %q", err, tt.want)
 			}
 		})
 	}

@@ -19,6 +19,7 @@ import (
 	"github.com/edge-rt/edge-rt/rt"
 	"github.com/edge-rt/edge-rt/server/manifest"
 	"github.com/edge-rt/edge-rt/server/memory"
+	"github.com/edge-rt/edge-rt/server/queue"
 	"github.com/edge-rt/edge-rt/wire"
 )
 
@@ -81,7 +82,7 @@ type Writer struct {
 	captures *ring     // nil: no captures are kept
 	clock    rt.Clock
 	log      *slog.Logger
-	wake     chan struct{} // cap 1: a record or request waits
+	wake     queue.Signal // a record or request waits
 	records  *rt.Ring[Record]
 	requests *rt.Ring[request]
 	memory   *memory.Bound // for captures
@@ -172,7 +173,7 @@ func newWriter(clock rt.Clock, log *slog.Logger) *Writer {
 	return &Writer{
 		clock:   clock,
 		log:     log,
-		wake:    make(chan struct{}, 1),
+		wake:    queue.NewSignal(),
 		records: rt.NewRing[Record](linesWaiting),
 		text:    make([]byte, 0, 1+flushBytes+lineMax),
 		memory:  memory.New(math.MaxInt64),
@@ -213,10 +214,7 @@ func (w *Writer) Add(r *Record, observation, reply []byte) {
 			w.Counts.CapturesDropped.Add(1)
 		}
 	}
-	select {
-	case w.wake <- struct{}{}:
-	default:
-	}
+	w.wake.Wake()
 }
 
 // ErrStalled marks lines or captures that were given up at the end.

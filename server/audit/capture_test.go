@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/edge-rt/edge-rt/policy"
+	"github.com/edge-rt/edge-rt/rt/rttest"
 	"github.com/edge-rt/edge-rt/wire"
 )
 
@@ -28,10 +29,7 @@ func TestCaptureReadsAsItWasWritten(t *testing.T) {
 	s := sampleRequest()
 	s.Why = "a\n\"b\""
 	data := appendCapture(nil, s, &sampleOrigin, 17, time.Now())
-	got, err := parseCapture(data)
-	if err != nil {
-		t.Fatal(err)
-	}
+	got := rttest.Must(parseCapture(data))
 	if got.Count != 17 || got.Header != s.Header || string(got.Observation) != "observation" ||
 		string(got.Reply) != "reply" ||
 		got.ClientUUID != "arm-03" || got.Origin != sampleOrigin || got.Batch != 4 || got.Row != 2 ||
@@ -56,9 +54,7 @@ func TestCapturedControls(t *testing.T) {
 		SigmaD:    0.2,
 	}))
 	meta := func(text string) (m map[string]string) {
-		if err := json.Unmarshal([]byte("{"+strings.TrimPrefix(text, `",`)+`"}`), &m); err != nil {
-			t.Fatal(err)
-		}
+		rttest.Do(json.Unmarshal([]byte("{"+strings.TrimPrefix(text, `",`)+`"}`), &m))
 		return m
 	}
 	c, err := parseControls(meta(whole))
@@ -129,20 +125,13 @@ func TestCaptureRing(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "deep", "captures")
 	run := func(max, requests int) {
 		t.Helper()
-		c, err := openRing(dir, max)
-		if err != nil {
-			t.Fatal(err)
-		}
+		c := rttest.Must(openRing(dir, max))
 		for i := range requests {
 			s := sampleRequest()
 			s.observation = make([]byte, 10*(requests-i)) // each shorter than the one before: files must be cut
-			if err := c.write(s, time.Now()); err != nil {
-				t.Fatal(err)
-			}
+			rttest.Do(c.write(s, time.Now()))
 		}
-		if err := c.close(); err != nil {
-			t.Fatal(err)
-		}
+		rttest.Do(c.close())
 	}
 	run(4, 3)
 	if files, _ := os.ReadDir(dir); len(files) != 3 {
@@ -160,20 +149,12 @@ func TestCaptureRing(t *testing.T) {
 // Two servers in one folder would overwrite each other's requests.
 func TestCapturesAreOneServers(t *testing.T) {
 	dir := t.TempDir()
-	first, err := openRing(dir, 2)
-	if err != nil {
-		t.Fatal(err)
-	}
+	first := rttest.Must(openRing(dir, 2))
 	if _, err := openRing(dir, 2); err == nil || !strings.Contains(err.Error(), "another lean-server") {
 		t.Errorf("second openRing = %v, want a refusal", err)
 	}
-	if err := first.close(); err != nil {
-		t.Fatal(err)
-	}
-	again, err := openRing(dir, 2)
-	if err != nil {
-		t.Fatal(err)
-	}
+	rttest.Do(first.close())
+	again := rttest.Must(openRing(dir, 2))
 	if err := again.close(); err != nil {
 		t.Error(err)
 	}
@@ -186,10 +167,8 @@ func TestReadCaptures(t *testing.T) {
 	}
 	for i, data := range [][]byte{nil, []byte("torn"),
 		appendCapture(nil, sampleRequest(), &sampleOrigin, 3, time.Now())} {
-		if err := os.WriteFile(filepath.Join(dir, fmt.Sprintf("request-%05d.safetensors", i)), data,
-			0o600); err != nil {
-			t.Fatal(err)
-		}
+		rttest.Do(os.WriteFile(filepath.Join(dir, fmt.Sprintf("request-%05d.safetensors", i)), data,
+			0o600))
 	}
 	found, unreadable, err := ReadCaptures(dir)
 	if err != nil || len(found) != 1 || len(unreadable) != 1 || !strings.Contains(unreadable[0].Why, "request-00001") {

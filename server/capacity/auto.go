@@ -24,7 +24,7 @@ const (
 )
 
 // Auto decides, for max_sessions: auto, how many robots a server admits: as many as it can feed at
-// the present duration of its inferences (Gate).
+// the present duration of its inferences (gate).
 //
 // A temporary slowness of the machine must not exclude robots for ever. So the first robot is
 // always admitted, because an inference that never runs is never measured; and after a while
@@ -34,7 +34,7 @@ const (
 type Auto struct {
 	// Constant.
 	meta  *policy.Meta
-	gate  *Gate
+	gate  *gate
 	clock rt.Clock
 	sizes *batch.Sizes // present durations of inferences
 	warm  []Size       // durations in the warm-up; set by Begin
@@ -62,7 +62,7 @@ type verdict struct {
 func NewAuto(m *policy.Meta, scheduler string, sizes *batch.Sizes, clock rt.Clock) *Auto {
 	return &Auto{
 		meta:  m,
-		gate:  NewGate(m, scheduler),
+		gate:  newGate(m, scheduler),
 		sizes: sizes,
 		clock: clock,
 	}
@@ -72,12 +72,12 @@ func NewAuto(m *policy.Meta, scheduler string, sizes *batch.Sizes, clock rt.Cloc
 // impossible, and by the time between its requests, 0: unknown. A robot that requests chunks less
 // often than edge-rt's default is planned with the default, which it may use tomorrow.
 func (a *Auto) Robot(fps float64, every time.Duration) Robot {
-	if !Playable(fps) {
+	if !playable(fps) {
 		fps = a.meta.FPS
 	}
 	r := Robot{FPS: fps, Execute: Execute(a.meta), RoundTrip: RoundTrip}
 	if every > 0 {
-		r.FPS = min(max(fps, 1/every.Seconds()), FPSMost)
+		r.FPS = min(max(fps, 1/every.Seconds()), fpsMost)
 		r.Execute = min(r.Execute, max(1, int(every.Seconds()*r.FPS)))
 		r.RoundTrip = min(r.RoundTrip, every/2) // else it could not request so often
 	}
@@ -99,7 +99,7 @@ func (a *Auto) Refuse(robot Robot, change uint64, others func() []Robot) (whyNot
 	if a.asking > askingMost {
 		return "the server cannot check whether all would be fed: too many robots open and leave"
 	}
-	*v = verdict{change, now, a.gate.Feeds(append(others(), robot))}
+	*v = verdict{change, now, a.gate.whyNot(append(others(), robot))}
 	a.asking += a.clock.Now().Sub(now)
 	return v.whyNot
 }
@@ -108,8 +108,8 @@ func (a *Auto) Refuse(robot Robot, change uint64, others func() []Robot) (whyNot
 // own rate they feed.
 func (a *Auto) Begin() (fed int) {
 	a.warm = a.took()
-	a.gate.Learn(a.warm)
-	return a.gate.Most(nil, a.Robot(0, 0))
+	a.gate.learn(a.warm)
+	return a.gate.most(nil, a.Robot(0, 0))
 }
 
 // Measure takes the present duration of inferences, once a second, and returns the number of
@@ -119,7 +119,7 @@ func (a *Auto) Measure(answered, change uint64, fed int, robots func() []Robot) 
 	if a.idle++; answered != a.answered {
 		a.answered, a.idle = answered, 0
 	}
-	if a.gate.Learn(a.took()) || change != a.change {
+	if a.gate.learn(a.took()) || change != a.change {
 		a.change = change
 		a.usual = verdict{}
 		a.faster = verdict{}
@@ -129,7 +129,7 @@ func (a *Auto) Measure(answered, change uint64, fed int, robots func() []Robot) 
 		return fed
 	}
 	here := robots()
-	fed, a.settled = a.gate.Approach(here, a.Robot(0, 0), max(fed, 1))
+	fed, a.settled = a.gate.approach(here, a.Robot(0, 0), max(fed, 1))
 	return max(fed, len(here)) // open sessions stay
 }
 
@@ -143,7 +143,7 @@ func (a *Auto) took() (took []Size) {
 		if known == 0 {
 			break
 		}
-		took = append(took, SizeOf(rows, known))
+		took = append(took, sizeOf(rows, known))
 	}
 	return took
 }

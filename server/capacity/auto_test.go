@@ -49,7 +49,7 @@ func (s *trial) refuse(fps float64, change uint64) string {
 
 // fill admits robots until one is refused.
 func (s *trial) fill() {
-	for len(s.here) < MostRobots && s.refuse(0, uint64(len(s.here))) == "" {
+	for len(s.here) < mostRobots && s.refuse(0, uint64(len(s.here))) == "" {
 		s.here = append(s.here, s.Robot(0, 0))
 	}
 }

@@ -22,24 +22,24 @@ const (
 	noticed = 0.05
 )
 
-// Gate decides whether a set of robots is fed at the present inference times: no robot may run out
+// gate decides whether a set of robots is fed at the present inference times: no robot may run out
 // of actions, no chunk may be later than the policy can be conditioned for, and the robots together
 // must not request more than the device computes.
 //
 // Owner: one goroutine.
-type Gate struct {
+type gate struct {
 	o    Options
-	step int // of Approach
+	step int // of approach
 }
 
-// NewGate returns a gate for a policy with a scheduler. It has no inference times yet.
-func NewGate(m *policy.Meta, scheduler string) *Gate {
-	return &Gate{o: Options{Meta: m, Scheduler: scheduler, Fleet: Fleet{Own: Own}}, step: 1}
+// newGate returns a gate for a policy with a scheduler. It has no inference times yet.
+func newGate(m *policy.Meta, scheduler string) *gate {
+	return &gate{o: Options{Meta: m, Scheduler: scheduler, Fleet: Fleet{Own: Own}}, step: 1}
 }
 
 // Learn takes the present inference times of each size, smallest first, and reports whether they
 // differ enough from the previous ones.
-func (g *Gate) Learn(took []Size) (changed bool) {
+func (g *gate) learn(took []Size) (changed bool) {
 	if changed = len(took) != len(g.o.Took); !changed {
 		for i, s := range took {
 			if math.Abs(s.Ms-g.o.Took[i].Ms) > noticed*g.o.Took[i].Ms {
@@ -53,13 +53,13 @@ func (g *Gate) Learn(took []Size) (changed bool) {
 	return changed
 }
 
-// SizeOf returns the Size of an inference of so many rows.
-func SizeOf(rows int, took time.Duration) Size {
+// sizeOf returns the Size of an inference of so many rows.
+func sizeOf(rows int, took time.Duration) Size {
 	return Size{rows, took.Seconds() * 1e3, float64(rows) / took.Seconds()}
 }
 
-// Feeds returns why some of the robots are not fed, "" when all are.
-func (g *Gate) Feeds(robots []Robot) (whyNot string) {
+// whyNot returns why some of the robots are not fed, "" when all are.
+func (g *gate) whyNot(robots []Robot) (whyNot string) {
 	if len(g.o.Took) == 0 {
 		return "the duration of an inference is not known yet"
 	}
@@ -89,23 +89,23 @@ func (g *Gate) Feeds(robots []Robot) (whyNot string) {
 
 // Most returns how many robots are fed: the first of robots, and after all of these others like
 // another. It is at least one, because an inference that never runs is never measured.
-func (g *Gate) Most(robots []Robot, another Robot) int {
+func (g *gate) most(robots []Robot, another Robot) int {
 	return max(1, search(func(n int) bool { return g.feeds(robots, another, n) }))
 }
 
-func (g *Gate) feeds(robots []Robot, another Robot, n int) bool {
+func (g *gate) feeds(robots []Robot, another Robot, n int) bool {
 	fleet := append([]Robot(nil), robots[:min(n, len(robots))]...)
 	for len(fleet) < n {
 		fleet = append(fleet, another)
 	}
-	return g.Feeds(fleet) == ""
+	return g.whyNot(fleet) == ""
 }
 
-// Approach moves from n towards Most in steps that grow as long as they succeed; each call
+// approach moves from n towards Most in steps that grow as long as they succeed; each call
 // simulates at most twice. settled reports that n is the result of Most.
-func (g *Gate) Approach(robots []Robot, another Robot, n int) (next int, settled bool) {
+func (g *gate) approach(robots []Robot, another Robot, n int) (next int, settled bool) {
 	switch {
-	case n+g.step <= MostRobots && g.feeds(robots, another, n+g.step):
+	case n+g.step <= mostRobots && g.feeds(robots, another, n+g.step):
 		next = n + g.step
 	case n > 1 && !g.feeds(robots, another, n):
 		next = max(1, n-g.step)

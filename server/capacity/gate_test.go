@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/edge-rt/edge-rt/policy"
+	"github.com/edge-rt/edge-rt/rt/rttest"
 )
 
 // gatePolicy is ACT-like: 50 actions at 30 Hz, conditioned by a prefix of at most 10.
@@ -18,20 +19,17 @@ func gatePolicy() *policy.Meta {
 func TestAGateAgreesWithThePlan(t *testing.T) {
 	m := gatePolicy()
 	for _, ms := range []int{10, 40, 120} {
-		took := []Size{SizeOf(1, time.Duration(ms)*time.Millisecond), SizeOf(2, time.Duration(ms)*3/2*time.Millisecond)}
-		planned, err := New(Options{
+		took := []Size{sizeOf(1, time.Duration(ms)*time.Millisecond), sizeOf(2, time.Duration(ms)*3/2*time.Millisecond)}
+		planned := rttest.Must(New(Options{
 			Fleet:     Fleet{RoundTrip: []time.Duration{RoundTrip}, Own: Own},
 			Meta:      m,
 			Took:      took,
 			Scheduler: "runway",
-		})
-		if err != nil {
-			t.Fatal(err)
-		}
-		g := NewGate(m, "runway")
-		g.Learn(took)
+		}))
+		g := newGate(m, "runway")
+		g.learn(took)
 		robot := Robot{FPS: m.FPS, Execute: Execute(m), RoundTrip: RoundTrip}
-		most := g.Most(nil, robot)
+		most := g.most(nil, robot)
 		if diff := most - planned.Sessions; diff < -1 || diff > 1+planned.Sessions/20 {
 			t.Errorf("%d ms: the gate lets %d in, the plan says %d", ms, most, planned.Sessions)
 		}
@@ -39,34 +37,34 @@ func TestAGateAgreesWithThePlan(t *testing.T) {
 		for i := range fleet {
 			fleet[i] = robot
 		}
-		if why := g.Feeds(fleet[:most]); why != "" {
+		if why := g.whyNot(fleet[:most]); why != "" {
 			t.Errorf("%d ms: %d robots: %s", ms, most, why)
 		}
-		if why := g.Feeds(fleet); !strings.Contains(why, " ms here)") || !strings.Contains(why, "robots") {
+		if why := g.whyNot(fleet); !strings.Contains(why, " ms here)") || !strings.Contains(why, "robots") {
 			t.Errorf("%d ms: one more: %q", ms, why)
 		}
 	}
 }
 
-// From any number, Approach finds the result of Most in a few steps, and finds it again when
+// From any number, approach finds the result of Most in a few steps, and finds it again when
 // inferences become slower, and faster.
 func TestApproachFindsTheMost(t *testing.T) {
-	g := NewGate(gatePolicy(), "runway")
+	g := newGate(gatePolicy(), "runway")
 	robot := Robot{FPS: 30, Execute: 20, RoundTrip: RoundTrip}
 	n := 1
 	for _, took := range []time.Duration{20 * time.Millisecond, 90 * time.Millisecond, 15 * time.Millisecond} {
-		if !g.Learn([]Size{SizeOf(1, took)}) {
+		if !g.learn([]Size{sizeOf(1, took)}) {
 			t.Fatalf("%v is no change", took)
 		}
 		steps, settled := 0, false
 		for ; !settled && steps < 20; steps++ {
-			n, settled = g.Approach(nil, robot, n)
+			n, settled = g.approach(nil, robot, n)
 		}
-		if want := g.Most(nil, robot); n != want || !settled {
+		if want := g.most(nil, robot); n != want || !settled {
 			t.Errorf("%v: %d after %d steps, want %d", took, n, steps, want)
 		}
 	}
-	if g.Learn([]Size{SizeOf(1, 15300*time.Microsecond)}) {
+	if g.learn([]Size{sizeOf(1, 15300*time.Microsecond)}) {
 		t.Error("2 % slower counts as a change")
 	}
 }
@@ -75,17 +73,17 @@ func TestApproachFindsTheMost(t *testing.T) {
 // conditioned for, leave room for fewer.
 func TestAGateKnowsItsRobots(t *testing.T) {
 	m := gatePolicy()
-	g := NewGate(m, "runway")
-	g.Learn([]Size{SizeOf(1, 20*time.Millisecond)})
-	usual := g.Most(nil, Robot{FPS: 30, Execute: 20, RoundTrip: RoundTrip})
-	if hurried := g.Most(nil, Robot{FPS: 30, Execute: 5, RoundTrip: RoundTrip}); hurried > usual/3 {
+	g := newGate(m, "runway")
+	g.learn([]Size{sizeOf(1, 20*time.Millisecond)})
+	usual := g.most(nil, Robot{FPS: 30, Execute: 20, RoundTrip: RoundTrip})
+	if hurried := g.most(nil, Robot{FPS: 30, Execute: 5, RoundTrip: RoundTrip}); hurried > usual/3 {
 		t.Errorf("of robots that ask four times as often %d are fed, of others %d", hurried, usual)
 	}
 	far := []Robot{{FPS: 30, Execute: 20, RoundTrip: 400 * time.Millisecond}}
-	if why := g.Feeds(far); !strings.Contains(why, "can be conditioned for 10") {
+	if why := g.whyNot(far); !strings.Contains(why, "can be conditioned for 10") {
 		t.Errorf("a robot 12 steps away: %q, want that the policy cannot be conditioned for so many", why)
 	}
-	if why := NewGate(m, "runway").Feeds(far); !strings.Contains(why, "not known yet") {
+	if why := newGate(m, "runway").whyNot(far); !strings.Contains(why, "not known yet") {
 		t.Errorf("before anything was measured: %q", why)
 	}
 }

@@ -24,8 +24,8 @@ type Fleet struct {
 	Own       time.Duration   `range:"0s..10s" default:"1ms" help:"Time of a request beside waits and inference: decoding, answering, jitter."`
 }
 
-// MostRobots bounds the search.
-const MostRobots = 1000
+// mostRobots bounds the search.
+const mostRobots = 1000
 
 const (
 	// played is the simulated time.
@@ -85,20 +85,20 @@ type Row struct {
 }
 
 const (
-	// FPSMost is the highest simulated rate of a robot, Hz, and fpsLeast the lowest: below it, the
+	// fpsMost is the highest simulated rate of a robot, Hz, and fpsLeast the lowest: below it, the
 	// duration of a chunk would overflow.
-	FPSMost  = 1000
+	fpsMost  = 1000
 	fpsLeast = 0.001
 )
 
-// Playable reports whether robots of so many control steps per second can be simulated.
-func Playable(hz float64) bool { return hz >= fpsLeast && hz <= FPSMost }
+// playable reports whether robots of so many control steps per second can be simulated.
+func playable(hz float64) bool { return hz >= fpsLeast && hz <= fpsMost }
 
 // Check refuses impossible values.
 func (f *Fleet) Check(m *policy.Meta) error {
 	for _, hz := range f.FPS {
-		if !Playable(hz) {
-			return fmt.Errorf("--fps is %v, want %g to %d each", f.FPS, fpsLeast, FPSMost)
+		if !playable(hz) {
+			return fmt.Errorf("--fps is %v, want %g to %d each", f.FPS, fpsLeast, fpsMost)
 		}
 	}
 	for _, n := range f.Execute {
@@ -176,14 +176,14 @@ func New(o Options) (*Report, error) {
 	return r, nil
 }
 
-// search returns the largest number up to MostRobots that fits, 0 when not even one fits: it
+// search returns the largest number up to mostRobots that fits, 0 when not even one fits: it
 // doubles, and halves the step from there.
 func search(fits func(n int) bool) int {
 	n := 1
-	for n <= MostRobots && fits(n) {
+	for n <= mostRobots && fits(n) {
 		n *= 2
 	}
-	low, high := n/2, min(n, MostRobots+1)
+	low, high := n/2, min(n, mostRobots+1)
 	for high-low > 1 {
 		if middle := (low + high) / 2; fits(middle) {
 			low = middle
@@ -220,7 +220,7 @@ func Measure(m Model) ([]Size, error) {
 		if err != nil {
 			return nil, err
 		}
-		list = append(list, Size{n, took.Seconds() * 1e3, float64(n) / took.Seconds()})
+		list = append(list, sizeOf(n, took))
 	}
 	return list, nil
 }

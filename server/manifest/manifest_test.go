@@ -8,15 +8,14 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/edge-rt/edge-rt/rt/rttest"
 	"github.com/edge-rt/edge-rt/wire/zenoh/endpoint/endpointtest"
 )
 
 func load(t *testing.T, text string) (Config, error) {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "server.yaml")
-	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	rttest.Do(os.WriteFile(path, []byte(text), 0o600))
 	return Load(path)
 }
 
@@ -70,10 +69,7 @@ debug: { capture_dir: null, capture_max: 16 }
 `
 
 func TestLoadReadsEveryKey(t *testing.T) {
-	cfg, err := load(t, fullManifest)
-	if err != nil {
-		t.Fatal(err)
-	}
+	cfg := rttest.Must(load(t, fullManifest))
 	dir := filepath.Dir(cfg.file)
 	want := Config{
 		Model: ModelConfig{
@@ -128,10 +124,7 @@ func equalConfig(a, b Config) bool {
 }
 
 func TestLoadDefaults(t *testing.T) {
-	cfg, err := load(t, "model: {repo_or_path: /b}\n")
-	if err != nil {
-		t.Fatal(err)
-	}
+	cfg := rttest.Must(load(t, "model: {repo_or_path: /b}\n"))
 	cfg.file, cfg.lines = "", nil
 	want := Default()
 	want.Model.RepoOrPath = "/b"

@@ -23,8 +23,8 @@ func parseSize(text string) (bytes int64, err error) {
 	return int64(n), nil
 }
 
-// MemoryBytes returns the limit of the memory that robots can take.
-func (c *Config) MemoryBytes() int64 {
+// memoryBytes returns the limit of the memory that robots can take.
+func (c *Config) memoryBytes() int64 {
 	n, err := parseSize(c.Memory)
 	if err != nil {
 		panic(err) // Check has parsed it
@@ -32,12 +32,12 @@ func (c *Config) MemoryBytes() int64 {
 	return n
 }
 
-// TransportMemory returns the links' part of MemoryBytes: their buffers, and their remotes'
+// TransportMemory returns the links' part of memoryBytes: their buffers, and their remotes'
 // declarations.
 func (c *Config) TransportMemory() int64 {
 	limit, _ := c.Sessions()
-	return min(zenoh.DefaultMemory+int64(limit)*SessionMemory, c.MemoryBytes()/transportFraction)
+	return min(zenoh.DefaultMemory+int64(limit)*sessionMemory, c.memoryBytes()/transportFraction)
 }
 
 // RobotMemory returns the rest: for sessions, observations and captures.
-func (c *Config) RobotMemory() int64 { return c.MemoryBytes() - c.TransportMemory() }
+func (c *Config) RobotMemory() int64 { return c.memoryBytes() - c.TransportMemory() }

@@ -23,9 +23,9 @@ const (
 	// for those that are refused.
 	linksPerSession = 2
 	linksMin        = 128
-	// SessionMemory is the memory of a robot's link in the transport: its buffers, an observation
+	// sessionMemory is the memory of a robot's link in the transport: its buffers, an observation
 	// that arrives in fragments and the next one.
-	SessionMemory = 512 << 10
+	sessionMemory = 512 << 10
 )
 
 // Listen returns the endpoints to listen on: the manifest's, or DefaultListen when it names no

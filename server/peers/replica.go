@@ -4,10 +4,12 @@
 package peers
 
 import (
+	"slices"
 	"sync"
 	"sync/atomic"
 
 	"github.com/edge-rt/edge-rt/server/memory"
+	"github.com/edge-rt/edge-rt/server/queue"
 	"github.com/edge-rt/edge-rt/wire"
 )
 
@@ -27,7 +29,7 @@ type Others struct {
 	prefix  string
 	self    string        // id of this server
 	memory  *memory.Bound // bound that the tokens are counted in
-	changed chan struct{} // cap 1: another server holds another robot
+	changed queue.Signal  // another server holds another robot
 
 	Forgotten atomic.Uint64 // tokens beyond the bounds
 
@@ -47,7 +49,7 @@ func New(prefix, self string, bound *memory.Bound) *Others {
 		prefix:  prefix,
 		self:    self,
 		memory:  bound,
-		changed: make(chan struct{}, 1),
+		changed: queue.NewSignal(),
 		servers: map[string]*server{},
 		held:    map[string][]wire.Held{},
 	}
@@ -74,14 +76,7 @@ func (o *Others) OnToken(key string, alive bool) {
 	o.hold(h, alive)
 	o.mu.Unlock()
 	if alive {
-		o.wake()
-	}
-}
-
-func (o *Others) wake() {
-	select {
-	case o.changed <- struct{}{}:
-	default:
+		o.changed.Wake()
 	}
 }
 
@@ -103,7 +98,7 @@ func (o *Others) set(id, leaf string, up bool) {
 	} else {
 		s.alive = up
 		if up { // a token of a robot may have come before
-			o.wake()
+			o.changed.Wake()
 		}
 	}
 	if !s.room && !s.alive {
@@ -135,12 +130,7 @@ func (o *Others) keep(n int64) bool {
 
 func (o *Others) hold(h wire.Held, up bool) {
 	list := o.held[h.UUID]
-	at := -1
-	for i := range list {
-		if list[i] == h {
-			at = i
-		}
-	}
+	at := slices.Index(list, h)
 	switch {
 	case up && at < 0 && (o.holds >= maxHeld || !o.keep(o.sizeOf(h.UUID, h.Server, h.Mark))):
 		o.Forgotten.Add(1)
@@ -150,7 +140,7 @@ func (o *Others) hold(h wire.Held, up bool) {
 	case !up && at >= 0:
 		o.holds--
 		o.keep(-o.sizeOf(h.UUID, h.Server, h.Mark))
-		if list = append(list[:at], list[at+1:]...); len(list) > 0 {
+		if list = slices.Delete(list, at, at+1); len(list) > 0 {
 			o.held[h.UUID] = list
 		} else {
 			delete(o.held, h.UUID)

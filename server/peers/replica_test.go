@@ -5,6 +5,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/edge-rt/edge-rt/rt/rttest"
 	"github.com/edge-rt/edge-rt/server/memory"
 	"github.com/edge-rt/edge-rt/wire"
 )
@@ -45,10 +46,7 @@ func (f fleet) answering(uuid string) (ids []string) {
 // server that is alive, has room if any server has, and holds the robot if one does.
 func TestExactlyOneAnswers(t *testing.T) {
 	held := wire.Held{UUID: "arm-7", Server: "b", Mark: "0"}
-	heldKey, err := wire.HeldKey(prefix, held.UUID, held.Server, held.Mark, held.Epoch)
-	if err != nil {
-		t.Fatal(err)
-	}
+	heldKey := rttest.Must(wire.HeldKey(prefix, held.UUID, held.Server, held.Mark, held.Epoch))
 	type token struct {
 		key   string
 		alive bool

@@ -9,26 +9,26 @@ import (
 )
 
 const (
-	// StarvationBound is how long a robot waits at most before its turn comes whatever the runways
+	// starvationBound is how long a robot waits at most before its turn comes whatever the runways
 	// of the others: shorter than an operator takes for a fault, longer than the waits at a server
 	// that is merely busy.
-	StarvationBound = time.Second
-	// NeutralRunway is assumed for a robot that reports no runway: about the rest of a chunk when a
+	starvationBound = time.Second
+	// neutralRunway is assumed for a robot that reports no runway: about the rest of a chunk when a
 	// client of LeRobot's draft requests the next.
-	NeutralRunway = 250 * time.Millisecond
+	neutralRunway = 250 * time.Millisecond
 )
 
 // Runway serves the robot first whose actions end first. Robots whose actions end before the batch
 // could give way to those that can still be served in time. Only when no other robot would run out
 // of actions by it, they are served first, because their arms have stopped. Robots that have waited
-// for StarvationBound precede all others, the longest wait first.
+// for starvationBound precede all others, the longest wait first.
 type Runway struct{}
 
 // rank is compared before the deadlines are.
 type rank uint8
 
 const (
-	rankOverdue rank = iota // has waited for StarvationBound
+	rankOverdue rank = iota // has waited for starvationBound
 	rankGap                 // late, but the others can wait for it
 	rankInTime
 	rankLate
@@ -43,12 +43,12 @@ func (Runway) Order(waiting []Waiting, n int, now, end rt.Instant, batch time.Du
 		w := &waiting[i]
 		w.Late = w.Deadline < end
 		w.rank = rankInTime
-		w.due = min(w.Deadline, w.Since.Add(StarvationBound))
+		w.due = min(w.Deadline, w.Since.Add(starvationBound))
 		switch {
-		case now.Sub(w.Since) >= StarvationBound:
+		case now.Sub(w.Since) >= starvationBound:
 			w.rank, w.due = rankOverdue, w.Since
 		case w.Deadline == NoDeadline:
-			w.due = w.Since.Add(NeutralRunway)
+			w.due = w.Since.Add(neutralRunway)
 		case w.Late:
 			w.rank, w.due = rankLate, w.Since
 			late++

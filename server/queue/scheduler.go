@@ -37,13 +37,13 @@ type Scheduler interface {
 // Schedulers are the names that New accepts, the default first.
 var Schedulers = []string{"runway", "round_robin"}
 
-// New returns the scheduler of that name, wrapped in a Fair.
+// New returns the scheduler of that name, wrapped in a fair.
 func New(name string) (Scheduler, error) {
 	switch name {
 	case "runway":
-		return &Fair{Scheduler: Runway{}}, nil
+		return &fair{Scheduler: Runway{}}, nil
 	case "round_robin":
-		return &Fair{Scheduler: new(RoundRobin)}, nil
+		return &fair{Scheduler: new(RoundRobin)}, nil
 	}
 	return nil, fmt.Errorf("queue: scheduler is %q, want one of %s", name, strings.Join(Schedulers, ", "))
 }

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/edge-rt/edge-rt/rt"
+	"github.com/edge-rt/edge-rt/rt/rttest"
 )
 
 const ms = rt.Instant(time.Millisecond)
@@ -57,10 +58,7 @@ func TestRunwayOrder(t *testing.T) {
 
 func TestSchedulersByName(t *testing.T) {
 	for _, name := range Schedulers {
-		s, err := New(name)
-		if err != nil {
-			t.Fatal(err)
-		}
+		s := rttest.Must(New(name))
 		list := make([]Waiting, 300)
 		if n := testing.AllocsPerRun(20, func() {
 			for i := range list {
@@ -145,7 +143,7 @@ func TestRunwayStarvesLessThanRoundRobin(t *testing.T) {
 	if turns < 100 || 10*runway > turns {
 		t.Errorf("arms stand for %d ms by runway, %d ms in turn, want at most a tenth", runway, turns)
 	}
-	if limit := int(StarvationBound/time.Millisecond) + 200; longest > limit {
+	if limit := int(starvationBound/time.Millisecond) + 200; longest > limit {
 		t.Errorf("a robot waited for %d ms, want at most %d", longest, limit)
 	}
 }

@@ -47,11 +47,11 @@ func (g *Group) Members() int { return int(g.members.Load()) }
 //rt:noalloc
 func (g *Group) shares() bool { return g != nil && g.Members() > max(g.Alone, 1) }
 
-// Fair limits the turns of groups and leaves the order to another scheduler. Each group that shares
+// fair limits the turns of groups and leaves the order to another scheduler. Each group that shares
 // turns has one candidate at a time, and after a turn the group waits until all other links, or
 // hosts, that waited then may have had a turn. All other robots are left to the scheduler, and so
 // are all robots while only one link or host waits.
-type Fair struct {
+type fair struct {
 	Scheduler
 
 	turns, calls uint64
@@ -61,7 +61,7 @@ type Fair struct {
 // Order implements Scheduler.
 //
 //rt:noalloc
-func (f *Fair) Order(waiting []Waiting, n int, now, end rt.Instant, batch time.Duration) {
+func (f *fair) Order(waiting []Waiting, n int, now, end rt.Instant, batch time.Duration) {
 	f.calls++
 	links, hosts := f.candidates(waiting, now)
 	ahead := f.part(waiting, links > 1, hosts > 1)
@@ -86,7 +86,7 @@ func (f *Fair) Order(waiting []Waiting, n int, now, end rt.Instant, batch time.D
 // links, where the robots of a link that shares are one, and as hosts.
 //
 //rt:noalloc
-func (f *Fair) candidates(waiting []Waiting, now rt.Instant) (links, hosts int) {
+func (f *fair) candidates(waiting []Waiting, now rt.Instant) (links, hosts int) {
 	for i := range waiting {
 		g := waiting[i].Group
 		link := !g.shares() || f.nominate(g, waiting, i, now)
@@ -108,7 +108,7 @@ func (f *Fair) candidates(waiting []Waiting, now rt.Instant) (links, hosts int) 
 // reports whether it is the first of the group in this call.
 //
 //rt:noalloc
-func (f *Fair) nominate(g *Group, waiting []Waiting, i int, now rt.Instant) (first bool) {
+func (f *fair) nominate(g *Group, waiting []Waiting, i int, now rt.Instant) (first bool) {
 	if first = g.call != f.calls; first || sooner(&waiting[i], &waiting[g.best], now) {
 		g.call, g.best = f.calls, i
 	}
@@ -116,11 +116,11 @@ func (f *Fair) nominate(g *Group, waiting []Waiting, i int, now rt.Instant) (fir
 }
 
 // sooner reports whether a's turn is before b's in their group: first the robots that have waited
-// for StarvationBound, then those whose actions end first.
+// for starvationBound, then those whose actions end first.
 //
 //rt:noalloc
 func sooner(a, b *Waiting, now rt.Instant) bool {
-	long := func(w *Waiting) bool { return now.Sub(w.Since) >= StarvationBound }
+	long := func(w *Waiting) bool { return now.Sub(w.Since) >= starvationBound }
 	if la, lb := long(a), long(b); la || lb {
 		return la && (!lb || a.Since < b.Since)
 	}
@@ -134,7 +134,7 @@ func sooner(a, b *Waiting, now rt.Instant) bool {
 // their order. Turns for which only one link or host waits are not limited.
 //
 //rt:noalloc
-func (f *Fair) part(waiting []Waiting, links, hosts bool) (ahead int) {
+func (f *fair) part(waiting []Waiting, links, hosts bool) (ahead int) {
 	f.rest = f.rest[:0]
 	for i := range waiting {
 		if w := waiting[i]; w.Group == nil || (!links || f.mayRun(w.Group, i)) &&
@@ -150,6 +150,6 @@ func (f *Fair) part(waiting []Waiting, links, hosts bool) (ahead int) {
 }
 
 //rt:noalloc
-func (f *Fair) mayRun(g *Group, i int) bool {
+func (f *fair) mayRun(g *Group, i int) bool {
 	return !g.shares() || g.best == i && f.turns >= g.next
 }

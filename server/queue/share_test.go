@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/edge-rt/edge-rt/rt"
+	"github.com/edge-rt/edge-rt/rt/rttest"
 )
 
 // line is a scheduler with robots that always wait, and how often each was served.
@@ -63,10 +64,7 @@ func TestALinkHasTheTurnsOfOne(t *testing.T) {
 		for _, n := range []int{1, 4} {
 			t.Run(fmt.Sprint(name, n), func(t *testing.T) {
 				crowd := func(group func(i int) *Group) (honest int) {
-					s, err := New(name)
-					if err != nil {
-						t.Fatal(err)
-					}
+					s := rttest.Must(New(name))
 					var l line
 					for i := range 290 {
 						l.add(fmt.Sprintf("bot-%03d", i), group(i), 5*time.Millisecond)
@@ -108,7 +106,7 @@ func TestAGroupByItselfIsLeftToTheScheduler(t *testing.T) {
 	waiting := func(ids ...Waiting) []Waiting { return ids }
 	slow := Waiting{ID: "a", Group: g, Since: 5, Deadline: rt.Instant(500 * time.Millisecond)}
 	fast := Waiting{ID: "b", Group: g, Since: 6, Deadline: rt.Instant(300 * time.Millisecond)}
-	f := &Fair{Scheduler: Runway{}}
+	f := &fair{Scheduler: Runway{}}
 	for i := range 3 {
 		w := waiting(slow, fast)
 		if f.Order(w, 1, 10, 20, 10); w[0].ID != "b" {
@@ -121,12 +119,12 @@ func TestAGroupByItselfIsLeftToTheScheduler(t *testing.T) {
 	if f.Order(w, 3, 10, 20, 10); w[0].ID != "c" || w[1].ID != "b" || w[2].ID != "a" {
 		t.Errorf("order %s %s %s, want c b a", w[0].ID, w[1].ID, w[2].ID)
 	}
-	late := rt.Instant(StarvationBound) + 100
-	f, g.next = &Fair{Scheduler: Runway{}}, 0
+	late := rt.Instant(starvationBound) + 100
+	f, g.next = &fair{Scheduler: Runway{}}, 0
 	fast.Since = late
 	w = waiting(slow, fast, other)
 	if f.Order(w, 1, late, late+10, 10); w[0].ID != "a" {
-		t.Errorf("%s is first, want a, which has waited for %v", w[0].ID, StarvationBound)
+		t.Errorf("%s is first, want a, which has waited for %v", w[0].ID, starvationBound)
 	}
 }
 
@@ -145,7 +143,7 @@ func TestArmsOfAStationAreLeftToTheScheduler(t *testing.T) {
 	add(time.Second, &Group{Host: &Group{Alone: 8}, Alone: 1})
 	last := func() string {
 		w := slices.Clone(waiting)
-		(&Fair{Scheduler: Runway{}}).Order(w, len(w), 10, 20, 10)
+		(&fair{Scheduler: Runway{}}).Order(w, len(w), 10, 20, 10)
 		return w[len(w)-1].ID
 	}
 	if id := last(); id != "8" {
@@ -168,7 +166,7 @@ func TestALinkIsOneAmongHosts(t *testing.T) {
 	for i := range 9 {
 		l.add(fmt.Sprintf("host-%d", i), &Group{Host: host, Alone: 1}, 100*time.Millisecond)
 	}
-	l.run(&Fair{Scheduler: new(RoundRobin)}, 1000, 1)
+	l.run(&fair{Scheduler: new(RoundRobin)}, 1000, 1)
 	served := 0
 	for i := range 9 {
 		served += l.served[fmt.Sprintf("host-%d", i)]
@@ -186,7 +184,7 @@ func TestWhoIsAloneInItsGroupIsLeftToTheScheduler(t *testing.T) {
 	if g.Leave() || g.Members() != 1 {
 		t.Fatalf("%d members, want 1", g.Members())
 	}
-	f := &Fair{Scheduler: Runway{}}
+	f := &fair{Scheduler: Runway{}}
 	for i := range 3 {
 		w := []Waiting{{ID: "a", Group: g, Deadline: 100}, {ID: "b", Deadline: 200}}
 		if f.Order(w, 1, 10, 20, 10); w[0].ID != "a" {
@@ -200,7 +198,7 @@ func TestWhoIsAloneInItsGroupIsLeftToTheScheduler(t *testing.T) {
 
 func TestFairNoAlloc(t *testing.T) {
 	g := &Group{Host: new(Group)}
-	f := &Fair{Scheduler: Runway{}}
+	f := &fair{Scheduler: Runway{}}
 	robots := make([]Waiting, 0, 40)
 	for i := range 40 {
 		w := Waiting{ID: fmt.Sprintf("%03d", i), Deadline: rt.Instant(1000 - i)}

@@ -10,15 +10,15 @@ import (
 )
 
 const (
-	// ConnectionsMax is the number of connections at a time: a further one replaces the oldest, so
+	// connectionsMax is the number of connections at a time: a further one replaces the oldest, so
 	// that thousands of idle connections take no memory and block no probe.
-	ConnectionsMax = 64
+	connectionsMax = 64
 	// logInterval spaces the lines about dropped connections.
 	logInterval = time.Minute
 )
 
 // newestConnections accepts every connection, and closes the oldest when there are
-// more than ConnectionsMax.
+// more than connectionsMax.
 type newestConnections struct {
 	net.Listener
 	log     *slog.Logger
@@ -38,7 +38,7 @@ func (l *newestConnections) Accept() (net.Conn, error) {
 	c := &connection{Conn: accepted, listener: l}
 	l.mu.Lock()
 	var oldest *connection
-	if len(l.open) >= ConnectionsMax {
+	if len(l.open) >= connectionsMax {
 		oldest = l.open[0]
 	}
 	l.open = append(l.open, c)
@@ -50,7 +50,7 @@ func (l *newestConnections) Accept() (net.Conn, error) {
 	l.dropped.Add(1)
 	if now := time.Now(); now.Sub(l.logged) >= logInterval {
 		l.logged = now
-		l.log.Warn("too many connections to the health port: the oldest are closed", "max", ConnectionsMax,
+		l.log.Warn("too many connections to the health port: the oldest are closed", "max", connectionsMax,
 			"closed", l.dropped.Load(), "by", accepted.RemoteAddr().String())
 	}
 	return c, nil

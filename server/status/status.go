@@ -51,13 +51,13 @@ var index = webpage.Compose(source)
 
 // Query selects the sessions to show.
 type Query struct {
-	Sort string // of Sorts
+	Sort string // of sorts
 	Rows int    // at most
 	Find string // part of a robot's name; "": all
 }
 
-// Sorts are the orders of the sessions; each begins with the session that needs attention most.
-var Sorts = []string{"runway", "latency", "drops", "quiet", "name"}
+// sorts are the orders of the sessions; each begins with the session that needs attention most.
+var sorts = []string{"runway", "latency", "drops", "quiet", "name"}
 
 // Config holds the sources of a Server. Any goroutine may call its functions.
 type Config struct {
@@ -153,10 +153,10 @@ func parseQuery(r *http.Request) (q Query, err error) {
 	values := r.URL.Query()
 	q = Query{Sort: values.Get("sort"), Rows: DefaultRows, Find: values.Get("find")}
 	if q.Sort == "" {
-		q.Sort = Sorts[0]
+		q.Sort = sorts[0]
 	}
-	if !slices.Contains(Sorts, q.Sort) {
-		return q, fmt.Errorf("sort=%.40s: want %s", q.Sort, strings.Join(Sorts, ", "))
+	if !slices.Contains(sorts, q.Sort) {
+		return q, fmt.Errorf("sort=%.40s: want %s", q.Sort, strings.Join(sorts, ", "))
 	}
 	if text := values.Get("rows"); text != "" {
 		if q.Rows, err = strconv.Atoi(text); err != nil || q.Rows < 1 || q.Rows > maxRows {

@@ -14,11 +14,12 @@ import (
 	"time"
 
 	"github.com/edge-rt/edge-rt/rt"
+	"github.com/edge-rt/edge-rt/rt/rttest"
 )
 
 func listenAnywhere(t *testing.T, log io.Writer) *Server {
 	t.Helper()
-	p, err := Listen("127.0.0.1:0", Config{
+	p := rttest.Must(Listen("127.0.0.1:0", Config{
 		Names: []string{"policy-box.lan"}, Clock: rt.KernelClock(), Log: slog.New(slog.NewTextHandler(log, nil)),
 		Metrics: func(*atomic.Uint64) http.Handler {
 			return http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
@@ -32,10 +33,7 @@ func listenAnywhere(t *testing.T, log io.Writer) *Server {
 			}
 			return map[string]any{"sort": q.Sort}
 		},
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	}))
 	t.Cleanup(func() { p.Close() })
 	return p
 }
@@ -43,23 +41,14 @@ func listenAnywhere(t *testing.T, log io.Writer) *Server {
 // get requests path under another name of the machine, "" for its address.
 func get(t *testing.T, p *Server, path, host string, more ...string) (code int, body string) {
 	t.Helper()
-	r, err := http.NewRequest("GET", "http://"+p.Addr().String()+path, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	r := rttest.Must(http.NewRequest("GET", "http://"+p.Addr().String()+path, nil))
 	r.Host = host
 	for i := 0; i+1 < len(more); i += 2 {
 		r.Header.Set(more[i], more[i+1])
 	}
-	a, err := http.DefaultClient.Do(r)
-	if err != nil {
-		t.Fatal(err)
-	}
+	a := rttest.Must(http.DefaultClient.Do(r))
 	defer a.Body.Close()
-	text, err := io.ReadAll(a.Body)
-	if err != nil {
-		t.Fatal(err)
-	}
+	text := rttest.Must(io.ReadAll(a.Body))
 	if people := path == "/" || strings.HasPrefix(path, "/status"); people &&
 		(!strings.HasPrefix(a.Header.Get("Content-Security-Policy"), "default-src 'none'") ||
 			a.Header.Get("Cache-Control") != "no-store") {
@@ -93,10 +82,7 @@ func TestWhoMayLook(t *testing.T) {
 		"empty"); code != 403 {
 		t.Errorf("another site's page gets %d, want 403", code)
 	}
-	a, err := http.Post("http://"+p.Addr().String()+"/status.json", "text/plain", strings.NewReader("x"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	a := rttest.Must(http.Post("http://"+p.Addr().String()+"/status.json", "text/plain", strings.NewReader("x")))
 	a.Body.Close()
 	if a.StatusCode != http.StatusRequestEntityTooLarge {
 		t.Errorf("a body gets %d, want 413", a.StatusCode)
@@ -147,7 +133,7 @@ func TestThePageIsWhole(t *testing.T) {
 			t.Errorf("index.html holds %s", word)
 		}
 	}
-	for _, sort := range Sorts {
+	for _, sort := range sorts {
 		if !bytes.Contains(index, []byte(`<option value="`+sort+`">`)) {
 			t.Errorf("index.html does not offer the order %s", sort)
 		}
@@ -161,11 +147,8 @@ func TestIdleConnectionsToTheHealthPort(t *testing.T) {
 	h := listenAnywhere(t, &log)
 	const extra = 200
 	var idle []net.Conn
-	for range ConnectionsMax + extra {
-		c, err := net.Dial("tcp", h.Addr().String())
-		if err != nil {
-			t.Fatal(err)
-		}
+	for range connectionsMax + extra {
+		c := rttest.Must(net.Dial("tcp", h.Addr().String()))
 		defer c.Close()
 		idle = append(idle, c)
 	}
@@ -178,8 +161,8 @@ func TestIdleConnectionsToTheHealthPort(t *testing.T) {
 	h.mu.Lock()
 	open := len(h.open)
 	h.mu.Unlock()
-	if open > ConnectionsMax {
-		t.Errorf("%d connections are open, want %d at most", open, ConnectionsMax)
+	if open > connectionsMax {
+		t.Errorf("%d connections are open, want %d at most", open, connectionsMax)
 	}
 	newest := idle[len(idle)-1]
 	newest.SetReadDeadline(time.Now().Add(3 * ReadTimeout))

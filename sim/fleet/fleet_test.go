@@ -10,6 +10,7 @@ import (
 
 	"github.com/edge-rt/edge-rt/chunk"
 	"github.com/edge-rt/edge-rt/policy"
+	"github.com/edge-rt/edge-rt/rt/rttest"
 	"github.com/edge-rt/edge-rt/sim"
 	"github.com/edge-rt/edge-rt/sim/netfault"
 )
@@ -28,14 +29,8 @@ func bundle(tb testing.TB, name string) *Exported {
 	} else if err != nil {
 		tb.Fatal(err)
 	}
-	b, err := policy.LoadBundle("../../testdata/demo/" + name)
-	if err != nil {
-		tb.Fatal(err)
-	}
-	m, err := b.Open(policy.Options{})
-	if err != nil {
-		tb.Fatal(err)
-	}
+	b := rttest.Must(policy.LoadBundle("../../testdata/demo/" + name))
+	m := rttest.Must(b.Open(policy.Options{}))
 	tb.Cleanup(func() { m.Close() })
 	return NewExported(m)
 }
@@ -128,19 +123,13 @@ const noFaults = "faults: []"
 
 func script(t *testing.T, text string) *netfault.Script {
 	t.Helper()
-	s, err := netfault.Parse([]byte(text))
-	if err != nil {
-		t.Fatal(err)
-	}
+	s := rttest.Must(netfault.Parse([]byte(text)))
 	return s
 }
 
 func mustRun(t *testing.T, cfg Config) Result {
 	t.Helper()
-	r, err := Run(cfg)
-	if err != nil {
-		t.Fatal(err)
-	}
+	r := rttest.Must(Run(cfg))
 	return r
 }
 
@@ -208,14 +197,8 @@ func (c *counter) Answer(o *Observation) (Answer, error) {
 func TestLoopTiming(t *testing.T) {
 	for _, delay := range []int{1, 3, 20} {
 		c := new(counter)
-		r, err := Open(Config{Policy: c, Delay: delay, Ticks: 200})
-		if err != nil {
-			t.Fatal(err)
-		}
-		sum, err := r.Play(1, 1)
-		if err != nil {
-			t.Fatal(err)
-		}
+		r := rttest.Must(Open(Config{Policy: c, Delay: delay, Ticks: 200}))
+		sum := rttest.Must(r.Play(1, 1))
 		if first := c.seen[0]; first.Rows != 0 || first.Delay != 0 {
 			t.Errorf("delay %d: the first request carries %d rows and delay %d, want none", delay, first.Rows,
 				first.Delay)

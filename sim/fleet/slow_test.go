@@ -9,6 +9,7 @@ import (
 	"github.com/edge-rt/edge-rt/chunk/smoothing"
 	"github.com/edge-rt/edge-rt/edge/follow"
 	"github.com/edge-rt/edge-rt/rt"
+	"github.com/edge-rt/edge-rt/rt/rttest"
 	"github.com/edge-rt/edge-rt/server/memory"
 	"github.com/edge-rt/edge-rt/server/queue"
 	"github.com/edge-rt/edge-rt/wire"
@@ -32,14 +33,8 @@ func slow(t *testing.T, schedule string, robots int, took, maxAge, length time.D
 	const horizon, fps, way = 50, 30, 15 * time.Millisecond
 	pool := queue.NewPool(memory.New(1 << 20))
 	for range robots {
-		d, err := chunk.New(chunk.Config{Schedule: schedule, Horizon: horizon, DOF: 1, FPS: fps, Epsilon: 1})
-		if err != nil {
-			t.Fatal(err)
-		}
-		stages, err := smoothing.NewChain(smoothing.Config{}, fps, 1)
-		if err != nil {
-			t.Fatal(err)
-		}
+		d := rttest.Must(chunk.New(chunk.Config{Schedule: schedule, Horizon: horizon, DOF: 1, FPS: fps, Epsilon: 1}))
+		stages := rttest.Must(smoothing.NewChain(smoothing.Config{}, fps, 1))
 		list = append(list, &slowRobot{
 			core: follow.Core{Schedule: d, Stages: stages, MaxAge: maxAge}, ask: chunk.NewAsk(horizon, 1),
 			box: queue.NewMailbox(pool, 1<<10), outcomes: map[string]int{},

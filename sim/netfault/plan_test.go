@@ -7,16 +7,15 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/edge-rt/edge-rt/rt/rttest"
 )
 
 const tick = time.Second / 60
 
 func mustParse(t *testing.T, text string) *Script {
 	t.Helper()
-	s, err := Parse([]byte(text))
-	if err != nil {
-		t.Fatal(err)
-	}
+	s := rttest.Must(Parse([]byte(text)))
 	return s
 }
 

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/edge-rt/edge-rt/rt"
+	"github.com/edge-rt/edge-rt/rt/rttest"
 	"github.com/edge-rt/edge-rt/wire"
 )
 
@@ -67,15 +68,10 @@ faults:
 	}); err != nil {
 		t.Fatal(err)
 	}
-	p, err := s.Publisher("k", wire.QoS{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	p := rttest.Must(s.Publisher("k", wire.QoS{}))
 	began := clock.Now()
 	for _, text := range []string{"a", "b"} {
-		if _, err := p.PutLatest([]byte(text), nil); err != nil {
-			t.Fatal(err)
-		}
+		rttest.Must(p.PutLatest([]byte(text), nil))
 	}
 	if inner.mu.Lock(); !slices.Equal(inner.sent, []string{"a", "a", "b", "b"}) {
 		t.Errorf("sent %q, want each twice", inner.sent)
@@ -108,17 +104,10 @@ func TestSessionLosesEveryThird(t *testing.T) {
 	s := Wrap(inner, rt.KernelClock(), mustParse(t, "faults: [{kind: drop_chunk, nth: 3}]").Plan(1, tick))
 	defer s.Close()
 	var got []string
-	if _, err := s.Subscribe("k", func(in wire.Sample) { got = append(got, string(in.Payload)) }); err != nil {
-		t.Fatal(err)
-	}
-	p, err := s.Publisher("k", wire.QoS{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	rttest.Must(s.Subscribe("k", func(in wire.Sample) { got = append(got, string(in.Payload)) }))
+	p := rttest.Must(s.Publisher("k", wire.QoS{}))
 	for _, text := range []string{"a", "b", "c", "d", "e", "f", "g"} {
-		if _, err := p.PutLatest([]byte(text), nil); err != nil {
-			t.Fatal(err)
-		}
+		rttest.Must(p.PutLatest([]byte(text), nil))
 		inner.deposit(wire.Sample{Payload: []byte(text)})
 	}
 	s.mu.Lock() // nothing is delivered meanwhile
@@ -133,9 +122,7 @@ func TestSessionCloses(t *testing.T) {
 	inner := new(loop)
 	s := Wrap(inner, rt.KernelClock(), mustParse(t, "faults: [{kind: latency, delay: 1s}]").Plan(1, tick))
 	calls := 0
-	if _, err := s.Subscribe("k", func(wire.Sample) { calls++ }); err != nil {
-		t.Fatal(err)
-	}
+	rttest.Must(s.Subscribe("k", func(wire.Sample) { calls++ }))
 	inner.deposit(wire.Sample{Payload: []byte("x")})
 	if err := s.Close(); err != nil || calls != 0 {
 		t.Errorf("Close() = %v with %d calls", err, calls)

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/edge-rt/edge-rt/rt"
+	"github.com/edge-rt/edge-rt/rt/rttest"
 	"github.com/edge-rt/edge-rt/wire"
 )
 
@@ -33,13 +34,8 @@ func TestSessionSpike(t *testing.T) {
 		t.Errorf("before the spike: %q, want the chunk at once", got)
 	}
 	mu.Unlock()
-	p, err := s.Publisher("k", wire.QoS{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := p.Put([]byte("observation"), nil); err != nil {
-		t.Fatal(err)
-	}
+	p := rttest.Must(s.Publisher("k", wire.QoS{}))
+	rttest.Do(p.Put([]byte("observation"), nil))
 	clock.SleepUntil(clock.Now().Add(6 * time.Millisecond))
 	began := clock.Now()
 	inner.deposit(wire.Sample{Payload: []byte("x")})
@@ -66,17 +62,10 @@ func TestSessionSpikesAddUp(t *testing.T) {
 		mustParse(t, "faults: [{kind: spike, delay: 60ms}, {kind: spike, at: 5ms, delay: 60ms}]").Plan(1, tick))
 	defer s.Close()
 	came := make(chan rt.Instant, 2)
-	if _, err := s.Subscribe("k", func(wire.Sample) { came <- clock.Now() }); err != nil {
-		t.Fatal(err)
-	}
-	p, err := s.Publisher("k", wire.QoS{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	rttest.Must(s.Subscribe("k", func(wire.Sample) { came <- clock.Now() }))
+	p := rttest.Must(s.Publisher("k", wire.QoS{}))
 	began := clock.Now()
-	if err := p.Put([]byte("observation"), nil); err != nil {
-		t.Fatal(err)
-	}
+	rttest.Do(p.Put([]byte("observation"), nil))
 	for range 2 {
 		inner.deposit(wire.Sample{Payload: []byte("x")})
 		clock.SleepUntil(clock.Now().Add(6 * time.Millisecond))

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/edge-rt/edge-rt/rt"
+	"github.com/edge-rt/edge-rt/rt/rttest"
 )
 
 // manager listens as a service manager does and puts the socket's name into the environment.
@@ -19,10 +20,7 @@ func manager(t *testing.T, name string) *net.UnixConn {
 	if runtime.GOOS != "linux" {
 		t.Skip("service managers that notify are Linux's")
 	}
-	l, err := net.ListenUnixgram("unixgram", &net.UnixAddr{Name: name, Net: "unixgram"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	l := rttest.Must(net.ListenUnixgram("unixgram", &net.UnixAddr{Name: name, Net: "unixgram"}))
 	t.Cleanup(func() { l.Close() })
 	t.Setenv(socketVariable, name)
 	t.Setenv(periodVariable, "")
@@ -47,10 +45,7 @@ func sent(t *testing.T, l *net.UnixConn) string {
 
 func open(t *testing.T) *Notifier {
 	t.Helper()
-	n, err := Open()
-	if err != nil {
-		t.Fatal(err)
-	}
+	n := rttest.Must(Open())
 	t.Cleanup(n.Close)
 	return n
 }
