@@ -75,6 +75,7 @@ var sections = []struct {
 	{"edge-rt ctl", operator.Reply{}, "Answers of `edge-rt ctl`; values that a teleoperation does not have are 0."},
 	{"/status.json of edge-rt", edge.Live{}, "Also the keys of [edge-rt](#edge-rt) from `id` to `history`, and in " +
 		"`frames` those of its cameras."},
+	{"/status.json of lean-server", server.Live{}, "`rows`, `sort` and `find` of the address choose the sessions."},
 	{"The machine", bench.Machine{},
 		"`machine` of every measurement. A value that the kernel does not report is empty; " +
 			"all are texts but `cores` and `gomaxprocs`."},
