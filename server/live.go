@@ -3,6 +3,8 @@ package server
 import (
 	"cmp"
 	"encoding/json"
+	"fmt"
+	"io"
 	"maps"
 	"math"
 	"os"
@@ -318,3 +320,161 @@ func (s *Server) totals() *LiveTotals {
 
 // round rounds to three decimals.
 func round(v float64) float64 { return math.Round(v*1e3) / 1e3 }
+
+// Quantiles of a duration in milliseconds.
+type Quantiles struct {
+	P50 float64 `json:"p50"`
+	P99 float64 `json:"p99"`
+	Max float64 `json:"max"`
+}
+
+func quantiles(h *rt.Hist) Quantiles {
+	if h.Count() == 0 {
+		return Quantiles{}
+	}
+	return Quantiles{ms(h.Quantile(0.5)), ms(h.Quantile(0.99)), ms(h.Max())}
+}
+
+// Summary is the result of a run, printed at its end as a table and with --json.
+type Summary struct {
+	Service    string `json:"service"`    // beginning of the server's keys
+	ServerID   string `json:"server_id"`  // its own name among replicas
+	Device     string `json:"device"`     // device of the policy, such as cpu or cuda:0
+	Requests   uint64 `json:"requests"`   // observations that were answered with a chunk
+	Errors     uint64 `json:"errors"`     // observations that had their turn and got no chunk
+	Superseded uint64 `json:"superseded"` // observations that a newer one of their robot replaced before their turn
+	// observations refused because a newer one had arrived, or others were more urgent
+	Late      uint64        `json:"late"`
+	Unknown   uint64        `json:"unknown_session"` // observations that arrived after their session's end
+	Malformed uint64        `json:"malformed"`       // messages without a proper header, or too large
+	Sessions  SessionCounts `json:"sessions"`
+	Memory    MemoryUse     `json:"memory"`
+	// [reason] refused sessions by reason, as in lean_server_opens_rejected_total, without zeros
+	Refusals       map[string]uint64 `json:"refusals"`
+	StalePictures  uint64            `json:"stale_pictures"`  // pictures older than their robot allows
+	WarnedPictures uint64            `json:"warned_pictures"` // pictures with stray bytes, used nevertheless
+	// pictures of another shape than the policy's, scaled nevertheless
+	SqueezedPictures uint64 `json:"squeezed_pictures"`
+	// [mode] requests by the treatment of their prefix: free, guided, trained, trained_guided
+	Conditioning map[string]uint64 `json:"conditioning"`
+	// ms, from an observation's arrival to its inference, less decoding
+	QueueWaitMs Quantiles `json:"queue_wait_ms"`
+	DecodeMs    Quantiles `json:"decode_ms"`    // ms, message and pictures into the model's input
+	InferenceMs Quantiles `json:"inference_ms"` // ms, ONNX Runtime
+	// ms, from an observation's arrival to the hand-over of its chunk to the transport
+	ServiceMs   Quantiles `json:"service_ms"`
+	PathMallocs uint64    `json:"path_mallocs"` // heap objects allocated since the worker was ready
+	GCCycles    uint64    `json:"gc_cycles"`    // garbage collections since then
+	// part of gc_cycles: between two requests, or at the begin of an inference
+	GCForced        uint64  `json:"gc_by_hand"`
+	GCPauseMaxMs    float64 `json:"gc_pause_max_ms"`    // ms, longest stop of the process by a collection
+	RSSMB           float64 `json:"rss_mb"`             // MiB, resident memory at the end
+	LogLinesLost    uint64  `json:"log_lines_lost"`     // log lines dropped because their reader was too slow
+	LogLinesLeftOut uint64  `json:"log_lines_left_out"` // log lines left out because of similar ones a moment before
+	Exit            Ending  `json:"exit"`
+}
+
+// SessionCounts counts the sessions of a run.
+type SessionCounts struct {
+	Opened  uint64 `json:"opened"`  // opened sessions
+	Closed  uint64 `json:"closed"`  // closed sessions
+	Refused uint64 `json:"refused"` // refused sessions
+	Active  int    `json:"active"`  // sessions still open at the end
+}
+
+// MemoryUse is the memory that sessions, observations and captures take.
+type MemoryUse struct {
+	// MiB, limit of the memory that robots can use: [server.md](server.md#memory-and-places)
+	LimitMB float64 `json:"limit_mb"`
+	UsedMB  float64 `json:"used_mb"` // MiB, in use at the end
+	MostMB  float64 `json:"most_mb"` // MiB, most that was ever in use
+}
+
+// Ending is the end of the process.
+type Ending struct {
+	Code   int    `json:"code"`   // exit code
+	Reason string `json:"reason"` // why the server ended
+}
+
+// longestPause returns the longest stop of the process by a garbage collection since it serves.
+func (s *Server) longestPause() time.Duration {
+	if s.baseline.Load() == nil {
+		return 0
+	}
+	return s.pauses.Max()
+}
+
+// Summary returns the counters since the start.
+func (s *Server) Summary() Summary {
+	st := s.stats
+	out := Summary{
+		Service:    s.prefix,
+		ServerID:   s.id,
+		Device:     s.placement.Device.String(),
+		Requests:   st.outcomes[audit.Answered].Load(),
+		Errors:     sum(st.outcomes[audit.Answered+1:]),
+		Superseded: st.superseded.Load(),
+		Late:       st.late.Load(),
+		Unknown:    st.unknown.Load(),
+		Malformed:  st.malformed.Load(),
+		Sessions: SessionCounts{
+			Opened:  st.opened.Load(),
+			Closed:  st.closed.Load(),
+			Refused: sum(st.refused[:]),
+			Active:  len(s.sessions.all()),
+		},
+		Memory: MemoryUse{
+			LimitMB: mib(s.memory.Limit()),
+			UsedMB:  mib(s.memory.Used()),
+			MostMB:  mib(s.memory.Most()),
+		},
+		Refusals:         s.byLabel("opens_rejected_total"),
+		StalePictures:    sum(st.stale[:]),
+		WarnedPictures:   sum(st.stray[:]),
+		SqueezedPictures: sum(st.squeezed[:]),
+		Conditioning:     make(map[string]uint64),
+		QueueWaitMs:      quantiles(st.wait.Hist),
+		DecodeMs:         quantiles(st.decode.Hist),
+		InferenceMs:      quantiles(st.inference.Hist),
+		ServiceMs:        quantiles(st.service.Hist),
+		GCPauseMaxMs:     ms(s.longestPause()),
+		RSSMB:            mib(rt.ResidentSize()),
+		LogLinesLost:     s.missing.Lost(),
+		LogLinesLeftOut:  s.missing.LeftOut(),
+	}
+	for mode := range st.modes {
+		out.Conditioning[policy.Mode(mode).String()] = st.modes[mode].Load()
+	}
+	if before := s.baseline.Load(); before != nil {
+		now := rt.ReadHeap()
+		out.PathMallocs = now.Allocs - before.Allocs
+		out.GCCycles, out.GCForced = now.Cycles-before.Cycles, now.Forced-before.Forced
+	}
+	return out
+}
+
+// Print writes the summary as a table for people.
+func (s *Summary) Print(w io.Writer) error {
+	_, err := fmt.Fprintf(w, `lean-server  %s  (%s) on %s
+  requests      %8d   errors %d, superseded %d, late %d, unknown session %d, malformed %d, stale pictures %d, with stray bytes %d, squeezed %d
+  sessions      %8d   opened; %d closed, %d refused, %d still open
+  memory        %8.0f   MB of %.0f for robots at most, %.0f at the end
+  prefix        %8d   trained, %d guided, %d free
+                   p50       p99       max   ms
+  queue wait  %8.2f  %8.2f  %8.2f
+  decode      %8.2f  %8.2f  %8.2f
+  inference   %8.2f  %8.2f  %8.2f
+  service     %8.2f  %8.2f  %8.2f
+  heap          %8d   objects allocated while serving, %d collections (%d by hand), of which the longest stopped the process for %.2f ms, RSS %.0f MB
+  log           %8d   lines lost because they were not read in time; %d left out because they were similar to others
+`, s.Service, s.ServerID, s.Device,
+		s.Requests, s.Errors, s.Superseded, s.Late, s.Unknown, s.Malformed, s.StalePictures, s.WarnedPictures,
+		s.SqueezedPictures,
+		s.Sessions.Opened, s.Sessions.Closed, s.Sessions.Refused, s.Sessions.Active,
+		s.Memory.MostMB, s.Memory.LimitMB, s.Memory.UsedMB,
+		s.Conditioning["trained"], s.Conditioning["guided"], s.Conditioning["free"],
+		s.QueueWaitMs.P50, s.QueueWaitMs.P99, s.QueueWaitMs.Max, s.DecodeMs.P50, s.DecodeMs.P99, s.DecodeMs.Max,
+		s.InferenceMs.P50, s.InferenceMs.P99, s.InferenceMs.Max, s.ServiceMs.P50, s.ServiceMs.P99, s.ServiceMs.Max,
+		s.PathMallocs, s.GCCycles, s.GCForced, s.GCPauseMaxMs, s.RSSMB, s.LogLinesLost, s.LogLinesLeftOut)
+	return err
+}

@@ -14,7 +14,6 @@ import (
 	"github.com/edge-rt/edge-rt/server/peers"
 	"github.com/edge-rt/edge-rt/wire"
 	"github.com/edge-rt/edge-rt/wire/zenoh"
-	zenohaccess "github.com/edge-rt/edge-rt/wire/zenoh/access"
 )
 
 const metricPrefix = "lean_server_"
@@ -68,89 +67,6 @@ func (m *metrics) read(value func(*Server) float64) func() float64 {
 		}
 		return 0
 	}
-}
-
-// counter is a counter with its series in /metrics.
-type counter struct {
-	name, help   string
-	label, value string // label "": the series has no label
-	*atomic.Uint64
-}
-
-func (c *counter) labels() []metric.Label {
-	if c.label == "" {
-		return nil
-	}
-	return label(c.label, c.value)
-}
-
-// counters returns all counters of a server.
-func counters(s *stats, links *Links, access *acl.Service, others *peers.Others, a *audit.Counts) []counter {
-	const dropped = "observations_dropped_total"
-	const neverHadATurn = "Observations that never had a turn."
-	const linksHelp = "Links that came up, and that went down or did not come up."
-	list := []counter{
-		{"requests_total", "Observations answered with a chunk.", "", "", &s.outcomes[audit.Answered]},
-		{dropped, neverHadATurn, "reason", "superseded", &s.superseded},
-		{dropped, neverHadATurn, "reason", "late", &s.late},
-		{dropped, neverHadATurn, "reason", "memory", &s.noRoom},
-		{dropped, neverHadATurn, "reason", "unknown_session", &s.unknown},
-		{dropped, neverHadATurn, "reason", "malformed", &s.malformed},
-		{"late_requests_total", "Observations passed over for others, because their robot's actions end before a chunk " +
-			"could arrive.", "", "", &s.passedOver},
-		{"batch_reruns_total", "Inferences of several requests that failed and were repeated one by one.", "", "",
-			&s.reruns},
-		{"observation_bytes_total", "Bodies of observations, served or not.", "", "", &s.receivedBytes},
-		{"chunk_bytes_total", "Bodies of chunks.", "", "", &s.sentBytes},
-		{"chunks_replaced_total", "Chunks that a newer one replaced before they left: the robot's link is slower than " +
-			"the policy.", "", "", &s.replaced},
-		{"events_silenced_total", "Events not sent because one had been sent a moment before.", "", "", &s.silenced},
-		{"queries_lost_total", "Queries refused because too many were waiting.", "", "", &s.lostQuery},
-		{"sessions_opened_total", "Sessions opened.", "", "", &s.opened},
-		{"sessions_closed_total", "Sessions closed.", "", "", &s.closed},
-		{"sessions_displaced_total", "Sessions closed that did not send and gave way to another robot.", "", "",
-			&s.displaced},
-		{"replica_tokens_forgotten_total", "Tokens of other servers that exceeded the bounds.", "", "", &others.Forgotten},
-		{"audit_lines_total", "Audit lines written.", "", "", &a.Lines},
-		{"audit_dropped_total", "Audit lines that the disk was too slow for.", "", "", &a.LinesDropped},
-		{"captures_total", "Requests captured.", "", "", &a.Captures},
-		{"captures_dropped_total", "Requests that the disk was too slow to capture.", "", "", &a.CapturesDropped},
-		{"links_total", linksHelp, "event", "up", &links.Up},
-		{"links_total", linksHelp, "event", "down", &links.Down},
-	}
-	each := func(name, help, label string, counts []atomic.Uint64, value func(i int) string) {
-		for i := range counts {
-			list = append(list, counter{name, help, label, value(i), &counts[i]})
-		}
-	}
-	outcome := func(i int) string { return audit.Outcome(i).String() }
-	each("outcomes_total", "Observations that had their turn, by result.", "outcome", s.outcomes[:], outcome)
-	each("errors_total", "Observations that had their turn and got no chunk.", "reason", s.outcomes[audit.Answered+1:],
-		func(i int) string {
-			if i++; i == int(audit.InferenceFailed) {
-				return "inference" // its name from the time before outcomes had names
-			}
-			return outcome(i)
-		})
-	each("conditioning_total", "Chunks by the treatment of the prefix.", "mode", s.modes[:], func(i int) string {
-		return policy.Mode(i).String()
-	})
-	each("spans_total", "Requests that name rows of earlier chunks, by whether the server still had all of them.",
-		"outcome", s.spans[spansFound:], func(i int) string { return [...]string{"found", "missed"}[i] })
-	each("batches_total", "Inferences by how many requests shared them.", "requests", s.batches[:], func(i int) string {
-		return strconv.Itoa(i + 1)
-	})
-	each("opens_rejected_total", "Sessions refused, by reason.", "reason", s.refused[:], func(i int) string {
-		return refusals[i].name
-	})
-	each("access_denied_total", "Messages that the rights of their link's certificate do not allow.", "message",
-		access.Denied[:], func(i int) string { return zenohaccess.Message(i).String() })
-	each("device_failures_total", "Runs that failed, ran out of memory, hung or returned values that are not finite, "+
-		"including the server's own, which decide whether the device is given up.", "kind", s.failures[:],
-		func(i int) string { return failure(i).String() })
-	each("probes_total", "The server's own inferences, which check the device.", "outcome", s.probes[:],
-		func(i int) string { return [...]string{probeOK: "ok", probeFailed: "failed"}[i] })
-	return list
 }
 
 // byLabel returns the values of a counter by its label, without zeros.

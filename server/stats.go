@@ -1,17 +1,20 @@
 package server
 
 import (
-	"fmt"
-	"io"
+	"strconv"
 	"strings"
 	"sync/atomic"
 	"time"
 
 	"github.com/edge-rt/edge-rt/policy"
 	"github.com/edge-rt/edge-rt/rt"
+	"github.com/edge-rt/edge-rt/server/acl"
 	"github.com/edge-rt/edge-rt/server/audit"
 	"github.com/edge-rt/edge-rt/server/manifest"
+	"github.com/edge-rt/edge-rt/server/metric"
+	"github.com/edge-rt/edge-rt/server/peers"
 	"github.com/edge-rt/edge-rt/wire"
+	zenohaccess "github.com/edge-rt/edge-rt/wire/zenoh/access"
 )
 
 // stats counts the events since the server's start.
@@ -68,6 +71,89 @@ func newStats() *stats {
 		inference: newDurations(),
 		service:   newDurations(),
 	}
+}
+
+// counter is a counter with its series in /metrics.
+type counter struct {
+	name, help   string
+	label, value string // label "": the series has no label
+	*atomic.Uint64
+}
+
+func (c *counter) labels() []metric.Label {
+	if c.label == "" {
+		return nil
+	}
+	return label(c.label, c.value)
+}
+
+// counters returns all counters of a server.
+func counters(s *stats, links *Links, access *acl.Service, others *peers.Others, a *audit.Counts) []counter {
+	const dropped = "observations_dropped_total"
+	const neverHadATurn = "Observations that never had a turn."
+	const linksHelp = "Links that came up, and that went down or did not come up."
+	list := []counter{
+		{"requests_total", "Observations answered with a chunk.", "", "", &s.outcomes[audit.Answered]},
+		{dropped, neverHadATurn, "reason", "superseded", &s.superseded},
+		{dropped, neverHadATurn, "reason", "late", &s.late},
+		{dropped, neverHadATurn, "reason", "memory", &s.noRoom},
+		{dropped, neverHadATurn, "reason", "unknown_session", &s.unknown},
+		{dropped, neverHadATurn, "reason", "malformed", &s.malformed},
+		{"late_requests_total", "Observations passed over for others, because their robot's actions end before a chunk " +
+			"could arrive.", "", "", &s.passedOver},
+		{"batch_reruns_total", "Inferences of several requests that failed and were repeated one by one.", "", "",
+			&s.reruns},
+		{"observation_bytes_total", "Bodies of observations, served or not.", "", "", &s.receivedBytes},
+		{"chunk_bytes_total", "Bodies of chunks.", "", "", &s.sentBytes},
+		{"chunks_replaced_total", "Chunks that a newer one replaced before they left: the robot's link is slower than " +
+			"the policy.", "", "", &s.replaced},
+		{"events_silenced_total", "Events not sent because one had been sent a moment before.", "", "", &s.silenced},
+		{"queries_lost_total", "Queries refused because too many were waiting.", "", "", &s.lostQuery},
+		{"sessions_opened_total", "Sessions opened.", "", "", &s.opened},
+		{"sessions_closed_total", "Sessions closed.", "", "", &s.closed},
+		{"sessions_displaced_total", "Sessions closed that did not send and gave way to another robot.", "", "",
+			&s.displaced},
+		{"replica_tokens_forgotten_total", "Tokens of other servers that exceeded the bounds.", "", "", &others.Forgotten},
+		{"audit_lines_total", "Audit lines written.", "", "", &a.Lines},
+		{"audit_dropped_total", "Audit lines that the disk was too slow for.", "", "", &a.LinesDropped},
+		{"captures_total", "Requests captured.", "", "", &a.Captures},
+		{"captures_dropped_total", "Requests that the disk was too slow to capture.", "", "", &a.CapturesDropped},
+		{"links_total", linksHelp, "event", "up", &links.Up},
+		{"links_total", linksHelp, "event", "down", &links.Down},
+	}
+	each := func(name, help, label string, counts []atomic.Uint64, value func(i int) string) {
+		for i := range counts {
+			list = append(list, counter{name, help, label, value(i), &counts[i]})
+		}
+	}
+	outcome := func(i int) string { return audit.Outcome(i).String() }
+	each("outcomes_total", "Observations that had their turn, by result.", "outcome", s.outcomes[:], outcome)
+	each("errors_total", "Observations that had their turn and got no chunk.", "reason", s.outcomes[audit.Answered+1:],
+		func(i int) string {
+			if i++; i == int(audit.InferenceFailed) {
+				return "inference" // its name from the time before outcomes had names
+			}
+			return outcome(i)
+		})
+	each("conditioning_total", "Chunks by the treatment of the prefix.", "mode", s.modes[:], func(i int) string {
+		return policy.Mode(i).String()
+	})
+	each("spans_total", "Requests that name rows of earlier chunks, by whether the server still had all of them.",
+		"outcome", s.spans[spansFound:], func(i int) string { return [...]string{"found", "missed"}[i] })
+	each("batches_total", "Inferences by how many requests shared them.", "requests", s.batches[:], func(i int) string {
+		return strconv.Itoa(i + 1)
+	})
+	each("opens_rejected_total", "Sessions refused, by reason.", "reason", s.refused[:], func(i int) string {
+		return refusals[i].name
+	})
+	each("access_denied_total", "Messages that the rights of their link's certificate do not allow.", "message",
+		access.Denied[:], func(i int) string { return zenohaccess.Message(i).String() })
+	each("device_failures_total", "Runs that failed, ran out of memory, hung or returned values that are not finite, "+
+		"including the server's own, which decide whether the device is given up.", "kind", s.failures[:],
+		func(i int) string { return failure(i).String() })
+	each("probes_total", "The server's own inferences, which check the device.", "outcome", s.probes[:],
+		func(i int) string { return [...]string{probeOK: "ok", probeFailed: "failed"}[i] })
+	return list
 }
 
 // The results of the server's own runs.
@@ -191,168 +277,10 @@ func (d *durations) cumulative(buckets []uint64) (count uint64, sum float64) {
 	return count, time.Duration(d.sum.Load()).Seconds()
 }
 
-// Quantiles of a duration in milliseconds.
-type Quantiles struct {
-	P50 float64 `json:"p50"`
-	P99 float64 `json:"p99"`
-	Max float64 `json:"max"`
-}
-
-func quantiles(h *rt.Hist) Quantiles {
-	if h.Count() == 0 {
-		return Quantiles{}
-	}
-	return Quantiles{ms(h.Quantile(0.5)), ms(h.Quantile(0.99)), ms(h.Max())}
-}
-
-func ms(d time.Duration) float64 { return float64(d) / 1e6 }
-
-// Summary is the result of a run, printed at its end as a table and with --json.
-type Summary struct {
-	Service    string `json:"service"`    // beginning of the server's keys
-	ServerID   string `json:"server_id"`  // its own name among replicas
-	Device     string `json:"device"`     // device of the policy, such as cpu or cuda:0
-	Requests   uint64 `json:"requests"`   // observations that were answered with a chunk
-	Errors     uint64 `json:"errors"`     // observations that had their turn and got no chunk
-	Superseded uint64 `json:"superseded"` // observations that a newer one of their robot replaced before their turn
-	// observations refused because a newer one had arrived, or others were more urgent
-	Late      uint64        `json:"late"`
-	Unknown   uint64        `json:"unknown_session"` // observations that arrived after their session's end
-	Malformed uint64        `json:"malformed"`       // messages without a proper header, or too large
-	Sessions  SessionCounts `json:"sessions"`
-	Memory    MemoryUse     `json:"memory"`
-	// [reason] refused sessions by reason, as in lean_server_opens_rejected_total, without zeros
-	Refusals       map[string]uint64 `json:"refusals"`
-	StalePictures  uint64            `json:"stale_pictures"`  // pictures older than their robot allows
-	WarnedPictures uint64            `json:"warned_pictures"` // pictures with stray bytes, used nevertheless
-	// pictures of another shape than the policy's, scaled nevertheless
-	SqueezedPictures uint64 `json:"squeezed_pictures"`
-	// [mode] requests by the treatment of their prefix: free, guided, trained, trained_guided
-	Conditioning map[string]uint64 `json:"conditioning"`
-	// ms, from an observation's arrival to its inference, less decoding
-	QueueWaitMs Quantiles `json:"queue_wait_ms"`
-	DecodeMs    Quantiles `json:"decode_ms"`    // ms, message and pictures into the model's input
-	InferenceMs Quantiles `json:"inference_ms"` // ms, ONNX Runtime
-	// ms, from an observation's arrival to the hand-over of its chunk to the transport
-	ServiceMs   Quantiles `json:"service_ms"`
-	PathMallocs uint64    `json:"path_mallocs"` // heap objects allocated since the worker was ready
-	GCCycles    uint64    `json:"gc_cycles"`    // garbage collections since then
-	// part of gc_cycles: between two requests, or at the begin of an inference
-	GCForced        uint64  `json:"gc_by_hand"`
-	GCPauseMaxMs    float64 `json:"gc_pause_max_ms"`    // ms, longest stop of the process by a collection
-	RSSMB           float64 `json:"rss_mb"`             // MiB, resident memory at the end
-	LogLinesLost    uint64  `json:"log_lines_lost"`     // log lines dropped because their reader was too slow
-	LogLinesLeftOut uint64  `json:"log_lines_left_out"` // log lines left out because of similar ones a moment before
-	Exit            Ending  `json:"exit"`
-}
-
-// SessionCounts counts the sessions of a run.
-type SessionCounts struct {
-	Opened  uint64 `json:"opened"`  // opened sessions
-	Closed  uint64 `json:"closed"`  // closed sessions
-	Refused uint64 `json:"refused"` // refused sessions
-	Active  int    `json:"active"`  // sessions still open at the end
-}
-
-// MemoryUse is the memory that sessions, observations and captures take.
-type MemoryUse struct {
-	// MiB, limit of the memory that robots can use: [server.md](server.md#memory-and-places)
-	LimitMB float64 `json:"limit_mb"`
-	UsedMB  float64 `json:"used_mb"` // MiB, in use at the end
-	MostMB  float64 `json:"most_mb"` // MiB, most that was ever in use
-}
-
-// Ending is the end of the process.
-type Ending struct {
-	Code   int    `json:"code"`   // exit code
-	Reason string `json:"reason"` // why the server ended
-}
-
 // changes counts how often the sessions have changed.
 func (s *stats) changes() uint64 { return s.opened.Load() + s.closed.Load() }
 
-// longestPause returns the longest stop of the process by a garbage collection since it serves.
-func (s *Server) longestPause() time.Duration {
-	if s.baseline.Load() == nil {
-		return 0
-	}
-	return s.pauses.Max()
-}
-
-// Summary returns the counters since the start.
-func (s *Server) Summary() Summary {
-	st := s.stats
-	out := Summary{
-		Service:    s.prefix,
-		ServerID:   s.id,
-		Device:     s.placement.Device.String(),
-		Requests:   st.outcomes[audit.Answered].Load(),
-		Errors:     sum(st.outcomes[audit.Answered+1:]),
-		Superseded: st.superseded.Load(),
-		Late:       st.late.Load(),
-		Unknown:    st.unknown.Load(),
-		Malformed:  st.malformed.Load(),
-		Sessions: SessionCounts{
-			Opened:  st.opened.Load(),
-			Closed:  st.closed.Load(),
-			Refused: sum(st.refused[:]),
-			Active:  len(s.sessions.all()),
-		},
-		Memory: MemoryUse{
-			LimitMB: mib(s.memory.Limit()),
-			UsedMB:  mib(s.memory.Used()),
-			MostMB:  mib(s.memory.Most()),
-		},
-		Refusals:         s.byLabel("opens_rejected_total"),
-		StalePictures:    sum(st.stale[:]),
-		WarnedPictures:   sum(st.stray[:]),
-		SqueezedPictures: sum(st.squeezed[:]),
-		Conditioning:     make(map[string]uint64),
-		QueueWaitMs:      quantiles(st.wait.Hist),
-		DecodeMs:         quantiles(st.decode.Hist),
-		InferenceMs:      quantiles(st.inference.Hist),
-		ServiceMs:        quantiles(st.service.Hist),
-		GCPauseMaxMs:     ms(s.longestPause()),
-		RSSMB:            mib(rt.ResidentSize()),
-		LogLinesLost:     s.missing.Lost(),
-		LogLinesLeftOut:  s.missing.LeftOut(),
-	}
-	for mode := range st.modes {
-		out.Conditioning[policy.Mode(mode).String()] = st.modes[mode].Load()
-	}
-	if before := s.baseline.Load(); before != nil {
-		now := rt.ReadHeap()
-		out.PathMallocs = now.Allocs - before.Allocs
-		out.GCCycles, out.GCForced = now.Cycles-before.Cycles, now.Forced-before.Forced
-	}
-	return out
-}
-
-// Print writes the summary as a table for people.
-func (s *Summary) Print(w io.Writer) error {
-	_, err := fmt.Fprintf(w, `lean-server  %s  (%s) on %s
-  requests      %8d   errors %d, superseded %d, late %d, unknown session %d, malformed %d, stale pictures %d, with stray bytes %d, squeezed %d
-  sessions      %8d   opened; %d closed, %d refused, %d still open
-  memory        %8.0f   MB of %.0f for robots at most, %.0f at the end
-  prefix        %8d   trained, %d guided, %d free
-                   p50       p99       max   ms
-  queue wait  %8.2f  %8.2f  %8.2f
-  decode      %8.2f  %8.2f  %8.2f
-  inference   %8.2f  %8.2f  %8.2f
-  service     %8.2f  %8.2f  %8.2f
-  heap          %8d   objects allocated while serving, %d collections (%d by hand), of which the longest stopped the process for %.2f ms, RSS %.0f MB
-  log           %8d   lines lost because they were not read in time; %d left out because they were similar to others
-`, s.Service, s.ServerID, s.Device,
-		s.Requests, s.Errors, s.Superseded, s.Late, s.Unknown, s.Malformed, s.StalePictures, s.WarnedPictures,
-		s.SqueezedPictures,
-		s.Sessions.Opened, s.Sessions.Closed, s.Sessions.Refused, s.Sessions.Active,
-		s.Memory.MostMB, s.Memory.LimitMB, s.Memory.UsedMB,
-		s.Conditioning["trained"], s.Conditioning["guided"], s.Conditioning["free"],
-		s.QueueWaitMs.P50, s.QueueWaitMs.P99, s.QueueWaitMs.Max, s.DecodeMs.P50, s.DecodeMs.P99, s.DecodeMs.Max,
-		s.InferenceMs.P50, s.InferenceMs.P99, s.InferenceMs.Max, s.ServiceMs.P50, s.ServiceMs.P99, s.ServiceMs.Max,
-		s.PathMallocs, s.GCCycles, s.GCForced, s.GCPauseMaxMs, s.RSSMB, s.LogLinesLost, s.LogLinesLeftOut)
-	return err
-}
+func ms(d time.Duration) float64 { return float64(d) / 1e6 }
 
 // pace is the duration of one inference of one row, by which robots distinguish a slow server from
 // a dead one. Until robots are served it is that of the self-test at load and the warm-up.
