@@ -81,9 +81,7 @@ func Examine(cfg manifest.Config, show func(text string)) (report Report, err er
 	if err != nil {
 		return report, err
 	}
-	ticker := time.NewTicker(progressEvery)
-	defer ticker.Stop()
-	going := newProgress(show, rt.KernelClock(), ticker.C)
+	going := newProgress(show)
 	defer going.end()
 	model, err := load(cfg, slowTests(func(text string) { going.report("self-test: " + text) }))
 	if err != nil {
@@ -308,62 +306,43 @@ func (r *Report) tensorText() string {
 
 func listText(list []string) string { return cmp.Or(strings.Join(list, ", "), "none") }
 
-// progress prints the lines of a long piece of work, and at a tick after a time without lines that
-// the work goes on: one inference may take a minute.
+// progress prints the lines of a long piece of work, and after a time without lines that the work
+// goes on: one inference may take a minute.
 type progress struct {
-	print func(text string)
-	clock rt.Clock
-	begun rt.Instant
-	done  chan struct{}
-	ended sync.WaitGroup
+	begun time.Time
 
-	mu   sync.Mutex
-	last rt.Instant // guarded by mu; time of the last line
+	mu    sync.Mutex // guards the rest; held while a line is printed
+	print func(text string)
+	timer *time.Timer
 }
 
-func newProgress(show func(text string), clock rt.Clock, ticks <-chan time.Time) *progress {
-	p := &progress{
-		print: show,
-		clock: clock,
-		begun: clock.Now(),
-		last:  clock.Now(),
-		done:  make(chan struct{}),
-	}
-	p.ended.Go(func() {
-		for {
-			select {
-			case <-p.done:
-				return
-			case <-ticks:
-				p.tick()
-			}
-		}
+func newProgress(show func(text string)) *progress {
+	p := &progress{begun: time.Now(), print: show}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.timer = time.AfterFunc(progressEvery, func() {
+		p.report(fmt.Sprintf("still at work after %.0f s: the policy is loaded, or computes a chunk",
+			time.Since(p.begun).Seconds()))
 	})
 	return p
 }
 
-// report prints a line.
+// report prints a line, unless end was called.
 func (p *progress) report(text string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.last = p.clock.Now()
-	p.print(text)
-}
-
-func (p *progress) tick() {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if now := p.clock.Now(); now.Sub(p.last) >= progressEvery {
-		p.last = now
-		p.print(fmt.Sprintf("still at work after %.0f s: the policy is loaded, or computes a chunk",
-			now.Sub(p.begun).Seconds()))
+	if p.print != nil {
+		p.timer.Reset(progressEvery)
+		p.print(text)
 	}
 }
 
 // end prevents further lines.
 func (p *progress) end() {
-	close(p.done)
-	p.ended.Wait()
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.timer.Stop()
+	p.print = nil
 }
 
 // RouterRules writes the access control of an official router for the manifest's service: its

@@ -50,8 +50,6 @@ func metricsOf(server func() *Server, dropped *atomic.Uint64) *metric.Source {
 	})
 }
 
-func label(name, value string) []metric.Label { return []metric.Label{{Name: name, Value: value}} }
-
 func (m *metrics) add(name, help string, labels []metric.Label, value func(*Server) float64) {
 	m.Counter(metricPrefix+name, help, labels, m.read(value))
 }
@@ -135,7 +133,9 @@ func (m *metrics) addValues() {
 		name, help, part string
 		value            func(*Server) float64
 	}{
-		{"memory_bytes", "Memory in use.", "transport", func(s *Server) float64 { return float64(s.transportMemory()) }},
+		{"memory_bytes", "Memory in use.", "transport", func(s *Server) float64 {
+			return float64(s.transportMemory())
+		}},
 		{"memory_limit_bytes", "Limit of the memory.", "robots", func(s *Server) float64 {
 			return float64(s.memory.Limit())
 		}},
@@ -147,7 +147,9 @@ func (m *metrics) addValues() {
 		}},
 		{"mailbox_bytes", "Memory of the buffers of observations that wait or waited recently.", "",
 			func(s *Server) float64 { return float64(s.pool.Bytes()) }},
-		{"active_sessions", "Sessions open now.", "", func(s *Server) float64 { return float64(len(s.sessions.all())) }},
+		{"active_sessions", "Sessions open now.", "", func(s *Server) float64 {
+			return float64(len(s.sessions.all()))
+		}},
 		{"max_sessions", "Most sessions that the server takes.", "", func(s *Server) float64 {
 			return float64(s.sessions.capacity())
 		}},

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"encoding/binary"
 	"errors"
-	"fmt"
 	"strings"
 	"testing"
 
@@ -127,27 +126,6 @@ func TestLargerPicturesAreRefused(t *testing.T) {
 	}
 }
 
-// Where exact sizes are required, a robot that names its cameras' sizes at open may name sizes that
-// are reduced.
-func TestOpenWithLargerPictures(t *testing.T) {
-	for _, tt := range []struct {
-		w, h, c int
-		ok      bool
-	}{{160, 120, 3, true}, {320, 240, 3, true}, {640, 480, 3, true}, {1280, 960, 3, false}, {480, 360, 3, false},
-		{320, 120, 3, false}, {320, 240, 1, false}} {
-		s := newCameras(policy.Camera{Name: "top", W: 160, H: 120, DecodeScale: 4, ExactSize: true}).bench(t).server
-		o := fakeOpen("leg")
-		o.CameraShapes = []wire.CameraShape{{Name: top, W: tt.w, H: tt.h, C: tt.c}}
-		ack := s.opener.open(&o, wire.Origin{})
-		if ack.Accepted != tt.ok || !tt.ok && !strings.Contains(ack.Error, fmt.Sprintf("%dx%dx%d", tt.h, tt.w, tt.c)) {
-			t.Errorf("open with %dx%dx%d: accepted %v, %q, want %v", tt.w, tt.h, tt.c, ack.Accepted, ack.Error, tt.ok)
-		}
-		if o.CameraShapes[0].W != tt.w {
-			t.Error("the robot's message was changed")
-		}
-	}
-}
-
 // A picture of any size, JPEG or raw, becomes the result of full decoding and scaling, a picture of
 // the policy's own size is unchanged, and nothing is allocated for any of them.
 func TestPicturesOfAnySize(t *testing.T) {
@@ -229,73 +207,64 @@ func TestPicturesTooLargeToScale(t *testing.T) {
 }
 
 // A robot may name any size at open. It gets a warning of another shape, with the crop that has the
-// policy's; only pictures that cannot be scaled are refused.
+// policy's; only pictures that cannot be scaled are refused. A raw picture is scaled from its place in the
+// message. Where the policy wants exact sizes, only a JPEG that the decoder reduces may be larger.
 func TestOpenWithPicturesOfAnySize(t *testing.T) {
+	usual := policy.Camera{Name: "top", W: 160, H: 120}
+	exact := policy.Camera{Name: "top", W: 160, H: 120, DecodeScale: 4, ExactSize: true}
+	large := policy.Camera{Name: "top", W: 2048, H: 2048}
+	const refused, accepted = true, false
+	const asJPEG, raw = false, true
 	for _, tt := range []struct {
+		camera  policy.Camera
 		w, h, c int
 		raw     bool
 		refused bool
-		says    string // text of a refusal
-		warns   string
+		words   string // in the refusal or the warning; "": no warning
 	}{
-		{w: 160, h: 120, c: 3},
-		{w: 320, h: 240, c: 3},
-		{w: 480, h: 360, c: 3, raw: true},
-		{w: 100, h: 75, c: 3},
-		{w: 159, h: 120, c: 3},
-		{
-			w: 1280,
-			h: 720,
-			c: 3,
-			warns: "pictures of 1280x720 are squeezed to 160x120 (width x height), another shape than the policy was " +
-				"trained with: crop them to 960x720",
-		},
-		{w: 240, h: 320, c: 3, raw: true, warns: "crop them to 240x180"},
-		{
-			w:       8192,
-			h:       8192,
-			c:       3,
-			refused: true,
-			says: "a JPEG of 8192x8192 (width x height) is too large: a picture that is scaled to 160x120 has at " +
-				"most 4194304 pixels (2560x1600) and sides of 8192: have the camera send smaller pictures",
-		},
-		{w: 2048, h: 2048, c: 3, warns: "crop them to 2048x1536"},
-		{w: 2049, h: 2048, c: 3, refused: true, says: "a JPEG of 2049x2048 (width x height) is too large"},
-		{w: 320, h: 240, c: 1, refused: true, says: "client has 240x320x1"},
-		{w: 2560, h: 2400, c: 3, raw: true, refused: true},
+		{usual, 160, 120, 3, asJPEG, accepted, ""},
+		{usual, 320, 240, 3, asJPEG, accepted, ""},
+		{usual, 480, 360, 3, raw, accepted, ""},
+		{usual, 100, 75, 3, asJPEG, accepted, ""},
+		{usual, 159, 120, 3, asJPEG, accepted, ""},
+		{usual, 1280, 720, 3, asJPEG, accepted, "pictures of 1280x720 are squeezed to 160x120 (width x height), " +
+			"another shape than the policy was trained with: crop them to 960x720"},
+		{usual, 240, 320, 3, raw, accepted, "crop them to 240x180"},
+		{usual, 8192, 8192, 3, asJPEG, refused, "a JPEG of 8192x8192 (width x height) is too large: a picture that " +
+			"is scaled to 160x120 has at most 4194304 pixels (2560x1600) and sides of 8192: have the camera send " +
+			"smaller pictures"},
+		{usual, 2048, 2048, 3, asJPEG, accepted, "crop them to 2048x1536"},
+		{usual, 2049, 2048, 3, asJPEG, refused, "a JPEG of 2049x2048 (width x height) is too large"},
+		{usual, 320, 240, 1, asJPEG, refused, "client has 240x320x1"},
+		{usual, 2560, 2400, 3, raw, refused, ""},
+		{exact, 160, 120, 3, asJPEG, accepted, ""},
+		{exact, 320, 240, 3, asJPEG, accepted, ""},
+		{exact, 640, 480, 3, asJPEG, accepted, ""},
+		{exact, 1280, 960, 3, asJPEG, refused, "960x1280x3"},
+		{exact, 480, 360, 3, asJPEG, refused, "360x480x3"},
+		{exact, 320, 120, 3, asJPEG, refused, "120x320x3"},
+		{exact, 320, 240, 1, asJPEG, refused, "240x320x1"},
+		{large, 2300, 2300, 3, raw, accepted, ""},
+		{large, 2300, 2300, 3, asJPEG, refused, "too large"},
 	} {
-		s := newCameras(policy.Camera{Name: "top", W: 160, H: 120}).bench(t).server
+		b := newCameras(tt.camera).bench(t)
 		o := fakeOpen("leg")
 		o.CameraShapes = []wire.CameraShape{{Name: top, W: tt.w, H: tt.h, C: tt.c}}
 		if tt.raw {
 			o.RawImages = []string{top}
 		}
-		ack := s.opener.open(&o, wire.Origin{})
-		if ack.Accepted == tt.refused || !strings.Contains(ack.Error, tt.says) ||
-			strings.Contains(strings.Join(ack.Warnings, "\n"), "squeezed") != (tt.warns != "") ||
-			!strings.Contains(strings.Join(ack.Warnings, "\n"), tt.warns) {
-			t.Errorf("open with %dx%dx%d, raw %v: accepted %v, %q, warnings %q", tt.w, tt.h, tt.c, tt.raw, ack.Accepted,
-				ack.Error, ack.Warnings)
+		ack := b.openFrom(wire.Origin{}, o)
+		text := ack.Error + strings.Join(ack.Warnings, "\n")
+		if ack.Accepted == tt.refused || !strings.Contains(text, tt.words) ||
+			!tt.refused && strings.Contains(text, "squeezed") != (tt.words != "") {
+			t.Errorf("%+v: accepted %v, %q, warnings %q", tt, ack.Accepted, ack.Error, ack.Warnings)
 		}
-	}
-}
-
-// A raw picture is scaled from its place in the message: it needs no other memory.
-func TestOpenWithLargeRawPictures(t *testing.T) {
-	m := newCameras(policy.Camera{Name: "top", W: 2048, H: 2048})
-	s := m.bench(t).server
-	for _, raw := range []bool{true, false} {
-		o := fakeOpen("leg")
-		o.CameraShapes = []wire.CameraShape{{Name: top, W: 2300, H: 2300, C: 3}}
-		if raw {
-			o.RawImages = []string{top}
-		}
-		if ack := s.opener.open(&o, wire.Origin{}); ack.Accepted != raw {
-			t.Errorf("raw %v: accepted %v, %q", raw, ack.Accepted, ack.Error)
+		if o.CameraShapes[0].W != tt.w {
+			t.Error("the robot's message was changed")
 		}
 	}
 	if limit := observationLimit(servertest.Meta()); limit < wire.MaxCarriedBytes {
-		t.Errorf("an observation may have %d bytes, want what a link carries", limit)
+		t.Errorf("an observation may have %d bytes, want the most that a link carries", limit)
 	}
 }
 

@@ -86,14 +86,6 @@ type Deps struct {
 	LogMissing LogMissing
 }
 
-// Links counts the links of a network.
-//
-// Atomic.
-type Links struct {
-	Up   atomic.Uint64 // came up
-	Down atomic.Uint64 // went down, or did not come up
-}
-
 // Server serves one policy.
 type Server struct {
 	// Constant after New.

@@ -73,6 +73,14 @@ func newStats() *stats {
 	}
 }
 
+// Links counts the links of a network.
+//
+// Atomic.
+type Links struct {
+	Up   atomic.Uint64 // came up
+	Down atomic.Uint64 // went down, or did not come up
+}
+
 // counter is a counter with its series in /metrics.
 type counter struct {
 	name, help   string
@@ -86,6 +94,8 @@ func (c *counter) labels() []metric.Label {
 	}
 	return label(c.label, c.value)
 }
+
+func label(name, value string) []metric.Label { return []metric.Label{{Name: name, Value: value}} }
 
 // counters returns all counters of a server.
 func counters(s *stats, links *Links, access *acl.Service, others *peers.Others, a *audit.Counts) []counter {
@@ -113,7 +123,8 @@ func counters(s *stats, links *Links, access *acl.Service, others *peers.Others,
 		{"sessions_closed_total", "Sessions closed.", "", "", &s.closed},
 		{"sessions_displaced_total", "Sessions closed that did not send and gave way to another robot.", "", "",
 			&s.displaced},
-		{"replica_tokens_forgotten_total", "Tokens of other servers that exceeded the bounds.", "", "", &others.Forgotten},
+		{"replica_tokens_forgotten_total", "Tokens of other servers that exceeded the bounds.", "", "",
+			&others.Forgotten},
 		{"audit_lines_total", "Audit lines written.", "", "", &a.Lines},
 		{"audit_dropped_total", "Audit lines that the disk was too slow for.", "", "", &a.LinesDropped},
 		{"captures_total", "Requests captured.", "", "", &a.Captures},
