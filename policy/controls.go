@@ -99,9 +99,9 @@ func (m *Meta) CheckConditioning(c Conditioning) error {
 		return fmt.Errorf("policy: conditioning %s, but the bundle's rtc is %q", c.Mode, m.RTC)
 	case c.Schedule < 0 || int(c.Schedule) >= len(ScheduleNames):
 		return fmt.Errorf("policy: no schedule number %d, want 0 to %d", c.Schedule, len(ScheduleNames)-1)
-	case c.Schedule != scheduleLinear && !m.Scheduled():
+	case c.Schedule != scheduleLinear && !m.scheduled():
 		return fmt.Errorf("policy: schedule %s, but the bundle's graph takes %q", c.Schedule, m.Schedule)
-	case !(c.SigmaD >= 0 && c.SigmaD <= 100) || c.SigmaD != 0 && c.SigmaD != 1 && !m.Scheduled():
+	case !(c.SigmaD >= 0 && c.SigmaD <= 100) || c.SigmaD != 0 && c.SigmaD != 1 && !m.scheduled():
 		return fmt.Errorf(
 			"policy: sigma_d is %v, want above 0 and at most 100, and 1 for a graph that does not take it", c.SigmaD)
 	case !(c.Beta >= 0 && c.Beta <= float32(m.NumSteps)):

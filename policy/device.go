@@ -39,7 +39,7 @@ func ParseDevice(text string) (Device, error) {
 		d.Kind = deviceCPU
 	}
 	known := []string{deviceAuto, deviceCPU, deviceCUDA, deviceTensorRT, deviceOpenVINO}
-	if !slices.Contains(known, d.Kind) || numbered && !d.NVIDIA() {
+	if !slices.Contains(known, d.Kind) || numbered && !d.nvidia() {
 		return d, fmt.Errorf("device is %q, want auto, cpu, cuda, cuda:N, tensorrt, tensorrt:N or openvino", text)
 	}
 	if numbered {
@@ -52,14 +52,14 @@ func ParseDevice(text string) (Device, error) {
 	return d, nil
 }
 
-// NVIDIA reports whether the device is an NVIDIA GPU.
-func (d Device) NVIDIA() bool { return d.Kind == deviceCUDA || d.Kind == deviceTensorRT }
+// nvidia reports whether the device is an NVIDIA GPU.
+func (d Device) nvidia() bool { return d.Kind == deviceCUDA || d.Kind == deviceTensorRT }
 
 // Accelerator reports whether the device is neither the CPU nor to be chosen.
-func (d Device) Accelerator() bool { return d.NVIDIA() || d.Kind == deviceOpenVINO }
+func (d Device) Accelerator() bool { return d.nvidia() || d.Kind == deviceOpenVINO }
 
 func (d Device) String() string {
-	if d.NVIDIA() {
+	if d.nvidia() {
 		return fmt.Sprintf("%s:%d", d.Kind, d.ID)
 	}
 	return d.Kind
@@ -104,7 +104,7 @@ const (
 
 // loadLibraries loads the libraries of an NVIDIA GPU's provider, which are beside ONNX Runtime.
 func (d Device) loadLibraries() error {
-	if !d.NVIDIA() {
+	if !d.nvidia() {
 		return nil
 	}
 	_, library := RuntimeVersion()
@@ -177,7 +177,7 @@ func (m *Model) plainOptions() (*ort.SessionOptions, error) {
 	}
 	err = errors.Join(options.SetGraphOptimizationLevel(ort.GraphOptimizationLevelDisableAll),
 		options.AddSessionConfigEntry(noPrepacking, "1"))
-	if err == nil && m.device.NVIDIA() {
+	if err == nil && m.device.nvidia() {
 		err = m.addCUDA(options)
 	}
 	if err != nil {

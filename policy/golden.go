@@ -25,7 +25,7 @@ const (
 type goldenSet struct {
 	name    string
 	rows    int
-	inputs  map[string]any // []byte, []bool, []int64 or []float32 of all rows
+	inputs  map[string][]byte // of all rows, in the form of the tensors
 	outputs map[string][]float32
 }
 
@@ -58,8 +58,9 @@ func (m *Model) replay(set *goldenSet, batch int) ([]float32, error) {
 	var robot []float32
 	for first := 0; first < set.rows; first += batch {
 		n := min(batch, set.rows-first)
-		for name, values := range set.inputs {
-			m.fill(name, values, first, n, set.rows)
+		for name, data := range set.inputs {
+			size := len(data) / set.rows
+			copy(m.rows[name], data[first*size:(first+n)*size])
 		}
 		err := m.timed(0, n)
 		if err != nil && m.device.Kind != deviceCPU {
@@ -108,25 +109,6 @@ func (m *Model) timed(buffer, rows int) error {
 // Tests returns the duration of the self-test for each number of rows that it ran.
 func (m *Model) Tests() []Test { return m.tests }
 
-// fill copies rows first to first+n of an input to the front of its tensor.
-func (m *Model) fill(name string, values any, first, n, rows int) {
-	switch t := m.memory(name); values := values.(type) {
-	case []byte:
-		copyRows(*t.bytes, values, first, n, rows)
-	case []bool:
-		copyRows(*t.bools, values, first, n, rows)
-	case []int64:
-		copyRows(*t.ints, values, first, n, rows)
-	case []float32:
-		copyRows(*t.floats, values, first, n, rows)
-	}
-}
-
-func copyRows[T any](dst, src []T, first, n, rows int) {
-	size := len(src) / rows
-	copy(dst, src[first*size:(first+n)*size])
-}
-
 // compare returns an error for the value furthest from the recorded one; NaN always differs.
 func (m *Model) compare(set *goldenSet, output string, r int, got []float32, tolerance float64) error {
 	want := row(set.outputs[output], r, len(got))
@@ -161,22 +143,13 @@ func (b *Bundle) loadGolden(name string) (*goldenSet, error) {
 	if err != nil {
 		return nil, err
 	}
-	set := &goldenSet{name: name, inputs: map[string]any{}, outputs: map[string][]float32{}}
+	set := &goldenSet{name: name, inputs: map[string][]byte{}, outputs: map[string][]float32{}}
 	for _, p := range b.inputs() {
 		t, err := set.take(tensors, goldenIn, p)
 		if err != nil {
 			return nil, err
 		}
-		switch t.DType {
-		case "U8":
-			set.inputs[p.name] = t.Data
-		case "BOOL":
-			set.inputs[p.name] = t.Bools()
-		case "I64":
-			set.inputs[p.name] = t.Int64s()
-		case "F32":
-			set.inputs[p.name] = t.Float32s()
-		}
+		set.inputs[p.name] = t.Data
 	}
 	for _, p := range b.outputs() {
 		t, err := set.take(tensors, goldenOut, p)

@@ -120,7 +120,7 @@ func (m *Meta) inputs() []port {
 		}
 		ports = append(ports, port{inputBeta, float32s, nil})
 	}
-	if m.Scheduled() {
+	if m.scheduled() {
 		ports = append(ports, port{inputSchedule, int64s, nil}, port{inputSigmaD, float32s, nil})
 	}
 	return ports

@@ -183,10 +183,10 @@ func (m *Meta) noiseRows() int {
 	return m.ChunkSize
 }
 
-// Scheduled reports whether the graph takes a schedule and sigma_d.
+// scheduled reports whether the graph takes a schedule and sigma_d.
 //
 //rt:noalloc
-func (m *Meta) Scheduled() bool { return strings.Contains(m.Schedule, ",") }
+func (m *Meta) scheduled() bool { return strings.Contains(m.Schedule, ",") }
 
 // parse reads bundle.json: unknown keys, trailing data and impossible values are errors, and the
 // error names all impossible values at once.
@@ -292,7 +292,7 @@ func (m *Meta) checkSampler() (c checks) {
 	all := strings.Join(ScheduleNames, ",")
 	c.want(slices.Contains([]string{"", ScheduleNames[0], all}, m.Schedule), "schedule is %q, want %s or %s",
 		m.Schedule, ScheduleNames[0], all)
-	c.want(!m.Scheduled() || m.RTC != "none", "schedule is %q with rtc none, want nothing", m.Schedule)
+	c.want(!m.scheduled() || m.RTC != "none", "schedule is %q with rtc none, want nothing", m.Schedule)
 	c.want(m.PrefixSpace == "" || m.PrefixSpace == "robot", "prefix_space is %q, want robot", m.PrefixSpace)
 	c.want(m.NoiseRows >= 0 && m.NoiseRows <= maxRows, "noise_rows is %d, want 0 (chunk_size) to %d", m.NoiseRows,
 		maxRows)

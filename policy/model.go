@@ -64,7 +64,7 @@ func (o Options) on(d Device) Options {
 	const onGPU = 8
 	switch {
 	case o.MaxBatch > 0:
-	case d.NVIDIA():
+	case d.nvidia():
 		o.MaxBatch = onGPU
 	default:
 		o.MaxBatch = 1
@@ -98,9 +98,9 @@ type Model struct {
 	runs           []run            // [buffer * MaxBatch + batch - 1]
 	tensors        []ort.Value      // of all runs
 	headOptions    *ort.RunOptions
-	stepOptions    *ort.RunOptions // of the loop's steps
-	host           [][]byte        // the memory of all tensors
-	rows           map[string][]byte
+	stepOptions    *ort.RunOptions   // of the loop's steps
+	host           [][]byte          // the memory of all tensors
+	rows           map[string][]byte // the tensors of all rows
 	tensorBytes    int64
 
 	// Tensor memory, row after row, listed by memories.
@@ -339,10 +339,6 @@ func (m *Model) Bundle() *Bundle { return m.bundle }
 
 // MaxBatch returns the largest batch.
 func (m *Model) MaxBatch() int { return m.opt.MaxBatch }
-
-// BatchInvariant reports whether every golden row gave the same bytes alone and in its batch, on
-// this machine in this run; otherwise both were within the bundle's tolerance.
-func (m *Model) BatchInvariant() bool { return m.batchInvariant }
 
 // Buffers returns the number of sets of MaxBatch rows.
 func (m *Model) Buffers() int { return m.opt.Buffers }

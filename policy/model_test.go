@@ -199,7 +199,7 @@ func TestDemoModelTakesASchedulePerSample(t *testing.T) {
 		{Schedule: scheduleLinear, SigmaD: 0.2},
 	}
 	m := openModel(t, demoDir, Options{MaxBatch: len(controls)})
-	if !m.Bundle().Scheduled() {
+	if !m.Bundle().scheduled() {
 		t.Fatal("the demo bundle takes no schedule")
 	}
 	for i, c := range controls {

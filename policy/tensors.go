@@ -2,7 +2,6 @@ package policy
 
 import (
 	"fmt"
-	"slices"
 	"unsafe"
 
 	ort "github.com/yalue/onnxruntime_go"
@@ -71,12 +70,6 @@ func (t *memory) lie(memory []byte, rows int) {
 	default:
 		*t.floats = unsafe.Slice((*float32)(p), n)
 	}
-}
-
-// memory finds the tensor of an input or output.
-func (m *Model) memory(name string) memory {
-	list := m.memories()
-	return list[slices.IndexFunc(list, func(t memory) bool { return t.name == name })]
 }
 
 // maxTensorBytes bounds the tensors of all rows: 32 rows of 16 observations of four
