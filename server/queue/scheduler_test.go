@@ -1,7 +1,6 @@
 package queue
 
 import (
-	"math/rand/v2"
 	"slices"
 	"strings"
 	"testing"
@@ -71,80 +70,6 @@ func TestSchedulersByName(t *testing.T) {
 	}
 	if _, err := New("lottery"); err == nil || !strings.Contains(err.Error(), "runway") {
 		t.Errorf("New = %v, want the names", err)
-	}
-}
-
-// starved returns the ms that robots are without actions in 60 s of virtual time, in all and for
-// the longest wait: a server that takes 10 ms each at 95 % load, robots whose actions last 150 ms
-// or 2 s and whose round trips take 0 to 60 ms. Each sends a request when 100 ms, or 1.5 s, are
-// left.
-func starved(s Scheduler) (total, longest int) {
-	type robot struct {
-		dry, asks         rt.Instant
-		lasts, ahead, way rt.Instant
-		waits             bool
-		since             rt.Instant
-	}
-	random := rand.New(rand.NewPCG(1, 2))
-	var robots []*robot
-	for load := 0.0; load < 0.95; {
-		r := &robot{lasts: 150 * ms, ahead: 100 * ms}
-		if len(robots)%2 == 1 {
-			r.lasts, r.ahead = 2000*ms, 1500*ms
-		}
-		r.way = rt.Instant(random.IntN(30)) * ms
-		r.asks = rt.Instant(random.IntN(100)) * ms
-		r.dry = r.asks + r.ahead
-		load += 10 / float64((r.lasts-r.ahead+2*r.way+20*ms)/ms)
-		robots = append(robots, r)
-	}
-	var busy rt.Instant
-	for now := rt.Instant(0); now < 60_000*ms; now += ms {
-		var waiting []Waiting
-		for i, r := range robots {
-			if now >= r.dry {
-				total++
-			}
-			if !r.waits && r.asks <= now {
-				r.waits, r.since = true, now+r.way
-			}
-			if r.waits && r.since <= now {
-				waiting = append(waiting, Waiting{
-					ID:       string(rune('A' + i)),
-					Robot:    i,
-					Since:    r.since,
-					Deadline: max(r.dry-r.way, r.since),
-				})
-				longest = max(longest, int((now-r.since)/ms))
-			}
-		}
-		if now < busy || len(waiting) == 0 {
-			continue
-		}
-		s.Order(waiting, 1, now, now+10*ms, 10*time.Millisecond)
-		r := robots[waiting[0].Robot]
-		busy = now + 10*ms
-		there := busy + r.way
-		if there > r.dry { // it had no actions until then
-			total += int((there - max(now+ms, r.dry)) / ms)
-		}
-		r.waits, r.dry = false, there+r.lasts
-		r.asks = r.dry - r.ahead
-	}
-	return total, longest
-}
-
-// Near saturation, with mixed rates and round trips, arms are without actions for at most a tenth
-// of the time that they are when robots take turns, and no robot waits for ever.
-func TestRunwayStarvesLessThanRoundRobin(t *testing.T) {
-	runway, longest := starved(Runway{})
-	turns, _ := starved(new(RoundRobin))
-	t.Logf("arms stand for %d ms by runway, %d ms in turn; longest wait %d ms", runway, turns, longest)
-	if turns < 100 || 10*runway > turns {
-		t.Errorf("arms stand for %d ms by runway, %d ms in turn, want at most a tenth", runway, turns)
-	}
-	if limit := int(starvationBound/time.Millisecond) + 200; longest > limit {
-		t.Errorf("a robot waited for %d ms, want at most %d", longest, limit)
 	}
 }
 

@@ -3,6 +3,7 @@ package queue
 import (
 	"fmt"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -28,7 +29,7 @@ func (l *line) add(id string, g *Group, runway time.Duration) {
 func (l *line) run(s Scheduler, batches, n int) {
 	const took = 10 * time.Millisecond
 	l.served = map[string]int{}
-	slices.SortFunc(l.robots, func(a, b Waiting) int { return compare(a.ID, b.ID) })
+	slices.SortFunc(l.robots, func(a, b Waiting) int { return strings.Compare(a.ID, b.ID) })
 	since := make([]rt.Instant, len(l.robots))
 	for b := range batches {
 		now := rt.Instant(b+1) * rt.Instant(took)
@@ -45,16 +46,6 @@ func (l *line) run(s Scheduler, batches, n int) {
 			since[w.Robot] = now.Add(took)
 		}
 	}
-}
-
-func compare(a, b string) int {
-	switch {
-	case a < b:
-		return -1
-	case a > b:
-		return 1
-	}
-	return 0
 }
 
 // One link with very many robots, which report short runways, has about the turns of one robot; the
