@@ -29,28 +29,19 @@ const (
 func copyBundle(t *testing.T, from string, edit func(manifest map[string]any)) string {
 	t.Helper()
 	dir := t.TempDir()
-	if err := os.CopyFS(dir, os.DirFS(from)); err != nil {
-		t.Fatal(err)
-	}
-	path := filepath.Join(dir, manifestName)
-	raw, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	var manifest map[string]any
-	if err := json.Unmarshal(raw, &manifest); err != nil {
-		t.Fatal(err)
-	}
+	rttest.Do(os.CopyFS(dir, os.DirFS(from)))
 	if edit != nil {
-		edit(manifest)
-	}
-	if raw, err = json.Marshal(manifest); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(path, raw, 0o644); err != nil {
-		t.Fatal(err)
+		editManifest(dir, edit)
 	}
 	return dir
+}
+
+func editManifest(dir string, edit func(manifest map[string]any)) {
+	path := filepath.Join(dir, manifestName)
+	var manifest map[string]any
+	rttest.Do(json.Unmarshal(rttest.Must(os.ReadFile(path)), &manifest))
+	edit(manifest)
+	rttest.Do(os.WriteFile(path, rttest.Must(json.Marshal(manifest)), 0o644))
 }
 
 // The demo's policies are for a simulated world only. A bundle without that mark is for any arm.
@@ -80,26 +71,11 @@ func TestBundlesForSimulation(t *testing.T) {
 // replaceFile overwrites a file of a bundle and puts its new digest in the manifest.
 func replaceFile(t *testing.T, dir, name string, content []byte) {
 	t.Helper()
-	if err := os.WriteFile(filepath.Join(dir, name), content, 0o644); err != nil {
-		t.Fatal(err)
-	}
-	path := filepath.Join(dir, manifestName)
-	raw, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	var manifest map[string]any
-	if err := json.Unmarshal(raw, &manifest); err != nil {
-		t.Fatal(err)
-	}
-	sum := sha256.Sum256(content)
-	manifest["files"].(map[string]any)[name] = hex.EncodeToString(sum[:])
-	if raw, err = json.Marshal(manifest); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(path, raw, 0o644); err != nil {
-		t.Fatal(err)
-	}
+	rttest.Do(os.WriteFile(filepath.Join(dir, name), content, 0o644))
+	editManifest(dir, func(manifest map[string]any) {
+		sum := sha256.Sum256(content)
+		manifest["files"].(map[string]any)[name] = hex.EncodeToString(sum[:])
+	})
 }
 
 func TestLoadBundleReadsTheDemo(t *testing.T) {
@@ -266,6 +242,9 @@ func TestLoadBundleNamesWhatIsWrong(t *testing.T) {
 	remove := func(key string) func(map[string]any) {
 		return func(m map[string]any) { delete(m, key) }
 	}
+	scaled := func(w, h, scale int) func(map[string]any) {
+		return set("cameras", []Camera{{Name: "top", H: h, W: w, DecodeScale: scale}})
+	}
 	listed := func(name string) func(map[string]any) {
 		return func(m map[string]any) { m["files"].(map[string]any)[name] = strings.Repeat("0", 64) }
 	}
@@ -301,30 +280,10 @@ func TestLoadBundleNamesWhatIsWrong(t *testing.T) {
 		{"picture without size", set("cameras", []Camera{{Name: "top"}}), "cameras[0] is 0x0"},
 		{"two cameras of a name", set("cameras", []Camera{{Name: "top", H: 4, W: 4}, {Name: "top", H: 4, W: 4}}),
 			`cameras[1].name is "top"`},
-		{"scale by three", set("cameras", []Camera{{
-			Name:        "top",
-			H:           120,
-			W:           160,
-			DecodeScale: 3,
-		}}), "cameras[0].decode_scale is 3, want 1, 2, 4 or 8"},
-		{"scale by sixteen", set("cameras", []Camera{{
-			Name:        "top",
-			H:           120,
-			W:           160,
-			DecodeScale: 16,
-		}}), "cameras[0].decode_scale is 16"},
-		{"scale below zero", set("cameras", []Camera{{
-			Name:        "top",
-			H:           120,
-			W:           160,
-			DecodeScale: -2,
-		}}), "cameras[0].decode_scale is -2"},
-		{"scaled pictures beyond the decoder", set("cameras", []Camera{{
-			Name:        "top",
-			H:           1024,
-			W:           1024,
-			DecodeScale: 8,
-		}}), "JPEG of 8192x8192"},
+		{"scale by three", scaled(160, 120, 3), "cameras[0].decode_scale is 3, want 1, 2, 4 or 8"},
+		{"scale by sixteen", scaled(160, 120, 16), "cameras[0].decode_scale is 16"},
+		{"scale below zero", scaled(160, 120, -2), "cameras[0].decode_scale is -2"},
+		{"scaled pictures beyond the decoder", scaled(1024, 1024, 8), "JPEG of 8192x8192"},
 		{"scale that is no number", set("cameras", []map[string]any{{"name": "top", "height": 4, "width": 4,
 			"decode_scale": "half"}}), "decode_scale"},
 		{"unknown conditioning", set("rtc", "vjp"), `rtc is "vjp"`},
