@@ -45,87 +45,99 @@ func (p *loopPublisher) Put(payload, attachment []byte) error {
 	return err
 }
 
+// wrapped is a session with the faults of a script, on a loop. It notes the chunks that come.
+type wrapped struct {
+	*Session
+	inner *loop
+	robot wire.Publisher
+
+	mu    sync.Mutex
+	got   []string     // guarded by mu
+	times []rt.Instant // guarded by mu
+}
+
+func wrap(t *testing.T, script string) *wrapped {
+	t.Helper()
+	w := &wrapped{inner: new(loop)}
+	w.Session = Wrap(w.inner, rt.KernelClock(), mustParse(t, script).Plan(1, tick))
+	rttest.Must(w.Subscribe("k", func(in wire.Sample) {
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		w.got, w.times = append(w.got, string(in.Payload)), append(w.times, w.clock.Now())
+	}))
+	w.robot = rttest.Must(w.Publisher("k", wire.QoS{}))
+	return w
+}
+
+// observe publishes an observation.
+func (w *wrapped) observe(text string) { rttest.Must(w.robot.PutLatest([]byte(text), nil)) }
+
+// arrive has a chunk arrive at the session.
+func (w *wrapped) arrive(text string) { w.inner.deposit(wire.Sample{Payload: []byte(text)}) }
+
+// want waits for chunks, and returns when the last one came.
+func (w *wrapped) want(t *testing.T, chunks ...string) rt.Instant {
+	t.Helper()
+	rttest.Eventually(t, "the chunks", func() bool {
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		return len(w.got) >= len(chunks)
+	})
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if !slices.Equal(w.got, chunks) {
+		t.Errorf("chunks %q came, want %q", w.got, chunks)
+	}
+	return w.times[len(w.times)-1]
+}
+
 // The effects of a script reach the messages of both directions; each delay lasts at least as long
 // as the script demands, and order is kept.
 func TestSession(t *testing.T) {
-	inner := new(loop)
-	plan := mustParse(t, `
+	w := wrap(t, `
 faults:
   - {kind: duplicate_observation}
   - {kind: latency, delay: 40ms}
   - {kind: drop_chunk, at: 100ms, for: 10s}
-`).Plan(1, tick)
-	clock := rt.KernelClock()
-	s := Wrap(inner, clock, plan)
-	defer s.Close()
-	var mu sync.Mutex
-	var got []string
-	var times []rt.Instant
-	if _, err := s.Subscribe("k", func(in wire.Sample) {
-		mu.Lock()
-		defer mu.Unlock()
-		got, times = append(got, string(in.Payload)), append(times, clock.Now())
-	}); err != nil {
-		t.Fatal(err)
+`)
+	defer w.Close()
+	began := w.clock.Now()
+	w.observe("a")
+	w.observe("b")
+	if w.inner.mu.Lock(); !slices.Equal(w.inner.sent, []string{"a", "a", "b", "b"}) {
+		t.Errorf("sent %q, want each twice", w.inner.sent)
 	}
-	p := rttest.Must(s.Publisher("k", wire.QoS{}))
-	began := clock.Now()
-	for _, text := range []string{"a", "b"} {
-		rttest.Must(p.PutLatest([]byte(text), nil))
-	}
-	if inner.mu.Lock(); !slices.Equal(inner.sent, []string{"a", "a", "b", "b"}) {
-		t.Errorf("sent %q, want each twice", inner.sent)
-	}
-	inner.mu.Unlock()
-	inner.deposit(wire.Sample{Payload: []byte("x")})
-	inner.deposit(wire.Sample{Payload: []byte("y")})
-	for range 1000 {
-		mu.Lock()
-		done := len(got) == 2
-		mu.Unlock()
-		if done {
-			break
-		}
-		clock.SleepUntil(clock.Now().Add(5 * time.Millisecond))
-	}
-	clock.SleepUntil(began.Add(150 * time.Millisecond))
-	inner.deposit(wire.Sample{Payload: []byte("lost")})
-	clock.SleepUntil(clock.Now().Add(60 * time.Millisecond))
-	mu.Lock()
-	defer mu.Unlock()
-	if !slices.Equal(got, []string{"x", "y"}) || times[0].Sub(began) < 40*time.Millisecond {
-		t.Errorf("received %q, the first after %v, want x and y after at least 40ms", got, times[0].Sub(began))
+	w.inner.mu.Unlock()
+	w.arrive("x")
+	w.arrive("y")
+	w.want(t, "x", "y")
+	w.clock.SleepUntil(began.Add(150 * time.Millisecond))
+	w.arrive("lost")
+	w.clock.SleepUntil(w.clock.Now().Add(60 * time.Millisecond))
+	if w.want(t, "x", "y"); w.times[0].Sub(began) < 40*time.Millisecond {
+		t.Errorf("the first came after %v, want at least 40ms", w.times[0].Sub(began))
 	}
 }
 
 // Every third chunk is lost in a session, and no other message.
 func TestSessionLosesEveryThird(t *testing.T) {
-	inner := new(loop)
-	s := Wrap(inner, rt.KernelClock(), mustParse(t, "faults: [{kind: drop_chunk, nth: 3}]").Plan(1, tick))
-	defer s.Close()
-	var got []string
-	rttest.Must(s.Subscribe("k", func(in wire.Sample) { got = append(got, string(in.Payload)) }))
-	p := rttest.Must(s.Publisher("k", wire.QoS{}))
+	w := wrap(t, "faults: [{kind: drop_chunk, nth: 3}]")
+	defer w.Close()
 	for _, text := range []string{"a", "b", "c", "d", "e", "f", "g"} {
-		rttest.Must(p.PutLatest([]byte(text), nil))
-		inner.deposit(wire.Sample{Payload: []byte(text)})
+		w.observe(text)
+		w.arrive(text)
 	}
-	s.mu.Lock() // nothing is delivered meanwhile
-	defer s.mu.Unlock()
-	if want := []string{"a", "b", "d", "e", "g"}; !slices.Equal(got, want) || len(inner.sent) != 7 {
-		t.Errorf("chunks %q and %d observations came, want %q and 7", got, len(inner.sent), want)
+	if w.want(t, "a", "b", "d", "e", "g"); len(w.inner.sent) != 7 {
+		t.Errorf("%d observations left, want 7", len(w.inner.sent))
 	}
 }
 
 // A closed session delivers no more messages, and its goroutine has ended.
 func TestSessionCloses(t *testing.T) {
-	inner := new(loop)
-	s := Wrap(inner, rt.KernelClock(), mustParse(t, "faults: [{kind: latency, delay: 1s}]").Plan(1, tick))
-	calls := 0
-	rttest.Must(s.Subscribe("k", func(wire.Sample) { calls++ }))
-	inner.deposit(wire.Sample{Payload: []byte("x")})
-	if err := s.Close(); err != nil || calls != 0 {
-		t.Errorf("Close() = %v with %d calls", err, calls)
+	w := wrap(t, "faults: [{kind: latency, delay: 1s}]")
+	w.arrive("x")
+	if err := w.Close(); err != nil || len(w.got) != 0 {
+		t.Errorf("Close() = %v with chunks %q", err, w.got)
 	}
-	<-s.ended
+	<-w.ended
 }
