@@ -86,8 +86,9 @@ type loss struct {
 
 // losses returns the losses of the links. Two scrapes show whether the network keeps a robot waiting.
 func losses(t zenoh.Stats) [15]loss {
-	const lost, lostHelp = "transport_lost_total", "Messages and declarations that the links lost or refused, by reason."
-	const ended, endedHelp = "links_refused_total", "Links that were ended or refused, by reason."
+	const lost, ended = "transport_lost_total", "links_refused_total"
+	const lostHelp = "Messages and declarations that the links lost or refused, by reason."
+	const endedHelp = "Links that were ended or refused, by reason."
 	return [...]loss{
 		{lost, lostHelp, "congested", t.Dropped},
 		{lost, lostHelp, "replaced", t.Replaced},
@@ -196,7 +197,8 @@ func (m *metrics) measure() {
 	}{
 		{"queue_wait_seconds", "From an observation's arrival to its inference, less decoding.",
 			func(s *stats) *durations { return s.wait }},
-		{"runway_seconds", "Remaining duration of the robot's actions at the arrival of an observation that reports it.",
+		{"runway_seconds", "Remaining duration of the robot's actions at the arrival of an observation that reports " +
+			"it.",
 			func(s *stats) *durations { return s.runway }},
 		{"decode_seconds", "Parsing an observation and decoding its pictures.",
 			func(s *stats) *durations { return s.decode }},

@@ -32,7 +32,8 @@ func TestTheShortestRunwayIsServedFirst(t *testing.T) {
 	for _, id := range []string{"first", "c-short", "b-gone", "a-long"} {
 		b.leave <- struct{}{}
 		if id == "b-gone" { // it gave way, and is served in the gap
-			if got := robots[id].wantEvent(wire.EventLate, ""); got.event.Seq != 1 || got.event.ServerID != b.server.id {
+			if got := robots[id].wantEvent(wire.EventLate, ""); got.event.Seq != 1 ||
+				got.event.ServerID != b.server.id {
 				t.Errorf("b-gone got %+v, want event late of this server", got)
 			}
 		}

@@ -109,14 +109,14 @@ func counters(s *stats, links *Links, access *acl.Service, others *peers.Others,
 		{dropped, neverHadATurn, "reason", "memory", &s.noRoom},
 		{dropped, neverHadATurn, "reason", "unknown_session", &s.unknown},
 		{dropped, neverHadATurn, "reason", "malformed", &s.malformed},
-		{"late_requests_total", "Observations passed over for others, because their robot's actions end before a chunk " +
-			"could arrive.", "", "", &s.passedOver},
+		{"late_requests_total", "Observations passed over for others, because their robot's actions end before a " +
+			"chunk could arrive.", "", "", &s.passedOver},
 		{"batch_reruns_total", "Inferences of several requests that failed and were repeated one by one.", "", "",
 			&s.reruns},
 		{"observation_bytes_total", "Bodies of observations, served or not.", "", "", &s.receivedBytes},
 		{"chunk_bytes_total", "Bodies of chunks.", "", "", &s.sentBytes},
-		{"chunks_replaced_total", "Chunks that a newer one replaced before they left: the robot's link is slower than " +
-			"the policy.", "", "", &s.replaced},
+		{"chunks_replaced_total", "Chunks that a newer one replaced before they left: the robot's link is slower " +
+			"than the policy.", "", "", &s.replaced},
 		{"events_silenced_total", "Events not sent because one had been sent a moment before.", "", "", &s.silenced},
 		{"queries_lost_total", "Queries refused because too many were waiting.", "", "", &s.lostQuery},
 		{"sessions_opened_total", "Sessions opened.", "", "", &s.opened},

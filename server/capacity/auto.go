@@ -109,7 +109,7 @@ func (a *Auto) Refuse(robot Robot, change uint64, others func() []Robot) (whyNot
 func (a *Auto) Begin() (fed int) {
 	a.warm = a.took()
 	a.gate.learn(a.warm)
-	return a.gate.most(nil, a.Robot(0, 0))
+	return a.gate.most(a.Robot(0, 0))
 }
 
 // Measure takes the present duration of inferences, once a second, and returns the number of

@@ -87,12 +87,14 @@ func (g *gate) whyNot(robots []Robot) (whyNot string) {
 	return fmt.Sprintf("%s (an inference of %d takes %.1f ms here)", text, fastest.Batch, fastest.Ms)
 }
 
-// Most returns how many robots are fed: the first of robots, and after all of these others like
-// another. It is at least one, because an inference that never runs is never measured.
-func (g *gate) most(robots []Robot, another Robot) int {
-	return max(1, search(func(n int) bool { return g.feeds(robots, another, n) }))
+// most returns how many robots like one are fed. It is at least one, because an inference that never
+// runs is never measured.
+func (g *gate) most(robot Robot) int {
+	return max(1, search(func(n int) bool { return g.feeds(nil, robot, n) }))
 }
 
+// feeds reports whether n robots are fed: the first of robots, and after all of these others like
+// another.
 func (g *gate) feeds(robots []Robot, another Robot, n int) bool {
 	fleet := append([]Robot(nil), robots[:min(n, len(robots))]...)
 	for len(fleet) < n {
@@ -101,8 +103,8 @@ func (g *gate) feeds(robots []Robot, another Robot, n int) bool {
 	return g.whyNot(fleet) == ""
 }
 
-// approach moves from n towards Most in steps that grow as long as they succeed; each call
-// simulates at most twice. settled reports that n is the result of Most.
+// approach moves from n towards the largest number that is fed in steps that grow as long as they succeed; each call
+// simulates at most twice. settled reports that n is that number.
 func (g *gate) approach(robots []Robot, another Robot, n int) (next int, settled bool) {
 	switch {
 	case n+g.step <= mostRobots && g.feeds(robots, another, n+g.step):

@@ -29,7 +29,7 @@ func TestAGateAgreesWithThePlan(t *testing.T) {
 		g := newGate(m, "runway")
 		g.learn(took)
 		robot := Robot{FPS: m.FPS, Execute: Execute(m), RoundTrip: RoundTrip}
-		most := g.most(nil, robot)
+		most := g.most(robot)
 		if diff := most - planned.Sessions; diff < -1 || diff > 1+planned.Sessions/20 {
 			t.Errorf("%d ms: the gate lets %d in, the plan says %d", ms, most, planned.Sessions)
 		}
@@ -60,7 +60,7 @@ func TestApproachFindsTheMost(t *testing.T) {
 		for ; !settled && steps < 20; steps++ {
 			n, settled = g.approach(nil, robot, n)
 		}
-		if want := g.most(nil, robot); n != want || !settled {
+		if want := g.most(robot); n != want || !settled {
 			t.Errorf("%v: %d after %d steps, want %d", took, n, steps, want)
 		}
 	}
@@ -75,8 +75,8 @@ func TestAGateKnowsItsRobots(t *testing.T) {
 	m := gatePolicy()
 	g := newGate(m, "runway")
 	g.learn([]Size{sizeOf(1, 20*time.Millisecond)})
-	usual := g.most(nil, Robot{FPS: 30, Execute: 20, RoundTrip: RoundTrip})
-	if hurried := g.most(nil, Robot{FPS: 30, Execute: 5, RoundTrip: RoundTrip}); hurried > usual/3 {
+	usual := g.most(Robot{FPS: 30, Execute: 20, RoundTrip: RoundTrip})
+	if hurried := g.most(Robot{FPS: 30, Execute: 5, RoundTrip: RoundTrip}); hurried > usual/3 {
 		t.Errorf("of robots that ask four times as often %d are fed, of others %d", hurried, usual)
 	}
 	far := []Robot{{FPS: 30, Execute: 20, RoundTrip: 400 * time.Millisecond}}

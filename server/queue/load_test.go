@@ -33,9 +33,9 @@ var machines = []struct {
 }
 
 // stands simulates robots for a minute of virtual time, and returns the total time that they are
-// without actions, in ms per second, and the longest wait of an observation at the server. When a robot's reported runway arrives, it is off by stale
-// times the one-way time of its link. The server expects inferences to take as long as the last
-// ones.
+// without actions, in ms per second, and the longest wait of an observation at the server. When a
+// robot's reported runway arrives, it is off by stale times the one-way time of its link. The server
+// expects inferences to take as long as the last ones.
 func stands(s Scheduler, load float64, stale time.Duration, busy func(*rand.Rand, rt.Instant) float64,
 	seed uint64) (eachSecond float64, longest time.Duration) {
 	type robot struct {
@@ -120,8 +120,10 @@ func TestRunwayIsNeverWorseThanRoundRobin(t *testing.T) {
 					ms, _ = stands(new(RoundRobin), load, stale, m.busy, seed)
 					turns += ms / seeds
 				}
-				if m.name == "quiet" && load == 0.95 && (10*runway > turns || longest > starvationBound+200*time.Millisecond) {
-					t.Errorf("near saturation arms stand for %.1f ms by runway, %.1f in turn, want a tenth; longest wait %v",
+				if m.name == "quiet" && load == 0.95 && (10*runway > turns ||
+					longest > starvationBound+200*time.Millisecond) {
+					t.Errorf("near saturation arms stand for %.1f ms by runway, %.1f in turn, want a tenth; longest "+
+						"wait %v",
 						runway, turns, longest)
 				}
 				if t.Logf("%-6s load %.2f stale %2d: arms stand for %7.1f ms each second by runway, %7.1f in turn",
