@@ -52,21 +52,13 @@ func (p *published) PutLatest(payload, _ []byte) (bool, error) {
 	return false, nil
 }
 
-// orange is a camera; its pictures have one colour.
-type orange struct{ format camera.Format }
-
-func (o orange) Format() camera.Format { return o.format }
-func (o orange) Close() error          { return nil }
-
-func (o orange) Grab(f *camera.Frame) error {
-	f.Format = o.format
-	for i := 0; i < len(f.Pix); i += 3 {
-		f.Pix[i] = 240
-		f.Pix[i+1] = 120
-		f.Pix[i+2] = 0
-	}
-	return nil
+// blank is a camera whose pictures the test paints.
+type blank struct {
+	camera.Source // the other methods are not called
+	format        camera.Format
 }
+
+func (b blank) Format() camera.Format { return b.format }
 
 // watcher is a rig with a sender and a camera whose pictures have one value each.
 type watcher struct {
@@ -99,7 +91,12 @@ func (p pace) after(i int) bool {
 func newWatcher(t *testing.T, steps int) *watcher {
 	w := &watcher{rig: newLookingRig(t, steps), t: t, box: &published{}, queue: queue{n: steps}}
 	w.slope = 0.3
-	w.camera = capture.New("top", orange{camera.Format{Width: 8, Height: 4, Pixels: camera.RGB8, FPS: 30}}, 0)
+	w.camera = capture.New("top", blank{format: camera.Format{
+		Width:  8,
+		Height: 4,
+		Pixels: camera.RGB8,
+		FPS:    30,
+	}}, 0)
 	v, err := capture.NewEncoder(w.camera, &capture.Config{Name: "top"}, capture.Encoding{})
 	if err != nil {
 		t.Fatal(err)
@@ -411,7 +408,12 @@ func TestHistoryNoAlloc(t *testing.T) {
 // same pictures as JPEG are accepted.
 func TestRawPicturesThatNoMessageHolds(t *testing.T) {
 	for _, tt := range []struct{ steps, quality, want int }{{2, 0, 0}, {3, 0, 18662400}, {16, 90, 0}} {
-		cam := capture.New("top", orange{camera.Format{Width: 1920, Height: 1080, Pixels: camera.RGB8, FPS: 30}}, 0)
+		cam := capture.New("top", blank{format: camera.Format{
+			Width:  1920,
+			Height: 1080,
+			Pixels: camera.RGB8,
+			FPS:    30,
+		}}, 0)
 		v, err := capture.NewEncoder(cam, &capture.Config{Name: "top"}, capture.Encoding{Quality: tt.quality})
 		if err != nil {
 			t.Fatal(err)

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"log/slog"
 	"math"
-	"net"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -26,9 +25,9 @@ import (
 	"github.com/edge-rt/edge-rt/sim"
 	"github.com/edge-rt/edge-rt/sim/referee"
 	"github.com/edge-rt/edge-rt/sim/servosim"
+	"github.com/edge-rt/edge-rt/stage"
 	"github.com/edge-rt/edge-rt/systemd/notify"
 	"github.com/edge-rt/edge-rt/wire"
-	"github.com/edge-rt/edge-rt/wire/zenoh"
 )
 
 const (
@@ -39,98 +38,49 @@ const (
 // swaying is a server whose policy moves all joints to and fro by 12 degrees, with a period of four
 // seconds. It remembers the first observation of each episode.
 type swaying struct {
-	endpoint  string
-	publisher wire.Publisher
+	*stage.FakeServer
 
 	mu      sync.Mutex
 	episode uint32 // the newest
-	firsts  int    // number of episodes
 	prefix  int    // prefix rows in the first observation
 }
 
 func newSwaying(t *testing.T) *swaying {
 	t.Helper()
-	free, err := net.Listen("tcp", "127.0.0.1:0")
+	fake, err := stage.OpenFakeServer(t.Context(), stage.FakeConfig{
+		Model:   "demo/m",
+		Service: "demo",
+		Robot:   "arm",
+		Rows:    50,
+	})
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := &swaying{endpoint: "tcp/" + free.Addr().String()}
-	free.Close()
-	session, err := zenoh.Open(t.Context(), zenoh.Config{Listen: []string{s.endpoint}})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { session.Close() })
-	so101, err := robot.ByName("so101")
-	if err != nil {
-		t.Fatal(err)
-	}
-	ack := wire.SessionAck{
-		Accepted:      true,
-		SessionID:     "s1",
-		SchemaVersion: wire.SchemaVersion,
-		Nonce:         41,
-		Capabilities: wire.Capabilities{
-			T:                   1,
-			ModelRepo:           "demo/m",
-			ModelRevision:       "main",
-			ActionNames:         so101.ActionNames(),
-			StateDim:            6,
-			ChunkSize:           50,
-			TrainedFPS:          swayFPS,
-			RTCExecutionHorizon: 24,
-		},
-	}
-	prefix, err := wire.ServicePrefix("demo/m", "main", "demo")
-	if err != nil {
-		t.Fatal(err)
-	}
-	action, err := wire.ActionKey(prefix, "arm")
-	if err != nil {
-		t.Fatal(err)
-	}
-	if s.publisher, err = session.Publisher(action, wire.ActionQoS); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := session.Subscribe(wire.ObsWildcard(prefix), s.observe); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := session.Queryable(wire.SessionKey(prefix), func(q wire.Query) {
-		defer q.Finish()
-		var open wire.SessionOpen
-		if wire.ParseSessionOpen(&open, q.Payload()) == nil {
-			q.Reply(q.Key(), wire.AppendSessionAck(nil, &ack))
-		}
-	}); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := session.Token(wire.ServerAliveKey(prefix)); err != nil {
-		t.Fatal(err)
-	}
+	t.Cleanup(fake.Close)
+	s := &swaying{FakeServer: fake}
+	s.SetAck(func(ack *wire.SessionAck) { ack.Nonce, ack.TrainedFPS, ack.RTCExecutionHorizon = 41, swayFPS, 24 })
+	s.SetAnswer(s.observe)
 	return s
 }
 
 func (s *swaying) observe(sample wire.Sample) {
-	h, err := wire.ParseHeader(sample.Attachment)
-	var o wire.Observation
-	if err != nil || wire.ParseObservation(&o, sample.Payload) != nil {
+	h, o, ok := stage.ParseRequest(sample)
+	if !ok {
 		return
 	}
 	s.mu.Lock()
 	if s.episode != h.EpisodeID {
 		s.episode, s.prefix = h.EpisodeID, o.PrefixRobot.Rows
-		s.firsts++
 	}
 	s.mu.Unlock()
-	m := wire.Matrix{Rows: 50, Cols: 6}
 	now := float64(time.Now().UnixNano()) / 1e9
-	for i := range m.Rows {
-		sway := float32(12 * math.Sin(math.Pi/2*(now+float64(i)/swayFPS)))
-		m.Data = append(m.Data, sway, sway, sway, sway, sway, 50+sway)
-	}
-	body := wire.AppendActionChunk(nil, &wire.ActionChunk{ChunkModel: m, ChunkRobot: m, Nonce: 41})
-	header := wire.AppendHeader(nil, h.Reply(wire.MsgActionChunk))
-	go s.publisher.Put(body, header) // a callback must not call back
+	m := s.Chunk(o.State, func(row []float32, i int) {
+		for j := range 6 {
+			row[j] = float32(12 * math.Sin(math.Pi/2*(now+float64(i)/swayFPS)))
+		}
+		row[5] += 50
+	})
+	go s.Reply(h, &wire.ActionChunk{ChunkModel: m, ChunkRobot: m, Nonce: 41}) // a callback must not call back
 }
 
 // startOf returns the number of prefix rows in the first request of the newest episode.
@@ -244,7 +194,7 @@ func newRealRun(t *testing.T, change func(*Config)) *realRun {
 		Calibration:             r.follower.place.Calibration,
 		Robot:                   "so101",
 		ID:                      "arm",
-		Connect:                 []string{r.server.endpoint},
+		Connect:                 []string{r.server.Endpoint},
 		Leader:                  device.Place{Bus: r.lead.place.Bus, Calibration: r.lead.place.Calibration},
 		Schedule:                chunk.Config{Schedule: "drtc", Epsilon: chunk.DefaultEpsilon},
 		CPU:                     rt.UnpinnedCPU,
