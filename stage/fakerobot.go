@@ -37,6 +37,8 @@ type FakeRobot struct {
 	// Owner: the link's receiver, until Await returns true.
 	Chunk wire.ActionChunk
 
+	Events chan wire.Event // the first events of the server
+
 	awaited atomic.Uint64 // seq
 	answers chan struct{} // cap 1
 	refused atomic.Uint64 // events in place of a chunk
@@ -99,6 +101,7 @@ func OpenFakeRobot(ctx context.Context, link wire.Session, open wire.SessionOpen
 		rows: rows,
 		Header: wire.Header{SchemaVersion: wire.SchemaVersion, MsgType: wire.MsgObservation,
 			SessionEpoch: open.SessionEpoch},
+		Events:  make(chan wire.Event, 8),
 		answers: make(chan struct{}, 1),
 		timer:   time.NewTimer(time.Hour),
 	}
@@ -163,6 +166,10 @@ func (r *FakeRobot) receive(sample wire.Sample) {
 		var e wire.Event
 		if err := wire.ParseEvent(&e, sample.Payload); err != nil || e.Code != wire.EventLate {
 			r.refused.Add(1)
+		}
+		select {
+		case r.Events <- e:
+		default:
 		}
 	case wire.ParseActionChunk(&r.Chunk, sample.Payload) != nil || r.Chunk.SeqIDEcho != h.SeqID ||
 		r.rows > 0 && r.Chunk.ChunkRobot.Rows != r.rows:

@@ -19,12 +19,10 @@ func TestMemoryUnderAttack(t *testing.T) {
 		t.Skip("half a minute")
 	}
 	rttest.RealTime(t) // the collector keeps the bound only where it gets the processor
-	r, network, prefix := serve(t, "--quiet")
-	arm := newArm(t, network, prefix)
-	seq := uint64(0)
-	ask := func() { seq++; arm.ask(seq) }
+	r, network, _ := serve(t, "--quiet")
+	arm := newArm(t, network)
 	for range 20 {
-		ask()
+		arm.ask()
 	}
 	pid := r.Process.Pid
 	idle, _ := zenohtest.Resident(t, pid)
@@ -33,8 +31,8 @@ func TestMemoryUnderAttack(t *testing.T) {
 			os.WriteFile(fmt.Sprintf("/proc/%d/clear_refs", pid), []byte("5"), 0) // resets VmHWM
 			x := a.Start(r.endpoint, zenohtest.Churn)
 			defer x.Close()
-			began, asked := time.Now(), seq
-			for ask(); !x.Wait(10 * time.Millisecond); ask() {
+			began, asked := time.Now(), arm.Header.SeqID
+			for arm.ask(); !x.Wait(10 * time.Millisecond); arm.ask() {
 				if time.Since(began) > patience {
 					t.Fatalf("the attack did not end in %v", patience)
 				}
@@ -42,7 +40,7 @@ func TestMemoryUnderAttack(t *testing.T) {
 			x.Close()
 			now, peak := zenohtest.Resident(t, pid)
 			t.Logf("idle %d MB, at the end %d MB, at most %d MB above idle; %d chunks in %.1f s, %d links refused",
-				idle>>20, now>>20, (peak-idle)>>20, seq-asked, time.Since(began).Seconds(), x.Refused.Load())
+				idle>>20, now>>20, (peak-idle)>>20, arm.Header.SeqID-asked, time.Since(began).Seconds(), x.Refused.Load())
 			if peak-idle > zenohtest.MemoryBound {
 				t.Errorf("%d MB above idle, want at most %d", (peak-idle)>>20, zenohtest.MemoryBound>>20)
 			}

@@ -79,19 +79,17 @@ func TestOneLinkAmongRobots(t *testing.T) {
 	const robots, pause = 2, 50 * time.Millisecond
 	var arms []*arm
 	for i := range robots {
-		network, prefix := r.dial()
-		arms = append(arms, newArmNamed(t, network, prefix, fmt.Sprintf("arm-%d", i)))
+		network, _ := r.dial()
+		arms = append(arms, newArmNamed(t, network, fmt.Sprintf("arm-%d", i)))
 	}
-	seq := uint64(0)
 	chunks := func(during time.Duration) (perS float64) {
 		n, began := 0, time.Now()
 		for ; time.Since(began) < during; time.Sleep(pause) { // as robots pause
-			seq++
 			for _, a := range arms {
-				a.send(seq)
+				a.send()
 			}
 			for _, a := range arms {
-				a.answer(seq)
+				a.answer()
 				n++
 			}
 		}
@@ -100,7 +98,7 @@ func TestOneLinkAmongRobots(t *testing.T) {
 	chunks(time.Second)
 	idle, _ := zenohtest.Resident(t, r.Process.Pid)
 	before := chunks(2 * time.Second)
-	c := r.crowd(290, arms[0].body)
+	c := r.crowd(290, arms[0].Observation)
 	over, ended := make(chan struct{}), make(chan struct{})
 	go func() { defer close(ended); c.flood(150, over) }()
 	chunks(time.Second)

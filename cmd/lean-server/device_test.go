@@ -63,14 +63,14 @@ func TestSIGTERMDuringALongInference(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	r, network, prefix := serve(t, "--manifest", brokenBundle(t, "policy.onnx",
+	r, network, _ := serve(t, "--manifest", brokenBundle(t, "policy.onnx",
 		func(graph []byte, _ map[string]any) []byte {
 			return append(bytes.Replace(graph, []byte("chunk_robot"), []byte("chunk_rabot"), 1), hang...)
 		}))
-	arm := newArm(t, network, prefix)
-	arm.ask(1)
-	arm.body.State[0] = 2e6
-	arm.send(2)
+	arm := newArm(t, network)
+	arm.ask()
+	arm.Observation.State[0] = 2e6
+	arm.send()
 	rttest.Eventually(t, "the inference", func() bool { return r.metrics()["lean_server_busy_seconds"] > 0 })
 	const limit = 4 * time.Second // 1.2 s for it to end by itself
 	if code, took := r.leave(syscall.SIGTERM); code != 0 || took > limit {

@@ -23,7 +23,6 @@ import (
 	"time"
 
 	"github.com/edge-rt/edge-rt/internal/exit"
-	"github.com/edge-rt/edge-rt/jpeg"
 	"github.com/edge-rt/edge-rt/policy"
 	"github.com/edge-rt/edge-rt/rt/rttest"
 	"github.com/edge-rt/edge-rt/server"
@@ -707,12 +706,11 @@ const demoRequests = 400
 // most one object for two requests meanwhile.
 func serveDemo(t *testing.T, args ...string) {
 	t.Helper()
-	r, network, prefix := serve(t, args...)
-	arm := newArm(t, network, prefix)
-	sent := arm.prefix()
-	for seq := uint64(1); seq <= demoRequests; seq++ {
-		chunk := arm.ask(seq)
-		for i, want := range sent.Data {
+	r, network, _ := serve(t, args...)
+	arm := newArm(t, network)
+	for seq := 1; seq <= demoRequests; seq++ {
+		chunk := arm.ask()
+		for i, want := range committed.Data {
 			if got := chunk.ChunkRobot.Data[i]; got-want > 1e-3 || want-got > 1e-3 {
 				t.Fatalf("request %d: value %d of the hard prefix = %v, want %v", seq, i, got, want)
 			}
@@ -720,7 +718,7 @@ func serveDemo(t *testing.T, args ...string) {
 	}
 	s := r.stop(syscall.SIGTERM)
 	select {
-	case e := <-arm.events:
+	case e := <-arm.Events:
 		if e.Code != wire.EventDraining || e.RetryAfterMs <= 0 || e.Text == "" {
 			t.Errorf("the robot got %+v, want a draining event", e)
 		}
@@ -789,16 +787,9 @@ func demoOpen(t *testing.T, uuid string) wire.SessionOpen {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return wire.SessionOpen{
-		ClientUUID:    uuid,
-		RobotType:     "so101",
-		FPS:           60,
-		ActionNames:   bundle.ActionNames,
-		CameraNames:   []string{"observation.images.top"},
-		StateDim:      len(bundle.StateNames),
-		SchemaVersion: wire.SchemaVersion,
-		RTCEnabled:    true,
-	}
+	open := stage.OpenOf(&bundle.Meta, uuid)
+	open.SessionEpoch = 0 // without a token
+	return open
 }
 
 func openSession(t *testing.T, network wire.Session, prefix string, o wire.SessionOpen) (ack wire.SessionAck) {
@@ -815,121 +806,64 @@ func openSession(t *testing.T, network wire.Session, prefix string, o wire.Sessi
 
 // arm is a robot that sends a request and waits for the chunk.
 type arm struct {
-	t       *testing.T
-	actions chan wire.ActionChunk
-	events  chan wire.Event
-	obs     wire.Publisher
-	body    wire.Observation
-	episode uint32
+	*stage.FakeRobot
+	t *testing.T
 }
 
-func newArm(t *testing.T, network wire.Session, prefix string) *arm {
+func newArm(t *testing.T, network wire.Session) *arm {
 	t.Helper()
-	return newArmNamed(t, network, prefix, "test-arm")
+	return newArmNamed(t, network, "test-arm")
 }
 
-func newArmNamed(t *testing.T, network wire.Session, prefix, uuid string) *arm {
+func newArmNamed(t *testing.T, network wire.Session, uuid string) *arm {
 	t.Helper()
-	bundle, err := policy.LoadBundle(filepath.Join(demo, "bundle"))
+	bundle, err := policy.LoadBundle(demo + "/bundle")
 	if err != nil {
 		t.Fatal(err)
 	}
-	a := joinArm(t, network, prefix, demoOpen(t, uuid))
-	encoder, err := jpeg.NewEncoder(90, jpeg.ChromaOfPicture)
-	if err != nil {
+	a := joinArm(t, network, stage.OpenOf(&bundle.Meta, uuid), bundle.ChunkSize)
+	if a.Observation, err = stage.ObservationOf(&bundle.Meta, 3); err != nil {
 		t.Skip(err)
 	}
-	defer encoder.Close()
-	camera := bundle.Cameras[0]
-	picture := make([]byte, jpeg.MaxSize(camera.W, camera.H, jpeg.Chroma420))
-	n, err := encoder.EncodeRGB(picture, make([]byte, camera.Bytes()), camera.W, camera.H)
+	a.Observation.State = []float32{40, -30, 90, 10, -40, 0}
+	a.Observation.PrefixRobot = committed
+	return a
+}
+
+// joinArm opens a session for chunks of that many rows.
+func joinArm(t *testing.T, network wire.Session, open wire.SessionOpen, rows int) *arm {
+	t.Helper()
+	r, err := stage.OpenFakeRobot(t.Context(), network, open, rows)
 	if err != nil {
 		t.Fatal(err)
 	}
-	a.body = wire.Observation{
-		State:               []float32{40, -30, 90, 10, -40, 0},
-		Images:              []wire.Image{{Name: "observation.images.top", Data: picture[:n]}},
-		InferenceDelaySteps: 3, PrefixRobot: a.prefix(),
-	}
-	return a
+	return &arm{r, t}
 }
 
-// joinArm opens a session.
-func joinArm(t *testing.T, network wire.Session, prefix string, open wire.SessionOpen) *arm {
-	t.Helper()
-	a := &arm{t: t, actions: make(chan wire.ActionChunk, 1), events: make(chan wire.Event, 8)}
-	if ack := openSession(t, network, prefix, open); !ack.Accepted {
-		t.Fatalf("ack = %+v", ack)
-	}
-	key, _ := wire.ActionKey(prefix, open.ClientUUID)
-	if _, err := network.Subscribe(key, a.receive); err != nil {
-		t.Fatal(err)
-	}
-	key, _ = wire.ObsKey(prefix, open.ClientUUID)
-	var err error
-	if a.obs, err = network.Publisher(key, wire.ObservationQoS); err != nil {
-		t.Fatal(err)
-	}
-	return a
-}
+// committed are an arm's committed actions: three rows near its state.
+var committed = wire.Matrix{Rows: 3, Cols: 6, Data: []float32{
+	40.5, -30, 90.5, 10, -40.5, 0,
+	41, -30, 91, 10, -41, 0,
+	41.5, -30, 91.5, 10, -41.5, 0,
+}}
 
-// prefix returns the arm's committed actions: three rows near its state.
-func (a *arm) prefix() wire.Matrix {
-	return wire.Matrix{Rows: 3, Cols: 6, Data: []float32{
-		40.5, -30, 90.5, 10, -40.5, 0,
-		41, -30, 91, 10, -41, 0,
-		41.5, -30, 91.5, 10, -41.5, 0,
-	}}
-}
-
-func (a *arm) receive(s wire.Sample) {
-	h, err := wire.ParseHeader(s.Attachment)
-	if err == nil && h.MsgType == wire.MsgEvent {
-		var e wire.Event
-		if err := wire.ParseEvent(&e, s.Payload); err != nil {
-			a.t.Error(err)
-		}
-		a.events <- e
-		return
-	}
-	var c wire.ActionChunk
-	if err == nil && h.MsgType == wire.MsgActionChunk {
-		err = wire.ParseActionChunk(&c, s.Payload)
-	}
-	if err != nil || h.MsgType != wire.MsgActionChunk || c.SeqIDEcho != h.SeqID {
-		a.t.Errorf("the server sent %+v %q, %v, want a chunk", h, s.Payload, err)
-	}
-	a.actions <- c
-}
-
-func (a *arm) ask(seq uint64) wire.ActionChunk {
+func (a *arm) ask() wire.ActionChunk {
 	a.t.Helper()
-	a.send(seq)
-	c := a.answer(seq)
-	if c.ChunkRobot.Rows != 50 || c.ChunkModel.Rows != 50 {
-		a.t.Fatalf("request %d got %dx%d", seq, c.ChunkRobot.Rows, c.ChunkRobot.Cols)
-	}
-	return c
+	a.send()
+	return a.answer()
 }
 
-func (a *arm) send(seq uint64) {
+func (a *arm) send() {
 	a.t.Helper()
-	h := wire.Header{SchemaVersion: wire.SchemaVersion, MsgType: wire.MsgObservation, SeqID: seq, EpisodeID: a.episode}
-	if err := a.obs.Put(wire.AppendObservation(nil, &a.body), wire.AppendHeader(nil, h)); err != nil {
+	if err := a.Send(); err != nil {
 		a.t.Fatal(err)
 	}
 }
 
-func (a *arm) answer(seq uint64) wire.ActionChunk {
+func (a *arm) answer() wire.ActionChunk {
 	a.t.Helper()
-	select {
-	case c := <-a.actions:
-		if c.SeqIDEcho != seq {
-			a.t.Fatalf("request %d got the answer to %d", seq, c.SeqIDEcho)
-		}
-		return c
-	case <-time.After(patience):
-		a.t.Fatalf("request %d got no answer", seq)
-		return wire.ActionChunk{}
+	if _, ok := a.Await(a.t.Context(), patience); !ok || a.Failures() > 0 {
+		a.t.Fatalf("request %d: answered %v, %d failures", a.Header.SeqID, ok, a.Failures())
 	}
+	return a.Chunk
 }

@@ -419,15 +419,15 @@ max_sessions: 24
 memory: %dMiB
 zenoh: {tls: {root_ca_certificate: %q, listen_certificate: %q, listen_private_key: %q, enable_mtls: true}}
 `, demoBundle(t), soakMemory>>20, ca.CA, cert, key)))
-	model := newArmNamed(t, network, prefix, "model")
-	model.ask(1)
+	model := newArmNamed(t, network, "model")
+	model.ask()
 	over, end := context.WithTimeout(t.Context(), *soakFor)
 	defer end()
 	s := &soak{
 		t:       t,
 		r:       r,
 		prefix:  prefix,
-		model:   model.body,
+		model:   model.Observation,
 		tls:     map[string]zenoh.Config{},
 		over:    over,
 		refused: map[string]int{},

@@ -10,6 +10,7 @@ import (
 
 	"github.com/edge-rt/edge-rt/policy"
 	"github.com/edge-rt/edge-rt/policy/safetensors"
+	"github.com/edge-rt/edge-rt/stage"
 	"github.com/edge-rt/edge-rt/stage/stagetest"
 	"github.com/edge-rt/edge-rt/wire"
 )
@@ -101,16 +102,9 @@ func TestTwoRobotsWithTwoTasks(t *testing.T) {
 		fmt.Sprintf("model: {repo_or_path: %q, id: toy/pi05}\n", dir)))
 	var arms [2]*arm
 	for i := range arms {
-		arms[i] = joinArm(t, network, prefix, wire.SessionOpen{
-			ClientUUID:    fmt.Sprintf("arm-%d", i),
-			RobotType:     "so101",
-			FPS:           bundle.FPS,
-			ActionNames:   bundle.ActionNames,
-			CameraNames:   []string{"observation.images.top"},
-			StateDim:      len(bundle.StateNames),
-			SchemaVersion: wire.SchemaVersion,
-			Task:          rows[i].task,
-		})
+		open := stage.OpenOf(&bundle.Meta, fmt.Sprintf("arm-%d", i))
+		open.Task = rows[i].task
+		arms[i] = joinArm(t, network, open, bundle.ChunkSize)
 	}
 	const rounds, change = 20, 10
 	camera := bundle.Cameras[0]
@@ -121,13 +115,13 @@ func TestTwoRobotsWithTwoTasks(t *testing.T) {
 			if i == 0 && seq >= change {
 				if seq == change { // arm-1 waits for its chunk meanwhile
 					reset(t, network, prefix, "arm-0", rows[1].task)
-					a.episode++
+					a.Header.EpisodeID++
 				}
-				told, a.body.Task = 1, rows[1].task
+				told, a.Observation.Task = 1, rows[1].task
 			}
 			seen[i] = &rows[told+2*int(seq%2)] // both rows with this task
-			a.body.State = seen[i].state
-			a.body.Images = []wire.Image{{
+			a.Observation.State = seen[i].state
+			a.Observation.Images = []wire.Image{{
 				Name:  "observation.images.top",
 				Codec: wire.Raw,
 				H:     camera.H,
@@ -135,10 +129,10 @@ func TestTwoRobotsWithTwoTasks(t *testing.T) {
 				C:     3,
 				Data:  seen[i].picture,
 			}}
-			a.send(seq)
+			a.send()
 		}
 		for i, a := range arms {
-			got := a.answer(seq).ChunkRobot.Data
+			got := a.answer().ChunkRobot.Data
 			if d := furthest(got,
 				want(fmt.Sprintf("arm-%d", i), seq, seen[i], seen[i])); !(d <= bundle.GoldenTol.ChunkRobot) {
 				t.Errorf("round %d: the chunk of arm-%d is %g away from the one of its task %q", seq, i, d,

@@ -70,24 +70,25 @@ func TestServesWhileNobodyReadsItsLog(t *testing.T) {
 			t.Fatalf("ack = %+v", ack)
 		}
 	}
-	arm := newArm(t, network, prefix)
-	for seq := uint64(1); seq <= 20; seq++ {
-		arm.ask(seq)
+	arm := newArm(t, network)
+	for range 20 {
+		arm.ask()
 	}
-	bad := wire.AppendHeader(nil, wire.Header{SchemaVersion: wire.SchemaVersion, MsgType: wire.MsgObservation,
-		SeqID: 21})
-	if err := arm.obs.Put([]byte{0x80}, bad); err != nil { // refused by the worker, which logs it
-		t.Fatal(err)
-	}
+	arm.Observation.State = nil // refused by the worker, which logs it
+	arm.send()
 	select {
-	case e := <-arm.events:
+	case e := <-arm.Events:
 		if e.Code != wire.EventBadObservation {
 			t.Errorf("event %+v, want bad_observation", e)
 		}
 	case <-time.After(patience):
 		t.Fatal("no answer to a bad observation")
 	}
-	arm.ask(22)
+	arm.Observation.State = committed.Data[:6]
+	arm.send()
+	if _, ok := arm.Await(t.Context(), patience); !ok {
+		t.Error("no answer to a good observation after it")
+	}
 	for _, page := range []string{"/healthz", "/readyz"} {
 		if code := r.get(page); code != http.StatusOK {
 			t.Errorf("%s = %d, want 200", page, code)
@@ -155,9 +156,9 @@ func TestEndsWhileNobodyTakesItsAudit(t *testing.T) {
 	rttest.RealTime(t)
 	_, stdout := fullPipe(t)
 	r := startUnread(t, stdout, nil, "--audit", "-")
-	network, prefix := r.dial()
-	arm := newArm(t, network, prefix)
-	arm.ask(1)
+	network, _ := r.dial()
+	arm := newArm(t, network)
+	arm.ask()
 	code, took := r.leave(syscall.SIGTERM)
 	if said := r.Log.String(); code != 1 || took > unreadLimit ||
 		!strings.Contains(said, "audit: nothing was taken for 1s") {
