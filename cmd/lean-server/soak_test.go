@@ -408,6 +408,7 @@ func leftover(before, now map[string]float64) string {
 // runs it for ten minutes.
 func TestSoak(t *testing.T) {
 	rttest.RealTime(t)
+	t.Parallel() // beside another test that mostly waits
 	if testing.Short() {
 		t.Skip("a minute")
 	}

@@ -28,6 +28,7 @@ func secured(t *testing.T, cert, key, more string) (manifest string) {
 // renewed files make it ready again. Files that do not match are reported, too.
 func TestCertificatesWhileServing(t *testing.T) {
 	rttest.RealTime(t)
+	t.Parallel()
 	ca := endpointtest.New(t)
 	folder := t.TempDir()
 	cert, key := filepath.Join(folder, "tls.crt"), filepath.Join(folder, "tls.key")
