@@ -40,7 +40,8 @@ func TestMemoryUnderAttack(t *testing.T) {
 			x.Close()
 			now, peak := zenohtest.Resident(t, pid)
 			t.Logf("idle %d MB, at the end %d MB, at most %d MB above idle; %d chunks in %.1f s, %d links refused",
-				idle>>20, now>>20, (peak-idle)>>20, arm.Header.SeqID-asked, time.Since(began).Seconds(), x.Refused.Load())
+				idle>>20, now>>20, (peak-idle)>>20, arm.Header.SeqID-asked, time.Since(began).Seconds(),
+				x.Refused.Load())
 			if peak-idle > zenohtest.MemoryBound {
 				t.Errorf("%d MB above idle, want at most %d", (peak-idle)>>20, zenohtest.MemoryBound>>20)
 			}
