@@ -6,55 +6,6 @@ import (
 	"testing"
 )
 
-func TestPopRunsStepsInOrder(t *testing.T) {
-	s := newSchedule(4, 1)
-	if action := pop(s); action != nil || s.n != -1 {
-		t.Fatalf("pop() of an empty schedule = %v with n %d, want nil with -1", action, s.n)
-	}
-	merge(s, ramp(1, 0, 4, 10))
-	for i := range 4 {
-		action := pop(s)
-		if action == nil || action[0] != 10+float32(i) || s.n != int64(i) {
-			t.Errorf("pop() %d = %v with n %d, want %d", i, action, s.n, 10+i)
-		}
-	}
-	if action := pop(s); action != nil || s.n != 3 {
-		t.Errorf("pop() past the end = %v with n %d, want nil with 3", action, s.n)
-	}
-}
-
-// An idle start wastes no row: the first chunk was asked for at n = -1 and its row 0 runs, however
-// late it comes.
-func TestLateFirstChunkLosesNothing(t *testing.T) {
-	s := newSchedule(4, 1)
-	step := s.n + 1
-	for range 30 {
-		pop(s)
-	}
-	if r := merge(s, ramp(1, step, 4, 0)); r.Outcome != Joined || r.stored != 4 || r.Delay != 0 {
-		t.Errorf("Merge of the first chunk = %+v, want 4 rows stored at delay 0", r)
-	}
-}
-
-func TestExecutedRowsFallAwayByIndex(t *testing.T) {
-	s := newSchedule(8, 1)
-	merge(s, ramp(1, 0, 8, 0))
-	pop(s)
-	step := s.n + 1 // 1
-	for range 3 {
-		pop(s) // 1, 2, 3 run while the request is under way
-	}
-	r := merge(s, ramp(2, step, 8, 100))
-	if r.Outcome != Joined || r.Delay != 3 || r.stored != 5 || r.Overlap != 4 || r.MaxL2 != 99 {
-		t.Errorf("Merge = %+v, want delay 3, 5 stored, 4 overlapping by 99", r)
-	}
-	action := pop(s)
-	want := Provenance{Seq: 2, Index: 3, Delay: 3}
-	if action[0] != 103 || s.last != want {
-		t.Errorf("next action %v of %+v, want 103 of %+v", action[0], s.last, want)
-	}
-}
-
 func TestMergeRefuses(t *testing.T) {
 	bad := func(change func(*Chunk)) *Chunk {
 		c := ramp(9, 2, 4, 0)
@@ -106,43 +57,6 @@ func TestMergeRefuses(t *testing.T) {
 	}
 }
 
-func TestOldActionsNeverRun(t *testing.T) {
-	s := newSchedule(4, 1)
-	c := ramp(1, 0, 4, 0)
-	c.source = 1000
-	merge(s, c)
-	if action, age, tooOld := s.pop(0, 1000+100, 100); action == nil || tooOld || age != 100 {
-		t.Errorf("pop() at the limit = %v, too old %v at age %v, want an action at 100", action, tooOld, age)
-	}
-	if action, age, tooOld := s.pop(1, 1000+101, 100); action != nil || !tooOld || age != 101 || s.n != 0 {
-		t.Errorf("pop() past the limit = %v, too old %v at age %v with n %d, want too old at 101 with n 0", action,
-			tooOld, age, s.n)
-	}
-	if s.size() != 0 || s.live != 0 {
-		t.Errorf("size() = %d of %d, want 0 of 0", s.size(), s.live)
-	}
-	// The trigger now sees an empty schedule and asks again.
-	c = ramp(2, s.n+1, 4, 50)
-	c.source = 1090
-	merge(s, c)
-	if action, _, _ := s.pop(1, 1102, 100); action == nil || action[0] != 50 || s.n != 1 {
-		t.Errorf("pop() after a new chunk = %v with n %d, want 50 with n 1", action, s.n)
-	}
-}
-
-// A gap starves the arm until a chunk closes it.
-func TestGapStarves(t *testing.T) {
-	s := newSchedule(4, 1)
-	merge(s, ramp(1, 2, 3, 20))
-	if action := pop(s); action != nil || s.size() != 0 {
-		t.Fatalf("pop() before a gap = %v with size %d, want nil with 0", action, s.size())
-	}
-	merge(s, ramp(2, 0, 2, 0))
-	if s.size() != 5 {
-		t.Errorf("size() with the gap closed = %d, want 5", s.size())
-	}
-}
-
 func TestCopyPrefix(t *testing.T) {
 	s := newSchedule(4, 2)
 	c := &Chunk{Key: 1, Rows: 4, DOF: 2,
@@ -168,19 +82,6 @@ func TestCopyPrefix(t *testing.T) {
 	merge(s, &Chunk{Key: 3, step: 4, Rows: 1, DOF: 2, Robot: []float32{5, 6}, Model: []float32{.5, .6}})
 	if rows, known := s.copyPrefix(robot, model, 4); rows != 4 || known != 2 {
 		t.Errorf("copyPrefix = %d robot rows, %d model rows with a gap, want 4, 2", rows, known)
-	}
-}
-
-func TestClearKeepsStepAndRequest(t *testing.T) {
-	s := newSchedule(4, 1)
-	merge(s, ramp(3, 0, 4, 0))
-	pop(s)
-	s.clear()
-	if s.size() != 0 || s.n != 0 || s.n+1 != 1 {
-		t.Errorf("after clear size %d, n %d, next %d, want 0, 0, 1", s.size(), s.n, s.n+1)
-	}
-	if got := merge(s, ramp(2, 0, 4, 0)).Outcome; got != older {
-		t.Errorf("Merge of an older request after clear = %v, want older", got)
 	}
 }
 

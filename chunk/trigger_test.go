@@ -25,52 +25,6 @@ func unseeded() *jacobsonKarels {
 	return &jacobsonKarels{initial: 20.0 / 60, alpha: defaultAlpha, beta: defaultBeta, k: defaultK}
 }
 
-func TestFirstRequestLeavesAtOnce(t *testing.T) {
-	d := newTrigger(unseeded())
-	if fire, delay := d.onTick(0); !fire || delay != 0 {
-		t.Errorf("onTick(0) = %v, %d, want fire with delay 0: nothing can be conditioned", fire, delay)
-	}
-	if d.cooldown != 21 {
-		t.Errorf("cooldown %d, want s_min + epsilon = 21 while no latency is known", d.cooldown)
-	}
-}
-
-func TestTriggerWaitsForSMin(t *testing.T) {
-	d := newTrigger(fixed(0.05))
-	for _, tt := range []struct {
-		size int
-		want bool
-	}{{50, false}, {31, false}, {30, true}} {
-		if fire, _ := d.onTick(tt.size); fire != tt.want {
-			t.Errorf("onTick(%d) = %v, want %v", tt.size, fire, tt.want)
-		}
-	}
-}
-
-func TestLostChunkIsAskedForAgain(t *testing.T) {
-	d := newTrigger(fixed(0.1)) // 6 ticks
-	var fired []int
-	for tick := range 17 {
-		if fire, _ := d.onTick(20 - tick); fire {
-			fired = append(fired, tick)
-		}
-	}
-	if len(fired) != 3 || fired[1] != 8 || fired[2] != 16 {
-		t.Errorf("requests on ticks %v, want [0 8 16]", fired)
-	}
-	// Ticks without a valid observation count down but do not fire.
-	for range 7 {
-		d.onTickWithoutObservation()
-	}
-	if fire, _ := d.onTick(0); !fire {
-		t.Errorf("onTick after %d ticks without an observation does not fire", 7)
-	}
-	d.askNow()
-	if fire, _ := d.onTick(0); !fire {
-		t.Errorf("onTick after askNow does not fire")
-	}
-}
-
 // After a break the actions left are older than their number suggests, so the next tick asks even
 // with a full schedule, and only that tick. The original does not ask.
 func TestAskNowAsksWhateverIsLeft(t *testing.T) {
@@ -91,18 +45,6 @@ func TestAskNowAsksWhateverIsLeft(t *testing.T) {
 	o.RequestNow()
 	if o.cooldown != 21 || o.OnTick(0, nil, &ask) {
 		t.Errorf("the original asks with 45 of 50 left, cooldown %d", o.cooldown)
-	}
-}
-
-// Servers are warm before they accept a session: the first answer is a sample like all others.
-func TestTheFirstAnswerTeaches(t *testing.T) {
-	d := newTrigger(unseeded())
-	if d.estimate() != 20 {
-		t.Errorf("estimate before the first answer %d, want 20", d.estimate())
-	}
-	d.latency.observe(0.1)
-	if d.estimate() != 6 {
-		t.Errorf("estimate after 100 ms %d, want 6", d.estimate())
 	}
 }
 

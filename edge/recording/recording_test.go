@@ -50,6 +50,18 @@ func opened(t *testing.T, cfg Config) *Recording {
 	return r
 }
 
+// written lets a record write what it holds, and reads its folder.
+func written(t *testing.T, r *Recording, dir string, v record.Visitor) {
+	t.Helper()
+	var stop atomic.Bool
+	stop.Store(true)
+	r.Recorder.Collect()
+	r.Recorder.Write(&stop)
+	if _, err := record.ReadFolder(dir, v); err != nil {
+		t.Fatal(err)
+	}
+}
+
 // Goal: with --record all the log reports once that files of this run are deleted; the summary
 // counts them.
 func TestWhatIsDeletedIsSaid(t *testing.T) {
@@ -92,17 +104,11 @@ func TestConnectionsAreRecorded(t *testing.T) {
 	}
 	r.Notice(wire.Event{Code: wire.EventDraining, Text: "open elsewhere", Seq: 7})
 	r.Operator("reset", errors.New("the tick does not answer"))
-	r.Recorder.Collect()
-	var stop atomic.Bool
-	stop.Store(true)
-	r.Recorder.Write(&stop)
 	var got []string
-	if _, err := record.ReadFolder(cfg.Dir, record.Visitor{Event: func(m *record.Event) error {
+	written(t, r, cfg.Dir, record.Visitor{Event: func(m *record.Event) error {
 		got = append(got, fmt.Sprint(m.Kind, " ", event.Code(m.Code) == event.LinkUp, " ", m.A, " ", m.B))
 		return nil
-	}}); err != nil {
-		t.Fatal(err)
-	}
+	}})
 	down := func(why event.Why) string { return fmt.Sprint("link false ", int64(why), " 0") }
 	up := "link true 0 0"
 	want := []string{up, down(event.WhyClosed), down(event.WhyRefused), down(event.WhyUnreachable), up,
@@ -163,10 +169,7 @@ func TestFaultsSave(t *testing.T) {
 		cfg := config(record.Ring, t.TempDir())
 		r := opened(t, cfg)
 		r.Event(event.Event{At: cfg.Clock.Now(), Code: code}, slog.LevelWarn, nil)
-		var stop atomic.Bool
-		stop.Store(true)
-		r.Recorder.Collect()
-		r.Recorder.Write(&stop)
+		written(t, r, cfg.Dir, record.Visitor{})
 		faults := []event.Code{event.TickOverrun, event.BusLost, event.JointFrozen, event.JointHeld,
 			event.JointOverloaded, event.JointBlind, event.JointLimp, event.JointStalled}
 		if saved := r.Stats().Saves; saved != 0 != slices.Contains(faults, code) || code.Kind() == "" {

@@ -34,7 +34,7 @@ func TestLeRobotTakesIt(t *testing.T) {
 			}
 			pictures := t.TempDir()
 			shown(t, s, cfg.Out, pictures)
-			args := []string{"../tools/dataset/judge.py", cfg.Out, pictures}
+			args := []string{"../../tools/dataset/judge.py", cfg.Out, pictures}
 			made := filepath.Join(t.TempDir(), "made")
 			if codec == "h264" {
 				args = append(args, "--tools", "--keep", made)
