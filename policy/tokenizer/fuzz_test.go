@@ -57,7 +57,7 @@ func FuzzEncode(f *testing.F) {
 	f.Fuzz(func(t *testing.T, task string) {
 		for name, tok := range toks {
 			ids, err := tok.Encode(task)
-			if (err == nil) != (utf8.ValidString(task) && len(task) <= MaxTaskBytes) && len(task) < maxLen/4 {
+			if (err == nil) != (utf8.ValidString(task) && len(task) <= maxTaskBytes) && len(task) < maxLen/4 {
 				t.Errorf("%s: Encode(%q): %v", name, task, err)
 			}
 			if again, _ := tok.Encode(task); !slices.Equal(ids, again) {

@@ -50,10 +50,10 @@ func TestTooLongATaskIsRefused(t *testing.T) {
 	if _, err := tok.Prompt("12345"); err == nil || err.Error() != want {
 		t.Errorf("Prompt of five tokens: %v, want %s", err, want)
 	}
-	if _, err := tok.Prompt(strings.Repeat("a", MaxTaskBytes)); err == nil || !strings.Contains(err.Error(), "tokens") {
+	if _, err := tok.Prompt(strings.Repeat("a", maxTaskBytes)); err == nil || !strings.Contains(err.Error(), "tokens") {
 		t.Errorf("Prompt of the longest text: %v, want its tokens counted", err)
 	}
-	if _, err := tok.Prompt(strings.Repeat("a", MaxTaskBytes+1)); err == nil ||
+	if _, err := tok.Prompt(strings.Repeat("a", maxTaskBytes+1)); err == nil ||
 		!strings.Contains(err.Error(), "4097 bytes, want at most 4096") {
 		t.Errorf("Prompt of too many bytes: %v, want it refused", err)
 	}
@@ -200,7 +200,7 @@ func TestLongTasksAreQuick(t *testing.T) {
 	for name, tok := range toks {
 		for _, part := range []string{"a", "e", "-", " ", "\n", "<", "1", "ab", "the ", "▁", "的", "\u0301", "🤖",
 			"<image"} {
-			text := strings.Repeat(part, MaxTaskBytes/len(part))
+			text := strings.Repeat(part, maxTaskBytes/len(part))
 			quarter := text[:len(part)*(len(text)/len(part)/4)]
 			whole, fourth := time.Hour, time.Hour
 			for range 10 {

@@ -67,7 +67,7 @@ func (s *Spec) Check(stateDim int) error {
 		return fmt.Errorf("tokenizer: pad_id is %d, want a token's id", s.PadID)
 	case s.BOSID != nil && (*s.BOSID < 0 || *s.BOSID > math.MaxInt32):
 		return fmt.Errorf("tokenizer: bos_id is %d, want a token's id, or none", *s.BOSID)
-	case strings.Count(s.Template, taskMark) != 1 || len(s.Template) > MaxTaskBytes:
+	case strings.Count(s.Template, taskMark) != 1 || len(s.Template) > maxTaskBytes:
 		return fmt.Errorf("tokenizer: template is %.80q, want %s in it once", s.Template, taskMark)
 	}
 	if s.State == nil {

@@ -47,8 +47,8 @@ import (
 	"github.com/edge-rt/edge-rt/internal/userfile"
 )
 
-// MaxTaskBytes is the longest task.
-const MaxTaskBytes = 4096
+// maxTaskBytes is the longest task.
+const maxTaskBytes = 4096
 
 // Bounds of the declarations in a tokenizer's file. Gemma's has 262,144 pieces and 580,604 merges
 // in 33 MB; the rest is reserve.
@@ -141,10 +141,10 @@ func tooLong(got, allowed int, why string) error {
 	return fmt.Errorf("task has %d tokens%s, this policy reads at most %d: shorten it", got, why, allowed)
 }
 
-// checkTask refuses bytes that Python does not accept as text, and tasks longer than MaxTaskBytes.
+// checkTask refuses bytes that Python does not accept as text, and tasks longer than maxTaskBytes.
 func checkTask(task string) error {
-	if len(task) > MaxTaskBytes {
-		return fmt.Errorf("task has %d bytes, want at most %d", len(task), MaxTaskBytes)
+	if len(task) > maxTaskBytes {
+		return fmt.Errorf("task has %d bytes, want at most %d", len(task), maxTaskBytes)
 	}
 	for i := 0; i < len(task); {
 		r, n := utf8.DecodeRuneInString(task[i:])

@@ -84,7 +84,7 @@ func write(cfg ShowConfig, in *os.File) (seen Seen, err error) {
 		return seen, unwritten(cfg.HTML, err)
 	}
 	defer os.Remove(out.Name())
-	if seen, err = WriteHTML(out, in, filepath.Base(cfg.File)); err != nil {
+	if seen, err = writeHTML(out, in, filepath.Base(cfg.File)); err != nil {
 		out.Close()
 		return seen, exit.With(exit.Config, fmt.Errorf("%s: %w", cfg.File, err))
 	}

@@ -59,9 +59,9 @@ func (s *scan) note(at rt.Instant) {
 	s.first, s.last = min(s.first, at), max(s.last, at)
 }
 
-// WriteHTML writes a self-contained page that shows a record; the page loads no other file.
-// WriteHTML reads in twice.
-func WriteHTML(out io.Writer, in io.ReadSeeker, title string) (Seen, error) {
+// writeHTML writes a self-contained page that shows a record; the page loads no other file.
+// writeHTML reads in twice.
+func writeHTML(out io.Writer, in io.ReadSeeker, title string) (Seen, error) {
 	var s scan
 	info, err := record.Read(in, record.Visitor{
 		Tick:    func(m *record.Tick) error { s.note(m.At); s.seen.Ticks++; return nil },

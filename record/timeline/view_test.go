@@ -90,7 +90,7 @@ func show(t *testing.T, file string) (page string, s shown, seen Seen) {
 	must(t, err)
 	defer in.Close()
 	var out strings.Builder
-	if seen, err = WriteHTML(&out, in, filepath.Base(file)); err != nil {
+	if seen, err = writeHTML(&out, in, filepath.Base(file)); err != nil {
 		t.Fatal(err)
 	}
 	page = out.String()

@@ -27,8 +27,8 @@ type auditKey struct {
 	seq     uint64
 }
 
-// AuditLine is the server's line about one request.
-type AuditLine struct {
+// auditLine is the server's line about one request.
+type auditLine struct {
 	At        time.Time `json:"ts"`
 	SessionID string    `json:"session_id"`
 	Epoch     uint32    `json:"session_epoch"`
@@ -48,12 +48,12 @@ type Audit struct {
 	Lines   int // of the file
 	Matched int // of this robot's sessions
 	Broken  int // lines that cannot be parsed
-	lines   map[auditKey]*AuditLine
+	lines   map[auditKey]*auditLine
 	ids     map[string]bool // sessions with at least one line
 }
 
-// ReadAudit reads the lines of lean-server's --audit, and keeps those of the sessions of l.
-func ReadAudit(r io.Reader, l *Log) (*Audit, error) {
+// readAudit reads the lines of lean-server's --audit, and keeps those of the sessions of l.
+func readAudit(r io.Reader, l *Log) (*Audit, error) {
 	ours := map[string]bool{}
 	for _, s := range l.sessions {
 		ours[s.ID] = true
@@ -64,7 +64,7 @@ func ReadAudit(r io.Reader, l *Log) (*Audit, error) {
 		}
 	}
 	delete(ours, "")
-	a := &Audit{lines: map[auditKey]*AuditLine{}, ids: map[string]bool{}}
+	a := &Audit{lines: map[auditKey]*auditLine{}, ids: map[string]bool{}}
 	lines := bufio.NewScanner(r)
 	lines.Buffer(make([]byte, 0, maxAuditLine), maxAuditLine)
 	for lines.Scan() {
@@ -72,7 +72,7 @@ func ReadAudit(r io.Reader, l *Log) (*Audit, error) {
 			continue
 		}
 		a.Lines++
-		var line AuditLine
+		var line auditLine
 		if json.Unmarshal(lines.Bytes(), &line) != nil || line.SessionID == "" {
 			a.Broken++
 			continue
@@ -98,7 +98,7 @@ func ReadAudit(r io.Reader, l *Log) (*Audit, error) {
 
 // of returns the line about a request, nil without one. known reports that the file has lines of
 // the request's session, so that a line of the request is to be expected.
-func (a *Audit) of(q *request) (line *AuditLine, known bool) {
+func (a *Audit) of(q *request) (line *auditLine, known bool) {
 	if a == nil || q.Session == nil {
 		return nil, false
 	}
@@ -107,7 +107,7 @@ func (a *Audit) of(q *request) (line *AuditLine, known bool) {
 }
 
 // evidence returns the line in words. at is the instant at which the chunk came or was due.
-func (line *AuditLine) evidence(at rt.Instant) Evidence {
+func (line *auditLine) evidence(at rt.Instant) Evidence {
 	text := fmt.Sprintf("the server's audit: request %d waited %.0f ms, took %.0f ms to decode and %.0f ms to "+
 		"compute, %.0f ms in all: %s", line.Seq, line.QueueWait, line.Decode, line.Inference, line.Service,
 		line.Outcome)

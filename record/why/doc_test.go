@@ -12,7 +12,7 @@ func TestCausesAreDocumented(t *testing.T) {
 	_, rest, _ := strings.Cut(string(page), "## The causes\n")
 	table, _, _ := strings.Cut(rest, "\n## ")
 	var want strings.Builder
-	for _, c := range Causes {
+	for _, c := range causes {
 		fmt.Fprintf(&want, "| `%s` | %s |\n", c.Cause, c.Description)
 	}
 	if !strings.HasSuffix(strings.TrimSpace(table)+"\n", "|---|---|\n"+want.String()) {

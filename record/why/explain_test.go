@@ -30,7 +30,7 @@ type story struct {
 const tickTime = second / 60
 
 func newStory() *story {
-	s := &story{Log: NewLog(), now: 100 * second, episode: 1}
+	s := &story{Log: newLog(), now: 100 * second, episode: 1}
 	s.v = s.Visitor()
 	s.open("s-1", 1, "box-1")
 	return s
@@ -774,7 +774,7 @@ func TestCauses(t *testing.T) {
 			var a *Audit
 			if tt.audit != "" {
 				var err error
-				a, err = ReadAudit(strings.NewReader(tt.audit), s.Log)
+				a, err = readAudit(strings.NewReader(tt.audit), s.Log)
 				must(t, err)
 			}
 			found := s.explain(a)
@@ -816,7 +816,7 @@ func TestEveryCauseIsFound(t *testing.T) {
 		}
 	}
 	apart := []Cause{Unknown, OutsideRange}
-	for _, c := range Causes {
+	for _, c := range causes {
 		if !found[c.Cause] && !slices.Contains(apart, c.Cause) {
 			t.Errorf("no case finds %s", c.Cause)
 		}
@@ -880,11 +880,11 @@ func TestAuditFilesOfOthersAreRefused(t *testing.T) {
 		strings.Repeat("x", maxAuditLine+1):     "line 1 has more than",
 		`{"a": 1}` + "\n" + `{"session_id": 7}`: "no audit line in its 2 lines",
 	} {
-		if _, err := ReadAudit(strings.NewReader(text), s.Log); err == nil || !strings.Contains(err.Error(), want) {
+		if _, err := readAudit(strings.NewReader(text), s.Log); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%.20q: %v, want %q", text, err, want)
 		}
 	}
-	a, err := ReadAudit(strings.NewReader(auditOf(1)+"torn{"), s.Log)
+	a, err := readAudit(strings.NewReader(auditOf(1)+"torn{"), s.Log)
 	if err != nil || a.Lines != 3 || a.Matched != 1 || a.Broken != 1 {
 		t.Errorf("%+v, %v, want 3 lines, 1 of this robot, 1 broken", a, err)
 	}
@@ -915,7 +915,7 @@ func FuzzReadAudit(f *testing.F) {
 	s := newStory()
 	s.well()
 	f.Fuzz(func(t *testing.T, data []byte) {
-		a, err := ReadAudit(bytes.NewReader(data), s.Log)
+		a, err := readAudit(bytes.NewReader(data), s.Log)
 		if err == nil && (a.Matched > a.Lines || a.Broken > a.Lines) {
 			t.Errorf("%+v", a)
 		}

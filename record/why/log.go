@@ -144,8 +144,8 @@ type Log struct {
 	firstWaits bool // no action has run yet
 }
 
-// NewLog returns an empty Log.
-func NewLog() *Log {
+// newLog returns an empty Log.
+func newLog() *Log {
 	return &Log{
 		Run:        map[string]string{},
 		bySeq:      map[uint64]*request{},

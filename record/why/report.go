@@ -235,7 +235,7 @@ func readFile(name string, v record.Visitor) (info record.Info, writing bool, er
 
 // ReadRun reads the files of one run.
 func ReadRun(names []string) (*Log, File, error) {
-	l := NewLog()
+	l := newLog()
 	file := File{Name: filepath.Base(names[0])}
 	for _, n := range names {
 		info, writing, err := readFile(n, l.Visitor())
@@ -330,7 +330,7 @@ func OpenAudit(name string, l *Log) (*Audit, error) {
 		return nil, exit.Errorf(exit.Usage, "--audit: %w", err)
 	}
 	defer f.Close()
-	a, err := ReadAudit(f, l)
+	a, err := readAudit(f, l)
 	if err != nil {
 		return nil, exit.Errorf(exit.Usage, "--audit %s: %w", name, err)
 	}
@@ -422,18 +422,18 @@ func (r *Report) Write(w io.Writer) error {
 
 // sum counts the findings by kind and by cause.
 func (r *Report) sum() string {
-	var kinds, causes []string
-	for _, k := range Kinds {
+	var byKind, byCause []string
+	for _, k := range kinds {
 		if n := r.Kinds[string(k)]; n > 0 {
-			kinds = append(kinds, fmt.Sprintf("%s %d", k, n))
+			byKind = append(byKind, fmt.Sprintf("%s %d", k, n))
 		}
 	}
-	for _, c := range Causes {
+	for _, c := range causes {
 		if n := r.Causes[string(c.Cause)]; n > 0 {
-			causes = append(causes, fmt.Sprintf("%s %d", c.Cause, n))
+			byCause = append(byCause, fmt.Sprintf("%s %d", c.Cause, n))
 		}
 	}
-	return fmt.Sprintf("%d findings: %s\ncauses: %s", r.all, strings.Join(kinds, ", "), strings.Join(causes, ", "))
+	return fmt.Sprintf("%d findings: %s\ncauses: %s", r.all, strings.Join(byKind, ", "), strings.Join(byCause, ", "))
 }
 
 const clockMillis = "15:04:05.000"

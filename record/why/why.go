@@ -32,13 +32,13 @@ const (
 	Exit    Kind = "exit"    // an end that no operator requested
 )
 
-// Kinds lists all kinds.
-var Kinds = []Kind{Stutter, Stale, Hold, Overrun, Jump, Warning, Exit}
+// kinds lists all kinds.
+var kinds = []Kind{Stutter, Stale, Hold, Overrun, Jump, Warning, Exit}
 
 // Cause is the cause of a fault. Scripts rely on the words.
 type Cause string
 
-// The causes. Causes describes each in a sentence.
+// The causes. Variable causes describes each in a sentence.
 const (
 	LinkLost       Cause = "link-lost"
 	LinkSilent     Cause = "link-silent"
@@ -108,8 +108,8 @@ const (
 	Unknown   Cause = "unknown"
 )
 
-// Causes lists all causes with their descriptions, in the order of docs/why.md.
-var Causes = []struct {
+// causes lists all causes with their descriptions, in the order of docs/why.md.
+var causes = []struct {
 	Cause
 	Description string
 }{
@@ -211,7 +211,7 @@ func found(kind Kind, cause Cause, from, to rt.Instant, evidence ...Evidence) Fi
 
 // Description returns the description of a cause; empty for an unknown cause.
 func (c Cause) Description() string {
-	for _, e := range Causes {
+	for _, e := range causes {
 		if e.Cause == c {
 			return e.Description
 		}

@@ -27,25 +27,25 @@ const (
 	writeLimit  = time.Second // for a client to read the answer to its request
 )
 
-// ErrSocket means that a world cannot be shown at a path.
-var ErrSocket = errors.New("scene: no place for a socket")
+// errSocket means that a world cannot be shown at a path.
+var errSocket = errors.New("scene: no place for a socket")
 
 // Listen opens the socket at path. It replaces a socket that a killed process has left, and refuses
 // a socket at which another process answers.
 func Listen(path string) (net.Listener, error) {
 	if info, err := os.Lstat(path); err == nil {
 		if info.Mode()&os.ModeSocket == 0 {
-			return nil, fmt.Errorf("%w: %s exists and is no socket", ErrSocket, path)
+			return nil, fmt.Errorf("%w: %s exists and is no socket", errSocket, path)
 		}
 		if c, err := net.DialTimeout("unix", path, answerLimit); err == nil {
 			c.Close()
-			return nil, fmt.Errorf("%w: another simulator shows its world at %s", ErrSocket, path)
+			return nil, fmt.Errorf("%w: another simulator shows its world at %s", errSocket, path)
 		}
 		os.Remove(path)
 	}
 	l, err := net.Listen("unix", path)
 	if err != nil {
-		return nil, fmt.Errorf("%w: %w", ErrSocket, err)
+		return nil, fmt.Errorf("%w: %w", errSocket, err)
 	}
 	return l, nil
 }

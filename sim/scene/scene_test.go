@@ -110,13 +110,13 @@ func TestPlacesForTheSocket(t *testing.T) {
 		t.Fatal("the old socket is gone already")
 	}
 	shown(t, path)
-	if _, err := Listen(path); !errors.Is(err, ErrSocket) || !strings.Contains(err.Error(), "another simulator") {
+	if _, err := Listen(path); !errors.Is(err, errSocket) || !strings.Contains(err.Error(), "another simulator") {
 		t.Errorf("Listen() where a world is shown = %v", err)
 	}
 	file := filepath.Join(dir, "file")
 	must(t, os.WriteFile(file, []byte("kept"), 0o600))
-	if _, err := Listen(file); !errors.Is(err, ErrSocket) {
-		t.Errorf("Listen() at a file = %v, want %v", err, ErrSocket)
+	if _, err := Listen(file); !errors.Is(err, errSocket) {
+		t.Errorf("Listen() at a file = %v, want %v", err, errSocket)
 	}
 	if text, _ := os.ReadFile(file); string(text) != "kept" {
 		t.Errorf("the file is %q now", text)
