@@ -8,9 +8,7 @@ import (
 	"github.com/edge-rt/edge-rt/camera/v4l2"
 	"github.com/edge-rt/edge-rt/edge/capture"
 	"github.com/edge-rt/edge-rt/edge/device"
-	"github.com/edge-rt/edge-rt/edge/event"
 	"github.com/edge-rt/edge-rt/internal/exit"
-	"github.com/edge-rt/edge-rt/record"
 	"github.com/edge-rt/edge-rt/sim"
 	"github.com/edge-rt/edge-rt/wire"
 )
@@ -55,7 +53,6 @@ func (e *Edge) openCameras(ctx context.Context) error {
 			cam.SetLive(*c.Live)
 		}
 		e.cameras = append(e.cameras, cam)
-		e.cameraWaits = append(e.cameraWaits, waitLog{what: "pictures of camera " + c.Name})
 		v, err := capture.NewEncoder(cam, c, d)
 		if err != nil {
 			return err
@@ -113,31 +110,6 @@ func (e *Edge) trainedSize(name string) (w, h int) {
 		}
 	}
 	return 0, 0
-}
-
-// reportCameras logs when a camera has given no picture for its max-age, and when it gives pictures
-// again.
-func (e *Edge) reportCameras() {
-	for i, cam := range e.cameras {
-		w := &e.cameraWaits[i]
-		if err := cam.Err(); err != nil {
-			if w.last == "" {
-				e.recording.Note(event.CameraSilent, record.LevelWarning, int64(i), 0,
-					"camera "+cam.Name+" gives no usable picture: "+err.Error())
-			}
-			w.log(e, err)
-		} else if w.last != "" {
-			w.last = ""
-			e.log.Info("camera " + cam.Name + " gives pictures again")
-			e.recording.Note(event.CameraBack, record.LevelInfo, int64(i), 0,
-				"camera "+cam.Name+" gives pictures again")
-		}
-		if !w.spoilt && cam.Spoilt() {
-			w.spoilt = true
-			e.recording.Note(event.CameraSpoilt, record.LevelInfo, int64(i), 0,
-				"camera "+cam.Name+": pictures have stray bytes, or parts missing")
-		}
-	}
 }
 
 // cameraErrors lists the cameras without usable pictures, for the end of a sentence.

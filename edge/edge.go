@@ -67,8 +67,7 @@ type Edge struct {
 	clock    rt.Clock
 	log      *slog.Logger
 	robot    robot.Robot
-	joints   []string // by bit set of joints: the names of robot.Joints, for the log
-	resume   string   // instruction to the operator after a motor has restarted
+	resume   string // instruction to the operator after a motor has restarted
 	identity *operator.Identity
 	notifier *notify.Notifier
 	firstRun bool            // the bundle has never run on this arm
@@ -88,6 +87,7 @@ type Edge struct {
 	commands     *operator.Panel
 	recording    *recording.Recording // nil: nothing is recorded
 	episodes     *episode.Episodes
+	reporter     recording.Reporter
 	housekeeping housekeeping
 
 	stuck bool // a thread did not end: resources that it may use are not closed
@@ -96,17 +96,16 @@ type Edge struct {
 
 // devices are the arm and the cameras.
 type devices struct {
-	arm         *hotplug.Arm
-	leaderArm   *hotplug.Arm   // nil: no leader
-	leader      *leader.Leader // nil: no leader
-	simBus      *servosim.Bus  // nil on hardware
-	world       *sim.Live      // nil on hardware
-	still       *sim.Live      // scene of simulated cameras on a real bus
-	files       []openedFile   // the cameras that play files
-	cameras     []*capture.Camera
-	encoders    []*capture.Encoder // each camera's
-	missing     atomic.Int32       // cameras without a first picture; their threads write it
-	cameraWaits []waitLog          // each camera's; owner: the housekeeping goroutine
+	arm       *hotplug.Arm
+	leaderArm *hotplug.Arm   // nil: no leader
+	leader    *leader.Leader // nil: no leader
+	simBus    *servosim.Bus  // nil on hardware
+	world     *sim.Live      // nil on hardware
+	still     *sim.Live      // scene of simulated cameras on a real bus
+	files     []openedFile   // the cameras that play files
+	cameras   []*capture.Camera
+	encoders  []*capture.Encoder // each camera's
+	missing   atomic.Int32       // cameras without a first picture; their threads write it
 }
 
 type openedFile struct {
@@ -201,8 +200,6 @@ type waitLog struct {
 	what string
 	last string // the reason logged last; empty: the device is present
 	at   rt.Instant
-
-	spoilt bool // the event CameraSpoilt of this camera is recorded
 }
 
 func (w *waitLog) log(e *Edge, err error) {

@@ -48,7 +48,7 @@ func (e *Edge) look(now rt.Instant) {
 	} else {
 		w.away.last = ""
 	}
-	e.reportCameras()
+	e.reporter.ReportCameras(now, e.cameras)
 	if e.cfg.Status != nil && now >= w.nextLine {
 		e.cfg.Status.Write(w.line.format(e, now))
 		w.nextLine = now.Add(statusEvery)

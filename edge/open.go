@@ -45,7 +45,6 @@ func Open(ctx context.Context, cfg Config) (e *Edge, err error) {
 	if e.robot, err = device.Robot(cfg.Robot); err != nil {
 		return e, err
 	}
-	e.joints = jointLists(e.robot)
 	if e.robot.Leader {
 		return e, exit.Errorf(exit.Usage,
 			"--robot %s is a leader, which only a person moves: give the follower's, or run edge-rt teleop",
@@ -210,6 +209,7 @@ func (e *Edge) build(context.Context) error {
 	e.episodes, e.commands = e.newEpisodes(), e.panel()
 	e.resume = "nothing moves until an operator resumes the run: look at the arm, then edge-rt ctl resume --id " +
 		e.identity.ID
+	e.prepareReports()
 	if e.leader != nil {
 		e.control.takeover.leader, e.control.takeover.action = e.leader, make([]float32, 0, settings.DOF)
 	}

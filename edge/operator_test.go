@@ -68,8 +68,8 @@ func TestResetBeginsAnEpisode(t *testing.T) {
 
 // Goal: a policy's run carries out each command.
 func TestEveryCommandHasAnAction(t *testing.T) {
-	if offers := new(Edge).panel().Offers(); len(offers) != len(operator.Commands)-1 {
-		t.Errorf("%d commands, want all but status, which has no action: %v", len(offers), offers)
+	if all := new(Edge).panel().Actions; len(all) != len(operator.Commands)-1 {
+		t.Errorf("%d commands, want all but status, which has no action", len(all))
 	}
 }
 

@@ -33,11 +33,12 @@ func (e *Edge) showPage() error {
 	e.page.Watch(page.Run{
 		Status:   func() any { return e.live() },
 		Healthy:  func() (bool, string) { return viewer.Healthy(e.clock.Now()) },
+		Panel:    e.commands,
 		Instance: e.identity.Instance,
 		Timeline: page.Lines(e.record, e.robot, time.Duration(float64(time.Second)/e.cfg.FPS), e.clock),
 		Ticks:    func() uint64 { return e.drive.Stats().Ticks },
 		Previews: e.sender.Previews,
-	}.OperatedBy(e.commands))
+	})
 	return nil
 }
 

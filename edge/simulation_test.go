@@ -94,6 +94,7 @@ func TestAFirstRunIsRemembered(t *testing.T) {
 		contract: uplink.Contract{SHA256: "aa"},
 		drive:    new(drive.Run),
 	}
+	e.reporter.Log, e.reporter.Bundle = e.log, e.contract.SHA256
 	t.Cleanup(func() { e.arm.Close() })
 	if got := e.easeIn(); got != firstRun || !e.firstRun {
 		t.Errorf("an unknown bundle is driven slowly for %v, want %v", got, firstRun)

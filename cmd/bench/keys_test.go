@@ -30,6 +30,7 @@ import (
 	"github.com/edge-rt/edge-rt/bench/wire"
 	"github.com/edge-rt/edge-rt/bringup"
 	"github.com/edge-rt/edge-rt/edge"
+	"github.com/edge-rt/edge-rt/edge/attend"
 	"github.com/edge-rt/edge-rt/edge/operator"
 	"github.com/edge-rt/edge-rt/record/why"
 	"github.com/edge-rt/edge-rt/server"
@@ -50,6 +51,8 @@ var sections = []struct {
 	note  string
 }{
 	{"edge-rt", edge.Summary{}, "A run that ended before it began has `exit`, and zeros elsewhere."},
+	{"edge-rt teleop and replay", attend.Summary{}, "Also these keys of [edge-rt](#edge-rt): `id` to `episodes`, " +
+		"`lateness_histogram_us` to `seconds`."},
 	{"edge-rt why", why.Report{},
 		"Of this command `--json` has an effect on the command line only. Times are RFC 3339."},
 	{"edge-rt ports", bringup.PortsReport{}, "With `--unplug`: the port that was found. Of this command, `scan`, " +
@@ -72,9 +75,11 @@ var sections = []struct {
 	{"bench recipe", recipe.Report{}, ""},
 	{"bench faults", faults.Report{}, "[lab/faults.md](lab/faults.md) explains the metrics."},
 	{"bench safety", safety.Report{}, "[safety.md](safety.md) explains the rules."},
-	{"edge-rt ctl", operator.Reply{}, "Answers of `edge-rt ctl`; values that a teleoperation does not have are 0."},
+	{"edge-rt ctl", operator.Reply{},
+		"Answers of `edge-rt ctl`; values that a run without a policy does not have are 0."},
 	{"/status.json of edge-rt", edge.Live{}, "Also the keys of [edge-rt](#edge-rt) from `id` to `history`, and in " +
-		"`frames` those of its cameras."},
+		"`frames` those of its cameras. Teleop and replay have those from `id` to `episodes`, and no `phase`, " +
+		"`episode_id` and `queue`."},
 	{"/status.json of lean-server", server.Live{}, "`rows`, `sort` and `find` of the address choose the sessions."},
 	{"The machine", bench.Machine{},
 		"`machine` of every measurement. A value that the kernel does not report is empty; " +

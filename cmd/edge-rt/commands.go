@@ -18,14 +18,11 @@ import (
 	"github.com/edge-rt/edge-rt/bringup/watchdog"
 	"github.com/edge-rt/edge-rt/edge/capture"
 	"github.com/edge-rt/edge-rt/edge/device"
-	"github.com/edge-rt/edge-rt/edge/episode"
 	"github.com/edge-rt/edge-rt/edge/operator"
-	"github.com/edge-rt/edge-rt/edge/teleop"
 	"github.com/edge-rt/edge-rt/internal/exit"
 	"github.com/edge-rt/edge-rt/internal/plain"
 	"github.com/edge-rt/edge-rt/internal/program"
 	"github.com/edge-rt/edge-rt/internal/terminal"
-	"github.com/edge-rt/edge-rt/record"
 	"github.com/edge-rt/edge-rt/record/timeline"
 )
 
@@ -43,13 +40,13 @@ type commands struct {
 	Calibrate   calibrateCmd   `cmd:"" uses:"bus,robot,calibration,id" help:"Find the joints' ranges as LeRobot does; writes the motors and LeRobot's file."`
 	Monitor     monitorCmd     `cmd:"" uses:"bus,robot,calibration,id,duration typed,json typed" help:"Show position, load, temperature, supply and errors of every motor. Reads only."`
 	Move        moveCmd        `cmd:"" uses:"bus,robot,calibration,id" help:"Move one joint slowly to a position, then let the arm go."`
-	Teleop      teleopCmd      `cmd:"" uses:"fps,bus,robot,calibration,id,duration,rt,cpu,rescue,on-exit,task,seed,camera,jpeg-quality,record,record-dir,record-size,episodes,episode-time,reset-time,quiet,leader,leader-robot,leader-id,leader-calibration" help:"Drive the arm with a leader arm, on the same tick, and record its motion."`
+	Teleop      teleopCmd      `cmd:"" uses:"fps,bus,robot,calibration,id,duration,rt,cpu,rescue,on-exit,task,seed,camera,jpeg-quality,record,record-dir,record-size,episodes,episode-time,reset-time,quiet,http,http-token,http-name,json,leader,leader-robot,leader-id,leader-calibration" help:"Drive the arm with a leader arm, on the same tick, and record its motion."`
 
 	Dataset datasetCmd `cmd:"" uses:"fps typed,task typed,json typed" help:"Make a LeRobotDataset of records, or look at one: export, info, check."`
 
 	Why whyCmd `cmd:"" uses:"id,record-dir,json typed" help:"Explain why the arm stuttered, held, jumped or ended, from its record."`
 
-	Replay replayCmd `cmd:"" uses:"bus,robot,calibration,id,rt,cpu,rescue,on-exit,seed,record,record-dir,record-size,quiet" help:"Run a recorded episode's actions on the arm."`
+	Replay replayCmd `cmd:"" uses:"bus,robot,calibration,id,rt,cpu,rescue,on-exit,seed,camera,jpeg-quality,record,record-dir,record-size,quiet,http,http-token,http-name,json" help:"Run a recorded episode's actions on the arm."`
 
 	View viewCmd `cmd:"" uses:"" help:"Show a record: in Rerun or Foxglove where one is installed, else as a page that it writes."`
 
@@ -240,11 +237,7 @@ func (c *snapshotCmd) Run(flags *cli) error {
 	if err != nil {
 		return err
 	}
-	encoding := capture.Encoding{Quality: defaultQuality}
-	if flags.JPEGQuality != nil {
-		encoding.Quality, encoding.Reencode = *flags.JPEGQuality, true
-	}
-	return capture.Snapshot(stdout, &cfg, encoding, c.Out)
+	return capture.Snapshot(stdout, &cfg, flags.encoding(), c.Out)
 }
 
 type portsCmd struct {
@@ -372,70 +365,6 @@ func (c *moveCmd) Run(flags *cli) error {
 			})
 		}, armAt{flags.Bus, flags.Robot})
 	})
-}
-
-type teleopCmd struct{}
-
-func (teleopCmd) Help() string {
-	return `The follower starts slowly from its position until it has caught up with the leader. Either arm may be unplugged and plugged in again. At the end --on-exit decides.
-
-Examples:
-  edge-rt teleop --leader /dev/ttyACM1 --bus /dev/ttyACM0
-  edge-rt teleop --leader /dev/ttyACM1 --leader-id white --bus /dev/ttyACM0 --id black
-  edge-rt teleop --robot koch --leader /dev/ttyUSB1 --bus /dev/ttyUSB0 --fps 100
-  edge-rt teleop --leader /dev/ttyACM1 --bus /dev/ttyACM0 --camera top=/dev/video0 --record all --task "pick up the cube"
-                                                        everything on record, pictures too: docs/record.md`
-}
-
-func (c teleopCmd) Run(flags *cli, screen *terminal.Terminal, parsed *kong.Context) error {
-	interrupt, stop := interruptible()
-	defer stop()
-	cfg, err := c.config(&flags.runFlags, screen)
-	if err == nil {
-		cfg.Episodes, err = flags.plan(episode.Base, false, &cfg.Record, parsed)
-	}
-	if err != nil {
-		return err
-	}
-	cfg.Listen = func(key func(string)) func() {
-		return listen(screen, operator.Keys, cfg.Record == record.All, key).Close
-	}
-	// a leader arm's trigger is under torque
-	return withWatchdogs(func() error {
-		return teleop.Run(interrupt, cfg)
-	}, armAt{flags.Bus, flags.Robot}, flags.leaderAt(cfg.Follower.Robot))
-}
-
-// config turns the flags into the teleoperation's configuration.
-func (teleopCmd) config(flags *runFlags, screen *terminal.Terminal) (teleop.Config, error) {
-	follower, err := flags.place()
-	if err != nil {
-		return teleop.Config{}, err
-	}
-	cfg := teleop.Config{
-		FPS:         program.ValueOr(flags.FPS, 60),
-		Duration:    flags.Duration,
-		RT:          modes[flags.RT],
-		CPU:         flags.CPU,
-		OnExit:      flags.OnExit,
-		Rescue:      flags.Rescue,
-		Out:         stdout,
-		Follower:    follower,
-		Leader:      flags.leaderPlace(),
-		LeaderRobot: flags.LeaderRobot,
-		Task:        flags.Task,
-		Seed:        flags.Seed,
-		Record:      flags.Record,
-		RecordDir:   flags.RecordDir,
-		RecordSize:  int64(flags.RecordSize),
-		Encoding:    capture.Encoding{Quality: defaultQuality},
-		Log:         flags.log(screen),
-	}
-	if flags.JPEGQuality != nil {
-		cfg.Encoding.Quality, cfg.Encoding.Reencode = *flags.JPEGQuality, true
-	}
-	cfg.Cameras, err = flags.cameras()
-	return cfg, err
 }
 
 type armAt struct{ bus, robot string }

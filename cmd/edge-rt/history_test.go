@@ -13,27 +13,32 @@ import (
 	"github.com/edge-rt/edge-rt/wire"
 )
 
-// newLookServer returns a server whose policy takes several observations at a time and moves the
-// wrist, and a function that returns the observations.
-func newLookServer(t *testing.T, steps int) (s *holdServer, sent func() []wire.Observation) {
+// lookServer is a holdServer whose policy takes several observations at a time and moves the wrist.
+type lookServer struct {
+	*holdServer
+	mu   sync.Mutex
+	sent []wire.Observation // Guarded by mu.
+}
+
+func newLookServer(t *testing.T, steps int) *lookServer {
 	t.Helper()
-	s = newHoldServer(t)
-	var mu sync.Mutex
-	var all []wire.Observation // guarded by mu
-	s.SetAnswer(func(sample wire.Sample) {
-		sample.Payload = bytes.Clone(sample.Payload)
-		h, o, ok := stage.ParseRequest(sample)
-		if !ok {
-			return
-		}
-		mu.Lock()
-		all = append(all, o)
-		mu.Unlock()
-		m := s.Chunk(o.State, func(row []float32, i int) { row[len(row)-2] += 0.4 * float32(i+1) })
-		go s.Reply(h, &wire.ActionChunk{ChunkModel: m, ChunkRobot: m})
-	})
+	s := &lookServer{holdServer: newHoldServer(t)}
+	s.SetAnswer(s.play)
 	s.SetAck(func(a *wire.SessionAck) { a.Steps, a.TrainedFPS = steps, 30 })
-	return s, func() []wire.Observation { mu.Lock(); defer mu.Unlock(); return all }
+	return s
+}
+
+func (s *lookServer) play(sample wire.Sample) {
+	sample.Payload = bytes.Clone(sample.Payload)
+	h, o, ok := stage.ParseRequest(sample)
+	if !ok {
+		return
+	}
+	s.mu.Lock()
+	s.sent = append(s.sent, o)
+	s.mu.Unlock()
+	m := s.Chunk(o.State, func(row []float32, i int) { row[len(row)-2] += 0.4 * float32(i+1) })
+	go s.Reply(h, &wire.ActionChunk{ChunkModel: m, ChunkRobot: m})
 }
 
 // With each observation the real program sends the action steps before it: the states equal those
@@ -42,8 +47,7 @@ func TestHistoryOfARun(t *testing.T) {
 	rttest.RealTime(t) // a late reply restarts the history
 	t.Parallel()
 	const steps = 4
-	s, sent := newLookServer(t, steps)
-	dir := t.TempDir()
+	s, dir := newLookServer(t, steps), t.TempDir()
 	r := edgeCommand(t, []string{"--bus", "sim", "--connect", s.Endpoint, "--id", "arm", "--camera",
 		"top=pattern:128x64@30", "--jpeg-quality", "0", "--rt", "off", "--duration", "4s", "--record", "all",
 		"--record-dir", dir})
@@ -54,8 +58,11 @@ func TestHistoryOfARun(t *testing.T) {
 	for _, a := range recordedActions(t, dir) {
 		ran[a.Step] = slices.Clone(a.State.Values())
 	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	whole, moved := 0, 0
-	for i, o := range sent() {
+	for i := range s.sent {
+		o := &s.sent[i]
 		past := o.Past("observation.images.top")
 		if o.PastStates.Rows != steps-1 || len(past) != steps-1 {
 			t.Fatalf("observation %d: %d states and %d pictures of before, want %d", i, o.PastStates.Rows, len(past),
@@ -91,7 +98,7 @@ func TestHistoryOfARun(t *testing.T) {
 	}
 	if whole < 2 || moved < 2 {
 		t.Errorf("%d of %d observations hold %d steps that ran, %d with pictures that differ; want some", whole,
-			len(sent()), steps, moved)
+			len(s.sent), steps, moved)
 	}
 }
 
@@ -103,7 +110,7 @@ func TestRawPicturesThatNoMessageHolds(t *testing.T) {
 		steps  int
 		camera string
 	}{{1, "big=pattern:3840x2160"}, {4, "big=pattern:1920x1080"}} {
-		s, _ := newLookServer(t, tt.steps)
+		s := newLookServer(t, tt.steps)
 		r := edgeCommand(t, []string{"--bus", "sim", "--connect", s.Endpoint, "--id", "arm", "--camera", tt.camera,
 			"--jpeg-quality", "0", "--duration", "1s", "--rt", "off"})
 		if code := r.Start().End(); code != 3 {

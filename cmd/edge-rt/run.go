@@ -195,7 +195,6 @@ func (r *runFlags) config(screen *terminal.Terminal) (edge.Config, error) {
 		Seed:           r.Seed,
 		RT:             modes[r.RT],
 		CPU:            r.CPU,
-		JPEGQuality:    defaultQuality,
 		OnExit:         r.OnExit,
 		Rescue:         r.Rescue,
 		Fallback:       r.Fallback,
@@ -221,9 +220,8 @@ func (r *runFlags) config(screen *terminal.Terminal) (edge.Config, error) {
 		return cfg, err
 	}
 	r.recordFlags.apply(&cfg)
-	if r.JPEGQuality != nil {
-		cfg.JPEGQuality, cfg.Reencode = *r.JPEGQuality, true
-	}
+	encoding := r.encoding()
+	cfg.JPEGQuality, cfg.Reencode = encoding.Quality, encoding.Reencode
 	if err := r.injectFaults(&cfg); err != nil {
 		return cfg, err
 	}

@@ -34,7 +34,6 @@ const (
 	soakGarbage = 96 << 20  // Go's garbage and the allocator's free memory, beside memory
 	soakAnswer  = 5 * time.Second
 	soakSettle  = 90 * time.Second // until all memory of all clients is free
-	tokenless   = time.Minute      // from so long a soak on, crowds have no tokens: their sessions end later
 )
 
 // soak is a real server, the robots that it serves and hostile clients.
@@ -315,10 +314,6 @@ func (s *soak) crowds(random *rand.Rand) {
 			o := demoOpen(s.t, fmt.Sprintf("bot-%d-%d", life%50, i))
 			if ack, ok := s.open(network, o); !ok || !ack.Accepted {
 				continue
-			}
-			if *soakFor < tokenless {
-				key, _ := wire.ClientAliveKey(s.prefix, o.ClientUUID)
-				_, _ = network.Token(key)
 			}
 			key, _ := wire.ObsKey(s.prefix, o.ClientUUID)
 			if p, err := network.Publisher(key, wire.ObservationQoS); err == nil {

@@ -27,6 +27,8 @@ var ErrNoPicture = errors.New("no picture")
 
 // Preview shows people the pictures of observations; the sender copies requested ones.
 type Preview struct {
+	Alone bool // no observations are sent: a requested picture is encoded at once
+
 	camera   *Camera
 	maxBytes int           // size of one picture to show
 	encoder  *jpeg.Encoder // encodes raw pictures; nil: the pictures are JPEG. Guarded by mu
@@ -122,7 +124,7 @@ func (p *Preview) Publish(m *wire.Image, taken, now rt.Instant) {
 //rt:noalloc
 func (p *Preview) Refresh(now rt.Instant) {
 	since := rt.Instant(p.requested.Load())
-	if since == 0 || !p.source.unchanged() && now.Sub(since) < PreviewDelay {
+	if since == 0 || !p.Alone && !p.source.unchanged() && now.Sub(since) < PreviewDelay {
 		return
 	}
 	taken, err := p.source.Picture(&p.picture)

@@ -112,16 +112,19 @@ func TestPreviewDelaysCostlyPictures(t *testing.T) {
 	jpegs := film(camera.MJPEG, 64, 48, whole)
 	plain := film(camera.RGB8, 64, 48, make([]byte, 3*64*48))
 	for name, tt := range map[string]struct {
-		film *fakeCamera
-		cfg  Config
-		free bool
+		film  *fakeCamera
+		cfg   Config
+		alone bool
+		free  bool
 	}{
-		"decoded":  {jpegs, Config{Name: "top"}, false},
-		"scaled":   {plain, Config{Name: "top", SendW: 32, SendH: 24}, false},
-		"as it is": {plain, Config{Name: "top"}, true},
+		"decoded":                  {jpegs, Config{Name: "top"}, false, false},
+		"scaled":                   {plain, Config{Name: "top", SendW: 32, SendH: 24}, false, false},
+		"as it is":                 {plain, Config{Name: "top"}, false, true},
+		"scaled, without a sender": {plain, Config{Name: "top", SendW: 32, SendH: 24}, true, true},
 	} {
 		e := New("top", tt.film, 0)
 		p := newTestPreview(t, newTestEncoder(t, e, tt.cfg, Encoding{}))
+		p.Alone = tt.alone
 		captureOne(t, e)
 		p.Request(1)
 		p.Refresh(1)

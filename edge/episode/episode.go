@@ -77,18 +77,12 @@ type Episodes struct {
 	length, reset time.Duration // 0: no limit
 
 	mu      sync.Mutex // guards the rest
-	phase   string
+	status  Status     // without Wanted, Seconds, Left and Open
 	since   rt.Instant // of the phase
 	until   rt.Instant // end of the phase; 0: no limit
 	retryAt rt.Instant
 	warnAt  rt.Instant // time of the next warning that no episode begins
-	refused uint64     // failed attempts to begin an episode
-	number  uint32     // of the newest episode
-	task    string     // its task
-	last    string     // outcome of the newest episode, once it has ended
-	counts  [5]int     // episodes per outcome, in the order of outcomes
-	waits   string     // reason why the next episode does not begin
-	warning string     // losses of the newest episode
+	task    string     // of the newest episode
 
 	messages, pictures uint64 // losses before the newest episode
 	failing            string // reason why the recorder cannot write now
@@ -96,15 +90,12 @@ type Episodes struct {
 	corrects           bool   // a person has the arm
 }
 
-// outcomes are in the order of counts. All but the last count towards --episodes.
-var outcomes = [5]string{record.Success, record.Failure, record.Timeout, record.Discard, record.Rerecord}
-
 // New returns the episodes of a plan; Plan.Check must have accepted it.
 func New(cfg Config) *Episodes {
-	e := &Episodes{cfg: cfg, phase: None, since: cfg.Clock.Now()}
+	e := &Episodes{cfg: cfg, status: Status{Phase: None}, since: cfg.Clock.Now()}
 	e.length, e.reset = cfg.times()
 	if cfg.scheduled() {
-		e.phase = Waiting
+		e.status.Phase = Waiting
 	}
 	return e
 }
@@ -115,7 +106,7 @@ const taskWord = "task"
 // Check returns the reason why Do would refuse a word now; nil if Do would try it.
 func (e *Episodes) Check(word string) error {
 	e.mu.Lock()
-	phase, ended := e.phase, e.ended
+	phase, ended := e.status.Phase, e.ended
 	e.mu.Unlock()
 	switch {
 	case e.cfg.Record == nil || !e.cfg.All:
@@ -142,7 +133,7 @@ func (e *Episodes) Do(ctx context.Context, word, text string) error {
 		return err
 	}
 	e.mu.Lock()
-	phase := e.phase
+	phase := e.status.Phase
 	e.mu.Unlock()
 	switch {
 	case word == Start || word == taskWord:
@@ -174,7 +165,7 @@ func (e *Episodes) roll(ctx context.Context, task string) error {
 // outcome now.
 func (e *Episodes) checkMark(phase, outcome string) error {
 	e.mu.Lock()
-	number, last := e.number, e.last
+	number, last := e.status.Number, e.status.Last
 	e.mu.Unlock()
 	switch {
 	case phase == Recording:
@@ -192,7 +183,7 @@ func (e *Episodes) checkMark(phase, outcome string) error {
 func (e *Episodes) Next() (word string) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	if e.phase == Recording {
+	if e.status.Phase == Recording {
 		return record.Success
 	}
 	return Start
@@ -217,7 +208,7 @@ func (e *Episodes) prepare(ctx context.Context, task string) error {
 	}
 	if err != nil {
 		e.mu.Lock()
-		e.refused++
+		e.status.Refused++
 		e.mu.Unlock()
 	}
 	return err
@@ -228,19 +219,19 @@ func (e *Episodes) open() {
 	task, now := e.cfg.Robot.Task(), e.cfg.Clock.Now()
 	messages, pictures := e.cfg.Losses()
 	e.mu.Lock()
-	e.number++
-	e.phase = Recording
+	e.status.Number++
+	e.status.Phase = Recording
 	e.since = now
 	e.until = 0
-	e.last = ""
-	e.waits = ""
-	e.warning = ""
+	e.status.Last = ""
+	e.status.Waits = ""
+	e.status.Warning = ""
 	e.task = task
 	if e.length > 0 {
 		e.until = now.Add(e.length)
 	}
 	e.messages, e.pictures = messages, pictures
-	number, failing := e.number, e.failing
+	number, failing := e.status.Number, e.failing
 	e.mu.Unlock()
 	if !e.cfg.rolling() { // sentry runs for weeks
 		e.cfg.Record.Keep()
@@ -263,25 +254,25 @@ func (e *Episodes) end(outcome string, next bool) {
 	messages, pictures := e.cfg.Losses()
 	e.mu.Lock()
 	took := now.Sub(e.since)
-	e.counts[index(outcome)]++
-	e.last = outcome
-	e.phase = None
+	*e.status.count(outcome)++
+	e.status.Last = outcome
+	e.status.Phase = None
 	e.since = now
 	e.until = 0
 	messages, pictures = messages-e.messages, pictures-e.pictures
-	number := e.number
+	number := e.status.Number
 	task := e.task
 	failing := e.failing
 	done := e.done()
 	switch {
 	case done:
-		e.phase = Over
+		e.status.Phase = Over
 	case e.cfg.rolling():
-		e.phase, e.warnAt = Waiting, 0
+		e.status.Phase, e.warnAt = Waiting, 0
 	case e.cfg.scheduled():
-		e.phase, e.until = Reset, now.Add(e.reset)
+		e.status.Phase, e.until = Reset, now.Add(e.reset)
 	}
-	phase := e.phase
+	phase := e.status.Phase
 	e.mu.Unlock()
 	e.cfg.Record.NoteEpisode(now, number, true, outcome, task)
 	text := fmt.Sprintf("%s ends after %.1f s: %s", name, took.Seconds(), outcome)
@@ -317,17 +308,17 @@ func (e *Episodes) end(outcome string, next bool) {
 func (e *Episodes) change(outcome string) {
 	now := e.cfg.Clock.Now()
 	e.mu.Lock()
-	e.counts[index(e.last)]--
-	e.counts[index(outcome)]++
-	e.last = outcome
-	number, task := e.number, e.task
+	*e.status.count(e.status.Last)--
+	*e.status.count(outcome)++
+	e.status.Last = outcome
+	number, task := e.status.Number, e.task
 	e.mu.Unlock()
 	e.cfg.Record.NoteEpisode(now, number, true, outcome, task)
 	e.cfg.Say(fmt.Sprintf("episode %d is %s now", number, outcome), false)
 	e.mu.Lock()
 	done := e.done()
 	if done {
-		e.phase = Over
+		e.status.Phase = Over
 	}
 	e.mu.Unlock()
 	if done {
@@ -336,7 +327,7 @@ func (e *Episodes) change(outcome string) {
 }
 
 // done reports whether all episodes are complete. The caller holds mu.
-func (e *Episodes) done() bool { return e.cfg.Count > 0 && e.kept() >= e.cfg.Count }
+func (e *Episodes) done() bool { return e.cfg.Count > 0 && e.status.kept() >= e.cfg.Count }
 
 // all returns the sentence that reports the completion.
 func (e *Episodes) all() string {
@@ -346,32 +337,15 @@ func (e *Episodes) all() string {
 	return fmt.Sprintf("all %d episodes are complete", e.cfg.Count)
 }
 
-// kept returns the number of episodes that count towards --episodes. The caller holds mu.
-func (e *Episodes) kept() (n int) {
-	for i := range len(e.counts) - 1 {
-		n += e.counts[i]
-	}
-	return n
-}
-
 // name returns the newest episode's name for people.
 func (e *Episodes) name() string {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	text := fmt.Sprintf("episode %d", e.number)
-	if e.cfg.Count > 0 && e.phase == Recording {
-		text += fmt.Sprintf(" (%d of %d)", e.kept()+1, e.cfg.Count)
+	text := fmt.Sprintf("episode %d", e.status.Number)
+	if e.cfg.Count > 0 && e.status.Phase == Recording {
+		text += fmt.Sprintf(" (%d of %d)", e.status.kept()+1, e.cfg.Count)
 	}
 	return text
-}
-
-func index(outcome string) int {
-	for i, o := range outcomes {
-		if o == outcome {
-			return i
-		}
-	}
-	panic("episode: no outcome " + outcome)
 }
 
 // Step runs the transitions that are due. Call it every few ticks.
@@ -379,13 +353,13 @@ func (e *Episodes) Step(ctx context.Context) {
 	now := e.cfg.Clock.Now()
 	e.mu.Lock()
 	due := e.until != 0 && now >= e.until
-	if e.phase == Reset && due {
-		e.phase = Waiting
+	if e.status.Phase == Reset && due {
+		e.status.Phase = Waiting
 		e.since = now
 		e.until = 0
 		e.warnAt = 0
 	}
-	phase, ready := e.phase, !e.ended && now >= e.retryAt
+	phase, ready := e.status.Phase, !e.ended && now >= e.retryAt
 	e.mu.Unlock()
 	switch {
 	case phase == Recording && due:
@@ -401,8 +375,8 @@ func (e *Episodes) Step(ctx context.Context) {
 // reason at once, and a lasting one as a warning.
 func (e *Episodes) wait(now rt.Instant, why error) {
 	e.mu.Lock()
-	known := e.waits == why.Error()
-	e.waits, e.retryAt = why.Error(), now.Add(retryEvery)
+	known := e.status.Waits == why.Error()
+	e.status.Waits, e.retryAt = why.Error(), now.Add(retryEvery)
 	if e.warnAt == 0 {
 		e.warnAt = now.Add(warnAfter)
 	}
@@ -410,7 +384,7 @@ func (e *Episodes) wait(now rt.Instant, why error) {
 	if warn {
 		e.warnAt = now.Add(warnEvery)
 	}
-	refused, since := e.refused, now.Sub(e.since)
+	refused, since := e.status.Refused, now.Sub(e.since)
 	e.mu.Unlock()
 	switch {
 	case warn:
@@ -425,7 +399,7 @@ func (e *Episodes) wait(now rt.Instant, why error) {
 // arm back: LeRobot's corrections. The outcome is a success, unless the person has given another.
 func (e *Episodes) Correct(correcting bool) {
 	e.mu.Lock()
-	open := e.phase == Recording
+	open := e.status.Phase == Recording
 	fresh := correcting && !e.corrects
 	e.corrects = correcting
 	e.mu.Unlock()
@@ -446,7 +420,7 @@ func (e *Episodes) Failing(err error) {
 	e.mu.Lock()
 	before := e.failing
 	e.failing = why
-	open := e.phase == Recording
+	open := e.status.Phase == Recording
 	e.mu.Unlock()
 	if open && before == "" && why != "" {
 		e.warn(e.name() + " is being lost: " + why + "; make room, then rerecord it")
@@ -455,7 +429,7 @@ func (e *Episodes) Failing(err error) {
 
 func (e *Episodes) warn(text string) {
 	e.mu.Lock()
-	e.warning = text
+	e.status.Warning = text
 	e.mu.Unlock()
 	e.cfg.Say(text, true)
 }
@@ -463,7 +437,7 @@ func (e *Episodes) warn(text string) {
 // Close marks the end of the run. An episode in progress stays without an end.
 func (e *Episodes) Close() {
 	e.mu.Lock()
-	open, ended := e.phase == Recording, e.ended
+	open, ended := e.status.Phase == Recording, e.ended
 	e.ended = true
 	e.mu.Unlock()
 	if open && !ended {
@@ -501,33 +475,39 @@ func (e *Episodes) Status() *Status {
 	}
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	if e.phase == None && e.number == 0 {
+	if e.status.Phase == None && e.status.Number == 0 {
 		return nil
 	}
-	now := e.cfg.Clock.Now()
-	s := &Status{
-		Phase:    e.phase,
-		Number:   e.number,
-		Wanted:   e.cfg.Count,
-		Seconds:  seconds(now.Sub(e.since)),
-		Last:     e.last,
-		Waits:    e.waits,
-		Warning:  e.warning,
-		Refused:  e.refused,
-		Success:  e.counts[0],
-		Failure:  e.counts[1],
-		Timeout:  e.counts[2],
-		Discard:  e.counts[3],
-		Rerecord: e.counts[4],
-	}
-	if e.phase == Recording {
+	now, s := e.cfg.Clock.Now(), e.status
+	s.Wanted, s.Seconds = e.cfg.Count, seconds(now.Sub(e.since))
+	if s.Phase == Recording {
 		s.Open = 1
 	}
 	if e.until != 0 {
 		s.Left = seconds(e.until.Sub(now))
 	}
-	return s
+	return &s
 }
+
+// count returns the counter of an outcome.
+func (s *Status) count(outcome string) *int {
+	switch outcome {
+	case record.Success:
+		return &s.Success
+	case record.Failure:
+		return &s.Failure
+	case record.Timeout:
+		return &s.Timeout
+	case record.Discard:
+		return &s.Discard
+	case record.Rerecord:
+		return &s.Rerecord
+	}
+	panic("episode: no outcome " + outcome)
+}
+
+// kept returns the number of episodes that count towards --episodes.
+func (s *Status) kept() int { return s.Success + s.Failure + s.Timeout + s.Discard }
 
 func seconds(d time.Duration) float64 { return float64(max(0, d).Milliseconds()) / 1e3 }
 
@@ -538,7 +518,7 @@ func (e *Episodes) Resting() bool {
 	}
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	return e.phase == None && e.number > 0
+	return e.status.Phase == None && e.status.Number > 0
 }
 
 // AppendLine appends the state of the episodes to a status line, and nothing if Status returns nil.
@@ -550,13 +530,13 @@ func (e *Episodes) AppendLine(b []byte, now rt.Instant) []byte {
 	}
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	if e.phase == None && e.number == 0 {
+	if e.status.Phase == None && e.status.Number == 0 {
 		return b
 	}
-	b = append(append(append(b, "  episode "...), e.phase...), ' ')
-	b = strconv.AppendUint(b, uint64(e.number), 10)
+	b = append(append(append(b, "  episode "...), e.status.Phase...), ' ')
+	b = strconv.AppendUint(b, uint64(e.status.Number), 10)
 	if e.cfg.Count > 0 {
-		b = strconv.AppendInt(append(b, " kept "...), int64(e.kept()), 10)
+		b = strconv.AppendInt(append(b, " kept "...), int64(e.status.kept()), 10)
 		b = strconv.AppendInt(append(b, '/'), int64(e.cfg.Count), 10)
 	}
 	if e.until != 0 {

@@ -177,69 +177,56 @@ const (
 	WordRelease
 )
 
-var messages = [numCodes]string{
-	None:            "nothing happened",
-	StateChanged:    "state",
-	TickOverrun:     "a tick computed and waited for the bus longer than its period",
-	Suspended:       "the machine was suspended: requests and pictures from before are not used any more",
-	TorqueOn:        "torque was switched on",
-	BusLost:         "motors do not answer: the arm holds, and no goals are sent",
-	BusBack:         "the arm was away and is back",
-	JointFrozen:     "a motor does not answer: its joint gets no goal",
-	JointHeld:       "a joint keeps its goal because its motor complains",
-	JointOverloaded: "a motor is overloaded; the joint follows only what takes load off it",
-	JointBlind:      "a motor's encoder complains; the joint is not driven",
-	JointLimp:       "a joint's torque was taken for the rest of the run",
-	JointStalled:    "a joint works hard and does not move: something is in its way, or it holds on to something",
-	JointMoved:      "a limp joint moves during the arming: hold it still, then it is armed",
-	JointWarned:     "a motor is hotter, or its supply lower, than the robot's description permits",
-	PhaseChanged:    "phase of the take-over",
-	LeaderPushed:    "a hand moves the leader: the arm is handed over",
-	LeaderSilent:    "the leader does not answer: the follower holds; edge-rt ctl resume gives it back to the policy",
-	LeaderBack:      "the leader answers: the follower moves slowly to its pose",
-	LinkUp:          "connected",
-	LinkDown:        "no connection",
-	SessionLost:     "session lost",
-	SessionWaits:    "no session",
-	SessionRefused:  "refused",
-	Notice:          "message of the server",
-	CameraSilent:    "a camera gives no pictures",
-	CameraBack:      "a camera gives pictures again",
-	CameraSpoilt:    "a camera's pictures are spoilt",
-	TickMissing:     "no tick",
-	Operated:        "an operator's command",
-	Ended:           "the run ends",
-	LeaderHeld:      "a joint of the leader does not lead: the follower's holds",
-	LeaderLeads:     "a joint of the leader leads again: the follower moves slowly to its pose",
-	FirstRun:        "this bundle runs on this arm for the first time: it starts slowly",
-	FirstRunOver:    "the slow start of this bundle's first run is over",
-	SlowPolicy:      "the policy is slow",
-	ArmHeld:         "every joint keeps its goal because the motors complain: nothing moves",
-}
-
-// kinds group the codes on record.
-var kinds = [...]string{
-	StateChanged: "state", TickOverrun: "tick", Suspended: "tick", TorqueOn: "joint", BusLost: "bus", BusBack: "bus",
-	JointFrozen: "joint", JointHeld: "joint",
-	JointOverloaded: "joint", JointBlind: "joint", JointLimp: "joint", JointStalled: "joint", JointMoved: "joint",
-	JointWarned:  "joint",
-	PhaseChanged: "operator", LeaderPushed: "operator", LeaderSilent: "leader", LeaderBack: "leader",
-	LinkUp: "link", LinkDown: "link", SessionLost: "link", SessionWaits: "link", SessionRefused: "link",
-	Notice:       "server",
-	CameraSilent: "camera", CameraBack: "camera", CameraSpoilt: "camera", TickMissing: "tick", Operated: "operator",
-	Ended:      "exit",
-	LeaderHeld: "leader", LeaderLeads: "leader",
-	FirstRun: "joint", FirstRunOver: "joint", ArmHeld: "joint",
-	SlowPolicy: "server",
+// codes has a row for each Code: its group on record, and the message of its log line.
+var codes = [numCodes]struct{ kind, message string }{
+	None:            {"", "nothing happened"},
+	StateChanged:    {"state", "state"},
+	TickOverrun:     {"tick", "a tick computed and waited for the bus longer than its period"},
+	Suspended:       {"tick", "the machine was suspended: requests and pictures from before are not used any more"},
+	TorqueOn:        {"joint", "torque was switched on"},
+	BusLost:         {"bus", "motors do not answer: the arm holds, and no goals are sent"},
+	BusBack:         {"bus", "the arm was away and is back"},
+	JointFrozen:     {"joint", "a motor does not answer: its joint gets no goal"},
+	JointHeld:       {"joint", "a joint keeps its goal because its motor complains"},
+	JointOverloaded: {"joint", "a motor is overloaded; the joint follows only what takes load off it"},
+	JointBlind:      {"joint", "a motor's encoder complains; the joint is not driven"},
+	JointLimp:       {"joint", "a joint's torque was taken for the rest of the run"},
+	JointStalled: {"joint", "a joint works hard and does not move: something is in its way, or it holds on to " +
+		"something"},
+	JointMoved:   {"joint", "a limp joint moves during the arming: hold it still, then it is armed"},
+	JointWarned:  {"joint", "a motor is hotter, or its supply lower, than the robot's description permits"},
+	PhaseChanged: {"operator", "phase of the take-over"},
+	LeaderPushed: {"operator", "a hand moves the leader: the arm is handed over"},
+	LeaderSilent: {"leader", "the leader does not answer: the follower holds; edge-rt ctl resume gives it back to " +
+		"the policy"},
+	LeaderBack:     {"leader", "the leader answers: the follower moves slowly to its pose"},
+	LinkUp:         {"link", "connected"},
+	LinkDown:       {"link", "no connection"},
+	SessionLost:    {"link", "session lost"},
+	SessionWaits:   {"link", "no session"},
+	SessionRefused: {"link", "refused"},
+	Notice:         {"server", "message of the server"},
+	CameraSilent:   {"camera", "a camera gives no pictures"},
+	CameraBack:     {"camera", "a camera gives pictures again"},
+	CameraSpoilt:   {"camera", "a camera's pictures are spoilt"},
+	TickMissing:    {"tick", "no tick"},
+	Operated:       {"operator", "an operator's command"},
+	Ended:          {"exit", "the run ends"},
+	LeaderHeld:     {"leader", "a joint of the leader does not lead: the follower's holds"},
+	LeaderLeads:    {"leader", "a joint of the leader leads again: the follower moves slowly to its pose"},
+	FirstRun:       {"joint", "this bundle runs on this arm for the first time: it starts slowly"},
+	FirstRunOver:   {"joint", "the slow start of this bundle's first run is over"},
+	SlowPolicy:     {"server", "the policy is slow"},
+	ArmHeld:        {"joint", "every joint keeps its goal because the motors complain: nothing moves"},
 }
 
 // Kind returns the code's group on record, "" for an unknown code of a later edge-rt or of another
 // program's record.
 func (c Code) Kind() string {
-	if int(c) >= len(kinds) {
+	if c >= numCodes {
 		return ""
 	}
-	return kinds[c]
+	return codes[c].kind
 }
 
 // Fault reports whether the event is a fault of the arm or the tick, so that the time before it is
@@ -254,10 +241,10 @@ func (c Code) Fault() bool {
 
 // String returns the message of the event's log line.
 func (c Code) String() string {
-	if int(c) >= len(messages) {
+	if c >= numCodes {
 		return "code " + strconv.Itoa(int(c))
 	}
-	return messages[c]
+	return codes[c].message
 }
 
 // Event is an event of the tick, which does not log.

@@ -138,6 +138,14 @@ func (s *stand) want(number uint32, align bool) {
 	s.Want(s.cfg.Clock.Now(), number, align, s.place)
 }
 
+// keepOpen reopens the leader's port until the test ends.
+func (s *stand) keepOpen() {
+	var ending atomic.Bool
+	kept := make(chan struct{})
+	go func() { defer close(kept); s.arm.KeepOpen(&ending) }()
+	s.t.Cleanup(func() { ending.Store(true); <-kept })
+}
+
 func (s *stand) stiff() bool { return slices.Contains(s.bus.TorqueEnabled(), true) }
 
 // Goal: an actuated leader moves slowly to the follower's pose, and is limp there before it is
@@ -230,10 +238,7 @@ func TestLeaderOutsideItsRange(t *testing.T) {
 func TestLeaderUnpluggedUnderTorque(t *testing.T) {
 	t.Parallel()
 	s := newStand(t, "so101_leader", nil)
-	var ending atomic.Bool
-	kept := make(chan struct{})
-	go func() { defer close(kept); s.arm.KeepOpen(&ending) }()
-	t.Cleanup(func() { ending.Store(true); <-kept })
+	s.keepOpen()
 	s.place[0] = 80
 	s.want(1, true)
 	s.until("under torque", func(*Pose) bool { return s.stiff() })
@@ -263,10 +268,7 @@ func TestLeaderUnpluggedUnderTorque(t *testing.T) {
 func TestLeaderThatComesBack(t *testing.T) {
 	t.Parallel()
 	s := newStand(t, "so101_leader", nil)
-	var ending atomic.Bool
-	kept := make(chan struct{})
-	go func() { defer close(kept); s.arm.KeepOpen(&ending) }()
-	t.Cleanup(func() { ending.Store(true); <-kept })
+	s.keepOpen()
 	s.cycles(3)
 	before := s.offs.Load()
 	s.bus.Unplug()

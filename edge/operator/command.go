@@ -28,14 +28,14 @@ const (
 
 // Command is one word of edge-rt ctl, one button of the page, and one key of the terminal.
 type Command struct {
-	Word   string
-	Number event.Word // its number on record
-	Help   string     // effect of the command, for --help
-	Text   string     // name of the argument; empty: no argument
-	May    bool       // the argument is optional
-	Label  string     // text of the button; empty: no button
-	Ask    string     // question of the page before the command; empty: no question
-	Keys   []string   // keys of the terminal
+	Word   string     `json:"word"`
+	Number event.Word `json:"-"`               // its number on record
+	Help   string     `json:"-"`               // effect of the command, for --help
+	Label  string     `json:"label,omitempty"` // text of the button; empty: no button, or a form of its own
+	Text   string     `json:"text,omitempty"`  // name of the argument; empty: no argument
+	May    bool       `json:"-"`               // the argument is optional
+	Ask    string     `json:"ask,omitempty"`   // question of the page before the command; empty: no question
+	Keys   []string   `json:"-"`               // keys of the terminal
 }
 
 // Commands lists all commands. A new entry becomes a word of edge-rt ctl, a line of --help and a
@@ -249,14 +249,12 @@ func (p *Panel) Between(f func()) {
 	f()
 }
 
-// Offers returns the commands that this source has, for the page.
-func (p *Panel) Offers() (all []Command) {
-	for _, c := range Commands {
-		if _, able := p.Actions[c.Word]; able {
-			all = append(all, c)
-		}
-	}
-	return all
+// Buttons returns the commands that this source has and the page offers.
+func (p *Panel) Buttons() []Command {
+	return slices.DeleteFunc(slices.Clone(Commands), func(c Command) bool {
+		_, able := p.Actions[c.Word]
+		return !able || c.Label == "" && c.Text == ""
+	})
 }
 
 // Working returns the words of the commands that have an effect now, for the page, without the words

@@ -86,7 +86,7 @@ func TestPanel(t *testing.T) {
 		t.Errorf("working: %q", got)
 	}
 	works = true
-	if got := p.Working(Task); !slices.Equal(got, []string{Pause, Query}) || len(p.Offers()) != 2 {
-		t.Errorf("working: %q of %v", got, p.Offers())
+	if got := p.Working(Task); !slices.Equal(got, []string{Pause, Query}) || len(p.Buttons()) != 2 {
+		t.Errorf("working: %q of %v", got, p.Buttons())
 	}
 }

@@ -179,8 +179,8 @@ func CheckTask(what, text string) error {
 	return nil
 }
 
-// Reply is the answer to a command. Its JSON keys are a contract (docs/json.md); values that a
-// teleoperation does not have are 0.
+// Reply is the answer to a command. Its JSON keys are a contract (docs/json.md); values that a run
+// without a policy does not have are 0.
 type Reply struct {
 	OK       bool    `json:"ok"`                    // the command was accepted
 	Error    string  `json:"error,omitempty"`       // why it was refused

@@ -1,8 +1,6 @@
 package page
 
 import (
-	"bytes"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -46,29 +44,23 @@ func (p *Page) healthz(w http.ResponseWriter, _ *http.Request) {
 	fmt.Fprintln(w, why)
 }
 
-func (p *Page) status(w http.ResponseWriter, _ *http.Request) {
-	run := p.run.Load()
-	if run == nil {
+// running passes a request to an answer about the run, once there is one.
+func (p *Page) running(answer func(*Run, http.ResponseWriter, *http.Request)) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		if run := p.run.Load(); run != nil {
+			answer(run, w, r)
+			return
+		}
 		p.guard.Refuse(w, http.StatusServiceUnavailable, starting)
-		return
 	}
-	var text bytes.Buffer
-	if err := json.NewEncoder(&text).Encode(run.Status()); err != nil {
-		p.guard.Refuse(w, http.StatusInternalServerError, "status: %v", err)
-		return
-	}
-	webpage.Send(w, webpage.JSON, text.Bytes())
 }
+
+func (p *Page) status(run *Run, w http.ResponseWriter, _ *http.Request) { p.sendJSON(w, run.Status()) }
 
 // timeline answers with the changes since the column and the change in the query, if the query
 // names this run. A browser that was open before a restart gets the whole new run.
-func (p *Page) timeline(w http.ResponseWriter, r *http.Request) {
-	run := p.run.Load()
-	switch {
-	case run == nil:
-		p.guard.Refuse(w, http.StatusServiceUnavailable, starting)
-		return
-	case run.Timeline == nil:
+func (p *Page) timeline(run *Run, w http.ResponseWriter, r *http.Request) {
+	if run.Timeline == nil {
 		p.guard.Refuse(w, http.StatusNotFound, "there are no lines of an arm of so many joints")
 		return
 	}
@@ -95,13 +87,9 @@ const lineBytes = 2 << 10
 // machine may set it, and only from this page. A browser sends a PUT for another site's page only
 // after a preflight request, and the page never grants one. If a token is set, the request must
 // have it too.
-func (p *Page) setTask(w http.ResponseWriter, r *http.Request) {
-	run := p.run.Load()
+func (p *Page) setTask(run *Run, w http.ResponseWriter, r *http.Request) {
 	from, err := netip.ParseAddrPort(r.RemoteAddr)
 	switch origin := r.Header.Get("Origin"); {
-	case run == nil:
-		p.guard.Refuse(w, http.StatusServiceUnavailable, starting)
-		return
 	case err != nil || !from.Addr().Unmap().IsLoopback():
 		p.guard.Refuse(w, http.StatusForbidden,
 			"only a browser on the robot itself gives it a task: there, or by edge-rt ctl task")
@@ -119,7 +107,7 @@ func (p *Page) setTask(w http.ResponseWriter, r *http.Request) {
 	}
 	text, err := io.ReadAll(io.LimitReader(r.Body, maxTaskBytes+1))
 	if err == nil {
-		err = run.SetTask(r.Context(), strings.TrimSpace(string(text)))
+		err = run.Panel.SetTask(r.Context(), strings.TrimSpace(string(text)))
 	}
 	if err != nil {
 		p.guard.Refuse(w, http.StatusConflict, "%v", err)
@@ -129,12 +117,7 @@ func (p *Page) setTask(w http.ResponseWriter, r *http.Request) {
 }
 
 // picture answers with the camera's newest picture and its age.
-func (p *Page) picture(w http.ResponseWriter, r *http.Request) {
-	run := p.run.Load()
-	if run == nil {
-		p.guard.Refuse(w, http.StatusServiceUnavailable, starting)
-		return
-	}
+func (p *Page) picture(run *Run, w http.ResponseWriter, r *http.Request) {
 	i := slices.IndexFunc(run.Previews, func(v *capture.Preview) bool { return v.Name() == r.PathValue("name") })
 	if i < 0 {
 		p.guard.Refuse(w, http.StatusNotFound, "no camera %q: there %s", r.PathValue("name"), cameraList(run.Previews))

@@ -1,7 +1,6 @@
 package page
 
 import (
-	"context"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -22,49 +21,14 @@ const (
 	maxCommandBytes = 6*wire.MaxTextBytes + 256 // a text in which each byte may be escaped
 )
 
-// Button is an operator's command that the page offers.
-type Button struct {
-	Word  string `json:"word"`
-	Label string `json:"label,omitempty"` // empty: it has its own form
-	Text  string `json:"text,omitempty"`  // argument after the word; empty: no argument
-	Ask   string `json:"ask,omitempty"`   // question to confirm the command; empty: no question
-}
-
-// OperatedBy returns the run with the buttons and commands of a panel.
-func (r Run) OperatedBy(p *operator.Panel) Run {
-	for _, c := range p.Offers() {
-		if c.Label != "" || c.Text != "" {
-			r.Buttons = append(r.Buttons, Button{
-				Word:  c.Word,
-				Label: c.Label,
-				Text:  c.Text,
-				Ask:   c.Ask,
-			})
-		}
-	}
-	r.SetTask = p.SetTask
-	r.Command = func(ctx context.Context, line string) Reply {
-		reply := p.Command(ctx, line)
-		return Reply{Done: reply.OK, Why: reply.Error, Body: reply}
-	}
-	return r
-}
-
-// Reply is the result of a command.
-type Reply struct {
-	Done bool
-	Why  string // reason if not Done
-	Body any    // encoded as JSON
-}
-
 // buttons answers with the commands that the page offers, and whether they need a token.
 func (p *Page) buttons(w http.ResponseWriter, _ *http.Request) {
 	list := struct {
-		Token    bool     `json:"token"`
-		Commands []Button `json:"commands"`
-	}{p.gate != nil, []Button{}}
+		Token    bool               `json:"token"`
+		Commands []operator.Command `json:"commands"`
+	}{p.gate != nil, []operator.Command{}}
 	if run := p.run.Load(); run != nil && p.gate != nil {
-		list.Commands = run.Buttons
+		list.Commands = run.Panel.Buttons()
 	}
 	p.sendJSON(w, list)
 }
@@ -81,7 +45,7 @@ func (p *Page) sendJSON(w http.ResponseWriter, v any) {
 // command executes {"command": WORD, "text": TEXT} for a request with the right token. A cookie or
 // a form, which a browser sends by itself, has no effect: the token is in a header, which another
 // site's page can set only after a preflight request, and the page never grants one.
-func (p *Page) command(w http.ResponseWriter, r *http.Request) {
+func (p *Page) command(run *Run, w http.ResponseWriter, r *http.Request) {
 	if !p.mayOperate(w, r) {
 		return
 	}
@@ -102,22 +66,17 @@ func (p *Page) command(w http.ResponseWriter, r *http.Request) {
 			`%v: want {"command": "pause"}, with "text" for a command that takes one`, err)
 		return
 	}
-	run := p.run.Load()
-	if run == nil || run.Command == nil {
-		p.guard.Refuse(w, http.StatusServiceUnavailable, starting)
-		return
-	}
 	if strings.ContainsAny(asked.Command+asked.Text, "\r\n") || strings.Contains(asked.Command, " ") {
 		p.guard.Refuse(w, http.StatusBadRequest, "a command is one line: a word, with a text for some words")
 		return
 	}
-	reply := run.Command(r.Context(), strings.TrimSpace(asked.Command+" "+asked.Text))
+	reply := run.Panel.Command(r.Context(), strings.TrimSpace(asked.Command+" "+asked.Text))
 	p.commands.Add(1)
-	if !reply.Done {
-		p.guard.Refuse(w, http.StatusConflict, "%s", reply.Why)
+	if !reply.OK {
+		p.guard.Refuse(w, http.StatusConflict, "%s", reply.Error)
 		return
 	}
-	p.sendJSON(w, reply.Body)
+	p.sendJSON(w, reply)
 }
 
 // mayOperate reports whether a request may move the arm, and answers with the reason if not.

@@ -2,7 +2,6 @@ package page
 
 import (
 	"bufio"
-	"context"
 	"fmt"
 	"io"
 	"log/slog"
@@ -16,6 +15,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/edge-rt/edge-rt/edge/operator"
 	"github.com/edge-rt/edge-rt/record/timeline"
 	"github.com/edge-rt/edge-rt/rt"
 	"github.com/edge-rt/edge-rt/rt/rttest"
@@ -46,14 +46,18 @@ func newOperated(t *testing.T, token string) *operated {
 	o := &operated{stage: &stage{Page: p}}
 	p.Watch(Run{
 		Ticks: o.ticks.Load, Status: func() any { return map[string]string{} }, Instance: "one",
-		Buttons: []Button{{Word: "pause", Label: "Pause"}, {Word: "stop", Label: "Stop", Ask: "End?"}},
-		Command: func(_ context.Context, line string) Reply {
-			o.mu.Lock()
-			defer o.mu.Unlock()
-			if o.lines = append(o.lines, line); line == "fly" {
-				return Reply{Why: "it has no wings"}
-			}
-			return Reply{Done: true, Body: map[string]bool{"ok": true}}
+		Panel: &operator.Panel{
+			Actions: map[string]operator.Action{
+				operator.Pause: {Do: operator.Simple(func() {})},
+				operator.Stop:  {Do: operator.Simple(func() {})},
+			},
+			Source: "it has no wings",
+			State:  func() operator.Reply { return operator.Reply{} },
+			Note: func(line string, _ error) {
+				o.mu.Lock()
+				defer o.mu.Unlock()
+				o.lines = append(o.lines, line)
+			},
 		},
 		Timeline: func(b []byte, since timeline.Since) []byte {
 			return fmt.Appendf(b, `{"column":%d,"change":%d}`, since.Column, since.Change)
@@ -130,7 +134,7 @@ func TestWhoMayOperate(t *testing.T) {
 			q.host, q.head = "robot.lan", "Origin: https://robot.lan\r\n"
 		}, 200, ""},
 		{"by the tunnel's name", func(q *request) { q.host = "localhost:9999" }, 200, ""},
-		{"refused by the edge", func(q *request) { q.body = `{"command": "fly"}` }, 409, "no wings"},
+		{"refused by the edge", func(q *request) { q.body = `{"command": "reset"}` }, 409, "no wings"},
 		{"another name that points here", func(q *request) { q.host = "evil.example" }, 421, "evil.example"},
 		{"another address that points here", func(q *request) { q.host = "203.0.113.7:" + port }, 421, "203.0.113.7"},
 		{"another site", head("Origin: http://evil.example"), 403, "evil.example"},
@@ -203,7 +207,7 @@ func TestWithoutATokenThePageOnlyShows(t *testing.T) {
 	o.get(t, "/buttons.json").wants(t, "buttons", 200, "application/json", `{"token":false,"commands":[]}`)
 	o = newOperated(t, rightOne)
 	o.get(t, "/buttons.json").wants(t, "buttons", 200, "application/json",
-		`{"token":true,"commands":[{"word":"pause","label":"Pause"},{"word":"stop","label":"Stop","ask":"End?"}]}`)
+		`{"token":true,"commands":[{"word":"pause","label":"Pause"},{"word":"stop","label":"Stop","ask":"End the run?`)
 	if code, _ := o.exchange(t, "127.0.0.1",
 		"PUT /task HTTP/1.1\r\nHost: localhost\r\nContent-Length: 3\r\n\r\nfly"); code != 401 {
 		t.Errorf("a task without the token: %d, want 401", code)

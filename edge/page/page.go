@@ -25,6 +25,7 @@ import (
 	"time"
 
 	"github.com/edge-rt/edge-rt/edge/capture"
+	"github.com/edge-rt/edge-rt/edge/operator"
 	"github.com/edge-rt/edge-rt/internal/exit"
 	"github.com/edge-rt/edge-rt/internal/webpage"
 	"github.com/edge-rt/edge-rt/record"
@@ -138,14 +139,12 @@ type Config struct {
 // Run is the running edge that the page shows. Any goroutine may call its functions.
 type Run struct {
 	Status   func() any // content of /status.json
-	Buttons  []Button   // the commands that the page offers
-	Command  func(ctx context.Context, line string) Reply
+	Panel    *operator.Panel
 	Timeline func(b []byte, since timeline.Since) []byte // appends the lines of /timeline.json; nil: no timeline
-	SetTask  func(context.Context, string) error
-	Instance string                       // id of the run; it changes at a restart
-	Healthy  func() (ok bool, why string) // whether ticks run, and the reason if not
-	Ticks    func() uint64                // number of ticks so far
-	Previews []*capture.Preview           // in the order of the command line
+	Instance string                                      // id of the run; it changes at a restart
+	Healthy  func() (ok bool, why string)                // whether ticks run, and the reason if not
+	Ticks    func() uint64                               // number of ticks so far
+	Previews []*capture.Preview                          // in the order of the command line
 }
 
 // Stats counts requests and their costs.
@@ -172,7 +171,7 @@ type Page struct {
 	run      atomic.Pointer[Run]
 	buffers  chan []byte // memory for the pictures in transmission; made by Watch
 	done     chan struct{}
-	running  sync.WaitGroup
+	threads  sync.WaitGroup
 
 	pictures, collections, commands, wrongTokens atomic.Uint64
 }
@@ -216,13 +215,13 @@ func Listen(cfg Config) (*Page, error) {
 	}
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /{$}", p.index)
-	mux.HandleFunc("GET /status.json", p.status)
-	mux.HandleFunc("GET /timeline.json", p.timeline)
+	mux.HandleFunc("GET /status.json", p.running(p.status))
+	mux.HandleFunc("GET /timeline.json", p.running(p.timeline))
 	mux.HandleFunc("GET /buttons.json", p.buttons)
 	mux.HandleFunc("GET /healthz", p.healthz)
-	mux.HandleFunc("GET /camera/{name...}", p.picture)
-	mux.HandleFunc("PUT "+taskPath, p.setTask)
-	mux.HandleFunc("POST "+commandPath, p.command)
+	mux.HandleFunc("GET /camera/{name...}", p.running(p.picture))
+	mux.HandleFunc("PUT "+taskPath, p.running(p.setTask))
+	mux.HandleFunc("POST "+commandPath, p.running(p.command))
 	p.http = http.Server{
 		Handler:        p.guard.Check(mux, mayBring),
 		MaxHeaderBytes: maxHeaderBytes,
@@ -234,8 +233,8 @@ func Listen(cfg Config) (*Page, error) {
 		// clients' errors are counted, not logged
 		ErrorLog: slog.NewLogLogger(slog.DiscardHandler, slog.LevelWarn),
 	}
-	p.running.Go(func() { _ = p.http.Serve(p.listener) }) // ends with Close
-	p.running.Go(p.collect)
+	p.threads.Go(func() { _ = p.http.Serve(p.listener) }) // ends with Close
+	p.threads.Go(p.collect)
 	return p, nil
 }
 
@@ -306,7 +305,7 @@ func (p *Page) Close() {
 	if err := p.http.Shutdown(ctx); errors.Is(err, context.DeadlineExceeded) {
 		_ = p.http.Close()
 	}
-	p.running.Wait()
+	p.threads.Wait()
 }
 
 // mayBring returns the maximum length of a request's body, with a hint for errors: only a task and

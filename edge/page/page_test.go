@@ -22,6 +22,7 @@ import (
 
 	"github.com/edge-rt/edge-rt/camera"
 	"github.com/edge-rt/edge-rt/edge/capture"
+	"github.com/edge-rt/edge-rt/edge/operator"
 	"github.com/edge-rt/edge-rt/rt"
 	"github.com/edge-rt/edge-rt/rt/rttest"
 	"github.com/edge-rt/edge-rt/sim/pattern"
@@ -229,14 +230,18 @@ func TestSetTask(t *testing.T) {
 		t.Errorf("before the run: %d %s, want 503", code, text)
 	}
 	var given []string
-	s.Watch(Run{Ticks: s.ticks.Load, SetTask: func(_ context.Context, text string) error {
+	task := func(_ context.Context, text string) (bool, error) {
 		if len(text) > maxTaskBytes {
-			return errors.New("too long")
+			return false, errors.New("too long")
 		}
 		if given = append(given, text); text == "fly" {
-			return errors.New("the task stays as it was")
+			return false, errors.New("the task stays as it was")
 		}
-		return nil
+		return true, nil
+	}
+	s.Watch(Run{Ticks: s.ticks.Load, Panel: &operator.Panel{
+		Actions: map[string]operator.Action{operator.Task: {Do: task}},
+		Note:    func(string, error) {},
 	}})
 	long := strings.Repeat("x", maxTaskBytes+1)
 	for _, c := range []struct {

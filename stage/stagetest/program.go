@@ -38,8 +38,8 @@ func Command(t *testing.T, path string, args ...string) *Program {
 	return p
 }
 
-// Start starts the program, in a process group of its own unless the test has set SysProcAttr. The end
-// of the test kills the program.
+// Start starts the program, in a process group of its own unless the test wants otherwise. The end of
+// the test kills the program.
 func (p *Program) Start() *Program {
 	p.t.Helper()
 	p.SysProcAttr = cmp.Or(p.SysProcAttr, &syscall.SysProcAttr{Setpgid: true})

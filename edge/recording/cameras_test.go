@@ -1,6 +1,7 @@
-package teleop
+package recording
 
 import (
+	"log/slog"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -8,6 +9,7 @@ import (
 
 	"github.com/edge-rt/edge-rt/camera"
 	"github.com/edge-rt/edge-rt/edge/capture"
+	"github.com/edge-rt/edge-rt/internal/terminal"
 	"github.com/edge-rt/edge-rt/rt"
 	"github.com/edge-rt/edge-rt/rt/rttest"
 )
@@ -39,24 +41,23 @@ func (f *frozenCamera) Grab(dst *camera.Frame) error {
 	return nil
 }
 
-// The person at the leader gets one warning about a hanging camera, and one message when it works
-// again.
-func TestTheTeacherIsToldOfACameraThatHangs(t *testing.T) {
+// The person gets one warning about a hanging camera, and one message when it works again.
+func TestACameraThatHangsIsReported(t *testing.T) {
 	clock, stop := rttest.NewClock(rt.Instant(time.Second)), new(atomic.Bool)
 	f := &frozenCamera{clock: clock, stop: stop, until: 20}
 	cam, out := capture.New("top", f, 0), new(strings.Builder)
-	s := &session{cfg: Config{Out: out}, cameras: []*capture.Camera{cam}}
+	r := Reporter{Log: slog.New(terminal.NewLines(out, slog.LevelInfo))}
+	report := func() { r.ReportCameras(clock.Now(), []*capture.Camera{cam}) }
 	cam.Run(clock, stop, new(atomic.Int32))
-	s.reportCameras()
-	s.reportCameras()
+	report()
+	report()
 	f.shade, f.until = 9, 21
 	stop.Store(false)
 	cam.Run(clock, stop, new(atomic.Int32))
-	s.reportCameras()
+	report()
 	lines := strings.Split(strings.TrimSpace(out.String()), "\n")
-	if len(lines) != 2 || !strings.HasPrefix(lines[0],
-		"camera top gives no usable picture: it has repeated one picture for 1s") ||
-		lines[1] != "camera top gives pictures again" {
+	if len(lines) != 2 || !strings.Contains(lines[0], "camera top\" why=\"it has repeated one picture for 1s") ||
+		!strings.Contains(lines[1], "camera top gives pictures again") {
 		t.Errorf("it says %q", lines)
 	}
 }

@@ -1,11 +1,9 @@
-package replay
+package attend
 
 import (
-	"context"
 	"fmt"
 	"strings"
 
-	"github.com/edge-rt/edge-rt/edge/device"
 	"github.com/edge-rt/edge-rt/internal/exit"
 	"github.com/edge-rt/edge-rt/servo"
 )
@@ -17,42 +15,17 @@ const (
 	otherArmDegrees = 10.0
 )
 
-// loadCalibration reads the arm's calibration, which is needed before the arm is opened. Without an
-// id the motors identify the calibration. The simulated arm has its own.
-func (s *session) loadCalibration(ctx context.Context) (err error) {
-	place := &s.cfg.Arm
-	if place.Bus == device.Sim {
-		s.calibration = device.SimCalibration(place.Robot)
-		return nil
-	}
-	s.calibration, s.file, err = place.Find(s.armConfig(ctx))
-	if place.Taken != "" {
-		s.cfg.Log.Info(place.Taken)
-	}
-	return err
-}
-
-// armConfig returns the arm's configuration without the calibration.
-func (s *session) armConfig(ctx context.Context) *servo.ArmConfig {
-	return &servo.ArmConfig{
-		Path:     s.cfg.Arm.Bus,
-		Robot:    s.cfg.Arm.Robot,
-		Clock:    s.clock,
-		Canceled: func() bool { return ctx.Err() != nil },
-	}
-}
-
 // compareCalibrations reports the joints whose numbers mean another position on this arm than on
 // the recorded one, and refuses a large difference.
-func (s *session) compareCalibrations(context.Context) error {
+func (s *replay) compareCalibrations(is servo.Calibration) error {
 	if s.episode.Calibration == "" {
 		s.cfg.Log.Warn("the record does not hold its arm's calibration: whether its numbers mean the same places "+
-			"here is unknown", "file", s.cfg.File)
+			"here is unknown", "file", s.file)
 		return nil
 	}
 	was, err := servo.ParseCalibration(s.episode.Calibration)
 	if err != nil {
-		return exit.Errorf(exit.Config, "%s: the arm's calibration in its metadata: %w", s.cfg.File, err)
+		return exit.Errorf(exit.Config, "%s: the arm's calibration in its metadata: %w", s.file, err)
 	}
 	same := s.episode.ID == s.identity.Asked || s.episode.ID == s.identity.ID
 	limit, whose := sameArmDegrees, "this arm was calibrated again since"
@@ -60,7 +33,7 @@ func (s *session) compareCalibrations(context.Context) error {
 		limit, whose = otherArmDegrees, fmt.Sprintf("the record is of the arm %q", s.episode.ID)
 	}
 	var far []string
-	for _, d := range servo.Compare(s.cfg.Arm.Robot, was, s.calibration, same) {
+	for _, d := range servo.Compare(s.cfg.Arm.Robot, was, is, same) {
 		if d.Degrees > limit || d.Mirrored {
 			far = append(far, d.String())
 			continue
@@ -70,7 +43,7 @@ func (s *session) compareCalibrations(context.Context) error {
 	switch text := strings.Join(far, "; "); {
 	case text == "":
 		return nil
-	case s.cfg.OtherCalibration:
+	case s.other:
 		s.say(fmt.Sprintf("Calibrations differ: %s; the replay continues, since --other-calibration is set.", text))
 		return nil
 	default:
@@ -81,7 +54,7 @@ func (s *session) compareCalibrations(context.Context) error {
 }
 
 // say prints a line for the person at the terminal and logs it.
-func (s *session) say(line string) {
+func (s *replay) say(line string) {
 	fmt.Fprintln(s.cfg.Out, line)
 	s.cfg.Log.Warn(line)
 }

@@ -1,8 +1,9 @@
-package teleop
+package attend
 
 import (
 	"bytes"
 	"context"
+	"log/slog"
 	"path/filepath"
 	"runtime"
 	"slices"
@@ -42,41 +43,50 @@ func (p *joints) Goal(_ rt.Instant, j, raw int)   { p.raw[j].Store(int32(raw)) }
 func (p *joints) Torque(rt.Instant, int, bool)    {}
 func (p *joints) Present(_ rt.Instant, j int) int { return int(p.raw[j].Load()) }
 
+// simArm simulates an arm whose joints have one calibrated range.
+func simArm(t *testing.T, name string, low, high int, sim servosim.Config) (device.Place, *servosim.Bus) {
+	t.Helper()
+	r, err := robot.ByName(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	sim.Link = filepath.Join(t.TempDir(), name)
+	c := servo.Calibration{}
+	for _, m := range r.Motors {
+		sim.Servos = append(sim.Servos, servosim.Servo{ID: m.ID, Model: m.Model.Name})
+		c[m.Name] = servo.MotorCalibration{ID: int(m.ID), RangeMin: low, RangeMax: high}
+	}
+	bus, err := servosim.Open(sim)
+	if err != nil {
+		t.Skip("no simulator here: ", err)
+	}
+	t.Cleanup(func() { bus.Close() })
+	file := sim.Link + ".json"
+	if err := c.Save(file); err != nil {
+		t.Fatal(err)
+	}
+	return device.Place{Bus: sim.Link, Robot: r, Calibration: file}, bus
+}
+
 // pair returns a leader and a follower on the simulator.
-func pair(t *testing.T, name string) (cfg Config, lead, follow *servosim.Bus, h *hands, f *joints) {
+func pair(t *testing.T, name string) (cfg TeleopConfig, lead, follow *servosim.Bus, h *hands, f *joints) {
 	t.Helper()
 	h, f = new(hands), new(joints)
 	h.all(2047)
 	for j := range f.raw {
 		f.raw[j].Store(2047)
 	}
-	dir := t.TempDir()
-	t.Setenv("STATE_DIRECTORY", dir)
-	arm := func(robotName string, plant servosim.Plant) (device.Place, *servosim.Bus) {
-		r, err := robot.ByName(robotName)
-		if err != nil {
-			t.Fatal(err)
-		}
-		sim := servosim.Config{Plant: plant, Link: filepath.Join(dir, robotName)}
-		c := servo.Calibration{}
-		for _, m := range r.Motors {
-			sim.Servos = append(sim.Servos, servosim.Servo{ID: m.ID, Model: m.Model.Name})
-			c[m.Name] = servo.MotorCalibration{ID: int(m.ID), RangeMax: 4095}
-		}
-		bus, err := servosim.Open(sim)
-		if err != nil {
-			t.Skip("no simulator here: ", err)
-		}
-		t.Cleanup(func() { bus.Close() })
-		file := filepath.Join(dir, robotName+".json")
-		if err := c.Save(file); err != nil {
-			t.Fatal(err)
-		}
-		return device.Place{Bus: sim.Link, Robot: r, Calibration: file}, bus
-	}
-	cfg = Config{FPS: 50, RT: rt.ModeOff, CPU: rt.UnpinnedCPU, OnExit: "off", Out: new(rttest.Output)}
-	cfg.Leader, lead = arm(name+"_leader", h)
-	cfg.Follower, follow = arm(name, f)
+	t.Setenv("STATE_DIRECTORY", t.TempDir())
+	said := new(rttest.Output)
+	cfg = TeleopConfig{FPS: 50, Config: Config{
+		RT:     rt.ModeOff,
+		CPU:    rt.UnpinnedCPU,
+		OnExit: "off",
+		Out:    said,
+		Log:    slog.New(slog.NewTextHandler(said, nil)),
+	}}
+	cfg.Leader, lead = simArm(t, name+"_leader", 0, 4095, servosim.Config{Plant: h})
+	cfg.Arm, follow = simArm(t, name, 0, 4095, servosim.Config{Plant: f})
 	return cfg, lead, follow, h, f
 }
 
@@ -89,16 +99,40 @@ func (p *joints) near(raw, reach int) bool {
 	return true
 }
 
+// start begins a teleoperation; end ends it, and wants no error.
+func start(t *testing.T, cfg TeleopConfig) (end func()) {
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan error, 1)
+	go func() { done <- Teleop(ctx, cfg) }()
+	return func() {
+		t.Helper()
+		cancel()
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+// teach is start, and waits until the follower is under torque.
+func teach(t *testing.T, cfg TeleopConfig, follow *servosim.Bus) (end func()) {
+	t.Helper()
+	end = start(t, cfg)
+	awaitTorque(t, follow)
+	return end
+}
+
+func awaitTorque(t *testing.T, b *servosim.Bus) {
+	t.Helper()
+	rttest.Eventually(t, "torque", func() bool { return !slices.Contains(b.TorqueEnabled(), false) })
+}
+
 // Goal: the follower follows the leader, survives an unplugged adapter on either side, and has no
 // torque at the end.
 func TestFollowerFollows(t *testing.T) {
 	for _, name := range []string{"so101", "koch"} {
 		t.Run(name, func(t *testing.T) {
 			cfg, lead, follow, h, f := pair(t, name)
-			ctx, cancel := context.WithCancel(t.Context())
-			done := make(chan error, 1)
-			go func() { done <- Run(ctx, cfg) }()
-			rttest.Eventually(t, "torque", func() bool { return !slices.Contains(follow.TorqueEnabled(), false) })
+			end := teach(t, cfg, follow)
 			h.all(2300)
 			rttest.Eventually(t, "follow", func() bool { return f.near(2300, 3) })
 			lead.Unplug()
@@ -123,10 +157,7 @@ func TestFollowerFollows(t *testing.T) {
 			if len(held) != want {
 				t.Errorf("%d motors of the leader are under torque, want %d", len(held), want)
 			}
-			cancel()
-			if err := <-done; err != nil {
-				t.Error(err)
-			}
+			end()
 			if slices.Contains(follow.TorqueEnabled(), true) || slices.Contains(lead.TorqueEnabled(), true) {
 				t.Errorf("torque %v and %v at the end, want none", follow.TorqueEnabled(), lead.TorqueEnabled())
 			}
@@ -139,10 +170,7 @@ func TestSlowStart(t *testing.T) {
 	rttest.RealTime(t)
 	cfg, _, follow, h, f := pair(t, "so101")
 	h.all(3000)
-	ctx, cancel := context.WithCancel(t.Context())
-	done := make(chan error, 1)
-	go func() { done <- Run(ctx, cfg) }()
-	rttest.Eventually(t, "torque", func() bool { return !slices.Contains(follow.TorqueEnabled(), false) })
+	end := teach(t, cfg, follow)
 	last, began := int(f.raw[0].Load()), time.Now()
 	rttest.Eventually(t, "there", func() bool {
 		now := int(f.raw[0].Load())
@@ -157,41 +185,36 @@ func TestSlowStart(t *testing.T) {
 	if took := time.Since(began); took < 700*time.Millisecond {
 		t.Errorf("it took %v for 84 degrees, want the slow start", took)
 	}
-	cancel()
-	if err := <-done; err != nil {
-		t.Error(err)
-	}
+	end()
 }
 
-func TestRefusals(t *testing.T) {
-	so101, err := robot.ByName("so101")
-	if err != nil {
-		t.Fatal(err)
-	}
-	good := Config{
-		FPS:      50,
-		OnExit:   "off",
-		Follower: device.Place{Bus: "/dev/a", Robot: so101},
-		Leader:   device.Place{Bus: "/dev/b"},
-		Out:      new(strings.Builder),
+func TestTeleopRefusals(t *testing.T) {
+	good := TeleopConfig{
+		FPS:    50,
+		Config: Config{OnExit: "off", Arm: device.Place{Bus: "/dev/a", Robot: so101(t)}, Out: new(strings.Builder)},
+		Leader: device.Place{Bus: "/dev/b"},
 	}
 	tests := []struct {
 		name   string
-		change func(*Config)
+		change func(*TeleopConfig)
 		code   exit.Code
 		says   string
 	}{
-		{"no follower", func(c *Config) { c.Follower.Bus = "" }, exit.Usage, "--bus"},
-		{"no leader", func(c *Config) { c.Leader.Bus = "" }, exit.Usage, "--leader"},
-		{"one port for both", func(c *Config) { c.Leader.Bus = "/dev/a" }, exit.Usage, "own adapter"},
-		{"a leader of another kind", func(c *Config) { c.LeaderRobot = "koch_leader" }, exit.Config, "do not fit"},
-		{"no such leader", func(c *Config) { c.LeaderRobot = "r2d2" }, exit.Usage, "r2d2"},
-		{"no calibration", func(c *Config) { c.Leader.Calibration = "/none.json" }, exit.Config, "edge-rt calibrate"},
+		{"no follower", func(c *TeleopConfig) { c.Arm.Bus = "" }, exit.Usage, "--bus"},
+		{"no leader", func(c *TeleopConfig) { c.Leader.Bus = "" }, exit.Usage, "--leader"},
+		{"one port for both", func(c *TeleopConfig) { c.Leader.Bus = "/dev/a" }, exit.Usage, "own adapter"},
+		{"a leader of another kind", func(c *TeleopConfig) {
+			c.LeaderRobot = "koch_leader"
+		}, exit.Config, "do not fit"},
+		{"no such leader", func(c *TeleopConfig) { c.LeaderRobot = "r2d2" }, exit.Usage, "r2d2"},
+		{"no calibration", func(c *TeleopConfig) {
+			c.Leader.Calibration = "/none.json"
+		}, exit.Config, "edge-rt calibrate"},
 	}
 	for _, tt := range tests {
 		cfg := good
 		tt.change(&cfg)
-		if err := Run(t.Context(), cfg); exit.Of(err) != tt.code || !strings.Contains(err.Error(), tt.says) {
+		if err := Teleop(t.Context(), cfg); exit.Of(err) != tt.code || !strings.Contains(err.Error(), tt.says) {
 			t.Errorf("%s: %v (code %d), want %q and code %d", tt.name, err, exit.Of(err), tt.says, tt.code)
 		}
 	}
@@ -205,39 +228,39 @@ func TestInterruptedBeforeTheArmsAreThere(t *testing.T) {
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), 500*time.Millisecond)
 	defer cancel()
-	if err := Run(ctx, cfg); err != nil {
+	if err := Teleop(ctx, cfg); err != nil {
 		t.Error(err)
 	}
 }
 
-func TestTickNoAlloc(t *testing.T) {
+func TestTeleopTickNoAlloc(t *testing.T) {
 	cfg, _, _, _, _ := pair(t, "so101")
-	s := &session{cfg: cfg, clock: rt.KernelClock(), period: 20 * time.Millisecond}
-	var err error
-	s.task.Store(new(string))
-	s.episodes = s.newEpisodes()
-	if s.leader, err = s.open(t.Context(), cfg.Leader); err != nil {
-		t.Fatal(err)
-	}
-	if s.follower, err = s.open(t.Context(), cfg.Follower); err != nil {
+	cfg.Record, cfg.RecordDir = record.Ring, t.TempDir()
+	cfg.RecordSize = recording.MinSize
+	s := &teleop{place: cfg.Leader}
+	s.source = s
+	s.rate = 50
+	s.period = 20 * time.Millisecond
+	if err := s.begin(cfg.Config, teleoperated); err != nil {
 		t.Fatal(err)
 	}
 	defer s.close()
-	s.prepare()
-	if s.record, err = record.New(record.Config{
-		Mode:  record.Ring,
-		Dir:   t.TempDir(),
-		Size:  recording.MinSize,
-		ID:    "arm",
-		Clock: s.clock,
-	}); err != nil {
+	if err := s.session.open(t.Context()); err != nil {
 		t.Fatal(err)
 	}
+	if ticksAllocateNothing(t, &s.session); s.step < 50 {
+		t.Errorf("it followed in %d ticks, want in all that were measured", s.step)
+	}
+}
+
+// ticksAllocateNothing arms the follower, measures ticks and takes the torque.
+func ticksAllocateNothing(t *testing.T, s *session) {
+	t.Helper()
 	tick := func() {
 		now := s.clock.Now()
 		s.tick(rt.Tick{Deadline: now, Woke: now})
 	}
-	for n := 0; s.arm.Phase != follow.Armed && n < 100; n++ {
+	for n := 0; s.arm.Phase != follow.Armed && n < 200; n++ {
 		tick()
 	}
 	if s.arm.Phase != follow.Armed {
@@ -246,10 +269,7 @@ func TestTickNoAlloc(t *testing.T) {
 	if n := testing.AllocsPerRun(50, tick); n != 0 {
 		t.Errorf("a tick allocates %v times, want 0", n)
 	}
-	if s.step < 50 {
-		t.Errorf("it followed in %d ticks, want in all that were measured", s.step)
-	}
-	if err := s.follower.TorqueOff(); err != nil {
+	if err := s.arms[0].TorqueOff(); err != nil {
 		t.Error(err)
 	}
 }
@@ -276,8 +296,8 @@ func TestAPanicBesideTheTickLetsGo(t *testing.T) {
 	clock := &faulty{Clock: rt.KernelClock()}
 	cfg.Clock, cfg.OnExit = clock, "hold"
 	done := make(chan error, 1)
-	go func() { done <- Run(t.Context(), cfg) }()
-	rttest.Eventually(t, "torque", func() bool { return !slices.Contains(follow.TorqueEnabled(), false) })
+	go func() { done <- Teleop(t.Context(), cfg) }()
+	awaitTorque(t, follow)
 	clock.now.Store(true)
 	if err := <-done; exit.Of(err) != exit.Failure || !strings.Contains(err.Error(), "a mistake of ours") {
 		t.Errorf("Run = %v (code %d), want the panic and code 1", err, exit.Of(err))
@@ -303,10 +323,7 @@ func TestLeaderJointThatDoesNotLead(t *testing.T) {
 	if err := c.Save(cfg.Leader.Calibration); err != nil {
 		t.Fatal(err)
 	}
-	ctx, cancel := context.WithCancel(t.Context())
-	done := make(chan error, 1)
-	go func() { done <- Run(ctx, cfg) }()
-	rttest.Eventually(t, "torque", func() bool { return !slices.Contains(follow.TorqueEnabled(), false) })
+	end := teach(t, cfg, follow)
 	slide := func(joint, to int) {
 		for at := int(h.raw[joint].Load()); at != to; {
 			at += max(-40, min(40, to-at))
@@ -324,9 +341,9 @@ func TestLeaderJointThatDoesNotLead(t *testing.T) {
 	slide(0, 2300)
 	rttest.Eventually(t, "the reports", func() bool {
 		text := out.String()
-		return strings.Contains(text, "wrist_roll: a joint of the leader does not lead") &&
+		return strings.Contains(text, "does not lead: the follower's holds\" joint=wrist_roll why=") &&
 			strings.Contains(text, "turn it back") &&
-			strings.Contains(text, "elbow_flex: a joint of the leader does not lead") &&
+			strings.Contains(text, "does not lead: the follower's holds\" joint=elbow_flex why=") &&
 			strings.Contains(text, "outside its calibrated range")
 	})
 	rttest.Eventually(t, "the others", near(0, 2300))
@@ -336,11 +353,8 @@ func TestLeaderJointThatDoesNotLead(t *testing.T) {
 	slide(4, 3900)
 	slide(2, 1500)
 	rttest.Eventually(t, "the wrist again", near(4, 3900))
-	if !strings.Contains(out.String(), "wrist_roll: a joint of the leader leads again") {
+	if !strings.Contains(out.String(), "moves slowly to its pose\" joint=wrist_roll\n") {
 		t.Errorf("it says %q", out.String())
 	}
-	cancel()
-	if err := <-done; err != nil {
-		t.Error(err)
-	}
+	end()
 }

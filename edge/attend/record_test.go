@@ -1,7 +1,6 @@
-package teleop
+package attend
 
 import (
-	"context"
 	"fmt"
 	"math"
 	"slices"
@@ -31,11 +30,8 @@ func TestTeleoperationIsRecorded(t *testing.T) {
 	cfg.Task = "wave"
 	cfg.Cameras = []capture.Config{{Name: "top", Source: capture.Pattern, Width: 160, Height: 120, FPS: 30}}
 	cfg.Encoding.Quality = 90
-	cfg.Follower.ID = "black"
-	ctx, cancel := context.WithCancel(t.Context())
-	done := make(chan error, 1)
-	go func() { done <- Run(ctx, cfg) }()
-	rttest.Eventually(t, "torque", func() bool { return !slices.Contains(follow.TorqueEnabled(), false) })
+	cfg.Arm.ID = "black"
+	end := teach(t, cfg, follow)
 	h.all(2300)
 	rttest.Eventually(t, "follow", func() bool { return f.near(2300, 3) })
 	if reply, err := operator.Ctl("black", "pause"); err != nil || !reply.Paused || reply.Task != "wave" ||
@@ -62,10 +58,7 @@ func TestTeleoperationIsRecorded(t *testing.T) {
 	}
 	rttest.Eventually(t, "follow again", func() bool { return f.near(2000, 3) })
 	awaitTicks(t, "black", 20)
-	cancel()
-	if err := <-done; err != nil {
-		t.Error(err)
-	}
+	end()
 
 	var wanted, still, pictures int
 	var steps []int64
@@ -118,7 +111,7 @@ func TestTeleoperationIsRecorded(t *testing.T) {
 	if joints := strings.Split(run["joints"], ","); len(joints) != 6 || !strings.HasSuffix(joints[0], ".pos") {
 		t.Errorf("joints %q", joints)
 	}
-	if text := cfg.Out.(*rttest.Output).String(); !strings.Contains(text, "record: all, 1 files") {
+	if text := cfg.Out.(*rttest.Output).String(); !strings.Contains(text, "record      all, 1 files") {
 		t.Errorf("it says %q, want what is on record", text)
 	}
 }
@@ -126,25 +119,20 @@ func TestTeleoperationIsRecorded(t *testing.T) {
 // The simulated arm and its camera share one world. A missing camera ends the start.
 func TestSimulatedFollower(t *testing.T) {
 	cfg, _, _, h, _ := pair(t, "so101")
-	cfg.Follower.Bus, cfg.Follower.Calibration = "sim", ""
+	cfg.Arm.Bus, cfg.Arm.Calibration = "sim", ""
 	cfg.Record = record.All
 	cfg.RecordDir = t.TempDir()
 	cfg.RecordSize = 64 << 20
 	cfg.Cameras = []capture.Config{{Name: "top", Source: capture.Sim, Width: 64, Height: 48}}
 	h.all(2047)
-	ctx, cancel := context.WithCancel(t.Context())
-	done := make(chan error, 1)
-	go func() { done <- Run(ctx, cfg) }()
+	end := start(t, cfg)
 	rttest.Eventually(t, "it follows", func() bool {
 		reply, err := operator.Ctl("", "status")
 		return err == nil && reply.State == drive.Streaming
 	})
-	cancel()
-	if err := <-done; err != nil {
-		t.Error(err)
-	}
+	end()
 	cfg.Cameras[0].Source = "/dev/video-none"
-	if err := Run(t.Context(), cfg); exit.Of(err) != exit.Absent {
+	if err := Teleop(t.Context(), cfg); exit.Of(err) != exit.Absent {
 		t.Errorf("a camera that is not there: %v (code %d), want code %d", err, exit.Of(err), exit.Absent)
 	}
 }
@@ -168,8 +156,8 @@ func TestOperatorEndsTheTeleoperation(t *testing.T) {
 		cfg, _, follow, _, _ := pair(t, "so101")
 		cfg.OnExit = "hold"
 		done := make(chan error, 1)
-		go func() { done <- Run(t.Context(), cfg) }()
-		rttest.Eventually(t, "torque", func() bool { return !slices.Contains(follow.TorqueEnabled(), false) })
+		go func() { done <- Teleop(t.Context(), cfg) }()
+		awaitTorque(t, follow)
 		awaitTicks(t, "", 5) // includes the last joint's tick
 		if _, err := operator.Ctl("", word); err != nil {
 			t.Error(err)
@@ -194,7 +182,7 @@ func TestEpisodesOfATeleoperation(t *testing.T) {
 	deaf := false
 	cfg.Listen = func(k func(string)) func() { key = k; return func() { deaf = true } }
 	done := make(chan error, 1)
-	go func() { done <- Run(t.Context(), cfg) }()
+	go func() { done <- Teleop(t.Context(), cfg) }()
 	status := func() *episode.Status {
 		reply, err := operator.Ctl("", "status")
 		if err != nil || reply.Episodes == nil {

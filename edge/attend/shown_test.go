@@ -1,4 +1,4 @@
-package replay
+package attend
 
 import (
 	"bytes"
@@ -10,7 +10,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/edge-rt/edge-rt/edge/device"
 	"github.com/edge-rt/edge-rt/edge/event"
 	"github.com/edge-rt/edge-rt/edge/follow"
 	"github.com/edge-rt/edge-rt/edge/recording"
@@ -68,7 +67,7 @@ func TestAReplayIsNoFasterThanWhatWasShown(t *testing.T) {
 			t.Parallel()
 			s := newStage(t, takeOver(t, perTick))
 			s.Speed = speed
-			if err := Run(t.Context(), s.Config); err != nil {
+			if err := Replay(t.Context(), s.ReplayConfig); err != nil {
 				t.Fatalf("%v\n%s", err, s)
 			}
 			s.clean(t)
@@ -99,7 +98,7 @@ func TestAReplayGoesSlowlyToWhereTheArmWasMovedByHand(t *testing.T) {
 		}
 	})
 	s := newStage(t, file)
-	if err := Run(t.Context(), s.Config); err != nil {
+	if err := Replay(t.Context(), s.ReplayConfig); err != nil {
 		t.Fatalf("%v\n%s", err, s)
 	}
 	s.clean(t)
@@ -124,10 +123,11 @@ func (noBus) SetPeriod(time.Duration) {}
 // A joint whose goal trails the episode's catches up at the approach's pace, or at the maximum
 // recorded speed if that is lower.
 func TestBehindTheEpisode(t *testing.T) {
-	s := &session{
+	s := &replay{
 		row: []float32{50, 50, -50}, before: []float32{49, 50, -50}, bounded: make([]float32, 3),
-		catchUp: []float32{0.5, 0.5, 0.25}, arm: follow.New(noBus{}, follow.Config{}, 3),
+		catchUp: []float32{0.5, 0.5, 0.25},
 	}
+	s.arm = follow.New(noBus{}, follow.Config{}, 3)
 	copy(s.arm.Goal, []float32{10, 10, 10})
 	s.bound()
 	if want := []float32{11, 10.5, 9.75}; fmt.Sprint(s.bounded) != fmt.Sprint(want) {
@@ -197,7 +197,7 @@ func TestCalibrationsAreCompared(t *testing.T) {
 			run["id"], run[recording.Calibration] = cmp.Or(tt.id, s.Arm.ID), otherwise(t, s, tt.by)
 			s.File = written(t, run, 5, func(i int, m *record.Tick) { act(m, 1, 0) })
 			s.OtherCalibration = tt.any
-			err := Run(t.Context(), s.Config)
+			err := Replay(t.Context(), s.ReplayConfig)
 			said := s.String()
 			if err != nil {
 				said += err.Error()
@@ -232,7 +232,7 @@ func TestTheCalibrationThatTheMotorsChooseIsCompared(t *testing.T) {
 		if err := c.Save(servo.CalibrationPath(s.Arm.Robot, "mine")); err != nil {
 			t.Fatal(err)
 		}
-		if err := Run(t.Context(), s.Config); exit.Of(err) != code {
+		if err := Replay(t.Context(), s.ReplayConfig); exit.Of(err) != code {
 			t.Errorf("a range that differs by %d: %v (code %d), want code %d\n%s", by, err, exit.Of(err), code, s)
 		}
 		if by != 0 {
@@ -260,7 +260,7 @@ func TestARecordWithoutACalibration(t *testing.T) {
 			s.File = written(t, run, 5, func(i int, m *record.Tick) { act(m, 1, 0) })
 			var log bytes.Buffer
 			s.Log = slog.New(slog.NewTextHandler(&log, nil))
-			err := Run(t.Context(), s.Config)
+			err := Replay(t.Context(), s.ReplayConfig)
 			if said := log.String() + fmt.Sprint(err); !strings.Contains(said, want) || (text == "") != (err == nil) {
 				t.Errorf("%q: %v, it says %s; want %q", text, err, said, want)
 			}
@@ -279,7 +279,8 @@ func TestTheReasonOfAReplaysEndIsWhatLasted(t *testing.T) {
 		{4, 0, exit.Fault, "elbow_flex: held for 10s"},
 		{0, 1, exit.Absent, "shoulder_pan: silent for 10s"},
 	} {
-		s := &session{cfg: Config{Arm: device.Place{Robot: so101(t)}}}
+		s := &replay{}
+		s.cfg.Arm.Robot = so101(t)
 		now := rt.Instant(time.Second)
 		s.held.Reset(now)
 		s.silent.Reset(now)

@@ -1,4 +1,4 @@
-package replay
+package attend
 
 import (
 	"context"
@@ -14,7 +14,6 @@ import (
 	"time"
 
 	"github.com/edge-rt/edge-rt/edge/device"
-	"github.com/edge-rt/edge-rt/edge/follow"
 	"github.com/edge-rt/edge-rt/edge/recording"
 	"github.com/edge-rt/edge-rt/internal/exit"
 	"github.com/edge-rt/edge-rt/record"
@@ -148,7 +147,7 @@ func TestAnEpisodeIsWhatWasShown(t *testing.T) {
 	}
 }
 
-func TestRefusals(t *testing.T) {
+func TestReplayRefusals(t *testing.T) {
 	good := func(i int, m *record.Tick) { act(m, 1+uint32(i/10), 1) }
 	change := func(key, value string) map[string]string {
 		run := settings(so101(t))
@@ -197,22 +196,26 @@ func TestRefusals(t *testing.T) {
 			t.Errorf("%s: %v (code %d), want %q and code %d", tt.name, err, exit.Of(err), tt.says, tt.code)
 		}
 	}
-	cfg := Config{File: "/none.mcap", Speed: 1, OnExit: "park", Arm: device.Place{Bus: "/dev/a", Robot: so101(t)}}
+	cfg := ReplayConfig{
+		File:   "/none.mcap",
+		Speed:  1,
+		Config: Config{OnExit: "park", Arm: device.Place{Bus: "/dev/a", Robot: so101(t)}},
+	}
 	for _, tt := range []struct {
-		change func(*Config)
+		change func(*ReplayConfig)
 		code   exit.Code
 		says   string
 	}{
-		{func(*Config) {}, exit.Usage, "/none.mcap"},
-		{func(c *Config) { c.Arm.Bus = "" }, exit.Usage, "--bus"},
-		{func(c *Config) { c.Speed = 1.5 }, exit.Usage, "not moved faster"},
-		{func(c *Config) { c.Speed = math.NaN() }, exit.Usage, "--speed"},
-		{func(c *Config) { c.OnExit = "fly" }, exit.Usage, "--on-exit"},
-		{func(c *Config) { c.Arm.Robot.Leader = true }, exit.Usage, "leader"},
+		{func(*ReplayConfig) {}, exit.Usage, "/none.mcap"},
+		{func(c *ReplayConfig) { c.Arm.Bus = "" }, exit.Usage, "--bus"},
+		{func(c *ReplayConfig) { c.Speed = 1.5 }, exit.Usage, "not moved faster"},
+		{func(c *ReplayConfig) { c.Speed = math.NaN() }, exit.Usage, "--speed"},
+		{func(c *ReplayConfig) { c.OnExit = "fly" }, exit.Usage, "--on-exit"},
+		{func(c *ReplayConfig) { c.Arm.Robot.Leader = true }, exit.Usage, "leader"},
 	} {
 		c := cfg
 		tt.change(&c)
-		if err := Run(t.Context(), c); exit.Of(err) != tt.code || !strings.Contains(err.Error(), tt.says) {
+		if err := Replay(t.Context(), c); exit.Of(err) != tt.code || !strings.Contains(err.Error(), tt.says) {
 			t.Errorf("%v (code %d), want %q", err, exit.Of(err), tt.says)
 		}
 	}
@@ -221,7 +224,7 @@ func TestRefusals(t *testing.T) {
 // stage is an arm on simulated motors, with a referee that observes their traffic and the output of
 // the replay.
 type stage struct {
-	Config
+	ReplayConfig
 	bus     *servosim.Bus
 	referee *referee.Referee
 	said    rttest.Output
@@ -247,48 +250,30 @@ func TestMain(m *testing.M) {
 func newStage(t *testing.T, file string) *stage {
 	t.Helper()
 	rttest.RealTime(t) // the simulated motors keep their own time
-	r, dir := so101(t), t.TempDir()
+	const low, high = 200, 3900
 	judge := referee.Config{Period: time.Second / rate}
-	c := servo.Calibration{}
-	for _, m := range r.Motors {
-		k := servo.MotorCalibration{ID: int(m.ID), RangeMin: 200, RangeMax: 3900}
-		c[m.Name] = k
-		j := referee.Joint{ID: m.ID, Name: m.Name, Min: k.RangeMin, Max: k.RangeMax, Degree: 4095. / 360}
+	for _, m := range so101(t).Motors {
+		j := referee.Joint{ID: m.ID, Name: m.Name, Min: low, Max: high, Degree: 4095. / 360}
 		j.Velocity = m.MaxVelocity * j.Degree
 		if m.Norm == robot.Range0100 {
-			j.Velocity = m.MaxVelocity * float64(k.RangeMax-k.RangeMin) / 100
+			j.Velocity = m.MaxVelocity * (high - low) / 100
 		}
 		judge.Joints = append(judge.Joints, j)
 	}
 	s := &stage{referee: referee.New(judge)}
-	bus, err := servosim.Open(servosim.Config{Link: filepath.Join(dir, "arm"), Watch: s.referee.Watch})
-	if err != nil {
-		t.Skip("no simulator here: ", err)
-	}
-	t.Cleanup(func() { bus.Close() })
-	s.bus = bus
-	calibration := filepath.Join(dir, "so101.json")
-	if err := c.Save(calibration); err != nil {
-		t.Fatal(err)
-	}
+	place, bus := simArm(t, "so101", low, high, servosim.Config{Watch: s.referee.Watch})
+	place.ID, s.bus = fmt.Sprint("arm", stages.Add(1)), bus
 	s.referee.FirstChunk(rt.KernelClock().Now())
-	s.Config = Config{
-		File:  file,
-		Speed: 1,
-		Arm: device.Place{
-			Bus:         filepath.Join(dir, "arm"),
-			Robot:       r,
-			ID:          fmt.Sprint("arm", stages.Add(1)),
-			Calibration: calibration,
-		},
+	s.ReplayConfig = ReplayConfig{File: file, Speed: 1, Config: Config{
+		Arm:        place,
 		RT:         rt.ModeOff,
 		CPU:        rt.UnpinnedCPU,
 		OnExit:     "off",
 		Record:     record.All,
-		RecordDir:  filepath.Join(dir, "records"),
+		RecordDir:  filepath.Join(t.TempDir(), "records"),
 		RecordSize: 1 << 30,
 		Out:        &s.said,
-	}
+	}}
 	return s
 }
 
@@ -308,19 +293,6 @@ func (s *stage) clean(t *testing.T) {
 	}
 }
 
-// awaitTorque returns when the whole arm is under torque.
-func (s *stage) awaitTorque(t *testing.T, done chan error) {
-	t.Helper()
-	rttest.Eventually(t, "torque", func() bool {
-		select {
-		case err := <-done:
-			t.Fatalf("it has ended before: %v\n%s", err, s)
-		default:
-		}
-		return !slices.Contains(s.bus.TorqueEnabled(), false)
-	})
-}
-
 // wave is two seconds of a swinging joint, far from the arm's position.
 func wave(t *testing.T) string {
 	return written(t, settings(so101(t)), 2*rate, func(i int, m *record.Tick) {
@@ -333,7 +305,7 @@ func wave(t *testing.T) string {
 func TestAReplayRunsTheRecord(t *testing.T) {
 	t.Parallel()
 	s := newStage(t, wave(t))
-	if err := Run(t.Context(), s.Config); err != nil {
+	if err := Replay(t.Context(), s.ReplayConfig); err != nil {
 		t.Fatalf("%v\n%s", err, s)
 	}
 	s.clean(t)
@@ -384,7 +356,7 @@ func TestAReplayAtHalfTheSpeed(t *testing.T) {
 	t.Parallel()
 	s := newStage(t, wave(t))
 	s.Speed = 0.5
-	if err := Run(t.Context(), s.Config); err != nil {
+	if err := Replay(t.Context(), s.ReplayConfig); err != nil {
 		t.Fatalf("%v\n%s", err, s)
 	}
 	s.clean(t)
@@ -410,8 +382,8 @@ func TestAReplayIsInterrupted(t *testing.T) {
 			s.OnExit = how
 			ctx, cancel := context.WithCancel(t.Context())
 			done := make(chan error, 1)
-			go func() { done <- Run(ctx, s.Config) }()
-			s.awaitTorque(t, done)
+			go func() { done <- Replay(ctx, s.ReplayConfig) }()
+			awaitTorque(t, s.bus)
 			cancel()
 			if err := <-done; err != nil || !strings.Contains(s.String(), "stopped: 0.0 of 2.0 s") {
 				t.Errorf("%s: %v\n%s", how, err, s)
@@ -440,8 +412,8 @@ func TestAnArmThatIsNotDrivenEndsTheReplay(t *testing.T) {
 			t.Parallel()
 			s := newStage(t, wave(t))
 			done := make(chan error, 1)
-			go func() { done <- Run(t.Context(), s.Config) }()
-			s.awaitTorque(t, done)
+			go func() { done <- Replay(t.Context(), s.ReplayConfig) }()
+			awaitTorque(t, s.bus)
 			tt.what(s.bus)
 			if err := <-done; exit.Of(err) != tt.code || !strings.Contains(err.Error(), tt.says) {
 				t.Errorf("%s: %v (code %d), want %q and code %d\n%s", tt.how, err, exit.Of(err), tt.says, tt.code, s)
@@ -456,31 +428,18 @@ func TestAnArmThatIsNotDrivenEndsTheReplay(t *testing.T) {
 // overheated is a bit of a Feetech servo's status.
 const overheated = 1 << 2
 
-func TestTickNoAlloc(t *testing.T) {
+func TestReplayTickNoAlloc(t *testing.T) {
 	s := newStage(t, wave(t))
-	r := &session{cfg: s.Config, clock: rt.KernelClock()}
+	r := &replay{file: s.File, speed: 1}
+	r.source = r
+	r.rate = rate
+	r.period = time.Second / rate
 	defer r.close()
-	if err := r.load(); err != nil {
+	if err := errors.Join(r.begin(s.Config, replayed), r.load(0)); err != nil {
 		t.Fatal(err)
 	}
-	if err := errors.Join(r.loadCalibration(t.Context()), r.openArm(t.Context())); err != nil {
+	if err := r.session.open(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	r.prepare()
-	tick := func() {
-		now := r.clock.Now()
-		r.tick(rt.Tick{Deadline: now, Woke: now})
-	}
-	for n := 0; r.arm.Phase != follow.Armed && n < 200; n++ {
-		tick()
-	}
-	if r.arm.Phase != follow.Armed {
-		t.Fatal("the arm was never armed")
-	}
-	if n := testing.AllocsPerRun(50, tick); n != 0 {
-		t.Errorf("a tick allocates %v times, want 0", n)
-	}
-	if err := r.bus.TorqueOff(); err != nil {
-		t.Error(err)
-	}
+	ticksAllocateNothing(t, &r.session)
 }

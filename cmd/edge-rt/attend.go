@@ -1,0 +1,127 @@
+package main
+
+import (
+	"io"
+	"os"
+
+	"github.com/alecthomas/kong"
+
+	"github.com/edge-rt/edge-rt/edge/attend"
+	"github.com/edge-rt/edge-rt/edge/capture"
+	"github.com/edge-rt/edge-rt/edge/episode"
+	"github.com/edge-rt/edge-rt/edge/operator"
+	"github.com/edge-rt/edge-rt/internal/plain"
+	"github.com/edge-rt/edge-rt/internal/program"
+	"github.com/edge-rt/edge-rt/internal/terminal"
+	"github.com/edge-rt/edge-rt/record"
+)
+
+type teleopCmd struct{}
+
+func (teleopCmd) Help() string {
+	return `The follower starts slowly from its position until it has caught up with the leader. Either arm may be unplugged and plugged in again. At the end --on-exit decides.
+
+Examples:
+  edge-rt teleop --leader /dev/ttyACM1 --bus /dev/ttyACM0
+  edge-rt teleop --leader /dev/ttyACM1 --leader-id white --bus /dev/ttyACM0 --id black
+  edge-rt teleop --robot koch --leader /dev/ttyUSB1 --bus /dev/ttyUSB0 --fps 100
+  edge-rt teleop --leader /dev/ttyACM1 --bus /dev/ttyACM0 --camera top=/dev/video0 --record all --task "pick up the cube"
+                                                        everything on record, pictures too: docs/record.md
+  edge-rt teleop --leader /dev/ttyACM1 --bus /dev/ttyACM0 --camera top=/dev/video0 --http 8080 --http-token auto
+                                                        a page with large pictures and buttons of episodes`
+}
+
+func (teleopCmd) Run(flags *cli, screen *terminal.Terminal, parsed *kong.Context) error {
+	cfg, err := flags.attended(screen)
+	if err == nil {
+		cfg.Episodes, err = flags.plan(episode.Base, false, &cfg.Record, parsed)
+	}
+	if err != nil {
+		return err
+	}
+	cfg.Task, cfg.Duration = flags.Task, flags.Duration
+	cfg.Listen = func(key func(string)) func() {
+		return listen(screen, operator.Keys, cfg.Record == record.All, key).Close
+	}
+	ctx, stop := interruptible()
+	defer stop()
+	// a leader arm's trigger is under torque
+	return withWatchdogs(func() error {
+		return attend.Teleop(ctx, attend.TeleopConfig{
+			Config:      cfg,
+			FPS:         program.ValueOr(flags.FPS, 60),
+			Leader:      flags.leaderPlace(),
+			LeaderRobot: flags.LeaderRobot,
+		})
+	}, armAt{flags.Bus, flags.Robot}, flags.leaderAt(cfg.Arm.Robot))
+}
+
+type replayCmd struct {
+	File    string  `arg:"" help:"The record, *.mcap."`
+	Episode uint32  `help:"Number of the episode, as the record has it; default: the only one." placeholder:"N"`
+	Speed   float64 `range:">0..1;an arm is not moved faster than it was shown" default:"1" help:"Share of the speed at which it was recorded."`
+
+	OtherCalibration bool `help:"Go on where the record's calibration puts joints elsewhere than this arm's."`
+}
+
+func (replayCmd) Help() string {
+	return `The arm is armed at its position and moves slowly to the beginning of the episode; then it moves as the recorded arm did, at the record's rate and never faster than in the record, within the same limits as a policy's actions. Joints and units must be the record's; joints with another position by the record's calibration are named, and refused where the difference is large. At the end, and on Ctrl-C, --on-exit decides. Keep clear: nothing watches the arm's way. edge-rt ctl pause holds it, and after resume it moves slowly to its place in the episode.
+
+Examples:
+  edge-rt replay black-20261124T140320.123Z.mcap --bus /dev/ttyACM0 --id black
+  edge-rt replay 1403.mcap --episode 3 --speed 0.5 --bus /dev/ttyACM0 --id black`
+}
+
+func (c *replayCmd) Run(flags *cli, screen *terminal.Terminal) error {
+	cfg, err := flags.attended(screen)
+	if err != nil {
+		return err
+	}
+	ctx, stop := interruptible()
+	defer stop()
+	return withWatchdogs(func() error {
+		return attend.Replay(ctx, attend.ReplayConfig{
+			Config:           cfg,
+			File:             c.File,
+			Number:           c.Episode,
+			Speed:            c.Speed,
+			OtherCalibration: c.OtherCalibration,
+		})
+	}, armAt{flags.Bus, flags.Robot})
+}
+
+// attended returns the part of the configuration that teleop and replay share.
+func (r *runFlags) attended(screen *terminal.Terminal) (attend.Config, error) {
+	place, err := r.place()
+	if err != nil {
+		return attend.Config{}, err
+	}
+	cfg := attend.Config{
+		Arm:        place,
+		RT:         modes[r.RT],
+		CPU:        r.CPU,
+		OnExit:     r.OnExit,
+		Rescue:     r.Rescue,
+		Seed:       r.Seed,
+		Encoding:   r.encoding(),
+		Record:     r.Record,
+		RecordDir:  r.RecordDir,
+		RecordSize: int64(r.RecordSize),
+		Flags:      r.Flags,
+		Log:        r.log(screen),
+		Out:        stdout,
+	}
+	if r.JSON != "" {
+		cfg.OpenJSON = func() (io.WriteCloser, error) { return r.openJSON() }
+	}
+	if r.JSON == "-" {
+		cfg.Out = plain.Writer(os.Stderr)
+	}
+	cfg.Cameras, err = r.cameras()
+	return cfg, err
+}
+
+// encoding returns the encoding of pictures.
+func (r *runFlags) encoding() capture.Encoding {
+	return capture.Encoding{Quality: program.ValueOr(r.JPEGQuality, defaultQuality), Reencode: r.JPEGQuality != nil}
+}

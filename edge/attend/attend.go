@@ -1,0 +1,297 @@
+// Package attend runs an arm without a policy, for a person who attends it: a leader arm moves it
+// (teleop.go), or a recorded episode (replay.go, episode.go, calibration.go). Both have the record,
+// the page, the operator's commands and the summary of a policy's run.
+//
+// A session is one run. It opens and closes everything that both sources of motion need (open.go),
+// and reports the run (report.go). Its source reads the arms and drives the follower, on one tick.
+package attend
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"sync/atomic"
+	"time"
+
+	"github.com/edge-rt/edge-rt/edge/capture"
+	"github.com/edge-rt/edge-rt/edge/device"
+	"github.com/edge-rt/edge-rt/edge/drive"
+	"github.com/edge-rt/edge-rt/edge/episode"
+	"github.com/edge-rt/edge-rt/edge/event"
+	"github.com/edge-rt/edge-rt/edge/follow"
+	"github.com/edge-rt/edge-rt/edge/hotplug"
+	"github.com/edge-rt/edge-rt/edge/operator"
+	"github.com/edge-rt/edge-rt/edge/page"
+	"github.com/edge-rt/edge-rt/edge/recording"
+	"github.com/edge-rt/edge-rt/internal/exit"
+	"github.com/edge-rt/edge-rt/internal/plain"
+	"github.com/edge-rt/edge-rt/record"
+	"github.com/edge-rt/edge-rt/rt"
+	"github.com/edge-rt/edge-rt/servo"
+	"github.com/edge-rt/edge-rt/sim"
+	"github.com/edge-rt/edge-rt/sim/servosim"
+)
+
+// Config is the configuration that both sources of motion have.
+type Config struct {
+	Arm        device.Place // the follower
+	Task       string       // of the recorded motion
+	Duration   time.Duration
+	Episodes   episode.Plan // Plan.Check has returned Record for it
+	Seed       uint64       // of the simulated world
+	Cameras    []capture.Config
+	Encoding   capture.Encoding
+	Record     record.Mode // content of the record; empty: off
+	RecordDir  string      // folder of its files; empty: beside the robot's id
+	RecordSize int64       // maximum bytes of its files
+	page.Flags             // of the page
+	RT         rt.Mode
+	CPU        int
+	OnExit     string // park, hold, off
+	Rescue     bool   // walk an arm outside its range in slowly, instead of refusing it
+	Log        *slog.Logger
+	Out        io.Writer // text for the person, and the summary at the end
+	Clock      rt.Clock  // nil: the kernel's
+
+	// OpenJSON opens the file of the summary as JSON, before the arm moves. nil: it is not written.
+	OpenJSON func() (io.WriteCloser, error)
+
+	// Listen calls key with the keys of a terminal until stop is called. nil: no terminal.
+	Listen func(key func(string)) (stop func())
+}
+
+const (
+	reportEvery = 100 * time.Millisecond
+	previewPoll = 10 * time.Millisecond
+	eventSlots  = 64
+)
+
+// source decides where the arm goes. Owner of read and move: the tick.
+type source interface {
+	// open opens the follower, and the devices that only this source has.
+	open(ctx context.Context) error
+
+	// read reads the arms.
+	read(t rt.Tick)
+
+	// move advances the follower's phase and drives it.
+	move(t rt.Tick)
+
+	// settings are its part of the record's metadata.
+	settings() map[string]string
+
+	// greet tells the person how to begin.
+	greet()
+
+	// summarize adds its part to the summary.
+	summarize(s *Summary)
+}
+
+// session is one run.
+type session struct {
+	// Constant after prepare.
+	cfg      Config
+	source   source
+	schedule string // name of the source
+	clock    rt.Clock
+	rate     float64 // ticks per second
+	period   time.Duration
+	arms     []*hotplug.Arm // the follower first
+	simBus   *servosim.Bus  // nil on hardware
+	json     io.WriteCloser // file of the summary; nil: none
+	world    *sim.Live      // nil on hardware, unless a simulated camera needs it
+
+	identity  *operator.Identity
+	recording *recording.Recording
+	record    *record.Recorder // its lanes; nil: no record
+	cameras   []*capture.Camera
+	encoders  []*capture.Encoder // of the previews
+	previews  []*capture.Preview // nil: no page
+	page      *page.Page         // nil: no page
+	viewer    *drive.Viewer      // nil: no page
+	operator  net.Listener
+	episodes  *episode.Episodes
+	commands  *operator.Panel
+	run       *drive.Run
+	reporter  recording.Reporter // owner: the thread of report
+
+	// Owner: tick thread.
+	arm    *follow.Follower
+	events *event.Queue
+	entry  *record.Tick // this tick's record; nil: no record
+	step   int64        // number of actions so far
+	driven bool         // an action ran in this tick
+	seen   rt.Instant   // instant of the observation that the newest action is made from
+	last   rt.Instant   // the previous tick
+
+	task    atomic.Pointer[string]
+	paused  atomic.Bool    // by an operator: the follower holds
+	state   atomic.Uint32  // of the newest tick, an index in record.RunStates
+	inState []atomic.Int64 // ns in each of record.RunStates
+	heldAll atomic.Uint64  // ticks on which no joint was driven, since the motors complained
+	pending atomic.Int32   // cameras without a first picture
+	stuck   bool           // a thread did not end: do not close the resources that it may use
+}
+
+// begin checks the common configuration.
+func (s *session) begin(cfg Config, schedule string) error {
+	s.cfg, s.schedule = cfg, schedule
+	s.clock, s.cfg.Log = cmp.Or(cfg.Clock, rt.KernelClock()), cmp.Or(cfg.Log, slog.New(slog.DiscardHandler))
+	s.inState = make([]atomic.Int64, len(record.RunStates))
+	s.task.Store(&s.cfg.Task)
+	switch c := &s.cfg; {
+	case c.Arm.Bus == "":
+		return exit.Errorf(exit.Usage,
+			"--bus is missing: give the follower's serial port, or sim; edge-rt ports finds it")
+	case c.Arm.Robot.Leader:
+		return exit.Errorf(exit.Usage, "--robot %s is a leader, which a person moves: give the follower's",
+			c.Arm.Robot.Name)
+	case len(c.Cameras) > record.MaxCameras:
+		return exit.Errorf(exit.Usage, "%d cameras, at most %d", len(c.Cameras), record.MaxCameras)
+	case c.Task != "":
+		if err := operator.CheckTask("--task", c.Task); err != nil {
+			return err
+		}
+	}
+	if len(s.cfg.Cameras) > 0 {
+		if err := capture.CheckBuild(); err != nil {
+			return err
+		}
+	}
+	return cmp.Or(s.cfg.Flags.Check(s.cfg.Log), follow.CheckExit(s.cfg.OnExit))
+}
+
+// drive opens the arm and drives it at a rate until ctx ends, the duration is over or the source
+// ends.
+func (s *session) drive(ctx context.Context, rate float64) error {
+	s.rate, s.period = rate, time.Duration(float64(time.Second)/rate)
+	defer s.close()
+	if s.cfg.OpenJSON != nil {
+		var err error
+		if s.json, err = s.cfg.OpenJSON(); err != nil {
+			return err
+		}
+	}
+	if err := s.open(ctx); err != nil {
+		if errors.Is(err, servo.ErrCanceled) || errors.Is(err, context.Canceled) {
+			err = nil // nothing was under torque except a leader's triggers
+		}
+		end := Summary{
+			Status: drive.Status{InState: map[string]float64{}},
+			Totals: drive.Totals{
+				Frames: map[string]drive.Frames{},
+				Exit:   drive.EndingOf(err, "stopped before the arm was opened"),
+			},
+		}
+		return errors.Join(err, s.writeJSON(&end))
+	}
+	s.recording.Start()
+	ending := s.run.Ending()
+	for _, cam := range s.cameras {
+		s.run.Go(func() error { cam.Run(s.clock, ending, &s.pending); return nil })
+	}
+	for _, arm := range s.arms {
+		s.run.Go(func() error { arm.KeepOpen(ending); return nil })
+	}
+	s.run.Go(func() error {
+		operator.Serve(s.operator, func(line string) operator.Reply { return s.commands.Command(ctx, line) })
+		return nil
+	})
+	s.run.Go(s.report)
+	if s.previews != nil {
+		s.run.Go(s.refreshPreviews)
+	}
+	s.source.greet()
+	if s.cfg.Listen != nil {
+		stop := s.cfg.Listen(s.key)
+		defer stop()
+	}
+	return s.end(s.run.Loop(ctx, s.tick, nil))
+}
+
+// tick is one period.
+//
+//rt:noalloc
+func (s *session) tick(t rt.Tick) rt.Wait {
+	s.entry, s.driven = recording.Begin(s.record, t), false
+	if o := t.Overrun; o.Own {
+		s.events.Emit(t.Woke, event.TickOverrun, int64(o.CPU+o.IOWait), int64(o.Stolen))
+	}
+	if t.Suspended > 0 {
+		s.events.Emit(t.Woke, event.Suspended, int64(t.Suspended), 0)
+	}
+	s.source.read(t)
+	wait := s.arms[0].BusWait()
+	for _, other := range s.arms[1:] {
+		wait.Add(other.BusWait())
+	}
+	s.run.Check()
+	read := s.clock.Now()
+	s.source.move(t)
+	s.finish(t, read)
+	return wait
+}
+
+// act notes this tick's action, made from an observation of that instant.
+//
+//rt:noalloc
+func (s *session) act(action []float32, seen rt.Instant) {
+	s.step++
+	s.driven, s.seen = true, seen
+	if e := s.entry; e != nil {
+		e.Action.Set(action)
+		e.Step, e.Source = s.step, seen
+	}
+}
+
+// finish publishes this tick, and hands over its record. read is the instant at which the joints had
+// been read.
+//
+//rt:noalloc
+func (s *session) finish(t rt.Tick, read rt.Instant) {
+	if s.last != 0 {
+		s.inState[s.state.Load()].Add(int64(t.Woke.Sub(s.last)))
+	}
+	s.last = t.Woke
+	s.state.Store(drive.State(s.arm.Phase, s.driven))
+	if s.arm.AllHeld() != 0 {
+		s.heldAll.Add(1)
+	}
+	s.viewer.Publish(t, s.arm, s.seen)
+	e := s.entry
+	if e == nil {
+		return
+	}
+	recording.Arm(e, s.arm)
+	e.Read, e.Act = int64(read.Sub(t.Woke)), int64(s.clock.Now().Sub(read))
+	e.BusSilent, e.Paused = s.arm.Silent(), s.paused.Load()
+	e.RunState = s.state.Load()
+	s.entry = nil
+	s.record.Ticks.Commit()
+}
+
+// end releases the follower and prints the summary.
+func (s *session) end(err error) error {
+	err = s.run.End(err, func() { s.operator.Close() })
+	s.stuck = s.run.Stuck()
+	s.episodes.Close()
+	err, hangs := s.recording.End(err)
+	s.stuck = s.stuck || hangs
+	sum := s.summary(err)
+	_ = sum.WriteTable(s.cfg.Out) // a closed pipe changes no exit code
+	return s.run.Aside(err, s.writeJSON(sum))
+}
+
+func (s *session) writeJSON(sum *Summary) error {
+	if s.json == nil {
+		return nil
+	}
+	if err := errors.Join(drive.WriteJSON(plain.Writer(s.json), sum), s.json.Close()); err != nil {
+		return fmt.Errorf("--json: %w", err)
+	}
+	return nil
+}

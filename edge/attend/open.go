@@ -1,0 +1,307 @@
+package attend
+
+import (
+	"cmp"
+	"context"
+	"maps"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/edge-rt/edge-rt/edge/capture"
+	"github.com/edge-rt/edge-rt/edge/device"
+	"github.com/edge-rt/edge-rt/edge/drive"
+	"github.com/edge-rt/edge-rt/edge/event"
+	"github.com/edge-rt/edge-rt/edge/follow"
+	"github.com/edge-rt/edge-rt/edge/hotplug"
+	"github.com/edge-rt/edge-rt/edge/operator"
+	"github.com/edge-rt/edge-rt/edge/page"
+	"github.com/edge-rt/edge-rt/edge/recording"
+	"github.com/edge-rt/edge-rt/internal/exit"
+	"github.com/edge-rt/edge-rt/rt"
+	"github.com/edge-rt/edge-rt/servo"
+	"github.com/edge-rt/edge-rt/sim"
+)
+
+// simCameraFPS is the rate of a simulated camera: that of the world.
+const simCameraFPS = 60
+
+// open opens the page, the record, the arms and the cameras, and prepares the tick.
+func (s *session) open(ctx context.Context) (err error) {
+	if s.page, err = page.Open(s.cfg.Flags, s.clock, s.cfg.Log); err != nil {
+		return err
+	}
+	if err = s.openRecord(); err != nil {
+		return err
+	}
+	if err = s.source.open(ctx); err != nil {
+		return err
+	}
+	if err = s.openCameras(); err != nil {
+		return err
+	}
+	s.prepare()
+	if s.operator, err = operator.Listen(s.identity); err != nil {
+		return err
+	}
+	s.show()
+	return s.describe()
+}
+
+// openRecord claims the follower's name and makes the recorder.
+func (s *session) openRecord() (err error) {
+	c := &s.cfg
+	if s.identity, err = operator.Claim(c.Arm.ID); err != nil {
+		return exit.With(exit.Config, err)
+	}
+	if s.identity.ID != s.identity.Asked {
+		c.Log.Warn("another edge on this host has this name, so this one has another", "name", s.identity.Asked, "now",
+			s.identity.ID)
+	}
+	s.recording, err = recording.Open(recording.Config{
+		Mode:    c.Record,
+		Dir:     cmp.Or(c.RecordDir, filepath.Join(s.identity.Dir, recording.Folder)),
+		Size:    c.RecordSize,
+		ID:      s.identity.ID,
+		Robot:   c.Arm.Robot.Name,
+		Joints:  len(c.Arm.Robot.Motors),
+		Clock:   s.clock,
+		Log:     c.Log,
+		Watched: s.page != nil,
+		Failed:  func(why error) { s.episodes.Failing(why) },
+	})
+	s.record = s.recording.Lanes()
+	s.episodes = s.newEpisodes()
+	return err
+}
+
+// armConfig returns the configuration of an arm, without its calibration. After the end of ctx the
+// opening soon returns servo.ErrCanceled.
+func (s *session) armConfig(ctx context.Context, a *device.Place) (servo.ArmConfig, error) {
+	cfg := servo.ArmConfig{
+		Path:     a.Bus,
+		Robot:    a.Robot,
+		Clock:    s.clock,
+		Canceled: func() bool { return ctx.Err() != nil },
+	}
+	if a.Bus != device.Sim {
+		return cfg, nil
+	}
+	var err error
+	if s.simBus, s.world, err = device.OpenSim(a.Robot, s.cfg.Seed, s.clock); err == nil {
+		cfg.Path = s.simBus.Path()
+	}
+	return cfg, err
+}
+
+// calibrate adds an arm's calibration to its configuration, unless only the motors identify it. The
+// simulated arm has its own.
+func (s *session) calibrate(cfg *servo.ArmConfig, a *device.Place) (err error) {
+	if a.Bus == device.Sim && a.Calibration == "" {
+		cfg.Calibration = device.SimCalibration(a.Robot)
+		return nil
+	}
+	cfg.Calibration, err = a.Load()
+	cfg.File = a.File()
+	return err
+}
+
+// openArm opens an arm whose calibration cfg has, or the motors identify.
+func (s *session) openArm(cfg servo.ArmConfig, a *device.Place) (*servo.Arm, error) {
+	arm, err := a.Open(&cfg)
+	if err != nil {
+		return nil, err
+	}
+	s.logTaken(a)
+	for _, note := range arm.Notes() {
+		s.cfg.Log.Warn(note, "arm", arm.Robot())
+	}
+	s.arms = append(s.arms, hotplug.New(arm, cfg, s.clock))
+	return arm, nil
+}
+
+// logTaken logs which calibration the motors have identified.
+func (s *session) logTaken(a *device.Place) {
+	if a.Taken != "" {
+		s.cfg.Log.Info(a.Taken)
+		a.Taken = ""
+	}
+}
+
+// openCameras opens every camera. A missing camera ends the start, since a record without its
+// pictures would be useless.
+func (s *session) openCameras() error {
+	if s.recording == nil && s.page == nil && len(s.cfg.Cameras) > 0 {
+		s.cfg.Log.Warn("nothing is recorded and there is no page, so the cameras stay closed")
+		return nil
+	}
+	for _, c := range s.cfg.Cameras {
+		c.Name = s.cfg.Arm.Robot.CameraName(c.Name)
+		if slices.ContainsFunc(s.cameras, func(other *capture.Camera) bool { return other.Name == c.Name }) {
+			return exit.Errorf(exit.Usage, "--camera %s is given twice", c.Name)
+		}
+		source, picked, err := capture.Open(&c, capture.Options{
+			Clock:   s.clock,
+			World:   s.simWorld,
+			SimFPS:  simCameraFPS,
+			Decoded: s.cfg.Encoding.Reencode,
+		})
+		if err != nil {
+			return err
+		}
+		cam := capture.New(c.Name, source, c.MaxAge)
+		if c.Live != nil {
+			cam.SetLive(*c.Live)
+		}
+		s.cameras = append(s.cameras, cam)
+		if err := s.recording.Tap(cam, c, s.cfg.Encoding); err != nil {
+			return err
+		}
+		if err := s.preview(cam, &c); err != nil {
+			return err
+		}
+		s.cfg.Log.Info("camera "+c.Name, "picked", picked)
+	}
+	s.pending.Store(int32(len(s.cameras)))
+	return nil
+}
+
+// preview makes the page's view of a camera.
+func (s *session) preview(cam *capture.Camera, c *capture.Config) error {
+	if s.page == nil {
+		return nil
+	}
+	encoder, err := capture.NewEncoder(cam, c, s.cfg.Encoding)
+	if err != nil {
+		return err
+	}
+	s.encoders = append(s.encoders, encoder)
+	p, err := capture.NewPreview(encoder)
+	if err != nil {
+		return err
+	}
+	p.Alone = true
+	s.previews = append(s.previews, p)
+	return nil
+}
+
+// simWorld returns the simulated arm's world, or a static world without one.
+func (s *session) simWorld() *sim.Live {
+	if s.world == nil {
+		s.world = device.World(s.cfg.Seed, s.clock)
+	}
+	return s.world
+}
+
+// prepare allocates the memory of the tick.
+func (s *session) prepare() {
+	c, bus := &s.cfg, s.arms[0]
+	bus.SetPeriod(s.period)
+	s.events = event.NewQueue(eventSlots)
+	s.arm = follow.New(bus, follow.Config{
+		Period: s.period,
+		Safety: c.Arm.Robot.Safety,
+		Gate:   follow.NewGate(bus.Arm(), s.period),
+		Exit:   follow.ExitModes[c.OnExit],
+		Rescue: c.Rescue,
+		Events: s.events,
+		Clock:  s.clock,
+	}, len(c.Arm.Robot.Motors))
+	s.state.Store(drive.State(follow.Unarmed, false))
+	s.run = drive.New(drive.Config{
+		Arm:    s.arm,
+		Bus:    bus,
+		Path:   c.Arm.Bus,
+		Robot:  c.Arm.Robot,
+		OnExit: c.OnExit,
+		Held:   drive.SayHeld(c.Out),
+		Loop: rt.LoopConfig{
+			Clock:  s.clock,
+			Period: s.period,
+			Mode:   c.RT,
+			CPU:    c.CPU,
+		},
+		Duration: c.Duration,
+		ArmError: device.Absent,
+	})
+	s.reporter = recording.Reporter{
+		Log:       c.Log,
+		Recording: s.recording,
+		Follower:  bus,
+		Next:      "it is armed at its present pose, and goes on slowly",
+		Resume:    "check the motors' supply, then start again",
+	}
+	if len(s.arms) > 1 {
+		s.reporter.Leader = s.arms[1]
+	}
+	s.reporter.Names(c.Arm.Robot)
+	s.commands = s.panel()
+}
+
+// describe sets the record's metadata.
+func (s *session) describe() error {
+	c := &s.cfg
+	var cameras []string
+	for _, cam := range s.cameras {
+		cameras = append(cameras, cam.Name)
+	}
+	run := map[string]string{
+		"cameras": strings.Join(cameras, ","), "fps": strconv.FormatFloat(s.rate, 'g', -1, 64),
+		"interpolation_multiplier": "1", "schedule": s.schedule, "task": c.Task,
+		"jpeg_quality": strconv.Itoa(c.Encoding.Quality), "on_exit": c.OnExit, "record": string(c.Record),
+		recording.Calibration: s.arms[0].Calibration().Text(),
+	}
+	maps.Copy(run, s.source.settings())
+	return s.recording.Describe(s.identity, c.Arm.Robot, c.Arm.Bus, run)
+}
+
+// show begins to show the run on the page.
+func (s *session) show() {
+	if s.page == nil {
+		return
+	}
+	s.viewer = drive.NewViewer(s.cfg.Arm.Robot)
+	s.page.Watch(page.Run{
+		Status:   func() any { return s.live() },
+		Healthy:  func() (bool, string) { return s.viewer.Healthy(s.clock.Now()) },
+		Panel:    s.commands,
+		Instance: s.identity.Instance,
+		Timeline: page.Lines(s.record, s.cfg.Arm.Robot, s.period, s.clock),
+		Ticks:    func() uint64 { return s.run.Stats().Ticks },
+		Previews: s.previews,
+	})
+}
+
+// close closes everything that open has opened.
+func (s *session) close() {
+	s.run.Close()
+	for _, arm := range s.arms {
+		if arm != s.arms[0] && !arm.Away() && len(arm.Arm().Triggers()) > 0 {
+			_ = arm.TorqueOff() // a trigger's spring; it holds no load
+		}
+		arm.Close()
+	}
+	s.page.Close()
+	if !s.stuck {
+		for _, p := range s.previews {
+			p.Close()
+		}
+		for _, v := range s.encoders {
+			v.Close()
+		}
+		s.recording.Close()
+		for _, cam := range s.cameras {
+			cam.Source.Close()
+		}
+	}
+	if s.simBus != nil {
+		s.simBus.Close()
+	}
+	if s.operator != nil {
+		s.operator.Close()
+	}
+	if s.identity != nil {
+		s.identity.Release()
+	}
+}

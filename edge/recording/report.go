@@ -1,0 +1,189 @@
+package recording
+
+import (
+	"context"
+	"log/slog"
+	"strconv"
+	"time"
+
+	"github.com/edge-rt/edge-rt/edge/capture"
+	"github.com/edge-rt/edge-rt/edge/event"
+	"github.com/edge-rt/edge-rt/edge/hotplug"
+	"github.com/edge-rt/edge-rt/edge/leader"
+	"github.com/edge-rt/edge-rt/record"
+	"github.com/edge-rt/edge-rt/rt"
+	"github.com/edge-rt/edge-rt/servo/robot"
+)
+
+// Reporter writes the events of a tick into the log and the record, from which the page has them,
+// for every source of the arm's motion. Owner: one thread.
+type Reporter struct {
+	Log       *slog.Logger
+	Recording *Recording
+	Follower  *hotplug.Arm            // logs its notes when it is back
+	Leader    *hotplug.Arm            // the same; nil: the leader's own thread logs its events
+	Next      string                  // how an arm that is back goes on
+	Resume    string                  // how it goes on after a motor has restarted
+	Mode      func(mode int64) string // name of a mode in event.PhaseChanged
+	Bundle    string                  // digest of the policy
+
+	robot   robot.Robot
+	cameras []cameraReport
+	joints  []string // names of the joints by bit set, so that Report does not allocate
+}
+
+// Names sets the names of the joints.
+func (r *Reporter) Names(arm robot.Robot) {
+	r.robot = arm
+	r.joints = make([]string, 1<<min(len(arm.Motors), 8)) // a larger arm has texts for some sets only
+	for set := range r.joints {
+		r.joints[set] = arm.Joints(robot.Joints(set))
+	}
+}
+
+func (r *Reporter) joint(set int64) slog.Attr {
+	if set >= 0 && set < int64(len(r.joints)) {
+		return slog.String("joint", r.joints[set])
+	}
+	return slog.String("joint", r.robot.Joints(robot.Joints(set)))
+}
+
+// attributes are the attributes of a log line, without garbage.
+type attributes struct {
+	n  int
+	of [4]slog.Attr
+}
+
+func (a *attributes) add(attrs ...slog.Attr) { a.n += copy(a.of[a.n:], attrs) }
+
+// joints adds a set of joints, as names and as bits.
+func (a *attributes) joints(r *Reporter, set int64) {
+	a.add(r.joint(set), slog.Int64("joint_bits", set))
+}
+
+// Report logs and records an event without making garbage, since the arm still moves.
+func (r *Reporter) Report(ev event.Event) {
+	level, a := slog.LevelWarn, attributes{}
+	switch ev.Code {
+	case event.StateChanged:
+		level = slog.LevelInfo
+		a.add(slog.String("from", record.RunStates[ev.A]), slog.String("to", record.RunStates[ev.B]))
+	case event.PhaseChanged:
+		level = slog.LevelInfo
+		a.add(slog.String("from", r.Mode(ev.A)), slog.String("to", r.Mode(ev.B)))
+	case event.BusLost:
+		a.add(slog.Int64("silent_joints", ev.A))
+	case event.TickOverrun:
+		a.add(slog.Duration("took", time.Duration(ev.A)), slog.Duration("host_took", time.Duration(ev.B)))
+	case event.BusBack:
+		r.notes(r.Follower)
+		r.back(ev, &a)
+	case event.JointHeld, event.ArmHeld:
+		a.joints(r, ev.A)
+		a.complaint(ev.B)
+	case event.JointFrozen, event.JointOverloaded, event.JointBlind, event.JointLimp, event.JointStalled,
+		event.JointMoved:
+		a.joints(r, ev.A)
+	case event.Suspended:
+		a.add(slog.Duration("for", time.Duration(ev.A)))
+	case event.JointWarned:
+		a.joints(r, ev.A)
+		a.add(slog.Int64("hottest_celsius", ev.B>>16), slog.Float64("lowest_volts", float64(ev.B&0xFFFF)/10))
+	case event.LeaderSilent:
+	case event.LeaderHeld, event.LeaderLeads:
+		a.add(r.joint(ev.A))
+		if ev.Code == event.LeaderHeld {
+			a.add(slog.String("why", leader.Cause(ev.B).String()))
+		}
+		if r.Leader == nil {
+			r.Recording.Event(ev, level, a.of[:a.n])
+			return
+		}
+	case event.FirstRun:
+		a.add(slog.String("bundle", r.Bundle), slog.String("speed", strconv.FormatInt(ev.B, 10)+" %"),
+			slog.Duration("for", time.Duration(ev.A)*time.Millisecond))
+	case event.LeaderBack:
+		r.notes(r.Leader)
+		level = slog.LevelInfo
+	case event.TorqueOn, event.LeaderPushed, event.FirstRunOver:
+		level = slog.LevelInfo
+	default:
+		return
+	}
+	r.Recording.Event(ev, level, a.of[:a.n])
+	r.Log.LogAttrs(context.Background(), level, ev.Code.String(), a.of[:a.n]...)
+}
+
+// notes logs the results of opening an arm again.
+func (r *Reporter) notes(arm *hotplug.Arm) {
+	if arm == nil {
+		return
+	}
+	for _, note := range arm.Arm().Notes() {
+		r.Log.Warn(note)
+	}
+}
+
+// back adds the attributes of a bus that is back.
+func (r *Reporter) back(ev event.Event, a *attributes) {
+	next := r.Next
+	if ev.B&1 != 0 {
+		next = r.Resume
+	}
+	a.add(slog.String("why", hotplug.Cause(ev.A).String()), slog.String("next", next))
+	if ev.B>>1 != 0 {
+		a.add(r.joint(ev.B >> 1))
+	}
+}
+
+// complaint adds the complaint of the motors of joints that are held.
+func (a *attributes) complaint(b int64) {
+	switch of, value := event.ComplaintOf(b); of {
+	case event.ComplainsOfSupply:
+		a.add(slog.String("complaint", "supply"), slog.Float64("volts", value))
+	case event.ComplainsOfHeat:
+		a.add(slog.String("complaint", "heat"), slog.Float64("celsius", value))
+	}
+}
+
+// cameraEvery is the interval of log lines about one camera's changing faults.
+const cameraEvery = time.Second
+
+// cameraReport is the newest report of a camera.
+type cameraReport struct {
+	fault  string // empty: it gives pictures
+	at     rt.Instant
+	spoilt bool // it is recorded that its pictures are spoilt
+}
+
+// ReportCameras logs and records cameras that give no picture for their max-age, and those that give
+// pictures again.
+func (r *Reporter) ReportCameras(now rt.Instant, cameras []*capture.Camera) {
+	if r.cameras == nil {
+		r.cameras = make([]cameraReport, len(cameras))
+	}
+	for i, cam := range cameras {
+		last, number := &r.cameras[i], int64(i)
+		switch err := cam.Err(); {
+		case err != nil:
+			if last.fault == "" {
+				r.Recording.Note(event.CameraSilent, record.LevelWarning, number, 0,
+					"camera "+cam.Name+" gives no usable picture: "+err.Error())
+			} else if last.fault == err.Error() || now.Sub(last.at) < cameraEvery {
+				break
+			}
+			r.Log.Warn("waiting for pictures of camera "+cam.Name, "why", err)
+			last.fault, last.at = err.Error(), now
+		case last.fault != "":
+			last.fault = ""
+			text := "camera " + cam.Name + " gives pictures again"
+			r.Log.Info(text)
+			r.Recording.Note(event.CameraBack, record.LevelInfo, number, 0, text)
+		}
+		if !last.spoilt && cam.Spoilt() {
+			last.spoilt = true
+			r.Recording.Note(event.CameraSpoilt, record.LevelInfo, number, 0,
+				"camera "+cam.Name+": pictures have stray bytes, or parts missing")
+		}
+	}
+}
