@@ -482,11 +482,8 @@ func TestLeaderSettings(t *testing.T) {
 	}{
 		{"none", func(*Config) {}, ""},
 		{"one", func(c *Config) { c.Leader.Bus = "/dev/b" }, ""},
-		{"the follower's port", func(c *Config) { c.Leader.Bus = "/dev/a" }, "own adapter"},
-		{"sim", func(c *Config) { c.Leader.Bus = "sim" }, "edge-rt sim-bus"},
 		{"a robot without a port", func(c *Config) { c.LeaderRobot = "koch_leader" }, "--leader-robot"},
 		{"a name without a port", func(c *Config) { c.Leader.ID = "white" }, "--leader-id"},
-		{"a push without a leader", func(c *Config) { c.Takeover = TakeoverPush }, "--takeover push"},
 	} {
 		c := good()
 		tt.change(&c)
