@@ -58,6 +58,13 @@ func TestMoveNamesWhatLasted(t *testing.T) {
 	for end := open.Clock.Now().Add(5 * time.Second); m.why == "" && open.Clock.Now() < end; {
 		read()
 	}
+	m.bus, m.armed = h, true
+	for phase, moves := range map[follow.Phase]bool{follow.Unarmed: false, follow.Arming: true, follow.Armed: true} {
+		m.arm.Phase = phase
+		if err := m.fault(0); (err == nil) != moves {
+			t.Errorf("phase %d of an arm that was armed: %v, want the move to go on: %v", phase, err, moves)
+		}
+	}
 	before := m.why
 	bus.Unplug()
 	read()
