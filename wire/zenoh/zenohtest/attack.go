@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"io"
 	"net"
-	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -150,10 +149,7 @@ type Run struct {
 	until time.Time
 	links sync.WaitGroup
 	over  chan struct{}
-
-	mu     sync.Mutex
-	conns  []net.Conn // guarded by mu
-	closed bool       // guarded by mu
+	conns conns
 }
 
 // Start attacks the listener at tcp/host:port or tls/host:port; lasts is the duration of an attack
@@ -188,27 +184,6 @@ func (x *Run) Close() {
 }
 
 func (x *Run) closeAll() {
-	x.mu.Lock()
-	defer x.mu.Unlock()
-	x.closed = true
-	for _, c := range x.conns {
-		c.Close()
-	}
-}
-
-func (x *Run) keep(c net.Conn) error {
-	x.mu.Lock()
-	defer x.mu.Unlock()
-	if x.closed {
-		c.Close()
-		return net.ErrClosed
-	}
-	x.conns = append(x.conns, c)
-	return nil
-}
-
-func (x *Run) forget(c net.Conn) {
-	x.mu.Lock()
-	defer x.mu.Unlock()
-	x.conns = slices.DeleteFunc(x.conns, func(o net.Conn) bool { return o == c })
+	x.conns.refuse(true)
+	x.conns.each(func(c net.Conn) { c.Close() })
 }

@@ -39,8 +39,7 @@ func (a *attacker) more() bool {
 func (a *attacker) redial() bool {
 	for {
 		if a.conn != nil {
-			a.conn.Close()
-			a.run.forget(a.conn)
+			a.run.conns.forget(a.conn)
 			a.conn = nil
 		}
 		if a.dialled || a.churn && time.Now().After(a.run.until) {
@@ -73,13 +72,12 @@ func (a *attacker) open() (net.Conn, error) {
 	if scheme == endpoint.TLS {
 		conn = &secured{tls.Client(conn, &tls.Config{InsecureSkipVerify: true}), conn}
 	}
-	if err := a.run.keep(conn); err != nil {
-		return nil, err
+	if !a.run.conns.keep(conn) {
+		return nil, net.ErrClosed
 	}
 	conn.SetDeadline(time.Now().Add(handshakes))
 	if err := dialHandshake(conn); err != nil {
-		conn.Close()
-		a.run.forget(conn)
+		a.run.conns.forget(conn)
 		return nil, err
 	}
 	conn.SetDeadline(time.Time{})

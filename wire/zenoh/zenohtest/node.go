@@ -13,6 +13,8 @@ import (
 	"strings"
 	"sync"
 	"time"
+
+	"github.com/edge-rt/edge-rt/rt/rttest"
 )
 
 //go:embed node.py
@@ -22,8 +24,7 @@ const (
 	answerLimit = 30 * time.Second
 	maxBlob     = 64 << 20
 	maxHeader   = 1 << 20
-	maxTail     = 64 << 10 // bytes kept of its standard error
-	maxEvents   = 256      // not yet delivered; further events block the node
+	maxEvents   = 256 // not yet delivered; further events block the node
 	none        = 0xffffffff
 )
 
@@ -62,7 +63,7 @@ func (p Python) command(args ...string) *exec.Cmd {
 type Node struct {
 	cmd    *exec.Cmd
 	stdin  io.WriteCloser
-	stderr outputTail
+	stderr rttest.Output
 	gone   chan struct{} // closed when the process has ended
 
 	writing sync.Mutex // held while a frame is written
@@ -236,28 +237,7 @@ func (n *Node) Kill() {
 
 // Output returns the process's standard error, with the library's log of errors (RUST_LOG selects
 // more). It is complete when the process has ended.
-func (n *Node) Output() string { return n.stderr.text() }
-
-// outputTail keeps the end of a process's output.
-type outputTail struct {
-	mu  sync.Mutex
-	buf []byte // guarded by mu
-}
-
-func (s *outputTail) Write(p []byte) (int, error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.buf = append(s.buf, p...); len(s.buf) > 2*maxTail {
-		s.buf = append(s.buf[:0], s.buf[len(s.buf)-maxTail:]...)
-	}
-	return len(p), nil
-}
-
-func (s *outputTail) text() string {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return strings.TrimSpace(string(s.buf))
-}
+func (n *Node) Output() string { return strings.TrimSpace(n.stderr.String()) }
 
 // Stop ends the process: by a command, then by a signal.
 func (n *Node) Stop() {

@@ -20,10 +20,7 @@ type Proxy struct {
 	rate  atomic.Int64 // bytes per second and direction, 0 for no limit
 	stall atomic.Bool  // nothing passes
 
-	mu     sync.Mutex
-	conns  map[net.Conn]bool // guarded by mu
-	closed bool              // guarded by mu
-	deaf   bool              // refuses connections, guarded by mu
+	conns conns
 
 	Cuts atomic.Uint64 // connections ended by Cut
 }
@@ -41,7 +38,7 @@ func NewProxy(target string) (*Proxy, error) {
 	if err != nil {
 		return nil, err
 	}
-	p := &Proxy{target: strings.TrimPrefix(target, "tcp/"), listener: l, conns: map[net.Conn]bool{}}
+	p := &Proxy{target: strings.TrimPrefix(target, "tcp/"), listener: l}
 	p.tasks.Go(p.accept)
 	return p, nil
 }
@@ -59,30 +56,22 @@ func (p *Proxy) Slow(bytesPerSecond int) { p.rate.Store(int64(bytesPerSecond)) }
 func (p *Proxy) Stall(on bool) { p.stall.Store(on) }
 
 // Refuse makes the proxy end new connections at once, or accept them again.
-func (p *Proxy) Refuse(on bool) {
-	p.mu.Lock()
-	p.deaf = on
-	p.mu.Unlock()
-}
+func (p *Proxy) Refuse(on bool) { p.conns.refuse(on) }
 
 // Cut ends all connections at once, without a Close to either side.
 func (p *Proxy) Cut() {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	for c := range p.conns {
+	p.conns.each(func(c net.Conn) {
 		if tcp, ok := c.(*net.TCPConn); ok {
 			tcp.SetLinger(0)
 		}
 		c.Close()
 		p.Cuts.Add(1)
-	}
+	})
 }
 
 // Close ends everything.
 func (p *Proxy) Close() {
-	p.mu.Lock()
-	p.closed = true
-	p.mu.Unlock()
+	p.conns.refuse(true)
 	p.stall.Store(false)
 	p.listener.Close()
 	p.Cut()
@@ -99,36 +88,61 @@ func (p *Proxy) accept() {
 	}
 }
 
-// keep notes a connection, or closes it and returns false when the proxy is closed.
-func (p *Proxy) keep(c net.Conn) bool {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if p.closed || p.deaf {
+// conns holds open connections.
+type conns struct {
+	mu      sync.Mutex
+	open    map[net.Conn]bool // guarded by mu
+	refused bool              // guarded by mu: new ones are closed
+}
+
+// keep notes a connection, or closes it and returns false.
+func (s *conns) keep(c net.Conn) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.refused {
 		c.Close()
 		return false
 	}
-	p.conns[c] = true
+	if s.open == nil {
+		s.open = map[net.Conn]bool{}
+	}
+	s.open[c] = true
 	return true
 }
 
-func (p *Proxy) forget(c net.Conn) {
-	p.mu.Lock()
-	delete(p.conns, c)
-	p.mu.Unlock()
+// forget closes a connection.
+func (s *conns) forget(c net.Conn) {
+	s.mu.Lock()
+	delete(s.open, c)
+	s.mu.Unlock()
 	c.Close()
+}
+
+func (s *conns) refuse(on bool) {
+	s.mu.Lock()
+	s.refused = on
+	s.mu.Unlock()
+}
+
+func (s *conns) each(do func(net.Conn)) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for c := range s.open {
+		do(c)
+	}
 }
 
 // carry connects near to the target until either ends.
 func (p *Proxy) carry(near net.Conn) {
-	if !p.keep(near) {
+	if !p.conns.keep(near) {
 		return
 	}
-	defer p.forget(near)
+	defer p.conns.forget(near)
 	far, err := net.DialTimeout("tcp", p.target, dialTimeout)
-	if err != nil || !p.keep(far) {
+	if err != nil || !p.conns.keep(far) {
 		return
 	}
-	defer p.forget(far)
+	defer p.conns.forget(far)
 	var both sync.WaitGroup
 	for _, way := range [][2]net.Conn{{near, far}, {far, near}} {
 		both.Go(func() {
