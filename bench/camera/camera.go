@@ -41,8 +41,7 @@ var twoCameras = []string{"left=pattern:640x480@30", "right=pattern:640x480@30"}
 var modes = map[string]rt.Mode{"auto": rt.ModeAuto, "require": rt.ModeRequire, "off": rt.ModeOff}
 
 func (c *Config) check() error {
-	switch {
-	case c.Duration < 2*c.Slice:
+	if c.Duration < 2*c.Slice {
 		return exit.Errorf(exit.Usage,
 			"--duration %v with slices of %v: want time for one with the cameras and one without", c.Duration, c.Slice)
 	}

@@ -87,8 +87,7 @@ func (c *Config) checkTimes() error {
 		return nil
 	}
 	c.Network, c.Compute = cmp.Or(c.Network, new(defaultNetwork)), cmp.Or(c.Compute, new(defaultCompute))
-	switch {
-	case *c.Network == 0 && *c.Compute == 0:
+	if *c.Network == 0 && *c.Compute == 0 {
 		return exit.Errorf(exit.Usage, "--network and --compute are both 0s, but no answer comes in no time: want "+
 			"one of them above 0s, such as --compute 1ms")
 	}

@@ -110,14 +110,9 @@ func TestRefusals(t *testing.T) {
 
 // A value that can be refused only for the policy's size is a wrong flag, too.
 func TestTooManyActionsForThePolicy(t *testing.T) {
-	if err := policy.OpenRuntime("", "cpu"); errors.Is(err, policy.ErrNoRuntime) {
-		t.Skipf("needs ONNX Runtime: %v", err)
-	}
+	needRuntime(t)
 	cfg := config(t)
-	c, err := ParseContender("drtc+s_min=60")
-	if err != nil {
-		t.Fatal(err)
-	}
+	_, c := matchup(t, "none", "drtc+s_min=60")
 	cfg.Contenders = append(cfg.Contenders, c)
 	if _, err := Play(context.Background(), cfg); exit.Of(err) != exit.Usage ||
 		!strings.Contains(err.Error(), "s_min is 60") {
@@ -154,34 +149,45 @@ func TestEveryEpisodeIsAnother(t *testing.T) {
 	}
 }
 
+// needRuntime skips the test where there is no ONNX Runtime.
+func needRuntime(t *testing.T) {
+	t.Helper()
+	if err := policy.OpenRuntime("", "cpu"); errors.Is(err, policy.ErrNoRuntime) {
+		t.Skipf("needs ONNX Runtime: %v", err)
+	}
+}
+
+// matchup returns a scenario and a contender.
+func matchup(t *testing.T, scenario, contender string) (Scenario, Contender) {
+	t.Helper()
+	s, err := LoadScenario(scenario)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c, err := ParseContender(contender)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s, c
+}
+
 func config(t *testing.T) Config {
 	t.Helper()
 	cfg := Config{
 		Episodes: 4, FirstSeed: fleet.DefaultSeed, Duration: 2 * time.Second,
 		Bundle: "../../testdata/demo/still", Plain: "../../testdata/demo/plain",
 	}
-	for _, name := range []string{"none", "blackout", "loss_20"} {
-		s, err := LoadScenario(name)
-		if err != nil {
-			t.Fatal(err)
-		}
-		cfg.Scenarios = append(cfg.Scenarios, s)
-	}
-	for _, name := range []string{"drtc", "drtc+plain"} {
-		c, err := ParseContender(name)
-		if err != nil {
-			t.Fatal(err)
-		}
-		cfg.Contenders = append(cfg.Contenders, c)
-	}
+	none, drtc := matchup(t, "none", "drtc")
+	blackout, plain := matchup(t, "blackout", "drtc+plain")
+	loss, _ := matchup(t, "loss_20", "drtc")
+	cfg.Scenarios = []Scenario{none, blackout, loss}
+	cfg.Contenders = []Contender{drtc, plain}
 	return cfg
 }
 
 // A small comparison writes all its files.
 func TestPlay(t *testing.T) {
-	if err := policy.OpenRuntime("", "cpu"); errors.Is(err, policy.ErrNoRuntime) {
-		t.Skipf("needs ONNX Runtime: %v", err)
-	}
+	needRuntime(t)
 	cfg := config(t)
 	report, err := Play(context.Background(), cfg)
 	if err != nil {
@@ -396,9 +402,7 @@ func TestCSVColumns(t *testing.T) {
 
 // A limit ends the comparison after whole pairs of rounds, with the same number in all cells.
 func TestLimit(t *testing.T) {
-	if err := policy.OpenRuntime("", "cpu"); errors.Is(err, policy.ErrNoRuntime) {
-		t.Skipf("needs ONNX Runtime: %v", err)
-	}
+	needRuntime(t)
 	cfg := config(t)
 	cfg.Limit = time.Nanosecond
 	report, err := Play(context.Background(), cfg)
@@ -417,9 +421,7 @@ func TestLimit(t *testing.T) {
 // Goal: after an interrupt the user gets the results of all cells so far, or a message that there
 // are no results.
 func TestInterruptedPlay(t *testing.T) {
-	if err := policy.OpenRuntime("", "cpu"); errors.Is(err, policy.ErrNoRuntime) {
-		t.Skipf("needs ONNX Runtime: %v", err)
-	}
+	needRuntime(t)
 	ctx, cancel := context.WithCancel(context.Background())
 	cfg := config(t)
 	cfg.Episodes = 100
@@ -513,19 +515,10 @@ func TestReadSummary(t *testing.T) {
 // The episodes of the DRTC paper, with its parameters: gaps while messages are dropped, no gaps
 // while they are doubled, and an estimate that falls sooner than the longest of ten.
 func TestThePapersEpisodes(t *testing.T) {
-	if err := policy.OpenRuntime("", "cpu"); errors.Is(err, policy.ErrNoRuntime) {
-		t.Skipf("needs ONNX Runtime: %v", err)
-	}
+	needRuntime(t)
 	ticks := func(contender, scenario string) []fleet.Tick {
 		cfg := config(t)
-		c, err := ParseContender(contender)
-		if err != nil {
-			t.Fatal(err)
-		}
-		s, err := LoadScenario(scenario)
-		if err != nil {
-			t.Fatal(err)
-		}
+		s, c := matchup(t, scenario, contender)
 		cfg.Contenders = []Contender{c}
 		cfg.Scenarios = []Scenario{s}
 		cfg.Episodes = 2

@@ -1,12 +1,10 @@
 package faults
 
 import (
-	"errors"
 	"math"
 	"testing"
 	"time"
 
-	"github.com/edge-rt/edge-rt/policy"
 	"github.com/edge-rt/edge-rt/sim"
 	"github.com/edge-rt/edge-rt/sim/fleet"
 )
@@ -146,9 +144,7 @@ func TestEpisodes(t *testing.T) {
 // Goal: an episode is played from its own side and in the requested world: the servos of the narrow
 // one follow two ticks late.
 func TestWorldsArePlayed(t *testing.T) {
-	if err := policy.OpenRuntime("", "cpu"); errors.Is(err, policy.ErrNoRuntime) {
-		t.Skipf("needs ONNX Runtime: %v", err)
-	}
+	needRuntime(t)
 	for world, want := range map[string]int{"demo": 0, "narrow": 2} {
 		cfg := config(t)
 		cfg.World, cfg.Duration = world, time.Second

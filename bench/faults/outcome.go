@@ -1,8 +1,6 @@
 package faults
 
 import (
-	"bufio"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
@@ -12,13 +10,10 @@ import (
 	"github.com/edge-rt/edge-rt/record"
 	"github.com/edge-rt/edge-rt/sim"
 	"github.com/edge-rt/edge-rt/sim/fleet"
+	"github.com/edge-rt/edge-rt/stage"
 )
 
 func readSummary(name string) (o fleet.Outcome, err error) {
-	data, err := os.ReadFile(name)
-	if err != nil {
-		return o, err
-	}
 	var s struct {
 		Targets    int    `json:"targets_reached"`
 		Collisions int    `json:"collisions"`
@@ -30,7 +25,7 @@ func readSummary(name string) (o fleet.Outcome, err error) {
 		Estimate   int    `json:"latency_estimate_steps"`
 		Schedule   string `json:"schedule"`
 	}
-	if err := json.Unmarshal(data, &s); err != nil {
+	if err := stage.ReadJSON(name, &s); err != nil {
 		return o, fmt.Errorf("edge-rt's summary: %w", err)
 	}
 	o.Runs = 1
@@ -46,24 +41,15 @@ func readSummary(name string) (o fleet.Outcome, err error) {
 
 // countInferences counts the requests in lean-server's audit for which the policy ran.
 func countInferences(name string) (n int, err error) {
-	file, err := os.Open(name)
-	if err != nil {
-		return 0, err
-	}
-	defer file.Close()
-	lines := bufio.NewScanner(file)
-	for lines.Scan() {
-		var line struct {
-			Outcome string `json:"outcome"`
-		}
-		if json.Unmarshal(lines.Bytes(), &line) != nil {
-			continue // the server was killed while it wrote the line
-		}
+	lines, err := stage.ReadAudit[struct {
+		Outcome string `json:"outcome"`
+	}](name, true)
+	for _, line := range lines {
 		if slices.Contains([]string{"ok", "unsent", "not_finite"}, line.Outcome) {
 			n++
 		}
 	}
-	return n, lines.Err()
+	return n, err
 }
 
 // readRecord adds the ages and seams in edge-rt's record of an episode, and deletes it.

@@ -46,13 +46,8 @@ type Config struct {
 const (
 	startTries = 3                // attempts to start a slice
 	endLimit   = 20 * time.Second // for a part to open, and to end
+	armLink    = "arm"            // the arm's port in the temporary folder
 )
-
-func (c *Config) check() ([]Cell, error) {
-	switch {
-	}
-	return cellsOf(c.Others, c.GC, c.Load)
-}
 
 // classes are the classes of the threads beside the tick.
 var classes = []string{"nice-10", "nice0", "rr40"}
@@ -113,7 +108,7 @@ type Slice struct {
 // Measure runs every cell in every round. When ctx ends early the report covers the complete
 // slices.
 func Measure(ctx context.Context, cfg Config) (*Report, error) {
-	cells, err := cfg.check()
+	cells, err := cellsOf(cfg.Others, cfg.GC, cfg.Load)
 	if err != nil {
 		return nil, err
 	}
@@ -131,9 +126,9 @@ func Measure(ctx context.Context, cfg Config) (*Report, error) {
 		return nil, err
 	}
 	defer server.Stop() // a second Stop does nothing
-	arm, err := startArm(cfg.Bin, filepath.Join(dir, "arm"))
+	arm, err := stage.StartSimBus(cfg.Bin, filepath.Join(dir, armLink), "--robot", "so101")
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("%w: %w", errSetup, err)
 	}
 	defer arm.Stop()
 	var all []Slice
@@ -175,30 +170,17 @@ func Measure(ctx context.Context, cfg Config) (*Report, error) {
 // measured.
 var errSetup = errors.New("nothing to measure with")
 
-// simArm is the simulated arm in a process of its own. Real motors do not share the edge's CPUs, so
-// its threads have precedence over all others.
-type simArm struct {
-	*stage.Child
-	link string
-}
-
+// simPriority is the simulated arm's, in a process of its own. Real motors do not share the edge's
+// CPUs, so its threads have precedence over all others.
 const simPriority = 85
-
-func startArm(bin, link string) (*simArm, error) {
-	sim, err := stage.StartSimBus(bin, link, "--robot", "so101")
-	if err != nil {
-		return nil, fmt.Errorf("%w: %w", errSetup, err)
-	}
-	return &simArm{sim, link}, nil
-}
 
 // prioritize gives the simulator's threads precedence over all others. Call it repeatedly, since
 // new threads appear.
-func (a *simArm) prioritize() error {
-	if !a.Running() {
-		return fmt.Errorf("%w: edge-rt sim-bus ended: %s", errSetup, a.LastWords())
+func prioritize(arm *stage.Child) error {
+	if !arm.Running() {
+		return fmt.Errorf("%w: edge-rt sim-bus ended: %s", errSetup, arm.LastWords())
 	}
-	for _, t := range bench.ThreadsOf(a.PID()) {
+	for _, t := range bench.ThreadsOf(arm.PID()) {
 		if err := setFIFO(t.TID, simPriority); err != nil {
 			return fmt.Errorf("%w: SCHED_FIFO %d for the simulated arm: %w; run as root", errSetup, simPriority, err)
 		}
@@ -207,8 +189,8 @@ func (a *simArm) prioritize() error {
 }
 
 // slice runs one configuration for one time slice.
-func (c *Config) slice(ctx context.Context, cell Cell, endpoint string, arm *simArm, dir string) (*Result, error) {
-	if err := arm.prioritize(); err != nil {
+func (c *Config) slice(ctx context.Context, cell Cell, endpoint string, arm *stage.Child, dir string) (*Result, error) {
+	if err := prioritize(arm); err != nil {
 		return nil, err
 	}
 	name := "none"
@@ -221,7 +203,7 @@ func (c *Config) slice(ctx context.Context, cell Cell, endpoint string, arm *sim
 	}
 	defer load.Stop()
 	cmd := bench.Part("edge", "--fps", strconv.FormatFloat(c.FPS, 'g', -1, 64),
-		"--duration", c.Slice.String(), "--connect", endpoint, "--bus", arm.link, "--calibration", c.Calibration,
+		"--duration", c.Slice.String(), "--connect", endpoint, "--bus", filepath.Join(dir, armLink), "--calibration", c.Calibration,
 		"--others", cell.Others, "--gc", cell.GC, "--load", cell.Load)
 	cmd.Env = append(cmd.Env, "STATE_DIRECTORY="+dir) // its id is kept out of the user's state
 	part, err := stage.Start(cmd)

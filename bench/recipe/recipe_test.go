@@ -9,7 +9,6 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"time"
 
 	"github.com/edge-rt/edge-rt/bench"
 	"github.com/edge-rt/edge-rt/edge"
@@ -30,6 +29,7 @@ func TestCellsOf(t *testing.T) {
 		says             string
 	}{
 		{"nothing", nil, collectors, loadNames, "--others"},
+		{"no collector", classes, nil, loadNames, "--gc"},
 		{"unknown", classes, []string{"maybe"}, loadNames, "--gc maybe"},
 		{"twice", classes, collectors, []string{"none", "none"}, "--load none"},
 	} {
@@ -40,16 +40,7 @@ func TestCellsOf(t *testing.T) {
 	}
 }
 
-func TestConfigRefusesNonsense(t *testing.T) {
-	good := Config{FPS: 60, Rounds: 1, Slice: 5 * time.Second, Others: classes, GC: collectors, Load: loadNames}
-	if _, err := good.check(); err != nil {
-		t.Fatal(err)
-	}
-	bad := good
-	bad.GC = nil
-	if _, err := bad.check(); exit.Of(err) != exit.Usage || !strings.Contains(err.Error(), "--gc") {
-		t.Errorf("check without a collector = %v, want code 2 and --gc", err)
-	}
+func TestPartRefusesAnUnknownRecipe(t *testing.T) {
 	if err := (Part{Cell: Cell{Others: "best", GC: "off", Load: "none"}}).Run(t.Context(),
 		io.Discard); exit.Of(err) != exit.Usage {
 		t.Errorf("Run of an unknown recipe = %v, want code 2", err)

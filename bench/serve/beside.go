@@ -1,12 +1,9 @@
 package serve
 
 import (
-	"bufio"
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
-	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -23,17 +20,13 @@ const (
 	besideLoads = 10 * time.Minute
 	// besideLate is the longest time beyond its turn.
 	besideLate = 2 * time.Minute
-	// besideLine bounds its answer for a turn in bytes: a number for each chunk.
-	besideLine = 16 << 20
 )
 
 // beside is another project's server with its client, as a program that gets turns.
 type beside struct {
 	bench.Other
 	absent      string // why it is not measured; empty: it is measured
-	child       *stage.Child
-	turns       io.WriteCloser
-	lines       chan string // its output; closed at its end
+	peer        *stage.Peer
 	perS, trips []float64
 }
 
@@ -64,59 +57,18 @@ func (b *beside) start(ctx context.Context, s *stand, pictures string) error {
 	cmd := exec.Command("sh", "-c", b.Command)
 	cmd.Env = append(os.Environ(), "BENCH_BUNDLE="+bundle, "BENCH_PICTURES="+pictures,
 		fmt.Sprintf("BENCH_THREADS=%d", s.cfg.Threads))
-	if b.turns, err = cmd.StdinPipe(); err != nil {
+	if b.peer, err = stage.StartPeer(cmd); err != nil {
 		return err
 	}
-	read, write, err := os.Pipe()
-	if err != nil {
-		return err
-	}
-	cmd.Stdout = write
-	b.child, err = stage.Start(cmd)
-	write.Close()
-	if err != nil {
-		read.Close()
-		return err
-	}
-	b.lines = make(chan string, 1)
-	go func() {
-		defer close(b.lines)
-		defer read.Close()
-		text := bufio.NewScanner(read)
-		text.Buffer(nil, besideLine)
-		for text.Scan() {
-			b.lines <- text.Text()
-		}
-	}()
-	line, err := b.line(ctx, besideLoads)
-	if err != nil {
+	line, err := b.peer.Answer(ctx, besideLoads)
+	switch {
+	case err != nil:
 		b.absent = err.Error()
 		return context.Cause(ctx)
-	}
-	if line != "ready" {
+	case string(line) != "ready":
 		b.absent = fmt.Sprintf("it printed %.80q, want ready", line)
 	}
 	return nil
-}
-
-// line waits for the program's next line.
-func (b *beside) line(ctx context.Context, limit time.Duration) (string, error) {
-	timer := time.NewTimer(limit)
-	defer timer.Stop()
-	select {
-	case line, ok := <-b.lines:
-		if ok {
-			return line, nil
-		}
-		if err := b.child.Wait(stage.StopLimit); err != nil {
-			return "", err
-		}
-		return "", errors.New("it ended")
-	case <-timer.C:
-		return "", fmt.Errorf("no answer within %v", limit)
-	case <-ctx.Done():
-		return "", context.Cause(ctx)
-	}
 }
 
 // turn lets the program send requests to its server for a slice. A program that fails gets no more
@@ -129,10 +81,9 @@ func (b *beside) turn(ctx context.Context, slice time.Duration) error {
 		Seconds float64   `json:"seconds"`
 		TripMs  []float64 `json:"trip_ms"`
 	}
-	_, _ = fmt.Fprintf(b.turns, "%g\n", slice.Seconds()) // line reports why a program has ended
-	line, err := b.line(ctx, slice+besideLate)
+	line, err := b.peer.Ask(ctx, fmt.Sprint(slice.Seconds()), slice+besideLate)
 	if err == nil {
-		err = json.Unmarshal([]byte(line), &said)
+		err = json.Unmarshal(line, &said)
 	}
 	switch {
 	case ctx.Err() != nil:
@@ -147,17 +98,15 @@ func (b *beside) turn(ctx context.Context, slice time.Duration) error {
 	return nil
 }
 
-// end closes the program's input, which ends it.
-func (b *beside) end() error {
-	if b.child == nil {
-		return nil
+// end ends the program; the results of an absent one are not used.
+func (b *beside) end() {
+	if b.peer == nil {
+		return
 	}
-	b.turns.Close()
-	if b.absent != "" { // its results are not used from now on
-		b.child.Kill()
-		return nil
+	if b.absent != "" {
+		b.peer.Kill()
 	}
-	return b.child.Wait(stage.StopLimit)
+	b.peer.End(context.Background())
 }
 
 func (b *beside) report() Beside {

@@ -46,8 +46,7 @@ const (
 )
 
 func (c *Config) check() error {
-	switch {
-	case len(c.Sizes) == 0 || len(c.Sizes) > maxSizes:
+	if len(c.Sizes) == 0 || len(c.Sizes) > maxSizes {
 		return exit.Errorf(exit.Usage, "--size: %d sizes, want 1 to %d", len(c.Sizes), maxSizes)
 	}
 	return nil

@@ -152,7 +152,7 @@ func (f *fixture) startPair(ctx context.Context, subject, path string) (err erro
 		return fmt.Errorf("%s, %s: %w", subject, path, err)
 	}
 	if p.ping, err = startPeer(ctx, f.argv(subject, "ping", "connect", at, key)); err != nil {
-		p.pong.end(ctx)
+		p.pong.End(ctx)
 		return fmt.Errorf("%s, %s: %w", subject, path, err)
 	}
 	f.pairs = append(f.pairs, p)
@@ -173,10 +173,10 @@ func (f *fixture) argv(subject string, end ...string) []string {
 func (f *fixture) end(ctx context.Context) {
 	for _, p := range f.pairs {
 		for _, end := range p.ends() {
-			end.end(ctx)
+			end.End(ctx)
 		}
 	}
 	if f.router != nil {
-		f.router.end(ctx)
+		f.router.End(ctx)
 	}
 }
