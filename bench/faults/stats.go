@@ -73,50 +73,51 @@ func difference(a, b []float64) Interval {
 // metric is one figure of an episode. NaN: the episode does not have it.
 type metric struct {
 	Key, Title, Unit string
-	Better           int // +1: more is better, -1: less is better, 0: neither
+	Column, Format   string // heading and format of a mean in the table; empty: not in the table
 	Of               func(o *fleet.Outcome, d time.Duration) float64
 }
 
 // metrics are the columns of the comparison.
 var metrics = []metric{
-	{"success", "success per leg", "%", 1, func(o *fleet.Outcome, _ time.Duration) float64 {
+	{"success", "success per leg", "%", "success %", "%.1f", func(o *fleet.Outcome, _ time.Duration) float64 {
 		return 100 * o.Success()
 	}},
-	{"reached", "targets reached", "/min", 1, func(o *fleet.Outcome, d time.Duration) float64 {
+	{"reached", "targets reached", "/min", "reached/min", "%.1f", func(o *fleet.Outcome, d time.Duration) float64 {
 		return perMinute(o.Both().Reached, d)
 	}},
-	{"leg_seconds", "time per leg", "s", -1, func(o *fleet.Outcome, _ time.Duration) float64 {
+	{"leg_seconds", "time per leg", "s", "s/leg", "%.2f", func(o *fleet.Outcome, _ time.Duration) float64 {
 		return mean(o.LegTicks, func(t int) float64 { return float64(t) / fleet.FPS })
 	}},
-	{"starved_ticks", "starved ticks", "/min", -1, func(o *fleet.Outcome, d time.Duration) float64 {
+	{"starved_ticks", "starved ticks", "/min", "starved/min", "%.1f", func(o *fleet.Outcome, d time.Duration) float64 {
 		return perMinute(o.Starved+o.Waited, d)
 	}},
-	{"recovery_ms", "recovery after a loss", "ms", -1, func(o *fleet.Outcome, _ time.Duration) float64 {
-		return mean(o.Recoveries, func(d time.Duration) float64 { return d.Seconds() * 1000 })
-	}},
-	{"seam_degrees", "seam jump p95", "deg", -1, func(o *fleet.Outcome, _ time.Duration) float64 {
+	{"recovery_ms", "recovery after a loss", "ms", "recovery ms", "%.0f",
+		func(o *fleet.Outcome, _ time.Duration) float64 {
+			return mean(o.Recoveries, func(d time.Duration) float64 { return d.Seconds() * 1000 })
+		}},
+	{"seam_degrees", "seam jump p95", "deg", "seam p95 deg", "%.2f", func(o *fleet.Outcome, _ time.Duration) float64 {
 		if len(o.Seams) == 0 {
 			return math.NaN()
 		}
 		return fleet.Quantile(o.Seams, 0.95)
 	}},
-	{"mode_switches", "mode switches", "/min", -1, func(o *fleet.Outcome, d time.Duration) float64 {
+	{"mode_switches", "mode switches", "/min", "switches/min", "%.2f", func(o *fleet.Outcome, d time.Duration) float64 {
 		return perMinute(o.Switches, d)
 	}},
-	{"age_ms", "action age p95", "ms", -1, func(o *fleet.Outcome, _ time.Duration) float64 {
+	{"age_ms", "action age p95", "ms", "age p95 ms", "%.0f", func(o *fleet.Outcome, _ time.Duration) float64 {
 		return float64(o.Age(0.95)) * fleet.Period.Seconds() * 1000
 	}},
-	{"inferences", "inferences", "/s", -1, func(o *fleet.Outcome, d time.Duration) float64 {
+	{"inferences", "inferences", "/s", "infer/s", "%.2f", func(o *fleet.Outcome, d time.Duration) float64 {
 		return float64(o.Inferences) / d.Seconds()
 	}},
-	{"kilobytes", "sent both ways", "kB/s", -1, func(o *fleet.Outcome, d time.Duration) float64 {
+	{"kilobytes", "sent both ways", "kB/s", "kB/s", "%.0f", func(o *fleet.Outcome, d time.Duration) float64 {
 		return float64(o.UpBytes+o.DownBytes) / 1000 / d.Seconds()
 	}},
-	{"again_ticks", "repeated after the estimate, at most", "ticks", -1,
+	{"again_ticks", "repeated after the estimate, at most", "ticks", "", "",
 		func(o *fleet.Outcome, _ time.Duration) float64 {
 			return most(o.Again)
 		}},
-	{"again_due_ticks", "of these, such on which a request was due", "ticks", -1,
+	{"again_due_ticks", "of these, such on which a request was due", "ticks", "", "",
 		func(o *fleet.Outcome, _ time.Duration) float64 {
 			return most(o.AgainDue)
 		}},

@@ -7,20 +7,6 @@ import (
 	"github.com/edge-rt/edge-rt/bench/report"
 )
 
-// columns of the table, by metric: the heading and the format of a mean.
-var columns = []struct{ key, heading, format string }{
-	{"success", "success %", "%.1f"},
-	{"reached", "reached/min", "%.1f"},
-	{"leg_seconds", "s/leg", "%.2f"},
-	{"starved_ticks", "starved/min", "%.1f"},
-	{"recovery_ms", "recovery ms", "%.0f"},
-	{"seam_degrees", "seam p95 deg", "%.2f"},
-	{"mode_switches", "switches/min", "%.2f"},
-	{"age_ms", "age p95 ms", "%.0f"},
-	{"inferences", "infer/s", "%.2f"},
-	{"kilobytes", "kB/s", "%.0f"},
-}
-
 // WriteTable writes one block per scenario: means, for success with its
 // interval and the paired difference to the best.
 func (r *Report) WriteTable(w io.Writer) error {
@@ -44,8 +30,10 @@ func (r *Report) how() string {
 
 func (c *Cell) table() report.Table {
 	t := report.Table{Left: 1, Columns: []string{"schedule"}}
-	for _, col := range columns {
-		t.Columns = append(t.Columns, col.heading)
+	for _, m := range metrics {
+		if m.Column != "" {
+			t.Columns = append(t.Columns, m.Column)
+		}
 	}
 	t.Columns = append(t.Columns, "less best, 95 %")
 	for i := range c.Rows {
@@ -56,13 +44,16 @@ func (c *Cell) table() report.Table {
 
 func (e *Entry) cells() []string {
 	cells := []string{e.Schedule}
-	for _, col := range columns {
-		m := e.Metrics[col.key]
+	for _, col := range metrics {
+		m := e.Metrics[col.Key]
 		text := "-"
-		if m.N > 0 {
-			text = fmt.Sprintf(col.format, m.Mean)
+		switch {
+		case col.Column == "":
+			continue
+		case m.N > 0:
+			text = fmt.Sprintf(col.Format, m.Mean)
 		}
-		if col.key == "success" && m.N > 0 {
+		if col.Key == "success" && m.N > 0 {
 			text += fmt.Sprintf(" [%.1f, %.1f]", m.Low, m.High)
 		}
 		cells = append(cells, text)

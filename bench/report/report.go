@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"os"
 	"slices"
 	"strings"
 	"unicode/utf8"
@@ -71,6 +72,23 @@ func (t Table) String() string {
 		fmt.Fprintln(&text, strings.TrimRight(line.String(), " "))
 	}
 	return text.String()
+}
+
+// WriteBelow replaces the text of a page below a heading, which must be there. Without text it only
+// checks the page.
+func WriteBelow(name, heading, text string) error {
+	page, err := os.ReadFile(name)
+	if err != nil {
+		return err
+	}
+	above, _, found := strings.Cut(string(page), "\n"+heading+"\n")
+	if !found {
+		return fmt.Errorf("%s: it has no heading %q", name, heading)
+	}
+	if text == "" {
+		return nil
+	}
+	return os.WriteFile(name, []byte(above+"\n"+heading+"\n\n"+text), 0o644)
 }
 
 // Facts begins a report for a terminal with the subject and the machine's facts.

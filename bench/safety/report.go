@@ -1,14 +1,13 @@
 package safety
 
 import (
-	"bytes"
 	"cmp"
 	"fmt"
 	"io"
-	"os"
 	"strings"
 	"time"
 
+	"github.com/edge-rt/edge-rt/bench/report"
 	"github.com/edge-rt/edge-rt/internal/exit"
 	"github.com/edge-rt/edge-rt/rt"
 	"github.com/edge-rt/edge-rt/sim/referee"
@@ -210,39 +209,23 @@ func (r *Report) WriteMarkdown(w io.Writer) error {
 	return err
 }
 
-// tableHeading is the heading of the table on its page.
-const tableHeading = "\n## The table\n"
-
-// above returns the text above the table on a page, including its heading.
-func above(name string) (string, error) {
-	page, err := os.ReadFile(name)
-	if err != nil {
-		return "", exit.Errorf(exit.Usage, "--into: %w", err)
-	}
-	text, _, found := strings.Cut(string(page), tableHeading)
-	if !found {
-		return "", exit.Errorf(exit.Usage, "--into %s: it has no heading %q", name, strings.TrimSpace(tableHeading))
-	}
-	return text + tableHeading + "\n", nil
-}
-
 // CheckInto refuses a page that WriteInto would refuse.
-func CheckInto(name string) error {
-	_, err := above(name)
-	return err
-}
+func CheckInto(name string) error { return below(name, "") }
 
 // WriteInto puts the table below its heading in a page with that heading.
 func (r *Report) WriteInto(name string) error {
-	text, err := above(name)
-	if err != nil {
+	var table strings.Builder
+	if err := r.WriteMarkdown(&table); err != nil {
 		return err
 	}
-	b := bytes.NewBufferString(text)
-	if err := r.WriteMarkdown(b); err != nil {
-		return err
+	return below(name, table.String())
+}
+
+func below(name, text string) error {
+	if err := report.WriteBelow(name, "## The table", text); err != nil {
+		return exit.Errorf(exit.Usage, "--into: %w", err)
 	}
-	return os.WriteFile(name, b.Bytes(), 0o644)
+	return nil
 }
 
 func (v *Result) safe() string {

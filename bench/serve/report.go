@@ -23,7 +23,7 @@ type Report struct {
 	MaxBatch   int           `json:"max_batch"` // robots that may share an inference
 	SliceS     float64       `json:"slice_s"`   // s, a turn of the server, or of ONNX Runtime alone
 	Crowds     []Crowd       `json:"crowds"`
-	Many       Many          `json:"many"`
+	Many       Many          `json:"many"` // many sessions; also answered, lost, jain and round_trip_ms, as in crowds
 	Schedulers []Scheduler   `json:"schedulers"`
 	Beside     []Beside      `json:"beside"`
 	Steady     Steady        `json:"steady"` // --steady; without it all of these are 0
@@ -38,25 +38,27 @@ type Crowd struct {
 	Ratio      float64 `json:"ratio"`        // ratio, of the two: median of the rounds
 	Busy       float64 `json:"busy"`         // ratio, share of the server's turns with an inference
 	MeanBatch  float64 `json:"mean_batch"`   // requests, mean number in an inference
-	Answered   int     `json:"answered"`     // requests with a chunk
-	Lost       int     `json:"lost"`         // requests without a chunk
-	Jain       float64 `json:"jain"`         // ratio, Jain's fairness index of the robots' chunks
 	// ms, decoding and answering: the server's time without waits and inference
 	Own       bench.Spread `json:"own_ms"`
 	Wait      bench.Spread `json:"queue_wait_ms"` // ms, as in the audit
 	Decode    bench.Spread `json:"decode_ms"`     // ms, as in the audit
 	Inference bench.Spread `json:"inference_ms"`  // ms, as in the audit
+	Answers
+}
+
+// Answers is what all robots of a server got.
+type Answers struct {
+	Answered  int          `json:"answered"`      // requests with a chunk
+	Lost      int          `json:"lost"`          // requests without a chunk
+	Jain      float64      `json:"jain"`          // ratio, Jain's fairness index of the robots' chunks
 	RoundTrip bench.Spread `json:"round_trip_ms"` // ms, from a robot's message to its chunk
 }
 
 // Many is a server with many sessions.
 type Many struct {
-	Sessions  int          `json:"sessions"`      // robots with a session at once
-	Left      int          `json:"left"`          // robots that are still served at the end
-	Answered  int          `json:"answered"`      // requests with a chunk
-	Lost      int          `json:"lost"`          // requests without a chunk
-	Jain      float64      `json:"jain"`          // ratio, Jain's fairness index of the robots' chunks
-	RoundTrip bench.Spread `json:"round_trip_ms"` // ms, from a robot's message to its chunk
+	Sessions int `json:"sessions"` // robots with a session at once
+	Left     int `json:"left"`     // robots that are still served at the end
+	Answers
 }
 
 // Scheduler is the result of one scheduler for robots whose actions run out.

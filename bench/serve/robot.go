@@ -156,8 +156,8 @@ func (c *crowd) lost() (n int) {
 	return n
 }
 
-// fill adds the robots' counts to a Crowd.
-func (c *crowd) fill(to *Crowd) {
+// answers returns the robots' counts.
+func (c *crowd) answers() (to Answers) {
 	var trips []float64
 	var sum, squares float64
 	for _, r := range c.robots {
@@ -169,6 +169,7 @@ func (c *crowd) fill(to *Crowd) {
 	if squares > 0 {
 		to.Jain = bench.Round(sum * sum / (float64(len(c.robots)) * squares))
 	}
+	return to
 }
 
 // served returns how many robots are still served: each sends one more request.

@@ -253,7 +253,7 @@ func (s *stand) saturate(ctx context.Context, n int, limit time.Duration) (c Cro
 	c.Inference = bench.SpreadOf(log.inference)
 	c.MeanBatch = log.meanBatch()
 	c.Busy = bench.Round(log.busyMs / 1e3 / asked.Seconds())
-	crowd.fill(&c)
+	c.Answers = crowd.answers()
 	return c, server.Alive()
 }
 
@@ -276,12 +276,6 @@ func (s *stand) many(ctx context.Context) (m Many, err error) {
 		return m, err
 	}
 	m.Left = crowd.served(ctx)
-	var c Crowd
-	crowd.fill(&c)
-	m.Sessions = s.cfg.Sessions
-	m.Answered = c.Answered
-	m.Lost = c.Lost
-	m.Jain = c.Jain
-	m.RoundTrip = c.RoundTrip
+	m.Sessions, m.Answers = s.cfg.Sessions, crowd.answers()
 	return m, server.Alive()
 }
