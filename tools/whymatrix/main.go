@@ -15,6 +15,7 @@ import (
 	"strings"
 	"syscall"
 
+	"github.com/edge-rt/edge-rt/bench/report"
 	"github.com/edge-rt/edge-rt/record"
 	"github.com/edge-rt/edge-rt/record/why"
 	"github.com/edge-rt/edge-rt/rt"
@@ -280,17 +281,5 @@ func join(causes []why.Cause) string {
 	return strings.Join(words, ", ")
 }
 
-// matrixHeading is the heading of the table, which is the last part of its page.
-const matrixHeading = "## The matrix\n"
-
-func writeInto(name, text string) error {
-	page, err := os.ReadFile(name)
-	if err != nil {
-		return err
-	}
-	before, _, ok := strings.Cut(string(page), "\n"+matrixHeading)
-	if !ok {
-		return fmt.Errorf("%s has no heading %q", name, strings.TrimSpace(matrixHeading))
-	}
-	return os.WriteFile(name, []byte(before+"\n"+matrixHeading+"\n"+text), 0o644)
-}
+// writeInto puts the table below its heading, which is the last part of its page.
+func writeInto(name, text string) error { return report.WriteBelow(name, "## The matrix", text) }

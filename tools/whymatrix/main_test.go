@@ -121,14 +121,14 @@ func TestTable(t *testing.T) {
 		t.Errorf("%d wrong, want 1", wrong)
 	}
 	name := filepath.Join(t.TempDir(), "page.md")
-	if err := os.WriteFile(name, []byte("# P\n\n"+matrixHeading+"\nold\n"), 0o600); err != nil {
+	if err := os.WriteFile(name, []byte("# P\n\n## The matrix\n\nold\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	if err := writeInto(name, text); err != nil {
 		t.Fatal(err)
 	}
 	if page, _ := os.ReadFile(name); strings.Contains(string(page), "old") ||
-		!strings.HasPrefix(string(page), "# P\n\n"+matrixHeading) {
+		!strings.HasPrefix(string(page), "# P\n\n## The matrix\n") {
 		t.Errorf("the page is\n%s", page)
 	}
 	if writeInto(filepath.Join(t.TempDir(), "away"), text) == nil {
