@@ -8,9 +8,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math/rand/v2"
 	"os"
-	"path/filepath"
 	"runtime"
 	"slices"
 	"strings"
@@ -120,14 +118,7 @@ type timing struct {
 // measure measures one bundle on one device. The report names an absent device, and the others are
 // measured all the same.
 func measure(ctx context.Context, cfg Config, b *policy.Bundle, device string) (Run, error) {
-	run := Run{
-		Bundle:  filepath.Base(b.Dir),
-		SHA256:  b.SHA256,
-		Policy:  b.PolicyType,
-		DType:   b.DType,
-		Subject: "ours",
-		Device:  device,
-	}
+	run := newRun(b, "ours", device)
 	begin := time.Now()
 	model, err := b.Open(policy.Options{
 		MaxBatch:     cfg.Batch[len(cfg.Batch)-1],
@@ -155,7 +146,7 @@ func measure(ctx context.Context, cfg Config, b *policy.Bundle, device string) (
 	for _, n := range cfg.Batch {
 		s.times[n] = &timing{rt.NewHist(), rt.NewHist()}
 	}
-	s.fill()
+	bench.FillRows(model, 2*model.MaxBatch(), policy.Controls{Beta: float32(b.NumSteps)})
 	third := cfg.Duration / 3
 	ahead := newFiller(s)
 	defer close(ahead.next)
@@ -258,25 +249,6 @@ func (s *subject) one() error {
 	}
 	s.request.Record(time.Since(begin))
 	return nil
-}
-
-// fill gives all rows of both buffers random pictures and a request without a prefix.
-func (s *subject) fill() {
-	random := rand.New(rand.NewPCG(1, 2))
-	meta := &s.Bundle().Meta
-	for i := range 2 * s.MaxBatch() {
-		for cam := range meta.Cameras {
-			picture := s.Image(i, cam)
-			for k := range picture {
-				picture[k] = byte(random.Uint32())
-			}
-		}
-		for k := range s.Tokens(i) {
-			s.Tokens(i)[k], s.TokenMask(i)[k] = 1, true
-		}
-		policy.FillNoise(s.Noise(i), 0, uint64(i))
-		s.SetControls(i, policy.Controls{Beta: float32(meta.NumSteps)})
-	}
 }
 
 func (s *subject) report(run *Run) {

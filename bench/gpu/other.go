@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
-	"path/filepath"
 	"strconv"
 	"strings"
 	"time"
@@ -21,14 +20,7 @@ const otherTimeout = 15 * time.Minute
 
 // measureOther runs a program beside ours to its end and reads its figures.
 func measureOther(ctx context.Context, cfg Config, b *policy.Bundle, device string, o bench.Other) (Run, error) {
-	run := Run{
-		Bundle:  filepath.Base(b.Dir),
-		SHA256:  b.SHA256,
-		Policy:  b.PolicyType,
-		DType:   b.DType,
-		Subject: o.Name,
-		Device:  device,
-	}
+	run := newRun(b, o.Name, device)
 	ctx, cancel := context.WithTimeout(ctx, cfg.Duration+otherTimeout)
 	defer cancel()
 	var batches []string

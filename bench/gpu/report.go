@@ -3,10 +3,12 @@ package gpu
 import (
 	"fmt"
 	"io"
+	"path/filepath"
 	"strings"
 
 	"github.com/edge-rt/edge-rt/bench"
 	"github.com/edge-rt/edge-rt/bench/report"
+	"github.com/edge-rt/edge-rt/policy"
 )
 
 // Report is the result of Measure.
@@ -52,18 +54,27 @@ type Batch struct {
 	Runs       uint64  `json:"runs"`          // runs measured
 }
 
+func newRun(b *policy.Bundle, subject, device string) Run {
+	return Run{
+		Bundle:  filepath.Base(b.Dir),
+		SHA256:  b.SHA256,
+		Policy:  b.PolicyType,
+		DType:   b.DType,
+		Subject: subject,
+		Device:  device,
+	}
+}
+
+// fit computes FixedMS and RowMS.
 func (r *Run) fit() {
 	n := float64(len(r.Batches))
-	sx := 0.0
-	sy := 0.0
-	sxx := 0.0
-	sxy := 0.0
+	var sx, sy, sxx, sxy float64
 	for _, b := range r.Batches {
 		x := float64(b.Batch)
-		sx = sx + x
-		sy = sy + b.P50
-		sxx = sxx + x*x
-		sxy = sxy + x*b.P50
+		sx += x
+		sy += b.P50
+		sxx += x * x
+		sxy += x * b.P50
 	}
 	if d := n*sxx - sx*sx; d > 0 {
 		r.RowMS = (n*sxy - sx*sy) / d

@@ -203,7 +203,8 @@ func (c *Config) slice(ctx context.Context, cell Cell, endpoint string, arm *sta
 	}
 	defer load.Stop()
 	cmd := bench.Part("edge", "--fps", strconv.FormatFloat(c.FPS, 'g', -1, 64),
-		"--duration", c.Slice.String(), "--connect", endpoint, "--bus", filepath.Join(dir, armLink), "--calibration", c.Calibration,
+		"--duration", c.Slice.String(), "--connect", endpoint, "--bus", filepath.Join(dir, armLink), "--calibration",
+		c.Calibration,
 		"--others", cell.Others, "--gc", cell.GC, "--load", cell.Load)
 	cmd.Env = append(cmd.Env, "STATE_DIRECTORY="+dir) // its id is kept out of the user's state
 	part, err := stage.Start(cmd)

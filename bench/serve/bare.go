@@ -27,21 +27,8 @@ func openBare(b *policy.Bundle, cfg Config) (*bare, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &bare{m, rand.New(rand.NewPCG(1, 2))}
-	for i := range m.MaxBatch() {
-		for cam := range b.Cameras {
-			picture := m.Image(i, cam)
-			for k := range picture {
-				picture[k] = byte(s.random.Uint32())
-			}
-		}
-		for k := range m.Tokens(i) {
-			m.Tokens(i)[k], m.TokenMask(i)[k] = 1, true
-		}
-		policy.FillNoise(m.Noise(i), 0, uint64(i))
-		m.SetControls(i, b.Condition(&policy.Conditioning{}, prefixRows, prefixRows, 0))
-	}
-	return s, nil
+	bench.FillRows(m, m.MaxBatch(), b.Condition(&policy.Conditioning{}, prefixRows, prefixRows, 0))
+	return &bare{m, rand.New(rand.NewPCG(1, 2))}, nil
 }
 
 // run runs batches of these sizes, each as often as in batches, mixed, and returns the rows per
