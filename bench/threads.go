@@ -4,13 +4,13 @@ import (
 	"bytes"
 	"fmt"
 	"os"
-	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
 	"time"
 
 	"github.com/edge-rt/edge-rt/stage"
+	"github.com/prometheus/procfs"
 )
 
 // Thread is the kernel's scheduling of one thread, and its CPU time so far.
@@ -28,46 +28,19 @@ const policyFIFO = 1
 
 // ThreadsOf lists the threads of a process; the list is empty when the process has ended.
 func ThreadsOf(pid int) (all []Thread) {
-	files, _ := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/stat", pid))
-	for _, name := range files {
-		if b, err := os.ReadFile(name); err == nil {
-			if t, ok := parseStat(b); ok {
-				all = append(all, t)
-			}
+	threads, _ := procfs.AllThreads(pid)
+	for _, t := range threads {
+		if s, err := t.Stat(); err == nil {
+			all = append(all, Thread{
+				TID:      s.PID,
+				Policy:   int(s.Policy),
+				Priority: int(s.RTPriority),
+				Nice:     s.Nice,
+				CPU:      time.Duration(s.UTime+s.STime) * stage.StatTick,
+			})
 		}
 	}
 	return all
-}
-
-// Positions in /proc/PID/task/TID/stat after the name, which may contain any character.
-//
-// Source: proc_pid_stat(5), fields 14, 15, 19, 40 and 41; the state is field 3.
-const (
-	statUser     = 14 - 3
-	statSystem   = 15 - 3
-	statNice     = 19 - 3
-	statPriority = 40 - 3
-	statPolicy   = 41 - 3
-)
-
-// parseStat reads one thread's line; ok is false for other text.
-func parseStat(b []byte) (t Thread, ok bool) {
-	tid, _, _ := bytes.Cut(b, []byte(" "))
-	end := bytes.LastIndexByte(b, ')')
-	fields := strings.Fields(string(b[end+1:]))
-	if end < 0 || len(fields) <= statPolicy {
-		return t, false
-	}
-	var errs [6]error
-	var user, system int64
-	t.TID, errs[0] = strconv.Atoi(string(tid))
-	t.Nice, errs[1] = strconv.Atoi(fields[statNice])
-	t.Priority, errs[2] = strconv.Atoi(fields[statPriority])
-	t.Policy, errs[3] = strconv.Atoi(fields[statPolicy])
-	user, errs[4] = strconv.ParseInt(fields[statUser], 10, 64)
-	system, errs[5] = strconv.ParseInt(fields[statSystem], 10, 64)
-	t.CPU = time.Duration(user+system) * stage.StatTick
-	return t, errs == [6]error{}
 }
 
 // TickThread finds the thread that ticks, by SCHED_FIFO and this priority.
@@ -92,15 +65,6 @@ func (t Thread) class() string {
 		class += fmt.Sprintf(" nice %d", t.Nice)
 	}
 	return class
-}
-
-// ClassOf returns a thread's scheduling from its stat file in /proc.
-func ClassOf(stat []byte) string {
-	t, ok := parseStat(stat)
-	if !ok {
-		return "unknown"
-	}
-	return t.class()
 }
 
 // ClassesOf counts the threads of each scheduling, such as "1 FIFO 80, 12 OTHER nice -10".
@@ -144,14 +108,10 @@ func parseSleeps(status []byte) (uint64, error) {
 // Source: Documentation/scheduler/sched-stats.rst, the first number, in nanoseconds.
 func RunTimes(pid int) map[int]time.Duration {
 	times := map[int]time.Duration{}
-	files, _ := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/schedstat", pid))
-	for _, name := range files {
-		b, err := os.ReadFile(name)
-		first, _, _ := strings.Cut(string(b), " ")
-		ns, parseErr := strconv.ParseInt(first, 10, 64)
-		tid, tidErr := strconv.Atoi(filepath.Base(filepath.Dir(name)))
-		if err == nil && parseErr == nil && tidErr == nil {
-			times[tid] = time.Duration(ns)
+	threads, _ := procfs.AllThreads(pid)
+	for _, t := range threads {
+		if s, err := t.Schedstat(); err == nil {
+			times[t.PID] = time.Duration(s.RunningNanoseconds)
 		}
 	}
 	return times

@@ -2,31 +2,12 @@ package bench
 
 import (
 	"os"
+	"slices"
 	"testing"
 	"time"
+
+	"github.com/edge-rt/edge-rt/stage"
 )
-
-const fifoStat = `3847 (odd ) name) S 3709 3709 26161 0 -1 4194624 33 0 0 0 150 50 9 9 -81 0 2 0 363978 71442432 1036 18446744073709551615 94813519941632 94813519968605 140734671883872 0 0 0 8192 4 18946 1 0 0 -1 0 80 1 0 0 0 94813519989208 94813519992168 94814096732160 140734671886791 140734671886864 140734671886864 140734671888356 0`
-
-func TestParseStat(t *testing.T) {
-	tests := []struct {
-		name, line string
-		want       Thread
-		ok         bool
-	}{
-		{"a FIFO thread with brackets in its name", fifoStat, Thread{3847, 1, 80, 0, 2 * time.Second}, true},
-		{"cut short", fifoStat[:60], Thread{}, false},
-		{"no name", "12 S 1 1", Thread{}, false},
-		{"empty", "", Thread{}, false},
-	}
-	for _, tt := range tests {
-		t.Run(tt.name, func(t *testing.T) {
-			if got, ok := parseStat([]byte(tt.line)); ok != tt.ok || ok && got != tt.want {
-				t.Errorf("parseStat = %+v, %t, want %+v, %t", got, ok, tt.want, tt.ok)
-			}
-		})
-	}
-}
 
 func TestClassesOf(t *testing.T) {
 	threads := []Thread{{1, 0, 0, -10, 0}, {2, 1, 80, 0, 0}, {3, 0, 0, -10, 0}, {4, 0, 0, 0, 0}, {5, 9, 0, 0, 0}}
@@ -41,14 +22,6 @@ func TestClassesOf(t *testing.T) {
 	}
 }
 
-func TestClassOf(t *testing.T) {
-	for stat, want := range map[string]string{fifoStat: "FIFO 80", "1 (x) S": "unknown"} {
-		if got := ClassOf([]byte(stat)); got != want {
-			t.Errorf("ClassOf = %q, want %q", got, want)
-		}
-	}
-}
-
 func TestParseSleeps(t *testing.T) {
 	n, err := parseSleeps([]byte("Name:\tx\nvoluntary_ctxt_switches:\t39\nnonvoluntary_ctxt_switches:\t7\n"))
 	if n != 39 || err != nil {
@@ -59,19 +32,29 @@ func TestParseSleeps(t *testing.T) {
 	}
 }
 
+// The threads of this process have their times and classes.
 func TestThreadsOfThisProcess(t *testing.T) {
 	if _, err := os.Stat("/proc/self/task"); err != nil {
 		t.Skipf("no /proc here: %v", err)
 	}
-	for _, th := range ThreadsOf(os.Getpid()) {
-		if th.TID == os.Getpid() {
-			return
-		}
+	for begin := time.Now(); time.Since(begin) < 3*stage.StatTick; {
 	}
-	t.Errorf("ThreadsOf(%d) lacks the first thread", os.Getpid())
-}
-
-func FuzzParseStat(f *testing.F) {
-	f.Add([]byte(fifoStat))
-	f.Fuzz(func(t *testing.T, b []byte) { parseStat(b); parseSleeps(b) }) // must not panic
+	var spent time.Duration
+	main := slices.ContainsFunc(ThreadsOf(os.Getpid()), func(th Thread) bool {
+		spent += th.CPU
+		return th.TID == os.Getpid() && policies[th.Policy] != ""
+	})
+	if !main {
+		t.Errorf("ThreadsOf(%d) lacks the first thread", os.Getpid())
+	}
+	ran := time.Duration(0)
+	for _, d := range RunTimes(os.Getpid()) {
+		ran += d
+	}
+	if ran < 2*stage.StatTick {
+		t.Errorf("RunTimes are %v together, want some 30 ms", ran)
+	}
+	if all := ThreadsOf(1 << 30); all != nil {
+		t.Errorf("a process that does not exist has the threads %v", all)
+	}
 }

@@ -3,6 +3,7 @@ package recipe
 import (
 	"context"
 	"os/exec"
+	"strings"
 
 	"golang.org/x/sys/unix"
 
@@ -25,9 +26,12 @@ func setFIFO(tid, priority int) error {
 // childClass starts a program from one of the process's threads, as a recorder would start an
 // encoder, and returns its scheduling class.
 func childClass(ctx context.Context) string {
-	out, err := exec.CommandContext(ctx, "cat", "/proc/self/stat").Output()
-	if err != nil {
+	cmd := exec.CommandContext(ctx, "sleep", "10")
+	if err := cmd.Start(); err != nil {
 		return "unknown: " + err.Error()
 	}
-	return bench.ClassOf(out)
+	class := strings.TrimPrefix(bench.ClassesOf(bench.ThreadsOf(cmd.Process.Pid)), "1 ")
+	_ = cmd.Process.Kill()
+	_ = cmd.Wait()
+	return class
 }
