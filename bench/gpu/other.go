@@ -1,7 +1,6 @@
 package gpu
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -13,6 +12,7 @@ import (
 
 	"github.com/edge-rt/edge-rt/bench"
 	"github.com/edge-rt/edge-rt/policy"
+	"github.com/edge-rt/edge-rt/stage"
 )
 
 // otherTimeout is the time for it to load, in addition to the duration.
@@ -21,20 +21,21 @@ const otherTimeout = 15 * time.Minute
 // measureOther runs a program beside ours to its end and reads its figures.
 func measureOther(ctx context.Context, cfg Config, b *policy.Bundle, device string, o bench.Other) (Run, error) {
 	run := newRun(b, o.Name, device)
-	ctx, cancel := context.WithTimeout(ctx, cfg.Duration+otherTimeout)
-	defer cancel()
 	var batches []string
 	for _, n := range cfg.Batch {
 		batches = append(batches, strconv.Itoa(n))
 	}
-	var out, log bytes.Buffer
-	cmd := exec.CommandContext(ctx, "sh", "-c", o.Command)
+	cmd := exec.Command("sh", "-c", o.Command)
 	cmd.Env = append(os.Environ(), "BENCH_BUNDLE="+b.Dir, "BENCH_DEVICE="+device,
 		"BENCH_BATCHES="+strings.Join(batches, ","),
 		fmt.Sprintf("BENCH_SECONDS=%g", cfg.Duration.Seconds()), "BENCH_THREADS="+strconv.Itoa(cfg.Threads))
-	cmd.Stdout, cmd.Stderr = &out, &log
-	if err := cmd.Run(); err != nil {
-		run.Absent = fmt.Sprintf("%v: %s", err, lastLine(log.String()))
+	child, err := stage.Start(cmd)
+	if err != nil {
+		return run, err
+	}
+	defer context.AfterFunc(ctx, child.Kill)()
+	if err := child.Wait(cfg.Duration + otherTimeout); err != nil {
+		run.Absent = err.Error()
 		return run, ctx.Err()
 	}
 	var said struct {
@@ -42,9 +43,9 @@ func measureOther(ctx context.Context, cfg Config, b *policy.Bundle, device stri
 		OpenS   float64 `json:"open_s"`
 		RSSMB   float64 `json:"rss_mb"`
 	}
-	if err := json.Unmarshal(out.Bytes(), &said); err != nil || len(said.Batches) == 0 {
+	if err := json.Unmarshal(child.Stdout(), &said); err != nil || len(said.Batches) == 0 {
 		return run, fmt.Errorf("%s printed %.200q, want {\"batches\": […]}: %v",
-			o.Name, out.String(), err) //nolint:errorlint // may be nil
+			o.Name, child.Stdout(), err) //nolint:errorlint // may be nil
 	}
 	run.Batches = said.Batches
 	run.OpenS = said.OpenS
@@ -54,9 +55,4 @@ func measureOther(ctx context.Context, cfg Config, b *policy.Bundle, device stri
 	}
 	run.fit()
 	return run, nil
-}
-
-func lastLine(text string) string {
-	lines := strings.Split(strings.TrimSpace(text), "\n")
-	return lines[len(lines)-1]
 }
