@@ -37,20 +37,27 @@ type robot struct {
 	limit    time.Duration // of an answer
 }
 
-// crowd is the robots of one server.
-type crowd struct{ robots []*robot }
+// crowd is a server and its robots.
+type crowd struct {
+	*stage.Server
+	robots []*robot
+}
 
-// join opens the sessions of n robots.
-func (s *stand) join(ctx context.Context, endpoint string, n int) (*crowd, error) {
+// crowd starts a server, and opens the sessions of n robots. name is also its manifest's.
+func (s *stand) crowd(ctx context.Context, name string, n int, scheduler, audit string, more ...string) (c *crowd,
+	err error) {
 	observation, err := stage.ObservationOf(&s.bundle.Meta, prefixRows)
 	if err != nil {
 		return nil, err
 	}
-	c := new(crowd)
+	c = new(crowd)
+	if c.Server, err = s.server(ctx, name, n, scheduler, audit, more...); err != nil {
+		return nil, err
+	}
 	for i := range n {
-		r, err := s.newRobot(ctx, endpoint, fmt.Sprintf("arm-%03d", i), observation)
+		r, err := s.newRobot(ctx, c.Endpoint, fmt.Sprintf("arm-%03d", i), observation)
 		if err != nil {
-			c.leave()
+			c.leave(&err)
 			return nil, err
 		}
 		inference := time.Duration(min(r.Ack.InferenceMsP99,
@@ -61,10 +68,12 @@ func (s *stand) join(ctx context.Context, endpoint string, n int) (*crowd, error
 	return c, nil
 }
 
-func (c *crowd) leave() {
+// leave closes the robots' links and stops the server, whose error it adds to err.
+func (c *crowd) leave(err *error) {
 	for _, r := range c.robots {
 		_ = r.Link.Close()
 	}
+	*err = errors.Join(*err, c.Stop())
 }
 
 func (s *stand) newRobot(ctx context.Context, endpoint, id string, o wire.Observation) (*robot, error) {

@@ -6,7 +6,6 @@ package serve
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -199,16 +198,11 @@ func (s *stand) server(ctx context.Context, name string, sessions int, scheduler
 func (s *stand) saturate(ctx context.Context, n int, limit time.Duration) (c Crowd, err error) {
 	s.cfg.Progress("%d robots that ask as fast as they are answered\n", n)
 	lines := filepath.Join(s.dir, fmt.Sprintf("audit-%d.jsonl", n))
-	server, err := s.server(ctx, fmt.Sprintf("crowd-%d", n), n, "runway", lines)
+	crowd, err := s.crowd(ctx, fmt.Sprintf("crowd-%d", n), n, "runway", lines)
 	if err != nil {
 		return c, err
 	}
-	defer func() { err = errors.Join(err, server.Stop()) }()
-	crowd, err := s.join(ctx, server.Endpoint, n)
-	if err != nil {
-		return c, err
-	}
-	defer crowd.leave()
+	defer crowd.leave(&err)
 	log := &auditLog{name: lines}
 	if _, err := crowd.flood(ctx, s.cfg.Slice/2); err != nil { // the first one takes longer
 		return c, err
@@ -254,28 +248,23 @@ func (s *stand) saturate(ctx context.Context, n int, limit time.Duration) (c Cro
 	c.MeanBatch = log.meanBatch()
 	c.Busy = bench.Round(log.busyMs / 1e3 / asked.Seconds())
 	c.Answers = crowd.answers()
-	return c, server.Alive()
+	return c, crowd.Alive()
 }
 
 // many opens the sessions of many robots, lets all send requests for some slices, and counts the
 // sessions that are left.
 func (s *stand) many(ctx context.Context) (m Many, err error) {
 	s.cfg.Progress("%d sessions\n", s.cfg.Sessions)
-	server, err := s.server(ctx, "many", s.cfg.Sessions, "runway", "")
+	crowd, err := s.crowd(ctx, "many", s.cfg.Sessions, "runway", "")
 	if err != nil {
 		return m, err
 	}
-	defer func() { err = errors.Join(err, server.Stop()) }()
-	crowd, err := s.join(ctx, server.Endpoint, s.cfg.Sessions)
-	if err != nil {
-		return m, err
-	}
-	defer crowd.leave()
+	defer crowd.leave(&err)
 	const slices = 3
 	if _, err := crowd.flood(ctx, slices*s.cfg.Slice); err != nil {
 		return m, err
 	}
 	m.Left = crowd.served(ctx)
 	m.Sessions, m.Answers = s.cfg.Sessions, crowd.answers()
-	return m, server.Alive()
+	return m, crowd.Alive()
 }

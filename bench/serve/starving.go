@@ -2,7 +2,6 @@ package serve
 
 import (
 	"context"
-	"errors"
 	"math/rand/v2"
 	"os/exec"
 	"slices"
@@ -64,17 +63,12 @@ func (s *stand) starve(ctx context.Context, tookS float64, limit time.Duration) 
 	var joined []*crowd
 	for _, name := range schedulers {
 		s.cfg.Progress("%d robots that run dry, %s\n", most, name)
-		var server *stage.Server
-		if server, err = s.server(ctx, name, most, name, ""); err != nil {
-			return nil, err
+		one, openErr := s.crowd(ctx, name, most, name, "")
+		if openErr != nil {
+			return nil, openErr
 		}
-		defer func() { err = errors.Join(err, server.Stop()) }()
-		robots, err := s.join(ctx, server.Endpoint, most)
-		if err != nil {
-			return nil, err
-		}
-		defer robots.leave()
-		joined = append(joined, robots)
+		defer one.leave(&err)
+		joined = append(joined, one)
 	}
 	trials := s.trials(took, joined)
 	order := make([]int, len(trials))

@@ -101,16 +101,11 @@ func (s *stand) steady(ctx context.Context, n int, limit time.Duration) (r Stead
 	}
 	_, port, _ := strings.Cut(strings.TrimPrefix(health, "tcp/"), ":")
 	// lines are written, but to no disk
-	server, err := s.server(ctx, "steady", n, "runway", os.DevNull, "--health-port", port)
+	crowd, err := s.crowd(ctx, "steady", n, "runway", os.DevNull, "--health-port", port)
 	if err != nil {
 		return r, err
 	}
-	defer func() { err = errors.Join(err, server.Stop()) }()
-	crowd, err := s.join(ctx, server.Endpoint, n)
-	if err != nil {
-		return r, err
-	}
-	defer crowd.leave()
+	defer crowd.leave(&err)
 	page := newPage(port)
 	flood := func(limit time.Duration) (answered, lost int, err error) {
 		before, gone := crowd.answered(), crowd.lost()
@@ -125,7 +120,7 @@ func (s *stand) steady(ctx context.Context, n int, limit time.Duration) (r Stead
 		return r, err
 	}
 	r.Robots = n
-	resident := watchRSS(server.PID())
+	resident := watchRSS(crowd.PID())
 	before, err := page.read()
 	if err != nil {
 		return r, err
@@ -153,7 +148,7 @@ func (s *stand) steady(ctx context.Context, n int, limit time.Duration) (r Stead
 	if r.Provoked, err = s.provoke(ctx, page, max(limit/provokedShare, time.Second), flood); err != nil {
 		return r, err
 	}
-	return r, server.Alive()
+	return r, crowd.Alive()
 }
 
 // provoke keeps the server busy while its metrics are read far too often.
