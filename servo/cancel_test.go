@@ -32,11 +32,11 @@ func TestOpeningHaltsSoon(t *testing.T) {
 	} {
 		full := time.Duration(0)
 		for after := time.Duration(0); after <= full || full == 0; after += max(7*time.Millisecond, full/200) {
-			clock := rttest.NewClock(rt.Instant(time.Second))
-			l := newLine(clock, 1, 2, 3, 4, 5, 6)
+			l := sixMotors()
+			clock := l.clock
 			spoil(l)
 			stop := clock.Now().Add(after)
-			cfg := ArmConfig{Path: "fake", Robot: so101(), Calibration: demoCalibration(), Clock: clock, Port: l}
+			cfg := l.config()
 			if full == 0 { // first run: measure the whole opening
 				arm, _ := OpenArm(cfg)
 				if full = clock.Now().Sub(rt.Instant(time.Second)); arm != nil {
@@ -87,8 +87,9 @@ func TestAnUnheardUnlockingIsUndone(t *testing.T) {
 func TestMeasuringHaltsSoon(t *testing.T) {
 	l := sixMotors()
 	var stop rt.Instant
-	a, err := OpenArm(ArmConfig{Path: "fake", Robot: so101(), Calibration: demoCalibration(), Clock: l.clock, Port: l,
-		Canceled: func() bool { return stop > 0 && l.clock.Now() >= stop }})
+	cfg := l.config()
+	cfg.Canceled = func() bool { return stop > 0 && l.clock.Now() >= stop }
+	a, err := OpenArm(cfg)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -428,7 +428,9 @@ func sleepsLate(t *testing.T, late, behind, want time.Duration) {
 	t.Helper()
 	l := sixMotors()
 	d := &drowsy{line: l, Clock: l.clock, late: late}
-	a, err := OpenArm(ArmConfig{Path: "fake", Robot: so101(), Calibration: demoCalibration(), Clock: d, Port: d})
+	cfg := l.config()
+	cfg.Clock, cfg.Port = d, d
+	a, err := OpenArm(cfg)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -1,6 +1,7 @@
 package servo
 
 import (
+	"errors"
 	"testing"
 	"time"
 
@@ -290,9 +291,6 @@ func (l *line) each(do func(id int, s *fakeServo)) {
 	}
 }
 
-// mutes silences every motor, or lets all of them answer again.
-func (l *line) mutes(on bool) { l.each(func(_ int, s *fakeServo) { s.mute = on }) }
-
 // stiffen sets Torque_Enable of every motor.
 func (l *line) stiffen(torque byte) { l.each(func(_ int, s *fakeServo) { s.mem[40] = torque }) }
 
@@ -301,6 +299,20 @@ func (l *line) tick(a *Arm, dst []float32) (stale robot.Joints) {
 	stale = a.Read(dst, l.deadline())
 	l.clock.Advance(10 * time.Millisecond)
 	return stale
+}
+
+// arming arms an arm tick by tick, and calls each before every read. It returns the first error.
+func (l *line) arming(a *Arm, each func()) error {
+	dst := make([]float32, 6)
+	for range 500 {
+		each()
+		a.Read(dst, l.deadline())
+		if armed, err := a.ArmStep(l.deadline(), a.Joints()); armed || err != nil {
+			return err
+		}
+		l.clock.Advance(10 * time.Millisecond)
+	}
+	return errors.New("not armed after 500 ticks")
 }
 
 // held returns the joints under a reaction that keeps them from their goals.

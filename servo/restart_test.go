@@ -1,6 +1,7 @@
 package servo
 
 import (
+	"errors"
 	"testing"
 	"time"
 
@@ -18,15 +19,8 @@ func TestRestartSurvivesAFailedOpening(t *testing.T) {
 	for id := 1; id <= 5; id++ {
 		l.servos[id].put(48, 1000)
 	}
-	cfg := ArmConfig{
-		Path:        "fake",
-		Robot:       so101(),
-		Calibration: demoCalibration(),
-		Clock:       l.clock,
-		Port:        l,
-		Reopened:    true,
-		Restarted:   new(robot.Joints),
-	}
+	cfg := l.config()
+	cfg.Reopened, cfg.Restarted = true, new(robot.Joints)
 	// an example of a later failure, like a loose plug, a lost reply or a failed measurement
 	cfg.Canceled = func() bool { return l.servos[6].word(48) == mark }
 	if _, err := OpenArm(cfg); err == nil {
@@ -66,9 +60,7 @@ func TestLostMarker(t *testing.T) {
 	l := sixMotors()
 	for id := 1; id <= 6; id++ {
 		l.servos[id].mem[40] = 1
-		for _, s := range []struct{ at, v int }{{41, 254}, {85, 254}} {
-			l.servos[id].mem[s.at] = byte(s.v)
-		}
+		l.servos[id].mem[41], l.servos[id].mem[85] = 254, 254
 	}
 	a := l.mustOpen(t)
 	t.Log("held", a.Unconfigured(), "unmarked", a.markers.units)
@@ -100,10 +92,8 @@ func TestLostMarker(t *testing.T) {
 func narrowElbow(t *testing.T, eeprom bool, at int) (*Arm, *line) {
 	t.Helper()
 	l := sixMotors()
-	c := demoCalibration()
-	k := c["elbow_flex"]
-	k.RangeMin, k.RangeMax = 1500, 2500
-	c["elbow_flex"] = k
+	cfg := l.config()
+	cfg.Calibration["elbow_flex"] = MotorCalibration{ID: 3, RangeMin: 1500, RangeMax: 2500}
 	if eeprom {
 		l.servos[3].put(9, 1500)
 		l.servos[3].put(11, 2500)
@@ -111,7 +101,7 @@ func narrowElbow(t *testing.T, eeprom bool, at int) (*Arm, *line) {
 	if at != 0 {
 		l.servos[3].put(56, at)
 	}
-	a, err := OpenArm(ArmConfig{Path: "fake", Robot: so101(), Calibration: c, Clock: l.clock, Port: l})
+	a, err := OpenArm(cfg)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -122,22 +112,12 @@ func narrowElbow(t *testing.T, eeprom bool, at int) (*Arm, *line) {
 func TestLeavesItsRangeWhileArming(t *testing.T) {
 	for _, eeprom := range []bool{false, true} {
 		a, l := narrowElbow(t, eeprom, 0)
-		var err error
-		dst := make([]float32, 6)
-		armed := false
-		n := 0
-		for ; !armed && err == nil && n < 300; n++ {
-			a.Read(dst, l.deadline())
-			armed, err = a.ArmStep(l.deadline(), a.Joints())
-			l.clock.Advance(10 * time.Millisecond)
+		if err := l.arming(a, func() {
 			if a.arming.stage == stageMarker {
 				l.servos[3].put(56, 2900) // a limp arm slumps
 			}
-		}
-		t.Logf("eeprom %v: %d ticks, armed %v, err %v, torque %d, goal %d", eeprom, n, armed, err, l.servos[3].mem[40],
-			l.servos[3].word(42))
-		if err == nil {
-			t.Errorf("eeprom %v: 400 counts outside and not refused (armed %v after %d ticks)", eeprom, armed, n)
+		}); !errors.Is(err, ErrOutOfRange) {
+			t.Errorf("eeprom %v: 400 counts outside, and %v", eeprom, err)
 		}
 	}
 }
@@ -146,17 +126,8 @@ func TestLeavesItsRangeWhileArming(t *testing.T) {
 // armed.
 func TestRestsAgainstItsStop(t *testing.T) {
 	a, l := narrowElbow(t, true, 2512)
-	var err error
-	dst := make([]float32, 6)
-	armed := false
-	n := 0
-	for ; !armed && err == nil && n < 500; n++ {
-		a.Read(dst, l.deadline())
-		armed, err = a.ArmStep(l.deadline(), a.Joints())
-		l.clock.Advance(10 * time.Millisecond)
-	}
-	if !armed {
-		t.Errorf("not armed after %d ticks, err %v, outside %b", n, err, a.OutOfRange())
+	if err := l.arming(a, func() {}); err != nil {
+		t.Errorf("%v, outside %b", err, a.OutOfRange())
 	}
 }
 

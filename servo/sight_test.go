@@ -4,7 +4,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/edge-rt/edge-rt/rt/rttest"
 	"github.com/edge-rt/edge-rt/servo/robot"
 )
 
@@ -115,12 +114,9 @@ func TestAGoalRegisterIsReadTwice(t *testing.T) {
 	for _, reads := range []int{1, 2} {
 		a, l := openLine(t)
 		dst := make([]float32, 6)
-		rttest.Eventually(t, "armed", func() bool {
-			l.clock.Advance(sightPeriod)
-			a.Read(dst, l.deadline())
-			armed, err := a.ArmStep(l.deadline(), a.Joints())
-			return armed || err != nil
-		})
+		if err := l.arming(a, func() {}); err != nil {
+			t.Fatal(err)
+		}
 		a.Recheck()
 		found := robot.Joints(0)
 		for n := range 10 {

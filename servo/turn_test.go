@@ -4,7 +4,6 @@ import (
 	"errors"
 	"strings"
 	"testing"
-	"time"
 )
 
 // Goal: a position that is known modulo one turn goes into the turn that fits the range.
@@ -71,20 +70,14 @@ func TestRescueOverTheSeam(t *testing.T) {
 		{900, 3100, 600, false},
 	} {
 		l := sixMotors()
-		c := demoCalibration()
-		c["elbow_flex"] = MotorCalibration{ID: 3, RangeMin: tt.low, RangeMax: tt.high}
+		cfg := l.config()
+		cfg.Calibration["elbow_flex"] = MotorCalibration{ID: 3, RangeMin: tt.low, RangeMax: tt.high}
 		l.servos[3].put(56, tt.at)
-		a, err := OpenArm(ArmConfig{Path: "fake", Robot: so101(), Calibration: c, Clock: l.clock, Port: l})
+		a, err := OpenArm(cfg)
 		if err != nil {
 			t.Fatal(err)
 		}
-		err = nil
-		dst := make([]float32, 6)
-		for n := 0; err == nil && n < 20; n++ {
-			a.Read(dst, l.deadline())
-			_, err = a.ArmStep(l.deadline(), a.Joints())
-			l.clock.Advance(10 * time.Millisecond)
-		}
+		err = l.arming(a, func() {})
 		if !errors.Is(err, ErrOutOfRange) || strings.Contains(err.Error(), "--rescue") == tt.byHand {
 			t.Errorf("%+v: arming says %v", tt, err)
 		}

@@ -206,8 +206,8 @@ func (a *Arm) checkShadowTurn(u unit, turn int) error {
 	first := a.rawPosition(u.joint)
 	if off := read - first; off > turn/2 || off < -turn/2 {
 		return a.refuse(ErrTurn, u, " reads %d and motor %d reads %d: both move one joint and take the same goals, "+
-			"and at power-up they forgot different turns; switch their supply off, move the joint to the middle of its "+
-			"range, and switch it on there", read, a.units[u.joint].id, first)
+			"and at power-up they forgot different turns; switch their supply off, move the joint to the middle of "+
+			"its range, and switch it on there", read, a.units[u.joint].id, first)
 	}
 	return nil
 }
@@ -221,8 +221,8 @@ func (a *Arm) checkSide(joints robot.Joints) error {
 			continue
 		}
 		return a.refuse(ErrOutOfRange, a.units[i], " reads %d, its range is %d to %d: it may be beyond the end of its "+
-			"encoder's turn, on the other side of its range, and the motor would push it into its stop; move it inside "+
-			"by hand", a.raws[i], j.min, j.max)
+			"encoder's turn, on the other side of its range, and the motor would push it into its stop; move it "+
+			"inside by hand", a.raws[i], j.min, j.max)
 	}
 	return nil
 }

@@ -99,3 +99,10 @@ func open(t testing.TB, cfg Config) *Bus {
 	t.Cleanup(func() { b.Close() })
 	return b
 }
+
+// dialed starts a bus with one client.
+func dialed(t testing.TB, cfg Config) (*Bus, *client) {
+	t.Helper()
+	b := open(t, cfg)
+	return b, dial(t, b)
+}

@@ -53,8 +53,7 @@ func TestScriptedFaults(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			b := open(t, Config{Plant: newPosed(), Clock: rttest.NewClock(1)})
-			c := dial(t, b)
+			b, c := dialed(t, Config{Plant: newPosed(), Clock: rttest.NewClock(1)})
 			tt.set(b)
 			c.ask(tt.request, tt.reply)
 			c.ask(tt.request, tt.next)
@@ -64,8 +63,7 @@ func TestScriptedFaults(t *testing.T) {
 
 func TestALateReplyHoldsUpTheLine(t *testing.T) {
 	clock := rttest.NewClock(1)
-	b := open(t, Config{Clock: clock})
-	c := dial(t, b)
+	b, c := dialed(t, Config{Clock: clock})
 	spoil(Fault{Kind: "stall", IDs: []uint8{1}, Count: 1, By: 50 * time.Millisecond})(b)
 	c.ask("FF FF 01 02 01 FB", "FF FF 01 02 00 FC")
 	if now := time.Duration(clock.Now()); now < 50*time.Millisecond || b.Counters().Faults != 1 {
@@ -74,16 +72,14 @@ func TestALateReplyHoldsUpTheLine(t *testing.T) {
 }
 
 func TestAnIDChangeIsAcknowledgedByTheOldID(t *testing.T) {
-	b := open(t, Config{Clock: rttest.NewClock(1)})
-	c := dial(t, b)
+	_, c := dialed(t, Config{Clock: rttest.NewClock(1)})
 	c.ask("FF FF 01 04 03 05 09 E9", "FF FF 01 02 00 FC")
 	c.ask("FF FF 01 02 01 FB", "")
 	c.ask("FF FF 09 04 03 37 01 B7", "FF FF 09 02 00 F4")
 }
 
 func TestTwoServosOfOneIDAnswerOnTopOfEachOther(t *testing.T) {
-	b := open(t, Config{IDs: []uint8{1, 1, 6}, Clock: rttest.NewClock(1)})
-	c := dial(t, b)
+	b, c := dialed(t, Config{IDs: []uint8{1, 1, 6}, Clock: rttest.NewClock(1)})
 	c.send(append(unhex(t, "FF FF 01 02 01 FB"), ping...))
 	got := bytes.Clone(c.receive(12, patience))
 	if len(got) != 12 || checksum(got[2:5]) == got[5] || b.Counters().Collisions != 1 {
@@ -92,8 +88,7 @@ func TestTwoServosOfOneIDAnswerOnTopOfEachOther(t *testing.T) {
 }
 
 func TestReturnLevelZeroAnswersReadsOnly(t *testing.T) {
-	b := open(t, Config{Plant: newPosed(), Clock: rttest.NewClock(1)})
-	c := dial(t, b)
+	_, c := dialed(t, Config{Plant: newPosed(), Clock: rttest.NewClock(1)})
 	c.ask("FF FF 01 04 03 08 00 EF", "FF FF 01 02 00 FC") // at the return level before the write
 	c.ask("FF FF 01 04 03 28 01 CE", "")
 	c.ask("FF FF 01 02 01 FB", "FF FF 01 02 00 FC")
@@ -114,8 +109,7 @@ func (c *client) setBaud(baud int) {
 }
 
 func TestTheWrongBaudRateIsNotHeard(t *testing.T) {
-	b := open(t, Config{Clock: rttest.NewClock(1)})
-	c := dial(t, b)
+	b, c := dialed(t, Config{Clock: rttest.NewClock(1)})
 	c.setBaud(500_000)
 	c.send(unhex(t, "FF FF 01 02 01 FB"))
 	rttest.Eventually(t, "the request", func() bool { return b.Counters().WrongBaud == 1 })
@@ -141,8 +135,7 @@ func TestAPowerCycleLetsGo(t *testing.T) {
 
 // A client that never reads loses bytes; the bus goes on and counts them.
 func TestAClientThatDoesNotReadLosesBytes(t *testing.T) {
-	b := open(t, Config{Unpaced: true})
-	c := dial(t, b)
+	b, c := dialed(t, Config{Unpaced: true})
 	request := unhex(t, "FF FF 01 04 02 00 F8 00") // answered by 254 bytes
 	for b.Counters().Overflow == 0 {
 		if _, err := unix.Write(c.fd, request); err != nil && err != unix.EAGAIN {

@@ -82,9 +82,8 @@ func TestUnplugPowerCycleReplug(t *testing.T) {
 	for name, cfg := range map[string]Config{"by script": byScript,
 		"by call": {Link: link, BootTime: 10 * time.Millisecond}} {
 		t.Run(name, func(t *testing.T) {
-			b := open(t, cfg)
+			b, c := dialed(t, cfg)
 			defer b.Close()
-			c := dial(t, b)
 			c.ask("FF FF 01 04 03 28 01 CE", "FF FF 01 02 00 FC")
 			c.ask("FF FF 01 05 03 30 2C 01 99", "FF FF 01 02 00 FC") // torque limit 300
 			there := func() bool { target, err := os.Readlink(link); return err == nil && target == b.Path() }
@@ -179,8 +178,7 @@ func TestCallsForAnEncoderAndAnObject(t *testing.T) {
 
 // The servos still answer during a flood of garbage. After its end only requested bytes come.
 func TestAFlood(t *testing.T) {
-	b := open(t, Config{})
-	c := dial(t, b)
+	b, c := dialed(t, Config{})
 	spoil(Fault{Kind: "flood", Bytes: 20, Until: time.Second})(b)
 	if got := c.receive(500, patience); len(got) < 500 {
 		t.Fatalf("%d bytes of a flood", len(got))
@@ -191,30 +189,4 @@ func TestAFlood(t *testing.T) {
 	})
 	rttest.Eventually(t, "silence", func() bool { return len(c.receive(1, 50*time.Millisecond)) == 0 })
 	c.ask("FF FF 01 02 01 FB", "FF FF 01 02 00 FC")
-}
-
-func TestAFloodFromAScript(t *testing.T) {
-	rttest.RealTime(t) // bytes per millisecond
-	b := open(t, Config{Faults: parseScript(t, "faults: [{kind: flood, bytes: 5, until: 100ms}]")})
-	c := dial(t, b)
-	got := 0
-	rttest.Eventually(t, "the flood to end", func() bool {
-		n := len(c.receive(5, 30*time.Millisecond))
-		got += n
-		return n == 0
-	})
-	if got < 10 || got > 500 { // fewer on a busy machine
-		t.Errorf("%d bytes in 100 ms of 5 a millisecond", got)
-	}
-}
-
-func TestNewKindsThatAreNone(t *testing.T) {
-	for _, text := range []string{"{kind: voltage}", "{kind: voltage, volts: 99}", "{kind: encoder}",
-		"{kind: encoder, drift: .nan}", "{kind: encoder, offset: 9999999}",
-		"{kind: block, at: 9999999}", "{kind: block, at: here}", "{kind: flood, bytes: 65}",
-		"{kind: power, until: -1s}"} {
-		if _, err := ParseScript([]byte("faults: [" + text + "]")); err == nil {
-			t.Errorf("%s is taken", text)
-		}
-	}
 }

@@ -1,7 +1,6 @@
 package servosim
 
 import (
-	"math"
 	"slices"
 	"testing"
 	"time"
@@ -564,20 +563,6 @@ func TestTheOtherGainsOfAFeetech(t *testing.T) {
 	}
 	if s := one(t, "sts3215", Config{Fitted: true}); s.get(stsD) != stsFactoryD {
 		t.Errorf("the factory's D is %d at %v, want %d", s.get(stsD), s.Now(), stsFactoryD)
-	}
-}
-
-// Two seconds against a stop trip the overload protection: the flag is set, and a fifth of the
-// torque is left, until torque is switched.
-func TestABlockedJointTripsItsProtection(t *testing.T) {
-	s := one(t, "sts3215", Config{Fitted: true, Loads: []motor.Load{{StopMin: 1000, StopMax: 2200}}})
-	s.settled(3500, 4*time.Second)
-	if s.alarm&faultOverload == 0 || math.Abs(s.health.duty) > 0.21 {
-		t.Errorf("alarm %#x, duty %.2f after four seconds against a stop", s.alarm, s.health.duty)
-	}
-	s.set(stsTorque, 0)
-	if s.error(0) != 0 {
-		t.Errorf("error %#x after torque off", s.error(0))
 	}
 }
 

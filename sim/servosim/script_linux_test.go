@@ -33,6 +33,11 @@ func TestScriptsThatAreNone(t *testing.T) {
 		"faults: [{kind: brownout, volts: -1}]",
 		"faults: [{kind: drop, ids: [300]}]", "faults: [{}]", "faults: [{kind: late, by: soon}]", "faults: 1", "{",
 		"faults:\n" + strings.Repeat("  - {kind: drop}\n", faultLinesMax+1),
+		"faults: [{kind: voltage}]", "faults: [{kind: voltage, volts: 99}]", "faults: [{kind: encoder}]",
+		"faults: [{kind: encoder, drift: .nan}]", "faults: [{kind: encoder, offset: 9999999}]",
+		"faults: [{kind: block, at: 9999999}]", "faults: [{kind: block, at: here}]",
+		"faults: [{kind: flood, bytes: 65}]",
+		"faults: [{kind: power, until: -1s}]",
 	} {
 		if _, err := ParseScript([]byte(text)); !errors.Is(err, ErrScript) {
 			t.Errorf("ParseScript(%.60q) = %v, want ErrScript", text, err)
@@ -71,8 +76,7 @@ func FuzzParseScript(f *testing.F) {
 func TestAScriptIsTheSameEveryTime(t *testing.T) {
 	const text = "seed: 5\nfaults: [{kind: drop, probability: 0.3}, {kind: corrupt, ids: [2], probability: 0.5}]"
 	run := func(text string) []byte {
-		b := open(t, Config{Faults: parseScript(t, text), Clock: rttest.NewClock(1), IDs: []uint8{1, 2, 6}})
-		c := dial(t, b)
+		b, c := dialed(t, Config{Faults: parseScript(t, text), Clock: rttest.NewClock(1), IDs: []uint8{1, 2, 6}})
 		for n := range uint64(40) {
 			c.send(unhex(t, "FF FF FE 06 82 38 02 01 02 3C"))
 			rttest.Eventually(t, "the request", func() bool { return b.Counters().Requests == n+1 })
@@ -110,9 +114,8 @@ func TestScriptedRepliesAreSpoiled(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.fault, func(t *testing.T) {
-			b := open(t, Config{Plant: newPosed(), Clock: rttest.NewClock(1),
+			_, c := dialed(t, Config{Plant: newPosed(), Clock: rttest.NewClock(1),
 				Faults: parseScript(t, "faults: ["+tt.fault+"]")})
-			c := dial(t, b)
 			c.send(unhex(t, request))
 			if got := c.receive(len(tt.want), patience); !bytes.Equal(got, tt.want) {
 				t.Errorf("got % X, want % X", got, tt.want)
@@ -121,18 +124,16 @@ func TestScriptedRepliesAreSpoiled(t *testing.T) {
 	}
 	for fault, forged := range map[string]bool{"{kind: wrong_id, ids: [1]}": true, "{kind: garble}": false,
 		"{kind: corrupt}": false} {
-		b := open(t, Config{Plant: newPosed(), Clock: rttest.NewClock(1),
+		b, c := dialed(t, Config{Plant: newPosed(), Clock: rttest.NewClock(1),
 			Faults: parseScript(t, "faults: ["+fault+"]")})
-		c := dial(t, b)
 		c.send(unhex(t, request))
 		if got := c.receive(24, patience); len(got) != 24 || bytes.Equal(got, whole) ||
 			(b.Counters().Forged > 0) != forged {
 			t.Errorf("%s: got % X, %d forged, want it spoiled, forged %v", fault, got, b.Counters().Forged, forged)
 		}
 	}
-	b := open(t, Config{Plant: newPosed(), Clock: rttest.NewClock(1),
+	_, c := dialed(t, Config{Plant: newPosed(), Clock: rttest.NewClock(1),
 		Faults: parseScript(t, "faults: [{kind: noise, ids: [1], bytes: 5}]")})
-	c := dial(t, b)
 	c.send(unhex(t, request))
 	if got := c.receive(29, patience); len(got) != 29 || !bytes.Equal(got[5:], whole) {
 		t.Errorf("noise: got % X, want five bytes before the replies", got)
@@ -141,9 +142,8 @@ func TestScriptedRepliesAreSpoiled(t *testing.T) {
 
 // A late reply comes during the next exchange.
 func TestALateReplyComesWithTheNext(t *testing.T) {
-	b := open(t, Config{Plant: newPosed(), Faults: parseScript(t,
+	_, c := dialed(t, Config{Plant: newPosed(), Faults: parseScript(t,
 		"faults: [{kind: late, ids: [1], by: 50ms, count: 1}]")})
-	c := dial(t, b)
 	c.send(unhex(t, "FF FF 01 04 02 38 02 BE"))
 	c.send(ping)
 	late := unhex(t, "FF FF 01 04 00 10 08 E2")
@@ -153,8 +153,7 @@ func TestALateReplyComesWithTheNext(t *testing.T) {
 }
 
 func TestAnAdapterMayEcho(t *testing.T) {
-	b := open(t, Config{Echo: true, Clock: rttest.NewClock(1)})
-	c := dial(t, b)
+	_, c := dialed(t, Config{Echo: true, Clock: rttest.NewClock(1)})
 	c.send(ping)
 	if got, want := c.receive(12, patience), slices.Concat(ping, pong); !bytes.Equal(got, want) {
 		t.Errorf("got % X, want the echo and the answer", got)
@@ -164,8 +163,7 @@ func TestAnAdapterMayEcho(t *testing.T) {
 // Two replies that arrive within one period of the adapter are delivered together.
 func TestAnAdapterMayBeSlow(t *testing.T) {
 	clock := rttest.NewClock(1)
-	b := open(t, Config{Latency: 16 * time.Millisecond, Clock: clock})
-	c := dial(t, b)
+	_, c := dialed(t, Config{Latency: 16 * time.Millisecond, Clock: clock})
 	c.send(unhex(t, "FF FF FE 0A 82 38 02 01 02 03 04 05 06 26"))
 	if got := c.receive(48, patience); len(got) != 48 {
 		t.Fatalf("got %d bytes, want 48", len(got))
@@ -178,8 +176,7 @@ func TestAnAdapterMayBeSlow(t *testing.T) {
 func TestUnplugAndReplug(t *testing.T) {
 	link := filepath.Join(t.TempDir(), "bus")
 	plant := newPosed()
-	b := open(t, Config{Plant: plant, Link: link})
-	c := dial(t, b)
+	b, c := dialed(t, Config{Plant: plant, Link: link})
 	c.ask("FF FF 01 04 03 28 01 CE", "FF FF 01 02 00 FC")
 	if err := b.Unplug(); err != nil {
 		t.Fatal(err)
@@ -200,15 +197,6 @@ func TestUnplugAndReplug(t *testing.T) {
 	if !b.TorqueEnabled()[0] || !plant.torque[0] {
 		t.Error("pulling the adapter let the motor go")
 	}
-}
-
-func TestAScriptMayUnplug(t *testing.T) {
-	link := filepath.Join(t.TempDir(), "bus")
-	b := open(t, Config{Link: link, Faults: parseScript(t, "faults: [{kind: unplug, from: 50ms, until: 200ms}]")})
-	there := func() bool { _, err := os.Readlink(link); return err == nil }
-	rttest.Eventually(t, "the adapter to go", func() bool { return !there() })
-	rttest.Eventually(t, "the adapter to come back", there)
-	dial(t, b).ask("FF FF 01 02 01 FB", "FF FF 01 02 00 FC")
 }
 
 // A servo takes an unstuffed header in a parameter for the header of a packet.
@@ -247,8 +235,7 @@ func TestAFastReadEndsAtWhoIsNotThere(t *testing.T) {
 // over make room.
 func TestInject(t *testing.T) {
 	clock := rttest.NewClock(rt.Instant(time.Hour))
-	b := open(t, Config{Clock: clock, Unpaced: true})
-	c := dial(t, b)
+	b, c := dialed(t, Config{Clock: clock, Unpaced: true})
 	for range 3 * faultLinesMax {
 		if err := b.Inject(Script{Faults: []Fault{{Kind: "mute", IDs: []uint8{3}, Until: time.Second}}}); err != nil {
 			t.Fatal(err)

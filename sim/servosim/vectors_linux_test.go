@@ -380,9 +380,8 @@ func TestEverybodyAnswersAPingForAll(t *testing.T) {
 	for _, tt := range tests {
 		t.Run(tt.model, func(t *testing.T) {
 			want := unhex(t, tt.reply)
-			b := open(t, Config{Servos: []Servo{{3, tt.model}, {2, tt.model},
+			_, c := dialed(t, Config{Servos: []Servo{{3, tt.model}, {2, tt.model},
 				{1, tt.model}}[3-strings.Count(tt.reply, "|")-1:], Clock: rttest.NewClock(1)})
-			c := dial(t, b)
 			c.send(unhex(t, tt.request))
 			if got := c.receive(len(want), patience); !bytes.Equal(got, want) {
 				t.Errorf("ping for all is answered by % X, want %s", got, tt.reply)
