@@ -63,7 +63,6 @@ type armConst struct {
 	robot        robot.Robot
 	joints       []joint
 	units        []unit // every servo: the first servo of each joint in the joints' order, then the shadows
-	ids          []ID   // the joints'
 	all          []ID   // the units'
 	rows         rows
 	clock        rt.Clock
@@ -92,8 +91,6 @@ type unit struct {
 
 // joint is one axis with its calibration.
 type joint struct {
-	id       ID
-	name     string
 	scale    scale
 	min, max int // raw: the calibrated range, narrowed by the robot's own limits
 	low, top int // raw: limits to which the servo itself restricts goals
@@ -178,15 +175,12 @@ func newArm(cfg ArmConfig) *Arm {
 	for i, m := range r.Motors {
 		c := cfg.Calibration[m.Name]
 		a.joints = append(a.joints, joint{
-			id:    m.ID,
-			name:  m.Name,
 			scale: newScale(m, c),
 			min:   c.RangeMin,
 			max:   c.RangeMax,
 			low:   -maxRaw,
 			top:   maxRaw,
 		})
-		a.ids = append(a.ids, m.ID)
 		a.units = append(a.units, unit{m.ID, m.Name, m.Model, i, false})
 	}
 	for i, m := range r.Motors {
@@ -198,10 +192,13 @@ func newArm(cfg ArmConfig) *Arm {
 		a.all = append(a.all, u.id)
 	}
 	a.sights = newSights(r, a.joints)
-	a.positions = a.bus.newGroup(a.rows.position.Addr, a.rows.position.Size, a.ids)
+	a.positions = a.bus.newGroup(a.rows.position.Addr, a.rows.position.Size, a.jointIDs())
 	a.health = newHealth(a)
 	return a
 }
+
+// jointIDs returns the ids of the joints' first servos.
+func (a *armConst) jointIDs() []ID { return a.all[:len(a.joints)] }
 
 // applyLimits narrows the calibrated range to the robot's own limits.
 func (a *Arm) applyLimits() error {
@@ -214,9 +211,9 @@ func (a *Arm) applyLimits() error {
 		low, high := j.scale.raw(own[0]), j.scale.raw(own[1])
 		from, to := max(j.min, min(low, high)), min(j.max, max(low, high))
 		if from >= to {
-			return fmt.Errorf("%w: motor %d (%s): limits %v of %s lie outside its calibrated range, %.1f to %.1f; "+
-				"mend the description's limits, or calibrate again",
-				ErrCalibration, j.id, j.name, own, a.robot.Name, j.scale.value(j.min), j.scale.value(j.max))
+			return a.refuse(ErrCalibration, a.units[i], ": limits %v of %s lie outside its calibrated range, %.1f to "+
+				"%.1f; mend the description's limits, or calibrate again", own, a.robot.Name, j.scale.value(j.min),
+				j.scale.value(j.max))
 		}
 		j.min, j.max = from, to
 	}
@@ -368,6 +365,12 @@ func (a *Arm) note(u unit, format string, args ...any) {
 func (a *Arm) read(u unit, r table.Register) (int, error) {
 	v, _, err := a.bus.ReadRegister(u.id, u.model.Row(r))
 	return v, a.wrap(u, err)
+}
+
+// write sets a motor's register. Its error names the motor.
+func (a *Arm) write(u unit, row table.Row, value int) error {
+	_, err := a.bus.WriteRegister(u.id, row, value)
+	return a.wrap(u, err)
 }
 
 // setting returns the value with which a motor runs: that of the robot's description, otherwise

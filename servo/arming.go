@@ -229,12 +229,12 @@ func (a *Arm) checkRange(joints robot.Joints) error {
 		}
 		j := &a.joints[i]
 		low, high := a.Range(i)
-		names = append(names, fmt.Sprintf("%s is at %.1f, its range is %.1f to %.1f %s", j.name,
+		names = append(names, fmt.Sprintf("%s is at %.1f, its range is %.1f to %.1f %s", a.units[i].name,
 			j.scale.unclamped(a.raws[i]), low, high, a.robot.Motors[i].Norm))
 	}
 	return fmt.Errorf("%w: %s; move it inside by hand, or slowly under power: edge-rt move %s TO with the --bus, "+
 		"--robot and --id of this run, or --rescue",
-		ErrOutOfRange, strings.Join(names, "; "), a.joints[joints.First()].name)
+		ErrOutOfRange, strings.Join(names, "; "), a.units[joints.First()].name)
 }
 
 // watchdogRow returns Dynamixel's bus watchdog, Size 0 on other servos. Any instruction on the bus

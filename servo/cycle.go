@@ -332,7 +332,7 @@ func (a *Arm) Write(goal []float32, joints robot.Joints) {
 		if inside != raw {
 			a.counts.clipped.Add(1)
 		}
-		a.goals.ids, a.goals.words = append(a.goals.ids, a.ids[i]), append(a.goals.words, inside-a.joints[i].shift)
+		a.goals.ids, a.goals.words = append(a.goals.ids, a.all[i]), append(a.goals.words, inside-a.joints[i].shift)
 	}
 	if len(a.goals.ids) == 0 {
 		return

@@ -458,7 +458,7 @@ func TestMeasureCyclesOfSingleReads(t *testing.T) {
 	l := newLine(rttest.NewClock(rt.Instant(time.Second)), 1, 2, 3)
 	l.servos[1].lateBy = late // the other two have answered when the sleep ends
 	ids := []ID{1, 2, 3}
-	a := &Arm{armConst: armConst{clock: l.clock, joints: make([]joint, len(ids)), ids: ids},
+	a := &Arm{armConst: armConst{clock: l.clock, joints: make([]joint, len(ids)), all: ids},
 		bus: NewBus(l, 1_000_000, table.Dynamixel1, l.clock), goals: goals{raw: make([]int, len(ids))}}
 	a.rows.goal = so101().Motors[0].Model.Row(table.GoalPosition)
 	a.positions = a.bus.newGroup(56, 2, ids)

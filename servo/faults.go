@@ -245,9 +245,7 @@ func (a *Arm) Fatal() error {
 	if h.fatal == 0 {
 		return nil
 	}
-	j := &a.joints[h.fatalOf]
-	return fmt.Errorf("servo: motor %d (%s) on %s: %w%s", j.id, j.name, a.path, h.fatal,
-		a.health.exceededText(h.fatalOf, h.fatal))
+	return a.wrap(a.units[h.fatalOf], fmt.Errorf("%w%s", h.fatal, h.exceededText(h.fatalOf, h.fatal)))
 }
 
 // exceededText describes the robot's own bounds that a joint exceeds.

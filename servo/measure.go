@@ -75,7 +75,7 @@ func (a *Arm) Measure(n int) (m Measurement, err error) {
 	a.positions.continueTuning()
 	if m.Clean = len(took); m.Clean > 0 {
 		slices.Sort(took)
-		a.bus.appendSyncWrite(a.rows.goal, a.ids, a.goals.raw)
+		a.bus.appendSyncWrite(a.rows.goal, a.jointIDs(), a.goals.raw)
 		m.P99 = took[min(m.Clean-1, m.Clean*99/100)] + a.bus.wireTime(len(a.bus.tx), 0, 0)
 	}
 	return m, nil
@@ -140,7 +140,7 @@ func (a *Arm) losers(m Measurement, most float64) string {
 	var names []string
 	for i, n := range m.Lost {
 		if float64(n) > most {
-			names = append(names, fmt.Sprintf("motor %d (%s) %d of %d", a.joints[i].id, a.joints[i].name, n, m.Cycles))
+			names = append(names, fmt.Sprintf("motor %d (%s) %d of %d", a.units[i].id, a.units[i].name, n, m.Cycles))
 		}
 	}
 	return strings.Join(names, ", ")

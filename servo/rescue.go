@@ -111,11 +111,7 @@ func (a *Arm) restoreSpeeds() error {
 	return nil
 }
 
-func (a *Arm) setSpeed(s speed) error {
-	u := a.units[s.unit]
-	_, err := a.bus.WriteRegister(u.id, s.row, s.value)
-	return a.wrap(u, err)
-}
+func (a *Arm) setSpeed(s speed) error { return a.write(a.units[s.unit], s.row, s.value) }
 
 // fullSpeed returns the value of a servo's speed limit that does not limit it. An STS may take 0
 // for a stop, so it gets its value after power-up; for the others 0 means no limit.

@@ -40,18 +40,18 @@ func (a *Arm) TorqueOff() error {
 // letGo makes a leader's motor limp that has booted with torque or was left stiff: a person moves a
 // leader.
 func (a *Arm) letGo(u unit) error {
-	_, err := a.bus.WriteRegister(u.id, a.rows.torque, 0)
-	torque := 0
-	if err == nil {
-		torque, _, err = a.bus.ReadRegister(u.id, a.rows.torque)
+	if err := a.write(u, a.rows.torque, 0); err != nil {
+		return err
 	}
-	if err == nil && torque != 0 {
-		err = fmt.Errorf("%w: it is under torque and does not let go; switch off its supply", ErrTorque)
-	}
-	if err == nil && a.robot.Motors[u.joint].Trigger == nil {
+	switch torque, err := a.read(u, table.TorqueEnable); {
+	case err != nil:
+		return err
+	case torque != 0:
+		return a.refuse(ErrTorque, u, ": it is under torque and does not let go; switch off its supply")
+	case a.robot.Motors[u.joint].Trigger == nil:
 		a.note(u, " of the leader was under torque and was let go")
 	}
-	return a.wrap(u, err)
+	return nil
 }
 
 // Triggers returns a leader's joints that are held with little torque for a person to pull.
@@ -70,17 +70,15 @@ func (a *Arm) HoldTriggers() error {
 	for _, i := range a.Triggers() {
 		j := &a.joints[i]
 		raw := min(j.max, max(j.min, j.scale.raw(*a.robot.Motors[i].Trigger)))
-		if row := a.watchdogRow(); row.Size != 0 { // goals are refused once it has fired
-			if _, err := a.bus.WriteRegister(j.id, row, 0); err != nil {
-				return a.wrap(a.units[i], err)
-			}
-		}
 		for _, w := range []struct {
 			row   table.Row
 			value int
-		}{{a.rows.goal, raw - j.shift}, {a.rows.torque, 1}} {
-			if _, err := a.bus.WriteRegister(j.id, w.row, w.value); err != nil {
-				return a.wrap(a.units[i], err)
+		}{{a.watchdogRow(), 0}, {a.rows.goal, raw - j.shift}, {a.rows.torque, 1}} {
+			if w.row.Size == 0 {
+				continue // no bus watchdog, which refuses goals once it has fired
+			}
+			if err := a.write(a.units[i], w.row, w.value); err != nil {
+				return err
 			}
 		}
 	}

@@ -42,7 +42,6 @@ var smsRows = []Row{
 	{TorqueLimit, 48, 2, RAM, Unsigned},
 	{Lock, 55, 1, RAM, Unsigned},
 	{PresentPosition, 56, 2, ReadOnly, 15},
-	{PresentVelocity, 58, 2, ReadOnly, 15},
 	{PresentLoad, 60, 2, ReadOnly, 10},
 	{PresentVoltage, 62, 1, ReadOnly, Unsigned},
 	{PresentTemperature, 63, 1, ReadOnly, Unsigned},

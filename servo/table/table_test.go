@@ -87,7 +87,7 @@ func TestEncodings(t *testing.T) {
 		{row("sts3215", HomingOffset), -100, []byte{0x64, 0x08}},
 		{row("sts3215", PresentPosition), -5, []byte{0x05, 0x80}},
 		{row("sts3215", PresentLoad), -123, []byte{0x7B, 0x04}},
-		{row("sts3215", PresentVelocity), -50, []byte{0x32, 0x80}},
+		{row("sts3215", GoalVelocity), -50, []byte{0x32, 0x80}},
 		{row("xl430-w250", HomingOffset), -131073, []byte{0xFF, 0xFF, 0xFD, 0xFF}},
 		{row("xl430-w250", PresentPosition), 2064, []byte{0x10, 0x08, 0, 0}},
 		{row("xl430-w250", PresentLoad), -1, []byte{0xFF, 0xFF}},

@@ -189,9 +189,7 @@ type line struct {
 	threshold    uint64 // a random number below it hits
 	left         int    // replies left; -1: no limit
 	from, until  rt.Instant
-	by           time.Duration
 	n            int
-	value        float64
 	fault        Fault
 	tries        []uint64 // replies so far, per servo: the only input of the dice
 	begun, ended bool
@@ -207,11 +205,9 @@ func newTimeline(s Script, servos int, now rt.Instant) timeline {
 			kind:      kind(slices.Index(kindNames[:], f.Kind)),
 			threshold: math.MaxUint64,
 			left:      -1,
-			by:        f.By,
 			n:         max(f.Bits, 1),
 			from:      now.Add(f.From),
 			until:     forever,
-			value:     f.Volts + f.Degrees + f.Torque,
 			fault:     f,
 			tries:     make([]uint64, servos),
 		}
@@ -227,13 +223,9 @@ func newTimeline(s Script, servos int, now rt.Instant) timeline {
 		if f.Until > 0 {
 			l.until = now.Add(f.Until)
 		}
-		if l.by == 0 {
-			l.by = defaultBy
-		}
+		l.fault.By = cmp.Or(f.By, defaultBy)
 		if l.kind == kindNoise {
-			if l.n = f.Bytes; l.n == 0 {
-				l.n = defaultNoise
-			}
+			l.n = cmp.Or(f.Bytes, defaultNoise)
 		}
 		t.lines = append(t.lines, l)
 	}
@@ -257,7 +249,7 @@ func (t *timeline) draw(servo int, s *servo, now rt.Instant) fault {
 		if l.left > 0 {
 			l.left--
 		}
-		return fault{l.kind, l.by, l.n, seed}
+		return fault{l.kind, l.fault.By, l.n, seed}
 	}
 	return fault{}
 }
@@ -350,7 +342,7 @@ func (b *Bus) switchFault(l *line, on bool, now rt.Instant) {
 
 //rt:noalloc
 func (b *Bus) applyFault(s *servo, l *line, on bool, now rt.Instant) {
-	value := l.value
+	value := l.fault.Volts + l.fault.Degrees + l.fault.Torque // one of them is set
 	if !on {
 		value = 0
 	}
@@ -362,7 +354,7 @@ func (b *Bus) applyFault(s *servo, l *line, on bool, now rt.Instant) {
 			s.health.low = on
 		}
 		if on {
-			s.supply(l.value, now)
+			s.supply(value, now)
 		} else {
 			s.supply(s.model.motor.Volts, now)
 		}
