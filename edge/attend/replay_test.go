@@ -14,6 +14,8 @@ import (
 	"time"
 
 	"github.com/edge-rt/edge-rt/edge/device"
+	"github.com/edge-rt/edge-rt/edge/drive"
+	"github.com/edge-rt/edge-rt/edge/operator"
 	"github.com/edge-rt/edge-rt/edge/recording"
 	"github.com/edge-rt/edge-rt/internal/exit"
 	"github.com/edge-rt/edge-rt/record"
@@ -348,6 +350,34 @@ func TestAReplayRunsTheRecord(t *testing.T) {
 	files, _ := filepath.Glob(filepath.Join(s.RecordDir, "*"+record.Extension))
 	if e, err := loaded(t, files[0], 0); err != nil || e.Len() < 2*rate-5 { // the new record can be replayed again
 		t.Errorf("its own record: %d ticks, %v", e.Len(), err)
+	}
+}
+
+// A paused replay holds the arm on its way to the episode, and goes on when it is resumed.
+func TestAPausedReplayHolds(t *testing.T) {
+	t.Parallel()
+	s := newStage(t, wave(t))
+	done := make(chan error, 1)
+	go func() { done <- Replay(t.Context(), s.ReplayConfig) }()
+	awaitTorque(t, s.bus)
+	for _, word := range []string{operator.Pause, operator.Resume} {
+		if _, err := operator.Ctl(s.Arm.ID, word); err != nil {
+			t.Fatal(err)
+		}
+		awaitTicks(t, s.Arm.ID, 20) // the arming goes on
+	}
+	if err := <-done; err != nil || !strings.Contains(s.String(), "replayed: 2.0 of 2.0 s") {
+		t.Errorf("%v\n%s", err, s)
+	}
+	s.clean(t)
+	var held []float32
+	if _, err := record.ReadFolder(s.RecordDir, record.Visitor{Tick: func(m *record.Tick) error {
+		if m.Paused && record.RunStates[m.RunState] == drive.Stalled {
+			held = append(held, m.Goal.V[0])
+		}
+		return nil
+	}}); err != nil || len(held) < 4 || len(slices.Compact(held)) != 1 {
+		t.Errorf("%v, goals while it was paused: %v, want one", err, held)
 	}
 }
 
