@@ -133,28 +133,25 @@ func (c *Config) checkEndpoints() error {
 	if n := max(len(c.Connect), len(c.Listen)); n > maxEndpoints {
 		return fmt.Errorf("wire/zenoh: %d endpoints in one list, want at most %d", n, maxEndpoints)
 	}
-	c.connect, c.listen = nil, nil
-	for _, text := range c.Connect {
+	var err error
+	if c.connect, err = c.parse(c.Connect, endpoint.Endpoint.CheckDial); err == nil {
+		c.listen, err = c.parse(c.Listen, endpoint.Endpoint.CheckListen)
+	}
+	return err
+}
+
+func (c *Config) parse(list []string, check func(endpoint.Endpoint) error) (all []endpoint.Endpoint, err error) {
+	for _, text := range list {
 		e, err := endpoint.Parse(text, c.TLS)
 		if err == nil {
-			err = e.CheckDial()
+			err = check(e)
 		}
 		if err != nil {
-			return err
+			return nil, err
 		}
-		c.connect = append(c.connect, e)
+		all = append(all, e)
 	}
-	for _, text := range c.Listen {
-		e, err := endpoint.Parse(text, c.TLS)
-		if err == nil {
-			err = e.CheckListen()
-		}
-		if err != nil {
-			return err
-		}
-		c.listen = append(c.listen, e)
-	}
-	return nil
+	return all, nil
 }
 
 // Certificates lists the faults, present or soon to come, of the certificates that a session of

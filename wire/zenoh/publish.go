@@ -72,20 +72,8 @@ func qosByte(q wire.QoS) codec.QoS {
 //
 //rt:noalloc
 func (p *publisher) Put(payload, attachment []byte) error {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if err := p.prepare(payload, attachment); err != nil {
-		return err
-	}
-	first := p.nobody
-	for i := range p.targets {
-		if err := p.targets[i].link.Push(&p.push, p.how); err != nil && !errors.Is(err, link.ErrClosed) &&
-			first == nil {
-			first = err
-		}
-	}
-	p.push.Data.Payload, p.push.Data.Attachment = nil, nil
-	return first
+	_, err := p.put(payload, attachment, false)
+	return err
 }
 
 // PutLatest queues a sample in the publisher's own slot on every link with a subscriber for it,
@@ -93,6 +81,11 @@ func (p *publisher) Put(payload, attachment []byte) error {
 //
 //rt:noalloc
 func (p *publisher) PutLatest(payload, attachment []byte) (replaced bool, err error) {
+	return p.put(payload, attachment, true)
+}
+
+//rt:noalloc
+func (p *publisher) put(payload, attachment []byte, latest bool) (replaced bool, err error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if err := p.prepare(payload, attachment); err != nil {
@@ -101,8 +94,14 @@ func (p *publisher) PutLatest(payload, attachment []byte) (replaced bool, err er
 	err = p.nobody
 	for i := range p.targets {
 		t := &p.targets[i]
-		r, e := t.link.PushLatest(t.slot, &p.push, p.how)
-		replaced = replaced || r
+		var older bool
+		var e error
+		if latest {
+			older, e = t.link.PushLatest(t.slot, &p.push, p.how)
+		} else {
+			e = t.link.Push(&p.push, p.how)
+		}
+		replaced = replaced || older
 		if e != nil && !errors.Is(e, link.ErrClosed) && err == nil {
 			err = e
 		}

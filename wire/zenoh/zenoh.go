@@ -18,7 +18,7 @@
 // callbacks.
 //
 // Subpackages: codec is the format, keyexpr the matching, endpoint dialling and listening, link one
-// transport, remote the memory of remotes' declarations, router the listener's work, contract the
+// transport, remote the memory of remotes' declarations, router the listener's work, sessiontest the
 // tests of any wire.Session.
 //
 // Source: the crates zenoh, zenoh-protocol and zenoh-transport 1.9.0; checked against eclipse-zenoh
