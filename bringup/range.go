@@ -161,8 +161,8 @@ func (w *jointRange) believe(to int, now rt.Instant) {
 	w.accept(to, now)
 }
 
-// finding is the reason why a range is implausible. If it is not sure, the range is correct for a
-// joint that was not in its middle at the middle pose.
+// finding is the reason why a range is implausible. When it is not sure, the range may be
+// right: the joint was perhaps not at its middle in the middle pose.
 type finding struct {
 	text   string // empty: the range is plausible
 	advice string

@@ -1,4 +1,5 @@
-// Package chunk decides which action runs on which tick.
+// Package chunk decides which action runs on which tick, and refuses actions that are too old
+// (schedule.go).
 //
 // A policy answers an observation with a chunk: H rows, one per control period. Chunks arrive late,
 // twice, out of order or never. A Discipline is one way to deal with that, a step machine: Pop,

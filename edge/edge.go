@@ -1,7 +1,7 @@
 // Package edge is the robot's process: it ticks one arm on the action chunks of a policy that runs
 // on a server.
 //
-// Open (open.go) opens the robot's cameras (cameras.go), arm (arm.go) and session (package link),
+// Open (open.go) opens the robot's cameras (cameras.go), arm (arm.go) and session (package uplink),
 // and allocates all memory of the run. Run (run.go) allocates nothing on its paths, changes State
 // instead of failing, and takes the arm's torque on every way out. Meanwhile housekeeping.go watches
 // the tick, report.go logs its events, page.go and operator.go answer browsers and edge-rt ctl, and
@@ -15,7 +15,7 @@
 //	uplink/receiver.go  chunks are checked as they arrive; the newest waits for the tick
 //
 // The table in mode.go determines the source of the arm's motion: the policy, or a person with a
-// leader arm (takeover.go, package leader), or no source.
+// leader arm (takeover.go, which also refuses take-overs; package leader), or no source.
 //
 // The threads meet the tick only in rt.Latest, rt.Ring and atomic flags; uplink.Outbox and uplink.Inbox
 // are those of the network. Package

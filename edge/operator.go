@@ -11,7 +11,6 @@ import (
 	"github.com/edge-rt/edge-rt/edge/episode"
 	"github.com/edge-rt/edge-rt/edge/operator"
 	"github.com/edge-rt/edge-rt/record"
-	"github.com/edge-rt/edge-rt/rt"
 )
 
 // tickTimeout is the time within which the tick takes a command.
@@ -124,23 +123,6 @@ type operatorRequests struct {
 // errNoLeader is the error of a command that needs a leader.
 var errNoLeader = errors.New("this run has no leader arm: start it with --leader PORT")
 
-// correction hands the arm to the person at the leader, and waits until the tick has begun the
-// take-over.
-func (e *Edge) correction(context.Context, string) (bool, error) {
-	c := e.control
-	if err := e.checkCorrection(); err != nil {
-		return false, err
-	}
-	before := c.stats.takeovers.Load()
-	c.operator.correct.Store(true)
-	c.operator.pause.Store(false)
-	err := e.await(func() bool { return c.stats.takeovers.Load() != before || c.holder() >= aligning })
-	if err != nil {
-		c.operator.correct.Store(false)
-	}
-	return false, err
-}
-
 // await waits until the tick has carried out a request.
 func (e *Edge) await(done func() bool) error {
 	for end := e.clock.Now().Add(tickTimeout); !done(); e.clock.SleepUntil(e.clock.Now().Add(e.cfg.period())) {
@@ -150,28 +132,6 @@ func (e *Edge) await(done func() bool) error {
 	}
 	return nil
 }
-
-// checkCorrection refuses a take-over that cannot succeed now.
-func (e *Edge) checkCorrection() error {
-	st := e.control.stats
-	age := e.clock.Now().Sub(rt.Instant(st.leaderAt.Load()))
-	switch {
-	case e.leader == nil:
-		return errNoLeader
-	case e.drive.Leaving() || state(st.state.Load()) == stateDead:
-		return errors.New("the run is ending")
-	case e.waits() != "":
-		return errors.New(e.waits())
-	case st.leaderStiff.Load() && e.control.holder() < aligning:
-		return errors.New("the leader is under torque and does not let go: check its cable and supply")
-	case age >= leaderSilent+leaderGrace:
-		return fmt.Errorf("the leader does not answer%s: check its cable and supply", e.leaderAway())
-	}
-	return nil
-}
-
-// leaderGrace is added to leaderSilent outside the tick, which sees newer poses.
-const leaderGrace = 100 * time.Millisecond
 
 func (e *Edge) leaderAway() string {
 	if err := e.leaderArm.OpenError(); err != nil {

@@ -1,6 +1,9 @@
 package edge
 
 import (
+	"context"
+	"errors"
+	"fmt"
 	"time"
 
 	"github.com/edge-rt/edge-rt/edge/event"
@@ -203,3 +206,42 @@ func (c *control) reportHeld(now rt.Instant, pose *leader.Pose) {
 func (c *control) held() bool {
 	return c.mode == aligning || c.operator.pause.Load() || c.operator.rest.Load()
 }
+
+// correction hands the arm to the person at the leader, and waits until the tick has begun the
+// take-over.
+func (e *Edge) correction(context.Context, string) (bool, error) {
+	c := e.control
+	if err := e.checkCorrection(); err != nil {
+		return false, err
+	}
+	before := c.stats.takeovers.Load()
+	c.operator.correct.Store(true)
+	c.operator.pause.Store(false)
+	err := e.await(func() bool { return c.stats.takeovers.Load() != before || c.holder() >= aligning })
+	if err != nil {
+		c.operator.correct.Store(false)
+	}
+	return false, err
+}
+
+// checkCorrection refuses a take-over that cannot succeed now.
+func (e *Edge) checkCorrection() error {
+	st := e.control.stats
+	age := e.clock.Now().Sub(rt.Instant(st.leaderAt.Load()))
+	switch {
+	case e.leader == nil:
+		return errNoLeader
+	case e.drive.Leaving() || state(st.state.Load()) == stateDead:
+		return errors.New("the run is ending")
+	case e.waits() != "":
+		return errors.New(e.waits())
+	case st.leaderStiff.Load() && e.control.holder() < aligning:
+		return errors.New("the leader is under torque and does not let go: check its cable and supply")
+	case age >= leaderSilent+leaderGrace:
+		return fmt.Errorf("the leader does not answer%s: check its cable and supply", e.leaderAway())
+	}
+	return nil
+}
+
+// leaderGrace is added to leaderSilent outside the tick, which sees newer poses.
+const leaderGrace = 100 * time.Millisecond

@@ -1,4 +1,5 @@
-// Package policy runs exported policies.
+// Package policy runs exported policies. tools/export makes the bundles; each policy family has a
+// file in tools/export/edgert_export/families.
 //
 // A bundle is a directory with a graph (policy.onnx, or prefix.onnx and step.onnx), its description
 // (bundle.json) and recorded input-output pairs (golden/). The graph is a pure function of

@@ -47,7 +47,7 @@ type publisher struct {
 	events     eventWriter
 }
 
-// answer ends the turns of a run that is over.
+// answer closes the slots of a run that is over.
 //
 //rt:noalloc
 func (p *publisher) answer(b *buffer, e batch.Ended) {
@@ -58,7 +58,7 @@ func (p *publisher) answer(b *buffer, e batch.Ended) {
 	}
 }
 
-// answerOne ends the turn of a row that ran.
+// answerOne closes the slot of a row that ran.
 //
 //rt:noalloc
 func (p *publisher) answerOne(t *slot, e *batch.Ended) {
@@ -87,7 +87,7 @@ func (p *publisher) answerOne(t *slot, e *batch.Ended) {
 	p.close(t, err)
 }
 
-// close ends a turn, with the chunk in its row or the reason why there is no chunk.
+// close ends the request of a slot, with the chunk in its row or the reason why there is no chunk.
 //
 //rt:noalloc
 func (p *publisher) close(t *slot, err error) {
@@ -135,7 +135,7 @@ func (p *publisher) stopped() bool {
 	}
 }
 
-// publish sends the chunk in out's row of the turn and lends its body until the next call. It
+// publish sends the chunk in out's row of the slot and lends its body until the next call. It
 // replaces a chunk that has not begun to leave: a robot that reads slowly gets the newest chunk,
 // not the oldest.
 //

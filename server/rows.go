@@ -119,7 +119,7 @@ func (f *filler) close() (err error) {
 	return err
 }
 
-// prepare decodes the request of a turn into its row.
+// prepare decodes the request of a slot into its row.
 //
 // Owner: the goroutine that with belongs to.
 //
@@ -135,7 +135,7 @@ func (f *filler) prepare(with *tensors, t *slot) {
 	}
 }
 
-// fill fills the row of a turn, or sets the turn's error. A panic becomes an error, too: an
+// fill fills the row of a slot, or sets the slot's error. A panic becomes an error, too: an
 // unforeseen observation costs its robot a chunk, but never stops the server.
 //
 //rt:noalloc

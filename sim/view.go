@@ -34,7 +34,7 @@ func (l *Live) View() View {
 // Tip returns where the arm's tip is.
 func (v *View) Tip() Point { return TipAt(v.Q[pan], v.Q[elbow]) }
 
-// Render paints the picture that a camera has of it, as World.Render.
+// Render paints the camera's picture of the view, like World.Render.
 //
 //rt:noalloc
 func (v *View) Render(dst []byte, width, height int) {

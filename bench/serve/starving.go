@@ -31,8 +31,8 @@ type dry struct {
 	starved           time.Duration
 }
 
-// fleet returns robots that together demand that load of a server that takes the time took for a
-// chunk: half have actions for 15 inferences, half for 200, and links of up to three inferences
+// fleet returns robots whose requests amount to load on a server that needs took per chunk. Every
+// second robot has actions for 200 inferences, the others for 15; links take up to three inferences
 // each way. A fleet of a higher load begins with the same robots.
 func fleet(took time.Duration, load float64) (list []dry) {
 	random := rand.New(rand.NewPCG(1, 2))

@@ -33,7 +33,7 @@ type alias struct {
 }
 
 // aliases are the controls that matter to a policy. An exposure that follows the light halves many
-// webcams' rate in the dark; "also" forbids that.
+// webcams' rate in the dark, so its priority is set to 0 too.
 var aliases = []alias{
 	{"exposure", cidExposureAuto, []int32{3, 0, 2}, 1, []uint32{cidExposureAbsolute, cidExposure}, cidExposurePriority},
 	{"white-balance", cidAutoWhiteBalance, []int32{1}, 0, []uint32{cidTemperature}, 0},

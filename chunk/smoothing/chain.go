@@ -10,7 +10,7 @@ import (
 	"fmt"
 )
 
-// Config selects the stages. A zero field means that the stage is absent.
+// Config selects the stages: without a Cutoff, a Velocity or an Accel that stage is absent.
 type Config struct {
 	Cutoff     float64 // Hz of the low-pass filter, where the amplitude has fallen to 0.71
 	Order      int     // the filter's order, 1 to 4; 0: 2

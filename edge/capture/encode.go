@@ -242,8 +242,8 @@ func (v *Encoder) encode(s *Frame) error {
 	return nil
 }
 
-// AwaitFirst decodes the newest picture until it succeeds once, which lowers pending by one. Owner:
-// the sender thread.
+// AwaitFirst tries to decode the newest picture; the first success lowers pending by one, and later
+// calls do nothing. Owner: the sender thread.
 //
 //rt:noalloc
 func (v *Encoder) AwaitFirst(pending *atomic.Int32) {

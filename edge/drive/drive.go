@@ -1,5 +1,5 @@
 // Package drive runs a follower arm on a tick, for every source of its motion: a policy (package
-// edge), a leader arm (package teleop) and a recorded episode (package replay). A Run owns the loop,
+// edge), a leader arm and a recorded episode (package attend). A Run owns the loop,
 // the threads beside the tick, the requests to end, the arm's phases, and the way in which the arm
 // is let go or held at the end.
 //

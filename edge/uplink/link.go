@@ -10,7 +10,7 @@
 // servers (contract.go), chooses among the servers of a service (replica.go), and replaces a lost session.
 // The Sender's thread (sender.go) adds pictures to snapshots, and past ones for a policy that looks
 // back (past.go). The receiver (receiver.go) checks chunks on the transport's goroutine. The limits
-// of the run follow the server's speed (patience.go, pace.go).
+// of the run, such as the greatest age of an action, follow the server's speed (patience.go, pace.go).
 package uplink
 
 import (

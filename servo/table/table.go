@@ -3,7 +3,7 @@
 //
 // A Register is a name that all models share, LeRobot's; a Row is its address and form in one
 // model. A new model is one more entry of models, with a new list of rows only where no existing
-// list fits.
+// list fits; sim/servosim simulates it (feetech.go, dynamixel.go).
 //
 // Sources: Feetech memory tables (STS3215), ROBOTIS e-manual (X series, AX-12A), LeRobot
 // motors/feetech/tables.py and motors/dynamixel/tables.py.

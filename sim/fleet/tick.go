@@ -27,7 +27,7 @@ type Tick struct {
 
 	// For a received answer.
 	Measured                             time.Duration // capture to merge
-	Sent, ServerIn, ServerOut, ReceiveAt time.Duration // ServerIn: at its arrival, not at its turn
+	Sent, ServerIn, ServerOut, ReceiveAt time.Duration // ServerIn: when the observation arrived, before it waited
 	Overlap                              int
 	MeanL2, MaxL2                        float64
 

@@ -28,7 +28,7 @@ type options struct {
 	robots                int
 	fps                   float64
 	settle                time.Duration
-	again                 time.Duration // longest time until robots stream again
+	again                 time.Duration // longest time after a server's end until its robots stream again
 	only                  string
 	short                 bool
 	tries                 int

@@ -133,7 +133,7 @@ func steady(o options, run, percent int) (err error) {
 	return judge(dir, o)
 }
 
-// scrape reads the metrics once, as soon as the server answers.
+// scrape reads the metrics once, as soon as the program at the port answers.
 func scrape(port string) error {
 	for end := time.Now().Add(askLimit); ; time.Sleep(50 * time.Millisecond) {
 		r, err := http.Get("http://127.0.0.1:" + port + "/metrics")
