@@ -161,7 +161,7 @@ func (e *Edge) openLeader(ctx context.Context) error {
 	if place.Robot, err = device.Leader(e.cfg.LeaderRobot, e.robot); err != nil {
 		return err
 	}
-	if e.cfg.Takeover == TakeoverPush && !place.Robot.Actuated {
+	if e.cfg.Takeover == takeoverPush && !place.Robot.Actuated {
 		return exit.Errorf(exit.Usage, "--takeover push needs a leader whose motors can bring it to the follower, "+
 			"and those of a %s cannot: the follower would go to any place to which the leader was knocked. Leave the "+
 			"flag out, or set actuated: true in the leader's description", place.Robot.Name)
@@ -199,7 +199,7 @@ func (e *Edge) openLeader(ctx context.Context) error {
 		Robot: place.Robot,
 		Clock: e.clock,
 		Every: every,
-		Push:  e.cfg.Takeover == TakeoverPush,
+		Push:  e.cfg.Takeover == takeoverPush,
 		Say:   e.sayOfLeader,
 	})
 	return nil

@@ -36,8 +36,8 @@ const (
 
 // The values of --takeover: the ways in which a person takes the arm over.
 const (
-	TakeoverKey  = "key"  // edge-rt ctl correct, the page and the keys of a terminal
-	TakeoverPush = "push" // the same, and a hand that moves the leader
+	takeoverKey  = "key"  // edge-rt ctl correct, the page and the keys of a terminal
+	takeoverPush = "push" // the same, and a hand that moves the leader
 )
 
 // Limits of the values in a configuration.
@@ -83,7 +83,7 @@ type Config struct {
 	Stages      smoothing.Config // between schedule and bus
 	Leader      device.Place     // leader arm for take-overs, whose Robot Open looks up; without Bus: no leader
 	LeaderRobot string           // name or file; empty: the follower's name with _leader
-	Takeover    string           // TakeoverKey (also empty) or TakeoverPush
+	Takeover    string           // takeoverKey (also empty) or takeoverPush
 	Record      record.Mode      // recorded part of the run; empty: off
 	RecordDir   string           // folder of the record's files; empty: records, in the folder of the robot's identity
 	RecordSize  int64            // bytes that the record's files may take together
@@ -163,7 +163,7 @@ func (c *Config) checkLeader() error {
 				f.value)
 		}
 	}
-	if c.Takeover == TakeoverPush {
+	if c.Takeover == takeoverPush {
 		return exit.Errorf(exit.Usage, "--takeover push needs a leader to push: give its serial port as --leader")
 	}
 	return nil

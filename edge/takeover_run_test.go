@@ -480,7 +480,7 @@ func TestLeadersThatAreRefused(t *testing.T) {
 		says                  string
 	}{
 		{"no such arm", "r2d2", "", exit.Usage, "r2d2"},
-		{"a push at an arm that cannot come", "so101", TakeoverPush, exit.Usage, "actuated: true"},
+		{"a push at an arm that cannot come", "so101", takeoverPush, exit.Usage, "actuated: true"},
 	} {
 		e := leaderless(t)
 		e.robot = so101

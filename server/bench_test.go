@@ -282,7 +282,7 @@ func link(n int, host string) wire.Origin {
 }
 
 // opened opens a session at a server that need not run.
-func (b *bench) opened(uuid string) *Session {
+func (b *bench) opened(uuid string) *session {
 	b.t.Helper()
 	if ack := b.openFrom(wire.Origin{}, fakeOpen(uuid)); !ack.Accepted {
 		b.t.Fatalf("open = %+v", ack)

@@ -68,7 +68,7 @@ type eventWriter struct {
 
 // put publishes an event with the header of the observation that it answers. A lost event is no
 // worse than the chunk that was not sent.
-func (w *eventWriter) put(s *Session, h *wire.Header, code wire.EventCode, text string) {
+func (w *eventWriter) put(s *session, h *wire.Header, code wire.EventCode, text string) {
 	e := wire.Event{
 		Code:     code,
 		Text:     text,
@@ -85,7 +85,7 @@ func (w *eventWriter) put(s *Session, h *wire.Header, code wire.EventCode, text 
 }
 
 // inform publishes an event that answers no observation.
-func (w *eventWriter) inform(s *Session, code wire.EventCode, text string) {
+func (w *eventWriter) inform(s *session, code wire.EventCode, text string) {
 	w.put(s, &wire.Header{
 		SchemaVersion: wire.SchemaVersion,
 		EpisodeID:     uint32(max(0, s.episode.Load())),

@@ -122,7 +122,7 @@ func (k *housekeeper) tick(ctx context.Context) {
 }
 
 // logStale logs when a robot's pictures become too old, and when they are fresh again.
-func (k *housekeeper) logStale(session *Session) {
+func (k *housekeeper) logStale(session *session) {
 	stale := cameraSet(session.stale.Load())
 	switch {
 	case stale == session.staleLogged:
@@ -137,7 +137,7 @@ func (k *housekeeper) logStale(session *Session) {
 
 // logSqueezed logs, once for each session and camera, that pictures have another shape than the
 // policy's.
-func (k *housekeeper) logSqueezed(session *Session) {
+func (k *housekeeper) logSqueezed(session *session) {
 	squeezed := cameraSet(session.squeezed.Load())
 	if squeezed &^= session.squeezedLogged; squeezed != 0 {
 		k.log.Warn("pictures have another shape than the policy's and are squeezed into it: crop them",
@@ -151,7 +151,7 @@ func (k *housekeeper) logSqueezed(session *Session) {
 // has lost the router that it dials. A server that only listens and has no link has not lost any
 // reachable robot.
 func (k *housekeeper) closeLost(ctx context.Context, now rt.Instant) {
-	var lost []*Session
+	var lost []*session
 	patience := 2 * (k.engine.sizes.Wait(len(k.sessions.all())) + k.stats.slowest())
 	for _, session := range k.sessions.all() {
 		if session.lost(now, patience) != "" {

@@ -248,7 +248,7 @@ func compareSessions(a, b *LiveSession, sort string) int {
 }
 
 // live returns the session's row on the page.
-func (s *Session) live(now rt.Instant) LiveSession {
+func (s *session) live(now rt.Instant) LiveSession {
 	l := LiveSession{
 		Name:       s.uuid,
 		Host:       s.host,

@@ -70,7 +70,7 @@ const paceRequests = 10
 // with the new robot in the place of an idle robot that needs no less. idle is the session that
 // must give way according to the earlier checks, nil when no session must; loser is the final
 // choice. The first robot is always admitted, and so is a robot that opens again.
-func (o *opener) feeds(asked *wire.SessionOpen, a *admission, idle *Session) (r *refusal, loser *Session) {
+func (o *opener) feeds(asked *wire.SessionOpen, a *admission, idle *session) (r *refusal, loser *session) {
 	if o.auto == nil || a.active == 0 || o.sessions.find(asked.ClientUUID) != nil {
 		return nil, idle
 	}
@@ -141,7 +141,7 @@ func (o *opener) open(asked *wire.SessionOpen, from wire.Origin) wire.SessionAck
 	if r == nil {
 		r, ack.HeldBy = o.checkOwner(asked, from)
 	}
-	var session *Session
+	var session *session
 	if r == nil {
 		var err error
 		if session, err = o.newSession(asked, &admission); errors.Is(err, errNoMemory) {
@@ -200,7 +200,7 @@ func (o *opener) refuse(asked *wire.SessionOpen, ack *wire.SessionAck, r *refusa
 
 // admission returns the inputs of the checks of an open. idle is a session that would have to give
 // way, nil when no session has to or may.
-func (o *opener) admission(asked *wire.SessionOpen, from wire.Origin) (a admission, idle *Session) {
+func (o *opener) admission(asked *wire.SessionOpen, from wire.Origin) (a admission, idle *session) {
 	a = admission{
 		caps:     o.caps,
 		cameras:  o.meta.Cameras,
@@ -234,7 +234,7 @@ func (o *opener) admission(asked *wire.SessionOpen, from wire.Origin) (a admissi
 // showing a token; or it has not streamed since it opened, at least idleGrace ago, and its link and host
 // have at least as many sessions as the newcomer's would have then. Of several it takes one of the
 // link with the most sessions, the oldest of these. Robots with a rate below fps are left alone.
-func (o *opener) replaceable(newcomer string, place quota.Place, fps float64) (idle *Session) {
+func (o *opener) replaceable(newcomer string, place quota.Place, fps float64) (idle *session) {
 	now := o.clock.Now()
 	for _, s := range o.sessions.all() {
 		if s.uuid == newcomer || fps > 0 && o.auto.Robot(s.fps, 0).FPS < fps {
@@ -289,7 +289,7 @@ func (o *opener) checkOwner(asked *wire.SessionOpen, from wire.Origin) (r *refus
 		pyString(asked.ClientUUID), host)}, host
 }
 
-func (o *opener) register(session *Session) {
+func (o *opener) register(session *session) {
 	session.place = session.place.Enter()
 	o.sessions.promised.Add(session.memory)
 	if displaced := o.sessions.add(session); displaced != nil {
@@ -307,14 +307,14 @@ func (o *opener) register(session *Session) {
 }
 
 // release gives back the memory and the place of a session.
-func (o *opener) release(s *Session) {
+func (o *opener) release(s *session) {
 	s.mailbox.Close()
 	s.place.Leave()
 	o.sessions.promised.Add(-s.memory)
 	o.memory.Release(memory.Sessions, sessionMemory(o.meta))
 }
 
-func (o *opener) newSession(asked *wire.SessionOpen, a *admission) (*Session, error) {
+func (o *opener) newSession(asked *wire.SessionOpen, a *admission) (*session, error) {
 	own := sessionMemory(o.meta)
 	if !o.memory.Take(memory.Sessions, own) {
 		o.pool.DropFree()
@@ -356,7 +356,7 @@ func (o *opener) newSession(asked *wire.SessionOpen, a *admission) (*Session, er
 
 // listen declares the publisher of a robot's chunks and the subscriber of its observations. Only
 // the holder of the session subscribes, so that no other server infers, too.
-func (o *opener) listen(s *Session) error {
+func (o *opener) listen(s *session) error {
 	action, err1 := wire.ActionKey(o.prefix, s.uuid)
 	obs, err2 := wire.ObsKey(o.prefix, s.uuid)
 	if err := errors.Join(err1, err2); err != nil {
@@ -371,7 +371,7 @@ func (o *opener) listen(s *Session) error {
 }
 
 // token returns the session's token for the other servers.
-func (o *opener) token(s *Session) wire.Held {
+func (o *opener) token(s *session) wire.Held {
 	return wire.Held{
 		UUID:   s.uuid,
 		Server: o.id,
@@ -381,7 +381,7 @@ func (o *opener) token(s *Session) wire.Held {
 }
 
 // show announces the session to the other servers.
-func (o *opener) show(s *Session) error {
+func (o *opener) show(s *session) error {
 	h := o.token(s)
 	key, err := wire.HeldKey(o.prefix, h.UUID, h.Server, h.Mark, h.Epoch)
 	if err != nil {
@@ -452,7 +452,7 @@ func (o *opener) close(c *wire.SessionClose, from wire.Origin) error {
 }
 
 // evict drops a session whose robot may still take it for open, and informs the robot.
-func (o *opener) evict(session *Session, why string) {
+func (o *opener) evict(session *session, why string) {
 	if session.extended { // a client of the draft takes any event for a lost chunk
 		o.events.writer.inform(session, wire.EventUnknownSession, why)
 	}
@@ -460,7 +460,7 @@ func (o *opener) evict(session *Session, why string) {
 }
 
 // drop removes a session and withdraws its declarations.
-func (o *opener) drop(session *Session, why string) {
+func (o *opener) drop(session *session, why string) {
 	if !o.sessions.remove(session) {
 		return
 	}

@@ -187,7 +187,7 @@ func (p *publisher) refuse(t *slot, err error) {
 // chunk could come.
 //
 //rt:noalloc
-func (p *publisher) passOver(s *Session) {
+func (p *publisher) passOver(s *session) {
 	h, ok := s.mailbox.PassOver()
 	if !ok {
 		return

@@ -202,7 +202,7 @@ func (q *queries) reset(asked wire.Query) (key string, body []byte) {
 
 // announce tokenises the task that a reset names, before the first observation with that task
 // arrives. A task that the policy cannot read changes nothing.
-func (q *queries) announce(s *Session, text string) error {
+func (q *queries) announce(s *session, text string) error {
 	if text == "" {
 		return nil
 	}

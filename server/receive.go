@@ -62,7 +62,7 @@ func (r *receiver) onObservation(sample wire.Sample) {
 }
 
 //rt:noalloc
-func (r *receiver) put(session *Session, h wire.Header, body []byte, now rt.Instant) {
+func (r *receiver) put(session *session, h wire.Header, body []byte, now rt.Instant) {
 	if session.epoch != 0 && h.SessionEpoch != session.epoch {
 		r.stats.late.Add(1) // of an earlier process, or of another robot: the robot would drop an event, too
 		return
@@ -100,7 +100,7 @@ func (r *receiver) put(session *Session, h wire.Header, body []byte, now rt.Inst
 // noRoom returns the error of an observation of n bytes that finds no memory.
 //
 //go:noinline
-func (r *receiver) noRoom(s *Session, n int) error {
+func (r *receiver) noRoom(s *session, n int) error {
 	return fmt.Errorf("no memory for an observation of %s where the robot's open announced %s: %v; send fewer or "+
 		"smaller ones, open elsewhere, or raise memory in the server's manifest",
 		memory.Size(n), memory.Size(s.asked), r.memory)

@@ -41,7 +41,7 @@ func (b *buffer) requests() (n int) {
 // slot is the request in a row and its result. It belongs to the filler's thread while
 // that fills the row.
 type slot struct {
-	session      *Session // nil: the row is empty
+	session      *session // nil: the row is empty
 	request      *queue.Request
 	buffer       *buffer
 	row          int // of the model
@@ -54,7 +54,7 @@ type slot struct {
 // assign assigns the next row to a request.
 //
 //rt:noalloc
-func (b *buffer) assign(s *Session, r *queue.Request, now rt.Instant) *slot {
+func (b *buffer) assign(s *session, r *queue.Request, now rt.Instant) *slot {
 	if b.used == 0 {
 		b.oldest = r.At
 		b.begun = now
@@ -149,7 +149,7 @@ func (f *filler) fill(with *tensors, t *slot) {
 }
 
 //go:noinline
-func (f *filler) decodingPanicked(s *Session, p any) error {
+func (f *filler) decodingPanicked(s *session, p any) error {
 	f.log.Error("DECODING PANICKED: the observation is refused; please report it", "client", s.uuid, "session", s.id,
 		"panic", p, "stack", string(debug.Stack()))
 	return fmt.Errorf("server: decoding this observation panicked: %v", p)

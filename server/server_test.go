@@ -156,7 +156,7 @@ func TestConditioning(t *testing.T) {
 			r.obs.PrefixRobot = wire.Matrix{Rows: tt.rows, Cols: 2, Data: make([]float32, 2*tt.rows)}
 			r.obs.InferenceDelaySteps = tt.d
 			r.obs.HasOverlapEnd, r.obs.OverlapEnd = tt.end >= 0, max(tt.end, 0)
-			rows, _ := r.prefix(0, &Session{rtc: tt.rtc})
+			rows, _ := r.prefix(0, &session{rtc: tt.rtc})
 			c := r.condition(rows)
 			if c.Mode != tt.mode || c.Delay != tt.delay || c.PrefixEnd != tt.prefixEnd || c.Beta > 10 {
 				t.Errorf("condition(%d rows, delay %d, end %d) = %+v, want %v, delay %d, end %d, beta at most 10 steps",
@@ -170,7 +170,7 @@ func TestConditioning(t *testing.T) {
 // of one chunk, and are counted.
 func TestSpans(t *testing.T) {
 	r := newBench(t, config()).server.worker.engine.tensors
-	s := &Session{rtc: true, history: policy.NewHistory(8, 2)}
+	s := &session{rtc: true, history: policy.NewHistory(8, 2)}
 	for _, key := range []int64{5, 6} {
 		for i := range r.model.ChunkRobot(0) {
 			r.model.ChunkRobot(0)[i] = float32(100*key) + float32(i)

@@ -19,9 +19,9 @@ import (
 	"github.com/edge-rt/edge-rt/wire"
 )
 
-// Session holds one robot's address, mailbox and counters. Each request carries all that the policy
+// session holds one robot's address, mailbox and counters. Each request carries all that the policy
 // needs, so a lost session costs one handshake.
-type Session struct {
+type session struct {
 	// Constant after open.
 	uuid     string // the robot's id, one key segment
 	id       string // 32 hex digits, new at every open
@@ -73,8 +73,8 @@ type Session struct {
 
 // newSession returns a session for uuid without a liveliness token. asked is the size of one
 // observation in bytes, from the robot's open.
-func newSession(uuid string, pool *queue.Pool, asked int) *Session {
-	s := &Session{
+func newSession(uuid string, pool *queue.Pool, asked int) *session {
+	s := &session{
 		uuid:    uuid,
 		opened:  &task{},
 		id:      fmt.Sprintf("%016x%016x", rand.Uint64(), rand.Uint64()),
@@ -90,12 +90,12 @@ func newSession(uuid string, pool *queue.Pool, asked int) *Session {
 
 // streams reports whether the robot has had a chunk, or its last observation waits for one. A robot
 // whose observations cannot be answered does not stream and may lose its place.
-func (s *Session) streams() bool {
+func (s *session) streams() bool {
 	return s.answered.Load() > 0 || s.received.Load() > s.shown.failed.Load()+s.shown.superseded.Load()
 }
 
 // withdraw undeclares everything that the session declared.
-func (s *Session) withdraw() (err error) {
+func (s *session) withdraw() (err error) {
 	for _, d := range []wire.Declaration{s.obs, s.held, s.actions} {
 		if d != nil {
 			err = errors.Join(err, d.Undeclare())
@@ -112,7 +112,7 @@ func randomNonce() int64 {
 }
 
 // reset begins an episode and drops the waiting observation, which belongs to the one before.
-func (s *Session) reset(episode int64) {
+func (s *session) reset(episode int64) {
 	s.mailbox.Clear()
 	s.episode.Store(episode)
 }
@@ -121,7 +121,7 @@ func (s *Session) reset(episode int64) {
 // or another shape than the policy's.
 //
 //rt:noalloc
-func (s *Session) countPictures(total *stats, stale, stray, squeezed cameraSet) {
+func (s *session) countPictures(total *stats, stale, stray, squeezed cameraSet) {
 	squeezed.count(&total.squeezed)
 	s.squeezed.Or(uint32(squeezed))
 	s.stale.Store(uint32(stale))
@@ -252,7 +252,7 @@ func (p *presence) lost(now rt.Instant) (why string) {
 
 // lost is like presence.lost, but a robot that waits for a chunk is not idle: it may send nothing
 // more before it has its answer. The answer is due within patience.
-func (s *Session) lost(now rt.Instant, patience time.Duration) (why string) {
+func (s *session) lost(now rt.Instant, patience time.Duration) (why string) {
 	since, _, waits := s.mailbox.Waiting()
 	if s.alive() && (s.inHand.Load() || waits && now.Sub(since) < patience) {
 		return ""
@@ -268,13 +268,13 @@ type registry struct {
 	promised atomic.Int64 // bytes promised to all sessions. Written by housekeeping
 
 	mu   sync.Mutex // held while the list is replaced
-	list atomic.Pointer[[]*Session]
+	list atomic.Pointer[[]*session]
 }
 
 // newRegistry returns a registry of at most limit sessions.
 func newRegistry(limit int) *registry {
 	r := &registry{limit: limit}
-	r.list.Store(&[]*Session{})
+	r.list.Store(&[]*session{})
 	return r
 }
 
@@ -296,7 +296,7 @@ func (r *registry) load() float64 { return float64(len(r.all())) / float64(r.cap
 // computed, and the other robots have their turn first.
 //
 //rt:noalloc
-func waiting(dst []queue.Waiting, list []*Session) []queue.Waiting {
+func waiting(dst []queue.Waiting, list []*session) []queue.Waiting {
 	for i, s := range list {
 		if s.inHand.Load() {
 			continue
@@ -317,12 +317,12 @@ func waiting(dst []queue.Waiting, list []*Session) []queue.Waiting {
 // all lends the sessions, read only, in byte order of their uuids.
 //
 //rt:noalloc
-func (r *registry) all() []*Session { return *r.list.Load() }
+func (r *registry) all() []*session { return *r.list.Load() }
 
-func byUUID(s *Session, uuid string) int { return strings.Compare(s.uuid, uuid) }
+func byUUID(s *session, uuid string) int { return strings.Compare(s.uuid, uuid) }
 
 //rt:noalloc
-func (r *registry) find(uuid string) *Session {
+func (r *registry) find(uuid string) *session {
 	list := r.all()
 	if i, found := slices.BinarySearchFunc(list, uuid, byUUID); found {
 		return list[i]
@@ -341,7 +341,7 @@ func (r *registry) others(uuid string) int {
 }
 
 // add inserts s and returns the session of the same uuid that it displaced.
-func (r *registry) add(s *Session) (displaced *Session) {
+func (r *registry) add(s *session) (displaced *session) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	list := slices.Clone(r.all())
@@ -357,7 +357,7 @@ func (r *registry) add(s *Session) (displaced *Session) {
 
 // remove removes exactly this session, not a newer one of the same robot, and reports whether the
 // registry held it.
-func (r *registry) remove(s *Session) bool {
+func (r *registry) remove(s *session) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	i := slices.Index(r.all(), s)
@@ -371,7 +371,7 @@ func (r *registry) remove(s *Session) bool {
 
 // fairness returns Jain's index over the sessions' shares of answered observations; 1 when no
 // session has sent any.
-func fairness(sessions []*Session) float64 {
+func fairness(sessions []*session) float64 {
 	var n, sum, squares float64
 	for _, s := range sessions {
 		if received := s.received.Load(); received > 0 {

@@ -125,7 +125,7 @@ func (t *tensors) blank(row int, conditioned bool, seed uint64) {
 // not be used; the other rows are unchanged.
 //
 //rt:noalloc
-func (t *tensors) fill(row int, s *Session, seq uint64, body []byte) (f filled, err error) {
+func (t *tensors) fill(row int, s *session, seq uint64, body []byte) (f filled, err error) {
 	if err := wire.ParseObservation(&t.obs, body); err != nil {
 		return f, err
 	}
@@ -181,7 +181,7 @@ var errNotFinite = fmt.Errorf("%w: the chunk has a value that is not finite", po
 // incomplete prefix does not condition anything.
 //
 //rt:noalloc
-func (t *tensors) prefix(row int, s *Session) (rows int, use spanUse) {
+func (t *tensors) prefix(row int, s *session) (rows int, use spanUse) {
 	if !s.rtc {
 		return 0, spansNone
 	}
@@ -206,7 +206,7 @@ func (t *tensors) prefix(row int, s *Session) (rows int, use spanUse) {
 // remember keeps the chunk of a row for spans of later requests.
 //
 //rt:noalloc
-func (t *tensors) remember(row int, s *Session, f *filled) {
+func (t *tensors) remember(row int, s *session, f *filled) {
 	if s.history != nil && f.hasT {
 		s.history.Put(f.key, t.model.ChunkRobot(row))
 	}
@@ -367,7 +367,7 @@ func (e *pictureError) Unwrap() error { return e.err }
 // it.
 //
 //rt:noalloc
-func (t *tensors) taskOf(s *Session) (*task, error) {
+func (t *tensors) taskOf(s *session) (*task, error) {
 	text := t.obs.Task
 	if announced := s.announced.Load(); announced != nil && announced.text == text {
 		return announced, nil

@@ -153,7 +153,7 @@ func TestHistoryFillsTheStepsBefore(t *testing.T) {
 	name := caps.CameraShapes[0].Name
 	raw := func(p []byte) wire.Image { return wire.Image{Name: name, Codec: wire.Raw, H: h, W: w, C: 3, Data: p} }
 	packed, same := wire.Image{Name: name, Data: file}, wire.Image{Name: name}
-	s := &Session{opened: &task{}}
+	s := &session{opened: &task{}}
 	states := make([]float32, steps*dof)
 	for i := range states {
 		states[i] = float32(i)

@@ -45,7 +45,7 @@ type worker struct {
 
 	// Owner: worker.
 	scheduler queue.Scheduler
-	list      []*Session      // robots, at the last choice
+	list      []*session      // robots, at the last choice
 	waiting   []queue.Waiting // those of list with a waiting observation
 	open      *buffer         // its rows are being filled; nil: no buffer's are
 	running   *buffer         // on the device; nil: it is idle

@@ -26,9 +26,9 @@ const (
 // of range.
 var jointRange, gripperRange = [2]int{800, 3300}, [2]int{1000, 3000}
 
-// ArmLoads are the loads on the six joints of a small arm whose upper arm is level, from its base to
+// armLoads are the loads on the six joints of a small arm whose upper arm is level, from its base to
 // its gripper. A released arm falls.
-var ArmLoads = []motor.Load{
+var armLoads = []motor.Load{
 	{Backlash: 8},
 	{Backlash: 8, Gravity: 0.9, Level: 2048, StopMin: 1000, StopMax: 3100},
 	{Backlash: 8, Gravity: 0.45, Level: 2048, StopMin: 1000, StopMax: 3100},
@@ -58,7 +58,7 @@ func OpenArm(dir string, watch func(*servosim.Event), change func(*servosim.Conf
 		Clock:  rt.KernelClock(),
 		Link:   a.Port,
 		Fitted: true,
-		Loads:  ArmLoads,
+		Loads:  armLoads,
 		Noise:  1,
 	}
 	judged := referee.Config{Period: time.Second / ArmFPS}

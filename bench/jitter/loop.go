@@ -23,8 +23,8 @@ type LoopPart struct {
 	Require  bool          // real time, or fail
 }
 
-// LoopResult is the measurement of a LoopPart.
-type LoopResult struct {
+// loopResult is the measurement of a LoopPart.
+type loopResult struct {
 	Lateness     *bench.Tally    `json:"lateness_us"`
 	Jitter       bench.Quantiles `json:"period_jitter_us"` // difference between the time since the last tick and the period
 	OverrunsOwn  uint64          `json:"overruns_own"`
@@ -41,7 +41,7 @@ type LoopResult struct {
 // niceOthers is edge-rt's nice value for all threads but the tick's.
 const niceOthers = -10
 
-// Run measures on the kernel's clock, with the process set up like edge-rt, and writes a LoopResult
+// Run measures on the kernel's clock, with the process set up like edge-rt, and writes a loopResult
 // as JSON.
 func (p LoopPart) Run(w io.Writer) error {
 	runtime.GOMAXPROCS(runtime.NumCPU() + 2)
@@ -97,7 +97,7 @@ func (p LoopPart) Run(w io.Writer) error {
 type loopSample struct{ deadline, woke rt.Instant }
 
 // summarize counts lateness, and jitter between consecutive ticks.
-func summarize(samples []loopSample, period time.Duration) LoopResult {
+func summarize(samples []loopSample, period time.Duration) loopResult {
 	var late, jitter bench.Tally
 	for i, s := range samples {
 		late.Add(s.woke.Sub(s.deadline), 1)
@@ -106,7 +106,7 @@ func summarize(samples []loopSample, period time.Duration) LoopResult {
 			jitter.Add(time.Duration(math.Abs(float64(apart))), 1)
 		}
 	}
-	return LoopResult{Lateness: &late, Jitter: jitter.Quantiles()}
+	return loopResult{Lateness: &late, Jitter: jitter.Quantiles()}
 }
 
 // loopSubject runs LoopParts.
@@ -125,7 +125,7 @@ func (l *loopSubject) start(d time.Duration, require bool) (*process, error) {
 }
 
 func (l *loopSubject) result(c *process) (*Run, error) {
-	var r LoopResult
+	var r loopResult
 	if err := json.Unmarshal(c.Stdout(), &r); err != nil || r.Lateness == nil {
 		return nil, fmt.Errorf("the bare loop's result is unreadable: %w", err)
 	}

@@ -31,7 +31,7 @@ func TestLoopPart(t *testing.T) {
 	if err := (LoopPart{FPS: 500, Duration: 200 * ms, CPU: -1}).Run(&b); err != nil {
 		t.Fatal(err)
 	}
-	var r LoopResult
+	var r loopResult
 	if err := json.Unmarshal(b.Bytes(), &r); err != nil {
 		t.Fatal(err)
 	}

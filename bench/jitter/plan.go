@@ -17,7 +17,7 @@ const (
 // The forms of a slice: a subject apart from the others, or with cyclictest beside it in the same
 // seconds.
 const (
-	Apart  = "apart"
+	apart  = "apart"
 	Beside = "beside"
 )
 
@@ -29,10 +29,10 @@ type kind struct{ subject, form string }
 
 func kindsOf(subjects []string, reference bool) (all []kind) {
 	if reference {
-		all = append(all, kind{Cyclictest, Apart})
+		all = append(all, kind{Cyclictest, apart})
 	}
 	for _, s := range subjects {
-		all = append(all, kind{s, Apart})
+		all = append(all, kind{s, apart})
 		if reference {
 			all = append(all, kind{s, Beside})
 		}

@@ -98,8 +98,8 @@ func newReport(cfg Config, length time.Duration, reference Reference, all []Slic
 		Reference: reference,
 		Slices:    all,
 	}
-	alone := slicesOf(all, Cyclictest, Apart)
-	for _, k := range []kind{{Cyclictest, Apart}, {Loop, Apart}, {Edge, Apart}, {Loop, Beside}, {Edge, Beside}} {
+	alone := slicesOf(all, Cyclictest, apart)
+	for _, k := range []kind{{Cyclictest, apart}, {Loop, apart}, {Edge, apart}, {Loop, Beside}, {Edge, Beside}} {
 		if mine := slicesOf(all, k.subject, k.form); len(mine) > 0 {
 			r.Results = append(r.Results, newResult(k, mine, alone))
 		}
@@ -167,7 +167,7 @@ func compare(k kind, mine, alone []Slice) (*Total, *Ratio) {
 	}
 	reference := total(of)
 	ratio := ratioOf(total(runs(mine)).Lateness, reference.Lateness)
-	if k.form == Apart {
+	if k.form == apart {
 		return nil, ratio
 	}
 	return &reference, ratio

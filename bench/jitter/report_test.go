@@ -27,13 +27,13 @@ func edgeRun(us ...float64) *Run {
 
 func sampleReport() *Report {
 	all := []Slice{
-		{Round: 1, Subject: Cyclictest, Form: Apart, Run: run(10, 10, 10, 20)},
-		{Round: 1, Subject: Loop, Form: Apart, Run: run(20, 20, 20, 80)},
+		{Round: 1, Subject: Cyclictest, Form: apart, Run: run(10, 10, 10, 20)},
+		{Round: 1, Subject: Loop, Form: apart, Run: run(20, 20, 20, 80)},
 		{Round: 1, Subject: Loop, Form: Beside, Run: run(20, 20, 20, 30), Reference: run(10, 10, 10, 20)},
-		{Round: 1, Subject: Edge, Form: Apart, Run: edgeRun(30, 30, 30, 60)},
+		{Round: 1, Subject: Edge, Form: apart, Run: edgeRun(30, 30, 30, 60)},
 		{Round: 1, Subject: Edge, Form: Beside, Run: edgeRun(30, 30, 30, 60), Reference: run(10, 10, 10, 20)},
-		{Round: 2, Subject: Cyclictest, Form: Apart, Run: run(10, 10, 10, 1500), StealShare: 0.5},
-		{Round: 2, Subject: Loop, Form: Apart, Run: run(20, 20, 20, 4000), StealShare: 0.03},
+		{Round: 2, Subject: Cyclictest, Form: apart, Run: run(10, 10, 10, 1500), StealShare: 0.5},
+		{Round: 2, Subject: Loop, Form: apart, Run: run(20, 20, 20, 4000), StealShare: 0.03},
 		{
 			Round:      2,
 			Subject:    Loop,
@@ -42,7 +42,7 @@ func sampleReport() *Report {
 			Reference:  run(10, 10, 10, 6000),
 			StealShare: 0.03,
 		},
-		{Round: 2, Subject: Edge, Form: Apart, Run: edgeRun(50, 50, 50, 100)},
+		{Round: 2, Subject: Edge, Form: apart, Run: edgeRun(50, 50, 50, 100)},
 		{Round: 2, Subject: Edge, Form: Beside, Run: edgeRun(50, 50, 50, 120), Reference: run(10, 10, 10, 20)},
 	}
 	r := newReport(Config{
@@ -68,9 +68,9 @@ func TestResults(t *testing.T) {
 		calm          *Ratio
 		disturbed     int
 	}{
-		{Cyclictest, Apart, 8, true, 10, 1500, 1500, far(1250), nil, nil, 1},
-		{Loop, Apart, 8, true, 20, 4000, 4000, far(1250), &Ratio{2, 4000.0 / 1500}, &Ratio{2, 4}, 1},
-		{Edge, Apart, 8, true, 50, 100, 100, far(0), &Ratio{5, 100.0 / 1500}, nil, 0},
+		{Cyclictest, apart, 8, true, 10, 1500, 1500, far(1250), nil, nil, 1},
+		{Loop, apart, 8, true, 20, 4000, 4000, far(1250), &Ratio{2, 4000.0 / 1500}, &Ratio{2, 4}, 1},
+		{Edge, apart, 8, true, 50, 100, 100, far(0), &Ratio{5, 100.0 / 1500}, nil, 0},
 		{Loop, Beside, 8, true, 20, 3000, 3000, far(1250), &Ratio{2, 0.5}, &Ratio{2, 1.5}, 1},
 		{Edge, Beside, 8, true, 50, 120, 120, far(0), &Ratio{5, 6}, nil, 0},
 	}
@@ -108,7 +108,7 @@ func TestResults(t *testing.T) {
 }
 
 func TestWithoutCyclictest(t *testing.T) {
-	all := []Slice{{Round: 1, Subject: Loop, Form: Apart, Run: run(20, 30)}}
+	all := []Slice{{Round: 1, Subject: Loop, Form: apart, Run: run(20, 30)}}
 	r := newReport(Config{Subjects: []string{Loop}}, 8e9, Reference{Missing: notInstalled}, all)
 	if r.Figure != nil || len(r.Results) != 1 || r.Results[0].Ratio != nil {
 		t.Errorf("figure %v, results %+v; want no ratio", r.Figure, r.Results)

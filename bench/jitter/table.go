@@ -10,7 +10,7 @@ import (
 
 // The headings of the two forms, for people.
 var formTitles = map[string]string{
-	Apart:  "apart: one at a time, idle CPUs as the system keeps them",
+	apart:  "apart: one at a time, idle CPUs as the system keeps them",
 	Beside: "beside: the same seconds, half a period apart, idle CPUs kept awake by cyclictest",
 }
 
@@ -117,7 +117,7 @@ func (r *Report) WriteTable(w io.Writer) error {
 		facts.Add("cyclictest", r.Reference.Version)
 	}
 	fmt.Fprint(w, facts)
-	for _, form := range []string{Apart, Beside} {
+	for _, form := range []string{apart, Beside} {
 		if t := r.table(form); len(t.Rows) > 0 {
 			fmt.Fprintf(w, "\n%s\n%v", formTitles[form], t)
 		}

@@ -22,8 +22,8 @@ func TestRatesThatTheBusKeeps(t *testing.T) {
 			r := runOn(t, newHoldServer(t), b, append(strings.Fields(args), "--duration", "2s", "--on-exit", "hold")...)
 			// a cycle has six replies
 			if code, s := r.play(); code != 0 || underTorque(b) != 6 || s.Ticks < 100 || s.Bus.Lost > s.Bus.Cycles {
-				t.Errorf("code %d, %d motors under torque, %d replies lost in %d cycles of %d ticks, want a clean end, "+
-					"6, and few: %s", code, underTorque(b), s.Bus.Lost, s.Bus.Cycles, s.Ticks, r.Log)
+				t.Errorf("code %d, %d motors under torque, %d replies lost in %d cycles of %d ticks, want a clean "+
+					"end, 6, and few: %s", code, underTorque(b), s.Bus.Lost, s.Bus.Cycles, s.Ticks, r.Log)
 			}
 		})
 	}

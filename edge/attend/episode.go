@@ -113,9 +113,9 @@ type span struct {
 	marked   bool // by its own messages in the record
 }
 
-// Load returns the episode with a number, or the only one for 0, from the record of an arm of this
+// load returns the episode with a number, or the only one for 0, from the record of an arm of this
 // kind. Its errors have exit codes.
-func Load(in io.ReadSeeker, arm robot.Robot, number uint32) (Episode, error) {
+func load(in io.ReadSeeker, arm robot.Robot, number uint32) (Episode, error) {
 	info, err := record.Read(in, record.Visitor{})
 	if err != nil {
 		return Episode{}, exit.With(exit.Config, err)

@@ -84,7 +84,7 @@ func (s *replay) load(number uint32) error {
 		return exit.With(exit.Usage, err)
 	}
 	defer in.Close()
-	if s.episode, err = Load(in, s.cfg.Arm.Robot, number); err != nil {
+	if s.episode, err = load(in, s.cfg.Arm.Robot, number); err != nil {
 		return exit.With(exit.Of(err), fmt.Errorf("%s: %w", s.file, err))
 	}
 	return nil

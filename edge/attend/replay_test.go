@@ -88,7 +88,7 @@ func loaded(t *testing.T, file string, number uint32) (Episode, error) {
 		t.Fatal(err)
 	}
 	defer in.Close()
-	return Load(in, so101(t), number)
+	return load(in, so101(t), number)
 }
 
 // A record that broke off before its metadata named the arm is not taken for another arm's.

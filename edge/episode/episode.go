@@ -63,8 +63,8 @@ type Config struct {
 
 // The phases, as in Status.
 const (
-	None      = "none"      // no episode is in progress, and no episode is scheduled
-	Waiting   = "waiting"   // the next episode begins as soon as the arm can
+	none      = "none"      // no episode is in progress, and no episode is scheduled
+	waiting   = "waiting"   // the next episode begins as soon as the arm can
 	Recording = "recording" // an episode is in progress
 	Reset     = "reset"     // pause between two episodes, in which the person resets the scene
 	Over      = "over"      // all episodes are complete
@@ -92,10 +92,10 @@ type Episodes struct {
 
 // New returns the episodes of a plan; Plan.Check must have accepted it.
 func New(cfg Config) *Episodes {
-	e := &Episodes{cfg: cfg, status: Status{Phase: None}, since: cfg.Clock.Now()}
+	e := &Episodes{cfg: cfg, status: Status{Phase: none}, since: cfg.Clock.Now()}
 	e.length, e.reset = cfg.times()
 	if cfg.scheduled() {
-		e.status.Phase = Waiting
+		e.status.Phase = waiting
 	}
 	return e
 }
@@ -256,7 +256,7 @@ func (e *Episodes) end(outcome string, next bool) {
 	took := now.Sub(e.since)
 	*e.status.count(outcome)++
 	e.status.Last = outcome
-	e.status.Phase = None
+	e.status.Phase = none
 	e.since = now
 	e.until = 0
 	messages, pictures = messages-e.messages, pictures-e.pictures
@@ -268,7 +268,7 @@ func (e *Episodes) end(outcome string, next bool) {
 	case done:
 		e.status.Phase = Over
 	case e.cfg.rolling():
-		e.status.Phase, e.warnAt = Waiting, 0
+		e.status.Phase, e.warnAt = waiting, 0
 	case e.cfg.scheduled():
 		e.status.Phase, e.until = Reset, now.Add(e.reset)
 	}
@@ -354,7 +354,7 @@ func (e *Episodes) Step(ctx context.Context) {
 	e.mu.Lock()
 	due := e.until != 0 && now >= e.until
 	if e.status.Phase == Reset && due {
-		e.status.Phase = Waiting
+		e.status.Phase = waiting
 		e.since = now
 		e.until = 0
 		e.warnAt = 0
@@ -364,7 +364,7 @@ func (e *Episodes) Step(ctx context.Context) {
 	switch {
 	case phase == Recording && due:
 		e.end(record.Timeout, true)
-	case phase == Waiting && ready:
+	case phase == waiting && ready:
 		if err := e.begin(ctx, ""); err != nil {
 			e.wait(now, err)
 		}
@@ -475,7 +475,7 @@ func (e *Episodes) Status() *Status {
 	}
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	if e.status.Phase == None && e.status.Number == 0 {
+	if e.status.Phase == none && e.status.Number == 0 {
 		return nil
 	}
 	now, s := e.cfg.Clock.Now(), e.status
@@ -518,7 +518,7 @@ func (e *Episodes) Resting() bool {
 	}
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	return e.status.Phase == None && e.status.Number > 0
+	return e.status.Phase == none && e.status.Number > 0
 }
 
 // AppendLine appends the state of the episodes to a status line, and nothing if Status returns nil.
@@ -530,7 +530,7 @@ func (e *Episodes) AppendLine(b []byte, now rt.Instant) []byte {
 	}
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	if e.status.Phase == None && e.status.Number == 0 {
+	if e.status.Phase == none && e.status.Number == 0 {
 		return b
 	}
 	b = append(append(append(b, "  episode "...), e.status.Phase...), ' ')

@@ -44,7 +44,8 @@ func (c Cause) String() string {
 }
 
 // Arm is a servo.Arm that is reconnected. While it is away nothing is sent, and methods return the
-// arm's last values. It has the methods of a servo.Arm that a tick needs, and no other. Owner: tick thread, except for methods and fields marked otherwise.
+// arm's last values. It has the methods of a servo.Arm that a tick needs, and no other. Owner: tick
+// thread, except for methods and fields marked otherwise.
 type Arm struct {
 	cfg    servo.ArmConfig
 	period time.Duration

@@ -48,7 +48,7 @@ func (l *Leader) beginAlignment(now rt.Instant, number uint32) {
 }
 
 // alignStep drives the leader one step towards the follower, and takes its torque at the end.
-func (l *Leader) alignStep(now rt.Instant, order *Order) {
+func (l *Leader) alignStep(now rt.Instant, order *order) {
 	a := l.align
 	t := rt.Tick{Deadline: now, Woke: now}
 	a.arm.ReadBy(t, l.readBy(now))
@@ -81,7 +81,7 @@ func (l *Leader) alignStep(now rt.Instant, order *Order) {
 
 // checkArrival hands over a leader that has arrived: at once, or with Push as soon as a hand moves
 // it.
-func (l *Leader) checkArrival(now rt.Instant, order *Order) {
+func (l *Leader) checkArrival(now rt.Instant, order *order) {
 	a := l.align
 	if a.settled != nil {
 		if _, moved := farthest(a.arm.Place, a.settled); moved > handTravel {

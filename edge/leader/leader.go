@@ -50,8 +50,8 @@ type Pose struct {
 	Causes []Cause      // [dof] reasons for Held
 }
 
-// Order is the tick's order to the leader.
-type Order struct {
+// order is the tick's order to the leader.
+type order struct {
 	Number uint32    // counts the alignments that were ordered
 	Align  bool      // align now; otherwise be limp
 	Place  []float32 // [dof] the follower's pose
@@ -73,7 +73,7 @@ type Config struct {
 type Leader struct {
 	cfg    Config
 	poses  *rt.Latest[Pose]  // to the tick
-	orders *rt.Latest[Order] // from the tick
+	orders *rt.Latest[order] // from the tick
 
 	read     []float32 // last readings
 	joints   []float32 // newest complete pose
@@ -100,7 +100,7 @@ func New(cfg Config) *Leader {
 		feeling: feeling{rest: row()},
 		leading: NewLeading(cfg.Robot),
 		poses:   rt.NewLatest(func(p *Pose) { p.Joints, p.Causes = row(), make([]Cause, n) }),
-		orders:  rt.NewLatest(func(o *Order) { o.Place = row() }),
+		orders:  rt.NewLatest(func(o *order) { o.Place = row() }),
 	}
 }
 

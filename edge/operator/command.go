@@ -23,7 +23,7 @@ const (
 	Save    = "save"
 	Stop    = "stop"
 	Release = "release"
-	Query   = "status"
+	query   = "status"
 )
 
 // Command is one word of edge-rt ctl, one button of the page, and one key of the terminal.
@@ -138,7 +138,7 @@ var Commands = []Command{
 		Ask:    "Take the torque now? The arm falls unless a person holds it, and the program ends.",
 		Help:   "end the run at once and take the torque, whatever --on-exit selects: hold on to the arm",
 	},
-	{Word: Query, Help: "print the state"},
+	{Word: query, Help: "print the state"},
 }
 
 // The descriptions of the keys at the terminal: Keys for all sources, PolicyKeys those of a policy
@@ -207,7 +207,7 @@ func (p *Panel) Command(ctx context.Context, line string) Reply {
 	defer p.mu.Unlock()
 	word, text, _ := strings.Cut(line, " ")
 	acked, err := p.carryOut(ctx, word, strings.TrimSpace(text))
-	if word != Query {
+	if word != query {
 		p.Note(line, err)
 	}
 	reply := p.State()
@@ -223,7 +223,7 @@ func (p *Panel) carryOut(ctx context.Context, word, text string) (acked bool, er
 	switch {
 	case err != nil:
 		return false, err
-	case word == Query && text == "":
+	case word == query && text == "":
 		return false, nil
 	case c.Text == "" && text != "":
 		return false, fmt.Errorf("%s takes no argument, got %q", word, text)
@@ -263,7 +263,7 @@ func (p *Panel) Working(except ...string) []string {
 	words := []string{}
 	for _, c := range Commands {
 		a, able := p.Actions[c.Word]
-		if c.Word == Query || able && !slices.Contains(except, c.Word) && (a.Works == nil || a.Works()) {
+		if c.Word == query || able && !slices.Contains(except, c.Word) && (a.Works == nil || a.Works()) {
 			words = append(words, c.Word)
 		}
 	}

@@ -18,7 +18,7 @@ func TestEveryCommandIsWhole(t *testing.T) {
 	keys := map[string]bool{}
 	for _, c := range Commands {
 		if c.Word == "" || c.Help == "" || strings.ContainsAny(c.Word, " \n,") || words[c.Word] || numbers[c.Number] ||
-			c.Number == event.WordOther && c.Word != Query {
+			c.Number == event.WordOther && c.Word != query {
 			t.Errorf("%+v", c)
 		}
 		words[c.Word], numbers[c.Number] = true, true
@@ -82,11 +82,11 @@ func TestPanel(t *testing.T) {
 	if len(noted) != 7 || noted[6] != "task dance" || slices.Contains(noted, "status") {
 		t.Errorf("noted %q", noted)
 	}
-	if got := p.Working(); !slices.Equal(got, []string{Task, Query}) {
+	if got := p.Working(); !slices.Equal(got, []string{Task, query}) {
 		t.Errorf("working: %q", got)
 	}
 	works = true
-	if got := p.Working(Task); !slices.Equal(got, []string{Pause, Query}) || len(p.Buttons()) != 2 {
+	if got := p.Working(Task); !slices.Equal(got, []string{Pause, query}) || len(p.Buttons()) != 2 {
 		t.Errorf("working: %q of %v", got, p.Buttons())
 	}
 }

@@ -57,8 +57,8 @@ func (i *Identity) resume() {
 	}
 }
 
-// StateDir returns the folder of the edge's state: that of systemd, otherwise the user's.
-func StateDir() (string, error) {
+// stateDir returns the folder of the edge's state: that of systemd, otherwise the user's.
+func stateDir() (string, error) {
 	if dir := os.Getenv("STATE_DIRECTORY"); dir != "" {
 		return dir, nil
 	}
@@ -73,25 +73,25 @@ func StateDir() (string, error) {
 	return filepath.Join(home, ".local", "state", "edge-rt"), nil
 }
 
-// ServiceDir is the state folder of the unit edge-rt@. Tests change it.
-var ServiceDir = "/var/lib/edge-rt"
+// serviceDir is the state folder of the unit edge-rt@. Tests change it.
+var serviceDir = "/var/lib/edge-rt"
 
-// StateDirs returns the folders in which edges of this host may keep their state: StateDir and ServiceDir.
-// closed is ServiceDir if this user may not read it, else "". If the service manager names a
+// StateDirs returns the folders in which edges of this host may keep their state: stateDir and serviceDir.
+// closed is serviceDir if this user may not read it, else "". If the service manager names a
 // folder, StateDirs returns that folder alone.
 func StateDirs() (dirs []string, closed string, err error) {
-	own, err := StateDir()
+	own, err := stateDir()
 	if err == nil {
 		dirs = append(dirs, own)
 	}
-	if os.Getenv("STATE_DIRECTORY") != "" || own == ServiceDir {
+	if os.Getenv("STATE_DIRECTORY") != "" || own == serviceDir {
 		return dirs, "", err
 	}
-	switch _, reading := os.ReadDir(ServiceDir); {
+	switch _, reading := os.ReadDir(serviceDir); {
 	case reading == nil:
-		dirs = append(dirs, ServiceDir)
+		dirs = append(dirs, serviceDir)
 	case errors.Is(reading, os.ErrPermission):
-		closed = ServiceDir
+		closed = serviceDir
 	}
 	if len(dirs) > 0 {
 		err = nil // a service may have no home
@@ -105,7 +105,7 @@ func SocketPath(dir, id string) string { return filepath.Join(dir, id+".sock") }
 // Claim locks the id want, or this host's own id when want is empty. If another edge has it, Claim
 // takes the next free of <id>-2, <id>-3, …
 func Claim(want string) (*Identity, error) {
-	dir, err := StateDir()
+	dir, err := stateDir()
 	if err != nil {
 		return nil, err
 	}

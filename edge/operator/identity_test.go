@@ -76,9 +76,9 @@ func TestClaimRefusesAnIDWithoutLetters(t *testing.T) {
 // names a folder.
 func TestDirs(t *testing.T) {
 	service, home := t.TempDir(), t.TempDir()
-	before := ServiceDir
-	t.Cleanup(func() { ServiceDir = before })
-	ServiceDir = service
+	before := serviceDir
+	t.Cleanup(func() { serviceDir = before })
+	serviceDir = service
 	own := filepath.Join(home, "edge-rt")
 	for _, tt := range []struct {
 		name, state string
@@ -95,13 +95,13 @@ func TestDirs(t *testing.T) {
 		}
 	}
 	t.Setenv("STATE_DIRECTORY", "")
-	ServiceDir = filepath.Join(service, "none")
+	serviceDir = filepath.Join(service, "none")
 	if got, closed, err := StateDirs(); err != nil || closed != "" || !slices.Equal(got, []string{own}) {
 		t.Errorf("without the service: %v, %q, %v, want %v", got, closed, err, own)
 	}
 	t.Setenv("XDG_STATE_HOME", "")
 	t.Setenv("HOME", "")
-	ServiceDir = service
+	serviceDir = service
 	if got, _, err := StateDirs(); err != nil || !slices.Equal(got, []string{service}) {
 		t.Errorf("without a home: %v, %v, want the service's", got, err)
 	}

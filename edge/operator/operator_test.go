@@ -107,9 +107,9 @@ func TestCtlLeavesTheLockAlone(t *testing.T) {
 // home.
 func TestCtlReachesAService(t *testing.T) {
 	service, home := t.TempDir(), t.TempDir()
-	before := ServiceDir
-	t.Cleanup(func() { ServiceDir = before })
-	ServiceDir = service
+	before := serviceDir
+	t.Cleanup(func() { serviceDir = before })
+	serviceDir = service
 	serve := func(state, id string) {
 		t.Helper()
 		t.Setenv("STATE_DIRECTORY", state)

@@ -305,29 +305,29 @@ func TestTheLinesOfARun(t *testing.T) {
 
 func TestLoadToken(t *testing.T) {
 	name := filepath.Join(t.TempDir(), "token")
-	first, made, err := LoadToken(name)
+	first, made, err := loadToken(name)
 	info, _ := os.Stat(name)
 	if err != nil || !made || len(first) < tokenMin || info.Mode().Perm() != 0o600 {
 		t.Fatalf("a missing file: %q, %v, %v, %v; want a token, in a file of ours alone", first, made, info, err)
 	}
-	if again, made, err := LoadToken(name); again != first || made || err != nil {
+	if again, made, err := loadToken(name); again != first || made || err != nil {
 		t.Errorf("again: %q, %v, %v; want the same", again, made, err)
 	}
-	if one, _, _ := LoadToken(TokenAuto); len(one) < tokenMin || one == first {
+	if one, _, _ := loadToken(tokenAuto); len(one) < tokenMin || one == first {
 		t.Errorf("auto: %q", one)
 	}
 	for text, says := range map[string]string{"short\n": "no token", strings.Repeat("x", 300): "more than",
 		strings.Repeat("a b ", 10): "no token", "": "no token"} {
 		os.WriteFile(name, []byte(text), 0o600)
-		if _, _, err := LoadToken(name); err == nil || !strings.Contains(err.Error(), says) {
+		if _, _, err := loadToken(name); err == nil || !strings.Contains(err.Error(), says) {
 			t.Errorf("%.20q: %v, want %q", text, err, says)
 		}
 	}
 	os.Chmod(name, 0o640)
-	if _, _, err := LoadToken(name); err == nil || !strings.Contains(err.Error(), "chmod 600") {
+	if _, _, err := loadToken(name); err == nil || !strings.Contains(err.Error(), "chmod 600") {
 		t.Errorf("a file that others may read: %v", err)
 	}
-	if _, _, err := LoadToken(filepath.Dir(name)); err == nil {
+	if _, _, err := loadToken(filepath.Dir(name)); err == nil {
 		t.Error("a folder is read")
 	}
 }

@@ -80,7 +80,7 @@ func (f *Flags) Check(log *slog.Logger) (err error) {
 		}
 		return nil
 	}
-	if f.HTTP, err = Address(f.HTTP); err != nil {
+	if f.HTTP, err = address(f.HTTP); err != nil {
 		return exit.Errorf(exit.Usage, "--http: %w", err)
 	}
 	for _, name := range f.HTTPName {
@@ -88,7 +88,7 @@ func (f *Flags) Check(log *slog.Logger) (err error) {
 			return exit.Errorf(exit.Usage, "--http-name is %q, want a name without port, such as robot.lan", name)
 		}
 	}
-	if f.HTTPToken == TokenAuto && !log.Enabled(context.Background(), slog.LevelInfo) {
+	if f.HTTPToken == tokenAuto && !log.Enabled(context.Background(), slog.LevelInfo) {
 		return exit.Errorf(exit.Usage, "--http-token auto prints the token in the log, and --quiet leaves that out: "+
 			"give a file instead, which is made when it is missing")
 	}
@@ -102,7 +102,7 @@ func Open(f Flags, clock rt.Clock, log *slog.Logger) (p *Page, err error) {
 	}
 	token, made := "", false
 	if f.HTTPToken != "" {
-		if token, made, err = LoadToken(f.HTTPToken); err != nil {
+		if token, made, err = loadToken(f.HTTPToken); err != nil {
 			return nil, exit.Errorf(exit.Config, "--http-token: %w", err)
 		}
 	}
@@ -176,8 +176,8 @@ type Page struct {
 	pictures, collections, commands, wrongTokens atomic.Uint64
 }
 
-// Address completes HOST:PORT, :PORT or PORT; the default host is loopback.
-func Address(text string) (string, error) {
+// address completes HOST:PORT, :PORT or PORT; the default host is loopback.
+func address(text string) (string, error) {
 	host, port := "", text
 	if strings.Contains(text, ":") {
 		var err error

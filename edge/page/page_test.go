@@ -282,13 +282,13 @@ func TestAddress(t *testing.T) {
 		"8080": "127.0.0.1:8080", ":8080": "127.0.0.1:8080", "0.0.0.0:8080": "0.0.0.0:8080", "[::1]:80": "[::1]:80",
 		"robot.lan:1": "robot.lan:1",
 	} {
-		if got, err := Address(text); got != want || err != nil {
+		if got, err := address(text); got != want || err != nil {
 			t.Errorf("%q = %q, %v; want %q", text, got, err, want)
 		}
 	}
 	for _, text := range []string{"", "0", ":0", "65536", "-1", "localhost", "localhost:", "localhost:http", "::1",
 		"a:b:80", "8080/"} {
-		if got, err := Address(text); err == nil || !strings.Contains(err.Error(), strconv.Quote(text)) {
+		if got, err := address(text); err == nil || !strings.Contains(err.Error(), strconv.Quote(text)) {
 			t.Errorf("%q = %q, %v; want an error with it", text, got, err)
 		}
 	}

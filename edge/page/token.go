@@ -19,8 +19,8 @@ import (
 )
 
 const (
-	// TokenAuto is the --http-token for a new token at each start.
-	TokenAuto = "auto"
+	// tokenAuto is the --http-token for a new token at each start.
+	tokenAuto = "auto"
 
 	tokenBytes    = 32 // random bytes of a new token
 	tokenMin      = 22 // characters of a token that a person wrote
@@ -39,10 +39,10 @@ func newToken() string {
 	return base64.RawURLEncoding.EncodeToString(b)
 }
 
-// LoadToken returns the token of --http-token: a new one, or the content of a file, which it
+// loadToken returns the token of --http-token: a new one, or the content of a file, which it
 // creates if it is missing. made reports that the token is new.
-func LoadToken(name string) (token string, made bool, err error) {
-	if name == TokenAuto {
+func loadToken(name string) (token string, made bool, err error) {
+	if name == tokenAuto {
 		return newToken(), true, nil
 	}
 	info, err := os.Stat(name)

@@ -60,7 +60,7 @@ const (
 var (
 	SavedFault   = "a fault"
 	SavedRefusal = "the server refuses"
-	SavedByHand  = "edge-rt ctl save"
+	savedByHand  = "edge-rt ctl save"
 	savedExit    = "the exit code"
 )
 
@@ -403,7 +403,7 @@ func (r *Recording) Save() error {
 	if !r.keeps() {
 		return errors.New("nothing to save: the run has --record off")
 	}
-	r.Recorder.Save(&SavedByHand, true)
+	r.Recorder.Save(&savedByHand, true)
 	return nil
 }
 

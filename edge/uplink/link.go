@@ -125,7 +125,7 @@ type Link struct {
 func New(cfg Config) *Link {
 	l := &Link{
 		Config: cfg,
-		In:     NewInbox(),
+		In:     newInbox(),
 		Out:    new(Outbox),
 		Stats:  new(Stats),
 		stamps: new(stamps),

@@ -36,7 +36,7 @@ func newPastRig(t *testing.T, n int) *pastRig {
 	cam := capture.New("top", ownJPEG{}, 0)
 	v := rttest.Must(capture.NewEncoder(cam, &capture.Config{Name: "top"}, capture.Encoding{Quality: 90}))
 	t.Cleanup(v.Close)
-	steps := NewSteps(n, 1)
+	steps := newSteps(n, 1)
 	return &pastRig{
 		steps:  steps,
 		past:   newPast(steps, 1, []*capture.Encoder{v}),

@@ -386,8 +386,8 @@ func TestAnAnswerToAnEarlierSessionCounts(t *testing.T) {
 	}{
 		{"a new session is open", func(in *Inbox) { session(in, 3, 30, "ab") }, 20, testStamp(5), -1},
 		{"none is open", func(in *Inbox) { in.Lose() }, 20, testStamp(5), -1},
-		{"the new session's nonce", func(in *Inbox) { session(in, 3, 30, "ab") }, 30, testStamp(5), DropForeign},
-		{"another robot's request", func(in *Inbox) { session(in, 3, 30, "ab") }, 20, 1, DropForeign},
+		{"the new session's nonce", func(in *Inbox) { session(in, 3, 30, "ab") }, 30, testStamp(5), dropForeign},
+		{"another robot's request", func(in *Inbox) { session(in, 3, 30, "ab") }, 20, 1, dropForeign},
 		{"another policy now", func(in *Inbox) { session(in, 3, 30, "cd") }, 20, testStamp(5), DropEpoch},
 		{"a session long ago", func(in *Inbox) {
 			session(in, 2+pastSessions, 30, "ab")

@@ -45,12 +45,12 @@ func newReceiver(l *Link) *receiver {
 func (r *receiver) deposit(s wire.Sample) {
 	h, err := wire.ParseHeader(s.Attachment)
 	if err != nil || h.SchemaVersion != wire.SchemaVersion {
-		r.refuse(&h, DropHeader)
+		r.refuse(&h, dropHeader)
 		return
 	}
 	if h.MsgType == wire.MsgEvent {
 		if h.SeqID != 0 && !r.stamps.ours(h.SeqID, h.ClientMonoNs) {
-			r.drop(DropForeign)
+			r.drop(dropForeign)
 			return
 		}
 		r.onServerEvent(h.SessionEpoch, s.Payload)
@@ -60,7 +60,7 @@ func (r *receiver) deposit(s wire.Sample) {
 	session := r.in.Sessions().answering(h.SessionEpoch)
 	switch {
 	case h.Check(wire.MsgActionChunk) != nil:
-		r.refuse(&h, DropHeader)
+		r.refuse(&h, dropHeader)
 		return
 	case session == nil:
 		r.refuse(&h, DropEpoch)
@@ -69,26 +69,26 @@ func (r *receiver) deposit(s wire.Sample) {
 		r.refuse(&h, DropUnknown)
 		return
 	case !r.stamps.ours(h.SeqID, h.ClientMonoNs):
-		r.refuse(&h, DropForeign)
+		r.refuse(&h, dropForeign)
 		return
 	}
 	a := r.in.Answers.Back()
 	if wire.ParseActionChunk(&a.Body, s.Payload) != nil {
-		r.refuse(&h, DropBody)
+		r.refuse(&h, dropBody)
 		return
 	}
 	if a.Body.Nonce != session.Nonce {
-		r.refuse(&h, DropForeign)
+		r.refuse(&h, dropForeign)
 		return
 	}
 	a.Epoch, a.Episode = h.SessionEpoch, h.EpisodeID
 	before := r.in.Answers.Replaced()
 	if !r.in.Answers.Publish(int64(h.SeqID)) {
-		r.refuse(&h, DropNewer)
+		r.refuse(&h, dropNewer)
 		return
 	}
 	if r.in.Answers.Replaced() != before {
-		r.refuse(&r.newest, DropNewer) // the previous answer, which the tick has not seen
+		r.refuse(&r.newest, dropNewer) // the previous answer, which the tick has not seen
 	}
 	r.newest = h
 }
@@ -119,7 +119,7 @@ func (r *receiver) refuse(h *wire.Header, reason int) {
 //rt:noalloc
 func (r *receiver) drop(reason int) {
 	r.stats.Dropped[reason].Add(1)
-	if reason == DropForeign {
+	if reason == dropForeign {
 		r.duplicate.Store(true)
 	}
 }
@@ -127,7 +127,7 @@ func (r *receiver) drop(reason int) {
 func (r *receiver) onServerEvent(epoch uint32, payload []byte) {
 	r.stats.Notices.Add(1)
 	if err := wire.ParseEvent(&r.event, payload); err != nil {
-		r.stats.Dropped[DropBody].Add(1)
+		r.stats.Dropped[dropBody].Add(1)
 		return
 	}
 	open := r.in.Sessions().Open
@@ -157,9 +157,9 @@ func (r *receiver) ofSession(open *Session, epoch uint32) (reason int, ok bool) 
 	case old:
 		return 0, true
 	case e.ServerID != open.ServerID && open.ServerID != "":
-		return DropForeign, false
+		return dropForeign, false
 	case e.Nonce != open.Nonce && (e.Nonce != 0 || e.Code != wire.EventUnknownSession):
-		return DropForeign, false
+		return dropForeign, false
 	}
 	return 0, true
 }

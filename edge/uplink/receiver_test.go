@@ -72,25 +72,25 @@ func TestReceiverDropsByReason(t *testing.T) {
 		sample wire.Sample
 		reason int
 	}{
-		{"no attachment", wire.Sample{Payload: chunkBody(3, 2, 0)}, DropHeader},
-		{"26 bytes of header", wire.Sample{Attachment: make([]byte, 26), Payload: chunkBody(3, 2, 0)}, DropHeader},
-		{"another schema", with(func(h *wire.Header) { h.SchemaVersion = 2 }), DropHeader},
-		{"an observation", with(func(h *wire.Header) { h.MsgType = wire.MsgObservation }), DropHeader},
+		{"no attachment", wire.Sample{Payload: chunkBody(3, 2, 0)}, dropHeader},
+		{"26 bytes of header", wire.Sample{Attachment: make([]byte, 26), Payload: chunkBody(3, 2, 0)}, dropHeader},
+		{"another schema", with(func(h *wire.Header) { h.SchemaVersion = 2 }), dropHeader},
+		{"an observation", with(func(h *wire.Header) { h.MsgType = wire.MsgObservation }), dropHeader},
 		{"an earlier session", with(func(h *wire.Header) { h.SessionEpoch = 1 }), DropEpoch},
 		{"a request that was never sent", with(func(h *wire.Header) { h.SeqID = 6 }), DropUnknown},
 		{"a key that would shut out all others", with(func(h *wire.Header) { h.SeqID = 1 << 63 }), DropUnknown},
 		{"request 0", with(func(h *wire.Header) { h.SeqID = 0 }), DropUnknown},
-		{"the answer to another robot of this name", with(func(h *wire.Header) { h.ClientMonoNs++ }), DropForeign},
-		{"the stamp of another request", with(func(h *wire.Header) { h.ClientMonoNs = testStamp(4) }), DropForeign},
-		{"no stamp", with(func(h *wire.Header) { h.ClientMonoNs = 0 }), DropForeign},
+		{"the answer to another robot of this name", with(func(h *wire.Header) { h.ClientMonoNs++ }), dropForeign},
+		{"the stamp of another request", with(func(h *wire.Header) { h.ClientMonoNs = testStamp(4) }), dropForeign},
+		{"no stamp", with(func(h *wire.Header) { h.ClientMonoNs = 0 }), dropForeign},
 		{"an event about another robot's request", notice(wire.Header{SeqID: 5, ClientMonoNs: 7},
-			wire.Event{Code: wire.EventUnknownSession, Seq: 5}), DropForeign},
-		{"a nonce that no session has", sample(goodHeader(5), chunkBody(3, 2, 7)), DropForeign},
-		{"a body that is no map", sample(goodHeader(5), []byte{0x93, 1, 2, 3}), DropBody},
-		{"an empty body", sample(goodHeader(5), nil), DropBody},
-		{"half a body", sample(goodHeader(5), chunkBody(3, 2, 0)[:20]), DropBody},
+			wire.Event{Code: wire.EventUnknownSession, Seq: 5}), dropForeign},
+		{"a nonce that no session has", sample(goodHeader(5), chunkBody(3, 2, 7)), dropForeign},
+		{"a body that is no map", sample(goodHeader(5), []byte{0x93, 1, 2, 3}), dropBody},
+		{"an empty body", sample(goodHeader(5), nil), dropBody},
+		{"half a body", sample(goodHeader(5), chunkBody(3, 2, 0)[:20]), dropBody},
 		{"an event that does not decode", sample(wire.Header{SchemaVersion: 1, MsgType: wire.MsgEvent}, []byte{0xc1}),
-			DropBody},
+			dropBody},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -118,7 +118,7 @@ func TestReceiverWantsTheSessionsNonce(t *testing.T) {
 	for _, body := range [][]byte{chunkBody(3, 2, 8), chunkBody(3, 2, 0)} {
 		r.deposit(sample(goodHeader(5), body))
 	}
-	if _, _, fresh := r.in.Answers.Front(); fresh || r.stats.Dropped[DropForeign].Load() != 2 || !r.duplicate.Load() {
+	if _, _, fresh := r.in.Answers.Front(); fresh || r.stats.Dropped[dropForeign].Load() != 2 || !r.duplicate.Load() {
 		t.Errorf("with another nonce and with none: fresh %v, dropped %v, want 2 as foreign", fresh,
 			r.stats.Drops())
 	}
@@ -167,7 +167,7 @@ func TestReceiverKeepsTheNewest(t *testing.T) {
 	if !fresh || key != 5 || a.Body.ChunkRobot.Rows != 4 {
 		t.Errorf("front = key %d rows %d fresh %v, want 5, 4, true", key, a.Body.ChunkRobot.Rows, fresh)
 	}
-	if got := r.stats.Dropped[DropNewer].Load(); got != 2 {
+	if got := r.stats.Dropped[dropNewer].Load(); got != 2 {
 		t.Errorf("superseded %d, want 2", got)
 	}
 }
@@ -298,7 +298,7 @@ func TestTheReplacedAnswerIsRecorded(t *testing.T) {
 		r.record.Write(&stop)
 		var got []uint64
 		rttest.Must(record.ReadFolder(dir, record.Visitor{Chunk: func(m *record.Chunk) error {
-			if m.Outcome == DropNames[DropNewer] {
+			if m.Outcome == DropNames[dropNewer] {
 				got = append(got, m.Seq)
 			}
 			return nil

@@ -36,7 +36,7 @@ func (o *Outbox) Prepare(horizon, dof, steps int) {
 		s.State, s.Ask = make([]float32, dof), chunk.NewAsk(horizon, dof)
 	})
 	if steps > 1 {
-		o.Steps = NewSteps(steps, dof)
+		o.Steps = newSteps(steps, dof)
 	}
 }
 
@@ -88,8 +88,8 @@ type Inbox struct {
 	Unheard atomic.Bool
 }
 
-// NewInbox returns an inbox without a session.
-func NewInbox() *Inbox {
+// newInbox returns an inbox without a session.
+func newInbox() *Inbox {
 	return &Inbox{Answers: rt.NewLatest[Answer](nil), Sources: rt.NewRing[Source](sourceSlots)}
 }
 

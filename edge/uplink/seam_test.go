@@ -8,7 +8,7 @@ import (
 
 // Goal: a record names only the session that made a request.
 func TestSessionsAreFoundByTheirEpoch(t *testing.T) {
-	in := NewInbox()
+	in := newInbox()
 	in.Open(&Session{Session: record.Session{Epoch: 4}})
 	s := in.Sessions()
 	if s.Of(4) == nil || s.Of(4+pastSessions) != nil || s.Of(5) != nil || s.Record(5) != nil {
@@ -19,7 +19,7 @@ func TestSessionsAreFoundByTheirEpoch(t *testing.T) {
 
 // Goal: a reader that holds the sessions of one instant does not see later changes.
 func TestSessionsAreImmutable(t *testing.T) {
-	in := NewInbox()
+	in := newInbox()
 	before := in.Sessions()
 	in.Open(&Session{Session: record.Session{ID: "first", Epoch: 1}})
 	open := in.Sessions()

@@ -4,13 +4,13 @@ import "sync/atomic"
 
 // The reasons for dropping a chunk, in addition to chunk's own outcomes.
 const (
-	DropHeader  = iota // header missing, or of another protocol
-	DropBody           // message that does not decode or exceeds a limit
+	dropHeader  = iota // header missing, or of another protocol
+	dropBody           // message that does not decode or exceeds a limit
 	DropEpoch          // answer to a session of another policy, or to a session long over
 	DropEpisode        // answer to an earlier episode
 	DropUnknown        // the request was never sent, has an answer already, or is forgotten
-	DropNewer          // a newer answer arrived before this one was merged
-	DropForeign        // answer to the request of another robot of this name, or from another server
+	dropNewer          // a newer answer arrived before this one was merged
+	dropForeign        // answer to the request of another robot of this name, or from another server
 	NumDrops
 )
 

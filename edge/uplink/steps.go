@@ -37,9 +37,9 @@ type Steps struct {
 	anew, full atomic.Uint64
 }
 
-// NewSteps returns the queue for states of dof joints and a policy that looks at n observations
+// newSteps returns the queue for states of dof joints and a policy that looks at n observations
 // together.
-func NewSteps(n, dof int) *Steps {
+func newSteps(n, dof int) *Steps {
 	s := &Steps{N: n, ring: rt.NewRing[Step](stepSlots), broken: true}
 	s.ring.Prepare(func(step *Step) { step.State = make([]float32, dof) })
 	return s

@@ -312,7 +312,7 @@ func resetForeignFlags(ctx *kong.Context) error {
 		return nil
 	}
 	for _, f := range ctx.Model.Flags {
-		if uses[f.Name] == used || Given(ctx, f.Name) {
+		if uses[f.Name] == used || given(ctx, f.Name) {
 			continue
 		}
 		f.Tag.Envs = nil // otherwise Reset reads them
@@ -368,9 +368,9 @@ func explain(err error, app *kong.Application) string {
 	return text
 }
 
-// Given reports whether a flag is on the command line, not only in a variable or the file of
+// given reports whether a flag is on the command line, not only in a variable or the file of
 // --config.
-func Given(ctx *kong.Context, flag string) bool {
+func given(ctx *kong.Context, flag string) bool {
 	return slices.ContainsFunc(ctx.Path, func(p *kong.Path) bool {
 		return p.Flag != nil && p.Flag.Name == flag && !p.Resolved
 	})

@@ -293,7 +293,7 @@ func TestAFlagThatMeansNothing(t *testing.T) {
 			strings.Count(said.String(), "\n") > 1 {
 			t.Errorf("%s: code %d, %q, want %q", tt.args, code, &said, tt.says)
 		}
-		if !done && (!Given(ctx, strings.TrimLeft(strings.Fields(tt.args)[1], "-")) || Given(ctx, "speed") &&
+		if !done && (!given(ctx, strings.TrimLeft(strings.Fields(tt.args)[1], "-")) || given(ctx, "speed") &&
 			strings.HasPrefix(tt.args, "scan")) {
 			t.Errorf("%s: Given confuses the line and the file", tt.args)
 		}

@@ -120,7 +120,7 @@ func checkRanges(ctx *kong.Context) error {
 				continue
 			}
 			if err := checkRange(f, f.Target); err != nil {
-				if !Given(ctx, f.Name) {
+				if !given(ctx, f.Name) {
 					err = fmt.Errorf("%w (in a variable or the file of --config)", err)
 				}
 				return err

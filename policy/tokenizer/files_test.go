@@ -228,7 +228,7 @@ func TestWhichFileIsRead(t *testing.T) {
 func TestSpecCheck(t *testing.T) {
 	pi05 := func(change func(*Spec)) Spec {
 		s := pi05Spec
-		s.State = &State{Bins: Bins, Mode: "quantiles", A: []float32{1, 2}, Span: []float32{3, 4}}
+		s.State = &State{Bins: bins, Mode: "quantiles", A: []float32{1, 2}, Span: []float32{3, 4}}
 		change(&s)
 		return s
 	}
@@ -240,13 +240,13 @@ func TestSpecCheck(t *testing.T) {
 		{"SmolVLA", smolSpec, ""},
 		{"Pi0.5", pi05(func(*Spec) {}), ""},
 		{"kind", Spec{Kind: "wordpiece", MaxLen: 48, Template: "{task}"}, `kind is "wordpiece"`},
-		{"no max_len", Spec{Kind: BPE, Template: "{task}"}, "max_len is 0"},
-		{"max_len", Spec{Kind: BPE, MaxLen: maxLen + 1, Template: "{task}"}, "max_len is 4097"},
-		{"pad_id", Spec{Kind: BPE, MaxLen: 48, PadID: -1, Template: "{task}"}, "pad_id is -1"},
-		{"bos_id", Spec{Kind: BPE, MaxLen: 48, BOSID: id(-1), Template: "{task}"}, "bos_id is -1"},
-		{"no task", Spec{Kind: BPE, MaxLen: 48, Template: "do"}, "want {task} in it once"},
-		{"the task twice", Spec{Kind: BPE, MaxLen: 48, Template: "{task}{task}"}, "want {task} in it once"},
-		{"{state} without a state", Spec{Kind: BPE, MaxLen: 48, Template: "{task} {state}"}, "there is no state"},
+		{"no max_len", Spec{Kind: bpe, Template: "{task}"}, "max_len is 0"},
+		{"max_len", Spec{Kind: bpe, MaxLen: maxLen + 1, Template: "{task}"}, "max_len is 4097"},
+		{"pad_id", Spec{Kind: bpe, MaxLen: 48, PadID: -1, Template: "{task}"}, "pad_id is -1"},
+		{"bos_id", Spec{Kind: bpe, MaxLen: 48, BOSID: id(-1), Template: "{task}"}, "bos_id is -1"},
+		{"no task", Spec{Kind: bpe, MaxLen: 48, Template: "do"}, "want {task} in it once"},
+		{"the task twice", Spec{Kind: bpe, MaxLen: 48, Template: "{task}{task}"}, "want {task} in it once"},
+		{"{state} without a state", Spec{Kind: bpe, MaxLen: 48, Template: "{task} {state}"}, "there is no state"},
 		{"a state without {state}", pi05(func(s *Spec) { s.Template = "{task}\n" }), "want {state} after {task}"},
 		{"{state} before the task", pi05(func(s *Spec) {
 			s.Template = "S: {state} {task}."

@@ -13,7 +13,7 @@ func FuzzJSON(f *testing.F) {
 		`{"model":{"type":"BPE","vocab":{"a":0,"aa":1},"merges":[["a","a"]]},"pre_tokenizer":{"type":"ByteLevel"}}`),
 		false, "aaa 1's")
 	f.Fuzz(func(t *testing.T, data []byte, characters bool, task string) {
-		spec := Spec{Kind: BPE, MaxLen: maxLen, Template: "{task}"}
+		spec := Spec{Kind: bpe, MaxLen: maxLen, Template: "{task}"}
 		if characters {
 			spec.Kind = SentencePiece
 		}

@@ -31,7 +31,7 @@ func id(n int64) *int64 { return &n }
 
 // The specs of SmolVLA, Pi0 and Pi0.5, with room for the longest string.
 var (
-	smolSpec  = Spec{Kind: BPE, MaxLen: maxLen, PadID: 2, Template: "{task}"}
+	smolSpec  = Spec{Kind: bpe, MaxLen: maxLen, PadID: 2, Template: "{task}"}
 	gemmaSpec = Spec{Kind: SentencePiece, MaxLen: maxLen, PadID: 0, BOSID: id(2), Template: "{task}"}
 	pi05Spec  = Spec{
 		Kind:     SentencePiece,
@@ -163,7 +163,7 @@ func promptCases(t testing.TB) []promptCase {
 func withState(t testing.TB, tok *Tokenizer, state State, dim int) *Tokenizer {
 	t.Helper()
 	other := *tok
-	state.Bins = Bins
+	state.Bins = bins
 	other.spec.State = &state
 	must(t, other.spec.Check(dim))
 	return &other
@@ -173,7 +173,7 @@ func withState(t testing.TB, tok *Tokenizer, state State, dim int) *Tokenizer {
 func loadPi05(t testing.TB) *Tokenizer {
 	t.Helper()
 	spec := pi05Spec
-	spec.State = &State{Bins: Bins, Mode: "identity"}
+	spec.State = &State{Bins: bins, Mode: "identity"}
 	must(t, spec.Check(1))
 	return load(t, "tokenizer.json", "gemma.json", spec)
 }

@@ -221,10 +221,10 @@ func readPipeline(t *Tokenizer, f *jsonFile) error {
 		return readCharacters(t, f)
 	}
 	if len(f.Normalizer.steps) > 0 {
-		return fmt.Errorf("normalizer %.200s, want it absent with kind %s", f.Normalizer, BPE)
+		return fmt.Errorf("normalizer %.200s, want it absent with kind %s", f.Normalizer, bpe)
 	}
 	if f.Model.ByteFallback {
-		return fmt.Errorf("byte_fallback, want it absent with kind %s", BPE)
+		return fmt.Errorf("byte_fallback, want it absent with kind %s", bpe)
 	}
 	steps := f.PreTokenizer.steps
 	if len(steps) == 2 && steps[0].Type == "Digits" && steps[0].IndividualDigits {

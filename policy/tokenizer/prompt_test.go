@@ -138,7 +138,7 @@ func TestFillRefuses(t *testing.T) {
 // SmolVLM2's pre-tokenizer.
 func TestByteLevelPromptWithAState(t *testing.T) {
 	spec := pi05Spec
-	spec.Kind, spec.BOSID = BPE, nil
+	spec.Kind, spec.BOSID = bpe, nil
 	tok := withState(t, load(t, "tokenizer.json", "smolvlm.json", spec), State{Mode: "identity"}, 2)
 	p, err := tok.Prompt("lift it")
 	must(t, err)

@@ -10,15 +10,15 @@ import (
 
 // Kinds of tokenizers.
 const (
-	BPE           = "bpe"           // byte-level BPE in tokenizer.json
+	bpe           = "bpe"           // byte-level BPE in tokenizer.json
 	SentencePiece = "sentencepiece" // Gemma's BPE in tokenizer.json or tokenizer.model
 )
 
 // maxLen is the longest prompt that bundle.json may declare, in tokens.
 const maxLen = 4096
 
-// Bins is the number of parts of the range from -1 to 1 in Pi0.5's prompt.
-const Bins = 256
+// bins is the number of parts of the range from -1 to 1 in Pi0.5's prompt.
+const bins = 256
 
 // Spec is bundle.json's description of the tokenizer.
 type Spec struct {
@@ -59,8 +59,8 @@ const (
 // number.
 func (s *Spec) Check(stateDim int) error {
 	switch {
-	case s.Kind != BPE && s.Kind != SentencePiece:
-		return fmt.Errorf("tokenizer: kind is %q, want %s or %s", s.Kind, BPE, SentencePiece)
+	case s.Kind != bpe && s.Kind != SentencePiece:
+		return fmt.Errorf("tokenizer: kind is %q, want %s or %s", s.Kind, bpe, SentencePiece)
 	case s.MaxLen < 1 || s.MaxLen > maxLen:
 		return fmt.Errorf("tokenizer: max_len is %d, want 1 to %d", s.MaxLen, maxLen)
 	case s.PadID < 0 || s.PadID > math.MaxInt32:
@@ -89,8 +89,8 @@ func (s *State) check(stateDim int) error {
 	if stateDim < 1 {
 		return errors.New("tokenizer: state of no values, want at least one")
 	}
-	if s.Bins != Bins {
-		return fmt.Errorf("tokenizer: state.bins is %d, want %d", s.Bins, Bins)
+	if s.Bins != bins {
+		return fmt.Errorf("tokenizer: state.bins is %d, want %d", s.Bins, bins)
 	}
 	switch s.Mode {
 	case "identity":
@@ -140,11 +140,11 @@ func (s *State) bin(i int, value float32) (bin int, ok bool) {
 	case x < -1:
 		return -1, true
 	case x >= 1:
-		return Bins - 1, true
+		return bins - 1, true
 	case x != x:
 		return 0, false
 	}
 	// x+1 would round a small negative number up into the next bin; times 128 is
 	// exact.
-	return int(math.Floor(float64(x)*(Bins/2))) + Bins/2, true
+	return int(math.Floor(float64(x)*(bins/2))) + bins/2, true
 }

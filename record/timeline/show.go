@@ -78,7 +78,7 @@ func open(ctx context.Context, path string, cfg ShowConfig) error {
 
 // write makes the page under a temporary name in the same folder, so that a failure leaves an
 // existing page as it is.
-func write(cfg ShowConfig, in *os.File) (seen Seen, err error) {
+func write(cfg ShowConfig, in *os.File) (seen seen, err error) {
 	out, err := os.CreateTemp(filepath.Dir(cfg.HTML), ".view-*")
 	if err != nil {
 		return seen, unwritten(cfg.HTML, err)

@@ -269,9 +269,9 @@ func valueOf(r *record.Row, j int) float32 {
 	return float32(math.NaN())
 }
 
-// Names splits a list of joints or units from a record's metadata, which separates them with
+// names splits a list of joints or units from a record's metadata, which separates them with
 // commas.
-func Names(text string) []string {
+func names(text string) []string {
 	if text == "" {
 		return nil
 	}

@@ -35,8 +35,8 @@ const (
 //go:embed view.html
 var viewHTML []byte
 
-// Seen describes the contents of a record.
-type Seen struct {
+// seen describes the contents of a record.
+type seen struct {
 	record.Info
 	Ticks, Pictures, Shown int // Shown: pictures on the page
 	Unreadable             int // pictures that are no JPEG, or too large
@@ -47,7 +47,7 @@ type Seen struct {
 type scan struct {
 	first, last rt.Instant
 	any         bool
-	seen        Seen
+	seen        seen
 }
 
 func (s *scan) note(at rt.Instant) {
@@ -61,7 +61,7 @@ func (s *scan) note(at rt.Instant) {
 
 // writeHTML writes a self-contained page that shows a record; the page loads no other file.
 // writeHTML reads in twice.
-func writeHTML(out io.Writer, in io.ReadSeeker, title string) (Seen, error) {
+func writeHTML(out io.Writer, in io.ReadSeeker, title string) (seen, error) {
 	var s scan
 	info, err := record.Read(in, record.Visitor{
 		Tick:    func(m *record.Tick) error { s.note(m.At); s.seen.Ticks++; return nil },
@@ -89,8 +89,8 @@ func writeHTML(out io.Writer, in io.ReadSeeker, title string) (Seen, error) {
 		Zero:    s.first,
 		Period:  period,
 		Marks:   maxViewMarks,
-		Joints:  Names(info.Run["joints"]),
-		Units:   Names(info.Run["units"]),
+		Joints:  names(info.Run["joints"]),
+		Units:   names(info.Run["units"]),
 	})
 	if _, err := in.Seek(0, io.SeekStart); err != nil {
 		return s.seen, err

@@ -84,7 +84,7 @@ type shown struct {
 	Lines received
 }
 
-func show(t *testing.T, file string) (page string, s shown, seen Seen) {
+func show(t *testing.T, file string) (page string, s shown, seen seen) {
 	t.Helper()
 	in, err := os.Open(file)
 	must(t, err)

@@ -7,17 +7,17 @@ import (
 	"path/filepath"
 )
 
-// ProgramsEnv names the environment variable with a folder of programs that were just built of these
+// programsEnv names the environment variable with a folder of programs that were just built of these
 // sources. make test sets it, so that the tests of a dozen packages do not link the same programs.
-const ProgramsEnv = "EDGERT_BIN"
+const programsEnv = "EDGERT_BIN"
 
 // Programs returns a folder with the named programs of cmd/, so that tests run them as a user does.
 // It builds them into dir, unless $EDGERT_BIN has them.
 func Programs(dir string, names ...string) (string, error) {
-	if built := os.Getenv(ProgramsEnv); built != "" {
+	if built := os.Getenv(programsEnv); built != "" {
 		for _, name := range names {
 			if _, err := os.Stat(filepath.Join(built, name)); err != nil {
-				return "", fmt.Errorf("$%s: %w: run make build, or unset it", ProgramsEnv, err)
+				return "", fmt.Errorf("$%s: %w: run make build, or unset it", programsEnv, err)
 			}
 		}
 		return built, nil

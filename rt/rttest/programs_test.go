@@ -13,7 +13,7 @@ func TestProgramsThatAreBuiltAlready(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(built, "edge-rt"), nil, 0o700); err != nil {
 		t.Fatal(err)
 	}
-	t.Setenv(ProgramsEnv, built)
+	t.Setenv(programsEnv, built)
 	if bin, err := Programs(t.TempDir(), "edge-rt"); bin != built || err != nil {
 		t.Errorf("%q, %v, want %q", bin, err, built)
 	}

@@ -75,7 +75,7 @@ func (a *Auto) Robot(fps float64, every time.Duration) Robot {
 	if !playable(fps) {
 		fps = a.meta.FPS
 	}
-	r := Robot{FPS: fps, Execute: Execute(a.meta), RoundTrip: RoundTrip}
+	r := Robot{FPS: fps, Execute: execute(a.meta), RoundTrip: RoundTrip}
 	if every > 0 {
 		r.FPS = min(max(fps, 1/every.Seconds()), fpsMost)
 		r.Execute = min(r.Execute, max(1, int(every.Seconds()*r.FPS)))

@@ -28,7 +28,7 @@ func TestAGateAgreesWithThePlan(t *testing.T) {
 		}))
 		g := newGate(m, "runway")
 		g.learn(took)
-		robot := Robot{FPS: m.FPS, Execute: Execute(m), RoundTrip: RoundTrip}
+		robot := Robot{FPS: m.FPS, Execute: execute(m), RoundTrip: RoundTrip}
 		most := g.most(robot)
 		if diff := most - planned.Sessions; diff < -1 || diff > 1+planned.Sessions/20 {
 			t.Errorf("%d ms: the gate lets %d in, the plan says %d", ms, most, planned.Sessions)

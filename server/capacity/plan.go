@@ -127,8 +127,8 @@ func delayMax(m *policy.Meta, execute int) int {
 	return 0
 }
 
-// Execute returns how many actions of a chunk edge-rt runs by default before it requests the next.
-func Execute(m *policy.Meta) int { return max(1, int(executeShare*float64(m.ChunkSize))) }
+// execute returns how many actions of a chunk edge-rt runs by default before it requests the next.
+func execute(m *policy.Meta) int { return max(1, int(executeShare*float64(m.ChunkSize))) }
 
 // New simulates more and more robots until some run out of actions, or get chunks that are later
 // than the policy can be conditioned for, and halves the step from there.
@@ -143,7 +143,7 @@ func New(o Options) (*Report, error) {
 		o.FPS = []float64{o.Meta.FPS}
 	}
 	if len(o.Execute) == 0 {
-		o.Execute = []int{Execute(o.Meta)}
+		o.Execute = []int{execute(o.Meta)}
 	}
 	if len(o.RoundTrip) == 0 {
 		o.RoundTrip = []time.Duration{0}

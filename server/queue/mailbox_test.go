@@ -23,7 +23,7 @@ func (b *box) put(epoch uint32, seq uint64, body []byte) Put {
 
 // The newest observation is the one with the largest (epoch, seq), in whatever order they arrive.
 func TestMailboxKeepsNewestByKey(t *testing.T) {
-	type k = Key
+	type k = key
 	tests := []struct {
 		name       string
 		arrive     []k
@@ -53,7 +53,7 @@ func TestMailboxKeepsNewestByKey(t *testing.T) {
 			if r == nil {
 				t.Fatal("Take() = nil, want an observation")
 			}
-			got := Key{r.Header.SessionEpoch, r.Header.SeqID}
+			got := key{r.Header.SessionEpoch, r.Header.SeqID}
 			if got != tt.want || superseded != tt.superseded || late != tt.late ||
 				string(r.Body) != fmt.Sprint(tt.want) {
 				t.Errorf("deposits %v: take = %v %q, superseded %d, late %d, want %v, %d, %d",

@@ -63,14 +63,14 @@ func Deadline(at rt.Instant, runwayMs float64, said bool) rt.Instant {
 	return at.Add(time.Duration(min(max(runwayMs, 0), most) * float64(time.Millisecond)))
 }
 
-// Key orders the observations of one robot: epochs count its reconnects, sequence
+// key orders the observations of one robot: epochs count its reconnects, sequence
 // numbers its requests.
-type Key struct {
+type key struct {
 	Epoch uint32
 	Seq   uint64
 }
 
-func (k Key) after(o Key) bool { return k.Epoch > o.Epoch || k.Epoch == o.Epoch && k.Seq > o.Seq }
+func (k key) after(o key) bool { return k.Epoch > o.Epoch || k.Epoch == o.Epoch && k.Seq > o.Seq }
 
 //rt:noalloc
-func keyOf(h *wire.Header) Key { return Key{h.SessionEpoch, h.SeqID} }
+func keyOf(h *wire.Header) key { return key{h.SessionEpoch, h.SeqID} }

@@ -10,15 +10,15 @@ const maxStep = 4096
 // continues from there.
 type sequence struct {
 	seen   bool // newest is valid
-	newest Key
+	newest key
 	leapt  bool // leap is valid
-	leap   Key  // last key that was not near newest
+	leap   key  // last key that was not near newest
 }
 
 // near reports whether a robot that sent a may send b soon, or has just sent it.
 //
 //rt:noalloc
-func (a Key) near(b Key) bool {
+func (a key) near(b key) bool {
 	return a.Epoch == b.Epoch && max(a.Seq, b.Seq)-min(a.Seq, b.Seq) <= maxStep
 }
 
@@ -26,7 +26,7 @@ func (a Key) near(b Key) bool {
 // begin a later epoch at any time.
 //
 //rt:noalloc
-func (s *sequence) take(k Key) bool {
+func (s *sequence) take(k key) bool {
 	switch {
 	case !s.seen, s.newest.near(k) && k.after(s.newest), k.Epoch > s.newest.Epoch:
 	case s.newest.near(k):

@@ -31,7 +31,7 @@ func TestSequence(t *testing.T) {
 	} {
 		var s sequence
 		for i, st := range tt.steps {
-			if fresh := s.take(Key{st.epoch, st.seq}); fresh != st.fresh {
+			if fresh := s.take(key{st.epoch, st.seq}); fresh != st.fresh {
 				t.Errorf("%s: step %d, (%d, %d): new is %v, want %v", tt.name, i, st.epoch, st.seq, fresh, st.fresh)
 			}
 		}

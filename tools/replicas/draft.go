@@ -62,7 +62,8 @@ func (s *stand) addDraft() error {
 	if d.prefix, err = wire.ServicePrefix(stage.DemoModel, "main", stage.DemoService); err != nil {
 		return err
 	}
-	if d.link, err = network.Open(context.Background(), zenoh.Config{Connect: []string{s.router.Endpoint}}); err != nil {
+	cfg := zenoh.Config{Connect: []string{s.router.Endpoint}}
+	if d.link, err = network.Open(context.Background(), cfg); err != nil {
 		return err
 	}
 	if err := errors.Join(d.declare(), d.open()); err != nil {

@@ -18,11 +18,11 @@ const privileged = 1024
 // on IPv6, too. An empty host and [::] mean both.
 func TCP(address string) (net.Listener, error) {
 	config := net.ListenConfig{KeepAlive: -1} // the server of the connections sets limits itself
-	return config.Listen(context.Background(), Network(address), address)
+	return config.Listen(context.Background(), network(address), address)
 }
 
-// Network returns Go's network for an address host:port.
-func Network(address string) string {
+// network returns Go's network for an address host:port.
+func network(address string) string {
 	host, _, err := net.SplitHostPort(address)
 	if err == nil && net.ParseIP(host).To4() != nil {
 		return "tcp4"
@@ -30,9 +30,9 @@ func Network(address string) string {
 	return "tcp"
 }
 
-// Cure explains why the system refuses to listen on an address, and names a remedy; it is empty
+// cure explains why the system refuses to listen on an address, and names a remedy; it is empty
 // when the system's own error must do. other describes how to choose another port.
-func Cure(err error, other string) string {
+func cure(err error, other string) string {
 	var unknown *net.DNSError
 	switch {
 	case errors.Is(err, syscall.EADDRINUSE):
@@ -49,7 +49,7 @@ func Cure(err error, other string) string {
 
 // Explain adds Cure to an error in parentheses.
 func Explain(err error, other string) error {
-	if cure := Cure(err, other); cure != "" {
+	if cure := cure(err, other); cure != "" {
 		return fmt.Errorf("%w (%s)", err, cure)
 	}
 	return err

@@ -28,7 +28,7 @@ func TestTCPIsOnTheAddressThatWasAskedFor(t *testing.T) {
 		{":0", "tcp", true, true},
 		{"localhost:0", "tcp", true, false},
 	} {
-		if got := Network(tt.address); got != tt.network {
+		if got := network(tt.address); got != tt.network {
 			t.Errorf("Network(%s) = %s, want %s", tt.address, got, tt.network)
 		}
 		if !six && strings.Contains(tt.address, "::") {

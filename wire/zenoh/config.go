@@ -63,14 +63,14 @@ const (
 	DefaultLease       = 2 * time.Second
 	DefaultBackoffMin  = 500 * time.Millisecond
 	DefaultBackoffMax  = 4 * time.Second
-	DefaultMaxMessage  = wire.MaxCarriedBytes
-	DefaultMaxSessions = 256
+	defaultMaxMessage  = wire.MaxCarriedBytes
+	defaultMaxSessions = 256
 
 	maxEndpoints = 64 // in each list
 
 	memoryBeside = 4 << 20 // the part of the default of Config.Memory beside one largest message
 
-	DefaultMemory = DefaultMaxMessage + memoryBeside
+	DefaultMemory = defaultMaxMessage + memoryBeside
 )
 
 // Check refuses all values that Open would refuse without a network: malformed endpoints, unusable
@@ -106,10 +106,10 @@ func (c *Config) check() error {
 			c.BackoffMin, c.BackoffMax)
 	}
 	if c.MaxMessage == 0 {
-		c.MaxMessage = DefaultMaxMessage
+		c.MaxMessage = defaultMaxMessage
 	}
 	if c.MaxSessions == 0 {
-		c.MaxSessions = DefaultMaxSessions
+		c.MaxSessions = defaultMaxSessions
 	}
 	if c.Memory == 0 {
 		c.Memory = c.MaxMessage + memoryBeside

@@ -35,18 +35,18 @@ type Tab struct {
 	Errors  []string // errors of its script, and requests that its policy has blocked
 }
 
-// Need is the environment variable under which a test without Chromium fails instead of being
+// need is the environment variable under which a test without Chromium fails instead of being
 // skipped (make page-test).
-const Need = "EDGERT_CHROMIUM"
+const need = "EDGERT_CHROMIUM"
 
 // Chromium returns the browser's path. Without a browser, it skips the test, or fails it under
-// Need=1.
+// need=1.
 func Chromium(t testing.TB) string {
 	t.Helper()
 	path, err := exec.LookPath("chromium")
 	switch {
-	case err != nil && os.Getenv(Need) != "":
-		t.Fatalf("no chromium, and %s is set: apt install chromium", Need)
+	case err != nil && os.Getenv(need) != "":
+		t.Fatalf("no chromium, and %s is set: apt install chromium", need)
 	case err != nil:
 		t.Skip("no chromium: apt install chromium")
 	}

@@ -18,7 +18,7 @@ import (
 
 // The protocols.
 const (
-	TCP  = "tcp"
+	tcp  = "tcp"
 	TLS  = "tls"
 	Unix = "unixsock-stream"
 )
@@ -49,7 +49,7 @@ func Parse(text string, defaults Security) (Endpoint, error) {
 	protocol, address, ok := strings.Cut(place, "/")
 	e := Endpoint{Protocol: protocol, Address: address, Security: defaults}
 	switch {
-	case !ok || !slices.Contains([]string{TCP, TLS, Unix}, protocol):
+	case !ok || !slices.Contains([]string{tcp, TLS, Unix}, protocol):
 		return bad("want tcp/host:port, tls/host:port or unixsock-stream/path")
 	case metadata != "":
 		return bad("metadata (?%s) changes the handshake and is not supported: remove it", metadata)

@@ -25,9 +25,9 @@ func TestParse(t *testing.T) {
 		want Endpoint
 		err  string
 	}{
-		{"tcp/host:7447", Endpoint{Protocol: TCP, Address: "host:7447"}, ""},
-		{"tcp/[::1]:7447", Endpoint{Protocol: TCP, Address: "[::1]:7447"}, ""},
-		{"tcp/[fe80::1%eth0]:7447", Endpoint{Protocol: TCP, Address: "[fe80::1%eth0]:7447"}, ""},
+		{"tcp/host:7447", Endpoint{Protocol: tcp, Address: "host:7447"}, ""},
+		{"tcp/[::1]:7447", Endpoint{Protocol: tcp, Address: "[::1]:7447"}, ""},
+		{"tcp/[fe80::1%eth0]:7447", Endpoint{Protocol: tcp, Address: "[fe80::1%eth0]:7447"}, ""},
 		{"tls/router.example.org:7447", Endpoint{Protocol: TLS, Address: "router.example.org:7447"}, ""},
 		{"unixsock-stream//run/edge/zenoh.sock", Endpoint{Protocol: Unix, Address: "/run/edge/zenoh.sock"}, ""},
 		{"unixsock-stream/zenoh.sock", Endpoint{Protocol: Unix, Address: "zenoh.sock"}, ""},
@@ -190,8 +190,8 @@ func TestIPv6(t *testing.T) {
 	}
 	ca := endpointtest.New(t)
 	cert, key := ca.Issue("six", "::1")
-	if a, d := exchange(t, Endpoint{Protocol: TCP, Address: "[::1]:0"},
-		Endpoint{Protocol: TCP, Address: "[::1]:0"}); a != nil || d != nil {
+	if a, d := exchange(t, Endpoint{Protocol: tcp, Address: "[::1]:0"},
+		Endpoint{Protocol: tcp, Address: "[::1]:0"}); a != nil || d != nil {
 		t.Error(a, d)
 	}
 	if a, d := exchange(t, Endpoint{TLS, "[::1]:0", Security{ListenCertificate: cert, ListenKey: key}},

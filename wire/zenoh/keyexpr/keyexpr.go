@@ -22,7 +22,7 @@ import (
 // Limits that the protocol does not set but a matcher needs.
 const (
 	MaxBytes  = 1024
-	MaxChunks = 64
+	maxChunks = 64
 )
 
 // Errors of Check.
@@ -35,7 +35,7 @@ var (
 
 // Check returns the defect of s, or nil if it is a canonical key expression.
 func Check(s string) error {
-	if len(s) > MaxBytes || strings.Count(s, "/") >= MaxChunks {
+	if len(s) > MaxBytes || strings.Count(s, "/") >= maxChunks {
 		return ErrLimit
 	}
 	if !utf8.ValidString(s) {

@@ -57,8 +57,8 @@ func TestCheckAndCanonical(t *testing.T) {
 		{"\xff", "", ErrSyntax}, {"**/*/", "", ErrSyntax}, {"$*/a*", "", ErrSyntax},
 		{strings.Repeat("a", MaxBytes), strings.Repeat("a", MaxBytes), nil},
 		{strings.Repeat("a", MaxBytes+1), "", ErrLimit},
-		{strings.Repeat("a/", MaxChunks-1) + "a", strings.Repeat("a/", MaxChunks-1) + "a", nil},
-		{strings.Repeat("a/", MaxChunks) + "a", "", ErrLimit},
+		{strings.Repeat("a/", maxChunks-1) + "a", strings.Repeat("a/", maxChunks-1) + "a", nil},
+		{strings.Repeat("a/", maxChunks) + "a", "", ErrLimit},
 	} {
 		if err := Check(tt.in); err != tt.err {
 			t.Errorf("Check(%q) = %v, want %v", tt.in, err, tt.err)

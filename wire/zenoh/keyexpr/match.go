@@ -4,14 +4,14 @@ import "strings"
 
 // chunks is an expression cut at its slashes, without allocating.
 type chunks struct {
-	s [MaxChunks]string
+	s [maxChunks]string
 	n int
 }
 
 func (c *chunks) cut(s string) bool {
 	c.n = 0
 	for more := true; more; c.n++ {
-		if c.n == MaxChunks {
+		if c.n == maxChunks {
 			return false
 		}
 		c.s[c.n], s, more = strings.Cut(s, "/")
@@ -52,7 +52,7 @@ func match(a, b string, includes bool) bool {
 // match evaluates the definitions of intersection and inclusion from the ends of both expressions;
 // row j holds whether l[i:] and r[j:] match.
 func (l *chunks) match(r *chunks, includes bool) bool {
-	var row, below [MaxChunks + 1]bool
+	var row, below [maxChunks + 1]bool
 	for i := l.n; i >= 0; i-- {
 		for j := r.n; j >= 0; j-- {
 			switch {
