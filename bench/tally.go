@@ -3,6 +3,7 @@ package bench
 import (
 	"encoding/json"
 	"fmt"
+	"iter"
 	"maps"
 	"math"
 	"slices"
@@ -86,6 +87,17 @@ func (t *Tally) Above(limit time.Duration) (n uint64) {
 		}
 	}
 	return n
+}
+
+// Bins returns the counts by whole microseconds, in ascending order.
+func (t *Tally) Bins() iter.Seq2[int64, uint64] {
+	return func(yield func(int64, uint64) bool) {
+		for _, us := range t.keys() {
+			if !yield(us, t.bins[us]) {
+				return
+			}
+		}
+	}
 }
 
 func (t *Tally) keys() []int64 { return slices.Sorted(maps.Keys(t.bins)) }

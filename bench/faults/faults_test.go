@@ -294,18 +294,6 @@ func TestBars(t *testing.T) {
 	wellFormed(t, svg)
 }
 
-func TestScale(t *testing.T) {
-	up := scale(100, 300, 262, 62)
-	for at, want := range map[float64]float64{100: 262, 150: 212, 500: 62, 0: 262} {
-		if got := up(at); got != want {
-			t.Errorf("%v is at %v, want %v", at, got, want)
-		}
-	}
-	if got := scale(3, 3, 7, 9)(3); got != 7 {
-		t.Errorf("on an axis without length 3 is at %v, want its beginning 7", got)
-	}
-}
-
 func text(t *testing.T, write func(io.Writer) error) string {
 	t.Helper()
 	var b bytes.Buffer

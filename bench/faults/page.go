@@ -11,30 +11,7 @@ import (
 	"github.com/edge-rt/edge-rt/bench/report"
 )
 
-// page is one file that loads nothing.
-var page = template.Must(template.New("page").Parse(`<!doctype html>
-<html lang="en">
-<head>
-<meta charset="utf-8"/>
-<meta name="viewport" content="width=device-width, initial-scale=1"/>
-<title>bench faults</title>
-<style>
-:root { color-scheme: light dark; --ours: #0b6bcb; --other: #c4511a; --line: #8884; }
-@media (prefers-color-scheme: dark) { :root { --ours: #5aa9ff; --other: #ff9a5c; } }
-body { font: 15px/1.45 system-ui, sans-serif; max-width: 84rem; margin: 2rem auto; padding: 0 1rem; }
-h1 { font-size: 1.4rem; } h2 { font-size: 1.15rem; margin-top: 2.2rem; }
-table { border-collapse: collapse; font-size: .87rem; font-variant-numeric: tabular-nums; }
-th, td { padding: .15rem .6rem; text-align: right; border-bottom: 1px solid var(--line); white-space: pre; }
-th:first-child, td:first-child { text-align: left; }
-.scroll { overflow-x: auto; margin: 1rem 0; }
-.plots { display: grid; grid-template-columns: repeat(auto-fit, minmax(min(22rem, 100%), 1fr)); gap: 1rem; }
-figure { margin: 0; overflow-x: auto; } .wide svg { min-width: 44rem; }
-svg { width: 100%; height: auto; } svg text { font: 11px system-ui, sans-serif; fill: currentColor; }
-.bar { fill: var(--ours); fill-opacity: .55; } .first { fill: var(--other); fill-opacity: .55; } .interval { stroke: currentColor; stroke-width: 1.4; }
-</style>
-</head>
-<body>
-<h1>Schedules under identical faults</h1>
+var page = report.NewPage("bench faults", `<h1>Schedules under identical faults</h1>
 <p>{{.Report.Episodes}} paired episodes of {{.Report.Seconds}} s in each cell, world {{.Report.World}}, {{.How}}. Bars are means over episodes with their 95 % intervals,
 orange that of the first schedule.</p>
 {{if gt (len .Cells) 1}}<h2>Overview</h2>
@@ -44,10 +21,7 @@ orange that of the first schedule.</p>
 {{end}}</table></div>
 {{end}}{{range .Cells}}<h2 id="{{.Name}}">{{.Name}}: {{.Title}}</h2>
 <div class="plots">{{range .Bars}}{{.}}{{end}}</div>
-<div class="scroll"><table><tr>{{range .Table.Columns}}<th>{{.}}</th>{{end}}</tr>
-{{range .Table.Rows}}<tr>{{range .}}<td>{{.}}</td>{{end}}</tr>
-{{end}}</table></div>
-<div class="wide">{{range .Figures}}<figure>{{.}}</figure>
+{{template "table" .Table}}<div class="wide">{{range .Figures}}<figure>{{.}}</figure>
 {{end}}</div>
 {{end}}<h2>Reading it</h2>
 <p>A leg succeeds when the target is reached and the post was never touched. <b>starved</b>: ticks on which an action was due and none was there,
@@ -55,9 +29,7 @@ counted from the tick on which the first one runs when nothing is lost. <b>recov
 first message lost to the next merged chunk. <b>seam</b>: how far a chunk's first executed action lies from where the two before it lead. <b>switches</b>: new plans
 that pass the post on another side than the plan before. <b>age</b>: of the executed action's observation. <b>less best</b>: the paired difference of success to
 the contender with the highest mean; an interval that includes 0 means no proven difference.</p>
-</body>
-</html>
-`))
+`)
 
 // cellPage is one scenario's part of the page.
 type cellPage struct {
@@ -146,7 +118,7 @@ func drawBars(m metric, rows []Entry) string {
 		high = 100
 	}
 	high = max(high, 1e-9)
-	x := scale(0, high, barsLeft, barsRight-70)
+	x := report.Axis{High: high, From: barsLeft, To: barsRight - 70}.At
 	var b strings.Builder
 	fmt.Fprintf(&b, `<svg viewBox="0 0 %d %d" role="img"><text x="0" y="14" font-weight="600">%s (%s)</text>`,
 		barsRight, 26+barHeight*len(rows), template.HTMLEscapeString(m.Title), template.HTMLEscapeString(m.Unit))

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/edge-rt/edge-rt/bench/report"
 	"github.com/edge-rt/edge-rt/sim"
 	"github.com/edge-rt/edge-rt/sim/fleet"
 	"github.com/edge-rt/edge-rt/sim/netfault"
@@ -32,17 +33,6 @@ type figure struct {
 
 // jointNames label the trajectories.
 var jointNames = [sim.DOF]string{"shoulder_pan", "shoulder_lift", "elbow_flex", "wrist_flex", "wrist_roll", "gripper"}
-
-// scale maps values from low to high onto positions; a value beyond an end is at that end. On an axis
-// whose ends are equal each value is at the beginning.
-func scale(low, high, from, to float64) func(v float64) float64 {
-	return func(v float64) float64 {
-		if high <= low {
-			return from
-		}
-		return from + (min(max(v, low), high)-low)/(high-low)*(to-from)
-	}
-}
 
 func drawEpisode(title string, ticks []fleet.Tick, script *netfault.Script) string {
 	f := &figure{ticks: ticks, seconds: float64(len(ticks)) * fleet.Period.Seconds(), y: 34}
@@ -76,7 +66,7 @@ const svgStyle = `<style>.episode{background:#fff}.episode text{font:11px system
 	`.w{fill:#c4511a;fill-opacity:.10}.f{fill:#c4511a;fill-opacity:.75}.s{fill:#b00020;fill-opacity:.35}</style>`
 
 func (f *figure) x(seconds float64) float64 {
-	return scale(0, f.seconds, plotLeft, plotRight)(seconds)
+	return report.Axis{High: f.seconds, From: plotLeft, To: plotRight}.At(seconds)
 }
 
 func (f *figure) at(i int) float64 { return f.x(float64(i) * fleet.Period.Seconds()) }
@@ -148,7 +138,12 @@ func (f *figure) panel(label string, height, low, high float64) (y func(v float6
 			`<text x="%d" y="%.1f" text-anchor="end">%.3g</text><text x="%d" y="%.1f" text-anchor="end">%.3g</text>`,
 			plotLeft-8, top+10, high, plotLeft-8, bottom, low)
 	}
-	return scale(low, high, bottom, top)
+	return report.Axis{
+		Low:  low,
+		High: high,
+		From: bottom,
+		To:   top,
+	}.At
 }
 
 // path draws values, with gaps, leaving out points on a straight line.

@@ -2,6 +2,10 @@ package jitter
 
 import (
 	"bytes"
+	"encoding/xml"
+	"errors"
+	"io"
+	"regexp"
 	"strings"
 	"testing"
 
@@ -123,6 +127,51 @@ func TestWithoutCyclictest(t *testing.T) {
 func TestRatioOfNothing(t *testing.T) {
 	if r := ratioOf(bench.Quantiles{P50: 5, P99: 9}, bench.Quantiles{P50: 0, P99: 3}); r != nil {
 		t.Errorf("ratioOf = %+v, want none", r)
+	}
+}
+
+// The page is well-formed even as XML, loads nothing, and shows every result.
+func TestPage(t *testing.T) {
+	var b bytes.Buffer
+	if err := sampleReport().WriteHTML(&b); err != nil {
+		t.Fatal(err)
+	}
+	text := b.String()
+	dec := xml.NewDecoder(strings.NewReader(text))
+	charts, paths := 0, 0
+	for {
+		tok, err := dec.Token()
+		if errors.Is(err, io.EOF) {
+			break
+		}
+		if err != nil {
+			t.Fatalf("the page is not well-formed: %v", err)
+		}
+		if e, ok := tok.(xml.StartElement); ok {
+			switch e.Name.Local {
+			case "svg":
+				charts++
+			case "path":
+				paths++
+			case "script", "link", "img", "iframe":
+				t.Errorf("the page has a %s element", e.Name.Local)
+			}
+		}
+	}
+	// Two subjects beside have a cyclictest each.
+	if charts != 5 || paths != 5+2 {
+		t.Errorf("%d charts with %d histograms, want 5 with 7", charts, paths)
+	}
+	if m := regexp.MustCompile(`(src|href|url\(|@import|https?:)`).FindString(text); m != "" {
+		t.Errorf("the page refers to something outside: %q", m)
+	}
+	if m := regexp.MustCompile(`NaN|Inf|%!`).FindString(text); m != "" {
+		t.Errorf("the page holds %q", m)
+	}
+	for _, word := range []string{"whole edge, beside", "Cortex &lt;A76&gt;", "ratio of 6.00"} {
+		if !strings.Contains(text, word) {
+			t.Errorf("the page lacks %q", word)
+		}
 	}
 }
 

@@ -28,12 +28,14 @@ type common struct {
 
 type jitterFlags struct {
 	jitter.Config
+	HTML string `name:"html" help:"Write the report as a page with histograms to this file, - for standard output." placeholder:"FILE"`
 	common
 }
 
 func (f *jitterFlags) Run(ctx context.Context, s *streams) error {
 	bench.Shipped(&f.Manifest)
-	return measure(ctx, s, f.common, &f.Env, &f.Config, jitter.Measure)
+	return measure(ctx, s, f.common, &f.Env, &f.Config, jitter.Measure,
+		output[*jitter.Report]{"--html", f.HTML, (*jitter.Report).WriteHTML})
 }
 
 type busFlags struct {

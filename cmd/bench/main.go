@@ -1,6 +1,6 @@
 // Bench measures edge-rt and lean-server on this machine.
 //
-//	bench jitter --duration 2m --json jitter.json
+//	bench jitter --duration 2m --html jitter.html
 //
 // It ends with one of the codes of internal/exit.
 package main
@@ -28,7 +28,7 @@ const description = `Measures edge-rt and lean-server on this machine, beside an
 
 Examples:
   bench jitter                                            two minutes at 60 Hz: bare loop and whole edge beside cyclictest
-  bench jitter --duration 10m --load stress               under full load
+  bench jitter --duration 10m --load stress --html j.html  under full load, with a page of histograms
   bench jitter --subject loop --fps 1000 --duration 1m    the bare loop alone, at 1 kHz; needs no server
   bench jitter --duration 20s --json - | jq .figure       the one figure to quote
   bench faults --virtual --faults compare --html f.html   schedules under identical faults, with plots
@@ -51,7 +51,7 @@ Exit codes: 0 measured, 1 broke while running, 2 wrong flag or program missing, 
 const brief = `bench measures edge-rt and lean-server on this machine.
 
   bench jitter                                 two minutes: how late a tick wakes, beside cyclictest
-  bench jitter --load stress                   under full load
+  bench jitter --load stress --html j.html     under full load, with a page of histograms
 
 Commands:
   jitter   how late a tick wakes: the bare loop and the whole edge
@@ -66,7 +66,7 @@ Commands:
   jpeg     what encoding and decoding a picture costs
   version  print the version
 
-Each command has --json FILE (- for standard output) and --quiet.
+Each command has --json FILE (- for standard output) and --quiet; jitter and faults have --html FILE.
 --config FILE has flags by name, in YAML; BENCH_… are variables. jitter wants real time: run
 it as root, or after ulimit -r 80.
 

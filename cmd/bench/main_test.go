@@ -87,8 +87,8 @@ func TestBadInput(t *testing.T) {
 		{"jitter --load moon", 2, "moon"},
 		{"jitter --subject moon", 2, "moon"},
 		{"jitter --subject loop --duration 100ms", 2, "--duration"},
-		{"faults --virtual --json - --html -", 2, "standard output"},
-		{"faults --json " + dir + "/x --html " + dir + "/x", 2, "--html"},
+		{"jitter --json - --html -", 2, "standard output"},
+		{"jitter --json " + dir + "/x --html " + dir + "/x", 2, "--html"},
 		{"faults --virtual --csv - --svg -", 2, "standard output"},
 		{"jitter --duration 1h --json " + dir, 2, "--json: open " + dir},
 		{"faults --virtual --html " + dir + "/none/x.html", 2, "--html: open "},
@@ -124,7 +124,7 @@ func TestBadInput(t *testing.T) {
 func TestHelpTeaches(t *testing.T) {
 	for args, says := range map[string]string{
 		"--help-all":    "Examples|jitter|version|Exit codes|ulimit -r 80",
-		"jitter --help": "--fps|--slice|--load|--bin|--json|BENCH_DURATION",
+		"jitter --help": "--fps|--slice|--load|--bin|--html|BENCH_DURATION",
 		"wire --help":   "--size|--python|--rust|BENCH_DURATION",
 		"version":       "bench ",
 	} {
@@ -169,8 +169,9 @@ func TestJitterOfLoopAndEdge(t *testing.T) {
 	rttest.RealTime(t)
 	needs(t)
 	needsPrograms(t)
+	html := filepath.Join(t.TempDir(), "j.html")
 	var r jitter.Report
-	measured(t, &r, "jitter", "--duration", "4s")
+	measured(t, &r, "jitter", "--duration", "4s", "--html", html)
 	if len(r.Results) != 5 || len(r.Slices) != 5 || r.Figure == nil || r.Figure.Subject != jitter.Edge ||
 		r.Figure.Ratio.P99 <= 0 {
 		t.Fatalf("%d results of %d slices, figure %+v; want 5 of 5 and the edge's", len(r.Results), len(r.Slices),
@@ -193,6 +194,9 @@ func TestJitterOfLoopAndEdge(t *testing.T) {
 	}
 	if len(r.Server) == 0 || r.Machine.Kernel == "" || r.Machine.GOMAXPROCS != runtime.NumCPU()+2 {
 		t.Errorf("server summary %d bytes, machine %+v", len(r.Server), r.Machine)
+	}
+	if page, err := os.ReadFile(html); err != nil || !bytes.Contains(page, []byte("<svg")) {
+		t.Errorf("page: %v, %d bytes", err, len(page))
 	}
 }
 
