@@ -66,7 +66,7 @@ Commands:
   jpeg     what encoding and decoding a picture costs
   version  print the version
 
-Each command has --json FILE (- for standard output) and --quiet; jitter and faults have --html FILE.
+Each command has --json FILE (- for standard output) and --quiet; some have --html FILE.
 --config FILE has flags by name, in YAML; BENCH_… are variables. jitter wants real time: run
 it as root, or after ulimit -r 80.
 
