@@ -68,9 +68,10 @@ func simArm(t *testing.T, name string, low, high int, sim servosim.Config) (devi
 	return device.Place{Bus: sim.Link, Robot: r, Calibration: file}, bus
 }
 
-// pair returns a leader and a follower on the simulator.
+// pair returns a leader and a follower on the simulator. Tests of them are of real time.
 func pair(t *testing.T, name string) (cfg TeleopConfig, lead, follow *servosim.Bus, h *hands, f *joints) {
 	t.Helper()
+	rttest.RealTime(t) // both simulated buses answer within a period of 20 ms
 	h, f = new(hands), new(joints)
 	h.all(2047)
 	for j := range f.raw {
@@ -78,6 +79,11 @@ func pair(t *testing.T, name string) (cfg TeleopConfig, lead, follow *servosim.B
 	}
 	t.Setenv("STATE_DIRECTORY", t.TempDir())
 	said := new(rttest.Output)
+	t.Cleanup(func() {
+		if t.Failed() {
+			t.Logf("teleop printed:\n%s", said)
+		}
+	})
 	cfg = TeleopConfig{FPS: 50, Config: Config{
 		RT:     rt.ModeOff,
 		CPU:    rt.UnpinnedCPU,
@@ -167,7 +173,6 @@ func TestFollowerFollows(t *testing.T) {
 
 // The follower does not jump to a leader at another position.
 func TestSlowStart(t *testing.T) {
-	rttest.RealTime(t)
 	cfg, _, follow, h, f := pair(t, "so101")
 	h.all(3000)
 	end := teach(t, cfg, follow)
