@@ -128,7 +128,7 @@ func cudaLibraries(provider string) ([]string, error) {
 		part, number, _ := strings.Cut(strings.TrimPrefix(name, "lib"), ".so.")
 		version[part] = number
 	}
-	if version["nvrtc"] == "" { // only cuDNN needs it
+	if version["nvrtc"] == "" && version["cudnn"] != "" { // cuDNN needs it too
 		version["nvrtc"] = version["cudart"]
 	}
 	var names []string

@@ -192,11 +192,24 @@ func (m *Model) load() error {
 		if m.sized[rows] != nil {
 			continue
 		}
-		if m.sized[rows], err = m.openGraph(graphName, inputs, outputs); err != nil {
-			return err
+		further, err := m.openGraph(graphName, inputs, outputs)
+		if err != nil { // such as no memory: one session serves every size, more slowly
+			return m.oneSession()
 		}
+		m.sized[rows] = further
 	}
 	return nil
+}
+
+// oneSession closes the sessions of the batch sizes, except session.
+func (m *Model) oneSession() (err error) {
+	for _, s := range m.sized {
+		if s != m.session {
+			err = errors.Join(err, s.close())
+		}
+	}
+	m.sized = nil
+	return err
 }
 
 // maxSizedWeights bounds the weights of the sessions of all batch sizes together.
@@ -212,17 +225,20 @@ func (m *Model) perSize() bool {
 	if m.device.Kind != deviceCUDA || m.opt.MaxBatch == 1 {
 		return false
 	}
-	path := filepath.Join(m.bundle.Dir, graphName)
-	graph, err := os.ReadFile(path)
-	if err != nil {
+	path, weights := filepath.Join(m.bundle.Dir, graphName), int64(0)
+	for _, file := range []string{path, path + weightsExt} {
+		if info, err := os.Stat(file); err == nil {
+			weights += info.Size()
+		}
+	}
+	if m.bundle.Weights != "" { // a GPU turns weights of two bytes into float32
+		weights *= 2
+	}
+	if weights*int64(len(BatchSizes(m.opt.MaxBatch))) > maxSizedWeights {
 		return false
 	}
-	weights := int64(len(graph))
-	if info, err := os.Stat(path + weightsExt); err == nil {
-		weights += info.Size()
-	}
-	return bytes.Contains(graph, []byte(convolution)) &&
-		weights*int64(len(BatchSizes(m.opt.MaxBatch))) <= maxSizedWeights
+	graph, err := os.ReadFile(path)
+	return err == nil && bytes.Contains(graph, []byte(convolution))
 }
 
 // convolution is the field op_type of a node Conv in an ONNX file: tag, length and text.

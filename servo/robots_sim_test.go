@@ -164,6 +164,7 @@ func robotOf(t *testing.T, name string) robot.Robot {
 // Goal: every family comes up, holds its position, follows its goals, keeps its settings and lets
 // go, on a simulator that shares no code with the driver.
 func TestEveryFamilyOnSimulator(t *testing.T) {
+	rttest.RealTime(t) // the motors answer within their time-outs
 	for _, name := range []string{"so101", "so100", "koch", "omx", "generic", "ax", "xm"} {
 		t.Run(name, func(t *testing.T) {
 			r := robotOf(t, name)

@@ -176,8 +176,8 @@ func (s *replay) read(t rt.Tick) { s.arm.Read(t) }
 // move drives the arm along the episode. After a pause, and after it was armed again, the arm moves
 // slowly to its place in the episode.
 func (s *replay) move(t rt.Tick) {
-	s.watchStill(t.Woke)
 	paused := s.paused.Load()
+	s.watchStill(t.Woke, paused)
 	if s.arm.Phase == follow.Unarmed || paused {
 		s.approach, s.giveUp = true, 0
 	}
@@ -186,12 +186,13 @@ func (s *replay) move(t rt.Tick) {
 	}
 }
 
-// watchStill ends the replay of an arm that has been silent or held for stillLimit.
-func (s *replay) watchStill(now rt.Instant) {
+// watchStill ends the replay of an arm that has been silent or held for stillLimit. A pause does not
+// count: the operator may be looking at the joint.
+func (s *replay) watchStill(now rt.Instant, paused bool) {
 	silent := s.arm.Frozen()
 	held := s.arm.Held() &^ silent
 	still := silent|held != 0 || s.arm.Silent()
-	if !still || s.run.Leaving() {
+	if !still || paused || s.run.Leaving() {
 		s.stillAt = 0
 		return
 	}

@@ -119,6 +119,9 @@ func (s *session) refreshPreviews() error {
 		for _, p := range s.previews {
 			p.Refresh(s.clock.Now())
 		}
+		for _, e := range s.encoders { // without a policy no sender decodes the first pictures
+			e.AwaitFirst(&s.pending)
+		}
 		s.clock.SleepUntil(s.clock.Now().Add(previewPoll))
 	}
 	return nil

@@ -214,6 +214,7 @@ func TestCalibrationsAreCompared(t *testing.T) {
 // Without an id the motors identify the arm's calibration. The replay compares it with the
 // record's, and the new record holds it like one named on the command line.
 func TestTheCalibrationThatTheMotorsChooseIsCompared(t *testing.T) {
+	rttest.RealTime(t) // the motors answer within their time-outs
 	for by, code := range map[int]exit.Code{0: exit.Clean, 300: exit.Config} {
 		s := newStage(t, "")
 		run := settings(so101(t))

@@ -20,6 +20,8 @@ import (
 func (r *Run) Asked(episodes int, held uint64) string {
 	text := "stopped by signal"
 	switch r.Cause() {
+	case Itself:
+		text = "came to its end"
 	case Duration:
 		text = fmt.Sprintf("ran for %v as asked", r.cfg.Duration)
 	case Operator:

@@ -11,7 +11,7 @@ import (
 )
 
 const (
-	// MaxBytes of a file: these are pages, not data sets.
+	// maxYAMLBytes of a file: these are pages, not data sets.
 	maxYAMLBytes = 256 << 10
 
 	// lineMax is the longest line in bytes: enough for a long path or task, and short enough to be
@@ -26,7 +26,7 @@ const (
 // errNesting means that lists or maps are nested deeper than in any real file.
 var errNesting = errors.New("no YAML that is read here")
 
-// ReadYAML reads a whole file of at most MaxBytes.
+// ReadYAML reads a whole file of at most maxYAMLBytes.
 func ReadYAML(name string) ([]byte, error) { return Read(name, maxYAMLBytes) }
 
 // DecodeYAML reads data into dst, a pointer.

@@ -37,7 +37,7 @@ func newGate(m *policy.Meta, scheduler string) *gate {
 	return &gate{o: Options{Meta: m, Scheduler: scheduler, Fleet: Fleet{Own: Own}}, step: 1}
 }
 
-// Learn takes the present inference times of each size, smallest first, and reports whether they
+// learn takes the present inference times of each size, smallest first, and reports whether they
 // differ enough from the previous ones.
 func (g *gate) learn(took []Size) (changed bool) {
 	if changed = len(took) != len(g.o.Took); !changed {

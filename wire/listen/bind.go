@@ -47,7 +47,7 @@ func cure(err error, other string) string {
 	return ""
 }
 
-// Explain adds Cure to an error in parentheses.
+// Explain adds cure to an error in parentheses.
 func Explain(err error, other string) error {
 	if cure := cure(err, other); cure != "" {
 		return fmt.Errorf("%w (%s)", err, cure)

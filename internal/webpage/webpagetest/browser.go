@@ -40,7 +40,7 @@ type Tab struct {
 const need = "EDGERT_CHROMIUM"
 
 // Chromium returns the browser's path. Without a browser, it skips the test, or fails it under
-// need=1.
+// EDGERT_CHROMIUM=1.
 func Chromium(t testing.TB) string {
 	t.Helper()
 	path, err := exec.LookPath("chromium")
