@@ -17,6 +17,7 @@ import (
 // torquedArm returns a simulated arm with all motors under torque, as a killed edge leaves it.
 func torquedArm(t *testing.T) *servosim.Bus {
 	t.Helper()
+	rttest.RealTime(t) // simulated motors answer within real time-outs
 	b, err := servosim.Open(servosim.Config{Clock: rt.KernelClock()})
 	if err != nil {
 		t.Skipf("no pseudo-terminals here: %v", err)

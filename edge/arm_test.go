@@ -125,6 +125,7 @@ func (j *journal) Write(p []byte) (int, error) {
 // silentArm is a bus whose six motors do not answer.
 func silentArm(t *testing.T) (robot.Robot, *servosim.Bus) {
 	t.Helper()
+	rttest.RealTime(t) // simulated motors answer within real time-outs
 	r, err := robot.ByName("so101")
 	if err != nil {
 		t.Fatal(err)

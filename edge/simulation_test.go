@@ -16,6 +16,7 @@ import (
 	"github.com/edge-rt/edge-rt/edge/operator"
 	"github.com/edge-rt/edge-rt/edge/uplink"
 	"github.com/edge-rt/edge-rt/rt"
+	"github.com/edge-rt/edge-rt/rt/rttest"
 	"github.com/edge-rt/edge-rt/servo"
 	"github.com/edge-rt/edge-rt/sim/servosim"
 )
@@ -70,6 +71,7 @@ func TestWhichArmIsReal(t *testing.T) {
 // Goal: a bundle that has run for long enough is remembered, on a thread of its own; a folder that
 // cannot be written only causes a log line.
 func TestAFirstRunIsRemembered(t *testing.T) {
+	rttest.RealTime(t) // simulated motors answer within real time-outs
 	port := filepath.Join(t.TempDir(), "arm")
 	bus, err := servosim.Open(servosim.Config{Link: port})
 	if err != nil {

@@ -109,6 +109,7 @@ type step struct {
 
 func newJudged(t *testing.T, name string, pace float64, period time.Duration, plant servosim.Plant) *judged {
 	t.Helper()
+	rttest.RealTime(t) // simulated motors answer within real time-outs
 	r, err := robot.ByName(name)
 	if err != nil {
 		t.Fatal(err)

@@ -18,6 +18,7 @@ import (
 // simOf opens a robot's bus on the simulator.
 func simOf(t *testing.T, r robot.Robot, cfg servosim.Config) *servosim.Bus {
 	t.Helper()
+	rttest.RealTime(t) // simulated motors answer within real time-outs
 	for _, m := range r.Motors {
 		cfg.Servos = append(cfg.Servos, servosim.Servo{ID: m.ID, Model: m.Model.Name})
 		if m.Shadow != 0 {
@@ -164,7 +165,6 @@ func robotOf(t *testing.T, name string) robot.Robot {
 // Goal: every family comes up, holds its position, follows its goals, keeps its settings and lets
 // go, on a simulator that shares no code with the driver.
 func TestEveryFamilyOnSimulator(t *testing.T) {
-	rttest.RealTime(t) // the motors answer within their time-outs
 	for _, name := range []string{"so101", "so100", "koch", "omx", "generic", "ax", "xm"} {
 		t.Run(name, func(t *testing.T) {
 			r := robotOf(t, name)

@@ -84,6 +84,7 @@ func simBus(t *testing.T) *servosim.Bus {
 // simBusAt is simBus with a link to the device.
 func simBusAt(t *testing.T, link string) *servosim.Bus {
 	t.Helper()
+	rttest.RealTime(t) // simulated motors answer within real time-outs
 	b, err := servosim.Open(servosim.Config{Clock: rt.KernelClock(), Link: link})
 	if err != nil {
 		t.Skipf("no pseudo-terminals here: %v", err)

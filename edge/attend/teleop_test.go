@@ -46,6 +46,7 @@ func (p *joints) Present(_ rt.Instant, j int) int { return int(p.raw[j].Load()) 
 // simArm simulates an arm whose joints have one calibrated range.
 func simArm(t *testing.T, name string, low, high int, sim servosim.Config) (device.Place, *servosim.Bus) {
 	t.Helper()
+	rttest.RealTime(t) // simulated motors answer within real time-outs
 	r, err := robot.ByName(name)
 	if err != nil {
 		t.Fatal(err)

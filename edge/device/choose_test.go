@@ -8,6 +8,7 @@ import (
 
 	"github.com/edge-rt/edge-rt/internal/exit"
 	"github.com/edge-rt/edge-rt/rt"
+	"github.com/edge-rt/edge-rt/rt/rttest"
 	"github.com/edge-rt/edge-rt/servo"
 	"github.com/edge-rt/edge-rt/servo/robot"
 	"github.com/edge-rt/edge-rt/servo/table"
@@ -18,6 +19,7 @@ import (
 // LeRobot's calibrations with the given files.
 func calibratedArm(t *testing.T, name string, c servo.Calibration, files map[string]servo.Calibration) (Place, string) {
 	t.Helper()
+	rttest.RealTime(t) // simulated motors answer within real time-outs
 	root := t.TempDir()
 	t.Setenv("HF_LEROBOT_CALIBRATION", root)
 	r, err := Robot(name)

@@ -18,6 +18,7 @@ import (
 // KeepOpen.
 func rig(t *testing.T, name string) (*servosim.Bus, *Arm) {
 	t.Helper()
+	rttest.RealTime(t) // simulated motors answer within real time-outs
 	r, err := robot.ByName(name)
 	if err != nil {
 		t.Fatal(err)

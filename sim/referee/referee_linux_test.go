@@ -33,6 +33,7 @@ const (
 // kick returns a match before its first chunk: two joints in the middle of 1000 to 3000.
 func kick(t *testing.T, cfg servosim.Config) *match {
 	t.Helper()
+	rttest.RealTime(t) // simulated motors answer within real time-outs
 	m := &match{t: t, clock: rttest.NewClock(rt.Instant(time.Second))}
 	m.Referee = New(Config{Period: period, Joints: []Joint{
 		{ID: lift, Name: "lift", Min: 1000, Max: 3000, Velocity: tick * 100, Degree: 4096. / 360},
