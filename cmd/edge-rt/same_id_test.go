@@ -56,6 +56,7 @@ func twinAction(task string) float32 { return map[string]float32{"one": 15, "two
 // answers. Each receives the other's answers, with the other's sequence numbers, epochs and
 // episodes, and runs none of their actions.
 func TestTwinsRunTheirOwnActions(t *testing.T) { // not in parallel: another test could delay one twin
+	rttest.RealTime(t) // both get ten answers within the run
 	p, answered := draftServer(t)
 	d := 5 * time.Second
 	var foreign atomic.Uint64
