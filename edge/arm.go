@@ -17,10 +17,8 @@ import (
 )
 
 const (
-	measuredCycles = 100
-	measureTries   = 3               // the fastest counts: other programs may slow one down
-	udevTime       = 2 * time.Second // time in which udev gives a new device its group
-	simCameraFPS   = 60              // a simulated camera is as fast as the world
+	udevTime     = 2 * time.Second // time in which udev gives a new device its group
+	simCameraFPS = 60              // a simulated camera is as fast as the world
 )
 
 func (e *Edge) openArm(ctx context.Context) error {
@@ -205,20 +203,14 @@ func (e *Edge) openLeader(ctx context.Context) error {
 	return nil
 }
 
-// measureLeader returns the interval at which the leader is read. It uses the fastest of
-// measureTries measurements, since other programs may slow one down.
+// measureLeader returns the interval at which the leader is read.
 func measureLeader(arm *servo.Arm) (every time.Duration, err error) {
-	var all servo.Measurement
-	for range measureTries {
-		m, err := arm.Measure(measuredCycles)
-		if err != nil {
-			return 0, fmt.Errorf("the leader: %w", exit.With(exit.Absent, err))
-		}
-		all.Add(m)
-		every, err = leader.Interval(all.P99)
-		if all.Clean > 0 && err == nil && every == leader.ReadEvery && arm.CheckLosses(all) == nil {
-			return every, nil
-		}
+	all, err := drive.MeasureUntil(arm, func(all servo.Measurement) bool {
+		every, err := leader.Interval(all.P99)
+		return all.Clean > 0 && err == nil && every == leader.ReadEvery && arm.CheckLosses(all) == nil
+	})
+	if err != nil {
+		return 0, fmt.Errorf("the leader: %w", err)
 	}
 	if err := arm.CheckLosses(all); err != nil {
 		return 0, fmt.Errorf("the leader: %w", exit.With(exit.Absent, err))

@@ -183,7 +183,6 @@ func (e *Edge) build(context.Context) error {
 		return err
 	}
 	e.onCloseUnlessStuck(func() { waker.Close() })
-	e.arm.SetPeriod(period)
 	arm := e.newFollower(events)
 	e.drive = e.newDrive(arm)
 	e.link.Out.Prepare(e.contract.Horizon, settings.DOF, e.contract.Steps)

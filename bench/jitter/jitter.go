@@ -56,7 +56,7 @@ func (c *Config) check() error {
 	return nil
 }
 
-// Count is what a program's ticks were: in a slice, or in several.
+// Count counts a program's ticks, of one slice or of several.
 type Count struct {
 	Ticks        uint64          `json:"ticks"`                   // ticks that ran
 	Seconds      float64         `json:"seconds"`                 // s, their time

@@ -197,7 +197,6 @@ func (s *session) simWorld() *sim.Live {
 // prepare allocates the memory of the tick.
 func (s *session) prepare() {
 	c, bus := &s.cfg, s.arms[0]
-	bus.SetPeriod(s.period)
 	s.events = event.NewQueue(eventSlots)
 	s.arm = follow.New(bus, follow.Config{
 		Period: s.period,

@@ -11,7 +11,7 @@ import (
 
 const (
 	measuredCycles = 100
-	measureTries   = 3   // tries; the fastest cycle is taken, since other programs may slow a try down
+	measureTries   = 3
 	busShare       = 0.6 // share of the period that the slowest cycles may take
 
 	lossyRetries = 3 // repeated measurements of a bus that loses too many replies
@@ -31,6 +31,21 @@ type BusCheck struct {
 	Rest func(context.Context, time.Duration) error
 }
 
+// MeasureUntil measures an arm's bus until fits accepts the sum of the measurements, at most
+// measureTries times: other programs may slow one down.
+func MeasureUntil(arm *servo.Arm, fits func(servo.Measurement) bool) (all servo.Measurement, err error) {
+	for range measureTries {
+		m, err := arm.Measure(measuredCycles)
+		if err != nil {
+			return all, exit.With(exit.Absent, err)
+		}
+		if all.Add(m); fits(all) {
+			break
+		}
+	}
+	return all, nil
+}
+
 // Measure measures the bus of an arm.
 func (c *BusCheck) Measure(ctx context.Context, arm *servo.Arm) error {
 	losses := func(m servo.Measurement) error {
@@ -40,19 +55,14 @@ func (c *BusCheck) Measure(ctx context.Context, arm *servo.Arm) error {
 		return arm.CheckLosses(m)
 	}
 	limit := time.Duration(busShare * float64(c.Period))
-	var all servo.Measurement
-	for range measureTries {
-		m, err := arm.Measure(measuredCycles)
-		if ctx.Err() != nil {
-			return ctx.Err()
-		}
-		if err != nil {
-			return exit.With(exit.Absent, err)
-		}
-		all.Add(m)
-		if all.Clean > 0 && all.P99 <= limit && losses(all) == nil {
-			break
-		}
+	all, err := MeasureUntil(arm, func(all servo.Measurement) bool {
+		return ctx.Err() != nil || all.Clean > 0 && all.P99 <= limit && losses(all) == nil
+	})
+	if ctx.Err() != nil {
+		return ctx.Err()
+	}
+	if err != nil {
+		return err
 	}
 	for again := 0; again < lossyRetries && !c.Simulated && losses(all) != nil; again++ {
 		// A motor that is silent for a moment looks like a bad cable.
