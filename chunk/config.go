@@ -85,9 +85,7 @@ type Config struct {
 
 	Threshold  float64 // async: ask when at most this share of a chunk is left; 0: 0.5
 	Similarity float64 // async: distance of the states below which an observation is not new; 0: 1, negative: off
-	// async, v1: the action of a step that is predicted twice; weighted_average (default),
-	// latest_only, average, conservative
-	Aggregate string
+	Aggregate  string  // async, v1: the action of a step that is predicted twice, see Aggregates
 
 	RequestTimeout time.Duration // Compat: how long rtc, append and sync wait; 0: 5 s
 }
@@ -183,7 +181,7 @@ func (c *Config) fill() error {
 	case math.IsNaN(c.Similarity) || math.IsInf(c.Similarity, 0):
 		return fmt.Errorf("chunk: similarity is %v, want a distance in robot units", c.Similarity)
 	}
-	_, err := aggregateByName(c.Aggregate)
+	_, err := parseAggregate(c.Aggregate)
 	return err
 }
 

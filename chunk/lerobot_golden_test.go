@@ -44,20 +44,20 @@ func TestAggregateGolden(t *testing.T) {
 		Old, New, Out []float32
 	}
 	cases := sectionOf[golden](t, lerobotTraces, "aggregate")
-	if len(cases) != len(aggregates) {
-		t.Fatalf("%d functions recorded, want %d", len(cases), len(aggregates))
+	if len(cases) != len(Aggregates) {
+		t.Fatalf("%d functions recorded, want %d", len(cases), len(Aggregates))
 	}
 	for _, c := range cases {
-		f, err := aggregateByName(c.Name)
-		if err != nil || aggregates[f].name != c.Name {
-			t.Fatalf("aggregateByName(%q) = %v, %v", c.Name, f, err)
+		f, err := parseAggregate(c.Name)
+		if err != nil {
+			t.Fatal(err)
 		}
-		if f.blend(c.Old, c.New); !slices.Equal(c.Old, c.Out) {
+		if blendRow(c.Old, c.New, f.old, f.new); !slices.Equal(c.Old, c.Out) {
 			t.Errorf("%s = %v, want %v", c.Name, c.Old, c.Out)
 		}
 	}
-	if _, err := aggregateByName("median"); err == nil {
-		t.Error("aggregateByName(median) = nil, want an error")
+	if _, err := parseAggregate("median"); err == nil {
+		t.Error("parseAggregate(median) = nil, want an error")
 	}
 }
 

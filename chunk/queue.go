@@ -1,10 +1,6 @@
 package chunk
 
 import (
-	"cmp"
-	"fmt"
-	"slices"
-	"strings"
 	"time"
 
 	"github.com/edge-rt/edge-rt/rt"
@@ -29,6 +25,7 @@ type actionQueue struct {
 type queued struct {
 	source   rt.Instant
 	prov     Provenance
+	weight   float32 // of its predictions so far, for temporal weights
 	hasModel bool
 }
 
@@ -109,7 +106,7 @@ func (q *actionQueue) append(c *Chunk) bool {
 // queue had an action for. A blended action is as old as the older of the two.
 //
 //rt:noalloc
-func (q *actionQueue) blend(c *Chunk, skip int, f aggregate) {
+func (q *actionQueue) blend(c *Chunk, skip int, f *aggregate) {
 	skip = max(0, min(skip, c.Rows))
 	q.compact()
 	held := q.end
@@ -118,17 +115,19 @@ func (q *actionQueue) blend(c *Chunk, skip int, f aggregate) {
 		row := skip + i
 		if i >= held {
 			q.store(i, c, row, skip)
+			q.rows[i].weight = f.weight(row)
 			continue
 		}
-		f.blend(q.robot[i*q.dof:(i+1)*q.dof], c.Robot[row*q.dof:(row+1)*q.dof])
+		old, fresh, sum := f.shares(q.rows[i].weight, row)
+		blendRow(q.robot[i*q.dof:(i+1)*q.dof], c.Robot[row*q.dof:(row+1)*q.dof], old, fresh)
 		older := min(q.rows[i].source, c.source)
 		hasModel := q.rows[i].hasModel && len(c.Model) != 0
 		if hasModel {
-			f.blend(q.model[i*q.dof:(i+1)*q.dof], c.Model[row*q.dof:(row+1)*q.dof])
+			blendRow(q.model[i*q.dof:(i+1)*q.dof], c.Model[row*q.dof:(row+1)*q.dof], old, fresh)
 		}
 		q.describe(i, c, row, skip)
-		q.rows[i].hasModel = hasModel
-		if f != latestOnly {
+		q.rows[i].hasModel, q.rows[i].weight = hasModel, sum
+		if old != 0 {
 			q.rows[i].source = older
 		}
 	}
@@ -156,6 +155,7 @@ func (q *actionQueue) describe(i int, c *Chunk, row, delay int) {
 	r := &q.rows[i]
 	r.source = c.source
 	r.prov = c.Prov
+	r.weight = 0
 	r.hasModel = len(c.Model) != 0
 	r.prov.Index, r.prov.Delay = int32(row), int32(delay)
 }
@@ -183,45 +183,4 @@ func (q *actionQueue) copyLeft(robot, model []float32, rows int) (copied, known 
 		known++
 	}
 	return rows, known
-}
-
-// aggregate is the rule for a step that the queue and a new chunk both predict: one of aggregates.
-//
-// Source: lerobot async_inference/configs.py.
-type aggregate uint8
-
-const latestOnly aggregate = 1
-
-// Aggregates lists the values of Config.Aggregate, the default first.
-var Aggregates = func() (names []string) {
-	for _, a := range aggregates {
-		names = append(names, a.name)
-	}
-	return names
-}()
-
-var aggregates = [...]struct {
-	name     string
-	old, new float32
-}{{"weighted_average", 0.3, 0.7}, {"latest_only", 0, 1}, {"average", 0.5, 0.5}, {"conservative", 0.7, 0.3}}
-
-// aggregateByName returns the rule called name; the empty name is the default.
-func aggregateByName(name string) (aggregate, error) {
-	if i := slices.Index(Aggregates, cmp.Or(name, Aggregates[0])); i >= 0 {
-		return aggregate(i), nil
-	}
-	return 0, fmt.Errorf("chunk: no aggregate function %q, want %s", name, strings.Join(Aggregates, ", "))
-}
-
-//rt:noalloc
-func (a aggregate) blend(old, fresh []float32) {
-	w := &aggregates[a]
-	if a == latestOnly { // 0 * old could keep the sign of a zero
-		copy(old, fresh)
-		return
-	}
-	for j, v := range fresh {
-		// The conversions keep arm64 from fusing the products into the sum.
-		old[j] = float32(w.old*old[j]) + float32(w.new*v)
-	}
 }

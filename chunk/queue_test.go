@@ -51,7 +51,10 @@ func TestActionQueueEqualsOracle(t *testing.T) {
 				1)
 			c.source = rt.Instant(rapid.IntRange(0, 1000).Draw(t, "source"))
 			k := rapid.IntRange(-1, horizon+1).Draw(t, "skip")
-			f := aggregate(rapid.IntRange(0, len(aggregates)-1).Draw(t, "f"))
+			f, err := parseAggregate(rapid.SampledFrom(append(Aggregates, "weighted:0.25")).Draw(t, "f"))
+			if err != nil {
+				t.Fatal(err)
+			}
 			switch rapid.SampledFrom([]string{"get", "get", "get", "replace", "append", "blend", "clear"}).Draw(t,
 				"op") {
 			case "get":
@@ -116,12 +119,11 @@ func cut(c *Chunk, k int) (p plain) {
 }
 
 // blend is the aggregation written out: new rows, mixed where both have one.
-func (o plain) blend(p plain, f aggregate) plain {
-	w := [][2]float32{{0.3, 0.7}, {0, 1}, {0.5, 0.5}, {0.7, 0.3}}[f]
+func (o plain) blend(p plain, f *aggregate) plain {
 	for i := range min(len(o.robot), len(p.robot)) {
-		p.robot[i] = float32(w[0]*o.robot[i]) + float32(w[1]*p.robot[i])
-		p.model[i] = float32(w[0]*o.model[i]) + float32(w[1]*p.model[i])
-		if f != latestOnly {
+		p.robot[i] = float32(f.old*o.robot[i]) + float32(f.new*p.robot[i])
+		p.model[i] = float32(f.old*o.model[i]) + float32(f.new*p.model[i])
+		if f.old != 0 {
 			p.source[i] = min(p.source[i], o.source[i])
 		}
 	}
@@ -130,8 +132,51 @@ func (o plain) blend(p plain, f aggregate) plain {
 
 func TestBlendOfZeroKeepsItsSign(t *testing.T) {
 	old := []float32{5}
-	latestOnly.blend(old, []float32{float32(math.Copysign(0, -1))})
+	blendRow(old, []float32{float32(math.Copysign(0, -1))}, 0, 1)
 	if !math.Signbit(float64(old[0])) {
 		t.Error("latest_only made 0 of -0")
+	}
+}
+
+// Goal: with temporal weights a step has the weighted mean of all its predictions, where row i of a
+// chunk weighs exp(-decay*i).
+func TestTemporalWeights(t *testing.T) {
+	const decay, rows = 0.5, 4
+	f, err := parseAggregate("temporal:0.5")
+	if err != nil {
+		t.Fatal(err)
+	}
+	q := newActionQueue(3*rows, 1)
+	var sum, weights [2 * rows]float64 // by step
+	for step := range rows {           // chunk k predicts the steps from k on
+		c := rowsFrom(rows, 1, float32(10*step*step), 1)
+		for row := range rows {
+			w := math.Exp(-decay * float64(row))
+			sum[step+row] += w * float64(c.Robot[row])
+			weights[step+row] += w
+		}
+		q.blend(c, 0, f)
+		if got, want := q.get()[0], sum[step]/weights[step]; math.Abs(float64(got)-want) > 1e-5*want {
+			t.Errorf("step %d is %v, want %v", step, got, want)
+		}
+	}
+}
+
+func TestAggregatesByName(t *testing.T) {
+	for _, text := range []string{"", "weighted:0", "weighted:1", "weighted:0.3", "temporal:0.01", "temporal:10"} {
+		if err := CheckAggregate(text); err != nil {
+			t.Error(err)
+		}
+	}
+	for _, text := range []string{"median", "weighted", "weighted:", "weighted:1.1", "weighted:-0.1", "weighted:NaN",
+		"temporal:0", "temporal:-1", "temporal:11", "temporal:NaN", "temporal:x"} {
+		if CheckAggregate(text) == nil {
+			t.Errorf("%q is accepted", text)
+		}
+	}
+	named, _ := parseAggregate("weighted_average")
+	shared, _ := parseAggregate("weighted:0.3")
+	if *named != *shared {
+		t.Errorf("weighted_average is %v, weighted:0.3 %v", *named, *shared)
 	}
 }

@@ -13,7 +13,7 @@ type queueBase struct {
 	queue     *actionQueue
 	requests  requests
 	latency   estimator
-	aggregate aggregate
+	aggregate *aggregate
 
 	key     int64  // newest request
 	n       int64  // action step that ran last
@@ -27,7 +27,7 @@ type queueBase struct {
 // newQueueBase makes room for Buffer, or a chunk, and in addition the longest answer, so that no
 // requested answer is refused. maxBuffer bounds it.
 func newQueueBase(c Config, e estimator) (queueBase, error) {
-	f, err := aggregateByName(c.Aggregate)
+	f, err := parseAggregate(c.Aggregate)
 	rows := max(c.ticks(c.Buffer), c.Horizon) + c.Horizon
 	return queueBase{
 		c:         c,

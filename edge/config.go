@@ -100,6 +100,9 @@ type Config struct {
 	// MaxActionAge
 	Fallback string
 
+	ActionsPerChunk int // actions that are used of a chunk; 0: all
+	MaxEmptyCycles  int // ticks in a row without an action until a warning; 0: no warning
+
 	MaxActionAge            time.Duration
 	DegradedAfter           time.Duration
 	RequestTimeout          time.Duration
@@ -271,7 +274,7 @@ func (c *Config) CheckSchedule() error {
 	}
 	// without a rate: one to which no cutoff is too high or too low
 	fps := min(cmp.Or(c.FPS, 4*c.Stages.Cutoff, uplink.MaxFPS), uplink.MaxFPS)
-	s.Horizon = uplink.MaxHorizon
+	s.Horizon = cmp.Or(c.ActionsPerChunk, uplink.MaxHorizon)
 	s.DOF = 1
 	s.FPS = fps // placeholders: the server's and the robot's sizes are not known yet
 	if _, err := chunk.New(s); err != nil {
@@ -297,6 +300,7 @@ func (c *Config) CheckSchedule() error {
 		{"--buffer-time", s.Buffer != 0, []string{"rtc", "append", "v1"}},
 		{"--chunk-size-threshold", s.Threshold != 0, []string{"async"}},
 		{"--similarity", s.Similarity != 0, []string{"async"}},
+		{"--execution-horizon", s.PrefixEnd != 0, []string{"drtc", "rtc"}},
 		{"--aggregate-fn-name", s.Aggregate != "", []string{"async", "v1"}},
 	} {
 		if f.given && !slices.Contains(f.with, s.Schedule) {

@@ -75,6 +75,8 @@ type controlConfig struct {
 	in            *uplink.Inbox
 	missing       *atomic.Int32 // cameras without a first picture
 	stats         *tickStats
+	maxEmpty      int  // ticks in a row without an action until a warning; 0: no warning
+	actions       int  // rows of a chunk that are used; 0: all
 	returns       bool // between two episodes the arm moves back to its arming pose
 	repeats       bool // --fallback repeat_last
 }
@@ -96,6 +98,7 @@ type runState struct {
 	alive        rt.Instant  // instant of the server's last answer while a chunk was due
 	lacks        event.Lacks // since the later of lastMerge and alive
 	gaveUp       event.Lacks // lacks at the end of maxOffline
+	empty        int         // ticks in a row without an action
 	firstRequest rt.Instant  // first request since the last answer; 0: no request is open
 	resets       uint32      // operatorRequests.resets that were carried out
 }
@@ -296,9 +299,13 @@ func (c *control) actPolicy(now rt.Instant) {
 		c.stats.starved.Add(1)
 		c.recordStarved()
 		c.change(now, causeStarved)
+		if c.run.empty++; c.run.empty == c.maxEmpty && c.run.state != stateConnecting {
+			c.events.Emit(now, event.Empty, int64(c.run.empty), int64(c.run.lacks.Longest()))
+		}
 		c.repeatLast(now)
 		return
 	}
+	c.run.empty = 0
 	copy(c.last.row, action.Row)
 	c.last.from = c.source
 	c.arm.Drive(now, action.Row)
@@ -391,13 +398,17 @@ func (c *control) merge(now rt.Instant) {
 		c.dropAnswer(a, key, uplink.DropEpisode, chunk.Result{})
 		return
 	}
-	robot := a.Body.ChunkRobot
+	robot, model := a.Body.ChunkRobot, a.Body.ChunkModel.Data
+	if c.actions > 0 && robot.Rows > c.actions {
+		robot.Rows, robot.Data = c.actions, robot.Data[:c.actions*robot.Cols]
+		model = model[:min(len(model), len(robot.Data))]
+	}
 	c.merged = chunk.Chunk{
 		Key:   key,
 		Rows:  robot.Rows,
 		DOF:   robot.Cols,
 		Robot: robot.Data,
-		Model: a.Body.ChunkModel.Data,
+		Model: model,
 		Prov:  chunk.Provenance{Seq: uint64(key), Epoch: a.Epoch, Episode: a.Episode},
 	}
 	res := c.core.Schedule.OnChunk(c.clock.Now(), &c.merged)

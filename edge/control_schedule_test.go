@@ -11,6 +11,7 @@ import (
 
 	"github.com/edge-rt/edge-rt/chunk"
 	"github.com/edge-rt/edge-rt/chunk/smoothing"
+	"github.com/edge-rt/edge-rt/edge/event"
 	"github.com/edge-rt/edge-rt/edge/uplink"
 	"github.com/edge-rt/edge-rt/record"
 	"github.com/edge-rt/edge-rt/rt"
@@ -267,5 +268,35 @@ func TestRareRequestsAreNotDegraded(t *testing.T) {
 	}
 	if degraded || r.stats.chunks.Load() < 5 {
 		t.Errorf("degraded %v with %d chunks, want never", degraded, r.stats.chunks.Load())
+	}
+}
+
+// Goal: with a limit only the first actions of a chunk are used, also of the model's rows, and the
+// chunk still counts as well formed.
+func TestOnlyTheFirstActionsOfAChunkAreUsed(t *testing.T) {
+	r := newRig(t)
+	r.actions = testHorizon / 2
+	r.answer(r.request(), 10)
+	r.step(1)
+	if size, n := r.core.Schedule.View().Size, r.stats.chunks.Load(); size != testHorizon/2 || n != 1 {
+		t.Errorf("%d actions of %d chunks, want %d of 1; dropped: %v", size, n, testHorizon/2, r.drops())
+	}
+}
+
+// Goal: a row of ticks without an action is reported once, with the cause; the next row is again.
+func TestARowOfEmptyTicksIsReported(t *testing.T) {
+	r := newRig(t)
+	r.maxEmpty = 10
+	r.serve(40, 3, 10)
+	for range 2 {
+		r.step(testHorizon + 9) // nothing answers
+		early := r.run.empty < 10 && len(r.told(event.Empty)) > 0
+		r.step(testHorizon)
+		want := []event.Event{{Code: event.Empty, A: 10, B: int64(event.LackAnswers)}}
+		if got := r.told(event.Empty); early || !slices.Equal(got, want) {
+			t.Fatalf("%+v, want %+v", got, want)
+		}
+		r.core.Schedule.RequestNow()
+		r.serve(40, 3, 10)
 	}
 }

@@ -137,6 +137,7 @@ func (e *Edge) linkConfig() uplink.Config {
 			MaxOffline:     c.MaxOffline,
 			Given:          c.Given,
 		},
+		ActionsPerChunk:         c.ActionsPerChunk,
 		ReconnectInitialBackoff: c.ReconnectInitialBackoff,
 		ReconnectMaxBackoff:     c.ReconnectMaxBackoff,
 		Clock:                   e.clock,
@@ -169,7 +170,7 @@ func (e *Edge) build(context.Context) error {
 	settings.Horizon = e.contract.Horizon
 	settings.DOF = len(e.robot.Motors)
 	settings.FPS = e.cfg.FPS
-	settings.PrefixEnd, settings.RequestTimeout = e.contract.PrefixEnd, e.cfg.RequestTimeout
+	settings.PrefixEnd, settings.RequestTimeout = e.prefixEnd(), e.cfg.RequestTimeout
 	schedule, err := chunk.New(settings)
 	if err != nil {
 		return exit.With(exit.Usage, err)
@@ -202,6 +203,8 @@ func (e *Edge) build(context.Context) error {
 		in:            e.link.In,
 		missing:       &e.missing,
 		stats:         newTickStats(),
+		maxEmpty:      e.cfg.MaxEmptyCycles,
+		actions:       e.cfg.ActionsPerChunk,
 	}, follow.Core{Schedule: schedule, Stages: stages, MaxAge: e.cfg.MaxActionAge})
 	e.control.repeats = e.cfg.Fallback == fallbackRepeat
 	e.control.returns = e.cfg.Episodes.Strategy == episode.Episodic
@@ -225,6 +228,16 @@ func (e *Edge) build(context.Context) error {
 		return err
 	}
 	return e.showPage()
+}
+
+// prefixEnd returns the row at which the conditioning of a chunk ends: the policy's or that of
+// --execution-horizon, whichever is sooner; 0: no limit.
+func (e *Edge) prefixEnd() int {
+	own, asked := e.contract.PrefixEnd, e.cfg.Schedule.PrefixEnd
+	if own == 0 || asked == 0 {
+		return max(own, asked)
+	}
+	return min(own, asked)
 }
 
 func (e *Edge) newDrive(arm *follow.Follower) *drive.Run {

@@ -29,7 +29,10 @@ type scheduleFlags struct {
 	BufferTime         *time.Duration `range:">0s..1m;more than the round trip takes, such as 500ms" help:"rtc, append, v1: ask when the actions left last no longer; default 500ms. It must exceed the round trip." placeholder:"TIME"`
 	ChunkSizeThreshold *float64       `range:"0..1;the share of a chunk that is left" help:"async: ask when at most this share of a chunk is left; default 0.5." placeholder:"SHARE"`
 	Similarity         *float64       `range:"0..;a distance in robot units, 0 lets all observations leave" help:"async: an observation whose joints moved less (Euclidean, robot units) is not sent; default 1, 0: all leave." placeholder:"UNITS"`
-	AggregateFnName    *string        `help:"async, v1: what becomes of a step that is predicted twice: weighted_average (default; 0.3 old + 0.7 new), latest_only, average, conservative." placeholder:"NAME"`
+	AggregateFnName    *string        `aliases:"aggregate" help:"async, v1: the action of a step that two chunks predict: weighted_average (default; 0.3 old + 0.7 new), latest_only, average, conservative, weighted:SHARE (share of the old, 0 to 1), temporal:DECAY (row i of a chunk weighs exp(-DECAY*i))." placeholder:"RULE"`
+	ActionsPerChunk    *int           `range:"2..1024;actions of a chunk" help:"Actions that are used of each chunk, from its first; default: all." placeholder:"N"`
+	ExecutionHorizon   *int           `range:"1..1024;actions of a chunk" help:"rtc, drtc: row of a chunk from which its actions are not conditioned on those that run meanwhile; default: the policy's." placeholder:"N"`
+	MaxEmptyCycles     int            `range:"0..100000;ticks, 0 never warns" default:"10" help:"Warn, with the cause, after so many ticks in a row without an action; 0: never." placeholder:"N"`
 
 	FilterCutoff            float64  `range:"0..;Hz, 0 is no filter" placeholder:"HZ" help:"Low-pass filter of each joint, Butterworth, in Hz; 0: none. 3 at 60 actions per second is smooth and lags 0.1 s."`
 	FilterOrder             *int     `range:"1..4;without a filter, leave --filter-cutoff out" placeholder:"N" help:"Order of the filter, 1 to 4; default 2."`
@@ -67,11 +70,13 @@ func (f *scheduleFlags) apply(cfg *edge.Config) (err error) {
 		return exit.Errorf(exit.Usage, "--cooldown is %q, want %s", *f.Cooldown, strings.Join(chunk.Cooldowns, ", "))
 	}
 	s.Cooldown = program.ValueOr(f.Cooldown, "")
-	if f.AggregateFnName != nil && !slices.Contains(chunk.Aggregates, *f.AggregateFnName) {
-		return exit.Errorf(exit.Usage, "--aggregate-fn-name is %q, want %s", *f.AggregateFnName,
-			strings.Join(chunk.Aggregates, ", "))
-	}
 	s.Aggregate = program.ValueOr(f.AggregateFnName, "")
+	if err := chunk.CheckAggregate(s.Aggregate); err != nil {
+		return exit.Errorf(exit.Usage, "--aggregate-fn-name: %w", err)
+	}
+	cfg.ActionsPerChunk = program.ValueOr(f.ActionsPerChunk, 0)
+	s.PrefixEnd = program.ValueOr(f.ExecutionHorizon, 0)
+	cfg.MaxEmptyCycles = f.MaxEmptyCycles
 	if f.Epsilon != nil && f.Compat && f.Schedule != "drtc" && slices.Contains(chunk.Schedules, f.Schedule) {
 		return exit.Errorf(exit.Usage, "--epsilon has no meaning for --schedule %s --compat, which waits for "+
 			"--request-timeout or not at all", f.Schedule)

@@ -63,6 +63,7 @@ const (
 	// waiting for other robots
 	SlowPolicy
 	ArmHeld // no joint is driven, since the motors complain. A: joints; B: Complaint of a motor
+	Empty   // ticks in a row had no action. A: their number; B: Lack
 	numCodes
 )
 
@@ -217,6 +218,7 @@ var codes = [numCodes]struct{ kind, message string }{
 	FirstRun:       {"joint", "this bundle runs on this arm for the first time: it starts slowly"},
 	FirstRunOver:   {"joint", "the slow start of this bundle's first run is over"},
 	SlowPolicy:     {"server", "the policy is slow"},
+	Empty:          {"tick", "ticks in a row had no action: the arm holds"},
 	ArmHeld:        {"joint", "every joint keeps its goal because the motors complain: nothing moves"},
 }
 

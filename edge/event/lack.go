@@ -1,6 +1,7 @@
 package event
 
 import (
+	"strconv"
 	"time"
 
 	"github.com/edge-rt/edge-rt/rt"
@@ -19,6 +20,17 @@ const (
 	LackAnswers              // a session was open, and no usable chunk arrived
 	numLacks
 )
+
+var lackTexts = [numLacks]string{"the actions ran out between two chunks", "joints do not answer",
+	"a camera gives no picture", "there is no session", "no usable chunk arrives"}
+
+// String returns the reason as a clause of a log line.
+func (k Lack) String() string {
+	if k < 0 || k >= numLacks {
+		return "lack " + strconv.FormatInt(int64(k), 10)
+	}
+	return lackTexts[k]
+}
 
 const (
 	maxJoints = 32          // one bit each

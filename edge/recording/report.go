@@ -90,6 +90,8 @@ func (r *Reporter) Report(ev event.Event) {
 		a.joints(r, ev.A)
 		a.add(slog.Int64("hottest_celsius", ev.B>>16), slog.Float64("lowest_volts", float64(ev.B&0xFFFF)/10))
 	case event.LeaderSilent:
+	case event.Empty:
+		a.add(slog.Int64("ticks", ev.A), slog.String("why", event.Lack(ev.B).String()))
 	case event.LeaderHeld, event.LeaderLeads:
 		a.add(r.joint(ev.A))
 		if ev.Code == event.LeaderHeld {

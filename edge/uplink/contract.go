@@ -26,7 +26,7 @@ type Contract struct {
 	Revision  string
 	SHA256    string
 	FPS       float64 // actions per second of the run
-	Horizon   int
+	Horizon   int     // actions that are used of a chunk
 	PrefixEnd int
 	Shapes    []wire.CameraShape // the policy's pictures, if the server sends their sizes
 	Steps     int                // observations that the policy looks at together
@@ -58,6 +58,9 @@ func (l *Link) checkContract(prefix string, ack *wire.SessionAck) (Contract, err
 	if ack.ChunkSize < 2 || ack.ChunkSize > MaxHorizon {
 		return t, exit.Errorf(exit.Config, "%s announces chunk_size %d, want 2 to %d", prefix, ack.ChunkSize,
 			MaxHorizon)
+	}
+	if l.ActionsPerChunk > 0 {
+		t.Horizon = min(t.Horizon, l.ActionsPerChunk)
 	}
 	if len(ack.ActionNames) == 0 {
 		log.Warn("the server does not name its action columns: their order cannot be checked, make sure it is this "+

@@ -77,7 +77,9 @@ type Config struct {
 	FPS         float64      // actions per second; 0: the policy's rate, known from the first session on
 	OtherFPS    bool         // the policy's rate may differ from FPS
 	Schedule    chunk.Config // without sizes and rate
-	JPEGQuality int          // 0: raw pictures, for cameras without a quality of their own
+
+	ActionsPerChunk int // actions that are used of a chunk; 0: all
+	JPEGQuality     int // 0: raw pictures, for cameras without a quality of their own
 
 	Connect                 []string // endpoints of the server or router, for messages
 	Limits                           // of the run
