@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/edge-rt/edge-rt/internal/exit"
+	"github.com/edge-rt/edge-rt/internal/plain"
 	"github.com/edge-rt/edge-rt/policy"
 	"github.com/edge-rt/edge-rt/rt"
 	"github.com/edge-rt/edge-rt/server/acl"
@@ -69,6 +70,8 @@ type Report struct {
 	Inferences int `json:"inferences"`
 	// bytes, of all inputs, outputs and tensors between two graphs, in the host's memory
 	TensorBytes int64 `json:"tensor_bytes"`
+
+	Manifest []manifest.Setting `json:"manifest"` // every key in effect
 }
 
 // Examine loads all parts that Run would load, golden sets included, and reports on them without
@@ -132,7 +135,7 @@ func Examine(cfg manifest.Config, show func(text string)) (report Report, err er
 	report.Device, report.Instead = placement.Device.String(), placement.Why()
 	report.TensorBytes = model.TensorBytes()
 	report.Unlisted, report.UnlistedAll = b.Unlisted()
-	report.Warnings = warnings
+	report.Warnings, report.Manifest = warnings, cfg.Settings()
 	report.InferenceMs, report.Inferences, err = medianMs(model, rt.KernelClock(), going.report)
 	return report, err
 }
@@ -221,13 +224,24 @@ func (r *Report) Print(w io.Writer) error {
   inference  %.2f ms (median of %d) on %s, ONNX Runtime %s%s
              %s
   tensors    %s
-%s`, r.Prefix, r.Model, r.Revision, r.PolicyType, r.FPS, r.ChunkSize, r.Bundle, r.SHA256, r.simulationText(),
+%s%s`, r.Prefix, r.Model, r.Revision, r.PolicyType, r.FPS, r.ChunkSize, r.Bundle, r.SHA256, r.simulationText(),
 		r.unlistedText(),
 		strings.Join(r.ActionNames, ", "), strings.Join(r.StateNames, ", "), listText(r.Cameras), r.RTC, r.RTCMaxDelay,
 		r.PrefixEnd, cmp.Or(r.Tokenizer, "not read"),
 		r.sessionsText(), r.Mode, listText(r.Listen), listText(r.Connect), cmp.Or(r.Health, "off"), r.InferenceMs,
-		r.Inferences, r.deviceText(), r.Runtime, r.slowText(), r.Library, r.tensorText(), r.warningText())
+		r.Inferences, r.deviceText(), r.Runtime, r.slowText(), r.Library, r.tensorText(), r.warningText(),
+		r.manifestText())
 	return err
+}
+
+// manifestText lists the settings in effect with their origins.
+func (r *Report) manifestText() string {
+	var text strings.Builder
+	text.WriteString("manifest in effect:\n")
+	for _, s := range r.Manifest {
+		fmt.Fprintf(&text, "  %-34s %-24s %s\n", s.Key, plain.Text(fmt.Sprint(s.Value)), s.From)
+	}
+	return text.String()
 }
 
 // simulationText notes that robots with a real arm refuse the bundle; empty where they do not.

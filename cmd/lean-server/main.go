@@ -43,7 +43,8 @@ Examples:
   lean-server --manifest testdata/demo/server.yaml                         the demo policy, on this machine only
   lean-server --manifest server.yaml --listen tcp/0.0.0.0:7447             for robots on the network, without a router
   lean-server --manifest server.yaml --connect tls/router:7447             at a Zenoh router, certificates in the manifest
-  lean-server check --manifest server.yaml                                 load everything, report the service
+  lean-server --manifest server.yaml --model.device cuda                   any key of the manifest, by its path
+  lean-server check --manifest server.yaml                                 load everything, report the service and each setting
   lean-server --manifest server.yaml --audit - | jq .service_ms            one line for each request
   lean-server replay captures --manifest server.yaml                       answer captured requests again, compare
   lean-server plan --manifest server.yaml --round-trip 5ms,60ms            how many robots this machine feeds
@@ -71,6 +72,7 @@ Flags:
   --manifest FILE       settings of the service; examples/server.yaml is a commented one
   --listen ENDPOINT     to listen on, such as tcp/0.0.0.0:7447, instead of the manifest's
   --connect ENDPOINT    routers to dial, instead of the manifest's
+  --KEY VALUE           any key of the manifest by its path, such as model.device
   --health-port PORT    a page, /readyz and /metrics over HTTP; 0: off
   --ort PATH            ONNX Runtime's library, where the search does not find it
   --audit FILE          a JSON line for each request; --json FILE, the summary
@@ -110,6 +112,8 @@ type flags struct {
 	Audit      string   `help:"Write one JSON line for each request to this file, - for standard output; default: no audit." placeholder:"FILE"`
 	JSON       string   `name:"json" help:"Write the summary as JSON to this file, - for standard output." placeholder:"FILE"`
 	Quiet      bool     `help:"No log, only the summary and errors."`
+
+	overrides []manifest.Override
 }
 
 // version is set by the Makefile.
@@ -137,6 +141,10 @@ func run(args []string, stdout io.Writer) exit.Code {
 	if err := loadEnvironment(args, os.Stderr); err != nil {
 		return report(os.Stderr, err)
 	}
+	args, overrides, err := manifest.Overrides(args, func(flag string) bool { return flag == "health-port" })
+	if err != nil {
+		return report(os.Stderr, exit.With(exit.Usage, err))
+	}
 	ctx, code, done := p.Parse(&c, args)
 	if done {
 		return code
@@ -147,6 +155,7 @@ func run(args []string, stdout io.Writer) exit.Code {
 		fmt.Fprintln(stdout, versionLine())
 		return exit.Clean
 	}
+	c.overrides = overrides
 	command, _, _ := strings.Cut(ctx.Command(), " ") // without its arguments
 	if command != "serve" {
 		c.Audit = "" // it comes from a variable or --config: without serving there is nothing to audit
@@ -174,7 +183,7 @@ func (f *flags) config() (manifest.Config, error) {
 		return manifest.Config{}, exit.Errorf(exit.Usage,
 			"--manifest is missing: name the YAML file of the service, such as --manifest testdata/demo/server.yaml")
 	}
-	cfg, err := manifest.Load(f.Manifest)
+	cfg, err := manifest.Load(f.Manifest, f.overrides...)
 	if err != nil {
 		return cfg, err
 	}
@@ -187,12 +196,15 @@ func (f *flags) config() (manifest.Config, error) {
 	}
 	if len(f.Listen) > 0 {
 		cfg.Zenoh.ListenEndpoints = f.Listen
+		cfg.Given("zenoh.listen_endpoints", "--listen")
 	}
 	if len(f.Connect) > 0 {
 		cfg.Zenoh.ConnectEndpoints = f.Connect
+		cfg.Given("zenoh.connect_endpoints", "--connect")
 	}
 	if f.HealthPort != nil {
 		cfg.HealthPort = *f.HealthPort
+		cfg.Given("health_port", "--health-port")
 	}
 	cfg.Runtime = f.ORT
 	cfg.Audit = f.Audit

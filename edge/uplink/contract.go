@@ -42,7 +42,7 @@ func (l *Link) checkContract(prefix string, ack *wire.SessionAck) (Contract, err
 		Model:      ack.ModelRepo,
 		Revision:   ack.ModelRevision,
 		SHA256:     ack.ModelSHA256,
-		Horizon:    ack.ChunkSize,
+		Horizon:    min(ack.ChunkSize, cmp.Or(l.ActionsPerChunk, ack.ChunkSize)),
 		PrefixEnd:  ack.RTCExecutionHorizon,
 		Shapes:     ack.CameraShapes,
 		Steps:      max(ack.Steps, 1),
@@ -58,9 +58,6 @@ func (l *Link) checkContract(prefix string, ack *wire.SessionAck) (Contract, err
 	if ack.ChunkSize < 2 || ack.ChunkSize > MaxHorizon {
 		return t, exit.Errorf(exit.Config, "%s announces chunk_size %d, want 2 to %d", prefix, ack.ChunkSize,
 			MaxHorizon)
-	}
-	if l.ActionsPerChunk > 0 {
-		t.Horizon = min(t.Horizon, l.ActionsPerChunk)
 	}
 	if len(ack.ActionNames) == 0 {
 		log.Warn("the server does not name its action columns: their order cannot be checked, make sure it is this "+

@@ -17,6 +17,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/edge-rt/edge-rt/internal/exit"
 	"github.com/edge-rt/edge-rt/internal/userfile"
 	"github.com/edge-rt/edge-rt/policy"
 	"github.com/edge-rt/edge-rt/server/queue"
@@ -74,6 +75,8 @@ type Config struct {
 	named string         // model.repo_or_path as written
 	file  string         // path of the manifest, for errors
 	lines map[string]int // key path -> line
+
+	flags map[string]string // key path -> flag that has set it
 }
 
 // ModelConfig names the policy bundle.
@@ -150,10 +153,10 @@ func Default() Config {
 	}
 }
 
-// Load reads a YAML file, adds the defaults, and makes paths relative to its folder. Unknown keys,
-// wrong types and impossible values are errors that name the file, the line, the found and the
-// expected value, and wrap ErrInvalid.
-func Load(file string) (Config, error) {
+// Load reads a YAML file, adds the defaults and the command line's overrides, and makes paths
+// relative to its folder. Unknown keys, wrong types and impossible values are errors that name the file, the line, the found and the
+// expected value, and wrap ErrInvalid; an override that is no value of its key is a wrong flag.
+func Load(file string, overrides ...Override) (Config, error) {
 	data, err := userfile.ReadYAML(file)
 	if err != nil {
 		return Config{}, fmt.Errorf("%w: %w (give the file with --manifest FILE)", ErrInvalid, err)
@@ -163,6 +166,9 @@ func Load(file string) (Config, error) {
 	if cfg.lines, err = decodeStrict(data, &cfg); err != nil {
 		return Config{}, fmt.Errorf("%w: %s:%w", ErrInvalid, file, err)
 	}
+	if err := cfg.override(overrides); err != nil {
+		return Config{}, exit.With(exit.Usage, err)
+	}
 	if err := cfg.Check(); err != nil {
 		return Config{}, err
 	}
@@ -171,15 +177,21 @@ func Load(file string) (Config, error) {
 	return cfg, nil
 }
 
-// resolve expands ~ and variables in every path, and makes it absolute, relative to the manifest's
-// folder.
+// resolve expands ~ and variables in every path. It makes those of the file absolute, relative to
+// the manifest's folder; those of flags are relative to the working directory.
 func (c *Config) resolve(folder string) {
 	tls := &c.Zenoh.TLS
-	for _, p := range []*string{
-		&c.Model.RepoOrPath, &c.Model.CacheDir, &c.Debug.CaptureDir, &tls.RootCACertificate, &tls.ConnectCertificate,
-		&tls.ConnectPrivateKey, &tls.ListenCertificate, &tls.ListenPrivateKey,
+	for key, p := range map[string]*string{
+		"model.repo_or_path":            &c.Model.RepoOrPath,
+		"model.cache_dir":               &c.Model.CacheDir,
+		"debug.capture_dir":             &c.Debug.CaptureDir,
+		"zenoh.tls.root_ca_certificate": &tls.RootCACertificate,
+		"zenoh.tls.connect_certificate": &tls.ConnectCertificate,
+		"zenoh.tls.connect_private_key": &tls.ConnectPrivateKey,
+		"zenoh.tls.listen_certificate":  &tls.ListenCertificate,
+		"zenoh.tls.listen_private_key":  &tls.ListenPrivateKey,
 	} {
-		if *p = userfile.Expand(*p); *p != "" && !filepath.IsAbs(*p) {
+		if *p = userfile.Expand(*p); *p != "" && !filepath.IsAbs(*p) && c.flags[key] == "" {
 			*p = filepath.Join(folder, *p)
 		}
 	}
@@ -296,6 +308,10 @@ func (c *Config) Errorf(key, format string, args ...any) error {
 	if c.file != "" {
 		where = c.file + ": "
 		for path := key; path != ""; path = cutLast(path) {
+			if flag := c.flags[path]; flag != "" {
+				where = flag + ": "
+				break
+			}
 			if line := c.lines[path]; line > 0 {
 				where = fmt.Sprintf("%s:%d: ", c.file, line)
 				break

@@ -1,0 +1,107 @@
+package chunk
+
+import (
+	"cmp"
+	"fmt"
+	"math"
+	"strconv"
+	"strings"
+)
+
+// aggregate is the rule for a step that the queue and a new chunk both predict: a weighted mean of
+// the two actions.
+//
+// Source: lerobot async_inference/configs.py; temporal weights are those of ACT's temporal ensemble
+// (Zhao et al. 2023), by the row of an action in its chunk.
+type aggregate struct {
+	old, new float32
+	decay    float64 // of the weight from row to row; 0: old and new are the shares
+}
+
+// Aggregates lists the names among the values of Config.Aggregate, the default first. Beside them are
+// weighted:SHARE, where SHARE (0 to 1) is the share of the older action, and temporal:DECAY, where row
+// i of a chunk weighs exp(-DECAY*i), so that predictions of nearer actions weigh more.
+var Aggregates = []string{"weighted_average", "latest_only", "average", "conservative"}
+
+var shares = []float32{0.3, 0, 0.5, 0.7} // of the older action, for Aggregates
+
+const (
+	weighted = "weighted:"
+	temporal = "temporal:"
+
+	maxDecay = 10 // row 1 then weighs 1/22000 of row 0
+)
+
+// CheckAggregate refuses a text that is no value of Config.Aggregate.
+func CheckAggregate(text string) error {
+	_, err := parseAggregate(text)
+	return err
+}
+
+// parseAggregate returns the rule that text names; the empty text is the default.
+func parseAggregate(text string) (*aggregate, error) {
+	text = cmp.Or(text, Aggregates[0])
+	for i, name := range Aggregates {
+		if text == name {
+			return &aggregate{old: shares[i], new: 1 - shares[i]}, nil
+		}
+	}
+	if share, ok := strings.CutPrefix(text, weighted); ok {
+		v, err := strconv.ParseFloat(share, 32)
+		if err == nil && v >= 0 && v <= 1 {
+			return &aggregate{old: float32(v), new: 1 - float32(v)}, nil
+		}
+		return nil, fmt.Errorf("chunk: aggregate %q, want %sSHARE with the older action's share, 0 to 1", text,
+			weighted)
+	}
+	if decay, ok := strings.CutPrefix(text, temporal); ok {
+		v, err := strconv.ParseFloat(decay, 64)
+		if err == nil && v > 0 && v <= maxDecay {
+			return &aggregate{decay: v}, nil
+		}
+		return nil, fmt.Errorf(
+			"chunk: aggregate %q, want %sDECAY with a decay for each row, more than 0 and at most %d",
+			text, temporal, maxDecay)
+	}
+	return nil, fmt.Errorf("chunk: no aggregate function %q, want %s, %sSHARE or %sDECAY", text,
+		strings.Join(Aggregates, ", "), weighted, temporal)
+}
+
+// weight returns the weight of a chunk's row; 0 when the rule ignores rows.
+//
+//rt:noalloc
+func (a *aggregate) weight(row int) float32 {
+	if a.decay == 0 {
+		return 0
+	}
+	return float32(math.Exp(-a.decay * float64(row)))
+}
+
+// shares returns the shares of the queue's action, whose predictions weigh sum, and of the row of a
+// new chunk, and the weight of both.
+//
+//rt:noalloc
+func (a *aggregate) shares(sum float32, row int) (old, fresh, both float32) {
+	if a.decay == 0 {
+		return a.old, a.new, 0
+	}
+	w := a.weight(row)
+	if both = sum + w; both == 0 { // the weights of far rows round to 0
+		return 0, 1, 0
+	}
+	return sum / both, w / both, both
+}
+
+// blendRow puts the weighted mean of two actions into old.
+//
+//rt:noalloc
+func blendRow(old, fresh []float32, share, rest float32) {
+	if share == 0 { // 0 * old could keep the sign of a zero
+		copy(old, fresh)
+		return
+	}
+	for j, v := range fresh {
+		// The conversions keep arm64 from fusing the products into the sum.
+		old[j] = float32(share*old[j]) + float32(rest*v)
+	}
+}

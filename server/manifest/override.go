@@ -1,0 +1,154 @@
+package manifest
+
+import (
+	"cmp"
+	"encoding/json"
+	"fmt"
+	"reflect"
+	"slices"
+	"strings"
+)
+
+// Override is the value of one key from the command line, which wins over the file's.
+type Override struct {
+	Key   string // path of the key, such as model.device
+	Value string // as written
+}
+
+// Overrides separates the arguments that set a key of the manifest, --model.device cuda or
+// --model.device=cuda, from the others. own reports whether the program has a flag of this name.
+// Of a key that is given twice the last value counts; a list takes commas or YAML.
+func Overrides(args []string, own func(flag string) bool) (rest []string, found []Override, err error) {
+	keys := typesByPath()
+	for i := 0; i < len(args); i++ {
+		if args[i] == "--" {
+			return append(rest, args[i:]...), found, nil
+		}
+		name, value, joined := strings.Cut(args[i], "=")
+		flag, isFlag := strings.CutPrefix(name, "--")
+		key := strings.ReplaceAll(flag, "-", "_")
+		if _, known := keys[key]; !isFlag || own(flag) || !known && !strings.Contains(flag, ".") {
+			rest = append(rest, args[i])
+			continue
+		}
+		if !joined {
+			if i++; i == len(args) {
+				return nil, nil, fmt.Errorf("%s: a value is missing, give it as %[1]s=VALUE", name)
+			}
+			value = args[i]
+		}
+		found = append(found, Override{key, value})
+	}
+	return rest, found, nil
+}
+
+// typesByPath returns the type of every key that holds a value.
+func typesByPath() map[string]reflect.Type {
+	all := map[string]reflect.Type{}
+	var collect func(t reflect.Type, prefix string)
+	collect = func(t reflect.Type, prefix string) {
+		keys, types := keysOf(t)
+		for _, key := range keys {
+			path := join(prefix, key)
+			if types[key].Kind() == reflect.Struct {
+				collect(types[key], path)
+				continue
+			}
+			all[path] = types[key]
+		}
+	}
+	collect(reflect.TypeFor[Config](), "")
+	return all
+}
+
+// override sets the keys from the command line. Their values have the checks of the file's.
+func (c *Config) override(overrides []Override) error {
+	types := typesByPath()
+	for _, o := range overrides {
+		_, err := decodeStrict([]byte(o.document(types[o.Key])), c)
+		if err != nil {
+			_, text, _ := strings.Cut(err.Error(), ": ") // without the line
+			return fmt.Errorf("--%s is %q: %s", o.Key, o.Value, text)
+		}
+		c.Given(o.Key, "--"+o.Key)
+	}
+	return nil
+}
+
+// document returns a manifest with only this key.
+func (o *Override) document(t reflect.Type) string {
+	value := o.Value
+	if t != nil {
+		value = yamlValue(o.Value, t)
+	}
+	segments := strings.Split(o.Key, ".")
+	for _, segment := range slices.Backward(segments) {
+		value = fmt.Sprintf("{%s: %s}", segment, value)
+	}
+	return value
+}
+
+// yamlValue returns the YAML form of a value from the command line.
+func yamlValue(text string, t reflect.Type) string {
+	quoted, _ := json.Marshal(text) // a string in YAML, too
+	switch {
+	case t.Kind() == reflect.String:
+		return string(quoted)
+	case t.Kind() == reflect.Slice && !strings.HasPrefix(text, "["):
+		quoted, _ = json.Marshal(strings.Split(text, ","))
+		return string(quoted)
+	case strings.ContainsAny(text, "{}\n#&*!|>%@`'\",:") && t.Kind() != reflect.Slice:
+		return string(quoted) // no number, which the check then says
+	}
+	return cmp.Or(text, `""`)
+}
+
+// Setting is the value of one key in effect.
+type Setting struct {
+	Key   string `json:"key"`   // path of the key
+	Value any    `json:"value"` // as in YAML
+	From  string `json:"from"`  // default, line N of the manifest, or the flag
+}
+
+// Settings lists every key with its value and the origin of the value, in the manifest's order.
+func (c *Config) Settings() (all []Setting) {
+	var walk func(v reflect.Value, prefix string)
+	walk = func(v reflect.Value, prefix string) {
+		for i := range v.NumField() {
+			tag := v.Type().Field(i).Tag.Get("yaml")
+			if tag == "" || tag == "-" {
+				continue
+			}
+			path := join(prefix, tag)
+			if v.Field(i).Kind() == reflect.Struct {
+				walk(v.Field(i), path)
+				continue
+			}
+			value := v.Field(i).Interface()
+			if n, ok := value.(Capacity); ok {
+				value = n.String()
+			}
+			all = append(all, Setting{path, value, c.origin(path)})
+		}
+	}
+	walk(reflect.ValueOf(*c), "")
+	return all
+}
+
+func (c *Config) origin(path string) string {
+	if flag := c.flags[path]; flag != "" {
+		return flag
+	}
+	if line := c.lines[path]; line > 0 {
+		return fmt.Sprintf("line %d", line)
+	}
+	return "default"
+}
+
+// Given notes that a flag of the command line has set a key.
+func (c *Config) Given(key, flag string) {
+	if c.flags == nil {
+		c.flags = map[string]string{}
+	}
+	c.flags[key] = flag
+}
