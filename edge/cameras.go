@@ -2,10 +2,8 @@ package edge
 
 import (
 	"context"
-	"errors"
 
 	"github.com/edge-rt/edge-rt/camera"
-	"github.com/edge-rt/edge-rt/camera/v4l2"
 	"github.com/edge-rt/edge-rt/edge/capture"
 	"github.com/edge-rt/edge-rt/edge/device"
 	"github.com/edge-rt/edge-rt/internal/exit"
@@ -34,12 +32,13 @@ func (e *Edge) openCameras(ctx context.Context) error {
 		c := &e.cfg.Cameras[i]
 		d.WantW, d.WantH = e.trainedSize(c.Name)
 		p := capture.Options{
-			Clock:   e.clock,
-			World:   e.simWorld,
-			WantW:   d.WantW,
-			WantH:   d.WantH,
-			SimFPS:  simCameraFPS,
-			Decoded: d.Quality == 0 || d.Reencode,
+			Clock:    e.clock,
+			World:    e.simWorld,
+			WantW:    d.WantW,
+			WantH:    d.WantH,
+			SimFPS:   simCameraFPS,
+			Decoded:  d.Quality == 0 || d.Reencode,
+			Canceled: func() bool { return ctx.Err() != nil },
 		}
 		source, picked := e.files[i].source, e.files[i].picked
 		if source == nil {
@@ -86,7 +85,7 @@ func (e *Edge) retryCamera(ctx context.Context, c *capture.Config, o capture.Opt
 	e.waitFor("camera " + c.Name)
 	err = e.retry(ctx, "camera "+c.Name, func() (passes bool, err error) {
 		source, picked, err = capture.Open(c, o)
-		return errors.Is(err, v4l2.ErrAbsent), err
+		return capture.MayAppear(err), err
 	})
 	return source, picked, err
 }

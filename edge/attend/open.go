@@ -38,7 +38,7 @@ func (s *session) open(ctx context.Context) (err error) {
 	if err = s.source.open(ctx); err != nil {
 		return err
 	}
-	if err = s.openCameras(); err != nil {
+	if err = s.openCameras(ctx); err != nil {
 		return err
 	}
 	s.prepare()
@@ -131,7 +131,7 @@ func (s *session) logTaken(a *device.Place) {
 
 // openCameras opens every camera. A missing camera ends the start, since a record without its
 // pictures would be useless.
-func (s *session) openCameras() error {
+func (s *session) openCameras(ctx context.Context) error {
 	if s.recording == nil && s.page == nil && len(s.cfg.Cameras) > 0 {
 		s.cfg.Log.Warn("nothing is recorded and there is no page, so the cameras stay closed")
 		return nil
@@ -142,10 +142,11 @@ func (s *session) openCameras() error {
 			return exit.Errorf(exit.Usage, "--camera %s is given twice", c.Name)
 		}
 		source, picked, err := capture.Open(&c, capture.Options{
-			Clock:   s.clock,
-			World:   s.simWorld,
-			SimFPS:  simCameraFPS,
-			Decoded: s.cfg.Encoding.Reencode,
+			Clock:    s.clock,
+			World:    s.simWorld,
+			SimFPS:   simCameraFPS,
+			Decoded:  s.cfg.Encoding.Reencode,
+			Canceled: func() bool { return ctx.Err() != nil },
 		})
 		if err != nil {
 			return err

@@ -9,6 +9,7 @@
 package capture
 
 import (
+	"cmp"
 	"fmt"
 	"regexp"
 	"strconv"
@@ -34,7 +35,8 @@ const (
 	Sim     = "sim"     // the simulated arm's world
 	Pattern = "pattern" // colour bars
 
-	simOf = Sim + ":" // followed by the path of the world of edge-rt sim-bus --scene
+	simOf  = Sim + ":" // followed by the path of the world of edge-rt sim-bus --scene
+	pipeOf = "pipe:"   // followed by the command of a program
 )
 
 // defaultMaxAge is the age from which a picture is stale.
@@ -42,8 +44,9 @@ const defaultMaxAge = 500 * time.Millisecond
 
 // Config is one --camera.
 type Config struct {
-	Name          string             // top: observation.images.top on the wire
-	Source        string             // sim, sim:SOCKET, pattern, a device, a picture or a folder of pictures
+	Name string // top: observation.images.top on the wire
+	// sim, sim:SOCKET, pattern, pipe:COMMAND, a device, a picture or a folder of pictures
+	Source        string
 	Width, Height int                // 0: the policy's size, or close to it
 	FPS           int                // 0: 60 for a simulated camera that the policy uses, else 30
 	Pixels        camera.PixelFormat // 0: the best available
@@ -75,9 +78,13 @@ func Parse(text string) (c Config, err error) {
 	bad := func(format string, args ...any) (Config, error) {
 		return Config{}, exit.Errorf(exit.Usage, "--camera %q: %s", text, fmt.Sprintf(format, args...))
 	}
-	rest, options, _ := strings.Cut(text, ",")
-	name, source, ok := strings.Cut(rest, "=")
-	if !ok || name == "" || source == "" {
+	name, source, ok := strings.Cut(text, "=")
+	cutOptions := cutFirst
+	if strings.HasPrefix(source, pipeOf) {
+		cutOptions = cutLast
+	}
+	source, options := cutOptions(source)
+	if !ok || name == "" || strings.Contains(name, ",") || source == "" {
 		return bad("want %s, such as top=sim, front=/dev/video0:640x480@30 or wrist=/dev/video2,rotate=180", syntax)
 	}
 	if err := record.CheckCamera(name); err != nil {
@@ -96,11 +103,15 @@ func Parse(text string) (c Config, err error) {
 			return bad("size %s, want sides of 1 to %d", m[0][1:], maxSide)
 		}
 	}
-	if source == "" || !strings.Contains(source, "/") && source != Sim && source != Pattern {
-		return bad("source %q, want sim, sim:SOCKET of an edge-rt sim-bus --scene, pattern, a device such as "+
-			"/dev/video0, or the path of a picture or folder, such as ./run1", source)
+	if source == "" || !strings.Contains(source, "/") && source != Sim && source != Pattern &&
+		!strings.HasPrefix(source, pipeOf) {
+		return bad("source %q, want sim, sim:SOCKET of an edge-rt sim-bus --scene, pattern, pipe:'COMMAND', a device "+
+			"such "+
+			"as /dev/video0, or the path of a picture or folder, such as ./run1", source)
 	}
-	c.Source = expandSource(source)
+	if c.Source = expandSource(source); c.Source == pipeOf {
+		return bad("pipe: has no command; give one, such as pipe:'rpicam-vid -t 0 --codec mjpeg -o -'")
+	}
 	if options == "" {
 		return c, nil
 	}
@@ -120,8 +131,35 @@ func Parse(text string) (c Config, err error) {
 	return c, nil
 }
 
-// expandSource expands the path of a source, also a socket's path after sim:.
+// optionAtEnd is one of edge-rt's options after a command, which may have commas of its own.
+var optionAtEnd = regexp.MustCompile(`,(?:format|rotate|crop|send|quality|live|max-age)=[^\s,'"]*$`)
+
+// cutFirst cuts a source's options off.
+func cutFirst(text string) (source, options string) {
+	source, options, _ = strings.Cut(text, ",")
+	return source, options
+}
+
+// cutLast cuts the options after a command off.
+func cutLast(text string) (source, options string) {
+	for at := optionAtEnd.FindStringIndex(text); at != nil; at = optionAtEnd.FindStringIndex(text) {
+		options = strings.TrimSuffix(text[at[0]+1:]+","+options, ",")
+		text = text[:at[0]]
+	}
+	return text, options
+}
+
+// expandSource expands the path of a source, also a socket's path after sim:. Quotes around a command
+// are dropped: the shell drops them already, in a file they may remain.
 func expandSource(source string) string {
+	if command, ok := strings.CutPrefix(source, pipeOf); ok {
+		for _, quote := range []string{`'`, `"`} {
+			if in, ok := strings.CutPrefix(command, quote); ok && strings.Index(in, quote) == len(in)-1 {
+				command = in[:len(in)-1]
+			}
+		}
+		return pipeOf + strings.TrimSpace(command)
+	}
 	if path, ok := strings.CutPrefix(source, simOf); ok {
 		return simOf + userfile.Expand(path)
 	}
@@ -136,11 +174,17 @@ func (c *Config) synthetic() bool {
 	return c.Source == Pattern || c.Simulated()
 }
 
+// program returns the command after pipe:.
+func (c *Config) program() (command string, ok bool) { return strings.CutPrefix(c.Source, pipeOf) }
+
+// ffmpegNames has the pixel formats with another name in ffmpeg.
+var ffmpegNames = map[string]string{"rgb24": "rgb", "yuyv422": "yuyv", "gray": "grey"}
+
 func (c *Config) setOption(key, value string) (reason string) {
 	var err error
 	switch key {
 	case "format":
-		if c.Pixels, err = camera.ParsePixelFormat(value); err != nil {
+		if c.Pixels, err = camera.ParsePixelFormat(cmp.Or(ffmpegNames[value], value)); err != nil {
 			return "want mjpeg, yuyv, nv12, grey or rgb"
 		}
 	case "rotate":

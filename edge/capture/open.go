@@ -12,6 +12,7 @@ import (
 
 	"github.com/edge-rt/edge-rt/camera"
 	"github.com/edge-rt/edge-rt/camera/files"
+	"github.com/edge-rt/edge-rt/camera/pipe"
 	"github.com/edge-rt/edge-rt/camera/v4l2"
 	"github.com/edge-rt/edge-rt/internal/exit"
 	"github.com/edge-rt/edge-rt/rt"
@@ -32,6 +33,7 @@ type Options struct {
 	World        func() *sim.Live // called for a simulated camera
 	WantW, WantH int              // the policy's size; 0: any size
 	SimFPS       int              // rate of a simulated camera that the policy uses
+	Canceled     func() bool      // the wait for a program's first picture ends early; nil: never
 	Decoded      bool             // the pictures will be decoded: they are sent raw, or in another quality
 }
 
@@ -40,6 +42,9 @@ type Options struct {
 func OpenFiles(c *Config, clock rt.Clock) (source camera.Source, picked string, err error) {
 	if c.synthetic() {
 		return nil, "", checkSynthetic(c)
+	}
+	if command, ok := c.program(); ok {
+		return nil, "", checkProgram(c, command)
 	}
 	info, err := os.Stat(c.Source)
 	switch {
@@ -81,7 +86,12 @@ func checkDevice(c *Config, info os.FileInfo) error {
 	return nil
 }
 
-// Open opens the camera. The error of an absent device, which may appear, is v4l2.ErrAbsent.
+// MayAppear reports whether Open may succeed later: the device is absent, or a program has no pictures.
+func MayAppear(err error) bool {
+	return errors.Is(err, v4l2.ErrAbsent) || errors.Is(err, pipe.ErrEnded) || errors.Is(err, pipe.ErrSilent)
+}
+
+// Open opens the camera.
 func Open(c *Config, p Options) (source camera.Source, picked string, err error) {
 	source, picked, err = OpenFiles(c, p.Clock)
 	switch {
@@ -90,7 +100,47 @@ func Open(c *Config, p Options) (source camera.Source, picked string, err error)
 	case c.synthetic():
 		return openSynthetic(c, p)
 	}
+	if command, ok := c.program(); ok {
+		return openProgram(c, p, command)
+	}
 	return openDevice(c, p)
+}
+
+// checkProgram refuses options that a program's pictures do not support.
+func checkProgram(c *Config, command string) error {
+	switch {
+	case len(c.Controls) > 0:
+		return exit.Errorf(exit.Usage, "camera %s: option %s: a program has no controls; use its own options", c.Name,
+			c.Controls[0].Name)
+	case c.Pixels != 0 && c.Pixels != camera.MJPEG && c.Width == 0:
+		return exit.Errorf(exit.Usage,
+			"camera %s: format=%v without a size: raw pictures have no header, so declare the "+
+				"size that the program writes, as in %s=pipe:'%s':640x480,format=%v", c.Name, c.Pixels, c.Name, command,
+			c.Pixels)
+	}
+	return nil
+}
+
+// openProgram starts a program and waits for its first picture. A program without pictures may find
+// its camera later.
+func openProgram(c *Config, p Options, command string) (camera.Source, string, error) {
+	s, err := pipe.Open(pipe.Config{
+		Command: command,
+		Format: camera.Format{
+			Width:  c.Width,
+			Height: c.Height,
+			Pixels: cmp.Or(c.Pixels, camera.MJPEG),
+			FPS:    cmp.Or(c.FPS, usualFPS),
+		},
+		Canceled: p.Canceled,
+	}, p.Clock)
+	switch {
+	case errors.Is(err, pipe.ErrProgram), errors.Is(err, pipe.ErrPictures):
+		return nil, "", exit.With(exit.Config, fmt.Errorf("camera %s: %w", c.Name, err))
+	case err != nil:
+		return nil, "", openError(c.Name, err)
+	}
+	return s, "program: " + s.Format().String() + ", aged from their arrival", nil
 }
 
 // checkSynthetic refuses options that simulations and the pattern do not support.

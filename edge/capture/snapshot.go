@@ -62,8 +62,12 @@ func Snapshot(out io.Writer, c *Config, encoding Encoding, file string) error {
 		return fmt.Errorf("snapshot: %w", err)
 	}
 	fmt.Fprintf(out, "%s: %d bytes, %s; pictures are %s\n", file, len(content), picked, encoder)
+	shown := c.Source
+	if command, ok := c.program(); ok {
+		shown = pipeOf + "'" + command + "'"
+	}
 	fmt.Fprintf(out, "next: is it sharp, upright and like the pictures of the policy's training? else try "+
-		"rotate=180, crop=WxH+X+Y, exposure=N; then edge-rt --camera %s=%s\n", c.Name, c.Source)
+		"rotate=180, crop=WxH+X+Y, exposure=N; then edge-rt --camera %s=%s\n", c.Name, shown)
 	return nil
 }
 

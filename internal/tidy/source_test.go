@@ -127,6 +127,7 @@ var starters = []string{
 	"rt",                // PrefillRuntime makes them only to fill the runtime's free lists
 	"edge",              // a process owns its threads
 	"bringup",           // a command owns its threads
+	"camera/pipe",       // it waits for the end of a program
 	"sim/scene",         // it serves other processes
 	"server",            // a process owns its threads
 	"bench",             // it drives processes
