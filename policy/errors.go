@@ -23,6 +23,10 @@ var (
 	// ErrMemory: the device, or the host, has too little memory for an inference.
 	ErrMemory = errors.New("policy: out of memory")
 
+	// ErrAway: the program that computes the policy does not answer now. It is started or called
+	// again, so the requests in hand fail, and later ones may not.
+	ErrAway = errors.New("policy: not there")
+
 	// ErrRun: ONNX Runtime refused or aborted an inference.
 	ErrRun = errors.New("policy: inference failed")
 )

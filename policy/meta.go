@@ -210,6 +210,12 @@ func (m *Meta) parse(raw []byte) error {
 	return errors.Join(slices.Concat(m.checkRobot(), m.checkCameras(), m.checkSampler(), m.checkFiles())...)
 }
 
+// Check reports all impossible values of a description that has no bundle: that of a policy which
+// another program computes. Its texts begin with the key of bundle.json.
+func (m *Meta) Check() error {
+	return errors.Join(slices.Concat(m.checkRobot(), m.checkCameras(), m.checkSampler())...)
+}
+
 // checks collects the faults of a manifest.
 type checks []error
 
@@ -312,14 +318,14 @@ func (m *Meta) checkSampler() (c checks) {
 	}
 	c.want(slices.IsSorted(m.BatchBuckets) && (len(m.BatchBuckets) == 0 || m.BatchBuckets[0] >= 1),
 		"batch_buckets is %v, want ascending sizes from 1", m.BatchBuckets)
-	for name, tol := range map[string]float64{"chunk_model": m.GoldenTol.ChunkModel,
-		"chunk_robot": m.GoldenTol.ChunkRobot} {
-		c.want(tol > 0 && !math.IsInf(tol, 0), "golden_tolerance.%s is %v, want above 0", name, tol)
-	}
 	return c
 }
 
 func (m *Meta) checkFiles() (c checks) {
+	for name, tol := range map[string]float64{"chunk_model": m.GoldenTol.ChunkModel,
+		"chunk_robot": m.GoldenTol.ChunkRobot} {
+		c.want(tol > 0 && !math.IsInf(tol, 0), "golden_tolerance.%s is %v, want above 0", name, tol)
+	}
 	for _, name := range m.graphs() {
 		c.want(m.Files[name] != "", "files does not list %s with its sha256", name)
 	}

@@ -171,7 +171,7 @@ func (a *admission) check() *refusal {
 	if o.PolicyType != "" && a.caps.PolicyType != "" && o.PolicyType != a.caps.PolicyType {
 		a.warn("client expected policy_type=%s, server runs %s", pyString(o.PolicyType), pyString(a.caps.PolicyType))
 	}
-	if a.tasks.tokenizer != nil && a.opened.text == "" {
+	if a.tasks.reads && a.opened.text == "" {
 		a.warn("this policy reads its task and got no task: give --task, or default_task in the manifest")
 	}
 	if n, sent := a.observed, max(o.Steps, 1); sent < n {
@@ -471,12 +471,13 @@ type task struct {
 //
 // Constant after New.
 type taskReader struct {
-	tokenizer *tokenizer.Tokenizer // nil: the policy does not read its task
+	reads     bool                 // chunks depend on the task
+	tokenizer *tokenizer.Tokenizer // nil: the policy does not read its task, or reads it as text
 	pinned    string               // the only text that is allowed; empty: any
 }
 
-func newTaskReader(cfg *manifest.Config, t *tokenizer.Tokenizer) *taskReader {
-	r := &taskReader{tokenizer: t}
+func newTaskReader(cfg *manifest.Config, t *tokenizer.Tokenizer, text bool) *taskReader {
+	r := &taskReader{tokenizer: t, reads: t != nil || text}
 	if cfg.PinTask {
 		r.pinned = cfg.DefaultTask
 	}

@@ -16,7 +16,7 @@ func happy() *admission {
 	cfg := &manifest.Config{DefaultTask: "t", MaxSessions: 4}
 	return &admission{
 		cfg:   cfg,
-		tasks: newTaskReader(cfg, nil),
+		tasks: newTaskReader(cfg, nil, false),
 		limit: 4,
 		open: &wire.SessionOpen{
 			ClientUUID:    "robot-07",
@@ -89,7 +89,7 @@ func TestAdmissionGolden(t *testing.T) {
 		override(&caps.SupportsRTC, row.Caps.RTC)
 		override(&a.cfg.PinTask, row.Manifest.PinTask)
 		override(&a.cfg.StrictFPS, row.Manifest.StrictFPS)
-		a.tasks = newTaskReader(a.cfg, nil)
+		a.tasks = newTaskReader(a.cfg, nil, false)
 		text := ""
 		if r := a.check(); r != nil {
 			text = r.text

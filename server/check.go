@@ -2,6 +2,7 @@ package server
 
 import (
 	"cmp"
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -61,7 +62,8 @@ type Report struct {
 	Listen      []string `json:"listen"`                   // endpoints
 	Connect     []string `json:"connect"`                  // endpoints
 	Health      string   `json:"health"`                   // address of the health page
-	Runtime     string   `json:"onnxruntime"`              // version of ONNX Runtime
+	Program     string   `json:"runtime"`                  // model.runtime of the manifest
+	Runtime     string   `json:"onnxruntime"`              // version of ONNX Runtime, or of the program of another runtime
 	Library     string   `json:"library"`                  // its file
 	Device      string   `json:"device"`                   // device of the policy
 	Instead     string   `json:"device_instead_of"`        // why it is not the device of the manifest; empty otherwise
@@ -86,13 +88,12 @@ func Examine(cfg manifest.Config, show func(text string)) (report Report, err er
 	}
 	going := newProgress(show)
 	defer going.end()
-	model, err := load(cfg, slowTests(func(text string) { going.report("self-test: " + text) }))
+	model, err := load(context.Background(), &cfg, going.report)
 	if err != nil {
 		return report, err
 	}
 	defer func() { err = errors.Join(err, model.Close()) }()
-	b := model.Bundle()
-	id := modelID(&cfg, b)
+	b, id := model.Meta, cmp.Or(cfg.Model.ID, model.id)
 	prefix, err := cfg.Prefix(id)
 	if err != nil {
 		return report, err
@@ -102,8 +103,8 @@ func Examine(cfg manifest.Config, show func(text string)) (report Report, err er
 		Prefix:      prefix,
 		Model:       id,
 		Revision:    cfg.Model.Revision,
-		Bundle:      b.Dir,
-		SHA256:      b.SHA256,
+		Bundle:      model.where,
+		SHA256:      model.SHA256,
 		PolicyType:  b.PolicyType,
 		FPS:         b.FPS,
 		ChunkSize:   b.ChunkSize,
@@ -130,13 +131,16 @@ func Examine(cfg manifest.Config, show func(text string)) (report Report, err er
 	if t := b.Tokenizer; t != nil {
 		report.Tokenizer = fmt.Sprintf("%s, %d tokens", t.Kind, t.MaxLen)
 	}
-	report.Runtime, report.Library = policy.RuntimeVersion()
-	placement := model.Placement()
+	report.Program = cmp.Or(cfg.Model.Runtime, manifest.RuntimeONNX)
+	report.Runtime, report.Library = model.Runtime, model.library
+	placement := model.Placement
 	report.Device, report.Instead = placement.Device.String(), placement.Why()
-	report.TensorBytes = model.TensorBytes()
-	report.Unlisted, report.UnlistedAll = b.Unlisted()
+	report.TensorBytes = model.tensorBytes
+	if model.bundle != nil {
+		report.Unlisted, report.UnlistedAll = model.bundle.Unlisted()
+	}
 	report.Warnings, report.Manifest = warnings, cfg.Settings()
-	report.InferenceMs, report.Inferences, err = medianMs(model, rt.KernelClock(), going.report)
+	report.InferenceMs, report.Inferences, err = medianMs(model.Model, rt.KernelClock(), going.report)
 	return report, err
 }
 
@@ -150,13 +154,12 @@ func Plan(cfg manifest.Config, fleet capacity.Fleet) (report *capacity.Report, e
 		return nil, err
 	}
 	cfg.MaxBatch = cmp.Or(cfg.MaxBatch, planBatch)
-	model, err := load(cfg, nil)
+	model, err := load(context.Background(), &cfg, nil)
 	if err != nil {
 		return nil, err
 	}
 	defer func() { err = errors.Join(err, model.Close()) }()
-	b := model.Bundle()
-	if err := fleet.Check(&b.Meta); err != nil {
+	if err := fleet.Check(model.Meta); err != nil {
 		return nil, exit.With(exit.Usage, err)
 	}
 	took, err := capacity.Measure(model)
@@ -165,15 +168,15 @@ func Plan(cfg manifest.Config, fleet capacity.Fleet) (report *capacity.Report, e
 	}
 	if report, err = capacity.New(capacity.Options{
 		Fleet:     fleet,
-		Meta:      &b.Meta,
+		Meta:      model.Meta,
 		Took:      took,
 		Scheduler: cfg.Scheduler,
 		Threads:   cfg.Threads,
 	}); err != nil {
 		return nil, err
 	}
-	report.Bundle, report.Device = b.Dir, model.Placement().Device.String()
-	report.Runtime, _ = policy.RuntimeVersion()
+	report.Bundle, report.Device = model.where, model.Placement.Device.String()
+	report.Runtime = model.Runtime
 	return report, nil
 }
 
@@ -210,8 +213,8 @@ func (r *Report) slowText() string {
 func (r *Report) Print(w io.Writer) error {
 	_, err := fmt.Fprintf(w, `ok: would serve %s
   model      %s @ %s, type %s, %g Hz, chunks of %d actions
-  bundle     %s
-             sha256 %s, golden sets reproduced%s%s
+  %s %s
+             sha256 %s%s%s%s
   actions    %s
   state      %s
   cameras    %s (height x width)
@@ -221,17 +224,42 @@ func (r *Report) Print(w io.Writer) error {
   listen     %s
   connect    %s
   health     %s
-  inference  %.2f ms (median of %d) on %s, ONNX Runtime %s%s
+  inference  %.2f ms (median of %d) on %s, %s%s
              %s
   tensors    %s
-%s%s`, r.Prefix, r.Model, r.Revision, r.PolicyType, r.FPS, r.ChunkSize, r.Bundle, r.SHA256, r.simulationText(),
+%s%s`, r.Prefix, r.Model, r.Revision, r.PolicyType, r.FPS, r.ChunkSize, r.kind(), r.Bundle, r.SHA256,
+		r.tested(), r.simulationText(),
 		r.unlistedText(),
 		strings.Join(r.ActionNames, ", "), strings.Join(r.StateNames, ", "), listText(r.Cameras), r.RTC, r.RTCMaxDelay,
 		r.PrefixEnd, cmp.Or(r.Tokenizer, "not read"),
 		r.sessionsText(), r.Mode, listText(r.Listen), listText(r.Connect), cmp.Or(r.Health, "off"), r.InferenceMs,
-		r.Inferences, r.deviceText(), r.Runtime, r.slowText(), r.Library, r.tensorText(), r.warningText(),
+		r.Inferences, r.deviceText(), r.runtimeText(), r.slowText(), r.Library, r.tensorText(), r.warningText(),
 		r.manifestText())
 	return err
+}
+
+// runtimeText names the program that computes.
+func (r *Report) runtimeText() string {
+	if r.Program == manifest.RuntimeONNX {
+		return "ONNX Runtime " + r.Runtime
+	}
+	return r.Runtime
+}
+
+// kind names the policy's form, in the width of the report's first column.
+func (r *Report) kind() string {
+	if r.Program == manifest.RuntimeONNX {
+		return "bundle    "
+	}
+	return fmt.Sprintf("%-10s", "of")
+}
+
+// tested states the result of the golden sets, which only a bundle has.
+func (r *Report) tested() string {
+	if r.Program == manifest.RuntimeONNX {
+		return ", golden sets reproduced"
+	}
+	return ""
 }
 
 // manifestText lists the settings in effect with their origins.
@@ -399,9 +427,14 @@ func namedPrefix(cfg *manifest.Config) (string, error) {
 	if cfg.Model.ID != "" {
 		return cfg.Prefix(cfg.Model.ID)
 	}
+	if cfg.Model.Remote() {
+		return "", cfg.Errorf("model.id",
+			"model.id is required for the access rules beside model.runtime %s: robots see "+
+				"the name of the policy in their keys", cfg.Model.Runtime)
+	}
 	bundle, err := policy.LoadBundle(cfg.Model.RepoOrPath)
 	if err != nil {
 		return "", cfg.BundleError(err)
 	}
-	return cfg.Prefix(modelID(cfg, bundle))
+	return cfg.Prefix(cmp.Or(bundle.SourceRepo, bundle.PolicyType))
 }

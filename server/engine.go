@@ -10,6 +10,7 @@ import (
 	"github.com/edge-rt/edge-rt/policy"
 	"github.com/edge-rt/edge-rt/rt"
 	"github.com/edge-rt/edge-rt/server/batch"
+	"github.com/edge-rt/edge-rt/server/remote"
 )
 
 const (
@@ -40,6 +41,12 @@ const (
 // driver never returns ends with the old process.
 var ErrDevice = errors.New("server: the device failed")
 
+// recovering is a Model that another program computes, and that is started or called again when it
+// fails: the server does not end then. Its runs fail with policy.ErrAway meanwhile.
+type recovering interface {
+	Condition() remote.Condition
+}
+
 // engine runs the model on the device's thread, and decides whether the device still works.
 type engine struct {
 	// Constant after newEngine.
@@ -48,6 +55,7 @@ type engine struct {
 	stats   *stats
 	name    policy.Device // of the device
 	model   Model
+	away    recovering // model; nil: it is in this process
 	device  *batch.Device
 	tensors *tensors // of the worker's own thread
 	buffers []*buffer
@@ -83,6 +91,7 @@ func newEngine(clock rt.Clock, log *slog.Logger, st *stats, name policy.Device, 
 		sizes:   batch.NewSizes(policy.BatchSizes(m.MaxBatch())),
 		lost:    make(chan struct{}),
 	}
+	e.away, _ = m.(recovering)
 	for k := range m.Buffers() {
 		b := &buffer{index: k, first: k * m.MaxBatch(), slots: make([]slot, m.MaxBatch())}
 		for i := range b.slots {
@@ -105,6 +114,8 @@ func (e *engine) judge(err error, b *buffer, rows int) {
 	switch {
 	case e.failed.Load() != nil: // it was terminated
 		return
+	case e.away != nil && errors.Is(err, policy.ErrAway): // it recovers by itself
+		return
 	case errors.Is(err, policy.ErrMemory):
 		how = failureMemory
 	case errors.Is(err, errNotFinite):
@@ -121,6 +132,11 @@ func (e *engine) judge(err error, b *buffer, rows int) {
 		if panicked || how == failureMemory { // memory will not be free in a moment, because arenas do not shrink
 			break
 		}
+	}
+	if e.away != nil {
+		e.log.Error("THE POLICY'S PROGRAM FAILS: it is started again", "how", how, "why", err)
+		e.terminate()
+		return
 	}
 	e.giveUp(fmt.Sprintf("the server's own runs fail, too: %v", err), how)
 }
@@ -201,6 +217,12 @@ func (e *engine) endHang(now rt.Instant) {
 	case since == 0:
 	case e.hang.began != since:
 		e.hang.began = since
+		e.hang.terminated = 0
+	case e.hang.terminated == 0 && e.away != nil:
+		e.hang.terminated = now
+		e.stats.failures[failureHang].Add(1)
+		e.log.Error("THE POLICY'S PROGRAM HANGS: it is started again", "why", why)
+		e.terminate()
 	case e.hang.terminated == 0:
 		e.hang.terminated = now
 		e.stats.failures[failureHang].Add(1)
@@ -208,6 +230,7 @@ func (e *engine) endHang(now rt.Instant) {
 		e.terminate()
 	case !e.hang.lost && now.Sub(e.hang.terminated) > terminateTimeout:
 		e.hang.lost = true
+		e.giveUp(why, failureHang)
 		close(e.lost)
 	}
 }

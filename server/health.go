@@ -23,7 +23,8 @@ import (
 // policy is loaded, so that a supervisor sees it start.
 type health struct {
 	*status.Server
-	server atomic.Pointer[Server]
+	server  atomic.Pointer[Server]
+	loading atomic.Pointer[string] // progress of loading the policy
 }
 
 // listenHealth binds address; its error names the program that probably uses the address. names are
@@ -36,7 +37,7 @@ func listenHealth(address string, log *slog.Logger, names ...string) (h *health,
 		Ready:   h.ready,
 		Clock:   rt.KernelClock(),
 		Log:     log,
-		Status:  func(q status.Query) any { return showLive(h.server.Load(), q) },
+		Status:  func(q status.Query) any { return h.live(q) },
 		Metrics: func(dropped *atomic.Uint64) http.Handler {
 			return promhttp.HandlerForTransactional(metricsOf(h.server.Load, dropped), promhttp.HandlerOpts{})
 		},
@@ -48,7 +49,24 @@ func listenHealth(address string, log *slog.Logger, names ...string) (h *health,
 	return h, nil
 }
 
+// live returns the content of the page.
+func (h *health) live(q status.Query) *Live {
+	l := showLive(h.server.Load(), q)
+	if text := h.loading.Load(); text != nil && l.Server == nil {
+		l.State = *text
+	}
+	return l
+}
+
 func (h *health) watch(s *Server) { h.server.Store(s) }
+
+// loads shows the progress of loading the policy; h may be nil: there are no pages.
+func (h *health) loads(text string) {
+	if h != nil {
+		text = loadingText + ": " + text
+		h.loading.Store(&text)
+	}
+}
 
 func (h *health) healthy() (ok bool, why string) {
 	s := h.server.Load()
@@ -63,10 +81,13 @@ func (h *health) healthy() (ok bool, why string) {
 
 func (h *health) ready() (ok bool, why string) {
 	s := h.server.Load()
-	if s == nil {
-		return false, loadingText
+	switch text := h.loading.Load(); {
+	case s != nil:
+		return s.Ready()
+	case text != nil:
+		return false, *text
 	}
-	return s.Ready()
+	return false, loadingText
 }
 
 // notifyInterval is the interval of the reports to the service manager; a report may be that old.

@@ -16,6 +16,7 @@ import (
 	"github.com/edge-rt/edge-rt/rt"
 	"github.com/edge-rt/edge-rt/server/audit"
 	"github.com/edge-rt/edge-rt/server/batch"
+	"github.com/edge-rt/edge-rt/server/manifest"
 	"github.com/edge-rt/edge-rt/server/status"
 )
 
@@ -39,6 +40,7 @@ type Live struct {
 	Totals   *LiveTotals  `json:"totals,omitempty"` // counters since the start
 	Times    LiveTimes    `json:"times_ms"`
 	Device   LiveDevice   `json:"device"`
+	Program  *LiveProgram `json:"program,omitempty"` // that computes the policy; absent where the server does
 }
 
 // LiveServer identifies the policy and the server.
@@ -52,11 +54,22 @@ type LiveServer struct {
 	Policy      string  `json:"policy_type"` // type of the policy
 	SHA256      string  `json:"sha256"`      // digest of the bundle
 	Device      string  `json:"device"`      // device of the policy
-	ONNXRuntime string  `json:"onnxruntime"` // version of ONNX Runtime
+	ONNXRuntime string  `json:"onnxruntime"` // version of ONNX Runtime, or of the program of another runtime
+	Runtime     string  `json:"runtime"`     // model.runtime of the manifest
 	Scheduler   string  `json:"scheduler"`   // order of the robots
 	MaxBatch    int     `json:"max_batch"`   // most robots that share an inference
 	FPS         float64 `json:"fps"`         // Hz, rate that the policy was trained at
 	Chunk       int     `json:"chunk"`       // actions in a chunk
+}
+
+// LiveProgram is the state of the program that computes the policy.
+type LiveProgram struct {
+	State     string  `json:"state"`      // in a few words
+	Why       string  `json:"why"`        // reason of its last failure
+	Failures  uint64  `json:"failures"`   // unexpected ends of the program or its connection
+	Restarts  uint64  `json:"restarts"`   // starts or connections after the first
+	Timeouts  uint64  `json:"timeouts"`   // batches that exceeded their time limit
+	MemoryMiB float64 `json:"memory_mib"` // MiB, memory of the program; 0: unknown
 }
 
 // LiveSessions lists the sessions that match the query.
@@ -133,6 +146,17 @@ func showLive(s *Server, q status.Query) *Live {
 	}
 	now := s.clock.Now()
 	l.describe(s)
+	if away := s.worker.engine.away; away != nil {
+		c := away.Condition()
+		l.Program = &LiveProgram{
+			State:     c.State,
+			Why:       c.Why,
+			Failures:  c.Failures,
+			Restarts:  c.Restarts,
+			Timeouts:  c.Timeouts,
+			MemoryMiB: round(mib(c.Memory)),
+		}
+	}
 	l.judge(s)
 	l.list(s, q, now)
 	l.Totals = s.totals()
@@ -154,7 +178,6 @@ func showLive(s *Server, q status.Query) *Live {
 
 func (l *Live) describe(s *Server) {
 	host, _ := os.Hostname()
-	onnx, _ := policy.RuntimeVersion()
 	l.Server = &LiveServer{
 		Prefix:      s.prefix,
 		ID:          s.id,
@@ -165,7 +188,8 @@ func (l *Live) describe(s *Server) {
 		Policy:      s.caps.PolicyType,
 		SHA256:      s.caps.ModelSHA256,
 		Device:      s.placement.Device.String(),
-		ONNXRuntime: onnx,
+		ONNXRuntime: s.runtime,
+		Runtime:     cmp.Or(s.cfg.Model.Runtime, manifest.RuntimeONNX),
 		Scheduler:   s.cfg.Scheduler,
 		MaxBatch:    s.worker.engine.model.MaxBatch(),
 		FPS:         s.caps.TrainedFPS,
@@ -202,6 +226,7 @@ func (l *Live) judge(s *Server) {
 	warn(len(s.sessions.all()) >= s.sessions.capacity(), "full: new robots are sent to other servers")
 	warn(s.transportStats().Revoked > 0, "links were ended because the memory for messages was used up")
 	warn(s.stats.probes[probeFailed].Load() > 0, "runs of the server's own have failed: look at the device")
+	warn(l.Program != nil && l.Program.Failures > 0, "the policy's program has failed: look at its state")
 	l.Warnings = append(l.Warnings, s.certificates.texts()...)
 }
 

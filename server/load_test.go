@@ -25,7 +25,7 @@ func TestManifestThreadsReachTheModel(t *testing.T) {
 		cfg := manifest.Default()
 		cfg.Model.RepoOrPath, cfg.Threads = "../testdata/demo/still", n
 		before := count()
-		m := rttest.Must(load(cfg, nil))
+		m := rttest.Must(load(t.Context(), &cfg, nil))
 		started := count() - before
 		rttest.Do(m.Close())
 		return started

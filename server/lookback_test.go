@@ -165,7 +165,7 @@ func TestReplayOfAHistory(t *testing.T) {
 		model := servertest.NewModel()
 		model.Look(looked)
 		with := &replaying{origin: audit.Origin{ModelSHA256: "5ha"}, meta: lookbackMeta()}
-		r := rttest.Must(with.replay(model, nil, found))
+		r := rttest.Must(with.replay(&loaded{Deps: Deps{Model: model}}, found))
 		return r
 	}
 	if r := again(); !r.OK() || r.Requests != 3 {

@@ -12,6 +12,7 @@ import (
 	"github.com/edge-rt/edge-rt/server/memory"
 	"github.com/edge-rt/edge-rt/server/metric"
 	"github.com/edge-rt/edge-rt/server/peers"
+	"github.com/edge-rt/edge-rt/server/remote"
 	"github.com/edge-rt/edge-rt/wire"
 	"github.com/edge-rt/edge-rt/wire/zenoh"
 )
@@ -117,18 +118,13 @@ func (m *metrics) addValues() {
 	m.add("sessions_refused_total", "Sessions refused.", nil, func(s *Server) float64 {
 		return float64(sum(s.stats.refused[:]))
 	})
+	m.addProgram()
 	m.add("device_busy_seconds_total", "Total duration of inferences: its rate is the device's load.", nil,
 		func(s *Server) float64 { return s.worker.engine.past.Busy().Seconds() })
 	for p := range memory.NumParts {
 		m.gauge("memory_bytes", "Memory in use.", label("part", p.String()), func(s *Server) float64 {
 			return float64(s.memory.Of(p))
 		})
-	}
-	flag := func(set bool) float64 {
-		if set {
-			return 1
-		}
-		return 0
 	}
 	for _, g := range []struct {
 		name, help, part string
@@ -175,6 +171,45 @@ func (m *metrics) addValues() {
 		}
 		m.gauge(g.name, g.help, labels, g.value)
 	}
+}
+
+// program returns the state of the program that computes the policy, which is ready where the
+// server is that program.
+func (s *Server) program() remote.Condition {
+	if away := s.worker.engine.away; away != nil {
+		return away.Condition()
+	}
+	return remote.Condition{Ready: true}
+}
+
+// addProgram adds the state of the program that computes the policy.
+func (m *metrics) addProgram() {
+	for _, e := range []struct {
+		name string
+		of   func(remote.Condition) uint64
+	}{
+		{"failure", func(c remote.Condition) uint64 { return c.Failures }},
+		{"restart", func(c remote.Condition) uint64 { return c.Restarts }},
+		{"timeout", func(c remote.Condition) uint64 { return c.Timeouts }},
+	} {
+		m.add("program_events_total", "Unexpected ends of the program that computes the policy, or of the connection "+
+			"to "+
+			"it, its later starts, and its batches that took too long.", label("event", e.name),
+			func(s *Server) float64 { return float64(e.of(s.program())) })
+	}
+	m.gauge("program_ready", "1 when the program that computes the policy answers; always 1 where the server "+
+		"computes it.",
+		nil, func(s *Server) float64 { return flag(s.program().Ready) })
+	m.gauge("program_memory_bytes", "Memory of the program that computes the policy; 0: unknown, or the server "+
+		"computes it.",
+		nil, func(s *Server) float64 { return float64(s.program().Memory) })
+}
+
+func flag(set bool) float64 {
+	if set {
+		return 1
+	}
+	return 0
 }
 
 func busySeconds(s *Server) float64 {
@@ -252,9 +287,8 @@ func (m *metrics) describe() {
 		if s == nil {
 			return nil
 		}
-		onnx, _ := policy.RuntimeVersion()
 		return []metric.Label{{Name: "version", Value: s.cfg.Version}, {Name: "go", Value: runtime.Version()},
-			{Name: "onnxruntime", Value: onnx}, {Name: "schema", Value: strconv.Itoa(wire.SchemaVersion)}}
+			{Name: "onnxruntime", Value: s.runtime}, {Name: "schema", Value: strconv.Itoa(wire.SchemaVersion)}}
 	})
 	m.Info(metricPrefix+"model_info", "1, with the served policy.", func() []metric.Label {
 		s := m.server()

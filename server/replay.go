@@ -3,6 +3,7 @@ package server
 import (
 	"bytes"
 	"cmp"
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -10,7 +11,6 @@ import (
 	"strings"
 
 	"github.com/edge-rt/edge-rt/policy"
-	"github.com/edge-rt/edge-rt/policy/tokenizer"
 	"github.com/edge-rt/edge-rt/server/audit"
 	"github.com/edge-rt/edge-rt/server/manifest"
 	"github.com/edge-rt/edge-rt/wire"
@@ -92,26 +92,25 @@ func Replay(cfg manifest.Config, dir string, tolerance float64) (r Replayed, err
 		return r, err
 	}
 	cfg.MaxBatch, cfg.BatchWindowMS = 1, 0
-	model, err := load(cfg, nil)
+	model, err := load(context.Background(), &cfg, nil)
 	if err != nil {
 		return r, err
 	}
 	defer func() { err = errors.Join(err, model.Close()) }()
-	b := model.Bundle()
 	with := &replaying{
-		origin:       origin(b.SHA256, model.Placement()),
-		meta:         &b.Meta,
+		origin:       origin(model.SHA256, model.Runtime, model.Placement),
+		meta:         model.Meta,
 		conditioning: cfg.Conditioning.Policy(),
 		tolerance:    tolerance,
 	}
-	r, err = with.replay(model, b.Text, found)
+	r, err = with.replay(model, found)
 	if err == nil && len(r.Others) > 0 && r.Otherwise() == 0 && r.Exact+r.Within == 0 && len(unreadable) == 0 {
 		return r, fmt.Errorf(
 			"%s: %w: %s, and the manifest's %s is %.12s: give the manifest of the bundle that answered", dir,
-			ErrOtherBundle, r.otherText(), b.Dir, b.SHA256)
+			ErrOtherBundle, r.otherText(), model.where, model.SHA256)
 	}
 	r.Dir = dir
-	r.Bundle = b.Dir
+	r.Bundle = model.where
 	r.Unreadable = r.Unreadable + len(unreadable)
 	for _, damaged := range unreadable {
 		r.Differences = append(r.Differences, Difference{File: damaged.File, Why: damaged.Why})
@@ -129,9 +128,10 @@ type replaying struct {
 	tasks        readTasks
 }
 
-func (p *replaying) replay(model Model, text *tokenizer.Tokenizer, requests []audit.Capture) (r Replayed, err error) {
+func (p *replaying) replay(model *loaded, requests []audit.Capture) (r Replayed, err error) {
 	caps := capabilities(p.meta, p.origin.ModelSHA256, "", "", "")
-	if p.tensors, err = newTensors(p.meta, model, &caps, p.conditioning, &taskReader{tokenizer: text}); err != nil {
+	if p.tensors, err = newTensors(p.meta, model.Model, &caps, p.conditioning,
+		&taskReader{tokenizer: model.Text, reads: model.Text != nil || model.ReadsTask}); err != nil {
 		return r, err
 	}
 	defer func() { err = errors.Join(err, p.tensors.close()) }()
@@ -196,6 +196,7 @@ func (p *replaying) one(c *audit.Capture, history *policy.History) (exact bool, 
 	got := audit.BadObservation
 	f, err := t.fill(0, session, c.Header.SeqID, c.Observation)
 	if err == nil {
+		t.inform(0, session, &f, c.Header.EpisodeID)
 		if c.Controls != nil {
 			t.model.SetControls(0, *c.Controls)
 		}

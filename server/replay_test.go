@@ -49,7 +49,7 @@ func captured(t *testing.T, dir string) []audit.Capture {
 // replayed answers requests with a model of the fake policy.
 func replayed(m *servertest.Model, tolerance float64, requests []audit.Capture) (Replayed, error) {
 	p := &replaying{origin: audit.Origin{ModelSHA256: "5ha"}, meta: servertest.Meta(), tolerance: tolerance}
-	return p.replay(m, nil, requests)
+	return p.replay(&loaded{Deps: Deps{Model: m}}, requests)
 }
 
 // With a tolerance, numbers may differ by so much, and nothing else may.

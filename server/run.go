@@ -19,6 +19,7 @@ import (
 	"github.com/edge-rt/edge-rt/server/acl"
 	"github.com/edge-rt/edge-rt/server/audit"
 	"github.com/edge-rt/edge-rt/server/manifest"
+	"github.com/edge-rt/edge-rt/server/remote"
 	"github.com/edge-rt/edge-rt/systemd/notify"
 	"github.com/edge-rt/edge-rt/wire"
 	"github.com/edge-rt/edge-rt/wire/network"
@@ -37,9 +38,81 @@ const (
 // ErrAbsent marks that no router answered in time.
 var ErrAbsent = errors.New("server: no router answers")
 
-// load opens ONNX Runtime and the manifest's bundle, and replays its golden sets; progress, if not
-// nil, is called with each inference. The errors wrap policy's sentinels.
-func load(cfg manifest.Config, progress func(policy.Test)) (*policy.Model, error) {
+// loaded is a policy that is ready to serve, with the parts of Deps that it determines.
+type loaded struct {
+	Deps
+	id          string         // where the manifest has none
+	where       string         // folder of the bundle or the checkpoint, or address of the server
+	library     string         // file or address of the program that computes
+	bundle      *policy.Bundle // nil: another program computes the policy
+	tensorBytes int64          // of inputs and outputs
+	close       func() error
+}
+
+// Close ends the policy. No inference may use it any more.
+func (l *loaded) Close() error { return l.close() }
+
+// MaxBatch returns the largest batch.
+func (l *loaded) MaxBatch() int { return l.Model.MaxBatch() }
+
+// Run computes one batch.
+func (l *loaded) Run(batch int) error { return l.Model.RunBuffer(0, batch) }
+
+// load opens the manifest's policy with its runtime. It calls show, if not nil, with its progress
+// where that takes long. The errors wrap policy's and the manifest's sentinels.
+func load(ctx context.Context, cfg *manifest.Config, show func(text string)) (*loaded, error) {
+	if show == nil {
+		show = func(string) {}
+	}
+	if !cfg.Model.Remote() {
+		return loadBundle(cfg, slowTests(func(text string) { show("self-test: " + text) }))
+	}
+	opened, err := openRemote(ctx, cfg, show)
+	if err != nil {
+		return nil, err
+	}
+	return loadRemote(cfg, opened)
+}
+
+// loadRemote returns a policy that another program computes.
+func loadRemote(cfg *manifest.Config, opened *remote.Policy) (*loaded, error) {
+	model, err := opened.Serve(cfg.MaxBatch, servingBuffers)
+	if err != nil {
+		return nil, errors.Join(err, opened.Runtime.Close())
+	}
+	if err := cfg.Exclude(opened.Exclusive); err != nil {
+		return nil, errors.Join(err, model.Close())
+	}
+	device, err := policy.ParseDevice(opened.Device)
+	return &loaded{
+		Deps: Deps{
+			Meta:      &opened.Meta,
+			SHA256:    opened.SHA256,
+			Model:     model,
+			Clock:     rt.KernelClock(),
+			Placement: policy.Placement{Device: device},
+			ReadsTask: opened.ReadsTask,
+			Runtime:   opened.Version,
+		},
+		id:          cmp.Or(opened.SourceRepo, opened.PolicyType),
+		where:       opened.Where,
+		library:     opened.Program,
+		tensorBytes: model.TensorBytes(),
+		close:       model.Close,
+	}, err
+}
+
+// openRemote opens a policy that another program computes.
+func openRemote(ctx context.Context, cfg *manifest.Config, show func(text string)) (*remote.Policy, error) {
+	switch cfg.Model.Runtime {
+	default:
+		return nil, cfg.Errorf("model.runtime", "model.runtime %s is not in this program", cfg.Model.Runtime)
+	}
+}
+
+// loadBundle opens ONNX Runtime and the manifest's bundle, and replays its golden sets; progress is
+// called with each inference.
+func loadBundle(cfg *manifest.Config, progress func(policy.Test)) (*loaded, error) {
 	bundle, err := policy.LoadBundle(cfg.Model.RepoOrPath)
 	if err != nil {
 		return nil, cfg.BundleError(err)
@@ -61,7 +134,28 @@ func load(cfg manifest.Config, progress func(policy.Test)) (*policy.Model, error
 	if errors.Is(err, policy.ErrNoProvider) {
 		return nil, cfg.Errorf("model.device", "%w", err)
 	}
-	return model, err
+	if err != nil {
+		return nil, err
+	}
+	version, library := policy.RuntimeVersion()
+	return &loaded{
+		Deps: Deps{
+			Meta:      &bundle.Meta,
+			SHA256:    bundle.SHA256,
+			Model:     model,
+			Tests:     model.Tests(),
+			Text:      bundle.Text,
+			Clock:     rt.KernelClock(),
+			Placement: model.Placement(),
+			Runtime:   version,
+		},
+		id:          cmp.Or(bundle.SourceRepo, bundle.PolicyType),
+		where:       bundle.Dir,
+		library:     library,
+		bundle:      bundle,
+		tensorBytes: model.TensorBytes(),
+		close:       model.Close,
+	}, nil
 }
 
 // cacheDir returns the folder for data that can be built again: the manifest's, else the service
@@ -100,18 +194,21 @@ func slowTests(show func(text string)) func(policy.Test) {
 
 // loadUntil is load; nil without an error means that ctx ended first. ONNX Runtime cannot be
 // interrupted, so its work then ends with the process.
-func loadUntil(ctx context.Context, cfg manifest.Config, log *slog.Logger) (*policy.Model, error) {
+func loadUntil(ctx context.Context, cfg *manifest.Config, show func(text string)) (*loaded, error) {
 	type result struct {
-		model *policy.Model
+		model *loaded
 		err   error
 	}
 	done := make(chan result, 1)
 	go func() {
-		model, err := load(cfg, slowTests(func(text string) { log.Info("self-test", "what", text) }))
+		model, err := load(ctx, cfg, show)
 		done <- result{model, err}
 	}()
 	select {
 	case r := <-done:
+		if r.err != nil && ctx.Err() != nil {
+			return nil, nil
+		}
 		return r.model, r.err
 	case <-ctx.Done():
 		return nil, nil
@@ -149,15 +246,14 @@ func Run(ctx context.Context, cfg manifest.Config, log *slog.Logger, missing Log
 		return summary, err
 	}
 	defer func() { err = errors.Join(err, audit.Close()) }()
-	model, err := loadUntil(ctx, cfg, log)
+	model, err := loadUntil(ctx, &cfg, func(text string) { showLoading(text, log, manager, pages) })
 	if err != nil || model == nil {
 		return summary, err
 	}
 	var inUse bool
 	defer func() { err = errors.Join(err, closeModel(model, inUse)) }()
-	bundle := model.Bundle()
 	logModel(log, &cfg, model)
-	id := modelID(&cfg, bundle)
+	id := cmp.Or(cfg.Model.ID, model.id)
 	prefix, err := cfg.Prefix(id)
 	if err != nil {
 		return summary, err
@@ -169,7 +265,7 @@ func Run(ctx context.Context, cfg manifest.Config, log *slog.Logger, missing Log
 		return summary, err
 	}
 	defer func() { err = errors.Join(err, network.Close()) }()
-	deps := depsOf(model)
+	deps := model.Deps
 	deps.Repo = id
 	deps.Prefix = prefix
 	deps.Network = network
@@ -191,27 +287,23 @@ func Run(ctx context.Context, cfg manifest.Config, log *slog.Logger, missing Log
 	return server.Summary(), err
 }
 
-// depsOf returns the part of Deps that a loaded policy has, and the kernel's clock.
-func depsOf(model *policy.Model) Deps {
-	bundle := model.Bundle()
-	return Deps{
-		Meta:      &bundle.Meta,
-		SHA256:    bundle.SHA256,
-		Model:     model,
-		Tests:     model.Tests(),
-		Text:      bundle.Text,
-		Clock:     rt.KernelClock(),
-		Placement: model.Placement(),
-	}
+// showLoading reports the progress of loading the policy, which may take minutes.
+func showLoading(text string, log *slog.Logger, manager *notify.Notifier, pages *health) {
+	log.Info("loading", "what", text)
+	manager.Status("loading the policy: " + text)
+	manager.Extend(warmUpMargin)
+	pages.loads(text)
 }
 
-// logModel logs the loaded policy, its placement and ONNX Runtime's version.
-func logModel(log *slog.Logger, cfg *manifest.Config, model *policy.Model) {
-	version, library := policy.RuntimeVersion()
-	bundle := model.Bundle()
-	logPlacement(log, cfg, model.Placement())
-	log.Info("policy", "bundle", bundle.Dir, "type", bundle.PolicyType, "sha256", bundle.SHA256[:12],
-		"onnxruntime", version, "library", library)
+// logModel logs the loaded policy, its placement and the program that computes it.
+func logModel(log *slog.Logger, cfg *manifest.Config, model *loaded) {
+	logPlacement(log, cfg, model.Placement)
+	program := cmp.Or(cfg.Model.Runtime, manifest.RuntimeONNX)
+	if !cfg.Model.Remote() {
+		program = "onnxruntime"
+	}
+	log.Info("policy", "bundle", model.where, "type", model.Meta.PolicyType, "sha256", model.SHA256[:12],
+		program, model.Runtime, "library", model.library)
 }
 
 // openHealth opens the health pages; nil: the manifest has no port for them.
@@ -275,10 +367,4 @@ func connect(ctx context.Context, cfg manifest.Config, access *acl.Service, link
 		return nil, fmt.Errorf("%w: waited %v: %w", ErrAbsent, routerTimeout, err)
 	}
 	return nil, err
-}
-
-// modelID returns the name that a bundle is served under: the manifest's, else the bundle's source
-// repository, else its policy type.
-func modelID(cfg *manifest.Config, b *policy.Bundle) string {
-	return cmp.Or(cfg.Model.ID, b.SourceRepo, b.PolicyType)
 }

@@ -72,12 +72,16 @@ type Deps struct {
 	Repo    string // model id
 	Prefix  string // beginning of all keys, from cfg.Prefix
 	Model   Model
-	Text    *tokenizer.Tokenizer // nil: the policy does not read its task
+	Text    *tokenizer.Tokenizer // nil: the policy does not read its task, or reads it as text
 	Network wire.Session
 	Clock   rt.Clock
 	Log     *slog.Logger
 	Audit   *audit.Writer // nil: no request is recorded
 	Tests   []policy.Test // durations of Model's self-test; nil: it had no self-test
+
+	ReadsTask bool   // chunks depend on the task's text
+	Exclusive bool   // the policy keeps state of one robot: one session at a time
+	Runtime   string // version of the program that computes, such as ONNX Runtime's
 
 	Placement policy.Placement // where Model computes
 	Access    *acl.Service     // rights of the robots at the network's listener; nil: the listener does not check them
@@ -94,6 +98,7 @@ type Server struct {
 	id        string // server_id
 	caps      wire.Capabilities
 	placement policy.Placement
+	runtime   string    // version of the program that computes
 	transport transport // the network, if it counts its losses; else nil
 	network   wire.Session
 	clock     rt.Clock
@@ -132,7 +137,7 @@ func New(cfg manifest.Config, d Deps) (*Server, error) {
 		return nil, cfg.Errorf("conditioning", "%w", err)
 	}
 	s := newServer(cfg, d)
-	tasks := newTaskReader(&s.cfg, d.Text)
+	tasks := newTaskReader(&s.cfg, d.Text, d.ReadsTask)
 	if _, err := tasks.read(cfg.DefaultTask); err != nil {
 		return nil, cfg.Errorf("default_task", "%w", err)
 	}
@@ -167,6 +172,7 @@ func newServer(cfg manifest.Config, d Deps) *Server {
 		id:        id,
 		caps:      capabilities(d.Meta, d.SHA256, d.Repo, cfg.Model.Revision, mode),
 		placement: d.Placement,
+		runtime:   d.Runtime,
 		network:   d.Network,
 		clock:     d.Clock,
 		log:       d.Log,
@@ -383,6 +389,10 @@ func (s *Server) Ready() (ok bool, why string) {
 	if ok, why = s.healthy(); ok {
 		ok, why = s.certificates.usable()
 	}
+	if away := s.worker.engine.away; ok && away != nil {
+		c := away.Condition()
+		ok, why = c.Ready, c.Text()
+	}
 	return ok, why
 }
 
@@ -400,7 +410,7 @@ func (s *Server) healthy() (ok bool, why string) {
 // finishes the request in hand, withdraws its declarations and returns nil. The network stays open.
 // Serve is called once.
 func (s *Server) Serve(ctx context.Context) (err error) {
-	endAudit := s.audit.Start(origin(s.caps.ModelSHA256, s.placement))
+	endAudit := s.audit.Start(origin(s.caps.ModelSHA256, s.runtime, s.placement))
 	defer func() { err = errors.Join(err, endAudit()) }()
 	s.worker.start(s.cfg.WarmupInferences)
 	select {
@@ -532,8 +542,7 @@ func undeclare(declared []wire.Declaration) (err error) {
 	return err
 }
 
-// origin identifies the bundle, runtime and device that answer now.
-func origin(sha256 string, p policy.Placement) audit.Origin {
-	version, _ := policy.RuntimeVersion()
-	return audit.Origin{ModelSHA256: sha256, Runtime: version, Device: p.Device.String()}
+// origin identifies the policy, the program and the device that answer now.
+func origin(sha256, program string, p policy.Placement) audit.Origin {
+	return audit.Origin{ModelSHA256: sha256, Runtime: program, Device: p.Device.String()}
 }

@@ -32,6 +32,12 @@ type Model interface {
 	Terminate() error // by any goroutine: the run in hand and later ones end with an error
 }
 
+// requester is a Model that needs to know whose request is in a row: another program computes it.
+// SetRequest may allocate.
+type requester interface {
+	SetRequest(i int, r policy.Request)
+}
+
 // tensors fills rows of a model's inputs from observations. It owns a JPEG decoder and the parsed
 // observation, both reused.
 //
@@ -39,6 +45,7 @@ type Model interface {
 type tensors struct {
 	meta         *policy.Meta
 	model        Model
+	requester    requester     // model; nil: a graph
 	decoder      *jpeg.Decoder // nil for a policy without cameras
 	contract     wire.Shapes
 	conditioning policy.Conditioning
@@ -75,6 +82,7 @@ func newTensors(meta *policy.Meta, model Model, caps *wire.Capabilities, conditi
 			Past:      meta.Steps() - 1,
 		},
 	}
+	t.requester, _ = model.(requester)
 	if len(meta.Cameras) == 0 {
 		return t, nil
 	}
@@ -119,6 +127,18 @@ func (t *tensors) blank(row int, conditioned bool, seed uint64) {
 	}
 	policy.FillNoise(t.model.Noise(row), 0, seed)
 	t.model.SetControls(row, t.meta.Condition(&t.conditioning, rows, rows, 0))
+	if t.requester != nil {
+		t.requester.SetRequest(row, policy.Request{})
+	}
+}
+
+// inform tells a model in another program whose request is in a filled row.
+//
+//rt:noalloc
+func (t *tensors) inform(row int, s *session, f *filled, episode uint32) {
+	if t.requester != nil {
+		t.requester.SetRequest(row, policy.Request{Session: s.id, Episode: int64(episode), Task: f.task.text})
+	}
 }
 
 // fill decodes body into a row of the inputs. On an error the row holds garbage, and its chunk must
@@ -373,7 +393,7 @@ func (t *tensors) taskOf(s *session) (*task, error) {
 		return announced, nil
 	}
 	switch {
-	case text == "" || text == s.opened.text || t.tasks.tokenizer == nil:
+	case text == "" || text == s.opened.text || !t.tasks.reads:
 		return s.opened, nil
 	case s.changed != nil && s.changed.text == text:
 		return s.changed, nil

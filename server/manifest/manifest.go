@@ -7,11 +7,7 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
-	"io/fs"
-	"os"
-	"path"
 	"path/filepath"
-	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -79,18 +75,6 @@ type Config struct {
 	flags map[string]string // key path -> flag that has set it
 }
 
-// ModelConfig names the policy bundle.
-type ModelConfig struct {
-	RepoOrPath string `yaml:"repo_or_path"` // bundle directory; relative to the manifest's folder
-	ID         string `yaml:"id"`           // name that robots see, first segment of the key prefix; default: the bundle's source_repo
-	Revision   string `yaml:"revision"`     // second segment of the key prefix; default main
-	Dtype      string `yaml:"dtype"`        // required data type of the bundle: float32, float16 or bfloat16; default: any
-	Device     string `yaml:"device"`       // auto, cpu (the default), cuda, cuda:N, tensorrt, tensorrt:N or openvino
-	Fallback   string `yaml:"fallback"`     // cpu: serve on the CPU when the device does not work; default: do not serve
-	CUDAGraph  bool   `yaml:"cuda_graph"`   // only false: a CUDA graph needs tensors in the GPU's memory
-	CacheDir   string `yaml:"cache_dir"`    // folder of TensorRT's engines; default: the service manager's, else the user's
-}
-
 // Conditioning sets how chunks are conditioned on the actions that a robot runs before they arrive.
 type Conditioning struct {
 	Mode     string  `yaml:"mode"`     // one of policy.ConditioningModes, default auto
@@ -137,7 +121,7 @@ type Debug struct {
 // Default returns a manifest without settings.
 func Default() Config {
 	return Config{
-		Model:            ModelConfig{Revision: "main", Device: "cpu", Fallback: "none"},
+		Model:            defaultModel,
 		ServingMode:      "auto",
 		MaxSessions:      5,
 		SessionsPerLink:  8,
@@ -184,6 +168,8 @@ func (c *Config) resolve(folder string) {
 	for key, p := range map[string]*string{
 		"model.repo_or_path":            &c.Model.RepoOrPath,
 		"model.cache_dir":               &c.Model.CacheDir,
+		"model.python":                  &c.Model.Python,
+		"model.dataset_info":            &c.Model.DatasetInfo,
 		"debug.capture_dir":             &c.Debug.CaptureDir,
 		"zenoh.tls.root_ca_certificate": &tls.RootCACertificate,
 		"zenoh.tls.connect_certificate": &tls.ConnectCertificate,
@@ -191,6 +177,9 @@ func (c *Config) resolve(folder string) {
 		"zenoh.tls.listen_certificate":  &tls.ListenCertificate,
 		"zenoh.tls.listen_private_key":  &tls.ListenPrivateKey,
 	} {
+		if key == "model.python" && !strings.Contains(*p, "/") {
+			continue // a command, found in $PATH
+		}
 		if *p = userfile.Expand(*p); *p != "" && !filepath.IsAbs(*p) && c.flags[key] == "" {
 			*p = filepath.Join(folder, *p)
 		}
@@ -200,7 +189,6 @@ func (c *Config) resolve(folder string) {
 // Check reports the first impossible value. The order and, where the key is the same, the texts are
 // those of LeRobot's PolicyServerManifest.
 func (c *Config) Check() (err error) {
-	m := c.Model
 	want := func(ok bool, key, format string, args ...any) {
 		if err == nil && !ok {
 			err = c.Errorf(key, key+" "+format, args...)
@@ -212,9 +200,8 @@ func (c *Config) Check() (err error) {
 	within := func(key string, value, low, high int) {
 		want(value >= low && value <= high, key, "must be %d..%d, got %d", low, high, value)
 	}
-	if m.RepoOrPath == "" {
-		return c.Errorf("model.repo_or_path", "model.repo_or_path is required (the policy this server serves): write "+
-			"model: {repo_or_path: FOLDER} into the manifest, where FOLDER is a bundle that edgert-export made")
+	if err := c.checkRuntime(); err != nil {
+		return err
 	}
 	oneOf("serving_mode", c.ServingMode, "auto", "shared", "exclusive")
 	want(c.MaxSessions >= 1 || c.MaxSessions == Auto, "max_sessions", "must be >= 1, got %d", int(c.MaxSessions))
@@ -228,20 +215,9 @@ func (c *Config) Check() (err error) {
 	want(failed == nil, "memory", "is no size: %w", failed)
 	want(failed != nil || size >= memoryMin,
 		"memory", "must be at least 64MiB: one message takes up to 16 MiB on its way in, got %s", c.Memory)
-	want(m.Revision != "", "model.revision", "is empty, want a label such as main")
-	if device, failed := policy.ParseDevice(m.Device); failed != nil {
-		return c.Errorf("model.device", "model.%w", failed)
-	} else {
-		want(m.Fallback != "cpu" || device.Accelerator(), "model.fallback",
-			"is cpu beside model.device '%s', want it beside cuda, tensorrt or openvino, or not at all", m.Device)
+	if err = cmp.Or(err, c.checkDevice()); err != nil {
+		return err
 	}
-	want(!m.CUDAGraph, "model.cuda_graph",
-		"is true, want false: a CUDA graph needs inputs and outputs in the GPU's memory, and they are in the host's")
-	want(m.Fallback == "" || m.Fallback == "none" || m.Fallback == "cpu", "model.fallback",
-		"must be none or cpu, got '%s'", m.Fallback)
-	want(m.Dtype == "" || slices.Contains(policy.DTypes, m.Dtype), "model.dtype",
-		"must be one of %s, as the bundle was exported, or absent, got '%s'",
-		strings.Join(policy.DTypes, "|"), m.Dtype)
 	within("warmup_inferences", c.WarmupInferences, 0, warmupMax)
 	want(!c.PinTask || c.DefaultTask != "", "pin_task", "is true but default_task is empty: name the task to pin")
 	oneOf("scheduler", c.Scheduler, queue.Schedulers...)
@@ -282,23 +258,6 @@ func (c *Config) checkCertificates() error {
 		}
 	}
 	return nil
-}
-
-// hubName matches the names of repositories on the hub, and some relative paths.
-var hubName = regexp.MustCompile(`^(?:hf://|https://huggingface\.co/)?(?:models/)?([\w.-]+/[\w.-]+?)/?$`)
-
-// BundleError returns an error of loading the bundle. Where its folder is absent and its text may
-// be a name on the hub, the error explains how to make a bundle from there, because the server
-// fetches nothing.
-func (c *Config) BundleError(err error) error {
-	hub := hubName.FindStringSubmatch(c.named)
-	if _, absent := os.Stat(c.Model.RepoOrPath); hub == nil || !errors.Is(absent, fs.ErrNotExist) {
-		return c.Errorf("model.repo_or_path", "%w", err)
-	}
-	folder := path.Base(hub[1])
-	return c.Errorf("model.repo_or_path", "%w. If %s is a name on the hub: `hf download %s --local-dir %s`; "+
-		"of a LeRobot checkpoint `edgert-export %[4]s %[4]s-bundle --dataset-info meta/info.json` then makes a "+
-		"bundle, whose folder belongs here", err, c.named, hub[1], folder)
 }
 
 // Errorf returns an error about the value of key as one line for the operator, with the file and,

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"reflect"
 	"slices"
 	"strings"
 	"testing"
@@ -32,6 +33,7 @@ func TestPathsAreExpanded(t *testing.T) {
 const fullManifest = `
 model:
   {
+    runtime: onnx,
     repo_or_path: bundle,
     id: lerobot/pi0_towels,
     revision: main,
@@ -73,6 +75,7 @@ func TestLoadReadsEveryKey(t *testing.T) {
 	dir := filepath.Dir(cfg.file)
 	want := Config{
 		Model: ModelConfig{
+			Runtime:    "onnx",
 			RepoOrPath: filepath.Join(dir, "bundle"),
 			ID:         "lerobot/pi0_towels",
 			Revision:   "main",
@@ -113,7 +116,7 @@ func TestLoadReadsEveryKey(t *testing.T) {
 func equalConfig(a, b Config) bool {
 	same := slices.Equal(a.Clients, b.Clients) && slices.Equal(a.Zenoh.ConnectEndpoints, b.Zenoh.ConnectEndpoints) &&
 		slices.Equal(a.Zenoh.ListenEndpoints, b.Zenoh.ListenEndpoints)
-	return same && a.Model == b.Model && a.Service == b.Service && a.DefaultTask == b.DefaultTask &&
+	return same && reflect.DeepEqual(a.Model, b.Model) && a.Service == b.Service && a.DefaultTask == b.DefaultTask &&
 		a.PinTask == b.PinTask &&
 		a.ServingMode == b.ServingMode && a.MaxSessions == b.MaxSessions && a.WarmupInferences == b.WarmupInferences &&
 		a.StrictFPS == b.StrictFPS && a.Scheduler == b.Scheduler && a.MaxBatch == b.MaxBatch &&
@@ -149,7 +152,8 @@ func TestLoadRefuses(t *testing.T) {
 		{"slip of a key of another section", "conect_endpoints: [tcp/a:1]\n",
 			`:1: unknown key "conect_endpoints", did you mean "zenoh.connect_endpoints"?`},
 		{"key nothing resembles", "model:\n  weights: 7\n",
-			`:2: unknown key "model.weights", known here: repo_or_path, id, revision, dtype, device, fallback, cuda_graph, cache_dir`},
+			`:2: unknown key "model.weights", known here: runtime, repo_or_path, id, revision, dtype, device, ` +
+				`fallback, cuda_graph, cache_dir, python, dataset_info, url, inputs, compile`},
 		{"key of the draft manifest", "service_name: demo\n", `:1: unknown key "service_name": here it is service`},
 		{"section of the draft manifest", "rtc:\n  enabled: true\n", `:1: unknown key "rtc": the bundle knows it`},
 		{"draft key in a section", "zenoh:\n  mode: peer\n", `:2: unknown key "zenoh.mode": it follows from`},

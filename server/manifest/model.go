@@ -1,0 +1,212 @@
+package manifest
+
+import (
+	"cmp"
+	"errors"
+	"io/fs"
+	"os"
+	"path"
+	"regexp"
+	"slices"
+	"strings"
+
+	"github.com/edge-rt/edge-rt/policy"
+)
+
+// The values of model.runtime.
+const (
+	RuntimeONNX         = "onnx"          // a bundle, in this process
+	RuntimeLeRobot      = "lerobot"       // a worker process in the user's Python
+	RuntimeOpenPI       = "openpi"        // a running server of openpi
+	RuntimeGR00T        = "gr00t"         // a running server of GR00T
+	RuntimeLeRobotAsync = "lerobot-async" // a running policy_server of LeRobot
+)
+
+// Runtimes lists the values of model.runtime, the default first.
+var Runtimes = []string{RuntimeONNX, RuntimeLeRobot, RuntimeOpenPI, RuntimeGR00T, RuntimeLeRobotAsync}
+
+// ModelConfig names the policy and the program that computes it.
+type ModelConfig struct {
+	Runtime     string `yaml:"runtime"`      // one of Runtimes; default onnx: RepoOrPath is a bundle
+	RepoOrPath  string `yaml:"repo_or_path"` // bundle or checkpoint; relative to the manifest's folder
+	ID          string `yaml:"id"`           // name that robots see, first segment of the key prefix; default: the bundle's source_repo
+	Revision    string `yaml:"revision"`     // second segment of the key prefix; default main
+	Dtype       string `yaml:"dtype"`        // required data type of the bundle: float32, float16 or bfloat16; default: any
+	Device      string `yaml:"device"`       // auto, cpu (the default), cuda, cuda:N, tensorrt, tensorrt:N or openvino
+	Fallback    string `yaml:"fallback"`     // cpu: serve on the CPU when the device does not work; default: do not serve
+	CUDAGraph   bool   `yaml:"cuda_graph"`   // only false: a CUDA graph needs tensors in the GPU's memory
+	CacheDir    string `yaml:"cache_dir"`    // folder of TensorRT's engines; default: the service manager's, else the user's
+	Python      string `yaml:"python"`       // interpreter with LeRobot, of the runtime lerobot
+	DatasetInfo string `yaml:"dataset_info"` // meta/info.json of the training's data set: joint names and rate
+	URL         string `yaml:"url"`          // address of a server that runs already
+	Inputs      Inputs `yaml:"inputs"`       // description of a policy that does not describe itself
+	Compile     bool   `yaml:"compile"`      // torch.compile, of the runtime lerobot; default false
+}
+
+// Inputs describes the inputs and outputs of a policy whose runtime does not describe them.
+type Inputs struct {
+	Preset      string        `yaml:"preset"`       // a published configuration, whose entries the other keys replace
+	FPS         float64       `yaml:"fps"`          // Hz, rate that the policy was trained at
+	ChunkSize   int           `yaml:"chunk_size"`   // actions in a chunk
+	StateNames  []string      `yaml:"state_names"`  // in vector order
+	StateUnits  []string      `yaml:"state_units"`  // LeRobot's words, one for each name
+	ActionNames []string      `yaml:"action_names"` // in vector order
+	ActionUnits []string      `yaml:"action_units"` // LeRobot's words, one for each name
+	Cameras     []CameraInput `yaml:"cameras"`
+}
+
+// CameraInput is one camera of the robots, and its name at the policy's server.
+type CameraInput struct {
+	Name   string `yaml:"name"`   // as robots name it
+	Key    string `yaml:"key"`    // the server's name of the picture; default: the preset's or the name
+	Height int    `yaml:"height"` // pixels that the server gets
+	Width  int    `yaml:"width"`  // pixels that the server gets
+}
+
+var defaultModel = ModelConfig{
+	Runtime:  RuntimeONNX,
+	Revision: "main",
+	Device:   "cpu",
+	Fallback: "none",
+}
+
+// Remote reports whether another process computes the policy.
+func (m *ModelConfig) Remote() bool { return m.Runtime != RuntimeONNX && m.Runtime != "" }
+
+// checkRuntime refuses an unknown runtime, and names the first key that the runtime needs or does
+// not read.
+func (c *Config) checkRuntime() error {
+	m := &c.Model
+	if m.Runtime != "" && !slices.Contains(Runtimes, m.Runtime) {
+		return c.Errorf("model.runtime", "model.runtime must be one of %s, got '%s'", strings.Join(Runtimes, "|"),
+			m.Runtime)
+	}
+	switch m.Runtime {
+	case RuntimeLeRobot:
+		if m.RepoOrPath == "" {
+			return c.missing("repo_or_path", "the folder of the checkpoint, such as "+
+				"outputs/train/act/checkpoints/last/pretrained_model")
+		}
+		if m.Python == "" {
+			return c.missing("python", "the interpreter of the environment that has LeRobot, such as "+
+				"~/lerobot/.venv/bin/python")
+		}
+	case RuntimeOpenPI:
+		if m.URL == "" {
+			return c.missing("url", "the address of the server, such as ws://127.0.0.1:8000")
+		}
+	case RuntimeGR00T:
+		if m.URL == "" {
+			return c.missing("url", "the address of the server, such as tcp://127.0.0.1:5555")
+		}
+	case RuntimeLeRobotAsync:
+		if m.URL == "" {
+			return c.missing("url", "the address of the policy_server, such as 127.0.0.1:8080")
+		}
+	default:
+		if m.RepoOrPath == "" {
+			return c.Errorf("model.repo_or_path",
+				"model.repo_or_path is required (the policy this server serves): write "+
+					"model: {repo_or_path: FOLDER} into the manifest, where FOLDER is a bundle that edgert-export made")
+		}
+	}
+	return c.checkUnread()
+}
+
+// Exclude makes the server take one session at a time where the policy keeps state of one robot.
+func (c *Config) Exclude(policy bool) error {
+	switch {
+	case !policy:
+		return nil
+	case c.ServingMode == "shared":
+		return c.Errorf("serving_mode", "serving_mode is shared, but the policy keeps state of one robot between its "+
+			"requests: want exclusive or auto")
+	case c.lines["max_sessions"] != 0 && c.MaxSessions != 1:
+		return c.Errorf("max_sessions", "max_sessions is %s, but the policy keeps state of one robot between its "+
+			"requests: want 1, or a server for each robot", c.MaxSessions)
+	}
+	c.ServingMode = "exclusive"
+	return nil
+}
+
+// missing returns the error of an absent key that the runtime needs.
+func (c *Config) missing(key, example string) error {
+	return c.Errorf("model."+key, "model.%s is required beside model.runtime %s: %s", key, c.Model.Runtime, example)
+}
+
+// checkUnread refuses keys that the runtime would ignore.
+func (c *Config) checkUnread() error {
+	m := &c.Model
+	only := map[string][]string{
+		"python":       {RuntimeLeRobot},
+		"compile":      {RuntimeLeRobot},
+		"dataset_info": {RuntimeLeRobot, RuntimeLeRobotAsync},
+		"url":          {RuntimeOpenPI, RuntimeGR00T, RuntimeLeRobotAsync},
+		"inputs":       Runtimes[1:],
+		"fallback":     {RuntimeONNX},
+		"cache_dir":    {RuntimeONNX},
+	}
+	for _, key := range []string{"python", "compile", "dataset_info", "url", "inputs", "fallback", "cache_dir"} {
+		if given := c.origin("model." + key); given != "default" && !slices.Contains(only[key], cmp.Or(m.Runtime, RuntimeONNX)) {
+			return c.Errorf("model."+key, "model.%s is not read beside model.runtime %s, only beside %s: remove it",
+				key,
+				cmp.Or(m.Runtime, RuntimeONNX), strings.Join(only[key], ", "))
+		}
+	}
+	return nil
+}
+
+// checkDevice reports the first impossible value among the keys of device and data type.
+func (c *Config) checkDevice() (err error) {
+	m := c.Model
+	want := func(ok bool, key, format string, args ...any) {
+		if err == nil && !ok {
+			err = c.Errorf(key, key+" "+format, args...)
+		}
+	}
+	want(m.Revision != "", "model.revision", "is empty, want a label such as main")
+	if device, failed := policy.ParseDevice(m.Device); failed != nil {
+		return c.Errorf("model.device", "model.%w", failed)
+	} else {
+		want(m.Fallback != "cpu" || device.Accelerator(), "model.fallback",
+			"is cpu beside model.device '%s', want it beside cuda, tensorrt or openvino, or not at all", m.Device)
+	}
+	device, _ := policy.ParseDevice(m.Device)
+	want(m.Runtime != RuntimeLeRobot || slices.Contains([]string{"cpu", "cuda", "auto"}, device.Kind), "model.device",
+		"must be cpu, cuda, cuda:N or auto beside model.runtime lerobot, got '%s'", m.Device)
+	want(!m.CUDAGraph, "model.cuda_graph",
+		"is true, want false: a CUDA graph needs inputs and outputs in the GPU's memory, and they are in the host's")
+	want(m.Fallback == "" || m.Fallback == "none" || m.Fallback == "cpu", "model.fallback",
+		"must be none or cpu, got '%s'", m.Fallback)
+	want(m.Dtype == "" || slices.Contains(policy.DTypes, m.Dtype), "model.dtype",
+		"must be one of %s, as the bundle was exported, or absent, got '%s'",
+		strings.Join(policy.DTypes, "|"), m.Dtype)
+	return err
+}
+
+// hubName matches the names of repositories on the hub, and some relative paths.
+var hubName = regexp.MustCompile(`^(?:hf://|https://huggingface\.co/)?(?:models/)?([\w.-]+/[\w.-]+?)/?$`)
+
+// BundleError returns an error of loading the bundle. Where its folder is absent and its text may
+// be a name on the hub, the error explains how to make a bundle from there, because the server
+// fetches nothing.
+func (c *Config) BundleError(err error) error {
+	hub := hubName.FindStringSubmatch(c.named)
+	if _, absent := os.Stat(c.Model.RepoOrPath); hub == nil || !errors.Is(absent, fs.ErrNotExist) {
+		return c.Errorf("model.repo_or_path", "%w", err)
+	}
+	folder := path.Base(hub[1])
+	return c.Errorf("model.repo_or_path", "%w. If %s is a name on the hub: `hf download %s --local-dir %s`; "+
+		"of a LeRobot checkpoint `edgert-export %[4]s %[4]s-bundle --dataset-info meta/info.json` then makes a "+
+		"bundle, whose folder belongs here", err, c.named, hub[1], folder)
+}
+
+// HubName returns model.repo_or_path as written where it names no folder of this machine but may
+// name a repository on the hub, else "".
+func (c *Config) HubName() string {
+	hub := hubName.FindStringSubmatch(c.named)
+	if _, absent := os.Stat(c.Model.RepoOrPath); hub == nil || !errors.Is(absent, fs.ErrNotExist) {
+		return ""
+	}
+	return hub[1]
+}

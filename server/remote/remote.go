@@ -1,0 +1,240 @@
+// Package remote has the common part of the policies that other programs compute: a worker process
+// in the user's Python, or a server that runs already.
+//
+// A runtime opens such a program and returns a Policy: the description, and a Runtime that computes
+// batches. Serve makes it a Model, whose rows are preallocated and filled like those of a graph.
+package remote
+
+import (
+	"fmt"
+	"math"
+
+	"github.com/edge-rt/edge-rt/policy"
+)
+
+// Row is one request: inputs, and room for the chunk. Its slices are the Model's memory, and keep
+// their addresses.
+//
+// Owner: the filler of the row; during Batch the runtime.
+type Row struct {
+	policy.Request
+	policy.Controls
+	// Reset is true in the first request of a session or episode that this runtime answers, and in
+	// repeats of it until one succeeds.
+	Reset  bool
+	Images [][]byte  // [camera] RGB bytes [Steps][H][W][3], the oldest first
+	State  []float32 // [Steps][StateNames], robot units
+	Prefix []float32 // [ChunkSize][ActionDim], robot units; PrefixLen rows are valid
+	// The chunk, which Batch writes: ChunkRobot [ChunkSize][ActionDim] in robot units, and
+	// ChunkModel in the policy's own, or a copy of ChunkRobot where the runtime does not know them.
+	ChunkModel, ChunkRobot []float32
+}
+
+// Runtime computes chunks. Its errors wrap policy.ErrRun; policy.ErrAway, too, while the program
+// does not answer, and policy.ErrMemory where memory was short.
+type Runtime interface {
+	// Batch computes the chunks of the rows. It returns within the runtime's own time limit.
+	//
+	// Owner: one thread. rows is lent until it returns.
+	Batch(rows []*Row) error
+	// Interrupt ends the batch in hand with an error that wraps policy.ErrAway. The runtime
+	// recovers and answers later batches.
+	//
+	// Owner: any goroutine.
+	Interrupt()
+	// Condition returns the state for people and counters, without blocking.
+	//
+	// Owner: any goroutine.
+	Condition() Condition
+	// Close ends the program, or the connection, and waits for that.
+	Close() error
+}
+
+// Condition is a runtime's state.
+type Condition struct {
+	Ready    bool   // batches are answered
+	State    string // a word or two: serving, loading, waiting to restart
+	Why      string // reason of the last failure; empty: there was none
+	Failures uint64 // ends of the program or of its connection that nobody requested
+	Restarts uint64 // starts, or connections, after the first that succeeded
+	Timeouts uint64 // batches that exceeded their time limit
+	Memory   int64  // bytes that the program occupies; 0: unknown
+}
+
+// Text returns the state and its reason in one line; empty while batches are answered.
+func (c *Condition) Text() string {
+	if c.Ready {
+		return ""
+	}
+	if c.Why == "" {
+		return c.State
+	}
+	return c.State + ": " + c.Why
+}
+
+// Policy is an opened policy.
+type Policy struct {
+	policy.Meta
+	Runtime Runtime
+
+	SHA256    string // identifies the policy: 64 hex digits, equal only for equal policies as far as is known
+	Where     string // folder of the checkpoint, or URL of the server
+	Version   string // of the program, such as "lerobot 0.6.1"
+	Program   string // its file or address
+	Device    string // as policy.ParseDevice reads it
+	ReadsTask bool   // chunks depend on Request.Task
+	// Exclusive marks a policy that keeps state of one robot between requests: it gets one session
+	// at a time.
+	Exclusive bool
+	MaxBatch  int // most rows that Batch takes; 0: 1
+}
+
+// Model is a Policy with its rows. It implements server.Model.
+//
+// Owner: as policy.Model.
+type Model struct {
+	*Policy
+	maxBatch, buffers int
+	rows              []*Row // of all buffers
+	seen              sessions
+	blank             []float32 // no tokens, no noise
+}
+
+// Serve returns a Model with so many buffers of at most maxBatch rows; 0: the policy's MaxBatch.
+// The policy belongs to it.
+func (p *Policy) Serve(maxBatch, buffers int) (*Model, error) {
+	if err := p.Check(); err != nil {
+		return nil, fmt.Errorf("%w: %s: %w", policy.ErrBundle, p.Where, err)
+	}
+	p.MaxBatch = max(p.MaxBatch, 1)
+	if maxBatch <= 0 || maxBatch > p.MaxBatch {
+		maxBatch = p.MaxBatch
+	}
+	m := &Model{
+		Policy:   p,
+		maxBatch: maxBatch,
+		buffers:  buffers,
+		seen:     sessions{episodes: map[string]int64{}},
+	}
+	chunk := p.ChunkSize * p.ActionDim
+	for range buffers * maxBatch {
+		r := &Row{
+			State:      make([]float32, p.Steps()*len(p.StateNames)),
+			Prefix:     make([]float32, chunk),
+			ChunkModel: make([]float32, chunk),
+			ChunkRobot: make([]float32, chunk),
+		}
+		for _, c := range p.Cameras {
+			r.Images = append(r.Images, make([]byte, p.Steps()*c.Bytes()))
+		}
+		m.rows = append(m.rows, r)
+	}
+	return m, nil
+}
+
+// MaxBatch returns the rows of a buffer.
+func (m *Model) MaxBatch() int { return m.maxBatch }
+
+// Buffers returns the number of buffers.
+func (m *Model) Buffers() int { return m.buffers }
+
+// Image lends row i's pictures from camera cam.
+func (m *Model) Image(i, cam int) []byte { return m.rows[i].Images[cam] }
+
+// State lends row i's joint state.
+func (m *Model) State(i int) []float32 { return m.rows[i].State }
+
+// Tokens is empty: the runtime reads the task itself.
+func (m *Model) Tokens(int) []int64 { return nil }
+
+// TokenMask is empty.
+func (m *Model) TokenMask(int) []bool { return nil }
+
+// Noise is empty: the runtime draws its own.
+func (m *Model) Noise(int) []float32 { return m.blank }
+
+// Prefix lends row i's prefix.
+func (m *Model) Prefix(i int) []float32 { return m.rows[i].Prefix }
+
+// SetControls sets row i's Real-Time Chunking inputs.
+func (m *Model) SetControls(i int, c policy.Controls) { m.rows[i].Controls = c }
+
+// SetRequest sets whose request is in row i.
+func (m *Model) SetRequest(i int, r policy.Request) { m.rows[i].Request = r }
+
+// ChunkModel lends row i's chunk in the policy's units.
+func (m *Model) ChunkModel(i int) []float32 { return m.rows[i].ChunkModel }
+
+// ChunkRobot lends row i's chunk in robot units.
+func (m *Model) ChunkRobot(i int) []float32 { return m.rows[i].ChunkRobot }
+
+// Finite reports whether row i's chunk has neither NaN nor infinities.
+func (m *Model) Finite(i int) bool {
+	for _, v := range m.rows[i].ChunkRobot {
+		if d := float64(v); math.IsNaN(d) || math.IsInf(d, 0) {
+			return false
+		}
+	}
+	return true
+}
+
+// Run is RunBuffer of the first buffer.
+func (m *Model) Run(batch int) error { return m.RunBuffer(0, batch) }
+
+// RunBuffer computes the chunks of the first rows of a buffer.
+func (m *Model) RunBuffer(k, batch int) error {
+	rows := m.rows[k*m.maxBatch:][:batch]
+	for _, r := range rows {
+		r.Reset = m.seen.reset(&r.Request)
+	}
+	if err := m.Runtime.Batch(rows); err != nil {
+		return err
+	}
+	for _, r := range rows {
+		m.seen.answered(&r.Request)
+	}
+	return nil
+}
+
+// Terminate ends the run in hand.
+func (m *Model) Terminate() error {
+	m.Runtime.Interrupt()
+	return nil
+}
+
+// Condition returns the runtime's state.
+func (m *Model) Condition() Condition { return m.Runtime.Condition() }
+
+// TensorBytes returns the memory of all rows.
+func (m *Model) TensorBytes() (n int64) {
+	for _, r := range m.rows {
+		n += int64(4 * (len(r.State) + 3*len(r.Prefix)))
+		for _, image := range r.Images {
+			n += int64(len(image))
+		}
+	}
+	return n
+}
+
+// Close ends the runtime.
+func (m *Model) Close() error { return m.Runtime.Close() }
+
+// sessionsMax bounds the sessions whose episodes are remembered. A forgotten one is reset once more.
+const sessionsMax = 20_000
+
+// sessions remembers the episode of each session that was answered last.
+//
+// Owner: the thread that runs.
+type sessions struct{ episodes map[string]int64 }
+
+func (s *sessions) reset(r *policy.Request) bool {
+	episode, known := s.episodes[r.Session]
+	return !known || episode != r.Episode
+}
+
+func (s *sessions) answered(r *policy.Request) {
+	if _, known := s.episodes[r.Session]; !known && len(s.episodes) >= sessionsMax {
+		clear(s.episodes)
+	}
+	s.episodes[r.Session] = r.Episode
+}
