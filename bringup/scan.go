@@ -193,7 +193,7 @@ func kin(all []found) (arms []string, whole bool) {
 	var some []string
 	for _, name := range robot.Names() {
 		r, err := robot.ByName(name)
-		if err != nil {
+		if err != nil || len(r.Parts()) > 1 { // a bus has one arm
 			continue
 		}
 		has := func(f found) bool {

@@ -1,6 +1,7 @@
 package bringup
 
 import (
+	"bytes"
 	"cmp"
 	"errors"
 	"fmt"
@@ -8,6 +9,7 @@ import (
 	"os"
 	"slices"
 	"strconv"
+	"sync"
 	"time"
 
 	"github.com/edge-rt/edge-rt/edge/device"
@@ -20,12 +22,12 @@ import (
 
 // TorqueOffConfig holds the settings of edge-rt torque off.
 type TorqueOffConfig struct {
-	Bus    string // sim, or a serial port
-	Robot  string // so101
-	OnExit string // the run's --on-exit, for a call by ExecStopPost=: see heldOnPurpose
+	Bus    device.ByPart // sim, or a serial port, for each part
+	Robot  string        // so101
+	OnExit string        // the run's --on-exit, for a call by ExecStopPost=: see heldOnPurpose
 
-	Leader      string // serial port of the run's leader arm; empty: no leader
-	LeaderRobot string // empty: the robot's name with _leader
+	Leader      device.ByPart // serial port of the run's leader arm, for each part; empty: no leader
+	LeaderRobot string        // empty: the robot's name with _leader
 }
 
 // TorqueOff sends the command to all motors at once, then asks each for a confirmation; the error
@@ -37,7 +39,7 @@ func TorqueOff(cfg TorqueOffConfig, out io.Writer) error {
 		return err
 	}
 	var leader error
-	if cfg.Leader != "" {
+	if cfg.Leader.Given() {
 		leader = releaseLeader(cfg, r, out)
 	}
 	return errors.Join(torqueOff(cfg, r, out), leader)
@@ -48,22 +50,48 @@ func releaseLeader(cfg TorqueOffConfig, follower robot.Robot, out io.Writer) err
 	if err != nil {
 		return err
 	}
-	return releaseNow(cfg.Leader, r, out)
+	arms, err := device.Places{Bus: cfg.Leader, BusFlag: "leader", Flags: "leader-"}.Of(r)
+	if err != nil {
+		return err
+	}
+	return releaseAll(arms, out)
 }
 
 func torqueOff(cfg TorqueOffConfig, r robot.Robot, out io.Writer) error {
+	arms, err := device.Places{Bus: cfg.Bus, BusFlag: "bus"}.Of(r)
 	switch {
-	case cfg.Bus == "":
+	case err != nil:
+		return err
+	case arms[0].Bus == "":
 		return exit.Errorf(exit.Usage, "--bus is missing: give the arm's serial port (edge-rt torque off --bus "+
 			"/dev/ttyACM0), or the --config of its run")
-	case cfg.Bus == device.Sim:
+	case arms[0].Bus == device.Sim:
 		fmt.Fprintln(out, "the simulated arm ended with its edge: nothing is under torque")
 		return nil
 	case heldOnPurpose(cfg.OnExit):
 		fmt.Fprintln(out, "the edge ended by itself and holds the arm, as --on-exit hold demands: torque stays")
 		return nil
 	}
-	return releaseNow(cfg.Bus, r, out)
+	return releaseAll(arms, out)
+}
+
+// releaseAll makes every arm limp, also where one fails.
+func releaseAll(arms []device.Place, out io.Writer) error {
+	errs := make([]error, len(arms))
+	lines := make([]bytes.Buffer, len(arms))
+	var all sync.WaitGroup
+	for i, arm := range arms { // at once: a bus that fails is tried for seconds
+		all.Go(func() {
+			if errs[i] = releaseNow(arm.Bus, arm.Robot, &lines[i]); errs[i] != nil && arm.Part != "" {
+				errs[i] = fmt.Errorf("part %s: %w", arm.Part, errs[i])
+			}
+		})
+	}
+	all.Wait()
+	for i := range lines {
+		lines[i].WriteTo(out)
+	}
+	return errors.Join(errs...)
 }
 
 func releaseNow(bus string, r robot.Robot, out io.Writer) error {

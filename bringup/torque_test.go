@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/edge-rt/edge-rt/edge/device"
 	"github.com/edge-rt/edge-rt/internal/exit"
 	"github.com/edge-rt/edge-rt/rt"
 	"github.com/edge-rt/edge-rt/rt/rttest"
@@ -47,7 +48,7 @@ func torquedArm(t *testing.T) *servosim.Bus {
 func TestTorqueOff(t *testing.T) {
 	b := torquedArm(t)
 	var out strings.Builder
-	if err := TorqueOff(TorqueOffConfig{Bus: b.Path(), Robot: "so101", OnExit: "park"}, &out); err != nil {
+	if err := TorqueOff(TorqueOffConfig{Bus: device.ByPart{b.Path()}, Robot: "so101", OnExit: "park"}, &out); err != nil {
 		t.Fatal(err)
 	}
 	if on := b.TorqueEnabled(); slices.Contains(on, true) {
@@ -56,7 +57,7 @@ func TestTorqueOff(t *testing.T) {
 	if !strings.Contains(out.String(), "off on 6 motors") {
 		t.Errorf("it says %q", out.String())
 	}
-	if err := TorqueOff(TorqueOffConfig{Bus: b.Path(), Robot: "so101"}, &out); err != nil {
+	if err := TorqueOff(TorqueOffConfig{Bus: device.ByPart{b.Path()}, Robot: "so101"}, &out); err != nil {
 		t.Errorf("a second time: %v, want it to be as good as the first", err)
 	}
 }
@@ -65,7 +66,7 @@ func TestTorqueOff(t *testing.T) {
 func TestTorqueOffNamesWhoDidNotConfirm(t *testing.T) {
 	b := torquedArm(t)
 	b.Mute(3, true)
-	err := TorqueOff(TorqueOffConfig{Bus: b.Path(), Robot: "so101"}, new(strings.Builder))
+	err := TorqueOff(TorqueOffConfig{Bus: device.ByPart{b.Path()}, Robot: "so101"}, new(strings.Builder))
 	if exit.Of(err) != exit.Absent || !strings.Contains(err.Error(), "motor 3 (elbow_flex)") ||
 		strings.Contains(err.Error(), "motor 2") {
 		t.Errorf("torque off with motor 3 silent: %v (code %d), want motor 3 alone named and code 4", err, exit.Of(err))
@@ -85,7 +86,7 @@ func TestTorqueOffAfterAService(t *testing.T) {
 	b.Mute(3, true)
 	back := time.AfterFunc(1200*time.Millisecond, func() { b.Mute(3, false) })
 	defer back.Stop()
-	if err := TorqueOff(TorqueOffConfig{Bus: b.Path(), Robot: "so101"}, new(strings.Builder)); err != nil ||
+	if err := TorqueOff(TorqueOffConfig{Bus: device.ByPart{b.Path()}, Robot: "so101"}, new(strings.Builder)); err != nil ||
 		slices.Contains(b.TorqueEnabled(), true) {
 		t.Errorf("torque off with motor 3 silent for 1.2 s: %v, torque %v", err, b.TorqueEnabled())
 	}
@@ -101,7 +102,7 @@ func TestTorqueOffIsSentToAllFirst(t *testing.T) {
 	}
 	began, done := time.Now(), make(chan error, 1)
 	go func() {
-		done <- TorqueOff(TorqueOffConfig{Bus: b.Path(), Robot: "so101"}, new(strings.Builder))
+		done <- TorqueOff(TorqueOffConfig{Bus: device.ByPart{b.Path()}, Robot: "so101"}, new(strings.Builder))
 	}()
 	rttest.Eventually(t, "motor 6 without torque", func() bool { return !b.TorqueEnabled()[5] })
 	limp := time.Since(began)
@@ -125,10 +126,11 @@ func TestTorqueOffRefusals(t *testing.T) {
 		says string
 	}{
 		{"no bus", TorqueOffConfig{Robot: "so101"}, exit.Usage, "--bus"},
-		{"no such robot", TorqueOffConfig{Bus: b.Path(), Robot: "r2d2"}, exit.Usage, "so101"},
-		{"no such port", TorqueOffConfig{Bus: "/dev/ttyNONE", Robot: "so101"}, exit.Absent, "/dev/ttyNONE"},
-		{"an edge still runs", TorqueOffConfig{Bus: b.Path(), Robot: "so101"}, exit.Absent, "end "},
-		{"simulated", TorqueOffConfig{Bus: "sim", Robot: "so101"}, exit.Clean, ""},
+		{"no such robot", TorqueOffConfig{Bus: device.ByPart{b.Path()}, Robot: "r2d2"}, exit.Usage, "so101"},
+		{"no such port", TorqueOffConfig{Bus: device.ByPart{"/dev/ttyNONE"}, Robot: "so101"}, exit.Absent,
+			"/dev/ttyNONE"},
+		{"an edge still runs", TorqueOffConfig{Bus: device.ByPart{b.Path()}, Robot: "so101"}, exit.Absent, "end "},
+		{"simulated", TorqueOffConfig{Bus: device.ByPart{"sim"}, Robot: "so101"}, exit.Clean, ""},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -196,11 +198,34 @@ func TestTorqueOffLeavesAnArmThatIsHeldOnPurpose(t *testing.T) {
 	t.Setenv("SERVICE_RESULT", "success")
 	t.Setenv("EXIT_CODE", "exited")
 	t.Setenv("EXIT_STATUS", "0")
-	if err := TorqueOff(TorqueOffConfig{Bus: b.Path(), Robot: "so101", OnExit: "hold"},
+	if err := TorqueOff(TorqueOffConfig{Bus: device.ByPart{b.Path()}, Robot: "so101", OnExit: "hold"},
 		new(strings.Builder)); err != nil {
 		t.Fatal(err)
 	}
 	if on := b.TorqueEnabled(); slices.Contains(on, false) {
 		t.Errorf("torque %v, want the arm held", on)
+	}
+}
+
+// One bus that fails keeps no other part under torque, and the error names its part.
+func TestTorqueOffOfAllParts(t *testing.T) {
+	left, right := torquedArm(t), torquedArm(t)
+	cfg := TorqueOffConfig{
+		Bus:   device.ByPart{"left=/dev/ttyNONE", "right=" + right.Path()},
+		Robot: "bi_so101",
+	}
+	err := TorqueOff(cfg, new(strings.Builder))
+	if exit.Of(err) != exit.Absent || !strings.Contains(err.Error(), "part left: ") ||
+		slices.Contains(right.TorqueEnabled(), true) {
+		t.Errorf("with left's bus gone: %v, torque of right %v", err, right.TorqueEnabled())
+	}
+	cfg.Bus[0] = "left=" + left.Path()
+	var out strings.Builder
+	if err = TorqueOff(cfg, &out); err != nil || slices.Contains(left.TorqueEnabled(), true) {
+		t.Errorf("%v, torque of left %v", err, left.TorqueEnabled())
+	}
+	if want := "torque is off on 6 motors at " + left.Path() + "\ntorque is off on 6 motors at " + right.Path() +
+		"\n"; out.String() != want {
+		t.Errorf("it writes %q, want %q", out.String(), want)
 	}
 }

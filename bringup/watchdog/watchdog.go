@@ -19,9 +19,9 @@ import (
 	"time"
 
 	"github.com/edge-rt/edge-rt/bringup"
-	"github.com/edge-rt/edge-rt/edge/device"
 	"github.com/edge-rt/edge-rt/rt"
 	"github.com/edge-rt/edge-rt/servo"
+	"github.com/edge-rt/edge-rt/servo/robot"
 )
 
 const (
@@ -34,12 +34,8 @@ const (
 // Run is the watchdog process. It returns when the process at the other end of stdin has stopped
 // it, or has ended or hung and the torque is off. text reports the events. It ignores a terminal's
 // signals.
-func Run(stdin io.Reader, bus, robotName string) (text string, err error) {
+func Run(stdin io.Reader, bus string, r robot.Robot) (text string, err error) {
 	signal.Ignore(syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGQUIT, syscall.SIGTSTP)
-	r, err := device.Robot(robotName) // read now: the description may change later
-	if err != nil {
-		return "", err
-	}
 	orphaned := make(chan bool, 1)
 	go func() {
 		word, err := io.ReadAll(io.LimitReader(stdin, 1))

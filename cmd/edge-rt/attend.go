@@ -39,6 +39,10 @@ func (teleopCmd) Run(flags *cli, screen *terminal.Terminal, parsed *kong.Context
 	if err != nil {
 		return err
 	}
+	leader, err := flags.leaderPlace()
+	if err != nil {
+		return err
+	}
 	cfg.Task, cfg.Duration = flags.Task, flags.Duration
 	cfg.Listen = func(key func(string)) func() {
 		return listen(screen, operator.Keys, cfg.Record == record.All, key).Close
@@ -50,10 +54,10 @@ func (teleopCmd) Run(flags *cli, screen *terminal.Terminal, parsed *kong.Context
 		return attend.Teleop(ctx, attend.TeleopConfig{
 			Config:      cfg,
 			FPS:         program.ValueOr(flags.FPS, 60),
-			Leader:      flags.leaderPlace(),
+			Leader:      leader,
 			LeaderRobot: flags.LeaderRobot,
 		})
-	}, armAt{flags.Bus, flags.Robot}, flags.leaderAt(cfg.Arm.Robot))
+	}, flags.arms()...)
 }
 
 type replayCmd struct {
@@ -87,7 +91,7 @@ func (c *replayCmd) Run(flags *cli, screen *terminal.Terminal) error {
 			Speed:            c.Speed,
 			OtherCalibration: c.OtherCalibration,
 		})
-	}, armAt{flags.Bus, flags.Robot})
+	}, flags.arms()...)
 }
 
 // attended returns the part of the configuration that teleop and replay share.

@@ -60,15 +60,43 @@ func interruptible() (context.Context, context.CancelFunc) {
 	return signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP)
 }
 
-// place returns the arm at --bus.
-func (r *runFlags) place() (device.Place, error) {
+// places returns the arms of the robot at --bus, one for each of its parts.
+func (r *runFlags) places() ([]device.Place, error) {
 	arm, err := device.Robot(r.Robot)
-	return device.Place{
+	if err != nil {
+		return nil, err
+	}
+	return device.Places{
 		Bus:         r.Bus,
-		Robot:       arm,
-		ID:          r.ID,
 		Calibration: r.Calibration,
-	}, err
+		ID:          r.ID,
+		BusFlag:     "bus",
+	}.Of(arm)
+}
+
+// place returns the arm at --bus, for a command that drives one arm.
+func (r *runFlags) place() (device.Place, error) {
+	places, err := r.places()
+	if err != nil {
+		return device.Place{}, err
+	}
+	if len(places) > 1 {
+		return device.Place{}, exit.Errorf(exit.Usage,
+			"--robot %s has %d parts, and this command drives one arm: name "+
+				"the arm's own description, such as edge-rt teleop %s", r.Robot, len(places), places[0].Command())
+	}
+	return places[0], nil
+}
+
+// arms returns the arms of the run for their watchdog processes. It leaves out arms whose flags
+// have errors, which the run itself reports.
+func (r *runFlags) arms() (arms []armAt) {
+	places, _ := r.places()
+	leaders, _ := r.leaderPlaces(r.Robot)
+	for _, p := range append(places, leaders...) {
+		arms = append(arms, armAt{p.Bus, p.Robot.Flag()})
+	}
+	return arms
 }
 
 // bringup runs a command of package bringup with the configuration that all of them share.
@@ -198,7 +226,11 @@ func (c *torqueCmd) Run(flags *cli, screen *terminal.Terminal) error {
 			LeaderRobot: flags.LeaderRobot,
 		}, stdout)
 	}
-	text, err := watchdog.Run(os.Stdin, flags.Bus, flags.Robot)
+	place, err := flags.place()
+	if err != nil {
+		return err
+	}
+	text, err := watchdog.Run(os.Stdin, place.Bus, place.Robot)
 	if text != "" {
 		warnOn(screen)(strings.TrimSuffix(text, "\n"))
 	}
@@ -363,7 +395,7 @@ func (c *moveCmd) Run(flags *cli) error {
 				To:     c.To,
 				Speed:  c.Speed,
 			})
-		}, armAt{flags.Bus, flags.Robot})
+		}, flags.arms()...)
 	})
 }
 

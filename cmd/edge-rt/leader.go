@@ -1,31 +1,56 @@
 package main
 
 import (
-	"cmp"
-
 	"github.com/edge-rt/edge-rt/edge/device"
 	"github.com/edge-rt/edge-rt/servo/robot"
 )
 
 // leaderFlags describe the leader arm of a run or of teleop.
 type leaderFlags struct {
-	Leader            string `help:"Serial port of a leader arm: beside a policy, for a person to take the arm over (edge-rt ctl correct)." placeholder:"PORT"`
-	LeaderRobot       string `help:"The leader's description; default: that of --robot with _leader." placeholder:"NAME"`
-	LeaderID          string `name:"leader-id" help:"The leader's name, which its calibration file has." placeholder:"NAME"`
-	LeaderCalibration string `help:"The leader's calibration file; default: LeRobot's place." placeholder:"FILE"`
-	Takeover          string `default:"key" enum:"key,push" help:"How a person takes the arm over: key (edge-rt ctl correct), or push (that, and a hand that moves the leader)."`
+	Leader            device.ByPart `sep:"none" help:"Serial port of a leader arm: beside a policy, for a person to take the arm over (edge-rt ctl correct)." placeholder:"PORT"`
+	LeaderRobot       string        `help:"The leader's description; default: that of --robot with _leader." placeholder:"NAME"`
+	LeaderID          string        `name:"leader-id" help:"The leader's name, which its calibration file has." placeholder:"NAME"`
+	LeaderCalibration device.ByPart `sep:"none" help:"The leader's calibration file; default: LeRobot's place." placeholder:"FILE"`
+	Takeover          string        `default:"key" enum:"key,push" help:"How a person takes the arm over: key (edge-rt ctl correct), or push (that, and a hand that moves the leader)."`
 }
 
-func (f *leaderFlags) leaderPlace() device.Place {
-	return device.Place{
-		Bus:         f.Leader,
-		ID:          f.LeaderID,
-		Calibration: f.LeaderCalibration,
-		Flags:       "leader-",
+// leaderPlace returns the only leader arm; its robot is chosen later, to fit the follower.
+func (f *leaderFlags) leaderPlace() (device.Place, error) {
+	places, err := f.placesOf(robot.Robot{Name: "a leader"})
+	if err != nil {
+		return device.Place{}, err
 	}
+	places[0].Robot = robot.Robot{}
+	return places[0], nil
 }
 
-// leaderAt returns the leader's port and description for its watchdog process.
-func (f *leaderFlags) leaderAt(follower robot.Robot) armAt {
-	return armAt{f.Leader, cmp.Or(f.LeaderRobot, device.LeaderOf(follower))}
+// leaderPlaces returns the leader arms of a follower's parts, in their order; none without
+// --leader.
+func (f *leaderFlags) leaderPlaces(follower string) ([]device.Place, error) {
+	if !f.Leader.Given() {
+		return nil, nil
+	}
+	name := f.LeaderRobot
+	if name == "" {
+		arm, err := device.Robot(follower)
+		if err != nil {
+			return nil, err
+		}
+		name = device.LeaderOf(arm)
+	}
+	leader, err := device.Robot(name)
+	if err != nil {
+		return nil, err
+	}
+	return f.placesOf(leader)
+}
+
+func (f *leaderFlags) placesOf(r robot.Robot) ([]device.Place, error) {
+	return device.Places{
+		Bus:         f.Leader,
+		Calibration: f.LeaderCalibration,
+		ID:          f.LeaderID,
+		Flags:       "leader-",
+		BusFlag:     "leader",
+	}.Of(r)
 }

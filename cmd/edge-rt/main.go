@@ -114,8 +114,7 @@ func run(args []string) exit.Code {
 		Stderr:      os.Stderr,
 		Vars:        ctlHelp(),
 		Once: []string{
-			"bus", "robot", "calibration", "id", "service", "link", "expect-model",
-			"leader", "leader-robot", "leader-calibration", "leader-id",
+			"robot", "id", "service", "link", "expect-model", "leader-robot", "leader-id",
 		},
 	}
 	ctx, code, done := p.Parse(&c, args)

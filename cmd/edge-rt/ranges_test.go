@@ -4,6 +4,7 @@ import (
 	"os"
 	"testing"
 
+	"github.com/edge-rt/edge-rt/edge/device"
 	"github.com/edge-rt/edge-rt/internal/program/programtest"
 	"github.com/edge-rt/edge-rt/internal/terminal"
 )
@@ -28,7 +29,7 @@ func TestRanges(t *testing.T) {
 		},
 		Check: func(grammar any) error {
 			c := grammar.(*cli)
-			c.Bus, c.Quiet = "sim", true
+			c.Bus, c.Quiet = device.ByPart{"sim"}, true
 			cfg, err := c.config(terminal.New(os.Stderr))
 			if err != nil {
 				return err

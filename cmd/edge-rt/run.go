@@ -16,6 +16,7 @@ import (
 	"github.com/edge-rt/edge-rt/bringup/watchdog"
 	"github.com/edge-rt/edge-rt/edge"
 	"github.com/edge-rt/edge-rt/edge/capture"
+	"github.com/edge-rt/edge-rt/edge/device"
 	"github.com/edge-rt/edge-rt/edge/episode"
 	"github.com/edge-rt/edge-rt/edge/operator"
 	"github.com/edge-rt/edge-rt/edge/page"
@@ -40,9 +41,11 @@ type runFlags struct {
 
 	FPS         *float64 `range:"1..1000;leave it out for the policy's own" name:"fps" help:"Actions per second; default: what the policy was trained at, and 60 for teleop." placeholder:"HZ"`
 	FPSMismatch string   `name:"fps-mismatch" default:"refuse" enum:"refuse,allow" help:"What becomes of an --fps that the policy was not trained at: refuse, or allow (the arm moves at another speed than it was shown)."`
-	Bus         string   `help:"Serial port of the arm, such as /dev/ttyACM0, or sim." placeholder:"PORT"`
-	Robot       string   `default:"so101" help:"The arm's description."`
-	Calibration string   `help:"LeRobot calibration file; default: LeRobot's own place for this robot and --id." placeholder:"FILE"`
+
+	Bus         device.ByPart `sep:"none" help:"Serial port of the arm, such as /dev/ttyACM0, or sim; of a robot of several arms PART=PORT for each, such as left=/dev/ttyACM0." placeholder:"PORT"`
+	Robot       string        `default:"so101" help:"The arm's description."`
+	Calibration device.ByPart `sep:"none" help:"LeRobot calibration file; default: LeRobot's own place for this robot and --id. Of a robot of several arms PART=FILE." placeholder:"FILE"`
+
 	Camera      []string `sep:"none" help:"A camera as NAME=SOURCE[:WxH][@FPS][,option=value]..., such as top=sim or front=/dev/video0:640x480@30,rotate=180; repeat for more. SOURCE is sim, sim:PATH (the world of an edge-rt sim-bus --scene PATH), pattern, a device (/dev/video0, /dev/v4l/by-id/...), pipe:'COMMAND' (a program that writes motion JPEG, or with format= and a size raw pictures, to its standard output), or a picture or folder of pictures to replay. Options: format=mjpeg|yuyv|nv12|grey|rgb, crop=WxH+X+Y, rotate=90|180|270, send=WxH, quality=1..100, max-age=500ms, live=yes|no (whether a picture that comes again is an old one), and a device's controls: exposure, white-balance, focus and gain (auto or a number), and all that edge-rt cameras lists." placeholder:"NAME=SOURCE"`
 	Connect     []string `default:"tcp/localhost:7447" help:"Where the server or a Zenoh router listens: tcp/HOST:PORT, tls/HOST:PORT or unixsock-stream/PATH; repeat for others to turn to when it is gone."`
 	TLSCA       string   `name:"tls-ca" help:"PEM file of the authorities that vouch for the server; default: the system's." placeholder:"FILE"`
@@ -122,9 +125,7 @@ func (runCmd) Run(flags *cli, screen *terminal.Terminal, parsed *kong.Context) e
 	}()
 	var dogs []*watchdog.Watchdog
 	if !notify.Managed() { // a service has ExecStopPost=
-		follower, _ := r.place() // cannot fail: Open has read the description
-		dogs = guard(screen, "edge-rt ctl pause holds it, Ctrl-C ends it", armAt{r.Bus, r.Robot},
-			r.leaderAt(follower.Robot))
+		dogs = guard(screen, "edge-rt ctl pause holds it, Ctrl-C ends it", r.arms()...)
 	}
 	keys := listen(screen, operator.Keys+operator.PolicyKeys, cfg.Record == record.All ||
 		cfg.Episodes.Strategy == episode.Highlight || cfg.Leader.Bus != "", func(key string) {
@@ -179,12 +180,20 @@ func (r *runFlags) openJSON() (*os.File, error) {
 
 // config turns the flags into the edge's configuration.
 func (r *runFlags) config(screen *terminal.Terminal) (edge.Config, error) {
+	place, err := r.place()
+	if err != nil {
+		return edge.Config{}, err
+	}
+	leader, err := r.leaderPlace()
+	if err != nil {
+		return edge.Config{}, err
+	}
 	cfg := edge.Config{
 		FPS:            program.ValueOr(r.FPS, 0),
 		FPSMismatch:    r.FPSMismatch,
-		Bus:            r.Bus,
+		Bus:            place.Bus,
 		Robot:          r.Robot,
-		Calibration:    r.Calibration,
+		Calibration:    place.Calibration,
 		Connect:        r.Connect,
 		Service:        r.Service,
 		TLS:            edge.TLS{CA: r.TLSCA, Cert: r.TLSCert, Key: r.TLSKey},
@@ -198,7 +207,7 @@ func (r *runFlags) config(screen *terminal.Terminal) (edge.Config, error) {
 		OnExit:         r.OnExit,
 		Rescue:         r.Rescue,
 		Fallback:       r.Fallback,
-		Leader:         r.leaderPlace(),
+		Leader:         leader,
 		LeaderRobot:    r.LeaderRobot,
 		Takeover:       r.Takeover,
 		MaxActionAge:   program.ValueOr(r.MaxActionAge, uplink.DefaultMaxActionAge),
@@ -228,7 +237,6 @@ func (r *runFlags) config(screen *terminal.Terminal) (edge.Config, error) {
 	if !r.Quiet && terminal.Is(os.Stderr) {
 		cfg.Status = screen
 	}
-	var err error
 	cfg.Cameras, err = r.cameras()
 	return cfg, err
 }

@@ -75,6 +75,7 @@ func realPath(port string) string {
 
 // Place is the port of one arm, with the name of its calibration.
 type Place struct {
+	Part        string // its name in a robot of several parts
 	Bus         string // serial port
 	Robot       robot.Robot
 	ID          string // name of the calibration file

@@ -2,8 +2,10 @@ package robot
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
 	"math"
+	"path"
 	"slices"
 	"strings"
 	"time"
@@ -18,6 +20,8 @@ import (
 type robotFile struct {
 	Like        string            `yaml:"like"` // built-in arm whose values are the defaults
 	Name        string            `yaml:"name"`
+	Type        string            `yaml:"type"` // robot_type in data sets
+	Parts       yaml.MapSlice     `yaml:"parts"`
 	Kind        string            `yaml:"kind"` // follower, leader
 	Calibration []string          `yaml:"calibration"`
 	Actuated    *bool             `yaml:"actuated"`
@@ -53,16 +57,20 @@ type motorFile struct {
 	Safety map[string]string `yaml:"safety"` // bounds
 }
 
-// Parse parses a description. source is its name in errors, which wrap ErrInvalid.
-func Parse(source string, data []byte) (Robot, error) {
-	r, err := parse(data)
+// Parse parses a description. source is its name in errors, which wrap ErrInvalid; the files of its
+// parts are relative to the folder of source.
+func Parse(source string, data []byte) (Robot, error) { return parse(source, data, false) }
+
+// parse is Parse; a part must be one arm, so that no chain or ring of files can form.
+func parse(source string, data []byte, part bool) (Robot, error) {
+	r, err := parseFile(path.Dir(source), data, part)
 	if err != nil {
 		return Robot{}, fmt.Errorf("%w: %s: %w", ErrInvalid, source, err)
 	}
 	return r, nil
 }
 
-func parse(data []byte) (Robot, error) {
+func parseFile(folder string, data []byte, part bool) (Robot, error) {
 	file, err := decode(data)
 	if err != nil {
 		return Robot{}, err
@@ -72,6 +80,11 @@ func parse(data []byte) (Robot, error) {
 		if r, err = like(file.Like); err != nil {
 			return r, err
 		}
+	}
+	if several := file.Parts != nil || r.parts != nil; several && part {
+		return r, errors.New("it has parts itself; a part is one arm")
+	} else if several {
+		return file.compose(r, folder)
 	}
 	if err := file.fill(&r); err != nil {
 		return r, err
@@ -104,12 +117,13 @@ func like(name string) (Robot, error) {
 	if file.Like != "" {
 		return Robot{}, fmt.Errorf("like: %s is itself like %s: write that", name, file.Like)
 	}
-	return parse(data)
+	return parseFile("", data, false)
 }
 
 // fill sets the file's values in r, over the existing ones.
 func (f *robotFile) fill(r *Robot) error {
 	r.Name, r.Baud = cmp.Or(f.Name, r.Name), cmp.Or(f.Baud, r.Baud)
+	r.Type = cmp.Or(f.Type, r.Type)
 	switch f.Kind {
 	case "", "follower", "leader":
 		r.Leader = f.Kind == "leader" || f.Kind == "" && r.Leader
@@ -130,6 +144,9 @@ func (f *robotFile) fill(r *Robot) error {
 	}
 	if f.Rename.Joints != nil {
 		r.Rename.Joints = f.Rename.Joints
+	}
+	if f.Safety["parts"] != "" {
+		return errors.New("safety: parts: this robot is one arm; only a robot with parts has it")
 	}
 	if err := r.Safety.fill(f.Safety); err != nil {
 		return err
@@ -288,21 +305,26 @@ func (s *Safety) set(key, value string) (err error) {
 		if *times[key], err = time.ParseDuration(value); err != nil || *times[key] < 0 || *times[key] > 10*time.Second {
 			return fmt.Errorf("a time such as 100ms, up to 10s")
 		}
+	case key == "parts":
+		s.Parts = Coupling(value)
+		if s.Parts != Together && s.Parts != Apart {
+			return fmt.Errorf("together or apart")
+		}
 	case key == "slew":
 		if _, err = fmt.Sscan(value, &s.Slew); err != nil || !(s.Slew > 0 && s.Slew <= 1) {
 			return fmt.Errorf("a share above 0 and up to 1")
 		}
 	default:
 		return fmt.Errorf("overload, overheat, voltage, encoder, stall, stall_for, after_replug, after_reset, "+
-			"bus_watchdog, slew, slew_for, %s", boundKeys)
+			"bus_watchdog, slew, slew_for, parts, %s", boundKeys)
 	}
 	return nil
 }
 
 func (r *Robot) check() error {
 	switch {
-	case r.Name == "" || strings.ContainsAny(r.Name, "/ \t\n"):
-		return fmt.Errorf("name: got %q, want a word", r.Name)
+	case !isWord(r.Name) || r.Type != "" && !isWord(r.Type):
+		return fmt.Errorf("name and type: got %q and %q, want words", r.Name, r.Type)
 	case len(r.Calibration) == 0:
 		return fmt.Errorf("calibration is missing: want the folder of LeRobot's files, such as [so_follower]")
 	case len(r.Motors) == 0 || len(r.IDs()) > maxMotors:

@@ -2,7 +2,7 @@
 // one, the register settings, the velocity limits and the reactions to a motor's faults.
 //
 // A description is a YAML file. The arms in robots/ are built in; any other arm is a path to a file
-// of the same form.
+// of the same form. A robot of several arms names the description of each in its file's parts.
 package robot
 
 import (
@@ -34,18 +34,22 @@ const (
 	maxBytes  = 1 << 16
 )
 
-// Robot is an arm as data.
+// Robot is an arm as data, or several arms with one state and one action. The fields that belong
+// to a bus (Calibration, Factory, Baud, and the ids of Motors) are those of an arm: code that uses
+// a bus takes them from Parts.
 type Robot struct {
 	Name        string
+	Type        string   // LeRobot's robot_type in data sets; empty: Name
 	From        string   // the argument of ByName: a built-in arm's name, or a file
 	Leader      bool     // moved by hand: only its triggers get torque, or all joints where it is Actuated
 	Actuated    bool     // a leader that a take-over moves to the follower's position
 	Calibration []string // LeRobot's folders for it in robots/ or teleoperators/, the newest first
 	Factory     bool     // calibrated by its maker: no joint must be moved by hand
 	Baud        int
-	Motors      []Motor // in the order of states and actions
+	Motors      []Motor // in the order of states and actions; of several parts with their prefixes
 	Rename      Rename
 	Safety      Safety
+	parts       []Part // of a robot of several parts
 }
 
 // Motor is one joint: a servo, and perhaps a second one with the same goals.
@@ -101,8 +105,17 @@ const (
 	Operator Return = "operator" // it waits for edge-rt ctl resume
 )
 
+// Coupling is the consequence of one part's fault for the other parts.
+type Coupling string
+
+const (
+	Together Coupling = "together" // the other parts hold, too
+	Apart    Coupling = "apart"    // the other parts go on
+)
+
 // Safety holds a robot's reactions to faults and interruptions.
 type Safety struct {
+	Parts       Coupling      // of a robot of several parts
 	Overload    Reaction      // overload and over current
 	Overheat    Reaction      // over temperature
 	Voltage     Reaction      // supply out of range
@@ -118,6 +131,7 @@ type Safety struct {
 
 // defaultSafety has the values that a description may leave out.
 var defaultSafety = Safety{
+	Parts:       Together,
 	Overload:    Hold,
 	Overheat:    Stop,
 	Voltage:     Hold,
@@ -134,26 +148,31 @@ var defaultSafety = Safety{
 //go:embed robots/*.yaml
 var builtIn embed.FS
 
-// ByName returns a built-in arm, or the arm that a file describes when name ends in .yaml or .yml.
-// It fails with ErrUnknown or ErrInvalid.
-func ByName(name string) (Robot, error) {
-	if ext := path.Ext(name); ext == ".yaml" || ext == ".yml" {
+// ByName returns a built-in robot, or the robot that a file describes when name ends in .yaml or
+// .yml. It fails with ErrUnknown or ErrInvalid.
+func ByName(name string) (Robot, error) { return byName(name, false) }
+
+// byName is ByName; a part must be one arm.
+func byName(name string, part bool) (Robot, error) {
+	if isFile(name) {
 		data, err := userfile.ReadYAML(name)
 		if err != nil {
 			return Robot{}, fmt.Errorf("%w: %w", ErrUnknown, err)
 		}
-		return from(name, name, data)
+		return from(name, name, data, part)
 	}
 	data, err := builtIn.ReadFile("robots/" + name + ".yaml")
 	if err != nil {
 		return Robot{}, fmt.Errorf("%w: got %q, want one of %s, or a description FILE.yaml", ErrUnknown, name,
 			strings.Join(Names(), ", "))
 	}
-	return from(name, name+".yaml", data)
+	return from(name, name+".yaml", data, part)
 }
 
-func from(asked, source string, data []byte) (Robot, error) {
-	r, err := Parse(source, data)
+func isFile(name string) bool { return path.Ext(name) == ".yaml" || path.Ext(name) == ".yml" }
+
+func from(asked, source string, data []byte, part bool) (Robot, error) {
+	r, err := parse(source, data, part)
 	r.From = asked
 	return r, err
 }
@@ -163,7 +182,10 @@ func (r Robot) Flag() string {
 	return cmp.Or(r.From, r.Name)
 }
 
-// Names returns the names of the built-in arms, leaders included, sorted.
+// DataType returns the robot_type of the robot's data sets.
+func (r Robot) DataType() string { return cmp.Or(r.Type, r.Name) }
+
+// Names returns the names of the built-in robots, leaders included, sorted.
 func Names() []string {
 	files, _ := fs.Glob(builtIn, "robots/*.yaml")
 	names := make([]string, len(files))

@@ -5,6 +5,7 @@ import (
 	"os"
 	"path/filepath"
 	"reflect"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -19,7 +20,14 @@ func TestBuiltInArms(t *testing.T) {
 		"koch":         {1, 2, 3, 4, 5, 6}, "koch_leader": {1, 2, 3, 4, 5, 6}, "omx": {11, 12, 13, 14, 15, 16},
 		"omx_leader": {1, 2, 3, 4, 5, 6},
 		"widowx":     {1, 2, 4, 6, 7, 8, 9, 3, 5}, "generic": {1, 2, 3, 4, 5, 6},
+		"viperx": {1, 2, 4, 6, 7, 8, 9, 3, 5}, "widowx_leader": {1, 2, 4, 6, 7, 8, 9, 3, 5},
 	}
+	for _, pair := range []string{"so100", "so101", "koch", "omx", "so100_leader", "so101_leader", "koch_leader",
+		"omx_leader"} {
+		ids["bi_"+pair] = slices.Repeat(ids[pair], 2)
+	}
+	ids["aloha"] = []uint8{1, 2, 4, 6, 7, 8, 9, 1, 2, 4, 6, 7, 8, 9, 3, 5, 3, 5}
+	ids["aloha_leader"] = ids["aloha"]
 	if len(Names()) != len(ids) {
 		t.Errorf("Names() = %v, want the %d of this test", Names(), len(ids))
 	}

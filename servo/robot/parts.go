@@ -1,0 +1,204 @@
+package robot
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"maps"
+	"path"
+	"regexp"
+	"slices"
+	"strings"
+
+	"github.com/goccy/go-yaml"
+
+	"github.com/edge-rt/edge-rt/internal/userfile"
+)
+
+// The limits of a robot of several parts.
+const (
+	maxParts  = 4
+	maxJoints = 24 // of all parts together, below the bits of Joints
+)
+
+// Part is one arm of a robot, on a bus of its own.
+type Part struct {
+	Name  string // such as left; empty for the only part of a robot
+	First int    // index of its first joint in the robot's states and actions
+	Robot Robot  // the arm alone: its motors' names have no prefix
+}
+
+// Parts returns the robot's parts in the order of its states and actions. A robot of one arm is its
+// own only part, without a name.
+func (r Robot) Parts() []Part {
+	if r.parts == nil {
+		return []Part{{Robot: r}}
+	}
+	return r.parts
+}
+
+// PartNames returns the names of the parts, such as "left, right"; empty for a robot of one arm.
+func (r Robot) PartNames() string {
+	var names []string
+	for _, p := range r.parts {
+		names = append(names, p.Name)
+	}
+	return strings.Join(names, ", ")
+}
+
+// Prefix returns the beginning of the names of the part's joints and cameras, such as left_.
+func (p Part) Prefix() string {
+	if p.Name == "" {
+		return ""
+	}
+	return p.Name + "_"
+}
+
+// Joints returns the part's joints among the robot's.
+func (p Part) Joints() Joints { return (1<<len(p.Robot.Motors) - 1) << p.First }
+
+// ID returns the id of the part's calibration for the id of the robot: black_left for black, as
+// LeRobot's bimanual classes name it. An empty id stays empty.
+func (p Part) ID(id string) string {
+	if p.Name == "" || id == "" {
+		return id
+	}
+	return id + "_" + p.Name
+}
+
+// partName matches the name of a part: it is the beginning of joints' names, and of PART=PORT.
+var partName = regexp.MustCompile(`^[a-z][a-z0-9_]*$`)
+
+// compose makes a robot of the file's parts, or of r's where the file is like another one. Values
+// of the file apply to all parts.
+func (f *robotFile) compose(r Robot, folder string) (Robot, error) {
+	if own := f.armKeys(); own != "" {
+		return r, fmt.Errorf("%s: a robot with parts leaves that to them: set it in a part's own file", own)
+	}
+	r.Name, r.Type = cmp.Or(f.Name, r.Name), cmp.Or(f.Type, r.Type)
+	if !isWord(r.Name) || r.Type != "" && !isWord(r.Type) {
+		return r, fmt.Errorf("name and type: got %q and %q, want words", r.Name, r.Type)
+	}
+	r.parts = slices.Clone(r.parts)
+	if f.Parts != nil {
+		var err error
+		if r.parts, err = loadParts(f.Parts, folder); err != nil {
+			return r, err
+		}
+	}
+	if err := r.Safety.fill(f.Safety); err != nil {
+		return r, err
+	}
+	for i := range r.parts {
+		if err := r.parts[i].fill(f.Safety); err != nil {
+			return r, fmt.Errorf("part %s: %w", r.parts[i].Name, err)
+		}
+	}
+	return r.join(f.Rename)
+}
+
+// armKeys returns the first of the file's keys that only the file of an arm may have.
+func (f *robotFile) armKeys() string {
+	given := []struct {
+		key string
+		set bool
+	}{
+		{"kind", f.Kind != ""}, {"calibration", f.Calibration != nil}, {"actuated", f.Actuated != nil},
+		{"factory_calibrated", f.Factory != nil}, {"baud", f.Baud != 0}, {"settings", f.Settings != nil},
+		{"motors", f.Motors != nil},
+	}
+	for _, g := range given {
+		if g.set {
+			return g.key
+		}
+	}
+	return ""
+}
+
+func loadParts(file yaml.MapSlice, folder string) (parts []Part, err error) {
+	if len(file) < 2 || len(file) > maxParts {
+		return nil, fmt.Errorf("parts: got %d, want 2 to %d, such as {left: so101, right: so101}", len(file), maxParts)
+	}
+	for _, item := range file {
+		name, is := fmt.Sprint(item.Key), fmt.Sprint(item.Value)
+		if !partName.MatchString(name) {
+			return nil, fmt.Errorf("parts: got the name %q, want small letters, such as left", name)
+		}
+		if isFile(is) {
+			if is = userfile.Expand(is); !path.IsAbs(is) {
+				is = path.Join(folder, is)
+			}
+		}
+		arm, err := byName(is, true)
+		if err != nil {
+			return nil, fmt.Errorf("parts: %s: %w", name, err)
+		}
+		parts = append(parts, Part{Name: name, Robot: arm})
+	}
+	return parts, nil
+}
+
+// fill sets the values of the robot's safety block in the part.
+func (p *Part) fill(safety map[string]string) error {
+	p.Robot.Motors = slices.Clone(p.Robot.Motors)
+	if err := p.Robot.Safety.fill(safety); err != nil {
+		return err
+	}
+	for i := range p.Robot.Motors {
+		if err := p.Robot.Motors[i].Bounds.fill(safety); err != nil {
+			return err
+		}
+	}
+	return p.Robot.check()
+}
+
+// join fills in the robot's motors and names from its parts.
+func (r Robot) join(file renameFile) (Robot, error) {
+	r.Motors, r.Actuated = nil, true
+	r.Leader = r.parts[0].Robot.Leader
+	renamed := Rename{Cameras: map[string]string{}, Joints: map[string]string{}}
+	names := map[string]bool{}
+	for i := range r.parts {
+		p := &r.parts[i]
+		if p.Robot.Leader != r.Leader {
+			return r, fmt.Errorf("parts: %s is a %s and %s is not: want followers or leaders", r.parts[0].Name,
+				r.parts[0].Robot.kind(), p.Name)
+		}
+		r.Actuated = r.Actuated && p.Robot.Actuated
+		p.First = len(r.Motors)
+		for _, m := range p.Robot.Motors {
+			m.Name = p.Prefix() + m.Name
+			r.Motors, names[m.Name] = append(r.Motors, m), true
+		}
+		p.prefix(renamed.Cameras, p.Robot.Rename.Cameras)
+		p.prefix(renamed.Joints, p.Robot.Rename.Joints)
+	}
+	maps.Copy(renamed.Cameras, r.Rename.Cameras)
+	maps.Copy(renamed.Cameras, file.Cameras)
+	maps.Copy(renamed.Joints, r.Rename.Joints)
+	maps.Copy(renamed.Joints, file.Joints)
+	r.Rename = renamed
+	switch {
+	case len(r.Motors) > maxJoints:
+		return r, fmt.Errorf("parts: got %d joints, want at most %d", len(r.Motors), maxJoints)
+	case len(names) != len(r.Motors):
+		return r, errors.New("parts: two parts have joints of one name: rename a part")
+	}
+	return r, r.checkRename(names)
+}
+
+// prefix copies the part's names to those of the robot.
+func (p *Part) prefix(to, from map[string]string) {
+	for old, name := range from {
+		to[p.Prefix()+old] = p.Prefix() + name
+	}
+}
+
+func (r Robot) kind() string {
+	if r.Leader {
+		return "leader"
+	}
+	return "follower"
+}
+
+func isWord(name string) bool { return name != "" && !strings.ContainsAny(name, "/ \t\n") }

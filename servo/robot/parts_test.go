@@ -1,0 +1,123 @@
+package robot
+
+import (
+	"os"
+	"path/filepath"
+	"reflect"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// A robot of two arms has LeRobot's names in LeRobot's order.
+//
+// Source: LeRobot 0.6.1 robots/bi_so_follower, action_features.
+func TestRobotOfTwoArms(t *testing.T) {
+	r, err := ByName("bi_so101")
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := []string{"left_shoulder_pan.pos", "left_shoulder_lift.pos", "left_elbow_flex.pos", "left_wrist_flex.pos",
+		"left_wrist_roll.pos", "left_gripper.pos", "right_shoulder_pan.pos", "right_shoulder_lift.pos",
+		"right_elbow_flex.pos", "right_wrist_flex.pos", "right_wrist_roll.pos", "right_gripper.pos"}
+	if got := r.ActionNames(); !slices.Equal(got, want) {
+		t.Errorf("names %v, want %v", got, want)
+	}
+	if r.DataType() != "bi_so_follower" || r.Leader || r.PartNames() != "left, right" || r.Safety.Parts != Together {
+		t.Errorf("type %s, leader %v, parts %s, safety %+v", r.DataType(), r.Leader, r.PartNames(), r.Safety)
+	}
+	parts := r.Parts()
+	right := parts[1]
+	if len(parts) != 2 || right.Name != "right" || right.Prefix() != "right_" || right.First != 6 ||
+		right.Joints() != 0b111111000000 || right.ID("black") != "black_right" || right.ID("") != "" {
+		t.Errorf("right is %s with %s from %d, joints %b, id %s", right.Name, right.Prefix(), right.First,
+			right.Joints(), right.ID("black"))
+	}
+	if right.Robot.Motors[0].Name != "shoulder_pan" || right.Robot.Flag() != "so101" || len(right.Robot.Parts()) != 1 {
+		t.Errorf("the right arm is %s with %s", right.Robot.Flag(), right.Robot.Motors[0].Name)
+	}
+}
+
+func TestOneArmIsItsOnlyPart(t *testing.T) {
+	r, err := ByName("koch")
+	if err != nil {
+		t.Fatal(err)
+	}
+	parts := r.Parts()
+	if len(parts) != 1 || parts[0].Name != "" || parts[0].Prefix() != "" || parts[0].ID("black") != "black" ||
+		parts[0].Joints() != 0b111111 || !reflect.DeepEqual(parts[0].Robot, r) || r.PartNames() != "" {
+		t.Errorf("parts %+v of %q, want the arm itself without a name", parts, r.PartNames())
+	}
+}
+
+// A file composes built-in arms and files beside it; its values hold for all parts.
+func TestFileComposesParts(t *testing.T) {
+	dir := t.TempDir()
+	write := func(name, text string) string {
+		path := filepath.Join(dir, name)
+		if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		return path
+	}
+	write("slow.yaml",
+		"like: koch\nname: slow\nbaud: 57600\nrename: {joints: {gripper: jaw}, cameras: {hand: wrist}}\n")
+	r, err := ByName(write("two.yaml", "name: two\nparts: {front: slow.yaml, back: so101}\n"+
+		"safety: {parts: apart, overload: limp, overheat_warn: 50}\nrename: {joints: {back_gripper: back_hand}}\n"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	front, back := r.Parts()[0].Robot, r.Parts()[1].Robot
+	names := r.ActionNames()
+	if names[0] != "front_shoulder_pan.pos" || names[5] != "front_jaw.pos" || names[11] != "back_hand.pos" ||
+		r.CameraName("front_hand") != "front_wrist" {
+		t.Errorf("names %v, camera %s", names, r.CameraName("front_hand"))
+	}
+	if front.Baud != 57600 || back.Baud != 1_000_000 || front.Protocol() == back.Protocol() {
+		t.Errorf("front at %d, back at %d, one protocol for both", front.Baud, back.Baud)
+	}
+	for _, s := range []Safety{r.Safety, front.Safety, back.Safety} {
+		if s.Parts != Apart || s.Overload != Limp {
+			t.Errorf("safety %+v, want the file's", s)
+		}
+	}
+	if front.Motors[0].Bounds.HotWarn != 50 || r.Motors[6].Bounds.HotWarn != 50 {
+		t.Errorf("bounds %+v and %+v, want the file's", front.Motors[0].Bounds, r.Motors[6].Bounds)
+	}
+	if r, err = ByName(write("like.yaml", "like: bi_koch\nname: mine\nrename: {cameras: {left_top: left}}\n")); err != nil ||
+		r.PartNames() != "left, right" || r.CameraName("left_top") != "left" {
+		t.Errorf("a file like bi_koch: %s, %v", r.PartNames(), err)
+	}
+	if pair, _ := ByName("so101"); pair.Motors[0].Bounds.HotWarn != 55 {
+		t.Errorf("the built-in arm warns at %d now, want 55", pair.Motors[0].Bounds.HotWarn)
+	}
+}
+
+func TestPartsRefusals(t *testing.T) {
+	dir := t.TempDir()
+	ring := filepath.Join(dir, "ring.yaml")
+	if err := os.WriteFile(ring, []byte("name: ring\nparts: {left: ring.yaml, right: so101}\n"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	tests := []struct{ name, text, says string }{
+		{"one part", "name: a\nparts: {left: so101}\n", "got 1, want 2 to 4"},
+		{"no such arm", "name: a\nparts: {left: so101, right: r2d2}\n", "parts: right: robot: unknown robot"},
+		{"a bad name", "name: a\nparts: {Left: so101, right: so101}\n", `got the name "Left"`},
+		{"a part with parts", "name: a\nparts: {left: bi_so101, right: so101}\n", "a part is one arm"},
+		{"a ring of files", "name: a\nparts: {left: " + ring + ", right: so101}\n", "a part is one arm"},
+		{"an arm's key", "name: a\nbaud: 57600\nparts: {left: so101, right: so101}\n", "baud: a robot with parts"},
+		{"leader and follower", "name: a\nparts: {left: so101, right: so101_leader}\n", "want followers or leaders"},
+		{"no coupling", "name: a\nparts: {left: so101, right: so101}\nsafety: {parts: both}\n", "together or apart"},
+		{"coupling of one arm", "like: so101\nname: a\nsafety: {parts: apart}\n", "only a robot with parts"},
+		{"too many joints", "name: a\nparts: {a: viperx, b: viperx, c: viperx, d: viperx}\n", "got 28 joints"},
+		{"a rename", "name: a\nparts: {left: so101, right: so101}\nrename: {joints: {gripper: jaw}}\n", "rename"},
+		{"no name", "parts: {left: so101, right: so101}\n", "name"},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			if _, err := Parse("a.yaml", []byte(tt.text)); err == nil || !strings.Contains(err.Error(), tt.says) {
+				t.Errorf("%v, want %q", err, tt.says)
+			}
+		})
+	}
+}
