@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"runtime"
+	"slices"
 
 	"github.com/edge-rt/edge-rt/chunk"
 	"github.com/edge-rt/edge-rt/chunk/smoothing"
@@ -74,9 +75,13 @@ func Open(ctx context.Context, cfg Config) (e *Edge, err error) {
 func (e *Edge) connect(ctx context.Context) error {
 	wait, cancel := context.WithTimeoutCause(ctx, e.cfg.MaxOffline, errOffline)
 	defer cancel()
+	wait, deny := context.WithCancel(wait)
+	defer deny()
 	e.armOpen = e.clock.Now()
 	e.waitFor("a server")
-	e.link = uplink.New(e.linkConfig())
+	settings := e.linkConfig()
+	settings.Refusals = uplink.NewRefusals(len(slices.Compact(slices.Sorted(slices.Values(e.cfg.Connect)))), deny)
+	e.link = uplink.New(settings)
 	e.link.Out.Task.Store(&e.cfg.Task)
 	var err error
 	for _, text := range e.cfg.certificateWarnings(e.identity.ID) {
@@ -84,7 +89,11 @@ func (e *Edge) connect(ctx context.Context) error {
 	}
 	transport := e.cfg.transport()
 	transport.Log = func(line string) { e.log.Info(line) }
-	transport.Links = e.recording.Links()
+	links := e.recording.Links()
+	transport.Links = func(ev zenoh.LinkEvent) {
+		settings.Refusals.Note(ev)
+		links(ev)
+	}
 	e.net, err = network.Open(wait, transport)
 	if err == nil && e.cfg.Wrap != nil {
 		e.net = e.cfg.Wrap(e.net)
@@ -99,6 +108,8 @@ func (e *Edge) connect(ctx context.Context) error {
 		return nil
 	case ctx.Err() != nil:
 		return ctx.Err()
+	case settings.Refusals.Err() != nil:
+		return settings.Refusals.Err()
 	case wait.Err() != nil && uplink.Temporary(err):
 		return exit.Errorf(exit.Absent, "no session for %v: %w", e.cfg.MaxOffline, err)
 	case wait.Err() != nil && zenoh.Reached(err):

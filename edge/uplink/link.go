@@ -81,8 +81,9 @@ type Config struct {
 	ActionsPerChunk int // actions that are used of a chunk; 0: all
 	JPEGQuality     int // 0: raw pictures, for cameras without a quality of their own
 
-	Connect                 []string // endpoints of the server or router, for messages
-	Limits                           // of the run
+	Connect                 []string  // endpoints of the server or router, for messages
+	Limits                            // of the run
+	Refusals                *Refusals // of the links' certificates; nil: they are not counted
 	ReconnectInitialBackoff time.Duration
 	ReconnectMaxBackoff     time.Duration
 
@@ -177,6 +178,9 @@ func (l *Link) connect(ctx context.Context) error {
 	retry := backoff.Backoff{First: l.ReconnectInitialBackoff, Max: l.ReconnectMaxBackoff}
 	var reasons backoff.Longest // without those caused by ctx's end
 	for ended := l.Clock.Now(); ; {
+		if err := l.Refusals.Err(); err != nil {
+			return err
+		}
 		err := l.handshake(ctx)
 		if err == nil {
 			return nil

@@ -20,6 +20,7 @@ type AuthError struct {
 	Endpoint string
 	Fix      string
 	Err      error
+	Dated    bool // a certificate is not valid at this time: a renewal, or the time of day, cures it
 }
 
 func (a *AuthError) Error() string {
@@ -270,6 +271,8 @@ func shown(file string, w who, alert tls.AlertError, now time.Time) (cause, fix 
 			issuer(c))
 }
 
+const oldTLS = "it does not speak TLS 1.3, the only version that is spoken here: update it, or have it allow 1.3"
+
 // Refused turns the error of a first read into an AuthError if it is the other
 // side's refusal of our certificate, which in TLS 1.3 arrives only then.
 func (e Endpoint) Refused(err error) error {
@@ -279,16 +282,19 @@ func (e Endpoint) Refused(err error) error {
 	}
 	switch alert {
 	case alertVersion, alertHandshake:
-		return &AuthError{e.String(),
-			"it does not speak TLS 1.3, the only version that is spoken here: update it, or have it allow 1.3", err}
+		return &AuthError{Endpoint: e.String(), Fix: oldTLS, Err: err}
 	}
 	cause, fix := shown(e.Security.ConnectCertificate, e.Security.client(), alert, time.Now())
 	if alert == alertRequired && e.Security.ConnectCertificate == "" {
 		fix = "it wants one: --tls-cert FILE --tls-key FILE, or connect_certificate and connect_private_key, signed " +
 			"by an authority of its root_ca_certificate"
 	}
-	return &AuthError{e.String(), fmt.Sprintf("it refused our certificate, or the lack of one; %s: %s", cause, fix),
-		err}
+	return &AuthError{
+		Endpoint: e.String(),
+		Fix:      fmt.Sprintf("it refused our certificate, or the lack of one; %s: %s", cause, fix),
+		Err:      err,
+		Dated:    alert == alertExpired,
+	}
 }
 
 // tlsError adds the remedy to the error of a failed TLS handshake.
@@ -299,7 +305,13 @@ func (e Endpoint) tlsError(err error, now time.Time) error {
 	switch {
 	case errors.As(err, &unverified):
 		cause, fix := e.Security.server().unverified(unverified.UnverifiedCertificates, unverified.Err, now)
-		return &AuthError{e.String(), fix, cause}
+		invalid := x509.CertificateInvalidError{}
+		return &AuthError{
+			Endpoint: e.String(),
+			Fix:      fix,
+			Err:      cause,
+			Dated:    errors.As(unverified.Err, &invalid) && invalid.Reason == x509.Expired,
+		}
 	case alerted:
 		return e.Refused(err)
 	case errors.As(err, &record):
@@ -314,8 +326,7 @@ func (e Endpoint) tlsError(err error, now time.Time) error {
 			"it took the connection, so the address is right; where it listens on tcp/, dial it as tcp/" + e.Address,
 			errors.New("it did not answer in the handshake")}
 	case strings.Contains(err.Error(), "unsupported protocol version"):
-		return &AuthError{e.String(),
-			"it does not speak TLS 1.3, the only version that is spoken here: update it, or have it allow 1.3", err}
+		return &AuthError{Endpoint: e.String(), Fix: oldTLS, Err: err}
 	}
 	return e.Unreachable(err)
 }
