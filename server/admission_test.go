@@ -24,7 +24,7 @@ func happy() *admission {
 			PolicyType:    "pi0",
 			FPS:           30,
 			ActionNames:   []string{"a.pos", "b.pos"},
-			CameraNames:   []string{front},
+			CameraNames:   []string{frontCamera},
 			StateDim:      6,
 			SchemaVersion: 1,
 			Task:          "t",
@@ -32,7 +32,7 @@ func happy() *admission {
 		caps: wire.Capabilities{
 			PolicyType:      "pi0",
 			ActionNames:     []string{"a.pos", "b.pos"},
-			ExpectedCameras: []string{front},
+			ExpectedCameras: []string{frontCamera},
 			StateDim:        6,
 			ChunkSize:       50,
 			TrainedFPS:      30,
@@ -41,7 +41,7 @@ func happy() *admission {
 	}
 }
 
-const front = imagePrefix + "front"
+const frontCamera = imagePrefix + "front"
 
 func TestAdmissionGolden(t *testing.T) {
 	for _, row := range golden[struct {
@@ -130,8 +130,8 @@ func TestAdmissionRefusesWhatTheDraftTolerates(t *testing.T) {
 			a.open.StateUnits, a.caps.StateUnits = []string{"radians"}, []string{"degrees"}
 		}, "state_units", false},
 		{"picture of another size", func(a *admission) {
-			a.open.CameraShapes = []wire.CameraShape{{Name: front, H: 480, W: 640, C: 3}}
-			a.caps.CameraShapes = []wire.CameraShape{{Name: front, H: 120, W: 160, C: 3}}
+			a.open.CameraShapes = []wire.CameraShape{{Name: frontCamera, H: 480, W: 640, C: 3}}
+			a.caps.CameraShapes = []wire.CameraShape{{Name: frontCamera, H: 120, W: 160, C: 3}}
 		}, "480x640", false},
 		{"full is for now only", func(a *admission) { a.limit = 0 }, "server full: 0/0", true},
 	} {
@@ -150,7 +150,7 @@ func TestAdmissionRefusesWhatTheDraftTolerates(t *testing.T) {
 func TestAdmissionAcceptsWhatOneSideLeavesOut(t *testing.T) {
 	a := happy()
 	a.caps.ActionUnits = []string{"degrees", "degrees"}
-	a.caps.CameraShapes = []wire.CameraShape{{Name: front, H: 120, W: 160, C: 3}}
+	a.caps.CameraShapes = []wire.CameraShape{{Name: frontCamera, H: 120, W: 160, C: 3}}
 	a.cfg.Clients = []string{"robot-07"}
 	if r := a.check(); r != nil || a.warnings != nil {
 		t.Errorf("check() = %+v, warnings %q, want neither", r, a.warnings)
@@ -265,7 +265,7 @@ func TestTooManyTagsAreCutWithAWarning(t *testing.T) {
 // Raw pictures that no message can hold are refused at open, with their total size: those of the
 // policy's cameras, for all steps that the robot sends, and those of other cameras with a size.
 func TestRawPicturesThatNoMessageHolds(t *testing.T) {
-	wide := wire.CameraShape{Name: front, H: 1080, W: 1920, C: 3}
+	wide := wire.CameraShape{Name: frontCamera, H: 1080, W: 1920, C: 3}
 	side := wire.CameraShape{Name: "side", H: 2160, W: 3840, C: 3}
 	for _, tt := range []struct {
 		name           string
@@ -274,14 +274,14 @@ func TestRawPicturesThatNoMessageHolds(t *testing.T) {
 		observed, sent int
 		says           string
 	}{
-		{"one step", []string{front}, nil, 1, 16, ""},
-		{"a robot that sends one", []string{front}, nil, 3, 0, ""},
-		{"two steps of two", []string{front}, nil, 3, 2, ""},
-		{"three steps", []string{front}, nil, 3, 16, "18662400 bytes, want at most 16711680"},
+		{"one step", []string{frontCamera}, nil, 1, 16, ""},
+		{"a robot that sends one", []string{frontCamera}, nil, 3, 0, ""},
+		{"two steps of two", []string{frontCamera}, nil, 3, 2, ""},
+		{"three steps", []string{frontCamera}, nil, 3, 16, "18662400 bytes, want at most 16711680"},
 		{"JPEG", nil, []wire.CameraShape{side}, 3, 16, ""},
 		{"another camera", []string{"side"}, []wire.CameraShape{side}, 1, 1, "24883200 bytes"},
 		{"another camera, of which nothing is known", []string{"side"}, nil, 1, 1, ""},
-		{"both sides know the size", []string{front}, []wire.CameraShape{wide}, 2, 16, ""},
+		{"both sides know the size", []string{frontCamera}, []wire.CameraShape{wide}, 2, 16, ""},
 	} {
 		a := happy()
 		a.open.RawImages = tt.raw

@@ -245,6 +245,9 @@ type certificates struct {
 //
 // Owner: housekeeping.
 func (c *certificates) check(network wire.Session, now time.Time, log *slog.Logger) {
+	if joined, ok := network.(interface{ Unwrap() wire.Session }); ok { // with fronts, see wire/local
+		network = joined.Unwrap()
+	}
 	shown, ok := network.(certified)
 	if !ok {
 		return

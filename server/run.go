@@ -18,10 +18,12 @@ import (
 	"github.com/edge-rt/edge-rt/rt"
 	"github.com/edge-rt/edge-rt/server/acl"
 	"github.com/edge-rt/edge-rt/server/audit"
+	"github.com/edge-rt/edge-rt/server/front"
 	"github.com/edge-rt/edge-rt/server/manifest"
 	"github.com/edge-rt/edge-rt/server/remote"
 	"github.com/edge-rt/edge-rt/systemd/notify"
 	"github.com/edge-rt/edge-rt/wire"
+	"github.com/edge-rt/edge-rt/wire/listen"
 	"github.com/edge-rt/edge-rt/wire/network"
 	"github.com/edge-rt/edge-rt/wire/zenoh"
 )
@@ -238,9 +240,11 @@ func Run(ctx context.Context, cfg manifest.Config, log *slog.Logger, missing Log
 	if pages != nil {
 		defer pages.Close()
 	}
-	if err := cfg.CheckListen(); err != nil {
+	fronts, err := bind(&cfg, log)
+	if err != nil {
 		return summary, err
 	}
+	defer closeAll(fronts)
 	audit, err := audit.Open(&cfg, rt.KernelClock(), log)
 	if err != nil {
 		return summary, err
@@ -258,8 +262,7 @@ func Run(ctx context.Context, cfg manifest.Config, log *slog.Logger, missing Log
 	if err != nil {
 		return summary, err
 	}
-	access := &acl.Service{Prefix: prefix, Routers: cfg.Routers}
-	links := new(Links)
+	access, links := &acl.Service{Prefix: prefix, Routers: cfg.Routers}, new(Links)
 	network, err := connect(ctx, cfg, access, links, log)
 	if err != nil || network == nil {
 		return summary, err
@@ -274,6 +277,7 @@ func Run(ctx context.Context, cfg manifest.Config, log *slog.Logger, missing Log
 	deps.Audit = audit
 	deps.Access = access
 	deps.Links = links
+	deps.Fronts = fronts
 	server, err := New(cfg, deps)
 	if err != nil {
 		return summary, err
@@ -293,6 +297,46 @@ func showLoading(text string, log *slog.Logger, manager *notify.Notifier, pages 
 	manager.Status("loading the policy: " + text)
 	manager.Extend(warmUpMargin)
 	pages.loads(text)
+}
+
+// frontsOf returns the protocols of foreign clients.
+func frontsOf(cfg *manifest.Config) []frontOf {
+	return []frontOf{}
+}
+
+// frontOf opens a front at the address that the manifest gives it; empty: it is off.
+type frontOf struct {
+	kind    front.Kind
+	address string
+	open    func(address string, log *slog.Logger) (front.Front, error)
+}
+
+// bind binds the addresses of the fronts and checks the endpoints, before the policy is loaded, which
+// takes seconds.
+func bind(cfg *manifest.Config, log *slog.Logger) (fronts []front.Front, err error) {
+	if err := cfg.CheckListen(); err != nil {
+		return nil, err
+	}
+	for _, f := range frontsOf(cfg) {
+		if f.address == "" {
+			continue
+		}
+		opened, err := f.open(f.address, log)
+		if err != nil {
+			closeAll(fronts)
+			return nil, fmt.Errorf("fronts.%v.listen: %w", f.kind, listen.Explain(err, "choose another address"))
+		}
+		log.Info("front", "protocol", f.kind.String(), "listen", f.address)
+		fronts = append(fronts, opened)
+	}
+	return fronts, nil
+}
+
+// closeAll closes fronts; those that served are closed already.
+func closeAll(fronts []front.Front) {
+	for _, f := range fronts {
+		_ = f.Close() // the process goes on without it, or ends
+	}
 }
 
 // logModel logs the loaded policy, its placement and the program that computes it.

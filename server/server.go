@@ -42,6 +42,7 @@ import (
 	"github.com/edge-rt/edge-rt/server/acl"
 	"github.com/edge-rt/edge-rt/server/audit"
 	"github.com/edge-rt/edge-rt/server/capacity"
+	"github.com/edge-rt/edge-rt/server/front"
 	"github.com/edge-rt/edge-rt/server/manifest"
 	"github.com/edge-rt/edge-rt/server/memory"
 	"github.com/edge-rt/edge-rt/server/peers"
@@ -86,6 +87,7 @@ type Deps struct {
 	Placement policy.Placement // where Model computes
 	Access    *acl.Service     // rights of the robots at the network's listener; nil: the listener does not check them
 	Links     *Links           // of Network; nil: its links are not counted
+	Fronts    []front.Front    // for foreign clients
 
 	LogMissing LogMissing
 }
@@ -101,6 +103,7 @@ type Server struct {
 	runtime   string    // version of the program that computes
 	transport transport // the network, if it counts its losses; else nil
 	network   wire.Session
+	fronts    front.Fronts // for foreign clients
 	clock     rt.Clock
 	log       *slog.Logger // never blocks
 	missing   LogMissing
@@ -173,7 +176,6 @@ func newServer(cfg manifest.Config, d Deps) *Server {
 		caps:      capabilities(d.Meta, d.SHA256, d.Repo, cfg.Model.Revision, mode),
 		placement: d.Placement,
 		runtime:   d.Runtime,
-		network:   d.Network,
 		clock:     d.Clock,
 		log:       d.Log,
 		sessions:  newRegistry(limit),
@@ -187,6 +189,7 @@ func newServer(cfg manifest.Config, d Deps) *Server {
 		s.caps.SupportsRTC, s.caps.RTCExecutionHorizon = false, 0
 	}
 	d.Audit.Bind(bound)
+	s.network = s.fronts.Join(d.Fronts, d.Network)
 	s.transport, _ = d.Network.(transport)
 	s.missing.Lost, s.missing.LeftOut = orZero(d.LogMissing.Lost), orZero(d.LogMissing.LeftOut)
 	s.counters = counters(s.stats, cmp.Or(d.Links, new(Links)), cmp.Or(d.Access, new(acl.Service)), s.others,
@@ -440,22 +443,16 @@ func (s *Server) Serve(ctx context.Context) (err error) {
 		s.log.Info("serving", "prefix", s.prefix, "server_id", s.id, "sessions", s.sessions.capacity(),
 			"mode", s.caps.ServingMode,
 			"fps", s.caps.TrainedFPS, "chunk", s.caps.ChunkSize, "rtc", s.caps.SupportsRTC)
+		s.fronts.Start(s.prefix, s.opener.meta, &s.stats.fronts, s.log)
 		select {
+		case err = <-s.fronts.Failed():
 		case <-s.worker.done:
 		case <-s.worker.engine.lost:
 			err = s.worker.engine.failure()
 		case <-ctx.Done():
 		}
 	}
-	s.phase.draining.Store(true)
-	text := drainingText
-	if s.worker.engine.failure() != nil {
-		text = failedText
-	}
-	events := eventWriter{id: s.id}
-	for _, session := range s.sessions.all() { // robots look for another server while their actions last
-		events.inform(session, wire.EventDraining, text)
-	}
+	s.announceEnd()
 	failed := undeclare(tokens) // first, so that no further robot comes
 	stay := time.Duration(0)
 	if len(s.sessions.all()) > 0 && s.network.Connected() {
@@ -464,6 +461,7 @@ func (s *Server) Serve(ctx context.Context) (err error) {
 	drained := time.NewTimer(stay)
 	err = errors.Join(err, s.endError(ctx, s.worker.finish()))
 	<-drained.C
+	s.fronts.Stop()
 	failed = errors.Join(failed, undeclare(declared)) // queries are answered until robots no longer send them here
 	stopHousekeeper()
 	housekeeper.Wait()
@@ -476,6 +474,19 @@ func (s *Server) Serve(ctx context.Context) (err error) {
 		s.log.Warn("not everything was withdrawn", "why", failed)
 	}
 	return err
+}
+
+// announceEnd has the robots look for another server while their actions last.
+func (s *Server) announceEnd() {
+	s.phase.draining.Store(true)
+	text := drainingText
+	if s.worker.engine.failure() != nil {
+		text = failedText
+	}
+	events := eventWriter{id: s.id}
+	for _, session := range s.sessions.all() {
+		events.inform(session, wire.EventDraining, text)
+	}
 }
 
 // endError returns the error with which the worker ended. When ctx is done and the device works, an

@@ -10,6 +10,7 @@ import (
 	"github.com/edge-rt/edge-rt/rt"
 	"github.com/edge-rt/edge-rt/server/acl"
 	"github.com/edge-rt/edge-rt/server/audit"
+	"github.com/edge-rt/edge-rt/server/front"
 	"github.com/edge-rt/edge-rt/server/manifest"
 	"github.com/edge-rt/edge-rt/server/metric"
 	"github.com/edge-rt/edge-rt/server/peers"
@@ -55,6 +56,8 @@ type stats struct {
 	reruns  atomic.Uint64                    // batches that failed and ran again one by one
 
 	pace pace
+
+	fronts front.Counts
 
 	wait      *durations // from arrival to the run, less decode
 	runway    *durations // left when the observation arrived, of robots that report it
@@ -157,6 +160,7 @@ func counters(s *stats, links *Links, access *acl.Service, others *peers.Others,
 	each("opens_rejected_total", "Sessions refused, by reason.", "reason", s.refused[:], func(i int) string {
 		return refusals[i].name
 	})
+	frontCounters(&s.fronts, each)
 	each("access_denied_total", "Messages that the rights of their link's certificate do not allow.", "message",
 		access.Denied[:], func(i int) string { return zenohaccess.Message(i).String() })
 	each("device_failures_total", "Runs that failed, ran out of memory, hung or returned values that are not finite, "+
@@ -173,6 +177,21 @@ const (
 	probeFailed
 	numProbes
 )
+
+// frontCounters adds the counters of the fronts by each.
+func frontCounters(f *front.Counts, each func(name, help, label string, counts []atomic.Uint64,
+	value func(int) string)) {
+	kind := func(i int) string { return front.Kind(i).String() }
+	each("front_clients_total", "Clients that connected to a front.", "front", f.Clients[:], kind)
+	each("front_observations_total", "Observations of a front's clients.", "front", f.Received[:], kind)
+	each("front_filtered_total", "Observations that the filter of a front's protocol dropped.", "front", f.Filtered[:],
+		kind)
+	each("front_chunks_total", "Chunks for a front's clients.", "front", f.Answered[:], kind)
+	for k := range f.Refused {
+		each("front_"+kind(k)+"_refused_total", "Messages and sessions that the front refused.", "reason",
+			f.Refused[k][:], func(i int) string { return front.Reason(i).String() })
+	}
+}
 
 // shown holds the values of a session that the page shows beside its counters.
 //

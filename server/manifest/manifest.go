@@ -60,6 +60,7 @@ type Config struct {
 
 	Conditioning Conditioning `yaml:"conditioning"`
 	Zenoh        Zenoh        `yaml:"zenoh"`
+	Fronts       Fronts       `yaml:"fronts"`
 	HealthPort   int          `yaml:"health_port"` // HTTP /healthz /readyz /metrics; default 9100, 0 disables
 	Debug        Debug        `yaml:"debug"`
 
@@ -98,6 +99,17 @@ type Zenoh struct {
 	ConnectEndpoints []string `yaml:"connect_endpoints"` // routers to dial
 	ListenEndpoints  []string `yaml:"listen_endpoints"`  // for robots and routers that dial this server
 	TLS              TLS      `yaml:"tls"`
+}
+
+// Fronts let programs that speak a foreign protocol use the server. Each is off without its address.
+type Fronts struct {
+	LeRobot Front `yaml:"lerobot"` // LeRobot's released robot_client (gRPC)
+	OpenPI  Front `yaml:"openpi"`  // openpi-client (WebSocket)
+}
+
+// Front is the address of one foreign protocol.
+type Front struct {
+	Listen string `yaml:"listen"` // HOST:PORT for its clients, such as 127.0.0.1:8080; default: off
 }
 
 // TLS names the PEM files of the tls/ endpoints, relative to the manifest's
@@ -239,7 +251,7 @@ func (c *Config) Check() (err error) {
 		"must be 0 (as many as the policy's Euler steps) or up to them, got %g", c.Conditioning.Beta)
 	want(c.HealthPort >= 0 && c.HealthPort <= 65535, "health_port", "must be 0 (off) or 1..65535, got %d", c.HealthPort)
 	within("debug.capture_max", c.Debug.CaptureMax, 1, captureMaxMax)
-	if err = cmp.Or(err, c.checkCertificates()); err != nil {
+	if err = cmp.Or(err, c.checkCertificates(), c.checkFronts()); err != nil {
 		return err
 	}
 	return errors.Join(c.checkEndpoints("zenoh.connect_endpoints", c.Zenoh.ConnectEndpoints),

@@ -81,6 +81,26 @@ func (c *Config) checkEndpoints(key string, endpoints []string) error {
 	return nil
 }
 
+// checkFronts refuses an address that a front cannot listen on.
+func (c *Config) checkFronts() error {
+	for _, f := range []struct{ key, address string }{
+		{"fronts.lerobot", c.Fronts.LeRobot.Listen}, {"fronts.openpi", c.Fronts.OpenPI.Listen},
+	} {
+		host, port, err := net.SplitHostPort(f.address)
+		n, failed := strconv.ParseUint(port, 10, 16)
+		switch {
+		case f.address == "" && c.lines[f.key] == 0:
+		case f.address == "":
+			return c.Errorf(f.key, "%s has no listen: write the address for its clients, such as listen: "+
+				"\"127.0.0.1:8080\", or remove the key", f.key)
+		case err != nil || failed != nil || n == 0 || host == "":
+			return c.Errorf(f.key+".listen", "%s.listen: got '%s', want HOST:PORT, such as 127.0.0.1:8080, or "+
+				"0.0.0.0:8080 for other machines", f.key, f.address)
+		}
+	}
+	return nil
+}
+
 // CheckTransport refuses bad endpoints, unusable certificates, and TLS keys without an endpoint: a
 // manifest that requests encryption must not get a server without it.
 func (c *Config) CheckTransport() error {

@@ -1,0 +1,120 @@
+// Package front lets programs that speak a foreign protocol use the server. A front listens on its
+// own address; for each of its clients it is a robot of this server (Robot), over the bus of
+// wire/local. So a foreign client passes the same admission, quotas, scheduler, audit and metrics as
+// a robot that speaks docs/wire.md, and the server knows nothing of its protocol.
+package front
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"net"
+	"sync"
+	"sync/atomic"
+
+	"github.com/edge-rt/edge-rt/policy"
+	"github.com/edge-rt/edge-rt/wire"
+	"github.com/edge-rt/edge-rt/wire/local"
+)
+
+// Front speaks one foreign protocol on its own address, which it has bound already.
+type Front interface {
+	// Serve answers clients until ctx is done, ends their sessions, and returns nil; an error ends
+	// the server. It is called once, when the server gives chunks.
+	Serve(ctx context.Context, to *Gateway) error
+	// Close releases the address.
+	Close() error
+}
+
+// Gateway opens sessions for the clients of one front.
+//
+// Owner: any goroutine.
+type Gateway struct {
+	Bus    *local.Bus
+	Prefix string       // beginning of the service's keys
+	Meta   *policy.Meta // of the served policy
+	Log    *slog.Logger // never blocks
+	Counts *Counts      // of this server's fronts
+
+	mu    sync.Mutex
+	names map[string]bool // taken, guarded by mu
+}
+
+// Origin returns the origin of a client at addr, by which its sessions are counted.
+func Origin(kind, addr string) wire.Origin {
+	o := wire.Origin{Name: kind + " " + addr}
+	if host, _, err := net.SplitHostPort(addr); err == nil && !net.ParseIP(host).IsLoopback() {
+		o.Host = host
+	}
+	return o
+}
+
+// name reserves a robot's name for a client: KIND-HOST, with a number where that is taken. Its
+// clients' list in the manifest can name it. release gives it back.
+func (g *Gateway) name(kind, addr string) (name string, release func()) {
+	host, _, err := net.SplitHostPort(addr)
+	if err != nil {
+		host = addr
+	}
+	first, err := wire.Slug(kind + "-" + host)
+	if err != nil {
+		first = kind
+	}
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.names == nil {
+		g.names = map[string]bool{}
+	}
+	name = first
+	for n := 2; g.names[name]; n++ {
+		name = fmt.Sprintf("%s-%d", first, n)
+	}
+	g.names[name] = true
+	return name, func() {
+		g.mu.Lock()
+		defer g.mu.Unlock()
+		delete(g.names, name)
+	}
+}
+
+// Kind is a front's protocol.
+type Kind uint8
+
+// The fronts.
+const (
+	LeRobot Kind = iota
+	OpenPI
+	NumKinds
+)
+
+func (k Kind) String() string { return [NumKinds]string{"lerobot", "openpi"}[k] }
+
+// Reason is why a front refused something.
+type Reason uint8
+
+// The reasons.
+const (
+	Malformed  Reason = iota // not a message of the protocol
+	TooLarge                 // a message or a number of clients beyond a limit
+	Opcode                   // a pickle with an opcode outside the table
+	Global                   // a pickle that names something outside the table
+	Mismatch                 // another policy, other joints or cameras than served
+	Session                  // the server refused the session
+	Unanswered               // the server gave no chunk for an observation
+	NumReasons
+)
+
+func (r Reason) String() string {
+	return [NumReasons]string{"malformed", "too_large", "opcode", "global", "mismatch", "session", "unanswered"}[r]
+}
+
+// Counts are the counters of all fronts of a server.
+//
+// Atomic.
+type Counts struct {
+	Clients  [NumKinds]atomic.Uint64             // that connected
+	Received [NumKinds]atomic.Uint64             // observations
+	Filtered [NumKinds]atomic.Uint64             // observations that the protocol's own filter dropped
+	Answered [NumKinds]atomic.Uint64             // chunks
+	Refused  [NumKinds][NumReasons]atomic.Uint64 // messages and sessions
+}

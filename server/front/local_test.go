@@ -1,0 +1,113 @@
+package front_test
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/edge-rt/edge-rt/rt/rttest"
+	"github.com/edge-rt/edge-rt/server/servertest"
+	"github.com/edge-rt/edge-rt/wire"
+	"github.com/edge-rt/edge-rt/wire/local"
+)
+
+// pair returns a server on a network with one client in this process and one robot on the network.
+func pair(t *testing.T) (server, client, robot wire.Session) {
+	network := servertest.NewNetwork()
+	bus := local.Join(network.Session())
+	client = bus.Client(wire.Origin{Name: "front 1", Host: "h"})
+	t.Cleanup(func() { _ = client.Close() })
+	return bus.Server(), client, network.Session()
+}
+
+// Property: the server sees both sides, and the two sides do not see each other.
+func TestTheServerSeesBothSides(t *testing.T) {
+	server, client, robot := pair(t)
+	var got []string
+	rttest.Must(server.Subscribe("a/*/obs", func(s wire.Sample) { got = append(got, s.Key+" "+string(s.Payload)) }))
+	alive := map[string]bool{}
+	rttest.Must(server.SubscribeTokens("a/*/alive", func(key string, up bool) { alive[key] = up }))
+	rttest.Must(robot.Subscribe("a/**", func(s wire.Sample) { t.Errorf("the robot got %s", s.Key) }))
+	rttest.Do(rttest.Must(client.Publisher("a/c/obs", wire.ObservationQoS)).Put([]byte("1"), nil))
+	rttest.Must(rttest.Must(client.Publisher("a/c/obs", wire.ObservationQoS)).PutLatest([]byte("2"), nil))
+	shown := rttest.Must(client.Token("a/c/alive"))
+	rttest.Must(robot.Token("a/r/alive"))
+	if want := []string{"a/c/obs 1", "a/c/obs 2"}; !slices.Equal(got, want) {
+		t.Errorf("the server got %q, want %q", got, want)
+	}
+	keys := rttest.Must(server.Tokens(t.Context(), "a/*/alive", time.Second))
+	if slices.Sort(keys); !slices.Equal(keys, []string{"a/c/alive", "a/r/alive"}) || !alive["a/c/alive"] ||
+		!alive["a/r/alive"] {
+		t.Errorf("tokens = %q, seen = %v", keys, alive)
+	}
+	if seen := rttest.Must(robot.Tokens(t.Context(), "a/*/alive", time.Second)); len(seen) != 1 {
+		t.Errorf("the robot sees %q", seen)
+	}
+	rttest.Do(shown.Undeclare())
+	if alive["a/c/alive"] {
+		t.Error("the token's end was not seen")
+	}
+}
+
+func TestAClientsChunksStayInTheProcess(t *testing.T) {
+	server, client, robot := pair(t)
+	var here, there int
+	mine := rttest.Must(client.Subscribe("a/c/action", func(wire.Sample) { here++ }))
+	rttest.Must(robot.Subscribe("a/*/action", func(wire.Sample) { there++ }))
+	p := rttest.Must(server.Publisher("a/c/action", wire.ActionQoS))
+	rttest.Must(p.PutLatest([]byte("1"), nil))
+	rttest.Do(p.Put([]byte("2"), nil))
+	if here != 2 || there != 0 {
+		t.Errorf("the client got %d, the network %d, want 2 and 0", here, there)
+	}
+	rttest.Do(mine.Undeclare())
+	rttest.Must(p.PutLatest([]byte("3"), nil))
+	if here != 2 || there != 1 {
+		t.Errorf("without the client: %d and %d, want 2 and 1", here, there)
+	}
+	if n := testing.AllocsPerRun(100, func() { _ = p.Put([]byte("1"), nil) }); n > 1 { // the network's own test double
+		t.Errorf("Put allocates %v times", n)
+	}
+}
+
+func TestAQueryHasItsClientsOrigin(t *testing.T) {
+	server, client, _ := pair(t)
+	var from wire.Origin
+	rttest.Must(server.Queryable("a/status", func(q wire.Query) {
+		from = q.From()
+		go func() {
+			rttest.Do(q.Reply(q.Key(), append([]byte("for "), q.Payload()...)))
+			q.Finish()
+		}()
+	}))
+	replies := rttest.Must(client.Get(t.Context(), "a/status", []byte("me"), time.Second))
+	if len(replies) != 1 || string(replies[0].Payload) != "for me" || from.Name != "front 1" {
+		t.Errorf("replies = %+v from %+v", replies, from)
+	}
+	rttest.Must(server.Queryable("a/never", func(wire.Query) {}))
+	if replies, err := client.Get(t.Context(), "a/never", nil, time.Millisecond); err != nil || len(replies) != 0 {
+		t.Errorf("a query without an answer: %v, %v", replies, err)
+	}
+	ended, cancel := context.WithCancel(t.Context())
+	cancel()
+	if _, err := client.Get(ended, "a/never", nil, time.Second); !errors.Is(err, context.Canceled) {
+		t.Errorf("err = %v", err)
+	}
+}
+
+func TestNothingArrivesAfterItsEnd(t *testing.T) {
+	server, client, _ := pair(t)
+	var n int
+	d := rttest.Must(server.Subscribe("a/c/obs", func(wire.Sample) { n++ }))
+	p := rttest.Must(client.Publisher("a/c/obs", wire.ObservationQoS))
+	rttest.Do(d.Undeclare())
+	if err := p.Put(nil, nil); !errors.Is(err, wire.ErrDisconnected) || n != 0 {
+		t.Errorf("Put = %v after %d samples", err, n)
+	}
+	rttest.Do(client.Close())
+	if _, err := client.Token("a/c/alive"); !errors.Is(err, wire.ErrClosed) {
+		t.Errorf("a token after Close: %v", err)
+	}
+}

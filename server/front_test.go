@@ -1,0 +1,113 @@
+package server
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"testing"
+
+	"github.com/edge-rt/edge-rt/rt/rttest"
+	"github.com/edge-rt/edge-rt/server/front"
+	"github.com/edge-rt/edge-rt/wire"
+)
+
+// heldFront is a front that hands its gateway to the test.
+type heldFront struct {
+	gateway chan *front.Gateway
+	ended   chan struct{}
+}
+
+func (f *heldFront) Serve(ctx context.Context, to *front.Gateway) error {
+	f.gateway <- to
+	<-ctx.Done()
+	close(f.ended)
+	return nil
+}
+
+func (f *heldFront) Close() error { return nil }
+
+func serveFront(t *testing.T) (*bench, *front.Gateway, *heldFront) {
+	t.Helper()
+	f := &heldFront{gateway: make(chan *front.Gateway, 1), ended: make(chan struct{})}
+	b := newBench(t, config(), func(d *Deps) { d.Fronts = []front.Front{f} })
+	b.start()
+	return b, <-f.gateway, f
+}
+
+func foreignOpen() wire.SessionOpen {
+	o := fakeOpen("")
+	o.RTCEnabled = false
+	return o
+}
+
+// A front's clients and the network's robots share one server: its sessions, its limits, its counters.
+func TestAFrontsClientsAreRobots(t *testing.T) {
+	b, gateway, f := serveFront(t)
+	if ack := b.open(fakeOpen("arm")); !ack.Accepted {
+		t.Fatalf("the network's robot: %+v", ack)
+	}
+	foreign := rttest.Must(gateway.Open(t.Context(), front.LeRobot, "10.1.2.3:555", foreignOpen()))
+	if foreign.Name() != "lerobot-10.1.2.3" {
+		t.Errorf("name = %s", foreign.Name())
+	}
+	_, err := gateway.Open(t.Context(), front.LeRobot, "10.1.2.3:556", foreignOpen())
+	if !errors.Is(err, front.ErrRefused) || !errors.Is(err, front.ErrTemporary) {
+		t.Errorf("a third session of two: %v", err)
+	}
+	for range 3 {
+		chunk, err := foreign.Infer(t.Context(), fakeObs(t))
+		if err != nil || chunk.ChunkRobot.Rows != 8 || !near(chunk.ChunkRobot.Data[:2], []float32{10.01, 20.01}, 1e-5) {
+			t.Fatalf("chunk = %+v, %v", chunk, err)
+		}
+	}
+	r := b.robot("arm")
+	r.send(wire.Header{
+		SchemaVersion: 1,
+		MsgType:       wire.MsgObservation,
+		SeqID:         1,
+		SessionEpoch:  4,
+	}, fakeObs(t))
+	r.wantChunk(1)
+	wrong := fakeObs(t)
+	wrong.State = wrong.State[:1]
+	if _, err := foreign.Infer(t.Context(), wrong); !errors.Is(err, front.ErrUnanswered) {
+		t.Errorf("a short state: %v", err)
+	}
+	if k := &gateway.Counts; (*k).Answered[front.LeRobot].Load() != 3 ||
+		(*k).Refused[front.LeRobot][front.Unanswered].Load() != 1 ||
+		(*k).Refused[front.LeRobot][front.Session].Load() != 1 {
+		t.Errorf("counts = %+v", *k)
+	}
+	foreign.Close()
+	if list := b.server.sessions.all(); len(list) != 1 || list[0].uuid != "arm" {
+		t.Errorf("after its close %d sessions are open", len(list))
+	}
+	again := rttest.Must(gateway.Open(t.Context(), front.LeRobot, "10.1.2.3:557", foreignOpen()))
+	if again.Name() != "lerobot-10.1.2.3" {
+		t.Errorf("the name is not free again: %s", again.Name())
+	}
+	b.end()
+	<-f.ended
+}
+
+// A client whose session the server has ended opens it again with its next observation.
+func TestAFrontsClientOpensAgain(t *testing.T) {
+	b, gateway, _ := serveFront(t)
+	foreign := rttest.Must(gateway.Open(t.Context(), front.OpenPI, "127.0.0.1:555", foreignOpen()))
+	rttest.Must(foreign.Infer(t.Context(), fakeObs(t)))
+	list := b.server.sessions.all()
+	i := slices.IndexFunc(list, func(s *session) bool { return s.uuid == foreign.Name() })
+	if i < 0 {
+		t.Fatal("no session")
+	}
+	rttest.Do(foreign.Reset(t.Context(), "pick"))
+	if list[i].episode.Load() != 1 {
+		t.Errorf("episode = %d", list[i].episode.Load())
+	}
+	before := list[i].id
+	b.server.opener.evict(list[i], "the test ends it")
+	rttest.Must(foreign.Infer(t.Context(), fakeObs(t)))
+	if s := b.server.sessions.find(foreign.Name()); s == nil || s.id == before {
+		t.Errorf("session = %+v", s)
+	}
+}
