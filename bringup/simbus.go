@@ -162,7 +162,8 @@ func ServeSimBus(ctx context.Context, cfg SimBusConfig, out io.Writer) error {
 // addMotors adds a robot's motors to the bus, with the simulated world if the arm fits it.
 func addMotors(bus *servosim.Config, r robot.Robot, cfg SimBusConfig) {
 	bus.Servos, bus.Baud = nil, r.Baud
-	fits := len(r.Motors) == sim.DOF && !r.Leader
+	bus.Wheels = r.Wheels().Len()
+	fits := len(r.Motors)-bus.Wheels == sim.DOF && !r.Leader
 	bus.Weights = make([]servosim.Weight, 0, 2*len(r.Motors))
 	for _, m := range r.Motors {
 		var weight servosim.Weight
@@ -182,7 +183,7 @@ func addMotors(bus *servosim.Config, r robot.Robot, cfg SimBusConfig) {
 	case cfg.Motors && fits:
 		bus.Noise = encoderNoise
 		if !cfg.Weightless {
-			bus.Loads = armLoads
+			bus.Loads = append(slices.Clone(armLoads), make([]motor.Load, bus.Wheels)...)
 		}
 	case cfg.Motors:
 		bus.Noise = encoderNoise

@@ -11,7 +11,7 @@ import (
 
 // OpenSim opens the simulated arm of a seed's world, on a bus of its own.
 func OpenSim(r robot.Robot, seed uint64, clock rt.Clock) (*servosim.Bus, *sim.Live, error) {
-	if n := len(r.Motors); n != sim.DOF {
+	if n := len(r.Motors) - r.Wheels().Len(); n != sim.DOF {
 		return nil, nil, exit.Errorf(exit.Usage, "--bus sim simulates %d joints, robot %s has %d", sim.DOF, r.Name, n)
 	}
 	world := World(seed, clock)
@@ -21,7 +21,12 @@ func OpenSim(r robot.Robot, seed uint64, clock rt.Clock) (*servosim.Bus, *sim.Li
 
 // SimBus returns the configuration of a simulated arm's bus.
 func SimBus(r robot.Robot, plant servosim.Plant, clock rt.Clock) servosim.Config {
-	cfg := servosim.Config{Plant: plant, Clock: clock, Baud: r.Baud}
+	cfg := servosim.Config{
+		Plant:  plant,
+		Clock:  clock,
+		Baud:   r.Baud,
+		Wheels: r.Wheels().Len(),
+	}
 	for _, m := range r.Motors {
 		cfg.Servos = append(cfg.Servos, servosim.Servo{ID: m.ID, Model: m.Model.Name})
 	}

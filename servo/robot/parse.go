@@ -29,6 +29,8 @@ type robotFile struct {
 	Baud        int               `yaml:"baud"`
 	Settings    yaml.MapSlice     `yaml:"settings"`
 	Motors      []motorFile       `yaml:"motors"`
+	Base        *baseFile         `yaml:"base"`
+	Leader      string            `yaml:"leader"` // default of --leader-robot
 	Rename      renameFile        `yaml:"rename"`
 	Safety      map[string]string `yaml:"safety"`
 }
@@ -139,6 +141,7 @@ func (f *robotFile) fill(r *Robot) error {
 	if f.Factory != nil {
 		r.Factory = *f.Factory
 	}
+	r.LeaderName = cmp.Or(f.Leader, r.LeaderName)
 	if f.Rename.Cameras != nil {
 		r.Rename.Cameras = f.Rename.Cameras
 	}
@@ -150,6 +153,12 @@ func (f *robotFile) fill(r *Robot) error {
 	}
 	if err := r.Safety.fill(f.Safety); err != nil {
 		return err
+	}
+	if f.Base != nil {
+		var err error
+		if r.Base, err = f.Base.base(); err != nil {
+			return err
+		}
 	}
 	common, err := settings(f.Settings)
 	if err != nil {
@@ -206,7 +215,8 @@ func (f *motorFile) motor() (m Motor, err error) {
 	}
 	norm, ok := norms[strings.ToLower(f.Norm)]
 	if !ok {
-		return m, fmt.Errorf("norm: got %q, want degrees, range_0_100 or range_m100_100", f.Norm)
+		return m, fmt.Errorf("norm: got %q, want degrees, range_0_100, range_m100_100 or velocity (a "+
+			"wheel)", f.Norm)
 	}
 	m.Norm = norm
 	if f.Limits != nil {
@@ -360,6 +370,9 @@ func (r *Robot) check() error {
 		}
 		names[m.Name] = true
 	}
+	if err := r.checkBase(); err != nil {
+		return err
+	}
 	return r.checkRename(names)
 }
 
@@ -371,6 +384,10 @@ func (r *Robot) checkMotor(m Motor) error {
 	case m.Model.Protocol != first.Protocol:
 		return fmt.Errorf("%s uses %s and %s uses %s: one bus has one protocol", m.Model.Name, m.Model.Protocol,
 			first.Name, first.Protocol)
+	case m.Norm == Velocity:
+		if err := m.checkWheel(); err != nil {
+			return err
+		}
 	case !(m.MaxVelocity > 0) || math.IsInf(m.MaxVelocity, 0):
 		return fmt.Errorf("max_velocity: got %v, want more than 0, in its unit per second", m.MaxVelocity)
 	case !(m.MinTravel >= 0 && m.MinTravel < 360):

@@ -47,6 +47,8 @@ type Robot struct {
 	Factory     bool     // calibrated by its maker: no joint must be moved by hand
 	Baud        int
 	Motors      []Motor // in the order of states and actions; of several parts with their prefixes
+	Base        *Base   // of the motors that are wheels; nil: no motor is
+	LeaderName  string  // default of --leader-robot; empty: Name with _leader
 	Rename      Rename
 	Safety      Safety
 	parts       []Part // of a robot of several parts
@@ -197,11 +199,14 @@ func Names() []string {
 }
 
 // ActionNames returns the keys of a state or an action in their order, such as
-// shoulder_pan.pos, after renaming.
+// shoulder_pan.pos, after renaming; a base's are x.vel, y.vel and theta.vel.
 func (r Robot) ActionNames() []string {
 	names := make([]string, len(r.Motors))
 	for i, m := range r.Motors {
 		names[i] = cmp.Or(r.Rename.Joints[m.Name], m.Name) + ".pos"
+		if axis, ok := r.axis(i); ok {
+			names[i] = axisNames[axis]
+		}
 	}
 	return names
 }
@@ -211,6 +216,9 @@ func (r Robot) Units() []string {
 	units := make([]string, len(r.Motors))
 	for i, m := range r.Motors {
 		units[i] = m.Norm.String()
+		if axis, ok := r.axis(i); ok {
+			units[i] = axisUnits[axis]
+		}
 	}
 	return units
 }

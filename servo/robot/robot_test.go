@@ -19,6 +19,7 @@ func TestBuiltInArms(t *testing.T) {
 		"so101_leader": {1, 2, 3, 4, 5, 6},
 		"koch":         {1, 2, 3, 4, 5, 6}, "koch_leader": {1, 2, 3, 4, 5, 6}, "omx": {11, 12, 13, 14, 15, 16},
 		"omx_leader": {1, 2, 3, 4, 5, 6},
+		"lekiwi":     {1, 2, 3, 4, 5, 6, 7, 8, 9},
 		"widowx":     {1, 2, 4, 6, 7, 8, 9, 3, 5}, "generic": {1, 2, 3, 4, 5, 6},
 		"viperx": {1, 2, 4, 6, 7, 8, 9, 3, 5}, "widowx_leader": {1, 2, 4, 6, 7, 8, 9, 3, 5},
 	}

@@ -42,6 +42,7 @@ var smsRows = []Row{
 	{TorqueLimit, 48, 2, RAM, Unsigned},
 	{Lock, 55, 1, RAM, Unsigned},
 	{PresentPosition, 56, 2, ReadOnly, 15},
+	{PresentVelocity, 58, 2, ReadOnly, 15},
 	{PresentLoad, 60, 2, ReadOnly, 10},
 	{PresentVoltage, 62, 1, ReadOnly, Unsigned},
 	{PresentTemperature, 63, 1, ReadOnly, Unsigned},
@@ -53,5 +54,6 @@ var smsRows = []Row{
 // Register values with a meaning of their own.
 const (
 	PhaseMultiTurn = 0x10 // bit 4 of Phase: positions count turns instead of 0 to 4095
+	ModeVelocity   = 1    // Operating_Mode of a wheel
 	FactoryBlock   = 80   // from this address on some Feetech firmware keeps its own values after a write
 )

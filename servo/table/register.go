@@ -28,6 +28,7 @@ const (
 	TorqueLimit         Register = "Torque_Limit"
 	Lock                Register = "Lock"
 	PresentPosition     Register = "Present_Position"
+	PresentVelocity     Register = "Present_Velocity"
 	PresentLoad         Register = "Present_Load"
 	PresentVoltage      Register = "Present_Voltage"
 	PresentTemperature  Register = "Present_Temperature"

@@ -77,11 +77,13 @@ type Config struct {
 	IDs    []uint8 // default 1 to 6
 	Model  string  // default sts3215
 
-	Baud       int          // bits per second, default 1,000,000; a rate of the servos
-	Unpaced    bool         // replies come at once, not at the speed of the wire
-	Plant      Plant        // default: shafts that turn 270 degrees a second, starting in the middle
-	Fitted     bool         // without a Plant: motors and a control loop fitted to measurements instead of the default
-	Loads      []motor.Load // per servo, on a fitted bus
+	Baud    int   // bits per second, default 1,000,000; a rate of the servos
+	Unpaced bool  // replies come at once, not at the speed of the wire
+	Plant   Plant // default: shafts that turn 270 degrees a second, starting in the middle
+	Fitted  bool  // without a Plant: motors and a control loop fitted to measurements instead of the default
+	// The last so many servos are fitted motors beside a Plant of the others: a base's wheels.
+	Wheels     int
+	Loads      []motor.Load // per servo that is a fitted motor
 	Weights    []Weight     // per servo; default: of six servos on built-in shafts the second to fourth sink
 	Weightless bool         // no default Weights
 	Noise      int          // largest deviation of an encoder, in counts either way
@@ -117,14 +119,16 @@ type Config struct {
 	// from the end of a request, or of the previous reply, to the first bit of a reply, without the
 	// return delay
 	turnaround time.Duration
-	motors     *motor.Fitted // the Plant, if it is a motor.Fitted
+	motors     *motor.Fitted // the fitted motors; nil: no servo is one
+	fitted     int           // the first servo that is a fitted motor
 }
 
 const (
-	idMax       = 252
-	servosMax   = 253
-	turnaround  = 50 * time.Microsecond
-	turnaroundX = 25 * time.Microsecond
+	idMax        = 252
+	servosMax    = 253
+	wheelInertia = 0.05 // kg m2: a wheel's share of a base of some kilograms
+	turnaround   = 50 * time.Microsecond
+	turnaroundX  = 25 * time.Microsecond
 )
 
 // armJoints is the number of joints of an arm with default Weights.
@@ -195,14 +199,7 @@ func Open(cfg Config) (*Bus, error) {
 		return nil, err
 	}
 	now := cfg.Clock.Now()
-	if b.cfg.Plant == nil {
-		if b.cfg.Fitted {
-			b.cfg.motors = motor.NewFitted(cfg.joints, now)
-			b.cfg.Plant = b.cfg.motors
-		} else {
-			b.cfg.Plant = motor.NewIdeal(cfg.joints)
-		}
-	}
+	b.cfg.fillPlant(now)
 	b.timeline = newTimeline(cfg.Faults, len(cfg.Servos), now)
 	b.servos = make([]servo, len(cfg.Servos))
 	for i := range b.servos {
@@ -210,6 +207,26 @@ func Open(cfg Config) (*Bus, error) {
 	}
 	go b.run()
 	return b, nil
+}
+
+// fillPlant makes the motors that the Plant of the configuration does not have.
+func (c *Config) fillPlant(now rt.Instant) {
+	c.fitted = len(c.joints) - c.Wheels
+	if c.Plant == nil && c.Fitted {
+		c.fitted = 0
+	}
+	if c.fitted < len(c.joints) {
+		c.motors = motor.NewFitted(c.joints, now)
+	}
+	switch {
+	case c.Plant == nil && c.Fitted:
+		c.Plant = c.motors
+	case c.Plant == nil:
+		c.Plant = motor.NewIdeal(c.joints)
+	}
+	if c.motors != nil && c.Plant != Plant(c.motors) {
+		c.Plant = &wheeled{c.Plant, c.motors, c.fitted}
+	}
 }
 
 func (c *Config) check() error {
@@ -236,6 +253,9 @@ func (c *Config) check() error {
 		c.turnaround = 0
 	}
 	c.joints = joints(c.models, c.Loads)
+	for i := max(len(c.joints)-c.Wheels, len(c.Loads)); i < len(c.joints); i++ {
+		c.joints[i].Load.Inertia = wheelInertia
+	}
 	if c.Plant == nil && !c.Fitted && c.Weights == nil && !c.Weightless && len(c.models) == armJoints {
 		c.Weights = ArmWeights(c.models[0].table.counts)
 	}
@@ -254,6 +274,9 @@ func (c *Config) fill() error {
 		for _, id := range c.IDs {
 			c.Servos = append(c.Servos, Servo{id, cmp.Or(c.Model, "sts3215")})
 		}
+	}
+	if c.Wheels < 0 || c.Wheels > len(c.Servos) {
+		return fmt.Errorf("servosim: got %d wheels among %d servos", c.Wheels, len(c.Servos))
 	}
 	if len(c.Servos) == 0 || len(c.Servos) > servosMax {
 		return fmt.Errorf("servosim: got %d servos, want 1 to %d", len(c.Servos), servosMax)

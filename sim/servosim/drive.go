@@ -7,6 +7,48 @@ import (
 	"github.com/edge-rt/edge-rt/sim/motor"
 )
 
+// wheeled is a plant whose last joints are fitted motors: those of a base's wheels, which only turn
+// at a velocity.
+type wheeled struct {
+	Plant
+	wheels *motor.Fitted
+	first  int
+}
+
+//rt:noalloc
+func (p *wheeled) of(joint int) Plant {
+	if joint >= p.first {
+		return p.wheels
+	}
+	return p.Plant
+}
+
+//rt:noalloc
+func (p *wheeled) Goal(now rt.Instant, joint int, raw int) { p.of(joint).Goal(now, joint, raw) }
+
+//rt:noalloc
+func (p *wheeled) Present(now rt.Instant, joint int) int { return p.of(joint).Present(now, joint) }
+
+//rt:noalloc
+func (p *wheeled) Torque(now rt.Instant, joint int, on bool) { p.of(joint).Torque(now, joint, on) }
+
+// Speed is a Turner's; a Plant that is none has speed 0.
+//
+//rt:noalloc
+func (p *wheeled) Speed(now rt.Instant, joint int) float64 {
+	if t, ok := p.of(joint).(Turner); ok {
+		return t.Speed(now, joint)
+	}
+	return 0
+}
+
+//rt:noalloc
+func (p *wheeled) Sink(now rt.Instant, joint int, rest int, speed float64) {
+	if t, ok := p.of(joint).(Sinker); ok {
+		t.Sink(now, joint, rest, speed)
+	}
+}
+
 //rt:noalloc
 func (s *servo) encoderCount(now rt.Instant) int {
 	return s.encoder.Read(s.cfg.Plant.Present(now, s.joint), now)
@@ -49,7 +91,7 @@ const damped = 0.1
 func (s *servo) driveTo(now rt.Instant, raw int) {
 	s.target = raw
 	raw = s.encoder.Target(raw, s.cfg.Plant.Present(now, s.joint), s.t.counts, now)
-	if s.cfg.motors == nil {
+	if s.motors == nil {
 		raw = s.obstacle.Clamp(raw)
 	}
 	s.cfg.Plant.Goal(now, s.joint, raw)
@@ -81,12 +123,12 @@ func (s *servo) block(at int, here, holds bool, now rt.Instant) {
 //rt:noalloc
 func (s *servo) setObstacle(o motor.Obstacle, now rt.Instant) {
 	s.obstacle = o
-	if s.cfg.motors != nil {
+	if s.motors != nil {
 		lo, hi := math.Inf(-1), math.Inf(1)
 		if o.On {
 			lo, hi = float64(o.Lo), float64(o.Hi)
 		}
-		s.cfg.motors.Block(now, s.joint, lo, hi)
+		s.motors.Block(now, s.joint, lo, hi)
 		return
 	}
 	s.driveAgain(now)

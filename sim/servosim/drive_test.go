@@ -416,3 +416,42 @@ func TestGoalVelocityZero(t *testing.T) {
 		}
 	}
 }
+
+// A wheel of a base on a plant without wheels. Documents are silent, so it is in the unsafe reading:
+// its goal velocity is the highest after power-up, a goal velocity switches a limp wheel's torque
+// on, and it keeps its last one without a host.
+func TestAWheelIsUnsafe(t *testing.T) {
+	speed := func(s trial) int { return magnitude(s.get(58), signPosition) }
+	s := one(t, "sts3215", Config{Wheels: 1})
+	s.set(33, modeVelocity)
+	s.set(stsTorque, 1)
+	if s.passes(time.Second); speed(s) < 3000 {
+		t.Errorf("%d counts/s after torque alone, want the speed of a power-up", speed(s))
+	}
+	s.set(stsTorque, 0)
+	if s.passes(20 * time.Millisecond); speed(s) < 1000 {
+		t.Errorf("%d counts/s 20 ms after torque off, want a wheel that coasts", speed(s))
+	}
+	if s.passes(10 * time.Second); speed(s) != 0 {
+		t.Errorf("%d counts/s 10 s after torque off, want 0", speed(s))
+	}
+	s.set(stsGoalVelocity, signed(-1000, signPosition))
+	if s.mem[stsTorque] != torqueOn {
+		t.Error("a goal velocity left the torque off")
+	}
+	if s.passes(40 * time.Millisecond); speed(s) < -900 || speed(s) > -50 {
+		t.Errorf("%d counts/s after 40 ms, want a wheel with inertia", speed(s))
+	}
+	if s.passes(10 * time.Second); speed(s) > -900 {
+		t.Errorf("%d counts/s after 10 s of silence, want the last goal velocity", speed(s))
+	}
+	s.set(stsGoalVelocity, 0)
+	if s.passes(time.Second); speed(s) > 10 || speed(s) < -10 {
+		t.Errorf("%d counts/s with goal velocity 0", speed(s))
+	}
+	s = one(t, "sts3215", Config{Wheels: 1, GoalLeavesTorque: true})
+	s.set(33, modeVelocity)
+	if s.set(stsGoalVelocity, 500); s.mem[stsTorque] == torqueOn {
+		t.Error("a goal velocity switched the torque on")
+	}
+}

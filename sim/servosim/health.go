@@ -64,8 +64,8 @@ func (s *servo) monitor(now rt.Instant) {
 func (s *servo) measureEffort(now rt.Instant) {
 	h := &s.health
 	old := math.Abs(h.amps * h.duty)
-	if s.cfg.motors != nil {
-		h.duty, h.amps, h.demand = s.cfg.motors.Drive(now, s.joint)
+	if s.motors != nil {
+		h.duty, h.amps, h.demand = s.motors.Drive(now, s.joint)
 	} else {
 		off := s.pressing(now)
 		if h.heat.Since(now) > unobserved && off == 0 {

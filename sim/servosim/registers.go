@@ -91,7 +91,7 @@ func (s *servo) measureVelocity(now rt.Instant) {
 	raw := s.encoderCount(now)
 	s.velocity = int(int64(raw-s.measured) * int64(time.Second) / int64(since))
 	s.measured, s.measuredAt = raw, now
-	if p, ok := s.cfg.Plant.(Turner); ok && (since > velocityStale || s.cfg.motors != nil) {
+	if p, ok := s.cfg.Plant.(Turner); ok && (since > velocityStale || s.motors != nil) {
 		s.velocity = motor.Round(p.Speed(now, s.joint))
 	}
 }
@@ -260,8 +260,8 @@ func (s *servo) tune(now rt.Instant) {
 		v.DutyMax = min(v.DutyMax, s.afterTrip())
 	}
 	s.loop = v
-	if s.cfg.motors != nil {
-		s.cfg.motors.Tune(now, s.joint, v)
+	if s.motors != nil {
+		s.motors.Tune(now, s.joint, v)
 	}
 }
 

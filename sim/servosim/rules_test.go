@@ -24,13 +24,7 @@ func one(t *testing.T, name string, cfg Config) trial {
 	if err := cfg.check(); err != nil {
 		t.Fatal(err)
 	}
-	switch {
-	case cfg.Fitted:
-		cfg.motors = motor.NewFitted(cfg.joints, s.Now())
-		cfg.Plant = cfg.motors
-	case cfg.Plant == nil:
-		cfg.Plant = motor.NewIdeal(cfg.joints)
-	}
+	cfg.fillPlant(s.Now())
 	s.powerUp(&cfg, new(rail), 0, s.Now())
 	return s
 }

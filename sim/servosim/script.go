@@ -386,8 +386,8 @@ func (b *Bus) applyFault(s *servo, l *line, on bool, now rt.Instant) {
 	case kindHeat:
 		s.health.heat.Add(value)
 	case kindPush:
-		if b.cfg.motors != nil {
-			b.cfg.motors.Push(now, s.joint, value)
+		if s.motors != nil {
+			s.motors.Push(now, s.joint, value)
 		}
 	case kindOverload:
 		s.overload(now)

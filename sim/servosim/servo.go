@@ -12,11 +12,12 @@ import (
 //
 // Guarded by Bus.mu.
 type servo struct {
-	cfg   *Config
-	model *model
-	t     *table
-	rail  *rail
-	joint int
+	cfg    *Config
+	model  *model
+	t      *table
+	rail   *rail
+	joint  int
+	motors *motor.Fitted // its motor is one of them; nil: the plant moves its shaft
 
 	mem   [memSize]byte // memory that the bus sees
 	flash [memSize]byte // memory that survives a power cycle; only the first t.eeprom bytes are used
@@ -84,6 +85,9 @@ func (s *servo) powerUp(cfg *Config, rail *rail, joint int, now rt.Instant) {
 		model: m,
 		t:     m.table,
 		joint: joint,
+	}
+	if joint >= cfg.fitted {
+		s.motors = cfg.motors
 	}
 	s.health.heat = motor.NewHeat(now)
 	s.health.volts = m.motor.Volts

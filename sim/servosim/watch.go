@@ -1,6 +1,9 @@
 package servosim
 
-import "github.com/edge-rt/edge-rt/rt"
+import (
+	"github.com/edge-rt/edge-rt/rt"
+	"github.com/edge-rt/edge-rt/sim/motor"
+)
 
 // Event is a write that a servo received, or a change that it made by itself. Config.Watch is
 // called with each event, in order, on the wire's goroutine with the bus's lock held: it must
@@ -21,6 +24,7 @@ type Snapshot struct {
 	Present   int // position that a client would read
 	Goal      int // the goal register
 	Aim       int // position of that goal: a Feetech servo limits a goal to its EEPROM range
+	Spin      int // goal velocity in counts per second of a Feetech in velocity mode; 0: it has another mode
 	Alarm     uint8
 	Boots     uint32 // power-ups and reboots so far, including the first one
 	Answers   bool   // it receives the client's bytes, and its replies reach the client
@@ -32,11 +36,16 @@ type Snapshot struct {
 func (s *servo) snapshot(now rt.Instant) Snapshot {
 	aim, _ := s.goal()
 	in := !s.rail.unplugged
+	spin := 0
+	if s.spins() {
+		spin = motor.Round(s.loop.SpeedGoal)
+	}
 	return Snapshot{
 		Torque:    s.mem[s.t.at.torque] == torqueOn,
 		Present:   s.present(s.encoderCount(now)),
 		Goal:      s.goalRegister(),
 		Aim:       aim,
+		Spin:      spin,
 		Alarm:     s.alarm | s.forced,
 		Boots:     s.boots,
 		Answers:   !s.mute && !s.unpowered && now >= s.silentUntil && in,

@@ -93,6 +93,9 @@ func (s *servo) applyWrite(old before, from, to int, now rt.Instant) {
 		_, raw := s.goal()
 		s.driveTo(now, raw) // the loop limits its goal to them
 	}
+	if s.spins() && covers(stsGoalVelocity) {
+		s.goalWakes(now)
+	}
 	if s.t.series == seriesAX && covers(axTorqueLimit) && s.get(axTorqueLimit) > 0 {
 		s.alarm &^= axOverload
 	}
@@ -150,6 +153,13 @@ func (s *servo) follow(now rt.Instant) {
 			s.endOverload(now)
 		}
 	}
+	s.goalWakes(now)
+}
+
+// goalWakes switches the torque of a servo on that does so when it gets a goal.
+//
+//rt:noalloc
+func (s *servo) goalWakes(now rt.Instant) {
 	if (s.t.series == seriesAX || s.t.series.feetech() && !s.cfg.GoalLeavesTorque) &&
 		s.mem[s.t.at.torque] != torqueOn && !s.cutsTorque() {
 		s.mem[s.t.at.torque] = torqueOn
@@ -170,6 +180,11 @@ func (s *servo) positions() bool {
 	}
 	return true
 }
+
+// spins reports whether the servo is a Feetech's that turns at its goal velocity.
+//
+//rt:noalloc
+func (s *servo) spins() bool { return s.t.series.feetech() && s.mem[s.t.at.mode] == modeVelocity }
 
 // check returns the code with which a Dynamixel refuses a write, 0 when it accepts the write.
 //

@@ -1,0 +1,112 @@
+package robot
+
+import (
+	"encoding/json"
+	"math"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+)
+
+func lekiwi(t *testing.T) Robot {
+	t.Helper()
+	r, err := ByName("lekiwi")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r
+}
+
+// The rows are results of LeRobot 0.6.1: LeKiwi._body_to_wheel_raw and _wheel_raw_to_body.
+func TestKinematicsAreLeRobots(t *testing.T) {
+	data, err := os.ReadFile("testdata/lekiwi.json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var rows []struct {
+		Body, Back [Axes]float64
+		Raw        [Axes]int
+	}
+	if err := json.Unmarshal(data, &rows); err != nil {
+		t.Fatal(err)
+	}
+	k := lekiwi(t).Base.Kinematics(4096)
+	limits := 0
+	for _, row := range rows {
+		raw, limited := k.Wheels(row.Body)
+		if raw != row.Raw {
+			t.Errorf("Wheels(%v) = %v, want %v", row.Body, raw, row.Raw)
+		}
+		if limited {
+			limits++
+		}
+		for i, v := range k.Body(row.Raw) {
+			if math.Abs(v-row.Back[i]) > 1e-9 {
+				t.Errorf("Body(%v)[%d] = %v, want %v", row.Raw, i, v, row.Back[i])
+			}
+		}
+	}
+	if limits == 0 || limits == len(rows) || len(rows) < 20 {
+		t.Errorf("%d of %d rows are limited by max_raw, want some of many", limits, len(rows))
+	}
+}
+
+func TestKinematicsNoAlloc(t *testing.T) {
+	k := lekiwi(t).Base.Kinematics(4096)
+	if n := testing.AllocsPerRun(100, func() {
+		raw, _ := k.Wheels([Axes]float64{0.1, -0.2, 30})
+		k.Body(raw)
+	}); n != 0 {
+		t.Errorf("%v allocations", n)
+	}
+}
+
+func TestLeKiwiIsLeRobots(t *testing.T) {
+	r := lekiwi(t)
+	names := []string{"arm_shoulder_pan.pos", "arm_shoulder_lift.pos", "arm_elbow_flex.pos", "arm_wrist_flex.pos",
+		"arm_wrist_roll.pos", "arm_gripper.pos", "x.vel", "y.vel", "theta.vel"}
+	if got := r.ActionNames(); !slices.Equal(got, names) {
+		t.Errorf("ActionNames() = %v, want %v", got, names)
+	}
+	if got := r.Units(); !slices.Equal(got[5:], []string{"range_0_100", "m/s", "m/s", "deg/s"}) {
+		t.Errorf("Units() = %v", got)
+	}
+	if r.Wheels() != 0b111_000_000 || r.LeaderName != "so101_leader" || r.Motors[7].Name != "base_back_wheel" {
+		t.Errorf("wheels %b, leader %q, motor 8 %q", r.Wheels(), r.LeaderName, r.Motors[7].Name)
+	}
+}
+
+func TestBaseRefusals(t *testing.T) {
+	file, err := os.ReadFile("robots/lekiwi.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	good := string(file)
+	if _, err := Parse("x", file); err != nil {
+		t.Fatal(err)
+	}
+	_, motors, _ := strings.Cut(good, "motors:\n")
+	for _, tt := range []struct{ name, from, to, want string }{
+		{"no base", good[strings.Index(good, "base:\n"):strings.Index(good, "motors:")], "", "base is missing"},
+		{"two wheels", "    norm: velocity\n    full_turn: true\n    settings: {Operating_Mode: 1}\n",
+			"    norm: degrees\n    max_velocity: 1\n", "want its left, back and right wheel"},
+		{"no wheel", motors, "  - {name: a, id: 1, model: sts3215, norm: degrees, max_velocity: 1}\n",
+			"want its left, back and right wheel"},
+		{"a wheel in position mode", "settings: {Operating_Mode: 1}", "settings: {Operating_Mode: 0}",
+			"want Operating_Mode: 1"},
+		{"a wheel with stops", "    full_turn: true\n    settings: {Operating_Mode: 1}",
+			"    settings: {Operating_Mode: 1}", "full_turn"},
+		{"a wheel with a velocity", "norm: velocity\n", "norm: velocity\n    max_velocity: 3\n", "max_velocity"},
+		{"two axes", "max_speed: [0.3, 0.3, 90]", "max_speed: [0.3, 0.3]", "want [x, y, theta]"},
+		{"no speed", "max_speed: [0.3, 0.3, 90]", "max_speed: [0.3, 0, 90]", "above 0"},
+		{"no radius", "wheel_radius: 0.05", "wheel_radius: .nan", "metres above 0"},
+		{"too fast for the register", "max_raw: 3000", "max_raw: 32768", "1 to 32767"},
+		{"a leader", "name: lekiwi", "name: lekiwi\nkind: leader", "a leader has none"},
+	} {
+		changed := strings.Replace(good, tt.from, tt.to, 1)
+		if _, err := Parse("x", []byte(changed)); err == nil || !strings.Contains(err.Error(), tt.want) {
+			t.Errorf("%s: %v, want an error with %q", tt.name, err, tt.want)
+		}
+	}
+}
