@@ -117,6 +117,8 @@ func (b *fakeBus) Extremes() (hottest, volts float64) { return 66, 6.3 }
 
 func (b *fakeBus) BusWatchdogFired() bool { return b.asleep && b.torque }
 
+func (b *fakeBus) Wheel(int) (goal, present int) { return 0, 0 }
+
 func (b *fakeBus) Fatal() error { return b.fatal }
 
 func (b *fakeBus) ArmStep(_ rt.Instant, joints robot.Joints) (bool, error) {

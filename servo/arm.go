@@ -65,6 +65,8 @@ type armConst struct {
 	units        []unit // every servo: the first servo of each joint in the joints' order, then the shadows
 	all          []ID   // the units'
 	rows         rows
+	wheels       robot.Joints // of a base; they are the last joints
+	base         robot.Kinematics
 	clock        rt.Clock
 	canceled     func() bool
 	restartedOut *robot.Joints // ArmConfig.Restarted
@@ -99,7 +101,7 @@ type joint struct {
 }
 
 // rows are the registers that the tick uses. They have the same address on all motors of a bus.
-type rows struct{ position, goal, torque table.Row }
+type rows struct{ position, goal, torque, velocity, spin table.Row }
 
 // OpenArm opens the port, finds every motor, checks model and calibration, and writes the robot's
 // settings where they differ. Torque stays as it is. After OpenArm every joint has a position.
@@ -159,8 +161,14 @@ func newArm(cfg ArmConfig) *Arm {
 			clock:        cfg.Clock,
 			canceled:     cfg.Canceled,
 			restartedOut: cfg.Restarted,
-			rows: rows{model.Row(table.PresentPosition), model.Row(table.GoalPosition),
-				model.Row(table.TorqueEnable)},
+			wheels:       r.Wheels(),
+			rows: rows{
+				position: model.Row(table.PresentPosition),
+				goal:     model.Row(table.GoalPosition),
+				torque:   model.Row(table.TorqueEnable),
+				velocity: model.Row(table.PresentVelocity),
+				spin:     model.Row(table.GoalVelocity),
+			},
 		},
 		bus:    NewBus(cfg.Port, r.Baud, r.Protocol(), cfg.Clock),
 		faults: make([]Fault, n),
@@ -193,6 +201,10 @@ func newArm(cfg ArmConfig) *Arm {
 	}
 	a.sights = newSights(r, a.joints)
 	a.positions = a.bus.newGroup(a.rows.position.Addr, a.rows.position.Size, a.jointIDs())
+	if r.Base != nil {
+		a.base = r.Base.Kinematics(model.Resolution)
+		a.positions = a.bus.newGroup(a.rows.position.Addr, a.velocityAt()+a.rows.velocity.Size, a.jointIDs())
+	}
 	a.health = newHealth(a)
 	return a
 }
@@ -392,15 +404,23 @@ func (a *Arm) Notes() []string { return a.notes }
 // Limits returns per joint the largest travel of one tick, from its last goal and from its measured
 // position, in its unit; infinity where it has no limit.
 func (a *Arm) Limits(period float64) (step, fromPresent []float32) {
-	for _, m := range a.robot.Motors {
-		step = append(step, float32(m.MaxVelocity*period))
+	for i, m := range a.robot.Motors {
+		most := m.MaxVelocity
+		if a.wheels.Has(i) {
+			most = a.robot.Base.Acceleration[i-a.wheels.First()] // its goal is a velocity
+		}
+		step = append(step, float32(most*period))
 		fromPresent = append(fromPresent, float32(cmp.Or(m.MaxStep, math.Inf(1))))
 	}
 	return step, fromPresent
 }
 
-// Close closes the port. It leaves torque as it is, but switches the bus watchdog off.
+// Close closes the port. It leaves torque as it is, but stops wheels and switches the bus watchdog
+// off.
 func (a *Arm) Close() error {
+	if a.health.torque&a.wheels != 0 && !a.bus.lost {
+		_ = stopWheels(a.bus, a.robot)
+	}
 	if row := a.watchdogRow(); row.Size != 0 && a.health.torque != 0 && !a.bus.lost {
 		_ = a.bus.syncWrite(row, a.all, make([]int, len(a.all))) // the motors keep their torque either way
 	}

@@ -34,6 +34,8 @@ const (
 	stageWatchdog stage = iota // clear a bus watchdog that has fired: motors refuse goals until then
 	stageGoal
 	stageGoalCheck
+	stageSpin // the goal velocity of wheels := 0
+	stageSpinCheck
 	// motors that were under torque when the arm was opened: after the goal, since an AX-12's
 	// marker lets it move
 	stageMarker
@@ -48,12 +50,14 @@ type arming struct {
 	joints      robot.Joints // joints to arm
 	ids         []ID         // ids of the joints, then of their shadows
 	units       []int        // the unit of each id
-	goals       int          // ids that take goals
+	goals       int          // ids that take goal positions
+	spins       int          // ids after them that take goal velocities
 	cycle       uint64       // cycle of the last step: arming continues only in the next one, otherwise it starts anew
 	tries       int
 	since       rt.Instant // time of the first step
 	row         table.Row
-	words       []int        // values of the last sync write
+	first       int          // index of the first id of the last sync write
+	words       []int        // its values
 	unconfirmed []int        // indices of ids whose value is not read back yet
 	bad         []int        // units with another value or without an answer
 	answered    bool         // at least one of the bad units has answered
@@ -61,7 +65,8 @@ type arming struct {
 }
 
 // ArmStep takes one step towards an arm that holds its position. First goal := present, because the
-// old goal in the register would make the arm jump; then torque; both are read back. A step is one
+// old goal in the register would make the arm jump, and 0 for the wheels of a base; then torque;
+// all are read back. A step is one
 // exchange on the bus. The arm is armed after about six steps, more where a tick is too short to
 // read back all motors. ArmStep follows the tick's Read; BusWait includes its wait. Joints without
 // a bit are left alone; another set of joints starts anew.
@@ -88,15 +93,17 @@ func (a *Arm) ArmStep(deadline rt.Instant, joints robot.Joints) (armed bool, err
 		if err := a.checkRange(joints); err != nil {
 			return false, err
 		}
-		words := make([]int, m.goals)
-		for k := range words {
-			i := a.units[m.units[k]].joint
-			a.goals.raw[i] = a.inside(i, a.raws[i])
-			words[k] = a.goals.raw[i] - a.joints[i].shift
-		}
-		return false, a.sendArming(a.rows.goal, words, stageGoalCheck)
+		return false, a.armPositions()
 	case stageGoalCheck:
 		if done, err := a.confirmed(deadline, stageGoal, "did not take its own position for a goal"); !done {
+			return false, err
+		}
+		m.stage, m.tries = m.afterGoals(), 0
+		return false, nil
+	case stageSpin:
+		return false, a.armWheels()
+	case stageSpinCheck:
+		if done, err := a.confirmed(deadline, stageSpin, "did not take 0 for a goal velocity"); !done {
 			return false, err
 		}
 		m.stage, m.tries = stageMarker, 0
@@ -112,7 +119,7 @@ func (a *Arm) ArmStep(deadline rt.Instant, joints robot.Joints) (armed bool, err
 			m.stage = stageGoal // a person moves a limp arm: with the old goals it would jump back
 			return false, nil
 		}
-		return false, a.sendArming(a.rows.torque, ones(len(m.ids)), stageTorqueCheck)
+		return false, a.sendArming(a.rows.torque, 0, ones(len(m.ids)), stageTorqueCheck)
 	case stageMarkerCheck:
 		if a.checkMarker(deadline) {
 			m.stage = stageMarker
@@ -131,6 +138,30 @@ func (a *Arm) ArmStep(deadline rt.Instant, joints robot.Joints) (armed bool, err
 	default:
 		return true, a.guardArmed(joints)
 	}
+}
+
+// armPositions is the step in which the goal positions become the present ones.
+func (a *Arm) armPositions() error {
+	m := &a.arming
+	words := make([]int, m.goals)
+	for k := range words {
+		i := a.units[m.units[k]].joint
+		a.goals.raw[i] = a.inside(i, a.raws[i])
+		words[k] = a.goals.raw[i] - a.joints[i].shift
+	}
+	if len(words) > 0 {
+		return a.sendArming(a.rows.goal, 0, words, stageGoalCheck)
+	}
+	m.stage = m.afterGoals()
+	return nil
+}
+
+// afterGoals returns the stage after the goal positions.
+func (m *arming) afterGoals() stage {
+	if m.spins > 0 {
+		return stageSpin
+	}
+	return stageMarker
 }
 
 // guardArmed sets the bus watchdog. From now on the motors are expected to hold.
@@ -161,7 +192,10 @@ func (a *Arm) beginArming(joints robot.Joints) {
 			continue
 		}
 		m.ids, m.units = append(m.ids, u.id), append(m.units, i)
-		if !u.shadow {
+		switch {
+		case a.wheels.Has(u.joint):
+			m.spins++
+		case !u.shadow:
 			m.goals++
 		}
 	}
@@ -194,6 +228,9 @@ func (a *Arm) MovedWhileArming() robot.Joints { return a.arming.moving }
 func (a *Arm) OutOfRange() (joints robot.Joints) {
 	for i := range a.joints {
 		j, at := &a.joints[i], a.raws[i]
+		if a.wheels.Has(i) {
+			continue
+		}
 		if at < max(j.min, j.low)-RangeSlack || at > min(j.max, j.top)+RangeSlack {
 			joints |= 1 << i
 		}
@@ -206,7 +243,7 @@ func (a *Arm) OutOfRange() (joints robot.Joints) {
 //rt:noalloc
 func (a *Arm) Outside(slack int) (joints robot.Joints) {
 	for i := range a.joints {
-		if j := &a.joints[i]; outside(a.raws[i], j.min, j.max) > slack {
+		if j := &a.joints[i]; !a.wheels.Has(i) && outside(a.raws[i], j.min, j.max) > slack {
 			joints |= 1 << i
 		}
 	}
@@ -255,8 +292,15 @@ const (
 // Owner: the thread that owns the arm, before it is armed.
 func (a *Arm) SetPeriod(period time.Duration) { a.period = period }
 
+// rawPosition returns the newest reading of joint i: its position, or the velocity of a wheel.
+//
 //rt:noalloc
-func (a *Arm) rawPosition(i int) int { return a.rows.position.Decode(a.positions.param(i)) }
+func (a *Arm) rawPosition(i int) int {
+	if a.wheels.Has(i) {
+		return a.rows.velocity.Decode(a.positions.param(i)[a.velocityAt():])
+	}
+	return a.rows.position.Decode(a.positions.param(i))
+}
 
 // Joints returns all joints.
 //
@@ -265,18 +309,19 @@ func (a *Arm) Joints() robot.Joints { return robot.Joints(a.positions.all) }
 
 func ones(n int) []int { return slices.Repeat([]int{1}, n) }
 
-func (a *Arm) sendArming(r table.Row, words []int, next stage) error {
+// sendArming writes a register of the motors from index first of the ids on.
+func (a *Arm) sendArming(r table.Row, first int, words []int, next stage) error {
 	m := &a.arming
-	m.words = words
+	m.first, m.words = first, words
 	m.stage = next
 	m.row = r
 	m.bad = nil
 	m.answered = false
 	m.unconfirmed = m.unconfirmed[:0]
 	for k := range words {
-		m.unconfirmed = append(m.unconfirmed, k)
+		m.unconfirmed = append(m.unconfirmed, first+k)
 	}
-	return a.bus.syncWrite(r, m.ids[:len(words)], words)
+	return a.bus.syncWrite(r, m.ids[first:first+len(words)], words)
 }
 
 // confirmed reads back the last sync write, from as many motors as the deadline allows, at least
@@ -290,7 +335,7 @@ func (a *Arm) confirmed(deadline rt.Instant, back stage, why string) (done bool,
 	}
 	ids, words := make([]ID, n), make([]int, n)
 	for k, i := range m.unconfirmed[:n] {
-		ids[k], words[k] = m.ids[i], m.words[i]
+		ids[k], words[k] = m.ids[i], m.words[i-m.first]
 	}
 	check := a.bus.newReadback(m.row, ids)
 	least := a.clock.Now().Add(check.wire + a.bus.replyDelay + lossWait)

@@ -7,6 +7,7 @@ import (
 
 	"github.com/edge-rt/edge-rt/rt"
 	"github.com/edge-rt/edge-rt/servo/robot"
+	"github.com/edge-rt/edge-rt/servo/table"
 )
 
 // Stats counts what happened on an arm's bus since it was opened.
@@ -75,7 +76,8 @@ func (a *Arm) Stats() Stats {
 	}
 }
 
-// Read writes all motors' present positions into dst, in the robot's order and units. A motor that
+// Read writes all motors' present positions into dst, in the robot's order and units; a base's
+// velocities are in the places of its wheels. A motor that
 // does not answer in time, or whose reading is implausible (see sight), keeps its last position and
 // has its bit set in stale.
 //
@@ -117,6 +119,7 @@ func (a *Arm) Read(dst []float32, deadline rt.Instant) (stale robot.Joints) {
 	a.counts.doubted.Add(uint64(doubted.Len()))
 	a.health.monitor(stale, deadline)
 	a.takeTurns(unchecked&^a.health.unchecked&^stale, dst)
+	a.fillBase(dst, a.raws)
 	return stale | doubted
 }
 
@@ -169,6 +172,10 @@ func (a *Arm) agree(i, raw int, now rt.Instant) bool {
 	s := &a.sights[i]
 	before, at := s.reading, s.readAt
 	s.reading, s.readAt = raw, now
+	if a.wheels.Has(i) {
+		s.settled = raw <= wheelMost && raw >= -wheelMost
+		return s.settled
+	}
 	s.settled = a.near(i, raw-before, at, now) || a.near(i, raw-a.raws[i], s.placeAt, now)
 	if s.settled {
 		s.placeAt = now
@@ -255,8 +262,13 @@ func (a *Arm) findPlaces() error {
 	return nil
 }
 
-// Range returns the calibrated range of motor i in its unit, low <= high.
+// Range returns the calibrated range of motor i in its unit, low <= high; in place of a wheel, the
+// limits of a velocity of its base.
 func (a *Arm) Range(i int) (low, high float64) {
+	if a.wheels.Has(i) {
+		most := a.robot.Base.Speed[i-a.wheels.First()]
+		return -most, most
+	}
 	j := &a.joints[i]
 	low, high = j.scale.value(j.min), j.scale.value(j.max)
 	return min(low, high), max(low, high)
@@ -297,6 +309,7 @@ func (a *Arm) Positions(dst []float32) {
 	for i := range a.joints {
 		dst[i] = float32(a.joints[i].scale.unclamped(a.raws[i]))
 	}
+	a.fillBase(dst, a.raws)
 }
 
 // Goals writes the last goals of arming or Write into dst, in the joints' units.
@@ -306,11 +319,13 @@ func (a *Arm) Goals(dst []float32) {
 	for i := range a.joints {
 		dst[i] = float32(a.joints[i].scale.unclamped(a.goals.raw[i]))
 	}
+	a.fillBase(dst, a.goals.raw)
 }
 
 // Write sends goals, in the robot's units, to the joints whose bit is set. No servo acknowledges
 // it. A goal outside a joint's range is limited to the edge of the range, or to the joint's
-// position when that is outside too. With a NaN or an infinity it sends nothing. Limp joints must
+// position when that is outside too. The goals in the places of a base's wheels are its velocities.
+// With a NaN or an infinity it sends nothing. Limp joints must
 // have no bit: a goal switches the torque of some servos on.
 //
 //rt:noalloc
@@ -320,12 +335,14 @@ func (a *Arm) Write(goal []float32, joints robot.Joints) {
 	}
 	a.goals.ids, a.goals.words = a.goals.ids[:0], a.goals.words[:0]
 	for i, v := range goal {
-		if !joints.Has(i) {
-			continue
-		}
-		if v-v != 0 { // true only for NaN and infinities
+		if joints.Has(i) && v-v != 0 { // true only for NaN and infinities
 			a.counts.refused.Add(1)
 			return
+		}
+	}
+	for i, v := range goal {
+		if !joints.Has(i) || a.wheels.Has(i) {
+			continue
 		}
 		raw := a.joints[i].scale.raw(float64(v))
 		inside := a.inside(i, raw)
@@ -334,6 +351,16 @@ func (a *Arm) Write(goal []float32, joints robot.Joints) {
 		}
 		a.goals.ids, a.goals.words = append(a.goals.ids, a.all[i]), append(a.goals.words, inside-a.joints[i].shift)
 	}
+	a.sendGoals(a.rows.goal, joints&^a.wheels)
+	if joints &= a.wheels; joints != 0 {
+		a.spin(goal, joints)
+	}
+}
+
+// sendGoals writes the goals of joints, which are in a.goals, into a register.
+//
+//rt:noalloc
+func (a *Arm) sendGoals(row table.Row, joints robot.Joints) {
 	if len(a.goals.ids) == 0 {
 		return
 	}
@@ -342,7 +369,7 @@ func (a *Arm) Write(goal []float32, joints robot.Joints) {
 			a.goals.raw[i], k = a.goals.words[k]+a.joints[i].shift, k+1
 		}
 	}
-	a.bus.appendSyncWrite(a.rows.goal, a.goals.ids, a.goals.words)
+	a.bus.appendSyncWrite(row, a.goals.ids, a.goals.words)
 	a.bus.send(a.bus.tx)
 }
 
@@ -366,3 +393,63 @@ func (a *Arm) BusWait() rt.Wait { return a.bus.waited }
 //
 //rt:noalloc
 func (a *Arm) Lost() bool { return a.bus.lost }
+
+// The wheels of a base are the last joints of an arm. Their motors are in velocity mode, and have no
+// watchdog of their own: a wheel turns at its last goal velocity until it gets another one, or loses
+// its torque. So every wheel gets 0 before its torque, at the end, and where its joint holds.
+
+// wheelMost is the highest velocity that a wheel can have, in counts per second; a reading beyond it
+// is not used. The fastest STS has 110 rpm.
+const wheelMost = 8000
+
+// velocityAt returns the distance of the present velocity from the present position in the motors'
+// tables, which one read covers.
+//
+//rt:noalloc
+func (a *armConst) velocityAt() int { return a.rows.velocity.Addr - a.rows.position.Addr }
+
+// fillBase writes the base's velocities at wheel velocities into the wheels' places of dst.
+//
+//rt:noalloc
+func (a *Arm) fillBase(dst []float32, raws []int) {
+	if a.wheels == 0 {
+		return
+	}
+	first := a.wheels.First()
+	for axis, v := range a.base.Body([robot.Axes]int(raws[first : first+robot.Axes])) {
+		dst[first+axis] = float32(v)
+	}
+}
+
+// spin writes the goal velocities of wheels. A base moves only with all of its wheels; with a part
+// of them, these get 0.
+//
+//rt:noalloc
+func (a *Arm) spin(goal []float32, joints robot.Joints) {
+	first := a.wheels.First()
+	var body [robot.Axes]float64
+	if joints == a.wheels {
+		for axis := range body {
+			body[axis] = float64(goal[first+axis])
+		}
+	}
+	raw, limited := a.base.Wheels(body)
+	if limited {
+		a.counts.clipped.Add(1)
+	}
+	a.goals.ids, a.goals.words = a.goals.ids[:0], a.goals.words[:0]
+	for axis, v := range raw {
+		if joints.Has(first + axis) {
+			a.goals.ids, a.goals.words = append(a.goals.ids, a.all[first+axis]), append(a.goals.words, v)
+		}
+	}
+	a.sendGoals(a.rows.spin, joints)
+}
+
+// Wheel returns the goal and the present velocity of a joint that is a wheel, in counts per second.
+//
+//rt:noalloc
+func (a *Arm) Wheel(joint int) (goal, present int) { return a.goals.raw[joint], a.raws[joint] }
+
+// Wheels returns the joints that are wheels of a base.
+func (a *Arm) Wheels() robot.Joints { return a.wheels }

@@ -144,6 +144,9 @@ func (a *Arm) findLimits(i int, stiff bool) error {
 	if a.robot.Leader && !a.robot.Actuated && m.Trigger == nil {
 		return nil // it gets no goals
 	}
+	if a.wheels.Has(u.joint) {
+		return a.stopLeft(u, stiff)
+	}
 	for _, r := range limits {
 		row := u.model.Row(r)
 		if _, given := m.Setting(r); row.Size == 0 || given || r == table.GoalVelocity &&

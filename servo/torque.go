@@ -30,6 +30,7 @@ func (a *Arm) TorqueOff() error {
 	}
 	a.bus.lost = false // try it whatever happened before
 	a.health.expect(0)
+	_ = stopWheels(a.bus, a.robot) // also a wheel that misses the next frame
 	if bad := setAll(a.bus, a.rows.torque, a.all, make([]int, len(a.all))); len(bad) > 0 {
 		return fmt.Errorf("%w: %s may still be under torque; switch off the motors' supply", ErrTorque, a.motors(bad))
 	}
@@ -172,6 +173,7 @@ func setSingly(b *Bus, r table.Row, ids []ID, words []int) (bad []int) {
 // Release makes every motor of a robot limp without opening an Arm. The error wraps ErrTorque and
 // names the motors that did not confirm.
 func Release(b *Bus, r robot.Robot) error {
+	_ = stopWheels(b, r) // also a wheel that misses the next frame
 	ids, row := r.IDs(), r.Motors[0].Model.Row(table.TorqueEnable)
 	var names []string
 	for _, i := range setAll(b, row, ids, make([]int, len(ids))) {
@@ -270,3 +272,40 @@ const (
 	fullPWM = 885   // largest PWM_Limit of an X servo
 	weakMA  = 200.0 // milliamperes with which an arm's joint hardly moves
 )
+
+// armWheels is the step of arming in which the goal velocities become 0.
+func (a *Arm) armWheels() error {
+	m := &a.arming
+	for _, u := range m.units[m.goals : m.goals+m.spins] {
+		a.goals.raw[a.units[u].joint] = 0
+	}
+	return a.sendArming(a.rows.spin, m.goals, make([]int, m.spins), stageSpinCheck)
+}
+
+// stopLeft stops a wheel that a killed run or other software has left turning. A limp wheel gets 0
+// when it is armed: a goal may switch its torque on.
+func (a *Arm) stopLeft(u unit, stiff bool) error {
+	if !stiff {
+		return nil
+	}
+	got, err := a.read(u, table.GoalVelocity)
+	if err != nil || got == 0 {
+		return err
+	}
+	a.note(u, " was left turning with Goal_Velocity %d; it is stopped", got)
+	return a.write(u, a.rows.spin, 0)
+}
+
+// stopWheels sends a goal velocity of 0 to all wheels of a robot. No servo acknowledges it.
+func stopWheels(b *Bus, r robot.Robot) error {
+	var ids []ID
+	for _, m := range r.Motors {
+		if m.Norm == robot.Velocity {
+			ids = append(ids, m.ID)
+		}
+	}
+	if len(ids) == 0 {
+		return nil
+	}
+	return b.syncWrite(r.Motors[0].Model.Row(table.GoalVelocity), ids, make([]int, len(ids)))
+}

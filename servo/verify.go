@@ -131,6 +131,9 @@ func (h *health) otherGoal(w *window, u *unitHealth) (again bool) {
 	joint := h.units[w.unit].joint
 	bit := robot.Joints(1) << joint
 	goal, ok := w.value(h.rows.goal)
+	if h.wheels.Has(joint) {
+		goal, ok = w.value(h.rows.spin)
+	}
 	if !ok || h.unchecked&h.torque&bit == 0 || h.units[w.unit].shadow { // the goal of a limp motor is not ours
 		return false
 	}

@@ -64,6 +64,8 @@ const (
 	SlowPolicy
 	ArmHeld // no joint is driven, since the motors complain. A: joints; B: Complaint of a motor
 	Empty   // ticks in a row had no action. A: their number; B: Lack
+	// a wheel of a base turns at another velocity than its goal. A: joints
+	WheelSlips
 	numCodes
 )
 
@@ -220,6 +222,8 @@ var codes = [numCodes]struct{ kind, message string }{
 	SlowPolicy:     {"server", "the policy is slow"},
 	Empty:          {"tick", "ticks in a row had no action: the arm holds"},
 	ArmHeld:        {"joint", "every joint keeps its goal because the motors complain: nothing moves"},
+	WheelSlips: {"joint", "a wheel turns at another velocity than its goal: it slips, is pushed, or has too little " +
+		"torque"},
 }
 
 // Kind returns the code's group on record, "" for an unknown code of a later edge-rt or of another
@@ -235,7 +239,8 @@ func (c Code) Kind() string {
 // worth saving.
 func (c Code) Fault() bool {
 	switch c {
-	case TickOverrun, BusLost, JointFrozen, JointHeld, JointOverloaded, JointBlind, JointLimp, JointStalled, ArmHeld:
+	case TickOverrun, BusLost, JointFrozen, JointHeld, JointOverloaded, JointBlind, JointLimp, JointStalled, ArmHeld,
+		WheelSlips:
 		return true
 	}
 	return false

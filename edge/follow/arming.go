@@ -108,6 +108,7 @@ func (f *Follower) armed(now rt.Instant, joints robot.Joints) {
 	f.rearmAll, f.movedLimp = false, 0
 	if !f.parking.known {
 		copy(f.parking.place, f.Place) // only the first time
+		f.KeepGoals(f.parking.place, f.gate.Wheels)
 		f.parking.known = true
 		if e := f.slow.easeIn; e > 0 {
 			pace := min(easePace, f.cfg.Safety.Slew)

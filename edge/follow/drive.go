@@ -56,7 +56,8 @@ func (f *Follower) ease(now rt.Instant) {
 //rt:noalloc
 func (f *Follower) caughtUp(action []float32) bool {
 	for j, c := range f.joints {
-		if c&Torque == 0 || c&(Limp|EncoderFault|HeatOrSupply|Overloaded) != 0 || notFinite(action[j]) {
+		if f.gate.Wheels.Has(j) || c&Torque == 0 || c&(Limp|EncoderFault|HeatOrSupply|Overloaded) != 0 ||
+			notFinite(action[j]) {
 			continue
 		}
 		want := min(f.gate.Max[j], max(f.gate.Min[j], action[j]))
@@ -80,16 +81,19 @@ func (f *Follower) move(action []float32, pace float32) {
 	f.gate.Pace = pace
 	joints := robot.Joints(0)
 	for j := range f.Goal {
-		switch f.may[j] {
-		case mayGoal:
+		switch {
+		case f.gate.Wheels.Has(j):
+			continue
+		case f.may[j] == mayGoal:
 			f.Goal[j] = f.gate.Pass(j, f.Goal[j], action[j], f.Place[j])
-		case mayRelieve:
+		case f.may[j] == mayRelieve:
 			f.Goal[j] = f.gate.Pass(j, f.Goal[j], relief(f.Goal[j], action[j], &f.push[j], f.Place[j]), f.Place[j])
 		default:
 			continue
 		}
 		joints |= 1 << j
 	}
+	joints |= f.moveBase(action)
 	if joints != 0 {
 		f.bus.Write(f.Goal, joints)
 	}
@@ -107,6 +111,9 @@ const rescuePace = 0.04
 func (f *Follower) RescueStep(now rt.Instant) error {
 	for j := range f.scratch {
 		f.scratch[j] = min(f.gate.Max[j], max(f.gate.Min[j], f.Goal[j]))
+		if f.gate.Wheels.Has(j) {
+			f.scratch[j] = 0
+		}
 	}
 	f.move(f.scratch, rescuePace)
 	for j, c := range f.joints {
@@ -158,6 +165,7 @@ const (
 //
 //rt:noalloc
 func (f *Follower) Finish(now rt.Instant) {
+	f.StopBase()
 	f.Phase = Done
 	if f.cfg.Exit == ExitPark && !f.silence.bus && f.parking.known {
 		f.Phase, f.parking.end = Parking, now.Add(ParkLimit)
@@ -185,7 +193,7 @@ func (f *Follower) ReturnStep() (there bool) {
 	there = true
 	for j := range f.Goal {
 		// the other joints stay where they are
-		driven := f.joints[j]&(Torque|HeatOrSupply|Overloaded|EncoderFault|Limp) == Torque
+		driven := !f.gate.Wheels.Has(j) && f.joints[j]&(Torque|HeatOrSupply|Overloaded|EncoderFault|Limp) == Torque
 		if driven && math.Abs(float64(f.parking.place[j]-f.Place[j])) > parkTolerance {
 			there = false
 		}

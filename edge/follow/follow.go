@@ -5,7 +5,7 @@
 // ParkStep (drive.go), or no call. Without a call nothing is sent and the motors hold, since it is
 // not safe to send the last goal again. One table determines the goals that a joint may get
 // (joint.go), and every goal passes one gate (gate.go). A policy's actions come from a Core
-// (core.go).
+// (core.go). The wheels of a base get a goal of 0 where a joint of the arm holds (base.go).
 //
 // The arm's phases are Unarmed, Arming, Armed, Parking and Done. An arm that was away (package
 // hotplug) returns Unarmed; a joint whose motor has restarted then waits until an operator resumes
@@ -54,8 +54,9 @@ type Bus interface {
 	MovedWhileArming() robot.Joints // limp joints that move during the arming
 	Rescue() error
 	EndRescue() error
-	BusWatchdogFired() bool // the motors have stopped by themselves and must be armed again
-	Fatal() error           // reason why the run must end; nil: the run may go on
+	Wheel(joint int) (goal, present int) // velocities of a base's wheel, in counts per second
+	BusWatchdogFired() bool              // the motors have stopped by themselves and must be armed again
+	Fatal() error                        // reason why the run must end; nil: the run may go on
 }
 
 // Exit is the treatment of an arm at the end of a run.
@@ -116,6 +117,7 @@ type Follower struct {
 	joints      []Condition
 	may         []permission
 	stalls      []stall
+	base        base
 	push        []push
 	unloading   unloading
 	complaints  complaints
@@ -183,6 +185,7 @@ func New(bus Bus, cfg Config, n int) *Follower {
 		may:        make([]permission, n),
 		stalls:     make([]stall, n),
 		push:       make([]push, n),
+		base:       base{slips: make([]slip, n)},
 		complaints: complaints{of: make([]int64, n)},
 		scratch:    row(),
 		silence:    silence{lastReply: make([]rt.Instant, n)},
@@ -243,6 +246,9 @@ func (f *Follower) KeepGoals(action []float32, joints robot.Joints) {
 	for j := range action {
 		if joints.Has(j) {
 			action[j] = f.Goal[j]
+			if f.gate.Wheels.Has(j) {
+				action[j] = 0
+			}
 		}
 	}
 }

@@ -20,7 +20,9 @@ type Gate struct {
 	Min, Max []float32 // [dof] robot units
 	Step     []float32 // [dof] farthest travel per tick
 	Lead     []float32 // [dof] farthest distance of a goal from the measured position; empty: no limit
-	Pace     float32   // permitted share of Step; 0 means 1
+	Pace     float32   // permitted share of Step, and of a base's velocity; 0 means 1
+	// the wheels of a base: Min and Max in their places are velocities, and Step is their change
+	Wheels robot.Joints
 
 	RangeClips, StepClips uint64
 	ranged, stepped       robot.Joints // joints clipped since the last Clipped
@@ -33,11 +35,14 @@ const leadTime = 250 * time.Millisecond
 // NewGate returns the gate of an arm at this period of ticks.
 func NewGate(arm *servo.Arm, period time.Duration) (g Gate) {
 	step, far := arm.Limits(period.Seconds())
-	g.Step = step
+	g.Step, g.Wheels = step, arm.Wheels()
 	for j, step := range g.Step {
 		low, high := arm.Range(j)
 		g.Min, g.Max = append(g.Min, float32(low)), append(g.Max, float32(high))
 		lead := max(step, step*float32(leadTime.Seconds()/period.Seconds()))
+		if g.Wheels.Has(j) {
+			lead = float32(math.Inf(1))
+		}
 		g.Lead = append(g.Lead, min(lead, far[j]))
 	}
 	return g
@@ -110,15 +115,21 @@ func (g *Gate) next(j int, goal, action, ticks float32) (next float32, ranged, s
 	if notFinite(action) {
 		return goal, true, false
 	}
-	next = action
-	if low := min(g.Min[j], goal); next < low {
-		next, ranged = low, true
-	} else if high := max(g.Max[j], goal); next > high {
-		next, ranged = high, true
+	pace, step := g.Pace, g.Step[j]*ticks
+	if pace <= 0 {
+		pace = 1
 	}
-	step := g.Step[j] * ticks
-	if g.Pace > 0 {
-		step *= g.Pace
+	low, high := min(g.Min[j], goal), max(g.Max[j], goal)
+	if g.Wheels.Has(j) {
+		low, high = g.Min[j]*pace, g.Max[j]*pace
+	} else {
+		step *= pace
+	}
+	next = action
+	if next < low {
+		next, ranged = low, true
+	} else if next > high {
+		next, ranged = high, true
 	}
 	if d := next - goal; d > step+slack {
 		next, stepped = goal+step, true

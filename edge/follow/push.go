@@ -124,6 +124,9 @@ func (f *Follower) unload(now rt.Instant) {
 			continue
 		}
 		f.Goal[j] = f.gate.Settle(f.Goal[j], f.Place[j])
+		if f.gate.Wheels.Has(j) {
+			f.zeroBase()
+		}
 		f.push[j], f.stalls[j] = push{since: now}, stall{}
 		unloaded |= 1 << j
 	}

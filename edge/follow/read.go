@@ -27,6 +27,7 @@ func (f *Follower) ReadBy(t rt.Tick, deadline rt.Instant) {
 			f.silence.lastReply[j] = t.Woke
 		}
 	}
+	f.restBase()
 	slept := f.suspension.Passed() > 0 || t.Suspended > 0
 	if slept {
 		f.bus.Recheck()
@@ -42,10 +43,14 @@ func (f *Follower) ReadBy(t rt.Tick, deadline rt.Instant) {
 	}
 	f.applyReactions(t.Woke)
 	f.watchStalls(t.Woke)
+	f.watchBase(t.Woke)
 	for j := range f.joints {
 		f.may[j] = f.joints[j].permission()
 		if f.joints[j]&Torque == 0 {
 			f.Goal[j] = f.Place[j] // no motor holds it
+			if f.gate.Wheels.Has(j) {
+				f.Goal[j] = 0
+			}
 		}
 		if f.Phase == Armed && f.may[j] == mayArm {
 			f.Phase = Arming // it could not be armed with the others
@@ -116,6 +121,10 @@ func (f *Follower) settle(now rt.Instant) {
 			continue
 		}
 		s.strayed &^= bit
+		if f.gate.Wheels.Has(j) {
+			f.StopBase()
+			continue
+		}
 		if f.joints[j]&Overloaded == 0 {
 			f.Goal[j] = f.gate.Settle(f.Goal[j], f.Place[j])
 			f.StartSlowly(now)

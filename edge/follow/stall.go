@@ -33,6 +33,9 @@ func (f *Follower) watchStalls(now rt.Instant) {
 	begun := robot.Joints(0)
 	for j := range f.stalls {
 		s := &f.stalls[j]
+		if f.gate.Wheels.Has(j) {
+			continue // watchBase
+		}
 		off := math.Abs(float64(f.Goal[j] - f.Place[j]))
 		moved := math.Abs(float64(f.Place[j]-s.from)) > stallTravel
 		if off < stallOff || f.joints[j]&(Torque|Answering) != Torque|Answering {

@@ -187,6 +187,9 @@ func (a *Arm) Push(joint int, since rt.Instant) (way float32, known bool) {
 }
 
 //rt:noalloc
+func (a *Arm) Wheel(joint int) (goal, present int) { return a.arm.Wheel(joint) }
+
+//rt:noalloc
 func (a *Arm) OutOfRange() (joints robot.Joints) { return a.arm.OutOfRange() }
 
 //rt:noalloc

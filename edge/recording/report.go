@@ -82,7 +82,7 @@ func (r *Reporter) Report(ev event.Event) {
 		a.joints(r, ev.A)
 		a.complaint(ev.B)
 	case event.JointFrozen, event.JointOverloaded, event.JointBlind, event.JointLimp, event.JointStalled,
-		event.JointMoved:
+		event.JointMoved, event.WheelSlips:
 		a.joints(r, ev.A)
 	case event.Suspended:
 		a.add(slog.Duration("for", time.Duration(ev.A)))

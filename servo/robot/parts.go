@@ -105,7 +105,8 @@ func (f *robotFile) armKeys() string {
 	}{
 		{"kind", f.Kind != ""}, {"calibration", f.Calibration != nil}, {"actuated", f.Actuated != nil},
 		{"factory_calibrated", f.Factory != nil}, {"baud", f.Baud != 0}, {"settings", f.Settings != nil},
-		{"motors", f.Motors != nil},
+		{"motors", f.Motors != nil}, {"base", f.Base != nil},
+		{"leader", f.Leader != ""},
 	}
 	for _, g := range given {
 		if g.set {
@@ -181,6 +182,8 @@ func (r Robot) join(file renameFile) (Robot, error) {
 	switch {
 	case len(r.Motors) > maxJoints:
 		return r, fmt.Errorf("parts: got %d joints, want at most %d", len(r.Motors), maxJoints)
+	case r.Wheels().Len() > Axes:
+		return r, errors.New("parts: two of them have a base: want one")
 	case len(names) != len(r.Motors):
 		return r, errors.New("parts: two parts have joints of one name: rename a part")
 	}

@@ -23,9 +23,9 @@ var mutants = []mutant{
 		"a goal rises faster than the velocity limit"},
 	{"gate.go", "} else if d < -step-slack {", "} else if d < -100*step {",
 		"a goal falls faster than the velocity limit"},
-	{"gate.go", "if low := min(g.Min[j], goal); next < low {", "if low := g.Min[j] - 1000; next < low {",
+	{"gate.go", "low, high := min(g.Min[j], goal), ", "low, high := g.Min[j]-1000, ",
 		"a goal leaves its range"},
-	{"gate.go", "} else if high := max(g.Max[j], goal); next > high {", "} else if high := g.Max[j]; next > high {",
+	{"gate.go", ", max(g.Max[j], goal)\n", ", g.Max[j]\n",
 		"a joint above its range jumps into it without its step being counted"},
 	{"gate.go", "return math.IsNaN(float64(v)) || math.IsInf(float64(v), 0)",
 		"return math.IsNaN(float64(v)) && math.IsInf(float64(v), 0)", "a value that is no number passes"},
@@ -62,6 +62,28 @@ var mutants = []mutant{
 		"		s.strayed |= resumed\n", "a goal that a motor has kept is given up after a silence"},
 	{"arming.go", "case c&(Limp|EncoderFault) != 0, c&Torque != 0 && !f.rearmAll:",
 		"case c&EncoderFault != 0, c&Torque != 0 && !f.rearmAll:", "an arm with a limp joint is never armed"},
+	{"gate.go", "low, high = g.Min[j]*pace, g.Max[j]*pace", "step *= pace",
+		"a base drives too fast while it starts slowly"},
+	{"base.go", "	if !f.base.driven {\n		f.StopBase()\n	}\n", "",
+		"a base goes on without an action, and in a pause"},
+	{"drive.go", "	f.StopBase()\n	f.Phase = Done\n", "	f.Phase = Done\n",
+		"a base goes on at the end of a run"},
+	{"base.go", "if b.lost++; b.lost >= baseLost {", "if b.lost++; false {",
+		"a base goes on without one of its wheels"},
+	{"base.go", "if f.joints[j]&(Torque|Limp) == Torque {", "if true {", "a limp wheel gets a goal"},
+	{"base.go", "if towards <= 0 {", "if true {", "a base drives on against an obstacle"},
+	{"read.go", "			f.StopBase()\n			continue\n", "", "a wheel with another goal goes on with it"},
+}
+
+// wheels are the mutants of a base's kinematics.
+var wheels = []mutant{
+	{"base.go", "raw[i] = int(math.RoundToEven(d * share * k.rawPerDegree))",
+		"raw[i] = int(math.RoundToEven(d*share*k.rawPerDegree)) * (1 - 2*(i&1))",
+		"the back wheel turns the wrong way round"},
+	{"base.go", "inv[r][c] = minor(c, r) / det", "inv[r][c] = minor(r, c) / det",
+		"the base reads another motion than it makes"},
+	{"base.go", "for i, angle := range wheelAngles {", "for i, angle := range [Axes]float64{30, -90, 150} {",
+		"the left wheel and the right one are swapped"},
 }
 
 // sights are the mutants of the conditions that a position and a goal register must meet before
@@ -75,6 +97,11 @@ var sights = []mutant{
 		"after a silence any position counts"},
 	{"cycle.go", "a.unsettled() == 0 {", "true {", "an arm is opened with one reading"},
 	{"arming.go", "if a.unsettled()&joints != 0 {", "if false {", "an arm is armed at one reading"},
+	{"cycle.go", "if joints == a.wheels {", "if joints != 0 {", "a base moves with a part of its wheels"},
+	{"arm.go", "		_ = stopWheels(a.bus, a.robot)\n", "		_ = a.robot\n",
+		"a base that is held at the end goes on"},
+	{"torque.go", "	return a.write(u, a.rows.spin, 0)\n", "	return nil\n", "a base that was left turning goes on"},
+	{"arming.go", "return false, a.armWheels()", "m.stage = stageMarker\n		return false, nil", "a wheel turns as soon as it has torque"},
 	{"verify.go", "if u.goalMismatches++; u.goalMismatches < mismatchReads {", "if u.goalMismatches++; false {",
 		"one reading of a goal register counts"},
 }
@@ -87,7 +114,8 @@ type suite struct {
 
 var suites = []suite{
 	{"./edge/follow", "^Test([^D]|D[^o])", mutants},
-	{"./servo", "^Test(Sight|ArmingAtA|AGoalRegister)", sights},
+	{"./servo", "^Test(Sight|ArmingAtA|AGoalRegister|ABase)", sights},
+	{"./servo/robot", "^Test(Kinematics|LeKiwi)", wheels},
 }
 
 func main() {

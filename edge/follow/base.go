@@ -1,0 +1,185 @@
+package follow
+
+import (
+	"github.com/edge-rt/edge-rt/edge/event"
+	"github.com/edge-rt/edge-rt/rt"
+	"github.com/edge-rt/edge-rt/servo/robot"
+)
+
+// The wheels of a base turn at their last goal until they get another one, so a base cannot hold by
+// receiving nothing: where a joint of an arm holds, the goal of a base is 0. It gets that goal, on
+// each tick again, since a wheel may miss it, when the tick before sent it no other one: for lack of
+// an action, in a pause, at the end of the run, or because so many joints are silent. A base drives
+// only while all of its wheels may get a goal.
+
+// Limits of a wheel that does not follow its goal velocity.
+const (
+	baseLost     = 2   // ticks in a row without permission until a base stops: one reply may be lost
+	wheelTurns   = 200 // counts per second; a slower goal proves nothing
+	wheelStands  = 0.1 // share of its goal below which a wheel stands
+	wheelStrays  = 0.4 // share of its goal by which the velocity of a wheel that grips may differ
+	wheelAtLeast = 150 // counts per second beyond that share: ripple and friction
+)
+
+// base is the state of a base.
+type base struct {
+	driven bool // its wheels have got a goal since the last Read, or keep theirs for this tick
+	lost   int  // ticks in a row in which a wheel had no permission
+	slips  []slip
+
+	wish    [robot.Axes]float32 // the newest action
+	blocked [robot.Axes]float32 // the goal at which a wheel has stalled
+
+	// Counts for the summary. Owner: tick thread until its end.
+	Stalls, Slips uint64
+}
+
+// slip is a wheel's deviation from its goal velocity.
+type slip struct {
+	since    rt.Instant // of the deviation; 0: it follows its goal
+	stands   bool       // since then it does not turn
+	reported bool
+}
+
+// StopBase sends the goal 0 to the wheels of a base.
+//
+//rt:noalloc
+func (f *Follower) StopBase() {
+	if joints := f.zeroBase(); joints != 0 {
+		f.bus.Write(f.Goal, joints)
+	}
+}
+
+// zeroBase makes the goals of a base 0 and returns its wheels that may be under torque. A limp wheel
+// gets no goal, which would switch its torque on.
+//
+//rt:noalloc
+func (f *Follower) zeroBase() (joints robot.Joints) {
+	f.base.driven = true
+	for j := range f.joints {
+		if !f.gate.Wheels.Has(j) {
+			continue
+		}
+		f.Goal[j] = 0
+		if f.joints[j]&(Torque|Limp) == Torque {
+			joints |= 1 << j
+		}
+	}
+	return joints
+}
+
+// restBase stops a base that the tick before did not drive.
+//
+//rt:noalloc
+func (f *Follower) restBase() {
+	if f.gate.Wheels == 0 {
+		return
+	}
+	if !f.base.driven {
+		f.StopBase()
+	}
+	f.base.driven = false
+}
+
+// moveBase makes the goals of a base from an action, and returns the wheels that get them.
+//
+//rt:noalloc
+func (f *Follower) moveBase(action []float32) (joints robot.Joints) {
+	w, b := f.gate.Wheels, &f.base
+	if w == 0 {
+		return 0
+	}
+	first := w.First()
+	copy(b.wish[:], action[first:])
+	for j := range f.may {
+		if w.Has(j) && f.may[j] < mayGoal {
+			if b.lost++; b.lost >= baseLost {
+				return f.zeroBase()
+			}
+			b.driven = true
+			return 0
+		}
+	}
+	b.lost, b.driven = 0, true
+	for j := range f.Goal {
+		if w.Has(j) {
+			f.Goal[j] = f.gate.Pass(j, f.Goal[j], action[j], f.Place[j])
+		}
+	}
+	return w
+}
+
+// watchBase reports wheels that do not turn, or turn at another velocity than their goal.
+//
+//rt:noalloc
+func (f *Follower) watchBase(now rt.Instant) {
+	b := &f.base
+	for j := range b.slips {
+		s := &b.slips[j]
+		if !f.gate.Wheels.Has(j) || f.joints[j]&(Torque|Answering) != Torque|Answering {
+			*s = slip{}
+			continue
+		}
+		goal, present := f.bus.Wheel(j)
+		stands, strays := deviation(goal, present)
+		switch {
+		case f.stalls[j].reported:
+			f.freeWheel(j)
+		case !stands && !strays:
+			*s = slip{}
+		case s.since == 0 || s.stands != stands:
+			*s = slip{since: now, stands: stands, reported: s.reported}
+		case s.reported || now.Sub(s.since) < f.cfg.Safety.StallFor:
+		case stands:
+			f.stallWheel(now, j)
+		default:
+			s.reported = true
+			b.Slips++
+			f.emitEach(now, event.WheelSlips, 1<<j)
+		}
+	}
+}
+
+// deviation reports whether a wheel stands though its goal, in counts per second, is a motion, and
+// whether it turns at another velocity than its goal.
+//
+//rt:noalloc
+func deviation(goal, present int) (stands, strays bool) {
+	size := max(goal, -goal)
+	if size >= wheelTurns && float64(max(present, -present)) < wheelStands*float64(size) {
+		return true, false
+	}
+	off := max(present-goal, goal-present)
+	return false, float64(off) > wheelStrays*float64(size)+wheelAtLeast
+}
+
+//rt:noalloc
+func (f *Follower) stallWheel(now rt.Instant, j int) {
+	b := &f.base
+	b.Stalls++
+	b.slips[j] = slip{}
+	copy(b.blocked[:], f.Goal[f.gate.Wheels.First():])
+	f.stalls[j].reported = true
+	f.stallBegins(now, 1<<j)
+}
+
+// freeWheel ends a wheel's stall when the newest action does not lead on against the obstacle.
+//
+//rt:noalloc
+func (f *Follower) freeWheel(j int) {
+	b, towards := &f.base, float32(0)
+	for axis, v := range b.blocked {
+		most := f.gate.Max[f.gate.Wheels.First()+axis]
+		towards += v / most * b.wish[axis] / most
+	}
+	if towards <= 0 {
+		f.stalls[j] = stall{}
+	}
+}
+
+// BaseTroubles returns how often a wheel has stalled, and how often one turned at another velocity
+// than its goal. Owner: the tick, or the caller of drive.Run.Loop after its end.
+func (f *Follower) BaseTroubles() (stalls, slips uint64) { return f.base.Stalls, f.base.Slips }
+
+// HasBase reports whether the arm stands on a base.
+func (f *Follower) HasBase() bool { return f.gate.Wheels != 0 }
