@@ -74,6 +74,7 @@ type Edge struct {
 	contract uplink.Contract // of the first session
 	operator net.Listener
 	page     *page.Page       // nil: no page
+	exporter *page.Page       // of --metrics; nil: not served
 	record   *record.Recorder // lanes of the recorder; nil: no record
 	closers  []func()         // one for each opened resource, in the order of opening
 

@@ -10,17 +10,27 @@ import (
 )
 
 func (e *Edge) openPage(context.Context) (err error) {
-	e.page, err = page.Open(e.cfg.Flags, e.clock, e.log)
+	if e.page, err = page.Open(e.cfg.Flags, e.clock, e.log); err != nil {
+		return err
+	}
 	e.onClose(e.page.Close)
+	e.exporter, err = page.OpenMetrics(e.cfg.Flags, e.clock, e.log)
+	e.onClose(e.exporter.Close)
 	return err
 }
 
 func (e *Edge) showPage() error {
-	if e.page == nil {
+	if e.page == nil && e.exporter == nil {
 		return nil
 	}
 	viewer := drive.NewViewer(e.robot)
 	e.control.viewer = viewer
+	healthy := func() (bool, string) { return viewer.Healthy(e.clock.Now()) }
+	ticks := func() uint64 { return e.drive.Stats().Ticks }
+	e.exporter.Watch(page.Run{Healthy: healthy, Ticks: ticks, Metrics: e.metrics()})
+	if e.page == nil {
+		return nil
+	}
 	for _, v := range e.encoders {
 		preview, err := capture.NewPreview(v)
 		if err != nil {
@@ -32,11 +42,12 @@ func (e *Edge) showPage() error {
 	e.onClose(e.page.Close) // before the previews that it shows
 	e.page.Watch(page.Run{
 		Status:   func() any { return e.live() },
-		Healthy:  func() (bool, string) { return viewer.Healthy(e.clock.Now()) },
+		Healthy:  healthy,
 		Panel:    e.commands,
 		Instance: e.identity.Instance,
 		Timeline: page.Lines(e.record, e.robot, time.Duration(float64(time.Second)/e.cfg.FPS), e.clock),
-		Ticks:    func() uint64 { return e.drive.Stats().Ticks },
+		Ticks:    ticks,
+		Metrics:  e.metrics(),
 		Previews: e.sender.Previews,
 	})
 	return nil

@@ -12,6 +12,7 @@ import (
 	"sync/atomic"
 	"testing"
 
+	"github.com/edge-rt/edge-rt/internal/webpage/metric"
 	"github.com/edge-rt/edge-rt/rt/rttest"
 	"github.com/edge-rt/edge-rt/server/audit"
 	"github.com/edge-rt/edge-rt/server/manifest"
@@ -100,7 +101,7 @@ func TestMetricsTable(t *testing.T) {
 	b := newBench(t, config())
 	o := fakeOpen("arm")
 	b.server.opener.open(&o, wire.Origin{}) // for the series of sessions
-	families, done, err := metricsOf(func() *Server { return b.server }, new(atomic.Uint64)).Gather()
+	families, done, err := metric.NewSource(metricsOf(func() *Server { return b.server }, new(atomic.Uint64))).Gather()
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -10,8 +10,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/prometheus/client_golang/prometheus/promhttp"
-
+	"github.com/edge-rt/edge-rt/internal/webpage/metric"
 	"github.com/edge-rt/edge-rt/rt"
 	"github.com/edge-rt/edge-rt/server/status"
 	"github.com/edge-rt/edge-rt/systemd/notify"
@@ -39,7 +38,7 @@ func listenHealth(address string, log *slog.Logger, names ...string) (h *health,
 		Log:     log,
 		Status:  func(q status.Query) any { return h.live(q) },
 		Metrics: func(dropped *atomic.Uint64) http.Handler {
-			return promhttp.HandlerForTransactional(metricsOf(h.server.Load, dropped), promhttp.HandlerOpts{})
+			return metric.Handler(metricsOf(h.server.Load, dropped))
 		},
 	})
 	if err != nil {

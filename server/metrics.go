@@ -5,12 +5,12 @@ import (
 	"strconv"
 	"sync/atomic"
 
+	"github.com/edge-rt/edge-rt/internal/webpage/metric"
 	"github.com/edge-rt/edge-rt/policy"
 	"github.com/edge-rt/edge-rt/rt"
 	"github.com/edge-rt/edge-rt/server/acl"
 	"github.com/edge-rt/edge-rt/server/audit"
 	"github.com/edge-rt/edge-rt/server/memory"
-	"github.com/edge-rt/edge-rt/server/metric"
 	"github.com/edge-rt/edge-rt/server/peers"
 	"github.com/edge-rt/edge-rt/server/remote"
 	"github.com/edge-rt/edge-rt/wire"
@@ -26,10 +26,10 @@ type metrics struct {
 	server func() *Server // nil before the policy is loaded; then all values are 0
 }
 
-// metricsOf returns the metrics of a server that may be set later; dropped counts the connections
+// metricsOf returns a function that makes the metrics of a server that may be set later; dropped counts the connections
 // to the health port that were closed because there were too many.
-func metricsOf(server func() *Server, dropped *atomic.Uint64) *metric.Source {
-	return metric.NewSource(func() *metric.Set {
+func metricsOf(server func() *Server, dropped *atomic.Uint64) func() *metric.Set {
+	return func() *metric.Set {
 		m := &metrics{new(metric.Set), server}
 		for i, c := range counters(newStats(), new(Links), new(acl.Service), new(peers.Others), new(audit.Counts)) {
 			m.add(c.name, c.help, c.labels(), func(s *Server) float64 { return float64(s.counters[i].Load()) })
@@ -48,7 +48,7 @@ func metricsOf(server func() *Server, dropped *atomic.Uint64) *metric.Source {
 		m.describe()
 		m.Process()
 		return m.Set
-	})
+	}
 }
 
 func (m *metrics) add(name, help string, labels []metric.Label, value func(*Server) float64) {
@@ -222,10 +222,7 @@ func busySeconds(s *Server) float64 {
 
 // measure adds the durations.
 func (m *metrics) measure() {
-	seconds := make([]float64, len(bounds))
-	for i, b := range bounds {
-		seconds[i] = b.Seconds()
-	}
+	seconds := metric.Seconds()
 	for _, h := range []struct {
 		name, help string
 		of         func(*stats) *durations

@@ -11,7 +11,7 @@ import (
 	"sync/atomic"
 	"testing"
 
-	"github.com/prometheus/client_golang/prometheus/promhttp"
+	"github.com/edge-rt/edge-rt/internal/webpage/metric"
 )
 
 // Goal: a scrape leaves little garbage whatever the number of robots, because only the worker
@@ -23,9 +23,7 @@ func TestGarbageOfAScrape(t *testing.T) {
 	defer debug.SetGCPercent(debug.SetGCPercent(-1))
 	for _, sessions := range []int{5, 100} {
 		s := fleet(t, sessions)
-		h := promhttp.HandlerForTransactional(metricsOf(func() *Server {
-			return s
-		}, new(atomic.Uint64)), promhttp.HandlerOpts{})
+		h := metric.Handler(metricsOf(func() *Server { return s }, new(atomic.Uint64)))
 		for _, encoding := range []string{"identity", "gzip"} {
 			r := httptest.NewRequest("GET", "/metrics", nil)
 			r.Header.Set("Accept-Encoding", encoding)

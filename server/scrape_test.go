@@ -13,6 +13,7 @@ import (
 	"github.com/prometheus/common/expfmt"
 	"github.com/prometheus/common/model"
 
+	"github.com/edge-rt/edge-rt/internal/webpage/metric"
 	"github.com/edge-rt/edge-rt/rt/rttest"
 	"github.com/edge-rt/edge-rt/server/manifest"
 )
@@ -40,7 +41,7 @@ func fleet(t *testing.T, sessions int) *Server {
 // close, and two scrapes at once do not share memory.
 func TestScrapesAreReadByPrometheus(t *testing.T) {
 	s := fleet(t, 3)
-	source := metricsOf(func() *Server { return s }, new(atomic.Uint64))
+	source := metric.NewSource(metricsOf(func() *Server { return s }, new(atomic.Uint64)))
 	h := promhttp.HandlerForTransactional(source, promhttp.HandlerOpts{})
 	want := func(clients ...string) {
 		t.Helper()

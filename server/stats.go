@@ -6,13 +6,13 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/edge-rt/edge-rt/internal/webpage/metric"
 	"github.com/edge-rt/edge-rt/policy"
 	"github.com/edge-rt/edge-rt/rt"
 	"github.com/edge-rt/edge-rt/server/acl"
 	"github.com/edge-rt/edge-rt/server/audit"
 	"github.com/edge-rt/edge-rt/server/front"
 	"github.com/edge-rt/edge-rt/server/manifest"
-	"github.com/edge-rt/edge-rt/server/metric"
 	"github.com/edge-rt/edge-rt/server/peers"
 	"github.com/edge-rt/edge-rt/wire"
 	zenohaccess "github.com/edge-rt/edge-rt/wire/zenoh/access"
@@ -261,15 +261,8 @@ func sum(counts []atomic.Uint64) (n uint64) {
 	return n
 }
 
-// bounds are the upper ends of the buckets of /metrics, in seconds, close together around one
-// inference of a small and of a large policy.
-var bounds = [...]time.Duration{
-	100 * time.Microsecond, 250 * time.Microsecond, 500 * time.Microsecond,
-	time.Millisecond, 2 * time.Millisecond, 3 * time.Millisecond, 5 * time.Millisecond, 7500 * time.Microsecond,
-	10 * time.Millisecond, 15 * time.Millisecond, 25 * time.Millisecond, 50 * time.Millisecond, 75 * time.Millisecond,
-	100 * time.Millisecond, 150 * time.Millisecond, 250 * time.Millisecond, 500 * time.Millisecond,
-	time.Second, 2500 * time.Millisecond, 10 * time.Second,
-}
+// bounds are the upper bounds of the buckets of durations.
+var bounds = metric.Bounds
 
 // durations records durations, finely for quantiles and in the few buckets of bounds for /metrics.
 //

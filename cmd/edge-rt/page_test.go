@@ -7,9 +7,14 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"os"
+	"regexp"
 	"strings"
 	"syscall"
 	"testing"
+
+	"github.com/prometheus/common/expfmt"
+	"github.com/prometheus/common/model"
 
 	"github.com/edge-rt/edge-rt/edge"
 	"github.com/edge-rt/edge-rt/rt/rttest"
@@ -42,8 +47,9 @@ func TestThePageOfARun(t *testing.T) {
 			t.Parallel()
 			s := newHoldServer(t)
 			_, port := stagetest.FreeEndpoint(t)
+			_, metrics := stagetest.FreeEndpoint(t)
 			r := edgeCommand(t, []string{"--fps", "10", "--bus", "sim", "--jpeg-quality", quality, "--id", "arm",
-				"--connect", s.Endpoint, "--http", port}, "--quiet", "--camera", "front=sim", "--camera",
+				"--connect", s.Endpoint, "--http", port, "--metrics", metrics}, "--quiet", "--camera", "front=sim", "--camera",
 				"wrist=pattern:320x240")
 			r.Start()
 			url := "http://127.0.0.1:" + port
@@ -76,6 +82,13 @@ func TestThePageOfARun(t *testing.T) {
 			if text, _ := get(t, url+"/healthz"); string(text) != "ok\n" {
 				t.Errorf("health: %q", text)
 			}
+			for _, at := range []string{metrics, port} {
+				checkMetrics(t, "http://127.0.0.1:"+at+"/metrics")
+			}
+			if answer, err := http.Get("http://127.0.0.1:" + metrics + "/status.json"); err != nil ||
+				answer.StatusCode != http.StatusNotFound {
+				t.Errorf("the port of --metrics has the page, too: %v, %v", answer, err)
+			}
 			code := r.End(syscall.SIGTERM)
 			if p := r.summary().Page; code != 0 || p == nil || p.Pictures < 2 || p.Requests < 5 {
 				t.Errorf("it ends with %d, %+v", code, p)
@@ -84,6 +97,39 @@ func TestThePageOfARun(t *testing.T) {
 				t.Error("somebody listens still")
 			}
 		})
+	}
+}
+
+// checkMetrics compares the metrics of a run with the table of docs/page.md, and some values.
+func checkMetrics(t *testing.T, url string) {
+	t.Helper()
+	text, _ := get(t, url)
+	parser := expfmt.NewTextParser(model.LegacyValidation)
+	families, err := parser.TextToMetricFamilies(bytes.NewReader(text))
+	if err != nil {
+		t.Fatalf("%v in\n%s", err, text)
+	}
+	documented := rttest.Must(os.ReadFile("../../docs/page.md"))
+	for name, f := range families {
+		row := "| `" + name + "` | " + strings.ToLower(f.GetType().String()) + " |"
+		if strings.HasPrefix(name, "edge_rt_") && !bytes.Contains(documented, []byte(row)) {
+			t.Errorf("docs/page.md has no row %q", row)
+		}
+	}
+	for _, row := range regexp.MustCompile("(?m)^\\| `(edge_rt_[a-z_]+)`").FindAllSubmatch(documented, -1) {
+		if name := string(row[1]); families[name] == nil && name != "edge_rt_chunks_dropped_total" {
+			t.Errorf("docs/page.md has %s, and the run has not", name)
+		}
+	}
+	value := func(name string) float64 {
+		m := families["edge_rt_"+name].GetMetric()[0]
+		return m.GetCounter().GetValue() + m.GetGauge().GetValue() + float64(m.GetHistogram().GetSampleCount())
+	}
+	for _, name := range []string{"ticks_total", "actions_total", "session_open", "bus_cycles_total", "rate_hertz",
+		"frames_total", "tick_lateness_seconds", "bus_cycle_seconds", "round_trip_seconds"} {
+		if value(name) == 0 {
+			t.Errorf("%s is 0", name)
+		}
 	}
 }
 

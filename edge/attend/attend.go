@@ -112,6 +112,7 @@ type session struct {
 	encoders  []*capture.Encoder // of the previews
 	previews  []*capture.Preview // nil: no page
 	page      *page.Page         // nil: no page
+	exporter  *page.Page         // of --metrics; nil: not served
 	viewer    *drive.Viewer      // nil: no page
 	operator  net.Listener
 	episodes  *episode.Episodes

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"maps"
+	"net/http"
 	"path/filepath"
 	"slices"
 	"strconv"
@@ -19,6 +20,7 @@ import (
 	"github.com/edge-rt/edge-rt/edge/page"
 	"github.com/edge-rt/edge-rt/edge/recording"
 	"github.com/edge-rt/edge-rt/internal/exit"
+	"github.com/edge-rt/edge-rt/internal/webpage/metric"
 	"github.com/edge-rt/edge-rt/rt"
 	"github.com/edge-rt/edge-rt/servo"
 	"github.com/edge-rt/edge-rt/sim"
@@ -30,6 +32,9 @@ const simCameraFPS = 60
 // open opens the page, the record, the arms and the cameras, and prepares the tick.
 func (s *session) open(ctx context.Context) (err error) {
 	if s.page, err = page.Open(s.cfg.Flags, s.clock, s.cfg.Log); err != nil {
+		return err
+	}
+	if s.exporter, err = page.OpenMetrics(s.cfg.Flags, s.clock, s.cfg.Log); err != nil {
 		return err
 	}
 	if err = s.openRecord(); err != nil {
@@ -256,19 +261,43 @@ func (s *session) describe() error {
 	return s.recording.Describe(s.identity, c.Arm.Robot, c.Arm.Bus, run)
 }
 
-// show begins to show the run on the page.
+// metrics returns the answer to /metrics.
+func (s *session) metrics() http.Handler {
+	return metric.Handler(func() *metric.Set {
+		set := new(metric.Set)
+		s.run.AddMetrics(set, func() drive.Metered {
+			live, arm := s.live(), s.arms[0]
+			m := drive.Metered{Status: &live.Status, Live: &live.Live, Cycle: arm.Stats().Cycle}
+			m.Hottest, m.Lowest = arm.Extremes()
+			return m
+		})
+		return set
+	})
+}
+
+// show begins to show the run on the page, and to serve its metrics.
 func (s *session) show() {
-	if s.page == nil {
+	if s.page == nil && s.exporter == nil {
 		return
 	}
 	s.viewer = drive.NewViewer(s.cfg.Arm.Robot)
+	run := page.Run{
+		Healthy: func() (bool, string) { return s.viewer.Healthy(s.clock.Now()) },
+		Ticks:   func() uint64 { return s.run.Stats().Ticks },
+		Metrics: s.metrics(),
+	}
+	s.exporter.Watch(run)
+	if s.page == nil {
+		return
+	}
 	s.page.Watch(page.Run{
 		Status:   func() any { return s.live() },
-		Healthy:  func() (bool, string) { return s.viewer.Healthy(s.clock.Now()) },
+		Healthy:  run.Healthy,
 		Panel:    s.commands,
 		Instance: s.identity.Instance,
 		Timeline: page.Lines(s.record, s.cfg.Arm.Robot, s.period, s.clock),
-		Ticks:    func() uint64 { return s.run.Stats().Ticks },
+		Ticks:    run.Ticks,
+		Metrics:  run.Metrics,
 		Previews: s.previews,
 	})
 }
@@ -283,6 +312,7 @@ func (s *session) close() {
 		arm.Close()
 	}
 	s.page.Close()
+	s.exporter.Close()
 	if !s.stuck {
 		for _, p := range s.previews {
 			p.Close()

@@ -55,6 +55,8 @@ func (p *Page) running(answer func(*Run, http.ResponseWriter, *http.Request)) ht
 	}
 }
 
+func metrics(run *Run, w http.ResponseWriter, r *http.Request) { run.Metrics.ServeHTTP(w, r) }
+
 func (p *Page) status(run *Run, w http.ResponseWriter, _ *http.Request) { p.sendJSON(w, run.Status()) }
 
 // timeline answers with the changes since the column and the change in the query, if the query

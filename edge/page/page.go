@@ -68,11 +68,20 @@ var index = timeline.Compose(source)
 type Flags struct {
 	HTTP      string   `name:"http" help:"Serve a page with the live state and camera pictures, /status.json, /camera/NAME and /healthz; without a host only to this machine. Default: none." placeholder:"[HOST:]PORT"`
 	HTTPToken string   `name:"http-token" help:"Give the page the buttons of edge-rt ctl, for visitors with the token in this file, which is made when it is missing; auto: a new token at each start, printed once." placeholder:"FILE|auto"`
+	Metrics   string   `name:"metrics" help:"Serve /metrics for Prometheus, and /healthz; without a host only to this machine. Default: none." placeholder:"[HOST:]PORT"`
 	HTTPName  []string `name:"http-name" help:"A name by which browsers may call this machine beside its own; repeat for more." placeholder:"NAME"`
 }
 
 // Check refuses flags that cannot work, and completes the address. log is that of Open.
 func (f *Flags) Check(log *slog.Logger) (err error) {
+	if f.Metrics != "" {
+		if f.Metrics, err = address(f.Metrics); err != nil {
+			return exit.Errorf(exit.Usage, "--metrics: %w", err)
+		}
+		if f.Metrics == f.HTTP {
+			return exit.Errorf(exit.Usage, "--metrics and --http are both %s: the page of --http has /metrics, too", f.HTTP)
+		}
+	}
 	if f.HTTP == "" {
 		if f.HTTPToken != "" || len(f.HTTPName) > 0 {
 			return exit.Errorf(exit.Usage,
@@ -127,6 +136,25 @@ func Open(f Flags, clock rt.Clock, log *slog.Logger) (p *Page, err error) {
 	return p, nil
 }
 
+// OpenMetrics serves the metrics as the flags select. It returns nil without --metrics.
+func OpenMetrics(f Flags, clock rt.Clock, log *slog.Logger) (*Page, error) {
+	if f.Metrics == "" {
+		return nil, nil
+	}
+	p, err := Listen(Config{
+		Address:     f.Metrics,
+		Names:       f.HTTPName,
+		MetricsOnly: true,
+		Clock:       clock,
+		Log:         log,
+	})
+	if err != nil {
+		return nil, fmt.Errorf("--metrics: %w", err)
+	}
+	log.Info("metrics", "at", p.URL()+"metrics")
+	return p, nil
+}
+
 // Config configures a Page.
 type Config struct {
 	Address string   // as returned by Address
@@ -134,6 +162,8 @@ type Config struct {
 	Token   string   // token for operating the arm; empty: the page only shows
 	Clock   rt.Clock
 	Log     *slog.Logger
+
+	MetricsOnly bool // no page: only /metrics and /healthz
 }
 
 // Run is the running edge that the page shows. Any goroutine may call its functions.
@@ -145,6 +175,7 @@ type Run struct {
 	Healthy  func() (ok bool, why string)                // whether ticks run, and the reason if not
 	Ticks    func() uint64                               // number of ticks so far
 	Previews []*capture.Preview                          // in the order of the command line
+	Metrics  http.Handler                                // of /metrics
 }
 
 // Stats counts requests and their costs.
@@ -214,14 +245,17 @@ func Listen(cfg Config) (*Page, error) {
 		p.gate = newGate(cfg.Token, cfg.Clock)
 	}
 	mux := http.NewServeMux()
-	mux.HandleFunc("GET /{$}", p.index)
-	mux.HandleFunc("GET /status.json", p.running(p.status))
-	mux.HandleFunc("GET /timeline.json", p.running(p.timeline))
-	mux.HandleFunc("GET /buttons.json", p.buttons)
 	mux.HandleFunc("GET /healthz", p.healthz)
-	mux.HandleFunc("GET /camera/{name...}", p.running(p.picture))
-	mux.HandleFunc("PUT "+taskPath, p.running(p.setTask))
-	mux.HandleFunc("POST "+commandPath, p.running(p.command))
+	mux.HandleFunc("GET /metrics", p.running(metrics))
+	if !cfg.MetricsOnly {
+		mux.HandleFunc("GET /{$}", p.index)
+		mux.HandleFunc("GET /status.json", p.running(p.status))
+		mux.HandleFunc("GET /timeline.json", p.running(p.timeline))
+		mux.HandleFunc("GET /buttons.json", p.buttons)
+		mux.HandleFunc("GET /camera/{name...}", p.running(p.picture))
+		mux.HandleFunc("PUT "+taskPath, p.running(p.setTask))
+		mux.HandleFunc("POST "+commandPath, p.running(p.command))
+	}
 	p.http = http.Server{
 		Handler:        p.guard.Check(mux, mayBring),
 		MaxHeaderBytes: maxHeaderBytes,
@@ -260,8 +294,12 @@ func Lines(r *record.Recorder, arm robot.Robot, period time.Duration, clock rt.C
 // URL returns the page's address.
 func (p *Page) URL() string { return "http://" + p.listener.Addr().String() + "/" }
 
-// Watch shows run from now on. It allocates all memory for pictures. Call it once.
+// Watch shows run from now on. It allocates all memory for pictures. Call it once; without a page it
+// does nothing.
 func (p *Page) Watch(run Run) {
+	if p == nil {
+		return
+	}
 	room := 0
 	for _, v := range run.Previews {
 		room = max(room, v.MaxBytes())

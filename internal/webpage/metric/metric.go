@@ -1,5 +1,5 @@
 // Package metric holds metrics that are read when they are scraped, and reuses the memory of a
-// scrape: a server's collector is off while it serves, so the garbage of a scrape is collected by
+// scrape: the collector is off while a program serves or ticks, so the garbage of a scrape is collected by
 // hand.
 //
 // A Registry of client_golang allocates all of it again for each scrape. A Set is nevertheless
@@ -8,9 +8,14 @@ package metric
 
 import (
 	"cmp"
+	"net/http"
 	"slices"
+	"time"
 
+	"github.com/prometheus/client_golang/prometheus/promhttp"
 	dto "github.com/prometheus/client_model/go"
+
+	"github.com/edge-rt/edge-rt/rt"
 )
 
 // Label is one label of a series.
@@ -67,6 +72,48 @@ func (s *Set) Histogram(name, help string, bounds []float64, read func(counts []
 	}
 	s.add(name, help, dto.MetricType_HISTOGRAM, &dto.Metric{Histogram: h})
 	s.update = append(s.update, func() { *h.SampleCount, *h.SampleSum = read(counts) })
+}
+
+// Update adds a function that runs at each scrape, before the values that are added later are read.
+func (s *Set) Update(f func()) { s.update = append(s.update, f) }
+
+// Bounds are the upper bounds of the buckets of Durations.
+var Bounds = [...]time.Duration{
+	100 * time.Microsecond, 250 * time.Microsecond, 500 * time.Microsecond,
+	time.Millisecond, 2 * time.Millisecond, 3 * time.Millisecond, 5 * time.Millisecond, 7500 * time.Microsecond,
+	10 * time.Millisecond, 15 * time.Millisecond, 25 * time.Millisecond, 50 * time.Millisecond, 75 * time.Millisecond,
+	100 * time.Millisecond, 150 * time.Millisecond, 250 * time.Millisecond, 500 * time.Millisecond,
+	time.Second, 2500 * time.Millisecond, 10 * time.Second,
+}
+
+// Seconds returns Bounds in seconds.
+func Seconds() (seconds []float64) {
+	for _, b := range Bounds {
+		seconds = append(seconds, b.Seconds())
+	}
+	return seconds
+}
+
+// Durations adds a histogram of those that an rt.Hist has counted. Its sum is exact to 1 %, the width
+// of the buckets of an rt.Hist.
+func (s *Set) Durations(name, help string, of func() *rt.Hist) {
+	s.Histogram(name, help, Seconds(), func(counts []uint64) (all uint64, sum float64) {
+		clear(counts)
+		of().Buckets(func(upper time.Duration, n uint64) bool {
+			all += n
+			sum += upper.Seconds() * float64(n)
+			for i := len(Bounds) - 1; i >= 0 && upper <= Bounds[i]; i-- {
+				counts[i] += n
+			}
+			return true
+		})
+		return all, sum
+	})
+}
+
+// Handler serves equal sets, each made by build.
+func Handler(build func() *Set) http.Handler {
+	return promhttp.HandlerForTransactional(NewSource(build), promhttp.HandlerOpts{})
 }
 
 // Info adds a gauge that is always 1 and whose labels hold the information. It appears when values

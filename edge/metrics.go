@@ -1,0 +1,86 @@
+package edge
+
+import (
+	"net/http"
+
+	"github.com/edge-rt/edge-rt/edge/drive"
+	"github.com/edge-rt/edge-rt/internal/webpage/metric"
+	"github.com/edge-rt/edge-rt/rt"
+)
+
+// metrics returns the answer to /metrics, in Prometheus's format.
+func (e *Edge) metrics() http.Handler {
+	return metric.Handler(func() *metric.Set {
+		set := new(metric.Set)
+		var live *Live
+		e.drive.AddMetrics(set, func() drive.Metered {
+			live = e.live()
+			m := drive.Metered{Status: &live.Status.Status, Live: &live.Live, Cycle: e.arm.Stats().Cycle}
+			m.Hottest, m.Lowest = e.arm.Extremes()
+			return m
+		})
+		e.addPolicyMetrics(set, func() *Live { return live })
+		return set
+	})
+}
+
+// addPolicyMetrics adds the metrics that only a run of a policy has.
+func (e *Edge) addPolicyMetrics(set *metric.Set, live func() *Live) {
+	st := e.control.stats
+	for _, c := range []struct {
+		name, help string
+		of         func() uint64
+	}{
+		{"actions_total", "Actions that ran.", st.actions.Load},
+		{"starved_ticks_total", "Ticks without an action though one was due.", st.starved.Load},
+		{"actions_too_old_total", "Actions that did not run because they were too old.", st.tooOld.Load},
+		{"held_ticks_total", "Ticks on which no joint was driven because the motors complained.", st.heldAll.Load},
+		{"requests_total", "Requests for a chunk.", st.requests.Load},
+		{"chunks_total", "Chunks merged into the schedule.", st.chunks.Load},
+		{"observations_replaced_total", "Observations that a newer one replaced before they left.",
+			e.link.Stats.Replaced.Load},
+		{"send_errors_total", "Observations that could not be sent.", e.link.Stats.SendErrors.Load},
+		{"sessions_total", "Sessions opened at servers.", func() uint64 { return e.control.in.Sessions().Opened }},
+	} {
+		set.Counter(drive.MetricPrefix+c.name, c.help, nil, func() float64 { return float64(c.of()) })
+	}
+	set.Counters(drive.MetricPrefix+"chunks_dropped_total", "Chunks that were not merged, by reason.", "reason",
+		func(v *metric.Vector) {
+			for reason, n := range live().ChunksDropped {
+				v.Add(reason, float64(n))
+			}
+		})
+	for _, g := range []struct {
+		name, help string
+		of         func() float64
+	}{
+		{"queue_actions", "Actions that wait.", func() float64 { return float64(live().Queue) }},
+		{"runway_seconds", "Time for which the actions that wait last.",
+			func() float64 { return float64(live().Queue) / e.cfg.FPS }},
+		{"session_open", "1 while a session is open.", func() float64 {
+			if e.control.in.Sessions().Open != nil {
+				return 1
+			}
+			return 0
+		}},
+		{"episode", "Number of the episode.", func() float64 { return float64(live().Episode) }},
+	} {
+		set.Gauge(drive.MetricPrefix+g.name, g.help, nil, g.of)
+	}
+	set.Gauges(drive.MetricPrefix+"model_info", "1 for the bundle of the newest session, by its sha256.", "sha256",
+		func(v *metric.Vector) {
+			if s := live().Server; s != nil {
+				v.Add(s.SHA256, 1)
+			}
+		})
+	for _, h := range []struct {
+		name, help string
+		of         *rt.Hist
+	}{
+		{"action_age_seconds", "From the measurement of an action's state, or its oldest picture, to its run.", st.age},
+		{"round_trip_seconds", "From the reading of a request's state to the merge of its chunk.", st.rtt},
+		{"network_seconds", "A round trip less the time that the server reports.", st.network},
+	} {
+		set.Durations(drive.MetricPrefix+h.name, h.help, func() *rt.Hist { return h.of })
+	}
+}
