@@ -10,13 +10,16 @@ import (
 	"github.com/edge-rt/edge-rt/edge/capture"
 	"github.com/edge-rt/edge-rt/edge/episode"
 	"github.com/edge-rt/edge-rt/edge/operator"
+	"github.com/edge-rt/edge-rt/internal/exit"
 	"github.com/edge-rt/edge-rt/internal/plain"
 	"github.com/edge-rt/edge-rt/internal/program"
 	"github.com/edge-rt/edge-rt/internal/terminal"
 	"github.com/edge-rt/edge-rt/record"
 )
 
-type teleopCmd struct{}
+type teleopCmd struct {
+	Jog bool `help:"Without a leader: move single joints with keys (a digit chooses one, hold the up or down arrow), or with the page's buttons."`
+}
 
 func (teleopCmd) Help() string {
 	return `The follower starts slowly from its position until it has caught up with the leader. Either arm may be unplugged and plugged in again. At the end --on-exit decides.
@@ -24,6 +27,7 @@ func (teleopCmd) Help() string {
 Examples:
   edge-rt teleop --leader /dev/ttyACM1 --bus /dev/ttyACM0
   edge-rt teleop --leader /dev/ttyACM1 --leader-id white --bus /dev/ttyACM0 --id black
+  edge-rt teleop --jog --bus /dev/ttyACM0               without a leader: keys move single joints
   edge-rt teleop --robot koch --leader /dev/ttyUSB1 --bus /dev/ttyUSB0 --fps 100
   edge-rt teleop --leader /dev/ttyACM1 --bus /dev/ttyACM0 --camera top=/dev/video0 --record all --task "pick up the cube"
                                                         everything on record, pictures too: docs/record.md
@@ -31,7 +35,7 @@ Examples:
                                                         a page with large pictures and buttons of episodes`
 }
 
-func (teleopCmd) Run(flags *cli, screen *terminal.Terminal, parsed *kong.Context) error {
+func (c *teleopCmd) Run(flags *cli, screen *terminal.Terminal, parsed *kong.Context) error {
 	cfg, err := flags.attended(screen)
 	if err == nil {
 		cfg.Episodes, err = flags.plan(episode.Base, false, &cfg.Record, parsed)
@@ -40,15 +44,27 @@ func (teleopCmd) Run(flags *cli, screen *terminal.Terminal, parsed *kong.Context
 		return err
 	}
 	leader, err := flags.leaderPlace()
-	if err != nil {
+	switch {
+	case err != nil:
 		return err
+	case c.Jog && flags.Leader.Given():
+		return exit.Errorf(exit.Usage, "--jog and --leader: give one of them, since one of them drives the arm")
 	}
 	cfg.Task, cfg.Duration = flags.Task, flags.Duration
 	cfg.Listen = func(key func(string)) func() {
-		return listen(screen, operator.Keys, cfg.Record == record.All, key).Close
+		episodes, help := cfg.Record == record.All, ""
+		if episodes {
+			help = operator.Keys
+		}
+		return listen(screen, help, episodes || c.Jog, key).Close
 	}
 	ctx, stop := interruptible()
 	defer stop()
+	if c.Jog {
+		return withWatchdogs(func() error {
+			return attend.Jog(ctx, cfg, program.ValueOr(flags.FPS, 60))
+		}, flags.arms()...)
+	}
 	// a leader arm's trigger is under torque
 	return withWatchdogs(func() error {
 		return attend.Teleop(ctx, attend.TeleopConfig{

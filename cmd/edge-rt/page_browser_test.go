@@ -204,3 +204,37 @@ func TestThePageInChromium(t *testing.T) {
 		takePictures(t, dir)
 	}
 }
+
+// A pressed button of the page jogs its joint, and the joint stops after the release, or when the
+// page loses its window.
+func TestJogInChromium(t *testing.T) {
+	rttest.RealTime(t)
+	webpagetest.Chromium(t)
+	_, port := stagetest.FreeEndpoint(t)
+	token := filepath.Join(t.TempDir(), "token")
+	if err := os.WriteFile(token, []byte("a-token-of-more-than-22-characters"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	r := edgeCommand(t, []string{"teleop", "--jog", "--bus", "sim", "--id", "arm", "--http", port, "--http-token", token,
+		"--rt", "off"}, "--quiet")
+	r.Start()
+	get(t, "http://127.0.0.1:"+port+"/status.json")
+	b := webpagetest.Open(t, "http://127.0.0.1:"+port+"/#token=a-token-of-more-than-22-characters", 1200, 900, false)
+	b.Wait("document.querySelectorAll('#jogs button').length === 12 && byId('state').textContent === 'STREAMING'")
+	const goal = "Number(document.querySelector('#joints tr:nth-child(2) td:nth-child(3)').textContent)"
+	b.Eval("began = " + goal)
+	const button = "document.querySelectorAll('#jogs button')[1]"
+	b.Eval("HTMLElement.prototype.setPointerCapture = () => {}") // a scripted event has no pointer to capture
+	b.Eval(button + ".dispatchEvent(new PointerEvent('pointerdown'))")
+	b.Wait(goal + " > began + 3")
+	b.Eval(button + ".dispatchEvent(new PointerEvent('pointerup'))")
+	time.Sleep(time.Second) // longer than the lease and an interval of the status
+	b.Eval("at = " + goal)
+	time.Sleep(time.Second) // two intervals of the status
+	if b.Eval(goal+" === at") != "true" {
+		t.Error("the joint moves after the release")
+	}
+	if said := b.Eval("byId('said').textContent"); said != "" {
+		t.Errorf("the page says %s", said)
+	}
+}

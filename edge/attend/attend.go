@@ -24,6 +24,7 @@ import (
 	"github.com/edge-rt/edge-rt/edge/event"
 	"github.com/edge-rt/edge-rt/edge/follow"
 	"github.com/edge-rt/edge-rt/edge/hotplug"
+	"github.com/edge-rt/edge-rt/edge/jog"
 	"github.com/edge-rt/edge-rt/edge/operator"
 	"github.com/edge-rt/edge-rt/edge/page"
 	"github.com/edge-rt/edge-rt/edge/recording"
@@ -119,6 +120,7 @@ type session struct {
 	commands  *operator.Panel
 	run       *drive.Run
 	reporter  recording.Reporter // owner: the thread of report
+	jog       *jog.Jog           // nil: no key moves a joint
 
 	// Owner: tick thread.
 	arm    *follow.Follower

@@ -293,6 +293,7 @@ func (s *session) show() {
 	s.page.Watch(page.Run{
 		Status:   func() any { return s.live() },
 		Healthy:  run.Healthy,
+		Jog:      s.jog,
 		Panel:    s.commands,
 		Instance: s.identity.Instance,
 		Timeline: page.Lines(s.record, s.cfg.Arm.Robot, s.period, s.clock),

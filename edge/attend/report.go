@@ -16,6 +16,7 @@ import (
 type Live struct {
 	drive.Status
 	drive.Live
+	Jog []string `json:"jog,omitempty"` // joints that the page may jog (POST /jog)
 }
 
 // Summary is the result of a run without a policy; its JSON keys are a contract (docs/json.md).
@@ -64,6 +65,9 @@ func (s *session) live() *Live {
 		Frames:    drive.LiveFramesOf(s.cameras),
 		Simulated: s.simBus != nil,
 	}}
+	if s.jog != nil {
+		l.Jog = s.jog.Names()
+	}
 	var not []string
 	if !s.viewer.Show(&l.Live, s.clock.Now()) {
 		not = append(not, operator.Unload)
@@ -147,7 +151,10 @@ func (s *session) panel() *operator.Panel {
 	}
 	operator.EpisodeActions(actions, func() *episode.Episodes { return s.episodes })
 	source := "a leader arm drives this one, and no policy"
-	if s.schedule == replayed {
+	switch {
+	case s.jog != nil:
+		source = "keys drive this arm, and no policy"
+	case s.schedule == replayed:
 		source = "a recorded episode drives this arm, and no policy"
 		delete(actions, operator.Task) // its task is on record
 		for _, word := range episode.Words {
@@ -195,6 +202,14 @@ func (s *session) reply() operator.Reply {
 
 // key handles a key of the terminal.
 func (s *session) key(key string) {
+	if s.jog != nil {
+		if handled, say := s.jog.Key(key); handled {
+			if say != "" {
+				fmt.Fprintln(s.cfg.Out, say)
+			}
+			return
+		}
+	}
 	word := operator.OfKey(key)
 	switch word {
 	case "", operator.Pause, operator.Correct: // a leader's pause has no key

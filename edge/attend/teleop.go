@@ -49,7 +49,9 @@ func Teleop(ctx context.Context, cfg TeleopConfig) error {
 		return err
 	}
 	if s.place.Bus == "" {
-		return exit.Errorf(exit.Usage, "--leader is missing: give the leader's serial port; edge-rt ports finds it")
+		return exit.Errorf(exit.Usage,
+			"--leader is missing: give the leader's serial port (edge-rt ports finds it), or "+
+				"--jog to move single joints with keys")
 	}
 	if err := device.CheckPorts(s.place.Bus, cfg.Arm.Bus); err != nil {
 		return err

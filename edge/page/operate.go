@@ -16,6 +16,7 @@ import (
 
 const (
 	commandPath = "/command"
+	jogPath     = "/jog"
 	tokenHeader = "X-Edge-RT-Token"
 
 	maxCommandBytes = 6*wire.MaxTextBytes + 256 // a text in which each byte may be escaped
@@ -53,15 +54,7 @@ func (p *Page) command(run *Run, w http.ResponseWriter, r *http.Request) {
 		Command string `json:"command"`
 		Text    string `json:"text"`
 	}
-	body := json.NewDecoder(http.MaxBytesReader(w, r.Body, maxCommandBytes))
-	body.DisallowUnknownFields()
-	err := body.Decode(&asked)
-	if err == nil {
-		if _, more := body.Token(); more != io.EOF {
-			err = fmt.Errorf("unexpected data after it")
-		}
-	}
-	if err != nil {
+	if err := decode(w, r, &asked); err != nil {
 		p.guard.Refuse(w, http.StatusBadRequest,
 			`%v: want {"command": "pause"}, with "text" for a command that takes one`, err)
 		return
@@ -77,6 +70,46 @@ func (p *Page) command(run *Run, w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	p.sendJSON(w, reply)
+}
+
+// decode reads a request's body, one JSON value without unknown keys.
+func decode(w http.ResponseWriter, r *http.Request, into any) error {
+	body := json.NewDecoder(http.MaxBytesReader(w, r.Body, maxCommandBytes))
+	body.DisallowUnknownFields()
+	if err := body.Decode(into); err != nil {
+		return err
+	}
+	if _, more := body.Token(); more != io.EOF {
+		return fmt.Errorf("unexpected data after it")
+	}
+	return nil
+}
+
+// jog moves a joint for jog.Lease: {"joint": NAME, "way": 1, -1 or 0}, for a request with the right
+// token. The page repeats it while its button is pressed.
+func (p *Page) jog(run *Run, w http.ResponseWriter, r *http.Request) {
+	if !p.mayOperate(w, r) {
+		return
+	}
+	var asked struct {
+		Joint string `json:"joint"`
+		Way   int    `json:"way"`
+	}
+	err := decode(w, r, &asked)
+	switch {
+	case err != nil:
+		p.guard.Refuse(w, http.StatusBadRequest, `%v: want {"joint": "gripper", "way": 1}, way -1 or 0`, err)
+		return
+	case run.Jog == nil:
+		p.guard.Refuse(w, http.StatusConflict, "this run jogs no joint: edge-rt teleop --jog does")
+		return
+	}
+	if err := run.Jog.Move(asked.Joint, asked.Way); err != nil {
+		p.guard.Refuse(w, http.StatusConflict, "%v", err)
+		return
+	}
+	p.commands.Add(1)
+	w.WriteHeader(http.StatusNoContent)
 }
 
 // mayOperate reports whether a request may move the arm, and answers with the reason if not.

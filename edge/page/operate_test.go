@@ -15,6 +15,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/edge-rt/edge-rt/edge/jog"
 	"github.com/edge-rt/edge-rt/edge/operator"
 	"github.com/edge-rt/edge-rt/record/timeline"
 	"github.com/edge-rt/edge-rt/rt"
@@ -111,6 +112,39 @@ func (o *operated) request(change func(*request)) string {
 		text += "Content-Type: " + q.kind + "\r\n"
 	}
 	return text + "\r\n" + q.body
+}
+
+// The page's buttons jog a joint, by a request with the token.
+func TestJog(t *testing.T) {
+	o := newOperated(t, rightOne)
+	ask := func(token, body string) int {
+		code, _ := o.exchange(t, "127.0.0.1", strings.Replace(o.request(func(q *request) {
+			q.token, q.body = token, body
+		}), commandPath, jogPath, 1))
+		return code
+	}
+	const pan = `{"joint": "pan", "way": -1}`
+	if code := ask(rightOne, pan); code != http.StatusConflict {
+		t.Errorf("a run without jogging: %d, want %d", code, http.StatusConflict)
+	}
+	run := *o.run.Load()
+	run.Jog = jog.New([]string{"pan"}, o.clock)
+	o.run.Store(&run)
+	for _, tt := range []struct {
+		token, body string
+		code, way   int
+	}{
+		{"another-token-of-22-characters", pan, http.StatusUnauthorized, 0},
+		{rightOne, `{"joint": "lift", "way": 1}`, http.StatusConflict, 0},
+		{rightOne, `{"joint": "pan", "way": 3}`, http.StatusConflict, 0},
+		{rightOne, `{"joint": "pan", "way": 0.5}`, http.StatusBadRequest, 0},
+		{rightOne, pan, http.StatusNoContent, -1},
+		{rightOne, `{"joint": "pan", "way": 0}`, http.StatusNoContent, 0},
+	} {
+		if code := ask(tt.token, tt.body); code != tt.code || run.Jog.Way(0, o.clock.Now()) != tt.way {
+			t.Errorf("%s: %d, way %d, want %d, %d", tt.body, code, run.Jog.Way(0, o.clock.Now()), tt.code, tt.way)
+		}
+	}
 }
 
 // Only a request with the token, from this page or from a client other than a browser, to this

@@ -25,6 +25,7 @@ import (
 	"time"
 
 	"github.com/edge-rt/edge-rt/edge/capture"
+	"github.com/edge-rt/edge-rt/edge/jog"
 	"github.com/edge-rt/edge-rt/edge/operator"
 	"github.com/edge-rt/edge-rt/internal/exit"
 	"github.com/edge-rt/edge-rt/internal/webpage"
@@ -171,6 +172,7 @@ type Run struct {
 	Status   func() any // content of /status.json
 	Panel    *operator.Panel
 	Timeline func(b []byte, since timeline.Since) []byte // appends the lines of /timeline.json; nil: no timeline
+	Jog      *jog.Jog                                    // nil: the page jogs no joint
 	Instance string                                      // id of the run; it changes at a restart
 	Healthy  func() (ok bool, why string)                // whether ticks run, and the reason if not
 	Ticks    func() uint64                               // number of ticks so far
@@ -255,6 +257,7 @@ func Listen(cfg Config) (*Page, error) {
 		mux.HandleFunc("GET /camera/{name...}", p.running(p.picture))
 		mux.HandleFunc("PUT "+taskPath, p.running(p.setTask))
 		mux.HandleFunc("POST "+commandPath, p.running(p.command))
+		mux.HandleFunc("POST "+jogPath, p.running(p.jog))
 	}
 	p.http = http.Server{
 		Handler:        p.guard.Check(mux, mayBring),
@@ -352,7 +355,7 @@ func mayBring(r *http.Request) (limit int64, says string) {
 	switch {
 	case r.Method == http.MethodPut && r.URL.Path == taskPath:
 		limit = maxTaskBytes
-	case r.Method == http.MethodPost && r.URL.Path == commandPath:
+	case r.Method == http.MethodPost && (r.URL.Path == commandPath || r.URL.Path == jogPath):
 		limit = maxCommandBytes
 	}
 	return limit, fmt.Sprintf("only a task and a command have one, of at most %d and %d", maxTaskBytes, maxCommandBytes)

@@ -1,0 +1,86 @@
+package attend
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/edge-rt/edge-rt/edge/follow"
+	"github.com/edge-rt/edge-rt/edge/jog"
+	"github.com/edge-rt/edge-rt/internal/exit"
+	"github.com/edge-rt/edge-rt/rt"
+)
+
+// jogging is a run without a leader: a person moves single joints with keys, or buttons of the page.
+// The arm is armed where it is, and holds while no key moves it.
+type jogging struct {
+	session
+	action []float32 // owner: tick thread
+}
+
+// Jog lets a person move single joints until ctx ends or the duration is over. It has the schedule
+// of teleop, since a person drives.
+func Jog(ctx context.Context, cfg Config, fps float64) error {
+	s := &jogging{}
+	s.source = s
+	if err := s.begin(cfg, teleoperated); err != nil {
+		return err
+	}
+	var names []string
+	for _, m := range cfg.Arm.Robot.Motors {
+		names = append(names, m.Name)
+	}
+	s.jog, s.action = jog.New(names, s.clock), make([]float32, len(names))
+	return s.drive(ctx, fps)
+}
+
+func (s *jogging) open(ctx context.Context) error {
+	a := &s.cfg.Arm
+	cfg, err := s.armConfig(ctx, a)
+	if err == nil {
+		err = s.calibrate(&cfg, a)
+	}
+	if err != nil {
+		return err
+	}
+	arm, err := s.openArm(cfg, a)
+	if err != nil {
+		return err
+	}
+	if _, err := arm.MeasureCycles(measured); err != nil {
+		return exit.With(exit.Absent, err)
+	}
+	if err := arm.HoldTriggers(); err != nil {
+		return errors.Join(exit.With(exit.Absent, err), arm.TorqueOff())
+	}
+	return nil
+}
+
+func (s *jogging) settings() map[string]string { return map[string]string{"leader": "jog"} }
+
+func (s *jogging) greet() {
+	fmt.Fprintf(s.cfg.Out, "The %s is switched on where it is.\n%s\n", s.cfg.Arm.Robot.Name, s.jog.Help())
+}
+
+func (s *jogging) summarize(*Summary) {}
+
+//rt:noalloc
+func (s *jogging) read(t rt.Tick) {
+	s.arm.ReadBy(t, t.Deadline.Add(s.period-follow.Reserve(s.period)))
+}
+
+// move drives the follower by one step of the pressed keys.
+//
+//rt:noalloc
+func (s *jogging) move(t rt.Tick) {
+	paused := s.paused.Load()
+	switch {
+	case !s.run.Step(t, !paused, paused):
+	case paused:
+		s.arm.StartSlowly(t.Woke)
+	default:
+		s.jog.Next(t.Woke, s.arm.Goal, s.arm.Gate().Step, s.action)
+		s.arm.Drive(t.Woke, s.action)
+		s.act(s.action, t.Woke)
+	}
+}

@@ -1,0 +1,58 @@
+package attend
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/edge-rt/edge-rt/edge/jog"
+	"github.com/edge-rt/edge-rt/rt/rttest"
+)
+
+// A repeated key moves its joint alone, at jog.Pace, and the joint stops within jog.Lease of the
+// last key. A pause holds it.
+func TestKeysMoveAJoint(t *testing.T) {
+	rttest.RealTime(t)
+	cfg, _, follow, _, f := pair(t, "so101")
+	keys := make(chan func(string), 1)
+	cfg.Listen = func(key func(string)) func() { keys <- key; return func() {} }
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan error, 1)
+	go func() { done <- Jog(ctx, cfg.Config, cfg.FPS) }()
+	awaitTorque(t, follow)
+	key := <-keys
+	press := func(name string, d time.Duration) time.Duration {
+		began := time.Now()
+		for time.Since(began) < d {
+			key(name)
+			time.Sleep(jog.Lease / 5) // as a terminal repeats a key
+		}
+		return time.Since(began) + jog.Lease
+	}
+	key("2")
+	pressed := press("up", 500*time.Millisecond)
+	time.Sleep(2 * jog.Lease) // until the motion has ended
+	at := f.raw[1].Load()
+	most := pressed.Seconds() * jog.Pace * cfg.Arm.Robot.Motors[1].MaxVelocity / 360 * 4096
+	if moved := float64(at - 2047); moved < most/3 || moved > 1.2*most {
+		t.Errorf("the joint moved by %v counts in %v, want up to %.0f", moved, pressed, most)
+	}
+	for j := range f.raw {
+		if raw := f.raw[j].Load(); j != 1 && (raw < 2045 || raw > 2049) {
+			t.Errorf("joint %d moved to %d as well", j+1, raw)
+		}
+	}
+	time.Sleep(jog.Lease) // some ticks
+	if now := f.raw[1].Load(); now != at {
+		t.Errorf("it moved on from %d to %d without a key", at, now)
+	}
+	press("down", 100*time.Millisecond)
+	time.Sleep(2 * jog.Lease) // until the motion has ended
+	if now := f.raw[1].Load(); now >= at {
+		t.Errorf("down moved it from %d to %d", at, now)
+	}
+	cancel()
+	if err := <-done; err != nil {
+		t.Error(err)
+	}
+}

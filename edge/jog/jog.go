@@ -1,0 +1,116 @@
+// Package jog moves joints by hand, with keys of a terminal or buttons of the page. A motion lasts
+// for Lease unless its key repeats or its button stays pressed: a terminal has no key release, and a
+// browser may vanish.
+package jog
+
+import (
+	"fmt"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"github.com/edge-rt/edge-rt/rt"
+)
+
+const (
+	// Lease is the duration of a motion after its last press.
+	Lease = 150 * time.Millisecond
+
+	// Pace is the speed of a jogged joint, as a share of its velocity limit.
+	Pace = 0.1
+
+	digits = 10 // joints that have a key
+)
+
+// Jog holds the pressed keys. All methods may be called from any thread.
+type Jog struct {
+	names  []string
+	clock  rt.Clock
+	chosen atomic.Int32   // joint that the arrows move
+	until  []atomic.Int64 // [joint] end of its motion; negative: of a motion in negative direction
+}
+
+// New returns a Jog of joints with these names.
+func New(names []string, clock rt.Clock) *Jog {
+	return &Jog{names: names, clock: clock, until: make([]atomic.Int64, len(names))}
+}
+
+// Names are the joints' names.
+func (g *Jog) Names() []string { return g.names }
+
+// Press moves a joint for Lease: way is 1, or -1 for the negative direction; 0 stops it.
+func (g *Jog) Press(joint, way int) {
+	g.until[joint].Store(int64(way) * int64(g.clock.Now().Add(Lease)))
+}
+
+// Move is Press for the joint with a name, from a page.
+func (g *Jog) Move(name string, way int) error {
+	for j, known := range g.names {
+		if known == name && way >= -1 && way <= 1 {
+			g.Press(j, way)
+			return nil
+		}
+	}
+	return fmt.Errorf("joint %q in direction %d, want one of %s, and 1, -1 or 0", name, way,
+		strings.Join(g.names, ", "))
+}
+
+// Way returns the direction of a joint at an instant; 0: it stays.
+//
+//rt:noalloc
+func (g *Jog) Way(joint int, now rt.Instant) int {
+	switch until := rt.Instant(g.until[joint].Load()); {
+	case until > now:
+		return 1
+	case -until > now:
+		return -1
+	}
+	return 0
+}
+
+// Next writes the next goal of each joint into dst: one step of its travel in a tick, at Pace, from
+// its goal. A joint that no key moves keeps its goal.
+//
+//rt:noalloc
+func (g *Jog) Next(now rt.Instant, goal, step, dst []float32) {
+	for j := range dst {
+		dst[j] = goal[j] + float32(g.Way(j, now))*Pace*step[j]
+	}
+}
+
+// Key handles a key of the terminal. It returns false for a key without a meaning here, and a line
+// for the person when another joint is chosen.
+func (g *Jog) Key(key string) (handled bool, say string) {
+	chosen := int(g.chosen.Load())
+	switch {
+	case key == "up":
+		g.Press(chosen, 1)
+		return true, ""
+	case key == "down":
+		g.Press(chosen, -1)
+		return true, ""
+	case key == "j":
+		chosen = (chosen + len(g.names) - 1) % len(g.names)
+	case key == "k":
+		chosen = (chosen + 1) % len(g.names)
+	case len(key) == 1 && key >= "0" && key <= "9":
+		if chosen = (int(key[0]-'0') + digits - 1) % digits; chosen >= len(g.names) {
+			return true, fmt.Sprintf("no joint %d: there are %d", chosen+1, len(g.names))
+		}
+	default:
+		return false, ""
+	}
+	g.chosen.Store(int32(chosen))
+	return true, fmt.Sprintf("joint %d: %s", chosen+1, g.names[chosen])
+}
+
+// Help describes the keys.
+func (g *Jog) Help() string {
+	var list []string
+	for j, name := range g.names[:min(digits, len(g.names))] {
+		list = append(list, fmt.Sprintf("%d %s", (j+1)%digits, name))
+	}
+	return "keys: " + strings.Join(list, ", ") +
+		" (j and k: the one before, the next); hold the up or down arrow to move " +
+		"it; Esc ends the run"
+}
