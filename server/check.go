@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"strconv"
 	"strings"
 	"sync"
@@ -88,7 +89,7 @@ func Examine(cfg manifest.Config, show func(text string)) (report Report, err er
 	}
 	going := newProgress(show)
 	defer going.end()
-	model, err := load(context.Background(), &cfg, going.report)
+	model, err := load(context.Background(), &cfg, slog.New(slog.DiscardHandler), going.report)
 	if err != nil {
 		return report, err
 	}
@@ -154,7 +155,7 @@ func Plan(cfg manifest.Config, fleet capacity.Fleet) (report *capacity.Report, e
 		return nil, err
 	}
 	cfg.MaxBatch = cmp.Or(cfg.MaxBatch, planBatch)
-	model, err := load(context.Background(), &cfg, nil)
+	model, err := load(context.Background(), &cfg, slog.New(slog.DiscardHandler), nil)
 	if err != nil {
 		return nil, err
 	}

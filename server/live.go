@@ -68,6 +68,7 @@ type LiveProgram struct {
 	Why       string  `json:"why"`        // reason of its last failure
 	Failures  uint64  `json:"failures"`   // unexpected ends of the program or its connection
 	Restarts  uint64  `json:"restarts"`   // starts or connections after the first
+	Errors    uint64  `json:"errors"`     // answers that are an error, or of another form than described
 	Timeouts  uint64  `json:"timeouts"`   // batches that exceeded their time limit
 	MemoryMiB float64 `json:"memory_mib"` // MiB, memory of the program; 0: unknown
 }
@@ -153,6 +154,7 @@ func showLive(s *Server, q status.Query) *Live {
 			Why:       c.Why,
 			Failures:  c.Failures,
 			Restarts:  c.Restarts,
+			Errors:    c.Errors,
 			Timeouts:  c.Timeouts,
 			MemoryMiB: round(mib(c.Memory)),
 		}

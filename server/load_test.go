@@ -1,6 +1,7 @@
 package server
 
 import (
+	"log/slog"
 	"os"
 	"testing"
 
@@ -25,7 +26,7 @@ func TestManifestThreadsReachTheModel(t *testing.T) {
 		cfg := manifest.Default()
 		cfg.Model.RepoOrPath, cfg.Threads = "../testdata/demo/still", n
 		before := count()
-		m := rttest.Must(load(t.Context(), &cfg, nil))
+		m := rttest.Must(load(t.Context(), &cfg, slog.New(slog.DiscardHandler), nil))
 		started := count() - before
 		rttest.Do(m.Close())
 		return started

@@ -190,11 +190,12 @@ func (m *metrics) addProgram() {
 	}{
 		{"failure", func(c remote.Condition) uint64 { return c.Failures }},
 		{"restart", func(c remote.Condition) uint64 { return c.Restarts }},
+		{"error", func(c remote.Condition) uint64 { return c.Errors }},
 		{"timeout", func(c remote.Condition) uint64 { return c.Timeouts }},
 	} {
 		m.add("program_events_total", "Unexpected ends of the program that computes the policy, or of the connection "+
 			"to "+
-			"it, its later starts, and its batches that took too long.", label("event", e.name),
+			"it, its later starts, its batches that took too long, and its answers that are an error.", label("event", e.name),
 			func(s *Server) float64 { return float64(e.of(s.program())) })
 	}
 	m.gauge("program_ready", "1 when the program that computes the policy answers; always 1 where the server "+

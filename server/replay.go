@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"slices"
 	"strings"
 
@@ -92,7 +93,7 @@ func Replay(cfg manifest.Config, dir string, tolerance float64) (r Replayed, err
 		return r, err
 	}
 	cfg.MaxBatch, cfg.BatchWindowMS = 1, 0
-	model, err := load(context.Background(), &cfg, nil)
+	model, err := load(context.Background(), &cfg, slog.New(slog.DiscardHandler), nil)
 	if err != nil {
 		return r, err
 	}

@@ -21,6 +21,7 @@ import (
 	"github.com/edge-rt/edge-rt/server/front"
 	"github.com/edge-rt/edge-rt/server/manifest"
 	"github.com/edge-rt/edge-rt/server/remote"
+	"github.com/edge-rt/edge-rt/server/remote/upstream"
 	"github.com/edge-rt/edge-rt/systemd/notify"
 	"github.com/edge-rt/edge-rt/wire"
 	"github.com/edge-rt/edge-rt/wire/listen"
@@ -61,15 +62,16 @@ func (l *loaded) MaxBatch() int { return l.Model.MaxBatch() }
 func (l *loaded) Run(batch int) error { return l.Model.RunBuffer(0, batch) }
 
 // load opens the manifest's policy with its runtime. It calls show, if not nil, with its progress
-// where that takes long. The errors wrap policy's and the manifest's sentinels.
-func load(ctx context.Context, cfg *manifest.Config, show func(text string)) (*loaded, error) {
+// where that takes long. A program that computes the policy is reported to log. The errors wrap
+// policy's and the manifest's sentinels.
+func load(ctx context.Context, cfg *manifest.Config, log *slog.Logger, show func(text string)) (*loaded, error) {
 	if show == nil {
 		show = func(string) {}
 	}
 	if !cfg.Model.Remote() {
 		return loadBundle(cfg, slowTests(func(text string) { show("self-test: " + text) }))
 	}
-	opened, err := openRemote(ctx, cfg, show)
+	opened, err := openRemote(ctx, cfg, log, show)
 	if err != nil {
 		return nil, err
 	}
@@ -105,8 +107,20 @@ func loadRemote(cfg *manifest.Config, opened *remote.Policy) (*loaded, error) {
 }
 
 // openRemote opens a policy that another program computes.
-func openRemote(ctx context.Context, cfg *manifest.Config, show func(text string)) (*remote.Policy, error) {
+func openRemote(ctx context.Context, cfg *manifest.Config, log *slog.Logger,
+	show func(text string)) (*remote.Policy, error) {
 	switch cfg.Model.Runtime {
+	case manifest.RuntimeOpenPI, manifest.RuntimeGR00T:
+		show("connecting to " + cfg.Model.URL)
+		c, err := upstream.FromManifest(cfg, log)
+		if err != nil {
+			return nil, err
+		}
+		opened, err := upstream.Open(ctx, c)
+		if errors.Is(err, upstream.ErrFit) {
+			return nil, cfg.Errorf("model.inputs", "%s: %w", cfg.Model.URL, err)
+		}
+		return opened, err
 	default:
 		return nil, cfg.Errorf("model.runtime", "model.runtime %s is not in this program", cfg.Model.Runtime)
 	}
@@ -196,14 +210,15 @@ func slowTests(show func(text string)) func(policy.Test) {
 
 // loadUntil is load; nil without an error means that ctx ended first. ONNX Runtime cannot be
 // interrupted, so its work then ends with the process.
-func loadUntil(ctx context.Context, cfg *manifest.Config, show func(text string)) (*loaded, error) {
+func loadUntil(ctx context.Context, cfg *manifest.Config, log *slog.Logger,
+	show func(text string)) (*loaded, error) {
 	type result struct {
 		model *loaded
 		err   error
 	}
 	done := make(chan result, 1)
 	go func() {
-		model, err := load(ctx, cfg, show)
+		model, err := load(ctx, cfg, log, show)
 		done <- result{model, err}
 	}()
 	select {
@@ -250,7 +265,7 @@ func Run(ctx context.Context, cfg manifest.Config, log *slog.Logger, missing Log
 		return summary, err
 	}
 	defer func() { err = errors.Join(err, audit.Close()) }()
-	model, err := loadUntil(ctx, &cfg, func(text string) { showLoading(text, log, manager, pages) })
+	model, err := loadUntil(ctx, &cfg, log, func(text string) { showLoading(text, log, manager, pages) })
 	if err != nil || model == nil {
 		return summary, err
 	}

@@ -131,6 +131,7 @@ wheels() { # name requirements-file [pip options]
 wheels runtime tools/requirements-runtime.txt --no-deps
 if [ "$want" = test ] || [ "$want" = interop ]; then
 	wheels test tools/requirements-test.txt
+	wheels servers tools/interop/servers.txt --no-deps
 fi
 if [ "$want" = interop ]; then
 	wheels bus tools/interop/bus/requirements.txt --no-deps

@@ -52,7 +52,7 @@ Examples:
   curl localhost:9100/readyz                                               503 until robots get chunks
   curl localhost:9100/metrics                                              Prometheus
 
-Exit codes: 0 stopped by a signal, 1 failed while running or a port is in use, 2 wrong flag, 3 manifest, bundle or ONNX Runtime invalid or without the GPU part, 4 no router answers or no GPU was found.`
+Exit codes: 0 stopped by a signal, 1 failed while running or a port is in use, 2 wrong flag, 3 manifest, bundle or ONNX Runtime invalid or without the GPU part, 4 no router answers, no GPU was found, or the policy's own server is absent.`
 
 // brief fits on a screen; a test compares its commands and flags with the grammar.
 const brief = `lean-server serves one exported policy to many robots.
@@ -344,7 +344,7 @@ func codeOf(err error) exit.Code {
 	}{
 		{manifest.ErrInvalid, exit.Config}, {policy.ErrBundle, exit.Config}, {policy.ErrGolden, exit.Config},
 		{policy.ErrNoRuntime, exit.Config}, {policy.ErrNoProvider, exit.Config},
-		{server.ErrAbsent, exit.Absent}, {policy.ErrNoDevice, exit.Absent}, {audit.ErrNoCaptures, exit.Usage},
+		{server.ErrAbsent, exit.Absent}, {policy.ErrNoDevice, exit.Absent}, {policy.ErrAway, exit.Absent}, {audit.ErrNoCaptures, exit.Usage},
 		{server.ErrOtherBundle, exit.Usage},
 	} {
 		if errors.Is(err, known.err) {

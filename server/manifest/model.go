@@ -39,6 +39,7 @@ type ModelConfig struct {
 	Python      string `yaml:"python"`       // interpreter with LeRobot, of the runtime lerobot
 	DatasetInfo string `yaml:"dataset_info"` // meta/info.json of the training's data set: joint names and rate
 	URL         string `yaml:"url"`          // address of a server that runs already
+	APIKey      string `yaml:"api_key"`      // that the server at URL demands; default: none
 	Inputs      Inputs `yaml:"inputs"`       // description of a policy that does not describe itself
 	Compile     bool   `yaml:"compile"`      // torch.compile, of the runtime lerobot; default false
 }
@@ -53,6 +54,18 @@ type Inputs struct {
 	ActionNames []string      `yaml:"action_names"` // in vector order
 	ActionUnits []string      `yaml:"action_units"` // LeRobot's words, one for each name
 	Cameras     []CameraInput `yaml:"cameras"`
+
+	// Of the runtimes openpi and gr00t; a preset has them.
+	StateKeys  []PartInput `yaml:"state_keys"`  // the server's keys of the state's parts, in vector order
+	ActionKeys []PartInput `yaml:"action_keys"` // the server's keys of an action's parts, in vector order
+	PromptKey  string      `yaml:"prompt_key"`  // the server's key of the task
+	Nested     bool        `yaml:"nested"`      // a key such as images.top is the entry top of the map images
+}
+
+// PartInput is a part of the state or of an action that has a key of its own.
+type PartInput struct {
+	Key  string `yaml:"key"`
+	Size int    `yaml:"size"` // elements; one entry of a list may leave it out
 }
 
 // CameraInput is one camera of the robots, and its name at the policy's server.
@@ -61,6 +74,11 @@ type CameraInput struct {
 	Key    string `yaml:"key"`    // the server's name of the picture; default: the preset's or the name
 	Height int    `yaml:"height"` // pixels that the server gets
 	Width  int    `yaml:"width"`  // pixels that the server gets
+
+	// Of the runtimes openpi and gr00t. ResizeWithPad is height and width of the frame that the
+	// server gets: the picture of Height and Width is scaled and padded as openpi-client does.
+	ResizeWithPad []int `yaml:"resize_with_pad"`
+	ChannelsFirst bool  `yaml:"channels_first"` // the server gets [3, height, width]
 }
 
 var defaultModel = ModelConfig{
@@ -129,6 +147,10 @@ func (c *Config) Exclude(policy bool) error {
 	return nil
 }
 
+// Missing returns the error of an absent key of model that the runtime needs; reason is an example, or
+// why it is needed.
+func (c *Config) Missing(key, reason string) error { return c.missing(key, reason) }
+
 // missing returns the error of an absent key that the runtime needs.
 func (c *Config) missing(key, example string) error {
 	return c.Errorf("model."+key, "model.%s is required beside model.runtime %s: %s", key, c.Model.Runtime, example)
@@ -142,12 +164,14 @@ func (c *Config) checkUnread() error {
 		"compile":      {RuntimeLeRobot},
 		"dataset_info": {RuntimeLeRobot, RuntimeLeRobotAsync},
 		"url":          {RuntimeOpenPI, RuntimeGR00T, RuntimeLeRobotAsync},
+		"api_key":      {RuntimeOpenPI, RuntimeGR00T},
 		"inputs":       Runtimes[1:],
 		"fallback":     {RuntimeONNX},
 		"cache_dir":    {RuntimeONNX},
 	}
-	for _, key := range []string{"python", "compile", "dataset_info", "url", "inputs", "fallback", "cache_dir"} {
-		if given := c.origin("model." + key); given != "default" && !slices.Contains(only[key], cmp.Or(m.Runtime, RuntimeONNX)) {
+	for _, key := range []string{"python", "compile", "dataset_info", "url", "api_key", "inputs", "fallback", "cache_dir"} {
+		if given := c.origin("model." + key); given != "default" &&
+			!slices.Contains(only[key], cmp.Or(m.Runtime, RuntimeONNX)) {
 			return c.Errorf("model."+key, "model.%s is not read beside model.runtime %s, only beside %s: remove it",
 				key,
 				cmp.Or(m.Runtime, RuntimeONNX), strings.Join(only[key], ", "))

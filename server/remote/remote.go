@@ -57,6 +57,7 @@ type Condition struct {
 	Why      string // reason of the last failure; empty: there was none
 	Failures uint64 // ends of the program or of its connection that nobody requested
 	Restarts uint64 // starts, or connections, after the first that succeeded
+	Errors   uint64 // answers that are an error, or of another form than described
 	Timeouts uint64 // batches that exceeded their time limit
 	Memory   int64  // bytes that the program occupies; 0: unknown
 }

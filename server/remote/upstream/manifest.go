@@ -1,0 +1,143 @@
+package upstream
+
+import (
+	"cmp"
+	"log/slog"
+	"slices"
+
+	"github.com/edge-rt/edge-rt/policy"
+	"github.com/edge-rt/edge-rt/server/manifest"
+)
+
+// Size of a camera's picture that the manifest does not give.
+const defaultHeight, defaultWidth = 480, 640
+
+// FromManifest returns the configuration of the manifest's server. A missing key is an error that
+// names it: neither protocol tells the rate, the joints or their units.
+func FromManifest(cfg *manifest.Config, log *slog.Logger) (c Config, err error) {
+	m, in := &cfg.Model, &cfg.Model.Inputs
+	if err := checkInputs(cfg); err != nil {
+		return c, err
+	}
+	if err := checkURL(m.Runtime, m.URL); err != nil {
+		return c, cfg.Errorf("model.url", "%w", err)
+	}
+	spec, err := Preset(m.Runtime, in.Preset)
+	if err != nil {
+		return c, cfg.Errorf("model.inputs.preset", "model.inputs.%w", err)
+	}
+	if err := merge(cfg, &spec); err != nil {
+		return c, err
+	}
+	state := in.StateNames
+	if len(state) == 0 {
+		state = in.ActionNames
+	}
+	if err := spec.Resolve(len(state), len(in.ActionNames)); err != nil {
+		return c, cfg.Errorf("model.inputs", "model.inputs.%w", err)
+	}
+	c = Config{
+		Kind: m.Runtime,
+		URL:  m.URL,
+		Key:  m.APIKey,
+		Task: cfg.DefaultTask,
+		Spec: spec,
+		Log:  log,
+	}
+	c.Meta = policy.Meta{
+		BundleVersion: policy.BundleVersion,
+		PolicyType:    m.Runtime,
+		SourceRepo:    cmp.Or(m.ID, m.Runtime+"/"+cmp.Or(in.Preset, "policy")),
+		RTC:           "none", // no place in either protocol for the actions that run meanwhile
+		FPS:           in.FPS,
+		ChunkSize:     in.ChunkSize,
+		NActionSteps:  in.ChunkSize,
+		ActionDim:     len(in.ActionNames),
+		ActionNames:   in.ActionNames,
+		ActionUnits:   in.ActionUnits,
+		StateNames:    state,
+		StateUnits:    in.StateUnits,
+	}
+	if len(in.StateUnits) == 0 && len(in.StateNames) == 0 {
+		c.Meta.StateUnits = in.ActionUnits
+	}
+	for _, camera := range spec.Cameras {
+		c.Meta.Cameras = append(c.Meta.Cameras, policy.Camera{Name: camera.Name, H: camera.Height, W: camera.Width})
+	}
+	return c, nil
+}
+
+// checkInputs names the first key that is missing.
+func checkInputs(cfg *manifest.Config) error {
+	in := &cfg.Model.Inputs
+	for _, key := range []struct {
+		name    string
+		missing bool
+		reason  string
+	}{
+		{"fps", in.FPS == 0, "the server does not tell the rate that the policy was trained at, in Hz, such as 30"},
+		{"chunk_size", in.ChunkSize == 0, "the number of actions in an answer of the server (action_horizon)"},
+		{"action_names", len(in.ActionNames) == 0,
+			"the server does not tell the joints of an action, in its order, such " +
+				"as [shoulder_pan.pos, …, gripper.pos]"},
+		{"action_units", len(in.ActionUnits) == 0,
+			"the server does not tell the units of an action, one for each name, " +
+				"such as [degrees, …, range_0_100]"},
+		{"state_units", len(in.StateUnits) == 0 && len(in.StateNames) > 0,
+			"the server does not tell the units of the " +
+				"state, one for each of state_names"},
+	} {
+		if key.missing {
+			return cfg.Missing("inputs."+key.name, key.reason)
+		}
+	}
+	return nil
+}
+
+// merge puts the manifest's mapping in the place of the preset's.
+func merge(cfg *manifest.Config, spec *Spec) error {
+	in := &cfg.Model.Inputs
+	preset := spec.Cameras
+	if len(in.Cameras) > 0 {
+		spec.Cameras = nil
+	}
+	for _, named := range in.Cameras {
+		camera := Camera{Name: named.Name}
+		if i := slices.IndexFunc(preset, func(c Camera) bool { return c.Name == named.Name }); i >= 0 {
+			camera = preset[i]
+		}
+		camera.Key = cmp.Or(named.Key, camera.Key)
+		camera.Height, camera.Width = named.Height, named.Width
+		camera.ChannelsFirst = camera.ChannelsFirst || named.ChannelsFirst
+		switch pad := named.ResizeWithPad; len(pad) {
+		case 0:
+		case 2:
+			camera.Pad = [2]int{pad[0], pad[1]}
+		default:
+			return cfg.Errorf("model.inputs.cameras",
+				"model.inputs.cameras: resize_with_pad of %s has %d numbers, want "+
+					"height and width, such as [224, 224]", named.Name, len(pad))
+		}
+		spec.Cameras = append(spec.Cameras, camera)
+	}
+	for i := range spec.Cameras {
+		c := &spec.Cameras[i]
+		c.Height, c.Width = cmp.Or(c.Height, defaultHeight), cmp.Or(c.Width, defaultWidth)
+	}
+	if len(in.StateKeys) > 0 {
+		spec.State = parts(in.StateKeys)
+	}
+	if len(in.ActionKeys) > 0 {
+		spec.Actions = parts(in.ActionKeys)
+	}
+	spec.Prompt = cmp.Or(in.PromptKey, spec.Prompt)
+	spec.Nested = spec.Nested || in.Nested
+	return nil
+}
+
+func parts(named []manifest.PartInput) (list []Part) {
+	for _, n := range named {
+		list = append(list, Part(n))
+	}
+	return list
+}

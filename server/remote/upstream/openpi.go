@@ -1,0 +1,170 @@
+package upstream
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"strings"
+	"time"
+
+	"github.com/coder/websocket"
+
+	"github.com/edge-rt/edge-rt/internal/plain"
+	"github.com/edge-rt/edge-rt/wire/ndarray"
+)
+
+// messageMost bounds a message of a server. An answer has some kilobytes.
+const messageMost = 16 << 20
+
+// handshakeTime bounds connecting, and the first message.
+const handshakeTime = 10 * time.Second
+
+// link is a connection to a server. After an error for which isAnswer is false it is of no use.
+//
+// Owner: the thread of Batch.
+type link interface {
+	// ask sends a message and returns the parsed answer, whose data are lent until the next call.
+	ask(ctx context.Context, message []byte) (any, error)
+	// metadata describes the policy as the server does.
+	metadata() ndarray.Map
+	// ended is closed when the server ends the connection while nothing is asked; nil: unknown.
+	ended() <-chan struct{}
+	close()
+}
+
+// openpi is a connection to openpi's serve_policy. A thread of its own reads, because the server
+// closes connections that leave its pings unanswered.
+type openpi struct {
+	conn     *websocket.Conn
+	meta     ndarray.Map
+	incoming chan incoming
+	over     chan struct{}
+	stop     context.CancelFunc
+}
+
+// incoming is a message of the server, or the end of the connection.
+type incoming struct {
+	kind websocket.MessageType
+	data []byte
+	err  error
+}
+
+func dialOpenPI(ctx context.Context, url, key string) (link, error) {
+	ctx, cancel := context.WithTimeout(ctx, handshakeTime)
+	defer cancel()
+	options := &websocket.DialOptions{HTTPHeader: http.Header{}}
+	if key != "" {
+		options.HTTPHeader.Set("Authorization", "Api-Key "+key)
+	}
+	conn, response, err := websocket.Dial(ctx, url, options)
+	if err != nil {
+		if response != nil && response.StatusCode != http.StatusSwitchingProtocols {
+			return nil, fmt.Errorf("%s answers with HTTP status %s, want a WebSocket", url, response.Status)
+		}
+		return nil, err
+	}
+	conn.SetReadLimit(messageMost)
+	reading, stop := context.WithCancel(context.Background())
+	o := &openpi{
+		conn:     conn,
+		incoming: make(chan incoming, 1),
+		over:     make(chan struct{}),
+		stop:     stop,
+	}
+	go o.read(reading)
+	v, err := o.next(ctx)
+	if err == nil {
+		if o.meta, _ = v.(ndarray.Map); o.meta == nil {
+			err = fmt.Errorf("the first message is %s, want a map of metadata: is it a server of openpi?",
+				ndarray.Kind(v))
+		}
+	}
+	if err != nil {
+		o.close()
+		return nil, err
+	}
+	return o, nil
+}
+
+// read passes on messages until the connection ends.
+func (o *openpi) read(ctx context.Context) {
+	defer close(o.incoming)
+	defer close(o.over)
+	for {
+		kind, data, err := o.conn.Read(ctx)
+		select {
+		case o.incoming <- incoming{kind, data, err}:
+		case <-ctx.Done():
+			return
+		}
+		if err != nil {
+			return
+		}
+	}
+}
+
+func (o *openpi) next(ctx context.Context) (any, error) {
+	select {
+	case <-ctx.Done():
+		return nil, context.Cause(ctx)
+	case m, ok := <-o.incoming:
+		var closed websocket.CloseError
+		switch {
+		case !ok:
+			return nil, errEnded
+		case errors.As(m.err, &closed):
+			return nil, fmt.Errorf("%w: code %d %s", errEnded, closed.Code, plain.Text(closed.Reason))
+		case m.err != nil:
+			return nil, fmt.Errorf("%w: %w", errEnded, m.err)
+		case m.kind == websocket.MessageText: // the server closes after it
+			return nil, reported(string(m.data))
+		}
+		return ndarray.Parse(m.data)
+	}
+}
+
+// errEnded marks the end of a connection.
+var errEnded = errors.New("the connection ended")
+
+func (o *openpi) ask(ctx context.Context, message []byte) (any, error) {
+	select { // what comes unasked would be taken for the answer
+	case m, ok := <-o.incoming:
+		if ok && m.err == nil {
+			return nil, fmt.Errorf("%w: the server sent a message without a request", errEnded)
+		}
+		return nil, errEnded
+	default:
+	}
+	if err := o.conn.Write(ctx, websocket.MessageBinary, message); err != nil {
+		select { // a server that closes says why
+		case m, ok := <-o.incoming:
+			if ok && m.err != nil {
+				err = m.err
+			}
+		default:
+		}
+		return nil, fmt.Errorf("%w: %w", errEnded, err)
+	}
+	return o.next(ctx)
+}
+
+func (o *openpi) metadata() ndarray.Map  { return o.meta }
+func (o *openpi) ended() <-chan struct{} { return o.over }
+
+func (o *openpi) close() {
+	o.stop()
+	_ = o.conn.CloseNow() // its error is of a connection that is over
+}
+
+// checkURL refuses an address of another scheme.
+func checkURL(kind, url string) error {
+	switch {
+	case kind == OpenPI && !strings.HasPrefix(url, "ws://") && !strings.HasPrefix(url, "wss://"):
+		return fmt.Errorf("model.url is '%s', want ws://HOST:PORT or wss://HOST:PORT, the address of openpi's server",
+			url)
+	case kind == GR00T && !strings.HasPrefix(url, "tcp://"):
+		return fmt.Errorf("model.url is '%s', want tcp://HOST:PORT, the address of GR00T's server", url)
+	}
+	return nil
+}

@@ -1,0 +1,328 @@
+package upstream
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync"
+	"time"
+
+	"github.com/edge-rt/edge-rt/policy"
+	"github.com/edge-rt/edge-rt/server/remote"
+	"github.com/edge-rt/edge-rt/wire/ndarray"
+)
+
+const (
+	// firstTime bounds the first inference of a connection, in which JAX compiles.
+	firstTime = 10 * time.Minute
+	// answerTime bounds an inference, or answerTimes the longest so far if that is more.
+	answerTime  = 10 * time.Second
+	answerTimes = 10
+	// The wait between two attempts to connect doubles from one to the other.
+	retryFirst, retryMost = 100 * time.Millisecond, 5 * time.Second
+)
+
+// Config is a server and the policy that it computes.
+type Config struct {
+	Kind string // OpenPI or GR00T
+	URL  string // ws://HOST:PORT or tcp://HOST:PORT
+	Key  string // API key; empty: none
+	Task string // of the inferences that test a connection
+	Spec Spec   // resolved
+	Meta policy.Meta
+	Log  *slog.Logger
+}
+
+// server is a runtime: it keeps a connection and asks for chunks.
+type server struct {
+	Config
+	messages *messages // of Batch
+	tests    *messages // of the keeper
+	ctx      context.Context
+	stop     context.CancelFunc
+	lost     chan struct{} // wakes the keeper
+	kept     sync.WaitGroup
+	meta     ndarray.Map // of the first connection; owner: the keeper
+
+	mu      sync.Mutex
+	link    link               // guarded by mu; nil: none
+	cancel  context.CancelFunc // guarded by mu; of the batch in hand, may be nil
+	now     remote.Condition   // guarded by mu
+	longest time.Duration      // of an answer; owner: Batch's thread
+}
+
+// Open connects, compares the server with the manifest, and asks for one chunk. It fails with
+// policy.ErrAway where the server does not answer, and with ErrFit where it does not fit.
+func Open(ctx context.Context, c Config) (*remote.Policy, error) {
+	if err := checkURL(c.Kind, c.URL); err != nil {
+		return nil, fmt.Errorf("%w: %w", ErrFit, err)
+	}
+	s := &server{Config: c, lost: make(chan struct{}, 1)}
+	s.messages, s.tests = newMessages(c.Kind, &s.Spec, &s.Meta), newMessages(c.Kind, &s.Spec, &s.Meta)
+	s.ctx, s.stop = context.WithCancel(context.Background())
+	l, err := s.connect(ctx)
+	switch {
+	case err == nil:
+	case errors.Is(err, ErrFit):
+		return nil, err
+	default:
+		return nil, fmt.Errorf("%w: the %s server at %s: %w", policy.ErrAway, c.Kind, c.URL, err)
+	}
+	s.meta = l.metadata()
+	s.install(l)
+	s.kept.Add(1)
+	go s.keep()
+	return &remote.Policy{
+		Meta:      c.Meta,
+		Runtime:   s,
+		SHA256:    s.identity(),
+		Where:     c.URL,
+		Version:   c.Kind,
+		Program:   c.URL,
+		Device:    "cpu",
+		ReadsTask: c.Spec.Prompt != "",
+		MaxBatch:  1,
+	}, nil
+}
+
+// identity returns a sum of all that is known of the policy.
+func (s *server) identity() string {
+	known := fmt.Sprintf("%s\n%s\n%+v\n%+v\n%v", s.Kind, s.URL, s.Spec, s.Meta, s.meta)
+	sum := sha256.Sum256([]byte(known))
+	return hex.EncodeToString(sum[:])
+}
+
+// ErrFit marks a server that does not fit the manifest.
+var ErrFit = errors.New("the server does not fit the manifest")
+
+// connect returns a connection whose server fits the manifest and has answered a blank observation.
+//
+// Owner: Open, then the keeper.
+func (s *server) connect(ctx context.Context) (l link, err error) {
+	s.state("connecting")
+	if s.Kind == GR00T {
+		l, err = dialGR00T(ctx, s.URL, s.Key)
+	} else {
+		l, err = dialOpenPI(ctx, s.URL, s.Key)
+	}
+	if errors.Is(err, errText) {
+		return nil, fmt.Errorf("%w: %w", ErrFit, err)
+	}
+	if err != nil {
+		return nil, err
+	}
+	if err = s.test(ctx, l); err != nil {
+		l.close()
+		return nil, err
+	}
+	return l, nil
+}
+
+func (s *server) test(ctx context.Context, l link) error {
+	if s.Kind == GR00T {
+		if err := compareModalities(l.metadata(), &s.Spec, s.Meta.ChunkSize); err != nil {
+			return fmt.Errorf("%w: %w", ErrFit, err)
+		}
+	}
+	s.state("warming up")
+	ctx, cancel := context.WithTimeoutCause(ctx, firstTime, fmt.Errorf("no answer within %v", firstTime))
+	defer cancel()
+	row := &remote.Row{State: make([]float32, len(s.Meta.StateNames))}
+	row.Task = s.Task
+	for _, c := range s.Spec.Cameras {
+		row.Images = append(row.Images, make([]byte, c.Height*c.Width*channels))
+	}
+	v, err := l.ask(ctx, s.tests.observation(row, s.Key))
+	if err == nil {
+		err = s.tests.answer(make([]float32, s.Meta.ChunkSize*s.Meta.ActionDim), v)
+	}
+	if isAnswer(err) {
+		return fmt.Errorf("%w: a blank observation: %w", ErrFit, err)
+	}
+	return err
+}
+
+// install makes l the connection of Batch.
+func (s *server) install(l link) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.link = l
+	s.now.Ready, s.now.State = true, "serving"
+}
+
+func (s *server) current() link {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.link
+}
+
+func (s *server) state(text string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.now.State = text
+}
+
+// keep connects anew whenever the connection is lost.
+func (s *server) keep() {
+	defer s.kept.Done()
+	for s.ctx.Err() == nil {
+		l := s.current()
+		var ended <-chan struct{}
+		if l != nil {
+			ended = l.ended()
+		}
+		select {
+		case <-s.ctx.Done():
+			return
+		case <-ended:
+			s.drop(l, errEnded)
+		case <-s.lost:
+		}
+		s.reconnect()
+	}
+}
+
+func (s *server) reconnect() {
+	why := ""
+	for wait := retryFirst; s.ctx.Err() == nil; wait = min(2*wait, retryMost) {
+		if s.current() != nil {
+			return
+		}
+		l, err := s.connect(s.ctx)
+		if err == nil {
+			if !same(l.metadata(), s.meta) {
+				s.Log.Warn("the server came back with other metadata: is it the same policy?", "url", s.URL)
+				s.meta = l.metadata()
+			}
+			s.mu.Lock()
+			s.now.Restarts++
+			s.mu.Unlock()
+			s.install(l)
+			s.Log.Info("the policy's server answers again", "url", s.URL)
+			return
+		}
+		if s.ctx.Err() == nil && err.Error() != why {
+			why = err.Error()
+			s.Log.Warn("the policy's server does not serve", "url", s.URL, "why", why)
+		}
+		s.mu.Lock()
+		s.now.Why, s.now.State = err.Error(), "waiting to reconnect"
+		s.mu.Unlock()
+		select {
+		case <-s.ctx.Done():
+		case <-time.After(wait):
+		}
+	}
+}
+
+// same compares metadata as texts: maps are printed in the order of their keys.
+func same(a, b ndarray.Map) bool { return fmt.Sprint(a) == fmt.Sprint(b) }
+
+// drop closes l because of err, and wakes the keeper, unless another did so before.
+func (s *server) drop(l link, err error) {
+	s.mu.Lock()
+	dropped := l != s.link
+	if !dropped {
+		s.link = nil
+		s.now.Ready = false
+		s.now.State = "connecting"
+		s.now.Why = err.Error()
+		s.now.Failures++
+	}
+	s.mu.Unlock()
+	if dropped {
+		return
+	}
+	l.close()
+	s.Log.Warn("the connection to the policy's server is lost", "url", s.URL, "why", err)
+	select {
+	case s.lost <- struct{}{}:
+	default:
+	}
+}
+
+// Batch asks for the chunk of each row.
+func (s *server) Batch(rows []*remote.Row) error {
+	for _, row := range rows {
+		if err := s.infer(row); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// errInterrupted is why an inference ended that Interrupt ended.
+var errInterrupted = errors.New("interrupted")
+
+func (s *server) infer(row *remote.Row) error {
+	limit := max(answerTime, answerTimes*s.longest)
+	errLate := fmt.Errorf("no answer within %v", limit.Round(time.Second))
+	ctx, interrupt := context.WithCancelCause(s.ctx)
+	defer interrupt(nil)
+	ctx, cancel := context.WithTimeoutCause(ctx, limit, errLate)
+	defer cancel()
+	s.mu.Lock()
+	l, why := s.link, s.now.Why
+	s.cancel = func() { interrupt(errInterrupted) }
+	s.mu.Unlock()
+	if l == nil {
+		return fmt.Errorf("%w: %w: %s: %s", policy.ErrRun, policy.ErrAway, s.URL, why)
+	}
+	began := time.Now()
+	v, err := l.ask(ctx, s.messages.observation(row, s.Key))
+	if err == nil {
+		s.longest = max(s.longest, time.Since(began))
+		err = s.messages.answer(row.ChunkRobot, v)
+	}
+	switch {
+	case err == nil:
+		copy(row.ChunkModel, row.ChunkRobot)
+		return nil
+	case isAnswer(err):
+		s.mu.Lock()
+		s.now.Why = err.Error()
+		s.now.Errors++
+		s.mu.Unlock()
+		return fmt.Errorf("%w: %w", policy.ErrRun, err)
+	case ctx.Err() != nil && errors.Is(context.Cause(ctx), errLate):
+		err = errLate
+		s.mu.Lock()
+		s.now.Timeouts++
+		s.mu.Unlock()
+	}
+	s.drop(l, err)
+	return fmt.Errorf("%w: %w: %s: %w", policy.ErrRun, policy.ErrAway, s.URL, err)
+}
+
+// Interrupt ends the inference in hand.
+func (s *server) Interrupt() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.cancel != nil {
+		s.cancel()
+	}
+}
+
+// Condition returns the state of the connection.
+func (s *server) Condition() remote.Condition {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.now
+}
+
+// Close ends the connection.
+func (s *server) Close() error {
+	s.stop()
+	s.kept.Wait()
+	s.mu.Lock()
+	l := s.link
+	s.link = nil
+	s.mu.Unlock()
+	if l != nil {
+		l.close()
+	}
+	return nil
+}

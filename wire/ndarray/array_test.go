@@ -1,0 +1,222 @@
+package ndarray
+
+import (
+	"bytes"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"math"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+)
+
+// golden is an array with the bytes that openpi-client 0.1.2 (msgpack_numpy.packb) and GR00T's form
+// (msgpack with numpy.save) give for it; NumPy 1.26, msgpack 1.2.
+type golden struct {
+	Name, DType   string
+	Shape         []int
+	Fortran       bool
+	Data          string
+	Values        []any
+	OpenPI, Groot string
+}
+
+func goldens(t testing.TB) (all []golden) {
+	t.Helper()
+	text, err := os.ReadFile("testdata/arrays.json")
+	if err == nil {
+		err = json.Unmarshal(text, &all)
+	}
+	if err != nil || len(all) == 0 {
+		t.Fatal(err)
+	}
+	return all
+}
+
+func fromHex(t testing.TB, text string) []byte {
+	t.Helper()
+	b, err := hex.DecodeString(text)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return b
+}
+
+func TestArraysAsPythonWritesThem(t *testing.T) {
+	for _, g := range goldens(t) {
+		t.Run(g.Name, func(t *testing.T) {
+			data := fromHex(t, g.Data)
+			for style, text := range map[Style]string{OpenPI: g.OpenPI, GR00T: g.Groot} {
+				packed := fromHex(t, text)
+				v, err := Parse(packed)
+				a, ok := v.(*Array)
+				if err != nil || !ok {
+					t.Fatalf("Parse = %v, %v, want an array", v, err)
+				}
+				if a.DType != g.DType || !a.Is(g.Shape...) || !bytes.Equal(a.Data, data) {
+					t.Errorf("style %d: %s % x, want %s %v % x", style, a, a.Data, g.DType, g.Shape, data)
+				}
+				if again := style.AppendArray(nil, g.DType, g.Shape, data); !g.Fortran && !bytes.Equal(again, packed) {
+					t.Errorf("AppendArray, style %d:\n%q, want\n%q", style, again, packed)
+				}
+				compareValues(t, a, g.Values)
+			}
+		})
+	}
+}
+
+func compareValues(t *testing.T, a *Array, want []any) {
+	t.Helper()
+	got := make([]float32, a.Len())
+	a.Floats(got)
+	if len(got) != len(want) {
+		t.Fatalf("%d values, want %d", len(got), len(want))
+	}
+	for i, v := range want {
+		n, ok := v.(float64)
+		if !ok {
+			n, _ = strconv.ParseFloat(v.(string), 64)
+		}
+		if got[i] != float32(n) {
+			t.Errorf("value %d is %v, want %v", i, got[i], n)
+		}
+	}
+}
+
+func TestHalfNotANumber(t *testing.T) {
+	if v := half(0x7E00); !math.IsNaN(v) {
+		t.Errorf("half(0x7E00) = %v, want NaN", v)
+	}
+}
+
+// packed is a map of MessagePack in the form of openpi.
+func packed(dtype, shape, data string) []byte {
+	b := append([]byte{0x84}, appendBytes(nil, openpiArray)...)
+	b = append(append(b, 0xC3), appendBytes(nil, "data")...)
+	b = append(appendBytes(b, data), appendBytes(nil, "dtype")...)
+	b = append(b, byte(0xA0+len(dtype)))
+	b = append(append(b, dtype...), appendBytes(nil, "shape")...)
+	return append(b, shape...)
+}
+
+func npy(dict, data string) []byte {
+	return []byte(npyMagic + "\x01\x00" + string([]byte{byte(len(dict)), byte(len(dict) >> 8)}) + dict + data)
+}
+
+func TestHostileBytes(t *testing.T) {
+	deep := bytes.Repeat([]byte{0x91}, 64)
+	file := func(b []byte) []byte {
+		m := append([]byte{0x82}, 0xB1)
+		m = append(append(m, groot...), 0xC3, 0xA6)
+		return append(append(m, grootNPY...), appendBytes(nil, string(b))...)
+	}
+	for _, tt := range []struct {
+		name string
+		b    []byte
+		want string
+	}{
+		{"nothing", nil, "not read"},
+		{"bytes after the value", []byte{1, 2}, "left after"},
+		{"too deep", deep, "within each other"},
+		{"list of four billion", []byte{0xDD, 0xFF, 0xFF, 0xFF, 0xFF}, "items"},
+		{"map of four billion", []byte{0xDF, 0xFF, 0xFF, 0xFF, 0xFF}, "items"},
+		{"bytes longer than the message", []byte{0xC6, 0xFF, 0xFF, 0xFF, 0xFF, 1}, "too few"},
+		{"extension", []byte{0xD4, 1, 0}, "not read"},
+		{"key is a number", []byte{0x81, 1, 1}, "key of the type"},
+		{"key twice", []byte{0x82, 0xA1, 'a', 1, 0xA1, 'a', 2}, "twice"},
+		{"objects", packed("|O", "\x91\x01", "12345678"), "dtype"},
+		{"structured dtype", packed("[('a','<f4')]", "\x91\x01", "1234"), "dtype"},
+		{"big-endian", packed(">f4", "\x91\x01", "1234"), "dtype"},
+		{"fewer bytes than the shape", packed("<f4", "\x91\x02", "1234"), "has 4 bytes, want 8"},
+		{"shape overflows", packed("<f4", "\x92\xCE\x7F\xFF\xFF\xFF\xCE\x7F\xFF\xFF\xFF", ""), "side"},
+		{"product overflows", packed("<f4", "\x94\xCE\x01\x00\x00\x00\xCE\x01\x00\x00\x00\xCE\x01\x00\x00\x00\x10", ""),
+			"elements"},
+		{"negative side", packed("<f4", "\x91\xFF", ""), "side"},
+		{"fractional side", packed("<f4", "\x91\xCA\x3F\x80\x00\x01", ""), "side"},
+		{"shape is text", packed("<f4", "\xA1x", ""), "shape"},
+		{"nine dimensions", packed("<f4", "\x99"+strings.Repeat("\x01", 9), "1234"), "shape"},
+		{"npy with objects", file(npy("{'descr': '|O', 'fortran_order': False, 'shape': (1,), }\n", "\x80\x04.")),
+			"dtype"},
+		{"npy that calls", file(npy("{'descr': __import__('os'), 'fortran_order': False, 'shape': (), }\n", "")),
+			"header"},
+		{"npy longer header than file", file([]byte(npyMagic + "\x02\x00\xFF\xFF\xFF\xFF")), "longer than"},
+		{"npy of version 9", file([]byte(npyMagic + "\x09\x00\x00\x00\x00\x00")), "version"},
+		{"a pickle for an npy", file([]byte("\x80\x04\x95\x00")), "begins with"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			v, err := Parse(tt.b)
+			if !errors.Is(err, ErrFormat) || !strings.Contains(err.Error(), tt.want) {
+				t.Errorf("Parse = %v, %v, want an error with %q", v, err, tt.want)
+			}
+		})
+	}
+}
+
+func TestErrorNamesTheKey(t *testing.T) {
+	inner := packed("|O", "\x90", "")
+	_, err := ParseMap(slices.Concat([]byte{0x81, 0xA6}, []byte("images"), []byte{0x81, 0xA3}, []byte("top"), inner))
+	if err == nil || !strings.Contains(err.Error(), `key "images/top"`) {
+		t.Errorf("ParseMap: %v, want the key images/top", err)
+	}
+}
+
+func TestAt(t *testing.T) {
+	m := Map{"observation/image": 1, "a.b": 2, "images": Map{"cam_high": 3, "x.y": 4}}
+	for key, want := range map[string]any{
+		"observation/image": 1,
+		"a.b":               2,
+		"images.cam_high":   3,
+		"images.x.y":        4,
+		"images.none":       nil,
+		"none.none":         nil,
+	} {
+		if got := m.At(key); fmt.Sprint(got) != fmt.Sprint(want) {
+			t.Errorf("At(%q) = %v, want %v", key, got, want)
+		}
+	}
+}
+
+// Property: whatever the bytes, Parse returns; each array that it returns has as many bytes as its
+// shape and dtype demand, and survives being written and read in either style.
+func FuzzParse(f *testing.F) {
+	for _, g := range goldens(f) {
+		f.Add(fromHex(f, g.OpenPI))
+		f.Add(fromHex(f, g.Groot))
+	}
+	f.Add([]byte{0x81, 0xA1, 'a', 0x92, 0xC0, 0xCB, 0, 0, 0, 0, 0, 0, 0, 0})
+	f.Fuzz(func(t *testing.T, b []byte) {
+		v, err := Parse(b)
+		if (err != nil) != errors.Is(err, ErrFormat) {
+			t.Fatalf("error %v does not wrap ErrFormat", err)
+		}
+		a, ok := v.(*Array)
+		if !ok {
+			return
+		}
+		a.Floats(make([]float32, a.Len()))
+		for _, style := range []Style{OpenPI, GR00T} {
+			v, err := Parse(style.AppendArray(nil, a.DType, a.Shape, a.Data))
+			again, ok := v.(*Array)
+			if err != nil || !ok || again.DType != a.DType || !again.Is(a.Shape...) ||
+				!bytes.Equal(again.Data, a.Data) {
+				t.Fatalf("%s comes back as %v, %v", a, v, err)
+			}
+		}
+	})
+}
+
+// Property: whatever the bytes, ParseNPY returns, and its arrays have the bytes of their shape.
+func FuzzParseNPY(f *testing.F) {
+	f.Add(npy("{'descr': '<f4', 'fortran_order': True, 'shape': (1, 2), }\n", "12345678"))
+	f.Add(append(npyPrefix(Uint8, []int{2}), 1, 2))
+	f.Fuzz(func(t *testing.T, b []byte) {
+		a, err := ParseNPY(b)
+		if err == nil && a.check() != nil {
+			t.Fatalf("%s: %v", &a, a.check())
+		}
+	})
+}

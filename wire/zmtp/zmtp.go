@@ -1,0 +1,258 @@
+// Package zmtp is the client's end of ZeroMQ's request-reply pattern: a REQ socket over TCP without
+// security, as pyzmq's REP sockets serve it. One request is under way at a time.
+//
+// Source: RFC 23 (ZMTP 3.0), RFC 28 (request-reply).
+package zmtp
+
+import (
+	"bytes"
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"strings"
+	"time"
+)
+
+// ErrProtocol marks a peer that does not speak ZMTP 3 as a REP or ROUTER socket does.
+var ErrProtocol = errors.New("zmtp")
+
+// The greeting of 64 bytes: signature, version, mechanism, as-server, filler.
+const (
+	greetingBytes = 64
+	signature     = "\xFF\x00\x00\x00\x00\x00\x00\x00\x01\x7F"
+	versionAt     = len(signature)
+	mechanismAt   = versionAt + 2
+	mechanismLen  = 20
+	version       = 3
+	null          = "NULL"
+)
+
+// Bits of a frame's flags.
+const (
+	flagMore    = 1 << 0
+	flagLong    = 1 << 1
+	flagCommand = 1 << 2
+	flagsKnown  = flagMore | flagLong | flagCommand
+)
+
+// Bounds of what a peer may send beside the reply.
+const (
+	commandMost   = 4 << 10
+	envelopeMost  = 16 // empty frames and commands before a reply
+	handshakeTime = 5 * time.Second
+)
+
+// Conn is one connection to a server.
+//
+// Owner: one goroutine; Close by any.
+type Conn struct {
+	net.Conn
+	limit int
+	frame [9]byte
+	out   net.Buffers
+}
+
+// Dial connects to address, such as tcp://127.0.0.1:5555, and greets. A reply may have limit bytes.
+func Dial(ctx context.Context, address string, limit int) (*Conn, error) {
+	host, ok := strings.CutPrefix(address, "tcp://")
+	if !ok {
+		return nil, fmt.Errorf("%w: the address is '%s', want tcp://HOST:PORT", ErrProtocol, address)
+	}
+	ctx, cancel := context.WithTimeout(ctx, handshakeTime)
+	defer cancel()
+	var dialer net.Dialer
+	raw, err := dialer.DialContext(ctx, "tcp", host)
+	if err != nil {
+		return nil, err
+	}
+	c := &Conn{Conn: raw, limit: limit}
+	stop := context.AfterFunc(ctx, func() { raw.SetDeadline(time.Unix(1, 0)) })
+	err = c.greet()
+	if !stop() && err == nil {
+		err = ctx.Err()
+	}
+	if err != nil {
+		raw.Close()
+		return nil, fmt.Errorf("greeting with %s: %w", address, err)
+	}
+	return c, nil
+}
+
+func (c *Conn) greet() error {
+	var own, peer [greetingBytes]byte
+	copy(own[:], signature)
+	own[versionAt] = version
+	copy(own[mechanismAt:], null)
+	if _, err := c.Write(own[:]); err != nil {
+		return err
+	}
+	if _, err := io.ReadFull(c, peer[:]); err != nil {
+		return err
+	}
+	// The eight bytes within the signature are any.
+	if peer[0] != own[0] || peer[versionAt-1] != own[versionAt-1] || peer[versionAt] < version {
+		return fmt.Errorf("%w: the peer begins with % x, want a greeting of ZMTP 3", ErrProtocol, peer[:mechanismAt])
+	}
+	mechanism := string(bytes.TrimRight(peer[mechanismAt:][:mechanismLen], "\x00"))
+	if mechanism != null {
+		return fmt.Errorf("%w: the peer wants the security mechanism %q, want %s", ErrProtocol, mechanism, null)
+	}
+	ready := property(property([]byte("\x05READY"), "Socket-Type", "REQ"), "Identity", "")
+	if _, err := c.Write(append([]byte{flagCommand, byte(len(ready))}, ready...)); err != nil {
+		return err
+	}
+	flags, body, err := c.next()
+	if err != nil {
+		return err
+	}
+	name, properties := cutCommand(body)
+	if flags&flagCommand == 0 || name != "READY" {
+		return fmt.Errorf("%w: the peer answers the greeting with %.80q, want READY", ErrProtocol, body)
+	}
+	if kind := socketType(properties); kind != "REP" && kind != "ROUTER" {
+		return fmt.Errorf("%w: the peer is a %.20q socket, want REP", ErrProtocol, kind)
+	}
+	return nil
+}
+
+func property(dst []byte, name, value string) []byte {
+	dst = append(append(dst, byte(len(name))), name...)
+	return append(binary.BigEndian.AppendUint32(dst, uint32(len(value))), value...)
+}
+
+// cutCommand splits a command into its name and the rest, "" where it has none.
+func cutCommand(b []byte) (name string, rest []byte) {
+	if len(b) == 0 || len(b) < 1+int(b[0]) {
+		return "", nil
+	}
+	n := 1 + int(b[0])
+	return string(b[1:n]), b[n:]
+}
+
+// socketType returns the property Socket-Type of a READY, "" where it is missing.
+func socketType(b []byte) string {
+	for len(b) > 0 {
+		name, rest := cutCommand(b)
+		if name == "" || len(rest) < 4 {
+			return ""
+		}
+		n := binary.BigEndian.Uint32(rest)
+		if rest = rest[4:]; uint64(n) > uint64(len(rest)) {
+			return ""
+		}
+		if strings.EqualFold(name, "Socket-Type") {
+			return string(rest[:n])
+		}
+		b = rest[n:]
+	}
+	return ""
+}
+
+// Request sends body and returns the reply. After an error the connection is of no use: close it and
+// dial anew, as the state of a REQ socket is unknown to its peer. The end of ctx is an error.
+func (c *Conn) Request(ctx context.Context, body []byte) ([]byte, error) {
+	deadline, _ := ctx.Deadline() // the zero time is none
+	if err := c.SetDeadline(deadline); err != nil {
+		return nil, err
+	}
+	stop := context.AfterFunc(ctx, func() { c.SetDeadline(time.Unix(1, 0)) })
+	defer stop()
+	head := append(c.frame[:0], flagMore, 0) // the envelope's empty end
+	if len(body) > 0xFF {
+		head = binary.BigEndian.AppendUint64(append(make([]byte, 0, 11), flagMore, 0, flagLong), uint64(len(body)))
+	} else {
+		head = append(head, 0, byte(len(body)))
+	}
+	c.out = append(c.out[:0], head, body)
+	buffers := c.out
+	if _, err := buffers.WriteTo(c.Conn); err != nil {
+		return nil, reason(ctx, err)
+	}
+	reply, err := c.reply()
+	return reply, reason(ctx, err)
+}
+
+// reason returns why ctx ended rather than the error of the deadline that it set, which may come a
+// moment earlier.
+func reason(ctx context.Context, err error) error {
+	switch {
+	case err == nil:
+		return nil
+	case ctx.Err() != nil:
+		return context.Cause(ctx)
+	case errors.Is(err, os.ErrDeadlineExceeded):
+		return context.DeadlineExceeded
+	}
+	return err
+}
+
+func (c *Conn) reply() ([]byte, error) {
+	for range envelopeMost {
+		flags, body, err := c.next()
+		switch {
+		case err != nil:
+			return nil, err
+		case flags&flagCommand != 0:
+			if err := c.command(body); err != nil {
+				return nil, err
+			}
+		case flags&flagMore == 0:
+			return body, nil
+		case len(body) > 0:
+			return nil, fmt.Errorf("%w: the reply has more than one frame", ErrProtocol)
+		}
+	}
+	return nil, fmt.Errorf("%w: %d frames without a reply", ErrProtocol, envelopeMost)
+}
+
+// command answers a PING, and takes an ERROR as the peer's last word.
+func (c *Conn) command(body []byte) error {
+	switch name, rest := cutCommand(body); name {
+	case "PING": // a time to live of two bytes, then a context, which the PONG repeats
+		pong := append([]byte("\x04PONG"), rest[min(2, len(rest)):min(2+16, len(rest))]...)
+		_, err := c.Write(append([]byte{flagCommand, byte(len(pong))}, pong...))
+		return err
+	case "ERROR":
+		return fmt.Errorf("%w: the peer reports %.200q", ErrProtocol, rest)
+	}
+	return nil // others are to be ignored
+}
+
+// next reads a frame. It takes memory as bytes arrive, so that a length alone takes none.
+func (c *Conn) next() (flags byte, body []byte, err error) {
+	head := c.frame[:2]
+	if _, err = io.ReadFull(c, head); err != nil {
+		return 0, nil, err
+	}
+	flags = head[0]
+	size := uint64(head[1])
+	if flags&flagLong != 0 {
+		if _, err = io.ReadFull(c, c.frame[2:]); err != nil {
+			return 0, nil, err
+		}
+		size = binary.BigEndian.Uint64(c.frame[1:])
+	}
+	limit := uint64(c.limit)
+	if flags&flagCommand != 0 {
+		limit = commandMost
+	}
+	if flags&^flagsKnown != 0 || size > limit {
+		return 0, nil, fmt.Errorf("%w: a frame has flags %#x and %d bytes, want at most %d", ErrProtocol, flags, size,
+			limit)
+	}
+	const atOnce = 1 << 20
+	if size <= atOnce {
+		body = make([]byte, size)
+		_, err = io.ReadFull(c, body)
+		return flags, body, err
+	}
+	var buf bytes.Buffer
+	if n, err := io.CopyN(&buf, c, int64(size)); err != nil {
+		return 0, nil, fmt.Errorf("after %d of %d bytes: %w", n, size, err)
+	}
+	return flags, buf.Bytes(), nil
+}

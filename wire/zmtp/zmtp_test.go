@@ -1,0 +1,176 @@
+package zmtp
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"io"
+	"net"
+	"os"
+	"os/exec"
+	"strings"
+	"testing"
+	"time"
+)
+
+const replyMost = 1 << 20
+
+// scripted serves one connection with the given bytes, after which it reads until the end.
+func scripted(t testing.TB, bytes []byte) (address string) {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { l.Close() })
+	go func() {
+		c, err := l.Accept()
+		if err != nil {
+			return
+		}
+		defer c.Close()
+		c.Write(bytes)
+		io.Copy(io.Discard, c)
+	}()
+	return "tcp://" + l.Addr().String()
+}
+
+func greeting(mechanism string) []byte {
+	b := make([]byte, greetingBytes)
+	copy(b, signature)
+	b[versionAt] = version
+	copy(b[mechanismAt:], mechanism)
+	return b
+}
+
+func frame(flags byte, body string) []byte { return append([]byte{flags, byte(len(body))}, body...) }
+
+func ready(kind string) []byte {
+	return frame(flagCommand, string(property([]byte("\x05READY"), "Socket-Type", kind)))
+}
+
+func join(parts ...[]byte) []byte { return bytes.Join(parts, nil) }
+
+func TestHostilePeers(t *testing.T) {
+	hello := join(greeting(null), ready("REP"))
+	for _, tt := range []struct {
+		name  string
+		bytes []byte
+		want  string
+	}{
+		{"not ZeroMQ", []byte(strings.Repeat("HTTP/1.1 400 Bad Request\r\n", 4)), "greeting of ZMTP 3"},
+		{"security", greeting("CURVE"), `"CURVE"`},
+		{"no READY", join(greeting(null), frame(0, "hello")), "want READY"},
+		{"publisher", join(greeting(null), ready("PUB")), `"PUB"`},
+		{"READY without type", join(greeting(null), frame(flagCommand, "\x05READY\x01")), `""`},
+		{"frame of 2^63 bytes", join(hello, []byte{flagLong, 0x7F, 255, 255, 255, 255, 255, 255, 255}), "want at most"},
+		{"frame of 2^64-1 bytes", join(hello, []byte{flagLong, 255, 255, 255, 255, 255, 255, 255, 255}),
+			"want at most"},
+		{"unknown flags", join(hello, frame(0x80, "x")), "flags 0x80"},
+		{"long command", join(hello, []byte{flagLong | flagCommand, 0, 0, 0, 0, 0, 1, 0, 0}), "want at most"},
+		{"two frames", join(hello, frame(flagMore, ""), frame(flagMore, "a"), frame(0, "b")), "more than one"},
+		{"endless commands", join(hello, bytes.Repeat(frame(flagCommand, "\x01X"), 99)), "without a reply"},
+		{"ERROR", join(hello, frame(flagCommand, "\x05ERROR\x02no")), `no`},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+			defer cancel()
+			c, err := Dial(ctx, scripted(t, tt.bytes), replyMost)
+			if err == nil {
+				defer c.Close()
+				_, err = c.Request(ctx, []byte("x"))
+			}
+			if !errors.Is(err, ErrProtocol) || !strings.Contains(err.Error(), tt.want) {
+				t.Errorf("got %v, want ErrProtocol with %s", err, tt.want)
+			}
+		})
+	}
+}
+
+func TestRequestEndsWithItsContext(t *testing.T) {
+	c, err := Dial(context.Background(), scripted(t, join(greeting(null), ready("REP"))), replyMost)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	ctx, cancel := context.WithTimeout(context.Background(), 50*time.Millisecond)
+	defer cancel()
+	if _, err := c.Request(ctx, []byte("x")); !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("Request = %v, want the end of its context", err)
+	}
+}
+
+// repServer answers with the request and sends heartbeats. It needs pyzmq.
+const repServer = `
+import sys, zmq
+s = zmq.Context().socket(zmq.REP)
+s.setsockopt(zmq.HEARTBEAT_IVL, 20)
+s.setsockopt(zmq.HEARTBEAT_TIMEOUT, 5000)
+port = s.bind_to_random_port("tcp://127.0.0.1")
+print(port, flush=True)
+while True:
+    s.send(s.recv())
+`
+
+// TestPyzmq lets libzmq judge greeting, envelope, long frames and heartbeats.
+func TestPyzmq(t *testing.T) {
+	python := os.Getenv("EDGERT_PYTHON")
+	if python == "" {
+		python = "../../.venv/bin/python"
+	}
+	if exec.Command(python, "-c", "import zmq").Run() != nil {
+		t.Skipf("%s has no pyzmq", python)
+	}
+	cmd := exec.Command(python, "-c", repServer)
+	out, err := cmd.StdoutPipe()
+	if err == nil {
+		err = cmd.Start()
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { cmd.Process.Kill(); cmd.Wait() })
+	port := make([]byte, 16)
+	n, err := out.Read(port)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	defer cancel()
+	c, err := Dial(ctx, "tcp://127.0.0.1:"+strings.TrimSpace(string(port[:n])), 8<<20)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	for _, size := range []int{0, 1, 255, 256, 3 << 20, 7} {
+		time.Sleep(30 * time.Millisecond) // at least one heartbeat
+		body := bytes.Repeat([]byte{byte(size)}, size)
+		if reply, err := c.Request(ctx, body); err != nil || !bytes.Equal(reply, body) {
+			t.Fatalf("a request of %d bytes: %d bytes, %v", size, len(reply), err)
+		}
+	}
+}
+
+// pipe is a connection whose peer has sent all that it will send.
+type pipe struct {
+	net.Conn
+	r *bytes.Reader
+}
+
+func (p *pipe) Read(b []byte) (int, error)  { return p.r.Read(b) }
+func (p *pipe) Write(b []byte) (int, error) { return len(b), nil }
+
+// Property: whatever a peer sends, greeting and reply end, and a reply keeps its limit.
+func FuzzFrames(f *testing.F) {
+	f.Add(join(greeting(null), ready("REP"), frame(flagMore, ""), frame(0, "reply")))
+	f.Add(join(greeting(null), ready("ROUTER"), frame(flagCommand, "\x04PING\x00\x00x"), frame(0, "reply")))
+	f.Fuzz(func(t *testing.T, b []byte) {
+		c := &Conn{Conn: &pipe{r: bytes.NewReader(b)}, limit: 100}
+		if c.greet() != nil {
+			return
+		}
+		if reply, err := c.reply(); err == nil && len(reply) > c.limit {
+			t.Fatalf("a reply of %d bytes, the limit is %d", len(reply), c.limit)
+		}
+	})
+}
