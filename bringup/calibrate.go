@@ -209,8 +209,8 @@ func (k *calibrator) homeMotor(m robot.Motor) (offset int, err error) {
 	if err := k.setDiffering(m, bareSettings(m)); err != nil {
 		return 0, err
 	}
-	if !m.Model.Has(table.HomingOffset) {
-		return 0, nil
+	if !m.Model.Has(table.HomingOffset) || m.Norm == robot.Velocity {
+		return 0, nil // LeRobot's offset of a wheel is 0, too
 	}
 	at, err := k.read(m, table.PresentPosition)
 	if err != nil {
@@ -224,8 +224,11 @@ func (k *calibrator) homeMotor(m robot.Motor) (offset int, err error) {
 // a Dynamixel the mode in which it counts turns.
 func bareSettings(m robot.Motor) []robot.Setting {
 	mode := 0
-	if m.Model.Protocol == table.Dynamixel2 {
+	switch {
+	case m.Model.Protocol == table.Dynamixel2:
 		mode = table.ModeExtendedPosition
+	case m.Norm == robot.Velocity:
+		mode = table.ModeVelocity
 	}
 	return existing(m, []robot.Setting{
 		{Register: table.DriveMode, Value: m.DriveMode},

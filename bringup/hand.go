@@ -5,6 +5,7 @@ import (
 	"math"
 	"math/rand/v2"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -93,7 +94,7 @@ func (h *hand) assemble(m robot.Motor, seed uint64) handJoint {
 	if model.Protocol == table.Feetech {
 		j.turn = model.Resolution
 	}
-	stops, ok := handStops[m.Name]
+	stops, ok := handStops[strings.TrimPrefix(m.Name, "arm_")]
 	if !ok {
 		stops = otherStops
 	}

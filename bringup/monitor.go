@@ -186,7 +186,7 @@ func (s *session) readMotor(m robot.Motor, c servo.Calibration) (MotorReading, e
 		reading.CurrentMA = new(float64(v) * m.Model.CurrentMA)
 	}
 	reading.State = stateOf(reading.Torque, fault)
-	if c != nil {
+	if c != nil && m.Norm != robot.Velocity {
 		raw, turned := inTurn(m, c[m.Name], reading.Raw, values[table.OperatingMode])
 		reading.Position = new(float64(servo.Normalize(m, c[m.Name], raw)))
 		reading.State += turned + outside(m, c[m.Name], raw) + mirrored(m, c[m.Name], values[table.DriveMode])

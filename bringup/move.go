@@ -46,6 +46,10 @@ func (cfg *MoveConfig) check() (joint int, err error) {
 	switch {
 	case cfg.Robot.Leader:
 		return 0, exit.Errorf(exit.Usage, "a %s is moved by hand", cfg.Robot.Name)
+	case joint >= 0 && cfg.Robot.Wheels().Has(joint):
+		return 0, exit.Errorf(exit.Usage,
+			"%s is a wheel, which goes to no position: keys drive a base in edge-rt teleop",
+			cfg.Joint)
 	case joint < 0:
 		return 0, exit.Errorf(exit.Usage, "no joint %q: a %s has %s", cfg.Joint, cfg.Robot.Name,
 			strings.ReplaceAll(strings.Join(names, ", "), ".pos", ""))

@@ -22,8 +22,10 @@ const armPose = `The middle pose, seen from the side:
 func middlePose(r robot.Robot) string {
 	const joints = "shoulder_pan shoulder_lift elbow_flex wrist_flex wrist_roll gripper"
 	var names []string
-	for _, m := range r.Motors {
-		names = append(names, m.Name)
+	for j, m := range r.Motors {
+		if !r.Wheels().Has(j) {
+			names = append(names, strings.TrimPrefix(m.Name, "arm_"))
+		}
 	}
 	if strings.Join(names, " ") == joints {
 		return armPose

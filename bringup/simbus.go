@@ -167,7 +167,7 @@ func addMotors(bus *servosim.Config, r robot.Robot, cfg SimBusConfig) {
 	bus.Weights = make([]servosim.Weight, 0, 2*len(r.Motors))
 	for _, m := range r.Motors {
 		var weight servosim.Weight
-		if !cfg.Weightless && slices.Contains(sinkingJoints, m.Name) {
+		if !cfg.Weightless && slices.Contains(sinkingJoints, strings.TrimPrefix(m.Name, "arm_")) {
 			weight = servosim.Weight{Rest: m.Model.Resolution / 4, Speed: sinkTurns * float64(m.Model.Resolution)}
 		}
 		bus.Servos, bus.Weights = append(bus.Servos, servosim.Servo{ID: m.ID, Model: m.Model.Name}),

@@ -62,8 +62,11 @@ type TLS struct {
 	Key  string
 }
 
-// fallbackRepeat is the value of --fallback beside hold.
-const fallbackRepeat = "repeat_last"
+// The values of --fallback beside hold.
+const (
+	fallbackRepeat = "repeat_last"
+	fallbackZero   = "zero" // a robot with a base only; it does what hold does
+)
 
 // Config is the configuration of one robot's run.
 type Config struct {
@@ -96,8 +99,8 @@ type Config struct {
 	Reencode    bool // a camera's own JPEG is encoded anew at JPEGQuality
 	OnExit      string
 	Rescue      bool // an arm outside its range is moved into it slowly instead of refused
-	// without an action fit to run: hold sends nothing; repeat_last sends the last action, until
-	// MaxActionAge
+	// without an action fit to run: hold and zero send nothing to an arm, and 0 to a base;
+	// repeat_last sends the last action, until MaxActionAge
 	Fallback string
 
 	ActionsPerChunk int // actions that are used of a chunk; 0: all
@@ -134,12 +137,9 @@ func (c *Config) Check() error {
 		return exit.Errorf(exit.Usage, "--connect is missing: give the server's endpoint, such as tcp/localhost:7447")
 	case len(c.Cameras) > maxCameras:
 		return exit.Errorf(exit.Usage, "%d cameras, at most %d", len(c.Cameras), maxCameras)
-	case c.Fallback == "zero":
-		return exit.Errorf(exit.Usage,
-			"--fallback is zero, which is for joints that are driven by velocity, and this arm has no such "+
-				"joint: want hold or %s", fallbackRepeat)
-	case c.Fallback != "hold" && c.Fallback != fallbackRepeat:
-		return exit.Errorf(exit.Usage, "--fallback is %q, want hold or %s", c.Fallback, fallbackRepeat)
+	case !slices.Contains([]string{"hold", fallbackRepeat, fallbackZero}, c.Fallback):
+		return exit.Errorf(exit.Usage, "--fallback is %q, want hold or %s, or %s for a robot with a base", c.Fallback,
+			fallbackRepeat, fallbackZero)
 	}
 	if err := errors.Join(c.checkNames(), c.checkConnect(), c.CheckSchedule()); err != nil {
 		return err

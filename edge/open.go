@@ -51,6 +51,11 @@ func Open(ctx context.Context, cfg Config) (e *Edge, err error) {
 			"--robot %s is a leader, which only a person moves: give the follower's, or run edge-rt teleop",
 			e.robot.Name)
 	}
+	if cfg.Fallback == fallbackZero && e.robot.Wheels() == 0 {
+		return e, exit.Errorf(exit.Usage,
+			"--fallback is zero, which is for a base that is driven by velocity, and a %s has none: want hold or %s",
+			e.robot.Name, fallbackRepeat)
+	}
 	cameras := make([]capture.Config, len(cfg.Cameras)) // under the policy's names
 	for i, c := range cfg.Cameras {
 		c.Name = e.robot.CameraName(c.Name)

@@ -168,6 +168,9 @@ func (c *control) correct(now rt.Instant) {
 		c.arm.StartArming()
 	case follow.Armed:
 		k.action = append(k.action[:0], pose.Joints...)
+		for len(k.action) < len(c.arm.Goal) {
+			k.action = append(k.action, 0) // a base stands
+		}
 		c.arm.KeepGoals(k.action, k.held)
 		c.arm.Drive(now, k.action)
 		c.source = pose.At

@@ -56,7 +56,7 @@ func (c *teleopCmd) Run(flags *cli, screen *terminal.Terminal, parsed *kong.Cont
 		if episodes {
 			help = operator.Keys
 		}
-		return listen(screen, help, episodes || c.Jog, key).Close
+		return listen(screen, help, episodes || c.Jog || cfg.Arm.Robot.Base != nil, key).Close
 	}
 	ctx, stop := interruptible()
 	defer stop()

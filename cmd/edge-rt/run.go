@@ -68,7 +68,7 @@ type runFlags struct {
 	ReconnectInitialBackoff time.Duration     `range:">0..87600h" default:"500ms" help:"First wait between attempts to reach the server."`
 	ReconnectMaxBackoff     time.Duration     `range:">0..87600h" default:"10s" help:"Longest wait between attempts."`
 	MaxOffline              time.Duration     `range:">0..87600h" default:"60s" help:"Give up after this long without device or server; a server that answers and is slow counts as there."`
-	Fallback                string            `default:"hold" help:"What to do when no action is fit to run: hold (send nothing), or repeat_last (the last one again, until --max-action-age)."`
+	Fallback                string            `default:"hold" help:"What to do when no action is fit to run: hold (send nothing to an arm, and velocity 0 to a base), repeat_last (the last one again, until --max-action-age), or for a robot with a base zero, which is hold."`
 	Rescue                  bool              `help:"Move an arm outside its calibrated range slowly into it, instead of refusing to arm it."`
 	OnExit                  string            `default:"park" help:"What the arm does at the end: park (go back to where it was armed, then torque off), hold, off."`
 	Tag                     map[string]string `help:"A label k=v that the server logs; repeat for more." placeholder:"K=V"`

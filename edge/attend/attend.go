@@ -118,6 +118,7 @@ type session struct {
 	operator  net.Listener
 	episodes  *episode.Episodes
 	commands  *operator.Panel
+	steering  *steering // nil: the follower has no base that keys drive
 	run       *drive.Run
 	reporter  recording.Reporter // owner: the thread of report
 	jog       *jog.Jog           // nil: no key moves a joint

@@ -27,10 +27,15 @@ func Jog(ctx context.Context, cfg Config, fps float64) error {
 		return err
 	}
 	var names []string
-	for _, m := range cfg.Arm.Robot.Motors {
-		names = append(names, m.Name)
+	for j, m := range cfg.Arm.Robot.Motors {
+		if !cfg.Arm.Robot.Wheels().Has(j) {
+			names = append(names, m.Name)
+		}
 	}
-	s.jog, s.action = jog.New(names, s.clock), make([]float32, len(names))
+	s.jog, s.action = jog.New(names, s.clock), make([]float32, len(cfg.Arm.Robot.Motors))
+	if cfg.Arm.Robot.Base != nil {
+		s.steering = new(steering)
+	}
 	return s.drive(ctx, fps)
 }
 
@@ -60,6 +65,7 @@ func (s *jogging) settings() map[string]string { return map[string]string{"leade
 
 func (s *jogging) greet() {
 	fmt.Fprintf(s.cfg.Out, "The %s is switched on where it is.\n%s\n", s.cfg.Arm.Robot.Name, s.jog.Help())
+	s.greetBase()
 }
 
 func (s *jogging) summarize(*Summary) {}
@@ -79,7 +85,8 @@ func (s *jogging) move(t rt.Tick) {
 	case paused:
 		s.arm.StartSlowly(t.Woke)
 	default:
-		s.jog.Next(t.Woke, s.arm.Goal, s.arm.Gate().Step, s.action)
+		s.jog.Next(t.Woke, s.arm.Goal, s.arm.Gate().Step, s.action[:len(s.jog.Names())])
+		s.steering.steer(t.Woke, s.action[len(s.jog.Names()):])
 		s.arm.Drive(t.Woke, s.action)
 		s.act(s.action, t.Woke)
 	}

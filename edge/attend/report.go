@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"strings"
 	"time"
 
 	"github.com/edge-rt/edge-rt/edge/drive"
@@ -202,6 +203,9 @@ func (s *session) reply() operator.Reply {
 
 // key handles a key of the terminal.
 func (s *session) key(key string) {
+	if s.steering != nil && s.steering.press(s.clock.Now(), key) {
+		return
+	}
 	if s.jog != nil {
 		if handled, say := s.jog.Key(key); handled {
 			if say != "" {
@@ -209,6 +213,9 @@ func (s *session) key(key string) {
 			}
 			return
 		}
+	}
+	if s.steering != nil {
+		key = strings.ToLower(key) // S, F, D and R are of episodes
 	}
 	word := operator.OfKey(key)
 	switch word {

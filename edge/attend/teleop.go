@@ -37,7 +37,7 @@ type teleop struct {
 	place device.Place // of the leader
 
 	// Owner: tick thread.
-	lead    []float32
+	lead    []float32       // the goals: the leader's positions, and a base's velocities
 	leading *leader.Leading // the joints of the leader that lead
 }
 
@@ -59,6 +59,9 @@ func Teleop(ctx context.Context, cfg TeleopConfig) error {
 	var err error
 	if s.place.Robot, err = device.Leader(cfg.LeaderRobot, cfg.Arm.Robot); err != nil {
 		return err
+	}
+	if cfg.Arm.Robot.Base != nil {
+		s.steering = new(steering)
 	}
 	return s.drive(ctx, cfg.FPS)
 }
@@ -97,6 +100,7 @@ func (s *teleop) settings() map[string]string {
 func (s *teleop) greet() {
 	fmt.Fprintf(s.cfg.Out, "The %s follows the %s. Move the leader slowly to the position of the follower; Ctrl-C "+
 		"ends.\n", s.cfg.Arm.Robot.Name, s.place.Robot.Name)
+	s.greetBase()
 }
 
 func (s *teleop) summarize(sum *Summary) { sum.Leader = new(drive.SummaryOf(s.arms[1].Stats())) }
@@ -107,7 +111,7 @@ func (s *teleop) summarize(sum *Summary) { sum.Leader = new(drive.SummaryOf(s.ar
 func (s *teleop) read(t rt.Tick) {
 	reading := s.period - follow.Reserve(s.period)
 	lead := s.arms[1]
-	if lead.Read(s.lead, t.Deadline.Add(reading/2)) == 0 && lead.Reactions().Encoder == 0 {
+	if lead.Read(s.lead[:len(s.place.Robot.Motors)], t.Deadline.Add(reading/2)) == 0 && lead.Reactions().Encoder == 0 {
 		s.seen = t.Woke
 		s.checkLeading(t.Woke)
 	}
@@ -129,6 +133,7 @@ func (s *teleop) move(t rt.Tick) {
 	case !present || paused:
 		s.arm.StartSlowly(t.Woke)
 	default:
+		s.steering.steer(t.Woke, s.lead[len(s.place.Robot.Motors):])
 		s.arm.KeepGoals(s.lead, s.leading.Held())
 		s.arm.Drive(t.Woke, s.lead)
 		s.act(s.lead, s.seen)

@@ -3,6 +3,7 @@
 package device
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"os"
@@ -29,7 +30,8 @@ func Robot(name string) (robot.Robot, error) {
 }
 
 // Leader returns the description of a follower's leader; an empty name is the follower's name with
-// _leader. Its joints must be the follower's, in the same units.
+// _leader, or the one of its description. Its joints must be the follower's, without a base's wheels,
+// in the same units.
 func Leader(name string, follower robot.Robot) (robot.Robot, error) {
 	if name == "" {
 		name = LeaderOf(follower)
@@ -38,12 +40,15 @@ func Leader(name string, follower robot.Robot) (robot.Robot, error) {
 	if err != nil {
 		return l, fmt.Errorf("--leader-robot: %w", err)
 	}
-	if len(l.Motors) != len(follower.Motors) {
+	joints := len(follower.Motors) - follower.Wheels().Len()
+	if len(l.Motors) != joints {
 		return l, exit.Errorf(exit.Config, "a %s has %d joints and a %s %d: they do not fit", l.Name, len(l.Motors),
-			follower.Name, len(follower.Motors))
+			follower.Name, joints)
 	}
-	for i, m := range follower.Motors {
-		if o := l.Motors[i]; o.Name != m.Name || o.Norm != m.Norm {
+	for i, o := range l.Motors {
+		// LeRobot calls the joints of an arm on a base arm_shoulder_pan and so on.
+		if m := follower.Motors[i]; m.Name != o.Name && (follower.Base == nil || m.Name != "arm_"+o.Name) ||
+			o.Norm != m.Norm {
 			return l, exit.Errorf(exit.Config, "joint %d is %s in %s on a %s and %s in %s on a %s: they do not fit",
 				i+1, o.Name, o.Norm, l.Name, m.Name, m.Norm, follower.Name)
 		}
@@ -52,7 +57,9 @@ func Leader(name string, follower robot.Robot) (robot.Robot, error) {
 }
 
 // LeaderOf returns the default name of a follower's leader.
-func LeaderOf(follower robot.Robot) string { return follower.Name + "_leader" }
+func LeaderOf(follower robot.Robot) string {
+	return cmp.Or(follower.LeaderName, follower.Name+"_leader")
+}
 
 // CheckPorts refuses a leader without an adapter of its own; two links to one port are one port.
 func CheckPorts(leader, follower string) error {

@@ -333,7 +333,11 @@ func (r *Run) LetGo(ticked error) {
 			r.off = fmt.Errorf("torque may still be on: %w; hold on to the arm: %s lets it go once its motors answer",
 				err, next)
 		}
-	case r.cfg.Path != device.Sim:
+	default:
+		r.cfg.Arm.StopBase()
+		if r.cfg.Path == device.Sim {
+			return
+		}
 		r.cfg.Held(next)
 	}
 }
