@@ -19,6 +19,7 @@ import (
 	"github.com/edge-rt/edge-rt/server/acl"
 	"github.com/edge-rt/edge-rt/server/audit"
 	"github.com/edge-rt/edge-rt/server/front"
+	"github.com/edge-rt/edge-rt/server/front/openpi"
 	"github.com/edge-rt/edge-rt/server/manifest"
 	"github.com/edge-rt/edge-rt/server/remote"
 	"github.com/edge-rt/edge-rt/server/remote/upstream"
@@ -316,7 +317,11 @@ func showLoading(text string, log *slog.Logger, manager *notify.Notifier, pages 
 
 // frontsOf returns the protocols of foreign clients.
 func frontsOf(cfg *manifest.Config) []frontOf {
-	return []frontOf{}
+	return []frontOf{
+		{front.OpenPI, cfg.Fronts.OpenPI.Listen, func(address string, _ *slog.Logger) (front.Front, error) {
+			return openpi.Open(address, &cfg.Fronts.OpenPI)
+		}},
+	}
 }
 
 // frontOf opens a front at the address that the manifest gives it; empty: it is off.
