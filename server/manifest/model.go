@@ -234,3 +234,6 @@ func (c *Config) HubName() string {
 	}
 	return hub[1]
 }
+
+// Stated reports whether the manifest or a flag has set a key.
+func (c *Config) Stated(key string) bool { return c.origin(key) != "default" }
