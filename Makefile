@@ -10,6 +10,7 @@ FUZZTIME ?= 10s
 SOAK     ?= 10m
 OF       ?= edges
 PREFIX   ?= /usr/local
+BIN      ?= bin
 V4L2     ?=
 ARCH     ?= $(if $(V4L2),$(shell $(GO) env GOARCH),amd64)
 CIRCLE   ?=
@@ -48,7 +49,7 @@ export-env: ## install edgert-export, which makes bundles of LeRobot checkpoints
 # the checkout and wants Go on root's PATH, so it happens only where it has to.
 .PHONY: programs
 programs:
-	@test -x bin/edge-rt && test -x bin/lean-server && test -x bin/bench && \
+	@test $(BIN) != bin || test -x bin/edge-rt && test -x bin/lean-server && test -x bin/bench && \
 		test -z "$$(find go.mod go.sum $$(ls -d */ | grep -v '^bin/') -type f ! -name '*.md' ! -name '*_test.go' -newer bin/edge-rt 2>/dev/null | head -n 1)" || $(MAKE) --no-print-directory build
 
 ORT  := $(firstword $(wildcard .venv/lib/python3.*/site-packages/onnxruntime/capi/libonnxruntime.so.*))
@@ -61,7 +62,7 @@ install: install-robot install-server ## install both programs, bench, units, ud
 
 .PHONY: install-shared
 install-shared: programs
-	install -D -m 755 -t $(DESTDIR)$(PREFIX)/bin bin/bench
+	install -D -m 755 -t $(DESTDIR)$(PREFIX)/bin $(BIN)/bench
 	install -D -m 644 systemd/edge-rt.sysusers $(DESTDIR)$(PREFIX)/lib/sysusers.d/edge-rt.conf
 	install -D -m 644 -t $(DESTDIR)$(PREFIX)/share/doc/edge-rt docs/*.md
 	install -D -m 644 -t $(DESTDIR)$(PREFIX)/share/doc/edge-rt/lab docs/lab/*.md
@@ -70,17 +71,19 @@ install-shared: programs
 	cd testdata/demo && cp -r $(DEMO) $(abspath $(DESTDIR)$(PREFIX))/share/edge-rt/demo/
 	chmod -R u=rwX,go=rX $(DESTDIR)$(PREFIX)/share/edge-rt
 
-.PHONY: install-robot
-install-robot: install-shared
-	install -D -m 755 -t $(DESTDIR)$(PREFIX)/bin bin/edge-rt
+.PHONY: install-robot install-edge-rt
+install-robot: install-shared install-edge-rt
+install-edge-rt: programs
+	install -D -m 755 -t $(DESTDIR)$(PREFIX)/bin $(BIN)/edge-rt
 	install -d -m 755 $(DESTDIR)/etc/edge-rt
 	$(call put,$(DESTDIR)$(PREFIX)/lib/systemd/system,edge-rt@.service)
 	install -D -m 644 systemd/99-edge-rt.rules $(DESTDIR)$(PREFIX)/lib/udev/rules.d/99-edge-rt.rules
 	@echo 'next, on the robot: sudo systemd-sysusers; sudo systemctl daemon-reload; sudo udevadm control --reload && sudo udevadm trigger (docs/systemd.md)'
 
-.PHONY: install-server
-install-server: install-shared
-	install -D -m 755 -t $(DESTDIR)$(PREFIX)/bin bin/lean-server
+.PHONY: install-server install-lean-server
+install-server: install-shared install-lean-server
+install-lean-server: programs
+	install -D -m 755 -t $(DESTDIR)$(PREFIX)/bin $(BIN)/lean-server
 	install -d -m 755 $(DESTDIR)/etc/lean-server
 	$(call put,$(DESTDIR)$(PREFIX)/lib/systemd/system,lean-server.service)
 	install -D -m 644 examples/server.yaml $(DESTDIR)$(PREFIX)/share/doc/edge-rt/examples/server.yaml
@@ -91,6 +94,11 @@ else
 	@echo 'ONNX Runtime is not in .venv and was not installed: run make setup-server, then this again, or set EDGERT_ORT (docs/systemd.md)' >&2
 endif
 	@echo 'next, for the server as a service: sudo systemd-sysusers; sudo systemctl daemon-reload (docs/systemd.md)'
+
+.PHONY: release wheels deb
+release: ## wheels and Debian packages for x86-64 and arm64, checksums, SBOM, govulncheck, in dist/ (its parts: make wheels, make deb)
+wheels deb release:
+	@VERSION='$(VERSION)' tools/pack/$@.sh
 
 ##@ develop
 

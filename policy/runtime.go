@@ -36,6 +36,7 @@ var (
 //	path                                         from the caller (--ort); a library or a folder
 //	$EDGERT_ORT                                  the same
 //	lib/edge-rt                                  of the program's installation, from its folder's parent
+//	lib/python3.*/…-packages/onnxruntime/capi    likewise, beside the edge-rt wheel; not for the CPU, first
 //	.cache/onnxruntime/lib                       below the working directory, the program's folder or a parent
 //	.venv/lib/python3.*/site-packages/onnxruntime/capi   likewise
 //	.venv-gpu/lib/python3.*/site-packages/onnxruntime/capi   likewise; for a device that is not the CPU, first
@@ -80,9 +81,16 @@ func findRuntime(path, device string) (found, version string, err error) {
 	if path != "" {
 		return loadNamed(path)
 	}
-	installed, isInstalled := installedLibrary()
-	if isInstalled && deviceIsCPU(device) {
-		return loadNamed(installed)
+	var installed string
+	var isInstalled bool
+	if prefix, err := userfile.Prefix(); err == nil {
+		installed, isInstalled = installedLibrary(prefix)
+		if isInstalled && deviceIsCPU(device) {
+			return loadNamed(installed)
+		}
+		if lib, ok := environmentLibrary(prefix); ok {
+			return loadNamed(lib)
+		}
 	}
 	roots := searchRoots()
 	for _, places := range searchPlaces(device) {
@@ -110,16 +118,23 @@ func findRuntime(path, device string) (found, version string, err error) {
 		strings.Join(roots, ", "), system, howToGet())
 }
 
-// installedLibrary returns the library that make install puts beside the program's folder.
-func installedLibrary() (string, bool) {
-	self, err := os.Executable()
-	if err == nil {
-		self, err = filepath.EvalSymlinks(self)
+// installedLibrary returns the library that a package, a wheel or make install puts below the prefix.
+func installedLibrary(prefix string) (string, bool) {
+	return libraryIn(filepath.Join(prefix, "lib", "edge-rt"))
+}
+
+// environmentLibrary returns the library of onnxruntime or onnxruntime-gpu in the Python environment
+// into which the program's wheel was installed. Without that wheel beside it, such as below /usr, an
+// onnxruntime is another program's, and may be any version.
+func environmentLibrary(prefix string) (string, bool) {
+	// The pattern is well formed.
+	wheels, _ := filepath.Glob(filepath.Join(prefix, "lib", "python3.*", "*-packages", "edge_rt-*.dist-info"))
+	for _, wheel := range wheels {
+		if lib, ok := libraryIn(filepath.Join(filepath.Dir(wheel), "onnxruntime", "capi")); ok {
+			return lib, true
+		}
 	}
-	if err != nil {
-		return "", false
-	}
-	return libraryIn(filepath.Join(filepath.Dir(self), "..", "lib", "edge-rt"))
+	return "", false
 }
 
 // searchPlaces returns the places of the library below a root: groups, each searched in all roots,
@@ -141,7 +156,7 @@ func deviceIsCPU(device string) bool {
 
 // howToGet returns commands that install the library.
 func howToGet() string {
-	return fmt.Sprintf(`To get it: "make setup" in a checkout; or, by hand (about 17 MB, no root needed):
+	return fmt.Sprintf(`To get it: "make setup" in a checkout; the package edge-rt-onnxruntime; or, by hand (about 17 MB, no root needed):
     pip download --no-deps --dest .cache/onnxruntime %s
     unzip -j -o .cache/onnxruntime/onnxruntime-*.whl 'onnxruntime/capi/libonnxruntime.so.*' -d .cache/onnxruntime/lib
 or point --ort or %s at a libonnxruntime.so of version %d.%d or newer for %s/%s.`,

@@ -96,6 +96,23 @@ func TestFindRuntimeOfTheInstallation(t *testing.T) {
 	}
 }
 
+// In a Python environment with the wheel of the program, onnxruntime is for it. Without that wheel,
+// an onnxruntime below the same prefix is another program's.
+func TestLibraryOfAPythonEnvironment(t *testing.T) {
+	prefix := t.TempDir()
+	packages := filepath.Join(prefix, "lib/python3.12/site-packages")
+	lib := filepath.Join(packages, "onnxruntime/capi/libonnxruntime.so.1.24.3")
+	rttest.Do(os.MkdirAll(filepath.Dir(lib), 0o755))
+	rttest.Do(os.WriteFile(lib, nil, 0o644))
+	if got, ok := environmentLibrary(prefix); ok {
+		t.Errorf("without the wheel: %s, want none", got)
+	}
+	rttest.Do(os.Mkdir(filepath.Join(packages, "edge_rt-1.0.dist-info"), 0o755))
+	if got, ok := environmentLibrary(prefix); !ok || got != lib {
+		t.Errorf("with the wheel: %q, want %s", got, lib)
+	}
+}
+
 func TestOpenRuntimeOnceIsEnough(t *testing.T) {
 	needRuntime(t)
 	if err := OpenRuntime("/absent", "cpu"); err != nil {

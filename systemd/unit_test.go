@@ -303,3 +303,17 @@ func TestSysusers(t *testing.T) {
 		}
 	}
 }
+
+// A service that an attacker has taken can do little: systemd's own judge counts the exposure, 0 to 10.
+func TestExposure(t *testing.T) {
+	for _, name := range []string{edgeUnit, serverUnit} {
+		out, err := exec.Command("systemd-analyze", "security", "--offline=true", "--no-pager", "--threshold=25",
+			name).CombinedOutput()
+		if errors.Is(err, exec.ErrNotFound) || strings.Contains(string(out), "nrecognized option") {
+			t.Skip(err)
+		}
+		if lines := strings.Split(strings.TrimSpace(string(out)), "\n"); err != nil {
+			t.Errorf("%s: %v: %s, want 2.5 at most", name, err, lines[len(lines)-1])
+		}
+	}
+}

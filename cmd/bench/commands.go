@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 
-	"github.com/edge-rt/edge-rt/bench"
 	"github.com/edge-rt/edge-rt/bench/bus"
 	"github.com/edge-rt/edge-rt/bench/camera"
 	"github.com/edge-rt/edge-rt/bench/faults"
@@ -15,6 +14,7 @@ import (
 	"github.com/edge-rt/edge-rt/bench/serve"
 	"github.com/edge-rt/edge-rt/bench/wire"
 	"github.com/edge-rt/edge-rt/internal/exit"
+	"github.com/edge-rt/edge-rt/internal/userfile"
 )
 
 // A command's flags are its measurement's Config, the outputs of its report, and the amount of
@@ -33,7 +33,7 @@ type jitterFlags struct {
 }
 
 func (f *jitterFlags) Run(ctx context.Context, s *streams) error {
-	bench.Shipped(&f.Manifest)
+	userfile.Shipped(&f.Manifest)
 	return measure(ctx, s, f.common, &f.Env, &f.Config, jitter.Measure,
 		output[*jitter.Report]{"--html", f.HTML, (*jitter.Report).WriteHTML})
 }
@@ -82,7 +82,7 @@ type gpuFlags struct {
 
 func (f *gpuFlags) Run(ctx context.Context, s *streams) error {
 	for i := range f.Bundle {
-		bench.Shipped(&f.Bundle[i])
+		userfile.Shipped(&f.Bundle[i])
 	}
 	return measure(ctx, s, f.common, &f.Env, &f.Config, gpu.Measure,
 		output[*gpu.Report]{"--markdown", f.Markdown, (*gpu.Report).WriteMarkdown})
@@ -94,7 +94,7 @@ type serveFlags struct {
 }
 
 func (f *serveFlags) Run(ctx context.Context, s *streams) error {
-	bench.Shipped(&f.Bundle)
+	userfile.Shipped(&f.Bundle)
 	broken := ""
 	err := measure(ctx, s, f.common, &f.Env, &f.Config,
 		func(ctx context.Context, cfg serve.Config) (*serve.Report, error) {
@@ -116,7 +116,7 @@ type recipeFlags struct {
 }
 
 func (f *recipeFlags) Run(ctx context.Context, s *streams) error {
-	bench.Shipped(&f.Manifest, &f.Calibration)
+	userfile.Shipped(&f.Manifest, &f.Calibration)
 	return measure(ctx, s, f.common, &f.Env, &f.Config, recipe.Measure)
 }
 
@@ -133,7 +133,7 @@ type faultsFlags struct {
 }
 
 func (f *faultsFlags) Run(ctx context.Context, s *streams) error {
-	bench.Shipped(&f.Bundle, &f.Plain)
+	userfile.Shipped(&f.Bundle, &f.Plain)
 	if f.List {
 		return faults.WriteList(s.out)
 	}
@@ -188,7 +188,7 @@ type safetyFlags struct {
 }
 
 func (f *safetyFlags) Run(ctx context.Context, s *streams) error {
-	bench.Shipped(&f.Tree)
+	userfile.Shipped(&f.Tree)
 	if f.List {
 		return safety.WriteList(s.out)
 	}

@@ -25,6 +25,7 @@ import (
 	"github.com/edge-rt/edge-rt/internal/plain"
 	"github.com/edge-rt/edge-rt/internal/program"
 	"github.com/edge-rt/edge-rt/internal/terminal"
+	"github.com/edge-rt/edge-rt/internal/userfile"
 	"github.com/edge-rt/edge-rt/policy"
 	"github.com/edge-rt/edge-rt/rt"
 	"github.com/edge-rt/edge-rt/server"
@@ -40,7 +41,7 @@ const description = `Serves one exported policy to many robots.
 Only the newest observation of each robot is answered, robots take turns, and a robot that cannot take its chunk never delays another. The manifest, a YAML file, names the policy, the robots and the endpoints.
 
 Examples:
-  lean-server --manifest testdata/demo/server.yaml                         the demo policy, on this machine only
+  lean-server --demo                                                       the demo policy, on this machine only
   lean-server --manifest server.yaml --listen tcp/0.0.0.0:7447             for robots on the network, without a router
   lean-server --manifest server.yaml --connect tls/router:7447             at a Zenoh router, certificates in the manifest
   lean-server --manifest server.yaml --model.device cuda                   any key of the manifest, by its path
@@ -59,6 +60,7 @@ const brief = `lean-server serves one exported policy to many robots.
 
   lean-server --manifest server.yaml            serve the manifest's policy
   lean-server check --manifest server.yaml      load everything, report the service
+  lean-server --demo                            serve the demo's policy
 
 Commands:
   serve    serve until Ctrl-C or SIGTERM (the default command)
@@ -70,6 +72,7 @@ Commands:
 
 Flags:
   --manifest FILE       settings of the service; examples/server.yaml is a commented one
+  --demo                no manifest: the demo's policy, for a simulated arm
   --listen ENDPOINT     to listen on, such as tcp/0.0.0.0:7447, instead of the manifest's
   --connect ENDPOINT    routers to dial, instead of the manifest's
   --KEY VALUE           any key of the manifest by its path, such as model.device
@@ -105,6 +108,7 @@ type flags struct {
 	Config kong.ConfigFlag `help:"YAML file with any of these flags by name; flags and LEAN_SERVER_* variables win over it." placeholder:"FILE"`
 
 	Manifest   string   `help:"YAML file with the settings of the service; examples/server.yaml is a commented one, testdata/demo/server.yaml the demo's." placeholder:"FILE"`
+	Demo       bool     `help:"Serve the demo's policy, which drives the simulated arm only, on this machine: for edge-rt --bus sim --camera top=sim."`
 	Listen     []string `help:"Endpoint for robots and routers to connect to, instead of the manifest's listen_endpoints; repeat for more." placeholder:"tcp/HOST:PORT"`
 	Connect    []string `help:"Routers to dial, instead of the manifest's connect_endpoints; repeat for more." placeholder:"tcp/HOST:PORT"`
 	HealthPort *int     `range:"0..65535;0 is off" help:"HTTP port of /healthz, /readyz and /metrics, instead of the manifest's; 0: off." placeholder:"PORT"`
@@ -179,9 +183,18 @@ func run(args []string, stdout io.Writer) exit.Code {
 
 // config returns the manifest with the flags' settings.
 func (f *flags) config() (manifest.Config, error) {
+	if f.Demo && f.Manifest != "" {
+		return manifest.Config{}, exit.Errorf(exit.Usage,
+			"--demo has a manifest of its own: give it or --manifest, not both")
+	}
+	if f.Demo {
+		f.Manifest = "testdata/demo/server.yaml"
+		userfile.Shipped(&f.Manifest)
+	}
 	if f.Manifest == "" {
 		return manifest.Config{}, exit.Errorf(exit.Usage,
-			"--manifest is missing: name the YAML file of the service, such as --manifest testdata/demo/server.yaml")
+			"--manifest is missing: name the YAML file of the service, such as server.yaml; --demo serves the demo's "+
+				"policy")
 	}
 	cfg, err := manifest.Load(f.Manifest, f.overrides...)
 	if err != nil {

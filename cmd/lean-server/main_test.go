@@ -162,6 +162,15 @@ func falsified(t *testing.T, file []byte, tensor string) []byte {
 }
 
 // Bad input ends the program with one clear line and a code.
+func TestDemoHasItsOwnManifest(t *testing.T) {
+	t.Chdir("../..")
+	f := flags{Demo: true}
+	cfg, err := f.config()
+	if err != nil || cfg.Service != "demo" || cfg.Model.ID != "demo/around-the-post" {
+		t.Errorf("config = %+v, %v, want the demo's", cfg, err)
+	}
+}
+
 func TestBadInput(t *testing.T) {
 	taken, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -173,6 +182,7 @@ func TestBadInput(t *testing.T) {
 	text := func(text string) string { return "--manifest " + writeManifest(t, text) + " " }
 	for _, tt := range []refusal{
 		{"", 2, "--manifest|server.yaml"},
+		{good + "--demo", 2, "--demo|--manifest"},
 		{"--manifst x", 2, "--manifst|--help"},
 		{"serf", 2, "serf"},
 		{good + "--health-port x", 2, "health-port"},

@@ -1,4 +1,4 @@
-package bench
+package userfile
 
 import (
 	"os"
@@ -34,14 +34,14 @@ func TestShippedFiles(t *testing.T) {
 		{installed, "testdata/demo/none.yaml", "testdata/demo/none.yaml"},
 	} {
 		got := tt.path
-		shippedWith(filepath.Join(tt.root, "bin"), &got)
+		shippedWith(tt.root, &got)
 		if got != tt.want {
 			t.Errorf("%s with programs in %s: %s, want %s", tt.path, tt.root, got, tt.want)
 		}
 	}
 	elsewhere := "testdata/demo"
 	t.Chdir(t.TempDir())
-	shippedWith(filepath.Join(installed, "bin"), &elsewhere)
+	shippedWith(installed, &elsewhere)
 	if want := filepath.Join(installed, "share/edge-rt/demo"); elsewhere != want {
 		t.Errorf("the whole tree: %s, want %s", elsewhere, want)
 	}
