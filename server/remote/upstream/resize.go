@@ -13,18 +13,24 @@ type resizer struct {
 	w, h, frameW, frameH int
 	inW, inH, left, top  int // of the scaled picture, and its place in the frame
 	columns, rows        []taps
-	between              []byte // [h, inW, 3], after the first pass
+	pair                 []uint64 // two rows of the picture
+	between              []uint64 // [h, half of a row], after the first pass
+	sums                 []uint64 // of a row of the scaled picture
 }
 
 // taps are the source pixels of one pixel, from first on, and their weights.
 type taps struct {
 	first   int
-	weights []int32
+	weights []uint64
 }
 
 const (
 	channels   = 3 // RGB
 	weightBits = 32 - 8 - 2
+	// Two sums share a word: none is negative, and none reaches 32 bits, since the weights of a pixel
+	// are together 1<<weightBits and their rounding.
+	lane  = 32
+	round = 1<<(weightBits-1) | 1<<(weightBits-1+lane)
 )
 
 func newResizer(h, w, frameH, frameW int) *resizer {
@@ -41,9 +47,15 @@ func newResizer(h, w, frameH, frameW int) *resizer {
 	r.inH, r.inW = max(1, int(float64(h)/ratio)), max(1, int(float64(w)/ratio))
 	r.top, r.left = (frameH-r.inH)/2, (frameW-r.inW)/2
 	r.columns, r.rows = bilinear(w, r.inW), bilinear(h, r.inH)
-	r.between = make([]byte, h*r.inW*channels)
+	r.pair = make([]uint64, w*channels)
+	r.between = make([]uint64, (h+1)*r.half())
+	r.sums = make([]uint64, r.half())
 	return r
 }
+
+// half returns the words of a row of the scaled picture: the bytes of its first half are the lower
+// sums, those of its second half the upper ones.
+func (r *resizer) half() int { return (r.inW*channels + 1) / 2 }
 
 func (r *resizer) same() bool { return r.w == r.frameW && r.h == r.frameH }
 
@@ -61,9 +73,9 @@ func bilinear(from, size int) []taps {
 			weights[k] = max(0, 1-math.Abs((float64(k+first)-center+0.5)*(1/support)))
 			sum += weights[k]
 		}
-		t := taps{first: first, weights: make([]int32, len(weights))}
+		t := taps{first: first, weights: make([]uint64, len(weights))}
 		for k, weight := range weights {
-			t.weights[k] = int32(0.5 + weight/sum*(1<<weightBits))
+			t.weights[k] = uint64(0.5 + weight/sum*(1<<weightBits))
 		}
 		all[i] = t
 	}
@@ -76,7 +88,9 @@ func (r *resizer) resize(dst, src []byte) {
 		copy(dst, src)
 		return
 	}
-	r.scaleColumns(src)
+	for y := 0; y < r.h; y += 2 {
+		r.scaleColumns(src, y)
+	}
 	clear(dst)
 	for y := range r.inH {
 		at := ((r.top+y)*r.frameW + r.left) * channels
@@ -84,43 +98,65 @@ func (r *resizer) resize(dst, src []byte) {
 	}
 }
 
-func (r *resizer) scaleColumns(src []byte) {
-	out := 0
-	for y := range r.h {
-		row := src[y*r.w*channels : (y+1)*r.w*channels]
-		for x := range r.columns {
-			t := &r.columns[x]
-			from := row[t.first*channels:]
-			red := int32(1 << (weightBits - 1))
-			green := int32(1 << (weightBits - 1))
-			blue := int32(1 << (weightBits - 1))
-			for k, weight := range t.weights {
-				pixel := from[k*channels : k*channels+channels : k*channels+channels]
-				red += int32(pixel[0]) * weight
-				green += int32(pixel[1]) * weight
-				blue += int32(pixel[2]) * weight
-			}
-			r.between[out] = clip(red)
-			r.between[out+1] = clip(green)
-			r.between[out+2] = clip(blue)
-			out += channels
+// scaleColumns scales the rows y and y+1. Of an odd number of rows the last is its own neighbour,
+// whose result nobody reads.
+func (r *resizer) scaleColumns(src []byte, y int) {
+	stride, half := r.w*channels, r.half()
+	upper := src[y*stride:][:stride]
+	lower := upper
+	if y+1 < r.h {
+		lower = src[(y+1)*stride:][:stride]
+	}
+	for i := range r.pair {
+		r.pair[i] = uint64(upper[i]) | uint64(lower[i])<<lane
+	}
+	first, second := r.between[y*half:][:half], r.between[(y+1)*half:][:half]
+	clear(first)
+	clear(second)
+	put := func(i int, sum uint64) {
+		shift := 0
+		if i >= half {
+			i, shift = i-half, lane
 		}
+		first[i] |= (sum >> weightBits & 0xFF) << shift
+		second[i] |= (sum >> (weightBits + lane)) << shift
+	}
+	for x := range r.columns {
+		t := &r.columns[x]
+		from := r.pair[t.first*channels:]
+		red, green := uint64(round), uint64(round)
+		blue := uint64(round)
+		for _, weight := range t.weights {
+			red += from[0] * weight
+			green += from[1] * weight
+			blue += from[2] * weight
+			from = from[channels:]
+		}
+		put(x*channels, red)
+		put(x*channels+1, green)
+		put(x*channels+2, blue)
 	}
 }
 
 func (r *resizer) scaleRow(dst []byte, t *taps) {
-	stride := r.inW * channels
-	from := r.between[t.first*stride:]
-	for i := range dst {
-		sum := int32(1 << (weightBits - 1))
-		for k, weight := range t.weights {
-			sum += int32(from[k*stride+i]) * weight
+	half := r.half()
+	sums := r.sums
+	for i := range sums {
+		sums[i] = round
+	}
+	for k, weight := range t.weights {
+		from := r.between[(t.first+k)*half:][:len(sums)]
+		for i, v := range from {
+			sums[i] += v * weight
 		}
-		dst[i] = clip(sum)
+	}
+	for i, sum := range sums {
+		dst[i] = byte(sum >> weightBits)
+		if half+i < len(dst) {
+			dst[half+i] = byte(sum >> (weightBits + lane))
+		}
 	}
 }
-
-func clip(sum int32) byte { return byte(min(max(sum>>weightBits, 0), 255)) }
 
 // planes writes a picture [height, width, 3] as [3, height, width].
 func planes(dst, src []byte) {

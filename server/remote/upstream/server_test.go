@@ -18,6 +18,7 @@ import (
 	"github.com/edge-rt/edge-rt/policy"
 	"github.com/edge-rt/edge-rt/rt/rttest"
 	"github.com/edge-rt/edge-rt/server/remote"
+	"github.com/edge-rt/edge-rt/wire/ndarray"
 )
 
 // serve starts one of the servers of testdata/servers.py and returns its port and process.
@@ -313,4 +314,31 @@ func TestAbsentServer(t *testing.T) {
 			t.Errorf("Open = %v, want policy.ErrAway with %s", err, url)
 		}
 	}
+}
+
+// Property: whatever a server answers, the chunk is filled or an error names the fault.
+func FuzzAnswer(f *testing.F) {
+	chunk := ndarray.OpenPI.AppendArray([]byte("\x81\xA7actions"), "<f8", []int{2, 3}, make([]byte, 48))
+	f.Add(chunk, false)
+	arm := ndarray.GR00T.AppendArray([]byte("\x92\x82\xA3arm"), ndarray.Float32, []int{1, 2, 2}, make([]byte, 16))
+	hand := ndarray.GR00T.AppendArray(append(arm, "\xA4hand"...), ndarray.Float32, []int{1, 2, 1}, make([]byte, 8))
+	f.Add(append(hand, 0x80), true)
+	f.Add([]byte("\x81\xA5error\xA2no"), true)
+	f.Fuzz(func(t *testing.T, b []byte, isGroot bool) {
+		kind, parts := OpenPI, []Part{{"actions", 3}}
+		if isGroot {
+			kind, parts = GR00T, []Part{{"action.arm", 2}, {"action.hand", 1}}
+		}
+		m := newMessages(kind, &Spec{Actions: parts}, &policy.Meta{ChunkSize: 2, ActionDim: 3})
+		v, err := ndarray.Parse(b)
+		if err != nil {
+			return
+		}
+		if err := m.answer(make([]float32, 6), v); err != nil && !isAnswer(err) {
+			t.Fatalf("error %v is not about an answer", err)
+		}
+		if meta, ok := v.(ndarray.Map); ok {
+			_ = compareModalities(meta, &Spec{Actions: parts, Nested: true}, 2)
+		}
+	})
 }
