@@ -1,0 +1,46 @@
+package rt_test
+
+import (
+	"testing"
+
+	"github.com/edge-rt/edge-rt/rt"
+	"github.com/edge-rt/edge-rt/rt/rttest"
+)
+
+// Goal: an Overlap makes no garbage, a read's panic is the caller's, and outside Run a bus waits by
+// itself.
+func TestOverlapRuns(t *testing.T) {
+	clock, now := rttest.NewClock(0), []rt.Instant{}
+	o := rt.NewOverlap(clock)
+	pauses, broken := [3]rt.Pause{}, false
+	for i := range pauses {
+		o.Add(func() {
+			if broken {
+				panic("broken")
+			}
+			for k := range 3 {
+				pauses[i](rt.Instant(10*k+i), nil)
+			}
+			if i == 2 && len(now) < cap(now) {
+				now = append(now, clock.Now())
+			}
+		}, func(p rt.Pause) { pauses[i] = p })
+	}
+	if pauses[0](5, nil) || clock.Now() != 0 {
+		t.Error("a bus outside Run does not wait by itself")
+	}
+	o.Run()
+	if w := o.Waited(); clock.Now() != 22 || w.Meant != 22 {
+		t.Errorf("three reads until 22 took until %v, and the longest waited %v", clock.Now(), w.Meant)
+	}
+	if n := testing.AllocsPerRun(100, o.Run); n != 0 {
+		t.Errorf("Run allocates %v times, want 0", n)
+	}
+	defer func() {
+		if p := recover(); p != "broken" {
+			t.Errorf("a read's panic is %v", p)
+		}
+	}()
+	broken = true
+	o.Run()
+}
