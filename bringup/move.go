@@ -119,7 +119,7 @@ func Move(ctx context.Context, cfg MoveConfig) (err error) {
 // mover moves one joint; it is the source of a drive.Run.
 type mover struct {
 	*session
-	arm    *follow.Follower
+	arm    *follow.Parts
 	bus    *hotplug.Arm
 	run    *drive.Run
 	joint  int
@@ -154,7 +154,7 @@ func newMover(s *session, arm *servo.Arm, bus *hotplug.Arm, joint int, cfg MoveC
 		cfg:     cfg,
 		events:  event.NewQueue(64),
 	}
-	m.arm = follow.New(bus, follow.Config{
+	m.arm = follow.One(follow.New(bus, follow.Config{
 		Period: movePeriod,
 		Safety: safety,
 		Gate:   follow.NewGate(arm, movePeriod),
@@ -162,7 +162,7 @@ func newMover(s *session, arm *servo.Arm, bus *hotplug.Arm, joint int, cfg MoveC
 		Rescue: true,
 		Events: m.events,
 		Clock:  s.Clock,
-	}, len(s.Robot.Motors))
+	}, len(s.Robot.Motors)))
 	m.run = drive.New(drive.Config{
 		Arm:    m.arm,
 		Bus:    letGo{bus},

@@ -48,8 +48,8 @@ func TestMoveNamesWhatLasted(t *testing.T) {
 	}
 	h := hotplug.New(arm, open, open.Clock)
 	defer h.Close()
-	m := mover{arm: follow.New(h, follow.Config{Period: movePeriod, Gate: follow.NewGate(arm, movePeriod),
-		Clock: open.Clock}, len(cfg.Robot.Motors)), joint: 2}
+	m := mover{arm: follow.One(follow.New(h, follow.Config{Period: movePeriod, Gate: follow.NewGate(arm, movePeriod),
+		Clock: open.Clock}, len(cfg.Robot.Motors))), joint: 2}
 	read := func() {
 		now := open.Clock.Now()
 		m.arm.Read(rt.Tick{Deadline: now, Woke: now})

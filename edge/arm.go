@@ -14,6 +14,9 @@ import (
 	"github.com/edge-rt/edge-rt/record"
 	"github.com/edge-rt/edge-rt/rt"
 	"github.com/edge-rt/edge-rt/servo"
+	"github.com/edge-rt/edge-rt/servo/robot"
+	"github.com/edge-rt/edge-rt/sim"
+	"github.com/edge-rt/edge-rt/sim/servosim"
 )
 
 const (
@@ -21,48 +24,68 @@ const (
 	simCameraFPS = 60              // a simulated camera is as fast as the world
 )
 
-func (e *Edge) openArm(ctx context.Context) error {
+func (e *Edge) openArms(ctx context.Context) error {
 	e.waitFor("the arm")
-	path := e.cfg.Bus
-	if path == device.Sim {
-		if err := e.openSim(); err != nil {
-			return err
-		}
-		path = e.simBus.Path()
-	}
-	place := device.Place{
+	robot := device.Place{
 		Bus:         e.cfg.Bus,
 		Robot:       e.robot,
 		ID:          e.cfg.ID,
 		Calibration: e.cfg.Calibration,
 	}
-	calibration, file, err := e.calibration(&place)
+	places, err := robot.Each()
 	if err != nil {
 		return err
 	}
+	for i := range places {
+		if err := e.openArm(ctx, places, i); err != nil {
+			return err
+		}
+	}
+	if e.simulated() {
+		e.cfg.Bus = device.Sim
+	}
+	if e.cfg.FPS == 0 {
+		return nil // takePolicyRate measures the bus as soon as the rate is known
+	}
+	return e.measureBuses(ctx)
+}
+
+// openArm opens the arm of one part.
+func (e *Edge) openArm(ctx context.Context, places []device.Place, i int) error {
+	place := &places[i]
+	path := place.Bus
+	if path == device.Sim {
+		bus, err := e.openSim(place.Robot)
+		if err != nil {
+			return err
+		}
+		path = bus.Path()
+	}
+	calibration, file, err := e.calibration(place)
+	if err != nil {
+		return place.Named(err)
+	}
 	cfg := servo.ArmConfig{
 		Path:        path,
-		Robot:       e.robot,
+		Robot:       place.Robot,
 		Calibration: calibration,
 		File:        file,
 		Clock:       e.clock,
 	}
-	arm, err := e.retryArm(ctx, &place, &cfg)
+	arm, err := e.retryArm(ctx, place, &cfg)
 	if err != nil {
-		return err
+		return device.Swapped(places, i, cfg, err)
 	}
-	e.arm = hotplug.New(arm, cfg, e.clock)
-	e.onClose(func() { e.arm.Close() })
+	hot := hotplug.New(arm, cfg, e.clock)
+	e.arms = append(e.arms, hot)
+	e.onClose(func() { hot.Close() })
 	if unconfigured := arm.Unconfigured(); len(unconfigured) > 0 {
 		e.log.Warn("motors are under torque and keep their old settings until the next start", "motors", unconfigured)
 	}
 	for _, note := range arm.Notes() {
 		e.log.Warn(note)
 	}
-	if e.cfg.FPS == 0 {
-		return nil // takePolicyRate measures the bus as soon as the rate is known
-	}
-	return e.measureBus(ctx, arm)
+	return device.Swapped(places, i, cfg, nil)
 }
 
 // takePolicyRate takes the policy's rate when --fps is not given, checks it and measures the bus.
@@ -75,22 +98,39 @@ func (e *Edge) takePolicyRate(ctx context.Context) error {
 	if err := e.cfg.CheckSchedule(); err != nil {
 		return err
 	}
-	return e.measureBus(ctx, e.arm.Arm())
+	return e.measureBuses(ctx)
 }
 
-func (e *Edge) openSim() (err error) {
-	if e.simBus, e.world, err = device.OpenSim(e.robot, e.cfg.Seed, e.clock); err != nil {
-		return err
+// openSim opens the simulated arm of the next part, in a world of its own.
+func (e *Edge) openSim(r robot.Robot) (*servosim.Bus, error) {
+	bus, world, err := device.OpenSim(r, e.cfg.Seed+uint64(len(e.worlds)), e.clock)
+	if err != nil {
+		return nil, err
 	}
-	e.onClose(func() { e.simBus.Close() })
-	return nil
+	e.worlds = append(e.worlds, world)
+	e.onClose(func() { bus.Close() })
+	return bus, nil
+}
+
+// simulated reports whether every part is simulated in this process.
+func (e *Edge) simulated() bool { return len(e.worlds) > 0 && len(e.worlds) == len(e.arms) }
+
+// worldScore returns the sum of the scores of the simulated worlds.
+func (e *Edge) worldScore() (sum sim.Score) {
+	for _, w := range e.worlds {
+		s := w.Score()
+		sum.Reached += s.Reached
+		sum.Collided += s.Collided
+		sum.Timeouts += s.Timeouts
+	}
+	return sum
 }
 
 // calibration loads the robot's calibration file. The simulated arm has its own calibration,
 // without a file.
 func (e *Edge) calibration(place *device.Place) (c servo.Calibration, file string, err error) {
-	if e.cfg.Bus == device.Sim && e.cfg.Calibration == "" {
-		return device.SimCalibration(e.robot), "", nil
+	if place.Bus == device.Sim && place.Calibration == "" {
+		return device.SimCalibration(place.Robot), "", nil
 	}
 	c, err = place.Load()
 	return c, place.File(), err
@@ -134,18 +174,23 @@ func mayAppear(err error, denied time.Duration) bool {
 	return errors.Is(err, servo.ErrPortDenied) && denied < udevTime
 }
 
-// measureBus refuses a bus that is too slow or loses too many replies.
-func (e *Edge) measureBus(ctx context.Context, arm *servo.Arm) error {
+// measureBuses refuses a bus that is too slow or loses too many replies.
+func (e *Edge) measureBuses(ctx context.Context) error {
 	check := drive.BusCheck{
 		Period: e.cfg.period(),
 		At:     fmt.Sprintf("%v ticks per second", e.cfg.rate()),
 		Cure: "raise the servos' baud rate, or lower --fps (below the policy's rate with --fps-mismatch allow: the " +
 			"arm moves slower)",
-		Simulated: e.simBus != nil,
+		Simulated: e.simulated(),
 		Log:       e.log,
 		Rest:      e.rest,
 	}
-	return check.Measure(ctx, arm)
+	for i, arm := range e.arms {
+		if err := check.Measure(ctx, arm.Arm()); err != nil {
+			return (&device.Place{Part: e.robot.Parts()[i].Name}).Named(err)
+		}
+	}
+	return nil
 }
 
 // openLeader opens the leader arm of --leader and takes its torque; without --leader it does
@@ -257,7 +302,7 @@ const firstRun = 10 * time.Second
 func (e *Edge) easeIn() time.Duration {
 	c := &e.contract
 	e.firstRun = e.cfg.Bus != device.Sim && !c.Simulation && c.SHA256 != "" &&
-		!e.identity.HasRun(e.arm.Calibration().Text(), c.SHA256)
+		!e.identity.HasRun(e.arms.Calibration(e.robot).Text(), c.SHA256)
 	if e.firstRun {
 		return firstRun
 	}
@@ -267,7 +312,7 @@ func (e *Edge) easeIn() time.Duration {
 // noteRun records that the bundle has run on this arm. Owner: a thread of its own, since a disk may
 // be slow.
 func (e *Edge) noteRun() error {
-	err := e.identity.NoteRun(e.arm.Calibration().Text(), e.contract.SHA256)
+	err := e.identity.NoteRun(e.arms.Calibration(e.robot).Text(), e.contract.SHA256)
 	if err != nil {
 		e.log.Warn("this bundle will start slowly again, the arm goes on", "why", err)
 	}

@@ -2,6 +2,7 @@ package edge
 
 import (
 	"context"
+	"strings"
 
 	"github.com/edge-rt/edge-rt/camera"
 	"github.com/edge-rt/edge-rt/edge/capture"
@@ -33,7 +34,7 @@ func (e *Edge) openCameras(ctx context.Context) error {
 		d.WantW, d.WantH = e.trainedSize(c.Name)
 		p := capture.Options{
 			Clock:    e.clock,
-			World:    e.simWorld,
+			World:    func() *sim.Live { return e.simWorld(c.Name) },
 			WantW:    d.WantW,
 			WantH:    d.WantH,
 			SimFPS:   simCameraFPS,
@@ -90,10 +91,16 @@ func (e *Edge) retryCamera(ctx context.Context, c *capture.Config, o capture.Opt
 	return source, picked, err
 }
 
-// simWorld returns the simulated arm's world, or on a real bus a world without motion.
-func (e *Edge) simWorld() *sim.Live {
-	if e.world != nil {
-		return e.world
+// simWorld returns the world that a simulated camera shows: that of the part whose name begins the
+// camera's, else the first; on real buses a world without motion.
+func (e *Edge) simWorld(camera string) *sim.Live {
+	for i, p := range e.robot.Parts() {
+		if i < len(e.worlds) && strings.HasPrefix(camera, p.Prefix()) && p.Name != "" {
+			return e.worlds[i]
+		}
+	}
+	if len(e.worlds) > 0 {
+		return e.worlds[0]
 	}
 	if e.still == nil {
 		e.still = device.World(e.cfg.Seed, e.clock)

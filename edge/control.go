@@ -65,7 +65,7 @@ type controlConfig struct {
 	degradedAfter time.Duration
 	maxOffline    time.Duration
 	patience      uplink.Patience // zero: degradedAfter, maxOffline and the core's MaxAge are fixed
-	arm           *follow.Follower
+	arm           *follow.Parts
 	bus           bus
 	record        *record.Recorder // nil: nothing is recorded
 	events        *event.Queue
@@ -81,10 +81,9 @@ type controlConfig struct {
 	repeats       bool // --fallback repeat_last
 }
 
-// bus is the part of a *hotplug.Arm that the tick uses beside its Follower. Tests have joints
+// bus is the part of a hotplug.Parts that the tick uses beside its followers. Tests have joints
 // without motors.
 type bus interface {
-	BusWait() rt.Wait
 	Stats() servo.Stats
 	Warned() robot.Joints // joints whose temperature or supply exceeds the limits in the robot's description
 	Extremes() (hottest, volts float64)
@@ -183,7 +182,7 @@ func (c *control) tick(t rt.Tick) rt.Wait {
 	c.phases.Mark(phaseAsk)
 	c.phases.End()
 	c.commitRecord()
-	return c.bus.BusWait()
+	return c.arm.Waited()
 }
 
 // onSuspend drops requests and pictures from before the machine was suspended.
@@ -228,7 +227,7 @@ func (c *control) blocks() (b block) {
 	if c.arm.Silent() {
 		b |= blockBusSilent
 	}
-	if c.arm.Frozen() != 0 {
+	if c.arm.Blind() {
 		b |= blockJointSilent
 	}
 	if c.missing.Load() > 0 {

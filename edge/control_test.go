@@ -188,7 +188,7 @@ func newLookingRig(t *testing.T, steps int) *rig {
 	r.link.Out.Prepare(testHorizon, testDOF, steps)
 	r.control = newControl(controlConfig{
 		clock: clock, period: testPeriod, degradedAfter: 100 * time.Millisecond, maxOffline: 2 * time.Second,
-		arm: follow.New(fake, r.how, testDOF), bus: fake, events: r.how.Events, waker: waker,
+		arm: follow.One(follow.New(fake, r.how, testDOF)), bus: fake, events: r.how.Events, waker: waker,
 		out: r.link.Out, in: r.link.In, missing: new(atomic.Int32), stats: newTickStats(),
 	}, follow.Core{Schedule: schedule, Stages: stages, MaxAge: time.Second})
 	r.openSession(1)
@@ -207,7 +207,7 @@ func (r *rig) drops() map[string]uint64 { return r.stats.dropTotals(r.link.Stats
 // follow gives the rig an arm with other settings.
 func (r *rig) follow(change func(*follow.Config)) {
 	change(&r.how)
-	r.arm = follow.New(r.bus, r.how, testDOF)
+	r.arm = follow.One(follow.New(r.bus, r.how, testDOF))
 	r.drive = drive.New(drive.Config{Arm: r.arm, Loop: rt.LoopConfig{Clock: r.time, Period: testPeriod}})
 	r.core.Gate = r.arm.Gate()
 }

@@ -47,7 +47,6 @@ import (
 	"github.com/edge-rt/edge-rt/rt/backoff"
 	"github.com/edge-rt/edge-rt/servo/robot"
 	"github.com/edge-rt/edge-rt/sim"
-	"github.com/edge-rt/edge-rt/sim/servosim"
 	"github.com/edge-rt/edge-rt/systemd/notify"
 	"github.com/edge-rt/edge-rt/wire"
 )
@@ -97,11 +96,10 @@ type Edge struct {
 
 // devices are the arm and the cameras.
 type devices struct {
-	arm       *hotplug.Arm
+	arms      hotplug.Parts
 	leaderArm *hotplug.Arm   // nil: no leader
 	leader    *leader.Leader // nil: no leader
-	simBus    *servosim.Bus  // nil on hardware
-	world     *sim.Live      // nil on hardware
+	worlds    []*sim.Live    // of the simulated parts
 	still     *sim.Live      // scene of simulated cameras on a real bus
 	files     []openedFile   // the cameras that play files
 	cameras   []*capture.Camera

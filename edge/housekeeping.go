@@ -42,7 +42,7 @@ func (e *Edge) look(now rt.Instant) {
 	e.notify(now, e.drive.Leaving())
 	w.hang.look(e, now, e.drive.Stats().Ticks)
 	e.control.events.Drain(e.report)
-	if err := e.arm.OpenError(); err != nil {
+	if err := e.arms.OpenError(); err != nil {
 		w.away.what = "the arm to come back"
 		w.away.log(e, err)
 	} else {
@@ -118,8 +118,8 @@ func (e *Edge) closeCounters() {
 		h.to = rt.ReadHeap()
 		h.last = e.drive.Stats().Ticks
 	}
-	if e.world != nil && !e.scored {
-		e.score, e.scored = e.world.Score(), true
+	if len(e.worlds) > 0 && !e.scored {
+		e.score, e.scored = e.worldScore(), true
 	}
 }
 
@@ -153,8 +153,8 @@ func (l *statusLine) format(e *Edge, now rt.Instant) []byte {
 	b = appendField(b, "  age p99 ", int64(st.age.Quantile(0.99)/time.Millisecond), " ms")
 	b = appendField(b, "  starved ", int64(st.starved.Load()), "")
 	b = e.episodes.AppendLine(b, now)
-	if e.world != nil {
-		score := e.world.Score()
+	if len(e.worlds) > 0 {
+		score := e.worldScore()
 		b = appendField(b, "  targets ", int64(score.Reached), "")
 		b = appendField(b, "  collisions ", int64(score.Collided), "")
 	}

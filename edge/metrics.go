@@ -15,8 +15,8 @@ func (e *Edge) metrics() http.Handler {
 		var live *Live
 		e.drive.AddMetrics(set, func() drive.Metered {
 			live = e.live()
-			m := drive.Metered{Status: &live.Status.Status, Live: &live.Live, Cycle: e.arm.Stats().Cycle}
-			m.Hottest, m.Lowest = e.arm.Extremes()
+			m := drive.Metered{Status: &live.Status.Status, Live: &live.Live, Cycle: e.drive.Sum(e.arms.Stats()).Cycle}
+			m.Hottest, m.Lowest = e.arms.Extremes()
 			return m
 		})
 		e.addPolicyMetrics(set, func() *Live { return live })

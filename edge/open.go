@@ -18,6 +18,7 @@ import (
 	"github.com/edge-rt/edge-rt/edge/uplink"
 	"github.com/edge-rt/edge-rt/internal/exit"
 	"github.com/edge-rt/edge-rt/rt"
+	"github.com/edge-rt/edge-rt/servo/robot"
 	"github.com/edge-rt/edge-rt/systemd/notify"
 	"github.com/edge-rt/edge-rt/wire"
 	"github.com/edge-rt/edge-rt/wire/network"
@@ -67,7 +68,7 @@ func Open(ctx context.Context, cfg Config) (e *Edge, err error) {
 		e.log.Info("the other threads keep their nice value", "why", err)
 	}
 	for _, step := range []func(context.Context) error{
-		e.openCameraFiles, e.openPage, e.claimID, e.openRecord, e.openArm, e.openLeader, e.connect, e.takePolicyRate,
+		e.openCameraFiles, e.openPage, e.claimID, e.openRecord, e.openArms, e.openLeader, e.connect, e.takePolicyRate,
 		e.openCameras, e.build, e.listenOperator,
 	} {
 		if err = step(ctx); err != nil {
@@ -200,7 +201,7 @@ func (e *Edge) build(context.Context) error {
 		return err
 	}
 	e.onCloseUnlessStuck(func() { waker.Close() })
-	arm := e.newFollower(events)
+	arm := e.newFollowers(events)
 	e.drive = e.newDrive(arm)
 	e.link.Out.Prepare(e.contract.Horizon, settings.DOF, e.contract.Steps)
 	e.control = newControl(controlConfig{
@@ -210,7 +211,7 @@ func (e *Edge) build(context.Context) error {
 		maxOffline:    e.cfg.MaxOffline,
 		patience:      e.link.Patience(e.contract.Horizon, e.cfg.FPS),
 		arm:           arm,
-		bus:           e.arm,
+		bus:           e.arms,
 		record:        e.record,
 		events:        events,
 		waker:         waker,
@@ -256,10 +257,11 @@ func (e *Edge) prefixEnd() int {
 	return min(own, asked)
 }
 
-func (e *Edge) newDrive(arm *follow.Follower) *drive.Run {
+func (e *Edge) newDrive(arm *follow.Parts) *drive.Run {
 	return drive.New(drive.Config{
 		Arm:    arm,
-		Bus:    e.arm,
+		Bus:    e.arms,
+		Parts:  e.arms.Several(),
 		Path:   e.cfg.Bus,
 		Robot:  e.robot,
 		OnExit: e.cfg.OnExit,
@@ -276,17 +278,19 @@ func (e *Edge) newDrive(arm *follow.Follower) *drive.Run {
 	})
 }
 
-// newFollower returns the arm as the tick drives it; its events go to the queue.
-func (e *Edge) newFollower(events *event.Queue) *follow.Follower {
-	period := e.cfg.period()
-	return follow.New(e.arm, follow.Config{
-		Period: period,
-		Safety: e.robot.Safety,
-		Gate:   follow.NewGate(e.arm.Arm(), period),
-		Exit:   follow.ExitModes[e.cfg.OnExit],
-		EaseIn: e.easeIn(),
-		Rescue: e.cfg.Rescue,
-		Events: events,
-		Clock:  e.clock,
-	}, len(e.robot.Motors))
+// newFollowers returns the parts as the tick drives them; their events go to the queue.
+func (e *Edge) newFollowers(events *event.Queue) *follow.Parts {
+	period, easeIn := e.cfg.period(), e.easeIn()
+	return follow.Of(e.robot, func(i int, part robot.Robot) *follow.Follower {
+		return follow.New(e.arms[i], follow.Config{
+			Period: period,
+			Safety: part.Safety,
+			Gate:   follow.NewGate(e.arms[i].Arm(), period),
+			Exit:   follow.ExitModes[e.cfg.OnExit],
+			EaseIn: easeIn,
+			Rescue: e.cfg.Rescue,
+			Events: events,
+			Clock:  e.clock,
+		}, len(part.Motors))
+	})
 }

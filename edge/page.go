@@ -71,9 +71,9 @@ func (e *Edge) live() *Live {
 		State:     state(st.state.Load()).String(),
 		Paused:    c.operator.pause.Load(),
 		Waits:     e.waits(),
-		Bus:       drive.SummaryOf(e.arm.Stats()),
+		Bus:       e.drive.Bus(e.arms.Stats()),
 		Frames:    drive.LiveFramesOf(e.cameras),
-		Simulated: e.world != nil,
+		Simulated: len(e.worlds) > 0,
 	}
 	l.Works = e.working(c.viewer.Show(&l.Live, e.clock.Now()))
 	return l

@@ -60,7 +60,7 @@ func (e *Edge) describeRecord() error {
 		"jpeg_quality": strconv.Itoa(c.JPEGQuality), "on_exit": c.OnExit,
 		"record": string(c.Record), "schedule_settings": fmt.Sprintf("%+v", c.Schedule),
 		"stages":              fmt.Sprintf("%+v", c.Stages),
-		recording.Calibration: e.arm.Calibration().Text(),
+		recording.Calibration: e.arms.Calibration(e.robot).Text(),
 	})
 }
 

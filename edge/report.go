@@ -18,7 +18,7 @@ func (e *Edge) prepareReports() {
 	e.reporter = recording.Reporter{
 		Log:       e.log,
 		Recording: e.recording,
-		Follower:  e.arm,
+		Follower:  e.arms,
 		Next:      "the next chunk arms it at its present pose",
 		Resume:    e.resume,
 		Mode:      func(m int64) string { return mode(m).String() },

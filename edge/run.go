@@ -37,7 +37,7 @@ func (e *Edge) Run(ctx context.Context) (*Summary, error) {
 		return nil
 	})
 	e.drive.Go(func() error { e.stepEpisodes(ctx); return nil })
-	e.drive.Go(func() error { e.arm.KeepOpen(ending); return nil })
+	e.drive.Go(func() error { e.arms.KeepOpen(ending); return nil })
 	if e.leader != nil {
 		e.drive.Go(func() error { e.leaderArm.KeepOpen(ending); return nil })
 		e.drive.Go(func() error { return e.leader.Run(ending, e.drive.Hurried) })

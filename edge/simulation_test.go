@@ -90,14 +90,14 @@ func TestAFirstRunIsRemembered(t *testing.T) {
 	var log bytes.Buffer
 	e := &Edge{
 		cfg:      Config{Bus: port},
-		devices:  devices{arm: hotplug.New(arm, cfg, cfg.Clock)},
+		devices:  devices{arms: hotplug.Parts{hotplug.New(arm, cfg, cfg.Clock)}},
 		log:      slog.New(slog.NewTextHandler(&log, nil)),
 		identity: &operator.Identity{ID: "black", Dir: t.TempDir()},
 		contract: uplink.Contract{SHA256: "aa"},
 		drive:    new(drive.Run),
 	}
 	e.reporter.Log, e.reporter.Bundle = e.log, e.contract.SHA256
-	t.Cleanup(func() { e.arm.Close() })
+	t.Cleanup(func() { e.arms.Close() })
 	if got := e.easeIn(); got != firstRun || !e.firstRun {
 		t.Errorf("an unknown bundle is driven slowly for %v, want %v", got, firstRun)
 	}

@@ -76,8 +76,8 @@ func (e *Edge) status() Status {
 		anew, full := h.Counts()
 		s.History = &History{Steps: h.N, Anew: anew, NoRoom: full}
 	}
-	if e.world != nil {
-		score := e.world.Score()
+	if len(e.worlds) > 0 {
+		score := e.worldScore()
 		s.Targets, s.Collisions = score.Reached, score.Collided
 	}
 	return s
@@ -88,7 +88,7 @@ func (e *Edge) summarize(err error) *Summary {
 	st := e.control.stats
 	s := &Summary{
 		Status:       e.status(),
-		Totals:       e.drive.Totals(e.arm.Stats(), e.cameras),
+		Totals:       e.drive.Totals(e.arms.Stats(), e.cameras),
 		Phases:       map[string]drive.ShortQuantiles{"tick": drive.Short(c.phases.Whole(), time.Microsecond)},
 		Compat:       e.cfg.Schedule.Compat,
 		Multiplier:   c.core.Stages.Multiplier(),

@@ -394,6 +394,9 @@ func (a *Arm) setting(u unit, r table.Register) (int, error) {
 	return a.read(u, r)
 }
 
+// SetPause makes the arm's bus call pause for every wait; nil: it waits by itself.
+func (a *Arm) SetPause(pause rt.Pause) { a.bus.pause = pause }
+
 // Robot returns the name of the arm's description.
 func (a *Arm) Robot() string { return a.robot.Name }
 

@@ -317,6 +317,13 @@ func (c Calibration) Text() string {
 	return line.String()
 }
 
+// Join adds the motors of one part of a robot, with its prefix before their names.
+func (c Calibration) Join(prefix string, part Calibration) {
+	for name, m := range part {
+		c[prefix+name] = m
+	}
+}
+
 // ParseCalibration parses the text of a calibration. Every failure wraps ErrCalibration.
 func ParseCalibration(text string) (Calibration, error) {
 	if len(text) > maxCalibration {

@@ -38,6 +38,7 @@ type halfDuplex struct {
 	sent   rt.Instant // time when the last request was sent
 	free   rt.Instant // time when the line has carried all sent bytes
 	waited rt.Wait    // for replies, since the caller cleared this
+	pause  rt.Pause   // waits in place of the bus; nil: it waits by itself
 	lost   bool       // the port has failed
 
 	corrupt atomic.Uint64 // runs of bytes that were no frame; any thread may read it
@@ -89,12 +90,12 @@ func (l *halfDuplex) drain(buf []byte) {
 }
 
 // sleepUntil and wait add the requested time to the bus's waits, as Meant; delays of the scheduler
-// are only in Took.
+// are only in Took. The waits of a Pause are not the bus's.
 //
 //rt:noalloc
 func (l *halfDuplex) sleepUntil(t rt.Instant) {
 	start := l.clock.Now()
-	if d := t.Sub(start); d > 0 {
+	if d := t.Sub(start); d > 0 && !l.paused(t, nil) {
 		l.clock.SleepUntil(t)
 		l.waited.Add(rt.Wait{Meant: d, Took: l.clock.Now().Sub(start)})
 	}
@@ -102,6 +103,9 @@ func (l *halfDuplex) sleepUntil(t rt.Instant) {
 
 //rt:noalloc
 func (l *halfDuplex) wait(until rt.Instant) {
+	if l.paused(until, l.port) {
+		return
+	}
 	start := l.clock.Now()
 	d := max(0, until.Sub(start))
 	if err := l.port.Wait(d); err != nil {
@@ -109,6 +113,11 @@ func (l *halfDuplex) wait(until rt.Instant) {
 	}
 	took := l.clock.Now().Sub(start)
 	l.waited.Add(rt.Wait{Meant: min(d, took), Took: took})
+}
+
+//rt:noalloc
+func (l *halfDuplex) paused(until rt.Instant, device rt.Waiter) bool {
+	return l.pause != nil && l.pause(until, device)
 }
 
 // echo removes the sent bytes from the received ones, on a line whose transmitter and receiver

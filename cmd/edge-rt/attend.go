@@ -43,11 +43,7 @@ func (c *teleopCmd) Run(flags *cli, screen *terminal.Terminal, parsed *kong.Cont
 	if err != nil {
 		return err
 	}
-	leader, err := flags.leaderPlace()
-	switch {
-	case err != nil:
-		return err
-	case c.Jog && flags.Leader.Given():
+	if c.Jog && flags.Leader.Given() {
 		return exit.Errorf(exit.Usage, "--jog and --leader: give one of them, since one of them drives the arm")
 	}
 	cfg.Task, cfg.Duration = flags.Task, flags.Duration
@@ -70,7 +66,7 @@ func (c *teleopCmd) Run(flags *cli, screen *terminal.Terminal, parsed *kong.Cont
 		return attend.Teleop(ctx, attend.TeleopConfig{
 			Config:      cfg,
 			FPS:         program.ValueOr(flags.FPS, 60),
-			Leader:      leader,
+			Leader:      flags.leaderPlace(),
 			LeaderRobot: flags.LeaderRobot,
 		})
 	}, flags.arms()...)
@@ -112,7 +108,7 @@ func (c *replayCmd) Run(flags *cli, screen *terminal.Terminal) error {
 
 // attended returns the part of the configuration that teleop and replay share.
 func (r *runFlags) attended(screen *terminal.Terminal) (attend.Config, error) {
-	place, err := r.place()
+	place, err := r.whole()
 	if err != nil {
 		return attend.Config{}, err
 	}

@@ -14,14 +14,15 @@ type leaderFlags struct {
 	Takeover          string        `default:"key" enum:"key,push" help:"How a person takes the arm over: key (edge-rt ctl correct), or push (that, and a hand that moves the leader)."`
 }
 
-// leaderPlace returns the only leader arm; its robot is chosen later, to fit the follower.
-func (f *leaderFlags) leaderPlace() (device.Place, error) {
-	places, err := f.placesOf(robot.Robot{Name: "a leader"})
-	if err != nil {
-		return device.Place{}, err
+// leaderPlace returns the leader as one place, with the ports of all its parts; its robot is chosen
+// later, to fit the follower.
+func (f *leaderFlags) leaderPlace() device.Place {
+	return device.Place{
+		Bus:         f.Leader.Text(),
+		ID:          f.LeaderID,
+		Calibration: f.LeaderCalibration.Text(),
+		Flags:       "leader-",
 	}
-	places[0].Robot = robot.Robot{}
-	return places[0], nil
 }
 
 // leaderPlaces returns the leader arms of a follower's parts, in their order; none without

@@ -180,11 +180,7 @@ func (r *runFlags) openJSON() (*os.File, error) {
 
 // config turns the flags into the edge's configuration.
 func (r *runFlags) config(screen *terminal.Terminal) (edge.Config, error) {
-	place, err := r.place()
-	if err != nil {
-		return edge.Config{}, err
-	}
-	leader, err := r.leaderPlace()
+	place, err := r.whole()
 	if err != nil {
 		return edge.Config{}, err
 	}
@@ -207,7 +203,7 @@ func (r *runFlags) config(screen *terminal.Terminal) (edge.Config, error) {
 		OnExit:         r.OnExit,
 		Rescue:         r.Rescue,
 		Fallback:       r.Fallback,
-		Leader:         leader,
+		Leader:         r.leaderPlace(),
 		LeaderRobot:    r.LeaderRobot,
 		Takeover:       r.Takeover,
 		MaxActionAge:   program.ValueOr(r.MaxActionAge, uplink.DefaultMaxActionAge),

@@ -14,6 +14,7 @@ import (
 	"io"
 	"log/slog"
 	"net"
+	"slices"
 	"sync/atomic"
 	"time"
 
@@ -92,6 +93,12 @@ type source interface {
 	summarize(s *Summary)
 }
 
+// beside is the read of a leader's arm.
+type beside struct {
+	read func()
+	arm  *hotplug.Arm
+}
+
 // session is one run.
 type session struct {
 	// Constant after prepare.
@@ -101,10 +108,13 @@ type session struct {
 	clock    rt.Clock
 	rate     float64 // ticks per second
 	period   time.Duration
-	arms     []*hotplug.Arm // the follower first
-	simBus   *servosim.Bus  // nil on hardware
-	json     io.WriteCloser // file of the summary; nil: none
-	world    *sim.Live      // nil on hardware, unless a simulated camera needs it
+	places   []device.Place  // of the follower's parts
+	arms     hotplug.Parts   // the follower's
+	beside   []beside        // reads at the same time as those of several parts
+	leaders  hotplug.Parts   // the leader's; nil: no leader
+	simBuses []*servosim.Bus // of the simulated parts
+	json     io.WriteCloser  // file of the summary; nil: none
+	worlds   []*sim.Live     // of the simulated parts, or one that a simulated camera needs
 
 	identity  *operator.Identity
 	recording *recording.Recording
@@ -124,7 +134,7 @@ type session struct {
 	jog       *jog.Jog           // nil: no key moves a joint
 
 	// Owner: tick thread.
-	arm    *follow.Follower
+	arm    *follow.Parts
 	events *event.Queue
 	entry  *record.Tick // this tick's record; nil: no record
 	step   int64        // number of actions so far
@@ -166,7 +176,9 @@ func (s *session) begin(cfg Config, schedule string) error {
 			return err
 		}
 	}
-	return cmp.Or(s.cfg.Flags.Check(s.cfg.Log), follow.CheckExit(s.cfg.OnExit))
+	places, err := s.cfg.Arm.Each()
+	s.places = places
+	return cmp.Or(err, s.cfg.Flags.Check(s.cfg.Log), follow.CheckExit(s.cfg.OnExit))
 }
 
 // drive opens the arm and drives it at a rate until ctx ends, the duration is over or the source
@@ -198,7 +210,7 @@ func (s *session) drive(ctx context.Context, rate float64) error {
 	for _, cam := range s.cameras {
 		s.run.Go(func() error { cam.Run(s.clock, ending, &s.pending); return nil })
 	}
-	for _, arm := range s.arms {
+	for _, arm := range slices.Concat(s.arms, s.leaders) {
 		s.run.Go(func() error { arm.KeepOpen(ending); return nil })
 	}
 	s.run.Go(func() error {
@@ -229,9 +241,9 @@ func (s *session) tick(t rt.Tick) rt.Wait {
 		s.events.Emit(t.Woke, event.Suspended, int64(t.Suspended), 0)
 	}
 	s.source.read(t)
-	wait := s.arms[0].BusWait()
-	for _, other := range s.arms[1:] {
-		wait.Add(other.BusWait())
+	wait := s.arm.Waited()
+	for _, leader := range s.leaders {
+		wait.Add(leader.BusWait())
 	}
 	s.run.Check()
 	read := s.clock.Now()

@@ -2,12 +2,10 @@ package attend
 
 import (
 	"context"
-	"errors"
 	"fmt"
 
 	"github.com/edge-rt/edge-rt/edge/follow"
 	"github.com/edge-rt/edge-rt/edge/jog"
-	"github.com/edge-rt/edge-rt/internal/exit"
 	"github.com/edge-rt/edge-rt/rt"
 )
 
@@ -40,25 +38,11 @@ func Jog(ctx context.Context, cfg Config, fps float64) error {
 }
 
 func (s *jogging) open(ctx context.Context) error {
-	a := &s.cfg.Arm
-	cfg, err := s.armConfig(ctx, a)
-	if err == nil {
-		err = s.calibrate(&cfg, a)
-	}
+	cfgs, err := s.configureAll(ctx, s.places)
 	if err != nil {
 		return err
 	}
-	arm, err := s.openArm(cfg, a)
-	if err != nil {
-		return err
-	}
-	if _, err := arm.MeasureCycles(measured); err != nil {
-		return exit.With(exit.Absent, err)
-	}
-	if err := arm.HoldTriggers(); err != nil {
-		return errors.Join(exit.With(exit.Absent, err), arm.TorqueOff())
-	}
-	return nil
+	return s.openAll(cfgs, s.places, &s.arms)
 }
 
 func (s *jogging) settings() map[string]string { return map[string]string{"leader": "jog"} }

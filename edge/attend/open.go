@@ -3,6 +3,7 @@ package attend
 import (
 	"cmp"
 	"context"
+	"errors"
 	"maps"
 	"net/http"
 	"path/filepath"
@@ -23,11 +24,15 @@ import (
 	"github.com/edge-rt/edge-rt/internal/webpage/metric"
 	"github.com/edge-rt/edge-rt/rt"
 	"github.com/edge-rt/edge-rt/servo"
+	"github.com/edge-rt/edge-rt/servo/robot"
 	"github.com/edge-rt/edge-rt/sim"
 )
 
 // simCameraFPS is the rate of a simulated camera: that of the world.
 const simCameraFPS = 60
+
+// measured is the number of measured cycles, to learn an adapter's latency.
+const measured = 50
 
 // open opens the page, the record, the arms and the cameras, and prepares the tick.
 func (s *session) open(ctx context.Context) (err error) {
@@ -93,12 +98,17 @@ func (s *session) armConfig(ctx context.Context, a *device.Place) (servo.ArmConf
 	if a.Bus != device.Sim {
 		return cfg, nil
 	}
-	var err error
-	if s.simBus, s.world, err = device.OpenSim(a.Robot, s.cfg.Seed, s.clock); err == nil {
-		cfg.Path = s.simBus.Path()
+	bus, world, err := device.OpenSim(a.Robot, s.cfg.Seed+uint64(len(s.worlds)), s.clock)
+	if err != nil {
+		return cfg, err
 	}
-	return cfg, err
+	s.simBuses, s.worlds = append(s.simBuses, bus), append(s.worlds, world)
+	cfg.Path = bus.Path()
+	return cfg, nil
 }
+
+// simulated reports whether every part is simulated in this process.
+func (s *session) simulated() bool { return len(s.simBuses) > 0 && len(s.simBuses) == len(s.arms) }
 
 // calibrate adds an arm's calibration to its configuration, unless only the motors identify it. The
 // simulated arm has its own.
@@ -112,18 +122,52 @@ func (s *session) calibrate(cfg *servo.ArmConfig, a *device.Place) (err error) {
 	return err
 }
 
-// openArm opens an arm whose calibration cfg has, or the motors identify.
-func (s *session) openArm(cfg servo.ArmConfig, a *device.Place) (*servo.Arm, error) {
+// openArm opens part i of places, whose calibration cfg has, or the motors identify, and adds it to
+// arms.
+func (s *session) openArm(cfg servo.ArmConfig, places []device.Place, i int, arms *hotplug.Parts) (*servo.Arm, error) {
+	a := &places[i]
 	arm, err := a.Open(&cfg)
 	if err != nil {
-		return nil, err
+		return nil, device.Swapped(places, i, cfg, err)
 	}
+	*arms = append(*arms, hotplug.New(arm, cfg, s.clock))
 	s.logTaken(a)
 	for _, note := range arm.Notes() {
 		s.cfg.Log.Warn(note, "arm", arm.Robot())
 	}
-	s.arms = append(s.arms, hotplug.New(arm, cfg, s.clock))
-	return arm, nil
+	return arm, device.Swapped(places, i, cfg, nil)
+}
+
+// configureAll returns the configurations of a robot's arms, with their calibrations.
+func (s *session) configureAll(ctx context.Context, places []device.Place) (cfgs []servo.ArmConfig, err error) {
+	cfgs = make([]servo.ArmConfig, len(places))
+	for i := range places {
+		a := &places[i]
+		if cfgs[i], err = s.armConfig(ctx, a); err == nil {
+			err = s.calibrate(&cfgs[i], a)
+		}
+		if err != nil {
+			return nil, a.Named(err)
+		}
+	}
+	return cfgs, nil
+}
+
+// openAll opens and measures a robot's arms and holds their triggers.
+func (s *session) openAll(cfgs []servo.ArmConfig, places []device.Place, arms *hotplug.Parts) error {
+	for i := range places {
+		arm, err := s.openArm(cfgs[i], places, i, arms)
+		if err != nil {
+			return err
+		}
+		if _, err := arm.MeasureCycles(measured); err != nil {
+			return places[i].Named(exit.With(exit.Absent, err))
+		}
+		if err := arm.HoldTriggers(); err != nil {
+			return errors.Join(exit.With(exit.Absent, err), arm.TorqueOff())
+		}
+	}
+	return nil
 }
 
 // logTaken logs which calibration the motors have identified.
@@ -148,7 +192,7 @@ func (s *session) openCameras(ctx context.Context) error {
 		}
 		source, picked, err := capture.Open(&c, capture.Options{
 			Clock:    s.clock,
-			World:    s.simWorld,
+			World:    func() *sim.Live { return s.simWorld(c.Name) },
 			SimFPS:   simCameraFPS,
 			Decoded:  s.cfg.Encoding.Reencode,
 			Canceled: func() bool { return ctx.Err() != nil },
@@ -192,31 +236,45 @@ func (s *session) preview(cam *capture.Camera, c *capture.Config) error {
 	return nil
 }
 
-// simWorld returns the simulated arm's world, or a static world without one.
-func (s *session) simWorld() *sim.Live {
-	if s.world == nil {
-		s.world = device.World(s.cfg.Seed, s.clock)
+// simWorld returns the world that a simulated camera shows: that of the part whose name begins the
+// camera's, else the first; on real buses a static world.
+func (s *session) simWorld(camera string) *sim.Live {
+	for i, p := range s.places {
+		if i < len(s.simBuses) && p.Part != "" && strings.HasPrefix(camera, p.Part+"_") {
+			return s.worlds[i]
+		}
 	}
-	return s.world
+	if len(s.worlds) == 0 {
+		s.worlds = append(s.worlds, device.World(s.cfg.Seed, s.clock))
+	}
+	return s.worlds[0]
 }
 
 // prepare allocates the memory of the tick.
 func (s *session) prepare() {
-	c, bus := &s.cfg, s.arms[0]
+	c := &s.cfg
 	s.events = event.NewQueue(eventSlots)
-	s.arm = follow.New(bus, follow.Config{
-		Period: s.period,
-		Safety: c.Arm.Robot.Safety,
-		Gate:   follow.NewGate(bus.Arm(), s.period),
-		Exit:   follow.ExitModes[c.OnExit],
-		Rescue: c.Rescue,
-		Events: s.events,
-		Clock:  s.clock,
-	}, len(c.Arm.Robot.Motors))
+	s.arm = follow.Of(c.Arm.Robot, func(i int, part robot.Robot) *follow.Follower {
+		return follow.New(s.arms[i], follow.Config{
+			Period: s.period,
+			Safety: part.Safety,
+			Gate:   follow.NewGate(s.arms[i].Arm(), s.period),
+			Exit:   follow.ExitModes[c.OnExit],
+			Rescue: c.Rescue,
+			Events: s.events,
+			Clock:  s.clock,
+		}, len(part.Motors))
+	})
+	for _, b := range s.beside {
+		if s.arm.Several() {
+			s.arm.Beside(b.read, b.arm)
+		}
+	}
 	s.state.Store(drive.State(follow.Unarmed, false))
 	s.run = drive.New(drive.Config{
 		Arm:    s.arm,
-		Bus:    bus,
+		Bus:    s.arms,
+		Parts:  s.arms.Several(),
 		Path:   c.Arm.Bus,
 		Robot:  c.Arm.Robot,
 		OnExit: c.OnExit,
@@ -233,12 +291,10 @@ func (s *session) prepare() {
 	s.reporter = recording.Reporter{
 		Log:       c.Log,
 		Recording: s.recording,
-		Follower:  bus,
+		Follower:  s.arms,
+		Leader:    s.leaders,
 		Next:      "it is armed at its present pose, and goes on slowly",
 		Resume:    "check the motors' supply, then start again",
-	}
-	if len(s.arms) > 1 {
-		s.reporter.Leader = s.arms[1]
 	}
 	s.reporter.Names(c.Arm.Robot)
 	s.commands = s.panel()
@@ -255,7 +311,7 @@ func (s *session) describe() error {
 		"cameras": strings.Join(cameras, ","), "fps": strconv.FormatFloat(s.rate, 'g', -1, 64),
 		"interpolation_multiplier": "1", "schedule": s.schedule, "task": c.Task,
 		"jpeg_quality": strconv.Itoa(c.Encoding.Quality), "on_exit": c.OnExit, "record": string(c.Record),
-		recording.Calibration: s.arms[0].Calibration().Text(),
+		recording.Calibration: s.arms.Calibration(c.Arm.Robot).Text(),
 	}
 	maps.Copy(run, s.source.settings())
 	return s.recording.Describe(s.identity, c.Arm.Robot, c.Arm.Bus, run)
@@ -266,9 +322,9 @@ func (s *session) metrics() http.Handler {
 	return metric.Handler(func() *metric.Set {
 		set := new(metric.Set)
 		s.run.AddMetrics(set, func() drive.Metered {
-			live, arm := s.live(), s.arms[0]
-			m := drive.Metered{Status: &live.Status, Live: &live.Live, Cycle: arm.Stats().Cycle}
-			m.Hottest, m.Lowest = arm.Extremes()
+			live := s.live()
+			m := drive.Metered{Status: &live.Status, Live: &live.Live, Cycle: s.run.Sum(s.arms.Stats()).Cycle}
+			m.Hottest, m.Lowest = s.arms.Extremes()
 			return m
 		})
 		return set
@@ -306,12 +362,13 @@ func (s *session) show() {
 // close closes everything that open has opened.
 func (s *session) close() {
 	s.run.Close()
-	for _, arm := range s.arms {
-		if arm != s.arms[0] && !arm.Away() && len(arm.Arm().Triggers()) > 0 {
+	for _, arm := range s.leaders {
+		if !arm.Away() && len(arm.Arm().Triggers()) > 0 {
 			_ = arm.TorqueOff() // a trigger's spring; it holds no load
 		}
 		arm.Close()
 	}
+	s.arms.Close()
 	s.page.Close()
 	s.exporter.Close()
 	if !s.stuck {
@@ -326,8 +383,8 @@ func (s *session) close() {
 			cam.Source.Close()
 		}
 	}
-	if s.simBus != nil {
-		s.simBus.Close()
+	for _, bus := range s.simBuses {
+		bus.Close()
 	}
 	if s.operator != nil {
 		s.operator.Close()

@@ -9,11 +9,13 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/edge-rt/edge-rt/edge/device"
 	"github.com/edge-rt/edge-rt/edge/drive"
 	"github.com/edge-rt/edge-rt/edge/event"
 	"github.com/edge-rt/edge-rt/edge/follow"
 	"github.com/edge-rt/edge-rt/internal/exit"
 	"github.com/edge-rt/edge-rt/rt"
+	"github.com/edge-rt/edge-rt/servo"
 )
 
 // ReplayConfig configures edge-rt replay.
@@ -93,44 +95,65 @@ func (s *replay) load(number uint32) error {
 // open opens the arm, and refuses a calibration unlike the record's, and a bus that does not keep
 // the record's rate.
 func (s *replay) open(ctx context.Context) error {
-	place := &s.cfg.Arm
-	cfg, err := s.armConfig(ctx, place)
-	if err == nil {
-		err = s.calibrate(&cfg, place)
+	cfgs := make([]servo.ArmConfig, len(s.places))
+	is := servo.Calibration{}
+	for i, part := range s.cfg.Arm.Robot.Parts() {
+		if err := s.identify(ctx, &cfgs[i], &s.places[i]); err != nil {
+			return s.places[i].Named(err)
+		}
+		is.Join(part.Prefix(), cfgs[i].Calibration)
 	}
-	if err == nil && cfg.Calibration == nil {
-		cfg.Calibration, cfg.File, err = place.Find(&cfg)
-		s.logTaken(place)
-	}
-	if err == nil {
-		err = s.compareCalibrations(cfg.Calibration)
-	}
-	if err != nil {
+	if err := s.compareCalibrations(is); err != nil {
 		return err
 	}
-	arm, err := s.openArm(cfg, place)
-	if err != nil {
-		return err
-	}
-	s.prepareRows(follow.NewGate(arm, s.period))
 	check := drive.BusCheck{
 		Period:    s.period,
 		At:        fmt.Sprintf("the record's %v ticks per second", s.episode.Rate),
 		Cure:      "or raise the servos' baud rate",
-		Simulated: s.simBus != nil,
+		Simulated: len(s.simBuses) > 0,
 		Log:       s.cfg.Log,
 	}
-	return check.Measure(ctx, arm)
+	for i := range s.places {
+		arm, err := s.openArm(cfgs[i], s.places, i, &s.arms)
+		if err == nil {
+			err = s.places[i].Named(check.Measure(ctx, arm))
+		}
+		if err != nil {
+			return err
+		}
+	}
+	s.prepareRows(s.steps())
+	return nil
 }
 
-func (s *replay) prepareRows(gate follow.Gate) {
+// identify fills in the configuration of a part's arm, with its calibration.
+func (s *replay) identify(ctx context.Context, cfg *servo.ArmConfig, place *device.Place) (err error) {
+	if *cfg, err = s.armConfig(ctx, place); err == nil {
+		err = s.calibrate(cfg, place)
+	}
+	if err == nil && cfg.Calibration == nil {
+		cfg.Calibration, cfg.File, err = place.Find(cfg)
+		s.logTaken(place)
+	}
+	return err
+}
+
+// steps returns the travel of each joint in a tick.
+func (s *replay) steps() (all []float32) {
+	for _, arm := range s.arms {
+		all = append(all, follow.NewGate(arm.Arm(), s.period).Step...)
+	}
+	return all
+}
+
+func (s *replay) prepareRows(steps []float32) {
 	n := len(s.cfg.Arm.Robot.Motors)
 	s.approach = true
 	for _, row := range []*[]float32{&s.row, &s.before, &s.bounded, &s.catchUp} {
 		*row = make([]float32, n)
 	}
-	s.episode.Peak(gate.Step, s.catchUp)
-	for j, step := range gate.Step {
+	s.episode.Peak(steps, s.catchUp)
+	for j, step := range steps {
 		s.catchUp[j] = min(s.catchUp[j]*float32(s.speed), step*approachPace)
 	}
 }

@@ -50,9 +50,9 @@ func (s *session) status() drive.Status {
 			st.InState[record.RunStates[i]] = drive.Seconds(d)
 		}
 	}
-	if s.simBus != nil {
-		score := s.world.Score()
-		st.Targets, st.Collisions = score.Reached, score.Collided
+	for i := range s.simBuses {
+		score := s.worlds[i].Score()
+		st.Targets, st.Collisions = st.Targets+score.Reached, st.Collisions+score.Collided
 	}
 	return st
 }
@@ -62,9 +62,9 @@ func (s *session) live() *Live {
 		Robot:     s.cfg.Arm.Robot.Name,
 		State:     record.RunStates[s.state.Load()],
 		Paused:    s.paused.Load(),
-		Bus:       drive.SummaryOf(s.arms[0].Stats()),
+		Bus:       s.run.Bus(s.arms.Stats()),
 		Frames:    drive.LiveFramesOf(s.cameras),
-		Simulated: s.simBus != nil,
+		Simulated: len(s.simBuses) > 0,
 	}}
 	if s.jog != nil {
 		l.Jog = s.jog.Names()
@@ -78,7 +78,7 @@ func (s *session) live() *Live {
 }
 
 func (s *session) summary(err error) *Summary {
-	sum := &Summary{Status: s.status(), Totals: s.run.Totals(s.arms[0].Stats(), s.cameras)}
+	sum := &Summary{Status: s.status(), Totals: s.run.Totals(s.arms.Stats(), s.cameras)}
 	sum.HeldAll = s.heldAll.Load()
 	sum.Page = s.page.Stats()
 	sum.Record = s.recording.Stats()

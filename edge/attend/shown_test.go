@@ -127,7 +127,7 @@ func TestBehindTheEpisode(t *testing.T) {
 		row: []float32{50, 50, -50}, before: []float32{49, 50, -50}, bounded: make([]float32, 3),
 		catchUp: []float32{0.5, 0.5, 0.25},
 	}
-	s.arm = follow.New(noBus{}, follow.Config{}, 3)
+	s.arm = follow.One(follow.New(noBus{}, follow.Config{}, 3))
 	copy(s.arm.Goal, []float32{10, 10, 10})
 	s.bound()
 	if want := []float32{11, 10.5, 9.75}; fmt.Sprint(s.bounded) != fmt.Sprint(want) {

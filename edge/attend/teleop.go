@@ -2,7 +2,6 @@ package attend
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"time"
 
@@ -10,10 +9,10 @@ import (
 	"github.com/edge-rt/edge-rt/edge/drive"
 	"github.com/edge-rt/edge-rt/edge/event"
 	"github.com/edge-rt/edge-rt/edge/follow"
+	"github.com/edge-rt/edge-rt/edge/hotplug"
 	"github.com/edge-rt/edge-rt/edge/leader"
 	"github.com/edge-rt/edge-rt/internal/exit"
 	"github.com/edge-rt/edge-rt/rt"
-	"github.com/edge-rt/edge-rt/servo"
 )
 
 // TeleopConfig configures edge-rt teleop.
@@ -27,18 +26,29 @@ type TeleopConfig struct {
 const (
 	teleoperated = "teleop" // name of the source
 	stillGone    = 100 * time.Millisecond
-	measured     = 50 // measured cycles, to learn the adapter's latency
 )
 
 // teleop is a run with a leader arm: the follower starts slowly, and holds while either arm does not
 // answer. Its goals pass the same gate as a policy's. Both arms may be unplugged and come back.
 type teleop struct {
 	session
-	place device.Place // of the leader
+	place     device.Place   // of the leader
+	leadersAt []device.Place // of its parts
 
 	// Owner: tick thread.
-	lead    []float32       // the goals: the leader's positions, and a base's velocities
-	leading *leader.Leading // the joints of the leader that lead
+	lead   []float32 // the goals: the leader's positions, and a base's velocities
+	parts  []leadPart
+	leadBy rt.Instant // deadline of the leader's read in this tick
+	now    rt.Instant
+}
+
+// leadPart is one part of the leader.
+type leadPart struct {
+	arm     *hotplug.Arm
+	first   int             // index of its first joint in the follower's
+	lead    []float32       // its joints
+	leading *leader.Leading // the joints that lead
+	seen    rt.Instant      // newest complete reading
 }
 
 // Teleop drives a follower arm with a leader arm until ctx ends or the duration is over.
@@ -53,9 +63,6 @@ func Teleop(ctx context.Context, cfg TeleopConfig) error {
 			"--leader is missing: give the leader's serial port (edge-rt ports finds it), or "+
 				"--jog to move single joints with keys")
 	}
-	if err := device.CheckPorts(s.place.Bus, cfg.Arm.Bus); err != nil {
-		return err
-	}
 	var err error
 	if s.place.Robot, err = device.Leader(cfg.LeaderRobot, cfg.Arm.Robot); err != nil {
 		return err
@@ -63,33 +70,43 @@ func Teleop(ctx context.Context, cfg TeleopConfig) error {
 	if cfg.Arm.Robot.Base != nil {
 		s.steering = new(steering)
 	}
+	if s.leadersAt, err = s.place.Each(); err != nil {
+		return err
+	}
+	if err := device.CheckAllPorts(s.leadersAt, s.places); err != nil {
+		return err
+	}
 	return s.drive(ctx, cfg.FPS)
 }
 
-func (s *teleop) open(ctx context.Context) (err error) {
-	places := []*device.Place{&s.cfg.Arm, &s.place}
-	var cfgs [2]servo.ArmConfig
-	for i, a := range places {
-		if cfgs[i], err = s.armConfig(ctx, a); err == nil {
-			err = s.calibrate(&cfgs[i], a)
-		}
-		if err != nil {
-			return err
-		}
+func (s *teleop) open(ctx context.Context) error {
+	cfgs, err := s.configureAll(ctx, s.places)
+	if err != nil {
+		return err
 	}
-	for i, a := range places {
-		arm, err := s.openArm(cfgs[i], a)
-		if err != nil {
-			return err
-		}
-		if _, err := arm.MeasureCycles(measured); err != nil {
-			return exit.With(exit.Absent, err)
-		}
-		if err := arm.HoldTriggers(); err != nil {
-			return errors.Join(exit.With(exit.Absent, err), arm.TorqueOff())
-		}
+	leaders, err := s.configureAll(ctx, s.leadersAt)
+	if err != nil {
+		return err
 	}
-	s.lead, s.leading = make([]float32, len(s.cfg.Arm.Robot.Motors)), leader.NewLeading(s.place.Robot)
+	if err := s.openAll(cfgs, s.places, &s.arms); err != nil {
+		return err
+	}
+	if err := s.openAll(leaders, s.leadersAt, &s.leaders); err != nil {
+		return err
+	}
+	s.lead = make([]float32, len(s.cfg.Arm.Robot.Motors))
+	for i, p := range s.place.Robot.Parts() {
+		s.parts = append(s.parts, leadPart{
+			arm:     s.leaders[i],
+			first:   p.First,
+			lead:    s.lead[p.First : p.First+len(p.Robot.Motors)],
+			leading: leader.NewLeading(p.Robot),
+		})
+	}
+	for i := range s.parts {
+		p := &s.parts[i]
+		s.beside = append(s.beside, beside{func() { s.readLeader(p) }, p.arm})
+	}
 	return nil
 }
 
@@ -103,22 +120,36 @@ func (s *teleop) greet() {
 	s.greetBase()
 }
 
-func (s *teleop) summarize(sum *Summary) { sum.Leader = new(drive.SummaryOf(s.arms[1].Stats())) }
+func (s *teleop) summarize(sum *Summary) { sum.Leader = new(drive.SummaryOf(s.leaders.Stats())) }
 
-// read reads the leader in half of the reading time, and then the follower.
+// read reads the leader in half of the reading time, and then the follower. Those of several parts
+// are read at the same time.
 //
 //rt:noalloc
 func (s *teleop) read(t rt.Tick) {
 	reading := s.period - follow.Reserve(s.period)
-	lead := s.arms[1]
-	if lead.Read(s.lead[:len(s.place.Robot.Motors)], t.Deadline.Add(reading/2)) == 0 && lead.Reactions().Encoder == 0 {
-		s.seen = t.Woke
-		s.checkLeading(t.Woke)
+	s.now, s.leadBy = t.Woke, t.Deadline.Add(reading)
+	if !s.arm.Several() {
+		s.leadBy = t.Deadline.Add(reading / 2)
+		s.readLeader(&s.parts[0])
 	}
 	s.arm.ReadBy(t, t.Deadline.Add(reading))
-	if why, _ := lead.Reconnected(); why != 0 { // the next Read has its positions
-		s.leading.Forget()
-		s.events.Emit(t.Woke, event.LeaderBack, int64(why), 0)
+	s.seen = s.parts[0].seen
+	for i := range s.parts {
+		p := &s.parts[i]
+		s.seen = min(s.seen, p.seen)
+		if why, _ := p.arm.Reconnected(); why != 0 { // the next Read has its positions
+			p.leading.Forget()
+			s.events.Emit(t.Woke, event.LeaderBack, int64(why), 0)
+		}
+	}
+}
+
+//rt:noalloc
+func (s *teleop) readLeader(p *leadPart) {
+	if p.arm.Read(p.lead, s.leadBy) == 0 && p.arm.Reactions().Encoder == 0 {
+		p.seen = s.now
+		s.checkLeading(s.now, p)
 	}
 }
 
@@ -134,7 +165,10 @@ func (s *teleop) move(t rt.Tick) {
 		s.arm.StartSlowly(t.Woke)
 	default:
 		s.steering.steer(t.Woke, s.lead[len(s.place.Robot.Motors):])
-		s.arm.KeepGoals(s.lead, s.leading.Held())
+		for i := range s.parts {
+			p := &s.parts[i]
+			s.arm.KeepGoals(s.lead, p.leading.Held()<<p.first)
+		}
 		s.arm.Drive(t.Woke, s.lead)
 		s.act(s.lead, s.seen)
 	}
@@ -144,15 +178,15 @@ func (s *teleop) move(t rt.Tick) {
 // follower then starts slowly.
 //
 //rt:noalloc
-func (s *teleop) checkLeading(now rt.Instant) {
-	began, ended := s.leading.Check(now, s.arms[1])
+func (s *teleop) checkLeading(now rt.Instant, p *leadPart) {
+	began, ended := p.leading.Check(now, p.arm)
 	for cause, joints := range began {
 		if joints != 0 {
-			s.events.Emit(now, event.LeaderHeld, int64(joints), int64(cause))
+			s.events.Emit(now, event.LeaderHeld, int64(joints)<<p.first, int64(cause))
 		}
 	}
 	if ended != 0 {
 		s.arm.StartSlowly(now)
-		s.events.Emit(now, event.LeaderLeads, int64(ended), 0)
+		s.events.Emit(now, event.LeaderLeads, int64(ended)<<p.first, 0)
 	}
 }

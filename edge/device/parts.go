@@ -54,6 +54,9 @@ func (b ByPart) items() (items []string) {
 // Given reports whether the flag has a value.
 func (b ByPart) Given() bool { return len(b.items()) > 0 }
 
+// Text returns all values as one, which ByPart reads again.
+func (b ByPart) Text() string { return strings.Join(b, ",") }
+
 // Of returns the value of each part of the robot, in their order; empty where a part has no value.
 // The plain value sim is every part's. Its errors have the code exit.Usage.
 func (b ByPart) Of(flag string, r robot.Robot) ([]string, error) {

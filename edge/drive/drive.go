@@ -23,6 +23,7 @@ import (
 
 	"github.com/edge-rt/edge-rt/edge/device"
 	"github.com/edge-rt/edge-rt/edge/follow"
+	"github.com/edge-rt/edge-rt/edge/hotplug"
 	"github.com/edge-rt/edge-rt/internal/exit"
 	"github.com/edge-rt/edge-rt/record"
 	"github.com/edge-rt/edge-rt/rt"
@@ -42,12 +43,15 @@ const (
 
 // Config configures a Run.
 type Config struct {
-	Arm    *follow.Follower
+	Arm    *follow.Parts
 	Bus    Bus
 	Path   string // --bus, for the advice how to let the arm go
 	Robot  robot.Robot
 	Loop   rt.LoopConfig
 	OnExit string // one of follow.ExitModes
+
+	// Parts are the arms of a robot of several parts, for the summary; nil: it has one.
+	Parts hotplug.Parts
 
 	// Duration ends the run, counted from Loop; 0: no limit.
 	Duration time.Duration
@@ -59,7 +63,7 @@ type Config struct {
 	ArmError func(error) error
 }
 
-// Bus is the part of a *hotplug.Arm that lets the arm go. Tests have an arm without a port.
+// Bus is the part of a hotplug.Parts that lets the arm go. Tests have an arm without a port.
 type Bus interface {
 	RetryTorqueOff(hurry func() bool) error
 }
@@ -261,7 +265,11 @@ func (r *Run) Step(t rt.Tick, ready, held bool) (drive bool) {
 		if err := arm.RescueStep(t.Woke); err != nil {
 			r.Fail(err)
 		}
+		return arm.Apart()
 	case arm.Phase == follow.Armed:
+		if arm.Rearming() {
+			r.armStep(t)
+		}
 		return true
 	case arm.Phase == follow.Parking:
 		arm.ParkStep(t.Woke, r.Hurried())
@@ -296,7 +304,7 @@ func (r *Run) armStep(t rt.Tick) {
 func (r *Run) Finish(now rt.Instant) {
 	arm := r.cfg.Arm
 	switch {
-	case arm.Phase == follow.Armed, arm.Phase == follow.Arming && arm.HasTorque():
+	case arm.Phase == follow.Armed, arm.Phase < follow.Armed && arm.HasTorque():
 		arm.Finish(now)
 	default:
 		arm.CancelArming()

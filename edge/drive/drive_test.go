@@ -25,7 +25,7 @@ import (
 type driven struct {
 	*Run
 	bus    *servosim.Bus
-	arm    *follow.Follower
+	arm    *follow.Parts
 	out    *rttest.Output
 	ready  bool
 	before func() // in each tick on which the arm is driven
@@ -52,14 +52,14 @@ func newDriven(t *testing.T, onExit string) *driven {
 	t.Cleanup(func() { hot.Close() })
 	hot.SetPeriod(period)
 	d := &driven{bus: bus, out: new(rttest.Output), ready: true, before: func() {}}
-	d.arm = follow.New(hot, follow.Config{
+	d.arm = follow.One(follow.New(hot, follow.Config{
 		Period: period,
 		Safety: r.Safety,
 		Gate:   follow.NewGate(arm, period),
 		Exit:   follow.ExitModes[onExit],
 		Events: event.NewQueue(64),
 		Clock:  clock,
-	}, len(r.Motors))
+	}, len(r.Motors)))
 	d.Run = New(Config{
 		Arm:    d.arm,
 		Bus:    hot,

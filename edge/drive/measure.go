@@ -28,26 +28,50 @@ func (r *Run) Status() Status {
 // Totals returns the part of the summary that the loop, the bus and the cameras count. The caller of
 // Loop calls it after Join.
 func (r *Run) Totals(bus servo.Stats, cameras []*capture.Camera) Totals {
-	loop, gate := r.Stats(), r.cfg.Arm.Gate()
+	loop := r.Stats()
 	took := r.cfg.Loop.Clock.Now().Sub(r.began)
 	t := Totals{
 		LatenessHist: histogram(loop.Lateness, time.Microsecond),
-		Bus:          SummaryOf(bus),
+		Bus:          r.Bus(bus),
 		Frames:       map[string]Frames{},
 		Complaints:   r.complaints(),
 		Skipped:      loop.Skipped,
-		RangeClips:   gate.RangeClips,
-		StepClips:    gate.StepClips,
 		ExcusedMS:    Millis(loop.Excused),
 		StealMS:      Millis(rt.StealTime() - r.steal),
 		CPUShare:     round3(loop.CPU.Seconds() / max(took.Seconds(), 1e-9)),
 		RSSMB:        round3(float64(rt.ResidentSize()) / (1 << 20)),
 		Seconds:      round3(took.Seconds()),
 	}
+	for i := range r.cfg.Arm.Len() {
+		ranged, stepped := r.cfg.Arm.Clips(i)
+		t.RangeClips, t.StepClips = t.RangeClips+ranged, t.StepClips+stepped
+	}
+	t.Parts = r.parts()
 	for _, cam := range cameras {
 		t.Frames[cam.Name] = framesOf(cam)
 	}
 	return t
+}
+
+// Bus returns the summary of the robot's buses.
+func (r *Run) Bus(sum servo.Stats) BusSummary { return SummaryOf(r.Sum(sum)) }
+
+// Sum returns the counters of the robot's buses, with cycles and times of reading all parts.
+func (r *Run) Sum(sum servo.Stats) servo.Stats {
+	if cycle := r.cfg.Arm.Cycle(); cycle != nil {
+		sum.Cycle, sum.Cycles = cycle, sum.Cycles/uint64(r.cfg.Arm.Len())
+	}
+	return sum
+}
+
+// parts returns the parts of a robot of several, else nil.
+func (r *Run) parts() (all []PartSummary) {
+	for i, a := range r.cfg.Parts {
+		p := PartSummary{Name: r.cfg.Robot.Parts()[i].Name, Port: a.Path(), Bus: SummaryOf(a.Stats())}
+		p.RangeClips, p.StepClips = r.cfg.Arm.Clips(i)
+		all = append(all, p)
+	}
+	return all
 }
 
 // complaints returns the last complaint about heat or supply of each joint, nil without any.

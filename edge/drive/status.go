@@ -78,7 +78,8 @@ type Totals struct {
 	// [us] ticks by the upper bound of their lateness
 	LatenessHist map[string]uint64 `json:"lateness_histogram_us,omitempty"`
 	Bus          BusSummary        `json:"bus"`
-	Frames       map[string]Frames `json:"frames"` // [camera]
+	Parts        []PartSummary     `json:"parts,omitempty"` // of a robot of several parts: bus is then their sum
+	Frames       map[string]Frames `json:"frames"`          // [camera]
 	Exit         Ending            `json:"exit"`
 	Record       *record.Stats     `json:"record,omitempty"` // absent with --record off
 	// ticks on which no joint was driven, because the motors complained or were let go
@@ -136,6 +137,15 @@ type BusSummary struct {
 	FastReads uint64 `json:"fast_reads,omitempty"`     // readings with one merged reply of all motors (Dynamixel)
 	Fallbacks uint64 `json:"fast_fallbacks,omitempty"` // changes from fast to plain reads
 	FastTries uint64 `json:"fast_tries,omitempty"`     // attempts to return to fast reads
+}
+
+// PartSummary is one part of a robot of several.
+type PartSummary struct {
+	Name       string     `json:"name"` // name of the part, the beginning of its joints' names
+	Port       string     `json:"port"` // its serial port
+	Bus        BusSummary `json:"bus"`
+	RangeClips uint64     `json:"clipped_range"` // its goals clipped to a joint's range
+	StepClips  uint64     `json:"clipped_step"`  // its goals clipped to a joint's travel in one tick
 }
 
 // Frames holds the counters of one camera.

@@ -46,7 +46,7 @@ func NewViewer(r robot.Robot) *Viewer {
 // is made from, 0 before the first motion. Owner: the tick.
 //
 //rt:noalloc
-func (w *Viewer) Publish(t rt.Tick, arm *follow.Follower, source rt.Instant) {
+func (w *Viewer) Publish(t rt.Tick, arm *follow.Parts, source rt.Instant) {
 	if w == nil {
 		return
 	}

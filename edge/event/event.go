@@ -18,10 +18,12 @@ const (
 	// host took meanwhile
 	TickOverrun
 	Suspended // A: ns for which the machine was suspended
-	TorqueOn  //
-	BusLost   // A: number of silent joints
-	// A: hotplug.Cause; B: the joints whose motors have restarted, one bit each, << 1 | 1 when the
-	// arm waits for an operator
+	TorqueOn  // A: joints of the part
+	// A: number of silent joints; B: joints of the part, 0 for a robot of one part, here and in BusBack
+	// and TorqueOn
+	BusLost
+	// A: hotplug.Cause | the part's joints << CauseBits; B: the joints whose motors have restarted, one
+	// bit each, << 1 | 1 when the arm waits for an operator
 	BusBack
 	JointFrozen     // A: the joints that have become silent, one bit each
 	JointHeld       // A: joints, here and in the next five codes; B: Complaint of the motor
@@ -68,6 +70,9 @@ const (
 	WheelSlips
 	numCodes
 )
+
+// CauseBits is the number of bits of the hotplug.Cause in BusBack.
+const CauseBits = 8
 
 // The subject of a motor's complaint, in Complaint.
 const (

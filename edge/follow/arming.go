@@ -53,7 +53,7 @@ func (f *Follower) ArmStep(t rt.Tick) (touched bool, err error) {
 	}
 	armed, err := f.bus.ArmStep(t.Deadline.Add(f.cfg.Period-f.cfg.Period/armRest), joints)
 	if moving := f.bus.MovedWhileArming(); moving&^f.movedLimp != 0 {
-		f.cfg.Events.Emit(t.Woke, event.JointMoved, int64(moving), 0)
+		f.emit(t.Woke, event.JointMoved, moving, 0)
 		f.movedLimp |= moving
 	}
 	switch {
@@ -110,12 +110,12 @@ func (f *Follower) armed(now rt.Instant, joints robot.Joints) {
 		copy(f.parking.place, f.Place) // only the first time
 		f.KeepGoals(f.parking.place, f.gate.Wheels)
 		f.parking.known = true
-		if e := f.slow.easeIn; e > 0 {
+		if e := f.slow.easeIn; e > 0 && f.first == 0 {
 			pace := min(easePace, f.cfg.Safety.Slew)
 			f.cfg.Events.Emit(now, event.FirstRun, e.Milliseconds(), int64(100*pace+0.5))
 		}
 	}
 	f.StartSlowly(now)
 	f.Phase = Armed
-	f.cfg.Events.Emit(now, event.TorqueOn, 0, 0)
+	f.cfg.Events.Emit(now, event.TorqueOn, f.itself(), 0)
 }

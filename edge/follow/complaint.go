@@ -48,7 +48,7 @@ func (f *Follower) tellHeld(now rt.Instant, held, begun robot.Joints) {
 			continue
 		}
 		c.untold &^= bit
-		f.cfg.Events.Emit(now, event.JointHeld, int64(bit), c.of[j])
+		f.emit(now, event.JointHeld, bit, c.of[j])
 	}
 }
 

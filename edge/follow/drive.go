@@ -46,7 +46,7 @@ func (f *Follower) ease(now rt.Instant) {
 		return
 	}
 	f.slow.active = true
-	if f.slow.easeIn -= f.cfg.Period; f.slow.easeIn <= 0 {
+	if f.slow.easeIn -= f.cfg.Period; f.slow.easeIn <= 0 && f.first == 0 {
 		f.cfg.Events.Emit(now, event.FirstRunOver, 0, 0)
 	}
 }

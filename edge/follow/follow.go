@@ -54,6 +54,7 @@ type Bus interface {
 	MovedWhileArming() robot.Joints // limp joints that move during the arming
 	Rescue() error
 	EndRescue() error
+	BusWait() rt.Wait                    // since the last Read began
 	Wheel(joint int) (goal, present int) // velocities of a base's wheel, in counts per second
 	BusWatchdogFired() bool              // the motors have stopped by themselves and must be armed again
 	Fatal() error                        // reason why the run must end; nil: the run may go on
@@ -133,6 +134,10 @@ type Follower struct {
 	movedLimp   robot.Joints // limp joints whose motion during the arming was reported
 	began       bool
 	failed      error
+
+	// of a part among several, see Parts
+	first int  // index of its first joint in the robot's
+	part  bool // the robot has others
 }
 
 // silence tracks the joints that do not answer.

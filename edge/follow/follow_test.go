@@ -86,6 +86,7 @@ func (m *motors) OutOfRange() robot.Joints       { return m.outside }
 func (m *motors) Rescue() error                  { m.rescued++; return nil }
 func (m *motors) EndRescue() error               { m.rescued--; return nil }
 func (m *motors) BusWatchdogFired() bool         { return false }
+func (m *motors) BusWait() rt.Wait               { return rt.Wait{} }
 func (m *motors) Wheel(int) (goal, present int)  { return 0, 0 }
 func (m *motors) Fatal() error                   { return m.fatal }
 

@@ -48,6 +48,13 @@ func NewGate(arm *servo.Arm, period time.Duration) (g Gate) {
 	return g
 }
 
+// join adds the limits of another part's joints.
+func (g *Gate) join(o *Gate) {
+	g.Wheels |= o.Wheels << len(g.Min)
+	g.Min, g.Max = append(g.Min, o.Min...), append(g.Max, o.Max...)
+	g.Step, g.Lead = append(g.Step, o.Step...), append(g.Lead, o.Lead...)
+}
+
 // slack keeps float32 rounding from clipping a policy that moves at the limit.
 const slack = 1e-3
 

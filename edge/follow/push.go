@@ -80,27 +80,32 @@ const unloadTimeout = time.Second
 // Unload makes the tick take the load off an overloaded joint, or off all overloaded joints when
 // name is empty: the joint's place becomes its goal, and its motor forgets the overload. It returns
 // the names of the joints. Any thread but the tick's may call it, one at a time.
-func (f *Follower) Unload(r robot.Robot, name string) (unloaded string, err error) {
-	joints := ^robot.Joints(0)
+func (p *Parts) Unload(r robot.Robot, name string) (unloaded string, err error) {
+	asked := ^robot.Joints(0)
 	if name != "" {
 		j := slices.IndexFunc(r.Motors, func(m robot.Motor) bool { return m.Name == name })
 		if j < 0 {
 			return "", fmt.Errorf("no joint %q: a %s has %s", name, r.Name,
 				strings.ReplaceAll(strings.Join(r.ActionNames(), ", "), ".pos", ""))
 		}
-		joints = 1 << j
+		asked = 1 << j
 	}
-	u := &f.unloading
-	u.answer.Store(-1)
-	u.asked.Store(uint32(joints))
-	clock := f.cfg.Clock
-	for end := clock.Now().Add(unloadTimeout); u.answer.Load() < 0; clock.SleepUntil(clock.Now().Add(f.cfg.Period)) {
-		if clock.Now() > end {
-			u.asked.Store(0)
-			return "", errors.New("the tick does not answer")
+	done := robot.Joints(0)
+	for _, f := range p.parts {
+		own := asked >> f.first
+		if f.part {
+			own &= 1<<len(f.Goal) - 1
 		}
+		if own == 0 {
+			continue
+		}
+		joints, err := f.askUnload(own)
+		if err != nil {
+			return "", err
+		}
+		done |= joints << f.first
 	}
-	if unloaded = r.Joints(robot.Joints(u.answer.Load())); unloaded == "" {
+	if unloaded = r.Joints(done); unloaded == "" {
 		which := "no joint is"
 		if name != "" {
 			which = name + " is not"
@@ -108,6 +113,21 @@ func (f *Follower) Unload(r robot.Robot, name string) (unloaded string, err erro
 		return "", fmt.Errorf("%s under torque and overloaded now: nothing was done", which)
 	}
 	return unloaded, nil
+}
+
+// askUnload makes the tick unload joints, and returns those that were overloaded.
+func (f *Follower) askUnload(joints robot.Joints) (robot.Joints, error) {
+	u := &f.unloading
+	u.answer.Store(-1)
+	u.asked.Store(uint32(joints))
+	clock := f.cfg.Clock
+	for end := clock.Now().Add(unloadTimeout); u.answer.Load() < 0; clock.SleepUntil(clock.Now().Add(f.cfg.Period)) {
+		if clock.Now() > end {
+			u.asked.Store(0)
+			return 0, errors.New("the tick does not answer")
+		}
+	}
+	return robot.Joints(u.answer.Load()), nil
 }
 
 // unload carries out the operator's request.

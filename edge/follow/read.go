@@ -84,7 +84,7 @@ func (f *Follower) updateSilence(now rt.Instant) {
 	}
 	count := s.frozen.Len()
 	if frozen := s.frozen &^ before; frozen != 0 {
-		f.cfg.Events.Emit(now, event.JointFrozen, int64(frozen), 0)
+		f.emit(now, event.JointFrozen, frozen, 0)
 	}
 	s.resuming |= s.frozen
 	resumed := s.resuming &^ (s.frozen | unchecked)
@@ -93,7 +93,7 @@ func (f *Follower) updateSilence(now rt.Instant) {
 	silent := count >= 2 || shortest >= busSilence || s.bus && unchecked != 0
 	switch {
 	case silent && !s.bus:
-		f.cfg.Events.Emit(now, event.BusLost, int64(count), 0)
+		f.cfg.Events.Emit(now, event.BusLost, int64(count), f.itself())
 	case s.bus && !silent:
 		resumed = ^robot.Joints(0)
 	}
@@ -161,11 +161,11 @@ func (f *Follower) onReconnect(now rt.Instant, why hotplug.Cause, restarted robo
 	if limp := f.with(Limp); limp != 0 {
 		f.bus.DisableTorque(limp)
 	}
-	told := int64(which&(1<<len(f.joints)-1)) << 1
+	told := int64(which&(1<<len(f.joints)-1)) << f.first << 1
 	if f.needsResume {
 		told |= 1
 	}
-	f.cfg.Events.Emit(now, event.BusBack, int64(why), told)
+	f.cfg.Events.Emit(now, event.BusBack, f.itself()<<event.CauseBits|int64(why), told)
 	f.silence.bus = false
 	f.silence.frozen = 0
 	f.silence.strayed = 0
@@ -182,7 +182,7 @@ func (f *Follower) onReconnect(now rt.Instant, why hotplug.Cause, restarted robo
 func (f *Follower) emitEach(now rt.Instant, what event.Code, joints robot.Joints) {
 	for j := range f.joints {
 		if joints.Has(j) {
-			f.cfg.Events.Emit(now, what, 1<<j, 0)
+			f.emit(now, what, 1<<j, 0)
 		}
 	}
 }

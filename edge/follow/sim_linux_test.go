@@ -318,7 +318,7 @@ func TestOverloadWithoutADirection(t *testing.T) {
 	at := a.bus.States()[elbow].Position
 	told := make(chan error)
 	go func() {
-		_, err := a.Unload(a.robot, "elbow_flex")
+		_, err := One(a.Follower).Unload(a.robot, "elbow_flex")
 		told <- err
 	}()
 	a.until("it is unloaded", func() bool {

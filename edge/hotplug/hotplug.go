@@ -49,6 +49,7 @@ func (c Cause) String() string {
 type Arm struct {
 	cfg    servo.ArmConfig
 	period time.Duration
+	pause  rt.Pause // of the tick's arm
 	clock  rt.Clock
 
 	// Owner: tick thread.
@@ -84,11 +85,15 @@ func New(arm *servo.Arm, cfg servo.ArmConfig, clock rt.Clock) *Arm {
 
 func (a *Arm) use(arm *servo.Arm) {
 	a.arm = arm
+	arm.SetPause(a.pause)
 	a.current.Store(arm)
 }
 
 // Calibration returns the calibration with which the arm was opened.
 func (a *Arm) Calibration() servo.Calibration { return a.cfg.Calibration }
+
+// Path returns the serial port at which the arm was opened.
+func (a *Arm) Path() string { return a.cfg.Path }
 
 // SetPeriod is servo.Arm's, for later arms too. Call it before the first tick, or with the same
 // period again.
@@ -98,6 +103,12 @@ func (a *Arm) SetPeriod(period time.Duration) {
 	}
 	a.period = period
 	a.arm.SetPeriod(period)
+}
+
+// SetPause is servo.Arm's, for later arms too. Call it before the first tick.
+func (a *Arm) SetPause(pause rt.Pause) {
+	a.pause = pause
+	a.arm.SetPause(pause)
 }
 
 // Read is servo.Arm's. While the arm is away every joint is stale; the first Read after an absence

@@ -223,6 +223,9 @@ func (r *Recording) Describe(id *operator.Identity, arm robot.Robot, bus string,
 		"id": id.ID, "instance": id.Instance, "host": id.Host, "robot": arm.Name, "bus": bus,
 		"joints": strings.Join(arm.ActionNames(), ","), "units": strings.Join(arm.Units(), ","),
 	}
+	if names := arm.PartNames(); names != "" {
+		run["parts"] = strings.ReplaceAll(names, ", ", ",")
+	}
 	maps.Copy(run, settings)
 	r.Recorder.SetRun(run)
 	return r.Recorder.SetCameras(cameras)

@@ -20,21 +20,22 @@ import (
 type Reporter struct {
 	Log       *slog.Logger
 	Recording *Recording
-	Follower  *hotplug.Arm            // logs its notes when it is back
-	Leader    *hotplug.Arm            // the same; nil: the leader's own thread logs its events
+	Follower  hotplug.Parts           // logs the notes of a part that is back
+	Leader    hotplug.Parts           // the same; nil: the leader's own thread logs its events
 	Next      string                  // how an arm that is back goes on
 	Resume    string                  // how it goes on after a motor has restarted
 	Mode      func(mode int64) string // name of a mode in event.PhaseChanged
 	Bundle    string                  // digest of the policy
 
 	robot   robot.Robot
+	parts   []robot.Part
 	cameras []cameraReport
 	joints  []string // names of the joints by bit set, so that Report does not allocate
 }
 
 // Names sets the names of the joints.
 func (r *Reporter) Names(arm robot.Robot) {
-	r.robot = arm
+	r.robot, r.parts = arm, arm.Parts()
 	r.joints = make([]string, 1<<min(len(arm.Motors), 8)) // a larger arm has texts for some sets only
 	for set := range r.joints {
 		r.joints[set] = arm.Joints(robot.Joints(set))
@@ -51,7 +52,7 @@ func (r *Reporter) joint(set int64) slog.Attr {
 // attributes are the attributes of a log line, without garbage.
 type attributes struct {
 	n  int
-	of [4]slog.Attr
+	of [5]slog.Attr
 }
 
 func (a *attributes) add(attrs ...slog.Attr) { a.n += copy(a.of[a.n:], attrs) }
@@ -73,10 +74,13 @@ func (r *Reporter) Report(ev event.Event) {
 		a.add(slog.String("from", r.Mode(ev.A)), slog.String("to", r.Mode(ev.B)))
 	case event.BusLost:
 		a.add(slog.Int64("silent_joints", ev.A))
+		r.part(ev.B, &a)
 	case event.TickOverrun:
 		a.add(slog.Duration("took", time.Duration(ev.A)), slog.Duration("host_took", time.Duration(ev.B)))
 	case event.BusBack:
-		r.notes(r.Follower)
+		if i := r.part(ev.A>>event.CauseBits, &a); i < len(r.Follower) {
+			r.notes(r.Follower[i])
+		}
 		r.back(ev, &a)
 	case event.JointHeld, event.ArmHeld:
 		a.joints(r, ev.A)
@@ -105,9 +109,14 @@ func (r *Reporter) Report(ev event.Event) {
 		a.add(slog.String("bundle", r.Bundle), slog.String("speed", strconv.FormatInt(ev.B, 10)+" %"),
 			slog.Duration("for", time.Duration(ev.A)*time.Millisecond))
 	case event.LeaderBack:
-		r.notes(r.Leader)
+		for _, arm := range r.Leader {
+			r.notes(arm)
+		}
 		level = slog.LevelInfo
-	case event.TorqueOn, event.LeaderPushed, event.FirstRunOver:
+	case event.TorqueOn:
+		r.part(ev.A, &a)
+		level = slog.LevelInfo
+	case event.LeaderPushed, event.FirstRunOver:
 		level = slog.LevelInfo
 	default:
 		return
@@ -116,11 +125,20 @@ func (r *Reporter) Report(ev event.Event) {
 	r.Log.LogAttrs(context.Background(), level, ev.Code.String(), a.of[:a.n]...)
 }
 
+// part adds the name of the part with these joints, and returns its index. For a robot of one part,
+// whose events have no joints, it adds nothing.
+func (r *Reporter) part(joints int64, a *attributes) (index int) {
+	for i, p := range r.parts {
+		if joints != 0 && p.Joints() == robot.Joints(joints) {
+			a.add(slog.String("part", p.Name))
+			return i
+		}
+	}
+	return 0
+}
+
 // notes logs the results of opening an arm again.
 func (r *Reporter) notes(arm *hotplug.Arm) {
-	if arm == nil {
-		return
-	}
 	for _, note := range arm.Arm().Notes() {
 		r.Log.Warn(note)
 	}
@@ -132,7 +150,7 @@ func (r *Reporter) back(ev event.Event, a *attributes) {
 	if ev.B&1 != 0 {
 		next = r.Resume
 	}
-	a.add(slog.String("why", hotplug.Cause(ev.A).String()), slog.String("next", next))
+	a.add(slog.String("why", hotplug.Cause(ev.A&(1<<event.CauseBits-1)).String()), slog.String("next", next))
 	if ev.B>>1 != 0 {
 		a.add(r.joint(ev.B >> 1))
 	}

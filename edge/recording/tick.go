@@ -34,10 +34,10 @@ func Begin(r *record.Recorder, t rt.Tick) *record.Tick {
 // Arm notes the arm's position, its goals and their limits.
 //
 //rt:noalloc
-func Arm(m *record.Tick, arm *follow.Follower) {
+func Arm(m *record.Tick, arm *follow.Parts) {
 	m.State.Set(arm.State)
 	m.Goal.Set(arm.Goal)
-	ranged, stepped := arm.Gate().Clipped()
+	ranged, stepped := arm.Clipped()
 	m.RangeClipped, m.StepClipped = uint32(ranged), uint32(stepped)
 	m.Stale = uint32(arm.Stale())
 	m.Frozen = uint32(arm.Frozen())

@@ -12,7 +12,7 @@ import (
 func TestTicks(t *testing.T) {
 	cfg := config(record.All, t.TempDir())
 	r := opened(t, cfg)
-	arm := &follow.Follower{State: []float32{1, 2}, Goal: []float32{3, 4}}
+	arm := follow.One(&follow.Follower{State: []float32{1, 2}, Goal: []float32{3, 4}})
 	now := cfg.Clock.Now()
 	tick := func() {
 		if m := Begin(r.Recorder, rt.Tick{Woke: now, Deadline: now.Add(-5), Skipped: 7}); m != nil {

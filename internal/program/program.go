@@ -253,7 +253,7 @@ func (p *Program) checkRepeatedFlags(ctx *kong.Context, args []string) error {
 	var refused []string
 	for _, part := range ctx.Path {
 		f := part.Flag
-		if f == nil || part.Resolved || f.IsCumulative() || f.IsCounter() {
+		if f == nil || part.Resolved || f.Target.Kind() == reflect.Slice || f.IsCumulative() || f.IsCounter() {
 			continue
 		}
 		if times[f]++; times[f] != 2 {

@@ -184,6 +184,17 @@ func (l *Log) jointNames(set uint32) string {
 	return strings.Join(out, ", ")
 }
 
+// ofPart returns " of left" for the joints of that part of a robot of several, else "".
+func (l *Log) ofPart(joints int64) string {
+	first := l.jointNames(uint32(joints & -joints))
+	for _, part := range strings.Split(l.Run["parts"], ",") {
+		if part != "" && joints != 0 && strings.HasPrefix(first, part+"_") {
+			return " of " + part
+		}
+	}
+	return ""
+}
+
 // limit returns a limit from the run's metadata; 0 if the record does not have it.
 func (l *Log) limit(name string) time.Duration {
 	d, err := time.ParseDuration(l.Run[name])

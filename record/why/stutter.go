@@ -143,7 +143,7 @@ func (x *explainer) bus(s *span, since rt.Instant) *reason {
 		r = &reason{cause: BusSilent}
 	}
 	for _, e := range l.between(max(since, s.from-second), s.to, event.BusLost) {
-		r.add(e.At, "%d motors silent at once: nothing is sent", e.a)
+		r.add(e.At, "%d motors%s silent at once: nothing is sent", e.a, l.ofPart(e.b))
 	}
 	if r.cause != BusSilent {
 		return r
@@ -207,10 +207,11 @@ func (x *explainer) away(from, to rt.Instant) *reason {
 	e := backs[0]
 	r := &reason{cause: Unplugged}
 	joints := uint32(e.b >> 1)
-	if e.a == int64(hotplug.Restarted) || joints != 0 {
+	why := hotplug.Cause(e.a & (1<<event.CauseBits - 1))
+	if why == hotplug.Restarted || joints != 0 {
 		r.cause = Restarted
 	}
-	text := "the arm is back: " + hotplug.Cause(e.a).String()
+	text := "the arm" + x.log.ofPart(e.a>>event.CauseBits) + " is back: " + why.String()
 	if joints != 0 {
 		text += " (" + x.log.jointNames(joints) + ")"
 	}

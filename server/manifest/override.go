@@ -125,11 +125,8 @@ func (c *Config) Settings() (all []Setting) {
 				continue
 			}
 			value := v.Field(i).Interface()
-			switch v := value.(type) {
-			case Capacity:
-				value = v.String()
-			case Secret:
-				value = v.String()
+			if n, ok := value.(Capacity); ok {
+				value = n.String()
 			}
 			all = append(all, Setting{path, value, c.origin(path)})
 		}

@@ -1,0 +1,77 @@
+package device
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/edge-rt/edge-rt/internal/exit"
+	"github.com/edge-rt/edge-rt/servo"
+)
+
+// Each returns the places of the parts of a robot whose ports and calibrations the place names
+// together, as ByPart does. Its errors have the code exit.Usage.
+func (p *Place) Each() ([]Place, error) {
+	f := Places{Bus: ByPart{p.Bus}, Calibration: ByPart{p.Calibration}, ID: p.ID, Flags: p.Flags, BusFlag: "bus"}
+	if p.Flags != "" {
+		f.BusFlag = "leader"
+	}
+	return f.Of(p.Robot)
+}
+
+// Named adds the part's name to an error.
+func (p *Place) Named(err error) error {
+	if err == nil || p.Part == "" {
+		return err
+	}
+	return fmt.Errorf("part %s: %w", p.Part, err)
+}
+
+// CheckAllPorts is CheckPorts for every part of a leader and of a follower.
+func CheckAllPorts(leaders, followers []Place) error {
+	for i := range leaders {
+		for k := range followers {
+			if err := CheckPorts(leaders[i].Bus, followers[k].Bus); err != nil {
+				return leaders[i].Named(err)
+			}
+		}
+	}
+	return nil
+}
+
+// Swapped explains an error of opening part i of a robot when the ports of two parts are swapped: the
+// motors have the calibration of another part. cfg is the configuration of the opening; err may be
+// nil, when the motors alone have identified the calibration.
+func Swapped(places []Place, i int, cfg servo.ArmConfig, err error) error {
+	for k := range places {
+		other := &places[k]
+		if k == i || !hasCalibrationOf(&places[i], other, cfg, err) {
+			continue
+		}
+		swapped := exit.Errorf(exit.Config, "the arm on %s, given for the part %s, has the calibration of the part %s "+
+			"(%s): the ports are swapped, give --bus %s=%s", places[i].Bus, places[i].Part, other.Part, other.File(),
+			other.Part, Quote(places[i].Bus))
+		if err != nil {
+			return exit.With(exit.Config, errors.Join(swapped, err))
+		}
+		return swapped
+	}
+	return places[i].Named(err)
+}
+
+// hasCalibrationOf reports whether the arm opened for a place has another place's calibration.
+func hasCalibrationOf(p, other *Place, cfg servo.ArmConfig, err error) bool {
+	switch {
+	case err == nil:
+		return p.ID == "" && p.Calibration == "" && strings.HasSuffix(idOf(cfg.File), "_"+other.Part)
+	case !errors.Is(err, servo.ErrCalibration) || other.ID == "" && other.Calibration == "":
+		return false
+	}
+	c, loading := servo.LoadCalibration(other.File())
+	if loading != nil || c.Check(p.Robot) != nil {
+		return false
+	}
+	cfg.File, cfg.Calibration = "", nil
+	differs, err := servo.MatchCalibrations(cfg, []servo.Calibration{c})
+	return err == nil && differs[0] == nil
+}

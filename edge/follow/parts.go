@@ -1,0 +1,552 @@
+package follow
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/edge-rt/edge-rt/edge/event"
+	"github.com/edge-rt/edge-rt/rt"
+	"github.com/edge-rt/edge-rt/servo/robot"
+)
+
+// Parts is a robot as a run drives it: its followers, one for each part, with one vector of joints.
+// A robot of one arm has one part, and Parts adds nothing to it.
+//
+// The parts are read at the same time (rt.Overlap). Each part has its own table of joints, and so
+// its own silences, restarts, faults and stalls. Together, all parts hold while one is away, silent,
+// not armed, or on its way back into its range, or while none of its joints may be driven; then all
+// go on slowly. Apart, the others go on. A restarted motor pauses the run in both cases, since an
+// operator resumes a robot and not a part. Arming, parking and the end concern all parts.
+//
+// Owner: tick thread, except for methods marked otherwise.
+type Parts struct {
+	// Read only.
+	State []float32 // measured, as LeRobot reports it and a policy sees it
+	Place []float32 // measured, also outside the calibrated range
+	Goal  []float32 // the last goals
+	Phase Phase     // the earliest of the parts'; Armed when one part is armed and the parts are apart
+
+	parts   []*Follower
+	names   []string // of the parts, for errors
+	apart   bool
+	gate    *Gate // limits of all joints
+	overlap *rt.Overlap
+	cycle   *rt.Hist
+	clock   rt.Clock
+	holding bool // together: no part may move
+
+	// of the tick, for the coroutines of overlap
+	tick     rt.Tick
+	deadline rt.Instant
+}
+
+// Pausable is the part of a *hotplug.Arm that reads of several parts need.
+type Pausable interface{ SetPause(rt.Pause) }
+
+// One returns a robot of one part.
+func One(f *Follower) *Parts {
+	return &Parts{
+		State: f.State,
+		Place: f.Place,
+		Goal:  f.Goal,
+		Phase: f.Phase,
+		parts: []*Follower{f},
+		gate:  &f.gate,
+	}
+}
+
+// Of returns the followers of a robot's parts; follower returns that of part i.
+func Of(r robot.Robot, follower func(i int, part robot.Robot) *Follower) *Parts {
+	var names []string
+	var parts []*Follower
+	for i, p := range r.Parts() {
+		names, parts = append(names, p.Name), append(parts, follower(i, p.Robot))
+	}
+	if len(parts) == 1 {
+		return One(parts[0])
+	}
+	return newParts(r.Safety.Parts, names, parts)
+}
+
+func newParts(coupling robot.Coupling, names []string, parts []*Follower) *Parts {
+	n := 0
+	for _, f := range parts {
+		n += len(f.Goal)
+	}
+	p := &Parts{
+		State: make([]float32, n),
+		Place: make([]float32, n),
+		Goal:  make([]float32, n),
+		parts: parts,
+		names: names,
+		apart: coupling == robot.Apart,
+		gate:  new(Gate),
+		clock: parts[0].cfg.Clock,
+		cycle: rt.NewHist(),
+	}
+	p.overlap = rt.NewOverlap(p.clock)
+	first := 0
+	for _, f := range parts {
+		last := first + len(f.Goal)
+		f.State, f.Place = p.State[first:last:last], p.Place[first:last:last]
+		f.Goal, f.part = p.Goal[first:last:last], true
+		f.first, first = first, last
+		p.gate.join(&f.gate)
+		if bus, ok := f.bus.(Pausable); ok {
+			p.Beside(func() { f.ReadBy(p.tick, p.deadline) }, bus)
+		} else {
+			p.Beside(func() { f.ReadBy(p.tick, p.deadline) }, noPause{})
+		}
+	}
+	return p
+}
+
+// noPause is a bus that never waits.
+type noPause struct{}
+
+func (noPause) SetPause(rt.Pause) {}
+
+// Beside makes Read run another read at the same time, such as a leader's. Robots of several parts
+// only; call it before the first tick.
+func (p *Parts) Beside(read func(), bus Pausable) { p.overlap.Add(read, bus.SetPause) }
+
+// Len returns the number of parts.
+func (p *Parts) Len() int { return len(p.parts) }
+
+// Several reports whether the robot has several parts.
+//
+//rt:noalloc
+func (p *Parts) Several() bool { return len(p.parts) > 1 }
+
+// Read is Follower.Read for all parts at the same time.
+//
+//rt:noalloc
+func (p *Parts) Read(t rt.Tick) {
+	period := p.parts[0].cfg.Period
+	p.ReadBy(t, t.Deadline.Add(period-Reserve(period)))
+}
+
+// ReadBy is Read with another deadline.
+//
+//rt:noalloc
+func (p *Parts) ReadBy(t rt.Tick, deadline rt.Instant) {
+	if !p.Several() {
+		p.parts[0].ReadBy(t, deadline)
+		p.Phase = p.parts[0].Phase
+		return
+	}
+	p.tick, p.deadline = t, deadline
+	start := p.clock.Now()
+	p.overlap.Run()
+	p.cycle.Record(p.clock.Now().Sub(start))
+	was := p.holding
+	p.holding = !p.apart && p.stopped()
+	if was && !p.holding {
+		p.StartSlowly(t.Woke) // the policy's actions went on meanwhile
+	}
+	p.findPhase()
+}
+
+// stopped reports whether a part cannot be driven.
+//
+//rt:noalloc
+func (p *Parts) stopped() bool {
+	for _, f := range p.parts {
+		if f.Silent() || f.AllHeld() != 0 || f.Rescuing() || f.NeedsResume() {
+			return true
+		}
+	}
+	return false
+}
+
+//rt:noalloc
+func (p *Parts) findPhase() {
+	armed := false
+	p.Phase = Done
+	for _, f := range p.parts {
+		p.Phase = min(p.Phase, f.Phase)
+		armed = armed || f.Phase == Armed
+	}
+	if p.apart && armed {
+		p.Phase = Armed
+	}
+}
+
+// Waited returns how long the buses were waited for since the last Read began.
+//
+//rt:noalloc
+func (p *Parts) Waited() (w rt.Wait) {
+	if p.Several() {
+		w = p.overlap.Waited()
+	}
+	for _, f := range p.parts {
+		w.Add(f.bus.BusWait())
+	}
+	return w
+}
+
+// Cycle returns the durations of the reads of all parts together, nil for a robot of one part. Any
+// thread may call it.
+//
+//rt:noalloc
+func (p *Parts) Cycle() *rt.Hist { return p.cycle }
+
+// Apart reports whether the other parts go on while one is away or in a rescue.
+//
+//rt:noalloc
+func (p *Parts) Apart() bool { return p.apart && p.Several() }
+
+// Rearming reports whether a part must be armed while another one is driven.
+//
+//rt:noalloc
+func (p *Parts) Rearming() bool {
+	return p.Phase == Armed && slices.ContainsFunc(p.parts, func(f *Follower) bool { return f.Phase == Arming })
+}
+
+// StartArming makes ArmStep arm the unarmed parts in the following ticks.
+//
+//rt:noalloc
+func (p *Parts) StartArming() {
+	for _, f := range p.parts {
+		f.StartArming()
+	}
+	p.findPhase()
+}
+
+// CancelArming undoes StartArming for the parts of which no joint has torque yet.
+//
+//rt:noalloc
+func (p *Parts) CancelArming() {
+	for _, f := range p.parts {
+		f.CancelArming()
+	}
+	p.findPhase()
+}
+
+// ArmStep takes the next step of arming, of one part in each tick. No part is armed before every one
+// is ready, unless they are apart, and a part outside its range is refused before any other is
+// armed. touched reports whether torque may be on afterwards. The error has an exit code.
+func (p *Parts) ArmStep(t rt.Tick) (touched bool, err error) {
+	at := -1
+	for i, f := range p.parts {
+		if f.Phase != Arming {
+			continue
+		}
+		joints, ready := f.jointsToArm()
+		switch {
+		case !ready && p.Several() && !p.apart:
+			return false, nil
+		case !ready && p.Several():
+		case at < 0, f.bus.OutOfRange()&joints != 0 && !f.cfg.Rescue:
+			at = i
+		}
+	}
+	if at >= 0 {
+		touched, err = p.parts[at].ArmStep(t)
+		err = p.named(at, err)
+	}
+	p.findPhase()
+	return touched, err
+}
+
+// named adds the name of a part to its error.
+func (p *Parts) named(i int, err error) error {
+	if err == nil || !p.Several() {
+		return err
+	}
+	return fmt.Errorf("%s: %w", p.names[i], err)
+}
+
+// Drive moves one tick towards an action, as far as each joint may.
+//
+//rt:noalloc
+func (p *Parts) Drive(now rt.Instant, action []float32) { p.DriveAt(now, action, 1) }
+
+// DriveAt is Drive at a share (pace) of the velocity limit.
+//
+//rt:noalloc
+func (p *Parts) DriveAt(now rt.Instant, action []float32, pace float32) {
+	if !p.Several() {
+		p.parts[0].DriveAt(now, action, pace)
+		return
+	}
+	for _, f := range p.parts {
+		if p.moves(f) {
+			f.DriveAt(now, action[f.first:f.first+len(f.Goal)], pace)
+		}
+	}
+}
+
+// moves reports whether a part gets goals in this tick.
+//
+//rt:noalloc
+func (p *Parts) moves(f *Follower) bool {
+	return f.Phase == Armed && !p.holding && !f.Rescuing()
+}
+
+// Rescuing reports whether RescueStep must be called, and Drive only if the parts are apart.
+//
+//rt:noalloc
+func (p *Parts) Rescuing() bool {
+	return slices.ContainsFunc(p.parts, (*Follower).Rescuing)
+}
+
+// RescueStep moves the joints outside their range one tick towards it.
+func (p *Parts) RescueStep(now rt.Instant) error {
+	for i, f := range p.parts {
+		if f.Phase == Armed && f.Rescuing() {
+			if err := f.RescueStep(now); err != nil {
+				return p.named(i, err)
+			}
+		}
+	}
+	return nil
+}
+
+// Finish ends the armed phase of every part, with parking if the exit mode is ExitPark. A part
+// without torque keeps it so.
+//
+//rt:noalloc
+func (p *Parts) Finish(now rt.Instant) {
+	for _, f := range p.parts {
+		switch {
+		case f.Phase == Armed, f.Phase == Arming && f.HasTorque():
+			f.Finish(now)
+		case f.Phase < Armed:
+			f.Phase = Done
+		}
+	}
+	p.findPhase()
+}
+
+// ParkStep moves every part one tick towards its parking place, whatever holds the others. With
+// hurry it ends the parking.
+//
+//rt:noalloc
+func (p *Parts) ParkStep(now rt.Instant, hurry bool) {
+	for _, f := range p.parts {
+		if f.Phase == Parking {
+			f.ParkStep(now, hurry)
+		}
+	}
+	p.findPhase()
+}
+
+// ReturnStep moves one tick towards the pose of the first arming, and reports whether all parts have
+// arrived. The parts stay armed.
+//
+//rt:noalloc
+func (p *Parts) ReturnStep() (there bool) {
+	there = true
+	for _, f := range p.parts {
+		if !p.Several() || p.moves(f) {
+			there = f.ReturnStep() && there
+		}
+	}
+	return there
+}
+
+// StopBase sends the goal 0 to the wheels of a base.
+//
+//rt:noalloc
+func (p *Parts) StopBase() {
+	for _, f := range p.parts {
+		f.StopBase()
+	}
+}
+
+// Resume permits the arming of motors that have restarted, at an operator's command.
+//
+//rt:noalloc
+func (p *Parts) Resume() {
+	for _, f := range p.parts {
+		f.Resume()
+	}
+}
+
+// NeedsResume reports whether a joint waits for Resume.
+//
+//rt:noalloc
+func (p *Parts) NeedsResume() bool { return slices.ContainsFunc(p.parts, (*Follower).NeedsResume) }
+
+// HasTorque reports whether this run has put any joint under torque.
+//
+//rt:noalloc
+func (p *Parts) HasTorque() bool { return slices.ContainsFunc(p.parts, (*Follower).HasTorque) }
+
+// StartSlowly bounds the velocity of all parts until they have caught up with their actions.
+//
+//rt:noalloc
+func (p *Parts) StartSlowly(now rt.Instant) {
+	for _, f := range p.parts {
+		f.StartSlowly(now)
+	}
+}
+
+// KeepGoals writes the last goals of these joints, into an action.
+//
+//rt:noalloc
+func (p *Parts) KeepGoals(action []float32, joints robot.Joints) {
+	for j := range action {
+		if joints.Has(j) {
+			action[j] = p.Goal[j]
+		}
+	}
+}
+
+// Silent reports whether nothing may move since so many joints are silent: those of one part
+// together, of every part apart.
+//
+//rt:noalloc
+func (p *Parts) Silent() bool {
+	if p.apart {
+		return !slices.ContainsFunc(p.parts, func(f *Follower) bool { return !f.Silent() })
+	}
+	return slices.ContainsFunc(p.parts, (*Follower).Silent)
+}
+
+// Blind reports whether a silent joint keeps the observation from leaving: one of any part together,
+// of every part apart.
+//
+//rt:noalloc
+func (p *Parts) Blind() bool {
+	if p.apart {
+		return !slices.ContainsFunc(p.parts, func(f *Follower) bool { return f.Frozen() == 0 })
+	}
+	return p.Frozen() != 0
+}
+
+// Stale returns the joints without a position in this tick.
+//
+//rt:noalloc
+func (p *Parts) Stale() robot.Joints { return p.joints((*Follower).Stale) }
+
+// Frozen returns the joints that have been silent for so long that they keep their goal.
+//
+//rt:noalloc
+func (p *Parts) Frozen() robot.Joints { return p.joints((*Follower).Frozen) }
+
+// Held returns the joints that keep their goal for another reason than silence.
+//
+//rt:noalloc
+func (p *Parts) Held() robot.Joints { return p.joints((*Follower).Held) }
+
+// joints returns a set of each part's joints as one of the robot's.
+//
+//rt:noalloc
+func (p *Parts) joints(of func(*Follower) robot.Joints) (all robot.Joints) {
+	for _, f := range p.parts {
+		all |= of(f) << f.first
+	}
+	return all
+}
+
+// AllHeld returns the joints of the parts of which no joint is driven, since their motors complain
+// or were let go. It returns 0 while the robot moves: apart, one such part does not hold the others.
+//
+//rt:noalloc
+func (p *Parts) AllHeld() (held robot.Joints) {
+	for _, f := range p.parts {
+		all := f.AllHeld()
+		if all == 0 && p.apart {
+			return 0
+		}
+		held |= all << f.first
+	}
+	return held
+}
+
+// View fills in v, whose slices have one element per joint.
+//
+//rt:noalloc
+func (p *Parts) View(v *View) {
+	*v = View{Conditions: v.Conditions, Complaints: v.Complaints}
+	for _, f := range p.parts {
+		last := f.first + len(f.Goal)
+		one := View{Conditions: v.Conditions[f.first:last], Complaints: v.Complaints[f.first:last]}
+		f.View(&one)
+		v.Stale |= one.Stale << f.first
+		v.Frozen |= one.Frozen << f.first
+		v.Held |= one.Held << f.first
+	}
+}
+
+// of returns the follower of joint j, with its own index of the joint.
+//
+//rt:noalloc
+func (p *Parts) of(j int) (f *Follower, own int) {
+	for _, f = range p.parts {
+		if own = j - f.first; own < len(f.Goal) {
+			break
+		}
+	}
+	return f, own
+}
+
+// Complaint returns the current or last event.Complaint of joint j's motor, 0 without any.
+//
+//rt:noalloc
+func (p *Parts) Complaint(j int) int64 {
+	f, own := p.of(j)
+	return f.Complaint(own)
+}
+
+// Why returns the reason for joint j's permission, in words.
+func (p *Parts) Why(j int) string {
+	f, own := p.of(j)
+	return f.Why(own)
+}
+
+// Complains returns the current complaint of joint j's motor about heat or supply, "" without one.
+func (p *Parts) Complains(j int) string {
+	f, own := p.of(j)
+	return f.Complains(own)
+}
+
+// Gate returns the limits of all joints. Goals pass the gates of their parts, so only Gate.Preview
+// may be used.
+func (p *Parts) Gate() *Gate { return p.gate }
+
+// Clipped returns the joints whose goals were clipped since the last call.
+//
+//rt:noalloc
+func (p *Parts) Clipped() (ranged, stepped robot.Joints) {
+	for _, f := range p.parts {
+		r, s := f.gate.Clipped()
+		ranged, stepped = ranged|r<<f.first, stepped|s<<f.first
+	}
+	return ranged, stepped
+}
+
+// Clips returns the number of goals that part i's gate has clipped, in range and in travel.
+func (p *Parts) Clips(i int) (ranged, stepped uint64) {
+	g := &p.parts[i].gate
+	return g.RangeClips, g.StepClips
+}
+
+// Fatal returns the reason why the run must end, nil if it may go on.
+func (p *Parts) Fatal() error {
+	for i, f := range p.parts {
+		if err := f.Fatal(); err != nil {
+			return p.named(i, err)
+		}
+	}
+	return nil
+}
+
+// emit emits an event about joints of this follower.
+//
+//rt:noalloc
+func (f *Follower) emit(now rt.Instant, what event.Code, joints robot.Joints, b int64) {
+	f.cfg.Events.Emit(now, what, int64(joints)<<f.first, b)
+}
+
+// itself returns the follower's joints among the robot's, 0 for the only part of a robot.
+//
+//rt:noalloc
+func (f *Follower) itself() int64 {
+	if !f.part {
+		return 0
+	}
+	return int64(1)<<(f.first+len(f.Goal)) - int64(1)<<f.first
+}

@@ -1,0 +1,116 @@
+package hotplug
+
+import (
+	"errors"
+	"sync"
+	"sync/atomic"
+
+	"github.com/edge-rt/edge-rt/servo"
+	"github.com/edge-rt/edge-rt/servo/robot"
+)
+
+// Parts are the arms of one robot, in the order of its joints.
+type Parts []*Arm
+
+// Several returns the parts of a robot of several, nil for the only one.
+func (p Parts) Several() Parts {
+	if len(p) == 1 {
+		return nil
+	}
+	return p
+}
+
+// KeepOpen is Arm.KeepOpen for every part, until ending is set.
+func (p Parts) KeepOpen(ending *atomic.Bool) {
+	var all sync.WaitGroup
+	for _, a := range p {
+		all.Go(func() { a.KeepOpen(ending) })
+	}
+	all.Wait()
+}
+
+// Stats returns the sum over the parts, with the Cycle of the last. Any thread may call it.
+//
+//rt:noalloc
+func (p Parts) Stats() (s servo.Stats) {
+	for _, a := range p {
+		s.Add(a.Stats())
+	}
+	return s
+}
+
+// Warned returns the joints whose temperature or supply exceeds the limits of their description.
+//
+//rt:noalloc
+func (p Parts) Warned() (joints robot.Joints) {
+	first := 0
+	for _, a := range p {
+		joints |= a.Warned() << first
+		first += len(a.cfg.Robot.Motors)
+	}
+	return joints
+}
+
+// Extremes returns the hottest motor, in degrees Celsius, and the lowest supply, in volts; 0: not
+// known yet. Any thread may call it.
+//
+//rt:noalloc
+func (p Parts) Extremes() (hottest, volts float64) {
+	for _, a := range p {
+		h, v := a.Extremes()
+		if hottest = max(hottest, h); v > 0 && (volts == 0 || v < volts) {
+			volts = v
+		}
+	}
+	return hottest, volts
+}
+
+// Away returns the first part that is away now, nil without one. Owner: tick thread.
+//
+//rt:noalloc
+func (p Parts) Away() *Arm {
+	for _, a := range p {
+		if a.Away() {
+			return a
+		}
+	}
+	return nil
+}
+
+// OpenError returns the errors of the parts that could not be reopened, nil without one. Any thread
+// may call it.
+func (p Parts) OpenError() error {
+	var errs []error
+	for _, a := range p {
+		errs = append(errs, a.OpenError())
+	}
+	return errors.Join(errs...)
+}
+
+// Calibration returns the calibration of all motors, by their names in the robot.
+func (p Parts) Calibration(r robot.Robot) servo.Calibration {
+	all := servo.Calibration{}
+	for i, part := range r.Parts() {
+		all.Join(part.Prefix(), p[i].Calibration())
+	}
+	return all
+}
+
+// RetryTorqueOff is Arm.RetryTorqueOff for all parts at once: a part that fails delays no other.
+func (p Parts) RetryTorqueOff(hurry func() bool) error {
+	errs := make([]error, len(p))
+	var all sync.WaitGroup
+	for i, a := range p {
+		all.Go(func() { errs[i] = a.RetryTorqueOff(hurry) })
+	}
+	all.Wait()
+	return errors.Join(errs...)
+}
+
+// Close closes the ports and leaves the torque unchanged.
+func (p Parts) Close() error {
+	for _, a := range p {
+		_ = a.Close() // it returns nil
+	}
+	return nil
+}

@@ -1,0 +1,117 @@
+package servo_test
+
+import (
+	"runtime"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/edge-rt/edge-rt/rt"
+	"github.com/edge-rt/edge-rt/servo"
+	"github.com/edge-rt/edge-rt/servo/robot"
+	"github.com/edge-rt/edge-rt/sim/servosim"
+)
+
+// armsOn opens arms on buses of their own.
+func armsOn(t *testing.T, n int) (buses []*servosim.Bus, arms []*servo.Arm) {
+	t.Helper()
+	r, err := robot.ByName("so101")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range n {
+		bus := simOf(t, r, servosim.Config{Baud: r.Baud})
+		arm := mustOpen(t, config(bus, r))
+		if _, err := arm.Measure(200); err != nil {
+			t.Fatal(err)
+		}
+		buses, arms = append(buses, bus), append(arms, arm)
+	}
+	return buses, arms
+}
+
+// overlapped returns an Overlap that reads arms, and the joints without a position in the last read.
+func overlapped(arms []*servo.Arm, patience time.Duration) (o *rt.Overlap, stale []robot.Joints) {
+	clock := rt.KernelClock()
+	o, stale = rt.NewOverlap(clock), make([]robot.Joints, len(arms))
+	for i, arm := range arms {
+		at := make([]float32, 6)
+		o.Add(func() { stale[i] = arm.Read(at, clock.Now().Add(patience)) }, arm.SetPause)
+	}
+	return o, stale
+}
+
+// Two buses are read in the time of one: at most 1.15 times.
+func TestOverlapCostsOneBus(t *testing.T) {
+	_, arms := armsOn(t, 3)
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	defer rt.ReduceTimerSlack()()
+	clock := rt.KernelClock()
+	one, _ := overlapped(arms[:1], 10*time.Millisecond)
+	two, _ := overlapped(arms[1:], 10*time.Millisecond)
+	took := [2][]time.Duration{}
+	for range 150 { // in turn, since the machine's load changes
+		for i, o := range []*rt.Overlap{one, two} {
+			start := clock.Now()
+			o.Run()
+			took[i] = append(took[i], clock.Now().Sub(start))
+			clock.SleepUntil(clock.Now().Add(2 * time.Millisecond))
+		}
+	}
+	const share = 4 // the first quarter: the rest shows the load of this machine, too
+	slices.Sort(took[0])
+	slices.Sort(took[1])
+	single, double := took[0][len(took[0])/share], took[1][len(took[1])/share]
+	t.Logf("one bus %v, two buses %v: %.2f times", single, double, float64(double)/float64(single))
+	if most := single + single*15/100; double > most {
+		t.Errorf("two buses took %v, want at most 1.15 times the %v of one", double, single)
+	}
+}
+
+// A silent bus takes no time from the other, and a loss on each bus is repeated on each.
+func TestOverlapKeepsTimesApart(t *testing.T) {
+	buses, arms := armsOn(t, 2)
+	const patience = 8 * time.Millisecond
+	o, stale := overlapped(arms, patience)
+	complete, retried := 0, 0
+	for _, id := range []uint8{1, 2, 3, 4, 5, 6} {
+		buses[0].Mute(id, true)
+	}
+	before := arms[1].Stats()
+	for range 20 {
+		if o.Run(); stale[1] == 0 {
+			complete++
+		}
+		if stale[0] != 1<<6-1 {
+			t.Errorf("stale %b on the silent bus, want all", stale[0])
+		}
+	}
+	if took := arms[1].Stats().Cycle.Quantile(0.5); complete < 18 || took > patience/2 {
+		t.Errorf("beside a silent bus %d of 20 reads are complete, in %v", complete, took)
+	}
+	if after := arms[1].Stats(); after.Retries-before.Retries > 4 {
+		t.Errorf("%d retries on the other bus", after.Retries-before.Retries)
+	}
+	for _, id := range []uint8{1, 2, 3, 4, 5, 6} {
+		buses[0].Mute(id, false)
+	}
+	o.Run()
+	for range 10 {
+		counts := [2]uint64{arms[0].Stats().Retries, arms[1].Stats().Retries}
+		for _, bus := range buses {
+			bus.Mute(3, true)
+		}
+		o.Run()
+		if arms[0].Stats().Retries > counts[0] && arms[1].Stats().Retries > counts[1] {
+			retried++
+		}
+		for _, bus := range buses {
+			bus.Mute(3, false)
+		}
+		o.Run()
+	}
+	if retried < 8 {
+		t.Errorf("in %d of 10 reads with a loss on both buses each was repeated, want all", retried)
+	}
+}
