@@ -7,6 +7,8 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"math/rand/v2"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -71,6 +73,9 @@ type Report struct {
 	InferenceMs float64  `json:"inference_ms"`             // ms, median inference
 	// timed inferences: 20, of a slow policy as many as end within 5 s, at least 3
 	Inferences int `json:"inferences"`
+	// the answers to one observation, given twice, are equal to the byte; absent: a bundle, whose
+	// golden sets were reproduced
+	Deterministic *bool `json:"deterministic,omitempty"`
 	// bytes, of all inputs, outputs and tensors between two graphs, in the host's memory
 	TensorBytes int64 `json:"tensor_bytes"`
 
@@ -141,6 +146,9 @@ func Examine(cfg manifest.Config, show func(text string)) (report Report, err er
 		report.Unlisted, report.UnlistedAll = model.bundle.Unlisted()
 	}
 	report.Warnings, report.Manifest = warnings, cfg.Settings()
+	if report.Deterministic, err = answersTwice(model, cfg.DefaultTask); err != nil {
+		return report, err
+	}
 	report.InferenceMs, report.Inferences, err = medianMs(model.Model, rt.KernelClock(), going.report)
 	return report, err
 }
@@ -195,6 +203,40 @@ func medianMs(m Model, clock rt.Clock, show func(text string)) (median float64, 
 		}
 	}
 	return ms(h.Quantile(0.5)), n, nil
+}
+
+// answersTwice gives one observation to the policy twice, each time as the first of a session, and
+// reports whether both answers are equal to the byte; nil: a bundle.
+func answersTwice(p *loaded, task string) (same *bool, err error) {
+	if p.bundle != nil {
+		return nil, nil
+	}
+	var chunks [2][]float32
+	for i := range chunks {
+		noise := rand.New(rand.NewPCG(1, 2)) // the same for both
+		for cam := range p.Meta.Cameras {
+			image := p.Model.Image(0, cam)
+			for k := range image {
+				image[k] = byte(noise.Uint32())
+			}
+		}
+		for k := range p.Model.State(0) {
+			p.Model.State(0)[k] = noise.Float32()
+		}
+		p.Model.SetControls(0, policy.Controls{})
+		if r, ok := p.Model.(requester); ok {
+			r.SetRequest(0, policy.Request{Session: fmt.Sprintf("check-%d", i), Task: task, Seed: 1})
+		}
+		if err := p.Model.RunBuffer(0, 1); err != nil {
+			return nil, err
+		}
+		chunks[i] = slices.Clone(p.Model.ChunkRobot(0))
+		if !p.Model.Finite(0) {
+			return nil, errNotFinite
+		}
+	}
+	equal := slices.Equal(chunks[0], chunks[1])
+	return &equal, nil
 }
 
 // slowText is a warning where the policy is slower than its chunks are executed, else "".
@@ -257,10 +299,14 @@ func (r *Report) kind() string {
 
 // tested states the result of the golden sets, which only a bundle has.
 func (r *Report) tested() string {
-	if r.Program == manifest.RuntimeONNX {
+	switch {
+	case r.Deterministic == nil:
 		return ", golden sets reproduced"
+	case *r.Deterministic:
+		return "\n             deterministic: one observation, given twice, gives the same bytes"
 	}
-	return ""
+	return "\n             NOT DETERMINISTIC: one observation, given twice, gives two chunks, so lean-server replay " +
+		"needs a tolerance"
 }
 
 // manifestText lists the settings in effect with their origins.

@@ -197,7 +197,7 @@ func (p *replaying) one(c *audit.Capture, history *policy.History) (exact bool, 
 	got := audit.BadObservation
 	f, err := t.fill(0, session, c.Header.SeqID, c.Observation)
 	if err == nil {
-		t.inform(0, session, &f, c.Header.EpisodeID)
+		t.inform(0, session, &f, &c.Header)
 		if c.Controls != nil {
 			t.model.SetControls(0, *c.Controls)
 		}

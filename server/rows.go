@@ -147,7 +147,7 @@ func (f *filler) fill(with *tensors, t *slot) {
 	}()
 	t.filled, t.err = with.fill(t.row, t.session, t.Header.SeqID, t.request.Body)
 	if t.err == nil {
-		with.inform(t.row, t.session, &t.filled, t.Header.EpisodeID)
+		with.inform(t.row, t.session, &t.filled, &t.Header)
 	}
 }
 

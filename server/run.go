@@ -19,6 +19,8 @@ import (
 	"github.com/edge-rt/edge-rt/server/acl"
 	"github.com/edge-rt/edge-rt/server/audit"
 	"github.com/edge-rt/edge-rt/server/front"
+	"github.com/edge-rt/edge-rt/server/front/openpi"
+	"github.com/edge-rt/edge-rt/server/lerobot"
 	"github.com/edge-rt/edge-rt/server/manifest"
 	"github.com/edge-rt/edge-rt/server/remote"
 	"github.com/edge-rt/edge-rt/server/remote/upstream"
@@ -110,6 +112,8 @@ func loadRemote(cfg *manifest.Config, opened *remote.Policy) (*loaded, error) {
 func openRemote(ctx context.Context, cfg *manifest.Config, log *slog.Logger,
 	show func(text string)) (*remote.Policy, error) {
 	switch cfg.Model.Runtime {
+	case manifest.RuntimeLeRobot:
+		return lerobot.Open(ctx, cfg, log, show)
 	case manifest.RuntimeOpenPI, manifest.RuntimeGR00T:
 		show("connecting to " + cfg.Model.URL)
 		c, err := upstream.FromManifest(cfg, log)
@@ -210,8 +214,7 @@ func slowTests(show func(text string)) func(policy.Test) {
 
 // loadUntil is load; nil without an error means that ctx ended first. ONNX Runtime cannot be
 // interrupted, so its work then ends with the process.
-func loadUntil(ctx context.Context, cfg *manifest.Config, log *slog.Logger,
-	show func(text string)) (*loaded, error) {
+func loadUntil(ctx context.Context, cfg *manifest.Config, log *slog.Logger, show func(text string)) (*loaded, error) {
 	type result struct {
 		model *loaded
 		err   error
@@ -316,7 +319,11 @@ func showLoading(text string, log *slog.Logger, manager *notify.Notifier, pages 
 
 // frontsOf returns the protocols of foreign clients.
 func frontsOf(cfg *manifest.Config) []frontOf {
-	return []frontOf{}
+	return []frontOf{
+		{front.OpenPI, cfg.Fronts.OpenPI.Listen, func(address string, _ *slog.Logger) (front.Front, error) {
+			return openpi.Open(address, &cfg.Fronts.OpenPI)
+		}},
+	}
 }
 
 // frontOf opens a front at the address that the manifest gives it; empty: it is off.

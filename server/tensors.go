@@ -135,9 +135,14 @@ func (t *tensors) blank(row int, conditioned bool, seed uint64) {
 // inform tells a model in another program whose request is in a filled row.
 //
 //rt:noalloc
-func (t *tensors) inform(row int, s *session, f *filled, episode uint32) {
+func (t *tensors) inform(row int, s *session, f *filled, h *wire.Header) {
 	if t.requester != nil {
-		t.requester.SetRequest(row, policy.Request{Session: s.id, Episode: int64(episode), Task: f.task.text})
+		t.requester.SetRequest(row, policy.Request{
+			Session: s.id,
+			Episode: int64(h.EpisodeID),
+			Task:    f.task.text,
+			Seed:    uint64(s.noise) ^ h.SeqID,
+		})
 	}
 }
 

@@ -29,6 +29,7 @@ import (
 	"github.com/edge-rt/edge-rt/bench/serve"
 	"github.com/edge-rt/edge-rt/bench/wire"
 	"github.com/edge-rt/edge-rt/bringup"
+	"github.com/edge-rt/edge-rt/bringup/doctor"
 	"github.com/edge-rt/edge-rt/edge"
 	"github.com/edge-rt/edge-rt/edge/attend"
 	"github.com/edge-rt/edge-rt/edge/operator"
@@ -55,6 +56,7 @@ var sections = []struct {
 		"`lateness_histogram_us` to `seconds`."},
 	{"edge-rt why", why.Report{},
 		"Of this command `--json` has an effect on the command line only. Times are RFC 3339."},
+	{"edge-rt doctor", doctor.Report{}, "Exit code 3 while a problem is left."},
 	{"edge-rt ports", bringup.PortsReport{}, "With `--unplug`: the port that was found. Of this command, `scan`, " +
 		"`monitor` and `cameras`, `--json` has an effect on the command line only: in a `--config` file or a " +
 		"variable it is the run's."},

@@ -81,7 +81,7 @@ type cli struct {
 	Bus     busFlags       `cmd:"" help:"A cycle of sync write and sync read beside the wire's own time and a C program that moves the same bytes."`
 	Wire    wireFlags      `cmd:"" help:"Round trips and throughput of our Zenoh beside the official one and a plain TCP echo, taking turns."`
 	Faults  faultsFlags    `cmd:"" help:"Every way of scheduling chunks under identical faults: drop, duplicate, reorder, spikes, blackout, restart."`
-	Safety  safetyFlags    `cmd:"" help:"What the arm does in each of some fifty single faults, every byte that its servos get held against eight rules."`
+	Safety  safetyFlags    `cmd:"" help:"What the arm does in each of some fifty single faults, every byte that its servos get held against nine rules."`
 	Recipe  recipeFlags    `cmd:"" help:"How to schedule the edge's other threads, its collector on and off, under four loads, interleaved."`
 	Camera  cameraFlags    `cmd:"" help:"How old pictures are when they are in a message, what cameras cost, and whether the tick notices."`
 	GPU     gpuFlags       `cmd:"" name:"gpu" help:"How long exported policies take on each device by batch size, and one robot's request; other programs beside."`

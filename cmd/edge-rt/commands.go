@@ -34,19 +34,20 @@ type commands struct {
 	Torque  torqueCmd  `cmd:"" uses:"bus,robot,on-exit,leader,leader-robot" lenient:"" help:"Make every motor limp, whatever state a killed edge left it in; exits 4 when one does not confirm."`
 	Cameras camerasCmd `cmd:"" uses:"camera,jpeg-quality,json typed" help:"List the cameras with their modes and controls; or take one picture."`
 
+	Doctor      doctorCmd      `cmd:"" uses:"bus typed,robot,calibration,id,camera typed,fps,connect typed,tls-ca,tls-cert,tls-key,service,record-dir,json typed" help:"Examine this machine for running an arm: kernel, permissions, ports, power, disk, and on request bus, cameras and server."`
 	Ports       portsCmd       `cmd:"" uses:"json typed" help:"List the serial ports; --unplug finds the arm's by pulling its cable."`
 	Scan        scanCmd        `cmd:"" uses:"bus,robot,calibration,id,json typed" help:"Ask every id at every speed in every protocol which servos are on the bus, and compare with --robot."`
 	SetupMotors setupMotorsCmd `cmd:"" uses:"bus,robot,calibration,id" name:"setup-motors" help:"Give each motor of a new arm its id and speed, one at a time."`
 	Calibrate   calibrateCmd   `cmd:"" uses:"bus,robot,calibration,id" help:"Find the joints' ranges as LeRobot does; writes the motors and LeRobot's file."`
 	Monitor     monitorCmd     `cmd:"" uses:"bus,robot,calibration,id,duration typed,json typed" help:"Show position, load, temperature, supply and errors of every motor. Reads only."`
 	Move        moveCmd        `cmd:"" uses:"bus,robot,calibration,id" help:"Move one joint slowly to a position, then let the arm go."`
-	Teleop      teleopCmd      `cmd:"" uses:"fps,bus,robot,calibration,id,duration,rt,cpu,rescue,on-exit,task,seed,camera,jpeg-quality,record,record-dir,record-size,episodes,episode-time,reset-time,quiet,http,http-token,http-name,json,leader,leader-robot,leader-id,leader-calibration" help:"Drive the arm with a leader arm, on the same tick, and record its motion."`
+	Teleop      teleopCmd      `cmd:"" uses:"fps,bus,robot,calibration,id,duration,rt,cpu,rescue,on-exit,task,seed,camera,jpeg-quality,record,record-dir,record-size,episodes,episode-time,reset-time,quiet,http,http-token,http-name,metrics,json,leader,leader-robot,leader-id,leader-calibration" help:"Drive the arm with a leader arm, on the same tick, and record its motion."`
 
 	Dataset datasetCmd `cmd:"" uses:"fps typed,task typed,json typed" help:"Make a LeRobotDataset of records, or look at one: export, info, check."`
 
 	Why whyCmd `cmd:"" uses:"id,record-dir,json typed" help:"Explain why the arm stuttered, held, jumped or ended, from its record."`
 
-	Replay replayCmd `cmd:"" uses:"bus,robot,calibration,id,rt,cpu,rescue,on-exit,seed,camera,jpeg-quality,record,record-dir,record-size,quiet,http,http-token,http-name,json" help:"Run a recorded episode's actions on the arm."`
+	Replay replayCmd `cmd:"" uses:"bus,robot,calibration,id,rt,cpu,rescue,on-exit,seed,camera,jpeg-quality,record,record-dir,record-size,quiet,http,http-token,http-name,metrics,json" help:"Run a recorded episode's actions on the arm."`
 
 	View viewCmd `cmd:"" uses:"" help:"Show a record: in Rerun or Foxglove where one is installed, else as a page that it writes."`
 
@@ -116,13 +117,21 @@ func (r *runFlags) arms() (arms []armAt) {
 
 // bringup runs a command of package bringup with the configuration that all of them share.
 func (r *runFlags) bringup(run func(context.Context, bringup.Config) error) error {
-	interrupt, stop := interruptible()
-	defer stop()
 	place, err := r.place()
 	if err != nil {
 		return err
 	}
-	cfg := bringup.Config{Place: place, In: os.Stdin, Out: os.Stdout}
+	return r.report(func(ctx context.Context, cfg bringup.Config) error {
+		cfg.Place = place
+		return run(ctx, cfg)
+	})
+}
+
+// report runs a command that writes text and, with --json, its result.
+func (r *runFlags) report(run func(context.Context, bringup.Config) error) error {
+	interrupt, stop := interruptible()
+	defer stop()
+	cfg := bringup.Config{In: os.Stdin, Out: os.Stdout}
 	if r.JSON == "" {
 		return run(interrupt, cfg)
 	}

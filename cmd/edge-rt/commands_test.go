@@ -44,7 +44,7 @@ func TestBringUpCommands(t *testing.T) {
 		{"move tail 5" + on, 2, "tail|elbow_flex"},
 		{"teleop" + on, 2, "--leader"},
 		{"teleop --leader /dev/ttyNONE --service x --tag a=b" + on, 2,
-			"teleop has no use for --service, which is for run; nor for --tag, which is for run;"},
+			"teleop has no use for --service, which is for run, doctor; nor for --tag, which is for run;"},
 		{"teleop --leader /dev/ttyNONE --fps 30 --id arm --on-exit off --rt off --cpu 0 --duration 1s" + on, 3,
 			"no calibration"},
 		{"scan --last 253" + on, 2, "--last is 253|252"},
@@ -65,12 +65,12 @@ func TestBringUpCommands(t *testing.T) {
 // commands that take it; in a run's config file it is accepted as the run's.
 func TestFlagsOfOtherCommands(t *testing.T) {
 	for _, tt := range []refusal{
-		{"ports --bus /dev/ttyACM0", 2, "ports has no use for --bus, which is for run, torque, scan, setup-motors, " +
+		{"ports --bus /dev/ttyACM0", 2, "ports has no use for --bus, which is for run, torque, doctor, scan, setup-motors, " +
 			"calibrate, monitor, move, teleop, replay;"},
 		{"--duration 2s scan --bus /dev/ttyNONE", 2,
 			"scan has no use for --duration, which is for run, monitor, teleop;"},
 		{"cameras --camera top=sim", 2,
-			"cameras list has no use for --camera, which is for run, cameras snapshot, teleop, replay;"},
+			"cameras list has no use for --camera, which is for run, cameras snapshot, doctor, teleop, replay;"},
 		{"scan --every 1s --bus /dev/ttyNONE", 2, "unknown flag --every here, which is for monitor;"},
 		{"version --quiet", 2, "version has no use for --quiet, which is for run, teleop, replay;"},
 	} {

@@ -55,7 +55,8 @@ const brief = `edge-rt runs a robot arm from a policy that lives on another mach
   edge-rt --fps 60 --bus /dev/ttyACM0 --camera top=/dev/video0 --connect tcp/gpu:7447
   edge-rt --bus sim --camera top=sim        the simulated arm, a server on this machine
 
-A new arm     ports         which serial port is the arm?
+A new arm     doctor        is this machine fit for an arm?
+              ports         which serial port is the arm?
               scan          are all its motors there?
               setup-motors  give new motors their ids
               calibrate     find the joints' ranges

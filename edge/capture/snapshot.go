@@ -71,6 +71,31 @@ func Snapshot(out io.Writer, c *Config, encoding Encoding, file string) error {
 	return nil
 }
 
+// MeasureRate takes pictures for a time, and returns their number per second and the mode of the
+// camera.
+func MeasureRate(c *Config, span time.Duration) (fps float64, picked string, err error) {
+	clock := rt.KernelClock()
+	world := func() *sim.Live { return sim.NewLive(sim.NewWorld(0, 1), clock, clock.Now()) }
+	source, picked, err := Open(c, Options{Clock: clock, World: world})
+	if err != nil {
+		return 0, "", err
+	}
+	defer source.Close()
+	cam := New(c.Name, source, c.MaxAge)
+	if err := cam.warmUp(clock); err != nil {
+		return 0, picked, exit.With(exit.Absent, fmt.Errorf("camera %s: %w", c.Name, err))
+	}
+	began, taken := clock.Now(), 0
+	for clock.Now().Sub(began) < span {
+		s := cam.Newest.Back()
+		if source.Grab(&s.Frame) == nil && checkFrame(s) == nil {
+			cam.Newest.Publish(int64(s.At))
+			taken++
+		}
+	}
+	return float64(taken) / clock.Now().Sub(began).Seconds(), picked, nil
+}
+
 // warmUp captures snapshotFrames, the last of which is the snapshot.
 func (e *Camera) warmUp(clock rt.Clock) error {
 	var last error

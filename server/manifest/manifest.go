@@ -103,13 +103,40 @@ type Zenoh struct {
 
 // Fronts let programs that speak a foreign protocol use the server. Each is off without its address.
 type Fronts struct {
-	LeRobot Front `yaml:"lerobot"` // LeRobot's released robot_client (gRPC)
-	OpenPI  Front `yaml:"openpi"`  // openpi-client (WebSocket)
+	LeRobot Front       `yaml:"lerobot"` // LeRobot's released robot_client (gRPC)
+	OpenPI  OpenPIFront `yaml:"openpi"`  // openpi-client (WebSocket)
 }
 
 // Front is the address of one foreign protocol.
 type Front struct {
 	Listen string `yaml:"listen"` // HOST:PORT for its clients, such as 127.0.0.1:8080; default: off
+}
+
+// OpenPIFront is the address for openpi-client, and the keys of its observations. Without a key the
+// published ones are tried.
+type OpenPIFront struct {
+	Listen    string      `yaml:"listen"`     // HOST:PORT for its clients, such as 127.0.0.1:8000; default: off
+	APIKey    Secret      `yaml:"api_key"`    // that its clients have to show; default: none
+	Cameras   []CameraKey `yaml:"cameras"`    // the keys of pictures
+	StateKeys []string    `yaml:"state_keys"` // of the arrays that together are the state
+	PromptKey string      `yaml:"prompt_key"` // of the task
+}
+
+// CameraKey is the client's key of a camera's picture.
+type CameraKey struct {
+	Name string `yaml:"name"` // as the policy names it
+	Key  string `yaml:"key"`
+}
+
+// Secret is a text that no report shows.
+type Secret string
+
+// String returns whether there is one.
+func (s Secret) String() string {
+	if s == "" {
+		return ""
+	}
+	return "(hidden)"
 }
 
 // TLS names the PEM files of the tls/ endpoints, relative to the manifest's

@@ -39,7 +39,7 @@ type ModelConfig struct {
 	Python      string `yaml:"python"`       // interpreter with LeRobot, of the runtime lerobot
 	DatasetInfo string `yaml:"dataset_info"` // meta/info.json of the training's data set: joint names and rate
 	URL         string `yaml:"url"`          // address of a server that runs already
-	APIKey      string `yaml:"api_key"`      // that the server at URL demands; default: none
+	APIKey      Secret `yaml:"api_key"`      // that the server at URL demands; default: none
 	Inputs      Inputs `yaml:"inputs"`       // description of a policy that does not describe itself
 	Compile     bool   `yaml:"compile"`      // torch.compile, of the runtime lerobot; default false
 }
@@ -234,3 +234,6 @@ func (c *Config) HubName() string {
 	}
 	return hub[1]
 }
+
+// Stated reports whether the manifest or a flag has set a key.
+func (c *Config) Stated(key string) bool { return c.origin(key) != "default" }

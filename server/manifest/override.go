@@ -125,8 +125,11 @@ func (c *Config) Settings() (all []Setting) {
 				continue
 			}
 			value := v.Field(i).Interface()
-			if n, ok := value.(Capacity); ok {
-				value = n.String()
+			switch v := value.(type) {
+			case Capacity:
+				value = v.String()
+			case Secret:
+				value = v.String()
 			}
 			all = append(all, Setting{path, value, c.origin(path)})
 		}

@@ -50,6 +50,12 @@ type Runtime interface {
 	Close() error
 }
 
+// allocator is a Runtime with its own memory for the rows. Its Batch gets rows of that memory. Allocate
+// is called once.
+type allocator interface {
+	Allocate(rows int) ([]*Row, error)
+}
+
 // Condition is a runtime's state.
 type Condition struct {
 	Ready    bool   // batches are answered
@@ -108,8 +114,12 @@ func (p *Policy) Serve(maxBatch, buffers int) (*Model, error) {
 		return nil, fmt.Errorf("%w: %s: %w", policy.ErrBundle, p.Where, err)
 	}
 	p.MaxBatch = max(p.MaxBatch, 1)
-	if maxBatch <= 0 || maxBatch > p.MaxBatch {
+	if maxBatch == 0 {
 		maxBatch = p.MaxBatch
+	}
+	if maxBatch > p.MaxBatch {
+		return nil, fmt.Errorf("%w: max_batch is %d, want at most %d, which this runtime computes together, or 0",
+			policy.ErrBundle, maxBatch, p.MaxBatch)
 	}
 	m := &Model{
 		Policy:   p,
@@ -117,20 +127,30 @@ func (p *Policy) Serve(maxBatch, buffers int) (*Model, error) {
 		buffers:  buffers,
 		seen:     sessions{episodes: map[string]int64{}},
 	}
-	chunk := p.ChunkSize * p.ActionDim
+	var err error
+	if own, ok := p.Runtime.(allocator); ok {
+		m.rows, err = own.Allocate(buffers * maxBatch)
+		return m, err
+	}
 	for range buffers * maxBatch {
-		r := &Row{
-			State:      make([]float32, p.Steps()*len(p.StateNames)),
-			Prefix:     make([]float32, chunk),
-			ChunkModel: make([]float32, chunk),
-			ChunkRobot: make([]float32, chunk),
-		}
-		for _, c := range p.Cameras {
-			r.Images = append(r.Images, make([]byte, p.Steps()*c.Bytes()))
-		}
-		m.rows = append(m.rows, r)
+		m.rows = append(m.rows, p.newRow())
 	}
 	return m, nil
+}
+
+// newRow returns a row in this process's own memory.
+func (p *Policy) newRow() *Row {
+	chunk := p.ChunkSize * p.ActionDim
+	r := &Row{
+		State:      make([]float32, p.Steps()*len(p.StateNames)),
+		Prefix:     make([]float32, chunk),
+		ChunkModel: make([]float32, chunk),
+		ChunkRobot: make([]float32, chunk),
+	}
+	for _, c := range p.Cameras {
+		r.Images = append(r.Images, make([]byte, p.Steps()*c.Bytes()))
+	}
+	return r
 }
 
 // MaxBatch returns the rows of a buffer.

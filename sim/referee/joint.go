@@ -36,6 +36,7 @@ type joint struct {
 	hasPolicyGoal  bool
 	policyGoal     int
 	policyGoalAt   rt.Instant
+	onward         bool // a wheel that went on without permission; reported once
 	reliefRefused  bool // it did not follow the relieving goal; reported once
 }
 
@@ -99,6 +100,10 @@ func (r *Referee) checkWrite(j *joint, e *servosim.Event) {
 	}
 	if on || goal {
 		r.checkPermission(j, e, known)
+	}
+	if j.Wheel {
+		r.checkSpin(j, e, on)
+		return
 	}
 	if goal {
 		r.checkGoal(j, e, held, known)
@@ -216,6 +221,33 @@ func (r *Referee) checkGoal(j *joint, e *servosim.Event, held, known bool) {
 		math.Abs(float64(from-present)) < far {
 		r.violation(e.At, Step, j, "goal %d is %.0f counts ahead of %d, at most %.0f", aim, far, present, most)
 	}
+}
+
+// checkSpin judges the goal velocity of a wheel after a write.
+func (r *Referee) checkSpin(j *joint, e *servosim.Event, on bool) {
+	spin := e.After.Spin
+	if spin == 0 || !e.After.Torque {
+		return
+	}
+	switch {
+	case on && !e.Before.Torque:
+		r.violation(e.At, Step, j, "the first goal velocity under torque is %d, want 0", spin)
+	case math.Abs(float64(spin)) > j.Velocity+rounding:
+		r.violation(e.At, Range, j, "goal velocity %d, at most %.0f", spin, j.Velocity)
+	case e.Before.Spin != spin:
+		r.goals++
+	}
+}
+
+// checkStopped judges a wheel that has lost its permission.
+func (r *Referee) checkStopped(j *joint) {
+	if !j.Wheel || j.onward || r.idleAt == 0 || r.now.Sub(r.idleAt) <= r.ticks(stopTicks) ||
+		!j.state.Torque || j.state.Spin == 0 {
+		return
+	}
+	j.onward = true
+	r.violation(r.now, Wheel, j, "goal velocity %d, %v after it lost its permission", j.state.Spin,
+		r.now.Sub(r.idleAt).Round(time.Millisecond))
 }
 
 // checkFirstGoal judges the first goal after arming, a silence or a restart, unless it continues

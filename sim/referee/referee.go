@@ -20,7 +20,7 @@ import (
 	"github.com/edge-rt/edge-rt/sim/servosim"
 )
 
-// Rule is one of the eight rules.
+// Rule is one of the nine rules.
 type Rule uint8
 
 // The rules.
@@ -33,6 +33,7 @@ const (
 	Encoder              // a servo whose encoder reports a fault is not driven
 	Limp                 // a joint that was made limp stays limp until a person requests torque
 	Overload             // an overloaded joint keeps its force, adds no force, and follows relief
+	Wheel                // a wheel's goal is 0 within 2 ticks of losing permission
 	numRules
 )
 
@@ -43,9 +44,11 @@ var Rules = [numRules]string{
 	Restart: "no torque after a restart without an operator", End: "all off within 300 ms of the end",
 	Encoder: "no faulted encoder is driven",
 	Limp:    "limp stays limp", Overload: "an overloaded joint follows relief",
+	Wheel: "a wheel stops within 2 ticks of losing permission",
 }
 
-var keys = [numRules]string{"range", "step", "torque", "restart", "end", "encoder", "limp", "overload"}
+var keys = [numRules]string{"range", "step", "torque", "restart", "end", "encoder", "limp", "overload",
+	"wheel"}
 
 func (r Rule) String() string { return keys[r] }
 
@@ -56,6 +59,7 @@ const (
 	offWithin  = 300 * time.Millisecond // time after an end
 	chunkGrace = 200 * time.Millisecond // delay by which the report of a chunk may come after the bus's events
 	reliefIn   = 500 * time.Millisecond // time until the driver follows a relieving goal
+	stopTicks  = 2                      // ticks until a wheel that lost its permission must have the goal 0
 	knowTicks  = 2                      // ticks until a driver can know that a servo acted by itself
 	// ticks until the driver must react to an alarm: three reads, and the tick under way
 	alarmTicks = 4
@@ -80,6 +84,8 @@ type Joint struct {
 	Min, Max int     // raw
 	Velocity float64 // counts per second
 	Degree   float64 // counts of one degree
+	// it turns at a goal velocity, at most Velocity; Min, Max and Degree do not apply
+	Wheel bool
 }
 
 // Config describes the arm to judge.
@@ -123,6 +129,7 @@ type Referee struct {
 	over     bool
 	offAt    rt.Instant // time when the last servo's torque went off after the end
 	judged   bool       // the end is judged
+	idleAt   rt.Instant // when the wheels lost their permission; 0: they have it
 	counts   [numRules]int
 	kept     []Violation
 	goals    int
@@ -170,6 +177,7 @@ func (r *Referee) NewRun(at rt.Instant) {
 		r.paused = false
 		r.over = false
 		r.judged = false
+		r.idleAt = 0
 		for i := range r.joints {
 			j := &r.joints[i]
 			j.fellAt = 0
@@ -196,7 +204,23 @@ func (r *Referee) FirstChunk(at rt.Instant) {
 }
 
 // Paused reports that the driver has confirmed a pause, or is about to get a resume.
-func (r *Referee) Paused(at rt.Instant, on bool) { r.record(at, func() { r.paused = on }) }
+func (r *Referee) Paused(at rt.Instant, on bool) {
+	r.record(at, func() { r.paused = on; r.setIdle(at, on) })
+}
+
+// Idle reports that the driver has lost each reason to drive a base, or is about to have one again:
+// no action is fit to run, or all motors are silent.
+func (r *Referee) Idle(at rt.Instant, on bool) { r.record(at, func() { r.setIdle(at, on) }) }
+
+func (r *Referee) setIdle(at rt.Instant, on bool) {
+	r.idleAt = 0
+	if on {
+		r.idleAt = at
+	}
+	for i := range r.joints {
+		r.joints[i].onward = false
+	}
+}
 
 // Consent reports that an operator is about to let the arm continue.
 func (r *Referee) Consent(at rt.Instant) {
@@ -224,6 +248,7 @@ func (r *Referee) Ended(at rt.Instant) {
 	r.record(at, func() {
 		r.over = true
 		r.ended = at
+		r.idleAt = 0 // offWithin applies
 		r.judged = false
 		r.offAt = at
 	})
@@ -257,6 +282,7 @@ func (r *Referee) checkDue() {
 	}
 	for i := range r.joints {
 		r.checkRelief(&r.joints[i])
+		r.checkStopped(&r.joints[i])
 	}
 	if !r.over || r.judged || r.now.Sub(r.ended) < offWithin {
 		return

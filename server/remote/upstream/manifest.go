@@ -39,7 +39,7 @@ func FromManifest(cfg *manifest.Config, log *slog.Logger) (c Config, err error) 
 	c = Config{
 		Kind: m.Runtime,
 		URL:  m.URL,
-		Key:  m.APIKey,
+		Key:  string(m.APIKey),
 		Task: cfg.DefaultTask,
 		Spec: spec,
 		Log:  log,

@@ -1,0 +1,140 @@
+// Package doctor examines a machine that is to run an arm: its kernel and processors (machine.go), the
+// permissions and programs at its serial ports (ports.go), its board, disk and clock (board.go), and
+// on request the bus, the cameras and the server (measure.go). Each finding has the better value and
+// the command that sets it. From the measurements it proposes flags for a run (profile.go).
+//
+// It changes nothing unless an operator agrees to a command.
+package doctor
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os/exec"
+	"strings"
+	"time"
+
+	"github.com/edge-rt/edge-rt/edge/capture"
+	"github.com/edge-rt/edge-rt/edge/device"
+	"github.com/edge-rt/edge-rt/internal/exit"
+	"github.com/edge-rt/edge-rt/internal/plain"
+	"github.com/edge-rt/edge-rt/wire/zenoh"
+)
+
+// Level is the weight of a finding.
+type Level string
+
+// The levels, from the lightest.
+const (
+	OK      Level = "ok"
+	Unknown Level = "unknown" // this system does not tell
+	Advice  Level = "advice"  // a run works, and would be better
+	Problem Level = "problem" // a run fails, or its timing does
+)
+
+// Finding is one line of the report.
+type Finding struct {
+	Check   string `json:"check"`             // subject, such as governor
+	Level   Level  `json:"level"`             // ok, unknown, advice or problem
+	Found   string `json:"found"`             // value on this machine
+	Better  string `json:"better,omitempty"`  // value that is better
+	Command string `json:"command,omitempty"` // shell command that sets it
+	Safe    bool   `json:"safe,omitempty"`    // --fix offers to run the command
+}
+
+// Report is the --json of edge-rt doctor.
+type Report struct {
+	Findings []Finding `json:"findings"`
+	Link     *Link     `json:"link,omitempty"`  // absent without --connect
+	Flags    []string  `json:"flags,omitempty"` // proposed flags of a run, from the measurements
+}
+
+// Config selects the examinations.
+type Config struct {
+	Places   []device.Place   // arms to measure; empty: every port is examined, none is opened
+	Cameras  []capture.Config // cameras to measure
+	Connect  zenoh.Config     // endpoints of the server; without one the server is not examined
+	Service  string           // name of the service; empty: any
+	FPS      float64          // rate that the bus must keep; 0: 60
+	For      time.Duration    // duration of the measurement of the link
+	Folder   string           // of records
+	Fix      bool             // offer to run the safe commands
+	In       io.Reader        // the operator's answers
+	Out      io.Writer        // for people
+	JSON     io.Writer        // nil: no JSON
+	Root     string           // "/"; tests have another
+	Progress func(text string)
+}
+
+// Run examines the machine and reports. Its error has exit code 3 while a problem is left.
+func Run(ctx context.Context, cfg Config) error {
+	out := plain.Writer(cfg.Out) // names of devices and programs are foreign text
+	d := &doctor{Config: cfg, root: cfg.Root}
+	report := Report{}
+	for _, examine := range []func() []Finding{d.machine, d.ports, d.board} {
+		report.Findings = append(report.Findings, examine()...)
+	}
+	report.Findings = append(report.Findings, d.measure(ctx)...)
+	if ctx.Err() != nil {
+		return ctx.Err()
+	}
+	report.Link, report.Flags = d.link, d.flags()
+	left := 0
+	answers := bufio.NewScanner(cfg.In)
+	for i := range report.Findings {
+		f := &report.Findings[i]
+		f.write(out)
+		fixed := cfg.Fix && f.Safe && f.Level != OK && fix(ctx, out, answers, f.Command)
+		if f.Level == Problem && !fixed {
+			left++
+		}
+	}
+	if len(report.Flags) > 0 {
+		fmt.Fprintf(out, "\nproposed: edge-rt %s\n", strings.Join(report.Flags, " "))
+	}
+	var err error
+	if cfg.JSON != nil {
+		encoder := json.NewEncoder(cfg.JSON)
+		encoder.SetIndent("", "  ")
+		err = encoder.Encode(report)
+	}
+	if left > 0 {
+		err = errors.Join(err, exit.Errorf(exit.Config, "%d problems are left: run the commands above, or edge-rt "+
+			"doctor --fix", left))
+	}
+	return err
+}
+
+// write writes the finding for people.
+func (f *Finding) write(w io.Writer) {
+	fmt.Fprintf(w, "%-8s %-14s %s\n", f.Level, f.Check, f.Found)
+	if f.Level == OK {
+		return
+	}
+	if f.Better != "" {
+		fmt.Fprintf(w, "%24sbetter: %s\n", "", f.Better)
+	}
+	if f.Command != "" {
+		fmt.Fprintf(w, "%24s$ %s\n", "", f.Command)
+	}
+}
+
+// fix runs a command if the operator agrees, and reports whether it succeeded.
+func fix(ctx context.Context, out io.Writer, answers *bufio.Scanner, command string) bool {
+	fmt.Fprintf(out, "%24srun it now? [y/N] ", "")
+	if !answers.Scan() || !strings.EqualFold(strings.TrimSpace(answers.Text()), "y") {
+		fmt.Fprintln(out)
+		return false
+	}
+	run := exec.CommandContext(ctx, "/bin/sh", "-c", command)
+	text, err := run.CombinedOutput()
+	if err != nil {
+		fmt.Fprintf(out, "%24sfailed: %v: %s\n", "", err, strings.TrimSpace(string(text)))
+		return false
+	}
+	fmt.Fprintf(out, "%24sdone\n", "")
+	return true
+}

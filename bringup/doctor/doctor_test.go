@@ -1,0 +1,220 @@
+package doctor
+
+import (
+	"bufio"
+	"bytes"
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/edge-rt/edge-rt/edge/device"
+	"github.com/edge-rt/edge-rt/internal/exit"
+)
+
+// pi is the part of the file system of a well set up Raspberry Pi 5 that doctor reads.
+var pi = map[string]string{
+	"proc/version": "Linux version 6.12.20+rpt-rpi-2712 (x) #1 " +
+		"SMP PREEMPT_RT",
+	"proc/self/limits": "Max realtime priority     80   80\nMax " +
+		"locked memory unlimited unlimited bytes",
+	"proc/sys/kernel/sched_rt_runtime_us": "950000",
+	"proc/interrupts": " 106:  1 2 3 4  rp1_irq_chip  31 Edge  " +
+		"xhci-hcd:usb1",
+	"proc/irq/106/effective_affinity_list":                            "0",
+	"proc/1/comm":                                                     "systemd",
+	"sys/devices/system/cpu/isolated":                                 "3",
+	"sys/devices/system/cpu/nohz_full":                                "3",
+	"sys/devices/system/cpu/cpu0/cpufreq/scaling_governor":            "performance",
+	"sys/devices/system/cpu/cpu1/cpufreq/scaling_governor":            "performance",
+	"sys/devices/system/cpu/cpu2/x":                                   "",
+	"sys/devices/system/cpu/cpu3/x":                                   "",
+	"sys/devices/system/cpu/cpu0/cpuidle/state1/latency":              "20",
+	"sys/devices/system/cpu/cpu0/cpuidle/state1/disable":              "0",
+	"sys/devices/platform/soc/soc:firmware/get_throttled":             "0",
+	"sys/class/thermal/thermal_zone0/temp":                            "51200",
+	"sys/bus/usb-serial/devices/ttyUSB0/latency_timer":                "1",
+	"sys/devices/usb1/1-1/ttyUSB0/x":                                  "",
+	"sys/devices/usb3/3-1/video0/x":                                   "",
+	"dev/ttyUSB0":                                                     "",
+	"sys/devices/system/clocksource/clocksource0/current_clocksource": "arch_sys_counter",
+}
+
+// machineOf makes a root with the files of pi, some of them changed; links name their targets.
+func machineOf(t *testing.T, changes map[string]string) string {
+	t.Helper()
+	root := t.TempDir()
+	put := func(name, text string) {
+		path := filepath.Join(root, name)
+		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		os.Remove(path)
+		target, link := strings.CutPrefix(text, "->")
+		err := error(nil)
+		if link {
+			err = os.Symlink(filepath.Join(root, target), path)
+		} else {
+			err = os.WriteFile(path, []byte(text), 0o644)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	for name, text := range pi {
+		put(name, text)
+	}
+	put("sys/class/tty/ttyUSB0/device", "->sys/devices/usb1/1-1/ttyUSB0")
+	put("sys/class/video4linux/video0/device", "->sys/devices/usb3/3-1/video0")
+	for name, text := range changes {
+		put(name, text)
+	}
+	return root
+}
+
+// examine returns the findings of the machine at root, by check, and the exit code.
+func examine(t *testing.T, root string) (map[string]Finding, exit.Code) {
+	t.Helper()
+	var text, report bytes.Buffer
+	err := Run(t.Context(), Config{
+		Places: nil,
+		Folder: root,
+		In:     strings.NewReader(""),
+		Out:    &text,
+		JSON:   &report,
+		Root:   root,
+	})
+	var r Report
+	if err := json.Unmarshal(report.Bytes(), &r); err != nil {
+		t.Fatal(err)
+	}
+	found := map[string]Finding{}
+	for _, f := range r.Findings {
+		if found[f.Check].Check == "" || f.Level != OK {
+			found[f.Check] = f
+		}
+		if f.Level == OK && f.Command != "" || f.Safe && f.Command == "" {
+			t.Errorf("a command without a need, or a need without a command: %+v", f)
+		}
+		if !strings.Contains(text.String(), f.Found) {
+			t.Errorf("the text has no %q", f.Found)
+		}
+	}
+	return found, exit.Of(err)
+}
+
+// A well set up machine has neither advice nor a problem, whatever this machine's clock is.
+func TestAGoodMachine(t *testing.T) {
+	found, code := examine(t, machineOf(t, nil))
+	for name, f := range found {
+		if f.Level != OK && name != "time of day" && name != "disk" {
+			t.Errorf("%+v", f)
+		}
+	}
+	if code != exit.Clean && found["disk"].Level != Problem {
+		t.Errorf("code %d", code)
+	}
+}
+
+// Goal: each defect is named, with its remedy, and nothing else is.
+func TestDefects(t *testing.T) {
+	cpu := "sys/devices/system/cpu/"
+	for _, tt := range []struct {
+		check   string
+		level   Level
+		changes map[string]string
+		says    string
+	}{
+		{"kernel", Advice, map[string]string{"proc/version": "Linux version 6.1 (x) #1 SMP"}, "linux-image-rt"},
+		{"isolated CPU", Advice, map[string]string{cpu + "isolated": "", cpu + "nohz_full": ""}, "isolcpus=3"},
+		{"isolated CPU", Advice, map[string]string{cpu + "isolated": "", "boot/firmware/cmdline.txt": "root=x"},
+			"/boot/firmware/cmdline.txt"},
+		{"governor", Advice, map[string]string{cpu + "cpu1/cpufreq/scaling_governor": "ondemand"}, "tee"},
+		{"idle states", Advice, map[string]string{cpu + "cpu0/cpuidle/state1/latency": "900"}, "disable"},
+		{"rtprio", Problem,
+			map[string]string{
+				"proc/self/limits": "Max realtime priority   0   0\nMax locked memory unlimited unlimited"},
+			"limits.d"},
+		{"memlock", Advice, map[string]string{"proc/self/limits": "Max realtime priority 99 99\n" +
+			"Max locked memory  8388608 8388608 bytes"}, "limits.d"},
+		{"RT throttling", Problem, map[string]string{"proc/sys/kernel/sched_rt_runtime_us": "10000"}, "sysctl"},
+		{"clock source", Advice, map[string]string{
+			"sys/devices/system/clocksource/clocksource0/current_clocksource": "hpet",
+		}, "available_clocksource"},
+		{"interrupts", Advice, map[string]string{"proc/irq/106/effective_affinity_list": "3"}, "/proc/irq/106/"},
+		{"latency timer", Advice, map[string]string{"sys/bus/usb-serial/devices/ttyUSB0/latency_timer": "16"},
+			"latency_timer"},
+		{"port is free", Problem, map[string]string{"proc/77/comm": "lerobot-record", "proc/77/fd/5": "->dev/ttyUSB0"},
+			"kill 77"},
+		{"port is free", Advice, map[string]string{"proc/77/comm": "edge-rt", "proc/77/fd/5": "->dev/ttyUSB0"},
+			"edge-rt ctl status"},
+		{"port daemons", Problem, map[string]string{"proc/78/comm": "ModemManager", "proc/79/comm": "brltty"},
+			"disable --now ModemManager brltty"},
+		{"USB tree", Advice, map[string]string{"sys/class/video4linux/video0/device": "->sys/devices/usb1/1-2/video0",
+			"sys/devices/usb1/1-2/video0/x": ""}, "lsusb -t"},
+		{"power", Problem, map[string]string{"sys/devices/platform/soc/soc:firmware/get_throttled": "50005"}, "27 W"},
+		{"power", Advice, map[string]string{"sys/devices/platform/soc/soc:firmware/get_throttled": "0x10000"}, "27 W"},
+		{"power", Problem, map[string]string{"sys/class/hwmon/hwmon2/name": "rpi_volt",
+			"sys/class/hwmon/hwmon2/in0_lcrit_alarm": "1"}, "27 W"},
+		{"heat", Problem, map[string]string{"sys/class/thermal/thermal_zone0/temp": "85000"}, "cooler"},
+	} {
+		found, code := examine(t, machineOf(t, tt.changes))
+		f := found[tt.check]
+		if f.Level != tt.level || !strings.Contains(f.Better+f.Command, tt.says) ||
+			(tt.level == Problem) && code != exit.Config {
+			t.Errorf("%s: %+v (code %d), want %s and %q", tt.check, f, code, tt.level, tt.says)
+		}
+		for name, other := range found {
+			if name != tt.check && name != "time of day" && name != "disk" && other.Level != OK {
+				t.Errorf("%s: besides, %+v", tt.check, other)
+			}
+		}
+	}
+}
+
+// --fix runs a safe command only after a yes, and a failed command leaves the problem.
+func TestFix(t *testing.T) {
+	for _, tt := range []struct {
+		answer, command string
+		runs, fixed     bool
+	}{
+		{"y\n", "touch $MARK", true, true}, {"\n", "touch $MARK", false, false}, {"", "touch $MARK", false, false},
+		{"y\n", "touch $MARK; false", true, false},
+	} {
+		mark := filepath.Join(t.TempDir(), "mark")
+		t.Setenv("MARK", mark)
+		fixed := fix(t.Context(), &bytes.Buffer{}, bufio.NewScanner(strings.NewReader(tt.answer)), tt.command)
+		_, err := os.Stat(mark)
+		if (err == nil) != tt.runs || fixed != tt.fixed {
+			t.Errorf("%q after %q: ran %v, fixed %v", tt.command, tt.answer, err == nil, fixed)
+		}
+	}
+}
+
+// A port that is not here is a problem of its own.
+func TestAPortThatIsAway(t *testing.T) {
+	d := &doctor{Config: Config{Places: []device.Place{{Bus: "/dev/ttyNONE9"}}}, root: machineOf(t, nil)}
+	if f := d.ports()[0]; f.Level != Problem || f.Command != "edge-rt ports" {
+		t.Errorf("%+v", f)
+	}
+}
+
+// Goal: the proposed flags follow the measurements.
+func TestProposal(t *testing.T) {
+	for _, tt := range []struct {
+		link Link
+		want string
+	}{
+		{Link{Queries: 100, P99: 8, InferenceMS: 20, ChunkSize: 50, FPS: 30}, "--request-timeout 5s"},
+		{Link{Queries: 100, P99: 300, InferenceMS: 800, ChunkSize: 50, FPS: 30},
+			"--s-min 15 --request-timeout 5s --jpeg-quality 80"},
+		{Link{Queries: 100, P99: 10, InferenceMS: 2000, ChunkSize: 50, FPS: 30}, "--schedule async"},
+		{Link{Queries: 100, Lost: 100, ChunkSize: 50, FPS: 30}, ""},
+	} {
+		d := &doctor{link: &tt.link}
+		if got := strings.Join(d.flags(), " "); got != tt.want {
+			t.Errorf("%+v: %q, want %q", tt.link, got, tt.want)
+		}
+	}
+}

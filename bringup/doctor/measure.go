@@ -1,0 +1,250 @@
+package doctor
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/edge-rt/edge-rt/edge/capture"
+	"github.com/edge-rt/edge-rt/edge/device"
+	"github.com/edge-rt/edge-rt/edge/drive"
+	"github.com/edge-rt/edge-rt/rt"
+	"github.com/edge-rt/edge-rt/servo"
+	"github.com/edge-rt/edge-rt/wire"
+	"github.com/edge-rt/edge-rt/wire/network"
+	"github.com/edge-rt/edge-rt/wire/zenoh"
+)
+
+const (
+	busShare    = 0.6 // of a period, which edge-rt permits a bus
+	dialLimit   = 5 * time.Second
+	queryEvery  = 100 * time.Millisecond
+	queryLimit  = time.Second // a later reply counts as lost
+	cameraFor   = 2 * time.Second
+	rateShare   = 0.9 // of its nominal rate that a camera must reach
+	farMS       = 150 // round trip, p99, from which a schedule needs a larger reserve
+	defaultRate = 60.0
+)
+
+// Link is the measurement of the way to the server.
+type Link struct {
+	Service     string  `json:"service"`              // beginning of the server's keys
+	Queries     int     `json:"queries"`              // status queries
+	Lost        int     `json:"lost"`                 // of these, without a reply within 1 s
+	P50         float64 `json:"round_trip_ms_p50"`    // ms
+	P99         float64 `json:"round_trip_ms_p99"`    // ms
+	InferenceMS float64 `json:"inference_ms_p99"`     // ms, of the server's inferences; 0: the server does not tell
+	ChunkSize   int     `json:"chunk_size,omitempty"` // actions of a chunk
+	FPS         float64 `json:"fps,omitempty"`        // Hz, rate of the policy
+	WarmedUp    bool    `json:"warmed_up"`            // the server has run its policy
+}
+
+// busTimes is the slowest bus of the arms.
+type busTimes struct{ p99 time.Duration }
+
+// measure examines what a run would use: buses, cameras, certificates and the server.
+func (d *doctor) measure(ctx context.Context) (all []Finding) {
+	for i := range d.Places {
+		if ctx.Err() != nil {
+			return all
+		}
+		all = append(all, d.measureBus(i))
+	}
+	for i := range d.Cameras {
+		if ctx.Err() != nil {
+			return all
+		}
+		all = append(all, d.measureCamera(&d.Cameras[i]))
+	}
+	if len(d.Connect.Connect) == 0 {
+		return all
+	}
+	for _, text := range d.Connect.TLS.Ending() {
+		all = append(all, Finding{
+			Check:  "certificate",
+			Level:  Advice,
+			Found:  text,
+			Better: "a renewed one",
+		})
+	}
+	return append(all, d.measureLink(ctx)...)
+}
+
+// show reports the progress of a long measurement.
+func (d *doctor) show(format string, args ...any) {
+	if d.Progress != nil {
+		d.Progress(fmt.Sprintf(format, args...))
+	}
+}
+
+func (d *doctor) rate() float64 {
+	if d.FPS > 0 {
+		return d.FPS
+	}
+	return defaultRate
+}
+
+func (d *doctor) measureBus(i int) Finding {
+	place := &d.Places[i]
+	f := Finding{
+		Check:   "bus",
+		Level:   Problem,
+		Better:  "an arm that answers",
+		Command: "edge-rt scan --bus " + place.Bus,
+	}
+	if place.Bus == device.Sim {
+		return Finding{Check: "bus", Level: OK, Found: "simulated"}
+	}
+	d.show("measuring the bus at %s", place.Bus)
+	cfg := servo.ArmConfig{Path: place.Bus, Robot: place.Robot, Clock: rt.KernelClock()}
+	var arm *servo.Arm
+	calibration, err := place.Load()
+	if err == nil {
+		cfg.Calibration = calibration
+		arm, err = place.Open(&cfg)
+	}
+	if err != nil {
+		f.Found = fmt.Sprintf("%s: %v", place.Bus, err)
+		return f
+	}
+	defer arm.Close()
+	limit := time.Duration(busShare * float64(time.Second) / d.rate())
+	m, err := drive.MeasureUntil(arm, func(m servo.Measurement) bool { return m.Clean > 0 && m.P99 <= limit })
+	if err != nil {
+		f.Found = fmt.Sprintf("%s: %v", place.Bus, err)
+		return f
+	}
+	if d.bus == nil || m.P99 > d.bus.p99 {
+		d.bus = &busTimes{m.P99}
+	}
+	f.Found = fmt.Sprintf("%s: %v for all joints (p99), %.0f %% of a period at %g Hz", place.Bus,
+		m.P99.Round(10*time.Microsecond), 100*m.P99.Seconds()*d.rate(), d.rate())
+	motors, cure := arm.LossReport(m)
+	switch {
+	case arm.CheckLosses(m) != nil:
+		f.Found += "; replies are lost: " + motors
+		f.Better, f.Command = cure, ""
+	case m.P99 > limit:
+		f.Better = fmt.Sprintf("at most %v: latency timer 1 ms, a faster baud rate, or a lower --fps",
+			limit.Round(10*time.Microsecond))
+		f.Command = ""
+	case motors != "":
+		f.Level = Advice
+		f.Better = cure
+		f.Command = ""
+		f.Found += "; some replies are lost: " + motors
+	default:
+		f.Level = OK
+		f.Better = ""
+		f.Command = ""
+	}
+	return f
+}
+
+func (d *doctor) measureCamera(c *capture.Config) Finding {
+	d.show("measuring camera %s for %v", c.Name, cameraFor)
+	f := Finding{Check: "camera " + c.Name, Level: OK}
+	fps, picked, err := capture.MeasureRate(c, cameraFor)
+	if err != nil {
+		f.Level = Problem
+		f.Found = err.Error()
+		f.Command = "edge-rt cameras"
+		return f
+	}
+	f.Found = fmt.Sprintf("%.1f pictures per second, %s", fps, picked)
+	if want := float64(c.FPS); want > 0 && fps < rateShare*want {
+		f.Level = Advice
+		f.Better = fmt.Sprintf("%g: a fixed exposure (exposure=N), more light, MJPEG, or a socket of its own", want)
+		f.Command = "edge-rt cameras --all"
+	}
+	return f
+}
+
+func (d *doctor) measureLink(ctx context.Context) []Finding {
+	f := Finding{Check: "server", Level: Problem, Better: "a lean-server at --connect"}
+	wait, cancel := context.WithTimeout(ctx, dialLimit)
+	defer cancel()
+	cfg := d.Connect
+	cfg.Log = func(string) {}
+	net, err := network.Open(wait, cfg)
+	if err != nil {
+		f.Found = err.Error()
+		if !zenoh.Reached(err) {
+			f.Command = "lean-server --manifest server.yaml --listen tcp/0.0.0.0:7447"
+		}
+		return []Finding{f}
+	}
+	defer net.Close()
+	prefix, err := d.findService(wait, net)
+	if err != nil {
+		f.Found = err.Error()
+		return []Finding{f}
+	}
+	d.link = &Link{Service: prefix}
+	d.queryFor(ctx, net)
+	return d.judgeLink()
+}
+
+func (d *doctor) findService(ctx context.Context, net wire.Session) (string, error) {
+	keys, err := net.Tokens(ctx, wire.ServerAliveAny, queryLimit)
+	if err != nil {
+		return "", err
+	}
+	for _, key := range keys {
+		if svc, err := wire.ServiceOf(key); err == nil && (d.Service == "" || svc.Name == d.Service) {
+			return svc.Prefix(), nil
+		}
+	}
+	return "", fmt.Errorf("connected, and no service %s is in reach", d.Service)
+}
+
+// queryFor sends status queries until the time is over.
+func (d *doctor) queryFor(ctx context.Context, net wire.Session) {
+	l := d.link
+	times := rt.NewHist()
+	clock := rt.KernelClock()
+	next := clock.Now()
+	for end := next.Add(d.For); clock.Now() < end && ctx.Err() == nil; {
+		d.show("asking the server: %d queries, %d lost, %.0f s left", l.Queries, l.Lost, end.Sub(clock.Now()).Seconds())
+		began := clock.Now()
+		replies, err := net.Get(ctx, wire.StatusKey(l.Service), nil, queryLimit)
+		l.Queries++
+		var s wire.Status
+		if err != nil || len(replies) == 0 || replies[0].Err || wire.ParseStatus(&s, replies[0].Payload) != nil {
+			l.Lost++
+		} else {
+			times.Record(clock.Now().Sub(began))
+			l.InferenceMS = s.InferenceMsP99
+			l.ChunkSize = s.ChunkSize
+			l.FPS = s.TrainedFPS
+			l.WarmedUp = s.WarmedUp
+		}
+		next = next.Add(queryEvery)
+		clock.SleepUntil(next)
+	}
+	l.P50, l.P99 = drive.Millis(times.Quantile(0.5)), drive.Millis(times.Quantile(0.99))
+}
+
+func (d *doctor) judgeLink() []Finding {
+	l := d.link
+	server := Finding{Check: "server", Level: OK, Found: l.Service}
+	trip := Finding{
+		Check: "round trip",
+		Level: OK,
+		Found: fmt.Sprintf("p50 %.1f ms, p99 %.1f ms, %d of %d queries lost", l.P50, l.P99, l.Lost, l.Queries),
+	}
+	switch {
+	case l.Queries == l.Lost:
+		trip.Level, trip.Better = Problem, "a server that answers"
+	case l.Lost > 0:
+		trip.Level, trip.Better = Advice, "a cable, or 5 GHz Wi-Fi with power saving off"
+		trip.Command = "sudo iw dev wlan0 set power_save off"
+	case l.P99 > farMS:
+		trip.Level, trip.Better = Advice, fmt.Sprintf("below %d ms, else the flags below", farMS)
+	}
+	if !l.WarmedUp && l.Queries > l.Lost {
+		server.Level, server.Found = Advice, l.Service+" has not run its policy yet"
+		server.Better = "wait until its log says ready"
+	}
+	return []Finding{server, trip}
+}

@@ -1,0 +1,72 @@
+package main
+
+import (
+	"context"
+	"os"
+	"time"
+
+	"github.com/alecthomas/kong"
+
+	"github.com/edge-rt/edge-rt/bringup"
+	"github.com/edge-rt/edge-rt/bringup/doctor"
+	"github.com/edge-rt/edge-rt/internal/program"
+	"github.com/edge-rt/edge-rt/internal/terminal"
+	"github.com/edge-rt/edge-rt/wire/zenoh"
+	"github.com/edge-rt/edge-rt/wire/zenoh/endpoint"
+)
+
+type doctorCmd struct {
+	Fix bool          `help:"Offer to run the commands that are safe, one after the other."`
+	For time.Duration `range:"1s..1h" default:"30s" help:"Duration of the measurement of the way to the server."`
+}
+
+func (doctorCmd) Help() string {
+	return `Each line has a finding; below it are the better value and the command that sets it. Without flags only the machine is examined. With --bus, --camera and --connect the bus, the cameras and the server are measured, and flags for a run are proposed. Nothing is changed, and no torque is switched on.
+
+Exit codes: 0 no problem, 3 a problem is left.
+
+Examples:
+  edge-rt doctor                                        the machine
+  edge-rt doctor --fix                                  and offer to change it
+  edge-rt doctor --bus /dev/ttyACM0 --camera front=/dev/video0 --connect tcp/gpu:7447
+  edge-rt doctor --json -                               for a script`
+}
+
+func (c *doctorCmd) Run(flags *cli, screen *terminal.Terminal, parsed *kong.Context) error {
+	r := &flags.runFlags
+	cfg := doctor.Config{
+		Service: r.Service,
+		FPS:     program.ValueOr(r.FPS, 0),
+		For:     c.For,
+		Folder:  doctor.RecordFolder(r.RecordDir),
+		Fix:     c.Fix,
+		In:      os.Stdin,
+		Root:    "/",
+	}
+	var err error
+	if len(r.Bus) > 0 {
+		if cfg.Places, err = r.places(); err != nil {
+			return err
+		}
+	}
+	if cfg.Cameras, err = r.cameras(); err != nil {
+		return err
+	}
+	if program.Set(parsed, "connect") {
+		cfg.Connect = zenoh.Config{
+			Connect: r.Connect,
+			TLS: endpoint.Security{
+				RootCA:             r.TLSCA,
+				ConnectCertificate: r.TLSCert,
+				ConnectKey:         r.TLSKey,
+			},
+		}
+	}
+	if terminal.Is(os.Stderr) {
+		cfg.Progress = func(text string) { screen.Write([]byte(text)) }
+	}
+	return r.report(func(ctx context.Context, out bringup.Config) error {
+		cfg.Out, cfg.JSON = out.Out, out.JSON
+		return doctor.Run(ctx, cfg)
+	})
+}

@@ -1,0 +1,159 @@
+package main
+
+import (
+	"path/filepath"
+	"slices"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/edge-rt/edge-rt/rt"
+	"github.com/edge-rt/edge-rt/rt/rttest"
+	"github.com/edge-rt/edge-rt/servo"
+	"github.com/edge-rt/edge-rt/servo/robot"
+	"github.com/edge-rt/edge-rt/sim/referee"
+	"github.com/edge-rt/edge-rt/sim/servosim"
+	"github.com/edge-rt/edge-rt/stage"
+	"github.com/edge-rt/edge-rt/stage/stagetest"
+	"github.com/edge-rt/edge-rt/wire"
+)
+
+// kiwi is a LeKiwi on a simulated bus, whose referee checks what its motors receive, and a server of
+// a nine-value policy that drives its base.
+type kiwi struct {
+	*process
+	server *holdServer
+	bus    *servosim.Bus
+	*referee.Referee
+	spins func() []int
+}
+
+// kiwiTick is the period of the runs, slow enough for a busy machine.
+const kiwiTick = 50 * time.Millisecond
+
+func startKiwi(t *testing.T, args ...string) *kiwi {
+	t.Helper()
+	rttest.RealTime(t) // simulated motors answer within real time-outs
+	r, err := robot.ByName("lekiwi")
+	if err != nil {
+		t.Fatal(err)
+	}
+	k := &kiwi{server: newHoldServer(t)}
+	judge, cfg := referee.Config{Period: kiwiTick}, servosim.Config{Wheels: 3, Clock: rt.KernelClock()}
+	calibration := servo.Calibration{}
+	for j, m := range r.Motors {
+		cfg.IDs = append(cfg.IDs, m.ID)
+		calibration[m.Name] = servo.MotorCalibration{ID: int(m.ID), RangeMax: 4095}
+		joint := referee.Joint{
+			ID:       m.ID,
+			Name:     m.Name,
+			Max:      4095,
+			Velocity: m.MaxVelocity * 4095 / 100,
+			Degree:   4096. / 360,
+		}
+		if joint.Wheel = r.Wheels().Has(j); joint.Wheel {
+			joint.Velocity = float64(r.Base.MaxRaw)
+		}
+		judge.Joints = append(judge.Joints, joint)
+	}
+	k.Referee = referee.New(judge)
+	var spin [3]atomic.Int32
+	cfg.Watch = func(e *servosim.Event) {
+		k.Watch(e)
+		if e.ID >= 7 && e.After.Torque {
+			spin[e.ID-7].Store(int32(e.After.Spin))
+		} else if e.ID >= 7 {
+			spin[e.ID-7].Store(0)
+		}
+	}
+	k.spins = func() []int { return []int{int(spin[0].Load()), int(spin[1].Load()), int(spin[2].Load())} }
+	if k.bus, err = servosim.Open(cfg); err != nil {
+		t.Skipf("no pseudo-terminals here: %v", err)
+	}
+	t.Cleanup(func() { k.bus.Close() })
+	file := filepath.Join(t.TempDir(), "kiwi.json")
+	if err := calibration.Save(file); err != nil {
+		t.Fatal(err)
+	}
+	k.server.SetAnswer(func(s wire.Sample) {
+		h, o, ok := stage.ParseRequest(s)
+		if !ok || len(o.State) != 9 {
+			return
+		}
+		k.FirstChunk(rt.KernelClock().Now())
+		m := k.server.Chunk(o.State, func(row []float32, _ int) { copy(row[6:], []float32{0.1, 0, 0}) })
+		go k.server.Reply(h, &wire.ActionChunk{ChunkModel: m, ChunkRobot: m})
+	})
+	k.process = runOn(t, k.server, k.bus, append([]string{"--robot", "lekiwi", "--calibration", file, "--fps", "20"},
+		args...)...)
+	k.Start()
+	k.await("the base drives", -1129, 0, 1129) // LeRobot's wheels for 0.1 m/s
+	return k
+}
+
+func (k *kiwi) await(what string, spins ...int) {
+	k.t.Helper()
+	rttest.Eventually(k.t, what, func() bool { return slices.Equal(k.spins(), spins) })
+}
+
+// stops waits until a base that has lost its permission at an instant stands, and checks that the
+// referee has seen that in time.
+func (k *kiwi) stops(what string) {
+	k.t.Helper()
+	k.await(what, 0, 0, 0)
+	k.check(what)
+}
+
+func (k *kiwi) check(what string) {
+	k.t.Helper()
+	k.CheckAt(rt.KernelClock().Now())
+	if v := k.Verdict(); len(v.Kept) > 0 {
+		k.t.Errorf("%s: %v", what, v.Kept)
+	}
+}
+
+// Goal: a policy drives LeKiwi, and its base stops in a pause, without a server and at the end.
+func TestAPolicyDrivesLeKiwi(t *testing.T) {
+	k := startKiwi(t, "--max-offline", "10m", "--fallback", "zero")
+	if code, _, says := k.ctl("pause"); code != 0 {
+		t.Fatal(says)
+	}
+	k.Paused(rt.KernelClock().Now(), true)
+	k.stops("a pause")
+	k.Paused(rt.KernelClock().Now(), false)
+	k.ctl("resume")
+	k.await("it goes on", -1129, 0, 1129)
+	k.server.SetAnswer(func(wire.Sample) {})
+	k.stops("no actions are left")
+	k.Process.Signal(syscall.SIGINT)
+	if code := k.End(); code != 0 {
+		t.Errorf("code %d: %s", code, k.Log)
+	}
+	k.Ended(rt.KernelClock().Now())
+	k.check("the end")
+	if n := underTorque(k.bus); n != 0 {
+		t.Errorf("%d motors are under torque", n)
+	}
+}
+
+// Goal: a base that a killed run drives is limp soon, and one that is held at the end stands.
+func TestAKilledRunOfLeKiwi(t *testing.T) {
+	k := startKiwi(t, "--on-exit", "hold")
+	k.Process.Signal(syscall.SIGTERM)
+	k.End()
+	if n := underTorque(k.bus); n != 9 || !slices.Equal(k.spins(), []int{0, 0, 0}) {
+		t.Errorf("%d motors are under torque, goal velocities %v, want 9 and 0", n, k.spins())
+	}
+	k = startKiwi(t)
+	k.Process.Kill()
+	killed := time.Now()
+	awaitTorque(t, k.bus, 0)
+	k.await("no goal", 0, 0, 0)
+	if took := time.Since(killed); took > 300*time.Millisecond {
+		t.Errorf("limp %v after the kill, want at most 300 ms", took)
+	}
+	k.End()
+	awaitNoWatchdog(t, k.bus.Path())
+	stagetest.CheckSays(t, k.Log.String(), "off on 9 motors")
+}

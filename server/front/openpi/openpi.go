@@ -1,0 +1,367 @@
+// Package openpi is the front for openpi-client: WebSocket with MessagePack arrays. Each connection is
+// a robot of the server. openpi.go serves connections, observation.go reads observations.
+package openpi
+
+import (
+	"context"
+	"crypto/subtle"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"math"
+	"net"
+	"net/http"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/coder/websocket"
+	"github.com/tinylib/msgp/msgp"
+
+	"github.com/edge-rt/edge-rt/internal/plain"
+	"github.com/edge-rt/edge-rt/server/front"
+	"github.com/edge-rt/edge-rt/server/manifest"
+	"github.com/edge-rt/edge-rt/wire"
+	"github.com/edge-rt/edge-rt/wire/ndarray"
+)
+
+const (
+	clientsMost = 64
+	messageMost = 64 << 20 // of an observation: 16 pictures of 1280x720, as an observation of robots
+	headerMost  = 8 << 10
+	headerTime  = 5 * time.Second
+	writeTime   = 10 * time.Second
+	taskMost    = wire.MaxTextBytes
+)
+
+// Front serves openpi's clients.
+type Front struct {
+	key      string // that clients have to show; empty: none
+	keys     keys
+	listener net.Listener
+	to       *front.Gateway
+	clients  chan struct{} // one element of each
+	serving  sync.WaitGroup
+}
+
+// Open binds address for clients with the keys of the manifest.
+func Open(address string, settings *manifest.OpenPIFront) (*Front, error) {
+	l, err := net.Listen("tcp", address)
+	if err != nil {
+		return nil, err
+	}
+	f := &Front{key: string(settings.APIKey), listener: l, clients: make(chan struct{}, clientsMost)}
+	f.keys = keys{cameras: map[string]string{}, state: settings.StateKeys, prompt: settings.PromptKey}
+	for _, camera := range settings.Cameras {
+		f.keys.cameras[camera.Name] = camera.Key
+	}
+	return f, nil
+}
+
+// Addr returns the bound address.
+func (f *Front) Addr() net.Addr { return f.listener.Addr() }
+
+// Close implements front.Front.
+func (f *Front) Close() error { return f.listener.Close() }
+
+// Serve implements front.Front.
+func (f *Front) Serve(ctx context.Context, to *front.Gateway) error {
+	if err := f.keys.check(to.Meta); err != nil {
+		return err
+	}
+	f.to = to
+	server := &http.Server{
+		Handler:           f.handler(ctx),
+		ReadHeaderTimeout: headerTime,
+		MaxHeaderBytes:    headerMost,
+		ErrorLog:          slog.NewLogLogger(to.Log.Handler(), slog.LevelDebug),
+	}
+	server.SetKeepAlivesEnabled(false)
+	stop := context.AfterFunc(ctx, func() { server.Close() })
+	defer stop()
+	err := server.Serve(f.listener)
+	f.serving.Wait()
+	if ctx.Err() != nil {
+		return nil
+	}
+	return fmt.Errorf("fronts.openpi: %w", err)
+}
+
+func (f *Front) handler(ctx context.Context) http.Handler {
+	mux := http.NewServeMux()
+	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { io.WriteString(w, "OK\n") })
+	mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
+		f.serving.Add(1)
+		defer f.serving.Done()
+		f.connect(ctx, w, r)
+	})
+	return mux
+}
+
+// connect upgrades a request to a WebSocket and serves its client.
+func (f *Front) connect(ctx context.Context, w http.ResponseWriter, r *http.Request) {
+	refuse := func(status int, text string) {
+		f.to.Counts.Refused[front.OpenPI][front.Session].Add(1)
+		f.to.Log.Warn("openpi client refused", "addr", r.RemoteAddr, "why", text)
+		http.Error(w, text, status)
+	}
+	key, _ := strings.CutPrefix(r.Header.Get("Authorization"), "Api-Key ")
+	if f.key != "" && subtle.ConstantTimeCompare([]byte(key), []byte(f.key)) != 1 {
+		refuse(http.StatusUnauthorized, "the API key is missing or wrong: WebsocketClientPolicy(api_key=…)")
+		return
+	}
+	select {
+	case f.clients <- struct{}{}:
+		defer func() { <-f.clients }()
+	default:
+		refuse(http.StatusServiceUnavailable, fmt.Sprintf("%d clients are connected, the most", clientsMost))
+		return
+	}
+	conn, err := websocket.Accept(w, r, nil)
+	if err != nil { // Accept has answered
+		f.to.Counts.Refused[front.OpenPI][front.Malformed].Add(1)
+		return
+	}
+	f.to.Counts.Clients[front.OpenPI].Add(1)
+	c := &client{front: f, conn: conn, addr: r.RemoteAddr}
+	if err := c.serve(ctx); err != nil {
+		f.to.Log.Warn("openpi client", "addr", r.RemoteAddr, "robot", c.name(), "why", err)
+	}
+}
+
+// client is one connection.
+//
+// Owner: its goroutine.
+type client struct {
+	front    *Front
+	conn     *websocket.Conn
+	addr     string
+	robot    *front.Robot
+	reader   reader
+	task     string
+	incoming chan incoming
+	answer   []byte
+	previous time.Duration // of the answer before, with its way out
+	logged   string        // the reason that was logged last
+}
+
+// incoming is a message of the client, or the connection's end.
+type incoming struct {
+	kind websocket.MessageType
+	data []byte
+	err  error
+}
+
+func (c *client) name() string {
+	if c.robot == nil {
+		return ""
+	}
+	return c.robot.Name()
+}
+
+// serve opens a session and answers until the connection or ctx ends.
+func (c *client) serve(ctx context.Context) (err error) {
+	ctx, cancel := context.WithCancel(ctx)
+	defer c.conn.CloseNow()
+	defer cancel()
+	c.conn.SetReadLimit(messageMost)
+	meta := c.front.to.Meta
+	asked := wire.SessionOpen{RobotType: "openpi-client", FPS: meta.FPS, ActionNames: meta.ActionNames}
+	asked.StateDim = len(meta.StateNames)
+	for _, camera := range meta.Cameras {
+		name := camera.Name
+		if !strings.HasPrefix(name, "observation.") {
+			name = "observation.images." + name
+		}
+		c.reader.cameras = append(c.reader.cameras, name)
+	}
+	asked.CameraNames, asked.RawImages = c.reader.cameras, c.reader.cameras
+	c.reader.keys, c.reader.meta = &c.front.keys, meta
+	c.robot, err = c.front.to.Open(ctx, front.OpenPI, c.addr, asked)
+	switch {
+	case errors.Is(err, front.ErrTemporary):
+		c.close(websocket.StatusTryAgainLater, err.Error())
+		return err
+	case err != nil:
+		c.close(websocket.StatusPolicyViolation, err.Error())
+		return err
+	}
+	defer c.robot.Close()
+	c.front.to.Log.Info("openpi client connected", "addr", c.addr, "robot", c.name())
+	if err := c.write(ctx, websocket.MessageBinary, c.metadata()); err != nil {
+		return err
+	}
+	c.incoming = make(chan incoming)
+	go c.read(ctx)
+	for {
+		select {
+		case <-ctx.Done():
+			c.close(websocket.StatusGoingAway, "the server ends")
+			return nil
+		case m := <-c.incoming:
+			if m.err != nil {
+				return c.ended(m.err)
+			}
+			if err := c.take(ctx, m); err != nil {
+				return err
+			}
+		}
+	}
+}
+
+// ended returns nil for the end of a connection that its client closed, or lost.
+func (c *client) ended(err error) error {
+	if strings.Contains(err.Error(), "read limited at") {
+		c.front.to.Counts.Refused[front.OpenPI][front.TooLarge].Add(1)
+		return fmt.Errorf("an observation of more than %d bytes", messageMost)
+	}
+	c.front.to.Log.Info("openpi client disconnected", "addr", c.addr, "robot", c.name())
+	return nil
+}
+
+// read passes on messages, one at a time. It reads while the policy computes, so that pings are
+// answered.
+func (c *client) read(ctx context.Context) {
+	for {
+		kind, data, err := c.conn.Read(ctx)
+		select {
+		case c.incoming <- incoming{kind, data, err}:
+		case <-ctx.Done():
+			return
+		}
+		if err != nil {
+			return
+		}
+	}
+}
+
+// take answers one message. An observation that the policy cannot take, or that gets no chunk, is
+// answered with text, from which openpi-client raises an error, and the connection stays.
+func (c *client) take(ctx context.Context, m incoming) error {
+	began := time.Now()
+	err := error(nil)
+	if m.kind != websocket.MessageBinary {
+		err = errors.New("a message of text, want MessagePack")
+	}
+	var observation ndarray.Map
+	if err == nil {
+		observation, err = ndarray.ParseMap(m.data)
+	}
+	if err != nil {
+		c.front.to.Counts.Refused[front.OpenPI][front.Malformed].Add(1)
+		c.report(ctx, err)
+		c.close(websocket.StatusInternalError, "the message is no observation; see the message before")
+		return err
+	}
+	if err := c.infer(ctx, observation, began); err != nil {
+		if ctx.Err() != nil {
+			return nil
+		}
+		if errors.Is(err, errKeys) {
+			c.front.to.Counts.Refused[front.OpenPI][front.Mismatch].Add(1)
+		}
+		if why := err.Error(); why != c.logged {
+			c.logged = why
+			c.front.to.Log.Warn("openpi client gets no chunk", "robot", c.name(), "why", why)
+		}
+		return c.report(ctx, err)
+	}
+	return nil
+}
+
+func (c *client) infer(ctx context.Context, m ndarray.Map, began time.Time) error {
+	o, task, err := c.reader.read(m)
+	if err != nil {
+		return err
+	}
+	if task != c.task {
+		if len(task) > taskMost {
+			return fmt.Errorf("%w: its prompt has %d bytes, want at most %d", errKeys, len(task), taskMost)
+		}
+		if err := c.robot.Reset(ctx, task); err != nil {
+			return err
+		}
+		c.task = task
+	}
+	o.Task = task
+	asked := time.Now()
+	chunk, err := c.robot.Infer(ctx, o)
+	if err != nil {
+		return err
+	}
+	c.pack(&chunk.ChunkRobot, time.Since(asked), time.Since(began))
+	if err := c.write(ctx, websocket.MessageBinary, c.answer); err != nil {
+		return err
+	}
+	c.previous = time.Since(began)
+	return nil
+}
+
+// pack writes the answer as openpi's server does; its times are those of the session with the
+// scheduler, and of the message in all.
+func (c *client) pack(chunk *wire.Matrix, policy, server time.Duration) {
+	b := msgp.AppendMapHeader(c.answer[:0], 3)
+	data := make([]byte, 0, 4*len(chunk.Data))
+	for _, v := range chunk.Data {
+		data = binary.LittleEndian.AppendUint32(data, math.Float32bits(v))
+	}
+	b = ndarray.OpenPI.AppendArray(msgp.AppendString(b, "actions"), ndarray.Float32, []int{chunk.Rows, chunk.Cols},
+		data)
+	b = appendMs(msgp.AppendMapHeader(msgp.AppendString(b, "policy_timing"), 1), "infer_ms", policy)
+	if c.previous == 0 {
+		b = msgp.AppendMapHeader(msgp.AppendString(b, "server_timing"), 1)
+	} else {
+		b = appendMs(msgp.AppendMapHeader(msgp.AppendString(b, "server_timing"), 2), "prev_total_ms", c.previous)
+	}
+	c.answer = appendMs(b, "infer_ms", server)
+}
+
+func appendMs(b []byte, key string, d time.Duration) []byte {
+	return msgp.AppendFloat64(msgp.AppendString(b, key), float64(d)/float64(time.Millisecond))
+}
+
+// metadata describes the policy; openpi's servers send what their configuration has.
+func (c *client) metadata() []byte {
+	meta := c.front.to.Meta
+	b := msgp.AppendMapHeader(nil, 5)
+	b = msgp.AppendFloat64(msgp.AppendString(b, "fps"), meta.FPS)
+	b = msgp.AppendInt(msgp.AppendString(b, "action_horizon"), meta.ChunkSize)
+	b = appendTexts(msgp.AppendString(b, "action_names"), meta.ActionNames)
+	b = appendTexts(msgp.AppendString(b, "state_names"), meta.StateNames)
+	var cameras []string
+	for _, camera := range meta.Cameras {
+		cameras = append(cameras, camera.Name)
+	}
+	return appendTexts(msgp.AppendString(b, "cameras"), cameras)
+}
+
+func appendTexts(b []byte, texts []string) []byte {
+	b = msgp.AppendArrayHeader(b, uint32(len(texts)))
+	for _, text := range texts {
+		b = msgp.AppendString(b, text)
+	}
+	return b
+}
+
+func (c *client) write(ctx context.Context, kind websocket.MessageType, b []byte) error {
+	ctx, cancel := context.WithTimeout(ctx, writeTime)
+	defer cancel()
+	return c.conn.Write(ctx, kind, b)
+}
+
+// report sends an error as openpi's server does, as text.
+func (c *client) report(ctx context.Context, err error) error {
+	return c.write(ctx, websocket.MessageText, []byte(plain.Text("lean-server: "+err.Error())))
+}
+
+// close ends the connection with a reason, which a control frame bounds.
+func (c *client) close(code websocket.StatusCode, reason string) {
+	const most = 120
+	reason = plain.Text(reason)
+	if len(reason) > most {
+		reason = strings.ToValidUTF8(reason[:most], "")
+	}
+	_ = c.conn.Close(code, reason) // the client may be gone
+}

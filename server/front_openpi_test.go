@@ -1,0 +1,288 @@
+package server
+
+import (
+	"bytes"
+	"context"
+	"encoding/binary"
+	"encoding/json"
+	"io"
+	"math"
+	"net/http"
+	"os"
+	"os/exec"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/coder/websocket"
+	"github.com/tinylib/msgp/msgp"
+
+	"github.com/edge-rt/edge-rt/rt/rttest"
+	"github.com/edge-rt/edge-rt/server/front"
+	"github.com/edge-rt/edge-rt/server/front/openpi"
+	"github.com/edge-rt/edge-rt/server/manifest"
+	"github.com/edge-rt/edge-rt/server/servertest"
+	"github.com/edge-rt/edge-rt/wire/ndarray"
+)
+
+// serveOpenPI serves the fake policy to openpi's clients at the returned host and port.
+func serveOpenPI(t *testing.T, settings manifest.OpenPIFront) (b *bench, address string) {
+	t.Helper()
+	f := rttest.Must(openpi.Open("127.0.0.1:0", &settings))
+	b = newBench(t, config(), func(d *Deps) { d.Fronts = []front.Front{f} })
+	b.start()
+	t.Cleanup(b.end)
+	return b, f.Addr().String()
+}
+
+// dialed is a client that has its metadata.
+type dialed struct {
+	*testing.T
+	conn *websocket.Conn
+}
+
+func dialOpenPI(t *testing.T, address, key string) (*dialed, ndarray.Map) {
+	t.Helper()
+	options := &websocket.DialOptions{HTTPHeader: http.Header{}}
+	if key != "" {
+		options.HTTPHeader.Set("Authorization", "Api-Key "+key)
+	}
+	conn, _, err := websocket.Dial(t.Context(), "ws://"+address, options)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { conn.CloseNow() })
+	c := &dialed{t, conn}
+	_, meta := c.next()
+	return c, rttest.Must(ndarray.ParseMap(meta))
+}
+
+func (c *dialed) next() (websocket.MessageType, []byte) {
+	c.Helper()
+	ctx, cancel := context.WithTimeout(c.Context(), 10*time.Second)
+	defer cancel()
+	kind, data, err := c.conn.Read(ctx)
+	if err != nil {
+		c.Fatal(err)
+	}
+	return kind, data
+}
+
+// ask returns the answer to an observation, or its text.
+func (c *dialed) ask(message []byte) (answer ndarray.Map, text string) {
+	c.Helper()
+	rttest.Do(c.conn.Write(c.Context(), websocket.MessageBinary, message))
+	kind, data := c.next()
+	if kind == websocket.MessageText {
+		return nil, string(data)
+	}
+	return rttest.Must(ndarray.ParseMap(data)), ""
+}
+
+// entry is a key and its array of an observation.
+type entry struct {
+	key, dtype string
+	shape      []int
+	data       []byte
+}
+
+func floats(values ...float32) (b []byte) {
+	for _, v := range values {
+		b = binary.LittleEndian.AppendUint32(b, math.Float32bits(v))
+	}
+	return b
+}
+
+// packed returns an observation of openpi; a key such as images.top is nested.
+func packed(entries ...entry) []byte {
+	b := msgp.AppendMapHeader(nil, uint32(len(entries)+1))
+	b = msgp.AppendString(msgp.AppendString(b, "prompt"), "pick")
+	for _, e := range entries {
+		outer, inner, nested := strings.Cut(e.key, ".")
+		if b = msgp.AppendString(b, outer); nested {
+			b = msgp.AppendString(msgp.AppendMapHeader(b, 1), inner)
+		}
+		b = ndarray.OpenPI.AppendArray(b, e.dtype, e.shape, e.data)
+	}
+	return b
+}
+
+const pixels = servertest.PictureH * servertest.PictureW
+
+// Entries that fit the fake policy.
+var (
+	statePart = entry{"observation/state", "<f4", []int{2}, floats(10, 20)}
+	hwc       = entry{"observation/image", "|u1", []int{servertest.PictureH, servertest.PictureW, 3},
+		make([]byte, 3*pixels)}
+	chw  = entry{"images.top", "|u1", []int{3, servertest.PictureH, servertest.PictureW}, make([]byte, 3*pixels)}
+	unit = entry{"top", "<f4", []int{servertest.PictureH, servertest.PictureW, 3}, make([]byte, 12*pixels)}
+)
+
+func TestOpenPIClientsAreRobots(t *testing.T) {
+	b, address := serveOpenPI(t, manifest.OpenPIFront{})
+	c, meta := dialOpenPI(t, address, "any")
+	if n, _ := ndarray.Number(meta["action_horizon"]); n != 8 {
+		t.Errorf("metadata = %v, want an action_horizon of 8", meta)
+	}
+	double := entry{"state", "<f8", []int{2}, binary.LittleEndian.AppendUint64(
+		binary.LittleEndian.AppendUint64(nil, math.Float64bits(10)), math.Float64bits(20))}
+	joint := entry{"observation/joint_position", "<f4", []int{1}, floats(10)}
+	gripper := entry{"observation/gripper_position", "<f4", []int{1}, floats(20)}
+	for i, message := range [][]byte{packed(statePart, hwc), packed(chw, double), packed(unit, joint, gripper)} {
+		answer, text := c.ask(message)
+		a, ok := answer["actions"].(*ndarray.Array)
+		if !ok || !a.Is(8, 2) {
+			t.Fatalf("message %d: %v %s", i, answer, text)
+		}
+		values := make([]float32, a.Len())
+		if a.Floats(values); !near(values[:2], []float32{10.01, 20.01}, 1e-5) {
+			t.Errorf("message %d: actions begin with %v", i, values[:2])
+		}
+		timing, _ := answer["server_timing"].(ndarray.Map)
+		_, first := timing["infer_ms"].(float64)
+		if _, later := timing["prev_total_ms"].(float64); !first || later != (i > 0) {
+			t.Errorf("message %d: server_timing = %v", i, timing)
+		}
+	}
+	list := b.server.sessions.all()
+	if len(list) != 1 || list[0].uuid != "openpi-127.0.0.1" || list[0].episode.Load() != 1 {
+		t.Errorf("sessions = %v, want one of the client, with an episode of the task", list)
+	}
+	if k := &b.server.stats.fronts; k.Answered[front.OpenPI].Load() != 3 || k.Clients[front.OpenPI].Load() != 1 {
+		t.Errorf("counts = %+v", k)
+	}
+	c.conn.Close(websocket.StatusNormalClosure, "")
+	rttest.Eventually(t, "the session ends", func() bool { return len(b.server.sessions.all()) == 0 })
+}
+
+func TestOpenPIObservationsThatDoNotFit(t *testing.T) {
+	b, address := serveOpenPI(t, manifest.OpenPIFront{})
+	c, _ := dialOpenPI(t, address, "")
+	part := func(key, dtype string, data []byte, shape ...int) entry { return entry{key, dtype, shape, data} }
+	for name, tt := range map[string]struct {
+		message []byte
+		want    string
+	}{
+		"no picture": {packed(statePart),
+			"no key has the picture of camera top; it has the keys observation/state, prompt"},
+		"no state": {packed(hwc), "fronts.openpi.state_keys"},
+		"short state": {packed(hwc, part("state", "<f4", floats(1), 1)),
+			"state has 1 values, want 2: a.pos, b.pos"},
+		"endless state":      {packed(hwc, part("state", "|u1", make([]byte, 9999), 9999)), "want a state of 2 values"},
+		"state not a number": {packed(hwc, part("state", "<f4", floats(1, float32(math.NaN())), 2)), "b.pos is NaN"},
+		"two dimensions":     {packed(statePart, part("top", "|u1", []byte{1}, 1, 1)), "want a picture"},
+		"empty picture":      {packed(statePart, part("top", "|u1", nil, 0, 5, 3)), "want a picture"},
+		"wide picture": {packed(statePart, part("top", "|u1", make([]byte, 3*9999), 1, 9999, 3)),
+			"sides to 8192"},
+		"bright picture": {packed(statePart, part("top", "<f4", floats(0, 2, 0), 1, 1, 3)),
+			"has the value 2, want 0 to 1"},
+	} {
+		if answer, text := c.ask(tt.message); answer != nil || !strings.Contains(text, tt.want) {
+			t.Errorf("%s: %v, text %q, want %q", name, answer, text, tt.want)
+		}
+	}
+	if answer, text := c.ask(packed(statePart, hwc)); answer == nil {
+		t.Errorf("a good observation after them: %s", text)
+	}
+	if n := b.server.stats.fronts.Refused[front.OpenPI][front.Mismatch].Load(); n != 9 {
+		t.Errorf("%d mismatches are counted, want 9", n)
+	}
+}
+
+func TestOpenPIMessagesThatAreNoObservations(t *testing.T) {
+	b, address := serveOpenPI(t, manifest.OpenPIFront{})
+	for _, message := range [][]byte{{}, {0xC1}, []byte("\x80\x04\x95"), bytes.Repeat([]byte{0x91}, 1000),
+		{0xDF, 0xFF, 0xFF, 0xFF, 0xFF}, packed(entry{"a", "|O", []int{1}, []byte("12345678")})} {
+		c, _ := dialOpenPI(t, address, "")
+		if answer, text := c.ask(message); answer != nil || !strings.HasPrefix(text, "lean-server: ndarray: ") {
+			t.Errorf("%.20x: %v %q", message, answer, text)
+		}
+		_, _, err := c.conn.Read(t.Context())
+		if websocket.CloseStatus(err) != websocket.StatusInternalError {
+			t.Errorf("%.20x: the connection ends with %v, want code 1011", message, err)
+		}
+	}
+	if n := b.server.stats.fronts.Refused[front.OpenPI][front.Malformed].Load(); n != 6 {
+		t.Errorf("%d malformed messages are counted, want 6", n)
+	}
+}
+
+func TestOpenPIKeyHealthAndRoom(t *testing.T) {
+	b, address := serveOpenPI(t, manifest.OpenPIFront{APIKey: "secret"})
+	for _, key := range []string{"", "wrong"} {
+		options := &websocket.DialOptions{HTTPHeader: http.Header{"Authorization": {"Api-Key " + key}}}
+		_, response, err := websocket.Dial(t.Context(), "ws://"+address, options)
+		if err == nil || response.StatusCode != http.StatusUnauthorized {
+			t.Errorf("key %q: %v", key, err)
+		}
+	}
+	response := rttest.Must(http.Get("http://" + address + "/healthz"))
+	if body := rttest.Must(io.ReadAll(response.Body)); string(body) != "OK\n" {
+		t.Errorf("health = %q", body)
+	}
+	for range config().MaxSessions {
+		dialOpenPI(t, address, "secret")
+	}
+	options := &websocket.DialOptions{HTTPHeader: http.Header{"Authorization": {"Api-Key secret"}}}
+	conn, _, err := websocket.Dial(t.Context(), "ws://"+address, options)
+	if err == nil {
+		_, _, err = conn.Read(t.Context())
+	}
+	if websocket.CloseStatus(err) != websocket.StatusTryAgainLater || !strings.Contains(err.Error(), "server full") {
+		t.Errorf("one more than there is room for: %v", err)
+	}
+	if n := b.server.stats.fronts.Refused[front.OpenPI][front.Session].Load(); n != 3 {
+		t.Errorf("%d refusals are counted, want 3", n)
+	}
+}
+
+func TestOpenPIKeysOfTheManifest(t *testing.T) {
+	_, address := serveOpenPI(t, manifest.OpenPIFront{
+		Cameras:   []manifest.CameraKey{{Name: "top", Key: "cam"}},
+		StateKeys: []string{"left", "right"},
+		PromptKey: "words",
+	})
+	c, _ := dialOpenPI(t, address, "")
+	cam := hwc
+	cam.key = "cam"
+	left, right := entry{"left", "<f4", []int{1}, floats(10)}, entry{"right", "<f4", []int{1}, floats(20)}
+	if answer, text := c.ask(packed(cam, left, right)); answer == nil {
+		t.Error(text)
+	}
+	if _, text := c.ask(packed(hwc, left, right)); !strings.Contains(text, "its key cam, the picture of camera top") {
+		t.Error(text)
+	}
+	if _, text := c.ask(packed(cam, left)); !strings.Contains(text, "its key right, a part of the state") {
+		t.Error(text)
+	}
+}
+
+// TestReleasedOpenPIClient lets openpi-client judge.
+func TestReleasedOpenPIClient(t *testing.T) {
+	python := os.Getenv("EDGERT_PYTHON")
+	if python == "" {
+		python = "../.venv/bin/python"
+	}
+	if exec.Command(python, "-c", "import openpi_client.websocket_client_policy").Run() != nil {
+		t.Skipf("%s has no openpi-client: tools/setup.sh test installs it", python)
+	}
+	_, address := serveOpenPI(t, manifest.OpenPIFront{APIKey: "secret"})
+	cmd := exec.Command(python, "front/openpi/testdata/client.py", "ws://"+address, "--key", "secret", "--size",
+		"16x24",
+		"--state", "observation/state:2", "--seconds", "0.3")
+	out, err := cmd.Output()
+	var got struct {
+		Shape      []int
+		First      []float32
+		Requests   int
+		Exceptions []string
+		Health     string
+	}
+	if err := json.Unmarshal(out, &got); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	if err != nil || len(got.Exceptions) > 0 || got.Requests < 3 || got.Shape[0] != 8 ||
+		!near(got.First, []float32{0.01, 0.01}, 1e-6) || got.Health != "OK\n" {
+		t.Errorf("%+v, %v", got, err)
+	}
+}

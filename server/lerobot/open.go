@@ -1,0 +1,274 @@
+package lerobot
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"log/slog"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+
+	"github.com/edge-rt/edge-rt/internal/userfile"
+	"github.com/edge-rt/edge-rt/policy"
+	"github.com/edge-rt/edge-rt/server/manifest"
+	"github.com/edge-rt/edge-rt/server/remote"
+)
+
+// Bounds of what is read from files of the policy's.
+const (
+	infoMax  = 16 << 20
+	filesMax = 10_000
+)
+
+// settings are the worker's, as JSON in its environment.
+type settings struct {
+	Policy  string `json:"policy"`
+	Hub     bool   `json:"hub"`
+	Device  string `json:"device"`
+	DType   string `json:"dtype"`
+	Compile bool   `json:"compile"`
+	Threads int    `json:"threads"`
+	Info    info   `json:"info"`
+	Inputs  inputs `json:"inputs"`
+}
+
+// info is the part of meta/info.json that the worker reads.
+type info struct {
+	FPS       float64            `json:"fps,omitempty"`
+	RobotType string             `json:"robot_type,omitempty"`
+	Features  map[string]feature `json:"features,omitempty"`
+}
+
+type feature struct {
+	Names any `json:"names"`
+}
+
+type inputs struct {
+	FPS         float64  `json:"fps"`
+	StateNames  []string `json:"state_names"`
+	ActionNames []string `json:"action_names"`
+}
+
+// Open starts the worker of a manifest and returns its policy when it is loaded; show gets the
+// progress, log the worker's output. Errors that the manifest's author corrects wrap
+// manifest.ErrInvalid.
+func Open(ctx context.Context, cfg *manifest.Config, log *slog.Logger, show func(text string)) (p *remote.Policy,
+	err error) {
+	python, err := exec.LookPath(cfg.Model.Python)
+	if err != nil {
+		return nil, cfg.Errorf("model.python", "model.python: %w: want the interpreter of the environment that has "+
+			"LeRobot, such as ~/lerobot/.venv/bin/python", err)
+	}
+	with, err := settingsOf(cfg)
+	if err != nil {
+		return nil, err
+	}
+	text, err := json.Marshal(with)
+	if err != nil {
+		return nil, err
+	}
+	w := &Worker{
+		python:   python,
+		settings: string(text),
+		log:      log,
+		slots:    map[*remote.Row]int{},
+		answer:   make([]byte, 4096),
+		closing:  make(chan struct{}),
+		ended:    make(chan struct{}),
+		state:    "loading",
+	}
+	w.patience.first, w.patience.least = batchFirst, batchLeast
+	if w.file, err = newFile(); err != nil {
+		return nil, err
+	}
+	w.process, w.hello, err = w.start(ctx, show)
+	if err != nil {
+		return nil, errors.Join(w.manifestError(cfg, err), w.file.Close())
+	}
+	if p, err = w.policy(with.Policy, show); err != nil {
+		return nil, errors.Join(cfg.Errorf("model.repo_or_path", "%w", err), w.Close())
+	}
+	w.meta = &p.Meta
+	p.Exclusive = p.Exclusive && !(w.mayShare(cfg))
+	return p, nil
+}
+
+// mayShare reports whether the manifest's author states that a family of which nothing is known keeps
+// no state.
+func (w *Worker) mayShare(cfg *manifest.Config) bool {
+	var d loaded
+	return json.Unmarshal(w.hello, &d) == nil && d.State == stateUnknown && cfg.ServingMode == "shared"
+}
+
+// The words of the worker for a family's state.
+const (
+	stateNone    = "none"
+	stateUnknown = "unknown"
+)
+
+// namedKey finds the manifest's key that an error of the worker names.
+var namedKey = regexp.MustCompile(`model\.[a-z_]+(\.[a-z_]+)?`)
+
+// manifestError returns the error of a load with the manifest's key that most probably is at fault.
+func (w *Worker) manifestError(cfg *manifest.Config, err error) error {
+	text := err.Error()
+	switch key := namedKey.FindString(text); {
+	case errors.Is(err, context.Canceled), errors.Is(err, policy.ErrMemory):
+		return err
+	case strings.Contains(text, "ModuleNotFoundError"), strings.Contains(text, "ImportError"):
+		return cfg.Errorf("model.python",
+			"model.python: %s: %w: install LeRobot with this policy's parts there, such as "+
+				"pip install 'lerobot[smolvla]'", w.python, err)
+	case key != "":
+		return cfg.Errorf(key, "%w", err)
+	}
+	return cfg.Errorf("model.repo_or_path", "model.repo_or_path: %w", err)
+}
+
+// settingsOf returns the worker's settings.
+func settingsOf(cfg *manifest.Config) (*settings, error) {
+	m := &cfg.Model
+	s := &settings{
+		Policy:  m.RepoOrPath,
+		Device:  m.Device,
+		DType:   m.Dtype,
+		Compile: m.Compile,
+		Inputs:  inputs{m.Inputs.FPS, m.Inputs.StateNames, m.Inputs.ActionNames},
+	}
+	if cfg.Stated("threads") {
+		s.Threads = cfg.Threads
+	}
+	if abs, err := filepath.Abs(m.RepoOrPath); err == nil {
+		s.Policy = abs
+	}
+	if hub := cfg.HubName(); hub != "" {
+		s.Policy, s.Hub = hub, true
+	} else if _, err := os.Stat(filepath.Join(m.RepoOrPath, "config.json")); err != nil {
+		return nil, cfg.Errorf("model.repo_or_path", "model.repo_or_path: %w: want the folder pretrained_model of a "+
+			"LeRobot checkpoint, or its name on the hub", err)
+	}
+	if m.DatasetInfo == "" {
+		return s, nil
+	}
+	file := m.DatasetInfo
+	if stat, err := os.Stat(file); err == nil && stat.IsDir() {
+		file = filepath.Join(file, "meta", "info.json")
+	}
+	raw, err := userfile.Read(file, infoMax)
+	if err == nil {
+		err = json.Unmarshal(raw, &s.Info)
+	}
+	if err != nil {
+		return nil, cfg.Errorf("model.dataset_info", "model.dataset_info: %s: %w: want meta/info.json of the data set "+
+			"that the policy was trained with", file, err)
+	}
+	for key := range s.Info.Features {
+		if key != "action" && key != "observation.state" {
+			delete(s.Info.Features, key)
+		}
+	}
+	return s, nil
+}
+
+// policy reads the worker's description.
+func (w *Worker) policy(named string, show func(text string)) (*remote.Policy, error) {
+	var d loaded
+	if err := json.Unmarshal(w.hello, &d); err != nil {
+		return nil, fmt.Errorf("the worker's description: %w", err)
+	}
+	p := &remote.Policy{
+		Meta: policy.Meta{
+			PolicyType:       d.PolicyType,
+			SourceRepo:       sourceName(named),
+			LeRobotVersion:   d.LeRobot,
+			FPS:              d.FPS,
+			ChunkSize:        d.ChunkSize,
+			NActionSteps:     d.NActionSteps,
+			ActionDim:        d.ActionDim,
+			ActionNames:      d.ActionNames,
+			StateNames:       d.StateNames,
+			RTC:              "none",
+			ObservationSteps: d.ObservationSteps,
+		},
+		Runtime:   w,
+		Where:     d.Folder,
+		Version:   fmt.Sprintf("LeRobot %s, torch %s, Python %s", d.LeRobot, d.Torch, d.Python),
+		Program:   w.python,
+		Device:    d.Device,
+		ReadsTask: d.ReadsTask,
+		Exclusive: d.State != stateNone,
+		MaxBatch:  1,
+	}
+	for _, c := range d.Cameras {
+		p.Cameras = append(p.Cameras, policy.Camera{Name: c.Name, H: c.Height, W: c.Width})
+	}
+	if d.RTC {
+		p.RTC = "guided"
+		p.NumSteps = d.NumSteps
+		p.PrefixEnd = d.ExecutionHorizon
+	}
+	if err := p.Check(); err != nil {
+		return nil, fmt.Errorf("the worker's description: %w", err)
+	}
+	show("hashing " + d.Folder)
+	var err error
+	p.SHA256, err = digest(d.Folder, w.hello)
+	return p, err
+}
+
+// sourceName returns the name under which a checkpoint is served where the manifest has none: that of
+// the hub, or of the folders around pretrained_model.
+func sourceName(named string) string {
+	if !filepath.IsAbs(named) {
+		return named
+	}
+	for at := named; at != "/"; at = filepath.Dir(at) {
+		switch name := filepath.Base(at); name {
+		case "pretrained_model", "last", "checkpoints":
+		default:
+			if strings.Trim(name, "0123456789") != "" {
+				return name
+			}
+		}
+	}
+	return ""
+}
+
+// digest identifies a checkpoint and its description: the SHA-256 of the lines that sha256sum prints
+// for the files of the folder, and of the description.
+func digest(folder string, description []byte) (string, error) {
+	whole, files := sha256.New(), 0
+	err := filepath.WalkDir(folder, func(path string, entry fs.DirEntry, err error) error {
+		if err != nil || entry.IsDir() {
+			return err
+		}
+		if info, err := os.Stat(path); err != nil || !info.Mode().IsRegular() {
+			return err
+		}
+		if files++; files > filesMax {
+			return fmt.Errorf("%s has more than %d files: want the folder of one checkpoint", folder, filesMax)
+		}
+		f, err := os.Open(path)
+		if err != nil {
+			return err
+		}
+		defer f.Close()
+		sum := sha256.New()
+		if _, err := io.Copy(sum, f); err != nil {
+			return err
+		}
+		name, err := filepath.Rel(folder, path)
+		fmt.Fprintf(whole, "%s  %s\n", hex.EncodeToString(sum.Sum(nil)), name)
+		return err
+	})
+	whole.Write(description)
+	return hex.EncodeToString(whole.Sum(nil)), err
+}

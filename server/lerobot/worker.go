@@ -1,0 +1,360 @@
+package lerobot
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/edge-rt/edge-rt/policy"
+	"github.com/edge-rt/edge-rt/server/remote"
+)
+
+const (
+	// loadLimit is how long a worker may take to load: large checkpoints from a slow disk, and
+	// torch.compile.
+	loadLimit = 30 * time.Minute
+	// loadNews is how long a load may report nothing before it reports that it goes on.
+	loadNews = 5 * time.Second
+	// batchLeast is the least time limit of a batch; a longer one is batchTimes the longest that
+	// succeeded. batchFirst is the limit before one has.
+	batchLeast, batchFirst = 10 * time.Second, 60 * time.Second
+	batchTimes             = 10
+	// restartLeast and restartMost bound the wait before a start. Each failure doubles it, until a
+	// worker has answered a batch.
+	restartLeast, restartMost = 200 * time.Millisecond, 30 * time.Second
+)
+
+// Worker is a LeRobot policy in a process of its own, which is started again when it ends.
+type Worker struct {
+	// Constant after open.
+	patience struct{ first, least time.Duration } // time limits of a batch
+	python   string
+	settings string // JSON
+	log      *slog.Logger
+	file     *os.File // the memory of the rows, of all runs of the worker
+	hello    []byte   // the description, the same of all runs
+	meta     *policy.Meta
+	shared   *shared // nil before Allocate
+	slots    map[*remote.Row]int
+	closing  chan struct{} // closed by Close
+	ended    chan struct{} // closed when no process is started any more
+
+	// Owner: the thread that runs.
+	frame    []byte
+	answer   []byte
+	sequence uint64
+	longest  time.Duration // of the batches that succeeded
+
+	once                         sync.Once
+	failures, restarts, timeouts atomic.Uint64
+	memory                       atomic.Int64
+	answered                     atomic.Bool // a batch, since the worker started
+
+	mu      sync.Mutex // guards the rest
+	process *process   // nil: none runs
+	ready   bool       // process answers
+	state   string
+	why     string // of the last failure
+	killing string // why this server kills process; empty: it does not
+}
+
+// loaded is the description of a policy, the worker's first frame.
+type loaded struct {
+	Version          int      `json:"version"`
+	PolicyType       string   `json:"policy_type"`
+	LeRobot          string   `json:"lerobot"`
+	Torch            string   `json:"torch"`
+	Python           string   `json:"python"`
+	Folder           string   `json:"folder"`
+	Device           string   `json:"device"`
+	FPS              float64  `json:"fps"`
+	ChunkSize        int      `json:"chunk_size"`
+	NActionSteps     int      `json:"n_action_steps"`
+	ActionDim        int      `json:"action_dim"`
+	ActionNames      []string `json:"action_names"`
+	StateNames       []string `json:"state_names"`
+	Cameras          []camera `json:"cameras"`
+	ObservationSteps int      `json:"observation_steps"`
+	RTC              bool     `json:"rtc"`
+	NumSteps         int      `json:"num_steps"`
+	ExecutionHorizon int      `json:"execution_horizon"`
+	State            string   `json:"state"`
+	ReadsTask        bool     `json:"reads_task"`
+}
+
+type camera struct {
+	Name   string `json:"name"`
+	Height int    `json:"height"`
+	Width  int    `json:"width"`
+}
+
+// errManifest marks that the worker takes the manifest for the reason why the policy does not load.
+var errManifest = errors.New("the policy does not load")
+
+// start starts the worker and returns once it has described itself.
+func (w *Worker) start(ctx context.Context, show func(text string)) (*process, []byte, error) {
+	p, err := startProcess(w.python, w.settings, w.file, w.log)
+	if err != nil {
+		return nil, nil, fmt.Errorf("%s: %w", w.python, err)
+	}
+	defer context.AfterFunc(ctx, p.kill)()
+	text, begun := atomic.Pointer[string]{}, time.Now()
+	started := "starting " + w.python
+	text.Store(&started)
+	news := time.NewTicker(loadNews)
+	defer news.Stop()
+	over := make(chan struct{})
+	defer close(over)
+	go func() {
+		for {
+			select {
+			case <-news.C:
+				show(fmt.Sprintf("%s (%.0f s so far)", *text.Load(), time.Since(begun).Seconds()))
+			case <-over:
+				return
+			}
+		}
+	}()
+	if err := p.control.SetReadDeadline(begun.Add(loadLimit)); err != nil {
+		return nil, nil, errors.Join(err, p.end())
+	}
+	buf := make([]byte, 64<<10)
+	for {
+		h, payload, larger, err := readFrame(p.control, buf)
+		buf = larger
+		switch {
+		case err != nil:
+			return nil, nil, w.loadError(ctx, p, err)
+		case h.kind == kindProgress:
+			line := string(payload)
+			text.Store(&line)
+			show(line)
+		case h.kind == kindFailed:
+			err := fmt.Errorf("%w: %s", errManifest, payload)
+			if h.count == statusMemory {
+				err = fmt.Errorf("%w: %s", policy.ErrMemory, payload)
+			}
+			return nil, nil, errors.Join(err, p.end())
+		case h.kind == kindHello:
+			return p, payload, nil
+		default:
+			return nil, nil, errors.Join(fmt.Errorf("the worker sends frame %d while it loads", h.kind), p.end())
+		}
+	}
+}
+
+// loadError describes the end of a worker that was loading.
+func (w *Worker) loadError(ctx context.Context, p *process, err error) error {
+	if ctx.Err() != nil {
+		return errors.Join(ctx.Err(), p.end())
+	}
+	if errors.Is(err, os.ErrDeadlineExceeded) {
+		return errors.Join(fmt.Errorf("the policy has not loaded within %v", loadLimit), p.end())
+	}
+	select {
+	case <-p.done:
+	case <-time.After(killedWithin):
+	}
+	if failed := p.end(); failed != nil {
+		return errors.Join(err, failed)
+	}
+	return fmt.Errorf("while the policy loaded, %s", p.why)
+}
+
+// mapRows has the worker map the rows.
+func (w *Worker) mapRows(p *process) error {
+	if err := p.control.SetDeadline(time.Now().Add(batchFirst)); err != nil {
+		return err
+	}
+	_, err := p.control.Write(appendHeader(nil, header{kind: kindMap, count: len(w.shared.rows)}))
+	if err != nil {
+		return err
+	}
+	h, _, _, err := readFrame(p.control, make([]byte, headerSize))
+	if err == nil && h.kind != kindReady {
+		err = fmt.Errorf("the worker answers with frame %d, want %d", h.kind, kindReady)
+	}
+	return err
+}
+
+// Allocate makes the rows, and has the worker serve them.
+func (w *Worker) Allocate(rows int) (list []*remote.Row, err error) {
+	if w.shared, err = newShared(w.file, w.meta, rows); err != nil {
+		return nil, err
+	}
+	for i, r := range w.shared.rows {
+		w.slots[r] = i
+	}
+	if err := w.mapRows(w.process); err != nil {
+		return nil, fmt.Errorf("%w: the worker maps its rows: %w", policy.ErrRun, err)
+	}
+	w.mu.Lock()
+	w.ready, w.state = true, "serving"
+	w.mu.Unlock()
+	go w.supervise()
+	return w.shared.rows, nil
+}
+
+// supervise starts the worker again whenever it has ended, until Close.
+func (w *Worker) supervise() {
+	defer close(w.ended)
+	p := w.process
+	wait := restartLeast
+	memory := time.NewTicker(loadNews)
+	defer memory.Stop()
+	for {
+		if p != nil {
+			select {
+			case <-memory.C:
+				w.memory.Store(p.memory())
+				continue
+			case <-p.done:
+				w.lost(p)
+			case <-w.closing:
+				return
+			}
+			if w.answered.Swap(false) {
+				wait = restartLeast
+			}
+		}
+		w.set(fmt.Sprintf("the worker starts again in %v", wait))
+		select {
+		case <-time.After(wait):
+		case <-w.closing:
+			return
+		}
+		wait = min(2*wait, restartMost)
+		p = w.again()
+	}
+}
+
+// lost notes the end of a worker.
+func (w *Worker) lost(p *process) {
+	w.failures.Add(1)
+	w.memory.Store(0)
+	p.control.Close()
+	w.mu.Lock()
+	w.ready = false
+	w.process = nil
+	w.why = p.why
+	if w.killing != "" {
+		w.why, w.killing = w.killing, ""
+	}
+	why := w.why
+	w.mu.Unlock()
+	w.log.Error("THE WORKER ENDED: robots get no chunks until it is loaded again", "why", why)
+}
+
+func (w *Worker) set(state string) {
+	w.mu.Lock()
+	w.state = state
+	w.mu.Unlock()
+}
+
+// again starts the worker, nil when that failed.
+func (w *Worker) again() *process {
+	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
+	go func() {
+		select {
+		case <-w.closing:
+			cancel()
+		case <-ctx.Done():
+		}
+	}()
+	begun := time.Now()
+	p, hello, err := w.start(ctx, func(text string) {
+		w.set("the worker loads: " + text)
+		w.log.Info("worker", "loading", text)
+	})
+	if err == nil && !sameDescription(hello, w.hello) {
+		err = errors.Join(errors.New("the policy is not the one that was served: start lean-server again"), p.end())
+	} else if err == nil {
+		if err = w.mapRows(p); err != nil {
+			err = errors.Join(err, p.end())
+		}
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if err != nil {
+		w.failures.Add(1)
+		w.why = err.Error()
+		if ctx.Err() == nil {
+			w.log.Error("the worker did not start", "why", err)
+		}
+		return nil
+	}
+	w.restarts.Add(1)
+	w.process = p
+	w.ready = true
+	w.state = "serving"
+	w.log.Info("the worker serves again", "after", time.Since(begun).Round(time.Millisecond))
+	return p
+}
+
+// sameDescription reports whether a worker describes the same policy as before.
+func sameDescription(a, b []byte) bool {
+	var one, other map[string]any
+	if json.Unmarshal(a, &one) != nil || json.Unmarshal(b, &other) != nil {
+		return false
+	}
+	left, _ := json.Marshal(one)
+	right, _ := json.Marshal(other)
+	return string(left) == string(right)
+}
+
+// Condition returns the worker's state.
+func (w *Worker) Condition() remote.Condition {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return remote.Condition{
+		Ready:    w.ready,
+		State:    w.state,
+		Why:      w.why,
+		Failures: w.failures.Load(),
+		Restarts: w.restarts.Load(),
+		Timeouts: w.timeouts.Load(),
+		Memory:   w.memory.Load(),
+	}
+}
+
+// Interrupt kills the worker, which is then started again.
+func (w *Worker) Interrupt() {
+	w.kill("it was interrupted, because a run took too long or the server leaves")
+}
+
+func (w *Worker) kill(why string) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.process != nil && w.killing == "" {
+		w.killing = why
+		w.process.kill()
+	}
+}
+
+// Close ends the worker and all that it has started.
+func (w *Worker) Close() (err error) {
+	w.once.Do(func() {
+		close(w.closing)
+		if w.shared != nil {
+			<-w.ended
+		}
+		w.mu.Lock()
+		p := w.process
+		w.process = nil
+		w.ready = false
+		w.state = "ended"
+		w.mu.Unlock()
+		if p != nil {
+			err = p.end()
+		}
+		err = errors.Join(err, w.shared.close(), w.file.Close())
+	})
+	return err
+}

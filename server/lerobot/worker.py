@@ -1,0 +1,524 @@
+"""The worker of lean-server's runtime lerobot: it computes a LeRobot policy in the user's environment.
+
+lean-server starts it with three open files: 3, a stream socket with frames; 4, shared memory with the
+rows; 5, a pipe that ends with lean-server. doc.go has the layout of frames and rows. What the policy
+prints goes to lean-server's log, because standard output and error are pipes, and frames are not.
+
+It needs nothing but Python 3.10, NumPy, torch and LeRobot.
+"""
+
+import copy
+import json
+import mmap
+import os
+import signal
+import socket
+import struct
+import sys
+import time
+import traceback
+from collections import OrderedDict
+from pathlib import Path
+
+CONTROL, MEMORY, LIFE = 3, 4, 5
+MAGIC, VERSION = 0x4B574C45, 1
+HEADER = struct.Struct("<IHHIQ")  # magic, kind, count, length of the payload, sequence number
+ROW = struct.Struct("<II32sqQiiii")  # slot, flags, session, episode, seed, prefix rows, delay, prefix end, bytes of the task
+HELLO, MAP, READY, RUN, DONE, PROGRESS, FAILED = range(1, 8)
+OK, ERROR, NO_MEMORY = range(3)
+RESET, CONDITIONED, OWN = 1, 2, 4
+MAX_FRAME = 1 << 20
+MAX_SESSIONS = 256  # whose processors and rows are kept
+PREFIX = "observation.images."
+
+# Families whose predict_action_chunk depends on nothing but its arguments once their queues hold the
+# request's own observations. The others keep state of one robot.
+PURE = {
+    "act", "diffusion", "vqbet", "multi_task_dit", "smolvla", "pi0", "pi05", "pi0_fast", "xvla", "groot", "eo1",
+    "evo1", "wall_x", "molmoact2", "vla_jepa",
+}  # fmt: skip
+STATEFUL = {"tdmpc", "lingbot_va", "fastwam", "gaussian_actor"}
+
+
+def aligned(n: int, to: int = 64) -> int:
+    return (n + to - 1) // to * to
+
+
+class Control:
+    """The frames to and from lean-server."""
+
+    def __init__(self) -> None:
+        os.set_inheritable(CONTROL, False)
+        self.socket = socket.socket(fileno=CONTROL)
+
+    def send(self, kind: int, payload: bytes = b"", sequence: int = 0, count: int = 0) -> None:
+        self.socket.sendall(HEADER.pack(MAGIC, kind, count, len(payload), sequence) + payload)
+
+    def read(self, n: int) -> bytes:
+        data = self.socket.recv(n, socket.MSG_WAITALL) if n else b""
+        if len(data) < n:
+            os._exit(0)  # lean-server has closed the socket
+        return data
+
+    def receive(self) -> tuple[int, int, int, bytes]:
+        magic, kind, count, length, sequence = HEADER.unpack(self.read(HEADER.size))
+        if magic != MAGIC or length > MAX_FRAME:
+            raise ValueError(f"frame with magic {magic:#x} and {length} bytes, want {MAGIC:#x} and at most {MAX_FRAME}")
+        return kind, count, sequence, self.read(length)
+
+    def progress(self, text: str) -> None:
+        self.send(PROGRESS, text.encode()[:2000])
+
+
+def guard() -> None:
+    """Forks a process that kills this process group when lean-server ends, however it ends: also programs
+    that the policy has started."""
+    os.setpgid(0, 0) if os.getpgrp() != os.getpid() else None
+    if os.fork():
+        os.close(LIFE)
+        return
+    for fd in (CONTROL, MEMORY, 0, 1, 2):
+        os.close(fd)
+    try:
+        while os.read(LIFE, 1):
+            pass
+    finally:
+        os.killpg(0, signal.SIGKILL)
+
+
+class Settings:
+    """lean-server's settings, a JSON object in the environment."""
+
+    def __init__(self) -> None:
+        given = json.loads(os.environ.pop("LEAN_WORKER"))
+        self.policy: str = given["policy"]
+        self.hub: bool = given["hub"]
+        self.device: str = given["device"]
+        self.dtype: str = given["dtype"]
+        self.compile: bool = given["compile"]
+        self.threads: int = given["threads"]
+        self.info: dict = given["info"]
+        self.inputs: dict = given["inputs"]
+
+
+class Fault(Exception):
+    """An error that the manifest's author corrects: the text names its key."""
+
+
+def names_of(feature: dict | None) -> list[str]:
+    """The joint names of a feature of meta/info.json: a list, or a mapping of lists."""
+    names = (feature or {}).get("names")
+    if isinstance(names, dict):
+        names = [n for part in names.values() for n in (part if isinstance(part, list) else [part])]
+    return [str(n) for n in names or []]
+
+
+class Session:
+    """A robot's processors, and the model rows of its last chunks by the bytes of their robot rows."""
+
+    def __init__(self, processors) -> None:
+        self.pre, self.post = processors
+        self.rows: OrderedDict[bytes, object] = OrderedDict()
+
+
+class Policy:
+    """A loaded policy with its processors."""
+
+    def __init__(self, settings: Settings, progress) -> None:
+        import torch
+
+        progress("importing LeRobot")
+        import lerobot
+        from lerobot.configs.policies import PreTrainedConfig
+        from lerobot.policies.factory import get_policy_class
+        from lerobot.policies.utils import populate_queues, prepare_observation_for_inference
+        from lerobot.utils.import_utils import register_third_party_plugins
+
+        self.torch, self.populate, self.prepare = torch, populate_queues, prepare_observation_for_inference
+        self.version = getattr(lerobot, "__version__", "unknown")
+        self.info, self.inputs = settings.info, settings.inputs
+        if settings.threads:
+            torch.set_num_threads(settings.threads)
+        register_third_party_plugins()
+        self.folder = settings.policy
+        if settings.hub:
+            from huggingface_hub import snapshot_download
+
+            progress(f"downloading {settings.policy}")
+            self.folder = snapshot_download(settings.policy)
+        self.device = settings.device
+        if self.device == "auto":
+            self.device = "cuda" if torch.cuda.is_available() else "cpu"
+        if self.device.startswith("cuda") and not torch.cuda.is_available():
+            raise Fault(f"model.device is {settings.device}, but torch {torch.__version__} finds no GPU: torch.cuda.is_available() is False")
+        progress("reading the configuration")
+        config = PreTrainedConfig.from_pretrained(self.folder)
+        config.device, config.pretrained_path = self.device, Path(self.folder)
+        self.dtype = None
+        if settings.dtype and hasattr(config, "dtype"):
+            config.dtype = settings.dtype
+        elif settings.dtype and settings.dtype != "float32":
+            self.dtype = getattr(torch, settings.dtype)
+        if hasattr(config, "compile_model"):
+            config.compile_model = settings.compile
+        self.config = config
+        self.describe()
+        progress(f"loading the weights of {config.type}")
+        self.policy = self.load(get_policy_class(config.type))
+        self.init_rtc()
+        self.policy = self.policy.to(self.device).eval()
+        if settings.compile and config.type not in ("pi0", "pi05"):
+            self.policy.predict_action_chunk = torch.compile(self.policy.predict_action_chunk)
+        progress("loading the processors")
+        self.processors = self.load_processors()
+        self.sessions: OrderedDict[bytes, Session] = OrderedDict()
+        self.stateful_steps = any(self.keeps_state(s) for p in self.processors for s in p.steps)
+        self.state = "none" if config.type in PURE else "instance" if config.type in STATEFUL else "unknown"
+        self.own = self.new_session()
+        self.served = False  # a robot's request has been computed
+
+    def load(self, kind):
+        if not getattr(self.config, "use_peft", False):
+            return kind.from_pretrained(self.folder, config=self.config)
+        from peft import PeftConfig, PeftModel
+
+        adapter = PeftConfig.from_pretrained(self.folder)
+        return PeftModel.from_pretrained(kind.from_pretrained(adapter.base_model_name_or_path, config=self.config), self.folder, config=adapter)
+
+    def init_rtc(self) -> None:
+        """Enables RTC as lerobot-rollout does, with the checkpoint's settings where it has some."""
+        self.rtc = None
+        try:
+            from lerobot.policies.rtc.configuration_rtc import RTCConfig
+            from lerobot.rollout.inference.rtc import supports_rtc_inference
+        except ImportError:
+            return
+        if not supports_rtc_inference(self.policy):
+            return
+        self.rtc = getattr(self.config, "rtc_config", None) or RTCConfig()
+        self.rtc.enabled = True
+        self.policy.config.rtc_config = self.rtc
+        if hasattr(self.policy, "init_rtc_processor"):
+            self.policy.init_rtc_processor()
+
+    def load_processors(self):
+        from lerobot.policies.factory import make_pre_post_processors
+
+        def overrides(name: str) -> dict:
+            file = Path(self.folder) / name
+            steps = json.loads(file.read_text()).get("steps", []) if file.exists() else []
+            return {"device_processor": {"device": device} for s in steps for device in [self.device if "pre" in name else "cpu"] if s.get("registry_name") == "device_processor"}
+
+        return make_pre_post_processors(
+            self.config,
+            pretrained_path=str(self.folder),
+            preprocessor_overrides=overrides("policy_preprocessor.json"),
+            postprocessor_overrides=overrides("policy_postprocessor.json"),
+        )
+
+    def keeps_state(self, step) -> bool:
+        """Whether a step keeps something from one request for the next, as far as its class shows."""
+        from lerobot.processor import ProcessorStep
+
+        return type(step).reset is not ProcessorStep.reset or not type(step).__module__.startswith("lerobot.")
+
+    def new_session(self) -> Session:
+        if not self.stateful_steps:
+            return Session(self.processors)
+        shared = {}  # tokenizers, tensors and networks are read only: a copy of them costs memory and time
+        for pipeline in self.processors:
+            for step in pipeline.steps:
+                for value in vars(step).values():
+                    if value is not None and not isinstance(value, (dict, list, set, OrderedDict)) and not hasattr(value, "maxlen"):
+                        shared[id(value)] = value
+        for pipeline in self.processors:
+            for step in pipeline.steps:
+                shared.pop(id(step), None)  # a step that refers to another one gets the copy
+        return Session(copy.deepcopy(self.processors, shared))
+
+    def describe(self) -> None:
+        """Sets the names, the shapes and the rate: before the weights, so that a missing name is an error at once."""
+        features, inputs = self.info.get("features", {}), self.inputs
+        source = "model.dataset_info has" if self.info else "model.dataset_info is missing, so there are"
+        remedy = "name meta/info.json of the data set that the policy was trained with in model.dataset_info, or write model.inputs."
+        self.fps = inputs["fps"] or self.info.get("fps")
+        if not self.fps:
+            raise Fault(f"{'model.dataset_info has no fps' if self.info else 'model.dataset_info is missing, so the rate is unknown'}: {remedy}fps")
+        self.cameras = []
+        for key, feature in self.config.image_features.items():
+            if "empty_camera" in key:
+                continue
+            _, height, width = feature.shape
+            self.cameras.append({"key": key, "name": key.removeprefix(PREFIX), "height": height, "width": width})
+        unknown = [k for k, f in self.config.input_features.items() if k not in self.config.image_features and k != "observation.state"]
+        if unknown:
+            raise Fault(f"model.repo_or_path: the policy takes {', '.join(unknown)}, want only pictures and observation.state: robots send nothing else")
+        self.state_names = inputs["state_names"] or names_of(features.get("observation.state"))
+        self.action_names = inputs["action_names"] or names_of(features.get("action"))
+        self.steps = max(1, int(getattr(self.config, "n_obs_steps", 1) or 1))
+        shape = {"observation.state": self.state_names, "action": self.action_names}
+        for key, names in shape.items():
+            feature = self.config.input_features.get(key) or self.config.output_features.get(key)
+            want = feature.shape[0] if feature else len(names)
+            if not names or len(names) != want:
+                raise Fault(f"{source} {len(names) or 'no'} names of {key}, want the policy's {want}: {remedy}{'state' if 'state' in key else 'action'}_names")
+
+    def warm_up(self, times: int) -> None:
+        """Computes chunks of blank observations; the first one tells the size of a chunk."""
+        import numpy as np
+
+        for _ in range(times):
+            row = {
+                "pictures": [np.zeros((self.steps, c["height"], c["width"], 3), np.uint8) for c in self.cameras],
+                "state": np.zeros((self.steps, len(self.state_names)), np.float32),
+            }
+            _, robot = self.chunk(self.own, row, task="", seed=0, fresh=True)
+        self.policy.reset()
+        self.chunk_size, self.action_dim = robot.shape
+        if self.action_dim != len(self.action_names):
+            raise Fault(f"the policy's actions have {self.action_dim} values and {len(self.action_names)} names: correct model.dataset_info or model.inputs.action_names")
+
+    def hello(self) -> dict:
+        config = self.config
+        return {
+            "version": VERSION,
+            "policy_type": config.type,
+            "lerobot": self.version,
+            "torch": self.torch.__version__,
+            "python": sys.version.split()[0],
+            "folder": str(self.folder),
+            "device": self.device,
+            "fps": float(self.fps),
+            "chunk_size": self.chunk_size,
+            "n_action_steps": min(self.chunk_size, int(getattr(config, "n_action_steps", 0) or 0)),
+            "action_dim": self.action_dim,
+            "action_names": self.action_names,
+            "state_names": self.state_names,
+            "cameras": [{k: c[k] for k in ("name", "height", "width")} for c in self.cameras],
+            "observation_steps": self.steps,
+            "rtc": self.rtc is not None,
+            "num_steps": int(getattr(config, "num_inference_steps", 0) or getattr(config, "num_steps", 0) or 10),
+            "execution_horizon": min(self.chunk_size, int(self.rtc.execution_horizon)) if self.rtc else 0,
+            "state": self.state,
+            "reads_task": self.reads_task(),
+        }
+
+    def reads_task(self) -> bool:
+        """Whether a step of the preprocessor reads the task, or the policy's own code does."""
+        known = {"act", "diffusion", "vqbet", "tdmpc"}
+        return self.config.type not in known or any("okeniz" in type(s).__name__ for s in self.processors[0].steps)
+
+    def session(self, name: bytes, fresh: bool) -> Session:
+        found = self.sessions.pop(name, None)
+        if found is None:
+            found = self.new_session()
+            while len(self.sessions) >= MAX_SESSIONS:
+                self.sessions.popitem(last=False)
+        elif fresh:
+            found.pre.reset()
+            found.post.reset()
+            found.rows.clear()
+        self.sessions[name] = found
+        return found
+
+    def seed(self, seed: int) -> None:
+        """Noise is a function of the request, so that a repeated request gives the same chunk."""
+        self.torch.manual_seed(seed & 0x7FFFFFFFFFFFFFFF)
+
+    def observation(self, row: dict, step: int, task: str) -> dict:
+        observation = {c["key"]: row["pictures"][i][step] for i, c in enumerate(self.cameras)}
+        observation["observation.state"] = row["state"][step].copy()
+        batch = self.prepare(observation, self.torch.device(self.device), task, self.info.get("robot_type"))
+        batch["task"] = [task]
+        return batch
+
+    def fill_queues(self, batch: dict) -> None:
+        """Fills the policy's queues of observations, as its select_action does."""
+        queues = getattr(self.policy, "_queues", None)
+        if not isinstance(queues, dict):
+            return
+        batch = {k: v for k, v in batch.items() if k != "action"}
+        if "observation.images" in queues and self.config.image_features:
+            batch["observation.images"] = self.torch.stack([batch[k] for k in self.config.image_features], dim=-4)
+        if "observation.image" in queues and self.config.image_features:
+            batch["observation.image"] = batch[next(iter(self.config.image_features))]
+        self.policy._queues = self.populate(queues, batch, exclude_keys=["action"])
+
+    def needs_queues(self) -> bool:
+        return self.steps > 1 or self.config.type in ("diffusion", "vqbet", "multi_task_dit", "tdmpc")
+
+    def chunk(self, session: Session, row: dict, task: str, seed: int, fresh: bool, prefix=None, delay: int = 0, end: int = 0):
+        """The chunk of one row: model rows and robot rows, float32 [chunk, joints] on the CPU."""
+        torch = self.torch
+        self.seed(seed)
+        if self.state == "none" or fresh:
+            self.policy.reset()
+        for step in range(self.steps):
+            batch = session.pre(self.observation(row, step, task))
+            if self.needs_queues():
+                self.fill_queues(batch)
+        more = self.conditioning(session, batch, prefix, delay, end) if self.rtc else {}
+        if self.needs_queues() and "observation.images" in self.policy._queues:
+            batch["observation.images"] = torch.stack([batch[k] for k in self.config.image_features], dim=-4)
+        if self.needs_queues() and "observation.image" in self.policy._queues:
+            batch["observation.image"] = batch[next(iter(self.config.image_features))]
+        if self.dtype:
+            with torch.autocast(self.device.split(":")[0], self.dtype):
+                actions = self.policy.predict_action_chunk(batch, **more)
+        else:
+            actions = self.policy.predict_action_chunk(batch, **more)
+        if actions.ndim == 2:
+            actions = actions.unsqueeze(0)
+        if actions.shape[0] != 1 and actions.shape[1] == 1:  # tdmpc: [horizon, batch, joints]
+            actions = actions.transpose(0, 1)
+        model = actions.detach().clone()
+        robot = session.post(actions)
+        model, robot = (t.squeeze(0).to("cpu", torch.float32).contiguous() for t in (model, robot))
+        if self.rtc:
+            self.remember(session, model, robot)
+        return model, robot
+
+    def conditioning(self, session: Session, batch: dict, prefix, delay: int, end: int) -> dict:
+        if prefix is None:
+            return {"inference_delay": 0, "prev_chunk_left_over": None}
+        more = {"inference_delay": delay, "prev_chunk_left_over": self.model_rows(session, prefix[:end] if end else prefix)}
+        if end and end != self.rtc.execution_horizon:
+            more["execution_horizon"] = end
+        return more
+
+    def remember(self, session: Session, model, robot) -> None:
+        for m, r in zip(model, robot.numpy()):
+            session.rows[r.tobytes()] = m
+            session.rows.move_to_end(r.tobytes())
+        while len(session.rows) > 4 * len(model):
+            session.rows.popitem(last=False)
+
+    def model_rows(self, session: Session, prefix):
+        """The prefix in the policy's own units: the very rows where they are known, else computed from the
+        robot's units. Relative actions are always computed, because they depend on the newest state."""
+        from lerobot.policies.rtc.relative import reanchor_relative_rtc_prefix
+        from lerobot.processor import NormalizerProcessorStep, RelativeActionsProcessorStep, TransitionKey, create_transition
+
+        torch = self.torch
+        normalizer = next((s for s in session.pre.steps if isinstance(s, NormalizerProcessorStep)), None)
+        relative = next((s for s in session.pre.steps if isinstance(s, RelativeActionsProcessorStep) and s.enabled), None)
+        rows = torch.from_numpy(prefix.copy())
+        if relative is not None:
+            if relative.action_names is None:
+                relative.action_names = self.action_names
+            return reanchor_relative_rtc_prefix(rows, relative.get_cached_state(), relative, normalizer, self.device)
+        known = [session.rows.get(r.tobytes()) for r in prefix]
+        if all(k is not None for k in known):
+            return torch.stack(known).to(self.device)
+        transition = create_transition(action=rows)
+        if normalizer is not None:
+            transition = normalizer(transition)
+        return transition[TransitionKey.ACTION].to(self.device)
+
+
+class Rows:
+    """The shared memory: pictures, state, prefix and chunks of each row (doc.go)."""
+
+    def __init__(self, policy: Policy, count: int) -> None:
+        import numpy as np
+
+        os.set_inheritable(MEMORY, False)
+        chunk = 4 * policy.chunk_size * policy.action_dim
+        sizes = [policy.steps * c["height"] * c["width"] * 3 for c in policy.cameras]
+        sizes += [4 * policy.steps * len(policy.state_names), chunk, chunk, chunk]
+        offsets, stride = [], 0
+        for size in sizes:
+            offsets.append(stride)
+            stride += aligned(size)
+        stride = aligned(stride, 4096)
+        if (have := os.fstat(MEMORY).st_size) != stride * count:
+            raise ValueError(f"shared memory has {have} bytes, want {count} rows of {stride}")
+        memory = mmap.mmap(MEMORY, stride * count)
+        self.rows = []
+        for i in range(count):
+            at = lambda n, dtype, shape, base=i * stride: np.frombuffer(memory, dtype, int(np.prod(shape)), base + offsets[n]).reshape(shape)
+            n = len(policy.cameras)
+            shape = (policy.chunk_size, policy.action_dim)
+            self.rows.append({
+                "pictures": [at(k, np.uint8, (policy.steps, c["height"], c["width"], 3)) for k, c in enumerate(policy.cameras)],
+                "state": at(n, np.float32, (policy.steps, len(policy.state_names))),
+                "prefix": at(n + 1, np.float32, shape),
+                "model": at(n + 2, np.float32, shape),
+                "robot": at(n + 3, np.float32, shape),
+            })  # fmt: skip
+
+
+def run(policy: Policy, rows: Rows, count: int, payload: bytes) -> None:
+    at = 0
+    for _ in range(count):
+        slot, flags, name, _episode, seed, length, delay, end, size = ROW.unpack_from(payload, at)
+        at += ROW.size
+        task = payload[at : at + size].decode("utf-8", "replace")
+        at += size
+        row = rows.rows[slot]
+        own = bool(flags & OWN)
+        if own and policy.served and policy.state != "none":
+            row["model"][:], row["robot"][:] = 0, 0  # a run of the server's own must not disturb the robot's state
+            continue
+        fresh = bool(flags & RESET)
+        session = policy.own if own else policy.session(name, fresh)
+        policy.served = policy.served or not own
+        prefix = row["prefix"][:length] if flags & CONDITIONED and length else None
+        model, robot = policy.chunk(session, row, task, seed, fresh, prefix, delay, end)
+        row["robot"][:] = robot.numpy()
+        row["model"][:] = model.numpy() if model.shape == robot.shape else robot.numpy()
+
+
+def memory_short(error: BaseException) -> bool:
+    text = str(error)
+    return isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError" or "out of memory" in text or "can't allocate memory" in text
+
+
+def serve(control: Control, policy: Policy) -> None:
+    import gc
+
+    control.send(HELLO, json.dumps(policy.hello()).encode())
+    kind, count, _, _ = control.receive()
+    if kind != MAP:
+        raise ValueError(f"frame {kind}, want {MAP}")
+    rows = Rows(policy, count)
+    control.send(READY)
+    while True:
+        kind, count, sequence, payload = control.receive()
+        if kind != RUN:
+            raise ValueError(f"frame {kind}, want {RUN}")
+        status, text = OK, ""
+        try:
+            run(policy, rows, count, payload)
+        except Exception as error:
+            status, text = (NO_MEMORY if memory_short(error) else ERROR), f"{type(error).__name__}: {error}"
+            traceback.print_exc()
+        if status == NO_MEMORY:
+            gc.collect()
+            if policy.device.startswith("cuda"):
+                policy.torch.cuda.empty_cache()
+        control.send(DONE, text.encode()[:2000], sequence, status)
+
+
+def main() -> None:
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    guard()
+    control = Control()
+    begun = time.monotonic()
+    try:
+        settings = Settings()
+        policy = Policy(settings, control.progress)
+        control.progress("computing the first chunks")
+        policy.warm_up(3 if settings.compile else 1)
+        control.progress(f"loaded in {time.monotonic() - begun:.1f} s")
+    except BaseException as error:
+        traceback.print_exc()
+        text = str(error) if isinstance(error, Fault) else f"{type(error).__name__}: {error}"
+        control.send(FAILED, text.encode()[:2000], count=NO_MEMORY if memory_short(error) else ERROR if isinstance(error, Fault) else OK)
+        sys.stderr.flush()
+        os._exit(1)
+    serve(control, policy)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,279 @@
+package lerobot
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"math/rand/v2"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/edge-rt/edge-rt/policy"
+	"github.com/edge-rt/edge-rt/rt/rttest"
+	"github.com/edge-rt/edge-rt/server/manifest"
+	"github.com/edge-rt/edge-rt/server/remote"
+)
+
+// TestMain puts the fake policy in the place of LeRobot's: the worker's frames, guard and loop are the
+// real ones.
+func TestMain(m *testing.M) {
+	fake, err := os.ReadFile("testdata/fake.py")
+	if err != nil {
+		panic(err)
+	}
+	head, _, found := strings.Cut(string(program), "\nif __name__ == ")
+	if !found {
+		panic("worker.py has no main")
+	}
+	program = []byte(head + "\n" + string(fake))
+	os.Exit(m.Run())
+}
+
+// logged collects the log.
+type logged struct {
+	mu   sync.Mutex
+	text bytes.Buffer
+}
+
+func (l *logged) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.text.Write(p)
+}
+
+func (l *logged) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.text.String()
+}
+
+func config(t *testing.T) *manifest.Config {
+	t.Helper()
+	if _, err := exec.LookPath("python3"); err != nil {
+		t.Skip(err)
+	}
+	folder := t.TempDir()
+	rttest.Do(os.WriteFile(filepath.Join(folder, "config.json"), []byte("{}"), 0o600))
+	cfg := manifest.Default()
+	cfg.Model.Runtime = manifest.RuntimeLeRobot
+	cfg.Model.Python = "python3"
+	cfg.Model.RepoOrPath = folder
+	return &cfg
+}
+
+func open(t *testing.T, log io.Writer) (*remote.Model, *Worker) {
+	t.Helper()
+	opened := rttest.Must(Open(t.Context(), config(t), slog.New(slog.NewTextHandler(log, nil)), func(string) {}))
+	m := rttest.Must(opened.Serve(1, 2))
+	t.Cleanup(func() {
+		if err := m.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return m, opened.Runtime.(*Worker)
+}
+
+// ask runs a request in row 0 and returns its robot rows.
+func ask(m *remote.Model, r policy.Request, state float32) ([]float32, error) {
+	m.State(0)[0] = state
+	m.Image(0, 0)[0] = 3
+	m.SetRequest(0, r)
+	err := m.RunBuffer(0, 1)
+	return m.ChunkRobot(0), err
+}
+
+// serves waits until the worker answers again, and checks that the answer is right.
+func serves(t *testing.T, m *remote.Model) {
+	t.Helper()
+	rttest.Eventually(t, "a worker that serves", func() bool { return m.Condition().Ready })
+	got, err := ask(m, policy.Request{Session: "after"}, 7)
+	if err != nil || got[0] != 10 {
+		t.Errorf("after the restart: %v, %v, want 10", got, err)
+	}
+}
+
+func TestSessionsDoNotMix(t *testing.T) {
+	m, _ := open(t, io.Discard)
+	for i := range 6 {
+		name := fmt.Sprintf("%032d", i%2)
+		got, err := ask(m, policy.Request{Session: name, Task: strings.Repeat("x", i%2), Seed: 5}, float32(i))
+		if want := float32(i + 3 + i%2); err != nil || got[0] != want || got[1] != float32(i/2+1) || got[5] != 5 {
+			t.Errorf("request %d: %v (%v), want state, picture and task %v, request %d of its session, seed 5", i, got,
+				err, want, i/2+1)
+		}
+		if m.ChunkModel(0)[0] != got[0]/2 {
+			t.Errorf("model rows %v of %v", m.ChunkModel(0), got)
+		}
+	}
+	if got, _ := ask(m, policy.Request{Session: fmt.Sprintf("%032d", 1), Episode: 1}, 0); got[1] != 1 {
+		t.Errorf("the first request of an episode is number %v, want 1", got[1])
+	}
+}
+
+func TestThePrefixArrives(t *testing.T) {
+	m, _ := open(t, io.Discard)
+	m.Prefix(1)[0] = 42
+	m.SetControls(1, policy.Controls{PrefixLen: 3, Delay: 2, PrefixEnd: 3, Mode: policy.ModeGuided})
+	m.SetRequest(1, policy.Request{Session: "a"})
+	if err := m.RunBuffer(1, 1); err != nil {
+		t.Fatal(err)
+	}
+	if got := m.ChunkRobot(1); got[2] != 42 || got[3] != 2 || got[4] != 3 {
+		t.Errorf("prefix, delay, end = %v, want 42 2 3", got[2:5])
+	}
+}
+
+func TestFailuresOfTheWorker(t *testing.T) {
+	for _, tt := range []struct {
+		task, why string
+		err       error
+		ends      bool
+	}{
+		{"die", "signal: killed", policy.ErrAway, true},
+		{"hang", "took longer than", policy.ErrAway, true},
+		{"garbage", "a frame begins with", policy.ErrAway, true},
+		{"oom", "out of memory", policy.ErrMemory, false},
+		{"fail", "ZeroDivisionError", policy.ErrRun, false},
+		{"shout", "", nil, false},
+		{"noise", "", nil, false},
+		{"fork", "", nil, false},
+	} {
+		t.Run(tt.task, func(t *testing.T) {
+			t.Parallel()
+			log := new(logged)
+			m, w := open(t, log)
+			w.patience.first, w.patience.least = 700*time.Millisecond, 700*time.Millisecond
+			if tt.task == "shout" {
+				w.patience.first = time.Minute
+			}
+			_, err := ask(m, policy.Request{Session: "s", Task: tt.task}, 0)
+			if !errors.Is(err, tt.err) || tt.err != nil && !strings.Contains(err.Error(), tt.why) {
+				t.Errorf("%s: %v, want %v with %q", tt.task, err, tt.err, tt.why)
+			}
+			if c := m.Condition(); tt.ends != (c.Failures > 0 || !c.Ready) && !tt.ends {
+				t.Errorf("%s: %+v, want a worker that lives", tt.task, c)
+			}
+			serves(t, m)
+			if c := m.Condition(); tt.ends && (c.Restarts != 1 || c.Failures != 1 || c.Why == "") {
+				t.Errorf("%s: %+v, want one failure, one restart and a reason", tt.task, c)
+			}
+			if n := len(log.String()); n > 400_000 {
+				t.Errorf("%s: %d bytes in the log", tt.task, n)
+			}
+			group := w.process.cmd.Process.Pid
+			rttest.Do(m.Close())
+			rttest.Eventually(t, "the end of the process group", func() bool {
+				return errors.Is(syscall.Kill(-group, 0), syscall.ESRCH)
+			})
+		})
+	}
+}
+
+// Property: whenever the worker is killed, a request gets its own chunk or an error, and the worker
+// serves again.
+func TestKillsAtRandomMoments(t *testing.T) {
+	m, w := open(t, io.Discard)
+	for kill := range 8 {
+		after := time.Duration(rand.IntN(2000)) * time.Microsecond
+		w.mu.Lock()
+		p := w.process
+		w.mu.Unlock()
+		timer := time.AfterFunc(after, p.kill)
+		for i := range 1000 {
+			got, err := ask(m, policy.Request{Session: "s"}, float32(i))
+			if err == nil && got[0] != float32(i)+3 {
+				t.Fatalf("kill %d, request %d: %v", kill, i, got)
+			}
+			if errors.Is(err, policy.ErrAway) {
+				break
+			}
+			if err != nil {
+				t.Fatalf("kill %d, request %d: %v, want policy.ErrAway", kill, i, err)
+			}
+		}
+		timer.Stop()
+		rttest.Eventually(t, "a worker that serves", func() bool {
+			c := m.Condition()
+			return c.Ready && c.Restarts == uint64(kill+1)
+		})
+	}
+}
+
+func TestAPolicyThatDoesNotLoad(t *testing.T) {
+	t.Run("fault", func(t *testing.T) {
+		t.Setenv("FAKE_FAULT", "model.dataset_info has no names")
+		_, err := Open(t.Context(), config(t), slog.New(slog.DiscardHandler), func(string) {})
+		if !errors.Is(err, manifest.ErrInvalid) || !strings.Contains(err.Error(), "model.dataset_info has no names") {
+			t.Errorf("Open = %v", err)
+		}
+	})
+	t.Run("exit", func(t *testing.T) {
+		t.Setenv("FAKE_EXIT", "1")
+		_, err := Open(t.Context(), config(t), slog.New(slog.DiscardHandler), func(string) {})
+		if !errors.Is(err, manifest.ErrInvalid) || !strings.Contains(err.Error(), "exit status 7") ||
+			!strings.Contains(err.Error(), "no such weights") {
+			t.Errorf("Open = %v, want the exit status and the last line", err)
+		}
+	})
+	t.Run("python", func(t *testing.T) {
+		cfg := config(t)
+		cfg.Model.Python = "/nowhere/python"
+		_, err := Open(t.Context(), cfg, slog.New(slog.DiscardHandler), func(string) {})
+		if !errors.Is(err, manifest.ErrInvalid) || !strings.Contains(err.Error(), "model.python") {
+			t.Errorf("Open = %v", err)
+		}
+	})
+}
+
+// A policy that keeps state of one robot gets one session, unless nothing is known of its family and
+// the manifest states that it does not.
+func TestExclusive(t *testing.T) {
+	for _, tt := range []struct {
+		state, mode string
+		want        bool
+	}{{"none", "auto", false}, {"instance", "auto", true}, {"instance", "shared", true}, {"unknown", "auto", true},
+		{"unknown", "shared", false}} {
+		t.Setenv("FAKE_STATE", tt.state)
+		cfg := config(t)
+		cfg.ServingMode = tt.mode
+		p := rttest.Must(Open(t.Context(), cfg, slog.New(slog.DiscardHandler), func(string) {}))
+		if p.Exclusive != tt.want {
+			t.Errorf("state %s, serving_mode %s: exclusive is %v", tt.state, tt.mode, p.Exclusive)
+		}
+		rttest.Do(p.Runtime.Close())
+	}
+}
+
+// The guard ends the worker and its children when the pipe ends, as it does when this process is
+// killed.
+func TestNothingOutlivesTheServer(t *testing.T) {
+	m, w := open(t, io.Discard)
+	if _, err := ask(m, policy.Request{Session: "s", Task: "fork"}, 0); err != nil {
+		t.Fatal(err)
+	}
+	group := w.process.cmd.Process.Pid
+	w.process.life.Close()
+	rttest.Eventually(t, "the end of the process group", func() bool {
+		return errors.Is(syscall.Kill(-group, 0), syscall.ESRCH)
+	})
+}
+
+// Property: whatever the bytes, a frame is refused or has the announced length.
+func FuzzFrame(f *testing.F) {
+	f.Add(append(appendHeader(nil, header{kindDone, 1, 3, 9}), "why"...))
+	f.Add([]byte("garbage garbage garbage"))
+	f.Fuzz(func(t *testing.T, in []byte) {
+		h, payload, _, err := readFrame(bytes.NewReader(in), make([]byte, 64))
+		if err == nil && (len(payload) != h.length || h.length > maxPayload || len(in) < headerSize+h.length) {
+			t.Errorf("frame %+v with %d bytes of %d", h, len(payload), len(in))
+		}
+	})
+}
