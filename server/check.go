@@ -136,6 +136,8 @@ func Examine(cfg manifest.Config, show func(text string)) (report Report, err er
 	}
 	if t := b.Tokenizer; t != nil {
 		report.Tokenizer = fmt.Sprintf("%s, %d tokens", t.Kind, t.MaxLen)
+	} else if model.ReadsTask {
+		report.Tokenizer = "read by " + model.Runtime
 	}
 	report.Program = cmp.Or(cfg.Model.Runtime, manifest.RuntimeONNX)
 	report.Runtime, report.Library = model.Runtime, model.library

@@ -115,11 +115,11 @@ func openRemote(ctx context.Context, cfg *manifest.Config, log *slog.Logger,
 	case manifest.RuntimeLeRobot:
 		return lerobot.Open(ctx, cfg, log, show)
 	case manifest.RuntimeOpenPI, manifest.RuntimeGR00T:
-		show("connecting to " + cfg.Model.URL)
 		c, err := upstream.FromManifest(cfg, log)
 		if err != nil {
 			return nil, err
 		}
+		show("connecting to " + cfg.Model.URL)
 		opened, err := upstream.Open(ctx, c)
 		if errors.Is(err, upstream.ErrFit) {
 			return nil, cfg.Errorf("model.inputs", "%s: %w", cfg.Model.URL, err)

@@ -75,9 +75,12 @@ func Dial(ctx context.Context, address string, limit int) (*Conn, error) {
 	if !stop() && err == nil {
 		err = ctx.Err()
 	}
+	if errors.Is(err, os.ErrDeadlineExceeded) {
+		err = fmt.Errorf("%w: no greeting within %v", ErrProtocol, handshakeTime)
+	}
 	if err != nil {
 		raw.Close()
-		return nil, fmt.Errorf("greeting with %s: %w", address, err)
+		return nil, err
 	}
 	return c, nil
 }

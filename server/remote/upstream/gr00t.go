@@ -2,6 +2,7 @@ package upstream
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -22,6 +23,9 @@ func dialGR00T(ctx context.Context, url, token string) (link, error) {
 	ctx, cancel := context.WithTimeout(ctx, handshakeTime)
 	defer cancel()
 	conn, err := zmtp.Dial(ctx, url, messageMost)
+	if errors.Is(err, zmtp.ErrProtocol) {
+		return nil, fmt.Errorf("%w: is it a server of GR00T?", err)
+	}
 	if err != nil {
 		return nil, err
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
 	"net/http"
 	"strings"
 	"time"
@@ -60,7 +61,10 @@ func dialOpenPI(ctx context.Context, url, key string) (link, error) {
 	conn, response, err := websocket.Dial(ctx, url, options)
 	if err != nil {
 		if response != nil && response.StatusCode != http.StatusSwitchingProtocols {
-			return nil, fmt.Errorf("%s answers with HTTP status %s, want a WebSocket", url, response.Status)
+			return nil, fmt.Errorf("it answers with HTTP status %s, want a WebSocket", response.Status)
+		}
+		if op := (*net.OpError)(nil); errors.As(err, &op) {
+			return nil, op // without the names of the layers above
 		}
 		return nil, err
 	}

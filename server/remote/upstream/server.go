@@ -69,7 +69,7 @@ func Open(ctx context.Context, c Config) (*remote.Policy, error) {
 	case errors.Is(err, ErrFit):
 		return nil, err
 	default:
-		return nil, fmt.Errorf("%w: the %s server at %s: %w", policy.ErrAway, c.Kind, c.URL, err)
+		return nil, &awayError{c.URL, err}
 	}
 	s.meta = l.metadata()
 	s.install(l)
@@ -87,6 +87,15 @@ func Open(ctx context.Context, c Config) (*remote.Policy, error) {
 		MaxBatch:  1,
 	}, nil
 }
+
+// awayError is a server that does not answer.
+type awayError struct {
+	url string
+	err error
+}
+
+func (e *awayError) Error() string   { return "no answer from " + e.url + ": " + e.err.Error() }
+func (e *awayError) Unwrap() []error { return []error{policy.ErrRun, policy.ErrAway, e.err} }
 
 // identity returns a sum of all that is known of the policy.
 func (s *server) identity() string {
@@ -269,7 +278,7 @@ func (s *server) infer(row *remote.Row) error {
 	s.cancel = func() { interrupt(errInterrupted) }
 	s.mu.Unlock()
 	if l == nil {
-		return fmt.Errorf("%w: %w: %s: %s", policy.ErrRun, policy.ErrAway, s.URL, why)
+		return &awayError{s.URL, errors.New(why)}
 	}
 	began := time.Now()
 	v, err := l.ask(ctx, s.messages.observation(row, s.Key))
@@ -294,7 +303,7 @@ func (s *server) infer(row *remote.Row) error {
 		s.mu.Unlock()
 	}
 	s.drop(l, err)
-	return fmt.Errorf("%w: %w: %s: %w", policy.ErrRun, policy.ErrAway, s.URL, err)
+	return &awayError{s.URL, err}
 }
 
 // Interrupt ends the inference in hand.
