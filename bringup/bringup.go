@@ -15,6 +15,7 @@ import (
 	"fmt"
 	"io"
 	"strings"
+	"sync"
 
 	"github.com/edge-rt/edge-rt/edge/device"
 	"github.com/edge-rt/edge-rt/internal/exit"
@@ -35,12 +36,19 @@ type Config struct {
 	Screen   bool // Out is a terminal: Calibrate draws its table in place
 
 	Clock rt.Clock // nil: the kernel's
+
+	typed *typed // the operator's lines, which the commands of several parts share
+}
+
+// typed are the lines that the operator types; its zero value reads nothing.
+type typed struct {
+	once  sync.Once
+	lines chan string // closed at the end of the input
 }
 
 // session is one running command.
 type session struct {
 	Config
-	lines    chan string // lines that the operator types; closed at the end of the input
 	bus      *servo.Bus
 	port     servo.Port
 	writeErr error // the first failed write to Out; nil: no failure
@@ -52,6 +60,9 @@ const maxLine = 4096
 func newSession(cfg Config) *session {
 	if cfg.Clock == nil {
 		cfg.Clock = rt.KernelClock()
+	}
+	if cfg.typed == nil {
+		cfg.typed = new(typed)
 	}
 	return &session{Config: cfg}
 }
@@ -125,19 +136,18 @@ var errNoOperator = exit.Errorf(exit.Usage,
 // listen starts to read the operator's lines in a goroutine, because a read of a terminal cannot be
 // interrupted.
 func (s *session) listen() {
-	if s.lines != nil {
-		return
-	}
-	lines := make(chan string)
-	s.lines = lines
-	go func() {
-		defer close(lines)
-		scanner := bufio.NewScanner(s.In)
-		scanner.Buffer(make([]byte, 0, maxLine), maxLine)
-		for scanner.Scan() {
-			lines <- strings.TrimSpace(scanner.Text())
-		}
-	}()
+	s.typed.once.Do(func() {
+		lines := make(chan string)
+		s.typed.lines = lines
+		go func() {
+			defer close(lines)
+			scanner := bufio.NewScanner(s.In)
+			scanner.Buffer(make([]byte, 0, maxLine), maxLine)
+			for scanner.Scan() {
+				lines <- strings.TrimSpace(scanner.Text())
+			}
+		}()
+	})
 }
 
 // ask prints a question and waits for a line.
@@ -145,7 +155,7 @@ func (s *session) ask(ctx context.Context, format string, args ...any) (string, 
 	s.listen()
 	fmt.Fprintf(s.Out, format+" ", args...)
 	select {
-	case line, ok := <-s.lines:
+	case line, ok := <-s.typed.lines:
 		if !ok {
 			fmt.Fprintln(s.Out)
 			return "", errNoOperator

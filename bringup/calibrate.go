@@ -31,6 +31,9 @@ const (
 // moves every joint from end to end. Some arms get the factory's values. An interrupted calibration
 // continues at its last step, see progress.
 func Calibrate(ctx context.Context, cfg Config) error {
+	if err := cfg.checkID(); err != nil {
+		return err
+	}
 	if err := writable(cfg.File()); err != nil {
 		return exit.With(exit.Config, err)
 	}
@@ -362,6 +365,9 @@ func calibrated(m robot.Motor, c servo.MotorCalibration) []robot.Setting {
 }
 
 func (s *session) sayNext() {
+	if s.Part != "" {
+		return // EachPart prints it
+	}
 	if !s.Robot.Leader {
 		s.printf("Next: edge-rt monitor %s, then move one joint: edge-rt move %s 10 %s", s.flags(),
 			s.Robot.Motors[0].Name,

@@ -9,6 +9,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/edge-rt/edge-rt/edge/device"
 	"github.com/edge-rt/edge-rt/edge/follow"
 	"github.com/edge-rt/edge-rt/internal/exit"
 	"github.com/edge-rt/edge-rt/rt"
@@ -24,6 +25,8 @@ type MonitorConfig struct {
 	Count    int           // number of tables; 0: until ctx ends
 	Duration time.Duration // time from the first table on; 0: no end
 	Live     bool          // draw each table over the last one instead of below it
+
+	Places []device.Place // of a robot of several parts, in place of Config's
 }
 
 // MonitorReport is one table of edge-rt monitor --json.
@@ -34,8 +37,9 @@ type MonitorReport struct {
 
 // MotorReading is one motor's reading, or only its Error.
 type MotorReading struct {
-	Joint string `json:"joint"` // name of the joint
-	ID    int    `json:"id"`    // id on the bus
+	Part  string `json:"part,omitempty"` // its part of the robot
+	Joint string `json:"joint"`          // name of the joint, with its part's prefix
+	ID    int    `json:"id"`             // id on the bus
 	// why the motor did not answer; the values after it are empty then
 	Error        string   `json:"error,omitempty"`
 	Raw          int      `json:"raw"`                    // counts, position
@@ -63,17 +67,92 @@ func (s *session) sayCalibration(err error) {
 	}
 }
 
+// watched is one arm that Monitor reads.
+type watched struct {
+	*session
+	calibration servo.Calibration // nil: positions are raw
+}
+
 // Monitor prints the readings of every motor until it is interrupted or the reader of its output
 // ends. It writes nothing but the status return level of a motor that answers only pings, so it may
 // run before a calibration.
 func Monitor(ctx context.Context, cfg MonitorConfig) error {
-	s, err := open(cfg.Config)
-	if err != nil {
+	places := cfg.Places
+	if places == nil {
+		places = []device.Place{cfg.Place}
+	}
+	if err := device.CheckSwapped(places, rt.KernelClock()); err != nil {
 		return err
 	}
-	defer s.close()
+	var arms []watched
+	for _, place := range places {
+		cfg.Place = place
+		arm, err := watch(cfg.Config)
+		if err != nil {
+			return place.Named(err)
+		}
+		defer arm.close()
+		arms = append(arms, arm)
+	}
+	if cfg.Duration > 0 {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, cfg.Duration)
+		defer cancel()
+	}
+	s := arms[0]
+	began, drawn := s.Clock.Now(), 0
+	for n := 0; ctx.Err() == nil && (cfg.Count == 0 || n < cfg.Count); n++ {
+		if n > 0 {
+			if s.pause(ctx, cfg.Every); ctx.Err() != nil {
+				break
+			}
+			if cfg.Live {
+				fmt.Fprintf(s.Out, "\x1b[%dA", drawn)
+			}
+		}
+		report := MonitorReport{AtS: s.Clock.Now().Sub(began).Round(time.Millisecond).Seconds()}
+		for _, arm := range arms {
+			if err := arm.readAll(&report); err != nil {
+				return arm.Named(err)
+			}
+		}
+		width := nameWidth
+		for _, reading := range report.Motors {
+			width = max(width, len(reading.Joint))
+		}
+		s.printf("%-*s %3s %7s %9s %7s %5s %7s %8s  %s", width, "JOINT", "ID", "RAW", "POSITION", "LOAD", "TEMP",
+			"SUPPLY",
+			"CURRENT", "STATE")
+		for _, reading := range report.Motors {
+			s.printf("%s", reading.row(width))
+		}
+		drawn = len(report.Motors) + 1
+		gone := s.writeErr
+		if err := s.report(report); err != nil {
+			gone = err
+		}
+		switch {
+		case errors.Is(gone, syscall.EPIPE):
+			return nil // the reader has closed the pipe
+		case gone != nil:
+			return fmt.Errorf("write the table: %w", gone)
+		}
+	}
+	return nil
+}
+
+// nameWidth is the least width of the column of joints.
+const nameWidth = 16
+
+// watch opens an arm and finds its calibration.
+func watch(cfg Config) (watched, error) {
+	s, err := open(cfg)
+	if err != nil {
+		return watched{}, err
+	}
 	if err := s.hearAll(); err != nil {
-		return err
+		s.close()
+		return watched{}, err
 	}
 	calibration, _, err := s.Find(&servo.ArmConfig{
 		Path:  s.Bus,
@@ -88,46 +167,17 @@ func Monitor(ctx context.Context, cfg MonitorConfig) error {
 		calibration = nil
 	}
 	s.sayCalibration(err)
-	var began rt.Instant // instant of the first table
-	if cfg.Duration > 0 {
-		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeout(ctx, cfg.Duration)
-		defer cancel()
-	}
-	for n := 0; ctx.Err() == nil && (cfg.Count == 0 || n < cfg.Count); n++ {
-		if n > 0 {
-			if s.pause(ctx, cfg.Every); ctx.Err() != nil {
-				break
-			}
-			if cfg.Live {
-				fmt.Fprintf(s.Out, "\x1b[%dA", len(s.Robot.Motors)+1)
-			}
+	return watched{s, calibration}, nil
+}
+
+// readAll adds the readings of the arm's motors to the report.
+func (w watched) readAll(report *MonitorReport) error {
+	for _, m := range w.Robot.Motors {
+		reading, err := w.readMotor(m, w.calibration)
+		if err != nil {
+			return err
 		}
-		now := s.Clock.Now()
-		if n == 0 {
-			began = now
-		}
-		report := MonitorReport{AtS: now.Sub(began).Round(time.Millisecond).Seconds()}
-		s.printf("%-16s %3s %7s %9s %7s %5s %7s %8s  %s", "JOINT", "ID", "RAW", "POSITION", "LOAD", "TEMP", "SUPPLY",
-			"CURRENT", "STATE")
-		for _, m := range s.Robot.Motors {
-			reading, err := s.readMotor(m, calibration)
-			if err != nil {
-				return err
-			}
-			report.Motors = append(report.Motors, reading)
-			s.printf("%s", reading.row())
-		}
-		gone := s.writeErr
-		if err := s.report(report); err != nil {
-			gone = err
-		}
-		switch {
-		case errors.Is(gone, syscall.EPIPE):
-			return nil // the reader has closed the pipe
-		case gone != nil:
-			return fmt.Errorf("write the table: %w", gone)
-		}
+		report.Motors = append(report.Motors, reading)
 	}
 	return nil
 }
@@ -151,7 +201,11 @@ func exists(path string) bool {
 
 // readMotor reads one motor; it fails when the port has gone.
 func (s *session) readMotor(m robot.Motor, c servo.Calibration) (MotorReading, error) {
-	reading := MotorReading{Joint: m.Name, ID: int(m.ID)}
+	reading := MotorReading{
+		Part:  s.Part,
+		Joint: s.Prefix() + m.Name,
+		ID:    int(m.ID),
+	}
 	var fault servo.Fault
 	values := map[table.Register]int{}
 	for _, r := range []table.Register{
@@ -189,7 +243,8 @@ func (s *session) readMotor(m robot.Motor, c servo.Calibration) (MotorReading, e
 	if c != nil && m.Norm != robot.Velocity {
 		raw, turned := inTurn(m, c[m.Name], reading.Raw, values[table.OperatingMode])
 		reading.Position = new(float64(servo.Normalize(m, c[m.Name], raw)))
-		reading.State += turned + outside(m, c[m.Name], raw) + mirrored(m, c[m.Name], values[table.DriveMode])
+		reading.State += turned + outside(m, c[m.Name], raw, reading.Joint) + mirrored(m, c[m.Name],
+			values[table.DriveMode])
 	}
 	return reading, nil
 }
@@ -210,9 +265,9 @@ func inTurn(m robot.Motor, c servo.MotorCalibration, raw, mode int) (at int, tur
 	return at, turned
 }
 
-func (r *MotorReading) row() string {
+func (r *MotorReading) row(width int) string {
 	if r.Error != "" {
-		return fmt.Sprintf("%-16s %3d  %s", r.Joint, r.ID, r.Error)
+		return fmt.Sprintf("%-*s %3d  %s", width, r.Joint, r.ID, r.Error)
 	}
 	optional := func(format string, v *float64) string {
 		if v == nil {
@@ -220,9 +275,9 @@ func (r *MotorReading) row() string {
 		}
 		return fmt.Sprintf(format, *v)
 	}
-	return fmt.Sprintf("%-16s %3d %7d %9s %7s %4dC %6.1fV %8s  %s", r.Joint, r.ID, r.Raw, optional("%.2f", r.Position),
-		optional("%.1f%%", r.LoadPercent),
-		r.TemperatureC, r.SupplyV, optional("%.0fmA", r.CurrentMA), r.State)
+	return fmt.Sprintf("%-*s %3d %7d %9s %7s %4dC %6.1fV %8s  %s", width, r.Joint, r.ID, r.Raw,
+		optional("%.2f", r.Position), optional("%.1f%%", r.LoadPercent), r.TemperatureC, r.SupplyV,
+		optional("%.0fmA", r.CurrentMA), r.State)
 }
 
 // stateOf describes a motor's torque and faults, and the reaction of a run to them.
@@ -248,8 +303,8 @@ func stateOf(torque bool, fault servo.Fault) string {
 	return state
 }
 
-// outside describes how far a joint is outside its calibrated range.
-func outside(m robot.Motor, c servo.MotorCalibration, raw int) string {
+// outside describes how far a joint of that name is outside its calibrated range.
+func outside(m robot.Motor, c servo.MotorCalibration, raw int, name string) string {
 	off := max(c.RangeMin-raw, raw-c.RangeMax)
 	if off <= servo.RangeSlack {
 		return ""
@@ -260,7 +315,7 @@ func outside(m robot.Motor, c servo.MotorCalibration, raw int) string {
 			"move it inside by hand", off, c.RangeMin, c.RangeMax)
 	}
 	return fmt.Sprintf(", %d counts outside its range %d to %d: will not be armed; move it in with edge-rt move %s "+
-		"TO and the flags of this command", off, c.RangeMin, c.RangeMax, m.Name)
+		"TO and the flags of this command", off, c.RangeMin, c.RangeMax, name)
 }
 
 // mirrored describes a motor that counts in the other direction than its calibration.

@@ -26,7 +26,7 @@ func TestMonitorNamesThePlace(t *testing.T) {
 	} {
 		c := servo.MotorCalibration{RangeMin: tt.low, RangeMax: tt.high}
 		at, turned := inTurn(tt.motor, c, tt.raw, 3)
-		text := turned + outside(tt.motor, c, at)
+		text := turned + outside(tt.motor, c, at, tt.motor.Name)
 		if at != tt.at || !strings.Contains(text, tt.says) || strings.Contains(text, tt.not) || tt.says == "" &&
 			text != "" {
 			t.Errorf("%s: %d is %d, %q", tt.name, tt.raw, at, text)

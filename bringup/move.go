@@ -111,7 +111,10 @@ func Move(ctx context.Context, cfg MoveConfig) (err error) {
 	case m.run.Cause() == drive.Signal:
 		return exit.Errorf(exit.Failure, "interrupted at %.2f: torque goes off", at)
 	}
-	s.printf("%s is at %.2f. Torque goes off.", cfg.Joint, at)
+	s.printf("%s%s is at %.2f. Torque goes off.", s.Prefix(), cfg.Joint, at)
+	if s.Part != "" {
+		return nil // the next command is for all parts
+	}
 	s.printf("Next: edge-rt %s --camera top=/dev/video0 --connect tcp/HOST:7447", s.flags())
 	return nil
 }

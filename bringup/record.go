@@ -35,7 +35,7 @@ func (k *calibrator) follow(ctx context.Context, w *keeper) error {
 	accepted := false // the operator has seen which joints moved to one side only
 	for {
 		select {
-		case _, ok := <-k.lines:
+		case _, ok := <-k.typed.lines:
 			if k.drawn > 0 {
 				k.drawn++ // the terminal has echoed the key
 			}

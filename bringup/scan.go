@@ -50,18 +50,28 @@ type found struct {
 // ScanReport is the --json of edge-rt scan.
 type ScanReport struct {
 	Servos  []ServoFound `json:"servos"`
-	Missing []string     `json:"missing"` // motors of --robot that did not answer
-	Wrong   []string     `json:"wrong"`   // motors that differ from --robot
+	Missing []string     `json:"missing"`         // motors of --robot that did not answer
+	Wrong   []string     `json:"wrong"`           // motors that differ from --robot
+	Parts   []PartScan   `json:"parts,omitempty"` // of a robot of several parts; the other keys are of all
+}
+
+// PartScan is the report of one part of a robot.
+type PartScan struct {
+	Part    string       `json:"part"` // name of the part
+	Servos  []ServoFound `json:"servos"`
+	Missing []string     `json:"missing"` // its motors that did not answer
+	Wrong   []string     `json:"wrong"`   // its motors that differ from --robot
 }
 
 // ServoFound is one servo that answered.
 type ServoFound struct {
-	ID       int     `json:"id"`       // id on the bus
-	Model    string  `json:"model"`    // name of the model, or number N of an unknown one
-	Protocol string  `json:"protocol"` // protocol of its frames
-	Baud     int     `json:"baud"`     // bit/s, rate of the bus
-	SupplyV  float64 `json:"supply_v"` // V, supply
-	State    string  `json:"state"`    // ok, or the fault
+	Part     string  `json:"part,omitempty"` // its part of the robot
+	ID       int     `json:"id"`             // id on the bus
+	Model    string  `json:"model"`          // name of the model, or number N of an unknown one
+	Protocol string  `json:"protocol"`       // protocol of its frames
+	Baud     int     `json:"baud"`           // bit/s, rate of the bus
+	SupplyV  float64 `json:"supply_v"`       // V, supply
+	State    string  `json:"state"`          // ok, or the fault
 }
 
 // plainBauds and packetBauds are the baud rates of servos, the usual ones first. Feetech's sheets
@@ -73,8 +83,18 @@ var (
 
 // Scan pings every id at every baud rate in every protocol and lists the servos found.
 func Scan(ctx context.Context, cfg ScanConfig) error {
-	if err := cfg.checkBus(); err != nil {
+	report, err := ScanBus(ctx, cfg)
+	if report.Servos == nil {
 		return err
+	}
+	return errors.Join(err, newSession(cfg.Config).report(report))
+}
+
+// ScanBus is Scan without the report as JSON, which it returns; without Servos when the scan itself
+// failed.
+func ScanBus(ctx context.Context, cfg ScanConfig) (report ScanReport, err error) {
+	if err := cfg.checkBus(); err != nil {
+		return report, err
 	}
 	if cfg.Last == 0 {
 		cfg.Last = defaultLastID
@@ -82,7 +102,6 @@ func Scan(ctx context.Context, cfg ScanConfig) error {
 	s := newSession(cfg.Config)
 	defer s.close()
 	var all []found
-	var err error
 	if cfg.Named {
 		p := cfg.Robot.Protocol()
 		all, err = s.scan(ctx, cfg.Last, &p)
@@ -91,9 +110,9 @@ func Scan(ctx context.Context, cfg ScanConfig) error {
 		all, err = s.scan(ctx, cfg.Last, nil)
 	}
 	if err != nil {
-		return err
+		return report, err
 	}
-	report := ScanReport{Servos: []ServoFound{}, Missing: []string{}, Wrong: []string{}}
+	report = newScanReport()
 	for _, f := range all {
 		report.Servos = append(report.Servos, ServoFound{
 			ID:       int(f.id),
@@ -107,7 +126,11 @@ func Scan(ctx context.Context, cfg ScanConfig) error {
 	if cfg.Named && len(all) > 0 {
 		report.Missing, report.Wrong = s.compare(all)
 	}
-	return errors.Join(s.advise(cfg, &report, all), s.report(report))
+	return report, s.advise(cfg, &report, all)
+}
+
+func newScanReport() ScanReport {
+	return ScanReport{Servos: []ServoFound{}, Missing: []string{}, Wrong: []string{}}
 }
 
 func (f found) name() string {
@@ -151,9 +174,8 @@ func (s *session) advise(cfg ScanConfig, r *ScanReport, all []found) error {
 		s.adviseRobot(all)
 		return nil
 	case len(r.Missing)+len(r.Wrong) == 0:
-		s.printf("\nAll %d motors of a %s are here. Next: edge-rt calibrate %s, or edge-rt monitor %s",
-			len(s.Robot.IDs()),
-			s.Robot.Name, s.flags(), s.flags())
+		all := fmt.Sprintf("\nAll %d motors of a %s are here.", len(s.Robot.IDs()), s.Robot.Name)
+		s.printf("%s", s.next(all, "edge-rt calibrate %s, or edge-rt monitor %s", s.flags(), s.flags()))
 		return nil
 	}
 	if arms, whole := kin(all); whole && !slices.Contains(arms, s.Robot.Flag()) {

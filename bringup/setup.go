@@ -36,8 +36,8 @@ func SetupMotors(ctx context.Context, cfg Config) error {
 			return err
 		}
 	}
-	s.printf("All motors have their ids. Connect them in a chain. Next: edge-rt scan %s, then edge-rt calibrate %s",
-		s.flags(), s.flags())
+	s.printf("%s", s.next("All motors have their ids. Connect them in a chain.",
+		"edge-rt scan %s, then edge-rt calibrate %s", s.flags(), s.flags()))
 	return nil
 }
 

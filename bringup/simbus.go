@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net"
+	"reflect"
 	"slices"
 	"strconv"
 	"strings"
@@ -25,10 +27,11 @@ type SimBusConfig struct {
 	Robot string `kong:"-"` // an arm's name or description, or single: one motor of id 1
 	Seed  uint64 `kong:"-"`
 
-	Link    string        `help:"Where the device shall appear, such as /tmp/so101." placeholder:"PATH"`
-	Scene   string        `help:"Unix socket at which the simulated world is shown, for --camera NAME=sim:PATH of another edge-rt." placeholder:"PATH"`
+	Link    device.ByPart `sep:"none" help:"Where the device shall appear, such as /tmp/so101; of a robot of several arms PART=PATH for each, or a PATH that gets the parts' names: /tmp/two_left." placeholder:"PATH"`
+	Scene   device.ByPart `sep:"none" help:"Unix socket at which the simulated world is shown, for --camera NAME=sim:PATH of another edge-rt; of a robot of several arms as --link." placeholder:"PATH"`
 	Unpaced bool          `help:"Answer at once instead of at the baud rate."`
-	Faults  string        `help:"YAML script of faults with their times (docs/simulator.md)." placeholder:"FILE"`
+	Faults  device.ByPart `sep:"none" help:"YAML script of faults with their times (docs/simulator.md); PART=FILE for the faults of one arm of several, FILE for those of each." placeholder:"FILE"`
+	Power   string        `enum:"part,shared" default:"part" help:"Supply of a robot of several arms: part (each arm has its own) or shared (a fault of kind power, voltage or brownout that names no ids hits every arm)."`
 	Motors  bool          `help:"Joints move as measured motors under a load do, instead of the simulated world's ideal ones, which know nothing but goal positions."`
 	Hand    bool          `help:"A person's hand moves the limp arm, as edge-rt calibrate asks for it: the middle pose, then each joint to both of its ends, again and again; --seed puts the arm together in another way."`
 	Baud    int           `help:"Bits per second; default: the arm's own." placeholder:"N"`
@@ -62,8 +65,79 @@ var armLoads = []motor.Load{
 	{Backlash: gearPlay},
 }
 
-// bus returns the simulated motors.
-func (cfg SimBusConfig) bus() (servosim.Config, error) {
+// armBus is one simulated arm: a part of the robot.
+type armBus struct {
+	name  string // in the report
+	bus   servosim.Config
+	scene string // socket at which its world is shown; empty: nowhere
+}
+
+// arms returns the simulated arms, one for each part of the robot.
+func (cfg SimBusConfig) arms() ([]armBus, error) {
+	r := robot.Robot{Name: singleRobot}
+	if cfg.Robot != singleRobot {
+		var err error
+		if r, err = robot.ByName(cfg.Robot); err != nil {
+			return nil, exit.With(exit.Usage, fmt.Errorf("%w; or %s for one motor", err, singleRobot))
+		}
+	}
+	if cfg.Hand && (cfg.Motors || cfg.Scene.Given() || cfg.Robot == singleRobot) {
+		return nil, exit.Errorf(exit.Usage,
+			"--hand moves the joints of an arm itself: leave out --motors and --scene, "+
+				"and name an arm (--robot so101)")
+	}
+	withName := func(part, path string) string { return path + "_" + part }
+	links, err := cfg.Link.Buses("link", r, withName)
+	if err != nil {
+		return nil, err
+	}
+	scenes, err := cfg.Scene.Of("scene", r, withName)
+	if err != nil {
+		return nil, err
+	}
+	files, err := cfg.Faults.Of("faults", r, func(_, path string) string { return path })
+	if err != nil {
+		return nil, err
+	}
+	arms := make([]armBus, len(links))
+	for i, p := range r.Parts() {
+		if arms[i].bus, err = cfg.bus(p.Robot, uint64(i), files[i]); err != nil {
+			return nil, err
+		}
+		arms[i].bus.Link = links[i]
+		arms[i].scene = scenes[i]
+		arms[i].name = cfg.Robot
+		if p.Name != "" {
+			arms[i].name += " " + p.Name
+		}
+	}
+	if cfg.Power == "shared" {
+		sharePower(arms)
+	}
+	return arms, nil
+}
+
+// sharePower gives every arm the faults of each arm's supply.
+func sharePower(arms []armBus) {
+	var shared []servosim.Fault
+	ofSupply := func(f servosim.Fault) bool { return f.OfSupply() && len(f.IDs) == 0 }
+	for i := range arms {
+		for _, f := range arms[i].bus.Faults.Faults {
+			if ofSupply(f) && !slices.ContainsFunc(shared, func(s servosim.Fault) bool {
+				return reflect.DeepEqual(s, f)
+			}) {
+				shared = append(shared, f)
+			}
+		}
+	}
+	for i := range arms {
+		faults := &arms[i].bus.Faults.Faults
+		*faults = append(slices.DeleteFunc(slices.Clone(*faults), ofSupply), shared...)
+	}
+}
+
+// bus returns the simulated motors of the i-th part; an empty robot is single.
+func (cfg SimBusConfig) bus(r robot.Robot, i uint64, faults string) (servosim.Config, error) {
 	bus := servosim.Config{
 		Servos:           []servosim.Servo{{ID: 1, Model: "sts3215"}},
 		Baud:             1_000_000,
@@ -71,92 +145,112 @@ func (cfg SimBusConfig) bus() (servosim.Config, error) {
 		Latency:          cfg.Latency,
 		NoFast:           cfg.NoFast,
 		Clock:            rt.KernelClock(),
-		Link:             cfg.Link,
 		Fitted:           true,
 		GoalLeavesTorque: cfg.GoalLeavesTorque,
 		OverloadYields:   cfg.OverloadYields,
 		BootGoalZero:     cfg.BootGoalZero,
 	}
-	if cfg.Faults != "" {
-		var err error
-		if bus.Faults, err = servosim.LoadScript(cfg.Faults); err != nil {
+	var err error
+	if faults != "" {
+		if bus.Faults, err = servosim.LoadScript(faults); err != nil {
 			return bus, exit.With(exit.Config, fmt.Errorf("--faults: %w", err))
 		}
 	}
-	if cfg.Robot != singleRobot {
-		r, err := robot.ByName(cfg.Robot)
-		if err != nil {
-			return bus, exit.With(exit.Usage, fmt.Errorf("%w; or %s for one motor", err, singleRobot))
-		}
-		addMotors(&bus, r, cfg)
-		if cfg.Hand {
-			h := newHand(r, cfg.Seed, bus.Clock.Now())
-			bus.Plant = h
-			bus.Watch = h.watch(r.Motors[0].Model)
-			bus.Noise = encoderNoise
-			bus.Weights = nil
-			bus.Loads = nil
-		}
+	if !cfg.Hand || cfg.Seed != 0 { // without a seed every arm in a hand is assembled by the manual
+		cfg.Seed += i
 	}
-	if cfg.Hand && (cfg.Motors || cfg.Scene != "" || cfg.Robot == singleRobot) {
-		return bus, exit.Errorf(exit.Usage,
-			"--hand moves the joints of an arm itself: leave out --motors and --scene, "+
-				"and name an arm (--robot so101)")
+	if len(r.Motors) > 0 {
+		addMotors(&bus, r, cfg)
+	}
+	if cfg.Hand {
+		h := newHand(r, cfg.Seed, bus.Clock.Now())
+		bus.Plant = h
+		bus.Watch = h.watch(r.Motors[0].Model)
+		bus.Noise = encoderNoise
+		bus.Weights = nil
+		bus.Loads = nil
 	}
 	if cfg.Baud != 0 {
 		bus.Baud = cfg.Baud
 	}
-	var err error
 	if bus.BootTorque, err = bootTorque(cfg.BootTorque, bus.Servos); err != nil {
 		return bus, exit.With(exit.Usage, err)
 	}
 	return bus, nil
 }
 
-// ServeSimBus serves a simulated bus to any other program until ctx ends.
+// ServeSimBus serves a simulated bus for each part of a robot to any other program until ctx ends.
 func ServeSimBus(ctx context.Context, cfg SimBusConfig, out io.Writer) error {
-	if cfg.Link == "" {
+	if !cfg.Link.Given() {
 		return exit.Errorf(exit.Usage, "--link is missing: where the device shall appear, such as --link /tmp/so101")
 	}
-	bus, err := cfg.bus()
+	arms, err := cfg.arms()
 	if err != nil {
 		return err
 	}
-	if cfg.Scene != "" {
-		world, ok := bus.Plant.(*sim.Live)
-		if !ok {
-			return exit.Errorf(exit.Usage,
-				"--scene: only a follower of %d joints without --motors moves in a world that can be shown", sim.DOF)
+	for _, arm := range arms {
+		if arm.scene == "" {
+			continue
 		}
-		shown, err := scene.Listen(cfg.Scene)
+		shown, err := arm.show()
 		if err != nil {
-			return exit.Errorf(exit.Usage, "--scene: %w", err)
+			return err
 		}
 		defer shown.Close()
-		go scene.Serve(shown, world)
 	}
 	// A client counts late replies as lost, and a real bus is never late.
 	_ = rt.NiceProcess(simBusNice)
-	b, err := servosim.Open(bus)
-	switch {
-	case errors.Is(err, servosim.ErrLink):
-		return exit.Errorf(exit.Usage, "--link: %w", err)
-	case errors.Is(err, servosim.ErrBaud) && cfg.Baud != 0:
-		return exit.Errorf(exit.Usage, "--baud: %w", err)
-	case err != nil:
-		return exit.With(exit.Config, err)
+	buses := make([]*servosim.Bus, len(arms))
+	for i, arm := range arms {
+		if buses[i], err = cfg.open(arm.bus); err != nil {
+			return err
+		}
+		defer buses[i].Close()
 	}
-	defer b.Close()
-	fmt.Fprintf(out, "%s: %s at %s (%s), %d baud, until SIGTERM\n", cfg.Robot, inventory(bus.Servos), cfg.Link,
-		b.Path(), bus.Baud)
+	for i, arm := range arms {
+		fmt.Fprintf(out, "%s: %s at %s (%s), %d baud, until SIGTERM\n", arm.name, inventory(arm.bus.Servos),
+			arm.bus.Link,
+			buses[i].Path(), arm.bus.Baud)
+	}
 	if cfg.Hand {
 		fmt.Fprintln(out, handSays())
 	}
 	<-ctx.Done()
-	c := b.Counters()
-	fmt.Fprintf(out, "%d requests, %d replies, %d wrong checksums, %d bytes of garbage, %d faults injected\n",
-		c.Requests, c.Replies, c.BadChecksums, c.GarbageBytes, c.Faults)
+	for i, b := range buses {
+		if len(buses) > 1 {
+			fmt.Fprintf(out, "%s: ", arms[i].name)
+		}
+		c := b.Counters()
+		fmt.Fprintf(out, "%d requests, %d replies, %d wrong checksums, %d bytes of garbage, %d faults injected\n",
+			c.Requests, c.Replies, c.BadChecksums, c.GarbageBytes, c.Faults)
+	}
 	return nil
+}
+
+func (cfg SimBusConfig) open(bus servosim.Config) (*servosim.Bus, error) {
+	b, err := servosim.Open(bus)
+	switch {
+	case errors.Is(err, servosim.ErrLink):
+		return nil, exit.Errorf(exit.Usage, "--link: %w", err)
+	case errors.Is(err, servosim.ErrBaud) && cfg.Baud != 0:
+		return nil, exit.Errorf(exit.Usage, "--baud: %w", err)
+	}
+	return b, exit.With(exit.Config, err)
+}
+
+// show serves the arm's world at its socket.
+func (a armBus) show() (net.Listener, error) {
+	world, ok := a.bus.Plant.(*sim.Live)
+	if !ok {
+		return nil, exit.Errorf(exit.Usage,
+			"--scene: only a follower of %d joints without --motors moves in a world that can be shown", sim.DOF)
+	}
+	shown, err := scene.Listen(a.scene)
+	if err != nil {
+		return nil, exit.Errorf(exit.Usage, "--scene: %w", err)
+	}
+	go scene.Serve(shown, world)
+	return shown, nil
 }
 
 // addMotors adds a robot's motors to the bus, with the simulated world if the arm fits it.

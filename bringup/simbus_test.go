@@ -3,11 +3,13 @@ package bringup
 import (
 	"context"
 	"io"
+	"os"
 	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
 
+	"github.com/edge-rt/edge-rt/edge/device"
 	"github.com/edge-rt/edge-rt/internal/exit"
 	"github.com/edge-rt/edge-rt/rt"
 	"github.com/edge-rt/edge-rt/rt/rttest"
@@ -52,12 +54,18 @@ func TestWhichJointsOfASimulatedArmSink(t *testing.T) {
 // refused.
 func TestTheWorldOfASimulatedArmIsShown(t *testing.T) {
 	dir := t.TempDir()
-	cfg := SimBusConfig{Robot: "so101", Seed: 5, Link: filepath.Join(dir, "arm"), Scene: filepath.Join(dir, "scene")}
+	socket := filepath.Join(dir, "scene")
+	cfg := SimBusConfig{
+		Robot: "so101",
+		Seed:  5,
+		Link:  device.ByPart{filepath.Join(dir, "arm")},
+		Scene: device.ByPart{socket},
+	}
 	for _, change := range []func(*SimBusConfig){
 		func(c *SimBusConfig) { c.Motors = true },
 		func(c *SimBusConfig) { c.Robot = "so101_leader" },
 		func(c *SimBusConfig) { c.Robot = singleRobot },
-		func(c *SimBusConfig) { c.Scene = dir },
+		func(c *SimBusConfig) { c.Scene = device.ByPart{dir} },
 	} {
 		refused := cfg
 		change(&refused)
@@ -72,7 +80,7 @@ func TestTheWorldOfASimulatedArmIsShown(t *testing.T) {
 	var eye *scene.Viewer
 	rttest.Eventually(t, "a world to be seen", func() (ok bool) {
 		var err error
-		eye, err = scene.Dial(cfg.Scene)
+		eye, err = scene.Dial(socket)
 		return err == nil
 	})
 	want := sim.NewWorld(5, 1)
@@ -84,7 +92,7 @@ func TestTheWorldOfASimulatedArmIsShown(t *testing.T) {
 	if err := <-done; err != nil {
 		t.Error(err)
 	}
-	if _, err := scene.Dial(cfg.Scene); err == nil {
+	if _, err := scene.Dial(socket); err == nil {
 		t.Error("the world is shown when its bus has ended")
 	}
 }
@@ -114,4 +122,59 @@ func TestWhoseTorqueIsOnAfterPowerUp(t *testing.T) {
 			t.Errorf("%v names no motors to choose from", err)
 		}
 	}
+}
+
+// A robot of two arms has a bus and a world for each; with a shared supply a brown-out of one is the
+// other's too.
+func TestSimulatedArmsOfARobot(t *testing.T) {
+	dir := t.TempDir()
+	faults := filepath.Join(dir, "faults.yaml")
+	text := "faults:\n  - {kind: brownout, volts: 3.5, from: 1h}\n  - {kind: mute, ids: [3], from: 1h}\n"
+	if err := os.WriteFile(faults, []byte(text), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	cfg := SimBusConfig{
+		Robot:  "bi_so101",
+		Link:   device.ByPart{filepath.Join(dir, "two")},
+		Scene:  device.ByPart{"right=" + filepath.Join(dir, "scene")},
+		Faults: device.ByPart{"left=" + faults},
+		Power:  "shared",
+	}
+	arms, err := cfg.arms()
+	if err != nil {
+		t.Fatal(err)
+	}
+	left, right := arms[0], arms[1]
+	if kinds(left) != "mute brownout" || kinds(right) != "brownout" || left.name != "bi_so101 left" ||
+		left.scene != "" || right.scene == "" || left.bus.Plant == right.bus.Plant {
+		t.Errorf("%s has the faults %s and the scene %q, %s %s and %q", left.name, kinds(left), left.scene, right.name,
+			kinds(right), right.scene)
+	}
+	cfg.Power = "part"
+	if arms, err = cfg.arms(); err != nil || kinds(arms[0]) != "brownout mute" || kinds(arms[1]) != "" {
+		t.Errorf("with a supply for each arm: %s, %s, %v", kinds(arms[0]), kinds(arms[1]), err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan error, 1)
+	var out strings.Builder
+	go func() { done <- ServeSimBus(ctx, cfg, &out) }()
+	for _, part := range []string{"left", "right"} {
+		rttest.Eventually(t, part+"'s arm", func() bool {
+			_, err := os.Stat(filepath.Join(dir, "two_"+part))
+			return err == nil
+		})
+	}
+	cancel()
+	if err := <-done; err != nil || strings.Count(out.String(), "until SIGTERM\n") != 2 ||
+		!strings.Contains(out.String(), "bi_so101 right: 6 motors (sts3215 1 2 3 4 5 6) at "+dir+"/two_right (") {
+		t.Errorf("%v, it writes %q", err, out.String())
+	}
+}
+
+func kinds(a armBus) string {
+	var all []string
+	for _, f := range a.bus.Faults.Faults {
+		all = append(all, f.Kind)
+	}
+	return strings.Join(all, " ")
 }

@@ -61,66 +61,18 @@ func interruptible() (context.Context, context.CancelFunc) {
 	return signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP)
 }
 
-// places returns the arms of the robot at --bus, one for each of its parts.
-func (r *runFlags) places() ([]device.Place, error) {
-	arm, err := device.Robot(r.Robot)
-	if err != nil {
-		return nil, err
-	}
-	return device.Places{
-		Bus:         r.Bus,
-		Calibration: r.Calibration,
-		ID:          r.ID,
-		BusFlag:     "bus",
-	}.Of(arm)
-}
-
-// whole returns the robot as one place, with the ports of all its parts.
-func (r *runFlags) whole() (device.Place, error) {
-	places, err := r.places()
-	if err != nil {
-		return device.Place{}, err
-	}
-	place := places[0]
-	if len(places) > 1 {
-		place.Part, place.ID = "", r.ID
-		place.Bus, place.Calibration = r.Bus.Text(), r.Calibration.Text()
-		place.Robot, err = device.Robot(r.Robot)
-	}
-	return place, err
-}
-
-// place returns the arm at --bus, for a command that drives one arm.
-func (r *runFlags) place() (device.Place, error) {
-	places, err := r.places()
-	if err != nil {
-		return device.Place{}, err
-	}
-	if len(places) > 1 {
-		return device.Place{}, exit.Errorf(exit.Usage,
-			"--robot %s has %d parts, and this command drives one arm: name "+
-				"the arm's own description, such as edge-rt teleop %s", r.Robot, len(places), places[0].Command())
-	}
-	return places[0], nil
-}
-
-// arms returns the arms of the run for their watchdog processes. It leaves out arms whose flags
-// have errors, which the run itself reports.
-func (r *runFlags) arms() (arms []armAt) {
-	places, _ := r.places()
-	leaders, _ := r.leaderPlaces(r.Robot)
-	for _, p := range append(places, leaders...) {
-		arms = append(arms, armAt{p.Bus, p.Robot.Flag()})
-	}
-	return arms
-}
-
-// bringup runs a command of package bringup with the configuration that all of them share.
+// bringup runs a command of package bringup for one arm or none, with the configuration that all of
+// them share.
 func (r *runFlags) bringup(run func(context.Context, bringup.Config) error) error {
 	place, err := r.place()
 	if err != nil {
 		return err
 	}
+	return r.bringupAt(place, run)
+}
+
+// bringupAt runs a command at the arm of a place.
+func (r *runFlags) bringupAt(place device.Place, run func(context.Context, bringup.Config) error) error {
 	return r.report(func(ctx context.Context, cfg bringup.Config) error {
 		cfg.Place = place
 		return run(ctx, cfg)
@@ -323,6 +275,7 @@ func (c *portsCmd) Run(flags *cli) error {
 }
 
 type scanCmd struct {
+	partFlag
 	Last uint8 `range:"0..252;the highest id in every protocol" default:"30" help:"Highest id to ask; ids go up to 252."`
 }
 
@@ -337,12 +290,26 @@ Examples:
 }
 
 func (c *scanCmd) Run(flags *cli, parsed *kong.Context) error {
-	return flags.bringup(func(ctx context.Context, cfg bringup.Config) error {
-		return bringup.Scan(ctx, bringup.ScanConfig{Config: cfg, Last: c.Last, Named: program.Set(parsed, "robot")})
+	places, err := flags.placesOf(c.Part)
+	if err != nil {
+		return err
+	}
+	return flags.bringupAt(places[0], func(ctx context.Context, cfg bringup.Config) error {
+		scan := bringup.ScanConfig{Config: cfg, Last: c.Last, Named: program.Set(parsed, "robot")}
+		if places[0].Part == "" {
+			return bringup.Scan(ctx, scan)
+		}
+		return bringup.ScanParts(cfg, places, flags.command("calibrate"),
+			func(cfg bringup.Config) (bringup.ScanReport, error) {
+				scan.Config = cfg
+				return bringup.ScanBus(ctx, scan)
+			})
 	})
 }
 
-type setupMotorsCmd struct{}
+type setupMotorsCmd struct {
+	partFlag
+}
 
 func (setupMotorsCmd) Help() string {
 	return `For motors as they come from the factory, which all have the same id. Connect one at a time, as it asks, the gripper's first.
@@ -352,11 +319,13 @@ Examples:
   edge-rt setup-motors --bus /dev/ttyUSB0 --robot koch`
 }
 
-func (setupMotorsCmd) Run(flags *cli) error {
-	return flags.bringup(bringup.SetupMotors)
+func (c *setupMotorsCmd) Run(flags *cli) error {
+	return c.eachPart(flags, "scan", bringup.SetupMotors)
 }
 
-type calibrateCmd struct{}
+type calibrateCmd struct {
+	partFlag
+}
 
 func (calibrateCmd) Help() string {
 	return `Torque goes off: hold on to the arm. It asks you to put every joint into the middle of its range, and then to move each from end to end; a table shows which joints have moved enough. A range that cannot be right is refused by name, and one over the seam of its encoder gets another homing offset. A calibration that is interrupted after the middle pose goes on where it ended when the command is run again. An arm that LeRobot has calibrated needs none of this.
@@ -367,14 +336,15 @@ Examples:
   edge-rt calibrate --bus /dev/ttyACM1 --robot so101_leader --id white`
 }
 
-func (calibrateCmd) Run(flags *cli) error {
-	return flags.bringup(func(ctx context.Context, cfg bringup.Config) error {
+func (c *calibrateCmd) Run(flags *cli) error {
+	return c.eachPart(flags, "monitor", func(ctx context.Context, cfg bringup.Config) error {
 		cfg.Keyboard, cfg.Screen = terminal.Is(os.Stdin), terminal.Is(os.Stdout)
 		return bringup.Calibrate(ctx, cfg)
 	})
 }
 
 type monitorCmd struct {
+	partFlag
 	Every time.Duration `range:"20ms..;the fastest that people read tables" default:"200ms" help:"Time between tables."`
 	Count int           `range:"0..;0 is no end" help:"End after this many tables; 0: when interrupted."`
 }
@@ -389,8 +359,17 @@ Examples:
 }
 
 func (c *monitorCmd) Run(flags *cli) error {
-	cfg := bringup.MonitorConfig{Every: c.Every, Count: c.Count, Duration: flags.Duration}
-	return flags.bringup(func(ctx context.Context, common bringup.Config) error {
+	places, err := flags.placesOf(c.Part)
+	if err != nil {
+		return err
+	}
+	cfg := bringup.MonitorConfig{
+		Every:    c.Every,
+		Count:    c.Count,
+		Duration: flags.Duration,
+		Places:   places,
+	}
+	return flags.bringupAt(places[0], func(ctx context.Context, common bringup.Config) error {
 		cfg.Config, cfg.Live = common, common.JSON == nil && terminal.Is(os.Stdout)
 		return bringup.Monitor(ctx, cfg)
 	})
@@ -403,23 +382,28 @@ type moveCmd struct {
 }
 
 func (moveCmd) Help() string {
-	return `The other joints are held meanwhile. At the end, and on Ctrl-C, torque goes off: hold on to the arm.
+	return `The other joints of the arm are held meanwhile; another arm of the robot stays as it is. At the end, and on Ctrl-C, torque goes off: hold on to the arm.
 
 Examples:
   edge-rt move elbow_flex -10 --bus /dev/ttyACM0 --id black
-  edge-rt move gripper 50 --speed 0.3 --bus /dev/ttyACM0 --id black`
+  edge-rt move gripper 50 --speed 0.3 --bus /dev/ttyACM0 --id black
+  edge-rt move left_gripper 50 --robot bi_so101 --bus left=/dev/ttyACM0 --bus right=/dev/ttyACM1 --id black`
 }
 
 func (c *moveCmd) Run(flags *cli) error {
-	return flags.bringup(func(ctx context.Context, cfg bringup.Config) error {
+	place, joint, err := flags.placeOf(c.Joint)
+	if err != nil {
+		return err
+	}
+	return flags.bringupAt(place, func(ctx context.Context, cfg bringup.Config) error {
 		return withWatchdogs(func() error {
 			return bringup.Move(ctx, bringup.MoveConfig{
 				Config: cfg,
-				Joint:  c.Joint,
+				Joint:  joint,
 				To:     c.To,
 				Speed:  c.Speed,
 			})
-		}, flags.arms()...)
+		}, armAt{place.Bus, place.Robot.Flag()})
 	})
 }
 

@@ -99,6 +99,9 @@ func (p *Place) File() string {
 	return servo.CalibrationPath(p.Robot, p.ID)
 }
 
+// Prefix returns the beginning of the names of its part's joints, such as left_.
+func (p *Place) Prefix() string { return robot.Part{Name: p.Part}.Prefix() }
+
 // Command returns the arm's flags for a command that a person types. A leader's flags have no
 // prefix there.
 func (p *Place) Command() string {

@@ -8,6 +8,8 @@ import (
 
 	"github.com/edge-rt/edge-rt/internal/exit"
 	"github.com/edge-rt/edge-rt/internal/userfile"
+	"github.com/edge-rt/edge-rt/rt"
+	"github.com/edge-rt/edge-rt/servo"
 	"github.com/edge-rt/edge-rt/servo/robot"
 )
 
@@ -57,13 +59,24 @@ func (b ByPart) Given() bool { return len(b.items()) > 0 }
 // Text returns all values as one, which ByPart reads again.
 func (b ByPart) Text() string { return strings.Join(b, ",") }
 
+// Spread makes a part's value of the plain value of a robot of several parts.
+type Spread func(part, value string) string
+
 // Of returns the value of each part of the robot, in their order; empty where a part has no value.
-// The plain value sim is every part's. Its errors have the code exit.Usage.
-func (b ByPart) Of(flag string, r robot.Robot) ([]string, error) {
+// A plain value for several parts is refused without spread, except sim, which is every part's. Its
+// errors have the code exit.Usage.
+func (b ByPart) Of(flag string, r robot.Robot, spread Spread) ([]string, error) {
 	parts, items := r.Parts(), b.items()
 	values, given := make([]string, len(parts)), make([]bool, len(parts))
-	if len(items) == 1 && items[0] == Sim && r.PartNames() != "" {
-		return slices.Repeat([]string{Sim}, len(parts)), nil
+	if len(items) == 1 && items[0] == Sim {
+		spread = func(_, sim string) string { return sim }
+	}
+	if len(items) == 1 && !ofPart.MatchString(items[0]) && r.PartNames() != "" && spread != nil {
+		_, value := split(items[0])
+		for i, p := range parts {
+			values[i] = spread(p.Name, value)
+		}
+		return values, nil
 	}
 	for _, item := range items {
 		name, value := split(item)
@@ -94,8 +107,11 @@ func (b ByPart) Of(flag string, r robot.Robot) ([]string, error) {
 // right=PORT.
 func Form(flag string, r robot.Robot) string {
 	value := "PORT"
-	if strings.HasSuffix(flag, "calibration") {
+	switch {
+	case strings.HasSuffix(flag, "calibration"), flag == "faults":
 		value = "FILE"
+	case flag == "link", flag == "scene":
+		value = "PATH"
 	}
 	var text []string
 	for _, p := range r.Parts() {
@@ -117,8 +133,8 @@ func forPart(name string) string {
 
 // Buses returns the port of each part, as Of does. A port that is missing while another part has
 // one is an error, and so is one port for two parts.
-func (b ByPart) Buses(flag string, r robot.Robot) ([]string, error) {
-	buses, err := b.Of(flag, r)
+func (b ByPart) Buses(flag string, r robot.Robot, spread Spread) ([]string, error) {
+	buses, err := b.Of(flag, r, spread)
 	if err != nil || !b.Given() {
 		return buses, err
 	}
@@ -148,6 +164,7 @@ func checkTwice(flag string, r robot.Robot, buses []string) error {
 type Places struct {
 	Bus, Calibration ByPart
 	ID               string // of the robot; a part's calibration has its name after it
+	Part             string // only this one; empty: all
 	Flags            string // prefix of the flags' names: "leader-", or ""
 	BusFlag          string // name of the flag of the ports: "bus" or "leader"
 }
@@ -155,11 +172,15 @@ type Places struct {
 // Of returns the place of every part of a robot, in their order; without a port when no --bus is
 // given. Its errors have the code exit.Usage.
 func (f Places) Of(r robot.Robot) ([]Place, error) {
-	buses, err := f.Bus.Buses(f.BusFlag, r)
+	one := slices.IndexFunc(r.Parts(), func(p robot.Part) bool { return p.Name == f.Part })
+	if f.Part != "" && one < 0 {
+		return nil, exit.Errorf(exit.Usage, "--part %s: %s %s", f.Part, r.Name, partsOf(r))
+	}
+	buses, err := f.buses(r)
 	if err != nil {
 		return nil, err
 	}
-	files, err := f.Calibration.Of(f.Flags+"calibration", r)
+	files, err := f.Calibration.Of(f.Flags+"calibration", r, f.spread())
 	if err != nil {
 		return nil, err
 	}
@@ -174,5 +195,106 @@ func (f Places) Of(r robot.Robot) ([]Place, error) {
 			Flags:       f.Flags,
 		}
 	}
+	if f.Part != "" {
+		return places[one : one+1], nil
+	}
 	return places, nil
+}
+
+// buses returns the ports; with Part only its port must be given.
+func (f Places) buses(r robot.Robot) ([]string, error) {
+	if f.Part == "" {
+		return f.Bus.Buses(f.BusFlag, r, nil)
+	}
+	buses, err := f.Bus.Of(f.BusFlag, r, f.spread())
+	if err != nil {
+		return nil, err
+	}
+	return buses, checkTwice(f.BusFlag, r, buses)
+}
+
+// spread takes the plain value for the only part.
+func (f Places) spread() Spread {
+	if f.Part == "" {
+		return nil
+	}
+	return func(part, value string) string {
+		if part != f.Part {
+			return ""
+		}
+		return value
+	}
+}
+
+func partsOf(r robot.Robot) string {
+	if names := r.PartNames(); names != "" {
+		return "has the parts " + names
+	}
+	return "has one arm: leave out --part"
+}
+
+// Command returns the flags of a robot's arms for a command that a person types.
+func (f Places) Command(r robot.Robot) string {
+	var text []string
+	for _, item := range f.Bus.items() {
+		text = append(text, "--"+f.BusFlag+" "+Quote(item))
+	}
+	if r.Flag() != DefaultRobot {
+		text = append(text, "--robot "+Quote(r.Flag()))
+	}
+	if f.ID != "" {
+		text = append(text, "--id "+Quote(f.ID))
+	}
+	for _, item := range f.Calibration.items() {
+		text = append(text, "--calibration "+Quote(item))
+	}
+	return strings.Join(text, " ")
+}
+
+// CheckSwapped fails when the ports of two parts are in each other's place: the motors at each of the two
+// have the calibration of the other part, and not their own. It opens the ports and writes nothing;
+// it knows nothing of parts without a calibration, or whose ports do not open.
+func CheckSwapped(places []Place, clock rt.Clock) error {
+	if len(places) == 1 {
+		return nil
+	}
+	fit := make([]uint32, len(places)) // parts whose calibration matches the motors, by port
+	for i, at := range places {
+		var all []servo.Calibration
+		for j := range places {
+			all = append(all, places[j].calibration())
+		}
+		differs, err := servo.MatchCalibrations(servo.ArmConfig{Path: at.Bus, Robot: at.Robot, Clock: clock}, all)
+		for j := range differs {
+			if err == nil && differs[j] == nil {
+				fit[i] |= 1 << j
+			}
+		}
+	}
+	for j := range places {
+		for i := range j {
+			mine, others := fit[i]&(1<<i)|fit[j]&(1<<j), fit[i]&(1<<j) != 0 && fit[j]&(1<<i) != 0
+			if mine == 0 && others {
+				a, b := places[i], places[j]
+				return exit.Errorf(exit.Config,
+					"%s and %s are swapped: the motors at %s have the calibration of %s and "+
+						"those at %s that of %s; want --bus %s=%s --bus %s=%s", a.Part, b.Part, a.Bus, b.Part, b.Bus,
+					a.Part,
+					a.Part, Quote(b.Bus), b.Part, Quote(a.Bus))
+			}
+		}
+	}
+	return nil
+}
+
+// calibration returns the calibration that the flags name; nil without one.
+func (p *Place) calibration() servo.Calibration {
+	if p.ID == "" && p.Calibration == "" {
+		return nil
+	}
+	c, err := servo.LoadCalibration(p.File())
+	if err != nil {
+		return nil
+	}
+	return c
 }

@@ -59,7 +59,7 @@ func TestPortsByPart(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			got, err := tt.flag.Buses("bus", tt.robot)
+			got, err := tt.flag.Buses("bus", tt.robot, nil)
 			if tt.says != "" {
 				if exit.Of(err) != exit.Usage || !strings.Contains(err.Error(), tt.says) {
 					t.Errorf("%v, want %q", err, tt.says)

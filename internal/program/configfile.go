@@ -3,6 +3,7 @@ package program
 import (
 	"fmt"
 	"io"
+	"maps"
 	"os"
 	"reflect"
 	"slices"
@@ -86,10 +87,14 @@ func (r *configFile) Resolve(_ *kong.Context, _ *kong.Path, flag *kong.Flag) (an
 	if !ok {
 		return nil, nil
 	}
-	switch v.(type) {
+	switch m := v.(type) {
 	case nil:
 		return nil, nil
-	case []any, map[string]any: // kong decodes lists and maps itself
+	case map[string]any:
+		if flag.Target.Kind() == reflect.Slice {
+			v = pairs(m)
+		}
+	case []any: // kong decodes lists and maps itself
 	default:
 		v = fmt.Sprint(v)
 	}
@@ -97,6 +102,18 @@ func (r *configFile) Resolve(_ *kong.Context, _ *kong.Path, flag *kong.Flag) (an
 		return nil, exit.Errorf(exit.Usage, "%s, key %s: %w", r.file, flag.Name, err)
 	}
 	return v, nil
+}
+
+// pairs returns the list of NAME=VALUE for a map, which reads better in a file.
+func pairs(values map[string]any) any {
+	var list []any
+	for _, name := range slices.Sorted(maps.Keys(values)) {
+		if k := reflect.ValueOf(values[name]).Kind(); k == reflect.Slice || k == reflect.Map {
+			return values // refused later
+		}
+		list = append(list, fmt.Sprintf("%s=%v", name, values[name]))
+	}
+	return list
 }
 
 func checkValue(flag *kong.Flag, v any) error {

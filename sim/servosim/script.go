@@ -54,6 +54,11 @@ type Fault struct {
 	Holds       bool          `yaml:"holds"`   // block: an object, which falls when the shaft does not press on it any more
 }
 
+// OfSupply reports whether the fault is one of the supply.
+func (f Fault) OfSupply() bool {
+	return slices.Contains([]string{kindNames[kindPower], kindNames[kindVoltage], kindNames[kindBrownout]}, f.Kind)
+}
+
 // kind is the effect of a fault.
 type kind uint8
 

@@ -1,0 +1,92 @@
+package bringup
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/edge-rt/edge-rt/edge/device"
+	"github.com/edge-rt/edge-rt/internal/exit"
+	"github.com/edge-rt/edge-rt/rt"
+)
+
+// EachPart runs a command for one part of a robot after the other, until it fails for one of them.
+// next is the command that an operator runs after it for the whole robot.
+func EachPart(cfg Config, places []device.Place, next string, run func(Config) error) error {
+	cfg.typed = new(typed)
+	for i, place := range places {
+		cfg.Place = place
+		fmt.Fprintf(cfg.Out, "%s%s, a %s at %s:\n", blankAfter(i), place.Part, place.Robot.Name, place.Bus)
+		if err := run(cfg); err != nil {
+			return place.Named(err)
+		}
+	}
+	fmt.Fprintf(cfg.Out, "\nNext: %s\n", next)
+	return nil
+}
+
+func blankAfter(i int) string {
+	if i == 0 {
+		return ""
+	}
+	return "\n"
+}
+
+// next returns the words before and of the command after this one; of several parts EachPart prints
+// it.
+func (s *session) next(before, format string, args ...any) string {
+	if s.Part != "" {
+		return before
+	}
+	return before + " Next: " + fmt.Sprintf(format, args...)
+}
+
+// ScanParts scans the bus of every part, also after a bus that fails, and reports all of them in one
+// object.
+func ScanParts(cfg Config, places []device.Place, next string, scan func(Config) (ScanReport, error)) error {
+	total := newScanReport()
+	var errs []error
+	for i, place := range places {
+		cfg.Place = place
+		fmt.Fprintf(cfg.Out, "%s%s, a %s at %s:\n", blankAfter(i), place.Part, place.Robot.Name, place.Bus)
+		report, err := scan(cfg)
+		if report.Servos == nil {
+			report = newScanReport()
+		}
+		total.Parts = append(total.Parts, PartScan{
+			Part:    place.Part,
+			Servos:  report.Servos,
+			Missing: report.Missing,
+			Wrong:   report.Wrong,
+		})
+		for _, f := range report.Servos {
+			f.Part = place.Part
+			total.Servos = append(total.Servos, f)
+		}
+		for _, m := range report.Missing {
+			total.Missing = append(total.Missing, place.Part+" "+m)
+		}
+		for _, m := range report.Wrong {
+			total.Wrong = append(total.Wrong, place.Part+" "+m)
+		}
+		errs = append(errs, place.Named(err))
+	}
+	err := errors.Join(errs...)
+	if err == nil {
+		err = device.CheckSwapped(places, rt.KernelClock())
+	}
+	if err == nil {
+		fmt.Fprintf(cfg.Out, "\nNext: %s\n", next)
+	}
+	s := newSession(cfg)
+	return errors.Join(err, s.report(total))
+}
+
+// checkID refuses a calibration of a part without a name: LeRobot would put those of all parts into
+// one file.
+func (c *Config) checkID() error {
+	if c.Part == "" || c.ID != "" || c.Calibration != "" {
+		return nil
+	}
+	return exit.Errorf(exit.Usage, "--id is missing: with --id black the calibration of %s is black_%s.json", c.Part,
+		c.Part)
+}

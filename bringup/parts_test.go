@@ -1,0 +1,140 @@
+package bringup
+
+import (
+	"bytes"
+	"encoding/json"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/edge-rt/edge-rt/edge/device"
+	"github.com/edge-rt/edge-rt/internal/exit"
+	"github.com/edge-rt/edge-rt/rt"
+	"github.com/edge-rt/edge-rt/servo"
+	"github.com/edge-rt/edge-rt/servo/robot"
+	"github.com/edge-rt/edge-rt/servo/table"
+	"github.com/edge-rt/edge-rt/sim/servosim"
+)
+
+// twoArms returns the buses of a robot of two arms, and the configuration of a command on them.
+func twoArms(t *testing.T) ([]*servosim.Bus, []device.Place, Config, *screen) {
+	t.Helper()
+	var buses []*servosim.Bus
+	var places []device.Place
+	var cfg Config
+	var out *screen
+	dir := t.TempDir()
+	for _, p := range named(t, "bi_so101").Parts() {
+		var bus *servosim.Bus
+		bus, cfg, out = simArm(t, p.Robot, servosim.Config{})
+		cfg.Part, cfg.ID = p.Name, p.ID("black")
+		cfg.Calibration = filepath.Join(dir, cfg.ID+".json")
+		buses, places = append(buses, bus), append(places, cfg.Place)
+	}
+	return buses, places, cfg, out
+}
+
+// Scan reports each part and their total, also when one bus does not answer.
+func TestScanOfTwoArms(t *testing.T) {
+	buses, places, cfg, out := twoArms(t)
+	buses[1].Mute(3, true)
+	var text bytes.Buffer
+	cfg.JSON = &text
+	err := ScanParts(cfg, places, "edge-rt calibrate", func(cfg Config) (ScanReport, error) {
+		return ScanBus(t.Context(), ScanConfig{Config: cfg, Last: 6, Named: true})
+	})
+	if exit.Of(err) != exit.Absent || !strings.Contains(err.Error(), "part right: ") ||
+		strings.Contains(err.Error(), "part left") || strings.Contains(out.String(), "Next: ") {
+		t.Errorf("%v\n%s", err, out)
+	}
+	var r ScanReport
+	if err := json.Unmarshal(text.Bytes(), &r); err != nil {
+		t.Fatal(err)
+	}
+	if len(r.Servos) != 11 || r.Servos[6].Part != "right" || len(r.Parts) != 2 || len(r.Parts[1].Servos) != 5 ||
+		len(r.Missing) != 1 || !strings.HasPrefix(r.Missing[0], "right motor 3") {
+		t.Errorf("report %s", &text)
+	}
+}
+
+// Monitor shows both arms in one table, with LeRobot's names.
+func TestMonitorOfTwoArms(t *testing.T) {
+	_, places, cfg, out := twoArms(t)
+	var text bytes.Buffer
+	cfg.JSON = &text
+	if err := Monitor(t.Context(), MonitorConfig{Config: cfg, Places: places, Count: 1}); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	var r MonitorReport
+	if err := json.Unmarshal(text.Bytes(), &r); err != nil {
+		t.Fatal(err)
+	}
+	if len(r.Motors) != 12 || r.Motors[0].Joint != "left_shoulder_pan" || r.Motors[11].Joint != "right_gripper" ||
+		r.Motors[11].Part != "right" {
+		t.Errorf("report %s", &text)
+	}
+}
+
+// Ports in each other's place are found by the calibrations in the motors.
+func TestSwappedPorts(t *testing.T) {
+	buses, places, cfg, _ := twoArms(t)
+	for i := range places {
+		c := servo.Calibration{}
+		bus := openBus(t, buses[i].Path())
+		for _, m := range places[i].Robot.Motors {
+			at := servo.MotorCalibration{ID: int(m.ID), HomingOffset: 10 + i, RangeMin: 1000 + i, RangeMax: 3000}
+			c[m.Name] = at
+			for _, s := range calibrated(m, at) {
+				write(t, bus, m, s)
+			}
+		}
+		if err := c.Save(places[i].File()); err != nil {
+			t.Fatal(err)
+		}
+		bus.Close()
+	}
+	if err := device.CheckSwapped(places, rt.KernelClock()); err != nil {
+		t.Errorf("each arm at its port: %v", err)
+	}
+	places[0].Bus, places[1].Bus = places[1].Bus, places[0].Bus
+	err := device.CheckSwapped(places, rt.KernelClock())
+	if want := "want --bus left=" + buses[0].Path() + " --bus right=" + buses[1].Path(); exit.Of(err) != exit.Config ||
+		!strings.Contains(err.Error(), want) {
+		t.Errorf("ports in each other's place: %v, want %q", err, want)
+	}
+	if err := Monitor(t.Context(), MonitorConfig{Config: cfg, Places: places, Count: 1}); exit.Of(err) != exit.Config {
+		t.Errorf("monitor with ports in each other's place: %v", err)
+	}
+}
+
+// A part's calibration needs an id: LeRobot would write both arms' into one file.
+func TestCalibrateOfAPartWantsAnID(t *testing.T) {
+	arm := named(t, "bi_so101").Parts()[0]
+	cfg := Config{Place: device.Place{Part: arm.Name, Robot: arm.Robot, Bus: "/dev/ttyNONE"}}
+	if err := Calibrate(t.Context(), cfg); exit.Of(err) != exit.Usage || !strings.Contains(err.Error(), "black_left") {
+		t.Errorf("%v", err)
+	}
+}
+
+type openedBus struct {
+	*servo.Bus
+	port servo.Port
+}
+
+func (b openedBus) Close() { b.port.Close() }
+
+func openBus(t *testing.T, path string) openedBus {
+	t.Helper()
+	port, err := servo.OpenPort(path, 1_000_000)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return openedBus{servo.NewBus(port, 1_000_000, table.Feetech, rt.KernelClock()), port}
+}
+
+func write(t *testing.T, bus openedBus, m robot.Motor, s robot.Setting) {
+	t.Helper()
+	if _, err := bus.WriteRegister(m.ID, m.Model.Row(s.Register), s.Value); err != nil {
+		t.Fatal(err)
+	}
+}
