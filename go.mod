@@ -17,6 +17,7 @@ require (
 	github.com/yalue/onnxruntime_go v1.27.0
 	go.bug.st/serial v1.8.0
 	golang.org/x/sys v0.43.0
+	google.golang.org/grpc v1.79.3
 	pgregory.net/rapid v1.2.0
 )
 
@@ -31,6 +32,9 @@ require (
 	github.com/pmezard/go-difflib v1.0.0 // indirect
 	github.com/stretchr/testify v1.11.1 // indirect
 	github.com/twpayne/go-geom v1.6.1 // indirect
+	golang.org/x/net v0.48.0 // indirect
+	golang.org/x/text v0.32.0 // indirect
+	google.golang.org/genproto/googleapis/rpc v0.0.0-20251202230838-ff82c1b0f217 // indirect
 	gopkg.in/yaml.v3 v3.0.1 // indirect
 )
 
@@ -43,5 +47,5 @@ require (
 	github.com/pixiv/go-libjpeg v0.0.0-20190822045933-3da21a74767d
 	github.com/prometheus/common v0.66.1
 	go.yaml.in/yaml/v2 v2.4.2 // indirect
-	google.golang.org/protobuf v1.36.8
+	google.golang.org/protobuf v1.36.10
 )

@@ -1,0 +1,285 @@
+package lerobot
+
+import (
+	"context"
+	"fmt"
+	"math"
+	"sync"
+	"time"
+
+	"github.com/edge-rt/edge-rt/server/front"
+	"github.com/edge-rt/edge-rt/wire"
+	"github.com/edge-rt/edge-rt/wire/lerobot"
+	"github.com/edge-rt/edge-rt/wire/pickle"
+)
+
+const (
+	// observationWait is how long GetActions waits for an observation, as the released server does by
+	// default (obs_queue_timeout).
+	observationWait = 2 * time.Second
+	// similar is the distance of two states below which an observation is dropped, in the robot's
+	// units, as in the released server.
+	similar = 1.0
+	// predictedMax bounds the steps that are remembered as predicted; the client's steps only grow.
+	predictedMax = 4096
+)
+
+// client is one robot client.
+type client struct {
+	f       *Front
+	address string
+
+	calls sync.Mutex // held by GetActions, SendPolicyInstructions and the end, which use robot
+
+	mu        sync.Mutex
+	view      *view                // nil before SendPolicyInstructions; guarded by mu, as all below
+	waiting   *lerobot.Observation // newest that is to be answered
+	predicted map[int64]bool       // steps whose observations were answered, or are being
+	processed []float64            // state of the observation answered last; nil: none
+	cancel    context.CancelFunc   // of the inference in hand
+	receiving bool                 // an observation arrives
+	arrived   chan struct{}        // capacity 1: waiting has changed
+
+	robot *front.Robot // guarded by calls
+}
+
+func newClient(f *Front, address string) *client {
+	return &client{
+		f:         f,
+		address:   address,
+		predicted: map[int64]bool{},
+		arrived:   make(chan struct{}, 1),
+	}
+}
+
+// end ends the session; the client may begin a new one.
+func (c *client) end() {
+	c.mu.Lock()
+	c.view, c.waiting, c.processed = nil, nil, nil
+	clear(c.predicted)
+	if c.cancel != nil {
+		c.cancel()
+	}
+	c.mu.Unlock()
+	c.calls.Lock()
+	defer c.calls.Unlock()
+	c.close()
+}
+
+func (c *client) close() {
+	if c.robot != nil {
+		c.robot.Close()
+		c.robot = nil
+	}
+}
+
+// instruct compares the client's policy with the served one and opens a session.
+func (c *client) instruct(ctx context.Context, data []byte) error {
+	asked, err := lerobot.ParsePolicy(data)
+	if err != nil {
+		return err
+	}
+	v, open, err := compare(asked, c.f.to.Meta)
+	if err != nil {
+		return err
+	}
+	c.calls.Lock()
+	defer c.calls.Unlock()
+	c.close()
+	robot, err := c.f.to.Open(ctx, front.LeRobot, c.address, open)
+	if err != nil {
+		return err
+	}
+	c.robot = robot
+	for _, text := range robot.Ack().Warnings {
+		c.f.log.Warn("a LeRobot client's session has a warning", "client", robot.Name(), "why", text)
+	}
+	c.f.log.Info("a LeRobot client's policy is served", "client", robot.Name(), "asked", fmt.Sprintf("%.200q", asked.Path),
+		"actions", asked.ActionsPerChunk)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.view = v
+	return nil
+}
+
+// begin reserves the client's place for one arriving observation, which bounds its memory.
+func (c *client) begin() (*view, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.view == nil {
+		return nil, errOrder
+	}
+	if c.receiving {
+		return nil, fmt.Errorf("%w: another observation of this client is still arriving", lerobot.ErrTooLarge)
+	}
+	c.receiving = true
+	return c.view, nil
+}
+
+// observe receives an observation.
+func (c *client) observe(next func() (*lerobot.Message, error)) error {
+	v, err := c.begin()
+	if err != nil {
+		return err
+	}
+	defer func() {
+		c.mu.Lock()
+		c.receiving = false
+		c.mu.Unlock()
+	}()
+	data, err := lerobot.Gather(next, v.bytes)
+	if err != nil || data == nil {
+		return err
+	}
+	o, err := lerobot.ParseObservation(data)
+	if err != nil {
+		return err
+	}
+	if _, err := v.stateOf(o); err != nil {
+		return err
+	}
+	c.enqueue(o, v)
+	return nil
+}
+
+// enqueue keeps an observation for the next GetActions, unless the released server would drop it: its
+// step was answered, or its state is near that of the observation answered last, and it need not go.
+func (c *client) enqueue(o *lerobot.Observation, v *view) {
+	state, _ := v.stateOf(o)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if !o.MustGo && c.processed != nil && (c.predicted[o.Timestep] || distance(state, c.processed) < similar) {
+		c.f.to.Counts.Filtered[front.LeRobot].Add(1)
+		return
+	}
+	c.waiting = o
+	select {
+	case c.arrived <- struct{}{}:
+	default:
+	}
+}
+
+func distance(a, b []float64) float64 {
+	sum := 0.0
+	for i := range a {
+		sum += (a[i] - b[i]) * (a[i] - b[i])
+	}
+	return math.Sqrt(sum)
+}
+
+// take waits for an observation; nil: none came in time.
+func (c *client) take(ctx context.Context) *lerobot.Observation {
+	timer := time.NewTimer(observationWait)
+	defer timer.Stop()
+	for {
+		select {
+		case <-c.arrived:
+		case <-timer.C:
+			return nil
+		case <-ctx.Done():
+			return nil
+		}
+		c.mu.Lock()
+		o := c.waiting
+		c.waiting = nil
+		c.mu.Unlock()
+		if o != nil {
+			return o
+		}
+	}
+}
+
+// actions answers the newest observation; nothing where none came.
+func (c *client) actions(ctx context.Context) ([]byte, error) {
+	c.calls.Lock()
+	defer c.calls.Unlock()
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	c.mu.Lock()
+	v := c.view
+	c.cancel = cancel
+	c.mu.Unlock()
+	if v == nil || c.robot == nil {
+		return nil, errOrder
+	}
+	o := c.take(ctx)
+	if o == nil {
+		return nil, ctx.Err()
+	}
+	state, _ := v.stateOf(o)
+	c.note(o.Timestep, state)
+	actions, err := c.infer(ctx, o, v, state)
+	if err != nil {
+		c.forget(o.Timestep)
+	}
+	return actions, err
+}
+
+// note remembers an observation as answered, while its inference runs: so does the released server.
+func (c *client) note(step int64, state []float64) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if len(c.predicted) >= predictedMax {
+		clear(c.predicted)
+	}
+	c.predicted[step] = true
+	c.processed = state
+}
+
+// forget makes an observation without an answer as if it had never come. The released server keeps it,
+// and then drops all that the waiting client sends.
+func (c *client) forget(step int64) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	delete(c.predicted, step)
+	c.processed = nil
+}
+
+func (c *client) infer(ctx context.Context, o *lerobot.Observation, v *view, state []float64) ([]byte, error) {
+	obs := &wire.Observation{}
+	for _, f := range state {
+		obs.State = append(obs.State, float32(f))
+	}
+	for _, one := range v.cameras {
+		value, _ := o.Values.Get(one.key)
+		a, ok := value.(*pickle.Array)
+		if !ok || a.Type != "u1" || len(a.Shape) != 3 || a.Shape[2] != 3 || len(a.Data) == 0 {
+			return nil, fmt.Errorf("%w: camera %s is no array [height][width][3] of uint8", lerobot.ErrMessage, one.key)
+		}
+		obs.Images = append(obs.Images, wire.Image{
+			Name:  one.name,
+			Codec: wire.Raw,
+			H:     a.Shape[0],
+			W:     a.Shape[1],
+			C:     3,
+			Data:  a.Data,
+		})
+	}
+	if task, _ := o.Values.Get("task"); task != nil {
+		obs.Task, _ = task.(string)
+	}
+	chunk, err := c.robot.Infer(ctx, obs)
+	if err != nil {
+		return nil, err
+	}
+	rows := min(v.rows, chunk.ChunkRobot.Rows)
+	return pickle.AppendActions(nil, &pickle.Actions{
+		Timestamp: o.Timestamp,
+		Interval:  1 / c.f.to.Meta.FPS,
+		First:     o.Timestep,
+		Cols:      chunk.ChunkRobot.Cols,
+		Data:      chunk.ChunkRobot.Data[:rows*chunk.ChunkRobot.Cols],
+	}), nil
+}
+
+// stateOf returns the joints of an observation in the policy's order.
+func (v *view) stateOf(o *lerobot.Observation) ([]float64, error) {
+	state := make([]float64, len(v.state))
+	for i, name := range v.state {
+		var ok bool
+		if state[i], ok = o.Number(name); !ok || math.IsNaN(state[i]) || math.IsInf(state[i], 0) {
+			return nil, fmt.Errorf("%w: joint %s of an observation is no finite number", lerobot.ErrMessage, name)
+		}
+	}
+	return state, nil
+}

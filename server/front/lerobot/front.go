@@ -1,0 +1,299 @@
+// Package lerobot is the front for LeRobot's released robot client: it answers as LeRobot's policy
+// server does, with the policy that this server serves.
+//
+// front.go listens and finds the client of a call, client.go keeps a client's session and answers its
+// calls, policy.go compares the policy that a client asks for with the one that is served.
+package lerobot
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"sync"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/keepalive"
+	"google.golang.org/grpc/peer"
+	"google.golang.org/grpc/stats"
+	"google.golang.org/grpc/status"
+
+	"github.com/edge-rt/edge-rt/server/front"
+	"github.com/edge-rt/edge-rt/wire/lerobot"
+	"github.com/edge-rt/edge-rt/wire/pickle"
+)
+
+const (
+	// connectionsMax bounds the connections; a further one is closed at once.
+	connectionsMax = 128
+	// streamsMax bounds the calls of one connection that are under way; a client has two.
+	streamsMax = 8
+	// aliveTime and aliveTimeout find a connection whose client is gone.
+	aliveTime, aliveTimeout = 10 * time.Second, 5 * time.Second
+	// returnTime is how long a client's session waits for a new connection after its old one has
+	// ended. gRPC reconnects by itself, after at most 2 s with the client's settings.
+	returnTime = 5 * time.Second
+	// stopTime is how long calls in hand may take at the end.
+	stopTime = 500 * time.Millisecond
+)
+
+// Front answers robot clients.
+type Front struct {
+	listener net.Listener
+	log      *slog.Logger
+	to       *front.Gateway // set by Serve
+
+	mu      sync.Mutex
+	open    int                // connections, guarded by mu
+	clients map[string]*client // by the address of their connection, guarded by mu
+	ended   map[string]*client // without a connection, by their last address, guarded by mu
+}
+
+// Listen binds an address HOST:PORT.
+func Listen(address string, log *slog.Logger) (front.Front, error) {
+	listener, err := net.Listen("tcp", address)
+	if err != nil {
+		return nil, err
+	}
+	return &Front{
+		listener: listener,
+		log:      log,
+		clients:  map[string]*client{},
+		ended:    map[string]*client{},
+	}, nil
+}
+
+// Close implements front.Front.
+func (f *Front) Close() error { return f.listener.Close() }
+
+// Serve implements front.Front.
+func (f *Front) Serve(ctx context.Context, to *front.Gateway) error {
+	f.to = to
+	server := grpc.NewServer(
+		grpc.ForceServerCodecV2(lerobot.Codec{}),
+		grpc.MaxRecvMsgSize(lerobot.MaxMessage),
+		grpc.MaxConcurrentStreams(streamsMax),
+		grpc.ConnectionTimeout(aliveTime),
+		grpc.KeepaliveParams(keepalive.ServerParameters{Time: aliveTime, Timeout: aliveTimeout}),
+		grpc.StatsHandler(connections{f}),
+	)
+	lerobot.Register(server, calls{f})
+	served := make(chan error, 1)
+	go func() { served <- server.Serve(limited{f.listener, f}) }()
+	var err error
+	select {
+	case <-ctx.Done():
+		hurry := time.AfterFunc(stopTime, server.Stop)
+		server.GracefulStop()
+		hurry.Stop()
+		<-served
+	case err = <-served:
+		err = fmt.Errorf("fronts.lerobot: %w", err)
+	}
+	for _, c := range f.all() {
+		c.end()
+	}
+	return err
+}
+
+func (f *Front) all() (list []*client) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for _, known := range []map[string]*client{f.clients, f.ended} {
+		for _, c := range known {
+			list = append(list, c)
+		}
+		clear(known)
+	}
+	return list
+}
+
+// limited accepts connections up to connectionsMax.
+type limited struct {
+	net.Listener
+	f *Front
+}
+
+func (l limited) Accept() (net.Conn, error) {
+	for {
+		c, err := l.Listener.Accept()
+		if err != nil {
+			return nil, err
+		}
+		l.f.mu.Lock()
+		full := l.f.open >= connectionsMax
+		if !full {
+			l.f.open++
+		}
+		l.f.mu.Unlock()
+		if !full {
+			return &connection{Conn: c, f: l.f}, nil
+		}
+		l.f.to.Counts.Refused[front.LeRobot][front.TooLarge].Add(1)
+		l.f.log.Warn("too many connections to the front for LeRobot's clients", "max", connectionsMax,
+			"from", c.RemoteAddr().String())
+		_ = c.Close() // it is refused
+	}
+}
+
+// connection gives its place back when it is closed.
+type connection struct {
+	net.Conn
+	f    *Front
+	once sync.Once
+}
+
+func (c *connection) Close() error {
+	c.once.Do(func() {
+		c.f.mu.Lock()
+		c.f.open--
+		c.f.mu.Unlock()
+	})
+	return c.Conn.Close()
+}
+
+// connections notices the ends of connections.
+type connections struct{ f *Front }
+
+type addressKey struct{}
+
+func (connections) TagConn(ctx context.Context, info *stats.ConnTagInfo) context.Context {
+	return context.WithValue(ctx, addressKey{}, info.RemoteAddr.String())
+}
+
+func (n connections) HandleConn(ctx context.Context, s stats.ConnStats) {
+	address, _ := ctx.Value(addressKey{}).(string)
+	switch s.(type) {
+	case *stats.ConnBegin:
+		n.f.to.Counts.Clients[front.LeRobot].Add(1)
+	case *stats.ConnEnd:
+		n.f.disconnected(address)
+	}
+}
+
+func (connections) TagRPC(ctx context.Context, _ *stats.RPCTagInfo) context.Context { return ctx }
+func (connections) HandleRPC(context.Context, stats.RPCStats)                       {}
+
+// disconnected keeps the client of a connection for returnTime.
+func (f *Front) disconnected(address string) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	c := f.clients[address]
+	if c == nil {
+		return
+	}
+	delete(f.clients, address)
+	f.ended[address] = c
+	time.AfterFunc(returnTime, func() {
+		f.mu.Lock()
+		gone := f.ended[address] == c
+		delete(f.ended, address)
+		f.mu.Unlock()
+		if gone {
+			c.end()
+		}
+	})
+}
+
+// client returns the client of a call. A new connection continues a client of the same host whose
+// connection has ended, unless the call is the first of a new client.
+func (f *Front) client(ctx context.Context, first bool) *client {
+	from, ok := peer.FromContext(ctx)
+	if !ok {
+		return newClient(f, "")
+	}
+	address := from.Addr.String()
+	host, _, _ := net.SplitHostPort(address)
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if c := f.clients[address]; c != nil {
+		return c
+	}
+	for old, c := range f.ended {
+		if was, _, _ := net.SplitHostPort(old); was != host {
+			continue
+		}
+		delete(f.ended, old)
+		if first { // it was started again
+			go c.end()
+			continue
+		}
+		f.clients[address] = c
+		return c
+	}
+	c := newClient(f, address)
+	f.clients[address] = c
+	return c
+}
+
+// calls are the calls of all clients.
+type calls struct{ f *Front }
+
+func (s calls) Ready(ctx context.Context) error {
+	s.f.client(ctx, true).end()
+	return nil
+}
+
+func (s calls) SendPolicyInstructions(ctx context.Context, data []byte) error {
+	return s.f.answer(ctx, s.f.client(ctx, false).instruct(ctx, data))
+}
+
+func (s calls) SendObservations(ctx context.Context, next func() (*lerobot.Message, error)) error {
+	return s.f.answer(ctx, s.f.client(ctx, false).observe(next))
+}
+
+func (s calls) GetActions(ctx context.Context) ([]byte, error) {
+	actions, err := s.f.client(ctx, false).actions(ctx)
+	return actions, s.f.answer(ctx, err)
+}
+
+// errMismatch marks a policy that is not the served one, errOrder a call before the one that it needs.
+var (
+	errMismatch = errors.New("another policy than this server's")
+	errOrder    = errors.New("call SendPolicyInstructions first")
+)
+
+// reasons are the errors that are counted here, with their codes. The client repeats no call that ends
+// with one of these codes.
+var reasons = []struct {
+	err    error
+	reason front.Reason
+	code   codes.Code
+}{
+	{pickle.ErrOpcode, front.Opcode, codes.InvalidArgument},
+	{pickle.ErrGlobal, front.Global, codes.InvalidArgument},
+	{pickle.ErrTooLarge, front.TooLarge, codes.ResourceExhausted},
+	{lerobot.ErrTooLarge, front.TooLarge, codes.ResourceExhausted},
+	{pickle.ErrMalformed, front.Malformed, codes.InvalidArgument},
+	{lerobot.ErrMessage, front.Malformed, codes.InvalidArgument},
+	{errMismatch, front.Mismatch, codes.FailedPrecondition},
+	{errOrder, front.NumReasons, codes.FailedPrecondition},
+	{front.ErrTemporary, front.NumReasons, codes.ResourceExhausted}, // counted by the gateway
+	{front.ErrRefused, front.NumReasons, codes.FailedPrecondition},
+	{front.ErrUnanswered, front.NumReasons, codes.Aborted},
+}
+
+// answer turns an error into that of a call, counts and logs it.
+func (f *Front) answer(ctx context.Context, err error) error {
+	if err == nil || ctx.Err() != nil {
+		return err
+	}
+	for _, known := range reasons {
+		if !errors.Is(err, known.err) {
+			continue
+		}
+		if known.reason < front.NumReasons {
+			f.to.Counts.Refused[front.LeRobot][known.reason].Add(1)
+		}
+		from := ""
+		if p, ok := peer.FromContext(ctx); ok {
+			from = p.Addr.String()
+		}
+		f.log.Warn("a LeRobot client's call is refused", "from", from, "why", err)
+		return status.Error(known.code, err.Error())
+	}
+	return err
+}

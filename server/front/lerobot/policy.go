@@ -1,0 +1,137 @@
+package lerobot
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/edge-rt/edge-rt/policy"
+	"github.com/edge-rt/edge-rt/wire"
+	"github.com/edge-rt/edge-rt/wire/lerobot"
+)
+
+const (
+	stateFeature = "observation.state"
+	imagePrefix  = "observation.images."
+)
+
+// view is how a client's observations become those of the policy.
+type view struct {
+	state   []string // the client's names, in the policy's order
+	cameras []camera
+	rows    int // actions that the client takes of a chunk
+	bytes   int // most bytes of a pickled observation
+}
+
+// camera is one of the client's cameras that the policy uses.
+type camera struct {
+	key  string // in the client's observation
+	name string // on the wire
+}
+
+// slack is the size of a pickled observation beside its pictures.
+const slack = 256 << 10
+
+// compare returns the view of a client, and the request for its session. A difference from the served
+// policy is an errMismatch that names it and the cure.
+func compare(p *lerobot.Policy, m *policy.Meta) (v *view, open wire.SessionOpen, err error) {
+	mismatch := func(format string, args ...any) error {
+		return fmt.Errorf("%w: "+format, append([]any{errMismatch}, args...)...)
+	}
+	v = &view{rows: p.ActionsPerChunk, bytes: slack}
+	open = wire.SessionOpen{
+		RobotType:   "lerobot",
+		PolicyType:  p.Type,
+		ActionNames: m.ActionNames,
+		StateDim:    len(m.StateNames),
+	}
+	switch {
+	case p.Type != m.PolicyType:
+		return nil, open, mismatch("the client asks for policy_type %.80q, this server serves %q: start the client with "+
+			"--policy_type=%s", p.Type, m.PolicyType, m.PolicyType)
+	case p.ActionsPerChunk < 1 || p.ActionsPerChunk > m.ChunkSize:
+		return nil, open, mismatch("the client asks for %d actions per chunk, the policy's chunks have %d: start the "+
+			"client with --actions_per_chunk=%d or less", p.ActionsPerChunk, m.ChunkSize, m.ChunkSize)
+	}
+	i := slices.IndexFunc(p.Features, func(f lerobot.Feature) bool { return f.Name == stateFeature })
+	if i < 0 || !slices.Equal(p.Features[i].Names, m.StateNames) {
+		var got []string
+		if i >= 0 {
+			got = p.Features[i].Names
+		}
+		return nil, open, mismatch("the client's robot has the joints %s, the policy reads %s, in this order", list(got),
+			list(m.StateNames))
+	}
+	v.state = m.StateNames
+	var known []string
+	for _, f := range p.Features {
+		name := f.Name
+		if to, renamed := p.Rename[name]; renamed {
+			name = to
+		}
+		key, picture := strings.CutPrefix(f.Name, imagePrefix)
+		if !picture {
+			continue
+		}
+		known = append(known, name)
+		if !slices.ContainsFunc(m.Cameras, func(c policy.Camera) bool { return wireName(c.Name) == name }) {
+			continue // it is not sent on
+		}
+		if len(f.Shape) != 3 || f.Shape[2] != 3 || f.Shape[0] < 1 || f.Shape[1] < 1 || f.Shape[0] > wire.MaxImageSide ||
+			f.Shape[1] > wire.MaxImageSide {
+			return nil, open, mismatch("camera %s has the shape %v, want [height, width, 3]", f.Name, f.Shape)
+		}
+		v.cameras = append(v.cameras, camera{key: key, name: name})
+		open.CameraNames = append(open.CameraNames, name)
+		open.RawImages = append(open.RawImages, name)
+		open.CameraShapes = append(open.CameraShapes, wire.CameraShape{
+			Name: name,
+			H:    f.Shape[0],
+			W:    f.Shape[1],
+			C:    3,
+		})
+	}
+	for _, c := range m.Cameras {
+		if !slices.Contains(open.CameraNames, wireName(c.Name)) {
+			return nil, open, mismatch("the policy needs camera %s, the client's robot has %s: rename it in "+
+				"--robot.cameras", strings.TrimPrefix(wireName(c.Name), imagePrefix), list(known))
+		}
+	}
+	v.bytes += pictures(p.Features)
+	return v, open, nil
+}
+
+// pictures returns the bytes of a client's raw pictures, also of those that the policy does not use.
+func pictures(features []lerobot.Feature) (n int) {
+	for _, f := range features {
+		if strings.HasPrefix(f.Name, imagePrefix) {
+			size := 1
+			for _, side := range f.Shape {
+				size = min(size*side, wire.MaxMessageBytes)
+			}
+			n += size
+		}
+	}
+	return min(n, wire.MaxMessageBytes-slack)
+}
+
+// wireName is a camera's name on the wire.
+func wireName(camera string) string {
+	if strings.HasPrefix(camera, "observation.") {
+		return camera
+	}
+	return imagePrefix + camera
+}
+
+// list joins names for people, the first few of many.
+func list(names []string) string {
+	if len(names) == 0 {
+		return "none"
+	}
+	const most = 40
+	text := fmt.Sprintf("%.400s", strings.Join(names[:min(len(names), most)], ", "))
+	if len(names) > most {
+		text += ", …"
+	}
+	return text
+}

@@ -1,0 +1,356 @@
+package lerobot
+
+import (
+	"errors"
+	"fmt"
+	"io"
+
+	"github.com/edge-rt/edge-rt/wire/pickle"
+)
+
+// Errors of the readers of messages, beside those of pickle.Decode.
+var (
+	// ErrMessage marks a pickle that is not the expected message.
+	ErrMessage = errors.New("lerobot: not the expected message")
+	// ErrTooLarge marks an observation beyond a limit.
+	ErrTooLarge = errors.New("lerobot: observation too large")
+)
+
+// Policy is what a client asks for: RemotePolicyConfig.
+type Policy struct {
+	Type            string
+	Path            string // never opened
+	Features        []Feature
+	ActionsPerChunk int
+	Device          string
+	Rename          map[string]string
+}
+
+// Feature is one of the client's inputs, such as observation.state or observation.images.top.
+type Feature struct {
+	Name  string
+	Kind  string   // float32, image or video
+	Shape []int    // of a picture: height, width, channels
+	Names []string // of the state's values
+}
+
+// ParsePolicy reads a RemotePolicyConfig.
+func ParsePolicy(src []byte) (*Policy, error) {
+	d, err := message(src, "RemotePolicyConfig")
+	if err != nil {
+		return nil, err
+	}
+	r := &reader{dict: d, class: "RemotePolicyConfig"}
+	p := &Policy{
+		Type:            r.text("policy_type"),
+		Path:            r.text("pretrained_name_or_path"),
+		ActionsPerChunk: int(r.int("actions_per_chunk")),
+		Device:          r.text("device"),
+		Rename:          map[string]string{},
+	}
+	features := r.mapping("lerobot_features")
+	for i, name := range features.Keys {
+		f, err := feature(name, features.Values[i])
+		if err != nil {
+			return nil, err
+		}
+		p.Features = append(p.Features, f)
+	}
+	if v, _ := d.Get("rename_map"); v != nil {
+		renamed := r.mapping("rename_map")
+		for i, from := range renamed.Keys {
+			to, ok := renamed.Values[i].(string)
+			if !ok {
+				return nil, fmt.Errorf("%w: rename_map[%q] is a %T, want a text", ErrMessage, from, renamed.Values[i])
+			}
+			p.Rename[from] = to
+		}
+	}
+	return p, r.err
+}
+
+// feature reads a dict with dtype, shape and names, or a PolicyFeature with type and shape.
+func feature(name string, v pickle.Value) (f Feature, err error) {
+	f.Name = name
+	if o, ok := v.(*pickle.Object); ok && o.Class == "PolicyFeature" && o.State != nil {
+		v = o.State
+	}
+	d, ok := v.(*pickle.Dict)
+	if !ok {
+		return f, fmt.Errorf("%w: feature %q is a %T, want a dict", ErrMessage, name, v)
+	}
+	if kind, _ := d.Get("dtype"); kind != nil {
+		f.Kind, _ = kind.(string)
+	}
+	shape, _ := d.Get("shape")
+	for _, n := range items(shape) {
+		side, ok := n.(int64)
+		if !ok || side < 0 || side > 1<<20 {
+			return f, fmt.Errorf("%w: feature %q has the shape %v", ErrMessage, name, items(shape))
+		}
+		f.Shape = append(f.Shape, int(side))
+	}
+	names, _ := d.Get("names")
+	for _, n := range items(names) {
+		text, ok := n.(string)
+		if !ok {
+			return f, fmt.Errorf("%w: feature %q has a name that is a %T", ErrMessage, name, n)
+		}
+		f.Names = append(f.Names, text)
+	}
+	return f, nil
+}
+
+// Encode returns the pickle of p. Features are written as dicts.
+func (p *Policy) Encode() []byte {
+	features := &pickle.Dict{}
+	for _, f := range p.Features {
+		shape, names := &pickle.Tuple{}, &pickle.List{}
+		for _, n := range f.Shape {
+			shape.Items = append(shape.Items, int64(n))
+		}
+		for _, n := range f.Names {
+			names.Items = append(names.Items, n)
+		}
+		features.Set(f.Name, dict("dtype", f.Kind, "shape", shape, "names", names))
+	}
+	rename := &pickle.Dict{}
+	for from, to := range p.Rename {
+		rename.Set(from, to)
+	}
+	return pickle.Append(nil, &pickle.Object{Class: "RemotePolicyConfig", State: dict("policy_type", p.Type,
+		"pretrained_name_or_path", p.Path, "lerobot_features", features, "actions_per_chunk", int64(p.ActionsPerChunk),
+		"device", p.Device, "rename_map", rename)})
+}
+
+// dict returns a dict of pairs of a text and a value.
+func dict(pairs ...pickle.Value) *pickle.Dict {
+	d := &pickle.Dict{}
+	for i := 0; i < len(pairs); i += 2 {
+		d.Set(pairs[i].(string), pairs[i+1])
+	}
+	return d
+}
+
+// Observation is a TimedObservation.
+type Observation struct {
+	Timestamp float64 // s, of the client's clock
+	Timestep  int64   // of the action that the client ran last
+	MustGo    bool
+	Values    *pickle.Dict // joint: number; camera: array [H][W][3] of u1; task: text
+}
+
+// ParseObservation reads a TimedObservation. Pictures are parts of src.
+func ParseObservation(src []byte) (*Observation, error) {
+	d, err := message(src, "TimedObservation")
+	if err != nil {
+		return nil, err
+	}
+	r := &reader{dict: d, class: "TimedObservation"}
+	o := &Observation{
+		Timestamp: r.float("timestamp"),
+		Timestep:  r.int("timestep"),
+		Values:    r.mapping("observation"),
+	}
+	must, _ := d.Get("must_go")
+	o.MustGo, _ = must.(bool)
+	return o, r.err
+}
+
+// Encode returns the pickle of o.
+func (o *Observation) Encode() []byte {
+	return pickle.Append(nil, &pickle.Object{Class: "TimedObservation", State: dict("timestamp", o.Timestamp,
+		"timestep", o.Timestep, "observation", o.Values, "must_go", o.MustGo)})
+}
+
+// Number returns the value of a joint; ok is false where the observation has no number of that name.
+func (o *Observation) Number(name string) (f float64, ok bool) {
+	v, _ := o.Values.Get(name)
+	switch v := v.(type) {
+	case float64:
+		return v, true
+	case int64:
+		return float64(v), true
+	case *pickle.Array: // a 0-dimensional array or tensor
+		one, ok := v.Floats(nil)
+		if ok && len(one) == 1 {
+			return float64(one[0]), true
+		}
+	}
+	return 0, false
+}
+
+// ParseActions reads a list of TimedAction: the step of the first and rows of equal length. Their
+// steps must follow each other.
+func ParseActions(src []byte) (first int64, rows [][]float32, err error) {
+	v, err := pickle.Decode(src)
+	if err != nil {
+		return 0, nil, err
+	}
+	list, ok := v.(*pickle.List)
+	if !ok || len(list.Items) == 0 {
+		return 0, nil, fmt.Errorf("%w: got a %T, want a list of TimedAction", ErrMessage, v)
+	}
+	for i, item := range list.Items {
+		d, err := object(item, "TimedAction")
+		if err != nil {
+			return 0, nil, err
+		}
+		r := &reader{dict: d, class: "TimedAction"}
+		step := r.int("timestep")
+		action, _ := d.Get("action")
+		a, ok := action.(*pickle.Array)
+		if !ok {
+			r.wrong("action", action, "a tensor")
+		}
+		if r.err != nil {
+			return 0, nil, r.err
+		}
+		row, ok := a.Floats(nil)
+		if i == 0 {
+			first = step
+		}
+		if !ok || step != first+int64(i) || len(row) == 0 || i > 0 && len(row) != len(rows[0]) {
+			return 0, nil, fmt.Errorf("%w: action %d of step %d has %d values of type %s, want floats in steps that follow "+
+				"each other", ErrMessage, i, step, a.Len(), a.Type)
+		}
+		rows = append(rows, row)
+	}
+	return first, rows, nil
+}
+
+// Gather joins the pieces of an observation, which has at most most bytes. It returns nil where the
+// stream ends before the last piece.
+func Gather(next func() (*Message, error), most int) ([]byte, error) {
+	var whole []byte
+	for {
+		m, err := next()
+		if errors.Is(err, io.EOF) {
+			return nil, nil
+		}
+		if err != nil {
+			return nil, err
+		}
+		if m.State < Begin || m.State > End {
+			return nil, fmt.Errorf("%w: transfer state %d, want 1, 2 or 3", ErrMessage, m.State)
+		}
+		if m.State == Begin {
+			whole = whole[:0]
+		}
+		if len(whole)+len(m.Data) > most {
+			return nil, fmt.Errorf("%w: more than %d bytes", ErrTooLarge, most)
+		}
+		if m.State == End && len(whole) == 0 {
+			return m.Data, nil
+		}
+		whole = append(whole, m.Data...)
+		if m.State == End {
+			return whole, nil
+		}
+	}
+}
+
+// Pieces cuts an observation into messages.
+func Pieces(data []byte, send func(*Message) error) error {
+	for first := true; ; first = false {
+		m := &Message{State: Middle, Data: data[:min(Piece, len(data))]}
+		data = data[len(m.Data):]
+		switch {
+		case len(data) == 0:
+			m.State = End
+		case first:
+			m.State = Begin
+		}
+		if err := send(m); err != nil || m.State == End {
+			return err
+		}
+	}
+}
+
+// message decodes a pickle of one object.
+func message(src []byte, class string) (*pickle.Dict, error) {
+	v, err := pickle.Decode(src)
+	if err != nil {
+		return nil, err
+	}
+	return object(v, class)
+}
+
+func object(v pickle.Value, class string) (*pickle.Dict, error) {
+	o, ok := v.(*pickle.Object)
+	if !ok || o.Class != class || o.State == nil {
+		return nil, fmt.Errorf("%w: got a %s, want a %s", ErrMessage, describe(v), class)
+	}
+	return o.State, nil
+}
+
+func describe(v pickle.Value) string {
+	if o, ok := v.(*pickle.Object); ok {
+		return o.Class
+	}
+	return fmt.Sprintf("%T", v)
+}
+
+// items returns the items of a list or tuple.
+func items(v pickle.Value) []pickle.Value {
+	switch v := v.(type) {
+	case *pickle.List:
+		return v.Items
+	case *pickle.Tuple:
+		return v.Items
+	}
+	return nil
+}
+
+// reader reads attributes and keeps the first error.
+type reader struct {
+	dict  *pickle.Dict
+	class string
+	err   error
+}
+
+func (r *reader) wrong(key string, v pickle.Value, want string) {
+	if r.err == nil {
+		r.err = fmt.Errorf("%w: %s.%s is a %s, want %s", ErrMessage, r.class, key, describe(v), want)
+	}
+}
+
+func (r *reader) text(key string) string {
+	v, _ := r.dict.Get(key)
+	s, ok := v.(string)
+	if !ok {
+		r.wrong(key, v, "a text")
+	}
+	return s
+}
+
+func (r *reader) int(key string) int64 {
+	v, _ := r.dict.Get(key)
+	n, ok := v.(int64)
+	if !ok {
+		r.wrong(key, v, "an integer")
+	}
+	return n
+}
+
+func (r *reader) float(key string) float64 {
+	v, _ := r.dict.Get(key)
+	switch f := v.(type) {
+	case float64:
+		return f
+	case int64:
+		return float64(f)
+	}
+	r.wrong(key, v, "a number")
+	return 0
+}
+
+func (r *reader) mapping(key string) *pickle.Dict {
+	v, _ := r.dict.Get(key)
+	d, ok := v.(*pickle.Dict)
+	if !ok {
+		r.wrong(key, v, "a dict")
+		return &pickle.Dict{}
+	}
+	return d
+}

@@ -1,0 +1,253 @@
+package pickle
+
+import (
+	"encoding/binary"
+	"math"
+)
+
+// Array is a NumPy array or a torch tensor: dense, in C order, little-endian.
+type Array struct {
+	Type  string // f2, f4, f8, bf16, i1, i2, i4, i8, u1, u2, u4, u8 or b1
+	Shape []int
+	Data  []byte // exactly as long as Type and Shape need
+}
+
+// sizes holds the numeric types and their bytes.
+var sizes = map[string]int{
+	"f2": 2, "f4": 4, "f8": 8, "bf16": 2, "i1": 1, "i2": 2, "i4": 4, "i8": 8, "u1": 1, "u2": 2, "u4": 4, "u8": 8,
+	"b1": 1,
+}
+
+// maxAxes is the most axes of an array.
+const maxAxes = 4
+
+// Len is the number of elements.
+func (a *Array) Len() int {
+	if len(a.Type) == 0 {
+		return 0
+	}
+	return len(a.Data) / sizes[a.Type]
+}
+
+// Floats appends the elements to dst as float32; ok is false for a type that is neither f2, bf16, f4
+// nor f8.
+func (a *Array) Floats(dst []float32) (_ []float32, ok bool) {
+	for i := range a.Len() {
+		switch a.Type {
+		case "f2", "bf16", "f4", "f8":
+			dst = append(dst, float32(element(a.Type, a.Data[i*sizes[a.Type]:])))
+		default:
+			return dst, false
+		}
+	}
+	return dst, true
+}
+
+// element reads one element of a floating-point type.
+func element(dtype string, b []byte) float64 {
+	switch dtype {
+	case "f8":
+		return math.Float64frombits(binary.LittleEndian.Uint64(b))
+	case "bf16":
+		return float64(math.Float32frombits(uint32(binary.LittleEndian.Uint16(b)) << 16))
+	case "f2":
+		return half(binary.LittleEndian.Uint16(b))
+	}
+	return float64(math.Float32frombits(binary.LittleEndian.Uint32(b)))
+}
+
+// half converts IEEE 754's binary16.
+func half(h uint16) float64 {
+	sign := 1 - 2*float64(h>>15)
+	exponent, fraction := int(h>>10&31), float64(h&1023)
+	switch exponent {
+	case 0:
+		return sign * math.Ldexp(fraction, -24)
+	case 31:
+		if fraction == 0 {
+			return math.Inf(int(sign))
+		}
+		return math.NaN()
+	}
+	return sign * math.Ldexp(1024+fraction, exponent-25)
+}
+
+// dtype is a NumPy type; its byte order comes with BUILD.
+type dtype struct {
+	code  string // without the byte order
+	built bool
+}
+
+func newDtype(args []Value) (Value, error) {
+	if len(args) != 3 {
+		return nil, malformed("a dtype of %d arguments, want 3", len(args))
+	}
+	code, _ := args[0].(string)
+	if sizes[code] == 0 || code == "bf16" {
+		return nil, malformed("dtype %.20q, want a numeric one", code)
+	}
+	return &dtype{code: code}, nil
+}
+
+// build checks the byte order: (3, order, None, None, None, -1, -1, flags).
+func (d *dtype) build(state Value) error {
+	t, ok := state.(*Tuple)
+	if !ok || len(t.Items) < 2 {
+		return malformed("the state of a dtype is a %T", state)
+	}
+	order, _ := t.Items[1].(string)
+	if order != "<" && order != "|" && order != "=" {
+		return malformed("dtype %s has byte order %.8q, want little-endian", d.code, order)
+	}
+	d.built = true
+	return nil
+}
+
+// ready returns the type of a dtype whose byte order is known. A single byte has none.
+func ready(v Value) (string, error) {
+	d, ok := v.(*dtype)
+	if !ok || !d.built && sizes[d.code] > 1 {
+		return "", malformed("a %T, want a dtype with its byte order", v)
+	}
+	return d.code, nil
+}
+
+// newArray is _reconstruct(ndarray, (0,), b"b"), an array whose content comes with BUILD.
+func newArray(args []Value) (Value, error) {
+	if len(args) != 3 {
+		return nil, malformed("_reconstruct of %d arguments, want 3", len(args))
+	}
+	if g, ok := args[0].(global); !ok || g.kind != arrayType {
+		return nil, malformed("_reconstruct of a %T, want numpy.ndarray", args[0])
+	}
+	return &Array{}, nil
+}
+
+// content sets the content of an array: (1, shape, dtype, is_fortran, data).
+func (d *decoder) content(a *Array, state Value) error {
+	t, ok := state.(*Tuple)
+	if !ok || len(t.Items) != 5 || a.Type != "" {
+		return malformed("the state of an array is a %T, want one tuple of 5", state)
+	}
+	dtype, err := ready(t.Items[2])
+	if err != nil {
+		return err
+	}
+	fortran, _ := t.Items[3].(bool)
+	return d.set(a, dtype, t.Items[1], t.Items[4], fortran)
+}
+
+// set checks shape and data against each other.
+func (d *decoder) set(a *Array, dtype string, shape, data Value, fortran bool) error {
+	axes, err := dims(shape)
+	if err != nil {
+		return err
+	}
+	b, ok := data.([]byte)
+	n := sizes[dtype]
+	for _, side := range axes {
+		if n > 0 && side > MaxBytes/n {
+			return tooLarge("elements along an axis", side, MaxBytes/n)
+		}
+		n *= side
+	}
+	if !ok || len(b) != n {
+		return malformed("an array of shape %v, type %s has %d bytes, want %d", axes, dtype, len(b), n)
+	}
+	a.Type, a.Shape, a.Data = dtype, axes, b
+	if fortran && len(axes) > 1 {
+		strides := make([]int, len(axes))
+		stride := 1
+		for axis := range axes {
+			strides[axis] = stride
+			stride *= axes[axis]
+		}
+		a.Data, err = d.gather(b, sizes[dtype], 0, axes, strides)
+	}
+	return err
+}
+
+// gather copies the elements of a view in C's order.
+func (d *decoder) gather(src []byte, size, offset int, shape, stride []int) ([]byte, error) {
+	count := size
+	for _, n := range shape {
+		count *= n
+	}
+	if err := d.spend(count); err != nil || count == 0 {
+		return nil, err
+	}
+	dst := make([]byte, 0, count)
+	at := make([]int, len(shape))
+	for len(dst) < count {
+		from := offset
+		for axis, i := range at {
+			from += i * stride[axis]
+		}
+		dst = append(dst, src[from*size:][:size]...)
+		for axis := len(at) - 1; axis >= 0; axis-- {
+			if at[axis]++; at[axis] < shape[axis] {
+				break
+			}
+			at[axis] = 0
+		}
+	}
+	return dst, nil
+}
+
+// dims reads a shape.
+func dims(v Value) ([]int, error) {
+	t, ok := v.(*Tuple)
+	if !ok || len(t.Items) > maxAxes {
+		return nil, malformed("a shape is a %T, want a tuple of at most %d", v, maxAxes)
+	}
+	axes := make([]int, len(t.Items))
+	for i, item := range t.Items {
+		n, ok := item.(int64)
+		if !ok || n < 0 || n > MaxBytes {
+			return nil, malformed("axis %d of a shape is %v, want 0 to %d", i, item, MaxBytes)
+		}
+		axes[i] = int(n)
+	}
+	return axes, nil
+}
+
+// bufferedArray is _frombuffer(data, dtype, shape, order).
+func (d *decoder) bufferedArray(args []Value) (Value, error) {
+	if len(args) != 4 {
+		return nil, malformed("_frombuffer of %d arguments, want 4", len(args))
+	}
+	dtype, err := ready(args[1])
+	if err != nil {
+		return nil, err
+	}
+	a := &Array{}
+	order, _ := args[3].(string)
+	return a, d.set(a, dtype, args[2], args[0], order == "F")
+}
+
+// scalar is scalar(dtype, data), a number.
+func scalar(args []Value) (Value, error) {
+	if len(args) != 2 {
+		return nil, malformed("a scalar of %d arguments, want 2", len(args))
+	}
+	dtype, err := ready(args[0])
+	if err != nil {
+		return nil, err
+	}
+	b, ok := args[1].([]byte)
+	if !ok || len(b) != sizes[dtype] {
+		return nil, malformed("a scalar of type %s has %d bytes, want %d", dtype, len(b), sizes[dtype])
+	}
+	switch dtype[0] {
+	case 'f':
+		return element(dtype, b), nil
+	case 'b':
+		return b[0] != 0, nil
+	case 'u':
+		if len(b) == 8 && b[7] > 127 {
+			return nil, tooLarge("bits of an integer", 64, 63)
+		}
+		return unsigned(b), nil
+	}
+	return signed(b), nil
+}

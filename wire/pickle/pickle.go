@@ -1,0 +1,101 @@
+// Package pickle reads and writes the few pickles that LeRobot's released policy server and
+// robot client exchange.
+//
+// A pickle is a program, and Python's reader runs it: it imports and calls any function that the
+// sender names. This reader runs nothing. It has a closed table of opcodes (decode.go) and a closed
+// table of names (table.go), whose meanings are written out here as data: LeRobot's dataclasses,
+// numeric NumPy arrays and scalars, torch's CPU tensors. Any other opcode or name ends the reading
+// with an error that names it. The memory that a pickle takes is bounded by its own length and by
+// Limits.
+//
+// A Value is one of nil, bool, int64, float64, string, []byte, *List, *Tuple, *Dict, *Object and
+// *Array. Bytes and the data of arrays are parts of the source.
+//
+// Source: Python's Lib/pickletools.py and Lib/pickle.py; NumPy's __reduce__ of ndarray, dtype and
+// scalars; torch's legacy serialization (torch/serialization.py, _legacy_save).
+package pickle
+
+import (
+	"errors"
+	"fmt"
+)
+
+// Value is a decoded value; the package's comment lists its types.
+type Value any
+
+// List is a Python list.
+type List struct {
+	Items []Value
+	depth int
+}
+
+// Tuple is a Python tuple.
+type Tuple struct {
+	Items []Value
+	depth int
+}
+
+// Dict is a Python dict with text keys, in the order of the first insertions.
+type Dict struct {
+	Keys   []string
+	Values []Value
+	index  map[string]int
+	depth  int
+}
+
+// Get returns the value of key, nil and false without one.
+func (d *Dict) Get(key string) (v Value, ok bool) {
+	i, ok := d.index[key]
+	if ok {
+		v = d.Values[i]
+	}
+	return v, ok
+}
+
+// Set replaces or adds the value of key.
+func (d *Dict) Set(key string, v Value) {
+	if i, known := d.index[key]; known {
+		d.Values[i] = v
+		return
+	}
+	if d.index == nil {
+		d.index = make(map[string]int)
+	}
+	d.index[key] = len(d.Keys)
+	d.Keys = append(d.Keys, key)
+	d.Values = append(d.Values, v)
+}
+
+// Object is an instance of a class of the table, with its attributes, or a member of an enumeration
+// with its value in Args.
+type Object struct {
+	Class string // without its module
+	State *Dict  // nil: it has no attributes
+	Args  []Value
+	depth int
+}
+
+// Bounds of a pickle. None of them bounds a message of LeRobot's with 100 joints and 4000 actions.
+const (
+	MaxBytes = 64 << 20 // of the source
+	maxOps   = 1 << 18  // opcodes, with those of archives; each makes at most one value
+	maxMarks = 64       // nested MARKs
+	maxDepth = 32       // nested containers
+	maxText  = 4096     // bytes of a text
+)
+
+// Errors of Decode.
+var (
+	ErrMalformed = errors.New("pickle: malformed")
+	ErrTooLarge  = errors.New("pickle: too large")
+	ErrOpcode    = errors.New("pickle: opcode outside the table")
+	ErrGlobal    = errors.New("pickle: name outside the table")
+)
+
+func malformed(format string, args ...any) error {
+	return fmt.Errorf("%w: "+format, append([]any{ErrMalformed}, args...)...)
+}
+
+func tooLarge(what string, got, most int) error {
+	return fmt.Errorf("%w: got %d %s, want at most %d", ErrTooLarge, got, what, most)
+}

@@ -1,0 +1,130 @@
+package pickle
+
+import "fmt"
+
+// kind is the meaning of a name of the table.
+type kind uint8
+
+const (
+	class       kind = iota + 1 // a dataclass: NEWOBJ, then BUILD with its attributes
+	enum                        // an enumeration: REDUCE with its value
+	emptyArray                  // numpy's _reconstruct: REDUCE, then BUILD with the content
+	arrayType                   // numpy.ndarray, an argument of _reconstruct
+	bufferArray                 // numpy's _frombuffer: REDUCE with the content
+	dtypeOf                     // numpy.dtype: REDUCE, then BUILD with the byte order
+	scalarOf                    // numpy's scalar: REDUCE with type and bytes
+	tensorOf                    // torch's _rebuild_tensor_v2: REDUCE with a storage and its view
+	storageOf                   // torch's _load_from_bytes: REDUCE with an archive
+	storageType                 // a class of torch's typed storages, in an archive
+	orderedDict                 // collections.OrderedDict: REDUCE without arguments
+)
+
+// global is a name of the table.
+type global struct {
+	name string // without its module; of a storage's type: the element's
+	kind kind
+}
+
+// helpers is LeRobot's module of the messages, in 0.6.1 and main.
+const helpers = "lerobot.async_inference.helpers"
+
+// table is the closed table of names.
+var table = map[[2]string]global{
+	{helpers, "RemotePolicyConfig"}:            {"RemotePolicyConfig", class},
+	{helpers, "TimedObservation"}:              {"TimedObservation", class},
+	{helpers, "TimedAction"}:                   {"TimedAction", class},
+	{"lerobot.configs.types", "PolicyFeature"}: {"PolicyFeature", class},
+	{"lerobot.configs.types", "FeatureType"}:   {"FeatureType", enum},
+	{"collections", "OrderedDict"}:             {"OrderedDict", orderedDict},
+	{"numpy", "ndarray"}:                       {"ndarray", arrayType},
+	{"numpy", "dtype"}:                         {"dtype", dtypeOf},
+	{"numpy._core.multiarray", "_reconstruct"}: {"_reconstruct", emptyArray},
+	{"numpy.core.multiarray", "_reconstruct"}:  {"_reconstruct", emptyArray},
+	{"numpy._core.multiarray", "scalar"}:       {"scalar", scalarOf},
+	{"numpy.core.multiarray", "scalar"}:        {"scalar", scalarOf},
+	{"numpy._core.numeric", "_frombuffer"}:     {"_frombuffer", bufferArray},
+	{"numpy.core.numeric", "_frombuffer"}:      {"_frombuffer", bufferArray},
+	{"torch._utils", "_rebuild_tensor_v2"}:     {"_rebuild_tensor_v2", tensorOf},
+	{"torch.storage", "_load_from_bytes"}:      {"_load_from_bytes", storageOf},
+}
+
+// archiveTable is the closed table of names in torch's archive: the element's type by its storage.
+var archiveTable = map[[2]string]global{
+	{"torch", "FloatStorage"}:    {"f4", storageType},
+	{"torch", "DoubleStorage"}:   {"f8", storageType},
+	{"torch", "HalfStorage"}:     {"f2", storageType},
+	{"torch", "BFloat16Storage"}: {"bf16", storageType},
+	{"torch", "ByteStorage"}:     {"u1", storageType},
+	{"torch", "CharStorage"}:     {"i1", storageType},
+	{"torch", "ShortStorage"}:    {"i2", storageType},
+	{"torch", "IntStorage"}:      {"i4", storageType},
+	{"torch", "LongStorage"}:     {"i8", storageType},
+	{"torch", "BoolStorage"}:     {"b1", storageType},
+}
+
+func (d *decoder) lookup(module, name string) (Value, error) {
+	names := table
+	if d.torch {
+		names = archiveTable
+	}
+	g, known := names[[2]string{module, name}]
+	if !known {
+		return nil, fmt.Errorf("%w: %.80q", ErrGlobal, module+"."+name)
+	}
+	return g, nil
+}
+
+// instance is what NEWOBJ makes of a name: an object without attributes.
+func (g global) instance(args []Value) (Value, error) {
+	if g.kind != class || len(args) != 0 {
+		return nil, malformed("an instance of %s with %d arguments, want a dataclass without", g.name, len(args))
+	}
+	return &Object{Class: g.name}, nil
+}
+
+// reduce is what REDUCE makes of a name and its arguments.
+func (d *decoder) reduce(g global, args []Value) (Value, error) {
+	switch g.kind {
+	case enum:
+		if len(args) != 1 {
+			return nil, malformed("%s of %d values, want one", g.name, len(args))
+		}
+		return &Object{Class: g.name, Args: append([]Value(nil), args...)}, nil
+	case orderedDict:
+		if len(args) != 0 {
+			return nil, malformed("an OrderedDict of %d arguments, want none", len(args))
+		}
+		return &Dict{}, nil
+	case emptyArray:
+		return newArray(args)
+	case bufferArray:
+		return d.bufferedArray(args)
+	case dtypeOf:
+		return newDtype(args)
+	case scalarOf:
+		return scalar(args)
+	case storageOf:
+		return d.archive(args)
+	case tensorOf:
+		return d.tensor(args)
+	}
+	return nil, malformed("REDUCE of %s", g.name)
+}
+
+// build is what BUILD makes of a value and its state.
+func (d *decoder) build(into, state Value) error {
+	switch v := into.(type) {
+	case *Object:
+		dict, ok := state.(*Dict)
+		if !ok || v.State != nil || v.Args != nil {
+			return malformed("the state of a %s is a %T, want one dict", v.Class, state)
+		}
+		v.State = dict
+		return nest(&v.depth, []Value{dict})
+	case *Array:
+		return d.content(v, state)
+	case *dtype:
+		return v.build(state)
+	}
+	return malformed("state for a %T", into)
+}
