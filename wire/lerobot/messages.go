@@ -211,7 +211,8 @@ func ParseActions(src []byte) (first int64, rows [][]float32, err error) {
 			first = step
 		}
 		if !ok || step != first+int64(i) || len(row) == 0 || i > 0 && len(row) != len(rows[0]) {
-			return 0, nil, fmt.Errorf("%w: action %d of step %d has %d values of type %s, want floats in steps that follow "+
+			return 0, nil, fmt.Errorf("%w: action %d of step %d has %d values of type %s, want floats in steps that "+
+				"follow "+
 				"each other", ErrMessage, i, step, a.Len(), a.Type)
 		}
 		rows = append(rows, row)

@@ -154,7 +154,9 @@ func (d *decoder) set(a *Array, dtype string, shape, data Value, fortran bool) e
 	if !ok || len(b) != n {
 		return malformed("an array of shape %v, type %s has %d bytes, want %d", axes, dtype, len(b), n)
 	}
-	a.Type, a.Shape, a.Data = dtype, axes, b
+	a.Type = dtype
+	a.Shape = axes
+	a.Data = b
 	if fortran && len(axes) > 1 {
 		strides := make([]int, len(axes))
 		stride := 1

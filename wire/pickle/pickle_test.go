@@ -192,7 +192,8 @@ var hostile = []struct {
 	{"STACK_GLOBAL below a mark", proto + "\x8c\x02os\x8c\x06system(\x93.", ErrMalformed},
 	{"a name as the value", proto + "\x8c\x05numpy\x8c\x05dtype\x93.", ErrMalformed},
 	{"REDUCE of a text", proto + "\x8c\x02os)R.", ErrMalformed},
-	{"REDUCE of a class", proto + "\x8c\x1flerobot.async_inference.helpers\x8c\x10TimedObservation\x93)R.", ErrMalformed},
+	{"REDUCE of a class", proto + "\x8c\x1flerobot.async_inference.helpers\x8c\x10TimedObservation\x93)R.",
+		ErrMalformed},
 	{"NEWOBJ with arguments", proto + "\x8c\x1flerobot.async_inference.helpers\x8c\x10TimedObservation\x93N\x85\x81.",
 		ErrMalformed},
 	{"BUILD of a list", proto + "]}b.", ErrMalformed},
@@ -210,8 +211,10 @@ var hostile = []struct {
 	{"two values", proto + "NN.", ErrMalformed},
 	{"an open mark", proto + "(N.", ErrMalformed},
 	{"not UTF-8", proto + "\x8c\x01\xff.", ErrMalformed},
-	{"an array of an exabyte", proto + "\x8c\x13numpy._core.numeric\x8c\x0b_frombuffer\x93(C\x00\x8c\x05numpy\x8c\x05dtype" +
-		"\x93\x8c\x02u1\x89\x88\x87RJ\x00\x00\x00\x04J\x00\x00\x00\x04J\x00\x00\x00\x04\x87\x8c\x01CtR.", ErrTooLarge},
+	{"an array of an exabyte",
+		proto + "\x8c\x13numpy._core.numeric\x8c\x0b_frombuffer\x93(C\x00\x8c\x05numpy\x8c\x05dtype" +
+			"\x93\x8c\x02u1\x89\x88\x87RJ\x00\x00\x00\x04J\x00\x00\x00\x04J\x00\x00\x00\x04\x87\x8c\x01CtR.",
+		ErrTooLarge},
 }
 
 func TestHostile(t *testing.T) {
@@ -259,7 +262,8 @@ func TestBombs(t *testing.T) {
 func TestTensorBombs(t *testing.T) {
 	const elements = 1 << 16
 	src := append([]byte(proto), byte(opMark))
-	src = appendBytes(appendName(src, "torch.storage", "_load_from_bytes"), appendArchive(nil, make([]float32, elements)))
+	src = appendBytes(appendName(src, "torch.storage", "_load_from_bytes"),
+		appendArchive(nil, make([]float32, elements)))
 	src = append(src, byte(opTuple1), byte(opReduce), byte(opMemoize))
 	for range 1000 {
 		src = append(appendName(src, "torch._utils", "_rebuild_tensor_v2"), byte(opMark), byte(opBinGet), 0)

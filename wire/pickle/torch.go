@@ -43,7 +43,8 @@ func (d *decoder) archive(args []Value) (Value, error) {
 	s, ok2 := parts[1].(*storage)
 	_, ok3 := parts[2].(*List)
 	if !ok1 || !ok2 || !ok3 {
-		return nil, malformed("torch's archive holds %T, %T and %T, want a dict, a storage and a list", parts[0], parts[1],
+		return nil, malformed("torch's archive holds %T, %T and %T, want a dict, a storage and a list", parts[0],
+			parts[1],
 			parts[2])
 	}
 	if little, _ := machine.Get("little_endian"); little != true {
@@ -115,7 +116,9 @@ func (d *decoder) view(s *storage, offset int, shape, stride []int) ([]byte, err
 	if len(stride) != len(shape) {
 		return nil, malformed("a tensor has %d axes and %d strides", len(shape), len(stride))
 	}
-	size, count, last := sizes[s.dtype], 1, offset
+	size := sizes[s.dtype]
+	count := 1
+	last := offset
 	dense := true
 	for axis := len(shape) - 1; axis >= 0; axis-- {
 		dense = dense && (stride[axis] == count || shape[axis] == 1)
@@ -131,7 +134,8 @@ func (d *decoder) view(s *storage, offset int, shape, stride []int) ([]byte, err
 	case count == 0:
 		return nil, nil
 	case last >= s.count:
-		return nil, malformed("a tensor of shape %v, strides %v, offset %d on %d elements", shape, stride, offset, s.count)
+		return nil, malformed("a tensor of shape %v, strides %v, offset %d on %d elements", shape, stride, offset,
+			s.count)
 	case dense:
 		return s.data[offset*size:][: count*size : count*size], nil
 	}

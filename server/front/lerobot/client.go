@@ -55,7 +55,9 @@ func newClient(f *Front, address string) *client {
 // end ends the session; the client may begin a new one.
 func (c *client) end() {
 	c.mu.Lock()
-	c.view, c.waiting, c.processed = nil, nil, nil
+	c.view = nil
+	c.waiting = nil
+	c.processed = nil
 	clear(c.predicted)
 	if c.cancel != nil {
 		c.cancel()
@@ -94,7 +96,12 @@ func (c *client) instruct(ctx context.Context, data []byte) error {
 	for _, text := range robot.Ack().Warnings {
 		c.f.log.Warn("a LeRobot client's session has a warning", "client", robot.Name(), "why", text)
 	}
-	c.f.log.Info("a LeRobot client's policy is served", "client", robot.Name(), "asked", fmt.Sprintf("%.200q", asked.Path),
+	if robot.Ack().Simulation {
+		c.f.log.Warn("THE POLICY IS FOR A SIMULATED ARM ONLY, and this client may drive a real one", "client",
+			robot.Name())
+	}
+	c.f.log.Info("a LeRobot client's policy is served", "client", robot.Name(),
+		"asked", fmt.Sprintf("%.200s", asked.Path),
 		"actions", asked.ActionsPerChunk)
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -47,7 +47,8 @@ func compare(p *lerobot.Policy, m *policy.Meta) (v *view, open wire.SessionOpen,
 	}
 	switch {
 	case p.Type != m.PolicyType:
-		return nil, open, mismatch("the client asks for policy_type %.80q, this server serves %q: start the client with "+
+		return nil, open, mismatch("the client asks for policy_type %.80q, this server serves %q: start the client "+
+			"with "+
 			"--policy_type=%s", p.Type, m.PolicyType, m.PolicyType)
 	case p.ActionsPerChunk < 1 || p.ActionsPerChunk > m.ChunkSize:
 		return nil, open, mismatch("the client asks for %d actions per chunk, the policy's chunks have %d: start the "+
@@ -59,7 +60,8 @@ func compare(p *lerobot.Policy, m *policy.Meta) (v *view, open wire.SessionOpen,
 		if i >= 0 {
 			got = p.Features[i].Names
 		}
-		return nil, open, mismatch("the client's robot has the joints %s, the policy reads %s, in this order", list(got),
+		return nil, open, mismatch("the client's robot has the joints %s, the policy reads %s, in this order",
+			list(got),
 			list(m.StateNames))
 	}
 	v.state = m.StateNames

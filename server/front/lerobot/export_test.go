@@ -1,0 +1,37 @@
+package lerobot
+
+import (
+	"slices"
+
+	"github.com/edge-rt/edge-rt/server/front"
+)
+
+// The parts that tests read from outside, because package server imports this one.
+const (
+	Slack           = slack
+	ObservationWait = observationWait
+)
+
+func (f *Front) Address() string       { return f.listener.Addr().String() }
+func (f *Front) Counts() *front.Counts { return f.to.Counts }
+
+func (f *Front) Ended() int {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return len(f.ended)
+}
+
+// Names returns the clients with a session.
+func (f *Front) Names() (names []string) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for _, c := range f.clients {
+		c.calls.Lock()
+		if c.robot != nil {
+			names = append(names, c.robot.Name())
+		}
+		c.calls.Unlock()
+	}
+	slices.Sort(names)
+	return names
+}

@@ -1,0 +1,337 @@
+package lerobot_test
+
+import (
+	"bytes"
+	"context"
+	"log/slog"
+	"math"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/status"
+
+	"github.com/edge-rt/edge-rt/rt"
+	"github.com/edge-rt/edge-rt/rt/rttest"
+	"github.com/edge-rt/edge-rt/server"
+	"github.com/edge-rt/edge-rt/server/front"
+	foreign "github.com/edge-rt/edge-rt/server/front/lerobot"
+	"github.com/edge-rt/edge-rt/server/manifest"
+	"github.com/edge-rt/edge-rt/server/servertest"
+	"github.com/edge-rt/edge-rt/wire/lerobot"
+	"github.com/edge-rt/edge-rt/wire/pickle"
+)
+
+// stand is a server of the fake policy with this front.
+type stand struct {
+	front   *foreign.Front
+	address string
+	log     *bytes.Buffer
+}
+
+func start(t *testing.T) *stand {
+	t.Helper()
+	s := &stand{log: new(bytes.Buffer)}
+	log := slog.New(slog.NewTextHandler(s.log, nil))
+	opened := rttest.Must(foreign.Listen("127.0.0.1:0", log))
+	s.front = opened.(*foreign.Front)
+	s.address = s.front.Address()
+	cfg := manifest.Default()
+	cfg.Model.RepoOrPath = "bundle"
+	cfg.Service = "demo"
+	cfg.MaxSessions = 2
+	served := rttest.Must(server.New(cfg, server.Deps{
+		Meta:    servertest.Meta(),
+		SHA256:  "5ha",
+		Repo:    "test/fake",
+		Prefix:  "@lerobot/test-fake/main/demo",
+		Model:   servertest.NewModel(),
+		Network: servertest.NewNetwork().Session(),
+		Clock:   rt.KernelClock(),
+		Log:     log,
+		Fronts:  []front.Front{opened},
+	}))
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() { ended <- served.Serve(ctx) }()
+	t.Cleanup(func() {
+		cancel()
+		rttest.Do(<-ended)
+	})
+	return s
+}
+
+// refused returns how often the front refused for a reason.
+func (s *stand) refused(r front.Reason) uint64 {
+	return s.front.Counts().Refused[front.LeRobot][r].Load()
+}
+
+// released is LeRobot's client, as far as the wire shows it.
+type released struct {
+	t    *testing.T
+	conn *grpc.ClientConn
+}
+
+func (s *stand) dial(t *testing.T) *released {
+	t.Helper()
+	conn := rttest.Must(grpc.NewClient(s.address, grpc.WithTransportCredentials(insecure.NewCredentials()),
+		grpc.WithDefaultCallOptions(grpc.ForceCodecV2(lerobot.Codec{}))))
+	t.Cleanup(func() { _ = conn.Close() })
+	return &released{t, conn}
+}
+
+func (c *released) call(path string, data []byte) ([]byte, error) {
+	var out lerobot.Message
+	err := c.conn.Invoke(c.t.Context(), path, &lerobot.Message{Data: data}, &out)
+	return out.Data, err
+}
+
+func (c *released) send(data []byte) error {
+	stream, err := c.conn.NewStream(c.t.Context(), &grpc.StreamDesc{ClientStreams: true}, lerobot.PathObservations)
+	if err != nil {
+		return err
+	}
+	if err := lerobot.Pieces(data, func(m *lerobot.Message) error { return stream.SendMsg(m) }); err != nil {
+		return err
+	}
+	if err := stream.CloseSend(); err != nil {
+		return err
+	}
+	return stream.RecvMsg(new(lerobot.Message))
+}
+
+func (c *released) begin() {
+	c.t.Helper()
+	rttest.Must(c.call(lerobot.PathReady, nil))
+	rttest.Must(c.call(lerobot.PathInstructions, asked().Encode()))
+}
+
+// actions returns the step and the rows of the next answer; no rows: there was no observation.
+func (c *released) actions() (first int64, rows [][]float32) {
+	c.t.Helper()
+	data := rttest.Must(c.call(lerobot.PathActions, nil))
+	if len(data) == 0 {
+		return 0, nil
+	}
+	first, rows, err := lerobot.ParseActions(data)
+	rttest.Do(err)
+	return first, rows
+}
+
+func asked() *lerobot.Policy {
+	return &lerobot.Policy{
+		Type:            "fake",
+		Path:            "/etc/passwd",
+		ActionsPerChunk: 5,
+		Device:          "cuda",
+		Features: []lerobot.Feature{
+			{Name: "observation.state", Kind: "float32", Shape: []int{2}, Names: []string{"a.pos", "b.pos"}},
+			{Name: "observation.images.side", Kind: "image", Shape: []int{4, 4, 3}},
+			{Name: "observation.images.top", Kind: "image", Shape: []int{servertest.PictureH, servertest.PictureW, 3}},
+		},
+	}
+}
+
+func observed(step int64, must bool, a, b float64) []byte {
+	values := &pickle.Dict{}
+	values.Set("a.pos", a)
+	values.Set("b.pos", b)
+	picture := func(h, w int) *pickle.Array {
+		return &pickle.Array{Type: "u1", Shape: []int{h, w, 3}, Data: make([]byte, 3*h*w)}
+	}
+	values.Set("top", picture(servertest.PictureH, servertest.PictureW))
+	values.Set("side", picture(4, 4))
+	values.Set("task", "pick")
+	return (&lerobot.Observation{Timestamp: 100, Timestep: step, MustGo: must, Values: values}).Encode()
+}
+
+func TestAClientGetsItsActions(t *testing.T) {
+	s := start(t)
+	c := s.dial(t)
+	c.begin()
+	rttest.Do(c.send(observed(7, true, 10, 20)))
+	first, rows := c.actions()
+	if first != 7 || len(rows) != 5 || math.Abs(float64(rows[4][1])-20.05) > 1e-4 {
+		t.Errorf("actions from step %d = %v, want 5 from step 7", first, rows)
+	}
+	if strings.Contains(s.log.String(), "etc/passwd") == false {
+		t.Error("the log does not show the path that the client named")
+	}
+}
+
+// The filter is the released server's: it drops a step that was answered, and a state within 1 of the last.
+func TestFilter(t *testing.T) {
+	s := start(t)
+	c := s.dial(t)
+	c.begin()
+	filtered := &s.front.Counts().Filtered[front.LeRobot]
+	for i, tt := range []struct {
+		name    string
+		obs     []byte
+		dropped bool
+	}{
+		{"the first", observed(0, false, 10, 20), false},
+		{"the same step", observed(0, false, 50, 50), true},
+		{"a near state", observed(1, false, 10.7, 20.7), true},
+		{"a far state", observed(2, false, 10.8, 20.8), false},
+		{"near the one answered last", observed(3, false, 11.5, 20.8), true},
+		{"a step that must go", observed(2, true, 10.8, 20.8), false},
+	} {
+		before := filtered.Load()
+		rttest.Do(c.send(tt.obs))
+		if dropped := filtered.Load() > before; dropped != tt.dropped {
+			t.Fatalf("%d, %s: dropped %v, want %v", i, tt.name, dropped, tt.dropped)
+		}
+		if _, rows := c.actionsUnless(tt.dropped); (rows == nil) != tt.dropped {
+			t.Errorf("%d, %s: actions = %v", i, tt.name, rows)
+		}
+	}
+}
+
+func (c *released) actionsUnless(dropped bool) (int64, [][]float32) {
+	if dropped {
+		return 0, nil
+	}
+	return c.actions()
+}
+
+func TestNewestObservationWins(t *testing.T) {
+	c := start(t).dial(t)
+	c.begin()
+	rttest.Do(c.send(observed(1, true, 10, 20)))
+	rttest.Do(c.send(observed(2, true, 30, 40)))
+	if first, rows := c.actions(); first != 2 || rows[0][0] < 30 {
+		t.Errorf("actions from step %d = %v", first, rows)
+	}
+	begun := time.Now()
+	if _, rows := c.actions(); rows != nil || time.Since(begun) < foreign.ObservationWait {
+		t.Errorf("without an observation: %v after %v", rows, time.Since(begun))
+	}
+}
+
+func TestAnotherPolicyIsRefusedInWords(t *testing.T) {
+	s := start(t)
+	for _, tt := range []struct {
+		name   string
+		change func(*lerobot.Policy)
+		says   string
+	}{
+		{"type", func(p *lerobot.Policy) { p.Type = "act" }, `asks for policy_type "act", this server serves "fake"`},
+		{"rows", func(p *lerobot.Policy) { p.ActionsPerChunk = 9 }, "9 actions per chunk, the policy's chunks have 8"},
+		{"no rows", func(p *lerobot.Policy) { p.ActionsPerChunk = 0 }, "0 actions per chunk"},
+		{"joints", func(p *lerobot.Policy) { p.Features[0].Names = []string{"b.pos", "a.pos"} },
+			"joints b.pos, a.pos, the policy reads a.pos, b.pos"},
+		{"no state", func(p *lerobot.Policy) { p.Features = p.Features[1:] }, "has the joints none"},
+		{"camera", func(p *lerobot.Policy) {
+			p.Features = p.Features[:2]
+		}, "needs camera top, the client's robot has " +
+			"observation.images.side"},
+		{"channels", func(p *lerobot.Policy) { p.Features[2].Shape = []int{3, 16, 24} }, "shape [3 16 24]"},
+	} {
+		c, p := s.dial(t), asked()
+		tt.change(p)
+		rttest.Must(c.call(lerobot.PathReady, nil))
+		_, err := c.call(lerobot.PathInstructions, p.Encode())
+		if status.Code(err) != codes.FailedPrecondition || !strings.Contains(err.Error(), tt.says) {
+			t.Errorf("%s: %v, want %q", tt.name, err, tt.says)
+		}
+	}
+	if n := s.refused(front.Mismatch); n != 7 {
+		t.Errorf("%d are counted", n)
+	}
+	renamed := asked()
+	renamed.Features[2].Name = "observation.images.front"
+	renamed.Rename = map[string]string{"observation.images.front": "observation.images.top"}
+	c := s.dial(t)
+	rttest.Must(c.call(lerobot.PathReady, nil))
+	rttest.Must(c.call(lerobot.PathInstructions, renamed.Encode()))
+}
+
+func TestHostileMessages(t *testing.T) {
+	s := start(t)
+	c := s.dial(t)
+	rttest.Must(c.call(lerobot.PathReady, nil))
+	for _, tt := range []struct {
+		name, path string
+		data       []byte
+		code       codes.Code
+		says       string
+		reason     front.Reason
+	}{
+		{"os.system", lerobot.PathInstructions, []byte("cos\nsystem\n(X\x02\x00\x00\x00idtR."), codes.InvalidArgument,
+			`name outside the table: "os.system"`, front.Global},
+		{"EXT1", lerobot.PathInstructions, []byte("\x80\x02\x82\x01."), codes.InvalidArgument, "EXT1", front.Opcode},
+		{"an observation", lerobot.PathInstructions, observed(1, true, 1, 2), codes.InvalidArgument,
+			"got a TimedObservation, want a RemotePolicyConfig", front.Malformed},
+		{"nothing", lerobot.PathInstructions, nil, codes.InvalidArgument, "it ends at byte 0", front.Malformed},
+		{"no instructions before", lerobot.PathActions, nil, codes.FailedPrecondition, "SendPolicyInstructions first",
+			front.NumReasons},
+	} {
+		before := uint64(0)
+		if tt.reason < front.NumReasons {
+			before = s.refused(tt.reason)
+		}
+		_, err := c.call(tt.path, tt.data)
+		if status.Code(err) != tt.code || !strings.Contains(err.Error(), tt.says) {
+			t.Errorf("%s: %v, want %q", tt.name, err, tt.says)
+		}
+		if tt.reason < front.NumReasons && s.refused(tt.reason) != before+1 {
+			t.Errorf("%s is not counted", tt.name)
+		}
+	}
+	c.begin()
+	if err := c.send([]byte("cposix\nsystem\n.")); status.Code(err) != codes.InvalidArgument {
+		t.Errorf("an observation that runs code: %v", err)
+	}
+	if err := c.send(make([]byte, foreign.Slack+1<<16)); status.Code(err) != codes.ResourceExhausted {
+		t.Errorf("an observation that is too large: %v", err)
+	}
+	if err := c.send(observed(1, true, math.NaN(), 0)); status.Code(err) != codes.InvalidArgument {
+		t.Errorf("a joint that is not finite: %v", err)
+	}
+	rttest.Do(c.send(observed(1, true, 1, 2))) // after all of that
+	if _, rows := c.actions(); rows == nil {
+		t.Error("no actions")
+	}
+}
+
+// A full server says so, and a session is free again once its client has gone.
+func TestSessionsOfClients(t *testing.T) {
+	s := start(t)
+	one := s.dial(t)
+	two := s.dial(t)
+	three := s.dial(t)
+	one.begin()
+	two.begin()
+	rttest.Must(three.call(lerobot.PathReady, nil))
+	if _, err := three.call(lerobot.PathInstructions, asked().Encode()); status.Code(err) != codes.ResourceExhausted ||
+		!strings.Contains(err.Error(), "server full: 2/2") {
+		t.Errorf("a third client of two: %v", err)
+	}
+	rttest.Must(two.call(lerobot.PathReady, nil)) // ends its own session
+	rttest.Must(three.call(lerobot.PathInstructions, asked().Encode()))
+	if names := s.front.Names(); !slices.Equal(names, []string{"lerobot-127.0.0.1", "lerobot-127.0.0.1-2"}) {
+		t.Errorf("names = %q", names)
+	}
+}
+
+// A client whose connection broke goes on with its next one.
+func TestAClientReconnects(t *testing.T) {
+	s := start(t)
+	c := s.dial(t)
+	c.begin()
+	rttest.Do(c.conn.Close())
+	rttest.Eventually(t, "the end of the connection", func() bool { return s.front.Ended() == 1 })
+	again := s.dial(t)
+	rttest.Do(again.send(observed(4, true, 10, 20)))
+	if first, rows := again.actions(); first != 4 || rows == nil {
+		t.Errorf("actions from step %d = %v", first, rows)
+	}
+	if s.front.Names()[0] != "lerobot-127.0.0.1" {
+		t.Errorf("names = %q", s.front.Names())
+	}
+}

@@ -1,0 +1,161 @@
+package lerobot
+
+import (
+	"bytes"
+	"errors"
+	"io"
+	"os"
+	"path/filepath"
+	"reflect"
+	"testing"
+
+	"google.golang.org/grpc/mem"
+
+	"github.com/edge-rt/edge-rt/rt/rttest"
+	"github.com/edge-rt/edge-rt/wire/pickle"
+)
+
+func read(t testing.TB, name string) []byte {
+	t.Helper()
+	return rttest.Must(os.ReadFile(filepath.Join("..", "pickle", "testdata", name+".pkl")))
+}
+
+func TestMessagesOfTheReleasedClient(t *testing.T) {
+	p := rttest.Must(ParsePolicy(read(t, "config")))
+	want := &Policy{Type: "act", Path: "user/model", ActionsPerChunk: 50, Device: "cpu", Rename: map[string]string{},
+		Features: []Feature{
+			{Name: "observation.state", Kind: "float32", Shape: []int{2}, Names: []string{"a.pos", "b.pos"}},
+			{
+				Name:  "observation.images.top",
+				Kind:  "image",
+				Shape: []int{16, 24, 3},
+				Names: []string{"height", "width", "channels"},
+			},
+		}}
+	if !reflect.DeepEqual(p, want) {
+		t.Errorf("policy = %+v, want %+v", p, want)
+	}
+	if again := rttest.Must(ParsePolicy(p.Encode())); !reflect.DeepEqual(again, want) {
+		t.Errorf("our own policy = %+v", again)
+	}
+	if p := rttest.Must(ParsePolicy(read(t, "config2"))); p.Rename["a"] != "b" || p.Features[0].Shape[0] != 2 {
+		t.Errorf("policy = %+v", p)
+	}
+	o := rttest.Must(ParseObservation(read(t, "obs")))
+	a, ok1 := o.Number("a.pos")
+	b, ok2 := o.Number("b.pos")
+	if _, text := o.Number("task"); a != 1.25 || b != 2.5 || !ok1 || !ok2 || text || o.Timestep != 3 || !o.MustGo {
+		t.Errorf("observation = %+v", o)
+	}
+	first, rows, err := ParseActions(read(t, "actions"))
+	if err != nil || first != 0 || !reflect.DeepEqual(rows, [][]float32{{0, 1}, {2, 3}, {4, 5}}) {
+		t.Errorf("actions from %d = %v, %v", first, rows, err)
+	}
+	for name, err := range map[string]error{
+		"an observation for a policy": second(ParsePolicy(read(t, "obs"))),
+		"a policy for an observation": second(ParseObservation(read(t, "config"))),
+		"no list of actions":          second(ParseObservation(read(t, "actions"))),
+	} {
+		if !errors.Is(err, ErrMessage) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
+func second[T any](_ T, err error) error { return err }
+
+func TestPieces(t *testing.T) {
+	for _, size := range []int{1, Piece, Piece + 1, 3*Piece + 5} {
+		whole := bytes.Repeat([]byte{7}, size)
+		var sent []*Message
+		rttest.Do(Pieces(whole, func(m *Message) error {
+			sent = append(sent, m)
+			return nil
+		}))
+		if sent[len(sent)-1].State != End || len(sent) > 1 && sent[0].State != Begin ||
+			len(sent) != (size+Piece-1)/Piece {
+			t.Errorf("%d bytes travel in %d pieces", size, len(sent))
+		}
+		next := func() func() (*Message, error) {
+			i := 0
+			return func() (*Message, error) {
+				if i == len(sent) {
+					return nil, io.EOF
+				}
+				i++
+				return sent[i-1], nil
+			}
+		}
+		if got := rttest.Must(Gather(next(), size)); !bytes.Equal(got, whole) {
+			t.Errorf("%d of %d bytes arrived", len(got), size)
+		}
+		if _, err := Gather(next(), size-1); !errors.Is(err, ErrTooLarge) {
+			t.Errorf("%d bytes where %d are allowed: %v", size, size-1, err)
+		}
+	}
+	if data, err := Gather(func() (*Message, error) { return nil, io.EOF }, 1); data != nil || err != nil {
+		t.Errorf("a stream without its end = %v, %v", data, err)
+	}
+	if _, err := Gather(func() (*Message, error) { return &Message{State: 9}, nil }, 1); !errors.Is(err, ErrMessage) {
+		t.Errorf("state 9: %v", err)
+	}
+}
+
+func TestCodec(t *testing.T) {
+	for _, m := range []Message{{}, {Data: []byte("x")}, {State: End, Data: []byte("yy")}, {State: Begin}} {
+		var got Message
+		rttest.Do(Codec{}.Unmarshal(rttest.Must(Codec{}.Marshal(&m)), &got))
+		if got.State != m.State || !bytes.Equal(got.Data, m.Data) {
+			t.Errorf("%+v became %+v", m, got)
+		}
+	}
+	if err := (Codec{}).Unmarshal(mem.BufferSlice{mem.SliceBuffer("\x0a\xff")}, new(Message)); !errors.Is(err, errMessage) {
+		t.Errorf("err = %v", err)
+	}
+}
+
+// Property: whatever the bytes, the readers end without a panic, and a policy or observation that was read is written
+// such that it is read again.
+func FuzzMessages(f *testing.F) {
+	for _, name := range []string{"config", "config2", "obs", "obs5", "actions"} {
+		f.Add(read(f, name))
+	}
+	f.Fuzz(func(t *testing.T, src []byte) {
+		_ = new(Message).parse(src)
+		if p, err := ParsePolicy(src); err == nil {
+			rttest.Must(ParsePolicy(p.Encode()))
+		}
+		if o, err := ParseObservation(src); err == nil && !recursive(o.Values, 0) {
+			rttest.Must(ParseObservation(o.Encode()))
+		}
+		if _, rows, err := ParseActions(src); err == nil && len(rows) == 0 {
+			t.Error("no rows")
+		}
+	})
+}
+
+// recursive reports whether a value contains itself, or an object that is never written.
+func recursive(v pickle.Value, depth int) bool {
+	var all []pickle.Value
+	switch v := v.(type) {
+	case *pickle.Dict:
+		all = v.Values
+	case *pickle.List:
+		all = v.Items
+	case *pickle.Tuple:
+		all = v.Items
+	case *pickle.Object:
+		return true
+	case *pickle.Array:
+		return v.Type == "" || v.Type == "bf16"
+	}
+	if depth > 40 || len(all) > 1000 {
+		return true
+	}
+	for _, one := range all {
+		if recursive(one, depth+1) {
+			return true
+		}
+	}
+	return false
+}
