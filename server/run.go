@@ -19,7 +19,7 @@ import (
 	"github.com/edge-rt/edge-rt/server/acl"
 	"github.com/edge-rt/edge-rt/server/audit"
 	"github.com/edge-rt/edge-rt/server/front"
-	"github.com/edge-rt/edge-rt/server/front/lerobot"
+	robotclient "github.com/edge-rt/edge-rt/server/front/lerobot"
 	"github.com/edge-rt/edge-rt/server/front/openpi"
 	"github.com/edge-rt/edge-rt/server/lerobot"
 	"github.com/edge-rt/edge-rt/server/manifest"
@@ -321,7 +321,7 @@ func showLoading(text string, log *slog.Logger, manager *notify.Notifier, pages 
 // frontsOf returns the protocols of foreign clients.
 func frontsOf(cfg *manifest.Config) []frontOf {
 	return []frontOf{
-		{front.LeRobot, cfg.Fronts.LeRobot.Listen, lerobot.Listen},
+		{front.LeRobot, cfg.Fronts.LeRobot.Listen, robotclient.Listen},
 		{front.OpenPI, cfg.Fronts.OpenPI.Listen, func(address string, _ *slog.Logger) (front.Front, error) {
 			return openpi.Open(address, &cfg.Fronts.OpenPI)
 		}},
