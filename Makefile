@@ -138,10 +138,11 @@ fuzz: ## every fuzz target for FUZZTIME (10s)
 	@tools/fuzz.sh $(FUZZTIME)
 
 .PHONY: interop
-interop: build ## programs that were not written here against ours: servo SDKs, LeRobot's bus classes, the official Zenoh
+interop: build ## programs that were not written here against ours: servo SDKs, LeRobot's bus classes, the official Zenoh, policy servers
 	@tools/setup.sh interop
 	@.venv/bin/python tools/interop/bus/judge.py bin/edge-rt
 	@tools/interop/zenoh.sh
+	@.venv/bin/python tools/interop/policies.py bin
 	@$(GO) run ./tools/replicas --short --robots 3 --settle 2s --tries $(TRIES) --packages .venv/zenoh-1.10
 
 .PHONY: test-v4l2
