@@ -29,7 +29,7 @@ import (
 
 const (
 	clientsMost = 64
-	messageMost = 64 << 20 // of an observation: 16 pictures of 1280x720, as an observation of robots
+	messageMost = 32 << 20 // of an observation: eight pictures of 640x480 as float32
 	headerMost  = 8 << 10
 	headerTime  = 5 * time.Second
 	writeTime   = 10 * time.Second

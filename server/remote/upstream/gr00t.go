@@ -67,6 +67,7 @@ func (g *groot) ask(ctx context.Context, message []byte) (any, error) {
 
 func (g *groot) metadata() ndarray.Map  { return g.meta }
 func (g *groot) ended() <-chan struct{} { return nil }
+func (g *groot) why() error             { return errEnded }
 func (g *groot) close()                 { g.conn.Close() }
 
 // modality is the part of a modality configuration that a client has to fit.

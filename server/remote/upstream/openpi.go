@@ -29,8 +29,10 @@ type link interface {
 	ask(ctx context.Context, message []byte) (any, error)
 	// metadata describes the policy as the server does.
 	metadata() ndarray.Map
-	// ended is closed when the server ends the connection while nothing is asked; nil: unknown.
+	// ended is closed when the server ends the connection while nothing is asked; nil: unknown. why
+	// is its reason from then on.
 	ended() <-chan struct{}
+	why() error
 	close()
 }
 
@@ -41,6 +43,7 @@ type openpi struct {
 	meta     ndarray.Map
 	incoming chan incoming
 	over     chan struct{}
+	reason   error // why it is over; set before
 	stop     context.CancelFunc
 }
 
@@ -103,9 +106,18 @@ func (o *openpi) read(ctx context.Context) {
 			return
 		}
 		if err != nil {
+			o.reason = endOf(err)
 			return
 		}
 	}
+}
+
+// endOf returns the error of a connection that ended with err.
+func endOf(err error) error {
+	if closed := (websocket.CloseError{}); errors.As(err, &closed) {
+		return fmt.Errorf("%w: code %d %s", errEnded, closed.Code, plain.Text(closed.Reason))
+	}
+	return fmt.Errorf("%w: %w", errEnded, err)
 }
 
 func (o *openpi) next(ctx context.Context) (any, error) {
@@ -113,14 +125,11 @@ func (o *openpi) next(ctx context.Context) (any, error) {
 	case <-ctx.Done():
 		return nil, context.Cause(ctx)
 	case m, ok := <-o.incoming:
-		var closed websocket.CloseError
 		switch {
 		case !ok:
 			return nil, errEnded
-		case errors.As(m.err, &closed):
-			return nil, fmt.Errorf("%w: code %d %s", errEnded, closed.Code, plain.Text(closed.Reason))
 		case m.err != nil:
-			return nil, fmt.Errorf("%w: %w", errEnded, m.err)
+			return nil, endOf(m.err)
 		case m.kind == websocket.MessageText: // the server closes after it
 			return nil, reported(string(m.data))
 		}
@@ -132,29 +141,34 @@ func (o *openpi) next(ctx context.Context) (any, error) {
 var errEnded = errors.New("the connection ended")
 
 func (o *openpi) ask(ctx context.Context, message []byte) (any, error) {
-	select { // what comes unasked would be taken for the answer
+	select {
 	case m, ok := <-o.incoming:
-		if ok && m.err == nil {
-			return nil, fmt.Errorf("%w: the server sent a message without a request", errEnded)
+		switch {
+		case !ok:
+			return nil, errEnded
+		case m.err != nil:
+			return nil, endOf(m.err)
 		}
-		return nil, errEnded
+		// it would be taken for the answer
+		return nil, fmt.Errorf("%w: the server sent a message without a request", errEnded)
 	default:
 	}
 	if err := o.conn.Write(ctx, websocket.MessageBinary, message); err != nil {
-		select { // a server that closes says why
+		select { // the reason of a server that closed
 		case m, ok := <-o.incoming:
 			if ok && m.err != nil {
 				err = m.err
 			}
 		default:
 		}
-		return nil, fmt.Errorf("%w: %w", errEnded, err)
+		return nil, endOf(err)
 	}
 	return o.next(ctx)
 }
 
 func (o *openpi) metadata() ndarray.Map  { return o.meta }
 func (o *openpi) ended() <-chan struct{} { return o.over }
+func (o *openpi) why() error             { return o.reason }
 
 func (o *openpi) close() {
 	o.stop()

@@ -187,7 +187,7 @@ func (s *server) keep() {
 		case <-s.ctx.Done():
 			return
 		case <-ended:
-			s.drop(l, errEnded)
+			s.drop(l, l.why())
 		case <-s.lost:
 		}
 		s.reconnect()

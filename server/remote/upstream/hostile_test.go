@@ -1,0 +1,105 @@
+package upstream
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+
+	"github.com/coder/websocket"
+
+	"github.com/edge-rt/edge-rt/policy"
+	"github.com/edge-rt/edge-rt/server/remote"
+)
+
+// message is what a scripted server sends.
+type message struct {
+	kind websocket.MessageType
+	data string
+}
+
+// scripted serves openpi's protocol: it greets with metadata, then answers each observation with the
+// next message, and closes after the last.
+func scripted(t *testing.T, metadata message, answers ...message) (url string) {
+	t.Helper()
+	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		conn, err := websocket.Accept(w, r, nil)
+		if err != nil {
+			return
+		}
+		defer conn.CloseNow()
+		conn.SetReadLimit(messageMost)
+		send := func(m message) error { return conn.Write(r.Context(), m.kind, []byte(m.data)) }
+		err = send(metadata)
+		for _, answer := range answers {
+			if _, _, failed := conn.Read(r.Context()); err != nil || failed != nil || send(answer) != nil {
+				return
+			}
+		}
+		conn.Close(websocket.StatusInternalError, "\x1b[2Jover")
+	}))
+	t.Cleanup(s.Close)
+	return "ws" + strings.TrimPrefix(s.URL, "http")
+}
+
+const packed = websocket.MessageBinary
+
+// TestHostileServers opens servers that are none of openpi, or that mean harm.
+func TestHostileServers(t *testing.T) {
+	empty := message{packed, "\x80"}
+	for _, tt := range []struct {
+		name     string
+		metadata message
+		answers  []message
+		kind     error
+		want     string
+	}{
+		{"metadata of text", message{websocket.MessageText, "boom"}, nil, ErrFit, "boom"},
+		{"metadata is a list", message{packed, "\x90"}, nil, policy.ErrAway, "a list of 0, want a map"},
+		{"metadata is a pickle", message{packed, "\x80\x04\x95"}, nil, policy.ErrAway, "left after"},
+		{"endless metadata", message{packed, strings.Repeat("\xC0", messageMost+1)}, nil, policy.ErrAway, "read limit"},
+		{"ends", empty, nil, policy.ErrAway, `code 1011 \x1b[2Jover`},
+		{"no map", empty, []message{{packed, "\x01"}}, ErrFit, "a number, want a map"},
+		{"no actions", empty, []message{{packed, "\x81\xA1a\x01"}}, ErrFit, "it has the keys a"},
+		{"actions of objects", empty, []message{{packed, "\x81\xA7actions" + "\x84\xC4\x0b__ndarray__\xC3\xC4\x04data" +
+			"\xC4\x00\xC4\x05dtype\xA2|O\xC4\x05shape\x90"}}, policy.ErrAway, `dtype is "|O"`},
+		{"a list of four billion", empty, []message{{packed, "\xDD\xFF\xFF\xFF\xFF"}}, policy.ErrAway, "items"},
+		{"a traceback", empty, []message{{websocket.MessageText, "Traceback\n  x\nKeyError: 'state'\n"}}, ErrFit,
+			"KeyError: 'state'"},
+		{"a long text", empty, []message{{websocket.MessageText, strings.Repeat("\x1b", 9999)}}, ErrFit, `\x1b…`},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			c := configured(t, OpenPI, "")
+			c.URL = scripted(t, tt.metadata, tt.answers...)
+			_, err := Open(context.Background(), c)
+			if !errors.Is(err, tt.kind) || !strings.Contains(err.Error(), tt.want) ||
+				strings.Contains(err.Error(), "\x1b") {
+				t.Errorf("Open = %v, want %v with %s", err, tt.kind, tt.want)
+			}
+		})
+	}
+}
+
+// TestUnaskedMessage has a server send two answers to one observation: the second would be taken for
+// that of the next.
+func TestUnaskedMessage(t *testing.T) {
+	c := configured(t, OpenPI, serveShared(t, OpenPI))
+	l, err := dialOpenPI(context.Background(), c.URL, "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.close()
+	row := &remote.Row{State: make([]float32, 8), Images: row(&c, "").Images}
+	b := newMessages(c.Kind, &c.Spec, &c.Meta).observation(row, "")
+	o := l.(*openpi)
+	if err := o.conn.Write(t.Context(), packed, b); err != nil { // asked by nobody
+		t.Fatal(err)
+	}
+	m := <-o.incoming
+	o.incoming <- m
+	if _, err := l.ask(t.Context(), b); err == nil || !strings.Contains(err.Error(), "without a request") {
+		t.Errorf("ask = %v, want a refusal of the unasked message", err)
+	}
+}
