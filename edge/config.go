@@ -106,6 +106,8 @@ type Config struct {
 	ActionsPerChunk int // actions that are used of a chunk; 0: all
 	MaxEmptyCycles  int // ticks in a row without an action until a warning; 0: no warning
 
+	Telemetry time.Duration // interval of the run's metrics on the network; 0: they are not published
+
 	MaxActionAge            time.Duration
 	DegradedAfter           time.Duration
 	RequestTimeout          time.Duration

@@ -24,6 +24,8 @@ type housekeeping struct {
 	granted  bool // the kernel's answer to the request for real-time priority is logged
 	hang     tickWatch
 	away     waitLog
+
+	telemetry telemetry
 }
 
 // look does the housekeeping of a run.
@@ -49,6 +51,7 @@ func (e *Edge) look(now rt.Instant) {
 		w.away.last = ""
 	}
 	e.reporter.ReportCameras(now, e.cameras)
+	w.telemetry.look(now)
 	if e.cfg.Status != nil && now >= w.nextLine {
 		e.cfg.Status.Write(w.line.format(e, now))
 		w.nextLine = now.Add(statusEvery)

@@ -2,26 +2,74 @@ package edge
 
 import (
 	"net/http"
+	"sync/atomic"
+	"time"
 
 	"github.com/edge-rt/edge-rt/edge/drive"
+	"github.com/edge-rt/edge-rt/edge/page"
 	"github.com/edge-rt/edge-rt/internal/webpage/metric"
 	"github.com/edge-rt/edge-rt/rt"
+	"github.com/edge-rt/edge-rt/wire"
 )
 
 // metrics returns the answer to /metrics, in Prometheus's format.
-func (e *Edge) metrics() http.Handler {
-	return metric.Handler(func() *metric.Set {
-		set := new(metric.Set)
-		var live *Live
-		e.drive.AddMetrics(set, func() drive.Metered {
-			live = e.live()
-			m := drive.Metered{Status: &live.Status.Status, Live: &live.Live, Cycle: e.drive.Sum(e.arms.Stats()).Cycle}
-			m.Hottest, m.Lowest = e.arms.Extremes()
-			return m
-		})
-		e.addPolicyMetrics(set, func() *Live { return live })
-		return set
+func (e *Edge) metrics() http.Handler { return metric.Handler(e.newMetrics) }
+
+// newMetrics returns the metrics of the run. Owner: one goroutine at a time.
+func (e *Edge) newMetrics() *metric.Set {
+	set := new(metric.Set)
+	var live *Live
+	e.drive.AddMetrics(set, func() drive.Metered {
+		live = e.live()
+		m := drive.Metered{Status: &live.Status.Status, Live: &live.Live, Cycle: e.drive.Sum(e.arms.Stats()).Cycle}
+		m.Hottest, m.Lowest = e.arms.Extremes()
+		return m
 	})
+	e.addPolicyMetrics(set, func() *Live { return live })
+	return set
+}
+
+// telemetry publishes the metrics of a run for an operator's tools. Owner: the housekeeping goroutine.
+type telemetry struct {
+	every time.Duration
+	next  rt.Instant
+	set   *metric.Set
+	to    wire.Publisher // nil: off
+}
+
+// openTelemetry prepares the telemetry if --telemetry selects it.
+func (e *Edge) openTelemetry() error {
+	t := &e.housekeeping.telemetry
+	if t.every = e.cfg.Telemetry; t.every == 0 {
+		return nil
+	}
+	key, err := wire.TelemetryKey(e.contract.Prefix, e.identity.ID)
+	if err != nil {
+		return err
+	}
+	t.set = e.newMetrics()
+	if t.to, err = e.net.Publisher(key, wire.TelemetryQoS); err != nil {
+		return err
+	}
+	if e.page == nil && e.exporter == nil { // these collect garbage themselves
+		done := make(chan struct{})
+		e.onClose(func() { close(done) })
+		go page.Collect(done, func() func() uint64 {
+			return func() uint64 { return e.drive.Stats().Ticks }
+		}, new(atomic.Uint64))
+	}
+	e.log.Info("telemetry", "key", key, "every", t.every)
+	return nil
+}
+
+func (t *telemetry) look(now rt.Instant) {
+	if t.to == nil || now < t.next {
+		return
+	}
+	t.next = now.Add(t.every)
+	if text, err := t.set.JSON(drive.MetricPrefix); err == nil {
+		_ = t.to.Put(text, nil) // a lost link is reported elsewhere
+	}
 }
 
 // addPolicyMetrics adds the metrics that only a run of a policy has.

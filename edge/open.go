@@ -244,6 +244,9 @@ func (e *Edge) build(context.Context) error {
 	if err := e.describeRecord(); err != nil {
 		return err
 	}
+	if err := e.openTelemetry(); err != nil {
+		return err
+	}
 	return e.showPage()
 }
 

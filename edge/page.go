@@ -20,7 +20,7 @@ func (e *Edge) openPage(context.Context) (err error) {
 }
 
 func (e *Edge) showPage() error {
-	if e.page == nil && e.exporter == nil {
+	if e.page == nil && e.exporter == nil && e.cfg.Telemetry == 0 {
 		return nil
 	}
 	viewer := drive.NewViewer(e.robot)

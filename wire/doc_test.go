@@ -170,7 +170,8 @@ func TestDocKeysOfService(t *testing.T) {
 	reset, _ := ResetKey(p, u)
 	alive, _ := ClientAliveKey(p, u)
 	session, _ := RobotSessionKey(p, u)
-	want := []string{StatusKey(p), SessionKey(p), ServerAliveKey(p), obs, action, session, reset, alive,
+	telemetry, _ := TelemetryKey(p, u)
+	want := []string{StatusKey(p), SessionKey(p), ServerAliveKey(p), obs, telemetry, action, session, reset, alive,
 		p + "/" + u + "/EPOCH/alive",
 		ReplicaAliveKey(p, "SERVER_ID"), ReplicaRoomKey(p, "SERVER_ID"), p + "/" + u + "/held/SERVER_ID/MARK/EPOCH"}
 	var got []string

@@ -16,6 +16,9 @@ const KeyRoot = "@lerobot"
 // ServerAliveAny matches the liveliness token of every server of every service.
 const ServerAliveAny = KeyRoot + "/*/*/*/server/alive"
 
+// TelemetryAny matches the telemetry of every robot of every service.
+const TelemetryAny = KeyRoot + "/*/*/*/*/telemetry"
+
 // Defaults for the parts of a service's key that the manifest leaves empty.
 const (
 	defaultRevision = "main"
@@ -103,6 +106,10 @@ func ObsKey(prefix, uuid string) (string, error)         { return robotKey(prefi
 func ActionKey(prefix, uuid string) (string, error)      { return robotKey(prefix, uuid, "/action") }
 func ResetKey(prefix, uuid string) (string, error)       { return robotKey(prefix, uuid, "/reset") }
 func ClientAliveKey(prefix, uuid string) (string, error) { return robotKey(prefix, uuid, "/alive") }
+
+// TelemetryKey is the key of a robot's measurements for an operator: a JSON object with the names of
+// its metrics. No server reads it.
+func TelemetryKey(prefix, uuid string) (string, error) { return robotKey(prefix, uuid, "/telemetry") }
 
 // EpochAliveKey is the robot's second liveliness token. Each session epoch has its own, so that the
 // end of an old token does not evict a robot that has returned.

@@ -57,6 +57,7 @@ var sections = []struct {
 	{"edge-rt why", why.Report{},
 		"Of this command `--json` has an effect on the command line only. Times are RFC 3339."},
 	{"edge-rt doctor", doctor.Report{}, "Exit code 3 while a problem is left."},
+	{"edge-rt fleet top", bringup.FleetReport{}, "Robots with --telemetry, those in trouble first."},
 	{"edge-rt ports", bringup.PortsReport{}, "With `--unplug`: the port that was found. Of this command, `scan`, " +
 		"`monitor` and `cameras`, `--json` has an effect on the command line only: in a `--config` file or a " +
 		"variable it is the run's."},

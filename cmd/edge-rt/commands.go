@@ -43,6 +43,8 @@ type commands struct {
 	Move        moveCmd        `cmd:"" uses:"bus,robot,calibration,id" help:"Move one joint slowly to a position, then let the arm go."`
 	Teleop      teleopCmd      `cmd:"" uses:"fps,bus,robot,calibration,id,duration,rt,cpu,rescue,on-exit,task,seed,camera,jpeg-quality,record,record-dir,record-size,episodes,episode-time,reset-time,quiet,http,http-token,http-name,metrics,json,leader,leader-robot,leader-id,leader-calibration" help:"Drive the arm with a leader arm, on the same tick, and record its motion."`
 
+	Fleet fleetCmd `cmd:"" help:"Watch a fleet of robots."`
+
 	Dataset datasetCmd `cmd:"" uses:"fps typed,task typed,json typed" help:"Make a LeRobotDataset of records, or look at one: export, info, check."`
 
 	Why whyCmd `cmd:"" uses:"id,record-dir,json typed" help:"Explain why the arm stuttered, held, jumped or ended, from its record."`

@@ -71,7 +71,7 @@ func TestFlagsOfOtherCommands(t *testing.T) {
 			"scan has no use for --duration, which is for run, monitor, teleop;"},
 		{"cameras --camera top=sim", 2,
 			"cameras list has no use for --camera, which is for run, cameras snapshot, doctor, teleop, replay;"},
-		{"scan --every 1s --bus /dev/ttyNONE", 2, "unknown flag --every here, which is for monitor;"},
+		{"scan --every 1s --bus /dev/ttyNONE", 2, "unknown flag --every here, which is for monitor, fleet top;"},
 		{"version --quiet", 2, "version has no use for --quiet, which is for run, teleop, replay;"},
 	} {
 		tt.check(t)

@@ -71,6 +71,7 @@ Drive         run           run a policy until Ctrl-C (what happens without a co
 Understand    why           why did it stutter, hold or end?
               view          show a record, in Rerun or as a page
               dataset       make a LeRobotDataset of records
+              fleet top     every robot at a server or router
 Simulate      sim-bus       a simulated arm as a device for any program
 
 Usual flags:

@@ -363,33 +363,45 @@ func mayBring(r *http.Request) (limit int64, says string) {
 
 // collect collects the garbage of requests until Close, since the collector is off.
 func (p *Page) collect() {
+	Collect(p.done, func() func() uint64 {
+		if run := p.run.Load(); run != nil {
+			return run.Ticks
+		}
+		return nil
+	}, &p.collections)
+}
+
+// Collect collects garbage just after a tick whenever there is much of it, until done is closed, and
+// counts the collections. ticks returns the run's counter of ticks, nil before the run: the collector
+// of Go is off only later.
+func Collect(done <-chan struct{}, ticks func() func() uint64, collections *atomic.Uint64) {
 	tick := time.NewTicker(collectInterval)
 	defer tick.Stop()
 	var last rt.HeapStat
 	for {
 		select {
-		case <-p.done:
+		case <-done:
 			return
 		case <-tick.C:
 		}
-		heap, run := rt.ReadHeap(), p.run.Load()
+		heap, count := rt.ReadHeap(), ticks()
 		switch {
 		// the collector is not yet off, or there was another collection, such as the fuse's
-		case run == nil || heap.Cycles != last.Cycles:
+		case count == nil || heap.Cycles != last.Cycles:
 			last = heap
 		case heap.Bytes-last.Bytes > collectBytes:
-			afterTick(run)
+			afterTick(count)
 			runtime.GC()
-			p.collections.Add(1)
+			collections.Add(1)
 			last = rt.ReadHeap()
 		}
 	}
 }
 
 // afterTick waits for the end of a tick, when the time to the next tick is longest.
-func afterTick(run *Run) {
-	before := run.Ticks()
-	for waited := time.Duration(0); waited < tickTimeout && run.Ticks() == before; waited += tickPoll {
+func afterTick(ticks func() uint64) {
+	before := ticks()
+	for waited := time.Duration(0); waited < tickTimeout && ticks() == before; waited += tickPoll {
 		time.Sleep(tickPoll)
 	}
 }

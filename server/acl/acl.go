@@ -66,7 +66,7 @@ func (s *Service) public() (k keys) {
 func (s *Service) robot(id string) (k keys) {
 	own := func(leaf string) string { return s.Prefix + "/" + id + leaf }
 	tokens := []string{own("/alive"), own("/*/alive")}
-	k[access.Put] = []string{own("/obs")}
+	k[access.Put] = []string{own("/obs"), own("/telemetry")}
 	k[access.DeclareSubscriber] = []string{own("/action")}
 	k[access.Query] = []string{own("/session"), own("/reset")}
 	k[access.LivelinessToken] = tokens

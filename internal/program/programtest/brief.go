@@ -51,7 +51,7 @@ func CheckBrief(t *testing.T, brief string, c Commands) {
 		commands, _, _ = strings.Cut(brief, "Each command has")
 	}
 	for _, node := range parser.Model.Children {
-		name := regexp.MustCompile(`(?m)^.*  ` + regexp.QuoteMeta(node.Name) + `( off)?  `)
+		name := regexp.MustCompile(`(?m)^.*  ` + regexp.QuoteMeta(node.Name) + `( off| top)?  `)
 		if !node.Hidden && !name.MatchString(commands) && node.Name != "version" {
 			t.Errorf("command %s is not named before the flags:\n%s", node.Name, brief)
 		}

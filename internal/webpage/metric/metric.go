@@ -8,8 +8,10 @@ package metric
 
 import (
 	"cmp"
+	"encoding/json"
 	"net/http"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus/promhttp"
@@ -240,4 +242,36 @@ func (s *Source) Gather() (families []*dto.MetricFamily, done func(), err error)
 		default:
 		}
 	}, nil
+}
+
+// JSON returns the metrics whose names begin with prefix as one JSON object: a number for a metric
+// without labels, an object from label to number for others, {"count": …, "sum": …} for a histogram,
+// and an info's labels.
+func (s *Set) JSON(prefix string) ([]byte, error) {
+	all := map[string]any{}
+	for _, f := range s.read() {
+		if strings.HasPrefix(f.GetName(), prefix) {
+			all[f.GetName()] = plainValue(f)
+		}
+	}
+	return json.Marshal(all)
+}
+
+func plainValue(f *dto.MetricFamily) any {
+	values := map[string]any{}
+	for _, m := range f.Metric {
+		switch labels := m.Label; {
+		case m.Histogram != nil:
+			values["count"], values["sum"] = m.Histogram.GetSampleCount(), m.Histogram.GetSampleSum()
+		case len(labels) == 0:
+			return m.GetCounter().GetValue() + m.GetGauge().GetValue()
+		case len(labels) > 1:
+			for _, l := range labels {
+				values[l.GetName()] = l.GetValue()
+			}
+		default:
+			values[labels[0].GetValue()] = m.GetCounter().GetValue() + m.GetGauge().GetValue()
+		}
+	}
+	return values
 }

@@ -1,0 +1,219 @@
+package bringup
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"maps"
+	"slices"
+	"strings"
+	"sync"
+	"text/tabwriter"
+	"time"
+
+	"github.com/edge-rt/edge-rt/internal/exit"
+	"github.com/edge-rt/edge-rt/internal/plain"
+	"github.com/edge-rt/edge-rt/wire"
+	"github.com/edge-rt/edge-rt/wire/network"
+	"github.com/edge-rt/edge-rt/wire/zenoh"
+)
+
+const (
+	maxRobots       = 4096     // further ones are counted and not shown
+	maxTelemetry    = 64 << 10 // bytes of a robot's telemetry; longer ones are counted and dropped
+	fleetGone       = 10 * time.Second
+	fleetDial       = 10 * time.Second
+	streaming       = "STREAMING"
+	fleetStateOrder = "DEAD STALLED RECONNECTING DEGRADED CONNECTING " + streaming
+)
+
+// FleetConfig holds the settings of edge-rt fleet top.
+type FleetConfig struct {
+	Connect zenoh.Config
+	Every   time.Duration // between two views
+	Once    bool          // one view, after Every
+	Screen  bool          // Out is a terminal: the view is drawn in place
+	Out     io.Writer
+	JSON    io.Writer // nil: no JSON; with Once
+}
+
+// FleetReport is the --json of edge-rt fleet top.
+type FleetReport struct {
+	Robots []FleetRobot `json:"robots"` // those in trouble first
+}
+
+// FleetRobot is one robot of a fleet.
+type FleetRobot struct {
+	ID       string  `json:"id"`                 // name of the robot
+	Robot    string  `json:"robot"`              // kind of the robot
+	Service  string  `json:"service"`            // beginning of its server's keys
+	State    string  `json:"state"`              // state of its run
+	Runway   float64 `json:"runway_s"`           // s, for which its actions last
+	Starved  float64 `json:"starved_per_minute"` // ticks, without an action
+	RTT      float64 `json:"round_trip_ms_mean"` // ms
+	Overruns float64 `json:"overruns_own"`       // ticks, ended too late by its own fault
+	SHA256   string  `json:"model_sha256"`       // digest of the bundle
+	Age      float64 `json:"age_s"`              // s, since its last telemetry
+}
+
+// fleet holds the newest telemetry of each robot.
+type fleet struct {
+	mu      sync.Mutex
+	robots  map[string]*heard // by key; guarded by mu, as the rest
+	dropped int               // malformed or too long
+	full    int               // of robots beyond maxRobots
+}
+
+// heard is the telemetry of a robot.
+type heard struct {
+	at, before time.Time
+	now, past  telemetry // newest, and the one before
+}
+
+// telemetry is the part of a robot's metrics that the view shows.
+type telemetry struct {
+	Info     map[string]string  `json:"edge_rt_info"`
+	State    map[string]float64 `json:"edge_rt_state"`
+	Runway   float64            `json:"edge_rt_runway_seconds"`
+	Starved  float64            `json:"edge_rt_starved_ticks_total"`
+	Overruns map[string]float64 `json:"edge_rt_overruns_total"`
+	Model    map[string]float64 `json:"edge_rt_model_info"`
+	RTT      struct {
+		Count float64 `json:"count"`
+		Sum   float64 `json:"sum"`
+	} `json:"edge_rt_round_trip_seconds"`
+}
+
+// FleetTop shows the robots that publish telemetry (--telemetry), until ctx ends.
+func FleetTop(ctx context.Context, cfg FleetConfig) error {
+	cfg.Connect.Log = func(string) {}
+	dial, cancel := context.WithTimeout(ctx, fleetDial)
+	defer cancel()
+	net, err := network.Open(dial, cfg.Connect)
+	if err != nil {
+		return exit.With(exit.Absent, err)
+	}
+	defer net.Close()
+	f := &fleet{robots: map[string]*heard{}}
+	if _, err := net.Subscribe(wire.TelemetryAny, f.hear); err != nil {
+		return err
+	}
+	out := plain.Writer(cfg.Out)
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-time.After(cfg.Every):
+		}
+		robots := f.list(time.Now())
+		if cfg.Screen && !cfg.Once {
+			fmt.Fprint(cfg.Out, "\x1b[H\x1b[2J")
+		}
+		f.write(out, robots)
+		if !cfg.Once {
+			continue
+		}
+		if cfg.JSON != nil {
+			err = json.NewEncoder(cfg.JSON).Encode(FleetReport{robots})
+		}
+		if len(robots) == 0 {
+			return exit.Errorf(exit.Absent, "no robot published telemetry for %v: start edge-rt with --telemetry 1s, and "+
+				"name its server or router as --connect", cfg.Every)
+		}
+		return err
+	}
+}
+
+// hear takes one telemetry. Owner: the transport's goroutine.
+func (f *fleet) hear(s wire.Sample) {
+	var t telemetry
+	bad := len(s.Payload) > maxTelemetry || json.Unmarshal(s.Payload, &t) != nil || len(t.State) != 1
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	h := f.robots[s.Key]
+	switch {
+	case bad:
+		f.dropped++
+		return
+	case h == nil && len(f.robots) >= maxRobots:
+		f.full++
+		return
+	case h == nil:
+		h = &heard{}
+		f.robots[strings.Clone(s.Key)] = h
+	}
+	h.past, h.before = h.now, h.at
+	h.now, h.at = t, time.Now()
+}
+
+// list returns the robots, those in trouble first, and forgets those that have been gone for long.
+func (f *fleet) list(now time.Time) (robots []FleetRobot) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	maps.DeleteFunc(f.robots, func(_ string, h *heard) bool { return now.Sub(h.at) > fleetGone })
+	for key, h := range f.robots {
+		id, _ := wire.ClientUUID(key)
+		r := FleetRobot{
+			ID:       id,
+			Robot:    h.now.Info["robot"],
+			Service:  strings.TrimSuffix(key, "/"+id+"/telemetry"),
+			State:    first(h.now.State),
+			Runway:   h.now.Runway,
+			Overruns: h.now.Overruns["own"],
+			SHA256:   first(h.now.Model),
+			Age:      now.Sub(h.at).Seconds(),
+		}
+		if span := h.at.Sub(h.before).Minutes(); !h.before.IsZero() && span > 0 {
+			r.Starved = max(0, h.now.Starved-h.past.Starved) / span
+		}
+		if n := h.now.RTT.Count; n > 0 {
+			r.RTT = 1e3 * h.now.RTT.Sum / n
+		}
+		robots = append(robots, r)
+	}
+	slices.SortFunc(robots, func(a, b FleetRobot) int {
+		return cmp.Or(cmp.Compare(rankOf(a.State), rankOf(b.State)), cmp.Compare(b.Starved, a.Starved),
+			cmp.Compare(a.ID, b.ID), cmp.Compare(a.Service, b.Service))
+	})
+	return robots
+}
+
+func rankOf(state string) int { return strings.Index(fleetStateOrder, state) }
+
+// first returns the smallest key.
+func first(m map[string]float64) string {
+	for _, key := range slices.Sorted(maps.Keys(m)) {
+		return key
+	}
+	return ""
+}
+
+// write writes the view for people.
+func (f *fleet) write(w io.Writer, robots []FleetRobot) {
+	well := 0
+	for i := range robots {
+		if robots[i].State == streaming {
+			well++
+		}
+	}
+	f.mu.Lock()
+	rest := ""
+	if f.dropped+f.full > 0 {
+		rest = fmt.Sprintf("; %d malformed, %d of too many robots", f.dropped, f.full)
+	}
+	f.mu.Unlock()
+	fmt.Fprintf(w, "%d robots, %d streaming%s\n", len(robots), well, rest)
+	if len(robots) == 0 {
+		return
+	}
+	table := tabwriter.NewWriter(w, 0, 8, 2, ' ', 0)
+	fmt.Fprintln(table, "ROBOT\tKIND\tSTATE\tRUNWAY\tSTARVED/MIN\tROUND TRIP\tOVERRUNS\tSERVICE\tMODEL\tAGE")
+	for i := range robots {
+		r := &robots[i]
+		fmt.Fprintf(table, "%s\t%s\t%s\t%.2f s\t%.0f\t%.0f ms\t%.0f\t%s\t%.12s\t%.0f s\n", r.ID, r.Robot, r.State,
+			r.Runway, r.Starved, r.RTT, r.Overruns, strings.TrimPrefix(r.Service, wire.KeyRoot+"/"), r.SHA256, r.Age)
+	}
+	table.Flush()
+}

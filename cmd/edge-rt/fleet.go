@@ -1,0 +1,46 @@
+package main
+
+import (
+	"context"
+	"os"
+	"time"
+
+	"github.com/edge-rt/edge-rt/bringup"
+	"github.com/edge-rt/edge-rt/internal/terminal"
+	"github.com/edge-rt/edge-rt/wire/zenoh"
+	"github.com/edge-rt/edge-rt/wire/zenoh/endpoint"
+)
+
+type fleetCmd struct {
+	Top fleetTopCmd `cmd:"" uses:"connect,tls-ca,tls-cert,tls-key,json typed" help:"Show the state of every robot at a server or router that publishes --telemetry."`
+}
+
+type fleetTopCmd struct {
+	Every time.Duration `range:"100ms..1h" default:"2s" help:"Time between two views."`
+	Once  bool          `help:"Show one view and end; exit code 4 without a robot."`
+}
+
+func (fleetTopCmd) Help() string {
+	return `One line for each robot, those in trouble first: state, runway (for how long its actions last), ticks without an action in the last interval, mean round trip, overruns, service and model. Robots publish it with --telemetry 1s. A certificate must be one that may read their keys, such as one of the manifest's routers.
+
+Examples:
+  edge-rt fleet top --connect tcp/router:7447
+  edge-rt fleet top --connect tcp/router:7447 --once --json -`
+}
+
+func (c *fleetTopCmd) Run(flags *cli) error {
+	r := &flags.runFlags
+	cfg := bringup.FleetConfig{
+		Connect: zenoh.Config{
+			Connect: r.Connect,
+			TLS:     endpoint.Security{RootCA: r.TLSCA, ConnectCertificate: r.TLSCert, ConnectKey: r.TLSKey},
+		},
+		Every:  c.Every,
+		Once:   c.Once || r.JSON != "",
+		Screen: terminal.Is(os.Stdout),
+	}
+	return r.report(func(ctx context.Context, out bringup.Config) error {
+		cfg.Out, cfg.JSON = out.Out, out.JSON
+		return bringup.FleetTop(ctx, cfg)
+	})
+}
