@@ -337,7 +337,7 @@ class Policy:
         queues = getattr(self.policy, "_queues", None)
         if not isinstance(queues, dict):
             return
-        batch = {k: v for k, v in batch.items() if k != "action"}
+        batch = dict(batch)
         if "observation.images" in queues and self.config.image_features:
             batch["observation.images"] = self.torch.stack([batch[k] for k in self.config.image_features], dim=-4)
         if "observation.image" in queues and self.config.image_features:
@@ -355,6 +355,7 @@ class Policy:
             self.policy.reset()
         for step in range(self.steps):
             batch = session.pre(self.observation(row, step, task))
+            batch.pop("action", None)  # as select_action does
             if self.needs_queues():
                 self.fill_queues(batch)
         more = self.conditioning(session, batch, prefix, delay, end) if self.rtc else {}
