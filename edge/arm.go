@@ -209,11 +209,32 @@ func (e *Edge) openLeader(ctx context.Context) error {
 			"and those of a %s cannot: the follower would go to any place to which the leader was knocked. Leave the "+
 			"flag out, or set actuated: true in the leader's description", place.Robot.Name)
 	}
-	calibration, err := place.Load()
+	places, err := place.Each()
 	if err != nil {
-		return fmt.Errorf("the leader: %w", err)
+		return err
+	}
+	robot := device.Place{Bus: e.cfg.Bus, Robot: e.robot}
+	if followers, err := robot.Each(); err != nil {
+		return err
+	} else if err := device.CheckAllPorts(places, followers); err != nil {
+		return err
 	}
 	e.waitFor("the leader")
+	for i := range places {
+		if err := e.openLeaderArm(ctx, places, i); err != nil {
+			return fmt.Errorf("the leader: %w", err)
+		}
+	}
+	return nil
+}
+
+// openLeaderArm opens the leader of one part.
+func (e *Edge) openLeaderArm(ctx context.Context, places []device.Place, i int) error {
+	place := &places[i]
+	calibration, err := place.Load()
+	if err != nil {
+		return place.Named(err)
+	}
 	cfg := servo.ArmConfig{
 		Path:        place.Bus,
 		Robot:       place.Robot,
@@ -221,31 +242,32 @@ func (e *Edge) openLeader(ctx context.Context) error {
 		File:        place.File(),
 		Clock:       e.clock,
 	}
-	arm, err := e.openLimp(ctx, &place, &cfg)
+	arm, err := e.openLimp(ctx, place, &cfg)
 	if err != nil {
-		return fmt.Errorf("the leader: %w", err)
+		return device.Swapped(places, i, cfg, err)
 	}
 	for _, note := range arm.Notes() {
 		e.log.Warn("the leader: " + note)
 	}
-	e.onClose(func() { e.leaderArm.Close() })
-	e.leaderArm = hotplug.New(arm, cfg, e.clock)
+	hot := hotplug.New(arm, cfg, e.clock)
+	e.onClose(func() { hot.Close() })
+	e.leaderArms = append(e.leaderArms, hot)
 	every, err := measureLeader(arm)
 	if err != nil {
-		return err
+		return place.Named(err)
 	}
 	if err := arm.HoldTriggers(); err != nil {
-		return fmt.Errorf("the leader: %w", exit.With(exit.Absent, errors.Join(err, arm.TorqueOff())))
+		return place.Named(exit.With(exit.Absent, errors.Join(err, arm.TorqueOff())))
 	}
-	e.leader = leader.New(leader.Config{
-		Arm:   e.leaderArm,
+	e.leaders = append(e.leaders, leader.New(leader.Config{
+		Arm:   hot,
 		Robot: place.Robot,
 		Clock: e.clock,
 		Every: every,
 		Push:  e.cfg.Takeover == takeoverPush,
 		Say:   e.sayOfLeader,
-	})
-	return nil
+	}))
+	return device.Swapped(places, i, cfg, nil)
 }
 
 // measureLeader returns the interval at which the leader is read.
@@ -255,10 +277,10 @@ func measureLeader(arm *servo.Arm) (every time.Duration, err error) {
 		return all.Clean > 0 && err == nil && every == leader.ReadEvery && arm.CheckLosses(all) == nil
 	})
 	if err != nil {
-		return 0, fmt.Errorf("the leader: %w", err)
+		return 0, err
 	}
 	if err := arm.CheckLosses(all); err != nil {
-		return 0, fmt.Errorf("the leader: %w", exit.With(exit.Absent, err))
+		return 0, exit.With(exit.Absent, err)
 	}
 	every, err = leader.Interval(all.P99)
 	return every, exit.With(exit.Config, err)

@@ -158,7 +158,7 @@ func (c *Config) Check() error {
 // checkLeader refuses a leader's settings without a leader, and a leader on the follower's bus.
 func (c *Config) checkLeader() error {
 	if c.Leader.Bus != "" {
-		return device.CheckPorts(c.Leader.Bus, c.Bus)
+		return device.CheckPorts(c.Leader.Bus, c.Bus) // of single arms; openLeader checks those of parts
 	}
 	for _, f := range []struct{ flag, value string }{
 		{"--leader-robot", c.LeaderRobot}, {"--leader-id", c.Leader.ID}, {"--leader-calibration", c.Leader.Calibration},

@@ -96,15 +96,15 @@ type Edge struct {
 
 // devices are the arm and the cameras.
 type devices struct {
-	arms      hotplug.Parts
-	leaderArm *hotplug.Arm   // nil: no leader
-	leader    *leader.Leader // nil: no leader
-	worlds    []*sim.Live    // of the simulated parts
-	still     *sim.Live      // scene of simulated cameras on a real bus
-	files     []openedFile   // the cameras that play files
-	cameras   []*capture.Camera
-	encoders  []*capture.Encoder // each camera's
-	missing   atomic.Int32       // cameras without a first picture; their threads write it
+	arms       hotplug.Parts
+	leaderArms hotplug.Parts
+	leaders    []*leader.Leader // of the parts; nil: no leader
+	worlds     []*sim.Live      // of the simulated parts
+	still      *sim.Live        // scene of simulated cameras on a real bus
+	files      []openedFile     // the cameras that play files
+	cameras    []*capture.Camera
+	encoders   []*capture.Encoder // each camera's
+	missing    atomic.Int32       // cameras without a first picture; their threads write it
 }
 
 type openedFile struct {

@@ -14,6 +14,7 @@ import (
 	"github.com/edge-rt/edge-rt/edge/episode"
 	"github.com/edge-rt/edge-rt/edge/event"
 	"github.com/edge-rt/edge-rt/edge/follow"
+	"github.com/edge-rt/edge-rt/edge/leader"
 	"github.com/edge-rt/edge-rt/edge/operator"
 	"github.com/edge-rt/edge-rt/edge/uplink"
 	"github.com/edge-rt/edge-rt/internal/exit"
@@ -229,8 +230,8 @@ func (e *Edge) build(context.Context) error {
 	e.resume = "nothing moves until an operator resumes the run: look at the arm, then edge-rt ctl resume --id " +
 		e.identity.ID
 	e.prepareReports()
-	if e.leader != nil {
-		e.control.takeover.leader, e.control.takeover.action = e.leader, make([]float32, 0, settings.DOF)
+	if e.leaders != nil {
+		e.control.takeover.leader, e.control.takeover.action = leader.Join(e.leaders), make([]float32, 0, settings.DOF)
 	}
 	e.control.stats.inState[stateConnecting].Add(int64(e.clock.Now().Sub(e.armOpen)))
 	e.missing.Store(int32(len(e.cameras)))

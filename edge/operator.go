@@ -134,7 +134,7 @@ func (e *Edge) await(done func() bool) error {
 }
 
 func (e *Edge) leaderAway() string {
-	if err := e.leaderArm.OpenError(); err != nil {
+	if err := e.leaderArms.OpenError(); err != nil {
 		return " (" + err.Error() + ")"
 	}
 	return ""
@@ -230,7 +230,7 @@ func (e *Edge) Key(ctx context.Context, key string) {
 		word = e.episodes.Next()
 	}
 	switch o := &e.control.operator; {
-	case word == operator.Correct && e.leader == nil, word == "":
+	case word == operator.Correct && e.leaders == nil, word == "":
 		return
 	case word == operator.Correct && e.control.holder() >= aligning, word == operator.Pause && o.pause.Load():
 		word = operator.Resume

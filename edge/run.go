@@ -38,9 +38,11 @@ func (e *Edge) Run(ctx context.Context) (*Summary, error) {
 	})
 	e.drive.Go(func() error { e.stepEpisodes(ctx); return nil })
 	e.drive.Go(func() error { e.arms.KeepOpen(ending); return nil })
-	if e.leader != nil {
-		e.drive.Go(func() error { e.leaderArm.KeepOpen(ending); return nil })
-		e.drive.Go(func() error { return e.leader.Run(ending, e.drive.Hurried) })
+	if e.leaders != nil {
+		e.drive.Go(func() error { e.leaderArms.KeepOpen(ending); return nil })
+	}
+	for _, l := range e.leaders {
+		e.drive.Go(func() error { return l.Run(ending, e.drive.Hurried) })
 	}
 	tickErr := e.drive.Loop(ctx, e.control.tick, e.look)
 	e.endWatch()

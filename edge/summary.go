@@ -111,7 +111,7 @@ func (e *Edge) summarize(err error) *Summary {
 	s.Collisions = e.score.Collided
 	s.Timeouts = e.score.Timeouts
 	s.Page = e.page.Stats()
-	if e.leader != nil {
+	if e.leaders != nil {
 		s.Corrections = &Corrections{st.takeovers.Load(), st.corrected.Load()}
 	}
 	s.Record = e.recording.Stats()

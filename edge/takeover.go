@@ -16,7 +16,7 @@ import (
 // leaderSilent is the age from which a leader's pose no longer drives the follower.
 const leaderSilent = 100 * time.Millisecond
 
-// leaderArm is the part of a *leader.Leader that the tick uses. Tests have one without motors.
+// leaderArm is the part of a *leader.Leaders that the tick uses. Tests have one without motors.
 type leaderArm interface {
 	Pose() *leader.Pose // lent until the next call
 	Want(now rt.Instant, number uint32, align bool, place []float32)
@@ -232,7 +232,7 @@ func (e *Edge) checkCorrection() error {
 	st := e.control.stats
 	age := e.clock.Now().Sub(rt.Instant(st.leaderAt.Load()))
 	switch {
-	case e.leader == nil:
+	case e.leaders == nil:
 		return errNoLeader
 	case e.drive.Leaving() || state(st.state.Load()) == stateDead:
 		return errors.New("the run is ending")

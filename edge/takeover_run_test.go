@@ -217,7 +217,7 @@ func newRealRun(t *testing.T, change func(*Config)) *realRun {
 		t.Fatal(err)
 	}
 	r.lead.mu.Lock() // its read interval depends on its bus
-	r.lead.rules.Period = r.leader.Every()
+	r.lead.rules.Period = r.leaders[0].Every()
 	r.lead.judge = referee.New(r.lead.rules)
 	r.lead.mu.Unlock()
 	r.follower.judge.FirstChunk(0)

@@ -12,7 +12,13 @@ import (
 // Each returns the places of the parts of a robot whose ports and calibrations the place names
 // together, as ByPart does. Its errors have the code exit.Usage.
 func (p *Place) Each() ([]Place, error) {
-	f := Places{Bus: ByPart{p.Bus}, Calibration: ByPart{p.Calibration}, ID: p.ID, Flags: p.Flags, BusFlag: "bus"}
+	f := Places{
+		Bus:         ByPart{p.Bus},
+		Calibration: ByPart{p.Calibration},
+		ID:          p.ID,
+		Flags:       p.Flags,
+		BusFlag:     "bus",
+	}
 	if p.Flags != "" {
 		f.BusFlag = "leader"
 	}

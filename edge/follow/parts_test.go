@@ -193,7 +193,9 @@ func TestPartsAreArmedTogether(t *testing.T) {
 	p := armedPair(t, robot.Together, nil)
 	p.left.back, p.right.back = hotplug.Unplugged, hotplug.Unplugged
 	p.tick(t)
-	p.left.armed, p.right.armed, p.right.stale = 0, 0, 1
+	p.left.armed = 0
+	p.right.armed = 0
+	p.right.stale = 1
 	p.StartArming()
 	if p.ticks(t, 5); p.left.armed != 0 || p.Phase != Arming {
 		t.Errorf("armed %b while a joint of right is silent", p.left.armed)

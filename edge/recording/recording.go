@@ -224,6 +224,7 @@ func (r *Recording) Describe(id *operator.Identity, arm robot.Robot, bus string,
 		"joints": strings.Join(arm.ActionNames(), ","), "units": strings.Join(arm.Units(), ","),
 	}
 	if names := arm.PartNames(); names != "" {
+		run["robot_type"] = arm.DataType()
 		run["parts"] = strings.ReplaceAll(names, ", ", ",")
 	}
 	maps.Copy(run, settings)

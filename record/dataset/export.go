@@ -149,7 +149,7 @@ func survey(cfg *Config, runs []*run) (set settings, err error) {
 			return set, err
 		}
 		own := settings{
-			Robot:    r.info["robot"],
+			Robot:    cmp.Or(r.info["robot_type"], r.info["robot"]),
 			FPS:      r.fps,
 			VCodec:   cfg.VCodec,
 			CRF:      cfg.CRF,

@@ -75,6 +75,30 @@ var mutants = []mutant{
 	{"read.go", "			f.StopBase()\n			continue\n", "", "a wheel with another goal goes on with it"},
 }
 
+// parts are the mutants of a robot of several parts.
+var parts = []mutant{
+	{"parts.go", "if f.Silent() || f.AllHeld() != 0 || ", "if f.AllHeld() != 0 || ",
+		"a part goes on while the other is silent"},
+	{"parts.go", "f.AllHeld() != 0 || f.Rescuing()", "f.Rescuing()", "a part goes on while no joint of the other is driven"},
+	{"parts.go", "return f.Phase == Armed && !p.holding && !f.Rescuing()", "return f.Phase == Armed && !p.holding",
+		"the policy drives a part on its way into its range"},
+	{"parts.go", "		p.StartSlowly(t.Woke) // the policy's", "		_ = t.Woke // the policy's",
+		"the parts go on at full speed"},
+	{"parts.go", "f.DriveAt(now, action[f.first:f.first+len(f.Goal)], pace)", "f.DriveAt(now, action[:len(f.Goal)], pace)",
+		"every part gets the action of the first"},
+	{"parts.go", "		case !ready && p.Several() && !p.apart:\n			return false, nil\n", "",
+		"a part is armed while another is silent"},
+	{"parts.go", "case at < 0, f.bus.OutOfRange()&joints != 0 && !f.cfg.Rescue:", "case at < 0, false && joints != 0:",
+		"a part gets torque though another is outside its range"},
+	{"parts.go", "		case f.Phase < Armed:\n			f.Phase = Done\n", "",
+		"a run does not end while a part is away"},
+	{"parts.go", "			f.Finish(now)\n", "			f.Finish(now)\n			p.findPhase()\n			return\n", "only one part parks"},
+	{"parts.go", "f.cfg.Events.Emit(now, what, int64(joints)<<f.first, b)", "f.cfg.Events.Emit(now, what, int64(joints), b)",
+		"an event names a joint of another part"},
+	{"parts.go", "all |= of(f) << f.first", "all |= of(f)", "a silent joint counts as one of another part"},
+	{"parts.go", "		p.gate.join(&f.gate)\n", "", "a preview has no limits"},
+}
+
 // wheels are the mutants of a base's kinematics.
 var wheels = []mutant{
 	{"base.go", "raw[i] = int(math.RoundToEven(d * share * k.rawPerDegree))",
@@ -114,6 +138,7 @@ type suite struct {
 
 var suites = []suite{
 	{"./edge/follow", "^Test([^D]|D[^o])", mutants},
+	{"./edge/follow", "^Test(Part|.*OfAPart)", parts},
 	{"./servo", "^Test(Sight|ArmingAtA|AGoalRegister|ABase)", sights},
 	{"./servo/robot", "^Test(Kinematics|LeKiwi)", wheels},
 }

@@ -1,0 +1,143 @@
+package main
+
+import (
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/edge-rt/edge-rt/rt/rttest"
+	"github.com/edge-rt/edge-rt/sim/servosim"
+	"github.com/edge-rt/edge-rt/stage/stagetest"
+)
+
+// twoArms are the simulated buses of a bi_so101.
+type twoArms struct{ left, right *servosim.Bus }
+
+func (a twoArms) each() []*servosim.Bus { return []*servosim.Bus{a.left, a.right} }
+
+// startTwo starts a run on two simulated buses and returns it once both arms are under torque.
+func startTwo(t *testing.T, args ...string) (*process, twoArms) {
+	t.Helper()
+	at := t.TempDir() // links, since an adapter that comes back may have another name
+	a := twoArms{simBusAt(t, at+"/left"), simBusAt(t, at+"/right")}
+	r := edgeCommand(t, []string{"--connect", newHoldServer(t).Endpoint, "--id", "arm", "--request-timeout", "1s",
+		"--fps", "10"}, append([]string{"--robot", "bi_so101",
+		"--bus", "left=" + at + "/left", "--bus", "right=" + at + "/right",
+		"--calibration", "left=" + demoCalibration, "--calibration", "right=" + demoCalibration}, args...)...)
+	r.Start()
+	for _, b := range a.each() {
+		awaitTorque(t, b, 6)
+	}
+	return r, a
+}
+
+// Every end of a run makes both arms limp, or holds both.
+func TestEveryEndOfTwoArms(t *testing.T) {
+	t.Parallel()
+	for _, tt := range []struct {
+		name, onExit string
+		end          func(r *process, a twoArms)
+		code, torque int
+	}{
+		{"SIGTERM", "park", func(r *process, _ twoArms) { r.Process.Signal(syscall.SIGTERM) }, 0, 0},
+		{"held", "hold", func(r *process, _ twoArms) { r.Process.Signal(syscall.SIGTERM) }, 0, 6},
+		{"released", "hold", func(r *process, _ twoArms) { r.ctl("release", "--id", "arm") }, 0, 0},
+		{"one motor without torque confirmation", "off", func(r *process, a twoArms) {
+			a.left.Mute(2, true)
+			r.Process.Signal(syscall.SIGTERM)
+		}, 1, 0},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			r, a := startTwo(t, "--on-exit", tt.onExit)
+			tt.end(r, a)
+			code := r.End()
+			if on := underTorque(a.right); code != tt.code || on != tt.torque {
+				t.Errorf("code %d with %d motors of right under torque, want %d and %d: %s", code, on, tt.code,
+					tt.torque,
+					r.Log)
+			}
+			if on := underTorque(a.left); on != tt.torque && on != tt.torque+1 {
+				t.Errorf("%d motors of left under torque, want %d", on, tt.torque)
+			}
+			s := r.summary()
+			if len(s.Parts) != 2 || s.Parts[0].Name != "left" || !strings.HasSuffix(s.Parts[1].Port, "/right") ||
+				s.Parts[1].Bus.Cycles < 3 || s.Bus.Cycles != s.Parts[1].Bus.Cycles {
+				t.Errorf("parts %+v, bus %+v", s.Parts, s.Bus)
+			}
+		})
+	}
+}
+
+// A killed run's arms are both limp within 300 ms.
+func TestAKilledRunReleasesBothArms(t *testing.T) {
+	t.Parallel()
+	rttest.RealTime(t)
+	r, a := startTwo(t, "--quiet", "--on-exit", "hold")
+	killed := time.Now()
+	r.Process.Kill()
+	for _, b := range a.each() {
+		awaitTorque(t, b, 0)
+	}
+	took := time.Since(killed)
+	t.Logf("limp after %v", took)
+	if took > 2*time.Second { // 300 ms on a machine that is not loaded
+		t.Errorf("limp after %v", took)
+	}
+	r.End()
+}
+
+// One arm is unplugged and comes back: the run names it, and goes on with both.
+func TestOneOfTwoArmsIsUnplugged(t *testing.T) {
+	t.Parallel()
+	r, a := startTwo(t, "--record", "off")
+	if err := a.right.Unplug(); err != nil {
+		t.Fatal(err)
+	}
+	r.Await("silent_joints=6 part=right")
+	if underTorque(a.left) != 6 {
+		t.Error("left lost its torque")
+	}
+	if err := a.right.Replug(); err != nil {
+		t.Fatal(err)
+	}
+	r.Await("the arm was away and is back\" part=right")
+	rttest.Eventually(t, "torque on both", func() bool { return underTorque(a.right) == 6 && underTorque(a.left) == 6 })
+	r.Process.Signal(syscall.SIGTERM)
+	if code := r.End(); code != 0 {
+		t.Errorf("code %d: %s", code, r.Log)
+	}
+}
+
+// Both arms simulated by the run itself: two worlds, one vector.
+func TestTwoSimulatedArms(t *testing.T) {
+	t.Parallel()
+	rttest.RealTime(t)
+	r := edgeCommand(t, []string{"--connect", newHoldServer(t).Endpoint, "--id", "arm", "--fps", "20"}, "--robot",
+		"bi_so101", "--bus", "sim", "--duration", "2s", "--record", "all", "--record-dir", t.TempDir())
+	code, s := r.play()
+	if code != 0 || len(s.Parts) != 2 || s.Actions == 0 {
+		t.Errorf("code %d, parts %+v, %d actions: %s", code, s.Parts, s.Actions, r.Log)
+	}
+}
+
+// The flags of a robot of parts are refused with the ones that it wants.
+func TestPartFlagsAreRefused(t *testing.T) {
+	t.Parallel()
+	for _, tt := range []struct {
+		args []string
+		says string
+	}{
+		{[]string{"--bus", "left=/dev/ttyA"}, "no --bus for the part right"},
+		{[]string{"--bus", "/dev/ttyA"}, "left=PORT"},
+		{[]string{"--bus", "left=/dev/ttyA", "--bus", "right=/dev/ttyA"}, "its own adapter"},
+		{[]string{"--bus", "left=/dev/ttyA", "--bus", "top=/dev/ttyB"}, "no part top"},
+	} {
+		p := stagetest.Command(t, binary, append([]string{"--robot", "bi_so101"}, tt.args...)...).Start()
+		if code := p.End(); code != 2 || !strings.Contains(p.Log.String(), tt.says) {
+			t.Errorf("%s: code %d, %s; want 2 and %q", slices.Clone(tt.args), code, p.Log, tt.says)
+		}
+	}
+}

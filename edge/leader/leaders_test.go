@@ -1,0 +1,66 @@
+package leader
+
+import (
+	"testing"
+
+	"github.com/edge-rt/edge-rt/rt"
+	"github.com/edge-rt/edge-rt/servo/robot"
+)
+
+// ofTwoJoints returns a leader without motors.
+func ofTwoJoints(actuated bool) *Leader {
+	r := robot.Robot{Motors: make([]robot.Motor, 2), Actuated: actuated}
+	return &Leader{
+		cfg: Config{Robot: r},
+		poses: rt.NewLatest(func(p *Pose) {
+			p.Joints = make([]float32, 2)
+			p.Causes = make([]Cause, 2)
+		}),
+		orders: rt.NewLatest(func(o *order) { o.Place = make([]float32, 2) }),
+	}
+}
+
+func (l *Leader) shows(at rt.Instant, p Pose) {
+	b := l.poses.Back()
+	copy(b.Joints, p.Joints)
+	copy(b.Causes, p.Causes)
+	b.At, b.State = at, p.State
+	b.Stiff, b.Order = p.Stiff, p.Order
+	b.Pushes, b.Held = p.Pushes, p.Held
+	l.poses.Publish(int64(at))
+}
+
+// Two leaders are one pose: the older time, and the state of the one that is not ready.
+func TestLeadersAreOnePose(t *testing.T) {
+	left, right := ofTwoJoints(true), ofTwoJoints(true)
+	both := Join([]*Leader{left, right})
+	left.shows(20, Pose{Joints: []float32{1, 2}, State: Ready, Order: 3, Pushes: 1})
+	right.shows(10, Pose{Joints: []float32{3, 4}, State: Driven, Order: 2, Pushes: 2, Stiff: true, Held: 2,
+		Causes: []Cause{0, TooFar}})
+	p := both.Pose()
+	if p.At != 10 || p.State != Driven || !p.Stiff || p.Order != 2 || p.Pushes != 3 || p.Held != 0b1000 {
+		t.Errorf("pose %+v", p)
+	}
+	if p.Joints[0] != 1 || p.Joints[3] != 4 || p.Causes[3] != TooFar {
+		t.Errorf("joints %v, causes %v", p.Joints, p.Causes)
+	}
+	right.shows(30, Pose{Joints: []float32{3, 4}, State: Ready, Order: 3})
+	if p := both.Pose(); p.State != Ready || p.At != 20 || p.Stiff || p.Held != 0 {
+		t.Errorf("pose %+v, want Ready", p)
+	}
+	left.shows(40, Pose{Joints: []float32{1, 2}, State: Failed, Order: 3})
+	if p := both.Pose(); p.State != Failed {
+		t.Errorf("state %v, want Failed", p.State)
+	}
+	both.Want(50, 4, true, []float32{5, 6, 7, 8})
+	o, _, _ := right.orders.Front()
+	if o.Number != 4 || !o.Align || o.Place[0] != 7 || o.Place[1] != 8 {
+		t.Errorf("right's order %+v", o)
+	}
+	if !both.Actuated() || Join([]*Leader{left, ofTwoJoints(false)}).Actuated() {
+		t.Error("a leader that cannot be driven is one of two that can")
+	}
+	if n := testing.AllocsPerRun(100, func() { both.Pose() }); n != 0 {
+		t.Errorf("Pose allocates %v times", n)
+	}
+}
