@@ -228,7 +228,10 @@ func (l *Live) judge(s *Server) {
 	warn(len(s.sessions.all()) >= s.sessions.capacity(), "full: new robots are sent to other servers")
 	warn(s.transportStats().Revoked > 0, "links were ended because the memory for messages was used up")
 	warn(s.stats.probes[probeFailed].Load() > 0, "runs of the server's own have failed: look at the device")
-	warn(l.Program != nil && l.Program.Failures > 0, "the policy's program has failed: look at its state")
+	if p := l.Program; p != nil {
+		warn(p.Failures+p.Errors+p.Timeouts > 0, fmt.Sprintf("the policy's program (%s) has failed %d times, reported %d "+
+			"errors and was too slow %d times; the last reason: %s", p.State, p.Failures, p.Errors, p.Timeouts, p.Why))
+	}
 	l.Warnings = append(l.Warnings, s.certificates.texts()...)
 }
 
