@@ -109,7 +109,11 @@ func ClientAliveKey(prefix, uuid string) (string, error) { return robotKey(prefi
 
 // TelemetryKey is the key of a robot's measurements for an operator: a JSON object with the names of
 // its metrics. No server reads it.
+// Its samples have TelemetryQoS.
 func TelemetryKey(prefix, uuid string) (string, error) { return robotKey(prefix, uuid, "/telemetry") }
+
+// TelemetryQoS drops telemetry that has not left when the next one comes.
+var TelemetryQoS = QoS{Priority: Data}
 
 // EpochAliveKey is the robot's second liveliness token. Each session epoch has its own, so that the
 // end of an old token does not evict a robot that has returned.

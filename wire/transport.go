@@ -35,7 +35,6 @@ type QoS struct {
 // Source: docs/wire.md, "Keys".
 var (
 	ObservationQoS = QoS{Priority: Data}
-	TelemetryQoS   = QoS{Priority: Data}
 	ActionQoS      = QoS{Priority: InteractiveHigh, Reliable: true, Express: true}
 )
 

@@ -139,6 +139,7 @@ func TestAPolicyDrivesLeKiwi(t *testing.T) {
 
 // Goal: a base that a killed run drives is limp soon, and one that is held at the end stands.
 func TestAKilledRunOfLeKiwi(t *testing.T) {
+	rttest.RealTime(t)
 	k := startKiwi(t, "--on-exit", "hold")
 	k.Process.Signal(syscall.SIGTERM)
 	k.End()
