@@ -24,6 +24,7 @@ import (
 	"github.com/edge-rt/edge-rt/server/lerobot"
 	"github.com/edge-rt/edge-rt/server/manifest"
 	"github.com/edge-rt/edge-rt/server/remote"
+	"github.com/edge-rt/edge-rt/server/remote/policyserver"
 	"github.com/edge-rt/edge-rt/server/remote/upstream"
 	"github.com/edge-rt/edge-rt/systemd/notify"
 	"github.com/edge-rt/edge-rt/wire"
@@ -126,6 +127,9 @@ func openRemote(ctx context.Context, cfg *manifest.Config, log *slog.Logger,
 			return nil, cfg.Errorf("model.inputs", "%s: %w", cfg.Model.URL, err)
 		}
 		return opened, err
+	case manifest.RuntimeLeRobotAsync:
+		show("connecting to the policy_server at " + cfg.Model.URL)
+		return policyserver.Open(ctx, cfg, log)
 	default:
 		return nil, cfg.Errorf("model.runtime", "model.runtime %s is not in this program", cfg.Model.Runtime)
 	}

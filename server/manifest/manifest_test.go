@@ -152,7 +152,7 @@ func TestLoadRefuses(t *testing.T) {
 		{"slip of a key of another section", "conect_endpoints: [tcp/a:1]\n",
 			`:1: unknown key "conect_endpoints", did you mean "zenoh.connect_endpoints"?`},
 		{"key nothing resembles", "model:\n  weights: 7\n",
-			`:2: unknown key "model.weights", known here: runtime, repo_or_path, id, revision, dtype, device, ` +
+			`:2: unknown key "model.weights", known here: runtime, repo_or_path, policy_type, id, revision, dtype, device, ` +
 				`fallback, cuda_graph, cache_dir, python, dataset_info, url, api_key, inputs, compile`},
 		{"key of the draft manifest", "service_name: demo\n", `:1: unknown key "service_name": here it is service`},
 		{"section of the draft manifest", "rtc:\n  enabled: true\n", `:1: unknown key "rtc": the bundle knows it`},

@@ -29,6 +29,7 @@ var Runtimes = []string{RuntimeONNX, RuntimeLeRobot, RuntimeOpenPI, RuntimeGR00T
 type ModelConfig struct {
 	Runtime     string `yaml:"runtime"`      // one of Runtimes; default onnx: RepoOrPath is a bundle
 	RepoOrPath  string `yaml:"repo_or_path"` // bundle or checkpoint; relative to the manifest's folder
+	PolicyType  string `yaml:"policy_type"`  // LeRobot's name of the policy's type, of the runtime lerobot-async
 	ID          string `yaml:"id"`           // name that robots see, first segment of the key prefix; default: the bundle's source_repo
 	Revision    string `yaml:"revision"`     // second segment of the key prefix; default main
 	Dtype       string `yaml:"dtype"`        // required data type of the bundle: float32, float16 or bfloat16; default: any
@@ -43,6 +44,9 @@ type ModelConfig struct {
 	Inputs      Inputs `yaml:"inputs"`       // description of a policy that does not describe itself
 	Compile     bool   `yaml:"compile"`      // torch.compile, of the runtime lerobot; default false
 }
+
+// Named returns model.repo_or_path as it is written, for a server that has files of its own.
+func (c *Config) Named() string { return cmp.Or(c.named, c.Model.RepoOrPath) }
 
 // Inputs describes the inputs and outputs of a policy whose runtime does not describe them.
 type Inputs struct {
@@ -162,14 +166,15 @@ func (c *Config) checkUnread() error {
 	only := map[string][]string{
 		"python":       {RuntimeLeRobot},
 		"compile":      {RuntimeLeRobot},
-		"dataset_info": {RuntimeLeRobot, RuntimeLeRobotAsync},
+		"dataset_info": {RuntimeLeRobot},
+		"policy_type":  {RuntimeLeRobotAsync},
 		"url":          {RuntimeOpenPI, RuntimeGR00T, RuntimeLeRobotAsync},
 		"api_key":      {RuntimeOpenPI, RuntimeGR00T},
 		"inputs":       Runtimes[1:],
 		"fallback":     {RuntimeONNX},
 		"cache_dir":    {RuntimeONNX},
 	}
-	for _, key := range []string{"python", "compile", "dataset_info", "url", "api_key", "inputs", "fallback", "cache_dir"} {
+	for _, key := range []string{"python", "compile", "dataset_info", "policy_type", "url", "api_key", "inputs", "fallback", "cache_dir"} {
 		if given := c.origin("model." + key); given != "default" &&
 			!slices.Contains(only[key], cmp.Or(m.Runtime, RuntimeONNX)) {
 			return c.Errorf("model."+key, "model.%s is not read beside model.runtime %s, only beside %s: remove it",

@@ -21,7 +21,8 @@ func write(t *testing.T, text string) string {
 // leaves the other keys as they are.
 func TestOverrides(t *testing.T) {
 	args := []string{"serve", "--model.device=cuda:1", "--max-sessions", "auto", "--listen", "tcp/0.0.0.0:1",
-		"--clients", "a,b", "--debug.capture_dir", "kept", "--model.revision", "2", "--conditioning.sigma_d", "0.5", "--health-port", "1",
+		"--clients", "a,b", "--debug.capture_dir", "kept", "--model.revision", "2", "--conditioning.sigma_d", "0.5",
+		"--health-port", "1",
 		"--", "--threads", "3"}
 	rest, found, err := Overrides(args, func(flag string) bool { return flag == "health-port" })
 	want := []string{"serve", "--listen", "tcp/0.0.0.0:1", "--health-port", "1", "--", "--threads", "3"}
@@ -34,11 +35,13 @@ func TestOverrides(t *testing.T) {
 	}
 	if cfg.Model.Device != "cuda:1" || cfg.MaxSessions != Auto || !slices.Equal(cfg.Clients, []string{"a", "b"}) ||
 		cfg.Model.Revision != "2" || cfg.Conditioning.SigmaD != 0.5 || cfg.Model.ID != "own" || cfg.Threads != 2 ||
-		!strings.HasSuffix(cfg.Model.RepoOrPath, "/here") || cfg.Conditioning.Mode != "auto" || cfg.Debug.CaptureDir != "kept" {
+		!strings.HasSuffix(cfg.Model.RepoOrPath, "/here") || cfg.Conditioning.Mode != "auto" ||
+		cfg.Debug.CaptureDir != "kept" {
 		t.Errorf("%+v", cfg)
 	}
-	origins := map[string]string{"model.device": "--model.device", "model.id": "line 1", "max_sessions": "--max_sessions",
-		"threads": "line 3", "scheduler": "default", "clients": "--clients"}
+	origins := map[string]string{"model.device": "--model.device", "model.id": "line 1",
+		"max_sessions": "--max_sessions",
+		"threads":      "line 3", "scheduler": "default", "clients": "--clients"}
 	for _, s := range cfg.Settings() {
 		if from, ok := origins[s.Key]; ok && s.From != from {
 			t.Errorf("%s is from %q, want %q", s.Key, s.From, from)

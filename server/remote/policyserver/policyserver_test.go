@@ -1,0 +1,185 @@
+package policyserver
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"google.golang.org/grpc"
+
+	"github.com/edge-rt/edge-rt/policy"
+	"github.com/edge-rt/edge-rt/rt/rttest"
+	"github.com/edge-rt/edge-rt/server/manifest"
+	"github.com/edge-rt/edge-rt/server/remote"
+	"github.com/edge-rt/edge-rt/wire/lerobot"
+	"github.com/edge-rt/edge-rt/wire/pickle"
+)
+
+const full = `model:
+  runtime: lerobot-async
+  url: "URL"
+  policy_type: act
+  repo_or_path: user/model
+  inputs:
+    fps: 10
+    chunk_size: 2
+    action_names: [a.pos, b.pos]
+    action_units: [degrees, degrees]
+    cameras: [{name: top, key: front, height: 2, width: 3}]
+`
+
+// fake answers as LeRobot's policy_server: the state plus the row's number.
+type fake struct {
+	policy atomic.Pointer[lerobot.Policy]
+	obs    chan *lerobot.Observation
+	cols   atomic.Int64 // of an answer; 0: as wanted; -1: no answer
+}
+
+func (f *fake) Ready(context.Context) error { return nil }
+
+func (f *fake) SendPolicyInstructions(_ context.Context, data []byte) error {
+	p, err := lerobot.ParsePolicy(data)
+	f.policy.Store(p)
+	return err
+}
+
+func (f *fake) SendObservations(_ context.Context, next func() (*lerobot.Message, error)) error {
+	data, err := lerobot.Gather(next, 1<<20)
+	if err == nil {
+		var o *lerobot.Observation
+		if o, err = lerobot.ParseObservation(data); err == nil {
+			f.obs <- o
+		}
+	}
+	return err
+}
+
+func (f *fake) GetActions(context.Context) ([]byte, error) {
+	o := <-f.obs
+	if f.cols.Load() < 0 {
+		return nil, nil
+	}
+	a, _ := o.Number("a.pos")
+	b, _ := o.Number("b.pos")
+	data := []float32{float32(a), float32(b), float32(a) + 1, float32(b) + 1}
+	cols := 2
+	if f.cols.Load() > 0 {
+		cols = int(f.cols.Load())
+	}
+	return pickle.AppendActions(nil, &pickle.Actions{First: o.Timestep, Cols: cols, Data: data}), nil
+}
+
+// serve returns a function that ends the server.
+func (f *fake) serve(t *testing.T, address string) (bound string, stop func()) {
+	t.Helper()
+	listener := rttest.Must(net.Listen("tcp", address))
+	server := grpc.NewServer(grpc.ForceServerCodecV2(lerobot.Codec{}))
+	lerobot.Register(server, f)
+	go func() { _ = server.Serve(listener) }()
+	t.Cleanup(server.Stop)
+	return listener.Addr().String(), server.Stop
+}
+
+func load(t *testing.T, text string) (manifest.Config, error) {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "server.yaml")
+	rttest.Do(os.WriteFile(path, []byte(text), 0o600))
+	return manifest.Load(path)
+}
+
+func open(t *testing.T, text string) (*remote.Policy, error) {
+	t.Helper()
+	cfg := rttest.Must(load(t, text))
+	p, err := Open(t.Context(), &cfg, slog.New(slog.DiscardHandler))
+	if err == nil {
+		t.Cleanup(func() { rttest.Do(p.Runtime.Close()) })
+	}
+	return p, err
+}
+
+func row() *remote.Row {
+	return &remote.Row{
+		Request:    policy.Request{Task: "pick"},
+		State:      []float32{10, 20},
+		Images:     [][]byte{make([]byte, 18)},
+		ChunkRobot: make([]float32, 4),
+		ChunkModel: make([]float32, 4),
+	}
+}
+
+func TestChunksOfAPolicyServer(t *testing.T) {
+	f := &fake{obs: make(chan *lerobot.Observation, 1)}
+	address, stop := f.serve(t, "127.0.0.1:0")
+	p := rttest.Must(open(t, strings.Replace(full, "URL", address, 1)))
+	asked := f.policy.Load()
+	if asked.Path != "user/model" || asked.Type != "act" || asked.ActionsPerChunk != 2 ||
+		asked.Features[1].Name != "observation.images.front" || asked.Features[0].Names[1] != "b.pos" {
+		t.Errorf("the server is asked for %+v", asked)
+	}
+	r := row()
+	rttest.Do(p.Runtime.Batch([]*remote.Row{r}))
+	if r.ChunkRobot[3] != 21 || r.ChunkModel[0] != 10 {
+		t.Errorf("chunk = %v", r.ChunkRobot)
+	}
+	f.cols.Store(4)
+	if err := p.Runtime.Batch([]*remote.Row{r}); !errors.Is(err, policy.ErrRun) || errors.Is(err, policy.ErrAway) ||
+		!strings.Contains(err.Error(), "1 actions of 4 values, want 2 of 2") {
+		t.Errorf("an answer of another size: %v", err)
+	}
+	f.cols.Store(0)
+	stop()
+	if err := p.Runtime.Batch([]*remote.Row{r}); !errors.Is(err, policy.ErrAway) {
+		t.Errorf("without the server: %v", err)
+	}
+	again := &fake{obs: make(chan *lerobot.Observation, 1)}
+	again.serve(t, address)
+	rttest.Eventually(t, "the next connection", func() bool { return p.Runtime.Condition().Ready })
+	rttest.Do(p.Runtime.Batch([]*remote.Row{r}))
+	again.cols.Store(-1)
+	if err := p.Runtime.Batch([]*remote.Row{r}); !errors.Is(err, policy.ErrAway) || !strings.Contains(err.Error(),
+		"answers without actions") {
+		t.Errorf("an empty answer: %v", err)
+	}
+	if c := p.Runtime.Condition(); c.Failures != 2 || c.Restarts != 1 || c.Errors != 1 {
+		t.Errorf("condition = %+v", c)
+	}
+}
+
+func TestInterrupt(t *testing.T) {
+	f := &fake{obs: make(chan *lerobot.Observation)} // nobody takes it
+	address, _ := f.serve(t, "127.0.0.1:0")
+	p := rttest.Must(open(t, strings.Replace(full, "URL", address, 1)))
+	time.AfterFunc(50*time.Millisecond, p.Runtime.Interrupt)
+	if err := p.Runtime.Batch([]*remote.Row{row()}); !errors.Is(err, policy.ErrAway) {
+		t.Errorf("err = %v", err)
+	}
+	<-f.obs
+}
+
+func TestMissingEntries(t *testing.T) {
+	for _, key := range []string{"policy_type", "repo_or_path", "fps", "chunk_size", "action_names", "action_units"} {
+		var text strings.Builder
+		for line := range strings.Lines(strings.Replace(full, "URL", "127.0.0.1:1", 1)) {
+			if !strings.HasPrefix(strings.TrimSpace(line), key+":") {
+				text.WriteString(line)
+			}
+		}
+		cfg, err := load(t, text.String())
+		if err == nil {
+			_, err = Open(t.Context(), &cfg, slog.New(slog.DiscardHandler))
+		}
+		if !errors.Is(err, manifest.ErrInvalid) || !strings.Contains(err.Error(), key+" is required") {
+			t.Errorf("without %s: %v", key, err)
+		}
+	}
+	if _, err := open(t, strings.Replace(full, "URL", "127.0.0.1:1", 1)); !errors.Is(err, policy.ErrAway) {
+		t.Errorf("without a server: %v", err)
+	}
+}
