@@ -1,0 +1,87 @@
+package server
+
+import (
+	"fmt"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+
+	"github.com/edge-rt/edge-rt/policy"
+	"github.com/edge-rt/edge-rt/server/remote"
+	"github.com/edge-rt/edge-rt/server/servertest"
+	"github.com/edge-rt/edge-rt/wire"
+)
+
+// elsewhere is a policy that another program computes.
+type elsewhere struct {
+	*servertest.Model
+	away atomic.Bool // its program does not answer
+
+	mu   sync.Mutex
+	last policy.Request
+}
+
+func (m *elsewhere) Condition() remote.Condition {
+	if m.away.Load() {
+		return remote.Condition{State: "loading", Why: "it was killed", Failures: 1}
+	}
+	return remote.Condition{Ready: true}
+}
+
+func (m *elsewhere) SetRequest(_ int, r policy.Request) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if r.Session != "" {
+		m.last = r
+	}
+}
+
+// A program that dies costs its robots a chunk and an event, not their session, and the server goes
+// on. The model knows whose request it computes, and the task that the observation names.
+func TestAProgramThatIsAway(t *testing.T) {
+	m := &elsewhere{Model: servertest.NewModel()}
+	b := newBench(t, config(), func(d *Deps) { d.Model, d.ReadsTask = m, true })
+	b.model = m.Model
+	b.start(func(b *bench) {
+		b.beforeRuns(func(int) error {
+			if m.away.Load() {
+				return fmt.Errorf("%w: %w: it was killed", policy.ErrRun, policy.ErrAway)
+			}
+			return nil
+		})
+	})
+	session := b.open(fakeOpen("arm"))
+	r, seq := b.robot("arm"), uint64(0)
+	ask := func(task string) {
+		seq++
+		o := fakeObs(t)
+		o.Task = task
+		r.send(obsHeader(0, seq), o)
+	}
+	m.away.Store(true)
+	for range 3 {
+		b.clock.Advance(eventInterval)
+		ask("")
+		if got := r.wantEvent(wire.EventBadObservation, ""); !strings.Contains(got.event.Text, "it was killed") {
+			t.Errorf("the robot learns %q, want the reason", got.event.Text)
+		}
+	}
+	if ok, why := b.server.Ready(); ok || why != "loading: it was killed" {
+		t.Errorf("Ready() = %v, %q while the program is away", ok, why)
+	}
+	if ok, why := b.server.healthy(); !ok {
+		t.Errorf("not healthy: %s", why)
+	}
+	m.away.Store(false)
+	ask("close the drawer")
+	r.wantChunk(seq)
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.last.Session != session.SessionID || m.last.Task != "close the drawer" || m.last.Seed == 0 {
+		t.Errorf("the model got the request %+v, want session %s and its task", m.last, session.SessionID)
+	}
+	if n := b.server.stats.failures[failureRun].Load(); n != 0 {
+		t.Errorf("%d failures of the device, want none", n)
+	}
+}
