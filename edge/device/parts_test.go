@@ -101,3 +101,25 @@ func TestPlacesOfParts(t *testing.T) {
 		t.Errorf("the leader's right calibration is %s, %v", places[1].File(), err)
 	}
 }
+
+// Property: a flag's values are those that were given, one for each part, or the flag is refused.
+func FuzzByPart(f *testing.F) {
+	two, err := Robot("bi_so101")
+	if err != nil {
+		f.Fatal(err)
+	}
+	for _, text := range []string{"left=/dev/a right=/dev/b", "left=a,right=b", "sim", "/dev/a", "left=",
+		"left=a=b, c"} {
+		f.Add(text)
+	}
+	f.Fuzz(func(t *testing.T, text string) {
+		flag := ByPart{text}
+		buses, err := flag.Buses("bus", two, nil)
+		if err != nil || !flag.Given() {
+			return
+		}
+		if len(buses) != 2 || buses[0] == "" || buses[1] == "" {
+			t.Errorf("%q: %q, want a port for each part", text, buses)
+		}
+	})
+}

@@ -223,6 +223,9 @@ func (r *Recording) Describe(id *operator.Identity, arm robot.Robot, bus string,
 		"id": id.ID, "instance": id.Instance, "host": id.Host, "robot": arm.Name, "bus": bus,
 		"joints": strings.Join(arm.ActionNames(), ","), "units": strings.Join(arm.Units(), ","),
 	}
+	if arm.Type != "" {
+		run["robot_type"] = arm.Type
+	}
 	if names := arm.PartNames(); names != "" {
 		run["robot_type"] = arm.DataType()
 		run["parts"] = strings.ReplaceAll(names, ", ", ",")

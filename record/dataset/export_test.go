@@ -496,3 +496,18 @@ func TestFFmpegsWordsOfAFullDisk(t *testing.T) {
 		t.Errorf("%v, want ffmpeg's words", err)
 	}
 }
+
+// A data set has LeRobot's robot_type, which a record has beside the robot's own name.
+func TestRobotType(t *testing.T) {
+	for _, tt := range []struct{ robotType, want string }{{"", "bi_so101"}, {"bi_so_follower", "bi_so_follower"}} {
+		s := &scene{seconds: 1, task: "x", robot: "bi_so101", robotType: tt.robotType}
+		s.episodes = []record.Episode{begin(s, 1, 0, "x"), end(s, 1, 1, record.Success)}
+		cfg := s.config(t)
+		exporting(t, cfg)
+		text, err := os.ReadFile(filepath.Join(cfg.Out, "meta", "info.json"))
+		must(t, err)
+		if !strings.Contains(string(text), `"robot_type": "`+tt.want+`"`) {
+			t.Errorf("a record of type %q: %s, want %s", tt.robotType, text, tt.want)
+		}
+	}
+}
