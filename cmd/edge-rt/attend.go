@@ -49,7 +49,7 @@ func (c *teleopCmd) Run(flags *cli, screen *terminal.Terminal, parsed *kong.Cont
 	cfg.Task, cfg.Duration = flags.Task, flags.Duration
 	cfg.Listen = func(key func(string)) func() {
 		episodes, help := cfg.Record == record.All, ""
-		if episodes {
+		if episodes && cfg.Arm.Robot.Base == nil { // the base's text has its keys of episodes
 			help = operator.Keys
 		}
 		return listen(screen, help, episodes || c.Jog || cfg.Arm.Robot.Base != nil, key).Close

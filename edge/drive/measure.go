@@ -46,6 +46,9 @@ func (r *Run) Totals(bus servo.Stats, cameras []*capture.Camera) Totals {
 		ranged, stepped := r.cfg.Arm.Clips(i)
 		t.RangeClips, t.StepClips = t.RangeClips+ranged, t.StepClips+stepped
 	}
+	if stalls, slips, ok := r.cfg.Arm.BaseTroubles(); ok {
+		t.Base = &BaseSummary{stalls, slips}
+	}
 	t.Parts = r.parts()
 	for _, cam := range cameras {
 		t.Frames[cam.Name] = framesOf(cam)

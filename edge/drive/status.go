@@ -94,11 +94,19 @@ type Totals struct {
 	// ms, sum of the time by which the ticks in overruns_host exceeded their periods
 	ExcusedMS float64 `json:"excused_ms"`
 	// ms, taken from this virtual machine by its host, sum of all CPUs
-	StealMS  float64     `json:"host_steal_ms"`
-	CPUShare float64     `json:"rt_cpu_share"`   // share, of one core, used by the tick's thread
-	RSSMB    float64     `json:"rss_mb"`         // MiB, resident memory at the end
-	Page     *page.Stats `json:"page,omitempty"` // load from viewers of the page; absent without --http
-	Seconds  float64     `json:"seconds"`        // s, length of the run
+	StealMS  float64 `json:"host_steal_ms"`
+	CPUShare float64 `json:"rt_cpu_share"` // share, of one core, used by the tick's thread
+	RSSMB    float64 `json:"rss_mb"`       // MiB, resident memory at the end
+	// wheels of a base that did not follow their goals; absent for an arm without a base
+	Base    *BaseSummary `json:"base,omitempty"`
+	Page    *page.Stats  `json:"page,omitempty"` // load from viewers of the page; absent without --http
+	Seconds float64      `json:"seconds"`        // s, length of the run
+}
+
+// BaseSummary counts the troubles of a base's wheels.
+type BaseSummary struct {
+	Stalls uint64 `json:"stalls"` // wheels that did not turn
+	Slips  uint64 `json:"slips"`  // wheels that turned at another velocity than their goal
 }
 
 // Ending is the end of the process.

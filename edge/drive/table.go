@@ -74,6 +74,9 @@ func WriteTable(w io.Writer, schedule string, s *Status, t *Totals, special func
 		f := t.Frames[name]
 		row("camera "+name, "%d frames, %d dropped, age p99 %.1f ms%s", f.Captured, f.Dropped, f.Age, f.problems())
 	}
+	if b := t.Base; b != nil {
+		row("base", "%d wheels stalled, %d slipped", b.Stalls, b.Slips)
+	}
 	if p := s.Episodes; p != nil {
 		row("episodes", "%d: %d success, %d failure, %d timeout, %d discard, %d rerecord", p.Number, p.Success,
 			p.Failure, p.Timeout, p.Discard, p.Rerecord)

@@ -30,8 +30,8 @@ type base struct {
 	wish    [robot.Axes]float32 // the newest action
 	blocked [robot.Axes]float32 // the goal at which a wheel has stalled
 
-	// Counts for the summary. Owner: tick thread until its end.
-	Stalls, Slips uint64
+	// For the summary.
+	stallCount, slipCount uint64
 }
 
 // slip is a wheel's deviation from its goal velocity.
@@ -134,7 +134,7 @@ func (f *Follower) watchBase(now rt.Instant) {
 			f.stallWheel(now, j)
 		default:
 			s.reported = true
-			b.Slips++
+			b.slipCount++
 			f.emitEach(now, event.WheelSlips, 1<<j)
 		}
 	}
@@ -156,7 +156,7 @@ func deviation(goal, present int) (stands, strays bool) {
 //rt:noalloc
 func (f *Follower) stallWheel(now rt.Instant, j int) {
 	b := &f.base
-	b.Stalls++
+	b.stallCount++
 	b.slips[j] = slip{}
 	copy(b.blocked[:], f.Goal[f.gate.Wheels.First():])
 	f.stalls[j].reported = true
@@ -176,10 +176,3 @@ func (f *Follower) freeWheel(j int) {
 		f.stalls[j] = stall{}
 	}
 }
-
-// BaseTroubles returns how often a wheel has stalled, and how often one turned at another velocity
-// than its goal. Owner: the tick, or the caller of drive.Run.Loop after its end.
-func (f *Follower) BaseTroubles() (stalls, slips uint64) { return f.base.Stalls, f.base.Slips }
-
-// HasBase reports whether the arm stands on a base.
-func (f *Follower) HasBase() bool { return f.gate.Wheels != 0 }

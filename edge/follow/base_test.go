@@ -262,7 +262,7 @@ func TestAWheelThatDoesNotFollow(t *testing.T) {
 	if codes, joints := told(); len(codes) != 1 || codes[0] != event.WheelSlips || joints[0] != 1<<3 || r.bus.still() {
 		t.Errorf("events %v of %v, goals %v", codes, joints, r.bus.goal)
 	}
-	if stalls, slips := r.BaseTroubles(); stalls != 1 || slips != 1 {
+	if stalls, slips := r.base.stallCount, r.base.slipCount; stalls != 1 || slips != 1 {
 		t.Errorf("%d stalls, %d slips", stalls, slips)
 	}
 }

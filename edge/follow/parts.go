@@ -355,6 +355,17 @@ func (p *Parts) StopBase() {
 	}
 }
 
+// BaseTroubles returns how often a wheel of a base has stalled, and how often one turned at another
+// velocity than its goal. ok is false without a base. Owner: the caller of drive.Run.Loop, after it.
+func (p *Parts) BaseTroubles() (stalls, slips uint64, ok bool) {
+	for _, f := range p.parts {
+		stalls += f.base.stallCount
+		slips += f.base.slipCount
+		ok = ok || f.gate.Wheels != 0
+	}
+	return stalls, slips, ok
+}
+
 // Resume permits the arming of motors that have restarted, at an operator's command.
 //
 //rt:noalloc
