@@ -181,7 +181,7 @@ func TestFailuresOfTheWorker(t *testing.T) {
 // serves again.
 func TestKillsAtRandomMoments(t *testing.T) {
 	m, w := open(t, io.Discard)
-	for kill := range 8 {
+	for kill := range 5 {
 		after := time.Duration(rand.IntN(2000)) * time.Microsecond
 		w.mu.Lock()
 		p := w.process
