@@ -204,6 +204,9 @@ func (e *Edge) openLeader(ctx context.Context) error {
 	if place.Robot, err = device.Leader(e.cfg.LeaderRobot, e.robot); err != nil {
 		return err
 	}
+	if name, endpoint, ok, _ := leader.ParseRemote(place.Bus); ok {
+		return e.openRemote(ctx, place.Robot, name, endpoint)
+	}
 	if e.cfg.Takeover == takeoverPush && !place.Robot.Actuated {
 		return exit.Errorf(exit.Usage, "--takeover push needs a leader whose motors can bring it to the follower, "+
 			"and those of a %s cannot: the follower would go to any place to which the leader was knocked. Leave the "+
@@ -252,7 +255,7 @@ func (e *Edge) openLeaderArm(ctx context.Context, places []device.Place, i int) 
 	hot := hotplug.New(arm, cfg, e.clock)
 	e.onClose(func() { hot.Close() })
 	e.leaderArms = append(e.leaderArms, hot)
-	every, err := measureLeader(arm)
+	every, err := drive.MeasureLeader(arm)
 	if err != nil {
 		return place.Named(err)
 	}
@@ -270,20 +273,30 @@ func (e *Edge) openLeaderArm(ctx context.Context, places []device.Place, i int) 
 	return device.Swapped(places, i, cfg, nil)
 }
 
-// measureLeader returns the interval at which the leader is read.
-func measureLeader(arm *servo.Arm) (every time.Duration, err error) {
-	all, err := drive.MeasureUntil(arm, func(all servo.Measurement) bool {
-		every, err := leader.Interval(all.P99)
-		return all.Clean > 0 && err == nil && every == leader.ReadEvery && arm.CheckLosses(all) == nil
-	})
+// openRemote joins the network of a leader on another machine. The leader itself may come later.
+func (e *Edge) openRemote(ctx context.Context, r robot.Robot, name, endpoint string) error {
+	if e.cfg.Takeover == takeoverPush {
+		return exit.Errorf(exit.Usage,
+			"--takeover push needs a leader at this machine: a leader in the network is not "+
+				"brought to the follower; leave the flag out")
+	}
+	cfg := e.cfg.transport()
+	if endpoint != "" {
+		cfg.Connect = []string{endpoint}
+	}
+	e.waitFor("the leader's network")
+	net, err := leader.Reach(ctx, cfg, e.cfg.MaxOffline)
 	if err != nil {
-		return 0, err
+		return err
 	}
-	if err := arm.CheckLosses(all); err != nil {
-		return 0, exit.With(exit.Absent, err)
-	}
-	every, err = leader.Interval(all.P99)
-	return every, exit.With(exit.Config, err)
+	e.onClose(func() { net.Close() })
+	e.remote, err = leader.NewRemote(net, leader.RemoteConfig{
+		Name:  name,
+		Robot: r,
+		ID:    e.identity.ID,
+		Clock: e.clock,
+	})
+	return err
 }
 
 // openLimp opens an arm and takes its torque, which a killed run may have left on. A motor under

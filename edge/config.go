@@ -15,6 +15,7 @@ import (
 	"github.com/edge-rt/edge-rt/edge/device"
 	"github.com/edge-rt/edge-rt/edge/episode"
 	"github.com/edge-rt/edge-rt/edge/follow"
+	"github.com/edge-rt/edge-rt/edge/leader"
 	"github.com/edge-rt/edge-rt/edge/operator"
 	"github.com/edge-rt/edge-rt/edge/page"
 	"github.com/edge-rt/edge-rt/edge/uplink"
@@ -157,6 +158,9 @@ func (c *Config) Check() error {
 
 // checkLeader refuses a leader's settings without a leader, and a leader on the follower's bus.
 func (c *Config) checkLeader() error {
+	if _, _, ok, err := leader.ParseRemote(c.Leader.Bus); ok {
+		return err
+	}
 	if c.Leader.Bus != "" {
 		return device.CheckPorts(c.Leader.Bus, c.Bus) // of single arms; openLeader checks those of parts
 	}

@@ -99,6 +99,7 @@ type devices struct {
 	arms       hotplug.Parts
 	leaderArms hotplug.Parts
 	leaders    []*leader.Leader // of the parts; nil: no leader
+	remote     *leader.Remote   // nil: no leader on another machine
 	worlds     []*sim.Live      // of the simulated parts
 	still      *sim.Live        // scene of simulated cameras on a real bus
 	files      []openedFile     // the cameras that play files

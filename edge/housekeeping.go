@@ -52,6 +52,9 @@ func (e *Edge) look(now rt.Instant) {
 	}
 	e.reporter.ReportCameras(now, e.cameras)
 	w.telemetry.look(now)
+	if e.remote != nil {
+		e.remote.Drives(e.control.holder() == correcting)
+	}
 	if e.cfg.Status != nil && now >= w.nextLine {
 		e.cfg.Status.Write(w.line.format(e, now))
 		w.nextLine = now.Add(statusEvery)
@@ -155,6 +158,9 @@ func (l *statusLine) format(e *Edge, now rt.Instant) []byte {
 	b = appendField(b, "  rtt p50 ", int64(st.rtt.Quantile(0.5)/time.Millisecond), " ms")
 	b = appendField(b, "  age p99 ", int64(st.age.Quantile(0.99)/time.Millisecond), " ms")
 	b = appendField(b, "  starved ", int64(st.starved.Load()), "")
+	if e.remote != nil {
+		b = appendField(b, "  leader rtt ", int64(e.remote.RTT()/time.Millisecond), " ms")
+	}
 	b = e.episodes.AppendLine(b, now)
 	if len(e.worlds) > 0 {
 		score := e.worldScore()

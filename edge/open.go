@@ -231,7 +231,12 @@ func (e *Edge) build(context.Context) error {
 		e.identity.ID
 	e.prepareReports()
 	if e.leaders != nil {
-		e.control.takeover.leader, e.control.takeover.action = leader.Join(e.leaders), make([]float32, 0, settings.DOF)
+		e.control.takeover.leader = leader.Join(e.leaders)
+	} else if e.remote != nil {
+		e.control.takeover.leader = e.remote
+	}
+	if e.led() {
+		e.control.takeover.action = make([]float32, 0, settings.DOF)
 	}
 	e.control.stats.inState[stateConnecting].Add(int64(e.clock.Now().Sub(e.armOpen)))
 	e.missing.Store(int32(len(e.cameras)))

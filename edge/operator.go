@@ -134,6 +134,9 @@ func (e *Edge) await(done func() bool) error {
 }
 
 func (e *Edge) leaderAway() string {
+	if e.remote != nil {
+		return ": " + e.remote.Why(e.clock.Now())
+	}
 	if err := e.leaderArms.OpenError(); err != nil {
 		return " (" + err.Error() + ")"
 	}
@@ -171,6 +174,7 @@ func (e *Edge) ctlReply() operator.Reply {
 		Overruns: s.OverrunsOwn,
 		Targets:  s.Targets,
 		Episodes: s.Episodes,
+		Leader:   s.Leader,
 	}
 }
 
@@ -230,7 +234,7 @@ func (e *Edge) Key(ctx context.Context, key string) {
 		word = e.episodes.Next()
 	}
 	switch o := &e.control.operator; {
-	case word == operator.Correct && e.leaders == nil, word == "":
+	case word == operator.Correct && !e.led(), word == "":
 		return
 	case word == operator.Correct && e.control.holder() >= aligning, word == operator.Pause && o.pause.Load():
 		word = operator.Resume

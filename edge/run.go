@@ -44,6 +44,9 @@ func (e *Edge) Run(ctx context.Context) (*Summary, error) {
 	for _, l := range e.leaders {
 		e.drive.Go(func() error { return l.Run(ending, e.drive.Hurried) })
 	}
+	if e.remote != nil {
+		e.drive.Go(func() error { return e.remote.Run(ending) })
+	}
 	tickErr := e.drive.Loop(ctx, e.control.tick, e.look)
 	e.endWatch()
 	e.drive.LetGo(tickErr) // before the other threads end, which may take long

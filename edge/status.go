@@ -2,6 +2,7 @@ package edge
 
 import (
 	"github.com/edge-rt/edge-rt/edge/drive"
+	"github.com/edge-rt/edge-rt/edge/leader"
 	"github.com/edge-rt/edge-rt/edge/uplink"
 )
 
@@ -25,8 +26,9 @@ type Status struct {
 	ChunksDropped map[string]uint64 `json:"chunks_dropped"`
 	// ms, from the reading of a request's state to the merge of its chunk
 	RTTms     drive.ShortQuantiles `json:"rtt_ms"`
-	NetworkMS drive.ShortQuantiles `json:"network_ms"`        // ms, rtt_ms less the time that the server reports
-	History   *History             `json:"history,omitempty"` // absent unless the policy looks back
+	NetworkMS drive.ShortQuantiles `json:"network_ms"`              // ms, rtt_ms less the time that the server reports
+	History   *History             `json:"history,omitempty"`       // absent unless the policy looks back
+	Leader    *leader.RemoteStats  `json:"remote_leader,omitempty"` // with --leader zenoh:NAME
 }
 
 // History describes the observations that are sent together for a policy that looks back.

@@ -76,6 +76,9 @@ func (e *Edge) status() Status {
 		anew, full := h.Counts()
 		s.History = &History{Steps: h.N, Anew: anew, NoRoom: full}
 	}
+	if e.remote != nil {
+		s.Leader = e.remote.Stats(e.clock.Now())
+	}
 	if len(e.worlds) > 0 {
 		score := e.worldScore()
 		s.Targets, s.Collisions = score.Reached, score.Collided
@@ -111,7 +114,7 @@ func (e *Edge) summarize(err error) *Summary {
 	s.Collisions = e.score.Collided
 	s.Timeouts = e.score.Timeouts
 	s.Page = e.page.Stats()
-	if e.leaders != nil {
+	if e.led() {
 		s.Corrections = &Corrections{st.takeovers.Load(), st.corrected.Load()}
 	}
 	s.Record = e.recording.Stats()
@@ -153,6 +156,9 @@ func (s *Summary) WriteTable(w io.Writer) error {
 			s.ActionAgeMS.P99, s.ActionAgeMS.Max, s.StarvedTicks)
 		row("memory", "%d allocations and %d collections in %d ticks, RSS %.0f MB", s.PathMallocs, s.GCCycles,
 			s.MallocWindow, s.RSSMB)
+		if l := s.Leader; l != nil {
+			row("leader", "%s", l)
+		}
 		if h := s.History; h != nil {
 			row("history", "%d observations together, begun anew %d times, %d steps left out", h.Steps, h.Anew,
 				h.NoRoom)

@@ -171,6 +171,9 @@ func (c *control) correct(now rt.Instant) {
 		for len(k.action) < len(c.arm.Goal) {
 			k.action = append(k.action, 0) // a base stands
 		}
+		for len(k.action) < len(c.arm.Goal) {
+			k.action = append(k.action, 0) // a base stands
+		}
 		c.arm.KeepGoals(k.action, k.held)
 		c.arm.Drive(now, k.action)
 		c.source = pose.At
@@ -210,6 +213,9 @@ func (c *control) held() bool {
 	return c.mode == aligning || c.operator.pause.Load() || c.operator.rest.Load()
 }
 
+// led reports whether the run has a leader.
+func (e *Edge) led() bool { return e.leaders != nil || e.remote != nil }
+
 // correction hands the arm to the person at the leader, and waits until the tick has begun the
 // take-over.
 func (e *Edge) correction(context.Context, string) (bool, error) {
@@ -232,7 +238,7 @@ func (e *Edge) checkCorrection() error {
 	st := e.control.stats
 	age := e.clock.Now().Sub(rt.Instant(st.leaderAt.Load()))
 	switch {
-	case e.leaders == nil:
+	case !e.led():
 		return errNoLeader
 	case e.drive.Leaving() || state(st.state.Load()) == stateDead:
 		return errors.New("the run is ending")

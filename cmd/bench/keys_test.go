@@ -78,6 +78,7 @@ var sections = []struct {
 	{"bench recipe", recipe.Report{}, ""},
 	{"bench faults", faults.Report{}, "[lab/faults.md](lab/faults.md) explains the metrics."},
 	{"bench safety", safety.Report{}, "[safety.md](safety.md) explains the rules."},
+	{"edge-rt leader", attend.LeadSummary{}, ""},
 	{"edge-rt ctl", operator.Reply{},
 		"Answers of `edge-rt ctl`; values that a run without a policy does not have are 0."},
 	{"/status.json of edge-rt", edge.Live{}, "Also the keys of [edge-rt](#edge-rt) from `id` to `history`, and in " +

@@ -8,6 +8,7 @@ import (
 
 	"github.com/edge-rt/edge-rt/edge/attend"
 	"github.com/edge-rt/edge-rt/edge/capture"
+	"github.com/edge-rt/edge-rt/edge/device"
 	"github.com/edge-rt/edge-rt/edge/episode"
 	"github.com/edge-rt/edge-rt/edge/operator"
 	"github.com/edge-rt/edge-rt/internal/exit"
@@ -15,6 +16,8 @@ import (
 	"github.com/edge-rt/edge-rt/internal/program"
 	"github.com/edge-rt/edge-rt/internal/terminal"
 	"github.com/edge-rt/edge-rt/record"
+	"github.com/edge-rt/edge-rt/wire/zenoh"
+	"github.com/edge-rt/edge-rt/wire/zenoh/endpoint"
 )
 
 type teleopCmd struct {
@@ -27,6 +30,8 @@ func (teleopCmd) Help() string {
 Examples:
   edge-rt teleop --leader /dev/ttyACM1 --bus /dev/ttyACM0
   edge-rt teleop --leader /dev/ttyACM1 --leader-id white --bus /dev/ttyACM0 --id black
+  edge-rt teleop --leader zenoh:white@tcp/laptop:7448 --bus /dev/ttyACM0
+                                                        the leader of another machine: edge-rt leader
   edge-rt teleop --jog --bus /dev/ttyACM0               without a leader: keys move single joints
   edge-rt teleop --robot koch --leader /dev/ttyUSB1 --bus /dev/ttyUSB0 --fps 100
   edge-rt teleop --leader /dev/ttyACM1 --bus /dev/ttyACM0 --camera top=/dev/video0 --record all --task "pick up the cube"
@@ -64,12 +69,69 @@ func (c *teleopCmd) Run(flags *cli, screen *terminal.Terminal, parsed *kong.Cont
 	// a leader arm's trigger is under torque
 	return withWatchdogs(func() error {
 		return attend.Teleop(ctx, attend.TeleopConfig{
-			Config:      cfg,
-			FPS:         program.ValueOr(flags.FPS, 60),
-			Leader:      flags.leaderPlace(),
+			Config: cfg,
+			FPS:    program.ValueOr(flags.FPS, 60),
+			Leader: flags.leaderPlace(),
+			Net: zenoh.Config{
+				Connect: flags.Connect,
+				TLS: endpoint.Security{RootCA: flags.TLSCA, ConnectCertificate: flags.TLSCert,
+					ConnectKey: flags.TLSKey},
+			},
 			LeaderRobot: flags.LeaderRobot,
 		})
 	}, flags.arms()...)
+}
+
+type leaderCmd struct {
+	Listen []string `help:"Listen here for the robot, such as tcp/0.0.0.0:7448 or tls/0.0.0.0:7448, instead of --connect; repeat for more." placeholder:"ENDPOINT"`
+}
+
+func (leaderCmd) Help() string {
+	return `A robot uses it with --leader zenoh:NAME, in a run for take-overs and in teleop. One robot at a time uses it, and the log has its name. The leader stays limp; it is not brought to the follower, which follows slowly at first. Both sides meet in a router or lean-server (--connect on both), or the robot dials the leader (--listen here, zenoh:NAME@ENDPOINT there). With tls/ endpoints --tls-cert and --tls-key are this machine's certificate, and --tls-ca demands one of the robot, whose names must include its --id.
+
+Examples:
+  edge-rt leader --bus /dev/ttyACM0 --robot so101_leader --id white --listen tcp/0.0.0.0:7448
+  edge-rt leader --bus /dev/ttyACM0 --robot so101_leader --id white --connect tcp/policy-box:7447`
+}
+
+func (c *leaderCmd) Run(flags *cli, screen *terminal.Terminal) error {
+	if flags.Robot == device.DefaultRobot {
+		flags.Robot += "_leader"
+	}
+	place, err := flags.place()
+	if err != nil {
+		return err
+	}
+	net := zenoh.Config{Listen: c.Listen, Connect: flags.Connect, TLS: endpoint.Security{
+		RootCA:             flags.TLSCA,
+		ConnectCertificate: flags.TLSCert,
+		ConnectKey:         flags.TLSKey,
+	}}
+	if len(c.Listen) > 0 {
+		net.Connect = nil
+		net.TLS = endpoint.Security{
+			RootCA:            flags.TLSCA,
+			ListenCertificate: flags.TLSCert,
+			ListenKey:         flags.TLSKey,
+			MutualTLS:         flags.TLSCA != "",
+		}
+	}
+	cfg := attend.LeadConfig{
+		Arm:      place,
+		Net:      net,
+		Duration: flags.Duration,
+		Log:      flags.log(screen),
+		Out:      stdout,
+	}
+	if flags.JSON != "" {
+		cfg.OpenJSON = func() (io.WriteCloser, error) { return flags.openJSON() }
+	}
+	if flags.JSON == "-" {
+		cfg.Out = plain.Writer(os.Stderr)
+	}
+	ctx, stop := interruptible()
+	defer stop()
+	return withWatchdogs(func() error { return attend.Lead(ctx, cfg) }, armAt{place.Bus, place.Robot.Flag()})
 }
 
 type replayCmd struct {

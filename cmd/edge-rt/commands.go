@@ -41,7 +41,9 @@ type commands struct {
 	Calibrate   calibrateCmd   `cmd:"" uses:"bus,robot,calibration,id" help:"Find the joints' ranges as LeRobot does; writes the motors and LeRobot's file."`
 	Monitor     monitorCmd     `cmd:"" uses:"bus,robot,calibration,id,duration typed,json typed" help:"Show position, load, temperature, supply and errors of every motor. Reads only."`
 	Move        moveCmd        `cmd:"" uses:"bus,robot,calibration,id" help:"Move one joint slowly to a position, then let the arm go."`
-	Teleop      teleopCmd      `cmd:"" uses:"fps,bus,robot,calibration,id,duration,rt,cpu,rescue,on-exit,task,seed,camera,jpeg-quality,record,record-dir,record-size,episodes,episode-time,reset-time,quiet,http,http-token,http-name,metrics,json,leader,leader-robot,leader-id,leader-calibration" help:"Drive the arm with a leader arm, on the same tick, and record its motion."`
+	Teleop      teleopCmd      `cmd:"" uses:"fps,bus,robot,calibration,id,duration,rt,cpu,rescue,on-exit,task,seed,camera,jpeg-quality,record,record-dir,record-size,episodes,episode-time,reset-time,quiet,http,http-token,http-name,metrics,json,leader,leader-robot,leader-id,leader-calibration,connect,tls-ca,tls-cert,tls-key" help:"Drive the arm with a leader arm, on the same tick, and record its motion."`
+
+	Lead leaderCmd `cmd:"" name:"leader" uses:"bus,robot,calibration,id,duration,connect,tls-ca,tls-cert,tls-key,quiet,json" help:"Offer a leader arm to a robot on another machine."`
 
 	Fleet fleetCmd `cmd:"" help:"Watch a fleet of robots."`
 

@@ -66,13 +66,13 @@ func TestBringUpCommands(t *testing.T) {
 func TestFlagsOfOtherCommands(t *testing.T) {
 	for _, tt := range []refusal{
 		{"ports --bus /dev/ttyACM0", 2, "ports has no use for --bus, which is for run, torque, doctor, scan, setup-motors, " +
-			"calibrate, monitor, move, teleop, replay;"},
+			"calibrate, monitor, move, teleop, leader, replay;"},
 		{"--duration 2s scan --bus /dev/ttyNONE", 2,
-			"scan has no use for --duration, which is for run, monitor, teleop;"},
+			"scan has no use for --duration, which is for run, monitor, teleop, leader;"},
 		{"cameras --camera top=sim", 2,
 			"cameras list has no use for --camera, which is for run, cameras snapshot, doctor, teleop, replay;"},
 		{"scan --every 1s --bus /dev/ttyNONE", 2, "unknown flag --every here, which is for monitor, fleet top;"},
-		{"version --quiet", 2, "version has no use for --quiet, which is for run, teleop, replay;"},
+		{"version --quiet", 2, "version has no use for --quiet, which is for run, teleop, leader, replay;"},
 	} {
 		tt.check(t)
 	}

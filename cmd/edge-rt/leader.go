@@ -7,7 +7,7 @@ import (
 
 // leaderFlags describe the leader arm of a run or of teleop.
 type leaderFlags struct {
-	Leader            device.ByPart `sep:"none" help:"Serial port of a leader arm: beside a policy, for a person to take the arm over (edge-rt ctl correct)." placeholder:"PORT"`
+	Leader            device.ByPart `sep:"none" help:"Serial port of a leader arm, or zenoh:NAME of one on another machine (edge-rt leader), zenoh:NAME@ENDPOINT to dial it: beside a policy, for a person to take the arm over (edge-rt ctl correct)." placeholder:"PORT"`
 	LeaderRobot       string        `help:"The leader's description; default: that of --robot with _leader." placeholder:"NAME"`
 	LeaderID          string        `name:"leader-id" help:"The leader's name, which its calibration file has." placeholder:"NAME"`
 	LeaderCalibration device.ByPart `sep:"none" help:"The leader's calibration file; default: LeRobot's place." placeholder:"FILE"`

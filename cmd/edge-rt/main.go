@@ -65,6 +65,7 @@ A new arm     doctor        is this machine fit for an arm?
               cameras       which cameras are here, and what to write for them
 Drive         run           run a policy until Ctrl-C (what happens without a command)
               teleop        drive the arm with a leader arm, and record it
+              leader        offer a leader arm to a robot on another machine
               replay        run a recorded movement again
               ctl           pause, resume, status … of an edge that runs
               torque off    make the arm limp, after a program that was killed

@@ -6,6 +6,7 @@ import (
 
 	"github.com/edge-rt/edge-rt/bringup"
 	"github.com/edge-rt/edge-rt/edge/device"
+	"github.com/edge-rt/edge-rt/edge/leader"
 	"github.com/edge-rt/edge-rt/internal/exit"
 )
 
@@ -66,7 +67,9 @@ func (r *runFlags) arms() (arms []armAt) {
 	places, _ := r.places()
 	leaders, _ := r.leaderPlaces(r.Robot)
 	for _, p := range append(places, leaders...) {
-		arms = append(arms, armAt{p.Bus, p.Robot.Flag()})
+		if _, _, far, _ := leader.ParseRemote(p.Bus); !far { // its own machine watches it
+			arms = append(arms, armAt{p.Bus, p.Robot.Flag()})
+		}
 	}
 	return arms
 }

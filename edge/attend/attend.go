@@ -26,6 +26,7 @@ import (
 	"github.com/edge-rt/edge-rt/edge/follow"
 	"github.com/edge-rt/edge-rt/edge/hotplug"
 	"github.com/edge-rt/edge-rt/edge/jog"
+	"github.com/edge-rt/edge-rt/edge/leader"
 	"github.com/edge-rt/edge-rt/edge/operator"
 	"github.com/edge-rt/edge-rt/edge/page"
 	"github.com/edge-rt/edge-rt/edge/recording"
@@ -132,6 +133,7 @@ type session struct {
 	run       *drive.Run
 	reporter  recording.Reporter // owner: the thread of report
 	jog       *jog.Jog           // nil: no key moves a joint
+	far       *leader.Remote     // nil: no leader on another machine
 
 	// Owner: tick thread.
 	arm    *follow.Parts

@@ -37,13 +37,7 @@ func Jog(ctx context.Context, cfg Config, fps float64) error {
 	return s.drive(ctx, fps)
 }
 
-func (s *jogging) open(ctx context.Context) error {
-	cfgs, err := s.configureAll(ctx, s.places)
-	if err != nil {
-		return err
-	}
-	return s.openAll(cfgs, s.places, &s.arms)
-}
+func (s *jogging) open(ctx context.Context) error { return s.openFollower(ctx) }
 
 func (s *jogging) settings() map[string]string { return map[string]string{"leader": "jog"} }
 

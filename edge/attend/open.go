@@ -170,6 +170,15 @@ func (s *session) openAll(cfgs []servo.ArmConfig, places []device.Place, arms *h
 	return nil
 }
 
+// openFollower opens the follower of a run without a leader at this machine.
+func (s *session) openFollower(ctx context.Context) error {
+	cfgs, err := s.configureAll(ctx, s.places)
+	if err != nil {
+		return err
+	}
+	return s.openAll(cfgs, s.places, &s.arms)
+}
+
 // logTaken logs which calibration the motors have identified.
 func (s *session) logTaken(a *device.Place) {
 	if a.Taken != "" {

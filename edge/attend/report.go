@@ -9,6 +9,7 @@ import (
 
 	"github.com/edge-rt/edge-rt/edge/drive"
 	"github.com/edge-rt/edge-rt/edge/episode"
+	"github.com/edge-rt/edge-rt/edge/leader"
 	"github.com/edge-rt/edge-rt/edge/operator"
 	"github.com/edge-rt/edge-rt/record"
 )
@@ -17,15 +18,17 @@ import (
 type Live struct {
 	drive.Status
 	drive.Live
-	Jog []string `json:"jog,omitempty"` // joints that the page may jog (POST /jog)
+	Remote *leader.RemoteStats `json:"remote_leader,omitempty"` // with --leader zenoh:NAME
+	Jog    []string            `json:"jog,omitempty"`           // joints that the page may jog (POST /jog)
 }
 
 // Summary is the result of a run without a policy; its JSON keys are a contract (docs/json.md).
 type Summary struct {
 	drive.Status
 	drive.Totals
-	Leader   *drive.BusSummary `json:"leader_bus,omitempty"` // teleop: the leader's bus
-	Replayed *Replayed         `json:"replayed,omitempty"`   // replay: what ran
+	Leader   *drive.BusSummary   `json:"leader_bus,omitempty"`    // teleop: the leader's bus
+	Remote   *leader.RemoteStats `json:"remote_leader,omitempty"` // teleop with --leader zenoh:NAME
+	Replayed *Replayed           `json:"replayed,omitempty"`      // replay: what ran
 }
 
 // Replayed is the progress of a recorded episode.
@@ -66,6 +69,7 @@ func (s *session) live() *Live {
 		Frames:    drive.LiveFramesOf(s.cameras),
 		Simulated: len(s.simBuses) > 0,
 	}}
+	l.Remote = s.far.Stats(s.clock.Now())
 	if s.jog != nil {
 		l.Jog = s.jog.Names()
 	}
@@ -93,6 +97,9 @@ func (sum *Summary) WriteTable(w io.Writer) error {
 		if b := sum.Leader; b != nil {
 			row("leader", "%d cycles, p50 %.0f us, p99 %.0f us, lost %d, corrupt %d", b.Cycles, b.P50, b.P99, b.Lost,
 				b.Corrupt)
+		}
+		if l := sum.Remote; l != nil {
+			row("leader", "%s", l)
 		}
 		if p := sum.Replayed; p != nil {
 			how := "stopped"
@@ -198,6 +205,7 @@ func (s *session) reply() operator.Reply {
 		Overruns: st.OverrunsOwn,
 		Targets:  st.Targets,
 		Episodes: st.Episodes,
+		Leader:   s.far.Stats(s.clock.Now()),
 	}
 }
 

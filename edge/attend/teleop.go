@@ -13,6 +13,7 @@ import (
 	"github.com/edge-rt/edge-rt/edge/leader"
 	"github.com/edge-rt/edge-rt/internal/exit"
 	"github.com/edge-rt/edge-rt/rt"
+	"github.com/edge-rt/edge-rt/wire/zenoh"
 )
 
 // TeleopConfig configures edge-rt teleop.
@@ -21,6 +22,7 @@ type TeleopConfig struct {
 	FPS         float64
 	Leader      device.Place // Teleop sets its Robot
 	LeaderRobot string       // name or file; empty: the follower's name with _leader
+	Net         zenoh.Config // of a leader on another machine
 }
 
 const (
@@ -53,6 +55,11 @@ type leadPart struct {
 
 // Teleop drives a follower arm with a leader arm until ctx ends or the duration is over.
 func Teleop(ctx context.Context, cfg TeleopConfig) error {
+	if name, endpoint, ok, err := leader.ParseRemote(cfg.Leader.Bus); err != nil {
+		return err
+	} else if ok {
+		return followRemote(ctx, cfg, name, endpoint)
+	}
 	s := &teleop{place: cfg.Leader}
 	s.source = s
 	if err := s.begin(cfg.Config, teleoperated); err != nil {

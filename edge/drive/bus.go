@@ -5,6 +5,7 @@ import (
 	"log/slog"
 	"time"
 
+	"github.com/edge-rt/edge-rt/edge/leader"
 	"github.com/edge-rt/edge-rt/internal/exit"
 	"github.com/edge-rt/edge-rt/servo"
 )
@@ -99,4 +100,20 @@ func slowness(took, want time.Duration, unfit error) []any {
 		return []any{"why", unfit}
 	}
 	return []any{"cycle_p99", took.Round(10 * time.Microsecond), "want", want}
+}
+
+// MeasureLeader returns the interval at which the leader is read.
+func MeasureLeader(arm *servo.Arm) (every time.Duration, err error) {
+	all, err := MeasureUntil(arm, func(all servo.Measurement) bool {
+		every, err := leader.Interval(all.P99)
+		return all.Clean > 0 && err == nil && every == leader.ReadEvery && arm.CheckLosses(all) == nil
+	})
+	if err != nil {
+		return 0, err
+	}
+	if err := arm.CheckLosses(all); err != nil {
+		return 0, exit.With(exit.Absent, err)
+	}
+	every, err = leader.Interval(all.P99)
+	return every, exit.With(exit.Config, err)
 }

@@ -27,6 +27,7 @@ const (
 	OutsideRange Cause = iota + 1 // outside its calibrated range
 	OverSeam                      // it crossed its encoder's seam: its reading jumped by a turn
 	TooFar                        // its reading jumped by more than a hand can move it in the time
+	Remotely                      // its own machine holds it back, and logs the reason
 	numCauses
 )
 
@@ -38,6 +39,9 @@ func (c Cause) String() string {
 		return "it went over its encoder's seam, and its reading jumped by a turn; turn it back"
 	case TooFar:
 		return "its reading jumped by more than a hand can move it"
+	}
+	if c == Remotely {
+		return "its machine holds it back; the log of edge-rt leader has the reason"
 	}
 	return "it leads"
 }

@@ -20,6 +20,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/edge-rt/edge-rt/edge/episode"
+	"github.com/edge-rt/edge-rt/edge/leader"
 	"github.com/edge-rt/edge-rt/internal/exit"
 	"github.com/edge-rt/edge-rt/wire"
 )
@@ -182,24 +183,25 @@ func CheckTask(what, text string) error {
 // Reply is the answer to a command. Its JSON keys are a contract (docs/json.md); values that a run
 // without a policy does not have are 0.
 type Reply struct {
-	OK       bool    `json:"ok"`                    // the command was accepted
-	Error    string  `json:"error,omitempty"`       // why it was refused
-	ID       string  `json:"id"`                    // name of the robot
-	State    string  `json:"state"`                 // state of the run
-	Paused   bool    `json:"paused"`                // an operator has paused the arm
-	Phase    string  `json:"phase,omitempty"`       // phase of the take-over, in a run with a leader
-	Waits    string  `json:"waits,omitempty"`       // the operator's next step without which nothing moves
-	Episode  uint32  `json:"episode_id"`            // number of the episode
-	Task     string  `json:"task,omitempty"`        // the arm's current task
-	Acked    bool    `json:"reset_acked,omitempty"` // the server confirmed the reset
-	Ticks    uint64  `json:"ticks"`                 // ticks that ran
-	Queue    int64   `json:"queue"`                 // actions that wait
-	Starved  uint64  `json:"starved_ticks"`         // ticks without an action though one was due
-	Requests uint64  `json:"requests"`              // requests for a chunk
-	Chunks   uint64  `json:"chunks"`                // chunks merged into the schedule
-	RTTms    float64 `json:"rtt_ms_p50"`            // ms, median from a request's state to the merge of its chunk
-	Overruns uint64  `json:"overruns_own"`          // ticks that ended after the next was due, by their own time
-	Targets  int     `json:"targets_reached"`       // reached targets of the simulated world
+	OK       bool                `json:"ok"`                    // the command was accepted
+	Error    string              `json:"error,omitempty"`       // why it was refused
+	ID       string              `json:"id"`                    // name of the robot
+	State    string              `json:"state"`                 // state of the run
+	Paused   bool                `json:"paused"`                // an operator has paused the arm
+	Phase    string              `json:"phase,omitempty"`       // phase of the take-over, in a run with a leader
+	Waits    string              `json:"waits,omitempty"`       // the operator's next step without which nothing moves
+	Episode  uint32              `json:"episode_id"`            // number of the episode
+	Task     string              `json:"task,omitempty"`        // the arm's current task
+	Acked    bool                `json:"reset_acked,omitempty"` // the server confirmed the reset
+	Ticks    uint64              `json:"ticks"`                 // ticks that ran
+	Queue    int64               `json:"queue"`                 // actions that wait
+	Starved  uint64              `json:"starved_ticks"`         // ticks without an action though one was due
+	Requests uint64              `json:"requests"`              // requests for a chunk
+	Chunks   uint64              `json:"chunks"`                // chunks merged into the schedule
+	RTTms    float64             `json:"rtt_ms_p50"`            // ms, median from a request's state to the merge of its chunk
+	Leader   *leader.RemoteStats `json:"remote_leader,omitempty"`
+	Overruns uint64              `json:"overruns_own"`    // ticks that ended after the next was due, by their own time
+	Targets  int                 `json:"targets_reached"` // reached targets of the simulated world
 
 	Episodes *episode.Status `json:"episodes,omitempty"` // absent without past or planned episodes
 }

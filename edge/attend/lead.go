@@ -1,0 +1,218 @@
+package attend
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/edge-rt/edge-rt/edge/device"
+	"github.com/edge-rt/edge-rt/edge/drive"
+	"github.com/edge-rt/edge-rt/edge/hotplug"
+	"github.com/edge-rt/edge-rt/edge/leader"
+	"github.com/edge-rt/edge-rt/internal/exit"
+	"github.com/edge-rt/edge-rt/internal/plain"
+	"github.com/edge-rt/edge-rt/rt"
+	"github.com/edge-rt/edge-rt/servo"
+	"github.com/edge-rt/edge-rt/wire"
+	"github.com/edge-rt/edge-rt/wire/zenoh"
+	"github.com/edge-rt/edge-rt/wire/zenoh/access"
+)
+
+// LeadConfig configures edge-rt leader.
+type LeadConfig struct {
+	Arm      device.Place // the leader; its ID is its name in the network
+	Net      zenoh.Config
+	Duration time.Duration // 0: no end
+	Log      *slog.Logger
+	Out      io.Writer
+	Clock    rt.Clock // nil: the kernel's
+
+	// OpenJSON opens the file of the summary as JSON. nil: it is not written.
+	OpenJSON func() (io.WriteCloser, error)
+}
+
+// LeadSummary is the result of edge-rt leader.
+type LeadSummary struct {
+	Name     string               `json:"id"`       // name of the leader
+	Robot    string               `json:"robot"`    // its description
+	Seconds  float64              `json:"seconds"`  // s, for which it was offered
+	UsedBy   string               `json:"used_by"`  // robot that used it at the end; empty: none
+	RTT      drive.ShortQuantiles `json:"rtt_ms"`   // ms, to the robot and back
+	Messages leader.OfferStats    `json:"messages"` // messages of both sides
+	Bus      *drive.BusSummary    `json:"bus"`      // the leader's bus
+	Exit     drive.Ending         `json:"exit"`     // end of the program
+}
+
+// lead is a leader arm that is offered over the network.
+type lead struct {
+	cfg   LeadConfig
+	clock rt.Clock
+	arm   *hotplug.Arm
+	net   wire.Session
+	offer *leader.Offer
+}
+
+// Lead offers a leader arm over the network until ctx ends or the duration is over.
+func Lead(ctx context.Context, cfg LeadConfig) error {
+	s := &lead{cfg: cfg, clock: cmp.Or(cfg.Clock, rt.KernelClock())}
+	if err := s.check(); err != nil {
+		return err
+	}
+	began := s.clock.Now()
+	err := s.run(ctx)
+	sum := s.summary(err, s.clock.Now().Sub(began))
+	if s.arm != nil {
+		s.arm.Close()
+		fmt.Fprintf(cfg.Out, "leader     %s, %.0f s, %d poses sent, round trip p50 %.1f ms, p99 %.1f ms, max %.1f ms\n",
+			sum.Name, sum.Seconds, sum.Messages.Sent, sum.RTT.P50, sum.RTT.P99, sum.RTT.Max)
+	}
+	if cfg.OpenJSON != nil {
+		file, failed := cfg.OpenJSON()
+		if failed == nil {
+			failed = errors.Join(drive.WriteJSON(plain.Writer(file), sum), file.Close())
+		}
+		err = errors.Join(err, failed)
+	}
+	return err
+}
+
+func (s *lead) check() error {
+	a := &s.cfg.Arm
+	slug, err := wire.Slug(a.ID)
+	switch {
+	case a.Bus == "":
+		return exit.Errorf(exit.Usage, "--bus is missing: give the leader's serial port; edge-rt ports finds it")
+	case !a.Robot.Leader:
+		return exit.Errorf(exit.Usage, "--robot %s is a follower: give the leader's description, such as so101_leader",
+			a.Robot.Name)
+	case err != nil || slug != a.ID:
+		return exit.Errorf(exit.Usage,
+			"--id %q: want the leader's name, letters, digits, _ . and -: a robot uses it with "+
+				"--leader zenoh:NAME", a.ID)
+	}
+	if err := s.cfg.Net.Check(); err != nil {
+		return exit.Errorf(exit.Usage, "--listen, --connect: %w", err)
+	}
+	s.cfg.Net.Rights = func(names []string) *access.Rights { return leader.Rights(a.ID, names) }
+	return nil
+}
+
+// open opens the leader and makes it limp, except for its triggers.
+func (s *lead) open(ctx context.Context) (*leader.Leader, error) {
+	a := &s.cfg.Arm
+	calibration, err := a.Load()
+	if err != nil {
+		return nil, err
+	}
+	cfg := servo.ArmConfig{
+		Path:        a.Bus,
+		Robot:       a.Robot,
+		Calibration: calibration,
+		File:        a.File(),
+		Clock:       s.clock,
+		Canceled:    func() bool { return ctx.Err() != nil },
+	}
+	var arm *servo.Arm
+	for arm == nil {
+		if arm, err = a.Open(&cfg); err != nil {
+			return nil, err
+		}
+		if err := arm.TorqueOff(); err != nil {
+			return nil, exit.With(exit.Absent, errors.Join(err, arm.Close()))
+		}
+		if len(arm.Unconfigured()) > 0 { // under torque they refused settings, which they take now
+			arm.Close()
+			arm = nil
+		}
+	}
+	s.arm = hotplug.New(arm, cfg, s.clock)
+	every, err := drive.MeasureLeader(arm)
+	if err != nil {
+		return nil, fmt.Errorf("the leader: %w", err)
+	}
+	if err := arm.HoldTriggers(); err != nil {
+		return nil, exit.With(exit.Absent, err)
+	}
+	return leader.New(leader.Config{
+		Arm:   s.arm,
+		Robot: a.Robot,
+		Clock: s.clock,
+		Every: every,
+		Say: func(warn bool, text string) {
+			if warn {
+				s.cfg.Log.Warn(text)
+			} else {
+				s.cfg.Log.Info(text)
+			}
+		},
+	}), nil
+}
+
+func (s *lead) run(ctx context.Context) error {
+	arm, err := s.open(ctx)
+	if err != nil {
+		if errors.Is(err, servo.ErrCanceled) {
+			return nil
+		}
+		return err
+	}
+	s.cfg.Net.Log = func(line string) { s.cfg.Log.Info(line) }
+	if s.net, err = leader.Reach(ctx, s.cfg.Net, joinLimit); err != nil {
+		return err
+	}
+	defer s.net.Close()
+	s.offer, err = leader.NewOffer(ctx, s.net, leader.OfferConfig{
+		Name:  s.cfg.Arm.ID,
+		Robot: s.cfg.Arm.Robot,
+		Every: arm.Every(),
+		Pose:  arm.Pose,
+		Clock: s.clock,
+		Log:   s.cfg.Log,
+	})
+	if err != nil {
+		return err
+	}
+	fmt.Fprintf(s.cfg.Out, "The %s is offered as %s: --leader zenoh:%[2]s on the robot. Ctrl-C ends.\n",
+		s.cfg.Arm.Robot.Name, s.cfg.Arm.ID)
+	if s.cfg.Duration > 0 {
+		var cancel func()
+		ctx, cancel = context.WithTimeout(ctx, s.cfg.Duration)
+		defer cancel()
+	}
+	var ending atomic.Bool
+	var threads sync.WaitGroup
+	failed := make(chan error, 2)
+	threads.Go(func() { s.arm.KeepOpen(&ending) })
+	threads.Go(func() { failed <- arm.Run(&ending, func() bool { return false }) })
+	threads.Go(func() { failed <- s.offer.Run(&ending) })
+	select {
+	case <-ctx.Done():
+	case err = <-failed:
+	}
+	ending.Store(true)
+	threads.Wait()
+	return errors.Join(err, <-failed)
+}
+
+func (s *lead) summary(err error, took time.Duration) *LeadSummary {
+	sum := &LeadSummary{
+		Name:    s.cfg.Arm.ID,
+		Robot:   s.cfg.Arm.Robot.Name,
+		Seconds: took.Seconds(),
+		Exit:    drive.EndingOf(err, "stopped"),
+	}
+	if s.arm != nil {
+		sum.Bus = new(drive.SummaryOf(s.arm.Stats()))
+	}
+	if s.offer != nil {
+		sum.RTT, sum.Messages = drive.Short(s.offer.RTT(), time.Millisecond), s.offer.Stats()
+		sum.UsedBy, _ = s.offer.User()
+	}
+	return sum
+}

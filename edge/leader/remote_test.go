@@ -1,0 +1,218 @@
+package leader
+
+import (
+	"log/slog"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/edge-rt/edge-rt/internal/exit"
+	"github.com/edge-rt/edge-rt/rt"
+	"github.com/edge-rt/edge-rt/rt/rttest"
+	"github.com/edge-rt/edge-rt/servo/robot"
+	"github.com/edge-rt/edge-rt/wire"
+	"github.com/edge-rt/edge-rt/wire/zenoh"
+	"github.com/edge-rt/edge-rt/wire/zenoh/access"
+	"github.com/edge-rt/edge-rt/wire/zenoh/endpoint"
+	"github.com/edge-rt/edge-rt/wire/zenoh/endpoint/endpointtest"
+)
+
+func leaderOf(t *testing.T, name string) robot.Robot {
+	t.Helper()
+	return rttest.Must(robot.ByName(name))
+}
+
+// silentNet is a network without other sessions.
+type silentNet struct{ wire.Session }
+
+func (silentNet) Subscribe(string, func(wire.Sample)) (wire.Declaration, error) { return nil, nil }
+func (silentNet) Publisher(string, wire.QoS) (wire.Publisher, error)            { return nil, nil }
+
+// A robot takes only poses that are new, made for it, young and of its leader's arm; it counts all
+// others, and its pose stays.
+func TestARemoteTakesItsLeadersPosesOnly(t *testing.T) {
+	clock := rttest.NewClock(rt.Instant(time.Hour))
+	r, err := NewRemote(silentNet{}, RemoteConfig{
+		Name:  "white",
+		Robot: leaderOf(t, "so101_leader"),
+		ID:    "black",
+		Clock: clock,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	good := func() *wire.LeaderPose {
+		return &wire.LeaderPose{
+			Answers:  true,
+			Instance: 5,
+			Seq:      10,
+			Joints:   r.joints,
+			AgeUS:    2000,
+			Held:     1 << 3,
+			Echo:     wire.Echo{Instance: r.instance, Stamp: uint64(clock.Now()) - 3_000_000, HeldUS: 1000},
+			Place:    []float32{1, 2, 3, 4, 5, 6},
+		}
+	}
+	receive := func(m *wire.LeaderPose) { r.deposit(wire.Sample{Payload: wire.AppendLeaderPose(nil, m)}) }
+	receive(good())
+	pose := *r.Pose()
+	if pose.At != clock.Now().Add(-2*time.Millisecond) || pose.Joints[5] != 6 || !pose.Held.Has(3) ||
+		pose.Causes[3] != Remotely || pose.Causes[2] != 0 || r.RTT() != 2*time.Millisecond {
+		t.Errorf("the pose is %+v, round trip %v", pose, r.RTT())
+	}
+	for _, tt := range []struct {
+		why    string
+		change func(*wire.LeaderPose)
+	}{
+		{"late", func(*wire.LeaderPose) {}},
+		{"late", func(m *wire.LeaderPose) { m.Seq = 9 }},
+		{"foreign", func(m *wire.LeaderPose) { m.Seq, m.Joints = 11, 1 }},
+		{"foreign", func(m *wire.LeaderPose) { m.Seq, m.Place = 11, m.Place[:5] }},
+		{"other", func(m *wire.LeaderPose) { m.Seq, m.Echo.Instance = 11, 77 }},
+		{"stale", func(m *wire.LeaderPose) { m.Seq, m.Echo.Stamp = 11, uint64(clock.Now())+1 }},
+		{"stale", func(m *wire.LeaderPose) { m.Seq, m.Echo.Stamp = 11, uint64(clock.Now().Add(-echoLimit))-1 }},
+		{"rival", func(m *wire.LeaderPose) { m.Seq, m.Instance = 11, 6 }},
+		{"malformed", func(m *wire.LeaderPose) { m.Seq, m.Instance = 11, 0 }},
+	} {
+		m, before := good(), r.Stats(clock.Now()).Dropped[tt.why]
+		tt.change(m)
+		m.Place[0] = 99
+		receive(m)
+		if got := r.Stats(clock.Now()).Dropped[tt.why]; got != before+1 || r.Pose().Joints[0] != 1 {
+			t.Errorf("%s: counted %d times, the pose is %v", tt.why, got-before, r.Pose().Joints)
+		}
+	}
+	silent := good()
+	silent.Seq = 11
+	silent.Answers = false
+	silent.Place[0] = 99
+	if receive(silent); r.Pose().Joints[0] != 1 {
+		t.Error("an old pose of an arm that does not answer was taken")
+	}
+	clock.Advance(ownerLease)
+	next := good()
+	next.Seq, next.Instance = 1, 6 // a leader that was started again
+	if receive(next); r.Pose().At != clock.Now().Add(-2*time.Millisecond) {
+		t.Error("a new process of the leader, after the old one's silence, does not lead")
+	}
+	if why := r.Why(clock.Now()); why != "" {
+		t.Errorf("it says %q while poses arrive", why)
+	}
+	clock.Advance(answerLimit)
+	if why := r.Why(clock.Now()); why == "" {
+		t.Error("it does not say that the leader is silent")
+	}
+	message := wire.AppendLeaderPose(nil, good())
+	if n := testing.AllocsPerRun(100, func() { r.deposit(wire.Sample{Payload: message}) }); n != 0 {
+		t.Errorf("deposit allocates %v times, want 0", n)
+	}
+}
+
+// lan is a network with mutual TLS: the leader listens, robots dial.
+type lan struct {
+	t  *testing.T
+	ca *endpointtest.Authority
+	at string
+}
+
+func (l *lan) join(name string, cfg zenoh.Config) wire.Session {
+	l.t.Helper()
+	cert, key := l.ca.Issue(name, name, "127.0.0.1")
+	cfg.TLS = endpoint.Security{RootCA: l.ca.CA, ConnectCertificate: cert, ConnectKey: key, ListenCertificate: cert,
+		ListenKey: key, MutualTLS: true}
+	if len(cfg.Listen) == 0 {
+		cfg.Connect = []string{l.at}
+	}
+	s, err := Reach(l.t.Context(), cfg, 10*time.Second)
+	if err != nil {
+		l.t.Fatal(err)
+	}
+	l.t.Cleanup(func() { s.Close() })
+	return s
+}
+
+// Over a real network: one robot uses a leader at a time, both sides measure the round trip, a
+// certificate's name is the robot's, and a second leader of the name is refused.
+func TestALeaderInANetwork(t *testing.T) {
+	rttest.RealTime(t)
+	clock, arm := rt.KernelClock(), leaderOf(t, "so101_leader")
+	l := &lan{t: t, ca: endpointtest.New(t)}
+	var denied access.Counters
+	net := l.join("white", zenoh.Config{Listen: []string{"tls/localhost:0"},
+		Rights: func(names []string) *access.Rights {
+			r := Rights("white", names)
+			r.Denied = &denied
+			return r
+		}})
+	l.at = net.(interface{ Endpoints() []string }).Endpoints()[0]
+	pose := &Pose{Joints: make([]float32, 6)}
+	cfg := OfferConfig{
+		Name:  "white",
+		Robot: arm,
+		Every: 10 * time.Millisecond,
+		Pose:  func() *Pose { p := *pose; p.At = clock.Now(); return &p },
+		Clock: clock,
+		Log:   slog.New(slog.DiscardHandler),
+	}
+	offer, err := NewOffer(t.Context(), net, cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var ending atomic.Bool
+	done := make(chan error, 4)
+	start := func(run func(*atomic.Bool) error) { go func() { done <- run(&ending) }() }
+	t.Cleanup(func() { ending.Store(true) })
+	start(offer.Run)
+	robotAt := func(certificate, id string) *Remote {
+		r, err := NewRemote(l.join(certificate, zenoh.Config{}), RemoteConfig{
+			Name:  "white",
+			Robot: arm,
+			ID:    id,
+			Clock: clock,
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		start(r.Run)
+		return r
+	}
+	impostor := robotAt("red", "black")
+	rttest.Eventually(t, "a refusal of another robot's name", func() bool { return denied[access.Put].Load() > 3 })
+	if user, _ := offer.User(); user != "" || impostor.Pose().At != 0 {
+		t.Errorf("a robot with another's certificate uses the leader as %q", user)
+	}
+	black := robotAt("black", "black")
+	black.Drives(true)
+	rttest.Eventually(t, "poses and round trips at both sides", func() bool {
+		user, drives := offer.User()
+		return user == "black" && drives && black.Why(clock.Now()) == "" && black.RTT() > 0 && offer.RTT().Count() > 0
+	})
+	blue := robotAt("blue", "blue")
+	rttest.Eventually(t, "the refusal of a second robot", func() bool {
+		return offer.Stats().Refused > 0 && blue.Stats(clock.Now()).Dropped["other"] > 0
+	})
+	if blue.Pose().At != 0 {
+		t.Error("a second robot follows the leader")
+	}
+	if _, err := NewOffer(t.Context(), net, cfg); exit.Of(err) != exit.Config {
+		t.Errorf("a second leader of the name: %v, want code %d", err, exit.Config)
+	}
+}
+
+func TestParseRemote(t *testing.T) {
+	for text, want := range map[string][2]string{
+		"zenoh:white":                      {"white", ""},
+		"zenoh:white@tcp/192.168.1.5:7448": {"white", "tcp/192.168.1.5:7448"},
+		"/dev/ttyACM1":                     {},
+	} {
+		name, at, far, err := ParseRemote(text)
+		if err != nil || name != want[0] || at != want[1] || far != (want[0] != "") {
+			t.Errorf("ParseRemote(%q) = %q, %q, %v, %v", text, name, at, far, err)
+		}
+	}
+	for _, bad := range []string{"zenoh:", "zenoh:a b", "zenoh:white@", "zenoh:status", "zenoh:a/b"} {
+		if _, _, _, err := ParseRemote(bad); exit.Of(err) != exit.Usage {
+			t.Errorf("ParseRemote(%q): %v", bad, err)
+		}
+	}
+}
