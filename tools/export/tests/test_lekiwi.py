@@ -36,11 +36,12 @@ def kiwi(link, folder):
 
 
 def drive(edge_rt, link, folder):
-    """Drives forward with a key of a terminal, records an episode, and returns its states and the names in its data set."""
+    """Drives forward with a key of a terminal, and returns the states and the info of the recorded data set."""
     keyboard, terminal = pty.openpty()
     run = subprocess.Popen(
         [edge_rt, "teleop", "--jog", "--robot", "lekiwi", "--bus", link, "--calibration", folder / "kiwi.json", "--fps", "20",
-         "--record", "all", "--record-dir", folder / "records", "--on-exit", "off", "--episodes", "1", "--episode-time", "3s", "--task", "drive"],
+         "--record", "all", "--record-dir", folder / "records", "--on-exit", "off", "--episodes", "1",
+         "--episode-time", "3s", "--task", "drive"],
         stdin=terminal, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, start_new_session=True,
         env=dict(os.environ, STATE_DIRECTORY=str(folder)),
         preexec_fn=lambda: __import__("fcntl").ioctl(0, __import__("termios").TIOCSCTTY, 0),
