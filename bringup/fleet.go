@@ -15,6 +15,7 @@ import (
 
 	"github.com/edge-rt/edge-rt/internal/exit"
 	"github.com/edge-rt/edge-rt/internal/plain"
+	"github.com/edge-rt/edge-rt/rt"
 	"github.com/edge-rt/edge-rt/wire"
 	"github.com/edge-rt/edge-rt/wire/network"
 	"github.com/edge-rt/edge-rt/wire/zenoh"
@@ -25,6 +26,7 @@ const (
 	maxTelemetry    = 64 << 10 // bytes of a robot's telemetry; longer ones are counted and dropped
 	fleetGone       = 10 * time.Second
 	fleetDial       = 10 * time.Second
+	fleetPoll       = 50 * time.Millisecond
 	streaming       = "STREAMING"
 	fleetStateOrder = "DEAD STALLED RECONNECTING DEGRADED CONNECTING " + streaming
 )
@@ -60,6 +62,8 @@ type FleetRobot struct {
 
 // fleet holds the newest telemetry of each robot.
 type fleet struct {
+	clock rt.Clock
+
 	mu      sync.Mutex
 	robots  map[string]*heard // by key; guarded by mu, as the rest
 	dropped int               // malformed or too long
@@ -68,7 +72,7 @@ type fleet struct {
 
 // heard is the telemetry of a robot.
 type heard struct {
-	at, before time.Time
+	at, before rt.Instant
 	now, past  telemetry // newest, and the one before
 }
 
@@ -96,18 +100,19 @@ func FleetTop(ctx context.Context, cfg FleetConfig) error {
 		return exit.With(exit.Absent, err)
 	}
 	defer net.Close()
-	f := &fleet{robots: map[string]*heard{}}
+	f := &fleet{clock: rt.KernelClock(), robots: map[string]*heard{}}
 	if _, err := net.Subscribe(wire.TelemetryAny, f.hear); err != nil {
 		return err
 	}
 	out := plain.Writer(cfg.Out)
 	for {
-		select {
-		case <-ctx.Done():
-			return nil
-		case <-time.After(cfg.Every):
+		for next := f.clock.Now().Add(cfg.Every); f.clock.Now() < next; {
+			if ctx.Err() != nil {
+				return nil
+			}
+			f.clock.SleepUntil(min(next, f.clock.Now().Add(fleetPoll)))
 		}
-		robots := f.list(time.Now())
+		robots := f.list(f.clock.Now())
 		if cfg.Screen && !cfg.Once {
 			fmt.Fprint(cfg.Out, "\x1b[H\x1b[2J")
 		}
@@ -145,11 +150,11 @@ func (f *fleet) hear(s wire.Sample) {
 		f.robots[strings.Clone(s.Key)] = h
 	}
 	h.past, h.before = h.now, h.at
-	h.now, h.at = t, time.Now()
+	h.now, h.at = t, f.clock.Now()
 }
 
 // list returns the robots, those in trouble first, and forgets those that have been gone for long.
-func (f *fleet) list(now time.Time) (robots []FleetRobot) {
+func (f *fleet) list(now rt.Instant) (robots []FleetRobot) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	maps.DeleteFunc(f.robots, func(_ string, h *heard) bool { return now.Sub(h.at) > fleetGone })
@@ -165,7 +170,7 @@ func (f *fleet) list(now time.Time) (robots []FleetRobot) {
 			SHA256:   first(h.now.Model),
 			Age:      now.Sub(h.at).Seconds(),
 		}
-		if span := h.at.Sub(h.before).Minutes(); !h.before.IsZero() && span > 0 {
+		if span := h.at.Sub(h.before).Minutes(); h.before != 0 && span > 0 {
 			r.Starved = max(0, h.now.Starved-h.past.Starved) / span
 		}
 		if n := h.now.RTT.Count; n > 0 {

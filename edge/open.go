@@ -230,14 +230,7 @@ func (e *Edge) build(context.Context) error {
 	e.resume = "nothing moves until an operator resumes the run: look at the arm, then edge-rt ctl resume --id " +
 		e.identity.ID
 	e.prepareReports()
-	if e.leaders != nil {
-		e.control.takeover.leader = leader.Join(e.leaders)
-	} else if e.remote != nil {
-		e.control.takeover.leader = e.remote
-	}
-	if e.led() {
-		e.control.takeover.action = make([]float32, 0, settings.DOF)
-	}
+	e.prepareTakeover(settings.DOF)
 	e.control.stats.inState[stateConnecting].Add(int64(e.clock.Now().Sub(e.armOpen)))
 	e.missing.Store(int32(len(e.cameras)))
 	e.sender = e.link.NewSender(uplink.SenderConfig{
@@ -254,6 +247,18 @@ func (e *Edge) build(context.Context) error {
 		return err
 	}
 	return e.showPage()
+}
+
+// prepareTakeover gives the tick its leader, if the run has one.
+func (e *Edge) prepareTakeover(dof int) {
+	if e.leaders != nil {
+		e.control.takeover.leader = leader.Join(e.leaders)
+	} else if e.remote != nil {
+		e.control.takeover.leader = e.remote
+	}
+	if e.led() {
+		e.control.takeover.action = make([]float32, 0, dof)
+	}
 }
 
 // prefixEnd returns the row at which the conditioning of a chunk ends: the policy's or that of

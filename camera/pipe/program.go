@@ -69,24 +69,28 @@ func start(command string) (p *program, err error) {
 // SIGKILL.
 func (p *program) stop() {
 	_ = unix.Kill(-p.cmd.Process.Pid, unix.SIGTERM)
-	select {
-	case <-p.ended:
-	case <-time.After(killAfter):
-	}
+	p.await()
 	_ = unix.Kill(-p.cmd.Process.Pid, unix.SIGKILL)
 	p.guard.Close()
 	_ = unix.Close(p.out)
+	p.await() // it may hang in a driver
+}
+
+// await waits for the program's end, at most killAfter, and reports it.
+func (p *program) await() bool {
+	limit := time.NewTimer(killAfter)
+	defer limit.Stop()
 	select {
 	case <-p.ended:
-	case <-time.After(killAfter): // it hangs in a driver
+		return true
+	case <-limit.C:
+		return false
 	}
 }
 
 // result describes the end of a program that has closed its output.
 func (p *program) result() error {
-	select {
-	case <-p.ended:
-	case <-time.After(killAfter):
+	if !p.await() {
 		return fmt.Errorf("%w its output", errClosed)
 	}
 	var code *exec.ExitError

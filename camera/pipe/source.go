@@ -270,7 +270,7 @@ func (s *Source) read(now, limit rt.Instant, atOnce bool) (ready bool, err error
 	if s.size > 0 && (len(s.in) > 0 || s.burst.pictures > 0) {
 		wait = min(wait, s.pause)
 	}
-	if now = s.slowDown(now); atOnce {
+	if s.slowDown(now); atOnce {
 		wait = 0
 	}
 	s.poll[0] = unix.PollFd{Fd: int32(s.program.out), Events: unix.POLLIN}

@@ -107,9 +107,6 @@ func (s *session) armConfig(ctx context.Context, a *device.Place) (servo.ArmConf
 	return cfg, nil
 }
 
-// simulated reports whether every part is simulated in this process.
-func (s *session) simulated() bool { return len(s.simBuses) > 0 && len(s.simBuses) == len(s.arms) }
-
 // calibrate adds an arm's calibration to its configuration, unless only the motors identify it. The
 // simulated arm has its own.
 func (s *session) calibrate(cfg *servo.ArmConfig, a *device.Place) (err error) {

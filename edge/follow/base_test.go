@@ -16,11 +16,10 @@ import (
 // were one axis, unless their velocities are fixed.
 type driven struct {
 	motors
-	goal    [4]float32
-	writes  int
-	joints  robot.Joints // of the last write
-	fixed   map[int]int  // counts per second of wheels that do not follow
-	stopped rt.Instant
+	goal   [4]float32
+	writes int
+	joints robot.Joints // of the last write
+	fixed  map[int]int  // counts per second of wheels that do not follow
 }
 
 const rawPer = 1000 // counts per second of one unit of an axis
