@@ -124,8 +124,9 @@ func FleetTop(ctx context.Context, cfg FleetConfig) error {
 			err = json.NewEncoder(cfg.JSON).Encode(FleetReport{robots})
 		}
 		if len(robots) == 0 {
-			return exit.Errorf(exit.Absent, "no robot published telemetry for %v: start edge-rt with --telemetry 1s, and "+
-				"name its server or router as --connect", cfg.Every)
+			return exit.Errorf(exit.Absent,
+				"no robot published telemetry for %v: start edge-rt with --telemetry 1s, and "+
+					"name its server or router as --connect", cfg.Every)
 		}
 		return err
 	}

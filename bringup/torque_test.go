@@ -48,7 +48,8 @@ func torquedArm(t *testing.T) *servosim.Bus {
 func TestTorqueOff(t *testing.T) {
 	b := torquedArm(t)
 	var out strings.Builder
-	if err := TorqueOff(TorqueOffConfig{Bus: device.ByPart{b.Path()}, Robot: "so101", OnExit: "park"}, &out); err != nil {
+	off := TorqueOffConfig{Bus: device.ByPart{b.Path()}, Robot: "so101", OnExit: "park"}
+	if err := TorqueOff(off, &out); err != nil {
 		t.Fatal(err)
 	}
 	if on := b.TorqueEnabled(); slices.Contains(on, true) {
@@ -86,7 +87,8 @@ func TestTorqueOffAfterAService(t *testing.T) {
 	b.Mute(3, true)
 	back := time.AfterFunc(1200*time.Millisecond, func() { b.Mute(3, false) })
 	defer back.Stop()
-	if err := TorqueOff(TorqueOffConfig{Bus: device.ByPart{b.Path()}, Robot: "so101"}, new(strings.Builder)); err != nil ||
+	off := TorqueOffConfig{Bus: device.ByPart{b.Path()}, Robot: "so101"}
+	if err := TorqueOff(off, new(strings.Builder)); err != nil ||
 		slices.Contains(b.TorqueEnabled(), true) {
 		t.Errorf("torque off with motor 3 silent for 1.2 s: %v, torque %v", err, b.TorqueEnabled())
 	}

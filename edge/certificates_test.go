@@ -77,7 +77,8 @@ func TestARefusedCertificateEndsTheStart(t *testing.T) {
 		server.Close()
 		if exit.Of(err) != tt.code || !strings.Contains(err.Error(), tt.says) ||
 			(tt.code == exit.Config) != (took < 4*time.Second) {
-			t.Errorf("%s: %v (code %d) after %v, want code %d and %q", tt.name, err, exit.Of(err), took, tt.code, tt.says)
+			t.Errorf("%s: %v (code %d) after %v, want code %d and %q", tt.name, err, exit.Of(err), took, tt.code,
+				tt.says)
 		}
 	}
 }

@@ -229,8 +229,10 @@ func (l *Live) judge(s *Server) {
 	warn(s.transportStats().Revoked > 0, "links were ended because the memory for messages was used up")
 	warn(s.stats.probes[probeFailed].Load() > 0, "runs of the server's own have failed: look at the device")
 	if p := l.Program; p != nil {
-		warn(p.Failures+p.Errors+p.Timeouts > 0, fmt.Sprintf("the policy's program (%s) has failed %d times, reported %d "+
-			"errors and was too slow %d times; the last reason: %s", p.State, p.Failures, p.Errors, p.Timeouts, p.Why))
+		warn(p.Failures+p.Errors+p.Timeouts > 0,
+			fmt.Sprintf("the policy's program (%s) has failed %d times, reported %d "+
+				"errors and was too slow %d times; the last reason: %s", p.State, p.Failures, p.Errors, p.Timeouts,
+				p.Why))
 	}
 	l.Warnings = append(l.Warnings, s.certificates.texts()...)
 }

@@ -195,7 +195,8 @@ func (m *metrics) addProgram() {
 	} {
 		m.add("program_events_total", "Unexpected ends of the program that computes the policy, or of the connection "+
 			"to "+
-			"it, its later starts, its batches that took too long, and its answers that are an error.", label("event", e.name),
+			"it, its later starts, its batches that took too long, and its answers that are an error.",
+			label("event", e.name),
 			func(s *Server) float64 { return float64(e.of(s.program())) })
 	}
 	m.gauge("program_ready", "1 when the program that computes the policy answers; always 1 where the server "+

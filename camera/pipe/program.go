@@ -1,6 +1,7 @@
 package pipe
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"os"
@@ -8,7 +9,6 @@ import (
 	"strings"
 	"sync"
 	"syscall"
-	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -78,12 +78,12 @@ func (p *program) stop() {
 
 // await waits for the program's end, at most killAfter, and reports it.
 func (p *program) await() bool {
-	limit := time.NewTimer(killAfter)
-	defer limit.Stop()
+	limit, cancel := context.WithTimeout(context.Background(), killAfter)
+	defer cancel()
 	select {
 	case <-p.ended:
 		return true
-	case <-limit.C:
+	case <-limit.Done():
 		return false
 	}
 }

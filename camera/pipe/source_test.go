@@ -148,7 +148,8 @@ func TestOpenNamesTheCause(t *testing.T) {
 			t.Errorf("%s: %v, want %v with %q", tt.command, err, tt.err, tt.says)
 		}
 	}
-	if _, err := Open(Config{Command: "sleep 600", Format: mjpeg}, hasty{rt.KernelClock()}); !errors.Is(err, ErrSilent) {
+	_, err := Open(Config{Command: "sleep 600", Format: mjpeg}, hasty{rt.KernelClock()})
+	if !errors.Is(err, ErrSilent) {
 		t.Errorf("a silent program: %v, want %v", err, ErrSilent)
 	}
 	canceled := func() bool { return true }

@@ -65,8 +65,9 @@ func TestBringUpCommands(t *testing.T) {
 // commands that take it; in a run's config file it is accepted as the run's.
 func TestFlagsOfOtherCommands(t *testing.T) {
 	for _, tt := range []refusal{
-		{"ports --bus /dev/ttyACM0", 2, "ports has no use for --bus, which is for run, torque, doctor, scan, setup-motors, " +
-			"calibrate, monitor, move, teleop, leader, replay;"},
+		{"ports --bus /dev/ttyACM0", 2,
+			"ports has no use for --bus, which is for run, torque, doctor, scan, setup-motors, " +
+				"calibrate, monitor, move, teleop, leader, replay;"},
 		{"--duration 2s scan --bus /dev/ttyNONE", 2,
 			"scan has no use for --duration, which is for run, monitor, teleop, leader;"},
 		{"cameras --camera top=sim", 2,

@@ -32,7 +32,8 @@ func TestFleetTop(t *testing.T) {
 			file).Run()
 		robots = bringup.FleetReport{}
 		text, err := os.ReadFile(file)
-		return err == nil && json.Unmarshal(text, &robots) == nil && len(robots.Robots) == 1 && robots.Robots[0].State == "STREAMING"
+		return err == nil && json.Unmarshal(text, &robots) == nil && len(robots.Robots) == 1 &&
+			robots.Robots[0].State == "STREAMING"
 	})
 	if a := robots.Robots[0]; a.ID != "arm" || a.Robot != "so101" || a.Service != s.Prefix || a.RTT <= 0 || a.Age > 5 ||
 		!strings.Contains(output, "arm ") {

@@ -215,7 +215,8 @@ func TestJogInChromium(t *testing.T) {
 	if err := os.WriteFile(token, []byte("a-token-of-more-than-22-characters"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	r := edgeCommand(t, []string{"teleop", "--jog", "--bus", "sim", "--id", "arm", "--http", port, "--http-token", token,
+	r := edgeCommand(t, []string{"teleop", "--jog", "--bus", "sim", "--id", "arm", "--http", port, "--http-token",
+		token,
 		"--rt", "off"}, "--quiet")
 	r.Start()
 	get(t, "http://127.0.0.1:"+port+"/status.json")

@@ -49,7 +49,8 @@ func TestThePageOfARun(t *testing.T) {
 			_, port := stagetest.FreeEndpoint(t)
 			_, metrics := stagetest.FreeEndpoint(t)
 			r := edgeCommand(t, []string{"--fps", "10", "--bus", "sim", "--jpeg-quality", quality, "--id", "arm",
-				"--connect", s.Endpoint, "--http", port, "--metrics", metrics}, "--quiet", "--camera", "front=sim", "--camera",
+				"--connect", s.Endpoint, "--http", port, "--metrics", metrics}, "--quiet", "--camera", "front=sim",
+				"--camera",
 				"wrist=pattern:320x240")
 			r.Start()
 			url := "http://127.0.0.1:" + port

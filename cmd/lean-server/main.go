@@ -45,7 +45,7 @@ Examples:
   lean-server --manifest server.yaml --listen tcp/0.0.0.0:7447             for robots on the network, without a router
   lean-server --manifest server.yaml --connect tls/router:7447             at a Zenoh router, certificates in the manifest
   lean-server --manifest server.yaml --model.device cuda                   any key of the manifest, by its path
-  lean-server check --manifest server.yaml                                 load everything, report the service and each setting
+  lean-server check --manifest server.yaml                                 report the service and each setting
   lean-server --manifest server.yaml --audit - | jq .service_ms            one line for each request
   lean-server replay captures --manifest server.yaml                       answer captured requests again, compare
   lean-server plan --manifest server.yaml --round-trip 5ms,60ms            how many robots this machine feeds
@@ -357,7 +357,8 @@ func codeOf(err error) exit.Code {
 	}{
 		{manifest.ErrInvalid, exit.Config}, {policy.ErrBundle, exit.Config}, {policy.ErrGolden, exit.Config},
 		{policy.ErrNoRuntime, exit.Config}, {policy.ErrNoProvider, exit.Config},
-		{server.ErrAbsent, exit.Absent}, {policy.ErrNoDevice, exit.Absent}, {policy.ErrAway, exit.Absent}, {audit.ErrNoCaptures, exit.Usage},
+		{server.ErrAbsent, exit.Absent}, {policy.ErrNoDevice, exit.Absent}, {policy.ErrAway, exit.Absent},
+		{audit.ErrNoCaptures, exit.Usage},
 		{server.ErrOtherBundle, exit.Usage},
 	} {
 		if errors.Is(err, known.err) {

@@ -54,12 +54,16 @@ func (r *Run) AddMetrics(set *metric.Set, read func() Metered) {
 	}{
 		{"rate_hertz", "Ticks per second.", func() float64 { return m.FPS }},
 		{"paused", "1 while an operator has paused the arm.", func() float64 { return oneIf(m.Paused) }},
-		{"waiting", "1 while nothing moves before an operator's next step.", func() float64 { return oneIf(m.Waits != "") }},
+		{"waiting", "1 while nothing moves before an operator's next step.", func() float64 {
+			return oneIf(m.Waits != "")
+		}},
 		{"realtime", "1 if the tick has real-time priority.", func() float64 { return oneIf(m.RT.Granted) }},
 		{"tick_age_seconds", "Time since the newest tick began.", func() float64 { return m.Tick.AgeMS / 1e3 }},
 		{"motor_celsius_max", "Temperature of the hottest motor; 0 before the first reading.",
 			func() float64 { return m.Hottest }},
-		{"supply_volts_min", "Lowest supply of a motor; 0 before the first reading.", func() float64 { return m.Lowest }},
+		{"supply_volts_min", "Lowest supply of a motor; 0 before the first reading.", func() float64 {
+			return m.Lowest
+		}},
 	} {
 		set.Gauge(MetricPrefix+g.name, g.help, nil, g.of)
 	}
@@ -102,12 +106,16 @@ func addCameras(set *metric.Set, m *Metered) {
 		of         func(*LiveFrames) float64
 	}{
 		{"frames_total", "Pictures taken.", func(f *LiveFrames) float64 { return float64(f.Captured) }},
-		{"frames_dropped_total", "Pictures that were not used.", func(f *LiveFrames) float64 { return float64(f.Dropped) }},
+		{"frames_dropped_total", "Pictures that were not used.", func(f *LiveFrames) float64 {
+			return float64(f.Dropped)
+		}},
 		{"frames_broken_total", "Pictures that the driver marks bad, or an incomplete JPEG.",
 			func(f *LiveFrames) float64 { return float64(f.Broken + f.Undecoded) }},
 		{"frames_stale_total", "Observations with a picture older than its limit.",
 			func(f *LiveFrames) float64 { return float64(f.Stale) }},
-		{"camera_errors_total", "Failed attempts to get a picture.", func(f *LiveFrames) float64 { return float64(f.Errors) }},
+		{"camera_errors_total", "Failed attempts to get a picture.", func(f *LiveFrames) float64 {
+			return float64(f.Errors)
+		}},
 		{"camera_restarts_total", "Times that the camera was set up again.",
 			func(f *LiveFrames) float64 { return float64(f.Restarts) }},
 	} {

@@ -80,7 +80,8 @@ func (f *Flags) Check(log *slog.Logger) (err error) {
 			return exit.Errorf(exit.Usage, "--metrics: %w", err)
 		}
 		if f.Metrics == f.HTTP {
-			return exit.Errorf(exit.Usage, "--metrics and --http are both %s: the page of --http has /metrics, too", f.HTTP)
+			return exit.Errorf(exit.Usage, "--metrics and --http are both %s: the page of --http has /metrics, too",
+				f.HTTP)
 		}
 	}
 	if f.HTTP == "" {

@@ -73,7 +73,8 @@ func (s *Service) robot(id string) (k keys) {
 	k[access.LivelinessQuery] = tokens
 	// id may be the robot that uses a leader arm on another machine, or that leader
 	k[access.Put] = append(k[access.Put], wire.LeaderUseKey("*", id), wire.LeaderPoseKey(id))
-	k[access.DeclareSubscriber] = append(k[access.DeclareSubscriber], wire.LeaderPoseKey("*"), wire.LeaderUseKey(id, "*"))
+	k[access.DeclareSubscriber] = append(k[access.DeclareSubscriber], wire.LeaderPoseKey("*"),
+		wire.LeaderUseKey(id, "*"))
 	k[access.LivelinessToken] = append(tokens[:2:2], wire.LeaderAliveKey(id, "*"))
 	k[access.LivelinessQuery] = append(tokens[:2:2], wire.LeaderAliveKey(id, "*"))
 	return k

@@ -177,8 +177,9 @@ func Default() Config {
 }
 
 // Load reads a YAML file, adds the defaults and the command line's overrides, and makes paths
-// relative to its folder. Unknown keys, wrong types and impossible values are errors that name the file, the line, the found and the
-// expected value, and wrap ErrInvalid; an override that is no value of its key is a wrong flag.
+// relative to its folder. Unknown keys, wrong types and impossible values are errors that name the
+// file, the line, the found and the expected value, and wrap ErrInvalid; an override that is no value
+// of its key is a wrong flag.
 func Load(file string, overrides ...Override) (Config, error) {
 	data, err := userfile.ReadYAML(file)
 	if err != nil {

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"errors"
 	"io/fs"
+	"maps"
 	"os"
 	"path"
 	"regexp"
@@ -174,7 +175,7 @@ func (c *Config) checkUnread() error {
 		"fallback":     {RuntimeONNX},
 		"cache_dir":    {RuntimeONNX},
 	}
-	for _, key := range []string{"python", "compile", "dataset_info", "policy_type", "url", "api_key", "inputs", "fallback", "cache_dir"} {
+	for _, key := range slices.Sorted(maps.Keys(only)) {
 		if given := c.origin("model." + key); given != "default" &&
 			!slices.Contains(only[key], cmp.Or(m.Runtime, RuntimeONNX)) {
 			return c.Errorf("model."+key, "model.%s is not read beside model.runtime %s, only beside %s: remove it",

@@ -84,7 +84,8 @@ func TestFileComposesParts(t *testing.T) {
 	if front.Motors[0].Bounds.HotWarn != 50 || r.Motors[6].Bounds.HotWarn != 50 {
 		t.Errorf("bounds %+v and %+v, want the file's", front.Motors[0].Bounds, r.Motors[6].Bounds)
 	}
-	if r, err = ByName(write("like.yaml", "like: bi_koch\nname: mine\nrename: {cameras: {left_top: left}}\n")); err != nil ||
+	like := write("like.yaml", "like: bi_koch\nname: mine\nrename: {cameras: {left_top: left}}\n")
+	if r, err = ByName(like); err != nil ||
 		r.PartNames() != "left, right" || r.CameraName("left_top") != "left" {
 		t.Errorf("a file like bi_koch: %s, %v", r.PartNames(), err)
 	}

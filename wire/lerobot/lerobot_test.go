@@ -109,7 +109,8 @@ func TestCodec(t *testing.T) {
 			t.Errorf("%+v became %+v", m, got)
 		}
 	}
-	if err := (Codec{}).Unmarshal(mem.BufferSlice{mem.SliceBuffer("\x0a\xff")}, new(Message)); !errors.Is(err, errMessage) {
+	torn := mem.BufferSlice{mem.SliceBuffer("\x0a\xff")}
+	if err := (Codec{}).Unmarshal(torn, new(Message)); !errors.Is(err, errMessage) {
 		t.Errorf("err = %v", err)
 	}
 }
