@@ -93,6 +93,11 @@ func (w *Worker) exchange(p *process, until time.Time) (status int, text []byte,
 
 // failed ends a worker that did not answer, and returns the error of its batch.
 func (w *Worker) failed(p *process, err error, limit time.Duration) error {
+	w.mu.Lock()
+	if w.process == p {
+		w.ready = false // until supervise has started another
+	}
+	w.mu.Unlock()
 	why := fmt.Sprintf("a frame of the worker cannot be read: %v", err)
 	if errors.Is(err, os.ErrDeadlineExceeded) {
 		w.timeouts.Add(1)
