@@ -77,14 +77,15 @@ func (p Parts) Away() *Arm {
 	return nil
 }
 
-// OpenError returns the errors of the parts that could not be reopened, nil without one. Any thread
-// may call it.
-func (p Parts) OpenError() error {
-	var errs []error
+// OpenError returns the errors of the parts that could not be reopened, nil, without garbage, where
+// there is none. Any thread may call it.
+func (p Parts) OpenError() (all error) {
 	for _, a := range p {
-		errs = append(errs, a.OpenError())
+		if err := a.OpenError(); err != nil {
+			all = errors.Join(all, err)
+		}
 	}
-	return errors.Join(errs...)
+	return all
 }
 
 // Calibration returns the calibration of all motors, by their names in the robot.
