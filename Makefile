@@ -166,6 +166,13 @@ export-test: export-env ## the exporter against LeRobot's own code on random che
 	cd tools/export && ../../.venv-export/bin/python -m pytest -q -n 2 --dist loadfile --ignore tests/test_history.py
 	cd tools/export && ../../.venv-export/bin/python -m pytest -q tests/test_history.py # in real time, so alone
 
+.PHONY: policy-plugin-test
+policy-plugin-test: export-env build # LeRobot's commands with the policy plugin against lean-server (1 minute)
+	@tools/setup.sh test
+	.venv-export/bin/pip install -q --disable-pip-version-check --no-deps --upgrade --target .cache/policy-plugin \
+		-r tools/lerobot_policy_lean/tests/requirements.txt
+	cd tools/lerobot_policy_lean && PYTHONPATH=$(CURDIR)/.cache/policy-plugin ../../.venv-export/bin/python -m pytest -q
+
 ##@ measure
 
 soak-edges = $(GO) run ./tools/soak --duration $(SOAK)

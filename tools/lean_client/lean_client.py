@@ -14,6 +14,7 @@ import queue
 import secrets
 import socket
 import struct
+import threading
 import time
 from collections.abc import Mapping, Sequence
 from types import TracebackType
@@ -26,8 +27,18 @@ HEADER = struct.Struct("<HBQIqI")  # schema, type, sequence, episode, stamp, epo
 OBSERVATION, CHUNK, EVENT = 1, 2, 3
 
 
+MAX_ROWS = 4096  # docs/wire.md, "Limits"
+
+
 class Refused(RuntimeError):
-    """The server opened no session, or sent an event; the text has its reason."""
+    """The server opened no session, or sent an event; the text has its reason.
+
+    code is the event's, or empty; retry is whether a later attempt may succeed.
+    """
+
+    def __init__(self, text: str, code: str = "", retry: bool = False) -> None:
+        super().__init__(text)
+        self.code, self.retry = code, retry
 
 
 def _tensor(value: np.ndarray) -> dict:
@@ -35,11 +46,94 @@ def _tensor(value: np.ndarray) -> dict:
     return {"dtype": "<f4", "shape": list(value.shape), "data": value.tobytes()}
 
 
+def _pictures(images: Mapping[str, np.ndarray]) -> dict[str, dict]:
+    return {
+        f"observation.images.{name}": {"codec": "raw", "shape": list(p.shape), "data": p.tobytes()}
+        for name, p in images.items()
+    }
+
+
+def _chunk(body: dict, width: int) -> np.ndarray:
+    """Returns the actions of an ActionChunk; raises ValueError where they are no finite float matrix of this width."""
+    t = body.get("chunk_robot")
+    if not isinstance(t, dict) or t.get("dtype") not in ("<f4", "<f8") or not isinstance(t.get("data"), bytes):
+        raise ValueError("a chunk without chunk_robot")
+    rows, columns = t["shape"]
+    if not 0 < rows <= MAX_ROWS or columns != width:
+        raise ValueError(f"a chunk of {rows} x {columns} actions, want at most {MAX_ROWS} x {width}")
+    chunk = np.frombuffer(t["data"], t["dtype"]).reshape(rows, columns).astype("<f4")
+    if not np.isfinite(chunk).all():
+        raise ValueError("a chunk with actions that are not finite")
+    return chunk
+
+
+class Link:
+    """A connection to the server, and the service that it offers.
+
+    server is a Zenoh endpoint, such as tcp/HOST:7447; service chooses among several, by the last part of their keys;
+    config is a file of Zenoh settings (JSON5), for TLS. Raises Refused where no server answers within timeout seconds,
+    or there are several services.
+    """
+
+    def __init__(self, server: str, *, service: str = "", config: str = "", timeout: float = 5.0) -> None:
+        self._server, self._timeout = server, timeout
+        settings = zenoh.Config.from_file(config) if config else zenoh.Config()
+        settings.insert_json5("mode", '"client"')
+        settings.insert_json5("connect/endpoints", json.dumps([server]))
+        settings.insert_json5("connect/timeout_ms", str(int(timeout * 1000)))
+        settings.insert_json5("scouting/multicast/enabled", "false")
+        try:
+            self.session = zenoh.open(settings)
+        except zenoh.ZError as error:
+            reason = str(error).split(" at /")[0]  # without the path of Zenoh's source
+            raise Refused(f"no connection to {server}: is lean-server running there? ({reason})", retry=True) from error
+        try:
+            self.prefix = self._service(service)
+        except BaseException:
+            self.session.close()
+            raise
+
+    def _service(self, service: str) -> str:
+        deadline = time.monotonic() + self._timeout
+        while True:
+            tokens = self.session.liveliness().get("@lerobot/*/*/*/server/alive", timeout=self._timeout)
+            found = sorted({str(reply.ok.key_expr).removesuffix("/server/alive") for reply in tokens if reply.ok})
+            if service:
+                found = [prefix for prefix in found if prefix.endswith("/" + service)]
+            if len(found) == 1:
+                return found[0]
+            if found:
+                raise Refused(f"several services at {self._server}: {', '.join(found)}")
+            if time.monotonic() > deadline:
+                raise Refused(f"no policy server at {self._server}: is lean-server running there?", retry=True)
+            time.sleep(0.1)
+
+    def ask(self, key: str, body: bytes) -> dict:
+        for reply in self.session.get(key, payload=body, timeout=self._timeout):
+            if reply.ok and isinstance(answer := msgpack.unpackb(reply.ok.payload.to_bytes()), dict):
+                return answer
+        raise Refused(f"no answer at {key} within {self._timeout} s", retry=True)
+
+    def status(self) -> dict:
+        """Returns the server's Status (docs/wire.md): names of actions and cameras, chunk size, rate."""
+        return self.ask(f"{self.prefix}/status", b"")
+
+
+def status(server: str, *, service: str = "", config: str = "", timeout: float = 5.0) -> dict:
+    """Returns the server's Status without a session; raises Refused as Link does."""
+    link = Link(server, service=service, config=config, timeout=timeout)
+    try:
+        return link.status()
+    finally:
+        link.session.close()
+
+
 class Client:
     """One robot's session with one lean-server.
 
-    action_names are the joints in the policy's order; cameras maps a name to (height, width) of its pictures.
-    Raises Refused where no server answers, there are several services, or the server refuses.
+    action_names are the joints in the policy's order, action_units their units, where they are known; cameras maps a
+    name to (height, width) of its pictures. instance identifies this process when it opens the same name again.
+    Raises Refused as Link does, and where the server refuses.
     """
 
     def __init__(
@@ -53,66 +147,54 @@ class Client:
         task: str = "",
         rtc: bool = False,
         timeout: float = 5.0,
+        robot_type: str = "python",
+        action_units: Sequence[str] = (),
+        observation_steps: int = 1,
+        instance: str = "",
+        epoch: int = 1,
+        service: str = "",
+        config: str = "",
     ) -> None:
         self.name = name or f"python-{secrets.token_hex(4)}"
-        self._timeout, self._sequence, self._want = timeout, 0, None
+        self._sequence, self._episode, self._epoch, self._want = 0, 0, epoch, None
+        self._width, self._first = len(action_names), True
         self._answers: queue.Queue[tuple[tuple, dict]] = queue.Queue(maxsize=16)
-        config = zenoh.Config()
-        config.insert_json5("mode", '"client"')
-        config.insert_json5("connect/endpoints", json.dumps([server]))
-        config.insert_json5("scouting/multicast/enabled", "false")
-        self._session = zenoh.open(config)
+        self._link = Link(server, service=service, config=config, timeout=timeout)
         try:
-            prefix = self._service()
+            prefix = self._link.prefix
             self._key = f"{prefix}/{self.name}"
-            self._subscriber = self._session.declare_subscriber(self._key + "/action", self._receive)
+            # Zenoh would call a callback in a thread that keeps the program alive after its main thread's end.
+            subscriber = self._link.session.declare_subscriber(self._key + "/action", zenoh.handlers.FifoChannel(16))
+            threading.Thread(target=self._receive, args=(subscriber,), name="lean_client", daemon=True).start()
             names = [f"observation.images.{camera}" for camera in cameras]
-            status = self._ask(f"{prefix}/status", b"")
-            self.ack = self._ask(
-                self._key + "/session",
-                msgpack.packb({
-                    "op": "open", "client_uuid": self.name, "robot_type": "python", "policy_type": "", "fps": float(fps),
-                    "action_names": list(action_names), "camera_names": names, "state_dim": 0, "schema_version": 1,
-                    "rtc_enabled": rtc, "task": task, "tags": {}, "server_id": status.get("server_id", ""),
-                    "session_epoch": 1, "instance": secrets.token_hex(8), "host": socket.gethostname(),
-                    "camera_shapes": {f"observation.images.{c}": [*size, 3] for c, size in cameras.items()},
-                    "raw_images": names,
-                }),
-            )
+            body = {
+                "op": "open", "client_uuid": self.name, "robot_type": robot_type, "policy_type": "",
+                "fps": float(fps), "action_names": list(action_names), "camera_names": names, "state_dim": 0,
+                "schema_version": 1, "rtc_enabled": rtc, "task": task, "tags": {},
+                "server_id": self._link.status().get("server_id", ""), "session_epoch": epoch,
+                "camera_shapes": {f"observation.images.{c}": [*size, 3] for c, size in cameras.items()},
+                "instance": instance or secrets.token_hex(8), "host": socket.gethostname(),
+                "observation_steps": observation_steps, "raw_images": names,
+            }
+            if action_units:
+                body["action_units"] = list(action_units)
+            self.ack = self._link.ask(self._key + "/session", msgpack.packb(body))
             if not self.ack.get("accepted"):
-                raise Refused(self.ack.get("error") or "the server refuses the session")
-            self._token = self._session.liveliness().declare_token(f"{self._key}/1/alive")
+                text = self.ack.get("error") or "the server refuses the session"
+                temporary = self.ack.get("draining") or self.ack.get("retry_after_ms")
+                raise Refused(text, retry=bool(temporary) or text.startswith("server full: "))
+            self._token = self._link.session.liveliness().declare_token(f"{self._key}/{epoch}/alive")
         except BaseException:
-            self._session.close()
+            self._link.session.close()
             raise
 
-    def _service(self) -> str:
-        deadline = time.monotonic() + self._timeout
-        while True:
-            tokens = self._session.liveliness().get("@lerobot/*/*/*/server/alive", timeout=self._timeout)
-            found = sorted({str(reply.ok.key_expr).removesuffix("/server/alive") for reply in tokens if reply.ok})
-            if len(found) == 1:
-                return found[0]
-            if found:
-                raise Refused(f"several services: {', '.join(found)}")
-            if time.monotonic() > deadline:
-                raise Refused("no server is there: is lean-server running, and is this its address?")
-            time.sleep(0.1)
-
-    def _ask(self, key: str, body: bytes) -> dict:
-        for reply in self._session.get(key, payload=body, timeout=self._timeout):
-            if reply.ok:
-                return msgpack.unpackb(reply.ok.payload.to_bytes())
-        raise Refused(f"no answer at {key} within {self._timeout} s")
-
-    def _receive(self, sample: zenoh.Sample) -> None:
-        if sample.attachment is None:
-            return
-        try:
-            header = HEADER.unpack(sample.attachment.to_bytes())
-            self._answers.put_nowait((header, msgpack.unpackb(sample.payload.to_bytes())))
-        except (struct.error, ValueError, queue.Full, msgpack.UnpackException):
-            return
+    def _receive(self, subscriber: zenoh.Subscriber) -> None:
+        for sample in subscriber:
+            try:
+                header = HEADER.unpack(sample.attachment.to_bytes() if sample.attachment else b"")
+                self._answers.put_nowait((header, msgpack.unpackb(sample.payload.to_bytes())))
+            except (struct.error, ValueError, queue.Full, msgpack.UnpackException):
+                continue
 
     def observe(
         self,
@@ -122,31 +204,35 @@ class Client:
         task: str = "",
         prefix: np.ndarray | None = None,
         delay: int = 0,
+        past: Sequence[tuple[np.ndarray, Mapping[str, np.ndarray]]] = (),
     ) -> None:
         """Sends an observation: state [joints] in robot units, images [height, width, 3] of uint8 RGB.
 
         prefix [rows, joints] are the actions that run until the chunk arrives, the next one first; delay is how
-        many of them will have run by then. Both only with rtc=True.
+        many of them will have run by then. Both only with rtc=True. past has the state and the images of the control
+        steps before this one, the oldest first, as many as the session's observation_steps less one.
         """
         self._sequence += 1
         self._want = (self._sequence, secrets.randbits(62))
         body = {
             "state": _tensor(np.asarray(state)),
-            "images": {
-                f"observation.images.{name}": {"codec": "raw", "shape": list(p.shape), "data": p.tobytes()}
-                for name, p in images.items()
-            },
+            "images": _pictures(images),
             "task": task, "inference_delay_steps": int(delay), "prefix_model": None,
             "prefix_robot": None if prefix is None or not len(prefix) else _tensor(prefix),
-            "episode_start": self._sequence == 1, "t": self._sequence,
+            "episode_start": self._first, "t": self._sequence,
         }
-        header = HEADER.pack(1, OBSERVATION, self._sequence, 0, self._want[1], 1)
-        self._session.put(self._key + "/obs", msgpack.packb(body), attachment=header)
+        if past:
+            earlier = [_pictures(pictures) for _, pictures in past]
+            body["past_states"] = _tensor(np.stack([state for state, _ in past]))
+            body["past_images"] = {name: [pictures[name] for pictures in earlier] for name in body["images"]}
+        self._first = False
+        header = HEADER.pack(1, OBSERVATION, self._sequence, self._episode, self._want[1], self._epoch)
+        self._link.session.put(self._key + "/obs", msgpack.packb(body), attachment=header)
 
     def chunk(self, timeout: float) -> np.ndarray | None:
         """Returns the chunk of the newest observation, float32 [rows, joints], or None after timeout seconds.
 
-        Raises Refused with the server's text where there will be no chunk.
+        Raises Refused with the server's text where there will be no chunk, and ValueError for a malformed chunk.
         """
         deadline = time.monotonic() + timeout
         while (left := deadline - time.monotonic()) > 0:
@@ -156,21 +242,32 @@ class Client:
                 return None
             _, kind, sequence, _, stamp, _ = header
             if kind == CHUNK and (sequence, stamp) == self._want:
-                t = body["chunk_robot"]
-                return np.frombuffer(t["data"], t["dtype"]).reshape(t["shape"]).astype("<f4")
+                return _chunk(body, self._width)
             if kind == EVENT and (sequence in (0, self._sequence)):
-                raise Refused(f"{body.get('code')}: {body.get('text')}")
+                code = str(body.get("code"))
+                raise Refused(f"{code}: {body.get('text')}", code, code in ("late", "draining", "unknown_session"))
         return None
+
+    def reset(self, task: str = "") -> None:
+        """Begins an episode: the policy forgets the past. Raises Refused where the server refuses the task."""
+        body = {"client_uuid": self.name, "episode_id": self._episode + 1}
+        if task:
+            body["task"] = task
+        answer = self._link.ask(self._key + "/reset", msgpack.packb(body))
+        if not answer.get("ok", True):
+            raise Refused(answer.get("error") or "the server refuses the reset")
+        self._episode += 1
+        self._first, self._want = True, None
 
     def close(self) -> None:
         """Ends the session."""
         try:
             body = {"op": "close", "client_uuid": self.name, "session_id": self.ack.get("session_id", "")}
-            self._ask(self._key + "/session", msgpack.packb(body))
+            self._link.ask(self._key + "/session", msgpack.packb(body))
         except Refused:
             pass  # the server is gone
         finally:
-            self._session.close()
+            self._link.session.close()
 
     def __enter__(self) -> Client:
         return self

@@ -1,0 +1,186 @@
+"""LeRobot's own commands and classes with the policy type `lean`, against lean-server with the demo policy."""
+
+from __future__ import annotations
+
+import json
+import time
+from pathlib import Path
+from types import SimpleNamespace
+
+import lean_client
+import numpy as np
+import pytest
+import torch
+from lerobot.motors import Motor, MotorNormMode
+from lerobot.policies.factory import get_policy_class, make_policy_config, make_pre_post_processors
+from lerobot.policies.utils import prepare_observation_for_inference
+from lerobot.rollout.inference.rtc import supports_rtc_inference
+
+import lerobot_policy_lean  # noqa: F401
+from lerobot_policy_lean.modeling_lean import _plausible, _prefix
+from lerobot_policy_lean.robot import Robot, _units, differences
+
+JOINTS = ["shoulder_pan.pos", "shoulder_lift.pos", "elbow_flex.pos", "wrist_flex.pos", "wrist_roll.pos", "gripper.pos"]
+START = np.array([40, -30, 90, 10, -40, 50], "<f4")
+PICTURE = np.random.default_rng(0).integers(0, 256, (120, 160, 3), np.uint8)
+TASK = "around the post"
+
+
+def policy_of(server, **settings):
+    config = make_policy_config("lean", server=server.address, timeout=30.0, **settings)
+    return get_policy_class("lean").from_pretrained(None, config=config)
+
+
+def batch_of(policy):
+    observation = {"observation.state": START.copy(), "observation.images.top": PICTURE.copy()}
+    before, _ = make_pre_post_processors(policy.config)
+    return before(prepare_observation_for_inference(observation, torch.device("cpu"), TASK, "leanfake"))
+
+
+def actions(path: Path) -> np.ndarray:
+    return np.array([[json.loads(line)[joint] for joint in JOINTS] for line in path.read_text().splitlines()])
+
+
+def test_chunk_is_the_clients(server):
+    """The picture arrives as it was, so the same robot's first chunk has the same bits."""
+    policy = policy_of(server, id="twin")
+    chunk = policy.predict_action_chunk(batch_of(policy))
+    policy.close()
+    twin = {"action_names": JOINTS, "cameras": {"top": (120, 160)}, "name": "twin", "rtc": True}
+    with lean_client.Client(server.address, **twin) as client:
+        client.observe(START, {"top": PICTURE}, task=TASK)
+        assert np.array_equal(chunk[0].numpy(), client.chunk(30))
+    assert chunk.dtype == torch.float32 and chunk.shape == (1, 50, 6)
+
+
+def test_queue_episodes_and_a_restarted_server(server):
+    policy = policy_of(server, n_action_steps=3)
+    batch = batch_of(policy)
+    inferences = 'lean_server_conditioning_total{mode="free"}'
+    before = server.metric(inferences)
+    for _ in range(6):
+        assert policy.select_action(batch).shape == (1, 6)
+    assert server.metric(inferences) - before == 2
+    policy.select_action(batch)
+    policy.reset()
+    policy.select_action(batch)
+    assert server.metric(inferences) - before == 4
+    policy.reset()
+    server.stop()
+    server.start()
+    assert policy.select_action(batch).isfinite().all()
+    policy.close()
+
+
+def test_an_absent_server(server):
+    """The wait for a server that is away ends with the time-out, and so does the search for one."""
+    policy = policy_of(server)
+    batch = batch_of(policy)
+    policy.select_action(batch)
+    policy.reset()
+    policy.config.timeout = 2.0
+    server.stop()
+    try:
+        started = time.monotonic()
+        with pytest.raises(TimeoutError, match="within 2 s"):
+            policy.select_action(batch)
+        with pytest.raises(lean_client.Refused, match="is lean-server running there"):
+            lean_client.status(server.address, timeout=1.0)
+        assert time.monotonic() - started < 8
+    finally:
+        server.start()
+
+
+def test_rtc(server):
+    """A trained policy repeats the rows that run meanwhile, so prefix and delay have arrived."""
+    policy = policy_of(server)
+    assert supports_rtc_inference(policy)
+    batch = batch_of(policy)
+    chunk = policy.predict_action_chunk(batch)[0]
+    padded = torch.cat([chunk[4:10], torch.zeros(4, 6)])
+    second = policy.predict_action_chunk(batch, inference_delay=4, prev_chunk_left_over=padded)[0]
+    assert torch.allclose(second[:4], chunk[4:8], atol=1e-3)
+    assert server.metric('lean_server_conditioning_total{mode="trained"}') >= 1
+    policy.close()
+
+
+def test_prefix_is_without_padding():
+    rows = torch.ones(3, 2)
+    assert len(_prefix(torch.cat([rows, torch.zeros(7, 2)]))) == 3
+    assert len(_prefix(rows.unsqueeze(0))) == 3
+    assert _prefix(torch.zeros(4, 2)) is None and _prefix(None) is None
+
+
+def test_differences():
+    top = "observation.images.top"
+    status = {"action_names": JOINTS, "expected_cameras": [top], "state_dim": 6, "trained_fps": 60.0}
+    cameras = {top: (120, 160)}
+    good = {"action_names": JOINTS, "state_names": JOINTS, "cameras": cameras, "fps": 60.0}
+    assert differences(Robot(**good), status, {}) == []
+    swapped = [*JOINTS[:4], JOINTS[5], JOINTS[4]]
+    for change, words in [
+        ({"action_names": swapped}, "another order"), ({"state_names": swapped}, "another order"),
+        ({"action_names": JOINTS[:5]}, "actions: the robot has"), ({"state_names": JOINTS[:5]}, "5 values"),
+        ({"cameras": {"observation.images.front": (120, 160)}}, "--policy.rename_map"), ({"fps": 30.0}, "--fps=60"),
+    ]:  # fmt: skip
+        found = differences(Robot(**{**good, **change}), status, {})
+        assert len(found) == 1 and words in found[0]
+    front = {"observation.images.front": "observation.images.top"}
+    assert differences(Robot(**{**good, "cameras": dict.fromkeys(front, (120, 160))}), status, front) == []
+
+
+IMPLAUSIBLE = [{"action_names": []}, {"action_names": [1]}, {"chunk_size": 0}, {"state_dim": None}]
+
+
+def test_units_of_the_motor_bus(server):
+    """The server refuses a robot whose motors have other units than the policy."""
+    motors = {joint.removesuffix(".pos"): Motor(1, "sts3215", MotorNormMode.RANGE_M100_100) for joint in JOINTS}
+    units = _units(SimpleNamespace(bus=SimpleNamespace(motors=motors)), JOINTS)
+    assert units == ["range_m100_100"] * 6 and _units(SimpleNamespace(), JOINTS) == []
+    policy = policy_of(server)
+    policy._robot = Robot(action_names=JOINTS, action_units=units)
+    with pytest.raises(lean_client.Refused, match="degrees"):
+        policy.predict_action_chunk(batch_of(policy))
+
+
+@pytest.mark.parametrize("change", IMPLAUSIBLE)
+def test_an_implausible_status_is_refused(change):
+    status = {"action_names": JOINTS, "expected_cameras": [], "state_dim": 6, "chunk_size": 50}
+    _plausible(status)
+    with pytest.raises(lean_client.Refused):
+        _plausible({**status, **change})
+
+
+def test_rollout(lerobot, tmp_path):
+    log = tmp_path / "actions.jsonl"
+    done = lerobot("lerobot_rollout", "--robot.type=leanfake", f"--robot.log={log}", "--fps=60", "--duration=2",
+                   f"--task={TASK}", "--return_to_initial_position=false")  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert len(moved := actions(log)) >= 10 and np.abs(moved[-1] - START).max() > 1
+
+
+def test_rollout_refuses_another_robot(lerobot, tmp_path):
+    log = tmp_path / "actions.jsonl"
+    done = lerobot("lerobot_rollout", "--robot.type=leanfake", f"--robot.log={log}", "--robot.swap=true", "--fps=30",
+                   "--duration=2", "--return_to_initial_position=false")  # fmt: skip
+    assert done.returncode == 1 and not log.exists()
+    assert "the same in another order" in done.stderr and "--fps=60" in done.stderr
+
+
+def test_rollout_records_with_rtc(lerobot, tmp_path):
+    root = tmp_path / "dataset"
+    done = lerobot("lerobot_rollout", "--strategy.type=episodic", "--inference.type=rtc", "--robot.type=leanfake",
+                   "--fps=60", "--dataset.fps=60", "--dataset.repo_id=me/rollout_post", f"--dataset.root={root}",
+                   f"--dataset.single_task={TASK}", "--dataset.num_episodes=1", "--dataset.episode_time_s=3",
+                   "--dataset.push_to_hub=false", "--play_sounds=false")  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    info = json.loads(next(tmp_path.glob("dataset*/meta/info.json")).read_text())
+    assert info["total_episodes"] == 1 and info["total_frames"] >= 10
+
+
+def test_eval(lerobot, tmp_path):
+    rename = '{"observation.image": "observation.images.top"}'
+    done = lerobot("lerobot_eval", f"--policy.rename_map={rename}", "--env.type=leanfake", "--eval.n_episodes=1",
+                   "--eval.batch_size=1", f"--output_dir={tmp_path / 'eval'}")  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert json.loads((tmp_path / "eval/eval_info.json").read_text())["overall"]["n_episodes"] == 1
