@@ -8,6 +8,7 @@ It needs nothing but Python 3.10, NumPy, torch and LeRobot.
 """
 
 import copy
+import inspect
 import json
 import mmap
 import os
@@ -190,10 +191,16 @@ class Policy:
         self.rtc = None
         try:
             from lerobot.policies.rtc.configuration_rtc import RTCConfig
-            from lerobot.rollout.inference.rtc import supports_rtc_inference
         except ImportError:
             return
-        if not supports_rtc_inference(self.policy):
+        # As lerobot.rollout does, whose import needs packages of data sets that an inference does not need.
+        supports = getattr(self.policy, "supports_rtc", None)
+        if not callable(supports) or not supports():
+            return
+        try:
+            call = inspect.signature(self.policy.predict_action_chunk)
+            call.bind(object(), inference_delay=0, prev_chunk_left_over=None)
+        except (TypeError, ValueError):
             return
         self.rtc = getattr(self.config, "rtc_config", None) or RTCConfig()
         self.rtc.enabled = True

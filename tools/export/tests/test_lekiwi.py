@@ -7,11 +7,11 @@ import subprocess
 import time
 
 import numpy as np
-import pandas as pd
 import pytest
 
 pytest.importorskip("scservo_sdk", reason="needs feetech-servo-sdk")
 pytest.importorskip("deepdiff")
+pd = pytest.importorskip("pandas", reason="make dataset-test installs it")
 
 from lerobot.motors import MotorCalibration
 from lerobot.robots.lekiwi import LeKiwi, LeKiwiConfig
