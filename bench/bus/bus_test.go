@@ -126,6 +126,7 @@ func TestWhatIsRefused(t *testing.T) {
 // The real programs run a few cycles: on a busy machine only their counts are meaningful, not their
 // times.
 func TestMeasureOnTheSimulator(t *testing.T) {
+	rttest.RealTime(t)
 	if testing.Short() {
 		t.Skip("builds a program and runs for seconds")
 	}
