@@ -65,13 +65,13 @@ type fleet struct {
 	clock rt.Clock
 
 	mu      sync.Mutex
-	robots  map[string]*heard // by key; guarded by mu, as the rest
-	dropped int               // malformed or too long
-	full    int               // of robots beyond maxRobots
+	robots  map[string]*reading // by key; guarded by mu, as the rest
+	dropped int                 // malformed or too long
+	full    int                 // of robots beyond maxRobots
 }
 
-// heard is the telemetry of a robot.
-type heard struct {
+// reading is the newest telemetry of a robot.
+type reading struct {
 	at, before rt.Instant
 	now, past  telemetry // newest, and the one before
 }
@@ -100,8 +100,8 @@ func FleetTop(ctx context.Context, cfg FleetConfig) error {
 		return exit.With(exit.Absent, err)
 	}
 	defer net.Close()
-	f := &fleet{clock: rt.KernelClock(), robots: map[string]*heard{}}
-	if _, err := net.Subscribe(wire.TelemetryAny, f.hear); err != nil {
+	f := &fleet{clock: rt.KernelClock(), robots: map[string]*reading{}}
+	if _, err := net.Subscribe(wire.TelemetryAny, f.take); err != nil {
 		return err
 	}
 	out := plain.Writer(cfg.Out)
@@ -132,8 +132,8 @@ func FleetTop(ctx context.Context, cfg FleetConfig) error {
 	}
 }
 
-// hear takes one telemetry. Owner: the transport's goroutine.
-func (f *fleet) hear(s wire.Sample) {
+// take takes one telemetry. Owner: the transport's goroutine.
+func (f *fleet) take(s wire.Sample) {
 	var t telemetry
 	bad := len(s.Payload) > maxTelemetry || json.Unmarshal(s.Payload, &t) != nil || len(t.State) != 1
 	f.mu.Lock()
@@ -147,7 +147,7 @@ func (f *fleet) hear(s wire.Sample) {
 		f.full++
 		return
 	case h == nil:
-		h = &heard{}
+		h = &reading{}
 		f.robots[strings.Clone(s.Key)] = h
 	}
 	h.past, h.before = h.now, h.at
@@ -158,7 +158,7 @@ func (f *fleet) hear(s wire.Sample) {
 func (f *fleet) list(now rt.Instant) (robots []FleetRobot) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	maps.DeleteFunc(f.robots, func(_ string, h *heard) bool { return now.Sub(h.at) > fleetGone })
+	maps.DeleteFunc(f.robots, func(_ string, h *reading) bool { return now.Sub(h.at) > fleetGone })
 	for key, h := range f.robots {
 		id, _ := wire.ClientUUID(key)
 		r := FleetRobot{

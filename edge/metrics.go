@@ -54,9 +54,7 @@ func (e *Edge) openTelemetry() error {
 	if e.page == nil && e.exporter == nil { // these collect garbage themselves
 		done := make(chan struct{})
 		e.onClose(func() { close(done) })
-		go page.Collect(done, func() func() uint64 {
-			return func() uint64 { return e.drive.Stats().Ticks }
-		}, new(atomic.Uint64))
+		go page.Collect(done, func() (uint64, bool) { return e.drive.Stats().Ticks, true }, new(atomic.Uint64))
 	}
 	e.log.Info("telemetry", "key", key, "every", t.every)
 	return nil

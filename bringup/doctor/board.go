@@ -35,7 +35,7 @@ func (d *doctor) power() Finding {
 	bits, err := strconv.ParseUint(strings.TrimPrefix(text, "0x"), 16, 32)
 	alarm := ""
 	for _, name := range d.glob("sys/class/hwmon/hwmon*/name") {
-		dir := strings.TrimPrefix(filepath.Dir(name), d.root)
+		dir := strings.TrimPrefix(filepath.Dir(name), d.Root)
 		if d.read(dir, "name") == "rpi_volt" {
 			alarm = d.read(dir, "in0_lcrit_alarm")
 		}

@@ -72,7 +72,7 @@ type Config struct {
 // Run examines the machine and reports. Its error has exit code 3 while a problem is left.
 func Run(ctx context.Context, cfg Config) error {
 	out := plain.Writer(cfg.Out) // names of devices and programs are foreign text
-	d := &doctor{Config: cfg, root: cfg.Root}
+	d := &doctor{Config: cfg}
 	report := Report{}
 	for _, examine := range []func() []Finding{d.machine, d.ports, d.board} {
 		report.Findings = append(report.Findings, examine()...)

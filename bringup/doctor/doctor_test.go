@@ -194,7 +194,7 @@ func TestFix(t *testing.T) {
 
 // A port that is not here is a problem of its own.
 func TestAPortThatIsAway(t *testing.T) {
-	d := &doctor{Config: Config{Places: []device.Place{{Bus: "/dev/ttyNONE9"}}}, root: machineOf(t, nil)}
+	d := &doctor{Config: Config{Places: []device.Place{{Bus: "/dev/ttyNONE9"}}, Root: machineOf(t, nil)}}
 	if f := d.ports()[0]; f.Level != Problem || f.Command != "edge-rt ports" {
 		t.Errorf("%+v", f)
 	}

@@ -7,6 +7,7 @@ import (
 	"runtime"
 	"strconv"
 	"strings"
+	"time"
 )
 
 // maxFile bounds a file of /proc or /sys that is read.
@@ -20,14 +21,13 @@ const (
 
 type doctor struct {
 	Config
-	root string
-	link *Link
-	bus  *busTimes
+	link   *Link
+	busP99 time.Duration // of the slowest bus; 0: none was measured
 }
 
 // read returns the text of a file below the root without surrounding space, "" if it cannot be read.
 func (d *doctor) read(parts ...string) string {
-	f, err := os.Open(filepath.Join(append([]string{d.root}, parts...)...))
+	f, err := os.Open(filepath.Join(append([]string{d.Root}, parts...)...))
 	if err != nil {
 		return ""
 	}
@@ -44,7 +44,7 @@ func (d *doctor) read(parts ...string) string {
 }
 
 func (d *doctor) glob(pattern string) []string {
-	found, _ := filepath.Glob(filepath.Join(d.root, pattern))
+	found, _ := filepath.Glob(filepath.Join(d.Root, pattern))
 	return found
 }
 
@@ -100,7 +100,7 @@ func (d *doctor) isolation() Finding {
 func (d *doctor) governor() Finding {
 	all := map[string]bool{}
 	for _, file := range d.glob("sys/devices/system/cpu/cpu[0-9]*/cpufreq/scaling_governor") {
-		all[d.read(strings.TrimPrefix(file, d.root))] = true
+		all[d.read(strings.TrimPrefix(file, d.Root))] = true
 	}
 	f := Finding{Check: "governor", Level: OK, Found: "performance"}
 	switch {
@@ -120,7 +120,7 @@ func (d *doctor) idle() Finding {
 	f := Finding{Check: "idle states", Level: OK, Found: fmt.Sprintf("left within %d us", maxIdleExitUS)}
 	slow := ""
 	for _, file := range d.glob("sys/devices/system/cpu/cpu0/cpuidle/state*/latency") {
-		dir := strings.TrimPrefix(filepath.Dir(file), d.root)
+		dir := strings.TrimPrefix(filepath.Dir(file), d.Root)
 		us, err := strconv.Atoi(d.read(dir, "latency"))
 		if err == nil && us > maxIdleExitUS && d.read(dir, "disable") == "0" {
 			slow = fmt.Sprintf("%s takes %d us to leave", d.read(dir, "name"), us)
@@ -159,7 +159,7 @@ func (d *doctor) priority() Finding {
 	n, err := strconv.Atoi(text)
 	f := Finding{Check: "rtprio", Level: OK, Found: text}
 	switch {
-	case d.root == "/" && os.Geteuid() == 0:
+	case d.Root == "/" && os.Geteuid() == 0:
 		f.Found = "root has every priority"
 	case text == "unlimited":
 	case err != nil:
@@ -178,7 +178,7 @@ func (d *doctor) memlock() Finding {
 	n, err := strconv.ParseInt(text, 10, 64)
 	f := Finding{Check: "memlock", Level: OK, Found: text}
 	switch {
-	case d.root == "/" && os.Geteuid() == 0:
+	case d.Root == "/" && os.Geteuid() == 0:
 		f.Found = "root has no limit"
 	case text == "unlimited":
 	case err != nil:

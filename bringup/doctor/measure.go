@@ -39,9 +39,6 @@ type Link struct {
 	WarmedUp    bool    `json:"warmed_up"`            // the server has run its policy
 }
 
-// busTimes is the slowest bus of the arms.
-type busTimes struct{ p99 time.Duration }
-
 // measure examines what a run would use: buses, cameras, certificates and the server.
 func (d *doctor) measure(ctx context.Context) (all []Finding) {
 	for i := range d.Places {
@@ -114,9 +111,7 @@ func (d *doctor) measureBus(i int) Finding {
 		f.Found = fmt.Sprintf("%s: %v", place.Bus, err)
 		return f
 	}
-	if d.bus == nil || m.P99 > d.bus.p99 {
-		d.bus = &busTimes{m.P99}
-	}
+	d.busP99 = max(d.busP99, m.P99)
 	f.Found = fmt.Sprintf("%s: %v for all joints (p99), %.0f %% of a period at %g Hz", place.Bus,
 		m.P99.Round(10*time.Microsecond), 100*m.P99.Seconds()*d.rate(), d.rate())
 	motors, cure := arm.LossReport(m)

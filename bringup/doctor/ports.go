@@ -74,7 +74,7 @@ func (d *doctor) holder(node string) Finding {
 		if err != nil || target != node {
 			continue
 		}
-		dir := strings.TrimPrefix(filepath.Dir(filepath.Dir(fd)), d.root)
+		dir := strings.TrimPrefix(filepath.Dir(filepath.Dir(fd)), d.Root)
 		pid := filepath.Base(dir)
 		if pid == strconv.Itoa(os.Getpid()) {
 			continue
@@ -114,7 +114,7 @@ func (d *doctor) latency(node string) Finding {
 func (d *doctor) daemons() Finding {
 	found := map[string]bool{}
 	for _, file := range d.glob("proc/[0-9]*/comm") {
-		if name := d.read(strings.TrimPrefix(file, d.root)); name == "brltty" || name == "ModemManager" {
+		if name := d.read(strings.TrimPrefix(file, d.Root)); name == "brltty" || name == "ModemManager" {
 			found[name] = true
 		}
 	}
@@ -142,7 +142,7 @@ func (d *doctor) controllers(nodes []string) Finding {
 	}
 	f := Finding{Check: "USB tree", Level: OK, Found: "no arm shares a controller with a camera"}
 	for _, node := range nodes {
-		bus := d.usbBus(filepath.Join(d.root, "sys/class/tty", filepath.Base(node), "device"))
+		bus := d.usbBus(filepath.Join(d.Root, "sys/class/tty", filepath.Base(node), "device"))
 		if camera := cameras[bus]; bus != "" && camera != "" {
 			f.Level = Advice
 			f.Found = fmt.Sprintf("%s and %s share the controller %s", filepath.Base(node), camera, bus)

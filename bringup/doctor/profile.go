@@ -13,8 +13,8 @@ const (
 
 // flags proposes flags of a run from the measurements.
 func (d *doctor) flags() (flags []string) {
-	if d.bus != nil {
-		most := busShare / d.bus.p99.Seconds()
+	if d.busP99 > 0 {
+		most := busShare / d.busP99.Seconds()
 		if most < d.rate() {
 			flags = append(flags, fmt.Sprintf("--fps %d", int(most)), "--fps-mismatch allow")
 		}

@@ -364,18 +364,18 @@ func mayBring(r *http.Request) (limit int64, says string) {
 
 // collect collects the garbage of requests until Close, since the collector is off.
 func (p *Page) collect() {
-	Collect(p.done, func() func() uint64 {
+	Collect(p.done, func() (uint64, bool) {
 		if run := p.run.Load(); run != nil {
-			return run.Ticks
+			return run.Ticks(), true
 		}
-		return nil
+		return 0, false
 	}, &p.collections)
 }
 
 // Collect collects garbage just after a tick whenever there is much of it, until done is closed, and
-// counts the collections. ticks returns the run's counter of ticks, nil before the run: the collector
-// of Go is off only later.
-func Collect(done <-chan struct{}, ticks func() func() uint64, collections *atomic.Uint64) {
+// counts the collections. ticks returns the number of ticks, false before the run: the collector of Go
+// is off only later.
+func Collect(done <-chan struct{}, ticks func() (n uint64, runs bool), collections *atomic.Uint64) {
 	tick := time.NewTicker(collectInterval)
 	defer tick.Stop()
 	var last rt.HeapStat
@@ -385,13 +385,14 @@ func Collect(done <-chan struct{}, ticks func() func() uint64, collections *atom
 			return
 		case <-tick.C:
 		}
-		heap, count := rt.ReadHeap(), ticks()
+		heap := rt.ReadHeap()
+		_, runs := ticks()
 		switch {
 		// the collector is not yet off, or there was another collection, such as the fuse's
-		case count == nil || heap.Cycles != last.Cycles:
+		case !runs || heap.Cycles != last.Cycles:
 			last = heap
 		case heap.Bytes-last.Bytes > collectBytes:
-			afterTick(count)
+			afterTick(ticks)
 			runtime.GC()
 			collections.Add(1)
 			last = rt.ReadHeap()
@@ -400,9 +401,12 @@ func Collect(done <-chan struct{}, ticks func() func() uint64, collections *atom
 }
 
 // afterTick waits for the end of a tick, when the time to the next tick is longest.
-func afterTick(ticks func() uint64) {
-	before := ticks()
-	for waited := time.Duration(0); waited < tickTimeout && ticks() == before; waited += tickPoll {
+func afterTick(ticks func() (n uint64, runs bool)) {
+	before, _ := ticks()
+	for waited := time.Duration(0); waited < tickTimeout; waited += tickPoll {
+		if now, _ := ticks(); now != before {
+			return
+		}
 		time.Sleep(tickPoll)
 	}
 }
