@@ -164,7 +164,9 @@ func Plan(cfg manifest.Config, fleet capacity.Fleet) (report *capacity.Report, e
 	if err := cfg.Check(); err != nil {
 		return nil, err
 	}
-	cfg.MaxBatch = cmp.Or(cfg.MaxBatch, planBatch)
+	if !cfg.Model.Remote() { // another program has its own limit
+		cfg.MaxBatch = cmp.Or(cfg.MaxBatch, planBatch)
+	}
 	model, err := load(context.Background(), &cfg, slog.New(slog.DiscardHandler), nil)
 	if err != nil {
 		return nil, err

@@ -53,9 +53,12 @@ func (w *Worker) Batch(rows []*remote.Row) error {
 	}
 	switch status {
 	case statusOK:
+		w.setFault("")
 	case statusMemory:
+		w.setFault("its memory or the GPU's is short: " + string(text))
 		return fmt.Errorf("%w: %w: %s", policy.ErrRun, policy.ErrMemory, text)
 	default:
+		w.setFault("the policy's code fails: " + string(text))
 		return fmt.Errorf("%w: %s", policy.ErrRun, text)
 	}
 	for _, r := range rows {
@@ -64,6 +67,17 @@ func (w *Worker) Batch(rows []*remote.Row) error {
 	w.answered.Store(true)
 	w.longest = max(w.longest, time.Since(begun))
 	return nil
+}
+
+// setFault notes the error of a batch, empty: none, for people and for a restart because of it.
+func (w *Worker) setFault(why string) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.fault = why
+	if why != "" {
+		w.why = why
+		w.errors.Add(1)
+	}
 }
 
 // limit returns the time limit of a batch.

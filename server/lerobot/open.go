@@ -97,8 +97,29 @@ func Open(ctx context.Context, cfg *manifest.Config, log *slog.Logger, show func
 		return nil, errors.Join(cfg.Errorf("model.repo_or_path", "%w", err), w.Close())
 	}
 	w.meta = &p.Meta
+	if cfg.MaxBatch == 0 && p.Device == "cpu" {
+		p.MaxBatch = 1
+	}
+	if err := w.limitMemory(cfg); err != nil {
+		return nil, errors.Join(err, w.Close())
+	}
 	p.Exclusive = p.Exclusive && !(w.mayShare(cfg))
 	return p, nil
+}
+
+// limitMemory sets the limit of the worker's memory.
+func (w *Worker) limitMemory(cfg *manifest.Config) error {
+	loaded := w.process.memory()
+	w.most = leakTimes*loaded + leakSlack
+	if limit, _ := cfg.WorkerMemory(); limit != 0 { // Check has parsed it
+		w.most = limit
+	}
+	if loaded > w.most {
+		return cfg.Errorf("model.memory_limit",
+			"model.memory_limit is %s, but the loaded policy occupies %d MiB already",
+			cfg.Model.MemoryLimit, loaded>>20)
+	}
+	return nil
 }
 
 // mayShare reports whether the manifest's author states that a family of which nothing is known keeps
@@ -205,7 +226,7 @@ func (w *Worker) policy(named string, show func(text string)) (*remote.Policy, e
 		Device:    d.Device,
 		ReadsTask: d.ReadsTask,
 		Exclusive: d.State != stateNone,
-		MaxBatch:  1,
+		MaxBatch:  d.MaxBatch,
 	}
 	for _, c := range d.Cameras {
 		p.Cameras = append(p.Cameras, policy.Camera{Name: c.Name, H: c.Height, W: c.Width})

@@ -25,6 +25,10 @@ const (
 	// succeeded. batchFirst is the limit before one has.
 	batchLeast, batchFirst = 10 * time.Second, 60 * time.Second
 	batchTimes             = 10
+	// The default of model.memory_limit is leakTimes the memory of the loaded policy and leakSlack.
+	leakTimes, leakSlack = 2, 4 << 30
+	// memoryEvery is the time between two looks at the memory of the worker.
+	memoryEvery = time.Second
 	// restartLeast and restartMost bound the wait before a start. Each failure doubles it, until a
 	// worker has answered a batch.
 	restartLeast, restartMost = 200 * time.Millisecond, 30 * time.Second
@@ -34,6 +38,7 @@ const (
 type Worker struct {
 	// Constant after open.
 	patience struct{ first, least time.Duration } // time limits of a batch
+	most     int64                                // bytes of main memory that the worker may occupy
 	python   string
 	settings string // JSON
 	log      *slog.Logger
@@ -51,10 +56,11 @@ type Worker struct {
 	sequence uint64
 	longest  time.Duration // of the batches that succeeded
 
-	once                         sync.Once
-	failures, restarts, timeouts atomic.Uint64
-	memory                       atomic.Int64
-	answered                     atomic.Bool // a batch, since the worker started
+	once               sync.Once
+	failures, restarts atomic.Uint64
+	timeouts, errors   atomic.Uint64
+	memory             atomic.Int64
+	answered           atomic.Bool // a batch, since the worker started
 
 	mu      sync.Mutex // guards the rest
 	process *process   // nil: none runs
@@ -62,6 +68,7 @@ type Worker struct {
 	state   string
 	why     string // of the last failure
 	killing string // why this server kills process; empty: it does not
+	fault   string // error of the last batch; empty: it succeeded
 }
 
 // loaded is the description of a policy, the worker's first frame.
@@ -85,6 +92,7 @@ type loaded struct {
 	NumSteps         int      `json:"num_steps"`
 	ExecutionHorizon int      `json:"execution_horizon"`
 	State            string   `json:"state"`
+	MaxBatch         int      `json:"max_batch"`
 	ReadsTask        bool     `json:"reads_task"`
 }
 
@@ -206,13 +214,18 @@ func (w *Worker) supervise() {
 	defer close(w.ended)
 	p := w.process
 	wait := restartLeast
-	memory := time.NewTicker(loadNews)
+	memory := time.NewTicker(memoryEvery)
 	defer memory.Stop()
 	for {
 		if p != nil {
 			select {
 			case <-memory.C:
-				w.memory.Store(p.memory())
+				if bytes := p.memory(); bytes > w.most {
+					w.kill(fmt.Sprintf("the worker occupies %d MiB of main memory, more than model.memory_limit "+
+						"(%d MiB): the policy's code loses memory, or the limit is too low", bytes>>20, w.most>>20))
+				} else {
+					w.memory.Store(bytes)
+				}
 				continue
 			case <-p.done:
 				w.lost(p)
@@ -246,6 +259,7 @@ func (w *Worker) lost(p *process) {
 	if w.killing != "" {
 		w.why, w.killing = w.killing, ""
 	}
+	w.fault = ""
 	why := w.why
 	w.mu.Unlock()
 	w.log.Error("THE WORKER ENDED: robots get no chunks until it is loaded again", "why", why)
@@ -320,13 +334,20 @@ func (w *Worker) Condition() remote.Condition {
 		Failures: w.failures.Load(),
 		Restarts: w.restarts.Load(),
 		Timeouts: w.timeouts.Load(),
+		Errors:   w.errors.Load(),
 		Memory:   w.memory.Load(),
 	}
 }
 
 // Interrupt kills the worker, which is then started again.
 func (w *Worker) Interrupt() {
-	w.kill("it was interrupted, because a run took too long or the server leaves")
+	w.mu.Lock()
+	why := w.fault
+	w.mu.Unlock()
+	if why == "" {
+		why = "it was interrupted, because a run took too long or the server leaves"
+	}
+	w.kill(why)
 }
 
 func (w *Worker) kill(why string) {

@@ -39,6 +39,9 @@ PURE = {
     "evo1", "wall_x", "molmoact2", "vla_jepa",
 }  # fmt: skip
 STATEFUL = {"tdmpc", "lingbot_va", "fastwam", "gaussian_actor"}
+# Families that compute several robots in one call, and whether they draw noise, which each row then gets from its own seed.
+TOGETHER = {"act": False, "smolvla": True, "pi0": True, "pi05": True}
+MAX_BATCH = 8  # rows of a call
 
 
 def aligned(n: int, to: int = 64) -> int:
@@ -173,6 +176,7 @@ class Policy:
         progress("loading the processors")
         self.processors = self.load_processors()
         self.sessions: OrderedDict[bytes, Session] = OrderedDict()
+        self.max_batch = MAX_BATCH if config.type in TOGETHER and self.steps == 1 and not getattr(config, "use_peft", False) else 1
         self.stateful_steps = any(self.keeps_state(s) for p in self.processors for s in p.steps)
         self.state = "none" if config.type in PURE else "instance" if config.type in STATEFUL else "unknown"
         self.own = self.new_session()
@@ -227,7 +231,8 @@ class Policy:
         """Whether a step keeps something from one request for the next, as far as its class shows."""
         from lerobot.processor import ProcessorStep
 
-        return type(step).reset is not ProcessorStep.reset or not type(step).__module__.startswith("lerobot.")
+        own = type(step).__module__.startswith("lerobot.") and not hasattr(step, "get_cached_state")
+        return not own or type(step).reset is not ProcessorStep.reset
 
     def new_session(self) -> Session:
         if not self.stateful_steps:
@@ -307,6 +312,7 @@ class Policy:
             "num_steps": int(getattr(config, "num_inference_steps", 0) or getattr(config, "num_steps", 0) or 10),
             "execution_horizon": min(self.chunk_size, int(self.rtc.execution_horizon)) if self.rtc else 0,
             "state": self.state,
+            "max_batch": self.max_batch,
             "reads_task": self.reads_task(),
         }
 
@@ -356,10 +362,46 @@ class Policy:
 
     def chunk(self, session: Session, row: dict, task: str, seed: int, fresh: bool, prefix=None, delay: int = 0, end: int = 0):
         """The chunk of one row: model rows and robot rows, float32 [chunk, joints] on the CPU."""
-        torch = self.torch
         self.seed(seed)
         if self.state == "none" or fresh:
             self.policy.reset()
+        batch, more = self.inputs_of(session, row, task, prefix, delay, end)
+        return self.outputs_of(session, self.predict(batch, more))
+
+    def chunks(self, jobs: list[tuple]) -> list[tuple]:
+        """chunk of each tuple of its arguments. Rows whose inputs have equal shapes share a call of the policy."""
+        groups, found = {}, [None] * len(jobs)
+        for i, (session, row, task, seed, _, *prefix) in enumerate(jobs):
+            batch, more = self.inputs_of(session, row, task, *prefix)
+            if TOGETHER[self.config.type]:
+                self.seed(seed)
+                shape = (1, self.config.chunk_size, self.config.max_action_dim)
+                more["noise"] = self.policy.model.sample_noise(shape, self.torch.device(self.device))
+            kept = {k: v for k, v in more.items() if not self.torch.is_tensor(v)}
+            shapes = [(k, tuple(v.shape)) for d in (batch, more) for k, v in d.items() if self.torch.is_tensor(v)]
+            groups.setdefault(repr((shapes, kept)), []).append((i, batch, more))
+        for rows in groups.values():
+            self.policy.reset()
+            batch, more = (self.together([row[n] for row in rows]) for n in (1, 2))
+            actions = self.predict(batch, more)
+            for n, (i, _, _) in enumerate(rows):
+                found[i] = self.outputs_of(jobs[i][0], actions[n : n + 1])
+        return found
+
+    def together(self, rows: list[dict]) -> dict:
+        """The rows' entries one after the other: tensors along the first dimension, lists, and the rest from the first row."""
+        torch, joined = self.torch, {}
+        for key, first in rows[0].items():
+            values = [row[key] for row in rows]
+            if torch.is_tensor(first):
+                joined[key] = torch.stack(values) if key == "prev_chunk_left_over" else torch.cat(values) if first.ndim else first
+            else:
+                joined[key] = sum(values, []) if isinstance(first, list) else first
+        return joined
+
+    def inputs_of(self, session: Session, row: dict, task: str, prefix=None, delay: int = 0, end: int = 0) -> tuple[dict, dict]:
+        """The arguments of predict_action_chunk for one row."""
+        torch = self.torch
         for step in range(self.steps):
             batch = session.pre(self.observation(row, step, task))
             batch.pop("action", None)  # as select_action does
@@ -370,11 +412,17 @@ class Policy:
             batch["observation.images"] = torch.stack([batch[k] for k in self.config.image_features], dim=-4)
         if self.needs_queues() and "observation.image" in self.policy._queues:
             batch["observation.image"] = batch[next(iter(self.config.image_features))]
-        if self.dtype:
-            with torch.autocast(self.device.split(":")[0], self.dtype):
-                actions = self.policy.predict_action_chunk(batch, **more)
-        else:
-            actions = self.policy.predict_action_chunk(batch, **more)
+        return batch, more
+
+    def predict(self, batch: dict, more: dict):
+        if not self.dtype:
+            return self.policy.predict_action_chunk(batch, **more)
+        with self.torch.autocast(self.device.split(":")[0], self.dtype):
+            return self.policy.predict_action_chunk(batch, **more)
+
+    def outputs_of(self, session: Session, actions):
+        """Model rows and robot rows of one row's actions."""
+        torch = self.torch
         if actions.ndim == 2:
             actions = actions.unsqueeze(0)
         if actions.shape[0] != 1 and actions.shape[1] == 1:  # tdmpc: [horizon, batch, joints]
@@ -457,7 +505,7 @@ class Rows:
 
 
 def run(policy: Policy, rows: Rows, count: int, payload: bytes) -> None:
-    at = 0
+    at, targets, jobs = 0, [], []
     for _ in range(count):
         slot, flags, name, _episode, seed, length, delay, end, size = ROW.unpack_from(payload, at)
         at += ROW.size
@@ -472,7 +520,10 @@ def run(policy: Policy, rows: Rows, count: int, payload: bytes) -> None:
         session = policy.own if own else policy.session(name, fresh)
         policy.served = policy.served or not own
         prefix = row["prefix"][:length] if flags & CONDITIONED and length else None
-        model, robot = policy.chunk(session, row, task, seed, fresh, prefix, delay, end)
+        targets.append(row)
+        jobs.append((session, row, task, seed, fresh, prefix, delay, end))
+    chunks = policy.chunks(jobs) if len(jobs) > 1 and policy.max_batch > 1 else [policy.chunk(*job) for job in jobs]
+    for row, (model, robot) in zip(targets, chunks):
         row["robot"][:] = robot.numpy()
         row["model"][:] = model.numpy() if model.shape == robot.shape else robot.numpy()
 

@@ -118,6 +118,27 @@ func TestSessionsDoNotMix(t *testing.T) {
 	}
 }
 
+// A family that computes robots together does so where the manifest has max_batch, and on a CPU only then.
+func TestTwoRobotsInABatch(t *testing.T) {
+	cfg := config(t)
+	discard := slog.New(slog.DiscardHandler)
+	p := rttest.Must(Open(t.Context(), cfg, discard, func(string) {}))
+	if p.MaxBatch != 1 {
+		t.Errorf("without max_batch %d rows, want 1", p.MaxBatch)
+	}
+	rttest.Do(p.Runtime.Close())
+	cfg.MaxBatch = 2
+	m := rttest.Must(rttest.Must(Open(t.Context(), cfg, discard, func(string) {})).Serve(2, 2))
+	defer m.Close()
+	for row := range 2 {
+		m.State(2 + row)[0] = float32(10 * row)
+		m.SetRequest(2+row, policy.Request{Session: fmt.Sprint(row)})
+	}
+	if err := m.RunBuffer(1, 2); err != nil || m.ChunkRobot(2)[0] != 0 || m.ChunkRobot(3)[0] != 10 {
+		t.Errorf("got %v and %v, %v", m.ChunkRobot(2), m.ChunkRobot(3), err)
+	}
+}
+
 func TestThePrefixArrives(t *testing.T) {
 	m, _ := open(t, io.Discard)
 	m.Prefix(1)[0] = 42
@@ -146,6 +167,7 @@ func TestFailuresOfTheWorker(t *testing.T) {
 		{"shout", "", nil, false},
 		{"noise", "", nil, false},
 		{"fork", "", nil, false},
+		{"terminal", "", nil, false},
 	} {
 		t.Run(tt.task, func(t *testing.T) {
 			t.Parallel()
@@ -177,6 +199,43 @@ func TestFailuresOfTheWorker(t *testing.T) {
 				return errors.Is(syscall.Kill(-group, 0), syscall.ESRCH)
 			})
 		})
+	}
+}
+
+// A worker whose memory grows beyond model.memory_limit is started again, and the page has the reason.
+func TestALeakEndsTheWorker(t *testing.T) {
+	m, w := open(t, io.Discard)
+	w.most = 150 << 20
+	if _, err := ask(m, policy.Request{Session: "s", Task: "leak"}, 0); err != nil {
+		t.Fatal(err)
+	}
+	rttest.Eventually(t, "the end of the worker", func() bool { return m.Condition().Failures == 1 })
+	serves(t, m)
+	if c := m.Condition(); !strings.Contains(c.Why, "more than model.memory_limit (150 MiB)") {
+		t.Errorf("%+v, want the limit as the reason", c)
+	}
+	cfg := config(t)
+	cfg.Model.MemoryLimit = "1MiB"
+	_, err := Open(t.Context(), cfg, slog.New(slog.DiscardHandler), func(string) {})
+	if !errors.Is(err, manifest.ErrInvalid) || !strings.Contains(err.Error(), "model.memory_limit is 1MiB") {
+		t.Errorf("Open = %v", err)
+	}
+}
+
+// A worker that is interrupted because its batches fail has their error for a reason.
+func TestShortMemoryIsTheReason(t *testing.T) {
+	m, w := open(t, io.Discard)
+	if _, err := ask(m, policy.Request{Session: "s", Task: "oom"}, 0); !errors.Is(err, policy.ErrMemory) {
+		t.Fatal(err)
+	}
+	rttest.Do(m.Terminate())
+	rttest.Eventually(t, "the end of the worker", func() bool { return m.Condition().Failures == 1 })
+	serves(t, m)
+	if c := m.Condition(); c.Errors != 1 || !strings.Contains(c.Why, "CUDA out of memory") {
+		t.Errorf("%+v, want one error, and CUDA out of memory as the reason", c)
+	}
+	if got := w.fault; got != "" {
+		t.Errorf("the fault is %q after a batch that succeeded", got)
 	}
 }
 

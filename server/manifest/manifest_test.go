@@ -153,7 +153,7 @@ func TestLoadRefuses(t *testing.T) {
 			`:1: unknown key "conect_endpoints", did you mean "zenoh.connect_endpoints"?`},
 		{"key nothing resembles", "model:\n  weights: 7\n",
 			`:2: unknown key "model.weights", known here: runtime, repo_or_path, policy_type, id, revision, dtype, device, ` +
-				`fallback, cuda_graph, cache_dir, python, dataset_info, url, api_key, inputs, compile`},
+				`fallback, cuda_graph, cache_dir, python, dataset_info, url, api_key, inputs, compile, memory_limit`},
 		{"key of the draft manifest", "service_name: demo\n", `:1: unknown key "service_name": here it is service`},
 		{"section of the draft manifest", "rtc:\n  enabled: true\n", `:1: unknown key "rtc": the bundle knows it`},
 		{"draft key in a section", "zenoh:\n  mode: peer\n", `:2: unknown key "zenoh.mode": it follows from`},

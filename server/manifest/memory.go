@@ -32,6 +32,14 @@ func (c *Config) memoryBytes() int64 {
 	return n
 }
 
+// WorkerMemory returns model.memory_limit in bytes; 0: the runtime's default.
+func (c *Config) WorkerMemory() (bytes int64, err error) {
+	if c.Model.MemoryLimit == "" {
+		return 0, nil
+	}
+	return parseSize(c.Model.MemoryLimit)
+}
+
 // TransportMemory returns the links' part of memoryBytes: their buffers, and their remotes'
 // declarations.
 func (c *Config) TransportMemory() int64 {

@@ -44,6 +44,7 @@ type ModelConfig struct {
 	APIKey      Secret `yaml:"api_key"`      // that the server at URL demands; default: none
 	Inputs      Inputs `yaml:"inputs"`       // description of a policy that does not describe itself
 	Compile     bool   `yaml:"compile"`      // torch.compile, of the runtime lerobot; default false
+	MemoryLimit string `yaml:"memory_limit"` // main memory that the worker may occupy, such as 8GiB; default: twice the loaded policy's and 4GiB
 }
 
 // Named returns model.repo_or_path as it is written, for a server that has files of its own.
@@ -167,6 +168,7 @@ func (c *Config) checkUnread() error {
 	only := map[string][]string{
 		"python":       {RuntimeLeRobot},
 		"compile":      {RuntimeLeRobot},
+		"memory_limit": {RuntimeLeRobot},
 		"dataset_info": {RuntimeLeRobot},
 		"policy_type":  {RuntimeLeRobotAsync},
 		"url":          {RuntimeOpenPI, RuntimeGR00T, RuntimeLeRobotAsync},
@@ -208,6 +210,8 @@ func (c *Config) checkDevice() (err error) {
 		"is true, want false: a CUDA graph needs inputs and outputs in the GPU's memory, and they are in the host's")
 	want(m.Fallback == "" || m.Fallback == "none" || m.Fallback == "cpu", "model.fallback",
 		"must be none or cpu, got '%s'", m.Fallback)
+	_, failed := c.WorkerMemory()
+	want(failed == nil, "model.memory_limit", "is no size: %w", failed)
 	want(m.Dtype == "" || slices.Contains(policy.DTypes, m.Dtype), "model.dtype",
 		"must be one of %s, as the bundle was exported, or absent, got '%s'",
 		strings.Join(policy.DTypes, "|"), m.Dtype)

@@ -26,7 +26,7 @@ class FakePolicy:
             "version": 1, "policy_type": "fake", "lerobot": "0", "torch": "0", "python": "3", "folder": self.folder,
             "device": "cpu", "fps": 30, "chunk_size": 4, "n_action_steps": 4, "action_dim": 2, "action_names": ["a.pos", "b.pos"],
             "state_names": ["a.pos", "b.pos"], "cameras": [{"name": "top", "height": 4, "width": 6}], "observation_steps": 1,
-            "rtc": True, "num_steps": 10, "execution_horizon": 3, "state": self.state, "reads_task": True,
+            "rtc": True, "num_steps": 10, "execution_horizon": 3, "state": self.state, "max_batch": 2, "reads_task": True,
         }  # fmt: skip
 
     def session(self, name, fresh):
@@ -37,13 +37,16 @@ class FakePolicy:
 
     def chunk(self, session, row, task, seed, fresh, prefix=None, delay=0, end=0):
         {"die": lambda: os.kill(os.getpid(), 9), "hang": lambda: time.sleep(600), "oom": self.short, "shout": self.shout,
-         "fork": lambda: subprocess.Popen(["sleep", "600"]), "fail": lambda: 1 / 0, "noise": lambda: os.write(1, b"\xff\x1b[2J\n"),
+         "fork": lambda: subprocess.Popen(["sleep", "600"]), "fail": lambda: 1 / 0, "leak": self.leak, "terminal": lambda: os.killpg(0, signal.SIGINT), "noise": lambda: os.write(1, b"\xff\x1b[2J\n"),
          "garbage": lambda: os.write(CONTROL, b"garbage" * 9)}.get(task, lambda: None)()  # fmt: skip
         session.requests += 1
         return [row["state"][0] + row["picture"][0] + len(task), session.requests, 0 if prefix is None else prefix[0], delay, end, seed, 0, 0]
 
     def short(self):
         raise MemoryError("CUDA out of memory. Tried to allocate 2 GiB")
+
+    def leak(self):
+        self.kept = b"x" * (200 << 20)
 
     def shout(self):
         for i in range(20000):

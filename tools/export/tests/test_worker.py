@@ -181,6 +181,29 @@ def test_chunks_equal_lerobots(family: str, tmp_path: Path) -> None:
             assert np.array_equal(model.numpy(), again[0]) and np.array_equal(chunk.numpy(), again[1])
             free = reference.chunk(pictures, row["state"], TASKS[robot], i, inference_delay=0, prev_chunk_left_over=None)
             assert not np.array_equal(free[1], again[1])  # the prefix conditions
+        batches_equal_single_rows(served)
+
+
+def batches_equal_single_rows(served: worker.Policy) -> None:
+    """Robots that share a call get the chunks of their own calls, but for rounding, whatever the order: three without a prefix,
+    where the family has RTC two with one, and one with another task's length."""
+    assert (served.max_batch > 1) == (served.config.type in ("act", "smolvla", "pi0", "pi05"))
+    if served.max_batch == 1:
+        return
+    rows = [observation(served, 40 + i)[1] for i in range(6)]
+    tasks = [TASKS[0], TASKS[0], TASKS[0], TASKS[0], TASKS[0], "stop"]
+    sessions = [served.session(b"batch %d" % i, True) for i in range(6)]
+    first = [served.chunk(s, r, t, 70 + i, True) for i, (s, r, t) in enumerate(zip(sessions, rows, tasks))]
+    prefixes = [(first[i][1].numpy()[2:], 2, 8) if served.rtc and i in (3, 4) else (None, 0, 0) for i in range(6)]
+    calls = []
+    predict, served.predict = served.predict, lambda batch, more: calls.append(batch) or predict(batch, more)
+    alone = [served.chunk(s, r, t, 70 + i, False, *p) for i, (s, r, t, p) in enumerate(zip(sessions, rows, tasks, prefixes))]
+    calls.clear()
+    together = served.chunks([(sessions[i], rows[i], tasks[i], 70 + i, False, *prefixes[i]) for i in (5, 3, 1, 4, 0, 2)])
+    assert len(calls) == {"act": 1, "smolvla": 3, "pi0": 2, "pi05": 2}[served.config.type]
+    for i, (model, robot) in zip((5, 3, 1, 4, 0, 2), together):
+        np.testing.assert_allclose(model.numpy(), alone[i][0].numpy(), atol=2e-4)
+        np.testing.assert_allclose(robot.numpy(), alone[i][1].numpy(), atol=2e-2)
 
 
 class Client:
