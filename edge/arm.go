@@ -10,6 +10,7 @@ import (
 	"github.com/edge-rt/edge-rt/edge/drive"
 	"github.com/edge-rt/edge-rt/edge/hotplug"
 	"github.com/edge-rt/edge-rt/edge/leader"
+	"github.com/edge-rt/edge-rt/edge/uplink"
 	"github.com/edge-rt/edge-rt/internal/exit"
 	"github.com/edge-rt/edge-rt/record"
 	"github.com/edge-rt/edge-rt/rt"
@@ -334,20 +335,19 @@ const firstRun = 10 * time.Second
 
 // easeIn returns firstRun for a bundle that has never run on this arm, else 0. It returns 0 for a
 // simulated arm, for a bundle for simulation, and when the server does not send the digest.
-func (e *Edge) easeIn() time.Duration {
-	c := &e.contract
-	e.firstRun = e.cfg.Bus != device.Sim && !c.Simulation && c.SHA256 != "" &&
-		!e.identity.HasRun(e.arms.Calibration(e.robot).Text(), c.SHA256)
-	if e.firstRun {
-		return firstRun
+func (e *Edge) easeIn(c *uplink.Contract) time.Duration {
+	if e.cfg.Bus == device.Sim || c.Simulation || c.SHA256 == "" ||
+		e.identity.HasRun(e.arms.Calibration(e.robot).Text(), c.SHA256) {
+		return 0
 	}
-	return 0
+	e.firstRun.Store(true)
+	return firstRun
 }
 
 // noteRun records that the bundle has run on this arm. Owner: a thread of its own, since a disk may
 // be slow.
 func (e *Edge) noteRun() error {
-	err := e.identity.NoteRun(e.arms.Calibration(e.robot).Text(), e.contract.SHA256)
+	err := e.identity.NoteRun(e.arms.Calibration(e.robot).Text(), e.model.Load().SHA256)
 	if err != nil {
 		e.log.Warn("this bundle will start slowly again, the arm goes on", "why", err)
 	}

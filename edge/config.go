@@ -35,6 +35,12 @@ const (
 	fpsAllow  = "allow"
 )
 
+// The values of --model-change.
+const (
+	modelRefuse  = "refuse"
+	modelEpisode = "episode"
+)
+
 // The values of --takeover: the ways in which a person takes the arm over.
 const (
 	takeoverKey  = "key"  // edge-rt ctl correct, the page and the keys of a terminal
@@ -82,6 +88,7 @@ type Config struct {
 	Service     string   // empty: the only reachable one
 	Task        string
 	ExpectModel string           // hex prefix of the bundle's sha256; empty: any bundle
+	ModelChange string           // what another bundle of the service does: modelRefuse (also empty) or modelEpisode
 	ID          string           // empty: this host's name
 	Schedule    chunk.Config     // the discipline; Open fills in sizes and rate
 	Stages      smoothing.Config // between schedule and bus
@@ -133,6 +140,8 @@ func (c *Config) Check() error {
 	switch {
 	case c.FPSMismatch != "" && c.FPSMismatch != fpsRefuse && c.FPSMismatch != fpsAllow:
 		return exit.Errorf(exit.Usage, "--fps-mismatch is %q, want %s or %s", c.FPSMismatch, fpsRefuse, fpsAllow)
+	case c.ModelChange != "" && c.ModelChange != modelRefuse && c.ModelChange != modelEpisode:
+		return exit.Errorf(exit.Usage, "--model-change is %q, want %s or %s", c.ModelChange, modelRefuse, modelEpisode)
 	case c.Bus == "":
 		return exit.Errorf(exit.Usage,
 			"--bus is missing: give the arm's serial port (edge-rt --bus /dev/ttyACM0), or sim")

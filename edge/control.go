@@ -212,6 +212,9 @@ func (c *control) applyRequests(now rt.Instant) {
 	if n := c.operator.resets.Load(); n != c.run.resets {
 		c.run.resets, c.run.firstRequest = n, 0
 		c.last.from = 0
+		if c.operator.anew.Swap(false) {
+			c.arm.EaseIn(now, time.Duration(c.operator.easeIn.Load()))
+		}
 		c.core.Reset(c.arm.Goal)
 		c.session.episode++
 		c.session.start = true

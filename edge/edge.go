@@ -69,8 +69,10 @@ type Edge struct {
 	resume   string // instruction to the operator after a motor has restarted
 	identity *operator.Identity
 	notifier *notify.Notifier
-	firstRun bool            // the bundle has never run on this arm
-	contract uplink.Contract // of the first session
+	firstRun atomic.Bool                     // a bundle had never run on this arm
+	contract uplink.Contract                 // of the first session
+	model    atomic.Pointer[uplink.Contract] // of the newest one
+	models   atomic.Pointer[[]string]        // digests of all policies so far; nil: there was one
 	operator net.Listener
 	page     *page.Page       // nil: no page
 	exporter *page.Page       // of --metrics; nil: not served

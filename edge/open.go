@@ -109,6 +109,7 @@ func (e *Edge) connect(ctx context.Context) error {
 		e.onClose(func() { e.net.Close() })
 		e.onClose(e.link.Close)
 		e.contract, err = e.link.Open(wait, e.net)
+		e.model.Store(&e.contract)
 	}
 	switch {
 	case err == nil:
@@ -145,6 +146,7 @@ func (e *Edge) linkConfig() uplink.Config {
 		ExpectModel: c.ExpectModel,
 		FPS:         c.FPS,
 		OtherFPS:    c.FPSMismatch == fpsAllow,
+		Change:      e.modelChange(),
 		Schedule:    c.Schedule,
 		JPEGQuality: c.JPEGQuality,
 		Connect:     c.Connect,
@@ -294,7 +296,7 @@ func (e *Edge) newDrive(arm *follow.Parts) *drive.Run {
 
 // newFollowers returns the parts as the tick drives them; their events go to the queue.
 func (e *Edge) newFollowers(events *event.Queue) *follow.Parts {
-	period, easeIn := e.cfg.period(), e.easeIn()
+	period, easeIn := e.cfg.period(), e.easeIn(&e.contract)
 	return follow.Of(e.robot, func(i int, part robot.Robot) *follow.Follower {
 		return follow.New(e.arms[i], follow.Config{
 			Period: period,

@@ -4,12 +4,14 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync/atomic"
 	"time"
 
 	"github.com/edge-rt/edge-rt/edge/drive"
 	"github.com/edge-rt/edge-rt/edge/episode"
 	"github.com/edge-rt/edge-rt/edge/operator"
+	"github.com/edge-rt/edge-rt/edge/uplink"
 	"github.com/edge-rt/edge-rt/record"
 )
 
@@ -88,6 +90,9 @@ func (e *Edge) resumeRun(context.Context, string) (bool, error) {
 
 // resetBoth begins an episode here and at the server. acked reports the server's confirmation.
 func (e *Edge) resetBoth(ctx context.Context, _ string) (acked bool, err error) {
+	if e.link.Due() {
+		e.control.operator.yields.Store(true)
+	}
 	if err = e.reset(); err == nil {
 		acked, _ = e.link.Reset(ctx, e.control.stats.episode.Load(), "")
 	}
@@ -118,6 +123,10 @@ type operatorRequests struct {
 	rest    atomic.Bool   // like pause, between two episodes
 	correct atomic.Bool   // a person has the arm, with the leader; pause has priority
 	resets  atomic.Uint32 // number of requested episodes
+
+	yields atomic.Bool  // an operator's reset lets another model of the service begin
+	anew   atomic.Bool  // the next episode is another model's: the arm starts slowly
+	easeIn atomic.Int64 // ns for which that model drives the arm slowly
 }
 
 // errNoLeader is the error of a command that needs a leader.
@@ -269,6 +278,8 @@ func (a policyArm) NotReady() string {
 		return "a person has the arm: edge-rt ctl resume gives it back"
 	case c.in.Sessions().Open == nil:
 		return "there is no session with a server"
+	case a.link.Due():
+		return "the server has another model for this robot, which begins first"
 	case a.missing.Load() > 0:
 		return "a camera has not given its first picture" + a.cameraErrors()
 	case !c.stats.armed.Load():
@@ -320,8 +331,62 @@ func (e *Edge) stepEpisodes(ctx context.Context) {
 			if e.cfg.Episodes.Strategy == episode.DAgger {
 				e.episodes.Correct(e.control.holder() == correcting)
 			}
+			e.rollOver(ctx)
 			e.episodes.Step(ctx)
 		})
 		e.clock.SleepUntil(e.clock.Now().Add(episodePoll))
+	}
+}
+
+// modelChange returns the way in which the run takes another model of its service; nil: it does not.
+func (e *Edge) modelChange() *uplink.Change {
+	if e.cfg.ModelChange != modelEpisode {
+		return nil
+	}
+	return &uplink.Change{Between: e.between, Begin: e.takeModel}
+}
+
+// between reports whether the run is between two episodes. Without episodes that is a pause, a reset
+// by an operator, or a lost session whose actions have run. Any thread may call it.
+func (e *Edge) between() bool {
+	if p := e.episodes.Status(); p != nil && p.Phase == episode.Recording && !e.rolls() {
+		return false
+	}
+	c := e.control
+	o := &c.operator
+	return o.pause.Load() || o.rest.Load() || o.yields.Load() || !c.stats.armed.Load() ||
+		c.in.Sessions().Open == nil && c.stats.size.Load() == 0
+}
+
+// rolls reports whether an episode is always under way.
+func (e *Edge) rolls() bool { return e.cfg.Episodes.Strategy == episode.Sentry }
+
+// takeModel begins an episode with another model, while no session is open. Owner: the link's thread.
+func (e *Edge) takeModel(to uplink.Contract) error {
+	o := &e.control.operator
+	before := []string{e.contract.SHA256}
+	if known := e.models.Load(); known != nil {
+		before = *known
+	}
+	models := append(slices.Clone(before), to.SHA256)
+	e.models.Store(&models)
+	e.model.Store(&to)
+	o.easeIn.Store(int64(e.easeIn(&to)))
+	o.anew.Store(true)
+	if e.rolls() {
+		o.rest.Store(true) // until rollOver begins the next recorded episode
+	}
+	err := e.reset()
+	o.yields.Store(false)
+	return err
+}
+
+// rollOver ends the recorded episode of the former model and begins the next, where an episode is
+// always under way.
+func (e *Edge) rollOver(ctx context.Context) {
+	if e.rolls() && e.control.operator.rest.Load() && e.link.In.Sessions().Open != nil {
+		if e.episodes.Do(ctx, operator.Task, "") != nil { // it has reported its error
+			e.control.operator.rest.Store(false) // the model drives in the episode of the former one
+		}
 	}
 }

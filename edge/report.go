@@ -10,6 +10,7 @@ func (e *Edge) report(ev event.Event) {
 	if ev.Code == event.FirstRunOver {
 		e.drive.Go(e.noteRun)
 	}
+	e.reporter.Bundle = e.model.Load().SHA256
 	e.reporter.Report(ev)
 }
 
@@ -22,7 +23,6 @@ func (e *Edge) prepareReports() {
 		Next:      "the next chunk arms it at its present pose",
 		Resume:    e.resume,
 		Mode:      func(m int64) string { return mode(m).String() },
-		Bundle:    e.contract.SHA256,
 	}
 	e.reporter.Names(e.robot)
 }

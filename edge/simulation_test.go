@@ -96,9 +96,10 @@ func TestAFirstRunIsRemembered(t *testing.T) {
 		contract: uplink.Contract{SHA256: "aa"},
 		drive:    new(drive.Run),
 	}
-	e.reporter.Log, e.reporter.Bundle = e.log, e.contract.SHA256
+	e.reporter.Log = e.log
+	e.model.Store(&e.contract)
 	t.Cleanup(func() { e.arms.Close() })
-	if got := e.easeIn(); got != firstRun || !e.firstRun {
+	if got := e.easeIn(&e.contract); got != firstRun || !e.firstRun.Load() {
 		t.Errorf("an unknown bundle is driven slowly for %v, want %v", got, firstRun)
 	}
 	e.report(event.Event{Code: event.FirstRun, A: firstRun.Milliseconds(), B: 30})
@@ -107,8 +108,7 @@ func TestAFirstRunIsRemembered(t *testing.T) {
 	}
 	e.report(event.Event{Code: event.FirstRunOver})
 	e.drive.Close()
-	e.contract = uplink.Contract{SHA256: "aa"}
-	if got := e.easeIn(); got != 0 || e.firstRun {
+	if got := e.easeIn(&e.contract); got != 0 {
 		t.Errorf("a known bundle is driven slowly for %v, want not at all: %s", got, &log)
 	}
 	for _, change := range []func(){
@@ -116,12 +116,12 @@ func TestAFirstRunIsRemembered(t *testing.T) {
 		func() { e.contract.Simulation, e.contract.SHA256 = false, "" },
 	} {
 		e.identity.ID = "white"
-		if change(); e.easeIn() != 0 {
+		if change(); e.easeIn(&e.contract) != 0 {
 			t.Errorf("%s with %+v is driven slowly", e.cfg.Bus, e.contract)
 		}
 	}
 	e.identity.Dir, e.contract.SHA256 = "/nowhere", "aa"
-	if e.easeIn() != firstRun {
+	if e.easeIn(&e.contract) != firstRun {
 		t.Error("without a folder every bundle is unknown")
 	}
 	e.report(event.Event{Code: event.FirstRunOver})

@@ -42,6 +42,9 @@ type Summary struct {
 	Sessions    uint64       `json:"sessions_opened"`       // sessions opened at servers
 	Corrections *Corrections `json:"corrections,omitempty"` // absent without --leader
 	FirstRun    bool         `json:"first_run,omitempty"`   // the bundle had never run on this arm: it started slowly
+	// digests of the bundles that drove the arm, in their order; absent unless the model changed
+	// (--model-change episode)
+	Models []string `json:"models,omitempty"`
 	// ms, age limit of actions at the end: --max-action-age, else the limit that the policy needs;
 	// 0: no limit
 	MaxAgeMS float64 `json:"max_action_age_ms"`
@@ -103,8 +106,11 @@ func (e *Edge) summarize(err error) *Summary {
 		Replaced:     e.link.Stats.Replaced.Load(),
 		SendErrors:   e.link.Stats.SendErrors.Load(),
 		Sessions:     c.in.Sessions().Opened,
-		FirstRun:     e.firstRun,
+		FirstRun:     e.firstRun.Load(),
 		MaxAgeMS:     drive.Millis(c.core.MaxAge),
+	}
+	if models := e.models.Load(); models != nil {
+		s.Models = *models
 	}
 	s.HeldAll = st.heldAll.Load()
 	s.Exit = drive.EndingOf(err, e.drive.Asked(e.cfg.Episodes.Count, s.HeldAll))

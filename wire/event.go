@@ -13,6 +13,8 @@ const (
 	EventUnknownSession EventCode = "unknown_session" // not open here: open again
 	// the answer would come too late to be used, so there is no answer
 	EventLate EventCode = "late"
+	// this service has another model for the robot: open again between two episodes, or stay
+	EventModel EventCode = "model"
 )
 
 // Event is a server's message instead of a chunk, on the robot's action key with a header of type

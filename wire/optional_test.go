@@ -59,6 +59,7 @@ var (
 		Host:          "left-pi",
 		Steps:         16,
 		RawImages:     []string{"top"},
+		ModelSHA256:   "ab12",
 	}
 	demoAck = SessionAck{
 		Accepted:      true,

@@ -38,6 +38,7 @@ type SessionOpen struct {
 	Host         string   // for people: the machine of the robot's process
 	Steps        int      // most observations that the robot sends together to a policy with a history; 0: one
 	RawImages    []string // cameras whose pictures are sent raw; empty: no camera, or a robot without this key
+	ModelSHA256  string   // the only policy that the robot takes, or the first digits of its digest; empty: any
 }
 
 // CameraShape is the size of a camera's pictures.
@@ -69,6 +70,7 @@ func (o *SessionOpen) fields() []field {
 		{key: "host", value: &o.Host, limit: MaxNameBytes, optional: true},
 		{key: "observation_steps", value: &o.Steps, limit: MaxSteps, optional: true},
 		{key: "raw_images", value: &o.RawImages, limit: MaxNameBytes, optional: true},
+		{key: "model_sha256", value: &o.ModelSHA256, limit: MaxNameBytes, optional: true},
 	}
 }
 

@@ -54,6 +54,7 @@ type runFlags struct {
 	Service     string   `help:"Name of the service to use, when several are in reach." placeholder:"NAME"`
 	Task        string   `help:"What the arm shall do, for policies that read it." placeholder:"TEXT"`
 	ExpectModel string   `name:"expect-model" help:"Run no other policy than the one whose bundle has this sha256, as lean-server check prints it; its first 12 digits or more are enough." placeholder:"SHA"`
+	ModelChange string   `name:"model-change" default:"refuse" enum:"refuse,episode" help:"What another model behind the same service does to the run: refuse ends it with exit code 3, episode lets it begin between two episodes, after the checks of a start."`
 	ID          string   `name:"id" help:"The robot's name, and that of its calibration file; default: this host's own, made at the first run, and the file that was calibrated without one." placeholder:"NAME"`
 
 	Duration time.Duration `range:"0..87600h;0 is no end" help:"Stop this long after the session with the server has opened (teleop and monitor: after their start); what came before does not count. 0: never."`
@@ -196,6 +197,7 @@ func (r *runFlags) config(screen *terminal.Terminal) (edge.Config, error) {
 		TLS:            edge.TLS{CA: r.TLSCA, Cert: r.TLSCert, Key: r.TLSKey},
 		Task:           r.Task,
 		ExpectModel:    r.ExpectModel,
+		ModelChange:    r.ModelChange,
 		ID:             r.ID,
 		Duration:       r.Duration,
 		Seed:           r.Seed,

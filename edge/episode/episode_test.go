@@ -215,7 +215,7 @@ func TestEpisodesByHand(t *testing.T) {
 
 // sentry's episodes follow each other, without a call to the arm.
 func TestSentry(t *testing.T) {
-	s := newStand(t, Plan{Strategy: sentry, Time: lasts(20 * time.Second)})
+	s := newStand(t, Plan{Strategy: Sentry, Time: lasts(20 * time.Second)})
 	s.after(time.Second)
 	s.after(41 * time.Second)
 	if st := s.Status(); st.Phase != Recording || st.Number != 3 || st.Timeout != 2 {
@@ -258,7 +258,7 @@ func TestSentryGoesOnWhereTheNextCannotBegin(t *testing.T) {
 		{"refused", "", errors.New("the server does not know that task")},
 	} {
 		for _, line := range []string{"start", "start fly", "task fly"} {
-			s := newStand(t, Plan{Strategy: sentry, Time: lasts(20 * time.Second)})
+			s := newStand(t, Plan{Strategy: Sentry, Time: lasts(20 * time.Second)})
 			s.after(time.Second)
 			s.arm.notReady, s.arm.refuses = tt.notReady, tt.refuses
 			err := s.do(line)
@@ -285,7 +285,7 @@ func TestSentryGoesOnWhereTheNextCannotBegin(t *testing.T) {
 // An episode that cannot begin is tried again each second, counted, and reported: each reason once,
 // and a lasting reason as a warning, at most every ten minutes.
 func TestAnEpisodeThatCannotBeginIsReported(t *testing.T) {
-	for _, plan := range []Plan{{Strategy: sentry}, {Count: 3}, {Strategy: Episodic, Count: 3}} {
+	for _, plan := range []Plan{{Strategy: Sentry}, {Count: 3}, {Strategy: Episodic, Count: 3}} {
 		s := newStand(t, plan)
 		s.arm.notReady = "there is no session with a server"
 		s.after(9 * time.Second)
@@ -382,9 +382,9 @@ func TestPlanIsChecked(t *testing.T) {
 		{"episodes and no record", Plan{Count: 2}, record.Off, true, "", "--record"},
 		{"a time by hand", Plan{Time: lasts(time.Second)}, record.All, true, record.All, ""},
 		{"a reset by hand", Plan{Reset: lasts(time.Second)}, record.All, true, "", "--episodes"},
-		{"sentry", Plan{Strategy: sentry}, record.Ring, false, record.All, ""},
-		{"sentry without an end", Plan{Strategy: sentry, Time: lasts(0)}, record.Ring, false, "", "--episode-time"},
-		{"sentry with a rest", Plan{Strategy: sentry, Reset: lasts(1)}, record.Ring, false, "", "--reset-time"},
+		{"sentry", Plan{Strategy: Sentry}, record.Ring, false, record.All, ""},
+		{"sentry without an end", Plan{Strategy: Sentry, Time: lasts(0)}, record.Ring, false, "", "--episode-time"},
+		{"sentry with a rest", Plan{Strategy: Sentry, Reset: lasts(1)}, record.Ring, false, "", "--reset-time"},
 		{"highlight", Plan{Strategy: Highlight}, record.Ring, false, record.Ring, ""},
 		{"highlight of everything", Plan{Strategy: Highlight}, record.All, true, "", "highlight"},
 		{"highlight of episodes", Plan{Strategy: Highlight, Count: 1}, record.Ring, false, "", "--episodes"},

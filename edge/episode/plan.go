@@ -10,7 +10,7 @@ import (
 // LeRobot's rollout strategies.
 const (
 	Base      = "base"      // a person begins each episode, or --episodes schedules them
-	sentry    = "sentry"    // everything is on record, in consecutive episodes
+	Sentry    = "sentry"    // everything is on record, in consecutive episodes
 	Highlight = "highlight" // a person saves the ring in memory
 	DAgger    = "dagger"    // a person corrects the policy with a leader arm
 	Episodic  = "episodic"  // a number of episodes; between them the arm returns to the position in which it was armed
@@ -32,10 +32,10 @@ type Plan struct {
 }
 
 // scheduled reports whether episodes begin without a person.
-func (p *Plan) scheduled() bool { return p.Count > 0 && p.Strategy != DAgger || p.Strategy == sentry }
+func (p *Plan) scheduled() bool { return p.Count > 0 && p.Strategy != DAgger || p.Strategy == Sentry }
 
 // rolling reports whether the next episode begins at the end of the previous one.
-func (p *Plan) rolling() bool { return p.Strategy == sentry }
+func (p *Plan) rolling() bool { return p.Strategy == Sentry }
 
 // times returns the plan's times with defaults; 0: no limit.
 func (p *Plan) times() (episode, reset time.Duration) {

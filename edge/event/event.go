@@ -68,6 +68,7 @@ const (
 	Empty   // ticks in a row had no action. A: their number; B: Lack
 	// a wheel of a base turns at another velocity than its goal. A: joints
 	WheelSlips
+	ModelChanged // from the link: the run goes on with another model
 	numCodes
 )
 
@@ -135,6 +136,7 @@ const (
 	LossUnseen                     // the token never appeared
 	LossClosed                     // the server ended the session: it drains, or does not know it
 	LossUnanswered                 // no chunk for --request-timeout
+	LossModel                      // the run takes another model of the service
 )
 
 // Wait is the reason why no session could be opened for now.
@@ -159,6 +161,7 @@ const (
 	NoticeBadObservation
 	NoticeUnknownSession
 	NoticeLate
+	NoticeModel
 )
 
 // Word is a command of an operator.
@@ -229,6 +232,7 @@ var codes = [numCodes]struct{ kind, message string }{
 	ArmHeld:        {"joint", "every joint keeps its goal because the motors complain: nothing moves"},
 	WheelSlips: {"joint", "a wheel turns at another velocity than its goal: it slips, is pushed, or has too little " +
 		"torque"},
+	ModelChanged: {"link", "the run goes on with another model"},
 }
 
 // Kind returns the code's group on record, "" for an unknown code of a later edge-rt or of another

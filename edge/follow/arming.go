@@ -110,10 +110,7 @@ func (f *Follower) armed(now rt.Instant, joints robot.Joints) {
 		copy(f.parking.place, f.Place) // only the first time
 		f.KeepGoals(f.parking.place, f.gate.Wheels)
 		f.parking.known = true
-		if e := f.slow.easeIn; e > 0 && f.first == 0 {
-			pace := min(easePace, f.cfg.Safety.Slew)
-			f.cfg.Events.Emit(now, event.FirstRun, e.Milliseconds(), int64(100*pace+0.5))
-		}
+		f.tellEaseIn(now)
 	}
 	f.StartSlowly(now)
 	f.Phase = Armed

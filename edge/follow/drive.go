@@ -51,6 +51,31 @@ func (f *Follower) ease(now rt.Instant) {
 	}
 }
 
+// EaseIn begins another policy slowly, an unknown one for the duration d. A slow drive that is not
+// over yet goes on.
+//
+//rt:noalloc
+func (f *Follower) EaseIn(now rt.Instant, d time.Duration) {
+	f.StartSlowly(now)
+	if d == 0 {
+		return
+	}
+	f.slow.easeIn = d
+	if f.parking.known {
+		f.tellEaseIn(now)
+	} // else the arming does
+}
+
+// tellEaseIn emits that an unknown policy begins.
+//
+//rt:noalloc
+func (f *Follower) tellEaseIn(now rt.Instant) {
+	if e := f.slow.easeIn; e > 0 && f.first == 0 {
+		pace := min(easePace, f.cfg.Safety.Slew)
+		f.cfg.Events.Emit(now, event.FirstRun, e.Milliseconds(), int64(100*pace+0.5))
+	}
+}
+
 // caughtUp reports whether every joint to be driven has caught up, near enough for full speed.
 //
 //rt:noalloc

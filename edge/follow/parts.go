@@ -3,6 +3,7 @@ package follow
 import (
 	"fmt"
 	"slices"
+	"time"
 
 	"github.com/edge-rt/edge-rt/edge/event"
 	"github.com/edge-rt/edge-rt/rt"
@@ -391,6 +392,15 @@ func (p *Parts) HasTorque() bool { return slices.ContainsFunc(p.parts, (*Followe
 func (p *Parts) StartSlowly(now rt.Instant) {
 	for _, f := range p.parts {
 		f.StartSlowly(now)
+	}
+}
+
+// EaseIn makes all parts begin another policy slowly, an unknown one for the duration d.
+//
+//rt:noalloc
+func (p *Parts) EaseIn(now rt.Instant, d time.Duration) {
+	for _, f := range p.parts {
+		f.EaseIn(now, d)
 	}
 }
 

@@ -79,7 +79,7 @@ func (l *Link) checkContract(prefix string, ack *wire.SessionAck) (Contract, err
 			"(--expect-model): another policy, or another export of it",
 			prefix, t.Model, t.Revision, cmp.Or(t.SHA256, "unknown"), want)
 	}
-	if l.contract.Prefix == "" {
+	if l.contract.Prefix == "" || l.changes(&t) {
 		p := l.Patience(t.Horizon, t.FPS)
 		said := paceOf(&ack.Capabilities)
 		surely := Pace{Least: time.Duration(float64(said.Least) / hopelessTimes)}
@@ -93,12 +93,11 @@ func (l *Link) checkContract(prefix string, ack *wire.SessionAck) (Contract, err
 			return t, exit.Errorf(exit.Config,
 				"the server came back as another model: had %s@%s with %d rows, got %s@%s with %d", old.Model,
 				old.Revision, old.Horizon, t.Model, t.Revision, t.Horizon)
-		case old.SHA256 != "" && t.SHA256 != "" && t.SHA256 != old.SHA256:
-			return t, exit.Errorf(exit.Config, "the server came back with other weights: had %s, got %s", old.SHA256,
-				t.SHA256)
 		case t.Steps > l.room:
 			return t, exit.Errorf(exit.Config, "the server came back as another model: it looks at %d observations "+
 				"together, and this run keeps %d: start it again", t.Steps, l.room)
+		case l.changes(&t):
+			return t, l.checkChange(&t)
 		}
 	}
 	return t, nil

@@ -50,6 +50,9 @@ func (l *Link) handshake(ctx context.Context) error {
 	if err = l.declare(prefix); err == nil {
 		err = l.announce(prefix)
 	}
+	if err == nil && l.changes(&t) {
+		err = l.begin(&t)
+	}
 	if err != nil {
 		l.closeSession(prefix, ack.SessionID) // otherwise the session keeps its place until its idle timeout
 		return err
@@ -166,7 +169,7 @@ func (l *Link) choose(ctx context.Context, prefix string) (*wire.SessionAck, Con
 	if err != nil {
 		return nil, Contract{}, err
 	}
-	model := cmp.Or(l.contract.SHA256, l.ExpectModel)
+	model, between := l.model(), l.between()
 	servers := rank(said, model, l.Identity.ID, func(id string) bool {
 		return l.servers.state(id) == gone
 	})
@@ -179,7 +182,7 @@ func (l *Link) choose(ctx context.Context, prefix string) (*wire.SessionAck, Con
 			break // a server with the right bundle may have a free place soon
 		}
 		id := servers[i].ServerID
-		if l.contract.SHA256 != "" && !serves(&servers[i], model) && l.servers.beside(id) {
+		if l.contract.SHA256 != "" && !between && !serves(&servers[i], model) && l.servers.beside(id) {
 			passing = fmt.Errorf("the servers of this run's policy are away; %s, which ran beside them, serves "+
 				"another bundle (sha256 %.12s)", id, servers[i].ModelSHA256)
 			break
@@ -290,6 +293,7 @@ func (l *Link) request(ctx context.Context, prefix, id string, conditioned bool)
 		Host:          l.Identity.Host,
 		Steps:         cmp.Or(l.room, wire.MaxSteps),
 		ServerID:      id,
+		ModelSHA256:   l.model(),
 	}
 	for _, key := range slices.Sorted(maps.Keys(l.Tags)) {
 		open.Tags = append(open.Tags, wire.Tag{Key: key, Value: l.Tags[key]})

@@ -76,6 +76,7 @@ type Config struct {
 	ExpectModel string       // hex prefix of the bundle's sha256; empty: any bundle
 	FPS         float64      // actions per second; 0: the policy's rate, known from the first session on
 	OtherFPS    bool         // the policy's rate may differ from FPS
+	Change      *Change      // nil: another policy ends the run
 	Schedule    chunk.Config // without sizes and rate
 
 	ActionsPerChunk int // actions that are used of a chunk; 0: all
@@ -257,9 +258,13 @@ func (l *Link) Maintain(ctx context.Context) error {
 		l.Log.Warn("session lost", "why", why, "session", l.In.Sessions().ID())
 		l.In.NoSession.Store(&why)
 		recording.Note(l.Record, l.Clock, event.SessionLost, record.LevelWarning, int64(loss), 0, "session lost: "+why)
+		open := l.In.Sessions().Open
 		l.In.Lose()
 		l.tokenBack.Store(false)
 		l.servers.leave()
+		if loss == event.LossModel { // its server lives
+			l.closeSession(open.Service, open.ID)
+		}
 		if err := l.connect(ctx); err != nil {
 			if ctx.Err() != nil {
 				return nil
@@ -317,6 +322,8 @@ func (l *Link) lossReason() (event.Loss, string) {
 		own = l.servers.state(id)
 	}
 	switch { // the common token exists as long as any server runs
+	case l.Due() && l.between():
+		return event.LossModel, "the server has another model for this robot"
 	case own == gone, own == unseen && l.tokenLost.Load():
 		return event.LossToken, "the server's liveliness token is gone"
 	case own == unseen && l.serverToken.Load() == tokenUnseen:

@@ -24,6 +24,7 @@ type receiver struct {
 
 	// Written here, read by the link's thread.
 	evicted   atomic.Uint32 // epoch of the last session that its server does not know, or drains
+	moved     atomic.Uint32 // epoch of the last session whose server has another model for this robot
 	duplicate atomic.Bool   // answers to another robot of this name arrive
 }
 
@@ -137,6 +138,9 @@ func (r *receiver) onServerEvent(epoch uint32, payload []byte) {
 	}
 	if open != nil && (r.event.Code == wire.EventUnknownSession || r.event.Code == wire.EventDraining) {
 		r.evicted.Store(open.Epoch)
+	}
+	if open != nil && r.event.Code == wire.EventModel {
+		r.moved.Store(open.Epoch)
 	}
 	if r.onEvent != nil {
 		r.onEvent(r.event)

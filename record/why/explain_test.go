@@ -332,6 +332,11 @@ var cases = []testCase{
 		s.ask(200)
 		s.lost(event.LossClosed, "session lost: the server closed it").ticks(12).ticks(30, starved)
 	}, expect(Stutter, SessionClosed, "")),
+	tale("another model begins", func(s *story) {
+		s.ask(200)
+		s.lost(event.LossToken, "session lost: token").ticks(12).event(event.ModelChanged, 0, 0,
+			"the run goes on with another model").ticks(30, starved)
+	}, expect(Stutter, ModelChange, "another model")),
 	tale("a contract refused ends the run", func(s *story) {
 		s.lost(event.LossToken, "session lost: token").event(event.SessionRefused, 0, 0,
 			"refused: other weights").ticks(5).ended(3, event.LackNone, "code 3: other weights")

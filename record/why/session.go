@@ -64,7 +64,7 @@ func (l *Log) sessionAfter(at rt.Instant) *opened {
 func (x *explainer) session(from, to rt.Instant) *reason {
 	l := x.log
 	told := l.between(from, to, event.SessionLost, event.LinkDown, event.SessionWaits, event.SessionRefused,
-		event.Notice)
+		event.Notice, event.ModelChanged)
 	ended := slices.IndexFunc(told, func(e happened) bool {
 		return e.code != event.Notice || e.a == int64(event.NoticeDraining)
 	})
@@ -91,6 +91,8 @@ func (x *explainer) session(from, to rt.Instant) *reason {
 	switch {
 	case slices.ContainsFunc(told, func(e happened) bool { return e.code == event.SessionRefused }):
 		r.cause = ServerRefuses
+	case slices.ContainsFunc(told, func(e happened) bool { return e.code == event.ModelChanged }):
+		r.cause = ModelChange
 	case has(told, event.SessionWaits, event.WaitTaken):
 		r.cause = SameID
 	case has(told, event.Notice, event.NoticeDraining), has(told, event.SessionWaits, event.WaitDraining):

@@ -47,6 +47,7 @@ const (
 	ServerDraining Cause = "server-draining"
 	ServerFull     Cause = "server-full"
 	ServerRefuses  Cause = "server-refuses"
+	ModelChange    Cause = "model-change"
 	ServerFailed   Cause = "server-failed"
 	ServerQueue    Cause = "server-queue"
 	ServerSlow     Cause = "server-slow"
@@ -121,6 +122,7 @@ var causes = []struct {
 	{ServerDraining, "the server was going away and sent its robots elsewhere"},
 	{ServerFull, "the server had no room for this robot"},
 	{ServerRefuses, "the server refuses the contract: another model, or other joints, cameras or rates"},
+	{ModelChange, "the run took another model of its service (--model-change episode)"},
 	{ServerFailed, "the server received the observation and could not compute a chunk from it"},
 	{ServerQueue, "the observation waited in the server's queue, for other robots' observations or for an earlier " +
 		"one of this robot"},

@@ -1,0 +1,153 @@
+package main
+
+import (
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/edge-rt/edge-rt/edge/operator"
+	"github.com/edge-rt/edge-rt/record"
+	"github.com/edge-rt/edge-rt/rt/rttest"
+	"github.com/edge-rt/edge-rt/stage/stagetest"
+	"github.com/edge-rt/edge-rt/wire"
+)
+
+// digestOf returns a digest of a bundle that a test invents.
+func digestOf(digit string) string { return strings.Repeat(digit, 64) }
+
+// serves makes the server serve the bundle with this digest.
+func (s *holdServer) serves(digest string, change func(*wire.SessionAck)) {
+	s.SetAck(func(a *wire.SessionAck) {
+		a.ModelSHA256 = digest
+		if change != nil {
+			change(a)
+		}
+	})
+}
+
+// restart makes the server disappear and come back.
+func (s *holdServer) restart() {
+	s.Token.Undeclare()
+	s.Token, _ = s.Net.Token(wire.ServerAliveKey(s.Prefix))
+}
+
+// sources returns, for each digest, the episodes of the actions that it drove the arm by, as the record has
+// them.
+func sources(t *testing.T, dir string) map[string][]uint32 {
+	t.Helper()
+	sessions := map[uint32]string{}
+	of := map[string][]uint32{}
+	if _, err := record.ReadFolder(dir, record.Visitor{
+		Session: func(m *record.Session) error { sessions[m.Epoch] = m.SHA256; return nil },
+		Tick: func(m *record.Tick) error {
+			if m.Action.N > 0 {
+				if digest := sessions[m.Epoch]; !slices.Contains(of[digest], m.Episode) {
+					of[digest] = append(of[digest], m.Episode)
+				}
+			}
+			return nil
+		},
+	}); err != nil {
+		t.Fatal(err)
+	}
+	return of
+}
+
+// A run with --model-change episode goes on with the model that its server has when it comes back: at once
+// without an episode, else when the episode has ended. No episode has actions of both.
+func TestAnotherModelBeginsBetweenTwoEpisodes(t *testing.T) {
+	t.Parallel()
+	t.Run("without episodes", func(t *testing.T) {
+		t.Parallel()
+		r, s, b, dir := recordingRun(t, "--model-change", "episode")
+		s.serves(digestOf("a"), nil)
+		r.Start()
+		awaitTorque(t, b, 6)
+		r.awaitChunks()
+		s.serves(digestOf("b"), nil)
+		s.restart()
+		r.Await("the run goes on with another model: had sha256 aaaaaaaaaaaa, takes bbbbbbbbbbbb")
+		r.awaitChunks()
+		checkChanged(t, r, dir)
+	})
+	t.Run("in an episode", func(t *testing.T) {
+		t.Parallel()
+		r, s, _, dir := recordingRun(t, "--model-change", "episode")
+		s.serves(digestOf("a"), nil)
+		r.Start()
+		r.begin()
+		r.awaitChunks()
+		s.serves(digestOf("b"), nil)
+		s.restart()
+		r.Await("which this run takes when no episode is under way")
+		if got := r.status().Episodes.Phase; got != "recording" {
+			t.Errorf("phase %s while the episode has not ended", got)
+		}
+		r.wants(0, "", "success")
+		r.Await("takes bbbbbbbbbbbb")
+		r.begin()
+		r.awaitChunks()
+		checkChanged(t, r, dir)
+	})
+}
+
+// status returns the reply to edge-rt ctl status.
+func (r *process) status() (reply operator.Reply) {
+	_, reply, _ = r.ctl("status")
+	return reply
+}
+
+// awaitChunks waits until the model drives the arm.
+func (r *process) awaitChunks() {
+	r.t.Helper()
+	before := r.status().Chunks
+	rttest.Eventually(r.t, "chunks", func() bool { return r.status().Chunks > before+2 })
+}
+
+// checkChanged ends a run that has changed from model a to model b.
+func checkChanged(t *testing.T, r *process, dir string) {
+	t.Helper()
+	if code := r.End(syscall.SIGINT); code != 0 {
+		t.Errorf("exit code %d\n%s", code, r.Log)
+	}
+	if got, want := r.summary().Models, []string{digestOf("a"), digestOf("b")}; !slices.Equal(got, want) {
+		t.Errorf("models %.20v, want %.20v", got, want)
+	}
+	of := sources(t, dir)
+	a, b := of[digestOf("a")], of[digestOf("b")]
+	if len(a) == 0 || len(b) == 0 || slices.Max(a) >= slices.Min(b) || len(of) != 2 {
+		t.Errorf("episodes of the models: %v, want both, and none with both", of)
+	}
+}
+
+// A model of other sizes or joints, and one that --expect-model excludes, end the run as before.
+func TestAnotherModelIsCheckedAsAtTheStart(t *testing.T) {
+	t.Parallel()
+	for _, tt := range []struct {
+		name, flags string
+		change      func(*wire.SessionAck)
+		says        string
+	}{
+		{"refused by default", "", nil, "--model-change episode takes them between two episodes"},
+		{"another horizon", "--model-change episode", func(a *wire.SessionAck) { a.ChunkSize = 20 }, "with 20"},
+		{"another prefix", "--model-change episode", func(a *wire.SessionAck) { a.RTCExecutionHorizon = 9 },
+			"prefix_end 0 and pictures of [], got 10 Hz, 9"},
+		{"other joints", "--model-change episode", func(a *wire.SessionAck) { slices.Reverse(a.ActionNames) },
+			"wrong model or robot"},
+		{"not the expected one", "--model-change episode --expect-model aaaaaaaaaaaa", nil, "(--expect-model)"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			s, b := newHoldServer(t), simBus(t)
+			s.serves(digestOf("a"), nil)
+			r := startArmed(t, s, b, strings.Fields(tt.flags)...)
+			s.serves(digestOf("b"), tt.change)
+			s.restart()
+			if code := r.End(); code != 3 || underTorque(b) != 0 {
+				t.Errorf("exit code %d, %d motors under torque, want 3 and none\n%s", code, underTorque(b), r.Log)
+			}
+			stagetest.CheckSays(t, r.Log.String(), tt.says)
+		})
+	}
+}

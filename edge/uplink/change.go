@@ -1,0 +1,88 @@
+package uplink
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/edge-rt/edge-rt/edge/event"
+	"github.com/edge-rt/edge-rt/edge/recording"
+	"github.com/edge-rt/edge-rt/internal/exit"
+	"github.com/edge-rt/edge-rt/record"
+	"github.com/edge-rt/edge-rt/wire"
+)
+
+// Change lets a run go on with another model of its service, between two episodes.
+type Change struct {
+	// Between reports whether the run is between two episodes: no action of its model runs, and none
+	// is left to run. Without a session, it stays true until Begin.
+	Between func() bool
+	// Begin begins an episode with another model while no session is open: what was planned or
+	// requested before is void.
+	Begin func(to Contract) error
+}
+
+// Due reports whether the server has another model for this robot, which the run takes between two
+// episodes. Any thread may call it.
+func (l *Link) Due() bool {
+	open := l.In.Sessions().Open
+	return l.Change != nil && open != nil && l.receiver.moved.Load() == open.Epoch
+}
+
+// between reports whether the run may take another model now.
+func (l *Link) between() bool {
+	return l.Change != nil && l.contract.Prefix != "" && l.Change.Between()
+}
+
+// changes reports whether to has another policy than the run.
+func (l *Link) changes(to *Contract) bool {
+	from := l.contract.SHA256
+	return l.contract.Prefix != "" && from != "" && to.SHA256 != "" && to.SHA256 != from
+}
+
+// model returns the digest, or the beginning of one, of the only policy that the run takes now;
+// empty: it takes any of its service.
+func (l *Link) model() string {
+	if l.contract.SHA256 == "" || l.between() {
+		return l.ExpectModel
+	}
+	return l.contract.SHA256
+}
+
+// checkChange refuses another policy than the run's, except between two episodes one of the same
+// sizes, for which the run has allocated its memory.
+func (l *Link) checkChange(to *Contract) error {
+	from := &l.contract
+	switch {
+	case l.Change == nil:
+		return exit.Errorf(exit.Config, "the server came back with other weights: had %s, got %s (--model-change "+
+			"episode takes them between two episodes)", from.SHA256, to.SHA256)
+	case to.PrefixEnd != from.PrefixEnd, !slices.Equal(to.Shapes, from.Shapes), to.FPS != from.FPS:
+		return exit.Errorf(exit.Config, "the server came back as another model (sha256 %.12s): had %v Hz, prefix_end "+
+			"%d and pictures of %v, got %v Hz, %d and %v: start the run again", to.SHA256, from.FPS, from.PrefixEnd,
+			sizes(from.Shapes), to.FPS, to.PrefixEnd, sizes(to.Shapes))
+	case !l.between():
+		return fmt.Errorf("%s serves another model (sha256 %.12s), which this run takes when no episode is under "+
+			"way and its actions have ended", to.Prefix, to.SHA256)
+	}
+	return nil
+}
+
+// sizes lists cameras for people.
+func sizes(shapes []wire.CameraShape) (list []string) {
+	for _, s := range shapes {
+		list = append(list, fmt.Sprintf("%s %dx%d", s.Name, s.W, s.H))
+	}
+	return list
+}
+
+// begin begins an episode with the policy of another contract.
+func (l *Link) begin(to *Contract) error {
+	if err := l.Change.Begin(*to); err != nil {
+		return fmt.Errorf("the run does not take the model with sha256 %.12s: %w", to.SHA256, err)
+	}
+	text := fmt.Sprintf("the run goes on with another model: had sha256 %.12s, takes %.12s", l.contract.SHA256,
+		to.SHA256)
+	l.Log.Warn(text)
+	recording.Note(l.Record, l.Clock, event.ModelChanged, record.LevelWarning, 0, 0, text)
+	return nil
+}
