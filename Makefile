@@ -5,7 +5,7 @@ GO       ?= go
 DURATION ?= 20s
 SEED     ?= 1
 TRIES    ?= 3
-MANIFEST ?= testdata/demo/server.yaml
+ROBOT    ?= so101
 FUZZTIME ?= 10s
 SOAK     ?= 10m
 OF       ?= edges
@@ -38,8 +38,8 @@ build: ## build bin/edge-rt, bin/lean-server and bin/bench
 	@$(GO) build -ldflags '$(LDFLAGS)' -o bin/ ./cmd/...
 
 .PHONY: demo
-demo: setup build ## run server and simulated arm for 20 s and check what the arm did
-	@$(GO) run ./tools/demo --manifest $(MANIFEST) --duration $(DURATION) --seed $(SEED) --tries $(TRIES)
+demo: setup build ## run server and simulated arm for 20 s and check what the arm did (ROBOT=bi_so101: two arms; lekiwi)
+	@$(GO) run ./tools/demo --robot $(ROBOT) $(if $(MANIFEST),--manifest $(MANIFEST)) --duration $(DURATION) --seed $(SEED) --tries $(TRIES)
 
 .PHONY: export-env
 export-env: ## install edgert-export, which makes bundles of LeRobot checkpoints, into .venv-export (Python 3.12)
@@ -53,7 +53,7 @@ programs:
 		test -z "$$(find go.mod go.sum $$(ls -d */ | grep -v '^bin/') -type f ! -name '*.md' ! -name '*_test.go' -newer bin/edge-rt 2>/dev/null | head -n 1)" || $(MAKE) --no-print-directory build
 
 ORT  := $(firstword $(wildcard .venv/lib/python3.*/site-packages/onnxruntime/capi/libonnxruntime.so.*))
-DEMO := bundle plain still server.yaml still.yaml so101.json
+DEMO := bundle bi_so101 lekiwi plain still $(addsuffix .yaml,server bi_so101 lekiwi still) so101.json
 # put FOLDER FILES-OF-systemd: with the paths of PREFIX
 put = install -d -m 755 $(1) && for u in $(2); do sed 's,/usr/\(bin\|share\)/,$(PREFIX)/\1/,g' systemd/$$u > $(1)/$$u && chmod 644 $(1)/$$u || exit 1; done
 

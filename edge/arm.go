@@ -119,10 +119,7 @@ func (e *Edge) simulated() bool { return len(e.worlds) > 0 && len(e.worlds) == l
 // worldScore returns the sum of the scores of the simulated worlds.
 func (e *Edge) worldScore() (sum sim.Score) {
 	for _, w := range e.worlds {
-		s := w.Score()
-		sum.Reached += s.Reached
-		sum.Collided += s.Collided
-		sum.Timeouts += s.Timeouts
+		sum.Add(w.Score())
 	}
 	return sum
 }

@@ -120,8 +120,7 @@ type outcome struct {
 	armOpen rt.Instant // instant at which the arm was open
 	started rt.Instant
 	heap    heapWindow
-	score   sim.Score // the simulated world's, read before the arm parks
-	scored  bool
+	scores  []sim.Score // of the simulated worlds, read before the arm parks
 }
 
 // heapWindow counts allocations from the end of the warm-up to the stop.

@@ -124,8 +124,10 @@ func (e *Edge) closeCounters() {
 		h.to = rt.ReadHeap()
 		h.last = e.drive.Stats().Ticks
 	}
-	if len(e.worlds) > 0 && !e.scored {
-		e.score, e.scored = e.worldScore(), true
+	if e.scores == nil {
+		for _, w := range e.worlds {
+			e.scores = append(e.scores, w.Score())
+		}
 	}
 }
 

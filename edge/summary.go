@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/edge-rt/edge-rt/edge/drive"
+	"github.com/edge-rt/edge-rt/sim"
 )
 
 // Summary is the result of a policy's run; its JSON keys are a contract (docs/json.md).
@@ -116,9 +117,15 @@ func (e *Edge) summarize(err error) *Summary {
 	s.Exit = drive.EndingOf(err, e.drive.Asked(e.cfg.Episodes.Count, s.HeldAll))
 	grant := e.drive.Grant()
 	s.RT = drive.Granted{Granted: grant.Granted, Why: grant.Why}
-	s.Targets = e.score.Reached
-	s.Collisions = e.score.Collided
-	s.Timeouts = e.score.Timeouts
+	var sum sim.Score
+	for i, score := range e.scores {
+		sum.Add(score)
+		if s.Parts != nil && e.simulated() {
+			s.Parts[i].Targets, s.Parts[i].Collisions = score.Reached, score.Collided
+		}
+	}
+	s.Targets, s.Collisions = sum.Reached, sum.Collided
+	s.Timeouts = sum.Timeouts
 	s.Page = e.page.Stats()
 	if e.led() {
 		s.Corrections = &Corrections{st.takeovers.Load(), st.corrected.Load()}

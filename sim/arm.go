@@ -38,6 +38,35 @@ func reach(panDeg, elbowDeg float64) (e, tip Point) {
 	return e, tip
 }
 
+// Gap returns the smallest distance, in metres, between the middles of two arms' links that do not cross, for joints in
+// degrees. The right arm's base is apart metres to the right of the left arm's.
+func Gap(left, right [DOF]float64, apart float64) float64 {
+	a, b := chain(left, 0), chain(right, apart)
+	gap := math.Inf(1)
+	for i := range 2 {
+		for _, p := range a {
+			gap = min(gap, away(p, b[i], b[i+1]))
+		}
+		for _, p := range b {
+			gap = min(gap, away(p, a[i], a[i+1]))
+		}
+	}
+	return gap
+}
+
+// chain returns an arm's base, elbow and tip.
+func chain(q [DOF]float64, x float64) [3]Point {
+	e, tip := reach(q[pan], q[elbow])
+	return [3]Point{{baseX + x, baseY}, {e.X + x, e.Y}, {tip.X + x, tip.Y}}
+}
+
+// away returns the distance of p to the line from a to b.
+func away(p, a, b Point) float64 {
+	dx, dy := b.X-a.X, b.Y-a.Y
+	t := min(max(((p.X-a.X)*dx+(p.Y-a.Y)*dy)/(dx*dx+dy*dy), 0), 1)
+	return distance(p, Point{a.X + t*dx, a.Y + t*dy})
+}
+
 // poseAt returns the joints that put the tip at p, elbow to the right. The three
 // that do not move the tip follow, so that a policy has six numbers to learn.
 //

@@ -56,6 +56,16 @@ type Score struct {
 	SkippedTicks                int64 // ticks that the world left out after ten minutes without a call
 }
 
+// Add adds the score of another world.
+//
+//rt:noalloc
+func (s *Score) Add(other Score) {
+	s.Reached += other.Reached
+	s.Collided += other.Collided
+	s.Timeouts += other.Timeouts
+	s.SkippedTicks += other.SkippedTicks
+}
+
 // NewLive puts w on the clock; its grid begins at start. Live owns w from now on.
 func NewLive(w *World, clock rt.Clock, start rt.Instant) *Live {
 	l := &Live{

@@ -212,3 +212,19 @@ func TestRules(t *testing.T) {
 		}
 	}
 }
+
+// Two stretched arms, each 0.56 m long: apart, towards each other, beside each other.
+func TestGap(t *testing.T) {
+	for _, tt := range []struct{ left, right, apart, want float64 }{
+		{180, 0, 1, 1},
+		{0, 180, 2, 2 - 2*0.56},
+		{90, 90, 0.8, 0.8},
+		{0, 90, 0.8, 0.24},
+		{0, 180, 1, 0}, // side by side on one line
+	} {
+		got := Gap([DOF]float64{pan: tt.left}, [DOF]float64{pan: tt.right}, tt.apart)
+		if math.Abs(got-tt.want) > 1e-9 {
+			t.Errorf("Gap(pan %v, pan %v, %v) = %v, want %v", tt.left, tt.right, tt.apart, got, tt.want)
+		}
+	}
+}

@@ -42,6 +42,7 @@ Only the newest observation of each robot is answered, robots take turns, and a 
 
 Examples:
   lean-server --demo                                                       the demo policy, on this machine only
+  lean-server --demo --robot bi_so101                                      the same for two arms
   lean-server --manifest server.yaml --listen tcp/0.0.0.0:7447             for robots on the network, without a router
   lean-server --manifest server.yaml --connect tls/router:7447             at a Zenoh router, certificates in the manifest
   lean-server --manifest server.yaml --model.device cuda                   any key of the manifest, by its path
@@ -73,6 +74,7 @@ Commands:
 Flags:
   --manifest FILE       settings of the service; examples/server.yaml is a commented one
   --demo                no manifest: the demo's policy, for a simulated arm
+  --robot NAME          with --demo: so101, bi_so101 or lekiwi
   --listen ENDPOINT     to listen on, such as tcp/0.0.0.0:7447, instead of the manifest's
   --connect ENDPOINT    routers to dial, instead of the manifest's
   --KEY VALUE           any key of the manifest by its path, such as model.device
@@ -109,6 +111,7 @@ type flags struct {
 
 	Manifest   string   `help:"YAML file with the settings of the service; examples/server.yaml is a commented one, testdata/demo/server.yaml the demo's." placeholder:"FILE"`
 	Demo       bool     `help:"Serve the demo's policy, which drives the simulated arm only, on this machine: for edge-rt --bus sim --camera top=sim."`
+	Robot      string   `help:"With --demo, the simulated robot: so101, bi_so101 or lekiwi; default: so101." placeholder:"NAME"`
 	Listen     []string `help:"Endpoint for robots and routers to connect to, instead of the manifest's listen_endpoints; repeat for more." placeholder:"tcp/HOST:PORT"`
 	Connect    []string `help:"Routers to dial, instead of the manifest's connect_endpoints; repeat for more." placeholder:"tcp/HOST:PORT"`
 	HealthPort *int     `range:"0..65535;0 is off" help:"HTTP port of /healthz, /readyz and /metrics, instead of the manifest's; 0: off." placeholder:"PORT"`
@@ -181,15 +184,35 @@ func run(args []string, stdout io.Writer) exit.Code {
 	return report(stderr, err)
 }
 
+// demos are the manifests of --demo.
+var demos = map[string]string{"": "server", "so101": "server", "bi_so101": "bi_so101", "lekiwi": "lekiwi"}
+
+// demo names the manifest of --demo.
+func (f *flags) demo() error {
+	if !f.Demo && f.Robot != "" {
+		return exit.Errorf(exit.Usage,
+			"--robot %s chooses the robot of --demo: a manifest's policy names its own joints",
+			f.Robot)
+	}
+	name, known := demos[f.Robot]
+	if !known {
+		return exit.Errorf(exit.Usage, "--robot is %q, and --demo has policies for so101, bi_so101 and lekiwi", f.Robot)
+	}
+	if f.Demo {
+		f.Manifest = "testdata/demo/" + name + ".yaml"
+		userfile.Shipped(&f.Manifest)
+	}
+	return nil
+}
+
 // config returns the manifest with the flags' settings.
 func (f *flags) config() (manifest.Config, error) {
 	if f.Demo && f.Manifest != "" {
 		return manifest.Config{}, exit.Errorf(exit.Usage,
 			"--demo has a manifest of its own: give it or --manifest, not both")
 	}
-	if f.Demo {
-		f.Manifest = "testdata/demo/server.yaml"
-		userfile.Shipped(&f.Manifest)
+	if err := f.demo(); err != nil {
+		return manifest.Config{}, err
 	}
 	if f.Manifest == "" {
 		return manifest.Config{}, exit.Errorf(exit.Usage,

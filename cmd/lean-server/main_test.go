@@ -164,10 +164,12 @@ func falsified(t *testing.T, file []byte, tensor string) []byte {
 // Bad input ends the program with one clear line and a code.
 func TestDemoHasItsOwnManifest(t *testing.T) {
 	t.Chdir("../..")
-	f := flags{Demo: true}
-	cfg, err := f.config()
-	if err != nil || cfg.Service != "demo" || cfg.Model.ID != "demo/around-the-post" {
-		t.Errorf("config = %+v, %v, want the demo's", cfg, err)
+	for robot, suffix := range map[string]string{"": "", "so101": "", "bi_so101": "-bi_so101", "lekiwi": "-lekiwi"} {
+		f := flags{Demo: true, Robot: robot}
+		cfg, err := f.config()
+		if err != nil || cfg.Service != "demo" || cfg.Model.ID != "demo/around-the-post"+suffix {
+			t.Errorf("%s: config = %+v, %v, want the demo's", robot, cfg, err)
+		}
 	}
 }
 
@@ -185,6 +187,8 @@ func TestBadInput(t *testing.T) {
 		{good + "--demo", 2, "--demo|--manifest"},
 		{"--manifst x", 2, "--manifst|--help"},
 		{"serf", 2, "serf"},
+		{good + "--robot bi_so101", 2, "--robot bi_so101|--demo"},
+		{"--demo --robot koch", 2, `"koch"|bi_so101`},
 		{good + "--health-port x", 2, "health-port"},
 		{good + "--health-port 65536", 2, "--health-port is 65536|65535"},
 		{"--manifest none.yaml", 3, "none.yaml|--manifest"},

@@ -152,8 +152,11 @@ type PartSummary struct {
 	Name       string     `json:"name"` // name of the part, the beginning of its joints' names
 	Port       string     `json:"port"` // its serial port
 	Bus        BusSummary `json:"bus"`
-	RangeClips uint64     `json:"clipped_range"` // its goals clipped to a joint's range
-	StepClips  uint64     `json:"clipped_step"`  // its goals clipped to a joint's travel in one tick
+	RangeClips uint64     `json:"clipped_range"`   // its goals clipped to a joint's range
+	StepClips  uint64     `json:"clipped_step"`    // its goals clipped to a joint's travel in one tick
+	Targets    int        `json:"targets_reached"` // reached targets of its simulated world
+	// reached targets of its simulated world whose way touched the post
+	Collisions int `json:"collisions"`
 }
 
 // Frames holds the counters of one camera.

@@ -3,18 +3,23 @@ package main
 import (
 	"encoding/json"
 	"errors"
+	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/edge-rt/edge-rt/edge"
+	"github.com/edge-rt/edge-rt/edge/drive"
+	"github.com/edge-rt/edge-rt/record"
+	"github.com/edge-rt/edge-rt/record/recordtest"
 	"github.com/edge-rt/edge-rt/rt/rttest"
+	"github.com/edge-rt/edge-rt/sim"
 	"github.com/edge-rt/edge-rt/stage/stagetest"
 )
 
-// runDemo runs the demo for a few seconds, and returns its error and the edge's summary.
-func runDemo(t *testing.T, manifest string) (s edge.Summary, err error) {
+// runDemo runs the demo for some time, and returns its error and the edge's summary.
+func runDemo(t *testing.T, robot, manifest string, duration time.Duration) (s edge.Summary, err error) {
 	t.Helper()
 	rttest.RealTime(t)
 	if testing.Short() {
@@ -27,11 +32,13 @@ func runDemo(t *testing.T, manifest string) (s edge.Summary, err error) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	t.Chdir("../..") // for lean-server --demo
 	err = demo(options{
 		bin:        bin,
-		manifest:   "../../testdata/demo/" + manifest,
+		robot:      robot,
+		manifest:   manifest,
 		keep:       keep,
-		duration:   8 * time.Second,
+		duration:   duration,
 		seed:       1,
 		targets:    7,
 		collisions: 1,
@@ -42,15 +49,65 @@ func runDemo(t *testing.T, manifest string) (s edge.Summary, err error) {
 
 // The demo must be able to fail: a policy that answers with the present position reaches no target.
 func TestStandingStillFails(t *testing.T) {
-	if s, err := runDemo(t, "still.yaml"); err == nil || s.Targets != 0 || s.Ticks < 300 {
+	if s, err := runDemo(t, "so101", "testdata/demo/still.yaml", 8*time.Second); err == nil || s.Targets != 0 ||
+		s.Ticks < 300 {
 		t.Errorf("demo with the still bundle: %v, %d targets, %d ticks; want an error, 0, about 480", err, s.Targets,
 			s.Ticks)
 	}
 }
 
+// make demo runs one arm.
 func TestTheDemoPolicyReachesTargets(t *testing.T) {
-	if s, err := runDemo(t, "server.yaml"); s.Targets < 2 || s.Exit.Code != 0 {
-		t.Errorf("%d targets in 8 s, exit %d, %v; want at least 2 and 0", s.Targets, s.Exit.Code, err)
+	for robot, arms := range map[string]int{"bi_so101": 2, "lekiwi": 0} {
+		s, err := runDemo(t, robot, "", 5*time.Second)
+		if s.Targets < max(1, arms) || len(s.Parts) != arms || s.Exit.Code != 0 {
+			t.Errorf("%s: %d targets in 5 s, %d parts, exit %d, %v", robot, s.Targets, len(s.Parts), s.Exit.Code, err)
+		}
+		for _, p := range s.Parts {
+			if p.Targets < 1 {
+				t.Errorf("%s: %s has reached no target in 5 s", robot, p.Name)
+			}
+		}
+	}
+}
+
+// Of two arms, one that reaches nothing or hits the post, and arms that come too close, fail the demo.
+func TestJudgeChecksEachArm(t *testing.T) {
+	o := options{duration: 20 * time.Second, targets: 7, collisions: 1}
+	good := drive.PartSummary{Targets: 9}
+	for name, tt := range map[string]struct {
+		right drive.PartSummary
+		pan   float32 // of the right arm; 180 degrees: towards the left arm
+		fails bool
+	}{
+		"both good":      {good, 60, false},
+		"one is still":   {drive.PartSummary{}, 60, true},
+		"one collides":   {drive.PartSummary{Targets: 9, Collisions: 2}, 60, true},
+		"they come near": {good, 180, true},
+	} {
+		dir := t.TempDir()
+		var r edge.Summary
+		r.Ticks = 1200
+		r.FPS = 60
+		r.SMin = 20
+		r.Parts = []drive.PartSummary{good, tt.right}
+		text, err := json.Marshal(&r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		stagetest.WriteFile(t, dir, summaryName, string(text))
+		folder := filepath.Join(dir, recordsName)
+		if err := os.Mkdir(folder, 0o777); err != nil {
+			t.Fatal(err)
+		}
+		f := recordtest.Create(t, filepath.Join(folder, "arm-20260101T000000.000Z.mcap"), nil)
+		tick := record.Tick{State: record.Row{N: 2 * sim.DOF}} // left is stretched to the right
+		tick.State.V[sim.DOF] = tt.pan
+		f.Tick(&tick)
+		f.Close()
+		if err := judge(dir, 0, o); (err != nil) != tt.fails {
+			t.Errorf("%s: %v", name, err)
+		}
 	}
 }
 
@@ -70,8 +127,9 @@ func TestJudgeNamesABusyMachine(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		path := stagetest.WriteFile(t, t.TempDir(), "edge.json", string(text))
-		err = judge(path, 0, o)
+		dir := t.TempDir()
+		stagetest.WriteFile(t, dir, summaryName, string(text))
+		err = judge(dir, 0, o)
 		if err == nil || errors.Is(err, errHost) || strings.Contains(err.Error(), "this machine was busy") != tt.busy {
 			t.Errorf("%d late ticks: %v, want that the machine was busy: %v", tt.late, err, tt.busy)
 		}

@@ -8,12 +8,19 @@ import (
 	"errors"
 	"flag"
 	"fmt"
+	"math"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/edge-rt/edge-rt/edge"
+	"github.com/edge-rt/edge-rt/edge/drive"
+	"github.com/edge-rt/edge-rt/record"
+	"github.com/edge-rt/edge-rt/servo/robot"
+	"github.com/edge-rt/edge-rt/sim"
 	"github.com/edge-rt/edge-rt/stage"
 )
 
@@ -34,11 +41,24 @@ const (
 	calmLimit = time.Minute
 )
 
+const (
+	summaryName = "edge.json"
+	recordsName = "records"
+)
+
+// The tables of two arms are beside each other, so that neither arm is in the other's picture. A tip
+// moves by 4.4 cm in a tick at most, so arms that are never closer than leastGap never cross.
+const (
+	apart    = 0.8 // m, between the bases
+	leastGap = 0.1 // m, between the links
+)
+
 // errHost marks a failed run in which the host took processor time.
 var errHost = errors.New("the host took processor time")
 
 type options struct {
-	bin, manifest, keep string
+	bin, robot          string
+	manifest, keep      string
 	duration            time.Duration
 	seed                uint64
 	targets, collisions int
@@ -48,11 +68,13 @@ type options struct {
 func main() {
 	var o options
 	flag.StringVar(&o.bin, "bin", "bin", "folder of the two programs")
-	flag.StringVar(&o.manifest, "manifest", "testdata/demo/server.yaml", "what the server serves")
+	flag.StringVar(&o.robot, "robot", "so101", "simulated robot: so101, bi_so101 or lekiwi")
+	flag.StringVar(&o.manifest, "manifest", "", "what the server serves; default: the demo's policy for the robot")
 	flag.DurationVar(&o.duration, "duration", 20*time.Second, "how long the arm runs")
 	flag.Uint64Var(&o.seed, "seed", 1, "seed of the simulated world")
-	flag.IntVar(&o.targets, "targets", 7, "fewest targets to reach in 20 s; fewer seconds want proportionally fewer")
-	flag.IntVar(&o.collisions, "collisions", 1, "most collisions")
+	flag.IntVar(&o.targets, "targets", 7,
+		"fewest targets that each arm reaches in 20 s; fewer seconds want proportionally fewer")
+	flag.IntVar(&o.collisions, "collisions", 1, "most collisions of each arm")
 	flag.StringVar(&o.keep, "json", "", "folder to keep both summaries in")
 	flag.IntVar(&o.tries, "tries", 3,
 		"most runs, where the host of a virtual machine spoils one by taking its processors")
@@ -83,9 +105,13 @@ func demo(o options) (err error) {
 	if err != nil {
 		return err
 	}
+	served := []string{"--demo", "--robot", o.robot}
+	if o.manifest != "" {
+		served = []string{"--manifest", o.manifest}
+	}
 	server := &stage.Server{Endpoint: endpoint, Stderr: os.Stderr,
-		Argv: []string{stage.Program(o.bin, "lean-server"), "--manifest", o.manifest, "--listen", endpoint,
-			"--health-port", "0"}}
+		Argv: append([]string{stage.Program(o.bin, "lean-server"), "--listen", endpoint, "--health-port", "0"},
+			served...)}
 	if err := server.Start(context.Background()); err != nil {
 		return err
 	}
@@ -94,11 +120,12 @@ func demo(o options) (err error) {
 			err = stopErr
 		}
 	}()
-	summary := filepath.Join(dir, "edge.json")
+	args, err := o.edge(dir, endpoint)
+	if err != nil {
+		return err
+	}
 	before := stage.ReadHost()
-	run, err := stage.Start(stage.Show(stage.Command(stage.Program(o.bin, "edge-rt"), stage.SimArm(endpoint,
-		"--fps", "60", "--duration", o.duration.String(), "--seed", strconv.FormatUint(o.seed, 10),
-		"--max-offline", edgeLimit.String(), "--json", summary)...)))
+	run, err := stage.Start(stage.Show(stage.Command(stage.Program(o.bin, "edge-rt"), args...)))
 	if err != nil {
 		return err
 	}
@@ -115,7 +142,45 @@ func demo(o options) (err error) {
 		run.Kill()
 		return fmt.Errorf("edge-rt did not end by itself")
 	}
-	return judge(summary, stolen(), o)
+	return judge(dir, stolen(), o)
+}
+
+// edge returns edge-rt's flags: a bus and a camera from above for each arm.
+func (o options) edge(dir, endpoint string) ([]string, error) {
+	args := []string{"--robot", o.robot, "--bus", "sim", "--connect", endpoint, "--fps", "60", "--duration",
+		o.duration.String(), "--seed", strconv.FormatUint(o.seed, 10), "--max-offline", edgeLimit.String(),
+		"--json", filepath.Join(dir, summaryName)}
+	r, err := robot.ByName(o.robot)
+	if err != nil {
+		return nil, err
+	}
+	for _, p := range r.Parts() {
+		args = append(args, "--camera", p.Prefix()+"top=sim")
+	}
+	if r.PartNames() != "" { // for the distance between the arms
+		args = append(args, "--record", "all", "--record-dir", filepath.Join(dir, recordsName))
+	}
+	return args, nil
+}
+
+// closest returns the smallest distance between two arms in any tick of a record, in metres.
+func closest(dir string) (float64, error) {
+	gap := math.Inf(1)
+	_, err := record.ReadFolder(dir, record.Visitor{Tick: func(t *record.Tick) error {
+		if t.State.N != 2*sim.DOF {
+			return fmt.Errorf("%s: a state of %d values, want two arms of %d", dir, t.State.N, sim.DOF)
+		}
+		var left, right [sim.DOF]float64
+		for j := range sim.DOF {
+			left[j], right[j] = float64(t.State.V[j]), float64(t.State.V[sim.DOF+j])
+		}
+		gap = min(gap, sim.Gap(left, right, apart))
+		return nil
+	}})
+	if err == nil && math.IsInf(gap, 1) {
+		err = fmt.Errorf("%s: no ticks", dir)
+	}
+	return gap, err
 }
 
 // blame marks err with errHost if the host took its share of the run.
@@ -126,21 +191,37 @@ func blame(err error, stolen time.Duration, share float64, o options) error {
 	return fmt.Errorf("%w, and %w (%v in these %v)", err, errHost, stolen.Round(10*time.Millisecond), o.duration)
 }
 
-func judge(path string, stolen time.Duration, o options) error {
+func judge(dir string, stolen time.Duration, o options) error {
 	var r edge.Summary
-	if err := stage.ReadJSON(path, &r); err != nil {
+	if err := stage.ReadJSON(filepath.Join(dir, summaryName), &r); err != nil {
 		return err
+	}
+	arms := r.Parts
+	if arms == nil {
+		arms = []drive.PartSummary{{Targets: r.Targets, Collisions: r.Collisions}}
 	}
 	want := int(float64(o.targets) * min(1, o.duration.Seconds()/20))
 	bound := float64(r.SMin+2*r.LatencySteps+3) * 1000 / r.FPS
 	share := stolenShare
-	if r.Targets == 0 || r.Collisions > o.collisions {
+	if slices.ContainsFunc(arms, func(a drive.PartSummary) bool {
+		return a.Targets == 0 || a.Collisions > o.collisions
+	}) {
 		share = awayShare
 	}
 	fmt.Println()
 	var checks stage.Checks
-	checks.That(r.Targets >= want, "targets reached %d, want at least %d", r.Targets, want)
-	checks.That(r.Collisions <= o.collisions, "collisions %d, want at most %d", r.Collisions, o.collisions)
+	for _, a := range arms {
+		name := strings.TrimPrefix(a.Name+" ", " ")
+		checks.That(a.Targets >= want, "%stargets reached %d, want at least %d", name, a.Targets, want)
+		checks.That(a.Collisions <= o.collisions, "%scollisions %d, want at most %d", name, a.Collisions, o.collisions)
+	}
+	if r.Parts != nil {
+		gap, err := closest(filepath.Join(dir, recordsName))
+		if err != nil {
+			return err
+		}
+		checks.That(gap >= leastGap, "closest distance between the arms %.2f m, want at least %.2f m", gap, leastGap)
+	}
 	checks.That(r.OverrunsOwn == 0, "own overruns %d in %d ticks, want 0", r.OverrunsOwn, r.Ticks)
 	checks.That(r.Ticks > 0 && r.ActionAgeMS.P99 <= bound,
 		"action age p99 %.0f ms, want at most %.0f ms: s_min %d + 2 x latency estimate %d + 3 ticks", r.ActionAgeMS.P99,

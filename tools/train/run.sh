@@ -11,4 +11,7 @@ out=${OUT:-../../testdata/demo/bundle}
 nice .venv/bin/python -m train --seed "$seed" --out "$out" --weights "nets-$seed.safetensors"
 nice .venv/bin/python -m train.plain --seed "$seed" --out ../../testdata/demo/plain
 .venv/bin/python -m train.still --out ../../testdata/demo/still
+for robot in bi_so101 lekiwi; do
+	.venv/bin/python -m train.parts $robot --out ../../testdata/demo/$robot
+done
 .venv/bin/python -m train.rollout "$out" --delay 8

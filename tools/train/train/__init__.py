@@ -16,4 +16,5 @@ The modules, in the order of their use in a run:
     export     from a trained policy to its bundle
     rollout    the closed loop that measures the policy's success
     still      a bundle that never moves the arm
+    parts      the policy for robots of two arms, or of an arm and a base
 """

@@ -48,15 +48,18 @@ class Facts:
 
 
 def write(out: Path, graph: bytes, facts: Facts) -> None:
+    """Stores the bundle that facts describe."""
+    store(out, graph, describe(facts), facts.golden, facts.notes)
+
+
+def store(out: Path, graph: bytes, manifest: dict[str, object], golden: dict[str, dict[str, np.ndarray]], notes: str) -> None:
     """Writes policy.onnx, the golden sets, SOURCE.md and bundle.json (last, with the digests of the others)."""
     (out / "golden").mkdir(parents=True, exist_ok=True)
     (out / "policy.onnx").write_bytes(graph)
-    for name, arrays in facts.golden.items():
+    for name, arrays in golden.items():
         tensors.write(out / "golden" / f"{name}.safetensors", arrays)
-    (out / "SOURCE.md").write_text(facts.notes)
-    manifest = describe(facts)
-    manifest["files"] = digests(out)
-    (out / "bundle.json").write_text(json.dumps(manifest, indent=2) + "\n")
+    (out / "SOURCE.md").write_text(notes)
+    (out / "bundle.json").write_text(json.dumps(manifest | {"files": digests(out)}, indent=2) + "\n")
 
 
 def describe(facts: Facts) -> dict[str, object]:

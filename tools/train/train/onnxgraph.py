@@ -58,6 +58,11 @@ class Graph:
         """Adds an output with this name for a value."""
         self._nodes.append(helper.make_node("Identity", [value], [name]))
 
+    def add(self, graph: onnx.GraphProto) -> None:
+        """Adds the nodes and constants of another graph, whose names must differ from this one's."""
+        self._nodes.extend(graph.node)
+        self._initializers.extend(graph.initializer)
+
     def take(self) -> list[onnx.NodeProto]:
         """The nodes since the last call, for a graph that is assembled elsewhere."""
         nodes, self._taken = self._nodes[self._taken :], len(self._nodes)
@@ -68,14 +73,19 @@ class Graph:
         """The constants."""
         return self._initializers
 
-    def encode(self, metadata: dict[str, object], inputs: dict[str, tuple[int, list]] = INPUTS) -> bytes:
+    def encode(
+        self,
+        metadata: dict[str, object],
+        inputs: dict[str, tuple[int, list]] = INPUTS,
+        outputs: dict[str, tuple[int, list]] = OUTPUTS,
+    ) -> bytes:
         """The checked model. Its metadata describe the file without its bundle."""
         port = lambda name, spec: helper.make_tensor_value_info(name, *spec)  # noqa: E731
         graph = helper.make_graph(
             self._nodes,
             "policy",
             [port(*item) for item in inputs.items()],
-            [port(*item) for item in OUTPUTS.items()],
+            [port(*item) for item in outputs.items()],
             self._initializers,
         )
         model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", OPSET)], producer_name="edgert-train")
