@@ -39,7 +39,7 @@ func TorqueOff(cfg TorqueOffConfig, out io.Writer) error {
 		return err
 	}
 	var leader error
-	if cfg.Leader.Given() {
+	if cfg.Leader.Given() && device.LeaderPort(cfg.Leader.Text()) {
 		leader = releaseLeader(cfg, r, out)
 	}
 	return errors.Join(torqueOff(cfg, r, out), leader)
@@ -50,7 +50,7 @@ func releaseLeader(cfg TorqueOffConfig, follower robot.Robot, out io.Writer) err
 	if err != nil {
 		return err
 	}
-	arms, err := device.Places{Bus: cfg.Leader, BusFlag: "leader", Flags: "leader-"}.Of(r)
+	arms, err := device.Places{Bus: cfg.Leader, BusFlag: "leader", Flags: "leader-", Some: true}.Of(r)
 	if err != nil {
 		return err
 	}

@@ -9,6 +9,7 @@ import (
 	"github.com/edge-rt/edge-rt/edge/device"
 	"github.com/edge-rt/edge-rt/edge/drive"
 	"github.com/edge-rt/edge-rt/edge/hotplug"
+	"github.com/edge-rt/edge-rt/edge/jog"
 	"github.com/edge-rt/edge-rt/edge/leader"
 	"github.com/edge-rt/edge-rt/edge/uplink"
 	"github.com/edge-rt/edge-rt/internal/exit"
@@ -195,7 +196,11 @@ func (e *Edge) measureBuses(ctx context.Context) error {
 // nothing.
 func (e *Edge) openLeader(ctx context.Context) error {
 	place := e.cfg.Leader
-	if place.Bus == "" {
+	switch place.Bus {
+	case "":
+		return nil
+	case device.JogLeader:
+		e.jog = jog.New(e.robot.JointNames(), e.clock)
 		return nil
 	}
 	var err error
@@ -210,7 +215,7 @@ func (e *Edge) openLeader(ctx context.Context) error {
 			"and those of a %s cannot: the follower would go to any place to which the leader was knocked. Leave the "+
 			"flag out, or set actuated: true in the leader's description", place.Robot.Name)
 	}
-	places, err := place.Each()
+	places, err := place.Some()
 	if err != nil {
 		return err
 	}
@@ -262,6 +267,7 @@ func (e *Edge) openLeaderArm(ctx context.Context, places []device.Place, i int) 
 	}
 	e.leaders = append(e.leaders, leader.New(leader.Config{
 		Arm:   hot,
+		Part:  place.Part,
 		Robot: place.Robot,
 		Clock: e.clock,
 		Every: every,

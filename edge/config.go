@@ -170,15 +170,15 @@ func (c *Config) checkLeader() error {
 	if _, _, ok, err := leader.ParseRemote(c.Leader.Bus); ok {
 		return err
 	}
-	if c.Leader.Bus != "" {
+	if c.Leader.Bus != "" && c.Leader.Bus != device.JogLeader {
 		return device.CheckPorts(c.Leader.Bus, c.Bus) // of single arms; openLeader checks those of parts
 	}
 	for _, f := range []struct{ flag, value string }{
 		{"--leader-robot", c.LeaderRobot}, {"--leader-id", c.Leader.ID}, {"--leader-calibration", c.Leader.Calibration},
 	} {
 		if f.value != "" {
-			return exit.Errorf(exit.Usage, "%s is %q, and there is no --leader: give the leader's serial port", f.flag,
-				f.value)
+			return exit.Errorf(exit.Usage, "%s is %q, and there is no leader arm: give its serial port as --leader",
+				f.flag, f.value)
 		}
 	}
 	if c.Takeover == takeoverPush {

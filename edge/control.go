@@ -201,10 +201,12 @@ func (c *control) applyRequests(now rt.Instant) {
 	c.obey(now, c.request())
 	c.orderLeader(now)
 	if c.mode != autonomous && c.mode != ending {
-		// No request is open, so no answer is missing.
+		// No request is open, or a person may go on without an answer, so no answer is missing.
 		c.run.lastMerge = now
 		c.run.lacks.Reset(now)
-		c.out.MergedAt.Store(int64(now))
+		if !c.shares() {
+			c.out.MergedAt.Store(int64(now))
+		}
 	}
 	if d := c.mode.drives(); d != policy && d != person {
 		c.arm.CancelArming() // no joint gets torque
@@ -224,7 +226,7 @@ func (c *control) applyRequests(now rt.Instant) {
 
 //rt:noalloc
 func (c *control) blocks() (b block) {
-	if c.mode != autonomous {
+	if c.mode != autonomous && !c.shares() {
 		b |= blockMode
 	}
 	if c.arm.Silent() {
@@ -253,7 +255,7 @@ func (c *control) move(t rt.Tick) {
 		c.core.Stages.Reset(c.arm.Goal)
 		c.stats.armed.Store(true)
 	case before == follow.Unarmed && !c.drive.Leaving() && drives == person && c.blocked&blockBusSilent == 0:
-		c.correct(t.Woke) // arms it, too
+		c.correct(t.Woke, nil) // arms it, too
 	}
 }
 
@@ -270,9 +272,11 @@ func (c *control) act(now rt.Instant, drives source) {
 	case drives == policy:
 		c.restedFrom = 0
 		c.actPolicy(now)
+	case drives == person && c.shares():
+		c.correct(now, c.nextRow(now))
 	case drives == person:
 		c.core.Hold()
-		c.correct(now)
+		c.correct(now, nil)
 	case drives == home:
 		c.core.Hold()
 		c.rest(now)
@@ -285,6 +289,17 @@ func (c *control) act(now rt.Instant, drives source) {
 //
 //rt:noalloc
 func (c *control) actPolicy(now rt.Instant) {
+	if row := c.nextRow(now); row != nil {
+		c.arm.Drive(now, row)
+	} else {
+		c.repeatLast(now)
+	}
+}
+
+// nextRow returns the policy's action of this tick, after the stages; nil while none is fit to run.
+//
+//rt:noalloc
+func (c *control) nextRow(now rt.Instant) []float32 {
 	action := c.core.Next(now)
 	if action.TooOld {
 		c.stats.tooOld.Add(1)
@@ -304,16 +319,15 @@ func (c *control) actPolicy(now rt.Instant) {
 		if c.run.empty++; c.run.empty == c.maxEmpty && c.run.state != stateConnecting {
 			c.events.Emit(now, event.Empty, int64(c.run.empty), int64(c.run.lacks.Longest()))
 		}
-		c.repeatLast(now)
-		return
+		return nil
 	}
 	c.run.empty = 0
 	copy(c.last.row, action.Row)
 	c.last.from = c.source
-	c.arm.Drive(now, action.Row)
 	if action.Policy != nil {
 		c.recordAction(action.Policy)
 	}
+	return action.Row
 }
 
 // returnLimit is the time for the way back to the arming pose, at the speed of parking.

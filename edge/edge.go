@@ -37,6 +37,7 @@ import (
 	"github.com/edge-rt/edge-rt/edge/drive"
 	"github.com/edge-rt/edge-rt/edge/episode"
 	"github.com/edge-rt/edge-rt/edge/hotplug"
+	"github.com/edge-rt/edge-rt/edge/jog"
 	"github.com/edge-rt/edge-rt/edge/leader"
 	"github.com/edge-rt/edge-rt/edge/operator"
 	"github.com/edge-rt/edge-rt/edge/page"
@@ -102,6 +103,7 @@ type devices struct {
 	leaderArms hotplug.Parts
 	leaders    []*leader.Leader // of the parts; nil: no leader
 	remote     *leader.Remote   // nil: no leader on another machine
+	jog        *jog.Jog         // nil: no keys lead
 	worlds     []*sim.Live      // of the simulated parts
 	still      *sim.Live        // scene of simulated cameras on a real bus
 	files      []openedFile     // the cameras that play files

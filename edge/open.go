@@ -232,7 +232,7 @@ func (e *Edge) build(context.Context) error {
 	e.resume = "nothing moves until an operator resumes the run: look at the arm, then edge-rt ctl resume --id " +
 		e.identity.ID
 	e.prepareReports()
-	e.prepareTakeover(settings.DOF)
+	e.prepareTakeover()
 	e.control.stats.inState[stateConnecting].Add(int64(e.clock.Now().Sub(e.armOpen)))
 	e.missing.Store(int32(len(e.cameras)))
 	e.sender = e.link.NewSender(uplink.SenderConfig{
@@ -252,14 +252,18 @@ func (e *Edge) build(context.Context) error {
 }
 
 // prepareTakeover gives the tick its leader, if the run has one.
-func (e *Edge) prepareTakeover(dof int) {
-	if e.leaders != nil {
-		e.control.takeover.leader = leader.Join(e.leaders)
-	} else if e.remote != nil {
-		e.control.takeover.leader = e.remote
-	}
-	if e.led() {
-		e.control.takeover.action = make([]float32, 0, dof)
+func (e *Edge) prepareTakeover() {
+	k := &e.control.takeover
+	k.action = make([]float32, len(e.robot.Motors))
+	k.parts = e.control.arm.Joints()
+	switch {
+	case e.leaders != nil:
+		leaders := leader.Join(e.robot, e.leaders)
+		k.leader, k.parts = leaders, leaders.Joints()
+	case e.remote != nil:
+		k.leader = e.remote
+	case e.jog != nil:
+		k.leader = leader.NewJogged(e.jog, e.control.arm.Gate().Step)
 	}
 }
 

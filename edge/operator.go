@@ -42,9 +42,21 @@ func (e *Edge) panel() *operator.Panel {
 	return &operator.Panel{
 		Actions: actions,
 		Source:  "a policy drives this arm",
+		Parts:   e.partsToTake(),
 		State:   e.ctlReply,
 		Note:    func(line string, err error) { e.recording.Operator(line, err) },
 	}
+}
+
+// partsToTake returns the names of the parts with a leader, when there are several.
+func (e *Edge) partsToTake() (names []string) {
+	for _, l := range e.leaders {
+		names = append(names, l.Part())
+	}
+	if len(names) < 2 {
+		return nil
+	}
+	return names
 }
 
 // working returns the words of the commands that have an effect now, for the page. overloaded
@@ -122,6 +134,7 @@ type operatorRequests struct {
 	pause   atomic.Bool   // hold and send no observation; the schedule stays
 	rest    atomic.Bool   // like pause, between two episodes
 	correct atomic.Bool   // a person has the arm, with the leader; pause has priority
+	taken   atomic.Uint32 // robot.Joints of the parts that correct is for; 0: of all that have a leader
 	resets  atomic.Uint32 // number of requested episodes
 
 	yields atomic.Bool  // an operator's reset lets another model of the service begin
@@ -130,7 +143,7 @@ type operatorRequests struct {
 }
 
 // errNoLeader is the error of a command that needs a leader.
-var errNoLeader = errors.New("this run has no leader arm: start it with --leader PORT")
+var errNoLeader = errors.New("this run has no leader arm: start it with --leader PORT, or --leader jog for keys")
 
 // await waits until the tick has carried out a request.
 func (e *Edge) await(done func() bool) error {
@@ -171,6 +184,7 @@ func (e *Edge) ctlReply() operator.Reply {
 		State:    state(st.state.Load()).String(),
 		Paused:   e.control.operator.pause.Load(),
 		Phase:    e.control.phaseText(),
+		Taken:    e.taken(),
 		Waits:    e.waits(),
 		Episode:  st.episode.Load(),
 		Task:     s.Task,
@@ -241,6 +255,14 @@ func (e *Edge) Key(ctx context.Context, key string) {
 	word := operator.OfKey(key)
 	if word == episode.Start {
 		word = e.episodes.Next()
+	}
+	if e.jog != nil && e.control.holder() == correcting {
+		if handled, say := e.jog.Key(key); handled {
+			if say != "" {
+				e.log.Info(say)
+			}
+			return
+		}
 	}
 	switch o := &e.control.operator; {
 	case word == operator.Correct && !e.led(), word == "":

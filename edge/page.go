@@ -44,6 +44,7 @@ func (e *Edge) showPage() error {
 		Status:   func() any { return e.live() },
 		Healthy:  healthy,
 		Panel:    e.commands,
+		Jog:      e.jog,
 		Instance: e.identity.Instance,
 		Timeline: page.Lines(e.record, e.robot, time.Duration(float64(time.Second)/e.cfg.FPS), e.clock),
 		Ticks:    ticks,
@@ -58,6 +59,7 @@ func (e *Edge) live() *Live {
 	l := &Live{
 		Status:  e.status(),
 		Phase:   c.phaseText(),
+		Taken:   e.taken(),
 		Episode: st.episode.Load(),
 		Queue:   st.size.Load(),
 	}
@@ -74,6 +76,9 @@ func (e *Edge) live() *Live {
 		Bus:       e.drive.Bus(e.arms.Stats()),
 		Frames:    drive.LiveFramesOf(e.cameras),
 		Simulated: len(e.worlds) > 0,
+	}
+	if e.jog != nil && c.holder() == correcting {
+		l.Jog = e.jog.Names()
 	}
 	l.Works = e.working(c.viewer.Show(&l.Live, e.clock.Now()))
 	return l

@@ -43,6 +43,7 @@ type tickStats struct {
 	phase       atomic.Uint32
 	takeovers   atomic.Uint32 // number so far
 	corrected   atomic.Uint64 // ticks on which a person drove the arm
+	led         atomic.Uint32 // robot.Joints of the parts that a take-over concerns
 	leaderAt    atomic.Int64  // instant of the newest pose
 	leaderStiff atomic.Bool   // the leader may be under torque
 

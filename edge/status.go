@@ -45,8 +45,11 @@ type Live struct {
 	Status
 	drive.Live
 	Phase   string `json:"phase,omitempty"` // phase of the take-over, in a run with a leader
+	Taken   string `json:"taken,omitempty"` // parts that a person drives, of a robot of several
 	Episode uint32 `json:"episode_id"`      // number of the episode
 	Queue   int64  `json:"queue"`           // actions that wait
+
+	Jog []string `json:"jog,omitempty"` // joints that the page may jog now (POST /jog)
 }
 
 // ServerSummary is the server of the newest session.

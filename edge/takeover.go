@@ -1,9 +1,12 @@
 package edge
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/edge-rt/edge-rt/edge/event"
@@ -18,7 +21,8 @@ const leaderSilent = 100 * time.Millisecond
 
 // leaderArm is the part of a *leader.Leaders that the tick uses. Tests have one without motors.
 type leaderArm interface {
-	Pose() *leader.Pose // lent until the next call
+	Choose(joints robot.Joints) // those of the parts that a person takes over
+	Pose() *leader.Pose         // lent until the next call
 	Want(now rt.Instant, number uint32, align bool, place []float32)
 	Actuated() bool
 }
@@ -26,12 +30,14 @@ type leaderArm interface {
 // takeover is the state of the take-over by a person. Owner: the tick thread.
 type takeover struct {
 	leader leaderArm    // nil: the run has no leader
+	parts  robot.Joints // of the parts that have a leader
+	led    robot.Joints // of the parts that a person takes over, or has taken over
 	order  uint32       // number of take-overs so far
 	pushes uint32       // pushes of the leader that the tick has handled
 	since  rt.Instant   // older poses are ignored: the machine was suspended
 	silent bool         // correcting, and the leader does not answer
 	held   robot.Joints // bit set of the leader's joints that do not lead while it leads
-	action []float32    // the leader's pose; a joint that does not lead keeps its goal
+	action []float32    // [dof] the leader's pose; a joint that does not lead keeps its goal
 }
 
 // checkLeader turns a push of the leader into an operator's request.
@@ -41,6 +47,14 @@ func (c *control) checkLeader(now rt.Instant) {
 	k := &c.takeover
 	if k.leader == nil {
 		return
+	}
+	if c.mode != aligning && c.mode != correcting {
+		k.led = k.parts
+		if asked := robot.Joints(c.operator.taken.Load()); asked != 0 {
+			k.led = asked
+		}
+		k.leader.Choose(k.led)
+		c.stats.led.Store(uint32(k.led))
 	}
 	if c.needResume && c.operator.correct.Swap(false) {
 		c.operator.pause.Store(true) // only a resume is an operator's consent
@@ -142,11 +156,19 @@ func (c *control) orderLeader(now rt.Instant) {
 	}
 }
 
-// correct drives the follower to the leader's pose. While the leader is silent the follower holds;
-// afterwards it starts slowly, since the leader may have moved.
+// shares reports whether the policy goes on with the parts that a person has not taken over.
 //
 //rt:noalloc
-func (c *control) correct(now rt.Instant) {
+func (c *control) shares() bool {
+	return c.mode == correcting && c.arm.Apart() && c.takeover.led != c.arm.Joints()
+}
+
+// correct drives the parts that a person has to their leader's pose. While the leader is silent they
+// hold; afterwards they start slowly, since the leader may have moved. Of the other parts, row is the
+// policy's action, nil while they hold.
+//
+//rt:noalloc
+func (c *control) correct(now rt.Instant, row []float32) {
 	k := &c.takeover
 	pose := k.leader.Pose()
 	c.reportHeld(now, pose)
@@ -157,6 +179,9 @@ func (c *control) correct(now rt.Instant) {
 		}
 		c.arm.CancelArming()
 		c.arm.StartSlowly(now)
+		if row != nil {
+			c.arm.DriveOnly(now, row, ^k.led)
+		}
 		return
 	}
 	if k.silent {
@@ -167,15 +192,19 @@ func (c *control) correct(now rt.Instant) {
 	case follow.Unarmed:
 		c.arm.StartArming()
 	case follow.Armed:
-		k.action = append(k.action[:0], pose.Joints...)
-		for len(k.action) < len(c.arm.Goal) {
-			k.action = append(k.action, 0) // a base stands
+		driven := k.led
+		clear(k.action) // a base stands
+		copy(k.action, pose.Joints)
+		c.arm.KeepGoals(k.action, k.held|^k.led)
+		if row != nil {
+			driven = c.arm.Joints()
+			for j, v := range row {
+				if !k.led.Has(j) {
+					k.action[j] = v
+				}
+			}
 		}
-		for len(k.action) < len(c.arm.Goal) {
-			k.action = append(k.action, 0) // a base stands
-		}
-		c.arm.KeepGoals(k.action, k.held)
-		c.arm.Drive(now, k.action)
+		c.arm.DriveOnly(now, k.action, driven)
 		c.source = pose.At
 		c.stats.corrected.Add(1)
 		if e := c.entry; e != nil {
@@ -214,12 +243,15 @@ func (c *control) held() bool {
 }
 
 // led reports whether the run has a leader.
-func (e *Edge) led() bool { return e.leaders != nil || e.remote != nil }
+func (e *Edge) led() bool { return e.control.takeover.leader != nil }
 
-// correction hands the arm to the person at the leader, and waits until the tick has begun the
-// take-over.
-func (e *Edge) correction(context.Context, string) (bool, error) {
+// correction hands the arm, or one part of it, to the person at the leader, and waits until the tick
+// has begun the take-over.
+func (e *Edge) correction(_ context.Context, part string) (bool, error) {
 	c := e.control
+	if err := e.choose(part); err != nil {
+		return false, err
+	}
 	if err := e.checkCorrection(); err != nil {
 		return false, err
 	}
@@ -229,8 +261,49 @@ func (e *Edge) correction(context.Context, string) (bool, error) {
 	err := e.await(func() bool { return c.stats.takeovers.Load() != before || c.holder() >= aligning })
 	if err != nil {
 		c.operator.correct.Store(false)
+	} else if e.jog != nil {
+		e.log.Info(e.jog.Help())
 	}
 	return false, err
+}
+
+// choose makes a take-over concern one part, or without a name every part with a leader.
+func (e *Edge) choose(part string) error {
+	c, joints := e.control, e.control.takeover.parts
+	if part != "" && e.led() {
+		i := slices.IndexFunc(e.robot.Parts(), func(p robot.Part) bool { return p.Name == part })
+		switch {
+		case i < 0:
+			return fmt.Errorf("no part %s: %s has %s", part, e.robot.Name, cmp.Or(e.robot.PartNames(), "one arm"))
+		case e.robot.Parts()[i].Joints()&joints == 0:
+			return fmt.Errorf("the part %s has no leader: start the run with --leader %[1]s=PORT", part)
+		}
+		joints = e.robot.Parts()[i].Joints()
+	}
+	if had := robot.Joints(c.stats.led.Load()); c.holder() >= aligning && had != joints {
+		return fmt.Errorf("a person has %s: edge-rt ctl resume gives it back first", e.partsOf(had))
+	}
+	c.operator.taken.Store(uint32(joints))
+	return e.await(func() bool { return !e.led() || c.stats.led.Load() == uint32(joints) })
+}
+
+// partsOf returns the names of the parts of these joints, empty for a robot of one arm.
+func (e *Edge) partsOf(joints robot.Joints) string {
+	var names []string
+	for _, p := range e.robot.Parts() {
+		if p.Joints()&joints != 0 && p.Name != "" {
+			names = append(names, p.Name)
+		}
+	}
+	return strings.Join(names, ", ")
+}
+
+// taken returns the parts of a robot of several that a person has now.
+func (e *Edge) taken() string {
+	if e.control.holder() != correcting {
+		return ""
+	}
+	return e.partsOf(robot.Joints(e.control.stats.led.Load()))
 }
 
 // checkCorrection refuses a take-over that cannot succeed now.

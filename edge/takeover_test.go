@@ -14,6 +14,7 @@ import (
 	"github.com/edge-rt/edge-rt/internal/exit"
 	"github.com/edge-rt/edge-rt/record"
 	"github.com/edge-rt/edge-rt/rt"
+	"github.com/edge-rt/edge-rt/servo/robot"
 )
 
 // fakeLeader is a leader of two joints without motors, whose state the test sets.
@@ -25,8 +26,9 @@ type fakeLeader struct {
 	place    [testDOF]float32
 }
 
-func (l *fakeLeader) Pose() *leader.Pose { return &l.pose }
-func (l *fakeLeader) Actuated() bool     { return l.actuated }
+func (l *fakeLeader) Choose(robot.Joints) {}
+func (l *fakeLeader) Pose() *leader.Pose  { return &l.pose }
+func (l *fakeLeader) Actuated() bool      { return l.actuated }
 func (l *fakeLeader) Want(_ rt.Instant, number uint32, align bool, place []float32) {
 	l.number = number
 	l.align = align
@@ -36,8 +38,14 @@ func (l *fakeLeader) Want(_ rt.Instant, number uint32, align bool, place []float
 // lead gives the rig a leader with this pose.
 func (r *rig) lead(actuated bool, at ...float32) *fakeLeader {
 	l := &fakeLeader{actuated: actuated, pose: leader.Pose{At: r.time.Now(), Joints: at}}
-	r.takeover.leader = l
+	r.leadWith(l)
 	return l
+}
+
+// leadWith gives the rig a leader of all its joints.
+func (r *rig) leadWith(l leaderArm) {
+	r.takeover.leader, r.takeover.parts = l, r.arm.Joints()
+	r.takeover.action = make([]float32, testDOF)
 }
 
 // newSlowRig returns a rig whose arm starts at half speed.

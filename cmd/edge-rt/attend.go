@@ -48,6 +48,9 @@ func (c *teleopCmd) Run(flags *cli, screen *terminal.Terminal, parsed *kong.Cont
 	if err != nil {
 		return err
 	}
+	if flags.Leader.Text() == device.JogLeader {
+		c.Jog, flags.Leader = true, nil
+	}
 	if c.Jog && flags.Leader.Given() {
 		return exit.Errorf(exit.Usage, "--jog and --leader: give one of them, since one of them drives the arm")
 	}

@@ -7,7 +7,7 @@ import (
 
 // leaderFlags describe the leader arm of a run or of teleop.
 type leaderFlags struct {
-	Leader            device.ByPart `sep:"none" help:"Serial port of a leader arm, or zenoh:NAME of one on another machine (edge-rt leader), zenoh:NAME@ENDPOINT to dial it: beside a policy, for a person to take the arm over (edge-rt ctl correct)." placeholder:"PORT"`
+	Leader            device.ByPart `sep:"none" help:"Serial port of a leader arm, or zenoh:NAME of one on another machine (edge-rt leader), zenoh:NAME@ENDPOINT to dial it: beside a policy, for a person to take the arm over (edge-rt ctl correct). jog: keys and the page's buttons instead." placeholder:"PORT"`
 	LeaderRobot       string        `help:"The leader's description; default: that of --robot with _leader." placeholder:"NAME"`
 	LeaderID          string        `name:"leader-id" help:"The leader's name, which its calibration file has." placeholder:"NAME"`
 	LeaderCalibration device.ByPart `sep:"none" help:"The leader's calibration file; default: LeRobot's place." placeholder:"FILE"`
@@ -25,8 +25,8 @@ func (f *leaderFlags) leaderPlace() device.Place {
 	}
 }
 
-// leaderPlaces returns the leader arms of a follower's parts, in their order; none without
-// --leader.
+// leaderPlaces returns the leader arms of a follower's parts, in their order, without the parts that
+// have none.
 func (f *leaderFlags) leaderPlaces(follower string) ([]device.Place, error) {
 	if !f.Leader.Given() {
 		return nil, nil
@@ -53,5 +53,6 @@ func (f *leaderFlags) placesOf(r robot.Robot) ([]device.Place, error) {
 		ID:          f.LeaderID,
 		Flags:       "leader-",
 		BusFlag:     "leader",
+		Some:        true,
 	}.Of(r)
 }

@@ -6,7 +6,6 @@ import (
 
 	"github.com/edge-rt/edge-rt/bringup"
 	"github.com/edge-rt/edge-rt/edge/device"
-	"github.com/edge-rt/edge-rt/edge/leader"
 	"github.com/edge-rt/edge-rt/internal/exit"
 )
 
@@ -67,7 +66,7 @@ func (r *runFlags) arms() (arms []armAt) {
 	places, _ := r.places()
 	leaders, _ := r.leaderPlaces(r.Robot)
 	for _, p := range append(places, leaders...) {
-		if _, _, far, _ := leader.ParseRemote(p.Bus); !far { // its own machine watches it
+		if device.LeaderPort(p.Bus) { // another machine watches its own
 			arms = append(arms, armAt{p.Bus, p.Robot.Flag()})
 		}
 	}

@@ -111,6 +111,34 @@ func TestOneOfTwoArmsIsUnplugged(t *testing.T) {
 	}
 }
 
+// A person takes one of two arms over, with a leader of that arm alone; the other one holds.
+func TestTakeoverOfOneOfTwoArms(t *testing.T) {
+	t.Parallel()
+	at := t.TempDir()
+	lead := simBusAt(t, at+"/lead")
+	r, a := startTwo(t, "--leader", "left="+at+"/lead", "--leader-calibration", "left="+demoCalibration)
+	if code, _, stderr := r.ctl("correct", "right", "--id", "arm"); code != 1 ||
+		!strings.Contains(stderr, "--leader right=PORT") {
+		t.Errorf("ctl correct right: code %d, %s", code, stderr)
+	}
+	rttest.Eventually(t, "ctl correct", func() bool {
+		code, _, _ := r.ctl("correct", "left", "--id", "arm")
+		return code == 0
+	})
+	rttest.Eventually(t, "left is taken", func() bool {
+		_, reply, _ := r.ctl("status", "--id", "arm")
+		return reply.Phase == "correcting" && reply.Taken == "left"
+	})
+	if underTorque(a.left) != 6 || underTorque(a.right) != 6 || underTorque(lead) != 0 {
+		t.Errorf("motors under torque: left %d, right %d, leader %d, want 6, 6 and 0", underTorque(a.left),
+			underTorque(a.right), underTorque(lead))
+	}
+	r.Process.Signal(syscall.SIGTERM)
+	if code := r.End(); code != 0 {
+		t.Errorf("code %d: %s", code, r.Log)
+	}
+}
+
 // Both arms simulated by the run itself: two worlds, one vector.
 func TestTwoSimulatedArms(t *testing.T) {
 	t.Parallel()

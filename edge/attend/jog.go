@@ -24,13 +24,7 @@ func Jog(ctx context.Context, cfg Config, fps float64) error {
 	if err := s.begin(cfg, teleoperated); err != nil {
 		return err
 	}
-	var names []string
-	for j, m := range cfg.Arm.Robot.Motors {
-		if !cfg.Arm.Robot.Wheels().Has(j) {
-			names = append(names, m.Name)
-		}
-	}
-	s.jog, s.action = jog.New(names, s.clock), make([]float32, len(cfg.Arm.Robot.Motors))
+	s.jog, s.action = jog.New(cfg.Arm.Robot.JointNames(), s.clock), make([]float32, len(cfg.Arm.Robot.Motors))
 	if cfg.Arm.Robot.Base != nil {
 		s.steering = new(steering)
 	}

@@ -20,6 +20,15 @@ import (
 // Sim is the --bus of the simulated arm inside a run.
 const Sim = "sim"
 
+// Values of --leader that name no port.
+const (
+	FarLeader = "zenoh:" // beginning of the name of a leader on another machine
+	JogLeader = "jog"    // keys and the page's buttons
+)
+
+// LeaderPort reports whether a value of --leader is the port of a leader arm.
+func LeaderPort(bus string) bool { return bus != JogLeader && !strings.HasPrefix(bus, FarLeader) }
+
 // Robot returns a built-in arm, or the arm that a file describes.
 func Robot(name string) (robot.Robot, error) {
 	r, err := robot.ByName(userfile.Expand(name))

@@ -167,6 +167,7 @@ type Places struct {
 	Part             string // only this one; empty: all
 	Flags            string // prefix of the flags' names: "leader-", or ""
 	BusFlag          string // name of the flag of the ports: "bus" or "leader"
+	Some             bool   // parts without a port are left out, unless no part has one
 }
 
 // Of returns the place of every part of a robot, in their order; without a port when no --bus is
@@ -198,12 +199,15 @@ func (f Places) Of(r robot.Robot) ([]Place, error) {
 	if f.Part != "" {
 		return places[one : one+1], nil
 	}
+	if f.Some && f.Bus.Given() {
+		places = slices.DeleteFunc(places, func(p Place) bool { return p.Bus == "" })
+	}
 	return places, nil
 }
 
-// buses returns the ports; with Part only its port must be given.
+// buses returns the ports; with Part only its port must be given, with Some that of any part.
 func (f Places) buses(r robot.Robot) ([]string, error) {
-	if f.Part == "" {
+	if f.Part == "" && !f.Some {
 		return f.Bus.Buses(f.BusFlag, r, nil)
 	}
 	buses, err := f.Bus.Of(f.BusFlag, r, f.spread())

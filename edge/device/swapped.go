@@ -11,7 +11,16 @@ import (
 
 // Each returns the places of the parts of a robot whose ports and calibrations the place names
 // together, as ByPart does. Its errors have the code exit.Usage.
-func (p *Place) Each() ([]Place, error) {
+func (p *Place) Each() ([]Place, error) { return p.places().Of(p.Robot) }
+
+// Some is Each without the parts that have no port.
+func (p *Place) Some() ([]Place, error) {
+	f := p.places()
+	f.Some = true
+	return f.Of(p.Robot)
+}
+
+func (p *Place) places() Places {
 	f := Places{
 		Bus:         ByPart{p.Bus},
 		Calibration: ByPart{p.Calibration},
@@ -22,7 +31,7 @@ func (p *Place) Each() ([]Place, error) {
 	if p.Flags != "" {
 		f.BusFlag = "leader"
 	}
-	return f.Of(p.Robot)
+	return f
 }
 
 // Named adds the part's name to an error.

@@ -114,6 +114,11 @@ func (p *Parts) Beside(read func(), bus Pausable) { p.overlap.Add(read, bus.SetP
 // Len returns the number of parts.
 func (p *Parts) Len() int { return len(p.parts) }
 
+// Joints returns the joints of all parts.
+//
+//rt:noalloc
+func (p *Parts) Joints() robot.Joints { return 1<<len(p.Goal) - 1 }
+
 // Several reports whether the robot has several parts.
 //
 //rt:noalloc
@@ -267,12 +272,24 @@ func (p *Parts) Drive(now rt.Instant, action []float32) { p.DriveAt(now, action,
 //
 //rt:noalloc
 func (p *Parts) DriveAt(now rt.Instant, action []float32, pace float32) {
+	p.drive(now, action, pace, ^robot.Joints(0))
+}
+
+// DriveOnly is Drive for the parts that have one of these joints; the others hold.
+//
+//rt:noalloc
+func (p *Parts) DriveOnly(now rt.Instant, action []float32, joints robot.Joints) {
+	p.drive(now, action, 1, joints)
+}
+
+//rt:noalloc
+func (p *Parts) drive(now rt.Instant, action []float32, pace float32, joints robot.Joints) {
 	if !p.Several() {
 		p.parts[0].DriveAt(now, action, pace)
 		return
 	}
 	for _, f := range p.parts {
-		if p.moves(f) {
+		if p.moves(f) && joints.Has(f.first) {
 			f.DriveAt(now, action[f.first:f.first+len(f.Goal)], pace)
 		}
 	}

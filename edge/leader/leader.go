@@ -60,6 +60,7 @@ type order struct {
 // Config is the configuration of a leader arm.
 type Config struct {
 	Arm   *hotplug.Arm
+	Part  string // of the follower, that the leader leads; empty for the only one
 	Robot robot.Robot
 	Clock rt.Clock
 	Every time.Duration // interval of reads, from Interval
@@ -119,6 +120,9 @@ func Interval(cycle time.Duration) (time.Duration, error) {
 // Every returns the interval of reads.
 func (l *Leader) Every() time.Duration { return l.cfg.Every }
 
+// Part returns the name of the part that it leads, empty for the only one.
+func (l *Leader) Part() string { return l.cfg.Part }
+
 // Actuated reports whether the leader is brought to the follower before it leads.
 func (l *Leader) Actuated() bool { return l.cfg.Robot.Actuated }
 
@@ -130,7 +134,8 @@ func (l *Leader) Pose() *Pose {
 	return p
 }
 
-// Want publishes an order with the follower's pose. Owner: the tick thread.
+// Want publishes an order with the follower's pose, which may have more joints. Owner: the tick
+// thread.
 //
 //rt:noalloc
 func (l *Leader) Want(now rt.Instant, number uint32, align bool, place []float32) {

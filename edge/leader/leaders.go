@@ -5,57 +5,85 @@ import (
 	"github.com/edge-rt/edge-rt/servo/robot"
 )
 
-// Leaders are the leaders of a robot's parts, as the tick uses them. Each has its own thread. A
-// person takes over all parts at once: the oldest pose counts, and one leader that fails stops the
+// Leaders are the leaders of a robot's parts, as the tick uses them. Each has its own thread. The
+// chosen ones take over together: of their poses the oldest counts, and one that fails stops the
 // take-over.
 type Leaders struct {
-	arms []*Leader
-	pose Pose
+	arms   []joined
+	chosen robot.Joints
+	pose   Pose
 }
 
-// Join returns the leaders of a robot's parts, in the order of its joints.
-func Join(arms []*Leader) *Leaders {
-	l := &Leaders{arms: arms}
-	for _, a := range arms {
-		n := len(a.cfg.Robot.Motors)
-		l.pose.Joints = append(l.pose.Joints, make([]float32, n)...)
-		l.pose.Causes = append(l.pose.Causes, make([]Cause, n)...)
+// joined is the leader of one part.
+type joined struct {
+	*Leader
+	first  int // index of its first joint in the follower's
+	joints robot.Joints
+}
+
+// Join returns the leaders of a follower's parts, all of them chosen.
+func Join(follower robot.Robot, arms []*Leader) *Leaders {
+	n := len(follower.Motors)
+	l := &Leaders{pose: Pose{Joints: make([]float32, n), Causes: make([]Cause, n)}}
+	for _, p := range follower.Parts() {
+		for _, a := range arms {
+			if a.cfg.Part == p.Name {
+				l.arms = append(l.arms, joined{a, p.First, p.Joints()})
+				l.chosen |= p.Joints()
+			}
+		}
 	}
 	return l
 }
 
-// Pose returns the newest pose of all leaders, lent until the next call.
+// Joints returns the follower's joints of all parts with a leader.
+func (l *Leaders) Joints() (joints robot.Joints) {
+	for _, a := range l.arms {
+		joints |= a.joints
+	}
+	return joints
+}
+
+// Choose chooses the leaders of these joints: the others stay limp, and their poses do not count.
+//
+//rt:noalloc
+func (l *Leaders) Choose(joints robot.Joints) { l.chosen = joints }
+
+// Pose returns the newest pose of the chosen leaders, at the places of the follower's joints, lent
+// until the next call. A push of any leader counts.
 //
 //rt:noalloc
 func (l *Leaders) Pose() *Pose {
-	if len(l.arms) == 1 {
-		return l.arms[0].Pose()
-	}
-	p, first := &l.pose, 0
+	p, any := &l.pose, false
 	p.Stiff, p.Pushes = false, 0
 	p.Held = 0
-	for i, a := range l.arms {
+	for i := range l.arms {
+		a := &l.arms[i]
 		one := a.Pose()
-		copy(p.Joints[first:], one.Joints)
-		copy(p.Causes[first:], one.Causes)
-		p.Stiff = p.Stiff || one.Stiff
 		p.Pushes += one.Pushes
-		p.Held |= one.Held << robot.Joints(first)
-		if first += len(one.Joints); i == 0 {
+		if a.joints&l.chosen == 0 {
+			continue
+		}
+		copy(p.Joints[a.first:], one.Joints)
+		copy(p.Causes[a.first:], one.Causes)
+		p.Stiff = p.Stiff || one.Stiff
+		p.Held |= one.Held << a.first
+		if !any {
+			any = true
 			p.At, p.Order = one.At, one.Order
 			p.State = one.State
 			continue
 		}
 		p.At, p.Order = min(p.At, one.At), min(p.Order, one.Order)
-		p.State = joined(p.State, one.State)
+		p.State = together(p.State, one.State)
 	}
 	return p
 }
 
-// joined returns the state of two leaders: one that fails, or that is still driven, is that of both.
+// together returns the state of two leaders: one that fails, or that is still driven, is that of both.
 //
 //rt:noalloc
-func joined(a, b State) State {
+func together(a, b State) State {
 	switch {
 	case a == Failed || b == Failed:
 		return Failed
@@ -65,21 +93,20 @@ func joined(a, b State) State {
 	return a
 }
 
-// Want gives the leaders their order: see Leader.Want.
+// Want gives the leaders their order: see Leader.Want. Only the chosen ones align.
 //
 //rt:noalloc
 func (l *Leaders) Want(now rt.Instant, number uint32, align bool, place []float32) {
-	for _, a := range l.arms {
-		n := min(len(a.cfg.Robot.Motors), len(place))
-		a.Want(now, number, align, place[:n])
-		place = place[n:]
+	for i := range l.arms {
+		a := &l.arms[i]
+		a.Leader.Want(now, number, align && a.joints&l.chosen != 0, place[a.first:])
 	}
 }
 
 // Actuated reports whether every leader can be brought to its follower.
 func (l *Leaders) Actuated() bool {
 	for _, a := range l.arms {
-		if !a.Actuated() {
+		if !a.Leader.Actuated() {
 			return false
 		}
 	}

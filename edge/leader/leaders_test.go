@@ -8,10 +8,10 @@ import (
 )
 
 // ofTwoJoints returns a leader without motors.
-func ofTwoJoints(actuated bool) *Leader {
+func ofTwoJoints(part string, actuated bool) *Leader {
 	r := robot.Robot{Motors: make([]robot.Motor, 2), Actuated: actuated}
 	return &Leader{
-		cfg: Config{Robot: r},
+		cfg: Config{Part: part, Robot: r},
 		poses: rt.NewLatest(func(p *Pose) {
 			p.Joints = make([]float32, 2)
 			p.Causes = make([]Cause, 2)
@@ -30,18 +30,27 @@ func (l *Leader) shows(at rt.Instant, p Pose) {
 	l.poses.Publish(int64(at))
 }
 
+func (l *Leader) wanted() *order {
+	o, _, _ := l.orders.Front()
+	return o
+}
+
 // Two leaders are one pose: the older time, and the state of the one that is not ready.
 func TestLeadersAreOnePose(t *testing.T) {
-	left, right := ofTwoJoints(true), ofTwoJoints(true)
-	both := Join([]*Leader{left, right})
+	follower, err := robot.ByName("bi_so101")
+	if err != nil {
+		t.Fatal(err)
+	}
+	left, right := ofTwoJoints("left", true), ofTwoJoints("right", true)
+	both := Join(follower, []*Leader{left, right})
 	left.shows(20, Pose{Joints: []float32{1, 2}, State: Ready, Order: 3, Pushes: 1})
 	right.shows(10, Pose{Joints: []float32{3, 4}, State: Driven, Order: 2, Pushes: 2, Stiff: true, Held: 2,
 		Causes: []Cause{0, TooFar}})
 	p := both.Pose()
-	if p.At != 10 || p.State != Driven || !p.Stiff || p.Order != 2 || p.Pushes != 3 || p.Held != 0b1000 {
+	if p.At != 10 || p.State != Driven || !p.Stiff || p.Order != 2 || p.Pushes != 3 || p.Held != 2<<6 {
 		t.Errorf("pose %+v", p)
 	}
-	if p.Joints[0] != 1 || p.Joints[3] != 4 || p.Causes[3] != TooFar {
+	if p.Joints[0] != 1 || p.Joints[7] != 4 || p.Causes[7] != TooFar {
 		t.Errorf("joints %v, causes %v", p.Joints, p.Causes)
 	}
 	right.shows(30, Pose{Joints: []float32{3, 4}, State: Ready, Order: 3})
@@ -52,13 +61,21 @@ func TestLeadersAreOnePose(t *testing.T) {
 	if p := both.Pose(); p.State != Failed {
 		t.Errorf("state %v, want Failed", p.State)
 	}
-	both.Want(50, 4, true, []float32{5, 6, 7, 8})
-	o, _, _ := right.orders.Front()
-	if o.Number != 4 || !o.Align || o.Place[0] != 7 || o.Place[1] != 8 {
+	both.Want(50, 4, true, []float32{5, 6, 0, 0, 0, 0, 7, 8, 0, 0, 0, 0})
+	if o := right.wanted(); o.Number != 4 || !o.Align || o.Place[0] != 7 || o.Place[1] != 8 {
 		t.Errorf("right's order %+v", o)
 	}
-	if !both.Actuated() || Join([]*Leader{left, ofTwoJoints(false)}).Actuated() {
+	if !both.Actuated() || Join(follower, []*Leader{left, ofTwoJoints("right", false)}).Actuated() {
 		t.Error("a leader that cannot be driven is one of two that can")
+	}
+	both.Choose(63)
+	both.Want(60, 5, true, make([]float32, 12))
+	if p := both.Pose(); p.At != 40 || p.State != Failed || right.wanted().Align || !left.wanted().Align {
+		t.Errorf("pose %+v, right's order %+v, want left's alone", p, right.wanted())
+	}
+	alone := Join(follower, []*Leader{right})
+	if p := alone.Pose(); p.At != 30 || p.Joints[6] != 3 || alone.Joints() != 63<<6 {
+		t.Errorf("right alone: %+v of the joints %b", p, alone.Joints())
 	}
 	if n := testing.AllocsPerRun(100, func() { both.Pose() }); n != 0 {
 		t.Errorf("Pose allocates %v times", n)

@@ -9,6 +9,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/edge-rt/edge-rt/edge/device"
 	"github.com/edge-rt/edge-rt/internal/exit"
 	"github.com/edge-rt/edge-rt/rt"
 	"github.com/edge-rt/edge-rt/servo/robot"
@@ -18,8 +19,6 @@ import (
 )
 
 const (
-	remoteOf = "zenoh:" // of --leader, followed by the leader's name
-
 	echoLimit  = 500 * time.Millisecond // age of our stamp in a pose; an older pose was delayed or recorded
 	ownerLease = 500 * time.Millisecond // silence of a leader's process after which another may lead
 )
@@ -27,7 +26,7 @@ const (
 // ParseRemote splits the value of --leader, zenoh:NAME or zenoh:NAME@ENDPOINT. ok: it names a leader
 // in the network.
 func ParseRemote(text string) (name, endpoint string, ok bool, err error) {
-	rest, ok := strings.CutPrefix(text, remoteOf)
+	rest, ok := strings.CutPrefix(text, device.FarLeader)
 	if !ok {
 		return "", "", false, nil
 	}
@@ -236,6 +235,11 @@ func (r *Remote) Run(ending *atomic.Bool) error {
 	}
 	return nil
 }
+
+// Choose does nothing: a pose has the joints of all parts.
+//
+//rt:noalloc
+func (*Remote) Choose(robot.Joints) {}
 
 // Why returns the reason why no pose arrives, empty while poses arrive. Any thread may call it.
 func (r *Remote) Why(now rt.Instant) string {

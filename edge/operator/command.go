@@ -34,6 +34,7 @@ type Command struct {
 	Label  string     `json:"label,omitempty"` // text of the button; empty: no button, or a form of its own
 	Text   string     `json:"text,omitempty"`  // name of the argument; empty: no argument
 	May    bool       `json:"-"`               // the argument is optional
+	Given  string     `json:"given,omitempty"` // argument of this button
 	Ask    string     `json:"ask,omitempty"`   // question of the page before the command; empty: no question
 	Keys   []string   `json:"-"`               // keys of the terminal
 }
@@ -58,10 +59,12 @@ var Commands = []Command{
 		Word:   Correct,
 		Number: event.WordCorrect,
 		Label:  "Take over",
+		Text:   "PART",
+		May:    true,
 		Ask: "Take the arm over with the leader? Hold the leader: it goes limp at the follower's pose, and then " +
 			"the follower follows it.",
 		Help: "a person takes the arm over with the leader of --leader: hold the leader, it goes limp at the " +
-			"follower's pose",
+			"follower's pose; PART is for one of several arms",
 		Keys: []string{"tab"},
 	},
 	{Word: Reset, Number: event.WordReset, Label: "New episode", Help: "new episode, the queue is dropped"},
@@ -195,6 +198,7 @@ func Simple(do func()) func(context.Context, string) (bool, error) {
 type Panel struct {
 	Actions map[string]Action // by word
 	Source  string            // of the arm's motion, as a sentence: the reason why it lacks some Actions
+	Parts   []string          // that a person can take over alone
 	State   func() Reply
 	Note    func(line string, err error) // records a command with its result
 
@@ -249,12 +253,26 @@ func (p *Panel) Between(f func()) {
 	f()
 }
 
-// Buttons returns the commands that this source has and the page offers.
-func (p *Panel) Buttons() []Command {
-	return slices.DeleteFunc(slices.Clone(Commands), func(c Command) bool {
-		_, able := p.Actions[c.Word]
-		return !able || c.Label == "" && c.Text == ""
-	})
+// Buttons returns the commands that this source has and the page offers. A take-over has one for all
+// parts, and one for each of several.
+func (p *Panel) Buttons() (buttons []Command) {
+	for _, c := range Commands {
+		if _, able := p.Actions[c.Word]; !able || c.Label == "" && c.Text == "" {
+			continue
+		}
+		if c.Word != Correct {
+			buttons = append(buttons, c)
+			continue
+		}
+		c.Text = ""
+		buttons = append(buttons, c)
+		for _, part := range p.Parts {
+			one := c
+			one.Label, one.Given = c.Label+" "+part, part
+			buttons = append(buttons, one)
+		}
+	}
+	return buttons
 }
 
 // Working returns the words of the commands that have an effect now, for the page, without the words

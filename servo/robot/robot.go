@@ -235,6 +235,14 @@ func (s Joints) Len() int { return bits.OnesCount32(uint32(s)) }
 // First returns the joint with the lowest index.
 func (s Joints) First() int { return bits.TrailingZeros32(uint32(s)) }
 
+// JointNames returns the names of the motors without the wheels of a base, which are the last.
+func (r Robot) JointNames() (names []string) {
+	for _, m := range r.Motors[:len(r.Motors)-r.Wheels().Len()] {
+		names = append(names, m.Name)
+	}
+	return names
+}
+
 // Joints returns the names of the joints of a bit set, such as "shoulder_pan, gripper".
 func (r Robot) Joints(set Joints) string {
 	var names []string

@@ -1,0 +1,145 @@
+package edge
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/edge-rt/edge-rt/edge/drive"
+	"github.com/edge-rt/edge-rt/edge/follow"
+	"github.com/edge-rt/edge-rt/edge/jog"
+	"github.com/edge-rt/edge-rt/edge/leader"
+	"github.com/edge-rt/edge-rt/rt"
+	"github.com/edge-rt/edge-rt/servo/robot"
+)
+
+// newPair gives a rig two parts of one joint each, and a leader of both.
+func newPair(t *testing.T, coupling robot.Coupling) (r *rig, l *fakeLeader, buses [2]*fakeBus) {
+	t.Helper()
+	r = newRig(t)
+	two, err := robot.ByName("bi_so101")
+	if err != nil {
+		t.Fatal(err)
+	}
+	two.Safety.Parts = coupling
+	r.arm = follow.Of(two, func(i int, _ robot.Robot) *follow.Follower {
+		how := r.how
+		how.Clock, how.Gate = r.time, follow.Gate{Min: []float32{-90}, Max: []float32{90}, Step: []float32{3}}
+		buses[i] = new(fakeBus)
+		return follow.New(buses[i], how, 1)
+	})
+	r.controlConfig.arm = r.arm
+	r.drive = drive.New(drive.Config{Arm: r.arm, Loop: rt.LoopConfig{Clock: r.time, Period: testPeriod}})
+	r.core.Gate = r.arm.Gate()
+	l = r.lead(false, 0, 0)
+	r.serve(60, 3, 10)
+	return r, l, buses
+}
+
+// Goal: a person takes one of two parts over. Together, the other one holds, and no request leaves;
+// apart, the policy goes on with it, with new requests, and the person's part follows the leader
+// only. Given back, the policy drives both.
+func TestTakeoverOfOnePart(t *testing.T) {
+	for _, tt := range []struct {
+		coupling robot.Coupling
+		right    float32 // goal of the part that nobody took over, while the policy wants 30
+		asks     bool
+	}{
+		{robot.Together, 10, false},
+		{robot.Apart, 30, true},
+	} {
+		r, l, buses := newPair(t, tt.coupling)
+		r.operator.taken.Store(1)
+		r.operator.correct.Store(true)
+		r.led(1, l)
+		l.pose.Joints = []float32{-40, -40}
+		asked := r.stats.requests.Load()
+		buses[1].at[0]++ // a part that holds is sent nothing, and stays there
+		for range 60 {
+			l.pose.At = r.time.Now()
+			r.serve(1, 0, 0)
+			if key := r.session.key; r.stats.requests.Load() > asked {
+				r.answerEpisode(key, 30, r.session.episode)
+			}
+		}
+		if r.holder() != correcting || r.arm.Goal[0] != -40 || r.arm.Goal[1] != tt.right {
+			t.Errorf("%v: %v with the goals %v, want left at its leader's -40 and right at %v", tt.coupling, r.holder(),
+				r.arm.Goal, tt.right)
+		}
+		if asks := r.stats.requests.Load() > asked; asks != tt.asks {
+			t.Errorf("%v: requests while a person has left: %v, want %v", tt.coupling, asks, tt.asks)
+		}
+		if r.run.state == stateDead {
+			t.Errorf("%v: the run gave up", tt.coupling)
+		}
+		if at := buses[1].at[0]; tt.coupling == robot.Together && at != tt.right+1 {
+			t.Errorf("right is at %v, want no goal for it", at)
+		}
+		r.giveBack(l)
+		r.answerEpisode(r.request(), 20, r.session.episode)
+		r.led(40, l)
+		if r.arm.Goal[0] != 20 || r.arm.Goal[1] != 20 {
+			t.Errorf("%v: given back, the goals are %v, want the policy's 20", tt.coupling, r.arm.Goal)
+		}
+	}
+}
+
+// Goal: while the leader of a part is silent that part holds, and apart from it the policy goes on.
+func TestASilentLeaderHoldsItsPart(t *testing.T) {
+	r, l, _ := newPair(t, robot.Apart)
+	r.operator.taken.Store(1)
+	r.operator.correct.Store(true)
+	r.led(1, l)
+	l.pose.Joints = []float32{-40, 0}
+	for range 60 {
+		r.step(1)
+		r.answerEpisode(r.session.key, 30, r.session.episode)
+	}
+	if r.arm.Goal[0] == -40 || r.arm.Goal[1] != 30 {
+		t.Errorf("goals %v, want right at 30 and left on its way", r.arm.Goal)
+	}
+}
+
+// Goal: with --leader jog a take-over moves a joint while its key is pressed, at a tenth of its
+// velocity, and holds else; giving back lets the policy go on.
+func TestJogTakesOver(t *testing.T) {
+	r := newRig(t)
+	keys := jog.New([]string{"pan", "lift"}, r.time)
+	r.leadWith(leader.NewJogged(keys, r.arm.Gate().Step))
+	r.serve(60, 1, 10)
+	r.operator.correct.Store(true)
+	r.step(10)
+	if r.holder() != correcting || r.arm.Goal[0] != 10 {
+		t.Fatalf("%v, goals %v, want the arm to stay", r.holder(), r.arm.Goal)
+	}
+	keys.Press(1, -1)
+	r.step(100)
+	want := 10 - 3*jog.Pace*float32(jog.Lease/testPeriod)
+	if d := r.arm.Goal[1] - want; r.arm.Goal[0] != 10 || d > 0.31 || d < -0.31 {
+		t.Errorf("goals %v, want joint 1 at %v", r.arm.Goal, want)
+	}
+	r.operator.correct.Store(false)
+	r.answerEpisode(r.request(), 20, r.session.episode)
+	r.step(60)
+	if r.arm.Goal[1] != 20 {
+		t.Errorf("goals %v, want the policy's 20", r.arm.Goal)
+	}
+	if n := testing.AllocsPerRun(50, func() { r.takeover.leader.Want(r.time.Now(), 1, false, r.arm.Goal) }); n != 0 {
+		t.Errorf("Want allocates %v times", n)
+	}
+}
+
+// Goal: a take-over of an unknown part, or of one without a leader, is refused with the flag to give.
+func TestPartsThatCannotBeTaken(t *testing.T) {
+	r, _, _ := newPair(t, robot.Together)
+	two, _ := robot.ByName("bi_so101")
+	r.takeover.parts = 63
+	e := &Edge{control: r.control, robot: two, clock: r.time}
+	for part, says := range map[string]string{"top": "left, right", "right": "--leader right=PORT"} {
+		if err := e.choose(part); err == nil || !strings.Contains(err.Error(), says) {
+			t.Errorf("%s: %v, want %q", part, err, says)
+		}
+	}
+	if text := e.partsOf(1 << 7); text != "right" {
+		t.Errorf("parts of joint 7: %q", text)
+	}
+}
