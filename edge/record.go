@@ -190,6 +190,7 @@ func (c *control) recordChunk(a *uplink.Answer, key int64, outcome string, res c
 		QueueWait:  int64(a.Body.QueueWaitMs * 1e6),
 		Inference:  int64(a.Body.InferenceMs * 1e6),
 		Observed:   c.asked(key),
+		Arrived:    a.At,
 	}
 	if a.Body.HasN {
 		m.Step = a.Body.N + 1

@@ -279,7 +279,8 @@ type Sent struct {
 	Epoch    uint32
 	Observed rt.Instant // older of its state and its oldest picture; 0: no picture
 	Bytes    int64
-	Outcome  string // sent, no_session, no_picture, error
+	Outcome  string     // sent, no_session, no_picture, error
+	Encoded  rt.Instant // when the message was complete; 0: not on record, or not sent
 }
 
 //rt:noalloc
@@ -290,6 +291,7 @@ func (s *Sent) visit(c *coder) {
 	c.instant("observed_ns", &s.Observed)
 	c.int("bytes", &s.Bytes)
 	c.string("outcome", &s.Outcome)
+	c.instant("encoded_ns", &s.Encoded)
 }
 
 // Joined is the outcome of a merged Chunk.
@@ -312,6 +314,7 @@ type Chunk struct {
 	Observed   rt.Instant // of the request
 	Jump       int64      // largest distance to an action that it replaced, in 10^-6 robot units
 	Session    *Session
+	Arrived    rt.Instant // when the message was read; 0: not on record
 }
 
 //rt:noalloc
@@ -331,6 +334,7 @@ func (k *Chunk) visit(c *coder) {
 	c.instant("observed_ns", &k.Observed)
 	c.int("jump_micro", &k.Jump)
 	session(c, &k.Session)
+	c.instant("arrived_ns", &k.Arrived)
 }
 
 // Outcomes of an Episode. An episode without an outcome is in progress, or the end of the run cut

@@ -1,6 +1,6 @@
 #!/bin/sh
 # Compares every schedule under every fault (docs/lab/faults.md): EPISODES (200) paired episodes of
-# each in virtual time (an hour of two cores) or, with "live", 20 of each on edge-rt and lean-server
+# each in virtual time (1.5 hours of two cores) or, with "live", 20 of each on edge-rt and lean-server
 # in real time, WORKERS (3) at once (an hour and a half). Run `make setup build` first.
 set -eu
 cd "$(dirname "$0")/.."

@@ -2,6 +2,7 @@ package faults
 
 import (
 	"cmp"
+	"fmt"
 	"runtime"
 	"time"
 
@@ -35,6 +36,7 @@ type Config struct {
 	Network   *time.Duration `range:"0s..1m" help:"Virtual: one way, without faults; default 4ms." placeholder:"TIME"`
 	Compute   *time.Duration `range:"0s..1m" help:"Virtual: of the policy, without faults; default 20ms." placeholder:"TIME"`
 	Quality   int            `range:"0..100;0 is raw pictures" default:"90" help:"Of the JPEG pictures; 0: raw."`
+	Cameras   Cameras        `help:"Virtual: further pictures in each observation, such as 2x640x480, for the network; the policy does not see them." placeholder:"NxWxH"`
 	Limit     time.Duration  `range:"0s..;0s is none" help:"End early after this time, with the episodes played so far in every cell."`
 	Workers   int            `range:"0..256;0 is one per CPU" default:"0" help:"Episodes at once; 0: one per CPU."`
 	Bundle    string         `default:"testdata/demo/bundle" help:"The policy." placeholder:"DIR"`
@@ -51,6 +53,26 @@ const (
 	defaultNetwork = 4 * time.Millisecond
 	defaultCompute = 20 * time.Millisecond
 )
+
+// Cameras are further cameras of one size; the zero value is none.
+type Cameras struct{ N, W, H int }
+
+// Limits of Cameras.
+const (
+	camerasMax = 16
+	sideMax    = 4096 // pixels
+)
+
+// UnmarshalText parses a number of cameras and their size, as in 2x640x480.
+func (c *Cameras) UnmarshalText(text []byte) error {
+	_, err := fmt.Sscanf(string(text), "%dx%dx%d", &c.N, &c.W, &c.H)
+	if err != nil || string(text) != fmt.Sprintf("%dx%dx%d", c.N, c.W, c.H) || c.N < 1 || c.N > camerasMax ||
+		min(c.W, c.H) < 1 || max(c.W, c.H) > sideMax {
+		return exit.Errorf(exit.Usage, "%q, want 1 to %d cameras with sides of 1 to %d pixels, as in 2x640x480", text,
+			camerasMax, sideMax)
+	}
+	return nil
+}
 
 func (c *Config) check() error {
 	if c.Workers == 0 {
@@ -82,6 +104,8 @@ func (c *Config) checkTimes() error {
 		return exit.Errorf(exit.Usage, only, "--network", "the network that is there")
 	case c.live && c.Compute != nil:
 		return exit.Errorf(exit.Usage, only, "--compute", "the policy's own time")
+	case c.live && c.Cameras.N > 0:
+		return exit.Errorf(exit.Usage, only, "--cameras", "the camera of the simulated arm")
 	case c.live:
 		c.Network, c.Compute = new(time.Duration), new(time.Duration)
 		return nil

@@ -3,13 +3,16 @@ package faults
 import (
 	"fmt"
 	"maps"
+	"math"
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/edge-rt/edge-rt/chunk"
 	"github.com/edge-rt/edge-rt/edge"
 	"github.com/edge-rt/edge-rt/internal/exit"
+	"github.com/edge-rt/edge-rt/internal/program"
 	"github.com/edge-rt/edge-rt/sim/fleet"
 )
 
@@ -18,6 +21,7 @@ type Contender struct {
 	Name     string // as it was typed
 	Schedule chunk.Config
 	Plain    bool // on the bundle without a sampler
+	Quality  *int // JPEG quality of its pictures, 0: raw; nil: Config.Quality
 
 	flags []string // edge-rt's flags for the same schedule
 }
@@ -42,6 +46,9 @@ func ParseContender(text string) (Contender, error) {
 			return c, exit.Errorf(exit.Usage, "--schedule %s: %w", text, err)
 		}
 		given[sets] = option
+	}
+	if c.Schedule.EstimatorK != 0 && c.Schedule.Estimator == "" && parts[0] == chunk.Schedules[0] { // drtc's own is jk
+		c.Schedule.Estimator, c.flags = "jk", append(c.flags, "--estimator", "jk")
 	}
 	if err := (&edge.Config{Schedule: c.Schedule, FPS: fleet.FPS}).CheckSchedule(); err != nil {
 		return c, exit.Errorf(exit.Usage, "--schedule %s: %w", text, err)
@@ -71,16 +78,75 @@ var options = map[string]struct {
 	}},
 }
 
-// The options that are not fixed words, for lists.
-const (
-	sMinOption    = "s_min="
-	sMinSays      = "drtc: actions to run from each chunk before the next is asked for"
-	estimatorSays = "a latency estimator instead of the schedule's own; n of max_last_n is a number"
-)
+// quality returns the quality of the contender's pictures.
+func (c *Contender) quality(cfg *Config) int { return program.ValueOr(c.Quality, cfg.Quality) }
+
+// values are the options with a value, such as g=0.7.
+var values = map[string]struct {
+	flag, says string // flag of edge-rt; "": each run has one
+	set        func(c *Contender, text string) error
+}{
+	"g": {"--chunk-size-threshold", "async: share of a chunk that is left when the next is asked for, 0 to 1",
+		func(c *Contender, text string) error {
+			v, err := number(text, 0, 1)
+			// 0 would be the default: it asks when no action is left
+			c.Schedule.Threshold = max(v, math.SmallestNonzeroFloat64)
+			return err
+		}},
+	"similarity": {"--similarity", "async: distance of the joints below which an observation is not sent; 0: all are",
+		func(c *Contender, text string) (err error) {
+			if c.Schedule.Similarity, err = number(text, 0, math.MaxFloat64); c.Schedule.Similarity == 0 {
+				c.Schedule.Similarity = -1
+			}
+			return err
+		}},
+	"buffer": {"--buffer-time", "rtc, append, v1: time that is left when the next chunk is asked for, such as 300ms",
+		func(c *Contender, text string) (err error) {
+			if c.Schedule.Buffer, err = time.ParseDuration(text); err != nil || c.Schedule.Buffer <= 0 {
+				err = fmt.Errorf("%q, want a time above 0s, such as 300ms", text)
+			}
+			return err
+		}},
+	"K": {"--estimator-k", "jk: deviations above the mean, above 0 to 100",
+		func(c *Contender, text string) (err error) {
+			c.Schedule.EstimatorK, err = number(text, math.SmallestNonzeroFloat64, 100)
+			return err
+		}},
+	"s_min": {"--s-min", "drtc: actions to run from each chunk before the next is asked for",
+		func(c *Contender, text string) (err error) {
+			if c.Schedule.SMin, err = strconv.Atoi(text); err != nil || c.Schedule.SMin < 1 {
+				err = fmt.Errorf("%q, want a number of actions", text)
+			}
+			return err
+		}},
+	"jpeg": {"", "quality of the pictures, 0 to 100; 0: raw", func(c *Contender, text string) error {
+		q, err := strconv.Atoi(text)
+		if c.Quality = &q; err != nil || q < 0 || q > 100 {
+			err = fmt.Errorf("%q, want a quality of 0 to 100", text)
+		}
+		return err
+	}},
+}
+
+// number parses a number within limits.
+func number(text string, low, high float64) (float64, error) {
+	v, err := strconv.ParseFloat(text, 64)
+	if err != nil || !(v >= low && v <= high) {
+		return 0, fmt.Errorf("%q, want a number from %.3g to %.3g", text, low, high)
+	}
+	return v, nil
+}
+
+// estimatorSays describes the options that name an estimator.
+const estimatorSays = "a latency estimator instead of the schedule's own; n of max_last_n is a number"
 
 // optionNames lists the options, estimators last.
 func optionNames() []string {
-	return slices.Concat(slices.Sorted(maps.Keys(options)), []string{sMinOption + "N"}, chunk.Estimators)
+	names := slices.Sorted(maps.Keys(options))
+	for _, name := range slices.Sorted(maps.Keys(values)) {
+		names = append(names, name+"=N")
+	}
+	return append(names, chunk.Estimators...)
 }
 
 // set applies an option and names the setting that it changes.
@@ -90,12 +156,15 @@ func (c *Contender) set(option string) (sets string, err error) {
 		c.flags = append(c.flags, o.flags...)
 		return o.sets, nil
 	}
-	if n, ok := strings.CutPrefix(option, sMinOption); ok {
-		if c.Schedule.SMin, err = strconv.Atoi(n); err != nil || c.Schedule.SMin < 1 {
-			return "", fmt.Errorf("s_min is %q, want a number of actions", n)
+	name, text, _ := strings.Cut(option, "=")
+	if v, ok := values[name]; ok {
+		if err = v.set(c, text); err != nil {
+			return "", fmt.Errorf("%s is %w", name, err)
 		}
-		c.flags = append(c.flags, "--s-min", n)
-		return "s_min", nil
+		if v.flag != "" {
+			c.flags = append(c.flags, v.flag, text)
+		}
+		return name, nil
 	}
 	if chunk.CheckEstimator(option) != nil {
 		return "", fmt.Errorf("no option %q, want one of %s", option, strings.Join(optionNames(), ", "))

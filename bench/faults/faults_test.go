@@ -82,6 +82,9 @@ func TestRefusals(t *testing.T) {
 		// without a meaning for the schedule
 		"rtc+spans", "async+s_min=7", "append+bare", "v1+counts", "async+compat+jk",
 		"drtc+bare+spans", "drtc+s_min=7+s_min=8", "drtc+jk+fixed", "drtc+compat+compat", "drtc+s_min=0",
+		"drtc+g=0.7", "sync+g=0", "async+g=1.1", "async+g=", "async+g=nan", "drtc+similarity=1", "async+similarity=-1",
+		"async+buffer=1s", "rtc+buffer=0s", "rtc+buffer=2m", "rtc+K=2", "drtc+K=0", "drtc+K=101", "drtc+fixed+K=2",
+		"drtc+jpeg=101", "drtc+jpeg", "drtc+plain=1",
 	} {
 		_, err = ParseContender(name)
 		code(exit.Usage, name)
@@ -100,6 +103,7 @@ func TestRefusals(t *testing.T) {
 		"another world": func(c *Config) {
 			c.World = "narrow"
 		}, "its own network": func(c *Config) { c.Network = new(time.Second) },
+		"cameras": func(c *Config) { c.Cameras = Cameras{1, 640, 480} },
 	} {
 		cfg := config(t)
 		change(&cfg)
@@ -244,6 +248,82 @@ func TestPlay(t *testing.T) {
 		t.Errorf("the overview has %d rows, want one for each scenario", got)
 	}
 	wellFormed(t, text(t, report.WriteSVG))
+	queues := text(t, report.WriteQueues)
+	wellFormed(t, queues)
+	if got := strings.Count(queues, " actions from "); got != 2 {
+		t.Errorf("the figure of the queues has %d panels, want one for each contender", got)
+	}
+}
+
+// The figure of the queues counts actions, requests and idle times of each contender.
+func TestQueues(t *testing.T) {
+	ticks := make([]fleet.Tick, 120)
+	for i := range ticks {
+		ticks[i].Step, ticks[i].Requested = int64(i)-1, i%40 == 0
+		ticks[i].Starved = i >= 10 && i < 13 || i >= 50 && i < 59
+	}
+	svg := drawQueues("a title", []string{"sync"}, [][]fleet.Tick{ticks})
+	wellFormed(t, svg)
+	want := "sync: 107 actions from 3 requests, 35.7 for each; idle 2 times, 100 ms on average"
+	if !strings.Contains(svg, want) || strings.Count(svg, `class="s"`) != 2 || strings.Count(svg, `class="o"`) != 3 {
+		t.Errorf("%s\nwant %q, two idle times and three requests", svg, want)
+	}
+}
+
+// Options with a value reach the schedule; a g of 0 asks when no action is left.
+func TestValuesOfOptions(t *testing.T) {
+	for name, want := range map[string]chunk.Config{
+		"async+g=0":          {Schedule: "async", Threshold: math.SmallestNonzeroFloat64},
+		"async+g=1":          {Schedule: "async", Threshold: 1},
+		"async+similarity=0": {Schedule: "async", Similarity: -1},
+		"v1+buffer=300ms":    {Schedule: "v1", Buffer: 300 * time.Millisecond},
+		"drtc+K=2.5":         {Schedule: "drtc", EstimatorK: 2.5, Estimator: "jk"},
+	} {
+		if c, err := ParseContender(name); err != nil || c.Schedule != want || c.quality(&Config{Quality: 7}) != 7 {
+			t.Errorf("%s: %+v, %v, want %+v", name, c, err, want)
+		}
+	}
+	c, err := ParseContender("drtc+jpeg=0")
+	if err != nil || c.quality(&Config{Quality: 90}) != 0 {
+		t.Errorf("raw pictures have the quality %d, %v, want 0", c.quality(&Config{Quality: 90}), err)
+	}
+}
+
+// Further cameras cost the network their pictures, in the contender's quality.
+func TestFurtherCameras(t *testing.T) {
+	needRuntime(t)
+	cfg := config(t)
+	none, drtc := matchup(t, "none", "drtc")
+	_, raw := matchup(t, "none", "drtc+jpeg=0")
+	cfg.Scenarios = []Scenario{none}
+	cfg.Contenders = []Contender{drtc, raw}
+	cfg.Quality = 90
+	sent := func() (kilobytes [2]float64) {
+		report, err := Play(context.Background(), cfg)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for i := range kilobytes {
+			m := report.Cells[0].Rows[i].Metrics
+			kilobytes[i] = m["kilobytes"].Mean / m["requests"].Mean
+		}
+		return kilobytes
+	}
+	before := sent()
+	if err := cfg.Cameras.UnmarshalText([]byte("2x64x48")); err != nil {
+		t.Fatal(err)
+	}
+	after := sent()
+	if grown := after[1] - before[1]; math.Abs(grown-2*64*48*3/1000.0) > 0.1 || after[0]-before[0] > grown/2 {
+		t.Errorf("a request has %v kB as JPEG and raw, %v with two cameras; want 18.4 more raw", before, after)
+	}
+	for _, text := range []string{"", "640x480", "2x640", "0x640x480", "17x640x480", "2x640x0", "2x5000x10",
+		"2x640x480x3",
+		"2x640x480 "} {
+		if err := new(Cameras).UnmarshalText([]byte(text)); exit.Of(err) != exit.Usage {
+			t.Errorf("--cameras %q: %v, want code %v", text, err, exit.Usage)
+		}
+	}
 }
 
 // A fault that lasts the whole episode is not a window: it is not shaded.
@@ -474,6 +554,12 @@ func TestFlagsOfAContender(t *testing.T) {
 		"drtc+spans+s_min=10": "--schedule drtc --prefix spans --s-min 10",
 		"drtc+bare+counts":    "--schedule drtc --prefix none --cooldown counts",
 		"drtc+max_last_10":    "--schedule drtc --estimator max_last_10",
+		"async+g=0.7":         "--schedule async --chunk-size-threshold 0.7",
+		"async+similarity=0":  "--schedule async --similarity 0",
+		"rtc+buffer=300ms":    "--schedule rtc --buffer-time 300ms",
+		"rtc+jk+K=2":          "--schedule rtc --estimator jk --estimator-k 2",
+		"drtc+K=2":            "--schedule drtc --estimator-k 2 --estimator jk",
+		"drtc+jpeg=60":        "--schedule drtc",
 	} {
 		c, err := ParseContender(name)
 		if err != nil {

@@ -47,6 +47,8 @@ func TestFigures(t *testing.T) {
 	full.Waited = 2
 	full.Switches = 3
 	full.Inferences = 45
+	full.Requests = 60
+	full.Idles = []int{3, 9}
 	full.UpBytes, full.DownBytes = 60_000, 30_000
 	full.Recoveries = []time.Duration{100 * time.Millisecond, 300 * time.Millisecond}
 	full.Seams = nil
@@ -74,8 +76,11 @@ func TestFigures(t *testing.T) {
 		{"mode_switches", 6, 0},         // in half a minute
 		{"age_ms", 1000 * 25 / 60.0, 0}, // 5 ticks under way, up to 20 until the next chunk
 		{"inferences", 1.5, 0},          // in 30 s
-		{"kilobytes", 3, 0},             // 90 kB both ways in 30 s
-		{"again_ticks", 4, none},        // the longest
+		{"requests", 2, 0},              // in 30 s
+		{"actions_per_request", float64(full.Actions) / 60, none},
+		{"idle_ms", 100, none},   // 3 and 9 ticks
+		{"kilobytes", 3, 0},      // 90 kB both ways in 30 s
+		{"again_ticks", 4, none}, // the longest
 		{"again_due_ticks", 2, none},
 	} {
 		values := e.values[tt.key]

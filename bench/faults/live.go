@@ -31,7 +31,8 @@ const (
 )
 
 // liveMetrics are the metrics in edge-rt's summary and record and lean-server's audit.
-var liveMetrics = []string{"success", "reached", "starved_ticks", "seam_degrees", "age_ms", "inferences"}
+var liveMetrics = []string{"success", "reached", "starved_ticks", "seam_degrees", "age_ms", "inferences", "requests",
+	"actions_per_request"}
 
 // Live runs the comparison on edge-rt and lean-server in real time, every episode in a world of its
 // own with the same faults for all contenders (netfault.Session; a restart kills the server). Each
@@ -140,7 +141,8 @@ func (p *livePlayer) once(j job) (o fleet.Outcome, err error) {
 		Duration: p.cfg.Duration,
 		Grace:    liveGrace,
 		Flags: append(slices.Clone(contender.flags), "--fps", strconv.Itoa(fleet.FPS), "--seed",
-			strconv.FormatUint(seed, 10), "--jpeg-quality", strconv.Itoa(p.cfg.Quality), "--on-exit", "hold"),
+			strconv.FormatUint(seed, 10), "--jpeg-quality", strconv.Itoa(contender.quality(p.cfg)), "--on-exit",
+			"hold"),
 		Records:    records,
 		Script:     scenario.Source,
 		ScriptSeed: fleet.FaultSeed(seed, direction),

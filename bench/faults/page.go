@@ -89,6 +89,21 @@ func (r *Report) WriteSVG(w io.Writer) error {
 	return err
 }
 
+// WriteQueues writes the figure of the actions left over time, of each contender's first episode in
+// the first scenario.
+func (r *Report) WriteQueues(w io.Writer) error {
+	if len(r.traces[0]) == 0 {
+		return errNoTicks
+	}
+	var names []string
+	for _, row := range r.Cells[0].Rows {
+		names = append(names, row.Schedule)
+	}
+	title := fmt.Sprintf("Actions left: %s, %s", r.Cells[0].Title, r.how())
+	_, err := io.WriteString(w, drawQueues(title, names, r.traces)+"\n")
+	return err
+}
+
 // short formats a number with three digits, without an exponent.
 func short(v float64) string {
 	if math.Abs(v) >= 100 {

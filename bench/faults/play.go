@@ -19,6 +19,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/edge-rt/edge-rt/bench"
 	"github.com/edge-rt/edge-rt/internal/exit"
 	"github.com/edge-rt/edge-rt/policy"
 	"github.com/edge-rt/edge-rt/sim/fleet"
@@ -215,6 +216,11 @@ func (p *virtualPlayer) play(j job) (fleet.Outcome, []fleet.Tick, error) {
 	if err != nil {
 		return fleet.Outcome{}, nil, err
 	}
+	quality := contender.quality(cfg)
+	picture, err := bench.PictureBytes(max(cfg.Cameras.W, 1), max(cfg.Cameras.H, 1), quality)
+	if err != nil {
+		return fleet.Outcome{}, nil, err
+	}
 	var trace []fleet.Tick
 	run := fleet.Config{
 		Policy:   exported,
@@ -224,7 +230,8 @@ func (p *virtualPlayer) play(j job) (fleet.Outcome, []fleet.Tick, error) {
 		Compute:  *cfg.Compute,
 		Faults:   cfg.Scenarios[j.scenario].Script,
 		Rules:    worlds[cfg.World],
-		Quality:  cfg.Quality,
+		Quality:  quality,
+		Beside:   cfg.Cameras.N * picture,
 		Counts:   true,
 	}
 	if j.episode == 0 {

@@ -50,13 +50,62 @@ func drawEpisode(title string, ticks []fleet.Tick, script *netfault.Script) stri
 	f.events()
 	f.curve("cooldown (ticks)", func(t *fleet.Tick) float64 { return float64(t.Cooldown) })
 	f.latency()
-	f.curve("actions left", func(t *fleet.Tick) float64 { return float64(t.Size) })
-	f.axis()
-	height := f.y + 30
+	f.curve("actions left", left)
+	f.axis("blue: goals, sent observations, estimate; orange: merged chunks, measured latency; grey: joints; red: " +
+		"starved")
+	return f.svg(title)
+}
+
+func left(t *fleet.Tick) float64 { return float64(t.Size) }
+
+// drawQueues draws the actions left over time, as the figure of LeRobot's blog on asynchronous
+// inference, in a panel for each name.
+func drawQueues(title string, names []string, traces [][]fleet.Tick) string {
+	f := &figure{y: 54}
+	for i, name := range names {
+		f.ticks, f.seconds = traces[i], float64(len(traces[i]))*fleet.Period.Seconds()
+		top := f.y
+		y := f.curve("actions left", left)
+		f.sent(y(0) - 3)
+		f.starved(top, y(0)-top)
+		fmt.Fprintf(&f.b, `<text x="%d" y="%.1f">%s</text>`, plotLeft+4, top-6,
+			template.HTMLEscapeString(name+": "+f.usage()))
+		f.y += 14
+	}
+	f.axis("line: actions left; points: sent observations; red: idle")
+	return f.svg(title)
+}
+
+// usage counts the actions, requests and idle times of the ticks in words.
+func (f *figure) usage() string {
+	actions := 0
+	requests := 0
+	idle := 0
+	for i := range f.ticks {
+		t := &f.ticks[i]
+		if t.Requested {
+			requests++
+		}
+		switch {
+		case t.Starved:
+			idle++
+		case t.Step >= 0:
+			actions++
+		}
+	}
+	text := fmt.Sprintf("%d actions from %d requests, %.1f for each", actions, requests,
+		float64(actions)/float64(max(requests, 1)))
+	if n := len(stretches(len(f.ticks), f.starves)); n > 0 {
+		text += fmt.Sprintf("; idle %d times, %.0f ms on average", n, float64(idle)/float64(n)/fleet.FPS*1000)
+	}
+	return text
+}
+
+func (f *figure) svg(title string) string {
+	title = template.HTMLEscapeString(title)
 	return fmt.Sprintf(
 		`<svg xmlns="http://www.w3.org/2000/svg" class="episode" viewBox="0 0 %d %.0f" role="img" aria-label="%s">%s<text x="%d" y="20" class="t">%s</text>%s</svg>`,
-		figureWidth, height, template.HTMLEscapeString(title), svgStyle, plotLeft, template.HTMLEscapeString(title),
-		f.b.String())
+		figureWidth, f.y+30, title, svgStyle, plotLeft, title, f.b.String())
 }
 
 // svgStyle makes a figure readable alone, outside the page. Inside the page it must apply to
@@ -212,26 +261,42 @@ func (f *figure) events() {
 	y := f.panel("sent, merged,", 60, 0, 0)
 	bottom := y(0)
 	fmt.Fprintf(&f.b, `<text x="%d" y="%.1f" text-anchor="end">starved</text>`, plotLeft-8, bottom-14)
-	for _, s := range stretches(len(f.ticks), func(tick int) bool { return f.ticks[tick].Starved }) {
-		fmt.Fprintf(&f.b, `<rect class="s" x="%.1f" y="%.1f" width="%.1f" height="16"/>`, f.at(s[0]), bottom-18,
-			max(f.at(s[1])-f.at(s[0]), 1))
-	}
+	f.starved(bottom-18, 16)
+	f.sent(bottom - 50)
 	for i := range f.ticks {
-		if f.ticks[i].Requested {
-			fmt.Fprintf(&f.b, `<circle class="o" r="1.8" cx="%.1f" cy="%.1f"/>`, f.at(i), bottom-50)
-		}
 		if f.ticks[i].Received {
 			fmt.Fprintf(&f.b, `<circle class="d" r="1.8" cx="%.1f" cy="%.1f"/>`, f.at(i), bottom-32)
 		}
 	}
 }
 
-func (f *figure) curve(label string, of func(t *fleet.Tick) float64) {
+func (f *figure) starves(tick int) bool { return f.ticks[tick].Starved }
+
+// starved marks the ticks without an action.
+func (f *figure) starved(top, height float64) {
+	for _, s := range stretches(len(f.ticks), f.starves) {
+		fmt.Fprintf(&f.b, `<rect class="s" x="%.1f" y="%.1f" width="%.1f" height="%g"/>`, f.at(s[0]), top,
+			max(f.at(s[1])-f.at(s[0]), 1), height)
+	}
+}
+
+// sent marks the observations that left.
+func (f *figure) sent(y float64) {
+	for i := range f.ticks {
+		if f.ticks[i].Requested {
+			fmt.Fprintf(&f.b, `<circle class="o" r="1.8" cx="%.1f" cy="%.1f"/>`, f.at(i), y)
+		}
+	}
+}
+
+func (f *figure) curve(label string, of func(t *fleet.Tick) float64) (y func(v float64) float64) {
 	high := 1.0
 	for i := range f.ticks {
 		high = max(high, of(&f.ticks[i]))
 	}
-	f.path("a", f.panel(label, 60, 0, high), func(t *fleet.Tick) (float64, bool) { return of(t), true })
+	y = f.panel(label, 60, 0, high)
+	f.path("a", y, func(t *fleet.Tick) (float64, bool) { return of(t), true })
+	return y
 }
 
 // latency draws the estimate as a line and every measured round trip as a point.
@@ -251,7 +316,8 @@ func (f *figure) latency() {
 	}
 }
 
-func (f *figure) axis() {
+// axis draws the axis of time, with the meaning of the colours.
+func (f *figure) axis(legend string) {
 	step := 1.0
 	for f.seconds/step > 25 {
 		step *= 5
@@ -260,7 +326,7 @@ func (f *figure) axis() {
 		fmt.Fprintf(&f.b, `<text x="%.1f" y="%.1f" text-anchor="middle">%g</text>`, f.x(s), f.y-8, s)
 	}
 	fmt.Fprintf(&f.b,
-		`<text x="%d" y="%.1f" text-anchor="middle">seconds; blue: goals, sent observations, estimate; orange: merged chunks, measured latency; grey: joints; red: starved</text>`,
-		(plotLeft+plotRight)/2, f.y+8)
+		`<text x="%d" y="%.1f" text-anchor="middle">seconds; %s</text>`,
+		(plotLeft+plotRight)/2, f.y+8, legend)
 	f.y += 8
 }

@@ -41,7 +41,8 @@ type Entry struct {
 	// [metric] unit of the metric, mean, 95 % interval, and number of episodes with a value.
 	// success (%), reached (targets per minute), leg_seconds (s), starved_ticks (per minute),
 	// recovery_ms (ms), seam_degrees (degrees, 95th percentile), mode_switches (per minute), age_ms
-	// (ms, 95th percentile), inferences (per second), kilobytes (kB/s), again_ticks (ticks from the
+	// (ms, 95th percentile), inferences (per second), requests (per second), actions_per_request,
+	// idle_ms (ms, mean length of a time without actions), kilobytes (kB/s), again_ticks (ticks from the
 	// end of the latency estimate to the next request after a lost one, at most), again_due_ticks
 	// (the same without those on which an older answer had filled the schedule)
 	Metrics          map[string]Interval `json:"metrics"`

@@ -29,6 +29,7 @@ var scripts embed.FS
 var Comparison = []string{
 	"none", "delay_3", "delay_8", "delay_16", "loss_5", "loss_20",
 	"duplicate", "reorder", "spikes", "blackout", "restart", "loss_20_spikes",
+	"jitter", "slow_line", "lan", "wifi", "cellular",
 }
 
 // scenarioNames lists all built-in scenarios: those of the comparison first.
@@ -82,7 +83,9 @@ func WriteList(w io.Writer) error {
 	for _, name := range slices.Sorted(maps.Keys(options)) {
 		fmt.Fprintf(list, "  %-14s %s\n", name, options[name].says)
 	}
-	fmt.Fprintf(list, "  %-14s %s\n", sMinOption+"N", sMinSays)
+	for _, name := range slices.Sorted(maps.Keys(values)) {
+		fmt.Fprintf(list, "  %-14s %s\n", name+"=N", values[name].says)
+	}
 	fmt.Fprintf(list, "  %s\n  %-14s %s\n", strings.Join(chunk.Estimators, ", "), "", estimatorSays)
 	_, err := io.WriteString(w, list.String())
 	return err

@@ -110,6 +110,18 @@ var metrics = []metric{
 	{"inferences", "inferences", "/s", "infer/s", "%.2f", func(o *fleet.Outcome, d time.Duration) float64 {
 		return float64(o.Inferences) / d.Seconds()
 	}},
+	{"requests", "requests", "/s", "", "", func(o *fleet.Outcome, d time.Duration) float64 {
+		return float64(o.Requests) / d.Seconds()
+	}},
+	{"actions_per_request", "actions for each request", "", "", "", func(o *fleet.Outcome, _ time.Duration) float64 {
+		if o.Requests == 0 {
+			return math.NaN()
+		}
+		return float64(o.Actions) / float64(o.Requests)
+	}},
+	{"idle_ms", "length of a time without actions", "ms", "", "", func(o *fleet.Outcome, _ time.Duration) float64 {
+		return mean(o.Idles, func(ticks int) float64 { return float64(ticks) / fleet.FPS * 1000 })
+	}},
 	{"kilobytes", "sent both ways", "kB/s", "kB/s", "%.0f", func(o *fleet.Outcome, d time.Duration) float64 {
 		return float64(o.UpBytes+o.DownBytes) / 1000 / d.Seconds()
 	}},

@@ -93,7 +93,7 @@ func Measure(ctx context.Context, cfg Config) (*Report, error) {
 		return nil, err
 	}
 	defer os.RemoveAll(dir)
-	pix := scenery(w, h)
+	pix := bench.Scenery(w, h)
 	file := filepath.Join(dir, "picture.ppm")
 	if err := os.WriteFile(file, slices.Concat(fmt.Appendf(nil, "P6\n%d %d\n255\n", w, h), pix), 0o600); err != nil {
 		return nil, err
@@ -269,20 +269,6 @@ func newSubjects(cfg Config, pix []byte) (all []subject, done func(), err error)
 	}
 	withPixiv(all, cfg, inputs{pix, yuyv.Pix, j422, j420})
 	return all, done, err
-}
-
-// scenery returns a picture with ramps, edges and sensor noise.
-func scenery(w, h int) []byte {
-	pix := make([]byte, w*h*3)
-	x := uint32(1)
-	for i := range w * h {
-		x = x*1664525 + 1013904223
-		noise := byte(x >> 29)
-		pix[3*i] = byte(i%w*255/w) + noise
-		pix[3*i+1] = byte(i/w*255/h) + noise
-		pix[3*i+2] = byte(i/w/8*8) ^ noise
-	}
-	return pix
 }
 
 // levels converts a pixel by ITU-R BT.601, narrow range.

@@ -21,7 +21,7 @@ func TestPixivDoesTheSameWork(t *testing.T) {
 	for _, quality := range []int{90, 97} {
 		dct := map[bool]pixiv.DCTMethod{true: pixiv.DCTIFast, false: pixiv.DCTISlow}[quality < 96]
 		options := &pixiv.EncoderOptions{Quality: quality, DCTMethod: dct}
-		pix := scenery(w, h)
+		pix := bench.Scenery(w, h)
 		yuyv := packed(pix, w, h)
 		planes := pixiv.NewYCbCrAligned(bounds, image.YCbCrSubsampleRatio422)
 		splitYUYV(planes, yuyv)

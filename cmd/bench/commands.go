@@ -122,13 +122,15 @@ func (f *recipeFlags) Run(ctx context.Context, s *streams) error {
 
 type faultsFlags struct {
 	Virtual  bool     `help:"In virtual time: the same loop, schedules, policy and messages without clock, bus and network. Else in real time, on edge-rt and lean-server."`
-	Faults   []string `default:"none,loss_20,spikes,blackout" help:"Scenarios by name, or YAML files; compare: all of the published comparison; --list names them." placeholder:"NAME,…"`
+	Faults   []string `help:"Scenarios by name, or YAML files; compare: all of the published comparison; --list names them; default: none,loss_20,spikes,blackout." placeholder:"NAME,…"`
+	Record   string   `help:"Virtual: the network and the server's times of this record of edge-rt, in place of scenarios." placeholder:"FILE"`
 	Schedule []string `default:"drtc" help:"Contenders: a schedule and options, as in rtc+compat; --list names them. Episodes are drawn of the first." placeholder:"NAME,…"`
 	faults.Config
-	List bool   `help:"Name scenarios, schedules and options."`
-	CSV  string `name:"csv" help:"Virtual: write every tick of the first episode of each cell to this file, with the DRTC program's columns." placeholder:"FILE"`
-	HTML string `name:"html" help:"Write the report as a page with plots to this file." placeholder:"FILE"`
-	SVG  string `name:"svg" help:"Virtual: write the figure of the first episode of the first cell to this file." placeholder:"FILE"`
+	List   bool   `help:"Name scenarios, schedules and options."`
+	CSV    string `name:"csv" help:"Virtual: write every tick of the first episode of each cell to this file, with the DRTC program's columns." placeholder:"FILE"`
+	HTML   string `name:"html" help:"Write the report as a page with plots to this file." placeholder:"FILE"`
+	SVG    string `name:"svg" help:"Virtual: write the figure of the first episode of the first cell to this file." placeholder:"FILE"`
+	Queues string `help:"Virtual: write the figure of the actions left over time, of every contender in the first scenario, to this file." placeholder:"FILE"`
 	common
 }
 
@@ -137,12 +139,17 @@ func (f *faultsFlags) Run(ctx context.Context, s *streams) error {
 	if f.List {
 		return faults.WriteList(s.out)
 	}
-	for _, flag := range []struct{ name, file string }{{"--csv", f.CSV}, {"--svg", f.SVG}} {
+	for _, flag := range []struct{ name, file string }{{"--csv", f.CSV}, {"--svg", f.SVG},
+		{"--queues", f.Queues}} {
 		if flag.file != "" && !f.Virtual {
 			return exit.Errorf(exit.Usage,
 				"%s is for --virtual, and no single tick is kept of real time: add --virtual or leave it out",
 				flag.name)
 		}
+	}
+	if f.Record != "" && !f.Virtual {
+		return exit.Errorf(exit.Usage, "--record is for --virtual, and real time has its own times: add --virtual or "+
+			"leave it out")
 	}
 	if err := f.load(); err != nil {
 		return err
@@ -154,12 +161,22 @@ func (f *faultsFlags) Run(ctx context.Context, s *streams) error {
 	return measure(ctx, s, f.common, &f.Env, &f.Config, play,
 		output[*faults.Report]{"--csv", f.CSV, (*faults.Report).WriteCSV},
 		output[*faults.Report]{"--html", f.HTML, (*faults.Report).WriteHTML},
-		output[*faults.Report]{"--svg", f.SVG, (*faults.Report).WriteSVG})
+		output[*faults.Report]{"--svg", f.SVG, (*faults.Report).WriteSVG},
+		output[*faults.Report]{"--queues", f.Queues, (*faults.Report).WriteQueues})
 }
 
 func (f *faultsFlags) load() error {
 	names := f.Faults
-	if len(names) == 1 && names[0] == "compare" {
+	switch {
+	case f.Record != "" && names != nil:
+		return exit.Errorf(exit.Usage, "--record is in place of --faults: leave one of them out")
+	case f.Record != "":
+		if err := f.LoadRecord(f.Record); err != nil {
+			return err
+		}
+	case names == nil:
+		names = []string{"none", "loss_20", "spikes", "blackout"}
+	case len(names) == 1 && names[0] == "compare":
 		names = faults.Comparison
 	}
 	for _, name := range names {

@@ -82,7 +82,9 @@ func (r *receiver) deposit(s wire.Sample) {
 		r.refuse(&h, dropForeign)
 		return
 	}
-	a.Epoch, a.Episode = h.SessionEpoch, h.EpisodeID
+	a.Epoch = h.SessionEpoch
+	a.Episode = h.EpisodeID
+	a.At = r.clock.Now()
 	before := r.in.Answers.Replaced()
 	if !r.in.Answers.Publish(int64(h.SeqID)) {
 		r.refuse(&h, dropNewer)

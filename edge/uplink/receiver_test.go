@@ -28,7 +28,7 @@ func notice(h wire.Header, e wire.Event) wire.Sample {
 }
 
 func testReceiver() *receiver {
-	r := New(Config{}).receiver
+	r := New(Config{Clock: rttest.NewClock(0)}).receiver
 	r.session(Session{})
 	r.sent(5)
 	return r

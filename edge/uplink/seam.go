@@ -104,6 +104,7 @@ func (i *Inbox) Announced() Pace { return i.announced.load() }
 // Answer is one chunk on its way from the receiver to the tick.
 type Answer struct {
 	Epoch, Episode uint32
+	At             rt.Instant // of its arrival
 	Body           wire.ActionChunk
 }
 

@@ -166,24 +166,29 @@ func (s *Sender) send(snap *Snapshot) {
 		*slot = Source{snap.Ask.Key, oldest}
 		s.in.Sources.Commit()
 	}
+	encoded := s.clock.Now()
 	replaced, err := open.Publisher.PutLatest(s.body, s.header)
 	if err != nil {
 		s.stats.SendErrors.Add(1)
-		s.note(snap, oldest, len(s.body), "error")
+		s.note(snap, oldest, encoded, "error")
 		return
 	}
 	if replaced { // an older observation
 		s.stats.Replaced.Add(1)
 	}
-	s.note(snap, oldest, len(s.body), "sent")
+	s.note(snap, oldest, encoded, "sent")
 }
 
 // note records the outcome of a request's observation.
 //
 //rt:noalloc
-func (s *Sender) note(snap *Snapshot, observed rt.Instant, bytes int, outcome string) {
+func (s *Sender) note(snap *Snapshot, observed, encoded rt.Instant, outcome string) {
 	if s.record == nil {
 		return
+	}
+	bytes := 0
+	if encoded != 0 {
+		bytes = len(s.body)
 	}
 	if m := s.record.Sent.Put(); m != nil {
 		*m = record.Sent{
@@ -193,6 +198,7 @@ func (s *Sender) note(snap *Snapshot, observed rt.Instant, bytes int, outcome st
 			Observed: observed,
 			Bytes:    int64(bytes),
 			Outcome:  outcome,
+			Encoded:  encoded,
 		}
 		s.record.Sent.Commit()
 	}

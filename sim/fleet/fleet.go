@@ -40,6 +40,7 @@ const (
 	seedsMax   = 1_000_000
 	ticksMax   = 10_000_000
 	computeMax = time.Minute
+	besideMax  = 1 << 30
 
 	// FPS is the rate of the world and of every control loop in it.
 	FPS = 60
@@ -79,6 +80,7 @@ type Config struct {
 	Reconnect time.Duration    // default defaultReconnect
 
 	Rules   sim.Rules // default the demo world
+	Beside  int       // bytes of further pictures in an observation, which the policy does not see
 	Quality int       // JPEG quality of the pictures, 1 to 100; 0: raw
 	Counts  bool      // read the state and write the goal through 4096-step encoders
 
@@ -120,6 +122,7 @@ func (c *Config) check() error {
 		{"delay", c.Delay, 0, delayMax},
 		{"max age", c.MaxAge, 1, ticksMax},
 		{"quality", c.Quality, 0, 100},
+		{"bytes beside", c.Beside, 0, besideMax},
 		{"network time in ns", int(c.Network), 0, int(computeMax)},
 		{"compute time in ns", int(c.Compute), 0, int(computeMax)},
 		{"time to reconnect in ns", int(c.Reconnect), 0, int(computeMax)},

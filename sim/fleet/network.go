@@ -167,7 +167,7 @@ func (n *network) begin(f *request, at time.Duration, p Policy) error {
 	stop := n.plan.Spikes(n.began, at)
 	n.began = at
 	f.served = at + stop
-	n.serving, n.done = f, f.served+n.cfg.Compute
+	n.serving, n.done = f, f.served+n.cfg.Compute+n.plan.Compute(at)
 	lent, err := p.Answer(&f.obs)
 	if err != nil {
 		return err

@@ -47,6 +47,7 @@ type Outcome struct {
 	MaxEstimate int // longest latency estimate in steps
 	Switches    int // new plans that pass the post on another side than the plan before
 
+	Idles      []int           // ticks of each stretch without an action, after the first action
 	LegTicks   []int           // ticks of each leg that was reached
 	Jumps      []float64       // degrees between the live row and the row that replaced it
 	Seams      []float64       // degrees between a chunk's first action and the extrapolation of the last two

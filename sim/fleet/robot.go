@@ -36,6 +36,7 @@ type Robot struct {
 	state     [sim.DOF]float32
 	wanted    [sim.DOF]float32 // after stages and gate
 	goal      [sim.DOF]float64 // the goal sent to the servos
+	ran       bool             // the last tick ran an action
 	out       Outcome
 	seams     seams
 	losses    losses
@@ -91,7 +92,7 @@ func (r *Robot) Play(seed uint64, direction int) (Outcome, error) {
 	}
 	r.seams = seams{}
 	r.losses = losses{since: -1}
-	r.row = Tick{}
+	r.row, r.ran = Tick{}, false
 	r.goal = r.world.Q()
 	for j, q := range r.goal {
 		r.wanted[j] = float32(q)
@@ -205,7 +206,10 @@ func (r *Robot) act(now rt.Instant) {
 			r.out.Seams = append(r.out.Seams, jump)
 		}
 	case r.out.Actions > 0:
-		r.out.Starved++
+		if r.out.Starved++; r.ran {
+			r.out.Idles = append(r.out.Idles, 0)
+		}
+		r.out.Idles[len(r.out.Idles)-1]++
 		r.row.Starved = true
 		r.seams.hold(r.goal)
 	// an answer merged on one tick runs on the next
@@ -213,6 +217,7 @@ func (r *Robot) act(now rt.Instant) {
 		r.out.Waited++
 		r.row.Starved = true
 	}
+	r.ran = action.Row != nil
 }
 
 func (r *Robot) merge(now time.Duration, f *request) {
@@ -266,7 +271,7 @@ func (r *Robot) sendRequest(tick int, now time.Duration) error {
 			return err
 		}
 	}
-	f.bytes = r.sizes.observation(&f.obs, file, r.width, r.height, r.enc != nil)
+	f.bytes = r.sizes.observation(&f.obs, file, r.width, r.height, r.enc != nil) + r.cfg.Beside
 	r.out.Requests++
 	r.row.Requested = true
 	r.losses.ask(f.key, tick, r.row.Estimate)

@@ -1,13 +1,18 @@
 package netfault
 
-import "time"
+import (
+	"cmp"
+	"slices"
+	"time"
+)
 
 // Plan is a script with a seed. It gives the effect on a message at an instant. All its methods are
 // pure; instants count from the begin of the episode.
 type Plan struct {
-	faults []Fault
-	seed   uint64
-	period time.Duration // time between two random draws
+	faults  []Fault
+	compute []Point
+	seed    uint64
+	period  time.Duration // time between two random draws
 }
 
 // Plan returns the script's plan for a seed. Random numbers are drawn once per period: all messages
@@ -15,7 +20,7 @@ type Plan struct {
 func (s *Script) Plan(seed uint64, period time.Duration) *Plan {
 	p := &Plan{seed: seed, period: max(period, time.Millisecond)}
 	if s != nil {
-		p.faults = s.Faults
+		p.faults, p.compute = s.Faults, s.Compute
 	}
 	return p
 }
@@ -70,6 +75,11 @@ func (p *Plan) effect(at time.Duration, drop, double, reorder Kind, direction ui
 			}
 		case Jitter:
 			f.Delay += time.Duration(p.draw(i, direction, at) * float64(fault.Delay))
+		case Trace:
+			if point := state(fault.Points, p.place(i, at)); point != nil {
+				f.Delay += point.Delay
+				f.Lost = f.Lost || point.Lost
+			}
 		case Bandwidth:
 			if f.Rate == 0 || fault.BytesPerSecond < f.Rate {
 				f.Rate = fault.BytesPerSecond
@@ -77,6 +87,42 @@ func (p *Plan) effect(at time.Duration, drop, double, reorder Kind, direction ui
 		}
 	}
 	return f
+}
+
+// place returns the instant within the points of a trace.
+func (p *Plan) place(fault int, at time.Duration) time.Duration {
+	f := &p.faults[fault]
+	at -= f.At
+	if f.Anywhere {
+		at += time.Duration(p.draw(fault, 0, maxTime) * float64(f.Every)) // maxTime: no message has this draw
+	}
+	if f.Every > 0 {
+		at %= f.Every
+	}
+	return at
+}
+
+// state returns the last point at an instant or before, nil before the first.
+func state(points []Point, at time.Duration) *Point {
+	n, exact := slices.BinarySearchFunc(points, at, func(p Point, at time.Duration) int {
+		return cmp.Compare(p.At, at)
+	})
+	if exact {
+		n++
+	}
+	if n == 0 {
+		return nil
+	}
+	return &points[n-1]
+}
+
+// Compute returns the time beyond the usual one that the policy needs for an inference that begins
+// at this instant.
+func (p *Plan) Compute(at time.Duration) time.Duration {
+	if point := state(p.compute, at); point != nil {
+		return point.Delay
+	}
+	return 0
 }
 
 // ServerDown reports whether the server is down at this instant.

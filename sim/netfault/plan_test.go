@@ -50,6 +50,21 @@ func TestParseRefuses(t *testing.T) {
 		{"windows that overlap", "faults: [{kind: blackout, every: 1s, for: 1s}]", "every is 1s"},
 		{"a rate of nothing", "faults: [{kind: bandwidth}]", "bytes_per_second is 0"},
 		{"a rate too low", "faults: [{kind: bandwidth, bytes_per_second: 10}]", "bytes_per_second is 10"},
+		{"a trace without points", "faults: [{kind: trace}]", "0 points"},
+		{"points where there are none", "faults: [{kind: blackout, points: [[0, 1]]}]", "1 points"},
+		{"anywhere where there are none", "faults: [{kind: blackout, anywhere: true}]", "neither points nor anywhere"},
+		{"half a point", "faults: [{kind: trace, points: [[0, 1], [2]]}]", "point 2: want [seconds"},
+		{"a point before the beginning", "faults: [{kind: trace, points: [[-1, 1]]}]", "point 1: want"},
+		{"a point that is no time", "faults: [{kind: trace, points: [[.nan, 1]]}]", "point 1: want"},
+		{"a point of no time", "faults: [{kind: trace, points: [[~, 1]]}]", "point 1: want"},
+		{"a point of minutes", "faults: [{kind: trace, points: [[0, 60001]]}]", "point 1: want"},
+		{"points out of order", "faults: [{kind: trace, points: [[1, 1], [1, 2]]}]", "point 2 is at 1s"},
+		{"a trace with for", "faults: [{kind: trace, for: 1s, points: [[0, 1]]}]", "has no for"},
+		{"a trace with a delay", "faults: [{kind: trace, delay: 1s, points: [[0, 1]]}]", "delay is 1s"},
+		{"a trace that begins again too soon", "faults: [{kind: trace, every: 1s, points: [[1, 1]]}]", "every is 1s"},
+		{"anywhere without an end", "faults: [{kind: trace, anywhere: true, points: [[1, 1]]}]", "anywhere without"},
+		{"too many points", "faults: [{kind: trace, points: [" + strings.Repeat("[0,1],\n", 4097) + "]}]",
+			"4097 points"},
 		{"too many", "faults: [" + strings.Repeat("{kind: blackout},", 65) + "]", "65 faults"},
 		{"too long", strings.Repeat("#", 1<<17), "131072 bytes"},
 	} {
@@ -265,10 +280,60 @@ func TestArrival(t *testing.T) {
 	}
 }
 
+// A trace delays or loses each message, in both directions, by its time.
+func TestTrace(t *testing.T) {
+	const ms = time.Millisecond
+	points := "points: [[0.5, 10], [1, ~], [1.5, 2.5]]"
+	for _, tt := range []struct {
+		text  string
+		at    time.Duration
+		delay time.Duration
+		lost  bool
+	}{
+		{points, 400 * ms, 0, false},
+		{points, 500 * ms, 10 * ms, false},
+		{points, 999 * ms, 10 * ms, false},
+		{points, 1000 * ms, 0, true},
+		{points, 1500 * ms, 2500 * time.Microsecond, false},
+		{points, time.Hour, 2500 * time.Microsecond, false}, // it stays
+		{points + ", every: 2s", 2400 * ms, 0, false},       // it begins again
+		{points + ", every: 2s", 2500 * ms, 10 * ms, false},
+		{points + ", at: 1s", 1400 * ms, 0, false},
+		{points + ", at: 1s", 1500 * ms, 10 * ms, false},
+	} {
+		p := mustParse(t, "faults: [{kind: trace, "+tt.text+"}]").Plan(1, tick)
+		for _, f := range []Effect{p.Observation(tt.at), p.Chunk(tt.at)} {
+			if f.Delay != tt.delay || f.Lost != tt.lost {
+				t.Errorf("%s at %v: %v, lost %v, want %v, %v", tt.text, tt.at, f.Delay, f.Lost, tt.delay, tt.lost)
+			}
+		}
+	}
+}
+
+// Each seed begins at another place of a trace with anywhere, and goes through all of it.
+func TestTraceAnywhere(t *testing.T) {
+	s := mustParse(t, "faults: [{kind: trace, anywhere: true, every: 4s, points: [[0, 0], [1, 1], [2, 2], [3, 3]]}]")
+	begins := map[time.Duration]bool{}
+	for seed := range uint64(64) {
+		p, met := s.Plan(seed, tick), map[time.Duration]bool{}
+		for at := time.Duration(0); at < 4*time.Second; at += 100 * time.Millisecond {
+			met[p.Observation(at).Delay] = true
+		}
+		if len(met) != 4 || p.Observation(0) != p.Observation(4*time.Second) {
+			t.Errorf("seed %d meets %v, want all four delays, and the same after 4s", seed, met)
+		}
+		begins[p.Observation(0).Delay] = true
+	}
+	if len(begins) != 4 {
+		t.Errorf("64 seeds begin with %v, want each delay", begins)
+	}
+}
+
 func FuzzParse(f *testing.F) {
 	f.Add([]byte("name: a\nfaults:\n  - {kind: drop_chunk, at: 1s, for: 2s, every: 10s, share: 0.5}\n"))
 	f.Add([]byte("faults: [{kind: spike, delay: 1s}, {kind: bandwidth, bytes_per_second: 1000}]"))
 	f.Add([]byte("faults: [{kind: drop_chunk, nth: 3}]"))
+	f.Add([]byte("faults: [{kind: trace, every: 3s, anywhere: true, points: [[0, 1.5], [2, ~]]}]"))
 	f.Fuzz(func(t *testing.T, data []byte) {
 		s, err := Parse(data)
 		if err != nil {

@@ -41,12 +41,13 @@ const (
 	Blackout             Kind = "blackout"  // no message passes in either direction
 	Restart              Kind = "restart"   // the server is killed and comes back after For
 	Bandwidth            Kind = "bandwidth" // BytesPerSecond in each direction
+	Trace                Kind = "trace"     // every message is delayed or lost by its time: Points
 )
 
 // Kinds lists all of them, in the order of the documentation.
 var Kinds = []Kind{
 	DropObservation, DropChunk, DuplicateObservation, DuplicateChunk, ReorderObservation, ReorderChunk,
-	Spike, Latency, Jitter, Blackout, Restart, Bandwidth,
+	Spike, Latency, Jitter, Blackout, Restart, Bandwidth, Trace,
 }
 
 // Bounds of a script: a value beyond them is a mistake.
@@ -59,6 +60,7 @@ const (
 	maxScript = 64 << 10 // bytes of YAML
 	minNth    = 2        // every message (1) is written as a share of 1
 	maxNth    = 1 << 20
+	maxPoints = 4096
 )
 
 // Fault is one entry of a script. It is active from At for the time For, and again after every
@@ -70,12 +72,25 @@ type Fault struct {
 	Nth            int     // every nth message in that time is lost, in place of a share; 0: by share
 	Delay          time.Duration
 	BytesPerSecond int
+	Points         []Point // trace: in order of time; with Every they begin again after it
+	Anywhere       bool    // trace: each seed begins at another of its points
+}
+
+// Point is the state of the line from an instant of a trace to the next point.
+type Point struct {
+	At    time.Duration
+	Delay time.Duration // of a message, each way
+	Lost  bool
 }
 
 // Script is a list of faults with a name for reports.
 type Script struct {
 	Name   string
 	Faults []Fault
+
+	// Compute is the policy's time beyond the usual one, by the instant at which an inference begins. A
+	// file has none.
+	Compute []Point
 }
 
 // ErrScript is the error of Parse for an invalid script.
@@ -96,6 +111,9 @@ type yamlFault struct {
 	Nth            *int     `yaml:"nth"`
 	Delay          string   `yaml:"delay"`
 	BytesPerSecond int      `yaml:"bytes_per_second"`
+	// pairs of seconds and milliseconds; null in place of milliseconds: lost
+	Points   [][]*float64 `yaml:"points"`
+	Anywhere bool         `yaml:"anywhere"`
 }
 
 // Parse reads a script: one YAML document with a list of faults, which may be empty. An error names
@@ -150,7 +168,16 @@ func oneLine(err error) string {
 }
 
 func (f yamlFault) fault() (Fault, error) {
-	out := Fault{Kind: f.Kind, Share: 1, BytesPerSecond: f.BytesPerSecond}
+	out := Fault{
+		Kind:           f.Kind,
+		Share:          1,
+		BytesPerSecond: f.BytesPerSecond,
+		Anywhere:       f.Anywhere,
+	}
+	var err error
+	if out.Points, err = points(f.Points); err != nil {
+		return out, err
+	}
 	if f.Share != nil {
 		out.Share = *f.Share
 	}
@@ -173,6 +200,30 @@ func (f yamlFault) fault() (Fault, error) {
 		*d.to = v
 	}
 	return out, nil
+}
+
+// points checks the points of a trace.
+func points(pairs [][]*float64) (all []Point, err error) {
+	if len(pairs) > maxPoints {
+		return nil, fmt.Errorf("%d points, want at most %d", len(pairs), maxPoints)
+	}
+	for i, pair := range pairs {
+		if len(pair) != 2 || pair[0] == nil || !(*pair[0] >= 0 && *pair[0] <= maxTime.Seconds()) ||
+			pair[1] != nil && !(*pair[1] >= 0 && *pair[1] <= maxDelay.Seconds()*1000) {
+			return nil, fmt.Errorf("point %d: want [seconds, milliseconds], as in [1.5, 20], the seconds 0 to %g, the "+
+				"milliseconds 0 to %g, or null where messages are lost", i+1, maxTime.Seconds(),
+				maxDelay.Seconds()*1000)
+		}
+		p := Point{At: time.Duration(*pair[0] * float64(time.Second)), Lost: pair[1] == nil}
+		if !p.Lost {
+			p.Delay = time.Duration(*pair[1] * float64(time.Millisecond))
+		}
+		if i > 0 && p.At <= all[i-1].At {
+			return nil, fmt.Errorf("point %d is at %v, want it after the %v of the one before", i+1, p.At, all[i-1].At)
+		}
+		all = append(all, p)
+	}
+	return all, nil
 }
 
 // shareKinds are the kinds that meet a share of the messages.
@@ -200,6 +251,11 @@ func (f *Fault) check() error {
 		(f.BytesPerSecond < minRate || f.BytesPerSecond > maxRate):
 		return fmt.Errorf("bytes_per_second is %d, want %d to %d for bandwidth and 0 otherwise", f.BytesPerSecond,
 			minRate, maxRate)
+	case (f.Kind == Trace) != (len(f.Points) > 0) || f.Kind != Trace && f.Anywhere:
+		return fmt.Errorf("%d points, want at least one for a trace, and neither points nor anywhere otherwise",
+			len(f.Points))
+	case f.Kind == Trace:
+		return f.checkTrace()
 	case f.Kind == Spike && f.For != 0:
 		return errors.New("a spike has no for: its delay is how long the server stops")
 	case f.Kind == Restart && f.For == 0:
@@ -208,6 +264,20 @@ func (f *Fault) check() error {
 		return errors.New("every without for: give the length of each time")
 	case f.Every != 0 && f.Every <= max(f.For, f.Delay):
 		return fmt.Errorf("every is %v, want more than the %v that it lasts", f.Every, max(f.For, f.Delay))
+	}
+	return nil
+}
+
+// checkTrace refuses times that make no sense for a trace, which repeats as a whole.
+func (f *Fault) checkTrace() error {
+	last := f.Points[len(f.Points)-1].At
+	switch {
+	case f.For != 0:
+		return errors.New("a trace has no for: after its last point it stays as it is, or begins again after every")
+	case f.Every != 0 && f.Every <= last:
+		return fmt.Errorf("every is %v, want more than the %v of the last point", f.Every, last)
+	case f.Anywhere && f.Every == 0:
+		return errors.New("anywhere without every: give the length of the trace")
 	}
 	return nil
 }

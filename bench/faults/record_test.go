@@ -1,0 +1,180 @@
+package faults
+
+import (
+	"context"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/edge-rt/edge-rt/internal/exit"
+	"github.com/edge-rt/edge-rt/record"
+	"github.com/edge-rt/edge-rt/rt"
+	"github.com/edge-rt/edge-rt/rt/rttest"
+)
+
+const ms = time.Millisecond
+
+// recordRun writes the record of a run of 4 s at a rate: an observation each 200 ms is answered 50 ms
+// later, after 20 ms on the server. From 1 s to 2 s none is answered; of the others, change may
+// change the answers.
+func recordRun(t *testing.T, fps string, change func(*record.Chunk)) (name string) {
+	t.Helper()
+	dir := t.TempDir()
+	r, err := record.New(record.Config{Mode: record.All, Dir: dir, Size: 1 << 30, ID: "arm", Clock: rttest.NewClock(0)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.SetRun(map[string]string{"fps": fps})
+	begin := rt.Instant(time.Hour)
+	for i := range 20 {
+		at := time.Duration(i) * 200 * ms
+		sent := r.Sent.Put()
+		*sent = record.Sent{At: begin.Add(at), Seq: uint64(i + 1), Epoch: 1, Outcome: "sent"}
+		r.Sent.Commit()
+		if at >= time.Second && at < 2*time.Second {
+			continue
+		}
+		m := r.Merges.Put()
+		*m = record.Chunk{
+			At:        begin.Add(at + 60*ms),
+			Arrived:   begin.Add(at + 50*ms),
+			Seq:       uint64(i + 1),
+			Epoch:     1,
+			Outcome:   record.Joined,
+			QueueWait: int64(5 * ms),
+			Inference: int64(15 * ms),
+		}
+		change(m)
+		r.Merges.Commit()
+	}
+	for _, at := range []time.Duration{0, 4 * time.Second} {
+		tick := r.Ticks.Put()
+		*tick = record.Tick{At: begin.Add(at)}
+		r.Ticks.Commit()
+	}
+	var stop atomic.Bool
+	stop.Store(true)
+	r.Collect()
+	r.Write(&stop)
+	names, err := record.Files(dir, "")
+	if err != nil || len(names) != 1 {
+		t.Fatal(names, err)
+	}
+	return names[0]
+}
+
+// A record's network and server become the least times of all and, by time, those beyond them.
+func TestLoadRecord(t *testing.T) {
+	slow := func(m *record.Chunk) {
+		switch m.Seq {
+		case 12: // 2.2 s
+			m.Arrived = m.Arrived.Add(100 * ms)
+		case 13:
+			m.Inference += int64(40 * ms)
+			m.Arrived = m.Arrived.Add(40 * ms)
+		}
+	}
+	for fps, scale := range map[string]time.Duration{"60": 2, "30": 1} { // in halves
+		cfg := Config{Duration: time.Minute}
+		if err := cfg.LoadRecord(recordRun(t, fps, slow)); err != nil {
+			t.Fatal(err)
+		}
+		if *cfg.Network != 15*ms*scale/2 || *cfg.Compute != 20*ms*scale/2 || cfg.Duration != 4*time.Second*scale/2 {
+			t.Errorf("%s fps: %v each way, %v for the policy, %v long", fps, *cfg.Network, *cfg.Compute, cfg.Duration)
+		}
+		plan := cfg.Scenarios[0].Script.Plan(1, 1)
+		for _, tt := range []struct {
+			at, delay, compute time.Duration
+			lost               bool
+		}{
+			{0, 0, 0, false}, {900 * ms, 0, 0, false}, {1010 * ms, 0, 0, true}, {1990 * ms, 0, 0, true},
+			{2010 * ms, 0, 0, false}, {2210 * ms, 50 * ms, 0, false}, {2410 * ms, 0, 40 * ms, false},
+			{2610 * ms, 0, 0, false},
+		} {
+			at := tt.at * scale / 2
+			f, compute := plan.Observation(at), plan.Compute(at)
+			if f.Delay != tt.delay*scale/2 || f.Lost != tt.lost || compute != tt.compute*scale/2 {
+				t.Errorf("%s fps, at %v: %v, lost %v, %v for the policy, want %+v", fps, at, f.Delay, f.Lost, compute,
+					tt)
+			}
+		}
+		if title := cfg.Scenarios[0].Script.Name; !strings.Contains(title, "20 observations, 5 lost; 50ms ") {
+			t.Errorf("the title is %q", title)
+		}
+	}
+}
+
+// An observation that the server had passed over for a newer one is not lost; in an older record the
+// merge is the arrival.
+func TestLoadOlderRecord(t *testing.T) {
+	var cfg Config
+	cfg.Duration = time.Second
+	if err := cfg.LoadRecord(recordRun(t, "60", func(m *record.Chunk) {
+		m.Arrived = 0
+		if m.Seq == 11 {
+			m.Superseded = 4
+		}
+	})); err != nil {
+		t.Fatal(err)
+	}
+	title := cfg.Scenarios[0].Script.Name
+	if !strings.Contains(title, "20 observations, 1 lost; 60ms ") || *cfg.Network != 20*ms ||
+		cfg.Duration != time.Second {
+		t.Errorf("%q, %v each way, %v long; want 1 lost, 20ms and 1s", title, *cfg.Network, cfg.Duration)
+	}
+}
+
+func TestLoadRecordRefuses(t *testing.T) {
+	other := filepath.Join(t.TempDir(), "other.mcap")
+	if err := os.WriteFile(other, []byte("faults: []"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for name, tt := range map[string]struct {
+		file string
+		cfg  Config
+		code exit.Code
+		want string
+	}{
+		"no file":   {other + "x", Config{}, exit.Usage, "no such file"},
+		"no record": {other, Config{}, exit.Config, "a record that edge-rt has written"},
+		"no rate":   {recordRun(t, "", func(*record.Chunk) {}), Config{}, exit.Config, `its rate is ""`},
+		"no answer": {recordRun(t, "60", func(m *record.Chunk) {
+			m.Epoch = 9
+		}), Config{}, exit.Config, "was answered"},
+		"two of each": {other, Config{Network: new(time.Second)}, exit.Usage, "leave out --network"},
+	} {
+		if err := tt.cfg.LoadRecord(tt.file); exit.Of(err) != tt.code || !strings.Contains(err.Error(), tt.want) {
+			t.Errorf("%s: %v, code %v, want %v and %q", name, err, exit.Of(err), tt.code, tt.want)
+		}
+	}
+}
+
+// The contenders play under the record: they starve while it lost everything.
+func TestPlayRecord(t *testing.T) {
+	needRuntime(t)
+	cfg := config(t)
+	cfg.Duration, cfg.Contenders = time.Minute, cfg.Contenders[:1]
+	if err := cfg.LoadRecord(recordRun(t, "60", func(*record.Chunk) {})); err != nil {
+		t.Fatal(err)
+	}
+	report, err := Play(context.Background(), cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	starved := 0
+	for _, tick := range report.traces[0] {
+		at := time.Duration(tick.Tick) * time.Second / 60
+		if tick.Starved {
+			starved++
+			if at < time.Second || at > 2200*ms {
+				t.Errorf("starved at %v", at)
+			}
+		}
+	}
+	if starved == 0 || report.Seconds != 4 {
+		t.Errorf("%d ticks starved in %v s, want some while nothing was answered, in 4 s", starved, report.Seconds)
+	}
+}
