@@ -297,6 +297,7 @@ func (e *Edge) openRemote(ctx context.Context, r robot.Robot, name, endpoint str
 	e.remote, err = leader.NewRemote(net, leader.RemoteConfig{
 		Name:  name,
 		Robot: r,
+		Base:  e.robot.Base != nil,
 		ID:    e.identity.ID,
 		Clock: e.clock,
 	})

@@ -90,18 +90,26 @@ type leaderCmd struct {
 }
 
 func (leaderCmd) Help() string {
-	return `A robot uses it with --leader zenoh:NAME, in a run for take-overs and in teleop. One robot at a time uses it, and the log has its name. The leader stays limp; it is not brought to the follower, which follows slowly at first. Both sides meet in a router or lean-server (--connect on both), or the robot dials the leader (--listen here, zenoh:NAME@ENDPOINT there). With tls/ endpoints --tls-cert and --tls-key are this machine's certificate, and --tls-ca demands one of the robot, whose names must include its --id.
+	return `--robot is the leader's description, or the robot's: then its leader's. A robot uses it with --leader zenoh:NAME, in a run for take-overs and in teleop. One robot at a time uses it, and the log has its name. The leader stays limp; it is not brought to the follower, which follows slowly at first. Both sides meet in a router or lean-server (--connect on both), or the robot dials the leader (--listen here, zenoh:NAME@ENDPOINT there). With tls/ endpoints --tls-cert and --tls-key are this machine's certificate, and --tls-ca demands one of the robot, whose names must include its --id.
 
 Examples:
   edge-rt leader --bus /dev/ttyACM0 --robot so101_leader --id white --listen tcp/0.0.0.0:7448
-  edge-rt leader --bus /dev/ttyACM0 --robot so101_leader --id white --connect tcp/policy-box:7447`
+  edge-rt leader --bus /dev/ttyACM0 --robot so101_leader --id white --connect tcp/policy-box:7447
+  edge-rt leader --robot bi_so101 --bus left=/dev/ttyACM0 --bus right=/dev/ttyACM1 --id white --connect tcp/policy-box:7447
+                                                        the leaders of a robot of two arms
+  edge-rt leader --robot lekiwi --bus /dev/ttyACM0 --id white --listen tcp/0.0.0.0:7448
+                                                        its leader arm; keys of this terminal drive the base`
 }
 
 func (c *leaderCmd) Run(flags *cli, screen *terminal.Terminal) error {
-	if flags.Robot == device.DefaultRobot {
-		flags.Robot += "_leader"
+	robot, err := device.Robot(flags.Robot)
+	if err != nil {
+		return err
 	}
-	place, err := flags.place()
+	if !robot.Leader {
+		flags.Robot = device.LeaderOf(robot)
+	}
+	place, err := flags.whole()
 	if err != nil {
 		return err
 	}
@@ -121,11 +129,13 @@ func (c *leaderCmd) Run(flags *cli, screen *terminal.Terminal) error {
 	}
 	cfg := attend.LeadConfig{
 		Arm:      place,
+		Base:     robot.Base != nil,
 		Net:      net,
 		Duration: flags.Duration,
 		Log:      flags.log(screen),
 		Out:      stdout,
 	}
+	cfg.Listen = func(key func(string)) func() { return listen(screen, "", true, key).Close }
 	if flags.JSON != "" {
 		cfg.OpenJSON = func() (io.WriteCloser, error) { return flags.openJSON() }
 	}
@@ -134,7 +144,7 @@ func (c *leaderCmd) Run(flags *cli, screen *terminal.Terminal) error {
 	}
 	ctx, stop := interruptible()
 	defer stop()
-	return withWatchdogs(func() error { return attend.Lead(ctx, cfg) }, armAt{place.Bus, place.Robot.Flag()})
+	return withWatchdogs(func() error { return attend.Lead(ctx, cfg) }, flags.arms()...)
 }
 
 type replayCmd struct {

@@ -139,6 +139,42 @@ func TestTakeoverOfOneOfTwoArms(t *testing.T) {
 	}
 }
 
+// The leaders of two arms on another machine are one leader, and take over one arm or both.
+func TestTwoLeadersOnAnotherMachine(t *testing.T) {
+	t.Parallel()
+	at := t.TempDir()
+	leaders := twoArms{simBusAt(t, at+"/left"), simBusAt(t, at+"/right")}
+	endpoint, _ := stagetest.FreeEndpoint(t)
+	lead := stagetest.Command(t, binary, "leader", "--robot", "bi_so101", "--id", "white", "--listen", endpoint,
+		"--bus", "left="+at+"/left", "--bus", "right="+at+"/right",
+		"--calibration", "left="+demoCalibration, "--calibration", "right="+demoCalibration).Start()
+	r, _ := startTwo(t, "--leader", "zenoh:white@"+endpoint)
+	for _, part := range []string{"left", "right", ""} {
+		rttest.Eventually(t, "ctl correct "+part, func() bool {
+			code, _, _ := r.ctl("correct", "--id", "arm", part)
+			return code == 0
+		})
+		want := part
+		if part == "" {
+			want = "left, right"
+		}
+		rttest.Eventually(t, want+" is taken", func() bool {
+			_, reply, _ := r.ctl("status", "--id", "arm")
+			return reply.Taken == want && reply.Leader != nil && reply.Leader.RTTms > 0
+		})
+		r.ctl("resume", "--id", "arm")
+	}
+	for _, p := range []*process{r, {Program: lead}} {
+		p.Process.Signal(syscall.SIGTERM)
+		if code := p.End(); code != 0 {
+			t.Errorf("code %d: %s", code, p.Log)
+		}
+	}
+	if n := underTorque(leaders.left) + underTorque(leaders.right); n != 0 {
+		t.Errorf("%d motors of the leaders are under torque", n)
+	}
+}
+
 // Both arms simulated by the run itself: two worlds, one vector.
 func TestTwoSimulatedArms(t *testing.T) {
 	t.Parallel()

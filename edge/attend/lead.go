@@ -26,7 +26,8 @@ import (
 
 // LeadConfig configures edge-rt leader.
 type LeadConfig struct {
-	Arm      device.Place // the leader; its ID is its name in the network
+	Arm      device.Place // the leader, of one part or several; its ID is its name in the network
+	Base     bool         // keys drive the base of the robot that uses the leader
 	Net      zenoh.Config
 	Duration time.Duration // 0: no end
 	Log      *slog.Logger
@@ -35,6 +36,9 @@ type LeadConfig struct {
 
 	// OpenJSON opens the file of the summary as JSON. nil: it is not written.
 	OpenJSON func() (io.WriteCloser, error)
+
+	// Listen calls key with the keys of a terminal until stop is called.
+	Listen func(key func(string)) (stop func())
 }
 
 // LeadSummary is the result of edge-rt leader.
@@ -53,9 +57,11 @@ type LeadSummary struct {
 type lead struct {
 	cfg   LeadConfig
 	clock rt.Clock
-	arm   *hotplug.Arm
+	arms  hotplug.Parts
 	net   wire.Session
 	offer *leader.Offer
+
+	steering steering // of a robot's base
 }
 
 // Lead offers a leader arm over the network until ctx ends or the duration is over.
@@ -67,8 +73,10 @@ func Lead(ctx context.Context, cfg LeadConfig) error {
 	began := s.clock.Now()
 	err := s.run(ctx)
 	sum := s.summary(err, s.clock.Now().Sub(began))
-	if s.arm != nil {
-		s.arm.Close()
+	for _, arm := range s.arms {
+		arm.Close()
+	}
+	if len(s.arms) > 0 {
 		fmt.Fprintf(cfg.Out, "leader     %s, %.0f s, %d poses sent, round trip p50 %.1f ms, p99 %.1f ms, max %.1f ms\n",
 			sum.Name, sum.Seconds, sum.Messages.Sent, sum.RTT.P50, sum.RTT.P99, sum.RTT.Max)
 	}
@@ -103,12 +111,28 @@ func (s *lead) check() error {
 	return nil
 }
 
-// open opens the leader and makes it limp, except for its triggers.
-func (s *lead) open(ctx context.Context) (*leader.Leader, error) {
-	a := &s.cfg.Arm
-	calibration, err := a.Load()
+// open opens the leaders of all parts.
+func (s *lead) open(ctx context.Context) (leaders []*leader.Leader, err error) {
+	places, err := s.cfg.Arm.Each()
 	if err != nil {
 		return nil, err
+	}
+	for i := range places {
+		one, err := s.openArm(ctx, places, i)
+		if err != nil {
+			return nil, err
+		}
+		leaders = append(leaders, one)
+	}
+	return leaders, nil
+}
+
+// openArm opens the leader of one part and makes it limp, except for its triggers.
+func (s *lead) openArm(ctx context.Context, places []device.Place, i int) (*leader.Leader, error) {
+	a := &places[i]
+	calibration, err := a.Load()
+	if err != nil {
+		return nil, a.Named(err)
 	}
 	cfg := servo.ArmConfig{
 		Path:        a.Bus,
@@ -121,7 +145,7 @@ func (s *lead) open(ctx context.Context) (*leader.Leader, error) {
 	var arm *servo.Arm
 	for arm == nil {
 		if arm, err = a.Open(&cfg); err != nil {
-			return nil, err
+			return nil, device.Swapped(places, i, cfg, err)
 		}
 		if err := arm.TorqueOff(); err != nil {
 			return nil, exit.With(exit.Absent, errors.Join(err, arm.Close()))
@@ -131,20 +155,28 @@ func (s *lead) open(ctx context.Context) (*leader.Leader, error) {
 			arm = nil
 		}
 	}
-	s.arm = hotplug.New(arm, cfg, s.clock)
+	hot := hotplug.New(arm, cfg, s.clock)
+	s.arms = append(s.arms, hot)
+	if err := device.Swapped(places, i, cfg, nil); err != nil {
+		return nil, err
+	}
 	every, err := drive.MeasureLeader(arm)
 	if err != nil {
-		return nil, fmt.Errorf("the leader: %w", err)
+		return nil, fmt.Errorf("the leader: %w", a.Named(err))
 	}
 	if err := arm.HoldTriggers(); err != nil {
-		return nil, exit.With(exit.Absent, err)
+		return nil, a.Named(exit.With(exit.Absent, err))
 	}
 	return leader.New(leader.Config{
-		Arm:   s.arm,
+		Arm:   hot,
+		Part:  a.Part,
 		Robot: a.Robot,
 		Clock: s.clock,
 		Every: every,
 		Say: func(warn bool, text string) {
+			if a.Part != "" {
+				text = a.Part + ": " + text
+			}
 			if warn {
 				s.cfg.Log.Warn(text)
 			} else {
@@ -155,7 +187,7 @@ func (s *lead) open(ctx context.Context) (*leader.Leader, error) {
 }
 
 func (s *lead) run(ctx context.Context) error {
-	arm, err := s.open(ctx)
+	leaders, err := s.open(ctx)
 	if err != nil {
 		if errors.Is(err, servo.ErrCanceled) {
 			return nil
@@ -167,19 +199,12 @@ func (s *lead) run(ctx context.Context) error {
 		return err
 	}
 	defer s.net.Close()
-	s.offer, err = leader.NewOffer(ctx, s.net, leader.OfferConfig{
-		Name:  s.cfg.Arm.ID,
-		Robot: s.cfg.Arm.Robot,
-		Every: arm.Every(),
-		Pose:  arm.Pose,
-		Clock: s.clock,
-		Log:   s.cfg.Log,
-	})
-	if err != nil {
+	if err := s.offerAll(ctx, leaders); err != nil {
 		return err
 	}
-	fmt.Fprintf(s.cfg.Out, "The %s is offered as %s: --leader zenoh:%[2]s on the robot. Ctrl-C ends.\n",
-		s.cfg.Arm.Robot.Name, s.cfg.Arm.ID)
+	if stop := s.listen(); stop != nil {
+		defer stop()
+	}
 	if s.cfg.Duration > 0 {
 		var cancel func()
 		ctx, cancel = context.WithTimeout(ctx, s.cfg.Duration)
@@ -187,9 +212,11 @@ func (s *lead) run(ctx context.Context) error {
 	}
 	var ending atomic.Bool
 	var threads sync.WaitGroup
-	failed := make(chan error, 2)
-	threads.Go(func() { s.arm.KeepOpen(&ending) })
-	threads.Go(func() { failed <- arm.Run(&ending, func() bool { return false }) })
+	failed := make(chan error, len(leaders)+1)
+	threads.Go(func() { s.arms.KeepOpen(&ending) })
+	for _, l := range leaders {
+		threads.Go(func() { failed <- l.Run(&ending, func() bool { return false }) })
+	}
 	threads.Go(func() { failed <- s.offer.Run(&ending) })
 	select {
 	case <-ctx.Done():
@@ -197,7 +224,42 @@ func (s *lead) run(ctx context.Context) error {
 	}
 	ending.Store(true)
 	threads.Wait()
-	return errors.Join(err, <-failed)
+	close(failed)
+	for other := range failed {
+		err = errors.Join(err, other)
+	}
+	return err
+}
+
+// offerAll offers the leaders of all parts as one.
+func (s *lead) offerAll(ctx context.Context, leaders []*leader.Leader) (err error) {
+	cfg := leader.OfferConfig{
+		Name:  s.cfg.Arm.ID,
+		Robot: s.cfg.Arm.Robot,
+		Pose:  leader.Join(s.cfg.Arm.Robot, leaders).Pose,
+		Clock: s.clock,
+		Log:   s.cfg.Log,
+	}
+	for _, l := range leaders {
+		cfg.Every = max(cfg.Every, l.Every())
+	}
+	if s.cfg.Base {
+		cfg.Steer = s.steering.steer
+	}
+	if s.offer, err = leader.NewOffer(ctx, s.net, cfg); err == nil {
+		fmt.Fprintf(s.cfg.Out, "The %s is offered as %s: --leader zenoh:%[2]s on the robot. Ctrl-C ends.\n",
+			cfg.Robot.Name, cfg.Name)
+	}
+	return err
+}
+
+// listen makes keys drive the base, if there is one.
+func (s *lead) listen() (stop func()) {
+	if !s.cfg.Base || s.cfg.Listen == nil {
+		return nil
+	}
+	fmt.Fprintln(s.cfg.Out, steeringKeys)
+	return s.cfg.Listen(func(key string) { s.steering.press(s.clock.Now(), key) })
 }
 
 func (s *lead) summary(err error, took time.Duration) *LeadSummary {
@@ -207,8 +269,8 @@ func (s *lead) summary(err error, took time.Duration) *LeadSummary {
 		Seconds: took.Seconds(),
 		Exit:    drive.EndingOf(err, "stopped"),
 	}
-	if s.arm != nil {
-		sum.Bus = new(drive.SummaryOf(s.arm.Stats()))
+	if len(s.arms) > 0 {
+		sum.Bus = new(drive.SummaryOf(s.arms.Stats()))
 	}
 	if s.offer != nil {
 		sum.RTT, sum.Messages = drive.Short(s.offer.RTT(), time.Millisecond), s.offer.Stats()

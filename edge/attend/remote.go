@@ -62,6 +62,7 @@ func (s *remote) open(ctx context.Context) (err error) {
 	s.far, err = leader.NewRemote(s.net, leader.RemoteConfig{
 		Name:  s.name,
 		Robot: s.robot,
+		Base:  s.steering != nil,
 		ID:    s.identity.ID,
 		Clock: s.clock,
 	})
@@ -127,7 +128,7 @@ func (s *remote) move(t rt.Tick) {
 		s.arm.StartSlowly(t.Woke)
 	default:
 		copy(s.lead, pose.Joints)
-		s.steering.steer(t.Woke, s.lead[len(pose.Joints):])
+		s.steering.overrule(t.Woke, s.lead[len(s.robot.Motors):])
 		s.arm.KeepGoals(s.lead, s.held)
 		s.arm.Drive(t.Woke, s.lead)
 		s.act(s.lead, pose.At)

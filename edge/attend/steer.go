@@ -11,8 +11,11 @@ import (
 
 // steeringKeys describes the keys that drive a base, which are LeRobot's; those of episodes then
 // need Shift.
-const steeringKeys = "Keys drive the base while they are pressed: w forward, s backward, a left, d right, z and x " +
-	"turn left and right, r faster, f slower; any other key stops it. Episodes: S success, F failure, D discard."
+const (
+	steeringKeys = "Keys drive the base while they are pressed: w forward, s backward, a left, d right, z and x " +
+		"turn left and right, r faster, f slower; any other key stops it."
+	shiftedKeys = " Episodes: S success, F failure, D discard."
+)
 
 // A terminal reports no release of a key, only its repetition, and only that of the newest key. So a
 // key drives for a time: until the terminal may begin to repeat it, and then until the next
@@ -80,10 +83,19 @@ func (s *steering) press(now rt.Instant, key string) (taken bool) {
 //
 //rt:noalloc
 func (s *steering) steer(now rt.Instant, dst []float32) {
+	if s != nil {
+		clear(dst)
+		s.overrule(now, dst)
+	}
+}
+
+// overrule is steer, except that dst stays while no key is pressed.
+//
+//rt:noalloc
+func (s *steering) overrule(now rt.Instant, dst []float32) {
 	if s == nil {
 		return
 	}
-	clear(dst)
 	if v := s.velocity.Load(); v != nil && now < rt.Instant(s.until.Load()) {
 		copy(dst, v[:])
 	}
@@ -92,6 +104,6 @@ func (s *steering) steer(now rt.Instant, dst []float32) {
 // greetBase tells the person the keys of a base.
 func (s *session) greetBase() {
 	if s.steering != nil && s.cfg.Listen != nil {
-		fmt.Fprintln(s.cfg.Out, steeringKeys)
+		fmt.Fprintln(s.cfg.Out, steeringKeys+shiftedKeys)
 	}
 }

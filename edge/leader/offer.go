@@ -49,7 +49,10 @@ type OfferConfig struct {
 	Name  string // of the leader; a slug
 	Robot robot.Robot
 	Every time.Duration // interval of its poses
-	Pose  func() *Pose  // of a Leader; lent until the next call
+	Pose  func() *Pose  // of the leader; lent until the next call
+	// Steer writes the velocities of the robot's base, which follow the joints; nil: the leader drives
+	// no base.
+	Steer func(now rt.Instant, velocities []float32)
 	Clock rt.Clock
 	Log   *slog.Logger
 }
@@ -60,6 +63,7 @@ type Offer struct {
 	instance uint64
 	joints   uint64
 	publish  wire.Publisher
+	place    []float32 // owner: Run
 
 	// Owner: the session's callbacks.
 	use     wire.LeaderUse
@@ -91,7 +95,11 @@ func NewOffer(ctx context.Context, net wire.Session, cfg OfferConfig) (*Offer, e
 		cfg:      cfg,
 		instance: newInstance(),
 		joints:   jointsOf(cfg.Robot),
+		place:    make([]float32, len(cfg.Robot.Motors)),
 		rtt:      rt.NewHist(),
+	}
+	if cfg.Steer != nil {
+		o.place = append(o.place, make([]float32, robot.Axes)...)
 	}
 	mine := wire.LeaderAliveKey(cfg.Name, strconv.FormatUint(o.instance, 16))
 	all := wire.LeaderAliveKey(cfg.Name, "*")
@@ -235,6 +243,10 @@ func (o *Offer) report(user uint64, drives bool) {
 func (o *Offer) append(dst []byte, now rt.Instant, seq uint64) []byte {
 	pose := o.cfg.Pose()
 	age := now.Sub(pose.At)
+	copy(o.place, pose.Joints)
+	if o.cfg.Steer != nil {
+		o.cfg.Steer(now, o.place[len(pose.Joints):])
+	}
 	m := wire.LeaderPose{
 		Answers:  pose.At != 0 && age < answerLimit,
 		Stiff:    pose.Stiff,
@@ -244,7 +256,7 @@ func (o *Offer) append(dst []byte, now rt.Instant, seq uint64) []byte {
 		Stamp:    uint64(now),
 		AgeUS:    micros(age),
 		Held:     uint32(pose.Held),
-		Place:    pose.Joints,
+		Place:    o.place,
 	}
 	if user := o.user.Load(); user != 0 {
 		m.Echo = wire.Echo{

@@ -59,6 +59,7 @@ func Reach(ctx context.Context, cfg zenoh.Config, within time.Duration) (wire.Se
 type RemoteConfig struct {
 	Name  string      // of the leader
 	Robot robot.Robot // its description
+	Base  bool        // this robot has a base, which keys at the leader may drive
 	ID    string      // of this robot
 	Clock rt.Clock
 }
@@ -108,6 +109,9 @@ type RemoteStats struct {
 // NewRemote declares this robot's keys in a network.
 func NewRemote(net wire.Session, cfg RemoteConfig) (*Remote, error) {
 	n := len(cfg.Robot.Motors)
+	if cfg.Base {
+		n += robot.Axes
+	}
 	r := &Remote{
 		cfg:      cfg,
 		instance: newInstance(),
@@ -134,7 +138,7 @@ func (r *Remote) deposit(s wire.Sample) {
 	case wire.ParseLeaderPose(in, s.Payload) != nil:
 		r.malformed.Add(1)
 		return
-	case in.Joints != r.joints || len(in.Place) != len(r.cfg.Robot.Motors):
+	case in.Joints != r.joints || !r.fits(len(in.Place)):
 		r.foreign.Add(1)
 		return
 	case in.Echo.Instance == 0: // it has not received a message of ours
@@ -173,12 +177,22 @@ func (r *Remote) deposit(s wire.Sample) {
 	}
 }
 
-// take publishes a pose for the tick.
+// fits reports whether a pose of n values is one of the leader's joints, maybe with a base's
+// velocities.
+//
+//rt:noalloc
+func (r *Remote) fits(n int) bool {
+	joints := len(r.cfg.Robot.Motors)
+	return n == joints || r.cfg.Base && n == joints+robot.Axes
+}
+
+// take publishes a pose for the tick. Without velocities a base stands.
 //
 //rt:noalloc
 func (r *Remote) take(now rt.Instant) {
 	p := r.poses.Back()
 	p.At = now.Add(-time.Duration(r.in.AgeUS) * time.Microsecond)
+	clear(p.Joints)
 	copy(p.Joints, r.in.Place)
 	p.Stiff = r.in.Stiff
 	p.Held = robot.Joints(r.in.Held)

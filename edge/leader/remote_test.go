@@ -28,6 +28,42 @@ type silentNet struct{ wire.Session }
 func (silentNet) Subscribe(string, func(wire.Sample)) (wire.Declaration, error) { return nil, nil }
 func (silentNet) Publisher(string, wire.QoS) (wire.Publisher, error)            { return nil, nil }
 
+// A robot with a base takes the velocities after the joints, and stands without them.
+func TestKeysAtTheLeaderDriveABase(t *testing.T) {
+	clock := rttest.NewClock(rt.Instant(time.Hour))
+	r, err := NewRemote(silentNet{}, RemoteConfig{
+		Name:  "white",
+		Robot: leaderOf(t, "so101_leader"),
+		Base:  true,
+		ID:    "kiwi",
+		Clock: clock,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	o := &Offer{
+		cfg: OfferConfig{
+			Pose:  func() *Pose { return &Pose{At: clock.Now(), Joints: []float32{1, 2, 3, 4, 5, 6}} },
+			Steer: func(_ rt.Instant, dst []float32) { copy(dst, []float32{0.1, 0, -30}) },
+		},
+		instance: 5,
+		joints:   r.joints,
+		place:    make([]float32, 6+robot.Axes),
+	}
+	o.user.Store(r.instance)
+	o.userStamp.Store(uint64(clock.Now()))
+	r.deposit(wire.Sample{Payload: o.append(nil, clock.Now(), 1)})
+	if got := r.Pose().Joints; len(got) != 9 || got[5] != 6 || got[6] != 0.1 || got[8] != -30 {
+		t.Errorf("pose %v, want the joints, and 0.1, 0, -30", got)
+	}
+	o.cfg.Steer, o.place = nil, o.place[:6]
+	clock.SleepUntil(clock.Now().Add(time.Millisecond))
+	r.deposit(wire.Sample{Payload: o.append(nil, clock.Now(), 2)})
+	if got := r.Pose().Joints; got[0] != 1 || got[6] != 0 || got[8] != 0 {
+		t.Errorf("pose %v, want a base that stands", got)
+	}
+}
+
 // A robot takes only poses that are new, made for it, young and of its leader's arm; it counts all
 // others, and its pose stays.
 func TestARemoteTakesItsLeadersPosesOnly(t *testing.T) {
@@ -55,6 +91,9 @@ func TestARemoteTakesItsLeadersPosesOnly(t *testing.T) {
 	}
 	receive := func(m *wire.LeaderPose) { r.deposit(wire.Sample{Payload: wire.AppendLeaderPose(nil, m)}) }
 	receive(good())
+	if len(r.Pose().Joints) != 6 {
+		t.Errorf("a robot without a base has a pose of %d values", len(r.Pose().Joints))
+	}
 	pose := *r.Pose()
 	if pose.At != clock.Now().Add(-2*time.Millisecond) || pose.Joints[5] != 6 || !pose.Held.Has(3) ||
 		pose.Causes[3] != Remotely || pose.Causes[2] != 0 || r.RTT() != 2*time.Millisecond {
@@ -68,6 +107,7 @@ func TestARemoteTakesItsLeadersPosesOnly(t *testing.T) {
 		{"late", func(m *wire.LeaderPose) { m.Seq = 9 }},
 		{"foreign", func(m *wire.LeaderPose) { m.Seq, m.Joints = 11, 1 }},
 		{"foreign", func(m *wire.LeaderPose) { m.Seq, m.Place = 11, m.Place[:5] }},
+		{"foreign", func(m *wire.LeaderPose) { m.Seq, m.Place = 11, append(m.Place, 0.1, 0, 0) }}, // no base here
 		{"other", func(m *wire.LeaderPose) { m.Seq, m.Echo.Instance = 11, 77 }},
 		{"stale", func(m *wire.LeaderPose) { m.Seq, m.Echo.Stamp = 11, uint64(clock.Now())+1 }},
 		{"stale", func(m *wire.LeaderPose) { m.Seq, m.Echo.Stamp = 11, uint64(clock.Now().Add(-echoLimit))-1 }},
