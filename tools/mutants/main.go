@@ -1,13 +1,17 @@
 // Mutants breaks the arm's gate and its table of permissions, one line at a time, and checks that
-// the tests notice each: go run ./tools/mutants.
+// the tests notice each: go run ./tools/mutants. With --only it breaks the lines whose defect matches
+// a regular expression.
 package main
 
 import (
 	"encoding/json"
+	"flag"
 	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
+	"slices"
 	"strings"
 	"time"
 )
@@ -150,6 +154,12 @@ var suites = []suite{
 }
 
 func main() {
+	pattern := flag.String("only", "", "mutants whose defect matches this regular expression; default: all")
+	flag.Parse()
+	only, err := regexp.Compile(*pattern)
+	if err != nil {
+		fail(err)
+	}
 	root, err := os.Getwd()
 	if err != nil {
 		fail(err)
@@ -161,6 +171,12 @@ func main() {
 	defer os.RemoveAll(dir)
 	survived := 0
 	for _, s := range suites {
+		s.mutants = slices.DeleteFunc(slices.Clone(s.mutants), func(m mutant) bool {
+			return !only.MatchString(m.breaks)
+		})
+		if len(s.mutants) == 0 {
+			continue
+		}
 		// Without a mutant the tests must pass: otherwise catching one means nothing.
 		same := s.mutants[0]
 		same.new = same.old
