@@ -72,6 +72,7 @@ type armConst struct {
 	restartedOut *robot.Joints // ArmConfig.Restarted
 	period       time.Duration // between ticks; 0: not known
 	unconfigured []string
+	stiff        robot.Joints // their motors were under torque in OpenArm
 	notes        []string
 }
 

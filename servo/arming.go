@@ -205,10 +205,15 @@ func (a *Arm) beginArming(joints robot.Joints) {
 // gets torque.
 const movedMost = 8
 
-// moved returns the joints being armed that have left their goals.
+// moved returns the limp joints being armed that have left their goals. A joint under torque that gets
+// its position for a goal sinks under its weight until its motor lifts it: with another goal it would
+// sink on.
 func (a *Arm) moved() (joints robot.Joints) {
 	for _, u := range a.arming.units[:a.arming.goals] {
 		i := a.units[u].joint
+		if a.stiff.Has(i) {
+			continue
+		}
 		if d := a.inside(i, a.raws[i]) - a.goals.raw[i]; d > movedMost || d < -movedMost {
 			joints |= 1 << i
 		}

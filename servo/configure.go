@@ -174,6 +174,7 @@ func (a *Arm) configure(i int) error {
 		}
 		return a.wrap(u, WriteSettings(a.bus, u.id, u.model, changes))
 	}
+	a.stiff |= 1 << u.joint
 	a.expectSettings(i, want, changes)
 	for _, s := range a.deferMarker(i, changes) {
 		if slices.Contains(limpOnly, s.Register) {

@@ -122,6 +122,28 @@ func TestLeavesItsRangeWhileArming(t *testing.T) {
 	}
 }
 
+// Goal: a joint under torque that sinks when it gets its position for a goal is armed all the same, and a
+// limp one once it rests.
+func TestArmsAJointThatSinks(t *testing.T) {
+	for _, stiff := range []byte{0, 1} {
+		l := sixMotors()
+		l.servos[3].mem[40] = stiff
+		a, err := OpenArm(l.config())
+		if err != nil {
+			t.Fatal(err)
+		}
+		at, moved := l.servos[3].word(56), false
+		err = l.arming(a, func() {
+			at = max(at-10, 1500)
+			l.servos[3].put(56, at)
+			moved = moved || a.MovedWhileArming().Has(2)
+		})
+		if err != nil || moved != (stiff == 0) {
+			t.Errorf("torque %d: %v, the motion stopped the arming %v", stiff, err, moved)
+		}
+	}
+}
+
 // Goal: a joint that rests 12 counts beyond the range in its EEPROM, less than RangeSlack, is
 // armed.
 func TestRestsAgainstItsStop(t *testing.T) {
