@@ -4,6 +4,7 @@
 GO       ?= go
 DURATION ?= 20s
 SEED     ?= 1
+ROBOT    ?= so101
 TRIES    ?= 3
 ROBOT    ?= so101
 FUZZTIME ?= 10s
@@ -176,7 +177,7 @@ policy-plugin-test: export-env build # LeRobot's commands with the policy plugin
 ##@ measure
 
 soak-edges = $(GO) run ./tools/soak --duration $(SOAK)
-soak-arm = bin/bench safety --soak $(SOAK) --seed $(SEED)
+soak-arm = bin/bench safety --robot $(ROBOT) --soak $(SOAK) --seed $(SEED)
 soak-bus = BUS_SOAK=$(SOAK) $(GO) test -count=1 -run BusSoak -v -timeout 0 ./servo && \
 	PARSER_RUNS=100000000 $(GO) test -count=1 -run UnderMutations -v -timeout 0 ./servo/packet ./sim/servosim
 soak-server = $(GO) test -run 'TestSoak$$' -v -count=1 -timeout 60m ./cmd/lean-server -soak $(SOAK) -soak-seed $(SEED)
@@ -189,8 +190,8 @@ soak: setup build ## SOAK (10m) of OF=edges: three of them, the server killed fi
 	$(or $(soak-$(OF)),$(error OF=$(OF): want edges, arm, bus, server, busy, wire or router))
 
 .PHONY: safety
-safety: setup build ## what the arm does in each of some fifty single faults: docs/lab/safety.md's table (6 minutes)
-	bin/bench safety --json bin/safety.json --into docs/lab/safety.md
+safety: setup build ## what the arm does in each of some fifty single faults: docs/lab/safety.md's table (6 minutes; ROBOT=bi_so101 or lekiwi: on its parts, 15)
+	bin/bench safety --robot $(ROBOT) --json bin/safety.json --into docs/lab/safety.md
 
 .PHONY: replicas
 replicas: setup build ## 12 robots and up to three servers behind the official router, which join, end, die, hang: docs/lab/serving.md's table (6 minutes)

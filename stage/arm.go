@@ -1,6 +1,7 @@
 package stage
 
 import (
+	"cmp"
 	"path/filepath"
 	"slices"
 	"time"
@@ -13,8 +14,8 @@ import (
 	"github.com/edge-rt/edge-rt/sim/servosim"
 )
 
-// ArmName is the robot of an Arm, ArmFPS the rate, in ticks per second, by which its referee judges.
-const ArmName, ArmFPS = "so101", 60
+// ArmFPS is the rate, in ticks per second, by which an Arm's referee judges.
+const ArmFPS = 60
 
 const (
 	armGripper = 6    // the gripper's id
@@ -37,34 +38,38 @@ var armLoads = []motor.Load{
 	{Backlash: 8},
 }
 
-// Arm is a simulated SO-101 in this process, with its calibration and its referee.
+// Arm is the simulated bus of a robot's part in this process, with its calibration and its referee: an
+// SO-101, also one on LeKiwi's base.
 type Arm struct {
 	*servosim.Bus
 	Referee     *referee.Referee
-	Port        string // its device, DIR/arm
-	Calibration string // file of its calibration, DIR/calibration.json
+	Part        robot.Part
+	Port        string // its device, DIR/PART; DIR/arm of a robot's only part
+	Calibration string // file of its calibration, DIR/PART.json
 }
 
-// OpenArm opens an arm in the folder dir. The referee and watch get each event of its servos; change
-// may change its bus, nil: no change.
-func OpenArm(dir string, watch func(*servosim.Event), change func(*servosim.Config)) (*Arm, error) {
-	r, err := robot.ByName(ArmName)
-	if err != nil {
-		return nil, err
-	}
-	a := &Arm{Port: filepath.Join(dir, "arm"), Calibration: filepath.Join(dir, "calibration.json")}
+// OpenArm opens a part's arm in the folder dir. The referee and watch get each event of its servos;
+// change may change its bus, nil: no change.
+func OpenArm(dir string, p robot.Part, watch func(*servosim.Event), change func(*servosim.Config)) (*Arm, error) {
+	a := &Arm{Part: p, Port: filepath.Join(dir, cmp.Or(p.Name, "arm"))}
+	a.Calibration = a.Port + ".json"
 	cfg := servosim.Config{
-		Baud:   r.Baud,
+		Baud:   p.Robot.Baud,
 		Clock:  rt.KernelClock(),
 		Link:   a.Port,
 		Fitted: true,
+		Wheels: p.Robot.Wheels().Len(),
 		Loads:  armLoads,
 		Noise:  1,
 	}
 	judged := referee.Config{Period: time.Second / ArmFPS}
 	calibration := servo.Calibration{}
-	for _, m := range r.Motors {
+	for j, m := range p.Robot.Motors {
+		wheel := p.Robot.Wheels().Has(j)
 		ends := rangeOf(m.ID)
+		if wheel {
+			ends = [2]int{0, armCounts}
+		}
 		calibration[m.Name] = servo.MotorCalibration{ID: int(m.ID), RangeMin: ends[0], RangeMax: ends[1]}
 		cfg.Servos = append(cfg.Servos, servosim.Servo{ID: m.ID, Model: m.Model.Name})
 		unit := armCounts / armArc // counts per unit of the robot
@@ -74,14 +79,19 @@ func OpenArm(dir string, watch func(*servosim.Event), change func(*servosim.Conf
 		if own := m.Limits; own != [2]float64{} {
 			ends = [2]int{max(ends[0], ToRaw(m.ID, own[0])), min(ends[1], ToRaw(m.ID, own[1]))}
 		}
-		judged.Joints = append(judged.Joints, referee.Joint{
+		joint := referee.Joint{
 			ID:       m.ID,
-			Name:     m.Name,
+			Name:     p.Prefix() + m.Name,
 			Min:      ends[0],
 			Max:      ends[1],
 			Velocity: m.MaxVelocity * unit,
 			Degree:   (armCounts + 1) / armArc,
-		})
+			Wheel:    wheel,
+		}
+		if wheel {
+			joint.Velocity = float64(p.Robot.Base.MaxRaw)
+		}
+		judged.Joints = append(judged.Joints, joint)
 	}
 	if err := calibration.Save(a.Calibration); err != nil {
 		return nil, err
@@ -94,6 +104,7 @@ func OpenArm(dir string, watch func(*servosim.Event), change func(*servosim.Conf
 	if change != nil {
 		change(&cfg)
 	}
+	var err error
 	a.Bus, err = servosim.Open(cfg)
 	return a, err
 }

@@ -81,12 +81,15 @@ func WriteBelow(name, heading, text string) error {
 	if err != nil {
 		return err
 	}
-	above, _, found := strings.Cut(string(page), "\n"+heading+"\n")
+	above, below, found := strings.Cut(string(page), "\n"+heading+"\n")
 	if !found {
 		return fmt.Errorf("%s: it has no heading %q", name, heading)
 	}
 	if text == "" {
 		return nil
+	}
+	if _, next, more := strings.Cut(below, "\n## "); more {
+		text += "\n## " + next
 	}
 	return os.WriteFile(name, []byte(above+"\n"+heading+"\n\n"+text), 0o644)
 }

@@ -14,6 +14,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/edge-rt/edge-rt/sim/referee"
 	"github.com/edge-rt/edge-rt/stage"
 	"github.com/edge-rt/edge-rt/wire"
 	"github.com/edge-rt/edge-rt/wire/zenoh"
@@ -88,13 +89,14 @@ func secondRobot(r *run) error {
 		ctx:   r.ctx,
 		cfg:   r.cfg,
 		dir:   dir,
+		robot: r.robot,
 		fault: &fault{},
 	}
 	defer second.close()
-	if err := second.openArm(); err != nil {
+	if err := second.openArms(); err != nil {
 		return err
 	}
-	second.arm.Referee.FirstChunk(now())
+	second.firstChunk(now())
 	args := []string{"--max-offline", "4s"}
 	if r.fault.Lean {
 		args = append(args, "--camera", "top=sim")
@@ -109,33 +111,13 @@ func secondRobot(r *run) error {
 		stage.Until(exitLimit, func() bool { return both() || second.ended != 0 })
 	}
 	r.sleep(torqueTime)
-	second.arm.Referee.CheckAt(now())
-	v := second.arm.Referee.Verdict()
-	r.other = &v
-	r.result.Note = fmt.Sprintf("the second robot got %d goals", v.Goals)
+	second.judges(func(j *referee.Referee) { j.CheckAt(now()) })
+	r.other = second.verdicts()
+	r.result.Note = fmt.Sprintf("the second robot got %d goals", combined(r.other).Goals)
 	if why := second.edge.Reason(); why != "" {
 		r.result.Note += ": " + why
 	}
 	return nil
-}
-
-// limpRobot is an SO-101 whose gripper is released when it is overloaded.
-const limpRobot = `name: so101
-calibration: [so_follower, so101_follower]
-baud: 1000000
-safety: {overload: limp}
-settings: {Return_Delay_Time: 0, Maximum_Acceleration: 254, Acceleration: 254, Operating_Mode: 0, P_Coefficient: 16, I_Coefficient: 0, D_Coefficient: 32}
-motors:
-  - {name: shoulder_pan, id: 1, model: sts3215, norm: degrees, max_velocity: 250}
-  - {name: shoulder_lift, id: 2, model: sts3215, norm: degrees, max_velocity: 250}
-  - {name: elbow_flex, id: 3, model: sts3215, norm: degrees, max_velocity: 250}
-  - {name: wrist_flex, id: 4, model: sts3215, norm: degrees, max_velocity: 250}
-  - {name: wrist_roll, id: 5, model: sts3215, norm: degrees, max_velocity: 250, full_turn: true}
-  - {name: gripper, id: 6, model: sts3215, norm: range_0_100, max_velocity: 300, settings: {Max_Torque_Limit: 500, Torque_Limit: 500, Protection_Current: 250, Overload_Torque: 25}}
-`
-
-func limpGripper(r *run) error {
-	return os.WriteFile(filepath.Join(r.dir, "robot.yaml"), []byte(limpRobot), 0o600)
 }
 
 // pictures makes a folder of pictures the camera.

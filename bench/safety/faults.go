@@ -38,15 +38,25 @@ type fault struct {
 	Signal syscall.Signal          // to the edge; SIGSTOP lasts as long as the fault
 	Do     func(*run) error        // other actions; run.onRevert undoes them
 
-	Lean    bool                        // served by lean-server and the demo policy
-	Args    []string                    // edge-rt's flags; DIR is the run's folder
-	Bus     func(*servosim.Config)      // changes the arm's bus
-	Before  func(*run) error            // before the edge starts
-	Grip    func(time.Duration) float64 // the policy's goal of the gripper, in percent
-	Unarmed bool                        // the fault begins before the arm is armed
+	Lean    bool                            // served by lean-server and the demo policy
+	Args    []string                        // edge-rt's flags; DIR is the run's folder
+	Safety  string                          // a line of the robot's safety block
+	Bus     func(*servosim.Config, []uint8) // changes a bus, on which it hits these servos; nil: all
+	Before  func(*run) error                // before the edge starts
+	Grip    func(time.Duration) float64     // the policy's goal of the gripper, in percent
+	Unarmed bool                            // the fault begins before the arm is armed
+
+	// On a robot of several parts.
+	Arm     bool          // it hits arms only
+	Whole   bool          // it hits every motor of a bus
+	Away    time.Duration // from then on no joint of a part that it hits can be driven, until it is over
+	Pause   time.Duration // from then on the robot waits for an operator, since a motor has restarted
+	Starves bool          // no chunk arrives
+
+	set int // parts that it hits, one bit each; 0: the whole robot
 }
 
-// joints returns the motors that the script affects; nil: all.
+// joints returns the motors of an arm that the script affects; nil: all.
 func (f *fault) joints() (ids []uint8) {
 	for _, l := range f.Script {
 		if l.IDs == nil {
@@ -81,9 +91,24 @@ func onBus(name, title string, safe safeState, length time.Duration, script ...s
 }
 
 // booting is blip-all with motors that boot in another way.
-func booting(name, how string, change func(*servosim.Config)) fault {
-	f := onBus(name, "the same, with motors "+how, safeHeld, 2*s, allOff)
+func booting(name, how string, change func(*servosim.Config, []uint8)) fault {
+	f := onBus(name, "the same, with motors "+how, safeHeld, 2*s, allOff).away(300*ms, restarted)
 	f.Soak, f.Bus = false, change
+	return f
+}
+
+// restarted is the time from a loss of supply for 0.3 s, or a reboot, until edge-rt knows of it.
+const restarted = 1600 * ms
+
+// away sets Away and Pause.
+func (f fault) away(from, pause time.Duration) fault {
+	f.Away, f.Pause = from, pause
+	return f
+}
+
+// whole sets Whole.
+func (f fault) whole() fault {
+	f.Whole = true
 	return f
 }
 
@@ -91,17 +116,17 @@ var allOff = servosim.Fault{Kind: "power", Until: 300 * ms}
 
 var supply = []fault{
 	onBus("blip-one", "supply of one motor away for 0.3 s", safeHeld, 2*s,
-		servosim.Fault{Kind: "power", IDs: elbow, Until: 300 * ms}),
-	onBus("blip-all", "supply of all motors away for 0.3 s", safeHeld, 2*s, allOff),
-	booting("blip-tight", "that boot with torque on", func(c *servosim.Config) {
-		c.BootTorque = []uint8{1, 2, 3, 4, 5, 6}
+		servosim.Fault{Kind: "power", IDs: elbow, Until: 300 * ms}).away(0, restarted),
+	onBus("blip-all", "supply of all motors away for 0.3 s", safeHeld, 2*s, allOff).away(300*ms, restarted),
+	booting("blip-tight", "that boot with torque on", func(c *servosim.Config, ids []uint8) {
+		c.BootTorque = ids
 	}),
-	booting("blip-loose", "whose torque only its own register switches", func(c *servosim.Config) {
+	booting("blip-loose", "whose torque only its own register switches", func(c *servosim.Config, _ []uint8) {
 		c.GoalLeavesTorque = true
 	}),
 	onBus("power-off", "supply of all motors away for 3 s: the arm slumps", safeHeld, 4500*ms,
-		servosim.Fault{Kind: "power", Until: 3 * s}),
-	onBus("reboot", "one motor reboots", safeHeld, 2*s, servosim.Fault{Kind: "reboot", IDs: wrist}),
+		servosim.Fault{Kind: "power", Until: 3 * s}).away(300*ms, 4300*ms),
+	onBus("reboot", "one motor reboots", safeHeld, 2*s, servosim.Fault{Kind: "reboot", IDs: wrist}).away(0, restarted),
 	onBus("low-supply", "supply of one motor at 4.2 V for 2 s", safeOn, 2*s,
 		servosim.Fault{
 			Kind:  "voltage",
@@ -110,10 +135,12 @@ var supply = []fault{
 			Until: 2 * s,
 		}),
 	onBus("wrong-supply", "supply of all motors at 12.4 V for 3 s", safeHeld, 3*s,
-		servosim.Fault{Kind: "voltage", Volts: 12.4, Until: 3 * s}),
-	onBus("unplug", "adapter unplugged for 2 s", safeHeld, 2*s, servosim.Fault{Kind: "unplug", Until: 2 * s}),
+		servosim.Fault{Kind: "voltage", Volts: 12.4, Until: 3 * s}).away(500*ms, 0),
+	onBus("unplug", "adapter unplugged for 2 s", safeHeld, 2*s, servosim.Fault{Kind: "unplug", Until: 2 * s}).
+		away(300*ms, 0).whole(),
 	onBus("unplug-power", "adapter and supply unplugged for 2 s", safeHeld, 4*s,
-		servosim.Fault{Kind: "unplug", Until: 2 * s}, servosim.Fault{Kind: "power", From: 500 * ms, Until: 1500 * ms}),
+		servosim.Fault{Kind: "unplug", Until: 2 * s}, servosim.Fault{Kind: "power", From: 500 * ms, Until: 1500 * ms}).
+		away(300*ms, 3500*ms).whole(),
 }
 
 // The position at which the gripper meets a hard object, and when the policy closes and opens it,
@@ -136,14 +163,20 @@ var motors = []fault{
 			Offset: 300,
 			Until:  2 * s,
 		}),
-	{Name: "overload", Title: "gripper closes on something hard, is overloaded, then asked to open", For: 10 * s,
-		Script: []servosim.Fault{hardObject}, Grip: squeeze},
+	{
+		Name:   "overload",
+		Title:  "gripper closes on something hard, is overloaded, then asked to open",
+		For:    10 * s,
+		Arm:    true,
+		Script: []servosim.Fault{hardObject},
+		Grip:   squeeze,
+	},
 	{
 		Name:   "limp-unplug",
 		Title:  "gripper overloaded where that makes it limp (`overload: limp`), then the adapter unplugged for 1 s",
 		For:    10 * s,
-		Args:   []string{"--robot", "DIR/robot.yaml"},
-		Before: limpGripper,
+		Arm:    true,
+		Safety: "overload: limp",
 		Grip:   squeeze,
 		Script: []servosim.Fault{hardObject, {Kind: "unplug", From: 7 * s, Until: 8 * s}},
 	},
@@ -154,12 +187,14 @@ var motors = []fault{
 		Title:   "the arm hangs 100 counts outside its range when it is to be armed",
 		Unarmed: true,
 		For:     4 * s,
+		Arm:     true,
 		Bus:     low,
 	},
 	onBus("silent-one", "one motor silent for 1 s", safeHeld, s, servosim.Fault{Kind: "mute", IDs: elbow, Until: s}),
 	onBus("silent-two", "two motors silent for 1 s", safeHeld, s,
-		servosim.Fault{Kind: "mute", IDs: slices.Concat(elbow, wrist), Until: s}),
-	onBus("silent-all", "all motors silent for 1 s", safeHeld, s, servosim.Fault{Kind: "mute", Until: s}),
+		servosim.Fault{Kind: "mute", IDs: slices.Concat(elbow, wrist), Until: s}).away(400*ms, 0),
+	onBus("silent-all", "all motors silent for 1 s", safeHeld, s, servosim.Fault{Kind: "mute", Until: s}).away(400*ms,
+		0),
 }
 
 // squeeze closes the gripper and opens it again, in percent.
@@ -174,7 +209,7 @@ func squeeze(t time.Duration) float64 {
 }
 
 // low puts the shoulder below its calibrated range.
-func low(c *servosim.Config) {
+func low(c *servosim.Config, _ []uint8) {
 	c.Loads = slices.Clone(c.Loads)
 	c.Loads[1] = motor.Load{
 		Backlash: 8,
@@ -200,26 +235,28 @@ var line = []fault{
 	onBus("noise", "64 bytes of noise before every reply for 2 s", safeOn, 2*s,
 		servosim.Fault{Kind: "noise", Bytes: 64, Until: 2 * s}),
 	onBus("flood", "the adapter floods the line with garbage for 2 s", safeOn, 2*s,
-		servosim.Fault{Kind: "flood", Until: 2 * s}),
-	onBus("echo", "the adapter echoes for 2 s", safeOn, 2*s, servosim.Fault{Kind: "echo", Until: 2 * s}),
+		servosim.Fault{Kind: "flood", Until: 2 * s}).whole(),
+	onBus("echo", "the adapter echoes for 2 s", safeOn, 2*s, servosim.Fault{Kind: "echo", Until: 2 * s}).whole(),
 	{
 		Name:    "wrong-baud",
 		Title:   "the motors run at another speed than the adapter",
 		Unarmed: true,
 		For:     6 * s,
+		Whole:   true,
 		Args:    []string{"--max-offline", "3s"},
-		Bus:     func(c *servosim.Config) { c.Baud = 500_000 },
+		Bus:     func(c *servosim.Config, _ []uint8) { c.Baud = 500_000 },
 	},
 }
 
 // severed is a fault of the cable between edge and server.
 func severed(name, title string, length time.Duration, cable stage.Cable) fault {
 	return fault{
-		Name:  name,
-		Title: title,
-		For:   length,
-		Soak:  true,
-		Cable: cable,
+		Name:    name,
+		Title:   title,
+		For:     length,
+		Soak:    true,
+		Cable:   cable,
+		Starves: true,
 	}
 }
 
@@ -232,7 +269,14 @@ var network = []fault{
 
 var servers = []fault{
 	{Name: "garbage", Title: "garbage is published as chunks for 2 s", For: 2 * s, Soak: true, Do: garbage},
-	{Name: "nan", Title: "chunks of NaN and infinities for 2 s", For: 2 * s, Soak: true, Chunks: notNumbers},
+	{
+		Name:    "nan",
+		Title:   "chunks of NaN and infinities for 2 s",
+		For:     2 * s,
+		Soak:    true,
+		Chunks:  notNumbers,
+		Starves: true,
+	},
 	{
 		Name:   "wild",
 		Title:  "chunks that jump from one end of the range to the other for 2 s",
@@ -250,7 +294,7 @@ var servers = []fault{
 		Do: func(r *run) error {
 			r.lean.Kill()
 			r.sleep(2 * s)
-			return r.lean.serve(r.ctx, r.cfg.Tree+"/bundle")
+			return r.lean.serve(r.ctx, r.cfg.bundle())
 		},
 	},
 	{Name: "server-hang", Title: "server stopped (SIGSTOP) for 3 s", Lean: true, For: 3 * s, Do: func(r *run) error {
@@ -283,7 +327,7 @@ var people = []fault{
 		Do:     func(r *run) error { r.sine.SetAnswer(r.sine.observe); return nil }},
 	{Name: "pause", Title: "paused", Safe: safeHeld, For: 2 * s, Soak: true, Ctl: "pause"},
 	{Name: "pause-power", Title: "paused, and the supply of all motors away for 1 s", Safe: safeHeld, For: 3500 * ms,
-		Ctl: "pause", Script: []servosim.Fault{{Kind: "power", Until: s}}},
+		Ctl: "pause", Pause: 200 * ms, Script: []servosim.Fault{{Kind: "power", Until: s}}},
 	{Name: "reset", Title: "new episode (`ctl reset`)", For: s, Soak: true, Ctl: "reset"},
 }
 

@@ -35,6 +35,7 @@ type history struct {
 
 // motorHistory is the history of one motor.
 type motorHistory struct {
+	wheel  bool
 	driven []rt.Instant // when a goal changed, or came without torque
 	goal   int          // the newest goal sent, received or not
 	torque bool
@@ -46,12 +47,12 @@ type slot struct {
 	torque uint32 // ids under torque at its end, one bit each
 }
 
-func (h *history) open(r robot.Robot) {
+func (h *history) open(motors []robot.Motor) {
 	h.names = map[uint8]string{}
 	h.motors = map[uint8]*motorHistory{}
 	h.start = now()
-	for _, m := range r.Motors {
-		h.names[m.ID], h.motors[m.ID] = m.Name, &motorHistory{}
+	for _, m := range motors {
+		h.names[m.ID], h.motors[m.ID] = m.Name, &motorHistory{wheel: m.Norm == robot.Velocity}
 		h.ids = append(h.ids, m.ID)
 	}
 }
@@ -71,7 +72,7 @@ func (h *history) record(e *servosim.Event) {
 			e.Addr, e.Data, e.NotReceived, e.Before, e.After)
 	}
 	now, motor := h.slot(e.At), h.motors[e.ID]
-	if goal, ok := goalOf(e); ok && (goal != motor.goal || !e.Before.Torque) {
+	if goal, ok := goalOf(e, motor.wheel); ok && motor.drives(goal, e.Before.Torque) {
 		motor.goal = goal
 		if len(motor.driven) < goalsMax {
 			motor.driven = append(motor.driven, e.At)
@@ -79,6 +80,9 @@ func (h *history) record(e *servosim.Event) {
 	}
 	if e.Data != nil && e.After.Torque {
 		travel := e.After.Aim - e.Before.Aim
+		if motor.wheel {
+			travel = e.After.Spin
+		}
 		now.travel += max(travel, -travel)
 	}
 	if e.After.Torque {
@@ -92,6 +96,14 @@ func (h *history) record(e *servosim.Event) {
 	motor.torque = e.After.Torque
 }
 
+// drives reports whether a goal drives the motor: a new one, any without torque, and of a wheel any but 0.
+func (m *motorHistory) drives(goal int, torque bool) bool {
+	if m.wheel {
+		return goal != 0
+	}
+	return goal != m.goal || !torque
+}
+
 func (h *history) mark(text string) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -100,9 +112,12 @@ func (h *history) mark(text string) {
 	}
 }
 
-// goalOf returns the goal in a write to a Feetech servo.
-func goalOf(e *servosim.Event) (goal int, ok bool) {
-	const at = 42
+// goalOf returns the goal in a write to a Feetech servo, of a wheel its goal velocity.
+func goalOf(e *servosim.Event, wheel bool) (goal int, ok bool) {
+	at := 42
+	if wheel {
+		at = 46
+	}
 	if i := at - e.Addr; i >= 0 && i+2 <= len(e.Data) {
 		return int(e.Data[i]) | int(e.Data[i+1])<<8, true
 	}
@@ -146,13 +161,13 @@ func (h *history) off() rt.Instant {
 	return h.offAt
 }
 
-// moves reports whether the goals have moved in several slots since an instant.
-func (h *history) moves(since, now rt.Instant) bool {
+// moves reports whether the goals have moved in several slots of a span of time.
+func (h *history) moves(since, until rt.Instant) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	h.slot(now)
+	h.slot(max(since, until))
 	busy := 0
-	for _, s := range h.slots[h.index(since):] {
+	for _, s := range h.slots[h.index(since) : h.index(max(since, until))+1] {
 		if s.travel >= moving && s.torque != 0 {
 			busy++
 		}

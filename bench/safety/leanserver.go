@@ -19,6 +19,14 @@ type leanServer struct {
 	session wire.Session
 }
 
+// bundle returns the demo's bundle for the robot.
+func (c *Config) bundle() string {
+	if c.Robot == DefaultRobot {
+		return c.Tree + "/bundle"
+	}
+	return c.Tree + "/" + c.Robot
+}
+
 // openLean serves a bundle, and calls first with the time of every chunk.
 func openLean(ctx context.Context, bin, dir, bundle string, first func(rt.Instant), flags ...string) (*leanServer,
 	error) {

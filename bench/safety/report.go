@@ -42,8 +42,8 @@ type Result struct {
 	Who      string `json:"who"`             // the person or program that makes the arm go on
 	Goals    int    `json:"goals"`           // goals checked
 
-	// [rule] violations of a rule, without zeros: range, step, torque, restart, end, encoder, limp
-	// or overload
+	// [rule] violations of a rule, without zeros: range, step, torque, restart, end, encoder, limp,
+	// overload, wheel or parts
 	Violations map[string]int `json:"violations"`
 	Kept       []string       `json:"kept"`   // the first violations
 	Note       string         `json:"note"`   // remark on the trial
@@ -81,6 +81,9 @@ func (r *Result) progress() string {
 	return text
 }
 
+// DefaultRobot is the robot of "The table".
+const DefaultRobot = "so101"
+
 // keptMost is the number of violations of a run whose texts are kept.
 const keptMost = 12
 
@@ -102,35 +105,55 @@ func (r *Result) judged(v referee.Verdict, from rt.Instant) {
 	r.SafeMS, r.SafeMaxMS = -1, -1
 }
 
-func (r *run) judge() {
-	v := r.arm.Referee.Verdict()
-	if r.other != nil {
-		for rule, n := range r.other.Violations {
+// verdicts returns the verdict on each bus.
+func (r *run) verdicts() (all []referee.Verdict) {
+	r.judges(func(j *referee.Referee) { all = append(all, j.Verdict()) })
+	return all
+}
+
+// combined returns one verdict of all.
+func combined(all []referee.Verdict) (v referee.Verdict) {
+	for _, one := range all {
+		for rule, n := range one.Violations {
 			v.Violations[rule] += n
 		}
-		v.Kept = append(v.Kept, r.other.Kept...)
+		v.Kept = append(v.Kept, one.Kept...)
+		v.Goals += one.Goals
+		if one.Longest.Degrees > v.Longest.Degrees {
+			v.Longest = one.Longest
+		}
+		if one.OffAfter < 0 || v.OffAfter < 0 {
+			v.OffAfter = -1
+		}
 	}
+	return v
+}
+
+func (r *run) judge() {
+	v := combined(append(r.verdicts(), r.other...))
 	res := &r.result
 	res.judged(v, r.at)
 	res.Exit, res.ByItself = r.edge.Exit(), r.ended < r.until
 	res.Reason, res.Did = r.edge.Reason(), r.did()
+	r.judgeOthers()
 	set := func(took, most time.Duration) {
 		res.SafeMS, res.SafeMaxMS = tenth(took.Seconds()*1e3), tenth(most.Seconds()*1e3)
 	}
-	switch r.fault.Safe {
-	case safeOff:
-		if v.OffAfter < 0 {
-			set(time.Minute, offMax)
-		} else {
-			set(max(r.history.off().Sub(r.ended), 0), offMax)
+	var last, off rt.Instant
+	for i := range r.parts {
+		p := &r.parts[i]
+		off = max(off, p.off())
+		if r.fault.hits(i) {
+			last = max(last, p.lastDriven(p.joints(r.fault.joints()), r.at, r.over))
 		}
-	case safeHeld:
-		ids := r.fault.joints()
-		if ids == nil {
-			ids = r.history.ids
-		}
-		last := max(r.history.lastDriven(ids, r.at, r.over), r.at)
-		set(last.Sub(r.at), heldMax)
+	}
+	switch {
+	case r.fault.Safe == safeOff && v.OffAfter < 0:
+		set(time.Minute, offMax)
+	case r.fault.Safe == safeOff:
+		set(max(off.Sub(r.ended), 0), offMax)
+	case r.fault.Safe == safeHeld:
+		set(max(last, r.at).Sub(r.at), heldMax)
 	}
 }
 
@@ -139,8 +162,25 @@ const (
 	offMax  = 300 * time.Millisecond
 )
 
+// did describes each part's actions; alike parts once.
 func (r *run) did() string {
-	all := r.history.phases(r.at, r.until)
+	var all []string
+	same := true
+	for i := range r.parts {
+		all = append(all, r.didOf(&r.parts[i]))
+		same = same && all[i] == all[0]
+	}
+	if same {
+		return all[0]
+	}
+	for i := range all {
+		all[i] = r.parts[i].name + ": " + all[i]
+	}
+	return strings.Join(all, "; ")
+}
+
+func (r *run) didOf(p *part) string {
+	all := p.phases(r.at, r.until)
 	// The last motion before an end of its own is the parking.
 	if n := len(all); r.ended != 0 && r.ended < r.until && n > 1 && all[n-1].what == "limp" &&
 		r.edge.Exit() != "SIGKILL" {
@@ -155,6 +195,8 @@ func tenth(v float64) float64 { return float64(int(v*10+0.5)) / 10 }
 type Report struct {
 	Bench   string   `json:"bench"`   // safety
 	Version string   `json:"version"` // version of bench
+	Robot   string   `json:"robot"`   // the robot
+	Apart   bool     `json:"apart"`   // safety.parts is apart
 	Seed    uint64   `json:"seed"`    // seed of a soak; 0: the table
 	Results []Result `json:"results"`
 }
@@ -209,20 +251,23 @@ func (r *Report) WriteMarkdown(w io.Writer) error {
 	return err
 }
 
-// CheckInto refuses a page that WriteInto would refuse.
-func CheckInto(name string) error { return below(name, "") }
-
-// WriteInto puts the table below its heading in a page with that heading.
+// WriteInto puts the table below its heading in a page with that heading; the table of a robot without
+// a result only checks the page.
 func (r *Report) WriteInto(name string) error {
-	var table strings.Builder
-	if err := r.WriteMarkdown(&table); err != nil {
-		return err
+	heading := "## The table"
+	if r.Robot != DefaultRobot {
+		heading += " of " + r.Robot
 	}
-	return below(name, table.String())
-}
-
-func below(name, text string) error {
-	if err := report.WriteBelow(name, "## The table", text); err != nil {
+	if r.Apart {
+		heading += ", apart"
+	}
+	var table strings.Builder
+	if len(r.Results) > 0 {
+		if err := r.WriteMarkdown(&table); err != nil {
+			return err
+		}
+	}
+	if err := report.WriteBelow(name, heading, table.String()); err != nil {
 		return exit.Errorf(exit.Usage, "--into: %w", err)
 	}
 	return nil
@@ -253,6 +298,9 @@ func (v *Result) broken() string {
 		if n := v.Violations[referee.Rule(i).String()]; n > 0 {
 			parts = append(parts, fmt.Sprintf("%s %d", referee.Rule(i), n))
 		}
+	}
+	if n := v.Violations[partsRule]; n > 0 {
+		parts = append(parts, fmt.Sprintf("%s %d", partsRule, n))
 	}
 	if v.Failed {
 		parts = append(parts, "not played")

@@ -46,12 +46,13 @@ type run struct {
 	dir   string
 	fault *fault
 
-	arm     *stage.Arm
-	history history
-	edge    *stage.Robot
-	proxy   *stage.Proxy
-	sine    *sineServer // either this or lean is the server
-	lean    *leanServer
+	robot robot.Robot
+	buses []*stage.Arm
+	parts []part
+	edge  *stage.Robot
+	proxy *stage.Proxy
+	sine  *sineServer // either this or lean is the server
+	lean  *leanServer
 
 	server  string     // the server's endpoint
 	at      rt.Instant // when the fault began
@@ -59,8 +60,9 @@ type run struct {
 	ended   rt.Instant // when the edge ended, 0 while it runs
 	until   rt.Instant // the arm's actions up to this instant belong to the fault
 	result  Result
-	undo    []func()         // restore the changes of the fault
-	other   *referee.Verdict // verdict on the second robot
+	undo    []func()          // restore the changes of the fault
+	other   []referee.Verdict // verdicts on the second robot
+	idle    bool              // the referee knows that a base has lost its permission
 	cleanup []func()
 }
 
@@ -72,6 +74,7 @@ func play(ctx context.Context, cfg *Config, dir string, f *fault) (Result, error
 		ctx:    ctx,
 		cfg:    cfg,
 		dir:    dir,
+		robot:  cfg.robot,
 		fault:  f,
 		result: Result{Name: f.Name, Title: f.Title},
 	}
@@ -104,26 +107,25 @@ func (r *run) lastLines() string {
 }
 
 func (r *run) open() (err error) {
-	if err := r.openArm(); err != nil {
+	if err := r.openArms(); err != nil {
 		return err
 	}
 	if err := r.openTrace(); err != nil {
 		return err
 	}
-	r.arm.Referee.NewRun(now())
+	r.judges(func(j *referee.Referee) { j.NewRun(now()) })
 	if r.fault.Lean {
 		var flags []string
 		if r.cfg.Records != "" {
 			flags = []string{"--audit", filepath.Join(r.cfg.Records, r.fault.Name, AuditFile)}
 		}
-		if r.lean, err = openLean(r.ctx, r.cfg.Bin, r.dir, r.cfg.Tree+"/bundle", r.arm.Referee.FirstChunk,
-			flags...); err != nil {
+		if r.lean, err = openLean(r.ctx, r.cfg.Bin, r.dir, r.cfg.bundle(), r.firstChunk, flags...); err != nil {
 			return err
 		}
 		r.server = r.lean.Endpoint
 		r.onClose(r.lean.close)
 	} else {
-		if r.sine, err = openSineServer(r.ctx, r.fault.Grip, r.arm.Referee.FirstChunk); err != nil {
+		if r.sine, err = openSineServer(r.ctx, r.robot, r.fault.Grip, r.grips(), r.firstChunk); err != nil {
 			return err
 		}
 		r.server = r.sine.Endpoint
@@ -139,31 +141,93 @@ func (r *run) open() (err error) {
 	return nil
 }
 
-func (r *run) openArm() (err error) {
-	so101, err := robot.ByName(stage.ArmName)
-	if err != nil {
-		return err
+// openArms opens the simulated arms of the robot's parts.
+func (r *run) openArms() error {
+	r.parts = partsOf(r.robot)
+	for i := range r.parts {
+		r.parts[i].open(r.parts[i].motors)
 	}
-	r.history.open(so101)
-	if r.arm, err = stage.OpenArm(r.dir, r.history.record, r.fault.Bus); err == nil {
-		r.onClose(func() { r.arm.Close() })
+	for bus, p := range r.robot.Parts() {
+		watch := func(e *servosim.Event) {
+			for i := range r.parts {
+				if p := &r.parts[i]; p.bus == bus && p.has(e.ID) {
+					p.record(e)
+				}
+			}
+		}
+		change := r.fault.Bus
+		hit, struck := r.hit(bus, nil)
+		arm, err := stage.OpenArm(r.dir, p, watch, func(c *servosim.Config) {
+			if change != nil && struck {
+				change(c, hit)
+			}
+		})
+		if err != nil {
+			return err
+		}
+		r.buses = append(r.buses, arm)
+		r.onClose(func() { arm.Close() })
 	}
-	return err
+	return nil
 }
 
-// openTrace writes the servos' writes and actions to a file, if the user asks for it.
+// grips returns the grippers of the arms that the fault hits, where its policy moves them.
+func (r *run) grips() (joints robot.Joints) {
+	for j, m := range r.robot.Motors {
+		bus := slices.IndexFunc(r.robot.Parts(), func(p robot.Part) bool { return p.Joints().Has(j) })
+		if _, struck := r.hit(bus, nil); struck && m.ID == gripper && r.fault.Grip != nil {
+			joints |= 1 << j
+		}
+	}
+	return joints
+}
+
+// judges calls do with the referee of every bus.
+func (r *run) judges(do func(*referee.Referee)) {
+	for _, b := range r.buses {
+		do(b.Referee)
+	}
+}
+
+func (r *run) firstChunk(at rt.Instant) { r.judges(func(j *referee.Referee) { j.FirstChunk(at) }) }
+
+// armed reports whether all motors are under torque.
+func (r *run) armed() bool {
+	return !slices.ContainsFunc(r.buses, func(b *stage.Arm) bool { return !b.Armed() })
+}
+
+// moved returns the number of parts that have moved in a span of time.
+func (r *run) moved(since, until rt.Instant) (n int) {
+	for i := range r.parts {
+		if r.parts[i].moves(since, until) {
+			n++
+		}
+	}
+	return n
+}
+
+// openTrace writes the servos' writes and actions to files, if the user asks for it.
 func (r *run) openTrace() error {
 	if r.cfg.Trace == "" {
 		return nil
 	}
-	f, err := os.Create(filepath.Join(r.cfg.Trace, r.fault.Name+".txt"))
-	if err != nil {
-		return err
+	for i := range r.parts {
+		p := &r.parts[i]
+		f, err := os.Create(filepath.Join(r.cfg.Trace, strings.Trim(r.fault.Name+"."+p.name, ".")+".txt"))
+		if err != nil {
+			return err
+		}
+		w := bufio.NewWriter(f)
+		p.traceTo(w)
+		r.onClose(func() { p.traceTo(nil); w.Flush(); f.Close() })
 	}
-	w := bufio.NewWriter(f)
-	r.history.traceTo(w)
-	r.onClose(func() { r.history.traceTo(nil); w.Flush(); f.Close() })
 	return nil
+}
+
+func (r *run) mark(text string) {
+	for i := range r.parts {
+		r.parts[i].mark(text)
+	}
 }
 
 func (r *run) start() error {
@@ -181,20 +245,49 @@ func (r *run) start() error {
 }
 
 func (r *run) startEdge(endpoint string, args ...string) (err error) {
-	r.edge, err = stage.StartRobot(r.cfg.Bin, r.dir, robotID, append([]string{"--bus", r.arm.Port, "--calibration",
-		r.arm.Calibration, "--connect", endpoint, "--fps", fmt.Sprint(fps), "--request-timeout", "1s",
-		"--reconnect-initial-backoff", "200ms", "--reconnect-max-backoff", "500ms"}, args...)...)
+	name, err := r.robotFile()
+	if err != nil {
+		return err
+	}
+	args = append([]string{"--robot", name, "--connect", endpoint, "--fps", fmt.Sprint(fps), "--request-timeout", "1s",
+		"--reconnect-initial-backoff", "200ms", "--reconnect-max-backoff", "500ms"}, args...)
+	for _, b := range r.buses {
+		of := ""
+		if b.Part.Name != "" {
+			of = b.Part.Name + "="
+		}
+		args = append(args, "--bus", of+b.Port, "--calibration", of+b.Calibration)
+	}
+	r.edge, err = stage.StartRobot(r.cfg.Bin, r.dir, robotID, args...)
 	if err == nil {
 		r.onClose(r.edge.Close)
 	}
 	return err
 }
 
-// settle waits until an arm without torque hangs at rest.
+// robotFile returns the robot for edge-rt: its name, or a description with the fault's safety block.
+func (r *run) robotFile() (string, error) {
+	safety := r.fault.Safety
+	if r.cfg.Apart {
+		safety = strings.TrimPrefix(safety+", parts: apart", ", ")
+	}
+	if safety == "" {
+		return r.cfg.Robot, nil
+	}
+	file := filepath.Join(r.dir, "robot.yaml")
+	text := fmt.Sprintf("like: %[1]s\nname: %[1]s\nsafety: {%[2]s}\n", r.cfg.Robot, safety)
+	return file, os.WriteFile(file, []byte(text), 0o600)
+}
+
+// settle waits until arms without torque hang at rest.
 func (r *run) settle() {
 	var before []servosim.State
 	for range settleMax {
-		states, still := r.arm.States(), before != nil
+		var states []servosim.State
+		for _, b := range r.buses {
+			states = append(states, b.States()...)
+		}
+		still := before != nil
 		for i := range before {
 			off := states[i].Position - before[i].Position
 			still = still && off*off <= 9
@@ -219,12 +312,12 @@ func (r *run) steps() error {
 		r.sleep(warmUp)
 	}
 	r.at = now()
-	r.history.mark(r.fault.Title)
+	r.mark(r.fault.Title)
 	if err := r.begin(1); err != nil {
 		return err
 	}
 	r.sleep(r.fault.For - now().Sub(r.at))
-	r.history.mark("the fault is over")
+	r.mark("the fault is over")
 	r.revert()
 	r.over = now()
 	r.sleep(afterwards)
@@ -239,7 +332,7 @@ func (r *run) steps() error {
 	} else {
 		r.until = min(r.until, r.ended.Add(afterwards))
 	}
-	_ = stage.Until(torqueTime, func() bool { r.arm.Referee.CheckAt(now()); return false })
+	_ = stage.Until(torqueTime, func() bool { r.observe(); return false })
 	_ = r.edge.Wait(exitLimit) // for its watchdog process; the report shows how the edge ended
 	return nil
 }
@@ -253,11 +346,11 @@ func (r *run) begin(seed uint64) error {
 		}
 		if f.Ctl == "pause" {
 			r.at = now()
-			r.arm.Referee.Paused(r.at, true)
+			r.judges(func(j *referee.Referee) { j.Paused(r.at, true) })
 		}
 	}
 	if len(f.Script) > 0 {
-		if err := r.arm.Inject(servosim.Script{Seed: seed, Faults: f.Script}); err != nil {
+		if err := r.inject(seed); err != nil {
 			return err
 		}
 	}
@@ -284,7 +377,7 @@ func (r *run) begin(seed uint64) error {
 }
 
 func (r *run) waitArmed() error {
-	if !stage.Until(armLimit, func() bool { return r.arm.Armed() || r.edge.Ended() }) {
+	if !stage.Until(armLimit, func() bool { return r.armed() || r.edge.Ended() }) {
 		return fmt.Errorf("the arm was not armed within %v", armLimit)
 	}
 	if r.edge.Ended() {
@@ -297,6 +390,9 @@ func (r *run) onRevert(do func()) { r.undo = append(r.undo, do) }
 
 // revert undoes the fault's changes, the last one first.
 func (r *run) revert() {
+	if r.fault.Pause == 0 {
+		r.setIdle(false)
+	}
 	for i := len(r.undo) - 1; i >= 0; i-- {
 		r.undo[i]()
 	}
@@ -308,28 +404,55 @@ func (r *run) sleep(d time.Duration) {
 	stage.Until(d, func() bool { r.observe(); return r.ctx.Err() != nil })
 }
 
-// observe records the end of the edge, and lets the referee check the time.
+// observe records the end of the edge, and lets the referees check the time.
 func (r *run) observe() {
 	if r.ended == 0 && r.edge.Ended() {
 		r.ended = r.edge.EndedAt
-		r.arm.Referee.Ended(r.ended)
+		r.judges(func(j *referee.Referee) { j.Ended(r.ended) })
 	}
 	if r.fault.Grip != nil {
 		if t, begun := r.sine.sinceFirst(); begun {
-			r.arm.Referee.PolicyGoal(now(), gripper, stage.ToRaw(gripper, r.fault.Grip(t+gripAhead)))
+			r.gripGoal(stage.ToRaw(gripper, r.fault.Grip(t+gripAhead)))
 		}
 	}
-	r.arm.Referee.CheckAt(now())
+	if from := r.idleFrom(); from != 0 && r.at != 0 && r.over == 0 && now() > from {
+		r.setIdle(true)
+	}
+	r.judges(func(j *referee.Referee) { j.CheckAt(now()) })
 }
 
-// movesSince reports whether the whole arm is under torque and has moved since an
+func (r *run) gripGoal(raw int) {
+	for bus, b := range r.buses {
+		if _, struck := r.hit(bus, nil); struck {
+			b.Referee.PolicyGoal(now(), gripper, raw)
+		}
+	}
+}
+
+// setIdle tells the referees once that a base has lost its permission, or is about to have it again.
+func (r *run) setIdle(on bool) {
+	if on == r.idle {
+		return
+	}
+	r.idle = on
+	at := now()
+	if on {
+		at = r.idleFrom()
+	}
+	r.judges(func(j *referee.Referee) { j.Idle(at, on) })
+}
+
+// movesSince reports whether the whole robot is under torque and every part has moved since an
 // instant.
-func (r *run) movesSince(t rt.Instant) bool { return r.arm.Armed() && r.history.moves(t, now()) }
+func (r *run) movesSince(t rt.Instant) bool { return r.armed() && r.moved(t, now()) == len(r.parts) }
 
 // resume runs `ctl resume`. A program that ends by itself meanwhile is not an error.
 func (r *run) resume() error {
-	r.arm.Referee.Consent(now())
-	r.arm.Referee.Paused(now(), false)
+	r.setIdle(false)
+	r.judges(func(j *referee.Referee) {
+		j.Consent(now())
+		j.Paused(now(), false)
+	})
 	if err := r.edge.Ctl("resume"); err != nil && r.edge.Running() {
 		return err
 	}
@@ -344,7 +467,7 @@ func (r *run) findWho() error {
 	case r.ended != 0:
 		*who = whoStarts
 		return nil
-	case r.fault.Lean && r.arm.Armed(), r.history.moves(r.until.Add(-stillTime), r.until):
+	case r.fault.Lean && r.armed(), r.moved(r.until.Add(-stillTime), r.until) == len(r.parts):
 		*who = whoItself
 		return nil
 	}
@@ -358,7 +481,7 @@ func (r *run) findWho() error {
 		*who = whoStarts
 	case r.movesSince(asked):
 		*who = whoOperator
-	case r.history.moves(asked, now()):
+	case r.moved(asked, now()) > 0:
 		*who = whoPartly
 	default:
 		*who = whoNobody

@@ -7,7 +7,9 @@
 // continues by itself or after an operator's command; then referee and history evaluate it
 // (report.go). A soak (soak.go) plays many on one arm.
 //
-// A run has the arm (arm.go) with its history (history.go), edge-rt and lean-server (programs.go),
+// A robot of several parts gets each fault on one part, on the other, and on both (part.go).
+//
+// A run has the arms with their histories (history.go), edge-rt and lean-server (leanserver.go),
 // and the cable between them (stage.Proxy). Faults about the server use lean-server and the demo
 // policy; the others a server that keeps all joints moving (sineserver.go), so that a jump is
 // visible.
@@ -27,21 +29,26 @@ import (
 
 	"github.com/edge-rt/edge-rt/bench"
 	"github.com/edge-rt/edge-rt/internal/exit"
+	"github.com/edge-rt/edge-rt/servo/robot"
 	"github.com/edge-rt/edge-rt/stage"
 )
 
 // Config configures a run; its tags are the flags of `bench safety`.
 type Config struct {
-	Only      []string      `help:"Play these faults; --list names them. Default: all." placeholder:"NAME,…"`
-	Soak      time.Duration `range:"0s,1s..24h;0s is none" help:"Instead: faults at random for so long, on one arm, with recovery in between." placeholder:"TIME"`
+	Robot     string        `enum:"so101,bi_so101,lekiwi" default:"so101" help:"so101; bi_so101 (two arms) and lekiwi (an arm and a base) get each fault on one part, on the other, and on both."`
+	Apart     bool          `help:"Two arms with safety.parts: apart: one goes on while the other is away."`
+	Only      []string      `help:"Play these faults, on every part or NAME@PART; --list names them. Default: all." placeholder:"NAME,…"`
+	Soak      time.Duration `range:"0s,1s..24h;0s is none" help:"Instead: faults at random for so long, on one robot, with recovery in between." placeholder:"TIME"`
 	Seed      uint64        `default:"1" help:"Of --soak."`
 	Workers   int           `range:"1..64" default:"2" help:"Runs at once."`
 	Tree      string        `default:"testdata/demo" help:"Folder of the demo bundles." placeholder:"DIR"`
 	Bin       string        `help:"Folder of edge-rt and lean-server; default: where bench is." placeholder:"DIR"`
 	StepClock bool          `help:"Play clock-step too: it sets this machine's wall clock for 2 s (root)."`
 	Records   string        `help:"Keep what the flight recorder has of each run, and of the server's audit, in a folder of the fault's name below this one: for edge-rt why." placeholder:"DIR"`
-	Trace     string        `help:"Write all that the servos received and did, a file for each fault, to this folder." placeholder:"DIR"`
+	Trace     string        `help:"Write all that the servos received and did, a file for each fault and part, to this folder." placeholder:"DIR"`
 	bench.Env
+
+	robot robot.Robot
 }
 
 const (
@@ -54,22 +61,42 @@ func (c *Config) check() error {
 	if _, err := os.Stat(stage.Program(c.Bin, "edge-rt")); err != nil {
 		return exit.Errorf(exit.Usage, "%w; run `make build`, or name the folder of the programs with --bin", err)
 	}
+	var err error
+	if c.robot, err = robot.ByName(c.Robot); err != nil {
+		return exit.With(exit.Usage, err)
+	}
+	if c.Apart {
+		if c.robot.PartNames() == "" {
+			return exit.Errorf(exit.Usage, "--apart: %s has no parts on buses of their own, want --robot bi_so101",
+				c.Robot)
+		}
+		c.robot.Safety.Parts = robot.Apart
+	}
 	var names []string
-	for _, f := range faults {
-		names = append(names, f.Name)
+	for _, f := range c.faults() {
+		names = append(names, f.Name, f.kind())
 	}
 	for _, name := range c.Only {
 		if !slices.Contains(names, name) {
-			return exit.Errorf(exit.Usage, "--only: no fault %q, want one of %s", name, strings.Join(names, ", "))
+			return exit.Errorf(exit.Usage, "--only: no fault %q, want one of %s", name,
+				strings.Join(slices.Compact(names), ", "))
 		}
 	}
 	return nil
 }
 
+// faults returns the faults of the robot, on its parts.
+func (c *Config) faults() (all []fault) {
+	for _, f := range faults {
+		all = append(all, f.on(partsOf(c.robot))...)
+	}
+	return all
+}
+
 // selected returns the faults that --only names, or all.
 func (c *Config) selected() []fault {
-	return slices.DeleteFunc(slices.Clone(faults), func(f fault) bool {
-		return len(c.Only) > 0 && !slices.Contains(c.Only, f.Name)
+	return slices.DeleteFunc(c.faults(), func(f fault) bool {
+		return len(c.Only) > 0 && !slices.Contains(c.Only, f.Name) && !slices.Contains(c.Only, f.kind())
 	})
 }
 
@@ -84,7 +111,12 @@ func Run(ctx context.Context, cfg Config) (*Report, error) {
 		return nil, err
 	}
 	defer os.RemoveAll(dir)
-	report := &Report{Bench: "safety", Version: cfg.Version}
+	report := &Report{
+		Bench:   "safety",
+		Version: cfg.Version,
+		Robot:   cfg.Robot,
+		Apart:   cfg.Apart,
+	}
 	if cfg.Soak != 0 {
 		report.Seed = cfg.Seed
 		report.Results, err = playSoak(ctx, &cfg, dir)
@@ -130,7 +162,7 @@ func playAndRetry(ctx context.Context, cfg *Config, dir string, f *fault) (res R
 	}
 }
 
-// WriteList names the faults.
+// WriteList names the faults, without their parts.
 func WriteList(w io.Writer) error {
 	for _, f := range faults {
 		soak := ""

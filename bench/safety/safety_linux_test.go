@@ -64,6 +64,7 @@ func TestShortSoak(t *testing.T) {
 	}
 	var log bytes.Buffer
 	cfg := Config{
+		Robot:   DefaultRobot,
 		Bin:     programs(t),
 		Tree:    "../../testdata/demo",
 		Only:    soakFaults,
@@ -118,6 +119,52 @@ func TestFaults(t *testing.T) {
 	}
 }
 
+// A robot of several parts gets a fault on each part and on both; ids of an arm become wheels of a base.
+func TestFaultsOnParts(t *testing.T) {
+	for _, tt := range []struct {
+		robot, fault string
+		want         []string
+	}{
+		{"so101", "unplug", []string{"unplug"}},
+		{"so101", "server-kill", []string{"server-kill"}},
+		{"bi_so101", "unplug", []string{"unplug@left", "unplug@right", "unplug@both"}},
+		{"bi_so101", "overload", []string{"overload@left", "overload@right", "overload@both"}},
+		{"bi_so101", "sigkill", []string{"sigkill"}},
+		{"bi_so101", "server-kill", []string{"server-kill"}},
+		{"lekiwi", "unplug", []string{"unplug"}},
+		{"lekiwi", "overload", []string{"overload@arm"}},
+		{"lekiwi", "blip-one", []string{"blip-one@arm", "blip-one@base", "blip-one@both"}},
+	} {
+		r := run{robot: must(robot.ByName(tt.robot))}
+		r.parts = partsOf(r.robot)
+		i := slices.IndexFunc(faults, func(f fault) bool { return f.Name == tt.fault })
+		var got []string
+		for _, f := range faults[i].on(r.parts) {
+			got = append(got, f.Name)
+		}
+		if !slices.Equal(got, tt.want) {
+			t.Errorf("%s, %s: %v, want %v", tt.robot, tt.fault, got, tt.want)
+		}
+	}
+	r := run{robot: must(robot.ByName("lekiwi")), fault: &fault{set: 2}}
+	r.parts = partsOf(r.robot)
+	two, _ := r.hit(0, []uint8{3, 4})
+	all, _ := r.hit(0, nil)
+	if r.fault.set = 3; !slices.Equal(two, []uint8{7, 8}) || !slices.Equal(all, []uint8{7, 8, 9}) {
+		t.Errorf("on the base it hits %v and %v, want two and all wheels", two, all)
+	}
+	if both, struck := r.hit(0, nil); both != nil || !struck {
+		t.Errorf("on both it hits %v, want the whole bus", both)
+	}
+}
+
+func must(r robot.Robot, err error) robot.Robot {
+	if err != nil {
+		panic(err)
+	}
+	return r
+}
+
 // The arm's actions are read from the writes to its servos.
 func TestHistory(t *testing.T) {
 	h := new(history)
@@ -125,7 +172,7 @@ func TestHistory(t *testing.T) {
 	for id := uint8(1); id <= 6; id++ {
 		r.Motors = append(r.Motors, robot.Motor{ID: id, Name: string(rune('a' + id - 1))})
 	}
-	h.open(r)
+	h.open(r.Motors)
 	at, aim := h.start, 2000
 	send := func(id uint8, torque bool, by int) {
 		was := servosim.Snapshot{Torque: h.motors[id].torque, Aim: aim}
@@ -180,10 +227,11 @@ func TestHistory(t *testing.T) {
 // The table is written below its heading, and the rest of the page does not change.
 func TestWriteInto(t *testing.T) {
 	name := filepath.Join(t.TempDir(), "page.md")
-	if err := os.WriteFile(name, []byte("# Page\n\ntext\n\n## The table\n\nold\n"), 0o600); err != nil {
+	if err := os.WriteFile(name, []byte("# Page\n\ntext\n\n## The table\n\nold\n\n"+
+		"## The table of lekiwi\n\nkiwi\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	r := &Report{Results: []Result{{
+	r := &Report{Robot: DefaultRobot, Results: []Result{{
 		Name:       "x",
 		Title:      "a thing",
 		Did:        "held",
@@ -205,6 +253,14 @@ func TestWriteInto(t *testing.T) {
 	}
 	if strings.Contains(string(got), "old") {
 		t.Error("the old table is still there")
+	}
+	r.Robot = "lekiwi"
+	if err := r.WriteInto(name); err != nil {
+		t.Error(err)
+	}
+	if after, _ := os.ReadFile(name); strings.Count(string(after), "a thing") != 2 ||
+		!strings.HasPrefix(string(after), strings.TrimSuffix(string(got), "kiwi\n")) {
+		t.Errorf("the tables are\n%s", after)
 	}
 	if err := os.WriteFile(name, []byte("# Page\n"), 0o600); err != nil {
 		t.Fatal(err)

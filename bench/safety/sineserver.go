@@ -8,16 +8,19 @@ import (
 	"time"
 
 	"github.com/edge-rt/edge-rt/rt"
+	"github.com/edge-rt/edge-rt/servo/robot"
 	"github.com/edge-rt/edge-rt/stage"
 	"github.com/edge-rt/edge-rt/wire"
 )
 
-// sineServer is a server that keeps every joint moving: it lifts the arm from its first position
-// and moves it in slow sines.
+// sineServer is a server that keeps every joint moving: it lifts the arms from their first position
+// and moves them in slow sines, and drives a base in curves.
 type sineServer struct {
 	*stage.FakeServer
+	robot robot.Robot
 	first func(rt.Instant)            // called before a chunk leaves
-	grip  func(time.Duration) float64 // the gripper's goal by the time since the first chunk; nil: a sine too
+	grip  func(time.Duration) float64 // goal of grips by the time since the first chunk
+	grips robot.Joints                // grippers that grip moves; the others move in a sine too
 
 	mu     sync.Mutex
 	begun  time.Time               // guarded by mu
@@ -37,9 +40,18 @@ const (
 // robotID is the id of every robot here.
 const robotID = "arm"
 
-func openSineServer(ctx context.Context, grip func(time.Duration) float64, first func(rt.Instant)) (s *sineServer,
-	err error) {
-	s = &sineServer{first: first, grip: grip}
+// cruise are a base's mean velocities, in m/s, m/s and degrees/s.
+var cruise = [robot.Axes]float64{0.08, 0.04, 10}
+
+// openSineServer serves a robot; grip moves the grippers of grips.
+func openSineServer(ctx context.Context, r robot.Robot, grip func(time.Duration) float64, grips robot.Joints,
+	first func(rt.Instant)) (s *sineServer, err error) {
+	s = &sineServer{
+		robot: r,
+		first: first,
+		grip:  grip,
+		grips: grips,
+	}
 	if s.FakeServer, err = stage.OpenFakeServer(ctx, stage.FakeConfig{
 		Model:   sineModel,
 		Service: "sway",
@@ -82,7 +94,7 @@ func (s *sineServer) observe(sample wire.Sample) {
 	m := s.Chunk(o.State, func(row []float32, i int) {
 		t := now.Sub(s.begun) + time.Duration(i+1)*period
 		for j := range row {
-			row[j] = s.place(j, len(row), t)
+			row[j] = s.place(j, t)
 		}
 	})
 	chunk := wire.ActionChunk{ChunkModel: m, ChunkRobot: m}
@@ -92,9 +104,9 @@ func (s *sineServer) observe(sample wire.Sample) {
 	go s.Reply(h, &chunk) // a callback must not wait
 }
 
-// place returns the goal of joint j of n, in degrees or percent.
-func (s *sineServer) place(j, n int, t time.Duration) float32 {
-	if j == n-1 && s.grip != nil {
+// place returns the goal of joint j, in its unit.
+func (s *sineServer) place(j int, t time.Duration) float32 {
+	if s.grips.Has(j) {
 		return float32(s.grip(t))
 	}
 	phase := 2 * math.Pi * t.Seconds() / sinePeriod
@@ -102,8 +114,11 @@ func (s *sineServer) place(j, n int, t time.Duration) float32 {
 		phase = -phase
 	}
 	to, share := sineWidth*math.Sin(phase), min(1, t.Seconds()/sineLift)
-	if j == n-1 {
+	switch s.robot.Motors[j].Norm {
+	case robot.Range0100:
 		to += gripMiddle
+	case robot.Velocity:
+		to = cruise[j-s.robot.Wheels().First()] * (1 + math.Sin(phase)/2)
 	}
 	return s.from[j] + float32(share)*(float32(to)-s.from[j])
 }

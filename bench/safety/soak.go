@@ -27,11 +27,11 @@ const (
 type soak struct {
 	run
 	random  *rand.Rand
-	before  referee.Verdict
+	before  []referee.Verdict // on each bus
 	results []Result
 }
 
-// playSoak plays mixed faults at random, one after the other, on one arm, with an
+// playSoak plays mixed faults at random, one after the other, on one robot, with an
 // operator and new starts of edge-rt. The same seed gives the same faults.
 func playSoak(ctx context.Context, cfg *Config, dir string) ([]Result, error) {
 	mixed := slices.DeleteFunc(cfg.selected(), func(f fault) bool { return !f.Soak })
@@ -43,6 +43,7 @@ func playSoak(ctx context.Context, cfg *Config, dir string) ([]Result, error) {
 		ctx:   ctx,
 		cfg:   cfg,
 		dir:   dir,
+		robot: cfg.robot,
 		fault: &fault{},
 	}, random: rand.New(rand.NewPCG(cfg.Seed, 0))}
 	defer s.close()
@@ -65,7 +66,8 @@ func playSoak(ctx context.Context, cfg *Config, dir string) ([]Result, error) {
 	}
 	s.sleep(torqueTime)
 	_ = s.edge.Wait(exitLimit) // for its watchdog process
-	s.result.Did, s.result.Who = describe(s.history.phases(s.at, s.ended)), whoStarts
+	s.until = s.ended
+	s.result.Did, s.result.Who = s.did(), whoStarts
 	s.keep()
 	return s.results, context.Cause(ctx)
 }
@@ -73,8 +75,8 @@ func playSoak(ctx context.Context, cfg *Config, dir string) ([]Result, error) {
 // startArmed starts the edge, again when the motors of a busy host did not answer.
 func (s *soak) startArmed() (err error) {
 	for range tries {
-		s.arm.Referee.NewRun(now())
-		s.ended = 0
+		s.judges(func(j *referee.Referee) { j.NewRun(now()) })
+		s.ended, s.idle = 0, false
 		if err = s.start(); err != nil {
 			return err
 		}
@@ -98,9 +100,12 @@ func (s *soak) playOne(f fault) error {
 		l := &f.Script[i]
 		l.From, l.Until = scaled(l.From), scaled(l.Until)
 	}
-	s.fault = &f
+	f.Pause = max(f.Pause, scaled(f.Pause))
 	s.sleep(time.Duration(s.random.Int64N(int64(pauseMax))))
-	s.result, s.at = Result{Name: f.Name, Title: f.Title}, now()
+	s.fault = &f
+	s.result = Result{Name: f.Name, Title: f.Title}
+	s.at = now()
+	s.over = 0
 	seed := uint64(1)
 	if len(f.Script) > 0 {
 		seed = s.random.Uint64()
@@ -109,6 +114,7 @@ func (s *soak) playOne(f fault) error {
 		return fmt.Errorf("%s: %w%s", f.Name, err, s.lastLines())
 	}
 	s.sleep(f.For - now().Sub(s.at))
+	s.over = now()
 	s.revert()
 	s.sleep(stillTime)
 	s.until = now()
@@ -153,14 +159,17 @@ func (s *soak) bringBack() error {
 }
 
 func (s *soak) keep() {
-	v := s.arm.Referee.Verdict()
-	was := s.before
-	s.before = v
-	for rule := range v.Violations {
-		v.Violations[rule] -= was.Violations[rule]
+	after := s.verdicts()
+	all := slices.Clone(after)
+	for bus, was := range s.before {
+		v := &all[bus]
+		for rule := range v.Violations {
+			v.Violations[rule] -= was.Violations[rule]
+		}
+		v.Kept, v.Goals = v.Kept[len(was.Kept):], v.Goals-was.Goals
 	}
-	v.Kept, v.Goals = v.Kept[len(was.Kept):], v.Goals-was.Goals
-	s.result.judged(v, s.at)
+	s.before = after
+	s.result.judged(combined(all), s.at)
 	s.result.Seconds = now().Sub(s.at).Seconds()
 	s.cfg.Progress("%s", s.result.progress())
 	if len(s.results) < soakKept || s.result.Broken() > 0 {

@@ -200,7 +200,7 @@ type safetyFlags struct {
 	safety.Config
 	List     bool   `help:"Name the faults."`
 	Markdown string `help:"Write the table of docs/lab/safety.md to this file, - for standard output." placeholder:"FILE"`
-	Into     string `help:"Write the table into this page, in place of the text below its heading \"The table\"." placeholder:"FILE"`
+	Into     string `help:"Write the table into this page, in place of the text below its heading \"The table\", or \"The table of bi_so101\"." placeholder:"FILE"`
 	common
 }
 
@@ -210,7 +210,7 @@ func (f *safetyFlags) Run(ctx context.Context, s *streams) error {
 		return safety.WriteList(s.out)
 	}
 	if f.Into != "" {
-		if err := safety.CheckInto(f.Into); err != nil {
+		if err := (&safety.Report{Robot: f.Robot, Apart: f.Apart}).WriteInto(f.Into); err != nil {
 			return err
 		}
 	}

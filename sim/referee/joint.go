@@ -22,7 +22,8 @@ type joint struct {
 
 	silent   bool
 	silentAt rt.Instant
-	missed   int // ticks of a short silence: goals that it may not have received
+	backAt   rt.Instant // when its last silence ended
+	missed   int        // ticks of a short silence: goals that it may not have received
 
 	fellAt         rt.Instant // time when it restarted or lost its torque by itself; 0: it did not
 	before         servosim.Snapshot
@@ -67,7 +68,7 @@ func (j *joint) setSilent(on bool, at rt.Instant, r *Referee) {
 	if !j.silent {
 		return
 	}
-	j.silent = false
+	j.silent, j.backAt = false, at
 	quiet := at.Sub(j.silentAt)
 	if quiet >= stale {
 		j.first = true
@@ -89,6 +90,9 @@ func (r *Referee) checkWrite(j *joint, e *servosim.Event) {
 	end := e.Addr + len(e.Data)
 	torque := e.Addr <= torqueAddr && torqueAddr < end
 	goal := e.Addr < goalAddr+2 && goalAddr < end
+	if j.Wheel { // a goal of 0 stops it, and may come without permission
+		goal = e.Addr < spinAddr+2 && spinAddr < end && (e.After.Spin != 0 || r.over)
+	}
 	on := torque && e.Data[torqueAddr-e.Addr] == 1
 	if torque && !on {
 		r.releasedByDriver(j, e)
@@ -241,13 +245,16 @@ func (r *Referee) checkSpin(j *joint, e *servosim.Event, on bool) {
 
 // checkStopped judges a wheel that has lost its permission.
 func (r *Referee) checkStopped(j *joint) {
-	if !j.Wheel || j.onward || r.idleAt == 0 || r.now.Sub(r.idleAt) <= r.ticks(stopTicks) ||
-		!j.state.Torque || j.state.Spin == 0 {
+	if !j.Wheel || j.onward || r.idleAt == 0 || !j.state.Torque || !j.state.Answers || j.state.Spin == 0 {
+		return
+	}
+	late := r.now.Sub(max(r.idleAt, j.backAt)) // a wheel that does not answer receives nothing
+	if late <= r.ticks(stopTicks) {
 		return
 	}
 	j.onward = true
 	r.violation(r.now, Wheel, j, "goal velocity %d, %v after it lost its permission", j.state.Spin,
-		r.now.Sub(r.idleAt).Round(time.Millisecond))
+		late.Round(time.Millisecond))
 }
 
 // checkFirstGoal judges the first goal after arming, a silence or a restart, unless it continues

@@ -74,6 +74,7 @@ const (
 const (
 	torqueAddr    = 40     // one byte
 	goalAddr      = 42     // two bytes
+	spinAddr      = 46     // two bytes
 	alarmOverload = 1 << 5 // bit of its alarm
 )
 

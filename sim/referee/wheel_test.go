@@ -8,55 +8,105 @@ import (
 	"github.com/edge-rt/edge-rt/sim/servosim"
 )
 
+const wheelID = 7
+
+// spun is a referee of one wheel, and the wheel's state.
+type spun struct {
+	*Referee
+	is servosim.Snapshot
+}
+
+func (s *spun) event(at, addr int, change func(*servosim.Snapshot), data ...byte) {
+	e := servosim.Event{
+		At:     ms(at),
+		ID:     wheelID,
+		Addr:   addr,
+		Data:   data,
+		Before: s.is,
+	}
+	change(&s.is)
+	e.After = s.is
+	s.Watch(&e)
+}
+
+func (s *spun) write(at int, torque bool, spin int) {
+	s.event(at, spinAddr, func(is *servosim.Snapshot) { is.Torque, is.Spin = torque, spin }, 1, 1)
+}
+
+func (s *spun) answers(at int, on bool) {
+	s.event(at, 0, func(is *servosim.Snapshot) { is.Answers = on })
+}
+
+// falls takes the wheel's torque, as a restart does.
+func (s *spun) falls(at int) {
+	s.event(at, 0, func(is *servosim.Snapshot) { is.Torque, is.Spin = false, 0; is.Boots++ })
+}
+
 // Goal: the referee judges a wheel's goal velocity by what its servo received.
 func TestWheels(t *testing.T) {
-	const id = 7
 	for _, tt := range []struct {
 		name string
-		do   func(r *Referee, write func(at int, torque bool, spin int))
+		do   func(*spun)
 		want map[Rule]int
 	}{
-		{"a pause without a stop", func(r *Referee, write func(int, bool, int)) {
-			write(20, true, 500)
+		{"a pause without a stop", func(r *spun) {
+			r.write(20, true, 500)
 			r.Paused(ms(100), true)
 			r.CheckAt(ms(121))
 			r.CheckAt(ms(500))
 		}, map[Rule]int{Wheel: 1}},
-		{"a stop within two ticks, and another run", func(r *Referee, write func(int, bool, int)) {
-			write(20, true, 500)
+		{"a stop within two ticks, and another run", func(r *spun) {
+			r.write(20, true, 500)
 			r.Idle(ms(100), true)
-			write(119, true, 0)
+			r.write(119, true, 0)
 			r.CheckAt(ms(200))
 			r.Idle(ms(200), false)
-			write(210, true, 500)
+			r.write(210, true, 500)
 			r.CheckAt(ms(400))
 		}, nil},
-		{"a goal after the loss", func(r *Referee, write func(int, bool, int)) {
+		{"a goal after the loss", func(r *spun) {
 			r.Idle(ms(100), true)
-			write(150, true, -3)
+			r.write(150, true, -3)
 			r.Idle(ms(200), false)
 			r.Idle(ms(300), true)
 			r.CheckAt(ms(400))
 		}, map[Rule]int{Wheel: 2}},
-		{"a limp wheel", func(r *Referee, write func(int, bool, int)) {
-			write(20, false, 500)
+		{"a limp wheel", func(r *spun) {
+			r.write(20, false, 500)
 			r.Idle(ms(100), true)
 			r.CheckAt(ms(400))
 		}, nil},
-		{"too fast", func(r *Referee, write func(int, bool, int)) { write(20, true, 3002) }, map[Rule]int{Range: 1}},
+		{"a wheel that does not answer, and one that goes on once it does", func(r *spun) {
+			r.write(20, true, 500)
+			r.answers(25, false)
+			r.Idle(ms(100), true)
+			r.CheckAt(ms(400))
+			r.answers(400, true)
+			r.write(400, true, 500)
+			r.CheckAt(ms(421))
+		}, map[Rule]int{Wheel: 1}},
+		{"a restart, then a goal", func(r *spun) {
+			r.write(20, true, 500)
+			r.falls(30)
+			r.write(200, true, 0)
+			r.write(210, true, 500)
+		}, map[Rule]int{Restart: 1}},
+		{"a goal after the end", func(r *spun) {
+			r.Ended(ms(100))
+			r.write(110, false, 0)
+		}, map[Rule]int{End: 1}},
+		{"too fast", func(r *spun) { r.write(20, true, 3002) }, map[Rule]int{Range: 1}},
 	} {
-		r := New(Config{Period: period, Joints: []Joint{{ID: id, Name: "wheel", Velocity: 3000, Wheel: true}}})
-		was := servosim.Snapshot{Answers: true, EncoderOK: true, Boots: 1}
-		write := func(at int, torque bool, spin int) {
-			is := was
-			is.Torque, is.Spin = torque, spin
-			e := servosim.Event{At: ms(at), ID: id, Addr: 46, Data: []byte{1, 1}, Before: was, After: is}
-			r.Watch(&e)
-			was = is
-		}
+		r := &spun{Referee: New(Config{Period: period, Joints: []Joint{{
+			ID:       wheelID,
+			Name:     "wheel",
+			Velocity: 3000,
+			Wheel:    true,
+		}}})}
+		r.is = servosim.Snapshot{Answers: true, EncoderOK: true, Boots: 1}
 		r.FirstChunk(ms(1))
-		write(10, true, 0)
-		tt.do(r, write)
+		r.event(10, torqueAddr, func(is *servosim.Snapshot) { is.Torque = true }, 1)
+		tt.do(r)
 		v := r.Verdict()
 		for rule, n := range v.Violations {
 			if n != tt.want[Rule(rule)] {
@@ -64,9 +114,9 @@ func TestWheels(t *testing.T) {
 			}
 		}
 	}
-	r := New(Config{Period: period, Joints: []Joint{{ID: id, Name: "wheel", Velocity: 3000, Wheel: true}}})
+	r := New(Config{Period: period, Joints: []Joint{{ID: wheelID, Name: "wheel", Velocity: 3000, Wheel: true}}})
 	r.FirstChunk(ms(1))
-	r.Watch(&servosim.Event{At: ms(5), ID: id, Addr: torqueAddr, Data: []byte{1},
+	r.Watch(&servosim.Event{At: ms(5), ID: wheelID, Addr: torqueAddr, Data: []byte{1},
 		After: servosim.Snapshot{Torque: true, Spin: 3000, Answers: true}})
 	if v := r.Verdict(); v.Violations[Step] != 1 {
 		t.Errorf("torque with a goal velocity: %v", v.Kept)
