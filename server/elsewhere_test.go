@@ -63,7 +63,7 @@ func TestAProgramThatIsAway(t *testing.T) {
 	for range 3 {
 		b.clock.Advance(eventInterval)
 		ask("")
-		if got := r.wantEvent(wire.EventBadObservation, ""); !strings.Contains(got.event.Text, "it was killed") {
+		if got := r.wantEvent(wire.EventUnavailable, ""); !strings.Contains(got.event.Text, "it was killed") {
 			t.Errorf("the robot learns %q, want the reason", got.event.Text)
 		}
 	}

@@ -1,6 +1,7 @@
 package server
 
 import (
+	"errors"
 	"log/slog"
 	"time"
 
@@ -170,7 +171,8 @@ func (p *publisher) publish(t *slot, out *tensors) (payload []byte) {
 }
 
 // refuse sends the robot an event with the reason why there is no chunk, and logs it. A failure of
-// the model is a bad_observation, too, because a repeat would fail as well.
+// the model is a bad_observation, too, because a repeat would fail as well, unless the policy's
+// program is away.
 //
 //go:noinline
 func (p *publisher) refuse(t *slot, err error) {
@@ -180,7 +182,11 @@ func (p *publisher) refuse(t *slot, err error) {
 		return
 	}
 	p.log.Warn("no chunk", "client", t.session.uuid, "session", t.session.id, "seq", t.Header.SeqID, "why", err)
-	p.events.put(t.session, &t.Header, wire.EventBadObservation, t.Why)
+	code := wire.EventBadObservation
+	if errors.Is(err, policy.ErrAway) {
+		code = wire.EventUnavailable
+	}
+	p.events.put(t.session, &t.Header, code, t.Why)
 }
 
 // passOver informs a robot that other robots are served first, because its actions end before its

@@ -112,8 +112,8 @@ func TestDocEventCodes(t *testing.T) {
 			got = append(got, row[0])
 		}
 	}
-	want := []string{string(EventDraining), string(EventBadObservation), string(EventUnknownSession), string(EventLate),
-		string(EventModel)}
+	want := []string{string(EventDraining), string(EventBadObservation), string(EventUnknownSession),
+		string(EventUnavailable), string(EventLate), string(EventModel)}
 	if !slices.Equal(got, want) {
 		t.Errorf("event codes in docs/wire.md = %v, want %v", got, want)
 	}

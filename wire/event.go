@@ -15,6 +15,8 @@ const (
 	EventLate EventCode = "late"
 	// this service has another model for the robot: open again between two episodes, or stay
 	EventModel EventCode = "model"
+	// the program that computes the policy does not answer now: a later observation gets a chunk again
+	EventUnavailable EventCode = "unavailable"
 )
 
 // Event is a server's message instead of a chunk, on the robot's action key with a header of type

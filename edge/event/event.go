@@ -162,6 +162,7 @@ const (
 	NoticeUnknownSession
 	NoticeLate
 	NoticeModel
+	NoticeUnavailable
 )
 
 // Word is a command of an operator.

@@ -53,7 +53,8 @@ func (r *Recording) Operator(line string, err error) {
 var notices = map[wire.EventCode]event.NoticeKind{
 	wire.EventDraining: event.NoticeDraining, wire.EventBadObservation: event.NoticeBadObservation,
 	wire.EventUnknownSession: event.NoticeUnknownSession, wire.EventLate: event.NoticeLate,
-	wire.EventModel: event.NoticeModel,
+	wire.EventModel:       event.NoticeModel,
+	wire.EventUnavailable: event.NoticeUnavailable,
 }
 
 // Notice records a server's message instead of a chunk.

@@ -245,7 +245,8 @@ class Client:
                 return _chunk(body, self._width)
             if kind == EVENT and (sequence in (0, self._sequence)):
                 code = str(body.get("code"))
-                raise Refused(f"{code}: {body.get('text')}", code, code in ("late", "draining", "unknown_session"))
+                later = ("late", "unavailable", "draining", "unknown_session")
+                raise Refused(f"{code}: {body.get('text')}", code, code in later)
         return None
 
     def reset(self, task: str = "") -> None:

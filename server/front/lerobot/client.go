@@ -93,15 +93,14 @@ func (c *client) instruct(ctx context.Context, data []byte) error {
 		return err
 	}
 	c.robot = robot
+	log := c.f.log.With("client", robot.Name(), "session", robot.Ack().SessionID)
 	for _, text := range robot.Ack().Warnings {
-		c.f.log.Warn("a LeRobot client's session has a warning", "client", robot.Name(), "why", text)
+		log.Warn("a LeRobot client's session has a warning", "why", text)
 	}
 	if robot.Ack().Simulation {
-		c.f.log.Warn("THE POLICY IS FOR A SIMULATED ARM ONLY, and this client may drive a real one", "client",
-			robot.Name())
+		log.Warn("THE POLICY IS FOR A SIMULATED ARM ONLY, and this client may drive a real one")
 	}
-	c.f.log.Info("a LeRobot client's policy is served", "client", robot.Name(),
-		"asked", fmt.Sprintf("%.200s", asked.Path),
+	log.Info("a LeRobot client's policy is served", "asked", fmt.Sprintf("%.200s", asked.Path),
 		"actions", asked.ActionsPerChunk)
 	c.mu.Lock()
 	defer c.mu.Unlock()

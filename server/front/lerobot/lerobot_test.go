@@ -158,6 +158,9 @@ func TestAClientGetsItsActions(t *testing.T) {
 	if first != 7 || len(rows) != 5 || math.Abs(float64(rows[4][1])-20.05) > 1e-4 {
 		t.Errorf("actions from step %d = %v, want 5 from step 7", first, rows)
 	}
+	if !strings.Contains(s.log.String(), `policy is served" client=lerobot-127.0.0.1 session=`) {
+		t.Errorf("the log names no session: %s", s.log)
+	}
 	if strings.Contains(s.log.String(), "etc/passwd") == false {
 		t.Error("the log does not show the path that the client named")
 	}

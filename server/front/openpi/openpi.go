@@ -127,7 +127,7 @@ func (f *Front) connect(ctx context.Context, w http.ResponseWriter, r *http.Requ
 	f.to.Counts.Clients[front.OpenPI].Add(1)
 	c := &client{front: f, conn: conn, addr: r.RemoteAddr}
 	if err := c.serve(ctx); err != nil {
-		f.to.Log.Warn("openpi client", "addr", r.RemoteAddr, "robot", c.name(), "why", err)
+		c.log().Warn("openpi client", "addr", r.RemoteAddr, "why", err)
 	}
 }
 
@@ -154,11 +154,12 @@ type incoming struct {
 	err  error
 }
 
-func (c *client) name() string {
+// log returns the log with the keys of the client's session, once it has one.
+func (c *client) log() *slog.Logger {
 	if c.robot == nil {
-		return ""
+		return c.front.to.Log
 	}
-	return c.robot.Name()
+	return c.front.to.Log.With("robot", c.robot.Name(), "session", c.robot.Ack().SessionID)
 }
 
 // serve opens a session and answers until the connection or ctx ends.
@@ -189,7 +190,7 @@ func (c *client) serve(ctx context.Context) (err error) {
 		return err
 	}
 	defer c.robot.Close()
-	c.front.to.Log.Info("openpi client connected", "addr", c.addr, "robot", c.name())
+	c.log().Info("openpi client connected", "addr", c.addr)
 	if err := c.write(ctx, websocket.MessageBinary, c.metadata()); err != nil {
 		return err
 	}
@@ -217,7 +218,7 @@ func (c *client) ended(err error) error {
 		c.front.to.Counts.Refused[front.OpenPI][front.TooLarge].Add(1)
 		return fmt.Errorf("an observation of more than %d bytes", messageMost)
 	}
-	c.front.to.Log.Info("openpi client disconnected", "addr", c.addr, "robot", c.name())
+	c.log().Info("openpi client disconnected", "addr", c.addr)
 	return nil
 }
 
@@ -264,7 +265,7 @@ func (c *client) take(ctx context.Context, m incoming) error {
 		}
 		if why := err.Error(); why != c.logged {
 			c.logged = why
-			c.front.to.Log.Warn("openpi client gets no chunk", "robot", c.name(), "why", why)
+			c.log().Warn("openpi client gets no chunk", "why", why)
 		}
 		return c.report(ctx, err)
 	}

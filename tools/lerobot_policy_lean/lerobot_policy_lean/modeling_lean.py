@@ -236,7 +236,8 @@ class LeanPolicy(PreTrainedPolicy):
                 if not error.retry:
                     raise
                 reason = str(error)
-                if error.code == "late":
+                if error.code in ("late", "unavailable"):  # the session stays
+                    time.sleep(0.1 if error.code == "unavailable" else 0)
                     continue
             logger.warning("no chunk from %s yet: %s", self.config.server, reason)
             self._leave()
