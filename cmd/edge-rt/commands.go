@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -107,8 +108,10 @@ func (r *runFlags) report(run func(context.Context, bringup.Config) error) error
 }
 
 type viewCmd struct {
-	File string `arg:"" help:"The record, *.mcap."`
-	HTML string `name:"html" help:"Write the page here, also where a viewer is installed." placeholder:"FILE"`
+	File   string `arg:"" optional:"" help:"The record, *.mcap; with --live the address of a run's page (--http), by default http://127.0.0.1:8080."`
+	HTML   string `name:"html" help:"Write the page here, also where a viewer is installed." placeholder:"FILE"`
+	Live   bool   `help:"Stream a run to Foxglove or Lichtblick: joints, times, log, status and pictures from its page."`
+	Listen string `default:"127.0.0.1:8765" help:"Address at which viewers find the stream of --live." placeholder:"HOST:PORT"`
 }
 
 func (viewCmd) Help() string {
@@ -116,12 +119,25 @@ func (viewCmd) Help() string {
 
 Examples:
   edge-rt view black-20261124T140320.123Z.mcap          in rerun, or as a page beside it
-  edge-rt view black-20261124T140320.123Z.mcap --html 1403.html`
+  edge-rt view black-20261124T140320.123Z.mcap --html 1403.html
+  edge-rt view --live http://robot.lan:8080             in Foxglove: ws://127.0.0.1:8765`
 }
 
 func (c *viewCmd) Run() error {
 	interrupt, stop := interruptible()
 	defer stop()
+	switch {
+	case c.Live && c.HTML != "":
+		return exit.Errorf(exit.Usage, "--html is for a record, and --live for a run: choose one")
+	case c.Live:
+		return timeline.Relay(interrupt, timeline.RelayConfig{
+			Page:   cmp.Or(c.File, "http://127.0.0.1:8080"),
+			Listen: c.Listen,
+			Out:    stdout,
+		})
+	case c.File == "":
+		return exit.Errorf(exit.Usage, "want a record, *.mcap, or --live")
+	}
 	return timeline.Show(interrupt, timeline.ShowConfig{File: c.File, HTML: c.HTML, Out: stdout})
 }
 

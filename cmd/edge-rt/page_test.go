@@ -2,17 +2,23 @@ package main
 
 import (
 	"bytes"
+	"context"
+	"encoding/base64"
 	"encoding/json"
+	"fmt"
 	"image/jpeg"
 	"io"
+	"maps"
 	"net"
 	"net/http"
 	"os"
 	"regexp"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
 
+	"github.com/coder/websocket"
 	"github.com/prometheus/common/expfmt"
 	"github.com/prometheus/common/model"
 
@@ -90,6 +96,7 @@ func TestThePageOfARun(t *testing.T) {
 				answer.StatusCode != http.StatusNotFound {
 				t.Errorf("the port of --metrics has the page, too: %v, %v", answer, err)
 			}
+			checkLive(t, url)
 			code := r.End(syscall.SIGTERM)
 			if p := r.summary().Page; code != 0 || p == nil || p.Pictures < 2 || p.Requests < 5 {
 				t.Errorf("it ends with %d, %+v", code, p)
@@ -98,6 +105,66 @@ func TestThePageOfARun(t *testing.T) {
 				t.Error("somebody listens still")
 			}
 		})
+	}
+}
+
+// checkLive reads a run's stream of edge-rt view --live until every topic has sent a message.
+func checkLive(t *testing.T, url string) {
+	t.Helper()
+	_, port := stagetest.FreeEndpoint(t)
+	view := stagetest.Command(t, binary, "view", "--live", url, "--listen", "127.0.0.1:"+port).Start()
+	var conn *websocket.Conn
+	rttest.Eventually(t, "a viewer connects", func() (ok bool) {
+		var err error
+		conn, _, err = websocket.Dial(t.Context(), "ws://127.0.0.1:"+port,
+			&websocket.DialOptions{Subprotocols: []string{"foxglove.websocket.v1"}})
+		return err == nil
+	})
+	defer conn.CloseNow()
+	conn.SetReadLimit(8 << 20)
+	wait, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	topics, last := map[uint32]string{}, map[string]map[string]any{}
+	for last["/joints"] == nil || last["/timing"] == nil || last["/status"] == nil || last["/camera/front"] == nil ||
+		last["/camera/wrist"] == nil {
+		kind, b, err := conn.Read(wait)
+		if err != nil {
+			t.Fatalf("%v, after messages of %v", err, slices.Collect(maps.Keys(last)))
+		}
+		if kind == websocket.MessageBinary {
+			var m map[string]any
+			if err := json.Unmarshal(b[13:], &m); err != nil {
+				t.Fatal(err)
+			}
+			last[topics[uint32(b[1])]] = m
+			continue
+		}
+		var m struct {
+			Channels []struct {
+				ID    uint32
+				Topic string
+			}
+		}
+		if err := json.Unmarshal(b, &m); err != nil {
+			t.Fatal(err)
+		}
+		for _, c := range m.Channels {
+			topics[c.ID+100] = c.Topic
+			text := fmt.Sprintf(`{"op": "subscribe", "subscriptions": [{"id": %d, "channelId": %d}]}`, c.ID+100, c.ID)
+			if err := conn.Write(wait, websocket.MessageText, []byte(text)); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	joint, _ := last["/joints"]["shoulder_pan"].(map[string]any)
+	picture, _ := base64.StdEncoding.DecodeString(last["/camera/wrist"]["data"].(string))
+	m, err := jpeg.Decode(bytes.NewReader(picture))
+	if err != nil || m.Bounds().Dx() != 320 || joint["present"] == nil || joint["goal"] == nil ||
+		last["/timing"]["runway_ms"] == nil || last["/status"]["id"] != "arm" {
+		t.Errorf("%v, %v, joints %v, timing %v, status %v", err, m.Bounds(), joint, last["/timing"], last["/status"]["id"])
+	}
+	if code := view.End(syscall.SIGINT); code != 0 {
+		t.Errorf("view --live ends with %d", code)
 	}
 }
 

@@ -138,6 +138,8 @@ var starters = []string{
 	"tools",             // programs own their threads
 	"wire/zenoh",        // each link has a receiver and a sender
 	"wire/zenohgo",      // it waits for the C library
+	"wire/foxglove",     // each viewer has a sender
+	"record/timeline",   // a command asks a page for several things at their own rates
 	"sim/netfault",      // it delivers held messages later
 	"sim/servosim",      // the motors live beside the program that talks to them
 }

@@ -146,8 +146,6 @@ func TestAStrangersRecordIsOnlyText(t *testing.T) {
 	}
 }
 
-const rowHead, perJoint = 6, 4 // as in draw.js
-
 // The size of a page is bounded for any length of a record and any number of pictures.
 func TestAPageIsBounded(t *testing.T) {
 	page, s, _ := show(t, strange(t, 20_000))

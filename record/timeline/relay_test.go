@@ -1,0 +1,84 @@
+package timeline
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"io"
+	"math"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"strings"
+	"testing"
+
+	"github.com/edge-rt/edge-rt/internal/exit"
+	"github.com/edge-rt/edge-rt/rt"
+	"github.com/edge-rt/edge-rt/wire/foxglove"
+)
+
+func TestRelayRefusesWhatIsNoRun(t *testing.T) {
+	other := httptest.NewServer(http.NotFoundHandler())
+	defer other.Close()
+	for page, want := range map[string]exit.Code{
+		"robot.lan:8080": exit.Usage, "https://robot.lan": exit.Usage, "http://127.0.0.1:1": exit.Absent,
+		other.URL: exit.Absent,
+	} {
+		err := Relay(t.Context(), RelayConfig{Page: page, Listen: "127.0.0.1:0", Out: io.Discard})
+		if exit.Of(err) != want {
+			t.Errorf("%s: %v, want code %d", page, err, want)
+		}
+	}
+}
+
+// A page that goes away is reported once, however many requests fail.
+func TestALostPageIsReportedOnce(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	var out strings.Builder
+	r := &relay{page: &url.URL{Scheme: "http", Host: "arm"}, out: &out}
+	calls := 0
+	r.every(ctx, 0, func(context.Context) error {
+		if calls++; calls == 3 {
+			cancel()
+		}
+		return errors.New("refused")
+	})
+	if n := strings.Count(out.String(), "refused"); n != 1 {
+		t.Errorf("%d reports of %d failures: %s", n, calls, &out)
+	}
+}
+
+// Property: an answer of any page is refused, or its messages are valid JSON.
+func FuzzLines(f *testing.F) {
+	t := New(Config{
+		Width:   LiveWidth,
+		Columns: 3,
+		Joints:  []string{"a.pos", "x.vel"},
+		Units:   []string{"degrees", "m/s"},
+	})
+	t.at(1).runway = float32(math.Inf(1))
+	t.at(rt.Instant(LiveWidth)).measured = true
+	f.Add([]byte(`{"instance": "a", "lines": ` + string(t.AppendJSON(nil, Since{}, 5, 0)) + `}`))
+	f.Fuzz(func(t *testing.T, text []byte) {
+		lines, err := parseLines(text)
+		if err != nil {
+			return
+		}
+		r := &relay{joints: lines.Lines.Joints, instance: lines.Instance}
+		channels := relayChannels(r.joints, nil)
+		r.to = foxglove.New("", channels)
+		if err := r.publish(&lines); err != nil {
+			t.Fatal(err)
+		}
+		for _, c := range channels {
+			if !json.Valid([]byte(c.Schema)) {
+				t.Fatalf("%s: %s", c.Topic, c.Schema)
+			}
+		}
+		for _, row := range lines.Lines.Rows {
+			if row != nil && !(json.Valid(timingMessage(row)) && json.Valid(jointsMessage(r.joints, row))) {
+				t.Fatalf("%s, %s", timingMessage(row), jointsMessage(r.joints, row))
+			}
+		}
+	})
+}
