@@ -119,6 +119,11 @@ func (e *Edge) addPolicyMetrics(set *metric.Set, live func() *Live) {
 				v.Add(s.SHA256, 1)
 			}
 		})
+	set.Gauges(drive.MetricPrefix+"certificate_end_timestamp_seconds", "End of the validity of a certificate file.",
+		"file", func(v *metric.Vector) {
+			security := e.cfg.transport().TLS
+			security.Ends(func(file string, end time.Time) { v.Add(file, float64(end.Unix())) })
+		})
 	for _, h := range []struct {
 		name, help string
 		of         *rt.Hist

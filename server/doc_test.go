@@ -17,6 +17,7 @@ import (
 	"github.com/edge-rt/edge-rt/server/audit"
 	"github.com/edge-rt/edge-rt/server/manifest"
 	"github.com/edge-rt/edge-rt/wire"
+	"github.com/edge-rt/edge-rt/wire/zenoh/endpoint/endpointtest"
 )
 
 // docTable returns the rows of the first table below a heading of docs/server.md,
@@ -101,6 +102,7 @@ func TestMetricsTable(t *testing.T) {
 	b := newBench(t, config())
 	o := fakeOpen("arm")
 	b.server.opener.open(&o, wire.Origin{}) // for the series of sessions
+	b.server.cfg.Zenoh.TLS.ListenCertificate, _ = endpointtest.New(t).Issue("server")
 	families, done, err := metric.NewSource(metricsOf(func() *Server { return b.server }, new(atomic.Uint64))).Gather()
 	if err != nil {
 		t.Fatal(err)

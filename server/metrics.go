@@ -4,6 +4,7 @@ import (
 	"runtime"
 	"strconv"
 	"sync/atomic"
+	"time"
 
 	"github.com/edge-rt/edge-rt/internal/webpage/metric"
 	"github.com/edge-rt/edge-rt/policy"
@@ -258,6 +259,13 @@ func (m *metrics) describe() {
 				for _, session := range s.sessions.all() { // at most max_sessions
 					v.Add(session.uuid, now.Sub(rt.Instant(session.seenAt.Load())).Seconds())
 				}
+			}
+		})
+	m.Gauges(metricPrefix+"certificate_end_timestamp_seconds", "End of the validity of a certificate file.", "file",
+		func(v *metric.Vector) {
+			if s := m.server(); s != nil {
+				security := s.cfg.Transport().TLS
+				security.Ends(func(file string, end time.Time) { v.Add(file, float64(end.Unix())) })
 			}
 		})
 	pictures := func(name, help string, counts func(*stats) *[policy.MaxCameras]atomic.Uint64) {

@@ -90,6 +90,21 @@ func days(left time.Duration) string {
 // begun. It leaves out files that cannot be read: their users report them.
 func (s *Security) Ending() []string { return s.ending(time.Now()) }
 
+// Ends adds the end of the validity of each certificate file that is set and can be read: of the root CA,
+// of the certificate for dialling and of the one for listening.
+func (s *Security) Ends(add func(file string, end time.Time)) {
+	for _, f := range []struct{ name, path string }{
+		{"ca", s.RootCA}, {"connect", s.ConnectCertificate}, {"listen", s.ListenCertificate},
+	} {
+		if f.path == "" {
+			continue
+		}
+		if c, err := ReadCertificate(f.path); err == nil {
+			add(f.name, c.Until)
+		}
+	}
+}
+
 func (s *Security) ending(now time.Time) (warnings []string) {
 	for _, f := range slices.Concat(s.dialling(now), s.fileFindings(s.ListenCertificate, "clients refuse it", now)) {
 		warnings = append(warnings, f.Text)

@@ -65,3 +65,15 @@ func TestEnding(t *testing.T) {
 		}
 	}
 }
+
+func TestEnds(t *testing.T) {
+	ca := endpointtest.New(t)
+	end := time.Now().Add(48 * time.Hour).Truncate(time.Second)
+	cert, _ := ca.IssueUntil(end, "arm")
+	s := Security{RootCA: "/nowhere.pem", ConnectCertificate: cert}
+	got := map[string]time.Time{}
+	s.Ends(func(file string, end time.Time) { got[file] = end })
+	if len(got) != 1 || !got["connect"].Equal(end) {
+		t.Errorf("%v, want the end of connect alone, %v", got, end)
+	}
+}
