@@ -344,6 +344,7 @@ func (k *calibrator) save(c servo.Calibration) error {
 	if err := c.Save(k.File()); err != nil {
 		return exit.With(exit.Config, k.halfWritten(err, wrote, ""))
 	}
+	k.RememberAdapter()
 	k.forget()
 	k.printf("Calibration is in the motors and at %s.", k.File())
 	k.sayNext()

@@ -11,6 +11,7 @@ import (
 
 	"github.com/edge-rt/edge-rt/camera"
 	"github.com/edge-rt/edge-rt/camera/v4l2"
+	"github.com/edge-rt/edge-rt/edge/device"
 	"github.com/edge-rt/edge-rt/internal/exit"
 )
 
@@ -94,7 +95,7 @@ func listCameras(cfg Config, all bool, sys string, found []v4l2.Info, denied []e
 	}
 	for i := range found {
 		c := &found[i]
-		name := devices.choose(usbOf(sys, "video4linux", filepath.Base(c.Path)), c.ByID, c.ByPath)
+		name := devices.choose(device.USBFolder(sys, "video4linux", filepath.Base(c.Path)), c.ByID, c.ByPath)
 		report.Cameras = append(report.Cameras, cameraOf(c))
 		last := &report.Cameras[len(report.Cameras)-1]
 		last.Stable, last.Why = name.link, name.why

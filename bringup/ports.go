@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/edge-rt/edge-rt/edge/device"
 	"github.com/edge-rt/edge-rt/internal/exit"
 )
 
@@ -123,7 +124,7 @@ func list(dev, sys string) []SerialPort {
 		}
 		seen[real] = true
 		tty := filepath.Base(node)
-		name := devices.choose(usbOf(sys, "tty", tty), byID[real], byPath[real])
+		name := devices.choose(device.USBFolder(sys, "tty", tty), byID[real], byPath[real])
 		ports = append(ports, SerialPort{
 			Node:    node,
 			Stable:  name.link,
@@ -139,7 +140,7 @@ func list(dev, sys string) []SerialPort {
 	}
 	all, _ := filepath.Glob(filepath.Join(sys, "class", "tty", "tty*"))
 	for _, entry := range all {
-		if tty := filepath.Base(entry); usbOf(sys, "tty", tty) != "" {
+		if tty := filepath.Base(entry); device.USBFolder(sys, "tty", tty) != "" {
 			add(filepath.Join(dev, tty))
 		}
 	}

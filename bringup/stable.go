@@ -4,6 +4,8 @@ import (
 	"cmp"
 	"os"
 	"path/filepath"
+
+	"github.com/edge-rt/edge-rt/edge/device"
 )
 
 // stableName is a link that leads to a device again after it was plugged in anew. udev makes a link
@@ -42,7 +44,7 @@ func findUSB(sys string) usbDevices {
 	for _, class := range classes {
 		nodes, _ := filepath.Glob(filepath.Join(sys, "class", class, "*"))
 		for _, node := range nodes {
-			if dir := usbOf(sys, class, filepath.Base(node)); dir != "" {
+			if dir := device.USBFolder(sys, class, filepath.Base(node)); dir != "" {
 				all.add(dir)
 			}
 		}
@@ -51,23 +53,6 @@ func findUSB(sys string) usbDevices {
 }
 
 func (all usbDevices) add(dir string) { all[dir] = readWord(filepath.Join(dir, "serial")) }
-
-// usbOf returns the folder of the USB device of a node; empty without one.
-func usbOf(sys, class, node string) string {
-	dir, err := filepath.EvalSymlinks(filepath.Join(sys, "class", class, node, "device"))
-	if err != nil {
-		return ""
-	}
-	for range 5 {
-		for _, file := range []string{"idVendor", "serial", "product"} {
-			if has(dir, file) {
-				return dir
-			}
-		}
-		dir = filepath.Dir(dir)
-	}
-	return ""
-}
 
 func has(dir, file string) bool {
 	_, err := os.Stat(filepath.Join(dir, file))

@@ -256,9 +256,14 @@ func (f Places) Command(r robot.Robot) string {
 }
 
 // CheckSwapped fails when the ports of two parts are in each other's place: the motors at each of the two
-// have the calibration of the other part, and not their own. It opens the ports and writes nothing;
-// it knows nothing of parts without a calibration, or whose ports do not open.
+// have the calibration of the other part, and not their own, or both calibrations are the same and the
+// adapters were in each other's place before. It opens the ports and writes nothing; it knows nothing
+// of parts without a calibration, or whose ports do not open.
 func CheckSwapped(places []Place, clock rt.Clock) error {
+	return checkSwapped(places, clock, sysfs)
+}
+
+func checkSwapped(places []Place, clock rt.Clock, sys string) error {
 	if len(places) == 1 {
 		return nil
 	}
@@ -278,14 +283,21 @@ func CheckSwapped(places []Place, clock rt.Clock) error {
 	for j := range places {
 		for i := range j {
 			mine, others := fit[i]&(1<<i)|fit[j]&(1<<j), fit[i]&(1<<j) != 0 && fit[j]&(1<<i) != 0
-			if mine == 0 && others {
-				a, b := places[i], places[j]
-				return exit.Errorf(exit.Config,
-					"%s and %s are swapped: the motors at %s have the calibration of %s and "+
-						"those at %s that of %s; want --bus %s=%s --bus %s=%s", a.Part, b.Part, a.Bus, b.Part, b.Bus,
-					a.Part,
-					a.Part, Quote(b.Bus), b.Part, Quote(a.Bus))
+			a := places[i]
+			b := places[j]
+			why := ""
+			switch {
+			case mine == 0 && others:
+				why = fmt.Sprintf("the motors at %s have the calibration of %s and those at %s that of %s", a.Bus,
+					b.Part, b.Bus, a.Part)
+			case exchanged(&a, &b, sys) && alike(&a, &b):
+				why = a.Part + " " + a.exchangedWith(&b, sys)
+			default:
+				continue
 			}
+			return exit.Errorf(exit.Config, "%s and %s are swapped: %s; want --bus %s=%s --bus %s=%s", a.Part, b.Part,
+				why,
+				a.Part, Quote(b.Bus), b.Part, Quote(a.Bus))
 		}
 	}
 	return nil

@@ -55,23 +55,41 @@ func CheckAllPorts(leaders, followers []Place) error {
 }
 
 // Swapped explains an error of opening part i of a robot when the ports of two parts are swapped: the
-// motors have the calibration of another part. cfg is the configuration of the opening; err may be
-// nil, when the motors alone have identified the calibration.
+// motors have the calibration of another part, or the adapters were in each other's place before. cfg
+// is the configuration of the opening. With a nil err the arm is open: its adapter is remembered,
+// unless the ports of two arms that their motors cannot tell apart are swapped.
 func Swapped(places []Place, i int, cfg servo.ArmConfig, err error) error {
+	return swapped(places, i, cfg, err, sysfs)
+}
+
+func swapped(places []Place, i int, cfg servo.ArmConfig, err error, sys string) error {
+	p := &places[i]
 	for k := range places {
-		other := &places[k]
-		if k == i || !hasCalibrationOf(&places[i], other, cfg, err) {
+		other, why := &places[k], ""
+		switch {
+		case k == i:
+			continue
+		case hasCalibrationOf(p, other, cfg, err):
+			why = fmt.Sprintf("has the calibration of the part %s (%s)", other.Part, other.File())
+		case exchanged(p, other, sys) && (err != nil || alike(p, other)):
+			why = p.exchangedWith(other, sys)
+		default:
 			continue
 		}
-		swapped := exit.Errorf(exit.Config, "the arm on %s, given for the part %s, has the calibration of the part %s "+
-			"(%s): the ports are swapped, give --bus %s=%s", places[i].Bus, places[i].Part, other.Part, other.File(),
-			other.Part, Quote(places[i].Bus))
-		if err != nil {
-			return exit.With(exit.Config, errors.Join(swapped, err))
-		}
-		return swapped
+		return exit.With(exit.Config, errors.Join(fmt.Errorf("the arm on %s, given for the part %s, %s: the ports are "+
+			"swapped, give --%s %s=%s", p.Bus, p.Part, why, p.places().BusFlag, other.Part, Quote(p.Bus)), err))
 	}
-	return places[i].Named(err)
+	if err == nil {
+		p.rememberAdapter(sys)
+	}
+	return p.Named(err)
+}
+
+// exchangedWith describes the adapter of another part.
+func (p *Place) exchangedWith(other *Place, sys string) string {
+	return fmt.Sprintf(
+		"has the adapter with the serial number %s, which the part %s had before (if you have exchanged "+
+			"the adapters, delete %s and %s)", p.adapter(sys), other.Part, p.adapterFile(), other.adapterFile())
 }
 
 // hasCalibrationOf reports whether the arm opened for a place has another place's calibration.

@@ -1,0 +1,88 @@
+package device
+
+import (
+	"maps"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/edge-rt/edge-rt/internal/userfile"
+	"github.com/edge-rt/edge-rt/servo"
+)
+
+const (
+	sysfs           = "/sys"
+	maxAdapterBytes = 256 // of a serial number's file
+	usbDepth        = 5   // folders from a device's node up to that of the USB device
+)
+
+// USBFolder returns the folder of the USB device of a node in /sys, empty without one.
+func USBFolder(sys, class, node string) string {
+	dir, err := filepath.EvalSymlinks(filepath.Join(sys, "class", class, node, "device"))
+	if err != nil {
+		return ""
+	}
+	for range usbDepth {
+		for _, file := range []string{"idVendor", "serial", "product"} {
+			if _, err := os.Stat(filepath.Join(dir, file)); err == nil {
+				return dir
+			}
+		}
+		dir = filepath.Dir(dir)
+	}
+	return ""
+}
+
+// adapter returns the serial number of the USB adapter at the place's port, empty where it has none.
+func (p *Place) adapter(sys string) string {
+	dir := USBFolder(sys, "tty", filepath.Base(realPath(p.Bus)))
+	if dir == "" {
+		return ""
+	}
+	text, _ := os.ReadFile(filepath.Join(dir, "serial"))
+	return strings.TrimSpace(string(text))
+}
+
+// adapterFile returns the file that remembers the adapter of a part, beside its calibration; empty
+// for a robot of one part, and where the motors alone choose the calibration.
+func (p *Place) adapterFile() string {
+	if p.Part == "" || p.ID == "" && p.Calibration == "" {
+		return ""
+	}
+	return strings.TrimSuffix(p.File(), ".json") + ".adapter"
+}
+
+// remembered returns the serial number of the adapter at which the part was last opened or
+// calibrated, empty if it is not known.
+func (p *Place) remembered() string {
+	file := p.adapterFile()
+	if file == "" {
+		return ""
+	}
+	text, _ := userfile.Read(file, maxAdapterBytes)
+	return strings.TrimSpace(string(text))
+}
+
+// RememberAdapter notes the serial number of the adapter at which the part was opened or calibrated.
+// A folder that cannot be written to keeps the earlier number.
+func (p *Place) RememberAdapter() { p.rememberAdapter(sysfs) }
+
+func (p *Place) rememberAdapter(sys string) {
+	if is := p.adapter(sys); is != "" && p.adapterFile() != "" && is != p.remembered() {
+		_ = userfile.Replace(p.adapterFile(), []byte(is+"\n"))
+	}
+}
+
+// exchanged reports whether the adapters of two parts were in each other's place before.
+func exchanged(a, b *Place, sys string) bool {
+	ofA, ofB := a.adapter(sys), b.adapter(sys)
+	return ofA != "" && ofB != "" && ofA != ofB && ofA == b.remembered() && ofB == a.remembered()
+}
+
+// alike reports whether two parts have the same calibration, so that the motors cannot tell them
+// apart.
+func alike(a, b *Place) bool {
+	one, err := servo.LoadCalibration(a.File())
+	other, failed := servo.LoadCalibration(b.File())
+	return err == nil && failed == nil && maps.Equal(one, other)
+}

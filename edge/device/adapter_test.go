@@ -1,0 +1,94 @@
+package device
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/edge-rt/edge-rt/internal/exit"
+	"github.com/edge-rt/edge-rt/servo"
+)
+
+func ok(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// adapters is a fake /sys with two USB adapters, ttyACM0 and ttyACM1, and a port without USB, and the
+// two arms at them, whose calibrations are the same.
+func adapters(t *testing.T) (sys string, at func(left, right string) []Place) {
+	t.Helper()
+	sys, home := t.TempDir(), t.TempDir()
+	for node, serial := range map[string]string{"ttyACM0": "AAA", "ttyACM1": "BBB"} {
+		usb := filepath.Join(sys, "devices", "usb1", node)
+		ok(t, os.MkdirAll(filepath.Join(usb, "1-1:1.0"), 0o755))
+		ok(t, os.WriteFile(filepath.Join(usb, "idVendor"), []byte("1a86\n"), 0o644))
+		ok(t, os.WriteFile(filepath.Join(usb, "serial"), []byte(serial+"\n"), 0o644))
+		ok(t, os.MkdirAll(filepath.Join(sys, "class", "tty", node), 0o755))
+		ok(t, os.Symlink(filepath.Join(usb, "1-1:1.0"), filepath.Join(sys, "class", "tty", node, "device")))
+	}
+	r := robotNamed(t, "bi_so101").Parts()[0].Robot
+	for _, part := range []string{"left", "right"} {
+		ok(t, SimCalibration(r).Save(filepath.Join(home, part+".json")))
+	}
+	return sys, func(left, right string) (places []Place) {
+		for part, bus := range map[string]string{"left": left, "right": right} {
+			places = append(places, Place{
+				Part:        part,
+				Bus:         bus,
+				Robot:       r,
+				Calibration: filepath.Join(home, part+".json"),
+			})
+		}
+		if places[0].Part == "right" {
+			places[0], places[1] = places[1], places[0]
+		}
+		return places
+	}
+}
+
+// Two arms with the same calibration whose adapters are in each other's place are refused with the
+// right flags, by a run and by scan; new adapters, and ports without a serial number, are not.
+func TestExchangedAdapters(t *testing.T) {
+	const left, right = "/dev/ttyACM0", "/dev/ttyACM1"
+	sys, at := adapters(t)
+	open := func(places []Place, err error) error {
+		for i := range places {
+			if err := swapped(places, i, servo.ArmConfig{}, err, sys); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+	ok(t, open(at("/dev/pts/3", "/dev/pts/4"), nil))
+	ok(t, open(at(left, right), nil))
+	ok(t, open(at(left, right), nil))
+	wrong := at(right, left)
+	err := open(wrong, nil)
+	if exit.Of(err) != exit.Config || !strings.Contains(err.Error(), "serial number BBB") ||
+		!strings.Contains(err.Error(), "--bus right="+right) {
+		t.Errorf("swapped ports: %v, want code 3 with the adapter and the right flag", err)
+	}
+	if err := checkSwapped(wrong, nil, sys); err == nil || !strings.Contains(err.Error(), "--bus left="+left) {
+		t.Errorf("scan: %v", err)
+	}
+	lost := errors.New("motor 3 does not answer")
+	if err := open(wrong, lost); !errors.Is(err, lost) || !strings.Contains(err.Error(), "serial number") {
+		t.Errorf("a motor is missing: %v, want the swapped ports as the cause, too", err)
+	}
+	other := robotNamed(t, "bi_so101").Parts()[0].Robot
+	c := SimCalibration(other)
+	gripper := c["gripper"]
+	gripper.RangeMax--
+	c["gripper"] = gripper
+	ok(t, c.Save(wrong[1].Calibration))
+	ok(t, open(wrong, nil)) // the motors match different calibrations: the adapters were exchanged
+	ok(t, open(wrong, nil))
+	if is := wrong[0].remembered(); is != "BBB" {
+		t.Errorf("left's adapter is %q, want the new one", is)
+	}
+}
