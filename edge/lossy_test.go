@@ -4,6 +4,7 @@ import (
 	"log/slog"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/edge-rt/edge-rt/edge/device"
 	"github.com/edge-rt/edge-rt/edge/hotplug"
@@ -84,6 +85,44 @@ func TestALossyBusIsNotASlowOne(t *testing.T) {
 						t.Errorf("start %d: %q lacks %q", seed, said, words)
 					}
 				}
+			}
+		})
+	}
+}
+
+// A machine that boots delays replies for some seconds. The bus is measured again until they have
+// passed, and a machine that stays busy is named as the cause.
+func TestABusyMachineIsNotASlowBus(t *testing.T) {
+	rttest.RealTime(t)
+	r, err := robot.ByName("so101")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for until, want := range map[time.Duration]string{4 * time.Second: "", time.Hour: "other programs delay this one"} {
+		t.Run(until.String(), func(t *testing.T) {
+			t.Parallel()
+			b, err := servosim.Open(servosim.Config{Clock: rt.KernelClock()})
+			if err != nil {
+				t.Skipf("no pseudo-terminals here: %v", err)
+			}
+			defer b.Close()
+			arm, err := servo.OpenArm(servo.ArmConfig{Path: b.Path(), Robot: r, Calibration: device.SimCalibration(r)})
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer arm.Close()
+			err = b.Inject(servosim.Script{Faults: []servosim.Fault{
+				{Kind: "late", By: 15 * time.Millisecond, Probability: 0.02, Until: until},
+			}})
+			if err != nil {
+				t.Fatal(err)
+			}
+			e := &Edge{cfg: Config{FPS: 50}, clock: rt.KernelClock(), log: slog.New(slog.DiscardHandler)}
+			e.arms = hotplug.Parts{hotplug.New(arm, servo.ArmConfig{}, rt.KernelClock())}
+			err = e.measureBuses(t.Context())
+			if want == "" && err != nil || want != "" &&
+				(exit.Of(err) != exit.Config || !strings.Contains(err.Error(), want)) {
+				t.Errorf("got %v, want an error with %q", err, want)
 			}
 		})
 	}

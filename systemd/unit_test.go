@@ -295,6 +295,11 @@ func TestSysusers(t *testing.T) {
 		if !regexp.MustCompile(`(?m)^u ` + user + ` `).Match(text) {
 			t.Errorf("%s runs as %s, whom edge-rt.sysusers does not make", name, user)
 		}
+		for _, g := range strings.Fields(u.one(t, "SupplementaryGroups")) {
+			if !regexp.MustCompile(`(?m)^(g ` + g + ` |m [a-z-]+ ` + g + `$)`).Match(text) {
+				t.Errorf("%s wants the group %s, which edge-rt.sysusers does not make where udev is absent", name, g)
+			}
+		}
 		for _, g := range groups {
 			if !strings.Contains(string(text), fmt.Sprintf("m %s %s\n", user, g)) ||
 				!slices.Contains(strings.Fields(u.one(t, "SupplementaryGroups")), g) {
