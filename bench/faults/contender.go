@@ -1,6 +1,7 @@
 package faults
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"math"
@@ -12,7 +13,6 @@ import (
 	"github.com/edge-rt/edge-rt/chunk"
 	"github.com/edge-rt/edge-rt/edge"
 	"github.com/edge-rt/edge-rt/internal/exit"
-	"github.com/edge-rt/edge-rt/internal/program"
 	"github.com/edge-rt/edge-rt/sim/fleet"
 )
 
@@ -79,7 +79,13 @@ var options = map[string]struct {
 }
 
 // quality returns the quality of the contender's pictures.
-func (c *Contender) quality(cfg *Config) int { return program.ValueOr(c.Quality, cfg.Quality) }
+func (c *Contender) quality(cfg *Config) int { return *cmp.Or(c.Quality, &cfg.Quality) }
+
+// Flags returns edge-rt's flags for the contender, whose pictures have this quality unless an option
+// sets it, and more flags.
+func (c *Contender) Flags(quality int, more ...string) []string {
+	return slices.Concat(c.flags, []string{"--jpeg-quality", strconv.Itoa(c.quality(&Config{Quality: quality}))}, more)
+}
 
 // values are the options with a value, such as g=0.7.
 var values = map[string]struct {

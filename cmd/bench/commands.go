@@ -9,6 +9,7 @@ import (
 	"github.com/edge-rt/edge-rt/bench/gpu"
 	"github.com/edge-rt/edge-rt/bench/jitter"
 	"github.com/edge-rt/edge-rt/bench/jpeg"
+	"github.com/edge-rt/edge-rt/bench/latency"
 	"github.com/edge-rt/edge-rt/bench/recipe"
 	"github.com/edge-rt/edge-rt/bench/safety"
 	"github.com/edge-rt/edge-rt/bench/serve"
@@ -194,6 +195,16 @@ func (f *faultsFlags) load() error {
 		f.Contenders = append(f.Contenders, c)
 	}
 	return nil
+}
+
+type latencyFlags struct {
+	latency.Config
+	common
+}
+
+func (f *latencyFlags) Run(ctx context.Context, s *streams) error {
+	userfile.Shipped(&f.Bundle)
+	return measure(ctx, s, f.common, &f.Env, &f.Config, latency.Measure)
 }
 
 type safetyFlags struct {

@@ -24,6 +24,7 @@ import (
 	"github.com/edge-rt/edge-rt/bench/gpu"
 	"github.com/edge-rt/edge-rt/bench/jitter"
 	"github.com/edge-rt/edge-rt/bench/jpeg"
+	"github.com/edge-rt/edge-rt/bench/latency"
 	"github.com/edge-rt/edge-rt/bench/recipe"
 	"github.com/edge-rt/edge-rt/bench/safety"
 	"github.com/edge-rt/edge-rt/bench/serve"
@@ -77,6 +78,7 @@ var sections = []struct {
 	{"bench camera", camera.Report{}, ""},
 	{"bench recipe", recipe.Report{}, ""},
 	{"bench faults", faults.Report{}, "[lab/faults.md](lab/faults.md) explains the metrics."},
+	{"bench latency", latency.Report{}, "[lab/latency.md](lab/latency.md) explains the stages."},
 	{"bench safety", safety.Report{}, "[safety.md](safety.md) explains the rules."},
 	{"edge-rt leader", attend.LeadSummary{}, ""},
 	{"edge-rt ctl", operator.Reply{},

@@ -32,6 +32,7 @@ Examples:
   bench jitter --subject loop --fps 1000 --duration 1m    the bare loop alone, at 1 kHz; needs no server
   bench jitter --duration 20s --json - | jq .figure       the one figure to quote
   bench faults --virtual --faults compare --html f.html   schedules under identical faults, with plots
+  bench latency --duration 1m                             stages from a picture to the motors, over loopback, LAN, Wi-Fi and 4G
   bench bus --robot koch --baud 4000000                   six Dynamixel motors at 4 Mbaud, simulated
   bench bus --bus /dev/ttyACM0                            a real SO-101, limp
   bench wire --duration 2m                                round trips and throughput of Zenoh, ours beside the official one
@@ -58,6 +59,7 @@ Commands:
   bus      a cycle of the servo bus, simulated or real (--bus PORT, limp)
   wire     round trips and throughput of our Zenoh beside the official one
   faults   every schedule under identical faults
+  latency  the stages from a picture to the motors, over four links
   safety   what the arm does in each of some fifty single faults
   recipe   how the edge's other threads should be scheduled
   camera   how old pictures are when they leave
@@ -81,6 +83,7 @@ type cli struct {
 	Bus     busFlags       `cmd:"" help:"A cycle of sync write and sync read beside the wire's own time and a C program that moves the same bytes."`
 	Wire    wireFlags      `cmd:"" help:"Round trips and throughput of our Zenoh beside the official one and a plain TCP echo, taking turns."`
 	Faults  faultsFlags    `cmd:"" help:"Every way of scheduling chunks under identical faults: drop, duplicate, reorder, spikes, blackout, restart."`
+	Latency latencyFlags   `cmd:"" help:"How long each stage from a picture to the motors takes, from edge-rt's record and lean-server's audit, over simulated links."`
 	Safety  safetyFlags    `cmd:"" help:"What the arm does in each of some fifty single faults, every byte that its servos get held against nine rules."`
 	Recipe  recipeFlags    `cmd:"" help:"How to schedule the edge's other threads, its collector on and off, under four loads, interleaved."`
 	Camera  cameraFlags    `cmd:"" help:"How old pictures are when they are in a message, what cameras cost, and whether the tick notices."`

@@ -12,10 +12,11 @@ import (
 )
 
 type whyCmd struct {
-	File  string `arg:"" optional:"" help:"A record, or a folder of them; default: the newest of this host's robots, or of --id." placeholder:"FILE"`
-	At    string `help:"Only what went wrong then, local time: 14:03, 14:03:20 or 2026-11-24T14:03:20." placeholder:"TIME"`
-	Last  bool   `help:"Only what went wrong last."`
-	Audit string `help:"The server's audit file (lean-server --audit), which knows what became of requests that were never answered." placeholder:"FILE"`
+	File    string `arg:"" optional:"" help:"A record, or a folder of them; default: the newest of this host's robots, or of --id." placeholder:"FILE"`
+	At      string `help:"Only what went wrong then, local time: 14:03, 14:03:20 or 2026-11-24T14:03:20." placeholder:"TIME"`
+	Last    bool   `help:"Only what went wrong last."`
+	Latency bool   `help:"Print the time of each stage from a picture to the motors instead."`
+	Audit   string `help:"The server's audit file (lean-server --audit), which knows what became of requests that were never answered." placeholder:"FILE"`
 }
 
 func (whyCmd) Help() string {
@@ -29,6 +30,7 @@ Examples:
   edge-rt why --last --id black                         what was the last thing that robot black had
   edge-rt why black-20261124T140320.123Z.mcap           a record from elsewhere
   edge-rt why --audit audit.jsonl FILE                  with the server's own account
+  edge-rt why --latency --audit audit.jsonl FILE        the time of each stage from a picture to the motors
   edge-rt why --json - FILE                             for a script`
 }
 
@@ -56,14 +58,18 @@ func (c *whyCmd) Run(flags *cli) error {
 	if err != nil {
 		return err
 	}
+	write := report.Write
+	if c.Latency {
+		write = report.WriteLatency
+	}
 	out, err := flags.openJSON()
 	switch {
 	case err != nil:
 		return err
 	case out == nil:
-		return report.Write(stdout)
+		return write(stdout)
 	case out == os.Stdout:
 		return report.WriteJSON(stdout)
 	}
-	return errors.Join(report.WriteJSON(plain.Writer(out)), out.Close(), report.Write(stdout))
+	return errors.Join(report.WriteJSON(plain.Writer(out)), out.Close(), write(stdout))
 }

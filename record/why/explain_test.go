@@ -967,5 +967,10 @@ func FuzzExplain(f *testing.F) {
 			}
 			last = found.From
 		}
+		for _, stage := range Latency(s.Log, nil) {
+			if stage.P50 < 0 || stage.P99 < stage.P50 {
+				t.Errorf("%+v", stage)
+			}
+		}
 	})
 }

@@ -129,7 +129,8 @@ type Log struct {
 	jumps                  []jump
 	requests               []*request
 	bySeq                  map[uint64]*request
-	strange                []record.Chunk // answers to no request of this run
+	ran                    map[uint64]rt.Instant // when the goals of the first action of each request's chunk were written
+	strange                []record.Chunk        // answers to no request of this run
 	events                 []happened
 	sessions               []opened
 	cuts                   []cut
@@ -149,6 +150,7 @@ func newLog() *Log {
 	return &Log{
 		Run:        map[string]string{},
 		bySeq:      map[uint64]*request{},
+		ran:        map[uint64]rt.Instant{},
 		firstWaits: true,
 		period:     second / 60,
 	}
@@ -362,6 +364,9 @@ func (l *Log) tick(t *record.Tick) error {
 	})
 	if acted {
 		l.actions++
+		if l.ran[t.Seq] == 0 && len(l.ran) < maxKept {
+			l.ran[t.Seq] = t.At + rt.Instant(t.Read+t.Act)
+		}
 		l.firstWaits = false
 		l.lookForJump(t)
 	}

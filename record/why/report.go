@@ -38,9 +38,11 @@ type Report struct {
 	Kinds    map[string]int `json:"kinds"`            // [kind] findings by kind, before --at and --last
 	Causes   map[string]int `json:"causes"`           // [cause] findings by cause, before --at and --last
 	Audit    *AuditSummary  `json:"audit,omitempty"`  // absent without --audit
+	Latency  []Stage        `json:"latency"`          // from a picture to the motors
 	Hidden   string         `json:"hidden,omitempty"` // folder of services' records that this user may not read
 	nearest  *Dated         // nearest finding if --at has no finding
 	all      int
+	ways     []way
 	where    *time.Location
 }
 
@@ -134,6 +136,7 @@ func Run(cfg Config) (*Report, error) {
 	if cfg.Last && len(r.Findings) > 1 {
 		r.Findings = r.Findings[len(r.Findings)-1:]
 	}
+	r.Latency = stagesOf(r.ways)
 	return r, nil
 }
 
@@ -296,6 +299,7 @@ func (r *Report) explain(l *Log, file File, audit string) error {
 		r.Audit.Matched += a.Matched
 	}
 	r.Files = append(r.Files, file)
+	r.ways = append(r.ways, l.ways(a)...)
 	for _, f := range Explain(l, a) {
 		t := Dated{
 			File:        file.Name,

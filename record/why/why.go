@@ -8,6 +8,7 @@
 //	session.go  the end of a session, and the fate of the request whose answer was missing
 //	slow.go     policies that take longer than their chunks last, or than a limit of the run
 //	audit.go    reads the server's lines about this robot's requests
+//	latency.go  measures the stages from a picture to the motors
 //	report.go   finds files and times of day, and prints the findings
 //
 // The way from a Log to its Findings is a pure function.
