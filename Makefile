@@ -157,10 +157,11 @@ page-test: ## the pages of both programs and edge-rt view's in Debian's Chromium
 	EDGERT_CHROMIUM=1 $(GO) test -count=1 -timeout 5m -run InChromium ./server ./record/timeline ./cmd/edge-rt
 
 .PHONY: dataset-test
-dataset-test: export-env ## edge-rt's datasets in LeRobot's own loader, statistics, editing tools and training script (2 minutes)
+dataset-test: export-env programs ## edge-rt's datasets in LeRobot's own loader, statistics, editing tools and training script (3 minutes)
 	@tools/setup.sh test
 	@tools/dataset/setup.sh
 	DATASET_JUDGE=$(CURDIR)/.venv-export/bin/python $(GO) test -run LeRobotTakesIt -count=1 -v -timeout 10m ./record/dataset
+	.venv-export/bin/python tools/dataset/robots.py bin/edge-rt
 
 .PHONY: export-test
 export-test: export-env ## the exporter against LeRobot's own code on random checkpoints of every family (8 minutes of two cores)

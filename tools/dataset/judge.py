@@ -6,6 +6,7 @@ that LeRobot's tools derive from DATASET, and some of LeRobot's own writer; all 
 """
 
 import argparse
+import atexit
 import json
 import os
 import shutil
@@ -15,6 +16,7 @@ import tempfile
 from pathlib import Path
 
 HOME = tempfile.mkdtemp(prefix="edge-rt-judge-")  # the loader caches by path
+atexit.register(shutil.rmtree, HOME, ignore_errors=True)
 os.environ.update(HF_HOME=HOME, HF_LEROBOT_HOME=HOME + "/lerobot", HF_HUB_OFFLINE="1", TRANSFORMERS_OFFLINE="1", OMP_NUM_THREADS="1", OMP_WAIT_POLICY="PASSIVE")
 
 import numpy as np  # noqa: E402
@@ -217,7 +219,7 @@ def tools(root: Path, out: Path) -> None:
 
 def train(root: Path) -> None:
     """LeRobot's own script, offline, on the processor: 20 steps of a small ACT."""
-    out = Path(HOME) / "trained"
+    out = Path(tempfile.mkdtemp(dir=HOME)) / "trained"
     command = [
         sys.executable, "-m", "lerobot.scripts.lerobot_train", f"--dataset.repo_id=judge/{root.name}", f"--dataset.root={root}", "--policy.type=act",
         "--policy.device=cpu", "--policy.push_to_hub=false", "--policy.pretrained_backbone_weights=null", "--dataset.use_imagenet_stats=false",
@@ -225,7 +227,7 @@ def train(root: Path) -> None:
         "--policy.use_vae=false", "--policy.n_heads=4", "--wandb.enable=false", "--num_workers=0", "--batch_size=4", "--steps=20", "--log_freq=10",
         "--save_freq=20", "--policy.optimizer_lr=1e-4", f"--output_dir={out}",
     ]
-    run = subprocess.run(command, capture_output=True, text=True, timeout=300)
+    run = subprocess.run(command, capture_output=True, text=True, timeout=600)
     check("20 steps of lerobot_train", run.returncode == 0, "" if run.returncode == 0 else run.stderr[-3000:])
     check("its checkpoint", (out / "checkpoints/000020/pretrained_model/model.safetensors").exists())
 
@@ -237,20 +239,18 @@ def main() -> None:
     parser.add_argument("--tools", action="store_true", help="the editing tools, and training")
     parser.add_argument("--keep", type=Path, help="where the datasets that they make stay")
     args = parser.parse_args()
-    try:
-        root = args.dataset.resolve()
-        print("lerobot", getattr(lerobot, "__version__", version("lerobot")), "of", Path(lerobot.__file__).parent.parent)
-        ds = open_set(root)
-        frames(ds, root, args.pictures)
-        stats(ds, root, args.pictures)
-        if args.tools:
-            out = args.keep or Path(HOME) / "edited"
-            tools(root, out)
-            more_tools(root, out)
-            written(out)
-            train(root)
-    finally:
-        shutil.rmtree(HOME, ignore_errors=True)
+    root = args.dataset.resolve()
+    print("lerobot", getattr(lerobot, "__version__", version("lerobot")), "of", Path(lerobot.__file__).parent.parent)
+    ds = open_set(root)
+    frames(ds, root, args.pictures)
+    stats(ds, root, args.pictures)
+    if args.tools:
+        out = args.keep or Path(HOME) / "edited"
+        tools(root, out)
+        more_tools(root, out)
+        written(out)
+        train(root)
 
 
-main()
+if __name__ == "__main__":
+    main()

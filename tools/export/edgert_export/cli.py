@@ -37,7 +37,7 @@ def parser() -> Parser:
     p.add_argument("--dataset-info", action=Once, type=Path, metavar="FILE", help="meta/info.json of the training data: fps and joint names")
     p.add_argument("--fps", action=Once, type=float, default=0.0, help="control rate of the training data in Hz, instead of --dataset-info")
     p.add_argument("--joints", action=Once, type=names, default=[], metavar="A,B,...", help="joint names in the order of action and state, instead of --dataset-info")
-    p.add_argument("--units", action=Once, type=names, default=[], metavar="U,...", help="unit of all joints, or of each (degrees, range_0_100, range_m100_100): the server then refuses robots with other units")
+    p.add_argument("--units", action=Once, type=names, default=[], metavar="U,...", help="unit of all joints, or of each (degrees, range_0_100, range_m100_100; of a base m/s, deg/s): the server then refuses robots with other units")
     p.add_argument("--vlm", action=Once, type=Path, metavar="DIR", help="folder of the vision-language model that the checkpoint names (SmolVLA)")
     p.add_argument("--steps", action=Once, type=int, default=0, metavar="N", help="denoising steps (default: the checkpoint's)")
     p.add_argument("--cameras", action=Once, type=sizes, default={}, metavar="NAME=HxW,...", help="height and width of the robot's pictures where they differ from the checkpoint's: front=480x640; left=none for a camera that the robot lacks (SmolVLA, Pi0, Pi0.5)")

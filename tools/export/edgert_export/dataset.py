@@ -10,8 +10,8 @@ from .options import Options
 
 MAX_FPS = 10_000
 
-# LeRobot's names of the units of a joint; robots announce theirs by the same names.
-UNITS = ("degrees", "range_0_100", "range_m100_100")
+# LeRobot's names of the units of a joint, and the units of a base's velocities; robots announce theirs by the same names.
+UNITS = ("degrees", "range_0_100", "range_m100_100", "m/s", "deg/s")
 
 
 def complete(options: Options, checkpoint: Checkpoint, info: Path | None, joints: list[str]) -> None:

@@ -59,18 +59,18 @@ def save(policy, folder: Path, dataset_stats) -> Path:
     return folder
 
 
-def act(folder: Path, cameras: dict[str, tuple[int, int]] | None = None, still: int | None = None, **config) -> Path:
+def act(folder: Path, cameras: dict[str, tuple[int, int]] | None = None, still: int | None = None, joints: int = 6, **config) -> Path:
     """Two cameras of different sizes, a chunk of 100."""
     from lerobot.policies.act.configuration_act import ACTConfig
     from lerobot.policies.act.modeling_act import ACTPolicy
 
     torch.manual_seed(0)
     cameras = cameras or {"front": (96, 128), "wrist": (64, 96)}
-    inputs, outputs = features(cameras)
+    inputs, outputs = features(cameras, joints)
     small = dict(dim_model=64, n_heads=4, dim_feedforward=128, n_encoder_layers=2, n_decoder_layers=2, latent_dim=8, chunk_size=100, n_action_steps=50)
     policy = ACTPolicy(ACTConfig(input_features=inputs, output_features=outputs, device="cpu", pretrained_backbone_weights=None, **{**small, **config}))
     shake(policy)
-    return save(policy, folder, stats(list(cameras), still=still))
+    return save(policy, folder, stats(list(cameras), joints, still=still))
 
 
 def diffusion(folder: Path, cameras: dict[str, tuple[int, int]] | None = None, **config) -> Path:

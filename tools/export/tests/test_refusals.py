@@ -63,7 +63,7 @@ def steps(path) -> list:
         (["--fps", "30", "--joints", "a,b,c,d,e,e"], "'e' more than once"),
         (["--fps", "30", "--joints", "a,,c,d,e,f"], "want names separated by commas"),
         ([*FLAGS, "--units", "degrees,range_0_100"], "--units has 2 units, want one for all or one for each"),
-        ([*FLAGS, "--units", "percent"], "--units has 'percent', want degrees, range_0_100, range_m100_100"),
+        ([*FLAGS, "--units", "percent"], "--units has 'percent', want degrees, range_0_100, range_m100_100, m/s, deg/s"),
         ([*FLAGS, "--units", "degrees\nrange_0_100"], "--units has 'degrees\\nrange_0_100', want degrees"),
         (["--fps", "30", "--joints", "a,b,c,d\ne,e,f"], "names hold 'd\\ne', want names of one line without control characters"),
         (["--fps", "30", "--joints", "a,b,c\x1b[2J,d,e,f"], "names hold 'c\\x1b[2J', want names of one line"),
