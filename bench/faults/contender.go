@@ -78,13 +78,13 @@ var options = map[string]struct {
 	}},
 }
 
-// quality returns the quality of the contender's pictures.
-func (c *Contender) quality(cfg *Config) int { return *cmp.Or(c.Quality, &cfg.Quality) }
+// quality returns the quality of the contender's pictures, the usual one without an option.
+func (c *Contender) quality(usual int) int { return *cmp.Or(c.Quality, &usual) }
 
 // Flags returns edge-rt's flags for the contender, whose pictures have this quality unless an option
 // sets it, and more flags.
 func (c *Contender) Flags(quality int, more ...string) []string {
-	return slices.Concat(c.flags, []string{"--jpeg-quality", strconv.Itoa(c.quality(&Config{Quality: quality}))}, more)
+	return slices.Concat(c.flags, []string{"--jpeg-quality", strconv.Itoa(c.quality(quality))}, more)
 }
 
 // values are the options with a value, such as g=0.7.
@@ -95,13 +95,12 @@ var values = map[string]struct {
 	"g": {"--chunk-size-threshold", "async: share of a chunk that is left when the next is asked for, 0 to 1",
 		func(c *Contender, text string) error {
 			v, err := number(text, 0, 1)
-			// 0 would be the default: it asks when no action is left
-			c.Schedule.Threshold = max(v, math.SmallestNonzeroFloat64)
+			c.Schedule.Threshold = max(v, math.SmallestNonzeroFloat64) // 0 would be the default
 			return err
 		}},
 	"similarity": {"--similarity", "async: distance of the joints below which an observation is not sent; 0: all are",
 		func(c *Contender, text string) (err error) {
-			if c.Schedule.Similarity, err = number(text, 0, math.MaxFloat64); c.Schedule.Similarity == 0 {
+			if c.Schedule.Similarity, err = number(text, 0, 1e6); c.Schedule.Similarity == 0 {
 				c.Schedule.Similarity = -1
 			}
 			return err
@@ -113,9 +112,9 @@ var values = map[string]struct {
 			}
 			return err
 		}},
-	"K": {"--estimator-k", "jk: deviations above the mean, above 0 to 100",
+	"K": {"--estimator-k", "jk: deviations above the mean, 0.01 to 100",
 		func(c *Contender, text string) (err error) {
-			c.Schedule.EstimatorK, err = number(text, math.SmallestNonzeroFloat64, 100)
+			c.Schedule.EstimatorK, err = number(text, 0.01, 100)
 			return err
 		}},
 	"s_min": {"--s-min", "drtc: actions to run from each chunk before the next is asked for",

@@ -279,13 +279,13 @@ func TestValuesOfOptions(t *testing.T) {
 		"v1+buffer=300ms":    {Schedule: "v1", Buffer: 300 * time.Millisecond},
 		"drtc+K=2.5":         {Schedule: "drtc", EstimatorK: 2.5, Estimator: "jk"},
 	} {
-		if c, err := ParseContender(name); err != nil || c.Schedule != want || c.quality(&Config{Quality: 7}) != 7 {
+		if c, err := ParseContender(name); err != nil || c.Schedule != want || c.quality(7) != 7 {
 			t.Errorf("%s: %+v, %v, want %+v", name, c, err, want)
 		}
 	}
 	c, err := ParseContender("drtc+jpeg=0")
-	if err != nil || c.quality(&Config{Quality: 90}) != 0 {
-		t.Errorf("raw pictures have the quality %d, %v, want 0", c.quality(&Config{Quality: 90}), err)
+	if err != nil || c.quality(90) != 0 {
+		t.Errorf("raw pictures have the quality %d, %v, want 0", c.quality(90), err)
 	}
 }
 

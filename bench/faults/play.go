@@ -216,7 +216,7 @@ func (p *virtualPlayer) play(j job) (fleet.Outcome, []fleet.Tick, error) {
 	if err != nil {
 		return fleet.Outcome{}, nil, err
 	}
-	quality := contender.quality(cfg)
+	quality := contender.quality(cfg.Quality)
 	picture, err := bench.PictureBytes(max(cfg.Cameras.W, 1), max(cfg.Cameras.H, 1), quality)
 	if err != nil {
 		return fleet.Outcome{}, nil, err

@@ -34,8 +34,12 @@ type exchanges struct {
 	wasAway bool
 }
 
-// exchangesMax bounds the observations that are read of a record: a day of requests.
-const exchangesMax = 1 << 20
+const (
+	// exchangesMax bounds the observations that are read of a record: a day of requests.
+	exchangesMax = 1 << 20
+	// timesMax is the longest time of network or server that is believed.
+	timesMax = time.Minute
+)
 
 func (e *exchanges) visitor() record.Visitor {
 	return record.Visitor{
@@ -84,8 +88,12 @@ func (e *exchanges) answer(m *record.Chunk) {
 	if came == 0 { // an older record: the tick that merged it
 		came = m.At
 	}
-	x.busy = time.Duration(m.QueueWait + m.Inference)
-	x.network = max(came.Sub(x.sent)-x.busy, 1)
+	busy := time.Duration(m.QueueWait + m.Inference)
+	network := max(came.Sub(x.sent)-busy, 1)
+	if busy < 0 || max(busy, network) > timesMax {
+		return
+	}
+	x.network, x.busy = network, busy
 }
 
 // LoadRecord takes the network and the server's times from a record of edge-rt: from the first
@@ -157,7 +165,9 @@ func (c *Config) replay(e *exchanges, name string, scale float64) error {
 	for _, at := range e.away {
 		trace.Points = append(trace.Points, netfault.Point{At: scaled(at.Sub(begin)), Lost: true})
 	}
-	slices.SortStableFunc(trace.Points, func(a, b netfault.Point) int { return cmp.Compare(a.At, b.At) })
+	for _, points := range [][]netfault.Point{trace.Points, script.Compute} {
+		slices.SortStableFunc(points, func(a, b netfault.Point) int { return cmp.Compare(a.At, b.At) })
+	}
 	script.Faults = []netfault.Fault{trace}
 	c.Network, c.Compute = &network, &compute
 	c.Scenarios = []Scenario{{Name: name, Script: script}}

@@ -127,6 +127,32 @@ func TestLoadOlderRecord(t *testing.T) {
 	}
 }
 
+// Times that cannot be true are not believed: the answer counts, with the times of the one before.
+func TestLoadForeignRecord(t *testing.T) {
+	cfg := Config{Duration: time.Minute}
+	if err := cfg.LoadRecord(recordRun(t, "60", func(m *record.Chunk) {
+		switch m.Seq {
+		case 2:
+			m.QueueWait = -1 << 62
+		case 3:
+			m.Inference = 1 << 62
+		case 4:
+			m.Arrived = 1 << 62
+		}
+	})); err != nil {
+		t.Fatal(err)
+	}
+	plan := cfg.Scenarios[0].Script.Plan(1, 1)
+	for at := time.Duration(0); at < time.Second; at += 10 * ms {
+		if f := plan.Observation(at); f.Lost || f.Delay != 0 || plan.Compute(at) != 0 {
+			t.Errorf("at %v: %+v, %v for the policy, want the least times", at, f, plan.Compute(at))
+		}
+	}
+	if *cfg.Network != 15*ms || *cfg.Compute != 20*ms {
+		t.Errorf("%v each way, %v for the policy, want 15ms and 20ms", *cfg.Network, *cfg.Compute)
+	}
+}
+
 func TestLoadRecordRefuses(t *testing.T) {
 	other := filepath.Join(t.TempDir(), "other.mcap")
 	if err := os.WriteFile(other, []byte("faults: []"), 0o600); err != nil {
