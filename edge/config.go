@@ -25,6 +25,7 @@ import (
 	"github.com/edge-rt/edge-rt/rt"
 	"github.com/edge-rt/edge-rt/wire"
 	"github.com/edge-rt/edge-rt/wire/network"
+	"github.com/edge-rt/edge-rt/wire/otlp"
 	"github.com/edge-rt/edge-rt/wire/zenoh"
 	"github.com/edge-rt/edge-rt/wire/zenoh/endpoint"
 )
@@ -114,6 +115,7 @@ type Config struct {
 	ActionsPerChunk int // actions that are used of a chunk; 0: all
 	MaxEmptyCycles  int // ticks in a row without an action until a warning; 0: no warning
 
+	Traces    string        // address of an OpenTelemetry collector; empty: no traces
 	Telemetry time.Duration // interval of the run's metrics on the network; 0: they are not published
 
 	MaxActionAge            time.Duration
@@ -155,6 +157,9 @@ func (c *Config) Check() error {
 	}
 	if err := errors.Join(c.checkNames(), c.checkConnect(), c.CheckSchedule()); err != nil {
 		return err
+	}
+	if err := otlp.Check(c.Traces); err != nil {
+		return exit.Errorf(exit.Usage, "--traces: %w", err)
 	}
 	if err := rt.CheckCPU(c.CPU); err != nil {
 		return exit.Errorf(exit.Usage, "--cpu is %d: %w", c.CPU, err)

@@ -77,6 +77,7 @@ type Edge struct {
 	operator net.Listener
 	page     *page.Page       // nil: no page
 	exporter *page.Page       // of --metrics; nil: not served
+	collects bool             // garbage is collected for telemetry or traces
 	record   *record.Recorder // lanes of the recorder; nil: no record
 	closers  []func()         // one for each opened resource, in the order of opening
 

@@ -7,9 +7,12 @@ import (
 
 	"github.com/edge-rt/edge-rt/edge/drive"
 	"github.com/edge-rt/edge-rt/edge/page"
+	"github.com/edge-rt/edge-rt/edge/trace"
+	"github.com/edge-rt/edge-rt/internal/exit"
 	"github.com/edge-rt/edge-rt/internal/webpage/metric"
 	"github.com/edge-rt/edge-rt/rt"
 	"github.com/edge-rt/edge-rt/wire"
+	"github.com/edge-rt/edge-rt/wire/otlp"
 )
 
 // metrics returns the answer to /metrics, in Prometheus's format.
@@ -51,13 +54,43 @@ func (e *Edge) openTelemetry() error {
 	if t.to, err = e.net.Publisher(key, wire.TelemetryQoS); err != nil {
 		return err
 	}
-	if e.page == nil && e.exporter == nil { // these collect garbage themselves
-		done := make(chan struct{})
-		e.onClose(func() { close(done) })
-		go page.Collect(done, func() (uint64, bool) { return e.drive.Stats().Ticks, true }, new(atomic.Uint64))
-	}
+	e.collectWithoutPage()
 	e.log.Info("telemetry", "key", key, "every", t.every)
 	return nil
+}
+
+// openTraces prepares the traces if --traces selects them.
+func (e *Edge) openTraces() error {
+	switch {
+	case e.cfg.Traces == "":
+		return nil
+	case e.record == nil:
+		return exit.Errorf(exit.Usage, "--traces: an arm of so many joints has no record to make them from")
+	}
+	to, err := otlp.Open(e.cfg.Traces, "edge-rt", e.identity.ID, func(why string) {
+		e.log.Warn("traces are lost until the collector takes them", "why", why)
+	})
+	if err != nil {
+		return err
+	}
+	e.onClose(func() {
+		to.Close()
+		e.log.Info("traces", "sent", to.Sent.Load(), "dropped", to.Dropped.Load())
+	})
+	e.record.Visit(trace.Visitor(to, e.record.Wall))
+	e.collectWithoutPage()
+	return nil
+}
+
+// collectWithoutPage collects the garbage of telemetry and traces, once, where no page does it.
+func (e *Edge) collectWithoutPage() {
+	if e.collects || e.page != nil || e.exporter != nil {
+		return
+	}
+	e.collects = true
+	done := make(chan struct{})
+	e.onClose(func() { close(done) })
+	go page.Collect(done, func() (uint64, bool) { return e.drive.Stats().Ticks, true }, new(atomic.Uint64))
 }
 
 func (t *telemetry) look(now rt.Instant) {

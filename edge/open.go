@@ -248,6 +248,9 @@ func (e *Edge) build(context.Context) error {
 	if err := e.openTelemetry(); err != nil {
 		return err
 	}
+	if err := e.openTraces(); err != nil {
+		return err
+	}
 	return e.showPage()
 }
 

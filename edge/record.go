@@ -31,7 +31,7 @@ func (e *Edge) openRecord(context.Context) (err error) {
 		Clock:   e.clock,
 		Log:     e.log,
 		Closed:  e.collectGarbage,
-		Watched: e.page != nil,
+		Watched: e.page != nil || e.cfg.Traces != "",
 		Failed:  func(why error) { e.episodes.Failing(why) },
 	})
 	e.record = e.recording.Lanes()

@@ -58,6 +58,33 @@ type Visitor struct {
 	Image   func(*Image) error
 }
 
+// and returns a visitor that calls the funcs of both.
+func (v Visitor) and(w Visitor) Visitor {
+	return Visitor{
+		Tick:    both(v.Tick, w.Tick),
+		Request: both(v.Request, w.Request),
+		Sent:    both(v.Sent, w.Sent),
+		Chunk:   both(v.Chunk, w.Chunk),
+		Session: both(v.Session, w.Session),
+		Event:   both(v.Event, w.Event),
+		Episode: both(v.Episode, w.Episode),
+		Image:   both(v.Image, w.Image),
+	}
+}
+
+func both[M any](f, g func(*M) error) func(*M) error {
+	switch {
+	case f == nil:
+		return g
+	case g == nil:
+		return f
+	}
+	return func(m *M) error {
+		_ = f(m) // Visit ignores errors
+		return g(m)
+	}
+}
+
 // Read visits the messages of a file. A torn file is no error. A file that the disk cannot read to
 // its end is an error, and so is a file with an invalid camera name (CheckCamera).
 func Read(r io.Reader, v Visitor) (info Info, err error) {

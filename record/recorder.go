@@ -205,7 +205,7 @@ func (r *Recorder) setWall() int64 {
 // Visit registers a visitor for each message except sessions and pictures that Collect takes in,
 // also in mode Off. The thread that calls Collect calls its funcs and ignores their errors; they
 // must not delay it. Call Visit before that thread starts.
-func (r *Recorder) Visit(v Visitor) { r.visitor = v }
+func (r *Recorder) Visit(v Visitor) { r.visitor = r.visitor.and(v) }
 
 // Wall returns the ns from an instant to the time of day, as in the files.
 func (r *Recorder) Wall() int64 { return r.wall.Load() }

@@ -73,6 +73,7 @@ type runFlags struct {
 	Rescue                  bool              `help:"Move an arm outside its calibrated range slowly into it, instead of refusing to arm it."`
 	OnExit                  string            `default:"park" help:"What the arm does at the end: park (go back to where it was armed, then torque off), hold, off."`
 	Tag                     map[string]string `help:"A label k=v that the server logs; repeat for more." placeholder:"K=V"`
+	Traces                  string            `help:"Send each request as a trace to this OpenTelemetry collector, by OTLP over HTTP." placeholder:"http://HOST:4318"`
 	Telemetry               time.Duration     `range:"0s..1h;0 is off, and 1s usual" help:"Publish the metrics of --metrics on the server's network at this interval, for edge-rt fleet top; 0: off." placeholder:"TIME"`
 	leaderFlags             `embed:"" group:"A leader arm:"`
 	scheduleFlags           `embed:"" group:"How actions are scheduled and shaped:"`
@@ -222,6 +223,7 @@ func (r *runFlags) config(screen *terminal.Terminal) (edge.Config, error) {
 		MaxOffline:              r.MaxOffline,
 		Tags:                    r.Tag,
 		Telemetry:               r.Telemetry,
+		Traces:                  r.Traces,
 		Flags:                   r.Flags,
 		Log:                     r.log(screen),
 	}

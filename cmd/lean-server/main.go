@@ -116,6 +116,7 @@ type flags struct {
 	Connect    []string `help:"Routers to dial, instead of the manifest's connect_endpoints; repeat for more." placeholder:"tcp/HOST:PORT"`
 	HealthPort *int     `range:"0..65535;0 is off" help:"HTTP port of /healthz, /readyz and /metrics, instead of the manifest's; 0: off." placeholder:"PORT"`
 	ORT        string   `name:"ort" help:"ONNX Runtime library, or the folder it is in; default: $EDGERT_ORT, .cache, .venv, the system's." placeholder:"PATH"`
+	Traces     string   `help:"Send each request as a trace to this OpenTelemetry collector, by OTLP over HTTP." placeholder:"http://HOST:4318"`
 	Audit      string   `help:"Write one JSON line for each request to this file, - for standard output; default: no audit." placeholder:"FILE"`
 	JSON       string   `name:"json" help:"Write the summary as JSON to this file, - for standard output." placeholder:"FILE"`
 	Quiet      bool     `help:"No log, only the summary and errors."`
@@ -165,7 +166,7 @@ func run(args []string, stdout io.Writer) exit.Code {
 	c.overrides = overrides
 	command, _, _ := strings.Cut(ctx.Command(), " ") // without its arguments
 	if command != "serve" {
-		c.Audit = "" // it comes from a variable or --config: without serving there is nothing to audit
+		c.Audit, c.Traces = "", "" // it comes from a variable or --config: without serving there is nothing to audit
 	}
 	cfg, err := c.config()
 	switch {
@@ -243,7 +244,7 @@ func (f *flags) config() (manifest.Config, error) {
 		cfg.Given("health_port", "--health-port")
 	}
 	cfg.Runtime = f.ORT
-	cfg.Audit = f.Audit
+	cfg.Audit, cfg.Traces = f.Audit, f.Traces
 	cfg.Version = version
 	for _, out := range []struct {
 		flag, name string

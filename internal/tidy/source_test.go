@@ -139,6 +139,7 @@ var starters = []string{
 	"wire/zenoh",        // each link has a receiver and a sender
 	"wire/zenohgo",      // it waits for the C library
 	"wire/foxglove",     // each viewer has a sender
+	"wire/otlp",         // a collector may be slow, the threads that fill the spans may not wait
 	"record/timeline",   // a command asks a page for several things at their own rates
 	"sim/netfault",      // it delivers held messages later
 	"sim/servosim",      // the motors live beside the program that talks to them

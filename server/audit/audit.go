@@ -21,6 +21,7 @@ import (
 	"github.com/edge-rt/edge-rt/server/memory"
 	"github.com/edge-rt/edge-rt/server/queue"
 	"github.com/edge-rt/edge-rt/wire"
+	"github.com/edge-rt/edge-rt/wire/otlp"
 )
 
 const (
@@ -77,9 +78,10 @@ type Record struct {
 // Writer carries Records to the disk. A nil Writer drops them.
 type Writer struct {
 	// Constant after Open.
-	lines    io.Writer // nil: no lines are written
-	file     *os.File  // to be closed at the end, when lines is a file
-	captures *ring     // nil: no captures are kept
+	lines    io.Writer      // nil: no lines are written
+	file     *os.File       // to be closed at the end, when lines is a file
+	captures *ring          // nil: no captures are kept
+	traces   *otlp.Exporter // nil: no traces are sent
 	clock    rt.Clock
 	log      *slog.Logger
 	wake     queue.Signal // a record or request waits
@@ -125,10 +127,17 @@ func (c *Counts) sum() uint64 {
 // Open opens the files that cfg names; nil when it names no file. It is called before any slow
 // work, and allocates all memory for the run. Its errors wrap manifest.ErrInvalid.
 func Open(cfg *manifest.Config, clock rt.Clock, log *slog.Logger) (*Writer, error) {
-	if cfg.Audit == "" && cfg.Debug.CaptureDir == "" {
+	if cfg.Audit == "" && cfg.Debug.CaptureDir == "" && cfg.Traces == "" {
 		return nil, nil
 	}
 	w := newWriter(clock, log)
+	host, _ := os.Hostname()
+	var err error
+	if w.traces, err = otlp.Open(cfg.Traces, "lean-server", host, func(why string) {
+		log.Warn("traces are lost until the collector takes them", "why", why)
+	}); err != nil {
+		return nil, cfg.Errorf("", "--traces: %w", err)
+	}
 	switch cfg.Audit {
 	case "":
 	case "-":
@@ -198,7 +207,7 @@ func (w *Writer) Add(r *Record, observation, reply []byte) {
 	if w == nil {
 		return
 	}
-	if w.lines != nil {
+	if w.lines != nil || w.traces != nil {
 		if slot := w.records.Reserve(); slot != nil {
 			*slot = *r
 			w.records.Commit()
@@ -267,6 +276,7 @@ func (w *Writer) Close() error {
 	if w == nil || w.stalled {
 		return nil
 	}
+	w.traces.Close()
 	return errors.Join(closeFile(w.file), w.captures.close())
 }
 
@@ -281,11 +291,15 @@ func (w *Writer) drain() {
 	// The wall clock is read once; a record's time is reckoned back from it by its age.
 	wall, now := time.Now().UTC(), w.clock.Now()
 	for r := w.records.Peek(); r != nil; r = w.records.Peek() {
-		if w.torn && w.count == 0 {
-			w.text = append(w.text, '\n')
+		at := wall.Add(-now.Sub(r.At))
+		w.trace(r, at)
+		if w.lines != nil {
+			if w.torn && w.count == 0 {
+				w.text = append(w.text, '\n')
+			}
+			w.text = appendLine(w.text, r, at)
+			w.count++
 		}
-		w.text = appendLine(w.text, r, wall.Add(-now.Sub(r.At)))
-		w.count++
 		w.records.Release()
 		if len(w.text) >= flushBytes {
 			w.flush()

@@ -66,6 +66,7 @@ type Config struct {
 
 	Runtime string `yaml:"-"` // ONNX Runtime library or its folder; "": the server searches. A property of the machine, not of the service
 
+	Traces  string `yaml:"-"` // address of an OpenTelemetry collector; "": no traces
 	Audit   string `yaml:"-"` // file of the audit lines, "-" for standard output; "": no audit
 	Version string `yaml:"-"` // of the program, for /metrics
 
