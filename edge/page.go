@@ -74,6 +74,7 @@ func (e *Edge) live() *Live {
 		Paused:    c.operator.pause.Load(),
 		Waits:     e.waits(),
 		Bus:       e.drive.Bus(e.arms.Stats()),
+		Parts:     e.drive.Parts(),
 		Frames:    drive.LiveFramesOf(e.cameras),
 		Simulated: len(e.worlds) > 0,
 	}

@@ -41,6 +41,16 @@ type Live struct {
 	Times    LiveTimes    `json:"times_ms"`
 	Device   LiveDevice   `json:"device"`
 	Program  *LiveProgram `json:"program,omitempty"` // that computes the policy; absent where the server does
+	Fronts   []LiveFront  `json:"fronts,omitempty"`  // those that listen
+}
+
+// LiveFront is a front for clients of a foreign protocol, with its counts since the start.
+type LiveFront struct {
+	Protocol string `json:"protocol"` // lerobot or openpi
+	Listen   string `json:"listen"`   // its address
+	Clients  uint64 `json:"clients"`  // clients that connected
+	Answered uint64 `json:"answered"` // chunks
+	Refused  uint64 `json:"refused"`  // messages and sessions
 }
 
 // LiveServer identifies the policy and the server.
@@ -157,6 +167,17 @@ func showLive(s *Server, q status.Query) *Live {
 			Errors:    c.Errors,
 			Timeouts:  c.Timeouts,
 			MemoryMiB: round(mib(c.Memory)),
+		}
+	}
+	for _, f := range frontsOf(&s.cfg) {
+		if c := &s.stats.fronts; f.address != "" {
+			l.Fronts = append(l.Fronts, LiveFront{
+				Protocol: f.kind.String(),
+				Listen:   f.address,
+				Clients:  c.Clients[f.kind].Load(),
+				Answered: c.Answered[f.kind].Load(),
+				Refused:  sum(c.Refused[f.kind][:]),
+			})
 		}
 	}
 	l.judge(s)

@@ -239,3 +239,51 @@ func TestJogInChromium(t *testing.T) {
 		t.Errorf("the page says %s", said)
 	}
 }
+
+// Goal: a robot of two arms has a column for each, with the state of the part, on a phone one below the
+// other; a base has a panel of its own.
+func TestPartsInChromium(t *testing.T) {
+	webpagetest.Chromium(t)
+	for _, tt := range []struct {
+		robot  string
+		titles string
+		rows   string
+	}{
+		{"bi_so101", "left|right", "7 7"},
+		{"lekiwi", "Joints|Base", "7 4"},
+	} {
+		_, port := stagetest.FreeEndpoint(t)
+		r := edgeCommand(t, []string{"--fps", "10", "--bus", "sim", "--id", "arm", "--connect",
+			newHoldServer(t).Endpoint,
+			"--http", port, "--rt", "off", "--record", "off"}, "--quiet", "--robot", tt.robot)
+		r.Start()
+		address := "http://127.0.0.1:" + port + "/"
+		get(t, address+"status.json")
+		for _, size := range [][2]int{{1200, 900}, {390, 844}} {
+			b := webpagetest.Open(t, address, size[0], size[1], size[0] < 500)
+			b.Wait("[...document.querySelectorAll('#joints h2 b')].map(e => e.textContent).join('|') === '" +
+				tt.titles +
+				"' && [...document.querySelectorAll('#joints table')].map(e => e.rows.length).join(' ') === '" +
+				tt.rows + "'")
+			beside := b.Eval("document.querySelector('#joints').children[0].offsetTop === " +
+				"document.querySelector('#joints').children[1].offsetTop")
+			if beside != fmt.Sprint(size[0] > 500) {
+				t.Errorf("%s, %d wide: the columns are side by side: %s", tt.robot, size[0], beside)
+			}
+			if wide := b.Eval("document.documentElement.scrollWidth"); wide != fmt.Sprint(size[0]) {
+				t.Errorf("%s: the page is %s wide, want %d", tt.robot, wide, size[0])
+			}
+			if dir := os.Getenv("EDGERT_PHONE"); dir != "" {
+				b.Eval("scrollTo(0, document.body.scrollHeight)")
+				b.Picture(filepath.Join(dir, fmt.Sprintf("%s-%d.png", tt.robot, size[0])), false)
+			}
+			if len(b.Errors) > 0 {
+				t.Errorf("the page's script: %q", b.Errors)
+			}
+		}
+		r.Process.Signal(syscall.SIGTERM)
+		if code := r.End(); code != 0 {
+			t.Errorf("%s: code %d: %s", tt.robot, code, r.Log)
+		}
+	}
+}

@@ -66,6 +66,7 @@ func (s *session) live() *Live {
 		State:     record.RunStates[s.state.Load()],
 		Paused:    s.paused.Load(),
 		Bus:       s.run.Bus(s.arms.Stats()),
+		Parts:     s.run.Parts(),
 		Frames:    drive.LiveFramesOf(s.cameras),
 		Simulated: len(s.simBuses) > 0,
 	}}

@@ -67,10 +67,18 @@ func (r *Run) Sum(sum servo.Stats) servo.Stats {
 	return sum
 }
 
-// parts returns the parts of a robot of several, else nil.
-func (r *Run) parts() (all []PartSummary) {
+// Parts returns the parts of a robot of several, else nil. Any thread may call it.
+func (r *Run) Parts() (all []Part) {
 	for i, a := range r.cfg.Parts {
-		p := PartSummary{Name: r.cfg.Robot.Parts()[i].Name, Port: a.Path(), Bus: SummaryOf(a.Stats())}
+		all = append(all, Part{Name: r.cfg.Robot.Parts()[i].Name, Port: a.Path(), Bus: SummaryOf(a.Stats())})
+	}
+	return all
+}
+
+// parts returns the Parts at the end of the run.
+func (r *Run) parts() (all []PartSummary) {
+	for i, part := range r.Parts() {
+		p := PartSummary{Part: part}
 		p.RangeClips, p.StepClips = r.cfg.Arm.Clips(i)
 		all = append(all, p)
 	}

@@ -40,6 +40,7 @@ type Live struct {
 	Frames map[string]LiveFrames `json:"frames"` // [camera]
 	Tick   LiveTick              `json:"tick"`
 	Joints []Joint               `json:"joints"`
+	Parts  []Part                `json:"parts,omitempty"` // of a robot of several parts: bus is then their sum
 	// the world is simulated: targets_reached and collisions are valid
 	Simulated bool `json:"simulated"`
 }
@@ -147,14 +148,19 @@ type BusSummary struct {
 	FastTries uint64 `json:"fast_tries,omitempty"`     // attempts to return to fast reads
 }
 
-// PartSummary is one part of a robot of several.
+// Part is one part of a robot of several.
+type Part struct {
+	Name string     `json:"name"` // name of the part, the beginning of its joints' names
+	Port string     `json:"port"` // its serial port
+	Bus  BusSummary `json:"bus"`
+}
+
+// PartSummary is a part at the end of a run.
 type PartSummary struct {
-	Name       string     `json:"name"` // name of the part, the beginning of its joints' names
-	Port       string     `json:"port"` // its serial port
-	Bus        BusSummary `json:"bus"`
-	RangeClips uint64     `json:"clipped_range"`   // its goals clipped to a joint's range
-	StepClips  uint64     `json:"clipped_step"`    // its goals clipped to a joint's travel in one tick
-	Targets    int        `json:"targets_reached"` // reached targets of its simulated world
+	Part
+	RangeClips uint64 `json:"clipped_range"`   // its goals clipped to a joint's range
+	StepClips  uint64 `json:"clipped_step"`    // its goals clipped to a joint's travel in one tick
+	Targets    int    `json:"targets_reached"` // reached targets of its simulated world
 	// reached targets of its simulated world whose way touched the post
 	Collisions int `json:"collisions"`
 }
