@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/edge-rt/edge-rt/wire"
+	"github.com/edge-rt/edge-rt/wire/local"
 )
 
 // Network joins the sessions of one test, which share their declarations. A publication has arrived
@@ -175,31 +176,13 @@ func (s session) Tokens(_ context.Context, expr string, _ time.Duration) (keys [
 }
 
 func (s session) Get(ctx context.Context, key string, payload []byte, timeout time.Duration) ([]wire.Reply, error) {
-	var asked []*query
+	var asked []*local.Query
 	for _, d := range s.find(queryable, key) {
-		q := &query{
-			key:     key,
-			from:    s.origin,
-			payload: payload,
-			done:    make(chan struct{}),
-		}
+		q := local.NewQuery(key, s.origin, payload)
 		asked = append(asked, q)
 		d.query(q)
 	}
-	limit := time.NewTimer(timeout)
-	defer limit.Stop()
-	var replies []wire.Reply
-	for _, q := range asked {
-		select {
-		case <-q.done:
-			replies = append(replies, q.replies...)
-		case <-limit.C:
-			return replies, nil
-		case <-ctx.Done():
-			return replies, ctx.Err()
-		}
-	}
-	return replies, nil
+	return local.Await(ctx, asked, timeout)
 }
 
 func (s session) Connected() bool { return true }
@@ -249,28 +232,4 @@ func (n *Network) Stall() (resume func()) {
 			_ = d.Put(s.Payload, s.Attachment) // never fails
 		}
 	}
-}
-
-// query is one request to one queryable; its replies are read after done.
-type query struct {
-	key     string
-	from    wire.Origin
-	payload []byte
-	replies []wire.Reply
-	done    chan struct{}
-}
-
-func (q *query) Key() string       { return q.key }
-func (q *query) Payload() []byte   { return q.payload }
-func (q *query) From() wire.Origin { return q.from }
-func (q *query) Finish()           { close(q.done) }
-
-func (q *query) Reply(key string, payload []byte) error {
-	q.replies = append(q.replies, wire.Reply{Key: key, Payload: slices.Clone(payload)})
-	return nil
-}
-
-func (q *query) ReplyErr(payload []byte) error {
-	q.replies = append(q.replies, wire.Reply{Payload: slices.Clone(payload), Err: true})
-	return nil
 }

@@ -2,7 +2,6 @@ package local
 
 import (
 	"context"
-	"slices"
 	"sync"
 	"time"
 
@@ -66,19 +65,12 @@ func (c *client) Tokens(_ context.Context, expr string, _ time.Duration) ([]stri
 
 // Get queries the server's queryables.
 func (c *client) Get(ctx context.Context, expr string, payload []byte, timeout time.Duration) ([]wire.Reply, error) {
-	limit, cancel := context.WithTimeout(ctx, timeout)
-	defer cancel()
-	var asked []*query
+	var asked []*Query
 	for _, d := range c.bus.all() {
 		if d.kind != queryable || !d.server || !keyexpr.Intersects(d.key, expr) {
 			continue
 		}
-		q := &query{
-			key:     expr,
-			from:    c.from,
-			payload: payload,
-			done:    make(chan struct{}),
-		}
+		q := NewQuery(expr, c.from, payload)
 		d.mu.Lock()
 		if !d.gone {
 			asked = append(asked, q)
@@ -86,16 +78,7 @@ func (c *client) Get(ctx context.Context, expr string, payload []byte, timeout t
 		}
 		d.mu.Unlock()
 	}
-	var replies []wire.Reply
-	for _, q := range asked {
-		select {
-		case <-q.done:
-			replies = append(replies, q.replies...)
-		case <-limit.Done():
-			return replies, ctx.Err() // nil after the time-out
-		}
-	}
-	return replies, nil
+	return Await(ctx, asked, timeout)
 }
 
 // Connected implements wire.Session: the server is in this process.
@@ -110,30 +93,6 @@ func (c *client) Close() error {
 	for _, d := range declared {
 		_ = d.Undeclare() // never fails
 	}
-	return nil
-}
-
-// query is one query to one queryable; its replies are read after done.
-type query struct {
-	key     string
-	from    wire.Origin
-	payload []byte
-	replies []wire.Reply
-	done    chan struct{}
-}
-
-func (q *query) Key() string       { return q.key }
-func (q *query) Payload() []byte   { return q.payload }
-func (q *query) From() wire.Origin { return q.from }
-func (q *query) Finish()           { close(q.done) }
-
-func (q *query) Reply(key string, payload []byte) error {
-	q.replies = append(q.replies, wire.Reply{Key: key, Payload: slices.Clone(payload)})
-	return nil
-}
-
-func (q *query) ReplyErr(payload []byte) error {
-	q.replies = append(q.replies, wire.Reply{Payload: slices.Clone(payload), Err: true})
 	return nil
 }
 

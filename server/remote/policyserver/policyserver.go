@@ -41,6 +41,7 @@ const (
 //
 // Owner: Batch: one thread; the rest: any goroutine.
 type runtime struct {
+	remote.Connection
 	url          string
 	meta         policy.Meta
 	keys         []string // of the cameras in an observation
@@ -51,11 +52,8 @@ type runtime struct {
 	kept         sync.WaitGroup
 	step         int64 // of the newest observation; owner: Batch
 
-	mu     sync.Mutex
-	conn   *grpc.ClientConn // guarded by mu, as the rest; nil: none
-	fresh  bool             // the connection has not answered yet
-	cancel context.CancelFunc
-	now    remote.Condition
+	conn  *grpc.ClientConn // guarded by the connection, as fresh; nil: none
+	fresh bool             // conn has not answered yet
 }
 
 // Open connects to the manifest's server and has it load the policy.
@@ -167,7 +165,7 @@ func (r *runtime) away(err error) error {
 
 // connect returns a connection whose server has loaded the policy.
 func (r *runtime) connect(ctx context.Context) (*grpc.ClientConn, error) {
-	r.state("loading the policy")
+	r.State("loading the policy")
 	ctx, cancel := context.WithTimeout(ctx, loadTime)
 	defer cancel()
 	conn, err := grpc.NewClient("passthrough:///"+r.url, grpc.WithTransportCredentials(insecure.NewCredentials()),
@@ -187,31 +185,25 @@ func (r *runtime) connect(ctx context.Context) (*grpc.ClientConn, error) {
 }
 
 func (r *runtime) install(conn *grpc.ClientConn) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.conn, r.fresh = conn, true
-	r.now.Ready, r.now.State = true, "serving"
-}
-
-func (r *runtime) state(text string) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.now.State = text
+	r.Update(func(now *remote.Condition) {
+		r.conn, r.fresh = conn, true
+		now.Ready, now.State = true, "serving"
+	})
 }
 
 // drop closes a connection that failed, and connects anew in the background.
 func (r *runtime) drop(conn *grpc.ClientConn, why error) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if r.conn != conn || r.ctx.Err() != nil {
-		return
-	}
-	_ = conn.Close() // it failed already
-	r.conn = nil
-	r.now.Ready, r.now.Why = false, why.Error()
-	r.now.Failures++
-	r.log.Warn("the policy_server does not answer", "url", r.url, "why", why)
-	r.kept.Go(r.reconnect)
+	r.Update(func(now *remote.Condition) {
+		if r.conn != conn || r.ctx.Err() != nil {
+			return
+		}
+		_ = conn.Close() // it failed already
+		r.conn = nil
+		now.Ready, now.Why = false, why.Error()
+		now.Failures++
+		r.log.Warn("the policy_server does not answer", "url", r.url, "why", why)
+		r.kept.Go(r.reconnect)
+	})
 }
 
 func (r *runtime) reconnect() {
@@ -224,15 +216,11 @@ func (r *runtime) reconnect() {
 		conn, err := r.connect(r.ctx)
 		if err == nil {
 			r.install(conn)
-			r.mu.Lock()
-			r.now.Restarts++
-			r.mu.Unlock()
+			r.Update(func(now *remote.Condition) { now.Restarts++ })
 			r.log.Info("the policy_server answers again", "url", r.url)
 			return
 		}
-		r.mu.Lock()
-		r.now.State, r.now.Why = "waiting to reconnect", err.Error()
-		r.mu.Unlock()
+		r.Update(func(now *remote.Condition) { now.State, now.Why = "waiting to reconnect", err.Error() })
 	}
 }
 
@@ -247,39 +235,28 @@ func (r *runtime) Batch(rows []*remote.Row) error {
 }
 
 func (r *runtime) infer(row *remote.Row) error {
-	r.mu.Lock()
-	conn := r.conn
-	limit := answerTime
-	why := r.now.Why
-	if r.fresh {
-		limit = firstTime
-	}
-	ctx, cancel := context.WithTimeout(r.ctx, limit)
-	r.cancel = cancel
-	r.mu.Unlock()
-	defer cancel()
+	var conn *grpc.ClientConn
+	limit, why := answerTime, ""
+	r.Update(func(now *remote.Condition) {
+		conn, why = r.conn, now.Why
+		if r.fresh {
+			limit = firstTime
+		}
+	})
 	if conn == nil {
 		return r.away(errors.New(why))
 	}
+	ctx, release := r.Begin(r.ctx, limit)
+	defer release()
 	err := r.ask(ctx, conn, row)
 	switch {
 	case err == nil:
-		r.mu.Lock()
-		r.fresh = false
-		r.mu.Unlock()
+		r.Update(func(*remote.Condition) { r.fresh = false })
 		return nil
 	case errors.Is(err, errAnswer):
-		r.mu.Lock()
-		r.now.Why = err.Error()
-		r.now.Errors++
-		r.mu.Unlock()
-		return fmt.Errorf("%w: %w", policy.ErrRun, err)
-	case errors.Is(ctx.Err(), context.DeadlineExceeded):
-		err = fmt.Errorf("no answer within %v", limit)
-		r.mu.Lock()
-		r.now.Timeouts++
-		r.mu.Unlock()
+		return r.Refused(err)
 	}
+	err = r.Late(ctx, err)
 	r.drop(conn, err)
 	return r.away(err)
 }
@@ -353,30 +330,14 @@ func (r *runtime) observation(row *remote.Row) *lerobot.Observation {
 	}
 }
 
-// Interrupt implements remote.Runtime.
-func (r *runtime) Interrupt() {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if r.cancel != nil {
-		r.cancel()
-	}
-}
-
-// Condition implements remote.Runtime.
-func (r *runtime) Condition() remote.Condition {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return r.now
-}
-
 // Close implements remote.Runtime.
 func (r *runtime) Close() error {
 	r.stop()
 	r.kept.Wait()
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if r.conn == nil {
+	var conn *grpc.ClientConn
+	r.Update(func(*remote.Condition) { conn = r.conn })
+	if conn == nil {
 		return nil
 	}
-	return r.conn.Close()
+	return conn.Close()
 }

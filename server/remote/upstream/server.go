@@ -38,6 +38,7 @@ type Config struct {
 
 // server is a runtime: it keeps a connection and asks for chunks.
 type server struct {
+	remote.Connection
 	Config
 	messages *messages // of Batch
 	tests    *messages // of the keeper
@@ -47,11 +48,8 @@ type server struct {
 	kept     sync.WaitGroup
 	meta     ndarray.Map // of the first connection; owner: the keeper
 
-	mu      sync.Mutex
-	link    link               // guarded by mu; nil: none
-	cancel  context.CancelFunc // guarded by mu; of the batch in hand, may be nil
-	now     remote.Condition   // guarded by mu
-	longest time.Duration      // of an answer; owner: Batch's thread
+	link    link          // guarded by the connection; nil: none
+	longest time.Duration // of an answer; owner: Batch's thread
 }
 
 // Open connects, compares the server with the manifest, and asks for one chunk. It fails with
@@ -111,7 +109,7 @@ var ErrFit = errors.New("the server does not fit the manifest")
 //
 // Owner: Open, then the keeper.
 func (s *server) connect(ctx context.Context) (l link, err error) {
-	s.state("connecting")
+	s.State("connecting")
 	if s.Kind == GR00T {
 		l, err = dialGR00T(ctx, s.URL, s.Key)
 	} else {
@@ -136,7 +134,7 @@ func (s *server) test(ctx context.Context, l link) error {
 			return fmt.Errorf("%w: %w", ErrFit, err)
 		}
 	}
-	s.state("warming up")
+	s.State("warming up")
 	ctx, cancel := context.WithTimeoutCause(ctx, firstTime, fmt.Errorf("no answer within %v", firstTime))
 	defer cancel()
 	row := &remote.Row{State: make([]float32, len(s.Meta.StateNames))}
@@ -156,22 +154,15 @@ func (s *server) test(ctx context.Context, l link) error {
 
 // install makes l the connection of Batch.
 func (s *server) install(l link) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.link = l
-	s.now.Ready, s.now.State = true, "serving"
+	s.Update(func(now *remote.Condition) {
+		s.link = l
+		now.Ready, now.State = true, "serving"
+	})
 }
 
-func (s *server) current() link {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.link
-}
-
-func (s *server) state(text string) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.now.State = text
+func (s *server) current() (l link) {
+	s.Update(func(*remote.Condition) { l = s.link })
+	return l
 }
 
 // keep connects anew whenever the connection is lost.
@@ -206,9 +197,7 @@ func (s *server) reconnect() {
 				s.Log.Warn("the server came back with other metadata: is it the same policy?", "url", s.URL)
 				s.meta = l.metadata()
 			}
-			s.mu.Lock()
-			s.now.Restarts++
-			s.mu.Unlock()
+			s.Update(func(now *remote.Condition) { now.Restarts++ })
 			s.install(l)
 			s.Log.Info("the policy's server answers again", "url", s.URL)
 			return
@@ -217,9 +206,7 @@ func (s *server) reconnect() {
 			why = err.Error()
 			s.Log.Warn("the policy's server does not serve", "url", s.URL, "why", why)
 		}
-		s.mu.Lock()
-		s.now.Why, s.now.State = err.Error(), "waiting to reconnect"
-		s.mu.Unlock()
+		s.Update(func(now *remote.Condition) { now.Why, now.State = err.Error(), "waiting to reconnect" })
 		select {
 		case <-s.ctx.Done():
 		case <-time.After(wait):
@@ -232,16 +219,17 @@ func same(a, b ndarray.Map) bool { return fmt.Sprint(a) == fmt.Sprint(b) }
 
 // drop closes l because of err, and wakes the keeper, unless another did so before.
 func (s *server) drop(l link, err error) {
-	s.mu.Lock()
-	dropped := l != s.link
-	if !dropped {
+	dropped := false
+	s.Update(func(now *remote.Condition) {
+		if dropped = l != s.link; dropped {
+			return
+		}
 		s.link = nil
-		s.now.Ready = false
-		s.now.State = "connecting"
-		s.now.Why = err.Error()
-		s.now.Failures++
-	}
-	s.mu.Unlock()
+		now.Ready = false
+		now.State = "connecting"
+		now.Why = err.Error()
+		now.Failures++
+	})
 	if dropped {
 		return
 	}
@@ -263,22 +251,12 @@ func (s *server) Batch(rows []*remote.Row) error {
 	return nil
 }
 
-// errInterrupted is why an inference ended that Interrupt ended.
-var errInterrupted = errors.New("interrupted")
-
 func (s *server) infer(row *remote.Row) error {
-	limit := max(answerTime, answerTimes*s.longest)
-	errLate := fmt.Errorf("no answer within %v", limit.Round(time.Second))
-	ctx, interrupt := context.WithCancelCause(s.ctx)
-	defer interrupt(nil)
-	ctx, cancel := context.WithTimeoutCause(ctx, limit, errLate)
-	defer cancel()
-	s.mu.Lock()
-	l, why := s.link, s.now.Why
-	s.cancel = func() { interrupt(errInterrupted) }
-	s.mu.Unlock()
+	ctx, release := s.Begin(s.ctx, max(answerTime, answerTimes*s.longest))
+	defer release()
+	l := s.current()
 	if l == nil {
-		return &awayError{s.URL, errors.New(why)}
+		return &awayError{s.URL, errors.New(s.Condition().Why)}
 	}
 	began := time.Now()
 	v, err := l.ask(ctx, s.messages.observation(row, s.Key))
@@ -291,45 +269,19 @@ func (s *server) infer(row *remote.Row) error {
 		copy(row.ChunkModel, row.ChunkRobot)
 		return nil
 	case isAnswer(err):
-		s.mu.Lock()
-		s.now.Why = err.Error()
-		s.now.Errors++
-		s.mu.Unlock()
-		return fmt.Errorf("%w: %w", policy.ErrRun, err)
-	case ctx.Err() != nil && errors.Is(context.Cause(ctx), errLate):
-		err = errLate
-		s.mu.Lock()
-		s.now.Timeouts++
-		s.mu.Unlock()
+		return s.Refused(err)
 	}
+	err = s.Late(ctx, err)
 	s.drop(l, err)
 	return &awayError{s.URL, err}
-}
-
-// Interrupt ends the inference in hand.
-func (s *server) Interrupt() {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.cancel != nil {
-		s.cancel()
-	}
-}
-
-// Condition returns the state of the connection.
-func (s *server) Condition() remote.Condition {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.now
 }
 
 // Close ends the connection.
 func (s *server) Close() error {
 	s.stop()
 	s.kept.Wait()
-	s.mu.Lock()
-	l := s.link
-	s.link = nil
-	s.mu.Unlock()
+	var l link
+	s.Update(func(*remote.Condition) { l, s.link = s.link, nil })
 	if l != nil {
 		l.close()
 	}

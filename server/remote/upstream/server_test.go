@@ -281,7 +281,7 @@ func TestServerThatHangsAndRestarts(t *testing.T) {
 			p := open(t, c)
 			time.AfterFunc(100*time.Millisecond, p.Runtime.Interrupt)
 			err := p.Runtime.Batch([]*remote.Row{row(&c, "slow")}) // for a minute, without Interrupt
-			if !errors.Is(err, policy.ErrAway) || !strings.Contains(err.Error(), errInterrupted.Error()) {
+			if !errors.Is(err, policy.ErrAway) || !strings.Contains(err.Error(), remote.ErrInterrupted.Error()) {
 				t.Errorf("got %v, want policy.ErrAway because of the interruption", err)
 			}
 			process.Process.Kill()

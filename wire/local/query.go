@@ -1,0 +1,70 @@
+package local
+
+import (
+	"context"
+	"slices"
+	"time"
+
+	"github.com/edge-rt/edge-rt/wire"
+)
+
+// Query is one query to one queryable in this process.
+type Query struct {
+	key     string
+	from    wire.Origin
+	payload []byte // lent
+	replies []wire.Reply
+	done    chan struct{} // closed by Finish; then replies may be read
+}
+
+// NewQuery returns a query of key. payload is lent until Finish.
+func NewQuery(key string, from wire.Origin, payload []byte) *Query {
+	return &Query{
+		key:     key,
+		from:    from,
+		payload: payload,
+		done:    make(chan struct{}),
+	}
+}
+
+// Await returns the replies to queries that were asked. After the time-out those so far, without an
+// error; when ctx ends with its error.
+func Await(ctx context.Context, asked []*Query, timeout time.Duration) (replies []wire.Reply, err error) {
+	limit := time.NewTimer(timeout)
+	defer limit.Stop()
+	for _, q := range asked {
+		select {
+		case <-q.done:
+			replies = append(replies, q.replies...)
+		case <-limit.C:
+			return replies, nil
+		case <-ctx.Done():
+			return replies, ctx.Err()
+		}
+	}
+	return replies, nil
+}
+
+// Key implements wire.Query.
+func (q *Query) Key() string { return q.key }
+
+// Payload implements wire.Query.
+func (q *Query) Payload() []byte { return q.payload }
+
+// From implements wire.Query.
+func (q *Query) From() wire.Origin { return q.from }
+
+// Finish implements wire.Query.
+func (q *Query) Finish() { close(q.done) }
+
+// Reply implements wire.Query.
+func (q *Query) Reply(key string, payload []byte) error {
+	q.replies = append(q.replies, wire.Reply{Key: key, Payload: slices.Clone(payload)})
+	return nil
+}
+
+// ReplyErr implements wire.Query.
+func (q *Query) ReplyErr(payload []byte) error {
+	q.replies = append(q.replies, wire.Reply{Payload: slices.Clone(payload), Err: true})
+	return nil
+}
