@@ -8,6 +8,7 @@ ROBOT    ?= so101
 TRIES    ?= 3
 ROBOT    ?= so101
 FUZZTIME ?= 10s
+SECONDS  ?= 60
 SOAK     ?= 10m
 OF       ?= edges
 PREFIX   ?= /usr/local
@@ -143,8 +144,18 @@ interop: build ## programs that were not written here against ours: servo SDKs, 
 	@tools/setup.sh interop
 	@.venv/bin/python tools/interop/bus/judge.py bin/edge-rt
 	@tools/interop/zenoh.sh
-	@.venv/bin/python tools/interop/policies.py bin
+	@.venv/bin/python tools/interop/policies.py bin --seconds 15
 	@$(GO) run ./tools/replicas --short --robots 3 --settle 2s --tries $(TRIES) --packages .venv/zenoh-1.10
+
+.PHONY: interop-lerobot
+interop-lerobot: build export-env # LeRobot's policy_server, robot_client and worker, and openpi's and GR00T's servers, for SECONDS each (10 minutes)
+	@tools/setup.sh interop
+	@.venv/bin/python tools/interop/policies.py bin --seconds $(SECONDS) --lerobot .venv-export/bin/python
+
+.PHONY: worker-kills
+worker-kills: build export-env # 100 kills of LeRobot's worker at random moments (20 minutes)
+	@tools/setup.sh interop
+	@.venv/bin/python tools/interop/worker.py bin .venv-export/bin/python
 
 .PHONY: test-v4l2
 test-v4l2: ## the capture tests on real V4L2 devices, in a machine that QEMU emulates (ARCH=amd64 or arm64; V4L2=--whole: the whole edge for a minute)

@@ -10,6 +10,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -22,6 +23,9 @@ import (
 	"github.com/edge-rt/edge-rt/server/remote"
 )
 
+// released is worker.py without its main.
+var released []byte
+
 // TestMain puts the fake policy in the place of LeRobot's: the worker's frames, guard and loop are the
 // real ones.
 func TestMain(m *testing.M) {
@@ -33,7 +37,8 @@ func TestMain(m *testing.M) {
 	if !found {
 		panic("worker.py has no main")
 	}
-	program = []byte(head + "\n" + string(fake))
+	released = []byte(head + "\n")
+	program = slices.Concat(released, fake)
 	os.Exit(m.Run())
 }
 
@@ -55,7 +60,7 @@ func (l *logged) String() string {
 	return l.text.String()
 }
 
-func config(t *testing.T) *manifest.Config {
+func config(t testing.TB) *manifest.Config {
 	t.Helper()
 	if _, err := exec.LookPath("python3"); err != nil {
 		t.Skip(err)

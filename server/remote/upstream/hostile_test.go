@@ -2,11 +2,16 @@ package upstream
 
 import (
 	"context"
+	"crypto/sha1"
+	"encoding/base64"
 	"errors"
+	"fmt"
 	"net/http"
 	"net/http/httptest"
 	"strings"
+	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/coder/websocket"
 
@@ -102,4 +107,37 @@ func TestUnaskedMessage(t *testing.T) {
 	if _, err := l.ask(t.Context(), b); err == nil || !strings.Contains(err.Error(), "without a request") {
 		t.Errorf("ask = %v, want a refusal of the unasked message", err)
 	}
+}
+
+// Property: whatever bytes follow a server's handshake, the client ends or has metadata, within time.
+func FuzzWebSocket(f *testing.F) {
+	for _, frames := range []string{"\x82\x01\x80", "\x82\x7f\xff\xff\xff\xff\xff\xff\xff\xff", "\x02\x01\x80\x80\x00",
+		"\x89\x00\x82\x01\x80", "\x88\x02\x03\xf3", "\xc2\x01\x80", "\x82\x81\x00\x00\x00\x00\x80"} {
+		f.Add([]byte(frames))
+	}
+	var frames atomic.Pointer[[]byte]
+	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		key := sha1.Sum([]byte(r.Header.Get("Sec-WebSocket-Key") + "258EAFA5-E914-47DA-95CA-C5AB0DC85B11"))
+		conn, _, err := http.NewResponseController(w).Hijack()
+		if err != nil {
+			return
+		}
+		defer conn.Close()
+		fmt.Fprintf(conn, "HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"+
+			"Sec-WebSocket-Accept: %s\r\n\r\n%s", base64.StdEncoding.EncodeToString(key[:]), *frames.Load())
+	}))
+	f.Cleanup(s.Close)
+	f.Fuzz(func(t *testing.T, in []byte) {
+		frames.Store(&in)
+		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+		defer cancel()
+		l, err := dialOpenPI(ctx, "ws"+strings.TrimPrefix(s.URL, "http"), "")
+		if ctx.Err() != nil {
+			t.Fatalf("%x: no end of the dialling", in)
+		}
+		if err == nil {
+			<-l.ended()
+			l.close()
+		}
+	})
 }
