@@ -5,6 +5,9 @@
 // same bytes to the same port and counts the same replies, in slices that alternate with the
 // driver's. The result is a ratio.
 //
+// Of a robot of several parts all buses are read in one tick, in turn with the driver on the first bus
+// alone and with the C program on all.
+//
 // Without a port the bus is edge-rt sim-bus, a process of its own, and a second simulated bus has a
 // script that drops some replies.
 package bus
@@ -14,9 +17,11 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"time"
 
 	"github.com/edge-rt/edge-rt/bench"
+	"github.com/edge-rt/edge-rt/edge/device"
 	"github.com/edge-rt/edge-rt/internal/exit"
 	"github.com/edge-rt/edge-rt/servo/robot"
 	"github.com/edge-rt/edge-rt/stage"
@@ -24,8 +29,8 @@ import (
 
 // Config configures a measurement; its tags are the flags of `bench bus`.
 type Config struct {
-	Robot    string        `default:"so101" help:"An arm that edge-rt knows, or a description FILE.yaml."`
-	Port     string        `name:"bus" help:"Serial port of a real arm; default: edge-rt sim-bus. Goals are its position; some servos take torque by them until the end: support the arm." placeholder:"PORT"`
+	Robot    string        `default:"so101" help:"A robot that edge-rt knows, such as bi_so101, or a description FILE.yaml."`
+	Port     device.ByPart `name:"bus" sep:"none" help:"Serial port of a real arm, PART=PORT for each of several; default: edge-rt sim-bus. Goals are its position; some servos take torque by them until the end: support the arm." placeholder:"PORT"`
 	Baud     int           `help:"Of the simulator; default: the arm's own." placeholder:"N"`
 	Plain    bool          `help:"Simulated Dynamixel motors that do not know fast sync reads."`
 	FPS      float64       `range:"1..1000" name:"fps" default:"100" help:"Cycles per second."`
@@ -42,7 +47,7 @@ func (c *Config) check() (r robot.Robot, err error) {
 	case c.Duration < 2*c.Slice:
 		return r, exit.Errorf(exit.Usage, "--slice is %v and --duration %v, want two of them in it", c.Slice,
 			c.Duration)
-	case c.Port != "" && (c.Plain || c.Baud != 0):
+	case c.Port.Given() && (c.Plain || c.Baud != 0):
 		return r, exit.Errorf(exit.Usage, "--plain and --baud are the simulator's; with --bus the motors decide")
 	}
 	if r, err = robot.ByName(c.Robot); err != nil {
@@ -54,7 +59,23 @@ func (c *Config) check() (r robot.Robot, err error) {
 	if c.Baud != 0 {
 		r.Baud = c.Baud
 	}
-	return r, nil
+	_, err = c.places(r)
+	return r, err
+}
+
+// places returns the buses of the robot; without ports for the simulator.
+func (c *Config) places(r robot.Robot) (all []place, err error) {
+	ports, err := c.Port.Buses("bus", r, nil)
+	if err != nil {
+		return nil, err
+	}
+	for i, p := range r.Parts() {
+		if c.Baud != 0 {
+			p.Robot.Baud = c.Baud
+		}
+		all = append(all, place{p.Robot, ports[i]})
+	}
+	return all, nil
 }
 
 // Measure runs the slices.
@@ -72,25 +93,32 @@ func Measure(ctx context.Context, cfg Config) (*Report, error) {
 	if err != nil {
 		return nil, err
 	}
+	places, err := cfg.places(r)
+	if err != nil {
+		return nil, err
+	}
 	report := &Report{
 		Bench:   "bus",
 		Version: cfg.Version,
 		Robot:   r.Name,
-		Baud:    r.Baud,
+		Buses:   len(places),
+		Baud:    places[0].robot.Baud,
 		FPS:     cfg.FPS,
-		Port:    cfg.Port,
+		Port:    cfg.Port.Text(),
 		Awake:   cfg.Awake,
 		Motors:  len(r.Motors),
 		Machine: bench.ReadMachine(os.DirFS("/")),
+		places:  places,
 	}
-	port := cfg.Port
-	if port == "" {
-		sim, link, err := cfg.simulator(folder, "clean", "")
+	if len(places) > 1 {
+		report.OneBus = new(Subject)
+	}
+	if !cfg.Port.Given() {
+		stop, err := cfg.simulators(folder, "clean", "", places)
+		defer stop()
 		if err != nil {
 			return nil, err
 		}
-		defer sim.Stop()
-		port = link
 	}
 	var a *awake
 	if cfg.Awake {
@@ -99,11 +127,11 @@ func Measure(ctx context.Context, cfg Config) (*Report, error) {
 		}
 		defer a.stop()
 	}
-	if err := cfg.turns(ctx, r, port, echo, report, a); err != nil {
+	if err := cfg.turns(ctx, places, echo, report, a); err != nil {
 		return nil, err
 	}
-	if cfg.Drop > 0 && cfg.Port == "" {
-		if err := cfg.losses(ctx, r, folder, report, a); err != nil {
+	if cfg.Drop > 0 && !cfg.Port.Given() {
+		if err := cfg.losses(ctx, slices.Clone(places), folder, report, a); err != nil {
 			return nil, err
 		}
 	}
@@ -114,42 +142,49 @@ func Measure(ctx context.Context, cfg Config) (*Report, error) {
 	return report, nil
 }
 
-func (c *Config) turns(ctx context.Context, r robot.Robot, port, echo string, report *Report, a *awake) error {
+func (c *Config) turns(ctx context.Context, places []place, echo string, report *Report, a *awake) error {
 	rounds := int(c.Duration / (2 * c.Slice))
 	for i := range rounds {
 		if err := a.check(); err != nil {
 			return err
 		}
-		d, err := drive(ctx, r, port, c.FPS, c.Slice, c.Slice, a)
+		d, err := drive(ctx, places, c.FPS, c.Slice, c.Slice, a)
 		if err != nil {
 			return err
 		}
 		report.addDriver(d)
+		var one *driverSlice
+		if len(places) > 1 {
+			if one, err = drive(ctx, places[:1], c.FPS, c.Slice, c.Slice, a); err != nil {
+				return err
+			}
+			report.addOneBus(one)
+		}
 		before := a.host()
-		e, err := runEcho(ctx, echo, port, r.Baud, c.FPS, c.Slice, report)
+		e, err := runEcho(ctx, echo, places, c.FPS, c.Slice, report)
 		if err != nil {
 			return err
 		}
 		report.addEcho(e)
-		report.addPair(d, e, a.host().CalmSince(before))
+		report.addPair(d, one, e, a.host().CalmSince(before))
 		c.Progress("round %d of %d: driver p99 %.0f us, echo p99 %.0f us\n", i+1, rounds,
 			report.Driver.tally.Quantile(0.99), report.Echo.tally.Quantile(0.99))
 	}
 	return nil
 }
 
-func (c *Config) losses(ctx context.Context, r robot.Robot, folder string, report *Report, a *awake) error {
+func (c *Config) losses(ctx context.Context, places []place, folder string, report *Report, a *awake) error {
 	script := filepath.Join(folder, "faults.yaml")
 	text := fmt.Sprintf("seed: 1\nfaults:\n  - {kind: drop, from: 2s, probability: %g}\n", c.Drop)
 	if err := os.WriteFile(script, []byte(text), 0o600); err != nil {
 		return err
 	}
-	sim, link, err := c.simulator(folder, "lossy", script)
+	stop, err := c.simulators(folder, "lossy", script, places)
+	defer stop()
 	if err != nil {
 		return err
 	}
-	defer sim.Stop()
-	d, err := drive(ctx, r, link, c.FPS, c.Duration/2, c.Slice, a)
+	d, err := drive(ctx, places, c.FPS, c.Duration/2, c.Slice, a)
 	if err != nil {
 		return err
 	}
@@ -157,18 +192,32 @@ func (c *Config) losses(ctx context.Context, r robot.Robot, folder string, repor
 	return nil
 }
 
-func (c *Config) simulator(folder, name, faults string) (*stage.Child, string, error) {
-	link := filepath.Join(folder, name)
-	args := []string{"--robot", c.Robot}
-	if c.Baud != 0 {
-		args = append(args, "--baud", fmt.Sprint(c.Baud))
+// simulators starts a simulator for each bus and sets the ports of the places.
+func (c *Config) simulators(folder, name, faults string, places []place) (stop func(), err error) {
+	var all []*stage.Child
+	stop = func() {
+		for _, sim := range all {
+			_ = sim.Stop()
+		}
 	}
-	if c.Plain {
-		args = append(args, "--no-fast")
+	for i := range places {
+		p := &places[i]
+		p.port = filepath.Join(folder, fmt.Sprint(name, i))
+		args := []string{"--robot", p.robot.Flag()}
+		if c.Baud != 0 {
+			args = append(args, "--baud", fmt.Sprint(c.Baud))
+		}
+		if c.Plain {
+			args = append(args, "--no-fast")
+		}
+		if faults != "" {
+			args = append(args, "--faults", faults)
+		}
+		sim, err := stage.StartSimBus(c.Bin, p.port, args...)
+		if err != nil {
+			return stop, err
+		}
+		all = append(all, sim)
 	}
-	if faults != "" {
-		args = append(args, "--faults", faults)
-	}
-	sim, err := stage.StartSimBus(c.Bin, link, args...)
-	return sim, link, err
+	return stop, nil
 }

@@ -12,8 +12,10 @@ import (
 
 	"github.com/edge-rt/edge-rt/bench"
 	"github.com/edge-rt/edge-rt/bench/report"
+	"github.com/edge-rt/edge-rt/edge/device"
 	"github.com/edge-rt/edge-rt/internal/exit"
 	"github.com/edge-rt/edge-rt/rt/rttest"
+	"github.com/edge-rt/edge-rt/servo/robot"
 	"github.com/edge-rt/edge-rt/stage"
 )
 
@@ -51,10 +53,9 @@ func TestParseEcho(t *testing.T) {
 func six() *driverSlice {
 	us := func(n int) time.Duration { return time.Duration(n) * time.Microsecond }
 	return &driverSlice{
-		samples: []sample{{us(1200), us(40), 2, 48, false}, {us(1300), us(50), 2, 48, false},
-			{us(1700), us(60), 3, 78, false}, {us(3700), us(70), 3, 48, true}},
-		frames: [][]byte{make([]byte, 26), make([]byte, 14)},
-		in:     48,
+		samples: []sample{{us(1200), us(40), false, 48, false}, {us(1300), us(50), false, 48, false},
+			{us(1700), us(60), true, 78, false}, {us(3700), us(70), true, 48, true}},
+		buses:  []traffic{{frames: [][]byte{make([]byte, 26), make([]byte, 14)}, in: 48}},
 		allocs: 1,
 		window: 4,
 		calm:   []bool{true},
@@ -62,17 +63,26 @@ func six() *driverSlice {
 }
 
 func TestTheReportAddsUp(t *testing.T) {
-	r := &Report{Robot: "so101", Motors: 6, Baud: 1_000_000, FPS: 100}
+	so101, err := robot.ByName("so101")
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := &Report{
+		Robot:  "so101",
+		Motors: 6,
+		Buses:  1,
+		FPS:    100,
+		places: []place{{robot: so101}},
+	}
 	r.addDriver(six())
-	r.addEcho([]sample{{took: 1300 * time.Microsecond, frames: 2, in: 48},
-		{took: 1300 * time.Microsecond, frames: 2, in: 48}})
+	r.addEcho([]sample{{took: 1300 * time.Microsecond, in: 48}, {took: 1300 * time.Microsecond, in: 48}})
 	r.addLosses(six())
 	echo := func(us, cpu time.Duration) []sample {
-		return []sample{{took: us * time.Microsecond, cpu: cpu * time.Microsecond, frames: 2, in: 48}}
+		return []sample{{took: us * time.Microsecond, cpu: cpu * time.Microsecond, in: 48}}
 	}
-	r.addPair(six(), echo(1000, 30), true)
-	r.addPair(six(), echo(1250, 40), true)
-	r.addPair(six(), echo(100, 1), false)
+	r.addPair(six(), nil, echo(1000, 30), true)
+	r.addPair(six(), nil, echo(1250, 40), true)
+	r.addPair(six(), nil, echo(100, 1), false)
 	r.sum()
 	if r.BytesOut != 40 || r.BytesIn != 48 || r.WireUS != 880 || r.FloorUS != 1180 {
 		t.Errorf("%d bytes out, %d in, wire %v us, floor %v us; want 40, 48, 880, 1180", r.BytesOut, r.BytesIn,
@@ -109,8 +119,9 @@ func TestWhatIsRefused(t *testing.T) {
 		"no such arm":          func(c *Config) { c.Robot = "nope" },
 		"a leader":             func(c *Config) { c.Robot = "koch_leader" },
 		"a slice too long":     func(c *Config) { c.Slice = time.Hour },
-		"a simulator's rate":   func(c *Config) { c.Port, c.Baud = "/dev/ttyACM0", 500_000 },
-		"a simulator's motors": func(c *Config) { c.Port, c.Plain = "/dev/ttyACM0", true },
+		"a simulator's rate":   func(c *Config) { c.Port, c.Baud = device.ByPart{"/dev/ttyACM0"}, 500_000 },
+		"a port of two":        func(c *Config) { c.Robot, c.Port = "bi_so101", device.ByPart{"left=/dev/ttyACM0"} },
+		"a simulator's motors": func(c *Config) { c.Port, c.Plain = device.ByPart{"/dev/ttyACM0"}, true },
 	} {
 		c := good
 		change(&c)
@@ -143,6 +154,7 @@ func TestMeasureOnTheSimulator(t *testing.T) {
 		read          string
 	}{
 		{Config{Robot: "so101", Awake: true}, 40, 48, 880, "sync"},
+		{Config{Robot: "bi_so101"}, 80, 96, 880, "sync"},
 		{Config{Robot: "koch"}, 64, 56, 1200, "fast sync"},
 		{Config{Robot: "koch", Plain: true, Baud: 4_000_000}, 64, 90, 385, "sync"},
 	}
@@ -166,6 +178,10 @@ func TestMeasureOnTheSimulator(t *testing.T) {
 			r.Read != tt.read) {
 			t.Errorf("%s: %d bytes out, %d in, %v us, %s; want %d, %d, %d, %s", c.Robot, r.BytesOut, r.BytesIn,
 				r.WireUS, r.Read, tt.out, tt.in, tt.wire, tt.read)
+		}
+		if several := r.Buses > 1; several != (r.OneBus != nil) || several && r.OneBus.Cycles+r.OneBus.Other == 0 ||
+			r.Allocs != 0 {
+			t.Errorf("%s: one bus %+v of %d, %d allocations", c.Robot, r.OneBus, r.Buses, r.Allocs)
 		}
 	}
 }

@@ -20,9 +20,37 @@ import (
 // sample is one cycle.
 type sample struct {
 	took, cpu time.Duration
-	frames    int  // sent frames
+	extra     bool // another exchange was in it
 	in        int  // received bytes
 	lost      bool // a reply did not come, or only after a second request
+}
+
+// place is a bus to be measured.
+type place struct {
+	robot robot.Robot
+	port  string
+}
+
+// cleanFrames is the number of frames of a cycle: sync writes of positions and of a base's velocities, sync read.
+func (p place) cleanFrames() int {
+	if p.robot.Base != nil {
+		return 3
+	}
+	return 2
+}
+
+// driven is an open arm and its port.
+type driven struct {
+	*servo.Arm
+	*tap
+	clean         int
+	present, goal []float32
+}
+
+// traffic is the bytes of a clean cycle on one bus.
+type traffic struct {
+	frames [][]byte
+	in     int // of the replies
 }
 
 // tap is the port with counters of its traffic.
@@ -34,11 +62,10 @@ type tap struct {
 }
 
 const (
-	keptFrames  = 2
-	keptBytes   = 1024
-	cleanFrames = 2 // frames of a cycle: sync write, sync read
-	warmUp      = 20
-	measured    = 100
+	keptFrames = 3
+	keptBytes  = 1024
+	warmUp     = 20
+	measured   = 100
 	// to open and to release: a busy machine is late for longer than the driver waits
 	tries     = 5
 	busMargin = 3 * time.Millisecond // the driver's deadline before the period's end, as in the edge
@@ -61,8 +88,7 @@ func (t *tap) Read(p []byte) (int, error) {
 // driverSlice is the driver's result of one slice.
 type driverSlice struct {
 	samples  []sample
-	frames   [][]byte // the frames of a clean cycle
-	in       int      // bytes of a clean cycle's replies
+	buses    []traffic
 	allocs   uint64
 	overruns uint64
 	granted  rt.Grant
@@ -77,28 +103,41 @@ func (s *driverSlice) calmAt(i int) bool {
 	return w < len(s.calm) && s.calm[w] && (w+1 == len(s.calm) || s.calm[w+1])
 }
 
-// drive opens the arm and runs cycles for a while. Torque stays as it is; the goals are the arm's
-// position. It notes by the window whether the machine was calm.
-func drive(ctx context.Context, r robot.Robot, path string, fps float64, length, window time.Duration,
-	a *awake) (*driverSlice, error) {
-	arm, t, err := open(r, path)
-	for i := 1; err != nil && i < tries && ctx.Err() == nil; i++ {
-		arm, t, err = open(r, path)
-	}
-	if err != nil {
-		return nil, exit.With(exit.Absent, err)
-	}
-	defer arm.Close()
-	limp := len(arm.Unconfigured()) == 0
-	s, err := cycles(ctx, arm, t, len(r.Motors), fps, length, window, a)
-	if limp { // some firmware switches torque on when it gets a goal
-		off := arm.TorqueOff()
-		for i := 1; off != nil && i < tries; i++ {
-			off = arm.TorqueOff()
+// drive opens the arms and runs cycles for a while, of all buses at the same time. Torque stays as it
+// is; the goals are the arms' positions. It notes by the window whether the machine was calm.
+func drive(ctx context.Context, places []place, fps float64, length, window time.Duration, a *awake) (s *driverSlice,
+	err error) {
+	var arms []driven
+	for _, p := range places {
+		arm, t, err := open(p.robot, p.port)
+		for i := 1; err != nil && i < tries && ctx.Err() == nil; i++ {
+			arm, t, err = open(p.robot, p.port)
 		}
-		err = errors.Join(err, off)
+		if err != nil {
+			return nil, exit.With(exit.Absent, err)
+		}
+		defer arm.Close()
+		n := len(p.robot.Motors)
+		arms = append(arms, driven{
+			Arm:     arm,
+			tap:     t,
+			clean:   p.cleanFrames(),
+			present: make([]float32, n),
+			goal:    make([]float32, n),
+		})
+		if len(arm.Unconfigured()) == 0 { // some firmware switches torque on when it gets a goal
+			defer func() { err = errors.Join(err, release(arm)) }()
+		}
 	}
-	return s, err
+	return cycles(ctx, arms, fps, length, window, a)
+}
+
+func release(arm *servo.Arm) error {
+	off := arm.TorqueOff()
+	for i := 1; off != nil && i < tries; i++ {
+		off = arm.TorqueOff()
+	}
+	return off
 }
 
 // open opens the arm with the calibration in its motors, on a port with counters.
@@ -127,47 +166,97 @@ func open(r robot.Robot, path string) (*servo.Arm, *tap, error) {
 	return arm, t, nil
 }
 
-func cycles(ctx context.Context, arm *servo.Arm, t *tap, motors int, fps float64, length, window time.Duration,
-	a *awake) (*driverSlice, error) {
+// cycle is the cycle under measurement, of all buses at the same time.
+type cycle struct {
+	arms     []driven
+	overlap  *rt.Overlap // nil: one bus
+	deadline rt.Instant
+}
+
+func newCycle(arms []driven, clock rt.Clock) *cycle {
+	c := &cycle{arms: arms}
+	if len(arms) == 1 {
+		return c
+	}
+	c.overlap = rt.NewOverlap(clock)
+	for i := range arms {
+		d := &arms[i]
+		c.overlap.Add(func() { d.Arm.Read(d.present, c.deadline) }, d.SetPause)
+	}
+	return c
+}
+
+// run writes the goals of all arms, and reads all.
+func (c *cycle) run(deadline rt.Instant) {
+	for i := range c.arms {
+		d := &c.arms[i]
+		d.Arm.Write(d.goal, d.Joints())
+	}
+	c.deadline = deadline
+	if c.overlap != nil {
+		c.overlap.Run()
+	} else {
+		c.arms[0].Arm.Read(c.arms[0].present, deadline)
+	}
+}
+
+func (c *cycle) waited() (w rt.Wait) {
+	if c.overlap != nil {
+		w = c.overlap.Waited()
+	}
+	for i := range c.arms {
+		w.Add(c.arms[i].BusWait())
+	}
+	return w
+}
+
+func (c *cycle) losses() (n uint64) {
+	for i := range c.arms {
+		v := c.arms[i].Stats()
+		n += v.Lost + v.Retries
+	}
+	return n
+}
+
+func cycles(ctx context.Context, arms []driven, fps float64, length, window time.Duration, a *awake) (*driverSlice,
+	error) {
 	clock := rt.KernelClock()
 	period := time.Duration(float64(time.Second) / fps)
 	s := &driverSlice{samples: make([]sample, 0, int(length/period)+warmUp), window: max(1, int(window/period))}
 	s.calm = make([]bool, 0, cap(s.samples)/s.window+1)
 	machine := a.host()
-	kept, sizes := t.keep, t.size
-	present, goal := make([]float32, motors), make([]float32, motors)
-	arm.Read(present, clock.Now().Add(time.Second))
-	arm.Positions(goal)
+	kept := newKept(arms)
+	for i := range arms {
+		arms[i].Arm.Read(arms[i].present, clock.Now().Add(time.Second))
+		arms[i].Positions(arms[i].goal)
+	}
+	c := newCycle(arms, clock)
 	var stop atomic.Bool
 	defer context.AfterFunc(ctx, func() { stop.Store(true) })()
 	defer debug.SetGCPercent(debug.SetGCPercent(-1))
 	rt.PrefillRuntime() // as in the edge
 	heap := []metrics.Sample{{Name: "/gc/heap/allocs:objects"}}
 	metrics.Read(heap)
-	n := 0
-	losses := func() uint64 { v := arm.Stats(); return v.Lost + v.Retries }
-	lost := losses()
+	n, lost := 0, c.losses()
 	loop := rt.NewLoop(rt.LoopConfig{Clock: clock, Period: period, CPU: rt.UnpinnedCPU})
 	err := loop.Run(&stop, func(rt.Tick) rt.Wait {
 		if n++; n == warmUp {
 			metrics.Read(heap)
 			s.allocs = heap[0].Value.Uint64()
 		}
-		t.frames, t.in = 0, 0
-		cpu, start := rt.ThreadCPU(), clock.Now()
-		arm.Write(goal, arm.Joints())
-		arm.Read(present, start.Add(replyLimit(fps)))
-		took, used := clock.Now().Sub(start), rt.ThreadCPU()-cpu
-		arm.Positions(goal) // some servos switch torque on by a goal, so the goal is their position
-		now := losses()
-		if n > warmUp && len(s.samples) < cap(s.samples) {
-			s.samples = append(s.samples, sample{took, used, t.frames, t.in, now != lost})
+		for i := range arms {
+			arms[i].frames, arms[i].in = 0, 0
 		}
-		if now == lost && t.frames == cleanFrames && (s.in == 0 || t.in < s.in) {
-			// late bytes of an earlier cycle only increase it, and so does a plain read after a
-			// failed fast one
-			s.in = t.in
-			kept, sizes = t.keep, t.size
+		cpu, start := rt.ThreadCPU(), clock.Now()
+		c.run(start.Add(replyLimit(fps)))
+		took, used := clock.Now().Sub(start), rt.ThreadCPU()-cpu
+		for i := range arms {
+			arms[i].Positions(arms[i].goal) // some servos switch torque on by a goal, so the goal is their position
+		}
+		now := c.losses()
+		extra, in := kept.add(arms, now != lost)
+		if n > warmUp && len(s.samples) < cap(s.samples) {
+			s.samples = append(s.samples, sample{took, used, extra, in, now != lost})
 		}
 		lost = now
 		if len(s.samples) == cap(s.samples)-warmUp {
@@ -180,16 +269,65 @@ func cycles(ctx context.Context, arm *servo.Arm, t *tap, motors int, fps float64
 			machine = a.host()
 			s.calm = append(s.calm, machine.CalmSince(before))
 		}
-		return arm.BusWait()
+		return c.waited()
 	})
 	if err == nil && ctx.Err() != nil {
 		err = exit.Errorf(exit.Failure, "stopped before the end")
 	}
-	for i := range keptFrames {
-		s.frames = append(s.frames, slices.Clone(kept[i][:sizes[i]]))
-	}
+	s.buses = kept.traffic(arms)
 	s.overruns, s.granted = loop.Stats().OverrunsOwn, loop.Grant()
 	return s, err
+}
+
+// kept are the frames of the clean cycle with the fewest bytes: late bytes of an earlier cycle only
+// increase it, and so does a plain read after a failed fast one.
+type kept struct {
+	in    int // of all buses; 0: no clean cycle yet
+	buses []keptBus
+}
+
+type keptBus struct {
+	in     int
+	frames [keptFrames][keptBytes]byte
+	size   [keptFrames]int
+}
+
+func newKept(arms []driven) *kept {
+	k := &kept{buses: make([]keptBus, len(arms))}
+	for i := range arms {
+		k.buses[i] = keptBus{frames: arms[i].keep, size: arms[i].size}
+	}
+	return k
+}
+
+// add looks at a cycle, and returns whether another exchange was in it, and its bytes.
+func (k *kept) add(arms []driven, lost bool) (extra bool, in int) {
+	for i := range arms {
+		extra = extra || arms[i].frames != arms[i].clean
+		in += arms[i].in
+	}
+	if lost || extra || k.in != 0 && in >= k.in {
+		return extra, in
+	}
+	k.in = in
+	for i := range arms {
+		b := &k.buses[i]
+		b.in = arms[i].in
+		b.frames, b.size = arms[i].keep, arms[i].size
+	}
+	return extra, in
+}
+
+func (k *kept) traffic(arms []driven) (all []traffic) {
+	for i := range k.buses {
+		b := &k.buses[i]
+		one := traffic{in: b.in}
+		for f := range arms[i].clean {
+			one.frames = append(one.frames, slices.Clone(b.frames[f][:b.size[f]]))
+		}
+		all = append(all, one)
+	}
+	return all
 }
 
 // replyLimit returns how long driver and echo wait for a cycle's missing replies.

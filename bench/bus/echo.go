@@ -42,13 +42,16 @@ func compile(folder, name string, text []byte) (string, error) {
 }
 
 // runEcho runs the C program for one slice with the driver's frames.
-func runEcho(ctx context.Context, program, port string, baud int, fps float64, length time.Duration,
+func runEcho(ctx context.Context, program string, places []place, fps float64, length time.Duration,
 	r *Report) ([]sample, error) {
 	cycles := int(length.Seconds() * fps)
-	args := []string{port, fmt.Sprint(baud), fmt.Sprintf("%.0f", fps), fmt.Sprint(cycles), fmt.Sprint(r.BytesIn),
-		fmt.Sprint(replyLimit(fps).Nanoseconds())}
-	for _, f := range r.frames {
-		args = append(args, hex.EncodeToString(f))
+	args := []string{fmt.Sprintf("%.0f", fps), fmt.Sprint(cycles), fmt.Sprint(replyLimit(fps).Nanoseconds())}
+	for i, p := range places {
+		t := r.traffic[i]
+		args = append(args, p.port, fmt.Sprint(p.robot.Baud), fmt.Sprint(t.in), fmt.Sprint(len(t.frames)))
+		for _, f := range t.frames {
+			args = append(args, hex.EncodeToString(f))
+		}
 	}
 	c, err := stage.Start(exec.CommandContext(ctx, program, args...))
 	if err != nil {
@@ -68,7 +71,7 @@ func parseEcho(text string, cycles, bytesIn int) (all []sample, err error) {
 		if _, err := fmt.Sscanf(lines.Text(), "%d %d %d", &took, &cpu, &have); err != nil || took < 0 || cpu < 0 {
 			return nil, fmt.Errorf("the C echo wrote %q, want three numbers", lines.Text())
 		}
-		all = append(all, sample{time.Duration(took), time.Duration(cpu), cleanFrames, have, have != bytesIn})
+		all = append(all, sample{time.Duration(took), time.Duration(cpu), false, have, have != bytesIn})
 	}
 	if len(all) != cycles {
 		return nil, fmt.Errorf("the C echo has %d cycles, want %d", len(all), cycles)

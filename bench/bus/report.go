@@ -9,7 +9,6 @@ import (
 
 	"github.com/edge-rt/edge-rt/bench"
 	"github.com/edge-rt/edge-rt/bench/report"
-	"github.com/edge-rt/edge-rt/servo/robot"
 	"github.com/edge-rt/edge-rt/servo/table"
 )
 
@@ -20,6 +19,7 @@ type Report struct {
 	Version  string        `json:"version"`        // version of bench
 	Robot    string        `json:"robot"`          // name of the robot
 	Motors   int           `json:"motors"`         // its motors
+	Buses    int           `json:"buses"`          // its buses, read in one tick
 	Baud     int           `json:"baud"`           // bit/s, rate of the bus
 	FPS      float64       `json:"fps"`            // Hz, cycles per second
 	Port     string        `json:"port,omitempty"` // serial port; absent: the simulator's
@@ -28,21 +28,25 @@ type Report struct {
 	Machine  bench.Machine `json:"machine"`
 	BytesOut int           `json:"bytes_out"` // bytes, of a cycle
 	BytesIn  int           `json:"bytes_in"`  // bytes, of a cycle
-	WireUS   float64       `json:"wire_us"`   // us, time of all bytes, without a gap
+	WireUS   float64       `json:"wire_us"`   // us, time of all bytes of the slowest bus, without a gap
 	FloorUS  float64       `json:"floor_us"`  // us, with the servos' answering times
 
-	Driver   Subject `json:"driver"`        // this project's driver
-	Echo     Subject `json:"echo"`          // the C program that moves the same bytes
-	RatioP50 float64 `json:"ratio_p50"`     // ratio, driver to echo, of all cycles
-	RatioP99 float64 `json:"ratio_p99"`     // ratio, driver to echo, of all cycles
-	RatioCPU float64 `json:"ratio_cpu_p50"` // ratio, of the threads' CPU time
-	Pairs    Pairs   `json:"pairs"`         // slices of both, one after the other
+	Driver Subject `json:"driver"` // this project's driver
+	Echo   Subject `json:"echo"`   // the C program that moves the same bytes
+	// the driver on the first bus alone; absent: the robot has one bus
+	OneBus   *Subject `json:"one_bus,omitempty"`
+	RatioP50 float64  `json:"ratio_p50"`     // ratio, driver to echo, of all cycles
+	RatioP99 float64  `json:"ratio_p99"`     // ratio, driver to echo, of all cycles
+	RatioCPU float64  `json:"ratio_cpu_p50"` // ratio, of the threads' CPU time
+	Pairs    Pairs    `json:"pairs"`         // slices of both, one after the other
 	// heap objects of the whole process during the driver's cycles
-	Allocs    uint64   `json:"allocs"`
-	Overruns  uint64   `json:"overruns_own"`                // overruns of the driver's loop
-	Refused   string   `json:"real_time_refused,omitempty"` // why the kernel refused real time
-	LostReply *Losses  `json:"lost_reply,omitempty"`        // a run in which replies were lost
-	frames    [][]byte // the frames of a clean cycle
+	Allocs    uint64  `json:"allocs"`
+	Overruns  uint64  `json:"overruns_own"`                // overruns of the driver's loop
+	Refused   string  `json:"real_time_refused,omitempty"` // why the kernel refused real time
+	LostReply *Losses `json:"lost_reply,omitempty"`        // a run in which replies were lost
+
+	places  []place
+	traffic []traffic
 }
 
 // Pairs are pairs of slices, the driver's and then the echo's, and the medians of their ratios. A
@@ -58,19 +62,26 @@ type Pairs struct {
 	// medians; 0: no calm pair
 	CalmCPU float64 `json:"calm_cpu_us"`
 	EchoCPU float64 `json:"calm_echo_cpu_us"` // us, the same for the C program
+	// ratio, all buses to the first alone, median over the pairs; 0: the robot has one bus
+	OneP50     float64 `json:"one_bus_ratio_p50"`
+	OneP99     float64 `json:"one_bus_ratio_p99"`      // ratio, the same
+	CalmOneP50 float64 `json:"calm_one_bus_ratio_p50"` // ratio, median over the calm pairs
+	CalmOneP99 float64 `json:"calm_one_bus_ratio_p99"` // ratio, median over the calm pairs
 
 	of []pair
 }
 
 type pair struct {
 	p50, p99     float64
+	oneP50       float64 // all buses to one
+	oneP99       float64
 	cpu, echoCPU float64 // us, p50
 	calm         bool
 }
 
-// addPair compares two slices; calm refers to the echo's.
-func (r *Report) addPair(d *driverSlice, e []sample, calm bool) {
-	var driver, echo Subject
+// addPair compares the slices of a turn; one is nil for one bus, and calm refers to the echo's.
+func (r *Report) addPair(d, one *driverSlice, e []sample, calm bool) {
+	var driver, single, echo Subject
 	driver.add(d.samples, r.BytesIn)
 	echo.add(e, r.BytesIn)
 	if driver.Cycles == 0 || echo.Cycles == 0 {
@@ -80,8 +91,25 @@ func (r *Report) addPair(d *driverSlice, e []sample, calm bool) {
 		calm = calm && c
 	}
 	a, b := driver.tally.Quantiles(), echo.tally.Quantiles()
-	r.Pairs.of = append(r.Pairs.of, pair{a.P50 / b.P50, a.P99 / b.P99, driver.cpu.Quantile(0.5), echo.cpu.Quantile(0.5),
-		calm})
+	p := pair{
+		p50:     a.P50 / b.P50,
+		p99:     a.P99 / b.P99,
+		cpu:     driver.cpu.Quantile(0.5),
+		echoCPU: echo.cpu.Quantile(0.5),
+		calm:    calm,
+	}
+	if one != nil {
+		single.add(one.samples, r.traffic[0].in)
+		for _, c := range one.calm {
+			p.calm = p.calm && c
+		}
+		if single.Cycles == 0 {
+			return
+		}
+		q := single.tally.Quantiles()
+		p.oneP50, p.oneP99 = a.P50/q.P50, a.P99/q.P99
+	}
+	r.Pairs.of = append(r.Pairs.of, p)
 }
 
 func (p *Pairs) sum() {
@@ -90,6 +118,9 @@ func (p *Pairs) sum() {
 	p50, p99 := func(x pair) float64 { return x.p50 }, func(x pair) float64 { return x.p99 }
 	p.P50, p.P99 = median(p.of, p50), median(p.of, p99)
 	p.CalmP50, p.CalmP99 = median(calm, p50), median(calm, p99)
+	one50, one99 := func(x pair) float64 { return x.oneP50 }, func(x pair) float64 { return x.oneP99 }
+	p.OneP50, p.OneP99 = median(p.of, one50), median(p.of, one99)
+	p.CalmOneP50, p.CalmOneP99 = median(calm, one50), median(calm, one99)
 	p.CalmCPU = median(calm, func(x pair) float64 { return x.cpu })
 	p.EchoCPU = median(calm, func(x pair) float64 { return x.echoCPU })
 }
@@ -137,7 +168,7 @@ const (
 
 func (s *Subject) add(all []sample, in int) {
 	for _, c := range all {
-		if c.lost || c.frames != cleanFrames || c.in != in {
+		if c.lost || c.extra || c.in != in {
 			s.Other++
 			continue
 		}
@@ -149,18 +180,39 @@ func (s *Subject) add(all []sample, in int) {
 }
 
 func (r *Report) addDriver(d *driverSlice) {
-	if d.in > 0 && (r.BytesIn == 0 || d.in <= r.BytesIn) {
-		r.BytesIn, r.frames = d.in, d.frames
+	in := 0
+	for _, b := range d.buses {
+		in += b.in
+	}
+	if in > 0 && (r.BytesIn == 0 || in <= r.BytesIn) {
+		r.BytesIn, r.traffic = in, d.buses
 	}
 	r.Driver.add(d.samples, r.BytesIn)
+	r.count(d)
+	r.BytesOut = 0
+	for _, b := range r.traffic {
+		r.BytesOut += b.out()
+	}
+}
+
+func (t traffic) out() (n int) {
+	for _, f := range t.frames {
+		n += len(f)
+	}
+	return n
+}
+
+// addOneBus adds a slice of the driver on the first bus alone.
+func (r *Report) addOneBus(d *driverSlice) {
+	r.OneBus.add(d.samples, r.traffic[0].in)
+	r.count(d)
+}
+
+func (r *Report) count(d *driverSlice) {
 	r.Allocs += d.allocs
 	r.Overruns += d.overruns
 	if !d.granted.Granted {
 		r.Refused = d.granted.Why
-	}
-	r.BytesOut = 0
-	for _, f := range r.frames {
-		r.BytesOut += len(f)
 	}
 }
 
@@ -170,7 +222,7 @@ func (r *Report) addLosses(d *driverSlice) {
 	l := &Losses{Cycles: len(d.samples), Overruns: d.overruns, Tally: new(bench.Tally)}
 	var clean, cost, calmCost bench.Tally
 	for _, c := range d.samples {
-		if !c.lost && c.frames == cleanFrames {
+		if !c.lost && !c.extra {
 			clean.Add(c.took, 1)
 		}
 	}
@@ -194,7 +246,10 @@ func (r *Report) addLosses(d *driverSlice) {
 }
 
 func (r *Report) sum() {
-	for _, s := range []*Subject{&r.Driver, &r.Echo} {
+	for _, s := range []*Subject{&r.Driver, &r.Echo, r.OneBus} {
+		if s == nil {
+			continue
+		}
 		s.Took = s.tally.Quantiles()
 		s.CPU = s.cpu.Quantiles()
 		s.Tally = &s.tally
@@ -212,19 +267,25 @@ func (r *Report) sum() {
 	}
 }
 
+// floor finds the time of the bytes, on the bus that takes longest.
 func (r *Report) floor() {
-	byteUS := 10e6 / float64(r.Baud)
-	r.WireUS = float64(r.BytesOut+r.BytesIn) * byteUS
-	gap, gaps := gapFeetech, r.Motors
-	arm, err := robot.ByName(r.Robot)
-	r.Read = "sync"
-	if err == nil && arm.Protocol() == table.Dynamixel2 {
-		gap = gapDynamixel
-		if len(r.frames) == cleanFrames && len(r.frames[1]) > fastByte && r.frames[1][fastByte] == fastSyncRead {
-			r.Read, gaps = "fast sync", 1
+	for i, t := range r.traffic {
+		p := r.places[i].robot
+		wire := float64(t.out()+t.in) * 10e6 / float64(p.Baud)
+		gap := gapFeetech
+		gaps := len(p.Motors)
+		read := "sync"
+		if p.Protocol() == table.Dynamixel2 {
+			gap = gapDynamixel
+			if last := t.frames[len(t.frames)-1]; len(last) > fastByte && last[fastByte] == fastSyncRead {
+				read, gaps = "fast sync", 1
+			}
+		}
+		if floor := wire + float64(gaps)*float64(gap.Microseconds()); floor > r.FloorUS {
+			r.WireUS, r.FloorUS = wire, floor
+			r.Read = read
 		}
 	}
-	r.FloorUS = r.WireUS + float64(gaps)*float64(gap.Microseconds())
 }
 
 // Offset of the instruction in a packet of protocol 2.0, and the instruction of a fast sync read.
@@ -239,7 +300,10 @@ func (r *Report) table() report.Table {
 	for _, s := range []struct {
 		name string
 		of   *Subject
-	}{{"driver", &r.Driver}, {"C echo", &r.Echo}} {
+	}{{"driver", &r.Driver}, {"driver, one bus", r.OneBus}, {"C echo", &r.Echo}} {
+		if s.of == nil {
+			continue
+		}
 		q := s.of.Took
 		t.Addf("%s\t%d\t%.0f\t%.0f\t%.0f\t%.0f\t%.0f\t%.0f\t%.0f\t%.0f\t%d", s.name, s.of.Cycles, q.P50, q.P90, q.P99,
 			q.P999,
@@ -260,6 +324,11 @@ func (r *Report) notes() (all []string) {
 	} else {
 		say("The machine was busy in every pair of slices, with other programs or other machines: the 99th " +
 			"percentiles are its own.")
+	}
+	if r.OneBus != nil {
+		say("Ratio of %d buses in one tick to one bus: p50 %.2f, p99 %.2f in the median of the pairs; p50 %.2f, p99 "+
+			"%.2f "+
+			"of the calm ones.", r.Buses, p.OneP50, p.OneP99, p.CalmOneP50, p.CalmOneP99)
 	}
 	if r.Awake {
 		say("The cores were kept awake.")
@@ -286,6 +355,9 @@ func (r *Report) title() string {
 	where := "simulated"
 	if r.Port != "" {
 		where = "on " + r.Port
+	}
+	if r.Buses > 1 {
+		where = fmt.Sprintf("on %d buses, %s,", r.Buses, where)
 	}
 	return fmt.Sprintf("%s, %d motors %s at %d baud, sync write and %s read at %g Hz", r.Robot, r.Motors, where, r.Baud,
 		r.Read, r.FPS)

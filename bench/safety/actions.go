@@ -97,11 +97,7 @@ func secondRobot(r *run) error {
 		return err
 	}
 	second.firstChunk(now())
-	args := []string{"--max-offline", "4s"}
-	if r.fault.Lean {
-		args = append(args, "--camera", "top=sim")
-	}
-	if err := second.startEdge(r.server, args...); err != nil {
+	if err := second.startEdge(r.server, r.fault.Lean, "--max-offline", "4s"); err != nil {
 		return err
 	}
 	both := func() bool { second.observe(); r.observe(); return r.ctx.Err() != nil }

@@ -41,7 +41,7 @@ type fault struct {
 	Lean    bool                            // served by lean-server and the demo policy
 	Args    []string                        // edge-rt's flags; DIR is the run's folder
 	Safety  string                          // a line of the robot's safety block
-	Bus     func(*servosim.Config, []uint8) // changes a bus, on which it hits these servos; nil: all
+	Bus     func(*servosim.Config, []uint8) // changes a bus, on which it hits these servos
 	Before  func(*run) error                // before the edge starts
 	Grip    func(time.Duration) float64     // the policy's goal of the gripper, in percent
 	Unarmed bool                            // the fault begins before the arm is armed
@@ -106,6 +106,12 @@ func (f fault) away(from, pause time.Duration) fault {
 	return f
 }
 
+// arms sets Arm.
+func (f fault) arms() fault {
+	f.Arm = true
+	return f
+}
+
 // whole sets Whole.
 func (f fault) whole() fault {
 	f.Whole = true
@@ -120,7 +126,7 @@ var supply = []fault{
 	onBus("blip-all", "supply of all motors away for 0.3 s", safeHeld, 2*s, allOff).away(300*ms, restarted),
 	booting("blip-tight", "that boot with torque on", func(c *servosim.Config, ids []uint8) {
 		c.BootTorque = ids
-	}),
+	}).arms(),
 	booting("blip-loose", "whose torque only its own register switches", func(c *servosim.Config, _ []uint8) {
 		c.GoalLeavesTorque = true
 	}),

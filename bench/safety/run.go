@@ -157,6 +157,9 @@ func (r *run) openArms() error {
 		}
 		change := r.fault.Bus
 		hit, struck := r.hit(bus, nil)
+		if hit == nil {
+			hit = (&part{motors: p.Robot.Motors}).joints(nil)
+		}
 		arm, err := stage.OpenArm(r.dir, p, watch, func(c *servosim.Config) {
 			if change != nil && struck {
 				change(c, hit)
@@ -238,19 +241,22 @@ func (r *run) start() error {
 	if r.cfg.Records != "" && !slices.Contains(args, "--record-dir") {
 		args = append(args, "--record", "all", "--record-dir", filepath.Join(r.cfg.Records, r.fault.Name))
 	}
-	if r.fault.Lean {
-		args = append(args, "--camera", "top=sim")
-	}
-	return r.startEdge(r.proxy.Endpoint, args...)
+	return r.startEdge(r.proxy.Endpoint, r.fault.Lean, args...)
 }
 
-func (r *run) startEdge(endpoint string, args ...string) (err error) {
+// startEdge starts edge-rt, with the cameras of the demo's policy if lean-server serves it.
+func (r *run) startEdge(endpoint string, lean bool, args ...string) (err error) {
 	name, err := r.robotFile()
 	if err != nil {
 		return err
 	}
 	args = append([]string{"--robot", name, "--connect", endpoint, "--fps", fmt.Sprint(fps), "--request-timeout", "1s",
 		"--reconnect-initial-backoff", "200ms", "--reconnect-max-backoff", "500ms"}, args...)
+	if lean {
+		for _, p := range r.robot.Parts() {
+			args = append(args, "--camera", p.Prefix()+"top=sim")
+		}
+	}
 	for _, b := range r.buses {
 		of := ""
 		if b.Part.Name != "" {

@@ -91,7 +91,7 @@ func (r *Referee) checkWrite(j *joint, e *servosim.Event) {
 	torque := e.Addr <= torqueAddr && torqueAddr < end
 	goal := e.Addr < goalAddr+2 && goalAddr < end
 	if j.Wheel { // a goal of 0 stops it, and may come without permission
-		goal = e.Addr < spinAddr+2 && spinAddr < end && (e.After.Spin != 0 || r.over)
+		goal = e.Addr < spinAddr+2 && spinAddr < end && e.After.Spin != 0
 	}
 	on := torque && e.Data[torqueAddr-e.Addr] == 1
 	if torque && !on {

@@ -94,6 +94,7 @@ func TestWheels(t *testing.T) {
 		{"a goal after the end", func(r *spun) {
 			r.Ended(ms(100))
 			r.write(110, false, 0)
+			r.write(120, false, 5)
 		}, map[Rule]int{End: 1}},
 		{"too fast", func(r *spun) { r.write(20, true, 3002) }, map[Rule]int{Range: 1}},
 	} {

@@ -1,13 +1,14 @@
 /*
- * The smallest possible client of a servo bus: writes the given frames, reads as
+ * The smallest possible client of servo buses: writes the given frames, reads as
  * many bytes as the replies have, counts them, and reads the clock. It does not
- * parse any byte, so its time is the time of the port.
+ * parse any byte, so its time is the time of the ports.
  *
- *   echo PORT BAUD RATE CYCLES REPLY-BYTES PATIENCE-NS FRAME...
+ *   echo RATE CYCLES PATIENCE-NS BUS...    BUS: PORT BAUD REPLY-BYTES FRAMES FRAME...
  *
- * Frames are in hex; each is one write(2), as in the driver. It waits for the
- * replies of a cycle as long as the driver. It prints one line per cycle:
- * nanoseconds of the clock, nanoseconds of the thread's CPU, bytes read.
+ * Frames are in hex; each is one write(2), as in the driver. The frames of all
+ * buses leave before it waits for the replies of a cycle, as long as the driver. It
+ * prints one line per cycle: nanoseconds of the clock, nanoseconds of the thread's CPU,
+ * bytes read.
  */
 #define _GNU_SOURCE
 #include <asm/termbits.h>
@@ -23,9 +24,15 @@
 #include <time.h>
 #include <unistd.h>
 
+#define BUSES 4
 #define FRAMES 4
 #define FRAME 1024
 #define PRIORITY 80 /* of SCHED_FIFO, as for the driver's thread */
+
+struct bus {
+	int fd, want, have, frames, size[FRAMES];
+	unsigned char frame[FRAMES][FRAME];
+};
 
 static int64_t now(clockid_t clock) {
 	struct timespec t;
@@ -65,57 +72,108 @@ static int open_port(const char *path, unsigned baud) {
 	return fd;
 }
 
+/* read_buses waits for the replies of all buses; -1: a port is gone. */
+static int read_buses(struct bus *b, int buses, int64_t until) {
+	static unsigned char in[4096];
+	for (int64_t left; (left = until - now(CLOCK_MONOTONIC)) > 0;) {
+		struct pollfd p[BUSES];
+		struct timespec t = {left / 1000000000LL, left % 1000000000LL};
+		int waiting = 0;
+		for (int i = 0; i < buses; i++) {
+			if (b[i].have < b[i].want) {
+				p[waiting++] = (struct pollfd){b[i].fd, POLLIN, 0};
+			}
+		}
+		if (waiting == 0) {
+			return 0;
+		}
+		ppoll(p, waiting, &t, NULL);
+		for (int i = 0; i < buses; i++) {
+			if (b[i].have >= b[i].want) {
+				continue;
+			}
+			ssize_t n = read(b[i].fd, in, sizeof in);
+			if (n > 0) {
+				b[i].have += (int)n;
+			} else if (n == 0 || errno != EAGAIN) {
+				return -1;
+			}
+		}
+	}
+	return 0;
+}
+
+/* parse_buses opens the buses of the arguments and returns their number; -1: they are no buses. */
+static int parse_buses(struct bus *b, char **argv, int argc) {
+	int buses = 0;
+	for (int at = 4; at < argc; buses++) {
+		if (buses == BUSES || at + 4 > argc) {
+			return -1;
+		}
+		struct bus *one = &b[buses];
+		one->want = atoi(argv[at + 2]);
+		one->frames = atoi(argv[at + 3]);
+		if (one->frames < 1 || one->frames > FRAMES || at + 4 + one->frames > argc) {
+			return -1;
+		}
+		for (int k = 0; k < one->frames; k++) {
+			one->size[k] = unhex(argv[at + 4 + k], one->frame[k]);
+		}
+		if ((one->fd = open_port(argv[at], (unsigned)atoi(argv[at + 1]))) < 0) {
+			fprintf(stderr, "echo: %s: %s\n", argv[at], strerror(errno));
+			exit(1);
+		}
+		at += 4 + one->frames;
+	}
+	return buses;
+}
+
 int main(int argc, char **argv) {
-	static unsigned char frame[FRAMES][FRAME], in[4096];
-	int size[FRAMES], frames = argc - 7;
+	static struct bus b[BUSES];
+	static unsigned char late[4096];
 	struct sched_param param = {.sched_priority = PRIORITY};
-	if (frames < 1 || frames > FRAMES) {
-		fprintf(stderr, "echo: want PORT BAUD RATE CYCLES REPLY-BYTES PATIENCE-NS and 1 to %d frames\n", FRAMES);
+	int buses = parse_buses(b, argv, argc);
+	if (buses < 1) {
+		fprintf(stderr, "echo: want RATE CYCLES PATIENCE-NS and 1 to %d times PORT BAUD REPLY-BYTES FRAMES FRAME...\n", BUSES);
 		return 2;
 	}
-	for (int i = 0; i < frames; i++) {
-		size[i] = unhex(argv[7 + i], frame[i]);
-	}
-	int64_t period = 1000000000LL / atoi(argv[3]), patience = atoll(argv[6]);
-	int cycles = atoi(argv[4]), want = atoi(argv[5]);
+	int64_t period = 1000000000LL / atoi(argv[1]), patience = atoll(argv[3]);
+	int cycles = atoi(argv[2]);
 	int64_t *took = calloc(3 * (size_t)cycles, sizeof *took);
-	int fd = open_port(argv[1], (unsigned)atoi(argv[2]));
-	if (took == NULL || fd < 0) {
-		fprintf(stderr, "echo: %s: %s\n", argv[1], strerror(errno));
+	if (took == NULL) {
+		fprintf(stderr, "echo: %s\n", strerror(errno));
 		return 1;
 	}
 	sched_setscheduler(0, SCHED_FIFO, &param); /* goes on without, as the driver does */
 	int64_t next = now(CLOCK_MONOTONIC) + period;
 	for (int i = 0; i < cycles; i++) {
 		sleep_until(next);
-		while (read(fd, in, sizeof in) > 0) {
+		for (int k = 0; k < buses; k++) {
+			b[k].have = 0;
+			while (read(b[k].fd, late, sizeof late) > 0) {
+			}
 		}
 		int64_t cpu = now(CLOCK_THREAD_CPUTIME_ID), start = now(CLOCK_MONOTONIC);
-		for (int k = 0; k < frames; k++) {
-			if (write(fd, frame[k], size[k]) != size[k]) {
-				fprintf(stderr, "echo: write: %s\n", strerror(errno));
-				return 1;
+		for (int k = 0; k < buses; k++) {
+			for (int f = 0; f < b[k].frames; f++) {
+				if (write(b[k].fd, b[k].frame[f], b[k].size[f]) != b[k].size[f]) {
+					fprintf(stderr, "echo: write: %s\n", strerror(errno));
+					return 1;
+				}
 			}
 		}
-		int have = 0;
-		for (int64_t left; have < want && (left = start + patience - now(CLOCK_MONOTONIC)) > 0;) {
-			struct pollfd p = {fd, POLLIN, 0};
-			struct timespec t = {left / 1000000000LL, left % 1000000000LL};
-			ppoll(&p, 1, &t, NULL);
-			ssize_t n = read(fd, in + have, sizeof in - have);
-			if (n > 0) {
-				have += (int)n;
-			} else if (n == 0 || errno != EAGAIN) {
-				fprintf(stderr, "echo: the port is gone\n");
-				return 1;
-			}
+		if (read_buses(b, buses, start + patience) < 0) {
+			fprintf(stderr, "echo: the port is gone\n");
+			return 1;
 		}
 		took[3 * i] = now(CLOCK_MONOTONIC) - start;
 		took[3 * i + 1] = now(CLOCK_THREAD_CPUTIME_ID) - cpu;
-		took[3 * i + 2] = have;
+		for (int k = 0; k < buses; k++) {
+			took[3 * i + 2] += b[k].have;
+		}
 		next += period;
-		int64_t late = now(CLOCK_MONOTONIC);
-		while (next <= late) {
+		int64_t end = now(CLOCK_MONOTONIC);
+		while (next <= end) {
 			next += period;
 		}
 	}
