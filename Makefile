@@ -215,8 +215,8 @@ why-matrix: setup build ## some sixty faults injected, and what edge-rt why make
 	$(GO) run ./tools/whymatrix --into docs/lab/why.md
 
 .PHONY: steady
-steady: setup build ## no allocation in 10,000 ticks of the whole edge, three times (9 minutes)
-	@$(GO) run ./tools/steady
+steady: setup build ## no allocation in 10,000 ticks of the whole edge, three times (9 minutes; ROBOT=bi_so101: two arms)
+	@$(GO) run ./tools/steady --robot $(ROBOT)
 
 .PHONY: circle
 circle: export-env build ## teach, record, train, serve, run, correct and train on, with the real programs and the simulated arm (an hour and more of two cores; CIRCLE=--short: 3 to 6 minutes, docs/lab/circle.md)

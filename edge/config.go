@@ -383,13 +383,15 @@ func (c *Config) otherRobot(id string) string {
 
 // realArm returns the reason why the run drives a real arm, "" for a simulated one. A
 // pseudo-terminal leads to a bus simulator or to a remote arm: it is simulated when all cameras
-// are.
+// are. Of several arms one may be real.
 func (c *Config) realArm() string {
 	if c.Bus == device.Sim {
 		return ""
 	}
 	const cure = "run it with --bus sim, or serve a policy that was trained on this arm"
-	if !device.PseudoTerminal(c.Bus) {
+	buses := device.ByPart{c.Bus}.Values()
+	serial := func(bus string) bool { return !device.PseudoTerminal(bus) }
+	if len(buses) == 0 || slices.ContainsFunc(buses, serial) {
 		return fmt.Sprintf("--bus %s is a serial port, and on a real arm its actions mean nothing; %s", c.Bus, cure)
 	}
 	for i := range c.Cameras {

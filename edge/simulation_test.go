@@ -47,6 +47,8 @@ func TestWhichArmIsReal(t *testing.T) {
 			"--camera side=pattern is not; give --camera side=sim, or side=sim:SOCKET"},
 		{link, []string{"top=/dev/video0"}, "--camera top=/dev/video0"},
 		{link, []string{"top=./pictures"}, "--camera top=./pictures"},
+		{"left=" + link + ",right=" + bus.Path(), []string{"left_top=sim"}, ""},
+		{"left=" + link + ",right=/dev/null", []string{"left_top=sim"}, "right=/dev/null is a serial port"},
 		{"/dev/null", []string{"top=sim"}, "--bus /dev/null is a serial port"},
 		{"/dev/ptmx", []string{"top=sim"}, "serial port"},
 		{"/dev/ttyACM0", nil, "is a serial port, and on a real arm its actions mean nothing; run it with --bus sim, " +

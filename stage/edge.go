@@ -5,11 +5,32 @@ import (
 	"encoding/json"
 	"fmt"
 	"os"
+	"path/filepath"
+
+	"github.com/edge-rt/edge-rt/servo/robot"
 )
 
 // SimArm returns edge-rt's flags for a simulated arm and its camera at a server, and more flags.
 func SimArm(endpoint string, more ...string) []string {
 	return append([]string{"--bus", "sim", "--camera", "top=sim", "--connect", endpoint}, more...)
+}
+
+// SimRobot returns edge-rt's flags for a simulated robot at a server: a bus and a camera from above for
+// each arm, and more flags.
+func SimRobot(r robot.Robot, endpoint string, more ...string) []string {
+	args := []string{"--robot", r.Flag(), "--bus", "sim", "--connect", endpoint}
+	for _, p := range r.Parts() {
+		args = append(args, "--camera", p.Prefix()+"top=sim")
+	}
+	return append(args, more...)
+}
+
+// DemoManifest returns the manifest of the demo's policy for a robot, in the folder of the demo's bundles.
+func DemoManifest(folder, robotName string) string {
+	if robotName == "so101" {
+		robotName = "server"
+	}
+	return filepath.Join(folder, robotName+".yaml")
 }
 
 // Ctl sends a command to bin's edge-rt with that id and state folder, and reads the answer into v.

@@ -36,8 +36,9 @@ type Config struct {
 	Load     string        `default:"none" enum:"none,cpu,alloc,stress" help:"What else the machine does: none, cpu (a busy thread per core), alloc (100 MB/s of garbage), stress (stress-ng)."`
 	Subjects []string      `name:"subject" default:"loop,edge" help:"What to measure: loop (rt.Loop with an empty step), edge (edge-rt and lean-server)."`
 	CPU      int           `name:"cpu" default:"-1" help:"Pin the subjects to this CPU; -1: as edge-rt does, the last one where there are at least four."`
+	Robot    string        `enum:"so101,bi_so101,lekiwi" default:"so101" help:"The edge's robot; each of its arms has a simulated bus and camera."`
 	Bin      string        `help:"Folder of edge-rt and lean-server; default: where bench is." placeholder:"DIR"`
-	Manifest string        `default:"testdata/demo/server.yaml" help:"What lean-server serves." placeholder:"FILE"`
+	Manifest string        `help:"What lean-server serves; default: the demo's policy for the robot." placeholder:"FILE"`
 	bench.Env
 }
 

@@ -23,6 +23,7 @@ const (
 type Report struct {
 	Bench     string          `json:"bench"`            // jitter
 	Version   string          `json:"version"`          // version of bench
+	Robot     string          `json:"robot"`            // the edge's
 	FPS       float64         `json:"fps"`              // Hz, ticks per second
 	Load      string          `json:"load"`             // --load
 	SliceS    float64         `json:"slice_s"`          // s, length of a slice
@@ -92,6 +93,7 @@ func newReport(cfg Config, length time.Duration, reference Reference, all []Slic
 	r := &Report{
 		Bench:     "jitter",
 		Version:   cfg.Version,
+		Robot:     cfg.Robot,
 		FPS:       cfg.FPS,
 		Load:      cfg.Load,
 		SliceS:    length.Seconds(),

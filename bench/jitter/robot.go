@@ -13,10 +13,11 @@ import (
 
 	"github.com/edge-rt/edge-rt/bench"
 	"github.com/edge-rt/edge-rt/bench/report"
+	"github.com/edge-rt/edge-rt/servo/robot"
 	"github.com/edge-rt/edge-rt/stage"
 )
 
-// robotSubject is the whole edge: edge-rt with a simulated arm and camera, with a lean-server on
+// robotSubject is the whole edge: edge-rt with a simulated robot and a camera for each arm, with a lean-server on
 // this machine for all of its slices.
 type robotSubject struct {
 	cfg    *Config
@@ -53,11 +54,14 @@ func (r *robotSubject) start(d time.Duration, require bool) (*process, error) {
 	}
 	// It holds the arm on exit: the simulated arm need not be released, and under full load its
 	// simulated motors may confirm too late.
-	return start(stage.Edge(r.cfg.Bin, r.dir, "--fps", strconv.FormatFloat(r.cfg.FPS, 'g', -1, 64), "--fps-mismatch",
-		"allow",
-		"--bus", "sim", "--camera", "top=sim", "--connect", r.server.Endpoint, "--max-offline", "10s",
-		"--duration", d.String(), "--on-exit", "hold", "--rt", mode, "--cpu="+strconv.Itoa(r.cfg.CPU),
-		"--quiet", "--json", r.path("edge.json")))
+	arms, err := robot.ByName(r.cfg.Robot)
+	if err != nil {
+		return nil, err
+	}
+	args := stage.SimRobot(arms, r.server.Endpoint, "--fps", strconv.FormatFloat(r.cfg.FPS, 'g', -1, 64),
+		"--fps-mismatch", "allow", "--max-offline", "10s", "--duration", d.String(), "--on-exit", "hold", "--rt", mode,
+		"--cpu="+strconv.Itoa(r.cfg.CPU), "--quiet", "--json", r.path("edge.json"))
+	return start(stage.Edge(r.cfg.Bin, r.dir, args...))
 }
 
 // edgeSummary is the used part of edge-rt's own summary: its other keys are a Run's.

@@ -111,7 +111,8 @@ func (f *Figure) String() string {
 
 // WriteTable writes the report for a terminal.
 func (r *Report) WriteTable(w io.Writer) error {
-	facts := report.Facts("bench jitter", fmt.Sprintf("%g Hz, load %s, slices of %.1f s", r.FPS, r.Load, r.SliceS),
+	facts := report.Facts("bench jitter", fmt.Sprintf("%s, %g Hz, load %s, slices of %.1f s", r.Robot, r.FPS, r.Load,
+		r.SliceS),
 		r.Machine.Rows())
 	if r.Reference.Version != "" {
 		facts.Add("cyclictest", r.Reference.Version)

@@ -70,8 +70,8 @@ func (p *part) joints(ids []uint8) (own []uint8) {
 	return own
 }
 
-// both is the name of the set of all parts.
-const both = "both"
+// both is the name of the set of all parts; partSeparator is before it in a title.
+const both, partSeparator = "both", ", on "
 
 // on returns the fault on each part alone and on both; once, where it does not hit parts.
 func (f fault) on(parts []part) (all []fault) {
@@ -94,7 +94,7 @@ func (f fault) on(parts []part) (all []fault) {
 		}
 		one.set = set
 		one.Name += "@" + name
-		one.Title += ": " + name
+		one.Title += partSeparator + name
 		all = append(all, one)
 	}
 	return all

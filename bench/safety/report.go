@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 	"time"
 
@@ -230,25 +231,76 @@ func (r *Report) WriteTable(w io.Writer) error {
 	return err
 }
 
-// WriteMarkdown writes the report as the table of docs/lab/safety.md.
+// WriteMarkdown writes the report as the table of docs/lab/safety.md: a row for each fault, on all parts.
 func (r *Report) WriteMarkdown(w io.Writer) error {
-	b := &strings.Builder{}
-	b.WriteString("| fault | what the arm did | longest goal step | safe after | exit | resumed by | violations " +
-		"|\n|---|---|---|---|---|---|---|\n")
+	columns := []string{""}
 	for i := range r.Results {
-		v := &r.Results[i]
-		did, step := v.Did, fmt.Sprintf("%d counts, %.1f°", v.StepCounts, v.StepDegrees)
-		if v.Note != "" {
-			did += "; " + strings.ReplaceAll(v.Note, "|", "/")
+		if _, part, of := strings.Cut(r.Results[i].Name, "@"); of && !slices.Contains(columns, part) && part != both {
+			columns = append(columns, part)
 		}
-		if v.Who == "" {
-			step = "–"
+	}
+	did := "what the arm did"
+	if columns = columns[1:]; len(columns) > 0 {
+		columns = append(columns, both)
+		did = "on " + strings.Join(columns, " | on ")
+	}
+	b := &strings.Builder{}
+	fmt.Fprintf(b, "| fault | %s | longest goal step | safe after | exit | resumed by | violations |\n|%s\n", did,
+		strings.Repeat("---|", 6+max(1, len(columns))))
+	for rest := r.Results; len(rest) > 0; {
+		kind, _, _ := strings.Cut(rest[0].Name, "@")
+		n := 1
+		for n < len(rest) && strings.HasPrefix(rest[n].Name, kind+"@") {
+			n++
 		}
-		fmt.Fprintf(b, "| %s (`%s`) | %s | %s | %s | %s | %s | %s |\n", v.Title, v.Name, did, step, v.safe(), v.exit(),
-			cmp.Or(v.Who, "–"), v.broken())
+		writeRow(b, kind, rest[:n], columns)
+		rest = rest[n:]
 	}
 	_, err := io.WriteString(w, b.String())
 	return err
+}
+
+// writeRow writes the row of a fault; the last column of several parts has the whole robot, too.
+func writeRow(b *strings.Builder, kind string, results []Result, columns []string) {
+	title, _, _ := strings.Cut(results[0].Title, partSeparator)
+	fmt.Fprintf(b, "| %s (`%s`) |", title, kind)
+	cells := make([]string, max(1, len(columns)))
+	var who, exits, broken []string
+	add := func(all *[]string, text, usual string) {
+		if text != usual && !slices.Contains(*all, text) {
+			*all = append(*all, text)
+		}
+	}
+	longest, safest := &results[0], &results[0]
+	for i := range results {
+		v := &results[i]
+		_, part, _ := strings.Cut(v.Name, "@")
+		did := v.Did
+		if v.Note != "" {
+			did += "; " + strings.ReplaceAll(v.Note, "|", "/")
+		}
+		at := slices.Index(columns, part)
+		if at < 0 {
+			at = len(cells) - 1
+		}
+		cells[at] = did
+		add(&who, v.Who, "")
+		add(&exits, v.exit(), "–")
+		add(&broken, v.broken(), "0")
+		if v.StepDegrees > longest.StepDegrees {
+			longest = v
+		}
+		if v.SafeMS > safest.SafeMS {
+			safest = v
+		}
+	}
+	step := fmt.Sprintf("%d counts, %.1f°", longest.StepCounts, longest.StepDegrees)
+	if len(who) == 0 {
+		step = "–"
+	}
+	fmt.Fprintf(b, " %s | %s | %s | %s | %s | %s |\n", strings.Join(cells, " | "), step, safest.safe(),
+		cmp.Or(strings.Join(exits, ", "), "–"), cmp.Or(strings.Join(who, " or "), "–"),
+		cmp.Or(strings.Join(broken, ", "), "0"))
 }
 
 // WriteInto puts the table below its heading in a page with that heading; the table of a robot without

@@ -262,6 +262,18 @@ func TestWriteInto(t *testing.T) {
 		!strings.HasPrefix(string(after), strings.TrimSuffix(string(got), "kiwi\n")) {
 		t.Errorf("the tables are\n%s", after)
 	}
+	r.Results = []Result{{Name: "x@left", Title: "a thing, on left", Did: "held"},
+		{Name: "x@both", Title: "a thing, on both", Did: "limp"}, {Name: "y", Title: "another", Did: "went on"}}
+	if err := r.WriteInto(name); err != nil {
+		t.Error(err)
+	}
+	got, _ = os.ReadFile(name)
+	for _, want := range []string{"| fault | on left | on both |", "| a thing (`x`) | held | limp |",
+		"| another (`y`) |  | went on |"} {
+		if !strings.Contains(string(got), want) {
+			t.Errorf("%q is not in\n%s", want, got)
+		}
+	}
 	if err := os.WriteFile(name, []byte("# Page\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}

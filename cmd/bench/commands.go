@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 
 	"github.com/edge-rt/edge-rt/bench/bus"
@@ -16,6 +17,7 @@ import (
 	"github.com/edge-rt/edge-rt/bench/wire"
 	"github.com/edge-rt/edge-rt/internal/exit"
 	"github.com/edge-rt/edge-rt/internal/userfile"
+	"github.com/edge-rt/edge-rt/stage"
 )
 
 // A command's flags are its measurement's Config, the outputs of its report, and the amount of
@@ -34,6 +36,7 @@ type jitterFlags struct {
 }
 
 func (f *jitterFlags) Run(ctx context.Context, s *streams) error {
+	f.Manifest = cmp.Or(f.Manifest, stage.DemoManifest("testdata/demo", f.Robot))
 	userfile.Shipped(&f.Manifest)
 	return measure(ctx, s, f.common, &f.Env, &f.Config, jitter.Measure,
 		output[*jitter.Report]{"--html", f.HTML, (*jitter.Report).WriteHTML})

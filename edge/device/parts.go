@@ -56,6 +56,15 @@ func (b ByPart) items() (items []string) {
 // Given reports whether the flag has a value.
 func (b ByPart) Given() bool { return len(b.items()) > 0 }
 
+// Values returns the values without the names of the parts.
+func (b ByPart) Values() (values []string) {
+	for _, item := range b.items() {
+		_, value := split(item)
+		values = append(values, value)
+	}
+	return values
+}
+
 // Text returns all values as one, which ByPart reads again.
 func (b ByPart) Text() string { return strings.Join(b, ",") }
 

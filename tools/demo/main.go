@@ -147,16 +147,12 @@ func demo(o options) (err error) {
 
 // edge returns edge-rt's flags: a bus and a camera from above for each arm.
 func (o options) edge(dir, endpoint string) ([]string, error) {
-	args := []string{"--robot", o.robot, "--bus", "sim", "--connect", endpoint, "--fps", "60", "--duration",
-		o.duration.String(), "--seed", strconv.FormatUint(o.seed, 10), "--max-offline", edgeLimit.String(),
-		"--json", filepath.Join(dir, summaryName)}
 	r, err := robot.ByName(o.robot)
 	if err != nil {
 		return nil, err
 	}
-	for _, p := range r.Parts() {
-		args = append(args, "--camera", p.Prefix()+"top=sim")
-	}
+	args := stage.SimRobot(r, endpoint, "--fps", "60", "--duration", o.duration.String(), "--seed",
+		strconv.FormatUint(o.seed, 10), "--max-offline", edgeLimit.String(), "--json", filepath.Join(dir, summaryName))
 	if r.PartNames() != "" { // for the distance between the arms
 		args = append(args, "--record", "all", "--record-dir", filepath.Join(dir, recordsName))
 	}

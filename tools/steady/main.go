@@ -4,6 +4,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"flag"
@@ -17,6 +18,7 @@ import (
 
 	"github.com/edge-rt/edge-rt/edge"
 	"github.com/edge-rt/edge-rt/server"
+	"github.com/edge-rt/edge-rt/servo/robot"
 	"github.com/edge-rt/edge-rt/stage"
 )
 
@@ -49,18 +51,20 @@ var errNotSteady = errors.New("not steady")
 var errShort = errors.New("the machine skipped too many ticks")
 
 type options struct {
-	bin, manifest string
-	ticks         uint64
-	runs          int
+	bin, robot, manifest string
+	ticks                uint64
+	runs                 int
 }
 
 func main() {
 	var o options
 	flag.StringVar(&o.bin, "bin", "bin", "folder of the two programs")
-	flag.StringVar(&o.manifest, "manifest", "testdata/demo/server.yaml", "what the server serves")
+	flag.StringVar(&o.robot, "robot", "so101", "the robot: so101, bi_so101 or lekiwi")
+	flag.StringVar(&o.manifest, "manifest", "", "what the server serves; default: the demo's policy for the robot")
 	flag.Uint64Var(&o.ticks, "ticks", 10000, "ticks after warm-up in which nothing may be allocated")
 	flag.IntVar(&o.runs, "runs", 3, "runs, each of which must hold")
 	flag.Parse()
+	o.manifest = cmp.Or(o.manifest, stage.DemoManifest("testdata/demo", o.robot))
 	for run := range o.runs {
 		percent := spare
 		err := steady(o, run, percent)
@@ -113,7 +117,11 @@ func steady(o options, run, percent int) (err error) {
 	}
 	duration := warmUp + time.Duration(int(o.ticks)*(100+percent)/100)*time.Second/fps
 	fmt.Printf("run %d of %d, %v\n", run+1, o.runs, duration.Round(time.Second))
-	cmd := stage.Command(stage.Program(o.bin, "edge-rt"), stage.SimArm(server.Endpoint, "--camera", extra,
+	r, err := robot.ByName(o.robot)
+	if err != nil {
+		return err
+	}
+	cmd := stage.Command(stage.Program(o.bin, "edge-rt"), stage.SimRobot(r, server.Endpoint, "--camera", extra,
 		"--fps", strconv.Itoa(fps), "--duration", duration.String(), "--seed", strconv.Itoa(run), "--json",
 		filepath.Join(dir, "edge.json"))...)
 	cmd.Stderr = screen
