@@ -112,6 +112,8 @@ type Config struct {
 	// repeat_last sends the last action, until MaxActionAge
 	Fallback string
 
+	StrictObservations bool // a first observation unlike the policy's training ends the run before torque
+
 	ActionsPerChunk int // actions that are used of a chunk; 0: all
 	MaxEmptyCycles  int // ticks in a row without an action until a warning; 0: no warning
 

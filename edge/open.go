@@ -147,9 +147,11 @@ func (e *Edge) linkConfig() uplink.Config {
 		FPS:         c.FPS,
 		OtherFPS:    c.FPSMismatch == fpsAllow,
 		Change:      e.modelChange(),
-		Schedule:    c.Schedule,
-		JPEGQuality: c.JPEGQuality,
-		Connect:     c.Connect,
+
+		StrictObservations: c.StrictObservations,
+		Schedule:           c.Schedule,
+		JPEGQuality:        c.JPEGQuality,
+		Connect:            c.Connect,
 		Limits: uplink.Limits{
 			MaxActionAge:   c.MaxActionAge,
 			DegradedAfter:  c.DegradedAfter,

@@ -46,6 +46,8 @@ type Summary struct {
 	// digests of the bundles that drove the arm, in their order; absent unless the model changed
 	// (--model-change episode)
 	Models []string `json:"models,omitempty"`
+	// differences of the first observations from the policy's training, as sentences
+	Findings []string `json:"observation_findings,omitempty"`
 	// ms, age limit of actions at the end: --max-action-age, else the limit that the policy needs;
 	// 0: no limit
 	MaxAgeMS float64 `json:"max_action_age_ms"`
@@ -109,6 +111,7 @@ func (e *Edge) summarize(err error) *Summary {
 		Sessions:     c.in.Sessions().Opened,
 		FirstRun:     e.firstRun.Load(),
 		MaxAgeMS:     drive.Millis(c.core.MaxAge),
+		Findings:     e.sender.Findings(),
 	}
 	if models := e.models.Load(); models != nil {
 		s.Models = *models

@@ -29,6 +29,8 @@ import (
 
 	"github.com/edge-rt/edge-rt/internal/userfile"
 	"github.com/edge-rt/edge-rt/policy/tokenizer"
+	"github.com/edge-rt/edge-rt/wire"
+	"github.com/edge-rt/edge-rt/wire/trained"
 )
 
 // Bounds for reading a bundle directory.
@@ -45,6 +47,7 @@ const (
 	goldenDir    = "golden"
 	tokenizerDir = "tokenizer"
 	goldenExt    = ".safetensors"
+	statsName    = "statistics.json"
 	weightsExt   = ".data" // of the file beside a graph with the weights of a large graph
 )
 
@@ -66,6 +69,10 @@ type Bundle struct {
 
 	// Text turns tasks into tokens; nil for a policy that does not read its task.
 	Text *tokenizer.Tokenizer
+
+	// Statistics is the text of statistics.json, which describes the observations of the training; empty: the bundle
+	// has none.
+	Statistics string
 
 	golden []string // paths of the golden sets, sorted
 }
@@ -92,12 +99,39 @@ func LoadBundle(dir string) (*Bundle, error) {
 			"in %s",
 			ErrBundle, dir, goldenDir, goldenExt, manifestName)
 	}
+	if _, listed := b.Files[statsName]; listed {
+		if err := b.loadStatistics(); err != nil {
+			return nil, fmt.Errorf("%w: %s: %w", ErrBundle, filepath.Join(dir, statsName), err)
+		}
+	}
 	if b.Tokenizer != nil {
 		if b.Text, err = b.loadTokenizer(); err != nil {
 			return nil, fmt.Errorf("%w: %s: %w", ErrBundle, filepath.Join(dir, tokenizerDir), err)
 		}
 	}
 	return b, nil
+}
+
+// loadStatistics reads statistics.json, which must describe this policy's joints and cameras.
+func (b *Bundle) loadStatistics() error {
+	text, err := userfile.Read(filepath.Join(b.Dir, statsName), wire.MaxStatisticsBytes)
+	if err != nil {
+		return err
+	}
+	s, err := trained.Parse(text)
+	if err != nil {
+		return err
+	}
+	if n := len(s.State.Min); n != 0 && n != len(b.StateNames) {
+		return fmt.Errorf("state has %d joints, want the %d of state_names", n, len(b.StateNames))
+	}
+	for _, c := range s.Cameras {
+		if !slices.ContainsFunc(b.Cameras, func(own Camera) bool { return own.Name == c.Name }) {
+			return fmt.Errorf("camera %q is not in %s", c.Name, manifestName)
+		}
+	}
+	b.Statistics = string(text)
+	return nil
 }
 
 // loadTokenizer reads the listed file of the folder tokenizer.

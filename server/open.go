@@ -37,13 +37,14 @@ type phase struct {
 // Owner: housekeeping.
 type opener struct {
 	// Constant.
-	cfg     *manifest.Config
-	prefix  string // beginning of the service's keys
-	id      string // server_id
-	caps    wire.Capabilities
-	meta    *policy.Meta
-	tasks   *taskReader
-	typical int64 // bytes that a robot with the policy's cameras needs
+	cfg        *manifest.Config
+	prefix     string // beginning of the service's keys
+	id         string // server_id
+	caps       wire.Capabilities
+	meta       *policy.Meta
+	tasks      *taskReader
+	statistics string // statistics of the training's observations, for robots
+	typical    int64  // bytes that a robot with the policy's cameras needs
 
 	network  wire.Session
 	clock    rt.Clock
@@ -186,6 +187,9 @@ func (o *opener) open(asked *wire.SessionOpen, from wire.Origin) wire.SessionAck
 	ack.SupportsRTC = session.rtc
 	ack.Nonce = session.nonce
 	ack.Simulation = o.meta.SimulationOnly
+	if session.extended {
+		ack.Statistics = o.statistics
+	}
 	return ack
 }
 

@@ -165,14 +165,15 @@ func loadBundle(cfg *manifest.Config, progress func(policy.Test)) (*loaded, erro
 	version, library := policy.RuntimeVersion()
 	return &loaded{
 		Deps: Deps{
-			Meta:      &bundle.Meta,
-			SHA256:    bundle.SHA256,
-			Model:     model,
-			Tests:     model.Tests(),
-			Text:      bundle.Text,
-			Clock:     rt.KernelClock(),
-			Placement: model.Placement(),
-			Runtime:   version,
+			Meta:       &bundle.Meta,
+			SHA256:     bundle.SHA256,
+			Model:      model,
+			Tests:      model.Tests(),
+			Text:       bundle.Text,
+			Statistics: bundle.Statistics,
+			Clock:      rt.KernelClock(),
+			Placement:  model.Placement(),
+			Runtime:    version,
 		},
 		id:          cmp.Or(bundle.SourceRepo, bundle.PolicyType),
 		where:       bundle.Dir,

@@ -80,9 +80,10 @@ type Deps struct {
 	Audit   *audit.Writer // nil: no request is recorded
 	Tests   []policy.Test // durations of Model's self-test; nil: it had no self-test
 
-	ReadsTask bool   // chunks depend on the task's text
-	Exclusive bool   // the policy keeps state of one robot: one session at a time
-	Runtime   string // version of the program that computes, such as ONNX Runtime's
+	Statistics string // statistics of the training's observations; empty: not known
+	ReadsTask  bool   // chunks depend on the task's text
+	Exclusive  bool   // the policy keeps state of one robot: one session at a time
+	Runtime    string // version of the program that computes, such as ONNX Runtime's
 
 	Placement policy.Placement // where Model computes
 	Access    *acl.Service     // rights of the robots at the network's listener; nil: the listener does not check them
@@ -156,6 +157,7 @@ func New(cfg manifest.Config, d Deps) (*Server, error) {
 		return nil, err
 	}
 	s.addNetwork(d.Meta, tasks)
+	s.opener.statistics = d.Statistics
 	s.addHousekeeper()
 	for _, t := range d.Tests {
 		if t.Rows == 1 {

@@ -45,13 +45,15 @@ const (
 	MaxRows         = 4096     // actions in a chunk or prefix
 	MaxDOF          = 256      // values in a state or an action
 	MaxTextBytes    = 4096     // a task, an error text
-	MaxNameBytes    = 256      // a name, a dtype, a map key
-	MaxNames        = 256      // entries of a list or map of names
-	MaxSpans        = 1024     // entries of spans
-	MaxSteps        = 16       // observations that are sent together, the newest among them
-	MaxMapKeys      = 256      // keys of one message map, known or not
-	MaxDepth        = 16       // nesting below an unknown key
-	MaxSkipped      = 8192     // values below all unknown keys of a message: walking over them takes time
+
+	MaxStatisticsBytes = 64 << 10 // statistics of a training, see package trained
+	MaxNameBytes       = 256      // a name, a dtype, a map key
+	MaxNames           = 256      // entries of a list or map of names
+	MaxSpans           = 1024     // entries of spans
+	MaxSteps           = 16       // observations that are sent together, the newest among them
+	MaxMapKeys         = 256      // keys of one message map, known or not
+	MaxDepth           = 16       // nesting below an unknown key
+	MaxSkipped         = 8192     // values below all unknown keys of a message: walking over them takes time
 )
 
 // Errors of a message. The text names the field, its value and the expected value.

@@ -72,6 +72,7 @@ var (
 		MaxSessions:   5,
 		HeldBy:        "left-pi",
 		Simulation:    true,
+		Statistics:    "{}",
 	}
 	demoStatus = Status{
 		Capabilities:     demoCapabilities,

@@ -89,6 +89,7 @@ type SessionAck struct {
 	MaxSessions  int    // from a server that measures how many sessions it can serve; 0 is not sent
 	HeldBy       string // a refusal because another process owns the id: its host, or HostUnknown
 	Simulation   bool   // the policy is for a simulated arm only
+	Statistics   string // JSON of package trained: the observations of the training; empty: not known
 }
 
 // HostUnknown is the host of a robot that does not name its host.
@@ -118,6 +119,7 @@ func (a *SessionAck) fields() []field {
 		{key: "held_by", value: &a.HeldBy, limit: MaxNameBytes, optional: true},
 		{key: "max_sessions", value: &a.MaxSessions, limit: math.MaxInt32, optional: true},
 		{key: "simulation_only", value: &a.Simulation, optional: true},
+		{key: "statistics", value: &a.Statistics, limit: MaxStatisticsBytes, optional: true},
 	})
 }
 

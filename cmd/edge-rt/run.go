@@ -55,6 +55,7 @@ type runFlags struct {
 	Task        string   `help:"What the arm shall do, for policies that read it." placeholder:"TEXT"`
 	ExpectModel string   `name:"expect-model" help:"Run no other policy than the one whose bundle has this sha256, as lean-server check prints it; its first 12 digits or more are enough." placeholder:"SHA"`
 	ModelChange string   `name:"model-change" default:"refuse" enum:"refuse,episode" help:"What another model behind the same service does to the run: refuse ends it with exit code 3, episode lets it begin between two episodes, after the checks of a start."`
+	StrictObs   bool     `name:"strict-observations" help:"Give the arm no torque where its first observation is unlike the policy's training, or cannot be compared with it: exit code 3. Without it edge-rt only warns."`
 	ID          string   `name:"id" help:"The robot's name, and that of its calibration file; default: this host's own, made at the first run, and the file that was calibrated without one." placeholder:"NAME"`
 
 	Duration time.Duration `range:"0..87600h;0 is no end" help:"Stop this long after the session with the server has opened (teleop and monitor: after their start); what came before does not count. 0: never."`
@@ -188,31 +189,33 @@ func (r *runFlags) config(screen *terminal.Terminal) (edge.Config, error) {
 		return edge.Config{}, err
 	}
 	cfg := edge.Config{
-		FPS:            program.ValueOr(r.FPS, 0),
-		FPSMismatch:    r.FPSMismatch,
-		Bus:            place.Bus,
-		Robot:          r.Robot,
-		Calibration:    place.Calibration,
-		Connect:        r.Connect,
-		Service:        r.Service,
-		TLS:            edge.TLS{CA: r.TLSCA, Cert: r.TLSCert, Key: r.TLSKey},
-		Task:           r.Task,
-		ExpectModel:    r.ExpectModel,
-		ModelChange:    r.ModelChange,
-		ID:             r.ID,
-		Duration:       r.Duration,
-		Seed:           r.Seed,
-		RT:             modes[r.RT],
-		CPU:            r.CPU,
-		OnExit:         r.OnExit,
-		Rescue:         r.Rescue,
-		Fallback:       r.Fallback,
-		Leader:         r.leaderPlace(),
-		LeaderRobot:    r.LeaderRobot,
-		Takeover:       r.Takeover,
-		MaxActionAge:   program.ValueOr(r.MaxActionAge, uplink.DefaultMaxActionAge),
-		DegradedAfter:  program.ValueOr(r.DegradedAfter, uplink.DefaultDegradedAfter),
-		RequestTimeout: program.ValueOr(r.RequestTimeout, uplink.DefaultRequestTimeout),
+		FPS:         program.ValueOr(r.FPS, 0),
+		FPSMismatch: r.FPSMismatch,
+		Bus:         place.Bus,
+		Robot:       r.Robot,
+		Calibration: place.Calibration,
+		Connect:     r.Connect,
+		Service:     r.Service,
+		TLS:         edge.TLS{CA: r.TLSCA, Cert: r.TLSCert, Key: r.TLSKey},
+		Task:        r.Task,
+		ExpectModel: r.ExpectModel,
+		ModelChange: r.ModelChange,
+
+		StrictObservations: r.StrictObs,
+		ID:                 r.ID,
+		Duration:           r.Duration,
+		Seed:               r.Seed,
+		RT:                 modes[r.RT],
+		CPU:                r.CPU,
+		OnExit:             r.OnExit,
+		Rescue:             r.Rescue,
+		Fallback:           r.Fallback,
+		Leader:             r.leaderPlace(),
+		LeaderRobot:        r.LeaderRobot,
+		Takeover:           r.Takeover,
+		MaxActionAge:       program.ValueOr(r.MaxActionAge, uplink.DefaultMaxActionAge),
+		DegradedAfter:      program.ValueOr(r.DegradedAfter, uplink.DefaultDegradedAfter),
+		RequestTimeout:     program.ValueOr(r.RequestTimeout, uplink.DefaultRequestTimeout),
 		Given: uplink.Given{
 			MaxActionAge:   r.MaxActionAge != nil,
 			DegradedAfter:  r.DegradedAfter != nil,

@@ -17,6 +17,7 @@ import (
 	"github.com/edge-rt/edge-rt/internal/exit"
 	"github.com/edge-rt/edge-rt/record"
 	"github.com/edge-rt/edge-rt/wire"
+	"github.com/edge-rt/edge-rt/wire/trained"
 	"github.com/edge-rt/edge-rt/wire/zenoh/access"
 )
 
@@ -84,6 +85,7 @@ func (l *Link) handshake(ctx context.Context) error {
 		Publisher: l.publisher,
 		Steps:     t.Steps,
 		Old:       ack.T == 0,
+		Trained:   l.statistics(ack.Statistics),
 	}
 	l.Record.NoteSession(l.openedAt, &session.Session)
 	l.In.Open(session)
@@ -91,6 +93,19 @@ func (l *Link) handshake(ctx context.Context) error {
 		"session", ack.SessionID, "epoch", l.epoch)
 	l.tellPace()
 	return nil
+}
+
+// statistics returns the statistics of the training in a server's answer, nil without usable ones.
+func (l *Link) statistics(text string) *trained.Statistics {
+	if text == "" {
+		return nil
+	}
+	s, err := trained.Parse([]byte(text))
+	if err != nil {
+		l.Log.Warn("the server's statistics of the training are not used", "why", err)
+		return nil
+	}
+	return s
 }
 
 // find returns the key prefix of the service. After the first session it accepts only the prefix of

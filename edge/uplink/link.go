@@ -72,12 +72,14 @@ type Config struct {
 	OtherRobot func() string
 
 	// The demands on the policy.
-	Service     string       // empty: the only reachable one
-	ExpectModel string       // hex prefix of the bundle's sha256; empty: any bundle
-	FPS         float64      // actions per second; 0: the policy's rate, known from the first session on
-	OtherFPS    bool         // the policy's rate may differ from FPS
-	Change      *Change      // nil: another policy ends the run
-	Schedule    chunk.Config // without sizes and rate
+	Service     string  // empty: the only reachable one
+	ExpectModel string  // hex prefix of the bundle's sha256; empty: any bundle
+	FPS         float64 // actions per second; 0: the policy's rate, known from the first session on
+	OtherFPS    bool    // the policy's rate may differ from FPS
+	Change      *Change // nil: another policy ends the run
+
+	StrictObservations bool         // a first observation unlike the training ends the run
+	Schedule           chunk.Config // without sizes and rate
 
 	ActionsPerChunk int // actions that are used of a chunk; 0: all
 	JPEGQuality     int // 0: raw pictures, for cameras without a quality of their own

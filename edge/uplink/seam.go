@@ -8,6 +8,7 @@ import (
 	"github.com/edge-rt/edge-rt/record"
 	"github.com/edge-rt/edge-rt/rt"
 	"github.com/edge-rt/edge-rt/wire"
+	"github.com/edge-rt/edge-rt/wire/trained"
 )
 
 // sourceSlots bounds the ages of pictures that wait for the tick.
@@ -120,10 +121,11 @@ const pastSessions = 8
 // Session is one session with a server. It is immutable once it is published.
 type Session struct {
 	record.Session
-	Nonce     int64          // the session's chunks repeat it; 0: no nonce
-	Publisher wire.Publisher // takes the session's observations
-	Steps     int            // observations in one message, the newest included
-	Old       bool           // the server speaks the schema without our keys: its ack has no t
+	Nonce     int64               // the session's chunks repeat it; 0: no nonce
+	Publisher wire.Publisher      // takes the session's observations
+	Steps     int                 // observations in one message, the newest included
+	Trained   *trained.Statistics // of the policy's training; nil: not known
+	Old       bool                // the server speaks the schema without our keys: its ack has no t
 }
 
 // policy identifies the policy of a session: by the digest of its weights if the server sends it,

@@ -37,6 +37,7 @@ type Sender struct {
 	stamps *stamps
 	record *record.Recorder // nil: nothing is recorded
 
+	examiner    examiner
 	past        *past     // nil: the policy does not look back
 	noise       *rand.PCG // random bits of the stamps
 	observation wire.Observation
@@ -57,6 +58,7 @@ func (l *Link) NewSender(cfg SenderConfig) *Sender {
 		stats:        l.Stats,
 		stamps:       l.stamps,
 		record:       l.Record,
+		examiner:     examiner{link: l},
 		noise:        newNoise(),
 		taken:        make([]rt.Instant, len(cfg.Cameras)),
 		header:       make([]byte, 0, wire.HeaderSize),
@@ -81,6 +83,9 @@ func (s *Sender) Run(stop *atomic.Bool) error {
 	for !stop.Load() {
 		if s.Waker.Wait(senderPoll) {
 			s.Work()
+		}
+		if s.examiner.err != nil {
+			return s.examiner.err
 		}
 		for _, v := range s.Encoders {
 			v.AwaitFirst(s.Missing)
@@ -149,6 +154,11 @@ func (s *Sender) send(snap *Snapshot) {
 			s.stale = append(s.stale, e.ImageName)
 		}
 		oldest = min(oldest, at)
+	}
+	if s.examiner.due(open) && s.examiner.holds(&s.observation, snap.State, open) {
+		s.stats.Unsent.Add(1)
+		s.note(snap, 0, 0, "unlike_training")
+		return
 	}
 	s.fill(snap, open, oldest)
 	s.body = wire.AppendObservation(s.body[:0], &s.observation)

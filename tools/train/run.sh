@@ -14,4 +14,5 @@ nice .venv/bin/python -m train.plain --seed "$seed" --out ../../testdata/demo/pl
 for robot in bi_so101 lekiwi; do
 	.venv/bin/python -m train.parts $robot --out ../../testdata/demo/$robot
 done
+for bundle in bundle plain; do .venv/bin/python -m train.statistics ../../testdata/demo/$bundle; done
 .venv/bin/python -m train.rollout "$out" --delay 8

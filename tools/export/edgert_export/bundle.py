@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from safetensors.numpy import save
 
-from . import VERSION, golden, licence, timing, weights
+from . import VERSION, golden, licence, observations, timing, weights
 from .checkpoint import ACTION, STATE, Checkpoint, lerobot_version, sha256
 from .errors import ExportError
 from .families import family_of
@@ -126,6 +126,8 @@ def _fill(checkpoint: Checkpoint, options: Options, out: Path, flags: str, seed:
         path = out / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(content) if isinstance(content, bytes) else shutil.copyfile(content, path)
+
+    write_json(out / "statistics.json", observations.describe(family, options.dataset_info, lambda text: say(f"note: {text}")))
 
     loading = time.monotonic()
     run = runner(family, out)

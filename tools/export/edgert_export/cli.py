@@ -74,7 +74,7 @@ def options(args: argparse.Namespace) -> Options:
         raise ExportError(f"--fps is {args.fps:g}, want Hz above 0")
     if not 0 <= args.steps <= 1000:
         raise ExportError(f"--steps is {args.steps}, want 1 to 1000")
-    return Options(fps=args.fps, cameras=args.cameras, vlm=args.vlm, steps=args.steps, dtype=args.dtype, form=args.form, action_units=args.units, state_units=list(args.units), simulation_only=args.simulation_only)
+    return Options(fps=args.fps, cameras=args.cameras, vlm=args.vlm, steps=args.steps, dtype=args.dtype, form=args.form, action_units=args.units, state_units=list(args.units), simulation_only=args.simulation_only, dataset_info=args.dataset_info)
 
 
 def told(argv: list[str], args: argparse.Namespace) -> str:

@@ -26,3 +26,4 @@ class Options:
     dtype: str = "fp32"
     form: str = "loop"
     simulation_only: bool = False
+    dataset_info: Path | None = None

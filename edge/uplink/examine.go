@@ -1,0 +1,143 @@
+package uplink
+
+import (
+	"bytes"
+	"errors"
+	"image"
+	"image/draw"
+	stdjpeg "image/jpeg"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"github.com/edge-rt/edge-rt/edge/capture"
+	"github.com/edge-rt/edge-rt/internal/exit"
+	"github.com/edge-rt/edge-rt/record"
+	"github.com/edge-rt/edge-rt/rt"
+	"github.com/edge-rt/edge-rt/wire"
+	"github.com/edge-rt/edge-rt/wire/trained"
+)
+
+const (
+	// settleTime is the time for which a finding holds back the first observation: the first pictures of many cameras
+	// are dark until their automatics have settled.
+	settleTime   = time.Second
+	examineEvery = 100 * time.Millisecond
+)
+
+// examiner compares the first observation of each policy with its training, before it leaves and before the arm gets
+// torque. Owner: the sender thread, except for found.
+type examiner struct {
+	link   *Link
+	policy string     // examined last, as Session.policy
+	done   bool       // its first observation may leave
+	began  rt.Instant // of its examination
+	next   rt.Instant
+	err    error                    // with StrictObservations, the reason to end the run
+	found  atomic.Pointer[[]string] // lasting findings of all policies
+}
+
+// Findings returns the lasting differences of the run's first observations from the training, as sentences.
+func (s *Sender) Findings() []string {
+	if found := s.examiner.found.Load(); found != nil {
+		return *found
+	}
+	return nil
+}
+
+// due reports whether the session's policy has not been examined.
+//
+//rt:noalloc
+func (x *examiner) due(open *Session) bool { return !x.done || x.policy != open.policy() }
+
+// holds reports whether the observation in hand must not leave: it differs from the training, and may soon not.
+//
+//go:noinline
+func (x *examiner) holds(o *wire.Observation, state []float32, open *Session) bool {
+	now := x.link.Clock.Now()
+	if x.policy != open.policy() {
+		x.policy = open.policy()
+		x.done = false
+		x.began, x.next = now, now
+	}
+	if open.Trained == nil {
+		return x.end([]string{"the server sends no statistics of its policy's training, so the first observation was " +
+			"not " +
+			"compared with it (export the bundle again)"}, false)
+	}
+	if now < x.next {
+		return true
+	}
+	found := open.Trained.Examine(x.link.Names, state, decoded(o.Images))
+	if len(found) > 0 && now.Sub(x.began) < settleTime {
+		x.next = now.Add(examineEvery)
+		return true
+	}
+	return x.end(found, true)
+}
+
+// end ends the examination of a policy, and reports what it found. seen marks findings of the comparison.
+func (x *examiner) end(found []string, seen bool) (holds bool) {
+	x.done = true
+	l := x.link
+	if len(found) == 0 {
+		return false
+	}
+	if l.StrictObservations {
+		x.err = exit.Errorf(exit.Config, "--strict-observations: %s", strings.Join(found, "; "))
+		x.done = false
+	}
+	if !seen {
+		l.Log.Info(found[0])
+		return x.err != nil
+	}
+	for _, text := range found {
+		l.Log.Warn("unlike the training: " + text)
+		l.Record.Note(l.Clock.Now(), "observation", record.LevelWarning, text)
+	}
+	if before := x.found.Load(); before != nil {
+		found = slices.Concat(*before, found)
+	}
+	x.found.Store(&found)
+	return x.err != nil
+}
+
+// decoded returns the pictures as the comparison reads them, without those that cannot be decoded.
+func decoded(images []wire.Image) (pictures []trained.Picture) {
+	for i := range images {
+		m := &images[i]
+		p := trained.Picture{
+			Name: strings.TrimPrefix(m.Name, capture.ImageKey),
+			W:    m.W,
+			H:    m.H,
+			RGB:  m.Data,
+		}
+		if m.Codec != wire.Raw {
+			data := slices.Concat(m.Data[:m.SpliceAt], []byte(m.Splice), m.Data[m.SpliceAt:])
+			if decode(&p, data) != nil {
+				continue // the server reports it
+			}
+		}
+		pictures = append(pictures, p)
+	}
+	return pictures
+}
+
+func decode(p *trained.Picture, data []byte) error {
+	m, err := stdjpeg.Decode(bytes.NewReader(data))
+	if err != nil {
+		return err
+	}
+	p.W, p.H = m.Bounds().Dx(), m.Bounds().Dy()
+	if p.W <= 0 || p.H <= 0 {
+		return errors.New("the picture is empty")
+	}
+	rgba := image.NewRGBA(image.Rect(0, 0, p.W, p.H))
+	draw.Draw(rgba, rgba.Bounds(), m, m.Bounds().Min, draw.Src)
+	p.RGB = make([]byte, 0, 3*p.W*p.H)
+	for i := 0; i < len(rgba.Pix); i += 4 {
+		p.RGB = append(p.RGB, rgba.Pix[i:i+3]...)
+	}
+	return nil
+}
