@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	stdjpeg "image/jpeg"
+	"log/slog"
 	"slices"
 	"sync/atomic"
 	"testing"
@@ -65,7 +66,7 @@ func newTestSender(t *testing.T, quality int) (*Sender, *published) {
 		t.Skipf("no eventfd on this system: %v", err)
 	}
 	t.Cleanup(func() { waker.Close() })
-	l := New(Config{Clock: rttest.NewClock(0)})
+	l := New(Config{Clock: rttest.NewClock(0), Log: slog.New(slog.DiscardHandler)})
 	l.Out.Snapshots = rt.NewLatest[Snapshot](nil)
 	l.Out.Task.Store(new("pick"))
 	e := capture.New("top", orange{camera.Format{Width: 32, Height: 16, Pixels: camera.RGB8, FPS: 30}}, 0)
