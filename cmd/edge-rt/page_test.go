@@ -161,7 +161,7 @@ func checkLive(t *testing.T, url string) {
 	m, err := jpeg.Decode(bytes.NewReader(picture))
 	if err != nil || m.Bounds().Dx() != 320 || joint["present"] == nil || joint["goal"] == nil ||
 		last["/timing"]["runway_ms"] == nil || last["/status"]["id"] != "arm" {
-		t.Errorf("%v, %v, joints %v, timing %v, status %v", err, m.Bounds(), joint, last["/timing"], last["/status"]["id"])
+		t.Errorf("%v, %v, %v, %v, %v", err, m.Bounds(), joint, last["/timing"], last["/status"]["id"])
 	}
 	if code := view.End(syscall.SIGINT); code != 0 {
 		t.Errorf("view --live ends with %d", code)
