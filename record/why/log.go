@@ -186,6 +186,26 @@ func (l *Log) jointNames(set uint32) string {
 	return strings.Join(out, ", ")
 }
 
+// partsOf returns the names of the parts whose motors are the cause of a finding, such as "left";
+// empty for another cause, and for a robot of one arm.
+func (l *Log) partsOf(f *Finding) string {
+	if !slices.Contains([]Cause{MotorSilent, BusSilent, Unplugged, Restarted, RepliesSpoilt}, f.Cause) {
+		return ""
+	}
+	var names []string
+	for _, e := range l.between(f.From-second, f.To+aroundBack, event.BusLost, event.BusBack) {
+		joints := e.b
+		if e.code == event.BusBack {
+			joints = e.a >> event.CauseBits
+		}
+		name := strings.TrimPrefix(l.ofPart(joints), " of ")
+		if name != "" && !slices.Contains(names, name) {
+			names = append(names, name)
+		}
+	}
+	return strings.Join(names, ", ")
+}
+
 // ofPart returns " of left" for the joints of that part of a robot of several, else "".
 func (l *Log) ofPart(joints int64) string {
 	first := l.jointNames(uint32(joints & -joints))

@@ -71,6 +71,7 @@ type Dated struct {
 	To          time.Time `json:"to"`             // end
 	Ticks       int       `json:"ticks"`          // ticks with the problem; 0: not counted in ticks
 	What        string    `json:"what,omitempty"` // detail, such as the joint
+	Part        string    `json:"part,omitempty"` // parts of a robot of several whose motors are the cause
 	Evidence    []Line    `json:"evidence"`       // messages that prove the cause
 	Also        []Cause   `json:"also"`           // causes that explain a part, or were present as well
 }
@@ -310,6 +311,7 @@ func (r *Report) explain(l *Log, file File, audit string) error {
 			To:          l.day(f.To),
 			Ticks:       f.Ticks,
 			What:        f.What,
+			Part:        l.partsOf(&f),
 			Evidence:    []Line{},
 			Also:        append([]Cause{}, f.Also...),
 		}
@@ -453,7 +455,11 @@ func (t *Dated) write(out *strings.Builder, where *time.Location) {
 	if t.What != "" {
 		fmt.Fprintf(out, " (%s)", t.What)
 	}
-	fmt.Fprintf(out, ": %s\n    %s\n", t.Cause, t.Description)
+	fmt.Fprintf(out, ": %s", t.Cause)
+	if t.Part != "" {
+		fmt.Fprintf(out, " of %s", t.Part)
+	}
+	fmt.Fprintf(out, "\n    %s\n", t.Description)
 	for _, e := range t.Evidence {
 		fmt.Fprintf(out, "    %s  %s\n", e.At.In(where).Format(clockMillis), e.Text)
 	}

@@ -335,3 +335,28 @@ func load(t *testing.T, path string) []byte {
 	must(t, err)
 	return content
 }
+
+// A finding about motors names the parts of a robot of several, and no other finding does.
+func TestFindingsNameTheirParts(t *testing.T) {
+	l := &Log{
+		Run: map[string]string{"parts": "left,right",
+			"joints": "left_pan.pos,left_lift.pos,right_pan.pos,right_lift.pos"},
+		events: []happened{
+			{Evidence{At: 10 * second}, event.BusLost, 2, 0b1100},
+			{Evidence{At: 11 * second}, event.BusBack, 0b1100<<event.CauseBits | 1, 0},
+			{Evidence{At: 30 * second}, event.BusLost, 2, 0b0011},
+		},
+	}
+	for _, tt := range []struct {
+		cause Cause
+		at    rt.Instant
+		want  string
+	}{
+		{BusSilent, 10 * second, "right"}, {Unplugged, 11 * second, "right"}, {BusSilent, 30 * second, "left"},
+		{Lost, 10 * second, ""}, {BusSilent, 50 * second, ""},
+	} {
+		if got := l.partsOf(&Finding{Cause: tt.cause, From: tt.at, To: tt.at}); got != tt.want {
+			t.Errorf("%s at %v: %q, want %q", tt.cause, tt.at, got, tt.want)
+		}
+	}
+}
