@@ -30,16 +30,14 @@ func NewQuery(key string, from wire.Origin, payload []byte) *Query {
 // Await returns the replies to queries that were asked. After the time-out those so far, without an
 // error; when ctx ends with its error.
 func Await(ctx context.Context, asked []*Query, timeout time.Duration) (replies []wire.Reply, err error) {
-	limit := time.NewTimer(timeout)
-	defer limit.Stop()
+	limit, cancel := context.WithTimeout(ctx, timeout)
+	defer cancel()
 	for _, q := range asked {
 		select {
 		case <-q.done:
 			replies = append(replies, q.replies...)
-		case <-limit.C:
-			return replies, nil
-		case <-ctx.Done():
-			return replies, ctx.Err()
+		case <-limit.Done():
+			return replies, ctx.Err() // nil after the time-out
 		}
 	}
 	return replies, nil
