@@ -52,6 +52,8 @@ type datasetExportCmd struct {
 	CRF     int      `name:"crf" range:"0..63;less is larger and better" help:"Quality of the videos; 0: 23 of h264, 30 of av1." placeholder:"N"`
 	Plain   bool     `help:"Only the features that LeRobot's own recordings have, so that both can be merged."`
 
+	Columns []string `enum:"session,episode,model" help:"Further features of each frame: session (id of the session of the action's request), episode (its number in the run), model (sha256 of the policy)." placeholder:"NAME,..."`
+
 	MaxGap          time.Duration `range:"0..1h;a longer hold is no demonstrated movement" default:"100ms" help:"The longest time without a tick that is filled with the one before; a longer one cuts the episode in two."`
 	MaxPictureAge   time.Duration `range:">0..1h" default:"250ms" help:"How old a frame's picture may be; an older one counts as missing."`
 	MissingPictures string        `default:"drop" enum:"drop,cut" help:"An episode with frames that have no picture: drop it, or cut them out."`
@@ -81,6 +83,7 @@ func (c *datasetExportCmd) Run(flags *cli, screen *terminal.Terminal) error {
 		VCodec:        c.VCodec,
 		CRF:           c.CRF,
 		Plain:         c.Plain,
+		Columns:       c.Columns,
 		MaxGap:        c.MaxGap,
 		MaxPictureAge: c.MaxPictureAge,
 		Missing:       c.MissingPictures,

@@ -239,7 +239,9 @@ func (x *export) link(from, to string) error {
 // renumber rewrites the data file of an episode for another position in the dataset.
 func (x *export) renumber(from string, episode, first, task int, e *entry, features map[string]Feature) error {
 	path := filepath.Join(x.out, from)
-	read, _, err := readTable(path, func(name string) bool { return numeric(features[name].DType) })
+	read, _, err := readTable(path, func(name string) bool {
+		return numeric(features[name].DType) || features[name].DType == stringType
+	})
 	if err != nil {
 		return InputError{Err: err}
 	}
@@ -269,7 +271,11 @@ func (t *table) copy(from map[string]*cells) error {
 	row := map[string]any{}
 	for i := range from[index].rows {
 		for name, col := range from {
-			row[name] = col.row(i)
+			if col.texts != nil {
+				row[name] = col.text(i)
+			} else {
+				row[name] = col.row(i)
+			}
 		}
 		if err := t.write(row); err != nil {
 			return err

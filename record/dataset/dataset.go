@@ -38,6 +38,7 @@ const (
 	int64Type   = "int64"
 	boolType    = "bool"
 	videoType   = "video"
+	stringType  = "string"
 )
 
 // Feature names that LeRobot fixes.
@@ -62,7 +63,19 @@ const (
 	chunkIndexName = "edge_rt.chunk_index"   // row of the action in its chunk
 	sourceAgeName  = "edge_rt.source_age_ms" // age of the observation from which the action was computed
 	pictureAgeName = "edge_rt.picture_age_ms"
+
+	// Features of Config.Columns.
+	sessionName   = "edge_rt.session"      // id of the session of that request; empty: as -1 of seqName
+	runEpisode    = "edge_rt.episode"      // number of the episode in its run; 0: the record has no episodes
+	modelHashName = "edge_rt.model_sha256" // of the policy of that session
 )
+
+// optional are the features of Config.Columns, by the words of the flag.
+var optional = map[string]struct{ name, dtype string }{
+	"session": {sessionName, stringType},
+	"episode": {runEpisode, int64Type},
+	"model":   {modelHashName, stringType},
+}
 
 // Feature is an entry of info.json's features.
 type Feature struct {

@@ -289,6 +289,8 @@ func (e *episode) values(i int, place *place) map[string]any {
 		sourceAgeName:  -1.0,
 		pictureAgeName: float64(float32(float64(f.age) / 1e6)),
 	}
+	values[runEpisode] = float64(e.mark.number)
+	var session record.Session
 	if f.action >= 0 {
 		t = &e.of.ticks[f.action]
 		values[actionName] = wide(e.of.sent(f.action))
@@ -296,11 +298,13 @@ func (e *episode) values(i int, place *place) map[string]any {
 			values[seqName] = float64(t.seq)
 			values[epochName] = float64(t.epoch)
 			values[chunkIndexName] = float64(t.row)
+			session = e.of.sessions[t.epoch]
 		}
 		if t.source > 0 {
 			values[sourceAgeName] = float64(float32(float64(t.at.Sub(t.source)) / 1e6))
 		}
 	}
+	values[sessionName], values[modelHashName] = []string{session.ID}, []string{session.SHA256}
 	values[intervention] = number(t.person)
 	return values
 }

@@ -31,6 +31,7 @@ type Config struct {
 	VCodec  string   // a key of codecs
 	CRF     int      // 0: the codec's
 	Plain   bool     // without the features that LeRobot's own recordings lack
+	Columns []string // keys of optional: further features
 
 	MaxGap time.Duration // longest time without a tick that held frames fill; a longer gap cuts the episode
 	// maximum age of a frame's picture; a frame with an older one counts as a frame without a
@@ -426,6 +427,9 @@ func (x *export) complete(e *episode, stats map[string]Stats) error {
 	}
 	for _, c := range cols {
 		f := features[c.name]
+		if f.DType == stringType {
+			continue
+		}
 		stats[c.name] = columnStats(numbers[c.name], f.size(), f.DType == int64Type)
 	}
 	line := entry{

@@ -511,3 +511,46 @@ func TestRobotType(t *testing.T) {
 		}
 	}
 }
+
+// Further columns name the session and the policy of each action, and the episode in its run; a check
+// accepts them, and so does --append, also when it moves episodes to other places.
+func TestColumns(t *testing.T) {
+	s := &scene{first: 3, seconds: 6, taken: [2]int{40, 60}}
+	s.episodes = []record.Episode{begin(s, 7, 0, "pick"), end(s, 7, 2, record.Success), begin(s, 8, 2, "place"),
+		end(s, 8, 4, record.Success)}
+	cfg := s.config(t)
+	cfg.Plain, cfg.Columns = true, []string{"session", "episode", "model"}
+	exporting(t, cfg)
+	wantColumns := func(numbers ...float64) {
+		t.Helper()
+		row := 0
+		for n, number := range numbers {
+			read, _, err := readTable(filepath.Join(cfg.Out, pathOf("", n)), nil)
+			must(t, err)
+			for i := range read[index].rows {
+				session, model := read[sessionName].text(i)[0], read[modelHashName].text(i)[0]
+				person := read[frameIndex].numbers[i] >= 37 && number == 7 // the first frame is tick 3
+				if read[runEpisode].numbers[i] != number || (session == "") != person || !person &&
+					(session != testSession || model != testModel) {
+					t.Fatalf("episode %d, frame %d: %q, %q of %v", n, i, session, model, read[runEpisode].numbers[i])
+				}
+				row++
+			}
+		}
+		v, err := Check(t.Context(), cfg.Out, false)
+		if must(t, err); !v.Whole() || row == 0 {
+			t.Errorf("%d rows, %+v", row, v)
+		}
+	}
+	wantColumns(7, 8)
+	s.episodes[1].Outcome = record.Discard
+	s.episodes = append(s.episodes, begin(s, 9, 4, "pick"), end(s, 9, 6, record.Success))
+	s.write(t, cfg.Records[0])
+	cfg.Append = true
+	exporting(t, cfg)
+	wantColumns(8, 9)
+	cfg.Columns = nil
+	if _, err := Export(t.Context(), cfg); !errors.As(err, new(InputError)) {
+		t.Errorf("--append with other columns: %v, want a refusal", err)
+	}
+}

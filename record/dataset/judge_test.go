@@ -27,6 +27,9 @@ func TestLeRobotTakesIt(t *testing.T) {
 			}
 			cfg := s.config(t)
 			cfg.VCodec = codec
+			if codec == "av1" { // the judge's own writer for h264 has no texts
+				cfg.Columns = []string{"session", "episode", "model"}
+			}
 			exporting(t, cfg)
 			v, err := Check(t.Context(), cfg.Out, true)
 			if err != nil || !v.Whole() {

@@ -16,7 +16,8 @@ import (
 )
 
 // kinds maps a feature's dtype to its Parquet type.
-var kinds = map[string]parquet.Kind{float32Type: parquet.Float, int64Type: parquet.Int64, boolType: parquet.Boolean}
+var kinds = map[string]parquet.Kind{float32Type: parquet.Float, int64Type: parquet.Int64, boolType: parquet.Boolean,
+	stringType: parquet.ByteArray}
 
 // pandasIndex marks the tasks as the names of the rows: the loader finds a task by its row and
 // reads the text from the row's name.
@@ -43,6 +44,9 @@ func (f *folder) writeMeta(j *journal, extra map[string]any) error {
 	}
 	all := map[string]any{}
 	for name, f := range set.Features {
+		if f.DType == stringType { // LeRobot makes no statistics of texts
+			continue
+		}
 		var each []Stats
 		for _, e := range j.entries {
 			each = append(each, e.Stats[name])
@@ -167,6 +171,9 @@ func (e *entry) row(i, first int, set *settings) map[string]any {
 		"meta/episodes/file_index":  0.0,
 	}
 	for name, f := range set.Features {
+		if f.DType == stringType {
+			continue
+		}
 		s := e.Stats[name]
 		for stat, values := range s.series() {
 			row["stats/"+name+"/"+stat] = values
@@ -265,6 +272,9 @@ func features(r *run, cfg *Config) map[string]Feature {
 		if len(r.cams) > 0 {
 			f[pictureAgeName] = one(float32Type)
 		}
+	}
+	for _, word := range cfg.Columns {
+		f[optional[word].name] = one(optional[word].dtype)
 	}
 	for _, name := range r.cams {
 		s := r.sizes[name]

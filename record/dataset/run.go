@@ -55,6 +55,7 @@ type run struct {
 	wall     int64 // ns from an instant to the time of day
 	ticks    []tick
 	marks    []mark
+	sessions map[uint32]record.Session // by epoch
 	pictures map[string][]rt.Instant
 	bad      map[string]map[rt.Instant]fault // pictures that no frame shows, by camera
 	sizes    map[string]size                 // of each camera's pictures
@@ -313,6 +314,7 @@ func (o pictureOrder) fresh(camera string, at rt.Instant) bool {
 func (r *run) read() error {
 	r.forget()
 	r.pictures = map[string][]rt.Instant{}
+	r.sessions = map[uint32]record.Session{}
 	order := pictureOrder{}
 	var open *mark
 	last := rt.Instant(math.MinInt64)
@@ -328,6 +330,13 @@ func (r *run) read() error {
 		Image: func(m *record.Image) error {
 			if slices.Contains(r.cams, m.Camera) && order.fresh(m.Camera, m.At) {
 				r.pictures[m.Camera] = append(r.pictures[m.Camera], m.At)
+			}
+			return nil
+		},
+		Session: func(s *record.Session) error {
+			r.sessions[s.Epoch] = record.Session{
+				ID:     strings.ToValidUTF8(s.ID, ""),
+				SHA256: strings.ToValidUTF8(s.SHA256, ""),
 			}
 			return nil
 		},
@@ -356,6 +365,7 @@ func (r *run) read() error {
 func (r *run) forget() {
 	r.ticks = nil
 	r.marks = nil
+	r.sessions = nil
 	r.pictures = nil
 	r.bad = nil
 	r.again, r.headless = 0, 0

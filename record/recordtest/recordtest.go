@@ -64,6 +64,11 @@ func (f *File) Episode(m *record.Episode) {
 	f.write(record.EpisodeTopic, int64(m.At), record.Append(nil, m, Wall))
 }
 
+// Session writes a session, at the record's beginning.
+func (f *File) Session(m *record.Session) {
+	f.write(record.SessionTopic, 0, record.Append(nil, m, Wall))
+}
+
 // Image writes a picture.
 func (f *File) Image(m *record.Image) {
 	f.write(record.CameraTopic+m.Camera, int64(m.At), record.Append(nil, m, Wall))

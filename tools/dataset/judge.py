@@ -69,6 +69,8 @@ def frames(ds: LeRobotDataset, root: Path, pictures: Path) -> None:
             raise SystemExit(f"judge: frame {i} is {at} of {episode}")
         if not item["task"]:
             raise SystemExit(f"judge: frame {i} has no task")
+        if "edge_rt.session" in info["features"] and (len(item["edge_rt.session"]) != 32 or not item["edge_rt.model_sha256"] or int(item["edge_rt.episode"]) < 1):
+            raise SystemExit(f"judge: frame {i} is of session {item['edge_rt.session']}")
         for c in cameras:
             want = np.asarray(PIL.Image.open(sources[c][i]).convert("RGB"), dtype=np.float32)
             got = item[c].permute(1, 2, 0).numpy() * 255
@@ -93,6 +95,8 @@ def stats(ds: LeRobotDataset, root: Path, pictures: Path) -> None:
     for row in rows:
         own = {}
         for name, f in features.items():
+            if f["dtype"] == "string":  # compute_stats leaves texts out
+                continue
             begin, end = row["dataset_from_index"], row["dataset_to_index"]
             if f["dtype"] == "video":
                 images = sample_images([str(p) for p in sorted((pictures / name.removeprefix("observation.images.")).glob("*.jpg"))[begin:end]])

@@ -1,0 +1,50 @@
+package chunk
+
+import (
+	"fmt"
+	"time"
+)
+
+// buffer is the time that the actions left may last before the next request leaves.
+type buffer struct {
+	time  time.Duration
+	trips *jacobsonKarels // the round trips that time follows; nil: it is constant
+	slack float64         // s, from a round trip's end to the repeated request
+}
+
+func newBuffer(c *Config) buffer {
+	if c.Buffer != AutoBuffer {
+		return buffer{time: c.Buffer}
+	}
+	jk := &jacobsonKarels{alpha: defaultAlpha, beta: defaultBeta, k: defaultK}
+	return buffer{defaultBuffer, jk, float64(c.Epsilon+1) / c.FPS}
+}
+
+//rt:noalloc
+func (b *buffer) observe(rtt time.Duration) {
+	if b.trips == nil {
+		return
+	}
+	b.trips.observe(rtt.Seconds())
+	needed := time.Duration((bufferTrips*b.trips.seconds() + b.slack) * float64(time.Second))
+	b.time = min(max(needed, bufferLeast), bufferMost)
+}
+
+// autoBuffer is the text for AutoBuffer.
+const autoBuffer = "auto"
+
+// ParseBuffer reads a value of Config.Buffer: a time, auto, or an empty text for the default.
+func ParseBuffer(text string) (time.Duration, error) {
+	switch text {
+	case "":
+		return 0, nil
+	case autoBuffer:
+		return AutoBuffer, nil
+	}
+	t, err := time.ParseDuration(text)
+	if err != nil || t <= 0 || t > maxBuffer {
+		return 0, fmt.Errorf("is %q, want %s, or a time above 0s and up to %v that exceeds the round trip, such as "+
+			"500ms", text, autoBuffer, maxBuffer)
+	}
+	return t, nil
+}

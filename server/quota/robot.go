@@ -1,0 +1,120 @@
+package quota
+
+import (
+	"fmt"
+	"sync/atomic"
+	"time"
+
+	"github.com/edge-rt/edge-rt/rt"
+)
+
+// burst is how far a robot may run ahead of its quotas after a pause.
+const burst = time.Second
+
+// metersMost bounds the robots whose use is remembered after their sessions.
+const metersMost = 4096
+
+// RobotLimits are the quotas of one robot id; 0: no limit.
+type RobotLimits struct {
+	Rate  float64 // inferences per second
+	Share float64 // of the device's time
+}
+
+// Kind is a quota of a robot.
+type Kind uint8
+
+// The quotas of a robot.
+const (
+	Rate Kind = iota
+	Share
+	NumKinds
+)
+
+func (k Kind) String() string { return [...]string{"rate", "share"}[k] }
+
+// Meter measures the use of one robot id by all its sessions. A nil Meter has no limits.
+//
+// Owner: Used the worker; the others any goroutine.
+type Meter struct {
+	limits   RobotLimits
+	ahead    [NumKinds]atomic.Int64 // instant up to which the robot has used its quota
+	sessions int                    // Owner: housekeeping
+}
+
+// Meter returns the meter of a robot, for one session; Release ends its use.
+func (b *Counter) Meter(uuid string) *Meter {
+	if b.limits.Robot == (RobotLimits{}) {
+		return nil
+	}
+	m := b.meters[uuid]
+	if m == nil {
+		m = &Meter{limits: b.limits.Robot}
+		b.meters[uuid] = m
+	}
+	m.sessions++
+	return m
+}
+
+// Release ends a session's use of its robot's meter. The use is remembered until it has no effect,
+// so that a new session does not begin with new quotas.
+func (b *Counter) Release(m *Meter, now rt.Instant) {
+	if m == nil {
+		return
+	}
+	m.sessions--
+	for uuid, m := range b.meters {
+		if _, until := m.Held(now); m.sessions == 0 && (until == 0 || len(b.meters) > metersMost) {
+			delete(b.meters, uuid)
+		}
+	}
+}
+
+// Used adds an inference that took so long for this robot. It reports which quota is used up now.
+//
+//rt:noalloc
+func (m *Meter) Used(now rt.Instant, took time.Duration) (k Kind, held bool) {
+	if m == nil {
+		return 0, false
+	}
+	if m.limits.Rate > 0 {
+		m.add(Rate, now, float64(time.Second)/m.limits.Rate)
+	}
+	if m.limits.Share > 0 {
+		m.add(Share, now, float64(took)/m.limits.Share)
+	}
+	k, until := m.Held(now)
+	return k, until != 0
+}
+
+//rt:noalloc
+func (m *Meter) add(k Kind, now rt.Instant, cost float64) {
+	used := max(m.ahead[k].Load(), int64(now.Add(-burst)))
+	m.ahead[k].Store(used + int64(cost))
+}
+
+// Held returns the quota for which the robot has to wait longest and the end of the waiting, 0 when
+// it has room.
+//
+//rt:noalloc
+func (m *Meter) Held(now rt.Instant) (k Kind, until rt.Instant) {
+	if m == nil {
+		return 0, 0
+	}
+	for i := range m.ahead {
+		if at := rt.Instant(m.ahead[i].Load()); at > now && at > until {
+			k, until = Kind(i), at
+		}
+	}
+	return k, until
+}
+
+// Says returns the sentence for a robot that has to wait for a quota.
+func (m *Meter) Says(k Kind) string {
+	if k == Rate {
+		return fmt.Sprintf("this robot asks for more than %g chunks a second (rate_per_robot), and waits: ask less "+
+			"often, with a larger --s-min or a smaller --buffer-time, or raise it in the server's manifest",
+			m.limits.Rate)
+	}
+	return fmt.Sprintf("this robot takes more than %g of the device's time (share_per_robot), and waits: ask less "+
+		"often, with a larger --s-min or a smaller --buffer-time, or raise it in the server's manifest", m.limits.Share)
+}
