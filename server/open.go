@@ -295,6 +295,7 @@ func (o *opener) checkOwner(asked *wire.SessionOpen, from wire.Origin) (r *refus
 
 func (o *opener) register(session *session) {
 	session.place = session.place.Enter()
+	session.meter = o.counter.Meter(session.uuid)
 	o.sessions.promised.Add(session.memory)
 	if displaced := o.sessions.add(session); displaced != nil {
 		o.stats.closed.Add(1)
@@ -314,6 +315,7 @@ func (o *opener) register(session *session) {
 func (o *opener) release(s *session) {
 	s.mailbox.Close()
 	s.place.Leave()
+	o.counter.Release(s.meter, o.clock.Now())
 	o.sessions.promised.Add(-s.memory)
 	o.memory.Release(memory.Sessions, sessionMemory(o.meta))
 }

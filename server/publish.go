@@ -10,6 +10,7 @@ import (
 	"github.com/edge-rt/edge-rt/server/audit"
 	"github.com/edge-rt/edge-rt/server/batch"
 	"github.com/edge-rt/edge-rt/server/queue"
+	"github.com/edge-rt/edge-rt/server/quota"
 	"github.com/edge-rt/edge-rt/wire"
 )
 
@@ -70,6 +71,9 @@ func (p *publisher) answerOne(t *slot, e *batch.Ended) {
 	t.Controls, t.Task = f.Controls, f.task.text
 	t.Stale, t.Cameras = uint32(f.stale), p.engine.tensors.contract.Cameras
 	t.session.countPictures(p.stats, f.stale, f.stray, f.squeezed)
+	if k, held := t.session.meter.Used(e.At, t.Inference/time.Duration(e.Size)); held {
+		p.stats.held[k].Add(1)
+	}
 	err := e.Err
 	switch {
 	case err != nil:
@@ -187,6 +191,25 @@ func (p *publisher) refuse(t *slot, err error) {
 		code = wire.EventUnavailable
 	}
 	p.events.put(t.session, &t.Header, code, t.Why)
+}
+
+// quotaInterval is the least time between two events that inform a robot of its quota.
+const quotaInterval = time.Second
+
+// hold informs a robot that it waits for its quota.
+//
+//rt:noalloc
+func (p *publisher) hold(s *session, k quota.Kind, now rt.Instant) {
+	// a client of the draft takes any event for a lost chunk
+	if s.extended && (s.heldTold == 0 || now.Sub(s.heldTold) >= quotaInterval) {
+		s.heldTold = now
+		p.informQuota(s, k)
+	}
+}
+
+//go:noinline
+func (p *publisher) informQuota(s *session, k quota.Kind) {
+	p.events.inform(s, wire.EventQuota, s.meter.Says(k))
 }
 
 // passOver informs a robot that other robots are served first, because its actions end before its

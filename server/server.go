@@ -289,8 +289,12 @@ func (s *Server) addNetwork(m *policy.Meta, tasks *taskReader) {
 		events:   s.events,
 		receive:  s.receiver.onObservation,
 		counted:  queue.NewSignal(),
-		counter:  quota.NewCounter(quota.Limits{Link: s.cfg.SessionsPerLink, Host: s.cfg.SessionsPerHost}),
-		sizes:    s.worker.engine.sizes,
+		counter: quota.NewCounter(quota.Limits{
+			Link:  s.cfg.SessionsPerLink,
+			Host:  s.cfg.SessionsPerHost,
+			Robot: quota.RobotLimits{Rate: s.cfg.RatePerRobot, Share: s.cfg.SharePerRobot},
+		}),
+		sizes: s.worker.engine.sizes,
 	}
 	if s.cfg.Auto() {
 		s.opener.auto = capacity.NewAuto(m, s.cfg.Scheduler, s.worker.engine.sizes, s.clock)

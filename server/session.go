@@ -34,15 +34,16 @@ type session struct {
 	obs      wire.Declaration // subscription to its observations, while the session is open
 	held     wire.Declaration // token that announces the session to the other servers
 	place    quota.Place
-	fps      float64     // control steps per second, from the open; 0: not given
-	asked    int         // bytes of one observation, from the sizes in the open
-	memory   int64       // bytes promised to the session, including its own
-	since    rt.Instant  // time of the open
-	instance string      // names the process that opened it; empty: not given
-	host     string      // where that process runs, for people
-	from     wire.Origin // link or certificate that opened it
-	tags     string      // as audit.Tags encodes them
-	nonce    int64       // carried by its chunks; 0: no nonce, for a robot that does not know the key
+	meter    *quota.Meter // of the robot's id; nil: it has no quotas
+	fps      float64      // control steps per second, from the open; 0: not given
+	asked    int          // bytes of one observation, from the sizes in the open
+	memory   int64        // bytes promised to the session, including its own
+	since    rt.Instant   // time of the open
+	instance string       // names the process that opened it; empty: not given
+	host     string       // where that process runs, for people
+	from     wire.Origin  // link or certificate that opened it
+	tags     string       // as audit.Tags encodes them
+	nonce    int64        // carried by its chunks; 0: no nonce, for a robot that does not know the key
 
 	mailbox   queue.Mailbox
 	announced atomic.Pointer[task] // from the newest reset with a task; nil: no reset had one
@@ -61,6 +62,7 @@ type session struct {
 
 	// Owner: worker.
 	refusals rateLimit
+	heldTold rt.Instant // newest event about a quota; 0: there was none
 
 	// Owner: worker, or the thread that fills the row of the request in hand.
 	history *policy.History // nil: chunks are not conditioned

@@ -14,6 +14,7 @@ import (
 	"github.com/edge-rt/edge-rt/server/front"
 	"github.com/edge-rt/edge-rt/server/manifest"
 	"github.com/edge-rt/edge-rt/server/peers"
+	"github.com/edge-rt/edge-rt/server/quota"
 	"github.com/edge-rt/edge-rt/wire"
 	zenohaccess "github.com/edge-rt/edge-rt/wire/zenoh/access"
 )
@@ -28,11 +29,13 @@ type stats struct {
 	noRoom     atomic.Uint64                    // observations refused: the pool is used up
 	// observations passed over for others, because their robot's actions end too early in any case
 	passedOver atomic.Uint64
-	unknown    atomic.Uint64 // observations of robots without a session
-	malformed  atomic.Uint64 // samples without a proper header, or too large
-	lostQuery  atomic.Uint64 // queries refused because too many were waiting
-	silenced   atomic.Uint64 // events not sent because one was sent a moment before
-	replaced   atomic.Uint64 // chunks replaced by a newer one before they left
+	// inferences after which a robot has to wait for its quota
+	held      [quota.NumKinds]atomic.Uint64
+	unknown   atomic.Uint64 // observations of robots without a session
+	malformed atomic.Uint64 // samples without a proper header, or too large
+	lostQuery atomic.Uint64 // queries refused because too many were waiting
+	silenced  atomic.Uint64 // events not sent because one was sent a moment before
+	replaced  atomic.Uint64 // chunks replaced by a newer one before they left
 
 	receivedBytes atomic.Uint64 // all observations, served or not
 	sentBytes     atomic.Uint64 // all chunks
@@ -161,6 +164,7 @@ func counters(s *stats, links *Links, access *acl.Service, others *peers.Others,
 		return refusals[i].name
 	})
 	frontCounters(&s.fronts, each)
+	each("quota_held_total", "Inferences after which a robot had to wait for its quota.", "quota", s.held[:], quotaName)
 	each("access_denied_total", "Messages that the rights of their link's certificate do not allow.", "message",
 		access.Denied[:], func(i int) string { return zenohaccess.Message(i).String() })
 	each("device_failures_total", "Runs that failed, ran out of memory, hung or returned values that are not finite, "+
@@ -177,6 +181,8 @@ const (
 	probeFailed
 	numProbes
 )
+
+func quotaName(i int) string { return quota.Kind(i).String() }
 
 // frontCounters adds the counters of the fronts by each.
 func frontCounters(f *front.Counts, each func(name, help, label string, counts []atomic.Uint64,

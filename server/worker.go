@@ -471,7 +471,7 @@ func (w *worker) choose(now rt.Instant) bool {
 		return false
 	}
 	w.list = w.sessions.all()
-	w.waiting = waiting(w.waiting[:0], w.list)
+	w.waiting = w.withinQuota(waiting(w.waiting[:0], w.list), now)
 	if len(w.waiting) == 0 {
 		return false
 	}
@@ -510,6 +510,25 @@ func (w *worker) choose(now rt.Instant) bool {
 		}
 	}
 	return true
+}
+
+// withinQuota keeps the robots that have not used up their quotas. It informs the others, and wakes the
+// worker when the first of them may go on.
+//
+//rt:noalloc
+func (w *worker) withinQuota(all []queue.Waiting, now rt.Instant) []queue.Waiting {
+	kept := all[:0]
+	for i := range all {
+		s := w.list[all[i].Robot]
+		k, until := s.meter.Held(now)
+		if until == 0 {
+			kept = append(kept, all[i])
+			continue
+		}
+		w.wakeAt(until)
+		w.publisher.hold(s, k, now)
+	}
+	return kept
 }
 
 // next returns the buffer whose rows are filled for the next run, nil when all are in use.

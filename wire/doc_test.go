@@ -113,7 +113,7 @@ func TestDocEventCodes(t *testing.T) {
 		}
 	}
 	want := []string{string(EventDraining), string(EventBadObservation), string(EventUnknownSession),
-		string(EventUnavailable), string(EventLate), string(EventModel)}
+		string(EventUnavailable), string(EventLate), string(EventModel), string(EventQuota)}
 	if !slices.Equal(got, want) {
 		t.Errorf("event codes in docs/wire.md = %v, want %v", got, want)
 	}

@@ -17,6 +17,8 @@ const (
 	EventModel EventCode = "model"
 	// the program that computes the policy does not answer now: a later observation gets a chunk again
 	EventUnavailable EventCode = "unavailable"
+	// information: the robot waits because it has used up a quota of the server
+	EventQuota EventCode = "quota"
 )
 
 // Event is a server's message instead of a chunk, on the robot's action key with a header of type

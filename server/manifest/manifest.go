@@ -47,6 +47,8 @@ type Config struct {
 	MaxSessions      Capacity `yaml:"max_sessions"`      // 1..10000, default 5; auto: as many as the server can feed
 	SessionsPerLink  int      `yaml:"sessions_per_link"` // 1..10000, default 8: from one robot's process or certificate
 	SessionsPerHost  int      `yaml:"sessions_per_host"` // 1..10000, default 64: from all processes of another machine
+	RatePerRobot     float64  `yaml:"rate_per_robot"`    // inferences a second of one robot id, 0.1..1000; default 0: no limit
+	SharePerRobot    float64  `yaml:"share_per_robot"`   // of the device's time for one robot id, 0.01..1; default 0: no limit
 	Memory           string   `yaml:"memory"`            // limit of the memory that robots can take, such as 512MiB, the default
 	WarmupInferences int      `yaml:"warmup_inferences"` // before the server announces itself; default 2
 	StrictFPS        bool     `yaml:"strict_fps"`        // refuse a client with another fps instead of warning
@@ -252,6 +254,10 @@ func (c *Config) Check() (err error) {
 		c.MaxSessions)
 	within("sessions_per_link", c.SessionsPerLink, 1, maxSessionsMax)
 	within("sessions_per_host", c.SessionsPerHost, 1, maxSessionsMax)
+	want(c.RatePerRobot == 0 || c.RatePerRobot >= 0.1 && c.RatePerRobot <= 1000, "rate_per_robot",
+		"must be 0 (no limit) or 0.1..1000 inferences a second, got %g", c.RatePerRobot)
+	want(c.SharePerRobot == 0 || c.SharePerRobot >= 0.01 && c.SharePerRobot <= 1, "share_per_robot",
+		"must be 0 (no limit) or 0.01..1 of the device's time, got %g", c.SharePerRobot)
 	size, failed := parseSize(c.Memory)
 	want(failed == nil, "memory", "is no size: %w", failed)
 	want(failed != nil || size >= memoryMin,

@@ -1,5 +1,6 @@
 // Package quota counts the sessions of each link and each host, bounds both numbers, and makes the
-// robots of one link, and all robots of a crowded host, share turns (queue.Group).
+// robots of one link, and all robots of a crowded host, share turns (queue.Group). It also bounds the
+// inferences of each robot, by their rate and by their share of the device's time (Meter).
 //
 // A link is a robot's process or, where it has one, its certificate. A link of a router or a peer,
 // which carries several robots, does not identify them, and neither does a host name, since half of
@@ -18,8 +19,11 @@ import (
 // several arms. More robots share the turns of one.
 const hostAlone = 8
 
-// Limits are the most sessions of one link and of one host.
-type Limits struct{ Link, Host int }
+// Limits are the most sessions of one link and of one host, and the quotas of each robot.
+type Limits struct {
+	Link, Host int
+	Robot      RobotLimits
+}
 
 // Counter holds the number of sessions of each link and host.
 //
@@ -27,10 +31,13 @@ type Limits struct{ Link, Host int }
 type Counter struct {
 	limits Limits
 	groups map[string]*queue.Group // by kind and name
+	meters map[string]*Meter       // by robot id
 }
 
 // NewCounter returns an empty counter.
-func NewCounter(l Limits) *Counter { return &Counter{l, map[string]*queue.Group{}} }
+func NewCounter(l Limits) *Counter {
+	return &Counter{l, map[string]*queue.Group{}, map[string]*Meter{}}
+}
 
 // Place is the link and the host that a robot's session is counted for.
 type Place struct {

@@ -4,7 +4,9 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+	"time"
 
+	"github.com/edge-rt/edge-rt/rt"
 	"github.com/edge-rt/edge-rt/wire"
 )
 
@@ -73,5 +75,42 @@ func TestGroups(t *testing.T) {
 	}
 	if g := b.Place(wire.Origin{}).Enter().Group(); g != nil {
 		t.Errorf("who is unknown is in %+v, want by itself", g)
+	}
+}
+
+// The use of a robot is remembered after its session for as long as it has an effect.
+func TestMeters(t *testing.T) {
+	b := NewCounter(Limits{Robot: RobotLimits{Rate: 2}})
+	m := b.Meter("arm")
+	now := rt.Instant(time.Minute)
+	for range 3 { // one second ahead are two inferences
+		m.Used(now, time.Millisecond)
+	}
+	if k, until := m.Held(now); k != Rate || until != now.Add(500*time.Millisecond) {
+		t.Errorf("held until %v for %v", until, k)
+	}
+	b.Release(m, now)
+	if again := b.Meter("arm"); again != m {
+		t.Error("a new session has new quotas")
+	}
+	b.Release(m, now.Add(time.Second))
+	if len(b.meters) != 0 {
+		t.Errorf("%d robots are remembered without an effect", len(b.meters))
+	}
+	for i := range metersMost + 9 {
+		m := b.Meter(fmt.Sprint(i))
+		m.Used(now, 0)
+		m.Used(now, 0)
+		m.Used(now, 0)
+		b.Release(m, now)
+	}
+	if len(b.meters) > metersMost {
+		t.Errorf("%d robots are remembered, want at most %d", len(b.meters), metersMost)
+	}
+	if n := testing.AllocsPerRun(100, func() { m.Used(now, time.Millisecond); m.Held(now) }); n != 0 {
+		t.Errorf("a measurement allocates %v times", n)
+	}
+	if NewCounter(Limits{}).Meter("arm") != nil {
+		t.Error("without quotas robots are measured")
 	}
 }
