@@ -115,6 +115,39 @@ func capabilities(m *policy.Meta, sha256, repo, revision, mode string) wire.Capa
 	return c
 }
 
+// features returns the dictionary of the policy's inputs and outputs, as LeRobot's policies have it.
+func features(m *policy.Meta, readsTask bool) (in, out []wire.Feature) {
+	vector := func(name, kind string, names []string) wire.Feature {
+		return wire.Feature{
+			Name:  name,
+			Type:  kind,
+			Shape: []int{len(names)},
+			DType: "float32",
+			Names: names,
+		}
+	}
+	in = append(in, vector("observation.state", "STATE", m.StateNames))
+	for _, cam := range m.Cameras {
+		in = append(in, wire.Feature{
+			Name:  wireCamera(cam.Name),
+			Type:  "VISUAL",
+			Shape: []int{3, cam.H, cam.W},
+			DType: "uint8",
+			Names: []string{"channels", "height", "width"},
+		})
+	}
+	if readsTask {
+		in = append(in, wire.Feature{
+			Name:  "task",
+			Type:  "LANGUAGE",
+			Shape: []int{1},
+			DType: "str",
+			Names: []string{"task"},
+		})
+	}
+	return in, []wire.Feature{vector("action", "ACTION", m.ActionNames)}
+}
+
 func wireCamera(name string) string {
 	if strings.HasPrefix(name, "observation.") {
 		return name

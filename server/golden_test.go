@@ -1,12 +1,17 @@
 package server
 
 import (
+	"encoding/json"
+	"os"
 	"reflect"
 	"slices"
 	"testing"
 
+	"github.com/edge-rt/edge-rt/policy"
+	"github.com/edge-rt/edge-rt/rt/rttest"
 	"github.com/edge-rt/edge-rt/server/memory"
 	"github.com/edge-rt/edge-rt/server/queue"
+	"github.com/edge-rt/edge-rt/wire"
 	"github.com/edge-rt/edge-rt/wire/wiretest"
 )
 
@@ -109,6 +114,48 @@ func TestSessionGolden(t *testing.T) {
 			s.episode.Load() != row.Episode || s.alive() != row.Alive || s.alive() == row.TokenDropped {
 			t.Errorf("after %s: pending %v superseded %d since %d episode %d alive %v, want %+v",
 				row.Event, pending, superseded, since, s.episode.Load(), s.alive(), row)
+		}
+	}
+}
+
+// The features in a status are those that LeRobot gives a policy of the same robot.
+func TestFeaturesGolden(t *testing.T) {
+	type feature struct {
+		Type  string
+		Shape []int
+		DType string
+		Names []string
+	}
+	var golden struct {
+		Inputs  map[string]feature `json:"input_features"`
+		Outputs map[string]feature `json:"output_features"`
+	}
+	rttest.Do(json.Unmarshal(rttest.Must(os.ReadFile("../testdata/golden/features.json")), &golden))
+	var m policy.Meta
+	rttest.Do(json.Unmarshal(rttest.Must(os.ReadFile("../testdata/demo/bundle/bundle.json")), &m))
+	var s, got wire.Status
+	s.Inputs, s.Outputs = features(&m, true)
+	rttest.Do(wire.ParseStatus(&got, wire.AppendStatus(nil, &s)))
+	if last := got.Inputs[len(got.Inputs)-1]; last.Name != "task" || last.Type != "LANGUAGE" {
+		t.Errorf("the last input is %+v, want the task", last)
+	}
+	got.Inputs = got.Inputs[:len(got.Inputs)-1]
+	for _, tt := range []struct {
+		got  []wire.Feature
+		want map[string]feature
+	}{{got.Inputs, golden.Inputs}, {got.Outputs, golden.Outputs}} {
+		if len(tt.got) != len(tt.want) {
+			t.Errorf("%+v, want %+v", tt.got, tt.want)
+		}
+		for _, f := range tt.got {
+			want := tt.want[f.Name]
+			if f.Type == "VISUAL" { // LeRobot's pictures have no dtype and names there
+				want.DType, want.Names = "uint8", []string{"channels", "height", "width"}
+			}
+			if f.Type != want.Type || !slices.Equal(f.Shape, want.Shape) || f.DType != want.DType ||
+				!slices.Equal(f.Names, want.Names) {
+				t.Errorf("%+v, want %+v", f, want)
+			}
 		}
 	}
 }

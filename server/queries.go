@@ -80,6 +80,7 @@ func (q *queries) answer(asked query) {
 }
 
 func (q *queries) status(wire.Query) (key string, body []byte) {
+	inputs, outputs := features(q.opener.meta, q.tasks.reads)
 	return wire.StatusKey(q.prefix), wire.AppendStatus(nil, &wire.Status{
 		Capabilities:     q.opener.capabilities(len(q.sessions.all())),
 		MinSchemaVersion: wire.MinSchemaVersion,
@@ -90,6 +91,8 @@ func (q *queries) status(wire.Query) (key string, body []byte) {
 		ServerLoad:       q.sessions.load(),
 		Draining:         q.phase.draining.Load(),
 		Device:           q.device,
+		Inputs:           inputs,
+		Outputs:          outputs,
 	})
 }
 

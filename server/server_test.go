@@ -43,6 +43,7 @@ func TestStatusSaysWhatIsServed(t *testing.T) {
 		},
 		MinSchemaVersion: 1, MaxSchemaVersion: 1, MaxSessions: 2, ServerID: b.server.id,
 	}
+	want.Inputs, want.Outputs = features(m, false)
 	if got := b.status(); want.ServerID == "" || !bytes.Equal(got, wire.AppendStatus(nil, &want)) {
 		t.Errorf("status of a new server is\n%q, want\n%q", got, wire.AppendStatus(nil, &want))
 	}

@@ -61,6 +61,8 @@ func (f *field) append(dst []byte) []byte {
 			dst = msgp.AppendString(msgp.AppendString(dst, t.Key), t.Value)
 		}
 		return dst
+	case *[]Feature:
+		return appendFeatures(dst, *v)
 	}
 	shapes := *f.value.(*[]CameraShape)
 	dst = msgp.AppendMapHeader(dst, uint32(len(shapes)))
@@ -110,6 +112,8 @@ func (r *reader) field(f *field) {
 		*v = r.tags(*v)
 	case *[]CameraShape:
 		*v = r.cameraShapes(*v)
+	case *[]Feature:
+		*v = r.features(*v)
 	}
 }
 

@@ -82,6 +82,11 @@ var (
 		ServerLoad:       0.5,
 		Draining:         true,
 		Device:           "cuda:1",
+		Inputs: []Feature{
+			{Name: "observation.images.top", Type: "VISUAL", Shape: []int{3, 120, 160}, DType: "uint8"},
+			{Name: "task", Type: "LANGUAGE", Shape: []int{1}, DType: "str", Names: []string{"task"}},
+		},
+		Outputs: []Feature{{Name: "action"}},
 	}
 	demoEvent = Event{
 		Code:         EventDraining,

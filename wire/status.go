@@ -145,6 +145,8 @@ type Status struct {
 	ServerLoad float64 // sessions / max_sessions; 0 is not sent
 	Draining   bool    // finishes its sessions and accepts no more
 	Device     string  // the device that runs the policy, such as cuda:0
+	Inputs     []Feature
+	Outputs    []Feature
 }
 
 func (s *Status) fields() []field {
@@ -158,6 +160,8 @@ func (s *Status) fields() []field {
 		{key: "server_load", value: &s.ServerLoad, optional: true},
 		{key: "draining", value: &s.Draining, optional: true},
 		{key: "device", value: &s.Device, limit: MaxNameBytes, optional: true},
+		{key: "input_features", value: &s.Inputs, optional: true},
+		{key: "output_features", value: &s.Outputs, optional: true},
 	})
 }
 
