@@ -120,6 +120,7 @@ func (s *FakeServer) open(q wire.Query) {
 	ack.ActionNames = open.ActionNames
 	ack.StateDim = open.StateDim
 	ack.ChunkSize = s.Rows
+	ack.WarmedUp = true
 	ack.T = 1
 	if s.ack != nil {
 		s.ack(&ack)

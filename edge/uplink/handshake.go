@@ -210,6 +210,9 @@ func (l *Link) choose(ctx context.Context, prefix string) (*wire.SessionAck, Con
 		var t Contract
 		if err == nil {
 			if t, err = l.checkContract(prefix, ack); err == nil {
+				err = warmedUp(prefix, ack)
+			}
+			if err == nil {
 				return ack, t, nil
 			}
 			l.closeSession(prefix, ack.SessionID) // otherwise the session keeps its place until its idle timeout
@@ -234,6 +237,17 @@ func (l *Link) choose(ctx context.Context, prefix string) (*wire.SessionAck, Con
 				refused), unheardWait, event.WaitOther}
 	}
 	return nil, Contract{}, refused
+}
+
+// warmedUp returns a passing error while the server has not run its policy: the first inference of
+// many policies takes longer than an arm may wait.
+func warmedUp(prefix string, ack *wire.SessionAck) error {
+	if ack.WarmedUp {
+		return nil
+	}
+	//nolint:errorlint // it is none of the errors above
+	return &temporaryError{fmt.Errorf("%s has not warmed its policy up yet (warmed_up)", prefix), warmWait,
+		event.WaitOther}
 }
 
 // nameCameraFlags adds the flags of the missing cameras to a refusal for missing cameras.

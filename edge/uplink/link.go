@@ -41,6 +41,7 @@ const (
 
 	replyPatience = 300 * time.Millisecond // for silent servers while others have answered
 	unheardWait   = 2 * time.Second        // before the silent servers are asked again
+	warmWait      = time.Second            // before a server that warms its policy up is asked again
 
 	resetLimit = time.Second           // the server's acknowledgement of a reset
 	restPoll   = 50 * time.Millisecond // poll interval for the end of a rest, and for a lost session

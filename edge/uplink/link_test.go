@@ -58,6 +58,7 @@ func goodAck() wire.SessionAck {
 	a.ChunkSize = 50
 	a.TrainedFPS = 60
 	a.RTCExecutionHorizon = 24
+	a.WarmedUp = true
 	a.T = 1
 	a.Nonce = 41
 	return a
@@ -279,6 +280,31 @@ func takenBy(host string) wire.SessionAck {
 		SchemaVersion: 1,
 		HeldBy:        host,
 		RetryAfterMs:  20,
+	}
+}
+
+// Goal: no session begins at a server that has not warmed its policy up; the robot says why it waits,
+// gives the place back, and opens as soon as the policy has run.
+func TestLinkWaitsForTheWarmUp(t *testing.T) {
+	s := newServer(t, "demo")
+	s.answer(func(a *wire.SessionAck) { a.WarmedUp = false })
+	l, log := s.dial(t, "")
+	l.backOff(time.Hour)
+	ended := make(chan error, 1)
+	go func() { ended <- l.connect(within(t, 8*time.Second)) }()
+	rttest.Eventually(t, "a second request", func() bool { return s.asked() >= 2 })
+	if why := l.In.NoSession.Load(); why == nil || !strings.Contains(*why, "warmed_up") || l.In.Sessions().Open != nil {
+		t.Errorf("a session %v, none for %v; want none for warmed_up", l.In.Sessions().Open, why)
+	}
+	s.answer(func(a *wire.SessionAck) { a.WarmedUp = true })
+	rttest.Do(<-ended)
+	s.change(func(s *server) {
+		if len(s.closes) != len(s.opens)-1 {
+			t.Errorf("%d sessions opened and %d closed, want all but the last", len(s.opens), len(s.closes))
+		}
+	})
+	if n := strings.Count(log.String(), "warmed its policy up"); n != 1 {
+		t.Errorf("the reason is %d times in the log, want once:\n%s", n, log)
 	}
 }
 

@@ -17,8 +17,8 @@ const maxServers = 256
 const loadStep = 0.1
 
 // rank sorts the servers by their status, the best for the robot with this uuid first. The
-// criteria are a bundle whose digest begins with model, a free place, and low load; among equals,
-// each robot has its own order. Draining and gone servers are left out. servers without server_id
+// criteria are a bundle whose digest begins with model, a free place, a policy that has run, and low
+// load; among equals, each robot has its own order. Draining and gone servers are left out. servers without server_id
 // come last, as one, since a request cannot name one of them.
 func rank(said []wire.Status, model, uuid string, gone func(id string) bool) (best []wire.Status) {
 	unnamed := false
@@ -34,6 +34,7 @@ func rank(said []wire.Status, model, uuid string, gone func(id string) bool) (be
 			order(!serves(&a, model), !serves(&b, model)),
 			order(a.ServerID == "", b.ServerID == ""),
 			order(full(&a), full(&b)),
+			order(!a.WarmedUp, !b.WarmedUp),
 			cmp.Compare(int(a.ServerLoad/loadStep), int(b.ServerLoad/loadStep)),
 			cmp.Compare(wire.Rendezvous(b.ServerID, uuid), wire.Rendezvous(a.ServerID, uuid)))
 	})

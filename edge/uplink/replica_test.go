@@ -30,6 +30,9 @@ func TestRank(t *testing.T) {
 		{"nobody", nil, "", ""},
 		{"the least load", []wire.Status{says("a", load(3)), says("b", load(1)), says("c", load(2))}, "", "b c a"},
 		{"a full one is asked last", []wire.Status{says("a", load(4)), says("b", load(3))}, "", "b a"},
+		{"the one with a policy that has run first", []wire.Status{says("a", nil), says("b", func(s *wire.Status) {
+			s.WarmedUp, s.ServerLoad = true, 0.5
+		})}, "", "b a"},
 		{"who drains is not asked", []wire.Status{says("a", func(s *wire.Status) {
 			s.Draining = true
 		}), says("b", load(3))}, "", "b"},
