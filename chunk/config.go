@@ -2,6 +2,7 @@ package chunk
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
 	"math"
 	"slices"
@@ -63,6 +64,17 @@ const (
 // maxBuffer is longer than the actions of any chunk.
 const maxBuffer = time.Minute
 
+// AutoBuffer as Config.Buffer makes the buffer follow the measured round trip: defaultBuffer before
+// the first answer, then bufferTrips times the mean and defaultK deviations, so that an answer that
+// is lost once still comes in time. bufferLeast is a few actions; bufferMost is the usual greatest
+// age of an action, and the actions of a larger buffer would not run.
+const (
+	AutoBuffer  = time.Duration(-1)
+	bufferTrips = 2
+	bufferLeast = 100 * time.Millisecond
+	bufferMost  = 3 * time.Second
+)
+
 // Config selects a discipline and the size of its chunks. A zero field means its default, where it
 // has one.
 type Config struct {
@@ -81,7 +93,7 @@ type Config struct {
 	SMin     int           // drtc: fewest actions to run from each chunk; 0: 0.4 of the horizon
 	Prefix   string        // drtc: rows (default), spans or none
 	Cooldown string        // drtc: one of Cooldowns; with Compat the default is counts
-	Buffer   time.Duration // rtc, append, v1: ask when the actions left last no longer; 0: 500 ms
+	Buffer   time.Duration // rtc, append, v1: ask when the actions left last no longer; 0: 500 ms; or AutoBuffer
 
 	Threshold  float64 // async: ask when at most this share of a chunk is left; 0: 0.5
 	Similarity float64 // async: distance of the states below which an observation is not new; 0: 1, negative: off
@@ -132,6 +144,11 @@ func (c *Config) GivesUp() bool {
 	return c.Compat && (c.Schedule == scheduleRTC || c.Schedule == scheduleAppend || c.Schedule == scheduleSync)
 }
 
+// Buffered reports whether the discipline reads Buffer.
+func (c *Config) Buffered() bool {
+	return slices.Contains([]string{scheduleRTC, scheduleAppend, scheduleV1}, c.Schedule)
+}
+
 // DefaultSMin is the default of Config.SMin.
 func DefaultSMin(horizon int) int { return max(1, 2*horizon/5) }
 
@@ -156,7 +173,9 @@ func (c *Config) fill() error {
 	c.SMin = cmp.Or(c.SMin, DefaultSMin(c.Horizon))
 	c.Prefix = cmp.Or(c.Prefix, prefixRows)
 	c.Cooldown = cmp.Or(c.Cooldown, cooldownRunway)
-	c.Buffer = cmp.Or(c.Buffer, defaultBuffer)
+	if c.Buffered() {
+		c.Buffer = cmp.Or(c.Buffer, defaultBuffer)
+	}
 	c.RequestTimeout = cmp.Or(c.RequestTimeout, defaultRequestTimeout)
 	c.Threshold = cmp.Or(c.Threshold, defaultThreshold)
 	c.Similarity = cmp.Or(c.Similarity, defaultSimilarity)
@@ -171,7 +190,9 @@ func (c *Config) fill() error {
 		return fmt.Errorf("chunk: no cooldown %q, want %s", c.Cooldown, strings.Join(Cooldowns, ", "))
 	case !c.Compat && slices.Contains(Cooldowns[2:], c.Cooldown):
 		return fmt.Errorf("chunk: cooldown %s is the original's alone", c.Cooldown)
-	case c.Buffer < 0 || c.Buffer > maxBuffer:
+	case c.Buffer == AutoBuffer && c.Compat:
+		return errors.New("chunk: a buffer time that follows the round trip is not part of any original")
+	case c.Buffer != AutoBuffer && (c.Buffer < 0 || c.Buffer > maxBuffer):
 		return fmt.Errorf("chunk: buffer time is %v, want more than 0 and at most %v", c.Buffer, maxBuffer)
 	case c.RequestTimeout < 0:
 		return fmt.Errorf("chunk: request timeout is %v, want more than 0", c.RequestTimeout)

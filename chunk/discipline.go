@@ -99,9 +99,10 @@ type Span struct {
 
 // View is the state of a discipline in figures.
 type View struct {
-	N        int64 // action step that ran last, -1 before the first
-	Size     int   // actions left
-	Estimate int   // estimated round trip in ticks; 0: no estimate
-	Cooldown int   // ticks until a request may leave; 0: now
-	SMin     int   // fewest actions that run from each chunk; 0: the discipline has no such bound
+	N        int64         // action step that ran last, -1 before the first
+	Size     int           // actions left
+	Estimate int           // estimated round trip in ticks; 0: no estimate
+	Cooldown int           // ticks until a request may leave; 0: now
+	SMin     int           // fewest actions that run from each chunk; 0: the discipline has no such bound
+	Buffer   time.Duration // the next request leaves when the actions left last no longer; 0: no such rule
 }

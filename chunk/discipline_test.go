@@ -110,7 +110,7 @@ func (b *bench) run(ticks int) {
 func TestDisciplineNoAlloc(t *testing.T) {
 	for _, name := range Schedules {
 		t.Run(name, func(t *testing.T) {
-			b := newBench(t, Config{Schedule: name}, 3)
+			b := newBench(t, Config{Schedule: name, Buffer: AutoBuffer}, 3)
 			b.run(200)
 			b.flying = map[int]Ask{}
 			b.actions = nil
@@ -173,7 +173,7 @@ func TestNewRefuses(t *testing.T) {
 		"no such prefix":                     func(c *Config) { c.Prefix = "guess" },
 		"a threshold above 1":                func(c *Config) { c.Threshold = 1.1 },
 		"no similarity":                      func(c *Config) { c.Similarity = math.NaN() },
-		"a negative buffer":                  func(c *Config) { c.Buffer = -1 },
+		"a negative buffer":                  func(c *Config) { c.Buffer = -2 },
 		"no such cooldown":                   func(c *Config) { c.Cooldown = "guess" },
 		"the original's cooldown without it": func(c *Config) { c.Cooldown = cooldownMerge },
 		"no such aggregate":                  func(c *Config) { c.Aggregate = "guess" },

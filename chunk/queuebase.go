@@ -13,6 +13,7 @@ type queueBase struct {
 	queue     *actionQueue
 	requests  requests
 	latency   estimator
+	buffer    buffer
 	aggregate *aggregate
 
 	key     int64  // newest request
@@ -24,15 +25,20 @@ type queueBase struct {
 	last    Provenance
 }
 
-// newQueueBase makes room for Buffer, or a chunk, and in addition the longest answer, so that no
-// requested answer is refused. maxBuffer bounds it.
+// newQueueBase makes room for the longest buffer, or a chunk, and in addition the longest answer, so
+// that no requested answer is refused. maxBuffer bounds it.
 func newQueueBase(c Config, e estimator) (queueBase, error) {
 	f, err := parseAggregate(c.Aggregate)
-	rows := max(c.ticks(c.Buffer), c.Horizon) + c.Horizon
+	longest := c.Buffer
+	if longest == AutoBuffer {
+		longest = bufferMost
+	}
+	rows := max(c.ticks(longest), c.Horizon) + c.Horizon
 	return queueBase{
 		c:         c,
 		queue:     newActionQueue(rows, c.DOF),
 		latency:   e,
+		buffer:    newBuffer(&c),
 		aggregate: f,
 		n:         noStep,
 	}, err
@@ -77,6 +83,7 @@ func (b *queueBase) merged(key int64, rtt time.Duration) {
 	b.merges++
 	b.silent = 0
 	b.latency.observe(rtt.Seconds())
+	b.buffer.observe(rtt)
 	if key == b.key {
 		b.timeout = 0
 	}
@@ -154,7 +161,7 @@ func (b *queueBase) waiting() bool {
 	return b.waited < b.timeout
 }
 
-// due reports whether the actions left last no longer than Buffer, or for sync whether all have
+// due reports whether the actions left last no longer than the buffer, or for sync whether all have
 // run.
 //
 //rt:noalloc
@@ -162,7 +169,7 @@ func (b *queueBase) due() bool {
 	if b.c.Schedule == scheduleSync {
 		return b.queue.size() == 0
 	}
-	return float64(b.queue.size())*(1/b.c.FPS) <= b.c.Buffer.Seconds()
+	return float64(b.queue.size())*(1/b.c.FPS) <= b.buffer.time.Seconds()
 }
 
 // ask fills in the next request, to be answered within timeout ticks.
@@ -243,5 +250,6 @@ func (b *queueBase) View() View {
 		Size:     b.queue.size(),
 		Estimate: b.estimate(),
 		Cooldown: max(b.timeout-b.waited, 0),
+		Buffer:   b.buffer.time,
 	}
 }

@@ -610,3 +610,30 @@ func TestDRTCPrefixes(t *testing.T) {
 		}
 	}
 }
+
+// The buffer follows the round trip, within its bounds, and lasts until a repeated request is answered.
+func TestAutoBuffer(t *testing.T) {
+	for _, schedule := range []string{scheduleRTC, scheduleAppend, scheduleV1} {
+		for _, tt := range []struct {
+			delay  int // ticks of 10 ms
+			lowest time.Duration
+		}{{2, bufferLeast}, {20, 400 * time.Millisecond}, {400, bufferMost}} {
+			b := newBench(t, Config{Schedule: schedule, Horizon: 600, Buffer: AutoBuffer}, tt.delay)
+			if got := b.View().Buffer; got != defaultBuffer {
+				t.Errorf("%s: %v before the first answer, want %v", schedule, got, defaultBuffer)
+			}
+			b.run(4000)
+			if got := b.View().Buffer; got < tt.lowest || got > tt.lowest*5/4 {
+				t.Errorf("%s, an answer after %d ticks: a buffer of %v, want %v", schedule, tt.delay, got, tt.lowest)
+			}
+			if b.starved > 0 && tt.lowest < bufferMost {
+				t.Errorf("%s, an answer after %d ticks: %d ticks without an action", schedule, tt.delay, b.starved)
+			}
+		}
+		lost := newBench(t, Config{Schedule: schedule, Horizon: 100, Buffer: AutoBuffer}, 20)
+		lost.lost = func(key int64) bool { return key == 5 }
+		if lost.run(1000); lost.starved > 0 {
+			t.Errorf("%s: one lost answer left %d ticks without an action", schedule, lost.starved)
+		}
+	}
+}

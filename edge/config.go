@@ -120,6 +120,7 @@ type Config struct {
 	Traces    string        // address of an OpenTelemetry collector; empty: no traces
 	Telemetry time.Duration // interval of the run's metrics on the network; 0: they are not published
 
+	Profile                 string // name of the limits' profile, for the summary
 	MaxActionAge            time.Duration
 	DegradedAfter           time.Duration
 	RequestTimeout          time.Duration

@@ -149,7 +149,9 @@ func (c *control) updateState(now rt.Instant) {
 	}
 	c.stats.inState[c.run.state].Add(int64(now.Sub(c.run.since)))
 	c.run.since = now
-	c.stats.size.Store(int64(c.core.Schedule.View().Size))
+	view := c.core.Schedule.View()
+	c.stats.size.Store(int64(view.Size))
+	c.stats.buffer.Store(int64(view.Buffer))
 	if c.run.state == stateDead {
 		c.drive.Leave(drive.Itself)
 		c.drive.Finish(now)

@@ -9,7 +9,10 @@ import (
 // Status is the progress of a policy's run: the keys that its page and its summary share.
 type Status struct {
 	drive.Status
-	Server *ServerSummary `json:"server,omitempty"` // the newest session's server
+	Server  *ServerSummary `json:"server,omitempty"`  // the newest session's server
+	Profile string         `json:"profile,omitempty"` // --profile
+	// ms, --buffer-time now; absent for a schedule without a buffer
+	BufferMS float64 `json:"buffer_ms,omitempty"`
 	// ticks without an action though one was due, from the first action on
 	StarvedTicks uint64 `json:"starved_ticks"`
 	Actions      uint64 `json:"actions"` // actions that ran

@@ -74,6 +74,8 @@ func (e *Edge) status() Status {
 		ChunksDropped: st.dropTotals(e.link.Stats),
 		RTTms:         drive.Short(st.rtt, time.Millisecond),
 		NetworkMS:     drive.Short(st.network, time.Millisecond),
+		Profile:       e.cfg.Profile,
+		BufferMS:      drive.Millis(time.Duration(st.buffer.Load())),
 	}
 	s.ID, s.FPS = e.identity.ID, e.cfg.FPS
 	s.Schedule, s.Task = e.cfg.Schedule.Schedule, e.control.out.TaskText()
@@ -162,12 +164,18 @@ func (s *Summary) WriteTable(w io.Writer) error {
 	if s.Compat {
 		schedule += " --compat"
 	}
+	if s.Profile != "" {
+		schedule += ", profile " + s.Profile
+	}
 	return drive.WriteTable(w, schedule, &s.Status.Status, &s.Totals, func(row drive.Row) {
 		row("phases", "p50/p99 us: %s", phases(s.Phases))
 		row("requests", "%d sent, %d chunks merged, dropped %s", s.Requests, s.Chunks,
 			drive.List(s.ChunksDropped, "%d"))
 		row("round trip", "p50 %.1f ms, p99 %.1f ms, max %.1f ms; network p50 %.1f ms; estimate %d ticks",
 			s.RTTms.P50, s.RTTms.P99, s.RTTms.Max, s.NetworkMS.P50, s.LatencySteps)
+		if s.BufferMS > 0 {
+			row("buffer", "%.0f ms", s.BufferMS)
+		}
 		row("actions", "%d, age p50 %.0f ms, p99 %.0f ms, max %.0f ms; starved ticks %d", s.Actions, s.ActionAgeMS.P50,
 			s.ActionAgeMS.P99, s.ActionAgeMS.Max, s.StarvedTicks)
 		row("memory", "%d allocations and %d collections in %d ticks, RSS %.0f MB", s.PathMallocs, s.GCCycles,

@@ -186,8 +186,8 @@ func TestTheBusIsReleasedAfterEveryEnd(t *testing.T) {
 // Durations that depend on each other.
 func TestDurationsFitTogether(t *testing.T) {
 	u := readUnit(t, edgeUnit)
-	offline := rttest.Must(time.ParseDuration(inSource(t, "cmd/edge-rt/run.go",
-		"MaxOffline +time.Duration +`[^`]*default:\"([^\"]+)\"")))
+	offline := rttest.Must(time.ParseDuration(inSource(t, "edge/uplink/profile.go",
+		`MaxOffline: +(\d+) \* time.Second`) + "s"))
 	if got := u.seconds(t, "TimeoutStartSec"); got < 2*offline+30*time.Second {
 		t.Errorf("TimeoutStartSec is %v, want 30 s more than twice --max-offline, %v: for bus and server", got, offline)
 	}

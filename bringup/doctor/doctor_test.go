@@ -206,9 +206,14 @@ func TestProposal(t *testing.T) {
 		link Link
 		want string
 	}{
-		{Link{Queries: 100, P99: 8, InferenceMS: 20, ChunkSize: 50, FPS: 30}, "--request-timeout 5s"},
+		{Link{Queries: 100, P99: 8, InferenceMS: 20, ChunkSize: 50, FPS: 30}, "--profile wired"},
+		{Link{Queries: 100, P99: 30, InferenceMS: 20, ChunkSize: 50, FPS: 30}, "--profile wifi"},
+		{Link{Queries: 100, Lost: 1, P99: 8, InferenceMS: 20, ChunkSize: 50, FPS: 30}, "--profile wifi"},
+		{Link{Queries: 100, P50: 60, P99: 90, InferenceMS: 20, ChunkSize: 50, FPS: 30}, "--profile wan"},
+		{Link{Queries: 100, P99: 8, InferenceMS: 900, ChunkSize: 50, FPS: 30},
+			"--profile wired --request-timeout 4s"},
 		{Link{Queries: 100, P99: 300, InferenceMS: 800, ChunkSize: 50, FPS: 30},
-			"--s-min 15 --request-timeout 5s --jpeg-quality 80"},
+			"--s-min 15 --profile wifi --jpeg-quality 80"},
 		{Link{Queries: 100, P99: 10, InferenceMS: 2000, ChunkSize: 50, FPS: 30}, "--schedule async"},
 		{Link{Queries: 100, Lost: 100, ChunkSize: 50, FPS: 30}, ""},
 	} {

@@ -21,7 +21,6 @@ func TestRanges(t *testing.T) {
 			"replay":               "x.mcap",
 			"filter-order":         "--filter-cutoff 3",
 			"filter-gain":          "--filter-cutoff 3",
-			"buffer-time":          "--schedule rtc",
 			"chunk-size-threshold": "--schedule async",
 			"similarity":           "--schedule async",
 			"estimator-k":          "--estimator jk",

@@ -64,12 +64,13 @@ type runFlags struct {
 	CPU      int           `name:"cpu" default:"-1" help:"Pin the tick to this CPU, isolated ones (isolcpus=) included; -1: the last isolated one, else the last one where there are at least four."`
 
 	JPEGQuality             *int              `range:"0..100;0 sends raw pictures" name:"jpeg-quality" help:"1 to 100; 0 sends raw pictures. Default: 90, and the JPEG of a camera that makes its own is sent as it is." placeholder:"N"`
+	Profile                 string            `help:"Waiting times for a kind of network, as a table of docs/edge-rt.md: wired, wifi or wan (edge-rt doctor proposes one); a flag for one of them wins." placeholder:"NAME"`
 	MaxActionAge            *time.Duration    `range:">0..87600h" help:"Never run an action whose observation is older. Default: 3s, and for a policy that takes longer as much as its actions need." placeholder:"TIME"`
 	DegradedAfter           *time.Duration    `range:">0..87600h" help:"Without a chunk for this long the state is DEGRADED. Default: 1s, and for a policy that takes longer half as long again as a chunk." placeholder:"TIME"`
 	RequestTimeout          *time.Duration    `range:">0..87600h" help:"The session is opened again when neither a chunk nor an answer about its status came from the server for this long; a slow server that is alive keeps it. Default: 5s." placeholder:"TIME"`
-	ReconnectInitialBackoff time.Duration     `range:">0..87600h" default:"500ms" help:"First wait between attempts to reach the server."`
-	ReconnectMaxBackoff     time.Duration     `range:">0..87600h" default:"10s" help:"Longest wait between attempts."`
-	MaxOffline              time.Duration     `range:">0..87600h" default:"60s" help:"Give up after this long without device or server; a server that answers and is slow counts as there."`
+	ReconnectInitialBackoff *time.Duration    `range:">0..87600h" help:"First wait between attempts to reach the server. Default: 500ms." placeholder:"TIME"`
+	ReconnectMaxBackoff     *time.Duration    `range:">0..87600h" help:"Longest wait between attempts. Default: 10s." placeholder:"TIME"`
+	MaxOffline              *time.Duration    `range:">0..87600h" help:"Give up after this long without device or server; a server that answers and is slow counts as there. Default: 60s." placeholder:"TIME"`
 	Fallback                string            `default:"hold" help:"What to do when no action is fit to run: hold (send nothing to an arm, and velocity 0 to a base), repeat_last (the last one again, until --max-action-age), or for a robot with a base zero, which is hold."`
 	Rescue                  bool              `help:"Move an arm outside its calibrated range slowly into it, instead of refusing to arm it."`
 	OnExit                  string            `default:"park" help:"What the arm does at the end: park (go back to where it was armed, then torque off), hold, off."`
@@ -188,6 +189,10 @@ func (r *runFlags) config(screen *terminal.Terminal) (edge.Config, error) {
 	if err != nil {
 		return edge.Config{}, err
 	}
+	p, err := uplink.ProfileNamed(r.Profile)
+	if err != nil {
+		return edge.Config{}, exit.Errorf(exit.Usage, "--profile: %w", err)
+	}
 	cfg := edge.Config{
 		FPS:         program.ValueOr(r.FPS, 0),
 		FPSMismatch: r.FPSMismatch,
@@ -213,17 +218,18 @@ func (r *runFlags) config(screen *terminal.Terminal) (edge.Config, error) {
 		Leader:             r.leaderPlace(),
 		LeaderRobot:        r.LeaderRobot,
 		Takeover:           r.Takeover,
-		MaxActionAge:       program.ValueOr(r.MaxActionAge, uplink.DefaultMaxActionAge),
-		DegradedAfter:      program.ValueOr(r.DegradedAfter, uplink.DefaultDegradedAfter),
-		RequestTimeout:     program.ValueOr(r.RequestTimeout, uplink.DefaultRequestTimeout),
+		Profile:            p.Name,
+		MaxActionAge:       program.ValueOr(r.MaxActionAge, p.MaxActionAge),
+		DegradedAfter:      program.ValueOr(r.DegradedAfter, p.DegradedAfter),
+		RequestTimeout:     program.ValueOr(r.RequestTimeout, p.RequestTimeout),
 		Given: uplink.Given{
 			MaxActionAge:   r.MaxActionAge != nil,
 			DegradedAfter:  r.DegradedAfter != nil,
 			RequestTimeout: r.RequestTimeout != nil,
 		},
-		ReconnectInitialBackoff: r.ReconnectInitialBackoff,
-		ReconnectMaxBackoff:     r.ReconnectMaxBackoff,
-		MaxOffline:              r.MaxOffline,
+		ReconnectInitialBackoff: program.ValueOr(r.ReconnectInitialBackoff, p.ReconnectInitialBackoff),
+		ReconnectMaxBackoff:     program.ValueOr(r.ReconnectMaxBackoff, p.ReconnectMaxBackoff),
+		MaxOffline:              program.ValueOr(r.MaxOffline, p.MaxOffline),
 		Tags:                    r.Tag,
 		Telemetry:               r.Telemetry,
 		Traces:                  r.Traces,
@@ -232,6 +238,9 @@ func (r *runFlags) config(screen *terminal.Terminal) (edge.Config, error) {
 	}
 	if err := r.scheduleFlags.apply(&cfg); err != nil {
 		return cfg, err
+	}
+	if cfg.Schedule.Buffer == 0 && cfg.Schedule.Buffered() && !cfg.Schedule.Compat {
+		cfg.Schedule.Buffer = p.Buffer
 	}
 	r.recordFlags.apply(&cfg)
 	encoding := r.encoding()

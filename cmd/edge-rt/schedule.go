@@ -26,13 +26,13 @@ type scheduleFlags struct {
 	K         *float64       `range:">0..100;deviations above the mean" name:"estimator-k" help:"jk: deviations above the mean; default 1.5. More: fewer repeated requests on an uneven network, later recovery." placeholder:"K"`
 	Fixed     *time.Duration `range:">0s..1m;a round trip, such as 100ms" name:"estimator-fixed" help:"fixed: the round trip; default 100ms." placeholder:"TIME"`
 
-	BufferTime         *time.Duration `range:">0s..1m;more than the round trip takes, such as 500ms" help:"rtc, append, v1: ask when the actions left last no longer; default 500ms. It must exceed the round trip." placeholder:"TIME"`
-	ChunkSizeThreshold *float64       `range:"0..1;the share of a chunk that is left" help:"async: ask when at most this share of a chunk is left; default 0.5." placeholder:"SHARE"`
-	Similarity         *float64       `range:"0..;a distance in robot units, 0 lets all observations leave" help:"async: an observation whose joints moved less (Euclidean, robot units) is not sent; default 1, 0: all leave." placeholder:"UNITS"`
-	AggregateFnName    *string        `aliases:"aggregate" help:"async, v1: the action of a step that two chunks predict: weighted_average (default; 0.3 old + 0.7 new), latest_only, average, conservative, weighted:SHARE (share of the old, 0 to 1), temporal:DECAY (row i of a chunk weighs exp(-DECAY*i))." placeholder:"RULE"`
-	ActionsPerChunk    *int           `range:"2..1024;actions of a chunk" help:"Actions that are used of each chunk, from its first; default: all." placeholder:"N"`
-	ExecutionHorizon   *int           `range:"1..1024;actions of a chunk" help:"rtc, drtc: row of a chunk from which its actions are not conditioned on those that run meanwhile; default: the policy's." placeholder:"N"`
-	MaxEmptyCycles     int            `range:"0..100000;ticks, 0 never warns" default:"10" help:"Warn, with the cause, after so many ticks in a row without an action; 0: never." placeholder:"N"`
+	BufferTime         *string  `help:"rtc, append, v1: ask when the actions left last no longer; default 500ms. It must exceed the round trip; auto follows it (twice the round trip, 100ms to 3s)." placeholder:"TIME"`
+	ChunkSizeThreshold *float64 `range:"0..1;the share of a chunk that is left" help:"async: ask when at most this share of a chunk is left; default 0.5." placeholder:"SHARE"`
+	Similarity         *float64 `range:"0..;a distance in robot units, 0 lets all observations leave" help:"async: an observation whose joints moved less (Euclidean, robot units) is not sent; default 1, 0: all leave." placeholder:"UNITS"`
+	AggregateFnName    *string  `aliases:"aggregate" help:"async, v1: the action of a step that two chunks predict: weighted_average (default; 0.3 old + 0.7 new), latest_only, average, conservative, weighted:SHARE (share of the old, 0 to 1), temporal:DECAY (row i of a chunk weighs exp(-DECAY*i))." placeholder:"RULE"`
+	ActionsPerChunk    *int     `range:"2..1024;actions of a chunk" help:"Actions that are used of each chunk, from its first; default: all." placeholder:"N"`
+	ExecutionHorizon   *int     `range:"1..1024;actions of a chunk" help:"rtc, drtc: row of a chunk from which its actions are not conditioned on those that run meanwhile; default: the policy's." placeholder:"N"`
+	MaxEmptyCycles     int      `range:"0..100000;ticks, 0 never warns" default:"10" help:"Warn, with the cause, after so many ticks in a row without an action; 0: never." placeholder:"N"`
 
 	FilterCutoff            float64  `range:"0..;Hz, 0 is no filter" placeholder:"HZ" help:"Low-pass filter of each joint, Butterworth, in Hz; 0: none. 3 at 60 actions per second is smooth and lags 0.1 s."`
 	FilterOrder             *int     `range:"1..4;without a filter, leave --filter-cutoff out" placeholder:"N" help:"Order of the filter, 1 to 4; default 2."`
@@ -50,7 +50,9 @@ func (f *scheduleFlags) apply(cfg *edge.Config) (err error) {
 	s.Epsilon = program.ValueOr(f.Epsilon, chunk.DefaultEpsilon)
 	s.SMin = program.ValueOr(f.SMin, 0)
 	s.Prefix = program.ValueOr(f.Prefix, "")
-	s.Buffer = program.ValueOr(f.BufferTime, 0)
+	if s.Buffer, err = chunk.ParseBuffer(program.ValueOr(f.BufferTime, "")); err != nil {
+		return exit.Errorf(exit.Usage, "--buffer-time %w", err)
+	}
 	s.Threshold, s.Similarity = program.ValueOr(f.ChunkSizeThreshold, 0), program.ValueOr(f.Similarity, 0)
 	if f.Similarity != nil && *f.Similarity == 0 {
 		s.Similarity = -1 // every observation leaves

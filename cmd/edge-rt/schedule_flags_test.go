@@ -2,10 +2,16 @@ package main
 
 import (
 	"errors"
+	"os"
+	"strings"
 	"testing"
+	"time"
 
 	"github.com/edge-rt/edge-rt/chunk"
 	"github.com/edge-rt/edge-rt/edge"
+	"github.com/edge-rt/edge-rt/internal/exit"
+	"github.com/edge-rt/edge-rt/internal/program"
+	"github.com/edge-rt/edge-rt/internal/terminal"
 )
 
 func TestScheduleFlagsThatSayNothing(t *testing.T) {
@@ -38,7 +44,11 @@ func TestScheduleFlagsThatSayNothing(t *testing.T) {
 		{"--schedule async --aggregate-fn-name median", 2, "median|conservative"},
 		{"--epsilon=-1", 2, "epsilon is -1"},
 		{"--s-min 0", 2, "--s-min is 0"},
-		{"--schedule rtc --buffer-time 0s", 2, "--buffer-time is 0"},
+		{"--schedule rtc --buffer-time 0s", 2, "--buffer-time is |0s|auto"},
+		{"--schedule rtc --buffer-time 2m", 2, "--buffer-time is |2m|up to 1m"},
+		{"--schedule rtc --compat --buffer-time auto", 2, "buffer time|not part of any original"},
+		{"--buffer-time auto", 2, "--buffer-time|drtc|rtc, append, v1"},
+		{"--profile lte", 2, "--profile|lte|wired, wifi or wan"},
 		{"--estimator jk --estimator-k 0", 2, "--estimator-k is 0"},
 		{"--estimator fixed --estimator-fixed 0s", 2, "--estimator-fixed is 0"},
 		{"--prefix maybe", 2, "maybe|spans"},
@@ -73,6 +83,48 @@ func TestScheduleFlagsThatSaySomething(t *testing.T) {
 		if err := errors.Join(c.flags.apply(&cfg), cfg.CheckSchedule()); err != nil ||
 			cfg.Schedule.Epsilon != c.epsilon {
 			t.Errorf("%+v: %v, epsilon %d, want %d", c.flags, err, cfg.Schedule.Epsilon, c.epsilon)
+		}
+	}
+}
+
+// A profile sets the limits that no flag sets, and a buffer only where the schedule has one.
+func TestProfile(t *testing.T) {
+	for _, tt := range []struct {
+		args     string
+		timeout  time.Duration // of a request
+		degraded time.Duration
+		backoff  time.Duration // the longest
+		buffer   time.Duration
+	}{
+		{"", 5 * time.Second, time.Second, 10 * time.Second, 0},
+		{"--profile wired", 2 * time.Second, 300 * time.Millisecond, 2 * time.Second, 0},
+		{"--profile wan --schedule rtc --request-timeout 7s", 7 * time.Second, 2 * time.Second, 10 * time.Second,
+			chunk.AutoBuffer},
+		{"--profile wifi --schedule v1", 5 * time.Second, time.Second, 5 * time.Second, 500 * time.Millisecond},
+		{"--profile wifi --schedule rtc --buffer-time 1s --reconnect-max-backoff 1m", 5 * time.Second, time.Second,
+			time.Minute, time.Second},
+		{"--profile wan --schedule rtc --compat", 10 * time.Second, 2 * time.Second, 10 * time.Second, 0},
+		{"--schedule append --buffer-time auto", 5 * time.Second, time.Second, 10 * time.Second, chunk.AutoBuffer},
+	} {
+		var c cli
+		p := program.Program{
+			Name:   "edge-rt",
+			Env:    "PROFILE_TEST",
+			Stdout: t.Output(),
+			Stderr: t.Output(),
+			Vars:   ctlHelp(),
+		}
+		if _, code, _ := p.Parse(&c, strings.Fields("--bus sim --quiet "+tt.args)); code != exit.Clean {
+			t.Fatalf("%q: exit code %d", tt.args, code)
+		}
+		cfg, err := c.config(terminal.New(os.Stderr))
+		if err = errors.Join(err, cfg.Check()); err != nil {
+			t.Errorf("%q: %v", tt.args, err)
+		}
+		if cfg.RequestTimeout != tt.timeout || cfg.DegradedAfter != tt.degraded || cfg.Schedule.Buffer != tt.buffer ||
+			cfg.ReconnectMaxBackoff != tt.backoff || cfg.Given.DegradedAfter ||
+			cfg.Given.RequestTimeout != strings.Contains(tt.args, "--request-timeout") {
+			t.Errorf("%q: %+v, want %+v", tt.args, cfg, tt)
 		}
 	}
 }
