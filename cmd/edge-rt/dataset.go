@@ -54,6 +54,9 @@ type datasetExportCmd struct {
 
 	Columns []string `enum:"session,episode,model" help:"Further features of each frame: session (id of the session of the action's request), episode (its number in the run), model (sha256 of the policy)." placeholder:"NAME,..."`
 
+	PushToHub string `name:"push-to-hub" help:"Push the dataset to this repository of the Hugging Face Hub, with the login of the user's own huggingface_hub; without that package the commands for it are printed." placeholder:"USER/NAME"`
+	Python    string `name:"python" default:"python3" help:"Interpreter with huggingface_hub, for --push-to-hub." placeholder:"PROGRAM"`
+
 	MaxGap          time.Duration `range:"0..1h;a longer hold is no demonstrated movement" default:"100ms" help:"The longest time without a tick that is filled with the one before; a longer one cuts the episode in two."`
 	MaxPictureAge   time.Duration `range:">0..1h" default:"250ms" help:"How old a frame's picture may be; an older one counts as missing."`
 	MissingPictures string        `default:"drop" enum:"drop,cut" help:"An episode with frames that have no picture: drop it, or cut them out."`
@@ -69,6 +72,11 @@ func (c *datasetExportCmd) Run(flags *cli, screen *terminal.Terminal) error {
 	fps := int(wanted)
 	if float64(fps) != wanted {
 		return exit.Errorf(exit.Usage, "dataset export: --fps %v, want a whole number, as LeRobot has", wanted)
+	}
+	if c.PushToHub != "" {
+		if err := dataset.CheckRepo(c.PushToHub); err != nil {
+			return exit.Errorf(exit.Usage, "dataset export: --push-to-hub: %w", err)
+		}
 	}
 	ctx, stop := interruptible()
 	defer stop()
@@ -100,7 +108,13 @@ func (c *datasetExportCmd) Run(flags *cli, screen *terminal.Terminal) error {
 	if err != nil {
 		return datasetError(err)
 	}
-	return flags.write(report, func(w io.Writer) { printExport(w, report, time.Since(began)) })
+	took := time.Since(began)
+	var failed error
+	if c.PushToHub != "" {
+		report.Pushed, failed = dataset.Push(ctx, c.Python, report.Out, c.PushToHub)
+	}
+	err = flags.write(report, func(w io.Writer) { printExport(w, report, took) })
+	return errors.Join(err, failed)
 }
 
 // progressOn returns a function that writes an export's progress to w, at most five times a second.
@@ -178,6 +192,9 @@ func printExport(w io.Writer, r *dataset.Report, took time.Duration) {
 	}
 	if r.Endless > 0 {
 		fmt.Fprintf(w, "  %d records have no end (a power cut, or a record that is still being written)\n", r.Endless)
+	}
+	if r.Pushed != "" {
+		fmt.Fprintf(w, "pushed to %s\n", r.Pushed)
 	}
 	if r.Kept != "" {
 		fmt.Fprintf(w, "  files of the dataset that edge-rt has not made came while it was exported; they are in %s\n",

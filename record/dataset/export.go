@@ -74,7 +74,8 @@ type Report struct {
 	Replaced         int      `json:"episodes_replaced"` // whose record has changed since the last export
 	Removed          int      `json:"episodes_removed"`  // discarded by the operator since the last export
 	Torn             []Torn   `json:"pictures_torn,omitempty"`
-	Kept             string   `json:"kept,omitempty"` // the new place of a person's file that is not in the dataset
+	Pushed           string   `json:"pushed,omitempty"` // address of --push-to-hub
+	Kept             string   `json:"kept,omitempty"`   // the new place of a person's file that is not in the dataset
 }
 
 // partialOf returns the folder in which Export builds a dataset, beside its final place.

@@ -1,0 +1,88 @@
+package dataset
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+)
+
+// ErrNoHub means that the Python interpreter has no huggingface_hub. Its text has the commands that
+// push the dataset by hand.
+var ErrNoHub = errors.New("huggingface_hub is not installed")
+
+// repoName is the form of a repository's name on the Hub, USER/NAME.
+var repoName = regexp.MustCompile(`^[A-Za-z0-9][\w.-]{0,95}/[A-Za-z0-9][\w.-]{0,95}$`)
+
+// CheckRepo refuses a text that names no repository.
+func CheckRepo(repo string) error {
+	if !repoName.MatchString(repo) {
+		return fmt.Errorf("got %q, want USER/NAME, such as ada/pick-cubes", repo)
+	}
+	return nil
+}
+
+// pushProgram makes the repository, the files, and the tag by which LeRobot's loader finds the layout,
+// as LeRobotDataset.push_to_hub does, and prints the address.
+const pushProgram = `
+import sys
+try:
+    from huggingface_hub import HfApi
+except ImportError:
+    sys.exit(9)
+repo, folder, version = sys.argv[1:]
+api = HfApi()
+url = api.create_repo(repo, repo_type="dataset", exist_ok=True)
+api.upload_folder(repo_id=repo, folder_path=folder, repo_type="dataset", commit_message="edge-rt dataset export")
+try:
+    api.delete_tag(repo, tag=version, repo_type="dataset")
+except Exception:
+    pass
+api.create_tag(repo, tag=version, repo_type="dataset")
+print(url)
+`
+
+// noHub is the exit code of pushProgram without huggingface_hub.
+const noHub = 9
+
+// Push uploads a dataset to a repository of the Hub with the user's own huggingface_hub and login, and
+// returns its address. python is an interpreter.
+func Push(ctx context.Context, python, folder, repo string) (url string, err error) {
+	full, err := filepath.Abs(folder)
+	if err != nil {
+		return "", err
+	}
+	cmd := exec.CommandContext(ctx, python, "-c", pushProgram, repo, full, Version)
+	out, err := cmd.Output()
+	var ended *exec.ExitError
+	switch {
+	case err == nil:
+		return strings.TrimSpace(string(out)), nil
+	case ctx.Err() != nil:
+		return "", ctx.Err()
+	case errors.As(err, &ended) && ended.ExitCode() == noHub, errors.Is(err, exec.ErrNotFound),
+		errors.Is(err, os.ErrNotExist):
+		return "", fmt.Errorf("%w for %s; the dataset is complete, and these commands push it:\n%s", ErrNoHub, python,
+			pushCommands(full, repo))
+	}
+	why := err.Error()
+	if ended != nil {
+		said := strings.TrimSpace(string(ended.Stderr))
+		why = said[strings.LastIndexByte(said, '\n')+1:] // the exception
+	}
+	return "", fmt.Errorf("the dataset is complete, and was not pushed to %s: %s; these commands push it:\n%s", repo,
+		why,
+		pushCommands(full, repo))
+}
+
+// pushCommands returns the commands of Push for a person's shell.
+func pushCommands(folder, repo string) string {
+	return fmt.Sprintf(`  python3 -m pip install huggingface_hub
+  hf auth login
+  hf upload %s '%s' . --repo-type dataset
+  hf repos tag create %s %s --repo-type dataset`, repo, strings.ReplaceAll(folder, "'", `'\''`), repo, Version)
+}

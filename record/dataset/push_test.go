@@ -1,0 +1,114 @@
+package dataset
+
+import (
+	"encoding/json"
+	"errors"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+)
+
+func TestRepositoryNames(t *testing.T) {
+	for name, ok := range map[string]bool{"ada/pick-cubes": true, "a/b.c_d": true, "": false, "ada": false,
+		"ada/": false,
+		"/x":   false, "a/b/c": false, "a/../b": false, "a b/c": false, "-r/x": false} {
+		if err := CheckRepo(name); (err == nil) != ok {
+			t.Errorf("%q: %v, want accepted %v", name, err, ok)
+		}
+	}
+}
+
+// Without huggingface_hub, or without an interpreter, the error has the commands for a shell.
+func TestPushWithoutThePackage(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "it's")
+	bare := filepath.Join(t.TempDir(), "python")
+	must(t, os.WriteFile(bare, []byte("#!/bin/sh\nexec python3 -I -S \"$@\"\n"), 0o700))
+	for _, python := range []string{bare, filepath.Join(t.TempDir(), "none")} {
+		_, err := Push(t.Context(), python, dir, "ada/x")
+		if !errors.Is(err, ErrNoHub) || !strings.Contains(err.Error(), `it'\''s' . --repo-type dataset`) ||
+			!strings.Contains(err.Error(), "hf repos tag create ada/x v3.0 --repo-type dataset") {
+			t.Errorf("%s: %v, want the commands", python, err)
+		}
+	}
+}
+
+// hub is as much of the Hugging Face Hub as a push of small files needs.
+type hub struct {
+	*httptest.Server
+	asked []string
+	files []string
+}
+
+func (h *hub) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	body, _ := io.ReadAll(r.Body)
+	h.asked = append(h.asked, r.Method+" "+r.URL.Path)
+	answer := map[string]any{"url": h.URL + "/datasets/ada/x", "name": "x"}
+	switch {
+	case strings.HasSuffix(r.URL.Path, "/preupload/main"):
+		var in struct{ Files []struct{ Path string } }
+		_ = json.Unmarshal(body, &in)
+		var out []map[string]any
+		for _, f := range in.Files {
+			out = append(out, map[string]any{"path": f.Path, "uploadMode": "regular", "shouldIgnore": false})
+		}
+		answer = map[string]any{"files": out}
+	case strings.HasSuffix(r.URL.Path, "/commit/main"):
+		for line := range strings.SplitSeq(string(body), "\n") {
+			var op struct {
+				Key   string
+				Value struct{ Path string }
+			}
+			if json.Unmarshal([]byte(line), &op) == nil && op.Key == "file" {
+				h.files = append(h.files, op.Value.Path)
+			}
+		}
+		answer = map[string]any{"commitUrl": h.URL + "/datasets/ada/x/commit/1", "commitOid": strings.Repeat("1", 40),
+			"hookOutput": ""}
+	case r.Method == http.MethodDelete:
+		w.WriteHeader(http.StatusNotFound)
+	case strings.Contains(r.URL.Path, "/refuse"), strings.Contains(string(body), "refuse"):
+		w.WriteHeader(http.StatusForbidden)
+		answer = map[string]any{"error": "You are not allowed here"}
+	}
+	_ = json.NewEncoder(w).Encode(answer)
+}
+
+// Goal: the real huggingface_hub pushes every file and the tag. A refusal is named, with the commands.
+func TestPushThatLeRobotTakesIt(t *testing.T) {
+	python := os.Getenv("DATASET_JUDGE")
+	if python == "" {
+		t.Skip("make dataset-test runs it")
+	}
+	h := new(hub)
+	h.Server = httptest.NewServer(h)
+	defer h.Close()
+	for name, value := range map[string]string{"HF_ENDPOINT": h.URL, "HF_TOKEN": "hf_test", "HF_HOME": t.TempDir(),
+		"HF_HUB_DISABLE_XET": "1", "HF_HUB_DISABLE_UPDATE_CHECK": "1"} {
+		t.Setenv(name, value)
+	}
+	s := &scene{first: 3, task: "pick"}
+	cfg := s.config(t)
+	exporting(t, cfg)
+	url, err := Push(t.Context(), python, cfg.Out, "ada/x")
+	if err != nil || !strings.HasSuffix(url, "/datasets/ada/x") {
+		t.Fatalf("%q, %v; asked %q", url, err, h.asked)
+	}
+	for _, file := range []string{infoPath, statsPath, tasksPath, pathOf("", 0)} {
+		if !slices.Contains(h.files, file) {
+			t.Errorf("pushed %q, want %s too", h.files, file)
+		}
+	}
+	if !slices.Contains(h.asked, "POST /api/datasets/ada/x/tag/main") {
+		t.Errorf("asked %q, want the tag too", h.asked)
+	}
+	if _, err = Push(t.Context(), python, cfg.Out, "ada/refuse"); err == nil || errors.Is(err, ErrNoHub) ||
+		!strings.Contains(err.Error(), "hf upload ada/refuse") {
+		t.Errorf("a refused push: %v", err)
+	}
+	t.Log(err)
+}
