@@ -8,7 +8,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"time"
 
 	"github.com/edge-rt/edge-rt/chunk"
 	"github.com/edge-rt/edge-rt/edge"
@@ -105,11 +104,10 @@ var values = map[string]struct {
 			}
 			return err
 		}},
-	"buffer": {"--buffer-time", "rtc, append, v1: time that is left when the next chunk is asked for, such as 300ms",
+	"buffer": {"--buffer-time", "rtc, append, v1: time that is left when the next chunk is asked for, such as 300ms, " +
+		"or auto",
 		func(c *Contender, text string) (err error) {
-			if c.Schedule.Buffer, err = time.ParseDuration(text); err != nil || c.Schedule.Buffer <= 0 {
-				err = fmt.Errorf("%q, want a time above 0s, such as 300ms", text)
-			}
+			c.Schedule.Buffer, err = chunk.ParseBuffer(text)
 			return err
 		}},
 	"K": {"--estimator-k", "jk: deviations above the mean, 0.01 to 100",

@@ -277,6 +277,7 @@ func TestValuesOfOptions(t *testing.T) {
 		"async+g=1":          {Schedule: "async", Threshold: 1},
 		"async+similarity=0": {Schedule: "async", Similarity: -1},
 		"v1+buffer=300ms":    {Schedule: "v1", Buffer: 300 * time.Millisecond},
+		"rtc+buffer=auto":    {Schedule: "rtc", Buffer: chunk.AutoBuffer},
 		"drtc+K=2.5":         {Schedule: "drtc", EstimatorK: 2.5, Estimator: "jk"},
 	} {
 		if c, err := ParseContender(name); err != nil || c.Schedule != want || c.quality(7) != 7 {
