@@ -33,12 +33,9 @@ func (b *buffer) observe(rtt time.Duration) {
 // autoBuffer is the text for AutoBuffer.
 const autoBuffer = "auto"
 
-// ParseBuffer reads a value of Config.Buffer: a time, auto, or an empty text for the default.
+// ParseBuffer reads a value of Config.Buffer: a time, or auto.
 func ParseBuffer(text string) (time.Duration, error) {
-	switch text {
-	case "":
-		return 0, nil
-	case autoBuffer:
+	if text == autoBuffer {
 		return AutoBuffer, nil
 	}
 	t, err := time.ParseDuration(text)

@@ -50,8 +50,10 @@ func (f *scheduleFlags) apply(cfg *edge.Config) (err error) {
 	s.Epsilon = program.ValueOr(f.Epsilon, chunk.DefaultEpsilon)
 	s.SMin = program.ValueOr(f.SMin, 0)
 	s.Prefix = program.ValueOr(f.Prefix, "")
-	if s.Buffer, err = chunk.ParseBuffer(program.ValueOr(f.BufferTime, "")); err != nil {
-		return exit.Errorf(exit.Usage, "--buffer-time %w", err)
+	if f.BufferTime != nil {
+		if s.Buffer, err = chunk.ParseBuffer(*f.BufferTime); err != nil {
+			return exit.Errorf(exit.Usage, "--buffer-time %w", err)
+		}
 	}
 	s.Threshold, s.Similarity = program.ValueOr(f.ChunkSizeThreshold, 0), program.ValueOr(f.Similarity, 0)
 	if f.Similarity != nil && *f.Similarity == 0 {

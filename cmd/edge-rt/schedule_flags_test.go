@@ -45,6 +45,7 @@ func TestScheduleFlagsThatSayNothing(t *testing.T) {
 		{"--epsilon=-1", 2, "epsilon is -1"},
 		{"--s-min 0", 2, "--s-min is 0"},
 		{"--schedule rtc --buffer-time 0s", 2, "--buffer-time is |0s|auto"},
+		{"--schedule rtc --buffer-time=", 2, "--buffer-time is |auto"},
 		{"--schedule rtc --buffer-time 2m", 2, "--buffer-time is |2m|up to 1m"},
 		{"--schedule rtc --compat --buffer-time auto", 2, "buffer time|not part of any original"},
 		{"--buffer-time auto", 2, "--buffer-time|drtc|rtc, append, v1"},
