@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/edge-rt/edge-rt/chunk"
 	"github.com/edge-rt/edge-rt/sim"
 	"github.com/edge-rt/edge-rt/sim/fleet"
 )
@@ -181,6 +182,25 @@ func TestWorldsArePlayed(t *testing.T) {
 			if goal < 1 || q-goal != want {
 				t.Errorf("%s: the goal moves on tick %d and the arm on %d, want %d later", world, goal, q, want)
 			}
+		}
+	}
+}
+
+// Goal: a time without actions is counted once, with all of its ticks.
+func TestIdles(t *testing.T) {
+	robot, err := fleet.Open(fleet.Config{Policy: new(still), Ticks: 180, Delay: 5, Schedule: chunk.Config{
+		Schedule: "sync",
+	}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer robot.Close()
+	for range 2 { // worlds do not add up
+		o, err := robot.Play(1, 1)
+		if err != nil || len(o.Idles) != 3 || o.Idles[0] != o.Idles[1] || o.Idles[0] < 5 ||
+			o.Idles[0]+o.Idles[1]+o.Idles[2] != o.Starved {
+			t.Errorf("idle for %v of %d starved ticks, %v; want two times of 5 ticks or more, and a third", o.Idles,
+				o.Starved, err)
 		}
 	}
 }
