@@ -114,7 +114,7 @@ func Measure(ctx context.Context, cfg Config) (*Report, error) {
 		report.OneBus = new(Subject)
 	}
 	if !cfg.Port.Given() {
-		stop, err := cfg.simulators(folder, "clean", "", places)
+		stop, err := cfg.simulators(folder, "clean", 0, places)
 		defer stop()
 		if err != nil {
 			return nil, err
@@ -174,12 +174,7 @@ func (c *Config) turns(ctx context.Context, places []place, echo string, report 
 }
 
 func (c *Config) losses(ctx context.Context, places []place, folder string, report *Report, a *awake) error {
-	script := filepath.Join(folder, "faults.yaml")
-	text := fmt.Sprintf("seed: 1\nfaults:\n  - {kind: drop, from: 2s, probability: %g}\n", c.Drop)
-	if err := os.WriteFile(script, []byte(text), 0o600); err != nil {
-		return err
-	}
-	stop, err := c.simulators(folder, "lossy", script, places)
+	stop, err := c.simulators(folder, "lossy", c.Drop, places)
 	defer stop()
 	if err != nil {
 		return err
@@ -192,8 +187,9 @@ func (c *Config) losses(ctx context.Context, places []place, folder string, repo
 	return nil
 }
 
-// simulators starts a simulator for each bus and sets the ports of the places.
-func (c *Config) simulators(folder, name, faults string, places []place) (stop func(), err error) {
+// simulators starts a simulator for each bus, which loses that share of the replies, and sets the ports
+// of the places.
+func (c *Config) simulators(folder, name string, drop float64, places []place) (stop func(), err error) {
 	var all []*stage.Child
 	stop = func() {
 		for _, sim := range all {
@@ -210,8 +206,13 @@ func (c *Config) simulators(folder, name, faults string, places []place) (stop f
 		if c.Plain {
 			args = append(args, "--no-fast")
 		}
-		if faults != "" {
-			args = append(args, "--faults", faults)
+		if drop > 0 {
+			script := p.port + ".yaml"
+			text := fmt.Sprintf("seed: %d\nfaults:\n  - {kind: drop, from: 2s, probability: %g}\n", i+1, drop)
+			if err := os.WriteFile(script, []byte(text), 0o600); err != nil {
+				return stop, err
+			}
+			args = append(args, "--faults", script)
 		}
 		sim, err := stage.StartSimBus(c.Bin, p.port, args...)
 		if err != nil {
