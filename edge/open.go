@@ -230,11 +230,11 @@ func (e *Edge) build(context.Context) error {
 	}, follow.Core{Schedule: schedule, Stages: stages, MaxAge: e.cfg.MaxActionAge})
 	e.control.repeats = e.cfg.Fallback == fallbackRepeat
 	e.control.returns = e.cfg.Episodes.Strategy == episode.Episodic
+	e.prepareTakeover()
 	e.episodes, e.commands = e.newEpisodes(), e.panel()
 	e.resume = "nothing moves until an operator resumes the run: look at the arm, then edge-rt ctl resume --id " +
 		e.identity.ID
 	e.prepareReports()
-	e.prepareTakeover()
 	e.control.stats.inState[stateConnecting].Add(int64(e.clock.Now().Sub(e.armOpen)))
 	e.missing.Store(int32(len(e.cameras)))
 	e.sender = e.link.NewSender(uplink.SenderConfig{

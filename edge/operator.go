@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"sync/atomic"
 	"time"
 
@@ -49,11 +50,9 @@ func (e *Edge) panel() *operator.Panel {
 }
 
 // partsToTake returns the names of the parts with a leader, when there are several.
-func (e *Edge) partsToTake() (names []string) {
-	for _, l := range e.leaders {
-		names = append(names, l.Part())
-	}
-	if len(names) < 2 {
+func (e *Edge) partsToTake() []string {
+	names := strings.Split(e.partsOf(e.control.takeover.parts), ", ")
+	if !e.led() || len(names) < 2 {
 		return nil
 	}
 	return names

@@ -132,8 +132,15 @@ func TestJogTakesOver(t *testing.T) {
 func TestPartsThatCannotBeTaken(t *testing.T) {
 	r, _, _ := newPair(t, robot.Together)
 	two, _ := robot.ByName("bi_so101")
-	r.takeover.parts = 63
 	e := &Edge{control: r.control, robot: two, clock: r.time}
+	r.takeover.parts = 1<<12 - 1
+	if parts := e.partsToTake(); len(parts) != 2 {
+		t.Errorf("buttons for %q, want one for each arm", parts)
+	}
+	r.takeover.parts = 63
+	if parts := e.partsToTake(); parts != nil {
+		t.Errorf("buttons for %q, want only Take over", parts)
+	}
 	for part, says := range map[string]string{"top": "left, right", "right": "--leader right=PORT"} {
 		if err := e.choose(part); err == nil || !strings.Contains(err.Error(), says) {
 			t.Errorf("%s: %v, want %q", part, err, says)

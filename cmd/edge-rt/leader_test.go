@@ -66,6 +66,11 @@ func TestTorqueOffLetsTheLeaderGo(t *testing.T) {
 		t.Errorf("code %d, %q, %q, %d and %d motors under torque, want 0 and none", code, stdout, stderr,
 			underTorque(follower), underTorque(lead))
 	}
+	for _, far := range []string{"zenoh:white", "jog"} { // no port of this machine
+		if code, _, stderr := edgeRT(t, "torque", "off", "--bus", follower.Path(), "--leader", far); code != 0 {
+			t.Errorf("--leader %s: code %d, %s", far, code, stderr)
+		}
+	}
 }
 
 // An arm that cannot be a leader is refused before anything moves.

@@ -120,9 +120,6 @@ func Interval(cycle time.Duration) (time.Duration, error) {
 // Every returns the interval of reads.
 func (l *Leader) Every() time.Duration { return l.cfg.Every }
 
-// Part returns the name of the part that it leads, empty for the only one.
-func (l *Leader) Part() string { return l.cfg.Part }
-
 // Actuated reports whether the leader is brought to the follower before it leads.
 func (l *Leader) Actuated() bool { return l.cfg.Robot.Actuated }
 

@@ -54,7 +54,7 @@ func (l *Leaders) Choose(joints robot.Joints) { l.chosen = joints }
 //
 //rt:noalloc
 func (l *Leaders) Pose() *Pose {
-	p, any := &l.pose, false
+	p, found := &l.pose, false
 	p.Stiff, p.Pushes = false, 0
 	p.Held = 0
 	for i := range l.arms {
@@ -68,8 +68,8 @@ func (l *Leaders) Pose() *Pose {
 		copy(p.Causes[a.first:], one.Causes)
 		p.Stiff = p.Stiff || one.Stiff
 		p.Held |= one.Held << a.first
-		if !any {
-			any = true
+		if !found {
+			found = true
 			p.At, p.Order = one.At, one.Order
 			p.State = one.State
 			continue
