@@ -3,6 +3,7 @@ package edge
 import (
 	"bytes"
 	stdjpeg "image/jpeg"
+	"log/slog"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -80,7 +81,7 @@ func TestStuckSenderKeepsWhatItUses(t *testing.T) {
 		if err != nil {
 			t.Skip(err)
 		}
-		l := uplink.New(uplink.Config{Clock: rttest.NewClock(rt.Instant(time.Second))})
+		l := uplink.New(uplink.Config{Clock: rttest.NewClock(rt.Instant(time.Second)), Log: slog.New(slog.DiscardHandler)})
 		l.Out.Prepare(testHorizon, testDOF, 1)
 		s := l.NewSender(uplink.SenderConfig{
 			DOF:      testDOF,

@@ -40,6 +40,7 @@ type auditLine struct {
 	Client     string            `json:"client_uuid"`
 	Tags       map[string]string `json:"tags"`
 	Epoch      uint32            `json:"session_epoch"`
+	Model      string            `json:"model_sha256"`
 	Seq        uint64            `json:"seq_id"`
 	Episode    uint32            `json:"episode_id"`
 	Mono       int64             `json:"client_mono_ns"`

@@ -186,11 +186,16 @@ func (o *opener) open(asked *wire.SessionOpen, from wire.Origin) wire.SessionAck
 	ack.Capabilities, ack.ServerLoad = o.capabilities(len(o.sessions.all())-1), o.sessions.load()
 	ack.SupportsRTC = session.rtc
 	ack.Nonce = session.nonce
-	ack.Simulation = o.meta.SimulationOnly
-	if session.extended {
-		ack.Statistics = o.statistics
-	}
+	ack.Simulation, ack.Statistics = o.meta.SimulationOnly, o.trained(session)
 	return ack
+}
+
+// trained returns the statistics of the training for a robot that knows the optional keys.
+func (o *opener) trained(s *session) string {
+	if s.extended {
+		return o.statistics
+	}
+	return ""
 }
 
 // refuse counts and logs a refusal, and sets the answer to it.

@@ -93,6 +93,7 @@ type Writer struct {
 	Counts Counts
 
 	// Owner: the writer's goroutine.
+	model   string // digest of the policy that answers; constant once the writer runs
 	text    []byte
 	count   uint64 // lines in text
 	failing failing
@@ -236,6 +237,7 @@ func (w *Writer) Start(origin Origin) (stop func() error) {
 	if w == nil {
 		return func() error { return nil }
 	}
+	w.model = origin.ModelSHA256
 	if w.captures != nil {
 		w.captures.origin = origin
 	}
@@ -297,7 +299,7 @@ func (w *Writer) drain() {
 			if w.torn && w.count == 0 {
 				w.text = append(w.text, '\n')
 			}
-			w.text = appendLine(w.text, r, at)
+			w.text = appendLine(w.text, r, w.model, at)
 			w.count++
 		}
 		w.records.Release()

@@ -63,21 +63,21 @@ func TestAuditLine(t *testing.T) {
 	}{
 		{"answered", sampleRecord(),
 			`{"ts":"2026-11-22T14:03:00.123456Z","session_id":"00112233445566778899aabbccddeeff","client_uuid":"arm-03",` +
-				`"session_epoch":4,"seq_id":9,"episode_id":3,"client_mono_ns":-7,"queue_wait_ms":1.500,"decode_ms":0.250,"inference_ms":2.346,"service_ms":4.100,` +
+				`"session_epoch":4,"model_sha256":"ab12","seq_id":9,"episode_id":3,"client_mono_ns":-7,"queue_wait_ms":1.500,"decode_ms":0.250,"inference_ms":2.346,"service_ms":4.100,` +
 				`"batch":4,"row":2,"chunk_range":[41,91],"superseded_seqs":2,"conditioning":"trained","delay":3,"outcome":"ok"}` + "\n"},
 		{"old pictures", old,
 			`{"ts":"2026-11-22T14:03:00.123456Z","session_id":"00112233445566778899aabbccddeeff","client_uuid":"arm-03",` +
-				`"session_epoch":4,"seq_id":9,"episode_id":3,"client_mono_ns":-7,"queue_wait_ms":1.500,"decode_ms":0.250,"inference_ms":2.346,"service_ms":4.100,` +
+				`"session_epoch":4,"model_sha256":"ab12","seq_id":9,"episode_id":3,"client_mono_ns":-7,"queue_wait_ms":1.500,"decode_ms":0.250,"inference_ms":2.346,"service_ms":4.100,` +
 				`"batch":4,"row":2,"chunk_range":[41,91],"superseded_seqs":2,"conditioning":"trained","delay":3,"stale_cameras":["observation.images.top","si\"de"],"outcome":"ok"}` + "\n"},
 		{"refused", refused,
 			`{"ts":"2026-11-22T14:03:00.123456Z","session_id":"00112233445566778899aabbccddeeff","client_uuid":"arm-03",` +
-				`"session_epoch":4,"seq_id":9,"episode_id":3,"client_mono_ns":-7,"queue_wait_ms":1.500,"decode_ms":0.250,"inference_ms":2.346,"service_ms":4.100,` +
+				`"session_epoch":4,"model_sha256":"ab12","seq_id":9,"episode_id":3,"client_mono_ns":-7,"queue_wait_ms":1.500,"decode_ms":0.250,"inference_ms":2.346,"service_ms":4.100,` +
 				`"batch":4,"row":2,"chunk_range":null,"superseded_seqs":0,"conditioning":"trained","delay":3,"outcome":"bad_observation",` +
 				`"why":"state: got 1,\u000a\"want\" 2 ` + "\ufffd" + `"}` + "\n"},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			if got := string(appendLine(nil, tt.record, ts)); got != tt.want {
+			if got := string(appendLine(nil, tt.record, "ab12", ts)); got != tt.want {
 				t.Errorf("appendLine =\n%swant\n%s", got, tt.want)
 			}
 		})
@@ -107,7 +107,7 @@ func TestFormattingNoAlloc(t *testing.T) {
 	s.attachment = wire.AppendHeader(nil, record.Header)
 	line, file := make([]byte, 0, lineMax), make([]byte, 0, 16<<10)
 	if n := testing.AllocsPerRun(100, func() {
-		line = appendLine(line[:0], record, ts)
+		line = appendLine(line[:0], record, sampleOrigin.ModelSHA256, ts)
 		s.fill(record, s.observation[:4000], s.reply[:2000])
 		file = appendCapture(file[:0], s, &sampleOrigin, 7, ts)
 	}); n != 0 {

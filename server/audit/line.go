@@ -19,10 +19,10 @@ const (
 	timeLayout = "2006-01-02T15:04:05.000000Z07:00"
 )
 
-// appendLine appends the audit line of r, one JSON object: see docs/server.md.
+// appendLine appends the audit line of r, one JSON object: see docs/server.md. model is the digest of the policy.
 //
 //rt:noalloc
-func appendLine(dst []byte, r *Record, ts time.Time) []byte {
+func appendLine(dst []byte, r *Record, model string, ts time.Time) []byte {
 	h := &r.Header
 	dst = append(dst, `{"ts":"`...)
 	dst = ts.AppendFormat(dst, timeLayout)
@@ -33,6 +33,9 @@ func appendLine(dst []byte, r *Record, ts time.Time) []byte {
 	}
 	dst = append(dst, `,"session_epoch":`...)
 	dst = strconv.AppendUint(dst, uint64(h.SessionEpoch), 10)
+	if model != "" {
+		dst = appendField(dst, `,"model_sha256":`, model)
+	}
 	dst = append(dst, `,"seq_id":`...)
 	dst = strconv.AppendUint(dst, h.SeqID, 10)
 	dst = append(dst, `,"episode_id":`...)

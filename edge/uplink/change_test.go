@@ -1,0 +1,59 @@
+package uplink
+
+import (
+	"slices"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/edge-rt/edge-rt/rt/rttest"
+	"github.com/edge-rt/edge-rt/wire"
+)
+
+// A server's event announces another model. The run closes its session between two episodes, and only then: it
+// begins an episode first, and names its model in the open as long as it is bound to it.
+func TestAServerAnnouncesAnotherModel(t *testing.T) {
+	s := newServer(t, "demo")
+	s.answer(func(a *wire.SessionAck) { a.ModelSHA256 = strings.Repeat("a", 64) })
+	l, _ := s.dial(t, "")
+	var between atomic.Bool
+	began := make(chan string, 1)
+	l.Change = &Change{Between: between.Load, Begin: func(to Contract) error {
+		if l.In.Sessions().Open != nil {
+			t.Error("a session is open while the episode begins")
+		}
+		began <- to.SHA256[:1]
+		return nil
+	}}
+	rttest.Do(l.connect(within(t, 5*time.Second)))
+	if got := l.model(); got != strings.Repeat("a", 64) {
+		t.Errorf("within an episode the open names %q", got)
+	}
+	s.answer(func(a *wire.SessionAck) { a.ModelSHA256 = strings.Repeat("b", 64) })
+	maintain(t, l)
+	e := wire.Event{Code: wire.EventModel, Nonce: 41}
+	l.receiver.onServerEvent(l.In.Sessions().Epoch(), wire.AppendEvent(nil, &e))
+	if !l.Due() {
+		t.Fatal("the event is not obeyed")
+	}
+	time.Sleep(4 * restPoll) // nothing may happen: the link polls its run this often
+	if n := s.asked(); n != 1 || len(began) != 0 {
+		t.Fatalf("%d opens within the episode, want 1", n)
+	}
+	between.Store(true)
+	rttest.Eventually(t, "the new model's session", func() bool {
+		open := l.In.Sessions().Open
+		return open != nil && open.SHA256 == strings.Repeat("b", 64)
+	})
+	if got := <-began; got != "b" || s.closed() != 1 || l.Due() {
+		t.Errorf("began with %q, %d sessions closed, due %v; want b, 1 and false", got, s.closed(), l.Due())
+	}
+	s.change(func(s *server) {
+		if got := s.opens[1].ModelSHA256; got != "" || slices.ContainsFunc(s.opens[:1], func(o wire.SessionOpen) bool {
+			return o.ModelSHA256 != ""
+		}) {
+			t.Errorf("the opens are bound to a model: %q", got)
+		}
+	})
+}
