@@ -326,7 +326,8 @@ func (r *Report) notes() (all []string) {
 			"percentiles are its own.")
 	}
 	if r.OneBus != nil {
-		say("Ratio of %d buses in one tick to one bus, in the median of the pairs: p50 %.2f, p99 %.2f.", r.Buses, p.OneP50,
+		say("Ratio of %d buses in one tick to one bus, in the median of the pairs: p50 %.2f, p99 %.2f.", r.Buses,
+			p.OneP50,
 			p.OneP99)
 		if p.Calm > 0 {
 			say("While the machine was calm: p50 %.2f, p99 %.2f.", p.CalmOneP50, p.CalmOneP99)
