@@ -106,8 +106,9 @@ func TestLatencyOfOtherRecords(t *testing.T) {
 		c.QueueWait, c.Inference = -1<<62, -1<<62
 	})
 	for _, stage := range Latency(s.Log, nil) {
-		if n := map[string]int{"capture": 1, "queue": 1, "inference": 1, "bus": 2, "glass to motor": 1}[stage.Name]; stage.N != n {
-			t.Errorf("%+v, want %d values", stage, n)
+		want := map[string]int{"capture": 1, "queue": 1, "inference": 1, "bus": 2, "glass to motor": 1}
+		if stage.N != want[stage.Name] {
+			t.Errorf("%+v, want %d values", stage, want[stage.Name])
 		}
 	}
 }

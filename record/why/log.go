@@ -129,7 +129,7 @@ type Log struct {
 	jumps                  []jump
 	requests               []*request
 	bySeq                  map[uint64]*request
-	ran                    map[uint64]rt.Instant // when the goals of the first action of each request's chunk were written
+	ran                    map[uint64]rt.Instant // by request: when its chunk's first goals were written
 	strange                []record.Chunk        // answers to no request of this run
 	events                 []happened
 	sessions               []opened
