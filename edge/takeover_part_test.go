@@ -65,6 +65,9 @@ func TestTakeoverOfOnePart(t *testing.T) {
 			t.Errorf("%v: %v with the goals %v, want left at its leader's -40 and right at %v", tt.coupling, r.holder(),
 				r.arm.Goal, tt.right)
 		}
+		if a := r.takeover.action[1]; a != tt.right {
+			t.Errorf("%v: the action on record has right at %v, want %v", tt.coupling, a, tt.right)
+		}
 		if asks := r.stats.requests.Load() > asked; asks != tt.asks {
 			t.Errorf("%v: requests while a person has left: %v, want %v", tt.coupling, asks, tt.asks)
 		}
@@ -90,7 +93,8 @@ func TestASilentLeaderHoldsItsPart(t *testing.T) {
 	r.operator.correct.Store(true)
 	r.led(1, l)
 	l.pose.Joints = []float32{-40, 0}
-	for range 60 {
+	r.step(20)
+	for range 40 { // the policy's answers come after the leader's silence has begun
 		r.step(1)
 		r.answerEpisode(r.session.key, 30, r.session.episode)
 	}
