@@ -279,7 +279,7 @@ type Sent struct {
 	Epoch    uint32
 	Observed rt.Instant // older of its state and its oldest picture; 0: no picture
 	Bytes    int64
-	Outcome  string     // sent, no_session, no_picture, error
+	Outcome  string     // sent, no_session, no_picture, unlike_training, error
 	Encoded  rt.Instant // when the message was complete; 0: not on record, or not sent
 }
 
