@@ -112,7 +112,7 @@ func TestABusyMachineIsNotASlowBus(t *testing.T) {
 			}
 			defer arm.Close()
 			err = b.Inject(servosim.Script{Faults: []servosim.Fault{
-				{Kind: "late", By: 15 * time.Millisecond, Probability: 0.02, Until: until},
+				{Kind: "late", By: 15 * time.Millisecond, Probability: 0.2, Until: until},
 			}})
 			if err != nil {
 				t.Fatal(err)

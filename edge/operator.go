@@ -51,8 +51,11 @@ func (e *Edge) panel() *operator.Panel {
 
 // partsToTake returns the names of the parts with a leader, when there are several.
 func (e *Edge) partsToTake() []string {
+	if !e.led() {
+		return nil
+	}
 	names := strings.Split(e.partsOf(e.control.takeover.parts), ", ")
-	if !e.led() || len(names) < 2 {
+	if len(names) < 2 {
 		return nil
 	}
 	return names

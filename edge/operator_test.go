@@ -68,7 +68,8 @@ func TestResetBeginsAnEpisode(t *testing.T) {
 
 // Goal: a policy's run carries out each command.
 func TestEveryCommandHasAnAction(t *testing.T) {
-	if all := new(Edge).panel().Actions; len(all) != len(operator.Commands)-1 {
+	e := &Edge{control: newRig(t).control}
+	if all := e.panel().Actions; len(all) != len(operator.Commands)-1 {
 		t.Errorf("%d commands, want all but status, which has no action", len(all))
 	}
 }

@@ -13,7 +13,8 @@ import (
 // Goal: the page offers each command with a label or an argument, and asks before those that end the
 // run.
 func TestThePageOffersTheCommands(t *testing.T) {
-	buttons := new(Edge).panel().Buttons()
+	e := &Edge{control: newRig(t).control}
+	buttons := e.panel().Buttons()
 	for _, c := range operator.Commands {
 		i := slices.IndexFunc(buttons, func(b operator.Command) bool { return b.Word == c.Word })
 		if (i >= 0) != (c.Label != "" || c.Text != "") {

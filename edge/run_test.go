@@ -81,7 +81,10 @@ func TestStuckSenderKeepsWhatItUses(t *testing.T) {
 		if err != nil {
 			t.Skip(err)
 		}
-		l := uplink.New(uplink.Config{Clock: rttest.NewClock(rt.Instant(time.Second)), Log: slog.New(slog.DiscardHandler)})
+		l := uplink.New(uplink.Config{
+			Clock: rttest.NewClock(rt.Instant(time.Second)),
+			Log:   slog.New(slog.DiscardHandler),
+		})
 		l.Out.Prepare(testHorizon, testDOF, 1)
 		s := l.NewSender(uplink.SenderConfig{
 			DOF:      testDOF,

@@ -30,7 +30,8 @@ func TestLiveKeepsTheKeys(t *testing.T) {
 	summary := jsonShapes(reflect.TypeFor[Summary]())
 	ctl := jsonShapes(reflect.TypeFor[operator.Reply]())
 	for key, shape := range live {
-		if want := summary[key]; want != nil && key != "frames" && shape != want {
+		grows := key == "frames" || key == "parts" // the summary adds what is known only at the end
+		if want := summary[key]; want != nil && !grows && shape != want {
 			t.Errorf("%s is %v, in the summary %v", key, shape, want)
 		}
 		if want := ctl[key]; want != nil && shape != want {

@@ -245,7 +245,6 @@ func warmedUp(prefix string, ack *wire.SessionAck) error {
 	if ack.WarmedUp {
 		return nil
 	}
-	//nolint:errorlint // it is none of the errors above
 	return &temporaryError{fmt.Errorf("%s has not warmed its policy up yet (warmed_up)", prefix), warmWait,
 		event.WaitOther}
 }

@@ -12,8 +12,8 @@ import (
 	"github.com/edge-rt/edge-rt/rt/rttest"
 )
 
-// Every metric that a dashboard, a rule or the autoscaler names is in the tables of docs/page.md and docs/server.md, which
-// tests of edge-rt and of lean-server compare with a run's.
+// Every metric that a dashboard, a rule or the autoscaler names is in the tables of docs/page.md and docs/server.md,
+// which tests of edge-rt and of lean-server compare with a run's.
 func TestMonitoringNamesMetricsThatExist(t *testing.T) {
 	known := map[string]string{} // type by name
 	for _, page := range []string{"page", "server"} {

@@ -137,7 +137,7 @@ func TestSeedsPage(t *testing.T) {
 				if !strings.Contains(targets, "\n"+strings.TrimPrefix(name, "make ")+":") {
 					t.Errorf("%s names %s, which is no target", id, name)
 				}
-			case strings.Contains(name, "--") || strings.HasPrefix(name, "edge-rt ") || strings.HasPrefix(name, "bench "):
+			case strings.Contains(name, "--"), strings.HasPrefix(name, "edge-rt "), strings.HasPrefix(name, "bench "):
 				for _, f := range flagWord.FindAllStringSubmatch(name, -1) {
 					if !p.flags[f[1]] {
 						t.Errorf("%s names --%s, which no program has", id, f[1])
