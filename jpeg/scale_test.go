@@ -172,13 +172,17 @@ func TestDecodeFit(t *testing.T) {
 			must(t, d.DecodeRGB(whole, file[:n], fromW, fromH))
 			must(t, s.Scale(want, w, h, whole, fromW, fromH))
 			got := bytes.Repeat([]byte{0xa5}, 3*w*h+64)
-			if n := testing.AllocsPerRun(3, func() {
-				if gotW, gotH, err := d.DecodeFit(got[:3*w*h], file[:n], w, h); err != nil || gotW != fromW ||
-					gotH != fromH {
-					t.Fatalf("%dx%d, %v: %v, was %dx%d", fromW, fromH, chroma, err, gotW, gotH)
-				}
-			}); n != 0 {
-				t.Errorf("%dx%d, %v: %v allocations a picture", fromW, fromH, chroma, n)
+			allocated := 1.0
+			for try := 0; try < 3 && allocated != 0; try++ { // the collector of the test may allocate once
+				allocated = testing.AllocsPerRun(3, func() {
+					if gotW, gotH, err := d.DecodeFit(got[:3*w*h], file[:n], w, h); err != nil || gotW != fromW ||
+						gotH != fromH {
+						t.Fatalf("%dx%d, %v: %v, was %dx%d", fromW, fromH, chroma, err, gotW, gotH)
+					}
+				})
+			}
+			if allocated != 0 {
+				t.Errorf("%dx%d, %v: %v allocations a picture", fromW, fromH, chroma, allocated)
 			}
 			limit := 0.0
 			if reduction(fromW, fromH, w, h) > 1 {
