@@ -82,13 +82,14 @@ func (p *past) take(key int64, since rt.Instant) {
 	}
 }
 
-// reach takes the steps up to that of an observation. If the tick had no room for this step, the
-// observation itself begins the history. reach reports false when a camera has no picture.
+// reach takes the steps up to that of an observation. If the tick had no room for this step, or the
+// observation is the policy's first, it begins the history. reach reports false when a camera has no
+// picture.
 //
 //rt:noalloc
-func (p *past) reach(key int64, at rt.Instant, state []float32, since rt.Instant) bool {
+func (p *past) reach(key int64, at rt.Instant, state []float32, since rt.Instant, first bool) bool {
 	p.take(key, since)
-	if p.key != key {
+	if p.key != key || first {
 		p.begin = Step{
 			Key:    key,
 			Begins: true,

@@ -63,6 +63,25 @@ func (r *pastRig) show(value byte, at rt.Instant) {
 	r.camera.Newest.Publish(int64(at))
 }
 
+// Goal: the first observation that leaves fills the history, as LeRobot's queue does, whatever was
+// held back before it.
+func TestTheFirstObservationBeginsTheHistory(t *testing.T) {
+	for _, first := range []bool{false, true} {
+		r := newPastRig(t, 4)
+		for value := range byte(4) {
+			r.step(value)
+		}
+		r.show(9, r.now)
+		if !r.past.reach(r.past.key, r.now, []float32{9}, 0, first) {
+			t.Fatal("no picture")
+		}
+		r.past.fill(&r.o, 4)
+		if got := r.o.PastStates.Data[0]; (got == 9) != first {
+			t.Errorf("first %v: the oldest state is %v", first, got)
+		}
+	}
+}
+
 // Goal: a camera's own buffers return to its driver, so the history keeps copies, with Huffman
 // tables if the camera omits them.
 func TestPicturesOutliveTheCamerasBuffers(t *testing.T) {
@@ -107,7 +126,7 @@ func TestPicturesGoOnForALateSender(t *testing.T) {
 func TestNothingBeforeTheFirstPicture(t *testing.T) {
 	r := newPastRig(t, 2)
 	key := r.steps.Put(r.now, 1, 1, []float32{1}, true)
-	if r.past.reach(key, r.now, []float32{1}, 0) {
+	if r.past.reach(key, r.now, []float32{1}, 0, false) {
 		t.Error("an observation has a picture before there is one")
 	}
 	r.step(9)

@@ -131,7 +131,9 @@ func (s *Sender) updatePreviews() {
 //rt:noalloc
 func (s *Sender) send(snap *Snapshot) {
 	open := s.in.Sessions().Open
-	if s.past != nil && !s.past.reach(snap.Step, snap.At, snap.State, s.resumedAt()) || open == nil ||
+	// A first observation that was held back begins no history.
+	first := open != nil && s.examiner.due(open)
+	if s.past != nil && !s.past.reach(snap.Step, snap.At, snap.State, s.resumedAt(), first) || open == nil ||
 		open.Epoch != snap.Epoch {
 		s.stats.Unsent.Add(1)
 		s.note(snap, 0, 0, "no_session")
@@ -155,7 +157,7 @@ func (s *Sender) send(snap *Snapshot) {
 		}
 		oldest = min(oldest, at)
 	}
-	if s.examiner.due(open) && s.examiner.holds(&s.observation, snap.State, open) {
+	if first && s.examiner.holds(&s.observation, snap.State, open) {
 		s.stats.Unsent.Add(1)
 		s.note(snap, 0, 0, "unlike_training")
 		return
