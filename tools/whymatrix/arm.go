@@ -115,6 +115,7 @@ func playArm(ctx context.Context, o options, dir string, rows []row) error {
 		return nil
 	}
 	report, err := safety.Run(ctx, safety.Config{
+		Robot:   "so101",
 		Only:    names,
 		Workers: o.workers,
 		Tree:    o.tree,
