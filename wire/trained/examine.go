@@ -129,22 +129,19 @@ func (v *view) examine() (findings []string) {
 	switch is := mean(v.grid); {
 	case is < darkShare*had && is < lightShare*dark && is < had-lightLeast:
 		return []string{fmt.Sprintf("camera %s is too dark: its mean brightness is %.0f %%, and the training had "+
-			"%.0f %%: "+
-			"switch the light on, take the cap off, or set exposure=", name, 100*is, 100*had)}
+			"%.0f %%: switch the light on, take the cap off, or set exposure=", name, 100*is, 100*had)}
 	case 1-is < darkShare*(1-had) && 1-is < lightShare*(1-bright) && is > had+lightLeast:
 		return []string{fmt.Sprintf("camera %s is too bright: its mean brightness is %.0f %%, and the training had "+
-			"%.0f "+
-			"%%: shade the scene, or set exposure=", name, 100*is, 100*had)}
+			"%.0f %%: shade the scene, or set exposure=", name, 100*is, 100*had)}
 	}
 	if v.swapped() {
 		findings = append(findings,
-			fmt.Sprintf("camera %s has red and blue exchanged: choose "+
-				"another format= in --camera, or mend the program that delivers its pictures", name))
+			fmt.Sprintf("camera %s has red and blue exchanged: choose another format= in --camera, or mend the "+
+				"program that delivers its pictures", name))
 	}
 	if v.explains(turned(v.grid)) {
 		findings = append(findings,
-			fmt.Sprintf("camera %s is upside down: turn it, or add "+
-				"rotate=180 to its --camera", name))
+			fmt.Sprintf("camera %s is upside down: turn it, or add rotate=180 to its --camera", name))
 	}
 	return findings
 }
