@@ -8,6 +8,7 @@ import (
 	"go/ast"
 	"go/parser"
 	"go/token"
+	"maps"
 	"os"
 	"path/filepath"
 	"reflect"
@@ -35,6 +36,7 @@ import (
 	"github.com/edge-rt/edge-rt/edge/attend"
 	"github.com/edge-rt/edge-rt/edge/operator"
 	"github.com/edge-rt/edge-rt/record/why"
+	"github.com/edge-rt/edge-rt/rt/rttest"
 	"github.com/edge-rt/edge-rt/server"
 	"github.com/edge-rt/edge-rt/server/capacity"
 )
@@ -44,9 +46,9 @@ const (
 	module = "github.com/edge-rt/edge-rt/"
 )
 
-var update = flag.Bool("update", false, "write docs/json.md")
+var update = flag.Bool("update", false, "write docs/json.md and docs/lab/json.md")
 
-// sections are the parts of docs/json.md: the types whose values the programs write.
+// sections are the parts of docs/json.md, and of bench in docs/lab/json.md: the types whose values the programs write.
 var sections = []struct {
 	title string
 	value any
@@ -77,9 +79,9 @@ var sections = []struct {
 	{"bench serve", serve.Report{}, ""},
 	{"bench camera", camera.Report{}, ""},
 	{"bench recipe", recipe.Report{}, ""},
-	{"bench faults", faults.Report{}, "[lab/faults.md](lab/faults.md) explains the metrics."},
-	{"bench latency", latency.Report{}, "[lab/latency.md](lab/latency.md) explains the stages."},
-	{"bench safety", safety.Report{}, "[safety.md](safety.md) explains the rules."},
+	{"bench faults", faults.Report{}, "[faults.md](faults.md) explains the metrics."},
+	{"bench latency", latency.Report{}, "[latency.md](latency.md) explains the stages."},
+	{"bench safety", safety.Report{}, "[safety.md](../safety.md) explains the rules."},
 	{"edge-rt leader", attend.LeadSummary{}, ""},
 	{"edge-rt ctl", operator.Reply{},
 		"Answers of `edge-rt ctl`; values that a run without a policy does not have are 0."},
@@ -101,41 +103,61 @@ and more. ` + "`a.b` is key `b` of the object `a`, `a[]`" + ` an element of a li
 ` + "{`p50`, `p99`, `max`}" + ` the figures of one distribution (median, 99th percentile, longest).
 The value is a type, or the unit of a number; a share is 0 to 1. *Optional* keys are left out when
 they are 0 or empty. New keys may be added at any time; existing keys stay.
+[lab/json.md](lab/json.md) has the keys of bench.
 `
 
-// TestJSONPage compares docs/json.md with the types and the comments of their fields.
+const labIntroduction = `# Keys of bench --json
+
+Generated as [json.md](../json.md), which explains the columns.
+`
+
+// inLab reports that a section is in docs/lab/json.md.
+func inLab(title string) bool { return strings.HasPrefix(title, "bench ") || title == "The machine" }
+
+// linkTo links to a section from the page of another one.
+func linkTo(from, to string) string {
+	page := ""
+	switch {
+	case inLab(from) && !inLab(to):
+		page = "../json.md"
+	case inLab(to) && !inLab(from):
+		page = "lab/json.md"
+	}
+	return fmt.Sprintf("[%s](%s#%s)", to, page, strings.ReplaceAll(strings.ToLower(to), " ", "-"))
+}
+
+// TestJSONPage compares both pages with the types and the comments of their fields.
 func TestJSONPage(t *testing.T) {
-	name := filepath.Join(root, "docs", "json.md")
-	page := introduction
-	var run map[reflect.Type]string // the types in the summary of a run, which others repeat
+	pages := map[bool]string{false: introduction, true: labIntroduction}
+	var run []reflect.Type // the types in the summary of a run, which others repeat
 	for _, s := range sections {
 		w := walker{t: t, links: map[reflect.Type]string{}}
-		for typ := range run {
-			w.links[typ] = "keys as in [edge-rt](#edge-rt)"
+		for _, typ := range run {
+			w.links[typ] = "keys as in " + linkTo(s.title, "edge-rt")
 		}
 		for _, other := range sections {
 			if other.title != s.title {
-				w.links[reflect.TypeOf(other.value)] = fmt.Sprintf("see [%s](#%s)", other.title,
-					strings.ReplaceAll(strings.ToLower(other.title), " ", "-"))
+				w.links[reflect.TypeOf(other.value)] = "see " + linkTo(s.title, other.title)
 			}
 		}
 		w.fields("", reflect.TypeOf(s.value))
 		if s.title == "edge-rt" {
-			run = w.links
+			run = slices.Collect(maps.Keys(w.links))
 		}
-		page += "\n## " + s.title + "\n\n"
+		page := "\n## " + s.title + "\n\n"
 		if s.note != "" {
 			page += s.note + "\n\n"
 		}
-		page += "| key | value | meaning |\n|---|---|---|\n" + strings.Join(w.rows, "")
+		pages[inLab(s.title)] += page + "| key | value | meaning |\n|---|---|---|\n" + strings.Join(w.rows, "")
 	}
-	if *update {
-		if err := os.WriteFile(name, []byte(page), 0o644); err != nil {
-			t.Fatal(err)
+	for lab, page := range pages {
+		name := filepath.Join(root, "docs", map[bool]string{true: "lab"}[lab], "json.md")
+		if *update {
+			rttest.Do(os.WriteFile(name, []byte(page), 0o644))
 		}
-	}
-	if got, err := os.ReadFile(name); err != nil || string(got) != page {
-		t.Errorf("docs/json.md differs from the comments (%v): run go test ./cmd/bench -run TestJSONPage -update", err)
+		if got, err := os.ReadFile(name); err != nil || string(got) != page {
+			t.Errorf("%s differs from the comments (%v): run go test ./cmd/bench -run TestJSONPage -update", name, err)
+		}
 	}
 }
 
@@ -278,16 +300,10 @@ func figures(typ reflect.Type) string {
 
 // commentsOf returns the comments of a struct's fields, by their names in Go.
 func commentsOf(t *testing.T, typ reflect.Type) map[string]string {
-	files, err := filepath.Glob(filepath.Join(root, strings.TrimPrefix(typ.PkgPath(), module), "*.go"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	files := rttest.Must(filepath.Glob(filepath.Join(root, strings.TrimPrefix(typ.PkgPath(), module), "*.go")))
 	comments := map[string]string{}
 	for _, name := range files {
-		file, err := parser.ParseFile(token.NewFileSet(), name, nil, parser.ParseComments)
-		if err != nil {
-			t.Fatal(err)
-		}
+		file := rttest.Must(parser.ParseFile(token.NewFileSet(), name, nil, parser.ParseComments))
 		ast.Inspect(file, func(n ast.Node) bool {
 			spec, ok := n.(*ast.TypeSpec)
 			if !ok || spec.Name.Name != typ.Name() {
