@@ -17,8 +17,6 @@ import (
 	"github.com/edge-rt/edge-rt/rt"
 	"github.com/edge-rt/edge-rt/servo"
 	"github.com/edge-rt/edge-rt/servo/robot"
-	"github.com/edge-rt/edge-rt/sim"
-	"github.com/edge-rt/edge-rt/sim/servosim"
 )
 
 const (
@@ -28,6 +26,8 @@ const (
 
 func (e *Edge) openArms(ctx context.Context) error {
 	e.waitFor("the arm")
+	e.sims = device.Sims{Seed: e.cfg.Seed, Clock: e.clock}
+	e.onClose(e.sims.Close)
 	robot := device.Place{
 		Bus:         e.cfg.Bus,
 		Robot:       e.robot,
@@ -57,11 +57,10 @@ func (e *Edge) openArm(ctx context.Context, places []device.Place, i int) error 
 	place := &places[i]
 	path := place.Bus
 	if path == device.Sim {
-		bus, err := e.openSim(place.Robot)
-		if err != nil {
+		var err error
+		if path, err = e.sims.Open(place.Robot, place.Part); err != nil {
 			return err
 		}
-		path = bus.Path()
 	}
 	calibration, file, err := e.calibration(place)
 	if err != nil {
@@ -103,27 +102,8 @@ func (e *Edge) takePolicyRate(ctx context.Context) error {
 	return e.measureBuses(ctx)
 }
 
-// openSim opens the simulated arm of the next part, in a world of its own.
-func (e *Edge) openSim(r robot.Robot) (*servosim.Bus, error) {
-	bus, world, err := device.OpenSim(r, e.cfg.Seed+uint64(len(e.worlds)), e.clock)
-	if err != nil {
-		return nil, err
-	}
-	e.worlds = append(e.worlds, world)
-	e.onClose(func() { bus.Close() })
-	return bus, nil
-}
-
 // simulated reports whether every part is simulated in this process.
-func (e *Edge) simulated() bool { return len(e.worlds) > 0 && len(e.worlds) == len(e.arms) }
-
-// worldScore returns the sum of the scores of the simulated worlds.
-func (e *Edge) worldScore() (sum sim.Score) {
-	for _, w := range e.worlds {
-		sum.Add(w.Score())
-	}
-	return sum
-}
+func (e *Edge) simulated() bool { return e.sims.Len() > 0 && e.sims.Len() == len(e.arms) }
 
 // calibration loads the robot's calibration file. The simulated arm has its own calibration,
 // without a file.

@@ -2,11 +2,9 @@ package edge
 
 import (
 	"context"
-	"strings"
 
 	"github.com/edge-rt/edge-rt/camera"
 	"github.com/edge-rt/edge-rt/edge/capture"
-	"github.com/edge-rt/edge-rt/edge/device"
 	"github.com/edge-rt/edge-rt/internal/exit"
 	"github.com/edge-rt/edge-rt/sim"
 	"github.com/edge-rt/edge-rt/wire"
@@ -34,7 +32,7 @@ func (e *Edge) openCameras(ctx context.Context) error {
 		d.WantW, d.WantH = e.trainedSize(c.Name)
 		p := capture.Options{
 			Clock:    e.clock,
-			World:    func() *sim.Live { return e.simWorld(c.Name) },
+			World:    func() *sim.Live { return e.sims.World(c.Name) },
 			WantW:    d.WantW,
 			WantH:    d.WantH,
 			SimFPS:   simCameraFPS,
@@ -89,23 +87,6 @@ func (e *Edge) retryCamera(ctx context.Context, c *capture.Config, o capture.Opt
 		return capture.MayAppear(err), err
 	})
 	return source, picked, err
-}
-
-// simWorld returns the world that a simulated camera shows: that of the part whose name begins the
-// camera's, else the first; on real buses a world without motion.
-func (e *Edge) simWorld(camera string) *sim.Live {
-	for i, p := range e.robot.Parts() {
-		if i < len(e.worlds) && strings.HasPrefix(camera, p.Prefix()) && p.Name != "" {
-			return e.worlds[i]
-		}
-	}
-	if len(e.worlds) > 0 {
-		return e.worlds[0]
-	}
-	if e.still == nil {
-		e.still = device.World(e.cfg.Seed, e.clock)
-	}
-	return e.still
 }
 
 // trainedSize returns the policy's picture size of a camera, 0 when the server does not send it.

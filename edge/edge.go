@@ -34,6 +34,7 @@ import (
 
 	"github.com/edge-rt/edge-rt/camera"
 	"github.com/edge-rt/edge-rt/edge/capture"
+	"github.com/edge-rt/edge-rt/edge/device"
 	"github.com/edge-rt/edge-rt/edge/drive"
 	"github.com/edge-rt/edge-rt/edge/episode"
 	"github.com/edge-rt/edge-rt/edge/hotplug"
@@ -105,8 +106,7 @@ type devices struct {
 	leaders    []*leader.Leader // of the parts; nil: no leader
 	remote     *leader.Remote   // nil: no leader on another machine
 	jog        *jog.Jog         // nil: no keys lead
-	worlds     []*sim.Live      // of the simulated parts
-	still      *sim.Live        // scene of simulated cameras on a real bus
+	sims       device.Sims      // the simulated parts
 	files      []openedFile     // the cameras that play files
 	cameras    []*capture.Camera
 	encoders   []*capture.Encoder // each camera's

@@ -125,9 +125,7 @@ func (e *Edge) closeCounters() {
 		h.last = e.drive.Stats().Ticks
 	}
 	if e.scores == nil {
-		for _, w := range e.worlds {
-			e.scores = append(e.scores, w.Score())
-		}
+		e.scores = e.sims.Scores()
 	}
 }
 
@@ -164,8 +162,8 @@ func (l *statusLine) format(e *Edge, now rt.Instant) []byte {
 		b = appendField(b, "  leader rtt ", int64(e.remote.RTT()/time.Millisecond), " ms")
 	}
 	b = e.episodes.AppendLine(b, now)
-	if len(e.worlds) > 0 {
-		score := e.worldScore()
+	if e.sims.Len() > 0 {
+		score := e.sims.Score()
 		b = appendField(b, "  targets ", int64(score.Reached), "")
 		b = appendField(b, "  collisions ", int64(score.Collided), "")
 	}

@@ -76,7 +76,7 @@ func (e *Edge) live() *Live {
 		Bus:       e.drive.Bus(e.arms.Stats()),
 		Parts:     e.drive.Parts(),
 		Frames:    drive.LiveFramesOf(e.cameras),
-		Simulated: len(e.worlds) > 0,
+		Simulated: e.sims.Len() > 0,
 	}
 	if e.jog != nil && c.holder() == correcting {
 		l.Jog = e.jog.Names()

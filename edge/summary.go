@@ -87,10 +87,8 @@ func (e *Edge) status() Status {
 	if e.remote != nil {
 		s.Leader = e.remote.Stats(e.clock.Now())
 	}
-	if len(e.worlds) > 0 {
-		score := e.worldScore()
-		s.Targets, s.Collisions = score.Reached, score.Collided
-	}
+	score := e.sims.Score()
+	s.Targets, s.Collisions = score.Reached, score.Collided
 	return s
 }
 

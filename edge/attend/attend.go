@@ -35,8 +35,6 @@ import (
 	"github.com/edge-rt/edge-rt/record"
 	"github.com/edge-rt/edge-rt/rt"
 	"github.com/edge-rt/edge-rt/servo"
-	"github.com/edge-rt/edge-rt/sim"
-	"github.com/edge-rt/edge-rt/sim/servosim"
 )
 
 // Config is the configuration that both sources of motion have.
@@ -109,13 +107,12 @@ type session struct {
 	clock    rt.Clock
 	rate     float64 // ticks per second
 	period   time.Duration
-	places   []device.Place  // of the follower's parts
-	arms     hotplug.Parts   // the follower's
-	beside   []beside        // reads at the same time as those of several parts
-	leaders  hotplug.Parts   // the leader's; nil: no leader
-	simBuses []*servosim.Bus // of the simulated parts
-	json     io.WriteCloser  // file of the summary; nil: none
-	worlds   []*sim.Live     // of the simulated parts, or one that a simulated camera needs
+	places   []device.Place // of the follower's parts
+	arms     hotplug.Parts  // the follower's
+	beside   []beside       // reads at the same time as those of several parts
+	leaders  hotplug.Parts  // the leader's; nil: no leader
+	sims     device.Sims    // the simulated arms
+	json     io.WriteCloser // file of the summary; nil: none
 
 	identity  *operator.Identity
 	recording *recording.Recording
@@ -157,6 +154,7 @@ type session struct {
 func (s *session) begin(cfg Config, schedule string) error {
 	s.cfg, s.schedule = cfg, schedule
 	s.clock, s.cfg.Log = cmp.Or(cfg.Clock, rt.KernelClock()), cmp.Or(cfg.Log, slog.New(slog.DiscardHandler))
+	s.sims = device.Sims{Seed: cfg.Seed, Clock: s.clock}
 	s.inState = make([]atomic.Int64, len(record.RunStates))
 	s.task.Store(&s.cfg.Task)
 	switch c := &s.cfg; {

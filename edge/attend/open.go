@@ -98,13 +98,9 @@ func (s *session) armConfig(ctx context.Context, a *device.Place) (servo.ArmConf
 	if a.Bus != device.Sim {
 		return cfg, nil
 	}
-	bus, world, err := device.OpenSim(a.Robot, s.cfg.Seed+uint64(len(s.worlds)), s.clock)
-	if err != nil {
-		return cfg, err
-	}
-	s.simBuses, s.worlds = append(s.simBuses, bus), append(s.worlds, world)
-	cfg.Path = bus.Path()
-	return cfg, nil
+	var err error
+	cfg.Path, err = s.sims.Open(a.Robot, a.Part)
+	return cfg, err
 }
 
 // calibrate adds an arm's calibration to its configuration, unless only the motors identify it. The
@@ -198,7 +194,7 @@ func (s *session) openCameras(ctx context.Context) error {
 		}
 		source, picked, err := capture.Open(&c, capture.Options{
 			Clock:    s.clock,
-			World:    func() *sim.Live { return s.simWorld(c.Name) },
+			World:    func() *sim.Live { return s.sims.World(c.Name) },
 			SimFPS:   simCameraFPS,
 			Decoded:  s.cfg.Encoding.Reencode,
 			Canceled: func() bool { return ctx.Err() != nil },
@@ -240,20 +236,6 @@ func (s *session) preview(cam *capture.Camera, c *capture.Config) error {
 	p.Alone = true
 	s.previews = append(s.previews, p)
 	return nil
-}
-
-// simWorld returns the world that a simulated camera shows: that of the part whose name begins the
-// camera's, else the first; on real buses a static world.
-func (s *session) simWorld(camera string) *sim.Live {
-	for i, p := range s.places {
-		if i < len(s.simBuses) && p.Part != "" && strings.HasPrefix(camera, p.Part+"_") {
-			return s.worlds[i]
-		}
-	}
-	if len(s.worlds) == 0 {
-		s.worlds = append(s.worlds, device.World(s.cfg.Seed, s.clock))
-	}
-	return s.worlds[0]
 }
 
 // prepare allocates the memory of the tick.
@@ -389,9 +371,7 @@ func (s *session) close() {
 			cam.Source.Close()
 		}
 	}
-	for _, bus := range s.simBuses {
-		bus.Close()
-	}
+	s.sims.Close()
 	if s.operator != nil {
 		s.operator.Close()
 	}

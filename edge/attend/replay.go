@@ -110,7 +110,7 @@ func (s *replay) open(ctx context.Context) error {
 		Period:    s.period,
 		At:        fmt.Sprintf("the record's %v ticks per second", s.episode.Rate),
 		Cure:      "or raise the servos' baud rate",
-		Simulated: len(s.simBuses) > 0,
+		Simulated: s.sims.Len() > 0,
 		Log:       s.cfg.Log,
 	}
 	for i := range s.places {

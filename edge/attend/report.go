@@ -53,10 +53,8 @@ func (s *session) status() drive.Status {
 			st.InState[record.RunStates[i]] = drive.Seconds(d)
 		}
 	}
-	for i := range s.simBuses {
-		score := s.worlds[i].Score()
-		st.Targets, st.Collisions = st.Targets+score.Reached, st.Collisions+score.Collided
-	}
+	score := s.sims.Score()
+	st.Targets, st.Collisions = score.Reached, score.Collided
 	return st
 }
 
@@ -68,7 +66,7 @@ func (s *session) live() *Live {
 		Bus:       s.run.Bus(s.arms.Stats()),
 		Parts:     s.run.Parts(),
 		Frames:    drive.LiveFramesOf(s.cameras),
-		Simulated: len(s.simBuses) > 0,
+		Simulated: s.sims.Len() > 0,
 	}}
 	l.Remote = s.far.Stats(s.clock.Now())
 	if s.jog != nil {

@@ -8,24 +8,18 @@ import (
 
 	"github.com/edge-rt/edge-rt/internal/exit"
 	"github.com/edge-rt/edge-rt/rt"
+	"github.com/edge-rt/edge-rt/rt/rttest"
 	"github.com/edge-rt/edge-rt/servo"
 )
 
 func TestFailuresCarryTheirExitCode(t *testing.T) {
 	t.Setenv("HF_LEROBOT_CALIBRATION", t.TempDir())
 	broken := filepath.Join(t.TempDir(), "broken.yaml")
-	if err := os.WriteFile(broken, []byte("fps: 30\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	so101, err := Robot("so101")
-	if err != nil {
-		t.Fatal(err)
-	}
+	rttest.Do(os.WriteFile(broken, []byte("fps: 30\n"), 0o600))
+	so101 := rttest.Must(Robot("so101"))
 	robotError := func(name string) error { _, err := Robot(name); return err }
 	other := filepath.Join(t.TempDir(), "other.json")
-	if err := (servo.Calibration{"tail": {ID: 1, RangeMax: 1}}).Save(other); err != nil {
-		t.Fatal(err)
-	}
+	rttest.Do((servo.Calibration{"tail": {ID: 1, RangeMax: 1}}).Save(other))
 	loadError := func(p Place) error { p.Robot = so101; _, err := p.Load(); return err }
 	_, absent := OpenArm(servo.ArmConfig{Path: "/dev/ttyNONE", Robot: so101, Clock: rt.KernelClock()})
 	for _, tt := range []struct {
@@ -52,10 +46,7 @@ func TestFailuresCarryTheirExitCode(t *testing.T) {
 // A hint is a command that works as printed: with the arm's own id, robot and file.
 func TestHintsHoldTheFlagsThatWereGiven(t *testing.T) {
 	t.Setenv("HF_LEROBOT_CALIBRATION", t.TempDir())
-	koch, err := Robot("koch")
-	if err != nil {
-		t.Fatal(err)
-	}
+	koch := rttest.Must(Robot("koch"))
 	file := filepath.Join(t.TempDir(), "my arm.json")
 	for _, tt := range []struct {
 		place Place

@@ -8,15 +8,14 @@ import (
 	"testing"
 
 	"github.com/edge-rt/edge-rt/internal/exit"
+	"github.com/edge-rt/edge-rt/rt/rttest"
 	"github.com/edge-rt/edge-rt/servo/robot"
+	"github.com/edge-rt/edge-rt/sim"
 )
 
 func robotNamed(t *testing.T, name string) robot.Robot {
 	t.Helper()
-	r, err := Robot(name)
-	if err != nil {
-		t.Fatal(err)
-	}
+	r := rttest.Must(Robot(name))
 	return r
 }
 
@@ -24,12 +23,8 @@ func TestPortsByPart(t *testing.T) {
 	one, two := robotNamed(t, "so101"), robotNamed(t, "bi_so101")
 	dir := t.TempDir()
 	link := filepath.Join(dir, "link")
-	if err := os.Symlink(filepath.Join(dir, "port"), link); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(filepath.Join(dir, "port"), nil, 0o644); err != nil {
-		t.Fatal(err)
-	}
+	rttest.Do(os.Symlink(filepath.Join(dir, "port"), link))
+	rttest.Do(os.WriteFile(filepath.Join(dir, "port"), nil, 0o644))
 	tests := []struct {
 		name  string
 		robot robot.Robot
@@ -104,10 +99,7 @@ func TestPlacesOfParts(t *testing.T) {
 
 // Property: a flag's values are those that were given, one for each part, or the flag is refused.
 func FuzzByPart(f *testing.F) {
-	two, err := Robot("bi_so101")
-	if err != nil {
-		f.Fatal(err)
-	}
+	two := rttest.Must(Robot("bi_so101"))
 	for _, text := range []string{"left=/dev/a right=/dev/b", "left=a,right=b", "sim", "/dev/a", "left=",
 		"left=a=b, c"} {
 		f.Add(text)
@@ -122,4 +114,21 @@ func FuzzByPart(f *testing.F) {
 			t.Errorf("%q: %q, want a port for each part", text, buses)
 		}
 	})
+}
+
+// A camera shows its part's world also where another part is not simulated.
+func TestCamerasShowTheWorldOfTheirPart(t *testing.T) {
+	left, right := new(sim.Live), new(sim.Live)
+	both := Sims{arms: []simulated{{part: "left", world: left}, {part: "right", world: right}}}
+	one := Sims{arms: both.arms[1:]}
+	for _, tt := range []struct {
+		sims   *Sims
+		camera string
+		want   *sim.Live
+	}{{&both, "left_top", left}, {&both, "right_top", right}, {&both, "top", left}, {&one, "right_top", right},
+		{&one, "top", right}} {
+		if tt.sims.World(tt.camera) != tt.want {
+			t.Errorf("%s with %d simulated arms shows another world", tt.camera, tt.sims.Len())
+		}
+	}
 }

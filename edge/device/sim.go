@@ -1,6 +1,8 @@
 package device
 
 import (
+	"strings"
+
 	"github.com/edge-rt/edge-rt/internal/exit"
 	"github.com/edge-rt/edge-rt/rt"
 	"github.com/edge-rt/edge-rt/servo"
@@ -17,6 +19,73 @@ func OpenSim(r robot.Robot, seed uint64, clock rt.Clock) (*servosim.Bus, *sim.Li
 	world := World(seed, clock)
 	bus, err := servosim.Open(SimBus(r, world, clock))
 	return bus, world, err
+}
+
+// Sims are the simulated arms of a run, each in a world of its own.
+type Sims struct {
+	Seed  uint64 // of the first world; each further one has the next
+	Clock rt.Clock
+	arms  []simulated
+	still *sim.Live // the cameras' world in a run without simulated arms
+}
+
+type simulated struct {
+	part  string
+	bus   *servosim.Bus
+	world *sim.Live
+}
+
+// Open opens the simulated arm of a part, and returns the path of its bus.
+func (s *Sims) Open(r robot.Robot, part string) (path string, err error) {
+	bus, world, err := OpenSim(r, s.Seed+uint64(len(s.arms)), s.Clock)
+	if err != nil {
+		return "", err
+	}
+	s.arms = append(s.arms, simulated{part, bus, world})
+	return bus.Path(), nil
+}
+
+// Len returns the number of simulated arms.
+func (s *Sims) Len() int { return len(s.arms) }
+
+// World returns the world that a simulated camera shows: that of the part whose name begins the
+// camera's, else the first; without simulated arms one without motion.
+func (s *Sims) World(camera string) *sim.Live {
+	for _, a := range s.arms {
+		if a.part != "" && strings.HasPrefix(camera, a.part+"_") {
+			return a.world
+		}
+	}
+	if len(s.arms) > 0 {
+		return s.arms[0].world
+	}
+	if s.still == nil {
+		s.still = World(s.Seed, s.Clock)
+	}
+	return s.still
+}
+
+// Scores returns the score of each world.
+func (s *Sims) Scores() (all []sim.Score) {
+	for _, a := range s.arms {
+		all = append(all, a.world.Score())
+	}
+	return all
+}
+
+// Score returns the sum of the worlds' scores.
+func (s *Sims) Score() (sum sim.Score) {
+	for _, a := range s.arms {
+		sum.Add(a.world.Score())
+	}
+	return sum
+}
+
+// Close closes the buses.
+func (s *Sims) Close() {
+	for _, a := range s.arms {
+		a.bus.Close()
+	}
 }
 
 // SimBus returns the configuration of a simulated arm's bus.
