@@ -7,7 +7,7 @@ import (
 
 	"github.com/edge-rt/edge-rt/edge/drive"
 	"github.com/edge-rt/edge-rt/edge/page"
-	"github.com/edge-rt/edge-rt/edge/trace"
+	"github.com/edge-rt/edge-rt/edge/recording"
 	"github.com/edge-rt/edge-rt/internal/exit"
 	"github.com/edge-rt/edge-rt/internal/webpage/metric"
 	"github.com/edge-rt/edge-rt/rt"
@@ -77,7 +77,7 @@ func (e *Edge) openTraces() error {
 		to.Close()
 		e.log.Info("traces", "sent", to.Sent.Load(), "dropped", to.Dropped.Load())
 	})
-	e.record.Visit(trace.Visitor(to, e.record.Wall))
+	e.record.Visit(recording.Traces(to, e.record.Wall))
 	e.collectWithoutPage()
 	return nil
 }

@@ -1,5 +1,4 @@
-// Package trace makes the spans of a run's requests from the messages of its record.
-package trace
+package recording
 
 import (
 	"time"
@@ -27,9 +26,9 @@ type tracedRequest struct {
 	outcome string // of sending
 }
 
-// Visitor returns a visitor of the messages that Collect takes in, which sends the spans of each request.
+// Traces returns a visitor of the record's messages that sends the spans of each request.
 // wall returns the ns from an instant to the time of day.
-func Visitor(to *otlp.Exporter, wall func() int64) record.Visitor {
+func Traces(to *otlp.Exporter, wall func() int64) record.Visitor {
 	t := &traces{to: to, wall: wall}
 	return record.Visitor{Request: t.request, Sent: t.sent, Chunk: t.chunk}
 }
