@@ -28,11 +28,12 @@ const (
 type Episode struct {
 	Number      uint32
 	DOF         int
-	Rate        float64   // ticks per second
-	Rows        []float32 // [ticks*DOF], in robot units: the goals that the gate let pass
-	Torn        bool      // the record has no end
-	ID          string    // the arm's name
-	Calibration string    // the arm's, as servo.Calibration.Text; empty for an older record
+	Rate        float64      // ticks per second
+	Rows        []float32    // [ticks*DOF], in robot units: the goals that the gate let pass
+	Torn        bool         // the record has no end
+	ID          string       // the arm's name
+	Calibration string       // the arm's, as servo.Calibration.Text; empty for an older record
+	Wheels      robot.Joints // of a base: in a row they have its velocities
 }
 
 // Len returns the number of ticks.
@@ -67,6 +68,9 @@ func (e *Episode) Jumps(i int, step []float32) bool {
 	}
 	for j, most := range step {
 		d := e.Rows[(i+1)*e.DOF+j] - e.Rows[i*e.DOF+j]
+		if e.Wheels.Has(j) {
+			continue // a base stops at once
+		}
 		if most *= jumpSlack; d > most || d < -most {
 			return true
 		}
@@ -99,6 +103,7 @@ type frame struct {
 // reader collects ticks and episodes from a record.
 type reader struct {
 	dof        int
+	wheels     robot.Joints
 	multiplied bool // the run interpolated goals between two actions
 	frames     []frame
 	rows       []float32
@@ -127,8 +132,11 @@ func load(in io.ReadSeeker, arm robot.Robot, number uint32) (Episode, error) {
 	if _, err := in.Seek(0, io.SeekStart); err != nil {
 		return Episode{}, err
 	}
-	r := reader{dof: len(arm.Motors), multiplied: info.Run["interpolation_multiplier"] != "1" &&
-		info.Run["interpolation_multiplier"] != ""}
+	r := reader{
+		dof:        len(arm.Motors),
+		wheels:     arm.Wheels(),
+		multiplied: info.Run["interpolation_multiplier"] != "1" && info.Run["interpolation_multiplier"] != "",
+	}
 	if _, err := record.Read(in, record.Visitor{Tick: r.tick, Episode: r.episode}); err != nil {
 		return Episode{}, exit.With(exit.Config, err)
 	}
@@ -143,6 +151,7 @@ func load(in io.ReadSeeker, arm robot.Robot, number uint32) (Episode, error) {
 		Torn:        info.Torn,
 		ID:          info.Run["id"],
 		Calibration: info.Run["calibration"],
+		Wheels:      r.wheels,
 	}
 	return e, r.fill(&e, s)
 }
@@ -200,10 +209,27 @@ func (r *reader) tick(m *record.Tick) error {
 		}
 		f.row = len(r.rows)
 		r.rows = append(r.rows, m.Goal.Values()...)
+	} else if r.wheels != 0 && len(r.rows) > 0 {
+		f.row = len(r.rows)
+		r.rows = append(r.rows, r.rows[len(r.rows)-r.dof:]...)
+		r.addBase(r.rows[f.row:], m)
 	}
 	f.episode = r.now
 	r.frames = append(r.frames, f)
 	return nil
+}
+
+// addBase puts the goals of a base on a tick without an action into its row. An arm keeps its goal then;
+// a base has got another one, mostly 0.
+func (r *reader) addBase(row []float32, m *record.Tick) {
+	for j := range row {
+		if !r.wheels.Has(j) {
+			continue
+		}
+		if row[j] = 0; j < m.Goal.N && m.Goal.V[j]-m.Goal.V[j] == 0 { // false only for NaN and infinities
+			row[j] = m.Goal.V[j]
+		}
+	}
 }
 
 func (r *reader) episode(m *record.Episode) error {

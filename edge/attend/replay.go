@@ -246,6 +246,7 @@ func (s *replay) stillError() error {
 // follow moves the arm to the episode's first position, and then through the episode.
 func (s *replay) follow(now rt.Instant) {
 	s.episode.At(s.place, s.row)
+	s.paceBase()
 	if s.approach {
 		far, there := s.left()
 		if s.giveUp == 0 {
@@ -275,12 +276,32 @@ func (s *replay) follow(now rt.Instant) {
 	s.advance()
 }
 
+// paceBase makes the velocities of a base fit the replay's speed, so that its way is the recorded one. It
+// stands while the arm moves to a position of the episode.
+//
+//rt:noalloc
+func (s *replay) paceBase() {
+	pace := float32(s.speed)
+	if s.approach {
+		pace = 0
+	}
+	for j := range s.row {
+		if s.episode.Wheels.Has(j) {
+			s.row[j] *= pace
+		}
+	}
+}
+
 // bound limits each goal's travel in this tick to the recorded travel at the replay's speed. A
 // joint whose goal trails the episode's, such as a blocked one, catches up slowly.
 //
 //rt:noalloc
 func (s *replay) bound() {
 	for j, want := range s.row {
+		if s.episode.Wheels.Has(j) {
+			s.bounded[j] = want // the gate limits its acceleration
+			continue
+		}
 		travel := max(want-s.before[j], s.before[j]-want, s.catchUp[j])
 		s.bounded[j] = min(s.arm.Goal[j]+travel, max(s.arm.Goal[j]-travel, want))
 	}

@@ -473,3 +473,60 @@ func TestReplayTickNoAlloc(t *testing.T) {
 	}
 	ticksAllocateNothing(t, &r.session)
 }
+
+// A base drives the recorded way, also at half the speed: where it stood without an action it stands.
+func TestABaseReplaysItsWay(t *testing.T) {
+	t.Parallel()
+	kiwi, err := robot.ByName("lekiwi")
+	if err != nil {
+		t.Fatal(err)
+	}
+	drives := func(i int) bool { return i < 10 || i >= 20 }
+	file := written(t, settings(kiwi), 30, func(i int, m *record.Tick) {
+		row := []float32{0, 0, 0, 0, 0, 50, 0, 0, 0}
+		if m.Episode = 1; drives(i) {
+			row[6] = 0.1
+			m.Action.Set(row)
+		}
+		m.Goal.Set(row)
+	})
+	in, err := os.Open(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer in.Close()
+	e, err := load(in, kiwi, 1)
+	if err != nil || e.Len() != 30 {
+		t.Fatalf("%d ticks, %v", e.Len(), err)
+	}
+	for i := range e.Len() {
+		if row := e.Rows[i*e.DOF:]; (row[6] == 0.1) != drives(i) || row[5] != 50 {
+			t.Errorf("row %d is %v, drives %v", i, row[:e.DOF], drives(i))
+		}
+	}
+	f := new(joints)
+	for j := range f.raw {
+		f.raw[j].Store(2047)
+	}
+	var fastest atomic.Int32
+	place, bus := simArm(t, "lekiwi", 0, 4095, servosim.Config{Plant: f, Wheels: 3, Watch: func(e *servosim.Event) {
+		if e.ID == 9 && e.After.Torque {
+			fastest.Store(max(fastest.Load(), int32(e.After.Spin)))
+		}
+	}})
+	place.ID = fmt.Sprint("arm", stages.Add(1))
+	said := new(rttest.Output)
+	err = Replay(t.Context(), ReplayConfig{File: file, Speed: 0.5, Config: Config{
+		Arm:    place,
+		RT:     rt.ModeOff,
+		CPU:    rt.UnpinnedCPU,
+		OnExit: "off",
+		Out:    said,
+	}})
+	if got := fastest.Load(); err != nil || got < 560 || got > 569 { // LeRobot's wheels for 0.05 m/s: 565
+		t.Errorf("%v, a wheel at %d counts per second, want 565\n%s", err, got, said)
+	}
+	if slices.Contains(bus.TorqueEnabled(), true) {
+		t.Errorf("torque %v at the end", bus.TorqueEnabled())
+	}
+}

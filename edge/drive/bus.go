@@ -87,7 +87,7 @@ func (c *BusCheck) Measure(ctx context.Context, arm *servo.Arm) error {
 	case busy(all):
 		return exit.Errorf(exit.Config,
 			"the bus takes %v per cycle (p99), at %s it may take %v; half of its cycles take "+
-				"%v: other programs delay this one, end them or see edge-rt doctor, or %s",
+				"%v: other programs delay this one: end them, see edge-rt doctor, %s",
 			all.P99.Round(10*time.Microsecond),
 			c.At, want, all.P50.Round(10*time.Microsecond), c.Cure)
 	case slow:

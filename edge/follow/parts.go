@@ -425,10 +425,8 @@ func (p *Parts) EaseIn(now rt.Instant, d time.Duration) {
 //
 //rt:noalloc
 func (p *Parts) KeepGoals(action []float32, joints robot.Joints) {
-	for j := range action {
-		if joints.Has(j) {
-			action[j] = p.Goal[j]
-		}
+	for _, f := range p.parts {
+		f.KeepGoals(action[f.first:f.first+len(f.Goal)], joints>>f.first)
 	}
 }
 
