@@ -33,10 +33,11 @@ const (
 	flood       = 4                      // pictures' worth of bytes, in multiples of the rate, before reading pauses
 	lastWords   = 2 << 10                // bytes of the program's standard error that are kept
 
-	look         = 100 * time.Millisecond // interval at which Open looks for a cancellation
-	judge        = time.Second            // of raw pictures, after which Open stops to judge their size
-	sameBursts   = 8                      // bursts of as many raw pictures, two or more: the size is wrong
-	unevenBursts = 5                      // consecutive bursts that end within a raw picture: the size is wrong
+	look = 100 * time.Millisecond // interval at which Open looks for a cancellation
+	// of raw pictures without equal bursts, after which Open does not judge their size
+	judge        = time.Second
+	sameBursts   = 8 // bursts of as many raw pictures, two or more: the size is wrong
+	unevenBursts = 5 // consecutive bursts that end within a raw picture: the size is wrong
 )
 
 // Errors of Open, for errors.Is. ErrProgram and ErrPictures need another command or flag; ErrEnded

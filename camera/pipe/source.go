@@ -127,7 +127,7 @@ func (s *Source) first(canceled func() bool) error {
 			return err
 		case err == nil && s.size == 0:
 			return s.checkFirst(&f)
-		case b.single, s.begunAt != 0 && now.Sub(s.begunAt) >= judge:
+		case b.single, s.begunAt != 0 && now.Sub(s.begunAt) >= judge && (b.count == 0 || b.varied || now >= limit):
 			return nil
 		case b.count >= sameBursts && !b.varied && b.first > 1:
 			return fmt.Errorf("%w: it writes %d bytes at a time, as many as %d pictures of %v: declare the size and "+
@@ -151,6 +151,7 @@ func (s *Source) checkFirst(f *camera.Frame) error {
 	case s.format.Width == 0:
 		s.format.Width, s.format.Height = p.W, p.H
 		s.limit()
+		s.largest = min(s.largest, unknownSize) // that much memory is there
 	case s.format.Width != p.W || s.format.Height != p.H:
 		return fmt.Errorf("%w: they are %dx%d, the flag has %dx%d: change the flag, or the size in the program's "+
 			"options",

@@ -125,6 +125,7 @@ func (c hasty) Now() rt.Instant { return 50 * c.Clock.Now() }
 func TestOpenNamesTheCause(t *testing.T) {
 	dir := folder(t)
 	raw := func(bytes int) string { return fmt.Sprintf("while sleep 0.06; do printf %%0%dd 0; done", bytes) }
+	slow := "while sleep 0.15; do printf %0192d 0; done"
 	for _, tt := range []struct {
 		command string
 		format  camera.Format
@@ -139,6 +140,7 @@ func TestOpenNamesTheCause(t *testing.T) {
 		{raw(60), tiny, ErrPictures, "60 bytes at a time"},
 		{raw(100), tiny, ErrPictures, "100 bytes at a time"},
 		{raw(192), tiny, ErrPictures, "2 pictures of rgb 8x4"},
+		{slow, tiny, ErrPictures, "2 pictures of rgb 8x4"},
 	} {
 		s, err := Open(Config{Command: "cd " + dir + ";" + tt.command, Format: tt.format}, rt.KernelClock())
 		if err == nil {

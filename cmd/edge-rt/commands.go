@@ -261,11 +261,7 @@ func (c *snapshotCmd) Run(flags *cli) error {
 		return exit.Errorf(exit.Usage,
 			"%d cameras, want one: edge-rt cameras snapshot --camera front=/dev/video0 -o x.jpg", len(flags.Camera))
 	}
-	cfg, err := capture.Parse(flags.Camera[0])
-	if err != nil {
-		return err
-	}
-	return capture.Snapshot(stdout, &cfg, flags.encoding(), c.Out)
+	return capture.Snapshot(stdout, flags.Camera[0], flags.encoding(), c.Out)
 }
 
 type portsCmd struct {

@@ -138,7 +138,7 @@ func TestCameraErr(t *testing.T) {
 		"cut":          {[][]byte{good[:len(good)/2]}, nil, "no picture is whole, the last has 929 bytes"},
 		"empty":        {[][]byte{{}}, nil, "no picture is whole, the last has 0 bytes"},
 		"no picture":   {[][]byte{[]byte("hello")}, nil, "corrupt"},
-		"another size": {[][]byte{sized(good)}, nil, "wrong size"},
+		"another size": {[][]byte{sized(good)}, nil, "its pictures are 96x32 by now, want 96x64"},
 		"unplugged":    {nil, camera.ErrGone, "unplugged"},
 	} {
 		f := brokenCamera(tt.shots...)

@@ -122,7 +122,7 @@ func (e *Camera) Run(clock rt.Clock, stop *atomic.Bool, pending *atomic.Int32) {
 		if err := checkFrame(s); err != nil {
 			e.torn.Add(1)
 			if e.grabOutage.failed(clock.Now(), e.MaxAge) {
-				e.grabOutage.report(fmt.Errorf("no picture is whole, the last has %d bytes: %w", len(s.Pix), err))
+				e.grabOutage.report(unusable(s, err))
 			}
 			continue
 		}
@@ -141,6 +141,15 @@ func (e *Camera) Run(clock rt.Clock, stop *atomic.Bool, pending *atomic.Int32) {
 			pending.Add(-1)
 		}
 	}
+}
+
+// unusable explains the result of checkFrame for the newest of several pictures.
+func unusable(s *Frame, err error) error {
+	if errors.Is(err, jpeg.ErrSize) {
+		return fmt.Errorf("its pictures are %dx%d by now, want %dx%d as at the start: %w; start edge-rt again",
+			s.JPEG.W, s.JPEG.H, s.Width, s.Height, err)
+	}
+	return fmt.Errorf("no picture is whole, the last has %d bytes: %w", len(s.Pix), err)
 }
 
 // checkFrame refuses a torn JPEG, and a JPEG of another size than the negotiated one.

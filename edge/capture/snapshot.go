@@ -12,7 +12,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/edge-rt/edge-rt/camera"
+	"github.com/edge-rt/edge-rt/edge/device"
 	"github.com/edge-rt/edge-rt/internal/exit"
 	"github.com/edge-rt/edge-rt/jpeg"
 	"github.com/edge-rt/edge-rt/rt"
@@ -27,22 +27,26 @@ const (
 	snapshotLimit  = 5 * time.Second
 )
 
-// Snapshot writes one picture, as in an observation, to a *.jpg or *.png file.
-func Snapshot(out io.Writer, c *Config, encoding Encoding, file string) error {
+// Snapshot writes one picture of a --camera flag, as in an observation, to a *.jpg or *.png file.
+func Snapshot(out io.Writer, flag string, encoding Encoding, file string) error {
+	c, err := Parse(flag)
+	if err != nil {
+		return err
+	}
 	ext := strings.ToLower(filepath.Ext(file))
 	if ext != ".jpg" && ext != ".jpeg" && ext != ".png" {
 		return exit.Errorf(exit.Usage, "-o %s: want *.jpg or *.png", file)
 	}
 	clock := rt.KernelClock()
 	world := func() *sim.Live { return sim.NewLive(sim.NewWorld(0, 1), clock, clock.Now()) }
-	source, picked, err := Open(c, Options{Clock: clock, World: world, Decoded: encoding.Reencode ||
+	source, picked, err := Open(&c, Options{Clock: clock, World: world, Decoded: encoding.Reencode ||
 		encoding.Quality == 0})
 	if err != nil {
 		return err
 	}
 	defer source.Close()
 	cam := New(c.Name, source, c.MaxAge)
-	encoder, err := NewEncoder(cam, c, encoding)
+	encoder, err := NewEncoder(cam, &c, encoding)
 	if err != nil {
 		return err
 	}
@@ -62,12 +66,8 @@ func Snapshot(out io.Writer, c *Config, encoding Encoding, file string) error {
 		return fmt.Errorf("snapshot: %w", err)
 	}
 	fmt.Fprintf(out, "%s: %d bytes, %s; pictures are %s\n", file, len(content), picked, encoder)
-	shown := c.Source
-	if command, ok := c.program(); ok {
-		shown = pipeOf + "'" + command + "'"
-	}
 	fmt.Fprintf(out, "next: is it sharp, upright and like the pictures of the policy's training? else try "+
-		"rotate=180, crop=WxH+X+Y, exposure=N; then edge-rt --camera %s=%s\n", c.Name, shown)
+		"rotate=180, crop=WxH+X+Y, exposure=N; then edge-rt --camera %s\n", device.Quote(flag))
 	return nil
 }
 
@@ -102,16 +102,16 @@ func (e *Camera) warmUp(clock rt.Clock) error {
 	taken := 0
 	for end := clock.Now().Add(snapshotLimit); taken < snapshotFrames && clock.Now() < end; {
 		s := e.Newest.Back()
-		if last = e.Source.Grab(&s.Frame); last == nil && checkFrame(s) == nil {
+		if last = e.Source.Grab(&s.Frame); last == nil {
+			last = checkFrame(s)
+		}
+		if last == nil {
 			e.Newest.Publish(int64(s.At))
 			taken++
 		}
 	}
 	if taken > 0 {
 		return nil
-	}
-	if last == nil {
-		last = camera.ErrStalled
 	}
 	return fmt.Errorf("no whole picture in %v: %w", snapshotLimit, last)
 }
