@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"time"
@@ -24,6 +25,7 @@ const (
 	noSecondaryID = 255                    // the Secondary_ID of a servo that answers only to its own id
 	silentMax     = 2 * time.Second        // silence of every joint that ends a recording
 	homeSlack     = 256                    // counts that an arm in a hand may move while its offsets are written
+	maxOthers     = 256                    // files beside a calibration that are compared with the motors
 )
 
 // Calibrate finds each joint's range and writes it into the servos and LeRobot's file, in LeRobot's
@@ -112,15 +114,62 @@ func (k *calibrator) reuse(ctx context.Context) (done bool, err error) {
 		}
 		return false, err
 	}
-	answer, err := k.ask(ctx, "There is a calibration at %s. Press Enter to write it into the motors, or c and Enter "+
-		"to calibrate anew.", file)
-	if err != nil || strings.EqualFold(answer, "c") {
+	question, other := k.question(file, c)
+	answer, err := k.ask(ctx, "%s, or c and Enter to calibrate anew.", question)
+	switch {
+	case err != nil || strings.EqualFold(answer, "c"):
 		return false, err
+	case other != "" && !strings.EqualFold(answer, "w"):
+		return false, exit.Errorf(exit.Config, "the motors at %s have the calibration %s and not %s: nothing was "+
+			"written; give this arm's port or --id, or run the command again and answer w or c", k.Bus, other, file)
 	}
 	if err := k.torqueOff(); err != nil {
 		return false, err
 	}
 	return true, k.save(c)
+}
+
+// question asks about writing the calibration c of a file into the motors. other is a file beside it, of
+// another arm, whose calibration they have; empty: there is no such file.
+func (k *calibrator) question(file string, c servo.Calibration) (text, other string) {
+	text = "There is a calibration at " + file
+	all, names := []servo.Calibration{c}, []string{file}
+	files, _ := filepath.Glob(filepath.Join(filepath.Dir(file), "*.json")) // a malformed pattern matches none
+	for _, f := range files[:min(len(files), maxOthers)] {
+		another, err := servo.LoadCalibration(f)
+		if err == nil && f != file && moved(another) {
+			all, names = append(all, another), append(names, f)
+		}
+	}
+	differs, err := servo.MatchCalibrations(servo.ArmConfig{
+		Path:  k.Bus,
+		Robot: k.Robot,
+		Port:  k.port,
+		Clock: k.Clock,
+	}, all)
+	switch i := slices.Index(differs, nil); {
+	case err != nil:
+		return text + ". Press Enter to write it into the motors", ""
+	case i < 0:
+		return text + ", which the motors do not have. Press Enter to write it into them", ""
+	case i == 0:
+		return text + ", and the motors have it. Press Enter to keep it", ""
+	default:
+		return text + ", and the motors have that of another arm, " + names[i] +
+			". Press w and Enter to write the first " +
+			"into them all the same", names[i]
+	}
+}
+
+// moved reports whether a calibration has an offset: motors as the factory delivers them match any
+// other.
+func moved(c servo.Calibration) bool {
+	for _, m := range c {
+		if m.HomingOffset != 0 {
+			return true
+		}
+	}
+	return false
 }
 
 // implausibles describes the implausible ranges of a file.

@@ -2,6 +2,7 @@ package bringup
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"io"
 	"os"
@@ -336,6 +337,24 @@ func TestCalibrateDoesNotGoOnWithOtherMotors(t *testing.T) {
 	registers(t, k.cfg, 3, map[table.Register]int{table.HomingOffset: 77})
 	k.start(t, "cannot go on: motor 3 (elbow_flex) has Homing_Offset 77 by now, want -547")
 	k.out.await(t, "middle of its range")
+	k.stop()
+	k.wait(t)
+	p, err := loadProgress(k.cfg.File() + progressSuffix)
+	if err != nil {
+		t.Fatal(err)
+	}
+	p.Step, p.Result = stepWriting, servo.Calibration{}
+	for _, m := range k.cfg.Robot.Motors {
+		p.Result[m.Name] = servo.MotorCalibration{ID: int(m.ID), HomingOffset: -547, RangeMin: 900, RangeMax: 3100}
+	}
+	text, err := json.Marshal(p)
+	if err == nil {
+		err = os.WriteFile(k.cfg.File()+progressSuffix, text, 0o600)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	k.start(t, "cannot go on: motor 3 (elbow_flex) has Homing_Offset 77 by now, want -547")
 }
 
 // When a motor fails during the writes, the error names the written motors and the way to continue.
@@ -445,4 +464,39 @@ func FuzzProgress(f *testing.F) {
 			}
 		}
 	})
+}
+
+// Enter does not write a file into the motors of another arm, whose calibration is beside it.
+func TestCalibrateOfAnotherArm(t *testing.T) {
+	t.Parallel()
+	_, cfg, out := simArm(t, named(t, "so101"), servosim.Config{})
+	whole(t, cfg)
+	white := cfg
+	white.Calibration = filepath.Join(filepath.Dir(cfg.File()), "white.json")
+	c := loaded(t, cfg.Place)
+	for _, m := range cfg.Robot.Motors {
+		c[m.Name] = servo.MotorCalibration{ID: int(m.ID), HomingOffset: 300, RangeMin: 900, RangeMax: 3100}
+	}
+	if err := c.Save(white.File()); err != nil {
+		t.Fatal(err)
+	}
+	for _, tt := range []struct {
+		cfg         Config
+		keys, shows string
+		code        exit.Code
+		offset      int // of the motors afterwards
+	}{
+		{white, "\n", "which the motors do not have", exit.Clean, 300},
+		{white, "\n", "and the motors have it", exit.Clean, 300},
+		{cfg, "\n", "the motors have that of another arm, " + white.File(), exit.Config, 300},
+		{cfg, "w\n", "Press w", exit.Clean, 0},
+	} {
+		tt.cfg.In = strings.NewReader(tt.keys)
+		err := Calibrate(t.Context(), tt.cfg)
+		offset := registers(t, cfg, 3, nil, table.HomingOffset)[0]
+		if exit.Of(err) != tt.code || offset != tt.offset || !strings.Contains(out.String(), tt.shows) {
+			t.Errorf("%s, %q: %v with offset %d, want code %d, %d and %q\n%s", tt.cfg.File(), tt.keys, err, offset,
+				tt.code, tt.offset, tt.shows, out)
+		}
+	}
 }

@@ -229,19 +229,19 @@ const maxTurns = 4
 // matches returns the reason why the motors differ from their state in a progress: other software
 // has changed them, or they belong to another arm.
 func (p *progress) matches(s *session) error {
-	if p.Step == stepWriting {
-		return nil // everything is written again
-	}
 	for _, m := range s.Robot.Motors {
 		for _, want := range bareSettings(m) {
 			if want.Register == table.HomingOffset {
 				want.Value = p.Joints[m.Name].Offset
+			} else if p.Step == stepWriting {
+				continue // it is written again
 			}
 			got, err := s.read(m, want.Register)
 			if err != nil {
 				return err
 			}
-			if got != want.Value {
+			written := p.Step == stepWriting && got == p.Result[m.Name].HomingOffset
+			if got != want.Value && !written {
 				return fmt.Errorf("motor %d (%s) has %s %d by now, want %d", m.ID, m.Name, want.Register, got,
 					want.Value)
 			}

@@ -286,7 +286,7 @@ func (s *session) scan(ctx context.Context, last uint8, only *table.Protocol) (a
 			}
 			if err := s.openBus(baud, family.protocol); err != nil {
 				if errors.Is(err, servo.ErrPortAbsent) || errors.Is(err, servo.ErrPortBusy) ||
-					errors.Is(err, servo.ErrPortDenied) {
+					errors.Is(err, servo.ErrPortDenied) || errors.Is(err, servo.ErrPort) {
 					return all, err
 				}
 				continue // the adapter cannot run at this baud rate

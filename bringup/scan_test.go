@@ -2,7 +2,9 @@ package bringup
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
+	"io"
 	"os"
 	"strings"
 	"testing"
@@ -108,5 +110,13 @@ func TestScanNamesTheArmThatIsThere(t *testing.T) {
 	if exit.Of(err) != exit.Absent || !strings.Contains(err.Error(),
 		"these are not the motors of a so101 but those of koch: edge-rt scan --bus '/dev/a b' --robot koch") {
 		t.Errorf("a Koch for an SO-101: %v", err)
+	}
+}
+
+// A file that is no serial port is not taken for a port without servos.
+func TestScanOfNoPort(t *testing.T) {
+	cfg := Config{Place: device.Place{Bus: "/dev/null", Robot: named(t, "so101")}, Out: io.Discard}
+	if err := scans(t, cfg); exit.Of(err) != exit.Absent || !errors.Is(err, servo.ErrPort) {
+		t.Errorf("%v, want %v", err, servo.ErrPort)
 	}
 }

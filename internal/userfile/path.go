@@ -1,9 +1,11 @@
 package userfile
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"os/user"
+	"path/filepath"
 	"regexp"
 	"strconv"
 	"strings"
@@ -12,11 +14,22 @@ import (
 // variable is a name that Expand replaces: $HOME or ${HOME}.
 var variable = regexp.MustCompile(`\$([A-Za-z0-9_]+|\{[^}]*\})`)
 
-// Replace writes a file so that a reader sees either the old or the new file, never a part.
+// Replace writes a file so that a reader sees either the old or the new file, never a part, also after
+// a power failure. Of a link the file is replaced to which it leads.
 func Replace(path string, data []byte) error {
+	if target, err := filepath.EvalSymlinks(path); err == nil {
+		path = target
+	}
 	tmp := path + ".tmp"
-	if err := os.WriteFile(tmp, data, 0o644); err != nil {
+	f, err := os.OpenFile(tmp, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o644)
+	if err != nil {
 		return err
+	}
+	if _, err = f.Write(data); err == nil {
+		err = f.Sync()
+	}
+	if err = errors.Join(err, f.Close()); err != nil {
+		return errors.Join(err, os.Remove(tmp))
 	}
 	return os.Rename(tmp, path)
 }

@@ -1,8 +1,12 @@
 package userfile
 
 import (
+	"os"
 	"os/user"
+	"path/filepath"
 	"testing"
+
+	"github.com/edge-rt/edge-rt/rt/rttest"
 )
 
 func TestExpand(t *testing.T) {
@@ -36,5 +40,19 @@ func TestExpand(t *testing.T) {
 	}
 	if CheckPath("a~") != nil || CheckPath("./~a") != nil || CheckPath("~no-such-user/a") == nil {
 		t.Error("Check wants to refuse what begins with ~, and nothing else")
+	}
+}
+
+// A link to a file stays a link, and other users of the file read what was written.
+func TestReplaceFollowsALink(t *testing.T) {
+	file, link := filepath.Join(t.TempDir(), "a"), filepath.Join(t.TempDir(), "b")
+	rttest.Do(os.WriteFile(file, []byte("old"), 0o600))
+	rttest.Do(os.Symlink(file, link))
+	rttest.Do(Replace(link, []byte("new")))
+	if text := rttest.Must(os.ReadFile(file)); string(text) != "new" {
+		t.Errorf("the linked file has %q, want what was written to the link", text)
+	}
+	if _, err := os.Stat(file + ".tmp"); err == nil {
+		t.Error("a temporary file is left")
 	}
 }
