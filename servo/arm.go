@@ -107,7 +107,7 @@ type rows struct{ position, goal, torque, velocity, spin table.Row }
 // OpenArm opens the port, finds every motor, checks model and calibration, and writes the robot's
 // settings where they differ. Torque stays as it is. After OpenArm every joint has a position.
 //
-// It fails with ErrPortAbsent, ErrPortBusy, ErrPortDenied, ErrMotorMissing, ErrWrongModel,
+// It fails with ErrPortAbsent, ErrPortBusy, ErrPortDenied, ErrPort, ErrMotorMissing, ErrWrongModel,
 // ErrCalibration, ErrTorqueOn, ErrTurn, ErrSetting, ErrLatched or ErrCanceled, and then closes the
 // port.
 func OpenArm(cfg ArmConfig) (*Arm, error) {

@@ -209,6 +209,8 @@ func (m MotorCalibration) fits(motor robot.Motor) error {
 		if err := row.Check(m.DriveMode); err != nil {
 			return fmt.Errorf("drive_mode: %w", err)
 		}
+	} else if m.DriveMode&^1 != 0 {
+		return fmt.Errorf("drive_mode: got %d, want 0 or 1", m.DriveMode)
 	}
 	row := motor.Model.Row(table.HomingOffset)
 	if row.Size == 0 && m.HomingOffset == 0 {

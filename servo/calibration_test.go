@@ -99,6 +99,9 @@ func TestCheckNamesTheMotor(t *testing.T) {
 			c["elbow_flex"] = MotorCalibration{ID: 3, RangeMin: 2046, RangeMax: 2048}
 		},
 			"motor elbow_flex: got range 2046 to 2048, which is 0.2 degrees (2 counts): the joint was not moved"},
+		{"a direction that is none", func(c Calibration) {
+			c["gripper"] = MotorCalibration{ID: 6, RangeMax: 4095, DriveMode: 7}
+		}, "motor gripper: drive_mode: got 7, want 0 or 1"},
 		{"more than a turn", func(c Calibration) {
 			c["gripper"] = MotorCalibration{ID: 6, RangeMax: 4096}
 		}, "motor gripper: got range 0 to 4096, want 0 <= range_min < range_max <= 4095"},

@@ -26,7 +26,7 @@ const (
 )
 
 // OpenPort opens a serial device raw, 8N1, at any baud rate of its driver, for this process alone.
-// It fails with ErrPortAbsent, ErrPortBusy or ErrPortDenied.
+// It fails with ErrPortAbsent, ErrPortBusy, ErrPortDenied or ErrPort.
 //
 // TIOCEXCL keeps other programs from opening the device, except those of root. flock also covers
 // root's programs that use it, as LeRobot's pyserial does.
@@ -57,7 +57,7 @@ func openError(path string, err error) error {
 	case errors.Is(err, unix.EACCES), errors.Is(err, unix.EPERM):
 		return fmt.Errorf("%w: open %s: %w; %s", ErrPortDenied, path, err, deniedCure(path))
 	}
-	return fmt.Errorf("servo: open %s: %w", path, err)
+	return fmt.Errorf("%w: open %s: %w", ErrPort, path, err)
 }
 
 // deniedCure returns the advice to a user without permission. No group gives access to a
@@ -78,7 +78,7 @@ func setUp(fd int, path string, baud int) error {
 	}
 	t, err := unix.IoctlGetTermios(fd, unix.TCGETS2)
 	if err != nil {
-		return fmt.Errorf("servo: %s is no serial port: %w", path, err)
+		return fmt.Errorf("%w: %s: %w; edge-rt ports lists those that are here", ErrPort, path, err)
 	}
 	if err := unix.IoctlSetInt(fd, unix.TIOCEXCL, 0); err != nil {
 		return fmt.Errorf("servo: claim %s: %w", path, err)

@@ -57,7 +57,8 @@ func TestOpenPortRefuses(t *testing.T) {
 	}{
 		{"nothing there", "/dev/ttyACM97", ErrPortAbsent, "plug the adapter in"},
 		{"in use", path, ErrPortBusy, "another program"},
-		{"a file", file, unix.ENOTTY, "is no serial port"},
+		{"a file", file, ErrPort, "edge-rt ports"},
+		{"a folder", t.TempDir(), ErrPort, "is a directory"},
 	}
 	for _, tt := range tests {
 		q, err := OpenPort(tt.path, 1_000_000)

@@ -39,6 +39,7 @@ var (
 	ErrPortAbsent   = errors.New("servo: no such port")
 	ErrPortBusy     = errors.New("servo: port is in use")
 	ErrPortDenied   = errors.New("servo: no permission for port")
+	ErrPort         = errors.New("servo: it is no serial port")
 	ErrMotorMissing = errors.New("servo: motor missing")
 	ErrWrongModel   = errors.New("servo: wrong motor model")
 	ErrCalibration  = errors.New("servo: calibration does not fit")

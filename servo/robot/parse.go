@@ -7,6 +7,7 @@ import (
 	"math"
 	"path"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -321,7 +322,7 @@ func (s *Safety) set(key, value string) (err error) {
 			return fmt.Errorf("together or apart")
 		}
 	case key == "slew":
-		if _, err = fmt.Sscan(value, &s.Slew); err != nil || !(s.Slew > 0 && s.Slew <= 1) {
+		if s.Slew, err = strconv.ParseFloat(value, 64); err != nil || !(s.Slew > 0 && s.Slew <= 1) {
 			return fmt.Errorf("a share above 0 and up to 1")
 		}
 	default:
@@ -418,14 +419,33 @@ func (r *Robot) checkMotor(m Motor) error {
 		if err := row.Check(s.Value); err != nil {
 			return fmt.Errorf("settings: %w", err)
 		}
+		if why := m.notDriveable(s); why != "" {
+			return fmt.Errorf("settings: %s = %d: %s", s.Register, s.Value, why)
+		}
 	}
 	return nil
 }
 
+// notDriveable returns the reason why a motor of a joint cannot be driven with a setting, "" without
+// one.
+func (m Motor) notDriveable(s Setting) string {
+	positions := []int{0}
+	if m.Model.Protocol == table.Dynamixel2 {
+		positions = []int{table.ModePosition, table.ModeExtendedPosition, table.ModeCurrentPosition}
+	}
+	switch {
+	case s.Register == table.OperatingMode && m.Norm != Velocity && !slices.Contains(positions, s.Value):
+		return fmt.Sprintf("it does not go to positions then, and may turn without an end; want one of %v", positions)
+	case s.Register == table.AngularResolution && s.Value > 1:
+		return "its positions are no counts of 4096 to a turn then; want 1"
+	}
+	return ""
+}
+
 func (r *Robot) checkRename(names map[string]bool) error {
 	for from, to := range r.Rename.Joints {
-		if !names[from] || to == "" {
-			return fmt.Errorf("rename: joints: %s: %s: want a joint of this robot and its new name", from, to)
+		if !names[from] || !isName(to) {
+			return fmt.Errorf("rename: joints: %s: %q: want a joint of this robot and its new name, a word", from, to)
 		}
 	}
 	all := r.ActionNames()
@@ -436,8 +456,8 @@ func (r *Robot) checkRename(names map[string]bool) error {
 	}
 	cameras := map[string]bool{}
 	for from, to := range r.Rename.Cameras {
-		if from == "" || to == "" || cameras[to] {
-			return fmt.Errorf("rename: cameras: %q: %q: want two names, each new one once", from, to)
+		if from == "" || !isName(to) || cameras[to] {
+			return fmt.Errorf("rename: cameras: %q: %q: want two names, words, each new one once", from, to)
 		}
 		cameras[to] = true
 	}

@@ -9,6 +9,8 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"unicode"
+	"unicode/utf8"
 
 	"github.com/goccy/go-yaml"
 
@@ -205,3 +207,9 @@ func (r Robot) kind() string {
 }
 
 func isWord(name string) bool { return name != "" && !strings.ContainsAny(name, "/ \t\n") }
+
+// isName reports whether a name is a word for lists, terminals and files.
+func isName(name string) bool {
+	return isWord(name) && utf8.ValidString(name) && !strings.Contains(name, ",") &&
+		!strings.ContainsFunc(name, unicode.IsControl)
+}
