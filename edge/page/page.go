@@ -70,7 +70,7 @@ type Flags struct {
 	HTTP      string   `name:"http" help:"Serve a page with the live state and camera pictures, /status.json, /camera/NAME and /healthz; without a host only to this machine. Default: none." placeholder:"[HOST:]PORT"`
 	HTTPToken string   `name:"http-token" help:"Give the page the buttons of edge-rt ctl, for visitors with the token in this file, which is made when it is missing; auto: a new token at each start, printed once." placeholder:"FILE|auto"`
 	Metrics   string   `name:"metrics" help:"Serve /metrics for Prometheus, and /healthz; without a host only to this machine. Default: none." placeholder:"[HOST:]PORT"`
-	HTTPName  []string `name:"http-name" help:"A name by which browsers may call this machine beside its own; repeat for more." placeholder:"NAME"`
+	HTTPName  []string `name:"http-name" help:"A name by which browsers, and Prometheus, may call this machine beside its own; repeat for more." placeholder:"NAME"`
 }
 
 // Check refuses flags that cannot work, and completes the address. log is that of Open.
@@ -84,20 +84,22 @@ func (f *Flags) Check(log *slog.Logger) (err error) {
 				f.HTTP)
 		}
 	}
-	if f.HTTP == "" {
-		if f.HTTPToken != "" || len(f.HTTPName) > 0 {
-			return exit.Errorf(exit.Usage,
-				"--http-token and --http-name are for the page of --http, which is not given")
-		}
-		return nil
-	}
-	if f.HTTP, err = address(f.HTTP); err != nil {
-		return exit.Errorf(exit.Usage, "--http: %w", err)
+	switch {
+	case f.HTTP == "" && f.HTTPToken != "":
+		return exit.Errorf(exit.Usage, "--http-token is for the page of --http, which is not given")
+	case f.HTTP == "" && f.Metrics == "" && len(f.HTTPName) > 0:
+		return exit.Errorf(exit.Usage, "--http-name is for the page of --http or for --metrics: give one of them")
 	}
 	for _, name := range f.HTTPName {
 		if name == "" || strings.ContainsAny(name, " /:@") {
 			return exit.Errorf(exit.Usage, "--http-name is %q, want a name without port, such as robot.lan", name)
 		}
+	}
+	if f.HTTP == "" {
+		return nil
+	}
+	if f.HTTP, err = address(f.HTTP); err != nil {
+		return exit.Errorf(exit.Usage, "--http: %w", err)
 	}
 	if f.HTTPToken == tokenAuto && !log.Enabled(context.Background(), slog.LevelInfo) {
 		return exit.Errorf(exit.Usage, "--http-token auto prints the token in the log, and --quiet leaves that out: "+

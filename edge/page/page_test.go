@@ -294,6 +294,25 @@ func TestAddress(t *testing.T) {
 	}
 }
 
+// Goal: a name for Prometheus needs no page; a flag that nothing uses is refused.
+func TestFlagsThatNothingUses(t *testing.T) {
+	for _, tt := range []struct {
+		flags Flags
+		says  string
+	}{
+		{Flags{Metrics: "9101", HTTPName: []string{"arm-1.lan"}}, ""},
+		{Flags{HTTP: "8080", HTTPName: []string{"arm-1.lan"}}, ""},
+		{Flags{Metrics: "9101", HTTPName: []string{"arm-1.lan:9101"}}, "want a name without port"},
+		{Flags{HTTPName: []string{"arm-1.lan"}}, "--http-name is for the page of --http or for --metrics"},
+		{Flags{Metrics: "9101", HTTPToken: "file"}, "--http-token is for the page of --http"},
+	} {
+		if err := tt.flags.Check(slog.Default()); (err == nil) != (tt.says == "") ||
+			err != nil && !strings.Contains(err.Error(), tt.says) {
+			t.Errorf("%+v: %v, want %q", tt.flags, err, tt.says)
+		}
+	}
+}
+
 func TestATakenPortIsNamed(t *testing.T) {
 	s := newStage(t)
 	address := s.listener.Addr().String()

@@ -2,7 +2,6 @@ package endpoint
 
 import (
 	"crypto/tls"
-	"crypto/x509"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -179,10 +178,10 @@ type certificates struct {
 	security Security
 
 	mu       sync.Mutex
-	cfg      *tls.Config         // guarded by mu
-	roots    []*x509.Certificate // that vouch for clients. Guarded by mu
-	failed   error               // why the present files are not used. Guarded by mu
-	versions [3]fileVersion      // guarded by mu
+	cfg      *tls.Config    // guarded by mu
+	trusted  authorities    // that vouch for clients. Guarded by mu
+	failed   error          // why the present files are not used. Guarded by mu
+	versions [3]fileVersion // guarded by mu
 }
 
 // fileVersion distinguishes the versions of a file.
@@ -225,9 +224,9 @@ func (k *certificates) read(at time.Time) (*tls.Config, error) {
 	}
 	k.versions, k.failed = now, err
 	if err == nil {
-		k.cfg, k.roots = cfg, nil
+		k.cfg, k.trusted = cfg, authorities{}
 		if s.MutualTLS {
-			k.roots, k.failed = readRoots(s.RootCA)
+			k.trusted, k.failed = readAuthorities(s.RootCA)
 		}
 	}
 	return k.cfg, nil
@@ -257,7 +256,7 @@ func (k *certificates) findings(now time.Time) (found []Finding) {
 	}
 	usable := 0
 	var ends []Finding
-	for _, root := range k.roots {
+	for _, root := range k.trusted.roots {
 		one := judge(root, s.RootCA, "it refuses the robots that this authority vouches for", now)
 		if !slices.ContainsFunc(one, func(f Finding) bool { return f.Refused }) {
 			usable++
@@ -268,6 +267,7 @@ func (k *certificates) findings(now time.Time) (found []Finding) {
 		f.Refused = f.Refused && usable == 0 // another authority may vouch for the robots
 		found = append(found, f)
 	}
+	found = append(found, k.trusted.findings(s.RootCA, now)...)
 	if k.failed != nil {
 		found = append(found, Finding{Text: fmt.Sprintf("the certificate's files have changed and are not used: %v; "+
 			"the server goes on with the set before, whose certificate (%s) ends on %s: put a certificate, its key "+

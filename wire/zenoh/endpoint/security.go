@@ -3,7 +3,6 @@ package endpoint
 import (
 	"crypto/tls"
 	"crypto/x509"
-	"encoding/pem"
 	"errors"
 	"fmt"
 	"slices"
@@ -19,8 +18,8 @@ const maxPEM = 1 << 20
 // accepted connections when they have changed, so that certificates may be renewed while the
 // process runs.
 type Security struct {
-	// RootCA holds the authorities that vouch for the other side. Empty: the
-	// system's when dialling; required when listening with MutualTLS.
+	// RootCA holds the authorities that vouch for the other side, and may hold their revocation lists.
+	// Empty: the system's when dialling; required when listening with MutualTLS.
 	RootCA string
 
 	ConnectCertificate string // shown when dialling, leaf first; empty: no certificate
@@ -87,13 +86,11 @@ func (s *Security) clientConfig(host string) (*tls.Config, error) {
 	cfg := baseConfig()
 	host, _, _ = strings.Cut(host, "%") // an IPv6 zone is local, not in the certificate
 	cfg.ServerName = host
-	if s.RootCA != "" {
-		roots, err := loadRoots(s.RootCA)
-		if err != nil {
-			return nil, err
-		}
-		cfg.RootCAs = roots
+	trusted, err := readAuthorities(s.RootCA)
+	if err != nil {
+		return nil, err
 	}
+	cfg.RootCAs = trusted.pool()
 	switch {
 	case s.ConnectCertificate != "" || s.ConnectKey != "":
 		pair, err := loadCertificate("connect", s.ConnectCertificate, s.ConnectKey)
@@ -105,24 +102,30 @@ func (s *Security) clientConfig(host string) (*tls.Config, error) {
 		return nil, errors.New("wire/zenoh: mutual TLS is asked for without a certificate to show when dialling: " +
 			"give its file and its key's")
 	}
+	cfg.VerifyConnection = trusted.verify
 	if s.AnyName {
 		// VerifyConnection repeats Go's own checks, except for the name.
 		cfg.InsecureSkipVerify = true
-		cfg.VerifyConnection = func(c tls.ConnectionState) error { return verifyChain(c.PeerCertificates, cfg.RootCAs) }
+		cfg.VerifyConnection = func(c tls.ConnectionState) (err error) {
+			if c.VerifiedChains, err = chainsOf(c.PeerCertificates, cfg.RootCAs); err != nil {
+				return err
+			}
+			return trusted.verify(c)
+		}
 	}
 	return cfg, nil
 }
 
-func verifyChain(chain []*x509.Certificate, roots *x509.CertPool) error {
+func chainsOf(shown []*x509.Certificate, roots *x509.CertPool) ([][]*x509.Certificate, error) {
 	between := x509.NewCertPool()
-	for _, c := range chain[1:] {
+	for _, c := range shown[1:] {
 		between.AddCert(c)
 	}
-	_, err := chain[0].Verify(x509.VerifyOptions{Roots: roots, Intermediates: between})
+	chains, err := shown[0].Verify(x509.VerifyOptions{Roots: roots, Intermediates: between})
 	if err != nil {
-		return &tls.CertificateVerificationError{UnverifiedCertificates: chain, Err: err}
+		return nil, &tls.CertificateVerificationError{UnverifiedCertificates: shown, Err: err}
 	}
-	return nil
+	return chains, nil
 }
 
 // serverConfig is the TLS side of accepted connections.
@@ -148,9 +151,11 @@ func (s *Security) serverConfig() (*tls.Config, error) {
 			return nil, errors.New("wire/zenoh: mutual TLS is asked for without the authorities that vouch for those " +
 				"who dial: give the root CA's file")
 		}
-		if cfg.ClientCAs, err = loadRoots(s.RootCA); err != nil {
+		trusted, err := readAuthorities(s.RootCA)
+		if err != nil {
 			return nil, err
 		}
+		cfg.ClientCAs, cfg.VerifyConnection = trusted.pool(), trusted.verify
 		cfg.ClientAuth = tls.RequireAndVerifyClientCert
 	}
 	return cfg, nil
@@ -184,47 +189,6 @@ func loadCertificate(side, certificate, key string) (tls.Certificate, error) {
 			certificate, key, err)
 	}
 	return p, nil
-}
-
-func loadRoots(path string) (*x509.CertPool, error) {
-	certificates, err := readRoots(path)
-	if err != nil {
-		return nil, err
-	}
-	roots := x509.NewCertPool()
-	for _, c := range certificates {
-		roots.AddCert(c)
-	}
-	return roots, nil
-}
-
-// readRoots reads the authorities of a file, at least one; without a file it returns an empty list.
-func readRoots(path string) (roots []*x509.Certificate, err error) {
-	if path == "" {
-		return nil, nil
-	}
-	text, err := readPEM(path)
-	if err != nil {
-		return nil, err
-	}
-	for {
-		var block *pem.Block
-		if block, text = pem.Decode(text); block == nil {
-			break
-		}
-		if block.Type != "CERTIFICATE" {
-			continue
-		}
-		c, err := x509.ParseCertificate(block.Bytes)
-		if err != nil {
-			return nil, fmt.Errorf("wire/zenoh: TLS root CA %s: %w", path, err)
-		}
-		roots = append(roots, c)
-	}
-	if len(roots) == 0 {
-		return nil, fmt.Errorf("wire/zenoh: TLS root CA %s holds no certificate, want a PEM file", path)
-	}
-	return roots, nil
 }
 
 func readPEM(path string) ([]byte, error) {

@@ -161,6 +161,7 @@ func (w who) unverified(chain []*x509.Certificate, err error, now time.Time) (ca
 	var name x509.HostnameError
 	var invalid x509.CertificateInvalidError
 	var unknown x509.UnknownAuthorityError
+	var revoked revokedError
 	if len(chain) == 0 {
 		return err, "have " + w.whose + " certificate made anew"
 	}
@@ -187,6 +188,8 @@ func (w who) unverified(chain []*x509.Certificate, err error, now time.Time) (ca
 	case errors.As(err, &invalid) && invalid.Reason == x509.NotAuthorizedToSign:
 		return fmt.Errorf("%s was signed by %s, which is no authority", what, issuer(leaf)),
 			"have the authority's certificate made with basicConstraints CA:TRUE and keyUsage keyCertSign"
+	case errors.As(err, &revoked):
+		return fmt.Errorf("%s %w", w.whose, revoked), "where it is in good hands, have one made anew " + w.renew
 	case errors.As(err, &unknown):
 		return w.unknown(chain, err, now)
 	}
@@ -207,12 +210,12 @@ func (w who) unknown(chain []*x509.Certificate, err error, now time.Time) (cause
 	if w.roots != "" {
 		where = fmt.Sprintf("%s holds", w.roots)
 	}
-	roots, failed := readRoots(w.roots)
+	held, failed := readAuthorities(w.roots)
 	if w.roots != "" && failed != nil {
 		return fmt.Errorf("%s cannot be checked: %w", what, failed), "put the file of the root CA back"
 	}
 	var names []string
-	for _, root := range roots {
+	for _, root := range held.roots {
 		if !bytes.Equal(root.RawSubject, last.RawIssuer) {
 			names = append(names, named(root))
 			continue
@@ -265,6 +268,9 @@ func shown(file string, w who, alert tls.AlertError, now time.Time) (cause, fix 
 		return fmt.Sprintf("%s is valid from %s to %s, and this machine's clock says %s", what, date(c.NotBefore),
 				date(c.NotAfter), date(now)),
 			"the clock of one of the two machines is wrong: set it"
+	case alert == alertRevoked || alert == alertBad && w.usage == x509.ExtKeyUsageClientAuth: // our listener's
+		return fmt.Sprintf("%s may have been revoked by %s", what, issuer(c)),
+			"its log has the reason; have a new one made where it was revoked"
 	}
 	return fmt.Sprintf("%s was signed by %s", what, issuer(c)),
 		fmt.Sprintf("show one that its root CA vouches for, or add the certificate of %s to its root_ca_certificate",

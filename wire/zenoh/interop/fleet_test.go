@@ -43,12 +43,7 @@ type fleet struct {
 
 func newFleet(t *testing.T, routers ...string) *fleet {
 	t.Helper()
-	bin := rttest.Must(programs())
-	f := &fleet{t: t, bin: bin, dir: t.TempDir(), ports: map[string]string{}}
-	rttest.Do(os.CopyFS(f.dir, os.DirFS(examples)))
-	testdata, _ := filepath.Abs("../../../testdata")
-	f.edit("server.yaml", "../../testdata", testdata)
-	os.RemoveAll(filepath.Join(f.dir, "certificates")) // a reader may have tried the example
+	f := copyExample(t)
 	for _, name := range routers {
 		f.ports[name] = freeEndpoint(t)[len("tcp/127.0.0.1:"):]
 		f.run("./ca.sh", name, "localhost", "127.0.0.1")
@@ -56,7 +51,18 @@ func newFleet(t *testing.T, routers ...string) *fleet {
 	for _, name := range []string{"server", "arm-a", "arm-b", "operator"} {
 		f.run("./ca.sh", name)
 	}
-	f.run(filepath.Join(bin, "lean-server"), "acl", "--manifest", "server.yaml", "-o", "acl.json5")
+	f.run(filepath.Join(f.bin, "lean-server"), "acl", "--manifest", "server.yaml", "-o", "acl.json5")
+	return f
+}
+
+// copyExample returns a fleet without certificates.
+func copyExample(t *testing.T) *fleet {
+	t.Helper()
+	f := &fleet{t: t, bin: rttest.Must(programs()), dir: t.TempDir(), ports: map[string]string{}}
+	rttest.Do(os.CopyFS(f.dir, os.DirFS(examples)))
+	testdata, _ := filepath.Abs("../../../testdata")
+	f.edit("server.yaml", "../../testdata", testdata)
+	os.RemoveAll(filepath.Join(f.dir, "certificates")) // a reader may have tried the example
 	return f
 }
 

@@ -43,7 +43,7 @@ func Make(t testing.TB, change func(*x509.Certificate)) *Authority {
 		NotAfter:              time.Now().Add(time.Hour),
 		IsCA:                  true,
 		BasicConstraintsValid: true,
-		KeyUsage:              x509.KeyUsageCertSign,
+		KeyUsage:              x509.KeyUsageCertSign | x509.KeyUsageCRLSign,
 	}
 	change(template)
 	a.key = a.newKey()
@@ -115,4 +115,29 @@ func (a *Authority) IssueAs(name string, change func(*x509.Certificate), hosts .
 	raw, err := x509.MarshalPKCS8PrivateKey(k)
 	a.check(err)
 	return a.write(name+".pem", "CERTIFICATE", der), a.write(name+".key", "PRIVATE KEY", raw)
+}
+
+// Revoke writes a root CA file with the authority and its list of revoked certificates, which ends at
+// an instant.
+func (a *Authority) Revoke(end time.Time, certs ...string) (ca string) {
+	a.t.Helper()
+	list := &x509.RevocationList{Number: big.NewInt(1), ThisUpdate: time.Now().Add(-time.Hour), NextUpdate: end}
+	for _, file := range certs {
+		text, err := os.ReadFile(file)
+		a.check(err)
+		block, _ := pem.Decode(text)
+		c, err := x509.ParseCertificate(block.Bytes)
+		a.check(err)
+		list.RevokedCertificateEntries = append(list.RevokedCertificateEntries,
+			x509.RevocationListEntry{SerialNumber: c.SerialNumber, RevocationTime: time.Now()})
+	}
+	der, err := x509.CreateRevocationList(rand.Reader, list, a.cert, a.key)
+	a.check(err)
+	ca = a.write("revoked.pem", "X509 CRL", der)
+	text, err := os.ReadFile(ca)
+	a.check(err)
+	own, err := os.ReadFile(a.CA)
+	a.check(err)
+	a.check(os.WriteFile(ca, append(own, text...), 0o600))
+	return ca
 }
