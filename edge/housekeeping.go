@@ -112,7 +112,7 @@ func (e *Edge) openHeapWindow(now rt.Instant) {
 		h.armedAt = now
 	case now.Sub(h.armedAt) >= warmUp:
 		h.open = true
-		h.from = rt.ReadHeap()
+		h.from = rt.CountHeap()
 		h.first = e.drive.Stats().Ticks
 	}
 }
@@ -121,7 +121,7 @@ func (e *Edge) openHeapWindow(now rt.Instant) {
 func (e *Edge) closeCounters() {
 	if h := &e.heap; h.open && !h.closed {
 		h.closed = true
-		h.to = rt.ReadHeap()
+		h.to = rt.CountHeap()
 		h.last = e.drive.Stats().Ticks
 	}
 	if e.scores == nil {

@@ -34,6 +34,19 @@ func TestReadHeapCounts(t *testing.T) {
 	}
 }
 
+func TestCountHeapMissesNoObject(t *testing.T) {
+	before := CountHeap()
+	for range 100 {
+		sink = make([]byte, 16)
+	}
+	if n := CountHeap().Allocs - before.Allocs; n < 100 || n > 200 {
+		t.Errorf("100 objects of 16 bytes counted as %d", n)
+	}
+	if n := testing.AllocsPerRun(10, func() { CountHeap() }); n != 0 {
+		t.Errorf("CountHeap allocates %v times, want 0", n)
+	}
+}
+
 func TestHoldGC(t *testing.T) {
 	defer debug.SetGCPercent(debug.SetGCPercent(50))
 	limitBefore := debug.SetMemoryLimit(-1)

@@ -259,7 +259,8 @@ func (l *Link) Maintain(ctx context.Context) error {
 			continue
 		}
 		l.Log.Warn("session lost", "why", why, "session", l.In.Sessions().ID())
-		l.In.NoSession.Store(&why)
+		kept := why // &why would allocate at every poll
+		l.In.NoSession.Store(&kept)
 		recording.Note(l.Record, l.Clock, event.SessionLost, record.LevelWarning, int64(loss), 0, "session lost: "+why)
 		open := l.In.Sessions().Open
 		l.In.Lose()
