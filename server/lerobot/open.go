@@ -14,6 +14,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 
 	"github.com/edge-rt/edge-rt/internal/userfile"
@@ -93,7 +94,7 @@ func Open(ctx context.Context, cfg *manifest.Config, log *slog.Logger, show func
 	if err != nil {
 		return nil, errors.Join(w.manifestError(cfg, err), w.file.Close())
 	}
-	if p, err = w.policy(with.Policy, show); err != nil {
+	if p, err = w.policy(with.Policy, &cfg.Model.Inputs, show); err != nil {
 		return nil, errors.Join(cfg.Errorf("model.repo_or_path", "%w", err), w.Close())
 	}
 	w.meta = &p.Meta
@@ -144,6 +145,10 @@ func (w *Worker) manifestError(cfg *manifest.Config, err error) error {
 	switch key := namedKey.FindString(text); {
 	case errors.Is(err, context.Canceled), errors.Is(err, policy.ErrMemory):
 		return err
+	case errors.Is(err, errPython):
+		return cfg.Errorf("model.python",
+			"model.python: %s: %w: want the interpreter (3.10 or newer) of the environment "+
+				"that has LeRobot, such as ~/lerobot/.venv/bin/python", w.python, err)
 	case strings.Contains(text, "ModuleNotFoundError"), strings.Contains(text, "ImportError"):
 		return cfg.Errorf("model.python",
 			"model.python: %s: %w: install LeRobot with this policy's parts there, such as "+
@@ -170,6 +175,9 @@ func settingsOf(cfg *manifest.Config) (*settings, error) {
 	if abs, err := filepath.Abs(m.RepoOrPath); err == nil {
 		s.Policy = abs
 	}
+	if real, err := filepath.EvalSymlinks(s.Policy); err == nil {
+		s.Policy = real // lerobot-train moves its link checkpoints/last to the newest checkpoint
+	}
 	if hub := cfg.HubName(); hub != "" {
 		s.Policy, s.Hub = hub, true
 	} else if _, err := os.Stat(filepath.Join(m.RepoOrPath, "config.json")); err != nil {
@@ -187,6 +195,9 @@ func settingsOf(cfg *manifest.Config) (*settings, error) {
 	if err == nil {
 		err = json.Unmarshal(raw, &s.Info)
 	}
+	if err == nil && !(s.Info.FPS >= 0 && s.Info.FPS <= policy.MaxFPS) {
+		err = fmt.Errorf("fps is %v, want above 0 and at most %d Hz", s.Info.FPS, policy.MaxFPS)
+	}
 	if err != nil {
 		return nil, cfg.Errorf("model.dataset_info", "model.dataset_info: %s: %w: want meta/info.json of the data set "+
 			"that the policy was trained with", file, err)
@@ -199,8 +210,8 @@ func settingsOf(cfg *manifest.Config) (*settings, error) {
 	return s, nil
 }
 
-// policy reads the worker's description.
-func (w *Worker) policy(named string, show func(text string)) (*remote.Policy, error) {
+// policy reads the worker's description; the units, which no checkpoint has, are the manifest's.
+func (w *Worker) policy(named string, in *manifest.Inputs, show func(text string)) (*remote.Policy, error) {
 	var d loaded
 	if err := json.Unmarshal(w.hello, &d); err != nil {
 		return nil, fmt.Errorf("the worker's description: %w", err)
@@ -215,7 +226,9 @@ func (w *Worker) policy(named string, show func(text string)) (*remote.Policy, e
 			NActionSteps:     d.NActionSteps,
 			ActionDim:        d.ActionDim,
 			ActionNames:      d.ActionNames,
+			ActionUnits:      in.ActionUnits,
 			StateNames:       d.StateNames,
+			StateUnits:       in.StateUnits,
 			RTC:              "none",
 			ObservationSteps: d.ObservationSteps,
 		},
@@ -236,12 +249,16 @@ func (w *Worker) policy(named string, show func(text string)) (*remote.Policy, e
 		p.NumSteps = d.NumSteps
 		p.PrefixEnd = d.ExecutionHorizon
 	}
+	if len(in.StateUnits) == 0 && slices.Equal(d.StateNames, d.ActionNames) {
+		p.StateUnits = in.ActionUnits
+	}
 	if err := p.Check(); err != nil {
 		return nil, fmt.Errorf("the worker's description: %w", err)
 	}
 	show("hashing " + d.Folder)
 	var err error
 	p.SHA256, err = digest(d.Folder, w.hello)
+	w.folder, w.sha256 = d.Folder, p.SHA256
 	return p, err
 }
 

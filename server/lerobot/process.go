@@ -135,11 +135,16 @@ func (p *process) end() error {
 	}
 }
 
+// shot reports whether SIGKILL has ended the worker.
+func (p *process) shot() bool {
+	s, ok := p.cmd.ProcessState.Sys().(syscall.WaitStatus)
+	return ok && s.Signaled() && s.Signal() == syscall.SIGKILL
+}
+
 // reason describes the worker's end, with the last line that it printed.
 func (p *process) reason() string {
-	state := p.cmd.ProcessState
-	text := fmt.Sprintf("the worker ended: %v", state)
-	if s, ok := state.Sys().(syscall.WaitStatus); ok && s.Signaled() && s.Signal() == syscall.SIGKILL {
+	text := fmt.Sprintf("the worker ended: %v", p.cmd.ProcessState)
+	if p.shot() {
 		text += " (the kernel kills so when memory is short: see dmesg)"
 	}
 	if last := p.output.last(); last != "" {

@@ -44,6 +44,8 @@ type Worker struct {
 	log      *slog.Logger
 	file     *os.File // the memory of the rows, of all runs of the worker
 	hello    []byte   // the description, the same of all runs
+	folder   string   // of the checkpoint
+	sha256   string   // of folder and hello
 	meta     *policy.Meta
 	shared   *shared // nil before Allocate
 	slots    map[*remote.Row]int
@@ -102,8 +104,12 @@ type camera struct {
 	Width  int    `json:"width"`
 }
 
-// errManifest marks that the worker takes the manifest for the reason why the policy does not load.
-var errManifest = errors.New("the policy does not load")
+// errManifest marks that the worker takes the manifest for the reason why the policy does not load,
+// errPython an interpreter that ended before the worker's program has sent anything.
+var (
+	errManifest = errors.New("the policy does not load")
+	errPython   = errors.New("the interpreter does not run the worker")
+)
 
 // start starts the worker and returns once it has described itself.
 func (w *Worker) start(ctx context.Context, show func(text string)) (*process, []byte, error) {
@@ -137,6 +143,8 @@ func (w *Worker) start(ctx context.Context, show func(text string)) (*process, [
 		h, payload, larger, err := readFrame(p.control, buf)
 		buf = larger
 		switch {
+		case err != nil && text.Load() == &started:
+			return nil, nil, fmt.Errorf("%w: %w", errPython, w.loadError(ctx, p, err))
 		case err != nil:
 			return nil, nil, w.loadError(ctx, p, err)
 		case h.kind == kindProgress:
@@ -171,6 +179,9 @@ func (w *Worker) loadError(ctx context.Context, p *process, err error) error {
 	}
 	if failed := p.end(); failed != nil {
 		return errors.Join(err, failed)
+	}
+	if p.shot() {
+		return fmt.Errorf("%w: while the policy loaded, %s", policy.ErrMemory, p.why)
 	}
 	return fmt.Errorf("while the policy loaded, %s", p.why)
 }
@@ -287,10 +298,8 @@ func (w *Worker) again() *process {
 		w.set("the worker loads: " + text)
 		w.log.Info("worker", "loading", text)
 	})
-	if err == nil && !sameDescription(hello, w.hello) {
-		err = errors.Join(errors.New("the policy is not the one that was served: start lean-server again"), p.end())
-	} else if err == nil {
-		if err = w.mapRows(p); err != nil {
+	if err == nil {
+		if err = w.resume(p, hello); err != nil {
 			err = errors.Join(err, p.end())
 		}
 	}
@@ -310,6 +319,23 @@ func (w *Worker) again() *process {
 	w.state = "serving"
 	w.log.Info("the worker serves again", "after", time.Since(begun).Round(time.Millisecond))
 	return p
+}
+
+// resume has a worker that has loaded serve the rows, unless its policy is another one: robots were
+// promised the sha256 of the first.
+func (w *Worker) resume(p *process, hello []byte) error {
+	sum := w.sha256
+	same := sameDescription(hello, w.hello)
+	if same {
+		var err error
+		if sum, err = digest(w.folder, w.hello); err != nil {
+			return err
+		}
+	}
+	if !same || sum != w.sha256 {
+		return fmt.Errorf("the policy in %s is not the one that was served: start lean-server again", w.folder)
+	}
+	return w.mapRows(p)
 }
 
 // sameDescription reports whether a worker describes the same policy as before.

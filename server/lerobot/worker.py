@@ -7,6 +7,11 @@ prints goes to lean-server's log, because standard output and error are pipes, a
 It needs nothing but Python 3.10, NumPy, torch and LeRobot.
 """
 
+import sys
+
+if sys.version_info < (3, 10):
+    sys.exit("model.python is Python %d.%d, want 3.10 or newer with LeRobot" % sys.version_info[:2])
+
 import copy
 import inspect
 import json
@@ -15,7 +20,6 @@ import os
 import signal
 import socket
 import struct
-import sys
 import time
 import traceback
 from collections import OrderedDict
@@ -42,6 +46,8 @@ STATEFUL = {"tdmpc", "lingbot_va", "fastwam", "gaussian_actor"}
 # Families that compute several robots in one call, and whether they draw noise, which each row then gets from its own seed.
 TOGETHER = {"act": False, "smolvla": True, "pi0": True, "pi05": True}
 MAX_BATCH = 8  # rows of a call
+# The statistics that each mode of LeRobot's normalisation reads.
+STATISTICS = {"MEAN_STD": ("mean", "std"), "MIN_MAX": ("min", "max"), "QUANTILES": ("q01", "q99"), "QUANTILE10": ("q10", "q90")}
 
 
 def aligned(n: int, to: int = 64) -> int:
@@ -129,6 +135,7 @@ class Policy:
     """A loaded policy with its processors."""
 
     def __init__(self, settings: Settings, progress) -> None:
+        progress("importing torch")
         import torch
 
         progress("importing LeRobot")
@@ -168,13 +175,16 @@ class Policy:
         self.config = config
         self.describe()
         progress(f"loading the weights of {config.type}")
-        self.policy = self.load(get_policy_class(config.type))
+        kind = get_policy_class(config.type)
+        self.policy = self.load(kind)
+        self.check_weights(kind)
         self.init_rtc()
         self.policy = self.policy.to(self.device).eval()
         if settings.compile and config.type not in ("pi0", "pi05"):
             self.policy.predict_action_chunk = torch.compile(self.policy.predict_action_chunk)
         progress("loading the processors")
         self.processors = self.load_processors()
+        self.check_statistics()
         self.sessions: OrderedDict[bytes, Session] = OrderedDict()
         self.max_batch = MAX_BATCH if config.type in TOGETHER and self.steps == 1 and not getattr(config, "use_peft", False) else 1
         self.stateful_steps = any(self.keeps_state(s) for p in self.processors for s in p.steps)
@@ -189,6 +199,46 @@ class Policy:
 
         adapter = PeftConfig.from_pretrained(self.folder)
         return PeftModel.from_pretrained(kind.from_pretrained(adapter.base_model_name_or_path, config=self.config), self.folder, config=adapter)
+
+    def check_weights(self, kind) -> None:
+        """Refuses weights that are not the checkpoint's: LeRobot leaves those that the file lacks at random values, and Pi's loaders
+        go on after any error."""
+        from lerobot.policies.pretrained import PreTrainedPolicy
+        from safetensors import SafetensorError, safe_open
+
+        loaders = lambda c: (c.from_pretrained.__func__, c._load_as_safetensor.__func__)
+        fix = getattr(self.policy, "_fix_pytorch_state_dict_keys", None)
+        if getattr(self.config, "use_peft", False) or (loaders(kind) != loaders(PreTrainedPolicy) and fix is None):
+            return  # a loader whose names of weights are not known
+        path = Path(self.folder) / "model.safetensors"
+        try:
+            with safe_open(path, "pt") as file:
+                found = {k: self.torch.empty(file.get_slice(k).get_shape(), device="meta") for k in file.keys()}
+        except (OSError, SafetensorError) as error:
+            raise Fault(f"model.repo_or_path: {path}: {error}: copy the whole checkpoint again") from None
+        if fix:
+            found = {k if k.startswith("model.") else f"model.{k}": v for k, v in fix(found, self.config).items()}
+        have = dict(self.policy.named_parameters(remove_duplicate=False))
+        shared = {have[k].data_ptr() for k in found if k in have}
+        wrong = [k for k, p in have.items() if (found[k].shape != p.shape if k in found else p.data_ptr() not in shared)]
+        if wrong:
+            raise Fault(f"model.repo_or_path: {path} has no weights for {len(wrong)} of the policy's {len(have)} parameters, such as {wrong[0]}: LeRobot would leave them at random values; copy the whole checkpoint again, or install the LeRobot that wrote it")
+
+    def check_statistics(self) -> None:
+        """Refuses a normalisation without its statistics: LeRobot leaves the values as they are, so that an arm would get z-scores as
+        its units."""
+        for pipeline, key in zip(self.processors, ("observation.state", "action")):
+            for step in pipeline.steps:
+                known = getattr(step, "_tensor_stats", None)
+                feature = self.config.output_features.get(key) if key == "action" else (getattr(step, "features", None) or {}).get(key)
+                if known is None or feature is None or feature.type not in step.norm_map:
+                    continue
+                mode = step.norm_map[feature.type].value
+                for name in STATISTICS.get(mode, ()):
+                    value = known.get(key, {}).get(name)
+                    if value is None or value.shape[-1:] != tuple(feature.shape)[-1:] or not value.isfinite().all():
+                        has = "no" if value is None else f"an unusable ({tuple(value.shape)})"
+                        raise Fault(f"model.repo_or_path: the checkpoint normalises {key} by {mode}, and its processors have {has} {name} of it: LeRobot would pass the values on as they are; train the policy on your data first, which writes the statistics")
 
     def init_rtc(self) -> None:
         """Enables RTC as lerobot-rollout does, with the checkpoint's settings where it has some."""
@@ -524,6 +574,8 @@ def run(policy: Policy, rows: Rows, count: int, payload: bytes) -> None:
         jobs.append((session, row, task, seed, fresh, prefix, delay, end))
     chunks = policy.chunks(jobs) if len(jobs) > 1 and policy.max_batch > 1 else [policy.chunk(*job) for job in jobs]
     for row, (model, robot) in zip(targets, chunks):
+        if robot.shape != row["robot"].shape:  # NumPy would repeat a single action
+            raise ValueError(f"the policy's chunk has the shape {tuple(robot.shape)}, its first one had {row['robot'].shape}")
         row["robot"][:] = robot.numpy()
         row["model"][:] = model.numpy() if model.shape == robot.shape else robot.numpy()
 

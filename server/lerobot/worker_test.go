@@ -211,7 +211,7 @@ func TestFailuresOfTheWorker(t *testing.T) {
 func TestALeakEndsTheWorker(t *testing.T) {
 	m, w := open(t, io.Discard)
 	w.most = 150 << 20
-	if _, err := ask(m, policy.Request{Session: "s", Task: "leak"}, 0); err != nil {
+	if _, err := ask(m, policy.Request{Session: "s", Task: "leak"}, 0); err != nil && !errors.Is(err, policy.ErrAway) {
 		t.Fatal(err)
 	}
 	rttest.Eventually(t, "the end of the worker", func() bool { return m.Condition().Failures == 1 })
@@ -343,4 +343,65 @@ func FuzzFrame(f *testing.F) {
 			t.Errorf("frame %+v with %d bytes of %d", h, len(payload), len(in))
 		}
 	})
+}
+
+// A worker that starts again with other weights does not serve: robots were promised the first ones.
+func TestOtherWeightsAfterARestart(t *testing.T) {
+	m, w := open(t, io.Discard)
+	rttest.Do(os.WriteFile(filepath.Join(w.folder, "model.safetensors"), []byte("another step"), 0o600))
+	w.kill("the test ends it")
+	rttest.Eventually(t, "the reason", func() bool {
+		c := m.Condition()
+		return !c.Ready && strings.Contains(c.Why, "is not the one that was served")
+	})
+	rttest.Do(os.Remove(filepath.Join(w.folder, "model.safetensors")))
+	serves(t, m)
+}
+
+// The link checkpoints/last moves while a training goes on; the checkpoint that it named stays.
+func TestALinkedCheckpoint(t *testing.T) {
+	cfg := config(t)
+	link := filepath.Join(t.TempDir(), "last")
+	rttest.Do(os.Symlink(cfg.Model.RepoOrPath, link))
+	want := cfg.Model.RepoOrPath
+	cfg.Model.RepoOrPath = link
+	if s := rttest.Must(settingsOf(cfg)); s.Policy != want {
+		t.Errorf("the policy is %s, want %s", s.Policy, want)
+	}
+}
+
+// The units, which no checkpoint has, come from the manifest.
+func TestUnits(t *testing.T) {
+	cfg := config(t)
+	cfg.Model.Inputs.ActionUnits = []string{"degrees", "range_0_100"}
+	p := rttest.Must(Open(t.Context(), cfg, slog.New(slog.DiscardHandler), func(string) {}))
+	if !slices.Equal(p.ActionUnits, cfg.Model.Inputs.ActionUnits) || !slices.Equal(p.StateUnits, p.ActionUnits) {
+		t.Errorf("units %v, state %v", p.ActionUnits, p.StateUnits)
+	}
+	rttest.Do(p.Runtime.Close())
+}
+
+func TestInterpreters(t *testing.T) {
+	script := func(text string) string {
+		path := filepath.Join(t.TempDir(), "python")
+		rttest.Do(os.WriteFile(path, []byte("#!/bin/sh\n"+text+"\n"), 0o700))
+		return path
+	}
+	for _, tt := range []struct{ python, want string }{
+		{"true", "the interpreter does not run the worker"},
+		{script("echo SyntaxError: invalid syntax >&2; exit 1"), "its last line: SyntaxError"},
+	} {
+		cfg := config(t)
+		cfg.Model.Python = tt.python
+		_, err := Open(t.Context(), cfg, slog.New(slog.DiscardHandler), func(string) {})
+		if !errors.Is(err, manifest.ErrInvalid) || !strings.Contains(err.Error(), "model.python: ") ||
+			!strings.Contains(err.Error(), tt.want) {
+			t.Errorf("%s: %v, want model.python and %q", tt.python, err, tt.want)
+		}
+	}
+	old := "import sys\nsys.version_info = (3, 8, 1)\n" + string(released)
+	out, err := exec.Command("python3", "-c", old).CombinedOutput()
+	if err == nil || !strings.Contains(string(out), "model.python is Python 3.8, want 3.10 or newer") {
+		t.Errorf("Python 3.8: %s, %v", out, err)
+	}
 }

@@ -4,6 +4,7 @@ import contextlib
 import importlib.util
 import json
 import os
+import shutil
 import socket
 import struct
 import subprocess
@@ -18,6 +19,7 @@ import pi_checkpoints
 import pytest
 import smolvla_checkpoint
 import torch
+from safetensors.torch import load_file, save_file
 
 SOURCE = Path(__file__).resolve().parents[3] / "server/lerobot/worker.py"
 spec = importlib.util.spec_from_file_location("lean_worker", SOURCE)
@@ -281,3 +283,59 @@ def test_faults_name_the_manifests_key(act: Path) -> None:
         if torch.cuda.is_available():
             pytest.skip("a GPU is here")
         worker.Policy(settings(act, device="cuda"), lambda text: None)
+
+
+def changed(checkpoint: Path, folder: Path, pattern: str, change) -> Path:
+    """A copy of a checkpoint with other tensors in its file of this pattern."""
+    shutil.copytree(checkpoint, folder)
+    file = next(folder.glob(pattern))
+    save_file(change(load_file(file)), file)
+    return folder
+
+
+def without(key: str):
+    return lambda tensors: {k: v for k, v in tensors.items() if key not in k}
+
+
+def test_statistics_that_lerobot_would_miss(act: Path, tmp_path: Path) -> None:
+    """LeRobot passes on values whose statistics are absent: z-scores would go to the arm as degrees."""
+    nan = lambda tensors: tensors | {"action.std": torch.full((6,), torch.nan)}
+    for i, (pattern, change, says) in enumerate([
+        ("policy_postprocessor*.safetensors", without("action."), "normalises action by MEAN_STD, and its processors have no mean"),
+        ("policy_preprocessor*.safetensors", without("observation.state."), "normalises observation.state"),
+        ("policy_postprocessor*.safetensors", nan, "an unusable .* std"),
+    ]):  # fmt: skip
+        folder = changed(act, tmp_path / str(i), pattern, change)
+        with pytest.raises(worker.Fault, match=says):
+            worker.Policy(settings(folder), lambda text: None)
+
+
+def test_weights_that_lerobot_would_fill(act: Path, tmp_path: Path) -> None:
+    folder = changed(act, tmp_path / "act", "model.safetensors", without("action_head"))
+    with pytest.raises(worker.Fault, match="no weights for 2 of .* such as model.action_head"):
+        worker.Policy(settings(folder), lambda text: None)
+
+
+def test_weights_that_pi_would_fill(tmp_path: Path) -> None:
+    """Pi's loaders print an error and go on with random weights."""
+    with pi_checkpoints.small():
+        folder = pi0(tmp_path / "pi0")
+        folder = folder if (folder / "config.json").exists() else folder / "policy"
+        weights = folder / "model.safetensors"
+        whole = weights.read_bytes()
+        weights.write_bytes(whole[: len(whole) // 2])
+        with pytest.raises(worker.Fault, match="copy the whole checkpoint again"):
+            worker.Policy(settings(folder), lambda text: None)
+        weights.write_bytes(whole)
+        save_file(without("action_out_proj")(load_file(weights)), weights)
+        with pytest.raises(worker.Fault, match="such as model.action_out_proj"):
+            worker.Policy(settings(folder), lambda text: None)
+
+
+def test_a_chunk_of_another_length(act: Path) -> None:
+    """NumPy would repeat a single action in all rows."""
+    one, row = torch.zeros(1, 6), {"model": np.zeros((4, 6), np.float32), "robot": np.ones((4, 6), np.float32)}
+    policy = SimpleNamespace(served=True, state="none", max_batch=1, session=lambda *a: None, chunk=lambda *a: (one, one))
+    request = worker.ROW.pack(0, 0, bytes(32), 0, 0, 0, 0, 0, 0)
+    with pytest.raises(ValueError, match="shape \\(1, 6\\)"):
+        worker.run(policy, SimpleNamespace(rows=[row]), 1, request)
