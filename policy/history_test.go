@@ -117,7 +117,7 @@ func TestHistoryGolden(t *testing.T) {
 }
 
 func TestHistoryIsBounded(t *testing.T) {
-	if h := NewHistory(maxRows, maxDim); len(h.keys) != 1 {
+	if h := NewHistory(MaxRows, maxDim); len(h.keys) != 1 {
 		t.Errorf("%d chunks of the largest policy, want 1", len(h.keys))
 	}
 	if h := NewHistory(50, 6); len(h.keys) != historyChunks {

@@ -34,11 +34,11 @@ const MaxObserved = 16
 // gigabytes, and index arithmetic within an int.
 const (
 	maxDim      = 1024    // joints of a state or an action
-	maxRows     = 10_000  // actions of a chunk
+	MaxRows     = 10_000  // actions of a chunk
 	maxSide     = 16_384  // pixels of one side of a picture
 	maxPixels   = 1 << 26 // pixels of one picture
 	maxNumSteps = 1000    // Euler steps
-	maxFPS      = 10_000  //
+	MaxFPS      = 10_000  // Hz
 )
 
 // Camera is one picture input of the graph: image.<Name>, u8 [B, H, W, 3], RGB.
@@ -228,8 +228,8 @@ func (c *checks) want(ok bool, format string, args ...any) {
 
 func (m *Meta) checkRobot() (c checks) {
 	c.want(m.PolicyType != "", "policy_type is missing")
-	c.want(m.FPS > 0 && m.FPS <= maxFPS, "fps is %v, want above 0 and at most %d", m.FPS, maxFPS)
-	c.want(m.ChunkSize >= 1 && m.ChunkSize <= maxRows, "chunk_size is %d, want 1 to %d", m.ChunkSize, maxRows)
+	c.want(m.FPS > 0 && m.FPS <= MaxFPS, "fps is %v, want above 0 and at most %d", m.FPS, MaxFPS)
+	c.want(m.ChunkSize >= 1 && m.ChunkSize <= MaxRows, "chunk_size is %d, want 1 to %d", m.ChunkSize, MaxRows)
 	c.want(m.NActionSteps >= 0 && m.NActionSteps <= m.ChunkSize, "n_action_steps is %d, want 0 to chunk_size %d",
 		m.NActionSteps, m.ChunkSize)
 	c.want(m.ActionDim >= 1 && m.ActionDim <= maxDim && len(m.ActionNames) == m.ActionDim,
@@ -300,8 +300,8 @@ func (m *Meta) checkSampler() (c checks) {
 		m.Schedule, ScheduleNames[0], all)
 	c.want(!m.scheduled() || m.RTC != "none", "schedule is %q with rtc none, want nothing", m.Schedule)
 	c.want(m.PrefixSpace == "" || m.PrefixSpace == "robot", "prefix_space is %q, want robot", m.PrefixSpace)
-	c.want(m.NoiseRows >= 0 && m.NoiseRows <= maxRows, "noise_rows is %d, want 0 (chunk_size) to %d", m.NoiseRows,
-		maxRows)
+	c.want(m.NoiseRows >= 0 && m.NoiseRows <= MaxRows, "noise_rows is %d, want 0 (chunk_size) to %d", m.NoiseRows,
+		MaxRows)
 	c.want(m.NoiseRows == 0 || m.NoiseDim > 0, "noise_rows is %d with noise_dim 0, want neither or both", m.NoiseRows)
 	c.want(m.ObservationSteps >= 0 && m.ObservationSteps <= MaxObserved, "observation_steps is %d, want 0 to %d",
 		m.ObservationSteps, MaxObserved)

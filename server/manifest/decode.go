@@ -139,7 +139,7 @@ var wanted = map[reflect.Kind]struct {
 	reflect.Bool:    {"true or false", []ast.NodeType{ast.BoolType}},
 	reflect.Int:     {"a whole number", []ast.NodeType{ast.IntegerType}},
 	reflect.Float64: {"a number", []ast.NodeType{ast.IntegerType, ast.FloatType}},
-	reflect.Slice:   {`a list, such as ["tcp/localhost:7447"]`, []ast.NodeType{ast.SequenceType}},
+	reflect.Slice:   {"a list, such as [A, B]", []ast.NodeType{ast.SequenceType}},
 }
 
 func (d *decoder) value(node ast.Node, t reflect.Type, path string) error {

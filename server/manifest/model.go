@@ -165,17 +165,26 @@ func (c *Config) missing(key, example string) error {
 // checkUnread refuses keys that the runtime would ignore.
 func (c *Config) checkUnread() error {
 	m := &c.Model
+	mapped, running := []string{RuntimeOpenPI, RuntimeGR00T}, Runtimes[2:]
 	only := map[string][]string{
-		"python":       {RuntimeLeRobot},
-		"compile":      {RuntimeLeRobot},
-		"memory_limit": {RuntimeLeRobot},
-		"dataset_info": {RuntimeLeRobot},
-		"policy_type":  {RuntimeLeRobotAsync},
-		"url":          {RuntimeOpenPI, RuntimeGR00T, RuntimeLeRobotAsync},
-		"api_key":      {RuntimeOpenPI, RuntimeGR00T},
-		"inputs":       Runtimes[1:],
-		"fallback":     {RuntimeONNX},
-		"cache_dir":    {RuntimeONNX},
+		"python":             {RuntimeLeRobot},
+		"compile":            {RuntimeLeRobot},
+		"memory_limit":       {RuntimeLeRobot},
+		"dataset_info":       {RuntimeLeRobot},
+		"dtype":              Runtimes[:2],
+		"policy_type":        {RuntimeLeRobotAsync},
+		"url":                running,
+		"api_key":            mapped,
+		"inputs":             Runtimes[1:],
+		"inputs.preset":      mapped,
+		"inputs.chunk_size":  running,
+		"inputs.cameras":     running,
+		"inputs.state_keys":  mapped,
+		"inputs.action_keys": mapped,
+		"inputs.prompt_key":  mapped,
+		"inputs.nested":      mapped,
+		"fallback":           {RuntimeONNX},
+		"cache_dir":          {RuntimeONNX},
 	}
 	for _, key := range slices.Sorted(maps.Keys(only)) {
 		if given := c.origin("model." + key); given != "default" &&
@@ -185,7 +194,42 @@ func (c *Config) checkUnread() error {
 				cmp.Or(m.Runtime, RuntimeONNX), strings.Join(only[key], ", "))
 		}
 	}
-	return nil
+	return c.checkInputs()
+}
+
+// checkInputs reports the first impossible value of model.inputs, whichever runtime reads it.
+func (c *Config) checkInputs() (err error) {
+	in := &c.Model.Inputs
+	want := func(ok bool, key, format string, args ...any) {
+		if err == nil && !ok {
+			err = c.Errorf("model.inputs."+key, "model.inputs."+key+" "+format, args...)
+		}
+	}
+	want(in.FPS >= 0 && in.FPS <= policy.MaxFPS, "fps", "must be above 0 and at most %d Hz, got %v", policy.MaxFPS,
+		in.FPS)
+	want(in.ChunkSize >= 0 && in.ChunkSize <= policy.MaxRows, "chunk_size", "must be 1..%d, got %d", policy.MaxRows,
+		in.ChunkSize)
+	for _, vector := range []struct {
+		key          string
+		names, units []string
+	}{{"state", in.StateNames, in.StateUnits}, {"action", in.ActionNames, in.ActionUnits}} {
+		want(len(vector.names) == 0 || len(vector.units) == 0 || len(vector.names) == len(vector.units),
+			vector.key+"_units", "has %d units, want one for each of the %d %s_names", len(vector.units),
+			len(vector.names), vector.key)
+		for i, name := range vector.names {
+			want(name != "" && !slices.Contains(vector.names[:i], name), vector.key+"_names",
+				"has %q, want names that are not empty and differ", name)
+		}
+	}
+	for i, camera := range in.Cameras {
+		want(camera.Name != "" && !slices.ContainsFunc(in.Cameras[:i], func(o CameraInput) bool {
+			return o.Name == camera.Name
+		}), "cameras", "has the name %q, want names that are not empty and differ", camera.Name)
+		want(c.Model.Runtime != RuntimeLeRobotAsync || len(camera.ResizeWithPad) == 0 && !camera.ChannelsFirst,
+			"cameras",
+			"has resize_with_pad or channels_first, which model.runtime %s does not read: remove it", c.Model.Runtime)
+	}
+	return err
 }
 
 // checkDevice reports the first impossible value among the keys of device and data type.

@@ -13,6 +13,17 @@ import (
 // ErrInterrupted is the cause of an inference's end by Interrupt.
 var ErrInterrupted = errors.New("interrupted")
 
+// Away is the error of a server that does not answer.
+type Away struct {
+	Server string // as people name it
+	Err    error
+}
+
+func (e *Away) Error() string { return "no answer from " + e.Server + ": " + e.Err.Error() }
+
+// Unwrap returns the sentinels of such a run beside the cause.
+func (e *Away) Unwrap() []error { return []error{policy.ErrRun, policy.ErrAway, e.Err} }
+
 // Connection has the condition of a runtime that asks a server, and the inference in hand.
 //
 // Owner: any goroutine.

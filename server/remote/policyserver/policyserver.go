@@ -10,12 +10,17 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
+	"net"
+	"strconv"
 	"sync"
 	"time"
 
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/status"
 
 	"github.com/edge-rt/edge-rt/policy"
 	"github.com/edge-rt/edge-rt/server/manifest"
@@ -27,8 +32,10 @@ import (
 const (
 	// loadTime bounds loading the policy, which the server does when a client comes.
 	loadTime = 10 * time.Minute
-	// answerTime bounds an inference; the first of a connection may take firstTime.
+	// answerTime bounds an inference, or answerTimes the longest so far if that is more; the first of a
+	// connection, of blank inputs, may take firstTime.
 	answerTime, firstTime = 10 * time.Second, 2 * time.Minute
+	answerTimes           = 10
 	// The wait between two attempts to connect doubles from one to the other.
 	retryFirst, retryMost = 200 * time.Millisecond, 5 * time.Second
 	// answersMost is the number of answers to earlier observations that one inference passes over.
@@ -50,10 +57,11 @@ type runtime struct {
 	ctx          context.Context
 	stop         context.CancelFunc
 	kept         sync.WaitGroup
-	step         int64 // of the newest observation; owner: Batch
+	// Owner: connect while there is no connection, else Batch.
+	step    int64         // of the newest observation
+	longest time.Duration // of an answer
 
-	conn  *grpc.ClientConn // guarded by the connection, as fresh; nil: none
-	fresh bool             // conn has not answered yet
+	conn *grpc.ClientConn // guarded by the connection; nil: none
 }
 
 // Open connects to the manifest's server and has it load the policy.
@@ -73,6 +81,13 @@ func Open(ctx context.Context, cfg *manifest.Config, log *slog.Logger) (*remote.
 	conn, err := r.connect(ctx)
 	if err != nil {
 		r.stop()
+		if errors.Is(err, errAnswer) || errors.Is(err, errNothing) {
+			return nil, cfg.Errorf("model.inputs", "the policy_server at %s, asked for blank inputs: %w", r.url, err)
+		}
+		if s, ok := status.FromError(err); ok && (s.Code() == codes.Unknown || s.Code() == codes.Unimplemented) {
+			return nil, cfg.Errorf("model", "the policy_server at %s does not run the policy: %s: compare "+
+				"model.policy_type, model.repo_or_path and model.device with it", r.url, s.Message())
+		}
 		return nil, r.away(err)
 	}
 	r.install(conn)
@@ -90,9 +105,8 @@ func Open(ctx context.Context, cfg *manifest.Config, log *slog.Logger) (*remote.
 	}, nil
 }
 
-// describe returns the policy that the manifest describes, the request for it, and the names of the
-// cameras.
-func describe(cfg *manifest.Config) (m policy.Meta, asked *lerobot.Policy, keys []string, err error) {
+// checkKeys names the first key that is missing, or an address of another form.
+func checkKeys(cfg *manifest.Config) error {
 	model, in := &cfg.Model, &cfg.Model.Inputs
 	for _, key := range []struct {
 		name    string
@@ -112,9 +126,25 @@ func describe(cfg *manifest.Config) (m policy.Meta, asked *lerobot.Policy, keys 
 				"of state_names"},
 	} {
 		if key.missing {
-			return m, nil, nil, cfg.Missing(key.name, key.reason+"; the policy_server does not tell it")
+			return cfg.Missing(key.name, key.reason+"; the policy_server does not tell it")
 		}
 	}
+	host, port, err := net.SplitHostPort(model.URL)
+	if _, failed := strconv.ParseUint(port, 10, 16); err != nil || failed != nil || host == "" {
+		return cfg.Errorf("model.url",
+			"model.url is '%s', want HOST:PORT, the address of the policy_server, without a "+
+				"scheme such as http://", model.URL)
+	}
+	return nil
+}
+
+// describe returns the policy that the manifest describes, the request for it, and the names of the
+// cameras.
+func describe(cfg *manifest.Config) (m policy.Meta, asked *lerobot.Policy, keys []string, err error) {
+	if err := checkKeys(cfg); err != nil {
+		return m, nil, nil, err
+	}
+	model, in := &cfg.Model, &cfg.Model.Inputs
 	m = policy.Meta{
 		BundleVersion: policy.BundleVersion,
 		PolicyType:    model.PolicyType,
@@ -130,7 +160,10 @@ func describe(cfg *manifest.Config) (m policy.Meta, asked *lerobot.Policy, keys 
 		StateUnits:    in.StateUnits,
 	}
 	if len(in.StateNames) == 0 {
-		m.StateNames, m.StateUnits = in.ActionNames, in.ActionUnits
+		m.StateNames = in.ActionNames
+		if len(in.StateUnits) == 0 {
+			m.StateUnits = in.ActionUnits
+		}
 	}
 	asked = &lerobot.Policy{
 		Type:            model.PolicyType,
@@ -156,14 +189,18 @@ func describe(cfg *manifest.Config) (m policy.Meta, asked *lerobot.Policy, keys 
 			Names: []string{"height", "width", "channels"},
 		})
 	}
+	if err := m.Check(); err != nil {
+		return m, nil, nil, cfg.Errorf("model.inputs", "model.inputs: %w", err)
+	}
 	return m, asked, keys, nil
 }
 
 func (r *runtime) away(err error) error {
-	return fmt.Errorf("%w: %w: no answer from the policy_server at %s: %w", policy.ErrRun, policy.ErrAway, r.url, err)
+	return &remote.Away{Server: "the policy_server at " + r.url, Err: err}
 }
 
-// connect returns a connection whose server has loaded the policy.
+// connect returns a connection whose server has loaded the policy and answered blank inputs: the first
+// inference of many policies takes longer than a robot may wait.
 func (r *runtime) connect(ctx context.Context) (*grpc.ClientConn, error) {
 	r.State("loading the policy")
 	ctx, cancel := context.WithTimeout(ctx, loadTime)
@@ -178,15 +215,30 @@ func (r *runtime) connect(ctx context.Context) (*grpc.ClientConn, error) {
 	if err == nil {
 		err = conn.Invoke(ctx, lerobot.PathInstructions, &lerobot.Message{Data: r.instructions}, &out)
 	}
+	if err == nil {
+		err = r.test(ctx, conn)
+	}
 	if err != nil {
 		return nil, errors.Join(err, conn.Close())
 	}
 	return conn, nil
 }
 
+func (r *runtime) test(ctx context.Context, conn *grpc.ClientConn) error {
+	r.State("warming up")
+	ctx, cancel := context.WithTimeoutCause(ctx, firstTime, fmt.Errorf("no answer within %v", firstTime))
+	defer cancel()
+	row := &remote.Row{State: make([]float32, len(r.meta.StateNames))}
+	for _, c := range r.meta.Cameras {
+		row.Images = append(row.Images, make([]byte, c.Bytes()))
+	}
+	row.ChunkRobot = make([]float32, r.meta.ChunkSize*r.meta.ActionDim)
+	return r.ask(ctx, conn, row)
+}
+
 func (r *runtime) install(conn *grpc.ClientConn) {
 	r.Update(func(now *remote.Condition) {
-		r.conn, r.fresh = conn, true
+		r.conn = conn
 		now.Ready, now.State = true, "serving"
 	})
 }
@@ -236,22 +288,17 @@ func (r *runtime) Batch(rows []*remote.Row) error {
 
 func (r *runtime) infer(row *remote.Row) error {
 	var conn *grpc.ClientConn
-	limit, why := answerTime, ""
-	r.Update(func(now *remote.Condition) {
-		conn, why = r.conn, now.Why
-		if r.fresh {
-			limit = firstTime
-		}
-	})
+	why := ""
+	r.Update(func(now *remote.Condition) { conn, why = r.conn, now.Why })
 	if conn == nil {
 		return r.away(errors.New(why))
 	}
-	ctx, release := r.Begin(r.ctx, limit)
+	ctx, release := r.Begin(r.ctx, max(answerTime, answerTimes*r.longest))
 	defer release()
 	err := r.ask(ctx, conn, row)
 	switch {
 	case err == nil:
-		r.Update(func(*remote.Condition) { r.fresh = false })
+		copy(row.ChunkModel, row.ChunkRobot)
 		return nil
 	case errors.Is(err, errAnswer):
 		return r.Refused(err)
@@ -269,16 +316,16 @@ var (
 
 func (r *runtime) ask(ctx context.Context, conn *grpc.ClientConn, row *remote.Row) error {
 	r.step++
+	began := time.Now()
 	stream, err := conn.NewStream(ctx, &grpc.StreamDesc{ClientStreams: true}, lerobot.PathObservations)
 	if err != nil {
 		return err
 	}
-	if err := lerobot.Pieces(r.observation(row).Encode(), func(m *lerobot.Message) error {
-		return stream.SendMsg(m)
-	}); err != nil {
-		return err
+	err = lerobot.Pieces(r.observation(row).Encode(), func(m *lerobot.Message) error { return stream.SendMsg(m) })
+	if err == nil || errors.Is(err, io.EOF) { // the server ended the stream, and its answer has the reason
+		err = errors.Join(stream.CloseSend(), stream.RecvMsg(new(lerobot.Message)))
 	}
-	if err := errors.Join(stream.CloseSend(), stream.RecvMsg(new(lerobot.Message))); err != nil {
+	if err != nil {
 		return err
 	}
 	for range answersMost {
@@ -303,7 +350,7 @@ func (r *runtime) ask(ctx context.Context, conn *grpc.ClientConn, row *remote.Ro
 		for i := range rows {
 			copy(row.ChunkRobot[i*r.meta.ActionDim:], rows[i])
 		}
-		copy(row.ChunkModel, row.ChunkRobot)
+		r.longest = max(r.longest, time.Since(began))
 		return nil
 	}
 	return fmt.Errorf("%w is to an earlier observation, %d times", errAnswer, answersMost)

@@ -13,6 +13,8 @@ import (
 	"time"
 
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 
 	"github.com/edge-rt/edge-rt/policy"
 	"github.com/edge-rt/edge-rt/rt/rttest"
@@ -40,6 +42,7 @@ type fake struct {
 	policy atomic.Pointer[lerobot.Policy]
 	obs    chan *lerobot.Observation
 	cols   atomic.Int64 // of an answer; 0: as wanted; -1: no answer
+	slow   atomic.Bool  // no answer before the call ends
 }
 
 func (f *fake) Ready(context.Context) error { return nil }
@@ -61,8 +64,11 @@ func (f *fake) SendObservations(_ context.Context, next func() (*lerobot.Message
 	return err
 }
 
-func (f *fake) GetActions(context.Context) ([]byte, error) {
+func (f *fake) GetActions(ctx context.Context) ([]byte, error) {
 	o := <-f.obs
+	if f.slow.Load() {
+		<-ctx.Done()
+	}
 	if f.cols.Load() < 0 {
 		return nil, nil
 	}
@@ -153,14 +159,27 @@ func TestChunksOfAPolicyServer(t *testing.T) {
 }
 
 func TestInterrupt(t *testing.T) {
-	f := &fake{obs: make(chan *lerobot.Observation)} // nobody takes it
+	f := &fake{obs: make(chan *lerobot.Observation, 1)}
 	address, _ := f.serve(t, "127.0.0.1:0")
 	p := rttest.Must(open(t, strings.Replace(full, "URL", address, 1)))
+	f.slow.Store(true)
 	time.AfterFunc(50*time.Millisecond, p.Runtime.Interrupt)
 	if err := p.Runtime.Batch([]*remote.Row{row()}); !errors.Is(err, policy.ErrAway) {
 		t.Errorf("err = %v", err)
 	}
-	<-f.obs
+}
+
+// A server whose answers have another size, or that gives none, is found at the start, by blank inputs.
+func TestAPolicyThatDoesNotFit(t *testing.T) {
+	for cols, want := range map[int64]string{4: "1 actions of 4 values, want 2 of 2", -1: "answers without actions"} {
+		f := &fake{obs: make(chan *lerobot.Observation, 1)}
+		f.cols.Store(cols)
+		address, _ := f.serve(t, "127.0.0.1:0")
+		_, err := open(t, strings.Replace(full, "URL", address, 1))
+		if !errors.Is(err, manifest.ErrInvalid) || !strings.Contains(err.Error(), want) {
+			t.Errorf("%d: %v", cols, err)
+		}
+	}
 }
 
 func TestMissingEntries(t *testing.T) {
@@ -179,7 +198,34 @@ func TestMissingEntries(t *testing.T) {
 			t.Errorf("without %s: %v", key, err)
 		}
 	}
+	for _, url := range []string{"http://127.0.0.1:1", "127.0.0.1", ":8080", "127.0.0.1:http"} {
+		_, err := open(t, strings.Replace(full, "URL", url, 1))
+		if !errors.Is(err, manifest.ErrInvalid) || !strings.Contains(err.Error(), "want HOST:PORT") {
+			t.Errorf("%s: %v", url, err)
+		}
+	}
 	if _, err := open(t, strings.Replace(full, "URL", "127.0.0.1:1", 1)); !errors.Is(err, policy.ErrAway) {
 		t.Errorf("without a server: %v", err)
 	}
+}
+
+// A policy_server that cannot load the policy is running: the manifest is at fault.
+func TestAPolicyThatTheServerRefuses(t *testing.T) {
+	listener := rttest.Must(net.Listen("tcp", "127.0.0.1:0"))
+	server := grpc.NewServer(grpc.ForceServerCodecV2(lerobot.Codec{}))
+	lerobot.Register(server, refusing{})
+	go func() { _ = server.Serve(listener) }()
+	t.Cleanup(server.Stop)
+	_, err := open(t, strings.Replace(full, "URL", listener.Addr().String(), 1))
+	if !errors.Is(err, manifest.ErrInvalid) || !strings.Contains(err.Error(), "Policy type acd not supported") ||
+		!strings.Contains(err.Error(), "model.policy_type") {
+		t.Errorf("err = %v", err)
+	}
+}
+
+// refusing is a policy_server that raises, as grpcio reports it.
+type refusing struct{ *fake }
+
+func (refusing) SendPolicyInstructions(context.Context, []byte) error {
+	return status.Error(codes.Unknown, "Exception calling application: Policy type acd not supported")
 }

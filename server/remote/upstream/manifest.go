@@ -64,6 +64,9 @@ func FromManifest(cfg *manifest.Config, log *slog.Logger) (c Config, err error) 
 	for _, camera := range spec.Cameras {
 		c.Meta.Cameras = append(c.Meta.Cameras, policy.Camera{Name: camera.Name, H: camera.Height, W: camera.Width})
 	}
+	if err := c.Meta.Check(); err != nil {
+		return c, cfg.Errorf("model.inputs", "model.inputs: %w", err)
+	}
 	return c, nil
 }
 
@@ -109,14 +112,14 @@ func merge(cfg *manifest.Config, spec *Spec) error {
 		camera.Key = cmp.Or(named.Key, camera.Key)
 		camera.Height, camera.Width = named.Height, named.Width
 		camera.ChannelsFirst = camera.ChannelsFirst || named.ChannelsFirst
-		switch pad := named.ResizeWithPad; len(pad) {
-		case 0:
-		case 2:
+		switch pad := named.ResizeWithPad; {
+		case len(pad) == 0:
+		case len(pad) == 2 && pad[0] > 0 && pad[1] > 0:
 			camera.Pad = [2]int{pad[0], pad[1]}
 		default:
 			return cfg.Errorf("model.inputs.cameras",
-				"model.inputs.cameras: resize_with_pad of %s has %d numbers, want "+
-					"height and width, such as [224, 224]", named.Name, len(pad))
+				"model.inputs.cameras: resize_with_pad of %s is %v, want height and "+
+					"width, such as [224, 224]", named.Name, pad)
 		}
 		spec.Cameras = append(spec.Cameras, camera)
 	}

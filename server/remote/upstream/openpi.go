@@ -1,11 +1,14 @@
 package upstream
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"net"
 	"net/http"
+	"net/url"
+	"strconv"
 	"strings"
 	"time"
 
@@ -54,14 +57,14 @@ type incoming struct {
 	err  error
 }
 
-func dialOpenPI(ctx context.Context, url, key string) (link, error) {
+func dialOpenPI(ctx context.Context, address, key string) (link, error) {
 	ctx, cancel := context.WithTimeout(ctx, handshakeTime)
 	defer cancel()
 	options := &websocket.DialOptions{HTTPHeader: http.Header{}}
 	if key != "" {
 		options.HTTPHeader.Set("Authorization", "Api-Key "+key)
 	}
-	conn, response, err := websocket.Dial(ctx, url, options)
+	conn, response, err := websocket.Dial(ctx, address, options)
 	if err != nil {
 		if response != nil && response.StatusCode != http.StatusSwitchingProtocols {
 			return nil, fmt.Errorf("it answers with HTTP status %s, want a WebSocket", response.Status)
@@ -175,14 +178,21 @@ func (o *openpi) close() {
 	_ = o.conn.CloseNow() // its error is of a connection that is over
 }
 
-// checkURL refuses an address of another scheme.
-func checkURL(kind, url string) error {
+// checkURL refuses an address of another form.
+func checkURL(kind, address string) error {
+	parsed, err := url.Parse(address)
+	if err != nil {
+		parsed = &url.URL{}
+	}
+	_, badPort := strconv.ParseUint(cmp.Or(parsed.Port(), "1"), 10, 16)
+	host := parsed.Hostname() != "" && badPort == nil
 	switch {
-	case kind == OpenPI && !strings.HasPrefix(url, "ws://") && !strings.HasPrefix(url, "wss://"):
+	case kind == OpenPI && !(host && (parsed.Scheme == "ws" || parsed.Scheme == "wss")):
 		return fmt.Errorf("model.url is '%s', want ws://HOST:PORT or wss://HOST:PORT, the address of openpi's server",
-			url)
-	case kind == GR00T && !strings.HasPrefix(url, "tcp://"):
-		return fmt.Errorf("model.url is '%s', want tcp://HOST:PORT, the address of GR00T's server", url)
+			address)
+	case kind == GR00T && !(host && parsed.Scheme == "tcp" && parsed.Port() != "" &&
+		strings.Trim(parsed.Path, "/") == ""):
+		return fmt.Errorf("model.url is '%s', want tcp://HOST:PORT, the address of GR00T's server", address)
 	}
 	return nil
 }

@@ -67,7 +67,7 @@ func Open(ctx context.Context, c Config) (*remote.Policy, error) {
 	case errors.Is(err, ErrFit):
 		return nil, err
 	default:
-		return nil, &awayError{c.URL, err}
+		return nil, &remote.Away{c.URL, err}
 	}
 	s.meta = l.metadata()
 	s.install(l)
@@ -85,15 +85,6 @@ func Open(ctx context.Context, c Config) (*remote.Policy, error) {
 		MaxBatch:  1,
 	}, nil
 }
-
-// awayError is a server that does not answer.
-type awayError struct {
-	url string
-	err error
-}
-
-func (e *awayError) Error() string   { return "no answer from " + e.url + ": " + e.err.Error() }
-func (e *awayError) Unwrap() []error { return []error{policy.ErrRun, policy.ErrAway, e.err} }
 
 // identity returns a sum of all that is known of the policy.
 func (s *server) identity() string {
@@ -256,7 +247,7 @@ func (s *server) infer(row *remote.Row) error {
 	defer release()
 	l := s.current()
 	if l == nil {
-		return &awayError{s.URL, errors.New(s.Condition().Why)}
+		return &remote.Away{s.URL, errors.New(s.Condition().Why)}
 	}
 	began := time.Now()
 	v, err := l.ask(ctx, s.messages.observation(row, s.Key))
@@ -273,7 +264,7 @@ func (s *server) infer(row *remote.Row) error {
 	}
 	err = s.Late(ctx, err)
 	s.drop(l, err)
-	return &awayError{s.URL, err}
+	return &remote.Away{s.URL, err}
 }
 
 // Close ends the connection.

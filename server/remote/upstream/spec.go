@@ -193,6 +193,8 @@ func resolve(key string, parts []Part, names string, total int) ([]Part, error) 
 		switch {
 		case part.Key == "":
 			return nil, fmt.Errorf("%s: an entry has no key", key)
+		case slices.ContainsFunc(parts[:i], func(o Part) bool { return o.Key == part.Key }):
+			return nil, fmt.Errorf("%s: the key %s occurs twice", key, part.Key)
 		case part.Size < 0 || part.Size == 0 && open >= 0:
 			return nil, fmt.Errorf("%s: the size of %s is %d, want at least 1; one entry may leave it out", key,
 				part.Key,
