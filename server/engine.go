@@ -127,6 +127,9 @@ func (e *engine) judge(err error, b *buffer, rows int) {
 		if own == nil || e.failed.Load() != nil {
 			return
 		}
+		if e.away != nil && errors.Is(own, policy.ErrAway) { // openpi's server ends a connection with each error
+			return
+		}
 		err = own
 		e.stats.failures[how].Add(1)
 		if panicked || how == failureMemory { // memory will not be free in a moment, because arenas do not shrink
