@@ -128,7 +128,10 @@ func TestOpenPIClientsAreRobots(t *testing.T) {
 		binary.LittleEndian.AppendUint64(nil, math.Float64bits(10)), math.Float64bits(20))}
 	joint := entry{"observation/joint_position", "<f4", []int{1}, floats(10)}
 	gripper := entry{"observation/gripper_position", "<f4", []int{1}, floats(20)}
-	for i, message := range [][]byte{packed(statePart, hwc), packed(chw, double), packed(unit, joint, gripper)} {
+	scalar := append(packed(hwc, joint), msgp.AppendFloat64(msgp.AppendString(nil, gripper.key), 20)...)
+	scalar[0]++ // one entry more
+	for i, message := range [][]byte{packed(statePart, hwc), packed(chw, double), packed(unit, joint, gripper),
+		scalar} {
 		answer, text := c.ask(message)
 		a, ok := answer["actions"].(*ndarray.Array)
 		if !ok || !a.Is(8, 2) {
@@ -148,7 +151,7 @@ func TestOpenPIClientsAreRobots(t *testing.T) {
 	if len(list) != 1 || list[0].uuid != "openpi-127.0.0.1" || list[0].episode.Load() != 1 {
 		t.Errorf("sessions = %v, want one of the client, with an episode of the task", list)
 	}
-	if k := &b.server.stats.fronts; k.Answered[front.OpenPI].Load() != 3 || k.Clients[front.OpenPI].Load() != 1 {
+	if k := &b.server.stats.fronts; k.Answered[front.OpenPI].Load() != 4 || k.Clients[front.OpenPI].Load() != 1 {
 		t.Errorf("counts = %+v", k)
 	}
 	c.conn.Close(websocket.StatusNormalClosure, "")
@@ -168,7 +171,8 @@ func TestOpenPIObservationsThatDoNotFit(t *testing.T) {
 		"no state": {packed(hwc), "fronts.openpi.state_keys"},
 		"short state": {packed(hwc, part("state", "<f4", floats(1), 1)),
 			"state has 1 values, want 2: a.pos, b.pos"},
-		"endless state":      {packed(hwc, part("state", "|u1", make([]byte, 9999), 9999)), "want a state of 2 values"},
+		"endless state":      {packed(hwc, part("state", "|u1", make([]byte, 9999), 9999)), "and 2 in all"},
+		"state of a square":  {packed(hwc, part("state", "<f4", floats(1, 2, 3, 4), 2, 2)), "numbers along one axis"},
 		"state not a number": {packed(hwc, part("state", "<f4", floats(1, float32(math.NaN())), 2)), "b.pos is NaN"},
 		"two dimensions":     {packed(statePart, part("top", "|u1", []byte{1}, 1, 1)), "want a picture"},
 		"empty picture":      {packed(statePart, part("top", "|u1", nil, 0, 5, 3)), "want a picture"},
@@ -184,8 +188,8 @@ func TestOpenPIObservationsThatDoNotFit(t *testing.T) {
 	if answer, text := c.ask(packed(statePart, hwc)); answer == nil {
 		t.Errorf("a good observation after them: %s", text)
 	}
-	if n := b.server.stats.fronts.Refused[front.OpenPI][front.Mismatch].Load(); n != 9 {
-		t.Errorf("%d mismatches are counted, want 9", n)
+	if n := b.server.stats.fronts.Refused[front.OpenPI][front.Mismatch].Load(); n != 10 {
+		t.Errorf("%d mismatches are counted, want 10", n)
 	}
 }
 

@@ -160,3 +160,16 @@ func recursive(v pickle.Value, depth int) bool {
 	}
 	return false
 }
+
+func TestAFeatureOfManyAxes(t *testing.T) {
+	for _, side := range []pickle.Value{make([]byte, 1<<20), int64(-1)} {
+		shape := &pickle.Tuple{Items: []pickle.Value{side}}
+		_, err := feature("top", dict("dtype", "image", "shape", shape, "names", nil))
+		if !errors.Is(err, ErrMessage) || len(err.Error()) > 200 {
+			t.Errorf("%.300v", err)
+		}
+	}
+	if _, err := feature("top", dict("shape", &pickle.Tuple{Items: make([]pickle.Value, 9)})); err == nil {
+		t.Error("a shape of nine axes is taken")
+	}
+}

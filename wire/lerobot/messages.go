@@ -69,6 +69,9 @@ func ParsePolicy(src []byte) (*Policy, error) {
 	return p, r.err
 }
 
+// axesMost bounds the shape of a feature.
+const axesMost = 8
+
 // feature reads a dict with dtype, shape and names, or a PolicyFeature with type and shape.
 func feature(name string, v pickle.Value) (f Feature, err error) {
 	f.Name = name
@@ -83,10 +86,13 @@ func feature(name string, v pickle.Value) (f Feature, err error) {
 		f.Kind, _ = kind.(string)
 	}
 	shape, _ := d.Get("shape")
+	if n := len(items(shape)); n > axesMost {
+		return f, fmt.Errorf("%w: feature %q has a shape of %d axes, want at most %d", ErrMessage, name, n, axesMost)
+	}
 	for _, n := range items(shape) {
 		side, ok := n.(int64)
 		if !ok || side < 0 || side > 1<<20 {
-			return f, fmt.Errorf("%w: feature %q has the shape %v", ErrMessage, name, items(shape))
+			return f, fmt.Errorf("%w: feature %q has a side of %s in its shape", ErrMessage, name, pickle.Brief(n))
 		}
 		f.Shape = append(f.Shape, int(side))
 	}

@@ -206,17 +206,18 @@ func dims(v Value) ([]int, error) {
 	for i, item := range t.Items {
 		n, ok := item.(int64)
 		if !ok || n < 0 || n > MaxBytes {
-			return nil, malformed("axis %d of a shape is %v, want 0 to %d", i, item, MaxBytes)
+			return nil, malformed("axis %d of a shape is %s, want 0 to %d", i, Brief(item), MaxBytes)
 		}
 		axes[i] = int(n)
 	}
 	return axes, nil
 }
 
-// bufferedArray is _frombuffer(data, dtype, shape, order).
+// bufferedArray is _frombuffer(data, dtype, shape, order), since NumPy 2.3 with the order of the axes
+// beside the order K: then shape is that of the data, whose axes are transposed.
 func (d *decoder) bufferedArray(args []Value) (Value, error) {
-	if len(args) != 4 {
-		return nil, malformed("_frombuffer of %d arguments, want 4", len(args))
+	if len(args) != 4 && len(args) != 5 {
+		return nil, malformed("_frombuffer of %d arguments, want 4 or 5", len(args))
 	}
 	dtype, err := ready(args[1])
 	if err != nil {
@@ -224,7 +225,38 @@ func (d *decoder) bufferedArray(args []Value) (Value, error) {
 	}
 	a := &Array{}
 	order, _ := args[3].(string)
-	return a, d.set(a, dtype, args[2], args[0], order == "F")
+	if order != "C" && order != "F" && (order != "K" || len(args) < 5 || args[4] == nil) {
+		return nil, malformed("_frombuffer in the order %s, want C, F or K with axes", Brief(args[3]))
+	}
+	if err := d.set(a, dtype, args[2], args[0], order == "F"); err != nil || order != "K" {
+		return a, err
+	}
+	return a, d.transpose(a, args[4])
+}
+
+// transpose gives a the axes in another order, as ndarray.transpose(axes) does.
+func (d *decoder) transpose(a *Array, order Value) error {
+	axes, err := dims(order)
+	if err != nil {
+		return err
+	}
+	stride := make([]int, len(a.Shape))
+	for axis, n := len(stride)-1, 1; axis >= 0; axis-- {
+		stride[axis] = n
+		n *= a.Shape[axis]
+	}
+	var seen [maxAxes]bool
+	shape, strides := make([]int, len(axes)), make([]int, len(axes))
+	for i, from := range axes {
+		if len(axes) != len(stride) || from >= len(stride) || seen[from] {
+			return malformed("the axes %v of an array with %d", axes, len(stride))
+		}
+		seen[from] = true
+		shape[i], strides[i] = a.Shape[from], stride[from]
+	}
+	a.Shape = shape
+	a.Data, err = d.gather(a.Data, sizes[a.Type], 0, shape, strides)
+	return err
 }
 
 // scalar is scalar(dtype, data), a number.

@@ -96,6 +96,17 @@ func malformed(format string, args ...any) error {
 	return fmt.Errorf("%w: "+format, append([]any{ErrMalformed}, args...)...)
 }
 
+// Brief returns a value for an error: a number, or the beginning of a text, else its type.
+func Brief(v Value) string {
+	switch v := v.(type) {
+	case nil, bool, int64, float64:
+		return fmt.Sprint(v)
+	case string:
+		return fmt.Sprintf("%.40q", v)
+	}
+	return fmt.Sprintf("a %T", v)
+}
+
 func tooLarge(what string, got, most int) error {
 	return fmt.Errorf("%w: got %d %s, want at most %d", ErrTooLarge, got, what, most)
 }

@@ -332,3 +332,20 @@ func FuzzDecode(f *testing.F) {
 		}
 	})
 }
+
+// An error shows no more of a hostile value than its type: the text goes to the log and back to the sender.
+func TestErrorsAreShort(t *testing.T) {
+	shape := &Tuple{Items: []Value{make([]byte, 1<<20)}}
+	if _, err := dims(shape); err == nil || len(err.Error()) > 200 {
+		t.Errorf("an error of %d bytes", len(err.Error()))
+	}
+}
+
+// NumPy 2.3 and later write an array whose axes are transposed in the order K, with its axes.
+func TestTransposedArray(t *testing.T) {
+	src := read(t, "obs5k")
+	top := get(get(attributes(t, rttest.Must(Decode(src)), "TimedObservation"), "observation").(*Dict), "top").(*Array)
+	if !reflect.DeepEqual(top.Shape, []int{2, 3, 4}) || top.Data[0] != 0 || top.Data[1] != 6 || top.Data[4] != 1 {
+		t.Errorf("top = %v %v", top.Shape, top.Data)
+	}
+}

@@ -76,7 +76,7 @@ func (d *decoder) persistent() (Value, error) {
 	device, _ := t.Items[3].(string)
 	switch {
 	case !ok1 || !ok2 || n < 0 || n > MaxBytes:
-		return nil, malformed("a storage of class %T with %v elements", t.Items[1], t.Items[4])
+		return nil, malformed("a storage of class %T with %s elements", t.Items[1], Brief(t.Items[4]))
 	case device != "cpu":
 		return nil, malformed("a storage on device %.20q, want cpu", device)
 	}
@@ -95,7 +95,7 @@ func (d *decoder) tensor(args []Value) (Value, error) {
 	}
 	offset, ok := args[1].(int64)
 	if !ok || offset < 0 || offset > int64(s.count) {
-		return nil, malformed("a tensor's offset is %v, want 0 to %d", args[1], s.count)
+		return nil, malformed("a tensor's offset is %s, want 0 to %d", Brief(args[1]), s.count)
 	}
 	shape, err := dims(args[2])
 	if err != nil {

@@ -56,16 +56,31 @@ func newClient(f *Front, address string) *client {
 func (c *client) end() {
 	c.mu.Lock()
 	c.view = nil
-	c.waiting = nil
-	c.processed = nil
-	clear(c.predicted)
 	if c.cancel != nil {
 		c.cancel()
 	}
 	c.mu.Unlock()
+	c.restart()
 	c.calls.Lock()
 	defer c.calls.Unlock()
 	c.close()
+}
+
+// viewed returns the client's view, nil before SendPolicyInstructions.
+func (c *client) viewed() *view {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.view
+}
+
+// restart forgets the observations of the connection that has ended, which another client of the same
+// host may have sent.
+func (c *client) restart() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.waiting = nil
+	c.processed = nil
+	clear(c.predicted)
 }
 
 func (c *client) close() {
@@ -154,6 +169,9 @@ func (c *client) enqueue(o *lerobot.Observation, v *view) {
 	state, _ := v.stateOf(o)
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	if c.view != v { // the client has begun anew meanwhile
+		return
+	}
 	if !o.MustGo && c.processed != nil && (c.predicted[o.Timestep] || distance(state, c.processed) < similar) {
 		c.f.to.Counts.Filtered[front.LeRobot].Add(1)
 		return

@@ -11,6 +11,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
+	"reflect"
 	"sync"
 	"time"
 
@@ -206,27 +207,50 @@ func (f *Front) client(ctx context.Context, first bool) *client {
 		return newClient(f, "")
 	}
 	address := from.Addr.String()
-	host, _, _ := net.SplitHostPort(address)
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if c := f.clients[address]; c != nil {
 		return c
 	}
-	for old, c := range f.ended {
-		if was, _, _ := net.SplitHostPort(old); was != host {
-			continue
-		}
-		delete(f.ended, old)
-		if first { // it was started again
-			go c.end()
-			continue
-		}
-		f.clients[address] = c
-		return c
-	}
 	c := newClient(f, address)
+	old, alike := f.returning(address)
+	switch {
+	case first: // it was started again
+		if alike {
+			old = old[:1]
+		}
+		for _, one := range old {
+			go f.ended[one].end()
+			delete(f.ended, one)
+		}
+	case alike:
+		c = f.ended[old[0]]
+		delete(f.ended, old[0])
+		c.restart()
+	}
 	f.clients[address] = c
 	return c
+}
+
+// returning returns the addresses of the clients on the host of address whose connections have ended,
+// and whether any of them may continue at address: no call tells which of a host's clients makes it, and
+// clients of one view differ in nothing but their name.
+func (f *Front) returning(address string) (old []string, alike bool) {
+	host, _, _ := net.SplitHostPort(address)
+	var first *view
+	alike = true
+	for was, c := range f.ended {
+		v := c.viewed()
+		if from, _, _ := net.SplitHostPort(was); from != host || v == nil {
+			continue
+		}
+		if first == nil {
+			first = v
+		}
+		old = append(old, was)
+		alike = alike && reflect.DeepEqual(v, first)
+	}
+	return old, alike && len(old) > 0
 }
 
 // calls are the calls of all clients.

@@ -338,3 +338,48 @@ func TestAClientReconnects(t *testing.T) {
 		t.Errorf("names = %q", s.front.Names())
 	}
 }
+
+// Two clients of one host whose connections break together go on, each with a session of its own, and
+// never with an observation of the other.
+func TestTwoClientsReconnect(t *testing.T) {
+	s := start(t)
+	lost := []*released{s.dial(t), s.dial(t)}
+	for i, c := range lost {
+		c.begin()
+		rttest.Do(c.send(observed(int64(i), true, 10, 20)))
+	}
+	for _, c := range lost {
+		rttest.Do(c.conn.Close())
+	}
+	rttest.Eventually(t, "the ends of the connections", func() bool { return s.front.Ended() == 2 })
+	for i := range lost {
+		c := s.dial(t)
+		rttest.Do(c.send(observed(int64(10+i), true, 30, 40)))
+		if first, rows := c.actions(); first != int64(10+i) || rows == nil {
+			t.Errorf("actions from step %d = %v", first, rows)
+		}
+	}
+	if n := s.front.Ended(); n != 0 || len(s.front.Names()) != 2 {
+		t.Errorf("%d without a connection, names %q", n, s.front.Names())
+	}
+}
+
+// Clients of one host with other cameras cannot be told apart: neither goes on in the place of the other.
+func TestUnlikeClientsDoNotReconnect(t *testing.T) {
+	s := start(t)
+	lost := []*released{s.dial(t), s.dial(t)}
+	for i, c := range lost {
+		p := asked()
+		p.ActionsPerChunk += i
+		rttest.Must(c.call(lerobot.PathReady, nil))
+		rttest.Must(c.call(lerobot.PathInstructions, p.Encode()))
+	}
+	for _, c := range lost {
+		rttest.Do(c.conn.Close())
+	}
+	rttest.Eventually(t, "the ends of the connections", func() bool { return s.front.Ended() == 2 })
+	err := s.dial(t).send(observed(1, true, 10, 20))
+	if status.Code(err) != codes.FailedPrecondition || !strings.Contains(err.Error(), "SendPolicyInstructions first") {
+		t.Errorf("an observation of one of them: %v", err)
+	}
+}

@@ -260,21 +260,18 @@ func (r *reader) state(m ndarray.Map) error {
 	for _, form := range forms {
 		r.obs.State = r.obs.State[:0]
 		for _, key := range form {
-			a, ok := m.At(key).(*ndarray.Array)
-			if !ok {
-				if len(r.keys.state) > 0 {
-					return fmt.Errorf("%w: its key %s, a part of the state, is %s, want an array", errKeys, key,
-						ndarray.Kind(m.At(key)))
-				}
+			v := m.At(key)
+			if _, inner := v.(ndarray.Map); (v == nil || inner) && len(r.keys.state) == 0 {
 				r.obs.State = nil
 				break
 			}
-			if len(r.obs.State)+a.Len() > wire.MaxDOF {
-				return fmt.Errorf("%w: its key %s is an array %s, want a state of %d values", errKeys, key, a, want)
+			all, ok := numbers(r.obs.State, v)
+			if !ok || len(all) > wire.MaxDOF {
+				return fmt.Errorf("%w: its key %s, a part of the state, is %s, want numbers along one axis, and %d "+
+					"in all",
+					errKeys, key, ndarray.Kind(v), want)
 			}
-			n := len(r.obs.State)
-			r.obs.State = append(r.obs.State, make([]float32, a.Len())...)
-			a.Floats(r.obs.State[n:])
+			r.obs.State = all
 		}
 		if r.obs.State != nil {
 			return r.checkState(form)
@@ -282,6 +279,32 @@ func (r *reader) state(m ndarray.Map) error {
 	}
 	return fmt.Errorf("%w: no key has the state; it has the keys %s: write fronts.openpi.state_keys: [KEY] into the "+
 		"manifest", errKeys, keysOf(m))
+}
+
+// numbers appends a part of the state to dst: an array along one axis, a list of numbers, or a number,
+// as openpi's policies take them.
+func numbers(dst []float32, v any) (_ []float32, ok bool) {
+	switch v := v.(type) {
+	case *ndarray.Array:
+		n := len(dst)
+		if v.Len() != slices.Max(append(v.Shape, 1)) || v.Len() > wire.MaxDOF {
+			return dst, false
+		}
+		dst = append(dst, make([]float32, v.Len())...)
+		v.Floats(dst[n:])
+		return dst, true
+	case []any:
+		for _, one := range v {
+			n, ok := ndarray.Number(one)
+			if !ok {
+				return dst, false
+			}
+			dst = append(dst, float32(n))
+		}
+		return dst, true
+	}
+	n, ok := ndarray.Number(v)
+	return append(dst, float32(n)), ok
 }
 
 func (r *reader) checkState(form []string) error {
