@@ -47,6 +47,9 @@ def _tensor(value: np.ndarray) -> dict:
 
 
 def _pictures(images: Mapping[str, np.ndarray]) -> dict[str, dict]:
+    for name, p in images.items():
+        if p.dtype != np.uint8 or p.ndim != 3 or p.shape[2] != 3:
+            raise ValueError(f"picture {name}: got {p.dtype} {p.shape}, want uint8 (height, width, 3)")
     return {
         f"observation.images.{name}": {"codec": "raw", "shape": list(p.shape), "data": p.tobytes()}
         for name, p in images.items()
@@ -118,6 +121,19 @@ class Link:
         """Returns the server's Status (docs/wire.md): names of actions and cameras, chunk size, rate."""
         return self.ask(f"{self.prefix}/status", b"")
 
+    def warm(self) -> dict:
+        """Returns the Status of a server that has run its policy; raises Refused where it has not within timeout seconds.
+
+        The first inference of many policies takes longer than an arm may wait.
+        """
+        deadline = time.monotonic() + self._timeout
+        while not (status := self.status()).get("warmed_up"):
+            if time.monotonic() > deadline:
+                text = f"the server has not warmed its policy up within {self._timeout:g} s (warmed_up): wait longer"
+                raise Refused(text, retry=True)
+            time.sleep(0.1)
+        return status
+
 
 def status(server: str, *, service: str = "", config: str = "", timeout: float = 5.0) -> dict:
     """Returns the server's Status without a session; raises Refused as Link does."""
@@ -171,7 +187,7 @@ class Client:
                 "op": "open", "client_uuid": self.name, "robot_type": robot_type, "policy_type": "",
                 "fps": float(fps), "action_names": list(action_names), "camera_names": names, "state_dim": 0,
                 "schema_version": 1, "rtc_enabled": rtc, "task": task, "tags": {},
-                "server_id": self._link.status().get("server_id", ""), "session_epoch": epoch,
+                "server_id": self._link.warm().get("server_id", ""), "session_epoch": epoch,
                 "camera_shapes": {f"observation.images.{c}": [*size, 3] for c, size in cameras.items()},
                 "instance": instance or secrets.token_hex(8), "host": socket.gethostname(),
                 "observation_steps": observation_steps, "raw_images": names,
@@ -206,7 +222,7 @@ class Client:
         delay: int = 0,
         past: Sequence[tuple[np.ndarray, Mapping[str, np.ndarray]]] = (),
     ) -> None:
-        """Sends an observation: state [joints] in robot units, images [height, width, 3] of uint8 RGB.
+        """Sends an observation: state [joints] in robot units, images [height, width, 3] of uint8 RGB; else ValueError.
 
         prefix [rows, joints] are the actions that run until the chunk arrives, the next one first; delay is how
         many of them will have run by then. Both only with rtc=True. past has the state and the images of the control

@@ -53,6 +53,25 @@ def test_chunk_is_the_clients(server):
     assert chunk.dtype == torch.float32 and chunk.shape == (1, 50, 6)
 
 
+def test_a_server_that_warms_up(monkeypatch):
+    """No session begins before the server has run its policy: its first inference may take minutes."""
+    link, answers = lean_client.Link.__new__(lean_client.Link), iter([{"warmed_up": False}] * 2 + [{"warmed_up": True}])
+    link._timeout = 5.0
+    monkeypatch.setattr(link, "status", lambda: next(answers))
+    assert link.warm() == {"warmed_up": True}
+    link._timeout = 0.2
+    monkeypatch.setattr(link, "status", lambda: {"warmed_up": False})
+    with pytest.raises(lean_client.Refused, match="warmed_up") as refused:
+        link.warm()
+    assert refused.value.retry
+
+
+def test_pictures_are_bytes():
+    for picture in (PICTURE.astype("f4"), PICTURE[..., 0], PICTURE.transpose(2, 0, 1), PICTURE.astype("i1")):
+        with pytest.raises(ValueError, match="want uint8"):
+            lean_client._pictures({"top": picture})
+
+
 def test_queue_episodes_and_a_restarted_server(server):
     policy = policy_of(server, n_action_steps=3)
     batch = batch_of(policy)
