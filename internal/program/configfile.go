@@ -21,8 +21,9 @@ const configMaxBytes = 1 << 20
 // configFile is the YAML file of --config: a map from flag names to values. A flag on the command
 // line or an environment variable overrides the file.
 type configFile struct {
-	file   string // the file's name in errors
-	values map[string]any
+	file    string // the file's name in errors
+	values  map[string]any
+	lenient bool // the command has the lenientTag; set by Resolve
 }
 
 // loadConfig is a kong.ConfigurationLoader.
@@ -47,7 +48,7 @@ func loadConfig(r io.Reader) (kong.Resolver, error) {
 	for key, v := range raw {
 		values[strings.ReplaceAll(key, "_", "-")] = v
 	}
-	return &configFile{file, values}, nil
+	return &configFile{file: file, values: values}, nil
 }
 
 // Validate refuses keys that are not flags.
@@ -67,7 +68,7 @@ func (r *configFile) Validate(app *kong.Application) error {
 			unknown = append(unknown, key)
 		}
 	}
-	if len(unknown) > 0 {
+	if len(unknown) > 0 && !r.lenient {
 		slices.Sort(unknown)
 		return exit.Errorf(exit.Config, "%s: unknown key %s: keys are flag names without the dashes", r.file,
 			strings.Join(unknown, ", "))
@@ -75,9 +76,15 @@ func (r *configFile) Validate(app *kong.Application) error {
 	return nil
 }
 
-// Resolve returns the file's value for a flag that the environment does not
-// set.
-func (r *configFile) Resolve(_ *kong.Context, _ *kong.Path, flag *kong.Flag) (any, error) {
+// Resolve returns the file's value for a flag that the command uses from a file and the environment does
+// not set.
+func (r *configFile) Resolve(ctx *kong.Context, _ *kong.Path, flag *kong.Flag) (any, error) {
+	if node := ctx.Selected(); node != nil {
+		r.lenient = node.Tag.Has(lenientTag)
+		if uses, limited := usesOf(node); limited && slices.Contains(ctx.Model.Flags, flag) && uses[flag.Name] != used {
+			return nil, nil
+		}
+	}
 	for _, env := range flag.Envs {
 		if _, set := os.LookupEnv(env); set {
 			return nil, nil

@@ -3,7 +3,6 @@
 package program
 
 import (
-	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -64,8 +63,8 @@ var alwaysUsed = []string{"help", "help-all", "version", "config"}
 // file sets it for a run.
 const usesTag = "uses"
 
-// lenientTag on a command makes it accept the other flags of the program, too: the command that
-// makes an arm limp is not refused because of a meaningless flag.
+// lenientTag on a command makes it accept the other flags of the program, too, and unknown keys of the
+// --config file: the command that makes an arm limp is not refused because of something meaningless.
 const lenientTag = "lenient"
 
 // Parse reads the command line into grammar, kong's struct; environment variables and the file of
@@ -81,11 +80,13 @@ func (p *Program) Parse(grammar any, args []string) (ctx *kong.Context, code exi
 	}
 	hideUnreadVariables(parser.Model)
 	if err = checkUTF8(args); err == nil {
-		ctx, err = parser.Parse(negativesLast(args))
+		args := negativesLast(args)
+		ignoreForeignVariables(parser, args)
+		ctx, err = parser.Parse(args)
 	}
 	if err == nil && left < 0 {
 		if err = refuseUnusedFlags(ctx); err == nil {
-			err = errors.Join(p.checkRepeatedFlags(ctx, args), resetForeignFlags(ctx))
+			err = p.checkRepeatedFlags(ctx, args)
 		}
 	}
 	if err == nil && left < 0 {
@@ -303,24 +304,20 @@ func written(f *kong.Flag, args []string) (all []string) {
 	return all
 }
 
-// resetForeignFlags sets the flags of the program that the command does not use, or uses from the
-// command line only, to their defaults: their values in a variable or in the file of --config are
-// for other commands.
-func resetForeignFlags(ctx *kong.Context) error {
+// ignoreForeignVariables makes the parser ignore the variables of flags that the command of args does not
+// use, or uses from the command line only: they are for other commands, and a wrong value in one must not
+// keep an arm under torque.
+func ignoreForeignVariables(parser *kong.Kong, args []string) {
+	ctx, err := kong.Trace(parser, args)
+	if err != nil {
+		return // Parse returns it
+	}
 	uses, limited := usesOf(ctx.Selected())
-	if !limited {
-		return nil
-	}
 	for _, f := range ctx.Model.Flags {
-		if uses[f.Name] == used || given(ctx, f.Name) {
-			continue
-		}
-		f.Tag.Envs = nil // otherwise Reset reads them
-		if err := f.Reset(); err != nil {
-			return err
+		if limited && uses[f.Name] != used {
+			f.Tag.Envs = nil
 		}
 	}
-	return nil
 }
 
 // hideUnreadVariables leaves the variable of --config out of the help: the parser opens the file

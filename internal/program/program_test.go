@@ -215,6 +215,9 @@ func TestOnlyTheCommandLineCounts(t *testing.T) {
 			t.Errorf("%s, variables %t: Set is %t", tt.args, tt.variables, !set)
 		}
 		command, _, _ := strings.Cut(tt.args, " ")
+		if set := strings.Contains(tt.args, "--pause") || command == "run"; Set(ctx, "pause") != set {
+			t.Errorf("%s, variables %t: Set of a flag that is typed is %t", tt.args, tt.variables, !set)
+		}
 		p.Parse(&g, []string{command, "--help"})
 		if shown := strings.Contains(out.String(), "$PROGRAM_TEST_PAUSE"); shown != (command == "run") ||
 			!strings.Contains(out.String(), "$PROGRAM_TEST_LEVEL") ||
@@ -428,6 +431,47 @@ func TestShortAndWholeHelp(t *testing.T) {
 		if code != 0 || done != (tt.says != "") || !strings.Contains(out.String(), tt.says) ||
 			strings.Contains(out.String(), tt.not) {
 			t.Errorf("%s: code %d, done %t, want %q and not %q:\n%s", tt.args, code, done, tt.says, tt.not, &out)
+		}
+	}
+}
+
+// A wrong value of another command's flag, in a variable or a file, stops no command. The command that
+// makes an arm limp also runs beside unknown keys: a person may have edited the file while the arm ran.
+func TestForeignMistakesStopNothing(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "run.yaml")
+	for _, tt := range []struct {
+		args, yaml, fps, says string
+	}{
+		{"limp", "bus: x\nfps: abc\nmode: c\nwait: 5\n", "abc", ""},
+		{"limp", "bus: x\nbusy: 3\n", "", ""},
+		{"limp --fps 7", "bus: x\n", "abc", ""},
+		{"scan", "bus: x\nfps: abc\nmode: c\n", "abc", ""},
+		{"scan", "bus: x\nbusy: 3\n", "", "unknown key busy"},
+		{"scan", "bus: [x]\n", "", "key bus"},
+		{"run", "bus: x\nfps: abc\n", "", "key fps"},
+		{"run", "bus: x\n", "abc", "PROGRAM_TEST_FPS"},
+	} {
+		rttest.Do(os.WriteFile(file, []byte(tt.yaml), 0o600))
+		t.Setenv("PROGRAM_TEST_FPS", tt.fps)
+		if tt.fps == "" {
+			os.Unsetenv("PROGRAM_TEST_FPS")
+		}
+		var g struct {
+			Config kong.ConfigFlag
+			Bus    string
+			FPS    *float64 `name:"fps"`
+			Mode   string   `enum:"a,b" default:"a"`
+			Wait   time.Duration
+
+			Run  struct{} `cmd:"" default:"1"`
+			Scan struct{} `cmd:"" uses:"bus"`
+			Limp struct{} `cmd:"" uses:"bus" lenient:""`
+		}
+		var said strings.Builder
+		p := Program{Name: "robot", Env: "PROGRAM_TEST", Stdout: io.Discard, Stderr: &said}
+		_, _, done := p.Parse(&g, append(strings.Fields(tt.args), "--config", file))
+		if done != (tt.says != "") || !strings.Contains(said.String(), tt.says) || !done && g.Bus != "x" {
+			t.Errorf("%s with %q and %q: done %t, %q, want %q", tt.args, tt.yaml, tt.fps, done, &said, tt.says)
 		}
 	}
 }
