@@ -24,6 +24,8 @@ import (
 const (
 	maxRobots       = 4096     // further ones are counted and not shown
 	maxTelemetry    = 64 << 10 // bytes of a robot's telemetry; longer ones are counted and dropped
+	maxFleetText    = 128      // bytes of a text of it; one with a longer text is dropped, too
+	maxFigure       = 1e12     // no run counts so much, or lasts so long
 	fleetGone       = 10 * time.Second
 	fleetDial       = 10 * time.Second
 	fleetPoll       = 50 * time.Millisecond
@@ -72,8 +74,9 @@ type fleet struct {
 
 // reading is the newest telemetry of a robot.
 type reading struct {
-	at, before rt.Instant
-	now, past  telemetry // newest, and the one before
+	FleetRobot            // without Starved and Age
+	at, before rt.Instant // of the newest, and of the one before
+	now, past  float64    // starved ticks of both
 }
 
 // telemetry is the part of a robot's metrics that the view shows.
@@ -88,6 +91,15 @@ type telemetry struct {
 		Count float64 `json:"count"`
 		Sum   float64 `json:"sum"`
 	} `json:"edge_rt_round_trip_seconds"`
+}
+
+// plausible reports whether a run can have these metrics: any program may publish at such a key.
+func (t *telemetry) plausible() bool {
+	figures := []float64{t.Runway, t.Starved, t.Overruns["own"], t.RTT.Count, t.RTT.Sum}
+	texts := []string{t.Info["robot"], first(t.State), first(t.Model)}
+	return len(t.State) == 1 &&
+		!slices.ContainsFunc(figures, func(v float64) bool { return !(v >= 0 && v <= maxFigure) }) &&
+		!slices.ContainsFunc(texts, func(text string) bool { return len(text) > maxFleetText })
 }
 
 // FleetTop shows the robots that publish telemetry (--telemetry), until ctx ends.
@@ -135,7 +147,7 @@ func FleetTop(ctx context.Context, cfg FleetConfig) error {
 // take takes one telemetry. Owner: the transport's goroutine.
 func (f *fleet) take(s wire.Sample) {
 	var t telemetry
-	bad := len(s.Payload) > maxTelemetry || json.Unmarshal(s.Payload, &t) != nil || len(t.State) != 1
+	bad := len(s.Payload) > maxTelemetry || json.Unmarshal(s.Payload, &t) != nil || !t.plausible()
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	h := f.robots[s.Key]
@@ -151,31 +163,31 @@ func (f *fleet) take(s wire.Sample) {
 		f.robots[strings.Clone(s.Key)] = h
 	}
 	h.past, h.before = h.now, h.at
-	h.now, h.at = t, f.clock.Now()
+	h.now, h.at = t.Starved, f.clock.Now()
+	id, _ := wire.ClientUUID(s.Key)
+	h.FleetRobot = FleetRobot{
+		ID:       strings.Clone(id),
+		Robot:    t.Info["robot"],
+		Service:  strings.Clone(strings.TrimSuffix(s.Key, "/"+id+"/telemetry")),
+		State:    first(t.State),
+		Runway:   t.Runway,
+		RTT:      1e3 * t.RTT.Sum / max(1, t.RTT.Count),
+		Overruns: t.Overruns["own"],
+		SHA256:   first(t.Model),
+	}
 }
 
 // list returns the robots, those in trouble first, and forgets those that have been gone for long.
-func (f *fleet) list(now rt.Instant) (robots []FleetRobot) {
+func (f *fleet) list(now rt.Instant) []FleetRobot {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	maps.DeleteFunc(f.robots, func(_ string, h *reading) bool { return now.Sub(h.at) > fleetGone })
-	for key, h := range f.robots {
-		id, _ := wire.ClientUUID(key)
-		r := FleetRobot{
-			ID:       id,
-			Robot:    h.now.Info["robot"],
-			Service:  strings.TrimSuffix(key, "/"+id+"/telemetry"),
-			State:    first(h.now.State),
-			Runway:   h.now.Runway,
-			Overruns: h.now.Overruns["own"],
-			SHA256:   first(h.now.Model),
-			Age:      now.Sub(h.at).Seconds(),
-		}
+	robots := []FleetRobot{}
+	for _, h := range f.robots {
+		r := h.FleetRobot
+		r.Age = now.Sub(h.at).Seconds()
 		if span := h.at.Sub(h.before).Minutes(); h.before != 0 && span > 0 {
-			r.Starved = max(0, h.now.Starved-h.past.Starved) / span
-		}
-		if n := h.now.RTT.Count; n > 0 {
-			r.RTT = 1e3 * h.now.RTT.Sum / n
+			r.Starved = max(0, h.now-h.past) / span
 		}
 		robots = append(robots, r)
 	}
@@ -218,8 +230,9 @@ func (f *fleet) write(w io.Writer, robots []FleetRobot) {
 	fmt.Fprintln(table, "ROBOT\tKIND\tSTATE\tRUNWAY\tSTARVED/MIN\tROUND TRIP\tOVERRUNS\tSERVICE\tMODEL\tAGE")
 	for i := range robots {
 		r := &robots[i]
-		fmt.Fprintf(table, "%s\t%s\t%s\t%.2f s\t%.0f\t%.0f ms\t%.0f\t%s\t%.12s\t%.0f s\n", r.ID, r.Robot, r.State,
-			r.Runway, r.Starved, r.RTT, r.Overruns, strings.TrimPrefix(r.Service, wire.KeyRoot+"/"), r.SHA256, r.Age)
+		fmt.Fprintf(table, "%s\t%s\t%s\t%.2f s\t%.0f\t%.0f ms\t%.0f\t%s\t%.12s\t%.0f s\n", plain.Text(r.ID),
+			plain.Text(r.Robot), plain.Text(r.State), r.Runway, r.Starved, r.RTT, r.Overruns,
+			plain.Text(strings.TrimPrefix(r.Service, wire.KeyRoot+"/")), plain.Text(r.SHA256), r.Age)
 	}
 	table.Flush()
 }
