@@ -73,15 +73,14 @@ type Flags struct {
 	HTTPName  []string `name:"http-name" help:"A name by which browsers, and Prometheus, may call this machine beside its own; repeat for more." placeholder:"NAME"`
 }
 
-// Check refuses flags that cannot work, and completes the address. log is that of Open.
+// Check refuses flags that cannot work, and completes the addresses. log is that of Open.
 func (f *Flags) Check(log *slog.Logger) (err error) {
-	if f.Metrics != "" {
-		if f.Metrics, err = address(f.Metrics); err != nil {
-			return exit.Errorf(exit.Usage, "--metrics: %w", err)
+	for flag, at := range map[string]*string{"--metrics": &f.Metrics, "--http": &f.HTTP} {
+		if *at == "" {
+			continue
 		}
-		if f.Metrics == f.HTTP {
-			return exit.Errorf(exit.Usage, "--metrics and --http are both %s: the page of --http has /metrics, too",
-				f.HTTP)
+		if *at, err = address(*at); err != nil {
+			return exit.Errorf(exit.Usage, "%s: %w", flag, err)
 		}
 	}
 	switch {
@@ -89,17 +88,14 @@ func (f *Flags) Check(log *slog.Logger) (err error) {
 		return exit.Errorf(exit.Usage, "--http-token is for the page of --http, which is not given")
 	case f.HTTP == "" && f.Metrics == "" && len(f.HTTPName) > 0:
 		return exit.Errorf(exit.Usage, "--http-name is for the page of --http or for --metrics: give one of them")
+	case f.Metrics != "" && f.Metrics == f.HTTP:
+		return exit.Errorf(exit.Usage, "--metrics and --http are both %s: the page of --http has /metrics, too",
+			f.HTTP)
 	}
 	for _, name := range f.HTTPName {
 		if name == "" || strings.ContainsAny(name, " /:@") {
 			return exit.Errorf(exit.Usage, "--http-name is %q, want a name without port, such as robot.lan", name)
 		}
-	}
-	if f.HTTP == "" {
-		return nil
-	}
-	if f.HTTP, err = address(f.HTTP); err != nil {
-		return exit.Errorf(exit.Usage, "--http: %w", err)
 	}
 	if f.HTTPToken == tokenAuto && !log.Enabled(context.Background(), slog.LevelInfo) {
 		return exit.Errorf(exit.Usage, "--http-token auto prints the token in the log, and --quiet leaves that out: "+

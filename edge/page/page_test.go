@@ -305,6 +305,7 @@ func TestFlagsThatNothingUses(t *testing.T) {
 		{Flags{Metrics: "9101", HTTPName: []string{"arm-1.lan:9101"}}, "want a name without port"},
 		{Flags{HTTPName: []string{"arm-1.lan"}}, "--http-name is for the page of --http or for --metrics"},
 		{Flags{Metrics: "9101", HTTPToken: "file"}, "--http-token is for the page of --http"},
+		{Flags{Metrics: "8080", HTTP: ":8080"}, "are both 127.0.0.1:8080"},
 	} {
 		if err := tt.flags.Check(slog.Default()); (err == nil) != (tt.says == "") ||
 			err != nil && !strings.Contains(err.Error(), tt.says) {
