@@ -133,6 +133,7 @@ type mover struct {
 	armed  bool
 	want   []float32  // empty: the way has not begun
 	giveUp rt.Instant // set when the way is known
+	best   float64    // least distance to the goal so far
 	silent int        // ticks in a row without an answer of every joint
 	there  int        // ticks in a row at the goal
 	why    string     // state of the joint in its last answer, for an error
@@ -256,9 +257,14 @@ func (m *mover) drive(now rt.Instant) {
 		m.want[m.joint] = float32(m.cfg.To)
 		// at the speed of a slow start
 		seconds := way / (m.Robot.Motors[m.joint].MaxVelocity * min(m.cfg.Speed, m.Robot.Safety.Slew))
+		m.best = way
 		m.giveUp = now.Add(time.Duration(seconds*float64(time.Second)) + moveExtra)
 	}
 	m.arm.DriveAt(now, m.want, float32(m.cfg.Speed))
+	if way < m.best-moveReach { // it comes nearer, if late on a busy machine
+		m.best = way
+		m.giveUp = max(m.giveUp, now.Add(moveExtra))
+	}
 	if m.there++; way > moveReach {
 		m.there = 0
 	}

@@ -65,6 +65,15 @@ func TestMoveNamesWhatLasted(t *testing.T) {
 			t.Errorf("phase %d of an arm that was armed: %v, want the move to go on: %v", phase, err, moves)
 		}
 	}
+	// A joint that comes nearer is not given up, however late it is; one that stays is.
+	now := open.Clock.Now()
+	m.want, m.best, m.cfg.To = append(m.want, m.arm.Goal...), 60, float64(m.arm.State[m.joint])+50
+	for range 2 {
+		if m.drive(now); m.giveUp != now.Add(moveExtra) {
+			t.Errorf("a joint that came nearer is given up at %v, want %v later", m.giveUp, moveExtra)
+		}
+		m.arm.Read(rt.Tick{Deadline: now, Woke: now})
+	}
 	before := m.why
 	bus.Unplug()
 	read()
