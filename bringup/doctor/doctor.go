@@ -102,8 +102,12 @@ func Run(ctx context.Context, cfg Config) error {
 		err = encoder.Encode(report)
 	}
 	if left > 0 {
-		err = errors.Join(err, exit.Errorf(exit.Config, "%d problems are left: run the commands above, or edge-rt "+
-			"doctor --fix", left))
+		are := "problems are"
+		if left == 1 {
+			are = "problem is"
+		}
+		err = errors.Join(err, exit.Errorf(exit.Config, "%d %s left: run the commands above, or edge-rt doctor --fix",
+			left, are))
 	}
 	return err
 }

@@ -2,7 +2,10 @@ package doctor
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/edge-rt/edge-rt/edge/capture"
@@ -185,12 +188,23 @@ func (d *doctor) findService(ctx context.Context, net wire.Session) (string, err
 	if err != nil {
 		return "", err
 	}
+	var prefixes, names []string
 	for _, key := range keys {
-		if svc, err := wire.ServiceOf(key); err == nil && (d.Service == "" || svc.Name == d.Service) {
-			return svc.Prefix(), nil
+		svc, err := wire.ServiceOf(key)
+		if err == nil && (d.Service == "" || svc.Name == d.Service) && !slices.Contains(prefixes, svc.Prefix()) {
+			prefixes, names = append(prefixes, svc.Prefix()), append(names, svc.Name)
 		}
 	}
-	return "", fmt.Errorf("connected, and no service %s is in reach", d.Service)
+	switch {
+	case len(prefixes) == 1:
+		return prefixes[0], nil
+	case len(prefixes) > 1:
+		return "", fmt.Errorf("%d services are in reach (%s): choose one with --service NAME", len(names),
+			strings.Join(names, ", "))
+	case d.Service != "":
+		return "", fmt.Errorf("connected, and no service %s is in reach", d.Service)
+	}
+	return "", errors.New("connected, and no lean-server is in reach")
 }
 
 // queryFor sends status queries until the time is over.
