@@ -309,7 +309,7 @@ func TestPictures(t *testing.T) {
 			t.Errorf("%s: %+v, %v", name, v, err)
 		}
 	}
-	cfg.Out, cfg.Cameras = cfg.Out+"2", []string{"wrist"}
+	cfg.Out, cfg.Cameras = cfg.Out+"2", []string{"wrist", "wrist"}
 	if r := exporting(t, cfg); len(r.Cameras) != 1 {
 		t.Errorf("%+v", r)
 	}

@@ -261,6 +261,7 @@ func (r *run) describe(fps int, cameras []string) error {
 		r.cams = cameras
 	}
 	slices.Sort(r.cams)
+	r.cams = slices.Compact(r.cams)
 	return nil
 }
 
