@@ -102,7 +102,8 @@ Generated from the comments of the code; ` + "`go test ./cmd/bench -run TestJSON
 and more. ` + "`a.b` is key `b` of the object `a`, `a[]`" + ` an element of a list, a name in capitals any key, and
 ` + "{`p50`, `p99`, `max`}" + ` the figures of one distribution (median, 99th percentile, longest).
 The value is a type, or the unit of a number; a share is 0 to 1. *Optional* keys are left out when
-they are 0 or empty. New keys may be added at any time; existing keys stay.
+they are 0 or empty. New keys may be added at any time; existing keys stay. A command that fails before it has a
+result writes ` + "`exit`" + ` alone, with ` + "`code` and `reason`" + `; of edge-rt only a run writes it to a file.
 [lab/json.md](lab/json.md) has the keys of bench.
 `
 

@@ -97,11 +97,11 @@ func (r *runFlags) report(run func(context.Context, bringup.Config) error) error
 		return err
 	}
 	cfg.JSON = plain.Writer(file)
-	if file == os.Stdout {
+	if r.JSON == "-" {
 		cfg.Out = os.Stderr
 	}
 	err = run(interrupt, cfg)
-	if info, failed := file.Stat(); failed == nil && info.Mode().IsRegular() && info.Size() == 0 {
+	if info, failed := file.file.Stat(); failed == nil && info.Mode().IsRegular() && !r.wrote && r.JSON != "-" {
 		os.Remove(r.JSON) // interrupted: an empty file is not JSON
 	}
 	return errors.Join(err, file.Close())

@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/edge-rt/edge-rt/bringup"
+	"github.com/edge-rt/edge-rt/edge/drive"
 	"github.com/edge-rt/edge-rt/rt/rttest"
 	"github.com/edge-rt/edge-rt/stage/stagetest"
 )
@@ -157,6 +158,29 @@ func TestJSONOfCommands(t *testing.T) {
 		if err := json.Unmarshal([]byte(stdout), &found); err != nil || found[command] == nil || code != 0 &&
 			code != 4 || (code == 4) != (len(found[command]) == 0) {
 			t.Errorf("%s: code %d, %v\n%s%s", command, code, err, stdout, stderr)
+		}
+	}
+}
+
+// A command that fails before it has a result writes how it ended as JSON.
+func TestJSONOfFailures(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	for _, tt := range []struct {
+		args string
+		code int
+	}{
+		{"scan --bus /dev/ttyNONE9", 4}, {"monitor --bus /dev/ttyNONE9", 4}, {"dataset info " + dir, 3},
+		{"dataset export " + dir + " out", 3}, {"why " + dir, 3}, {"why --record-dir " + dir, 4},
+		{"fleet top --once --connect " + unreachable, 4}, {"replay " + dir + "/none.mcap --bus sim", 2},
+	} {
+		code, stdout, stderr := edgeRT(t, append(strings.Fields(tt.args), "--json", "-")...)
+		var end struct {
+			Exit drive.Ending `json:"exit"`
+		}
+		if err := json.Unmarshal([]byte(stdout), &end); err != nil || code != tt.code || end.Exit.Code != code ||
+			!strings.Contains(stderr, end.Exit.Reason) || end.Exit.Reason == "" {
+			t.Errorf("%s: code %d, %v, %q\n%s", tt.args, code, err, stdout, stderr)
 		}
 	}
 }

@@ -219,6 +219,12 @@ func TestWrongFlagsKeepFiles(t *testing.T) {
 	if b, err := os.ReadFile(file); err != nil || string(b) != "precious" {
 		t.Errorf("the file now holds %q, %v", b, err)
 	}
+	kept := filepath.Join(t.TempDir(), "precious.mcap")
+	rttest.Do(os.Rename(file, kept))
+	refusal{"", 2, "would replace a record"}.check(t, append(atNoServer, "--json", kept)...)
+	if b, err := os.ReadFile(kept); err != nil || string(b) != "precious" {
+		t.Errorf("the record now holds %q, %v", b, err)
+	}
 }
 
 // An unusable camera source is refused before any connection is attempted: the endpoint has no

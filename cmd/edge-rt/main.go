@@ -126,7 +126,9 @@ func run(args []string) exit.Code {
 	}
 	screen := terminal.New(os.Stderr) // standard error may be a stopped or a broken terminal
 	p.Stderr = screen
-	code = p.Report(ctx.Run(ctx, screen))
+	err := ctx.Run(ctx, screen)
+	c.fail(err)
+	code = p.Report(err)
 	screen.Flush()
 	return code
 }

@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"os"
 	"os/signal"
+	"strings"
 	"syscall"
 	"time"
 
@@ -17,6 +18,7 @@ import (
 	"github.com/edge-rt/edge-rt/edge"
 	"github.com/edge-rt/edge-rt/edge/capture"
 	"github.com/edge-rt/edge-rt/edge/device"
+	"github.com/edge-rt/edge-rt/edge/drive"
 	"github.com/edge-rt/edge-rt/edge/episode"
 	"github.com/edge-rt/edge-rt/edge/operator"
 	"github.com/edge-rt/edge-rt/edge/page"
@@ -87,6 +89,8 @@ type runFlags struct {
 	JSON                    string `name:"json" help:"Write the summary, or what a command has found, as JSON to this file, - for standard output." placeholder:"FILE"`
 	page.Flags              `embed:""`
 	Quiet                   bool `help:"No status line and no log, only the summary."`
+
+	wrote bool // something to --json
 }
 
 type runCmd struct{}
@@ -168,19 +172,51 @@ func quit(leave <-chan os.Signal, code exit.Code) {
 	os.Exit(int(code))
 }
 
+// output is the file of --json.
+type output struct {
+	file  *os.File
+	wrote *bool
+}
+
+func (o *output) Write(p []byte) (int, error) {
+	*o.wrote = true
+	return o.file.Write(p)
+}
+
+// Close leaves standard output open.
+func (o *output) Close() error {
+	if o.file == os.Stdout {
+		return nil
+	}
+	return o.file.Close()
+}
+
+// fail writes err to standard output as the JSON of a command that has written none there.
+func (r *runFlags) fail(err error) {
+	if err == nil || r.JSON != "-" || r.wrote {
+		return
+	}
+	end := drive.Ending{Code: int(exit.Of(err)), Reason: program.Line(err)}
+	_ = drive.WriteJSON(stdout, map[string]drive.Ending{"exit": end})
+}
+
 // openJSON opens the file of --json before the arm moves; without the flag it returns nil.
-func (r *runFlags) openJSON() (*os.File, error) {
+func (r *runFlags) openJSON() (*output, error) {
 	switch r.JSON {
 	case "":
 		return nil, nil
 	case "-":
-		return os.Stdout, nil
+		return &output{os.Stdout, &r.wrote}, nil
+	}
+	if strings.HasSuffix(r.JSON, record.Extension) {
+		return nil, exit.Errorf(exit.Usage, "--json %s would replace a record: name another file, or - for standard output",
+			r.JSON)
 	}
 	f, err := os.Create(r.JSON)
 	if err != nil {
 		return nil, exit.Errorf(exit.Usage, "--json: %w", err)
 	}
-	return f, nil
+	return &output{f, &r.wrote}, nil
 }
 
 // config turns the flags into the edge's configuration.

@@ -2,7 +2,6 @@ package main
 
 import (
 	"errors"
-	"os"
 
 	"github.com/edge-rt/edge-rt/edge"
 	"github.com/edge-rt/edge-rt/internal/exit"
@@ -68,7 +67,7 @@ func (c *whyCmd) Run(flags *cli) error {
 		return err
 	case out == nil:
 		return write(stdout)
-	case out == os.Stdout:
+	case flags.JSON == "-":
 		return report.WriteJSON(stdout)
 	}
 	return errors.Join(report.WriteJSON(plain.Writer(out)), out.Close(), write(stdout))

@@ -122,6 +122,7 @@ type flags struct {
 	Quiet      bool     `help:"No log, only the summary and errors."`
 
 	overrides []manifest.Override
+	wrote     bool // something to --json
 }
 
 // version is set by the Makefile.
@@ -181,6 +182,10 @@ func run(args []string, stdout io.Writer) exit.Code {
 		err = c.acl(cfg, stdout)
 	default:
 		err = c.serve(cfg, stdout, stderr)
+	}
+	if err != nil && !c.wrote && (c.JSON == "-" || codeOf(err) != exit.Usage) {
+		end := server.Ending{Code: int(codeOf(err)), Reason: program.Line(err)}
+		err = errors.Join(err, c.writeJSON(map[string]server.Ending{"exit": end}, stdout))
 	}
 	return report(stderr, err)
 }
@@ -357,6 +362,7 @@ func (f *flags) writeJSON(v any, stdout io.Writer) error {
 	if f.JSON == "" {
 		return nil
 	}
+	f.wrote = true
 	text, err := json.MarshalIndent(v, "", "  ")
 	text = append(text, '\n')
 	switch {

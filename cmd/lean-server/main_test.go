@@ -881,3 +881,18 @@ func (a *arm) answer() wire.ActionChunk {
 	}
 	return a.Chunk
 }
+
+// A command that fails before it has a result writes how it ended as JSON.
+func TestJSONOfAFailure(t *testing.T) {
+	for _, command := range []string{"check", "plan", "replay captures", "serve"} {
+		args := append(strings.Fields(command), "--manifest", filepath.Join(t.TempDir(), "none.yaml"), "--json", "-")
+		code, stdout, stderr := leanServer(t, nil, args...)
+		var end struct {
+			Exit server.Ending `json:"exit"`
+		}
+		if err := json.Unmarshal([]byte(stdout), &end); err != nil || code != 3 || end.Exit.Code != 3 ||
+			!strings.Contains(stderr, end.Exit.Reason) {
+			t.Errorf("%s: code %d, %v, %q\n%s", command, code, err, stdout, stderr)
+		}
+	}
+}

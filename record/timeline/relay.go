@@ -85,6 +85,9 @@ func Relay(ctx context.Context, cfg RelayConfig) error {
 		return exit.Errorf(exit.Usage, "%q is no address of a run's page, want http://HOST:PORT, where edge-rt runs "+
 			"with --http", cfg.Page)
 	}
+	if _, _, err := net.SplitHostPort(cfg.Listen); err != nil {
+		return exit.Errorf(exit.Usage, "--listen is %q, want HOST:PORT, such as 127.0.0.1:8765", cfg.Listen)
+	}
 	r := &relay{page: page, out: cfg.Out, client: http.Client{Timeout: relayTimeout}}
 	first, status, err := r.first(ctx)
 	if err != nil {

@@ -29,6 +29,9 @@ func TestRelayRefusesWhatIsNoRun(t *testing.T) {
 			t.Errorf("%s: %v, want code %d", page, err, want)
 		}
 	}
+	if err := Relay(t.Context(), RelayConfig{Page: other.URL, Listen: "8765", Out: io.Discard}); exit.Of(err) != exit.Usage {
+		t.Errorf("a port without a host: %v", err)
+	}
 }
 
 // A page that goes away is reported once, however many requests fail.

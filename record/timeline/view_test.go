@@ -196,6 +196,12 @@ func TestATornRecordIsShown(t *testing.T) {
 		ShowConfig{File: file + ".none", Out: new(strings.Builder)}); exit.Of(err) != exit.Usage {
 		t.Errorf("no file: %v, want code 2", err)
 	}
+	for _, flags := range []ShowConfig{{File: file, HTML: file}, {File: file, HTML: file + "-2.mcap"}} {
+		flags.Out = new(strings.Builder)
+		if err := Show(t.Context(), flags); exit.Of(err) != exit.Usage {
+			t.Errorf("a page at the place of a record: %v, want code 2", err)
+		}
+	}
 	left, _ := filepath.Glob(filepath.Join(filepath.Dir(file), ".view-*"))
 	if len(left) != 0 {
 		t.Errorf("it leaves %q", left)
