@@ -11,6 +11,7 @@ say() { printf 'pack: %s\n' "$*" >&2; }
 # The same number for wheels and Debian packages: v1.2.0 is 1.2.0, v1.2.0-3-gabc is 1.2.0+3.gabc.
 case $VERSION in
 v*-rc* | v*-beta* | v*-alpha*) say "got the tag $VERSION, want vMAJOR.MINOR.PATCH: pip and dpkg sort others differently"; exit 2 ;;
+[0-9]*.[0-9]*) say "got VERSION=$VERSION, want v$VERSION"; exit 2 ;;
 v[0-9]*.[0-9]*) number=${VERSION#v} since=${VERSION#"${VERSION%%-*}"} number=${number%%-*} ;;
 *) number=0.0.0 since=-$VERSION ;;
 esac
