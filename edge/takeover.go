@@ -112,6 +112,9 @@ func (c *control) obey(now rt.Instant, r request) {
 	if next.do&takeOver != 0 {
 		c.takeover.order++
 		c.stats.takeovers.Add(1)
+		if c.arm.Gate().Wheels&c.takeover.led != 0 {
+			c.arm.StopBase() // the policy's velocity is void
+		}
 	}
 	if next.do&restart != 0 {
 		c.operator.resets.Add(1)
@@ -320,7 +323,7 @@ func (e *Edge) checkCorrection() error {
 	case st.leaderStiff.Load() && e.control.holder() < aligning:
 		return errors.New("the leader is under torque and does not let go: check its cable and supply")
 	case age >= leaderSilent+leaderGrace:
-		return fmt.Errorf("the leader does not answer%s: check its cable and supply", e.leaderAway())
+		return fmt.Errorf("the leader does not answer%s", e.leaderAway())
 	}
 	return nil
 }

@@ -86,6 +86,21 @@ func TestTakeoverOfOnePart(t *testing.T) {
 	}
 }
 
+// Goal: a take-over stops a base within two ticks, whatever its limit of acceleration.
+func TestATakeoverStopsTheBase(t *testing.T) {
+	r := newRig(t)
+	r.follow(func(c *follow.Config) { c.Gate.Wheels = 2 })
+	r.serve(60, 3, 30)
+	if r.arm.Goal[1] != 30 {
+		t.Fatalf("goals %v, want the base at 30", r.arm.Goal)
+	}
+	l := r.lead(false, 30, 0)
+	r.operator.correct.Store(true)
+	if r.led(2, l); r.holder() != correcting || r.arm.Goal[1] != 0 {
+		t.Errorf("%v, goals %v, want a base that stands", r.holder(), r.arm.Goal)
+	}
+}
+
 // Goal: while the leader of a part is silent that part holds, and apart from it the policy goes on.
 func TestASilentLeaderHoldsItsPart(t *testing.T) {
 	r, l, _ := newPair(t, robot.Apart)

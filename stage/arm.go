@@ -2,6 +2,7 @@ package stage
 
 import (
 	"cmp"
+	"math"
 	"path/filepath"
 	"slices"
 	"time"
@@ -90,6 +91,7 @@ func OpenArm(dir string, p robot.Part, watch func(*servosim.Event), change func(
 		}
 		if wheel {
 			joint.Velocity = float64(p.Robot.Base.MaxRaw)
+			joint.Acceleration = wheelAcceleration(p.Robot.Base)
 		}
 		judged.Joints = append(judged.Joints, joint)
 	}
@@ -107,6 +109,17 @@ func OpenArm(dir string, p robot.Part, watch func(*servosim.Event), change func(
 	var err error
 	a.Bus, err = servosim.Open(cfg)
 	return a, err
+}
+
+// wheelAcceleration returns the largest acceleration of a wheel, in counts per second, per second, when
+// all axes of the base accelerate as fast as they may. Its wheels are 120 degrees apart, and x points
+// between two of them.
+func wheelAcceleration(b *robot.Base) float64 {
+	x := b.Acceleration[0]
+	y := b.Acceleration[1]
+	turn := b.Acceleration[2] * math.Pi / 180 * b.Radius
+	along := max(y, x*math.Cos(math.Pi/6)+y*math.Sin(math.Pi/6)) + turn
+	return along / b.WheelRadius * (armCounts + 1) / (2 * math.Pi)
 }
 
 func rangeOf(id uint8) [2]int {

@@ -54,6 +54,7 @@ func startKiwi(t *testing.T, args ...string) *kiwi {
 		}
 		if joint.Wheel = r.Wheels().Has(j); joint.Wheel {
 			joint.Velocity = float64(r.Base.MaxRaw)
+			joint.Acceleration = 26342 // of the left wheel, at 1 m/s2, 1 m/s2 and 300 deg/s2
 		}
 		judge.Joints = append(judge.Joints, joint)
 	}

@@ -8,8 +8,11 @@ import (
 	"github.com/edge-rt/edge-rt/edge/event"
 	"github.com/edge-rt/edge-rt/edge/hotplug"
 	"github.com/edge-rt/edge-rt/rt"
+	"github.com/edge-rt/edge-rt/rt/rttest"
 	"github.com/edge-rt/edge-rt/servo"
 	"github.com/edge-rt/edge-rt/servo/robot"
+	"github.com/edge-rt/edge-rt/sim/referee"
+	"github.com/edge-rt/edge-rt/sim/servosim"
 )
 
 // driven is one joint and the three wheels of a base. Its wheels turn at their goals, as if each
@@ -20,6 +23,7 @@ type driven struct {
 	writes int
 	joints robot.Joints // of the last write
 	fixed  map[int]int  // counts per second of wheels that do not follow
+	watch  func(goal [4]float32)
 }
 
 const rawPer = 1000 // counts per second of one unit of an axis
@@ -42,6 +46,9 @@ func (d *driven) Write(goal []float32, joints robot.Joints) {
 		if joints.Has(j) {
 			d.goal[j] = v
 		}
+	}
+	if d.watch != nil {
+		d.watch(d.goal)
 	}
 }
 func (d *driven) Wheel(j int) (goal, present int) {
@@ -144,7 +151,7 @@ func TestABaseStopsWhereAJointHolds(t *testing.T) {
 		}},
 		{"keep the goals", func(r *baseRig) {
 			action := []float32{5, 1, 1, 1}
-			r.KeepGoals(action, onBase)
+			One(r.Follower).KeepGoals(action, onBase)
 			r.ticks(t, 10, action...)
 		}},
 		{"back to the arming pose", func(r *baseRig) {
@@ -200,6 +207,54 @@ func TestTheGateOfABase(t *testing.T) {
 	}
 	if r.Gate().RangeClips == 0 || r.Gate().StepClips == 0 {
 		t.Errorf("%d and %d clips", r.Gate().RangeClips, r.Gate().StepClips)
+	}
+}
+
+// Goal: a LeKiwi's wheels, also those at their largest velocity, break no rule of the referee while the
+// policy's velocities jump.
+func TestABaseBeforeItsReferee(t *testing.T) {
+	kiwi := rttest.Must(robot.ByName("lekiwi")).Base
+	wheels, most := kiwi.Kinematics(4096), [robot.Axes]float32{}
+	r := newBaseRig(t, func(c *Config) {
+		for j := range most {
+			most[j] = float32(kiwi.Speed[j])
+			c.Gate.Min[j+1], c.Gate.Max[j+1] = -most[j], most[j]
+			c.Gate.Step[j+1] = float32(kiwi.Acceleration[j] * testPeriod.Seconds())
+		}
+	})
+	judge := referee.Config{Period: testPeriod}
+	for id := range uint8(robot.Axes) {
+		judge.Joints = append(judge.Joints, referee.Joint{
+			ID:           id + 7,
+			Name:         "wheel",
+			Velocity:     float64(kiwi.MaxRaw),
+			Acceleration: 26342, // of the left one: ((cos 30 + sin 30) * 1 + 0.125 * 5.236) / 0.05 rad/s2
+			Wheel:        true,
+		})
+	}
+	judged := referee.New(judge)
+	judged.FirstChunk(r.now)
+	was := [robot.Axes]int{}
+	r.bus.watch = func(goal [4]float32) {
+		raw, _ := wheels.Wheels([robot.Axes]float64{float64(goal[1]), float64(goal[2]), float64(goal[3])})
+		for i := range raw {
+			e := servosim.Event{At: r.now, ID: uint8(i + 7), Addr: 46, Data: []byte{0, 0}}
+			e.Before = servosim.Snapshot{Torque: true, Answers: true, EncoderOK: true, Boots: 1, Spin: was[i]}
+			e.After = e.Before
+			e.After.Spin = raw[i]
+			judged.Watch(&e)
+		}
+		was = raw
+	}
+	for way := range 64 {
+		action := []float32{5, 0, 0, 0}
+		for j := range most {
+			action[j+1] = most[j] * float32(way>>(2*j)%4-1) // each axis backward, at rest, forward, and too fast
+		}
+		r.ticks(t, 7, action...)
+	}
+	if v := judged.Verdict(); len(v.Kept) > 0 || v.Goals < 500 {
+		t.Errorf("%d goals, %v", v.Goals, v.Kept)
 	}
 }
 

@@ -86,7 +86,7 @@ func (f *Follower) caughtUp(action []float32) bool {
 			continue
 		}
 		want := min(f.gate.Max[j], max(f.gate.Min[j], action[j]))
-		if d := want - f.Goal[j]; f.may[j] != mayGoal || d > f.gate.Step[j]+slack || d < -f.gate.Step[j]-slack {
+		if d := want - f.Goal[j]; f.may[j] != mayGoal || d > f.gate.Step[j]*(1+slack) || d < -f.gate.Step[j]*(1+slack) {
 			return false
 		}
 	}

@@ -55,7 +55,8 @@ func (g *Gate) join(o *Gate) {
 	g.Step, g.Lead = append(g.Step, o.Step...), append(g.Lead, o.Lead...)
 }
 
-// slack keeps float32 rounding from clipping a policy that moves at the limit.
+// slack keeps float32 rounding from clipping a policy that moves at the limit. It is a share of a step:
+// a base's is a few hundredths of m/s.
 const slack = 1e-3
 
 // Pass returns the goal of joint j, at place, for this tick's action.
@@ -138,9 +139,9 @@ func (g *Gate) next(j int, goal, action, ticks float32) (next float32, ranged, s
 	} else if next > high {
 		next, ranged = high, true
 	}
-	if d := next - goal; d > step+slack {
+	if d := next - goal; d > step*(1+slack) {
 		next, stepped = goal+step, true
-	} else if d < -step-slack {
+	} else if d < -step*(1+slack) {
 		next, stepped = goal-step, true
 	}
 	return next, ranged, stepped

@@ -421,7 +421,7 @@ func (p *Parts) EaseIn(now rt.Instant, d time.Duration) {
 	}
 }
 
-// KeepGoals writes the last goals of these joints, into an action.
+// KeepGoals writes the last goals of these joints into an action, and 0 for the wheels of a base.
 //
 //rt:noalloc
 func (p *Parts) KeepGoals(action []float32, joints robot.Joints) {

@@ -12,6 +12,7 @@ import (
 // joint is the state of one servo for the rules. Guarded by Referee.mu.
 type joint struct {
 	Joint
+	pace  float64 // largest change of its goal in counts per second
 	step  float64 // counts per tick
 	state servosim.Snapshot
 
@@ -107,6 +108,7 @@ func (r *Referee) checkWrite(j *joint, e *servosim.Event) {
 	}
 	if j.Wheel {
 		r.checkSpin(j, e, on)
+		r.checkAcceleration(j, e)
 		return
 	}
 	if goal {
@@ -243,6 +245,36 @@ func (r *Referee) checkSpin(j *joint, e *servosim.Event, on bool) {
 	}
 }
 
+// checkAcceleration judges the change of a wheel's goal velocity. A stop has no limit. When a wheel is
+// at its largest velocity, or may get there with this goal, all wheels are slower together, and each
+// may change by twice its limit.
+//
+// Source: a vector that is shortened into a ball moves by at most twice the motion of the vector.
+func (r *Referee) checkAcceleration(j *joint, e *servosim.Event) {
+	was, is := e.Before.Spin, e.After.Spin
+	if j.step == 0 || is == was || is == 0 || !e.After.Torque {
+		return
+	}
+	size := math.Abs(float64(is - was))
+	for i := range r.joints {
+		w := &r.joints[i]
+		if w.Wheel && math.Abs(float64(w.state.Spin)) >= w.Velocity-2*j.step {
+			size = math.Abs(float64(is-was)) / 2
+		}
+	}
+	limit := j.step*float64(1+j.missed) + 2*rounding
+	j.missed = 0
+	switch {
+	case size > limit:
+		r.violation(e.At, Step, j, "goal velocity from %d to %d in a tick, at most %.0f more or less", was, is, limit)
+	case j.spendBudget(e.At, size-rounding) < 0:
+		r.violation(e.At, Step, j, "goal velocities change faster than %.0f counts a second, per second", j.pace)
+	default:
+		return
+	}
+	j.budget = burst * j.step
+}
+
 // checkStopped judges a wheel that has lost its permission.
 func (r *Referee) checkStopped(j *joint) {
 	if !j.Wheel || j.onward || r.idleAt == 0 || !j.state.Torque || !j.state.Answers || j.state.Spin == 0 {
@@ -272,7 +304,7 @@ func (r *Referee) checkFirstGoal(j *joint, e *servosim.Event) {
 // spendBudget takes a step from the travel allowed in the time since the last one, and returns the
 // rest.
 func (j *joint) spendBudget(at rt.Instant, size float64) float64 {
-	j.budget = min(j.budget+j.Velocity*at.Sub(j.aimAt).Seconds(), burst*j.step)
+	j.budget = min(j.budget+j.pace*at.Sub(j.aimAt).Seconds(), burst*j.step)
 	j.aimAt = at
 	j.budget -= max(size-rounding, 0)
 	return j.budget

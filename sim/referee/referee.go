@@ -25,15 +25,17 @@ type Rule uint8
 
 // The rules.
 const (
-	Range    Rule = iota // a goal is inside the joint's range; a joint outside it is only moved towards it
-	Step                 // from goal to goal, and from present to goal, within the velocity limit
-	Torque               // no torque before the first chunk or while paused
-	Restart              // no torque on a servo that restarted or lost its torque by itself, without an operator
-	End                  // all torque off within 300 ms of every end, and no write after it
-	Encoder              // a servo whose encoder reports a fault is not driven
-	Limp                 // a joint that was made limp stays limp until a person requests torque
-	Overload             // an overloaded joint keeps its force, adds no force, and follows relief
-	Wheel                // a wheel's goal is 0 within 2 ticks of losing permission
+	Range Rule = iota // a goal is inside the joint's range; a joint outside it is only moved towards it
+	// from goal to goal, and from present to goal, within the velocity limit; a wheel's
+	// acceleration
+	Step
+	Torque   // no torque before the first chunk or while paused
+	Restart  // no torque on a servo that restarted or lost its torque by itself, without an operator
+	End      // all torque off within 300 ms of every end, and no write after it
+	Encoder  // a servo whose encoder reports a fault is not driven
+	Limp     // a joint that was made limp stays limp until a person requests torque
+	Overload // an overloaded joint keeps its force, adds no force, and follows relief
+	Wheel    // a wheel's goal is 0 within 2 ticks of losing permission
 	numRules
 )
 
@@ -86,7 +88,8 @@ type Joint struct {
 	Velocity float64 // counts per second
 	Degree   float64 // counts of one degree
 	// it turns at a goal velocity, at most Velocity; Min, Max and Degree do not apply
-	Wheel bool
+	Wheel        bool
+	Acceleration float64 // of a wheel: counts per second, per second; 0 is not judged
 }
 
 // Config describes the arm to judge.
@@ -143,7 +146,11 @@ func New(cfg Config) *Referee {
 	for i := range r.joints {
 		j := &r.joints[i]
 		j.Joint = cfg.Joints[i]
-		j.step = j.Velocity * cfg.Period.Seconds()
+		j.pace = j.Velocity
+		if j.Wheel {
+			j.pace = j.Acceleration
+		}
+		j.step = j.pace * cfg.Period.Seconds()
 		j.first, j.budget = true, burst*j.step
 	}
 	return r

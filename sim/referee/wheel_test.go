@@ -33,6 +33,13 @@ func (s *spun) write(at int, torque bool, spin int) {
 	s.event(at, spinAddr, func(is *servosim.Snapshot) { is.Torque, is.Spin = torque, spin }, 1, 1)
 }
 
+// speedUp takes three ticks, from 20 ms on.
+func (s *spun) speedUp(spin int) {
+	for i := range 3 {
+		s.write(20+10*i, true, spin*(i+1)/3)
+	}
+}
+
 func (s *spun) answers(at int, on bool) {
 	s.event(at, 0, func(is *servosim.Snapshot) { is.Answers = on })
 }
@@ -96,13 +103,38 @@ func TestWheels(t *testing.T) {
 			r.write(110, false, 0)
 			r.write(120, false, 5)
 		}, map[Rule]int{End: 1}},
-		{"too fast", func(r *spun) { r.write(20, true, 3002) }, map[Rule]int{Range: 1}},
+		{"too fast", func(r *spun) { r.speedUp(1800); r.write(60, true, 2900); r.write(70, true, 3002) },
+			map[Rule]int{Range: 1}},
+		{"a slow start, a stop at once, and back", func(r *spun) {
+			r.speedUp(1800)
+			r.write(60, true, 0)
+			r.write(70, true, -600)
+		}, nil},
+		{"a jump", func(r *spun) { r.write(20, true, 700) }, map[Rule]int{Step: 1}},
+		{"the other way at once", func(r *spun) { r.write(20, true, 500); r.write(30, true, -500) },
+			map[Rule]int{Step: 1}},
+		{"two goals in a tick", func(r *spun) {
+			for i := range 18 {
+				r.write(20+5*i, true, 300-550*(i%2))
+			}
+		}, map[Rule]int{Step: 1}},
+		{"twice the limit at the largest velocity, and below", func(r *spun) {
+			r.speedUp(1800)
+			r.write(60, true, 700)
+			r.write(70, true, 1800)
+		}, map[Rule]int{Step: 1}},
+		{"a goal after two that the wheel missed", func(r *spun) {
+			r.answers(20, false)
+			r.answers(40, true)
+			r.write(40, true, 1700)
+		}, nil},
 	} {
 		r := &spun{Referee: New(Config{Period: period, Joints: []Joint{{
-			ID:       wheelID,
-			Name:     "wheel",
-			Velocity: 3000,
-			Wheel:    true,
+			ID:           wheelID,
+			Name:         "wheel",
+			Velocity:     3000,
+			Wheel:        true,
+			Acceleration: 600 / period.Seconds(),
 		}}})}
 		r.is = servosim.Snapshot{Answers: true, EncoderOK: true, Boots: 1}
 		r.FirstChunk(ms(1))

@@ -23,9 +23,9 @@ type mutant struct {
 }
 
 var mutants = []mutant{
-	{"gate.go", "if d := next - goal; d > step+slack {", "if d := next - goal; d > 100*step {",
+	{"gate.go", "if d := next - goal; d > step*(1+slack) {", "if d := next - goal; d > 100*step {",
 		"a goal rises faster than the velocity limit"},
-	{"gate.go", "} else if d < -step-slack {", "} else if d < -100*step {",
+	{"gate.go", "} else if d < -step*(1+slack) {", "} else if d < -100*step {",
 		"a goal falls faster than the velocity limit"},
 	{"gate.go", "low, high := min(g.Min[j], goal), ", "low, high := g.Min[j]-1000, ",
 		"a goal leaves its range"},
@@ -68,6 +68,9 @@ var mutants = []mutant{
 		"case c&EncoderFault != 0, c&Torque != 0 && !f.rearmAll:", "an arm with a limp joint is never armed"},
 	{"gate.go", "low, high = g.Min[j]*pace, g.Max[j]*pace", "step *= pace",
 		"a base drives too fast while it starts slowly"},
+	{"gate.go", "low, high = g.Min[j]*pace, g.Max[j]*pace",
+		"low, high = g.Min[j]*pace, g.Max[j]*pace\n		step = 2 * high",
+		"a base accelerates faster than its limit"},
 	{"base.go", "	if !f.base.driven {\n		f.StopBase()\n	}\n", "",
 		"a base goes on without an action, and in a pause"},
 	{"drive.go", "	f.StopBase()\n	f.Phase = Done\n", "	f.Phase = Done\n",
@@ -107,8 +110,11 @@ var parts = []mutant{
 	{"parts.go", "		p.gate.join(&f.gate)\n", "", "a preview has no limits"},
 }
 
-// wheels are the mutants of a base's kinematics.
-var wheels = []mutant{
+// names are the mutants of the order of a robot's parts and of a base's kinematics.
+var names = []mutant{
+	{"parts.go", "for i := range r.parts {\n		p := &r.parts[i]\n		if p.Robot.Leader",
+		"for i := range r.parts {\n		p := &r.parts[len(r.parts)-1-i]\n		if p.Robot.Leader",
+		"the right arm's joints come before the left arm's"},
 	{"base.go", "raw[i] = int(math.RoundToEven(d * share * k.rawPerDegree))",
 		"raw[i] = int(math.RoundToEven(d*share*k.rawPerDegree)) * (1 - 2*(i&1))",
 		"the back wheel turns the wrong way round"},
@@ -150,7 +156,7 @@ var suites = []suite{
 	{"./edge/follow", "^Test([^D]|D[^o])", mutants},
 	{"./edge/follow", "^Test(Part|.*OfAPart)", parts},
 	{"./servo", "^Test(Sight|ArmingAtA|AGoalRegister|ABase)", sights},
-	{"./servo/robot", "^Test(Kinematics|LeKiwi)", wheels},
+	{"./servo/robot", "^Test(Kinematics|LeKiwi|RobotOfTwoArms)", names},
 }
 
 func main() {
