@@ -46,14 +46,20 @@ func TorqueOff(cfg TorqueOffConfig, out io.Writer) error {
 }
 
 func releaseLeader(cfg TorqueOffConfig, follower robot.Robot, out io.Writer) error {
-	r, err := device.Robot(cmp.Or(cfg.LeaderRobot, device.LeaderOf(follower)))
+	r, err := device.Robot(cmp.Or(cfg.LeaderRobot, follower.DefaultLeader()))
 	if err != nil {
 		return err
 	}
-	arms, err := device.Places{Bus: cfg.Leader, BusFlag: "leader", Flags: "leader-", Some: true}.Of(r)
+	arms, err := device.Places{
+		Bus:     cfg.Leader,
+		BusFlag: "leader",
+		Flags:   "leader-",
+		Some:    true,
+	}.Of(r)
 	if err != nil {
 		return err
 	}
+	arms = slices.DeleteFunc(arms, func(p device.Place) bool { return !device.LeaderPort(p.Bus) })
 	return releaseAll(arms, out)
 }
 

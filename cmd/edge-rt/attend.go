@@ -107,7 +107,7 @@ func (c *leaderCmd) Run(flags *cli, screen *terminal.Terminal) error {
 		return err
 	}
 	if !robot.Leader {
-		flags.Robot = device.LeaderOf(robot)
+		flags.Robot = robot.DefaultLeader()
 	}
 	place, err := flags.whole()
 	if err != nil {

@@ -37,7 +37,7 @@ func (f *leaderFlags) leaderPlaces(follower string) ([]device.Place, error) {
 		if err != nil {
 			return nil, err
 		}
-		name = device.LeaderOf(arm)
+		name = arm.DefaultLeader()
 	}
 	leader, err := device.Robot(name)
 	if err != nil {

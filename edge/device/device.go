@@ -3,7 +3,6 @@
 package device
 
 import (
-	"cmp"
 	"errors"
 	"fmt"
 	"os"
@@ -43,7 +42,7 @@ func Robot(name string) (robot.Robot, error) {
 // in the same units.
 func Leader(name string, follower robot.Robot) (robot.Robot, error) {
 	if name == "" {
-		name = LeaderOf(follower)
+		name = follower.DefaultLeader()
 	}
 	l, err := Robot(name)
 	if err != nil {
@@ -56,18 +55,13 @@ func Leader(name string, follower robot.Robot) (robot.Robot, error) {
 	}
 	for i, o := range l.Motors {
 		// LeRobot calls the joints of an arm on a base arm_shoulder_pan and so on.
-		if m := follower.Motors[i]; m.Name != o.Name && (follower.Base == nil || m.Name != "arm_"+o.Name) ||
-			o.Norm != m.Norm {
+		if m := follower.Motors[i]; o.Norm != m.Norm || m.Name != o.Name &&
+			(follower.Base == nil || strings.Replace(m.Name, "arm_", "", 1) != o.Name) {
 			return l, exit.Errorf(exit.Config, "joint %d is %s in %s on a %s and %s in %s on a %s: they do not fit",
 				i+1, o.Name, o.Norm, l.Name, m.Name, m.Norm, follower.Name)
 		}
 	}
 	return l, nil
-}
-
-// LeaderOf returns the default name of a follower's leader.
-func LeaderOf(follower robot.Robot) string {
-	return cmp.Or(follower.LeaderName, follower.Name+"_leader")
 }
 
 // CheckPorts refuses a leader without an adapter of its own; two links to one port are one port.

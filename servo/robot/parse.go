@@ -120,7 +120,9 @@ func like(name string) (Robot, error) {
 	if file.Like != "" {
 		return Robot{}, fmt.Errorf("like: %s is itself like %s: write that", name, file.Like)
 	}
-	return parseFile("", data, false)
+	r, err := parseFile("", data, false)
+	r.LeaderName = cmp.Or(r.LeaderName, r.Name+leaderSuffix)
+	return r, err
 }
 
 // fill sets the file's values in r, over the existing ones.

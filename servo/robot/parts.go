@@ -83,6 +83,7 @@ func (f *robotFile) compose(r Robot, folder string) (Robot, error) {
 	}
 	r.parts = slices.Clone(r.parts)
 	if f.Parts != nil {
+		r.LeaderName = ""
 		var err error
 		if r.parts, err = loadParts(f.Parts, folder); err != nil {
 			return r, err
@@ -97,6 +98,30 @@ func (f *robotFile) compose(r Robot, folder string) (Robot, error) {
 		}
 	}
 	return r.join(f.Rename)
+}
+
+// leadersOf returns the leaders of the parts of the robot that a file describes.
+func leadersOf(file string) (Robot, error) {
+	follower, err := byName(file, false)
+	if err != nil {
+		return follower, err
+	}
+	r := Robot{Name: follower.Name + leaderSuffix, From: file + leaderSuffix, Safety: follower.Safety}
+	for _, p := range follower.parts {
+		if p.Robot.Wheels().Len() == len(p.Robot.Motors) {
+			continue // a base is driven by keys
+		}
+		arm, err := byName(p.Robot.DefaultLeader(), true)
+		if err != nil {
+			return r, fmt.Errorf("the leader of the part %s: %w", p.Name, err)
+		}
+		r.parts = append(r.parts, Part{Name: p.Name, Robot: arm})
+	}
+	if r.parts == nil {
+		return r, fmt.Errorf("%w: got %q, and %s names no leader: set leader: in it, such as leader: so101_leader",
+			ErrUnknown, r.From, file)
+	}
+	return r.join(renameFile{})
 }
 
 // armKeys returns the first of the file's keys that only the file of an arm may have.
@@ -167,6 +192,13 @@ func (r Robot) join(file renameFile) (Robot, error) {
 			return r, fmt.Errorf("parts: %s is a %s and %s is not: want followers or leaders", r.parts[0].Name,
 				r.parts[0].Robot.kind(), p.Name)
 		}
+		switch {
+		case p.Robot.Base == nil:
+		case i < len(r.parts)-1:
+			return r, fmt.Errorf("parts: %s has a base: want it as the last part", p.Name)
+		default:
+			r.Base = p.Robot.Base
+		}
 		r.Actuated = r.Actuated && p.Robot.Actuated
 		p.First = len(r.Motors)
 		for _, m := range p.Robot.Motors {
@@ -184,8 +216,6 @@ func (r Robot) join(file renameFile) (Robot, error) {
 	switch {
 	case len(r.Motors) > maxJoints:
 		return r, fmt.Errorf("parts: got %d joints, want at most %d", len(r.Motors), maxJoints)
-	case r.Wheels().Len() > Axes:
-		return r, errors.New("parts: two of them have a base: want one")
 	case len(names) != len(r.Motors):
 		return r, errors.New("parts: two parts have joints of one name: rename a part")
 	}

@@ -94,6 +94,55 @@ func TestFileComposesParts(t *testing.T) {
 	}
 }
 
+// Goal: the leader of a file's robot consists of the leaders of its parts, without its base, whose wheels
+// are the robot's last motors.
+func TestLeadersOfAFile(t *testing.T) {
+	dir := t.TempDir()
+	write := func(name, text string) string {
+		path := filepath.Join(dir, name)
+		if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		return path
+	}
+	write("slow.yaml", "like: koch\nname: slow\nbaud: 57600\n")
+	kiwi, err := builtIn.ReadFile("robots/lekiwi.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	text := strings.Replace(string(kiwi), "name: lekiwi", "name: wheels", 1)
+	arm, wheels := strings.Index(text, "  - name: arm_shoulder_pan"), strings.Index(text, "  - name: base_left_wheel")
+	write("wheels.yaml", text[:arm]+text[wheels:])
+	file := write("two.yaml", "name: two\nparts: {left: so101, right: slow.yaml, base: wheels.yaml}\n")
+	two, err := ByName(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if two.Base == nil || !slices.Equal(two.ActionNames()[12:], []string{"x.vel", "y.vel", "theta.vel"}) {
+		t.Errorf("base %v, names %v", two.Base, two.ActionNames())
+	}
+	lead, err := ByName(two.DefaultLeader())
+	if err != nil {
+		t.Fatal(err)
+	}
+	left, right := lead.Parts()[0].Robot, lead.Parts()[1].Robot
+	if lead.Name != "two_leader" || lead.Flag() != file+"_leader" || len(lead.Motors) != 12 || !lead.Leader ||
+		left.Name != "so101_leader" || right.Name != "koch_leader" {
+		t.Errorf("%s of %s and %s with %d joints", lead.Name, left.Name, right.Name, len(lead.Motors))
+	}
+	alone := write("alone.yaml", strings.Replace(string(kiwi), "leader: so101_leader\n", "", 1))
+	if _, err := ByName(alone + "_leader"); err == nil || !strings.Contains(err.Error(), "names no leader") {
+		t.Errorf("the leader of a file without one: %v", err)
+	}
+	for name, leader := range map[string]string{"so101": "so101_leader", "lekiwi": "so101_leader",
+		"bi_koch": "bi_koch_leader", write("mine.yaml", "like: so101\nname: mine\n"): "so101_leader"} {
+		r, err := ByName(name)
+		if err != nil || r.DefaultLeader() != leader {
+			t.Errorf("%s: leader %s, want %s (%v)", name, r.DefaultLeader(), leader, err)
+		}
+	}
+}
+
 func TestPartsRefusals(t *testing.T) {
 	dir := t.TempDir()
 	ring := filepath.Join(dir, "ring.yaml")
@@ -112,6 +161,8 @@ func TestPartsRefusals(t *testing.T) {
 		{"coupling of one arm", "like: so101\nname: a\nsafety: {parts: apart}\n", "only a robot with parts"},
 		{"too many joints", "name: a\nparts: {a: viperx, b: viperx, c: viperx, d: viperx}\n", "got 28 joints"},
 		{"a rename", "name: a\nparts: {left: so101, right: so101}\nrename: {joints: {gripper: jaw}}\n", "rename"},
+		{"a base before an arm", "name: a\nparts: {base: lekiwi, right: so101}\n", "want it as the last part"},
+		{"two bases", "name: a\nparts: {left: lekiwi, right: lekiwi}\n", "want it as the last part"},
 		{"no name", "parts: {left: so101, right: so101}\n", "name"},
 	}
 	for _, tt := range tests {

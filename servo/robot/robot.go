@@ -48,7 +48,7 @@ type Robot struct {
 	Baud        int
 	Motors      []Motor // in the order of states and actions; of several parts with their prefixes
 	Base        *Base   // of the motors that are wheels; nil: no motor is
-	LeaderName  string  // default of --leader-robot; empty: Name with _leader
+	LeaderName  string  // default of --leader-robot; empty: DefaultLeader's
 	Rename      Rename
 	Safety      Safety
 	parts       []Part // of a robot of several parts
@@ -163,6 +163,9 @@ func byName(name string, part bool) (Robot, error) {
 		}
 		return from(name, name, data, part)
 	}
+	if file, ok := strings.CutSuffix(name, leaderSuffix); ok && isFile(file) && !part {
+		return leadersOf(file)
+	}
 	data, err := builtIn.ReadFile("robots/" + name + ".yaml")
 	if err != nil {
 		return Robot{}, fmt.Errorf("%w: got %q, want one of %s, or a description FILE.yaml", ErrUnknown, name,
@@ -170,6 +173,13 @@ func byName(name string, part bool) (Robot, error) {
 	}
 	return from(name, name+".yaml", data, part)
 }
+
+// leaderSuffix ends the name of a robot's leader, where its description has no other one.
+const leaderSuffix = "_leader"
+
+// DefaultLeader returns the name of the robot's leader; that of FILE.yaml with parts is
+// FILE.yaml_leader, the leaders of its parts.
+func (r Robot) DefaultLeader() string { return cmp.Or(r.LeaderName, r.Flag()+leaderSuffix) }
 
 func isFile(name string) bool { return path.Ext(name) == ".yaml" || path.Ext(name) == ".yml" }
 
