@@ -16,7 +16,6 @@ import (
 	"github.com/edge-rt/edge-rt/record"
 	"github.com/edge-rt/edge-rt/rt"
 	"github.com/edge-rt/edge-rt/servo"
-	"github.com/edge-rt/edge-rt/servo/robot"
 )
 
 const (
@@ -187,27 +186,32 @@ func (e *Edge) openLeader(ctx context.Context) error {
 	if place.Robot, err = device.Leader(e.cfg.LeaderRobot, e.robot); err != nil {
 		return err
 	}
-	if name, endpoint, ok, _ := leader.ParseRemote(place.Bus); ok {
-		return e.openRemote(ctx, place.Robot, name, endpoint)
+	here, far, err := leader.Split(place, e.robot)
+	if err != nil {
+		return err
+	}
+	if e.cfg.Takeover == takeoverPush && len(far) > 0 {
+		return exit.Errorf(exit.Usage,
+			"--takeover push needs a leader at this machine: a leader in the network is not "+
+				"brought to the follower; leave the flag out")
 	}
 	if e.cfg.Takeover == takeoverPush && !place.Robot.Actuated {
 		return exit.Errorf(exit.Usage, "--takeover push needs a leader whose motors can bring it to the follower, "+
 			"and those of a %s cannot: the follower would go to any place to which the leader was knocked. Leave the "+
 			"flag out, or set actuated: true in the leader's description", place.Robot.Name)
 	}
-	places, err := place.Some()
-	if err != nil {
-		return err
-	}
 	robot := device.Place{Bus: e.cfg.Bus, Robot: e.robot}
 	if followers, err := robot.Each(); err != nil {
 		return err
-	} else if err := device.CheckAllPorts(places, followers); err != nil {
+	} else if err := device.CheckAllPorts(here, followers); err != nil {
+		return err
+	}
+	if err := e.openRemotes(ctx, far); err != nil || len(here) == 0 {
 		return err
 	}
 	e.waitFor("the leader")
-	for i := range places {
-		if err := e.openLeaderArm(ctx, places, i); err != nil {
+	for i := range here {
+		if err := e.openLeaderArm(ctx, here, i); err != nil {
 			return fmt.Errorf("the leader: %w", err)
 		}
 	}
@@ -257,30 +261,17 @@ func (e *Edge) openLeaderArm(ctx context.Context, places []device.Place, i int) 
 	return device.Swapped(places, i, cfg, nil)
 }
 
-// openRemote joins the network of a leader on another machine. The leader itself may come later.
-func (e *Edge) openRemote(ctx context.Context, r robot.Robot, name, endpoint string) error {
-	if e.cfg.Takeover == takeoverPush {
-		return exit.Errorf(exit.Usage,
-			"--takeover push needs a leader at this machine: a leader in the network is not "+
-				"brought to the follower; leave the flag out")
+// openRemotes joins the networks of leaders on other machines. The leaders themselves may come later.
+func (e *Edge) openRemotes(ctx context.Context, far []leader.RemoteConfig) (err error) {
+	if len(far) == 0 {
+		return nil
 	}
-	cfg := e.cfg.transport()
-	if endpoint != "" {
-		cfg.Connect = []string{endpoint}
+	for i := range far {
+		far[i].ID, far[i].Clock = e.identity.ID, e.clock
 	}
 	e.waitFor("the leader's network")
-	net, err := leader.Reach(ctx, cfg, e.cfg.MaxOffline)
-	if err != nil {
-		return err
-	}
-	e.onClose(func() { net.Close() })
-	e.remote, err = leader.NewRemote(net, leader.RemoteConfig{
-		Name:  name,
-		Robot: r,
-		Base:  e.robot.Base != nil,
-		ID:    e.identity.ID,
-		Clock: e.clock,
-	})
+	e.remotes, err = leader.Dial(ctx, far, e.cfg.transport(), e.cfg.MaxOffline)
+	e.onClose(e.remotes.Close)
 	return err
 }
 

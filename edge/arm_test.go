@@ -23,16 +23,18 @@ import (
 )
 
 func TestSimCalibrationIsTheCommittedFile(t *testing.T) {
-	r, err := robot.ByName("so101")
-	if err != nil {
-		t.Fatal(err)
-	}
-	file, err := servo.LoadCalibration(filepath.Join("..", "testdata", "demo", "so101.json"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	if got := device.SimCalibration(r); !reflect.DeepEqual(got, file) {
-		t.Errorf("SimCalibration = %+v, want the file's %+v", got, file)
+	for _, name := range []string{"so101", "lekiwi"} {
+		r, err := robot.ByName(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		file, err := servo.LoadCalibration(filepath.Join("..", "testdata", "demo", name+".json"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := device.SimCalibration(r); !reflect.DeepEqual(got, file) {
+			t.Errorf("SimCalibration(%s) = %+v, want the file's %+v", name, got, file)
+		}
 	}
 }
 

@@ -104,7 +104,7 @@ type devices struct {
 	arms       hotplug.Parts
 	leaderArms hotplug.Parts
 	leaders    []*leader.Leader // of the parts; nil: no leader
-	remote     *leader.Remote   // nil: no leader on another machine
+	remotes    leader.Remotes   // on other machines
 	jog        *jog.Jog         // nil: no keys lead
 	sims       device.Sims      // the simulated parts
 	files      []openedFile     // the cameras that play files

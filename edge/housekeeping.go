@@ -9,6 +9,7 @@ import (
 	"github.com/edge-rt/edge-rt/edge/recording"
 	"github.com/edge-rt/edge-rt/record"
 	"github.com/edge-rt/edge-rt/rt"
+	"github.com/edge-rt/edge-rt/servo/robot"
 	"github.com/edge-rt/edge-rt/systemd/notify"
 )
 
@@ -52,9 +53,11 @@ func (e *Edge) look(now rt.Instant) {
 	}
 	e.reporter.ReportCameras(now, e.cameras)
 	w.telemetry.look(now)
-	if e.remote != nil {
-		e.remote.Drives(e.control.holder() == correcting)
+	led := robot.Joints(0)
+	if e.control.holder() == correcting {
+		led = robot.Joints(e.control.stats.led.Load())
 	}
+	e.remotes.Drives(e.robot, led)
 	if e.cfg.Status != nil && now >= w.nextLine {
 		e.cfg.Status.Write(w.line.format(e, now))
 		w.nextLine = now.Add(statusEvery)
@@ -158,8 +161,8 @@ func (l *statusLine) format(e *Edge, now rt.Instant) []byte {
 	b = appendField(b, "  rtt p50 ", int64(st.rtt.Quantile(0.5)/time.Millisecond), " ms")
 	b = appendField(b, "  age p99 ", int64(st.age.Quantile(0.99)/time.Millisecond), " ms")
 	b = appendField(b, "  starved ", int64(st.starved.Load()), "")
-	if e.remote != nil {
-		b = appendField(b, "  leader rtt ", int64(e.remote.RTT()/time.Millisecond), " ms")
+	if e.remotes != nil {
+		b = appendField(b, "  leader rtt ", int64(e.remotes.RTT()/time.Millisecond), " ms")
 	}
 	b = e.episodes.AppendLine(b, now)
 	if e.sims.Len() > 0 {

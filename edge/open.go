@@ -262,11 +262,9 @@ func (e *Edge) prepareTakeover() {
 	k.action = make([]float32, len(e.robot.Motors))
 	k.parts = e.control.arm.Joints()
 	switch {
-	case e.leaders != nil:
-		leaders := leader.Join(e.robot, e.leaders)
+	case e.leaders != nil || e.remotes != nil:
+		leaders := leader.Join(e.robot, e.leaders, e.remotes)
 		k.leader, k.parts = leaders, leaders.Joints()
-	case e.remote != nil:
-		k.leader = e.remote
 	case e.jog != nil:
 		k.leader = leader.NewJogged(e.jog, e.control.arm.Gate().Step)
 	}

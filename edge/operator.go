@@ -158,13 +158,14 @@ func (e *Edge) await(done func() bool) error {
 }
 
 func (e *Edge) leaderAway() string {
-	if e.remote != nil {
-		return ": " + e.remote.Why(e.clock.Now())
+	if why := e.remotes.Why(e.clock.Now()); why != "" {
+		return ": " + why
 	}
+	cure := ": check its cable and supply"
 	if err := e.leaderArms.OpenError(); err != nil {
-		return " (" + err.Error() + ")"
+		cure = " (" + err.Error() + ")" + cure
 	}
-	return ""
+	return cure
 }
 
 // holder returns the phase: who drives the arm. Any thread may call it.

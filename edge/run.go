@@ -44,8 +44,8 @@ func (e *Edge) Run(ctx context.Context) (*Summary, error) {
 	for _, l := range e.leaders {
 		e.drive.Go(func() error { return l.Run(ending, e.drive.Hurried) })
 	}
-	if e.remote != nil {
-		e.drive.Go(func() error { return e.remote.Run(ending) })
+	for _, r := range e.remotes {
+		e.drive.Go(func() error { return r.Run(ending) })
 	}
 	tickErr := e.drive.Loop(ctx, e.control.tick, e.look)
 	e.endWatch()

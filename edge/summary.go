@@ -84,9 +84,7 @@ func (e *Edge) status() Status {
 		anew, full := h.Counts()
 		s.History = &History{Steps: h.N, Anew: anew, NoRoom: full}
 	}
-	if e.remote != nil {
-		s.Leader = e.remote.Stats(e.clock.Now())
-	}
+	s.Leader = e.remotes.Stats(e.clock.Now())
 	score := e.sims.Score()
 	s.Targets, s.Collisions = score.Reached, score.Collided
 	return s

@@ -139,6 +139,36 @@ func TestTakeoverOfOneOfTwoArms(t *testing.T) {
 	}
 }
 
+// One arm has a leader at this machine, the other one of another machine: a person takes either or both.
+func TestTakeoverByALeaderHereAndOneFarAway(t *testing.T) {
+	t.Parallel()
+	at := t.TempDir()
+	simBusAt(t, at+"/left")
+	simBusAt(t, at+"/right")
+	endpoint, _ := stagetest.FreeEndpoint(t)
+	lead := stagetest.Command(t, binary, "leader", "--robot", "so101", "--id", "white", "--listen", endpoint,
+		"--bus", at+"/right", "--calibration", demoCalibration).Start()
+	r, _ := startTwo(t, "--leader", "left="+at+"/left", "--leader-calibration", "left="+demoCalibration,
+		"--leader", "right=zenoh:white@"+endpoint)
+	for part, want := range map[string]string{"left": "left", "right": "right", "": "left, right"} {
+		rttest.Eventually(t, "ctl correct "+part, func() bool {
+			code, _, _ := r.ctl("correct", "--id", "arm", part)
+			return code == 0
+		})
+		rttest.Eventually(t, want+" is taken", func() bool {
+			_, reply, _ := r.ctl("status", "--id", "arm")
+			return reply.Taken == want && reply.Leader != nil && reply.Leader.Parts["right"].RTTms > 0
+		})
+		r.ctl("resume", "--id", "arm")
+	}
+	for _, p := range []*process{r, {Program: lead}} {
+		p.Process.Signal(syscall.SIGTERM)
+		if code := p.End(); code != 0 {
+			t.Errorf("code %d: %s", code, p.Log)
+		}
+	}
+}
+
 // The leaders of two arms on another machine are one leader, and take over one arm or both.
 func TestTwoLeadersOnAnotherMachine(t *testing.T) {
 	t.Parallel()

@@ -130,7 +130,7 @@ type session struct {
 	run       *drive.Run
 	reporter  recording.Reporter // owner: the thread of report
 	jog       *jog.Jog           // nil: no key moves a joint
-	far       *leader.Remote     // nil: no leader on another machine
+	far       leader.Remotes     // leaders on other machines
 
 	// Owner: tick thread.
 	arm    *follow.Parts

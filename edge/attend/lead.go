@@ -236,7 +236,7 @@ func (s *lead) offerAll(ctx context.Context, leaders []*leader.Leader) (err erro
 	cfg := leader.OfferConfig{
 		Name:  s.cfg.Arm.ID,
 		Robot: s.cfg.Arm.Robot,
-		Pose:  leader.Join(s.cfg.Arm.Robot, leaders).Pose,
+		Pose:  leader.Join(s.cfg.Arm.Robot, leaders, nil).Pose,
 		Clock: s.clock,
 		Log:   s.cfg.Log,
 	}

@@ -6,8 +6,11 @@ import (
 	"testing"
 	"time"
 
+	"github.com/edge-rt/edge-rt/edge/device"
 	"github.com/edge-rt/edge-rt/internal/exit"
 	"github.com/edge-rt/edge-rt/rt/rttest"
+	"github.com/edge-rt/edge-rt/servo/robot"
+	"github.com/edge-rt/edge-rt/sim/servosim"
 	"github.com/edge-rt/edge-rt/stage/stagetest"
 	"github.com/edge-rt/edge-rt/wire/zenoh"
 )
@@ -56,6 +59,78 @@ func TestFollowsALeaderOfAnotherMachine(t *testing.T) {
 		if slices.Contains(on, true) {
 			t.Errorf("the %s has torque at the end: %v", name, on)
 		}
+	}
+}
+
+// Goal: of two arms, left follows a leader at this machine and right one of another machine; both hold
+// while either is silent. An arm without a leader is under torque and stays where it is.
+func TestEachArmFollowsItsLeader(t *testing.T) {
+	rttest.RealTime(t)
+	cfg, _, left, h, f := pair(t, "so101")
+	far, g := new(hands), new(joints)
+	far.all(2047)
+	for j := range g.raw {
+		g.raw[j].Store(2047)
+	}
+	lead, _ := simArm(t, "so101_leader", 0, 4095, servosim.Config{Plant: far})
+	arm, right := simArm(t, "so101", 0, 4095, servosim.Config{Plant: g})
+	at, _ := stagetest.FreeEndpoint(t)
+	lead.ID = "white"
+	offer := func() (end func()) {
+		ctx, cancel := context.WithCancel(t.Context())
+		done := make(chan error, 1)
+		go func() {
+			done <- Lead(ctx, LeadConfig{
+				Arm: lead,
+				Net: zenoh.Config{Listen: []string{at}},
+				Log: cfg.Log,
+				Out: cfg.Out,
+			})
+		}()
+		return func() { cancel(); <-done }
+	}
+	file := cfg.Arm.Calibration
+	both := func(name, l, r string) device.Place {
+		return device.Place{
+			Bus:         "left=" + l + ",right=" + r,
+			Robot:       rttest.Must(robot.ByName(name)),
+			Calibration: "left=" + file + ",right=" + arm.Calibration,
+		}
+	}
+	one := cfg.Leader.Bus
+	cfg.Arm = both("bi_so101", cfg.Arm.Bus, arm.Bus)
+	cfg.Leader = both("bi_so101_leader", one, "zenoh:white@"+at)
+	cfg.Leader.Flags = "leader-"
+	endLead := offer()
+	end := start(t, cfg)
+	awaitTorque(t, left)
+	awaitTorque(t, right)
+	h.all(2200)
+	far.all(1900)
+	rttest.Eventually(t, "both follow", func() bool { return f.near(2200, 3) && g.near(1900, 3) })
+	endLead()
+	time.Sleep(200 * time.Millisecond) // longer than stillGone
+	h.all(2100)
+	time.Sleep(200 * time.Millisecond) // some ticks
+	if !f.near(2200, 3) || !g.near(1900, 3) {
+		t.Error("an arm moved while the leader of right was silent")
+	}
+	endLead = offer()
+	rttest.Eventually(t, "both follow again", func() bool { return f.near(2100, 3) && g.near(1900, 3) })
+	end()
+	endLead()
+
+	cfg.Leader.Bus = "left=" + one
+	end = start(t, cfg)
+	awaitTorque(t, right)
+	h.all(2000)
+	rttest.Eventually(t, "left follows", func() bool { return f.near(2000, 3) })
+	if !g.near(1900, 3) {
+		t.Error("right moved without a leader")
+	}
+	end()
+	if slices.Contains(left.TorqueEnabled(), true) || slices.Contains(right.TorqueEnabled(), true) {
+		t.Error("torque at the end")
 	}
 }
 

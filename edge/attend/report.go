@@ -27,7 +27,7 @@ type Summary struct {
 	drive.Status
 	drive.Totals
 	Leader   *drive.BusSummary   `json:"leader_bus,omitempty"`    // teleop: the leader's bus
-	Remote   *leader.RemoteStats `json:"remote_leader,omitempty"` // teleop with --leader zenoh:NAME
+	Remote   *leader.RemoteStats `json:"remote_leader,omitempty"` // teleop: leaders on other machines
 	Replayed *Replayed           `json:"replayed,omitempty"`      // replay: what ran
 }
 

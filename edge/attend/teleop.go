@@ -13,6 +13,7 @@ import (
 	"github.com/edge-rt/edge-rt/edge/leader"
 	"github.com/edge-rt/edge-rt/internal/exit"
 	"github.com/edge-rt/edge-rt/rt"
+	"github.com/edge-rt/edge-rt/servo/robot"
 	"github.com/edge-rt/edge-rt/wire/zenoh"
 )
 
@@ -22,45 +23,50 @@ type TeleopConfig struct {
 	FPS         float64
 	Leader      device.Place // Teleop sets its Robot
 	LeaderRobot string       // name or file; empty: the follower's name with _leader
-	Net         zenoh.Config // of a leader on another machine
+	Net         zenoh.Config // of leaders on other machines
 }
 
 const (
 	teleoperated = "teleop" // name of the source
 	stillGone    = 100 * time.Millisecond
+	joinLimit    = time.Minute // for the network of a leader on another machine
 )
 
-// teleop is a run with a leader arm: the follower starts slowly, and holds while either arm does not
-// answer. Its goals pass the same gate as a policy's. Both arms may be unplugged and come back.
+// teleop is a run with leader arms: the follower starts slowly, and holds while a leader or the
+// follower does not answer. Its goals pass the same gate as a policy's. All arms may be unplugged and
+// come back. A part without a leader holds.
 type teleop struct {
 	session
-	place     device.Place   // of the leader
-	leadersAt []device.Place // of its parts
+	place device.Place          // of the leader
+	here  []device.Place        // its parts at this machine
+	away  []leader.RemoteConfig // those on other machines
+	net   zenoh.Config
 
 	// Owner: tick thread.
-	lead   []float32 // the goals: the leader's positions, and a base's velocities
+	lead   []float32    // the goals: the leader's positions, and a base's velocities
+	base   []float32    // the velocities in lead
+	led    robot.Joints // the follower's joints that are driven
 	parts  []leadPart
 	leadBy rt.Instant // deadline of the leader's read in this tick
 	now    rt.Instant
 }
 
-// leadPart is one part of the leader.
+// leadPart leads one part of the follower, or all of them.
 type leadPart struct {
+	first int            // index of its first joint in the follower's
+	lead  []float32      // its joints
+	seen  rt.Instant     // newest complete reading
+	held  robot.Joints   // its joints that do not lead
+	far   *leader.Remote // nil: it is at this machine
+
+	// At this machine.
 	arm     *hotplug.Arm
-	first   int             // index of its first joint in the follower's
-	lead    []float32       // its joints
-	leading *leader.Leading // the joints that lead
-	seen    rt.Instant      // newest complete reading
+	leading *leader.Leading
 }
 
 // Teleop drives a follower arm with a leader arm until ctx ends or the duration is over.
 func Teleop(ctx context.Context, cfg TeleopConfig) error {
-	if name, endpoint, ok, err := leader.ParseRemote(cfg.Leader.Bus); err != nil {
-		return err
-	} else if ok {
-		return followRemote(ctx, cfg, name, endpoint)
-	}
-	s := &teleop{place: cfg.Leader}
+	s := &teleop{place: cfg.Leader, net: cfg.Net}
 	s.source = s
 	if err := s.begin(cfg.Config, teleoperated); err != nil {
 		return err
@@ -70,51 +76,73 @@ func Teleop(ctx context.Context, cfg TeleopConfig) error {
 			"--leader is missing: give the leader's serial port (edge-rt ports finds it), or "+
 				"--jog to move single joints with keys")
 	}
+	follower := cfg.Arm.Robot
 	var err error
-	if s.place.Robot, err = device.Leader(cfg.LeaderRobot, cfg.Arm.Robot); err != nil {
+	if s.place.Robot, err = device.Leader(cfg.LeaderRobot, follower); err != nil {
 		return err
 	}
-	if cfg.Arm.Robot.Base != nil {
+	if follower.Base != nil {
 		s.steering = new(steering)
 	}
-	if s.leadersAt, err = s.place.Each(); err != nil {
+	if s.here, s.away, err = leader.Split(s.place, follower); err != nil {
 		return err
 	}
-	if err := device.CheckAllPorts(s.leadersAt, s.places); err != nil {
+	if err := device.CheckAllPorts(s.here, s.places); err != nil {
 		return err
 	}
+	defer func() { s.far.Close() }()
 	return s.drive(ctx, cfg.FPS)
 }
 
-func (s *teleop) open(ctx context.Context) error {
+func (s *teleop) open(ctx context.Context) (err error) {
+	for i := range s.away {
+		s.away[i].ID, s.away[i].Clock = s.identity.ID, s.clock
+	}
+	if s.far, err = leader.Dial(ctx, s.away, s.net, joinLimit); err != nil {
+		return err
+	}
 	cfgs, err := s.configureAll(ctx, s.places)
 	if err != nil {
 		return err
 	}
-	leaders, err := s.configureAll(ctx, s.leadersAt)
+	leaders, err := s.configureAll(ctx, s.here)
 	if err != nil {
 		return err
 	}
 	if err := s.openAll(cfgs, s.places, &s.arms); err != nil {
 		return err
 	}
-	if err := s.openAll(leaders, s.leadersAt, &s.leaders); err != nil {
+	if err := s.openAll(leaders, s.here, &s.leaders); err != nil {
 		return err
 	}
-	s.lead = make([]float32, len(s.cfg.Arm.Robot.Motors))
-	for i, p := range s.place.Robot.Parts() {
-		s.parts = append(s.parts, leadPart{
-			arm:     s.leaders[i],
-			first:   p.First,
-			lead:    s.lead[p.First : p.First+len(p.Robot.Motors)],
-			leading: leader.NewLeading(p.Robot),
-		})
+	s.join()
+	return nil
+}
+
+// join connects each leader with the follower's joints that it leads.
+func (s *teleop) join() {
+	follower := s.cfg.Arm.Robot
+	s.lead = make([]float32, len(follower.Motors))
+	s.base = s.lead[len(s.place.Robot.Motors):]
+	s.led = follower.Wheels() // keys drive them
+	s.parts = make([]leadPart, len(s.here)+len(s.away))
+	lay := func(p *leadPart, part string) []float32 {
+		joints := leader.PartJoints(follower, part)
+		p.first = joints.First()
+		s.led |= joints
+		return s.lead[p.first : p.first+joints.Len()]
 	}
-	for i := range s.parts {
+	for i := range s.here {
 		p := &s.parts[i]
+		p.arm, p.leading = s.leaders[i], leader.NewLeading(s.here[i].Robot)
+		p.lead = lay(p, s.here[i].Part)[:len(s.here[i].Robot.Motors)] // without wheels
 		s.beside = append(s.beside, beside{func() { s.readLeader(p) }, p.arm})
 	}
-	return nil
+	for i, far := range s.far {
+		p := &s.parts[len(s.here)+i]
+		p.far = far
+		p.lead = lay(p, s.away[i].Part)
+	}
 }
 
 func (s *teleop) settings() map[string]string {
@@ -122,12 +150,47 @@ func (s *teleop) settings() map[string]string {
 }
 
 func (s *teleop) greet() {
-	fmt.Fprintf(s.cfg.Out, "The %s follows the %s. Move the leader slowly to the position of the follower; Ctrl-C "+
-		"ends.\n", s.cfg.Arm.Robot.Name, s.place.Robot.Name)
+	if s.far != nil {
+		s.run.Go(s.watch)
+	}
+	for _, far := range s.far {
+		s.run.Go(func() error { return far.Run(s.run.Ending()) })
+	}
+	fmt.Fprintf(s.cfg.Out, "The %s follows the %s at %s. Move the leader slowly to the position of the follower; "+
+		"Ctrl-C ends.\n", s.cfg.Arm.Robot.Name, s.place.Robot.Name, s.place.Bus)
+	for _, p := range s.cfg.Arm.Robot.Parts() {
+		if p.Joints()&s.led == 0 {
+			fmt.Fprintf(s.cfg.Out, "%s has no leader, and holds.\n", p.Name)
+		}
+	}
 	s.greetBase()
 }
 
-func (s *teleop) summarize(sum *Summary) { sum.Leader = new(drive.SummaryOf(s.leaders.Stats())) }
+// watch logs why no pose arrives.
+func (s *teleop) watch() error {
+	last := ""
+	for !s.run.Ending().Load() {
+		s.clock.SleepUntil(s.clock.Now().Add(time.Second))
+		switch why := s.far.Why(s.clock.Now()); {
+		case why == last:
+		case why == "":
+			s.cfg.Log.Info("poses of the leader arrive", "leader", s.far.Stats(s.clock.Now()).Name,
+				"rtt", s.far.RTT().Round(100*time.Microsecond))
+			last = why
+		default:
+			s.cfg.Log.Warn("the follower holds", "why", why)
+			last = why
+		}
+	}
+	return nil
+}
+
+func (s *teleop) summarize(sum *Summary) {
+	if s.leaders != nil {
+		sum.Leader = new(drive.SummaryOf(s.leaders.Stats()))
+	}
+	sum.Remote = s.far.Stats(s.clock.Now())
+}
 
 // read reads the leader in half of the reading time, and then the follower. Those of several parts
 // are read at the same time.
@@ -136,19 +199,22 @@ func (s *teleop) summarize(sum *Summary) { sum.Leader = new(drive.SummaryOf(s.le
 func (s *teleop) read(t rt.Tick) {
 	reading := s.period - follow.Reserve(s.period)
 	s.now, s.leadBy = t.Woke, t.Deadline.Add(reading)
-	if !s.arm.Several() {
+	clear(s.base) // it stands, unless a key drives it
+	if !s.arm.Several() && s.leaders != nil {
 		s.leadBy = t.Deadline.Add(reading / 2)
 		s.readLeader(&s.parts[0])
 	}
 	s.arm.ReadBy(t, t.Deadline.Add(reading))
-	s.seen = s.parts[0].seen
+	s.seen = t.Woke
 	for i := range s.parts {
 		p := &s.parts[i]
-		s.seen = min(s.seen, p.seen)
-		if why, _ := p.arm.Reconnected(); why != 0 { // the next Read has its positions
+		if p.far != nil {
+			s.take(p)
+		} else if why, _ := p.arm.Reconnected(); why != 0 { // the next Read has its positions
 			p.leading.Forget()
 			s.events.Emit(t.Woke, event.LeaderBack, int64(why), 0)
 		}
+		s.seen = min(s.seen, p.seen)
 	}
 }
 
@@ -156,8 +222,27 @@ func (s *teleop) read(t rt.Tick) {
 func (s *teleop) readLeader(p *leadPart) {
 	if p.arm.Read(p.lead, s.leadBy) == 0 && p.arm.Reactions().Encoder == 0 {
 		p.seen = s.now
-		s.checkLeading(s.now, p)
+		began, ended := p.leading.Check(s.now, p.arm)
+		for cause, joints := range began {
+			s.letGo(p, joints, leader.Cause(cause))
+		}
+		s.leadAgain(p, ended)
+		p.held = p.leading.Held()
 	}
+}
+
+// take takes the newest pose of a leader on another machine.
+//
+//rt:noalloc
+func (s *teleop) take(p *leadPart) {
+	pose := p.far.Pose()
+	if p.seen = pose.At; s.now.Sub(pose.At) >= stillGone {
+		return
+	}
+	copy(p.lead, pose.Joints)
+	s.letGo(p, pose.Held&^p.held, leader.Remotely)
+	s.leadAgain(p, p.held&^pose.Held)
+	p.held = pose.Held
 }
 
 // move drives the follower to the leader's positions. While the leader is silent the follower holds,
@@ -166,34 +251,42 @@ func (s *teleop) readLeader(p *leadPart) {
 //rt:noalloc
 func (s *teleop) move(t rt.Tick) {
 	present, paused := t.Woke.Sub(s.seen) < stillGone, s.paused.Load()
+	drives := false
 	switch {
 	case !s.run.Step(t, present, paused):
 	case !present || paused:
 		s.arm.StartSlowly(t.Woke)
 	default:
-		s.steering.steer(t.Woke, s.lead[len(s.place.Robot.Motors):])
+		drives = true
+		s.steering.overrule(t.Woke, s.base)
+		s.arm.KeepGoals(s.lead, ^s.led)
 		for i := range s.parts {
 			p := &s.parts[i]
-			s.arm.KeepGoals(s.lead, p.leading.Held()<<p.first)
+			s.arm.KeepGoals(s.lead, p.held<<p.first)
 		}
-		s.arm.Drive(t.Woke, s.lead)
+		s.arm.DriveOnly(t.Woke, s.lead, s.led)
 		s.act(s.lead, s.seen)
+	}
+	for _, far := range s.far {
+		far.Drives(drives)
 	}
 }
 
-// checkLeading reports the joints of the leader that no longer lead, and those that lead again; the
-// follower then starts slowly.
+// letGo reports joints of a leader that no longer lead.
 //
 //rt:noalloc
-func (s *teleop) checkLeading(now rt.Instant, p *leadPart) {
-	began, ended := p.leading.Check(now, p.arm)
-	for cause, joints := range began {
-		if joints != 0 {
-			s.events.Emit(now, event.LeaderHeld, int64(joints)<<p.first, int64(cause))
-		}
+func (s *teleop) letGo(p *leadPart, joints robot.Joints, why leader.Cause) {
+	if joints != 0 {
+		s.events.Emit(s.now, event.LeaderHeld, int64(joints)<<p.first, int64(why))
 	}
-	if ended != 0 {
-		s.arm.StartSlowly(now)
-		s.events.Emit(now, event.LeaderLeads, int64(ended)<<p.first, 0)
+}
+
+// leadAgain reports joints of a leader that lead again; the follower then starts slowly.
+//
+//rt:noalloc
+func (s *teleop) leadAgain(p *leadPart, joints robot.Joints) {
+	if joints != 0 {
+		s.arm.StartSlowly(s.now)
+		s.events.Emit(s.now, event.LeaderLeads, int64(joints)<<p.first, 0)
 	}
 }

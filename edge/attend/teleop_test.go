@@ -243,7 +243,7 @@ func TestTeleopTickNoAlloc(t *testing.T) {
 	cfg, _, _, _, _ := pair(t, "so101")
 	cfg.Record, cfg.RecordDir = record.Ring, t.TempDir()
 	cfg.RecordSize = recording.MinSize
-	s := &teleop{place: cfg.Leader, leadersAt: []device.Place{cfg.Leader}}
+	s := &teleop{place: cfg.Leader, here: []device.Place{cfg.Leader}}
 	s.source = s
 	s.rate = 50
 	s.period = 20 * time.Millisecond

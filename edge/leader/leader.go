@@ -123,6 +123,8 @@ func (l *Leader) Every() time.Duration { return l.cfg.Every }
 // Actuated reports whether the leader is brought to the follower before it leads.
 func (l *Leader) Actuated() bool { return l.cfg.Robot.Actuated }
 
+func (l *Leader) part() string { return l.cfg.Part }
+
 // Pose lends the newest pose until the next call. Owner: the tick thread.
 //
 //rt:noalloc

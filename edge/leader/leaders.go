@@ -5,35 +5,56 @@ import (
 	"github.com/edge-rt/edge-rt/servo/robot"
 )
 
-// Leaders are the leaders of a robot's parts, as the tick uses them. Each has its own thread. The
-// chosen ones take over together: of their poses the oldest counts, and one that fails stops the
-// take-over.
+// Leaders are the leaders of a robot's parts, as the tick uses them. Each has its own thread, or is on
+// another machine. The chosen ones take over together: of their poses the oldest counts, and one that
+// fails stops the take-over.
 type Leaders struct {
 	arms   []joined
 	chosen robot.Joints
 	pose   Pose
 }
 
-// joined is the leader of one part.
+// arm is a Leader or a Remote.
+type arm interface {
+	Pose() *Pose
+	Want(now rt.Instant, number uint32, align bool, place []float32)
+	Actuated() bool
+	part() string // of the follower; empty: the whole robot
+}
+
+// joined is the leader of one part, or of the whole robot.
 type joined struct {
-	*Leader
+	arm
 	first  int // index of its first joint in the follower's
 	joints robot.Joints
 }
 
 // Join returns the leaders of a follower's parts, all of them chosen.
-func Join(follower robot.Robot, arms []*Leader) *Leaders {
+func Join(follower robot.Robot, here []*Leader, far Remotes) *Leaders {
 	n := len(follower.Motors)
 	l := &Leaders{pose: Pose{Joints: make([]float32, n), Causes: make([]Cause, n)}}
-	for _, p := range follower.Parts() {
-		for _, a := range arms {
-			if a.cfg.Part == p.Name {
-				l.arms = append(l.arms, joined{a, p.First, p.Joints()})
-				l.chosen |= p.Joints()
-			}
-		}
+	add := func(a arm) {
+		joints := PartJoints(follower, a.part())
+		l.arms = append(l.arms, joined{a, joints.First(), joints})
+		l.chosen |= joints
+	}
+	for _, a := range here {
+		add(a)
+	}
+	for _, a := range far {
+		add(a)
 	}
 	return l
+}
+
+// PartJoints returns the joints of a part; of all of them without a name.
+func PartJoints(follower robot.Robot, name string) robot.Joints {
+	for _, p := range follower.Parts() {
+		if p.Name == name {
+			return p.Joints()
+		}
+	}
+	return 1<<len(follower.Motors) - 1
 }
 
 // Joints returns the follower's joints of all parts with a leader.
@@ -99,14 +120,16 @@ func together(a, b State) State {
 func (l *Leaders) Want(now rt.Instant, number uint32, align bool, place []float32) {
 	for i := range l.arms {
 		a := &l.arms[i]
-		a.Leader.Want(now, number, align && a.joints&l.chosen != 0, place[a.first:])
+		a.arm.Want(now, number, align && a.joints&l.chosen != 0, place[a.first:])
 	}
 }
 
-// Actuated reports whether every leader can be brought to its follower.
+// Actuated reports whether every chosen leader can be brought to its follower.
+//
+//rt:noalloc
 func (l *Leaders) Actuated() bool {
-	for _, a := range l.arms {
-		if !a.Leader.Actuated() {
+	for i := range l.arms {
+		if a := &l.arms[i]; a.joints&l.chosen != 0 && !a.arm.Actuated() {
 			return false
 		}
 	}

@@ -42,7 +42,7 @@ func TestLeadersAreOnePose(t *testing.T) {
 		t.Fatal(err)
 	}
 	left, right := ofTwoJoints("left", true), ofTwoJoints("right", true)
-	both := Join(follower, []*Leader{left, right})
+	both := Join(follower, []*Leader{left, right}, nil)
 	left.shows(20, Pose{Joints: []float32{1, 2}, State: Ready, Order: 3, Pushes: 1})
 	right.shows(10, Pose{Joints: []float32{3, 4}, State: Driven, Order: 2, Pushes: 2, Stiff: true, Held: 2,
 		Causes: []Cause{0, TooFar}})
@@ -65,7 +65,7 @@ func TestLeadersAreOnePose(t *testing.T) {
 	if o := right.wanted(); o.Number != 4 || !o.Align || o.Place[0] != 7 || o.Place[1] != 8 {
 		t.Errorf("right's order %+v", o)
 	}
-	if !both.Actuated() || Join(follower, []*Leader{left, ofTwoJoints("right", false)}).Actuated() {
+	if !both.Actuated() || Join(follower, []*Leader{left, ofTwoJoints("right", false)}, nil).Actuated() {
 		t.Error("a leader that cannot be driven is one of two that can")
 	}
 	both.Choose(63)
@@ -73,7 +73,7 @@ func TestLeadersAreOnePose(t *testing.T) {
 	if p := both.Pose(); p.At != 40 || p.State != Failed || right.wanted().Align || !left.wanted().Align {
 		t.Errorf("pose %+v, right's order %+v, want left's alone", p, right.wanted())
 	}
-	alone := Join(follower, []*Leader{right})
+	alone := Join(follower, []*Leader{right}, nil)
 	if p := alone.Pose(); p.At != 30 || p.Joints[6] != 3 || alone.Joints() != 63<<6 {
 		t.Errorf("right alone: %+v of the joints %b", p, alone.Joints())
 	}

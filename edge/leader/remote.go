@@ -57,11 +57,13 @@ func Reach(ctx context.Context, cfg zenoh.Config, within time.Duration) (wire.Se
 
 // RemoteConfig configures a Remote.
 type RemoteConfig struct {
-	Name  string      // of the leader
-	Robot robot.Robot // its description
-	Base  bool        // this robot has a base, which keys at the leader may drive
-	ID    string      // of this robot
-	Clock rt.Clock
+	Name     string      // of the leader
+	Endpoint string      // to dial; empty: the endpoints of the run
+	Part     string      // of the follower, that it leads; empty: the whole robot
+	Robot    robot.Robot // its description
+	Base     bool        // this robot has a base, which keys at the leader may drive
+	ID       string      // of this robot
+	Clock    rt.Clock
 }
 
 // Remote is a leader on another machine.
@@ -71,6 +73,7 @@ type Remote struct {
 	joints   uint64
 	poses    *rt.Latest[Pose] // to the tick
 	publish  wire.Publisher
+	net      wire.Session // of Dial
 
 	// Owner: the session's callbacks.
 	in      wire.LeaderPose
@@ -91,7 +94,8 @@ type Remote struct {
 	poseCount, malformed, foreign, stale, late, rival, other atomic.Uint64
 }
 
-// RemoteStats is a leader on another machine, for the summary and the page.
+// RemoteStats is a leader on another machine, for the summary and the page. Of several it has the sums,
+// the longest times, and whether all of them lead.
 type RemoteStats struct {
 	Name  string  `json:"name"`       // of the leader
 	Leads bool    `json:"leads"`      // its poses arrive now
@@ -103,7 +107,8 @@ type RemoteStats struct {
 	// [reason] dropped messages: malformed; foreign: of an arm with other joints or units; stale: without a
 	// young stamp of this robot, so delayed or recorded; late: repeated or overtaken; rival: of a second
 	// leader of this name; other: for another robot
-	Dropped map[string]uint64 `json:"dropped"`
+	Dropped map[string]uint64       `json:"dropped"`
+	Parts   map[string]*RemoteStats `json:"parts,omitempty"` // [part] with --leader PART=zenoh:NAME
 }
 
 // NewRemote declares this robot's keys in a network.
@@ -250,10 +255,7 @@ func (r *Remote) Run(ending *atomic.Bool) error {
 	return nil
 }
 
-// Choose does nothing: a pose has the joints of all parts.
-//
-//rt:noalloc
-func (*Remote) Choose(robot.Joints) {}
+func (r *Remote) part() string { return r.cfg.Part }
 
 // Why returns the reason why no pose arrives, empty while poses arrive. Any thread may call it.
 func (r *Remote) Why(now rt.Instant) string {
@@ -274,11 +276,8 @@ func (r *Remote) Why(now rt.Instant) string {
 	return fmt.Sprintf("the leader %s is silent", r.cfg.Name)
 }
 
-// Stats returns the counts; nil for a nil Remote. Any thread may call it.
+// Stats returns the counts. Any thread may call it.
 func (r *Remote) Stats(now rt.Instant) *RemoteStats {
-	if r == nil {
-		return nil
-	}
 	ms := func(d time.Duration) float64 { return float64(d.Microseconds()) / 1000 }
 	return &RemoteStats{
 		Name:  r.cfg.Name,
