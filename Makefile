@@ -55,7 +55,7 @@ programs:
 		test -z "$$(find go.mod go.sum $$(ls -d */ | grep -v '^bin/') -type f ! -name '*.md' ! -name '*_test.go' -newer bin/edge-rt 2>/dev/null | head -n 1)" || $(MAKE) --no-print-directory build
 
 ORT  := $(firstword $(wildcard .venv/lib/python3.*/site-packages/onnxruntime/capi/libonnxruntime.so.*))
-DEMO := bundle bi_so101 lekiwi plain still $(addsuffix .yaml,server bi_so101 lekiwi still) so101.json
+DEMO := bundle bi_so101 lekiwi plain still $(addsuffix .yaml,server bi_so101 lekiwi still) so101.json lekiwi.json
 # put FOLDER FILES-OF-systemd: with the paths of PREFIX
 put = install -d -m 755 $(1) && for u in $(2); do sed 's,/usr/\(bin\|share\)/,$(PREFIX)/\1/,g' systemd/$$u > $(1)/$$u && chmod 644 $(1)/$$u || exit 1; done
 

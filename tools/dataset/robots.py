@@ -98,16 +98,12 @@ def their_two_arms():
 
 
 def kiwi(folder):
-    arm, leader, calibration = f"{folder}/kiwi", f"{folder}/leader", folder / "kiwi.json"
-    motors = {f"arm_{name}": motor for name, motor in json.loads(ARM.read_text()).items()}
-    wheel = {"drive_mode": 0, "homing_offset": 0, "range_min": 0, "range_max": 4095}
-    motors |= {f"base_{side}_wheel": {"id": 7 + i} | wheel for i, side in enumerate(("left", "back", "right"))}
-    calibration.write_text(json.dumps(motors))
+    arm, leader = f"{folder}/kiwi", f"{folder}/leader"
     with ExitStack() as stack:
         stack.enter_context(sim("lekiwi", "--link", arm))
         stack.enter_context(sim("so101_leader", "--hand", "--link", leader))
         return teleop(
-            folder, b"w", "--robot", "lekiwi", "--bus", arm, "--calibration", calibration, "--leader", leader, "--leader-calibration", ARM,
+            folder, b"w", "--robot", "lekiwi", "--bus", arm, "--calibration", ARM.with_name("lekiwi.json"), "--leader", leader, "--leader-calibration", ARM,
             *source("front"),
         )  # fmt: skip
 

@@ -135,3 +135,33 @@ func TestJudgeNamesABusyMachine(t *testing.T) {
 		}
 	}
 }
+
+// A base that stands fails the demo.
+func TestJudgeChecksTheBase(t *testing.T) {
+	o := options{robot: "lekiwi", duration: 20 * time.Second, targets: 7, collisions: 1}
+	for speed, fails := range map[float32]bool{0.2: false, 0: true} {
+		dir := t.TempDir()
+		r := edge.Summary{SMin: 20}
+		r.Ticks, r.FPS = 1200, 60
+		r.Targets = 9
+		text, err := json.Marshal(&r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		stagetest.WriteFile(t, dir, summaryName, string(text))
+		folder := filepath.Join(dir, recordsName)
+		if err := os.Mkdir(folder, 0o777); err != nil {
+			t.Fatal(err)
+		}
+		f := recordtest.Create(t, filepath.Join(folder, "arm-20260101T000000.000Z.mcap"), nil)
+		tick := record.Tick{State: record.Row{N: sim.DOF + 3}}
+		tick.State.V[sim.DOF] = speed
+		for range 120 {
+			f.Tick(&tick)
+		}
+		f.Close()
+		if err := judge(dir, 0, o); (err != nil) != fails {
+			t.Errorf("at %v m/s: %v", speed, err)
+		}
+	}
+}

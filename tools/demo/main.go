@@ -51,6 +51,8 @@ const (
 const (
 	apart    = 0.8 // m, between the bases
 	leastGap = 0.1 // m, between the links
+
+	leastDrive = 0.3 // m, of a base in 20 s
 )
 
 // errHost marks a failed run in which the host took processor time.
@@ -153,7 +155,7 @@ func (o options) edge(dir, endpoint string) ([]string, error) {
 	}
 	args := stage.SimRobot(r, endpoint, "--fps", "60", "--duration", o.duration.String(), "--seed",
 		strconv.FormatUint(o.seed, 10), "--max-offline", edgeLimit.String(), "--json", filepath.Join(dir, summaryName))
-	if r.PartNames() != "" { // for the distance between the arms
+	if r.PartNames() != "" || r.Base != nil { // for the distance between the arms, and that of the base
 		args = append(args, "--record", "all", "--record-dir", filepath.Join(dir, recordsName))
 	}
 	return args, nil
@@ -177,6 +179,19 @@ func closest(dir string) (float64, error) {
 		err = fmt.Errorf("%s: no ticks", dir)
 	}
 	return gap, err
+}
+
+// driven returns the metres that the base in a record has driven, by its wheels.
+func driven(dir string, base robot.Joints, fps float64) (metres float64, err error) {
+	first := base.First()
+	_, err = record.ReadFolder(dir, record.Visitor{Tick: func(t *record.Tick) error {
+		if int(t.State.N) != first+robot.Axes {
+			return fmt.Errorf("%s: a state of %d values, want %d", dir, t.State.N, first+robot.Axes)
+		}
+		metres += math.Hypot(float64(t.State.V[first]), float64(t.State.V[first+1])) / fps
+		return nil
+	}})
+	return metres, err
 }
 
 // blame marks err with errHost if the host took its share of the run.
@@ -217,6 +232,14 @@ func judge(dir string, stolen time.Duration, o options) error {
 			return err
 		}
 		checks.That(gap >= leastGap, "closest distance between the arms %.2f m, want at least %.2f m", gap, leastGap)
+	}
+	if arm, _ := robot.ByName(o.robot); arm.Base != nil {
+		metres, err := driven(filepath.Join(dir, recordsName), arm.Wheels(), r.FPS)
+		if err != nil {
+			return err
+		}
+		least := leastDrive * o.duration.Seconds() / 20
+		checks.That(metres >= least, "the base drove %.2f m, want at least %.2f m", metres, least)
 	}
 	checks.That(r.OverrunsOwn == 0, "own overruns %d in %d ticks, want 0", r.OverrunsOwn, r.Ticks)
 	checks.That(r.Ticks > 0 && r.ActionAgeMS.P99 <= bound,

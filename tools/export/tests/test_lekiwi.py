@@ -73,12 +73,18 @@ def test_lekiwi(programs, tmp_path):
         patiently(theirs, theirs.bus.connect)
         theirs.bus.write_calibration(theirs.calibration)
         theirs.bus.disconnect()
+        written = (tmp_path / "kiwi.json").read_bytes()
+        calibrate = [programs / "edge-rt", "calibrate", "--robot", "lekiwi", "--bus", link, "--calibration", tmp_path / "kiwi.json"]
+        done = subprocess.run(calibrate, input="\n", capture_output=True, text=True, timeout=60)
+        assert done.returncode == 0, done.stdout + done.stderr
+        assert (tmp_path / "kiwi.json").read_bytes() == written  # as LeRobot wrote it, which reads it below
         states, info = drive(programs / "edge-rt", link, tmp_path)
         names = list(theirs.observation_features)
         assert info["robot_type"] == theirs.name
         assert info["features"]["observation.state"]["names"] == info["features"]["action"]["names"] == names
         theirs = kiwi(link, tmp_path)
         patiently(theirs, theirs.connect)
+        assert theirs.is_calibrated
         try:
             action = dict(zip(names, [*states[-1][:6].tolist(), *FORWARD]))
             for _ in range(30):

@@ -27,12 +27,7 @@ def buses_of(robot, folder):
         links = [f"{s}={folder / s}" for s in SIDES]
         ours = [f for link, s in zip(links, SIDES) for f in ("--bus", link, "--calibration", f"{s}={ARM}")]
         return [f for link in links for f in ("--link", link)], ours
-    motors = {f"arm_{name}": motor for name, motor in json.loads(ARM.read_text()).items()}
-    for i, side in enumerate(("left", "back", "right")):
-        motors[f"base_{side}_wheel"] = {"id": 7 + i, "drive_mode": 0, "homing_offset": 0, "range_min": 0, "range_max": 4095}
-    calibration = folder / "kiwi.json"
-    calibration.write_text(json.dumps(motors))
-    return ["--link", folder / "bus"], ["--bus", folder / "bus", "--calibration", calibration]
+    return ["--link", folder / "bus"], ["--bus", folder / "bus", "--calibration", ARM.with_name("lekiwi.json")]
 
 
 @pytest.mark.parametrize("robot", ROBOTS)

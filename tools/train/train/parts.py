@@ -1,7 +1,8 @@
 """Puts copies of the demo policy behind the contract of a larger robot: python -m train.parts ROBOT --out DIR
 
 Nothing is trained. Each arm of the robot gets the one-arm policy with its own picture and its own joints; the arms do not
-see each other. The graph puts the arms into one batch of its only copy of the networks. A base stands: its values are 0.
+see each other. The graph puts the arms into one batch of its only copy of the networks. A base drives along curves: its
+velocities are the goal of the first arm's first joint, times a constant for each axis.
 """
 
 import argparse
@@ -29,6 +30,10 @@ other{base}.
 """
 
 
+BASE = """. The base
+follows no picture: it drives along curves, with the goal of the arm's first joint times a constant for each axis"""
+
+
 @dataclass(frozen=True)
 class Robot:
     """A robot's names in LeRobot's order."""
@@ -36,11 +41,12 @@ class Robot:
     arms: tuple[str, ...]  # prefixes of the joints
     cameras: tuple[str, ...]  # of each arm
     base: tuple[tuple[str, str, float], ...] = ()  # name, unit and limit of each velocity
+    drive: tuple[float, ...] = ()  # of each velocity: its unit for a degree of the first joint's goal
 
 
 ROBOTS = {
     "bi_so101": Robot(("left_", "right_"), ("left_top", "right_top")),
-    "lekiwi": Robot(("arm_",), ("top",), (("x.vel", "m/s", 0.3), ("y.vel", "m/s", 0.3), ("theta.vel", "deg/s", 90.0))),
+    "lekiwi": Robot(("arm_",), ("top",), (("x.vel", "m/s", 0.3), ("y.vel", "m/s", 0.3), ("theta.vel", "deg/s", 90.0)), (0.002, 0.0, 0.5)),
 }
 
 
@@ -83,12 +89,13 @@ def build(robot: Robot, one: onnx.ModelProto, manifest: dict) -> bytes:
             inputs[name] = kind, shape
         g.name(g.op("Concat", *rows, axis=0), f"arm.{name}")
     g.add(one.graph)
+    base = []
+    if robot.base:
+        goals = g.op("Split", "arm.chunk_robot", outputs=len(robot.arms), axis=0)
+        base = [g.op("Mul", columns(goals, 0, 1), g.const(robot.drive))]
     for name in OUTPUTS:
         first = g.op("Split", f"arm.{name}", outputs=len(robot.arms), axis=0)
-        values = [first] + [f"{first}.{k}" for k in range(1, len(robot.arms))]
-        if robot.base:
-            base = columns("prefix", len(robot.arms) * dof, manifest["action_dim"])
-            values.append(g.op("Mul", base, g.const(0)))
+        values = [first] + [f"{first}.{k}" for k in range(1, len(robot.arms))] + base
         g.name(g.op("Concat", *values, axis=-1), name)
     outputs = {name: (kind, [*shape[:-1], manifest["action_dim"]]) for name, (kind, shape) in OUTPUTS.items()}
     return g.encode({k: v if isinstance(v, str) else json.dumps(v) for k, v in manifest.items()}, inputs, outputs)
@@ -128,8 +135,9 @@ def record(robot: Robot, model: bytes, one: bytes, sets: dict[str, golden.Batch]
             off = float(np.abs(chunk[..., k * dof : (k + 1) * dof] - want).max())
             if off > DIFFERENCE:
                 raise RuntimeError(f"{name}: {robot.arms[k]} is {off:.2g} from the one-arm policy, want at most {DIFFERENCE:.0e}")
-        if np.any(chunk[..., len(arms) * dof :]):
-            raise RuntimeError(f"{name}: the base moves")
+        base = chunk[..., len(arms) * dof :]
+        if not np.array_equal(base, chunk[..., :1] * np.float32(robot.drive)) or robot.base and not base.any():
+            raise RuntimeError(f"{name}: the base does not follow the first joint's goal")
         for b in range(len(chunk)):
             if golden.run(graph, {n: v[b : b + 1] for n, v in batch.items()})["chunk_robot"].tobytes() != chunk[b : b + 1].tobytes():
                 raise RuntimeError(f"{name}: row {b} depends on its batch")
@@ -146,7 +154,7 @@ def main() -> None:
     manifest = describe(robot, json.loads((ONE / "bundle.json").read_text()))
     model = build(robot, onnx.load_from_string(one), manifest)
     sets = {name: tensors.read(ONE / f"golden/{name}.safetensors") for name in (*ALONE, TOGETHER)}
-    notes = NOTES.format(robot=args.robot, base=", and the base stands" if robot.base else "")
+    notes = NOTES.format(robot=args.robot, base=BASE if robot.base else "")
     bundle.store(args.out, model, manifest, record(robot, model, one, sets), notes)
     print(f"wrote {args.out}")
 
