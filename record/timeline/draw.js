@@ -14,6 +14,7 @@ function drawTimeline(root, list) {
     const title = element("span", caption), value = element("span", caption, "dim"), canvas = element("canvas", figure);
     element("b", title).textContent = name;
     if (unit) element("span", title, "dim").textContent = " " + unit;
+    title.title = name + " " + unit;
     canvas.setAttribute("role", "img"), canvas.setAttribute("aria-label", name + " over time");
     canvas.addEventListener("pointermove", event => { cursor = from + (to - from) * event.offsetX / canvas.clientWidth; draw(); });
     canvas.addEventListener("pointerdown", event => { cursor = from + (to - from) * event.offsetX / canvas.clientWidth; draw(); });
@@ -25,14 +26,14 @@ function drawTimeline(root, list) {
     plots.push({...plot("what happened", "", "lane"), lane: true});
     lineNames.forEach(([name, unit], i) => plots.push({...plot(name, unit, ""), zero: true, series: [{at: i, look: "--mark", dots: i == 2}]}));
     data.joints.forEach((name, j) => {
-      const at = rowHead + perJoint * j;
-      plots.push({...plot(name, data.units[j] || "", "joint"), series: [{at: at + 3, look: "--goal", wide: true}, {at, low: at + 1, high: at + 2, look: "--mark"}], pair: true});
+      const at = rowHead + perJoint * j, unit = data.units[j] || "", fine = unit == "m/s";
+      plots.push({...plot(name, unit, "joint"), least: fine ? .2 : 2, digits: fine ? 2 : 1, series: [{at: at + 3, look: "--goal", wide: true}, {at, low: at + 1, high: at + 2, look: "--mark"}], pair: true});
     });
   }
   const color = name => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
   const timeOf = i => data.zero_ms + (data.from + i) * data.width_ms;
   const rowAt = when => data.rows[Math.floor((when - data.zero_ms) / data.width_ms) - data.from];
-  const say = v => v == null ? "–" : Math.abs(v) >= 100 ? v.toFixed(0) : v.toFixed(1);
+  const say = (v, digits = 1) => v == null ? "–" : Math.abs(v) >= 100 ? v.toFixed(0) : v.toFixed(digits);
   const levelLook = level => level >= 3 ? "--bad" : "--mark";
 
   function draw() {
@@ -75,7 +76,7 @@ function drawTimeline(root, list) {
       if (v != null) low = Math.min(low, v), high = Math.max(high, v);
     }
     if (low > high) low = 0, high = 1;
-    if (!p.zero && high - low < 2) { const middle = (low + high) / 2; low = middle - 1, high = middle + 1; }
+    if (high - low < p.least) { const middle = (low + high) / 2; low = middle - p.least / 2, high = middle + p.least / 2; }
     const y = v => h - 2 - (h - 14) * (v - low) / (high - low), half = data.width_ms / 2;
     for (const s of p.series) {
       c.strokeStyle = c.fillStyle = color(s.look), c.lineWidth = s.wide ? 3 : 1.3, c.globalAlpha = s.wide ? .45 : 1;
@@ -95,10 +96,10 @@ function drawTimeline(root, list) {
       c.stroke(), c.globalAlpha = 1;
     }
     c.fillStyle = getComputedStyle(document.body).color, c.globalAlpha = .65, c.textAlign = "left";
-    c.fillText(say(high), 2, 10), c.globalAlpha = 1;
+    c.fillText(say(high, p.digits), 2, 10), c.globalAlpha = 1;
     let row = cursor == null ? null : rowAt(cursor);
     if (cursor == null) for (let i = seen.length - 1; i >= 0 && !row; i--) if (seen[i][1][p.series[p.series.length - 1].at] != null) row = seen[i][1];
-    p.value.textContent = !row ? "–" : p.pair ? `${say(row[p.series[1].at])} → ${say(row[p.series[0].at])}` : say(row[p.series[0].at]);
+    p.value.textContent = !row ? "–" : p.pair ? `${say(row[p.series[1].at], p.digits)} → ${say(row[p.series[0].at], p.digits)}` : say(row[p.series[0].at]);
   }
   const clock = when => new Date(when).toLocaleTimeString([], {hour12: false});
   function tell() {
