@@ -57,7 +57,7 @@ func lay(ctx context.Context, p *plan, dir string, seed int) (t *table, err erro
 	if err != nil {
 		return t, err
 	}
-	r, err := robot.ByName(device.LeaderOf(robot.Robot{Name: robotName}))
+	r, err := robot.ByName(robot.Robot{Name: robotName}.DefaultLeader())
 	if err != nil {
 		return t, err
 	}
