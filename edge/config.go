@@ -258,12 +258,15 @@ func (c *Config) checkConnect() error {
 	return nil
 }
 
-func (c *Config) transport() zenoh.Config {
+func (c *Config) transport() zenoh.Config { return c.TLS.Transport(c.Connect) }
+
+// Transport returns the settings of connections to these endpoints.
+func (t TLS) Transport(connect []string) zenoh.Config {
 	return zenoh.Config{
-		Connect:    c.Connect,
+		Connect:    connect,
 		BackoffMin: dialMin,
 		BackoffMax: dialMax,
-		TLS:        endpoint.Security{RootCA: c.TLS.CA, ConnectCertificate: c.TLS.Cert, ConnectKey: c.TLS.Key},
+		TLS:        endpoint.Security{RootCA: t.CA, ConnectCertificate: t.Cert, ConnectKey: t.Key},
 	}
 }
 

@@ -35,7 +35,7 @@ func readCPUs() (c cpus, err error) {
 	for name, set := range map[string]*unix.CPUSet{"present": &c.present, "online": &c.online,
 		"isolated": &c.isolated} {
 		text, err := os.ReadFile("/sys/devices/system/cpu/" + name)
-		if list, ok := parseCPUs(string(text)); err == nil && ok {
+		if list, ok := ParseCPUs(string(text)); err == nil && ok {
 			*set = list
 		}
 	}
@@ -48,8 +48,8 @@ func (c *cpus) bindTo(cpu int) error {
 	return c.bind(&one)
 }
 
-// parseCPUs reads a list as the kernel prints it, such as 0-2,5.
-func parseCPUs(text string) (set unix.CPUSet, ok bool) {
+// ParseCPUs reads a list as the kernel prints it, such as 0-2,5; nothing is no CPU.
+func ParseCPUs(text string) (set unix.CPUSet, ok bool) {
 	text = strings.TrimSpace(text)
 	if text == "" {
 		return set, true

@@ -10,7 +10,7 @@ import (
 
 func setOf(t *testing.T, list string) unix.CPUSet {
 	t.Helper()
-	set, ok := parseCPUs(list)
+	set, ok := ParseCPUs(list)
 	if !ok {
 		t.Fatalf("%q is no list", list)
 	}
@@ -20,13 +20,13 @@ func setOf(t *testing.T, list string) unix.CPUSet {
 func TestParseCPUs(t *testing.T) {
 	for list, want := range map[string]string{"": "", "\n": "", "0\n": "0", "0-3\n": "0-3", "0-1,3": "0-1,3",
 		"0,2,4-6": "0,2,4-6", "1,2,3": "1-3", "1023": "1023"} {
-		if set, ok := parseCPUs(list); !ok || formatCPUs(set) != want {
-			t.Errorf("parseCPUs(%q) = %q, %t, want %q", list, formatCPUs(set), ok, want)
+		if set, ok := ParseCPUs(list); !ok || formatCPUs(set) != want {
+			t.Errorf("ParseCPUs(%q) = %q, %t, want %q", list, formatCPUs(set), ok, want)
 		}
 	}
 	for _, list := range []string{"a", "3-1", "-1", "1-", "1,,2", "0-99999999", "(null)"} {
-		if set, ok := parseCPUs(list); ok {
-			t.Errorf("parseCPUs(%q) = %q, want a refusal", list, formatCPUs(set))
+		if set, ok := ParseCPUs(list); ok {
+			t.Errorf("ParseCPUs(%q) = %q, want a refusal", list, formatCPUs(set))
 		}
 	}
 }

@@ -50,11 +50,10 @@ func (c *Config) check() error {
 
 // Limits of a measurement.
 const (
-	defaultQuality = 90
-	headroom       = 1 << 30 // memory limit while the collector is off
-	sendPoll       = time.Millisecond
-	niceness       = -10
-	bodyRoom       = 4 << 10 // size of a message beside its picture
+	headroom = 1 << 30 // memory limit while the collector is off
+	sendPoll = time.Millisecond
+	niceness = -10
+	bodyRoom = 4 << 10 // size of a message beside its picture
 )
 
 // Measure runs slices in turn until the time is over.
@@ -169,7 +168,7 @@ type pipeline struct {
 // open opens all cameras, without a policy.
 func (cfg *Config) open(clock rt.Clock) (all []*pipeline, err error) {
 	world := func() *sim.Live { return sim.NewLive(sim.NewWorld(0, 1), clock, clock.Now()) }
-	encoding := capture.Encoding{Quality: defaultQuality}
+	encoding := capture.Encoding{Quality: capture.DefaultQuality}
 	if cfg.Quality != nil {
 		encoding = capture.Encoding{Quality: *cfg.Quality, Reencode: true}
 	}

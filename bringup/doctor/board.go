@@ -2,6 +2,7 @@ package doctor
 
 import (
 	"fmt"
+	"math"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -11,9 +12,11 @@ import (
 )
 
 const (
-	hotMilli = 80_000  // degrees Celsius / 1000 at which a Pi slows down
-	leastGiB = 2       // free room for records
-	gib      = 1 << 30 // bytes
+	hotMilli     = 80_000  // degrees Celsius / 1000 at which a Pi slows down
+	coldestMilli = -40_000 // plausible
+	hottestMilli = 150_000 // plausible
+	leastGiB     = 2       // free room for records
+	gib          = 1 << 30 // bytes
 )
 
 // board examines power, heat, disk and clock.
@@ -27,24 +30,48 @@ const (
 	throttledNow    = 1<<1 | 1<<2 | 1<<3
 	underVoltageWas = 1 << 16
 	throttledWas    = 1<<17 | 1<<18 | 1<<19
+	throttledBits   = underVoltageNow | throttledNow | underVoltageWas | throttledWas
 )
+
+// throttled reads get_throttled: the bits, and whether this board has the file; bad is the reason why it
+// gives no bits.
+func (d *doctor) throttled() (bits uint64, here bool, bad string) {
+	for _, file := range d.glob("sys/devices/platform/soc*/soc*:firmware/get_throttled") {
+		here = true
+		text, ok := d.read(d.below(file))
+		n, err := strconv.ParseUint(strings.TrimPrefix(text, "0x"), 16, 64)
+		switch {
+		case !ok:
+			bad = unreadable(d.below(file))
+		case err != nil || n&^throttledBits != 0:
+			bad = implausible(text, "the bits of get_throttled", d.below(file))
+		default:
+			bits |= n
+		}
+	}
+	return bits, here, bad
+}
+
+// voltageAlarm reads the alarm of a Raspberry Pi's supply, as throttled does its bits.
+func (d *doctor) voltageAlarm() (alarm int64, here bool, bad string) {
+	for _, name := range d.glob("sys/class/hwmon/hwmon*/name") {
+		if dir := filepath.Dir(d.below(name)); d.text(dir, "name") == "rpi_volt" {
+			alarm, bad = d.number(0, 1, dir, "in0_lcrit_alarm")
+			return alarm, true, bad
+		}
+	}
+	return 0, false, ""
+}
 
 func (d *doctor) power() Finding {
 	f := Finding{Check: "power", Level: OK, Found: "no under-voltage, no throttling"}
-	text := d.read("sys/devices/platform/soc/soc:firmware/get_throttled")
-	bits, err := strconv.ParseUint(strings.TrimPrefix(text, "0x"), 16, 32)
-	alarm := ""
-	for _, name := range d.glob("sys/class/hwmon/hwmon*/name") {
-		dir := strings.TrimPrefix(filepath.Dir(name), d.Root)
-		if d.read(dir, "name") == "rpi_volt" {
-			alarm = d.read(dir, "in0_lcrit_alarm")
-		}
-	}
+	bits, firmware, bad := d.throttled()
+	alarm, sensor, alarmBad := d.voltageAlarm()
 	const better = "the board's own 27 W supply; the motors have a supply of their own"
 	switch {
-	case err != nil && alarm == "":
+	case !firmware && !sensor:
 		f.Level, f.Found = Unknown, "this board does not measure its supply"
-	case bits&underVoltageNow != 0 || alarm == "1":
+	case bits&underVoltageNow != 0 || alarm == 1:
 		f.Level = Problem
 		f.Found = "the board's supply is too low now"
 		f.Better = better
@@ -60,17 +87,32 @@ func (d *doctor) power() Finding {
 		f.Level = Advice
 		f.Found = "the board slowed its processor down since its start"
 		f.Better = "a cooler"
+	case bad != "":
+		f.Level, f.Found = Unknown, bad
+	case alarmBad != "":
+		f.Level, f.Found = Unknown, alarmBad
 	}
 	return f
 }
 
+// heat examines the hottest sensor with a plausible value; boards have some without one.
 func (d *doctor) heat() Finding {
-	milli, err := strconv.Atoi(d.read("sys/class/thermal/thermal_zone0/temp"))
-	f := Finding{Check: "heat", Level: OK, Found: fmt.Sprintf("%d C", milli/1000)}
+	hottest := int64(math.MinInt64)
+	found := false
+	why := "no sensor"
+	for _, file := range d.glob("sys/class/thermal/thermal_zone[0-9]*/temp") {
+		milli, bad := d.number(coldestMilli, hottestMilli, d.below(file))
+		if bad != "" {
+			why = bad
+			continue
+		}
+		hottest, found = max(hottest, milli), true
+	}
+	f := Finding{Check: "heat", Level: OK, Found: fmt.Sprintf("%d C", hottest/1000)}
 	switch {
-	case err != nil:
-		f.Level, f.Found = Unknown, "no sensor"
-	case milli >= hotMilli:
+	case !found:
+		f.Level, f.Found = Unknown, why
+	case hottest >= hotMilli:
 		f.Level, f.Better = Problem, fmt.Sprintf("below %d C: a cooler", hotMilli/1000)
 	}
 	return f
@@ -92,6 +134,9 @@ func (d *doctor) disk() Finding {
 		f.Level, f.Better = Problem, fmt.Sprintf("%d GiB for records: delete old ones, or --record-dir on another disk",
 			leastGiB)
 		f.Command = "du -sh " + folder
+	} else if unix.Access(folder, unix.W_OK) != nil {
+		f.Level, f.Found = Advice, fmt.Sprintf("this user may not write to %s, where records go", folder)
+		f.Better = "--record-dir with a folder of this user"
 	}
 	return f
 }

@@ -14,6 +14,7 @@ import (
 	"fmt"
 	"io"
 	"os/exec"
+	"slices"
 	"strings"
 	"time"
 
@@ -43,13 +44,15 @@ type Finding struct {
 	Better  string `json:"better,omitempty"`  // value that is better
 	Command string `json:"command,omitempty"` // shell command that sets it
 	Safe    bool   `json:"safe,omitempty"`    // --fix offers to run the command
+	Fixed   bool   `json:"fixed,omitempty"`   // the command has run, and this is found no more
 }
 
 // Report is the --json of edge-rt doctor.
 type Report struct {
 	Findings []Finding `json:"findings"`
-	Link     *Link     `json:"link,omitempty"`  // absent without --connect
-	Flags    []string  `json:"flags,omitempty"` // proposed flags of a run, from the measurements
+	Link     *Link     `json:"link,omitempty"`    // absent without --connect
+	Profile  *Profile  `json:"profile,omitempty"` // proposed for a run, from the measurements; absent without --connect
+	Flags    []string  `json:"flags,omitempty"`   // its flags that differ from the defaults
 }
 
 // Config selects the examinations.
@@ -74,23 +77,26 @@ func Run(ctx context.Context, cfg Config) error {
 	out := plain.Writer(cfg.Out) // names of devices and programs are foreign text
 	d := &doctor{Config: cfg}
 	report := Report{}
-	for _, examine := range []func() []Finding{d.machine, d.ports, d.board} {
-		report.Findings = append(report.Findings, examine()...)
-	}
-	report.Findings = append(report.Findings, d.measure(ctx)...)
+	report.Findings = append(d.examine(), d.measure(ctx)...)
 	if ctx.Err() != nil {
 		return ctx.Err()
 	}
-	report.Link, report.Flags = d.link, d.flags()
+	report.Link = d.link
+	report.Profile, report.Flags = d.propose()
 	left := 0
 	answers := bufio.NewScanner(cfg.In)
 	for i := range report.Findings {
 		f := &report.Findings[i]
 		f.write(out)
-		fixed := cfg.Fix && f.Safe && f.Level != OK && fix(ctx, out, answers, f.Command)
-		if f.Level == Problem && !fixed {
+		f.Fixed = cfg.Fix && f.Safe && f.Level != OK && fix(ctx, out, answers, f.Command) && d.mended(out, f)
+		if f.Level == Problem && !f.Fixed {
 			left++
 		}
+	}
+	if p := report.Profile; p != nil {
+		fmt.Fprintf(out, "\nprofile: %s, %g Hz, buffer %.0f ms, s_min %d, JPEG quality %d\n", p.Network, p.FPS,
+			p.BufferMS,
+			p.SMin, p.JPEGQuality)
 	}
 	if len(report.Flags) > 0 {
 		fmt.Fprintf(out, "\nproposed: edge-rt %s\n", strings.Join(report.Flags, " "))
@@ -110,6 +116,19 @@ func Run(ctx context.Context, cfg Config) error {
 			left, are))
 	}
 	return err
+}
+
+// examine examines all that needs no measurement.
+func (d *doctor) examine() []Finding { return slices.Concat(d.machine(), d.ports(), d.board()) }
+
+// mended reports whether a finding is gone after its command has succeeded: a new group or limit is
+// not this session's.
+func (d *doctor) mended(out io.Writer, f *Finding) bool {
+	gone := !slices.Contains(d.examine(), *f)
+	if !gone {
+		fmt.Fprintf(out, "%24sstill found: some settings need a new login or a restart\n", "")
+	}
+	return gone
 }
 
 // write writes the finding for people.

@@ -4,13 +4,17 @@ import (
 	"bufio"
 	"bytes"
 	"encoding/json"
+	"io"
+	"math"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/edge-rt/edge-rt/edge/device"
 	"github.com/edge-rt/edge-rt/internal/exit"
+	"github.com/edge-rt/edge-rt/wire/zenoh/endpoint"
 )
 
 // pi is the part of the file system of a well set up Raspberry Pi 5 that doctor reads.
@@ -20,7 +24,8 @@ var pi = map[string]string{
 	"proc/self/limits": "Max realtime priority     80   80\nMax " +
 		"locked memory unlimited unlimited bytes",
 	"proc/sys/kernel/sched_rt_runtime_us": "950000",
-	"proc/interrupts": " 106:  1 2 3 4  rp1_irq_chip  31 Edge  " +
+	"proc/sys/kernel/sched_rt_period_us":  "1000000",
+	"proc/interrupts": "      CPU0 CPU1 CPU2 CPU3\n 106:  1 2 3 4  rp1_irq_chip  31 Edge  " +
 		"xhci-hcd:usb1",
 	"proc/irq/106/effective_affinity_list":                            "0",
 	"proc/1/comm":                                                     "systemd",
@@ -128,6 +133,11 @@ func TestDefects(t *testing.T) {
 	}{
 		{"kernel", Advice, map[string]string{"proc/version": "Linux version 6.1 (x) #1 SMP"}, "linux-image-rt"},
 		{"isolated CPU", Advice, map[string]string{cpu + "isolated": "", cpu + "nohz_full": ""}, "isolcpus=3"},
+		{"isolated CPU", Advice, map[string]string{cpu + "nohz_full": "(null)"}, "nohz_full=3"},
+		{"kernel", Advice, map[string]string{"proc/version": "Linux version 6.1 (x) #1 SMP PREEMPT_DYNAMIC",
+			"sys/kernel/debug/sched/preempt": "none (voluntary) full"}, "preempt=full"},
+		{"interrupts", Advice, map[string]string{cpu + "isolated": "2-3", cpu + "nohz_full": "2-3",
+			"proc/irq/106/effective_affinity_list": "3"}, "/proc/irq/106/"},
 		{"isolated CPU", Advice, map[string]string{cpu + "isolated": "", "boot/firmware/cmdline.txt": "root=x"},
 			"/boot/firmware/cmdline.txt"},
 		{"governor", Advice, map[string]string{cpu + "cpu1/cpufreq/scaling_governor": "ondemand"}, "tee"},
@@ -157,6 +167,8 @@ func TestDefects(t *testing.T) {
 		{"power", Advice, map[string]string{"sys/devices/platform/soc/soc:firmware/get_throttled": "0x10000"}, "27 W"},
 		{"power", Problem, map[string]string{"sys/class/hwmon/hwmon2/name": "rpi_volt",
 			"sys/class/hwmon/hwmon2/in0_lcrit_alarm": "1"}, "27 W"},
+		{"power", Problem, map[string]string{"sys/devices/platform/soc@1/soc@1:firmware/get_throttled": "1"},
+			"27 W"},
 		{"heat", Problem, map[string]string{"sys/class/thermal/thermal_zone0/temp": "85000"}, "cooler"},
 	} {
 		found, code := examine(t, machineOf(t, tt.changes))
@@ -169,6 +181,51 @@ func TestDefects(t *testing.T) {
 			if name != tt.check && name != "time of day" && name != "disk" && other.Level != OK {
 				t.Errorf("%s: besides, %+v", tt.check, other)
 			}
+		}
+	}
+}
+
+// No file that is missing, empty, or without a plausible value makes a check good; a file with the line
+// ends of another system is as good as before.
+func TestImplausible(t *testing.T) {
+	cpu := "sys/devices/system/cpu/"
+	for file, check := range map[string]string{
+		"proc/version":                        "kernel",
+		"proc/self/limits":                    "rtprio",
+		"proc/sys/kernel/sched_rt_runtime_us": "RT throttling",
+		"proc/sys/kernel/sched_rt_period_us":  "RT throttling",
+		"proc/interrupts":                     "interrupts",
+		"proc/1/comm":                         "port daemons",
+		cpu + "isolated":                      "isolated CPU",
+		cpu + "cpu1/cpufreq/scaling_governor": "governor",
+		cpu + "cpu0/cpuidle/state1/latency":   "idle states",
+		cpu + "cpu0/cpuidle/state1/disable":   "idle states",
+
+		"proc/irq/106/effective_affinity_list":                            "interrupts",
+		"sys/devices/platform/soc/soc:firmware/get_throttled":             "power",
+		"sys/class/thermal/thermal_zone0/temp":                            "heat",
+		"sys/bus/usb-serial/devices/ttyUSB0/latency_timer":                "latency timer",
+		"sys/class/tty/ttyUSB0/device":                                    "USB tree",
+		"sys/class/video4linux/video0/device":                             "USB tree",
+		"sys/devices/system/clocksource/clocksource0/current_clocksource": "clock source",
+	} {
+		for _, text := range []string{"", "->none", "99999999999999999999", "7777777", "\x00\xff", "-99999",
+			"garbage: 1"} {
+			if check == "port daemons" && text != "" && text != "->none" || check == "USB tree" && text != "->none" {
+				continue // any name is a program's, and the tree is made of links
+			}
+			found, _ := examine(t, machineOf(t, map[string]string{file: text}))
+			if f := found[check]; f.Level == OK || f.Level == "" {
+				t.Errorf("%s with %q: %+v", file, text, f)
+			}
+		}
+		if strings.HasPrefix(pi[file], "->") || pi[file] == "" {
+			continue
+		}
+		found, _ := examine(t, machineOf(t, map[string]string{file: strings.ReplaceAll(pi[file], "\n", "\r\n") +
+			"\r\n"}))
+		if f := found[check]; f.Level != OK {
+			t.Errorf("%s with CRLF: %+v", file, f)
 		}
 	}
 }
@@ -189,6 +246,37 @@ func TestFix(t *testing.T) {
 		if (err == nil) != tt.runs || fixed != tt.fixed {
 			t.Errorf("%q after %q: ran %v, fixed %v", tt.command, tt.answer, err == nil, fixed)
 		}
+	}
+}
+
+// A finding is mended when it is found no more, not when its command has ended well.
+func TestMended(t *testing.T) {
+	governor := "sys/devices/system/cpu/cpu1/cpufreq/scaling_governor"
+	root := machineOf(t, map[string]string{governor: "ondemand"})
+	d := &doctor{Config: Config{Root: root, Folder: root}}
+	f := d.governor()
+	if d.mended(io.Discard, &f) {
+		t.Error("a governor that is as it was is mended")
+	}
+	if err := os.WriteFile(filepath.Join(root, governor), []byte("performance"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	if !d.mended(io.Discard, &f) {
+		t.Error("a changed governor is not mended")
+	}
+}
+
+// A certificate that cannot be read is a problem, not left out.
+func TestCertificateThatIsNone(t *testing.T) {
+	garbage := filepath.Join(t.TempDir(), "ca.pem")
+	if err := os.WriteFile(garbage, []byte("-----BEGIN CERTIFICATE-----\r\n"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	d := &doctor{}
+	d.Connect.TLS = endpoint.Security{RootCA: garbage, ConnectCertificate: garbage + ".none"}
+	found := d.certificates(time.Now())
+	if len(found) != 2 || found[0].Level != Problem || found[1].Level != Problem {
+		t.Errorf("%+v, want two problems", found)
 	}
 }
 
@@ -216,10 +304,19 @@ func TestProposal(t *testing.T) {
 			"--s-min 15 --profile wifi --jpeg-quality 80"},
 		{Link{Queries: 100, P99: 10, InferenceMS: 2000, ChunkSize: 50, FPS: 30}, "--schedule async"},
 		{Link{Queries: 100, Lost: 100, ChunkSize: 50, FPS: 30}, ""},
+		{Link{Queries: 100, P99: 8, InferenceMS: 20, ChunkSize: 50, FPS: 1e9}, ""}, // implausible, as the next
+		{Link{Queries: 100, P99: 8, InferenceMS: -20, ChunkSize: 50, FPS: 30}, ""},
+		{Link{Queries: 100, P99: 8, InferenceMS: math.NaN(), ChunkSize: 50, FPS: 30}, ""},
+		{Link{Queries: 100, P99: 8, ChunkSize: 0, FPS: 30}, ""},
 	} {
 		d := &doctor{link: &tt.link}
-		if got := strings.Join(d.flags(), " "); got != tt.want {
+		p, flags := d.propose()
+		if got := strings.Join(flags, " "); got != tt.want {
 			t.Errorf("%+v: %q, want %q", tt.link, got, tt.want)
+		}
+		if (p == nil) != (tt.want == "") || p != nil &&
+			(p.FPS != 30 || p.BufferMS <= tt.link.P99 || p.JPEGQuality < 80) {
+			t.Errorf("%+v: profile %+v", tt.link, p)
 		}
 	}
 }

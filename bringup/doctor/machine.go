@@ -5,18 +5,28 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/edge-rt/edge-rt/rt"
 )
 
-// maxFile bounds a file of /proc or /sys that is read.
-const maxFile = 1 << 20
+// maxFile bounds a file of /proc or /sys that is read, maxShown the bytes of it that a finding quotes.
+const (
+	maxFile  = 1 << 20
+	maxShown = 40
+)
 
 const (
-	wantPriority  = 80  // of the tick, see docs/real-time.md
-	maxIdleExitUS = 100 // longest acceptable time to leave an idle state
-	fewCores      = 4   // from this number on, a core can be isolated for the tick
+	wantPriority  = 80      // of the tick, see docs/real-time.md
+	maxIdleExitUS = 100     // longest acceptable time to leave an idle state
+	deepestIdleUS = 1 << 20 // of any processor
+	fewCores      = 4       // from this number on, a core can be isolated for the tick
+	wantMemlock   = 64 << 20
 )
 
 type doctor struct {
@@ -25,11 +35,12 @@ type doctor struct {
 	busP99 time.Duration // of the slowest bus; 0: none was measured
 }
 
-// read returns the text of a file below the root without surrounding space, "" if it cannot be read.
-func (d *doctor) read(parts ...string) string {
+// read returns the text of a file below the root without surrounding space; ok is false if it cannot be
+// read.
+func (d *doctor) read(parts ...string) (text string, ok bool) {
 	f, err := os.Open(filepath.Join(append([]string{d.Root}, parts...)...))
 	if err != nil {
-		return ""
+		return "", false
 	}
 	defer f.Close()
 	b := make([]byte, maxFile)
@@ -40,13 +51,63 @@ func (d *doctor) read(parts ...string) string {
 			break
 		}
 	}
-	return strings.TrimSpace(string(b[:n]))
+	return strings.TrimSpace(string(b[:n])), true
+}
+
+// text is read for a file in which nothing means nothing.
+func (d *doctor) text(parts ...string) string {
+	text, _ := d.read(parts...)
+	return text
+}
+
+// number reads a whole number; bad is the reason why the file gives none that is plausible.
+func (d *doctor) number(least, most int64, parts ...string) (n int64, bad string) {
+	text, ok := d.read(parts...)
+	if !ok {
+		return 0, unreadable(parts...)
+	}
+	n, err := strconv.ParseInt(text, 10, 64)
+	if err != nil || n < least || n > most {
+		return 0, implausible(text, fmt.Sprintf("a number from %d to %d", least, most), parts...)
+	}
+	return n, ""
+}
+
+func unreadable(parts ...string) string { return "/" + filepath.Join(parts...) + " cannot be read" }
+
+func implausible(text, want string, parts ...string) string {
+	if len(text) > maxShown {
+		text = text[:maxShown]
+	}
+	return fmt.Sprintf("/%s has %q, want %s", filepath.Join(parts...), text, want)
+}
+
+// cpuList reads a list of processors.
+func (d *doctor) cpuList(parts ...string) (list unix.CPUSet, text, bad string) {
+	text, ok := d.read(parts...)
+	if !ok {
+		return list, "", unreadable(parts...)
+	}
+	list, ok = rt.ParseCPUs(text)
+	present := 0
+	for i := range len(list) * 64 {
+		if list.IsSet(i) && len(d.glob("sys/devices/system/cpu/cpu"+strconv.Itoa(i))) > 0 {
+			present++
+		}
+	}
+	if !ok || present < list.Count() || text != "" && present == 0 {
+		return list, "", implausible(text, "a list of this machine's processors", parts...)
+	}
+	return list, text, ""
 }
 
 func (d *doctor) glob(pattern string) []string {
 	found, _ := filepath.Glob(filepath.Join(d.Root, pattern))
 	return found
 }
+
+// below returns a path that glob has found, without the root.
+func (d *doctor) below(path string) string { return strings.TrimPrefix(path, d.Root) }
 
 // machine examines the kernel and the processors.
 func (d *doctor) machine() []Finding {
@@ -57,15 +118,20 @@ func (d *doctor) machine() []Finding {
 }
 
 func (d *doctor) kernel() Finding {
-	version := d.read("proc/version")
-	release, _, _ := strings.Cut(strings.TrimPrefix(version, "Linux version "), " ")
+	version, ok := d.read("proc/version")
+	rest, linux := strings.CutPrefix(version, "Linux version ")
+	release, _, _ := strings.Cut(rest, " ")
 	f := Finding{Check: "kernel", Level: OK, Found: release + ", PREEMPT_RT"}
 	switch {
-	case version == "":
-		f.Level, f.Found = Unknown, "/proc/version cannot be read"
-	case strings.Contains(version, "PREEMPT_RT") || d.read("sys/kernel/realtime") == "1":
+	case !ok:
+		f.Level, f.Found = Unknown, unreadable("proc/version")
+	case !linux:
+		f.Level, f.Found = Unknown, implausible(version, "Linux version …", "proc/version")
+	case strings.Contains(version, "PREEMPT_RT") || d.text("sys/kernel/realtime") == "1":
+	case strings.Contains(version, "PREEMPT_DYNAMIC"):
+		d.preemption(&f, release)
 	case strings.Contains(version, "PREEMPT"):
-		f.Level, f.Found = OK, release+", preemptible"
+		f.Found = release + ", preemptible"
 	default:
 		f.Level, f.Found = Advice, release+", not preemptible"
 		f.Better, f.Command = "a kernel with PREEMPT_RT", "sudo apt install linux-image-rt-"+runtime.GOARCH
@@ -73,36 +139,95 @@ func (d *doctor) kernel() Finding {
 	return f
 }
 
+// preemption judges the model that a kernel with PREEMPT_DYNAMIC has chosen: its command line's, or the
+// one in parentheses in a file that only root may read.
+func (d *doctor) preemption(f *Finding, release string) {
+	const file = "sys/kernel/debug/sched/preempt"
+	mode := ""
+	for _, word := range strings.Fields(d.text("proc/cmdline")) {
+		if value, ok := strings.CutPrefix(word, "preempt="); ok {
+			mode = value
+		}
+	}
+	if _, rest, ok := strings.Cut(d.text(file), "("); ok {
+		mode, _, _ = strings.Cut(rest, ")")
+	}
+	f.Found = fmt.Sprintf("%s, preemptible (%s)", release, mode)
+	switch mode {
+	case "full", "lazy":
+	case "none", "voluntary":
+		f.Level, f.Safe = Advice, true
+		f.Better = "preempt=full in the kernel's command line; until the next start the command sets it"
+		f.Command = "echo full | sudo tee /" + file
+	default:
+		f.Level, f.Found = Unknown, release+", PREEMPT_DYNAMIC; its model: "+unreadable(file)
+		if os.Geteuid() != 0 {
+			f.Command = "sudo edge-rt doctor"
+		}
+	}
+}
+
 func (d *doctor) isolation() Finding {
-	isolated := d.read("sys/devices/system/cpu/isolated")
-	nohz := d.read("sys/devices/system/cpu/nohz_full")
+	f := Finding{Check: "isolated CPU", Level: Unknown}
 	cores := len(d.glob("sys/devices/system/cpu/cpu[0-9]*"))
-	f := Finding{Check: "isolated CPU", Level: OK, Found: fmt.Sprintf("isolcpus=%s nohz_full=%s", isolated, nohz)}
+	if cores == 0 {
+		f.Found = unreadable("sys/devices/system/cpu")
+		return f
+	}
+	isolated, text, bad := d.cpuList("sys/devices/system/cpu/isolated")
 	switch {
+	case bad != "":
+		f.Found = bad
+		return f
 	case cores < fewCores:
-		f.Found = fmt.Sprintf("none, and with %d cores none is needed", cores)
-	case isolated == "":
+		f.Level, f.Found = OK, fmt.Sprintf("none, and with %d cores none is needed", cores)
+		return f
+	case isolated.Count() >= cores:
+		f.Found = implausible(text, fmt.Sprintf("fewer than all %d processors", cores),
+			"sys/devices/system/cpu/isolated")
+		return f
+	}
+	full, nohz := d.read("sys/devices/system/cpu/nohz_full")
+	f.Level, f.Found = OK, fmt.Sprintf("isolcpus=%s nohz_full=%s", text, full)
+	switch {
+	case text == "":
 		last := cores - 1
 		f.Level = Advice
 		f.Found = fmt.Sprintf("none of %d", cores)
 		f.Better = fmt.Sprintf("isolcpus=%d nohz_full=%[1]d in the kernel's command line, then a restart: the tick "+
-			"gets a "+
-			"core of its own", last)
-		f.Command = fmt.Sprintf(`sudo sed -i '1s/$/ isolcpus=%d nohz_full=%[1]d/' /boot/firmware/cmdline.txt`, last)
-		if len(d.glob("boot/firmware/cmdline.txt")) == 0 {
-			f.Command = fmt.Sprintf(`sudo sed -i 's/^GRUB_CMDLINE_LINUX="/&isolcpus=%d nohz_full=%[1]d /' `+
-				`/etc/default/grub && sudo update-grub`, last)
-		}
+			"gets a core of its own", last)
+		f.Command = d.bootOption(fmt.Sprintf("isolcpus=%d nohz_full=%[1]d", last))
+	case !nohz:
+		f.Found = "isolcpus=" + text + "; this kernel has no nohz_full"
+	case full != text:
+		f.Level = Advice
+		f.Better = fmt.Sprintf("nohz_full=%s in the kernel's command line, then a restart: no timer tick on an "+
+			"isolated "+
+			"core", text)
+		f.Command = d.bootOption("nohz_full=" + text)
 	}
 	return f
 }
 
+// bootOption returns the command that adds options to the kernel's command line.
+func (d *doctor) bootOption(options string) string {
+	if len(d.glob("boot/firmware/cmdline.txt")) > 0 {
+		return fmt.Sprintf(`sudo sed -i '1s/$/ %s/' /boot/firmware/cmdline.txt`, options)
+	}
+	return fmt.Sprintf(`sudo sed -i 's/^GRUB_CMDLINE_LINUX="/&%s /' /etc/default/grub && sudo update-grub`, options)
+}
+
 func (d *doctor) governor() Finding {
+	f := Finding{Check: "governor", Level: OK, Found: "performance"}
 	all := map[string]bool{}
 	for _, file := range d.glob("sys/devices/system/cpu/cpu[0-9]*/cpufreq/scaling_governor") {
-		all[d.read(strings.TrimPrefix(file, d.Root))] = true
+		name := d.text(d.below(file))
+		if strings.Trim(name, "abcdefghijklmnopqrstuvwxyz_") != "" || name == "" {
+			f.Level, f.Found = Unknown, implausible(name, "the name of a governor", d.below(file))
+			return f
+		}
+		all[name] = true
 	}
-	f := Finding{Check: "governor", Level: OK, Found: "performance"}
 	switch {
 	case len(all) == 0:
 		f.Level, f.Found = Unknown, "the processor's clock is not this system's"
@@ -118,12 +243,22 @@ func (d *doctor) governor() Finding {
 
 func (d *doctor) idle() Finding {
 	f := Finding{Check: "idle states", Level: OK, Found: fmt.Sprintf("left within %d us", maxIdleExitUS)}
+	states := d.glob("sys/devices/system/cpu/cpu0/cpuidle/state*/latency")
+	if len(states) == 0 {
+		f.Level, f.Found = Unknown, "this kernel names no idle states; a host may have its own"
+		return f
+	}
 	slow := ""
-	for _, file := range d.glob("sys/devices/system/cpu/cpu0/cpuidle/state*/latency") {
-		dir := strings.TrimPrefix(filepath.Dir(file), d.Root)
-		us, err := strconv.Atoi(d.read(dir, "latency"))
-		if err == nil && us > maxIdleExitUS && d.read(dir, "disable") == "0" {
-			slow = fmt.Sprintf("%s takes %d us to leave", d.read(dir, "name"), us)
+	for _, file := range states {
+		dir := filepath.Dir(d.below(file))
+		us, bad := d.number(0, deepestIdleUS, dir, "latency")
+		off, offBad := d.number(0, 3, dir, "disable") // bits: by the user, by the driver
+		if bad+offBad != "" {
+			f.Level, f.Found = Unknown, bad+offBad
+			return f
+		}
+		if us > maxIdleExitUS && off == 0 {
+			slow = fmt.Sprintf("%s takes %d us to leave", d.text(dir, "name"), us)
 		}
 	}
 	if slow != "" {
@@ -138,16 +273,39 @@ func (d *doctor) idle() Finding {
 	return f
 }
 
-// limit returns the soft limit of a row of /proc/self/limits.
-func (d *doctor) limit(row string) string {
-	for line := range strings.SplitSeq(d.read("proc/self/limits"), "\n") {
-		if rest, ok := strings.CutPrefix(line, row); ok {
-			if fields := strings.Fields(rest); len(fields) > 0 {
-				return fields[0]
-			}
+// unlimited is a limit's value without one.
+const unlimited = "unlimited"
+
+// limit returns the soft limit of a row of /proc/self/limits; bad is the reason why there is none.
+func (d *doctor) limit(row string) (text string, n int64, bad string) {
+	const file = "proc/self/limits"
+	all, ok := d.read(file)
+	if !ok {
+		return "", 0, unreadable(file)
+	}
+	for line := range strings.SplitSeq(all, "\n") {
+		fields := strings.Fields(strings.TrimPrefix(line, row))
+		if !strings.HasPrefix(line, row) || len(fields) == 0 {
+			continue
+		}
+		n, err := strconv.ParseInt(fields[0], 10, 64)
+		if fields[0] != unlimited && (err != nil || n < 0) {
+			return "", 0, implausible(fields[0], "a limit in "+row, file)
+		}
+		return fields[0], n, ""
+	}
+	return "", 0, implausible(all, "a row "+row, file)
+}
+
+// capable reports whether this process has a capability, by the number of its bit.
+func (d *doctor) capable(bit int) bool {
+	for line := range strings.SplitSeq(d.text("proc/self/status"), "\n") {
+		if mask, ok := strings.CutPrefix(line, "CapEff:"); ok {
+			n, err := strconv.ParseUint(strings.TrimSpace(mask), 16, 64)
+			return err == nil && n>>bit&1 == 1
 		}
 	}
-	return ""
+	return false
 }
 
 // limits is the command that grants a user the limits of the systemd unit, see docs/real-time.md.
@@ -155,16 +313,14 @@ const limits = `printf '%s - rtprio 80\n%s - nice -10\n%s - memlock unlimited\n'
 	`sudo tee /etc/security/limits.d/edge-rt.conf`
 
 func (d *doctor) priority() Finding {
-	text := d.limit("Max realtime priority")
-	n, err := strconv.Atoi(text)
+	text, n, bad := d.limit("Max realtime priority")
 	f := Finding{Check: "rtprio", Level: OK, Found: text}
 	switch {
-	case d.Root == "/" && os.Geteuid() == 0:
-		f.Found = "root has every priority"
-	case text == "unlimited":
-	case err != nil:
-		f.Level, f.Found = Unknown, "/proc/self/limits cannot be read"
-	case n < wantPriority:
+	case d.capable(unix.CAP_SYS_NICE):
+		f.Found = "every priority (CAP_SYS_NICE)"
+	case bad != "":
+		f.Level, f.Found = Unknown, bad
+	case text != unlimited && n < wantPriority:
 		f.Level, f.Safe = Problem, true
 		f.Found = fmt.Sprintf("real-time priorities up to %d", n)
 		f.Better = fmt.Sprintf("%d, then log in again; the systemd unit has it", wantPriority)
@@ -174,16 +330,14 @@ func (d *doctor) priority() Finding {
 }
 
 func (d *doctor) memlock() Finding {
-	text := d.limit("Max locked memory")
-	n, err := strconv.ParseInt(text, 10, 64)
+	text, n, bad := d.limit("Max locked memory")
 	f := Finding{Check: "memlock", Level: OK, Found: text}
 	switch {
-	case d.Root == "/" && os.Geteuid() == 0:
-		f.Found = "root has no limit"
-	case text == "unlimited":
-	case err != nil:
-		f.Level, f.Found = Unknown, "/proc/self/limits cannot be read"
-	case n < 64<<20:
+	case d.capable(unix.CAP_IPC_LOCK):
+		f.Found = "no limit (CAP_IPC_LOCK)"
+	case bad != "":
+		f.Level, f.Found = Unknown, bad
+	case text != unlimited && n < wantMemlock:
 		f.Level, f.Safe = Advice, true
 		f.Found = fmt.Sprintf("%d KiB may be locked in memory", n>>10)
 		f.Better, f.Command = "unlimited, then log in again; the systemd unit has it", limits
@@ -192,32 +346,54 @@ func (d *doctor) memlock() Finding {
 }
 
 func (d *doctor) throttling() Finding {
-	text := d.read("proc/sys/kernel/sched_rt_runtime_us")
-	n, err := strconv.Atoi(text)
-	f := Finding{Check: "RT throttling", Level: OK, Found: text + " us of each second for real-time threads"}
+	const maxUS = 1 << 31
+	n, bad := d.number(-1, maxUS, "proc/sys/kernel/sched_rt_runtime_us")
+	period, periodBad := d.number(1, maxUS, "proc/sys/kernel/sched_rt_period_us")
+	f := Finding{Check: "RT throttling", Level: OK}
 	switch {
-	case err != nil:
-		f.Level, f.Found = Unknown, "this kernel has no limit of real-time threads"
-	case n == -1:
+	case bad == "" && n == -1:
 		f.Found = "off"
-	case n < 500_000:
+		return f
+	case bad+periodBad != "":
+		f.Level, f.Found = Unknown, bad
+		if bad == "" {
+			f.Found = periodBad
+		}
+		return f
+	case n > period:
+		f.Level, f.Found = Unknown, implausible(strconv.FormatInt(n, 10),
+			fmt.Sprintf("at most the period of %d us", period),
+			"proc/sys/kernel/sched_rt_runtime_us")
+		return f
+	}
+	f.Found = fmt.Sprintf("%d of each %d us for real-time threads", n, period)
+	if 2*n < period {
 		f.Level = Problem
 		f.Safe = true
-		f.Better = "950000: the tick loses its priority for the rest of each second"
-		f.Command = "sudo sysctl -w kernel.sched_rt_runtime_us=950000"
+		f.Better = "95 of 100: else the tick loses its priority for the rest of each period"
+		f.Command = fmt.Sprintf("sudo sysctl -w kernel.sched_rt_runtime_us=%d", period/100*95)
 	}
 	return f
 }
 
+// Clock sources by the time that a reading takes.
+var (
+	fastClocks = []string{"tsc", "arch_sys_counter", "kvm-clock", "hyperv_clocksource_tsc_page", "riscv_clocksource"}
+	slowClocks = []string{"hpet", "acpi_pm", "jiffies", "refined-jiffies", "xen", "pit"}
+)
+
 func (d *doctor) clockSource() Finding {
-	text := d.read("sys/devices/system/clocksource/clocksource0/current_clocksource")
+	const folder = "sys/devices/system/clocksource/clocksource0"
+	text, ok := d.read(folder, "current_clocksource")
 	f := Finding{Check: "clock source", Level: OK, Found: text}
-	switch text {
-	case "":
-		f.Level, f.Found = Unknown, "not named by this kernel"
-	case "hpet", "acpi_pm", "jiffies", "refined-jiffies":
+	switch {
+	case !ok:
+		f.Level, f.Found = Unknown, unreadable(folder, "current_clocksource")
+	case slices.Contains(slowClocks, text):
 		f.Level, f.Better = Advice, "tsc or arch_sys_counter: each reading of this clock takes microseconds"
-		f.Command = "cat /sys/devices/system/clocksource/clocksource0/available_clocksource"
+		f.Command = "cat /" + folder + "/available_clocksource"
+	case !slices.Contains(fastClocks, text):
+		f.Level, f.Found = Unknown, implausible(text, "a known clock", folder, "current_clocksource")
 	}
 	return f
 }
@@ -225,22 +401,48 @@ func (d *doctor) clockSource() Finding {
 // interrupts examines whether interrupts of USB reach the isolated core.
 func (d *doctor) interrupts() Finding {
 	f := Finding{Check: "interrupts", Level: OK, Found: "none of USB on an isolated CPU"}
-	isolated := d.read("sys/devices/system/cpu/isolated")
-	if isolated == "" {
+	isolated, text, bad := d.cpuList("sys/devices/system/cpu/isolated")
+	all, ok := d.read("proc/interrupts")
+	switch {
+	case bad != "":
+		f.Level, f.Found = Unknown, bad
+		return f
+	case text == "":
 		f.Found = "no CPU is isolated from them"
 		return f
+	case !ok || !strings.HasPrefix(all, "CPU"):
+		f.Level, f.Found = Unknown, implausible(all, "a table of interrupts", "proc/interrupts")
+		return f
 	}
-	for line := range strings.SplitSeq(d.read("proc/interrupts"), "\n") {
+	for line := range strings.SplitSeq(all, "\n") {
 		if !strings.Contains(line, "xhci") && !strings.Contains(line, "dwc") {
 			continue
 		}
 		irq, _, _ := strings.Cut(strings.TrimSpace(line), ":")
-		if on := d.read("proc/irq", irq, "effective_affinity_list"); on == isolated {
+		on, list, bad := d.cpuList("proc/irq", irq, "effective_affinity_list")
+		if bad != "" || list == "" {
+			f.Level, f.Found = Unknown, bad
+			if bad == "" {
+				f.Found = implausible(list, "a list of processors", "proc/irq", irq, "effective_affinity_list")
+			}
+			return f
+		}
+		if overlap(on, isolated) {
 			f.Level, f.Safe = Advice, true
-			f.Found = fmt.Sprintf("interrupt %s of USB is on the isolated CPU %s", irq, on)
+			f.Found = fmt.Sprintf("interrupt %s of USB is on the isolated CPU %s", irq, list)
 			f.Better = "another CPU"
 			f.Command = fmt.Sprintf("echo 0 | sudo tee /proc/irq/%s/smp_affinity_list", irq)
 		}
 	}
 	return f
+}
+
+// overlap reports whether two lists share a processor.
+func overlap(a, b unix.CPUSet) bool {
+	for i := range a {
+		if a[i]&b[i] != 0 {
+			return true
+		}
+	}
+	return false
 }

@@ -11,11 +11,13 @@ import (
 	"github.com/edge-rt/edge-rt/edge/capture"
 	"github.com/edge-rt/edge-rt/edge/device"
 	"github.com/edge-rt/edge-rt/edge/drive"
+	"github.com/edge-rt/edge-rt/edge/uplink"
 	"github.com/edge-rt/edge-rt/rt"
 	"github.com/edge-rt/edge-rt/servo"
 	"github.com/edge-rt/edge-rt/wire"
 	"github.com/edge-rt/edge-rt/wire/network"
 	"github.com/edge-rt/edge-rt/wire/zenoh"
+	"github.com/edge-rt/edge-rt/wire/zenoh/endpoint"
 )
 
 const (
@@ -27,6 +29,8 @@ const (
 	rateShare   = 0.9 // of its nominal rate that a camera must reach
 	farMS       = 150 // round trip, p99, from which a schedule needs a larger reserve
 	defaultRate = 60.0
+
+	maxInferenceMS = 600_000 // ms, that a server may name
 )
 
 // Link is the measurement of the way to the server.
@@ -56,18 +60,44 @@ func (d *doctor) measure(ctx context.Context) (all []Finding) {
 		}
 		all = append(all, d.measureCamera(&d.Cameras[i]))
 	}
+	all = append(all, d.certificates(time.Now())...)
 	if len(d.Connect.Connect) == 0 {
 		return all
 	}
-	for _, text := range d.Connect.TLS.Ending() {
-		all = append(all, Finding{
+	return append(all, d.measureLink(ctx)...)
+}
+
+// certificates examines the files of --tls-ca and --tls-cert.
+func (d *doctor) certificates(now time.Time) (all []Finding) {
+	tls := &d.Connect.TLS
+	for _, file := range []string{tls.RootCA, tls.ConnectCertificate} {
+		if file == "" {
+			continue
+		}
+		f := Finding{Check: "certificate", Level: Problem, Better: "a PEM file that this user may read"}
+		c, err := endpoint.ReadCertificate(file)
+		if err != nil {
+			f.Found = err.Error()
+		} else {
+			f.Level = OK
+			f.Better = ""
+			f.Found = fmt.Sprintf("%s is valid until %s", file, c.Until.Format(time.DateOnly))
+		}
+		all = append(all, f)
+	}
+	for _, ending := range tls.Dialling(now) {
+		f := Finding{
 			Check:  "certificate",
 			Level:  Advice,
-			Found:  text,
+			Found:  ending.Text,
 			Better: "a renewed one",
-		})
+		}
+		if ending.Refused {
+			f.Level = Problem
+		}
+		all = append(all, f)
 	}
-	return append(all, d.measureLink(ctx)...)
+	return all
 }
 
 // show reports the progress of a long measurement.
@@ -251,9 +281,24 @@ func (d *doctor) judgeLink() []Finding {
 	case l.P99 > farMS:
 		trip.Level, trip.Better = Advice, fmt.Sprintf("below %d ms, else the flags below", farMS)
 	}
-	if !l.WarmedUp && l.Queries > l.Lost {
+	switch {
+	case l.Queries == l.Lost:
+	case !l.plausible():
+		server.Level = Problem
+		server.Found = fmt.Sprintf("%s: its status has %d actions in a chunk, %g Hz and inferences of %g ms", l.Service,
+			l.ChunkSize, l.FPS, l.InferenceMS)
+		server.Better = fmt.Sprintf("a chunk of at least 1, a rate up to %d Hz and inferences up to %d ms; no flags "+
+			"are "+
+			"proposed", uplink.MaxFPS, maxInferenceMS)
+	case !l.WarmedUp:
 		server.Level, server.Found = Advice, l.Service+" has not run its policy yet"
 		server.Better = "wait until its log says ready"
 	}
 	return []Finding{server, trip}
+}
+
+// plausible reports whether a proposal may rest on the server's own figures.
+func (l *Link) plausible() bool {
+	return l.ChunkSize >= 1 && l.FPS >= 0 && l.FPS <= uplink.MaxFPS && l.InferenceMS >= 0 &&
+		l.InferenceMS <= maxInferenceMS
 }

@@ -1,6 +1,7 @@
 package doctor
 
 import (
+	"errors"
 	"fmt"
 	"maps"
 	"os"
@@ -26,6 +27,7 @@ func (d *doctor) ports() (all []Finding) {
 	if len(nodes) == 0 {
 		nodes = slices.Concat(d.glob("dev/ttyACM*"), d.glob("dev/ttyUSB*"))
 	}
+	var here []string
 	for _, node := range nodes {
 		real, err := filepath.EvalSymlinks(node)
 		if err != nil {
@@ -38,6 +40,7 @@ func (d *doctor) ports() (all []Finding) {
 			})
 			continue
 		}
+		here = append(here, real)
 		all = append(all, d.permission(real), d.holder(real))
 		if timer := d.latency(real); timer.Check != "" {
 			all = append(all, timer)
@@ -51,7 +54,7 @@ func (d *doctor) ports() (all []Finding) {
 			Better: "plug the arm in",
 		})
 	}
-	return append(all, d.daemons(), d.controllers(nodes))
+	return append(all, d.daemons(), d.controllers(here))
 }
 
 func (d *doctor) permission(node string) Finding {
@@ -66,37 +69,58 @@ func (d *doctor) permission(node string) Finding {
 	return f
 }
 
-// holder examines whether another program has the port.
+// holder examines whether another program has the port. Only root sees the files of other users.
 func (d *doctor) holder(node string) Finding {
-	f := Finding{Check: "port is free", Level: OK, Found: "no other program that this user may see has " + node}
-	for _, fd := range d.glob("proc/[0-9]*/fd/*") {
-		target, err := os.Readlink(fd)
-		if err != nil || target != node {
-			continue
-		}
-		dir := strings.TrimPrefix(filepath.Dir(filepath.Dir(fd)), d.Root)
-		pid := filepath.Base(dir)
-		if pid == strconv.Itoa(os.Getpid()) {
-			continue
-		}
-		f.Level, f.Found = Problem, fmt.Sprintf("%s (process %s) has %s", d.read(dir, "comm"), pid, node)
-		f.Better, f.Command = "end it", "kill "+pid
-		if d.read(dir, "comm") == "edge-rt" {
-			f.Level = Advice
-			f.Better = "a run has the arm: its page shows the bus"
-			f.Command = "edge-rt ctl status"
+	f := Finding{Check: "port is free", Level: OK, Found: "no other program has " + node}
+	processes := d.glob("proc/[0-9]*")
+	hidden := len(processes) == 0
+	for _, process := range processes {
+		files, err := os.ReadDir(filepath.Join(process, "fd"))
+		hidden = hidden || errors.Is(err, os.ErrPermission)
+		for _, fd := range files {
+			target, err := os.Readlink(filepath.Join(process, "fd", fd.Name()))
+			if pid := filepath.Base(process); err == nil && target == node && pid != strconv.Itoa(os.Getpid()) {
+				return held(node, pid, d.text(d.below(process), "comm"))
+			}
 		}
 	}
+	if hidden {
+		f.Level, f.Found = Unknown, "no other program that this user may see has "+node
+		f.Command = "sudo edge-rt doctor"
+	}
 	return f
+}
+
+// held is the finding for a port that a program has.
+func held(node, pid, program string) Finding {
+	if program == "edge-rt" {
+		return Finding{
+			Check:   "port is free",
+			Level:   Advice,
+			Found:   fmt.Sprintf("edge-rt (process %s) has %s", pid, node),
+			Better:  "a run has the arm: its page shows the bus",
+			Command: "edge-rt ctl status",
+		}
+	}
+	return Finding{
+		Check:   "port is free",
+		Level:   Problem,
+		Found:   fmt.Sprintf("%s (process %s) has %s", program, pid, node),
+		Better:  "end it",
+		Command: "kill " + pid,
+	}
 }
 
 // latency examines the timer of FTDI adapters; other adapters have none.
 func (d *doctor) latency(node string) Finding {
 	file := filepath.Join("sys/bus/usb-serial/devices", filepath.Base(node), "latency_timer")
-	ms, err := strconv.Atoi(d.read(file))
-	switch {
-	case err != nil:
+	if len(d.glob(file)) == 0 {
 		return Finding{}
+	}
+	ms, bad := d.number(0, 255, file)
+	switch {
+	case bad != "":
+		return Finding{Check: "latency timer", Level: Unknown, Found: bad}
 	case ms <= 1:
 		return Finding{Check: "latency timer", Level: OK, Found: fmt.Sprintf("%s: %d ms", node, ms)}
 	}
@@ -110,61 +134,83 @@ func (d *doctor) latency(node string) Finding {
 	}
 }
 
-// daemons examines programs that open every new serial port.
+// daemons examines programs that open every new serial port. Our udev rules hide the arm from
+// ModemManager.
 func (d *doctor) daemons() Finding {
+	f := Finding{Check: "port daemons", Level: OK, Found: "neither brltty nor ModemManager runs"}
+	ruled := len(slices.Concat(d.glob("etc/udev/rules.d/99-edge-rt.rules"),
+		d.glob("usr/lib/udev/rules.d/99-edge-rt.rules"),
+		d.glob("usr/local/lib/udev/rules.d/99-edge-rt.rules"))) > 0
 	found := map[string]bool{}
+	seen := 0
 	for _, file := range d.glob("proc/[0-9]*/comm") {
-		if name := d.read(strings.TrimPrefix(file, d.Root)); name == "brltty" || name == "ModemManager" {
+		switch name := d.text(d.below(file)); {
+		case name == "":
+			continue
+		case name == "brltty", name == "ModemManager" && !ruled:
 			found[name] = true
+		case name == "ModemManager":
+			f.Found = "ModemManager runs, and the udev rules hide the arm from it"
 		}
+		seen++
 	}
-	if len(found) == 0 {
-		return Finding{Check: "port daemons", Level: OK, Found: "neither brltty nor ModemManager runs"}
+	switch {
+	case seen == 0:
+		f.Level, f.Found = Unknown, unreadable("proc/PID/comm")
+	case len(found) > 0:
+		f.Level, f.Safe = Problem, true
+		f.Found = strings.Join(keys(found), " and ") + " run, which open new serial ports and write into them"
+		f.Better = "off, or the udev rules, which hide the arm from ModemManager"
+		f.Command = "sudo systemctl disable --now " + strings.Join(keys(found), " ")
 	}
-	return Finding{
-		Check:   "port daemons",
-		Level:   Problem,
-		Found:   strings.Join(keys(found), " and ") + " run, which open new serial ports and write into them",
-		Better:  "off, or the udev rules, which hide the arm from ModemManager",
-		Command: "sudo systemctl disable --now " + strings.Join(keys(found), " "),
-		Safe:    true,
-	}
+	return f
 }
 
 // controllers examines whether an arm shares a USB controller with a camera, whose isochronous
 // transfers come first.
 func (d *doctor) controllers(nodes []string) Finding {
+	f := Finding{Check: "USB tree", Level: OK, Found: "no arm shares a controller with a camera"}
+	if len(nodes) == 0 {
+		f.Level, f.Found = Unknown, "no arm is here"
+		return f
+	}
 	cameras := map[string]string{}
 	for _, file := range d.glob("sys/class/video4linux/video*/device") {
-		if bus := d.usbBus(file); bus != "" {
+		bus, err := usbBus(file)
+		if err != nil {
+			f.Level, f.Found = Unknown, unreadable(d.below(file))
+		}
+		if bus != "" {
 			cameras[bus] = filepath.Base(filepath.Dir(file))
 		}
 	}
-	f := Finding{Check: "USB tree", Level: OK, Found: "no arm shares a controller with a camera"}
 	for _, node := range nodes {
-		bus := d.usbBus(filepath.Join(d.Root, "sys/class/tty", filepath.Base(node), "device"))
+		bus, err := usbBus(filepath.Join(d.Root, "sys/class/tty", filepath.Base(node), "device"))
+		if err != nil {
+			f.Level, f.Found = Unknown, "the kernel does not name the controller of "+node
+		}
 		if camera := cameras[bus]; bus != "" && camera != "" {
 			f.Level = Advice
 			f.Found = fmt.Sprintf("%s and %s share the controller %s", filepath.Base(node), camera, bus)
 			f.Better = "the arm at a USB 2 socket and the cameras at USB 3 sockets (on a Pi 5 these have controllers " +
-				"of " +
-				"their own)"
+				"of their own)"
 			f.Command = "lsusb -t"
+			return f
 		}
 	}
 	return f
 }
 
 // usbBus returns the name of the USB controller of a device, such as usb1, "" if it has none.
-func (d *doctor) usbBus(link string) string {
+func usbBus(link string) (string, error) {
 	path, err := filepath.EvalSymlinks(link)
 	if err != nil {
-		return ""
+		return "", err
 	}
 	for part := range strings.SplitSeq(path, "/") {
 		if n, ok := strings.CutPrefix(part, "usb"); ok && n != "" && strings.Trim(n, "0123456789") == "" {
-			return part
+			return part, nil
 		}
 	}
-	return ""
+	return "", nil
 }

@@ -1,10 +1,13 @@
 package doctor
 
 import (
+	"cmp"
 	"fmt"
 	"math"
 	"time"
 
+	"github.com/edge-rt/edge-rt/chunk"
+	"github.com/edge-rt/edge-rt/edge/capture"
 	"github.com/edge-rt/edge-rt/edge/uplink"
 )
 
@@ -26,40 +29,60 @@ func (l *Link) network() string {
 	return "wired"
 }
 
-// flags proposes flags of a run from the measurements.
-func (d *doctor) flags() (flags []string) {
+// Profile is the proposed setting of a run.
+type Profile struct {
+	Network     string  `json:"network"`         // --profile: wired, wifi or wan
+	FPS         float64 `json:"fps"`             // Hz, ticks per second that bus and policy allow
+	BufferMS    float64 `json:"buffer_ms"`       // ms, actions in reserve that last over the latency
+	SMin        int     `json:"s_min,omitempty"` // actions of a chunk that run; absent: none lasts until the next
+	JPEGQuality int     `json:"jpeg_quality"`    // of pictures
+}
+
+// propose returns the setting for the measurements, nil without a server, and those of its flags that
+// differ from the defaults.
+func (d *doctor) propose() (p *Profile, flags []string) {
+	most := d.rate()
 	if d.busP99 > 0 {
-		most := busShare / d.busP99.Seconds()
-		if most < d.rate() {
-			flags = append(flags, fmt.Sprintf("--fps %d", int(most)), "--fps-mismatch allow")
-		}
+		most = math.Max(1, math.Floor(busShare/d.busP99.Seconds()))
+	}
+	if most < d.rate() {
+		flags = append(flags, fmt.Sprintf("--fps %d", int(most)), "--fps-mismatch allow")
 	}
 	l := d.link
-	if l == nil || l.Queries == l.Lost || l.ChunkSize == 0 {
-		return flags
+	if l == nil || l.Queries == l.Lost || !l.plausible() {
+		return nil, flags
 	}
-	fps := l.FPS
-	if fps == 0 {
-		fps = d.rate()
-	}
+	fps := cmp.Or(l.FPS, d.rate())
 	latency := (l.P99 + l.InferenceMS) / 1e3
 	steps := int(math.Ceil(latency*fps)) + framesOfJitter
+	buffer := time.Duration(float64(steps) / fps * float64(time.Second)).Round(10 * time.Millisecond)
+	p = &Profile{
+		Network:     l.network(),
+		FPS:         fps,
+		BufferMS:    buffer.Seconds() * 1e3,
+		JPEGQuality: capture.DefaultQuality,
+	}
+	if d.busP99 > 0 {
+		p.FPS = min(fps, most)
+	}
+	if l.P99 > farMS {
+		p.JPEGQuality = farQuality
+	}
 	if steps >= l.ChunkSize {
-		return append(flags, "--schedule async") // no chunk lasts until the next: hold times are unavoidable
+		return p, append(flags, "--schedule async") // no chunk lasts until the next: hold times are unavoidable
 	}
 	// The next chunk is requested early enough that its answer comes before the actions end.
 	sMin := l.ChunkSize - steps - int(math.Ceil(float64(l.Lost)/float64(l.Queries)*float64(steps)))
-	if most := 2 * l.ChunkSize / 5; sMin < most {
-		flags = append(flags, fmt.Sprintf("--s-min %d", max(sMin, 1)))
+	p.SMin = max(min(sMin, chunk.DefaultSMin(l.ChunkSize)), 1)
+	if p.SMin < chunk.DefaultSMin(l.ChunkSize) {
+		flags = append(flags, fmt.Sprintf("--s-min %d", p.SMin))
 	}
-	name := l.network()
-	flags = append(flags, "--profile "+name)
-	buffer := time.Duration(float64(steps) / fps * float64(time.Second)).Round(10 * time.Millisecond)
-	if p, err := uplink.ProfileNamed(name); err == nil && 4*buffer > p.RequestTimeout {
+	flags = append(flags, "--profile "+p.Network)
+	if limits, err := uplink.ProfileNamed(p.Network); err == nil && 4*buffer > limits.RequestTimeout {
 		flags = append(flags, fmt.Sprintf("--request-timeout %v", 4*buffer))
 	}
-	if l.P99 > farMS {
-		flags = append(flags, fmt.Sprintf("--jpeg-quality %d", farQuality))
+	if p.JPEGQuality != capture.DefaultQuality {
+		flags = append(flags, fmt.Sprintf("--jpeg-quality %d", p.JPEGQuality))
 	}
-	return flags
+	return p, flags
 }

@@ -72,14 +72,10 @@ func (c *teleopCmd) Run(flags *cli, screen *terminal.Terminal, parsed *kong.Cont
 	// a leader arm's trigger is under torque
 	return withWatchdogs(func() error {
 		return attend.Teleop(ctx, attend.TeleopConfig{
-			Config: cfg,
-			FPS:    program.ValueOr(flags.FPS, 60),
-			Leader: flags.leaderPlace(),
-			Net: zenoh.Config{
-				Connect: flags.Connect,
-				TLS: endpoint.Security{RootCA: flags.TLSCA, ConnectCertificate: flags.TLSCert,
-					ConnectKey: flags.TLSKey},
-			},
+			Config:      cfg,
+			FPS:         program.ValueOr(flags.FPS, 60),
+			Leader:      flags.leaderPlace(),
+			Net:         flags.transport(),
 			LeaderRobot: flags.LeaderRobot,
 		})
 	}, flags.arms()...)
@@ -113,19 +109,14 @@ func (c *leaderCmd) Run(flags *cli, screen *terminal.Terminal) error {
 	if err != nil {
 		return err
 	}
-	net := zenoh.Config{Listen: c.Listen, Connect: flags.Connect, TLS: endpoint.Security{
-		RootCA:             flags.TLSCA,
-		ConnectCertificate: flags.TLSCert,
-		ConnectKey:         flags.TLSKey,
-	}}
+	net := flags.transport()
 	if len(c.Listen) > 0 {
-		net.Connect = nil
-		net.TLS = endpoint.Security{
+		net = zenoh.Config{Listen: c.Listen, TLS: endpoint.Security{
 			RootCA:            flags.TLSCA,
 			ListenCertificate: flags.TLSCert,
 			ListenKey:         flags.TLSKey,
 			MutualTLS:         flags.TLSCA != "",
-		}
+		}}
 	}
 	cfg := attend.LeadConfig{
 		Arm:      place,
@@ -214,5 +205,8 @@ func (r *runFlags) attended(screen *terminal.Terminal) (attend.Config, error) {
 
 // encoding returns the encoding of pictures.
 func (r *runFlags) encoding() capture.Encoding {
-	return capture.Encoding{Quality: program.ValueOr(r.JPEGQuality, defaultQuality), Reencode: r.JPEGQuality != nil}
+	return capture.Encoding{
+		Quality:  program.ValueOr(r.JPEGQuality, capture.DefaultQuality),
+		Reencode: r.JPEGQuality != nil,
+	}
 }

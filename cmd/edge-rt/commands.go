@@ -253,9 +253,6 @@ type snapshotCmd struct {
 	Out string `short:"o" required:"" help:"Where to write the picture, *.jpg or *.png." placeholder:"FILE"`
 }
 
-// defaultQuality is the JPEG quality of pictures that the camera delivers raw.
-const defaultQuality = 90
-
 func (c *snapshotCmd) Run(flags *cli) error {
 	if len(flags.Camera) != 1 {
 		return exit.Errorf(exit.Usage,

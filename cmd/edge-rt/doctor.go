@@ -11,8 +11,6 @@ import (
 	"github.com/edge-rt/edge-rt/bringup/doctor"
 	"github.com/edge-rt/edge-rt/internal/program"
 	"github.com/edge-rt/edge-rt/internal/terminal"
-	"github.com/edge-rt/edge-rt/wire/zenoh"
-	"github.com/edge-rt/edge-rt/wire/zenoh/endpoint"
 )
 
 type doctorCmd struct {
@@ -52,15 +50,9 @@ func (c *doctorCmd) Run(flags *cli, screen *terminal.Terminal, parsed *kong.Cont
 	if cfg.Cameras, err = r.cameras(); err != nil {
 		return err
 	}
-	if program.Set(parsed, "connect") {
-		cfg.Connect = zenoh.Config{
-			Connect: r.Connect,
-			TLS: endpoint.Security{
-				RootCA:             r.TLSCA,
-				ConnectCertificate: r.TLSCert,
-				ConnectKey:         r.TLSKey,
-			},
-		}
+	cfg.Connect = r.transport()
+	if !program.Set(parsed, "connect") {
+		cfg.Connect.Connect = nil // the default
 	}
 	if terminal.Is(os.Stderr) {
 		cfg.Progress = func(text string) { screen.Write([]byte(text)) }

@@ -7,8 +7,6 @@ import (
 
 	"github.com/edge-rt/edge-rt/bringup"
 	"github.com/edge-rt/edge-rt/internal/terminal"
-	"github.com/edge-rt/edge-rt/wire/zenoh"
-	"github.com/edge-rt/edge-rt/wire/zenoh/endpoint"
 )
 
 type fleetCmd struct {
@@ -31,13 +29,10 @@ Examples:
 func (c *fleetTopCmd) Run(flags *cli) error {
 	r := &flags.runFlags
 	cfg := bringup.FleetConfig{
-		Connect: zenoh.Config{
-			Connect: r.Connect,
-			TLS:     endpoint.Security{RootCA: r.TLSCA, ConnectCertificate: r.TLSCert, ConnectKey: r.TLSKey},
-		},
-		Every:  c.Every,
-		Once:   c.Once || r.JSON != "",
-		Screen: terminal.Is(os.Stdout),
+		Connect: r.transport(),
+		Every:   c.Every,
+		Once:    c.Once || r.JSON != "",
+		Screen:  terminal.Is(os.Stdout),
 	}
 	return r.report(func(ctx context.Context, out bringup.Config) error {
 		cfg.Out, cfg.JSON = out.Out, out.JSON

@@ -33,6 +33,7 @@ import (
 	"github.com/edge-rt/edge-rt/sim/netfault"
 	"github.com/edge-rt/edge-rt/systemd/notify"
 	"github.com/edge-rt/edge-rt/wire"
+	"github.com/edge-rt/edge-rt/wire/zenoh"
 )
 
 // modes are the words of --rt.
@@ -237,7 +238,7 @@ func (r *runFlags) config(screen *terminal.Terminal) (edge.Config, error) {
 		Calibration: place.Calibration,
 		Connect:     r.Connect,
 		Service:     r.Service,
-		TLS:         edge.TLS{CA: r.TLSCA, Cert: r.TLSCert, Key: r.TLSKey},
+		TLS:         r.tls(),
 		Task:        r.Task,
 		ExpectModel: r.ExpectModel,
 		ModelChange: r.ModelChange,
@@ -341,3 +342,8 @@ func readFaults(name string) (*netfault.Script, error) {
 	}
 	return script, nil
 }
+
+func (r *runFlags) tls() edge.TLS { return edge.TLS{CA: r.TLSCA, Cert: r.TLSCert, Key: r.TLSKey} }
+
+// transport returns the settings of connections to --connect.
+func (r *runFlags) transport() zenoh.Config { return r.tls().Transport(r.Connect) }

@@ -21,6 +21,9 @@ type Encoding struct {
 	WantH    int
 }
 
+// DefaultQuality is the JPEG quality of pictures that a camera delivers raw.
+const DefaultQuality = 90
+
 // aspectSlack is the relative difference of two aspect ratios above which scaling is visible.
 const aspectSlack = 0.02
 
