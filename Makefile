@@ -172,6 +172,7 @@ dataset-test: export-env programs ## edge-rt's datasets in LeRobot's own loader,
 	@tools/setup.sh test
 	@tools/dataset/setup.sh
 	DATASET_JUDGE=$(CURDIR)/.venv-export/bin/python $(GO) test -run LeRobotTakesIt -count=1 -v -timeout 10m ./record/dataset
+	EDGERT_LEROBOT=$(CURDIR)/.venv-export/bin/python $(GO) test -run LeRobotsLoop -count=1 ./bench/jitter
 	.venv-export/bin/python tools/dataset/robots.py bin/edge-rt
 
 .PHONY: export-test

@@ -18,6 +18,7 @@ type Machine struct {
 	Virtual     string `json:"virtual"`             // the sign that the machine is virtual, else no
 	Clocksource string `json:"clocksource"`         // clock of the kernel
 	Governor    string `json:"governor"`            // governor of the CPU's frequency
+	Idle        string `json:"idle"`                // the kernel's driver of idle states
 	Isolation   string `json:"isolation"`           // isolation options on the kernel's command line
 	RTRuntime   string `json:"sched_rt_runtime_us"` // us, share of a period that real-time threads may use
 	RTPeriod    string `json:"sched_rt_period_us"`  // us, that period
@@ -48,6 +49,7 @@ func ReadMachine(root fs.FS) Machine {
 			line("sys/class/dmi/id/sys_vendor")+" "+line("sys/class/dmi/id/product_name")),
 		Clocksource: line("sys/devices/system/clocksource/clocksource0/current_clocksource"),
 		Governor:    line("sys/devices/system/cpu/cpu0/cpufreq/scaling_governor"),
+		Idle:        line("sys/devices/system/cpu/cpuidle/current_driver"),
 		Isolation:   isolationOf(line("proc/cmdline")),
 		RTRuntime:   line("proc/sys/kernel/sched_rt_runtime_us"),
 		RTPeriod:    line("proc/sys/kernel/sched_rt_period_us"),
@@ -181,6 +183,7 @@ func (m Machine) Rows() [][]string {
 		{"virtual", m.Virtual},
 		{"clocksource", m.Clocksource},
 		{"governor", m.Governor},
+		{"idle driver", m.Idle},
 		{"isolation", m.Isolation},
 		{"RT throttling", throttling(m.RTRuntime, m.RTPeriod)},
 		{"fair server", m.FairServer},

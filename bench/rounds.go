@@ -9,6 +9,7 @@ import (
 // Env is the part that every measurement has beside its own flags.
 type Env struct {
 	Version string    `kong:"-"`
+	Command string    `kong:"-"` // command line, for the reader of a report
 	Log     io.Writer `kong:"-"` // gets lines of progress; nil: no progress
 }
 

@@ -69,7 +69,7 @@ func (t *Tally) Max() float64 { return t.max }
 // Quantile returns the lateness in microseconds that the fraction q of all do not exceed, 0 when
 // nothing is recorded.
 func (t *Tally) Quantile(q float64) float64 {
-	rank := max(uint64(math.Ceil(q*float64(t.n)-rankSlack)), 1)
+	rank := Rank(q, t.n)
 	var below uint64
 	for _, us := range t.keys() {
 		if below += t.bins[us]; below >= rank {
@@ -78,6 +78,9 @@ func (t *Tally) Quantile(q float64) float64 {
 	}
 	return t.max
 }
+
+// Rank returns how many of n values, in ascending order, the fraction q takes: the last of them is the quantile.
+func Rank(q float64, n uint64) uint64 { return max(uint64(math.Ceil(q*float64(n)-rankSlack)), 1) }
 
 // Above returns the number of latenesses of at least limit.
 func (t *Tally) Above(limit time.Duration) (n uint64) {
@@ -104,12 +107,16 @@ func (t *Tally) keys() []int64 { return slices.Sorted(maps.Keys(t.bins)) }
 
 // Quantiles are the quantiles of a tally, in microseconds.
 type Quantiles struct {
-	P50  float64 `json:"p50"`
-	P90  float64 `json:"p90,omitempty"` // absent where only a summary was available
-	P99  float64 `json:"p99"`
-	P999 float64 `json:"p999"`
-	Max  float64 `json:"max"`
+	P50   float64 `json:"p50"`
+	P90   float64 `json:"p90,omitempty"` // absent where only a summary was available
+	P99   float64 `json:"p99"`
+	P999  float64 `json:"p999"`
+	P9999 float64 `json:"p9999,omitempty"` // absent with fewer than 10,000
+	Max   float64 `json:"max"`
 }
+
+// minP9999 is the least number from which on one of them lies beyond the quantile.
+const minP9999 = 10_000
 
 // Spread is a distribution in three figures.
 type Spread struct {
@@ -139,12 +146,29 @@ func Round(v float64) float64 { return math.Round(v*1e3) / 1e3 }
 
 // Quantiles returns the quantiles of the whole tally.
 func (t *Tally) Quantiles() Quantiles {
-	return Quantiles{t.Quantile(0.5), t.Quantile(0.9), t.Quantile(0.99), t.Quantile(0.999), t.max}
+	q := Quantiles{
+		P50:  t.Quantile(0.5),
+		P90:  t.Quantile(0.9),
+		P99:  t.Quantile(0.99),
+		P999: t.Quantile(0.999),
+		Max:  t.max,
+	}
+	if t.n >= minP9999 {
+		q.P9999 = t.Quantile(0.9999)
+	}
+	return q
 }
 
 // UpTo limits q to the exact longest lateness: a bucket's upper bound may be above it.
 func (q Quantiles) UpTo(longest float64) Quantiles {
-	return Quantiles{min(q.P50, longest), min(q.P90, longest), min(q.P99, longest), min(q.P999, longest), longest}
+	return Quantiles{
+		P50:   min(q.P50, longest),
+		P90:   min(q.P90, longest),
+		P99:   min(q.P99, longest),
+		P999:  min(q.P999, longest),
+		P9999: min(q.P9999, longest),
+		Max:   longest,
+	}
 }
 
 // MarshalJSON writes the bins as an object from microseconds to counts, in

@@ -144,8 +144,8 @@ func TestSpreads(t *testing.T) {
 // An edge whose latest tick was 99.987 us late has its 99th percentile in a bucket that ends at 100
 // us; a quantile above the maximum would be absurd.
 func TestQuantilesNeverExceedTheLongest(t *testing.T) {
-	got := Quantiles{43, 78, 100, 100, 100}.UpTo(99.987)
-	if want := (Quantiles{43, 78, 99.987, 99.987, 99.987}); got != want {
+	got := Quantiles{43, 78, 100, 100, 100, 100}.UpTo(99.987)
+	if want := (Quantiles{43, 78, 99.987, 99.987, 99.987, 99.987}); got != want {
 		t.Errorf("UpTo(99.987) = %+v, want %+v", got, want)
 	}
 }

@@ -49,7 +49,9 @@ func Start(cmd *exec.Cmd) (*Child, error) {
 		cmd.Stdout = &c.stdout
 	}
 	if err := child.Start(cmd); err != nil {
-		return nil, exit.Errorf(exit.Usage, "%w; run `make build`, or name the folder of the programs with --bin", err)
+		return nil, exit.Errorf(exit.Usage,
+			"%w; run `make build` in a checkout, install the package of that program, or name "+
+				"the folder of the programs with --bin", err)
 	}
 	go func() { c.err = cmd.Wait(); close(c.exited) }()
 	return c, nil

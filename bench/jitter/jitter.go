@@ -2,7 +2,7 @@
 // sometimes; the best a program can do is not to add to it. So three subjects run on the same
 // machine in the same minute: the bare rt.Loop with an empty step, the whole edge-rt with its
 // simulated arm against a real lean-server, and Debian's cyclictest, whose lateness is the kernel's
-// own. The result is a ratio.
+// own. The result is a ratio. Where LeRobot is installed, its loop runs in turn with them (lerobot.go).
 //
 // A round is a handful of slices in rotating order (plan.go). In some a subject runs apart,
 // undisturbed. In the others cyclictest runs beside it in the same seconds, at the same priority,
@@ -11,13 +11,16 @@
 //
 // Everything measured is a process of its own (process.go): the bare loop (loop.go), edge-rt
 // (robot.go) and cyclictest (cyclictest.go). Latenesses are counted by the microsecond, so that
-// slices can be added up and quantiles are those of all ticks (report.go, table.go, page.go).
+// slices can be added up and quantiles are those of all ticks (report.go, table.go, page.go). The
+// intervals of ratios come from draws of whole slices (interval.go), as does the verdict on two reports
+// (compare.go).
 package jitter
 
 import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"os"
 	"slices"
 	"strings"
@@ -35,6 +38,7 @@ type Config struct {
 	Slice    time.Duration `range:">0s.." default:"8s" help:"Each subject in turn runs for this long, round after round."`
 	Load     string        `default:"none" enum:"none,cpu,alloc,stress" help:"What else the machine does: none, cpu (a busy thread per core), alloc (100 MB/s of garbage), stress (stress-ng)."`
 	Subjects []string      `name:"subject" default:"loop,edge" help:"What to measure: loop (rt.Loop with an empty step), edge (edge-rt and lean-server)."`
+	LeRobot  string        `name:"lerobot" default:"auto" help:"Python of an installed LeRobot, whose loop runs in turn with ours; auto: that of lerobot-record or python3 on PATH; off: none." placeholder:"PYTHON"`
 	CPU      int           `name:"cpu" default:"-1" help:"Pin the subjects to this CPU; -1: as edge-rt does, the last one where there are at least four."`
 	Robot    string        `enum:"so101,bi_so101,lekiwi" default:"so101" help:"The edge's robot; each of its arms has a simulated bus and camera."`
 	Bin      string        `help:"Folder of edge-rt and lean-server; default: where bench is." placeholder:"DIR"`
@@ -82,7 +86,7 @@ type Run struct {
 // Slice is a few seconds of one subject.
 type Slice struct {
 	Round      int     `json:"round"`                // number of the round
-	Subject    string  `json:"subject"`              // cyclictest, loop or edge
+	Subject    string  `json:"subject"`              // cyclictest, loop, edge or lerobot
 	Form       string  `json:"form"`                 // apart, or beside cyclictest
 	Began      float64 `json:"began_s"`              // s, since the first slice
 	StealShare float64 `json:"steal_share"`          // share, of all CPUs' time, taken by the host
@@ -102,6 +106,7 @@ type jitter struct {
 	period    time.Duration
 	clock     rt.Clock
 	reference Reference
+	lerobot   LeRobot
 	subjects  map[string]subject
 	robot     *robotSubject // nil when the edge is not measured
 	load      *bench.Load
@@ -109,6 +114,7 @@ type jitter struct {
 	began     time.Time
 	slices    []Slice
 	retried   []string // why subjects did not start and were started again
+	failed    []string // slices that broke off, and why
 }
 
 // Measure runs the measurement. When ctx ends early the report covers the complete slices. On
@@ -124,7 +130,11 @@ func Measure(ctx context.Context, cfg Config) (report *Report, err error) {
 		subjects: map[string]subject{},
 	}
 	j.reference = FindCyclictest(ctx)
-	rounds, length, err := plan(kindsOf(cfg.Subjects, j.reference.Missing == ""), cfg.Duration, cfg.Slice)
+	if j.lerobot, err = findLeRobot(cfg.LeRobot); err != nil {
+		return nil, err
+	}
+	kinds := kindsOf(cfg.Subjects, j.reference.Missing == "", j.lerobot.Missing == "")
+	rounds, length, err := plan(kinds, cfg.Duration, cfg.Slice)
 	if err != nil {
 		return nil, err
 	}
@@ -154,11 +164,16 @@ func Measure(ctx context.Context, cfg Config) (report *Report, err error) {
 	report = newReport(cfg, length, j.reference, j.slices)
 	report.Machine = machine
 	report.Server = server
+	report.LeRobot = j.lerobot
 	report.Retried = j.retried
+	report.Failed = j.failed
 	return report, nil
 }
 
 func (j *jitter) open(ctx context.Context) (err error) {
+	if j.lerobot.Missing == "" {
+		j.subjects[LeRobotLoop] = &lerobotSubject{j.lerobot.Python, j.cfg.FPS}
+	}
 	for _, name := range j.cfg.Subjects {
 		switch name {
 		case Loop:
@@ -174,21 +189,30 @@ func (j *jitter) open(ctx context.Context) (err error) {
 	return nil
 }
 
+// maxFailed bounds the slices that may break off after the first round, so that one of an hour does
+// not lose the others.
+const maxFailed = 5
+
 func (j *jitter) measure(ctx context.Context, rounds [][]kind, length time.Duration) error {
 	j.began = time.Now()
 	for i, kinds := range rounds {
-		for _, k := range kinds {
-			j.cfg.Progress("round %d of %d: %s %s, %v\n", i+1, len(rounds), k.subject, k.form,
-				length.Round(time.Millisecond))
+		for n, k := range kinds {
+			left := time.Duration(len(rounds)*len(kinds)-i*len(kinds)-n) * length
+			j.cfg.Progress("round %d of %d: %s %s, %v; %v left\n", i+1, len(rounds), k.subject, k.form,
+				length.Round(time.Millisecond), left.Round(time.Second))
 			s, err := j.slice(ctx, k, length)
 			if ctx.Err() != nil {
 				return nil
 			}
-			if err != nil {
-				return err
-			}
 			s.Round = i + 1
-			j.slices = append(j.slices, s)
+			switch {
+			case err == nil:
+				j.slices = append(j.slices, s)
+			case i == 0 || len(j.failed) == maxFailed:
+				return err
+			default:
+				j.failed = append(j.failed, fmt.Sprintf("%s %s in round %d: %v", k.subject, k.form, s.Round, err))
+			}
 		}
 	}
 	return nil

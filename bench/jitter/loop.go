@@ -4,7 +4,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
-	"math"
 	"runtime"
 	"strconv"
 	"sync/atomic"
@@ -46,8 +45,8 @@ const niceOthers = -10
 func (p LoopPart) Run(w io.Writer) error {
 	runtime.GOMAXPROCS(runtime.NumCPU() + 2)
 	period := time.Duration(float64(time.Second) / p.FPS)
-	ticks := int(p.Duration / period)
-	samples := make([]loopSample, 0, ticks)
+	ticks := uint64(p.Duration / period)
+	counts := newLoopCounts(period)
 	mode := rt.ModeAuto
 	if p.Require {
 		mode = rt.ModeRequire
@@ -66,11 +65,11 @@ func (p LoopPart) Run(w io.Writer) error {
 	var stop atomic.Bool
 	var faults, switches int64
 	err := loop.Run(&stop, func(t rt.Tick) rt.Wait {
-		if len(samples) == 0 {
+		if counts.late.n == 0 {
 			faults, switches = threadUse()
 		}
-		samples = append(samples, loopSample{t.Deadline, t.Woke})
-		if len(samples) >= ticks {
+		counts.add(t.Deadline, t.Woke)
+		if counts.late.n >= ticks {
 			lastFaults, lastSwitches := threadUse()
 			faults, switches = lastFaults-faults, lastSwitches-switches
 			stop.Store(true)
@@ -81,7 +80,7 @@ func (p LoopPart) Run(w io.Writer) error {
 		return exit.With(exit.RealTime, err)
 	}
 	seconds, after := time.Since(began).Seconds(), rt.ReadHeap()
-	r := summarize(samples, period)
+	r := loopResult{Lateness: counts.late.tally(), Jitter: counts.jitter.tally().Quantiles()}
 	stats := loop.Stats()
 	grant := loop.Grant()
 	r.Seconds, r.GCCycles = seconds, after.Cycles-heap.Cycles
@@ -93,20 +92,56 @@ func (p LoopPart) Run(w io.Writer) error {
 	return json.NewEncoder(w).Encode(r)
 }
 
-// loopSample is one tick.
-type loopSample struct{ deadline, woke rt.Instant }
+// loopCounts counts lateness, and jitter between consecutive ticks, in memory that does not grow with
+// their number.
+type loopCounts struct {
+	period         time.Duration
+	deadline, woke rt.Instant // of the last tick
+	late, jitter   microseconds
+}
 
-// summarize counts lateness, and jitter between consecutive ticks.
-func summarize(samples []loopSample, period time.Duration) loopResult {
-	var late, jitter bench.Tally
-	for i, s := range samples {
-		late.Add(s.woke.Sub(s.deadline), 1)
-		if i > 0 && s.deadline.Sub(samples[i-1].deadline) == period {
-			apart := s.woke.Sub(samples[i-1].woke) - period
-			jitter.Add(time.Duration(math.Abs(float64(apart))), 1)
-		}
+func newLoopCounts(period time.Duration) *loopCounts {
+	c := &loopCounts{period: period}
+	clear(c.late.bins[:]) // the tick finds its pages in memory
+	clear(c.jitter.bins[:])
+	return c
+}
+
+func (c *loopCounts) add(deadline, woke rt.Instant) {
+	c.late.add(woke.Sub(deadline))
+	if c.late.n > 1 && deadline.Sub(c.deadline) == c.period {
+		c.jitter.add((woke.Sub(c.woke) - c.period).Abs())
 	}
-	return loopResult{Lateness: &late, Jitter: jitter.Quantiles()}
+	c.deadline, c.woke = deadline, woke
+}
+
+// microseconds counts times by whole microseconds. As with cyclictest, those beyond its bins are only
+// counted, and taken for the longest.
+type microseconds struct {
+	bins    [histogramUS]uint32
+	n, over uint64
+	longest time.Duration
+}
+
+func (m *microseconds) add(d time.Duration) {
+	if us := max(d, 0) / time.Microsecond; us < histogramUS {
+		m.bins[us]++
+	} else {
+		m.over++
+	}
+	m.n++
+	m.longest = max(m.longest, d)
+}
+
+func (m *microseconds) tally() *bench.Tally {
+	t := &bench.Tally{}
+	for us, n := range m.bins[:] {
+		t.AddUS(float64(us), uint64(n))
+	}
+	longest := float64(m.longest) / float64(time.Microsecond)
+	t.AddUS(longest, m.over)
+	t.RaiseMax(longest)
+	return t
 }
 
 // loopSubject runs LoopParts.

@@ -9,20 +9,24 @@ import (
 	"github.com/edge-rt/edge-rt/rt"
 )
 
-func TestSummarizeTicks(t *testing.T) {
-	const period = 10 * ms
-	at := func(deadline, late time.Duration) loopSample {
-		return loopSample{rt.Instant(0).Add(deadline), rt.Instant(0).Add(deadline + late)}
+// The counts are exact to the microsecond, and far too late ticks count as the latest.
+func TestLoopCounts(t *testing.T) {
+	const us = time.Microsecond
+	c := newLoopCounts(10 * ms)
+	for _, tick := range []struct {
+		deadline, late time.Duration
+	}{{10 * ms, 5 * us}, {20 * ms, 9 * us}, {30 * ms, 2 * us},
+		{50 * ms, 500 * us}, {90 * ms, 300 * ms}, {490 * ms, 200 * ms}} {
+		c.add(rt.Instant(tick.deadline), rt.Instant(tick.deadline+tick.late))
 	}
-	us := time.Microsecond
-	r := summarize([]loopSample{at(10*ms, 5*us), at(20*ms, 9*us), at(30*ms, 2*us), at(50*ms, 500*us)}, period)
-	if r.Lateness.Count() != 4 || r.Lateness.Quantile(0.5) != 5 || r.Lateness.Max() != 500 {
-		t.Errorf("lateness: %d, p50 %v, max %v; want 4, 5, 500", r.Lateness.Count(), r.Lateness.Quantile(0.5),
-			r.Lateness.Max())
+	late := c.late.tally()
+	if late.Count() != 6 || late.Quantile(0.5) != 9 || late.Max() != 300_000 || late.Above(250*ms) != 2 {
+		t.Errorf("lateness: %d, p50 %v, max %v, %d beyond the bins; want 6, 9, 300000, 2", late.Count(),
+			late.Quantile(0.5), late.Max(), late.Above(250*ms))
 	}
 	// 4 us and 7 us difference; the step over the skipped tick is not jitter.
-	if r.Jitter.P50 != 4 || r.Jitter.Max != 7 {
-		t.Errorf("jitter p50 %v, max %v; want 4, 7", r.Jitter.P50, r.Jitter.Max)
+	if q := c.jitter.tally().Quantiles(); q.P50 != 4 || q.Max != 7 {
+		t.Errorf("jitter p50 %v, max %v; want 4, 7", q.P50, q.Max)
 	}
 }
 

@@ -12,6 +12,8 @@ const (
 	Cyclictest = "cyclictest"
 	Loop       = "loop"
 	Edge       = "edge"
+
+	LeRobotLoop = "lerobot" // LeRobot's, where it is installed; --subject does not name it
 )
 
 // The forms of a slice: a subject apart from the others, or with cyclictest beside it in the same
@@ -27,7 +29,13 @@ const minSlice = 500 * time.Millisecond
 // kind is the subject of a slice.
 type kind struct{ subject, form string }
 
-func kindsOf(subjects []string, reference bool) (all []kind) {
+// allKinds is every kind, in the order of the report. LeRobot's loop has no form beside: its period is
+// longer than ours by its own lateness, so it keeps no phase to cyclictest.
+var allKinds = []kind{
+	{Cyclictest, apart}, {Loop, apart}, {Edge, apart}, {LeRobotLoop, apart}, {Loop, Beside}, {Edge, Beside},
+}
+
+func kindsOf(subjects []string, reference, lerobot bool) (all []kind) {
 	if reference {
 		all = append(all, kind{Cyclictest, apart})
 	}
@@ -36,6 +44,9 @@ func kindsOf(subjects []string, reference bool) (all []kind) {
 		if reference {
 			all = append(all, kind{s, Beside})
 		}
+	}
+	if lerobot {
+		all = append(all, kind{LeRobotLoop, apart})
 	}
 	return all
 }

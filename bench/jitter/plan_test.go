@@ -10,7 +10,7 @@ import (
 )
 
 func TestPlan(t *testing.T) {
-	all := kindsOf([]string{Loop, Edge}, true)
+	all := kindsOf([]string{Loop, Edge}, true, false)
 	if len(all) != 5 {
 		t.Fatalf("kindsOf = %v, want five", all)
 	}
@@ -27,8 +27,11 @@ func TestPlan(t *testing.T) {
 		{"too short for a round", all, 10 * time.Second, 8 * time.Second, 1, 2 * time.Second, false},
 		{"at the limit", all, 2500 * ms, 8 * time.Second, 1, 500 * ms, false},
 		{"below it", all, 2499 * ms, 8 * time.Second, 0, 0, true},
+		{"LeRobot beside", kindsOf([]string{Loop}, true, true), 16 * time.Second, 2 * time.Second, 2, 2 * time.Second,
+			false},
 		{"a short slice", all, time.Minute, 499 * ms, 0, 0, true},
-		{"without cyclictest", kindsOf([]string{Loop}, false), 10 * time.Second, 5 * time.Second, 2, 5 * time.Second,
+		{"without cyclictest", kindsOf([]string{Loop}, false, false), 10 * time.Second, 5 * time.Second, 2,
+			5 * time.Second,
 			false},
 	}
 	for _, tt := range tests {

@@ -24,15 +24,18 @@ type Report struct {
 	Bench     string          `json:"bench"`            // jitter
 	Version   string          `json:"version"`          // version of bench
 	Robot     string          `json:"robot"`            // the edge's
+	Command   string          `json:"command"`          // command that measured it
 	FPS       float64         `json:"fps"`              // Hz, ticks per second
 	Load      string          `json:"load"`             // --load
 	SliceS    float64         `json:"slice_s"`          // s, length of a slice
 	Figure    *Figure         `json:"figure,omitempty"` // the one figure to quote
 	Machine   bench.Machine   `json:"machine"`
 	Reference Reference       `json:"cyclictest"`
+	LeRobot   LeRobot         `json:"lerobot"`
 	Results   []Result        `json:"results"`
 	Slices    []Slice         `json:"slices"`
 	Retried   []string        `json:"retried,omitempty"` // why a subject did not start and was started again
+	Failed    []string        `json:"failed,omitempty"`  // slices that broke off and are left out, with the reason
 	Server    json.RawMessage `json:"server,omitempty"`  // lean-server's summary
 }
 
@@ -49,13 +52,17 @@ type Figure struct {
 // Ratio is a subject's lateness in units of cyclictest's. On a virtual machine a
 // ratio of the longest has no meaning.
 type Ratio struct {
-	P50 float64 `json:"p50"`
-	P99 float64 `json:"p99"`
+	P50   float64 `json:"p50"`
+	P99   float64 `json:"p99"`
+	P999  float64 `json:"p999,omitempty"`  // absent with fewer than 1,000 ticks of either
+	P9999 float64 `json:"p9999,omitempty"` // absent with fewer than 10,000
+	// [quantile] the ends of its 95 % interval, from 2,000 draws of whole slices; absent with fewer than five slices
+	Intervals map[string]Interval `json:"intervals_95,omitempty"`
 }
 
 // Result adds up the slices of one subject in one form.
 type Result struct {
-	Subject string  `json:"subject"`     // cyclictest, loop or edge
+	Subject string  `json:"subject"`     // cyclictest, loop, edge or lerobot
 	Form    string  `json:"form"`        // apart, or beside cyclictest
 	Slices  int     `json:"slices"`      // slices that the result adds up
 	Steal   float64 `json:"steal_share"` // share, of all CPUs' time, taken by the host
@@ -93,6 +100,7 @@ func newReport(cfg Config, length time.Duration, reference Reference, all []Slic
 	r := &Report{
 		Bench:     "jitter",
 		Version:   cfg.Version,
+		Command:   cfg.Command,
 		Robot:     cfg.Robot,
 		FPS:       cfg.FPS,
 		Load:      cfg.Load,
@@ -101,7 +109,7 @@ func newReport(cfg Config, length time.Duration, reference Reference, all []Slic
 		Slices:    all,
 	}
 	alone := slicesOf(all, Cyclictest, apart)
-	for _, k := range []kind{{Cyclictest, apart}, {Loop, apart}, {Edge, apart}, {Loop, Beside}, {Edge, Beside}} {
+	for _, k := range allKinds {
 		if mine := slicesOf(all, k.subject, k.form); len(mine) > 0 {
 			r.Results = append(r.Results, newResult(k, mine, alone))
 		}
@@ -135,7 +143,7 @@ func newResult(k kind, mine, alone []Slice) Result {
 		if s.Run.Bus != nil {
 			busP50, busP99 = append(busP50, s.Run.Bus.P50), append(busP99, s.Run.Bus.P99)
 		}
-		if k.subject != Cyclictest && !s.Run.Granted {
+		if k.subject != Cyclictest && k.subject != LeRobotLoop && !s.Run.Granted {
 			r.Refused = s.Run.Why
 		}
 		if s.StealShare <= disturbedShare {
@@ -157,22 +165,40 @@ func newResult(k kind, mine, alone []Slice) Result {
 
 // compare divides by the cyclictest of the same seconds, or without it by the one apart.
 func compare(k kind, mine, alone []Slice) (*Total, *Ratio) {
-	of := runs(alone)
-	if k.form == Beside {
-		of = nil
-		for _, s := range mine {
-			of = append(of, s.Reference)
-		}
-	}
-	if k.subject == Cyclictest || len(of) == 0 {
+	of := referencesOf(k, mine, alone)
+	if len(of) == 0 {
 		return nil, nil
 	}
-	reference := total(of)
-	ratio := ratioOf(total(runs(mine)).Lateness, reference.Lateness)
+	subject, reference := total(runs(mine)), total(of)
+	ratio := ratioOf(subject.Lateness, reference.Lateness)
+	if ratio != nil {
+		known := knownLevels(min(subject.Ticks, reference.Ticks))
+		if known < 4 {
+			ratio.P9999 = 0
+		}
+		if known < 3 {
+			ratio.P999 = 0
+		}
+		ratio.Intervals = newSpread(runs(mine), of, k.form == Beside, 0).intervals(max(known, 2))
+	}
 	if k.form == apart {
 		return nil, ratio
 	}
 	return &reference, ratio
+}
+
+// referencesOf returns the runs of cyclictest to which a kind's are compared; none for cyclictest itself.
+func referencesOf(k kind, mine, alone []Slice) (of []*Run) {
+	switch {
+	case k.subject == Cyclictest:
+		return nil
+	case k.form == apart:
+		return runs(alone)
+	}
+	for _, s := range mine {
+		of = append(of, s.Reference)
+	}
+	return of
 }
 
 // ratioOf returns nil where the reference is too small to divide by.
@@ -180,8 +206,16 @@ func ratioOf(subject, reference bench.Quantiles) *Ratio {
 	if reference.P50 < 1 || reference.P99 < 1 {
 		return nil
 	}
-	return &Ratio{subject.P50 / reference.P50, subject.P99 / reference.P99}
+	return &Ratio{
+		P50:   subject.P50 / reference.P50,
+		P99:   subject.P99 / reference.P99,
+		P999:  subject.P999 / reference.P999,
+		P9999: subject.P9999 / max(reference.P9999, 1),
+	}
 }
+
+// quantiles returns the ratio at each level, 0 where it is absent.
+func (r *Ratio) quantiles() quantiles { return quantiles{r.P50, r.P99, r.P999, r.P9999} }
 
 func runs(of []Slice) (all []*Run) {
 	for _, s := range of {

@@ -82,7 +82,10 @@ func (j *jitter) attempt(ctx context.Context, k kind, length time.Duration) (run
 	}
 	defer context.AfterFunc(ctx, c.Interrupt)()
 	limit := tickLimit
-	if j.reference.Missing != "" {
+	switch {
+	case k.subject == LeRobotLoop:
+		limit = 0 // it has no real-time thread, and measures from its own begin on
+	case j.reference.Missing != "":
 		limit = min(limit, length) // the kernel may refuse, and the load waits
 	}
 	tid, tickErr := c.waitTick(ctx, limit)

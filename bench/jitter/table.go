@@ -14,12 +14,20 @@ var formTitles = map[string]string{
 	Beside: "beside: the same seconds, half a period apart, idle CPUs kept awake by cyclictest",
 }
 
-var subjectTitles = map[string]string{Cyclictest: "cyclictest", Loop: "bare loop", Edge: "whole edge"}
+var subjectTitles = map[string]string{
+	Cyclictest:  "cyclictest",
+	Loop:        "bare loop",
+	Edge:        "whole edge",
+	LeRobotLoop: "LeRobot's loop",
+}
+
+// ratiosTitle is the heading of the table of ratios.
+const ratiosTitle = "ratio to cyclictest's, with its 95 % interval from draws of whole slices"
 
 // table returns one form's subjects, each with the cyclictest beside it.
 func (r *Report) table(form string) report.Table {
-	t := report.Table{Left: 1, Columns: []string{"", "ticks", "p50", "p90", "p99", "p99.9", "max us", ">1ms/10k",
-		"x p50", "x p99", "own", "host", "steal"}}
+	t := report.Table{Left: 1, Columns: []string{"", "ticks", "p50", "p90", "p99", "p99.9", "p99.99", "max us",
+		">1ms/10k", "x p50", "x p99", "own", "host", "steal"}}
 	for i := range r.Results {
 		res := &r.Results[i]
 		if res.Form != form {
@@ -56,8 +64,62 @@ func (t *Total) row(table *report.Table, title, x50, x99, steal string) {
 		far = fmt.Sprintf("%.1f", *t.FarLate)
 	}
 	q := t.Lateness
-	table.Add(title, fmt.Sprint(t.Ticks), us(q.P50), us(q.P90), us(q.P99), us(q.P999), us(q.Max), far, x50, x99,
+	table.Add(title, fmt.Sprint(t.Ticks), us(q.P50), us(q.P90), us(q.P99), us(q.P999), us(q.P9999), us(q.Max), far, x50,
+		x99,
 		count(t.OverrunsOwn), count(t.OverrunsHost), steal)
+}
+
+// ratios returns the table of all ratios.
+func (r *Report) ratios() report.Table {
+	t := report.Table{Left: 1, Columns: append([]string{""}, levelTexts[:]...)}
+	for i := range r.Results {
+		res := &r.Results[i]
+		if res.Ratio == nil {
+			continue
+		}
+		row := []string{subjectTitles[res.Subject] + ", " + res.Form}
+		for level, ratio := range res.Ratio.quantiles() {
+			row = append(row, within(ratio, res.Ratio.Intervals[levelNames[level]]))
+		}
+		t.Add(row...)
+	}
+	return t
+}
+
+// within returns a ratio with its interval, where these are known.
+func within(ratio float64, ends Interval) string {
+	switch {
+	case ratio == 0:
+		return "-"
+	case ends == Interval{}:
+		return fmt.Sprintf("%.2f", ratio)
+	}
+	return fmt.Sprintf("%.2f (%.2f to %.2f)", ratio, ends[0], ends[1])
+}
+
+// tailNotes explains the limits of the ratios in the table.
+func (r *Report) tailNotes(say func(format string, args ...any)) {
+	noTail, noSpread := false, false
+	for i := range r.Results {
+		res := &r.Results[i]
+		if res.Ratio == nil {
+			continue
+		}
+		noTail = noTail || res.Ratio.P9999 == 0
+		noSpread = noSpread || res.Ratio.Intervals == nil
+		if n := beyond(len(levels)-1, res.Tally.Count()); res.Ratio.P9999 > 0 && n < fewBeyond {
+			say("%s %s: p99.99 rests on the latest %.0f ticks: its interval is too narrow, for no draw has a later one.",
+				subjectTitles[res.Subject], res.Form, n)
+		}
+	}
+	if noTail {
+		say("A ratio of p99.9 wants 1,000 ticks of the subject and of cyclictest, one of p99.99 wants 10,000: a longer " +
+			"--duration.")
+	}
+	if noSpread {
+		say("An interval wants %d slices of the subject and of cyclictest: a longer --duration, or a shorter --slice.",
+			minSlices)
+	}
 }
 
 func (r *Report) notes() (all []string) {
@@ -65,9 +127,16 @@ func (r *Report) notes() (all []string) {
 	if r.Reference.Missing != "" {
 		say("%s.", r.Reference.Missing)
 	}
+	if r.LeRobot.Missing != "" {
+		say("LeRobot's loop was not measured: %s.", r.LeRobot.Missing)
+	}
 	for _, why := range r.Retried {
 		say("Started again: %s.", why)
 	}
+	for _, why := range r.Failed {
+		say("Left out: %s.", why)
+	}
+	r.tailNotes(say)
 	for _, res := range r.Results {
 		name := subjectTitles[res.Subject] + " " + res.Form
 		if res.BusP50 > 0 {
@@ -104,9 +173,10 @@ func (r *Ratio) String() string {
 
 // String returns the figure as a sentence.
 func (f *Figure) String() string {
-	return fmt.Sprintf("%s: lateness p99 %.0f us beside cyclictest's %.0f us in the same seconds, a ratio of %.2f "+
-		"(p50 %.2f), from %d ticks",
-		subjectTitles[f.Subject], f.P99, f.CyclictestP99, f.Ratio.P99, f.Ratio.P50, f.Ticks)
+	return fmt.Sprintf("%s: lateness p99 %.0f us beside cyclictest's %.0f us in the same seconds, a ratio of %s; "+
+		"p50 %.2f, from %d ticks",
+		subjectTitles[f.Subject], f.P99, f.CyclictestP99, within(f.Ratio.P99, f.Ratio.Intervals["p99"]), f.Ratio.P50,
+		f.Ticks)
 }
 
 // WriteTable writes the report for a terminal.
@@ -117,11 +187,17 @@ func (r *Report) WriteTable(w io.Writer) error {
 	if r.Reference.Version != "" {
 		facts.Add("cyclictest", r.Reference.Version)
 	}
+	if r.LeRobot.Version != "" {
+		facts.Add("LeRobot", r.LeRobot.Version)
+	}
 	fmt.Fprint(w, facts)
 	for _, form := range []string{apart, Beside} {
 		if t := r.table(form); len(t.Rows) > 0 {
 			fmt.Fprintf(w, "\n%s\n%v", formTitles[form], t)
 		}
+	}
+	if t := r.ratios(); len(t.Rows) > 0 {
+		fmt.Fprintf(w, "\n%s\n%v", ratiosTitle, t)
 	}
 	_, err := fmt.Fprintf(w, "\n%s", strings.Join(append(r.notes(), ""), "\n"))
 	if r.Figure != nil {

@@ -31,11 +31,27 @@ type common struct {
 
 type jitterFlags struct {
 	jitter.Config
-	HTML string `name:"html" help:"Write the report as a page with histograms to this file, - for standard output." placeholder:"FILE"`
+	HTML    string `name:"html" help:"Write the report as a page with histograms to this file, - for standard output." placeholder:"FILE"`
+	Compare string `help:"Measure nothing; compare two files of --json: --compare OLD.json NEW.json." placeholder:"OLD.json"`
+	New     string `arg:"" optional:"" name:"NEW.json" help:"With --compare: the newer report."`
 	common
 }
 
 func (f *jitterFlags) Run(ctx context.Context, s *streams) error {
+	switch {
+	case (f.Compare == "") != (f.New == ""):
+		return exit.Errorf(exit.Usage,
+			"want --compare OLD.json NEW.json, two files of bench jitter --json; got only %s",
+			cmp.Or(f.Compare, f.New))
+	case f.Compare != "" && f.HTML != "":
+		return exit.Errorf(exit.Usage,
+			"--html is the page of a measurement, and --compare measures nothing: leave one out")
+	case f.Compare != "":
+		return measure(ctx, s, f.common, &f.Env, &f.Config,
+			func(context.Context, jitter.Config) (*jitter.Comparison, error) {
+				return jitter.Compare(f.Compare, f.New)
+			})
+	}
 	f.Manifest = cmp.Or(f.Manifest, stage.DemoManifest("testdata/demo", f.Robot))
 	userfile.Shipped(&f.Manifest)
 	return measure(ctx, s, f.common, &f.Env, &f.Config, jitter.Measure,

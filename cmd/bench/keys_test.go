@@ -71,7 +71,10 @@ var sections = []struct {
 	{"lean-server check", server.Report{}, ""},
 	{"lean-server plan", capacity.Report{}, ""},
 	{"lean-server replay", server.Replayed{}, ""},
-	{"bench jitter", jitter.Report{}, ""},
+	{"bench jitter", jitter.Report{},
+		"`intervals_95.QUANTILE` has the two ends of a ratio's 95 % interval, from draws of whole " +
+			"slices; absent with fewer than five. A ratio's `p999` wants 1,000 ticks, its `p9999` 10,000."},
+	{"bench jitter --compare", jitter.Comparison{}, ""},
 	{"bench bus", bus.Report{}, ""},
 	{"bench wire", wire.Report{}, ""},
 	{"bench jpeg", jpeg.Report{}, ""},
@@ -291,7 +294,8 @@ func figures(typ reflect.Type) string {
 	var names []string
 	for i := range typ.NumField() {
 		name, _, _ := strings.Cut(typ.Field(i).Tag.Get("json"), ",")
-		if !slices.Contains([]string{"p50", "p90", "p99", "p999", "max", "mean", "low", "high", "n"}, name) {
+		if !slices.Contains([]string{"p50", "p90", "p99", "p999", "p9999", "intervals_95",
+			"max", "mean", "low", "high", "n"}, name) {
 			return ""
 		}
 		names = append(names, "`"+name+"`")

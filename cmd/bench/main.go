@@ -29,6 +29,9 @@ const description = `Measures edge-rt and lean-server on this machine, beside an
 Examples:
   bench jitter                                            two minutes at 60 Hz: bare loop and whole edge beside cyclictest
   bench jitter --duration 10m --load stress --html j.html  under full load, with a page of histograms
+  bench jitter --duration 1h --load stress --json new.json --html new.html   the tail, p99.9 and p99.99 with intervals
+  bench jitter --compare old.json new.json                what changed beyond the spread of the slices
+  bench jitter --lerobot ~/lerobot/.venv/bin/python       LeRobot's loop beside ours
   bench jitter --subject loop --fps 1000 --duration 1m    the bare loop alone, at 1 kHz; needs no server
   bench jitter --duration 20s --json - | jq .figure       the one figure to quote
   bench faults --virtual --faults compare --html f.html   schedules under identical faults, with plots
@@ -135,7 +138,7 @@ func run(args []string, stdout, stderr io.Writer) exit.Code {
 	parsed.BindTo(ctx, (*context.Context)(nil))
 	parsed.BindTo(os.Stdin, (*io.Reader)(nil))
 	parsed.BindTo(stdout, (*io.Writer)(nil))
-	return p.Report(parsed.Run(&streams{stdout, stderr}))
+	return p.Report(parsed.Run(&streams{stdout, stderr, args}))
 }
 
 type versionCommand struct{}

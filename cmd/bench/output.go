@@ -6,15 +6,20 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"strings"
 
 	"github.com/edge-rt/edge-rt/bench"
 	"github.com/edge-rt/edge-rt/bench/report"
+	"github.com/edge-rt/edge-rt/edge/device"
 	"github.com/edge-rt/edge-rt/internal/exit"
 	"github.com/edge-rt/edge-rt/internal/program"
 )
 
-// streams are the two outputs of bench.
-type streams struct{ out, err io.Writer }
+// streams are the two outputs of bench, and its command line.
+type streams struct {
+	out, err io.Writer
+	args     []string
+}
 
 // output is one flag's rendering of the report R, written to the file name: - is standard output,
 // "" is no output.
@@ -37,6 +42,7 @@ func measure[C any, R interface {
 		return err
 	}
 	env.Version = version
+	env.Command = commandLine(s.args)
 	if !flags.Quiet {
 		env.Log = s.err
 	}
@@ -58,6 +64,15 @@ func measure[C any, R interface {
 		failed = append(failed, o.write(report, s.out))
 	}
 	return errors.Join(failed...)
+}
+
+// commandLine returns the command line as a shell takes it.
+func commandLine(args []string) string {
+	words := []string{"bench"}
+	for _, arg := range args {
+		words = append(words, device.Quote(arg))
+	}
+	return strings.Join(words, " ")
 }
 
 // ready refuses outputs that cannot be delivered, before the measurement: two to one place, and a

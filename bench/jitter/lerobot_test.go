@@ -1,0 +1,76 @@
+package jitter
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/edge-rt/edge-rt/internal/exit"
+)
+
+// fakePython writes a Python that prints this output.
+func fakePython(t *testing.T, script string) string {
+	t.Helper()
+	name := filepath.Join(t.TempDir(), "python")
+	if err := os.WriteFile(name, []byte("#!/bin/sh\ncat >/dev/null\n"+script), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	return name
+}
+
+// A Python that is named is used or refused with its reason; without one PATH is searched.
+func TestFindLeRobot(t *testing.T) {
+	good := fakePython(t, `echo '{"version": "9.9", "seconds": 0.05, "histogram": {"70": 3, "120": 1}}'`)
+	if l, err := findLeRobot(good); err != nil || l.Version != "9.9" || l.Python != good || l.Missing != "" {
+		t.Errorf("%+v, %v", l, err)
+	}
+	for _, tt := range []struct{ python, says string }{
+		{filepath.Join(t.TempDir(), "none"), "no such file"},
+		{fakePython(t, "echo \"ModuleNotFoundError: No module named 'lerobot'\" >&2; exit 1"),
+			"No module named 'lerobot'"},
+		{fakePython(t, "echo hello"), "unreadable"},
+		{fakePython(t, `echo '{"seconds": 1, "histogram": {}}'`), "no turns"},
+	} {
+		_, err := findLeRobot(tt.python)
+		if exit.Of(err) != exit.Usage || !strings.Contains(err.Error(), tt.says) ||
+			!strings.Contains(err.Error(), "--lerobot "+tt.python) {
+			t.Errorf("%s: %v, want code 2 and %q", tt.python, err, tt.says)
+		}
+	}
+	bin := t.TempDir()
+	t.Setenv("PATH", bin)
+	if l, err := findLeRobot(lerobotAuto); err != nil || l.Missing != lerobotAbsent {
+		t.Errorf("an empty PATH: %+v, %v", l, err)
+	}
+	if err := os.WriteFile(filepath.Join(bin, "lerobot-record"), []byte("#!"+good+" -s\nimport lerobot\n"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	t.Setenv("PATH", bin+":/usr/bin:/bin")
+	if l, err := findLeRobot(lerobotAuto); err != nil || l.Python != good {
+		t.Errorf("lerobot-record's Python: %+v, %v", l, err)
+	}
+}
+
+// LeRobot's own loop keeps its period, a little late each time. EDGERT_LEROBOT names its Python.
+func TestLeRobotsLoop(t *testing.T) {
+	python := os.Getenv("EDGERT_LEROBOT")
+	if python == "" {
+		t.Skip("no LeRobot: set EDGERT_LEROBOT to the Python of its environment")
+	}
+	c, err := (&lerobotSubject{python, 100}).start(500*time.Millisecond, false)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := c.Wait(lerobotLimit); err != nil {
+		t.Fatal(err)
+	}
+	r, err := (&lerobotSubject{}).result(c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if r.Ticks < 30 || r.Ticks > 50 || r.Lateness.P50 <= 0 || r.Seconds < 0.5 {
+		t.Errorf("%+v", r)
+	}
+}
