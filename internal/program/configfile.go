@@ -23,7 +23,8 @@ const configMaxBytes = 1 << 20
 type configFile struct {
 	file    string // the file's name in errors
 	values  map[string]any
-	lenient bool // the command has the lenientTag; set by Resolve
+	broken  error // the file is no YAML map; values has those of its lines that are one by themselves
+	lenient bool  // the command has the lenientTag; set by Resolve
 }
 
 // loadConfig is a kong.ConfigurationLoader.
@@ -39,20 +40,32 @@ func loadConfig(r io.Reader) (kong.Resolver, error) {
 	if len(b) > configMaxBytes {
 		return nil, exit.Errorf(exit.Config, "%s is larger than %d bytes", file, configMaxBytes)
 	}
-	raw := map[string]any{}
+	c, raw := &configFile{file: file, values: map[string]any{}}, map[string]any{}
 	if err := userfile.DecodeYAML(b, &raw); err != nil {
 		line, _, _ := strings.Cut(err.Error(), "\n") // the other lines quote the source
-		return nil, exit.Errorf(exit.Config, "%s: want a YAML map from flag names to values: %s", file, line)
+		c.broken = exit.Errorf(exit.Config, "%s: want a YAML map from flag names to values: %s", file, line)
+		clear(raw)
+		for line := range strings.Lines(string(b)) {
+			one := map[string]any{}
+			if userfile.DecodeYAML([]byte(line), &one) == nil && !strings.HasPrefix(line, " ") {
+				maps.Copy(raw, one)
+			}
+		}
 	}
-	values := map[string]any{}
 	for key, v := range raw {
-		values[strings.ReplaceAll(key, "_", "-")] = v
+		c.values[strings.ReplaceAll(key, "_", "-")] = v
 	}
-	return &configFile{file: file, values: values}, nil
+	return c, nil
 }
 
-// Validate refuses keys that are not flags.
+// Validate refuses a broken file, and keys that are not flags.
 func (r *configFile) Validate(app *kong.Application) error {
+	if r.lenient {
+		return nil
+	}
+	if r.broken != nil {
+		return r.broken
+	}
 	known := map[string]bool{}
 	for _, group := range app.Leaves(false) {
 		for _, f := range group.Flags {
@@ -68,7 +81,7 @@ func (r *configFile) Validate(app *kong.Application) error {
 			unknown = append(unknown, key)
 		}
 	}
-	if len(unknown) > 0 && !r.lenient {
+	if len(unknown) > 0 {
 		slices.Sort(unknown)
 		return exit.Errorf(exit.Config, "%s: unknown key %s: keys are flag names without the dashes", r.file,
 			strings.Join(unknown, ", "))
@@ -79,11 +92,11 @@ func (r *configFile) Validate(app *kong.Application) error {
 // Resolve returns the file's value for a flag that the command uses from a file and the environment does
 // not set.
 func (r *configFile) Resolve(ctx *kong.Context, _ *kong.Path, flag *kong.Flag) (any, error) {
-	if node := ctx.Selected(); node != nil {
-		r.lenient = node.Tag.Has(lenientTag)
-		if uses, limited := usesOf(node); limited && slices.Contains(ctx.Model.Flags, flag) && uses[flag.Name] != used {
-			return nil, nil
-		}
+	node := ctx.Selected()
+	r.lenient = node != nil && node.Tag.Has(lenientTag)
+	uses, limited := usesOf(node)
+	if limited && slices.Contains(ctx.Model.Flags, flag) && uses[flag.Name] != used || r.broken != nil && !r.lenient {
+		return nil, nil
 	}
 	for _, env := range flag.Envs {
 		if _, set := os.LookupEnv(env); set {

@@ -63,8 +63,9 @@ var alwaysUsed = []string{"help", "help-all", "version", "config"}
 // file sets it for a run.
 const usesTag = "uses"
 
-// lenientTag on a command makes it accept the other flags of the program, too, and unknown keys of the
-// --config file: the command that makes an arm limp is not refused because of something meaningless.
+// lenientTag on a command makes it accept the other flags of the program, too, and of a --config file with
+// unknown keys or broken YAML whatever it can read: the command that makes an arm limp is not refused
+// because of something meaningless.
 const lenientTag = "lenient"
 
 // Parse reads the command line into grammar, kong's struct; environment variables and the file of
