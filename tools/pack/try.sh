@@ -84,7 +84,7 @@ for name; do
 	wheels)
 		start=$(date +%s)
 		"$name" -m venv "$scratch/venv"
-		"$scratch/venv/bin/pip" install -q --disable-pip-version-check --no-cache-dir --find-links "$dist" edge-rt
+		"$scratch/venv/bin/pip" install -q --disable-pip-version-check --no-cache-dir --no-index --find-links "$dist" edge-rt
 		first_tick "$scratch/venv/bin"
 		took "pip, $("$name" --version)" 60 "$start"
 		"$scratch/venv/bin/bench" --version
@@ -96,7 +96,7 @@ for name; do
 	pip)
 		new_root "$name"
 		start=$(date +%s)
-		chroot "$root" sh -c "python3 -m venv /opt/try && PIP_CERT=/etc/ssl/certs/ca-certificates.crt /opt/try/bin/pip install -q --disable-pip-version-check --no-cache-dir --find-links /dist edge-rt"
+		chroot "$root" sh -c "python3 -m venv /opt/try && PIP_CERT=/etc/ssl/certs/ca-certificates.crt /opt/try/bin/pip install -q --disable-pip-version-check --no-cache-dir --no-index --find-links /dist edge-rt"
 		first_tick /opt/try/bin "$root"
 		took "pip, $name" 60 "$start"
 		end_root
