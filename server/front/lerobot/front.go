@@ -21,6 +21,7 @@ import (
 	"google.golang.org/grpc/peer"
 	"google.golang.org/grpc/stats"
 	"google.golang.org/grpc/status"
+	"google.golang.org/grpc/tap"
 
 	"github.com/edge-rt/edge-rt/server/front"
 	"github.com/edge-rt/edge-rt/wire/lerobot"
@@ -31,7 +32,12 @@ const (
 	// connectionsMax bounds the connections; a further one is closed at once.
 	connectionsMax = 128
 	// streamsMax bounds the calls of one connection that are under way; a client has two.
-	streamsMax = 8
+	streamsMax = 4
+	// greetMax bounds the calls under way of all clients without a session: each may hold a message of
+	// lerobot.MaxMessage, which gRPC receives before the call is known here. A client repeats a call
+	// that is refused so.
+	greetMax  = 8
+	headerMax = 16 << 10 // bytes of a call's header
 	// aliveTime and aliveTimeout find a connection whose client is gone.
 	aliveTime, aliveTimeout = 10 * time.Second, 5 * time.Second
 	// returnTime is how long a client's session waits for a new connection after its old one has
@@ -49,6 +55,7 @@ type Front struct {
 
 	mu      sync.Mutex
 	open    int                // connections, guarded by mu
+	greeted int                // calls of clients without a session, guarded by mu
 	clients map[string]*client // by the address of their connection, guarded by mu
 	ended   map[string]*client // without a connection, by their last address, guarded by mu
 }
@@ -77,6 +84,8 @@ func (f *Front) Serve(ctx context.Context, to *front.Gateway) error {
 		grpc.ForceServerCodecV2(lerobot.Codec{}),
 		grpc.MaxRecvMsgSize(lerobot.MaxMessage),
 		grpc.MaxConcurrentStreams(streamsMax),
+		grpc.MaxHeaderListSize(headerMax),
+		grpc.InTapHandle(f.admit),
 		grpc.ConnectionTimeout(aliveTime),
 		grpc.KeepaliveParams(keepalive.ServerParameters{Time: aliveTime, Timeout: aliveTimeout}),
 		grpc.StatsHandler(connections{f}),
@@ -154,6 +163,29 @@ func (c *connection) Close() error {
 		c.f.mu.Unlock()
 	})
 	return c.Conn.Close()
+}
+
+// admit bounds the calls of clients without a session, before their messages are received.
+func (f *Front) admit(ctx context.Context, _ *tap.Info) (context.Context, error) {
+	from, _ := peer.FromContext(ctx)
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if from != nil {
+		if c := f.clients[from.Addr.String()]; c != nil && c.viewed() != nil {
+			return ctx, nil
+		}
+	}
+	if f.greeted >= greetMax {
+		f.to.Counts.Refused[front.LeRobot][front.TooLarge].Add(1)
+		return nil, status.Error(codes.Unavailable, "many clients connect at this moment: try again")
+	}
+	f.greeted++
+	context.AfterFunc(ctx, func() {
+		f.mu.Lock()
+		defer f.mu.Unlock()
+		f.greeted--
+	})
+	return ctx, nil
 }
 
 // connections notices the ends of connections.

@@ -383,3 +383,28 @@ func TestUnlikeClientsDoNotReconnect(t *testing.T) {
 		t.Errorf("an observation of one of them: %v", err)
 	}
 }
+
+// Clients without a session hold few messages: gRPC receives up to 4 MiB of each call before it is known.
+func TestManyCallsWithoutASession(t *testing.T) {
+	s := start(t)
+	served := s.dial(t)
+	served.begin()
+	ctx, cancel := context.WithCancel(t.Context())
+	calls := &grpc.StreamDesc{ClientStreams: true}
+	for range 10 {
+		c := s.dial(t)
+		for range 2 {
+			_, _ = c.conn.NewStream(ctx, calls, lerobot.PathInstructions) // some are refused
+		}
+	}
+	rttest.Eventually(t, "the refusals", func() bool { return s.refused(front.TooLarge) >= 12 })
+	rttest.Do(served.send(observed(1, true, 10, 20)))
+	if _, rows := served.actions(); rows == nil {
+		t.Error("the client with a session gets no actions")
+	}
+	cancel()
+	rttest.Eventually(t, "room for another client", func() bool {
+		_, err := s.dial(t).call(lerobot.PathReady, nil)
+		return err == nil
+	})
+}
