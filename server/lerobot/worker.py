@@ -123,6 +123,21 @@ def names_of(feature: dict | None) -> list[str]:
     return [str(n) for n in names or []]
 
 
+def broken_plugins() -> list[str]:
+    """The errors of LeRobot's plugins that do not import, which LeRobot only logs."""
+    import importlib
+    import pkgutil
+
+    found = []
+    for module in pkgutil.iter_modules():
+        if module.name.startswith("lerobot_policy_"):
+            try:
+                importlib.import_module(module.name)
+            except Exception as error:
+                found.append(f"model.python: its plugin {module.name} does not import: {type(error).__name__}: {error}")
+    return found
+
+
 class Session:
     """A robot's processors, and the model rows of its last chunks by the bytes of their robot rows."""
 
@@ -163,7 +178,10 @@ class Policy:
         if self.device.startswith("cuda") and not torch.cuda.is_available():
             raise Fault(f"model.device is {settings.device}, but torch {torch.__version__} finds no GPU: torch.cuda.is_available() is False")
         progress("reading the configuration")
-        config = PreTrainedConfig.from_pretrained(self.folder)
+        try:
+            config = PreTrainedConfig.from_pretrained(self.folder)
+        except ValueError as error:
+            raise Fault("; ".join([*broken_plugins(), f"{type(error).__name__}: {error}"])) from error
         config.device, config.pretrained_path = self.device, Path(self.folder)
         self.dtype = None
         if settings.dtype and hasattr(config, "dtype"):

@@ -339,3 +339,16 @@ def test_a_chunk_of_another_length(act: Path) -> None:
     request = worker.ROW.pack(0, 0, bytes(32), 0, 0, 0, 0, 0, 0)
     with pytest.raises(ValueError, match="shape \\(1, 6\\)"):
         worker.run(policy, SimpleNamespace(rows=[row]), 1, request)
+
+
+def test_a_plugin_that_does_not_import(act: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """LeRobot logs it, and then does not know the policy's type."""
+    plugin = tmp_path / "lerobot_policy_broken"
+    plugin.mkdir()
+    (plugin / "__init__.py").write_text("raise RuntimeError('no such accelerator')")
+    monkeypatch.syspath_prepend(tmp_path)
+    folder = shutil.copytree(act, tmp_path / "act")
+    config = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps(config | {"type": "broken"}))
+    with pytest.raises(worker.Fault, match="model.python: its plugin lerobot_policy_broken does not import: RuntimeError: no such accel"):
+        worker.Policy(settings(folder), lambda text: None)
