@@ -211,6 +211,11 @@ replicas: setup build ## 12 robots and up to three servers behind the official r
 	@tools/setup.sh interop
 	@$(GO) run ./tools/replicas --tries $(TRIES)
 
+.PHONY: rehearsal
+rehearsal: setup build ## a fleet in network namespaces: servers updated, a model rolled out, certificates renewed, a router killed, cables pulled: docs/lab/rehearsal.md's table (root, 5 minutes; REHEARSAL='--robots 12 --prometheus PROGRAM')
+	@tools/setup.sh interop
+	@$(GO) run ./tools/rehearsal $(REHEARSAL)
+
 .PHONY: why-matrix
 why-matrix: setup build ## some sixty faults injected, and what edge-rt why makes of each record: docs/lab/why.md's matrix (8 minutes)
 	$(GO) run ./tools/whymatrix --into docs/lab/why.md

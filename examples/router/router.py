@@ -8,10 +8,14 @@ It runs until SIGINT or SIGTERM. Unlike zenohd it has no plugins and no REST, an
 administration space is off.
 """
 
+import os
 import signal
 import sys
 
-import zenoh
+# A robot that is cut off occupies a thread of the router for seconds, and with none left everyone waits.
+os.environ.setdefault("ZENOH_RUNTIME", "(rx: (worker_threads: 64), tx: (worker_threads: 64), net: (worker_threads: 64))")
+
+import zenoh  # noqa: E402 (it reads the variable)
 
 
 def main():

@@ -1,0 +1,132 @@
+package main
+
+import (
+	"bufio"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+)
+
+const (
+	scrapeLimit = 2 * time.Second // for the metrics of one program
+	live        = 5 * time.Second // between two lines of live figures
+)
+
+var client = http.Client{Timeout: scrapeLimit}
+
+// figures are the metrics of a program, by name and labels.
+type figures map[string]float64
+
+// scrape reads the metrics of a program.
+func scrape(address string) (figures, error) {
+	reply, err := client.Get("http://" + address + "/metrics")
+	if err != nil {
+		return nil, err
+	}
+	defer reply.Body.Close()
+	return readFigures(reply.Body)
+}
+
+func readFigures(r io.Reader) (figures, error) {
+	all := figures{}
+	lines := bufio.NewScanner(r)
+	for lines.Scan() {
+		line := lines.Text()
+		at := strings.LastIndexByte(line, ' ')
+		if value, err := strconv.ParseFloat(line[at+1:], 64); err == nil && at > 0 && line[0] != '#' {
+			all[line[:at]] = value
+		}
+	}
+	return all, lines.Err()
+}
+
+// starved are the ticks without an action although one was due, without those on which the bus was silent.
+func (a figures) starved() float64 {
+	return a["edge_rt_starved_ticks_total"] - a["edge_rt_starved_by_bus_ticks_total"]
+}
+
+// look reads the metrics of all robots. One that cannot be reached keeps its newest ones.
+func (f *fleet) look() {
+	var reading sync.WaitGroup
+	for _, r := range f.robots {
+		reading.Go(func() {
+			if now, err := scrape(f.hosts[r.name] + metricsPort); err == nil {
+				r.now = now
+				r.runway = min(r.runway, now["edge_rt_runway_seconds"])
+			}
+		})
+	}
+	reading.Wait()
+	f.looked = time.Now()
+	if time.Since(f.shown) < live {
+		return
+	}
+	f.shown = time.Now()
+	open := 0.
+	starved := 0.
+	runway := f.robots[0].now["edge_rt_runway_seconds"]
+	for _, r := range f.robots {
+		open += r.now["edge_rt_session_open"]
+		starved += r.now.starved()
+		runway = min(runway, r.now["edge_rt_runway_seconds"])
+	}
+	fmt.Printf("%s  %.0f robots of %d have a session, shortest runway %.2f s, %.0f starved ticks so far\n",
+		f.shown.UTC().Format(time.TimeOnly), open, len(f.robots), runway, starved)
+}
+
+// asked are the questions to Prometheus about a phase of %[1]d seconds, and how to write the answer.
+var asked = []struct{ format, query string }{
+	{"%.0f ms, ", `1000 * histogram_quantile(0.5, sum by (le) (increase(edge_rt_round_trip_seconds_bucket[%[1]ds])))`},
+	{"%.0f ms", `1000 * histogram_quantile(0.99, sum by (le) (increase(edge_rt_round_trip_seconds_bucket[%[1]ds])))`},
+	{"%.0f ms",
+		`1000 * histogram_quantile(0.99, sum by (le) (increase(lean_server_queue_wait_seconds_bucket[%[1]ds])))`},
+	{"", `count by (alertname) (max_over_time(ALERTS{alertstate="firing"}[%[1]ds]))`},
+}
+
+// ask returns the answers of Prometheus about the last d: round trips, waits and alerts.
+func (f *fleet) ask(d time.Duration) ([]string, error) {
+	if f.o.prometheus == "" {
+		return []string{"", "", ""}, nil
+	}
+	var texts []string
+	for _, a := range asked {
+		var reply struct {
+			Data struct {
+				Result []struct {
+					Metric map[string]string `json:"metric"`
+					Value  [2]any            `json:"value"` // time, value
+				} `json:"result"`
+			} `json:"data"`
+		}
+		query := url.Values{"query": {fmt.Sprintf(a.query, int(d.Seconds())+1)}}
+		got, err := client.Get("http://" + prometheusAt + "/api/v1/query?" + query.Encode())
+		if err != nil {
+			return nil, err
+		}
+		err = json.NewDecoder(got.Body).Decode(&reply)
+		got.Body.Close()
+		if err != nil {
+			return nil, fmt.Errorf("prometheus: %w", err)
+		}
+		var found []string
+		for _, result := range reply.Data.Result {
+			text, _ := result.Value[1].(string)
+			value, _ := strconv.ParseFloat(text, 64)
+			if a.format == "" {
+				found = append(found, fmt.Sprintf("%s (%.0f)", result.Metric["alertname"], value))
+			} else {
+				found = append(found, fmt.Sprintf(a.format, value))
+			}
+		}
+		slices.Sort(found)
+		texts = append(texts, strings.Join(found, ", "))
+	}
+	return []string{texts[0] + texts[1], texts[2], texts[3]}, nil
+}
