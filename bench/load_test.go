@@ -36,10 +36,8 @@ func TestLoadRests(t *testing.T) {
 		t.Skipf("no shell here: %v", err)
 	}
 	ready := filepath.Join(t.TempDir(), "ready")
-	c, err := stage.StartGroup(exec.Command("sh", "-c", "trap 'exit 0' TERM; : >"+ready+"; while :; do :; done"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	c := rttest.Must(stage.StartGroup(exec.Command("sh", "-c",
+		"trap 'exit 0' TERM; : >"+ready+"; while :; do :; done")))
 	t.Cleanup(func() { c.Stop() })
 	rttest.Eventually(t, "the load catches the signal", func() bool {
 		_, err := os.Stat(ready)
@@ -47,10 +45,7 @@ func TestLoadRests(t *testing.T) {
 	})
 	l := &Load{child: c}
 	state := func() string {
-		b, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", c.PID()))
-		if err != nil {
-			t.Fatal(err)
-		}
+		b := rttest.Must(os.ReadFile(fmt.Sprintf("/proc/%d/stat", c.PID())))
 		return strings.Fields(string(b))[2]
 	}
 	l.Pause()

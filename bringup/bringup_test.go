@@ -49,10 +49,7 @@ func (h *hands) all(raw int) {
 
 func named(t testing.TB, name string) robot.Robot {
 	t.Helper()
-	r, err := robot.ByName(name)
-	if err != nil {
-		t.Fatal(err)
-	}
+	r := rttest.Must(robot.ByName(name))
 	return r
 }
 
@@ -105,10 +102,7 @@ func TestScan(t *testing.T) {
 // the ping to all and both to the quick pings.
 func TestScanIsPatientWithAMotorOfTheRobot(t *testing.T) {
 	t.Parallel()
-	script, err := servosim.ParseScript([]byte("faults:\n  - {kind: drop, ids: [3], count: 4}\n"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	script := rttest.Must(servosim.ParseScript([]byte("faults:\n  - {kind: drop, ids: [3], count: 4}\n")))
 	_, cfg, out := simArm(t, named(t, "so101"), servosim.Config{Faults: script})
 	if err := scans(t, cfg); err != nil ||
 		!strings.Contains(out.String(), "All 6 motors") {
@@ -132,9 +126,7 @@ func TestScanFindsAWrongSpeed(t *testing.T) {
 func TestTheNextCommandIsForTheSameArm(t *testing.T) {
 	t.Parallel()
 	file := filepath.Join(t.TempDir(), "arm.yaml")
-	if err := os.WriteFile(file, []byte("like: so101\nname: mine\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	rttest.Do(os.WriteFile(file, []byte("like: so101\nname: mine\n"), 0o600))
 	r := named(t, file)
 	_, cfg, out := simArm(t, r, servosim.Config{})
 	cfg.Calibration = "mine.json"
@@ -166,10 +158,7 @@ motors: [{name: base, id: 5, model: MODEL, norm: degrees, max_velocity: 100}]
 // single returns an arm of one motor of a model.
 func single(t *testing.T, model string) robot.Robot {
 	t.Helper()
-	r, err := robot.Parse("single", []byte(strings.Replace(oneMotor, "MODEL", model, 1)))
-	if err != nil {
-		t.Fatal(err)
-	}
+	r := rttest.Must(robot.Parse("single", []byte(strings.Replace(oneMotor, "MODEL", model, 1))))
 	return r
 }
 
@@ -280,9 +269,7 @@ func TestMonitor(t *testing.T) {
 	r := named(t, "koch")
 	bus, cfg, out := simArm(t, r, servosim.Config{})
 	bus.SetFault(2, 1)
-	if err := Monitor(t.Context(), MonitorConfig{Config: cfg, Count: 2, Every: 10 * time.Millisecond}); err != nil {
-		t.Fatal(err)
-	}
+	rttest.Do(Monitor(t.Context(), MonitorConfig{Config: cfg, Count: 2, Every: 10 * time.Millisecond}))
 	for _, want := range []string{"Next: edge-rt calibrate", "shoulder_pan", "2048", "limp", "gripper"} {
 		if !strings.Contains(out.String(), want) {
 			t.Errorf("it does not say %q:\n%s", want, out)
@@ -300,9 +287,7 @@ func whole(t *testing.T, cfg Config) {
 	for _, m := range cfg.Robot.Motors {
 		c[m.Name] = servo.MotorCalibration{ID: int(m.ID), RangeMax: m.Model.MaxRaw()}
 	}
-	if err := c.Save(cfg.File()); err != nil {
-		t.Fatal(err)
-	}
+	rttest.Do(c.Save(cfg.File()))
 }
 
 // moves moves a joint at a third of its speed.
@@ -396,16 +381,12 @@ func TestPorts(t *testing.T) {
 	}
 	node, other := filepath.Join(dev, "ttyACM0"), filepath.Join(dev, "ttyUSB0")
 	for _, path := range []string{node, other} {
-		if err := os.WriteFile(path, nil, 0o600); err != nil {
-			t.Fatal(err)
-		}
+		rttest.Do(os.WriteFile(path, nil, 0o600))
 	}
 	byID := filepath.Join(dev, "serial", "by-id")
 	os.MkdirAll(byID, 0o755)
 	link := filepath.Join(byID, "usb-1a86_USB_Single_Serial_58FA-if00")
-	if err := os.Symlink(node, link); err != nil {
-		t.Fatal(err)
-	}
+	rttest.Do(os.Symlink(node, link))
 	device := filepath.Join(sys, "devices", "usb1", "1-1", "1-1:1.0")
 	os.MkdirAll(device, 0o755)
 	os.WriteFile(filepath.Join(sys, "devices", "usb1", "1-1", "product"), []byte("USB Single Serial\n"), 0o600)

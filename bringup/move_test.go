@@ -26,9 +26,7 @@ func TestMoveNamesTheJointsThatItWalksIn(t *testing.T) {
 	}
 	at := registers(t, cfg, r.Motors[5].ID, nil, table.PresentPosition)[0]
 	c[r.Motors[5].Name] = servo.MotorCalibration{ID: int(r.Motors[5].ID), RangeMin: at + 40, RangeMax: at + 1000}
-	if err := c.Save(cfg.File()); err != nil {
-		t.Fatal(err)
-	}
+	rttest.Do(c.Save(cfg.File()))
 	if err := Move(t.Context(), MoveConfig{Config: cfg, Joint: "elbow_flex", To: 0, Speed: 0.5}); err != nil {
 		t.Fatalf("%v\n%s", err, out)
 	}
@@ -42,10 +40,7 @@ func TestMoveNamesWhatLasted(t *testing.T) {
 	bus, cfg, _ := simArm(t, named(t, "so101"), servosim.Config{})
 	whole(t, cfg)
 	open := servo.ArmConfig{Path: cfg.Bus, Robot: cfg.Robot, Calibration: loaded(t, cfg.Place), Clock: rt.KernelClock()}
-	arm, err := servo.OpenArm(open)
-	if err != nil {
-		t.Fatal(err)
-	}
+	arm := rttest.Must(servo.OpenArm(open))
 	h := hotplug.New(arm, open, open.Clock)
 	defer h.Close()
 	m := mover{arm: follow.One(follow.New(h, follow.Config{Period: movePeriod, Gate: follow.NewGate(arm, movePeriod),

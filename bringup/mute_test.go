@@ -72,10 +72,7 @@ func TestMotorsThatDoNotAnswer(t *testing.T) {
 
 func loaded(t *testing.T, place device.Place) servo.Calibration {
 	t.Helper()
-	c, err := servo.LoadCalibration(place.File())
-	if err != nil {
-		t.Fatal(err)
-	}
+	c := rttest.Must(servo.LoadCalibration(place.File()))
 	return c
 }
 
@@ -114,10 +111,7 @@ func TestAnotherModelThatDoesNotAnswerIsLeftAlone(t *testing.T) {
 	if err := moves(t, cfg, "waist", 5); err == nil {
 		t.Error("another arm's motors were moved")
 	}
-	port, err := servo.OpenPort(cfg.Bus, koch.Baud)
-	if err != nil {
-		t.Fatal(err)
-	}
+	port := rttest.Must(servo.OpenPort(cfg.Bus, koch.Baud))
 	defer port.Close()
 	b := servo.NewBus(port, koch.Baud, koch.Protocol(), rt.KernelClock())
 	if changed := servo.AnswerReads(b,

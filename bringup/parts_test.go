@@ -10,6 +10,7 @@ import (
 	"github.com/edge-rt/edge-rt/edge/device"
 	"github.com/edge-rt/edge-rt/internal/exit"
 	"github.com/edge-rt/edge-rt/rt"
+	"github.com/edge-rt/edge-rt/rt/rttest"
 	"github.com/edge-rt/edge-rt/servo"
 	"github.com/edge-rt/edge-rt/servo/robot"
 	"github.com/edge-rt/edge-rt/servo/table"
@@ -48,9 +49,7 @@ func TestScanOfTwoArms(t *testing.T) {
 		t.Errorf("%v\n%s", err, out)
 	}
 	var r ScanReport
-	if err := json.Unmarshal(text.Bytes(), &r); err != nil {
-		t.Fatal(err)
-	}
+	rttest.Do(json.Unmarshal(text.Bytes(), &r))
 	if len(r.Servos) != 11 || r.Servos[6].Part != "right" || len(r.Parts) != 2 || len(r.Parts[1].Servos) != 5 ||
 		len(r.Missing) != 1 || !strings.HasPrefix(r.Missing[0], "right motor 3") {
 		t.Errorf("report %s", &text)
@@ -66,9 +65,7 @@ func TestMonitorOfTwoArms(t *testing.T) {
 		t.Fatalf("%v\n%s", err, out)
 	}
 	var r MonitorReport
-	if err := json.Unmarshal(text.Bytes(), &r); err != nil {
-		t.Fatal(err)
-	}
+	rttest.Do(json.Unmarshal(text.Bytes(), &r))
 	if len(r.Motors) != 12 || r.Motors[0].Joint != "left_shoulder_pan" || r.Motors[11].Joint != "right_gripper" ||
 		r.Motors[11].Part != "right" {
 		t.Errorf("report %s", &text)
@@ -88,9 +85,7 @@ func TestSwappedPorts(t *testing.T) {
 				write(t, bus, m, s)
 			}
 		}
-		if err := c.Save(places[i].File()); err != nil {
-			t.Fatal(err)
-		}
+		rttest.Do(c.Save(places[i].File()))
 		bus.Close()
 	}
 	if err := device.CheckSwapped(places, rt.KernelClock()); err != nil {
@@ -125,16 +120,11 @@ func (b openedBus) Close() { b.port.Close() }
 
 func openBus(t *testing.T, path string) openedBus {
 	t.Helper()
-	port, err := servo.OpenPort(path, 1_000_000)
-	if err != nil {
-		t.Fatal(err)
-	}
+	port := rttest.Must(servo.OpenPort(path, 1_000_000))
 	return openedBus{servo.NewBus(port, 1_000_000, table.Feetech, rt.KernelClock()), port}
 }
 
 func write(t *testing.T, bus openedBus, m robot.Motor, s robot.Setting) {
 	t.Helper()
-	if _, err := bus.WriteRegister(m.ID, m.Model.Row(s.Register), s.Value); err != nil {
-		t.Fatal(err)
-	}
+	rttest.Must(bus.WriteRegister(m.ID, m.Model.Row(s.Register), s.Value))
 }

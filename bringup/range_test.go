@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/edge-rt/edge-rt/rt"
+	"github.com/edge-rt/edge-rt/rt/rttest"
 	"github.com/edge-rt/edge-rt/servo/robot"
 	"github.com/edge-rt/edge-rt/servo/table"
 )
@@ -138,7 +139,7 @@ func TestRangeIsPlausible(t *testing.T) {
 	small := joint(t, "so101", elbow)
 	small.MinTravel = 5
 	potentiometer := joint(t, "so101", elbow)
-	potentiometer.Model = must(table.ByName("ax-12a"))
+	potentiometer.Model = rttest.Must(table.ByName("ax-12a"))
 	for _, tt := range []struct {
 		name      string
 		motor     robot.Motor
@@ -171,13 +172,6 @@ func TestRangeIsPlausible(t *testing.T) {
 			t.Errorf("%s: %+v, want %q, sure %t", tt.name, got, tt.want, tt.sure)
 		}
 	}
-}
-
-func must(m *table.Model, err error) *table.Model {
-	if err != nil {
-		panic(err)
-	}
-	return m
 }
 
 // For any reading of a motor the offset fits the register, makes the position half a turn, and is

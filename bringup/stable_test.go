@@ -10,6 +10,7 @@ import (
 	"github.com/edge-rt/edge-rt/camera/v4l2"
 	"github.com/edge-rt/edge-rt/edge/device"
 	"github.com/edge-rt/edge-rt/internal/exit"
+	"github.com/edge-rt/edge-rt/rt/rttest"
 )
 
 // tree is the /dev and the /sys of a fictitious machine.
@@ -22,23 +23,15 @@ func newTree(t *testing.T) tree { return tree{t, t.TempDir(), t.TempDir()} }
 
 func (f tree) write(path, text string) {
 	f.t.Helper()
-	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
-		f.t.Fatal(err)
-	}
-	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
-		f.t.Fatal(err)
-	}
+	rttest.Do(os.MkdirAll(filepath.Dir(path), 0o755))
+	rttest.Do(os.WriteFile(path, []byte(text), 0o600))
 }
 
 func (f tree) link(target, path string) {
 	f.t.Helper()
-	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
-		f.t.Fatal(err)
-	}
+	rttest.Do(os.MkdirAll(filepath.Dir(path), 0o755))
 	os.Remove(path) // udev gives the name to the newest device
-	if err := os.Symlink(target, path); err != nil {
-		f.t.Fatal(err)
-	}
+	rttest.Do(os.Symlink(target, path))
 }
 
 // plug adds a USB device with one node; links are below serial or v4l. An empty id makes a node
@@ -100,9 +93,7 @@ func TestPortsRecommendNamesThatStay(t *testing.T) {
 	}
 	out := new(screen)
 	cfg := PortsConfig{Config: Config{In: strings.NewReader(""), Out: out}, Dev: f.dev, Sys: f.sys}
-	if err := Ports(t.Context(), cfg); err != nil {
-		t.Fatal(err)
-	}
+	rttest.Do(Ports(t.Context(), cfg))
 	got := map[string][2]string{}
 	for _, p := range list(f.dev, f.sys) {
 		stable := strings.TrimPrefix(strings.TrimPrefix(p.Stable, f.dev), "/")

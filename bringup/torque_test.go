@@ -24,20 +24,12 @@ func torquedArm(t *testing.T) *servosim.Bus {
 		t.Skipf("no pseudo-terminals here: %v", err)
 	}
 	t.Cleanup(func() { b.Close() })
-	port, err := servo.OpenPort(b.Path(), 1_000_000)
-	if err != nil {
-		t.Fatal(err)
-	}
+	port := rttest.Must(servo.OpenPort(b.Path(), 1_000_000))
 	defer port.Close()
 	bus := servo.NewBus(port, 1_000_000, table.Feetech, rt.KernelClock())
-	sts, err := table.ByName("sts3215")
-	if err != nil {
-		t.Fatal(err)
-	}
+	sts := rttest.Must(table.ByName("sts3215"))
 	for id := servo.ID(1); id <= 6; id++ {
-		if _, err := bus.WriteRegister(id, sts.Row(table.TorqueEnable), 1); err != nil {
-			t.Fatal(err)
-		}
+		rttest.Must(bus.WriteRegister(id, sts.Row(table.TorqueEnable), 1))
 	}
 	if on := b.TorqueEnabled(); slices.Contains(on, false) {
 		t.Fatalf("torque %v before the test, want all on", on)
@@ -49,9 +41,7 @@ func TestTorqueOff(t *testing.T) {
 	b := torquedArm(t)
 	var out strings.Builder
 	off := TorqueOffConfig{Bus: device.ByPart{b.Path()}, Robot: "so101", OnExit: "park"}
-	if err := TorqueOff(off, &out); err != nil {
-		t.Fatal(err)
-	}
+	rttest.Do(TorqueOff(off, &out))
 	if on := b.TorqueEnabled(); slices.Contains(on, true) {
 		t.Errorf("torque %v after torque off", on)
 	}
@@ -116,10 +106,7 @@ func TestTorqueOffIsSentToAllFirst(t *testing.T) {
 
 func TestTorqueOffRefusals(t *testing.T) {
 	b := torquedArm(t)
-	port, err := servo.OpenPort(b.Path(), 1_000_000)
-	if err != nil {
-		t.Fatal(err)
-	}
+	port := rttest.Must(servo.OpenPort(b.Path(), 1_000_000))
 	defer port.Close()
 	tests := []struct {
 		name string
@@ -200,10 +187,8 @@ func TestTorqueOffLeavesAnArmThatIsHeldOnPurpose(t *testing.T) {
 	t.Setenv("SERVICE_RESULT", "success")
 	t.Setenv("EXIT_CODE", "exited")
 	t.Setenv("EXIT_STATUS", "0")
-	if err := TorqueOff(TorqueOffConfig{Bus: device.ByPart{b.Path()}, Robot: "so101", OnExit: "hold"},
-		new(strings.Builder)); err != nil {
-		t.Fatal(err)
-	}
+	rttest.Do(TorqueOff(TorqueOffConfig{Bus: device.ByPart{b.Path()}, Robot: "so101", OnExit: "hold"},
+		new(strings.Builder)))
 	if on := b.TorqueEnabled(); slices.Contains(on, false) {
 		t.Errorf("torque %v, want the arm held", on)
 	}

@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/edge-rt/edge-rt/internal/exit"
+	"github.com/edge-rt/edge-rt/rt/rttest"
 )
 
 // usb adds a USB device to a /sys made by the test.
@@ -14,18 +15,12 @@ func usb(t *testing.T, sys, place, vendor, product, driver string, tty ...string
 	t.Helper()
 	dir := filepath.Join(sys, "bus", "usb", "devices", place)
 	port := filepath.Join(dir, place+":1.0")
-	if err := os.MkdirAll(filepath.Join(append([]string{port}, tty...)...), 0o755); err != nil {
-		t.Fatal(err)
-	}
+	rttest.Do(os.MkdirAll(filepath.Join(append([]string{port}, tty...)...), 0o755))
 	for name, text := range map[string]string{"idVendor": vendor, "idProduct": product} {
-		if err := os.WriteFile(filepath.Join(dir, name), []byte(text+"\n"), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		rttest.Do(os.WriteFile(filepath.Join(dir, name), []byte(text+"\n"), 0o600))
 	}
 	if driver != "" {
-		if err := os.Symlink(filepath.Join("..", "..", "drivers", driver), filepath.Join(port, "driver")); err != nil {
-			t.Fatal(err)
-		}
+		rttest.Do(os.Symlink(filepath.Join("..", "..", "drivers", driver), filepath.Join(port, "driver")))
 	}
 }
 
@@ -55,15 +50,9 @@ func TestPortsTellsOfAnAdapterThatBrlttyHas(t *testing.T) {
 			usb(t, sys, "1-3", "1a86", tt.product, tt.driver, tt.tty...)
 			usb(t, sys, "1-4", "046d", "0825", "uvcvideo")
 			comm := map[bool]string{true: "brltty", false: "bash"}[tt.brltty]
-			if err := os.MkdirAll(filepath.Join(proc, "812"), 0o755); err != nil {
-				t.Fatal(err)
-			}
-			if err := os.WriteFile(filepath.Join(proc, "812", "comm"), []byte(comm+"\n"), 0o600); err != nil {
-				t.Fatal(err)
-			}
-			if err := os.WriteFile(filepath.Join(dev, "ttyAMA0"), nil, 0o600); err != nil {
-				t.Fatal(err)
-			}
+			rttest.Do(os.MkdirAll(filepath.Join(proc, "812"), 0o755))
+			rttest.Do(os.WriteFile(filepath.Join(proc, "812", "comm"), []byte(comm+"\n"), 0o600))
+			rttest.Do(os.WriteFile(filepath.Join(dev, "ttyAMA0"), nil, 0o600))
 			for _, there := range []bool{true, false} { // with another port, and without
 				out := new(screen)
 				cfg := PortsConfig{Config: Config{In: strings.NewReader(""), Out: out}, Dev: dev, Sys: sys, Proc: proc}

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/edge-rt/edge-rt/rt"
+	"github.com/edge-rt/edge-rt/rt/rttest"
 )
 
 // bench drives a discipline as a robot does: an answer comes delay ticks after its request unless
@@ -39,10 +40,7 @@ func newBench(t *testing.T, c Config, delay int) *bench {
 	c.Horizon, c.DOF = n, 1
 	c.FPS = cmp.Or(c.FPS, 100)
 	c.Epsilon = cmp.Or(c.Epsilon, 1)
-	d, err := New(c)
-	if err != nil {
-		t.Fatal(err)
-	}
+	d := rttest.Must(New(c))
 	return &bench{
 		Discipline: d,
 		ask:        NewAsk(n, 1),
@@ -159,9 +157,7 @@ func TestDRTCDiscipline(t *testing.T) {
 
 func TestNewRefuses(t *testing.T) {
 	good := Config{Schedule: scheduleDRTC, Horizon: 50, DOF: 6, FPS: 60, Epsilon: 1}
-	if _, err := New(good); err != nil {
-		t.Fatal(err)
-	}
+	rttest.Must(New(good))
 	for name, change := range map[string]func(*Config){
 		"no such schedule":                   func(c *Config) { c.Schedule = "guess" },
 		"no such estimator":                  func(c *Config) { c.Estimator = "guess" },

@@ -7,6 +7,8 @@ import (
 	"reflect"
 	"slices"
 	"testing"
+
+	"github.com/edge-rt/edge-rt/rt/rttest"
 )
 
 // goldens are recorded runs of the DRTC program (source in the file's _about), not of ours.
@@ -17,14 +19,9 @@ func section[T any](t *testing.T, name string) []T { return sectionOf[T](t, gold
 
 func sectionOf[T any](t *testing.T, file, name string) []T {
 	t.Helper()
-	raw, err := os.ReadFile(file)
-	if err != nil {
-		t.Fatal(err)
-	}
+	raw := rttest.Must(os.ReadFile(file))
 	var all map[string]json.RawMessage
-	if err := json.Unmarshal(raw, &all); err != nil {
-		t.Fatal(err)
-	}
+	rttest.Do(json.Unmarshal(raw, &all))
 	var cases []T
 	if err := json.Unmarshal(all[name], &cases); err != nil {
 		t.Fatalf("%s: %v", name, err)
@@ -50,9 +47,7 @@ func TestGoldensEqualRecording(t *testing.T) {
 			t.Skipf("the recording is not beside this checkout: %v", err)
 		}
 		var want map[string]any
-		if err := json.Unmarshal(raw, &want); err != nil {
-			t.Fatal(err)
-		}
+		rttest.Do(json.Unmarshal(raw, &want))
 		for _, name := range c.sections {
 			if got := sectionOf[any](t, c.file, name); !reflect.DeepEqual(any(got), want[name]) {
 				t.Errorf("section %s of %s differs from %s", name, c.file, c.recording)

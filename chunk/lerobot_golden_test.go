@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/edge-rt/edge-rt/rt"
+	"github.com/edge-rt/edge-rt/rt/rttest"
 )
 
 // Recordings of LeRobot's own code; testdata/golden/lerobot.md describes them.
@@ -48,10 +49,7 @@ func TestAggregateGolden(t *testing.T) {
 		t.Fatalf("%d functions recorded, want %d", len(cases), len(Aggregates))
 	}
 	for _, c := range cases {
-		f, err := parseAggregate(c.Name)
-		if err != nil {
-			t.Fatal(err)
-		}
+		f := rttest.Must(parseAggregate(c.Name))
 		if blendRow(c.Old, c.New, f.old, f.new); !slices.Equal(c.Old, c.Out) {
 			t.Errorf("%s = %v, want %v", c.Name, c.Old, c.Out)
 		}
@@ -160,7 +158,7 @@ func TestAsyncClientGolden(t *testing.T) {
 }
 
 func replayClient(t *testing.T, c clientCase) {
-	d, err := New(Config{
+	d := rttest.Must(New(Config{
 		Schedule:  scheduleAsync,
 		Horizon:   c.Chunk,
 		DOF:       1,
@@ -168,10 +166,7 @@ func replayClient(t *testing.T, c clientCase) {
 		Threshold: c.Threshold,
 		Aggregate: c.Aggregate,
 		Compat:    true,
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	}))
 	ask, keys := NewAsk(c.Chunk, 1), map[int64]int64{} // newest key of a label
 	state, answers := []float32{0}, 0
 	var asked, enqueued []int64 // labels, each once

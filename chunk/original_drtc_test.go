@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/edge-rt/edge-rt/rt"
+	"github.com/edge-rt/edge-rt/rt/rttest"
 )
 
 type controlCase struct {
@@ -85,13 +86,10 @@ func TestControlLoopGolden(t *testing.T) {
 
 func replayControl(t *testing.T, c controlCase, delay func(int) int) {
 	p := c.Params
-	made, err := New(Config{
+	made := rttest.Must(New(Config{
 		Schedule: scheduleDRTC, Horizon: p.H, DOF: 1, FPS: p.FPS, SMin: p.SMin, Epsilon: p.Epsilon,
 		Estimator: p.Estimator, EstimatorK: p.K, Cooldown: cooldownOf(c), Compat: true,
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	}))
 	d := made.(*originalDRTC)
 	if c.Name == "merge_reset_started_with_zero_cooldown" { // the recorded state: the program cannot reach it by itself
 		d.cooldown = 0

@@ -5,9 +5,9 @@ import (
 	"slices"
 	"testing"
 
-	"pgregory.net/rapid"
-
 	"github.com/edge-rt/edge-rt/rt"
+	"github.com/edge-rt/edge-rt/rt/rttest"
+	"pgregory.net/rapid"
 )
 
 // rowsFrom returns a chunk of n rows of dof joints: joint j of row i is value + i + j/10, the
@@ -51,10 +51,7 @@ func TestActionQueueEqualsOracle(t *testing.T) {
 				1)
 			c.source = rt.Instant(rapid.IntRange(0, 1000).Draw(t, "source"))
 			k := rapid.IntRange(-1, horizon+1).Draw(t, "skip")
-			f, err := parseAggregate(rapid.SampledFrom(append(Aggregates, "weighted:0.25")).Draw(t, "f"))
-			if err != nil {
-				t.Fatal(err)
-			}
+			f := rttest.Must(parseAggregate(rapid.SampledFrom(append(Aggregates, "weighted:0.25")).Draw(t, "f")))
 			switch rapid.SampledFrom([]string{"get", "get", "get", "replace", "append", "blend", "clear"}).Draw(t,
 				"op") {
 			case "get":
@@ -142,10 +139,7 @@ func TestBlendOfZeroKeepsItsSign(t *testing.T) {
 // chunk weighs exp(-decay*i).
 func TestTemporalWeights(t *testing.T) {
 	const decay, rows = 0.5, 4
-	f, err := parseAggregate("temporal:0.5")
-	if err != nil {
-		t.Fatal(err)
-	}
+	f := rttest.Must(parseAggregate("temporal:0.5"))
 	q := newActionQueue(3*rows, 1)
 	var sum, weights [2 * rows]float64 // by step
 	for step := range rows {           // chunk k predicts the steps from k on

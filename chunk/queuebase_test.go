@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/edge-rt/edge-rt/rt/rttest"
 	"pgregory.net/rapid"
 )
 
@@ -336,7 +337,7 @@ func TestResetBeginsAnew(t *testing.T) {
 func TestDisciplinesSurviveAnything(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		name := rapid.SampledFrom(Schedules).Draw(t, "schedule")
-		d, err := New(Config{
+		d := rttest.Must(New(Config{
 			Schedule: name,
 			Horizon:  8,
 			DOF:      1,
@@ -344,10 +345,7 @@ func TestDisciplinesSurviveAnything(t *testing.T) {
 			Epsilon:  1,
 			Buffer:   50 * time.Millisecond,
 			Compat:   rapid.Bool().Draw(t, "compat"),
-		})
-		if err != nil {
-			t.Fatal(err)
-		}
+		}))
 		b := &bench{Discipline: d, ask: NewAsk(8, 1), state: []float32{0}}
 		var asked []int64
 		for range rapid.IntRange(1, 150).Draw(t, "ticks") {

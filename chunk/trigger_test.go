@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/edge-rt/edge-rt/rt"
+	"github.com/edge-rt/edge-rt/rt/rttest"
 )
 
 var triggerConfig = Config{
@@ -148,10 +149,7 @@ func TestCooldownIsBoundedByTheRunway(t *testing.T) {
 func TestResume(t *testing.T) {
 	const forever = 1000
 	waits := func(c Config, resume bool) (ticks int) {
-		d, err := New(c)
-		if err != nil {
-			t.Fatal(err)
-		}
+		d := rttest.Must(New(c))
 		ask := NewAsk(c.Horizon, c.DOF)
 		asks := func() bool { return d.OnTick(1, []float32{0}, &ask) }
 		for first := 0; !asks(); first++ {
@@ -186,10 +184,7 @@ func TestResume(t *testing.T) {
 func TestASlowAnswerIsToAKnownRequest(t *testing.T) {
 	for _, name := range Schedules {
 		for _, horizon := range []int{2, 16, 50} {
-			d, err := New(Config{Schedule: name, Horizon: horizon, DOF: 1, FPS: 60, Epsilon: 1, SMin: 1})
-			if err != nil {
-				t.Fatal(err)
-			}
+			d := rttest.Must(New(Config{Schedule: name, Horizon: horizon, DOF: 1, FPS: 60, Epsilon: 1, SMin: 1}))
 			a := NewAsk(horizon, 1)
 			var first int64
 			asked := 0

@@ -24,14 +24,8 @@ import (
 
 func TestSimCalibrationIsTheCommittedFile(t *testing.T) {
 	for _, name := range []string{"so101", "lekiwi"} {
-		r, err := robot.ByName(name)
-		if err != nil {
-			t.Fatal(err)
-		}
-		file, err := servo.LoadCalibration(filepath.Join("..", "testdata", "demo", name+".json"))
-		if err != nil {
-			t.Fatal(err)
-		}
+		r := rttest.Must(robot.ByName(name))
+		file := rttest.Must(servo.LoadCalibration(filepath.Join("..", "testdata", "demo", name+".json")))
 		if got := device.SimCalibration(r); !reflect.DeepEqual(got, file) {
 			t.Errorf("SimCalibration(%s) = %+v, want the file's %+v", name, got, file)
 		}
@@ -42,10 +36,7 @@ func TestSimCalibrationIsTheCommittedFile(t *testing.T) {
 // without power, and returns a lasting failure at once.
 func TestAnArmThatComesLater(t *testing.T) {
 	rttest.RealTime(t)
-	r, err := robot.ByName("so101")
-	if err != nil {
-		t.Fatal(err)
-	}
+	r := rttest.Must(robot.ByName("so101"))
 	const later = 300 * time.Millisecond
 	for _, tt := range []struct {
 		name    string
@@ -59,10 +50,7 @@ func TestAnArmThatComesLater(t *testing.T) {
 			time.AfterFunc(later, func() { mute(b, false) })
 		}, exit.Clean, time.Minute},
 		{"busy at first", func(t *testing.T, b *servosim.Bus, _ servo.Calibration) {
-			port, err := servo.OpenPort(b.Path(), 1_000_000)
-			if err != nil {
-				t.Fatal(err)
-			}
+			port := rttest.Must(servo.OpenPort(b.Path(), 1_000_000))
 			time.AfterFunc(later, func() { port.Close() })
 		}, exit.Clean, time.Minute},
 		{"without power", func(_ *testing.T, b *servosim.Bus, _ servo.Calibration) {
@@ -128,10 +116,7 @@ func (j *journal) Write(p []byte) (int, error) {
 func silentArm(t *testing.T) (robot.Robot, *servosim.Bus) {
 	t.Helper()
 	rttest.RealTime(t) // simulated motors answer within real time-outs
-	r, err := robot.ByName("so101")
-	if err != nil {
-		t.Fatal(err)
-	}
+	r := rttest.Must(robot.ByName("so101"))
 	b, err := servosim.Open(servosim.Config{Clock: rt.KernelClock()})
 	if err != nil {
 		t.Skipf("no pseudo-terminals here: %v", err)
@@ -150,11 +135,8 @@ func TestWaitReasonIsLoggedWhenItChanges(t *testing.T) {
 	log := &journal{until: "no motor answered", then: func() {
 		time.AfterFunc(4*time.Second, func() { mute(b, false) }) // after one more attempt with an unchanged reason
 	}}
-	arm, err := waitingEdge(log).retryArm(t.Context(), &device.Place{Bus: path, Robot: r},
-		&servo.ArmConfig{Path: path, Robot: r, Calibration: device.SimCalibration(r)})
-	if err != nil {
-		t.Fatal(err)
-	}
+	arm := rttest.Must(waitingEdge(log).retryArm(t.Context(), &device.Place{Bus: path, Robot: r},
+		&servo.ArmConfig{Path: path, Robot: r, Calibration: device.SimCalibration(r)}))
 	arm.Close()
 	lines := strings.Split(strings.TrimSpace(log.String()), "\n")
 	// a third line if the motors answered again during an attempt

@@ -15,22 +15,20 @@ import (
 	"github.com/edge-rt/edge-rt/edge/uplink"
 	"github.com/edge-rt/edge-rt/record"
 	"github.com/edge-rt/edge-rt/rt"
+	"github.com/edge-rt/edge-rt/rt/rttest"
 )
 
 // recordInto gives the rig a recorder that writes everything into a folder, and a session.
 func recordInto(t *testing.T, r *rig) (dir string) {
 	t.Helper()
 	dir = t.TempDir()
-	var err error
-	if r.record, err = record.New(record.Config{
+	r.record = rttest.Must(record.New(record.Config{
 		Mode:  record.All,
 		Dir:   dir,
 		Size:  1 << 30,
 		ID:    "arm",
 		Clock: r.time,
-	}); err != nil {
-		t.Fatal(err)
-	}
+	}))
 	r.in.Open(&uplink.Session{Session: record.Session{ID: "first", Epoch: 1, SHA256: "aa"}})
 	return dir
 }
@@ -139,7 +137,7 @@ func TestStarvedTicksAreRecorded(t *testing.T) {
 	r.step(testHorizon + 5) // no answers
 	flush(r.record)
 	starved := uint64(0)
-	if _, err := record.ReadFolder(dir, record.Visitor{Tick: func(m *record.Tick) error {
+	rttest.Must(record.ReadFolder(dir, record.Visitor{Tick: func(m *record.Tick) error {
 		if m.Starved {
 			starved++
 			if m.Action.N != 0 || m.BusSilent {
@@ -147,9 +145,7 @@ func TestStarvedTicksAreRecorded(t *testing.T) {
 			}
 		}
 		return nil
-	}}); err != nil {
-		t.Fatal(err)
-	}
+	}}))
 	if starved == 0 || starved != r.stats.starved.Load() {
 		t.Errorf("%d starved ticks on record, want %d", starved, r.stats.starved.Load())
 	}
@@ -165,16 +161,13 @@ func TestRecordKnowsTheStates(t *testing.T) {
 func TestTickWithEverythingNoAlloc(t *testing.T) {
 	r := newRig(t)
 	recordInto(t, r)
-	shape, err := smoothing.NewChain(smoothing.Config{
+	shape := rttest.Must(smoothing.NewChain(smoothing.Config{
 		Cutoff:     10,
 		Gain:       1.4,
 		Multiplier: 2,
 		Velocity:   100,
 		Accel:      1000,
-	}, 50, testDOF)
-	if err != nil {
-		t.Fatal(err)
-	}
+	}, 50, testDOF))
 	r.core.Stages = shape
 	r.serve(200, 3, 10)
 	r.bus.writes = r.bus.writes[:0:0]
@@ -195,10 +188,7 @@ func TestTickWithEverythingNoAlloc(t *testing.T) {
 // is their duration.
 func TestInterpolatedTicks(t *testing.T) {
 	r := newRig(t)
-	shape, err := smoothing.NewChain(smoothing.Config{Multiplier: 2}, 50, testDOF)
-	if err != nil {
-		t.Fatal(err)
-	}
+	shape := rttest.Must(smoothing.NewChain(smoothing.Config{Multiplier: 2}, 50, testDOF))
 	r.core.Stages, r.slope = shape, 1
 	r.serve(201, 3, 10)
 	if n := r.core.Schedule.View().N; n < 95 || n > 101 {
@@ -218,10 +208,7 @@ func TestInterpolatedTicks(t *testing.T) {
 func TestPrefixIsWhatWillRun(t *testing.T) {
 	for _, slope := range []float32{0.7, 8} { // the gate permits 3 from tick to tick
 		r := newRig(t)
-		shape, err := smoothing.NewChain(smoothing.Config{Cutoff: 20}, 100, testDOF)
-		if err != nil {
-			t.Fatal(err)
-		}
+		shape := rttest.Must(smoothing.NewChain(smoothing.Config{Cutoff: 20}, 100, testDOF))
 		r.core.Stages, r.slope = shape, slope
 		r.serve(100, 3, -60)
 		r.request()
@@ -247,10 +234,13 @@ func TestPrefixIsWhatWillRun(t *testing.T) {
 // waited.
 func TestRareRequestsAreNotDegraded(t *testing.T) {
 	r := newRig(t)
-	schedule, err := chunk.New(chunk.Config{Schedule: "sync", Horizon: testHorizon, DOF: testDOF, FPS: 100, Epsilon: 1})
-	if err != nil {
-		t.Fatal(err)
-	}
+	schedule := rttest.Must(chunk.New(chunk.Config{
+		Schedule: "sync",
+		Horizon:  testHorizon,
+		DOF:      testDOF,
+		FPS:      100,
+		Epsilon:  1,
+	}))
 	r.core.Schedule, r.degradedAfter = schedule, 150*time.Millisecond // less than the duration of a chunk
 	degraded := false
 	due := map[uint64]int64{}

@@ -157,17 +157,11 @@ func newLookingRig(t *testing.T, steps int) *rig {
 		t.Skipf("no eventfd on this system: %v", err)
 	}
 	t.Cleanup(func() { waker.Close() })
-	schedule, err := chunk.New(chunk.Config{
+	schedule := rttest.Must(chunk.New(chunk.Config{
 		Schedule: "drtc", Horizon: testHorizon, DOF: testDOF, FPS: 100, PrefixEnd: 10,
 		SMin: testSMin, Epsilon: 1, Estimator: "fixed", EstimatorFixed: 30 * time.Millisecond,
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	stages, err := smoothing.NewChain(smoothing.Config{}, 100, testDOF)
-	if err != nil {
-		t.Fatal(err)
-	}
+	}))
+	stages := rttest.Must(smoothing.NewChain(smoothing.Config{}, 100, testDOF))
 	clock := rttest.NewClock(rt.Instant(time.Second))
 	fake := &fakeBus{at: [testDOF]float32{5, 50}, writes: make([][testDOF]float32, 0, 4096),
 		masks: make([]robot.Joints, 0, 4096)}
@@ -729,10 +723,7 @@ func TestNoObservationLeaves(t *testing.T) {
 // Goal: the stages begin at the arming pose.
 func TestStagesBeginWhereTheArmStands(t *testing.T) {
 	r := newRig(t)
-	stages, err := smoothing.NewChain(smoothing.Config{Velocity: 100}, 100, testDOF)
-	if err != nil {
-		t.Fatal(err)
-	}
+	stages := rttest.Must(smoothing.NewChain(smoothing.Config{Velocity: 100}, 100, testDOF))
 	r.core.Stages = stages
 	r.step(1)
 	r.answer(1, 20)

@@ -16,6 +16,7 @@ import (
 	"github.com/edge-rt/edge-rt/internal/exit"
 	"github.com/edge-rt/edge-rt/record"
 	"github.com/edge-rt/edge-rt/rt"
+	"github.com/edge-rt/edge-rt/rt/rttest"
 	"github.com/edge-rt/edge-rt/wire"
 )
 
@@ -97,10 +98,7 @@ func newWatcher(t *testing.T, steps int) *watcher {
 		Pixels: camera.RGB8,
 		FPS:    30,
 	}}, 0)
-	v, err := capture.NewEncoder(w.camera, &capture.Config{Name: "top"}, capture.Encoding{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	v := rttest.Must(capture.NewEncoder(w.camera, &capture.Config{Name: "top"}, capture.Encoding{}))
 	t.Cleanup(v.Close)
 	w.sender = w.link.NewSender(uplink.SenderConfig{
 		DOF:      testDOF,
@@ -166,9 +164,7 @@ func (w *watcher) feed(at rt.Instant) {
 func (w *watcher) judge(when string, want []fed) {
 	w.t.Helper()
 	var o wire.Observation
-	if err := wire.ParseObservation(&o, w.box.body); err != nil {
-		w.t.Fatal(err)
-	}
+	rttest.Do(wire.ParseObservation(&o, w.box.body))
 	w.sent++
 	newest, past := want[len(want)-1], want[:len(want)-1]
 	if !slices.Equal(o.State, newest.state) || !bytes.Equal(o.Images[0].Data,
@@ -268,10 +264,7 @@ func TestObservationsHoldWhatLeRobotsQueueHolds(t *testing.T) {
 // Goal: ticks between two actions are not steps of the history, as in the policy's training.
 func TestHistoryCountsActionsNotTicks(t *testing.T) {
 	w := newWatcher(t, 3)
-	stages, err := smoothing.NewChain(smoothing.Config{Multiplier: 2}, 100, testDOF)
-	if err != nil {
-		t.Fatal(err)
-	}
+	stages := rttest.Must(smoothing.NewChain(smoothing.Config{Multiplier: 2}, 100, testDOF))
 	w.core.Stages = stages
 	w.show(w.time.Now().Add(-testPeriod))
 	for i := range 200 {
@@ -414,13 +407,10 @@ func TestRawPicturesThatNoMessageHolds(t *testing.T) {
 			Pixels: camera.RGB8,
 			FPS:    30,
 		}}, 0)
-		v, err := capture.NewEncoder(cam, &capture.Config{Name: "top"}, capture.Encoding{Quality: tt.quality})
-		if err != nil {
-			t.Fatal(err)
-		}
+		v := rttest.Must(capture.NewEncoder(cam, &capture.Config{Name: "top"}, capture.Encoding{Quality: tt.quality}))
 		defer v.Close()
 		e := &Edge{devices: devices{encoders: []*capture.Encoder{v}}, contract: uplink.Contract{Steps: tt.steps}}
-		err = e.checkRaw()
+		err := e.checkRaw()
 		if tt.want == 0 && err != nil || tt.want != 0 &&
 			(exit.Of(err) != exit.Config || !strings.Contains(err.Error(),
 				strconv.Itoa(tt.want)+" bytes, want at most 16711680")) {

@@ -23,10 +23,7 @@ func TestALossyBusIsNotASlowOne(t *testing.T) {
 	if testing.Short() {
 		t.Skip("real time, which the race detector has not")
 	}
-	r, err := robot.ByName("so101")
-	if err != nil {
-		t.Fatal(err)
-	}
+	r := rttest.Must(robot.ByName("so101"))
 	for _, tt := range []struct {
 		name        string
 		drop, spoil float64
@@ -57,16 +54,11 @@ func TestALossyBusIsNotASlowOne(t *testing.T) {
 					t.Skipf("no pseudo-terminals here: %v", err)
 				}
 				defer b.Close()
-				arm, err := servo.OpenArm(servo.ArmConfig{Path: b.Path(), Robot: r,
-					Calibration: device.SimCalibration(r)})
-				if err != nil {
-					t.Fatal(err)
-				}
+				arm := rttest.Must(servo.OpenArm(servo.ArmConfig{Path: b.Path(), Robot: r,
+					Calibration: device.SimCalibration(r)}))
 				defer arm.Close()
 				// the arm is opened without faults: the test is about the measurement
-				if err := b.Inject(faults); err != nil {
-					t.Fatal(err)
-				}
+				rttest.Do(b.Inject(faults))
 				var log strings.Builder
 				// A cycle may take 19.4 ms: less than the 20 ms timeout of a lost reply, and far
 				// above the cycles of a busy machine.
@@ -94,10 +86,7 @@ func TestALossyBusIsNotASlowOne(t *testing.T) {
 // passed, and a machine that stays busy is named as the cause.
 func TestABusyMachineIsNotASlowBus(t *testing.T) {
 	rttest.RealTime(t)
-	r, err := robot.ByName("so101")
-	if err != nil {
-		t.Fatal(err)
-	}
+	r := rttest.Must(robot.ByName("so101"))
 	for until, want := range map[time.Duration]string{4 * time.Second: "", time.Hour: "other programs delay this one"} {
 		t.Run(until.String(), func(t *testing.T) {
 			t.Parallel()
@@ -106,17 +95,12 @@ func TestABusyMachineIsNotASlowBus(t *testing.T) {
 				t.Skipf("no pseudo-terminals here: %v", err)
 			}
 			defer b.Close()
-			arm, err := servo.OpenArm(servo.ArmConfig{Path: b.Path(), Robot: r, Calibration: device.SimCalibration(r)})
-			if err != nil {
-				t.Fatal(err)
-			}
+			arm := rttest.Must(servo.OpenArm(servo.ArmConfig{Path: b.Path(), Robot: r,
+				Calibration: device.SimCalibration(r)}))
 			defer arm.Close()
-			err = b.Inject(servosim.Script{Faults: []servosim.Fault{
+			rttest.Do(b.Inject(servosim.Script{Faults: []servosim.Fault{
 				{Kind: "late", By: 15 * time.Millisecond, Probability: 0.2, Until: until},
-			}})
-			if err != nil {
-				t.Fatal(err)
-			}
+			}}))
 			e := &Edge{cfg: Config{FPS: 50}, clock: rt.KernelClock(), log: slog.New(slog.DiscardHandler)}
 			e.arms = hotplug.Parts{hotplug.New(arm, servo.ArmConfig{}, rt.KernelClock())}
 			err = e.measureBuses(t.Context())

@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/edge-rt/edge-rt/edge/follow"
+	"github.com/edge-rt/edge-rt/rt/rttest"
 )
 
 var update = flag.Bool("update", false, "write the tables of mode.go into docs/control.md anew")
@@ -161,19 +162,14 @@ func TestDocumentShowsTheModes(t *testing.T) {
 		first    = "<!-- edge/mode.go -->\n"
 		last     = "<!-- end -->\n"
 	)
-	text, err := os.ReadFile(document)
-	if err != nil {
-		t.Fatal(err)
-	}
+	text := rttest.Must(os.ReadFile(document))
 	head, rest, ok := strings.Cut(string(text), first)
 	drawn, tail, ok2 := strings.Cut(rest, last)
 	if !ok || !ok2 {
 		t.Fatalf("%s has no place for the tables", document)
 	}
 	if *update {
-		if err := os.WriteFile(document, []byte(head+first+modeTables()+last+tail), 0o644); err != nil {
-			t.Fatal(err)
-		}
+		rttest.Do(os.WriteFile(document, []byte(head+first+modeTables()+last+tail), 0o644))
 		return
 	}
 	if drawn != modeTables() {

@@ -9,6 +9,7 @@ import (
 	"github.com/edge-rt/edge-rt/edge/drive"
 	"github.com/edge-rt/edge-rt/edge/event"
 	"github.com/edge-rt/edge-rt/internal/exit"
+	"github.com/edge-rt/edge-rt/rt/rttest"
 	"github.com/edge-rt/edge-rt/servo/robot"
 )
 
@@ -76,10 +77,7 @@ func TestTheReasonOfAnEndIsWhatLasted(t *testing.T) {
 	} {
 		r := newRig(t)
 		r.serve(60, 3, 10)
-		so101, err := device.Robot("so101")
-		if err != nil {
-			t.Fatal(err)
-		}
+		so101 := rttest.Must(device.Robot("so101"))
 		e := &Edge{cfg: Config{MaxOffline: 2 * time.Second}, control: r.control, drive: r.drive, robot: so101}
 		e.control.in.NoSession.Store(&why)
 		for range 2 { // outages that are over must not be named
@@ -98,7 +96,7 @@ func TestTheReasonOfAnEndIsWhatLasted(t *testing.T) {
 		}
 		back(r)
 		r.step(3) // the arm parks
-		err = e.verdict(nil, nil)
+		err := e.verdict(nil, nil)
 		if err == nil || exit.Of(err) != exit.Absent {
 			t.Errorf("%s: %v (code %d), want code %d", tt.name, err, exit.Of(err), exit.Absent)
 			continue

@@ -10,6 +10,7 @@ import (
 	"github.com/edge-rt/edge-rt/edge/uplink"
 	"github.com/edge-rt/edge-rt/internal/exit"
 	"github.com/edge-rt/edge-rt/rt"
+	"github.com/edge-rt/edge-rt/rt/rttest"
 )
 
 func TestPauseHoldsAndKeepsTheQueue(t *testing.T) {
@@ -76,10 +77,7 @@ func TestEveryCommandHasAnAction(t *testing.T) {
 
 func TestCtlOverTheSocket(t *testing.T) {
 	t.Setenv("STATE_DIRECTORY", t.TempDir())
-	id, err := operator.Claim("arm")
-	if err != nil {
-		t.Fatal(err)
-	}
+	id := rttest.Must(operator.Claim("arm"))
 	defer id.Release()
 	r := newRig(t)
 	e := &Edge{
@@ -88,9 +86,7 @@ func TestCtlOverTheSocket(t *testing.T) {
 		link:  r.link,
 	}
 	e.commands = e.panel()
-	if err := e.listenOperator(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	rttest.Do(e.listenOperator(t.Context()))
 	done := make(chan error, 1)
 	go func() {
 		operator.Serve(e.operator, func(line string) operator.Reply {

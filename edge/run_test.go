@@ -101,10 +101,7 @@ func TestStuckSenderKeepsWhatItUses(t *testing.T) {
 			l.Out.Snapshots.Publish(key)
 			s.Work()
 		}
-		notifier, err := notify.Open()
-		if err != nil {
-			t.Fatal(err)
-		}
+		notifier := rttest.Must(notify.Open())
 		var clock rt.Clock = rt.KernelClock()
 		if stuck {
 			clock = rttest.NewClock(rt.Instant(time.Second)) // with it, limits expire at once
@@ -149,13 +146,8 @@ func TestStuckSenderKeepsWhatItUses(t *testing.T) {
 		close(out.leave)
 		<-sent
 		var o wire.Observation
-		if err := wire.ParseObservation(&o, out.body); err != nil {
-			t.Fatal(err)
-		}
-		im, err := stdjpeg.Decode(bytes.NewReader(o.Images[0].Data))
-		if err != nil {
-			t.Fatal(err)
-		}
+		rttest.Do(wire.ParseObservation(&o, out.body))
+		im := rttest.Must(stdjpeg.Decode(bytes.NewReader(o.Images[0].Data)))
 		if r, _, b, _ := im.At(9, 9).RGBA(); r>>8 < 220 || b>>8 > 30 {
 			t.Errorf("what it sends afterwards is another picture: red %d, blue %d", r>>8, b>>8)
 		}

@@ -30,9 +30,7 @@ func TestWhichArmIsReal(t *testing.T) {
 	}
 	t.Cleanup(func() { bus.Close() })
 	regular := filepath.Join(t.TempDir(), "file")
-	if err := os.WriteFile(regular, nil, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	rttest.Do(os.WriteFile(regular, nil, 0o600))
 	for _, tt := range []struct {
 		bus     string
 		cameras []string
@@ -58,10 +56,7 @@ func TestWhichArmIsReal(t *testing.T) {
 	} {
 		c := Config{Bus: tt.bus}
 		for _, text := range tt.cameras {
-			cam, err := capture.Parse(text)
-			if err != nil {
-				t.Fatal(err)
-			}
+			cam := rttest.Must(capture.Parse(text))
 			c.Cameras = append(c.Cameras, cam)
 		}
 		if why := c.realArm(); !strings.Contains(why, tt.says) || (why == "") != (tt.says == "") {
@@ -80,15 +75,9 @@ func TestAFirstRunIsRemembered(t *testing.T) {
 		t.Skip("no simulator here: ", err)
 	}
 	t.Cleanup(func() { bus.Close() })
-	so101, err := device.Robot("so101")
-	if err != nil {
-		t.Fatal(err)
-	}
+	so101 := rttest.Must(device.Robot("so101"))
 	cfg := servo.ArmConfig{Path: port, Robot: so101, Calibration: device.SimCalibration(so101), Clock: rt.KernelClock()}
-	arm, err := device.OpenArm(cfg)
-	if err != nil {
-		t.Fatal(err)
-	}
+	arm := rttest.Must(device.OpenArm(cfg))
 	var log bytes.Buffer
 	e := &Edge{
 		cfg:      Config{Bus: port},

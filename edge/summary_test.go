@@ -8,6 +8,7 @@ import (
 
 	"github.com/edge-rt/edge-rt/edge/drive"
 	"github.com/edge-rt/edge-rt/internal/exit"
+	"github.com/edge-rt/edge-rt/rt/rttest"
 )
 
 // The keys on which scripts rely, written a second time.
@@ -24,13 +25,9 @@ func TestSummaryKeepsItsKeys(t *testing.T) {
 	s.InState = map[string]float64{"STREAMING": 1.5}
 	s.Frames, s.Exit = map[string]drive.Frames{"top": {Captured: 5}},
 		drive.EndingOf(exit.Errorf(exit.Absent, "gone"), "")
-	if err := s.WriteJSON(&out); err != nil {
-		t.Fatal(err)
-	}
+	rttest.Do(s.WriteJSON(&out))
 	var m map[string]json.RawMessage
-	if err := json.Unmarshal(out.Bytes(), &m); err != nil {
-		t.Fatal(err)
-	}
+	rttest.Do(json.Unmarshal(out.Bytes(), &m))
 	for _, key := range contractKeys {
 		if _, ok := m[key]; !ok {
 			t.Errorf("key %q is missing", key)
@@ -57,9 +54,7 @@ func TestSummaryTableSaysWhatHappened(t *testing.T) {
 	s.Targets, s.Collisions = 9, 1
 	s.InState, s.RT = map[string]float64{"STREAMING": 20, "DEAD": 0}, drive.Granted{Why: "raise LimitRTPRIO"}
 	s.Exit = drive.Ending{Code: 3, Reason: "refused"}
-	if err := s.WriteTable(&out); err != nil {
-		t.Fatal(err)
-	}
+	rttest.Do(s.WriteTable(&out))
 	for _, want := range []string{"arm", "1200", "9 reached, 1 collisions", "epoch 1, late 2", "STREAMING 20.0 s",
 		"no: raise LimitRTPRIO", "3, refused"} {
 		if !strings.Contains(out.String(), want) {

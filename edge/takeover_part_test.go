@@ -9,6 +9,7 @@ import (
 	"github.com/edge-rt/edge-rt/edge/jog"
 	"github.com/edge-rt/edge-rt/edge/leader"
 	"github.com/edge-rt/edge-rt/rt"
+	"github.com/edge-rt/edge-rt/rt/rttest"
 	"github.com/edge-rt/edge-rt/servo/robot"
 )
 
@@ -16,10 +17,7 @@ import (
 func newPair(t *testing.T, coupling robot.Coupling) (r *rig, l *fakeLeader, buses [2]*fakeBus) {
 	t.Helper()
 	r = newRig(t)
-	two, err := robot.ByName("bi_so101")
-	if err != nil {
-		t.Fatal(err)
-	}
+	two := rttest.Must(robot.ByName("bi_so101"))
 	two.Safety.Parts = coupling
 	r.arm = follow.Of(two, func(i int, _ robot.Robot) *follow.Follower {
 		how := r.how

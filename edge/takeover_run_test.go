@@ -46,15 +46,12 @@ type swaying struct {
 
 func newSwaying(t *testing.T) *swaying {
 	t.Helper()
-	fake, err := stage.OpenFakeServer(t.Context(), stage.FakeConfig{
+	fake := rttest.Must(stage.OpenFakeServer(t.Context(), stage.FakeConfig{
 		Model:   "demo/m",
 		Service: "demo",
 		Robot:   "arm",
 		Rows:    50,
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	}))
 	t.Cleanup(fake.Close)
 	s := &swaying{FakeServer: fake}
 	s.SetAck(func(ack *wire.SessionAck) { ack.Nonce, ack.TrainedFPS, ack.RTCExecutionHorizon = 41, swayFPS, 24 })
@@ -136,9 +133,7 @@ func newJudged(t *testing.T, name string, pace float64, period time.Duration, pl
 		})
 	}
 	j.judge = referee.New(j.rules)
-	if err := c.Save(j.place.Calibration); err != nil {
-		t.Fatal(err)
-	}
+	rttest.Do(c.Save(j.place.Calibration))
 	if j.bus, err = servosim.Open(cfg); err != nil {
 		t.Skipf("no pseudo-terminals here: %v", err)
 	}
@@ -212,10 +207,7 @@ func newRealRun(t *testing.T, change func(*Config)) *realRun {
 	if change != nil {
 		change(&cfg)
 	}
-	var err error
-	if r.Edge, err = Open(t.Context(), cfg); err != nil {
-		t.Fatal(err)
-	}
+	r.Edge = rttest.Must(Open(t.Context(), cfg))
 	r.lead.mu.Lock() // its read interval depends on its bus
 	r.lead.rules.Period = r.leaders[0].Every()
 	r.lead.judge = referee.New(r.lead.rules)
@@ -421,10 +413,7 @@ func TestTakeoverByTwoAndItsEnd(t *testing.T) {
 func leaderless(t *testing.T) *Edge {
 	t.Helper()
 	e := waitingEdge(new(bytes.Buffer))
-	var err error
-	if e.notifier, err = notify.Open(); err != nil {
-		t.Fatal(err)
-	}
+	e.notifier = rttest.Must(notify.Open())
 	return e
 }
 
@@ -433,14 +422,8 @@ func leaderless(t *testing.T) *Edge {
 func TestStiffLeaderAtTheStart(t *testing.T) {
 	rttest.RealTime(t)
 	lead := newJudged(t, "so101_leader", 1, 10*time.Millisecond, sim.NewHand(6, 2048))
-	cal, err := lead.place.Load()
-	if err != nil {
-		t.Fatal(err)
-	}
-	arm, err := servo.OpenArm(servo.ArmConfig{Path: lead.place.Bus, Robot: lead.place.Robot, Calibration: cal})
-	if err != nil {
-		t.Fatal(err)
-	}
+	cal := rttest.Must(lead.place.Load())
+	arm := rttest.Must(servo.OpenArm(servo.ArmConfig{Path: lead.place.Bus, Robot: lead.place.Robot, Calibration: cal}))
 	for n := 0; ; n++ {
 		arm.Read(make([]float32, 6), rt.KernelClock().Now().Add(10*time.Millisecond))
 		if armed, err := arm.ArmStep(rt.KernelClock().Now().Add(20*time.Millisecond), arm.Joints()); armed {
@@ -453,15 +436,10 @@ func TestStiffLeaderAtTheStart(t *testing.T) {
 	if !lead.stiff() {
 		t.Fatal("it is not stiff")
 	}
-	so101, err := robot.ByName("so101")
-	if err != nil {
-		t.Fatal(err)
-	}
+	so101 := rttest.Must(robot.ByName("so101"))
 	e := leaderless(t)
 	e.robot, e.cfg.Leader = so101, device.Place{Bus: lead.place.Bus, Calibration: lead.place.Calibration}
-	if err := e.openLeader(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	rttest.Do(e.openLeader(t.Context()))
 	defer e.release()
 	if lead.stiff() {
 		t.Errorf("torque %v, want it let go", lead.bus.TorqueEnabled())
@@ -471,10 +449,7 @@ func TestStiffLeaderAtTheStart(t *testing.T) {
 // Goal: a leader that does not fit, or cannot move to the follower, is refused before anything
 // moves.
 func TestLeadersThatAreRefused(t *testing.T) {
-	so101, err := robot.ByName("so101")
-	if err != nil {
-		t.Fatal(err)
-	}
+	so101 := rttest.Must(robot.ByName("so101"))
 	for _, tt := range []struct {
 		name, robot, takeover string
 		code                  exit.Code

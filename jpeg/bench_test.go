@@ -5,6 +5,8 @@ package jpeg
 import (
 	"fmt"
 	"testing"
+
+	"github.com/edge-rt/edge-rt/rt/rttest"
 )
 
 // scenery returns a picture with some texture, so that a benchmark is meaningful.
@@ -27,16 +29,13 @@ func BenchmarkEncodeRGB(b *testing.B) {
 	for _, size := range benchSizes {
 		w, h := size[0], size[1]
 		b.Run(fmt.Sprintf("size=%dx%d", w, h), func(b *testing.B) {
-			e, err := NewEncoder(90, ChromaOfPicture)
-			must(b, err)
+			e := rttest.Must(NewEncoder(90, ChromaOfPicture))
 			defer e.Close()
 			pix, dst := scenery(w, h), make([]byte, MaxSize(w, h, Chroma420))
 			b.SetBytes(int64(len(pix)))
 			b.ReportAllocs()
 			for b.Loop() {
-				if _, err := e.EncodeRGB(dst, pix, w, h); err != nil {
-					b.Fatal(err)
-				}
+				rttest.Must(e.EncodeRGB(dst, pix, w, h))
 			}
 		})
 	}
@@ -50,7 +49,7 @@ func BenchmarkCheck(b *testing.B) {
 			b.SetBytes(int64(len(src)))
 			b.ReportAllocs()
 			for b.Loop() {
-				must(b, d.Check(src))
+				rttest.Do(d.Check(src))
 			}
 		})
 	}
@@ -66,7 +65,7 @@ func BenchmarkDecodeRGB(b *testing.B) {
 			b.SetBytes(int64(len(dst)))
 			b.ReportAllocs()
 			for b.Loop() {
-				must(b, d.DecodeRGB(dst, src, w, h))
+				rttest.Do(d.DecodeRGB(dst, src, w, h))
 			}
 		})
 	}

@@ -36,23 +36,20 @@ func picture() []byte {
 
 func read(t testing.TB, name string) []byte {
 	t.Helper()
-	src, err := os.ReadFile(filepath.Join("..", "testdata", "jpeg", name))
-	must(t, err)
+	src := rttest.Must(os.ReadFile(filepath.Join("..", "testdata", "jpeg", name)))
 	return src
 }
 
 func decoder(t testing.TB) *Decoder {
 	t.Helper()
-	d, err := NewDecoder()
-	must(t, err)
+	d := rttest.Must(NewDecoder())
 	t.Cleanup(func() { d.Close() })
 	return d
 }
 
 func encode(t testing.TB, pix []byte, w, h, quality int) []byte {
 	t.Helper()
-	e, err := NewEncoder(quality, ChromaOfPicture)
-	must(t, err)
+	e := rttest.Must(NewEncoder(quality, ChromaOfPicture))
 	defer e.Close()
 	dst := make([]byte, MaxSize(w, h, Chroma420))
 	n, err := e.EncodeRGB(dst, pix, w, h)
@@ -109,8 +106,7 @@ func TestDecodeOthersPictures(t *testing.T) {
 func TestStandardLibraryAgrees(t *testing.T) {
 	pix := picture()
 	src := encode(t, pix, bandsW, bandsH, 95)
-	im, err := stdjpeg.Decode(bytes.NewReader(src))
-	must(t, err)
+	im := rttest.Must(stdjpeg.Decode(bytes.NewReader(src)))
 	y, ok := im.(*image.YCbCr)
 	if !ok || y.SubsampleRatio != image.YCbCrSubsampleRatio420 {
 		t.Errorf("encoded as %T, want 4:2:0 YCbCr", im)
@@ -129,9 +125,9 @@ func TestStandardLibraryAgrees(t *testing.T) {
 		copy(rgba.Pix[4*i:], append(slices.Clone(pix[3*i:3*i+3]), 255))
 	}
 	var file bytes.Buffer
-	must(t, stdjpeg.Encode(&file, rgba, &stdjpeg.Options{Quality: 95}))
+	rttest.Do(stdjpeg.Encode(&file, rgba, &stdjpeg.Options{Quality: 95}))
 	clear(got)
-	must(t, decoder(t).DecodeRGB(got, file.Bytes(), bandsW, bandsH))
+	rttest.Do(decoder(t).DecodeRGB(got, file.Bytes(), bandsW, bandsH))
 	checkBands(t, got, bands, 3)
 }
 
@@ -267,8 +263,7 @@ func TestEncodeRefuses(t *testing.T) {
 			t.Errorf("NewEncoder(%d) = %v, want %v", quality, err, ErrQuality)
 		}
 	}
-	e, err := NewEncoder(90, ChromaOfPicture)
-	must(t, err)
+	e := rttest.Must(NewEncoder(90, ChromaOfPicture))
 	pix, dst := make([]byte, 16*16*3), make([]byte, MaxSize(16, 16, Chroma420))
 	for _, tt := range []struct {
 		name     string
@@ -324,14 +319,12 @@ func TestExplainSaysGotAndWanted(t *testing.T) {
 
 func TestJPEGNoAlloc(t *testing.T) {
 	pix, dst := picture(), make([]byte, MaxSize(bandsW, bandsH, Chroma420))
-	e, err := NewEncoder(90, ChromaOfPicture)
-	must(t, err)
+	e := rttest.Must(NewEncoder(90, ChromaOfPicture))
 	defer e.Close()
 	d, out := decoder(t), make([]byte, len(pix))
 	if n := testing.AllocsPerRun(100, func() {
-		n, err := e.EncodeRGB(dst, pix, bandsW, bandsH)
-		must(t, err)
-		must(t, d.DecodeRGB(out, dst[:n], bandsW, bandsH))
+		n := rttest.Must(e.EncodeRGB(dst, pix, bandsW, bandsH))
+		rttest.Do(d.DecodeRGB(out, dst[:n], bandsW, bandsH))
 		if err := d.DecodeRGB(out, dst[:n/2], bandsW, bandsH); err != ErrCorrupt {
 			t.Fatal(err)
 		}

@@ -9,6 +9,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/edge-rt/edge-rt/rt/rttest"
 )
 
 const noiseW, noiseH = 60, 44
@@ -25,9 +27,7 @@ func TestScaleIsOpenCVs(t *testing.T) {
 	for _, name := range names {
 		name = strings.TrimSuffix(filepath.Base(name), ".png")
 		var w, h int
-		if _, err := fmt.Sscanf(name[strings.IndexByte(name, '_'):], "_%dx%d", &w, &h); err != nil {
-			t.Fatal(err)
-		}
+		rttest.Must(fmt.Sscanf(name[strings.IndexByte(name, '_'):], "_%dx%d", &w, &h))
 		want, got := scaled(t, name), make([]byte, 3*w*h)
 		if err := s.Scale(got, w, h, noise, noiseW, noiseH); err != nil {
 			t.Errorf("%s: %v", name, err)
@@ -50,8 +50,7 @@ func TestScaleIsOpenCVs(t *testing.T) {
 
 func scaled(t *testing.T, name string) []byte {
 	t.Helper()
-	im, err := png.Decode(bytes.NewReader(read(t, "scale/"+name+".png")))
-	must(t, err)
+	im := rttest.Must(png.Decode(bytes.NewReader(read(t, "scale/"+name+".png"))))
 	return rgbOf(im)
 }
 
@@ -111,7 +110,7 @@ func TestScaleNoAlloc(t *testing.T) {
 	i := 0
 	if n := testing.AllocsPerRun(500, func() {
 		i += 37
-		must(t, s.Scale(dst, 1+i%100, 1+i*7%100, src, 1+i%300, 1+i*11%300))
+		rttest.Do(s.Scale(dst, 1+i%100, 1+i*7%100, src, 1+i%300, 1+i*11%300))
 	}); n != 0 {
 		t.Errorf("%v allocations a picture, want 0", n)
 	}
@@ -162,15 +161,13 @@ func TestDecodeFit(t *testing.T) {
 		{1100, 1200}} {
 		fromW, fromH := size[0], size[1]
 		for _, chroma := range []Chroma{Chroma420, Chroma422, Chroma444} {
-			e, err := NewEncoder(90, chroma)
-			must(t, err)
+			e := rttest.Must(NewEncoder(90, chroma))
 			defer e.Close()
 			file := make([]byte, MaxSize(fromW, fromH, chroma))
-			n, err := e.Encode(file, &Image{W: fromW, H: fromH, Layout: RGB, Pix: scenery(fromW, fromH)})
-			must(t, err)
+			n := rttest.Must(e.Encode(file, &Image{W: fromW, H: fromH, Layout: RGB, Pix: scenery(fromW, fromH)}))
 			whole, want := make([]byte, 3*fromW*fromH), make([]byte, 3*w*h)
-			must(t, d.DecodeRGB(whole, file[:n], fromW, fromH))
-			must(t, s.Scale(want, w, h, whole, fromW, fromH))
+			rttest.Do(d.DecodeRGB(whole, file[:n], fromW, fromH))
+			rttest.Do(s.Scale(want, w, h, whole, fromW, fromH))
 			got := bytes.Repeat([]byte{0xa5}, 3*w*h+64)
 			allocated := 1.0
 			for try := 0; try < 3 && allocated != 0; try++ { // the collector of the test may allocate once
@@ -214,12 +211,5 @@ func TestDecodeFit(t *testing.T) {
 		if _, _, err := d.DecodeFit(make([]byte, tt.room), tt.src, w, h); err != tt.want {
 			t.Errorf("DecodeFit of %d bytes into %d = %v, want %v", len(tt.src), tt.room, err, tt.want)
 		}
-	}
-}
-
-func must(t testing.TB, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
 	}
 }

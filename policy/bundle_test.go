@@ -195,26 +195,17 @@ func TestUnlistedFilesAreNotRead(t *testing.T) {
 // An unlisted tokenizer.json beside the listed tokenizer.model is not read.
 func TestTheListedTokenizerIsRead(t *testing.T) {
 	dir := copyBundle(t, "../testdata/pi05", nil)
-	want, err := LoadBundle(dir)
-	if err != nil {
-		t.Fatal(err)
-	}
+	want := rttest.Must(LoadBundle(dir))
 	path := filepath.Join(dir, manifestName)
-	raw, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	raw := rttest.Must(os.ReadFile(path))
 	if !bytes.Contains(raw, []byte("tokenizer/tokenizer.json")) {
 		t.Skip("the bundle has another tokenizer now")
 	}
 	raw = bytes.Replace(raw, []byte("tokenizer/tokenizer.json"), []byte("tokenizer/tokenizer.model"), 1)
 	folder := filepath.Join(dir, tokenizerDir)
-	err = errors.Join(os.WriteFile(path, raw, 0o644),
+	rttest.Do(errors.Join(os.WriteFile(path, raw, 0o644),
 		os.Rename(filepath.Join(folder, "tokenizer.json"), filepath.Join(folder, "tokenizer.model")),
-		os.WriteFile(filepath.Join(folder, "tokenizer.json"), []byte("{}"), 0o644))
-	if err != nil {
-		t.Fatal(err)
-	}
+		os.WriteFile(filepath.Join(folder, "tokenizer.json"), []byte("{}"), 0o644)))
 	b := &Bundle{Dir: dir, Meta: want.Meta}
 	b.Files = map[string]string{"tokenizer/tokenizer.model": strings.Repeat("0", 64)}
 	if _, err := b.loadTokenizer(); err == nil || strings.Contains(err.Error(), "lists no") {

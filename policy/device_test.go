@@ -70,10 +70,7 @@ func TestMaxBatchSuitsTheDevice(t *testing.T) {
 func TestProviderOptions(t *testing.T) {
 	needRuntime(t)
 	b := rttest.Must(LoadBundle(stillDir))
-	opt, err := Options{MaxBatch: 4, Device: "tensorrt:0", CacheDir: t.TempDir()}.withDefaults()
-	if err != nil {
-		t.Fatal(err)
-	}
+	opt := rttest.Must(Options{MaxBatch: 4, Device: "tensorrt:0", CacheDir: t.TempDir()}.withDefaults())
 	m := &Model{bundle: b, opt: opt, device: opt.device}
 	cuda := m.cudaOptions()
 	for key, want := range map[string]string{"device_id": "0", "use_tf32": "0", "cudnn_conv_algo_search": "HEURISTIC"} {

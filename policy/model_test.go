@@ -97,9 +97,7 @@ func TestSessionPerBatchSize(t *testing.T) {
 		if s, rows := sized.sessionOf(batch); rows != want || s != sized.sized[want] || s == nil {
 			t.Errorf("a batch of %d runs in the session of %d, want %d", batch, rows, want)
 		}
-		if err := errors.Join(sized.Run(batch), one.Run(batch)); err != nil {
-			t.Fatal(err)
-		}
+		rttest.Do(errors.Join(sized.Run(batch), one.Run(batch)))
 		for i := range batch {
 			if !slices.Equal(sized.ChunkRobot(i), one.ChunkRobot(i)) {
 				t.Errorf("row %d of a batch of %d differs", i, batch)

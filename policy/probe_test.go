@@ -194,10 +194,7 @@ func (p *probe) run(t *testing.T, samples []sample, outputs ...string) map[strin
 		t.Cleanup(func() { value.Destroy() })
 		given, names = append(given, value), append(names, out.Name)
 	}
-	options, err := Options{IntraThreads: 1}.session()
-	if err != nil {
-		t.Fatal(err)
-	}
+	options := rttest.Must(Options{IntraThreads: 1}.session())
 	defer options.Destroy()
 	session := rttest.Must(ort.NewAdvancedSessionWithONNXData(model, portNames(p.meta.inputs()), names, inputs, given,
 		options))
@@ -262,10 +259,7 @@ func (p *probe) input(t *testing.T, in port, samples []sample) (data []byte) {
 		default:
 			value = make([]uint8, size)
 		}
-		var err error
-		if data, err = binary.Append(data, binary.NativeEndian, value); err != nil {
-			t.Fatal(err)
-		}
+		data = rttest.Must(binary.Append(data, binary.NativeEndian, value))
 	}
 	return data
 }

@@ -16,10 +16,7 @@ import (
 func looping(t *testing.T) (p pass, n, y []byte) {
 	t.Helper()
 	needRuntime(t)
-	options, err := Options{IntraThreads: 1}.session()
-	if err != nil {
-		t.Fatal(err)
-	}
+	options := rttest.Must(Options{IntraThreads: 1}.session())
 	defer options.Destroy()
 	s := rttest.Must(newSession("testdata/loop.onnx", []string{"n", "x"}, []string{"y"}, options))
 	run := rttest.Must(ort.NewRunOptions())

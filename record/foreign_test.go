@@ -14,9 +14,8 @@ import (
 	"time"
 	"unicode/utf8"
 
-	"github.com/foxglove/mcap/go/mcap"
-
 	"github.com/edge-rt/edge-rt/rt/rttest"
+	"github.com/foxglove/mcap/go/mcap"
 )
 
 // A task is kept whole up to the length that an observation may carry. Other long texts are cut
@@ -127,8 +126,7 @@ func TestCamerasHaveNames(t *testing.T) {
 				continue // no cameras, and two cameras
 			}
 			var b bytes.Buffer
-			w, err := mcap.NewWriter(&b, &mcap.WriterOptions{})
-			must(t, err)
+			w := rttest.Must(mcap.NewWriter(&b, &mcap.WriterOptions{}))
 			topic, frame := CameraTopic+"top", "top"
 			if where == "topic" {
 				topic = CameraTopic + name
@@ -197,7 +195,7 @@ func TestClockStepsMoveNoPicture(t *testing.T) {
 		}
 		for _, name := range names { // for other readers, the picture's own stamp equals the message's
 			data := load(t, name)
-			if _, err := scan(bytes.NewReader(data), func(token mcap.TokenType, record []byte) error {
+			rttest.Must(scan(bytes.NewReader(data), func(token mcap.TokenType, record []byte) error {
 				if token != mcap.TokenMessage {
 					return nil
 				}
@@ -210,9 +208,7 @@ func TestClockStepsMoveNoPicture(t *testing.T) {
 					t.Errorf("set by %v: %v, a picture's stamp is %d, its message's %d", by, err, i.At, m.LogTime)
 				}
 				return nil
-			}); err != nil {
-				t.Fatal(err)
-			}
+			}))
 		}
 	}
 }
@@ -222,8 +218,7 @@ func TestClockStepsMoveNoPicture(t *testing.T) {
 func TestOldPicturesAreWhereTheirMessagesAre(t *testing.T) {
 	const before, after = 1_764_000_010_000_000_000, 1_764_000_000_000_000_000
 	var b bytes.Buffer
-	w, err := mcap.NewWriter(&b, &mcap.WriterOptions{})
-	must(t, err)
+	w := rttest.Must(mcap.NewWriter(&b, &mcap.WriterOptions{}))
 	w.WriteHeader(&mcap.Header{Profile: Profile})
 	w.WriteMetadata(&mcap.Metadata{Name: RunMetadata,
 		Metadata: map[string]string{"clock_offset_ns": fmt.Sprint(after)}})
@@ -252,14 +247,13 @@ func TestClockStepsKeepTheOrderOfFiles(t *testing.T) {
 	for _, at := range []time.Time{base, base.Add(-10 * time.Second), base.Add(-10 * time.Second),
 		base.Add(time.Second), base.Add(-24 * 365 * time.Hour), base.Add(2 * time.Second)} {
 		for _, id := range []string{"a", "b"} {
-			f, err := d.create(id, at)
-			must(t, err)
+			f := rttest.Must(d.create(id, at))
 			made = append(made, filepath.Base(f.Name()))
-			must(t, f.Close())
+			rttest.Do(f.Close())
 		}
 	}
 	entries, _, err := d.list()
-	must(t, err)
+	rttest.Do(err)
 	var listed []string
 	for _, e := range entries {
 		listed = append(listed, e.name)
@@ -305,8 +299,7 @@ func TestADiskThatFailsIsNoEnd(t *testing.T) {
 
 func discarding(t *testing.T) *mcap.Writer {
 	t.Helper()
-	w, err := mcap.NewWriter(io.Discard, &mcap.WriterOptions{})
-	must(t, err)
+	w := rttest.Must(mcap.NewWriter(io.Discard, &mcap.WriterOptions{}))
 	return w
 }
 
@@ -321,7 +314,7 @@ func TestRepairLosesNoWholeChunk(t *testing.T) {
 		damage(torn)
 		dir := t.TempDir()
 		file := filepath.Join(dir, name)
-		must(t, os.WriteFile(file, torn, 0o600))
+		rttest.Do(os.WriteFile(file, torn, 0o600))
 		var reports []Report
 		r, _ := recorderAt(t, Config{Mode: Ring, Dir: dir, Report: func(x Report) { reports = append(reports, x) }})
 		r.writer.repair(new(atomic.Bool))

@@ -15,10 +15,9 @@ import (
 	"testing"
 	"time"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/edge-rt/edge-rt/rt"
 	"github.com/edge-rt/edge-rt/rt/rttest"
+	"golang.org/x/sys/unix"
 )
 
 var testSession = &Session{
@@ -88,8 +87,7 @@ func recorderAt(t *testing.T, cfg Config) (*Recorder, *rttest.Clock) {
 	cfg.Now = func() time.Time {
 		return time.Date(2026, 11, 24, 14, 3, 20, 0, time.UTC).Add(time.Duration(clock.Now()))
 	}
-	r, err := New(cfg)
-	must(t, err)
+	r := rttest.Must(New(cfg))
 	return r, clock
 }
 
@@ -130,22 +128,14 @@ func pass(r *Recorder, step int64, picture []byte) {
 // put writes a file.
 func put(t *testing.T, dir, name string, data []byte) {
 	t.Helper()
-	must(t, os.WriteFile(filepath.Join(dir, name), data, 0o600))
+	rttest.Do(os.WriteFile(filepath.Join(dir, name), data, 0o600))
 }
 
 // load returns the content of a file.
 func load(t *testing.T, path string) []byte {
 	t.Helper()
-	content, err := os.ReadFile(path)
-	must(t, err)
+	content := rttest.Must(os.ReadFile(path))
 	return content
-}
-
-func must(t testing.TB, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
 }
 
 // write runs one step of the writing thread, as Write does.
@@ -162,7 +152,7 @@ func write(r *Recorder, now rt.Instant, ended bool) {
 // contents reads all files of a recorder's folder.
 func contents(t *testing.T, dir string) (steps []int64, events []string, pictures int, infos []Info) {
 	t.Helper()
-	infos, err := ReadFolder(dir, Visitor{
+	infos = rttest.Must(ReadFolder(dir, Visitor{
 		Tick:  func(m *Tick) error { steps = append(steps, m.Step); return nil },
 		Event: func(e *Event) error { events = append(events, e.Kind+": "+e.Text.String()); return nil },
 		Image: func(m *Image) error {
@@ -172,8 +162,7 @@ func contents(t *testing.T, dir string) (steps []int64, events []string, picture
 			pictures++
 			return nil
 		},
-	})
-	must(t, err)
+	}))
 	return steps, events, pictures, infos
 }
 
@@ -430,8 +419,7 @@ func TestDiskThatFails(t *testing.T) {
 func TestDiskThatHangs(t *testing.T) {
 	rttest.RealTime(t)
 	release := make(chan struct{})
-	r, err := New(Config{Mode: All, Dir: t.TempDir(), Size: 1 << 30, ID: "arm", Clock: rt.KernelClock()})
-	must(t, err)
+	r := rttest.Must(New(Config{Mode: All, Dir: t.TempDir(), Size: 1 << 30, ID: "arm", Clock: rt.KernelClock()}))
 	hung := make(chan struct{}, 8)
 	r.writer.create = func(string, time.Time) (*os.File, error) {
 		hung <- struct{}{}
@@ -513,7 +501,7 @@ func TestEpisodesAreNotDeleted(t *testing.T) {
 	})
 	_, whole := writeChunks(t, 1)
 	older := filepath.Join(r.cfg.Dir, nameAt(r.cfg.ID, time.Unix(0, 0)))
-	must(t, os.WriteFile(older, whole, 0o600))
+	rttest.Do(os.WriteFile(older, whole, 0o600))
 	r.Keep()
 	noise := make([]byte, 300_000)
 	random := rand.NewChaCha8([32]byte{})
@@ -547,7 +535,7 @@ func TestFilesStayBelowTheSize(t *testing.T) {
 	_, whole := writeChunks(t, 1)
 	put(t, r.cfg.Dir, nameAt("other", time.Unix(0, 0)), whole)
 	stranger := filepath.Join(r.cfg.Dir, "arm-20200101T000000.000Z.mcap")
-	must(t, os.WriteFile(stranger, bytes.Repeat([]byte("mine"), 1000), 0o600))
+	rttest.Do(os.WriteFile(stranger, bytes.Repeat([]byte("mine"), 1000), 0o600))
 	noise := make([]byte, 300_000)
 	copy(noise, "picture ")
 	random := rand.NewChaCha8([32]byte{})
@@ -556,7 +544,7 @@ func TestFilesStayBelowTheSize(t *testing.T) {
 		random.Read(noise[8:]) // does not compress
 		pass(r, step, noise)
 		_, total, err := r.writer.folder.list()
-		must(t, err)
+		rttest.Do(err)
 		most = max(most, total)
 	}
 	write(r, clock.Now(), true)
@@ -573,8 +561,7 @@ func TestFilesStayBelowTheSize(t *testing.T) {
 	steps := []int64{}
 	entries, _, _ := r.writer.folder.list()
 	for _, e := range entries[1:] { // without the stranger's file, which is the oldest
-		f, err := os.Open(filepath.Join(r.cfg.Dir, e.name))
-		must(t, err)
+		f := rttest.Must(os.Open(filepath.Join(r.cfg.Dir, e.name)))
 		info, err := Read(f, Visitor{Tick: func(m *Tick) error { steps = append(steps, m.Step); return nil }})
 		f.Close()
 		if err != nil || info.Torn {
@@ -673,7 +660,7 @@ func TestRoomIsMadeInAdvance(t *testing.T) {
 	_, whole := writeChunks(t, 1)
 	dir := t.TempDir()
 	for i := range 40 {
-		must(t, os.WriteFile(filepath.Join(dir, nameAt("old", time.Unix(int64(i), 0))), whole, 0o600))
+		rttest.Do(os.WriteFile(filepath.Join(dir, nameAt("old", time.Unix(int64(i), 0))), whole, 0o600))
 	}
 	one := int64(len(whole))
 	d := folder{dir, 40 * one, diskOf}
@@ -686,7 +673,7 @@ func TestRoomIsMadeInAdvance(t *testing.T) {
 		}
 		if try == 1 {
 			for i := range 3 {
-				must(t, os.WriteFile(filepath.Join(dir, nameAt("new", time.Unix(int64(i), 0))), whole,
+				rttest.Do(os.WriteFile(filepath.Join(dir, nameAt("new", time.Unix(int64(i), 0))), whole,
 					0o600))
 			}
 		}
@@ -701,7 +688,7 @@ func TestTheDiskKeepsSomeForOthers(t *testing.T) {
 	_, whole := writeChunks(t, 1)
 	dir := t.TempDir()
 	for i := range 4 {
-		must(t, os.WriteFile(filepath.Join(dir, nameAt("old", time.Unix(int64(i), 0))), whole, 0o600))
+		rttest.Do(os.WriteFile(filepath.Join(dir, nameAt("old", time.Unix(int64(i), 0))), whole, 0o600))
 	}
 	free := int64(0)
 	d := folder{dir, disk, func(string) (int64, int64) { return free, disk }}
@@ -736,7 +723,7 @@ func TestFolderThatVanishes(t *testing.T) {
 	for step := range int64(steps) {
 		pass(r, step, nil)
 		if step == steps/2 {
-			must(t, os.RemoveAll(r.cfg.Dir))
+			rttest.Do(os.RemoveAll(r.cfg.Dir))
 		}
 	}
 	write(r, clock.Now(), true)

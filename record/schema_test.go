@@ -4,6 +4,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/edge-rt/edge-rt/rt/rttest"
 	"google.golang.org/protobuf/encoding/protojson"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/reflect/protodesc"
@@ -17,13 +18,12 @@ import (
 func messageOf(t *testing.T, channel uint16) protoreflect.MessageDescriptor {
 	t.Helper()
 	var set descriptorpb.FileDescriptorSet
-	must(t, proto.Unmarshal(descriptorSet(channel), &set))
+	rttest.Do(proto.Unmarshal(descriptorSet(channel), &set))
 	files, err := protodesc.NewFiles(&set)
 	if err != nil {
 		t.Fatalf("%s: %v", channels[channel-1].schema, err)
 	}
-	found, err := files.FindDescriptorByName(protoreflect.FullName(channels[channel-1].schema))
-	must(t, err)
+	found := rttest.Must(files.FindDescriptorByName(protoreflect.FullName(channels[channel-1].schema)))
 	return found.(protoreflect.MessageDescriptor)
 }
 
@@ -60,12 +60,11 @@ func TestSchemasSayWhatIsWritten(t *testing.T) {
 			`"timestamp":"1970-01-01T00:00:01.500000001Z","data":"AQID","format":"jpeg","frame_id":"top"`},
 	} {
 		m := dynamicpb.NewMessage(messageOf(t, tt.channel))
-		must(t, proto.Unmarshal(tt.data, m))
+		rttest.Do(proto.Unmarshal(tt.data, m))
 		if len(m.GetUnknown()) > 0 {
 			t.Errorf("%s: %d bytes that its schema does not know", channels[tt.channel-1].schema, len(m.GetUnknown()))
 		}
-		text, err := protojson.MarshalOptions{UseProtoNames: true}.Marshal(m)
-		must(t, err)
+		text := rttest.Must(protojson.MarshalOptions{UseProtoNames: true}.Marshal(m))
 		if got := strings.ReplaceAll(string(text), " ", ""); !strings.Contains(got, tt.want) {
 			t.Errorf("%s is %s, want %s in it", channels[tt.channel-1].schema, got, tt.want)
 		}

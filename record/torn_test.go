@@ -17,18 +17,16 @@ import (
 	"testing"
 	"time"
 
-	"github.com/foxglove/mcap/go/mcap"
-
 	"github.com/edge-rt/edge-rt/rt"
 	"github.com/edge-rt/edge-rt/rt/rttest"
+	"github.com/foxglove/mcap/go/mcap"
 )
 
 // times returns the number of repetitions of a randomized test; RECORD_TORN sets it for all of
 // them.
 func times(t *testing.T, few int) int {
 	if text := os.Getenv("RECORD_TORN"); text != "" {
-		n, err := strconv.Atoi(text)
-		must(t, err)
+		n := rttest.Must(strconv.Atoi(text))
 		return n
 	}
 	return few
@@ -63,11 +61,9 @@ func writeChunks(t *testing.T, chunks int) (name string, whole []byte) {
 // file's own index.
 func inWholeChunks(t *testing.T, whole []byte, cut int) (n int) {
 	t.Helper()
-	reader, err := mcap.NewReader(bytes.NewReader(whole))
-	must(t, err)
+	reader := rttest.Must(mcap.NewReader(bytes.NewReader(whole)))
 	defer reader.Close()
-	info, err := reader.Info()
-	must(t, err)
+	info := rttest.Must(reader.Info())
 	for _, chunk := range info.ChunkIndexes {
 		if int(chunk.ChunkStartOffset+chunk.ChunkLength) <= cut {
 			_, err := scan(io.MultiReader(bytes.NewReader(mcap.Magic),
@@ -100,18 +96,16 @@ func TestFilesCutAndDamagedAnywhere(t *testing.T) {
 	name, whole := writeChunks(t, 12)
 	random := rand.New(rand.NewPCG(1, 2))
 	var ticks []Tick
-	if _, err := Read(bytes.NewReader(whole), Visitor{Tick: func(m *Tick) error {
+	rttest.Must(Read(bytes.NewReader(whole), Visitor{Tick: func(m *Tick) error {
 		ticks = append(ticks, *m)
 		return nil
-	}}); err != nil {
-		t.Fatal(err)
-	}
+	}}))
 	for i := range times(t, 25) {
 		cut := len(mcap.Magic) + 40 + random.IntN(len(whole)-len(mcap.Magic)-40)
 		want := inWholeChunks(t, whole, cut)
 		dir := t.TempDir()
 		file := filepath.Join(dir, name)
-		must(t, os.WriteFile(file, whole[:cut], 0o600))
+		rttest.Do(os.WriteFile(file, whole[:cut], 0o600))
 		steps, _, pictures, infos := contents(t, dir)
 		if len(steps)+pictures != want || !infos[0].Torn {
 			t.Fatalf("cut at %d of %d: %d ticks and %d pictures, torn %v; want %d together", cut, len(whole),
@@ -172,11 +166,10 @@ func TestRepairTouchesOnlyWhatIsTornAndOurs(t *testing.T) {
 	for name, data := range files {
 		put(t, dir, name, data)
 	}
-	must(t, os.Symlink(filepath.Join(dir, "notes.mcap"), filepath.Join(dir, nameAt("link", at))))
+	rttest.Do(os.Symlink(filepath.Join(dir, "notes.mcap"), filepath.Join(dir, nameAt("link", at))))
 	orphan := filepath.Join(dir, nameAt("gone", at)+repairing)
-	must(t, os.WriteFile(orphan, torn, 0o600))
-	used, err := folder{dir: dir}.claim(nameAt("inuse", at))
-	must(t, err)
+	rttest.Do(os.WriteFile(orphan, torn, 0o600))
+	used := rttest.Must(folder{dir: dir}.claim(nameAt("inuse", at)))
 	defer used.Close()
 	if s := repairIn(t, dir); s.Repaired != 0 {
 		t.Errorf("%+v, want none repaired", s)
@@ -218,9 +211,8 @@ func TestKilledAtAnyMoment(t *testing.T) {
 		dir := t.TempDir()
 		child := exec.Command(os.Args[0], "-test.run", "^TestKilledAtAnyMoment$")
 		child.Env = append(os.Environ(), "RECORD_CHILD="+dir)
-		out, err := child.StdoutPipe()
-		must(t, err)
-		must(t, child.Start())
+		out := rttest.Must(child.StdoutPipe())
+		rttest.Do(child.Start())
 		lines, chunks := bufio.NewScanner(out), 0
 		for limit := 1 + random.IntN(40); chunks < limit && lines.Scan(); {
 			fmt.Sscanf(lines.Text(), "chunk %d", &chunks)
@@ -251,10 +243,7 @@ func TestKilledAtAnyMoment(t *testing.T) {
 // the disk.
 func writeUntilKilled(dir string) {
 	clock := rttest.NewClock(rt.Instant(time.Second))
-	r, err := New(Config{Mode: All, Dir: dir, Size: 1 << 30, ID: "arm", Clock: clock})
-	if err != nil {
-		panic(err)
-	}
+	r := rttest.Must(New(Config{Mode: All, Dir: dir, Size: 1 << 30, ID: "arm", Clock: clock}))
 	step := int64(0)
 	for chunk := 0; ; chunk++ {
 		for range perChunk {
@@ -300,7 +289,7 @@ func judge(t *testing.T, args ...string) (j judged) {
 			}
 			t.Fatalf("the official reader: %v\n%s", err, stderr)
 		}
-		must(t, json.Unmarshal(out, &j))
+		rttest.Do(json.Unmarshal(out, &j))
 		return j
 	}
 	t.Skip("no Python with the official MCAP reader: run make test, or name an interpreter in EDGERT_PYTHON")
@@ -314,7 +303,7 @@ func TestTheOfficialReaderAgrees(t *testing.T) {
 	name, whole := writeChunks(t, chunks)
 	dir := t.TempDir()
 	file := filepath.Join(dir, name)
-	must(t, os.WriteFile(file, whole, 0o600))
+	rttest.Do(os.WriteFile(file, whole, 0o600))
 	j := judge(t, file)
 	ticks, pictures := j.Topics[TickTopic], j.Topics[CameraTopic+"top"]
 	if ticks.Messages != chunks*perChunk || ticks.Gaps != 0 || ticks.Schema != "edgert.Tick" ||
@@ -340,7 +329,7 @@ func TestTheOfficialReaderAgrees(t *testing.T) {
 	}
 
 	cut := len(whole) * 2 / 3
-	must(t, os.WriteFile(file, whole[:cut], 0o600))
+	rttest.Do(os.WriteFile(file, whole[:cut], 0o600))
 	steps, _, _, _ := contents(t, dir)
 	if j = judge(t, file, "stream"); j.Topics[TickTopic].Messages != len(steps) || len(steps) == 0 || j.Torn == "" {
 		t.Errorf("of a torn file it reads %d ticks (%s), and we %d", j.Topics[TickTopic].Messages, j.Torn, len(steps))

@@ -71,10 +71,7 @@ func newBench(t *testing.T, cfg manifest.Config, change ...func(*Deps)) *bench {
 		f(&d)
 	}
 	b.model, _ = d.Model.(*servertest.Model)
-	var err error
-	if b.server, err = New(cfg, d); err != nil {
-		t.Fatal(err)
-	}
+	b.server = rttest.Must(New(cfg, d))
 	b.session = b.network.Session()
 	return b
 }
@@ -358,9 +355,7 @@ func (b *bench) live(uuid string, epoch uint32) live {
 // die lets the token vanish, as the end of a link does.
 func (l live) die() {
 	l.b.t.Helper()
-	if err := l.token.Undeclare(); err != nil {
-		l.b.t.Fatal(err)
-	}
+	rttest.Do(l.token.Undeclare())
 }
 
 // serveQueries returns a server that answers queries and sees tokens, without housekeeping: the
@@ -411,17 +406,9 @@ type sample struct {
 func (b *bench) robot(uuid string) *robot {
 	b.t.Helper()
 	r := &robot{b: b, uuid: uuid, inbox: make(chan sample, 100)}
-	key, err := wire.ActionKey(fakePrefix, uuid)
-	if err != nil {
-		b.t.Fatal(err)
-	}
-	if _, err := b.session.Subscribe(key, r.receive); err != nil {
-		b.t.Fatal(err)
-	}
-	r.obs, err = b.session.Publisher(obsKey(b.t, uuid), wire.ObservationQoS)
-	if err != nil {
-		b.t.Fatal(err)
-	}
+	key := rttest.Must(wire.ActionKey(fakePrefix, uuid))
+	rttest.Must(b.session.Subscribe(key, r.receive))
+	r.obs = rttest.Must(b.session.Publisher(obsKey(b.t, uuid), wire.ObservationQoS))
 	return r
 }
 

@@ -152,10 +152,7 @@ func TestThePageInChromium(t *testing.T) {
 //
 //	EDGERT_SCREENSHOTS=docs/page go test -run ThePageInChromium ./server
 func takePictures(t *testing.T, h *health, dir string) {
-	dir, err := filepath.Abs(filepath.Join("..", dir))
-	if err != nil {
-		t.Fatal(err)
-	}
+	dir = rttest.Must(filepath.Abs(filepath.Join("..", dir)))
 	b := playFleet(t, 12)
 	h.watch(b.server)
 	at := "http://" + h.Addr().String() + "/"

@@ -162,24 +162,20 @@ func TestDrainIsAnnouncedBeforeTheTokenGoes(t *testing.T) {
 	b.open(fakeOpen("b"))
 	told := make(chan string, 8)
 	for _, uuid := range []string{"a", "b"} {
-		if _, err := b.session.Subscribe(actionKey(uuid), func(s wire.Sample) {
+		rttest.Must(b.session.Subscribe(actionKey(uuid), func(s wire.Sample) {
 			var e wire.Event
 			if err := wire.ParseEvent(&e, s.Payload); err != nil || e.Code != wire.EventDraining ||
 				e.RetryAfterMs <= 0 || e.Seq != 0 {
 				t.Errorf("%s got %+v, %v, want a draining event", uuid, e, err)
 			}
 			told <- uuid
-		}); err != nil {
-			t.Fatal(err)
-		}
+		}))
 	}
-	if _, err := b.session.SubscribeTokens(wire.ServerAliveAny, func(_ string, alive bool) {
+	rttest.Must(b.session.SubscribeTokens(wire.ServerAliveAny, func(_ string, alive bool) {
 		if !alive {
 			told <- "token"
 		}
-	}); err != nil {
-		t.Fatal(err)
-	}
+	}))
 	b.end()
 	if a, b, c := <-told, <-told, <-told; a != "a" || b != "b" || c != "token" || len(told) != 0 {
 		t.Errorf("order = %s, %s, %s, want both robots, then the token", a, b, c)

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/edge-rt/edge-rt/rt"
+	"github.com/edge-rt/edge-rt/rt/rttest"
 	"github.com/edge-rt/edge-rt/servo"
 	"github.com/edge-rt/edge-rt/servo/robot"
 	"github.com/edge-rt/edge-rt/sim/servosim"
@@ -47,10 +48,7 @@ motors:
 // openWarm opens an arm of the given description on the simulator and switches its torque on.
 func openWarm(t *testing.T, text string, faults servosim.Script) (*servosim.Bus, *servo.Arm) {
 	t.Helper()
-	r, err := robot.Parse("warm", []byte(text))
-	if err != nil {
-		t.Fatal(err)
-	}
+	r := rttest.Must(robot.Parse("warm", []byte(text)))
 	bus := simOf(t, r, servosim.Config{Faults: faults})
 	arm := mustOpen(t, config(bus, r))
 	torqueOn(t, arm)

@@ -8,6 +8,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/edge-rt/edge-rt/rt/rttest"
 )
 
 var placeVariables = []string{"HF_LEROBOT_CALIBRATION", "HF_LEROBOT_HOME", "HF_HOME", "XDG_CACHE_HOME"}
@@ -71,19 +73,14 @@ func TestCalibrationPlaceOfAnEmptyVariable(t *testing.T) {
 	if got := CalibrationPath(so101(), "black"); got != want {
 		t.Errorf("CalibrationPath = %s, want %s as if nothing were set", got, want)
 	}
-	if err := demoCalibration().Save("robots/so_follower/black.json"); err != nil {
-		t.Fatal(err)
-	}
+	rttest.Do(demoCalibration().Save("robots/so_follower/black.json"))
 	if _, err := LoadCalibration(CalibrationPath(so101(), "black")); err != nil {
 		t.Errorf("LeRobot's file in the working directory is not found: %v", err)
 	}
 }
 
 func TestCalibrationPlaceIsLeRobots(t *testing.T) {
-	python, err := filepath.Abs("../.venv-export/bin/python")
-	if err != nil {
-		t.Fatal(err)
-	}
+	python := rttest.Must(filepath.Abs("../.venv-export/bin/python"))
 	// The stamp, not python: `make export-env` may be installing LeRobot at this moment.
 	if _, err := os.Stat("../.venv-export/.edgert-export"); err != nil {
 		t.Skip("LeRobot is not installed here: make export-env")
@@ -92,10 +89,7 @@ func TestCalibrationPlaceIsLeRobots(t *testing.T) {
 	for _, tt := range places {
 		envs = append(envs, tt.env)
 	}
-	input, err := json.Marshal(envs)
-	if err != nil {
-		t.Fatal(err)
-	}
+	input := rttest.Must(json.Marshal(envs))
 	const script = `
 import importlib, json, os, sys
 import huggingface_hub.constants as hub

@@ -7,15 +7,14 @@ import (
 	"reflect"
 	"strings"
 	"testing"
+
+	"github.com/edge-rt/edge-rt/rt/rttest"
 )
 
 const demoFile = "../testdata/demo/so101.json"
 
 func TestCalibrationFileRoundTrip(t *testing.T) {
-	c, err := LoadCalibration(demoFile)
-	if err != nil {
-		t.Fatal(err)
-	}
+	c := rttest.Must(LoadCalibration(demoFile))
 	if !reflect.DeepEqual(c, demoCalibration()) {
 		t.Errorf("LoadCalibration(%s) = %+v, want %+v", demoFile, c, demoCalibration())
 	}
@@ -23,9 +22,7 @@ func TestCalibrationFileRoundTrip(t *testing.T) {
 		t.Errorf("Check = %v, want nil", err)
 	}
 	path := filepath.Join(t.TempDir(), "robots", "so_follower", "black.json")
-	if err := c.Save(path); err != nil {
-		t.Fatal(err)
-	}
+	rttest.Do(c.Save(path))
 	got, _ := os.ReadFile(path)
 	want, _ := os.ReadFile(demoFile) // written by Python's json.dump(indent=4)
 	if strings.TrimSpace(string(got)) != strings.TrimSpace(string(want)) {
@@ -61,9 +58,7 @@ func TestLoadCalibrationRefuses(t *testing.T) {
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			path := filepath.Join(t.TempDir(), "c.json")
-			if err := os.WriteFile(path, []byte(tt.text), 0o600); err != nil {
-				t.Fatal(err)
-			}
+			rttest.Do(os.WriteFile(path, []byte(tt.text), 0o600))
 			_, err := LoadCalibration(path)
 			if !errors.Is(err, ErrCalibration) || !strings.Contains(err.Error(), tt.want) ||
 				!strings.Contains(err.Error(), path) {
@@ -124,9 +119,7 @@ func TestCheckNamesTheMotor(t *testing.T) {
 func TestCalibrationPath(t *testing.T) {
 	dir := t.TempDir()
 	t.Setenv("HF_LEROBOT_CALIBRATION", dir)
-	if err := demoCalibration().Save(dir + "/robots/so101_follower/old.json"); err != nil {
-		t.Fatal(err)
-	}
+	rttest.Do(demoCalibration().Save(dir + "/robots/so101_follower/old.json"))
 	for id, want := range map[string]string{"": "so_follower/None.json", "old": "so101_follower/old.json"} {
 		if got := CalibrationPath(so101(), id); got != dir+"/robots/"+want {
 			t.Errorf("CalibrationPath(so101, %q) = %s, want %s", id, got, want)

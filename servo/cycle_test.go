@@ -430,15 +430,10 @@ func sleepsLate(t *testing.T, late, behind, want time.Duration) {
 	d := &drowsy{line: l, Clock: l.clock, late: late}
 	cfg := l.config()
 	cfg.Clock, cfg.Port = d, d
-	a, err := OpenArm(cfg)
-	if err != nil {
-		t.Fatal(err)
-	}
+	a := rttest.Must(OpenArm(cfg))
 	a.health.due = never
 	l.gap = replyGap + behind/6
-	if _, err := a.MeasureCycles(100); err != nil {
-		t.Fatal(err)
-	}
+	rttest.Must(a.MeasureCycles(100))
 	for range 100 {
 		start := l.clock.Now()
 		stale := a.Read(make([]float32, 6), l.deadline())

@@ -81,10 +81,7 @@ type linked struct {
 }
 
 func link(t *testing.T, period time.Duration) *linked {
-	r, err := robot.ByName("koch")
-	if err != nil {
-		t.Fatal(err)
-	}
+	r := rttest.Must(robot.ByName("koch"))
 	cal := Calibration{}
 	for _, m := range r.Motors {
 		cal[m.Name] = MotorCalibration{ID: int(m.ID), RangeMax: m.Model.MaxRaw()}

@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/edge-rt/edge-rt/rt/rttest"
 	"github.com/edge-rt/edge-rt/servo/robot"
 )
 
@@ -98,9 +99,7 @@ func TestLostTorqueIsDetected(t *testing.T) {
 	if a.TorqueLost() == 0 {
 		t.Error("a motor without torque was not noticed in a second")
 	}
-	if err := a.TorqueOff(); err != nil {
-		t.Fatal(err)
-	}
+	rttest.Do(a.TorqueOff())
 	reads(a, l, 100)
 	if a.TorqueLost() != 0 {
 		t.Error("torque that was switched off counts as gone")

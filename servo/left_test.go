@@ -6,16 +6,14 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/edge-rt/edge-rt/rt/rttest"
 	"github.com/edge-rt/edge-rt/servo/robot"
 	"github.com/edge-rt/edge-rt/servo/table"
 )
 
 func (l *line) openRobot(t *testing.T, name string) (*Arm, error) {
 	t.Helper()
-	r, err := robot.ByName(name)
-	if err != nil {
-		t.Fatal(err)
-	}
+	r := rttest.Must(robot.ByName(name))
 	c := Calibration{}
 	for _, m := range r.Motors {
 		c[m.Name] = MotorCalibration{ID: int(m.ID), RangeMax: 4095}
@@ -57,10 +55,7 @@ func TestLimitsThatWereLeft(t *testing.T) {
 				if stiff {
 					s.mem[40] = 1
 				}
-				a, err := l.openRobot(t, tt.robot)
-				if err != nil {
-					t.Fatal(err)
-				}
+				a := rttest.Must(l.openRobot(t, tt.robot))
 				register := func() int {
 					if tt.at == 41 {
 						return int(s.mem[41])
@@ -94,10 +89,7 @@ func TestStiffLeaderIsLetGo(t *testing.T) {
 		for _, torque := range []byte{1, 2} { // 2 is damping
 			l := sixMotors()
 			l.stiffen(torque)
-			a, err := l.openRobot(t, name)
-			if err != nil {
-				t.Fatal(err)
-			}
+			a := rttest.Must(l.openRobot(t, name))
 			leader := name != "so101"
 			for id := 1; id <= 6; id++ {
 				if limp := l.servos[id].mem[40] == 0; limp != leader {

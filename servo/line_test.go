@@ -214,10 +214,7 @@ func (l *line) noise(b ...byte) {
 func (l *line) forget() { l.log, l.writes, l.waits, l.reads = nil, 0, 0, 0 }
 
 func so101() robot.Robot {
-	r, err := robot.ByName("so101")
-	if err != nil {
-		panic(err)
-	}
+	r := rttest.Must(robot.ByName("so101"))
 	return r
 }
 
@@ -250,9 +247,7 @@ func armedLine(t testing.TB) (*Arm, *line) {
 
 func arm(t testing.TB, a *Arm) {
 	t.Helper()
-	if err := a.TorqueOn(); err != nil {
-		t.Fatal(err)
-	}
+	rttest.Do(a.TorqueOn())
 }
 
 // mustOpen opens the arm and forgets the requests of the opening.

@@ -7,6 +7,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/edge-rt/edge-rt/rt/rttest"
 )
 
 // lossy makes a line lose a share drop of its replies and damage a share spoil.
@@ -32,10 +34,7 @@ func TestMeasureTellsLossFromSlowness(t *testing.T) {
 	a, l := openLine(t)
 	a.health.due = never
 	l.gap = replyGap + 100*time.Microsecond
-	clean, err := a.Measure(100)
-	if err != nil {
-		t.Fatal(err)
-	}
+	clean := rttest.Must(a.Measure(100))
 	settle := a.bus.replyDelay
 	if clean.Clean != 100 || clean.losses() != 0 || clean.Corrupt != 0 || clean.Silent != 0 {
 		t.Fatalf("of a clean line it says %+v", clean)
@@ -80,11 +79,8 @@ func TestMeasureTellsLossFromSlowness(t *testing.T) {
 func TestUnfitNamesTheMotors(t *testing.T) {
 	a, l := openLine(t)
 	l.lossy(0.15, 0.15, 3, 4)
-	m, err := a.Measure(200)
-	if err != nil {
-		t.Fatal(err)
-	}
-	err = a.CheckLosses(m)
+	m := rttest.Must(a.Measure(200))
+	err := a.CheckLosses(m)
 	if !errors.Is(err, ErrNoReply) {
 		t.Fatalf("Unfit = %v, want %v", err, ErrNoReply)
 	}

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/edge-rt/edge-rt/rt"
+	"github.com/edge-rt/edge-rt/rt/rttest"
 	"github.com/edge-rt/edge-rt/servo"
 	"github.com/edge-rt/edge-rt/servo/robot"
 	"github.com/edge-rt/edge-rt/sim/servosim"
@@ -15,16 +16,11 @@ import (
 // armsOn opens arms on buses of their own.
 func armsOn(t *testing.T, n int) (buses []*servosim.Bus, arms []*servo.Arm) {
 	t.Helper()
-	r, err := robot.ByName("so101")
-	if err != nil {
-		t.Fatal(err)
-	}
+	r := rttest.Must(robot.ByName("so101"))
 	for range n {
 		bus := simOf(t, r, servosim.Config{Baud: r.Baud})
 		arm := mustOpen(t, config(bus, r))
-		if _, err := arm.Measure(200); err != nil {
-			t.Fatal(err)
-		}
+		rttest.Must(arm.Measure(200))
 		buses, arms = append(buses, bus), append(arms, arm)
 	}
 	return buses, arms

@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/edge-rt/edge-rt/rt/rttest"
 	"go.bug.st/serial"
 	"go.bug.st/serial/enumerator"
 	"golang.org/x/sys/unix"
@@ -19,10 +20,7 @@ import (
 
 func libraryOpen(t testing.TB, path string) serial.Port {
 	t.Helper()
-	p, err := serial.Open(path, &serial.Mode{BaudRate: 1_000_000})
-	if err != nil {
-		t.Fatal(err)
-	}
+	p := rttest.Must(serial.Open(path, &serial.Mode{BaudRate: 1_000_000}))
 	t.Cleanup(func() { p.Close() })
 	return p
 }
@@ -121,10 +119,7 @@ func TestLibraryReadWithManyDescriptors(t *testing.T) {
 		}
 	}()
 	for last := 0; last < 1024; fds = append(fds, last) {
-		var err error
-		if last, err = unix.Open(os.DevNull, unix.O_RDONLY|unix.O_CLOEXEC, 0); err != nil {
-			t.Fatal(err)
-		}
+		last = rttest.Must(unix.Open(os.DevNull, unix.O_RDONLY|unix.O_CLOEXEC, 0))
 	}
 	buf := make([]byte, 1)
 	p := mustOpen(t, path, 1_000_000)
@@ -151,23 +146,15 @@ func TestLibraryListingSetsSerialConsoles(t *testing.T) {
 	}
 	master, path := openPty(t)
 	defer unix.Close(master)
-	console, err := unix.Open(path, unix.O_RDWR|unix.O_NOCTTY|unix.O_CLOEXEC, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
+	console := rttest.Must(unix.Open(path, unix.O_RDWR|unix.O_NOCTTY|unix.O_CLOEXEC, 0))
 	defer unix.Close(console)
 	const link = "/dev/ttyS999"
 	if err := os.Symlink(path, link); err != nil {
 		t.Skip(err)
 	}
 	defer os.Remove(link)
-	if _, err := enumerator.GetDetailedPortsList(); err != nil {
-		t.Fatal(err)
-	}
-	now, err := unix.IoctlGetTermios(console, unix.TCGETS2)
-	if err != nil {
-		t.Fatal(err)
-	}
+	rttest.Must(enumerator.GetDetailedPortsList())
+	now := rttest.Must(unix.IoctlGetTermios(console, unix.TCGETS2))
 	if now.Lflag&unix.ECHO != 0 || now.Ospeed != 9600 {
 		t.Errorf("the console still has echo and %d baud: the library leaves it alone now", now.Ospeed)
 	}
@@ -179,10 +166,7 @@ func BenchmarkPortRead(b *testing.B) {
 	defer unix.Close(master)
 	buf := make([]byte, 64)
 	waits := []time.Duration{0, 300 * time.Microsecond}
-	own, err := OpenPort(path, 1_000_000)
-	if err != nil {
-		b.Fatal(err)
-	}
+	own := rttest.Must(OpenPort(path, 1_000_000))
 	for _, wait := range waits {
 		b.Run(fmt.Sprintf("port=own/wait=%v", wait), func(b *testing.B) {
 			b.ReportAllocs()

@@ -12,7 +12,7 @@ import (
 	"unsafe"
 
 	"github.com/edge-rt/edge-rt/rt"
-
+	"github.com/edge-rt/edge-rt/rt/rttest"
 	"golang.org/x/sys/unix"
 )
 
@@ -23,30 +23,20 @@ func openPty(t testing.TB) (master int, path string) {
 	if err != nil {
 		t.Skip("no pseudo-terminals here: ", err)
 	}
-	if err := unix.IoctlSetPointerInt(master, unix.TIOCSPTLCK, 0); err != nil {
-		t.Fatal(err)
-	}
-	n, err := unix.IoctlGetInt(master, unix.TIOCGPTN)
-	if err != nil {
-		t.Fatal(err)
-	}
+	rttest.Do(unix.IoctlSetPointerInt(master, unix.TIOCSPTLCK, 0))
+	n := rttest.Must(unix.IoctlGetInt(master, unix.TIOCGPTN))
 	return master, fmt.Sprintf("/dev/pts/%d", n)
 }
 
 func mustOpen(t *testing.T, path string, baud int) Port {
 	t.Helper()
-	p, err := OpenPort(path, baud)
-	if err != nil {
-		t.Fatal(err)
-	}
+	p := rttest.Must(OpenPort(path, baud))
 	return p
 }
 
 func TestOpenPortRefuses(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "file")
-	if err := os.WriteFile(file, nil, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	rttest.Do(os.WriteFile(file, nil, 0o600))
 	master, path := openPty(t)
 	defer unix.Close(master)
 	p := mustOpen(t, path, 1_000_000)
@@ -68,9 +58,7 @@ func TestOpenPortRefuses(t *testing.T) {
 			t.Errorf("%s: OpenPort(%s) = %v, want %v with %q", tt.name, tt.path, err, tt.want, tt.text)
 		}
 	}
-	if err := p.Close(); err != nil {
-		t.Fatal(err)
-	}
+	rttest.Do(p.Close())
 	mustOpen(t, path, 1_000_000).Close()
 }
 
@@ -79,10 +67,7 @@ func TestOpenPortIsRawAtAnyBaud(t *testing.T) {
 	for _, baud := range []int{1_000_000, 115_200, 76_800, 1_234_567} {
 		master, path := openPty(t)
 		p := mustOpen(t, path, baud)
-		got, err := unix.IoctlGetTermios(master, unix.TCGETS2)
-		if err != nil {
-			t.Fatal(err)
-		}
+		got := rttest.Must(unix.IoctlGetTermios(master, unix.TCGETS2))
 		if int(got.Ospeed) != baud || got.Lflag != 0 || got.Iflag != 0 || got.Oflag != 0 ||
 			got.Cflag&unix.CSIZE != unix.CS8 {
 			t.Errorf("at %d baud: speed %d, flags %o %o %o %o", baud, got.Ospeed, got.Iflag, got.Oflag, got.Cflag,
@@ -92,9 +77,7 @@ func TestOpenPortIsRawAtAnyBaud(t *testing.T) {
 		for i := range all {
 			all[i] = byte(i)
 		}
-		if _, err := p.Write(all); err != nil {
-			t.Fatal(err)
-		}
+		rttest.Must(p.Write(all))
 		back := make([]byte, 512)
 		if n, err := unix.Read(master, back); err != nil || !bytes.Equal(back[:n], all) {
 			t.Errorf("the other side read % X, %v, want 0 to 255 unchanged", back[:n], err)
@@ -115,21 +98,15 @@ func TestPortWaitsAndReads(t *testing.T) {
 	clock := rt.KernelClock()
 	start := clock.Now()
 	for clock.Now() < start.Add(3*time.Millisecond) {
-		if err := p.Wait(start.Add(3 * time.Millisecond).Sub(clock.Now())); err != nil {
-			t.Fatal(err)
-		}
+		rttest.Do(p.Wait(start.Add(3 * time.Millisecond).Sub(clock.Now())))
 	}
 	if took := clock.Now().Sub(start); took > time.Second {
 		t.Errorf("Wait(3ms) took %v", took)
 	}
-	if _, err := unix.Write(master, []byte("abc")); err != nil {
-		t.Fatal(err)
-	}
+	rttest.Must(unix.Write(master, []byte("abc")))
 	n := 0
 	for range 1000 { // a pty delivers bytes in a kernel worker
-		if err := p.Wait(time.Second); err != nil {
-			t.Fatal(err)
-		}
+		rttest.Do(p.Wait(time.Second))
 		if n, _ = p.Read(buf); n > 0 {
 			break
 		}
@@ -168,9 +145,7 @@ func TestDeniedCure(t *testing.T) {
 	master, pty := openPty(t)
 	defer unix.Close(master)
 	link := filepath.Join(t.TempDir(), "so101")
-	if err := os.Symlink(pty, link); err != nil {
-		t.Fatal(err)
-	}
+	rttest.Do(os.Symlink(pty, link))
 	for path, want := range map[string]string{link: "one user", pty: "one user",
 		"/dev/ttyACM0": "dialout", "/dev/null": "dialout"} {
 		if err := openError(path, unix.EACCES); !errors.Is(err, ErrPortDenied) || !strings.Contains(err.Error(), want) {

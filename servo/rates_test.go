@@ -3,6 +3,8 @@ package servo
 import (
 	"testing"
 	"time"
+
+	"github.com/edge-rt/edge-rt/rt/rttest"
 )
 
 // A falling supply is known within two seconds at any rate that leaves time for the position reads.
@@ -17,9 +19,7 @@ func TestMotorsAreLookedAfterAtEveryRate(t *testing.T) {
 				s.mem[62] = 74
 			}
 		}
-		if _, err := a.MeasureCycles(100); err != nil {
-			t.Fatal(err)
-		}
+		rttest.Must(a.MeasureCycles(100))
 		period := time.Second / time.Duration(hz)
 		dst := make([]float32, 6)
 		at := l.clock.Now()

@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/edge-rt/edge-rt/rt/rttest"
 	"github.com/edge-rt/edge-rt/servo/robot"
 	"github.com/edge-rt/edge-rt/servo/table"
 )
@@ -27,10 +28,7 @@ func TestRestartSurvivesAFailedOpening(t *testing.T) {
 		t.Fatal("opened")
 	}
 	cfg.Canceled = nil
-	a, err := OpenArm(cfg)
-	if err != nil {
-		t.Fatal(err)
-	}
+	a := rttest.Must(OpenArm(cfg))
 	if r := a.Restarted() | *cfg.Restarted; r != 63 {
 		t.Errorf("%06b restarted, want all: they were power cycled", r)
 	}
@@ -101,10 +99,7 @@ func narrowElbow(t *testing.T, eeprom bool, at int) (*Arm, *line) {
 	if at != 0 {
 		l.servos[3].put(56, at)
 	}
-	a, err := OpenArm(cfg)
-	if err != nil {
-		t.Fatal(err)
-	}
+	a := rttest.Must(OpenArm(cfg))
 	return a, l
 }
 
@@ -128,12 +123,9 @@ func TestArmsAJointThatSinks(t *testing.T) {
 	for _, stiff := range []byte{0, 1} {
 		l := sixMotors()
 		l.servos[3].mem[40] = stiff
-		a, err := OpenArm(l.config())
-		if err != nil {
-			t.Fatal(err)
-		}
+		a := rttest.Must(OpenArm(l.config()))
 		at, moved := l.servos[3].word(56), false
-		err = l.arming(a, func() {
+		err := l.arming(a, func() {
 			at = max(at-10, 1500)
 			l.servos[3].put(56, at)
 			moved = moved || a.MovedWhileArming().Has(2)

@@ -41,10 +41,7 @@ func config(bus *servosim.Bus, r robot.Robot) servo.ArmConfig {
 // mustOpen opens an arm, which the test's end closes.
 func mustOpen(t *testing.T, cfg servo.ArmConfig) *servo.Arm {
 	t.Helper()
-	arm, err := servo.OpenArm(cfg)
-	if err != nil {
-		t.Fatal(err)
-	}
+	arm := rttest.Must(servo.OpenArm(cfg))
 	t.Cleanup(func() { arm.Close() })
 	return arm
 }
@@ -61,18 +58,13 @@ func opens(cfg servo.ArmConfig) error {
 // torqueOn arms an arm.
 func torqueOn(t *testing.T, arm *servo.Arm) {
 	t.Helper()
-	if err := arm.TorqueOn(); err != nil {
-		t.Fatal(err)
-	}
+	rttest.Do(arm.TorqueOn())
 }
 
 // onBus gives another program the motors.
 func onBus(t *testing.T, bus *servosim.Bus, r robot.Robot, do func(*servo.Bus)) {
 	t.Helper()
-	port, err := servo.OpenPort(bus.Path(), r.Baud)
-	if err != nil {
-		t.Fatal(err)
-	}
+	port := rttest.Must(servo.OpenPort(bus.Path(), r.Baud))
 	defer port.Close()
 	do(servo.NewBus(port, r.Baud, r.Protocol(), rt.KernelClock()))
 }
@@ -80,9 +72,7 @@ func onBus(t *testing.T, bus *servosim.Bus, r robot.Robot, do func(*servo.Bus)) 
 // write sets a register of a motor.
 func write(t *testing.T, b *servo.Bus, m robot.Motor, register table.Register, value int) {
 	t.Helper()
-	if err := servo.WriteSettings(b, m.ID, m.Model, []robot.Setting{{Register: register, Value: value}}); err != nil {
-		t.Fatal(err)
-	}
+	rttest.Do(servo.WriteSettings(b, m.ID, m.Model, []robot.Setting{{Register: register, Value: value}}))
 }
 
 // tick reads an arm, as a run does, and arms it again when this host was away for longer than the
@@ -290,13 +280,9 @@ func TestDynamixelLatchedAndAsleep(t *testing.T) {
 		t.Error("armed again and still asleep")
 	}
 	follow(t, arm, 6)
-	if err := arm.TorqueOff(); err != nil {
-		t.Fatal(err)
-	}
+	rttest.Do(arm.TorqueOff())
 	arm.Close()
-	if err := bus.Inject(servosim.Script{Faults: []servosim.Fault{{Kind: "overload", IDs: []uint8{3}}}}); err != nil {
-		t.Fatal(err)
-	}
+	rttest.Do(bus.Inject(servosim.Script{Faults: []servosim.Fault{{Kind: "overload", IDs: []uint8{3}}}}))
 	rttest.Eventually(t, "the overload", func() bool { return bus.States()[2].Fault != 0 })
 	arm = mustOpen(t, config(bus, r))
 	if len(arm.Notes()) != 1 || !strings.Contains(arm.Notes()[0], "motor 3 (elbow_flex) had latched overload") {
@@ -311,9 +297,7 @@ func TestAnArmThatIsHeldHasNoWatchdog(t *testing.T) {
 	bus := simOf(t, r, servosim.Config{})
 	arm := mustOpen(t, config(bus, r))
 	torqueOn(t, arm)
-	if err := arm.Close(); err != nil {
-		t.Fatal(err)
-	}
+	rttest.Do(arm.Close())
 	time.Sleep(300 * time.Millisecond) // the silence under test: longer than a watchdog's timeout
 	onBus(t, bus, r, func(next *servo.Bus) {
 		for _, m := range r.Motors {

@@ -4,6 +4,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/edge-rt/edge-rt/rt/rttest"
 	"github.com/edge-rt/edge-rt/servo/robot"
 )
 
@@ -98,10 +99,7 @@ func TestArmingAtAWrongPosition(t *testing.T) {
 				l.servos[3].put(56, 1365)
 			}
 			a.Read(dst, l.deadline())
-			var err error
-			if armed, err = a.ArmStep(l.deadline(), a.Joints()); err != nil {
-				t.Fatal(err)
-			}
+			armed = rttest.Must(a.ArmStep(l.deadline(), a.Joints()))
 			if goal := l.servos[3].word(42); l.servos[3].mem[40] != 0 && goal != 2003 || goal == 1365 {
 				t.Errorf("wrong in tick %d: goal %d in tick %d", wrong, goal, n)
 			}
@@ -114,9 +112,7 @@ func TestAGoalRegisterIsReadTwice(t *testing.T) {
 	for _, reads := range []int{1, 2} {
 		a, l := openLine(t)
 		dst := make([]float32, 6)
-		if err := l.arming(a, func() {}); err != nil {
-			t.Fatal(err)
-		}
+		rttest.Do(l.arming(a, func() {}))
 		a.Recheck()
 		found := robot.Joints(0)
 		for n := range 10 {

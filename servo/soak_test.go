@@ -90,10 +90,7 @@ func (s *soakTally) String() string {
 func TestBusSoak(t *testing.T) {
 	length := 3 * time.Second
 	if v := os.Getenv("BUS_SOAK"); v != "" {
-		var err error
-		if length, err = time.ParseDuration(v); err != nil {
-			t.Fatal(err)
-		}
+		length = rttest.Must(time.ParseDuration(v))
 	}
 	for i, bus := range []struct {
 		robot string
@@ -114,10 +111,7 @@ func soak(t *testing.T, name string, cfg servosim.Config, seed uint64, length ti
 	}
 	r.Safety = robot.Safety{} // faults of the motors are not under test
 	goroutines := runtime.NumGoroutine()
-	script, err := servosim.ParseScript(fmt.Appendf(nil, soakScript, seed))
-	if err != nil {
-		t.Fatal(err)
-	}
+	script := rttest.Must(servosim.ParseScript(fmt.Appendf(nil, soakScript, seed)))
 	for i := range script.Faults {
 		script.Faults[i].From = soakQuiet
 	}

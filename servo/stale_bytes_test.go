@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/edge-rt/edge-rt/rt/rttest"
 	"github.com/edge-rt/edge-rt/servo/packet"
 	"github.com/edge-rt/edge-rt/servo/table"
 )
@@ -22,9 +23,7 @@ func left(late time.Duration, requests ...[]byte) *line {
 	l.lateTo = 1 << 30
 	l.lateAll = late
 	for _, r := range requests {
-		if _, err := l.Write(r); err != nil {
-			panic(err)
-		}
+		rttest.Must(l.Write(r))
 	}
 	l.lateAll = 0
 	return l
@@ -170,9 +169,7 @@ func TestABusWithOneShortTryBeginsAtOnce(t *testing.T) {
 	b := l.bus()
 	b.SetRetry(1, wait)
 	start := l.clock.Now()
-	if _, err := b.Ping(1); err != nil {
-		t.Fatal(err)
-	}
+	rttest.Must(b.Ping(1))
 	if took := l.clock.Now().Sub(start); took > wait+5*time.Millisecond {
 		t.Errorf("the first ping took %v, want %v of silence and no more", took, wait)
 	}

@@ -18,9 +18,7 @@ func TestReadsAreTunedToTheTick(t *testing.T) {
 		a, l := openLine(t)
 		a.health.due = never
 		l.gap = replyGap + learned
-		if _, err := a.MeasureCycles(100); err != nil {
-			t.Fatal(err)
-		}
+		rttest.Must(a.MeasureCycles(100))
 		l.gap = replyGap + behind/6
 		read := func() time.Duration {
 			l.clock.Advance(10 * time.Millisecond)
@@ -49,9 +47,7 @@ func TestReadsAreTunedToTheTick(t *testing.T) {
 // A motor without an answer, or with a repeated request, does not change the tuning.
 func TestLostRepliesDoNotTune(t *testing.T) {
 	a, l := openLine(t)
-	if _, err := a.MeasureCycles(20); err != nil {
-		t.Fatal(err)
-	}
+	rttest.Must(a.MeasureCycles(20))
 	want := *a.positions.tuning()
 	l.servos[3].mute = true
 	for range 50 {

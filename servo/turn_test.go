@@ -4,6 +4,8 @@ import (
 	"errors"
 	"strings"
 	"testing"
+
+	"github.com/edge-rt/edge-rt/rt/rttest"
 )
 
 // Goal: a position that is known modulo one turn goes into the turn that fits the range.
@@ -73,11 +75,8 @@ func TestRescueOverTheSeam(t *testing.T) {
 		cfg := l.config()
 		cfg.Calibration["elbow_flex"] = MotorCalibration{ID: 3, RangeMin: tt.low, RangeMax: tt.high}
 		l.servos[3].put(56, tt.at)
-		a, err := OpenArm(cfg)
-		if err != nil {
-			t.Fatal(err)
-		}
-		err = l.arming(a, func() {})
+		a := rttest.Must(OpenArm(cfg))
+		err := l.arming(a, func() {})
 		if !errors.Is(err, ErrOutOfRange) || strings.Contains(err.Error(), "--rescue") == tt.byHand {
 			t.Errorf("%+v: arming says %v", tt, err)
 		}

@@ -7,15 +7,13 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/edge-rt/edge-rt/rt/rttest"
 	"github.com/edge-rt/edge-rt/servo/robot"
 )
 
 func calibrated(t *testing.T, name string) (robot.Robot, Calibration) {
 	t.Helper()
-	r, err := robot.ByName(name)
-	if err != nil {
-		t.Fatal(err)
-	}
+	r := rttest.Must(robot.ByName(name))
 	c := Calibration{}
 	for _, m := range r.Motors {
 		c[m.Name] = MotorCalibration{ID: int(m.ID), HomingOffset: 100, RangeMin: 1000, RangeMax: 3000}

@@ -7,6 +7,7 @@ import (
 	"reflect"
 	"testing"
 
+	"github.com/edge-rt/edge-rt/rt/rttest"
 	"github.com/edge-rt/edge-rt/servo/robot"
 )
 
@@ -30,16 +31,11 @@ type normRow struct {
 
 func normRows(t *testing.T, path string) []normRow {
 	t.Helper()
-	data, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	data := rttest.Must(os.ReadFile(path))
 	var file struct {
 		Rows []normRow `json:"motor_norm"`
 	}
-	if err := json.Unmarshal(data, &file); err != nil {
-		t.Fatal(err)
-	}
+	rttest.Do(json.Unmarshal(data, &file))
 	if len(file.Rows) == 0 {
 		t.Fatalf("%s has no motor_norm", path)
 	}

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/edge-rt/edge-rt/rt"
+	"github.com/edge-rt/edge-rt/rt/rttest"
 	"github.com/edge-rt/edge-rt/servo"
 	"github.com/edge-rt/edge-rt/servo/robot"
 	"github.com/edge-rt/edge-rt/servo/table"
@@ -39,10 +40,7 @@ func (s *spins) read() (now []int, most int) {
 
 func lekiwi(t *testing.T) (robot.Robot, *servosim.Bus, *spins) {
 	t.Helper()
-	r, err := robot.ByName("lekiwi")
-	if err != nil {
-		t.Fatal(err)
-	}
+	r := rttest.Must(robot.ByName("lekiwi"))
 	wheels := new(spins)
 	return r, simOf(t, r, servosim.Config{Wheels: 3, Watch: wheels.watch}), wheels
 }

@@ -8,7 +8,6 @@ import (
 	"github.com/edge-rt/edge-rt/rt"
 	"github.com/edge-rt/edge-rt/rt/rttest"
 	"github.com/edge-rt/edge-rt/sim/servosim"
-
 	"golang.org/x/sys/unix"
 )
 
@@ -24,15 +23,9 @@ func TestTheTeacherWorksThroughTheBus(t *testing.T) {
 	clock := rttest.NewClock(rt.Instant(time.Second))
 	world := NewWorld(3, 1)
 	live := NewLive(world, clock, clock.Now())
-	bus, err := servosim.Open(servosim.Config{Plant: live, Clock: clock})
-	if err != nil {
-		t.Fatal(err)
-	}
+	bus := rttest.Must(servosim.Open(servosim.Config{Plant: live, Clock: clock}))
 	defer bus.Close()
-	fd, err := unix.Open(bus.Path(), unix.O_RDWR|unix.O_NOCTTY|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
+	fd := rttest.Must(unix.Open(bus.Path(), unix.O_RDWR|unix.O_NOCTTY|unix.O_NONBLOCK|unix.O_CLOEXEC, 0))
 	defer unix.Close(fd)
 	cam := live.Camera("top", camera.Format{})
 	frame := camera.Frame{Pix: make([]byte, cam.Format().FrameBytes())}
@@ -59,9 +52,7 @@ func TestTheTeacherWorksThroughTheBus(t *testing.T) {
 		}
 		exchange(t, fd, raw[:], []byte{0xFE, 10, 0x82, 56, 2, 1, 2, 3, 4, 5, 6})
 		if k%2 == 0 {
-			if err := cam.Grab(&frame); err != nil {
-				t.Fatal(err)
-			}
+			rttest.Do(cam.Grab(&frame))
 		}
 	}
 	if s := live.Score(); s.Reached < 8 || s.Collided+s.Timeouts > 0 {
@@ -86,9 +77,7 @@ func exchange(t *testing.T, fd int, raw []int, body []byte) {
 	for _, v := range body {
 		sum += v
 	}
-	if _, err := unix.Write(fd, append(frame, ^sum)); err != nil {
-		t.Fatal(err)
-	}
+	rttest.Must(unix.Write(fd, append(frame, ^sum)))
 	replies := make([]byte, 0, 8*len(raw))
 	for len(replies) < cap(replies) {
 		fds := []unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}
@@ -110,15 +99,10 @@ func exchange(t *testing.T, fd int, raw []int, body []byte) {
 func TestFaultsInTheWorld(t *testing.T) {
 	clock := rttest.NewClock(rt.Instant(time.Second))
 	live := NewLive(NewWorld(3, 1), clock, clock.Now())
-	bus, err := servosim.Open(servosim.Config{Plant: live, Clock: clock, Weights: servosim.ArmWeights(countMax + 1)})
-	if err != nil {
-		t.Fatal(err)
-	}
+	bus := rttest.Must(servosim.Open(servosim.Config{Plant: live, Clock: clock,
+		Weights: servosim.ArmWeights(countMax + 1)}))
 	defer bus.Close()
-	fd, err := unix.Open(bus.Path(), unix.O_RDWR|unix.O_NOCTTY|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
+	fd := rttest.Must(unix.Open(bus.Path(), unix.O_RDWR|unix.O_NOCTTY|unix.O_NONBLOCK|unix.O_CLOEXEC, 0))
 	defer unix.Close(fd)
 	var raw [DOF]int
 	read := func(d time.Duration) (all []servosim.State) {

@@ -7,9 +7,8 @@ import (
 	"os"
 	"testing"
 
-	"github.com/edge-rt/edge-rt/rt/rttest"
-
 	"github.com/edge-rt/edge-rt/policy/safetensors"
+	"github.com/edge-rt/edge-rt/rt/rttest"
 )
 
 // goldenScene is one picture painted by the program that trains the policy.
@@ -64,10 +63,7 @@ func TestRenderEqualsTheTrainingPictures(t *testing.T) {
 }
 
 func TestWorldsDrawTheRecordedPlaces(t *testing.T) {
-	file, err := os.ReadFile("../testdata/sim/worlds.json")
-	if err != nil {
-		t.Fatal(err)
-	}
+	file := rttest.Must(os.ReadFile("../testdata/sim/worlds.json"))
 	var worlds []struct {
 		Seed        uint64
 		Direction   int
@@ -75,9 +71,7 @@ func TestWorldsDrawTheRecordedPlaces(t *testing.T) {
 		Joints      [DOF]float64
 		Targets     [][2]float64
 	}
-	if err := json.Unmarshal(file, &worlds); err != nil {
-		t.Fatal(err)
-	}
+	rttest.Do(json.Unmarshal(file, &worlds))
 	if len(worlds) != 8 {
 		t.Fatalf("got %d worlds, want 8", len(worlds))
 	}

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/edge-rt/edge-rt/internal/exit"
+	"github.com/edge-rt/edge-rt/rt/rttest"
 )
 
 func TestChildren(t *testing.T) {
@@ -29,15 +30,12 @@ func TestChildren(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			c, err := Start(exec.Command("sh", "-c", tt.script))
-			if err != nil {
-				t.Fatal(err)
-			}
+			c := rttest.Must(Start(exec.Command("sh", "-c", tt.script)))
 			limit := 10 * time.Second
 			if tt.name == "hangs" {
 				limit = 50 * time.Millisecond
 			}
-			err = c.Wait(limit)
+			err := c.Wait(limit)
 			if exit.Of(err) != tt.code || err != nil && !strings.Contains(err.Error(), tt.says) {
 				t.Errorf("Wait = %v (code %d), want code %d and %q", err, exit.Of(err), tt.code, tt.says)
 			}

@@ -5,15 +5,15 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/edge-rt/edge-rt/rt/rttest"
 )
 
 // A line that a killed server left unfinished is left out; in the audit of another it is an error.
 func TestReadAudit(t *testing.T) {
 	type line struct{ Seq uint64 }
 	file := filepath.Join(t.TempDir(), "audit.jsonl")
-	if err := os.WriteFile(file, []byte("{\"seq\": 1}\n{\"seq\": 2}\n{\"se"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	rttest.Do(os.WriteFile(file, []byte("{\"seq\": 1}\n{\"seq\": 2}\n{\"se"), 0o600))
 	if all, err := ReadAudit[line](file, true); err != nil || len(all) != 2 || all[1].Seq != 2 {
 		t.Errorf("of a killed server: %v, %v, want two lines", all, err)
 	}

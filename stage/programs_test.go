@@ -5,19 +5,15 @@ import (
 	"path/filepath"
 	"slices"
 	"testing"
+
+	"github.com/edge-rt/edge-rt/rt/rttest"
 )
 
 // A program in the folder "." must not be looked up in $PATH.
 func TestProgramIsAbsolute(t *testing.T) {
-	self, err := os.Executable()
-	if err != nil {
-		t.Fatal(err)
-	}
+	self := rttest.Must(os.Executable())
 	t.Chdir(t.TempDir())
-	here, err := os.Getwd()
-	if err != nil {
-		t.Fatal(err)
-	}
+	here := rttest.Must(os.Getwd())
 	for bin, want := range map[string]string{".": here, "a/../b": filepath.Join(here, "b"), "/usr/bin": "/usr/bin",
 		"": filepath.Dir(self)} {
 		if got := Program(bin, "edge-rt"); got != filepath.Join(want, "edge-rt") {

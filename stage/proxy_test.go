@@ -6,15 +6,14 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/edge-rt/edge-rt/rt/rttest"
 )
 
 // A cut direction holds its bytes back until it is whole; an unplugged cable ends connections and
 // refuses new ones.
 func TestProxy(t *testing.T) {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	l := rttest.Must(net.Listen("tcp", "127.0.0.1:0"))
 	defer l.Close()
 	go func() {
 		for {
@@ -25,16 +24,10 @@ func TestProxy(t *testing.T) {
 			go io.Copy(c, c) // an echo
 		}
 	}()
-	p, err := OpenProxy("tcp/" + l.Addr().String())
-	if err != nil {
-		t.Fatal(err)
-	}
+	p := rttest.Must(OpenProxy("tcp/" + l.Addr().String()))
 	defer p.Close()
 	dial := func() (net.Conn, error) { return net.Dial("tcp", strings.TrimPrefix(p.Endpoint, "tcp/")) }
-	c, err := dial()
-	if err != nil {
-		t.Fatal(err)
-	}
+	c := rttest.Must(dial())
 	defer c.Close()
 	comes := func(limit time.Duration) bool {
 		c.SetReadDeadline(time.Now().Add(limit))
@@ -59,12 +52,8 @@ func TestProxy(t *testing.T) {
 		again.Close()
 		t.Error("an unplugged cable takes a connection")
 	}
-	if err := p.Set(Whole); err != nil {
-		t.Fatal(err)
-	}
-	if c, err = dial(); err != nil {
-		t.Fatal(err)
-	}
+	rttest.Do(p.Set(Whole))
+	c = rttest.Must(dial())
 	if c.Write([]byte("x")); !comes(5 * time.Second) {
 		t.Error("a cable that is plugged in again passes nothing")
 	}

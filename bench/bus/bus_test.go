@@ -63,10 +63,7 @@ func six() *driverSlice {
 }
 
 func TestTheReportAddsUp(t *testing.T) {
-	so101, err := robot.ByName("so101")
-	if err != nil {
-		t.Fatal(err)
-	}
+	so101 := rttest.Must(robot.ByName("so101"))
 	r := &Report{
 		Robot:  "so101",
 		Motors: 6,
@@ -144,10 +141,7 @@ func TestMeasureOnTheSimulator(t *testing.T) {
 	if _, err := exec.LookPath("cc"); err != nil {
 		t.Skip("no C compiler")
 	}
-	bin, err := rttest.Programs(t.TempDir(), "edge-rt")
-	if err != nil {
-		t.Fatal(err)
-	}
+	bin := rttest.Must(rttest.Programs(t.TempDir(), "edge-rt"))
 	tests := []struct {
 		cfg           Config
 		out, in, wire int
@@ -205,10 +199,7 @@ func TestCoresStayAwake(t *testing.T) {
 	if _, err := exec.LookPath("cc"); err != nil {
 		t.Skip("no C compiler")
 	}
-	a, err := stayAwake(t.TempDir())
-	if err != nil {
-		t.Fatal(err)
-	}
+	a := rttest.Must(stayAwake(t.TempDir()))
 	const some = 3 * stage.StatTick
 	rttest.Eventually(t, "what keeps the cores awake counts as idle", func() bool {
 		with := a.host()

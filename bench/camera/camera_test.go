@@ -12,6 +12,7 @@ import (
 	"github.com/edge-rt/edge-rt/bench/report"
 	"github.com/edge-rt/edge-rt/internal/exit"
 	"github.com/edge-rt/edge-rt/jpeg"
+	"github.com/edge-rt/edge-rt/rt/rttest"
 )
 
 // Slices with and without cameras tick, every camera's pictures reach messages, and the two tables
@@ -49,9 +50,7 @@ func TestMeasure(t *testing.T) {
 		}
 	}
 	var table, file bytes.Buffer
-	if err := errors.Join(r.WriteTable(&table), report.WriteJSON(&file, r)); err != nil {
-		t.Fatal(err)
-	}
+	rttest.Do(errors.Join(r.WriteTable(&table), report.WriteJSON(&file, r)))
 	var back Report
 	if err := json.Unmarshal(file.Bytes(), &back); err != nil || back.With.Ticks != r.With.Ticks ||
 		!strings.Contains(table.String(), "without") {

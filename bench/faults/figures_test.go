@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/edge-rt/edge-rt/chunk"
+	"github.com/edge-rt/edge-rt/rt/rttest"
 	"github.com/edge-rt/edge-rt/sim"
 	"github.com/edge-rt/edge-rt/sim/fleet"
 )
@@ -27,15 +28,9 @@ func (s *still) Answer(*fleet.Observation) (fleet.Answer, error) {
 // ticks.
 func aged(t *testing.T, delay int) fleet.Outcome {
 	t.Helper()
-	robot, err := fleet.Open(fleet.Config{Policy: new(still), Ticks: 120, Delay: delay})
-	if err != nil {
-		t.Fatal(err)
-	}
+	robot := rttest.Must(fleet.Open(fleet.Config{Policy: new(still), Ticks: 120, Delay: delay}))
 	defer robot.Close()
-	o, err := robot.Play(1, 1)
-	if err != nil {
-		t.Fatal(err)
-	}
+	o := rttest.Must(robot.Play(1, 1))
 	return o
 }
 
@@ -154,9 +149,7 @@ func TestWorldsArePlayed(t *testing.T) {
 	for world, want := range map[string]int{"demo": 0, "narrow": 2} {
 		cfg := config(t)
 		cfg.World, cfg.Duration = world, time.Second
-		if err := cfg.check(); err != nil {
-			t.Fatal(err)
-		}
+		rttest.Do(cfg.check())
 		p := virtualPlayer{cfg: &cfg, open: map[bool]*fleet.Exported{}}
 		defer p.close()
 		for episode, direction := range []int{1, -1} {
@@ -188,12 +181,9 @@ func TestWorldsArePlayed(t *testing.T) {
 
 // Goal: a time without actions is counted once, with all of its ticks.
 func TestIdles(t *testing.T) {
-	robot, err := fleet.Open(fleet.Config{Policy: new(still), Ticks: 180, Delay: 5, Schedule: chunk.Config{
+	robot := rttest.Must(fleet.Open(fleet.Config{Policy: new(still), Ticks: 180, Delay: 5, Schedule: chunk.Config{
 		Schedule: "sync",
-	}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	}}))
 	defer robot.Close()
 	for range 2 { // worlds do not add up
 		o, err := robot.Play(1, 1)

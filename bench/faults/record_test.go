@@ -23,10 +23,13 @@ const ms = time.Millisecond
 func recordRun(t *testing.T, fps string, change func(*record.Chunk)) (name string) {
 	t.Helper()
 	dir := t.TempDir()
-	r, err := record.New(record.Config{Mode: record.All, Dir: dir, Size: 1 << 30, ID: "arm", Clock: rttest.NewClock(0)})
-	if err != nil {
-		t.Fatal(err)
-	}
+	r := rttest.Must(record.New(record.Config{
+		Mode:  record.All,
+		Dir:   dir,
+		Size:  1 << 30,
+		ID:    "arm",
+		Clock: rttest.NewClock(0),
+	}))
 	r.SetRun(map[string]string{"fps": fps})
 	begin := rt.Instant(time.Hour)
 	for i := range 20 {
@@ -81,9 +84,7 @@ func TestLoadRecord(t *testing.T) {
 	}
 	for fps, scale := range map[string]time.Duration{"60": 2, "30": 1} { // in halves
 		cfg := Config{Duration: time.Minute}
-		if err := cfg.LoadRecord(recordRun(t, fps, slow)); err != nil {
-			t.Fatal(err)
-		}
+		rttest.Do(cfg.LoadRecord(recordRun(t, fps, slow)))
 		if *cfg.Network != 15*ms*scale/2 || *cfg.Compute != 20*ms*scale/2 || cfg.Duration != 4*time.Second*scale/2 {
 			t.Errorf("%s fps: %v each way, %v for the policy, %v long", fps, *cfg.Network, *cfg.Compute, cfg.Duration)
 		}
@@ -114,14 +115,12 @@ func TestLoadRecord(t *testing.T) {
 func TestLoadOlderRecord(t *testing.T) {
 	var cfg Config
 	cfg.Duration = time.Second
-	if err := cfg.LoadRecord(recordRun(t, "60", func(m *record.Chunk) {
+	rttest.Do(cfg.LoadRecord(recordRun(t, "60", func(m *record.Chunk) {
 		m.Arrived = 0
 		if m.Seq == 11 {
 			m.Superseded = 4
 		}
-	})); err != nil {
-		t.Fatal(err)
-	}
+	})))
 	title := cfg.Scenarios[0].Script.Name
 	if !strings.Contains(title, "20 observations, 1 lost; 60ms ") || *cfg.Network != 20*ms ||
 		cfg.Duration != time.Second {
@@ -132,7 +131,7 @@ func TestLoadOlderRecord(t *testing.T) {
 // Times that cannot be true are not believed: the answer counts, with the times of the one before.
 func TestLoadForeignRecord(t *testing.T) {
 	cfg := Config{Duration: time.Minute}
-	if err := cfg.LoadRecord(recordRun(t, "60", func(m *record.Chunk) {
+	rttest.Do(cfg.LoadRecord(recordRun(t, "60", func(m *record.Chunk) {
 		switch m.Seq {
 		case 2:
 			m.QueueWait = -1 << 62
@@ -141,9 +140,7 @@ func TestLoadForeignRecord(t *testing.T) {
 		case 4:
 			m.Arrived = 1 << 62
 		}
-	})); err != nil {
-		t.Fatal(err)
-	}
+	})))
 	plan := cfg.Scenarios[0].Script.Plan(1, 1)
 	for at := time.Duration(0); at < time.Second; at += 10 * ms {
 		if f := plan.Observation(at); f.Lost || f.Delay != 0 || plan.Compute(at) != 0 {
@@ -157,9 +154,7 @@ func TestLoadForeignRecord(t *testing.T) {
 
 func TestLoadRecordRefuses(t *testing.T) {
 	other := filepath.Join(t.TempDir(), "other.mcap")
-	if err := os.WriteFile(other, []byte("faults: []"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	rttest.Do(os.WriteFile(other, []byte("faults: []"), 0o600))
 	for name, tt := range map[string]struct {
 		file string
 		cfg  Config
@@ -193,10 +188,7 @@ func TestPlayRecord(t *testing.T) {
 	})); err != nil {
 		t.Fatal(err)
 	}
-	report, err := Play(context.Background(), cfg)
-	if err != nil {
-		t.Fatal(err)
-	}
+	report := rttest.Must(Play(context.Background(), cfg))
 	starved, slow := 0, 0
 	for _, tick := range report.traces[0] {
 		at := time.Duration(tick.Tick) * time.Second / 60

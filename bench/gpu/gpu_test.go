@@ -10,6 +10,7 @@ import (
 
 	"github.com/edge-rt/edge-rt/internal/exit"
 	"github.com/edge-rt/edge-rt/policy"
+	"github.com/edge-rt/edge-rt/rt/rttest"
 )
 
 const still = "../../testdata/demo/still"
@@ -28,17 +29,14 @@ func needRuntime(t *testing.T) {
 func TestReport(t *testing.T) {
 	needRuntime(t)
 	beside := `bare=test -d "$BENCH_BUNDLE" && test "$BENCH_BATCHES" = 1,3 && echo '{"open_s": 2, "batches": [{"batch": 1, "p50_ms": 3, "p99_ms": 4}, {"batch": 3, "p50_ms": 7, "p99_ms": 8}]}'`
-	r, err := Measure(t.Context(), Config{
+	r := rttest.Must(Measure(t.Context(), Config{
 		Bundle:   []string{still},
 		Device:   []string{"cpu", "cuda"},
 		Batch:    []int{3, 1},
 		Duration: 300 * time.Millisecond,
 		Threads:  1,
 		Beside:   []string{beside, "broken=echo no such module >&2; exit 7"},
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	}))
 	if len(r.Runs) != 6 {
 		t.Fatalf("%d runs, want ours and two others on two devices", len(r.Runs))
 	}
@@ -73,9 +71,7 @@ func TestReport(t *testing.T) {
 		t.Skipf("cuda is there: %+v", absent)
 	}
 	var table, markdown strings.Builder
-	if err := errors.Join(r.WriteTable(&table), r.WriteMarkdown(&markdown)); err != nil {
-		t.Fatal(err)
-	}
+	rttest.Do(errors.Join(r.WriteTable(&table), r.WriteMarkdown(&markdown)))
 	for _, text := range []string{table.String(), markdown.String()} {
 		for _, want := range []string{"on cpu: ours", "on cpu: bare", "T(B) = 1.000 + 2.000 B ms", "one request p50",
 			"ot measured: policy: no GPU provider", "428.6"} {

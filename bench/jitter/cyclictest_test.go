@@ -8,14 +8,12 @@ import (
 	"testing"
 
 	"github.com/edge-rt/edge-rt/bench"
+	"github.com/edge-rt/edge-rt/rt/rttest"
 )
 
 func TestParseCyclictest(t *testing.T) {
 	golden := func(name string) string {
-		b, err := os.ReadFile(filepath.Join("testdata", name))
-		if err != nil {
-			t.Fatal(err)
-		}
+		b := rttest.Must(os.ReadFile(filepath.Join("testdata", name)))
 		return string(b)
 	}
 	type want struct {
@@ -71,10 +69,7 @@ func TestParseCyclictest(t *testing.T) {
 // Max.
 func FuzzParseCyclictest(f *testing.F) {
 	for _, name := range []string{"cyclictest-2.40-h24.txt", "cyclictest-2.40-h24.json"} {
-		b, err := os.ReadFile(filepath.Join("testdata", name))
-		if err != nil {
-			f.Fatal(err)
-		}
+		b := rttest.Must(os.ReadFile(filepath.Join("testdata", name)))
 		f.Add(b)
 	}
 	f.Fuzz(func(t *testing.T, b []byte) {
@@ -98,9 +93,7 @@ func TestCyclictestRefused(t *testing.T) {
 	dir := t.TempDir()
 	script := "#!/bin/sh\n[ \"$1\" = --help ] && { echo 'cyclictest V 1.00'; exit 1; }\necho 'Unable to change " +
 		"scheduling policy!' >&2\nexit 1\n"
-	if err := os.WriteFile(filepath.Join(dir, "cyclictest"), []byte(script), 0o755); err != nil {
-		t.Fatal(err)
-	}
+	rttest.Do(os.WriteFile(filepath.Join(dir, "cyclictest"), []byte(script), 0o755))
 	t.Setenv("PATH", dir)
 	r := FindCyclictest(context.Background())
 	if r.Version != "1.00" || r.writesJSON || !strings.Contains(r.Missing, "Unable to change scheduling policy") ||

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/edge-rt/edge-rt/rt"
+	"github.com/edge-rt/edge-rt/rt/rttest"
 )
 
 // The counts are exact to the microsecond, and far too late ticks count as the latest.
@@ -32,13 +33,9 @@ func TestLoopCounts(t *testing.T) {
 
 func TestLoopPart(t *testing.T) {
 	var b bytes.Buffer
-	if err := (LoopPart{FPS: 500, Duration: 200 * ms, CPU: -1}).Run(&b); err != nil {
-		t.Fatal(err)
-	}
+	rttest.Do((LoopPart{FPS: 500, Duration: 200 * ms, CPU: -1}).Run(&b))
 	var r loopResult
-	if err := json.Unmarshal(b.Bytes(), &r); err != nil {
-		t.Fatal(err)
-	}
+	rttest.Do(json.Unmarshal(b.Bytes(), &r))
 	if r.Lateness.Count() != 100 || r.Lateness.Quantile(0.5) == 0 || r.Seconds < 0.2 || r.GCCycles != 0 {
 		t.Errorf("result %+v with %d ticks; want 100, some time late, in at least 0.2 s, without a collection", r,
 			r.Lateness.Count())

@@ -42,10 +42,7 @@ func TestIdleInstant(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			clock := rttest.NewClock(12345678)
 			first := clock.Now().Add(3 * ms)
-			got, err := idleInstant(clock, period, rhythm(clock, first, period, tt.naps...))
-			if err != nil {
-				t.Fatal(err)
-			}
+			got := rttest.Must(idleInstant(clock, period, rhythm(clock, first, period, tt.naps...)))
 			// The fake thread's sleep with one wake-up a period appears as long as the period.
 			const look = period / watchesInPeriod
 			if off := modulo(got.Sub(first)-tt.want+period/2, period) - period/2; off < -look || off > look {
@@ -138,22 +135,15 @@ func TestCyclictestKeepsTheDistance(t *testing.T) {
 	clock := rt.KernelClock()
 	start := func(offset time.Duration) (*cyclictestRun, rt.Instant) {
 		t.Helper()
-		c, err := reference.start(t.TempDir(), period, offset, -1, true)
-		if err != nil {
-			t.Fatal(err)
-		}
+		c := rttest.Must(reference.start(t.TempDir(), period, offset, -1, true))
 		t.Cleanup(func() { c.child.Stop() })
-		tid, err := c.child.waitTick(ctx, tickLimit)
-		if err != nil {
-			t.Fatal(err)
-		}
+		tid := rttest.Must(c.child.waitTick(ctx, tickLimit))
 		if offset >= 0 {
 			sleep(ctx, 1100*ms) // it begins at the next second
 		}
-		at, err := idleInstant(clock, period, func() (uint64, error) { return bench.SleepsOf(c.child.PID(), tid) })
-		if err != nil {
-			t.Fatal(err)
-		}
+		at := rttest.Must(idleInstant(clock, period, func() (uint64, error) {
+			return bench.SleepsOf(c.child.PID(), tid)
+		}))
 		return c, at
 	}
 	_, first := start(-1)

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/edge-rt/edge-rt/internal/exit"
+	"github.com/edge-rt/edge-rt/rt/rttest"
 )
 
 func TestSpeedOf(t *testing.T) {
@@ -63,10 +64,8 @@ func TestMeasure(t *testing.T) {
 		}
 		t.Skip("needs tjbench")
 	}
-	r, err := Measure(context.Background(), Config{Size: Size{160, 120}, Quality: 90, Duration: time.Millisecond})
-	if err != nil {
-		t.Fatal(err)
-	}
+	r := rttest.Must(Measure(context.Background(),
+		Config{Size: Size{160, 120}, Quality: 90, Duration: time.Millisecond}))
 	for _, res := range r.Results {
 		if !(res.MS > 0) || res.Allocs != 0 || math.IsNaN(res.Ratio) || res.Name != "pass MJPEG through" &&
 			!(res.Tjbench > 0) {

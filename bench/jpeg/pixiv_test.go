@@ -7,10 +7,11 @@ import (
 	"image"
 	"testing"
 
+	"github.com/edge-rt/edge-rt/bench"
+	"github.com/edge-rt/edge-rt/jpeg"
+	"github.com/edge-rt/edge-rt/rt/rttest"
 	pixiv "github.com/pixiv/go-libjpeg/jpeg"
 	"github.com/pixiv/go-libjpeg/rgb"
-
-	"github.com/edge-rt/edge-rt/jpeg"
 )
 
 // The compared subjects do the same work: both write the same file from the same pixels, and read
@@ -25,15 +26,9 @@ func TestPixivDoesTheSameWork(t *testing.T) {
 		yuyv := packed(pix, w, h)
 		planes := pixiv.NewYCbCrAligned(bounds, image.YCbCrSubsampleRatio422)
 		splitYUYV(planes, yuyv)
-		e, err := jpeg.NewEncoder(quality, jpeg.ChromaOfPicture)
-		if err != nil {
-			t.Fatal(err)
-		}
+		e := rttest.Must(jpeg.NewEncoder(quality, jpeg.ChromaOfPicture))
 		defer e.Close()
-		d, err := jpeg.NewDecoder()
-		if err != nil {
-			t.Fatal(err)
-		}
+		d := rttest.Must(jpeg.NewDecoder())
 		defer d.Close()
 		for _, tt := range []struct {
 			name   string
@@ -49,22 +44,15 @@ func TestPixivDoesTheSameWork(t *testing.T) {
 			{"YUYV", jpeg.Image{W: w, H: h, Layout: jpeg.YUYV, Pix: yuyv}, planes},
 		} {
 			dst := make([]byte, jpeg.MaxSize(w, h, jpeg.Chroma422))
-			n, err := e.Encode(dst, &tt.ours)
-			if err != nil {
-				t.Fatal(err)
-			}
+			n := rttest.Must(e.Encode(dst, &tt.ours))
 			var theirs bytes.Buffer
-			if err := pixiv.Encode(&theirs, tt.theirs, options); err != nil {
-				t.Fatal(err)
-			}
+			rttest.Do(pixiv.Encode(&theirs, tt.theirs, options))
 			if !bytes.Equal(dst[:n], theirs.Bytes()) {
 				t.Errorf("%s at %d: ours has %d bytes, theirs %d, want the same file", tt.name, quality, n,
 					theirs.Len())
 			}
 			tensor := make([]byte, 3*w*h)
-			if err := d.DecodeRGB(tensor, dst[:n], w, h); err != nil {
-				t.Fatal(err)
-			}
+			rttest.Do(d.DecodeRGB(tensor, dst[:n], w, h))
 			if m, err := pixiv.DecodeIntoRGB(bytes.NewReader(dst[:n]),
 				&pixiv.DecoderOptions{DCTMethod: pixiv.DCTISlow}); err != nil || !bytes.Equal(m.Pix, tensor) {
 				t.Errorf("%s at %d: decoded otherwise than ours: %v", tt.name, quality, err)

@@ -9,6 +9,7 @@ import (
 
 	"github.com/edge-rt/edge-rt/internal/exit"
 	"github.com/edge-rt/edge-rt/record/why"
+	"github.com/edge-rt/edge-rt/rt/rttest"
 )
 
 func TestRefusals(t *testing.T) {
@@ -26,10 +27,7 @@ func TestRefusals(t *testing.T) {
 
 // A robot's payload is its two pictures at its rate of observations; a fleet's grows with its robots.
 func TestFleets(t *testing.T) {
-	all, err := fleets(3)
-	if err != nil {
-		t.Fatal(err)
-	}
+	all := rttest.Must(fleets(3))
 	if len(all) != len(sizes)*len(qualities) {
 		t.Fatalf("%d fleets", len(all))
 	}
@@ -51,9 +49,7 @@ func TestTable(t *testing.T) {
 			Requests: 3.25, Ticks: 1799, Starved: 4, Own: 1, Host: 2},
 	}, Fleets: []Fleet{{Pictures: "2 x 640x480", Quality: 90, Bytes: 113_000, Rate: map[string]float64{"10": 27.1e6}}}}
 	var out bytes.Buffer
-	if err := r.WriteTable(&out); err != nil {
-		t.Fatal(err)
-	}
+	rttest.Do(r.WriteTable(&out))
 	got := strings.Join(strings.Fields(out.String()), " ")
 	for _, want := range []string{
 		"stage, ms none p50 p99 wifi p50 p99", "exposure - - - -", "network 1.50 12.00 7.00 80.00",

@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/edge-rt/edge-rt/bench"
+	"github.com/edge-rt/edge-rt/rt/rttest"
 )
 
 func TestTable(t *testing.T) {
@@ -12,9 +13,7 @@ func TestTable(t *testing.T) {
 	table.Add("loop", "7", "12345")
 	table.Add("whole edge", "1234", "")
 	var text strings.Builder
-	if err := table.Write(&text); err != nil {
-		t.Fatal(err)
-	}
+	rttest.Do(table.Write(&text))
 	const want = "             p50     µs\nloop           7  12345\nwhole edge  1234\n"
 	if text.String() != want {
 		t.Errorf("table:\n%s\nwant:\n%s", text.String(), want)

@@ -20,10 +20,7 @@ import (
 // programs builds edge-rt for the tests.
 func programs(t *testing.T) (bin string) {
 	t.Helper()
-	bin, err := rttest.Programs(t.TempDir(), "edge-rt")
-	if err != nil {
-		t.Fatal(err)
-	}
+	bin = rttest.Must(rttest.Programs(t.TempDir(), "edge-rt"))
 	return bin
 }
 
@@ -40,10 +37,7 @@ func TestTheSpoiltPictureIsSpoilt(t *testing.T) {
 		picture func() ([]byte, error)
 		warned  bool
 	}{{picture, false}, {spoiltPicture, true}} {
-		file, err := tt.picture()
-		if err != nil {
-			t.Fatal(err)
-		}
+		file := rttest.Must(tt.picture())
 		if err := d.DecodeRGB(make([]byte, 3*320*240), file, 320, 240); err != nil || d.Warned() != tt.warned {
 			t.Errorf("DecodeRGB = %v, warned %v, want %v", err, d.Warned(), tt.warned)
 		}
@@ -227,10 +221,8 @@ func TestHistory(t *testing.T) {
 // The table is written below its heading, and the rest of the page does not change.
 func TestWriteInto(t *testing.T) {
 	name := filepath.Join(t.TempDir(), "page.md")
-	if err := os.WriteFile(name, []byte("# Page\n\ntext\n\n## The table\n\nold\n\n"+
-		"## The table of lekiwi\n\nkiwi\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	rttest.Do(os.WriteFile(name, []byte("# Page\n\ntext\n\n## The table\n\nold\n\n"+
+		"## The table of lekiwi\n\nkiwi\n"), 0o600))
 	r := &Report{Robot: DefaultRobot, Results: []Result{{
 		Name:       "x",
 		Title:      "a thing",
@@ -241,9 +233,7 @@ func TestWriteInto(t *testing.T) {
 		Violations: map[string]int{"step": 2},
 	}}}
 	for range 2 {
-		if err := r.WriteInto(name); err != nil {
-			t.Fatal(err)
-		}
+		rttest.Do(r.WriteInto(name))
 	}
 	got, _ := os.ReadFile(name)
 	for _, want := range []string{"# Page\n\ntext\n", "a thing (`x`)", "step 2", "by itself"} {
@@ -274,9 +264,7 @@ func TestWriteInto(t *testing.T) {
 			t.Errorf("%q is not in\n%s", want, got)
 		}
 	}
-	if err := os.WriteFile(name, []byte("# Page\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	rttest.Do(os.WriteFile(name, []byte("# Page\n"), 0o600))
 	if r.WriteInto(name) == nil {
 		t.Error("a page without the heading is taken")
 	}

@@ -6,6 +6,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/edge-rt/edge-rt/rt/rttest"
 )
 
 // The robots that run dry demand the given load, with any time of a chunk.
@@ -33,18 +35,10 @@ func TestAuditLogGrows(t *testing.T) {
 	l := &auditLog{name: filepath.Join(t.TempDir(), "audit")}
 	grow := func(text string) taken {
 		t.Helper()
-		f, err := os.OpenFile(l.name, os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o600)
-		if err != nil {
-			t.Fatal(err)
-		}
+		f := rttest.Must(os.OpenFile(l.name, os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o600))
 		defer f.Close()
-		if _, err := f.WriteString(text); err != nil {
-			t.Fatal(err)
-		}
-		got, err := l.read()
-		if err != nil {
-			t.Fatal(err)
-		}
+		rttest.Must(f.WriteString(text))
+		got := rttest.Must(l.read())
 		return got
 	}
 	const line = `{"queue_wait_ms":10.0,"decode_ms":0.2,"inference_ms":5.0,"service_ms":15.5,"batch":4,"row":0,"outcome":"ok"}` + "\n"

@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/edge-rt/edge-rt/bench"
+	"github.com/edge-rt/edge-rt/rt/rttest"
 	"github.com/edge-rt/edge-rt/stage"
 )
 
@@ -39,10 +40,7 @@ func TestSizesOfTheFlagAndOfAnEnd(t *testing.T) {
 func TestEndsOfAPair(t *testing.T) {
 	for _, subject := range []string{Native, TCP} {
 		t.Run(subject, func(t *testing.T) {
-			at, err := stage.FreeEndpoint()
-			if err != nil {
-				t.Fatal(err)
-			}
+			at := rttest.Must(stage.FreeEndpoint())
 			in, stop := io.Pipe()
 			ready, up := io.Pipe()
 			ended := make(chan error)

@@ -14,6 +14,7 @@ import (
 
 	"github.com/edge-rt/edge-rt/edge/device"
 	"github.com/edge-rt/edge-rt/internal/exit"
+	"github.com/edge-rt/edge-rt/rt/rttest"
 	"github.com/edge-rt/edge-rt/wire/zenoh/endpoint"
 )
 
@@ -52,9 +53,7 @@ func machineOf(t *testing.T, changes map[string]string) string {
 	root := t.TempDir()
 	put := func(name, text string) {
 		path := filepath.Join(root, name)
-		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
-			t.Fatal(err)
-		}
+		rttest.Do(os.MkdirAll(filepath.Dir(path), 0o755))
 		os.Remove(path)
 		target, link := strings.CutPrefix(text, "->")
 		err := error(nil)
@@ -91,9 +90,7 @@ func examine(t *testing.T, root string) (map[string]Finding, exit.Code) {
 		Root:   root,
 	})
 	var r Report
-	if err := json.Unmarshal(report.Bytes(), &r); err != nil {
-		t.Fatal(err)
-	}
+	rttest.Do(json.Unmarshal(report.Bytes(), &r))
 	found := map[string]Finding{}
 	for _, f := range r.Findings {
 		if found[f.Check].Check == "" || f.Level != OK {
@@ -258,9 +255,7 @@ func TestMended(t *testing.T) {
 	if d.mended(io.Discard, &f) {
 		t.Error("a governor that is as it was is mended")
 	}
-	if err := os.WriteFile(filepath.Join(root, governor), []byte("performance"), 0o644); err != nil {
-		t.Fatal(err)
-	}
+	rttest.Do(os.WriteFile(filepath.Join(root, governor), []byte("performance"), 0o644))
 	if !d.mended(io.Discard, &f) {
 		t.Error("a changed governor is not mended")
 	}
@@ -269,9 +264,7 @@ func TestMended(t *testing.T) {
 // A certificate that cannot be read is a problem, not left out.
 func TestCertificateThatIsNone(t *testing.T) {
 	garbage := filepath.Join(t.TempDir(), "ca.pem")
-	if err := os.WriteFile(garbage, []byte("-----BEGIN CERTIFICATE-----\r\n"), 0o644); err != nil {
-		t.Fatal(err)
-	}
+	rttest.Do(os.WriteFile(garbage, []byte("-----BEGIN CERTIFICATE-----\r\n"), 0o644))
 	d := &doctor{}
 	d.Connect.TLS = endpoint.Security{RootCA: garbage, ConnectCertificate: garbage + ".none"}
 	found := d.certificates(time.Now())

@@ -37,7 +37,7 @@ func gray(t *testing.T, dir, name string, w, h int, level uint8) {
 	if err == nil {
 		err = os.WriteFile(filepath.Join(dir, name), b.Bytes(), 0o644)
 	}
-	must(t, err)
+	rttest.Do(err)
 }
 
 func TestPlaysAFolderInOrderForever(t *testing.T) {
@@ -47,15 +47,14 @@ func TestPlaysAFolderInOrderForever(t *testing.T) {
 	}
 	os.WriteFile(filepath.Join(dir, "readme.txt"), nil, 0o644)
 	clock := rttest.NewClock(rt.Instant(time.Second))
-	s, err := Open(dir, 10, clock)
-	must(t, err)
+	s := rttest.Must(Open(dir, 10, clock))
 	if f := s.Format(); f.Width != 6 || f.Height != 4 || f.Pixels != camera.RGB8 || f.FPS != 10 ||
 		f.FrameBytes() != 72 {
 		t.Errorf("Format() = %+v", f)
 	}
 	var f camera.Frame
 	for k, level := range []byte{20, 30, 10, 20} {
-		must(t, s.Grab(&f))
+		rttest.Do(s.Grab(&f))
 		if f.Sequence != uint64(k) || f.At != rt.Instant(time.Second)+rt.Instant(k)*rt.Instant(100*time.Millisecond) ||
 			f.Pix[5] != level || f.Pix[0] != 255 {
 			t.Errorf("frame %d at %v with %d and %d, want %d, and 255 in the corner", f.Sequence, f.At, f.Pix[5],
@@ -74,10 +73,9 @@ func TestPlaysAFolderInOrderForever(t *testing.T) {
 func TestJPEGStaysAsItIs(t *testing.T) {
 	dir := t.TempDir()
 	gray(t, dir, "one.jpg", 16, 8, 100)
-	s, err := Open(filepath.Join(dir, "one.jpg"), 30, rttest.NewClock(0))
-	must(t, err)
+	s := rttest.Must(Open(filepath.Join(dir, "one.jpg"), 30, rttest.NewClock(0)))
 	var f camera.Frame
-	must(t, s.Grab(&f))
+	rttest.Do(s.Grab(&f))
 	if want, _ := os.ReadFile(filepath.Join(dir, "one.jpg")); f.Pixels != camera.MJPEG || !bytes.Equal(f.Pix, want) {
 		t.Errorf("%v of %d bytes, want the file as it is", f.Format, len(f.Pix))
 	}
@@ -111,10 +109,9 @@ func TestGoesAwayWithItsPath(t *testing.T) {
 		t.Skip("a path is only looked after on Linux")
 	}
 	dir := filepath.Join(t.TempDir(), "pictures")
-	must(t, os.Mkdir(dir, 0o755))
+	rttest.Do(os.Mkdir(dir, 0o755))
 	gray(t, dir, "a.png", 6, 4, 10)
-	s, err := Open(dir, 10, rttest.NewClock(rt.Instant(time.Second)))
-	must(t, err)
+	s := rttest.Must(Open(dir, 10, rttest.NewClock(rt.Instant(time.Second))))
 	var f camera.Frame
 	grab := func(want error) {
 		t.Helper()
@@ -127,19 +124,12 @@ func TestGoesAwayWithItsPath(t *testing.T) {
 		}
 	}
 	grab(nil)
-	must(t, os.Rename(dir, dir+".away"))
+	rttest.Do(os.Rename(dir, dir+".away"))
 	grab(camera.ErrGone)
 	grab(camera.ErrGone)
-	must(t, os.Rename(dir+".away", dir))
+	rttest.Do(os.Rename(dir+".away", dir))
 	grab(nil)
 	if n := testing.AllocsPerRun(100, func() { s.Grab(&f) }); n != 0 {
 		t.Errorf("%v allocations for a frame, want 0", n)
-	}
-}
-
-func must(t testing.TB, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
 	}
 }

@@ -12,11 +12,10 @@ import (
 	"testing"
 	"time"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/edge-rt/edge-rt/camera"
 	"github.com/edge-rt/edge-rt/rt"
 	"github.com/edge-rt/edge-rt/rt/rttest"
+	"golang.org/x/sys/unix"
 )
 
 // TestMain makes this program an edge with a camera when an environment variable has its command.
@@ -48,19 +47,14 @@ func folder(t *testing.T) string {
 	dir := t.TempDir()
 	a := picture(t, 0)
 	for name, content := range map[string][]byte{"a": a, "b": picture(t, 100), "many": bytes.Repeat(a, 3000)} {
-		if err := os.WriteFile(filepath.Join(dir, name), content, 0o600); err != nil {
-			t.Fatal(err)
-		}
+		rttest.Do(os.WriteFile(filepath.Join(dir, name), content, 0o600))
 	}
 	return dir
 }
 
 func open(t *testing.T, dir, command string, f camera.Format) *Source {
 	t.Helper()
-	s, err := Open(Config{Command: "cd " + dir + "; " + command, Format: f}, rt.KernelClock())
-	if err != nil {
-		t.Fatal(err)
-	}
+	s := rttest.Must(Open(Config{Command: "cd " + dir + "; " + command, Format: f}, rt.KernelClock()))
 	t.Cleanup(func() { s.Close() })
 	return s
 }
@@ -74,19 +68,11 @@ func TestTheNewestPictureIsTaken(t *testing.T) {
 	// The pictures arrive while no one reads them.
 	s.program.stop()
 	s.program = nil
-	if err := unix.Mkfifo(filepath.Join(dir, "go"), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	if err := s.restart(); err != nil {
-		t.Fatal(err)
-	}
+	rttest.Do(unix.Mkfifo(filepath.Join(dir, "go"), 0o600))
+	rttest.Do(s.restart())
 	f := camera.Frame{Pix: make([]byte, s.Format().FrameBytes())}
-	if err := s.Grab(&f); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(filepath.Join(dir, "go"), []byte("\n"), 0); err != nil {
-		t.Fatal(err)
-	}
+	rttest.Do(s.Grab(&f))
+	rttest.Do(os.WriteFile(filepath.Join(dir, "go"), []byte("\n"), 0))
 	rttest.Eventually(t, "the pictures in the pipe", func() bool {
 		n, _ := unix.IoctlGetInt(s.program.out, unix.TIOCINQ)
 		return n == 3*len(picture(t, 0))+len(picture(t, 100))
@@ -165,9 +151,7 @@ func TestATornRawPictureShiftsNoOther(t *testing.T) {
 	s := open(t, t.TempDir(), `p() { sleep 0.06; printf "%0$1d" $2; }; p 96 1; p 50 2; p 96 3; sleep 600`, tiny)
 	f := camera.Frame{Pix: make([]byte, s.Format().FrameBytes())}
 	for {
-		if err := s.Grab(&f); err != nil {
-			t.Fatal(err)
-		}
+		rttest.Do(s.Grab(&f))
 		if end := f.Pix[95]; end == '3' {
 			break
 		} else if end != '1' {
@@ -191,9 +175,7 @@ func TestAFloodIsNotRead(t *testing.T) {
 	frame := camera.Frame{Pix: make([]byte, f.FrameBytes())}
 	before := s.sequence
 	for end := s.clock.Now().Add(500 * time.Millisecond); s.clock.Now() < end; {
-		if err := s.Grab(&frame); err != nil {
-			t.Fatal(err)
-		}
+		rttest.Do(s.Grab(&frame))
 	}
 	if got, most := s.sequence-before, uint64(2*flood*30+2*chunk/f.FrameBytes()); got > most {
 		t.Errorf("%d pictures were read, want at most %d", got, most)
@@ -205,9 +187,7 @@ func TestGrabNoAlloc(t *testing.T) {
 	s.format.FPS = 10_000 // no flood
 	f := camera.Frame{Pix: make([]byte, s.Format().FrameBytes())}
 	if n := testing.AllocsPerRun(100, func() {
-		if err := s.Grab(&f); err != nil {
-			t.Fatal(err)
-		}
+		rttest.Do(s.Grab(&f))
 	}); n != 0 {
 		t.Errorf("Grab allocates %v times, want 0", n)
 	}
@@ -245,9 +225,7 @@ func TestNoProcessIsLeft(t *testing.T) {
 	dir = folder(t)
 	edge := exec.Command(os.Args[0])
 	edge.Env = append(os.Environ(), "PIPE_TEST_COMMAND=cd "+dir+"; "+command)
-	if err := edge.Start(); err != nil {
-		t.Fatal(err)
-	}
+	rttest.Do(edge.Start())
 	pid = pidOf(dir)
 	edge.Process.Kill()
 	edge.Wait()

@@ -163,10 +163,3 @@ func TestSlug(t *testing.T) {
 		}
 	}
 }
-
-func must(t testing.TB, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
-}

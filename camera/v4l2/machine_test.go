@@ -16,12 +16,11 @@ import (
 	"time"
 	"unsafe"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/edge-rt/edge-rt/camera"
 	"github.com/edge-rt/edge-rt/jpeg"
 	"github.com/edge-rt/edge-rt/rt"
 	"github.com/edge-rt/edge-rt/rt/rttest"
+	"golang.org/x/sys/unix"
 )
 
 // machineEnv marks the machine of `make test-v4l2`: /dev/video0 and video1 are the kernel's vivid
@@ -93,8 +92,7 @@ func open(t *testing.T, cfg Config) *Source {
 	if cfg.Want == (Want{}) {
 		cfg.Want = small
 	}
-	s, err := Open(cfg, rt.KernelClock())
-	must(t, err)
+	s := rttest.Must(Open(cfg, rt.KernelClock()))
 	t.Cleanup(func() { s.Close() })
 	return s
 }
@@ -117,10 +115,9 @@ func grab(t *testing.T, s *Source, f *camera.Frame) {
 // set changes a control as another program would.
 func set(t *testing.T, name, value string) {
 	t.Helper()
-	d, err := openDevice(vivid)
-	must(t, err)
+	d := rttest.Must(openDevice(vivid))
 	defer d.close()
-	must(t, d.apply([]Setting{{name, value}}))
+	rttest.Do(d.apply([]Setting{{name, value}}))
 }
 
 func TestMachineLists(t *testing.T) {
@@ -332,7 +329,7 @@ func TestMachineFatalErrorIsRepaired(t *testing.T) {
 	seq := f.Sequence
 	set(t, "brightness", "10")
 	set(t, "inject-fatal-streaming-error", "1")
-	must(t, until(s, &f, camera.ErrStream))
+	rttest.Do(until(s, &f, camera.ErrStream))
 	for range 3 {
 		grab(t, s, &f)
 	}
@@ -370,7 +367,7 @@ func TestMachineUnplugAndReplug(t *testing.T) {
 	set(t, "disconnect", "1")
 	began := time.Now()
 	var f camera.Frame
-	must(t, until(s, &f, camera.ErrGone))
+	rttest.Do(until(s, &f, camera.ErrGone))
 	if took := time.Since(began); took > 2*time.Second {
 		t.Errorf("noticed after %v", took)
 	}
@@ -466,8 +463,7 @@ func TestMachineGrabNoAlloc(t *testing.T) {
 // tables and with padding at its end, until stop is closed.
 func feed(t *testing.T, stop <-chan struct{}) (done chan struct{}) {
 	t.Helper()
-	fd, err := unix.Open(loopback, unix.O_RDWR|unix.O_CLOEXEC, 0)
-	must(t, err)
+	fd := rttest.Must(unix.Open(loopback, unix.O_RDWR|unix.O_CLOEXEC, 0))
 	const outputType = 2
 	f := format{kind: outputType, pix: pixFormat{
 		width:       320,
@@ -487,7 +483,7 @@ func feed(t *testing.T, stop <-chan struct{}) (done chan struct{}) {
 	for i := range im.Cb {
 		im.Cb[i], im.Cr[i] = 90, 240
 	}
-	must(t, stdjpeg.Encode(&whole, im, &stdjpeg.Options{Quality: 85}))
+	rttest.Do(stdjpeg.Encode(&whole, im, &stdjpeg.Options{Quality: 85}))
 	pictures := [2][]byte{whole.Bytes(), append(bare(whole.Bytes()), 0, 0, 0, 0)}
 	done = make(chan struct{})
 	go func() {
@@ -535,7 +531,7 @@ func TestMachineMotionJPEG(t *testing.T) {
 		}
 		time.Sleep(100 * time.Millisecond) // until the loopback device has its first picture
 	}
-	must(t, err)
+	rttest.Do(err)
 	defer s.Close()
 	if f := s.Format(); f.Pixels != camera.MJPEG || f.Width != 320 || f.Height != 240 || s.lends {
 		t.Fatalf("Format() = %+v, lends %v, want MJPEG 320x240 in copies", f, s.lends)

@@ -6,14 +6,15 @@ import (
 	"os"
 	"slices"
 	"testing"
+
+	"github.com/edge-rt/edge-rt/rt/rttest"
 )
 
 func goldens[T any](t *testing.T, file, name string) (cases []T) {
 	t.Helper()
-	raw, err := os.ReadFile("../../testdata/golden/" + file)
-	must(t, err)
+	raw := rttest.Must(os.ReadFile("../../testdata/golden/" + file))
 	var all map[string]json.RawMessage
-	must(t, json.Unmarshal(raw, &all))
+	rttest.Do(json.Unmarshal(raw, &all))
 	if err := json.Unmarshal(all[name], &cases); err != nil || len(cases) == 0 {
 		t.Fatalf("%s of %s: %d cases, %v", name, file, len(cases), err)
 	}
@@ -95,9 +96,7 @@ func compareFloat32(t *testing.T, f *butterworth, c filterCase) {
 
 func TestButterworthRefuses(t *testing.T) {
 	good := Config{Cutoff: 3, Order: 2, Gain: 1.4}
-	if _, err := newButterworth(good, 60, 6); err != nil {
-		t.Fatal(err)
-	}
+	rttest.Must(newButterworth(good, 60, 6))
 	if f, err := newButterworth(Config{Cutoff: 3}, 60, 1); err != nil || f.gain != 1 || len(f.sections) != 1 {
 		t.Errorf("without order and gain: %+v, %v, want order 2 and gain 1", f, err)
 	}
@@ -120,8 +119,7 @@ func TestButterworthRefuses(t *testing.T) {
 
 // Preview predicts Apply and changes no state; after Reset the next row passes.
 func TestButterworthPreviewAndReset(t *testing.T) {
-	f, err := newButterworth(Config{Cutoff: 3, Order: 3, Gain: 1.4}, 60, 2)
-	must(t, err)
+	f := rttest.Must(newButterworth(Config{Cutoff: 3, Order: 3, Gain: 1.4}, 60, 2))
 	next := func(i int) []float32 { return []float32{float32(i % 5), float32(-3 * i)} }
 	preview := func(from, n int) (rows []float32) {
 		for i := range n {
@@ -162,8 +160,7 @@ func TestInterpolatorGolden(t *testing.T) {
 		}
 	}
 	for _, c := range goldens[golden](t, "lerobot.json", "interpolator") {
-		p, err := newInterpolator(c.Multiplier, len(c.In[0]))
-		must(t, err)
+		p := rttest.Must(newInterpolator(c.Multiplier, len(c.In[0])))
 		in := c.In
 		for i, want := range c.Out {
 			if p.needsAction() {
@@ -195,8 +192,7 @@ func TestInterpolatorGolden(t *testing.T) {
 func follow(t *testing.T, speed, accel float64, ticks int, goal func(tick int) float64) (at []float64) {
 	t.Helper()
 	const rate = 60
-	l, err := newRateLimit(speed, accel, rate, 1)
-	must(t, err)
+	l := rttest.Must(newRateLimit(speed, accel, rate, 1))
 	l.reset([]float32{0})
 	var before, v float64
 	for tick := range ticks {
@@ -238,8 +234,7 @@ func TestRateLimit(t *testing.T) {
 }
 
 func TestRateLimitPreviewRestAndNaN(t *testing.T) {
-	l, err := newRateLimit(30, 100, 60, 1)
-	must(t, err)
+	l := rttest.Must(newRateLimit(30, 100, 60, 1))
 	row := []float32{5}
 	if l.preview(row, 1); row[0] != 5 {
 		t.Errorf("Preview before anything ran = %v, want 5", row)
@@ -293,8 +288,7 @@ func TestStagesNoAlloc(t *testing.T) {
 // Without a stage an action passes unchanged; with all, the filter gets actions, the limits get
 // ticks, and Preview predicts the result.
 func TestChain(t *testing.T) {
-	plain, err := NewChain(Config{}, 60, 2)
-	must(t, err)
+	plain := rttest.Must(NewChain(Config{}, 60, 2))
 	row := []float32{1.5, -2}
 	plain.Preview(row)
 	plain.Add(row)
@@ -302,8 +296,7 @@ func TestChain(t *testing.T) {
 		plain.Multiplier() != 1 {
 		t.Errorf("without stages %v became %v, or more", row, got)
 	}
-	c, err := NewChain(Config{Cutoff: 3, Gain: 1.4, Multiplier: 2, Velocity: 20, Accel: 300}, 30, 1)
-	must(t, err)
+	c := rttest.Must(NewChain(Config{Cutoff: 3, Gain: 1.4, Multiplier: 2, Velocity: 20, Accel: 300}, 30, 1))
 	c.Reset([]float32{0})
 	c.Add([]float32{0})
 	if c.Next() == nil || !c.NeedsAction() {
@@ -353,8 +346,7 @@ func TestRateLimitBothWays(t *testing.T) {
 // Goal: a reset clears the state of the filter, the interpolator and the limits: the next action
 // passes the filter unchanged.
 func TestChainReset(t *testing.T) {
-	c, err := NewChain(Config{Cutoff: 3, Multiplier: 2, Velocity: 600, Accel: 36000}, 60, 1)
-	must(t, err)
+	c := rttest.Must(NewChain(Config{Cutoff: 3, Multiplier: 2, Velocity: 600, Accel: 36000}, 60, 1))
 	for range 20 {
 		c.Add([]float32{90})
 		c.Next()
@@ -369,12 +361,5 @@ func TestChainReset(t *testing.T) {
 	c.Add([]float32{6})
 	if got := c.Next(); len(got) != 1 || got[0] != 6 {
 		t.Errorf("the first action after Reset to 5 runs as %v, want 6 as it came", got)
-	}
-}
-
-func must(t *testing.T, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
 	}
 }

@@ -7,6 +7,7 @@ import (
 
 	"github.com/edge-rt/edge-rt/bench/gpu"
 	"github.com/edge-rt/edge-rt/policy"
+	"github.com/edge-rt/edge-rt/rt/rttest"
 )
 
 // Goal: the report has the policy in one graph and in two, every batch, one robot's request, and no
@@ -17,10 +18,7 @@ func TestReportOfTwoForms(t *testing.T) {
 	} else if err != nil {
 		t.Fatal(err)
 	}
-	testdata, err := filepath.Abs("../../testdata")
-	if err != nil {
-		t.Fatal(err)
-	}
+	testdata := rttest.Must(filepath.Abs("../../testdata"))
 	markdown := filepath.Join(t.TempDir(), "gpu.md")
 	var r gpu.Report
 	measured(t, &r, "gpu", "--bundle", testdata+"/pi05,"+testdata+"/pi05-split", "--device", "cpu", "--batch", "1,3",

@@ -98,15 +98,9 @@ func partsOf(t *testing.T, pid int) (pids []int) {
 	t.Helper()
 	files, _ := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/children", pid))
 	for _, name := range files {
-		b, err := os.ReadFile(name)
-		if err != nil {
-			t.Fatal(err)
-		}
+		b := rttest.Must(os.ReadFile(name))
 		for word := range strings.FieldsSeq(string(b)) {
-			n, err := strconv.Atoi(word)
-			if err != nil {
-				t.Fatal(err)
-			}
+			n := rttest.Must(strconv.Atoi(word))
 			pids = append(pids, n)
 		}
 	}

@@ -39,9 +39,7 @@ func attendArm(t *testing.T, state string, args ...string) *attended {
 	a.cmd.Env = a.env
 	a.cmd.Stdout = &a.out
 	a.cmd.Stderr = os.Stderr
-	if err := a.cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
+	rttest.Do(a.cmd.Start())
 	t.Cleanup(func() { a.cmd.Process.Kill() })
 	return a
 }

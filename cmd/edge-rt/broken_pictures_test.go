@@ -12,6 +12,7 @@ import (
 
 	"github.com/edge-rt/edge-rt/edge"
 	"github.com/edge-rt/edge-rt/jpeg"
+	"github.com/edge-rt/edge-rt/rt/rttest"
 	"github.com/edge-rt/edge-rt/stage/stagetest"
 	"github.com/edge-rt/edge-rt/wire"
 )
@@ -20,10 +21,7 @@ import (
 // before the end marker, and the same picture with a part missing that the markers do not reveal.
 func scene(t *testing.T) (good, stray, half []byte) {
 	t.Helper()
-	good, err := os.ReadFile(filepath.Join("..", "..", "testdata", "jpeg", "golden", "scene_422.jpg"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	good = rttest.Must(os.ReadFile(filepath.Join("..", "..", "testdata", "jpeg", "golden", "scene_422.jpg")))
 	end := len(good) - 2
 	return good, slices.Insert(slices.Clone(good), end, 0x12, 0x00, 0x7f, 0x31),
 		append(slices.Clone(good[:len(good)-400]), good[end:]...)

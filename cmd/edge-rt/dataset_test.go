@@ -10,6 +10,7 @@ import (
 	"github.com/edge-rt/edge-rt/record"
 	"github.com/edge-rt/edge-rt/record/recordtest"
 	"github.com/edge-rt/edge-rt/rt"
+	"github.com/edge-rt/edge-rt/rt/rttest"
 )
 
 // The real binary exports a record to a dataset, finds that dataset whole, and finds a damaged copy
@@ -54,8 +55,6 @@ func TestDataset(t *testing.T) {
 	}
 	says(0, "robot so101, 1 episodes, 40 frames at 30", "info", out)
 	says(0, "is whole: 1 episodes, 40 frames", "check", out)
-	if err := os.Remove(filepath.Join(out, "meta/stats.json")); err != nil {
-		t.Fatal(err)
-	}
+	rttest.Do(os.Remove(filepath.Join(out, "meta/stats.json")))
 	says(3, "meta/stats.json", "check", out)
 }

@@ -18,15 +18,12 @@ import (
 func TestDoctor(t *testing.T) {
 	rttest.RealTime(t)
 	s, b := newHoldServer(t), simBus(t)
-	status, err := s.Net.Queryable(wire.StatusKey(s.Prefix), func(q wire.Query) {
+	status := rttest.Must(s.Net.Queryable(wire.StatusKey(s.Prefix), func(q wire.Query) {
 		defer q.Finish()
 		_ = q.Reply(q.Key(), wire.AppendStatus(nil, &wire.Status{
 			Capabilities: wire.Capabilities{ChunkSize: stillHorizon, WarmedUp: true},
 		}))
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	}))
 	defer status.Undeclare()
 	file := filepath.Join(t.TempDir(), "report.json")
 	run := func(args ...string) (found map[string]doctor.Finding, report doctor.Report) {

@@ -10,8 +10,6 @@ import (
 	"syscall"
 	"testing"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/edge-rt/edge-rt/edge/episode"
 	"github.com/edge-rt/edge-rt/edge/operator"
 	"github.com/edge-rt/edge-rt/edge/recording"
@@ -23,6 +21,7 @@ import (
 	"github.com/edge-rt/edge-rt/stage"
 	"github.com/edge-rt/edge-rt/stage/stagetest"
 	"github.com/edge-rt/edge-rt/wire"
+	"golang.org/x/sys/unix"
 )
 
 // acknowledge makes the server confirm the begin of each episode.
@@ -51,13 +50,11 @@ func (s *holdServer) drift(sample wire.Sample) {
 // marksOf returns the episode marks in the records of dir.
 func marksOf(t *testing.T, dir string) (marks []string) {
 	t.Helper()
-	if _, err := record.ReadFolder(dir, record.Visitor{Episode: func(m *record.Episode) error {
+	rttest.Must(record.ReadFolder(dir, record.Visitor{Episode: func(m *record.Episode) error {
 		marks = append(marks, strings.TrimSpace(fmt.Sprintf("%d %v %s %s", m.Number, m.Ended, m.Outcome,
 			m.Task.String())))
 		return nil
-	}}); err != nil {
-		t.Fatal(err)
-	}
+	}}))
 	return marks
 }
 
@@ -187,9 +184,7 @@ func TestEpisodicRun(t *testing.T) {
 	var ticks, frames, acted, asked int
 	visit := func(v record.Visitor) {
 		t.Helper()
-		if _, err := record.ReadFolder(dir, v); err != nil {
-			t.Fatal(err)
-		}
+		rttest.Must(record.ReadFolder(dir, v))
 	}
 	visit(record.Visitor{Episode: func(m *record.Episode) error {
 		if m.Ended {
@@ -238,9 +233,7 @@ func TestLostEpisodeIsTold(t *testing.T) {
 	r, _, _, _ := recordingRun(t, "--record-dir", dir)
 	r.Start()
 	r.begin()
-	if err := os.RemoveAll(dir); err != nil {
-		t.Fatal(err)
-	}
+	rttest.Do(os.RemoveAll(dir))
 	stagetest.WriteFile(t, filepath.Dir(dir), "records", "") // no folder can be made in its place
 	r.Await("episode 1 is being lost")
 	stagetest.CheckSays(t, r.wants(0, "", "success").Warning, "may be lost|rerecord")
@@ -271,10 +264,7 @@ func atTerminal(t *testing.T, r *process) (person *os.File, restored func() bool
 	t.Helper()
 	person, program := pty(t)
 	settings := func() unix.Termios {
-		s, err := unix.IoctlGetTermios(int(program.Fd()), unix.TCGETS)
-		if err != nil {
-			t.Fatal(err)
-		}
+		s := rttest.Must(unix.IoctlGetTermios(int(program.Fd()), unix.TCGETS))
 		return *s
 	}
 	before := settings()

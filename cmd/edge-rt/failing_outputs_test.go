@@ -131,10 +131,7 @@ func TestAHeldArmOutlivesAFullDisk(t *testing.T) {
 // A next run that cannot start does not release the held arm either: it ends before it touches the
 // arm.
 func TestAHeldArmOutlivesAStartThatFails(t *testing.T) {
-	taken, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	taken := rttest.Must(net.Listen("tcp", "127.0.0.1:0"))
 	defer taken.Close()
 	for _, trouble := range []string{"http: " + taken.Addr().String(), "record: all\nrecord-dir: /dev/full/records"} {
 		u := newUnit(t, "connect: [%s]\non-exit: hold\nid: arm\nquiet: true\n%s\n", unreachable, trouble)
@@ -234,9 +231,7 @@ func TestCamerasThatAreNone(t *testing.T) {
 	text := stagetest.WriteFile(t, dir, "picture.jpg", "no picture")
 	pipe := dir + "/pipe.png"
 	folder := t.TempDir()
-	if err := syscall.Mkfifo(pipe, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	rttest.Do(syscall.Mkfifo(pipe, 0o600))
 	for _, tt := range []refusal{
 		{"/dev/null", 3, "/dev/null"},
 		{"/dev", 3, "holds 0 files"},
@@ -255,10 +250,7 @@ func TestCamerasThatAreNone(t *testing.T) {
 // absolute returns the absolute path of a file.
 func absolute(t *testing.T, path string) string {
 	t.Helper()
-	path, err := filepath.Abs(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	path = rttest.Must(filepath.Abs(path))
 	return path
 }
 
@@ -280,10 +272,7 @@ func newUnit(t *testing.T, config string, args ...any) *unit {
 // by those of this test.
 func (u *unit) command(key string) *stagetest.Program {
 	u.t.Helper()
-	text, err := os.ReadFile("../../systemd/edge-rt@.service")
-	if err != nil {
-		u.t.Fatal(err)
-	}
+	text := rttest.Must(os.ReadFile("../../systemd/edge-rt@.service"))
 	_, line, ok := strings.Cut(string(text), "\n"+key+"=")
 	if !ok {
 		u.t.Fatalf("the unit has no %s=", key)

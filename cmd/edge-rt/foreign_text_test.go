@@ -11,6 +11,7 @@ import (
 	"github.com/edge-rt/edge-rt/record"
 	"github.com/edge-rt/edge-rt/record/recordtest"
 	"github.com/edge-rt/edge-rt/rt"
+	"github.com/edge-rt/edge-rt/rt/rttest"
 )
 
 // evil clears a screen, sets its title and reverses letters, by every kind of control sequence that
@@ -70,9 +71,7 @@ func TestForeignTextIsNotObeyed(t *testing.T) {
 	is(3, "dataset", "check", set, "--json", "-")
 	is(3, "dataset", "export", file, set, "--append", "--task", "wave")
 	bad := filepath.Join(dir, "no\x1b[31m.mcap")
-	if err := os.WriteFile(bad, []byte(evil), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	rttest.Do(os.WriteFile(bad, []byte(evil), 0o600))
 	is(3, "why", bad)
 	is(3, "view", bad)
 	is(3, "dataset", "export", bad, set+"2")
@@ -83,22 +82,13 @@ func TestForeignTextIsNotObeyed(t *testing.T) {
 // rewrite gives a dataset a robot and a feature with evil names.
 func rewrite(t *testing.T, path string) {
 	t.Helper()
-	data, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	data := rttest.Must(os.ReadFile(path))
 	name, _ := json.Marshal(evil)
 	data = bytes.Replace(data, []byte(`"features": {`),
 		append(append([]byte(`"features": {`), name...), `: {"dtype": "float32", "shape": [1]},`...), 1)
 	var v map[string]any
-	if err := json.Unmarshal(data, &v); err != nil {
-		t.Fatal(err)
-	}
+	rttest.Do(json.Unmarshal(data, &v))
 	v["robot_type"] = evil
-	if data, err = json.Marshal(v); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(path, data, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	data = rttest.Must(json.Marshal(v))
+	rttest.Do(os.WriteFile(path, data, 0o600))
 }

@@ -6,7 +6,6 @@ import (
 
 	"github.com/edge-rt/edge-rt/rt/rttest"
 	"github.com/edge-rt/edge-rt/stage/stagetest"
-
 	"github.com/edge-rt/edge-rt/wire/zenoh/zenohtest"
 )
 
@@ -50,10 +49,7 @@ type victim struct {
 
 func newVictim(t *testing.T, a *zenohtest.Attack) *victim {
 	t.Helper()
-	x, err := zenohtest.NewHostileRouter(a)
-	if err != nil {
-		t.Fatal(err)
-	}
+	x := rttest.Must(zenohtest.NewHostileRouter(a))
 	t.Cleanup(x.Close)
 	p := stagetest.Command(t, binary, "--bus", "sim", "--camera", "top=sim", "--connect", x.Endpoint(), "--duration",
 		"60s", "--quiet").Start()

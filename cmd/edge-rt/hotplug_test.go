@@ -5,6 +5,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/edge-rt/edge-rt/rt/rttest"
 )
 
 // The USB cable is pulled while the arm runs: the program continues, takes the arm up again when
@@ -14,14 +16,10 @@ func TestReplugWhileRunning(t *testing.T) {
 	link := filepath.Join(t.TempDir(), "arm")
 	b := simBusAt(t, link)
 	r := startArmed(t, newHoldServer(t), b, "--bus", link)
-	if err := b.Unplug(); err != nil {
-		t.Fatal(err)
-	}
+	rttest.Do(b.Unplug())
 	r.Await("waiting for the arm to come back")
 	r.Await("no such port")
-	if err := b.Replug(); err != nil {
-		t.Fatal(err)
-	}
+	rttest.Do(b.Replug())
 	time.Sleep(2 * time.Second) // the port is opened again meanwhile, and torque left as it is
 	if n := underTorque(b); n != 6 {
 		t.Errorf("%d motors under torque after the adapter is back, want all: they kept it", n)

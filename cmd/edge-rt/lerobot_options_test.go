@@ -7,18 +7,13 @@ import (
 	"testing"
 
 	"github.com/alecthomas/kong"
+	"github.com/edge-rt/edge-rt/rt/rttest"
 )
 
 // Every flag that docs/lerobot.md gives for an option of LeRobot exists.
 func TestTheOptionsOfLeRobotBecomeFlags(t *testing.T) {
-	text, err := os.ReadFile("../../docs/lerobot.md")
-	if err != nil {
-		t.Fatal(err)
-	}
-	parser, err := kong.New(new(cli), kong.Vars(ctlHelp()))
-	if err != nil {
-		t.Fatal(err)
-	}
+	text := rttest.Must(os.ReadFile("../../docs/lerobot.md"))
+	parser := rttest.Must(kong.New(new(cli), kong.Vars(ctlHelp())))
 	known := map[string]bool{"listen": true} // lean-server's
 	for _, node := range append(parser.Model.Leaves(false), parser.Model.Node) {
 		for _, f := range node.Flags {

@@ -41,10 +41,7 @@ func TestMain(m *testing.M) {
 	if !given {
 		flag.Set("test.parallel", atOnce)
 	}
-	dir, err := os.MkdirTemp("", "edge-rt-test-")
-	if err != nil {
-		panic(err)
-	}
+	dir := rttest.Must(os.MkdirTemp("", "edge-rt-test-"))
 	bin, err := rttest.Programs(dir, "edge-rt")
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
@@ -108,10 +105,7 @@ func startLeanServer(t *testing.T, manifest string, args ...string) (server *sta
 // buildLeanServer returns the path of lean-server, and builds it on the first call.
 func buildLeanServer(t *testing.T) string {
 	t.Helper()
-	bin, err := leanServerBuilt()
-	if err != nil {
-		t.Fatal(err)
-	}
+	bin := rttest.Must(leanServerBuilt())
 	return filepath.Join(bin, "lean-server")
 }
 
@@ -127,10 +121,7 @@ func TestBadInput(t *testing.T) {
 	for id := range 6 {
 		empty.Mute(byte(id+1), true)
 	}
-	port, err := servo.OpenPort(taken.Path(), 1_000_000)
-	if err != nil {
-		t.Fatal(err)
-	}
+	port := rttest.Must(servo.OpenPort(taken.Path(), 1_000_000))
 	defer port.Close()
 	at := func(bus, calibration string) string { return "--bus " + bus + " --calibration " + calibration }
 	nothing := " --connect " + unreachable + " --max-offline 300ms"

@@ -38,7 +38,7 @@ func sources(t *testing.T, dir string) map[string][]uint32 {
 	t.Helper()
 	sessions := map[uint32]string{}
 	of := map[string][]uint32{}
-	if _, err := record.ReadFolder(dir, record.Visitor{
+	rttest.Must(record.ReadFolder(dir, record.Visitor{
 		Session: func(m *record.Session) error { sessions[m.Epoch] = m.SHA256; return nil },
 		Tick: func(m *record.Tick) error {
 			if m.Action.N > 0 {
@@ -48,9 +48,7 @@ func sources(t *testing.T, dir string) map[string][]uint32 {
 			}
 			return nil
 		},
-	}); err != nil {
-		t.Fatal(err)
-	}
+	}))
 	return of
 }
 

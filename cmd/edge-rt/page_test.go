@@ -19,12 +19,11 @@ import (
 	"testing"
 
 	"github.com/coder/websocket"
-	"github.com/prometheus/common/expfmt"
-	"github.com/prometheus/common/model"
-
 	"github.com/edge-rt/edge-rt/edge"
 	"github.com/edge-rt/edge-rt/rt/rttest"
 	"github.com/edge-rt/edge-rt/stage/stagetest"
+	"github.com/prometheus/common/expfmt"
+	"github.com/prometheus/common/model"
 )
 
 // look fetches one path of a page as soon as the page answers.
@@ -133,9 +132,7 @@ func checkLive(t *testing.T, url string) {
 		}
 		if kind == websocket.MessageBinary {
 			var m map[string]any
-			if err := json.Unmarshal(b[13:], &m); err != nil {
-				t.Fatal(err)
-			}
+			rttest.Do(json.Unmarshal(b[13:], &m))
 			last[topics[uint32(b[1])]] = m
 			continue
 		}
@@ -145,15 +142,11 @@ func checkLive(t *testing.T, url string) {
 				Topic string
 			}
 		}
-		if err := json.Unmarshal(b, &m); err != nil {
-			t.Fatal(err)
-		}
+		rttest.Do(json.Unmarshal(b, &m))
 		for _, c := range m.Channels {
 			topics[c.ID+100] = c.Topic
 			text := fmt.Sprintf(`{"op": "subscribe", "subscriptions": [{"id": %d, "channelId": %d}]}`, c.ID+100, c.ID)
-			if err := conn.Write(wait, websocket.MessageText, []byte(text)); err != nil {
-				t.Fatal(err)
-			}
+			rttest.Do(conn.Write(wait, websocket.MessageText, []byte(text)))
 		}
 	}
 	joint, _ := last["/joints"]["shoulder_pan"].(map[string]any)
@@ -204,10 +197,7 @@ func checkMetrics(t *testing.T, url string) {
 
 // A page that cannot be served ends the start before the arm is opened.
 func TestAPageThatCannotBe(t *testing.T) {
-	taken, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	taken := rttest.Must(net.Listen("tcp", "127.0.0.1:0"))
 	defer taken.Close()
 	for _, tt := range []refusal{
 		{taken.Addr().String(), 1, "address already in use"},

@@ -13,7 +13,6 @@ import (
 	"github.com/edge-rt/edge-rt/rt/rttest"
 	"github.com/edge-rt/edge-rt/stage"
 	"github.com/edge-rt/edge-rt/stage/stagetest"
-
 	"github.com/edge-rt/edge-rt/wire"
 	"github.com/edge-rt/edge-rt/wire/zenoh"
 )
@@ -103,10 +102,7 @@ func TestANameBelongsToOneRobot(t *testing.T) {
 	const opened = "session open"
 	first := black()
 	first.Await(opened)
-	host, err := os.Hostname()
-	if err != nil {
-		t.Fatal(err)
-	}
+	host := rttest.Must(os.Hostname())
 	second := black("--max-offline", "2s")
 	code := second.End()
 	want := fmt.Sprintf("another robot on host %s runs as black: give one of them another --id", host)

@@ -29,10 +29,7 @@ type manager struct {
 func newManager(t *testing.T) *manager {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "notify")
-	l, err := net.ListenUnixgram("unixgram", &net.UnixAddr{Name: path, Net: "unixgram"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	l := rttest.Must(net.ListenUnixgram("unixgram", &net.UnixAddr{Name: path, Net: "unixgram"}))
 	t.Cleanup(func() { l.Close() })
 	return &manager{t: t, path: path, conn: l}
 }
@@ -139,10 +136,7 @@ func TestAWaitBeyondTheManagersPatience(t *testing.T) {
 	go func() { ended <- edge.End() }()
 	for limit := began.Add(2 * time.Second); ; { // TimeoutStartSec=2
 		if usec, ok := strings.CutPrefix(m.receive(20*time.Millisecond), "EXTEND_TIMEOUT_USEC="); ok {
-			n, err := strconv.ParseInt(usec, 10, 64)
-			if err != nil {
-				t.Fatal(err)
-			}
+			n := rttest.Must(strconv.ParseInt(usec, 10, 64))
 			if until := time.Now().Add(time.Duration(n) * time.Microsecond); until.After(limit) {
 				limit = until
 			}

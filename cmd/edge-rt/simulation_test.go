@@ -61,12 +61,7 @@ func TestTheFirstRunOfABundleStartsSlowly(t *testing.T) {
 	}
 	check(true)
 	check(true)
-	calibration, err := servo.LoadCalibration(demoCalibration)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := (&operator.Identity{ID: "arm", Dir: state}).NoteRun(calibration.Text(), digest); err != nil {
-		t.Fatal(err)
-	}
+	calibration := rttest.Must(servo.LoadCalibration(demoCalibration))
+	rttest.Do((&operator.Identity{ID: "arm", Dir: state}).NoteRun(calibration.Text(), digest))
 	check(false)
 }

@@ -18,12 +18,10 @@ func slowServer(t *testing.T, status bool) *holdServer {
 		return &wire.ActionChunk{ChunkModel: m, ChunkRobot: m}
 	})
 	if status {
-		if _, err := s.Net.Queryable(wire.StatusKey(s.Prefix), func(q wire.Query) {
+		rttest.Must(s.Net.Queryable(wire.StatusKey(s.Prefix), func(q wire.Query) {
 			defer q.Finish()
 			q.Reply(q.Key(), wire.AppendStatus(nil, &wire.Status{}))
-		}); err != nil {
-			t.Fatal(err)
-		}
+		}))
 	}
 	return s
 }

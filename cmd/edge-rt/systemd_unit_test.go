@@ -9,7 +9,6 @@ import (
 
 	"github.com/edge-rt/edge-rt/rt/rttest"
 	"github.com/edge-rt/edge-rt/stage/stagetest"
-
 	"golang.org/x/sys/unix"
 )
 
@@ -23,9 +22,7 @@ func torqueOnBus(t *testing.T, path string) (on int) {
 	unix.IoctlSetInt(fd, unix.TCFLSH, unix.TCIFLUSH)
 	for id := byte(1); id <= 6; id++ {
 		request := []byte{0xFF, 0xFF, id, 4, 2, 40, 1, ^(id + 4 + 2 + 40 + 1)}
-		if _, err := unix.Write(fd, request); err != nil {
-			t.Fatal(err)
-		}
+		rttest.Must(unix.Write(fd, request))
 		reply := make([]byte, 0, 16)
 		for end := time.Now().Add(patience); len(reply) < 7; {
 			if time.Now().After(end) {
@@ -129,9 +126,7 @@ func torqueOnAll(t *testing.T, path string) {
 	for _, v := range frame[2:] {
 		sum += v
 	}
-	if _, err := unix.Write(fd, append(frame, ^sum)); err != nil {
-		t.Fatal(err)
-	}
+	rttest.Must(unix.Write(fd, append(frame, ^sum)))
 	if on := torqueOnBus(t, path); on != 6 {
 		t.Fatalf("%d motors hold torque, want 6: otherwise there is nothing to release", on)
 	}

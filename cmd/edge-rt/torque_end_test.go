@@ -27,15 +27,12 @@ const stillHorizon = 30
 
 func newHoldServer(t *testing.T) *holdServer {
 	t.Helper()
-	s, err := stage.OpenFakeServer(t.Context(), stage.FakeConfig{
+	s := rttest.Must(stage.OpenFakeServer(t.Context(), stage.FakeConfig{
 		Model:   "test/still",
 		Service: "still",
 		Robot:   "arm",
 		Rows:    stillHorizon,
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	}))
 	t.Cleanup(s.Close)
 	return &holdServer{s}
 }
@@ -216,13 +213,8 @@ func TestEveryWayOutLetsTheArmGo(t *testing.T) {
 func TestTwoServicesWantAChoice(t *testing.T) {
 	t.Parallel()
 	s, b := newHoldServer(t), simBus(t)
-	other, err := wire.ServicePrefix("test/other", "main", "other")
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := s.Net.Token(wire.ServerAliveKey(other)); err != nil {
-		t.Fatal(err)
-	}
+	other := rttest.Must(wire.ServicePrefix("test/other", "main", "other"))
+	rttest.Must(s.Net.Token(wire.ServerAliveKey(other)))
 	r := runOn(t, s, b, "--quiet")
 	if code := r.Start().End(); code != 3 {
 		t.Errorf("two services: code %d, want 3", code)

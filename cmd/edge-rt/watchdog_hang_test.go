@@ -11,7 +11,6 @@ import (
 	"github.com/edge-rt/edge-rt/rt/rttest"
 	"github.com/edge-rt/edge-rt/sim/servosim"
 	"github.com/edge-rt/edge-rt/stage/stagetest"
-
 	"golang.org/x/sys/unix"
 )
 
@@ -93,10 +92,7 @@ func TestCtrlZIsAnswered(t *testing.T) {
 // tickThread returns the id of the process's thread in the real-time class.
 func tickThread(t *testing.T, pid int) int {
 	t.Helper()
-	tasks, err := filepath.Glob("/proc/" + strconv.Itoa(pid) + "/task/*")
-	if err != nil {
-		t.Fatal(err)
-	}
+	tasks := rttest.Must(filepath.Glob("/proc/" + strconv.Itoa(pid) + "/task/*"))
 	for _, task := range tasks {
 		tid, _ := strconv.Atoi(filepath.Base(task))
 		if attr, err := unix.SchedGetAttr(tid, 0); err == nil && attr.Policy == unix.SCHED_FIFO {
@@ -114,9 +110,7 @@ func hang(t *testing.T, tid int) (reap func()) {
 	if err := unix.PtraceSeize(tid); err != nil {
 		t.Skipf("a thread cannot be stopped here: %v", err)
 	}
-	if err := unix.PtraceInterrupt(tid); err != nil {
-		t.Fatal(err)
-	}
+	rttest.Do(unix.PtraceInterrupt(tid))
 	return func() { unix.Wait4(tid, nil, unix.WALL, nil) }
 }
 

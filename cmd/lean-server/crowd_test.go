@@ -37,10 +37,7 @@ func (r *running) crowd(n int, body wire.Observation) *crowd {
 			continue
 		}
 		key, _ := wire.ObsKey(prefix, o.ClientUUID)
-		obs, err := network.Publisher(key, wire.ObservationQoS)
-		if err != nil {
-			r.t.Fatal(err)
-		}
+		obs := rttest.Must(network.Publisher(key, wire.ObservationQoS))
 		c.open = append(c.open, obs)
 	}
 	body.Images = append(slices.Clip(body.Images),

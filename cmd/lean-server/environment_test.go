@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/edge-rt/edge-rt/internal/exit"
+	"github.com/edge-rt/edge-rt/rt/rttest"
 	"github.com/edge-rt/edge-rt/stage/stagetest"
 )
 
@@ -37,9 +38,7 @@ func TestTheEnvironmentBesideTheManifest(t *testing.T) {
 // A folder called environment, or a missing file, does not keep the manifest from being served.
 func TestAFolderCalledEnvironmentIsNoFileOfVariables(t *testing.T) {
 	dir := t.TempDir()
-	if err := os.Mkdir(filepath.Join(dir, environmentFile), 0o755); err != nil {
-		t.Fatal(err)
-	}
+	rttest.Do(os.Mkdir(filepath.Join(dir, environmentFile), 0o755))
 	var said strings.Builder
 	if err := loadEnvironment([]string{"--manifest", filepath.Join(dir, "server.yaml")}, &said); err != nil ||
 		said.Len() > 0 {

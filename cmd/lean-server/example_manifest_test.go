@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/edge-rt/edge-rt/rt/rttest"
 	"github.com/edge-rt/edge-rt/server/manifest"
 	"github.com/edge-rt/edge-rt/stage/stagetest"
 )
@@ -15,10 +16,7 @@ import (
 // a comment.
 func TestTheExampleManifestServes(t *testing.T) {
 	stagetest.NeedsRuntime(t)
-	text, err := os.ReadFile("../../examples/server.yaml")
-	if err != nil {
-		t.Fatal(err)
-	}
+	text := rttest.Must(os.ReadFile("../../examples/server.yaml"))
 	path, bundle := copiedBundle(t)
 	write := func(text string) { stagetest.WriteFile(t, filepath.Dir(bundle), "server.yaml", text) }
 	write(string(text))

@@ -44,10 +44,7 @@ var built string
 
 // TestMain builds the program once: these tests run it as a user would.
 func TestMain(m *testing.M) {
-	dir, err := os.MkdirTemp("", "lean-server-test-")
-	if err != nil {
-		panic(err)
-	}
+	dir := rttest.Must(os.MkdirTemp("", "lean-server-test-"))
 	bin, err := rttest.Programs(dir, "lean-server")
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
@@ -87,9 +84,7 @@ func checked(t *testing.T, manifest string, args ...string) (r server.Report, te
 		t.Fatalf("check = %d, %v, %s%s", code, err, stdout, stderr)
 	}
 	var b strings.Builder
-	if err := r.Print(&b); err != nil {
-		t.Fatal(err)
-	}
+	rttest.Do(r.Print(&b))
 	return r, b.String()
 }
 
@@ -104,10 +99,7 @@ func writeManifest(t *testing.T, text string) string {
 // demoBundle is the line of a manifest that names the demo's bundle.
 func demoBundle(t *testing.T) string {
 	t.Helper()
-	bundle, err := filepath.Abs(demo + "/bundle")
-	if err != nil {
-		t.Fatal(err)
-	}
+	bundle := rttest.Must(filepath.Abs(demo + "/bundle"))
 	return fmt.Sprintf("model: {repo_or_path: %q}\n", bundle)
 }
 
@@ -116,9 +108,7 @@ func copiedBundle(t *testing.T) (manifest, bundle string) {
 	t.Helper()
 	dir := t.TempDir()
 	bundle = filepath.Join(dir, "bundle")
-	if err := os.CopyFS(bundle, os.DirFS(demo+"/bundle")); err != nil {
-		t.Fatal(err)
-	}
+	rttest.Do(os.CopyFS(bundle, os.DirFS(demo+"/bundle")))
 	return stagetest.WriteFile(t, dir, "server.yaml", "model: {repo_or_path: bundle}\n"), bundle
 }
 
@@ -136,10 +126,7 @@ func brokenBundle(t *testing.T, file string, change func(data []byte, meta map[s
 	data = change(data, meta)
 	sum := sha256.Sum256(data)
 	meta["files"].(map[string]any)[file] = hex.EncodeToString(sum[:])
-	text, err := json.Marshal(meta)
-	if err != nil {
-		t.Fatal(err)
-	}
+	text := rttest.Must(json.Marshal(meta))
 	stagetest.WriteFile(t, bundle, file, string(data))
 	stagetest.WriteFile(t, bundle, "bundle.json", string(text))
 	return manifest
@@ -174,10 +161,7 @@ func TestDemoHasItsOwnManifest(t *testing.T) {
 }
 
 func TestBadInput(t *testing.T) {
-	taken, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	taken := rttest.Must(net.Listen("tcp", "127.0.0.1:0"))
 	defer taken.Close()
 	port, free := fmt.Sprint(taken.Addr().(*net.TCPAddr).Port), freePort(t)
 	good := "--manifest " + demoManifest + " "
@@ -254,9 +238,7 @@ func TestBrokenBundles(t *testing.T) {
 	}
 	// A file that does not match its digest is refused before ONNX Runtime is searched for.
 	manifest, bundle := copiedBundle(t)
-	if err := os.Truncate(bundle+"/policy.onnx", 1000); err != nil {
-		t.Fatal(err)
-	}
+	rttest.Do(os.Truncate(bundle+"/policy.onnx", 1000))
 	refusal{"check --ort /nowhere --manifest " + manifest, 3, "policy.onnx|sha256"}.check(t)
 }
 
@@ -274,9 +256,7 @@ const struct base *OrtGetApiBase(void) { return BASE; }
 		t.Skip(err)
 	}
 	dir := t.TempDir()
-	if err := os.WriteFile(filepath.Join(dir, "ort.c"), []byte(source), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	rttest.Do(os.WriteFile(filepath.Join(dir, "ort.c"), []byte(source), 0o600))
 	for _, tt := range []struct{ name, version, base, want string }{
 		{"older", `"1.20.0"`, "&base", "is version 1.20.0, want 1.24 or a newer 1.x"},
 		{"another major", `"2.0.0"`, "&base", "is version 2.0.0, want 1.24"},
@@ -303,10 +283,7 @@ const struct base *OrtGetApiBase(void) { return BASE; }
 
 // The program's exit codes are those of the page and of --help.
 func TestExitCodesAreDocumented(t *testing.T) {
-	page, err := os.ReadFile("../../docs/server.md")
-	if err != nil {
-		t.Fatal(err)
-	}
+	page := rttest.Must(os.ReadFile("../../docs/server.md"))
 	_, table, _ := strings.Cut(string(page), "## Exit codes")
 	_, help, _ := strings.Cut(description, "Exit codes: ")
 	codes := map[exit.Code]bool{}
@@ -398,10 +375,8 @@ func TestCheckNamesTheFilesThatAreNotTheBundles(t *testing.T) {
 	for _, name := range []string{".cache/huggingface/download/policy.onnx.metadata", "golden/._b1.safetensors",
 		".DS_Store", "an\x1b[2J"} {
 		file := filepath.Join(bundle, name)
-		if err := errors.Join(os.MkdirAll(filepath.Dir(file), 0o755),
-			os.WriteFile(file, []byte("x"), 0o644)); err != nil {
-			t.Fatal(err)
-		}
+		rttest.Do(errors.Join(os.MkdirAll(filepath.Dir(file), 0o755),
+			os.WriteFile(file, []byte("x"), 0o644)))
 	}
 	r, text := checked(t, manifest)
 	const line = "\n  beside it  .DS_Store, .cache/, \"an\\x1b[2J\", golden/._b1.safetensors: not listed in " +
@@ -643,19 +618,13 @@ func TestStopsWhileLoading(t *testing.T) {
 // dial joins the server's network and finds its service.
 func (r *running) dial() (network wire.Session, prefix string) {
 	r.t.Helper()
-	network, err := zenoh.Open(r.t.Context(), zenoh.Config{Connect: []string{r.endpoint}})
-	if err != nil {
-		r.t.Fatal(err)
-	}
+	network = rttest.Must(zenoh.Open(r.t.Context(), zenoh.Config{Connect: []string{r.endpoint}}))
 	r.t.Cleanup(func() { _ = network.Close() }) // a test may have closed it
 	keys, err := network.Tokens(r.t.Context(), wire.ServerAliveAny, time.Second)
 	if err != nil || len(keys) != 1 {
 		r.t.Fatalf("servers alive: %v, %v, want one", keys, err)
 	}
-	service, err := wire.ServiceOf(keys[0])
-	if err != nil {
-		r.t.Fatal(err)
-	}
+	service := rttest.Must(wire.ServiceOf(keys[0]))
 	return network, service.Prefix()
 }
 
@@ -683,10 +652,7 @@ func TestServesOnTheRecord(t *testing.T) {
 		Mode    string  `json:"conditioning"`
 		Ms      float64 `json:"inference_ms"`
 	}
-	lines, err := stage.ReadAudit[line](audit, false)
-	if err != nil {
-		t.Fatal(err)
-	}
+	lines := rttest.Must(stage.ReadAudit[line](audit, false))
 	for i, a := range lines {
 		if a.Client != "test-arm" || a.Seq != uint64(i+1) || a.Outcome != "ok" || a.Mode != "trained" || a.Ms <= 0 {
 			t.Fatalf("audit line %d = %+v", i, a)
@@ -705,9 +671,7 @@ func TestServesOnTheRecord(t *testing.T) {
 	refusal{"replay " + dir + "/captures --manifest " + other, 2,
 		fmt.Sprintf("%d with bundle|give the manifest of the bundle that answered", captures)}.check(t)
 	torn := filepath.Join(dir, "captures", "request-00003.safetensors")
-	if err := os.Truncate(torn, 1000); err != nil {
-		t.Fatal(err)
-	}
+	rttest.Do(os.Truncate(torn, 1000))
 	if code, stdout, stderr := replay(); code != 1 || !strings.Contains(stdout, torn) ||
 		strings.Count(stderr, "\n") != 1 {
 		t.Errorf("replay with a torn file = %d, %s%s, want 1 and its name", code, stdout, stderr)
@@ -797,10 +761,7 @@ clients: [arm-1, arm-2]
 // demoOpen returns an open that fits the demo policy.
 func demoOpen(t *testing.T, uuid string) wire.SessionOpen {
 	t.Helper()
-	bundle, err := policy.LoadBundle(filepath.Join(demo, "bundle"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	bundle := rttest.Must(policy.LoadBundle(filepath.Join(demo, "bundle")))
 	open := stage.OpenOf(&bundle.Meta, uuid)
 	open.SessionEpoch = 0 // without a token
 	return open
@@ -812,9 +773,7 @@ func openSession(t *testing.T, network wire.Session, prefix string, o wire.Sessi
 	if err != nil || len(replies) != 1 {
 		t.Fatalf("open: %v, %v, want one reply", replies, err)
 	}
-	if err := wire.ParseSessionAck(&ack, replies[0].Payload); err != nil {
-		t.Fatal(err)
-	}
+	rttest.Do(wire.ParseSessionAck(&ack, replies[0].Payload))
 	return ack
 }
 
@@ -847,10 +806,7 @@ func newArmNamed(t *testing.T, network wire.Session, uuid string) *arm {
 // joinArm opens a session for chunks of that many rows.
 func joinArm(t *testing.T, network wire.Session, open wire.SessionOpen, rows int) *arm {
 	t.Helper()
-	r, err := stage.OpenFakeRobot(t.Context(), network, open, rows)
-	if err != nil {
-		t.Fatal(err)
-	}
+	r := rttest.Must(stage.OpenFakeRobot(t.Context(), network, open, rows))
 	return &arm{r, t}
 }
 
@@ -869,9 +825,7 @@ func (a *arm) ask() wire.ActionChunk {
 
 func (a *arm) send() {
 	a.t.Helper()
-	if err := a.Send(); err != nil {
-		a.t.Fatal(err)
-	}
+	rttest.Do(a.Send())
 }
 
 func (a *arm) answer() wire.ActionChunk {

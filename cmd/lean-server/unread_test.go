@@ -22,9 +22,7 @@ func fullPipe(t *testing.T) (reader, writer *os.File) {
 	}
 	t.Cleanup(func() { reader.Close(); writer.Close() })
 	fd := int(writer.Fd()) // blocking from here on
-	if err := syscall.SetNonblock(fd, true); err != nil {
-		t.Fatal(err)
-	}
+	rttest.Do(syscall.SetNonblock(fd, true))
 	for block := make([]byte, 4096); ; {
 		if _, err := syscall.Write(fd, block); err == syscall.EAGAIN {
 			break
@@ -32,9 +30,7 @@ func fullPipe(t *testing.T) (reader, writer *os.File) {
 			t.Fatal(err)
 		}
 	}
-	if err := syscall.SetNonblock(fd, false); err != nil {
-		t.Fatal(err)
-	}
+	rttest.Do(syscall.SetNonblock(fd, false))
 	return reader, writer
 }
 

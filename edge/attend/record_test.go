@@ -140,10 +140,7 @@ func TestSimulatedFollower(t *testing.T) {
 // awaitTicks waits for n more ticks of the teleoperation with the given id.
 func awaitTicks(t *testing.T, id string, n uint64) {
 	t.Helper()
-	begin, err := operator.Ctl(id, "status")
-	if err != nil {
-		t.Fatal(err)
-	}
+	begin := rttest.Must(operator.Ctl(id, "status"))
 	rttest.Eventually(t, "ticks", func() bool {
 		reply, err := operator.Ctl(id, "status")
 		return err == nil && reply.Ticks >= begin.Ticks+n
@@ -218,7 +215,7 @@ func TestEpisodesOfATeleoperation(t *testing.T) {
 	var marks []string
 	var inside, outside int
 	var from, to []rt.Instant
-	if _, err := record.ReadFolder(cfg.RecordDir, record.Visitor{Episode: func(m *record.Episode) error {
+	rttest.Must(record.ReadFolder(cfg.RecordDir, record.Visitor{Episode: func(m *record.Episode) error {
 		marks = append(marks, fmt.Sprintf("%d %v %s %s", m.Number, m.Ended, m.Outcome, m.Task.String()))
 		if m.Ended {
 			to = append(to, m.At)
@@ -226,9 +223,7 @@ func TestEpisodesOfATeleoperation(t *testing.T) {
 			from = append(from, m.At)
 		}
 		return nil
-	}}); err != nil {
-		t.Fatal(err)
-	}
+	}}))
 	if want := []string{"1 false  wave", "1 true timeout wave", "2 false  point",
 		"2 true timeout point"}; !slices.Equal(marks, want) {
 		t.Fatalf("on record are %q, want %q", marks, want)

@@ -31,10 +31,7 @@ const rate = 20 // low, for a busy machine
 
 func so101(t *testing.T) robot.Robot {
 	t.Helper()
-	r, err := robot.ByName("so101")
-	if err != nil {
-		t.Fatal(err)
-	}
+	r := rttest.Must(robot.ByName("so101"))
 	return r
 }
 
@@ -48,10 +45,7 @@ func settings(r robot.Robot) map[string]string {
 func written(t *testing.T, run map[string]string, ticks int, put func(i int, m *record.Tick)) (file string) {
 	t.Helper()
 	dir, clock := t.TempDir(), rttest.NewClock(1_000_000_000)
-	r, err := record.New(record.Config{Mode: record.All, Dir: dir, Size: 1 << 30, ID: "arm", Clock: clock})
-	if err != nil {
-		t.Fatal(err)
-	}
+	r := rttest.Must(record.New(record.Config{Mode: record.All, Dir: dir, Size: 1 << 30, ID: "arm", Clock: clock}))
 	r.SetRun(run)
 	for i := range ticks {
 		m := r.Ticks.Put()
@@ -83,10 +77,7 @@ func actAt(m *record.Tick, episode uint32, action, goal float32) {
 
 func loaded(t *testing.T, file string, number uint32) (Episode, error) {
 	t.Helper()
-	in, err := os.Open(file)
-	if err != nil {
-		t.Fatal(err)
-	}
+	in := rttest.Must(os.Open(file))
 	defer in.Close()
 	return load(in, so101(t), number)
 }
@@ -239,10 +230,7 @@ var stages atomic.Int64
 
 // TestMain gives the tests a folder for the arms' state.
 func TestMain(m *testing.M) {
-	dir, err := os.MkdirTemp("", "replay-")
-	if err != nil {
-		panic(err)
-	}
+	dir := rttest.Must(os.MkdirTemp("", "replay-"))
 	os.Setenv("STATE_DIRECTORY", dir)
 	code := m.Run()
 	os.RemoveAll(dir)
@@ -314,10 +302,7 @@ func TestAReplayRunsTheRecord(t *testing.T) {
 	if !strings.Contains(s.String(), "replayed: 2.0 of 2.0 s") {
 		t.Errorf("it says %s", s)
 	}
-	want, err := loaded(t, s.File, 1)
-	if err != nil {
-		t.Fatal(err)
-	}
+	want := rttest.Must(loaded(t, s.File, 1))
 	var ran []float32
 	var fastest float32
 	var before record.Row
@@ -361,9 +346,7 @@ func TestAPausedReplayHolds(t *testing.T) {
 	go func() { done <- Replay(t.Context(), s.ReplayConfig) }()
 	awaitTorque(t, s.bus)
 	for _, word := range []string{operator.Pause, operator.Resume} {
-		if _, err := operator.Ctl(s.Arm.ID, word); err != nil {
-			t.Fatal(err)
-		}
+		rttest.Must(operator.Ctl(s.Arm.ID, word))
 		awaitTicks(t, s.Arm.ID, 20) // the arming goes on
 	}
 	if err := <-done; err != nil || !strings.Contains(s.String(), "replayed: 2.0 of 2.0 s") {
@@ -465,12 +448,8 @@ func TestReplayTickNoAlloc(t *testing.T) {
 	r.rate = rate
 	r.period = time.Second / rate
 	defer r.close()
-	if err := errors.Join(r.begin(s.Config, replayed), r.load(0)); err != nil {
-		t.Fatal(err)
-	}
-	if err := r.session.open(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	rttest.Do(errors.Join(r.begin(s.Config, replayed), r.load(0)))
+	rttest.Do(r.session.open(t.Context()))
 	ticksAllocateNothing(t, &r.session)
 }
 

@@ -39,14 +39,12 @@ func takeOver(t *testing.T, perTick float32) string {
 // episode on.
 func goals(t *testing.T, s *stage) (out []float32) {
 	t.Helper()
-	if _, err := record.ReadFolder(s.RecordDir, record.Visitor{Tick: func(m *record.Tick) error {
+	rttest.Must(record.ReadFolder(s.RecordDir, record.Visitor{Tick: func(m *record.Tick) error {
 		if len(out) > 0 || m.Action.N > 0 {
 			out = append(out, m.Goal.V[0])
 		}
 		return nil
-	}}); err != nil {
-		t.Fatal(err)
-	}
+	}}))
 	return out
 }
 
@@ -160,10 +158,7 @@ func TestJumpsAndPeaks(t *testing.T) {
 // otherwise returns the stage's calibration with another homing offset of the elbow.
 func otherwise(t *testing.T, s *stage, by int) string {
 	t.Helper()
-	c, err := servo.LoadCalibration(s.Arm.Calibration)
-	if err != nil {
-		t.Fatal(err)
-	}
+	c := rttest.Must(servo.LoadCalibration(s.Arm.Calibration))
 	k := c["elbow_flex"]
 	k.HomingOffset += by
 	c["elbow_flex"] = k
@@ -225,14 +220,9 @@ func TestTheCalibrationThatTheMotorsChooseIsCompared(t *testing.T) {
 		s.File = written(t, run, 5, func(i int, m *record.Tick) { act(m, 1, 0) })
 		folder := t.TempDir()
 		t.Setenv("HF_LEROBOT_CALIBRATION", folder)
-		c, err := servo.LoadCalibration(s.Arm.Calibration)
-		if err != nil {
-			t.Fatal(err)
-		}
+		c := rttest.Must(servo.LoadCalibration(s.Arm.Calibration))
 		s.Arm.ID, s.Arm.Calibration = "", ""
-		if err := c.Save(servo.CalibrationPath(s.Arm.Robot, "mine")); err != nil {
-			t.Fatal(err)
-		}
+		rttest.Do(c.Save(servo.CalibrationPath(s.Arm.Robot, "mine")))
 		if err := Replay(t.Context(), s.ReplayConfig); exit.Of(err) != code {
 			t.Errorf("a range that differs by %d: %v (code %d), want code %d\n%s", by, err, exit.Of(err), code, s)
 		}

@@ -47,10 +47,7 @@ func (p *joints) Present(_ rt.Instant, j int) int { return int(p.raw[j].Load()) 
 func simArm(t *testing.T, name string, low, high int, sim servosim.Config) (device.Place, *servosim.Bus) {
 	t.Helper()
 	rttest.RealTime(t) // simulated motors answer within real time-outs
-	r, err := robot.ByName(name)
-	if err != nil {
-		t.Fatal(err)
-	}
+	r := rttest.Must(robot.ByName(name))
 	sim.Link = filepath.Join(t.TempDir(), name)
 	c := servo.Calibration{}
 	for _, m := range r.Motors {
@@ -63,9 +60,7 @@ func simArm(t *testing.T, name string, low, high int, sim servosim.Config) (devi
 	}
 	t.Cleanup(func() { bus.Close() })
 	file := sim.Link + ".json"
-	if err := c.Save(file); err != nil {
-		t.Fatal(err)
-	}
+	rttest.Do(c.Save(file))
 	return device.Place{Bus: sim.Link, Robot: r, Calibration: file}, bus
 }
 
@@ -247,13 +242,9 @@ func TestTeleopTickNoAlloc(t *testing.T) {
 	s.source = s
 	s.rate = 50
 	s.period = 20 * time.Millisecond
-	if err := s.begin(cfg.Config, teleoperated); err != nil {
-		t.Fatal(err)
-	}
+	rttest.Do(s.begin(cfg.Config, teleoperated))
 	defer s.close()
-	if err := s.session.open(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	rttest.Do(s.session.open(t.Context()))
 	if ticksAllocateNothing(t, &s.session); s.step < 50 {
 		t.Errorf("it followed in %d ticks, want in all that were measured", s.step)
 	}
@@ -319,16 +310,11 @@ func TestAPanicBesideTheTickLetsGo(t *testing.T) {
 func TestLeaderJointThatDoesNotLead(t *testing.T) {
 	cfg, _, follow, h, f := pair(t, "so101")
 	out := cfg.Out.(*rttest.Output)
-	c, err := servo.LoadCalibration(cfg.Leader.Calibration)
-	if err != nil {
-		t.Fatal(err)
-	}
+	c := rttest.Must(servo.LoadCalibration(cfg.Leader.Calibration))
 	elbow := c["elbow_flex"]
 	elbow.RangeMin, elbow.RangeMax = 1000, 3000
 	c["elbow_flex"] = elbow
-	if err := c.Save(cfg.Leader.Calibration); err != nil {
-		t.Fatal(err)
-	}
+	rttest.Do(c.Save(cfg.Leader.Calibration))
 	end := teach(t, cfg, follow)
 	slide := func(joint, to int) {
 		for at := int(h.raw[joint].Load()); at != to; {

@@ -9,13 +9,13 @@ import (
 
 	"github.com/edge-rt/edge-rt/camera"
 	"github.com/edge-rt/edge-rt/rt"
+	"github.com/edge-rt/edge-rt/rt/rttest"
 	"github.com/edge-rt/edge-rt/wire"
 )
 
 func newTestPreview(t *testing.T, v *Encoder) *Preview {
 	t.Helper()
-	p, err := NewPreview(v)
-	must(t, err)
+	p := rttest.Must(NewPreview(v))
 	t.Cleanup(p.Close)
 	return p
 }
@@ -81,7 +81,7 @@ func TestPreviewSaysWhyNot(t *testing.T) {
 		_, err := p.Read(room, now)
 		return err
 	}
-	must(t, ask())
+	rttest.Do(ask())
 	captureOne(t, e)
 	if err := ask(); !errors.Is(err, ErrNoPicture) || !strings.Contains(err.Error(), "broken") {
 		t.Errorf("a torn picture: %v", err)
@@ -154,8 +154,7 @@ func TestPreviewOfRawPictures(t *testing.T) {
 	p.Request(1)
 	p.Refresh(1)
 	room := make([]byte, p.MaxBytes())
-	still, err := p.Read(room, 1)
-	must(t, err)
+	still := rttest.Must(p.Read(room, 1))
 	if im, err := stdjpeg.Decode(bytes.NewReader(still.Data)); err != nil || im.Bounds().Dx() != 64 ||
 		im.Bounds().Dy() != 48 {
 		t.Errorf("the standard library says %v", err)

@@ -23,8 +23,7 @@ func TestTapCopiesPictures(t *testing.T) {
 	config, sent := &Config{Name: "top"}, Encoding{Quality: 90}
 	var encoders [2]*Encoder
 	for i, c := range []*Camera{cam, tap.Frames} {
-		v, err := NewEncoder(c, config, sent)
-		must(t, err)
+		v := rttest.Must(NewEncoder(c, config, sent))
 		defer v.Close()
 		encoders[i] = v
 	}

@@ -33,10 +33,7 @@ type driven struct {
 
 func newDriven(t *testing.T, onExit string) *driven {
 	t.Helper()
-	r, err := robot.ByName("so101")
-	if err != nil {
-		t.Fatal(err)
-	}
+	r := rttest.Must(robot.ByName("so101"))
 	clock, period := rt.KernelClock(), 20*time.Millisecond
 	bus, _, err := device.OpenSim(r, 1, clock)
 	if err != nil {
@@ -44,10 +41,7 @@ func newDriven(t *testing.T, onExit string) *driven {
 	}
 	t.Cleanup(func() { bus.Close() })
 	cfg := servo.ArmConfig{Path: bus.Path(), Robot: r, Calibration: device.SimCalibration(r), Clock: clock}
-	arm, err := device.OpenArm(cfg)
-	if err != nil {
-		t.Fatal(err)
-	}
+	arm := rttest.Must(device.OpenArm(cfg))
 	hot := hotplug.New(arm, cfg, clock)
 	t.Cleanup(func() { hot.Close() })
 	hot.SetPeriod(period)

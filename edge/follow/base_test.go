@@ -108,9 +108,7 @@ func (r *baseRig) ticks(t *testing.T, n int, want ...float32) {
 		r.Read(tick)
 		switch {
 		case r.Phase == Arming:
-			if _, err := r.ArmStep(tick); err != nil {
-				t.Fatal(err)
-			}
+			rttest.Must(r.ArmStep(tick))
 		case r.Phase == Armed && want != nil:
 			r.Drive(r.now, want)
 		case r.Phase == Parking:

@@ -9,6 +9,7 @@ import (
 	"github.com/edge-rt/edge-rt/chunk"
 	"github.com/edge-rt/edge-rt/chunk/smoothing"
 	"github.com/edge-rt/edge-rt/rt"
+	"github.com/edge-rt/edge-rt/rt/rttest"
 )
 
 // plan is a schedule that notes its calls, and asks whenever it is asked.
@@ -36,8 +37,7 @@ func (p *plan) Reset()                    { p.note("reset") }
 // newCore returns the core of one joint at 100 Hz, and its schedule.
 func newCore(t *testing.T, stages smoothing.Config) (*Core, *plan) {
 	t.Helper()
-	chain, err := smoothing.NewChain(stages, 100, 1)
-	must(t, err)
+	chain := rttest.Must(smoothing.NewChain(stages, 100, 1))
 	p := &plan{row: []float32{10}}
 	return &Core{Schedule: p, Stages: chain}, p
 }

@@ -10,6 +10,7 @@ import (
 	"github.com/edge-rt/edge-rt/edge/hotplug"
 	"github.com/edge-rt/edge-rt/internal/exit"
 	"github.com/edge-rt/edge-rt/rt"
+	"github.com/edge-rt/edge-rt/rt/rttest"
 	"github.com/edge-rt/edge-rt/servo"
 	"github.com/edge-rt/edge-rt/servo/robot"
 )
@@ -125,9 +126,7 @@ func (r *rig) tick(t testing.TB, want ...float32) {
 	r.Read(tick)
 	switch r.Phase {
 	case Arming:
-		if _, err := r.ArmStep(tick); err != nil {
-			t.Fatal(err)
-		}
+		rttest.Must(r.ArmStep(tick))
 	case Armed:
 		if want != nil {
 			r.Drive(r.now, want)
@@ -367,7 +366,7 @@ func TestOutsideTheRange(t *testing.T) {
 			t.Fatalf("still at %v", r.bus.at)
 		}
 		r.tick(t)
-		must(t, r.RescueStep(r.now))
+		rttest.Do(r.RescueStep(r.now))
 		if d := last - r.bus.at[0]; d < 0 || d > 2*rescuePace+slack {
 			t.Fatalf("a step of %v on the way in", d)
 		}
@@ -432,12 +431,5 @@ func TestTickNoAlloc(t *testing.T) {
 	want := []float32{30, 70}
 	if n := testing.AllocsPerRun(500, func() { r.tick(t, want...) }); n != 0 {
 		t.Errorf("a tick allocates %v times, want 0", n)
-	}
-}
-
-func must(t testing.TB, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
 	}
 }

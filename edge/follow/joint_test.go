@@ -6,6 +6,8 @@ import (
 	"os"
 	"strings"
 	"testing"
+
+	"github.com/edge-rt/edge-rt/rt/rttest"
 )
 
 var update = flag.Bool("update", false, "write the tables into docs/control.md anew")
@@ -127,15 +129,14 @@ const (
 
 // Goal: the document has the tables of the program; go test ./edge/follow -update writes them.
 func TestDocumentShowsTheTable(t *testing.T) {
-	text, err := os.ReadFile(document)
-	must(t, err)
+	text := rttest.Must(os.ReadFile(document))
 	head, rest, ok := strings.Cut(string(text), begins)
 	drawn, tail, ok2 := strings.Cut(rest, ends)
 	if !ok || !ok2 {
 		t.Fatalf("%s has no place for the tables", document)
 	}
 	if *update {
-		must(t, os.WriteFile(document, []byte(head+begins+tables()+ends+tail), 0o644))
+		rttest.Do(os.WriteFile(document, []byte(head+begins+tables()+ends+tail), 0o644))
 		return
 	}
 	if drawn != tables() {

@@ -38,8 +38,7 @@ func TestKochAtLowRates(t *testing.T) {
 			}
 			defer bus.Close()
 			cfg.Path = sim.Link
-			arm, err := servo.OpenArm(cfg)
-			must(t, err)
+			arm := rttest.Must(servo.OpenArm(cfg))
 			p := hotplug.New(arm, cfg, rt.KernelClock())
 			defer p.Close()
 			p.SetPeriod(period)
@@ -56,9 +55,7 @@ func TestKochAtLowRates(t *testing.T) {
 				f.Read(tick)
 				switch f.Phase {
 				case Arming:
-					if _, err := f.ArmStep(tick); err != nil {
-						t.Fatal(err)
-					}
+					rttest.Must(f.ArmStep(tick))
 				case Armed:
 					for j := range want {
 						want[j] = 10

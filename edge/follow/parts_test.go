@@ -52,9 +52,7 @@ func (p *pair) tick(t testing.TB, want ...float32) {
 	p.Read(tick)
 	switch {
 	case p.Phase == Arming, p.Rearming():
-		if _, err := p.ArmStep(tick); err != nil {
-			t.Fatal(err)
-		}
+		rttest.Must(p.ArmStep(tick))
 	case p.Phase == Parking:
 		p.ParkStep(p.now, false)
 	}
@@ -285,12 +283,12 @@ func TestRescueOfAPart(t *testing.T) {
 		if right != 0 || coupling == robot.Together && left != 0 || coupling == robot.Apart && left != 5 {
 			t.Errorf("%s: %d and %d goals of the policy", coupling, left, right)
 		}
-		must(t, p.RescueStep(p.now))
+		rttest.Do(p.RescueStep(p.now))
 		if got := len(p.right.sent); got == 0 || p.right.sent[got-1].joints == 0 {
 			t.Errorf("%s: the rescue moves nothing", coupling)
 		}
 		p.right.outside = 0
-		must(t, p.RescueStep(p.now))
+		rttest.Do(p.RescueStep(p.now))
 		if p.Rescuing() {
 			t.Errorf("%s: the rescue does not end", coupling)
 		}

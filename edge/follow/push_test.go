@@ -95,8 +95,7 @@ func TestUnload(t *testing.T) {
 
 // Goal: the error of a refused request names the joint, and a missing tick is an error.
 func TestUnloadIsRefused(t *testing.T) {
-	arm, err := robot.ByName("so101")
-	must(t, err)
+	arm := rttest.Must(robot.ByName("so101"))
 	r := armed(t, func(c *Config) { c.Clock = rttest.NewClock(rt.Instant(time.Second)) })
 	for name, says := range map[string]string{"elbow": "no joint \"elbow\": a so101 has shoulder_pan",
 		"gripper": "does not answer", "": "does not answer"} {

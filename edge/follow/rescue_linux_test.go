@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/edge-rt/edge-rt/rt/rttest"
 	"github.com/edge-rt/edge-rt/servo"
 	"github.com/edge-rt/edge-rt/servo/robot"
 	"github.com/edge-rt/edge-rt/servo/table"
@@ -18,15 +19,12 @@ func narrowed(t *testing.T) func(*servo.ArmConfig, *Config) {
 		c := cfg.Calibration["shoulder_lift"]
 		c.RangeMin, c.RangeMax = 500, 1300
 		cfg.Calibration["shoulder_lift"] = c
-		port, err := servo.OpenPortWait(cfg.Path, cfg.Robot.Baud, cfg.Clock, nil)
-		must(t, err)
+		port := rttest.Must(servo.OpenPortWait(cfg.Path, cfg.Robot.Baud, cfg.Clock, nil))
 		defer port.Close()
 		bus := servo.NewBus(port, cfg.Robot.Baud, cfg.Robot.Protocol(), cfg.Clock)
-		if err := servo.WriteSettings(bus, 2, cfg.Robot.Motors[1].Model,
+		rttest.Do(servo.WriteSettings(bus, 2, cfg.Robot.Motors[1].Model,
 			[]robot.Setting{{Register: table.MinPositionLimit, Value: 500},
-				{Register: table.MaxPositionLimit, Value: 1300}}); err != nil {
-			t.Fatal(err)
-		}
+				{Register: table.MaxPositionLimit, Value: 1300}}))
 	}
 }
 

@@ -46,7 +46,7 @@ func newSimArm(t *testing.T, motors servosim.Config, change func(*servo.ArmConfi
 		t.Skip("seconds of real time")
 	}
 	r, err := robot.ByName("so101")
-	must(t, err)
+	rttest.Do(err)
 	a := &simArm{t: t, robot: r, want: make([]float32, len(r.Motors))}
 	judge := referee.Config{Period: simPeriod}
 	cfg := servo.ArmConfig{Robot: r, Calibration: servo.Calibration{}}
@@ -73,8 +73,7 @@ func newSimArm(t *testing.T, motors servosim.Config, change func(*servo.ArmConfi
 	if change != nil {
 		change(&cfg, &how)
 	}
-	arm, err := servo.OpenArm(cfg)
-	must(t, err)
+	arm := rttest.Must(servo.OpenArm(cfg))
 	a.arm = hotplug.New(arm, cfg, rt.KernelClock())
 	how.Gate = NewGate(arm, simPeriod)
 	a.Follower = New(a.arm, how, len(r.Motors))
@@ -149,13 +148,13 @@ func (a *simArm) clean() {
 
 func (a *simArm) unplug() {
 	a.t.Helper()
-	must(a.t, a.bus.Unplug())
+	rttest.Do(a.bus.Unplug())
 	a.until("away", a.arm.Away)
 }
 
 func (a *simArm) replug() {
 	a.t.Helper()
-	must(a.t, a.bus.Replug())
+	rttest.Do(a.bus.Replug())
 }
 
 func (a *simArm) armedAgain() {
@@ -165,7 +164,7 @@ func (a *simArm) armedAgain() {
 
 func (a *simArm) inject(f servosim.Fault) {
 	a.t.Helper()
-	must(a.t, a.bus.Inject(servosim.Script{Faults: []servosim.Fault{f}}))
+	rttest.Do(a.bus.Inject(servosim.Script{Faults: []servosim.Fault{f}}))
 }
 
 func (a *simArm) drive() {
@@ -303,10 +302,8 @@ func TestOverloadWithoutADirection(t *testing.T) {
 	a := newSimArm(t, servosim.Config{}, nil)
 	a.drive()
 	trip := func() {
-		if err := a.bus.Inject(servosim.Script{Faults: []servosim.Fault{{Kind: "overload",
-			IDs: []uint8{3}}}}); err != nil {
-			t.Fatal(err)
-		}
+		rttest.Do(a.bus.Inject(servosim.Script{Faults: []servosim.Fault{{Kind: "overload",
+			IDs: []uint8{3}}}}))
 		a.until("overload", func() bool { return a.joints[elbow]&Overloaded != 0 })
 	}
 	trip()
@@ -345,10 +342,8 @@ func TestEncoderFault(t *testing.T) {
 	t.Parallel()
 	a := newSimArm(t, servosim.Config{}, nil)
 	a.drive()
-	if err := a.bus.Inject(servosim.Script{Faults: []servosim.Fault{{Kind: "encoder", IDs: []uint8{3},
-		Offset: 600}}}); err != nil {
-		a.t.Fatal(err)
-	}
+	rttest.Do(a.bus.Inject(servosim.Script{Faults: []servosim.Fault{{Kind: "encoder", IDs: []uint8{3},
+		Offset: 600}}}))
 	a.until("the run must end", func() bool { return a.Fatal() != nil })
 	a.Finish(a.tick.Woke)
 	a.until("parked", func() bool { return a.Phase == Done })
@@ -389,15 +384,12 @@ func TestOutsideOfMotors(t *testing.T) {
 			if !eeprom {
 				return
 			}
-			port, err := servo.OpenPortWait(cfg.Path, cfg.Robot.Baud, cfg.Clock, nil)
-			must(t, err)
+			port := rttest.Must(servo.OpenPortWait(cfg.Path, cfg.Robot.Baud, cfg.Clock, nil))
 			defer port.Close()
 			bus := servo.NewBus(port, cfg.Robot.Baud, cfg.Robot.Protocol(), cfg.Clock)
-			if err := servo.WriteSettings(bus, 2, cfg.Robot.Motors[1].Model,
+			rttest.Do(servo.WriteSettings(bus, 2, cfg.Robot.Motors[1].Model,
 				[]robot.Setting{{Register: table.MinPositionLimit, Value: 500},
-					{Register: table.MaxPositionLimit, Value: 1800}}); err != nil {
-				t.Fatal(err)
-			}
+					{Register: table.MaxPositionLimit, Value: 1800}}))
 		}
 	}
 	for _, eeprom := range []bool{false, true} {

@@ -19,10 +19,7 @@ import (
 func rig(t *testing.T, name string) (*servosim.Bus, *Arm) {
 	t.Helper()
 	rttest.RealTime(t) // simulated motors answer within real time-outs
-	r, err := robot.ByName(name)
-	if err != nil {
-		t.Fatal(err)
-	}
+	r := rttest.Must(robot.ByName(name))
 	link := filepath.Join(t.TempDir(), "arm")
 	cfg := servosim.Config{Link: link, BootTime: 200 * time.Millisecond}
 	calibration := servo.Calibration{}
@@ -36,10 +33,7 @@ func rig(t *testing.T, name string) (*servosim.Bus, *Arm) {
 	}
 	t.Cleanup(func() { bus.Close() })
 	open := servo.ArmConfig{Path: link, Robot: r, Calibration: calibration, Clock: rt.KernelClock()}
-	arm, err := servo.OpenArm(open)
-	if err != nil {
-		t.Fatal(err)
-	}
+	arm := rttest.Must(servo.OpenArm(open))
 	p := New(arm, open, rt.KernelClock())
 	var ending atomic.Bool
 	done := make(chan struct{})
@@ -74,10 +68,7 @@ func arm(t *testing.T, p *Arm) {
 		if stale != 0 {
 			return false
 		}
-		done, err := p.ArmStep(rt.KernelClock().Now().Add(30*time.Millisecond), p.Arm().Joints())
-		if err != nil {
-			t.Fatal(err)
-		}
+		done := rttest.Must(p.ArmStep(rt.KernelClock().Now().Add(30*time.Millisecond), p.Arm().Joints()))
 		return done
 	})
 }
@@ -86,14 +77,10 @@ func TestReplug(t *testing.T) {
 	bus, p := rig(t, "so101")
 	arm(t, p)
 	for range 2 {
-		if err := bus.Unplug(); err != nil {
-			t.Fatal(err)
-		}
+		rttest.Do(bus.Unplug())
 		until(t, p, "away", func(stale robot.Joints) bool { return p.Away() && stale == 0b111111 })
 		until(t, p, "an attempt to open that fails", func(robot.Joints) bool { return p.OpenError() != nil })
-		if err := bus.Replug(); err != nil {
-			t.Fatal(err)
-		}
+		rttest.Do(bus.Replug())
 		took := until(t, p, "back", func(robot.Joints) bool {
 			why, restarted := p.Reconnected()
 			if why != 0 && (why != Unplugged || restarted != 0) {
@@ -149,16 +136,12 @@ func TestMotorsThatRestarted(t *testing.T) {
 func TestTorqueOffWhileAway(t *testing.T) {
 	bus, p := rig(t, "so101")
 	arm(t, p)
-	if err := bus.Unplug(); err != nil {
-		t.Fatal(err)
-	}
+	rttest.Do(bus.Unplug())
 	until(t, p, "away", func(robot.Joints) bool { return p.Away() })
 	if err := p.TorqueOff(); err == nil {
 		t.Error("TorqueOff without a bus = nil")
 	}
-	if err := bus.Replug(); err != nil {
-		t.Fatal(err)
-	}
+	rttest.Do(bus.Replug())
 	rttest.Eventually(t, "torque off", func() bool { return p.TorqueOff() == nil })
 	if on := bus.TorqueEnabled(); slices.Contains(on, true) {
 		t.Errorf("torque %v after TorqueOff", on)
@@ -180,9 +163,7 @@ func TestCycleNoAlloc(t *testing.T) {
 	if n := testing.AllocsPerRun(50, cycle); n != 0 {
 		t.Errorf("a cycle allocates %v times, want 0", n)
 	}
-	if err := bus.Unplug(); err != nil {
-		t.Fatal(err)
-	}
+	rttest.Do(bus.Unplug())
 	until(t, p, "away", func(robot.Joints) bool { return p.Away() })
 	if n := testing.AllocsPerRun(50, func() {
 		p.Reactions()

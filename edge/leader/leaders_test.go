@@ -4,6 +4,7 @@ import (
 	"testing"
 
 	"github.com/edge-rt/edge-rt/rt"
+	"github.com/edge-rt/edge-rt/rt/rttest"
 	"github.com/edge-rt/edge-rt/servo/robot"
 )
 
@@ -37,10 +38,7 @@ func (l *Leader) wanted() *order {
 
 // Two leaders are one pose: the older time, and the state of the one that is not ready.
 func TestLeadersAreOnePose(t *testing.T) {
-	follower, err := robot.ByName("bi_so101")
-	if err != nil {
-		t.Fatal(err)
-	}
+	follower := rttest.Must(robot.ByName("bi_so101"))
 	left, right := ofTwoJoints("left", true), ofTwoJoints("right", true)
 	both := Join(follower, []*Leader{left, right}, nil)
 	left.shows(20, Pose{Joints: []float32{1, 2}, State: Ready, Order: 3, Pushes: 1})

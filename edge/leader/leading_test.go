@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/edge-rt/edge-rt/rt"
+	"github.com/edge-rt/edge-rt/rt/rttest"
 	"github.com/edge-rt/edge-rt/servo/robot"
 )
 
@@ -80,10 +81,7 @@ func TestWhichJointsLead(t *testing.T) {
 			[]reading{{0, -194, 0}, {tick, 3901, OverSeam}, {tick, -194, 0}}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			r, err := robot.ByName(tt.robot)
-			if err != nil {
-				t.Fatal(err)
-			}
+			r := rttest.Must(robot.ByName(tt.robot))
 			l := NewLeading(r)
 			now := rt.Instant(time.Hour)
 			held := Cause(0)
@@ -111,10 +109,7 @@ func TestWhichJointsLead(t *testing.T) {
 
 // Goal: after a reconnect any first reading is accepted, and a check allocates nothing.
 func TestLeadingForgets(t *testing.T) {
-	r, err := robot.ByName("so101_leader")
-	if err != nil {
-		t.Fatal(err)
-	}
+	r := rttest.Must(robot.ByName("so101_leader"))
 	l, e := NewLeading(r), &encoders{4090, 0, 4095}
 	l.Check(1, e)
 	e.raw = 5

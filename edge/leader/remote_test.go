@@ -31,16 +31,13 @@ func (silentNet) Publisher(string, wire.QoS) (wire.Publisher, error)            
 // A robot with a base takes the velocities after the joints, and stands without them.
 func TestKeysAtTheLeaderDriveABase(t *testing.T) {
 	clock := rttest.NewClock(rt.Instant(time.Hour))
-	r, err := NewRemote(silentNet{}, RemoteConfig{
+	r := rttest.Must(NewRemote(silentNet{}, RemoteConfig{
 		Name:  "white",
 		Robot: leaderOf(t, "so101_leader"),
 		Base:  true,
 		ID:    "kiwi",
 		Clock: clock,
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	}))
 	o := &Offer{
 		cfg: OfferConfig{
 			Pose:  func() *Pose { return &Pose{At: clock.Now(), Joints: []float32{1, 2, 3, 4, 5, 6}} },
@@ -68,15 +65,12 @@ func TestKeysAtTheLeaderDriveABase(t *testing.T) {
 // others, and its pose stays.
 func TestARemoteTakesItsLeadersPosesOnly(t *testing.T) {
 	clock := rttest.NewClock(rt.Instant(time.Hour))
-	r, err := NewRemote(silentNet{}, RemoteConfig{
+	r := rttest.Must(NewRemote(silentNet{}, RemoteConfig{
 		Name:  "white",
 		Robot: leaderOf(t, "so101_leader"),
 		ID:    "black",
 		Clock: clock,
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	}))
 	good := func() *wire.LeaderPose {
 		return &wire.LeaderPose{
 			Answers:  true,
@@ -163,10 +157,7 @@ func (l *lan) join(name string, cfg zenoh.Config) wire.Session {
 	if len(cfg.Listen) == 0 {
 		cfg.Connect = []string{l.at}
 	}
-	s, err := Reach(l.t.Context(), cfg, 10*time.Second)
-	if err != nil {
-		l.t.Fatal(err)
-	}
+	s := rttest.Must(Reach(l.t.Context(), cfg, 10*time.Second))
 	l.t.Cleanup(func() { s.Close() })
 	return s
 }
@@ -194,25 +185,19 @@ func TestALeaderInANetwork(t *testing.T) {
 		Clock: clock,
 		Log:   slog.New(slog.DiscardHandler),
 	}
-	offer, err := NewOffer(t.Context(), net, cfg)
-	if err != nil {
-		t.Fatal(err)
-	}
+	offer := rttest.Must(NewOffer(t.Context(), net, cfg))
 	var ending atomic.Bool
 	done := make(chan error, 4)
 	start := func(run func(*atomic.Bool) error) { go func() { done <- run(&ending) }() }
 	t.Cleanup(func() { ending.Store(true) })
 	start(offer.Run)
 	robotAt := func(certificate, id string) *Remote {
-		r, err := NewRemote(l.join(certificate, zenoh.Config{}), RemoteConfig{
+		r := rttest.Must(NewRemote(l.join(certificate, zenoh.Config{}), RemoteConfig{
 			Name:  "white",
 			Robot: arm,
 			ID:    id,
 			Clock: clock,
-		})
-		if err != nil {
-			t.Fatal(err)
-		}
+		}))
 		start(r.Run)
 		return r
 	}

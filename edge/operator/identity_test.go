@@ -7,19 +7,14 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/edge-rt/edge-rt/rt/rttest"
 	"golang.org/x/sys/unix"
 )
 
 func TestClaimGivesTwinsTheirOwnNames(t *testing.T) {
 	t.Setenv("STATE_DIRECTORY", t.TempDir())
-	first, err := Claim("arm one")
-	if err != nil {
-		t.Fatal(err)
-	}
-	second, err := Claim("arm one")
-	if err != nil {
-		t.Fatal(err)
-	}
+	first := rttest.Must(Claim("arm one"))
+	second := rttest.Must(Claim("arm one"))
 	defer second.Release()
 	if first.ID != "arm-one" || second.ID != "arm-one-2" {
 		t.Errorf("ids %q and %q, want arm-one and arm-one-2", first.ID, second.ID)
@@ -45,15 +40,9 @@ func TestClaimGivesTwinsTheirOwnNames(t *testing.T) {
 func TestClaimWithoutAnIDMakesOneThatStays(t *testing.T) {
 	dir := t.TempDir()
 	t.Setenv("STATE_DIRECTORY", dir)
-	first, err := Claim("")
-	if err != nil {
-		t.Fatal(err)
-	}
+	first := rttest.Must(Claim(""))
 	first.Release()
-	second, err := Claim("")
-	if err != nil {
-		t.Fatal(err)
-	}
+	second := rttest.Must(Claim(""))
 	second.Release()
 	if first.ID != second.ID || !strings.HasPrefix(first.ID, "edge-") {
 		t.Errorf("ids %q then %q, want the same edge-…", first.ID, second.ID)
@@ -109,9 +98,7 @@ func TestDirs(t *testing.T) {
 		return // root may read every folder
 	}
 	t.Setenv("XDG_STATE_HOME", home)
-	if err := os.Chmod(service, 0); err != nil {
-		t.Fatal(err)
-	}
+	rttest.Do(os.Chmod(service, 0))
 	if got, closed, err := StateDirs(); err != nil || closed != service || !slices.Equal(got, []string{own}) {
 		t.Errorf("a closed folder: %v, %q, %v, want it named", got, closed, err)
 	}
@@ -127,9 +114,7 @@ func TestStateWithoutAFolder(t *testing.T) {
 		t.Errorf("without a home: %v", err)
 	}
 	file := filepath.Join(t.TempDir(), "file")
-	if err := os.WriteFile(file, nil, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	rttest.Do(os.WriteFile(file, nil, 0o600))
 	t.Setenv("XDG_STATE_HOME", file)
 	if _, err := Claim("black"); err == nil || !strings.Contains(err.Error(),
 		"set XDG_STATE_HOME to a folder that this user may write") {

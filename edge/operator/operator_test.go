@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/edge-rt/edge-rt/internal/exit"
+	"github.com/edge-rt/edge-rt/rt/rttest"
 	"github.com/edge-rt/edge-rt/wire"
 )
 
@@ -16,16 +17,10 @@ import (
 func TestServe(t *testing.T) {
 	dir := t.TempDir()
 	t.Setenv("STATE_DIRECTORY", dir)
-	id, err := Claim("arm")
-	if err != nil {
-		t.Fatal(err)
-	}
+	id := rttest.Must(Claim("arm"))
 	defer id.Release()
 	leaveSocket(t, dir, "arm") // of the previous process
-	l, err := Listen(id)
-	if err != nil {
-		t.Fatal(err)
-	}
+	l := rttest.Must(Listen(id))
 	ended := make(chan struct{})
 	go func() {
 		Serve(l, func(line string) Reply { return Reply{OK: line == "status", Error: "got " + line, ID: id.ID} })
@@ -68,10 +63,7 @@ func TestCheckTask(t *testing.T) {
 // leaveSocket makes the socket of a killed edge, at which no process listens.
 func leaveSocket(t *testing.T, dir, id string) {
 	t.Helper()
-	l, err := net.ListenUnix("unix", &net.UnixAddr{Name: SocketPath(dir, id)})
-	if err != nil {
-		t.Fatal(err)
-	}
+	l := rttest.Must(net.ListenUnix("unix", &net.UnixAddr{Name: SocketPath(dir, id)}))
 	l.SetUnlinkOnClose(false)
 	l.Close()
 }
@@ -82,15 +74,9 @@ func TestCtlLeavesTheLockAlone(t *testing.T) {
 	dir := t.TempDir()
 	t.Setenv("STATE_DIRECTORY", dir)
 	leaveSocket(t, dir, "starting") // it was killed, and has claimed its name again
-	starting, err := Claim("starting")
-	if err != nil {
-		t.Fatal(err)
-	}
+	starting := rttest.Must(Claim("starting"))
 	defer starting.Release()
-	running, err := net.Listen("unix", SocketPath(dir, "running"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	running := rttest.Must(net.Listen("unix", SocketPath(dir, "running")))
 	defer running.Close()
 	if !abandoned(SocketPath(dir, "starting")) {
 		t.Error("an edge that does not listen yet is taken for one that runs")
@@ -113,15 +99,9 @@ func TestCtlReachesAService(t *testing.T) {
 	serve := func(state, id string) {
 		t.Helper()
 		t.Setenv("STATE_DIRECTORY", state)
-		claimed, err := Claim(id)
-		if err != nil {
-			t.Fatal(err)
-		}
+		claimed := rttest.Must(Claim(id))
 		t.Cleanup(claimed.Release)
-		l, err := Listen(claimed)
-		if err != nil {
-			t.Fatal(err)
-		}
+		l := rttest.Must(Listen(claimed))
 		t.Cleanup(func() { l.Close() })
 		go Serve(l, func(line string) Reply { return Reply{OK: true, ID: claimed.ID} })
 	}

@@ -33,16 +33,13 @@ type operated struct {
 
 func newOperated(t *testing.T, token string) *operated {
 	t.Helper()
-	p, err := Listen(Config{
+	p := rttest.Must(Listen(Config{
 		Address: "127.0.0.1:0",
 		Names:   []string{"robot.lan"},
 		Token:   token,
 		Clock:   rt.KernelClock(),
 		Log:     slog.New(slog.DiscardHandler),
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	}))
 	t.Cleanup(p.Close)
 	o := &operated{stage: &stage{Page: p}}
 	p.Watch(Run{
@@ -70,19 +67,12 @@ func newOperated(t *testing.T, token string) *operated {
 // exchange sends raw bytes from an address of this machine and returns the answer.
 func (o *operated) exchange(t *testing.T, from, request string) (code int, text string) {
 	t.Helper()
-	c, err := (&net.Dialer{LocalAddr: &net.TCPAddr{IP: net.ParseIP(from)}}).Dial("tcp", o.listener.Addr().String())
-	if err != nil {
-		t.Fatal(err)
-	}
+	c := rttest.Must(
+		(&net.Dialer{LocalAddr: &net.TCPAddr{IP: net.ParseIP(from)}}).Dial("tcp", o.listener.Addr().String()))
 	defer c.Close()
 	c.SetDeadline(time.Now().Add(patience))
-	if _, err := io.WriteString(c, request); err != nil {
-		t.Fatal(err)
-	}
-	r, err := http.ReadResponse(bufio.NewReader(c), nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	rttest.Must(io.WriteString(c, request))
+	r := rttest.Must(http.ReadResponse(bufio.NewReader(c), nil))
 	defer r.Body.Close()
 	body, _ := io.ReadAll(r.Body)
 	if r.Header.Get("Access-Control-Allow-Origin") != "" || r.Header.Get("Set-Cookie") != "" {
@@ -306,11 +296,8 @@ func TestTheGateForgets(t *testing.T) {
 func TestAThousandConnectionsKeepNobodyOut(t *testing.T) {
 	o := newOperated(t, rightOne)
 	for range 1000 {
-		c, err := (&net.Dialer{LocalAddr: &net.TCPAddr{IP: net.IPv4(127, 0, 0,
-			9)}}).Dial("tcp", o.listener.Addr().String())
-		if err != nil {
-			t.Fatal(err)
-		}
+		c := rttest.Must((&net.Dialer{LocalAddr: &net.TCPAddr{IP: net.IPv4(127, 0, 0,
+			9)}}).Dial("tcp", o.listener.Addr().String()))
 		defer c.Close()
 	}
 	if code, _ := o.exchange(t, "127.0.0.1", o.request(nil)); code != 200 {

@@ -42,10 +42,8 @@ const patience = 20 * time.Second // for a busy machine
 
 func newStage(t testing.TB) *stage {
 	t.Helper()
-	p, err := Listen(Config{Address: "127.0.0.1:0", Clock: rt.KernelClock(), Log: slog.New(slog.DiscardHandler)})
-	if err != nil {
-		t.Fatal(err)
-	}
+	p := rttest.Must(Listen(Config{Address: "127.0.0.1:0", Clock: rt.KernelClock(),
+		Log: slog.New(slog.DiscardHandler)}))
 	s := &stage{Page: p}
 	s.well.Store(true)
 	t.Cleanup(func() {
@@ -81,10 +79,7 @@ func (s *stage) watch(t testing.TB, cams ...cam) []*capture.Preview {
 			t.Skipf("no libjpeg-turbo: %v", err)
 		}
 		t.Cleanup(v.Close)
-		p, err := capture.NewPreview(v)
-		if err != nil {
-			t.Fatal(err)
-		}
+		p := rttest.Must(capture.NewPreview(v))
 		t.Cleanup(p.Close)
 		previews = append(previews, p)
 		if c.on {
@@ -124,24 +119,15 @@ type answer struct {
 
 func (s *stage) do(t testing.TB, method, path, host string, body io.Reader) answer {
 	t.Helper()
-	r, err := http.NewRequest(method, s.URL()+strings.TrimPrefix(path, "/"), body)
-	if err != nil {
-		t.Fatal(err)
-	}
+	r := rttest.Must(http.NewRequest(method, s.URL()+strings.TrimPrefix(path, "/"), body))
 	if host != "" {
 		r.Host = host
 	}
 	client := &http.Client{Timeout: patience}
 	defer client.CloseIdleConnections()
-	a, err := client.Do(r)
-	if err != nil {
-		t.Fatal(err)
-	}
+	a := rttest.Must(client.Do(r))
 	defer a.Body.Close()
-	text, err := io.ReadAll(a.Body)
-	if err != nil {
-		t.Fatal(err)
-	}
+	text := rttest.Must(io.ReadAll(a.Body))
 	return answer{a.StatusCode, a.Header, text}
 }
 
@@ -330,11 +316,8 @@ func TestSlowClientsCostTheirSeatsOnly(t *testing.T) {
 	s := newStage(t)
 	s.watch(t)
 	for i := range 3 * maxConnections { // from several machines: each has only its share
-		c, err := (&net.Dialer{LocalAddr: &net.TCPAddr{IP: net.IPv4(127, 0, 0,
-			byte(2+i%6))}}).Dial("tcp", s.listener.Addr().String())
-		if err != nil {
-			t.Fatal(err)
-		}
+		c := rttest.Must((&net.Dialer{LocalAddr: &net.TCPAddr{IP: net.IPv4(127, 0, 0,
+			byte(2+i%6))}}).Dial("tcp", s.listener.Addr().String()))
 		defer c.Close()
 		io.WriteString(c, "GET / HTTP/1.1\r\nHost: localhost\r\nX-")
 	}
@@ -355,15 +338,10 @@ func TestClientsThatTakeNothing(t *testing.T) {
 	s.guard.Rate.Interval = 0
 	asks := bytes.Repeat(asking("/camera/front"), 1000) // more pictures than the kernel buffers
 	for range maxPictures {
-		c, err := net.Dial("tcp", s.listener.Addr().String())
-		if err != nil {
-			t.Fatal(err)
-		}
+		c := rttest.Must(net.Dial("tcp", s.listener.Addr().String()))
 		defer c.Close()
 		c.SetWriteDeadline(time.Now().Add(patience))
-		if _, err := c.Write(asks); err != nil {
-			t.Fatal(err)
-		}
+		rttest.Must(c.Write(asks))
 	}
 	stuck, before := 0, s.pictures.Load()
 	rttest.Eventually(t, "all memory held by the slow ones, for 200 looks", func() bool {
@@ -394,14 +372,9 @@ type keep struct {
 func (k *keep) ask(t testing.TB, request []byte) (code int) {
 	t.Helper()
 	k.SetDeadline(time.Now().Add(patience))
-	if _, err := k.Write(request); err != nil {
-		t.Fatal(err)
-	}
+	rttest.Must(k.Write(request))
 	for n, want := 0, -1; ; {
-		m, err := k.Read(k.buf[n:])
-		if err != nil {
-			t.Fatal(err)
-		}
+		m := rttest.Must(k.Read(k.buf[n:]))
 		n += m
 		if end := bytes.Index(k.buf[:n], []byte("\r\n\r\n")); want < 0 && end >= 0 {
 			_, rest, _ := bytes.Cut(k.buf[:end], []byte("Content-Length: "))
@@ -422,10 +395,7 @@ func (k *keep) ask(t testing.TB, request []byte) (code int) {
 
 func (s *stage) connect(t testing.TB) *keep {
 	t.Helper()
-	c, err := net.Dial("tcp", s.listener.Addr().String())
-	if err != nil {
-		t.Fatal(err)
-	}
+	c := rttest.Must(net.Dial("tcp", s.listener.Addr().String()))
 	t.Cleanup(func() { c.Close() })
 	return &keep{Conn: c}
 }

@@ -13,8 +13,6 @@ import (
 	"sync/atomic"
 	"testing"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/edge-rt/edge-rt/edge/event"
 	"github.com/edge-rt/edge-rt/internal/exit"
 	"github.com/edge-rt/edge-rt/record"
@@ -24,6 +22,7 @@ import (
 	"github.com/edge-rt/edge-rt/wire/zenoh"
 	"github.com/edge-rt/edge-rt/wire/zenoh/codec"
 	"github.com/edge-rt/edge-rt/wire/zenoh/link"
+	"golang.org/x/sys/unix"
 )
 
 // config returns the configuration of a record without a run.
@@ -43,10 +42,7 @@ func config(mode record.Mode, dir string) Config {
 // opened opens a record.
 func opened(t *testing.T, cfg Config) *Recording {
 	t.Helper()
-	r, err := Open(cfg)
-	if err != nil {
-		t.Fatal(err)
-	}
+	r := rttest.Must(Open(cfg))
 	return r
 }
 
@@ -57,9 +53,7 @@ func written(t *testing.T, r *Recording, dir string, v record.Visitor) {
 	stop.Store(true)
 	r.Recorder.Collect()
 	r.Recorder.Write(&stop)
-	if _, err := record.ReadFolder(dir, v); err != nil {
-		t.Fatal(err)
-	}
+	rttest.Must(record.ReadFolder(dir, v))
 }
 
 // Goal: with --record all the log reports once that files of this run are deleted; the summary
@@ -143,13 +137,10 @@ func TestTheEndIsRecorded(t *testing.T) {
 			t.Fatal(err, stuck)
 		}
 		var said []string
-		infos, err := record.ReadFolder(cfg.Dir, record.Visitor{Event: func(m *record.Event) error {
+		infos := rttest.Must(record.ReadFolder(cfg.Dir, record.Visitor{Event: func(m *record.Event) error {
 			said = append(said, m.Kind+": "+m.Text.String())
 			return nil
-		}})
-		if err != nil {
-			t.Fatal(err)
-		}
+		}}))
 		if tt.want == "" {
 			if len(infos) != 0 || r.Stats().Files != 0 {
 				t.Errorf("a good end leaves %v, want nothing", infos)
@@ -189,9 +180,7 @@ func TestRecordThatHangsEndsTheRun(t *testing.T) {
 	defer close(release)
 	cfg.Log = slog.New(slog.NewTextHandler(hangs{release}, nil)) // on the writing thread
 	r := opened(t, cfg)
-	if err := os.RemoveAll(cfg.Dir); err != nil {
-		t.Fatal(err)
-	}
+	rttest.Do(os.RemoveAll(cfg.Dir))
 	if err := os.WriteFile(cfg.Dir, nil, 0o600); err != nil { // the folder cannot be made, which is reported
 		t.Fatal(err)
 	}
@@ -211,9 +200,7 @@ func (h hangs) Write(b []byte) (int, error) { <-h.until; return io.Discard.Write
 // Goal: a folder that cannot be written ends only a run with --record all, before it begins.
 func TestOnlyAllWantsAFolderAtTheStart(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "file")
-	if err := os.WriteFile(file, nil, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	rttest.Do(os.WriteFile(file, nil, 0o600))
 	for mode, fails := range map[record.Mode]bool{record.Off: false, record.Ring: false, record.All: true} {
 		r, err := Open(config(mode, filepath.Join(file, "records")))
 		if err != nil != fails {

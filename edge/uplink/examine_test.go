@@ -31,9 +31,7 @@ func halves(t *testing.T, turned bool) wire.Image {
 		}
 	}
 	var out bytes.Buffer
-	if err := stdjpeg.Encode(&out, m, nil); err != nil {
-		t.Fatal(err)
-	}
+	rttest.Do(stdjpeg.Encode(&out, m, nil))
 	return wire.Image{Name: "observation.images.top", Codec: wire.JPEG, Data: out.Bytes()}
 }
 

@@ -540,7 +540,7 @@ func TestResetNamesTheTask(t *testing.T) {
 	rttest.Do(l.connect(within(t, 5*time.Second)))
 	var got []wire.Reset
 	key := rttest.Must(wire.ResetKey(l.contract.Prefix, "arm"))
-	if _, err := s.net.Queryable(key, func(q wire.Query) {
+	rttest.Must(s.net.Queryable(key, func(q wire.Query) {
 		defer q.Finish()
 		var m wire.Reset
 		if err := wire.ParseReset(&m, q.Payload()); err != nil {
@@ -552,9 +552,7 @@ func TestResetNamesTheTask(t *testing.T) {
 			ack.Error = "task is pinned"
 		}
 		q.Reply(q.Key(), wire.AppendResetAck(nil, &ack))
-	}); err != nil {
-		t.Fatal(err)
-	}
+	}))
 	if acked, err := l.Reset(t.Context(), 2, "fly"); acked || err == nil || !strings.Contains(err.Error(), "pinned") {
 		t.Errorf("a task that is refused: %v, %v, want the server's text", acked, err)
 	}

@@ -44,7 +44,7 @@ func sources(t *testing.T, root string) string {
 		script := rttest.Must(os.ReadFile(filepath.Join(root, name)))
 		all.Write(script)
 	}
-	err := filepath.WalkDir(root, func(path string, entry fs.DirEntry, err error) error {
+	rttest.Do(filepath.WalkDir(root, func(path string, entry fs.DirEntry, err error) error {
 		name := entry.Name()
 		switch {
 		case err != nil:
@@ -66,9 +66,6 @@ func sources(t *testing.T, root string) string {
 			return true
 		})
 		return nil
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	}))
 	return all.String()
 }

@@ -4,6 +4,8 @@ import (
 	"os"
 	"path/filepath"
 	"testing"
+
+	"github.com/edge-rt/edge-rt/rt/rttest"
 )
 
 // Outside a checkout the defaults are the files of the installation; paths of the user stay.
@@ -16,12 +18,8 @@ func TestShippedFiles(t *testing.T) {
 		filepath.Join(checkout, "testdata/demo/server.yaml"),
 		filepath.Join(work, "testdata/demo/so101.json"),
 	} {
-		if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.WriteFile(file, []byte("x"), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		rttest.Do(os.MkdirAll(filepath.Dir(file), 0o755))
+		rttest.Do(os.WriteFile(file, []byte("x"), 0o600))
 	}
 	t.Chdir(work)
 	for _, tt := range []struct{ root, path, want string }{

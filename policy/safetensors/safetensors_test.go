@@ -7,6 +7,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/edge-rt/edge-rt/rt/rttest"
 )
 
 // tensorFile puts a header in front of data.
@@ -80,10 +82,8 @@ func TestParseRefuses(t *testing.T) {
 // Property: no bytes crash the reader, and the tensors of an accepted file have exactly the file's
 // data.
 func FuzzParse(f *testing.F) {
-	golden, err := os.ReadFile(filepath.Join("..", "..", "testdata", "demo", "still", "golden", "b1_mode0.safetensors"))
-	if err != nil {
-		f.Fatal(err)
-	}
+	golden := rttest.Must(os.ReadFile(filepath.Join("..", "..",
+		"testdata", "demo", "still", "golden", "b1_mode0.safetensors")))
 	f.Add(golden)
 	f.Add(tensorFile(`{"x":{"dtype":"F32","shape":[2,1],"data_offsets":[0,8]}}`, 8))
 	f.Fuzz(func(t *testing.T, file []byte) {

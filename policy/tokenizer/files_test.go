@@ -11,6 +11,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/edge-rt/edge-rt/rt/rttest"
 	"google.golang.org/protobuf/encoding/protowire"
 )
 
@@ -217,9 +218,8 @@ func TestWhichFileIsRead(t *testing.T) {
 	if _, err := Load(dir, &smolSpec); !os.IsNotExist(err) {
 		t.Errorf("kind bpe with a tokenizer.model: %v, want the missing tokenizer.json", err)
 	}
-	must(t, os.WriteFile(filepath.Join(dir, "tokenizer.json"), golden(t, "gemma.json"), 0o644))
-	tok, err := Load(dir, &spec)
-	must(t, err)
+	rttest.Do(os.WriteFile(filepath.Join(dir, "tokenizer.json"), golden(t, "gemma.json"), 0o644))
+	tok := rttest.Must(Load(dir, &spec))
 	if ids, err := tok.Encode("<bos>"); err != nil || !slices.Equal(ids, []int64{2, 2}) {
 		t.Errorf("with both files <bos> is %v, %v, want [2 2]: tokenizer.json's", ids, err)
 	}

@@ -23,7 +23,7 @@ func golden(t testing.TB, name string) []byte {
 func folder(t testing.TB, name string, data []byte) string {
 	t.Helper()
 	dir := t.TempDir()
-	must(t, os.WriteFile(filepath.Join(dir, name), data, 0o644))
+	rttest.Do(os.WriteFile(filepath.Join(dir, name), data, 0o644))
 	return dir
 }
 
@@ -51,8 +51,7 @@ func load(t testing.TB, file, from string, spec Spec) *Tokenizer {
 
 func loadData(t testing.TB, file string, data []byte, spec Spec) *Tokenizer {
 	t.Helper()
-	tok, err := Load(folder(t, file, data), &spec)
-	must(t, err)
+	tok := rttest.Must(Load(folder(t, file, data), &spec))
 	return tok
 }
 
@@ -79,7 +78,7 @@ func TestIDsAreThoseOfThePythonLibraries(t *testing.T) {
 			PlainModel []int64 `json:"plain_model"`
 		}
 	}
-	must(t, json.Unmarshal(golden(t, "cases.json"), &file))
+	rttest.Do(json.Unmarshal(golden(t, "cases.json"), &file))
 	if len(file.Cases) != 1000 {
 		t.Fatalf("%d cases, want 1000", len(file.Cases))
 	}
@@ -119,9 +118,7 @@ func TestEveryCharacterIsOfTheKindThatPythonSees(t *testing.T) {
 	var runs []run
 	for sc := bufio.NewScanner(bytes.NewReader(golden(t, "classes.txt"))); sc.Scan(); {
 		var r run
-		if _, err := fmt.Sscanf(sc.Text(), "%x %s", &r.from, &r.what); err != nil {
-			t.Fatal(err)
-		}
+		rttest.Must(fmt.Sscanf(sc.Text(), "%x %s", &r.from, &r.what))
 		runs = append(runs, r)
 	}
 	names := [...]string{other: "other", letter: "letter", number: "number", space: "space"}
@@ -152,7 +149,7 @@ type promptCase struct {
 func promptCases(t testing.TB) []promptCase {
 	t.Helper()
 	var file struct{ Prompts []promptCase }
-	must(t, json.Unmarshal(golden(t, "prompts.json"), &file))
+	rttest.Do(json.Unmarshal(golden(t, "prompts.json"), &file))
 	if len(file.Prompts) < 160 {
 		t.Fatalf("%d prompts, want 160", len(file.Prompts))
 	}
@@ -165,7 +162,7 @@ func withState(t testing.TB, tok *Tokenizer, state State, dim int) *Tokenizer {
 	other := *tok
 	state.Bins = bins
 	other.spec.State = &state
-	must(t, other.spec.Check(dim))
+	rttest.Do(other.spec.Check(dim))
 	return &other
 }
 
@@ -174,7 +171,7 @@ func loadPi05(t testing.TB) *Tokenizer {
 	t.Helper()
 	spec := pi05Spec
 	spec.State = &State{Bins: bins, Mode: "identity"}
-	must(t, spec.Check(1))
+	rttest.Do(spec.Check(1))
 	return load(t, "tokenizer.json", "gemma.json", spec)
 }
 
@@ -187,7 +184,7 @@ func TestPromptsAreThoseOfLeRobot(t *testing.T) {
 			t.Errorf("Prompt(%q): %v", c.Task, err)
 			continue
 		}
-		must(t, p.Fill(dst, mask, c.State))
+		rttest.Do(p.Fill(dst, mask, c.State))
 		checkFilled(t, fmt.Sprintf("%s %v: %q", c.Mode, c.State, c.Prompt), dst, mask, c.IDs, 0)
 	}
 }
@@ -207,19 +204,17 @@ func checkFilled(t *testing.T, what string, dst []int64, mask []bool, want []int
 
 // The exporter's own prompts, with its spec and its tokenizer folder, have LeRobot's ids.
 func TestExportedPromptsAreThoseOfLeRobot(t *testing.T) {
-	data, err := os.ReadFile("../../testdata/tokenizer/pi05_prompts.json")
-	must(t, err)
+	data := rttest.Must(os.ReadFile("../../testdata/tokenizer/pi05_prompts.json"))
 	var file struct {
 		Tokenizer Spec
 		Cases     []promptCase
 	}
-	must(t, json.Unmarshal(data, &file))
+	rttest.Do(json.Unmarshal(data, &file))
 	if len(file.Cases) < 100 {
 		t.Fatalf("%d cases, want 100", len(file.Cases))
 	}
-	must(t, file.Tokenizer.Check(len(file.Cases[0].State)))
-	tok, err := Load("../../testdata/tokenizer/pi05", &file.Tokenizer)
-	must(t, err)
+	rttest.Do(file.Tokenizer.Check(len(file.Cases[0].State)))
+	tok := rttest.Must(Load("../../testdata/tokenizer/pi05", &file.Tokenizer))
 	dst, mask := make([]int64, 200), make([]bool, 200)
 	for _, c := range file.Cases {
 		p, err := tok.Prompt(c.Task)
@@ -227,14 +222,7 @@ func TestExportedPromptsAreThoseOfLeRobot(t *testing.T) {
 			t.Errorf("Prompt(%q): %v", c.Task, err)
 			continue
 		}
-		must(t, p.Fill(dst, mask, c.State))
+		rttest.Do(p.Fill(dst, mask, c.State))
 		checkFilled(t, c.Prompt, dst, mask, c.IDs, 0)
-	}
-}
-
-func must(t testing.TB, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
 	}
 }

@@ -7,6 +7,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/edge-rt/edge-rt/rt/rttest"
 )
 
 // exact returns a quantile of a column as numpy.quantile computes it.
@@ -37,8 +39,8 @@ func TestCheckTakesWhatTheLoaderTakes(t *testing.T) {
 	whole := checkable(t, "top")
 	rename := func(t *testing.T, from, to string) {
 		t.Helper()
-		must(t, os.MkdirAll(filepath.Dir(to), 0o777))
-		must(t, os.Rename(from, to))
+		rttest.Do(os.MkdirAll(filepath.Dir(to), 0o777))
+		rttest.Do(os.Rename(from, to))
 	}
 	for what, c := range map[string]struct {
 		edit edit
@@ -122,11 +124,11 @@ func TestCheckTakesWhatTheLoaderTakes(t *testing.T) {
 		"a number that is none, which no policy takes": {func(t *testing.T, dir string) {
 			path := fill(dataPath, "", 0, 1)
 			read, _, err := readTable(filepath.Join(dir, path), nil)
-			must(t, err)
+			rttest.Do(err)
 			read[sourceAgeName].numbers[3] = math.NaN()
 			again(func(j *journal) { // the statistics too are not numbers
 				j.entries[1].Stats[sourceAgeName] = j.entries[0].Stats[sourceAgeName]
-				must(t, testFolder(t, dir).table(path, columns(j.settings.Features), func(table *table) error {
+				rttest.Do(testFolder(t, dir).table(path, columns(j.settings.Features), func(table *table) error {
 					return table.copy(read)
 				}))
 			})(t, dir)

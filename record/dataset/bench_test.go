@@ -5,6 +5,8 @@ import (
 	"os"
 	"path/filepath"
 	"testing"
+
+	"github.com/edge-rt/edge-rt/rt/rttest"
 )
 
 // BenchmarkExport exports ten seconds of a run at 30 Hz with two cameras. It reports the exported
@@ -22,12 +24,10 @@ func BenchmarkExport(b *testing.B) {
 				for b.Loop() {
 					cfg := testConfig(b, path)
 					cfg.VCodec = codec
-					r, err := Export(b.Context(), cfg)
-					must(b, err)
+					r := rttest.Must(Export(b.Context(), cfg))
 					bytes, frames = r.Bytes, frames+r.Frames
 				}
-				info, err := os.Stat(path)
-				must(b, err)
+				info := rttest.Must(os.Stat(path))
 				b.ReportMetric(float64(frames)/b.Elapsed().Seconds(), "frames/s")
 				b.ReportMetric(float64(bytes)*60/seconds/1e6, "MB/min")
 				b.ReportMetric(float64(info.Size())*60/seconds/1e6, "record-MB/min")

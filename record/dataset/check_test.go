@@ -9,9 +9,9 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/parquet-go/parquet-go"
-
 	"github.com/edge-rt/edge-rt/record"
+	"github.com/edge-rt/edge-rt/rt/rttest"
+	"github.com/parquet-go/parquet-go"
 )
 
 // checkable exports a dataset of three episodes.
@@ -28,8 +28,7 @@ func checkable(t *testing.T, cameras ...string) string {
 
 func verdict(t *testing.T, dir string) *Verdict {
 	t.Helper()
-	v, err := Check(t.Context(), dir, true)
-	must(t, err)
+	v := rttest.Must(Check(t.Context(), dir, true))
 	return v
 }
 
@@ -40,7 +39,7 @@ type edit func(t *testing.T, dir string)
 func edited(t *testing.T, whole string, change edit) string {
 	t.Helper()
 	dir := t.TempDir()
-	must(t, os.CopyFS(dir, os.DirFS(whole)))
+	rttest.Do(os.CopyFS(dir, os.DirFS(whole)))
 	change(t, dir)
 	return dir
 }
@@ -50,9 +49,9 @@ func editJSON(path string, change func(map[string]any)) edit {
 	return func(t *testing.T, dir string) {
 		t.Helper()
 		var v map[string]any
-		must(t, readJSON(filepath.Join(dir, path), &v))
+		rttest.Do(readJSON(filepath.Join(dir, path), &v))
 		change(v)
-		must(t, testFolder(t, dir).writeJSON(path, v))
+		rttest.Do(testFolder(t, dir).writeJSON(path, v))
 	}
 }
 
@@ -60,10 +59,9 @@ func editJSON(path string, change func(map[string]any)) edit {
 func again(change func(*journal)) edit {
 	return func(t *testing.T, dir string) {
 		t.Helper()
-		j, err := readJournal(dir)
-		must(t, err)
+		j := rttest.Must(readJournal(dir))
 		change(j)
-		must(t, testFolder(t, dir).writeMeta(j, nil))
+		rttest.Do(testFolder(t, dir).writeMeta(j, nil))
 	}
 }
 
@@ -76,12 +74,12 @@ func TestCheck(t *testing.T) {
 	}
 	remove := func(path string) edit {
 		return func(t *testing.T, dir string) {
-			must(t, os.Remove(filepath.Join(dir, path)))
+			rttest.Do(os.Remove(filepath.Join(dir, path)))
 		}
 	}
 	swap := func(a, b string) edit {
 		return func(t *testing.T, dir string) {
-			must(t, exchange(filepath.Join(dir, a), filepath.Join(dir, b)))
+			rttest.Do(exchange(filepath.Join(dir, a), filepath.Join(dir, b)))
 		}
 	}
 	typed := func(name, dtype string) edit {
@@ -150,8 +148,7 @@ func TestCheck(t *testing.T) {
 		{"a picture's mean", again(func(j *journal) { stat(j, imagePrefix+"top").Mean[2] = 40 }), "which no picture"},
 	} {
 		t.Run(c.what, func(t *testing.T) {
-			v, err := Check(t.Context(), edited(t, whole, c.damage), strings.Contains(c.what, "video"))
-			must(t, err)
+			v := rttest.Must(Check(t.Context(), edited(t, whole, c.damage), strings.Contains(c.what, "video")))
 			if all := strings.Join(v.Findings, "\n"); !strings.Contains(all, c.found) {
 				t.Errorf("found\n%s\nwant %q", all, c.found)
 			}
@@ -162,21 +159,19 @@ func TestCheck(t *testing.T) {
 // The check finds values that are not numbers, and the number of findings is bounded.
 func TestFindingsAreBounded(t *testing.T) {
 	dir := checkable(t)
-	j, err := readJournal(dir)
-	must(t, err)
+	j := rttest.Must(readJournal(dir))
 	cols := columns(j.settings.Features)
 	row := map[string]any{}
 	for _, c := range cols {
 		row[c.name] = []float64{math.NaN(), math.Inf(1), 0}[:j.settings.Features[c.name].size()]
 	}
 	for i := range 3 {
-		err := testFolder(t, dir).table(fill(dataPath, "", 0, int64(i)), cols, func(table *table) error {
+		rttest.Do(testFolder(t, dir).table(fill(dataPath, "", 0, int64(i)), cols, func(table *table) error {
 			for range 15 {
-				must(t, table.write(row))
+				rttest.Do(table.write(row))
 			}
 			return nil
-		})
-		must(t, err)
+		}))
 	}
 	v := verdict(t, dir)
 	if len(v.Findings) != maxFindings || v.More == 0 {
@@ -208,8 +203,7 @@ func TestCheckRefuses(t *testing.T) {
 // Describe returns the same figures as the export's report.
 func TestDescribe(t *testing.T) {
 	dir := checkable(t)
-	s, err := Describe(dir)
-	must(t, err)
+	s := rttest.Must(Describe(dir))
 	if s.Episodes != 3 || s.Frames != 45 || s.FPS != 30 || s.Robot != "so101" || s.Outcomes[record.Success] != 3 ||
 		len(s.Tasks) != 1 || s.Tasks[0] != (TaskCount{"x", 3}) || s.Bytes == 0 || len(s.Names()) != 13 {
 		t.Errorf("%+v", s)
@@ -227,11 +221,9 @@ func TestTable(t *testing.T) {
 		{"b": 0.0, "i": -3.0, "f": []float64{3, 4}, "d": []float64{4, 5, 6}, "t": []string{"y", "z"}},
 	}
 	for _, row := range rows {
-		if err := w.write(row); err != nil {
-			t.Fatal(err)
-		}
+		rttest.Do(w.write(row))
 	}
-	must(t, w.writer.Close())
+	rttest.Do(w.writer.Close())
 	got, metadata, err := parseTable(bytes.NewReader(file.Bytes()), int64(file.Len()), nil)
 	if err != nil || metadata["k"] != "v" {
 		t.Fatal(err, metadata)
@@ -267,7 +259,7 @@ func TestDamagedTables(t *testing.T) {
 		return err
 	}
 	for _, file := range tables() {
-		must(t, parse(file))
+		rttest.Do(parse(file))
 		failed := 0
 		for range 3000 {
 			data := bytes.Clone(file)

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/edge-rt/edge-rt/record"
+	"github.com/edge-rt/edge-rt/rt/rttest"
 )
 
 // needFFmpeg skips a test on a machine without ffmpeg; `make test` installs it.
@@ -24,8 +25,7 @@ func needFFmpeg(t testing.TB) {
 
 func exporting(t *testing.T, cfg Config) *Report {
 	t.Helper()
-	r, err := Export(t.Context(), cfg)
-	must(t, err)
+	r := rttest.Must(Export(t.Context(), cfg))
 	return r
 }
 
@@ -380,13 +380,11 @@ func TestInterrupted(t *testing.T) {
 	}
 	absent(t, cfg.Out)
 	// A power cut also leaves half a line.
-	f, err := os.OpenFile(filepath.Join(partialOf(cfg.Out), journalPath), os.O_APPEND|os.O_WRONLY, 0)
-	must(t, err)
+	f := rttest.Must(os.OpenFile(filepath.Join(partialOf(cfg.Out), journalPath), os.O_APPEND|os.O_WRONLY, 0))
 	f.WriteString(`{"key": "one/4`)
 	f.Close()
 	first := filepath.Join(partialOf(cfg.Out), fill(videoPath, imagePrefix+"top", 0, 0))
-	before, err := os.Stat(first)
-	must(t, err)
+	before := rttest.Must(os.Stat(first))
 	cfg.Progress = nil
 	other := cfg
 	other.VCodec = "av1"
@@ -455,7 +453,7 @@ func TestWithoutFFmpeg(t *testing.T) {
 	script := "#!/bin/sh\necho ' V..... libx264rgb'\n"
 	bin := t.TempDir()
 	for _, name := range []string{ffmpeg, ffprobe} {
-		must(t, os.WriteFile(filepath.Join(bin, name), []byte(script), 0o777))
+		rttest.Do(os.WriteFile(filepath.Join(bin, name), []byte(script), 0o777))
 	}
 	t.Setenv("PATH", bin)
 	refused(t, cfg, "no encoder libx264", "--vcodec av1")
@@ -483,11 +481,10 @@ func sameFiles(t *testing.T, a, b string) {
 func TestFFmpegsWordsOfAFullDisk(t *testing.T) {
 	needFFmpeg(t)
 	dir := t.TempDir()
-	real, err := exec.LookPath(ffmpeg)
-	must(t, err)
+	real := rttest.Must(exec.LookPath(ffmpeg))
 	script := "#!/bin/sh\ncase $* in *pipe:0*) cat >/dev/null; echo 'No space left on device' >&2;; *) exec " + real +
 		" \"$@\";; esac\n"
-	must(t, os.WriteFile(filepath.Join(dir, ffmpeg), []byte(script), 0o700))
+	rttest.Do(os.WriteFile(filepath.Join(dir, ffmpeg), []byte(script), 0o700))
 	t.Setenv("PATH", dir+":"+os.Getenv("PATH"))
 	s := &scene{seconds: 1, cameras: []string{"top"}, task: "x"}
 	cfg := s.config(t)
@@ -504,8 +501,7 @@ func TestRobotType(t *testing.T) {
 		s.episodes = []record.Episode{begin(s, 1, 0, "x"), end(s, 1, 1, record.Success)}
 		cfg := s.config(t)
 		exporting(t, cfg)
-		text, err := os.ReadFile(filepath.Join(cfg.Out, "meta", "info.json"))
-		must(t, err)
+		text := rttest.Must(os.ReadFile(filepath.Join(cfg.Out, "meta", "info.json")))
 		if !strings.Contains(string(text), `"robot_type": "`+tt.want+`"`) {
 			t.Errorf("a record of type %q: %s, want %s", tt.robotType, text, tt.want)
 		}
@@ -526,7 +522,7 @@ func TestColumns(t *testing.T) {
 		row := 0
 		for n, number := range numbers {
 			read, _, err := readTable(filepath.Join(cfg.Out, pathOf("", n)), nil)
-			must(t, err)
+			rttest.Do(err)
 			for i := range read[index].rows {
 				session, model := read[sessionName].text(i)[0], read[modelHashName].text(i)[0]
 				person := read[frameIndex].numbers[i] >= 37 && number == 7 // the first frame is tick 3
@@ -538,7 +534,7 @@ func TestColumns(t *testing.T) {
 			}
 		}
 		v, err := Check(t.Context(), cfg.Out, false)
-		if must(t, err); !v.Whole() || row == 0 {
+		if rttest.Do(err); !v.Whole() || row == 0 {
 			t.Errorf("%d rows, %+v", row, v)
 		}
 	}

@@ -8,6 +8,7 @@ import (
 	"runtime"
 	"testing"
 
+	"github.com/edge-rt/edge-rt/rt/rttest"
 	"golang.org/x/sys/unix"
 )
 
@@ -22,7 +23,7 @@ func TestAppendToReadOnlyFolders(t *testing.T) {
 	cfg.Records = cfg.Records[:1]
 	exporting(t, cfg)
 	for _, rel := range []string{"meta", "data/chunk-000"} {
-		must(t, os.Chmod(filepath.Join(cfg.Out, rel), 0o555))
+		rttest.Do(os.Chmod(filepath.Join(cfg.Out, rel), 0o555))
 	}
 	asAnother(t, filepath.Dir(dir))
 	second.Append = true
@@ -39,11 +40,10 @@ func asAnother(t *testing.T, dir string) {
 		return
 	}
 	const nobody = 65534
-	err := filepath.WalkDir(dir, func(path string, _ fs.DirEntry, err error) error {
+	rttest.Do(filepath.WalkDir(dir, func(path string, _ fs.DirEntry, err error) error {
 		return errors.Join(err, os.Lchown(path, nobody, nobody))
-	})
-	must(t, err)
+	}))
 	runtime.LockOSThread() // the thread ends with the test
-	must(t, unix.Setfsuid(nobody))
+	rttest.Do(unix.Setfsuid(nobody))
 	t.Cleanup(func() { unix.Setfsuid(0) })
 }

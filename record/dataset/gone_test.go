@@ -10,6 +10,7 @@ import (
 
 	"github.com/edge-rt/edge-rt/record"
 	"github.com/edge-rt/edge-rt/record/recordtest"
+	"github.com/edge-rt/edge-rt/rt/rttest"
 )
 
 // filed writes one file of a run: the ticks from..to-1 and the cameras' pictures, whose sides size
@@ -69,7 +70,7 @@ func TestAppendAfterARecordIsDeleted(t *testing.T) {
 		cfg := testConfig(t, files...)
 		exporting(t, cfg)
 		for _, file := range files[:c.gone] {
-			must(t, os.Remove(file))
+			rttest.Do(os.Remove(file))
 		}
 		add(c.more)
 		cfg.Records, cfg.Append = files[c.gone:], true
@@ -162,7 +163,7 @@ func TestAPartialWithLinks(t *testing.T) {
 			to = filepath.Join(there, filepath.Base(journalPath))
 		}
 		os.RemoveAll(filepath.Join(partial, rel))
-		must(t, errors.Join(os.MkdirAll(filepath.Dir(filepath.Join(partial, rel)), 0o777),
+		rttest.Do(errors.Join(os.MkdirAll(filepath.Dir(filepath.Join(partial, rel)), 0o777),
 			os.Symlink(to, filepath.Join(partial, rel))))
 		before := tree(t, there)
 		refused(t, cfg, "is no part of what an interrupted export has left", partial)
@@ -214,7 +215,7 @@ func TestARecordWithoutATick(t *testing.T) {
 		named.Out, named.Records = filepath.Join(t.TempDir(), "set"), []string{good, filepath.Join(dir, "z.mcap")}
 		refused(t, named, "z.mcap")
 	}
-	must(t, os.Remove(good))
+	rttest.Do(os.Remove(good))
 	cfg.Out = filepath.Join(t.TempDir(), "set")
 	refused(t, cfg, "1 records, all without a tick")
 }

@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/edge-rt/edge-rt/record"
+	"github.com/edge-rt/edge-rt/rt/rttest"
 )
 
 // LeRobot's own loader, statistics, editing tools and training script accept an exported dataset.
@@ -81,10 +82,10 @@ func shown(t *testing.T, s *scene, dir, to string) {
 	t.Helper()
 	d := read(t, dir)
 	for k, name := range s.cameras {
-		must(t, os.MkdirAll(filepath.Join(to, name), 0o777))
+		rttest.Do(os.MkdirAll(filepath.Join(to, name), 0o777))
 		for i, tick := range d.firsts(stateName) {
 			number, _ := s.shown(int(tick))
-			must(t, os.WriteFile(filepath.Join(to, name, fmt.Sprintf("%06d.jpg", i)),
+			rttest.Do(os.WriteFile(filepath.Join(to, name, fmt.Sprintf("%06d.jpg", i)),
 				testPicture(t, number+100*k, s.w, s.h), 0o666))
 		}
 	}

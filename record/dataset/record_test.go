@@ -15,6 +15,7 @@ import (
 	"github.com/edge-rt/edge-rt/record"
 	"github.com/edge-rt/edge-rt/record/recordtest"
 	"github.com/edge-rt/edge-rt/rt"
+	"github.com/edge-rt/edge-rt/rt/rttest"
 )
 
 // scene is a run for a test to record. Zero values mean defaults.
@@ -185,12 +186,10 @@ func testPicture(t testing.TB, number, w, h int) []byte {
 			}
 		}
 	}
-	e, err := jpeg.NewEncoder(90, jpeg.Chroma420)
-	must(t, err)
+	e := rttest.Must(jpeg.NewEncoder(90, jpeg.Chroma420))
 	defer e.Close()
 	out := make([]byte, jpeg.MaxSize(w, h, jpeg.Chroma420))
-	n, err := e.EncodeRGB(out, rgb, w, h)
-	must(t, err)
+	n := rttest.Must(e.EncodeRGB(out, rgb, w, h))
 	return out[:n]
 }
 
@@ -209,7 +208,7 @@ func testConfig(t testing.TB, records ...string) Config {
 // testFolder returns a dataset's folder, so that a test can rewrite its files.
 func testFolder(t testing.TB, dir string) *folder {
 	t.Helper()
-	must(t, os.MkdirAll(filepath.Join(dir, marker), 0o777))
+	rttest.Do(os.MkdirAll(filepath.Join(dir, marker), 0o777))
 	t.Cleanup(func() { os.RemoveAll(filepath.Join(dir, marker)) })
 	return &folder{dir: dir, file: 0o666, sub: 0o777}
 }
@@ -224,14 +223,12 @@ type exported struct {
 // read reads the data that LeRobot would read.
 func read(t testing.TB, dir string) exported {
 	t.Helper()
-	info, err := readInfo(dir)
-	must(t, err)
+	info := rttest.Must(readInfo(dir))
 	out := exported{info: info, data: map[string][][]float64{}}
-	files, err := filepath.Glob(filepath.Join(dir, "data/*/*.parquet"))
-	must(t, err)
+	files := rttest.Must(filepath.Glob(filepath.Join(dir, "data/*/*.parquet")))
 	for _, file := range files {
 		columns, _, err := readTable(file, nil)
-		must(t, err)
+		rttest.Do(err)
 		for name, c := range columns {
 			for i := range c.rows {
 				if c.texts != nil {
@@ -266,17 +263,9 @@ func same(t *testing.T, what string, got, want any) {
 	}
 }
 
-func must(t testing.TB, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
-}
-
 // load returns the content of a file.
 func load(t testing.TB, path string) []byte {
 	t.Helper()
-	content, err := os.ReadFile(path)
-	must(t, err)
+	content := rttest.Must(os.ReadFile(path))
 	return content
 }

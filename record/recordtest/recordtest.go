@@ -6,9 +6,9 @@ import (
 	"strconv"
 	"testing"
 
-	"github.com/foxglove/mcap/go/mcap"
-
 	"github.com/edge-rt/edge-rt/record"
+	"github.com/edge-rt/edge-rt/rt/rttest"
+	"github.com/foxglove/mcap/go/mcap"
 )
 
 // Wall is the ns from an instant to the time of day in these records.
@@ -26,18 +26,13 @@ type File struct {
 func Create(t testing.TB, path string, run map[string]string) *File {
 	t.Helper()
 	f := &File{t: t, channels: map[string]uint16{}}
-	var err error
-	if f.file, err = os.Create(path); err != nil {
-		t.Fatal(err)
-	}
-	if f.mcap, err = mcap.NewWriter(f.file, &mcap.WriterOptions{
+	f.file = rttest.Must(os.Create(path))
+	f.mcap = rttest.Must(mcap.NewWriter(f.file, &mcap.WriterOptions{
 		Chunked:     true,
 		ChunkSize:   1 << 20,
 		Compression: mcap.CompressionZSTD,
 		IncludeCRC:  true,
-	}); err != nil {
-		t.Fatal(err)
-	}
+	}))
 	f.check(f.mcap.WriteHeader(&mcap.Header{Profile: record.Profile}))
 	metadata := map[string]string{"clock_offset_ns": strconv.Itoa(Wall)}
 	for k, v := range run {

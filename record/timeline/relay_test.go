@@ -14,6 +14,7 @@ import (
 
 	"github.com/edge-rt/edge-rt/internal/exit"
 	"github.com/edge-rt/edge-rt/rt"
+	"github.com/edge-rt/edge-rt/rt/rttest"
 	"github.com/edge-rt/edge-rt/wire/foxglove"
 )
 
@@ -70,9 +71,7 @@ func FuzzLines(f *testing.F) {
 		r := &relay{joints: lines.Lines.Joints, instance: lines.Instance}
 		channels := relayChannels(r.joints, nil)
 		r.to = foxglove.New("", channels)
-		if err := r.publish(&lines); err != nil {
-			t.Fatal(err)
-		}
+		rttest.Do(r.publish(&lines))
 		for _, c := range channels {
 			if !json.Valid([]byte(c.Schema)) {
 				t.Fatalf("%s: %s", c.Topic, c.Schema)

@@ -11,6 +11,7 @@ import (
 	"github.com/edge-rt/edge-rt/edge/hotplug"
 	"github.com/edge-rt/edge-rt/record"
 	"github.com/edge-rt/edge-rt/rt"
+	"github.com/edge-rt/edge-rt/rt/rttest"
 	"github.com/edge-rt/edge-rt/servo"
 )
 
@@ -778,9 +779,7 @@ func TestCauses(t *testing.T) {
 			tt.tell(s)
 			var a *Audit
 			if tt.audit != "" {
-				var err error
-				a, err = readAudit(strings.NewReader(tt.audit), s.Log)
-				must(t, err)
+				a = rttest.Must(readAudit(strings.NewReader(tt.audit), s.Log))
 			}
 			found := s.explain(a)
 			for _, w := range tt.want {
@@ -906,7 +905,7 @@ func TestAStrangersEvents(t *testing.T) {
 		{At: s.now - 3*second, Code: uint32(event.TickMissing), A: -1 << 62},
 		{At: s.now, Code: uint32(event.TickMissing), A: 1 << 62},
 	} {
-		must(t, s.v.Event(&e))
+		rttest.Do(s.v.Event(&e))
 	}
 	if all := s.explain(nil); len(all) != 2 || all[0].From > 0 || all[1].From < 1<<62 || all[1].Kind != Overrun {
 		t.Errorf("%+v, want the two gaps, the earlier first, and no end", all)

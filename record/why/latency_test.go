@@ -8,6 +8,7 @@ import (
 
 	"github.com/edge-rt/edge-rt/record"
 	"github.com/edge-rt/edge-rt/rt"
+	"github.com/edge-rt/edge-rt/rt/rttest"
 )
 
 // ride is an observation on its way with known stages: a picture of 20 ms, 2 ms of encoding and
@@ -54,10 +55,7 @@ func TestLatency(t *testing.T) {
 		c.Arrived, c.At = c.Arrived+100*millisecond, c.At+100*millisecond
 	})
 	s.ask(500) // never answered: no way to the motors
-	a, err := readAudit(strings.NewReader(lines.String()), s.Log)
-	if err != nil {
-		t.Fatal(err)
-	}
+	a := rttest.Must(readAudit(strings.NewReader(lines.String()), s.Log))
 	const tick = 1000 / 60.
 	for name, tt := range map[string]struct {
 		audit *Audit
@@ -86,7 +84,7 @@ func TestLatency(t *testing.T) {
 		}
 	}
 	var out bytes.Buffer
-	must(t, (&Report{Latency: Latency(s.Log, a)}).WriteLatency(&out))
+	rttest.Do((&Report{Latency: Latency(s.Log, a)}).WriteLatency(&out))
 	if text := out.String(); !strings.Contains(text, "exposure              -          -          -\n") ||
 		!strings.Contains(text, "network              10      15.00     115.00\n") {
 		t.Error(text)

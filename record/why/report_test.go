@@ -12,14 +12,13 @@ import (
 	"testing"
 	"time"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/edge-rt/edge-rt/edge/event"
 	"github.com/edge-rt/edge-rt/internal/exit"
 	"github.com/edge-rt/edge-rt/record"
 	"github.com/edge-rt/edge-rt/record/recordtest"
 	"github.com/edge-rt/edge-rt/rt"
 	"github.com/edge-rt/edge-rt/rt/rttest"
+	"golang.org/x/sys/unix"
 )
 
 // begin is the beginning of these tests' records, in a zone other than UTC.
@@ -33,15 +32,14 @@ var (
 func write(t *testing.T, dir, id string, from time.Time) (name string) {
 	t.Helper()
 	clock := rttest.NewClock(100 * second)
-	r, err := record.New(record.Config{
+	r := rttest.Must(record.New(record.Config{
 		Mode:  record.All,
 		Dir:   dir,
 		Size:  1 << 30,
 		ID:    id,
 		Clock: clock,
 		Now:   func() time.Time { return from.Add(time.Duration(clock.Now() - 100*second)) },
-	})
-	must(t, err)
+	}))
 	run := map[string]string{"instance": id}
 	for k, v := range storyRun {
 		run[k] = v
@@ -114,10 +112,9 @@ func write(t *testing.T, dir, id string, from time.Time) (name string) {
 func run(t *testing.T, cfg Config) (*Report, string) {
 	t.Helper()
 	cfg.Local = zone
-	r, err := Run(cfg)
-	must(t, err)
+	r := rttest.Must(Run(cfg))
 	var out bytes.Buffer
-	must(t, r.Write(&out))
+	rttest.Do(r.Write(&out))
 	return r, out.String()
 }
 
@@ -238,7 +235,7 @@ func TestRecordsThatAreNone(t *testing.T) {
 	whole := load(t, name)
 	file := func(text []byte) string {
 		to := filepath.Join(t.TempDir(), "x.mcap")
-		must(t, os.WriteFile(to, text, 0o600))
+		rttest.Do(os.WriteFile(to, text, 0o600))
 		return to
 	}
 	other := bytes.Replace(whole, []byte("edge-rt"), []byte("others!"), 1)
@@ -273,7 +270,7 @@ func TestTornFiles(t *testing.T) {
 	name := write(t, dir, "arm", begin)
 	whole := load(t, name)
 	for cut := len(whole) - 1; cut > 0; cut -= len(whole) / 60 {
-		must(t, os.WriteFile(name, whole[:cut], 0o600))
+		rttest.Do(os.WriteFile(name, whole[:cut], 0o600))
 		r, err := Run(Config{Path: name, Local: zone})
 		if err != nil {
 			if exit.Of(err) != exit.Config {
@@ -286,15 +283,13 @@ func TestTornFiles(t *testing.T) {
 		}
 	}
 	for cut, torn := len(whole)-1, false; !torn; cut-- { // cuts from the end of the data, after the last message
-		must(t, os.WriteFile(name, whole[:cut], 0o600))
-		r, err := Run(Config{Path: name, Local: zone})
-		must(t, err)
+		rttest.Do(os.WriteFile(name, whole[:cut], 0o600))
+		r := rttest.Must(Run(Config{Path: name, Local: zone}))
 		torn = r.Files[0].Torn
 	}
-	f, err := os.OpenFile(name, os.O_RDWR, 0)
-	must(t, err)
+	f := rttest.Must(os.OpenFile(name, os.O_RDWR, 0))
 	defer f.Close()
-	must(t, unix.Flock(int(f.Fd()), unix.LOCK_EX))
+	rttest.Do(unix.Flock(int(f.Fd()), unix.LOCK_EX))
 	if r, text := run(t, Config{Path: name}); r.Files[0].Torn || !r.Files[0].Writing {
 		t.Errorf("a file that is written: %v\n%s", causesOf(r), text)
 	}
@@ -321,18 +316,10 @@ func TestFilesOfARunAreInOrder(t *testing.T) {
 	}
 }
 
-func must(t testing.TB, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
-}
-
 // load returns the content of a file.
 func load(t *testing.T, path string) []byte {
 	t.Helper()
-	content, err := os.ReadFile(path)
-	must(t, err)
+	content := rttest.Must(os.ReadFile(path))
 	return content
 }
 

@@ -48,10 +48,7 @@ func (f *fleet) open(cfg zenoh.Config) wire.Session {
 	f.t.Helper()
 	ctx, cancel := context.WithTimeout(f.t.Context(), 10*time.Second)
 	defer cancel()
-	s, err := zenoh.Open(ctx, cfg)
-	if err != nil {
-		f.t.Fatal(err)
-	}
+	s := rttest.Must(zenoh.Open(ctx, cfg))
 	f.t.Cleanup(func() { s.Close() })
 	return s
 }
@@ -66,13 +63,8 @@ func (f *fleet) robot(name string, dns ...string) wire.Session {
 
 func (f *fleet) put(s wire.Session, key string) {
 	f.t.Helper()
-	p, err := s.Publisher(key, wire.QoS{Reliable: true, Block: true})
-	if err != nil {
-		f.t.Fatal(err)
-	}
-	if err := p.Put([]byte(key), nil); err != nil {
-		f.t.Fatal(err)
-	}
+	p := rttest.Must(s.Publisher(key, wire.QoS{Reliable: true, Block: true}))
+	rttest.Do(p.Put([]byte(key), nil))
 }
 
 // ask returns the text of the only reply.

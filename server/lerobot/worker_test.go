@@ -29,10 +29,7 @@ var released []byte
 // TestMain puts the fake policy in the place of LeRobot's: the worker's frames, guard and loop are the
 // real ones.
 func TestMain(m *testing.M) {
-	fake, err := os.ReadFile("testdata/fake.py")
-	if err != nil {
-		panic(err)
-	}
+	fake := rttest.Must(os.ReadFile("testdata/fake.py"))
 	head, _, found := strings.Cut(string(program), "\nif __name__ == ")
 	if !found {
 		panic("worker.py has no main")
@@ -149,9 +146,7 @@ func TestThePrefixArrives(t *testing.T) {
 	m.Prefix(1)[0] = 42
 	m.SetControls(1, policy.Controls{PrefixLen: 3, Delay: 2, PrefixEnd: 3, Mode: policy.ModeGuided})
 	m.SetRequest(1, policy.Request{Session: "a"})
-	if err := m.RunBuffer(1, 1); err != nil {
-		t.Fatal(err)
-	}
+	rttest.Do(m.RunBuffer(1, 1))
 	if got := m.ChunkRobot(1); got[2] != 42 || got[3] != 2 || got[4] != 3 {
 		t.Errorf("prefix, delay, end = %v, want 42 2 3", got[2:5])
 	}
@@ -323,9 +318,7 @@ func TestExclusive(t *testing.T) {
 // killed.
 func TestNothingOutlivesTheServer(t *testing.T) {
 	m, w := open(t, io.Discard)
-	if _, err := ask(m, policy.Request{Session: "s", Task: "fork"}, 0); err != nil {
-		t.Fatal(err)
-	}
+	rttest.Must(ask(m, policy.Request{Session: "s", Task: "fork"}, 0))
 	group := w.process.cmd.Process.Pid
 	w.process.life.Close()
 	rttest.Eventually(t, "the end of the process group", func() bool {

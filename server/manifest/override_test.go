@@ -6,14 +6,14 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/edge-rt/edge-rt/rt/rttest"
 )
 
 func write(t *testing.T, text string) string {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), "server.yaml")
-	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	rttest.Do(os.WriteFile(file, []byte(text), 0o600))
 	return file
 }
 
@@ -29,10 +29,7 @@ func TestOverrides(t *testing.T) {
 	if err != nil || !slices.Equal(rest, want) {
 		t.Fatalf("%q, %v; want %q", rest, err, want)
 	}
-	cfg, err := Load(write(t, "model: {repo_or_path: here, id: own}\nmax_sessions: 3\nthreads: 2\n"), found...)
-	if err != nil {
-		t.Fatal(err)
-	}
+	cfg := rttest.Must(Load(write(t, "model: {repo_or_path: here, id: own}\nmax_sessions: 3\nthreads: 2\n"), found...))
 	if cfg.Model.Device != "cuda:1" || cfg.MaxSessions != Auto || !slices.Equal(cfg.Clients, []string{"a", "b"}) ||
 		cfg.Model.Revision != "2" || cfg.Conditioning.SigmaD != 0.5 || cfg.Model.ID != "own" || cfg.Threads != 2 ||
 		!strings.HasSuffix(cfg.Model.RepoOrPath, "/here") || cfg.Conditioning.Mode != "auto" ||

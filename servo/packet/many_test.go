@@ -4,6 +4,8 @@ import (
 	"os"
 	"strconv"
 	"testing"
+
+	"github.com/edge-rt/edge-rt/rt/rttest"
 )
 
 // Many more executions than a fuzzer manages, with mutations that know the formats: Cut never
@@ -11,10 +13,7 @@ import (
 func TestParsersUnderMutations(t *testing.T) {
 	runs := 300_000
 	if v := os.Getenv("PARSER_RUNS"); v != "" {
-		var err error
-		if runs, err = strconv.Atoi(v); err != nil {
-			t.Fatal(err)
-		}
+		runs = rttest.Must(strconv.Atoi(v))
 	}
 	formats := []struct {
 		name string

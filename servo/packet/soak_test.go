@@ -6,6 +6,8 @@ import (
 	"os"
 	"strconv"
 	"testing"
+
+	"github.com/edge-rt/edge-rt/rt/rttest"
 )
 
 // Property: on a line that flips, loses, doubles and invents bytes, every reply that Cut returns
@@ -17,10 +19,7 @@ import (
 func TestDamagedStreams(t *testing.T) {
 	n := 100_000
 	if text := os.Getenv("EDGERT_EXECUTIONS"); text != "" {
-		var err error
-		if n, err = strconv.Atoi(text); err != nil {
-			t.Fatal(err)
-		}
+		n = rttest.Must(strconv.Atoi(text))
 	}
 	for _, tt := range []struct {
 		name       string

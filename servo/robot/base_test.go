@@ -7,30 +7,24 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/edge-rt/edge-rt/rt/rttest"
 )
 
 func lekiwi(t *testing.T) Robot {
 	t.Helper()
-	r, err := ByName("lekiwi")
-	if err != nil {
-		t.Fatal(err)
-	}
+	r := rttest.Must(ByName("lekiwi"))
 	return r
 }
 
 // The rows are results of LeRobot 0.6.1: LeKiwi._body_to_wheel_raw and _wheel_raw_to_body.
 func TestKinematicsAreLeRobots(t *testing.T) {
-	data, err := os.ReadFile("testdata/lekiwi.json")
-	if err != nil {
-		t.Fatal(err)
-	}
+	data := rttest.Must(os.ReadFile("testdata/lekiwi.json"))
 	var rows []struct {
 		Body, Back [Axes]float64
 		Raw        [Axes]int
 	}
-	if err := json.Unmarshal(data, &rows); err != nil {
-		t.Fatal(err)
-	}
+	rttest.Do(json.Unmarshal(data, &rows))
 	k := lekiwi(t).Base.Kinematics(4096)
 	limits := 0
 	for _, row := range rows {
@@ -78,14 +72,9 @@ func TestLeKiwiIsLeRobots(t *testing.T) {
 }
 
 func TestBaseRefusals(t *testing.T) {
-	file, err := os.ReadFile("robots/lekiwi.yaml")
-	if err != nil {
-		t.Fatal(err)
-	}
+	file := rttest.Must(os.ReadFile("robots/lekiwi.yaml"))
 	good := string(file)
-	if _, err := Parse("x", file); err != nil {
-		t.Fatal(err)
-	}
+	rttest.Must(Parse("x", file))
 	_, motors, _ := strings.Cut(good, "motors:\n")
 	for _, tt := range []struct{ name, from, to, want string }{
 		{"no base", good[strings.Index(good, "base:\n"):strings.Index(good, "motors:")], "", "base is missing"},

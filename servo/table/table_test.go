@@ -4,6 +4,8 @@ import (
 	"bytes"
 	"strings"
 	"testing"
+
+	"github.com/edge-rt/edge-rt/rt/rttest"
 )
 
 func TestModelsAreKnown(t *testing.T) {
@@ -73,10 +75,7 @@ func TestRowsDoNotOverlap(t *testing.T) {
 
 func TestEncodings(t *testing.T) {
 	row := func(model string, r Register) Row {
-		m, err := ByName(model)
-		if err != nil {
-			t.Fatal(err)
-		}
+		m := rttest.Must(ByName(model))
 		return m.Row(r)
 	}
 	tests := []struct {

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/edge-rt/edge-rt/chunk"
+	"github.com/edge-rt/edge-rt/rt/rttest"
 	"github.com/edge-rt/edge-rt/sim"
 )
 
@@ -13,14 +14,9 @@ import (
 func watch(t *testing.T, cfg Config) (o Outcome, ticks []Tick) {
 	t.Helper()
 	cfg.Trace = func(tick *Tick) { ticks = append(ticks, *tick) }
-	r, err := Open(cfg)
-	if err != nil {
-		t.Fatal(err)
-	}
+	r := rttest.Must(Open(cfg))
 	defer r.Close()
-	if o, err = r.Play(1, 1); err != nil {
-		t.Fatal(err)
-	}
+	o = rttest.Must(r.Play(1, 1))
 	return o, ticks
 }
 

@@ -5,11 +5,10 @@ import (
 	"testing"
 	"time"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/edge-rt/edge-rt/rt"
 	"github.com/edge-rt/edge-rt/rt/rttest"
 	"github.com/edge-rt/edge-rt/sim/servosim"
+	"golang.org/x/sys/unix"
 )
 
 // match is one run on a simulated bus of two STS3215. The test advances its clock and builds the
@@ -57,10 +56,7 @@ func kick(t *testing.T, cfg servosim.Config) *match {
 
 func (m *match) dial() {
 	m.t.Helper()
-	var err error
-	if m.fd, err = unix.Open(m.bus.Path(), unix.O_RDWR|unix.O_NOCTTY|unix.O_NONBLOCK|unix.O_CLOEXEC, 0); err != nil {
-		m.t.Fatal(err)
-	}
+	m.fd = rttest.Must(unix.Open(m.bus.Path(), unix.O_RDWR|unix.O_NOCTTY|unix.O_NONBLOCK|unix.O_CLOEXEC, 0))
 	fd := m.fd
 	m.t.Cleanup(func() { unix.Close(fd) })
 }
@@ -73,9 +69,7 @@ func (m *match) write(id uint8, addr byte, data ...byte) {
 	for _, b := range frame[2:] {
 		sum += b
 	}
-	if _, err := unix.Write(m.fd, append(frame, ^sum)); err != nil {
-		m.t.Fatal(err)
-	}
+	rttest.Must(unix.Write(m.fd, append(frame, ^sum)))
 	var reply [64]byte
 	for n := 0; n < 6; {
 		fds := []unix.PollFd{{Fd: int32(m.fd), Events: unix.POLLIN}}

@@ -22,8 +22,7 @@ func shown(t *testing.T, path string) (*sim.Live, *rttest.Clock, net.Listener) {
 	t.Helper()
 	clock := rttest.NewClock(rt.Instant(time.Second))
 	world := sim.NewLive(sim.NewWorld(3, 1), clock, clock.Now())
-	l, err := Listen(path)
-	must(t, err)
+	l := rttest.Must(Listen(path))
 	t.Cleanup(func() { l.Close() })
 	go Serve(l, world)
 	return world, clock, l
@@ -33,12 +32,10 @@ func shown(t *testing.T, path string) (*sim.Live, *rttest.Clock, net.Listener) {
 func TestTheSameWorldIsSeen(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "scene")
 	world, clock, _ := shown(t, path)
-	viewer, err := Dial(path)
-	must(t, err)
+	viewer := rttest.Must(Dial(path))
 	defer viewer.Close()
 	format := camera.Format{Width: 80, Height: 60, Pixels: camera.RGB8, FPS: 30}
-	far, err := OpenCamera(path, format, clock)
-	must(t, err)
+	far := rttest.Must(OpenCamera(path, format, clock))
 	defer far.Close()
 	near := world.Camera("top", format)
 	for joint := range 3 {
@@ -53,8 +50,8 @@ func TestTheSameWorldIsSeen(t *testing.T) {
 		if want := world.View(); err != nil || got != want {
 			t.Fatalf("View() = %+v, %v, want %+v", got, err, want)
 		}
-		must(t, far.Grab(&a))
-		must(t, near.Grab(&b))
+		rttest.Do(far.Grab(&a))
+		rttest.Do(near.Grab(&b))
 		if a.At != b.At || a.Format != b.Format || !bytes.Equal(a.Pix, b.Pix) {
 			t.Fatalf("at %v the far camera has another picture than the near one at %v", a.At, b.At)
 		}
@@ -73,10 +70,9 @@ func TestAWorldThatIsGoneComesBack(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "scene")
 	_, clock, l := shown(t, path)
 	format := camera.Format{Width: 8, Height: 6, Pixels: camera.RGB8, FPS: 30}
-	c, err := OpenCamera(path, format, clock)
-	must(t, err)
+	c := rttest.Must(OpenCamera(path, format, clock))
 	frame := camera.Frame{Pix: make([]byte, format.FrameBytes())}
-	must(t, c.Grab(&frame))
+	rttest.Do(c.Grab(&frame))
 	l.Close()
 	c.viewer.Close() // as the kernel does after a process has ended
 	for range 2 {
@@ -102,8 +98,7 @@ func TestAWorldThatIsGoneComesBack(t *testing.T) {
 func TestPlacesForTheSocket(t *testing.T) {
 	dir := t.TempDir()
 	path := filepath.Join(dir, "scene")
-	l, err := net.Listen("unix", path)
-	must(t, err)
+	l := rttest.Must(net.Listen("unix", path))
 	l.(*net.UnixListener).SetUnlinkOnClose(false)
 	l.Close()
 	if _, err := os.Lstat(path); err != nil {
@@ -114,7 +109,7 @@ func TestPlacesForTheSocket(t *testing.T) {
 		t.Errorf("Listen() where a world is shown = %v", err)
 	}
 	file := filepath.Join(dir, "file")
-	must(t, os.WriteFile(file, []byte("kept"), 0o600))
+	rttest.Do(os.WriteFile(file, []byte("kept"), 0o600))
 	if _, err := Listen(file); !errors.Is(err, errSocket) {
 		t.Errorf("Listen() at a file = %v, want %v", err, errSocket)
 	}
@@ -137,12 +132,5 @@ func TestAnswersThatAreRefused(t *testing.T) {
 	v.Post.Y = math.NaN()
 	if _, err := parseView(appendView(nil, &v)); err == nil {
 		t.Error("a post that is nowhere is taken")
-	}
-}
-
-func must(t *testing.T, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
 	}
 }

@@ -14,7 +14,6 @@ import (
 
 	"github.com/edge-rt/edge-rt/rt"
 	"github.com/edge-rt/edge-rt/rt/rttest"
-
 	"golang.org/x/sys/unix"
 )
 
@@ -168,17 +167,13 @@ func TestAFrameMayComeInPieces(t *testing.T) {
 
 func TestCloseHangsUpAndRemovesTheLink(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "bus")
-	if err := os.Symlink("/nowhere", path); err != nil {
-		t.Fatal(err)
-	}
+	rttest.Do(os.Symlink("/nowhere", path))
 	b := open(t, Config{Link: path})
 	if target, err := os.Readlink(path); target != b.Path() || err != nil {
 		t.Errorf("link = %s, %v, want %s", target, err, b.Path())
 	}
 	c := dial(t, b)
-	if err := b.Close(); err != nil {
-		t.Fatal(err)
-	}
+	rttest.Do(b.Close())
 	if err := b.Close(); err != nil {
 		t.Errorf("a second Close = %v", err)
 	}
@@ -192,9 +187,7 @@ func TestCloseHangsUpAndRemovesTheLink(t *testing.T) {
 
 func TestALinkSparesWhatIsNotALink(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "file")
-	if err := os.WriteFile(path, []byte("precious"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	rttest.Do(os.WriteFile(path, []byte("precious"), 0o600))
 	if b, err := Open(Config{Link: path}); !errors.Is(err, ErrLink) {
 		b.Close()
 		t.Errorf("Open with a file at its link = %v, want ErrLink", err)
@@ -208,9 +201,7 @@ func TestALinkIsOfOneRunningBus(t *testing.T) {
 	dir := t.TempDir()
 	path := filepath.Join(dir, "bus")
 	alias := filepath.Join(dir, "alias")
-	if err := os.Symlink(dir, alias); err != nil {
-		t.Fatal(err)
-	}
+	rttest.Do(os.Symlink(dir, alias))
 	first := open(t, Config{Link: path})
 	for _, name := range []string{path, dir + "/./bus", filepath.Join(alias, "bus")} {
 		b, err := Open(Config{Link: name})
@@ -226,9 +217,7 @@ func TestALinkIsOfOneRunningBus(t *testing.T) {
 		t.Errorf("link = %q, want the first bus at %s", target, first.Path())
 	}
 	open(t, Config{Link: filepath.Join(dir, "other")})
-	if err := first.Unplug(); err != nil {
-		t.Fatal(err)
-	}
+	rttest.Do(first.Unplug())
 	if b, err := Open(Config{Link: path}); !errors.Is(err, ErrLink) {
 		b.Close()
 		t.Errorf("a second bus while the first is unplugged: %v, want ErrLink", err)
@@ -240,24 +229,18 @@ func TestALinkIsOfOneRunningBus(t *testing.T) {
 // A bus that failed to open leaves its link free for the next one.
 func TestAFailedOpenHoldsNoLink(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "bus")
-	if err := os.WriteFile(path, nil, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	rttest.Do(os.WriteFile(path, nil, 0o600))
 	if _, err := Open(Config{Link: path}); !errors.Is(err, ErrLink) {
 		t.Fatalf("Open with a file at its link = %v, want ErrLink", err)
 	}
-	if err := os.Remove(path); err != nil {
-		t.Fatal(err)
-	}
+	rttest.Do(os.Remove(path))
 	open(t, Config{Link: path})
 }
 
 func TestCloseLeavesAnothersLink(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "bus")
 	b := open(t, Config{Link: path})
-	if err := link("/nowhere", path); err != nil {
-		t.Fatal(err)
-	}
+	rttest.Do(link("/nowhere", path))
 	b.Close()
 	if target, _ := os.Readlink(path); target != "/nowhere" {
 		t.Errorf("link = %q, want that of somebody else", target)
@@ -288,9 +271,7 @@ func TestClientsMayComeAndGo(t *testing.T) {
 func TestTheLastCloseDropsTheReplyAndTheExclusiveUse(t *testing.T) {
 	b := open(t, Config{Unpaced: true})
 	first := dial(t, b)
-	if err := unix.IoctlSetInt(first.fd, unix.TIOCEXCL, 0); err != nil {
-		t.Fatal(err)
-	}
+	rttest.Do(unix.IoctlSetInt(first.fd, unix.TIOCEXCL, 0))
 	first.send(ping)
 	rttest.Eventually(t, "a reply", func() bool { return b.Counters().Replies == 1 })
 	first.close()

@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/edge-rt/edge-rt/rt/rttest"
 	"golang.org/x/sys/unix"
 )
 
@@ -82,20 +83,14 @@ var (
 
 func unhex(t testing.TB, s string) []byte {
 	t.Helper()
-	b, err := hex.DecodeString(strings.NewReplacer(" ", "", "|", "").Replace(s))
-	if err != nil {
-		t.Fatal(err)
-	}
+	b := rttest.Must(hex.DecodeString(strings.NewReplacer(" ", "", "|", "").Replace(s)))
 	return b
 }
 
 // open starts a bus that the test's end closes.
 func open(t testing.TB, cfg Config) *Bus {
 	t.Helper()
-	b, err := Open(cfg)
-	if err != nil {
-		t.Fatal(err)
-	}
+	b := rttest.Must(Open(cfg))
 	t.Cleanup(func() { b.Close() })
 	return b
 }

@@ -288,9 +288,7 @@ func TestWhatAGripperHolds(t *testing.T) {
 func TestALimpArmSinks(t *testing.T) {
 	clock := rttest.NewClock(rt.Instant(time.Second))
 	cfg := Config{Clock: clock}
-	if err := cfg.check(); err != nil {
-		t.Fatal(err)
-	}
+	rttest.Do(cfg.check())
 	cfg.Plant = motor.NewIdeal(cfg.joints)
 	arm, rail := make([]trial, 6), new(rail)
 	for i := range arm {

@@ -6,16 +6,13 @@ import (
 	"time"
 
 	"github.com/edge-rt/edge-rt/rt/rttest"
-
 	"golang.org/x/sys/unix"
 )
 
 // spoil injects one fault.
 func spoil(f Fault) func(*Bus) {
 	return func(b *Bus) {
-		if err := b.Inject(Script{Faults: []Fault{f}}); err != nil {
-			panic(err)
-		}
+		rttest.Do(b.Inject(Script{Faults: []Fault{f}}))
 	}
 }
 
@@ -97,15 +94,10 @@ func TestReturnLevelZeroAnswersReadsOnly(t *testing.T) {
 
 // setBaud sets the client's baud rate.
 func (c *client) setBaud(baud int) {
-	t, err := unix.IoctlGetTermios(c.fd, unix.TCGETS2)
-	if err != nil {
-		c.t.Fatal(err)
-	}
+	t := rttest.Must(unix.IoctlGetTermios(c.fd, unix.TCGETS2))
 	t.Cflag = t.Cflag&^unix.CBAUD | unix.BOTHER
 	t.Ispeed, t.Ospeed = uint32(baud), uint32(baud)
-	if err := unix.IoctlSetTermios(c.fd, unix.TCSETS2, t); err != nil {
-		c.t.Fatal(err)
-	}
+	rttest.Do(unix.IoctlSetTermios(c.fd, unix.TCSETS2, t))
 }
 
 func TestTheWrongBaudRateIsNotHeard(t *testing.T) {

@@ -3,6 +3,8 @@ package servosim
 import (
 	"bytes"
 	"testing"
+
+	"github.com/edge-rt/edge-rt/rt/rttest"
 )
 
 func TestCutResynchronises(t *testing.T) {
@@ -98,9 +100,7 @@ func FuzzServo(f *testing.F) {
 		}
 		m := models[int(which)%len(models)]
 		cfg := Config{Servos: []Servo{{1, m.name}}, Plant: newPosed()}
-		if err := cfg.check(); err != nil {
-			t.Fatal(err)
-		}
+		rttest.Do(cfg.check())
 		r, fits := parse(frame{1, inst, params}, m.table.series.protocol2())
 		if !fits || toMany(inst) {
 			return

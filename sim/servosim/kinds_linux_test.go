@@ -88,14 +88,10 @@ func TestUnplugPowerCycleReplug(t *testing.T) {
 			c.ask("FF FF 01 05 03 30 2C 01 99", "FF FF 01 02 00 FC") // torque limit 300
 			there := func() bool { target, err := os.Readlink(link); return err == nil && target == b.Path() }
 			if name == "by call" {
-				if err := b.Unplug(); err != nil {
-					t.Fatal(err)
-				}
+				rttest.Do(b.Unplug())
 				b.Power(false)
 				b.Power(true)
-				if err := b.Replug(); err != nil {
-					t.Fatal(err)
-				}
+				rttest.Do(b.Replug())
 			} else {
 				rttest.Eventually(t, "the adapter to go", func() bool { return !there() })
 			}

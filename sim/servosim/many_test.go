@@ -4,15 +4,14 @@ import (
 	"os"
 	"strconv"
 	"testing"
+
+	"github.com/edge-rt/edge-rt/rt/rttest"
 )
 
 // runs returns the number of executions of a mutation test: PARSER_RUNS, or few.
 func runs(t *testing.T) int {
 	if v := os.Getenv("PARSER_RUNS"); v != "" {
-		n, err := strconv.Atoi(v)
-		if err != nil {
-			t.Fatal(err)
-		}
+		n := rttest.Must(strconv.Atoi(v))
 		return n
 	}
 	return 300_000
@@ -67,9 +66,7 @@ func TestParsersUnderMutations(t *testing.T) {
 	var servos []*servo
 	for i := range models {
 		cfg := Config{Servos: []Servo{{1, models[i].name}}, Plant: newPosed()}
-		if err := cfg.check(); err != nil {
-			t.Fatal(err)
-		}
+		rttest.Do(cfg.check())
 		s := new(servo)
 		s.powerUp(&cfg, new(rail), 0, 1)
 		servos = append(servos, s)

@@ -12,16 +12,12 @@ import (
 
 	"github.com/edge-rt/edge-rt/rt"
 	"github.com/edge-rt/edge-rt/rt/rttest"
-
 	"golang.org/x/sys/unix"
 )
 
 func parseScript(t *testing.T, text string) Script {
 	t.Helper()
-	s, err := ParseScript([]byte(text))
-	if err != nil {
-		t.Fatal(err)
-	}
+	s := rttest.Must(ParseScript([]byte(text)))
 	return s
 }
 
@@ -178,18 +174,14 @@ func TestUnplugAndReplug(t *testing.T) {
 	plant := newPosed()
 	b, c := dialed(t, Config{Plant: plant, Link: link})
 	c.ask("FF FF 01 04 03 28 01 CE", "FF FF 01 02 00 FC")
-	if err := b.Unplug(); err != nil {
-		t.Fatal(err)
-	}
+	rttest.Do(b.Unplug())
 	if _, err := unix.Write(c.fd, ping); err != unix.EIO {
 		t.Errorf("write to an unplugged adapter = %v, want EIO", err)
 	}
 	if _, err := os.Lstat(link); !os.IsNotExist(err) {
 		t.Errorf("the link is still there: %v", err)
 	}
-	if err := b.Replug(); err != nil {
-		t.Fatal(err)
-	}
+	rttest.Do(b.Replug())
 	if target, err := os.Readlink(link); target != b.Path() || err != nil {
 		t.Errorf("link = %s, %v, want %s", target, err, b.Path())
 	}
@@ -237,15 +229,11 @@ func TestInject(t *testing.T) {
 	clock := rttest.NewClock(rt.Instant(time.Hour))
 	b, c := dialed(t, Config{Clock: clock, Unpaced: true})
 	for range 3 * faultLinesMax {
-		if err := b.Inject(Script{Faults: []Fault{{Kind: "mute", IDs: []uint8{3}, Until: time.Second}}}); err != nil {
-			t.Fatal(err)
-		}
+		rttest.Do(b.Inject(Script{Faults: []Fault{{Kind: "mute", IDs: []uint8{3}, Until: time.Second}}}))
 		clock.Advance(2 * time.Second)
 		c.ask("FF FF 01 02 01 FB", "FF FF 01 02 00 FC") // the bus updates its timeline
 	}
-	if err := b.Inject(Script{Faults: []Fault{{Kind: "mute", IDs: []uint8{3}, From: time.Second}}}); err != nil {
-		t.Fatal(err)
-	}
+	rttest.Do(b.Inject(Script{Faults: []Fault{{Kind: "mute", IDs: []uint8{3}, From: time.Second}}}))
 	c.ask("FF FF 03 02 01 F9", "FF FF 03 02 00 FA")
 	clock.Advance(time.Second)
 	c.ask("FF FF 03 02 01 F9", "")

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/edge-rt/edge-rt/internal/exit"
+	"github.com/edge-rt/edge-rt/rt/rttest"
 	"github.com/edge-rt/edge-rt/servo/robot"
 	"github.com/edge-rt/edge-rt/sim"
 )
@@ -150,9 +151,7 @@ func TestAJointThatStandsStillIsRefused(t *testing.T) {
 		{[]float64{30, 2, 20}, "3 joints"},
 	} {
 		dir := t.TempDir()
-		if err := os.Mkdir(filepath.Join(dir, "meta"), 0o700); err != nil {
-			t.Fatal(err)
-		}
+		rttest.Do(os.Mkdir(filepath.Join(dir, "meta"), 0o700))
 		writeJSON(t, filepath.Join(dir, "meta", "stats.json"),
 			map[string]any{"action": map[string]any{"std": tt.std}, "observation.state": map[string]any{"std": tt.std},
 				"observation.images.top": map[string]any{"std": [][][]float64{{{0.1}}}}})
@@ -208,9 +207,7 @@ func TestWhatACheckpointBeganWith(t *testing.T) {
 func TestLossesOfALog(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "log")
 	write := func(text string) {
-		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		rttest.Do(os.WriteFile(file, []byte(text), 0o600))
 	}
 	write("INFO step:2 smpl:16 loss:1.498 grdn:77.3 lr:1.0e-04\nTraining: 50%\rINFO step:20 loss:0.794 grdn:1\nEnd\n")
 	if first, last, err := losses(file); err != nil || first != 1.498 || last != 0.794 {
@@ -239,10 +236,7 @@ func TestWhatLeanServerCheckSays(t *testing.T) {
 
 // A bundle that does not fit its data is refused.
 func TestWhatIsWrongWithABundle(t *testing.T) {
-	arm, err := robot.ByName(robotName)
-	if err != nil {
-		t.Fatal(err)
-	}
+	arm := rttest.Must(robot.ByName(robotName))
 	for _, tt := range []struct {
 		name   string
 		change func(bundle, report map[string]any)
@@ -285,9 +279,7 @@ func TestWhatIsWrongWithARun(t *testing.T) {
 			"code 3: refused"},
 		{"another rate", `{"fps": 60, "chunks": 9, "actions": 90}`, "60 actions a second"},
 	} {
-		if err := os.WriteFile(file, []byte(tt.text), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		rttest.Do(os.WriteFile(file, []byte(tt.text), 0o600))
 		j, err := readSummary(file)
 		checkSays(t, tt.name, err, tt.says)
 		if err == nil && j.legs() != 8 {
@@ -305,20 +297,13 @@ func TestARoundGoesOn(t *testing.T) {
 			t.Errorf("--from %s in an empty folder: %v (code %d), want a usage error", tt, err, exit.Of(err))
 		}
 	}
-	r, err := load(p, "")
-	if err != nil {
-		t.Fatal(err)
-	}
+	r := rttest.Must(load(p, ""))
 	for _, name := range []string{"demonstrations", "dataset-1", "training-1"} {
-		if err := os.Mkdir(p.at(name), 0o700); err != nil {
-			t.Fatal(err)
-		}
+		rttest.Do(os.Mkdir(p.at(name), 0o700))
 	}
 	r.Seconds["demonstrate"], r.Seconds["export"] = 12, 3
 	r.Found.Demonstrated.Episodes = 4
-	if err := r.save(); err != nil {
-		t.Fatal(err)
-	}
+	rttest.Do(r.save())
 	if _, err := load(p, ""); exit.Of(err) != exit.Usage || !strings.Contains(err.Error(), "--from") {
 		t.Errorf("a second round in one folder: %v", err)
 	}
@@ -330,9 +315,7 @@ func TestARoundGoesOn(t *testing.T) {
 	if err != nil || again.Found.Demonstrated.Episodes != 4 {
 		t.Fatalf("load() = %+v, %v", again, err)
 	}
-	if err := again.clear(stages[slices.Index(stageNames(), "train"):]); err != nil {
-		t.Fatal(err)
-	}
+	rttest.Do(again.clear(stages[slices.Index(stageNames(), "train"):]))
 	for name, want := range map[string]bool{"demonstrations": true, "dataset-1": true, "training-1": false} {
 		if _, err := os.Stat(p.at(name)); (err == nil) != want {
 			t.Errorf("%s: %v, want it there: %v", name, err, want)
@@ -362,9 +345,7 @@ func TestTheCommandOfALog(t *testing.T) {
 		flags.Int("more", 0, "")
 		flags.String("bin", "", "")
 		flags.String("out", "", "")
-		if err := flags.Parse(tt.args); err != nil {
-			t.Fatal(err)
-		}
+		rttest.Do(flags.Parse(tt.args))
 		if got := command(flags); got != tt.want {
 			t.Errorf("%v: %q, want %q", tt.args, got, tt.want)
 		}

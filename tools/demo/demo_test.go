@@ -28,10 +28,7 @@ func runDemo(t *testing.T, robot, manifest string, duration time.Duration) (s ed
 	stagetest.NeedsRuntime(t)
 	t.Setenv("STATE_DIRECTORY", t.TempDir())
 	keep := t.TempDir()
-	bin, err := rttest.Programs(keep, "edge-rt", "lean-server")
-	if err != nil {
-		t.Fatal(err)
-	}
+	bin := rttest.Must(rttest.Programs(keep, "edge-rt", "lean-server"))
 	t.Chdir("../..") // for lean-server --demo
 	err = demo(options{
 		bin:        bin,
@@ -91,15 +88,10 @@ func TestJudgeChecksEachArm(t *testing.T) {
 		r.FPS = 60
 		r.SMin = 20
 		r.Parts = []drive.PartSummary{good, tt.right}
-		text, err := json.Marshal(&r)
-		if err != nil {
-			t.Fatal(err)
-		}
+		text := rttest.Must(json.Marshal(&r))
 		stagetest.WriteFile(t, dir, summaryName, string(text))
 		folder := filepath.Join(dir, recordsName)
-		if err := os.Mkdir(folder, 0o777); err != nil {
-			t.Fatal(err)
-		}
+		rttest.Do(os.Mkdir(folder, 0o777))
 		f := recordtest.Create(t, filepath.Join(folder, "arm-20260101T000000.000Z.mcap"), nil)
 		tick := record.Tick{State: record.Row{N: 2 * sim.DOF}} // left is stretched to the right
 		tick.State.V[sim.DOF] = tt.pan
@@ -123,13 +115,10 @@ func TestJudgeNamesABusyMachine(t *testing.T) {
 		r.Ticks, r.OverrunsHost = 955, tt.late
 		r.Targets, r.FPS = 6, 60
 		r.SMin, r.LatencySteps = 20, 4
-		text, err := json.Marshal(&r)
-		if err != nil {
-			t.Fatal(err)
-		}
+		text := rttest.Must(json.Marshal(&r))
 		dir := t.TempDir()
 		stagetest.WriteFile(t, dir, summaryName, string(text))
-		err = judge(dir, 0, o)
+		err := judge(dir, 0, o)
 		if err == nil || errors.Is(err, errHost) || strings.Contains(err.Error(), "this machine was busy") != tt.busy {
 			t.Errorf("%d late ticks: %v, want that the machine was busy: %v", tt.late, err, tt.busy)
 		}

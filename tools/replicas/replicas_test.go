@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/edge-rt/edge-rt/rt/rttest"
 	"github.com/edge-rt/edge-rt/stage"
 )
 
@@ -31,9 +32,7 @@ func audited(t *testing.T, lines ...[]any) *stand {
 					at.Format(time.RFC3339Nano), l[1], l[2], l[3], l[5])
 			}
 		}
-		if err := os.WriteFile(s.servers[len(s.servers)-1].audit, []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		rttest.Do(os.WriteFile(s.servers[len(s.servers)-1].audit, []byte(text), 0o600))
 	}
 	for _, id := range []string{"mover", "other"} {
 		s.robots = append(s.robots, &robot{program: logged(id), id: id})
@@ -77,9 +76,7 @@ func TestJudge(t *testing.T) {
 			tt.change(s)
 		}
 		r := row{name: tt.name}
-		if err := s.readAudits(&r); err != nil {
-			t.Fatal(err)
-		}
+		rttest.Do(s.readAudits(&r))
 		r.starved = tt.starve
 		err := r.judge(scenario{again: true, fed: true}, options{again: 3 * time.Second})
 		r.name = ""

@@ -18,11 +18,8 @@ func TestAServerThatIsKilled(t *testing.T) {
 		t.Skip("runs three arms for 15 s")
 	}
 	stagetest.NeedsRuntime(t)
-	bin, err := rttest.Programs(t.TempDir(), "edge-rt", "lean-server")
-	if err != nil {
-		t.Fatal(err)
-	}
-	err = soak(options{
+	bin := rttest.Must(rttest.Programs(t.TempDir(), "edge-rt", "lean-server"))
+	err := soak(options{
 		bin:      bin,
 		manifest: "../../testdata/demo/server.yaml",
 		edges:    3,

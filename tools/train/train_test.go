@@ -8,16 +8,15 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/edge-rt/edge-rt/rt/rttest"
 )
 
 // python returns an interpreter that has numpy: $EDGERT_PYTHON, the repository's
 // .venv, or the system's.
 func python(t *testing.T) string {
 	t.Helper()
-	venv, err := filepath.Abs("../../.venv/bin/python")
-	if err != nil {
-		t.Fatal(err)
-	}
+	venv := rttest.Must(filepath.Abs("../../.venv/bin/python"))
 	for _, name := range []string{os.Getenv("EDGERT_PYTHON"), venv, "python3"} {
 		if name != "" && exec.Command(name, "-c", "import numpy").Run() == nil {
 			return name

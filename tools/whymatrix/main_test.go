@@ -22,10 +22,7 @@ func TestInjectedFaultsAreNamed(t *testing.T) {
 	if testing.Short() {
 		t.Skip("half a minute")
 	}
-	bin, err := rttest.Programs(t.TempDir(), "edge-rt")
-	if err != nil {
-		t.Fatal(err)
-	}
+	bin := rttest.Must(rttest.Programs(t.TempDir(), "edge-rt"))
 	rows, err := play(t.Context(), options{bin: bin, tree: "../../testdata/demo", only: short, workers: 2, tries: 2})
 	if err != nil || len(rows) != len(short) {
 		t.Fatalf("%d rows, %v", len(rows), err)
@@ -121,12 +118,8 @@ func TestTable(t *testing.T) {
 		t.Errorf("%d wrong, want 1", wrong)
 	}
 	name := filepath.Join(t.TempDir(), "page.md")
-	if err := os.WriteFile(name, []byte("# P\n\n## The matrix\n\nold\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	if err := writeInto(name, text); err != nil {
-		t.Fatal(err)
-	}
+	rttest.Do(os.WriteFile(name, []byte("# P\n\n## The matrix\n\nold\n"), 0o600))
+	rttest.Do(writeInto(name, text))
 	if page, _ := os.ReadFile(name); strings.Contains(string(page), "old") ||
 		!strings.HasPrefix(string(page), "# P\n\n## The matrix\n") {
 		t.Errorf("the page is\n%s", page)
@@ -156,10 +149,7 @@ func TestTheMatrixIsWhole(t *testing.T) {
 			t.Errorf("%s is no fault", name)
 		}
 	}
-	page, err := os.ReadFile("../../docs/lab/safety.md")
-	if err != nil {
-		t.Fatal(err)
-	}
+	page := rttest.Must(os.ReadFile("../../docs/lab/safety.md"))
 	for line := range strings.Lines(string(page)) {
 		head, _, ok := strings.Cut(line, "`) |") // the name is the last word of the first cell
 		if !ok {

@@ -11,7 +11,6 @@ import (
 	"time"
 
 	"github.com/coder/websocket"
-
 	"github.com/edge-rt/edge-rt/rt/rttest"
 )
 
@@ -44,9 +43,7 @@ func subscribe(t *testing.T, s *Server, c *websocket.Conn, id string) {
 	t.Helper()
 	before := subscriptions(s)
 	text := `{"op": "subscribe", "subscriptions": [{"id": ` + id + `, "channelId": 0}]}`
-	if err := c.Write(t.Context(), websocket.MessageText, []byte(text)); err != nil {
-		t.Fatal(err)
-	}
+	rttest.Do(c.Write(t.Context(), websocket.MessageText, []byte(text)))
 	rttest.Eventually(t, "subscribed", func() bool { return subscriptions(s) > before })
 }
 

@@ -12,6 +12,8 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+
+	"github.com/edge-rt/edge-rt/rt/rttest"
 )
 
 // golden is an array with the bytes that openpi-client 0.1.2 (msgpack_numpy.packb) and GR00T's form
@@ -39,10 +41,7 @@ func goldens(t testing.TB) (all []golden) {
 
 func fromHex(t testing.TB, text string) []byte {
 	t.Helper()
-	b, err := hex.DecodeString(text)
-	if err != nil {
-		t.Fatal(err)
-	}
+	b := rttest.Must(hex.DecodeString(text))
 	return b
 }
 

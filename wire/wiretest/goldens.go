@@ -12,6 +12,8 @@ import (
 	"os"
 	"path/filepath"
 	"testing"
+
+	"github.com/edge-rt/edge-rt/rt/rttest"
 )
 
 // Deviation names one vector, or a behaviour seen on the running branch, from which we deviate on
@@ -70,10 +72,7 @@ func AllDeviations(t testing.TB) []Deviation {
 // Golden returns the path of a file in testdata/golden.
 func Golden(t testing.TB, name string) string {
 	t.Helper()
-	dir, err := os.Getwd()
-	if err != nil {
-		t.Fatal(err)
-	}
+	dir := rttest.Must(os.Getwd())
 	for {
 		if _, err := os.Stat(filepath.Join(dir, "go.mod")); err == nil {
 			return filepath.Join(dir, "testdata", "golden", name)
@@ -88,10 +87,7 @@ func Golden(t testing.TB, name string) string {
 
 func load(t testing.TB, name string, into any) {
 	t.Helper()
-	text, err := os.ReadFile(Golden(t, name))
-	if err != nil {
-		t.Fatal(err)
-	}
+	text := rttest.Must(os.ReadFile(Golden(t, name)))
 	if err := json.Unmarshal(text, into); err != nil {
 		t.Fatalf("%s: %v", name, err)
 	}

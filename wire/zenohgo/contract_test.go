@@ -93,9 +93,7 @@ func TestContractAtRouter(t *testing.T) {
 	router := rttest.Must(zenohtest.Start(python))
 	t.Cleanup(router.Stop)
 	at := freeEndpoint(t)
-	if _, err := router.Open(zenohtest.Config{Mode: "router", Listen: []string{at}}); err != nil {
-		t.Fatal(err)
-	}
+	rttest.Must(router.Open(zenohtest.Config{Mode: "router", Listen: []string{at}}))
 	sessiontest.Run(t, func(t *testing.T) sessiontest.Net {
 		cfg := zenoh.Config{Connect: []string{at}}
 		return sessiontest.Net{Left: open(t, false, cfg), Right: open(t, true, cfg), LeftLacks: lacks}

@@ -11,6 +11,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/edge-rt/edge-rt/rt/rttest"
 )
 
 const replyMost = 1 << 20
@@ -18,10 +20,7 @@ const replyMost = 1 << 20
 // scripted serves one connection with the given bytes, after which it reads until the end.
 func scripted(t testing.TB, bytes []byte) (address string) {
 	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	l := rttest.Must(net.Listen("tcp", "127.0.0.1:0"))
 	t.Cleanup(func() { l.Close() })
 	go func() {
 		c, err := l.Accept()
@@ -88,10 +87,7 @@ func TestHostilePeers(t *testing.T) {
 }
 
 func TestRequestEndsWithItsContext(t *testing.T) {
-	c, err := Dial(context.Background(), scripted(t, join(greeting(null), ready("REP"))), replyMost)
-	if err != nil {
-		t.Fatal(err)
-	}
+	c := rttest.Must(Dial(context.Background(), scripted(t, join(greeting(null), ready("REP"))), replyMost))
 	defer c.Close()
 	ctx, cancel := context.WithTimeout(context.Background(), 50*time.Millisecond)
 	defer cancel()
@@ -131,16 +127,10 @@ func TestPyzmq(t *testing.T) {
 	}
 	t.Cleanup(func() { cmd.Process.Kill(); cmd.Wait() })
 	port := make([]byte, 16)
-	n, err := out.Read(port)
-	if err != nil {
-		t.Fatal(err)
-	}
+	n := rttest.Must(out.Read(port))
 	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 	defer cancel()
-	c, err := Dial(ctx, "tcp://127.0.0.1:"+strings.TrimSpace(string(port[:n])), 8<<20)
-	if err != nil {
-		t.Fatal(err)
-	}
+	c := rttest.Must(Dial(ctx, "tcp://127.0.0.1:"+strings.TrimSpace(string(port[:n])), 8<<20))
 	defer c.Close()
 	for _, size := range []int{0, 1, 255, 256, 3 << 20, 7} {
 		time.Sleep(30 * time.Millisecond) // at least one heartbeat

@@ -7,6 +7,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/alecthomas/kong"
+	"github.com/edge-rt/edge-rt/rt/rttest"
 )
 
 // A screen, in lines and columns: the short help fits on it.
@@ -21,10 +22,7 @@ var flagWord = regexp.MustCompile(`--([a-z][a-z0-9-]*)`)
 // commands before the flags, and names only existing flags. Every flag has a help text.
 func CheckBrief(t *testing.T, brief string, c Commands) {
 	t.Helper()
-	parser, err := kong.New(c.New(), kong.Vars(c.Vars))
-	if err != nil {
-		t.Fatal(err)
-	}
+	parser := rttest.Must(kong.New(c.New(), kong.Vars(c.Vars)))
 	lines := strings.Split(strings.TrimSuffix(brief, "\n"), "\n")
 	if len(lines) > screenLines {
 		t.Errorf("%d lines, want at most %d", len(lines), screenLines)

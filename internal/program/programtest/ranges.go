@@ -12,9 +12,9 @@ import (
 	"time"
 
 	"github.com/alecthomas/kong"
-
 	"github.com/edge-rt/edge-rt/internal/exit"
 	"github.com/edge-rt/edge-rt/internal/program"
+	"github.com/edge-rt/edge-rt/rt/rttest"
 )
 
 // Commands are a program's commands and flags.
@@ -30,10 +30,7 @@ type Commands struct {
 // tags by itself, and returns the number of flags tried.
 func CheckRanges(t *testing.T, c Commands) (flags int) {
 	t.Helper()
-	parser, err := kong.New(c.New(), kong.Vars(c.Vars))
-	if err != nil {
-		t.Fatal(err)
-	}
+	parser := rttest.Must(kong.New(c.New(), kong.Vars(c.Vars)))
 	seen := map[*kong.Flag]bool{}
 	nodes := append([]*kong.Node{parser.Model.Node}, parser.Model.Leaves(false)...)
 	for _, node := range nodes {
@@ -134,16 +131,10 @@ func beside(kind reflect.Type, bound string, inside, open bool, direction int) [
 	}
 	switch {
 	case kind == reflect.TypeFor[time.Duration]():
-		d, err := time.ParseDuration(bound)
-		if err != nil {
-			panic(err)
-		}
+		d := rttest.Must(time.ParseDuration(bound))
 		return []string{(d + time.Duration(step)).String()}
 	case kind.Kind() == reflect.Float64:
-		v, err := strconv.ParseFloat(bound, 64)
-		if err != nil {
-			panic(err)
-		}
+		v := rttest.Must(strconv.ParseFloat(bound, 64))
 		if step != 0 {
 			v = math.Nextafter(v, math.Inf(step))
 		}
@@ -153,9 +144,6 @@ func beside(kind reflect.Type, bound string, inside, open bool, direction int) [
 		}
 		return values
 	}
-	v, err := strconv.Atoi(bound)
-	if err != nil {
-		panic(err)
-	}
+	v := rttest.Must(strconv.Atoi(bound))
 	return []string{strconv.Itoa(v + step)}
 }

@@ -14,6 +14,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/edge-rt/edge-rt/rt/rttest"
 )
 
 const (
@@ -69,9 +71,7 @@ func Open(t testing.TB, address string, width, height int, mobile bool) *Tab {
 	c := exec.Command(path, "--headless", "--no-sandbox", "--disable-gpu", "--hide-scrollbars",
 		"--remote-debugging-pipe", "--user-data-dir="+t.TempDir(), "about:blank")
 	c.ExtraFiles = []*os.File{toRead, toWrite}
-	if err := c.Start(); err != nil {
-		t.Fatal(err)
-	}
+	rttest.Do(c.Start())
 	toRead.Close()
 	toWrite.Close()
 	b := &Tab{
@@ -145,9 +145,7 @@ func (b *Tab) Click(selector string) {
 	text := b.Eval("(() => { const e = document.querySelector(" + quote(selector) +
 		"); e.scrollIntoView({block: 'center'}); const r = e.getBoundingClientRect(); return JSON.stringify({X: r.x " +
 		"+ r.width / 2, Y: r.y + r.height / 2}); })()")
-	if err := json.Unmarshal([]byte(text), &at); err != nil {
-		b.t.Fatal(err)
-	}
+	rttest.Do(json.Unmarshal([]byte(text), &at))
 	for _, kind := range []string{"mousePressed", "mouseReleased"} {
 		b.call("Input.dispatchMouseEvent", map[string]any{"type": kind, "x": at.X, "y": at.Y,
 			"button": "left", "clickCount": 1}, nil)
@@ -190,9 +188,7 @@ func (b *Tab) call(method string, params any, result any) {
 			Result json.RawMessage
 			Error  *struct{ Message string }
 		}
-		if err := json.Unmarshal(bytes.TrimSuffix(text, []byte{0}), &m); err != nil {
-			b.t.Fatal(err)
-		}
+		rttest.Do(json.Unmarshal(bytes.TrimSuffix(text, []byte{0}), &m))
 		switch {
 		case m.ID == 0:
 			b.event(m.Method, m.Params)
@@ -200,9 +196,7 @@ func (b *Tab) call(method string, params any, result any) {
 		case m.Error != nil:
 			b.t.Fatalf("chromium: %s: %s", method, m.Error.Message)
 		case result != nil:
-			if err := json.Unmarshal(m.Result, result); err != nil {
-				b.t.Fatal(err)
-			}
+			rttest.Do(json.Unmarshal(m.Result, result))
 			return
 		default:
 			return

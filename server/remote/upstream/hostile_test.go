@@ -14,8 +14,8 @@ import (
 	"time"
 
 	"github.com/coder/websocket"
-
 	"github.com/edge-rt/edge-rt/policy"
+	"github.com/edge-rt/edge-rt/rt/rttest"
 	"github.com/edge-rt/edge-rt/server/remote"
 )
 
@@ -91,10 +91,7 @@ func TestHostileServers(t *testing.T) {
 // that of the next.
 func TestUnaskedMessage(t *testing.T) {
 	c := configured(t, OpenPI, serveShared(t, OpenPI))
-	l, err := dialOpenPI(context.Background(), c.URL, "")
-	if err != nil {
-		t.Fatal(err)
-	}
+	l := rttest.Must(dialOpenPI(context.Background(), c.URL, ""))
 	defer l.close()
 	row := &remote.Row{State: make([]float32, 8), Images: row(&c, "").Images}
 	b := newMessages(c.Kind, &c.Spec, &c.Meta).observation(row, "")

@@ -38,10 +38,7 @@ func load(t *testing.T, text string) (Config, error) {
 }
 
 func TestManifestOfAPreset(t *testing.T) {
-	c, err := load(t, full)
-	if err != nil {
-		t.Fatal(err)
-	}
+	c := rttest.Must(load(t, full))
 	if err := c.Meta.Check(); err != nil {
 		t.Errorf("the description is refused: %v", err)
 	}
@@ -64,11 +61,9 @@ func TestManifestOfAPreset(t *testing.T) {
 }
 
 func TestCamerasReplaceThoseOfThePreset(t *testing.T) {
-	c, err := load(t, full+"    cameras:\n      - {name: image, height: 240, width: 320}\n      - {name: side, key: "+
-		"observation/side, resize_with_pad: [96, 128]}\n")
-	if err != nil {
-		t.Fatal(err)
-	}
+	c := rttest.Must(load(t,
+		full+"    cameras:\n      - {name: image, height: 240, width: 320}\n      - {name: side, key: "+
+			"observation/side, resize_with_pad: [96, 128]}\n"))
 	first, second := c.Spec.Cameras[0], c.Spec.Cameras[1]
 	if first.Key != "observation/image" || first.Height != 240 || first.Pad != [2]int{224, 224} {
 		t.Errorf("the first camera is %+v, want the preset's with the manifest's size", first)

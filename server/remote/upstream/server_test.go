@@ -96,16 +96,11 @@ func joints(n, horizon int, cameras []Camera) (meta policy.Meta) {
 // configure returns the configuration of a preset with pictures of one size.
 func configure(t testing.TB, kind, preset, url string, dim, horizon int) Config {
 	t.Helper()
-	spec, err := Preset(kind, preset)
-	if err != nil {
-		t.Fatal(err)
-	}
+	spec := rttest.Must(Preset(kind, preset))
 	for i := range spec.Cameras {
 		spec.Cameras[i].Height, spec.Cameras[i].Width = 48, 64
 	}
-	if err := spec.Resolve(dim, dim); err != nil {
-		t.Fatal(err)
-	}
+	rttest.Do(spec.Resolve(dim, dim))
 	return Config{
 		Kind: kind,
 		URL:  url,
@@ -137,10 +132,7 @@ func row(c *Config, task string) *remote.Row {
 
 func open(t testing.TB, c Config) *remote.Policy {
 	t.Helper()
-	p, err := Open(context.Background(), c)
-	if err != nil {
-		t.Fatal(err)
-	}
+	p := rttest.Must(Open(context.Background(), c))
 	t.Cleanup(func() { p.Runtime.Close() })
 	return p
 }
@@ -184,9 +176,7 @@ func TestPresetsWithTheirServers(t *testing.T) {
 			c.Key = token
 			p := open(t, c)
 			r := row(&c, "pick up the cube")
-			if err := p.Runtime.Batch([]*remote.Row{r}); err != nil {
-				t.Fatal(err)
-			}
+			rttest.Do(p.Runtime.Batch([]*remote.Row{r}))
 			for i, v := range r.ChunkRobot {
 				step, joint := i/tt.dim, i%tt.dim
 				want := float64(joint+1) + float64(step)/100

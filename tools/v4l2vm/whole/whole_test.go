@@ -21,6 +21,7 @@ import (
 	"github.com/edge-rt/edge-rt/edge/capture"
 	"github.com/edge-rt/edge-rt/policy"
 	"github.com/edge-rt/edge-rt/rt"
+	"github.com/edge-rt/edge-rt/rt/rttest"
 	"github.com/edge-rt/edge-rt/server"
 	"github.com/edge-rt/edge-rt/server/manifest"
 	"github.com/edge-rt/edge-rt/wire/zenoh"
@@ -115,22 +116,13 @@ func serve(t *testing.T) (stop func() []int) {
 	}
 	cfg := manifest.Default()
 	cfg.Model.RepoOrPath, cfg.Service = "still", "still"
-	network, err := zenoh.Open(t.Context(), zenoh.Config{Listen: []string{endpoint}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	network := rttest.Must(zenoh.Open(t.Context(), zenoh.Config{Listen: []string{endpoint}}))
 	model := newStill(meta)
-	prefix, err := cfg.Prefix("test/still")
-	if err != nil {
-		t.Fatal(err)
-	}
-	s, err := server.New(cfg, server.Deps{
+	prefix := rttest.Must(cfg.Prefix("test/still"))
+	s := rttest.Must(server.New(cfg, server.Deps{
 		Meta: meta, SHA256: "5ha", Repo: "test/still", Prefix: prefix, Model: model, Network: network,
 		Clock: rt.KernelClock(), Log: slog.New(slog.NewTextHandler(io.Discard, nil)),
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	}))
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan error, 1)
 	go func() { done <- s.Serve(ctx) }()
@@ -171,10 +163,7 @@ func drive(t *testing.T, duration time.Duration) *edge.Summary {
 		Log:                     slog.New(slog.DiscardHandler),
 	}
 	for i, name := range names {
-		c, err := capture.Parse(fmt.Sprintf("%s=/dev/video%d%s%s", name, i, pictures, options[i]))
-		if err != nil {
-			t.Fatal(err)
-		}
+		c := rttest.Must(capture.Parse(fmt.Sprintf("%s=/dev/video%d%s%s", name, i, pictures, options[i])))
 		cfg.Cameras = append(cfg.Cameras, c)
 	}
 	e, err := edge.Open(t.Context(), cfg)

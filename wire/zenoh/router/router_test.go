@@ -66,10 +66,8 @@ func join(t *testing.T, r *Router) *node {
 
 func (n *node) send(part codec.Part) {
 	n.t.Helper()
-	if err := n.link.Send(codec.AppendMessage(nil, part.Message()),
-		link.Delivery{QoS: codec.RequestQoS, Reliable: true}); err != nil {
-		n.t.Fatal(err)
-	}
+	rttest.Do(n.link.Send(codec.AppendMessage(nil, part.Message()),
+		link.Delivery{QoS: codec.RequestQoS, Reliable: true}))
 }
 
 func (n *node) declare(kind codec.DeclareKind, id uint32, key string) {

@@ -6,6 +6,8 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+
+	"github.com/edge-rt/edge-rt/rt/rttest"
 )
 
 // MemoryBound is the largest memory, in bytes above its idle size, that a listener may take under
@@ -15,10 +17,7 @@ const MemoryBound = 64 << 20
 // Resident returns a process's resident memory in bytes, now and at its largest.
 func Resident(t testing.TB, pid int) (now, peak int) {
 	t.Helper()
-	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
-	if err != nil {
-		t.Fatal(err)
-	}
+	text := rttest.Must(os.ReadFile(fmt.Sprintf("/proc/%d/status", pid)))
 	read := func(key string) int {
 		_, after, _ := strings.Cut(string(text), key+":")
 		n, _ := strconv.Atoi(strings.Fields(after)[0])
