@@ -7,21 +7,8 @@ import (
 	"testing"
 
 	"github.com/edge-rt/edge-rt/rt/rttest"
+	"github.com/edge-rt/edge-rt/sim/pattern"
 )
-
-// scenery returns a picture with some texture, so that a benchmark is meaningful.
-func scenery(w, h int) []byte {
-	pix := make([]byte, w*h*3)
-	x := uint32(1)
-	for i := range w * h {
-		x = x*1664525 + 1013904223
-		noise := byte(x >> 29)
-		pix[3*i] = byte(i%w*255/w) + noise
-		pix[3*i+1] = byte(i/w*255/h) + noise
-		pix[3*i+2] = byte(i/w/8*8) ^ noise
-	}
-	return pix
-}
 
 var benchSizes = [][2]int{{160, 120}, {640, 480}}
 
@@ -31,7 +18,7 @@ func BenchmarkEncodeRGB(b *testing.B) {
 		b.Run(fmt.Sprintf("size=%dx%d", w, h), func(b *testing.B) {
 			e := rttest.Must(NewEncoder(90, ChromaOfPicture))
 			defer e.Close()
-			pix, dst := scenery(w, h), make([]byte, MaxSize(w, h, Chroma420))
+			pix, dst := pattern.Scenery(w, h), make([]byte, MaxSize(w, h, Chroma420))
 			b.SetBytes(int64(len(pix)))
 			b.ReportAllocs()
 			for b.Loop() {
@@ -45,7 +32,7 @@ func BenchmarkCheck(b *testing.B) {
 	for _, size := range benchSizes {
 		w, h := size[0], size[1]
 		b.Run(fmt.Sprintf("size=%dx%d", w, h), func(b *testing.B) {
-			d, src := decoder(b), encode(b, scenery(w, h), w, h, 90)
+			d, src := decoder(b), encode(b, pattern.Scenery(w, h), w, h, 90)
 			b.SetBytes(int64(len(src)))
 			b.ReportAllocs()
 			for b.Loop() {
@@ -60,7 +47,7 @@ func BenchmarkDecodeRGB(b *testing.B) {
 		w, h := size[0], size[1]
 		b.Run(fmt.Sprintf("size=%dx%d", w, h), func(b *testing.B) {
 			d := decoder(b)
-			src := encode(b, scenery(w, h), w, h, 90)
+			src := encode(b, pattern.Scenery(w, h), w, h, 90)
 			dst := make([]byte, w*h*3)
 			b.SetBytes(int64(len(dst)))
 			b.ReportAllocs()

@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"github.com/edge-rt/edge-rt/rt/rttest"
+	"github.com/edge-rt/edge-rt/sim/pattern"
 )
 
 const noiseW, noiseH = 60, 44
@@ -164,7 +165,7 @@ func TestDecodeFit(t *testing.T) {
 			e := rttest.Must(NewEncoder(90, chroma))
 			defer e.Close()
 			file := make([]byte, MaxSize(fromW, fromH, chroma))
-			n := rttest.Must(e.Encode(file, &Image{W: fromW, H: fromH, Layout: RGB, Pix: scenery(fromW, fromH)}))
+			n := rttest.Must(e.Encode(file, &Image{W: fromW, H: fromH, Layout: RGB, Pix: pattern.Scenery(fromW, fromH)}))
 			whole, want := make([]byte, 3*fromW*fromH), make([]byte, 3*w*h)
 			rttest.Do(d.DecodeRGB(whole, file[:n], fromW, fromH))
 			rttest.Do(s.Scale(want, w, h, whole, fromW, fromH))

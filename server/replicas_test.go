@@ -51,7 +51,7 @@ func TestOneOfTwoReplicasTakesARobot(t *testing.T) {
 		}
 		want := 2 - (len(a.server.sessions.all()) / 2) - (len(b.server.sessions.all()) / 2)
 		rttest.Eventually(t, "the tokens of those with room", func() bool {
-			return a.network.CountTokens(wire.ReplicaRoomWildcard(a.server.Prefix())) == want
+			return a.network.CountTokens(wire.ReplicaRoomWildcard(a.server.prefix)) == want
 		})
 	}
 	if na, nb := len(a.server.sessions.all()), len(b.server.sessions.all()); na != 2 || nb != 2 {
@@ -128,7 +128,7 @@ func TestAForeignHeaderShutsNobodyOut(t *testing.T) {
 		r.send(h, fakeObs(t))
 	}
 	b.show("arm-1", 1<<32-1)
-	near := rttest.Must(b.session.Publisher(b.server.Prefix()+"/arm 1/obs", wire.ObservationQoS))
+	near := rttest.Must(b.session.Publisher(b.server.prefix+"/arm 1/obs", wire.ObservationQoS))
 	_ = near.Put(nil, wire.AppendHeader(nil, obsHeader(1, 5)))
 	r.ask(2)
 	r.wantChunk(2)
@@ -148,7 +148,7 @@ func TestAServerThatLeavesAnswers(t *testing.T) {
 	go func() { ended <- b.stop() }()
 	r.wantEvent(wire.EventDraining, "")
 	rttest.Eventually(t, "no token of the server", func() bool {
-		return b.network.CountTokens(wire.ReplicaAliveKey(b.server.Prefix(), b.server.id)) == 0
+		return b.network.CountTokens(wire.ReplicaAliveKey(b.server.prefix, b.server.id)) == 0
 	})
 	time.Sleep(drainTime / 3) // for as long as a robot may take to send a query
 	var s wire.Status
@@ -199,7 +199,7 @@ func TestTwoServersThatBothAdmitARobot(t *testing.T) {
 			if ack := a.open(first); !ack.Accepted {
 				t.Fatal(ack.Error)
 			}
-			held := rttest.Must(wire.HeldKey(a.server.Prefix(), "arm", a.server.id,
+			held := rttest.Must(wire.HeldKey(a.server.prefix, "arm", a.server.id,
 				wire.HeldMark("arm", first.Instance),
 				first.SessionEpoch))
 			b.server.others.OnToken(held, false) // it has not arrived yet
@@ -209,7 +209,7 @@ func TestTwoServersThatBothAdmitARobot(t *testing.T) {
 			b.server.others.OnToken(held, true)
 			sessions := func() int { return len(a.server.sessions.all()) + len(b.server.sessions.all()) }
 			rttest.Eventually(t, "one session", func() bool {
-				return sessions() == 1 && a.network.CountTokens(wire.HeldWildcard(a.server.Prefix())) == 1
+				return sessions() == 1 && a.network.CountTokens(wire.HeldWildcard(a.server.prefix)) == 1
 			})
 			time.Sleep(50 * time.Millisecond) // the other one must not give up, too
 			if n := sessions(); n != 1 {

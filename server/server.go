@@ -379,9 +379,6 @@ func serverID() string {
 	return fmt.Sprintf("%s-%08x", host, rand.Uint32())
 }
 
-// Prefix is the first part of all keys of the service.
-func (s *Server) Prefix() string { return s.prefix }
-
 // Ready reports whether robots get chunks from this server. A server that listens is ready without
 // a link; a server that only dials needs a link to its router.
 func (s *Server) Ready() (ok bool, why string) {

@@ -52,8 +52,8 @@ func TestStatusSaysWhatIsServed(t *testing.T) {
 	if got := b.status(); !bytes.Equal(got, wire.AppendStatus(nil, &want)) {
 		t.Errorf("status with one session is\n%q, want\n%q", got, wire.AppendStatus(nil, &want))
 	}
-	if b.server.Prefix() != fakePrefix {
-		t.Errorf("prefix = %s", b.server.Prefix())
+	if b.server.prefix != fakePrefix {
+		t.Errorf("prefix = %s", b.server.prefix)
 	}
 }
 

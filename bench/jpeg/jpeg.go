@@ -21,6 +21,7 @@ import (
 	"github.com/edge-rt/edge-rt/bench"
 	"github.com/edge-rt/edge-rt/internal/exit"
 	"github.com/edge-rt/edge-rt/jpeg"
+	"github.com/edge-rt/edge-rt/sim/pattern"
 	"github.com/edge-rt/edge-rt/wire"
 )
 
@@ -93,7 +94,7 @@ func Measure(ctx context.Context, cfg Config) (*Report, error) {
 		return nil, err
 	}
 	defer os.RemoveAll(dir)
-	pix := bench.Scenery(w, h)
+	pix := pattern.Scenery(w, h)
 	file := filepath.Join(dir, "picture.ppm")
 	if err := os.WriteFile(file, slices.Concat(fmt.Appendf(nil, "P6\n%d %d\n255\n", w, h), pix), 0o600); err != nil {
 		return nil, err

@@ -7,9 +7,9 @@ import (
 	"image"
 	"testing"
 
-	"github.com/edge-rt/edge-rt/bench"
 	"github.com/edge-rt/edge-rt/jpeg"
 	"github.com/edge-rt/edge-rt/rt/rttest"
+	"github.com/edge-rt/edge-rt/sim/pattern"
 	pixiv "github.com/pixiv/go-libjpeg/jpeg"
 	"github.com/pixiv/go-libjpeg/rgb"
 )
@@ -22,7 +22,7 @@ func TestPixivDoesTheSameWork(t *testing.T) {
 	for _, quality := range []int{90, 97} {
 		dct := map[bool]pixiv.DCTMethod{true: pixiv.DCTIFast, false: pixiv.DCTISlow}[quality < 96]
 		options := &pixiv.EncoderOptions{Quality: quality, DCTMethod: dct}
-		pix := bench.Scenery(w, h)
+		pix := pattern.Scenery(w, h)
 		yuyv := packed(pix, w, h)
 		planes := pixiv.NewYCbCrAligned(bounds, image.YCbCrSubsampleRatio422)
 		splitYUYV(planes, yuyv)

@@ -2,7 +2,8 @@ package batch
 
 import "sync"
 
-// Threads are a fixed number of threads that prepare rows.
+// Threads are a fixed number of threads that prepare rows: those of a server decode
+// pictures (rows.go of package server).
 type Threads[Job any] struct {
 	jobs chan Job
 	work []func(Job) // of each thread
@@ -14,11 +15,6 @@ type Threads[Job any] struct {
 func NewThreads[Job any](room int, work []func(Job)) *Threads[Job] {
 	return &Threads[Job]{jobs: make(chan Job, room), work: work}
 }
-
-// Size returns the number of threads.
-//
-//rt:noalloc
-func (c *Threads[Job]) Size() int { return len(c.work) }
 
 // Start starts the threads.
 func (c *Threads[Job]) Start() {
