@@ -33,6 +33,7 @@ import (
 	"github.com/edge-rt/edge-rt/server/capacity"
 	"github.com/edge-rt/edge-rt/server/manifest"
 	"github.com/edge-rt/edge-rt/wire/network"
+	"github.com/edge-rt/edge-rt/wire/otlp"
 	"github.com/edge-rt/edge-rt/wire/zenoh/endpoint"
 )
 
@@ -224,6 +225,9 @@ func (f *flags) config() (manifest.Config, error) {
 		return manifest.Config{}, exit.Errorf(exit.Usage,
 			"--manifest is missing: name the YAML file of the service, such as server.yaml; --demo serves the demo's "+
 				"policy")
+	}
+	if err := otlp.Check(f.Traces); err != nil {
+		return manifest.Config{}, exit.Errorf(exit.Usage, "--traces: %w", err)
 	}
 	cfg, err := manifest.Load(f.Manifest, f.overrides...)
 	if err != nil {

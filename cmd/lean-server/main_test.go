@@ -167,6 +167,7 @@ func TestBadInput(t *testing.T) {
 	good := "--manifest " + demoManifest + " "
 	text := func(text string) string { return "--manifest " + writeManifest(t, text) + " " }
 	for _, tt := range []refusal{
+		{good + "--traces host:4318", 2, `--traces: "host:4318" is no address`},
 		{"", 2, "--manifest|server.yaml"},
 		{good + "--demo", 2, "--demo|--manifest"},
 		{"--manifst x", 2, "--manifst|--help"},
