@@ -38,7 +38,7 @@ const (
 
 // check refuses a movement that is not possible, and returns the joint's index.
 func (cfg *MoveConfig) check() (joint int, err error) {
-	names := cfg.Robot.ActionNames()
+	names := cfg.Robot.JointNames()
 	joint = slices.IndexFunc(cfg.Robot.Motors, func(m robot.Motor) bool { return m.Name == cfg.Joint })
 	if err := cfg.checkBus(); err != nil {
 		return 0, err
@@ -52,7 +52,7 @@ func (cfg *MoveConfig) check() (joint int, err error) {
 			cfg.Joint)
 	case joint < 0:
 		return 0, exit.Errorf(exit.Usage, "no joint %q: a %s has %s", cfg.Joint, cfg.Robot.Name,
-			strings.ReplaceAll(strings.Join(names, ", "), ".pos", ""))
+			strings.Join(names, ", "))
 	case math.IsNaN(cfg.To) || math.IsInf(cfg.To, 0):
 		return 0, exit.Errorf(exit.Usage, "%v is no position", cfg.To)
 	}

@@ -71,8 +71,8 @@ func ScanParts(cfg Config, places []device.Place, next string, scan func(Config)
 		errs = append(errs, place.Named(err))
 	}
 	err := errors.Join(errs...)
-	if err == nil {
-		err = device.CheckSwapped(places, rt.KernelClock())
+	if swapped := device.CheckSwapped(places, rt.KernelClock()); swapped != nil {
+		err = errors.Join(swapped, err)
 	}
 	if err == nil {
 		fmt.Fprintf(cfg.Out, "\nNext: %s\n", next)

@@ -102,6 +102,39 @@ func TestSwappedPorts(t *testing.T) {
 	}
 }
 
+// Ports in each other's place are recognised also where the arms have different protocols, so that none
+// of them answers.
+func TestSwappedPortsOfMixedArms(t *testing.T) {
+	var places []device.Place
+	var cfg Config
+	for _, name := range []string{"so101", "koch"} {
+		_, cfg, _ = simArm(t, named(t, name), servosim.Config{})
+		c := servo.Calibration{}
+		for _, m := range cfg.Robot.Motors {
+			c[m.Name] = servo.MotorCalibration{ID: int(m.ID), RangeMax: 4095}
+		}
+		cfg.Part, cfg.Calibration = name, filepath.Join(t.TempDir(), name+".json")
+		if err := c.Save(cfg.Calibration); err != nil {
+			t.Fatal(err)
+		}
+		places = append(places, cfg.Place)
+	}
+	if err := device.CheckSwapped(places, rt.KernelClock()); err != nil {
+		t.Errorf("each arm at its port: %v", err)
+	}
+	places[0].Bus, places[1].Bus = places[1].Bus, places[0].Bus
+	want := "want --bus so101=" + places[1].Bus + " --bus koch=" + places[0].Bus
+	if err := device.CheckSwapped(places, rt.KernelClock()); exit.Of(err) != exit.Config ||
+		!strings.Contains(err.Error(), want) {
+		t.Errorf("%v, want %q", err, want)
+	}
+	open := servo.ArmConfig{Path: places[0].Bus, Clock: rt.KernelClock()}
+	if err := device.Swapped(places, 0, open, servo.ErrNoReply); exit.Of(err) != exit.Config ||
+		!strings.Contains(err.Error(), "give --bus koch="+places[0].Bus) {
+		t.Errorf("a run: %v", err)
+	}
+}
+
 // A part's calibration needs an id: LeRobot would write both arms' into one file.
 func TestCalibrateOfAPartWantsAnID(t *testing.T) {
 	arm := named(t, "bi_so101").Parts()[0]

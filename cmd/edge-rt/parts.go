@@ -97,7 +97,7 @@ func (r *runFlags) placeOf(joint string) (device.Place, string, error) {
 		}
 	}
 	return device.Place{}, "", exit.Errorf(exit.Usage, "no joint %q: a %s has %s", joint, arm.Name,
-		strings.ReplaceAll(strings.Join(arm.ActionNames(), ", "), ".pos", ""))
+		strings.Join(arm.JointNames(), ", "))
 }
 
 // command returns a command with the flags of the robot.

@@ -278,13 +278,16 @@ func checkSwapped(places []Place, clock rt.Clock, sys string) error {
 	}
 	fit := make([]uint32, len(places)) // parts whose calibration matches the motors, by port
 	for i, at := range places {
-		var all []servo.Calibration
-		for j := range places {
-			all = append(all, places[j].calibration())
+		own, err := at.fits(at.Bus, clock)
+		if own {
+			fit[i] = 1 << i
+			continue // whatever other calibration it matches
 		}
-		differs, err := servo.MatchCalibrations(servo.ArmConfig{Path: at.Bus, Robot: at.Robot, Clock: clock}, all)
-		for j := range differs {
-			if err == nil && differs[j] == nil {
+		for j, other := range places {
+			if j == i || err != nil && other.Robot.Flag() == at.Robot.Flag() {
+				continue // a motor that does not answer as the one does not answer as the other
+			}
+			if fits, _ := other.fits(at.Bus, clock); fits {
 				fit[i] |= 1 << j
 			}
 		}
@@ -310,6 +313,14 @@ func checkSwapped(places []Place, clock rt.Clock, sys string) error {
 		}
 	}
 	return nil
+}
+
+// fits reports whether the motors at a port have the part's calibration. The error is that of motors
+// that do not answer, or are of another kind.
+func (p *Place) fits(bus string, clock rt.Clock) (bool, error) {
+	cfg := servo.ArmConfig{Path: bus, Robot: p.Robot, Clock: clock}
+	differs, err := servo.MatchCalibrations(cfg, []servo.Calibration{p.calibration()})
+	return err == nil && differs[0] == nil, err
 }
 
 // calibration returns the calibration that the flags name; nil without one.

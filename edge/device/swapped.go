@@ -97,14 +97,10 @@ func hasCalibrationOf(p, other *Place, cfg servo.ArmConfig, err error) bool {
 	switch {
 	case err == nil:
 		return p.ID == "" && p.Calibration == "" && strings.HasSuffix(idOf(cfg.File), "_"+other.Part)
-	case !errors.Is(err, servo.ErrCalibration) || other.ID == "" && other.Calibration == "":
+	case p.Robot.Flag() == other.Robot.Flag() && !errors.Is(err, servo.ErrCalibration),
+		errors.Is(err, servo.ErrCanceled):
 		return false
 	}
-	c, loading := servo.LoadCalibration(other.File())
-	if loading != nil || c.Check(p.Robot) != nil {
-		return false
-	}
-	cfg.File, cfg.Calibration = "", nil
-	differs, err := servo.MatchCalibrations(cfg, []servo.Calibration{c})
-	return err == nil && differs[0] == nil
+	fits, _ := other.fits(p.Bus, cfg.Clock)
+	return fits
 }
