@@ -102,6 +102,10 @@ release: ## wheels and Debian packages for x86-64 and arm64, checksums, SBOM, go
 wheels deb release:
 	@VERSION='$(VERSION)' tools/pack/$@.sh
 
+.PHONY: test-arm64
+test-arm64: # the programs built for arm64, and unit tests under QEMU's user emulation (ARM64=short: tests of pure Go, a minute)
+	@VERSION='$(VERSION)' tools/pack/arm64.sh $(ARM64)
+
 ##@ develop
 
 # What takes longest begins early: begun last, it leaves a core without work.

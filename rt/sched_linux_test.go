@@ -21,6 +21,8 @@ import (
 const (
 	roleVariable   = "RT_TEST_ROLE"
 	rightsVariable = "RT_TEST_NO_RIGHTS" // set: the child first removes its own limits
+
+	emulatedVariable = "EDGERT_EMULATED" // set by tools/pack/arm64.sh
 )
 
 // roles run in a child; their output is the child's answer.
@@ -76,6 +78,9 @@ func TestMain(m *testing.M) {
 // capabilities nor the limits for any request to the kernel.
 func asRole(t *testing.T, role string, rights bool) string {
 	t.Helper()
+	if os.Getenv(emulatedVariable) != "" {
+		t.Skip("QEMU's user emulation: the kernel does not execute a binary of another architecture")
+	}
 	self, err := os.Executable()
 	if err != nil {
 		t.Fatal(err)

@@ -12,14 +12,10 @@ turbojpeg() {
 	into=$PWD/.cache/turbojpeg-$1
 	[ ! -e "$into/copyright" ] || return 0
 	command -v apt-get >/dev/null || { say "no apt-get: put turbojpeg.h, libturbojpeg.a and copyright of libjpeg-turbo for $1 into $into"; exit 3; }
-	rm -rf "$into" && mkdir -p "$into/lists/partial" "$into/cache/archives/partial" && : >"$into/status"
-	options="-q -o APT::Architecture=$1 -o APT::Architectures=$1 -o Dir::State=$into -o Dir::State::status=$into/status -o Dir::Cache=$into/cache -o APT::Sandbox::User="
-	# shellcheck disable=SC2086 # the options are meant to split
-	(cd "$into" && apt-get $options update >/dev/null && apt-get $options download libturbojpeg0-dev >/dev/null)
-	dpkg-deb -x "$into"/libturbojpeg0-dev_*.deb "$into/all"
-	ls "$into" | sed -n 's/^libturbojpeg0-dev_\(.*\)_.*/\1/p' | sed 's/%3a/:/' >"$into/version"
+	rm -rf "$into"
+	debian "$1" libturbojpeg0-dev "$into"
 	mv "$into"/all/usr/include/turbojpeg.h "$into"/all/usr/lib/*/libturbojpeg.a "$into"/all/usr/share/doc/libturbojpeg0-dev/copyright "$into/"
-	rm -r "$into/all" "$into/lists" "$into/cache" "$into"/*.deb
+	rm -r "$into/all"
 }
 
 # licences ARCH prints the licence of each part of the programs.

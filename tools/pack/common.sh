@@ -45,3 +45,17 @@ onnxruntime() {
 		cp tools/requirements-runtime.txt "$into/.pins"
 	fi
 }
+
+# debian ARCH PACKAGE FOLDER puts a Debian package's files into FOLDER/all and its version into
+# FOLDER/version, once.
+debian() {
+	[ ! -e "$3/version" ] || return 0
+	rm -rf "$3" && mkdir -p "$3/lists/partial" "$3/cache/archives/partial" && : >"$3/status"
+	options="-q -o APT::Architecture=$1 -o APT::Architectures=$1 -o Dir::State=$3 -o Dir::State::status=$3/status -o Dir::Cache=$3/cache -o APT::Sandbox::User="
+	# shellcheck disable=SC2086 # the options are meant to split
+	(cd "$3" && apt-get $options update >/dev/null && apt-get $options download "$2" >/dev/null)
+	dpkg-deb -x "$3/$2"_*.deb "$3/all"
+	found=$(ls "$3" | sed -n "s/^$2_\\(.*\\)_.*/\\1/p" | sed 's/%3a/:/')
+	rm -r "$3/lists" "$3/cache" "$3/$2"_*.deb
+	printf '%s\n' "$found" >"$3/version"
+}
