@@ -98,6 +98,18 @@ func TestScan(t *testing.T) {
 	}
 }
 
+// Motors that the named robot does not have are named, with the robot that has them.
+func TestScanOfAnArmOnABase(t *testing.T) {
+	t.Parallel()
+	_, cfg, out := simArm(t, named(t, "lekiwi"), servosim.Config{Wheels: 3})
+	cfg.Robot = named(t, "so101")
+	err := Scan(t.Context(), ScanConfig{Config: cfg, Last: 9, Named: true})
+	if err != nil || !strings.Contains(out.String(), "A so101 has no motor 7 (sts3215), 8 (sts3215), 9 (sts3215); "+
+		"all together are the motors of lekiwi.") {
+		t.Errorf("%v\n%s", err, out)
+	}
+}
+
 // A motor of the named robot is not missing after its first answers were lost: here the answer to
 // the ping to all and both to the quick pings.
 func TestScanIsPatientWithAMotorOfTheRobot(t *testing.T) {

@@ -2,6 +2,7 @@ package bringup
 
 import (
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -74,5 +75,39 @@ func TestMoveNamesWhatLasted(t *testing.T) {
 	read()
 	if before == "" || m.arm.Stale() == 0 || m.why != before {
 		t.Errorf("stale %b, before %q, then %q: want what was before the silence", m.arm.Stale(), before, m.why)
+	}
+}
+
+// tired are joints that move at ten degrees a second, however far their goal is.
+type tired struct {
+	hands
+	seen [6]atomic.Int64
+	goal [6]atomic.Int32
+}
+
+func (p *tired) Goal(_ rt.Instant, joint, raw int) { p.goal[joint].Store(int32(raw)) }
+
+func (p *tired) Present(now rt.Instant, joint int) int {
+	const perSecond = 114
+	steps := int32(now.Sub(rt.Instant(p.seen[joint].Load())).Seconds() * perSecond)
+	if at := p.raw[joint].Load(); steps > 0 {
+		p.seen[joint].Store(int64(now))
+		p.raw[joint].Store(at + min(max(p.goal[joint].Load()-at, -steps), steps))
+	}
+	return p.hands.Present(now, joint)
+}
+
+// A move goes on as long as the joint comes nearer, also slower than it is told.
+func TestMoveOfATiredJoint(t *testing.T) {
+	t.Parallel()
+	plant := new(tired)
+	plant.all(2047)
+	for j := range plant.goal {
+		plant.goal[j].Store(2047)
+	}
+	_, cfg, out := simArm(t, named(t, "so101"), servosim.Config{Plant: plant})
+	whole(t, cfg)
+	if err := Move(t.Context(), MoveConfig{Config: cfg, Joint: "elbow_flex", To: 45, Speed: 1}); err != nil {
+		t.Errorf("%v\n%s", err, out)
 	}
 }

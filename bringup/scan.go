@@ -31,6 +31,7 @@ const (
 	// before its answer to a ping to all a Dynamixel waits for those with lower ids
 	broadcastTurn = 3 * time.Millisecond
 	scanTries     = 2
+	strangeSpeeds = 2 // at which bytes come and no servo answers, after which the scan ends
 )
 
 // found is one servo that answered.
@@ -174,6 +175,7 @@ func (s *session) advise(cfg ScanConfig, r *ScanReport, all []found) error {
 		s.adviseRobot(all)
 		return nil
 	case len(r.Missing)+len(r.Wrong) == 0:
+		s.adviseOthers(all)
 		all := fmt.Sprintf("\nAll %d motors of a %s are here.", len(s.Robot.IDs()), s.Robot.Name)
 		s.printf("%s", s.next(all, "edge-rt calibrate %s, or edge-rt monitor %s", s.flags(), s.flags()))
 		return nil
@@ -191,6 +193,24 @@ func (s *session) advise(cfg ScanConfig, r *ScanReport, all []found) error {
 	}
 	return exit.Errorf(exit.Absent, "this is not a whole %s: check cables in the order of the ids; new motors get "+
 		"their id and speed from edge-rt setup-motors %s", s.Robot.Name, s.flags())
+}
+
+// adviseOthers names the motors that the robot does not have.
+func (s *session) adviseOthers(all []found) {
+	var others []string
+	for _, f := range all {
+		if !slices.Contains(s.Robot.IDs(), f.id) {
+			others = append(others, fmt.Sprintf("%d (%s)", f.id, f.name()))
+		}
+	}
+	if len(others) == 0 {
+		return
+	}
+	known := ""
+	if arms, whole := kin(all); whole {
+		known = "; all together are the motors of " + strings.Join(arms, " or ")
+	}
+	s.printf("\nA %s has no motor %s%s.", s.Robot.Name, strings.Join(others, ", "), known)
 }
 
 // adviseRobot prints the --robot to compare the motors with: the arm that has all of them,
@@ -273,6 +293,7 @@ func (s *session) compare(all []found) (missing, wrong []string) {
 
 // scan searches at all baud rates, for servos of all protocols or of only one.
 func (s *session) scan(ctx context.Context, last uint8, only *table.Protocol) (all []found, err error) {
+	strange := 0
 	for _, family := range []struct {
 		protocol table.Protocol
 		bauds    []int
@@ -305,11 +326,32 @@ func (s *session) scan(ctx context.Context, last uint8, only *table.Protocol) (a
 			if err != nil {
 				return all, err
 			}
+			if garbled(here) > int(last)*3/4 { // no bus has so many pairs of servos with one id
+				here = nil
+			}
 			all = append(all, here...)
+			if len(all) > 0 {
+				continue
+			}
+			if strange++; strange == strangeSpeeds {
+				return all, exit.Errorf(exit.Absent, "bytes come from %s at several speeds, and none are a servo's: "+
+					"another device (a modem, a GPS, a console) or another program is there; edge-rt ports --unplug "+
+					"finds the arm's port", s.Bus)
+			}
 		}
 	}
 	slices.SortFunc(all, func(a, b found) int { return int(a.id) - int(b.id) })
 	return all, nil
+}
+
+// garbled returns the number of ids with spoilt answers.
+func garbled(here []found) (n int) {
+	for _, f := range here {
+		if f.duplicate {
+			n++
+		}
+	}
+	return n
 }
 
 // anyReply reports whether a servo answers at the port's baud rate. It tries twice, since a reply

@@ -16,9 +16,8 @@ import (
 	"github.com/edge-rt/edge-rt/servo"
 )
 
-// pingOnly opens a line at 1 Mbaud whose Feetech servos 1 and 2 answer only pings, as over a cable
-// that transmits only short frames.
-func pingOnly(t *testing.T) (path string) {
+// lineOf opens a line; answer writes to it, as an answer to what came.
+func lineOf(t *testing.T, answer func(line *os.File, came []byte)) (path string) {
 	t.Helper()
 	line, err := os.OpenFile("/dev/ptmx", os.O_RDWR|unix.O_NOCTTY, 0)
 	if err != nil {
@@ -38,29 +37,48 @@ func pingOnly(t *testing.T) (path string) {
 	}
 	t.Cleanup(func() { line.Close(); unix.Close(open) })
 	go func() {
-		var heard []byte
 		for buf := make([]byte, 256); ; {
 			n, err := line.Read(buf)
 			if err != nil {
 				return
 			}
-			mode, err := unix.IoctlGetTermios(int(line.Fd()), unix.TCGETS2)
-			if err != nil || mode.Ospeed != 1_000_000 {
-				continue
-			}
-			heard = append(heard, buf[:n]...)
-			for _, id := range []byte{1, 2, servo.Broadcast} {
-				ping := []byte{0xFF, 0xFF, id, 2, 1, ^(id + 3)}
-				if before, after, ok := bytes.Cut(heard, ping); ok {
-					heard = append(before, after...)
-					id = min(id, 2)
-					line.Write([]byte{0xFF, 0xFF, id, 2, 0, ^(id + 2)})
-				}
-			}
-			heard = heard[max(0, len(heard)-16):]
+			answer(line, buf[:n])
 		}
 	}()
 	return path
+}
+
+// pingOnly opens a line at 1 Mbaud whose Feetech servos 1 and 2 answer only pings, as over a cable
+// that transmits only short frames.
+func pingOnly(t *testing.T) (path string) {
+	var heard []byte
+	return lineOf(t, func(line *os.File, came []byte) {
+		mode, err := unix.IoctlGetTermios(int(line.Fd()), unix.TCGETS2)
+		if err != nil || mode.Ospeed != 1_000_000 {
+			return
+		}
+		heard = append(heard, came...)
+		for _, id := range []byte{1, 2, servo.Broadcast} {
+			ping := []byte{0xFF, 0xFF, id, 2, 1, ^(id + 3)}
+			if before, after, ok := bytes.Cut(heard, ping); ok {
+				heard = append(before, after...)
+				id = min(id, 2)
+				line.Write([]byte{0xFF, 0xFF, id, 2, 0, ^(id + 2)})
+			}
+		}
+		heard = heard[max(0, len(heard)-16):]
+	})
+}
+
+// A modem's answers are not those of servos without a supply.
+func TestScanOfAModem(t *testing.T) {
+	t.Parallel()
+	modem := lineOf(t, func(line *os.File, _ []byte) { line.WriteString("ERROR\r\n") })
+	cfg := Config{Place: device.Place{Bus: modem, Robot: named(t, "so101")}, Out: io.Discard}
+	err := Scan(t.Context(), ScanConfig{Config: cfg, Last: 1, Named: true})
+	if exit.Of(err) != exit.Absent || !strings.Contains(err.Error(), "none are a servo's: another device") {
+		t.Errorf("%v, want another device as the cause", err)
+	}
 }
 
 // Motors that answer a ping but not the read of their model, as over a bad cable, are not reported

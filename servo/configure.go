@@ -299,8 +299,11 @@ func WriteSettings(b *Bus, id ID, model *table.Model, changes []robot.Setting) e
 		}
 		fixed := row.Addr >= table.FactoryBlock && model.Protocol == table.Feetech
 		if got != s.Value && !fixed {
-			return fmt.Errorf("%s is %d after writing %d; its EEPROM may be worn out, replace the servo", s.Register,
-				got, s.Value)
+			cause := "its EEPROM may be worn out, replace the servo"
+			if row.Area != table.EEPROM {
+				cause = "it is perhaps no " + model.Name
+			}
+			return fmt.Errorf("%s is %d after writing %d; %s", s.Register, got, s.Value, cause)
 		}
 	}
 	return nil
