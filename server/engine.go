@@ -30,6 +30,8 @@ const (
 	failuresMax = 3
 	// terminateTimeout is how long a hanging run may take to end after it is terminated.
 	terminateTimeout = 3 * time.Second
+	// recoverTimeout is the same of a program that recovers: its processes may take seconds to be gone.
+	recoverTimeout = 15 * time.Second
 	// probeInterval is how long a device may be idle before the server runs an inference of its own
 	// to check it; it is longer where such a run takes more than 1/probeShare of it.
 	probeInterval = 10 * time.Second
@@ -104,18 +106,19 @@ func newEngine(clock rt.Clock, log *slog.Logger, st *stats, name policy.Device, 
 
 // judge decides whether a failed run of the given rows of b is the fault of its requests or of the
 // device, which is then given up. Before any robot is informed, it repeats the run with blank
-// inputs, which are known to be valid, and overwrites the rows.
+// inputs, which are known to be valid, and overwrites the rows. It returns the error for the robots:
+// err, or of a program that fails blank inputs, too, one that wraps policy.ErrAway.
 //
 // Owner: worker, while nothing runs.
 //
 //go:noinline
-func (e *engine) judge(err error, b *buffer, rows int) {
-	how := failureRun
+func (e *engine) judge(err error, b *buffer, rows int) error {
+	first, how := err, failureRun
 	switch {
 	case e.failed.Load() != nil: // it was terminated
-		return
+		return first
 	case e.away != nil && errors.Is(err, policy.ErrAway): // it recovers by itself
-		return
+		return first
 	case errors.Is(err, policy.ErrMemory):
 		how = failureMemory
 	case errors.Is(err, errNotFinite):
@@ -125,10 +128,10 @@ func (e *engine) judge(err error, b *buffer, rows int) {
 	for range failuresMax - 1 {
 		own, panicked := e.probe(b, rows)
 		if own == nil || e.failed.Load() != nil {
-			return
+			return first
 		}
 		if e.away != nil && errors.Is(own, policy.ErrAway) { // openpi's server ends a connection with each error
-			return
+			return first
 		}
 		err = own
 		e.stats.failures[how].Add(1)
@@ -137,11 +140,12 @@ func (e *engine) judge(err error, b *buffer, rows int) {
 		}
 	}
 	if e.away != nil {
-		e.log.Error("THE POLICY'S PROGRAM FAILS: it is started again", "how", how, "why", err)
+		e.log.Error("THE POLICY'S PROGRAM FAILS blank inputs, too: a worker is started again", "how", how, "why", err)
 		e.terminate()
-		return
+		return fmt.Errorf("%w: the policy's program fails blank inputs, too: %w", policy.ErrAway, first)
 	}
 	e.giveUp(fmt.Sprintf("the server's own runs fail, too: %v", err), how)
+	return first
 }
 
 // probe runs rows of blank inputs, the server's own inference.
@@ -231,11 +235,18 @@ func (e *engine) endHang(now rt.Instant) {
 		e.stats.failures[failureHang].Add(1)
 		e.giveUp(why, failureHang)
 		e.terminate()
-	case !e.hang.lost && now.Sub(e.hang.terminated) > terminateTimeout:
+	case !e.hang.lost && now.Sub(e.hang.terminated) > e.terminateLimit():
 		e.hang.lost = true
 		e.giveUp(why, failureHang)
 		close(e.lost)
 	}
+}
+
+func (e *engine) terminateLimit() time.Duration {
+	if e.away != nil {
+		return recoverTimeout
+	}
+	return terminateTimeout
 }
 
 // longestRun returns the expected duration of the longest run. For sizes that have not run yet,

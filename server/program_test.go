@@ -56,6 +56,37 @@ func TestAnErrorThatEndsTheConnection(t *testing.T) {
 	}
 }
 
+// A program that fails blank inputs, too, is at fault, and not the robot's observation.
+func TestAProgramThatFailsAlways(t *testing.T) {
+	m := &away{Model: servertest.NewModel(), now: remote.Condition{Ready: true}}
+	b := newBench(t, config(), func(d *Deps) { d.Model = m })
+	b.start()
+	t.Cleanup(b.end)
+	m.NotFinite.Store(true)
+	b.open(fakeOpen("arm"))
+	r := b.robot("arm")
+	r.ask(1)
+	r.wantEvent(wire.EventUnavailable, "fails blank inputs, too")
+}
+
+// A worker that was killed may take seconds to be gone, on a busy machine: the server does not end meanwhile.
+func TestAProgramMayTakeItsTimeToEnd(t *testing.T) {
+	m := &away{Model: servertest.NewModel(), now: remote.Condition{Ready: true}}
+	e := newBench(t, config(), func(d *Deps) { d.Model = m }).server.worker.engine
+	begun := e.clock.Now()
+	e.busySince.Store(int64(begun))
+	for _, after := range []time.Duration{20, 21, 30} {
+		e.endHang(begun.Add(after * time.Second))
+	}
+	if e.hang.lost || e.failure() != nil {
+		t.Errorf("given up after 9 s: %v", e.failure())
+	}
+	<-m.Terminated
+	if e.endHang(begun.Add(40 * time.Second)); !e.hang.lost {
+		t.Error("not given up after 19 s")
+	}
+}
+
 // The page has the state of the program that computes the policy, and a warning with its last reason.
 func TestThePageShowsThePoliciesProgram(t *testing.T) {
 	m := &away{Model: servertest.NewModel(), now: remote.Condition{Ready: true, State: "serving"}}

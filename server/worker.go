@@ -322,7 +322,12 @@ func (w *worker) endNotFinite(b *buffer, e batch.Ended) error {
 			w.publisher.answerOne(t, &e)
 		}
 	}
-	w.engine.judge(errNotFinite, b, e.Size)
+	err := w.engine.judge(errNotFinite, b, e.Size)
+	for i := range b.used {
+		if t := &b.slots[i]; errors.Is(t.err, errNotFinite) {
+			t.err = err
+		}
+	}
 	w.publisher.answer(b, e)
 	return w.endedSlowly(b, queued, waits)
 }
@@ -352,7 +357,7 @@ func (w *worker) endFailed(b *buffer, e batch.Ended) error {
 	queued, waits := w.waitQueued()
 	memory := errors.Is(e.Err, policy.ErrMemory)
 	if memory || b.requests() == 1 {
-		w.engine.judge(e.Err, b, e.Size)
+		e.Err = w.engine.judge(e.Err, b, e.Size)
 	}
 	if b.requests() > 1 && w.engine.failed.Load() == nil {
 		if err := w.oneByOne(b, e.Err); err != nil {
@@ -402,10 +407,9 @@ func (w *worker) oneByOne(b *buffer, why error) error {
 		case e.Panicked:
 			return e.Err
 		case e.Err != nil:
-			w.engine.judge(e.Err, b, 1)
+			e.Err = w.engine.judge(e.Err, b, 1)
 		case !w.engine.model.Finite(t.row):
-			t.err = errNotFinite
-			w.engine.judge(t.err, b, 1)
+			t.err = w.engine.judge(errNotFinite, b, 1)
 		}
 		w.publisher.answerOne(t, &e)
 	}
@@ -436,7 +440,7 @@ func (w *worker) probeIdle(now rt.Instant) bool {
 	w.engine.worked = now
 	if err, _ := w.engine.probe(w.engine.buffers[0], 1); err != nil {
 		w.log.Warn("a run of the server's own failed", "why", err)
-		w.engine.judge(err, w.engine.buffers[0], 1)
+		_ = w.engine.judge(err, w.engine.buffers[0], 1) // no robot waits
 	}
 	w.engine.busySince.Store(0)
 	return true

@@ -69,8 +69,9 @@ func TestHostileServers(t *testing.T) {
 		{"no map", empty, []message{{packed, "\x01"}}, ErrFit, "a number, want a map"},
 		{"no actions", empty, []message{{packed, "\x81\xA1a\x01"}}, ErrFit, "it has the keys a"},
 		{"actions of objects", empty, []message{{packed, "\x81\xA7actions" + "\x84\xC4\x0b__ndarray__\xC3\xC4\x04data" +
-			"\xC4\x00\xC4\x05dtype\xA2|O\xC4\x05shape\x90"}}, policy.ErrAway, `dtype is "|O"`},
-		{"a list of four billion", empty, []message{{packed, "\xDD\xFF\xFF\xFF\xFF"}}, policy.ErrAway, "items"},
+			"\xC4\x00\xC4\x05dtype\xA2|O\xC4\x05shape\x90"}}, ErrFit, `dtype is "|O"`},
+		{"a list of four billion", empty, []message{{packed, "\xDD\xFF\xFF\xFF\xFF"}}, ErrFit, "items"},
+		{"nothing", empty, []message{{packed, ""}}, ErrFit, "a blank observation"},
 		{"a traceback", empty, []message{{websocket.MessageText, "Traceback\n  x\nKeyError: 'state'\n"}}, ErrFit,
 			"KeyError: 'state'"},
 		{"a long text", empty, []message{{websocket.MessageText, strings.Repeat("\x1b", 9999)}}, ErrFit, `\x1b…`},

@@ -266,4 +266,6 @@ func keys(m ndarray.Map) string {
 }
 
 // isAnswer reports whether err is about the content of an answer, which leaves the connection intact.
-func isAnswer(err error) bool { return errors.Is(err, errAnswer) || errors.Is(err, errText) }
+func isAnswer(err error) bool {
+	return errors.Is(err, errAnswer) || errors.Is(err, errText) || errors.Is(err, ndarray.ErrFormat)
+}

@@ -24,6 +24,9 @@ const messageMost = 16 << 20
 // handshakeTime bounds connecting, and the first message.
 const handshakeTime = 10 * time.Second
 
+// reasonTime is how long the reader may take to find the reason of a server that closed.
+const reasonTime = 200 * time.Millisecond
+
 // link is a connection to a server. After an error for which isAnswer is false it is of no use.
 //
 // Owner: the thread of Batch.
@@ -162,7 +165,7 @@ func (o *openpi) ask(ctx context.Context, message []byte) (any, error) {
 			if ok && m.err != nil {
 				err = m.err
 			}
-		default:
+		case <-time.After(reasonTime):
 		}
 		return nil, endOf(err)
 	}
