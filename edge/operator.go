@@ -396,6 +396,7 @@ func (e *Edge) takeModel(to uplink.Contract) error {
 	models := append(slices.Clone(before), to.SHA256)
 	e.models.Store(&models)
 	e.model.Store(&to)
+	e.record.ChangeRun("model_sha256", to.SHA256)
 	o.easeIn.Store(int64(e.easeIn(&to)))
 	o.anew.Store(true)
 	if e.rolls() {

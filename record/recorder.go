@@ -213,6 +213,19 @@ func (r *Recorder) Wall() int64 { return r.wall.Load() }
 // SetRun sets the metadata of the files. Any thread may call it.
 func (r *Recorder) SetRun(run map[string]string) { r.run.Store(&run) }
 
+// ChangeRun changes a value of the metadata in the files that begin later. One thread may call it, after SetRun.
+func (r *Recorder) ChangeRun(key, value string) {
+	if r != nil {
+		run := map[string]string{key: value}
+		for other, v := range *r.run.Load() {
+			if other != key {
+				run[other] = v
+			}
+		}
+		r.run.Store(&run)
+	}
+}
+
 // SetCameras sets the names of the cameras. Call it once, before the first picture and the first
 // file.
 func (r *Recorder) SetCameras(names []string) error {

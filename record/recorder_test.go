@@ -325,10 +325,12 @@ func TestRingWritesWhatWasBefore(t *testing.T) {
 			all[len(all)-1])
 	}
 	asked := "a person asked"
+	r.ChangeRun("model_sha256", "n3w")
 	r.Save(&asked, true)
 	run(time.Second)
-	if _, _, _, infos := contents(t, r.cfg.Dir); len(infos) != 3 || infos[2].Run["why"] != asked {
-		t.Errorf("%d files, want a third at once", len(infos))
+	if _, _, _, infos := contents(t, r.cfg.Dir); len(infos) != 3 || infos[2].Run["why"] != asked ||
+		infos[2].Run["model_sha256"] != "n3w" || infos[1].Run["model_sha256"] != "" {
+		t.Errorf("%d files, want a third at once, with the model of now", len(infos))
 	}
 	if s := r.Stats(); s.Saves != 3 || s.Lost != 0 || s.LostPictures != 0 {
 		t.Errorf("stats %+v", s)
@@ -464,6 +466,7 @@ func TestLanesNeverWait(t *testing.T) {
 	none.NoteEvent(1, "bus", LevelInfo, 1, 2, 3, nil)
 	none.NoteSession(1, testSession)
 	none.Save(&starved, true)
+	none.ChangeRun("model_sha256", "n3w")
 }
 
 func TestRecorderNoAlloc(t *testing.T) {

@@ -3,6 +3,7 @@ package uplink
 import (
 	"fmt"
 	"slices"
+	"strings"
 
 	"github.com/edge-rt/edge-rt/edge/event"
 	"github.com/edge-rt/edge-rt/edge/recording"
@@ -22,10 +23,11 @@ type Change struct {
 }
 
 // Due reports whether the server has another model for this robot, which the run takes between two
-// episodes. Any thread may call it.
+// episodes. A model that --expect-model names is not given up for another. Any thread may call it.
 func (l *Link) Due() bool {
 	open := l.In.Sessions().Open
-	return l.Change != nil && open != nil && l.receiver.moved.Load() == open.Epoch
+	return l.Change != nil && open != nil && l.receiver.moved.Load() == open.Epoch &&
+		(l.ExpectModel == "" || !strings.HasPrefix(open.SHA256, l.ExpectModel))
 }
 
 // between reports whether the run may take another model now.

@@ -57,3 +57,19 @@ func TestAServerAnnouncesAnotherModel(t *testing.T) {
 		}
 	})
 }
+
+// A run keeps the model that --expect-model names, whatever model its server has for it.
+func TestAnExpectedModelIsNotGivenUp(t *testing.T) {
+	s := newServer(t, "demo")
+	s.answer(func(a *wire.SessionAck) { a.ModelSHA256 = strings.Repeat("a", 64) })
+	l, _ := s.dial(t, "")
+	l.Change = &Change{Between: func() bool { return true }}
+	rttest.Do(l.connect(within(t, 5*time.Second)))
+	e := wire.Event{Code: wire.EventModel, Nonce: 41}
+	l.receiver.onServerEvent(l.In.Sessions().Epoch(), wire.AppendEvent(nil, &e))
+	for expected, due := range map[string]bool{"": true, "aaaa": false, "bbbb": true} {
+		if l.ExpectModel = expected; l.Due() != due {
+			t.Errorf("expecting %q, the other model is due: %v, want %v", expected, l.Due(), due)
+		}
+	}
+}
