@@ -9,23 +9,38 @@ import (
 	"regexp"
 	"strconv"
 	"strings"
+	"syscall"
 )
 
 // variable is a name that Expand replaces: $HOME or ${HOME}.
 var variable = regexp.MustCompile(`\$([A-Za-z0-9_]+|\{[^}]*\})`)
 
 // Replace writes a file so that a reader sees either the old or the new file, never a part, also after
-// a power failure. Of a link the file is replaced to which it leads.
+// a power failure. Of a link the file is replaced to which it leads. A file that exists keeps its owner and its
+// permissions.
 func Replace(path string, data []byte) error {
 	if target, err := filepath.EvalSymlinks(path); err == nil {
 		path = target
 	}
-	tmp := path + ".tmp"
-	f, err := os.OpenFile(tmp, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o644)
+	tmp, mode := path+".tmp", os.FileMode(0o644)
+	old, absent := os.Stat(path)
+	if absent == nil {
+		mode = old.Mode().Perm()
+	}
+	f, err := os.OpenFile(tmp, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, mode)
 	if err != nil {
 		return err
 	}
-	if _, err = f.Write(data); err == nil {
+	if absent == nil {
+		if err = f.Chmod(mode); err == nil {
+			owner := old.Sys().(*syscall.Stat_t)
+			err = f.Chown(int(owner.Uid), int(owner.Gid))
+		}
+	}
+	if err == nil {
+		_, err = f.Write(data)
+	}
+	if err == nil {
 		err = f.Sync()
 	}
 	if err = errors.Join(err, f.Close()); err != nil {
