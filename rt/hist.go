@@ -23,7 +23,7 @@ const _ = uint64(1<<histTopBits - 1 - histLimit) // the last bucket holds histLi
 
 // Hist counts durations from 0 to 60 s in fixed buckets, for quantiles within 1 %. 30 kB.
 //
-// Owner: one goroutine records, any may read meanwhile.
+// Owner: any goroutine.
 type Hist struct {
 	buckets [histBuckets]atomic.Uint64
 	max     atomic.Int64
@@ -38,8 +38,8 @@ func NewHist() *Hist { return new(Hist) }
 //rt:noalloc
 func (h *Hist) Record(d time.Duration) {
 	h.buckets[bucketOf(min(max(d, 0), histLimit))].Add(1)
-	if int64(d) > h.max.Load() {
-		h.max.Store(int64(d))
+	for most := h.max.Load(); int64(d) > most && !h.max.CompareAndSwap(most, int64(d)); {
+		most = h.max.Load()
 	}
 }
 

@@ -47,6 +47,7 @@ const (
 	refusedTaken
 	refusedQuota
 	refusedMemory
+	refusedModel
 	numRefused
 )
 
@@ -70,6 +71,7 @@ var refusals = [numRefused]struct {
 	refusedTaken:     {"taken", 500},
 	refusedQuota:     {"quota", 1000},
 	refusedMemory:    {"memory", 1000},
+	refusedModel:     {"model", 200},
 }
 
 func (r refusedReason) String() string { return refusals[r].name }

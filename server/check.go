@@ -79,7 +79,18 @@ type Report struct {
 	// bytes, of all inputs, outputs and tensors between two graphs, in the host's memory
 	TensorBytes int64 `json:"tensor_bytes"`
 
-	Manifest []manifest.Setting `json:"manifest"` // every key in effect
+	Rollout  *RolloutCheck      `json:"rollout,omitempty"` // of the block rollout
+	Manifest []manifest.Setting `json:"manifest"`          // every key in effect
+}
+
+// RolloutCheck is the new model of a roll-out, loaded beside the first.
+type RolloutCheck struct {
+	Bundle      string  `json:"bundle"`       // folder of the bundle
+	SHA256      string  `json:"sha256"`       // digest of the bundle
+	Share       float64 `json:"share"`        // share, of the robots that it is for
+	InferenceMs float64 `json:"inference_ms"` // ms, median inference
+	TensorBytes int64   `json:"tensor_bytes"` // bytes, as of the first model
+	ResidentMB  float64 `json:"resident_mb"`  // MiB, resident memory of the process with both models
 }
 
 // Examine loads all parts that Run would load, golden sets included, and reports on them without
@@ -148,11 +159,50 @@ func Examine(cfg manifest.Config, show func(text string)) (report Report, err er
 		report.Unlisted, report.UnlistedAll = model.bundle.Unlisted()
 	}
 	report.Warnings, report.Manifest = warnings, cfg.Settings()
-	if report.Deterministic, err = answersTwice(model, cfg.DefaultTask); err != nil {
-		return report, err
-	}
-	report.InferenceMs, report.Inferences, err = medianMs(model.Model, rt.KernelClock(), going.report)
+	err = report.measure(&cfg, model, going.report)
 	return report, err
+}
+
+// measure sets the inference times, and examines the new model of the block rollout, if there is one.
+func (r *Report) measure(cfg *manifest.Config, model *loaded, show func(text string)) (err error) {
+	if r.Deterministic, err = answersTwice(model, cfg.DefaultTask); err != nil {
+		return err
+	}
+	r.InferenceMs, r.Inferences, err = medianMs(model.Model, rt.KernelClock(), show)
+	if err == nil && cfg.Rollout.Model.RepoOrPath != "" {
+		r.Rollout, err = examineNew(cfg, model, show)
+	}
+	return err
+}
+
+// loadNew loads the new model of the block rollout beside the first, as a server does.
+func loadNew(cfg *manifest.Config, first *loaded, show func(text string)) (model *loaded, err error) {
+	with := cfg.NewModel(cfg)
+	if model, err = load(context.Background(), &with, slog.New(slog.DiscardHandler), show); err != nil {
+		return nil, err
+	}
+	if err = suits(&with, &first.Deps, model); err != nil {
+		return nil, errors.Join(err, model.Close())
+	}
+	return model, nil
+}
+
+// examineNew reports on the new model of the block rollout.
+func examineNew(cfg *manifest.Config, first *loaded, show func(text string)) (found *RolloutCheck, err error) {
+	model, err := loadNew(cfg, first, show)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, model.Close()) }()
+	found = &RolloutCheck{
+		Bundle:      model.where,
+		SHA256:      model.SHA256,
+		Share:       cfg.Rollout.Share,
+		TensorBytes: model.tensorBytes,
+	}
+	found.InferenceMs, _, err = medianMs(model.Model, rt.KernelClock(), show)
+	found.ResidentMB = mib(rt.ResidentSize())
+	return found, err
 }
 
 // planBatch is the largest batch that Plan tries where the manifest sets no limit.
@@ -176,6 +226,9 @@ func Plan(cfg manifest.Config, fleet capacity.Fleet) (report *capacity.Report, e
 		return nil, exit.With(exit.Usage, err)
 	}
 	took, err := capacity.Measure(model)
+	if err == nil && cfg.Rollout.Model.RepoOrPath != "" {
+		err = slowerOf(&cfg, model, took)
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -189,8 +242,24 @@ func Plan(cfg manifest.Config, fleet capacity.Fleet) (report *capacity.Report, e
 		return nil, err
 	}
 	report.Bundle, report.Device = model.where, model.Placement.Device.String()
-	report.Runtime = model.Runtime
+	report.Runtime, report.Rollout = model.Runtime, cfg.Rollout.Model.RepoOrPath
 	return report, nil
+}
+
+// slowerOf replaces the durations of the first model by those of a roll-out's new model where these are longer.
+func slowerOf(cfg *manifest.Config, first *loaded, took []capacity.Size) (err error) {
+	model, err := loadNew(cfg, first, nil)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, model.Close()) }()
+	other, err := capacity.Measure(model)
+	for i := range other {
+		if other[i].Ms > took[i].Ms {
+			took[i] = other[i]
+		}
+	}
+	return err
 }
 
 func medianMs(m Model, clock rt.Clock, show func(text string)) (median float64, n int, err error) {
@@ -274,13 +343,14 @@ func (r *Report) Print(w io.Writer) error {
   inference  %.2f ms (median of %d) on %s, %s%s
              %s
   tensors    %s
-%s%s`, r.Prefix, r.Model, r.Revision, r.PolicyType, r.FPS, r.ChunkSize, r.kind(), r.Bundle, r.SHA256,
+%s%s%s`, r.Prefix, r.Model, r.Revision, r.PolicyType, r.FPS, r.ChunkSize, r.kind(), r.Bundle, r.SHA256,
 		r.tested(), r.simulationText(),
 		r.unlistedText(),
 		strings.Join(r.ActionNames, ", "), strings.Join(r.StateNames, ", "), listText(r.Cameras), r.RTC, r.RTCMaxDelay,
 		r.PrefixEnd, cmp.Or(r.Tokenizer, "not read"),
 		r.sessionsText(), r.Mode, listText(r.Listen), listText(r.Connect), cmp.Or(r.Health, "off"), r.InferenceMs,
-		r.Inferences, r.deviceText(), r.runtimeText(), r.slowText(), r.Library, r.tensorText(), r.warningText(),
+		r.Inferences, r.deviceText(), r.runtimeText(), r.slowText(), r.Library, r.tensorText(), r.rolloutText(),
+		r.warningText(),
 		r.manifestText())
 	return err
 }
@@ -342,6 +412,17 @@ func (r *Report) unlistedText() string {
 	}
 	return fmt.Sprintf("\n  beside it  %s%s: not listed in bundle.json, so not read and not in the digest",
 		quotedNames(r.Unlisted), more)
+}
+
+// rolloutText describes the new model of a roll-out; empty without one.
+func (r *Report) rolloutText() string {
+	n := r.Rollout
+	if n == nil {
+		return ""
+	}
+	return fmt.Sprintf("  roll-out   %s for %g of the robots\n             sha256 %s, golden sets reproduced\n"+
+		"             inference %.2f ms; %.0f MiB resident with both models\n", n.Bundle, n.Share, n.SHA256,
+		n.InferenceMs, n.ResidentMB)
 }
 
 func (r *Report) warningText() string {

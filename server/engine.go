@@ -55,6 +55,7 @@ type engine struct {
 	clock   rt.Clock
 	log     *slog.Logger
 	stats   *stats
+	tally   *tally        // of model
 	name    policy.Device // of the device
 	model   Model
 	away    recovering // model; nil: it is in this process
@@ -86,6 +87,7 @@ func newEngine(clock rt.Clock, log *slog.Logger, st *stats, name policy.Device, 
 		clock:   clock,
 		log:     log,
 		stats:   st,
+		tally:   newTally(),
 		name:    name,
 		model:   m,
 		device:  batch.NewDevice(m.RunBuffer, clock),
@@ -252,7 +254,7 @@ func (e *engine) terminateLimit() time.Duration {
 // longestRun returns the expected duration of the longest run. For sizes that have not run yet,
 // each row takes the time of a single one.
 func (e *engine) longestRun() time.Duration {
-	one, sizes := max(e.sizes.Took(1), time.Duration(e.stats.pace.most.Load())), e.sizes.All()
+	one, sizes := max(e.sizes.Took(1), time.Duration(e.tally.pace.most.Load())), e.sizes.All()
 	longest := max(e.sizes.Longest(), one)
 	if largest := sizes[len(sizes)-1]; e.sizes.Took(largest) == 0 {
 		longest = max(longest, time.Duration(largest)*one)
@@ -290,7 +292,7 @@ func (e *engine) warmUp(n int) error {
 		ended := e.device.Do(0, size)
 		e.sizes.Learn(size, ended.At.Sub(ended.Begun))
 		if size == 1 {
-			e.stats.pace.warm(ended.At.Sub(ended.Begun))
+			e.tally.pace.warm(ended.At.Sub(ended.Begun))
 		}
 		e.warmRuns.Add(1)
 		e.blankFinite = ended.Err == nil && e.model.Finite(0)

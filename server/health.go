@@ -140,7 +140,7 @@ func (n *notifier) update(now rt.Instant) {
 			n.Extend(warmUpMargin + stuckTimes*n.server.worker.engine.longestRun())
 		}
 	}
-	if sessions := len(n.server.sessions.all()); n.state.Ready && (n.state.Status == "" || sessions != n.sessions) {
+	if sessions := n.server.sessions.count(); n.state.Ready && (n.state.Status == "" || sessions != n.sessions) {
 		n.sessions, n.state.Status = sessions, "serving "+n.server.prefix+", sessions: "+strconv.Itoa(sessions)
 	}
 	moves, why := n.server.housekeeper.healthy()

@@ -442,7 +442,7 @@ func TestASlowPolicyIsNotAHang(t *testing.T) {
 		b := newBench(t, config(), func(d *Deps) { d.Tests = []policy.Test{{Rows: 1, Took: took}} })
 		e := b.server.worker.engine
 		if took < stuckAfter {
-			e.stats.pace = pace{}
+			e.tally.pace = pace{}
 			e.sizes.Learn(1, took)
 		}
 		since := b.clock.Now()

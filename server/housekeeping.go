@@ -7,6 +7,7 @@ import (
 	"runtime"
 	"slices"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -57,6 +58,8 @@ type housekeeper struct {
 	certificates *certificates
 	engine       *engine
 	opener       *opener
+	counted      queue.Signal // the number of sessions has changed; nil: the first server announces the room
+	work         *sync.Mutex  // held during each piece of work: servers of one process share quotas and limits
 	queries      *queries
 	events       *events
 	heap         *collector
@@ -71,24 +74,28 @@ func (k *housekeeper) run(ctx context.Context) {
 	defer k.moved.Store(0)
 	for {
 		k.moved.Store(int64(k.clock.Now()))
+		var work func()
 		select {
 		case q := <-k.queries.waiting:
-			k.queries.answer(q)
+			work = func() { k.queries.answer(q) }
 		case e := <-k.events.waiting:
-			k.events.send(e)
+			work = func() { k.events.send(e) }
 		case <-k.others.Changed():
-			k.opener.dropMoved()
-		case <-k.opener.counted:
-			k.opener.announceRoom()
+			work = k.opener.dropMoved
+		case <-k.counted:
+			work = k.opener.announceRoom
 		case <-k.heap.worker.collectNow:
-			runtime.GC()
+			work = runtime.GC
 		case <-k.grown:
-			k.heap.raiseLimit()
+			work = k.heap.raiseLimit
 		case <-ticker.C:
-			k.tick(ctx)
+			work = func() { k.tick(ctx) }
 		case <-ctx.Done():
 			return
 		}
+		k.work.Lock()
+		work()
+		k.work.Unlock()
 	}
 }
 
@@ -109,15 +116,19 @@ func (k *housekeeper) tick(ctx context.Context) {
 	for _, session := range k.sessions.all() {
 		k.logStale(session)
 		k.logSqueezed(session)
+		k.opener.informOfModel(session, now)
 	}
 	k.engine.endHang(now)
+	k.closeLost(ctx, now)
+	k.opener.dropMoved()
+	if k.opener.second { // the first server does the rest for both
+		return
+	}
 	if k.ticks++; k.ticks%trimEvery == 0 {
 		k.pool.Trim()
 	}
 	k.certificates.check(k.network, time.Now(), k.log)
 	k.opener.measure()
-	k.closeLost(ctx, now)
-	k.opener.dropMoved()
 	k.heap.check()
 }
 
@@ -152,7 +163,7 @@ func (k *housekeeper) logSqueezed(session *session) {
 // reachable robot.
 func (k *housekeeper) closeLost(ctx context.Context, now rt.Instant) {
 	var lost []*session
-	patience := 2 * (k.engine.sizes.Wait(len(k.sessions.all())) + k.stats.slowest())
+	patience := 2 * (k.engine.sizes.Wait(len(k.sessions.all())) + k.engine.tally.slowest())
 	for _, session := range k.sessions.all() {
 		if session.lost(now, patience) != "" {
 			lost = append(lost, session)
@@ -199,6 +210,7 @@ type collector struct {
 
 	last   rt.HeapStat // after the last collection
 	served uint64      // requests at the last check
+	beside int64       // bytes that a second model may take of the heap
 }
 
 // holdGC turns Go's collector off until the returned hold is released, unless the heap grows beyond
@@ -211,7 +223,7 @@ func (c *collector) holdGC() *rt.Hold {
 
 // raiseLimit adds the memory of robots to the heap's limit.
 func (c *collector) raiseLimit() {
-	c.hold.Allow(c.memory.Used())
+	c.hold.Allow(c.memory.Used() + c.beside)
 }
 
 // check has garbage collected when no robot was served since the last check, so that no robot waits

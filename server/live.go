@@ -17,6 +17,7 @@ import (
 	"github.com/edge-rt/edge-rt/server/audit"
 	"github.com/edge-rt/edge-rt/server/batch"
 	"github.com/edge-rt/edge-rt/server/manifest"
+	"github.com/edge-rt/edge-rt/server/rollout"
 	"github.com/edge-rt/edge-rt/server/status"
 )
 
@@ -42,6 +43,24 @@ type Live struct {
 	Device   LiveDevice   `json:"device"`
 	Program  *LiveProgram `json:"program,omitempty"` // that computes the policy; absent where the server does
 	Fronts   []LiveFront  `json:"fronts,omitempty"`  // those that listen
+	Rollout  *LiveRollout `json:"rollout,omitempty"` // absent without a roll-out
+}
+
+// LiveRollout is the state of a roll-out, and the robots of both models.
+type LiveRollout struct {
+	State    string   `json:"state"`               // loading, serving, leaving, failed, or off
+	Why      string   `json:"why,omitempty"`       // why the new model is not served, or what it waits for
+	Edit     string   `json:"edit,omitempty"`      // why the manifest's newest content is not used
+	Restart  []string `json:"restart,omitempty"`   // keys edited beside the block, which need a restart
+	Bundle   string   `json:"bundle"`              // folder of the new bundle
+	SHA256   string   `json:"sha256,omitempty"`    // digest of the new bundle; absent: it is not loaded
+	ServerID string   `json:"server_id,omitempty"` // of the new model
+	Share    float64  `json:"share"`               // share, of the robots that the new model is for
+	Robots   []string `json:"robots"`              // robots that get the new model whatever the share is
+	Keep     []string `json:"keep"`                // robots that never get it
+	Old      int      `json:"old"`                 // open sessions with the model of before
+	New      int      `json:"new"`                 // open sessions with the new model
+	Moving   int      `json:"moving"`              // robots that the other model is for, once their run allows the change
 }
 
 // LiveFront is a front for clients of a foreign protocol, with its counts since the start.
@@ -94,6 +113,7 @@ type LiveSessions struct {
 // LiveSession is one row of the list.
 type LiveSession struct {
 	Name       string          `json:"name"`           // the robot
+	Model      string          `json:"sha256"`         // digest of the model that it uses
 	Host       string          `json:"host,omitempty"` // where its process runs
 	Task       string          `json:"task,omitempty"` // its task, or the one that a reset announced
 	Tags       json.RawMessage `json:"tags,omitempty"` // the robot's tags
@@ -180,23 +200,63 @@ func showLive(s *Server, q status.Query) *Live {
 			})
 		}
 	}
+	l.rollOut(s)
 	l.judge(s)
 	l.list(s, q, now)
 	l.Totals = s.totals()
 	l.Times = LiveTimes{quantiles(s.stats.wait.Hist), quantiles(s.stats.decode.Hist), quantiles(s.stats.inference.Hist),
 		quantiles(s.stats.service.Hist), quantiles(s.stats.runway.Hist)}
-	l.Device.NowMs, l.Device.BusyMs = round(ms(time.Duration(now))), round(ms(s.worker.engine.past.Busy()))
-	for _, r := range s.worker.engine.past.Read(make([]batch.Run, 0, batch.PastMax)) {
-		if now.Sub(r.Begun) <= timelineMax {
-			failed := 0.0
-			if r.Failed {
-				failed = 1
+	l.Device.read(s, now)
+	return l
+}
+
+// read sets the runs of all models.
+func (d *LiveDevice) read(s *Server, now rt.Instant) {
+	d.NowMs = round(ms(time.Duration(now)))
+	for _, model := range s.models() {
+		past := &model.worker.engine.past
+		d.BusyMs += round(ms(past.Busy()))
+		for _, r := range past.Read(make([]batch.Run, 0, batch.PastMax)) {
+			if now.Sub(r.Begun) <= timelineMax {
+				failed := 0.0
+				if r.Failed {
+					failed = 1
+				}
+				d.Runs = append(d.Runs, LiveRun{round(ms(now.Sub(r.Begun))), round(ms(r.Took)), float64(r.Size),
+					float64(r.Requests), failed})
 			}
-			l.Device.Runs = append(l.Device.Runs, LiveRun{round(ms(now.Sub(r.Begun))), round(ms(r.Took)),
-				float64(r.Size), float64(r.Requests), failed})
 		}
 	}
-	return l
+	slices.SortStableFunc(d.Runs, func(a, b LiveRun) int { return cmp.Compare(b[0], a[0]) })
+}
+
+// rollOut sets the state of a roll-out.
+func (l *Live) rollOut(s *Server) {
+	r := s.rollout.Report()
+	if r.State == rollout.Off && r.Plan.Model.RepoOrPath == "" && r.Edit == "" && len(r.Restart) == 0 {
+		return
+	}
+	l.Rollout = &LiveRollout{
+		State:    r.State.String(),
+		Why:      r.Why,
+		Edit:     r.Edit,
+		Restart:  r.Restart,
+		Bundle:   r.Plan.Model.RepoOrPath,
+		SHA256:   r.SHA256,
+		ServerID: r.ServerID,
+		Share:    r.Plan.Share,
+		Robots:   append([]string{}, r.Plan.Robots...),
+		Keep:     append([]string{}, r.Plan.Keep...),
+		Old:      len(s.sessions.all()),
+		New:      s.sessions.count() - len(s.sessions.all()),
+	}
+	for _, model := range s.models() {
+		for _, session := range model.sessions.all() {
+			if session.extended && r.New(session.uuid) != (model != s) {
+				l.Rollout.Moving++
+			}
+		}
+	}
 }
 
 func (l *Live) describe(s *Server) {
@@ -246,9 +306,15 @@ func (l *Live) judge(s *Server) {
 	warn(s.placement.Instead != nil, "the policy computes on the CPU instead of a GPU: "+s.placement.Why())
 	warn(s.missing.Lost() > 0, "lines of the log were lost: its reader is too slow or has stopped")
 	warn(s.audit.Counted().LinesDropped.Load() > 0, "audit lines were lost: the disk is too slow")
-	warn(len(s.sessions.all()) >= s.sessions.capacity(), "full: new robots are sent to other servers")
+	warn(s.sessions.count() >= s.sessions.capacity(), "full: new robots are sent to other servers")
 	warn(s.transportStats().Revoked > 0, "links were ended because the memory for messages was used up")
 	warn(s.stats.probes[probeFailed].Load() > 0, "runs of the server's own have failed: look at the device")
+	if r := l.Rollout; r != nil {
+		warn(r.State == rollout.Failed.String(), "the roll-out of "+r.Bundle+" failed, and the model of before serves "+
+			"all robots: "+r.Why)
+		warn(r.Edit != "", "the manifest's newest content is not used, and the roll-out stays as it was: "+r.Edit)
+		warn(len(r.Restart) > 0, "keys of the manifest have changed and need a restart: "+strings.Join(r.Restart, ", "))
+	}
 	if p := l.Program; p != nil {
 		warn(p.Failures+p.Errors+p.Timeouts > 0,
 			fmt.Sprintf("the policy's program (%s) has failed %d times, reported %d "+
@@ -259,16 +325,19 @@ func (l *Live) judge(s *Server) {
 }
 
 func (l *Live) list(s *Server, q status.Query, now rt.Instant) {
-	all := s.sessions.all()
-	l.Sessions.Open, l.Sessions.Max = len(all), s.sessions.capacity()
-	rows := make([]LiveSession, 0, len(all))
-	for _, session := range all {
-		if q.Find == "" || strings.Contains(session.uuid, q.Find) {
-			rows = append(rows, session.live(now))
+	l.Sessions.Open, l.Sessions.Max = s.sessions.count(), s.sessions.capacity()
+	rows := make([]LiveSession, 0, l.Sessions.Open)
+	for _, model := range s.models() {
+		for _, session := range model.sessions.all() {
+			if q.Find == "" || strings.Contains(session.uuid, q.Find) {
+				row := session.live(now)
+				row.Model = model.caps.ModelSHA256
+				rows = append(rows, row)
+			}
 		}
 	}
 	l.Sessions.Found = len(rows)
-	// rows are sorted by name already
+	slices.SortFunc(rows, func(a, b LiveSession) int { return cmp.Compare(a.Name, b.Name) })
 	slices.SortStableFunc(rows, func(a, b LiveSession) int { return compareSessions(&a, &b, q.Sort) })
 	l.Sessions.Rows = rows[:min(len(rows), q.Rows)]
 }
@@ -348,7 +417,7 @@ func (s *Server) totals() *LiveTotals {
 		Failed:       failed,
 		Refused:      s.byLabel("opens_rejected_total"),
 		Conditioning: s.byLabel("conditioning_total"),
-		Fairness:     round(fairness(s.sessions.all())),
+		Fairness:     round(fairness(s.sessions.everywhere())),
 		Dropped: some(map[string]uint64{
 			"superseded":      st.superseded.Load(),
 			"late":            st.late.Load(),
@@ -370,9 +439,6 @@ func (s *Server) totals() *LiveTotals {
 		Reruns: st.reruns.Load(),
 	}
 }
-
-// round rounds to three decimals.
-func round(v float64) float64 { return math.Round(v*1e3) / 1e3 }
 
 // Quantiles of a duration in milliseconds.
 type Quantiles struct {
@@ -474,7 +540,7 @@ func (s *Server) Summary() Summary {
 			Opened:  st.opened.Load(),
 			Closed:  st.closed.Load(),
 			Refused: sum(st.refused[:]),
-			Active:  len(s.sessions.all()),
+			Active:  s.sessions.count(),
 		},
 		Memory: MemoryUse{
 			LimitMB: mib(s.memory.Limit()),

@@ -14,6 +14,7 @@ import (
 	"github.com/edge-rt/edge-rt/server/memory"
 	"github.com/edge-rt/edge-rt/server/peers"
 	"github.com/edge-rt/edge-rt/server/remote"
+	"github.com/edge-rt/edge-rt/server/rollout"
 	"github.com/edge-rt/edge-rt/wire"
 	"github.com/edge-rt/edge-rt/wire/zenoh"
 )
@@ -141,18 +142,18 @@ func (m *metrics) addValues() {
 			return float64(s.cfg.TransportMemory())
 		}},
 		{"memory_promised_bytes", "Memory promised to the open sessions.", "", func(s *Server) float64 {
-			return float64(s.sessions.promised.Load())
+			return float64(s.sessions.promises(""))
 		}},
 		{"mailbox_bytes", "Memory of the buffers of observations that wait or waited recently.", "",
 			func(s *Server) float64 { return float64(s.pool.Bytes()) }},
 		{"active_sessions", "Sessions open now.", "", func(s *Server) float64 {
-			return float64(len(s.sessions.all()))
+			return float64(s.sessions.count())
 		}},
 		{"max_sessions", "Most sessions that the server takes.", "", func(s *Server) float64 {
 			return float64(s.sessions.capacity())
 		}},
 		{"fairness", "Jain's index of the open sessions' shares of answered observations: 1 when all are equal.", "",
-			func(s *Server) float64 { return fairness(s.sessions.all()) }},
+			func(s *Server) float64 { return fairness(s.sessions.everywhere()) }},
 		{"warmed_up", "1 once the warm-up inferences are over.", "", func(s *Server) float64 {
 			return flag(s.phase.warmed.Load())
 		}},
@@ -250,13 +251,51 @@ func (m *metrics) measure() {
 	}
 }
 
+// addModels adds the state of a roll-out, and the series of each model.
+func (m *metrics) addModels() {
+	m.gauge("rollout_share", "Share of the robots that the roll-out's new model is for.", nil, func(s *Server) float64 {
+		return s.rollout.Report().Plan.Share
+	})
+	for _, state := range []rollout.State{rollout.Off, rollout.Loading, rollout.Serving, rollout.Leaving,
+		rollout.Failed} {
+		m.gauge("rollout_state", "1 for the state of the roll-out.", label("state", state.String()),
+			func(s *Server) float64 { return flag(s.rollout.Report().State == state) })
+	}
+	const refused = "New models and contents of the manifest that a roll-out did not take."
+	m.add("rollout_refused_total", refused, label("of", "model"), func(s *Server) float64 {
+		return float64(s.rollout.Counted().Models.Load())
+	})
+	m.add("rollout_refused_total", refused, label("of", "manifest"), func(s *Server) float64 {
+		return float64(s.rollout.Counted().Manifests.Load())
+	})
+	each := func(add func(name, help, label string, fill func(*metric.Vector)), name, help string,
+		of func(*Server) float64) {
+		add(metricPrefix+name, help, "sha256", func(v *metric.Vector) {
+			if s := m.server(); s != nil {
+				for _, model := range s.models() {
+					v.Add(model.caps.ModelSHA256, of(model))
+				}
+			}
+		})
+	}
+	each(m.Gauges, "model_sessions", "Sessions open now, by the model's digest.", func(s *Server) float64 {
+		return float64(len(s.sessions.all()))
+	})
+	each(m.Counters, "model_requests_total", "Observations answered with a chunk, by the model's digest.",
+		func(s *Server) float64 { return float64(s.worker.engine.tally.answered.Load()) })
+	each(m.Counters, "model_errors_total", "Observations that had their turn and got no chunk, by the model's digest.",
+		func(s *Server) float64 { return float64(s.worker.engine.tally.failed.Load()) })
+	each(m.Gauges, "model_inference_p99_seconds", "99 % quantile of the inferences, by the model's digest.",
+		func(s *Server) float64 { return s.worker.engine.tally.slowest().Seconds() })
+}
+
 // describe adds the series whose labels depend on the loaded server: sessions, cameras, versions.
 func (m *metrics) describe() {
 	m.Gauges(metricPrefix+"session_staleness_seconds", "Time since the robot's last observation, or since its open.",
 		"client", func(v *metric.Vector) {
 			if s := m.server(); s != nil {
 				now := s.clock.Now()
-				for _, session := range s.sessions.all() { // at most max_sessions
+				for _, session := range s.sessions.everywhere() { // at most max_sessions
 					v.Add(session.uuid, now.Sub(rt.Instant(session.seenAt.Load())).Seconds())
 				}
 			}
@@ -289,6 +328,7 @@ func (m *metrics) describe() {
 		func(s *stats) *[policy.MaxCameras]atomic.Uint64 {
 			return &s.squeezed
 		})
+	m.addModels()
 	m.Info(metricPrefix+"build_info", "1, with the versions of the program and its libraries.", func() []metric.Label {
 		s := m.server()
 		if s == nil {

@@ -45,7 +45,7 @@ func idle() *Server {
 	w := &worker{
 		clock:  clock,
 		work:   queue.NewSignal(),
-		engine: &engine{stats: st, sizes: batch.NewSizes([]int{1})},
+		engine: &engine{stats: st, tally: newTally(), sizes: batch.NewSizes([]int{1})},
 	}
 	w.alive.Store(true)
 	return &Server{

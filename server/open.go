@@ -2,6 +2,7 @@ package server
 
 import (
 	"cmp"
+	"context"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -19,6 +20,7 @@ import (
 	"github.com/edge-rt/edge-rt/server/peers"
 	"github.com/edge-rt/edge-rt/server/queue"
 	"github.com/edge-rt/edge-rt/server/quota"
+	"github.com/edge-rt/edge-rt/server/rollout"
 	"github.com/edge-rt/edge-rt/wire"
 )
 
@@ -57,10 +59,13 @@ type opener struct {
 	stats    *stats
 	events   *events
 	receive  func(wire.Sample) // handler of observations
-	counted  queue.Signal      // the number of sessions has changed
+	counted  queue.Signal      // the number of sessions has changed, here or at another server of this process
 	counter  *quota.Counter
 	auto     *capacity.Auto   // max_sessions: auto; nil: it is a number
 	sizes    *batch.Sizes     // the worker's expected durations of runs
+	tally    *tally           // of the model
+	rollout  *rollout.Keeper  // nil: there is one model
+	second   bool             // this server has the new model of rollout
 	room     wire.Declaration // token that announces room for a session; nil: it is not shown
 }
 
@@ -92,7 +97,7 @@ func (o *opener) feeds(asked *wire.SessionOpen, a *admission, idle *session) (r 
 // be replaced.
 func (o *opener) robots(but string) (list []capacity.Robot) {
 	now := o.clock.Now()
-	for _, s := range o.sessions.all() {
+	for _, s := range o.sessions.everywhere() {
 		if s.uuid == but {
 			continue
 		}
@@ -129,7 +134,7 @@ func (o *opener) open(asked *wire.SessionOpen, from wire.Origin) wire.SessionAck
 		MaxSessions:   int(o.sessions.fed.Load()),
 	}
 	admission, idle := o.admission(asked, from)
-	r := admission.check()
+	r := cmp.Or(o.otherModel(asked), admission.check())
 	if r == nil && ack.Draining {
 		r = &refusal{refusedDraining, drainingText}
 	}
@@ -174,7 +179,7 @@ func (o *opener) open(asked *wire.SessionOpen, from wire.Origin) wire.SessionAck
 	o.log.Info("session open", "client", session.uuid, "session", session.id, "robot", asked.RobotType,
 		"host", asked.Host,
 		"fps", asked.FPS, "rtc", session.rtc,
-		"sessions", fmt.Sprintf("%d/%d", len(o.sessions.all()), o.sessions.capacity()),
+		"sessions", fmt.Sprintf("%d/%d", o.sessions.count(), o.sessions.capacity()),
 		"warnings", len(admission.warnings),
 		"tags", tagText(asked.Tags[:kept]))
 	for _, text := range admission.warnings {
@@ -190,6 +195,37 @@ func (o *opener) open(asked *wire.SessionOpen, from wire.Origin) wire.SessionAck
 	return ack
 }
 
+// otherModel refuses a robot that the other model of a roll-out is for, for now: it asks the server of that model
+// next. A run that is bound to a model stays with it, and a robot that names no server with the manifest's.
+func (o *opener) otherModel(asked *wire.SessionOpen) *refusal {
+	r, bound := o.rollout.Report(), asked.ModelSHA256
+	switch {
+	case strings.HasPrefix(o.caps.ModelSHA256, bound) && bound != "":
+	case bound != "" && !o.second && r.Expects(bound):
+		return &refusal{refusedModel, fmt.Sprintf("this robot's run is bound to the model with sha256 %.12s, which "+
+			"another server of this process serves, or will when it is loaded", bound)}
+	case bound != "" || asked.ServerID == "":
+	case r.New(asked.ClientUUID) != o.second:
+		return &refusal{refusedModel, "the roll-out has another model for this robot: open at the server of that model"}
+	}
+	return nil
+}
+
+// modelInterval is how often a robot is informed of another model that is meant for it.
+const modelInterval = time.Minute
+
+// informOfModel informs a robot that the other model of a roll-out is for.
+func (o *opener) informOfModel(s *session, now rt.Instant) {
+	switch {
+	case o.rollout.Report().New(s.uuid) == o.second:
+		s.movedTold = 0
+	case s.extended && (s.movedTold == 0 || now.Sub(s.movedTold) >= modelInterval):
+		s.movedTold = now
+		o.events.writer.inform(s, wire.EventModel, "this service has another model for this robot: a run with "+
+			"--model-change episode takes it between two episodes, another run keeps its model to its end")
+	}
+}
+
 // trained returns the statistics of the training for a robot that knows the optional keys.
 func (o *opener) trained(s *session) string {
 	if s.extended {
@@ -201,7 +237,12 @@ func (o *opener) trained(s *session) string {
 // refuse counts and logs a refusal, and sets the answer to it.
 func (o *opener) refuse(asked *wire.SessionOpen, ack *wire.SessionAck, r *refusal) {
 	o.stats.refused[r.reason].Add(1)
-	o.log.Warn("session refused", "client", asked.ClientUUID, "epoch", asked.SessionEpoch, "reason", r.reason.String(),
+	level := slog.LevelWarn
+	if r.reason == refusedModel { // the robot asks the other server next
+		level = slog.LevelInfo
+	}
+	o.log.Log(context.Background(), level, "session refused", "client", asked.ClientUUID, "epoch", asked.SessionEpoch,
+		"reason", r.reason.String(),
 		"why", r.text)
 	ack.Error, ack.ServerLoad = r.text, o.sessions.load()
 	ack.RetryAfterMs = refusals[r.reason].retryAfter
@@ -222,12 +263,13 @@ func (o *opener) admission(asked *wire.SessionOpen, from wire.Origin) (a admissi
 		active:   o.sessions.others(asked.ClientUUID),
 		place:    o.counter.Place(from),
 		memory:   o.memory,
-		promised: o.sessions.promised.Load(),
+		promised: o.sessions.promises(asked.ClientUUID),
 		asked:    observationBytes(o.meta, &o.caps, asked),
 	}
 	if own := o.sessions.find(asked.ClientUUID); own != nil {
 		a.own = own.place
-		a.promised -= own.memory
+	} else if other := o.sessions.beside.Load(); other != nil && other.find(asked.ClientUUID) != nil {
+		a.own = other.find(asked.ClientUUID).place
 	}
 	if a.active < a.limit && a.promised+sessionNeed(o.meta, a.asked) <= o.memory.Promisable() {
 		return a, nil
@@ -423,8 +465,8 @@ func (o *opener) dropMoved() {
 // announceRoom shows or withdraws the token by which replicas share out the robots that name no
 // server.
 func (o *opener) announceRoom() {
-	room := o.phase.serving.Load() && !o.phase.draining.Load() && len(o.sessions.all()) < o.sessions.capacity() &&
-		o.sessions.promised.Load()+o.typical <= o.memory.Promisable()
+	room := o.phase.serving.Load() && !o.phase.draining.Load() && o.sessions.count() < o.sessions.capacity() &&
+		o.sessions.promises("")+o.typical <= o.memory.Promisable()
 	var err error
 	switch {
 	case room && o.room == nil:
@@ -478,7 +520,7 @@ func (o *opener) drop(session *session, why string) {
 	o.release(session)
 	o.stats.closed.Add(1)
 	o.log.Info("session closed", "client", session.uuid, "session", session.id, "why", why,
-		"sessions", fmt.Sprintf("%d/%d", len(o.sessions.all()), o.sessions.capacity()),
+		"sessions", fmt.Sprintf("%d/%d", o.sessions.count(), o.sessions.capacity()),
 		"stale_pictures", session.stalePictures.Load(), "warned_pictures", session.strayPictures.Load())
 	if err := session.withdraw(); err != nil {
 		o.log.Warn("a session was not withdrawn", "client", session.uuid, "session", session.id, "why", err)
@@ -493,7 +535,7 @@ var errNoMemory = errors.New("no memory")
 func (o *opener) capabilities(others int) wire.Capabilities {
 	c := o.caps
 	c.WarmedUp = o.phase.warmed.Load()
-	c.InferenceMsMin, c.InferenceMsP99 = ms(time.Duration(o.stats.pace.least.Load())), ms(o.stats.slowest())
+	c.InferenceMsMin, c.InferenceMsP99 = ms(time.Duration(o.tally.pace.least.Load())), ms(o.tally.slowest())
 	c.QueueWaitMs = ms(o.sizes.Wait(others))
 	return c
 }

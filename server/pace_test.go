@@ -32,8 +32,8 @@ func TestTheAckSaysHowLongAChunkTakes(t *testing.T) {
 	if ack := open("c"); ack.QueueWaitMs != 4000 {
 		t.Errorf("ack of the third robot says %v ms of waiting, want 4000", ack.QueueWaitMs)
 	}
-	b.server.stats.pace.served(1500 * time.Millisecond)
-	b.server.stats.inference.record(1500 * time.Millisecond)
+	b.server.worker.engine.tally.pace.served(1500 * time.Millisecond)
+	b.server.worker.engine.tally.inference.Record(1500 * time.Millisecond)
 	if s := b.shown(); s.InferenceMsMin != 1500 || s.InferenceMsP99 > 1600 || s.QueueWaitMs != 6000 {
 		t.Errorf("status says %v to %v ms and %v ms of waiting, want 1500, what was served, and 6000", s.InferenceMsMin,
 			s.InferenceMsP99, s.QueueWaitMs)
@@ -98,7 +98,7 @@ func TestTheFirstInferenceIsNotThePace(t *testing.T) {
 		{[]time.Duration{time.Minute, 20 * time.Millisecond, 30 * time.Millisecond}, 30 * time.Millisecond},
 		{[]time.Duration{20 * time.Millisecond, 8 * time.Second, 30 * time.Millisecond}, 8 * time.Second},
 	} {
-		s := newStats()
+		s := newTally()
 		for _, took := range tt.took {
 			s.pace.warm(took)
 		}

@@ -34,6 +34,7 @@ func chunkBytes(m *policy.Meta) int {
 type publisher struct {
 	// Constant after newPublisher.
 	id       string // server_id
+	model    string // digest of the policy
 	clock    rt.Clock
 	log      *slog.Logger
 	sessions *registry
@@ -84,7 +85,8 @@ func (p *publisher) answerOne(t *slot, e *batch.Ended) {
 		p.stats.wait.record(t.QueueWait)
 		p.stats.decode.record(t.Decode)
 		p.stats.inference.record(t.Inference)
-		p.stats.pace.served(t.Inference)
+		p.engine.tally.inference.Record(t.Inference)
+		p.engine.tally.pace.served(t.Inference)
 		p.stats.modes[t.Controls.Mode].Add(1)
 		p.stats.spans[f.spans].Add(1)
 		p.engine.tensors.remember(t.row, t.session, f)
@@ -112,11 +114,14 @@ func (p *publisher) close(t *slot, err error) {
 	t.Service = t.At.Sub(r.At)
 	if t.Rows > 0 {
 		p.stats.service.record(t.Service)
+		p.engine.tally.answered.Add(1)
 		s.answered.Add(1)
 		s.shown.service.Store(int64(t.Service))
 	} else {
+		p.engine.tally.failed.Add(1)
 		s.shown.failed.Add(1)
 	}
+	t.Model = p.model
 	p.audit.Add(&t.Record, r.Body, reply)
 	if err == nil && t.Outcome != audit.Unsent &&
 		s.mailbox.DropAnswered(r, t.At.Add(min(t.Inference/echoShare, echoMost))) {

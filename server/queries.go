@@ -85,7 +85,7 @@ func (q *queries) status(wire.Query) (key string, body []byte) {
 		Capabilities:     q.opener.capabilities(len(q.sessions.all())),
 		MinSchemaVersion: wire.MinSchemaVersion,
 		MaxSchemaVersion: wire.SchemaVersion,
-		ActiveSessions:   len(q.sessions.all()),
+		ActiveSessions:   q.sessions.count(),
 		MaxSessions:      q.sessions.capacity(),
 		ServerID:         q.id,
 		ServerLoad:       q.sessions.load(),

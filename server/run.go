@@ -10,6 +10,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"reflect"
 	"runtime"
 	"strings"
 	"time"
@@ -26,6 +27,7 @@ import (
 	"github.com/edge-rt/edge-rt/server/remote"
 	"github.com/edge-rt/edge-rt/server/remote/policyserver"
 	"github.com/edge-rt/edge-rt/server/remote/upstream"
+	"github.com/edge-rt/edge-rt/server/rollout"
 	"github.com/edge-rt/edge-rt/systemd/notify"
 	"github.com/edge-rt/edge-rt/wire"
 	"github.com/edge-rt/edge-rt/wire/listen"
@@ -302,7 +304,7 @@ func Run(ctx context.Context, cfg manifest.Config, log *slog.Logger, missing Log
 	deps.Access = access
 	deps.Links = links
 	deps.Fronts = fronts
-	server, err := New(cfg, deps)
+	server, err := newRolling(cfg, deps)
 	if err != nil {
 		return summary, err
 	}
@@ -313,6 +315,141 @@ func Run(ctx context.Context, cfg manifest.Config, log *slog.Logger, missing Log
 	err = server.Serve(ctx)
 	inUse = server.modelInUse
 	return server.Summary(), err
+}
+
+// newRolling returns a server that carries out the roll-outs of its manifest.
+func newRolling(cfg manifest.Config, d Deps) (*Server, error) {
+	if cfg.File() == "" {
+		return New(cfg, d)
+	}
+	next := &seconds{cfg: cfg, deps: d, load: func(ctx context.Context, cfg *manifest.Config) (*loaded, error) {
+		return loadUntil(ctx, cfg, d.Log, func(text string) { d.Log.Info("roll-out: loading", "what", text) })
+	}}
+	d.Rollout = rollout.New(rollout.Config{
+		Manifest: cfg,
+		Open:     next.open,
+		Clock:    d.Clock,
+		Log:      d.Log,
+	})
+	first, err := New(cfg, d)
+	next.first = first
+	return first, err
+}
+
+// seconds opens the servers of roll-outs' new models beside the first server.
+type seconds struct {
+	// Constant once the first server serves.
+	cfg   manifest.Config
+	deps  Deps // of the first server
+	first *Server
+	load  func(context.Context, *manifest.Config) (*loaded, error) // nil and no error: its context has ended
+}
+
+// second is the server of a new model, with the model.
+type second struct {
+	*Server
+	model *loaded
+	stop  context.CancelFunc
+	done  chan struct{} // closed when the server has ended; then err is valid
+	err   error
+}
+
+// SHA256 implements rollout.Second.
+func (s *second) SHA256() string { return s.caps.ModelSHA256 }
+
+// ServerID implements rollout.Second.
+func (s *second) ServerID() string { return s.id }
+
+// Robots implements rollout.Second.
+func (s *second) Robots() int { return len(s.sessions.all()) }
+
+// Done implements rollout.Second.
+func (s *second) Done() <-chan struct{} { return s.done }
+
+// Stop implements rollout.Second.
+func (s *second) Stop() error {
+	s.stop()
+	<-s.done
+	defer s.first.allowHeap(0)
+	return errors.Join(s.err, closeModel(s.model, s.modelInUse))
+}
+
+// open loads a new model, checks it as at a start, and serves it when it has the shapes of the first one.
+func (f *seconds) open(ctx context.Context, read *manifest.Config) (rollout.Second, error) {
+	cfg := f.cfg.NewModel(read)
+	f.first.allowHeap(rt.Headroom)
+	runtime.GOMAXPROCS(runtime.NumCPU() + 3) // see Run
+	model, err := f.load(ctx, &cfg)
+	if err == nil && model == nil {
+		err = ctx.Err()
+	}
+	if err != nil {
+		f.first.allowHeap(0)
+		return nil, err
+	}
+	s := &second{model: model, done: make(chan struct{})}
+	if err = suits(&cfg, &f.deps, model); err == nil {
+		deps := model.Deps
+		deps.Repo, deps.Prefix = f.deps.Repo, f.deps.Prefix
+		deps.Network, deps.Audit = f.deps.Network, f.deps.Audit
+		deps.Log, deps.Rollout = f.deps.Log, f.first.rollout
+		if s.Server, err = f.first.join(cfg, deps); err != nil {
+			f.first.part()
+		}
+	}
+	if err != nil {
+		f.first.allowHeap(0)
+		return nil, errors.Join(err, model.Close())
+	}
+	serving, stop := context.WithCancel(context.Background())
+	s.stop = stop
+	go func() {
+		defer close(s.done)
+		s.err = s.Serve(serving)
+	}()
+	for !s.phase.serving.Load() {
+		select {
+		case <-s.done:
+		case <-ctx.Done():
+		case <-time.After(servingPoll):
+			continue
+		}
+		return nil, errors.Join(ctx.Err(), s.Stop())
+	}
+	return s, nil
+}
+
+// servingPoll is the interval at which a new model's server is asked whether it serves.
+const servingPoll = 50 * time.Millisecond
+
+// suits refuses a model that robots of the first one could not take, and one that the manifest does not mean.
+func suits(cfg *manifest.Config, first *Deps, model *loaded) error {
+	refuse := func(format string, args ...any) error { return cfg.Errorf("rollout.model", format, args...) }
+	switch want := cfg.Rollout.Model.SHA256; {
+	case !strings.HasPrefix(model.SHA256, want):
+		return refuse("%s has sha256 %s, want one that begins with %s (rollout.model.sha256): it is another bundle, "+
+			"or another export", model.where, model.SHA256, want)
+	case model.SHA256 == first.SHA256:
+		return refuse("%s has sha256 %.12s, as the model that is served: name another bundle", model.where,
+			model.SHA256)
+	}
+	old, is := first.Meta, model.Meta
+	for _, c := range []struct {
+		of      string
+		old, is any
+	}{
+		{"actions", old.ActionNames, is.ActionNames}, {"units of the actions", old.ActionUnits, is.ActionUnits},
+		{"joints of the state", old.StateNames, is.StateNames}, {"units of the state", old.StateUnits, is.StateUnits},
+		{"cameras", old.Cameras, is.Cameras}, {"rate", old.FPS, is.FPS},
+		{"actions in a chunk", old.ChunkSize, is.ChunkSize}, {"prefix_end", old.PrefixEnd, is.PrefixEnd},
+		{"observations", old.Steps(), is.Steps()},
+	} {
+		if !reflect.DeepEqual(c.old, c.is) {
+			return refuse("%s: its %s are %v, want those of the served model, %v: robots cannot change to it within a "+
+				"run, so serve it as another service", model.where, c.of, c.is, c.old)
+		}
+	}
+	return nil
 }
 
 // showLoading reports the progress of loading the policy, which may take minutes.

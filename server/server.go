@@ -3,7 +3,7 @@
 // An observation passes through these parts:
 //
 //	receive.go    the transport's callback finds the robot's session and copies the
-//	              observation
+//	              observation, or leaves the robot's event to housekeeping
 //	queue         a robot's newest observation waits, older ones are dropped; the
 //	              scheduler chooses the next robots
 //	worker.go     the observations of the next batch are decoded into its rows (rows.go,
@@ -15,8 +15,7 @@
 // No part of this path allocates once its buffers have grown to the robots' sizes, and the garbage
 // collector is off meanwhile. A second goroutine does the work that may take time
 // (housekeeping.go): it answers status, session and reset queries (queries.go), opens and ends
-// sessions (open.go, admission.go, session.go), and sends the events that a callback may not send
-// (events.go). Each request carries all that the policy needs: when a server dies, its robots open a
+// sessions (open.go, admission.go, session.go), and sends the events that a callback may not send. Each request carries all that the policy needs: when a server dies, its robots open a
 // session at another one.
 //
 // run.go loads a policy and serves it, check.go reports what a manifest would serve, and replay.go
@@ -26,8 +25,6 @@ package server
 
 import (
 	"cmp"
-	"context"
-	"errors"
 	"fmt"
 	"log/slog"
 	"math/rand/v2"
@@ -48,14 +45,10 @@ import (
 	"github.com/edge-rt/edge-rt/server/peers"
 	"github.com/edge-rt/edge-rt/server/queue"
 	"github.com/edge-rt/edge-rt/server/quota"
+	"github.com/edge-rt/edge-rt/server/rollout"
 	"github.com/edge-rt/edge-rt/wire"
 	"github.com/edge-rt/edge-rt/wire/zenoh"
 )
-
-// drainTime is how long a server with robots goes on answering queries after it has withdrawn its
-// tokens. A router may keep a query to a server that has left until its time-out, and robots that
-// look for another server query all of them.
-const drainTime = 300 * time.Millisecond
 
 // LogMissing counts the lines that are missing from the log. A nil function counts 0.
 //
@@ -91,6 +84,10 @@ type Deps struct {
 	Fronts    []front.Front    // for foreign clients
 
 	LogMissing LogMissing
+
+	Rollout *rollout.Keeper // nil: there is one model
+	// of this process, beside which this one serves the new model of Rollout; nil: it is the first
+	first *Server
 }
 
 // Server serves one policy.
@@ -115,6 +112,11 @@ type Server struct {
 	pool      *queue.Pool   // of the mailboxes
 	stats     *stats
 	audit     *audit.Writer // nil: no request is recorded
+
+	rollout *rollout.Keeper        // nil: there is one model
+	second  atomic.Pointer[Server] // of this process, with the new model of rollout; nil: there is none
+	first   *Server                // whose second this one is; nil: it is the first
+	work    *sync.Mutex            // see housekeeper
 
 	events      *events
 	receiver    *receiver
@@ -161,7 +163,7 @@ func New(cfg manifest.Config, d Deps) (*Server, error) {
 	s.addHousekeeper()
 	for _, t := range d.Tests {
 		if t.Rows == 1 {
-			s.stats.pace.warm(t.Took)
+			s.worker.engine.tally.pace.warm(t.Took)
 		}
 	}
 	return s, nil
@@ -171,6 +173,9 @@ func New(cfg manifest.Config, d Deps) (*Server, error) {
 func newServer(cfg manifest.Config, d Deps) *Server {
 	limit, mode := cfg.Sessions()
 	id, bound := serverID(), memory.New(cfg.RobotMemory())
+	if d.first != nil {
+		id = wire.NamedServer(id)
+	}
 	s := &Server{
 		cfg:       cfg,
 		prefix:    d.Prefix,
@@ -186,11 +191,22 @@ func newServer(cfg manifest.Config, d Deps) *Server {
 		pool:      queue.NewPool(bound),
 		stats:     newStats(),
 		audit:     d.Audit,
+		rollout:   d.Rollout,
+		first:     d.first,
+		work:      new(sync.Mutex),
+	}
+	if f := d.first; f != nil {
+		s.work, s.sessions = f.work, f.sessions.second()
+		s.memory = f.memory
+		s.pool = f.pool
+		s.stats = f.stats // the bound of s.others is its own, which ends with it
 	}
 	if cfg.Conditioning.Mode == conditioningOff {
 		s.caps.SupportsRTC, s.caps.RTCExecutionHorizon = false, 0
 	}
-	d.Audit.Bind(bound)
+	if d.first == nil {
+		d.Audit.Bind(bound)
+	}
 	s.network = s.fronts.Join(d.Fronts, d.Network)
 	s.transport, _ = d.Network.(transport)
 	s.missing.Lost, s.missing.LeftOut = orZero(d.LogMissing.Lost), orZero(d.LogMissing.LeftOut)
@@ -226,6 +242,7 @@ func (s *Server) addWorker(d Deps, fills []*tensors) error {
 		scheduler: order,
 		publisher: &publisher{
 			id:         s.id,
+			model:      s.caps.ModelSHA256,
 			clock:      s.clock,
 			log:        s.log,
 			sessions:   s.sessions,
@@ -289,16 +306,12 @@ func (s *Server) addNetwork(m *policy.Meta, tasks *taskReader) {
 		events:   s.events,
 		receive:  s.receiver.onObservation,
 		counted:  queue.NewSignal(),
-		counter: quota.NewCounter(quota.Limits{
-			Link:  s.cfg.SessionsPerLink,
-			Host:  s.cfg.SessionsPerHost,
-			Robot: quota.RobotLimits{Rate: s.cfg.RatePerRobot, Share: s.cfg.SharePerRobot},
-		}),
-		sizes: s.worker.engine.sizes,
+		sizes:    s.worker.engine.sizes,
+		tally:    s.worker.engine.tally,
+		rollout:  s.rollout,
+		second:   s.first != nil,
 	}
-	if s.cfg.Auto() {
-		s.opener.auto = capacity.NewAuto(m, s.cfg.Scheduler, s.worker.engine.sizes, s.clock)
-	}
+	s.addLimits(m)
 	s.queries = &queries{
 		prefix:   s.prefix,
 		id:       s.id,
@@ -311,6 +324,24 @@ func (s *Server) addNetwork(m *policy.Meta, tasks *taskReader) {
 		tasks:    tasks,
 		opener:   s.opener,
 		waiting:  make(chan query, queriesWaiting),
+	}
+}
+
+// addLimits adds the quotas and the limits of the robots. A second server has the first one's.
+func (s *Server) addLimits(m *policy.Meta) {
+	o := s.opener
+	if f := s.first; f != nil {
+		o.counter, o.auto = f.opener.counter.Beside(), f.opener.auto
+		o.counted, s.receiver.grown = f.opener.counted, f.receiver.grown
+		return
+	}
+	o.counter = quota.NewCounter(quota.Limits{
+		Link:  s.cfg.SessionsPerLink,
+		Host:  s.cfg.SessionsPerHost,
+		Robot: quota.RobotLimits{Rate: s.cfg.RatePerRobot, Share: s.cfg.SharePerRobot},
+	})
+	if s.cfg.Auto() {
+		o.auto = capacity.NewAuto(m, s.cfg.Scheduler, s.worker.engine.sizes, s.clock)
 	}
 }
 
@@ -329,6 +360,8 @@ func (s *Server) addHousekeeper() {
 		certificates: &s.certificates,
 		engine:       s.worker.engine,
 		opener:       s.opener,
+		counted:      s.opener.counted,
+		work:         s.work,
 		queries:      s.queries,
 		events:       s.events,
 		grown:        s.receiver.grown,
@@ -339,6 +372,9 @@ func (s *Server) addHousekeeper() {
 			worker: s.worker,
 			hold:   new(rt.Hold),
 		},
+	}
+	if s.first != nil {
+		s.housekeeper.counted, s.housekeeper.grown = nil, nil // the first server's take them
 	}
 }
 
@@ -410,150 +446,6 @@ func (s *Server) healthy() (ok bool, why string) {
 		return false, why
 	}
 	return s.housekeeper.healthy()
-}
-
-// Serve warms the model up, declares the service and answers robots until ctx is done; then it
-// finishes the request in hand, withdraws its declarations and returns nil. The network stays open.
-// Serve is called once.
-func (s *Server) Serve(ctx context.Context) (err error) {
-	endAudit := s.audit.Start(origin(s.caps.ModelSHA256, s.runtime, s.placement))
-	defer func() { err = errors.Join(err, endAudit()) }()
-	s.worker.start(s.cfg.WarmupInferences)
-	select {
-	case <-s.worker.warmed:
-	case <-s.worker.done:
-		return s.worker.err
-	case <-ctx.Done():
-		return s.endError(ctx, s.worker.abandon())
-	}
-	s.phase.warmed.Store(true)
-	if a := s.opener.auto; a != nil {
-		s.sessions.fed.Store(int32(a.Begin()))
-	}
-	defer s.housekeeper.heap.holdGC().Release()
-	heap := s.housekeeper.heap.last
-	s.pauses = rt.NewPauses() // before baseline, whose value announces it
-	s.baseline.Store(&heap)
-
-	s.certificates.check(s.network, time.Now(), s.log)
-	keeping, stopHousekeeper := context.WithCancel(context.Background())
-	var housekeeper sync.WaitGroup
-	housekeeper.Go(func() { s.housekeeper.run(keeping) })
-	declared, tokens, err := s.declare()
-	if err == nil {
-		s.phase.serving.Store(true)
-		s.opener.counted.Wake()
-		s.log.Info("serving", "prefix", s.prefix, "server_id", s.id, "sessions", s.sessions.capacity(),
-			"mode", s.caps.ServingMode,
-			"fps", s.caps.TrainedFPS, "chunk", s.caps.ChunkSize, "rtc", s.caps.SupportsRTC)
-		s.fronts.Start(s.prefix, s.opener.meta, &s.stats.fronts, s.log)
-		select {
-		case err = <-s.fronts.Failed():
-		case <-s.worker.done:
-		case <-s.worker.engine.lost:
-			err = s.worker.engine.failure()
-		case <-ctx.Done():
-		}
-	}
-	s.announceEnd()
-	failed := undeclare(tokens) // first, so that no further robot comes
-	stay := time.Duration(0)
-	if len(s.sessions.all()) > 0 && s.network.Connected() {
-		stay = drainTime
-	}
-	drained := time.NewTimer(stay)
-	err = errors.Join(err, s.endError(ctx, s.worker.finish()))
-	<-drained.C
-	s.fronts.Stop()
-	failed = errors.Join(failed, undeclare(declared)) // queries are answered until robots no longer send them here
-	stopHousekeeper()
-	housekeeper.Wait()
-	s.queries.answerWaiting()
-	failed = errors.Join(failed, s.opener.withdrawRoom())
-	for _, session := range s.sessions.all() {
-		failed = errors.Join(failed, session.withdraw())
-	}
-	if failed != nil && !errors.Is(failed, wire.ErrClosed) && !errors.Is(failed, wire.ErrDisconnected) {
-		s.log.Warn("not everything was withdrawn", "why", failed)
-	}
-	return err
-}
-
-// announceEnd has the robots look for another server while their actions last.
-func (s *Server) announceEnd() {
-	s.phase.draining.Store(true)
-	text := drainingText
-	if s.worker.engine.failure() != nil {
-		text = failedText
-	}
-	events := eventWriter{id: s.id}
-	for _, session := range s.sessions.all() {
-		events.inform(session, wire.EventDraining, text)
-	}
-}
-
-// endError returns the error with which the worker ended. When ctx is done and the device works, an
-// inference that cannot be terminated is logged and is no error.
-func (s *Server) endError(ctx context.Context, err error) error {
-	if !errors.Is(err, errStillInferring) {
-		return err
-	}
-	s.modelInUse = true
-	if ctx.Err() == nil || s.worker.engine.failure() != nil {
-		return err
-	}
-	s.log.Warn("the inference in hand does not end when it is terminated: it ends with the process", "why", err)
-	return nil
-}
-
-// declare announces the service. It subscribes to the tokens of others first, so that no query is
-// answered before the other replicas are known, and shows the server's own tokens last, so that a
-// robot that sees them finds everything else declared.
-func (s *Server) declare() (declared, tokens []wire.Declaration, err error) {
-	add := func(to *[]wire.Declaration, d wire.Declaration, failed error) {
-		if failed == nil {
-			*to = append(*to, d)
-		} else if err == nil {
-			err = fmt.Errorf("server: declare %s: %w", s.prefix, failed)
-		}
-	}
-	for _, w := range []struct {
-		key     string
-		deposit func(string, bool)
-	}{
-		{wire.ReplicaAliveWildcard(s.prefix), s.others.OnToken}, {wire.ReplicaRoomWildcard(s.prefix), s.others.OnToken},
-		{wire.HeldWildcard(s.prefix), s.others.OnToken},
-		{wire.ClientAliveWildcard(s.prefix), s.receiver.onToken},
-		{wire.EpochAliveWildcard(s.prefix), s.receiver.onToken},
-	} {
-		d, err := s.network.SubscribeTokens(w.key, w.deposit)
-		add(&declared, d, err)
-	}
-	for _, q := range []struct {
-		key    string
-		answer func(wire.Query) (string, []byte)
-	}{
-		{wire.StatusKey(s.prefix), s.queries.status}, {wire.SessionKey(s.prefix), s.queries.session},
-		{wire.RobotSessionWildcard(s.prefix), s.queries.robotSession}, {wire.ResetWildcard(s.prefix), s.queries.reset},
-	} {
-		d, err := s.network.Queryable(q.key, s.queries.enqueue(q.answer))
-		add(&declared, d, err)
-	}
-	if err != nil {
-		return declared, nil, err
-	}
-	for _, key := range []string{wire.ReplicaAliveKey(s.prefix, s.id), wire.ServerAliveKey(s.prefix)} {
-		d, err := s.network.Token(key)
-		add(&tokens, d, err)
-	}
-	return declared, tokens, err
-}
-
-func undeclare(declared []wire.Declaration) (err error) {
-	for _, d := range declared {
-		err = errors.Join(err, d.Undeclare())
-	}
-	return err
 }
 
 // origin identifies the policy, the program and the device that answer now.

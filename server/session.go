@@ -70,6 +70,7 @@ type session struct {
 
 	// Owner: housekeeping.
 	warnings                    rateLimit
+	movedTold                   rt.Instant // newest event about another model; 0: there was none
 	staleLogged, squeezedLogged cameraSet
 }
 
@@ -265,9 +266,11 @@ func (s *session) lost(now rt.Instant, patience time.Duration) (why string) {
 // registry holds the open sessions, sorted by uuid. Readers take no lock: every change makes a new
 // list.
 type registry struct {
-	limit    int          // most sessions, or their upper bound where max_sessions is auto. Constant
-	fed      atomic.Int32 // sessions that max_sessions: auto allows; 0: no limit by auto. Written by housekeeping
-	promised atomic.Int64 // bytes promised to all sessions. Written by housekeeping
+	limit    int           // most sessions, or their upper bound where max_sessions is auto. Constant
+	fed      *atomic.Int32 // sessions that max_sessions: auto allows; 0: no limit by auto. Written by housekeeping
+	promised atomic.Int64  // bytes promised to all sessions. Written by housekeeping
+
+	beside atomic.Pointer[registry] // of another server of this process, which shares the limits; nil: there is none
 
 	mu   sync.Mutex // held while the list is replaced
 	list atomic.Pointer[[]*session]
@@ -275,9 +278,56 @@ type registry struct {
 
 // newRegistry returns a registry of at most limit sessions.
 func newRegistry(limit int) *registry {
-	r := &registry{limit: limit}
+	r := &registry{limit: limit, fed: new(atomic.Int32)}
 	r.list.Store(&[]*session{})
 	return r
+}
+
+// second returns the registry of a second server of this process: both together have the limits of one.
+func (r *registry) second() *registry {
+	s := newRegistry(r.limit)
+	s.fed = r.fed
+	s.beside.Store(r)
+	r.beside.Store(s)
+	return s
+}
+
+// everywhere returns one session of each robot of all servers of this process.
+func (r *registry) everywhere() []*session {
+	list := slices.Clip(r.all())
+	if other := r.beside.Load(); other != nil {
+		for _, s := range other.all() {
+			if r.find(s.uuid) == nil { // a robot that changes its model has two for a moment
+				list = append(list, s)
+			}
+		}
+	}
+	return list
+}
+
+// count returns the number of sessions of all servers of this process.
+//
+//rt:noalloc
+func (r *registry) count() int {
+	n := len(r.all())
+	if other := r.beside.Load(); other != nil {
+		n += len(other.all())
+	}
+	return n
+}
+
+// promises returns the bytes promised to the robots of all servers of this process, without those to one robot.
+func (r *registry) promises(but string) (bytes int64) {
+	for _, of := range []*registry{r, r.beside.Load()} {
+		if of == nil {
+			continue
+		}
+		bytes += of.promised.Load()
+		if own := of.find(but); own != nil {
+			bytes -= own.memory
+		}
+	}
+	return bytes
 }
 
 // capacity returns the most sessions the server takes, as far as it is known.
@@ -291,7 +341,7 @@ func (r *registry) capacity() int {
 }
 
 //rt:noalloc
-func (r *registry) load() float64 { return float64(len(r.all())) / float64(r.capacity()) }
+func (r *registry) load() float64 { return float64(r.count()) / float64(r.capacity()) }
 
 // waiting appends the robots with a waiting observation to dst; Robot is the index in list. A robot
 // whose request is in hand is left out: its waiting request may name rows of the chunk that is being
@@ -334,10 +384,11 @@ func (r *registry) find(uuid string) *session {
 
 // others counts the sessions of all robots but uuid: a robot that opens again does not use more of
 // the capacity.
-func (r *registry) others(uuid string) int {
-	n := len(r.all())
-	if r.find(uuid) != nil {
-		n--
+func (r *registry) others(uuid string) (n int) {
+	for _, s := range r.everywhere() {
+		if s.uuid != uuid {
+			n++
+		}
 	}
 	return n
 }

@@ -1,6 +1,7 @@
 package server
 
 import (
+	"math"
 	"strconv"
 	"strings"
 	"sync/atomic"
@@ -19,9 +20,9 @@ import (
 	zenohaccess "github.com/edge-rt/edge-rt/wire/zenoh/access"
 )
 
-// stats counts the events since the server's start.
+// stats counts the events since the server's start, those of a roll-out's second model included.
 //
-// Atomic; the histograms have one writer, the worker.
+// Atomic; the histograms are written by the workers.
 type stats struct {
 	outcomes   [audit.NumOutcomes]atomic.Uint64 // requests that had their turn
 	superseded atomic.Uint64                    // observations replaced by a newer one before their turn
@@ -57,8 +58,6 @@ type stats struct {
 
 	batches [manifest.MaxBatch]atomic.Uint64 // runs by their number of requests, less one
 	reruns  atomic.Uint64                    // batches that failed and ran again one by one
-
-	pace pace
 
 	fronts front.Counts
 
@@ -272,7 +271,7 @@ var bounds = metric.Bounds
 
 // durations records durations, finely for quantiles and in the few buckets of bounds for /metrics.
 //
-// Owner: one goroutine records, any may read meanwhile.
+// Owner: any goroutine.
 type durations struct {
 	*rt.Hist
 	buckets [len(bounds) + 1]atomic.Uint64
@@ -311,6 +310,9 @@ func (s *stats) changes() uint64 { return s.opened.Load() + s.closed.Load() }
 
 func ms(d time.Duration) float64 { return float64(d) / 1e6 }
 
+// round rounds to three decimals.
+func round(v float64) float64 { return math.Round(v*1e3) / 1e3 }
+
 // pace is the duration of one inference of one row, by which robots distinguish a slow server from
 // a dead one. Until robots are served it is that of the self-test at load and the warm-up.
 //
@@ -346,12 +348,24 @@ func (p *pace) served(took time.Duration) {
 	}
 }
 
+// tally counts the work of one model, since it was loaded.
+//
+// Atomic; the histogram has one writer, the worker.
+type tally struct {
+	pace      pace
+	answered  atomic.Uint64 // chunks
+	failed    atomic.Uint64 // observations that had their turn and got no chunk
+	inference *rt.Hist
+}
+
+func newTally() *tally { return &tally{inference: rt.NewHist()} }
+
 // slowest returns the 99 % quantile of the inferences; 0: no inference has run.
-func (s *stats) slowest() time.Duration {
-	if h := s.inference.Hist; h.Count() > 0 {
+func (t *tally) slowest() time.Duration {
+	if h := t.inference; h.Count() > 0 {
 		return h.Quantile(0.99)
 	}
-	return time.Duration(s.pace.steady.Load())
+	return time.Duration(t.pace.steady.Load())
 }
 
 // failure is the kind of a device's failure.

@@ -3,11 +3,22 @@ package wire
 import (
 	"crypto/sha256"
 	"encoding/hex"
+	"strings"
 )
 
 // NoServer is a server_id that no server has. When a robot names it, only a server that does not
 // know the key answers the open; all others stay silent.
 const NoServer = "-"
+
+// rolloutSuffix ends the id of a server that takes only robots that name it.
+const rolloutSuffix = "-rollout"
+
+// NamedServer returns the id of a server that takes only robots that name it: the new model of a roll-out
+// is not for robots that choose no server.
+func NamedServer(id string) string { return id + rolloutSuffix }
+
+// TakesUnnamed reports whether a server may take a robot that names no server.
+func TakesUnnamed(id string) bool { return !strings.HasSuffix(id, rolloutSuffix) }
 
 // Rendezvous is the weight of the server id for the robot uuid. Of the live servers the one of the
 // highest weight takes a robot that names no server, so all servers of a service must compute the

@@ -51,6 +51,8 @@ Examples:
   lean-server --manifest server.yaml --audit - | jq .service_ms            one line for each request
   lean-server replay captures --manifest server.yaml                       answer captured requests again, compare
   lean-server plan --manifest server.yaml --round-trip 5ms,60ms            how many robots this machine feeds
+  lean-server rollout set --bundle new --share 0.1 --manifest server.yaml  give a new model to a tenth of the robots
+  lean-server rollout back --manifest server.yaml                          take it back
   lean-server acl --manifest server.yaml -o acl.json5                      access control of an official router, for its clients
   curl localhost:9100/readyz                                               503 until robots get chunks
   curl localhost:9100/metrics                                              Prometheus
@@ -69,6 +71,7 @@ Commands:
   check    load everything, replay the golden sets, report the service
   plan     how many robots this machine feeds
   replay   answer captured requests again and compare
+  rollout  give a new model to a share of the robots, and take it back
   acl      print the access control of an official Zenoh router
   version  print the version
 
@@ -101,7 +104,8 @@ type cli struct {
 	Plan struct {
 		capacity.Fleet
 	} `cmd:"" uses:"manifest,ort,json,quiet" help:"Measure the inferences on this machine, and compute how many robots of given rates and links a server feeds."`
-	Acl struct {
+	Rollout rolloutArgs `cmd:"" uses:"manifest,json,health-port,quiet" help:"Show the roll-out of a new model and change it: the server reads the block rollout of its manifest again while it serves."`
+	Acl     struct {
 		Output string `short:"o" help:"Write to this file instead of standard output." placeholder:"FILE"`
 	} `cmd:"" uses:"manifest,quiet" help:"Print the access control of an official Zenoh router that keeps each of the manifest's clients to its own keys."`
 	Version struct{} `cmd:"" uses:"" help:"Print the version and which transport is built in."`
@@ -179,6 +183,8 @@ func run(args []string, stdout io.Writer) exit.Code {
 		err = c.plan(cfg, stdout)
 	case command == "replay":
 		err = c.replay(cfg, stdout)
+	case command == "rollout":
+		err = c.rollout(cfg, stdout)
 	case command == "acl":
 		err = c.acl(cfg, stdout)
 	default:

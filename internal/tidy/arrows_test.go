@@ -13,8 +13,8 @@ import (
 
 // serverFiles are the files of package server, the lowest first. A file may use a higher one only as often as
 // serverArrows: then a reader can begin at either end.
-var serverFiles = strings.Fields("admission stats session events receive open queries tensors rows engine publish " +
-	"worker housekeeping server metrics live health run replay check")
+var serverFiles = strings.Fields("admission stats session receive open queries tensors rows engine publish " +
+	"worker housekeeping server serve metrics live health run replay check")
 
 const serverArrows = 5
 

@@ -6,11 +6,13 @@
 package audit
 
 import (
+	"cmp"
 	"errors"
 	"io"
 	"log/slog"
 	"math"
 	"os"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -56,6 +58,7 @@ func (o Outcome) String() string { return outcomeNames[o] }
 // Record is the result of one request, in a fixed size.
 type Record struct {
 	ClientUUID, SessionID, Task string
+	Model                       string // digest of the policy that answered; empty: that of Start's origin
 	Tags                        string // as Tags encodes them
 	RTC                         bool   // the session's chunks are conditioned
 	Header                      wire.Header
@@ -88,12 +91,13 @@ type Writer struct {
 	records  *rt.Ring[Record]
 	requests *rt.Ring[request]
 	memory   *memory.Bound // for captures
-	largest  int           // largest capture so far, which is assembled in memory of its own. Owner: worker
+	adding   sync.Mutex    // held while a worker copies: a roll-out has two
+	largest  int           // largest capture so far, which is assembled in memory of its own. Guarded by adding
 
 	Counts Counts
 
 	// Owner: the writer's goroutine.
-	model   string // digest of the policy that answers; constant once the writer runs
+	model   string // digest of the server's own policy; constant once the writer runs
 	text    []byte
 	count   uint64 // lines in text
 	failing failing
@@ -201,13 +205,15 @@ func (w *Writer) Bind(m *memory.Bound) {
 // Add copies a record in, for captures with the observation and the chunk's body, which is empty
 // without a chunk.
 //
-// Owner: worker.
+// Owner: workers.
 //
 //rt:noalloc
 func (w *Writer) Add(r *Record, observation, reply []byte) {
 	if w == nil {
 		return
 	}
+	w.adding.Lock()
+	defer w.adding.Unlock()
 	if w.lines != nil || w.traces != nil {
 		if slot := w.records.Reserve(); slot != nil {
 			*slot = *r
@@ -299,7 +305,7 @@ func (w *Writer) drain() {
 			if w.torn && w.count == 0 {
 				w.text = append(w.text, '\n')
 			}
-			w.text = appendLine(w.text, r, w.model, at)
+			w.text = appendLine(w.text, r, cmp.Or(r.Model, w.model), at)
 			w.count++
 		}
 		w.records.Release()

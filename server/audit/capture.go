@@ -179,7 +179,7 @@ func appendCapture(dst []byte, r *request, origin *Origin, count uint64, ts time
 	dst = appendField(dst, `","client_uuid":`, r.ClientUUID)
 	dst = appendField(dst, `,"session_id":`, r.SessionID)
 	dst = appendField(dst, `,"task":`, r.Task)
-	dst = appendField(dst, `,"model_sha256":`, origin.ModelSHA256)
+	dst = appendField(dst, `,"model_sha256":`, cmp.Or(r.Model, origin.ModelSHA256))
 	dst = appendField(dst, `,"onnxruntime":`, origin.Runtime)
 	dst = appendField(dst, `,"device":`, origin.Device)
 	dst = appendField(dst, `,"outcome":`, r.Outcome.String())

@@ -70,6 +70,8 @@ type Report struct {
 	MaxBatch  int     `json:"max_batch"`    // most robots that shared an inference then
 	Why       string  `json:"why"`          // why one robot more is not fed
 	Limit     float64 `json:"played_s"`     // s, virtual time of each try
+	// folder of a roll-out's new bundle: of each size the slower model counts; absent: there is no roll-out
+	Rollout string `json:"rollout,omitempty"`
 }
 
 // Row is the result for a number of robots.
@@ -246,6 +248,9 @@ func (r *Report) Print(w io.Writer) error {
 	var t strings.Builder
 	fmt.Fprintf(&t, "%s on %s, ONNX Runtime %s, %d threads, scheduler %s\n\n  batch        ms  chunks/s\n", r.Bundle,
 		r.Device, r.Runtime, r.Threads, r.Scheduler)
+	if r.Rollout != "" {
+		fmt.Fprintf(&t, "  (the slower of this model and of the roll-out's, %s)\n", r.Rollout)
+	}
 	for _, s := range r.Sizes {
 		fmt.Fprintf(&t, "  %5d  %8.2f  %8.1f\n", s.Batch, s.Ms, s.PerS)
 	}

@@ -106,12 +106,12 @@ func (r *Robot) Ack() *wire.SessionAck { return &r.ack }
 
 // connect opens a session of the next epoch.
 func (r *Robot) connect(ctx context.Context) error {
-	id, err := r.server(ctx)
+	server, err := r.server(ctx)
 	if err != nil {
 		return err
 	}
 	r.disconnect()
-	r.open.ServerID = id
+	r.open.ServerID, r.open.ModelSHA256 = server.ServerID, server.ModelSHA256 // a roll-out is not for its client
 	r.open.SessionEpoch++
 	r.session = r.gateway.Bus.Client(r.from)
 	key, err := wire.RobotSessionKey(r.gateway.Prefix, r.open.ClientUUID)
@@ -133,21 +133,20 @@ func (r *Robot) connect(ctx context.Context) error {
 	return r.declare()
 }
 
-// server returns the id of this process's server.
-func (r *Robot) server(ctx context.Context) (id string, err error) {
+// server returns the status of this process's server.
+func (r *Robot) server(ctx context.Context) (status wire.Status, err error) {
 	probe := r.gateway.Bus.Client(r.from)
 	defer probe.Close()
 	replies, err := probe.Get(ctx, wire.StatusKey(r.gateway.Prefix), nil, queryTimeout)
 	if err != nil {
-		return "", err
+		return status, err
 	}
 	for _, reply := range replies {
-		var status wire.Status
 		if !reply.Err && wire.ParseStatus(&status, reply.Payload) == nil {
-			return status.ServerID, nil
+			return status, nil
 		}
 	}
-	return "", fmt.Errorf("%w: it does not answer: %w", ErrRefused, ErrTemporary)
+	return status, fmt.Errorf("%w: it does not answer: %w", ErrRefused, ErrTemporary)
 }
 
 func (r *Robot) query(ctx context.Context, key string, body []byte, parse func([]byte) error) error {

@@ -146,6 +146,9 @@ func (d *decoder) value(node ast.Node, t reflect.Type, path string) error {
 	if node.Type() == ast.NullType {
 		return nil // an explicit null is the default
 	}
+	if _, text := node.(*ast.StringNode); text && t == reflect.TypeFor[RolloutModel]() {
+		return nil
+	}
 	if t.Kind() == reflect.Struct {
 		return d.mapping(node, t, path)
 	}

@@ -65,6 +65,7 @@ type Config struct {
 	Fronts       Fronts       `yaml:"fronts"`
 	HealthPort   int          `yaml:"health_port"` // HTTP /healthz /readyz /metrics; default 9100, 0 disables
 	Debug        Debug        `yaml:"debug"`
+	Rollout      Rollout      `yaml:"rollout"`
 
 	Runtime string `yaml:"-"` // ONNX Runtime library or its folder; "": the server searches. A property of the machine, not of the service
 
@@ -76,7 +77,8 @@ type Config struct {
 	file  string         // path of the manifest, for errors
 	lines map[string]int // key path -> line
 
-	flags map[string]string // key path -> flag that has set it
+	flags     map[string]string // key path -> flag that has set it
+	overrides []Override        // of the command line
 }
 
 // Conditioning sets how chunks are conditioned on the actions that a robot runs before they arrive.
@@ -188,8 +190,13 @@ func Load(file string, overrides ...Override) (Config, error) {
 	if err != nil {
 		return Config{}, fmt.Errorf("%w: %w (give the file with --manifest FILE)", ErrInvalid, err)
 	}
+	return parse(file, data, overrides)
+}
+
+// parse is Load for the content of a file.
+func parse(file string, data []byte, overrides []Override) (_ Config, err error) {
 	cfg := Default()
-	cfg.file = file
+	cfg.file, cfg.overrides = file, overrides
 	if cfg.lines, err = decodeStrict(data, &cfg); err != nil {
 		return Config{}, fmt.Errorf("%w: %s:%w", ErrInvalid, file, err)
 	}
@@ -214,6 +221,7 @@ func (c *Config) resolve(folder string) {
 		"model.python":                  &c.Model.Python,
 		"model.dataset_info":            &c.Model.DatasetInfo,
 		"debug.capture_dir":             &c.Debug.CaptureDir,
+		"rollout.model.repo_or_path":    &c.Rollout.Model.RepoOrPath,
 		"zenoh.tls.root_ca_certificate": &tls.RootCACertificate,
 		"zenoh.tls.connect_certificate": &tls.ConnectCertificate,
 		"zenoh.tls.connect_private_key": &tls.ConnectPrivateKey,
@@ -286,7 +294,7 @@ func (c *Config) Check() (err error) {
 		"must be 0 (as many as the policy's Euler steps) or up to them, got %g", c.Conditioning.Beta)
 	want(c.HealthPort >= 0 && c.HealthPort <= 65535, "health_port", "must be 0 (off) or 1..65535, got %d", c.HealthPort)
 	within("debug.capture_max", c.Debug.CaptureMax, 1, captureMaxMax)
-	if err = cmp.Or(err, c.checkCertificates(), c.checkFronts()); err != nil {
+	if err = cmp.Or(err, c.checkCertificates(), c.checkFronts(), c.checkRollout()); err != nil {
 		return err
 	}
 	return errors.Join(c.checkEndpoints("zenoh.connect_endpoints", c.Zenoh.ConnectEndpoints),

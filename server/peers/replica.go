@@ -167,11 +167,11 @@ func (o *Others) holder(uuid string) (h wire.Held, ok bool) {
 
 // Answers reports whether this server must answer a robot that has no session here and names no
 // server: no other server holds the robot, and this server has the highest weight of the servers
-// with room, or of all servers where no server has room.
+// with room, or of all servers where no server has room. A roll-out's server never must.
 func (o *Others) Answers(uuid string) bool {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	if _, elsewhere := o.holder(uuid); elsewhere {
+	if _, elsewhere := o.holder(uuid); elsewhere || !wire.TakesUnnamed(o.self) {
 		return false
 	}
 	room := false
@@ -183,7 +183,7 @@ func (o *Others) Answers(uuid string) bool {
 	}
 	weight := wire.Rendezvous(o.self, uuid)
 	for id, s := range o.servers {
-		if id == o.self || !s.alive || room && !s.room {
+		if id == o.self || !s.alive || room && !s.room || !wire.TakesUnnamed(id) {
 			continue
 		}
 		if other := wire.Rendezvous(id, uuid); other > weight || other == weight && id > o.self {

@@ -32,12 +32,28 @@ type Counter struct {
 	limits Limits
 	groups map[string]*queue.Group // by kind and name
 	meters map[string]*Meter       // by robot id
+	beside *Counter                // of another server of this process; nil: there is none
 }
 
 // NewCounter returns an empty counter.
 func NewCounter(l Limits) *Counter {
-	return &Counter{l, map[string]*queue.Group{}, map[string]*Meter{}}
+	return &Counter{limits: l, groups: map[string]*queue.Group{}, meters: map[string]*Meter{}}
 }
+
+// Beside returns the counter of a second server of this process, with the same limits: each counts the sessions of both.
+// Their robots have common meters, but groups of their own, since each server has a scheduler. Part ends that.
+func (b *Counter) Beside() *Counter {
+	b.beside = &Counter{
+		limits: b.limits,
+		groups: map[string]*queue.Group{},
+		meters: b.meters,
+		beside: b,
+	}
+	return b.beside
+}
+
+// Part ends the counting for the second server.
+func (b *Counter) Part() { b.beside = nil }
 
 // Place is the link and the host that a robot's session is counted for.
 type Place struct {
@@ -58,7 +74,11 @@ func (b *Counter) Place(from wire.Origin) Place {
 // Members returns the number of sessions of the link and of the host of a place, 0 when it is
 // unknown.
 func (p Place) Members() (link, host int) {
-	return p.counter.members(p.link), p.counter.members(p.host)
+	link, host = p.counter.members(p.link), p.counter.members(p.host)
+	if other := p.counter.beside; other != nil {
+		link, host = link+other.members(p.link), host+other.members(p.host)
+	}
+	return link, host
 }
 
 func (b *Counter) members(key string) int {

@@ -1,0 +1,242 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/edge-rt/edge-rt/policy"
+	"github.com/edge-rt/edge-rt/rt/rttest"
+	"github.com/edge-rt/edge-rt/server"
+	"github.com/edge-rt/edge-rt/stage"
+	"github.com/edge-rt/edge-rt/stage/stagetest"
+)
+
+// otherBundle copies the demo's bundle with another digest, into a folder of that name.
+func otherBundle(t *testing.T, dir, name string) (bundle, digest string) {
+	t.Helper()
+	bundle = filepath.Join(dir, name)
+	rttest.Do(os.CopyFS(bundle, os.DirFS(demo+"/bundle")))
+	text := string(rttest.Must(os.ReadFile(filepath.Join(bundle, "bundle.json"))))
+	changed := strings.Replace(text, `"exporter": "edgert-train 1"`, fmt.Sprintf(`"exporter": %q`, name), 1)
+	if changed == text {
+		t.Fatal("bundle.json has no exporter")
+	}
+	stagetest.WriteFile(t, bundle, "bundle.json", changed)
+	return bundle, rttest.Must(policy.LoadBundle(bundle)).SHA256
+}
+
+// rollout runs lean-server rollout and returns what it shows.
+func (r *running) rollout(manifest string, args ...string) (shown rolledOut) {
+	r.t.Helper()
+	_, port, _ := strings.Cut(strings.TrimPrefix(r.health, "http://"), ":")
+	code, stdout, stderr := leanServer(r.t, nil,
+		append([]string{"rollout", "--manifest", manifest, "--health-port", port,
+			"--json", "-"}, args...)...)
+	if err := json.Unmarshal([]byte(stdout), &shown); code != 0 || err != nil || shown.Server == nil {
+		r.t.Fatalf("rollout %q = %d, %v: %s%s", args, code, err, stdout, stderr)
+	}
+	return shown
+}
+
+// awaitRollout waits until the roll-out is as asked.
+func (r *running) awaitRollout(manifest, what string, ok func(*server.LiveRollout) bool) *server.LiveRollout {
+	r.t.Helper()
+	var live server.Live
+	rttest.Eventually(r.t, what, func() bool {
+		time.Sleep(100 * time.Millisecond) // the page's pace
+		_, text := r.page("/status.json")
+		live = server.Live{}
+		return json.Unmarshal([]byte(text), &live) == nil && live.Rollout != nil && ok(live.Rollout)
+	})
+	return live.Rollout
+}
+
+// firstChunk is the most ticks of an episode, on a busy machine, that wait for its first chunk.
+const firstChunk = 5
+
+// Goal: real programs. Robots with episodes get a new model between two of them and give it back (moves); those without
+// --model-change episode keep theirs to their end (keeps), and none of a third kind, which streams without episodes,
+// starves meanwhile. A first chunk of an episode is awaited with or without a new model. EDGERT_ROLLOUT_ROBOTS=N runs N
+// robots of each kind, EDGERT_ROLLOUT_TIMES=N as many roll-outs.
+func TestRollOutAndBack(t *testing.T) {
+	rttest.RealTime(t)
+	count := func(name string) int { n, _ := strconv.Atoi(os.Getenv(name)); return max(n, 1) }
+	robots, times := count("EDGERT_ROLLOUT_ROBOTS"), count("EDGERT_ROLLOUT_TIMES")
+	dir := t.TempDir()
+	bin := rttest.Must(rttest.Programs(dir, "edge-rt"))
+	bundle, fresh := otherBundle(t, dir, "fresh")
+	old := rttest.Must(policy.LoadBundle(demo + "/bundle")).SHA256
+	file := stagetest.WriteFile(t, dir, "server.yaml", demoBundle(t)+
+		"service: demo\ndefault_task: around the post # the demo's\nmax_sessions: 100\nsessions_per_host: 100\n")
+	audit := filepath.Join(dir, "audit.jsonl")
+	s := start(t, "--manifest", file, "--audit", audit)
+	s.awaitReady()
+	edges := map[string]*stagetest.Program{}
+	run := func(id string, flags ...string) {
+		args := stage.SimArm(s.endpoint, "--id", id, "--json", filepath.Join(dir, id+".json"))
+		p := stagetest.Command(t, filepath.Join(bin, "edge-rt"), append(args, flags...)...)
+		p.Env = append(p.Env, "XDG_STATE_HOME="+filepath.Join(dir, id))
+		edges[id] = p.Start()
+	}
+	for i := range robots {
+		for kind, flag := range map[string]string{"moves": "episode", "keeps": "refuse"} {
+			run(fmt.Sprint(kind, "-", i), "--model-change", flag, "--episodes", "10000", "--episode-time", "1500ms",
+				"--reset-time", "200ms", "--record-dir", filepath.Join(dir, fmt.Sprint("record-", kind, i)),
+				"--record-size", "1GiB")
+		}
+		run(fmt.Sprint("streams-", i))
+	}
+	s.awaitAnswers(3*robots, 3)
+	for range times {
+		set := s.rollout(file, "set", "--bundle", bundle, "--share", "1")
+		if set.Manifest.Share != 1 || set.Server.Share != 1 {
+			t.Errorf("set: %+v", set)
+		}
+		s.awaitRollout(file, "the robots with episodes move", func(r *server.LiveRollout) bool {
+			return r.State == "serving" && r.SHA256 == fresh && r.New == robots && r.Moving == 2*robots
+		})
+		s.awaitAnswers(3*robots, 3)
+		s.rollout(file, "back")
+		s.awaitRollout(file, "and move back", func(r *server.LiveRollout) bool {
+			return r.State == "leaving" && r.New == 0 && r.Old == 3*robots
+		})
+		s.awaitAnswers(3*robots, 3)
+	}
+	for id, p := range edges {
+		var summary struct {
+			Starved  int      `json:"starved_ticks"`
+			Bus      int      `json:"starved_by_bus"` // on a busy machine the simulated bus loses replies
+			Ticks    int      `json:"ticks"`
+			Models   []string `json:"models"`
+			Episodes struct{ Number int }
+		}
+		code := p.End(syscall.SIGINT)
+		stagetest.ReadJSON(t, filepath.Join(dir, id+".json"), &summary)
+		want := []string(nil)
+		if strings.HasPrefix(id, "moves") {
+			for want = []string{old}; len(want) < 1+2*times; {
+				want = append(want, fresh, old)
+			}
+		}
+		starved := summary.Starved - summary.Bus
+		t.Logf("%s: %d of %d ticks starved, in %d episodes with %d changes of the model", id, starved, summary.Ticks,
+			summary.Episodes.Number, max(0, len(summary.Models)-1))
+		if code != 0 || starved > firstChunk*summary.Episodes.Number || !slices.Equal(summary.Models, want) {
+			t.Errorf("%s: code %d, %d starved ticks, models %.12s; want 0, those of %d first chunks and %.12s\n%s", id,
+				code, starved, summary.Models, summary.Episodes.Number, want, p.Log)
+		}
+	}
+	s.end(syscall.SIGTERM)
+	lines := rttest.Must(stage.ReadAudit[struct {
+		Client string `json:"client_uuid"`
+		Model  string `json:"model_sha256"`
+	}](audit, false))
+	by := map[string]map[string]bool{}
+	for _, l := range lines {
+		kind, _, _ := strings.Cut(l.Client, "-")
+		if by[kind] == nil {
+			by[kind] = map[string]bool{}
+		}
+		by[kind][l.Model] = true
+	}
+	if len(by["keeps"]) != 1 || !by["keeps"][old] || len(by["moves"]) != 2 || !by["moves"][old] || !by["moves"][fresh] {
+		t.Errorf("the audit's models: %v", by)
+	}
+}
+
+// awaitAnswers waits until so many robots have had n chunks more.
+func (r *running) awaitAnswers(robots int, n uint64) {
+	r.t.Helper()
+	before := map[string]uint64{}
+	read := func() (sessions []server.LiveSession) {
+		var live server.Live
+		_, text := r.page("/status.json?rows=1000")
+		_ = json.Unmarshal([]byte(text), &live)
+		return live.Sessions.Rows
+	}
+	for _, s := range read() {
+		before[s.Name+s.Model] = s.Answered
+	}
+	rttest.Eventually(r.t, "chunks", func() bool {
+		time.Sleep(100 * time.Millisecond) // the page's pace
+		sessions := read()
+		return len(sessions) == robots && !slices.ContainsFunc(sessions, func(s server.LiveSession) bool {
+			return s.Answered < before[s.Name+s.Model]+n
+		})
+	})
+}
+
+// The command refuses what it cannot do, and changes nothing then.
+func TestRolloutCommand(t *testing.T) {
+	file := writeManifest(t, demoBundle(t)+"health_port: 1\n")
+	before := string(rttest.Must(os.ReadFile(file)))
+	for _, tt := range []struct {
+		args string
+		code int
+		says string
+	}{
+		{"", 4, "no server of this manifest answers"},
+		{"set --share 0.1", 2, "the manifest has no roll-out yet: give --bundle DIR"},
+		{"set", 2, "give --share, --bundle or both"},
+		{"set --bundle /nowhere", 3, "/nowhere is not a bundle directory"},
+		{"set --share 3 --bundle " + demo + "/bundle", 2, "--share"},
+		{"set --sha256 0000 --bundle " + demo + "/bundle", 3, "want one that begins with 0000"},
+		{"back --share 0.1", 2, "belong to rollout set"},
+		{"pin", 2, "name the robots by their ids"},
+		{"pin arm-1", 3, "rollout names no model"},
+		{"away", 2, "status"},
+	} {
+		code, _, stderr := leanServer(t, nil, append([]string{"rollout", "--manifest", file},
+			strings.Fields(tt.args)...)...)
+		if code != tt.code || !strings.Contains(stderr, tt.says) {
+			t.Errorf("rollout %s = %d, %s; want %d and %q", tt.args, code, stderr, tt.code, tt.says)
+		}
+	}
+	if got := string(rttest.Must(os.ReadFile(file))); got != before {
+		t.Errorf("the manifest has changed:\n%s", got)
+	}
+	for _, tt := range []struct{ args, says string }{
+		{"set --share 0.1 --bundle " + demo + "/bundle", "share   0.1 of the robots; always none; never none"},
+		{"pin a b", "always a, b; never none"}, {"pin a --to old", "always b; never a"},
+		{"pin b --to none", "always none; never a"}, {"back", "share   0 of"},
+	} {
+		code, stdout, stderr := leanServer(t, nil, append([]string{"rollout", "--manifest", file},
+			strings.Fields(tt.args)...)...)
+		if code != 0 || !strings.Contains(stdout, tt.says) || !strings.Contains(stdout, "server    unknown") {
+			t.Errorf("rollout %s = %d, %s%s; want %q", tt.args, code, stdout, stderr, tt.says)
+		}
+	}
+}
+
+// A bundle that does not reproduce its golden set is refused, and the page, the command and a counter name it;
+// check refuses it beforehand.
+func TestARolloutOfABrokenBundle(t *testing.T) {
+	broken := brokenBundle(t, "golden/b1_mode0.safetensors", func(data []byte, _ map[string]any) []byte {
+		return falsified(t, data, "out/chunk_robot")
+	})
+	file := writeManifest(t, demoBundle(t)+"# the next model\nrollout: {model: \""+filepath.Dir(broken)+
+		"/bundle\", share: 0.5}\n")
+	if code, _, stderr := leanServer(t, nil, "check", "--manifest", file); code != 3 ||
+		!strings.Contains(stderr, "golden") {
+		t.Errorf("check = %d, %s", code, stderr)
+	}
+	s := start(t, "--manifest", file)
+	s.awaitReady()
+	got := s.awaitRollout(file, "refused", func(r *server.LiveRollout) bool { return r.State == "failed" })
+	if !strings.Contains(got.Why, "golden") {
+		t.Errorf("why: %s", got.Why)
+	}
+	if shown := s.rollout(file); shown.Server.State != "failed" || s.get("/readyz") != 200 ||
+		s.metrics()[`lean_server_rollout_refused_total{of="model"}`] != 1 {
+		t.Errorf("shown %+v, ready %d", shown.Server, s.get("/readyz"))
+	}
+	s.end(syscall.SIGTERM)
+}

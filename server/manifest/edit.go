@@ -1,0 +1,93 @@
+package manifest
+
+import (
+	"encoding/json"
+	"fmt"
+	"path/filepath"
+	"reflect"
+	"slices"
+	"strings"
+
+	"github.com/edge-rt/edge-rt/internal/userfile"
+)
+
+// EditRollout changes the block rollout of a manifest's file and returns the manifest with the new block. The other
+// lines stay as they are; comments within the block are lost. A reader of the file sees the old or the new one. A
+// change that makes the manifest invalid is not written.
+func EditRollout(file string, change func(*Rollout)) (Config, error) {
+	data, err := userfile.ReadYAML(file)
+	if err != nil {
+		return Config{}, fmt.Errorf("%w: %w", ErrInvalid, err)
+	}
+	cfg, err := parse(file, data, nil)
+	if err != nil {
+		return cfg, err
+	}
+	wanted := cfg.Rollout
+	wanted.Robots, wanted.Keep = slices.Clone(wanted.Robots), slices.Clone(wanted.Keep)
+	change(&wanted)
+	text := withBlock(string(data), cfg.lines["rollout"], wanted.text())
+	edited, err := parse(file, []byte(text), nil)
+	if err != nil {
+		return cfg, err
+	}
+	if !reflect.DeepEqual(edited.Rollout.text(), wanted.text()) {
+		return cfg, cfg.Errorf("rollout", "the block rollout cannot be replaced in a file of this form: write it by "+
+			"hand:\n%s", wanted.text())
+	}
+	if file, err = filepath.EvalSymlinks(file); err == nil {
+		err = userfile.Replace(file, []byte(text))
+	}
+	if err != nil {
+		return cfg, fmt.Errorf("%w: %w", ErrInvalid, err)
+	}
+	return edited, nil
+}
+
+// withBlock returns a manifest's text with the block in place of the one that begins at a line, 0: at its end.
+func withBlock(text string, line int, block string) string {
+	lines := strings.SplitAfter(text, "\n")
+	if line == 0 {
+		if text != "" && !strings.HasSuffix(text, "\n") {
+			text += "\n"
+		}
+		return text + block
+	}
+	end := line
+	for i := line; i < len(lines); i++ { // the indented lines, without those that are empty after them
+		if strings.TrimLeft(lines[i], " \t") != lines[i] && strings.TrimSpace(lines[i]) != "" {
+			end = i + 1
+		} else if strings.TrimSpace(lines[i]) != "" {
+			break
+		}
+	}
+	return strings.Join(lines[:line-1], "") + block + strings.Join(lines[end:], "")
+}
+
+// text returns the block of a manifest, "" where it has no key.
+func (r *Rollout) text() string {
+	var b strings.Builder
+	put := func(key string, value any) {
+		text, _ := json.Marshal(value) // strings, lists of strings and a number are YAML, too
+		fmt.Fprintf(&b, "  %s: %s\n", key, text)
+	}
+	if r.Model.RepoOrPath != "" {
+		put("model", struct {
+			RepoOrPath string `json:"repo_or_path"`
+			SHA256     string `json:"sha256,omitempty"`
+		}(r.Model))
+		put("share", r.Share)
+	}
+	for _, list := range []struct {
+		key string
+		ids []string
+	}{{"robots", r.Robots}, {"keep", r.Keep}} {
+		if len(list.ids) > 0 {
+			put(list.key, list.ids)
+		}
+	}
+	if b.Len() == 0 {
+		return ""
+	}
+	return "rollout:\n" + b.String()
+}

@@ -1,0 +1,102 @@
+package manifest
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/edge-rt/edge-rt/rt/rttest"
+)
+
+// written writes a manifest with a bundle and more text.
+func written(t *testing.T, more string) string {
+	t.Helper()
+	file := filepath.Join(t.TempDir(), "server.yaml")
+	rttest.Do(os.WriteFile(file, []byte("model: {repo_or_path: old}\n"+more), 0o600))
+	return file
+}
+
+func TestRolloutBlock(t *testing.T) {
+	for _, tt := range []struct{ name, block, says string }{
+		{"a text", "rollout: {model: new, share: 0.1}", ""},
+		{"a mapping", "rollout:\n  model: {repo_or_path: new, sha256: 0123abcd}\n  robots: [a]\n  keep: [b]", ""},
+		{"too large", "rollout: {model: new, share: 30}", ":2: rollout.share must be 0..1 of the robots, got 30"},
+		{"not a number", "rollout: {model: new, share: .nan}", "rollout.share must be a number"},
+		{"no model", "rollout: {share: 0.1}", "rollout names no model"},
+		{"no digest", "rollout: {model: {repo_or_path: new, sha256: latest}}", "8 to 64 digits of a digest"},
+		{"no robot", "rollout: {model: new, robots: [a/b]}", "rollout.robots names no robot"},
+		{"both", "rollout: {model: new, robots: [a], keep: [a]}", "both name 'a'"},
+		{"another key", "rollout: {model: new, percent: 10}",
+			`unknown key "rollout.percent", known here: model, share`},
+		{"a list", "rollout: {model: [new]}", "rollout.model must be a mapping"},
+	} {
+		cfg, err := Load(written(t, tt.block+"\n"))
+		switch {
+		case tt.says == "" && (err != nil || !cfg.Rollout.Active() ||
+			!strings.HasSuffix(cfg.Rollout.Model.RepoOrPath, "/new") || cfg.Rollout.Model.RepoOrPath == "/new"):
+			t.Errorf("%s: %+v, %v", tt.name, cfg.Rollout, err)
+		case tt.says != "" && (err == nil || !strings.Contains(err.Error(), tt.says)):
+			t.Errorf("%s: %v, want %q", tt.name, err, tt.says)
+		}
+	}
+}
+
+// A share has about as many robots as it says, and all of a smaller share.
+func TestShares(t *testing.T) {
+	const robots = 10_000
+	var before []string
+	for _, share := range []float64{0, 0.1, 0.5, 1} {
+		r := Rollout{Share: share, Robots: []string{"always"}, Keep: []string{"never"}}
+		var taken []string
+		for i := range robots {
+			if id := fmt.Sprintf("arm-%d", i); r.Takes(id) {
+				taken = append(taken, id)
+			}
+		}
+		if n := float64(len(taken)) / robots; n < share-0.02 || n > share+0.02 {
+			t.Errorf("share %g takes %g", share, n)
+		}
+		if slices.ContainsFunc(before, func(id string) bool { return !r.Takes(id) }) {
+			t.Errorf("a robot leaves with the larger share %g", share)
+		}
+		if before = taken; !r.Takes("always") || r.Takes("never") {
+			t.Errorf("share %g: the lists do not win", share)
+		}
+	}
+}
+
+// An edit leaves the other lines as they are, with their comments, and the file's permissions.
+func TestEditRollout(t *testing.T) {
+	const before, after = "# mine\nmodel: {repo_or_path: old} # old\n", "\n# the port\nhealth_port: 0 # off\n"
+	set := func(r *Rollout) { r.Model.RepoOrPath, r.Share = "/new", 0.25 }
+	const block = "rollout:\n  model: {\"repo_or_path\":\"/new\"}\n  share: 0.25\n"
+	for _, tt := range []struct {
+		name, text string
+		change     func(*Rollout)
+		want, says string
+	}{
+		{"added", before + after, set, before + after + block, ""},
+		{"without an end", before + "health_port: 0", set, before + "health_port: 0\n" + block, ""},
+		{"replaced", before + "rollout: # a canary\n  model: new\n\n  robots:\n    - a\n" + after, set,
+			before + block[:len(block)-len("  share: 0.25\n")] + "  share: 0.25\n  robots: [\"a\"]\n" + after, ""},
+		{"removed", before + "rollout: {model: /new}\n" + after, func(r *Rollout) {
+			*r = Rollout{}
+		}, before + after, ""},
+		{"impossible", before, func(r *Rollout) { set(r); r.Share = 2 }, before, "rollout.share must be 0..1"},
+		{"in one line", "{model: {repo_or_path: old}}\n", set, "{model: {repo_or_path: old}}\n", "server.yaml"},
+	} {
+		file := filepath.Join(t.TempDir(), "server.yaml")
+		rttest.Do(os.WriteFile(file, []byte(tt.text), 0o640))
+		_, err := EditRollout(file, tt.change)
+		got := string(rttest.Must(os.ReadFile(file)))
+		if got != tt.want || (err == nil) != (tt.says == "") || err != nil && !strings.Contains(err.Error(), tt.says) {
+			t.Errorf("%s: %v,\n%s\nwant\n%s", tt.name, err, got, tt.want)
+		}
+		if mode := rttest.Must(os.Stat(file)).Mode().Perm(); mode != 0o640 {
+			t.Errorf("%s: mode %v", tt.name, mode)
+		}
+	}
+}

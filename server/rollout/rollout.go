@@ -1,0 +1,300 @@
+// Package rollout gives a second model of a service to a part of its robots, as the manifest's block rollout says, and
+// takes it back.
+//
+// A Keeper reads the manifest again while the server serves. It loads the new model beside the first (Config.Open), and
+// unloads it when no robot has used it for a while. It decides which robots the new model is for; the servers of both
+// models ask it when a session opens, and inform the robots whose model has changed (wire.EventModel). A robot changes
+// when its run allows that, so both models are served until the last robot has left one.
+package rollout
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"github.com/edge-rt/edge-rt/rt"
+	"github.com/edge-rt/edge-rt/server/manifest"
+)
+
+const (
+	// Poll is the interval at which the manifest's file is looked at.
+	Poll = time.Second
+	// leaveTime is how long the new model stays without a robot before it is unloaded: a robot whose
+	// run is bound to it may have lost its session. edge-rt gives up after as long by default.
+	leaveTime = time.Minute
+)
+
+// State is the progress of a roll-out.
+type State uint8
+
+// The states.
+const (
+	Off     State = iota // there is one model
+	Loading              // the new model is loaded and checked
+	Serving              // both models are served
+	Leaving              // the new model gets no new robot, and is unloaded after the last
+	Failed               // the new model was refused, or it failed
+)
+
+func (s State) String() string {
+	return [...]string{"off", "loading", "serving", "leaving", "failed"}[s]
+}
+
+// Report is the state of a roll-out. A report does not change.
+type Report struct {
+	State    State
+	Why      string           // why it failed, or what it waits for
+	Edit     string           // why the manifest's newest content is not used; empty: it is
+	Restart  []string         // keys that were edited beside the block and need a restart
+	Plan     manifest.Rollout // in effect
+	SHA256   string           // of the new model; empty: it is not loaded
+	ServerID string           // of the server that serves it
+}
+
+// New reports whether the new model is for a robot.
+func (r *Report) New(robot string) bool { return r.State == Serving && r.Plan.Takes(robot) }
+
+// Expects reports whether a robot that is bound to a digest has to wait for the new model.
+func (r *Report) Expects(digest string) bool {
+	return r.State == Loading || r.SHA256 != "" && strings.HasPrefix(r.SHA256, digest)
+}
+
+// Second is the server of the new model.
+type Second interface {
+	SHA256() string
+	ServerID() string
+	Robots() int           // that have a session
+	Done() <-chan struct{} // closed when the server has ended
+	Stop() error           // ends the server and unloads the model; why it ended by itself
+}
+
+// Config has the parts of a Keeper. All are required.
+type Config struct {
+	Manifest manifest.Config // of the start
+	// Open loads, checks and serves the new model of the manifest as it was read last. It returns when
+	// robots may use the model, or an error.
+	Open  func(ctx context.Context, read *manifest.Config) (Second, error)
+	Clock rt.Clock
+	Log   *slog.Logger // never blocks
+}
+
+// Keeper carries out the roll-outs of one manifest. A nil Keeper has none.
+type Keeper struct {
+	Config // constant after Run has begun
+	now    atomic.Pointer[Report]
+	counts Counts
+
+	// Owner: Run.
+	second Second
+	base   manifest.Config       // Manifest without the settings that have flags of their own
+	read   manifest.Config       // the last good content
+	model  manifest.RolloutModel // of second, or refused
+	edits  int                   // contents of the manifest that were read
+	tried  int                   // value of edits when model was loaded
+	seen   os.FileInfo           // of the content that was read last
+	empty  rt.Instant            // since then second has had no robot; 0: it has some
+}
+
+// Counts counts what a keeper refused.
+//
+// Atomic.
+type Counts struct {
+	Models    atomic.Uint64 // new models that were refused or failed
+	Manifests atomic.Uint64 // contents of the manifest
+}
+
+// Counted returns the counts of a keeper; those of a nil Keeper are zeros.
+func (k *Keeper) Counted() *Counts {
+	if k == nil {
+		return new(Counts)
+	}
+	return &k.counts
+}
+
+// New returns a keeper; Report is valid at once, and a model that the manifest names is announced.
+func New(c Config) *Keeper {
+	k := &Keeper{Config: c, base: c.Manifest}
+	k.seen, _ = os.Stat(c.Manifest.File()) // an error is reported by reread
+	if read, err := c.Manifest.Reload(); err == nil {
+		k.base = read
+	}
+	k.read = k.base
+	r := Report{Plan: c.Manifest.Rollout}
+	if r.Plan.Active() {
+		r.State = Loading
+	}
+	k.now.Store(&r)
+	return k
+}
+
+// Report returns the present state.
+//
+// Owner: any goroutine.
+func (k *Keeper) Report() *Report {
+	if k == nil {
+		return &Report{}
+	}
+	return k.now.Load()
+}
+
+// Run carries out roll-outs until ctx is done, and then ends the second server.
+func (k *Keeper) Run(ctx context.Context) {
+	if k == nil {
+		return
+	}
+	ticker := time.NewTicker(Poll)
+	defer ticker.Stop()
+	for {
+		k.reread()
+		k.step(ctx)
+		var ended <-chan struct{}
+		if k.second != nil {
+			ended = k.second.Done()
+		}
+		select {
+		case <-ticker.C:
+		case <-ended:
+		case <-ctx.Done():
+			if k.second != nil {
+				_ = k.second.Stop() // the server has logged it
+			}
+			return
+		}
+	}
+}
+
+// change publishes a changed report.
+func (k *Keeper) change(f func(*Report)) {
+	r := *k.now.Load()
+	f(&r)
+	k.now.Store(&r)
+}
+
+// reread reads a manifest whose file has changed. A broken one is reported, and the last good one stays in effect.
+func (k *Keeper) reread() {
+	info, err := os.Stat(k.Manifest.File())
+	if err == nil && k.seen != nil && os.SameFile(info, k.seen) && info.Size() == k.seen.Size() &&
+		info.ModTime().Equal(k.seen.ModTime()) {
+		return
+	}
+	var read manifest.Config
+	if err == nil {
+		read, err = k.Manifest.Reload()
+	}
+	if err != nil {
+		if text := err.Error(); text != k.Report().Edit {
+			k.counts.Manifests.Add(1)
+			k.Log.Warn("THE MANIFEST'S NEW CONTENT IS NOT USED: the roll-out stays as it was", "why", text)
+			k.change(func(r *Report) { r.Edit = text })
+		}
+		k.seen = info
+		return
+	}
+	k.seen = info
+	k.edits++
+	k.read = read
+	plan, restart := read.Rollout, k.base.Changed(&read)
+	if now := k.Report().Plan; !plan.Active() && k.second != nil && read.Model.RepoOrPath == k.model.RepoOrPath {
+		plan = now // the new model is the manifest's: it is served until the restart
+	}
+	k.change(func(r *Report) { r.Edit, r.Restart = "", restart; r.Plan = plan })
+	k.Log.Info("roll-out: the manifest was read again", "model", plan.Model.RepoOrPath, "share", plan.Share,
+		"robots", len(plan.Robots), "keep", len(plan.Keep))
+	if len(restart) > 0 {
+		k.Log.Warn("roll-out: keys beside the block rollout have changed, and need a restart", "keys", restart)
+	}
+}
+
+// step does what the plan asks for.
+func (k *Keeper) step(ctx context.Context) {
+	plan := &k.Report().Plan
+	if k.second != nil {
+		select {
+		case <-k.second.Done():
+			k.fail(errors.Join(errors.New("the new model's server has ended"), k.second.Stop()))
+			return
+		default:
+		}
+		if plan.Active() && plan.Model == k.model {
+			k.empty = 0
+			k.enter(Serving, "")
+			return
+		}
+		k.leave(plan.Active())
+		return
+	}
+	switch {
+	case !plan.Active():
+		k.enter(Off, "")
+	case plan.Model == k.model && k.tried == k.edits && k.Report().State == Failed: // until the next edit
+	default:
+		k.load(ctx, plan.Model)
+	}
+}
+
+// enter notes a state; each is logged once.
+func (k *Keeper) enter(s State, why string) {
+	if r := k.Report(); r.State != s || r.Why != why {
+		if r.State != s {
+			k.Log.Info("roll-out", "state", s.String(), "sha256", r.SHA256, "share", r.Plan.Share)
+		}
+		k.change(func(r *Report) { r.State, r.Why = s, why })
+	}
+}
+
+// leave waits for the last robot of the new model, and unloads it.
+func (k *Keeper) leave(next bool) {
+	robots, now := k.second.Robots(), k.Clock.Now()
+	why := fmt.Sprintf("the new model is unloaded a minute after its last robot; it has %d", robots)
+	if next {
+		why += "; the manifest's next one is loaded then"
+	}
+	k.enter(Leaving, why)
+	switch {
+	case robots > 0:
+		k.empty = 0
+	case k.empty == 0:
+		k.empty = now
+	case now.Sub(k.empty) >= leaveTime:
+		if err := k.second.Stop(); err != nil {
+			k.Log.Warn("roll-out: the new model did not end cleanly", "why", err)
+		}
+		k.forget()
+		k.enter(Off, "")
+	}
+}
+
+// load opens the new model.
+func (k *Keeper) load(ctx context.Context, m manifest.RolloutModel) {
+	k.model, k.tried = m, k.edits
+	k.enter(Loading, "")
+	second, err := k.Open(ctx, &k.read)
+	switch {
+	case ctx.Err() != nil && err != nil: // the server leaves
+	case err != nil:
+		k.fail(err)
+	default:
+		k.second = second
+		k.change(func(r *Report) { r.SHA256, r.ServerID = second.SHA256(), second.ServerID() })
+		k.enter(Serving, "")
+	}
+}
+
+// fail ends a roll-out whose model cannot be served. Its robots go back to the first model.
+func (k *Keeper) fail(err error) {
+	k.counts.Models.Add(1)
+	k.forget()
+	k.Log.Error("THE ROLL-OUT FAILED: the model of before serves all robots", "model", k.model.RepoOrPath, "why", err)
+	k.enter(Failed, strings.ReplaceAll(err.Error(), "\n", ": "))
+}
+
+// forget notes that the new model is unloaded.
+func (k *Keeper) forget() {
+	k.second, k.empty = nil, 0
+	k.change(func(r *Report) { r.SHA256, r.ServerID = "", "" })
+}

@@ -1,0 +1,110 @@
+package rollout
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/edge-rt/edge-rt/rt/rttest"
+	"github.com/edge-rt/edge-rt/server/manifest"
+)
+
+// fake is a second server.
+type fake struct {
+	robots  int
+	done    chan struct{}
+	stopped bool
+}
+
+func (f *fake) SHA256() string        { return "abcdef" }
+func (f *fake) ServerID() string      { return "host-rollout" }
+func (f *fake) Robots() int           { return f.robots }
+func (f *fake) Done() <-chan struct{} { return f.done }
+func (f *fake) Stop() error           { f.stopped = true; return nil }
+
+// The steps of roll-outs: each edit of the manifest, or change of the second server, and the state after it.
+func TestSteps(t *testing.T) {
+	clock := rttest.NewClock(1)
+	file := filepath.Join(t.TempDir(), "server.yaml")
+	size := 0
+	write := func(text string) {
+		size++ // an edit within the resolution of the file's time
+		rttest.Do(os.WriteFile(file, []byte("model: {repo_or_path: old}\n"+text+strings.Repeat("\n", size)), 0o600))
+	}
+	write("rollout: {model: new, share: 0.5}\n")
+	var second *fake
+	var broken error
+	loads := 0
+	k := New(Config{
+		Manifest: rttest.Must(manifest.Load(file)),
+		Open: func(_ context.Context, read *manifest.Config) (Second, error) {
+			if loads++; broken != nil {
+				return nil, broken
+			}
+			second = &fake{done: make(chan struct{})}
+			return second, nil
+		},
+		Clock: clock,
+		Log:   slog.New(slog.DiscardHandler),
+	})
+	if got := k.Report(); got.State != Loading || !got.Expects("abc") || got.New("arm") {
+		t.Errorf("at the start: %+v", got)
+	}
+	for _, tt := range []struct {
+		name   string
+		change func()
+		state  State
+		loads  int
+		why    string
+	}{
+		{"the manifest's model is loaded", nil, Serving, 1, ""},
+		{"a larger share", func() { write("rollout: {model: new, share: 0.6}\n") }, Serving, 1, ""},
+		{"a broken edit", func() { write("rollout: {model: new, share: 2}\n") }, Serving, 1, ""},
+		{"back, with a robot", func() { second.robots = 1; write("rollout: {model: new}\n") }, Leaving, 1, "it has 1"},
+		{"forward again", func() { write("rollout: {model: new, robots: [a]}\n") }, Serving, 1, ""},
+		{"the next model waits", func() { write("rollout: {model: next, share: 1}\n") }, Leaving, 1, "is loaded then"},
+		{"the robot has left", func() { second.robots = 0 }, Leaving, 1, "it has 0"},
+		{"long enough", func() { clock.Advance(leaveTime) }, Off, 1, ""},
+		{"the next model", nil, Serving, 2, ""},
+		{"it ends", func() { close(second.done); broken = errors.New("a broken file") }, Failed, 2, "has ended"},
+		{"it is not tried again", nil, Failed, 2, "has ended"},
+		{"before an edit", func() { write("rollout: {model: next, share: 1}\n") }, Failed, 3, "a broken file"},
+		{"the block is removed", func() { write("") }, Off, 3, ""},
+		{"and comes back", func() { broken = nil; write("rollout: {model: next, share: 1}\n") }, Serving, 4, ""},
+		{"its model is the manifest's", func() {
+			text := strings.Replace(string(rttest.Must(os.ReadFile(file))), "old", "next", 1)
+			rttest.Do(os.WriteFile(file, []byte(strings.Split(text, "rollout")[0]), 0o600))
+		}, Serving, 4, ""},
+	} {
+		if tt.change != nil {
+			tt.change()
+		}
+		k.reread()
+		k.step(t.Context())
+		if got := k.Report(); got.State != tt.state || loads != tt.loads || !strings.Contains(got.Why, tt.why) ||
+			tt.why == "" && got.Why != "" {
+			t.Errorf("%s: %v (%s) after %d loads, want %v (%s) after %d", tt.name, got.State, got.Why, loads, tt.state,
+				tt.why, tt.loads)
+		}
+		if tt.name == "a broken edit" {
+			if got := k.Report(); got.Plan.Share != 0.6 || !strings.Contains(got.Edit, "rollout.share must be 0..1") {
+				t.Errorf("%s: %+v", tt.name, got)
+			}
+		}
+	}
+	if got := k.Report(); !got.Plan.Takes("arm") || len(got.Restart) != 1 || k.counts.Models.Load() != 2 ||
+		k.counts.Manifests.Load() != 1 {
+		t.Errorf("at the end: %+v, %d models and %d manifests refused", got, k.counts.Models.Load(),
+			k.counts.Manifests.Load())
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), time.Millisecond)
+	defer cancel()
+	if k.Run(ctx); !second.stopped {
+		t.Error("the second server still runs")
+	}
+}
