@@ -67,7 +67,7 @@ func Open(ctx context.Context, c Config) (*remote.Policy, error) {
 	case errors.Is(err, ErrFit):
 		return nil, err
 	default:
-		return nil, &remote.Away{c.URL, err}
+		return nil, &remote.Away{Server: c.URL, Err: err}
 	}
 	s.meta = l.metadata()
 	s.install(l)
@@ -247,7 +247,7 @@ func (s *server) infer(row *remote.Row) error {
 	defer release()
 	l := s.current()
 	if l == nil {
-		return &remote.Away{s.URL, errors.New(s.Condition().Why)}
+		return &remote.Away{Server: s.URL, Err: errors.New(s.Condition().Why)}
 	}
 	began := time.Now()
 	v, err := l.ask(ctx, s.messages.observation(row, s.Key))
@@ -264,7 +264,7 @@ func (s *server) infer(row *remote.Row) error {
 	}
 	err = s.Late(ctx, err)
 	s.drop(l, err)
-	return &remote.Away{s.URL, err}
+	return &remote.Away{Server: s.URL, Err: err}
 }
 
 // Close ends the connection.
