@@ -165,7 +165,12 @@ func TestDecodeFit(t *testing.T) {
 			e := rttest.Must(NewEncoder(90, chroma))
 			defer e.Close()
 			file := make([]byte, MaxSize(fromW, fromH, chroma))
-			n := rttest.Must(e.Encode(file, &Image{W: fromW, H: fromH, Layout: RGB, Pix: pattern.Scenery(fromW, fromH)}))
+			n := rttest.Must(e.Encode(file, &Image{
+				W:      fromW,
+				H:      fromH,
+				Layout: RGB,
+				Pix:    pattern.Scenery(fromW, fromH),
+			}))
 			whole, want := make([]byte, 3*fromW*fromH), make([]byte, 3*w*h)
 			rttest.Do(d.DecodeRGB(whole, file[:n], fromW, fromH))
 			rttest.Do(s.Scale(want, w, h, whole, fromW, fromH))

@@ -1,6 +1,7 @@
 package jitter
 
 import (
+	"github.com/edge-rt/edge-rt/rt/rttest"
 	"os"
 	"path/filepath"
 	"strings"
@@ -14,9 +15,7 @@ import (
 func fakePython(t *testing.T, script string) string {
 	t.Helper()
 	name := filepath.Join(t.TempDir(), "python")
-	if err := os.WriteFile(name, []byte("#!/bin/sh\ncat >/dev/null\n"+script), 0o755); err != nil {
-		t.Fatal(err)
-	}
+	rttest.Do(os.WriteFile(name, []byte("#!/bin/sh\ncat >/dev/null\n"+script), 0o755))
 	return name
 }
 
@@ -44,9 +43,8 @@ func TestFindLeRobot(t *testing.T) {
 	if l, err := findLeRobot(lerobotAuto); err != nil || l.Missing != lerobotAbsent {
 		t.Errorf("an empty PATH: %+v, %v", l, err)
 	}
-	if err := os.WriteFile(filepath.Join(bin, "lerobot-record"), []byte("#!"+good+" -s\nimport lerobot\n"), 0o755); err != nil {
-		t.Fatal(err)
-	}
+	text := "#!" + good + " -s\nimport lerobot\n"
+	rttest.Do(os.WriteFile(filepath.Join(bin, "lerobot-record"), []byte(text), 0o755))
 	t.Setenv("PATH", bin+":/usr/bin:/bin")
 	if l, err := findLeRobot(lerobotAuto); err != nil || l.Python != good {
 		t.Errorf("lerobot-record's Python: %+v, %v", l, err)
@@ -59,17 +57,9 @@ func TestLeRobotsLoop(t *testing.T) {
 	if python == "" {
 		t.Skip("no LeRobot: set EDGERT_LEROBOT to the Python of its environment")
 	}
-	c, err := (&lerobotSubject{python, 100}).start(500*time.Millisecond, false)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := c.Wait(lerobotLimit); err != nil {
-		t.Fatal(err)
-	}
-	r, err := (&lerobotSubject{}).result(c)
-	if err != nil {
-		t.Fatal(err)
-	}
+	c := rttest.Must((&lerobotSubject{python, 100}).start(500*time.Millisecond, false))
+	rttest.Do(c.Wait(lerobotLimit))
+	r := rttest.Must((&lerobotSubject{}).result(c))
 	if r.Ticks < 30 || r.Ticks > 50 || r.Lateness.P50 <= 0 || r.Seconds < 0.5 {
 		t.Errorf("%+v", r)
 	}

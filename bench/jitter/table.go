@@ -108,13 +108,13 @@ func (r *Report) tailNotes(say func(format string, args ...any)) {
 		noTail = noTail || res.Ratio.P9999 == 0
 		noSpread = noSpread || res.Ratio.Intervals == nil
 		if n := beyond(len(levels)-1, res.Tally.Count()); res.Ratio.P9999 > 0 && n < fewBeyond {
-			say("%s %s: p99.99 rests on the latest %.0f ticks: its interval is too narrow, for no draw has a later one.",
-				subjectTitles[res.Subject], res.Form, n)
+			say("%s %s: p99.99 rests on the latest %.0f ticks: its interval is too narrow, for no draw has a "+
+				"later one.", subjectTitles[res.Subject], res.Form, n)
 		}
 	}
 	if noTail {
-		say("A ratio of p99.9 wants 1,000 ticks of the subject and of cyclictest, one of p99.99 wants 10,000: a longer " +
-			"--duration.")
+		say("A ratio of p99.9 wants 1,000 ticks of the subject and of cyclictest, one of p99.99 wants 10,000: a " +
+			"longer --duration.")
 	}
 	if noSpread {
 		say("An interval wants %d slices of the subject and of cyclictest: a longer --duration, or a shorter --slice.",

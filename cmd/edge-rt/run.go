@@ -210,7 +210,8 @@ func (r *runFlags) openJSON() (*output, error) {
 		return &output{os.Stdout, &r.wrote}, nil
 	}
 	if strings.HasSuffix(r.JSON, record.Extension) {
-		return nil, exit.Errorf(exit.Usage, "--json %s would replace a record: name another file, or - for standard output",
+		return nil, exit.Errorf(exit.Usage,
+			"--json %s would replace a record: name another file, or - for standard output",
 			r.JSON)
 	}
 	f, err := os.Create(r.JSON)

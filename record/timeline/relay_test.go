@@ -30,7 +30,8 @@ func TestRelayRefusesWhatIsNoRun(t *testing.T) {
 			t.Errorf("%s: %v, want code %d", page, err, want)
 		}
 	}
-	if err := Relay(t.Context(), RelayConfig{Page: other.URL, Listen: "8765", Out: io.Discard}); exit.Of(err) != exit.Usage {
+	err := Relay(t.Context(), RelayConfig{Page: other.URL, Listen: "8765", Out: io.Discard})
+	if exit.Of(err) != exit.Usage {
 		t.Errorf("a port without a host: %v", err)
 	}
 }

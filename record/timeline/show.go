@@ -30,7 +30,8 @@ type ShowConfig struct {
 // Show opens a record in an installed viewer, or writes a page that shows it.
 func Show(ctx context.Context, cfg ShowConfig) error {
 	if strings.HasSuffix(cfg.HTML, record.Extension) {
-		return exit.Errorf(exit.Usage, "--html %s would replace a record: name another file, such as run.html", cfg.HTML)
+		return exit.Errorf(exit.Usage, "--html %s would replace a record: name another file, such as run.html",
+			cfg.HTML)
 	}
 	in, err := os.Open(cfg.File)
 	switch {
