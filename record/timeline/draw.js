@@ -27,7 +27,7 @@ function drawTimeline(root, list) {
     lineNames.forEach(([name, unit], i) => plots.push({...plot(name, unit, ""), zero: true, series: [{at: i, look: "--mark", dots: i == 2}]}));
     data.joints.forEach((name, j) => {
       const at = rowHead + perJoint * j, unit = data.units[j] || "", fine = unit == "m/s";
-      plots.push({...plot(name, unit, "joint"), least: fine ? .2 : 2, digits: fine ? 2 : 1, series: [{at: at + 3, look: "--goal", wide: true}, {at, low: at + 1, high: at + 2, look: "--mark"}], pair: true});
+      plots.push({...plot(name, unit, "joint"), least: fine ? .2 : 2, digits: fine ? 2 : 1, pair: true, series: [{at: at + 3, look: "--goal", wide: true}, {at, low: at + 1, high: at + 2, look: "--mark"}]});
     });
   }
   const color = name => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
@@ -76,7 +76,8 @@ function drawTimeline(root, list) {
       if (v != null) low = Math.min(low, v), high = Math.max(high, v);
     }
     if (low > high) low = 0, high = 1;
-    if (high - low < p.least) { const middle = (low + high) / 2; low = middle - p.least / 2, high = middle + p.least / 2; }
+    const more = Math.max(0, p.least - (high - low)) / 2 || 0;  // a flat line stays flat
+    low -= more, high += more;
     const y = v => h - 2 - (h - 14) * (v - low) / (high - low), half = data.width_ms / 2;
     for (const s of p.series) {
       c.strokeStyle = c.fillStyle = color(s.look), c.lineWidth = s.wide ? 3 : 1.3, c.globalAlpha = s.wide ? .45 : 1;

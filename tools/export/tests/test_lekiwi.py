@@ -74,7 +74,8 @@ def test_lekiwi(programs, tmp_path):
         theirs.bus.write_calibration(theirs.calibration)
         theirs.bus.disconnect()
         written = (tmp_path / "kiwi.json").read_bytes()
-        calibrate = [programs / "edge-rt", "calibrate", "--robot", "lekiwi", "--bus", link, "--calibration", tmp_path / "kiwi.json"]
+        flags = ["--robot", "lekiwi", "--bus", link, "--calibration", tmp_path / "kiwi.json"]
+        calibrate = [programs / "edge-rt", "calibrate", *flags]
         done = subprocess.run(calibrate, input="\n", capture_output=True, text=True, timeout=60)
         assert done.returncode == 0, done.stdout + done.stderr
         assert (tmp_path / "kiwi.json").read_bytes() == written  # as LeRobot wrote it, which reads it below
