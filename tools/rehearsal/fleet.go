@@ -47,27 +47,25 @@ type robot struct {
 
 // fleet is all programs, in a folder with a copy of examples/router.
 type fleet struct {
-	o        options
-	dir      string
-	hosts    map[string]string // name: address
-	manifest string            // of the next server that starts
-	routers  []*program
-	servers  []*program
-	robots   []*robot
-	others   []*stage.Child
-	again    time.Duration // the longest of the phase until all robots streamed again
-	looked   time.Time     // at all metrics
-	shown    time.Time     // the newest live figures
-	checks   stage.Checks
+	o       options
+	dir     string
+	hosts   map[string]string // name: address
+	routers []*program
+	servers []*program
+	robots  []*robot
+	others  []*stage.Child
+	again   time.Duration // the longest of the phase until all robots streamed again
+	looked  time.Time     // at all metrics
+	shown   time.Time     // the newest live figures
+	checks  stage.Checks
 }
 
 // newFleet makes the network, the certificates and the configurations.
 func newFleet(o options, dir string) (*fleet, error) {
 	f := &fleet{
-		o:        o,
-		dir:      dir,
-		hosts:    map[string]string{},
-		manifest: "server.yaml",
+		o:     o,
+		dir:   dir,
+		hosts: map[string]string{},
 	}
 	paths := []*string{&f.dir, &f.o.bin, &f.o.python, &f.o.packages, &f.o.bundles, &f.o.monitoring}
 	for _, path := range paths {
@@ -116,26 +114,14 @@ func (f *fleet) configure(names []string) error {
 		}
 	}
 	bundle := filepath.Join(f.o.bundles, "bundle")
-	next, err := f.nextBundle(bundle)
-	if err != nil {
-		return err
-	}
 	manifest := f.file("server.yaml")
-	err = errors.Join(f.certify("server"),
+	err := errors.Join(f.certify("server"), f.nextBundle(bundle),
 		f.edit(manifest, "../../testdata/demo/bundle", bundle),
 		f.edit(manifest, "[arm-a, arm-b]", fmt.Sprintf("[%s]", strings.Join(names, ", "))),
 		f.edit(manifest, `["tls/router-1:7447"]`, `["tls/router-1:7447", "tls/router-2:7447"]`),
 		f.edit(manifest, "service: demo\n",
 			fmt.Sprintf("service: demo\nthreads: 1\nwarmup_inferences: 2\nmax_sessions: %d\n", len(names))))
 	if err != nil {
-		return err
-	}
-	text, err := os.ReadFile(manifest)
-	if err != nil {
-		return err
-	}
-	text = []byte(strings.Replace(string(text), bundle, next, 1))
-	if err := os.WriteFile(f.file("next.yaml"), text, 0o644); err != nil {
 		return err
 	}
 	if err := f.run(stage.Program(f.o.bin, "lean-server"), "acl", "--manifest", "server.yaml", "-o",
@@ -247,7 +233,7 @@ func (f *fleet) listens(at string) error {
 // serve starts a server, and waits until it is ready.
 func (f *fleet) serve(n int) error {
 	s := f.servers[n]
-	if err := f.start(s, stage.Command(stage.Program(f.o.bin, "lean-server"), "--manifest", f.file(f.manifest),
+	if err := f.start(s, stage.Command(stage.Program(f.o.bin, "lean-server"), "--manifest", f.file("server.yaml"),
 		"--audit", f.file(s.name+".jsonl"))); err != nil {
 		return err
 	}

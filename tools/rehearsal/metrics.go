@@ -52,6 +52,16 @@ func (a figures) starved() float64 {
 	return a["edge_rt_starved_ticks_total"] - a["edge_rt_starved_by_bus_ticks_total"]
 }
 
+// model is the sha256 of a robot's model, as its metric has it.
+func (a figures) model() string {
+	for name, value := range a {
+		if value == 1 && strings.HasPrefix(name, "edge_rt_model_info{") {
+			return name
+		}
+	}
+	return ""
+}
+
 // look reads the metrics of all robots. One that cannot be reached keeps its newest ones.
 func (f *fleet) look() {
 	var reading sync.WaitGroup

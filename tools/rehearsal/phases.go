@@ -35,7 +35,9 @@ var phases = []phase{
 	{name: "nothing happens", again: atOnce, steps: []step{settle}},
 	{name: "rolling update of the servers", again: atOnce,
 		steps: []step{update(0), update(1), update(2)}},
-	{name: "roll-out of another model to robots that pause", again: atOnce, hunger: first, steps: []step{rollOut}},
+	{name: "roll-out of another model, at each robot's next episode", again: atOnce, hunger: first,
+		steps: []step{rollOut("set", "--manifest", "server.yaml", "--bundle", "next", "--share", "1")}},
+	{name: "and back", again: atOnce, hunger: first, steps: []step{rollOut("back", "--manifest", "server.yaml")}},
 	{name: "every certificate renewed, servers restarted in turn", again: atOnce,
 		steps: []step{renew, update(0), update(1), update(2), renewed}},
 	{
@@ -252,41 +254,37 @@ func (f *fleet) cables(to string, names ...string) (err error) {
 	return err
 }
 
-// rollOut gives the servers another bundle while every robot pauses, and goes on with it.
-func rollOut(f *fleet) error {
-	for _, r := range f.robots {
-		if err := f.ctl(r, "pause"); err != nil {
+// rollOut lets lean-server rollout change the manifest, and every robot begin a new episode, with the model that is
+// then meant for it.
+func rollOut(args ...string) step {
+	return func(f *fleet) error {
+		if err := f.run(stage.Program(f.o.bin, "lean-server"), append([]string{"rollout"}, args...)...); err != nil {
 			return err
 		}
+		f.wait(f.o.settle) // the servers read the manifest each second, and load the model
+		for _, r := range f.robots {
+			var reply struct{}
+			if err := stage.Ctl(f.o.bin, f.dir, r.name, "reset", &reply); err != nil {
+				return err
+			}
+		}
+		if err := f.stream(); err != nil {
+			return err
+		}
+		for _, r := range f.robots {
+			if r.now.model() == r.before.model() {
+				return fmt.Errorf("%s has the model of before: %s", r.name, r.Log.Tail(8))
+			}
+		}
+		return nil
 	}
-	for n, s := range f.servers {
-		if err := s.Stop(); err != nil {
-			return err
-		}
-		f.manifest = "next.yaml"
-		if err := f.serve(n); err != nil {
-			return err
-		}
-	}
-	for _, r := range f.robots {
-		if err := f.ctl(r, "resume"); err != nil {
-			return err
-		}
-	}
-	return f.stream()
-}
-
-// ctl sends a command to a robot.
-func (f *fleet) ctl(r *robot, command string) error {
-	var reply struct{}
-	return stage.Ctl(f.o.bin, f.dir, r.name, command, &reply)
 }
 
 // nextBundle copies the bundle under another revision, so that it has another sha256.
-func (f *fleet) nextBundle(from string) (to string, err error) {
-	to = filepath.Join(f.dir, "next")
+func (f *fleet) nextBundle(from string) error {
+	to := f.file("next")
 	if err := os.CopyFS(to, os.DirFS(from)); err != nil {
-		return "", err
+		return err
 	}
-	return to, f.edit(filepath.Join(to, "bundle.json"), `"source_revision": "`, `"source_revision": "next: `)
+	return f.edit(filepath.Join(to, "bundle.json"), `"source_revision": "`, `"source_revision": "next: `)
 }
