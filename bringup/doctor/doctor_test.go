@@ -10,7 +10,6 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/edge-rt/edge-rt/edge/device"
 	"github.com/edge-rt/edge-rt/internal/exit"
@@ -267,7 +266,7 @@ func TestCertificateThatIsNone(t *testing.T) {
 	rttest.Do(os.WriteFile(garbage, []byte("-----BEGIN CERTIFICATE-----\r\n"), 0o644))
 	d := &doctor{}
 	d.Connect.TLS = endpoint.Security{RootCA: garbage, ConnectCertificate: garbage + ".none"}
-	found := d.certificates(time.Now())
+	found := d.certificates()
 	if len(found) != 2 || found[0].Level != Problem || found[1].Level != Problem {
 		t.Errorf("%+v, want two problems", found)
 	}

@@ -60,7 +60,7 @@ func (d *doctor) measure(ctx context.Context) (all []Finding) {
 		}
 		all = append(all, d.measureCamera(&d.Cameras[i]))
 	}
-	all = append(all, d.certificates(time.Now())...)
+	all = append(all, d.certificates()...)
 	if len(d.Connect.Connect) == 0 {
 		return all
 	}
@@ -68,7 +68,7 @@ func (d *doctor) measure(ctx context.Context) (all []Finding) {
 }
 
 // certificates examines the files of --tls-ca and --tls-cert.
-func (d *doctor) certificates(now time.Time) (all []Finding) {
+func (d *doctor) certificates() (all []Finding) {
 	tls := &d.Connect.TLS
 	for _, file := range []string{tls.RootCA, tls.ConnectCertificate} {
 		if file == "" {
@@ -85,7 +85,7 @@ func (d *doctor) certificates(now time.Time) (all []Finding) {
 		}
 		all = append(all, f)
 	}
-	for _, ending := range tls.Dialling(now) {
+	for _, ending := range tls.DialFindings() {
 		f := Finding{
 			Check:  "certificate",
 			Level:  Advice,

@@ -106,14 +106,17 @@ func (s *Security) Ends(add func(file string, end time.Time)) {
 }
 
 func (s *Security) ending(now time.Time) (warnings []string) {
-	for _, f := range slices.Concat(s.Dialling(now), s.fileFindings(s.ListenCertificate, "clients refuse it", now)) {
+	for _, f := range slices.Concat(s.dialling(now), s.fileFindings(s.ListenCertificate, "clients refuse it", now)) {
 		warnings = append(warnings, f.Text)
 	}
 	return warnings
 }
 
-// Dialling returns the findings for the certificates by which we dial. It leaves out files that cannot be read.
-func (s *Security) Dialling(now time.Time) []Finding {
+// DialFindings is Ending for the certificates by which we dial.
+func (s *Security) DialFindings() []Finding { return s.dialling(time.Now()) }
+
+// dialling returns the findings for the certificates by which we dial.
+func (s *Security) dialling(now time.Time) []Finding {
 	return slices.Concat(s.fileFindings(s.RootCA, "no certificate that it signed is trusted", now),
 		s.fileFindings(s.ConnectCertificate, "servers refuse it", now))
 }
@@ -143,7 +146,7 @@ func (e Endpoint) Dialling(now time.Time) (found []Finding) {
 	if e.Protocol != TLS {
 		return nil
 	}
-	found = e.Security.Dialling(now)
+	found = e.Security.dialling(now)
 	if err := e.CheckDial(); err != nil {
 		found = append(found, Finding{Text: fmt.Sprintf("%s can be dialled no more: %v", e, err)})
 	}
