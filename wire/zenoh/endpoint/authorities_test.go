@@ -61,7 +61,8 @@ func TestRevokedCertificates(t *testing.T) {
 	for _, f := range l.Certificates(now) {
 		said += f.Text
 	}
-	if want := `the revocation list of "test CA" in ` + listenOver.RootCA + " ended on "; !strings.Contains(said, want) {
+	want := `the revocation list of "test CA" in ` + listenOver.RootCA + " ended on "
+	if !strings.Contains(said, want) {
 		t.Errorf("Certificates = %s, want %q", said, want)
 	}
 }
