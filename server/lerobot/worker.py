@@ -47,7 +47,9 @@ STATEFUL = {"tdmpc", "lingbot_va", "fastwam", "gaussian_actor"}
 TOGETHER = {"act": False, "smolvla": True, "pi0": True, "pi05": True}
 MAX_BATCH = 8  # rows of a call
 # The statistics that each mode of LeRobot's normalisation reads.
-STATISTICS = {"MEAN_STD": ("mean", "std"), "MIN_MAX": ("min", "max"), "QUANTILES": ("q01", "q99"), "QUANTILE10": ("q10", "q90")}
+STATISTICS = {
+    "MEAN_STD": ("mean", "std"), "MIN_MAX": ("min", "max"), "QUANTILES": ("q01", "q99"), "QUANTILE10": ("q10", "q90"),
+}  # fmt: skip
 
 
 def aligned(n: int, to: int = 64) -> int:
@@ -219,8 +221,8 @@ class Policy:
         return PeftModel.from_pretrained(kind.from_pretrained(adapter.base_model_name_or_path, config=self.config), self.folder, config=adapter)
 
     def check_weights(self, kind) -> None:
-        """Refuses weights that are not the checkpoint's: LeRobot leaves those that the file lacks at random values, and Pi's loaders
-        go on after any error."""
+        """Refuses weights that are not the checkpoint's: LeRobot leaves those that the file lacks at random values,
+        and Pi's loaders go on after any error."""
         from lerobot.policies.pretrained import PreTrainedPolicy
         from safetensors import SafetensorError, safe_open
 
@@ -238,17 +240,20 @@ class Policy:
             found = {k if k.startswith("model.") else f"model.{k}": v for k, v in fix(found, self.config).items()}
         have = dict(self.policy.named_parameters(remove_duplicate=False))
         shared = {have[k].data_ptr() for k in found if k in have}
-        wrong = [k for k, p in have.items() if (found[k].shape != p.shape if k in found else p.data_ptr() not in shared)]
-        if wrong:
-            raise Fault(f"model.repo_or_path: {path} has no weights for {len(wrong)} of the policy's {len(have)} parameters, such as {wrong[0]}: LeRobot would leave them at random values; copy the whole checkpoint again, or install the LeRobot that wrote it")
+        fits = lambda k, p: found[k].shape == p.shape if k in found else p.data_ptr() in shared
+        if wrong := [k for k, p in have.items() if not fits(k, p)]:
+            lacks = f"has no weights for {len(wrong)} of the policy's {len(have)} parameters, such as {wrong[0]}"
+            cure = "copy the whole checkpoint again, or install the LeRobot that wrote it"
+            raise Fault(f"model.repo_or_path: {path} {lacks}: LeRobot would leave them at random values; {cure}")
 
     def check_statistics(self) -> None:
-        """Refuses a normalisation without its statistics: LeRobot leaves the values as they are, so that an arm would get z-scores as
-        its units."""
+        """Refuses a normalisation without its statistics: LeRobot leaves the values as they are, so that an arm would
+        get z-scores as its units."""
         for pipeline, key in zip(self.processors, ("observation.state", "action")):
             for step in pipeline.steps:
                 known = getattr(step, "_tensor_stats", None)
-                feature = self.config.output_features.get(key) if key == "action" else (getattr(step, "features", None) or {}).get(key)
+                features = self.config.output_features if key == "action" else getattr(step, "features", None) or {}
+                feature = features.get(key)
                 if known is None or feature is None or feature.type not in step.norm_map:
                     continue
                 mode = step.norm_map[feature.type].value
@@ -256,7 +261,9 @@ class Policy:
                     value = known.get(key, {}).get(name)
                     if value is None or value.shape[-1:] != tuple(feature.shape)[-1:] or not value.isfinite().all():
                         has = "no" if value is None else f"an unusable ({tuple(value.shape)})"
-                        raise Fault(f"model.repo_or_path: the checkpoint normalises {key} by {mode}, and its processors have {has} {name} of it: LeRobot would pass the values on as they are; train the policy on your data first, which writes the statistics")
+                        lacks = f"the checkpoint normalises {key} by {mode}, and its processors have {has} {name} of it"
+                        cure = "train the policy on your data first, which writes the statistics"
+                        raise Fault(f"model.repo_or_path: {lacks}: LeRobot would pass the values on as they are; {cure}")
 
     def init_rtc(self) -> None:
         """Enables RTC as lerobot-rollout does, with the checkpoint's settings where it has some."""
@@ -593,7 +600,8 @@ def run(policy: Policy, rows: Rows, count: int, payload: bytes) -> None:
     chunks = policy.chunks(jobs) if len(jobs) > 1 and policy.max_batch > 1 else [policy.chunk(*job) for job in jobs]
     for row, (model, robot) in zip(targets, chunks):
         if robot.shape != row["robot"].shape:  # NumPy would repeat a single action
-            raise ValueError(f"the policy's chunk has the shape {tuple(robot.shape)}, its first one had {row['robot'].shape}")
+            want = f"its first one had {row['robot'].shape}"
+            raise ValueError(f"the policy's chunk has the shape {tuple(robot.shape)}, {want}")
         row["robot"][:] = robot.numpy()
         row["model"][:] = model.numpy() if model.shape == robot.shape else robot.numpy()
 
