@@ -49,7 +49,8 @@ func roll(t *testing.T, block string, change func(*policy.Meta)) *rolling {
 		next.deps = *d
 	})
 	next.first = r.server
-	r.start()
+	r.begin()
+	rttest.Eventually(t, "a token", func() bool { return r.network.CountTokens(wire.ServerAliveAny) > 0 })
 	return r
 }
 

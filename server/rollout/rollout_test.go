@@ -69,6 +69,7 @@ func TestSteps(t *testing.T) {
 		{"forward again", func() { write("rollout: {model: new, robots: [a]}\n") }, Serving, 1, ""},
 		{"the next model waits", func() { write("rollout: {model: next, share: 1}\n") }, Leaving, 1, "is loaded then"},
 		{"the robot has left", func() { second.robots = 0 }, Leaving, 1, "it has 0"},
+		{"not long enough", nil, Leaving, 1, "it has 0"},
 		{"long enough", func() { clock.Advance(leaveTime) }, Off, 1, ""},
 		{"the next model", nil, Serving, 2, ""},
 		{"it ends", func() { close(second.done); broken = errors.New("a broken file") }, Failed, 2, "has ended"},
