@@ -195,6 +195,11 @@ func TestABoundRobotWaitsForItsModel(t *testing.T) {
 	if ack := b.open(o); ack.Accepted || ack.RetryAfterMs == 0 {
 		t.Errorf("while it is loaded: %+v", ack)
 	}
+	other := process("other", "i", "host", 1)
+	other.ServerID, other.ModelSHA256 = b.server.id, "5ha"
+	if ack := b.open(other); !ack.Accepted {
+		t.Errorf("a robot that is bound to the first model: %+v", ack)
+	}
 	close(load)
 	rttest.Eventually(t, "failed", func() bool { return b.server.rollout.Report().State == rollout.Failed })
 	if ack := b.open(o); !ack.Accepted {
