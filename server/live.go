@@ -60,7 +60,7 @@ type LiveRollout struct {
 	Keep     []string `json:"keep"`                // robots that never get it
 	Old      int      `json:"old"`                 // open sessions with the model of before
 	New      int      `json:"new"`                 // open sessions with the new model
-	Moving   int      `json:"moving"`              // robots that the other model is for, once their run allows the change
+	Moving   int      `json:"moving"`              // robots whose run has yet to allow the other model
 }
 
 // LiveFront is a front for clients of a foreign protocol, with its counts since the start.

@@ -16,15 +16,19 @@ var page = report.NewPage("bench jitter", `<h1>How late a tick wakes, at {{.Repo
 {{template "table" .Ratios}}{{end}}<h2>Reading it</h2>
 <p>Lateness is waking less the scheduled instant, in microseconds. "&gt;1ms/10k" is how many of 10,000 ticks were a millisecond late or more; "x" is the ratio to cyclictest,
 of the same seconds where it ran beside. "own" and "host" are ticks that ran past the next deadline by our doing and by the machine's. In the form
-"beside" the subject starts a second or two before cyclictest, for its rhythm must be known first; those ticks count for the subject. An interval holds the middle 95 % of {{.Resamples}} draws with replacement of as many slices as were measured: a slice is drawn
+"beside" the subject starts a second or two before cyclictest, for its rhythm must be known first; those ticks count
+for the subject. An interval holds the middle 95 % of {{.Resamples}} draws with replacement of as many slices as were
+measured: a slice is drawn
 as a whole, for its ticks share their disturbances, and beside cyclictest together with its cyclictest.</p>
 <ul>{{range .Notes}}<li>{{.}}</li>{{end}}</ul>
 {{template "machine" .Report.Machine.Rows}}<h2>Repeat it</h2>
-<p>With the wheel or the Debian packages of edge-rt, and <code>sudo apt install rt-tests stress-ng</code>; as root, or with <code>ulimit -r 80</code>:</p>
+<p>With the wheel or the Debian packages of edge-rt, and <code>sudo apt install rt-tests stress-ng</code>; as root,
+or with <code>ulimit -r 80</code>:</p>
 <pre>{{.Report.Command}}
 bench jitter --duration 1h --load stress --json new.json --html new.html
 bench jitter --compare old.json new.json</pre>
-<p>bench {{.Report.Version}}{{with .Report.Reference.Version}}, cyclictest {{.}}{{end}}{{with .Report.LeRobot.Version}}, LeRobot {{.}}{{end}}.</p>
+<p>bench {{.Report.Version}}{{with .Report.Reference.Version}}, cyclictest
+{{.}}{{end}}{{with .Report.LeRobot.Version}}, LeRobot {{.}}{{end}}.</p>
 `)
 
 // formPage is one form's part of the page.

@@ -41,7 +41,8 @@ func NewCounter(l Limits) *Counter {
 }
 
 // Beside returns the counter of a second server of this process, with the same limits: each counts the
-// sessions of both. Their robots have common meters, but groups of their own, since each server has a scheduler. Part ends that.
+// sessions of both. Their robots have common meters, but groups of their own, since each server has a scheduler.
+// Part ends that.
 func (b *Counter) Beside() *Counter {
 	b.beside = &Counter{
 		limits: b.limits,
