@@ -54,6 +54,8 @@ type FleetRobot struct {
 	Robot    string  `json:"robot"`              // kind of the robot
 	Service  string  `json:"service"`            // beginning of its server's keys
 	State    string  `json:"state"`              // state of its run
+	Paused   bool    `json:"paused"`             // by an operator
+	Waiting  bool    `json:"waiting"`            // for an operator's next step
 	Runway   float64 `json:"runway_s"`           // s, for which its actions last
 	Starved  float64 `json:"starved_per_minute"` // ticks, without an action
 	RTT      float64 `json:"round_trip_ms_mean"` // ms
@@ -83,6 +85,8 @@ type reading struct {
 type telemetry struct {
 	Info     map[string]string  `json:"edge_rt_info"`
 	State    map[string]float64 `json:"edge_rt_state"`
+	Paused   float64            `json:"edge_rt_paused"`
+	Waiting  float64            `json:"edge_rt_waiting"`
 	Runway   float64            `json:"edge_rt_runway_seconds"`
 	Starved  float64            `json:"edge_rt_starved_ticks_total"`
 	Overruns map[string]float64 `json:"edge_rt_overruns_total"`
@@ -170,6 +174,8 @@ func (f *fleet) take(s wire.Sample) {
 		Robot:    t.Info["robot"],
 		Service:  strings.Clone(strings.TrimSuffix(s.Key, "/"+id+"/telemetry")),
 		State:    first(t.State),
+		Paused:   t.Paused != 0,
+		Waiting:  t.Waiting != 0,
 		Runway:   t.Runway,
 		RTT:      1e3 * t.RTT.Sum / max(1, t.RTT.Count),
 		Overruns: t.Overruns["own"],
@@ -198,6 +204,17 @@ func (f *fleet) list(now rt.Instant) []FleetRobot {
 	return robots
 }
 
+// shown returns the state for people: a paused robot streams, and its arm stands still.
+func (r *FleetRobot) shown() string {
+	switch {
+	case r.State == streaming && r.Paused:
+		return "PAUSED"
+	case r.State == streaming && r.Waiting:
+		return "WAITING"
+	}
+	return r.State
+}
+
 func rankOf(state string) int { return strings.Index(fleetStateOrder, state) }
 
 // first returns the smallest key.
@@ -212,7 +229,7 @@ func first(m map[string]float64) string {
 func (f *fleet) write(w io.Writer, robots []FleetRobot) {
 	well := 0
 	for i := range robots {
-		if robots[i].State == streaming {
+		if robots[i].shown() == streaming {
 			well++
 		}
 	}
@@ -231,7 +248,7 @@ func (f *fleet) write(w io.Writer, robots []FleetRobot) {
 	for i := range robots {
 		r := &robots[i]
 		fmt.Fprintf(table, "%s\t%s\t%s\t%.2f s\t%.0f\t%.0f ms\t%.0f\t%s\t%.12s\t%.0f s\n", plain.Text(r.ID),
-			plain.Text(r.Robot), plain.Text(r.State), r.Runway, r.Starved, r.RTT, r.Overruns,
+			plain.Text(r.Robot), plain.Text(r.shown()), r.Runway, r.Starved, r.RTT, r.Overruns,
 			plain.Text(strings.TrimPrefix(r.Service, wire.KeyRoot+"/")), plain.Text(r.SHA256), r.Age)
 	}
 	table.Flush()

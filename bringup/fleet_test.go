@@ -43,6 +43,14 @@ func TestAFleetWithLiars(t *testing.T) {
 		!strings.HasPrefix(text, "2 robots, 1 streaming; 12 malformed") {
 		t.Errorf("got %q", text)
 	}
+	for _, still := range []string{"paused", "waiting"} {
+		put("honest", "STREAMING", `,"edge_rt_`+still+`":1`)
+		out.Reset()
+		f.write(plain.Writer(&out), f.list(clock.Now()))
+		if !strings.Contains(out.String(), "  "+strings.ToUpper(still)+"  ") || !strings.Contains(out.String(), ", 0 streaming") {
+			t.Errorf("while %s: %s", still, out.String())
+		}
+	}
 	clock.Advance(fleetGone + time.Second)
 	if text, err := json.Marshal(FleetReport{f.list(clock.Now())}); string(text) != `{"robots":[]}` {
 		t.Errorf("without a robot: %s, %v", text, err)

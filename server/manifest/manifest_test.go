@@ -254,6 +254,10 @@ func TestLoadRefuses(t *testing.T) {
 			`model.inputs.cameras has the name "a", want names that are not empty and differ`},
 		{"a preset beside LeRobot", "model: {runtime: lerobot, repo_or_path: a, python: b, inputs: {preset: so100}}\n",
 			`model.inputs.preset is not read beside model.runtime lerobot, only beside openpi, gr00t: remove it`},
+		{"a checkpoint beside openpi", "model: {runtime: openpi, url: \"ws://a\", repo_or_path: b}\n",
+			`model.repo_or_path is not read beside model.runtime openpi`},
+		{"a device of ONNX Runtime at a policy_server", "model: {runtime: lerobot-async, url: \"a:1\", device: tensorrt}\n",
+			`model.device must be cpu, cuda, cuda:N, mps or xpu`},
 		{"padding beside a policy_server", "model: {runtime: lerobot-async, url: \"a:1\", inputs: {cameras: " +
 			"[{name: a, resize_with_pad: [1, 1]}]}}\n", `which model.runtime lerobot-async does not read`},
 		{"certificate without key", "model: {repo_or_path: b}\nzenoh: {tls: {connect_certificate: c.pem}}\n",

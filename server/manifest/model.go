@@ -166,6 +166,7 @@ func (c *Config) missing(key, example string) error {
 func (c *Config) checkUnread() error {
 	m := &c.Model
 	mapped, running := []string{RuntimeOpenPI, RuntimeGR00T}, Runtimes[2:]
+	loading := []string{RuntimeONNX, RuntimeLeRobot, RuntimeLeRobotAsync} // the other servers have loaded their policy
 	only := map[string][]string{
 		"python":             {RuntimeLeRobot},
 		"compile":            {RuntimeLeRobot},
@@ -183,6 +184,8 @@ func (c *Config) checkUnread() error {
 		"inputs.action_keys": mapped,
 		"inputs.prompt_key":  mapped,
 		"inputs.nested":      mapped,
+		"device":             loading,
+		"repo_or_path":       loading,
 		"fallback":           {RuntimeONNX},
 		"cache_dir":          {RuntimeONNX},
 	}
@@ -232,6 +235,9 @@ func (c *Config) checkInputs() (err error) {
 	return err
 }
 
+// torchDevice matches the names that LeRobot's policy_server passes to PyTorch.
+var torchDevice = regexp.MustCompile(`^(cpu|mps|xpu|cuda)(:[0-9]{1,2})?$`)
+
 // checkDevice reports the first impossible value among the keys of device and data type.
 func (c *Config) checkDevice() (err error) {
 	m := c.Model
@@ -241,7 +247,10 @@ func (c *Config) checkDevice() (err error) {
 		}
 	}
 	want(m.Revision != "", "model.revision", "is empty, want a label such as main")
-	if device, failed := policy.ParseDevice(m.Device); failed != nil {
+	if m.Runtime == RuntimeLeRobotAsync {
+		want(torchDevice.MatchString(m.Device), "model.device", "must be cpu, cuda, cuda:N, mps or xpu, as PyTorch names "+
+			"the policy_server's device, got '%s'", m.Device)
+	} else if device, failed := policy.ParseDevice(m.Device); failed != nil {
 		return c.Errorf("model.device", "model.%w", failed)
 	} else {
 		want(m.Fallback != "cpu" || device.Accelerator(), "model.fallback",

@@ -91,6 +91,7 @@ func TestWhatTheManifestLacks(t *testing.T) {
 		{"units of the state", full + "    state_names: [a.pos]\n", "model.inputs.state_units is required"},
 		{"address", without("url"), "model.url is required"},
 		{"scheme", strings.Replace(full, "ws://", "http://", 1), "want ws://HOST:PORT"},
+		{"a password", strings.Replace(full, "ws://", "http://me:hidden@", 1), "is 'http://me:xxxxx@127.0.0.1:8000'"},
 		{"no host", strings.Replace(full, "127.0.0.1:8000", "", 1), "want ws://HOST:PORT"},
 		{"no port number", strings.Replace(full, "8000", "80000", 1), "want ws://HOST:PORT"},
 		{"no port", strings.Replace(strings.Replace(full, "ws://127.0.0.1:8000", "tcp://127.0.0.1", 1), "openpi\n",

@@ -181,6 +181,14 @@ func (o *openpi) close() {
 	_ = o.conn.CloseNow() // its error is of a connection that is over
 }
 
+// shown returns an address without its password.
+func shown(address string) string {
+	if parsed, err := url.Parse(address); err == nil {
+		return parsed.Redacted()
+	}
+	return address
+}
+
 // checkURL refuses an address of another form.
 func checkURL(kind, address string) error {
 	parsed, err := url.Parse(address)
@@ -192,10 +200,10 @@ func checkURL(kind, address string) error {
 	switch {
 	case kind == OpenPI && !(host && (parsed.Scheme == "ws" || parsed.Scheme == "wss")):
 		return fmt.Errorf("model.url is '%s', want ws://HOST:PORT or wss://HOST:PORT, the address of openpi's server",
-			address)
+			shown(address))
 	case kind == GR00T && !(host && parsed.Scheme == "tcp" && parsed.Port() != "" &&
 		strings.Trim(parsed.Path, "/") == ""):
-		return fmt.Errorf("model.url is '%s', want tcp://HOST:PORT, the address of GR00T's server", address)
+		return fmt.Errorf("model.url is '%s', want tcp://HOST:PORT, the address of GR00T's server", shown(address))
 	}
 	return nil
 }

@@ -36,6 +36,9 @@ type Config struct {
 	Log  *slog.Logger
 }
 
+// shown returns the address for messages, without a password.
+func (c *Config) shown() string { return shown(c.URL) }
+
 // server is a runtime: it keeps a connection and asks for chunks.
 type server struct {
 	remote.Connection
@@ -67,7 +70,7 @@ func Open(ctx context.Context, c Config) (*remote.Policy, error) {
 	case errors.Is(err, ErrFit):
 		return nil, err
 	default:
-		return nil, &remote.Away{Server: c.URL, Err: err}
+		return nil, &remote.Away{Server: c.shown(), Err: err}
 	}
 	s.meta = l.metadata()
 	s.install(l)
@@ -77,9 +80,9 @@ func Open(ctx context.Context, c Config) (*remote.Policy, error) {
 		Meta:      c.Meta,
 		Runtime:   s,
 		SHA256:    s.identity(),
-		Where:     c.URL,
+		Where:     c.shown(),
 		Version:   c.Kind,
-		Program:   c.URL,
+		Program:   c.shown(),
 		Device:    "cpu",
 		ReadsTask: c.Spec.Prompt != "",
 		MaxBatch:  1,
@@ -185,17 +188,17 @@ func (s *server) reconnect() {
 		l, err := s.connect(s.ctx)
 		if err == nil {
 			if !same(l.metadata(), s.meta) {
-				s.Log.Warn("the server came back with other metadata: is it the same policy?", "url", s.URL)
+				s.Log.Warn("the server came back with other metadata: is it the same policy?", "url", s.shown())
 				s.meta = l.metadata()
 			}
 			s.Update(func(now *remote.Condition) { now.Restarts++ })
 			s.install(l)
-			s.Log.Info("the policy's server answers again", "url", s.URL)
+			s.Log.Info("the policy's server answers again", "url", s.shown())
 			return
 		}
 		if s.ctx.Err() == nil && err.Error() != why {
 			why = err.Error()
-			s.Log.Warn("the policy's server does not serve", "url", s.URL, "why", why)
+			s.Log.Warn("the policy's server does not serve", "url", s.shown(), "why", why)
 		}
 		s.Update(func(now *remote.Condition) { now.Why, now.State = err.Error(), "waiting to reconnect" })
 		select {
@@ -225,7 +228,7 @@ func (s *server) drop(l link, err error) {
 		return
 	}
 	l.close()
-	s.Log.Warn("the connection to the policy's server is lost", "url", s.URL, "why", err)
+	s.Log.Warn("the connection to the policy's server is lost", "url", s.shown(), "why", err)
 	select {
 	case s.lost <- struct{}{}:
 	default:
@@ -247,7 +250,7 @@ func (s *server) infer(row *remote.Row) error {
 	defer release()
 	l := s.current()
 	if l == nil {
-		return &remote.Away{Server: s.URL, Err: errors.New(s.Condition().Why)}
+		return &remote.Away{Server: s.shown(), Err: errors.New(s.Condition().Why)}
 	}
 	began := time.Now()
 	v, err := l.ask(ctx, s.messages.observation(row, s.Key))
@@ -264,7 +267,7 @@ func (s *server) infer(row *remote.Row) error {
 	}
 	err = s.Late(ctx, err)
 	s.drop(l, err)
-	return &remote.Away{Server: s.URL, Err: err}
+	return &remote.Away{Server: s.shown(), Err: err}
 }
 
 // Close ends the connection.
