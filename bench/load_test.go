@@ -37,7 +37,7 @@ func TestLoadRests(t *testing.T) {
 	}
 	ready := filepath.Join(t.TempDir(), "ready")
 	c := rttest.Must(stage.StartGroup(exec.Command("sh", "-c",
-		"trap 'exit 0' TERM; : >"+ready+"; while :; do :; done")))
+		"trap 'exit 0' TERM; : >"+ready+"; while :; do :; done")))(t)
 	t.Cleanup(func() { c.Stop() })
 	rttest.Eventually(t, "the load catches the signal", func() bool {
 		_, err := os.Stat(ready)
@@ -45,7 +45,7 @@ func TestLoadRests(t *testing.T) {
 	})
 	l := &Load{child: c}
 	state := func() string {
-		b := rttest.Must(os.ReadFile(fmt.Sprintf("/proc/%d/stat", c.PID())))
+		b := rttest.Must(os.ReadFile(fmt.Sprintf("/proc/%d/stat", c.PID())))(t)
 		return strings.Fields(string(b))[2]
 	}
 	l.Pause()

@@ -49,7 +49,7 @@ func (h *hands) all(raw int) {
 
 func named(t testing.TB, name string) robot.Robot {
 	t.Helper()
-	r := rttest.Must(robot.ByName(name))
+	r := rttest.Must(robot.ByName(name))(t)
 	return r
 }
 
@@ -114,7 +114,7 @@ func TestScanOfAnArmOnABase(t *testing.T) {
 // the ping to all and both to the quick pings.
 func TestScanIsPatientWithAMotorOfTheRobot(t *testing.T) {
 	t.Parallel()
-	script := rttest.Must(servosim.ParseScript([]byte("faults:\n  - {kind: drop, ids: [3], count: 4}\n")))
+	script := rttest.Must(servosim.ParseScript([]byte("faults:\n  - {kind: drop, ids: [3], count: 4}\n")))(t)
 	_, cfg, out := simArm(t, named(t, "so101"), servosim.Config{Faults: script})
 	if err := scans(t, cfg); err != nil ||
 		!strings.Contains(out.String(), "All 6 motors") {
@@ -138,7 +138,7 @@ func TestScanFindsAWrongSpeed(t *testing.T) {
 func TestTheNextCommandIsForTheSameArm(t *testing.T) {
 	t.Parallel()
 	file := filepath.Join(t.TempDir(), "arm.yaml")
-	rttest.Do(os.WriteFile(file, []byte("like: so101\nname: mine\n"), 0o600))
+	rttest.Do(t, os.WriteFile(file, []byte("like: so101\nname: mine\n"), 0o600))
 	r := named(t, file)
 	_, cfg, out := simArm(t, r, servosim.Config{})
 	cfg.Calibration = "mine.json"
@@ -170,7 +170,7 @@ motors: [{name: base, id: 5, model: MODEL, norm: degrees, max_velocity: 100}]
 // single returns an arm of one motor of a model.
 func single(t *testing.T, model string) robot.Robot {
 	t.Helper()
-	r := rttest.Must(robot.Parse("single", []byte(strings.Replace(oneMotor, "MODEL", model, 1))))
+	r := rttest.Must(robot.Parse("single", []byte(strings.Replace(oneMotor, "MODEL", model, 1))))(t)
 	return r
 }
 
@@ -281,7 +281,7 @@ func TestMonitor(t *testing.T) {
 	r := named(t, "koch")
 	bus, cfg, out := simArm(t, r, servosim.Config{})
 	bus.SetFault(2, 1)
-	rttest.Do(Monitor(t.Context(), MonitorConfig{Config: cfg, Count: 2, Every: 10 * time.Millisecond}))
+	rttest.Do(t, Monitor(t.Context(), MonitorConfig{Config: cfg, Count: 2, Every: 10 * time.Millisecond}))
 	for _, want := range []string{"Next: edge-rt calibrate", "shoulder_pan", "2048", "limp", "gripper"} {
 		if !strings.Contains(out.String(), want) {
 			t.Errorf("it does not say %q:\n%s", want, out)
@@ -299,7 +299,7 @@ func whole(t *testing.T, cfg Config) {
 	for _, m := range cfg.Robot.Motors {
 		c[m.Name] = servo.MotorCalibration{ID: int(m.ID), RangeMax: m.Model.MaxRaw()}
 	}
-	rttest.Do(c.Save(cfg.File()))
+	rttest.Do(t, c.Save(cfg.File()))
 }
 
 // moves moves a joint at a third of its speed.
@@ -393,12 +393,12 @@ func TestPorts(t *testing.T) {
 	}
 	node, other := filepath.Join(dev, "ttyACM0"), filepath.Join(dev, "ttyUSB0")
 	for _, path := range []string{node, other} {
-		rttest.Do(os.WriteFile(path, nil, 0o600))
+		rttest.Do(t, os.WriteFile(path, nil, 0o600))
 	}
 	byID := filepath.Join(dev, "serial", "by-id")
 	os.MkdirAll(byID, 0o755)
 	link := filepath.Join(byID, "usb-1a86_USB_Single_Serial_58FA-if00")
-	rttest.Do(os.Symlink(node, link))
+	rttest.Do(t, os.Symlink(node, link))
 	device := filepath.Join(sys, "devices", "usb1", "1-1", "1-1:1.0")
 	os.MkdirAll(device, 0o755)
 	os.WriteFile(filepath.Join(sys, "devices", "usb1", "1-1", "product"), []byte("USB Single Serial\n"), 0o600)

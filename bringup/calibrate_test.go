@@ -130,7 +130,7 @@ func (k *calibration) lead(t *testing.T, points ...int) {
 func registers(t *testing.T, cfg Config, id uint8, write map[table.Register]int,
 	read ...table.Register) (values []int) {
 	t.Helper()
-	port := rttest.Must(servo.OpenPort(cfg.Bus, cfg.Robot.Baud))
+	port := rttest.Must(servo.OpenPort(cfg.Bus, cfg.Robot.Baud))(t)
 	defer port.Close()
 	b := servo.NewBus(port, cfg.Robot.Baud, cfg.Robot.Protocol(), rt.KernelClock())
 	model := cfg.Robot.Motors[0].Model
@@ -409,7 +409,7 @@ func TestCalibrateWritesNeitherLimit(t *testing.T) {
 		whole(t, cfg)
 		c := loaded(t, cfg.Place)
 		c["shoulder_lift"] = servo.MotorCalibration{ID: 2, HomingOffset: tt.offset, RangeMin: tt.low, RangeMax: tt.high}
-		rttest.Do(c.Save(cfg.File()))
+		rttest.Do(t, c.Save(cfg.File()))
 		cfg.In = strings.NewReader("\n")
 		err := Calibrate(t.Context(), cfg)
 		if tt.refused == "" && err != nil || tt.refused != "" &&
@@ -431,7 +431,7 @@ func TestCalibrateWantsAPlaceForTheFile(t *testing.T) {
 	t.Parallel()
 	_, cfg, out := simArm(t, named(t, "so101"), servosim.Config{})
 	file := filepath.Join(t.TempDir(), "a file")
-	rttest.Do(os.WriteFile(file, nil, 0o600))
+	rttest.Do(t, os.WriteFile(file, nil, 0o600))
 	cfg.Calibration, cfg.In = filepath.Join(file, "black.json"), strings.NewReader("\n\n")
 	if err := Calibrate(t.Context(), cfg); exit.Of(err) != exit.Config || !strings.Contains(err.Error(), file) ||
 		out.String() != "" {

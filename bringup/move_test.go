@@ -27,7 +27,7 @@ func TestMoveNamesTheJointsThatItWalksIn(t *testing.T) {
 	}
 	at := registers(t, cfg, r.Motors[5].ID, nil, table.PresentPosition)[0]
 	c[r.Motors[5].Name] = servo.MotorCalibration{ID: int(r.Motors[5].ID), RangeMin: at + 40, RangeMax: at + 1000}
-	rttest.Do(c.Save(cfg.File()))
+	rttest.Do(t, c.Save(cfg.File()))
 	if err := Move(t.Context(), MoveConfig{Config: cfg, Joint: "elbow_flex", To: 0, Speed: 0.5}); err != nil {
 		t.Fatalf("%v\n%s", err, out)
 	}
@@ -41,7 +41,7 @@ func TestMoveNamesWhatLasted(t *testing.T) {
 	bus, cfg, _ := simArm(t, named(t, "so101"), servosim.Config{})
 	whole(t, cfg)
 	open := servo.ArmConfig{Path: cfg.Bus, Robot: cfg.Robot, Calibration: loaded(t, cfg.Place), Clock: rt.KernelClock()}
-	arm := rttest.Must(servo.OpenArm(open))
+	arm := rttest.Must(servo.OpenArm(open))(t)
 	h := hotplug.New(arm, open, open.Clock)
 	defer h.Close()
 	m := mover{arm: follow.One(follow.New(h, follow.Config{Period: movePeriod, Gate: follow.NewGate(arm, movePeriod),
@@ -63,7 +63,9 @@ func TestMoveNamesWhatLasted(t *testing.T) {
 	}
 	// A joint that comes nearer is not given up, however late it is; one that stays is.
 	now := open.Clock.Now()
-	m.want, m.best, m.cfg.To = append(m.want, m.arm.Goal...), 60, float64(m.arm.State[m.joint])+50
+	m.want = append(m.want, m.arm.Goal...)
+	m.best = 60
+	m.cfg.To = float64(m.arm.State[m.joint]) + 50
 	for range 2 {
 		if m.drive(now); m.giveUp != now.Add(moveExtra) {
 			t.Errorf("a joint that came nearer is given up at %v, want %v later", m.giveUp, moveExtra)

@@ -72,7 +72,7 @@ func TestMotorsThatDoNotAnswer(t *testing.T) {
 
 func loaded(t *testing.T, place device.Place) servo.Calibration {
 	t.Helper()
-	c := rttest.Must(servo.LoadCalibration(place.File()))
+	c := rttest.Must(servo.LoadCalibration(place.File()))(t)
 	return c
 }
 
@@ -111,7 +111,7 @@ func TestAnotherModelThatDoesNotAnswerIsLeftAlone(t *testing.T) {
 	if err := moves(t, cfg, "waist", 5); err == nil {
 		t.Error("another arm's motors were moved")
 	}
-	port := rttest.Must(servo.OpenPort(cfg.Bus, koch.Baud))
+	port := rttest.Must(servo.OpenPort(cfg.Bus, koch.Baud))(t)
 	defer port.Close()
 	b := servo.NewBus(port, koch.Baud, koch.Protocol(), rt.KernelClock())
 	if changed := servo.AnswerReads(b,

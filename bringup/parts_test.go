@@ -49,7 +49,7 @@ func TestScanOfTwoArms(t *testing.T) {
 		t.Errorf("%v\n%s", err, out)
 	}
 	var r ScanReport
-	rttest.Do(json.Unmarshal(text.Bytes(), &r))
+	rttest.Do(t, json.Unmarshal(text.Bytes(), &r))
 	if len(r.Servos) != 11 || r.Servos[6].Part != "right" || len(r.Parts) != 2 || len(r.Parts[1].Servos) != 5 ||
 		len(r.Missing) != 1 || !strings.HasPrefix(r.Missing[0], "right motor 3") {
 		t.Errorf("report %s", &text)
@@ -65,7 +65,7 @@ func TestMonitorOfTwoArms(t *testing.T) {
 		t.Fatalf("%v\n%s", err, out)
 	}
 	var r MonitorReport
-	rttest.Do(json.Unmarshal(text.Bytes(), &r))
+	rttest.Do(t, json.Unmarshal(text.Bytes(), &r))
 	if len(r.Motors) != 12 || r.Motors[0].Joint != "left_shoulder_pan" || r.Motors[11].Joint != "right_gripper" ||
 		r.Motors[11].Part != "right" {
 		t.Errorf("report %s", &text)
@@ -85,7 +85,7 @@ func TestSwappedPorts(t *testing.T) {
 				write(t, bus, m, s)
 			}
 		}
-		rttest.Do(c.Save(places[i].File()))
+		rttest.Do(t, c.Save(places[i].File()))
 		bus.Close()
 	}
 	if err := device.CheckSwapped(places, rt.KernelClock()); err != nil {
@@ -153,11 +153,11 @@ func (b openedBus) Close() { b.port.Close() }
 
 func openBus(t *testing.T, path string) openedBus {
 	t.Helper()
-	port := rttest.Must(servo.OpenPort(path, 1_000_000))
+	port := rttest.Must(servo.OpenPort(path, 1_000_000))(t)
 	return openedBus{servo.NewBus(port, 1_000_000, table.Feetech, rt.KernelClock()), port}
 }
 
 func write(t *testing.T, bus openedBus, m robot.Motor, s robot.Setting) {
 	t.Helper()
-	rttest.Must(bus.WriteRegister(m.ID, m.Model.Row(s.Register), s.Value))
+	rttest.Must(bus.WriteRegister(m.ID, m.Model.Row(s.Register), s.Value))(t)
 }

@@ -139,7 +139,7 @@ func TestRangeIsPlausible(t *testing.T) {
 	small := joint(t, "so101", elbow)
 	small.MinTravel = 5
 	potentiometer := joint(t, "so101", elbow)
-	potentiometer.Model = rttest.Must(table.ByName("ax-12a"))
+	potentiometer.Model = rttest.Must(table.ByName("ax-12a"))(t)
 	for _, tt := range []struct {
 		name      string
 		motor     robot.Motor

@@ -130,7 +130,7 @@ func TestSimulatedArmsOfARobot(t *testing.T) {
 	dir := t.TempDir()
 	faults := filepath.Join(dir, "faults.yaml")
 	text := "faults:\n  - {kind: brownout, volts: 3.5, from: 1h}\n  - {kind: mute, ids: [3], from: 1h}\n"
-	rttest.Do(os.WriteFile(faults, []byte(text), 0o644))
+	rttest.Do(t, os.WriteFile(faults, []byte(text), 0o644))
 	cfg := SimBusConfig{
 		Robot:  "bi_so101",
 		Link:   device.ByPart{filepath.Join(dir, "two")},

@@ -23,15 +23,15 @@ func newTree(t *testing.T) tree { return tree{t, t.TempDir(), t.TempDir()} }
 
 func (f tree) write(path, text string) {
 	f.t.Helper()
-	rttest.Do(os.MkdirAll(filepath.Dir(path), 0o755))
-	rttest.Do(os.WriteFile(path, []byte(text), 0o600))
+	rttest.PanicOn(os.MkdirAll(filepath.Dir(path), 0o755))
+	rttest.PanicOn(os.WriteFile(path, []byte(text), 0o600))
 }
 
 func (f tree) link(target, path string) {
 	f.t.Helper()
-	rttest.Do(os.MkdirAll(filepath.Dir(path), 0o755))
+	rttest.PanicOn(os.MkdirAll(filepath.Dir(path), 0o755))
 	os.Remove(path) // udev gives the name to the newest device
-	rttest.Do(os.Symlink(target, path))
+	rttest.PanicOn(os.Symlink(target, path))
 }
 
 // plug adds a USB device with one node; links are below serial or v4l. An empty id makes a node
@@ -93,7 +93,7 @@ func TestPortsRecommendNamesThatStay(t *testing.T) {
 	}
 	out := new(screen)
 	cfg := PortsConfig{Config: Config{In: strings.NewReader(""), Out: out}, Dev: f.dev, Sys: f.sys}
-	rttest.Do(Ports(t.Context(), cfg))
+	rttest.Do(t, Ports(t.Context(), cfg))
 	got := map[string][2]string{}
 	for _, p := range list(f.dev, f.sys) {
 		stable := strings.TrimPrefix(strings.TrimPrefix(p.Stable, f.dev), "/")

@@ -24,12 +24,12 @@ func torquedArm(t *testing.T) *servosim.Bus {
 		t.Skipf("no pseudo-terminals here: %v", err)
 	}
 	t.Cleanup(func() { b.Close() })
-	port := rttest.Must(servo.OpenPort(b.Path(), 1_000_000))
+	port := rttest.Must(servo.OpenPort(b.Path(), 1_000_000))(t)
 	defer port.Close()
 	bus := servo.NewBus(port, 1_000_000, table.Feetech, rt.KernelClock())
-	sts := rttest.Must(table.ByName("sts3215"))
+	sts := rttest.Must(table.ByName("sts3215"))(t)
 	for id := servo.ID(1); id <= 6; id++ {
-		rttest.Must(bus.WriteRegister(id, sts.Row(table.TorqueEnable), 1))
+		rttest.Must(bus.WriteRegister(id, sts.Row(table.TorqueEnable), 1))(t)
 	}
 	if on := b.TorqueEnabled(); slices.Contains(on, false) {
 		t.Fatalf("torque %v before the test, want all on", on)
@@ -41,7 +41,7 @@ func TestTorqueOff(t *testing.T) {
 	b := torquedArm(t)
 	var out strings.Builder
 	off := TorqueOffConfig{Bus: device.ByPart{b.Path()}, Robot: "so101", OnExit: "park"}
-	rttest.Do(TorqueOff(off, &out))
+	rttest.Do(t, TorqueOff(off, &out))
 	if on := b.TorqueEnabled(); slices.Contains(on, true) {
 		t.Errorf("torque %v after torque off", on)
 	}
@@ -106,7 +106,7 @@ func TestTorqueOffIsSentToAllFirst(t *testing.T) {
 
 func TestTorqueOffRefusals(t *testing.T) {
 	b := torquedArm(t)
-	port := rttest.Must(servo.OpenPort(b.Path(), 1_000_000))
+	port := rttest.Must(servo.OpenPort(b.Path(), 1_000_000))(t)
 	defer port.Close()
 	tests := []struct {
 		name string
@@ -187,7 +187,7 @@ func TestTorqueOffLeavesAnArmThatIsHeldOnPurpose(t *testing.T) {
 	t.Setenv("SERVICE_RESULT", "success")
 	t.Setenv("EXIT_CODE", "exited")
 	t.Setenv("EXIT_STATUS", "0")
-	rttest.Do(TorqueOff(TorqueOffConfig{Bus: device.ByPart{b.Path()}, Robot: "so101", OnExit: "hold"},
+	rttest.Do(t, TorqueOff(TorqueOffConfig{Bus: device.ByPart{b.Path()}, Robot: "so101", OnExit: "hold"},
 		new(strings.Builder)))
 	if on := b.TorqueEnabled(); slices.Contains(on, false) {
 		t.Errorf("torque %v, want the arm held", on)

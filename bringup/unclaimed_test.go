@@ -15,12 +15,12 @@ func usb(t *testing.T, sys, place, vendor, product, driver string, tty ...string
 	t.Helper()
 	dir := filepath.Join(sys, "bus", "usb", "devices", place)
 	port := filepath.Join(dir, place+":1.0")
-	rttest.Do(os.MkdirAll(filepath.Join(append([]string{port}, tty...)...), 0o755))
+	rttest.Do(t, os.MkdirAll(filepath.Join(append([]string{port}, tty...)...), 0o755))
 	for name, text := range map[string]string{"idVendor": vendor, "idProduct": product} {
-		rttest.Do(os.WriteFile(filepath.Join(dir, name), []byte(text+"\n"), 0o600))
+		rttest.Do(t, os.WriteFile(filepath.Join(dir, name), []byte(text+"\n"), 0o600))
 	}
 	if driver != "" {
-		rttest.Do(os.Symlink(filepath.Join("..", "..", "drivers", driver), filepath.Join(port, "driver")))
+		rttest.Do(t, os.Symlink(filepath.Join("..", "..", "drivers", driver), filepath.Join(port, "driver")))
 	}
 }
 
@@ -50,9 +50,9 @@ func TestPortsTellsOfAnAdapterThatBrlttyHas(t *testing.T) {
 			usb(t, sys, "1-3", "1a86", tt.product, tt.driver, tt.tty...)
 			usb(t, sys, "1-4", "046d", "0825", "uvcvideo")
 			comm := map[bool]string{true: "brltty", false: "bash"}[tt.brltty]
-			rttest.Do(os.MkdirAll(filepath.Join(proc, "812"), 0o755))
-			rttest.Do(os.WriteFile(filepath.Join(proc, "812", "comm"), []byte(comm+"\n"), 0o600))
-			rttest.Do(os.WriteFile(filepath.Join(dev, "ttyAMA0"), nil, 0o600))
+			rttest.Do(t, os.MkdirAll(filepath.Join(proc, "812"), 0o755))
+			rttest.Do(t, os.WriteFile(filepath.Join(proc, "812", "comm"), []byte(comm+"\n"), 0o600))
+			rttest.Do(t, os.WriteFile(filepath.Join(dev, "ttyAMA0"), nil, 0o600))
 			for _, there := range []bool{true, false} { // with another port, and without
 				out := new(screen)
 				cfg := PortsConfig{Config: Config{In: strings.NewReader(""), Out: out}, Dev: dev, Sys: sys, Proc: proc}

@@ -40,7 +40,7 @@ func newBench(t *testing.T, c Config, delay int) *bench {
 	c.Horizon, c.DOF = n, 1
 	c.FPS = cmp.Or(c.FPS, 100)
 	c.Epsilon = cmp.Or(c.Epsilon, 1)
-	d := rttest.Must(New(c))
+	d := rttest.Must(New(c))(t)
 	return &bench{
 		Discipline: d,
 		ask:        NewAsk(n, 1),
@@ -157,7 +157,7 @@ func TestDRTCDiscipline(t *testing.T) {
 
 func TestNewRefuses(t *testing.T) {
 	good := Config{Schedule: scheduleDRTC, Horizon: 50, DOF: 6, FPS: 60, Epsilon: 1}
-	rttest.Must(New(good))
+	rttest.Must(New(good))(t)
 	for name, change := range map[string]func(*Config){
 		"no such schedule":                   func(c *Config) { c.Schedule = "guess" },
 		"no such estimator":                  func(c *Config) { c.Estimator = "guess" },

@@ -19,9 +19,9 @@ func section[T any](t *testing.T, name string) []T { return sectionOf[T](t, gold
 
 func sectionOf[T any](t *testing.T, file, name string) []T {
 	t.Helper()
-	raw := rttest.Must(os.ReadFile(file))
+	raw := rttest.Must(os.ReadFile(file))(t)
 	var all map[string]json.RawMessage
-	rttest.Do(json.Unmarshal(raw, &all))
+	rttest.Do(t, json.Unmarshal(raw, &all))
 	var cases []T
 	if err := json.Unmarshal(all[name], &cases); err != nil {
 		t.Fatalf("%s: %v", name, err)
@@ -47,7 +47,7 @@ func TestGoldensEqualRecording(t *testing.T) {
 			t.Skipf("the recording is not beside this checkout: %v", err)
 		}
 		var want map[string]any
-		rttest.Do(json.Unmarshal(raw, &want))
+		rttest.Do(t, json.Unmarshal(raw, &want))
 		for _, name := range c.sections {
 			if got := sectionOf[any](t, c.file, name); !reflect.DeepEqual(any(got), want[name]) {
 				t.Errorf("section %s of %s differs from %s", name, c.file, c.recording)

@@ -49,7 +49,7 @@ func TestAggregateGolden(t *testing.T) {
 		t.Fatalf("%d functions recorded, want %d", len(cases), len(Aggregates))
 	}
 	for _, c := range cases {
-		f := rttest.Must(parseAggregate(c.Name))
+		f := rttest.Must(parseAggregate(c.Name))(t)
 		if blendRow(c.Old, c.New, f.old, f.new); !slices.Equal(c.Old, c.Out) {
 			t.Errorf("%s = %v, want %v", c.Name, c.Old, c.Out)
 		}
@@ -166,7 +166,7 @@ func replayClient(t *testing.T, c clientCase) {
 		Threshold: c.Threshold,
 		Aggregate: c.Aggregate,
 		Compat:    true,
-	}))
+	}))(t)
 	ask, keys := NewAsk(c.Chunk, 1), map[int64]int64{} // newest key of a label
 	state, answers := []float32{0}, 0
 	var asked, enqueued []int64 // labels, each once

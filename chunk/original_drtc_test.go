@@ -89,7 +89,7 @@ func replayControl(t *testing.T, c controlCase, delay func(int) int) {
 	made := rttest.Must(New(Config{
 		Schedule: scheduleDRTC, Horizon: p.H, DOF: 1, FPS: p.FPS, SMin: p.SMin, Epsilon: p.Epsilon,
 		Estimator: p.Estimator, EstimatorK: p.K, Cooldown: cooldownOf(c), Compat: true,
-	}))
+	}))(t)
 	d := made.(*originalDRTC)
 	if c.Name == "merge_reset_started_with_zero_cooldown" { // the recorded state: the program cannot reach it by itself
 		d.cooldown = 0

@@ -51,7 +51,7 @@ func TestActionQueueEqualsOracle(t *testing.T) {
 				1)
 			c.source = rt.Instant(rapid.IntRange(0, 1000).Draw(t, "source"))
 			k := rapid.IntRange(-1, horizon+1).Draw(t, "skip")
-			f := rttest.Must(parseAggregate(rapid.SampledFrom(append(Aggregates, "weighted:0.25")).Draw(t, "f")))
+			f := rttest.Must(parseAggregate(rapid.SampledFrom(append(Aggregates, "weighted:0.25")).Draw(t, "f")))(t)
 			switch rapid.SampledFrom([]string{"get", "get", "get", "replace", "append", "blend", "clear"}).Draw(t,
 				"op") {
 			case "get":
@@ -139,7 +139,7 @@ func TestBlendOfZeroKeepsItsSign(t *testing.T) {
 // chunk weighs exp(-decay*i).
 func TestTemporalWeights(t *testing.T) {
 	const decay, rows = 0.5, 4
-	f := rttest.Must(parseAggregate("temporal:0.5"))
+	f := rttest.Must(parseAggregate("temporal:0.5"))(t)
 	q := newActionQueue(3*rows, 1)
 	var sum, weights [2 * rows]float64 // by step
 	for step := range rows {           // chunk k predicts the steps from k on

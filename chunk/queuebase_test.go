@@ -345,7 +345,7 @@ func TestDisciplinesSurviveAnything(t *testing.T) {
 			Epsilon:  1,
 			Buffer:   50 * time.Millisecond,
 			Compat:   rapid.Bool().Draw(t, "compat"),
-		}))
+		}))(t)
 		b := &bench{Discipline: d, ask: NewAsk(8, 1), state: []float32{0}}
 		var asked []int64
 		for range rapid.IntRange(1, 150).Draw(t, "ticks") {

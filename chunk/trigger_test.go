@@ -149,7 +149,7 @@ func TestCooldownIsBoundedByTheRunway(t *testing.T) {
 func TestResume(t *testing.T) {
 	const forever = 1000
 	waits := func(c Config, resume bool) (ticks int) {
-		d := rttest.Must(New(c))
+		d := rttest.Must(New(c))(t)
 		ask := NewAsk(c.Horizon, c.DOF)
 		asks := func() bool { return d.OnTick(1, []float32{0}, &ask) }
 		for first := 0; !asks(); first++ {
@@ -184,7 +184,7 @@ func TestResume(t *testing.T) {
 func TestASlowAnswerIsToAKnownRequest(t *testing.T) {
 	for _, name := range Schedules {
 		for _, horizon := range []int{2, 16, 50} {
-			d := rttest.Must(New(Config{Schedule: name, Horizon: horizon, DOF: 1, FPS: 60, Epsilon: 1, SMin: 1}))
+			d := rttest.Must(New(Config{Schedule: name, Horizon: horizon, DOF: 1, FPS: 60, Epsilon: 1, SMin: 1}))(t)
 			a := NewAsk(horizon, 1)
 			var first int64
 			asked := 0

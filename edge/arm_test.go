@@ -24,8 +24,8 @@ import (
 
 func TestSimCalibrationIsTheCommittedFile(t *testing.T) {
 	for _, name := range []string{"so101", "lekiwi"} {
-		r := rttest.Must(robot.ByName(name))
-		file := rttest.Must(servo.LoadCalibration(filepath.Join("..", "testdata", "demo", name+".json")))
+		r := rttest.Must(robot.ByName(name))(t)
+		file := rttest.Must(servo.LoadCalibration(filepath.Join("..", "testdata", "demo", name+".json")))(t)
 		if got := device.SimCalibration(r); !reflect.DeepEqual(got, file) {
 			t.Errorf("SimCalibration(%s) = %+v, want the file's %+v", name, got, file)
 		}
@@ -36,7 +36,7 @@ func TestSimCalibrationIsTheCommittedFile(t *testing.T) {
 // without power, and returns a lasting failure at once.
 func TestAnArmThatComesLater(t *testing.T) {
 	rttest.RealTime(t)
-	r := rttest.Must(robot.ByName("so101"))
+	r := rttest.Must(robot.ByName("so101"))(t)
 	const later = 300 * time.Millisecond
 	for _, tt := range []struct {
 		name    string
@@ -50,7 +50,7 @@ func TestAnArmThatComesLater(t *testing.T) {
 			time.AfterFunc(later, func() { mute(b, false) })
 		}, exit.Clean, time.Minute},
 		{"busy at first", func(t *testing.T, b *servosim.Bus, _ servo.Calibration) {
-			port := rttest.Must(servo.OpenPort(b.Path(), 1_000_000))
+			port := rttest.Must(servo.OpenPort(b.Path(), 1_000_000))(t)
 			time.AfterFunc(later, func() { port.Close() })
 		}, exit.Clean, time.Minute},
 		{"without power", func(_ *testing.T, b *servosim.Bus, _ servo.Calibration) {
@@ -116,7 +116,7 @@ func (j *journal) Write(p []byte) (int, error) {
 func silentArm(t *testing.T) (robot.Robot, *servosim.Bus) {
 	t.Helper()
 	rttest.RealTime(t) // simulated motors answer within real time-outs
-	r := rttest.Must(robot.ByName("so101"))
+	r := rttest.Must(robot.ByName("so101"))(t)
 	b, err := servosim.Open(servosim.Config{Clock: rt.KernelClock()})
 	if err != nil {
 		t.Skipf("no pseudo-terminals here: %v", err)
@@ -136,7 +136,7 @@ func TestWaitReasonIsLoggedWhenItChanges(t *testing.T) {
 		time.AfterFunc(4*time.Second, func() { mute(b, false) }) // after one more attempt with an unchanged reason
 	}}
 	arm := rttest.Must(waitingEdge(log).retryArm(t.Context(), &device.Place{Bus: path, Robot: r},
-		&servo.ArmConfig{Path: path, Robot: r, Calibration: device.SimCalibration(r)}))
+		&servo.ArmConfig{Path: path, Robot: r, Calibration: device.SimCalibration(r)}))(t)
 	arm.Close()
 	lines := strings.Split(strings.TrimSpace(log.String()), "\n")
 	// a third line if the motors answered again during an attempt

@@ -46,7 +46,7 @@ func TestARefusedCertificateEndsTheStart(t *testing.T) {
 		{"the server's, which is over", endpoint.Security{ListenCertificate: old, ListenKey: oldKey},
 			TLS{CA: ours.CA, Cert: cert, Key: key}, exit.Absent, "no trust at"},
 	} {
-		free := rttest.Must(net.Listen("tcp", "127.0.0.1:0"))
+		free := rttest.Must(net.Listen("tcp", "127.0.0.1:0"))(t)
 		at := "tls/" + free.Addr().String()
 		free.Close()
 		server, err := zenoh.Open(t.Context(), zenoh.Config{Listen: []string{at}, TLS: tt.server})

@@ -28,7 +28,7 @@ func recordInto(t *testing.T, r *rig) (dir string) {
 		Size:  1 << 30,
 		ID:    "arm",
 		Clock: r.time,
-	}))
+	}))(t)
 	r.in.Open(&uplink.Session{Session: record.Session{ID: "first", Epoch: 1, SHA256: "aa"}})
 	return dir
 }
@@ -145,7 +145,7 @@ func TestStarvedTicksAreRecorded(t *testing.T) {
 			}
 		}
 		return nil
-	}}))
+	}}))(t)
 	if starved == 0 || starved != r.stats.starved.Load() {
 		t.Errorf("%d starved ticks on record, want %d", starved, r.stats.starved.Load())
 	}
@@ -167,7 +167,7 @@ func TestTickWithEverythingNoAlloc(t *testing.T) {
 		Multiplier: 2,
 		Velocity:   100,
 		Accel:      1000,
-	}, 50, testDOF))
+	}, 50, testDOF))(t)
 	r.core.Stages = shape
 	r.serve(200, 3, 10)
 	r.bus.writes = r.bus.writes[:0:0]
@@ -188,7 +188,7 @@ func TestTickWithEverythingNoAlloc(t *testing.T) {
 // is their duration.
 func TestInterpolatedTicks(t *testing.T) {
 	r := newRig(t)
-	shape := rttest.Must(smoothing.NewChain(smoothing.Config{Multiplier: 2}, 50, testDOF))
+	shape := rttest.Must(smoothing.NewChain(smoothing.Config{Multiplier: 2}, 50, testDOF))(t)
 	r.core.Stages, r.slope = shape, 1
 	r.serve(201, 3, 10)
 	if n := r.core.Schedule.View().N; n < 95 || n > 101 {
@@ -208,7 +208,7 @@ func TestInterpolatedTicks(t *testing.T) {
 func TestPrefixIsWhatWillRun(t *testing.T) {
 	for _, slope := range []float32{0.7, 8} { // the gate permits 3 from tick to tick
 		r := newRig(t)
-		shape := rttest.Must(smoothing.NewChain(smoothing.Config{Cutoff: 20}, 100, testDOF))
+		shape := rttest.Must(smoothing.NewChain(smoothing.Config{Cutoff: 20}, 100, testDOF))(t)
 		r.core.Stages, r.slope = shape, slope
 		r.serve(100, 3, -60)
 		r.request()
@@ -240,7 +240,7 @@ func TestRareRequestsAreNotDegraded(t *testing.T) {
 		DOF:      testDOF,
 		FPS:      100,
 		Epsilon:  1,
-	}))
+	}))(t)
 	r.core.Schedule, r.degradedAfter = schedule, 150*time.Millisecond // less than the duration of a chunk
 	degraded := false
 	due := map[uint64]int64{}

@@ -160,8 +160,8 @@ func newLookingRig(t *testing.T, steps int) *rig {
 	schedule := rttest.Must(chunk.New(chunk.Config{
 		Schedule: "drtc", Horizon: testHorizon, DOF: testDOF, FPS: 100, PrefixEnd: 10,
 		SMin: testSMin, Epsilon: 1, Estimator: "fixed", EstimatorFixed: 30 * time.Millisecond,
-	}))
-	stages := rttest.Must(smoothing.NewChain(smoothing.Config{}, 100, testDOF))
+	}))(t)
+	stages := rttest.Must(smoothing.NewChain(smoothing.Config{}, 100, testDOF))(t)
 	clock := rttest.NewClock(rt.Instant(time.Second))
 	fake := &fakeBus{at: [testDOF]float32{5, 50}, writes: make([][testDOF]float32, 0, 4096),
 		masks: make([]robot.Joints, 0, 4096)}
@@ -723,7 +723,7 @@ func TestNoObservationLeaves(t *testing.T) {
 // Goal: the stages begin at the arming pose.
 func TestStagesBeginWhereTheArmStands(t *testing.T) {
 	r := newRig(t)
-	stages := rttest.Must(smoothing.NewChain(smoothing.Config{Velocity: 100}, 100, testDOF))
+	stages := rttest.Must(smoothing.NewChain(smoothing.Config{Velocity: 100}, 100, testDOF))(t)
 	r.core.Stages = stages
 	r.step(1)
 	r.answer(1, 20)

@@ -98,7 +98,7 @@ func newWatcher(t *testing.T, steps int) *watcher {
 		Pixels: camera.RGB8,
 		FPS:    30,
 	}}, 0)
-	v := rttest.Must(capture.NewEncoder(w.camera, &capture.Config{Name: "top"}, capture.Encoding{}))
+	v := rttest.Must(capture.NewEncoder(w.camera, &capture.Config{Name: "top"}, capture.Encoding{}))(t)
 	t.Cleanup(v.Close)
 	w.sender = w.link.NewSender(uplink.SenderConfig{
 		DOF:      testDOF,
@@ -164,7 +164,7 @@ func (w *watcher) feed(at rt.Instant) {
 func (w *watcher) judge(when string, want []fed) {
 	w.t.Helper()
 	var o wire.Observation
-	rttest.Do(wire.ParseObservation(&o, w.box.body))
+	rttest.PanicOn(wire.ParseObservation(&o, w.box.body))
 	w.sent++
 	newest, past := want[len(want)-1], want[:len(want)-1]
 	if !slices.Equal(o.State, newest.state) || !bytes.Equal(o.Images[0].Data,
@@ -264,7 +264,7 @@ func TestObservationsHoldWhatLeRobotsQueueHolds(t *testing.T) {
 // Goal: ticks between two actions are not steps of the history, as in the policy's training.
 func TestHistoryCountsActionsNotTicks(t *testing.T) {
 	w := newWatcher(t, 3)
-	stages := rttest.Must(smoothing.NewChain(smoothing.Config{Multiplier: 2}, 100, testDOF))
+	stages := rttest.Must(smoothing.NewChain(smoothing.Config{Multiplier: 2}, 100, testDOF))(t)
 	w.core.Stages = stages
 	w.show(w.time.Now().Add(-testPeriod))
 	for i := range 200 {
@@ -407,7 +407,8 @@ func TestRawPicturesThatNoMessageHolds(t *testing.T) {
 			Pixels: camera.RGB8,
 			FPS:    30,
 		}}, 0)
-		v := rttest.Must(capture.NewEncoder(cam, &capture.Config{Name: "top"}, capture.Encoding{Quality: tt.quality}))
+		v := rttest.Must(capture.NewEncoder(cam, &capture.Config{Name: "top"},
+			capture.Encoding{Quality: tt.quality}))(t)
 		defer v.Close()
 		e := &Edge{devices: devices{encoders: []*capture.Encoder{v}}, contract: uplink.Contract{Steps: tt.steps}}
 		err := e.checkRaw()

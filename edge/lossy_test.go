@@ -23,7 +23,7 @@ func TestALossyBusIsNotASlowOne(t *testing.T) {
 	if testing.Short() {
 		t.Skip("real time, which the race detector has not")
 	}
-	r := rttest.Must(robot.ByName("so101"))
+	r := rttest.Must(robot.ByName("so101"))(t)
 	for _, tt := range []struct {
 		name        string
 		drop, spoil float64
@@ -55,10 +55,10 @@ func TestALossyBusIsNotASlowOne(t *testing.T) {
 				}
 				defer b.Close()
 				arm := rttest.Must(servo.OpenArm(servo.ArmConfig{Path: b.Path(), Robot: r,
-					Calibration: device.SimCalibration(r)}))
+					Calibration: device.SimCalibration(r)}))(t)
 				defer arm.Close()
 				// the arm is opened without faults: the test is about the measurement
-				rttest.Do(b.Inject(faults))
+				rttest.Do(t, b.Inject(faults))
 				var log strings.Builder
 				// A cycle may take 19.4 ms: less than the 20 ms timeout of a lost reply, and far
 				// above the cycles of a busy machine.
@@ -86,7 +86,7 @@ func TestALossyBusIsNotASlowOne(t *testing.T) {
 // passed, and a machine that stays busy is named as the cause.
 func TestABusyMachineIsNotASlowBus(t *testing.T) {
 	rttest.RealTime(t)
-	r := rttest.Must(robot.ByName("so101"))
+	r := rttest.Must(robot.ByName("so101"))(t)
 	for until, want := range map[time.Duration]string{4 * time.Second: "", time.Hour: "other programs delay this one"} {
 		t.Run(until.String(), func(t *testing.T) {
 			t.Parallel()
@@ -96,9 +96,9 @@ func TestABusyMachineIsNotASlowBus(t *testing.T) {
 			}
 			defer b.Close()
 			arm := rttest.Must(servo.OpenArm(servo.ArmConfig{Path: b.Path(), Robot: r,
-				Calibration: device.SimCalibration(r)}))
+				Calibration: device.SimCalibration(r)}))(t)
 			defer arm.Close()
-			rttest.Do(b.Inject(servosim.Script{Faults: []servosim.Fault{
+			rttest.Do(t, b.Inject(servosim.Script{Faults: []servosim.Fault{
 				{Kind: "late", By: 15 * time.Millisecond, Probability: 0.2, Until: until},
 			}}))
 			e := &Edge{cfg: Config{FPS: 50}, clock: rt.KernelClock(), log: slog.New(slog.DiscardHandler)}

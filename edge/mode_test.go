@@ -162,14 +162,14 @@ func TestDocumentShowsTheModes(t *testing.T) {
 		first    = "<!-- edge/mode.go -->\n"
 		last     = "<!-- end -->\n"
 	)
-	text := rttest.Must(os.ReadFile(document))
+	text := rttest.Must(os.ReadFile(document))(t)
 	head, rest, ok := strings.Cut(string(text), first)
 	drawn, tail, ok2 := strings.Cut(rest, last)
 	if !ok || !ok2 {
 		t.Fatalf("%s has no place for the tables", document)
 	}
 	if *update {
-		rttest.Do(os.WriteFile(document, []byte(head+first+modeTables()+last+tail), 0o644))
+		rttest.Do(t, os.WriteFile(document, []byte(head+first+modeTables()+last+tail), 0o644))
 		return
 	}
 	if drawn != modeTables() {

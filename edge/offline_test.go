@@ -77,7 +77,7 @@ func TestTheReasonOfAnEndIsWhatLasted(t *testing.T) {
 	} {
 		r := newRig(t)
 		r.serve(60, 3, 10)
-		so101 := rttest.Must(device.Robot("so101"))
+		so101 := rttest.Must(device.Robot("so101"))(t)
 		e := &Edge{cfg: Config{MaxOffline: 2 * time.Second}, control: r.control, drive: r.drive, robot: so101}
 		e.control.in.NoSession.Store(&why)
 		for range 2 { // outages that are over must not be named

@@ -77,7 +77,7 @@ func TestEveryCommandHasAnAction(t *testing.T) {
 
 func TestCtlOverTheSocket(t *testing.T) {
 	t.Setenv("STATE_DIRECTORY", t.TempDir())
-	id := rttest.Must(operator.Claim("arm"))
+	id := rttest.Must(operator.Claim("arm"))(t)
 	defer id.Release()
 	r := newRig(t)
 	e := &Edge{
@@ -86,7 +86,7 @@ func TestCtlOverTheSocket(t *testing.T) {
 		link:  r.link,
 	}
 	e.commands = e.panel()
-	rttest.Do(e.listenOperator(t.Context()))
+	rttest.Do(t, e.listenOperator(t.Context()))
 	done := make(chan error, 1)
 	go func() {
 		operator.Serve(e.operator, func(line string) operator.Reply {

@@ -101,7 +101,7 @@ func TestStuckSenderKeepsWhatItUses(t *testing.T) {
 			l.Out.Snapshots.Publish(key)
 			s.Work()
 		}
-		notifier := rttest.Must(notify.Open())
+		notifier := rttest.Must(notify.Open())(t)
 		var clock rt.Clock = rt.KernelClock()
 		if stuck {
 			clock = rttest.NewClock(rt.Instant(time.Second)) // with it, limits expire at once
@@ -146,8 +146,8 @@ func TestStuckSenderKeepsWhatItUses(t *testing.T) {
 		close(out.leave)
 		<-sent
 		var o wire.Observation
-		rttest.Do(wire.ParseObservation(&o, out.body))
-		im := rttest.Must(stdjpeg.Decode(bytes.NewReader(o.Images[0].Data)))
+		rttest.Do(t, wire.ParseObservation(&o, out.body))
+		im := rttest.Must(stdjpeg.Decode(bytes.NewReader(o.Images[0].Data)))(t)
 		if r, _, b, _ := im.At(9, 9).RGBA(); r>>8 < 220 || b>>8 > 30 {
 			t.Errorf("what it sends afterwards is another picture: red %d, blue %d", r>>8, b>>8)
 		}

@@ -30,7 +30,7 @@ func TestWhichArmIsReal(t *testing.T) {
 	}
 	t.Cleanup(func() { bus.Close() })
 	regular := filepath.Join(t.TempDir(), "file")
-	rttest.Do(os.WriteFile(regular, nil, 0o600))
+	rttest.Do(t, os.WriteFile(regular, nil, 0o600))
 	for _, tt := range []struct {
 		bus     string
 		cameras []string
@@ -56,7 +56,7 @@ func TestWhichArmIsReal(t *testing.T) {
 	} {
 		c := Config{Bus: tt.bus}
 		for _, text := range tt.cameras {
-			cam := rttest.Must(capture.Parse(text))
+			cam := rttest.Must(capture.Parse(text))(t)
 			c.Cameras = append(c.Cameras, cam)
 		}
 		if why := c.realArm(); !strings.Contains(why, tt.says) || (why == "") != (tt.says == "") {
@@ -75,9 +75,9 @@ func TestAFirstRunIsRemembered(t *testing.T) {
 		t.Skip("no simulator here: ", err)
 	}
 	t.Cleanup(func() { bus.Close() })
-	so101 := rttest.Must(device.Robot("so101"))
+	so101 := rttest.Must(device.Robot("so101"))(t)
 	cfg := servo.ArmConfig{Path: port, Robot: so101, Calibration: device.SimCalibration(so101), Clock: rt.KernelClock()}
-	arm := rttest.Must(device.OpenArm(cfg))
+	arm := rttest.Must(device.OpenArm(cfg))(t)
 	var log bytes.Buffer
 	e := &Edge{
 		cfg:      Config{Bus: port},

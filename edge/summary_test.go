@@ -25,9 +25,9 @@ func TestSummaryKeepsItsKeys(t *testing.T) {
 	s.InState = map[string]float64{"STREAMING": 1.5}
 	s.Frames, s.Exit = map[string]drive.Frames{"top": {Captured: 5}},
 		drive.EndingOf(exit.Errorf(exit.Absent, "gone"), "")
-	rttest.Do(s.WriteJSON(&out))
+	rttest.Do(t, s.WriteJSON(&out))
 	var m map[string]json.RawMessage
-	rttest.Do(json.Unmarshal(out.Bytes(), &m))
+	rttest.Do(t, json.Unmarshal(out.Bytes(), &m))
 	for _, key := range contractKeys {
 		if _, ok := m[key]; !ok {
 			t.Errorf("key %q is missing", key)
@@ -54,7 +54,7 @@ func TestSummaryTableSaysWhatHappened(t *testing.T) {
 	s.Targets, s.Collisions = 9, 1
 	s.InState, s.RT = map[string]float64{"STREAMING": 20, "DEAD": 0}, drive.Granted{Why: "raise LimitRTPRIO"}
 	s.Exit = drive.Ending{Code: 3, Reason: "refused"}
-	rttest.Do(s.WriteTable(&out))
+	rttest.Do(t, s.WriteTable(&out))
 	for _, want := range []string{"arm", "1200", "9 reached, 1 collisions", "epoch 1, late 2", "STREAMING 20.0 s",
 		"no: raise LimitRTPRIO", "3, refused"} {
 		if !strings.Contains(out.String(), want) {

@@ -17,7 +17,7 @@ import (
 func newPair(t *testing.T, coupling robot.Coupling) (r *rig, l *fakeLeader, buses [2]*fakeBus) {
 	t.Helper()
 	r = newRig(t)
-	two := rttest.Must(robot.ByName("bi_so101"))
+	two := rttest.Must(robot.ByName("bi_so101"))(t)
 	two.Safety.Parts = coupling
 	r.arm = follow.Of(two, func(i int, _ robot.Robot) *follow.Follower {
 		how := r.how

@@ -51,7 +51,7 @@ func newSwaying(t *testing.T) *swaying {
 		Service: "demo",
 		Robot:   "arm",
 		Rows:    50,
-	}))
+	}))(t)
 	t.Cleanup(fake.Close)
 	s := &swaying{FakeServer: fake}
 	s.SetAck(func(ack *wire.SessionAck) { ack.Nonce, ack.TrainedFPS, ack.RTCExecutionHorizon = 41, swayFPS, 24 })
@@ -133,7 +133,7 @@ func newJudged(t *testing.T, name string, pace float64, period time.Duration, pl
 		})
 	}
 	j.judge = referee.New(j.rules)
-	rttest.Do(c.Save(j.place.Calibration))
+	rttest.Do(t, c.Save(j.place.Calibration))
 	if j.bus, err = servosim.Open(cfg); err != nil {
 		t.Skipf("no pseudo-terminals here: %v", err)
 	}
@@ -207,7 +207,7 @@ func newRealRun(t *testing.T, change func(*Config)) *realRun {
 	if change != nil {
 		change(&cfg)
 	}
-	r.Edge = rttest.Must(Open(t.Context(), cfg))
+	r.Edge = rttest.Must(Open(t.Context(), cfg))(t)
 	r.lead.mu.Lock() // its read interval depends on its bus
 	r.lead.rules.Period = r.leaders[0].Every()
 	r.lead.judge = referee.New(r.lead.rules)
@@ -413,7 +413,7 @@ func TestTakeoverByTwoAndItsEnd(t *testing.T) {
 func leaderless(t *testing.T) *Edge {
 	t.Helper()
 	e := waitingEdge(new(bytes.Buffer))
-	e.notifier = rttest.Must(notify.Open())
+	e.notifier = rttest.Must(notify.Open())(t)
 	return e
 }
 
@@ -422,8 +422,9 @@ func leaderless(t *testing.T) *Edge {
 func TestStiffLeaderAtTheStart(t *testing.T) {
 	rttest.RealTime(t)
 	lead := newJudged(t, "so101_leader", 1, 10*time.Millisecond, sim.NewHand(6, 2048))
-	cal := rttest.Must(lead.place.Load())
-	arm := rttest.Must(servo.OpenArm(servo.ArmConfig{Path: lead.place.Bus, Robot: lead.place.Robot, Calibration: cal}))
+	cal := rttest.Must(lead.place.Load())(t)
+	arm := rttest.Must(servo.OpenArm(servo.ArmConfig{Path: lead.place.Bus, Robot: lead.place.Robot,
+		Calibration: cal}))(t)
 	for n := 0; ; n++ {
 		arm.Read(make([]float32, 6), rt.KernelClock().Now().Add(10*time.Millisecond))
 		if armed, err := arm.ArmStep(rt.KernelClock().Now().Add(20*time.Millisecond), arm.Joints()); armed {
@@ -436,10 +437,10 @@ func TestStiffLeaderAtTheStart(t *testing.T) {
 	if !lead.stiff() {
 		t.Fatal("it is not stiff")
 	}
-	so101 := rttest.Must(robot.ByName("so101"))
+	so101 := rttest.Must(robot.ByName("so101"))(t)
 	e := leaderless(t)
 	e.robot, e.cfg.Leader = so101, device.Place{Bus: lead.place.Bus, Calibration: lead.place.Calibration}
-	rttest.Do(e.openLeader(t.Context()))
+	rttest.Do(t, e.openLeader(t.Context()))
 	defer e.release()
 	if lead.stiff() {
 		t.Errorf("torque %v, want it let go", lead.bus.TorqueEnabled())
@@ -449,7 +450,7 @@ func TestStiffLeaderAtTheStart(t *testing.T) {
 // Goal: a leader that does not fit, or cannot move to the follower, is refused before anything
 // moves.
 func TestLeadersThatAreRefused(t *testing.T) {
-	so101 := rttest.Must(robot.ByName("so101"))
+	so101 := rttest.Must(robot.ByName("so101"))(t)
 	for _, tt := range []struct {
 		name, robot, takeover string
 		code                  exit.Code

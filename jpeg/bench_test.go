@@ -16,13 +16,13 @@ func BenchmarkEncodeRGB(b *testing.B) {
 	for _, size := range benchSizes {
 		w, h := size[0], size[1]
 		b.Run(fmt.Sprintf("size=%dx%d", w, h), func(b *testing.B) {
-			e := rttest.Must(NewEncoder(90, ChromaOfPicture))
+			e := rttest.Must(NewEncoder(90, ChromaOfPicture))(b)
 			defer e.Close()
 			pix, dst := pattern.Scenery(w, h), make([]byte, MaxSize(w, h, Chroma420))
 			b.SetBytes(int64(len(pix)))
 			b.ReportAllocs()
 			for b.Loop() {
-				rttest.Must(e.EncodeRGB(dst, pix, w, h))
+				rttest.Must(e.EncodeRGB(dst, pix, w, h))(b)
 			}
 		})
 	}
@@ -36,7 +36,7 @@ func BenchmarkCheck(b *testing.B) {
 			b.SetBytes(int64(len(src)))
 			b.ReportAllocs()
 			for b.Loop() {
-				rttest.Do(d.Check(src))
+				rttest.Do(b, d.Check(src))
 			}
 		})
 	}
@@ -52,7 +52,7 @@ func BenchmarkDecodeRGB(b *testing.B) {
 			b.SetBytes(int64(len(dst)))
 			b.ReportAllocs()
 			for b.Loop() {
-				rttest.Do(d.DecodeRGB(dst, src, w, h))
+				rttest.Do(b, d.DecodeRGB(dst, src, w, h))
 			}
 		})
 	}

@@ -31,7 +31,7 @@ func golden(t *testing.T, name string) []byte { return read(t, "golden/"+name) }
 
 func goldenPNG(t *testing.T, name string) []byte {
 	t.Helper()
-	im := rttest.Must(png.Decode(bytes.NewReader(golden(t, name))))
+	im := rttest.Must(png.Decode(bytes.NewReader(golden(t, name))))(t)
 	return rgbOf(im)
 }
 
@@ -91,7 +91,7 @@ func TestEncodeIsThePicture(t *testing.T) {
 			want = goldenPNG(t, "scene_gray.png")
 		}
 		for _, p := range []Chroma{ChromaOfPicture, Chroma420, Chroma444} {
-			e := rttest.Must(NewEncoder(95, p))
+			e := rttest.Must(NewEncoder(95, p))(t)
 			dst := make([]byte, MaxSize(sceneW, sceneH, e.chromaOf(m.Layout)))
 			n, err := e.Encode(dst, &m)
 			if err != nil {
@@ -137,7 +137,7 @@ func TestStrideIsSkipped(t *testing.T) {
 		padded.Stride, padded.Pix = stride+10, wide[:len(wide)-10]
 		a, b := make([]byte, 3*sceneW*sceneH), make([]byte, 3*sceneW*sceneH)
 		d := decoder(t)
-		rttest.Do(d.ConvertRGB(a, &m))
+		rttest.Do(t, d.ConvertRGB(a, &m))
 		if err := d.ConvertRGB(b, &padded); err != nil || !bytes.Equal(a, b) {
 			t.Errorf("%s with padded rows: %v, or another picture", name, err)
 		}
@@ -218,7 +218,7 @@ func TestStandardTablesMakeItWhole(t *testing.T) {
 		t.Fatal("the standard library decodes it as it is: it is no test")
 	}
 	whole := append(append(append([]byte(nil), bare[:p.Insert]...), StandardTables...), bare[p.Insert:p.End]...)
-	im := rttest.Must(stdjpeg.Decode(bytes.NewReader(whole)))
+	im := rttest.Must(stdjpeg.Decode(bytes.NewReader(whole)))(t)
 	if most, mean := difference(rgbOf(im), goldenPNG(t, "scene_422.png")); mean > 3 {
 		t.Errorf("differs by %d at most, %.2f in the mean", most, mean)
 	}
@@ -244,15 +244,15 @@ func TestInspectPadding(t *testing.T) {
 
 func TestEveryLayoutAllocatesNothing(t *testing.T) {
 	for name, m := range sceneImages(t) {
-		e := rttest.Must(NewEncoder(90, ChromaOfPicture))
+		e := rttest.Must(NewEncoder(90, ChromaOfPicture))(t)
 		defer e.Close()
 		d := decoder(t)
 		dst := make([]byte, MaxSize(sceneW, sceneH, Chroma444))
 		rgb := make([]byte, 3*sceneW*sceneH)
 		if n := testing.AllocsPerRun(20, func() {
-			n := rttest.Must(e.Encode(dst, &m))
-			rttest.Do(d.DecodeScaled(rgb, dst[:n], sceneW/2, sceneH/2, 2))
-			rttest.Do(d.ConvertRGB(rgb, &m))
+			n := rttest.Must(e.Encode(dst, &m))(t)
+			rttest.Do(t, d.DecodeScaled(rgb, dst[:n], sceneW/2, sceneH/2, 2))
+			rttest.Do(t, d.ConvertRGB(rgb, &m))
 		}); n != 0 {
 			t.Errorf("%s allocates %v times, want 0", name, n)
 		}

@@ -36,20 +36,20 @@ func picture() []byte {
 
 func read(t testing.TB, name string) []byte {
 	t.Helper()
-	src := rttest.Must(os.ReadFile(filepath.Join("..", "testdata", "jpeg", name)))
+	src := rttest.Must(os.ReadFile(filepath.Join("..", "testdata", "jpeg", name)))(t)
 	return src
 }
 
 func decoder(t testing.TB) *Decoder {
 	t.Helper()
-	d := rttest.Must(NewDecoder())
+	d := rttest.Must(NewDecoder())(t)
 	t.Cleanup(func() { d.Close() })
 	return d
 }
 
 func encode(t testing.TB, pix []byte, w, h, quality int) []byte {
 	t.Helper()
-	e := rttest.Must(NewEncoder(quality, ChromaOfPicture))
+	e := rttest.Must(NewEncoder(quality, ChromaOfPicture))(t)
 	defer e.Close()
 	dst := make([]byte, MaxSize(w, h, Chroma420))
 	n, err := e.EncodeRGB(dst, pix, w, h)
@@ -106,7 +106,7 @@ func TestDecodeOthersPictures(t *testing.T) {
 func TestStandardLibraryAgrees(t *testing.T) {
 	pix := picture()
 	src := encode(t, pix, bandsW, bandsH, 95)
-	im := rttest.Must(stdjpeg.Decode(bytes.NewReader(src)))
+	im := rttest.Must(stdjpeg.Decode(bytes.NewReader(src)))(t)
 	y, ok := im.(*image.YCbCr)
 	if !ok || y.SubsampleRatio != image.YCbCrSubsampleRatio420 {
 		t.Errorf("encoded as %T, want 4:2:0 YCbCr", im)
@@ -125,9 +125,9 @@ func TestStandardLibraryAgrees(t *testing.T) {
 		copy(rgba.Pix[4*i:], append(slices.Clone(pix[3*i:3*i+3]), 255))
 	}
 	var file bytes.Buffer
-	rttest.Do(stdjpeg.Encode(&file, rgba, &stdjpeg.Options{Quality: 95}))
+	rttest.Do(t, stdjpeg.Encode(&file, rgba, &stdjpeg.Options{Quality: 95}))
 	clear(got)
-	rttest.Do(decoder(t).DecodeRGB(got, file.Bytes(), bandsW, bandsH))
+	rttest.Do(t, decoder(t).DecodeRGB(got, file.Bytes(), bandsW, bandsH))
 	checkBands(t, got, bands, 3)
 }
 
@@ -263,7 +263,7 @@ func TestEncodeRefuses(t *testing.T) {
 			t.Errorf("NewEncoder(%d) = %v, want %v", quality, err, ErrQuality)
 		}
 	}
-	e := rttest.Must(NewEncoder(90, ChromaOfPicture))
+	e := rttest.Must(NewEncoder(90, ChromaOfPicture))(t)
 	pix, dst := make([]byte, 16*16*3), make([]byte, MaxSize(16, 16, Chroma420))
 	for _, tt := range []struct {
 		name     string
@@ -319,12 +319,12 @@ func TestExplainSaysGotAndWanted(t *testing.T) {
 
 func TestJPEGNoAlloc(t *testing.T) {
 	pix, dst := picture(), make([]byte, MaxSize(bandsW, bandsH, Chroma420))
-	e := rttest.Must(NewEncoder(90, ChromaOfPicture))
+	e := rttest.Must(NewEncoder(90, ChromaOfPicture))(t)
 	defer e.Close()
 	d, out := decoder(t), make([]byte, len(pix))
 	if n := testing.AllocsPerRun(100, func() {
-		n := rttest.Must(e.EncodeRGB(dst, pix, bandsW, bandsH))
-		rttest.Do(d.DecodeRGB(out, dst[:n], bandsW, bandsH))
+		n := rttest.Must(e.EncodeRGB(dst, pix, bandsW, bandsH))(t)
+		rttest.Do(t, d.DecodeRGB(out, dst[:n], bandsW, bandsH))
 		if err := d.DecodeRGB(out, dst[:n/2], bandsW, bandsH); err != ErrCorrupt {
 			t.Fatal(err)
 		}

@@ -28,7 +28,7 @@ func TestScaleIsOpenCVs(t *testing.T) {
 	for _, name := range names {
 		name = strings.TrimSuffix(filepath.Base(name), ".png")
 		var w, h int
-		rttest.Must(fmt.Sscanf(name[strings.IndexByte(name, '_'):], "_%dx%d", &w, &h))
+		rttest.Must(fmt.Sscanf(name[strings.IndexByte(name, '_'):], "_%dx%d", &w, &h))(t)
 		want, got := scaled(t, name), make([]byte, 3*w*h)
 		if err := s.Scale(got, w, h, noise, noiseW, noiseH); err != nil {
 			t.Errorf("%s: %v", name, err)
@@ -51,7 +51,7 @@ func TestScaleIsOpenCVs(t *testing.T) {
 
 func scaled(t *testing.T, name string) []byte {
 	t.Helper()
-	im := rttest.Must(png.Decode(bytes.NewReader(read(t, "scale/"+name+".png"))))
+	im := rttest.Must(png.Decode(bytes.NewReader(read(t, "scale/"+name+".png"))))(t)
 	return rgbOf(im)
 }
 
@@ -111,7 +111,7 @@ func TestScaleNoAlloc(t *testing.T) {
 	i := 0
 	if n := testing.AllocsPerRun(500, func() {
 		i += 37
-		rttest.Do(s.Scale(dst, 1+i%100, 1+i*7%100, src, 1+i%300, 1+i*11%300))
+		rttest.Do(t, s.Scale(dst, 1+i%100, 1+i*7%100, src, 1+i%300, 1+i*11%300))
 	}); n != 0 {
 		t.Errorf("%v allocations a picture, want 0", n)
 	}
@@ -162,7 +162,7 @@ func TestDecodeFit(t *testing.T) {
 		{1100, 1200}} {
 		fromW, fromH := size[0], size[1]
 		for _, chroma := range []Chroma{Chroma420, Chroma422, Chroma444} {
-			e := rttest.Must(NewEncoder(90, chroma))
+			e := rttest.Must(NewEncoder(90, chroma))(t)
 			defer e.Close()
 			file := make([]byte, MaxSize(fromW, fromH, chroma))
 			n := rttest.Must(e.Encode(file, &Image{
@@ -170,10 +170,10 @@ func TestDecodeFit(t *testing.T) {
 				H:      fromH,
 				Layout: RGB,
 				Pix:    pattern.Scenery(fromW, fromH),
-			}))
+			}))(t)
 			whole, want := make([]byte, 3*fromW*fromH), make([]byte, 3*w*h)
-			rttest.Do(d.DecodeRGB(whole, file[:n], fromW, fromH))
-			rttest.Do(s.Scale(want, w, h, whole, fromW, fromH))
+			rttest.Do(t, d.DecodeRGB(whole, file[:n], fromW, fromH))
+			rttest.Do(t, s.Scale(want, w, h, whole, fromW, fromH))
 			got := bytes.Repeat([]byte{0xa5}, 3*w*h+64)
 			allocated := 1.0
 			for try := 0; try < 3 && allocated != 0; try++ { // the collector of the test may allocate once

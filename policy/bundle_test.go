@@ -29,7 +29,7 @@ const (
 func copyBundle(t *testing.T, from string, edit func(manifest map[string]any)) string {
 	t.Helper()
 	dir := t.TempDir()
-	rttest.Do(os.CopyFS(dir, os.DirFS(from)))
+	rttest.Do(t, os.CopyFS(dir, os.DirFS(from)))
 	if edit != nil {
 		editManifest(dir, edit)
 	}
@@ -39,9 +39,9 @@ func copyBundle(t *testing.T, from string, edit func(manifest map[string]any)) s
 func editManifest(dir string, edit func(manifest map[string]any)) {
 	path := filepath.Join(dir, manifestName)
 	var manifest map[string]any
-	rttest.Do(json.Unmarshal(rttest.Must(os.ReadFile(path)), &manifest))
+	rttest.PanicOn(json.Unmarshal(rttest.OrPanic(os.ReadFile(path)), &manifest))
 	edit(manifest)
-	rttest.Do(os.WriteFile(path, rttest.Must(json.Marshal(manifest)), 0o644))
+	rttest.PanicOn(os.WriteFile(path, rttest.OrPanic(json.Marshal(manifest)), 0o644))
 }
 
 // The demo's policies are for a simulated world only. A bundle without that mark is for any arm.
@@ -71,7 +71,7 @@ func TestBundlesForSimulation(t *testing.T) {
 // replaceFile overwrites a file of a bundle and puts its new digest in the manifest.
 func replaceFile(t *testing.T, dir, name string, content []byte) {
 	t.Helper()
-	rttest.Do(os.WriteFile(filepath.Join(dir, name), content, 0o644))
+	rttest.Do(t, os.WriteFile(filepath.Join(dir, name), content, 0o644))
 	editManifest(dir, func(manifest map[string]any) {
 		sum := sha256.Sum256(content)
 		manifest["files"].(map[string]any)[name] = hex.EncodeToString(sum[:])
@@ -79,7 +79,7 @@ func replaceFile(t *testing.T, dir, name string, content []byte) {
 }
 
 func TestLoadBundleReadsTheDemo(t *testing.T) {
-	b := rttest.Must(LoadBundle(demoDir))
+	b := rttest.Must(LoadBundle(demoDir))(t)
 	if b.FPS != 60 || b.ChunkSize != 50 || b.ActionDim != 6 || b.RTCMaxDelay != 20 || b.PrefixEnd != 24 {
 		t.Errorf("fps %v, chunk_size %d, action_dim %d, rtc_max_delay %d, prefix_end %d, want 60, 50, 6, 20, 24",
 			b.FPS, b.ChunkSize, b.ActionDim, b.RTCMaxDelay, b.PrefixEnd)
@@ -108,7 +108,7 @@ func TestBundleDigestIsThatOfSha256sum(t *testing.T) {
 	for _, from := range []string{"../testdata/pi05", demoDir} {
 		dir := copyBundle(t, from, nil)
 		litter(t, dir)
-		b := rttest.Must(LoadBundle(dir))
+		b := rttest.Must(LoadBundle(dir))(t)
 		cmd := exec.Command("sh", "-c", digestRecipe+" | cut -c1-64")
 		cmd.Dir = dir
 		out, err := cmd.Output()
@@ -131,11 +131,11 @@ func litter(t *testing.T, dir string) {
 		"policy.onnx.1",
 	} {
 		path := filepath.Join(dir, name)
-		rttest.Do(errors.Join(os.MkdirAll(filepath.Dir(path), 0o755),
+		rttest.Do(t, errors.Join(os.MkdirAll(filepath.Dir(path), 0o755),
 			os.WriteFile(path, []byte(dir), 0o644)))
 	}
 	lost := filepath.Join(dir, "lost+found")
-	rttest.Do(errors.Join(os.Mkdir(lost, 0),
+	rttest.Do(t, errors.Join(os.Mkdir(lost, 0),
 		syscall.Mkfifo(filepath.Join(dir, goldenDir, "pipe.safetensors"), 0o600)))
 	t.Cleanup(func() { os.Chmod(lost, 0o755) })
 }
@@ -143,13 +143,13 @@ func litter(t *testing.T, dir string) {
 // A bundle keeps its digest when it was downloaded, opened in a file manager or put on a disk of
 // its own: a robot that waits for its server's weights must find them there.
 func TestUnlistedFilesAreNotTheBundles(t *testing.T) {
-	clean := rttest.Must(LoadBundle(copyBundle(t, demoDir, nil)))
+	clean := rttest.Must(LoadBundle(copyBundle(t, demoDir, nil)))(t)
 	if names, found := clean.Unlisted(); found != 0 {
 		t.Errorf("Unlisted of a clean bundle = %q (%d), want none", names, found)
 	}
 	dir := copyBundle(t, demoDir, nil)
 	litter(t, dir)
-	b := rttest.Must(LoadBundle(dir))
+	b := rttest.Must(LoadBundle(dir))(t)
 	if b.SHA256 != clean.SHA256 || !slices.Equal(b.golden, clean.golden) {
 		t.Errorf("digest %.12s and golden sets %q, want %.12s and %q", b.SHA256, b.golden, clean.SHA256, clean.golden)
 	}
@@ -195,15 +195,15 @@ func TestUnlistedFilesAreNotRead(t *testing.T) {
 // An unlisted tokenizer.json beside the listed tokenizer.model is not read.
 func TestTheListedTokenizerIsRead(t *testing.T) {
 	dir := copyBundle(t, "../testdata/pi05", nil)
-	want := rttest.Must(LoadBundle(dir))
+	want := rttest.Must(LoadBundle(dir))(t)
 	path := filepath.Join(dir, manifestName)
-	raw := rttest.Must(os.ReadFile(path))
+	raw := rttest.Must(os.ReadFile(path))(t)
 	if !bytes.Contains(raw, []byte("tokenizer/tokenizer.json")) {
 		t.Skip("the bundle has another tokenizer now")
 	}
 	raw = bytes.Replace(raw, []byte("tokenizer/tokenizer.json"), []byte("tokenizer/tokenizer.model"), 1)
 	folder := filepath.Join(dir, tokenizerDir)
-	rttest.Do(errors.Join(os.WriteFile(path, raw, 0o644),
+	rttest.Do(t, errors.Join(os.WriteFile(path, raw, 0o644),
 		os.Rename(filepath.Join(folder, "tokenizer.json"), filepath.Join(folder, "tokenizer.model")),
 		os.WriteFile(filepath.Join(folder, "tokenizer.json"), []byte("{}"), 0o644)))
 	b := &Bundle{Dir: dir, Meta: want.Meta}
@@ -215,8 +215,8 @@ func TestTheListedTokenizerIsRead(t *testing.T) {
 
 // A new policy is often installed by a link to its folder.
 func TestLoadBundleThroughALink(t *testing.T) {
-	there := rttest.Must(LoadBundle(demoDir))
-	target := rttest.Must(filepath.Abs(demoDir))
+	there := rttest.Must(LoadBundle(demoDir))(t)
+	target := rttest.Must(filepath.Abs(demoDir))(t)
 	link := filepath.Join(t.TempDir(), "current")
 	if err := os.Symlink(target, link); err != nil {
 		t.Skip(err)
@@ -345,10 +345,10 @@ func TestLoadBundleRefusesWhatIsNoBundle(t *testing.T) {
 			}
 		}
 	})
-	rttest.Do(os.RemoveAll(filepath.Join(withoutGolden, goldenDir)))
+	rttest.Do(t, os.RemoveAll(filepath.Join(withoutGolden, goldenDir)))
 	trailing := copyBundle(t, stillDir, nil)
-	raw := rttest.Must(os.ReadFile(filepath.Join(trailing, manifestName)))
-	rttest.Do(os.WriteFile(filepath.Join(trailing, manifestName), append(raw, "{}"...), 0o644))
+	raw := rttest.Must(os.ReadFile(filepath.Join(trailing, manifestName)))(t)
+	rttest.Do(t, os.WriteFile(filepath.Join(trailing, manifestName), append(raw, "{}"...), 0o644))
 	for _, tt := range []struct{ name, dir, want string }{
 		{"empty folder", t.TempDir(), "is not a bundle directory"},
 		{"no folder", filepath.Join(t.TempDir(), "absent"), "is not a bundle directory"},
@@ -370,7 +370,7 @@ func TestLoadBundleSaysWhatElseItWasGiven(t *testing.T) {
 		dir := t.TempDir()
 		for _, name := range names {
 			path := filepath.Join(dir, filepath.FromSlash(name))
-			rttest.Do(errors.Join(os.MkdirAll(filepath.Dir(path), 0o755),
+			rttest.Do(t, errors.Join(os.MkdirAll(filepath.Dir(path), 0o755),
 				os.WriteFile(path, []byte("{}"), 0o644)))
 		}
 		return dir
@@ -398,7 +398,7 @@ func TestLoadBundleSaysWhatElseItWasGiven(t *testing.T) {
 // later arithmetic relies on.
 func FuzzParseMeta(f *testing.F) {
 	for _, dir := range []string{demoDir, stillDir} {
-		raw := rttest.Must(os.ReadFile(filepath.Join(dir, manifestName)))
+		raw := rttest.Must(os.ReadFile(filepath.Join(dir, manifestName)))(f)
 		f.Add(raw)
 		f.Add(bytes.Replace(raw, []byte("50"), []byte("-50"), 1))
 	}

@@ -35,9 +35,9 @@ func TestTheRuntimeIsSoughtWhereTheDeviceNeedsIt(t *testing.T) {
 	t.Chdir(root)
 	library := func(venv string) string {
 		dir := filepath.Join(root, venv, "lib", "python3.11", "site-packages", "onnxruntime", "capi")
-		rttest.Do(os.MkdirAll(dir, 0o755))
+		rttest.Do(t, os.MkdirAll(dir, 0o755))
 		path := filepath.Join(dir, "libonnxruntime.so.1.24.4")
-		rttest.Do(os.WriteFile(path, []byte("not a library"), 0o644))
+		rttest.Do(t, os.WriteFile(path, []byte("not a library"), 0o644))
 		return path
 	}
 	cpu, gpu := library(".venv"), library(".venv-gpu")
@@ -69,8 +69,8 @@ func TestMaxBatchSuitsTheDevice(t *testing.T) {
 // each bundle, library and driver.
 func TestProviderOptions(t *testing.T) {
 	needRuntime(t)
-	b := rttest.Must(LoadBundle(stillDir))
-	opt := rttest.Must(Options{MaxBatch: 4, Device: "tensorrt:0", CacheDir: t.TempDir()}.withDefaults())
+	b := rttest.Must(LoadBundle(stillDir))(t)
+	opt := rttest.Must(Options{MaxBatch: 4, Device: "tensorrt:0", CacheDir: t.TempDir()}.withDefaults())(t)
 	m := &Model{bundle: b, opt: opt, device: opt.device}
 	cuda := m.cudaOptions()
 	for key, want := range map[string]string{"device_id": "0", "use_tf32": "0", "cudnn_conv_algo_search": "HEURISTIC"} {
@@ -78,7 +78,7 @@ func TestProviderOptions(t *testing.T) {
 			t.Errorf("cuda %s = %q, want %q", key, cuda[key], want)
 		}
 	}
-	trt := rttest.Must(m.tensorRT(graphName, b.inputs()))
+	trt := rttest.Must(m.tensorRT(graphName, b.inputs()))(t)
 	version, _ := RuntimeVersion()
 	folder := filepath.Join(opt.CacheDir, "tensorrt-"+b.SHA256[:16]+"-ort"+version+"-driver"+nvidiaDriver("/proc"))
 	if _, err := os.Stat(folder); err != nil || trt["trt_engine_cache_path"] != folder {
@@ -96,9 +96,9 @@ func TestNVIDIADriver(t *testing.T) {
 	if got := nvidiaDriver(proc); got != "unknown" {
 		t.Errorf("without a driver: %q, want unknown", got)
 	}
-	rttest.Do(os.MkdirAll(filepath.Join(proc, "driver", "nvidia"), 0o755))
+	rttest.Do(t, os.MkdirAll(filepath.Join(proc, "driver", "nvidia"), 0o755))
 	text := "NVRM version: NVIDIA UNIX x86_64 Kernel Module  580.159.03  Tue May 12 2026\nGCC version:  gcc 13.2.0\n"
-	rttest.Do(os.WriteFile(filepath.Join(proc, "driver", "nvidia", "version"), []byte(text), 0o600))
+	rttest.Do(t, os.WriteFile(filepath.Join(proc, "driver", "nvidia", "version"), []byte(text), 0o600))
 	if got := nvidiaDriver(proc); got != "580.159.03" {
 		t.Errorf("driver is %q, want 580.159.03", got)
 	}
@@ -108,7 +108,7 @@ func TestNVIDIADriver(t *testing.T) {
 // bundle never changes the device.
 func TestOpenWithoutTheProvider(t *testing.T) {
 	needRuntime(t)
-	b := rttest.Must(LoadBundle(stillDir))
+	b := rttest.Must(LoadBundle(stillDir))(t)
 	if m, err := b.Open(Options{Device: "cuda"}); err == nil {
 		m.Close()
 		t.Skip("this machine has a GPU")
@@ -223,7 +223,7 @@ func TestRunErrors(t *testing.T) {
 
 func TestOpenComparesTheType(t *testing.T) {
 	needRuntime(t)
-	b := rttest.Must(LoadBundle(stillDir))
+	b := rttest.Must(LoadBundle(stillDir))(t)
 	if _, err := b.Open(Options{DType: "float16"}); !errors.Is(err, ErrBundle) ||
 		!strings.Contains(err.Error(), "want float16") {
 		t.Errorf("Open with another dtype = %v, want ErrBundle", err)

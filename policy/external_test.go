@@ -21,7 +21,7 @@ func located(name string) []byte {
 func scan(t testing.TB, model []byte) ([]string, error) {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), graphName)
-	rttest.Do(os.WriteFile(path, model, 0o600))
+	rttest.Do(t, os.WriteFile(path, model, 0o600))
 	return externalFiles(path)
 }
 

@@ -19,7 +19,7 @@ const goldenFile = goldenDir + "/b4_modes0123.safetensors"
 // the whole file.
 func editTensor(t *testing.T, dir, tensor string, edit func(data []byte)) []byte {
 	t.Helper()
-	file := rttest.Must(os.ReadFile(filepath.Join(dir, goldenFile)))
+	file := rttest.Must(os.ReadFile(filepath.Join(dir, goldenFile)))(t)
 	_, tensors, err := safetensors.Parse(file)
 	if err != nil {
 		t.Fatal(err)
@@ -56,7 +56,7 @@ func TestGoldenSetThatIsNotReproduced(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			dir := copyBundle(t, stillDir, nil)
 			replaceFile(t, dir, goldenFile, editTensor(t, dir, tt.tensor, tt.edit))
-			b := rttest.Must(LoadBundle(dir))
+			b := rttest.Must(LoadBundle(dir))(t)
 			m, err := b.Open(Options{MaxBatch: 4})
 			if tt.want == "" {
 				if err != nil {
@@ -91,7 +91,7 @@ func TestGoldenSetThatDoesNotFit(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			dir := copyBundle(t, stillDir, nil)
 			replaceFile(t, dir, goldenFile, tt.file)
-			b := rttest.Must(LoadBundle(dir))
+			b := rttest.Must(LoadBundle(dir))(t)
 			if _, err := b.Open(Options{}); !errors.Is(err, ErrBundle) || !strings.Contains(err.Error(), tt.want) {
 				t.Errorf("Open = %v, want ErrBundle with %q", err, tt.want)
 			}

@@ -96,7 +96,7 @@ func TestHistoryGolden(t *testing.T) {
 		for _, entry := range c.Cache {
 			var key int64
 			var rows []float32
-			rttest.Do(errors.Join(json.Unmarshal(entry[0], &key), json.Unmarshal(entry[1], &rows)))
+			rttest.Do(t, errors.Join(json.Unmarshal(entry[0], &key), json.Unmarshal(entry[1], &rows)))
 			h.Put(key, rows)
 		}
 		dst, n := make([]float32, c.H), 0

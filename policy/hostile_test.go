@@ -86,7 +86,7 @@ func weightsAt(t *testing.T, graph []byte, location string, length int) (changed
 // must not make the server read the server's files, nor be another policy under the same digest.
 func TestWeightsBesideTheGraphAreTheBundles(t *testing.T) {
 	needRuntime(t)
-	graph := rttest.Must(os.ReadFile(filepath.Join(demoDir, graphName)))
+	graph := rttest.Must(os.ReadFile(filepath.Join(demoDir, graphName)))(t)
 	parent := t.TempDir()
 	outside := filepath.Join(parent, "outside.data")
 	for _, tt := range []struct {
@@ -106,9 +106,9 @@ func TestWeightsBesideTheGraphAreTheBundles(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			dir := filepath.Join(parent, strings.ReplaceAll(tt.name, " ", "-"))
-			rttest.Do(os.Rename(copyBundle(t, demoDir, nil), dir))
+			rttest.Do(t, os.Rename(copyBundle(t, demoDir, nil), dir))
 			changed, weights := weightsAt(t, graph, tt.location, tt.length)
-			rttest.Do(errors.Join(os.WriteFile(outside, weights, 0o600),
+			rttest.Do(t, errors.Join(os.WriteFile(outside, weights, 0o600),
 				os.WriteFile(filepath.Join(dir, "unlisted.data"), weights, 0o600)))
 			replaceFile(t, dir, graphName, changed)
 			replaceFile(t, dir, graphName+weightsExt, weights)
@@ -188,7 +188,7 @@ func TestLoadBundleReadsLinkedFiles(t *testing.T) {
 			t.Skip(err)
 		}
 	}
-	there := rttest.Must(LoadBundle(copyBundle(t, stillDir, nil)))
+	there := rttest.Must(LoadBundle(copyBundle(t, stillDir, nil)))(t)
 	if b, err := LoadBundle(dir); err != nil || b.SHA256 != there.SHA256 {
 		t.Errorf("LoadBundle of linked files = %v, want the bundle that they are", err)
 	}
@@ -213,11 +213,11 @@ func TestOpenRefusesMoreMemoryThanAnyPolicyTakes(t *testing.T) {
 // them.
 func TestGoldenSetOfHugeSizes(t *testing.T) {
 	header := rttest.Must(json.Marshal(map[string]any{"in/state": map[string]any{"dtype": "F32",
-		"shape": []int64{1 << 31, 1 << 30}, "data_offsets": []int64{0, 1 << 62}}}))
+		"shape": []int64{1 << 31, 1 << 30}, "data_offsets": []int64{0, 1 << 62}}}))(t)
 	file := append(binary.LittleEndian.AppendUint64(nil, uint64(len(header))), header...)
 	dir := copyBundle(t, stillDir, nil)
 	replaceFile(t, dir, filepath.Join(goldenDir, "b9_huge.safetensors"), file)
-	b := rttest.Must(LoadBundle(dir))
+	b := rttest.Must(LoadBundle(dir))(t)
 	if _, err := b.loadGolden(goldenDir + "/b9_huge.safetensors"); err == nil ||
 		!strings.Contains(err.Error(), "in/state") {
 		t.Errorf("a tensor of 2^61 values: %v, want it named", err)

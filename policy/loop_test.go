@@ -41,7 +41,7 @@ func askToys(t *testing.T, m *Model) (chunks [][]float32) {
 	for i := range 6 {
 		fillToy(m, i, uint64(i))
 	}
-	rttest.Do(errors.Join(m.RunBuffer(0, 3), m.RunBuffer(1, 2)))
+	rttest.Do(t, errors.Join(m.RunBuffer(0, 3), m.RunBuffer(1, 2)))
 	for i := range 5 {
 		chunks = append(chunks, slices.Clone(m.ChunkRobot(i)), slices.Clone(m.ChunkModel(i)))
 	}
@@ -68,7 +68,7 @@ func TestTwoGraphsComputeWhatOneDoes(t *testing.T) {
 	checkSameChunks(t, askToys(t, two), askToys(t, one))
 	if n := testing.AllocsPerRun(5, func() {
 		fillToy(two, 0, 1)
-		rttest.Do(two.Run(1))
+		rttest.Do(t, two.Run(1))
 	}); n != 0 {
 		t.Errorf("a request allocates %v times, want 0", n)
 	}
@@ -85,7 +85,7 @@ func TestTwoGraphsComputeWhatOneDoes(t *testing.T) {
 // Terminate ends the steps as well as the prefix.
 func TestTerminateEndsTheStepsOfTwoGraphs(t *testing.T) {
 	m := openModel(t, splitDir, Options{})
-	rttest.Do(m.Terminate())
+	rttest.Do(t, m.Terminate())
 	r := &m.runs[0]
 	for _, p := range append([]pass{r.head}, r.steps...) {
 		if err := p.run(); err == nil || !strings.Contains(err.Error(), "terminate") {
@@ -97,7 +97,7 @@ func TestTerminateEndsTheStepsOfTwoGraphs(t *testing.T) {
 func TestOpenRefusesTwoGraphsThatDoNotFit(t *testing.T) {
 	needRuntime(t)
 	read := func(name string) []byte {
-		graph := rttest.Must(os.ReadFile(filepath.Join(splitDir, name)))
+		graph := rttest.Must(os.ReadFile(filepath.Join(splitDir, name)))(t)
 		return graph
 	}
 	prefix, step := read(prefixName), read(stepName)
@@ -125,14 +125,14 @@ func TestOpenRefusesTwoGraphsThatDoNotFit(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			dir := copyBundle(t, splitDir, nil)
 			replaceFile(t, dir, tt.file, tt.graph)
-			b := rttest.Must(LoadBundle(dir))
+			b := rttest.Must(LoadBundle(dir))(t)
 			if _, err := b.Open(Options{}); !errors.Is(err, ErrBundle) || !strings.Contains(err.Error(), tt.want) {
 				t.Errorf("Open = %v, want ErrBundle with %q", err, tt.want)
 			}
 		})
 	}
 	changed := copyBundle(t, splitDir, nil)
-	rttest.Do(os.WriteFile(filepath.Join(changed, stepName), step[1:], 0o644))
+	rttest.Do(t, os.WriteFile(filepath.Join(changed, stepName), step[1:], 0o644))
 	if _, err := LoadBundle(changed); !errors.Is(err, ErrBundle) ||
 		!strings.Contains(err.Error(), "step.onnx is not the file that was exported") {
 		t.Errorf("LoadBundle of a changed step = %v, want ErrBundle", err)
@@ -149,7 +149,7 @@ func BenchmarkForms(b *testing.B) {
 			b.Run(filepath.Base(dir)+"/batch="+strconv.Itoa(batch), func(b *testing.B) {
 				b.ReportAllocs()
 				for b.Loop() {
-					rttest.Do(m.Run(batch))
+					rttest.Do(b, m.Run(batch))
 				}
 			})
 		}

@@ -25,8 +25,8 @@ func needRuntime(tb testing.TB) {
 func openModel(tb testing.TB, dir string, opt Options) *Model {
 	tb.Helper()
 	needRuntime(tb)
-	b := rttest.Must(LoadBundle(dir))
-	m := rttest.Must(b.Open(opt))
+	b := rttest.Must(LoadBundle(dir))(tb)
+	m := rttest.Must(b.Open(opt))(tb)
 	tb.Cleanup(func() {
 		if err := m.Close(); err != nil {
 			tb.Error(err)
@@ -53,7 +53,7 @@ func TestStillModelAnswersThePresentPosition(t *testing.T) {
 		}
 		m.SetControls(i, Controls{})
 	}
-	rttest.Do(m.Run(3))
+	rttest.Do(t, m.Run(3))
 	for i := range 3 {
 		for k, v := range m.ChunkRobot(i) {
 			if want := float32(10*i + k%6); v != want {
@@ -71,7 +71,7 @@ func TestStillModelKeepsTheCommittedPrefix(t *testing.T) {
 	}
 	clear(m.State(0))
 	m.SetControls(0, m.Bundle().Condition(&Conditioning{}, 30, 8, 0))
-	rttest.Do(m.Run(1))
+	rttest.Do(t, m.Run(1))
 	for k, v := range m.ChunkRobot(0) {
 		want := float32(0)
 		if k < 8*6 {
@@ -97,7 +97,7 @@ func TestSessionPerBatchSize(t *testing.T) {
 		if s, rows := sized.sessionOf(batch); rows != want || s != sized.sized[want] || s == nil {
 			t.Errorf("a batch of %d runs in the session of %d, want %d", batch, rows, want)
 		}
-		rttest.Do(errors.Join(sized.Run(batch), one.Run(batch)))
+		rttest.Do(t, errors.Join(sized.Run(batch), one.Run(batch)))
 		for i := range batch {
 			if !slices.Equal(sized.ChunkRobot(i), one.ChunkRobot(i)) {
 				t.Errorf("row %d of a batch of %d differs", i, batch)
@@ -112,9 +112,9 @@ func TestBatchLeavesOtherRowsAlone(t *testing.T) {
 		m.State(i)[0] = float32(i + 1)
 		m.SetControls(i, Controls{})
 	}
-	rttest.Do(m.Run(2))
+	rttest.Do(t, m.Run(2))
 	m.State(0)[0] = 100
-	rttest.Do(m.RunBuffer(1, 1))
+	rttest.Do(t, m.RunBuffer(1, 1))
 	for i, want := range []float32{1, 2, 3} {
 		if got := m.ChunkRobot(i)[0]; got != want {
 			t.Errorf("ChunkRobot(%d)[0] = %v, want %v", i, got, want)
@@ -132,7 +132,7 @@ func TestDemoModelReadsTheRowsOfItsBuffer(t *testing.T) {
 		fillRow(m, i, seed)
 		m.SetControls(i, Controls{Beta: 10})
 	}
-	rttest.Do(errors.Join(m.Run(2), m.RunBuffer(1, 2)))
+	rttest.Do(t, errors.Join(m.Run(2), m.RunBuffer(1, 2)))
 	if !slices.Equal(m.ChunkRobot(0), m.ChunkRobot(3)) {
 		t.Error("the same request gives another chunk in the second buffer")
 	}
@@ -165,7 +165,7 @@ func TestDemoModelFollowsItsPrefix(t *testing.T) {
 	for i, mode := range []Mode{ModeFree, ModeGuided, ModeTrained} {
 		m.SetControls(i, Controls{PrefixLen: rows, Delay: delay, PrefixEnd: end, Mode: mode, Beta: 10})
 	}
-	rttest.Do(m.Run(3))
+	rttest.Do(t, m.Run(3))
 	distance := func(i, first, last int) (worst float64) {
 		for k := first * 6; k < last*6; k++ {
 			worst = max(worst, math.Abs(float64(m.ChunkRobot(i)[k]-m.Prefix(i)[k])))
@@ -212,7 +212,7 @@ func TestDemoModelTakesASchedulePerSample(t *testing.T) {
 		c.Beta = 10
 		m.SetControls(i, c)
 	}
-	rttest.Do(m.Run(len(controls)))
+	rttest.Do(t, m.Run(len(controls)))
 	tail := func(i int) (sum float64) { // mean distance of the rows that only the schedule holds
 		for k := (delay + 1) * 6; k < end*6; k++ {
 			sum += math.Abs(float64(m.ChunkRobot(i)[k] - m.Prefix(i)[k]))
@@ -246,15 +246,15 @@ func TestSameRequestGivesTheSameBytes(t *testing.T) {
 	m := openModel(t, demoDir, Options{MaxBatch: 2})
 	fillRow(m, 0, 1)
 	m.SetControls(0, Controls{Beta: 10})
-	rttest.Do(m.Run(1))
+	rttest.Do(t, m.Run(1))
 	first := slices.Clone(m.ChunkRobot(0))
 	fillRow(m, 0, 2)
-	rttest.Do(m.Run(2))
+	rttest.Do(t, m.Run(2))
 	if slices.Equal(first, m.ChunkRobot(0)) {
 		t.Error("another request gives the same chunk")
 	}
 	fillRow(m, 0, 1)
-	rttest.Do(m.Run(1))
+	rttest.Do(t, m.Run(1))
 	if !slices.Equal(first, m.ChunkRobot(0)) {
 		t.Error("the same request gives another chunk")
 	}
@@ -278,7 +278,7 @@ func TestFiniteSeesNaNAndInfinity(t *testing.T) {
 	m.SetControls(0, Controls{})
 	for _, v := range []float64{math.NaN(), math.Inf(1), math.Inf(-1)} {
 		m.State(0)[5] = float32(v)
-		rttest.Do(m.Run(1))
+		rttest.Do(t, m.Run(1))
 		if m.Finite(0) {
 			t.Errorf("Finite(0) = true with %v in the chunk", v)
 		}
@@ -293,7 +293,7 @@ func TestRunNoAlloc(t *testing.T) {
 			fillRow(m, i, uint64(i))
 			m.SetControls(i, m.Bundle().Condition(&Conditioning{}, 0, 8, 0))
 		}
-		rttest.Do(m.Run(2))
+		rttest.Do(t, m.Run(2))
 		if err := m.RunBuffer(1, 1); err != nil || !m.Finite(0) || m.ChunkModel(0)[0] == m.ChunkRobot(0)[0] {
 			t.Fatal("no chunk:", err)
 		}
@@ -323,7 +323,7 @@ func BenchmarkRun(b *testing.B) {
 		b.Run("batch="+strconv.Itoa(batch), func(b *testing.B) {
 			b.ReportAllocs()
 			for b.Loop() {
-				rttest.Do(m.Run(batch))
+				rttest.Do(b, m.Run(batch))
 			}
 		})
 	}
@@ -395,7 +395,7 @@ func checkAlone(t *testing.T, chunks [][]float32, want int) {
 	for i, chunk := range chunks {
 		fillRow(alone, 0, uint64(i))
 		alone.SetControls(0, Controls{Beta: 10})
-		rttest.Do(alone.Run(1))
+		rttest.Do(t, alone.Run(1))
 		if !slices.Equal(chunk, alone.ChunkRobot(0)) {
 			t.Errorf("request %d has another chunk than it gets alone", i)
 		}

@@ -15,7 +15,7 @@ import (
 
 func TestOpenRefusesGraphsThatDoNotFit(t *testing.T) {
 	needRuntime(t)
-	graph := rttest.Must(os.ReadFile(filepath.Join(stillDir, graphName)))
+	graph := rttest.Must(os.ReadFile(filepath.Join(stillDir, graphName)))(t)
 	rename := func(old, new string) []byte {
 		if len(old) != len(new) || !bytes.Contains(graph, []byte(old)) {
 			t.Fatalf("cannot rename %s to %s in the graph", old, new)
@@ -41,7 +41,7 @@ func TestOpenRefusesGraphsThatDoNotFit(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			dir := copyBundle(t, stillDir, nil)
 			replaceFile(t, dir, graphName, tt.graph)
-			b := rttest.Must(LoadBundle(dir))
+			b := rttest.Must(LoadBundle(dir))(t)
 			if _, err := b.Open(Options{}); !errors.Is(err, ErrBundle) || !strings.Contains(err.Error(), tt.want) {
 				t.Errorf("Open = %v, want ErrBundle with %q", err, tt.want)
 			}
@@ -63,7 +63,7 @@ func TestOpenRefusesAGraphOfOtherSizes(t *testing.T) {
 		{"noise", func(m map[string]any) { m["noise_dim"] = 32 }, "want noise"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			b := rttest.Must(LoadBundle(copyBundle(t, stillDir, tt.edit)))
+			b := rttest.Must(LoadBundle(copyBundle(t, stillDir, tt.edit)))(t)
 			if _, err := b.Open(Options{}); !errors.Is(err, ErrBundle) || !strings.Contains(err.Error(), tt.want) {
 				t.Errorf("Open = %v, want ErrBundle with %q", err, tt.want)
 			}
@@ -75,9 +75,9 @@ func TestOpenRefusesAGraphOfOtherSizes(t *testing.T) {
 func TestRefusedBundlesLeaveNothingBehind(t *testing.T) {
 	needQuietMemory(t)
 	dir := copyBundle(t, demoDir, nil)
-	graph := rttest.Must(os.ReadFile(filepath.Join(dir, graphName)))
+	graph := rttest.Must(os.ReadFile(filepath.Join(dir, graphName)))(t)
 	replaceFile(t, dir, graphName, graph[:len(graph)-1000])
-	b := rttest.Must(LoadBundle(dir))
+	b := rttest.Must(LoadBundle(dir))(t)
 	refuse := func(times int) {
 		for range times {
 			if m, err := b.Open(Options{MaxBatch: 8}); err == nil {
@@ -98,7 +98,7 @@ func TestRefusedBundlesLeaveNothingBehind(t *testing.T) {
 // A closed model frees every tensor and thread.
 func TestCloseReturnsMemoryAndThreads(t *testing.T) {
 	needQuietMemory(t)
-	b := rttest.Must(LoadBundle(stillDir))
+	b := rttest.Must(LoadBundle(stillDir))(t)
 	cycle := func(times int) {
 		for range times {
 			m, err := b.Open(Options{MaxBatch: 16, IntraThreads: 3})
@@ -149,13 +149,13 @@ func residentKB(t *testing.T) int {
 		t.Skipf("no /proc here: %v", err)
 	}
 	_, rest, _ := strings.Cut(string(status), "VmRSS:")
-	kb := rttest.Must(strconv.Atoi(strings.Fields(rest)[0]))
+	kb := rttest.Must(strconv.Atoi(strings.Fields(rest)[0]))(t)
 	return kb
 }
 
 func TestOpenRefusesWishesBeyondTheBounds(t *testing.T) {
 	needRuntime(t)
-	b := rttest.Must(LoadBundle(stillDir))
+	b := rttest.Must(LoadBundle(stillDir))(t)
 	for _, opt := range []Options{{MaxBatch: maxBatchLimit + 1}, {Buffers: maxBuffersLimit + 1},
 		{IntraThreads: MaxThreads + 1}} {
 		if m, err := b.Open(opt); err == nil {

@@ -49,8 +49,8 @@ type graphPart struct {
 func openProbe(t *testing.T, dir string) *probe {
 	t.Helper()
 	needRuntime(t)
-	b := rttest.Must(LoadBundle(dir))
-	model := rttest.Must(os.ReadFile(filepath.Join(dir, graphName)))
+	b := rttest.Must(LoadBundle(dir))(t)
+	model := rttest.Must(os.ReadFile(filepath.Join(dir, graphName)))(t)
 	p := &probe{meta: &b.Meta, model: model}
 	p.find(t, nodesOf(t, model))
 	return p
@@ -169,7 +169,7 @@ func (p *probe) run(t *testing.T, samples []sample, outputs ...string) map[strin
 	t.Helper()
 	model := p.graph(t, outputs)
 	tensor := func(kind elementType, shape ort.Shape, data []byte) ort.Value {
-		value := rttest.Must(ort.NewCustomDataTensor(shape, data, ort.TensorElementDataType(kind)))
+		value := rttest.Must(ort.NewCustomDataTensor(shape, data, ort.TensorElementDataType(kind)))(t)
 		t.Cleanup(func() { value.Destroy() })
 		return value
 	}
@@ -190,16 +190,16 @@ func (p *probe) run(t *testing.T, samples []sample, outputs ...string) map[strin
 			}
 		}
 		values[out.Name] = make([]float32, out.Dimensions.FlattenedSize())
-		value := rttest.Must(ort.NewTensor(out.Dimensions, values[out.Name]))
+		value := rttest.Must(ort.NewTensor(out.Dimensions, values[out.Name]))(t)
 		t.Cleanup(func() { value.Destroy() })
 		given, names = append(given, value), append(names, out.Name)
 	}
-	options := rttest.Must(Options{IntraThreads: 1}.session())
+	options := rttest.Must(Options{IntraThreads: 1}.session())(t)
 	defer options.Destroy()
 	session := rttest.Must(ort.NewAdvancedSessionWithONNXData(model, portNames(p.meta.inputs()), names, inputs, given,
-		options))
+		options))(t)
 	defer session.Destroy()
-	rttest.Do(session.Run())
+	rttest.Do(t, session.Run())
 	return values
 }
 
@@ -259,7 +259,7 @@ func (p *probe) input(t *testing.T, in port, samples []sample) (data []byte) {
 		default:
 			value = make([]uint8, size)
 		}
-		data = rttest.Must(binary.Append(data, binary.NativeEndian, value))
+		data = rttest.Must(binary.Append(data, binary.NativeEndian, value))(t)
 	}
 	return data
 }

@@ -18,13 +18,13 @@ func TestPolicyThatReads(t *testing.T) {
 	b := m.Bundle()
 	chunk := func(task string, state ...float32) []float32 {
 		t.Helper()
-		prompt := rttest.Must(b.Text.Prompt(task))
+		prompt := rttest.Must(b.Text.Prompt(task))(t)
 		clear(m.Image(0, 0))
 		clear(m.Noise(0))
 		copy(m.State(0), state)
-		rttest.Do(prompt.Fill(m.Tokens(0), m.TokenMask(0), state))
+		rttest.Do(t, prompt.Fill(m.Tokens(0), m.TokenMask(0), state))
 		m.SetControls(0, b.Condition(&Conditioning{}, 0, 0, 0))
-		rttest.Do(m.Run(1))
+		rttest.Do(t, m.Run(1))
 		return slices.Clone(m.ChunkModel(0))
 	}
 	pick := chunk("pick", 0, 0, 0, 0, 0, 0)
@@ -38,7 +38,7 @@ func TestPolicyThatReads(t *testing.T) {
 		t.Error("spaces around the task change the chunk")
 	}
 	if n := testing.AllocsPerRun(20, func() {
-		rttest.Do(m.Run(4))
+		rttest.Do(t, m.Run(4))
 	}); n != 0 {
 		t.Errorf("a run allocates %v times, want 0", n)
 	}

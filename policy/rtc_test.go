@@ -29,7 +29,7 @@ var rtcGoldens = map[string]string{
 
 func readSections(t *testing.T, name string) (s map[string]json.RawMessage) {
 	t.Helper()
-	data := rttest.Must(os.ReadFile(name))
+	data := rttest.Must(os.ReadFile(name))(t)
 	if err := json.Unmarshal(data, &s); err != nil {
 		t.Fatalf("%s: %v", name, err)
 	}
@@ -54,7 +54,7 @@ func TestRTCGoldensAreTheSharedOnes(t *testing.T) {
 		original := readSections(t, shared)
 		for section, text := range readSections(t, ours) {
 			var got, want any
-			rttest.Do(json.Unmarshal(text, &got))
+			rttest.Do(t, json.Unmarshal(text, &got))
 			if err := json.Unmarshal(original[section], &want); err != nil || !reflect.DeepEqual(got, want) {
 				t.Errorf("section %s of %s differs from %s, %v: copy it again", section, ours, shared, err)
 			}

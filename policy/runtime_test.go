@@ -34,7 +34,7 @@ func TestCheckVersion(t *testing.T) {
 func TestFindRuntimeRefusesWhatWasNamed(t *testing.T) {
 	folder := t.TempDir()
 	text := filepath.Join(folder, "libonnxruntime.so.1.24.3")
-	rttest.Do(os.WriteFile(text, []byte("not a library"), 0o644))
+	rttest.Do(t, os.WriteFile(text, []byte("not a library"), 0o644))
 	for _, tt := range []struct{ name, path, want string }{
 		{"absent file", filepath.Join(folder, "absent.so"), "pip download --no-deps"},
 		{"folder without a library", t.TempDir(), "no libonnxruntime.so*"},
@@ -65,9 +65,9 @@ func TestFindRuntimeSearchesTheParents(t *testing.T) {
 	lib := filepath.Join(root, ".cache", "onnxruntime", "lib", "libonnxruntime.so.1.24.3")
 	deep := filepath.Join(root, "a", "b")
 	for _, dir := range []string{filepath.Dir(lib), deep} {
-		rttest.Do(os.MkdirAll(dir, 0o755))
+		rttest.Do(t, os.MkdirAll(dir, 0o755))
 	}
-	rttest.Do(os.WriteFile(lib, []byte("not a library"), 0o644))
+	rttest.Do(t, os.WriteFile(lib, []byte("not a library"), 0o644))
 	t.Chdir(deep)
 	// The library is found and then refused with its path; no other one is taken instead.
 	if _, _, err := findRuntime("", "cpu"); err == nil || !strings.Contains(err.Error(), lib) {
@@ -78,13 +78,13 @@ func TestFindRuntimeSearchesTheParents(t *testing.T) {
 // The library of make install comes first for the CPU, and after a GPU build's for a GPU.
 func TestFindRuntimeOfTheInstallation(t *testing.T) {
 	t.Setenv(runtimeEnv, "")
-	exe := rttest.Must(os.Executable())
+	exe := rttest.Must(os.Executable())(t)
 	lib := filepath.Join(filepath.Dir(exe), "..", "lib", "edge-rt", "libonnxruntime.so.1.24.3")
 	gpu := filepath.Join(t.TempDir(),
 		".venv-gpu/lib/python3.11/site-packages/onnxruntime/capi/libonnxruntime.so.1.24.3")
 	for _, file := range []string{lib, gpu} {
-		rttest.Do(os.MkdirAll(filepath.Dir(file), 0o755))
-		rttest.Do(os.WriteFile(file, []byte("not a library"), 0o644))
+		rttest.Do(t, os.MkdirAll(filepath.Dir(file), 0o755))
+		rttest.Do(t, os.WriteFile(file, []byte("not a library"), 0o644))
 	}
 	t.Cleanup(func() { os.RemoveAll(filepath.Dir(filepath.Dir(lib))) })
 	t.Chdir(strings.TrimSuffix(gpu,
@@ -102,12 +102,12 @@ func TestLibraryOfAPythonEnvironment(t *testing.T) {
 	prefix := t.TempDir()
 	packages := filepath.Join(prefix, "lib/python3.12/site-packages")
 	lib := filepath.Join(packages, "onnxruntime/capi/libonnxruntime.so.1.24.3")
-	rttest.Do(os.MkdirAll(filepath.Dir(lib), 0o755))
-	rttest.Do(os.WriteFile(lib, nil, 0o644))
+	rttest.Do(t, os.MkdirAll(filepath.Dir(lib), 0o755))
+	rttest.Do(t, os.WriteFile(lib, nil, 0o644))
 	if got, ok := environmentLibrary(prefix); ok {
 		t.Errorf("without the wheel: %s, want none", got)
 	}
-	rttest.Do(os.Mkdir(filepath.Join(packages, "edge_rt-1.0.dist-info"), 0o755))
+	rttest.Do(t, os.Mkdir(filepath.Join(packages, "edge_rt-1.0.dist-info"), 0o755))
 	if got, ok := environmentLibrary(prefix); !ok || got != lib {
 		t.Errorf("with the wheel: %q, want %s", got, lib)
 	}
@@ -126,7 +126,7 @@ func TestOpenRuntimeOnceIsEnough(t *testing.T) {
 // When the program is in or above the working directory, each folder is searched, and named in the
 // error, once.
 func TestFoldersAreLookedIntoOnce(t *testing.T) {
-	exe := rttest.Must(os.Executable())
+	exe := rttest.Must(os.Executable())(t)
 	t.Chdir(filepath.Dir(exe))
 	roots := searchRoots()
 	if slices.Sort(roots); len(roots) < 2 || len(slices.Compact(slices.Clone(roots))) != len(roots) {

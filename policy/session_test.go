@@ -16,13 +16,13 @@ import (
 func looping(t *testing.T) (p pass, n, y []byte) {
 	t.Helper()
 	needRuntime(t)
-	options := rttest.Must(Options{IntraThreads: 1}.session())
+	options := rttest.Must(Options{IntraThreads: 1}.session())(t)
 	defer options.Destroy()
-	s := rttest.Must(newSession("testdata/loop.onnx", []string{"n", "x"}, []string{"y"}, options))
-	run := rttest.Must(ort.NewRunOptions())
+	s := rttest.Must(newSession("testdata/loop.onnx", []string{"n", "x"}, []string{"y"}, options))(t)
+	run := rttest.Must(ort.NewRunOptions())(t)
 	tensor := func(bytes int, kind elementType) ([]byte, ort.Value) {
-		memory := rttest.Must(reserve(bytes))
-		value := rttest.Must(ort.NewCustomDataTensor(ort.NewShape(1), memory, ort.TensorElementDataType(kind)))
+		memory := rttest.Must(reserve(bytes))(t)
+		value := rttest.Must(ort.NewCustomDataTensor(ort.NewShape(1), memory, ort.TensorElementDataType(kind)))(t)
 		t.Cleanup(func() { value.Destroy(); release(memory) })
 		return memory, value
 	}
@@ -39,7 +39,7 @@ func TestRunAllocatesNothing(t *testing.T) {
 	p, n, y := looping(t)
 	binary.NativeEndian.PutUint64(n, 3)
 	if allocs := testing.AllocsPerRun(100, func() {
-		rttest.Do(p.run())
+		rttest.Do(t, p.run())
 	}); allocs != 0 {
 		t.Errorf("a run allocates %v times, want 0", allocs)
 	}
@@ -59,7 +59,7 @@ func TestTerminateEndsARun(t *testing.T) {
 		t.Fatalf("the run ends by itself: %v", err)
 	case <-time.After(50 * time.Millisecond):
 	}
-	rttest.Do(p.options.Terminate())
+	rttest.Do(t, p.options.Terminate())
 	select {
 	case err := <-ended:
 		if err == nil || !strings.Contains(err.Error(), "terminate") {
@@ -79,11 +79,11 @@ func TestSetRunReachesTheLibrary(t *testing.T) {
 	const shrink = "memory.enable_memory_arena_shrinkage"
 	p, n, _ := looping(t)
 	binary.NativeEndian.PutUint64(n, 1)
-	rttest.Do(setRun(p.options, shrink, "cpu:0"))
+	rttest.Do(t, setRun(p.options, shrink, "cpu:0"))
 	if err := p.run(); err != nil {
 		t.Errorf("a run that returns its memory = %v", err)
 	}
-	rttest.Do(setRun(p.options, shrink, "abacus:0"))
+	rttest.Do(t, setRun(p.options, shrink, "abacus:0"))
 	if err := p.run(); err == nil || !strings.Contains(err.Error(), "abacus") {
 		t.Errorf("a run that returns the memory of an unknown device = %v, want an error", err)
 	}
@@ -100,7 +100,7 @@ func TestPassesOfOneSession(t *testing.T) {
 		m.SetControls(i, Controls{})
 	}
 	for _, k := range []int{1, 0} {
-		rttest.Do(m.RunBuffer(k, 2))
+		rttest.Do(t, m.RunBuffer(k, 2))
 	}
 	got := []float32{m.ChunkRobot(0)[0], m.ChunkRobot(1)[0], m.ChunkRobot(2)[0], m.ChunkRobot(3)[0]}
 	if !slices.Equal(got, []float32{1, 2, 3, 4}) {

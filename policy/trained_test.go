@@ -19,7 +19,7 @@ const (
 // demoStatistics returns the statistics of the demo's bundle.
 func demoStatistics(t *testing.T) *trained.Statistics {
 	t.Helper()
-	return rttest.Must(trained.Parse(rttest.Must(os.ReadFile("../testdata/demo/bundle/statistics.json"))))
+	return rttest.Must(trained.Parse(rttest.Must(os.ReadFile("../testdata/demo/bundle/statistics.json"))(t)))(t)
 }
 
 var joints = []string{"shoulder_pan", "shoulder_lift", "elbow_flex", "wrist_flex", "wrist_roll", "gripper"}

@@ -126,7 +126,7 @@ func TestCamerasHaveNames(t *testing.T) {
 				continue // no cameras, and two cameras
 			}
 			var b bytes.Buffer
-			w := rttest.Must(mcap.NewWriter(&b, &mcap.WriterOptions{}))
+			w := rttest.Must(mcap.NewWriter(&b, &mcap.WriterOptions{}))(t)
 			topic, frame := CameraTopic+"top", "top"
 			if where == "topic" {
 				topic = CameraTopic + name
@@ -208,7 +208,7 @@ func TestClockStepsMoveNoPicture(t *testing.T) {
 					t.Errorf("set by %v: %v, a picture's stamp is %d, its message's %d", by, err, i.At, m.LogTime)
 				}
 				return nil
-			}))
+			}))(t)
 		}
 	}
 }
@@ -218,7 +218,7 @@ func TestClockStepsMoveNoPicture(t *testing.T) {
 func TestOldPicturesAreWhereTheirMessagesAre(t *testing.T) {
 	const before, after = 1_764_000_010_000_000_000, 1_764_000_000_000_000_000
 	var b bytes.Buffer
-	w := rttest.Must(mcap.NewWriter(&b, &mcap.WriterOptions{}))
+	w := rttest.Must(mcap.NewWriter(&b, &mcap.WriterOptions{}))(t)
 	w.WriteHeader(&mcap.Header{Profile: Profile})
 	w.WriteMetadata(&mcap.Metadata{Name: RunMetadata,
 		Metadata: map[string]string{"clock_offset_ns": fmt.Sprint(after)}})
@@ -247,13 +247,13 @@ func TestClockStepsKeepTheOrderOfFiles(t *testing.T) {
 	for _, at := range []time.Time{base, base.Add(-10 * time.Second), base.Add(-10 * time.Second),
 		base.Add(time.Second), base.Add(-24 * 365 * time.Hour), base.Add(2 * time.Second)} {
 		for _, id := range []string{"a", "b"} {
-			f := rttest.Must(d.create(id, at))
+			f := rttest.Must(d.create(id, at))(t)
 			made = append(made, filepath.Base(f.Name()))
-			rttest.Do(f.Close())
+			rttest.Do(t, f.Close())
 		}
 	}
 	entries, _, err := d.list()
-	rttest.Do(err)
+	rttest.Do(t, err)
 	var listed []string
 	for _, e := range entries {
 		listed = append(listed, e.name)
@@ -299,7 +299,7 @@ func TestADiskThatFailsIsNoEnd(t *testing.T) {
 
 func discarding(t *testing.T) *mcap.Writer {
 	t.Helper()
-	w := rttest.Must(mcap.NewWriter(io.Discard, &mcap.WriterOptions{}))
+	w := rttest.Must(mcap.NewWriter(io.Discard, &mcap.WriterOptions{}))(t)
 	return w
 }
 
@@ -314,7 +314,7 @@ func TestRepairLosesNoWholeChunk(t *testing.T) {
 		damage(torn)
 		dir := t.TempDir()
 		file := filepath.Join(dir, name)
-		rttest.Do(os.WriteFile(file, torn, 0o600))
+		rttest.Do(t, os.WriteFile(file, torn, 0o600))
 		var reports []Report
 		r, _ := recorderAt(t, Config{Mode: Ring, Dir: dir, Report: func(x Report) { reports = append(reports, x) }})
 		r.writer.repair(new(atomic.Bool))

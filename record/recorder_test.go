@@ -87,7 +87,7 @@ func recorderAt(t *testing.T, cfg Config) (*Recorder, *rttest.Clock) {
 	cfg.Now = func() time.Time {
 		return time.Date(2026, 11, 24, 14, 3, 20, 0, time.UTC).Add(time.Duration(clock.Now()))
 	}
-	r := rttest.Must(New(cfg))
+	r := rttest.Must(New(cfg))(t)
 	return r, clock
 }
 
@@ -128,13 +128,13 @@ func pass(r *Recorder, step int64, picture []byte) {
 // put writes a file.
 func put(t *testing.T, dir, name string, data []byte) {
 	t.Helper()
-	rttest.Do(os.WriteFile(filepath.Join(dir, name), data, 0o600))
+	rttest.Do(t, os.WriteFile(filepath.Join(dir, name), data, 0o600))
 }
 
 // load returns the content of a file.
 func load(t *testing.T, path string) []byte {
 	t.Helper()
-	content := rttest.Must(os.ReadFile(path))
+	content := rttest.Must(os.ReadFile(path))(t)
 	return content
 }
 
@@ -162,7 +162,7 @@ func contents(t *testing.T, dir string) (steps []int64, events []string, picture
 			pictures++
 			return nil
 		},
-	}))
+	}))(t)
 	return steps, events, pictures, infos
 }
 
@@ -421,7 +421,7 @@ func TestDiskThatFails(t *testing.T) {
 func TestDiskThatHangs(t *testing.T) {
 	rttest.RealTime(t)
 	release := make(chan struct{})
-	r := rttest.Must(New(Config{Mode: All, Dir: t.TempDir(), Size: 1 << 30, ID: "arm", Clock: rt.KernelClock()}))
+	r := rttest.Must(New(Config{Mode: All, Dir: t.TempDir(), Size: 1 << 30, ID: "arm", Clock: rt.KernelClock()}))(t)
 	hung := make(chan struct{}, 8)
 	r.writer.create = func(string, time.Time) (*os.File, error) {
 		hung <- struct{}{}
@@ -504,7 +504,7 @@ func TestEpisodesAreNotDeleted(t *testing.T) {
 	})
 	_, whole := writeChunks(t, 1)
 	older := filepath.Join(r.cfg.Dir, nameAt(r.cfg.ID, time.Unix(0, 0)))
-	rttest.Do(os.WriteFile(older, whole, 0o600))
+	rttest.Do(t, os.WriteFile(older, whole, 0o600))
 	r.Keep()
 	noise := make([]byte, 300_000)
 	random := rand.NewChaCha8([32]byte{})
@@ -538,7 +538,7 @@ func TestFilesStayBelowTheSize(t *testing.T) {
 	_, whole := writeChunks(t, 1)
 	put(t, r.cfg.Dir, nameAt("other", time.Unix(0, 0)), whole)
 	stranger := filepath.Join(r.cfg.Dir, "arm-20200101T000000.000Z.mcap")
-	rttest.Do(os.WriteFile(stranger, bytes.Repeat([]byte("mine"), 1000), 0o600))
+	rttest.Do(t, os.WriteFile(stranger, bytes.Repeat([]byte("mine"), 1000), 0o600))
 	noise := make([]byte, 300_000)
 	copy(noise, "picture ")
 	random := rand.NewChaCha8([32]byte{})
@@ -547,7 +547,7 @@ func TestFilesStayBelowTheSize(t *testing.T) {
 		random.Read(noise[8:]) // does not compress
 		pass(r, step, noise)
 		_, total, err := r.writer.folder.list()
-		rttest.Do(err)
+		rttest.Do(t, err)
 		most = max(most, total)
 	}
 	write(r, clock.Now(), true)
@@ -564,7 +564,7 @@ func TestFilesStayBelowTheSize(t *testing.T) {
 	steps := []int64{}
 	entries, _, _ := r.writer.folder.list()
 	for _, e := range entries[1:] { // without the stranger's file, which is the oldest
-		f := rttest.Must(os.Open(filepath.Join(r.cfg.Dir, e.name)))
+		f := rttest.Must(os.Open(filepath.Join(r.cfg.Dir, e.name)))(t)
 		info, err := Read(f, Visitor{Tick: func(m *Tick) error { steps = append(steps, m.Step); return nil }})
 		f.Close()
 		if err != nil || info.Torn {
@@ -663,7 +663,7 @@ func TestRoomIsMadeInAdvance(t *testing.T) {
 	_, whole := writeChunks(t, 1)
 	dir := t.TempDir()
 	for i := range 40 {
-		rttest.Do(os.WriteFile(filepath.Join(dir, nameAt("old", time.Unix(int64(i), 0))), whole, 0o600))
+		rttest.Do(t, os.WriteFile(filepath.Join(dir, nameAt("old", time.Unix(int64(i), 0))), whole, 0o600))
 	}
 	one := int64(len(whole))
 	d := folder{dir, 40 * one, diskOf}
@@ -676,7 +676,7 @@ func TestRoomIsMadeInAdvance(t *testing.T) {
 		}
 		if try == 1 {
 			for i := range 3 {
-				rttest.Do(os.WriteFile(filepath.Join(dir, nameAt("new", time.Unix(int64(i), 0))), whole,
+				rttest.Do(t, os.WriteFile(filepath.Join(dir, nameAt("new", time.Unix(int64(i), 0))), whole,
 					0o600))
 			}
 		}
@@ -691,7 +691,7 @@ func TestTheDiskKeepsSomeForOthers(t *testing.T) {
 	_, whole := writeChunks(t, 1)
 	dir := t.TempDir()
 	for i := range 4 {
-		rttest.Do(os.WriteFile(filepath.Join(dir, nameAt("old", time.Unix(int64(i), 0))), whole, 0o600))
+		rttest.Do(t, os.WriteFile(filepath.Join(dir, nameAt("old", time.Unix(int64(i), 0))), whole, 0o600))
 	}
 	free := int64(0)
 	d := folder{dir, disk, func(string) (int64, int64) { return free, disk }}
@@ -726,7 +726,7 @@ func TestFolderThatVanishes(t *testing.T) {
 	for step := range int64(steps) {
 		pass(r, step, nil)
 		if step == steps/2 {
-			rttest.Do(os.RemoveAll(r.cfg.Dir))
+			rttest.Do(t, os.RemoveAll(r.cfg.Dir))
 		}
 	}
 	write(r, clock.Now(), true)

@@ -26,7 +26,7 @@ func shoot(r *Recorder, random *rand.ChaCha8) {
 func shootFile(t *testing.T, r *Recorder, random *rand.ChaCha8) {
 	t.Helper()
 	shoot(r, random)
-	rttest.Do(r.writer.close(r.cfg.Clock.Now()))
+	rttest.Do(t, r.writer.close(r.cfg.Clock.Now()))
 }
 
 // Two robots record into one folder: neither deletes the records of the other's run with episodes
@@ -56,7 +56,7 @@ func TestRobotsOfOneFolderSpareEpisodes(t *testing.T) {
 		shoot(kept, random)
 	}
 	first := filepath.Join(dir, kept.writer.first)
-	rttest.Do(kept.writer.close(clock.Now()))
+	rttest.Do(t, kept.writer.close(clock.Now()))
 	for range 150 {
 		clock.SleepUntil(clock.Now().Add(100 * time.Millisecond))
 		shoot(other, random)
@@ -98,7 +98,7 @@ func TestRobotsOfOneFolderShareItsSize(t *testing.T) {
 			shoot(r, random)
 		}
 		_, total, err := robots[0].writer.folder.list()
-		rttest.Do(err)
+		rttest.Do(t, err)
 		most = max(most, total)
 	}
 	if limit := int64(size + 3*(size/listShare+chunkRoom)); most < size*3/4 || most > limit {
@@ -116,7 +116,7 @@ func TestNoRoomBesideEpisodes(t *testing.T) {
 		put(t, dir, n, whole)
 	}
 	d := folder{dir, int64(len(whole)), diskOf}
-	f := rttest.Must(d.reserve(name))
+	f := rttest.Must(d.reserve(name))(t)
 	if _, _, deleted, err := d.makeRoom(1, none); len(deleted) != 2 || !errors.Is(err, errReserved) {
 		t.Errorf("deleted %v, %v, want the file before the reservation and the other robot's, and %v", deleted, err,
 			errReserved)
@@ -183,10 +183,10 @@ func TestRecordsWithoutAReservation(t *testing.T) {
 // made.
 func TestReservationsOfTheDead(t *testing.T) {
 	d := folder{dir: filepath.Join(t.TempDir(), "a[b]*")}
-	rttest.Do(os.Mkdir(d.dir, 0o700))
+	rttest.Do(t, os.Mkdir(d.dir, 0o700))
 	dead := filepath.Join(d.dir, ".reserved-1")
-	rttest.Do(os.WriteFile(dead, []byte(nameAt("a", time.Unix(5, 0))+"\n"), 0o600))
-	alive := rttest.Must(d.reserve(nameAt("b", time.Unix(6, 0))))
+	rttest.Do(t, os.WriteFile(dead, []byte(nameAt("a", time.Unix(5, 0))+"\n"), 0o600))
+	alive := rttest.Must(d.reserve(nameAt("b", time.Unix(6, 0))))(t)
 	defer release(alive)
 	if got := d.reservations(); len(got) != 1 || got[0] != nameAt("b", time.Unix(6, 0)) {
 		t.Errorf("reservations %v, want that of b", got)
@@ -208,7 +208,7 @@ func TestReservationOfAnEmptiedFolder(t *testing.T) {
 	r.Keep()
 	random := rand.NewChaCha8([32]byte{})
 	shootFile(t, r, random)
-	rttest.Do(os.RemoveAll(r.cfg.Dir))
+	rttest.Do(t, os.RemoveAll(r.cfg.Dir))
 	clock.SleepUntil(clock.Now().Add(time.Second))
 	shoot(r, random)
 	if got := r.writer.folder.reservations(); len(got) != 1 {

@@ -18,12 +18,12 @@ import (
 func messageOf(t *testing.T, channel uint16) protoreflect.MessageDescriptor {
 	t.Helper()
 	var set descriptorpb.FileDescriptorSet
-	rttest.Do(proto.Unmarshal(descriptorSet(channel), &set))
+	rttest.Do(t, proto.Unmarshal(descriptorSet(channel), &set))
 	files, err := protodesc.NewFiles(&set)
 	if err != nil {
 		t.Fatalf("%s: %v", channels[channel-1].schema, err)
 	}
-	found := rttest.Must(files.FindDescriptorByName(protoreflect.FullName(channels[channel-1].schema)))
+	found := rttest.Must(files.FindDescriptorByName(protoreflect.FullName(channels[channel-1].schema)))(t)
 	return found.(protoreflect.MessageDescriptor)
 }
 
@@ -60,11 +60,11 @@ func TestSchemasSayWhatIsWritten(t *testing.T) {
 			`"timestamp":"1970-01-01T00:00:01.500000001Z","data":"AQID","format":"jpeg","frame_id":"top"`},
 	} {
 		m := dynamicpb.NewMessage(messageOf(t, tt.channel))
-		rttest.Do(proto.Unmarshal(tt.data, m))
+		rttest.Do(t, proto.Unmarshal(tt.data, m))
 		if len(m.GetUnknown()) > 0 {
 			t.Errorf("%s: %d bytes that its schema does not know", channels[tt.channel-1].schema, len(m.GetUnknown()))
 		}
-		text := rttest.Must(protojson.MarshalOptions{UseProtoNames: true}.Marshal(m))
+		text := rttest.Must(protojson.MarshalOptions{UseProtoNames: true}.Marshal(m))(t)
 		if got := strings.ReplaceAll(string(text), " ", ""); !strings.Contains(got, tt.want) {
 			t.Errorf("%s is %s, want %s in it", channels[tt.channel-1].schema, got, tt.want)
 		}

@@ -26,7 +26,7 @@ import (
 // them.
 func times(t *testing.T, few int) int {
 	if text := os.Getenv("RECORD_TORN"); text != "" {
-		n := rttest.Must(strconv.Atoi(text))
+		n := rttest.Must(strconv.Atoi(text))(t)
 		return n
 	}
 	return few
@@ -61,9 +61,9 @@ func writeChunks(t *testing.T, chunks int) (name string, whole []byte) {
 // file's own index.
 func inWholeChunks(t *testing.T, whole []byte, cut int) (n int) {
 	t.Helper()
-	reader := rttest.Must(mcap.NewReader(bytes.NewReader(whole)))
+	reader := rttest.Must(mcap.NewReader(bytes.NewReader(whole)))(t)
 	defer reader.Close()
-	info := rttest.Must(reader.Info())
+	info := rttest.Must(reader.Info())(t)
 	for _, chunk := range info.ChunkIndexes {
 		if int(chunk.ChunkStartOffset+chunk.ChunkLength) <= cut {
 			_, err := scan(io.MultiReader(bytes.NewReader(mcap.Magic),
@@ -99,13 +99,13 @@ func TestFilesCutAndDamagedAnywhere(t *testing.T) {
 	rttest.Must(Read(bytes.NewReader(whole), Visitor{Tick: func(m *Tick) error {
 		ticks = append(ticks, *m)
 		return nil
-	}}))
+	}}))(t)
 	for i := range times(t, 25) {
 		cut := len(mcap.Magic) + 40 + random.IntN(len(whole)-len(mcap.Magic)-40)
 		want := inWholeChunks(t, whole, cut)
 		dir := t.TempDir()
 		file := filepath.Join(dir, name)
-		rttest.Do(os.WriteFile(file, whole[:cut], 0o600))
+		rttest.Do(t, os.WriteFile(file, whole[:cut], 0o600))
 		steps, _, pictures, infos := contents(t, dir)
 		if len(steps)+pictures != want || !infos[0].Torn {
 			t.Fatalf("cut at %d of %d: %d ticks and %d pictures, torn %v; want %d together", cut, len(whole),
@@ -166,10 +166,10 @@ func TestRepairTouchesOnlyWhatIsTornAndOurs(t *testing.T) {
 	for name, data := range files {
 		put(t, dir, name, data)
 	}
-	rttest.Do(os.Symlink(filepath.Join(dir, "notes.mcap"), filepath.Join(dir, nameAt("link", at))))
+	rttest.Do(t, os.Symlink(filepath.Join(dir, "notes.mcap"), filepath.Join(dir, nameAt("link", at))))
 	orphan := filepath.Join(dir, nameAt("gone", at)+repairing)
-	rttest.Do(os.WriteFile(orphan, torn, 0o600))
-	used := rttest.Must(folder{dir: dir}.claim(nameAt("inuse", at)))
+	rttest.Do(t, os.WriteFile(orphan, torn, 0o600))
+	used := rttest.Must(folder{dir: dir}.claim(nameAt("inuse", at)))(t)
 	defer used.Close()
 	if s := repairIn(t, dir); s.Repaired != 0 {
 		t.Errorf("%+v, want none repaired", s)
@@ -211,8 +211,8 @@ func TestKilledAtAnyMoment(t *testing.T) {
 		dir := t.TempDir()
 		child := exec.Command(os.Args[0], "-test.run", "^TestKilledAtAnyMoment$")
 		child.Env = append(os.Environ(), "RECORD_CHILD="+dir)
-		out := rttest.Must(child.StdoutPipe())
-		rttest.Do(child.Start())
+		out := rttest.Must(child.StdoutPipe())(t)
+		rttest.Do(t, child.Start())
 		lines, chunks := bufio.NewScanner(out), 0
 		for limit := 1 + random.IntN(40); chunks < limit && lines.Scan(); {
 			fmt.Sscanf(lines.Text(), "chunk %d", &chunks)
@@ -243,7 +243,7 @@ func TestKilledAtAnyMoment(t *testing.T) {
 // the disk.
 func writeUntilKilled(dir string) {
 	clock := rttest.NewClock(rt.Instant(time.Second))
-	r := rttest.Must(New(Config{Mode: All, Dir: dir, Size: 1 << 30, ID: "arm", Clock: clock}))
+	r := rttest.OrPanic(New(Config{Mode: All, Dir: dir, Size: 1 << 30, ID: "arm", Clock: clock}))
 	step := int64(0)
 	for chunk := 0; ; chunk++ {
 		for range perChunk {
@@ -289,7 +289,7 @@ func judge(t *testing.T, args ...string) (j judged) {
 			}
 			t.Fatalf("the official reader: %v\n%s", err, stderr)
 		}
-		rttest.Do(json.Unmarshal(out, &j))
+		rttest.Do(t, json.Unmarshal(out, &j))
 		return j
 	}
 	t.Skip("no Python with the official MCAP reader: run make test, or name an interpreter in EDGERT_PYTHON")
@@ -303,7 +303,7 @@ func TestTheOfficialReaderAgrees(t *testing.T) {
 	name, whole := writeChunks(t, chunks)
 	dir := t.TempDir()
 	file := filepath.Join(dir, name)
-	rttest.Do(os.WriteFile(file, whole, 0o600))
+	rttest.Do(t, os.WriteFile(file, whole, 0o600))
 	j := judge(t, file)
 	ticks, pictures := j.Topics[TickTopic], j.Topics[CameraTopic+"top"]
 	if ticks.Messages != chunks*perChunk || ticks.Gaps != 0 || ticks.Schema != "edgert.Tick" ||
@@ -329,7 +329,7 @@ func TestTheOfficialReaderAgrees(t *testing.T) {
 	}
 
 	cut := len(whole) * 2 / 3
-	rttest.Do(os.WriteFile(file, whole[:cut], 0o600))
+	rttest.Do(t, os.WriteFile(file, whole[:cut], 0o600))
 	steps, _, _, _ := contents(t, dir)
 	if j = judge(t, file, "stream"); j.Topics[TickTopic].Messages != len(steps) || len(steps) == 0 || j.Torn == "" {
 		t.Errorf("of a torn file it reads %d ticks (%s), and we %d", j.Topics[TickTopic].Messages, j.Torn, len(steps))

@@ -23,7 +23,7 @@ func (b *bench) audited(dir string) *audit.Writer {
 	cfg := config()
 	cfg.Audit, cfg.Debug = filepath.Join(dir, "audit.jsonl"),
 		manifest.Debug{CaptureDir: filepath.Join(dir, "captures"), CaptureMax: 8}
-	w := rttest.Must(audit.Open(&cfg, rttest.NewClock(1), slog.New(slog.DiscardHandler)))
+	w := rttest.OrPanic(audit.Open(&cfg, rttest.NewClock(1), slog.New(slog.DiscardHandler)))
 	b.server.audit, b.server.worker.publisher.audit = w, w
 	b.server.counters = counters(b.server.stats, new(Links), new(acl.Service), b.server.others, w.Counted())
 	b.t.Cleanup(func() {
@@ -61,7 +61,7 @@ type auditLine struct {
 
 func readAudit(t *testing.T, path string) (lines []auditLine) {
 	t.Helper()
-	text := rttest.Must(os.ReadFile(path))
+	text := rttest.Must(os.ReadFile(path))(t)
 	for line := range strings.Lines(string(text)) {
 		d := json.NewDecoder(strings.NewReader(line))
 		d.DisallowUnknownFields()

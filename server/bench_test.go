@@ -71,7 +71,7 @@ func newBench(t *testing.T, cfg manifest.Config, change ...func(*Deps)) *bench {
 		f(&d)
 	}
 	b.model, _ = d.Model.(*servertest.Model)
-	b.server = rttest.Must(New(cfg, d))
+	b.server = rttest.Must(New(cfg, d))(t)
 	b.session = b.network.Session()
 	return b
 }
@@ -120,7 +120,7 @@ func (b *bench) begin() {
 // end stops the server, which must not fail.
 func (b *bench) end() {
 	b.t.Helper()
-	rttest.Do(b.stop())
+	rttest.PanicOn(b.stop())
 }
 
 // hold makes each inference signal its begin on entered and wait for leave, without a warm-up. It is used in
@@ -192,7 +192,7 @@ func serveOne(w *worker) bool {
 // pages returns the health pages of a server, nil: of one that loads its policy.
 func pages(t *testing.T, s *Server) *health {
 	t.Helper()
-	h := rttest.Must(listenHealth("127.0.0.1:0", slog.New(slog.DiscardHandler)))
+	h := rttest.Must(listenHealth("127.0.0.1:0", slog.New(slog.DiscardHandler)))(t)
 	t.Cleanup(func() { h.Close() })
 	h.watch(s)
 	return h
@@ -200,7 +200,7 @@ func pages(t *testing.T, s *Server) *health {
 
 func (b *bench) query(key string, payload []byte) []wire.Reply {
 	b.t.Helper()
-	replies := rttest.Must(b.session.Get(b.t.Context(), key, payload, patience))
+	replies := rttest.OrPanic(b.session.Get(b.t.Context(), key, payload, patience))
 	return replies
 }
 
@@ -224,7 +224,7 @@ func (b *bench) status() []byte {
 func (b *bench) shown() (s wire.Status) {
 	b.t.Helper()
 	_, body := b.server.queries.status(nil)
-	rttest.Do(wire.ParseStatus(&s, body))
+	rttest.PanicOn(wire.ParseStatus(&s, body))
 	return s
 }
 
@@ -307,7 +307,7 @@ func (b *bench) close(uuid, id string) wire.ResetAck {
 // reset sends a reset at the key of a robot.
 func (b *bench) reset(at string, m wire.Reset) wire.ResetAck {
 	b.t.Helper()
-	key := rttest.Must(wire.ResetKey(fakePrefix, at))
+	key := rttest.OrPanic(wire.ResetKey(fakePrefix, at))
 	return b.ask(key, wire.AppendReset(nil, &m))
 }
 
@@ -330,7 +330,7 @@ func (b *bench) show(uuid string, epoch uint32) wire.Declaration {
 	if err != nil {
 		b.t.Fatal(err)
 	}
-	token := rttest.Must(b.session.Token(key))
+	token := rttest.OrPanic(b.session.Token(key))
 	return token
 }
 
@@ -355,7 +355,7 @@ func (b *bench) live(uuid string, epoch uint32) live {
 // die lets the token vanish, as the end of a link does.
 func (l live) die() {
 	l.b.t.Helper()
-	rttest.Do(l.token.Undeclare())
+	rttest.PanicOn(l.token.Undeclare())
 }
 
 // serveQueries returns a server that answers queries and sees tokens, without housekeeping: the
@@ -406,15 +406,15 @@ type sample struct {
 func (b *bench) robot(uuid string) *robot {
 	b.t.Helper()
 	r := &robot{b: b, uuid: uuid, inbox: make(chan sample, 100)}
-	key := rttest.Must(wire.ActionKey(fakePrefix, uuid))
-	rttest.Must(b.session.Subscribe(key, r.receive))
-	r.obs = rttest.Must(b.session.Publisher(obsKey(b.t, uuid), wire.ObservationQoS))
+	key := rttest.OrPanic(wire.ActionKey(fakePrefix, uuid))
+	rttest.OrPanic(b.session.Subscribe(key, r.receive))
+	r.obs = rttest.OrPanic(b.session.Publisher(obsKey(b.t, uuid), wire.ObservationQoS))
 	return r
 }
 
 func obsKey(t *testing.T, uuid string) string {
 	t.Helper()
-	key := rttest.Must(wire.ObsKey(fakePrefix, uuid))
+	key := rttest.Must(wire.ObsKey(fakePrefix, uuid))(t)
 	return key
 }
 
@@ -445,7 +445,7 @@ func (r *robot) send(h wire.Header, o *wire.Observation) {
 
 func (r *robot) put(body, attachment []byte) {
 	r.b.t.Helper()
-	rttest.Do(r.obs.Put(body, attachment))
+	rttest.PanicOn(r.obs.Put(body, attachment))
 }
 
 // ask sends a good observation, of the epoch of the robot's session.
@@ -509,7 +509,7 @@ func picture(t testing.TB, w, h int) []byte {
 	for i := 0; i < len(pix); i += 3 {
 		pix[i] = 250
 	}
-	n := rttest.Must(e.EncodeRGB(dst, pix, w, h))
+	n := rttest.Must(e.EncodeRGB(dst, pix, w, h))(t)
 	return dst[:n]
 }
 

@@ -24,7 +24,7 @@ import (
 // cells trimmed, without the table's own head.
 func docTable(t *testing.T, heading, first string) (rows [][]string) {
 	t.Helper()
-	text := rttest.Must(os.ReadFile("../docs/server.md"))
+	text := rttest.Must(os.ReadFile("../docs/server.md"))(t)
 	_, section, found := strings.Cut(string(text), "\n## "+heading+"\n")
 	if !found {
 		t.Fatalf("docs/server.md has no section %q", heading)
@@ -136,7 +136,7 @@ func TestMetricsTable(t *testing.T) {
 
 // docs/server.md names every value of a label that comes from a table in the code.
 func TestDocNamesEveryReason(t *testing.T) {
-	text := rttest.Must(os.ReadFile("../docs/server.md"))
+	text := rttest.Must(os.ReadFile("../docs/server.md"))(t)
 	var names []string
 	for _, r := range refusals {
 		names = append(names, r.name)
@@ -161,7 +161,7 @@ func TestAuditTable(t *testing.T) {
 		Cameras: []wire.CameraShape{{Name: "top"}},
 	}, nil, nil)
 	w.Start(audit.Origin{ModelSHA256: "5ha"})()
-	line := rttest.Must(os.ReadFile(filepath.Join(dir, "audit.jsonl")))
+	line := rttest.Must(os.ReadFile(filepath.Join(dir, "audit.jsonl")))(t)
 	decoder := json.NewDecoder(bytes.NewReader(line))
 	var want []string
 	for depth := 0; ; {
@@ -195,5 +195,5 @@ func TestAuditTable(t *testing.T) {
 func skipValue(t *testing.T, d *json.Decoder) {
 	t.Helper()
 	var value any
-	rttest.Do(d.Decode(&value))
+	rttest.Do(t, d.Decode(&value))
 }

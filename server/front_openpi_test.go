@@ -28,7 +28,7 @@ import (
 // serveOpenPI serves the fake policy to openpi's clients at the returned host and port.
 func serveOpenPI(t *testing.T, settings manifest.OpenPIFront) (b *bench, address string) {
 	t.Helper()
-	f := rttest.Must(openpi.Open("127.0.0.1:0", &settings))
+	f := rttest.Must(openpi.Open("127.0.0.1:0", &settings))(t)
 	b = newBench(t, config(), func(d *Deps) { d.Fronts = []front.Front{f} })
 	b.start()
 	t.Cleanup(b.end)
@@ -54,7 +54,7 @@ func dialOpenPI(t *testing.T, address, key string) (*dialed, ndarray.Map) {
 	t.Cleanup(func() { conn.CloseNow() })
 	c := &dialed{t, conn}
 	_, meta := c.next()
-	return c, rttest.Must(ndarray.ParseMap(meta))
+	return c, rttest.Must(ndarray.ParseMap(meta))(t)
 }
 
 func (c *dialed) next() (websocket.MessageType, []byte) {
@@ -71,12 +71,12 @@ func (c *dialed) next() (websocket.MessageType, []byte) {
 // ask returns the answer to an observation, or its text.
 func (c *dialed) ask(message []byte) (answer ndarray.Map, text string) {
 	c.Helper()
-	rttest.Do(c.conn.Write(c.Context(), websocket.MessageBinary, message))
+	rttest.PanicOn(c.conn.Write(c.Context(), websocket.MessageBinary, message))
 	kind, data := c.next()
 	if kind == websocket.MessageText {
 		return nil, string(data)
 	}
-	return rttest.Must(ndarray.ParseMap(data)), ""
+	return rttest.OrPanic(ndarray.ParseMap(data)), ""
 }
 
 // entry is a key and its array of an observation.
@@ -220,8 +220,8 @@ func TestOpenPIKeyHealthAndRoom(t *testing.T) {
 			t.Errorf("key %q: %v", key, err)
 		}
 	}
-	response := rttest.Must(http.Get("http://" + address + "/healthz"))
-	if body := rttest.Must(io.ReadAll(response.Body)); string(body) != "OK\n" {
+	response := rttest.Must(http.Get("http://" + address + "/healthz"))(t)
+	if body := rttest.Must(io.ReadAll(response.Body))(t); string(body) != "OK\n" {
 		t.Errorf("health = %q", body)
 	}
 	for range config().MaxSessions {

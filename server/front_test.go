@@ -46,7 +46,7 @@ func TestAFrontsClientsAreRobots(t *testing.T) {
 	if ack := b.open(fakeOpen("arm")); !ack.Accepted {
 		t.Fatalf("the network's robot: %+v", ack)
 	}
-	foreign := rttest.Must(gateway.Open(t.Context(), front.LeRobot, "10.1.2.3:555", foreignOpen()))
+	foreign := rttest.Must(gateway.Open(t.Context(), front.LeRobot, "10.1.2.3:555", foreignOpen()))(t)
 	if foreign.Name() != "lerobot-10.1.2.3" {
 		t.Errorf("name = %s", foreign.Name())
 	}
@@ -82,7 +82,7 @@ func TestAFrontsClientsAreRobots(t *testing.T) {
 	if list := b.server.sessions.all(); len(list) != 1 || list[0].uuid != "arm" {
 		t.Errorf("after its close %d sessions are open", len(list))
 	}
-	again := rttest.Must(gateway.Open(t.Context(), front.LeRobot, "10.1.2.3:557", foreignOpen()))
+	again := rttest.Must(gateway.Open(t.Context(), front.LeRobot, "10.1.2.3:557", foreignOpen()))(t)
 	if again.Name() != "lerobot-10.1.2.3" {
 		t.Errorf("the name is not free again: %s", again.Name())
 	}
@@ -93,20 +93,20 @@ func TestAFrontsClientsAreRobots(t *testing.T) {
 // A client whose session the server has ended opens it again with its next observation.
 func TestAFrontsClientOpensAgain(t *testing.T) {
 	b, gateway, _ := serveFront(t)
-	foreign := rttest.Must(gateway.Open(t.Context(), front.OpenPI, "127.0.0.1:555", foreignOpen()))
-	rttest.Must(foreign.Infer(t.Context(), fakeObs(t)))
+	foreign := rttest.Must(gateway.Open(t.Context(), front.OpenPI, "127.0.0.1:555", foreignOpen()))(t)
+	rttest.Must(foreign.Infer(t.Context(), fakeObs(t)))(t)
 	list := b.server.sessions.all()
 	i := slices.IndexFunc(list, func(s *session) bool { return s.uuid == foreign.Name() })
 	if i < 0 {
 		t.Fatal("no session")
 	}
-	rttest.Do(foreign.Reset(t.Context(), "pick"))
+	rttest.Do(t, foreign.Reset(t.Context(), "pick"))
 	if list[i].episode.Load() != 1 {
 		t.Errorf("episode = %d", list[i].episode.Load())
 	}
 	before := list[i].id
 	b.server.opener.evict(list[i], "the test ends it")
-	rttest.Must(foreign.Infer(t.Context(), fakeObs(t)))
+	rttest.Must(foreign.Infer(t.Context(), fakeObs(t)))(t)
 	if s := b.server.sessions.find(foreign.Name()); s == nil || s.id == before {
 		t.Errorf("session = %+v", s)
 	}

@@ -130,12 +130,12 @@ func TestFeaturesGolden(t *testing.T) {
 		Inputs  map[string]feature `json:"input_features"`
 		Outputs map[string]feature `json:"output_features"`
 	}
-	rttest.Do(json.Unmarshal(rttest.Must(os.ReadFile("../testdata/golden/features.json")), &golden))
+	rttest.Do(t, json.Unmarshal(rttest.Must(os.ReadFile("../testdata/golden/features.json"))(t), &golden))
 	var m policy.Meta
-	rttest.Do(json.Unmarshal(rttest.Must(os.ReadFile("../testdata/demo/bundle/bundle.json")), &m))
+	rttest.Do(t, json.Unmarshal(rttest.Must(os.ReadFile("../testdata/demo/bundle/bundle.json"))(t), &m))
 	var s, got wire.Status
 	s.Inputs, s.Outputs = features(&m, true)
-	rttest.Do(wire.ParseStatus(&got, wire.AppendStatus(nil, &s)))
+	rttest.Do(t, wire.ParseStatus(&got, wire.AppendStatus(nil, &s)))
 	if last := got.Inputs[len(got.Inputs)-1]; last.Name != "task" || last.Type != "LANGUAGE" {
 		t.Errorf("the last input is %+v, want the task", last)
 	}

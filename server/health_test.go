@@ -24,9 +24,9 @@ import (
 
 func getPage(t *testing.T, h *health, path string) (code int, body string) {
 	t.Helper()
-	r := rttest.Must(http.Get("http://" + h.Addr().String() + path))
+	r := rttest.Must(http.Get("http://" + h.Addr().String() + path))(t)
 	defer r.Body.Close()
-	text := rttest.Must(io.ReadAll(r.Body))
+	text := rttest.Must(io.ReadAll(r.Body))(t)
 	return r.StatusCode, strings.TrimSpace(string(text))
 }
 
@@ -86,9 +86,9 @@ func TestListenHealthNamesThePortThatIsTaken(t *testing.T) {
 // Scripts read the summary: its keys are part of the interface.
 func TestSummaryKeys(t *testing.T) {
 	summary := newBench(t, config()).server.Summary()
-	text := rttest.Must(json.Marshal(summary))
+	text := rttest.Must(json.Marshal(summary))(t)
 	var keys map[string]any
-	rttest.Do(json.Unmarshal(text, &keys))
+	rttest.Do(t, json.Unmarshal(text, &keys))
 	want := strings.Fields(`conditioning decode_ms device errors exit gc_by_hand gc_cycles gc_pause_max_ms inference_ms
 		late log_lines_left_out log_lines_lost malformed memory path_mallocs queue_wait_ms refusals requests rss_mb
 		server_id service service_ms sessions squeezed_pictures stale_pictures superseded unknown_session
@@ -98,7 +98,7 @@ func TestSummaryKeys(t *testing.T) {
 	}
 	summary.Requests, summary.Superseded = 123456, 77
 	var table strings.Builder
-	rttest.Do(summary.Print(&table))
+	rttest.Do(t, summary.Print(&table))
 	for _, word := range []string{"123456", "superseded 77", summary.Service, "inference", "p99"} {
 		if !strings.Contains(table.String(), word) {
 			t.Errorf("the table lacks %q:\n%s", word, table.String())

@@ -26,9 +26,9 @@ func TestManifestThreadsReachTheModel(t *testing.T) {
 		cfg := manifest.Default()
 		cfg.Model.RepoOrPath, cfg.Threads = "../testdata/demo/still", n
 		before := count()
-		m := rttest.Must(load(t.Context(), &cfg, slog.New(slog.DiscardHandler), nil))
+		m := rttest.Must(load(t.Context(), &cfg, slog.New(slog.DiscardHandler), nil))(t)
 		started := count() - before
-		rttest.Do(m.Close())
+		rttest.Do(t, m.Close())
 		return started
 	}
 	threads(1) // the Go runtime starts its own with the first

@@ -165,14 +165,14 @@ func TestReplayOfAHistory(t *testing.T) {
 		model := servertest.NewModel()
 		model.Look(looked)
 		with := &replaying{origin: audit.Origin{ModelSHA256: "5ha"}, meta: lookbackMeta()}
-		r := rttest.Must(with.replay(&loaded{Deps: Deps{Model: model}}, found))
+		r := rttest.Must(with.replay(&loaded{Deps: Deps{Model: model}}, found))(t)
 		return r
 	}
 	if r := again(); !r.OK() || r.Requests != 3 {
 		t.Errorf("replay = %+v, want 3 of 3 exact", r)
 	}
 	var o wire.Observation
-	rttest.Do(wire.ParseObservation(&o, found[1].Observation))
+	rttest.Do(t, wire.ParseObservation(&o, found[1].Observation))
 	o.PastStates.Data[0] += 2
 	found[1].Observation = wire.AppendObservation(nil, &o)
 	if r := again(); r.Exact != 2 || len(r.Differences) != 1 || r.Differences[0].Seq != 2 ||

@@ -21,7 +21,7 @@ import (
 func manager(t *testing.T, watchdog string) (said func() []string) {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "notify")
-	l := rttest.Must(net.ListenUnixgram("unixgram", &net.UnixAddr{Name: path, Net: "unixgram"}))
+	l := rttest.Must(net.ListenUnixgram("unixgram", &net.UnixAddr{Name: path, Net: "unixgram"}))(t)
 	t.Cleanup(func() { l.Close() })
 	t.Setenv("NOTIFY_SOCKET", path)
 	t.Setenv("WATCHDOG_USEC", watchdog)
@@ -63,7 +63,7 @@ func idle() *Server {
 func TestNotifierSendsWhatIsNew(t *testing.T) {
 	said := manager(t, "30000000") // fed at a third: every 10 s
 	s := idle()
-	to := rttest.Must(notify.Open())
+	to := rttest.Must(notify.Open())(t)
 	defer to.Close()
 	n := &notifier{Notifier: to, server: s}
 	consume := func() {
@@ -119,7 +119,7 @@ func TestNotifierSendsWhatIsNew(t *testing.T) {
 func TestNotifierSaysThatTheServerLeaves(t *testing.T) {
 	said := manager(t, "")
 	ctx, cancel := context.WithCancel(context.Background())
-	to := rttest.Must(notify.Open())
+	to := rttest.Must(notify.Open())(t)
 	defer to.Close()
 	end := startNotifier(ctx, to, idle())
 	cancel()

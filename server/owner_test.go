@@ -13,7 +13,7 @@ import (
 // process one. The epochs of two hosts are independent.
 func TestANameHasOneOwner(t *testing.T) {
 	gone := func(b *bench, token wire.Declaration) {
-		rttest.Do(token.Undeclare())
+		rttest.Do(t, token.Undeclare())
 	}
 	tests := []struct {
 		name    string

@@ -30,7 +30,7 @@ func playFleet(t *testing.T, robots int) *bench {
 	cfg.MaxSessions = manifest.Capacity(max(8, robots))
 	cfg.SessionsPerLink = max(8, robots)
 	cfg.Version = "v0.9"
-	cpu := rttest.Must(policy.ParseDevice("cpu"))
+	cpu := rttest.Must(policy.ParseDevice("cpu"))(t)
 	b := newBench(t, cfg, func(d *Deps) {
 		d.Model = servertest.NewBatchModel(8, 2)
 		d.Clock = rt.KernelClock()
@@ -59,7 +59,7 @@ func playFleet(t *testing.T, robots int) *bench {
 		if ack := b.open(o); !ack.Accepted {
 			t.Fatalf("open = %+v", ack)
 		}
-		obs := rttest.Must(b.session.Publisher(obsKey(t, o.ClientUUID), wire.ObservationQoS))
+		obs := rttest.Must(b.session.Publisher(obsKey(t, o.ClientUUID), wire.ObservationQoS))(t)
 		wg.Go(func() {
 			for seq := uint64(1); ; seq++ {
 				runway := 80 + rand.Float64()*float64(100+20*i)
@@ -152,7 +152,7 @@ func TestThePageInChromium(t *testing.T) {
 //
 //	EDGERT_SCREENSHOTS=docs/page go test -run ThePageInChromium ./server
 func takePictures(t *testing.T, h *health, dir string) {
-	dir = rttest.Must(filepath.Abs(filepath.Join("..", dir)))
+	dir = rttest.Must(filepath.Abs(filepath.Join("..", dir)))(t)
 	b := playFleet(t, 12)
 	h.watch(b.server)
 	at := "http://" + h.Addr().String() + "/"
@@ -180,7 +180,7 @@ func TestTheStatusOf300Sessions(t *testing.T) {
 		if code != 200 {
 			t.Fatalf("%s: %d %s", query, code, text)
 		}
-		rttest.Do(json.Unmarshal([]byte(text), &l))
+		rttest.Do(t, json.Unmarshal([]byte(text), &l))
 		return l
 	}
 	for sort, key := range map[string]func(*LiveSession) float64{

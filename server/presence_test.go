@@ -169,13 +169,13 @@ func TestDrainIsAnnouncedBeforeTheTokenGoes(t *testing.T) {
 				t.Errorf("%s got %+v, %v, want a draining event", uuid, e, err)
 			}
 			told <- uuid
-		}))
+		}))(t)
 	}
 	rttest.Must(b.session.SubscribeTokens(wire.ServerAliveAny, func(_ string, alive bool) {
 		if !alive {
 			told <- "token"
 		}
-	}))
+	}))(t)
 	b.end()
 	if a, b, c := <-told, <-told, <-told; a != "a" || b != "b" || c != "token" || len(told) != 0 {
 		t.Errorf("order = %s, %s, %s, want both robots, then the token", a, b, c)
@@ -188,7 +188,7 @@ func TestOpenWhileDrainingGetsTheEvent(t *testing.T) {
 	r := b.robot("arm")
 	o := fakeOpen("arm")
 	session := rttest.Must(b.server.opener.newSession(&o,
-		&admission{opened: &task{}, place: b.server.opener.counter.Place(wire.Origin{})}))
+		&admission{opened: &task{}, place: b.server.opener.counter.Place(wire.Origin{})}))(t)
 	b.server.phase.draining.Store(true)
 	b.server.opener.register(session)
 	r.wantEvent(wire.EventDraining, "")

@@ -75,7 +75,7 @@ func TestReplayWithinATolerance(t *testing.T) {
 	} {
 		c := found[1]
 		var chunk wire.ActionChunk
-		rttest.Do(wire.ParseActionChunk(&chunk, c.Reply))
+		rttest.Do(t, wire.ParseActionChunk(&chunk, c.Reply))
 		chunk.ChunkRobot.Data[3] += float32(tt.off)
 		if tt.change != nil {
 			tt.change(&chunk)
@@ -106,7 +106,7 @@ func TestReplaySaysWhatDiffers(t *testing.T) {
 	}{
 		{"another value in the chunk", func(c *audit.Capture, _ *servertest.Model) {
 			var chunk wire.ActionChunk
-			rttest.Do(wire.ParseActionChunk(&chunk, c.Reply))
+			rttest.Do(t, wire.ParseActionChunk(&chunk, c.Reply))
 			chunk.ChunkRobot.Data[3] += 0.5
 			c.Reply = wire.AppendActionChunk(nil, &chunk)
 		}, "0 of chunk_model, 0.5 of chunk_robot"},
@@ -177,7 +177,7 @@ func TestReplaySaysOnceThatABundleIsAnother(t *testing.T) {
 // A capture of a thousand requests names a task or two, and reading one tokenises it.
 func TestReplayReadsATaskOnce(t *testing.T) {
 	tasks, reader := readTasks{}, &taskReader{pinned: "pick"}
-	first := rttest.Must(tasks.read(reader, "pick"))
+	first := rttest.Must(tasks.read(reader, "pick"))(t)
 	if again, err := tasks.read(reader, "pick"); err != nil || again != first {
 		t.Errorf("the second reading is %p, %v, want %p", again, err, first)
 	}

@@ -92,7 +92,7 @@ func TestARobotMovesBetweenReplicas(t *testing.T) {
 	if ack := a.open(twin); ack.Accepted || !ack.Temporary() || ack.HeldBy == "" {
 		t.Errorf("another process is answered with %+v, want that the name is taken", ack)
 	}
-	rttest.Do(a.stop())
+	rttest.Do(t, a.stop())
 	r.send(obsHeader(4, 9), fakeObs(t))
 	r.wantChunk(9)
 	if len(r.inbox) != 0 {
@@ -128,7 +128,7 @@ func TestAForeignHeaderShutsNobodyOut(t *testing.T) {
 		r.send(h, fakeObs(t))
 	}
 	b.show("arm-1", 1<<32-1)
-	near := rttest.Must(b.session.Publisher(b.server.prefix+"/arm 1/obs", wire.ObservationQoS))
+	near := rttest.Must(b.session.Publisher(b.server.prefix+"/arm 1/obs", wire.ObservationQoS))(t)
 	_ = near.Put(nil, wire.AppendHeader(nil, obsHeader(1, 5)))
 	r.ask(2)
 	r.wantChunk(2)
@@ -158,7 +158,7 @@ func TestAServerThatLeavesAnswers(t *testing.T) {
 	if ack := b.open(fakeOpen("other")); ack.Accepted || !ack.Draining || !ack.Temporary() {
 		t.Errorf("an open is answered with %+v, want that it drains", ack)
 	}
-	rttest.Do(<-ended)
+	rttest.Do(t, <-ended)
 	finished := make(chan struct{}, 1)
 	b.server.queries.waiting <- query{unanswered{finished: finished}, func(wire.Query) (string, []byte) {
 		return "", nil
@@ -201,7 +201,7 @@ func TestTwoServersThatBothAdmitARobot(t *testing.T) {
 			}
 			held := rttest.Must(wire.HeldKey(a.server.prefix, "arm", a.server.id,
 				wire.HeldMark("arm", first.Instance),
-				first.SessionEpoch))
+				first.SessionEpoch))(t)
 			b.server.others.OnToken(held, false) // it has not arrived yet
 			if ack := b.open(second); !ack.Accepted {
 				t.Fatal(ack.Error)

@@ -50,7 +50,7 @@ func TestLargerPicturesAreScaledInTheDecoder(t *testing.T) {
 		for _, chroma := range []jpeg.Chroma{jpeg.Chroma420, jpeg.Chroma422, jpeg.Chroma444} {
 			_, file := scenery(t, k*w, k*h, chroma)
 			full := make([]byte, 3*k*w*k*h)
-			rttest.Do(row.decoder.DecodeRGB(full, file, k*w, k*h))
+			rttest.Do(t, row.decoder.DecodeRGB(full, file, k*w, k*h))
 			body := wire.AppendObservation(nil, observation(wire.Image{Name: top, Data: file}))
 			if len(body) > s.receiver.observationMax {
 				t.Errorf("1/%d: an observation of %d bytes, at most %d are taken", k, len(body),
@@ -140,7 +140,7 @@ func TestPicturesOfAnySize(t *testing.T) {
 		fromW, fromH := size[0], size[1]
 		pix, file := scenery(t, fromW, fromH, jpeg.Chroma422)
 		decoded := make([]byte, len(pix))
-		rttest.Do(row.decoder.DecodeRGB(decoded, file, fromW, fromH))
+		rttest.Do(t, row.decoder.DecodeRGB(decoded, file, fromW, fromH))
 		for _, sent := range []struct {
 			wire.Image
 			from []byte
@@ -157,7 +157,7 @@ func TestPicturesOfAnySize(t *testing.T) {
 				continue
 			}
 			want := make([]byte, 3*w*h)
-			rttest.Do(scaler.Scale(want, w, h, sent.from, fromW, fromH))
+			rttest.Do(t, scaler.Scale(want, w, h, sent.from, fromW, fromH))
 			if fromW == w && fromH == h {
 				want = sent.from
 			}
@@ -173,7 +173,7 @@ func TestPicturesOfAnySize(t *testing.T) {
 	i := 0
 	if n := testing.AllocsPerRun(100, func() {
 		i++
-		rttest.Must(row.fill(0, session, 1, bodies[i*5%len(bodies)]))
+		rttest.Must(row.fill(0, session, 1, bodies[i*5%len(bodies)]))(t)
 	}); n != 0 {
 		t.Errorf("%v allocations a picture of changing size, want 0", n)
 	}

@@ -49,7 +49,7 @@ func TestScrapesAreReadByPrometheus(t *testing.T) {
 		w := httptest.NewRecorder()
 		h.ServeHTTP(w, httptest.NewRequest("GET", "/metrics", nil))
 		parser := expfmt.NewTextParser(model.LegacyValidation)
-		families := rttest.Must(parser.TextToMetricFamilies(w.Body))
+		families := rttest.Must(parser.TextToMetricFamilies(w.Body))(t)
 		if f := families["go_goroutines"]; f == nil || f.Metric[0].GetGauge().GetValue() < 1 {
 			t.Errorf("go_goroutines = %v", f)
 		}

@@ -32,7 +32,7 @@ func roll(t *testing.T, block string, change func(*policy.Meta)) *rolling {
 	r := &rolling{}
 	r.file = stagetest.WriteFile(t, t.TempDir(), "server.yaml", "model: {repo_or_path: bundle}\nservice: demo\n"+
 		"max_sessions: 3\n"+block)
-	cfg := rttest.Must(manifest.Load(r.file))
+	cfg := rttest.Must(manifest.Load(r.file))(t)
 	next := &seconds{cfg: cfg, load: func(context.Context, *manifest.Config) (*loaded, error) {
 		meta := servertest.Meta()
 		if change != nil {
@@ -64,7 +64,7 @@ func (r *rolling) await(want rollout.State) *rollout.Report {
 // edit replaces the block of the manifest.
 func (r *rolling) edit(change func(*manifest.Rollout)) {
 	r.t.Helper()
-	rttest.Must(manifest.EditRollout(r.file, change))
+	rttest.OrPanic(manifest.EditRollout(r.file, change))
 }
 
 // opens opens a session at the server with that id, in the next epoch of the robot.
@@ -87,7 +87,7 @@ func TestTwoModels(t *testing.T) {
 	served := map[string]string{}
 	for _, reply := range r.query(wire.StatusKey(fakePrefix), nil) {
 		var s wire.Status
-		rttest.Do(wire.ParseStatus(&s, reply.Payload))
+		rttest.Do(t, wire.ParseStatus(&s, reply.Payload))
 		served[s.ServerID] = s.ModelSHA256
 	}
 	if len(served) != 2 || served[first] != "5ha" || served[second] != "n3w" {
@@ -160,8 +160,8 @@ func TestARolloutThatFails(t *testing.T) {
 	if ack := r.opens(r.server.id, "arm", "", 1); !ack.Accepted {
 		t.Errorf("the first model: %+v", ack)
 	}
-	text := rttest.Must(os.ReadFile(r.file))
-	rttest.Do(os.WriteFile(r.file, append(text, "rollout: {share: 7}\n"...), 0o600))
+	text := rttest.Must(os.ReadFile(r.file))(t)
+	rttest.Do(t, os.WriteFile(r.file, append(text, "rollout: {share: 7}\n"...), 0o600))
 	rttest.Eventually(t, "the broken edit", func() bool { return r.server.rollout.Report().Edit != "" })
 	live := showLive(r.server, status.Query{})
 	if all := strings.Join(live.Warnings, "\n"); !strings.Contains(all, "its actions are [a b]") ||

@@ -117,7 +117,7 @@ func TestNoiseIsAFunctionOfTheRequest(t *testing.T) {
 	noise := func(uuid string, seq uint64) []float32 {
 		b := newBench(t, config())
 		rttest.Must(b.server.worker.engine.tensors.fill(0, b.opened(uuid), seq,
-			wire.AppendObservation(nil, fakeObs(t))))
+			wire.AppendObservation(nil, fakeObs(t))))(t)
 		return slices.Clone(b.model.Noise(0))
 	}
 	first := noise("arm", 1)

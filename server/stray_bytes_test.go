@@ -24,7 +24,7 @@ func TestStrayBytesCostNoChunk(t *testing.T) {
 	} else {
 		d.Close()
 	}
-	good := rttest.Must(os.ReadFile(filepath.Join("..", "testdata", "jpeg", "golden", "scene_422.jpg")))
+	good := rttest.Must(os.ReadFile(filepath.Join("..", "testdata", "jpeg", "golden", "scene_422.jpg")))(t)
 	end := len(good) - 2
 	stray := slices.Insert(slices.Clone(good), end, 0x12, 0x00, 0x7f, 0x31)
 	half := append(slices.Clone(good[:end/2]), good[end:]...)

@@ -25,10 +25,10 @@ func newReader(t *testing.T, cfg manifest.Config) *bench {
 	}
 	dir := t.TempDir()
 	file := `{"normalizer":{"type":"Replace","pattern":{"String":" "},"content":"▁"},"model":{"type":"BPE","byte_fallback":true,"merges":[],"vocab":{` + strings.Join(vocab, ",") + `}}}`
-	rttest.Do(os.WriteFile(filepath.Join(dir, "tokenizer.json"), []byte(file), 0o644))
+	rttest.Do(t, os.WriteFile(filepath.Join(dir, "tokenizer.json"), []byte(file), 0o644))
 	spec := tokenizer.Spec{Kind: tokenizer.SentencePiece, MaxLen: taskLen, Template: "{task}\n"}
-	rttest.Do(spec.Check(2))
-	text := rttest.Must(tokenizer.Load(dir, &spec))
+	rttest.Do(t, spec.Check(2))
+	text := rttest.Must(tokenizer.Load(dir, &spec))(t)
 	b := newBench(t, cfg, func(d *Deps) { d.Text, d.Meta.Tokenizer = text, &spec })
 	b.model.Read(taskLen)
 	return b
@@ -143,7 +143,7 @@ func TestPinnedTaskIsTheOnlyOneRead(t *testing.T) {
 func TestKnownTaskAllocatesNothing(t *testing.T) {
 	b := newReader(t, config())
 	s, tensors := newSession("arm", nil, 0), b.server.worker.engine.tensors
-	opened := rttest.Must(b.server.opener.tasks.read("wait"))
+	opened := rttest.Must(b.server.opener.tasks.read("wait"))(t)
 	s.opened = opened
 	bodies := [][]byte{}
 	for _, task := range []string{"", "wait", "pick"} {
@@ -154,7 +154,7 @@ func TestKnownTaskAllocatesNothing(t *testing.T) {
 	seq := uint64(0)
 	frame := func() {
 		seq++
-		rttest.Must(tensors.fill(0, s, seq, bodies[seq%uint64(len(bodies))]))
+		rttest.Must(tensors.fill(0, s, seq, bodies[seq%uint64(len(bodies))]))(t)
 	}
 	for range 2 * len(bodies) {
 		frame()

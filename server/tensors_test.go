@@ -64,7 +64,7 @@ func scenery(t *testing.T, w, h int, chroma jpeg.Chroma) (pix, file []byte) {
 	}
 	defer e.Close()
 	file = make([]byte, jpeg.MaxSize(w, h, chroma))
-	n := rttest.Must(e.Encode(file, &jpeg.Image{W: w, H: h, Layout: jpeg.RGB, Pix: pix}))
+	n := rttest.Must(e.Encode(file, &jpeg.Image{W: w, H: h, Layout: jpeg.RGB, Pix: pix}))(t)
 	return pix, file[:n]
 }
 
@@ -80,7 +80,7 @@ func TestReceivedBytesToTensorNoAlloc(t *testing.T) {
 		"raw": {Codec: wire.Raw, W: w, H: h, C: 3, Data: pix[:3*w*h]},
 	}
 	for _, name := range []string{"420", "422", "444", "gray", "restart", "bare"} {
-		data := rttest.Must(os.ReadFile(filepath.Join("..", "testdata", "jpeg", "golden", "scene_"+name+".jpg")))
+		data := rttest.Must(os.ReadFile(filepath.Join("..", "testdata", "jpeg", "golden", "scene_"+name+".jpg")))(t)
 		pictures[name] = wire.Image{Data: data}
 	}
 	key := obsKey(t, "arm")
@@ -113,7 +113,7 @@ func TestReceivedBytesToTensorNoAlloc(t *testing.T) {
 		if r == nil {
 			t.Fatal("the mailbox is empty")
 		}
-		f := rttest.Must(s.worker.engine.tensors.fill(0, session, seq, r.Body))
+		f := rttest.Must(s.worker.engine.tensors.fill(0, session, seq, r.Body))(t)
 		stale = f.stale
 		s.pool.Return(r)
 	}
@@ -138,17 +138,17 @@ func TestReceivedBytesToTensorNoAlloc(t *testing.T) {
 func TestHistoryFillsTheStepsBefore(t *testing.T) {
 	const w, h, steps = 32, 16, 3
 	pix, file := scenery(t, w, h, jpeg.Chroma444)
-	decoder := rttest.Must(jpeg.NewDecoder())
+	decoder := rttest.Must(jpeg.NewDecoder())(t)
 	defer decoder.Close()
 	decoded, plain := make([]byte, len(pix)), bytes.Repeat([]byte{7}, len(pix))
-	rttest.Do(decoder.DecodeScaled(decoded, file, w, h, 1))
+	rttest.Do(t, decoder.DecodeScaled(decoded, file, w, h, 1))
 	l := newCameras(policy.Camera{Name: "top", H: h, W: w})
 	l.meta.ObservationSteps = steps
 	l.images[0] = make([]byte, steps*len(pix))
 	dof := len(l.meta.StateNames)
 	l.Look(steps)
 	caps := capabilities(l.meta, "", "", "", "")
-	tensors := rttest.Must(newTensors(l.meta, l, &caps, policy.Conditioning{}, &taskReader{}))
+	tensors := rttest.Must(newTensors(l.meta, l, &caps, policy.Conditioning{}, &taskReader{}))(t)
 	defer tensors.close()
 	name := caps.CameraShapes[0].Name
 	raw := func(p []byte) wire.Image { return wire.Image{Name: name, Codec: wire.Raw, H: h, W: w, C: 3, Data: p} }

@@ -48,7 +48,7 @@ motors:
 // openWarm opens an arm of the given description on the simulator and switches its torque on.
 func openWarm(t *testing.T, text string, faults servosim.Script) (*servosim.Bus, *servo.Arm) {
 	t.Helper()
-	r := rttest.Must(robot.Parse("warm", []byte(text)))
+	r := rttest.Must(robot.Parse("warm", []byte(text)))(t)
 	bus := simOf(t, r, servosim.Config{Faults: faults})
 	arm := mustOpen(t, config(bus, r))
 	torqueOn(t, arm)

@@ -73,14 +73,14 @@ func TestCalibrationPlaceOfAnEmptyVariable(t *testing.T) {
 	if got := CalibrationPath(so101(), "black"); got != want {
 		t.Errorf("CalibrationPath = %s, want %s as if nothing were set", got, want)
 	}
-	rttest.Do(demoCalibration().Save("robots/so_follower/black.json"))
+	rttest.Do(t, demoCalibration().Save("robots/so_follower/black.json"))
 	if _, err := LoadCalibration(CalibrationPath(so101(), "black")); err != nil {
 		t.Errorf("LeRobot's file in the working directory is not found: %v", err)
 	}
 }
 
 func TestCalibrationPlaceIsLeRobots(t *testing.T) {
-	python := rttest.Must(filepath.Abs("../.venv-export/bin/python"))
+	python := rttest.Must(filepath.Abs("../.venv-export/bin/python"))(t)
 	// The stamp, not python: `make export-env` may be installing LeRobot at this moment.
 	if _, err := os.Stat("../.venv-export/.edgert-export"); err != nil {
 		t.Skip("LeRobot is not installed here: make export-env")
@@ -89,7 +89,7 @@ func TestCalibrationPlaceIsLeRobots(t *testing.T) {
 	for _, tt := range places {
 		envs = append(envs, tt.env)
 	}
-	input := rttest.Must(json.Marshal(envs))
+	input := rttest.Must(json.Marshal(envs))(t)
 	const script = `
 import importlib, json, os, sys
 import huggingface_hub.constants as hub

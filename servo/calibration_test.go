@@ -14,7 +14,7 @@ import (
 const demoFile = "../testdata/demo/so101.json"
 
 func TestCalibrationFileRoundTrip(t *testing.T) {
-	c := rttest.Must(LoadCalibration(demoFile))
+	c := rttest.Must(LoadCalibration(demoFile))(t)
 	if !reflect.DeepEqual(c, demoCalibration()) {
 		t.Errorf("LoadCalibration(%s) = %+v, want %+v", demoFile, c, demoCalibration())
 	}
@@ -22,7 +22,7 @@ func TestCalibrationFileRoundTrip(t *testing.T) {
 		t.Errorf("Check = %v, want nil", err)
 	}
 	path := filepath.Join(t.TempDir(), "robots", "so_follower", "black.json")
-	rttest.Do(c.Save(path))
+	rttest.Do(t, c.Save(path))
 	got, _ := os.ReadFile(path)
 	want, _ := os.ReadFile(demoFile) // written by Python's json.dump(indent=4)
 	if strings.TrimSpace(string(got)) != strings.TrimSpace(string(want)) {
@@ -58,7 +58,7 @@ func TestLoadCalibrationRefuses(t *testing.T) {
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			path := filepath.Join(t.TempDir(), "c.json")
-			rttest.Do(os.WriteFile(path, []byte(tt.text), 0o600))
+			rttest.Do(t, os.WriteFile(path, []byte(tt.text), 0o600))
 			_, err := LoadCalibration(path)
 			if !errors.Is(err, ErrCalibration) || !strings.Contains(err.Error(), tt.want) ||
 				!strings.Contains(err.Error(), path) {
@@ -119,7 +119,7 @@ func TestCheckNamesTheMotor(t *testing.T) {
 func TestCalibrationPath(t *testing.T) {
 	dir := t.TempDir()
 	t.Setenv("HF_LEROBOT_CALIBRATION", dir)
-	rttest.Do(demoCalibration().Save(dir + "/robots/so101_follower/old.json"))
+	rttest.Do(t, demoCalibration().Save(dir+"/robots/so101_follower/old.json"))
 	for id, want := range map[string]string{"": "so_follower/None.json", "old": "so101_follower/old.json"} {
 		if got := CalibrationPath(so101(), id); got != dir+"/robots/"+want {
 			t.Errorf("CalibrationPath(so101, %q) = %s, want %s", id, got, want)

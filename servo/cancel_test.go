@@ -89,7 +89,7 @@ func TestMeasuringHaltsSoon(t *testing.T) {
 	var stop rt.Instant
 	cfg := l.config()
 	cfg.Canceled = func() bool { return stop > 0 && l.clock.Now() >= stop }
-	a := rttest.Must(OpenArm(cfg))
+	a := rttest.Must(OpenArm(cfg))(t)
 	l.servos[3].mute = true
 	stop = l.clock.Now().Add(100 * time.Millisecond)
 	if _, err := a.MeasureCycles(100); !errors.Is(err, ErrCanceled) || l.clock.Now().Sub(stop) > 100*time.Millisecond {

@@ -430,10 +430,10 @@ func sleepsLate(t *testing.T, late, behind, want time.Duration) {
 	d := &drowsy{line: l, Clock: l.clock, late: late}
 	cfg := l.config()
 	cfg.Clock, cfg.Port = d, d
-	a := rttest.Must(OpenArm(cfg))
+	a := rttest.Must(OpenArm(cfg))(t)
 	a.health.due = never
 	l.gap = replyGap + behind/6
-	rttest.Must(a.MeasureCycles(100))
+	rttest.Must(a.MeasureCycles(100))(t)
 	for range 100 {
 		start := l.clock.Now()
 		stale := a.Read(make([]float32, 6), l.deadline())

@@ -81,7 +81,7 @@ type linked struct {
 }
 
 func link(t *testing.T, period time.Duration) *linked {
-	r := rttest.Must(robot.ByName("koch"))
+	r := rttest.Must(robot.ByName("koch"))(t)
 	cal := Calibration{}
 	for _, m := range r.Motors {
 		cal[m.Name] = MotorCalibration{ID: int(m.ID), RangeMax: m.Model.MaxRaw()}

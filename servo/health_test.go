@@ -99,7 +99,7 @@ func TestLostTorqueIsDetected(t *testing.T) {
 	if a.TorqueLost() == 0 {
 		t.Error("a motor without torque was not noticed in a second")
 	}
-	rttest.Do(a.TorqueOff())
+	rttest.Do(t, a.TorqueOff())
 	reads(a, l, 100)
 	if a.TorqueLost() != 0 {
 		t.Error("torque that was switched off counts as gone")

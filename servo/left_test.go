@@ -13,7 +13,7 @@ import (
 
 func (l *line) openRobot(t *testing.T, name string) (*Arm, error) {
 	t.Helper()
-	r := rttest.Must(robot.ByName(name))
+	r := rttest.Must(robot.ByName(name))(t)
 	c := Calibration{}
 	for _, m := range r.Motors {
 		c[m.Name] = MotorCalibration{ID: int(m.ID), RangeMax: 4095}
@@ -55,7 +55,7 @@ func TestLimitsThatWereLeft(t *testing.T) {
 				if stiff {
 					s.mem[40] = 1
 				}
-				a := rttest.Must(l.openRobot(t, tt.robot))
+				a := rttest.Must(l.openRobot(t, tt.robot))(t)
 				register := func() int {
 					if tt.at == 41 {
 						return int(s.mem[41])
@@ -89,7 +89,7 @@ func TestStiffLeaderIsLetGo(t *testing.T) {
 		for _, torque := range []byte{1, 2} { // 2 is damping
 			l := sixMotors()
 			l.stiffen(torque)
-			a := rttest.Must(l.openRobot(t, name))
+			a := rttest.Must(l.openRobot(t, name))(t)
 			leader := name != "so101"
 			for id := 1; id <= 6; id++ {
 				if limp := l.servos[id].mem[40] == 0; limp != leader {

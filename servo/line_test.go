@@ -214,7 +214,7 @@ func (l *line) noise(b ...byte) {
 func (l *line) forget() { l.log, l.writes, l.waits, l.reads = nil, 0, 0, 0 }
 
 func so101() robot.Robot {
-	r := rttest.Must(robot.ByName("so101"))
+	r := rttest.OrPanic(robot.ByName("so101"))
 	return r
 }
 
@@ -247,7 +247,7 @@ func armedLine(t testing.TB) (*Arm, *line) {
 
 func arm(t testing.TB, a *Arm) {
 	t.Helper()
-	rttest.Do(a.TorqueOn())
+	rttest.Do(t, a.TorqueOn())
 }
 
 // mustOpen opens the arm and forgets the requests of the opening.

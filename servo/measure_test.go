@@ -34,7 +34,7 @@ func TestMeasureTellsLossFromSlowness(t *testing.T) {
 	a, l := openLine(t)
 	a.health.due = never
 	l.gap = replyGap + 100*time.Microsecond
-	clean := rttest.Must(a.Measure(100))
+	clean := rttest.Must(a.Measure(100))(t)
 	settle := a.bus.replyDelay
 	if clean.Clean != 100 || clean.losses() != 0 || clean.Corrupt != 0 || clean.Silent != 0 {
 		t.Fatalf("of a clean line it says %+v", clean)
@@ -79,7 +79,7 @@ func TestMeasureTellsLossFromSlowness(t *testing.T) {
 func TestUnfitNamesTheMotors(t *testing.T) {
 	a, l := openLine(t)
 	l.lossy(0.15, 0.15, 3, 4)
-	m := rttest.Must(a.Measure(200))
+	m := rttest.Must(a.Measure(200))(t)
 	err := a.CheckLosses(m)
 	if !errors.Is(err, ErrNoReply) {
 		t.Fatalf("Unfit = %v, want %v", err, ErrNoReply)

@@ -16,11 +16,11 @@ import (
 // armsOn opens arms on buses of their own.
 func armsOn(t *testing.T, n int) (buses []*servosim.Bus, arms []*servo.Arm) {
 	t.Helper()
-	r := rttest.Must(robot.ByName("so101"))
+	r := rttest.Must(robot.ByName("so101"))(t)
 	for range n {
 		bus := simOf(t, r, servosim.Config{Baud: r.Baud})
 		arm := mustOpen(t, config(bus, r))
-		rttest.Must(arm.Measure(200))
+		rttest.Must(arm.Measure(200))(t)
 		buses, arms = append(buses, bus), append(arms, arm)
 	}
 	return buses, arms

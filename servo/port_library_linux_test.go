@@ -20,7 +20,7 @@ import (
 
 func libraryOpen(t testing.TB, path string) serial.Port {
 	t.Helper()
-	p := rttest.Must(serial.Open(path, &serial.Mode{BaudRate: 1_000_000}))
+	p := rttest.Must(serial.Open(path, &serial.Mode{BaudRate: 1_000_000}))(t)
 	t.Cleanup(func() { p.Close() })
 	return p
 }
@@ -119,7 +119,7 @@ func TestLibraryReadWithManyDescriptors(t *testing.T) {
 		}
 	}()
 	for last := 0; last < 1024; fds = append(fds, last) {
-		last = rttest.Must(unix.Open(os.DevNull, unix.O_RDONLY|unix.O_CLOEXEC, 0))
+		last = rttest.Must(unix.Open(os.DevNull, unix.O_RDONLY|unix.O_CLOEXEC, 0))(t)
 	}
 	buf := make([]byte, 1)
 	p := mustOpen(t, path, 1_000_000)
@@ -146,15 +146,15 @@ func TestLibraryListingSetsSerialConsoles(t *testing.T) {
 	}
 	master, path := openPty(t)
 	defer unix.Close(master)
-	console := rttest.Must(unix.Open(path, unix.O_RDWR|unix.O_NOCTTY|unix.O_CLOEXEC, 0))
+	console := rttest.Must(unix.Open(path, unix.O_RDWR|unix.O_NOCTTY|unix.O_CLOEXEC, 0))(t)
 	defer unix.Close(console)
 	const link = "/dev/ttyS999"
 	if err := os.Symlink(path, link); err != nil {
 		t.Skip(err)
 	}
 	defer os.Remove(link)
-	rttest.Must(enumerator.GetDetailedPortsList())
-	now := rttest.Must(unix.IoctlGetTermios(console, unix.TCGETS2))
+	rttest.Must(enumerator.GetDetailedPortsList())(t)
+	now := rttest.Must(unix.IoctlGetTermios(console, unix.TCGETS2))(t)
 	if now.Lflag&unix.ECHO != 0 || now.Ospeed != 9600 {
 		t.Errorf("the console still has echo and %d baud: the library leaves it alone now", now.Ospeed)
 	}
@@ -166,7 +166,7 @@ func BenchmarkPortRead(b *testing.B) {
 	defer unix.Close(master)
 	buf := make([]byte, 64)
 	waits := []time.Duration{0, 300 * time.Microsecond}
-	own := rttest.Must(OpenPort(path, 1_000_000))
+	own := rttest.Must(OpenPort(path, 1_000_000))(b)
 	for _, wait := range waits {
 		b.Run(fmt.Sprintf("port=own/wait=%v", wait), func(b *testing.B) {
 			b.ReportAllocs()

@@ -23,20 +23,20 @@ func openPty(t testing.TB) (master int, path string) {
 	if err != nil {
 		t.Skip("no pseudo-terminals here: ", err)
 	}
-	rttest.Do(unix.IoctlSetPointerInt(master, unix.TIOCSPTLCK, 0))
-	n := rttest.Must(unix.IoctlGetInt(master, unix.TIOCGPTN))
+	rttest.Do(t, unix.IoctlSetPointerInt(master, unix.TIOCSPTLCK, 0))
+	n := rttest.Must(unix.IoctlGetInt(master, unix.TIOCGPTN))(t)
 	return master, fmt.Sprintf("/dev/pts/%d", n)
 }
 
 func mustOpen(t *testing.T, path string, baud int) Port {
 	t.Helper()
-	p := rttest.Must(OpenPort(path, baud))
+	p := rttest.Must(OpenPort(path, baud))(t)
 	return p
 }
 
 func TestOpenPortRefuses(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "file")
-	rttest.Do(os.WriteFile(file, nil, 0o600))
+	rttest.Do(t, os.WriteFile(file, nil, 0o600))
 	master, path := openPty(t)
 	defer unix.Close(master)
 	p := mustOpen(t, path, 1_000_000)
@@ -58,7 +58,7 @@ func TestOpenPortRefuses(t *testing.T) {
 			t.Errorf("%s: OpenPort(%s) = %v, want %v with %q", tt.name, tt.path, err, tt.want, tt.text)
 		}
 	}
-	rttest.Do(p.Close())
+	rttest.Do(t, p.Close())
 	mustOpen(t, path, 1_000_000).Close()
 }
 
@@ -67,7 +67,7 @@ func TestOpenPortIsRawAtAnyBaud(t *testing.T) {
 	for _, baud := range []int{1_000_000, 115_200, 76_800, 1_234_567} {
 		master, path := openPty(t)
 		p := mustOpen(t, path, baud)
-		got := rttest.Must(unix.IoctlGetTermios(master, unix.TCGETS2))
+		got := rttest.Must(unix.IoctlGetTermios(master, unix.TCGETS2))(t)
 		if int(got.Ospeed) != baud || got.Lflag != 0 || got.Iflag != 0 || got.Oflag != 0 ||
 			got.Cflag&unix.CSIZE != unix.CS8 {
 			t.Errorf("at %d baud: speed %d, flags %o %o %o %o", baud, got.Ospeed, got.Iflag, got.Oflag, got.Cflag,
@@ -77,7 +77,7 @@ func TestOpenPortIsRawAtAnyBaud(t *testing.T) {
 		for i := range all {
 			all[i] = byte(i)
 		}
-		rttest.Must(p.Write(all))
+		rttest.Must(p.Write(all))(t)
 		back := make([]byte, 512)
 		if n, err := unix.Read(master, back); err != nil || !bytes.Equal(back[:n], all) {
 			t.Errorf("the other side read % X, %v, want 0 to 255 unchanged", back[:n], err)
@@ -98,15 +98,15 @@ func TestPortWaitsAndReads(t *testing.T) {
 	clock := rt.KernelClock()
 	start := clock.Now()
 	for clock.Now() < start.Add(3*time.Millisecond) {
-		rttest.Do(p.Wait(start.Add(3 * time.Millisecond).Sub(clock.Now())))
+		rttest.Do(t, p.Wait(start.Add(3*time.Millisecond).Sub(clock.Now())))
 	}
 	if took := clock.Now().Sub(start); took > time.Second {
 		t.Errorf("Wait(3ms) took %v", took)
 	}
-	rttest.Must(unix.Write(master, []byte("abc")))
+	rttest.Must(unix.Write(master, []byte("abc")))(t)
 	n := 0
 	for range 1000 { // a pty delivers bytes in a kernel worker
-		rttest.Do(p.Wait(time.Second))
+		rttest.Do(t, p.Wait(time.Second))
 		if n, _ = p.Read(buf); n > 0 {
 			break
 		}
@@ -145,7 +145,7 @@ func TestDeniedCure(t *testing.T) {
 	master, pty := openPty(t)
 	defer unix.Close(master)
 	link := filepath.Join(t.TempDir(), "so101")
-	rttest.Do(os.Symlink(pty, link))
+	rttest.Do(t, os.Symlink(pty, link))
 	for path, want := range map[string]string{link: "one user", pty: "one user",
 		"/dev/ttyACM0": "dialout", "/dev/null": "dialout"} {
 		if err := openError(path, unix.EACCES); !errors.Is(err, ErrPortDenied) || !strings.Contains(err.Error(), want) {

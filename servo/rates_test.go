@@ -19,7 +19,7 @@ func TestMotorsAreLookedAfterAtEveryRate(t *testing.T) {
 				s.mem[62] = 74
 			}
 		}
-		rttest.Must(a.MeasureCycles(100))
+		rttest.Must(a.MeasureCycles(100))(t)
 		period := time.Second / time.Duration(hz)
 		dst := make([]float32, 6)
 		at := l.clock.Now()

@@ -28,7 +28,7 @@ func TestRestartSurvivesAFailedOpening(t *testing.T) {
 		t.Fatal("opened")
 	}
 	cfg.Canceled = nil
-	a := rttest.Must(OpenArm(cfg))
+	a := rttest.Must(OpenArm(cfg))(t)
 	if r := a.Restarted() | *cfg.Restarted; r != 63 {
 		t.Errorf("%06b restarted, want all: they were power cycled", r)
 	}
@@ -99,7 +99,7 @@ func narrowElbow(t *testing.T, eeprom bool, at int) (*Arm, *line) {
 	if at != 0 {
 		l.servos[3].put(56, at)
 	}
-	a := rttest.Must(OpenArm(cfg))
+	a := rttest.Must(OpenArm(cfg))(t)
 	return a, l
 }
 
@@ -123,7 +123,7 @@ func TestArmsAJointThatSinks(t *testing.T) {
 	for _, stiff := range []byte{0, 1} {
 		l := sixMotors()
 		l.servos[3].mem[40] = stiff
-		a := rttest.Must(OpenArm(l.config()))
+		a := rttest.Must(OpenArm(l.config()))(t)
 		at, moved := l.servos[3].word(56), false
 		err := l.arming(a, func() {
 			at = max(at-10, 1500)

@@ -41,7 +41,7 @@ func config(bus *servosim.Bus, r robot.Robot) servo.ArmConfig {
 // mustOpen opens an arm, which the test's end closes.
 func mustOpen(t *testing.T, cfg servo.ArmConfig) *servo.Arm {
 	t.Helper()
-	arm := rttest.Must(servo.OpenArm(cfg))
+	arm := rttest.Must(servo.OpenArm(cfg))(t)
 	t.Cleanup(func() { arm.Close() })
 	return arm
 }
@@ -58,13 +58,13 @@ func opens(cfg servo.ArmConfig) error {
 // torqueOn arms an arm.
 func torqueOn(t *testing.T, arm *servo.Arm) {
 	t.Helper()
-	rttest.Do(arm.TorqueOn())
+	rttest.Do(t, arm.TorqueOn())
 }
 
 // onBus gives another program the motors.
 func onBus(t *testing.T, bus *servosim.Bus, r robot.Robot, do func(*servo.Bus)) {
 	t.Helper()
-	port := rttest.Must(servo.OpenPort(bus.Path(), r.Baud))
+	port := rttest.Must(servo.OpenPort(bus.Path(), r.Baud))(t)
 	defer port.Close()
 	do(servo.NewBus(port, r.Baud, r.Protocol(), rt.KernelClock()))
 }
@@ -72,7 +72,7 @@ func onBus(t *testing.T, bus *servosim.Bus, r robot.Robot, do func(*servo.Bus)) 
 // write sets a register of a motor.
 func write(t *testing.T, b *servo.Bus, m robot.Motor, register table.Register, value int) {
 	t.Helper()
-	rttest.Do(servo.WriteSettings(b, m.ID, m.Model, []robot.Setting{{Register: register, Value: value}}))
+	rttest.Do(t, servo.WriteSettings(b, m.ID, m.Model, []robot.Setting{{Register: register, Value: value}}))
 }
 
 // tick reads an arm, as a run does, and arms it again when this host was away for longer than the
@@ -280,9 +280,9 @@ func TestDynamixelLatchedAndAsleep(t *testing.T) {
 		t.Error("armed again and still asleep")
 	}
 	follow(t, arm, 6)
-	rttest.Do(arm.TorqueOff())
+	rttest.Do(t, arm.TorqueOff())
 	arm.Close()
-	rttest.Do(bus.Inject(servosim.Script{Faults: []servosim.Fault{{Kind: "overload", IDs: []uint8{3}}}}))
+	rttest.Do(t, bus.Inject(servosim.Script{Faults: []servosim.Fault{{Kind: "overload", IDs: []uint8{3}}}}))
 	rttest.Eventually(t, "the overload", func() bool { return bus.States()[2].Fault != 0 })
 	arm = mustOpen(t, config(bus, r))
 	if len(arm.Notes()) != 1 || !strings.Contains(arm.Notes()[0], "motor 3 (elbow_flex) had latched overload") {
@@ -297,7 +297,7 @@ func TestAnArmThatIsHeldHasNoWatchdog(t *testing.T) {
 	bus := simOf(t, r, servosim.Config{})
 	arm := mustOpen(t, config(bus, r))
 	torqueOn(t, arm)
-	rttest.Do(arm.Close())
+	rttest.Do(t, arm.Close())
 	time.Sleep(300 * time.Millisecond) // the silence under test: longer than a watchdog's timeout
 	onBus(t, bus, r, func(next *servo.Bus) {
 		for _, m := range r.Motors {

@@ -99,7 +99,7 @@ func TestArmingAtAWrongPosition(t *testing.T) {
 				l.servos[3].put(56, 1365)
 			}
 			a.Read(dst, l.deadline())
-			armed = rttest.Must(a.ArmStep(l.deadline(), a.Joints()))
+			armed = rttest.Must(a.ArmStep(l.deadline(), a.Joints()))(t)
 			if goal := l.servos[3].word(42); l.servos[3].mem[40] != 0 && goal != 2003 || goal == 1365 {
 				t.Errorf("wrong in tick %d: goal %d in tick %d", wrong, goal, n)
 			}
@@ -112,7 +112,7 @@ func TestAGoalRegisterIsReadTwice(t *testing.T) {
 	for _, reads := range []int{1, 2} {
 		a, l := openLine(t)
 		dst := make([]float32, 6)
-		rttest.Do(l.arming(a, func() {}))
+		rttest.Do(t, l.arming(a, func() {}))
 		a.Recheck()
 		found := robot.Joints(0)
 		for n := range 10 {

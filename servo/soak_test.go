@@ -90,7 +90,7 @@ func (s *soakTally) String() string {
 func TestBusSoak(t *testing.T) {
 	length := 3 * time.Second
 	if v := os.Getenv("BUS_SOAK"); v != "" {
-		length = rttest.Must(time.ParseDuration(v))
+		length = rttest.Must(time.ParseDuration(v))(t)
 	}
 	for i, bus := range []struct {
 		robot string
@@ -111,7 +111,7 @@ func soak(t *testing.T, name string, cfg servosim.Config, seed uint64, length ti
 	}
 	r.Safety = robot.Safety{} // faults of the motors are not under test
 	goroutines := runtime.NumGoroutine()
-	script := rttest.Must(servosim.ParseScript(fmt.Appendf(nil, soakScript, seed)))
+	script := rttest.Must(servosim.ParseScript(fmt.Appendf(nil, soakScript, seed)))(t)
 	for i := range script.Faults {
 		script.Faults[i].From = soakQuiet
 	}

@@ -23,7 +23,7 @@ func left(late time.Duration, requests ...[]byte) *line {
 	l.lateTo = 1 << 30
 	l.lateAll = late
 	for _, r := range requests {
-		rttest.Must(l.Write(r))
+		rttest.OrPanic(l.Write(r))
 	}
 	l.lateAll = 0
 	return l
@@ -169,7 +169,7 @@ func TestABusWithOneShortTryBeginsAtOnce(t *testing.T) {
 	b := l.bus()
 	b.SetRetry(1, wait)
 	start := l.clock.Now()
-	rttest.Must(b.Ping(1))
+	rttest.Must(b.Ping(1))(t)
 	if took := l.clock.Now().Sub(start); took > wait+5*time.Millisecond {
 		t.Errorf("the first ping took %v, want %v of silence and no more", took, wait)
 	}

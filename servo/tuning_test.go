@@ -18,7 +18,7 @@ func TestReadsAreTunedToTheTick(t *testing.T) {
 		a, l := openLine(t)
 		a.health.due = never
 		l.gap = replyGap + learned
-		rttest.Must(a.MeasureCycles(100))
+		rttest.Must(a.MeasureCycles(100))(t)
 		l.gap = replyGap + behind/6
 		read := func() time.Duration {
 			l.clock.Advance(10 * time.Millisecond)
@@ -47,7 +47,7 @@ func TestReadsAreTunedToTheTick(t *testing.T) {
 // A motor without an answer, or with a repeated request, does not change the tuning.
 func TestLostRepliesDoNotTune(t *testing.T) {
 	a, l := openLine(t)
-	rttest.Must(a.MeasureCycles(20))
+	rttest.Must(a.MeasureCycles(20))(t)
 	want := *a.positions.tuning()
 	l.servos[3].mute = true
 	for range 50 {

@@ -75,7 +75,7 @@ func TestRescueOverTheSeam(t *testing.T) {
 		cfg := l.config()
 		cfg.Calibration["elbow_flex"] = MotorCalibration{ID: 3, RangeMin: tt.low, RangeMax: tt.high}
 		l.servos[3].put(56, tt.at)
-		a := rttest.Must(OpenArm(cfg))
+		a := rttest.Must(OpenArm(cfg))(t)
 		err := l.arming(a, func() {})
 		if !errors.Is(err, ErrOutOfRange) || strings.Contains(err.Error(), "--rescue") == tt.byHand {
 			t.Errorf("%+v: arming says %v", tt, err)

@@ -13,7 +13,7 @@ import (
 
 func calibrated(t *testing.T, name string) (robot.Robot, Calibration) {
 	t.Helper()
-	r := rttest.Must(robot.ByName(name))
+	r := rttest.Must(robot.ByName(name))(t)
 	c := Calibration{}
 	for _, m := range r.Motors {
 		c[m.Name] = MotorCalibration{ID: int(m.ID), HomingOffset: 100, RangeMin: 1000, RangeMax: 3000}

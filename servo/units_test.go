@@ -31,11 +31,11 @@ type normRow struct {
 
 func normRows(t *testing.T, path string) []normRow {
 	t.Helper()
-	data := rttest.Must(os.ReadFile(path))
+	data := rttest.Must(os.ReadFile(path))(t)
 	var file struct {
 		Rows []normRow `json:"motor_norm"`
 	}
-	rttest.Do(json.Unmarshal(data, &file))
+	rttest.Do(t, json.Unmarshal(data, &file))
 	if len(file.Rows) == 0 {
 		t.Fatalf("%s has no motor_norm", path)
 	}

@@ -40,7 +40,7 @@ func (s *spins) read() (now []int, most int) {
 
 func lekiwi(t *testing.T) (robot.Robot, *servosim.Bus, *spins) {
 	t.Helper()
-	r := rttest.Must(robot.ByName("lekiwi"))
+	r := rttest.Must(robot.ByName("lekiwi"))(t)
 	wheels := new(spins)
 	return r, simOf(t, r, servosim.Config{Wheels: 3, Watch: wheels.watch}), wheels
 }

@@ -23,9 +23,9 @@ func TestTheTeacherWorksThroughTheBus(t *testing.T) {
 	clock := rttest.NewClock(rt.Instant(time.Second))
 	world := NewWorld(3, 1)
 	live := NewLive(world, clock, clock.Now())
-	bus := rttest.Must(servosim.Open(servosim.Config{Plant: live, Clock: clock}))
+	bus := rttest.Must(servosim.Open(servosim.Config{Plant: live, Clock: clock}))(t)
 	defer bus.Close()
-	fd := rttest.Must(unix.Open(bus.Path(), unix.O_RDWR|unix.O_NOCTTY|unix.O_NONBLOCK|unix.O_CLOEXEC, 0))
+	fd := rttest.Must(unix.Open(bus.Path(), unix.O_RDWR|unix.O_NOCTTY|unix.O_NONBLOCK|unix.O_CLOEXEC, 0))(t)
 	defer unix.Close(fd)
 	cam := live.Camera("top", camera.Format{})
 	frame := camera.Frame{Pix: make([]byte, cam.Format().FrameBytes())}
@@ -52,7 +52,7 @@ func TestTheTeacherWorksThroughTheBus(t *testing.T) {
 		}
 		exchange(t, fd, raw[:], []byte{0xFE, 10, 0x82, 56, 2, 1, 2, 3, 4, 5, 6})
 		if k%2 == 0 {
-			rttest.Do(cam.Grab(&frame))
+			rttest.Do(t, cam.Grab(&frame))
 		}
 	}
 	if s := live.Score(); s.Reached < 8 || s.Collided+s.Timeouts > 0 {
@@ -77,7 +77,7 @@ func exchange(t *testing.T, fd int, raw []int, body []byte) {
 	for _, v := range body {
 		sum += v
 	}
-	rttest.Must(unix.Write(fd, append(frame, ^sum)))
+	rttest.Must(unix.Write(fd, append(frame, ^sum)))(t)
 	replies := make([]byte, 0, 8*len(raw))
 	for len(replies) < cap(replies) {
 		fds := []unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}
@@ -100,9 +100,9 @@ func TestFaultsInTheWorld(t *testing.T) {
 	clock := rttest.NewClock(rt.Instant(time.Second))
 	live := NewLive(NewWorld(3, 1), clock, clock.Now())
 	bus := rttest.Must(servosim.Open(servosim.Config{Plant: live, Clock: clock,
-		Weights: servosim.ArmWeights(countMax + 1)}))
+		Weights: servosim.ArmWeights(countMax + 1)}))(t)
 	defer bus.Close()
-	fd := rttest.Must(unix.Open(bus.Path(), unix.O_RDWR|unix.O_NOCTTY|unix.O_NONBLOCK|unix.O_CLOEXEC, 0))
+	fd := rttest.Must(unix.Open(bus.Path(), unix.O_RDWR|unix.O_NOCTTY|unix.O_NONBLOCK|unix.O_CLOEXEC, 0))(t)
 	defer unix.Close(fd)
 	var raw [DOF]int
 	read := func(d time.Duration) (all []servosim.State) {

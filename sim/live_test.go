@@ -191,7 +191,7 @@ func TestAFrameShowsTheInstantItNames(t *testing.T) {
 	l.Goal(start, pan, 4000)
 	reference := NewWorld(1, 1).scene()
 	for k := range uint64(8) {
-		rttest.Do(cam.Grab(&f))
+		rttest.Do(t, cam.Grab(&f))
 		want := origin + rt.Instant(math.Ceil(float64(k)*1e9/30))
 		if f.Sequence != k || f.At != want || clock.Now() != want {
 			t.Fatalf("frame %d: sequence %d at %d, clock %d, want %d at %d", k, f.Sequence, f.At, clock.Now(), k, want)
@@ -223,7 +223,7 @@ func TestASlowReaderSeesTheGap(t *testing.T) {
 	for _, busy := range []time.Duration{0, time.Millisecond, 19 * time.Millisecond, 21 * time.Millisecond,
 		95 * time.Millisecond, 0} {
 		clock.Advance(busy)
-		rttest.Do(cam.Grab(&f))
+		rttest.Do(t, cam.Grab(&f))
 		got = append(got, f.Sequence)
 	}
 	want := []uint64{0, 1, 2, 4, 9, 10}

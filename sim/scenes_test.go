@@ -63,7 +63,7 @@ func TestRenderEqualsTheTrainingPictures(t *testing.T) {
 }
 
 func TestWorldsDrawTheRecordedPlaces(t *testing.T) {
-	file := rttest.Must(os.ReadFile("../testdata/sim/worlds.json"))
+	file := rttest.Must(os.ReadFile("../testdata/sim/worlds.json"))(t)
 	var worlds []struct {
 		Seed        uint64
 		Direction   int
@@ -71,7 +71,7 @@ func TestWorldsDrawTheRecordedPlaces(t *testing.T) {
 		Joints      [DOF]float64
 		Targets     [][2]float64
 	}
-	rttest.Do(json.Unmarshal(file, &worlds))
+	rttest.Do(t, json.Unmarshal(file, &worlds))
 	if len(worlds) != 8 {
 		t.Fatalf("got %d worlds, want 8", len(worlds))
 	}

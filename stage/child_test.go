@@ -30,7 +30,7 @@ func TestChildren(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			c := rttest.Must(Start(exec.Command("sh", "-c", tt.script)))
+			c := rttest.Must(Start(exec.Command("sh", "-c", tt.script)))(t)
 			limit := 10 * time.Second
 			if tt.name == "hangs" {
 				limit = 50 * time.Millisecond

@@ -13,7 +13,7 @@ import (
 func TestReadAudit(t *testing.T) {
 	type line struct{ Seq uint64 }
 	file := filepath.Join(t.TempDir(), "audit.jsonl")
-	rttest.Do(os.WriteFile(file, []byte("{\"seq\": 1}\n{\"seq\": 2}\n{\"se"), 0o600))
+	rttest.Do(t, os.WriteFile(file, []byte("{\"seq\": 1}\n{\"seq\": 2}\n{\"se"), 0o600))
 	if all, err := ReadAudit[line](file, true); err != nil || len(all) != 2 || all[1].Seq != 2 {
 		t.Errorf("of a killed server: %v, %v, want two lines", all, err)
 	}

@@ -11,9 +11,9 @@ import (
 
 // A program in the folder "." must not be looked up in $PATH.
 func TestProgramIsAbsolute(t *testing.T) {
-	self := rttest.Must(os.Executable())
+	self := rttest.Must(os.Executable())(t)
 	t.Chdir(t.TempDir())
-	here := rttest.Must(os.Getwd())
+	here := rttest.Must(os.Getwd())(t)
 	for bin, want := range map[string]string{".": here, "a/../b": filepath.Join(here, "b"), "/usr/bin": "/usr/bin",
 		"": filepath.Dir(self)} {
 		if got := Program(bin, "edge-rt"); got != filepath.Join(want, "edge-rt") {

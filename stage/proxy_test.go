@@ -13,7 +13,7 @@ import (
 // A cut direction holds its bytes back until it is whole; an unplugged cable ends connections and
 // refuses new ones.
 func TestProxy(t *testing.T) {
-	l := rttest.Must(net.Listen("tcp", "127.0.0.1:0"))
+	l := rttest.Must(net.Listen("tcp", "127.0.0.1:0"))(t)
 	defer l.Close()
 	go func() {
 		for {
@@ -24,10 +24,10 @@ func TestProxy(t *testing.T) {
 			go io.Copy(c, c) // an echo
 		}
 	}()
-	p := rttest.Must(OpenProxy("tcp/" + l.Addr().String()))
+	p := rttest.Must(OpenProxy("tcp/" + l.Addr().String()))(t)
 	defer p.Close()
 	dial := func() (net.Conn, error) { return net.Dial("tcp", strings.TrimPrefix(p.Endpoint, "tcp/")) }
-	c := rttest.Must(dial())
+	c := rttest.Must(dial())(t)
 	defer c.Close()
 	comes := func(limit time.Duration) bool {
 		c.SetReadDeadline(time.Now().Add(limit))
@@ -52,8 +52,8 @@ func TestProxy(t *testing.T) {
 		again.Close()
 		t.Error("an unplugged cable takes a connection")
 	}
-	rttest.Do(p.Set(Whole))
-	c = rttest.Must(dial())
+	rttest.Do(t, p.Set(Whole))
+	c = rttest.Must(dial())(t)
 	if c.Write([]byte("x")); !comes(5 * time.Second) {
 		t.Error("a cable that is plugged in again passes nothing")
 	}

@@ -18,15 +18,15 @@ import (
 func stub(t *testing.T, edge string, d time.Duration) (trial *Trial, started func() int) {
 	t.Helper()
 	dir := t.TempDir()
-	rttest.Do(os.WriteFile(filepath.Join(dir, "edge-rt"), []byte("#!/bin/sh\n"+edge), 0o755))
-	l := rttest.Must(net.Listen("tcp", "127.0.0.1:0"))
+	rttest.Do(t, os.WriteFile(filepath.Join(dir, "edge-rt"), []byte("#!/bin/sh\n"+edge), 0o755))
+	l := rttest.Must(net.Listen("tcp", "127.0.0.1:0"))(t)
 	t.Cleanup(func() { l.Close() })
 	starts := filepath.Join(dir, "started")
 	s := &Server{
 		Endpoint: "tcp/" + l.Addr().String(),
 		Argv:     []string{"/bin/sh", "-c", "echo >> " + starts + "; exec sleep 60"},
 	}
-	rttest.Do(s.Start(t.Context()))
+	rttest.Do(t, s.Start(t.Context()))
 	t.Cleanup(func() {
 		if s.Child != nil {
 			s.Kill()

@@ -21,7 +21,7 @@ var term = regexp.MustCompile(`^[A-Z_]+(\{[^}]+\})?(==|!=|=|\+=|:=)"[^"]*"$`)
 // udevadm verify came with systemd 254; where it is older, the syntax is
 // checked by hand: terms, commas, and jumps that arrive.
 func TestRulesAreWellFormed(t *testing.T) {
-	text := rttest.Must(os.ReadFile(rulesFile))
+	text := rttest.Must(os.ReadFile(rulesFile))(t)
 	labels, jumps := map[string]bool{}, map[string]int{}
 	n := 0
 	for line := range strings.Lines(string(text)) {
@@ -59,7 +59,7 @@ func TestRulesAreWellFormed(t *testing.T) {
 
 // What the rules are for, each by the line that does it.
 func TestRulesDoWhatTheyAreFor(t *testing.T) {
-	text := rttest.Must(os.ReadFile(rulesFile))
+	text := rttest.Must(os.ReadFile(rulesFile))(t)
 	for what, line := range map[string]string{
 		"FTDI latency of 1 ms":      `SUBSYSTEM=="usb-serial", DRIVER=="ftdi_sio", ATTR{latency_timer}="1"`,
 		"Dynamixel U2D2":            `(?m)idVendor}=="0403".*6014`,
@@ -81,7 +81,7 @@ func TestRulesDoWhatTheyAreFor(t *testing.T) {
 
 // The rules ask the USB devices whether a serial number is one device's alone.
 func TestRulesNameBySerialNumberOnlyWhatIsUnique(t *testing.T) {
-	text := rttest.Must(os.ReadFile(rulesFile))
+	text := rttest.Must(os.ReadFile(rulesFile))(t)
 	programs := regexp.MustCompile(`PROGRAM=="/bin/sh -c '([^']+)'"`).FindAllStringSubmatch(string(text), -1)
 	if len(programs) != 2 {
 		t.Fatalf("%d programs, want one for adapters and one for cameras", len(programs))
@@ -89,8 +89,8 @@ func TestRulesNameBySerialNumberOnlyWhatIsUnique(t *testing.T) {
 	devices := t.TempDir()
 	for name, serial := range map[string]string{"1-1": "SN0001", "1-2": "SN0001", "1-3": "58FA0834",
 		"1-4": "58FA08341"} {
-		rttest.Do(os.MkdirAll(filepath.Join(devices, name), 0o755))
-		rttest.Do(os.WriteFile(filepath.Join(devices, name, "serial"), []byte(serial+"\n"), 0o600))
+		rttest.Do(t, os.MkdirAll(filepath.Join(devices, name), 0o755))
+		rttest.Do(t, os.WriteFile(filepath.Join(devices, name, "serial"), []byte(serial+"\n"), 0o600))
 	}
 	for _, p := range programs {
 		script := strings.ReplaceAll(strings.ReplaceAll(p[1], "$$", "$"), "/sys/bus/usb/devices", devices)

@@ -28,7 +28,7 @@ type unit map[string][]string
 
 func readUnit(t *testing.T, path string) unit {
 	t.Helper()
-	f := rttest.Must(os.Open(path))
+	f := rttest.Must(os.Open(path))(t)
 	defer f.Close()
 	u, section := unit{}, ""
 	for s, line := bufio.NewScanner(f), 1; s.Scan(); line++ {
@@ -69,7 +69,7 @@ func (u unit) seconds(t *testing.T, key string) time.Duration {
 // inSource returns what a pattern's group finds in a file of this repository.
 func inSource(t *testing.T, path, pattern string) string {
 	t.Helper()
-	text := rttest.Must(os.ReadFile(filepath.Join("..", path)))
+	text := rttest.Must(os.ReadFile(filepath.Join("..", path)))(t)
 	m := regexp.MustCompile(pattern).FindSubmatch(text)
 	if m == nil {
 		t.Fatalf("%s has nothing like %s", path, pattern)
@@ -96,7 +96,7 @@ func TestRestartPolicyIsTheTableOfExitCodes(t *testing.T) {
 				name)
 		}
 	}
-	page := rttest.Must(os.ReadFile("../docs/edge-rt.md"))
+	page := rttest.Must(os.ReadFile("../docs/edge-rt.md"))(t)
 	rows := regexp.MustCompile(`(?m)^\| (\d) \|.*\|(.*)\|$`).FindAllSubmatch(page, -1)
 	if len(rows) != int(exit.Fault)+1 {
 		t.Fatalf("docs/edge-rt.md has %d exit codes, want %d", len(rows), exit.Fault+1)
@@ -187,12 +187,12 @@ func TestTheBusIsReleasedAfterEveryEnd(t *testing.T) {
 func TestDurationsFitTogether(t *testing.T) {
 	u := readUnit(t, edgeUnit)
 	offline := rttest.Must(time.ParseDuration(inSource(t, "edge/uplink/profile.go",
-		`MaxOffline: +(\d+) \* time.Second`) + "s"))
+		`MaxOffline: +(\d+) \* time.Second`) + "s"))(t)
 	if got := u.seconds(t, "TimeoutStartSec"); got < 2*offline+30*time.Second {
 		t.Errorf("TimeoutStartSec is %v, want 30 s more than twice --max-offline, %v: for bus and server", got, offline)
 	}
 	seconds := func(path, pattern string) time.Duration {
-		d := rttest.Must(time.ParseDuration(inSource(t, path, pattern) + "s"))
+		d := rttest.Must(time.ParseDuration(inSource(t, path, pattern) + "s"))(t)
 		return d
 	}
 	way := seconds("edge/follow/drive.go", `const ParkLimit = (\d+) \* time.Second`) + seconds("edge/drive/drive.go",
@@ -203,7 +203,7 @@ func TestDurationsFitTogether(t *testing.T) {
 		t.Errorf("TimeoutStopSec is %v, want more than parking, leaving and letting go (%v) and 3 s, and than the "+
 			"slow restart's sleep (%v)", got, way, slow)
 	}
-	burst := rttest.Must(strconv.Atoi(u.one(t, "StartLimitBurst")))
+	burst := rttest.Must(strconv.Atoi(u.one(t, "StartLimitBurst")))(t)
 	if every := slow + u.seconds(t, "RestartSec"); time.Duration(burst)*every <= u.seconds(t, "StartLimitIntervalSec") {
 		t.Errorf("%d restarts after code 4, one in %v, hit the start limit of %v: an absent device must not stop the "+
 			"service for good", burst, every, u.seconds(t, "StartLimitIntervalSec"))
@@ -227,7 +227,7 @@ func TestOnlyAbsenceRestartsSlowly(t *testing.T) {
 	}
 	line = strings.ReplaceAll(strings.TrimSuffix(line, "'"), "$$", "$") // as systemd does
 	bin := t.TempDir()
-	rttest.Do(os.WriteFile(filepath.Join(bin, "sleep"), []byte("#!/bin/sh\necho slept $1\n"), 0o755))
+	rttest.Do(t, os.WriteFile(filepath.Join(bin, "sleep"), []byte("#!/bin/sh\necho slept $1\n"), 0o755))
 	for _, status := range []string{"0", "1", "2", "3", "4", "5", "6", "KILL", "ABRT"} {
 		cmd := exec.Command("/bin/sh", "-c", line)
 		cmd.Env = []string{"PATH=" + bin, "EXIT_STATUS=" + status}
@@ -251,9 +251,9 @@ func TestUnitsVerify(t *testing.T) {
 	verify := func(change func(string) string) (string, error) {
 		var files []string
 		for _, name := range []string{edgeUnit, serverUnit} {
-			text := rttest.Must(os.ReadFile(name))
+			text := rttest.Must(os.ReadFile(name))(t)
 			path := filepath.Join(dir, name)
-			rttest.Do(os.WriteFile(path, []byte(change(strings.ReplaceAll(string(text), "/usr/bin/", dir+"/"))),
+			rttest.Do(t, os.WriteFile(path, []byte(change(strings.ReplaceAll(string(text), "/usr/bin/", dir+"/"))),
 				0o644))
 			files = append(files, path)
 		}
@@ -271,7 +271,7 @@ func TestUnitsVerify(t *testing.T) {
 		return strings.Join(ours, ""), err
 	}
 	for _, program := range []string{"edge-rt", "lean-server"} {
-		rttest.Do(os.WriteFile(filepath.Join(dir, program), []byte("#!/bin/sh\n"), 0o755))
+		rttest.Do(t, os.WriteFile(filepath.Join(dir, program), []byte("#!/bin/sh\n"), 0o755))
 	}
 	out, err := verify(func(text string) string { return text })
 	var failed *exec.ExitError
@@ -288,7 +288,7 @@ func TestUnitsVerify(t *testing.T) {
 }
 
 func TestSysusers(t *testing.T) {
-	text := rttest.Must(os.ReadFile("edge-rt.sysusers"))
+	text := rttest.Must(os.ReadFile("edge-rt.sysusers"))(t)
 	for name, groups := range map[string][]string{edgeUnit: {"dialout", "video"}, serverUnit: nil} {
 		u := readUnit(t, name)
 		user := u.one(t, "User")

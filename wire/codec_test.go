@@ -201,33 +201,34 @@ func TestEveryCutIsRefused(t *testing.T) {
 func TestTolerance(t *testing.T) {
 	var o Observation
 	twice := append([]byte{0x82}, append(body("t", 1)[1:], body("t", 2)[1:]...)...)
-	rttest.Do(ParseObservation(&o, twice))
+	rttest.Do(t, ParseObservation(&o, twice))
 	if o.T != 2 {
 		t.Errorf("of two equal keys t = %d, want the last, 2", o.T)
 	}
-	rttest.Do(ParseObservation(&o, body("state", tensorOf("<f8", []int64{1}, []byte{0, 0, 0, 0, 0, 0, 0xf8, 0x3f})...)))
+	rttest.Do(t, ParseObservation(&o, body("state", tensorOf("<f8", []int64{1},
+		[]byte{0, 0, 0, 0, 0, 0, 0xf8, 0x3f})...)))
 	if len(o.State) != 1 || o.State[0] != 1.5 {
 		t.Errorf("state of <f8 = %v, want [1.5]", o.State)
 	}
-	rttest.Do(ParseObservation(&o, body("runway_ms", 0xd1, 0xff, 0x00)))
+	rttest.Do(t, ParseObservation(&o, body("runway_ms", 0xd1, 0xff, 0x00)))
 	if o.RunwayMs != -256 {
 		t.Errorf("runway_ms of int16 -256 = %v", o.RunwayMs)
 	}
 	src := []byte{0x81, 0xc4, 1, 't', 0xd3, 0, 0, 0, 0, 0, 0, 0, 5}
-	if rttest.Do(ParseObservation(&o, src)); o.T != 5 {
+	if rttest.Do(t, ParseObservation(&o, src)); o.T != 5 {
 		t.Errorf("t behind a bin key in a long form = %d, want 5", o.T)
 	}
 	two := append([]byte{0x82}, appendImage(appendImage(nil, &Image{Name: "x", Data: []byte{1}}),
 		&Image{Name: "x", Data: []byte{2}})...)
-	if rttest.Do(ParseObservation(&o, body("images", two...))); len(o.Images) != 1 || o.Images[0].Data[0] != 2 {
+	if rttest.Do(t, ParseObservation(&o, body("images", two...))); len(o.Images) != 1 || o.Images[0].Data[0] != 2 {
 		t.Errorf("of two pictures with one name %v, want only the last", o.Images)
 	}
 	var ack ResetAck
-	if rttest.Do(ParseResetAck(&ack, []byte{0x80})); !ack.OK {
+	if rttest.Do(t, ParseResetAck(&ack, []byte{0x80})); !ack.OK {
 		t.Error("a ResetAck without ok reads as a failure, want true")
 	}
 	var s SessionOpen
-	if rttest.Do(ParseSessionOpen(&s, body("fps", 30))); s.FPS != 30 {
+	if rttest.Do(t, ParseSessionOpen(&s, body("fps", 30))); s.FPS != 30 {
 		t.Errorf("fps of an integer = %v, want 30", s.FPS)
 	}
 }

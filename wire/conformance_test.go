@@ -14,7 +14,7 @@ import (
 // conformanceRows returns the rows of all tables of docs/conformance.md, without their heads.
 func conformanceRows(t *testing.T) (rows [][]string) {
 	t.Helper()
-	text := rttest.Must(os.ReadFile("../docs/conformance.md"))
+	text := rttest.Must(os.ReadFile("../docs/conformance.md"))(t)
 	lines := strings.Split(string(text), "\n")
 	for i, line := range lines {
 		if !strings.HasPrefix(line, "|") || strings.HasPrefix(line, "|---") || i+1 < len(lines) &&
@@ -52,10 +52,10 @@ func TestConformanceNamesTestsThatExist(t *testing.T) {
 				t.Errorf("%q names the test %s, want `PACKAGE.TestNAME`", row[0], name)
 				continue
 			}
-			files := rttest.Must(filepath.Glob(filepath.Join("..", m[1], "*_test.go")))
+			files := rttest.Must(filepath.Glob(filepath.Join("..", m[1], "*_test.go")))(t)
 			found := false
 			for _, file := range files {
-				text := rttest.Must(os.ReadFile(file))
+				text := rttest.Must(os.ReadFile(file))(t)
 				found = found || strings.Contains(string(text), "\nfunc "+m[2]+"(")
 			}
 			if !found {

@@ -20,7 +20,7 @@ import (
 // docs/wire.md, without back-quotes.
 func docTables(t *testing.T) map[string][][]string {
 	t.Helper()
-	text := rttest.Must(os.ReadFile("../docs/wire.md"))
+	text := rttest.Must(os.ReadFile("../docs/wire.md"))(t)
 	tables := map[string][][]string{}
 	heading := ""
 	for line := range strings.Lines(string(text)) {
@@ -48,7 +48,7 @@ func keysOf(t *testing.T, body []byte) (keys []string) {
 		keys = append(keys, string(r.key()))
 		r.skip(0)
 	}
-	rttest.Do(r.close())
+	rttest.Do(t, r.close())
 	return keys
 }
 
@@ -141,7 +141,7 @@ func maxConstants(t *testing.T) map[string]string {
 	set := token.NewFileSet()
 	values := map[string]string{}
 	for _, name := range []string{"doc.go", "keys.go"} {
-		file := rttest.Must(parser.ParseFile(set, name, nil, 0))
+		file := rttest.Must(parser.ParseFile(set, name, nil, 0))(t)
 		for _, d := range file.Decls {
 			g, ok := d.(*ast.GenDecl)
 			if !ok || g.Tok != token.CONST {

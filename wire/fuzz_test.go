@@ -13,7 +13,7 @@ import (
 func seed(f *testing.F) {
 	for _, section := range []string{"messages", "tolerant_decode", "tensors", "images"} {
 		var vectors []struct{ Hex string }
-		rttest.Do(json.Unmarshal(wiretest.Vectors(f)[section], &vectors))
+		rttest.Do(f, json.Unmarshal(wiretest.Vectors(f)[section], &vectors))
 		for _, v := range vectors {
 			f.Add(unhex(v.Hex))
 		}
@@ -112,11 +112,11 @@ func FuzzSlug(f *testing.F) {
 		if again, err := Slug(slug); err != nil || again != slug {
 			t.Fatalf("Slug(%q) = %q, whose slug is %q, %v", text, slug, again, err)
 		}
-		prefix := rttest.Must(ServicePrefix(text, text, text))
+		prefix := rttest.Must(ServicePrefix(text, text, text))(t)
 		if s, err := ServiceOf(ServerAliveKey(prefix)); err != nil || s.Prefix() != prefix {
 			t.Fatalf("ServiceOf of %q = %v, %v", prefix, s, err)
 		}
-		key := rttest.Must(EpochAliveKey(prefix, text, 7))
+		key := rttest.Must(EpochAliveKey(prefix, text, 7))(t)
 		if uuid, epoch, err := ParseEpochAlive(prefix, key); err != nil || uuid != slug || epoch != 7 {
 			t.Fatalf("ParseEpochAlive(%q) = %q, %d, %v", key, uuid, epoch, err)
 		}

@@ -67,7 +67,7 @@ func judgeMessage(raw json.RawMessage) error {
 		Type, Hex string
 		Decoded   json.RawMessage
 	}
-	rttest.Do(json.Unmarshal(raw, &v))
+	rttest.PanicOn(json.Unmarshal(raw, &v))
 	fresh := kinds[v.Type]
 	if fresh == nil {
 		return fmt.Errorf("the judge does not know %s", v.Type)
@@ -90,7 +90,7 @@ func judgeTolerant(raw json.RawMessage) error {
 		Decoder, Hex, Error string
 		Decoded             json.RawMessage
 	}
-	rttest.Do(json.Unmarshal(raw, &v))
+	rttest.PanicOn(json.Unmarshal(raw, &v))
 	fresh := kinds[v.Decoder]
 	if fresh == nil {
 		return fmt.Errorf("the judge does not know %s", v.Decoder)
@@ -113,11 +113,11 @@ var asBytes = regexp.MustCompile(`\{\s*"bytes_hex":\s*"([0-9a-f]*)"\s*\}`)
 // compared by its bytes.
 func sameFields(got map[string]any, want json.RawMessage) error {
 	want = asBytes.ReplaceAllFunc(want, func(found []byte) []byte {
-		return rttest.Must(json.Marshal(string(unhex(string(asBytes.FindSubmatch(found)[1])))))
+		return rttest.OrPanic(json.Marshal(string(unhex(string(asBytes.FindSubmatch(found)[1])))))
 	})
 	var g, w map[string]any
-	rttest.Do(json.Unmarshal(rttest.Must(json.Marshal(got)), &g))
-	rttest.Do(json.Unmarshal(want, &w))
+	rttest.PanicOn(json.Unmarshal(rttest.OrPanic(json.Marshal(got)), &g))
+	rttest.PanicOn(json.Unmarshal(want, &w))
 	delete(w, "jpeg_quality") // a sender's setting that is never sent
 	if !reflect.DeepEqual(g, w) {
 		return fmt.Errorf("fields %v, want %v", g, w)

@@ -23,7 +23,7 @@ func judgeTensor(raw json.RawMessage) error {
 		DataHex   string `json:"data_hex"`
 		Values    []any
 	}
-	rttest.Do(json.Unmarshal(raw, &v))
+	rttest.PanicOn(json.Unmarshal(raw, &v))
 	var got Tensor
 	present, err := ParseTensor(&got, unhex(v.Hex))
 	if err != nil || present != (v.WireDType != "") {
@@ -74,7 +74,7 @@ func judgeTensorEdge(raw json.RawMessage) error {
 		Out   *struct{ DType string }
 		Error string
 	}
-	rttest.Do(json.Unmarshal(raw, &v))
+	rttest.PanicOn(json.Unmarshal(raw, &v))
 	src := msgp.AppendMapHeader(nil, uint32(len(v.Obj)))
 	for _, key := range slices.Sorted(maps.Keys(v.Obj)) {
 		src = msgp.AppendString(src, key)
@@ -119,7 +119,7 @@ func judgeImage(raw json.RawMessage) error {
 		Shape            []int
 		OutShape         []int `json:"out_shape"`
 	}
-	rttest.Do(json.Unmarshal(raw, &v))
+	rttest.PanicOn(json.Unmarshal(raw, &v))
 	switch {
 	case strings.HasPrefix(v.Name, "reject_"):
 		return judgeImageReject(v.Error)

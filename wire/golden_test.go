@@ -58,7 +58,7 @@ func TestGoldens(t *testing.T) {
 			continue
 		}
 		var vectors []json.RawMessage
-		rttest.Do(json.Unmarshal(raw, &vectors))
+		rttest.Do(t, json.Unmarshal(raw, &vectors))
 		named := wiretest.Deviations(t, section)
 		for i, v := range vectors {
 			name := vectorName(v, i)
@@ -94,14 +94,14 @@ func TestForeignSectionsAreTested(t *testing.T) {
 		}
 		mentioned := false
 		for _, file := range files {
-			text := rttest.Must(os.ReadFile(file))
+			text := rttest.Must(os.ReadFile(file))(t)
 			mentioned = mentioned || strings.Contains(string(text), strconv.Quote(section))
 		}
 		if !mentioned {
 			t.Errorf("no test of %s mentions section %s", s.owner, section)
 		}
 		var vectors []json.RawMessage
-		rttest.Do(json.Unmarshal(all[section], &vectors))
+		rttest.Do(t, json.Unmarshal(all[section], &vectors))
 		named := wiretest.Deviations(t, section)
 		delete(named, "*")
 		for i, v := range vectors {
@@ -197,7 +197,7 @@ func TestGoldensAreTheShared(t *testing.T) {
 	if err != nil {
 		t.Skipf("no source to compare with: %v", err)
 	}
-	got := rttest.Must(os.ReadFile(wiretest.Golden(t, "draft_goldens.json")))
+	got := rttest.Must(os.ReadFile(wiretest.Golden(t, "draft_goldens.json")))(t)
 	if !bytes.Equal(got, want) {
 		t.Error("testdata/golden/draft_goldens.json differs from its source")
 	}
@@ -227,7 +227,7 @@ func judgeHeader(raw json.RawMessage) error {
 		Hex string `json:"hex"`
 		Len int    `json:"len"`
 	}
-	rttest.Do(json.Unmarshal(raw, &v))
+	rttest.PanicOn(json.Unmarshal(raw, &v))
 	h := Header(v.Fields)
 	if got := hex.EncodeToString(AppendHeader(nil, h)); got != v.Hex || v.Len != HeaderSize {
 		return fmt.Errorf("AppendHeader(%+v) = %s, want %s", h, got, v.Hex)
@@ -240,7 +240,7 @@ func judgeHeader(raw json.RawMessage) error {
 
 func judgeHeaderDecodeError(raw json.RawMessage) error {
 	var v struct{ Hex string }
-	rttest.Do(json.Unmarshal(raw, &v))
+	rttest.PanicOn(json.Unmarshal(raw, &v))
 	if _, err := ParseHeader(unhex(v.Hex)); !errors.Is(err, ErrMalformed) {
 		return fmt.Errorf("ParseHeader of %d bytes = %v, want ErrMalformed", len(v.Hex)/2, err)
 	}
@@ -251,7 +251,7 @@ func judgeHeaderDecodeError(raw json.RawMessage) error {
 // fit the field's type, so that such a program does not compile.
 func judgeHeaderEncodeError(raw json.RawMessage) error {
 	var v struct{ Kw map[string]json.Number }
-	rttest.Do(json.Unmarshal(raw, &v))
+	rttest.PanicOn(json.Unmarshal(raw, &v))
 	fields := map[string]string{"seq_id": "SeqID", "episode_id": "EpisodeID", "session_epoch": "SessionEpoch",
 		"msg_type": "MsgType", "client_mono_ns": "ClientMonoNs"}
 	for name, number := range v.Kw {
@@ -274,7 +274,7 @@ func judgeHeaderEncodeError(raw json.RawMessage) error {
 
 func judgeSlug(raw json.RawMessage) error {
 	var v struct{ In, Out, Error string }
-	rttest.Do(json.Unmarshal(raw, &v))
+	rttest.PanicOn(json.Unmarshal(raw, &v))
 	got, err := Slug(v.In)
 	return judgeText(fmt.Sprintf("Slug(%q)", v.In), got, err, v.Out, v.Error)
 }
@@ -285,7 +285,7 @@ func judgeServicePrefix(raw json.RawMessage) error {
 		Revision, Task, Out string
 		Error               string
 	}
-	rttest.Do(json.Unmarshal(raw, &v))
+	rttest.PanicOn(json.Unmarshal(raw, &v))
 	got, err := ServicePrefix(v.ModelID, v.Revision, v.Task)
 	return judgeText(fmt.Sprintf("ServicePrefix(%q, %q, %q)", v.ModelID, v.Revision, v.Task), got, err, v.Out, v.Error)
 }
@@ -295,7 +295,7 @@ func judgeKey(raw json.RawMessage) error {
 		Fn, Prefix, Key, Out, Error string
 		ClientUUID                  string `json:"client_uuid"`
 	}
-	rttest.Do(json.Unmarshal(raw, &v))
+	rttest.PanicOn(json.Unmarshal(raw, &v))
 	robot := map[string]func(string, string) (string, error){
 		"obs_key": ObsKey, "action_key": ActionKey, "reset_key": ResetKey, "client_alive_key": ClientAliveKey}
 	service := map[string]func(string) string{
@@ -336,5 +336,5 @@ func judgeText(call, got string, err error, want, wantErr string) error {
 }
 
 func unhex(s string) []byte {
-	return rttest.Must(hex.DecodeString(s))
+	return rttest.OrPanic(hex.DecodeString(s))
 }

@@ -81,27 +81,27 @@ func hotPaths() map[string]func() {
 		"AppendObservation": func() { buf = AppendObservation(buf[:0], o) },
 		"AppendActionChunk": func() { buf = AppendActionChunk(buf[:0], c) },
 		"ParseHeader": func() {
-			rttest.Do(rttest.Must(ParseHeader(headerBytes)).Check(MsgObservation))
+			rttest.PanicOn(rttest.OrPanic(ParseHeader(headerBytes)).Check(MsgObservation))
 		},
 		"ParseObservation": func() {
-			rttest.Do(ParseObservation(&po, obsBytes))
-			rttest.Do(shapes.CheckObservation(&po))
+			rttest.PanicOn(ParseObservation(&po, obsBytes))
+			rttest.PanicOn(shapes.CheckObservation(&po))
 		},
 		"ParseObservation of two robots": func() {
-			rttest.Do(ParseObservation(&po, obsBytes))
-			rttest.Do(ParseObservation(&po, otherBytes))
+			rttest.PanicOn(ParseObservation(&po, obsBytes))
+			rttest.PanicOn(ParseObservation(&po, otherBytes))
 		},
 		"an observation with a history": func() {
 			buf = AppendObservation(buf[:0], &look)
-			rttest.Do(ParseObservation(&po, lookBytes))
-			rttest.Do(back.CheckObservation(&po))
+			rttest.PanicOn(ParseObservation(&po, lookBytes))
+			rttest.PanicOn(back.CheckObservation(&po))
 		},
-		"ParseActionChunk": func() { rttest.Do(ParseActionChunk(&pc, chunkBytes)) },
+		"ParseActionChunk": func() { rttest.PanicOn(ParseActionChunk(&pc, chunkBytes)) },
 		"ParseTensor": func() {
-			rttest.Must(ParseTensor(&tensor, tensorBytes))
+			rttest.OrPanic(ParseTensor(&tensor, tensorBytes))
 		},
 		"ClientUUID": func() {
-			rttest.Must(ClientUUID("@lerobot/m/main/s/robot-07/obs"))
+			rttest.OrPanic(ClientUUID("@lerobot/m/main/s/robot-07/obs"))
 		},
 	}
 }
@@ -111,7 +111,7 @@ func hotPaths() map[string]func() {
 func TestParseBorrowsPicturesAndCopiesNumbers(t *testing.T) {
 	src := AppendObservation(nil, demoObservation())
 	var o Observation
-	rttest.Do(ParseObservation(&o, src))
+	rttest.Do(t, ParseObservation(&o, src))
 	at := bytes.Index(src, []byte{1, 2, 3, 4, 5, 6})
 	if &o.Images[0].Data[0] != &src[at] {
 		t.Error("the picture is a copy, want the source's bytes")

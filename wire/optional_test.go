@@ -13,14 +13,14 @@ import (
 // TestOptionalKeysRoundTrip: every key that is set arrives.
 func TestOptionalKeysRoundTrip(t *testing.T) {
 	var o Observation
-	rttest.Do(ParseObservation(&o, AppendObservation(nil, demoObservation())))
+	rttest.Do(t, ParseObservation(&o, AppendObservation(nil, demoObservation())))
 	o.names = nil
 	o.Images[1].Data, o.PastImages[3].Data = o.Images[1].Data[:2:2], o.PastImages[3].Data[:3:3]
 	if want := demoObservation(); !reflect.DeepEqual(&o, want) {
 		t.Errorf("observation = %+v, want %+v", &o, want)
 	}
 	var c ActionChunk
-	rttest.Do(ParseActionChunk(&c, AppendActionChunk(nil, demoChunk())))
+	rttest.Do(t, ParseActionChunk(&c, AppendActionChunk(nil, demoChunk())))
 	c.names = nil
 	if want := demoChunk(); !reflect.DeepEqual(&c, want) {
 		t.Errorf("chunk = %+v, want %+v", &c, want)
@@ -101,7 +101,7 @@ var (
 func roundTrip[M any](t *testing.T, write func([]byte, *M) []byte, read func(*M, []byte) error, m M) {
 	t.Helper()
 	var got M
-	rttest.Do(read(&got, write(nil, &m)))
+	rttest.Do(t, read(&got, write(nil, &m)))
 	// Lists that were not given are read as empty; the test compares the encoded bytes and the
 	// fields with a value.
 	if !bytes.Equal(write(nil, &got), write(nil, &m)) {
@@ -120,12 +120,12 @@ func roundTrip[M any](t *testing.T, write func([]byte, *M) []byte, read func(*M,
 func TestZeroIsNotAbsent(t *testing.T) {
 	o := Observation{HasT: true, HasN: true, HasOverlapEnd: true, HasRunway: true, HasFrameAge: true}
 	var got Observation
-	rttest.Do(ParseObservation(&got, AppendObservation(nil, &o)))
+	rttest.Do(t, ParseObservation(&got, AppendObservation(nil, &o)))
 	if !got.HasT || !got.HasN || !got.HasOverlapEnd || !got.HasRunway || !got.HasFrameAge {
 		t.Errorf("got %+v, want every Has", got)
 	}
 	src := append(msgp.AppendString([]byte{0x81}, "t"), 0xc0)
-	if rttest.Do(ParseObservation(&got, src)); got.HasT {
+	if rttest.Do(t, ParseObservation(&got, src)); got.HasT {
 		t.Error("a null t reads as set, want absent")
 	}
 }
@@ -181,7 +181,7 @@ func TestPastImagesReadAsADict(t *testing.T) {
 		src = msgp.AppendNil(append(src, picture(byte(i))...))
 	}
 	var o Observation
-	rttest.Do(ParseObservation(&o, src))
+	rttest.Do(t, ParseObservation(&o, src))
 	if top := o.Past("top"); len(o.PastImages) != 4 || len(top) != 2 || top[0].Data[0] != 2 || top[1].Data != nil ||
 		len(o.Past("side")) != 2 || o.Past("roof") != nil {
 		t.Errorf("past images = %+v", o.PastImages)

@@ -63,7 +63,7 @@ func six() *driverSlice {
 }
 
 func TestTheReportAddsUp(t *testing.T) {
-	so101 := rttest.Must(robot.ByName("so101"))
+	so101 := rttest.Must(robot.ByName("so101"))(t)
 	r := &Report{
 		Robot:  "so101",
 		Motors: 6,
@@ -141,7 +141,7 @@ func TestMeasureOnTheSimulator(t *testing.T) {
 	if _, err := exec.LookPath("cc"); err != nil {
 		t.Skip("no C compiler")
 	}
-	bin := rttest.Must(rttest.Programs(t.TempDir(), "edge-rt"))
+	bin := rttest.Must(rttest.Programs(t.TempDir(), "edge-rt"))(t)
 	tests := []struct {
 		cfg           Config
 		out, in, wire int
@@ -199,7 +199,7 @@ func TestCoresStayAwake(t *testing.T) {
 	if _, err := exec.LookPath("cc"); err != nil {
 		t.Skip("no C compiler")
 	}
-	a := rttest.Must(stayAwake(t.TempDir()))
+	a := rttest.Must(stayAwake(t.TempDir()))(t)
 	const some = 3 * stage.StatTick
 	rttest.Eventually(t, "what keeps the cores awake counts as idle", func() bool {
 		with := a.host()

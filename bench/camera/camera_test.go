@@ -50,7 +50,7 @@ func TestMeasure(t *testing.T) {
 		}
 	}
 	var table, file bytes.Buffer
-	rttest.Do(errors.Join(r.WriteTable(&table), report.WriteJSON(&file, r)))
+	rttest.Do(t, errors.Join(r.WriteTable(&table), report.WriteJSON(&file, r)))
 	var back Report
 	if err := json.Unmarshal(file.Bytes(), &back); err != nil || back.With.Ticks != r.With.Ticks ||
 		!strings.Contains(table.String(), "without") {

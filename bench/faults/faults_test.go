@@ -165,8 +165,8 @@ func needRuntime(t *testing.T) {
 // matchup returns a scenario and a contender.
 func matchup(t *testing.T, scenario, contender string) (Scenario, Contender) {
 	t.Helper()
-	s := rttest.Must(LoadScenario(scenario))
-	c := rttest.Must(ParseContender(contender))
+	s := rttest.Must(LoadScenario(scenario))(t)
+	c := rttest.Must(ParseContender(contender))(t)
 	return s, c
 }
 
@@ -188,11 +188,11 @@ func config(t *testing.T) Config {
 func TestPlay(t *testing.T) {
 	needRuntime(t)
 	cfg := config(t)
-	report := rttest.Must(Play(context.Background(), cfg))
-	again := rttest.Must(Play(context.Background(), cfg))
+	report := rttest.Must(Play(context.Background(), cfg))(t)
+	again := rttest.Must(Play(context.Background(), cfg))(t)
 	again.TookS = report.TookS
 	encode := func(r *Report) string {
-		b := rttest.Must(json.Marshal(r))
+		b := rttest.Must(json.Marshal(r))(t)
 		return string(b)
 	}
 	if encode(report) != encode(again) || text(t, report.WriteCSV) != text(t, again.WriteCSV) {
@@ -286,7 +286,7 @@ func TestFurtherCameras(t *testing.T) {
 	cfg.Contenders = []Contender{drtc, raw}
 	cfg.Quality = 90
 	sent := func() (kilobytes [2]float64) {
-		report := rttest.Must(Play(context.Background(), cfg))
+		report := rttest.Must(Play(context.Background(), cfg))(t)
 		for i := range kilobytes {
 			m := report.Cells[0].Rows[i].Metrics
 			kilobytes[i] = m["kilobytes"].Mean / m["requests"].Mean
@@ -294,7 +294,7 @@ func TestFurtherCameras(t *testing.T) {
 		return kilobytes
 	}
 	before := sent()
-	rttest.Do(cfg.Cameras.UnmarshalText([]byte("2x64x48")))
+	rttest.Do(t, cfg.Cameras.UnmarshalText([]byte("2x64x48")))
 	after := sent()
 	if grown := after[1] - before[1]; math.Abs(grown-2*64*48*3/1000.0) > 0.1 || after[0]-before[0] > grown/2 {
 		t.Errorf("a request has %v kB as JPEG and raw, %v with two cameras; want 18.4 more raw", before, after)
@@ -313,7 +313,7 @@ func TestWindowsOf(t *testing.T) {
 	for _, ticks := range []int{389, 390, 600} { // 390 ticks are a little less than 6.5 s
 		script := rttest.Must(
 			netfault.Parse([]byte("faults: [{kind: drop_chunk, share: 0.2}, {kind: blackout, at: 1s, for: 1s, every: " +
-				"2s}]")))
+				"2s}]")))(t)
 		windows := windowsOf(script, ticks)
 		if first := windows[0]; first.from != 0 || first.to != float64(ticks)/fleet.FPS {
 			t.Errorf("%d ticks: %+v, want the whole episode", ticks, first)
@@ -356,7 +356,7 @@ func TestBars(t *testing.T) {
 func text(t *testing.T, write func(io.Writer) error) string {
 	t.Helper()
 	var b bytes.Buffer
-	rttest.Do(write(&b))
+	rttest.Do(t, write(&b))
 	return b.String()
 }
 
@@ -374,11 +374,11 @@ func wellFormed(t *testing.T, svg string) {
 
 // The columns are the DRTC program's, in its order.
 func TestCSVGolden(t *testing.T) {
-	data := rttest.Must(os.ReadFile("../../testdata/golden/drtc_faults.json"))
+	data := rttest.Must(os.ReadFile("../../testdata/golden/drtc_faults.json"))(t)
 	var golden struct {
 		Example struct{ CSV string } `json:"csv_example"`
 	}
-	rttest.Do(json.Unmarshal(data, &golden))
+	rttest.Do(t, json.Unmarshal(data, &golden))
 	head, _, _ := strings.Cut(golden.Example.CSV, "\n")
 	if got := strings.Join(csvColumns[3:], ","); got != head {
 		t.Errorf("columns %s, want %s", got, head)
@@ -533,7 +533,7 @@ func TestFlagsOfAContender(t *testing.T) {
 		"drtc+K=2":            "--schedule drtc --estimator-k 2 --estimator jk",
 		"drtc+jpeg=60":        "--schedule drtc",
 	} {
-		c := rttest.Must(ParseContender(name))
+		c := rttest.Must(ParseContender(name))(t)
 		if got := strings.Join(c.flags, " "); got != want {
 			t.Errorf("%s: %q, want %q", name, got, want)
 		}
@@ -543,7 +543,7 @@ func TestFlagsOfAContender(t *testing.T) {
 func TestReadSummary(t *testing.T) {
 	name := filepath.Join(t.TempDir(), "edge.json")
 	text := `{"targets_reached": 3, "collisions": 1, "targets_timed_out": 2, "actions": 500, "starved_ticks": 7, "starved_by_bus": 3, "requests": 40, "chunks": 38, "bus": {}}`
-	rttest.Do(os.WriteFile(name, []byte(text), 0o600))
+	rttest.Do(t, os.WriteFile(name, []byte(text), 0o600))
 	o, err := readSummary(name)
 	if err != nil || o.Success() != 0.5 || o.Starved != 4 || o.Requests != 40 || o.Actions != 500 {
 		t.Errorf("%+v, %v", o, err)
@@ -565,7 +565,7 @@ func TestThePapersEpisodes(t *testing.T) {
 		cfg.Episodes = 2
 		cfg.Duration = 25 * time.Second
 		cfg.Network, cfg.Compute = new(10*time.Millisecond), new(100*time.Millisecond)
-		report := rttest.Must(Play(context.Background(), cfg))
+		report := rttest.Must(Play(context.Background(), cfg))(t)
 		return report.traces[0]
 	}
 	starved := func(trace []fleet.Tick, from, to float64) (n int) {

@@ -28,9 +28,9 @@ func (s *still) Answer(*fleet.Observation) (fleet.Answer, error) {
 // ticks.
 func aged(t *testing.T, delay int) fleet.Outcome {
 	t.Helper()
-	robot := rttest.Must(fleet.Open(fleet.Config{Policy: new(still), Ticks: 120, Delay: delay}))
+	robot := rttest.Must(fleet.Open(fleet.Config{Policy: new(still), Ticks: 120, Delay: delay}))(t)
 	defer robot.Close()
-	o := rttest.Must(robot.Play(1, 1))
+	o := rttest.Must(robot.Play(1, 1))(t)
 	return o
 }
 
@@ -149,7 +149,7 @@ func TestWorldsArePlayed(t *testing.T) {
 	for world, want := range map[string]int{"demo": 0, "narrow": 2} {
 		cfg := config(t)
 		cfg.World, cfg.Duration = world, time.Second
-		rttest.Do(cfg.check())
+		rttest.Do(t, cfg.check())
 		p := virtualPlayer{cfg: &cfg, open: map[bool]*fleet.Exported{}}
 		defer p.close()
 		for episode, direction := range []int{1, -1} {
@@ -183,7 +183,7 @@ func TestWorldsArePlayed(t *testing.T) {
 func TestIdles(t *testing.T) {
 	robot := rttest.Must(fleet.Open(fleet.Config{Policy: new(still), Ticks: 180, Delay: 5, Schedule: chunk.Config{
 		Schedule: "sync",
-	}}))
+	}}))(t)
 	defer robot.Close()
 	for range 2 { // worlds do not add up
 		o, err := robot.Play(1, 1)

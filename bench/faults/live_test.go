@@ -46,7 +46,7 @@ func TestLivePlaysAgain(t *testing.T) {
 			script := fmt.Sprintf("#!/bin/sh\necho run >> %s/runs\n[ $(wc -l < %[1]s/runs) -gt %d ] || exit %d\n"+
 				"while [ \"$1\" != --json ]; do shift; done\necho '{\"targets_reached\": 5}' > $2\ncp -R %[4]s $6\n",
 				dir, tt.failures, tt.code, writeRecord(t, sim.DOF))
-			rttest.Do(os.WriteFile(filepath.Join(dir, "edge-rt"), []byte(script), 0o755))
+			rttest.Do(t, os.WriteFile(filepath.Join(dir, "edge-rt"), []byte(script), 0o755))
 			cfg := config(t)
 			var log bytes.Buffer
 			cfg.Bin = dir
@@ -93,7 +93,7 @@ func TestOutagesFollowTheScript(t *testing.T) {
 		"{kind: restart, at: 4s, for: 1s}":         nil,
 		"{kind: blackout, for: 1s, every: 1500ms}": nil,
 	} {
-		s := rttest.Must(netfault.Parse([]byte("faults: [" + text + "]")))
+		s := rttest.Must(netfault.Parse([]byte("faults: [" + text + "]")))(t)
 		var got []stage.Outage
 		for o := range outages(s.Plan(1, time.Millisecond), 4*time.Second) {
 			got = append(got, o)
@@ -113,7 +113,7 @@ func TestCountInferences(t *testing.T) {
 {"outcome": "not_finite"}
 {"outcome": "ok", "why": ""}
 {"outcome": "o`
-	rttest.Do(os.WriteFile(name, []byte(text), 0o600))
+	rttest.Do(t, os.WriteFile(name, []byte(text), 0o600))
 	if n, err := countInferences(name); err != nil || n != 4 {
 		t.Errorf("countInferences() = %d, %v, want 4", n, err)
 	}
@@ -127,7 +127,7 @@ func TestCountInferences(t *testing.T) {
 func TestNoTicksOfRealTime(t *testing.T) {
 	cfg := config(t)
 	cfg.live = true
-	rttest.Do(cfg.check())
+	rttest.Do(t, cfg.check())
 	b := newComparison(&cfg)
 	r := b.report()
 	for name, write := range map[string]func(io.Writer) error{"svg": r.WriteSVG, "csv": r.WriteCSV} {
@@ -170,7 +170,7 @@ func writeRecord(t *testing.T, dof int, ticks ...ranTick) (dir string) {
 		Size:  1 << 30,
 		ID:    "arm",
 		Clock: rttest.NewClock(0),
-	}))
+	}))(t)
 	put := func(m record.Tick, action ...float32) {
 		slot := r.Ticks.Put()
 		*slot = m
@@ -220,7 +220,7 @@ func TestReadRecord(t *testing.T) {
 	if err != nil || len(files) != 1 {
 		t.Fatalf("%v, %v", files, err)
 	}
-	rttest.Do(os.Truncate(files[0], 900))
+	rttest.Do(t, os.Truncate(files[0], 900))
 	if err := readRecord(torn, &o); err == nil || !strings.Contains(err.Error(), "no end") {
 		t.Errorf("torn: %v, want that it has no end", err)
 	}

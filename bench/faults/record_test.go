@@ -29,7 +29,7 @@ func recordRun(t *testing.T, fps string, change func(*record.Chunk)) (name strin
 		Size:  1 << 30,
 		ID:    "arm",
 		Clock: rttest.NewClock(0),
-	}))
+	}))(t)
 	r.SetRun(map[string]string{"fps": fps})
 	begin := rt.Instant(time.Hour)
 	for i := range 20 {
@@ -84,7 +84,7 @@ func TestLoadRecord(t *testing.T) {
 	}
 	for fps, scale := range map[string]time.Duration{"60": 2, "30": 1} { // in halves
 		cfg := Config{Duration: time.Minute}
-		rttest.Do(cfg.LoadRecord(recordRun(t, fps, slow)))
+		rttest.Do(t, cfg.LoadRecord(recordRun(t, fps, slow)))
 		if *cfg.Network != 15*ms*scale/2 || *cfg.Compute != 20*ms*scale/2 || cfg.Duration != 4*time.Second*scale/2 {
 			t.Errorf("%s fps: %v each way, %v for the policy, %v long", fps, *cfg.Network, *cfg.Compute, cfg.Duration)
 		}
@@ -115,7 +115,7 @@ func TestLoadRecord(t *testing.T) {
 func TestLoadOlderRecord(t *testing.T) {
 	var cfg Config
 	cfg.Duration = time.Second
-	rttest.Do(cfg.LoadRecord(recordRun(t, "60", func(m *record.Chunk) {
+	rttest.Do(t, cfg.LoadRecord(recordRun(t, "60", func(m *record.Chunk) {
 		m.Arrived = 0
 		if m.Seq == 11 {
 			m.Superseded = 4
@@ -131,7 +131,7 @@ func TestLoadOlderRecord(t *testing.T) {
 // Times that cannot be true are not believed: the answer counts, with the times of the one before.
 func TestLoadForeignRecord(t *testing.T) {
 	cfg := Config{Duration: time.Minute}
-	rttest.Do(cfg.LoadRecord(recordRun(t, "60", func(m *record.Chunk) {
+	rttest.Do(t, cfg.LoadRecord(recordRun(t, "60", func(m *record.Chunk) {
 		switch m.Seq {
 		case 2:
 			m.QueueWait = -1 << 62
@@ -154,7 +154,7 @@ func TestLoadForeignRecord(t *testing.T) {
 
 func TestLoadRecordRefuses(t *testing.T) {
 	other := filepath.Join(t.TempDir(), "other.mcap")
-	rttest.Do(os.WriteFile(other, []byte("faults: []"), 0o600))
+	rttest.Do(t, os.WriteFile(other, []byte("faults: []"), 0o600))
 	for name, tt := range map[string]struct {
 		file string
 		cfg  Config
@@ -188,7 +188,7 @@ func TestPlayRecord(t *testing.T) {
 	})); err != nil {
 		t.Fatal(err)
 	}
-	report := rttest.Must(Play(context.Background(), cfg))
+	report := rttest.Must(Play(context.Background(), cfg))(t)
 	starved, slow := 0, 0
 	for _, tick := range report.traces[0] {
 		at := time.Duration(tick.Tick) * time.Second / 60

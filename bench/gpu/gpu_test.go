@@ -36,7 +36,7 @@ func TestReport(t *testing.T) {
 		Duration: 300 * time.Millisecond,
 		Threads:  1,
 		Beside:   []string{beside, "broken=echo no such module >&2; exit 7"},
-	}))
+	}))(t)
 	if len(r.Runs) != 6 {
 		t.Fatalf("%d runs, want ours and two others on two devices", len(r.Runs))
 	}
@@ -71,7 +71,7 @@ func TestReport(t *testing.T) {
 		t.Skipf("cuda is there: %+v", absent)
 	}
 	var table, markdown strings.Builder
-	rttest.Do(errors.Join(r.WriteTable(&table), r.WriteMarkdown(&markdown)))
+	rttest.Do(t, errors.Join(r.WriteTable(&table), r.WriteMarkdown(&markdown)))
 	for _, text := range []string{table.String(), markdown.String()} {
 		for _, want := range []string{"on cpu: ours", "on cpu: bare", "T(B) = 1.000 + 2.000 B ms", "one request p50",
 			"ot measured: policy: no GPU provider", "428.6"} {

@@ -13,7 +13,7 @@ import (
 
 func TestParseCyclictest(t *testing.T) {
 	golden := func(name string) string {
-		b := rttest.Must(os.ReadFile(filepath.Join("testdata", name)))
+		b := rttest.Must(os.ReadFile(filepath.Join("testdata", name)))(t)
 		return string(b)
 	}
 	type want struct {
@@ -69,7 +69,7 @@ func TestParseCyclictest(t *testing.T) {
 // Max.
 func FuzzParseCyclictest(f *testing.F) {
 	for _, name := range []string{"cyclictest-2.40-h24.txt", "cyclictest-2.40-h24.json"} {
-		b := rttest.Must(os.ReadFile(filepath.Join("testdata", name)))
+		b := rttest.Must(os.ReadFile(filepath.Join("testdata", name)))(f)
 		f.Add(b)
 	}
 	f.Fuzz(func(t *testing.T, b []byte) {
@@ -93,7 +93,7 @@ func TestCyclictestRefused(t *testing.T) {
 	dir := t.TempDir()
 	script := "#!/bin/sh\n[ \"$1\" = --help ] && { echo 'cyclictest V 1.00'; exit 1; }\necho 'Unable to change " +
 		"scheduling policy!' >&2\nexit 1\n"
-	rttest.Do(os.WriteFile(filepath.Join(dir, "cyclictest"), []byte(script), 0o755))
+	rttest.Do(t, os.WriteFile(filepath.Join(dir, "cyclictest"), []byte(script), 0o755))
 	t.Setenv("PATH", dir)
 	r := FindCyclictest(context.Background())
 	if r.Version != "1.00" || r.writesJSON || !strings.Contains(r.Missing, "Unable to change scheduling policy") ||

@@ -15,7 +15,7 @@ import (
 func fakePython(t *testing.T, script string) string {
 	t.Helper()
 	name := filepath.Join(t.TempDir(), "python")
-	rttest.Do(os.WriteFile(name, []byte("#!/bin/sh\ncat >/dev/null\n"+script), 0o755))
+	rttest.Do(t, os.WriteFile(name, []byte("#!/bin/sh\ncat >/dev/null\n"+script), 0o755))
 	return name
 }
 
@@ -44,7 +44,7 @@ func TestFindLeRobot(t *testing.T) {
 		t.Errorf("an empty PATH: %+v, %v", l, err)
 	}
 	text := "#!" + good + " -s\nimport lerobot\n"
-	rttest.Do(os.WriteFile(filepath.Join(bin, "lerobot-record"), []byte(text), 0o755))
+	rttest.Do(t, os.WriteFile(filepath.Join(bin, "lerobot-record"), []byte(text), 0o755))
 	t.Setenv("PATH", bin+":/usr/bin:/bin")
 	if l, err := findLeRobot(lerobotAuto); err != nil || l.Python != good {
 		t.Errorf("lerobot-record's Python: %+v, %v", l, err)
@@ -57,9 +57,9 @@ func TestLeRobotsLoop(t *testing.T) {
 	if python == "" {
 		t.Skip("no LeRobot: set EDGERT_LEROBOT to the Python of its environment")
 	}
-	c := rttest.Must((&lerobotSubject{python, 100}).start(500*time.Millisecond, false))
-	rttest.Do(c.Wait(lerobotLimit))
-	r := rttest.Must((&lerobotSubject{}).result(c))
+	c := rttest.Must((&lerobotSubject{python, 100}).start(500*time.Millisecond, false))(t)
+	rttest.Do(t, c.Wait(lerobotLimit))
+	r := rttest.Must((&lerobotSubject{}).result(c))(t)
 	if r.Ticks < 30 || r.Ticks > 50 || r.Lateness.P50 <= 0 || r.Seconds < 0.5 {
 		t.Errorf("%+v", r)
 	}

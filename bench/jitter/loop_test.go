@@ -33,9 +33,9 @@ func TestLoopCounts(t *testing.T) {
 
 func TestLoopPart(t *testing.T) {
 	var b bytes.Buffer
-	rttest.Do((LoopPart{FPS: 500, Duration: 200 * ms, CPU: -1}).Run(&b))
+	rttest.Do(t, (LoopPart{FPS: 500, Duration: 200 * ms, CPU: -1}).Run(&b))
 	var r loopResult
-	rttest.Do(json.Unmarshal(b.Bytes(), &r))
+	rttest.Do(t, json.Unmarshal(b.Bytes(), &r))
 	if r.Lateness.Count() != 100 || r.Lateness.Quantile(0.5) == 0 || r.Seconds < 0.2 || r.GCCycles != 0 {
 		t.Errorf("result %+v with %d ticks; want 100, some time late, in at least 0.2 s, without a collection", r,
 			r.Lateness.Count())

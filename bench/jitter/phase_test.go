@@ -42,7 +42,7 @@ func TestIdleInstant(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			clock := rttest.NewClock(12345678)
 			first := clock.Now().Add(3 * ms)
-			got := rttest.Must(idleInstant(clock, period, rhythm(clock, first, period, tt.naps...)))
+			got := rttest.Must(idleInstant(clock, period, rhythm(clock, first, period, tt.naps...)))(t)
 			// The fake thread's sleep with one wake-up a period appears as long as the period.
 			const look = period / watchesInPeriod
 			if off := modulo(got.Sub(first)-tt.want+period/2, period) - period/2; off < -look || off > look {
@@ -135,15 +135,15 @@ func TestCyclictestKeepsTheDistance(t *testing.T) {
 	clock := rt.KernelClock()
 	start := func(offset time.Duration) (*cyclictestRun, rt.Instant) {
 		t.Helper()
-		c := rttest.Must(reference.start(t.TempDir(), period, offset, -1, true))
+		c := rttest.Must(reference.start(t.TempDir(), period, offset, -1, true))(t)
 		t.Cleanup(func() { c.child.Stop() })
-		tid := rttest.Must(c.child.waitTick(ctx, tickLimit))
+		tid := rttest.Must(c.child.waitTick(ctx, tickLimit))(t)
 		if offset >= 0 {
 			sleep(ctx, 1100*ms) // it begins at the next second
 		}
 		at := rttest.Must(idleInstant(clock, period, func() (uint64, error) {
 			return bench.SleepsOf(c.child.PID(), tid)
-		}))
+		}))(t)
 		return c, at
 	}
 	_, first := start(-1)

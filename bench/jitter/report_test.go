@@ -137,7 +137,7 @@ func TestRatioOfNothing(t *testing.T) {
 // The page is well-formed even as XML, loads nothing, and shows every result.
 func TestPage(t *testing.T) {
 	var b bytes.Buffer
-	rttest.Do(sampleReport().WriteHTML(&b))
+	rttest.Do(t, sampleReport().WriteHTML(&b))
 	text := b.String()
 	dec := xml.NewDecoder(strings.NewReader(text))
 	charts, paths := 0, 0
@@ -180,7 +180,7 @@ func TestPage(t *testing.T) {
 
 func TestTable(t *testing.T) {
 	var b bytes.Buffer
-	rttest.Do(sampleReport().WriteTable(&b))
+	rttest.Do(t, sampleReport().WriteTable(&b))
 	for _, word := range []string{"PREEMPT_RT", "apart:", "beside:", "bare loop", "whole edge", "cyclictest", "6.00",
 		"bus p50 1000 us"} {
 		if !strings.Contains(b.String(), word) {

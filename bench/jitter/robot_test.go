@@ -10,7 +10,7 @@ import (
 func TestParseEdge(t *testing.T) {
 	const summary = `{"ticks":60,"overruns_own":1,"overruns_host":2,"starved_ticks":3,"lateness_us":{"p50":24.9,"p99":52.9,"p999":92.6,"max":92.683},
 		"bus":{"cycles":60,"lost":1,"us_p50":1081,"us_p99":1636},"phases_us":{"read":{"p50":900,"p99":1500,"max":1600}},"rt":{"granted":false,"why":"raise it"},"seconds":1.5,"lateness_histogram_us":{"20.1":59,"92.9":1}}`
-	r := rttest.Must(parseEdge([]byte(summary)))
+	r := rttest.Must(parseEdge([]byte(summary)))(t)
 	if want := (bench.Quantiles{P50: 20, P90: 20, P99: 92, P999: 92, Max: 92.683}); r.Lateness != want {
 		t.Errorf("lateness %+v, want %+v", r.Lateness, want)
 	}

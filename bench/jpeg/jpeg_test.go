@@ -65,7 +65,7 @@ func TestMeasure(t *testing.T) {
 		t.Skip("needs tjbench")
 	}
 	r := rttest.Must(Measure(context.Background(),
-		Config{Size: Size{160, 120}, Quality: 90, Duration: time.Millisecond}))
+		Config{Size: Size{160, 120}, Quality: 90, Duration: time.Millisecond}))(t)
 	for _, res := range r.Results {
 		if !(res.MS > 0) || res.Allocs != 0 || math.IsNaN(res.Ratio) || res.Name != "pass MJPEG through" &&
 			!(res.Tjbench > 0) {

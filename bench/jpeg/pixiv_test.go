@@ -26,9 +26,9 @@ func TestPixivDoesTheSameWork(t *testing.T) {
 		yuyv := packed(pix, w, h)
 		planes := pixiv.NewYCbCrAligned(bounds, image.YCbCrSubsampleRatio422)
 		splitYUYV(planes, yuyv)
-		e := rttest.Must(jpeg.NewEncoder(quality, jpeg.ChromaOfPicture))
+		e := rttest.Must(jpeg.NewEncoder(quality, jpeg.ChromaOfPicture))(t)
 		defer e.Close()
-		d := rttest.Must(jpeg.NewDecoder())
+		d := rttest.Must(jpeg.NewDecoder())(t)
 		defer d.Close()
 		for _, tt := range []struct {
 			name   string
@@ -44,15 +44,15 @@ func TestPixivDoesTheSameWork(t *testing.T) {
 			{"YUYV", jpeg.Image{W: w, H: h, Layout: jpeg.YUYV, Pix: yuyv}, planes},
 		} {
 			dst := make([]byte, jpeg.MaxSize(w, h, jpeg.Chroma422))
-			n := rttest.Must(e.Encode(dst, &tt.ours))
+			n := rttest.Must(e.Encode(dst, &tt.ours))(t)
 			var theirs bytes.Buffer
-			rttest.Do(pixiv.Encode(&theirs, tt.theirs, options))
+			rttest.Do(t, pixiv.Encode(&theirs, tt.theirs, options))
 			if !bytes.Equal(dst[:n], theirs.Bytes()) {
 				t.Errorf("%s at %d: ours has %d bytes, theirs %d, want the same file", tt.name, quality, n,
 					theirs.Len())
 			}
 			tensor := make([]byte, 3*w*h)
-			rttest.Do(d.DecodeRGB(tensor, dst[:n], w, h))
+			rttest.Do(t, d.DecodeRGB(tensor, dst[:n], w, h))
 			if m, err := pixiv.DecodeIntoRGB(bytes.NewReader(dst[:n]),
 				&pixiv.DecoderOptions{DCTMethod: pixiv.DCTISlow}); err != nil || !bytes.Equal(m.Pix, tensor) {
 				t.Errorf("%s at %d: decoded otherwise than ours: %v", tt.name, quality, err)

@@ -27,7 +27,7 @@ func TestRefusals(t *testing.T) {
 
 // A robot's payload is its two pictures at its rate of observations; a fleet's grows with its robots.
 func TestFleets(t *testing.T) {
-	all := rttest.Must(fleets(3))
+	all := rttest.Must(fleets(3))(t)
 	if len(all) != len(sizes)*len(qualities) {
 		t.Fatalf("%d fleets", len(all))
 	}
@@ -49,7 +49,7 @@ func TestTable(t *testing.T) {
 			Requests: 3.25, Ticks: 1799, Starved: 4, Own: 1, Host: 2},
 	}, Fleets: []Fleet{{Pictures: "2 x 640x480", Quality: 90, Bytes: 113_000, Rate: map[string]float64{"10": 27.1e6}}}}
 	var out bytes.Buffer
-	rttest.Do(r.WriteTable(&out))
+	rttest.Do(t, r.WriteTable(&out))
 	got := strings.Join(strings.Fields(out.String()), " ")
 	for _, want := range []string{
 		"stage, ms none p50 p99 wifi p50 p99", "exposure - - - -", "network 1.50 12.00 7.00 80.00",

@@ -13,7 +13,7 @@ func TestTable(t *testing.T) {
 	table.Add("loop", "7", "12345")
 	table.Add("whole edge", "1234", "")
 	var text strings.Builder
-	rttest.Do(table.Write(&text))
+	rttest.Do(t, table.Write(&text))
 	const want = "             p50     µs\nloop           7  12345\nwhole edge  1234\n"
 	if text.String() != want {
 		t.Errorf("table:\n%s\nwant:\n%s", text.String(), want)

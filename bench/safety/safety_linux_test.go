@@ -20,7 +20,7 @@ import (
 // programs builds edge-rt for the tests.
 func programs(t *testing.T) (bin string) {
 	t.Helper()
-	bin = rttest.Must(rttest.Programs(t.TempDir(), "edge-rt"))
+	bin = rttest.Must(rttest.Programs(t.TempDir(), "edge-rt"))(t)
 	return bin
 }
 
@@ -37,7 +37,7 @@ func TestTheSpoiltPictureIsSpoilt(t *testing.T) {
 		picture func() ([]byte, error)
 		warned  bool
 	}{{picture, false}, {spoiltPicture, true}} {
-		file := rttest.Must(tt.picture())
+		file := rttest.Must(tt.picture())(t)
 		if err := d.DecodeRGB(make([]byte, 3*320*240), file, 320, 240); err != nil || d.Warned() != tt.warned {
 			t.Errorf("DecodeRGB = %v, warned %v, want %v", err, d.Warned(), tt.warned)
 		}
@@ -221,7 +221,7 @@ func TestHistory(t *testing.T) {
 // The table is written below its heading, and the rest of the page does not change.
 func TestWriteInto(t *testing.T) {
 	name := filepath.Join(t.TempDir(), "page.md")
-	rttest.Do(os.WriteFile(name, []byte("# Page\n\ntext\n\n## The table\n\nold\n\n"+
+	rttest.Do(t, os.WriteFile(name, []byte("# Page\n\ntext\n\n## The table\n\nold\n\n"+
 		"## The table of lekiwi\n\nkiwi\n"), 0o600))
 	r := &Report{Robot: DefaultRobot, Results: []Result{{
 		Name:       "x",
@@ -233,7 +233,7 @@ func TestWriteInto(t *testing.T) {
 		Violations: map[string]int{"step": 2},
 	}}}
 	for range 2 {
-		rttest.Do(r.WriteInto(name))
+		rttest.Do(t, r.WriteInto(name))
 	}
 	got, _ := os.ReadFile(name)
 	for _, want := range []string{"# Page\n\ntext\n", "a thing (`x`)", "step 2", "by itself"} {
@@ -264,7 +264,7 @@ func TestWriteInto(t *testing.T) {
 			t.Errorf("%q is not in\n%s", want, got)
 		}
 	}
-	rttest.Do(os.WriteFile(name, []byte("# Page\n"), 0o600))
+	rttest.Do(t, os.WriteFile(name, []byte("# Page\n"), 0o600))
 	if r.WriteInto(name) == nil {
 		t.Error("a page without the heading is taken")
 	}

@@ -35,10 +35,10 @@ func TestAuditLogGrows(t *testing.T) {
 	l := &auditLog{name: filepath.Join(t.TempDir(), "audit")}
 	grow := func(text string) taken {
 		t.Helper()
-		f := rttest.Must(os.OpenFile(l.name, os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o600))
+		f := rttest.Must(os.OpenFile(l.name, os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o600))(t)
 		defer f.Close()
-		rttest.Must(f.WriteString(text))
-		got := rttest.Must(l.read())
+		rttest.Must(f.WriteString(text))(t)
+		got := rttest.Must(l.read())(t)
 		return got
 	}
 	const line = `{"queue_wait_ms":10.0,"decode_ms":0.2,"inference_ms":5.0,"service_ms":15.5,"batch":4,"row":0,"outcome":"ok"}` + "\n"

@@ -40,7 +40,7 @@ func TestSizesOfTheFlagAndOfAnEnd(t *testing.T) {
 func TestEndsOfAPair(t *testing.T) {
 	for _, subject := range []string{Native, TCP} {
 		t.Run(subject, func(t *testing.T) {
-			at := rttest.Must(stage.FreeEndpoint())
+			at := rttest.Must(stage.FreeEndpoint())(t)
 			in, stop := io.Pipe()
 			ready, up := io.Pipe()
 			ended := make(chan error)

@@ -52,7 +52,7 @@ func machineOf(t *testing.T, changes map[string]string) string {
 	root := t.TempDir()
 	put := func(name, text string) {
 		path := filepath.Join(root, name)
-		rttest.Do(os.MkdirAll(filepath.Dir(path), 0o755))
+		rttest.Do(t, os.MkdirAll(filepath.Dir(path), 0o755))
 		os.Remove(path)
 		target, link := strings.CutPrefix(text, "->")
 		err := error(nil)
@@ -89,7 +89,7 @@ func examine(t *testing.T, root string) (map[string]Finding, exit.Code) {
 		Root:   root,
 	})
 	var r Report
-	rttest.Do(json.Unmarshal(report.Bytes(), &r))
+	rttest.Do(t, json.Unmarshal(report.Bytes(), &r))
 	found := map[string]Finding{}
 	for _, f := range r.Findings {
 		if found[f.Check].Check == "" || f.Level != OK {
@@ -254,7 +254,7 @@ func TestMended(t *testing.T) {
 	if d.mended(io.Discard, &f) {
 		t.Error("a governor that is as it was is mended")
 	}
-	rttest.Do(os.WriteFile(filepath.Join(root, governor), []byte("performance"), 0o644))
+	rttest.Do(t, os.WriteFile(filepath.Join(root, governor), []byte("performance"), 0o644))
 	if !d.mended(io.Discard, &f) {
 		t.Error("a changed governor is not mended")
 	}
@@ -263,7 +263,7 @@ func TestMended(t *testing.T) {
 // A certificate that cannot be read is a problem, not left out.
 func TestCertificateThatIsNone(t *testing.T) {
 	garbage := filepath.Join(t.TempDir(), "ca.pem")
-	rttest.Do(os.WriteFile(garbage, []byte("-----BEGIN CERTIFICATE-----\r\n"), 0o644))
+	rttest.Do(t, os.WriteFile(garbage, []byte("-----BEGIN CERTIFICATE-----\r\n"), 0o644))
 	d := &doctor{}
 	d.Connect.TLS = endpoint.Security{RootCA: garbage, ConnectCertificate: garbage + ".none"}
 	found := d.certificates()

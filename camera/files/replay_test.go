@@ -37,7 +37,7 @@ func gray(t *testing.T, dir, name string, w, h int, level uint8) {
 	if err == nil {
 		err = os.WriteFile(filepath.Join(dir, name), b.Bytes(), 0o644)
 	}
-	rttest.Do(err)
+	rttest.Do(t, err)
 }
 
 func TestPlaysAFolderInOrderForever(t *testing.T) {
@@ -47,14 +47,14 @@ func TestPlaysAFolderInOrderForever(t *testing.T) {
 	}
 	os.WriteFile(filepath.Join(dir, "readme.txt"), nil, 0o644)
 	clock := rttest.NewClock(rt.Instant(time.Second))
-	s := rttest.Must(Open(dir, 10, clock))
+	s := rttest.Must(Open(dir, 10, clock))(t)
 	if f := s.Format(); f.Width != 6 || f.Height != 4 || f.Pixels != camera.RGB8 || f.FPS != 10 ||
 		f.FrameBytes() != 72 {
 		t.Errorf("Format() = %+v", f)
 	}
 	var f camera.Frame
 	for k, level := range []byte{20, 30, 10, 20} {
-		rttest.Do(s.Grab(&f))
+		rttest.Do(t, s.Grab(&f))
 		if f.Sequence != uint64(k) || f.At != rt.Instant(time.Second)+rt.Instant(k)*rt.Instant(100*time.Millisecond) ||
 			f.Pix[5] != level || f.Pix[0] != 255 {
 			t.Errorf("frame %d at %v with %d and %d, want %d, and 255 in the corner", f.Sequence, f.At, f.Pix[5],
@@ -73,9 +73,9 @@ func TestPlaysAFolderInOrderForever(t *testing.T) {
 func TestJPEGStaysAsItIs(t *testing.T) {
 	dir := t.TempDir()
 	gray(t, dir, "one.jpg", 16, 8, 100)
-	s := rttest.Must(Open(filepath.Join(dir, "one.jpg"), 30, rttest.NewClock(0)))
+	s := rttest.Must(Open(filepath.Join(dir, "one.jpg"), 30, rttest.NewClock(0)))(t)
 	var f camera.Frame
-	rttest.Do(s.Grab(&f))
+	rttest.Do(t, s.Grab(&f))
 	if want, _ := os.ReadFile(filepath.Join(dir, "one.jpg")); f.Pixels != camera.MJPEG || !bytes.Equal(f.Pix, want) {
 		t.Errorf("%v of %d bytes, want the file as it is", f.Format, len(f.Pix))
 	}
@@ -109,9 +109,9 @@ func TestGoesAwayWithItsPath(t *testing.T) {
 		t.Skip("a path is only looked after on Linux")
 	}
 	dir := filepath.Join(t.TempDir(), "pictures")
-	rttest.Do(os.Mkdir(dir, 0o755))
+	rttest.Do(t, os.Mkdir(dir, 0o755))
 	gray(t, dir, "a.png", 6, 4, 10)
-	s := rttest.Must(Open(dir, 10, rttest.NewClock(rt.Instant(time.Second))))
+	s := rttest.Must(Open(dir, 10, rttest.NewClock(rt.Instant(time.Second))))(t)
 	var f camera.Frame
 	grab := func(want error) {
 		t.Helper()
@@ -124,10 +124,10 @@ func TestGoesAwayWithItsPath(t *testing.T) {
 		}
 	}
 	grab(nil)
-	rttest.Do(os.Rename(dir, dir+".away"))
+	rttest.Do(t, os.Rename(dir, dir+".away"))
 	grab(camera.ErrGone)
 	grab(camera.ErrGone)
-	rttest.Do(os.Rename(dir+".away", dir))
+	rttest.Do(t, os.Rename(dir+".away", dir))
 	grab(nil)
 	if n := testing.AllocsPerRun(100, func() { s.Grab(&f) }); n != 0 {
 		t.Errorf("%v allocations for a frame, want 0", n)

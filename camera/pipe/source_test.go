@@ -47,14 +47,14 @@ func folder(t *testing.T) string {
 	dir := t.TempDir()
 	a := picture(t, 0)
 	for name, content := range map[string][]byte{"a": a, "b": picture(t, 100), "many": bytes.Repeat(a, 3000)} {
-		rttest.Do(os.WriteFile(filepath.Join(dir, name), content, 0o600))
+		rttest.Do(t, os.WriteFile(filepath.Join(dir, name), content, 0o600))
 	}
 	return dir
 }
 
 func open(t *testing.T, dir, command string, f camera.Format) *Source {
 	t.Helper()
-	s := rttest.Must(Open(Config{Command: "cd " + dir + "; " + command, Format: f}, rt.KernelClock()))
+	s := rttest.Must(Open(Config{Command: "cd " + dir + "; " + command, Format: f}, rt.KernelClock()))(t)
 	t.Cleanup(func() { s.Close() })
 	return s
 }
@@ -68,11 +68,11 @@ func TestTheNewestPictureIsTaken(t *testing.T) {
 	// The pictures arrive while no one reads them.
 	s.program.stop()
 	s.program = nil
-	rttest.Do(unix.Mkfifo(filepath.Join(dir, "go"), 0o600))
-	rttest.Do(s.restart())
+	rttest.Do(t, unix.Mkfifo(filepath.Join(dir, "go"), 0o600))
+	rttest.Do(t, s.restart())
 	f := camera.Frame{Pix: make([]byte, s.Format().FrameBytes())}
-	rttest.Do(s.Grab(&f))
-	rttest.Do(os.WriteFile(filepath.Join(dir, "go"), []byte("\n"), 0))
+	rttest.Do(t, s.Grab(&f))
+	rttest.Do(t, os.WriteFile(filepath.Join(dir, "go"), []byte("\n"), 0))
 	rttest.Eventually(t, "the pictures in the pipe", func() bool {
 		n, _ := unix.IoctlGetInt(s.program.out, unix.TIOCINQ)
 		return n == 3*len(picture(t, 0))+len(picture(t, 100))
@@ -151,7 +151,7 @@ func TestATornRawPictureShiftsNoOther(t *testing.T) {
 	s := open(t, t.TempDir(), `p() { sleep 0.06; printf "%0$1d" $2; }; p 96 1; p 50 2; p 96 3; sleep 600`, tiny)
 	f := camera.Frame{Pix: make([]byte, s.Format().FrameBytes())}
 	for {
-		rttest.Do(s.Grab(&f))
+		rttest.Do(t, s.Grab(&f))
 		if end := f.Pix[95]; end == '3' {
 			break
 		} else if end != '1' {
@@ -175,7 +175,7 @@ func TestAFloodIsNotRead(t *testing.T) {
 	frame := camera.Frame{Pix: make([]byte, f.FrameBytes())}
 	before := s.sequence
 	for end := s.clock.Now().Add(500 * time.Millisecond); s.clock.Now() < end; {
-		rttest.Do(s.Grab(&frame))
+		rttest.Do(t, s.Grab(&frame))
 	}
 	if got, most := s.sequence-before, uint64(2*flood*30+2*chunk/f.FrameBytes()); got > most {
 		t.Errorf("%d pictures were read, want at most %d", got, most)
@@ -187,7 +187,7 @@ func TestGrabNoAlloc(t *testing.T) {
 	s.format.FPS = 10_000 // no flood
 	f := camera.Frame{Pix: make([]byte, s.Format().FrameBytes())}
 	if n := testing.AllocsPerRun(100, func() {
-		rttest.Do(s.Grab(&f))
+		rttest.Do(t, s.Grab(&f))
 	}); n != 0 {
 		t.Errorf("Grab allocates %v times, want 0", n)
 	}
@@ -225,7 +225,7 @@ func TestNoProcessIsLeft(t *testing.T) {
 	dir = folder(t)
 	edge := exec.Command(os.Args[0])
 	edge.Env = append(os.Environ(), "PIPE_TEST_COMMAND=cd "+dir+"; "+command)
-	rttest.Do(edge.Start())
+	rttest.Do(t, edge.Start())
 	pid = pidOf(dir)
 	edge.Process.Kill()
 	edge.Wait()

@@ -18,7 +18,7 @@ func picture(t testing.TB, shade byte) []byte {
 		m.Pix[i] = shade + byte(i*7)
 	}
 	var b bytes.Buffer
-	rttest.Do(stdjpeg.Encode(&b, m, nil))
+	rttest.Do(t, stdjpeg.Encode(&b, m, nil))
 	small := append([]byte("Exif"), b.Bytes()...)
 	app1 := append([]byte{0xff, 0xe1, byte((len(small) + 2) >> 8), byte(len(small) + 2)}, small...)
 	return bytes.Join([][]byte{b.Bytes()[:2], app1, b.Bytes()[2:]}, nil)

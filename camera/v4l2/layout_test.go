@@ -113,7 +113,7 @@ func TestLayoutIsTheKernelHeaders(t *testing.T) {
 		fmt.Fprintf(&src, "_Static_assert(%s == %dul, %q);\n", o.field, o.ours, o.field)
 	}
 	file := filepath.Join(dir, "layout.c")
-	rttest.Do(os.WriteFile(file, []byte(src.String()), 0o644))
+	rttest.Do(t, os.WriteFile(file, []byte(src.String()), 0o644))
 	if out, err := exec.Command(cc, "-c", "-o", filepath.Join(dir, "layout.o"), file).CombinedOutput(); err != nil {
 		t.Errorf("%v\n%s", err, out)
 	}

@@ -92,7 +92,7 @@ func open(t *testing.T, cfg Config) *Source {
 	if cfg.Want == (Want{}) {
 		cfg.Want = small
 	}
-	s := rttest.Must(Open(cfg, rt.KernelClock()))
+	s := rttest.Must(Open(cfg, rt.KernelClock()))(t)
 	t.Cleanup(func() { s.Close() })
 	return s
 }
@@ -115,9 +115,9 @@ func grab(t *testing.T, s *Source, f *camera.Frame) {
 // set changes a control as another program would.
 func set(t *testing.T, name, value string) {
 	t.Helper()
-	d := rttest.Must(openDevice(vivid))
+	d := rttest.Must(openDevice(vivid))(t)
 	defer d.close()
-	rttest.Do(d.apply([]Setting{{name, value}}))
+	rttest.Do(t, d.apply([]Setting{{name, value}}))
 }
 
 func TestMachineLists(t *testing.T) {
@@ -329,7 +329,7 @@ func TestMachineFatalErrorIsRepaired(t *testing.T) {
 	seq := f.Sequence
 	set(t, "brightness", "10")
 	set(t, "inject-fatal-streaming-error", "1")
-	rttest.Do(until(s, &f, camera.ErrStream))
+	rttest.Do(t, until(s, &f, camera.ErrStream))
 	for range 3 {
 		grab(t, s, &f)
 	}
@@ -367,7 +367,7 @@ func TestMachineUnplugAndReplug(t *testing.T) {
 	set(t, "disconnect", "1")
 	began := time.Now()
 	var f camera.Frame
-	rttest.Do(until(s, &f, camera.ErrGone))
+	rttest.Do(t, until(s, &f, camera.ErrGone))
 	if took := time.Since(began); took > 2*time.Second {
 		t.Errorf("noticed after %v", took)
 	}
@@ -463,7 +463,7 @@ func TestMachineGrabNoAlloc(t *testing.T) {
 // tables and with padding at its end, until stop is closed.
 func feed(t *testing.T, stop <-chan struct{}) (done chan struct{}) {
 	t.Helper()
-	fd := rttest.Must(unix.Open(loopback, unix.O_RDWR|unix.O_CLOEXEC, 0))
+	fd := rttest.Must(unix.Open(loopback, unix.O_RDWR|unix.O_CLOEXEC, 0))(t)
 	const outputType = 2
 	f := format{kind: outputType, pix: pixFormat{
 		width:       320,
@@ -483,7 +483,7 @@ func feed(t *testing.T, stop <-chan struct{}) (done chan struct{}) {
 	for i := range im.Cb {
 		im.Cb[i], im.Cr[i] = 90, 240
 	}
-	rttest.Do(stdjpeg.Encode(&whole, im, &stdjpeg.Options{Quality: 85}))
+	rttest.Do(t, stdjpeg.Encode(&whole, im, &stdjpeg.Options{Quality: 85}))
 	pictures := [2][]byte{whole.Bytes(), append(bare(whole.Bytes()), 0, 0, 0, 0)}
 	done = make(chan struct{})
 	go func() {
@@ -531,7 +531,7 @@ func TestMachineMotionJPEG(t *testing.T) {
 		}
 		time.Sleep(100 * time.Millisecond) // until the loopback device has its first picture
 	}
-	rttest.Do(err)
+	rttest.Do(t, err)
 	defer s.Close()
 	if f := s.Format(); f.Pixels != camera.MJPEG || f.Width != 320 || f.Height != 240 || s.lends {
 		t.Fatalf("Format() = %+v, lends %v, want MJPEG 320x240 in copies", f, s.lends)

@@ -12,9 +12,9 @@ import (
 
 func goldens[T any](t *testing.T, file, name string) (cases []T) {
 	t.Helper()
-	raw := rttest.Must(os.ReadFile("../../testdata/golden/" + file))
+	raw := rttest.Must(os.ReadFile("../../testdata/golden/" + file))(t)
 	var all map[string]json.RawMessage
-	rttest.Do(json.Unmarshal(raw, &all))
+	rttest.Do(t, json.Unmarshal(raw, &all))
 	if err := json.Unmarshal(all[name], &cases); err != nil || len(cases) == 0 {
 		t.Fatalf("%s of %s: %d cases, %v", name, file, len(cases), err)
 	}
@@ -96,7 +96,7 @@ func compareFloat32(t *testing.T, f *butterworth, c filterCase) {
 
 func TestButterworthRefuses(t *testing.T) {
 	good := Config{Cutoff: 3, Order: 2, Gain: 1.4}
-	rttest.Must(newButterworth(good, 60, 6))
+	rttest.Must(newButterworth(good, 60, 6))(t)
 	if f, err := newButterworth(Config{Cutoff: 3}, 60, 1); err != nil || f.gain != 1 || len(f.sections) != 1 {
 		t.Errorf("without order and gain: %+v, %v, want order 2 and gain 1", f, err)
 	}
@@ -119,7 +119,7 @@ func TestButterworthRefuses(t *testing.T) {
 
 // Preview predicts Apply and changes no state; after Reset the next row passes.
 func TestButterworthPreviewAndReset(t *testing.T) {
-	f := rttest.Must(newButterworth(Config{Cutoff: 3, Order: 3, Gain: 1.4}, 60, 2))
+	f := rttest.Must(newButterworth(Config{Cutoff: 3, Order: 3, Gain: 1.4}, 60, 2))(t)
 	next := func(i int) []float32 { return []float32{float32(i % 5), float32(-3 * i)} }
 	preview := func(from, n int) (rows []float32) {
 		for i := range n {
@@ -160,7 +160,7 @@ func TestInterpolatorGolden(t *testing.T) {
 		}
 	}
 	for _, c := range goldens[golden](t, "lerobot.json", "interpolator") {
-		p := rttest.Must(newInterpolator(c.Multiplier, len(c.In[0])))
+		p := rttest.Must(newInterpolator(c.Multiplier, len(c.In[0])))(t)
 		in := c.In
 		for i, want := range c.Out {
 			if p.needsAction() {
@@ -192,7 +192,7 @@ func TestInterpolatorGolden(t *testing.T) {
 func follow(t *testing.T, speed, accel float64, ticks int, goal func(tick int) float64) (at []float64) {
 	t.Helper()
 	const rate = 60
-	l := rttest.Must(newRateLimit(speed, accel, rate, 1))
+	l := rttest.Must(newRateLimit(speed, accel, rate, 1))(t)
 	l.reset([]float32{0})
 	var before, v float64
 	for tick := range ticks {
@@ -234,7 +234,7 @@ func TestRateLimit(t *testing.T) {
 }
 
 func TestRateLimitPreviewRestAndNaN(t *testing.T) {
-	l := rttest.Must(newRateLimit(30, 100, 60, 1))
+	l := rttest.Must(newRateLimit(30, 100, 60, 1))(t)
 	row := []float32{5}
 	if l.preview(row, 1); row[0] != 5 {
 		t.Errorf("Preview before anything ran = %v, want 5", row)
@@ -288,7 +288,7 @@ func TestStagesNoAlloc(t *testing.T) {
 // Without a stage an action passes unchanged; with all, the filter gets actions, the limits get
 // ticks, and Preview predicts the result.
 func TestChain(t *testing.T) {
-	plain := rttest.Must(NewChain(Config{}, 60, 2))
+	plain := rttest.Must(NewChain(Config{}, 60, 2))(t)
 	row := []float32{1.5, -2}
 	plain.Preview(row)
 	plain.Add(row)
@@ -296,7 +296,7 @@ func TestChain(t *testing.T) {
 		plain.Multiplier() != 1 {
 		t.Errorf("without stages %v became %v, or more", row, got)
 	}
-	c := rttest.Must(NewChain(Config{Cutoff: 3, Gain: 1.4, Multiplier: 2, Velocity: 20, Accel: 300}, 30, 1))
+	c := rttest.Must(NewChain(Config{Cutoff: 3, Gain: 1.4, Multiplier: 2, Velocity: 20, Accel: 300}, 30, 1))(t)
 	c.Reset([]float32{0})
 	c.Add([]float32{0})
 	if c.Next() == nil || !c.NeedsAction() {
@@ -346,7 +346,7 @@ func TestRateLimitBothWays(t *testing.T) {
 // Goal: a reset clears the state of the filter, the interpolator and the limits: the next action
 // passes the filter unchanged.
 func TestChainReset(t *testing.T) {
-	c := rttest.Must(NewChain(Config{Cutoff: 3, Multiplier: 2, Velocity: 600, Accel: 36000}, 60, 1))
+	c := rttest.Must(NewChain(Config{Cutoff: 3, Multiplier: 2, Velocity: 600, Accel: 36000}, 60, 1))(t)
 	for range 20 {
 		c.Add([]float32{90})
 		c.Next()

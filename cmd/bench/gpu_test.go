@@ -18,7 +18,7 @@ func TestReportOfTwoForms(t *testing.T) {
 	} else if err != nil {
 		t.Fatal(err)
 	}
-	testdata := rttest.Must(filepath.Abs("../../testdata"))
+	testdata := rttest.Must(filepath.Abs("../../testdata"))(t)
 	markdown := filepath.Join(t.TempDir(), "gpu.md")
 	var r gpu.Report
 	measured(t, &r, "gpu", "--bundle", testdata+"/pi05,"+testdata+"/pi05-split", "--device", "cpu", "--batch", "1,3",

@@ -157,7 +157,7 @@ func TestJSONPage(t *testing.T) {
 	for lab, page := range pages {
 		name := filepath.Join(root, "docs", map[bool]string{true: "lab"}[lab], "json.md")
 		if *update {
-			rttest.Do(os.WriteFile(name, []byte(page), 0o644))
+			rttest.Do(t, os.WriteFile(name, []byte(page), 0o644))
 		}
 		if got, err := os.ReadFile(name); err != nil || string(got) != page {
 			t.Errorf("%s differs from the comments (%v): run go test ./cmd/bench -run TestJSONPage -update", name, err)
@@ -305,10 +305,10 @@ func figures(typ reflect.Type) string {
 
 // commentsOf returns the comments of a struct's fields, by their names in Go.
 func commentsOf(t *testing.T, typ reflect.Type) map[string]string {
-	files := rttest.Must(filepath.Glob(filepath.Join(root, strings.TrimPrefix(typ.PkgPath(), module), "*.go")))
+	files := rttest.Must(filepath.Glob(filepath.Join(root, strings.TrimPrefix(typ.PkgPath(), module), "*.go")))(t)
 	comments := map[string]string{}
 	for _, name := range files {
-		file := rttest.Must(parser.ParseFile(token.NewFileSet(), name, nil, parser.ParseComments))
+		file := rttest.Must(parser.ParseFile(token.NewFileSet(), name, nil, parser.ParseComments))(t)
 		ast.Inspect(file, func(n ast.Node) bool {
 			spec, ok := n.(*ast.TypeSpec)
 			if !ok || spec.Name.Name != typ.Name() {

@@ -98,9 +98,9 @@ func partsOf(t *testing.T, pid int) (pids []int) {
 	t.Helper()
 	files, _ := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/children", pid))
 	for _, name := range files {
-		b := rttest.Must(os.ReadFile(name))
+		b := rttest.Must(os.ReadFile(name))(t)
 		for word := range strings.FieldsSeq(string(b)) {
-			n := rttest.Must(strconv.Atoi(word))
+			n := rttest.Must(strconv.Atoi(word))(t)
 			pids = append(pids, n)
 		}
 	}

@@ -39,7 +39,7 @@ func attendArm(t *testing.T, state string, args ...string) *attended {
 	a.cmd.Env = a.env
 	a.cmd.Stdout = &a.out
 	a.cmd.Stderr = os.Stderr
-	rttest.Do(a.cmd.Start())
+	rttest.Do(t, a.cmd.Start())
 	t.Cleanup(func() { a.cmd.Process.Kill() })
 	return a
 }

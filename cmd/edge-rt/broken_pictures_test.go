@@ -21,7 +21,7 @@ import (
 // before the end marker, and the same picture with a part missing that the markers do not reveal.
 func scene(t *testing.T) (good, stray, half []byte) {
 	t.Helper()
-	good = rttest.Must(os.ReadFile(filepath.Join("..", "..", "testdata", "jpeg", "golden", "scene_422.jpg")))
+	good = rttest.Must(os.ReadFile(filepath.Join("..", "..", "testdata", "jpeg", "golden", "scene_422.jpg")))(t)
 	end := len(good) - 2
 	return good, slices.Insert(slices.Clone(good), end, 0x12, 0x00, 0x7f, 0x31),
 		append(slices.Clone(good[:len(good)-400]), good[end:]...)

@@ -25,7 +25,7 @@ type calibrator struct {
 func startCalibrate(t *testing.T, args ...string) *calibrator {
 	t.Helper()
 	c := &calibrator{Program: stagetest.Command(t, binary, append([]string{"calibrate"}, args...)...)}
-	c.keys = rttest.Must(c.StdinPipe())
+	c.keys = rttest.Must(c.StdinPipe())(t)
 	c.Start()
 	return c
 }
@@ -97,7 +97,7 @@ func TestCalibrateInAHand(t *testing.T) {
 // checkHandsRanges compares a calibration with the joints' stops, docs/simulator.md.
 func checkHandsRanges(t *testing.T, file string, joints int) {
 	t.Helper()
-	c := rttest.Must(servo.LoadCalibration(file))
+	c := rttest.Must(servo.LoadCalibration(file))(t)
 	stops := map[string]float64{"shoulder_pan": 220, "shoulder_lift": 195, "elbow_flex": 192, "wrist_flex": 190,
 		"gripper": 105}
 	for name, degrees := range stops {

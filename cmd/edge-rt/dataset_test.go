@@ -55,6 +55,6 @@ func TestDataset(t *testing.T) {
 	}
 	says(0, "robot so101, 1 episodes, 40 frames at 30", "info", out)
 	says(0, "is whole: 1 episodes, 40 frames", "check", out)
-	rttest.Do(os.Remove(filepath.Join(out, "meta/stats.json")))
+	rttest.Do(t, os.Remove(filepath.Join(out, "meta/stats.json")))
 	says(3, "meta/stats.json", "check", out)
 }

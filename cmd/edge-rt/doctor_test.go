@@ -23,7 +23,7 @@ func TestDoctor(t *testing.T) {
 		_ = q.Reply(q.Key(), wire.AppendStatus(nil, &wire.Status{
 			Capabilities: wire.Capabilities{ChunkSize: stillHorizon, WarmedUp: true},
 		}))
-	}))
+	}))(t)
 	defer status.Undeclare()
 	file := filepath.Join(t.TempDir(), "report.json")
 	run := func(args ...string) (found map[string]doctor.Finding, report doctor.Report) {
@@ -31,7 +31,7 @@ func TestDoctor(t *testing.T) {
 		p := stagetest.Command(t, binary, append([]string{"doctor", "--for", "1s", "--json", file}, args...)...)
 		p.Start()
 		p.Wait()
-		text := rttest.Must(os.ReadFile(file))
+		text := rttest.Must(os.ReadFile(file))(t)
 		if err := json.Unmarshal(text, &report); err != nil {
 			t.Fatalf("%v in %s", err, text)
 		}

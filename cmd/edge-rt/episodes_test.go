@@ -54,7 +54,7 @@ func marksOf(t *testing.T, dir string) (marks []string) {
 		marks = append(marks, strings.TrimSpace(fmt.Sprintf("%d %v %s %s", m.Number, m.Ended, m.Outcome,
 			m.Task.String())))
 		return nil
-	}}))
+	}}))(t)
 	return marks
 }
 
@@ -184,7 +184,7 @@ func TestEpisodicRun(t *testing.T) {
 	var ticks, frames, acted, asked int
 	visit := func(v record.Visitor) {
 		t.Helper()
-		rttest.Must(record.ReadFolder(dir, v))
+		rttest.Must(record.ReadFolder(dir, v))(t)
 	}
 	visit(record.Visitor{Episode: func(m *record.Episode) error {
 		if m.Ended {
@@ -233,7 +233,7 @@ func TestLostEpisodeIsTold(t *testing.T) {
 	r, _, _, _ := recordingRun(t, "--record-dir", dir)
 	r.Start()
 	r.begin()
-	rttest.Do(os.RemoveAll(dir))
+	rttest.Do(t, os.RemoveAll(dir))
 	stagetest.WriteFile(t, filepath.Dir(dir), "records", "") // no folder can be made in its place
 	r.Await("episode 1 is being lost")
 	stagetest.CheckSays(t, r.wants(0, "", "success").Warning, "may be lost|rerecord")
@@ -264,7 +264,7 @@ func atTerminal(t *testing.T, r *process) (person *os.File, restored func() bool
 	t.Helper()
 	person, program := pty(t)
 	settings := func() unix.Termios {
-		s := rttest.Must(unix.IoctlGetTermios(int(program.Fd()), unix.TCGETS))
+		s := rttest.Must(unix.IoctlGetTermios(int(program.Fd()), unix.TCGETS))(t)
 		return *s
 	}
 	before := settings()

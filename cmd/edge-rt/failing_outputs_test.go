@@ -131,7 +131,7 @@ func TestAHeldArmOutlivesAFullDisk(t *testing.T) {
 // A next run that cannot start does not release the held arm either: it ends before it touches the
 // arm.
 func TestAHeldArmOutlivesAStartThatFails(t *testing.T) {
-	taken := rttest.Must(net.Listen("tcp", "127.0.0.1:0"))
+	taken := rttest.Must(net.Listen("tcp", "127.0.0.1:0"))(t)
 	defer taken.Close()
 	for _, trouble := range []string{"http: " + taken.Addr().String(), "record: all\nrecord-dir: /dev/full/records"} {
 		u := newUnit(t, "connect: [%s]\non-exit: hold\nid: arm\nquiet: true\n%s\n", unreachable, trouble)
@@ -217,7 +217,7 @@ func TestWrongFlagsKeepFiles(t *testing.T) {
 		t.Errorf("the file now holds %q, %v", b, err)
 	}
 	kept := filepath.Join(t.TempDir(), "precious.mcap")
-	rttest.Do(os.Rename(file, kept))
+	rttest.Do(t, os.Rename(file, kept))
 	refusal{"", 2, "would replace a record"}.check(t, append(atNoServer, "--json", kept)...)
 	if b, err := os.ReadFile(kept); err != nil || string(b) != "precious" {
 		t.Errorf("the record now holds %q, %v", b, err)
@@ -231,7 +231,7 @@ func TestCamerasThatAreNone(t *testing.T) {
 	text := stagetest.WriteFile(t, dir, "picture.jpg", "no picture")
 	pipe := dir + "/pipe.png"
 	folder := t.TempDir()
-	rttest.Do(syscall.Mkfifo(pipe, 0o600))
+	rttest.Do(t, syscall.Mkfifo(pipe, 0o600))
 	for _, tt := range []refusal{
 		{"/dev/null", 3, "/dev/null"},
 		{"/dev", 3, "holds 0 files"},
@@ -250,7 +250,7 @@ func TestCamerasThatAreNone(t *testing.T) {
 // absolute returns the absolute path of a file.
 func absolute(t *testing.T, path string) string {
 	t.Helper()
-	path = rttest.Must(filepath.Abs(path))
+	path = rttest.Must(filepath.Abs(path))(t)
 	return path
 }
 
@@ -272,7 +272,7 @@ func newUnit(t *testing.T, config string, args ...any) *unit {
 // by those of this test.
 func (u *unit) command(key string) *stagetest.Program {
 	u.t.Helper()
-	text := rttest.Must(os.ReadFile("../../systemd/edge-rt@.service"))
+	text := rttest.OrPanic(os.ReadFile("../../systemd/edge-rt@.service"))
 	_, line, ok := strings.Cut(string(text), "\n"+key+"=")
 	if !ok {
 		u.t.Fatalf("the unit has no %s=", key)

@@ -20,7 +20,7 @@ func TestFleetTop(t *testing.T) {
 	r := edgeCommand(t, []string{"--fps", "10", "--bus", "sim", "--id", "arm", "--connect", s.Endpoint,
 		"--telemetry", "200ms"}, "--quiet")
 	r.Start()
-	foreign := rttest.Must(s.Net.Publisher(rttest.Must(wire.TelemetryKey(s.Prefix, "other")), wire.TelemetryQoS))
+	foreign := rttest.Must(s.Net.Publisher(rttest.Must(wire.TelemetryKey(s.Prefix, "other"))(t), wire.TelemetryQoS))(t)
 	for _, text := range []string{"", "{", `{"edge_rt_state":7}`, `{}`} {
 		_ = foreign.Put([]byte(text), nil)
 	}

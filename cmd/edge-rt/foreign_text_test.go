@@ -71,7 +71,7 @@ func TestForeignTextIsNotObeyed(t *testing.T) {
 	is(3, "dataset", "check", set, "--json", "-")
 	is(3, "dataset", "export", file, set, "--append", "--task", "wave")
 	bad := filepath.Join(dir, "no\x1b[31m.mcap")
-	rttest.Do(os.WriteFile(bad, []byte(evil), 0o600))
+	rttest.Do(t, os.WriteFile(bad, []byte(evil), 0o600))
 	is(3, "why", bad)
 	is(3, "view", bad)
 	is(3, "dataset", "export", bad, set+"2")
@@ -82,13 +82,13 @@ func TestForeignTextIsNotObeyed(t *testing.T) {
 // rewrite gives a dataset a robot and a feature with evil names.
 func rewrite(t *testing.T, path string) {
 	t.Helper()
-	data := rttest.Must(os.ReadFile(path))
+	data := rttest.Must(os.ReadFile(path))(t)
 	name, _ := json.Marshal(evil)
 	data = bytes.Replace(data, []byte(`"features": {`),
 		append(append([]byte(`"features": {`), name...), `: {"dtype": "float32", "shape": [1]},`...), 1)
 	var v map[string]any
-	rttest.Do(json.Unmarshal(data, &v))
+	rttest.Do(t, json.Unmarshal(data, &v))
 	v["robot_type"] = evil
-	data = rttest.Must(json.Marshal(v))
-	rttest.Do(os.WriteFile(path, data, 0o600))
+	data = rttest.Must(json.Marshal(v))(t)
+	rttest.Do(t, os.WriteFile(path, data, 0o600))
 }

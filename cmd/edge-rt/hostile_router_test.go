@@ -49,7 +49,7 @@ type victim struct {
 
 func newVictim(t *testing.T, a *zenohtest.Attack) *victim {
 	t.Helper()
-	x := rttest.Must(zenohtest.NewHostileRouter(a))
+	x := rttest.Must(zenohtest.NewHostileRouter(a))(t)
 	t.Cleanup(x.Close)
 	p := stagetest.Command(t, binary, "--bus", "sim", "--camera", "top=sim", "--connect", x.Endpoint(), "--duration",
 		"60s", "--quiet").Start()

@@ -16,10 +16,10 @@ func TestReplugWhileRunning(t *testing.T) {
 	link := filepath.Join(t.TempDir(), "arm")
 	b := simBusAt(t, link)
 	r := startArmed(t, newHoldServer(t), b, "--bus", link)
-	rttest.Do(b.Unplug())
+	rttest.Do(t, b.Unplug())
 	r.Await("waiting for the arm to come back")
 	r.Await("no such port")
-	rttest.Do(b.Replug())
+	rttest.Do(t, b.Replug())
 	time.Sleep(2 * time.Second) // the port is opened again meanwhile, and torque left as it is
 	if n := underTorque(b); n != 6 {
 		t.Errorf("%d motors under torque after the adapter is back, want all: they kept it", n)

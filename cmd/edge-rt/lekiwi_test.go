@@ -74,7 +74,7 @@ func startKiwi(t *testing.T, args ...string) *kiwi {
 	}
 	t.Cleanup(func() { k.bus.Close() })
 	file := filepath.Join(t.TempDir(), "kiwi.json")
-	rttest.Do(calibration.Save(file))
+	rttest.Do(t, calibration.Save(file))
 	k.server.SetAnswer(func(s wire.Sample) {
 		h, o, ok := stage.ParseRequest(s)
 		if !ok || len(o.State) != 9 {

@@ -12,8 +12,8 @@ import (
 
 // Every flag that docs/lerobot.md gives for an option of LeRobot exists.
 func TestTheOptionsOfLeRobotBecomeFlags(t *testing.T) {
-	text := rttest.Must(os.ReadFile("../../docs/lerobot.md"))
-	parser := rttest.Must(kong.New(new(cli), kong.Vars(ctlHelp())))
+	text := rttest.Must(os.ReadFile("../../docs/lerobot.md"))(t)
+	parser := rttest.Must(kong.New(new(cli), kong.Vars(ctlHelp())))(t)
 	known := map[string]bool{"listen": true} // lean-server's
 	for _, node := range append(parser.Model.Leaves(false), parser.Model.Node) {
 		for _, f := range node.Flags {

@@ -41,7 +41,7 @@ func TestMain(m *testing.M) {
 	if !given {
 		flag.Set("test.parallel", atOnce)
 	}
-	dir := rttest.Must(os.MkdirTemp("", "edge-rt-test-"))
+	dir := rttest.OrPanic(os.MkdirTemp("", "edge-rt-test-"))
 	bin, err := rttest.Programs(dir, "edge-rt")
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
@@ -105,7 +105,7 @@ func startLeanServer(t *testing.T, manifest string, args ...string) (server *sta
 // buildLeanServer returns the path of lean-server, and builds it on the first call.
 func buildLeanServer(t *testing.T) string {
 	t.Helper()
-	bin := rttest.Must(leanServerBuilt())
+	bin := rttest.Must(leanServerBuilt())(t)
 	return filepath.Join(bin, "lean-server")
 }
 
@@ -121,7 +121,7 @@ func TestBadInput(t *testing.T) {
 	for id := range 6 {
 		empty.Mute(byte(id+1), true)
 	}
-	port := rttest.Must(servo.OpenPort(taken.Path(), 1_000_000))
+	port := rttest.Must(servo.OpenPort(taken.Path(), 1_000_000))(t)
 	defer port.Close()
 	at := func(bus, calibration string) string { return "--bus " + bus + " --calibration " + calibration }
 	nothing := " --connect " + unreachable + " --max-offline 300ms"

@@ -48,7 +48,7 @@ func sources(t *testing.T, dir string) map[string][]uint32 {
 			}
 			return nil
 		},
-	}))
+	}))(t)
 	return of
 }
 

@@ -50,7 +50,7 @@ func startPaged(t *testing.T, endpoint, port, tokenFile, fps, camera string) (r 
 		endpoint, "--http", port, "--http-token", tokenFile, "--rt", "off", "--record", "off"}, "--quiet")
 	r.Start()
 	get(t, "http://127.0.0.1:"+port+"/status.json")
-	token := rttest.Must(os.ReadFile(tokenFile))
+	token := rttest.Must(os.ReadFile(tokenFile))(t)
 	return r, "http://127.0.0.1:" + port + "/#token=" + strings.TrimSpace(string(token))
 }
 
@@ -209,7 +209,7 @@ func TestJogInChromium(t *testing.T) {
 	webpagetest.Chromium(t)
 	_, port := stagetest.FreeEndpoint(t)
 	token := filepath.Join(t.TempDir(), "token")
-	rttest.Do(os.WriteFile(token, []byte("a-token-of-more-than-22-characters"), 0o600))
+	rttest.Do(t, os.WriteFile(token, []byte("a-token-of-more-than-22-characters"), 0o600))
 	r := edgeCommand(t, []string{"teleop", "--jog", "--bus", "sim", "--id", "arm", "--http", port, "--http-token",
 		token,
 		"--rt", "off"}, "--quiet")

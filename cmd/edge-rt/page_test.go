@@ -132,7 +132,7 @@ func checkLive(t *testing.T, url string) {
 		}
 		if kind == websocket.MessageBinary {
 			var m map[string]any
-			rttest.Do(json.Unmarshal(b[13:], &m))
+			rttest.Do(t, json.Unmarshal(b[13:], &m))
 			last[topics[uint32(b[1])]] = m
 			continue
 		}
@@ -142,11 +142,11 @@ func checkLive(t *testing.T, url string) {
 				Topic string
 			}
 		}
-		rttest.Do(json.Unmarshal(b, &m))
+		rttest.Do(t, json.Unmarshal(b, &m))
 		for _, c := range m.Channels {
 			topics[c.ID+100] = c.Topic
 			text := fmt.Sprintf(`{"op": "subscribe", "subscriptions": [{"id": %d, "channelId": %d}]}`, c.ID+100, c.ID)
-			rttest.Do(conn.Write(wait, websocket.MessageText, []byte(text)))
+			rttest.Do(t, conn.Write(wait, websocket.MessageText, []byte(text)))
 		}
 	}
 	joint, _ := last["/joints"]["shoulder_pan"].(map[string]any)
@@ -170,7 +170,7 @@ func checkMetrics(t *testing.T, url string) {
 	if err != nil {
 		t.Fatalf("%v in\n%s", err, text)
 	}
-	documented := rttest.Must(os.ReadFile("../../docs/page.md"))
+	documented := rttest.Must(os.ReadFile("../../docs/page.md"))(t)
 	for name, f := range families {
 		row := "| `" + name + "` | " + strings.ToLower(f.GetType().String()) + " |"
 		if strings.HasPrefix(name, "edge_rt_") && !bytes.Contains(documented, []byte(row)) {
@@ -197,7 +197,7 @@ func checkMetrics(t *testing.T, url string) {
 
 // A page that cannot be served ends the start before the arm is opened.
 func TestAPageThatCannotBe(t *testing.T) {
-	taken := rttest.Must(net.Listen("tcp", "127.0.0.1:0"))
+	taken := rttest.Must(net.Listen("tcp", "127.0.0.1:0"))(t)
 	defer taken.Close()
 	for _, tt := range []refusal{
 		{taken.Addr().String(), 1, "address already in use"},

@@ -93,12 +93,12 @@ func TestAKilledRunReleasesBothArms(t *testing.T) {
 func TestOneOfTwoArmsIsUnplugged(t *testing.T) {
 	t.Parallel()
 	r, a := startTwo(t, "--record", "off")
-	rttest.Do(a.right.Unplug())
+	rttest.Do(t, a.right.Unplug())
 	r.Await("silent_joints=6 part=right")
 	if underTorque(a.left) != 6 {
 		t.Error("left lost its torque")
 	}
-	rttest.Do(a.right.Replug())
+	rttest.Do(t, a.right.Replug())
 	r.Await("the arm was away and is back\" part=right")
 	rttest.Eventually(t, "torque on both", func() bool { return underTorque(a.right) == 6 && underTorque(a.left) == 6 })
 	r.Process.Signal(syscall.SIGTERM)

@@ -102,7 +102,7 @@ func TestANameBelongsToOneRobot(t *testing.T) {
 	const opened = "session open"
 	first := black()
 	first.Await(opened)
-	host := rttest.Must(os.Hostname())
+	host := rttest.Must(os.Hostname())(t)
 	second := black("--max-offline", "2s")
 	code := second.End()
 	want := fmt.Sprintf("another robot on host %s runs as black: give one of them another --id", host)

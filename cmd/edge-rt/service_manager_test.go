@@ -29,7 +29,7 @@ type manager struct {
 func newManager(t *testing.T) *manager {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "notify")
-	l := rttest.Must(net.ListenUnixgram("unixgram", &net.UnixAddr{Name: path, Net: "unixgram"}))
+	l := rttest.Must(net.ListenUnixgram("unixgram", &net.UnixAddr{Name: path, Net: "unixgram"}))(t)
 	t.Cleanup(func() { l.Close() })
 	return &manager{t: t, path: path, conn: l}
 }
@@ -136,7 +136,7 @@ func TestAWaitBeyondTheManagersPatience(t *testing.T) {
 	go func() { ended <- edge.End() }()
 	for limit := began.Add(2 * time.Second); ; { // TimeoutStartSec=2
 		if usec, ok := strings.CutPrefix(m.receive(20*time.Millisecond), "EXTEND_TIMEOUT_USEC="); ok {
-			n := rttest.Must(strconv.ParseInt(usec, 10, 64))
+			n := rttest.Must(strconv.ParseInt(usec, 10, 64))(t)
 			if until := time.Now().Add(time.Duration(n) * time.Microsecond); until.After(limit) {
 				limit = until
 			}

@@ -61,7 +61,7 @@ func TestTheFirstRunOfABundleStartsSlowly(t *testing.T) {
 	}
 	check(true)
 	check(true)
-	calibration := rttest.Must(servo.LoadCalibration(demoCalibration))
-	rttest.Do((&operator.Identity{ID: "arm", Dir: state}).NoteRun(calibration.Text(), digest))
+	calibration := rttest.Must(servo.LoadCalibration(demoCalibration))(t)
+	rttest.Do(t, (&operator.Identity{ID: "arm", Dir: state}).NoteRun(calibration.Text(), digest))
 	check(false)
 }

@@ -21,7 +21,7 @@ func slowServer(t *testing.T, status bool) *holdServer {
 		rttest.Must(s.Net.Queryable(wire.StatusKey(s.Prefix), func(q wire.Query) {
 			defer q.Finish()
 			q.Reply(q.Key(), wire.AppendStatus(nil, &wire.Status{}))
-		}))
+		}))(t)
 	}
 	return s
 }

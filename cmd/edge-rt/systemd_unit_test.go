@@ -22,7 +22,7 @@ func torqueOnBus(t *testing.T, path string) (on int) {
 	unix.IoctlSetInt(fd, unix.TCFLSH, unix.TCIFLUSH)
 	for id := byte(1); id <= 6; id++ {
 		request := []byte{0xFF, 0xFF, id, 4, 2, 40, 1, ^(id + 4 + 2 + 40 + 1)}
-		rttest.Must(unix.Write(fd, request))
+		rttest.Must(unix.Write(fd, request))(t)
 		reply := make([]byte, 0, 16)
 		for end := time.Now().Add(patience); len(reply) < 7; {
 			if time.Now().After(end) {
@@ -126,7 +126,7 @@ func torqueOnAll(t *testing.T, path string) {
 	for _, v := range frame[2:] {
 		sum += v
 	}
-	rttest.Must(unix.Write(fd, append(frame, ^sum)))
+	rttest.Must(unix.Write(fd, append(frame, ^sum)))(t)
 	if on := torqueOnBus(t, path); on != 6 {
 		t.Fatalf("%d motors hold torque, want 6: otherwise there is nothing to release", on)
 	}

@@ -32,7 +32,7 @@ func newHoldServer(t *testing.T) *holdServer {
 		Service: "still",
 		Robot:   "arm",
 		Rows:    stillHorizon,
-	}))
+	}))(t)
 	t.Cleanup(s.Close)
 	return &holdServer{s}
 }
@@ -213,8 +213,8 @@ func TestEveryWayOutLetsTheArmGo(t *testing.T) {
 func TestTwoServicesWantAChoice(t *testing.T) {
 	t.Parallel()
 	s, b := newHoldServer(t), simBus(t)
-	other := rttest.Must(wire.ServicePrefix("test/other", "main", "other"))
-	rttest.Must(s.Net.Token(wire.ServerAliveKey(other)))
+	other := rttest.Must(wire.ServicePrefix("test/other", "main", "other"))(t)
+	rttest.Must(s.Net.Token(wire.ServerAliveKey(other)))(t)
 	r := runOn(t, s, b, "--quiet")
 	if code := r.Start().End(); code != 3 {
 		t.Errorf("two services: code %d, want 3", code)

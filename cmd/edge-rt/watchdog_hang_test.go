@@ -92,7 +92,7 @@ func TestCtrlZIsAnswered(t *testing.T) {
 // tickThread returns the id of the process's thread in the real-time class.
 func tickThread(t *testing.T, pid int) int {
 	t.Helper()
-	tasks := rttest.Must(filepath.Glob("/proc/" + strconv.Itoa(pid) + "/task/*"))
+	tasks := rttest.Must(filepath.Glob("/proc/" + strconv.Itoa(pid) + "/task/*"))(t)
 	for _, task := range tasks {
 		tid, _ := strconv.Atoi(filepath.Base(task))
 		if attr, err := unix.SchedGetAttr(tid, 0); err == nil && attr.Policy == unix.SCHED_FIFO {
@@ -110,7 +110,7 @@ func hang(t *testing.T, tid int) (reap func()) {
 	if err := unix.PtraceSeize(tid); err != nil {
 		t.Skipf("a thread cannot be stopped here: %v", err)
 	}
-	rttest.Do(unix.PtraceInterrupt(tid))
+	rttest.Do(t, unix.PtraceInterrupt(tid))
 	return func() { unix.Wait4(tid, nil, unix.WALL, nil) }
 }
 

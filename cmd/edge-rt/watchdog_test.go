@@ -18,7 +18,7 @@ import (
 // watchdogs returns the process ids of the watchdogs of the arm at a port.
 func watchdogs(t *testing.T, bus string) (pids []int) {
 	t.Helper()
-	all := rttest.Must(filepath.Glob("/proc/[0-9]*/cmdline"))
+	all := rttest.Must(filepath.Glob("/proc/[0-9]*/cmdline"))(t)
 	for _, name := range all {
 		line, _ := os.ReadFile(name) // empty for a process that has ended
 		if words := strings.Split(string(line), "\x00"); len(words) > 4 && words[3] == "--orphan" &&
@@ -123,13 +123,13 @@ func TestWatchdogWaitsForNoReader(t *testing.T) {
 // fill writes to a pipe until it is full.
 func fill(t *testing.T, fd int) {
 	t.Helper()
-	rttest.Do(unix.SetNonblock(fd, true))
+	rttest.Do(t, unix.SetNonblock(fd, true))
 	for size := 4096; size > 0; {
 		if _, err := unix.Write(fd, make([]byte, size)); err != nil {
 			size /= 2
 		}
 	}
-	rttest.Do(unix.SetNonblock(fd, false))
+	rttest.Do(t, unix.SetNonblock(fd, false))
 }
 
 // podman gives a container NOTIFY_SOCKET but runs no command after its end: there edge-rt starts
@@ -212,7 +212,7 @@ func TestTorqueOffWaitsForThePort(t *testing.T) {
 	b := simBus(t)
 	torqueOnAll(t, b.Path())
 	fd := openTTY(t, b.Path())
-	rttest.Do(unix.Flock(fd, unix.LOCK_EX))
+	rttest.Do(t, unix.Flock(fd, unix.LOCK_EX))
 	time.AfterFunc(200*time.Millisecond, func() { unix.Close(fd) })
 	if code, _, stderr := edgeRT(t, "torque", "off", "--bus", b.Path()); code != 0 || underTorque(b) != 0 {
 		t.Errorf("torque off: code %d, %q, %d motors under torque; want 0 and none", code, stderr, underTorque(b))

@@ -37,7 +37,7 @@ func (r *running) crowd(n int, body wire.Observation) *crowd {
 			continue
 		}
 		key, _ := wire.ObsKey(prefix, o.ClientUUID)
-		obs := rttest.Must(network.Publisher(key, wire.ObservationQoS))
+		obs := rttest.OrPanic(network.Publisher(key, wire.ObservationQoS))
 		c.open = append(c.open, obs)
 	}
 	body.Images = append(slices.Clip(body.Images),

@@ -19,7 +19,7 @@ import (
 func TestDevice(t *testing.T) {
 	stagetest.NeedsRuntime(t)
 	_, library := policy.RuntimeVersion()
-	bundle := rttest.Must(filepath.Abs(demo + "/still"))
+	bundle := rttest.Must(filepath.Abs(demo + "/still"))(t)
 	const absent = "CUDA execution provider is not enabled"
 	for _, tt := range []struct {
 		keys string
@@ -56,7 +56,7 @@ func TestDevice(t *testing.T) {
 // of max(0, largest state - 1e6) * 1e12 turns.
 func TestSIGTERMDuringALongInference(t *testing.T) {
 	rttest.RealTime(t)
-	hang := rttest.Must(os.ReadFile("testdata/hang.pb"))
+	hang := rttest.Must(os.ReadFile("testdata/hang.pb"))(t)
 	r, network, _ := serve(t, "--manifest", brokenBundle(t, "policy.onnx",
 		func(graph []byte, _ map[string]any) []byte {
 			return append(bytes.Replace(graph, []byte("chunk_robot"), []byte("chunk_rabot"), 1), hang...)

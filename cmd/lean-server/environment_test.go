@@ -38,7 +38,7 @@ func TestTheEnvironmentBesideTheManifest(t *testing.T) {
 // A folder called environment, or a missing file, does not keep the manifest from being served.
 func TestAFolderCalledEnvironmentIsNoFileOfVariables(t *testing.T) {
 	dir := t.TempDir()
-	rttest.Do(os.Mkdir(filepath.Join(dir, environmentFile), 0o755))
+	rttest.Do(t, os.Mkdir(filepath.Join(dir, environmentFile), 0o755))
 	var said strings.Builder
 	if err := loadEnvironment([]string{"--manifest", filepath.Join(dir, "server.yaml")}, &said); err != nil ||
 		said.Len() > 0 {

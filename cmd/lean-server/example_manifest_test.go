@@ -16,7 +16,7 @@ import (
 // a comment.
 func TestTheExampleManifestServes(t *testing.T) {
 	stagetest.NeedsRuntime(t)
-	text := rttest.Must(os.ReadFile("../../examples/server.yaml"))
+	text := rttest.Must(os.ReadFile("../../examples/server.yaml"))(t)
 	path, bundle := copiedBundle(t)
 	write := func(text string) { stagetest.WriteFile(t, filepath.Dir(bundle), "server.yaml", text) }
 	write(string(text))

@@ -44,7 +44,7 @@ var built string
 
 // TestMain builds the program once: these tests run it as a user would.
 func TestMain(m *testing.M) {
-	dir := rttest.Must(os.MkdirTemp("", "lean-server-test-"))
+	dir := rttest.OrPanic(os.MkdirTemp("", "lean-server-test-"))
 	bin, err := rttest.Programs(dir, "lean-server")
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
@@ -84,7 +84,7 @@ func checked(t *testing.T, manifest string, args ...string) (r server.Report, te
 		t.Fatalf("check = %d, %v, %s%s", code, err, stdout, stderr)
 	}
 	var b strings.Builder
-	rttest.Do(r.Print(&b))
+	rttest.Do(t, r.Print(&b))
 	return r, b.String()
 }
 
@@ -99,7 +99,7 @@ func writeManifest(t *testing.T, text string) string {
 // demoBundle is the line of a manifest that names the demo's bundle.
 func demoBundle(t *testing.T) string {
 	t.Helper()
-	bundle := rttest.Must(filepath.Abs(demo + "/bundle"))
+	bundle := rttest.Must(filepath.Abs(demo + "/bundle"))(t)
 	return fmt.Sprintf("model: {repo_or_path: %q}\n", bundle)
 }
 
@@ -108,7 +108,7 @@ func copiedBundle(t *testing.T) (manifest, bundle string) {
 	t.Helper()
 	dir := t.TempDir()
 	bundle = filepath.Join(dir, "bundle")
-	rttest.Do(os.CopyFS(bundle, os.DirFS(demo+"/bundle")))
+	rttest.Do(t, os.CopyFS(bundle, os.DirFS(demo+"/bundle")))
 	return stagetest.WriteFile(t, dir, "server.yaml", "model: {repo_or_path: bundle}\n"), bundle
 }
 
@@ -126,7 +126,7 @@ func brokenBundle(t *testing.T, file string, change func(data []byte, meta map[s
 	data = change(data, meta)
 	sum := sha256.Sum256(data)
 	meta["files"].(map[string]any)[file] = hex.EncodeToString(sum[:])
-	text := rttest.Must(json.Marshal(meta))
+	text := rttest.Must(json.Marshal(meta))(t)
 	stagetest.WriteFile(t, bundle, file, string(data))
 	stagetest.WriteFile(t, bundle, "bundle.json", string(text))
 	return manifest
@@ -161,7 +161,7 @@ func TestDemoHasItsOwnManifest(t *testing.T) {
 }
 
 func TestBadInput(t *testing.T) {
-	taken := rttest.Must(net.Listen("tcp", "127.0.0.1:0"))
+	taken := rttest.Must(net.Listen("tcp", "127.0.0.1:0"))(t)
 	defer taken.Close()
 	port, free := fmt.Sprint(taken.Addr().(*net.TCPAddr).Port), freePort(t)
 	good := "--manifest " + demoManifest + " "
@@ -239,7 +239,7 @@ func TestBrokenBundles(t *testing.T) {
 	}
 	// A file that does not match its digest is refused before ONNX Runtime is searched for.
 	manifest, bundle := copiedBundle(t)
-	rttest.Do(os.Truncate(bundle+"/policy.onnx", 1000))
+	rttest.Do(t, os.Truncate(bundle+"/policy.onnx", 1000))
 	refusal{"check --ort /nowhere --manifest " + manifest, 3, "policy.onnx|sha256"}.check(t)
 }
 
@@ -257,7 +257,7 @@ const struct base *OrtGetApiBase(void) { return BASE; }
 		t.Skip(err)
 	}
 	dir := t.TempDir()
-	rttest.Do(os.WriteFile(filepath.Join(dir, "ort.c"), []byte(source), 0o600))
+	rttest.Do(t, os.WriteFile(filepath.Join(dir, "ort.c"), []byte(source), 0o600))
 	for _, tt := range []struct{ name, version, base, want string }{
 		{"older", `"1.20.0"`, "&base", "is version 1.20.0, want 1.24 or a newer 1.x"},
 		{"another major", `"2.0.0"`, "&base", "is version 2.0.0, want 1.24"},
@@ -284,7 +284,7 @@ const struct base *OrtGetApiBase(void) { return BASE; }
 
 // The program's exit codes are those of the page and of --help.
 func TestExitCodesAreDocumented(t *testing.T) {
-	page := rttest.Must(os.ReadFile("../../docs/server.md"))
+	page := rttest.Must(os.ReadFile("../../docs/server.md"))(t)
 	_, table, _ := strings.Cut(string(page), "## Exit codes")
 	_, help, _ := strings.Cut(description, "Exit codes: ")
 	codes := map[exit.Code]bool{}
@@ -376,7 +376,7 @@ func TestCheckNamesTheFilesThatAreNotTheBundles(t *testing.T) {
 	for _, name := range []string{".cache/huggingface/download/policy.onnx.metadata", "golden/._b1.safetensors",
 		".DS_Store", "an\x1b[2J"} {
 		file := filepath.Join(bundle, name)
-		rttest.Do(errors.Join(os.MkdirAll(filepath.Dir(file), 0o755),
+		rttest.Do(t, errors.Join(os.MkdirAll(filepath.Dir(file), 0o755),
 			os.WriteFile(file, []byte("x"), 0o644)))
 	}
 	r, text := checked(t, manifest)
@@ -619,13 +619,13 @@ func TestStopsWhileLoading(t *testing.T) {
 // dial joins the server's network and finds its service.
 func (r *running) dial() (network wire.Session, prefix string) {
 	r.t.Helper()
-	network = rttest.Must(zenoh.Open(r.t.Context(), zenoh.Config{Connect: []string{r.endpoint}}))
+	network = rttest.OrPanic(zenoh.Open(r.t.Context(), zenoh.Config{Connect: []string{r.endpoint}}))
 	r.t.Cleanup(func() { _ = network.Close() }) // a test may have closed it
 	keys, err := network.Tokens(r.t.Context(), wire.ServerAliveAny, time.Second)
 	if err != nil || len(keys) != 1 {
 		r.t.Fatalf("servers alive: %v, %v, want one", keys, err)
 	}
-	service := rttest.Must(wire.ServiceOf(keys[0]))
+	service := rttest.OrPanic(wire.ServiceOf(keys[0]))
 	return network, service.Prefix()
 }
 
@@ -653,7 +653,7 @@ func TestServesOnTheRecord(t *testing.T) {
 		Mode    string  `json:"conditioning"`
 		Ms      float64 `json:"inference_ms"`
 	}
-	lines := rttest.Must(stage.ReadAudit[line](audit, false))
+	lines := rttest.Must(stage.ReadAudit[line](audit, false))(t)
 	for i, a := range lines {
 		if a.Client != "test-arm" || a.Seq != uint64(i+1) || a.Outcome != "ok" || a.Mode != "trained" || a.Ms <= 0 {
 			t.Fatalf("audit line %d = %+v", i, a)
@@ -672,7 +672,7 @@ func TestServesOnTheRecord(t *testing.T) {
 	refusal{"replay " + dir + "/captures --manifest " + other, 2,
 		fmt.Sprintf("%d with bundle|give the manifest of the bundle that answered", captures)}.check(t)
 	torn := filepath.Join(dir, "captures", "request-00003.safetensors")
-	rttest.Do(os.Truncate(torn, 1000))
+	rttest.Do(t, os.Truncate(torn, 1000))
 	if code, stdout, stderr := replay(); code != 1 || !strings.Contains(stdout, torn) ||
 		strings.Count(stderr, "\n") != 1 {
 		t.Errorf("replay with a torn file = %d, %s%s, want 1 and its name", code, stdout, stderr)
@@ -762,7 +762,7 @@ clients: [arm-1, arm-2]
 // demoOpen returns an open that fits the demo policy.
 func demoOpen(t *testing.T, uuid string) wire.SessionOpen {
 	t.Helper()
-	bundle := rttest.Must(policy.LoadBundle(filepath.Join(demo, "bundle")))
+	bundle := rttest.Must(policy.LoadBundle(filepath.Join(demo, "bundle")))(t)
 	open := stage.OpenOf(&bundle.Meta, uuid)
 	open.SessionEpoch = 0 // without a token
 	return open
@@ -774,7 +774,7 @@ func openSession(t *testing.T, network wire.Session, prefix string, o wire.Sessi
 	if err != nil || len(replies) != 1 {
 		t.Fatalf("open: %v, %v, want one reply", replies, err)
 	}
-	rttest.Do(wire.ParseSessionAck(&ack, replies[0].Payload))
+	rttest.Do(t, wire.ParseSessionAck(&ack, replies[0].Payload))
 	return ack
 }
 
@@ -807,7 +807,7 @@ func newArmNamed(t *testing.T, network wire.Session, uuid string) *arm {
 // joinArm opens a session for chunks of that many rows.
 func joinArm(t *testing.T, network wire.Session, open wire.SessionOpen, rows int) *arm {
 	t.Helper()
-	r := rttest.Must(stage.OpenFakeRobot(t.Context(), network, open, rows))
+	r := rttest.Must(stage.OpenFakeRobot(t.Context(), network, open, rows))(t)
 	return &arm{r, t}
 }
 
@@ -826,7 +826,7 @@ func (a *arm) ask() wire.ActionChunk {
 
 func (a *arm) send() {
 	a.t.Helper()
-	rttest.Do(a.Send())
+	rttest.PanicOn(a.Send())
 }
 
 func (a *arm) answer() wire.ActionChunk {

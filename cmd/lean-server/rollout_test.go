@@ -23,14 +23,14 @@ import (
 func otherBundle(t *testing.T, dir, name string) (bundle, digest string) {
 	t.Helper()
 	bundle = filepath.Join(dir, name)
-	rttest.Do(os.CopyFS(bundle, os.DirFS(demo+"/bundle")))
-	text := string(rttest.Must(os.ReadFile(filepath.Join(bundle, "bundle.json"))))
+	rttest.Do(t, os.CopyFS(bundle, os.DirFS(demo+"/bundle")))
+	text := string(rttest.Must(os.ReadFile(filepath.Join(bundle, "bundle.json")))(t))
 	changed := strings.Replace(text, `"exporter": "edgert-train 1"`, fmt.Sprintf(`"exporter": %q`, name), 1)
 	if changed == text {
 		t.Fatal("bundle.json has no exporter")
 	}
 	stagetest.WriteFile(t, bundle, "bundle.json", changed)
-	return bundle, rttest.Must(policy.LoadBundle(bundle)).SHA256
+	return bundle, rttest.Must(policy.LoadBundle(bundle))(t).SHA256
 }
 
 // rollout runs lean-server rollout and returns what it shows.
@@ -71,9 +71,9 @@ func TestRollOutAndBack(t *testing.T) {
 	count := func(name string) int { n, _ := strconv.Atoi(os.Getenv(name)); return max(n, 1) }
 	robots, times := count("EDGERT_ROLLOUT_ROBOTS"), count("EDGERT_ROLLOUT_TIMES")
 	dir := t.TempDir()
-	bin := rttest.Must(rttest.Programs(dir, "edge-rt"))
+	bin := rttest.Must(rttest.Programs(dir, "edge-rt"))(t)
 	bundle, fresh := otherBundle(t, dir, "fresh")
-	old := rttest.Must(policy.LoadBundle(demo + "/bundle")).SHA256
+	old := rttest.Must(policy.LoadBundle(demo + "/bundle"))(t).SHA256
 	file := stagetest.WriteFile(t, dir, "server.yaml", demoBundle(t)+
 		"service: demo\ndefault_task: around the post # the demo's\nmax_sessions: 100\nsessions_per_host: 100\n")
 	audit := filepath.Join(dir, "audit.jsonl")
@@ -138,7 +138,7 @@ func TestRollOutAndBack(t *testing.T) {
 	lines := rttest.Must(stage.ReadAudit[struct {
 		Client string `json:"client_uuid"`
 		Model  string `json:"model_sha256"`
-	}](audit, false))
+	}](audit, false))(t)
 	by := map[string]map[string]bool{}
 	for _, l := range lines {
 		kind, _, _ := strings.Cut(l.Client, "-")
@@ -177,7 +177,7 @@ func (r *running) awaitAnswers(robots int, n uint64) {
 // The command refuses what it cannot do, and changes nothing then.
 func TestRolloutCommand(t *testing.T) {
 	file := writeManifest(t, demoBundle(t)+"health_port: 1\n")
-	before := string(rttest.Must(os.ReadFile(file)))
+	before := string(rttest.Must(os.ReadFile(file))(t))
 	for _, tt := range []struct {
 		args string
 		code int
@@ -200,7 +200,7 @@ func TestRolloutCommand(t *testing.T) {
 			t.Errorf("rollout %s = %d, %s; want %d and %q", tt.args, code, stderr, tt.code, tt.says)
 		}
 	}
-	if got := string(rttest.Must(os.ReadFile(file))); got != before {
+	if got := string(rttest.Must(os.ReadFile(file))(t)); got != before {
 		t.Errorf("the manifest has changed:\n%s", got)
 	}
 	for _, tt := range []struct{ args, says string }{

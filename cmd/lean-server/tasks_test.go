@@ -29,7 +29,7 @@ type instructed struct {
 // readInstructed reads a golden set of a Pi0.5, whose rows alternate between two tasks.
 func readInstructed(t *testing.T, bundle *policy.Bundle) (rows []instructed) {
 	t.Helper()
-	file := rttest.Must(os.ReadFile(filepath.Join(bundle.Dir, "golden", "b4_plain.safetensors")))
+	file := rttest.Must(os.ReadFile(filepath.Join(bundle.Dir, "golden", "b4_plain.safetensors")))(t)
 	tasks, tensors, err := safetensors.Parse(file)
 	if err != nil {
 		t.Fatal(err)
@@ -58,14 +58,14 @@ func part[T any](all []T, shape []int64, i int) []T {
 // the other's task.
 func TestTwoRobotsWithTwoTasks(t *testing.T) {
 	stagetest.NeedsRuntime(t)
-	dir := rttest.Must(filepath.Abs("../../testdata/pi05"))
-	bundle := rttest.Must(policy.LoadBundle(dir))
+	dir := rttest.Must(filepath.Abs("../../testdata/pi05"))(t)
+	bundle := rttest.Must(policy.LoadBundle(dir))(t)
 	rows := readInstructed(t, bundle)
 	if len(rows) != 4 || rows[0].task == rows[1].task || rows[0].task != rows[2].task || rows[1].task != rows[3].task ||
 		rows[0].task == "" {
 		t.Fatalf("the golden set has the tasks of %d rows otherwise than this test", len(rows))
 	}
-	model := rttest.Must(bundle.Open(policy.Options{MaxBatch: 1, IntraThreads: 1}))
+	model := rttest.Must(bundle.Open(policy.Options{MaxBatch: 1, IntraThreads: 1}))(t)
 	defer model.Close()
 	// want returns the chunk of a robot with the picture and state of seen and the task of told.
 	want := func(uuid string, seq uint64, seen, told *instructed) []float32 {
@@ -76,7 +76,7 @@ func TestTwoRobotsWithTwoTasks(t *testing.T) {
 		copy(model.TokenMask(0), told.mask)
 		policy.FillNoise(model.Noise(0), policy.NewNoiseKey(bundle.SHA256, uuid), seq)
 		model.SetControls(0, bundle.Condition(&policy.Conditioning{}, 0, 0, 0))
-		rttest.Do(model.Run(1))
+		rttest.Do(t, model.Run(1))
 		return append([]float32(nil), model.ChunkRobot(0)...)
 	}
 	// The test can only detect a wrong task where tasks make a difference.
@@ -135,7 +135,7 @@ func TestTwoRobotsWithTwoTasks(t *testing.T) {
 // reset begins an episode with another task.
 func reset(t *testing.T, network wire.Session, prefix, uuid, task string) {
 	t.Helper()
-	key := rttest.Must(wire.ResetKey(prefix, uuid))
+	key := rttest.Must(wire.ResetKey(prefix, uuid))(t)
 	var ack wire.ResetAck
 	replies, err := network.Get(t.Context(), key, wire.AppendReset(nil, &wire.Reset{ClientUUID: uuid, Task: task}),
 		patience)

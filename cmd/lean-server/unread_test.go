@@ -22,7 +22,7 @@ func fullPipe(t *testing.T) (reader, writer *os.File) {
 	}
 	t.Cleanup(func() { reader.Close(); writer.Close() })
 	fd := int(writer.Fd()) // blocking from here on
-	rttest.Do(syscall.SetNonblock(fd, true))
+	rttest.Do(t, syscall.SetNonblock(fd, true))
 	for block := make([]byte, 4096); ; {
 		if _, err := syscall.Write(fd, block); err == syscall.EAGAIN {
 			break
@@ -30,7 +30,7 @@ func fullPipe(t *testing.T) (reader, writer *os.File) {
 			t.Fatal(err)
 		}
 	}
-	rttest.Do(syscall.SetNonblock(fd, false))
+	rttest.Do(t, syscall.SetNonblock(fd, false))
 	return reader, writer
 }
 

@@ -140,7 +140,7 @@ func TestSimulatedFollower(t *testing.T) {
 // awaitTicks waits for n more ticks of the teleoperation with the given id.
 func awaitTicks(t *testing.T, id string, n uint64) {
 	t.Helper()
-	begin := rttest.Must(operator.Ctl(id, "status"))
+	begin := rttest.Must(operator.Ctl(id, "status"))(t)
 	rttest.Eventually(t, "ticks", func() bool {
 		reply, err := operator.Ctl(id, "status")
 		return err == nil && reply.Ticks >= begin.Ticks+n
@@ -223,7 +223,7 @@ func TestEpisodesOfATeleoperation(t *testing.T) {
 			from = append(from, m.At)
 		}
 		return nil
-	}}))
+	}}))(t)
 	if want := []string{"1 false  wave", "1 true timeout wave", "2 false  point",
 		"2 true timeout point"}; !slices.Equal(marks, want) {
 		t.Fatalf("on record are %q, want %q", marks, want)

@@ -93,7 +93,7 @@ func TestEachArmFollowsItsLeader(t *testing.T) {
 	both := func(name, l, r string) device.Place {
 		return device.Place{
 			Bus:         "left=" + l + ",right=" + r,
-			Robot:       rttest.Must(robot.ByName(name)),
+			Robot:       rttest.Must(robot.ByName(name))(t),
 			Calibration: "left=" + file + ",right=" + arm.Calibration,
 		}
 	}

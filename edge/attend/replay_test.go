@@ -31,7 +31,7 @@ const rate = 20 // low, for a busy machine
 
 func so101(t *testing.T) robot.Robot {
 	t.Helper()
-	r := rttest.Must(robot.ByName("so101"))
+	r := rttest.Must(robot.ByName("so101"))(t)
 	return r
 }
 
@@ -45,7 +45,7 @@ func settings(r robot.Robot) map[string]string {
 func written(t *testing.T, run map[string]string, ticks int, put func(i int, m *record.Tick)) (file string) {
 	t.Helper()
 	dir, clock := t.TempDir(), rttest.NewClock(1_000_000_000)
-	r := rttest.Must(record.New(record.Config{Mode: record.All, Dir: dir, Size: 1 << 30, ID: "arm", Clock: clock}))
+	r := rttest.Must(record.New(record.Config{Mode: record.All, Dir: dir, Size: 1 << 30, ID: "arm", Clock: clock}))(t)
 	r.SetRun(run)
 	for i := range ticks {
 		m := r.Ticks.Put()
@@ -77,7 +77,7 @@ func actAt(m *record.Tick, episode uint32, action, goal float32) {
 
 func loaded(t *testing.T, file string, number uint32) (Episode, error) {
 	t.Helper()
-	in := rttest.Must(os.Open(file))
+	in := rttest.Must(os.Open(file))(t)
 	defer in.Close()
 	return load(in, so101(t), number)
 }
@@ -230,7 +230,7 @@ var stages atomic.Int64
 
 // TestMain gives the tests a folder for the arms' state.
 func TestMain(m *testing.M) {
-	dir := rttest.Must(os.MkdirTemp("", "replay-"))
+	dir := rttest.OrPanic(os.MkdirTemp("", "replay-"))
 	os.Setenv("STATE_DIRECTORY", dir)
 	code := m.Run()
 	os.RemoveAll(dir)
@@ -302,7 +302,7 @@ func TestAReplayRunsTheRecord(t *testing.T) {
 	if !strings.Contains(s.String(), "replayed: 2.0 of 2.0 s") {
 		t.Errorf("it says %s", s)
 	}
-	want := rttest.Must(loaded(t, s.File, 1))
+	want := rttest.Must(loaded(t, s.File, 1))(t)
 	var ran []float32
 	var fastest float32
 	var before record.Row
@@ -346,7 +346,7 @@ func TestAPausedReplayHolds(t *testing.T) {
 	go func() { done <- Replay(t.Context(), s.ReplayConfig) }()
 	awaitTorque(t, s.bus)
 	for _, word := range []string{operator.Pause, operator.Resume} {
-		rttest.Must(operator.Ctl(s.Arm.ID, word))
+		rttest.Must(operator.Ctl(s.Arm.ID, word))(t)
 		awaitTicks(t, s.Arm.ID, 20) // the arming goes on
 	}
 	if err := <-done; err != nil || !strings.Contains(s.String(), "replayed: 2.0 of 2.0 s") {
@@ -448,8 +448,8 @@ func TestReplayTickNoAlloc(t *testing.T) {
 	r.rate = rate
 	r.period = time.Second / rate
 	defer r.close()
-	rttest.Do(errors.Join(r.begin(s.Config, replayed), r.load(0)))
-	rttest.Do(r.session.open(t.Context()))
+	rttest.Do(t, errors.Join(r.begin(s.Config, replayed), r.load(0)))
+	rttest.Do(t, r.session.open(t.Context()))
 	ticksAllocateNothing(t, &r.session)
 }
 

@@ -44,7 +44,7 @@ func goals(t *testing.T, s *stage) (out []float32) {
 			out = append(out, m.Goal.V[0])
 		}
 		return nil
-	}}))
+	}}))(t)
 	return out
 }
 
@@ -158,7 +158,7 @@ func TestJumpsAndPeaks(t *testing.T) {
 // otherwise returns the stage's calibration with another homing offset of the elbow.
 func otherwise(t *testing.T, s *stage, by int) string {
 	t.Helper()
-	c := rttest.Must(servo.LoadCalibration(s.Arm.Calibration))
+	c := rttest.Must(servo.LoadCalibration(s.Arm.Calibration))(t)
 	k := c["elbow_flex"]
 	k.HomingOffset += by
 	c["elbow_flex"] = k
@@ -220,9 +220,9 @@ func TestTheCalibrationThatTheMotorsChooseIsCompared(t *testing.T) {
 		s.File = written(t, run, 5, func(i int, m *record.Tick) { act(m, 1, 0) })
 		folder := t.TempDir()
 		t.Setenv("HF_LEROBOT_CALIBRATION", folder)
-		c := rttest.Must(servo.LoadCalibration(s.Arm.Calibration))
+		c := rttest.Must(servo.LoadCalibration(s.Arm.Calibration))(t)
 		s.Arm.ID, s.Arm.Calibration = "", ""
-		rttest.Do(c.Save(servo.CalibrationPath(s.Arm.Robot, "mine")))
+		rttest.Do(t, c.Save(servo.CalibrationPath(s.Arm.Robot, "mine")))
 		if err := Replay(t.Context(), s.ReplayConfig); exit.Of(err) != code {
 			t.Errorf("a range that differs by %d: %v (code %d), want code %d\n%s", by, err, exit.Of(err), code, s)
 		}

@@ -47,7 +47,7 @@ func (p *joints) Present(_ rt.Instant, j int) int { return int(p.raw[j].Load()) 
 func simArm(t *testing.T, name string, low, high int, sim servosim.Config) (device.Place, *servosim.Bus) {
 	t.Helper()
 	rttest.RealTime(t) // simulated motors answer within real time-outs
-	r := rttest.Must(robot.ByName(name))
+	r := rttest.Must(robot.ByName(name))(t)
 	sim.Link = filepath.Join(t.TempDir(), name)
 	c := servo.Calibration{}
 	for _, m := range r.Motors {
@@ -60,7 +60,7 @@ func simArm(t *testing.T, name string, low, high int, sim servosim.Config) (devi
 	}
 	t.Cleanup(func() { bus.Close() })
 	file := sim.Link + ".json"
-	rttest.Do(c.Save(file))
+	rttest.Do(t, c.Save(file))
 	return device.Place{Bus: sim.Link, Robot: r, Calibration: file}, bus
 }
 
@@ -242,9 +242,9 @@ func TestTeleopTickNoAlloc(t *testing.T) {
 	s.source = s
 	s.rate = 50
 	s.period = 20 * time.Millisecond
-	rttest.Do(s.begin(cfg.Config, teleoperated))
+	rttest.Do(t, s.begin(cfg.Config, teleoperated))
 	defer s.close()
-	rttest.Do(s.session.open(t.Context()))
+	rttest.Do(t, s.session.open(t.Context()))
 	if ticksAllocateNothing(t, &s.session); s.step < 50 {
 		t.Errorf("it followed in %d ticks, want in all that were measured", s.step)
 	}
@@ -310,11 +310,11 @@ func TestAPanicBesideTheTickLetsGo(t *testing.T) {
 func TestLeaderJointThatDoesNotLead(t *testing.T) {
 	cfg, _, follow, h, f := pair(t, "so101")
 	out := cfg.Out.(*rttest.Output)
-	c := rttest.Must(servo.LoadCalibration(cfg.Leader.Calibration))
+	c := rttest.Must(servo.LoadCalibration(cfg.Leader.Calibration))(t)
 	elbow := c["elbow_flex"]
 	elbow.RangeMin, elbow.RangeMax = 1000, 3000
 	c["elbow_flex"] = elbow
-	rttest.Do(c.Save(cfg.Leader.Calibration))
+	rttest.Do(t, c.Save(cfg.Leader.Calibration))
 	end := teach(t, cfg, follow)
 	slide := func(joint, to int) {
 		for at := int(h.raw[joint].Load()); at != to; {

@@ -25,7 +25,7 @@ const sceneW, sceneH = 96, 64
 // with damage that the markers do not show.
 func testPictures(t testing.TB) (good, stray, half, garbled []byte) {
 	t.Helper()
-	good = rttest.Must(os.ReadFile(filepath.Join("..", "..", "testdata", "jpeg", "golden", "scene_422.jpg")))
+	good = rttest.Must(os.ReadFile(filepath.Join("..", "..", "testdata", "jpeg", "golden", "scene_422.jpg")))(t)
 	end := len(good) - 2
 	stray = slices.Insert(slices.Clone(good), end, 0x12, 0x00, 0x7f, 0x31)
 	half = append(slices.Clone(good[:len(good)-400]), good[end:]...)

@@ -163,7 +163,7 @@ func TestTransformCropsAndRotates(t *testing.T) {
 		{Rect{2, 2, 0, 0}, 180, "ek/gr"},
 		{Rect{2, 1, 2, 0}, 270, "w/b"},
 	} {
-		r := rttest.Must(newTransform(4, 2, tt.crop, tt.rotate, 0, 0))
+		r := rttest.Must(newTransform(4, 2, tt.crop, tt.rotate, 0, 0))(t)
 		pix := corners
 		if !r.identity() {
 			pix = r.apply(corners)
@@ -185,7 +185,7 @@ func TestTransformScales(t *testing.T) {
 		h := size[1]
 		ow := size[2]
 		oh := size[3]
-		r := rttest.Must(newTransform(w, h, Rect{}, 0, ow, oh))
+		r := rttest.Must(newTransform(w, h, Rect{}, 0, ow, oh))(t)
 		level, ramp := bytes.Repeat([]byte{7, 255, 131}, w*h), make([]byte, 3*w*h)
 		for i := range w * h {
 			ramp[3*i] = byte((float64(i%w) + 0.5) / float64(w) * 255)
@@ -267,7 +267,7 @@ func motionJPEG(t testing.TB, w, h int) (whole, bare []byte) {
 		im.SetRGBA(i%w, i/w, color.RGBA{byte(i % w), byte(i / w), 90, 255})
 	}
 	var b bytes.Buffer
-	rttest.Do(stdjpeg.Encode(&b, im, &stdjpeg.Options{Quality: 80}))
+	rttest.Do(t, stdjpeg.Encode(&b, im, &stdjpeg.Options{Quality: 80}))
 	whole = b.Bytes()
 	bare = bytes.Clone(whole[:2])
 	for i := 2; ; {
@@ -288,7 +288,7 @@ func newTestEncoder(t testing.TB, e *Camera, c Config, d Encoding) *Encoder {
 	if errors.Is(err, jpeg.ErrNoLibrary) {
 		t.Skip(err)
 	}
-	rttest.Do(err)
+	rttest.Do(t, err)
 	t.Cleanup(v.Close)
 	return v
 }
@@ -297,8 +297,8 @@ func newTestEncoder(t testing.TB, e *Camera, c Config, d Encoding) *Encoder {
 func captureOne(t testing.TB, e *Camera) *Frame {
 	t.Helper()
 	s := e.Newest.Back()
-	rttest.Do(e.Source.Grab(&s.Frame))
-	rttest.Do(checkFrame(s))
+	rttest.Do(t, e.Source.Grab(&s.Frame))
+	rttest.Do(t, checkFrame(s))
 	if !e.Newest.Publish(int64(s.At)) {
 		t.Fatalf("a picture of %v is no newer one", s.At)
 	}
@@ -324,7 +324,7 @@ func TestPassThrough(t *testing.T) {
 		}
 		body := wire.AppendObservation(nil, &wire.Observation{Images: []wire.Image{m}})
 		var o wire.Observation
-		rttest.Do(wire.ParseObservation(&o, body))
+		rttest.Do(t, wire.ParseObservation(&o, body))
 		got := o.Images[0].Data
 		if i < 2 && !bytes.Equal(got, whole) {
 			t.Errorf("picture %d: %d bytes arrive, want the camera's %d", i, len(got), len(whole))
@@ -376,7 +376,7 @@ func TestPassThroughEnds(t *testing.T) {
 		}
 		w, h := m.W, m.H
 		if !tt.raw {
-			p := rttest.Must(jpeg.Inspect(m.Data))
+			p := rttest.Must(jpeg.Inspect(m.Data))(t)
 			w, h = p.W, p.H
 		}
 		if w != tt.w || h != tt.h || len(m.Data) > v.MaxBytes() {
@@ -458,7 +458,7 @@ func TestPictureNoAlloc(t *testing.T) {
 				body := make([]byte, 0, 64<<10)
 				if n := testing.AllocsPerRun(20, func() {
 					captureOne(t, e)
-					rttest.Must(v.Picture(&images[0]))
+					rttest.Must(v.Picture(&images[0]))(t)
 					body = wire.AppendObservation(body[:0], &wire.Observation{Images: images})
 				}); n != 0 {
 					t.Errorf("%v, %s, quality %d: a picture allocates %v times, want 0", f.format, name, quality, n)
@@ -479,7 +479,7 @@ func TestFirstPictureNoAlloc(t *testing.T) {
 				var m wire.Image
 				var before, after runtime.MemStats
 				runtime.ReadMemStats(&before)
-				rttest.Must(v.Picture(&m))
+				rttest.Must(v.Picture(&m))(t)
 				runtime.ReadMemStats(&after)
 				// the runtime's own threads may allocate some
 				if n := after.TotalAlloc - before.TotalAlloc; n > 64<<10 {
@@ -521,7 +521,7 @@ func TestSnapshot(t *testing.T) {
 			t.Errorf("%s: Snapshot() = %v, %q", tt.camera, err, out.String())
 			continue
 		}
-		r := rttest.Must(os.Open(file))
+		r := rttest.Must(os.Open(file))(t)
 		im, _, err := image.Decode(r)
 		r.Close()
 		if err != nil {
@@ -539,14 +539,14 @@ func TestPatternIsEncoded(t *testing.T) {
 	source := pattern.NewSource(clock, camera.Format{Width: 160, Height: 120, Pixels: camera.RGB8, FPS: 30})
 	e := New("top", source, 0)
 	v := newTestEncoder(t, e, Config{}, Encoding{Quality: 60})
-	d := rttest.Must(jpeg.NewDecoder())
+	d := rttest.Must(jpeg.NewDecoder())(t)
 	defer d.Close()
 	pix := make([]byte, 3*160*120)
 	for range 5 {
 		sequence := captureOne(t, e).Sequence
 		var m wire.Image
-		rttest.Must(v.Picture(&m))
-		rttest.Do(d.DecodeRGB(pix, m.Data, 160, 120))
+		rttest.Must(v.Picture(&m))(t)
+		rttest.Do(t, d.DecodeRGB(pix, m.Data, 160, 120))
 		if n := pattern.Number(pix, 160, 120); uint64(n) != sequence {
 			t.Errorf("picture %d arrives as %d", sequence, n)
 		}

@@ -15,7 +15,7 @@ import (
 
 func newTestPreview(t *testing.T, v *Encoder) *Preview {
 	t.Helper()
-	p := rttest.Must(NewPreview(v))
+	p := rttest.Must(NewPreview(v))(t)
 	t.Cleanup(p.Close)
 	return p
 }
@@ -81,7 +81,7 @@ func TestPreviewSaysWhyNot(t *testing.T) {
 		_, err := p.Read(room, now)
 		return err
 	}
-	rttest.Do(ask())
+	rttest.Do(t, ask())
 	captureOne(t, e)
 	if err := ask(); !errors.Is(err, ErrNoPicture) || !strings.Contains(err.Error(), "broken") {
 		t.Errorf("a torn picture: %v", err)
@@ -154,7 +154,7 @@ func TestPreviewOfRawPictures(t *testing.T) {
 	p.Request(1)
 	p.Refresh(1)
 	room := make([]byte, p.MaxBytes())
-	still := rttest.Must(p.Read(room, 1))
+	still := rttest.Must(p.Read(room, 1))(t)
 	if im, err := stdjpeg.Decode(bytes.NewReader(still.Data)); err != nil || im.Bounds().Dx() != 64 ||
 		im.Bounds().Dy() != 48 {
 		t.Errorf("the standard library says %v", err)

@@ -23,13 +23,13 @@ func TestAProgramIsACamera(t *testing.T) {
 		"a=pipe:'" + source + " -f rawvideo -pix_fmt yuyv422 -':64x48@30,format=yuyv":        "encoded",
 		"a=pipe:'" + source + " -f rawvideo -pix_fmt rgb24 -':64x48,format=rgb24,rotate=180": "encoded",
 	} {
-		c := rttest.Must(Parse(text))
+		c := rttest.Must(Parse(text))(t)
 		source, _, err := Open(&c, Options{Clock: rt.KernelClock()})
 		if err != nil {
 			t.Fatal(err)
 		}
 		cam := New(c.Name, source, 0)
-		encoder := rttest.Must(NewEncoder(cam, &c, Encoding{Quality: 90}))
+		encoder := rttest.Must(NewEncoder(cam, &c, Encoding{Quality: 90}))(t)
 		var stop atomic.Bool
 		var pending atomic.Int32
 		done := make(chan struct{})

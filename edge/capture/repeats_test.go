@@ -149,7 +149,7 @@ func TestRepeatsNoAlloc(t *testing.T) {
 	s.Format = camera.Format{Width: sceneW, Height: sceneH, Pixels: camera.MJPEG}
 	s.Pix = good
 	s.At = 1
-	rttest.Do(checkFrame(s))
+	rttest.Do(t, checkFrame(s))
 	if n := testing.AllocsPerRun(100, func() { e.repeats.again(s) }); n != 0 {
 		t.Errorf("%v allocations, want 0", n)
 	}

@@ -23,7 +23,7 @@ func TestTapCopiesPictures(t *testing.T) {
 	config, sent := &Config{Name: "top"}, Encoding{Quality: 90}
 	var encoders [2]*Encoder
 	for i, c := range []*Camera{cam, tap.Frames} {
-		v := rttest.Must(NewEncoder(c, config, sent))
+		v := rttest.Must(NewEncoder(c, config, sent))(t)
 		defer v.Close()
 		encoders[i] = v
 	}

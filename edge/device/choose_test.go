@@ -22,10 +22,10 @@ func calibratedArm(t *testing.T, name string, c servo.Calibration, files map[str
 	rttest.RealTime(t) // simulated motors answer within real time-outs
 	root := t.TempDir()
 	t.Setenv("HF_LEROBOT_CALIBRATION", root)
-	r := rttest.Must(Robot(name))
+	r := rttest.Must(Robot(name))(t)
 	folder := filepath.Join(root, r.Role(), r.Calibration[0])
 	for id, f := range files {
-		rttest.Do(f.Save(filepath.Join(folder, id+".json")))
+		rttest.Do(t, f.Save(filepath.Join(folder, id+".json")))
 	}
 	bus, err := servosim.Open(SimBus(r, nil, rt.KernelClock()))
 	if err != nil {
@@ -38,7 +38,7 @@ func calibratedArm(t *testing.T, name string, c servo.Calibration, files map[str
 
 func writeCalibration(t *testing.T, path string, r robot.Robot, c servo.Calibration) {
 	t.Helper()
-	port := rttest.Must(servo.OpenPort(path, r.Baud))
+	port := rttest.Must(servo.OpenPort(path, r.Baud))(t)
 	defer port.Close()
 	bus := servo.NewBus(port, r.Baud, r.Protocol(), rt.KernelClock())
 	for _, m := range r.Motors {
@@ -48,7 +48,7 @@ func writeCalibration(t *testing.T, path string, r robot.Robot, c servo.Calibrat
 			if !m.Model.Has(register) {
 				continue
 			}
-			rttest.Must(bus.WriteRegister(m.ID, m.Model.Row(register), v))
+			rttest.Must(bus.WriteRegister(m.ID, m.Model.Row(register), v))(t)
 		}
 	}
 }
@@ -56,7 +56,7 @@ func writeCalibration(t *testing.T, path string, r robot.Robot, c servo.Calibrat
 // ranges returns a calibration with this offset and range for all joints.
 func ranges(t *testing.T, name string, offset, low, high int) servo.Calibration {
 	t.Helper()
-	r := rttest.Must(Robot(name))
+	r := rttest.Must(Robot(name))(t)
 	c := servo.Calibration{}
 	for _, m := range r.Motors {
 		c[m.Name] = servo.MotorCalibration{
@@ -148,7 +148,7 @@ func TestDriveModesChoose(t *testing.T) {
 	mirrored := changed(arm, "elbow_flex", func(m *servo.MotorCalibration) { m.DriveMode = 1 - m.DriveMode })
 	p, folder := calibratedArm(t, "koch", arm, map[string]servo.Calibration{"a": mirrored, "black": arm})
 	cfg := servo.ArmConfig{Path: p.Bus, Robot: p.Robot, Clock: rt.KernelClock()}
-	opened := rttest.Must(p.Open(&cfg))
+	opened := rttest.Must(p.Open(&cfg))(t)
 	defer opened.Close()
 	if want := filepath.Join(folder, "black.json"); cfg.File != want || !strings.Contains(p.Taken, want) {
 		t.Errorf("it took %s (%s), want %s", cfg.File, p.Taken, want)
@@ -159,7 +159,7 @@ func TestDriveModesChoose(t *testing.T) {
 func TestUnreadableCalibrationsDoNotMatch(t *testing.T) {
 	arm := ranges(t, "so101", 0, 900, 3100)
 	p, folder := calibratedArm(t, "so101", arm, map[string]servo.Calibration{"black": arm})
-	rttest.Do(os.WriteFile(filepath.Join(folder, "a.json"), []byte("[]"), 0o600))
+	rttest.Do(t, os.WriteFile(filepath.Join(folder, "a.json"), []byte("[]"), 0o600))
 	open := func() error {
 		cfg := servo.ArmConfig{Path: p.Bus, Robot: p.Robot, Clock: rt.KernelClock()}
 		opened, err := p.Open(&cfg)
@@ -171,7 +171,7 @@ func TestUnreadableCalibrationsDoNotMatch(t *testing.T) {
 	if err := open(); err != nil {
 		t.Errorf("with one broken file beside it: %v", err)
 	}
-	rttest.Do(os.Remove(filepath.Join(folder, "black.json")))
+	rttest.Do(t, os.Remove(filepath.Join(folder, "black.json")))
 	if err := open(); exit.Of(err) != exit.Config || !strings.Contains(err.Error(), "a.json") {
 		t.Errorf("with a broken file alone: %v (code %d), want it named and code %d", err, exit.Of(err), exit.Config)
 	}

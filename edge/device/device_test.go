@@ -15,11 +15,11 @@ import (
 func TestFailuresCarryTheirExitCode(t *testing.T) {
 	t.Setenv("HF_LEROBOT_CALIBRATION", t.TempDir())
 	broken := filepath.Join(t.TempDir(), "broken.yaml")
-	rttest.Do(os.WriteFile(broken, []byte("fps: 30\n"), 0o600))
-	so101 := rttest.Must(Robot("so101"))
+	rttest.Do(t, os.WriteFile(broken, []byte("fps: 30\n"), 0o600))
+	so101 := rttest.Must(Robot("so101"))(t)
 	robotError := func(name string) error { _, err := Robot(name); return err }
 	other := filepath.Join(t.TempDir(), "other.json")
-	rttest.Do((servo.Calibration{"tail": {ID: 1, RangeMax: 1}}).Save(other))
+	rttest.Do(t, (servo.Calibration{"tail": {ID: 1, RangeMax: 1}}).Save(other))
 	loadError := func(p Place) error { p.Robot = so101; _, err := p.Load(); return err }
 	_, absent := OpenArm(servo.ArmConfig{Path: "/dev/ttyNONE", Robot: so101, Clock: rt.KernelClock()})
 	for _, tt := range []struct {
@@ -46,7 +46,7 @@ func TestFailuresCarryTheirExitCode(t *testing.T) {
 // A hint is a command that works as printed: with the arm's own id, robot and file.
 func TestHintsHoldTheFlagsThatWereGiven(t *testing.T) {
 	t.Setenv("HF_LEROBOT_CALIBRATION", t.TempDir())
-	koch := rttest.Must(Robot("koch"))
+	koch := rttest.Must(Robot("koch"))(t)
 	file := filepath.Join(t.TempDir(), "my arm.json")
 	for _, tt := range []struct {
 		place Place

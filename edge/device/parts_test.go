@@ -15,7 +15,7 @@ import (
 
 func robotNamed(t *testing.T, name string) robot.Robot {
 	t.Helper()
-	r := rttest.Must(Robot(name))
+	r := rttest.Must(Robot(name))(t)
 	return r
 }
 
@@ -23,8 +23,8 @@ func TestPortsByPart(t *testing.T) {
 	one, two := robotNamed(t, "so101"), robotNamed(t, "bi_so101")
 	dir := t.TempDir()
 	link := filepath.Join(dir, "link")
-	rttest.Do(os.Symlink(filepath.Join(dir, "port"), link))
-	rttest.Do(os.WriteFile(filepath.Join(dir, "port"), nil, 0o644))
+	rttest.Do(t, os.Symlink(filepath.Join(dir, "port"), link))
+	rttest.Do(t, os.WriteFile(filepath.Join(dir, "port"), nil, 0o644))
 	tests := []struct {
 		name  string
 		robot robot.Robot
@@ -99,7 +99,7 @@ func TestPlacesOfParts(t *testing.T) {
 
 // Property: a flag's values are those that were given, one for each part, or the flag is refused.
 func FuzzByPart(f *testing.F) {
-	two := rttest.Must(Robot("bi_so101"))
+	two := rttest.Must(Robot("bi_so101"))(f)
 	for _, text := range []string{"left=/dev/a right=/dev/b", "left=a,right=b", "sim", "/dev/a", "left=",
 		"left=a=b, c"} {
 		f.Add(text)

@@ -33,7 +33,7 @@ type driven struct {
 
 func newDriven(t *testing.T, onExit string) *driven {
 	t.Helper()
-	r := rttest.Must(robot.ByName("so101"))
+	r := rttest.Must(robot.ByName("so101"))(t)
 	clock, period := rt.KernelClock(), 20*time.Millisecond
 	bus, _, err := device.OpenSim(r, 1, clock)
 	if err != nil {
@@ -41,7 +41,7 @@ func newDriven(t *testing.T, onExit string) *driven {
 	}
 	t.Cleanup(func() { bus.Close() })
 	cfg := servo.ArmConfig{Path: bus.Path(), Robot: r, Calibration: device.SimCalibration(r), Clock: clock}
-	arm := rttest.Must(device.OpenArm(cfg))
+	arm := rttest.Must(device.OpenArm(cfg))(t)
 	hot := hotplug.New(arm, cfg, clock)
 	t.Cleanup(func() { hot.Close() })
 	hot.SetPeriod(period)

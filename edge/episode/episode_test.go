@@ -59,7 +59,7 @@ func newStand(t *testing.T, plan Plan) *stand {
 		Size:  1 << 30,
 		ID:    "arm",
 		Clock: s.clock,
-	}))
+	}))(t)
 	s.Episodes = New(Config{
 		Plan: plan, Robot: s.arm, Record: recorder, All: true, Clock: s.clock,
 		Losses: func() (uint64, uint64) { return s.lost, 0 },
@@ -97,7 +97,7 @@ func (s *stand) marks(t *testing.T) (marks []string) {
 	rttest.Must(record.ReadFolder(s.dir, record.Visitor{Episode: func(m *record.Episode) error {
 		marks = append(marks, fmt.Sprintf("%d %d %v %s %s", m.At/1e9, m.Number, m.Ended, m.Outcome, m.Task.String()))
 		return nil
-	}}))
+	}}))(t)
 	return marks
 }
 
@@ -192,7 +192,7 @@ func TestEpisodesByHand(t *testing.T) {
 		t.Errorf("a task that is refused: %v, %+v", err, s.Status())
 	}
 	s.arm.refuses = nil
-	rttest.Do(s.do("start"))
+	rttest.Do(t, s.do("start"))
 	s.after(time.Hour)
 	if st := s.Status(); st.Phase != Recording || st.Left != 0 {
 		t.Errorf("%+v after an hour, want it to go on", st)
@@ -338,7 +338,7 @@ func TestCorrections(t *testing.T) {
 // The person gets a warning about lost data at once, and at the end.
 func TestLossesAreTold(t *testing.T) {
 	s := newStand(t, Plan{})
-	rttest.Do(s.do("start"))
+	rttest.Do(t, s.do("start"))
 	s.Failing(errors.New("no space left"))
 	s.Failing(errors.New("no space left at all")) // the same fault
 	if len(s.warnings) != 1 || !strings.Contains(s.warnings[0], "episode 1 is being lost: no space left") ||
@@ -346,7 +346,7 @@ func TestLossesAreTold(t *testing.T) {
 		t.Errorf("it warns %q", s.warnings)
 	}
 	s.lost = 7
-	rttest.Do(s.do("success"))
+	rttest.Do(t, s.do("success"))
 	if len(s.warnings) != 2 || !strings.Contains(s.warnings[1], "episode 1 may be lost") {
 		t.Errorf("it warns %q", s.warnings)
 	}

@@ -108,7 +108,7 @@ func (r *baseRig) ticks(t *testing.T, n int, want ...float32) {
 		r.Read(tick)
 		switch {
 		case r.Phase == Arming:
-			rttest.Must(r.ArmStep(tick))
+			rttest.Must(r.ArmStep(tick))(t)
 		case r.Phase == Armed && want != nil:
 			r.Drive(r.now, want)
 		case r.Phase == Parking:
@@ -211,7 +211,7 @@ func TestTheGateOfABase(t *testing.T) {
 // Goal: a LeKiwi's wheels, also those at their largest velocity, break no rule of the referee while the
 // policy's velocities jump.
 func TestABaseBeforeItsReferee(t *testing.T) {
-	kiwi := rttest.Must(robot.ByName("lekiwi")).Base
+	kiwi := rttest.Must(robot.ByName("lekiwi"))(t).Base
 	wheels, most := kiwi.Kinematics(4096), [robot.Axes]float32{}
 	r := newBaseRig(t, func(c *Config) {
 		for j := range most {

@@ -37,7 +37,7 @@ func (p *plan) Reset()                    { p.note("reset") }
 // newCore returns the core of one joint at 100 Hz, and its schedule.
 func newCore(t *testing.T, stages smoothing.Config) (*Core, *plan) {
 	t.Helper()
-	chain := rttest.Must(smoothing.NewChain(stages, 100, 1))
+	chain := rttest.Must(smoothing.NewChain(stages, 100, 1))(t)
 	p := &plan{row: []float32{10}}
 	return &Core{Schedule: p, Stages: chain}, p
 }

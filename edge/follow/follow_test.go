@@ -126,7 +126,7 @@ func (r *rig) tick(t testing.TB, want ...float32) {
 	r.Read(tick)
 	switch r.Phase {
 	case Arming:
-		rttest.Must(r.ArmStep(tick))
+		rttest.Must(r.ArmStep(tick))(t)
 	case Armed:
 		if want != nil {
 			r.Drive(r.now, want)
@@ -366,7 +366,7 @@ func TestOutsideTheRange(t *testing.T) {
 			t.Fatalf("still at %v", r.bus.at)
 		}
 		r.tick(t)
-		rttest.Do(r.RescueStep(r.now))
+		rttest.Do(t, r.RescueStep(r.now))
 		if d := last - r.bus.at[0]; d < 0 || d > 2*rescuePace+slack {
 			t.Fatalf("a step of %v on the way in", d)
 		}

@@ -129,14 +129,14 @@ const (
 
 // Goal: the document has the tables of the program; go test ./edge/follow -update writes them.
 func TestDocumentShowsTheTable(t *testing.T) {
-	text := rttest.Must(os.ReadFile(document))
+	text := rttest.Must(os.ReadFile(document))(t)
 	head, rest, ok := strings.Cut(string(text), begins)
 	drawn, tail, ok2 := strings.Cut(rest, ends)
 	if !ok || !ok2 {
 		t.Fatalf("%s has no place for the tables", document)
 	}
 	if *update {
-		rttest.Do(os.WriteFile(document, []byte(head+begins+tables()+ends+tail), 0o644))
+		rttest.Do(t, os.WriteFile(document, []byte(head+begins+tables()+ends+tail), 0o644))
 		return
 	}
 	if drawn != tables() {

@@ -38,7 +38,7 @@ func TestKochAtLowRates(t *testing.T) {
 			}
 			defer bus.Close()
 			cfg.Path = sim.Link
-			arm := rttest.Must(servo.OpenArm(cfg))
+			arm := rttest.Must(servo.OpenArm(cfg))(t)
 			p := hotplug.New(arm, cfg, rt.KernelClock())
 			defer p.Close()
 			p.SetPeriod(period)
@@ -55,7 +55,7 @@ func TestKochAtLowRates(t *testing.T) {
 				f.Read(tick)
 				switch f.Phase {
 				case Arming:
-					rttest.Must(f.ArmStep(tick))
+					rttest.Must(f.ArmStep(tick))(t)
 				case Armed:
 					for j := range want {
 						want[j] = 10

@@ -171,7 +171,7 @@ func TestAWrongPositionWhileArming(t *testing.T) {
 				copy(a.want, a.Place)
 				a.begins = true
 				for range phase {
-					rttest.Do(a.step())
+					rttest.Do(t, a.step())
 				}
 				a.misread(-683, 1, 3)
 				before := a.bus.States()
@@ -220,7 +220,7 @@ func TestAWrongPositionAfterASuspension(t *testing.T) {
 	for _, offset := range []int{885, -700} {
 		a.misread(offset, 1, 3)
 		a.tick.Suspended = time.Hour
-		rttest.Do(a.step())
+		rttest.Do(t, a.step())
 		a.tick.Suspended = 0
 		if most := a.travelled(300 * time.Millisecond); most > 4 {
 			t.Errorf("a shaft moved %d counts, want none to move", most)

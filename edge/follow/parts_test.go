@@ -52,7 +52,7 @@ func (p *pair) tick(t testing.TB, want ...float32) {
 	p.Read(tick)
 	switch {
 	case p.Phase == Arming, p.Rearming():
-		rttest.Must(p.ArmStep(tick))
+		rttest.Must(p.ArmStep(tick))(t)
 	case p.Phase == Parking:
 		p.ParkStep(p.now, false)
 	}
@@ -283,12 +283,12 @@ func TestRescueOfAPart(t *testing.T) {
 		if right != 0 || coupling == robot.Together && left != 0 || coupling == robot.Apart && left != 5 {
 			t.Errorf("%s: %d and %d goals of the policy", coupling, left, right)
 		}
-		rttest.Do(p.RescueStep(p.now))
+		rttest.Do(t, p.RescueStep(p.now))
 		if got := len(p.right.sent); got == 0 || p.right.sent[got-1].joints == 0 {
 			t.Errorf("%s: the rescue moves nothing", coupling)
 		}
 		p.right.outside = 0
-		rttest.Do(p.RescueStep(p.now))
+		rttest.Do(t, p.RescueStep(p.now))
 		if p.Rescuing() {
 			t.Errorf("%s: the rescue does not end", coupling)
 		}

@@ -95,7 +95,7 @@ func TestUnload(t *testing.T) {
 
 // Goal: the error of a refused request names the joint, and a missing tick is an error.
 func TestUnloadIsRefused(t *testing.T) {
-	arm := rttest.Must(robot.ByName("so101"))
+	arm := rttest.Must(robot.ByName("so101"))(t)
 	r := armed(t, func(c *Config) { c.Clock = rttest.NewClock(rt.Instant(time.Second)) })
 	for name, says := range map[string]string{"elbow": "no joint \"elbow\": a so101 has shoulder_pan",
 		"gripper": "does not answer", "": "does not answer"} {

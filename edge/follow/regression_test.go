@@ -44,7 +44,7 @@ func TestRescueWithALimpJoint(t *testing.T) {
 		if !r.Rescuing() {
 			return
 		}
-		rttest.Do(r.RescueStep(r.now))
+		rttest.Do(t, r.RescueStep(r.now))
 	}
 	t.Error("rescuing for ever a joint that has no torque")
 }

@@ -19,10 +19,10 @@ func narrowed(t *testing.T) func(*servo.ArmConfig, *Config) {
 		c := cfg.Calibration["shoulder_lift"]
 		c.RangeMin, c.RangeMax = 500, 1300
 		cfg.Calibration["shoulder_lift"] = c
-		port := rttest.Must(servo.OpenPortWait(cfg.Path, cfg.Robot.Baud, cfg.Clock, nil))
+		port := rttest.Must(servo.OpenPortWait(cfg.Path, cfg.Robot.Baud, cfg.Clock, nil))(t)
 		defer port.Close()
 		bus := servo.NewBus(port, cfg.Robot.Baud, cfg.Robot.Protocol(), cfg.Clock)
-		rttest.Do(servo.WriteSettings(bus, 2, cfg.Robot.Motors[1].Model,
+		rttest.Do(t, servo.WriteSettings(bus, 2, cfg.Robot.Motors[1].Model,
 			[]robot.Setting{{Register: table.MinPositionLimit, Value: 500},
 				{Register: table.MaxPositionLimit, Value: 1300}}))
 	}

@@ -46,7 +46,7 @@ func newSimArm(t *testing.T, motors servosim.Config, change func(*servo.ArmConfi
 		t.Skip("seconds of real time")
 	}
 	r, err := robot.ByName("so101")
-	rttest.Do(err)
+	rttest.Do(t, err)
 	a := &simArm{t: t, robot: r, want: make([]float32, len(r.Motors))}
 	judge := referee.Config{Period: simPeriod}
 	cfg := servo.ArmConfig{Robot: r, Calibration: servo.Calibration{}}
@@ -73,7 +73,7 @@ func newSimArm(t *testing.T, motors servosim.Config, change func(*servo.ArmConfi
 	if change != nil {
 		change(&cfg, &how)
 	}
-	arm := rttest.Must(servo.OpenArm(cfg))
+	arm := rttest.Must(servo.OpenArm(cfg))(t)
 	a.arm = hotplug.New(arm, cfg, rt.KernelClock())
 	how.Gate = NewGate(arm, simPeriod)
 	a.Follower = New(a.arm, how, len(r.Motors))
@@ -148,13 +148,13 @@ func (a *simArm) clean() {
 
 func (a *simArm) unplug() {
 	a.t.Helper()
-	rttest.Do(a.bus.Unplug())
+	rttest.PanicOn(a.bus.Unplug())
 	a.until("away", a.arm.Away)
 }
 
 func (a *simArm) replug() {
 	a.t.Helper()
-	rttest.Do(a.bus.Replug())
+	rttest.PanicOn(a.bus.Replug())
 }
 
 func (a *simArm) armedAgain() {
@@ -164,7 +164,7 @@ func (a *simArm) armedAgain() {
 
 func (a *simArm) inject(f servosim.Fault) {
 	a.t.Helper()
-	rttest.Do(a.bus.Inject(servosim.Script{Faults: []servosim.Fault{f}}))
+	rttest.PanicOn(a.bus.Inject(servosim.Script{Faults: []servosim.Fault{f}}))
 }
 
 func (a *simArm) drive() {
@@ -302,7 +302,7 @@ func TestOverloadWithoutADirection(t *testing.T) {
 	a := newSimArm(t, servosim.Config{}, nil)
 	a.drive()
 	trip := func() {
-		rttest.Do(a.bus.Inject(servosim.Script{Faults: []servosim.Fault{{Kind: "overload",
+		rttest.Do(t, a.bus.Inject(servosim.Script{Faults: []servosim.Fault{{Kind: "overload",
 			IDs: []uint8{3}}}}))
 		a.until("overload", func() bool { return a.joints[elbow]&Overloaded != 0 })
 	}
@@ -342,7 +342,7 @@ func TestEncoderFault(t *testing.T) {
 	t.Parallel()
 	a := newSimArm(t, servosim.Config{}, nil)
 	a.drive()
-	rttest.Do(a.bus.Inject(servosim.Script{Faults: []servosim.Fault{{Kind: "encoder", IDs: []uint8{3},
+	rttest.Do(t, a.bus.Inject(servosim.Script{Faults: []servosim.Fault{{Kind: "encoder", IDs: []uint8{3},
 		Offset: 600}}}))
 	a.until("the run must end", func() bool { return a.Fatal() != nil })
 	a.Finish(a.tick.Woke)
@@ -384,10 +384,10 @@ func TestOutsideOfMotors(t *testing.T) {
 			if !eeprom {
 				return
 			}
-			port := rttest.Must(servo.OpenPortWait(cfg.Path, cfg.Robot.Baud, cfg.Clock, nil))
+			port := rttest.Must(servo.OpenPortWait(cfg.Path, cfg.Robot.Baud, cfg.Clock, nil))(t)
 			defer port.Close()
 			bus := servo.NewBus(port, cfg.Robot.Baud, cfg.Robot.Protocol(), cfg.Clock)
-			rttest.Do(servo.WriteSettings(bus, 2, cfg.Robot.Motors[1].Model,
+			rttest.Do(t, servo.WriteSettings(bus, 2, cfg.Robot.Motors[1].Model,
 				[]robot.Setting{{Register: table.MinPositionLimit, Value: 500},
 					{Register: table.MaxPositionLimit, Value: 1800}}))
 		}

@@ -19,7 +19,7 @@ import (
 func rig(t *testing.T, name string) (*servosim.Bus, *Arm) {
 	t.Helper()
 	rttest.RealTime(t) // simulated motors answer within real time-outs
-	r := rttest.Must(robot.ByName(name))
+	r := rttest.Must(robot.ByName(name))(t)
 	link := filepath.Join(t.TempDir(), "arm")
 	cfg := servosim.Config{Link: link, BootTime: 200 * time.Millisecond}
 	calibration := servo.Calibration{}
@@ -33,7 +33,7 @@ func rig(t *testing.T, name string) (*servosim.Bus, *Arm) {
 	}
 	t.Cleanup(func() { bus.Close() })
 	open := servo.ArmConfig{Path: link, Robot: r, Calibration: calibration, Clock: rt.KernelClock()}
-	arm := rttest.Must(servo.OpenArm(open))
+	arm := rttest.Must(servo.OpenArm(open))(t)
 	p := New(arm, open, rt.KernelClock())
 	var ending atomic.Bool
 	done := make(chan struct{})
@@ -68,7 +68,7 @@ func arm(t *testing.T, p *Arm) {
 		if stale != 0 {
 			return false
 		}
-		done := rttest.Must(p.ArmStep(rt.KernelClock().Now().Add(30*time.Millisecond), p.Arm().Joints()))
+		done := rttest.Must(p.ArmStep(rt.KernelClock().Now().Add(30*time.Millisecond), p.Arm().Joints()))(t)
 		return done
 	})
 }
@@ -77,10 +77,10 @@ func TestReplug(t *testing.T) {
 	bus, p := rig(t, "so101")
 	arm(t, p)
 	for range 2 {
-		rttest.Do(bus.Unplug())
+		rttest.Do(t, bus.Unplug())
 		until(t, p, "away", func(stale robot.Joints) bool { return p.Away() && stale == 0b111111 })
 		until(t, p, "an attempt to open that fails", func(robot.Joints) bool { return p.OpenError() != nil })
-		rttest.Do(bus.Replug())
+		rttest.Do(t, bus.Replug())
 		took := until(t, p, "back", func(robot.Joints) bool {
 			why, restarted := p.Reconnected()
 			if why != 0 && (why != Unplugged || restarted != 0) {
@@ -136,12 +136,12 @@ func TestMotorsThatRestarted(t *testing.T) {
 func TestTorqueOffWhileAway(t *testing.T) {
 	bus, p := rig(t, "so101")
 	arm(t, p)
-	rttest.Do(bus.Unplug())
+	rttest.Do(t, bus.Unplug())
 	until(t, p, "away", func(robot.Joints) bool { return p.Away() })
 	if err := p.TorqueOff(); err == nil {
 		t.Error("TorqueOff without a bus = nil")
 	}
-	rttest.Do(bus.Replug())
+	rttest.Do(t, bus.Replug())
 	rttest.Eventually(t, "torque off", func() bool { return p.TorqueOff() == nil })
 	if on := bus.TorqueEnabled(); slices.Contains(on, true) {
 		t.Errorf("torque %v after TorqueOff", on)
@@ -163,7 +163,7 @@ func TestCycleNoAlloc(t *testing.T) {
 	if n := testing.AllocsPerRun(50, cycle); n != 0 {
 		t.Errorf("a cycle allocates %v times, want 0", n)
 	}
-	rttest.Do(bus.Unplug())
+	rttest.Do(t, bus.Unplug())
 	until(t, p, "away", func(robot.Joints) bool { return p.Away() })
 	if n := testing.AllocsPerRun(50, func() {
 		p.Reactions()

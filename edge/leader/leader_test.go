@@ -86,7 +86,7 @@ func newStand(t *testing.T, name string, change func(*Config)) *stand {
 	}
 	t.Cleanup(func() { s.bus.Close() })
 	cfg := servo.ArmConfig{Path: sim.Link, Robot: r, Calibration: c, Clock: rt.KernelClock()}
-	arm := rttest.Must(servo.OpenArm(cfg))
+	arm := rttest.Must(servo.OpenArm(cfg))(t)
 	s.arm = hotplug.New(arm, cfg, cfg.Clock)
 	t.Cleanup(func() { s.arm.Close() })
 	how := Config{Arm: s.arm, Robot: r, Clock: cfg.Clock, Every: ReadEvery, Say: func(_ bool, text string) {
@@ -385,7 +385,7 @@ func (c *breaking) SleepUntil(at rt.Instant) {
 func TestLeaderWithATrigger(t *testing.T) {
 	t.Parallel()
 	s := newStand(t, "koch_leader", nil)
-	rttest.Do(s.arm.Arm().HoldTriggers())
+	rttest.Do(t, s.arm.Arm().HoldTriggers())
 	s.cycles(5)
 	if on := s.bus.TorqueEnabled(); !slices.Equal(on, []bool{false, false, false, false, false, true}) ||
 		s.Actuated() || s.Pose().At == 0 {

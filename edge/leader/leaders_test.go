@@ -38,7 +38,7 @@ func (l *Leader) wanted() *order {
 
 // Two leaders are one pose: the older time, and the state of the one that is not ready.
 func TestLeadersAreOnePose(t *testing.T) {
-	follower := rttest.Must(robot.ByName("bi_so101"))
+	follower := rttest.Must(robot.ByName("bi_so101"))(t)
 	left, right := ofTwoJoints("left", true), ofTwoJoints("right", true)
 	both := Join(follower, []*Leader{left, right}, nil)
 	left.shows(20, Pose{Joints: []float32{1, 2}, State: Ready, Order: 3, Pushes: 1})

@@ -81,7 +81,7 @@ func TestWhichJointsLead(t *testing.T) {
 			[]reading{{0, -194, 0}, {tick, 3901, OverSeam}, {tick, -194, 0}}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			r := rttest.Must(robot.ByName(tt.robot))
+			r := rttest.Must(robot.ByName(tt.robot))(t)
 			l := NewLeading(r)
 			now := rt.Instant(time.Hour)
 			held := Cause(0)
@@ -109,7 +109,7 @@ func TestWhichJointsLead(t *testing.T) {
 
 // Goal: after a reconnect any first reading is accepted, and a check allocates nothing.
 func TestLeadingForgets(t *testing.T) {
-	r := rttest.Must(robot.ByName("so101_leader"))
+	r := rttest.Must(robot.ByName("so101_leader"))(t)
 	l, e := NewLeading(r), &encoders{4090, 0, 4095}
 	l.Check(1, e)
 	e.raw = 5

@@ -19,7 +19,7 @@ import (
 
 func leaderOf(t *testing.T, name string) robot.Robot {
 	t.Helper()
-	return rttest.Must(robot.ByName(name))
+	return rttest.Must(robot.ByName(name))(t)
 }
 
 // silentNet is a network without other sessions.
@@ -37,7 +37,7 @@ func TestKeysAtTheLeaderDriveABase(t *testing.T) {
 		Base:  true,
 		ID:    "kiwi",
 		Clock: clock,
-	}))
+	}))(t)
 	o := &Offer{
 		cfg: OfferConfig{
 			Pose:  func() *Pose { return &Pose{At: clock.Now(), Joints: []float32{1, 2, 3, 4, 5, 6}} },
@@ -70,7 +70,7 @@ func TestARemoteTakesItsLeadersPosesOnly(t *testing.T) {
 		Robot: leaderOf(t, "so101_leader"),
 		ID:    "black",
 		Clock: clock,
-	}))
+	}))(t)
 	good := func() *wire.LeaderPose {
 		return &wire.LeaderPose{
 			Answers:  true,
@@ -157,7 +157,7 @@ func (l *lan) join(name string, cfg zenoh.Config) wire.Session {
 	if len(cfg.Listen) == 0 {
 		cfg.Connect = []string{l.at}
 	}
-	s := rttest.Must(Reach(l.t.Context(), cfg, 10*time.Second))
+	s := rttest.OrPanic(Reach(l.t.Context(), cfg, 10*time.Second))
 	l.t.Cleanup(func() { s.Close() })
 	return s
 }
@@ -185,7 +185,7 @@ func TestALeaderInANetwork(t *testing.T) {
 		Clock: clock,
 		Log:   slog.New(slog.DiscardHandler),
 	}
-	offer := rttest.Must(NewOffer(t.Context(), net, cfg))
+	offer := rttest.Must(NewOffer(t.Context(), net, cfg))(t)
 	var ending atomic.Bool
 	done := make(chan error, 4)
 	start := func(run func(*atomic.Bool) error) { go func() { done <- run(&ending) }() }
@@ -197,7 +197,7 @@ func TestALeaderInANetwork(t *testing.T) {
 			Robot: arm,
 			ID:    id,
 			Clock: clock,
-		}))
+		}))(t)
 		start(r.Run)
 		return r
 	}

@@ -18,7 +18,7 @@ func TestWhichBundlesHaveRun(t *testing.T) {
 		t.Error("a bundle has run without a file")
 	}
 	for _, digest := range []string{"aa", "bb", "aa"} {
-		rttest.Do(i.NoteRun(arm, digest))
+		rttest.Do(t, i.NoteRun(arm, digest))
 	}
 	again, other := &Identity{ID: "black", Dir: i.Dir}, &Identity{ID: "white", Dir: i.Dir}
 	if !again.HasRun(arm, "aa") || !again.HasRun(arm, "bb") || again.HasRun(arm, "cc") || other.HasRun(arm, "aa") {
@@ -28,7 +28,7 @@ func TestWhichBundlesHaveRun(t *testing.T) {
 		t.Error("a bundle has run with another calibration")
 	}
 	for n := range 2 * maxRan {
-		rttest.Do(i.NoteRun(arm, fmt.Sprint(n)))
+		rttest.Do(t, i.NoteRun(arm, fmt.Sprint(n)))
 	}
 	if n := len(i.ran(arm).Bundles); n != maxRan || i.HasRun(arm, "aa") || !i.HasRun(arm, fmt.Sprint(2*maxRan-1)) {
 		t.Errorf("%d bundles are kept, want the newest %d", n, maxRan)
@@ -42,7 +42,7 @@ func TestAFileOfBundlesThatCannotBeUsed(t *testing.T) {
 	i := &Identity{ID: "black", Dir: t.TempDir()}
 	for _, text := range []string{"", "{", "[]", `{"bundles": "aa"}`, `{"bundles": ["aa"]}`,
 		strings.Repeat(" ", maxRanBytes+1)} {
-		rttest.Do(os.WriteFile(i.ranPath(), []byte(text), 0o600))
+		rttest.Do(t, os.WriteFile(i.ranPath(), []byte(text), 0o600))
 		if i.HasRun("", "aa") {
 			t.Errorf("%.30q says that aa has run", text)
 		}

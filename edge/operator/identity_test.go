@@ -13,8 +13,8 @@ import (
 
 func TestClaimGivesTwinsTheirOwnNames(t *testing.T) {
 	t.Setenv("STATE_DIRECTORY", t.TempDir())
-	first := rttest.Must(Claim("arm one"))
-	second := rttest.Must(Claim("arm one"))
+	first := rttest.Must(Claim("arm one"))(t)
+	second := rttest.Must(Claim("arm one"))(t)
 	defer second.Release()
 	if first.ID != "arm-one" || second.ID != "arm-one-2" {
 		t.Errorf("ids %q and %q, want arm-one and arm-one-2", first.ID, second.ID)
@@ -40,9 +40,9 @@ func TestClaimGivesTwinsTheirOwnNames(t *testing.T) {
 func TestClaimWithoutAnIDMakesOneThatStays(t *testing.T) {
 	dir := t.TempDir()
 	t.Setenv("STATE_DIRECTORY", dir)
-	first := rttest.Must(Claim(""))
+	first := rttest.Must(Claim(""))(t)
 	first.Release()
-	second := rttest.Must(Claim(""))
+	second := rttest.Must(Claim(""))(t)
 	second.Release()
 	if first.ID != second.ID || !strings.HasPrefix(first.ID, "edge-") {
 		t.Errorf("ids %q then %q, want the same edge-…", first.ID, second.ID)
@@ -98,7 +98,7 @@ func TestDirs(t *testing.T) {
 		return // root may read every folder
 	}
 	t.Setenv("XDG_STATE_HOME", home)
-	rttest.Do(os.Chmod(service, 0))
+	rttest.Do(t, os.Chmod(service, 0))
 	if got, closed, err := StateDirs(); err != nil || closed != service || !slices.Equal(got, []string{own}) {
 		t.Errorf("a closed folder: %v, %q, %v, want it named", got, closed, err)
 	}
@@ -114,7 +114,7 @@ func TestStateWithoutAFolder(t *testing.T) {
 		t.Errorf("without a home: %v", err)
 	}
 	file := filepath.Join(t.TempDir(), "file")
-	rttest.Do(os.WriteFile(file, nil, 0o600))
+	rttest.Do(t, os.WriteFile(file, nil, 0o600))
 	t.Setenv("XDG_STATE_HOME", file)
 	if _, err := Claim("black"); err == nil || !strings.Contains(err.Error(),
 		"set XDG_STATE_HOME to a folder that this user may write") {

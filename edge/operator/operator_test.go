@@ -17,10 +17,10 @@ import (
 func TestServe(t *testing.T) {
 	dir := t.TempDir()
 	t.Setenv("STATE_DIRECTORY", dir)
-	id := rttest.Must(Claim("arm"))
+	id := rttest.Must(Claim("arm"))(t)
 	defer id.Release()
 	leaveSocket(t, dir, "arm") // of the previous process
-	l := rttest.Must(Listen(id))
+	l := rttest.Must(Listen(id))(t)
 	ended := make(chan struct{})
 	go func() {
 		Serve(l, func(line string) Reply { return Reply{OK: line == "status", Error: "got " + line, ID: id.ID} })
@@ -63,7 +63,7 @@ func TestCheckTask(t *testing.T) {
 // leaveSocket makes the socket of a killed edge, at which no process listens.
 func leaveSocket(t *testing.T, dir, id string) {
 	t.Helper()
-	l := rttest.Must(net.ListenUnix("unix", &net.UnixAddr{Name: SocketPath(dir, id)}))
+	l := rttest.Must(net.ListenUnix("unix", &net.UnixAddr{Name: SocketPath(dir, id)}))(t)
 	l.SetUnlinkOnClose(false)
 	l.Close()
 }
@@ -74,9 +74,9 @@ func TestCtlLeavesTheLockAlone(t *testing.T) {
 	dir := t.TempDir()
 	t.Setenv("STATE_DIRECTORY", dir)
 	leaveSocket(t, dir, "starting") // it was killed, and has claimed its name again
-	starting := rttest.Must(Claim("starting"))
+	starting := rttest.Must(Claim("starting"))(t)
 	defer starting.Release()
-	running := rttest.Must(net.Listen("unix", SocketPath(dir, "running")))
+	running := rttest.Must(net.Listen("unix", SocketPath(dir, "running")))(t)
 	defer running.Close()
 	if !abandoned(SocketPath(dir, "starting")) {
 		t.Error("an edge that does not listen yet is taken for one that runs")
@@ -99,9 +99,9 @@ func TestCtlReachesAService(t *testing.T) {
 	serve := func(state, id string) {
 		t.Helper()
 		t.Setenv("STATE_DIRECTORY", state)
-		claimed := rttest.Must(Claim(id))
+		claimed := rttest.Must(Claim(id))(t)
 		t.Cleanup(claimed.Release)
-		l := rttest.Must(Listen(claimed))
+		l := rttest.Must(Listen(claimed))(t)
 		t.Cleanup(func() { l.Close() })
 		go Serve(l, func(line string) Reply { return Reply{OK: true, ID: claimed.ID} })
 	}

@@ -39,7 +39,7 @@ func newOperated(t *testing.T, token string) *operated {
 		Token:   token,
 		Clock:   rt.KernelClock(),
 		Log:     slog.New(slog.DiscardHandler),
-	}))
+	}))(t)
 	t.Cleanup(p.Close)
 	o := &operated{stage: &stage{Page: p}}
 	p.Watch(Run{
@@ -68,11 +68,11 @@ func newOperated(t *testing.T, token string) *operated {
 func (o *operated) exchange(t *testing.T, from, request string) (code int, text string) {
 	t.Helper()
 	c := rttest.Must(
-		(&net.Dialer{LocalAddr: &net.TCPAddr{IP: net.ParseIP(from)}}).Dial("tcp", o.listener.Addr().String()))
+		(&net.Dialer{LocalAddr: &net.TCPAddr{IP: net.ParseIP(from)}}).Dial("tcp", o.listener.Addr().String()))(t)
 	defer c.Close()
 	c.SetDeadline(time.Now().Add(patience))
-	rttest.Must(io.WriteString(c, request))
-	r := rttest.Must(http.ReadResponse(bufio.NewReader(c), nil))
+	rttest.Must(io.WriteString(c, request))(t)
+	r := rttest.Must(http.ReadResponse(bufio.NewReader(c), nil))(t)
 	defer r.Body.Close()
 	body, _ := io.ReadAll(r.Body)
 	if r.Header.Get("Access-Control-Allow-Origin") != "" || r.Header.Get("Set-Cookie") != "" {
@@ -297,7 +297,7 @@ func TestAThousandConnectionsKeepNobodyOut(t *testing.T) {
 	o := newOperated(t, rightOne)
 	for range 1000 {
 		c := rttest.Must((&net.Dialer{LocalAddr: &net.TCPAddr{IP: net.IPv4(127, 0, 0,
-			9)}}).Dial("tcp", o.listener.Addr().String()))
+			9)}}).Dial("tcp", o.listener.Addr().String()))(t)
 		defer c.Close()
 	}
 	if code, _ := o.exchange(t, "127.0.0.1", o.request(nil)); code != 200 {

@@ -43,7 +43,7 @@ const patience = 20 * time.Second // for a busy machine
 func newStage(t testing.TB) *stage {
 	t.Helper()
 	p := rttest.Must(Listen(Config{Address: "127.0.0.1:0", Clock: rt.KernelClock(),
-		Log: slog.New(slog.DiscardHandler)}))
+		Log: slog.New(slog.DiscardHandler)}))(t)
 	s := &stage{Page: p}
 	s.well.Store(true)
 	t.Cleanup(func() {
@@ -79,7 +79,7 @@ func (s *stage) watch(t testing.TB, cams ...cam) []*capture.Preview {
 			t.Skipf("no libjpeg-turbo: %v", err)
 		}
 		t.Cleanup(v.Close)
-		p := rttest.Must(capture.NewPreview(v))
+		p := rttest.Must(capture.NewPreview(v))(t)
 		t.Cleanup(p.Close)
 		previews = append(previews, p)
 		if c.on {
@@ -119,15 +119,15 @@ type answer struct {
 
 func (s *stage) do(t testing.TB, method, path, host string, body io.Reader) answer {
 	t.Helper()
-	r := rttest.Must(http.NewRequest(method, s.URL()+strings.TrimPrefix(path, "/"), body))
+	r := rttest.Must(http.NewRequest(method, s.URL()+strings.TrimPrefix(path, "/"), body))(t)
 	if host != "" {
 		r.Host = host
 	}
 	client := &http.Client{Timeout: patience}
 	defer client.CloseIdleConnections()
-	a := rttest.Must(client.Do(r))
+	a := rttest.Must(client.Do(r))(t)
 	defer a.Body.Close()
-	text := rttest.Must(io.ReadAll(a.Body))
+	text := rttest.Must(io.ReadAll(a.Body))(t)
 	return answer{a.StatusCode, a.Header, text}
 }
 
@@ -317,7 +317,7 @@ func TestSlowClientsCostTheirSeatsOnly(t *testing.T) {
 	s.watch(t)
 	for i := range 3 * maxConnections { // from several machines: each has only its share
 		c := rttest.Must((&net.Dialer{LocalAddr: &net.TCPAddr{IP: net.IPv4(127, 0, 0,
-			byte(2+i%6))}}).Dial("tcp", s.listener.Addr().String()))
+			byte(2+i%6))}}).Dial("tcp", s.listener.Addr().String()))(t)
 		defer c.Close()
 		io.WriteString(c, "GET / HTTP/1.1\r\nHost: localhost\r\nX-")
 	}
@@ -338,10 +338,10 @@ func TestClientsThatTakeNothing(t *testing.T) {
 	s.guard.Rate.Interval = 0
 	asks := bytes.Repeat(asking("/camera/front"), 1000) // more pictures than the kernel buffers
 	for range maxPictures {
-		c := rttest.Must(net.Dial("tcp", s.listener.Addr().String()))
+		c := rttest.Must(net.Dial("tcp", s.listener.Addr().String()))(t)
 		defer c.Close()
 		c.SetWriteDeadline(time.Now().Add(patience))
-		rttest.Must(c.Write(asks))
+		rttest.Must(c.Write(asks))(t)
 	}
 	stuck, before := 0, s.pictures.Load()
 	rttest.Eventually(t, "all memory held by the slow ones, for 200 looks", func() bool {
@@ -372,9 +372,9 @@ type keep struct {
 func (k *keep) ask(t testing.TB, request []byte) (code int) {
 	t.Helper()
 	k.SetDeadline(time.Now().Add(patience))
-	rttest.Must(k.Write(request))
+	rttest.Must(k.Write(request))(t)
 	for n, want := 0, -1; ; {
-		m := rttest.Must(k.Read(k.buf[n:]))
+		m := rttest.Must(k.Read(k.buf[n:]))(t)
 		n += m
 		if end := bytes.Index(k.buf[:n], []byte("\r\n\r\n")); want < 0 && end >= 0 {
 			_, rest, _ := bytes.Cut(k.buf[:end], []byte("Content-Length: "))
@@ -395,7 +395,7 @@ func (k *keep) ask(t testing.TB, request []byte) (code int) {
 
 func (s *stage) connect(t testing.TB) *keep {
 	t.Helper()
-	c := rttest.Must(net.Dial("tcp", s.listener.Addr().String()))
+	c := rttest.Must(net.Dial("tcp", s.listener.Addr().String()))(t)
 	t.Cleanup(func() { c.Close() })
 	return &keep{Conn: c}
 }

@@ -42,7 +42,7 @@ func config(mode record.Mode, dir string) Config {
 // opened opens a record.
 func opened(t *testing.T, cfg Config) *Recording {
 	t.Helper()
-	r := rttest.Must(Open(cfg))
+	r := rttest.Must(Open(cfg))(t)
 	return r
 }
 
@@ -53,7 +53,7 @@ func written(t *testing.T, r *Recording, dir string, v record.Visitor) {
 	stop.Store(true)
 	r.Recorder.Collect()
 	r.Recorder.Write(&stop)
-	rttest.Must(record.ReadFolder(dir, v))
+	rttest.Must(record.ReadFolder(dir, v))(t)
 }
 
 // Goal: with --record all the log reports once that files of this run are deleted; the summary
@@ -140,7 +140,7 @@ func TestTheEndIsRecorded(t *testing.T) {
 		infos := rttest.Must(record.ReadFolder(cfg.Dir, record.Visitor{Event: func(m *record.Event) error {
 			said = append(said, m.Kind+": "+m.Text.String())
 			return nil
-		}}))
+		}}))(t)
 		if tt.want == "" {
 			if len(infos) != 0 || r.Stats().Files != 0 {
 				t.Errorf("a good end leaves %v, want nothing", infos)
@@ -180,7 +180,7 @@ func TestRecordThatHangsEndsTheRun(t *testing.T) {
 	defer close(release)
 	cfg.Log = slog.New(slog.NewTextHandler(hangs{release}, nil)) // on the writing thread
 	r := opened(t, cfg)
-	rttest.Do(os.RemoveAll(cfg.Dir))
+	rttest.Do(t, os.RemoveAll(cfg.Dir))
 	if err := os.WriteFile(cfg.Dir, nil, 0o600); err != nil { // the folder cannot be made, which is reported
 		t.Fatal(err)
 	}
@@ -200,7 +200,7 @@ func (h hangs) Write(b []byte) (int, error) { <-h.until; return io.Discard.Write
 // Goal: a folder that cannot be written ends only a run with --record all, before it begins.
 func TestOnlyAllWantsAFolderAtTheStart(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "file")
-	rttest.Do(os.WriteFile(file, nil, 0o600))
+	rttest.Do(t, os.WriteFile(file, nil, 0o600))
 	for mode, fails := range map[record.Mode]bool{record.Off: false, record.Ring: false, record.All: true} {
 		r, err := Open(config(mode, filepath.Join(file, "records")))
 		if err != nil != fails {

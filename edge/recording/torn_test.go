@@ -53,7 +53,7 @@ func (s *shots) Grab(dst *camera.Frame) error {
 // Goal: a torn picture is counted and reported with its camera as soon as it is recorded, also if
 // the encoder has to decode it, and if its markers are cut. Later ones are reported together.
 func TestTornPicturesAreReportedAtOnce(t *testing.T) {
-	good := rttest.Must(os.ReadFile(filepath.Join("..", "..", "testdata", "jpeg", "golden", "scene_422.jpg")))
+	good := rttest.Must(os.ReadFile(filepath.Join("..", "..", "testdata", "jpeg", "golden", "scene_422.jpg")))(t)
 	torn := append(slices.Clone(good[:len(good)*2/3]), 0xff, 0xd9)
 	cut := good[:len(good)/2]
 	for name, tt := range map[string]struct {
@@ -71,8 +71,8 @@ func TestTornPicturesAreReportedAtOnce(t *testing.T) {
 		r := opened(t, cfg)
 		source := &shots{format: camera.Format{Width: 96, Height: 64, Pixels: camera.MJPEG, FPS: 30}, clock: clock}
 		cam := capture.New("top", source, 0)
-		rttest.Do(r.Tap(cam, capture.Config{Name: "top"}, tt.encode))
-		rttest.Do(r.Recorder.SetCameras([]string{"top"}))
+		rttest.Do(t, r.Tap(cam, capture.Config{Name: "top"}, tt.encode))
+		rttest.Do(t, r.Recorder.SetCameras([]string{"top"}))
 		r.collecting.Store(true) // each call of collect looks once
 		source.after = r.collect
 		shoot := func(pictures ...[]byte) {

@@ -26,7 +26,7 @@ func TestAServerAnnouncesAnotherModel(t *testing.T) {
 		began <- to.SHA256[:1]
 		return nil
 	}}
-	rttest.Do(l.connect(within(t, 5*time.Second)))
+	rttest.Do(t, l.connect(within(t, 5*time.Second)))
 	if got := l.model(); got != strings.Repeat("a", 64) {
 		t.Errorf("within an episode the open names %q", got)
 	}
@@ -64,7 +64,7 @@ func TestAnExpectedModelIsNotGivenUp(t *testing.T) {
 	s.answer(func(a *wire.SessionAck) { a.ModelSHA256 = strings.Repeat("a", 64) })
 	l, _ := s.dial(t, "")
 	l.Change = &Change{Between: func() bool { return true }}
-	rttest.Do(l.connect(within(t, 5*time.Second)))
+	rttest.Do(t, l.connect(within(t, 5*time.Second)))
 	e := wire.Event{Code: wire.EventModel, Nonce: 41}
 	l.receiver.onServerEvent(l.In.Sessions().Epoch(), wire.AppendEvent(nil, &e))
 	for expected, due := range map[string]bool{"": true, "aaaa": false, "bbbb": true} {

@@ -31,7 +31,7 @@ func halves(t *testing.T, turned bool) wire.Image {
 		}
 	}
 	var out bytes.Buffer
-	rttest.Do(stdjpeg.Encode(&out, m, nil))
+	rttest.Do(t, stdjpeg.Encode(&out, m, nil))
 	return wire.Image{Name: "observation.images.top", Codec: wire.JPEG, Data: out.Bytes()}
 }
 

@@ -44,7 +44,7 @@ type server struct {
 
 func freePort(t *testing.T) string {
 	t.Helper()
-	l := rttest.Must(net.Listen("tcp", "127.0.0.1:0"))
+	l := rttest.Must(net.Listen("tcp", "127.0.0.1:0"))(t)
 	defer l.Close()
 	return "tcp/" + l.Addr().String()
 }
@@ -68,12 +68,12 @@ func goodAck() wire.SessionAck {
 func newServer(t *testing.T, services ...string) *server {
 	t.Helper()
 	s := &server{endpoint: freePort(t), ack: goodAck()}
-	s.net = rttest.Must(zenoh.Open(t.Context(), zenoh.Config{Listen: []string{s.endpoint}}))
+	s.net = rttest.Must(zenoh.Open(t.Context(), zenoh.Config{Listen: []string{s.endpoint}}))(t)
 	t.Cleanup(func() { s.net.Close() })
 	for _, name := range services {
-		prefix := rttest.Must(wire.ServicePrefix("demo/m", "main", name))
-		rttest.Must(s.net.Queryable(wire.SessionKey(prefix), s.onSession))
-		s.token = rttest.Must(s.net.Token(wire.ServerAliveKey(prefix)))
+		prefix := rttest.Must(wire.ServicePrefix("demo/m", "main", name))(t)
+		rttest.Must(s.net.Queryable(wire.SessionKey(prefix), s.onSession))(t)
+		s.token = rttest.Must(s.net.Token(wire.ServerAliveKey(prefix)))(t)
 	}
 	return s
 }
@@ -146,7 +146,7 @@ func (s *server) closed() (n int) {
 // dial returns a link to the server, and the link's log.
 func (s *server) dial(t *testing.T, service string) (*Link, *bytes.Buffer) {
 	t.Helper()
-	n := rttest.Must(zenoh.Open(t.Context(), zenoh.Config{Connect: []string{s.endpoint}}))
+	n := rttest.Must(zenoh.Open(t.Context(), zenoh.Config{Connect: []string{s.endpoint}}))(t)
 	t.Cleanup(func() { n.Close() })
 	log := new(bytes.Buffer)
 	l := New(Config{
@@ -198,7 +198,7 @@ func within(t *testing.T, d time.Duration) context.Context {
 func TestLinkOpensTheOnlyService(t *testing.T) {
 	s := newServer(t, "demo")
 	l, _ := s.dial(t, "")
-	rttest.Do(l.connect(within(t, 5*time.Second)))
+	rttest.Do(t, l.connect(within(t, 5*time.Second)))
 	o := s.opens[0]
 	if o.Instance != l.Identity.Instance || o.Host != "left-pi" || l.In.Sessions().Open.Nonce != 41 {
 		t.Errorf("instance %q, host %q, nonce %d, want %q, left-pi, 41", o.Instance, o.Host, l.In.Sessions().Open.Nonce,
@@ -297,7 +297,7 @@ func TestLinkWaitsForTheWarmUp(t *testing.T) {
 		t.Errorf("a session %v, none for %v; want none for warmed_up", l.In.Sessions().Open, why)
 	}
 	s.answer(func(a *wire.SessionAck) { a.WarmedUp = true })
-	rttest.Do(<-ended)
+	rttest.Do(t, <-ended)
 	s.change(func(s *server) {
 		if len(s.closes) != len(s.opens)-1 {
 			t.Errorf("%d sessions opened and %d closed, want all but the last", len(s.opens), len(s.closes))
@@ -323,7 +323,7 @@ func TestLinkWaitsForItsOwnName(t *testing.T) {
 		t.Errorf("a run that gives up now has no session for %v, want the other's host", why)
 	}
 	s.answer(func(a *wire.SessionAck) { *a = goodAck() })
-	rttest.Do(<-ended)
+	rttest.Do(t, <-ended)
 	if n := strings.Count(log.String(), "give one of them another --id"); n != 1 ||
 		!strings.Contains(log.String(), "level=WARN") {
 		t.Errorf("people were told %d times, want once and as a warning: %s", n, log)
@@ -340,11 +340,11 @@ func TestLinkLooksForTheServiceItHad(t *testing.T) {
 				s := newServer(t, "demo")
 				l, log := s.dial(t, service)
 				ctx := within(t, 8*time.Second)
-				rttest.Do(l.connect(ctx))
+				rttest.Do(t, l.connect(ctx))
 				had := l.contract.Prefix
-				prefix := rttest.Must(wire.ServicePrefix(other[0], "main", other[1]))
-				rttest.Must(s.net.Queryable(wire.SessionKey(prefix), s.onSession))
-				rttest.Must(s.net.Token(wire.ServerAliveKey(prefix)))
+				prefix := rttest.Must(wire.ServicePrefix(other[0], "main", other[1]))(t)
+				rttest.Must(s.net.Queryable(wire.SessionKey(prefix), s.onSession))(t)
+				rttest.Must(s.net.Token(wire.ServerAliveKey(prefix)))(t)
 				if got, err := l.find(ctx); err != nil || got != had { // both services are present
 					t.Fatalf("find = %s, %v, want %s", got, err, had)
 				}
@@ -358,7 +358,7 @@ func TestLinkLooksForTheServiceItHad(t *testing.T) {
 					(!strings.Contains(err.Error(), had) || !strings.Contains(err.Error(), prefix)) {
 					t.Errorf("find says %v, want %s and %s named", err, had, prefix)
 				}
-				rttest.Must(s.net.Token(wire.ServerAliveKey(had)))
+				rttest.Must(s.net.Token(wire.ServerAliveKey(had)))(t)
 				if err := l.connect(ctx); err != nil || l.contract.Prefix != had {
 					t.Errorf("connect = %v with %s, want %s again\n%s", err, l.contract.Prefix, had, log)
 				}
@@ -375,7 +375,7 @@ func TestLinkAgreesOnSteps(t *testing.T) {
 	ctx := within(t, 5*time.Second)
 	for i, tt := range []struct{ model, said, want int }{{3, wire.MaxSteps, 3}, {2, 3, 2}, {0, 3, 1}, {3, 3, 3}} {
 		s.answer(func(a *wire.SessionAck) { a.Steps = tt.model })
-		rttest.Do(l.connect(ctx))
+		rttest.Do(t, l.connect(ctx))
 		if got, up := s.opens[i].Steps, l.In.Sessions().Open; got != tt.said || up.Steps != tt.want ||
 			l.contract.Steps != tt.want {
 			t.Errorf("session %d: announced %d, sends %d steps, want %d and %d", i, got, up.Steps, tt.said, tt.want)
@@ -394,7 +394,7 @@ func TestLinkNamesItsRawPictures(t *testing.T) {
 	l.Cameras = append(l.Cameras, capture.Config{Name: "wrist", Source: "sim", Quality: 80})
 	for quality, want := range map[int]string{0: "[observation.images.top]", 90: "[]"} {
 		l.JPEGQuality = quality
-		rttest.Do(l.connect(within(t, 5*time.Second)))
+		rttest.Do(t, l.connect(within(t, 5*time.Second)))
 		if got := s.opens[len(s.opens)-1].RawImages; fmt.Sprint(got) != want {
 			t.Errorf("quality %d: raw pictures of %v, want %s", quality, got, want)
 		}
@@ -405,7 +405,7 @@ func TestLinkAcceptsAServerThatNamesNoColumnsLoudly(t *testing.T) {
 	s := newServer(t, "demo")
 	s.answer(func(a *wire.SessionAck) { a.ActionNames, a.T = nil, 0 })
 	l, log := s.dial(t, "demo")
-	rttest.Do(l.connect(within(t, 5*time.Second)))
+	rttest.Do(t, l.connect(within(t, 5*time.Second)))
 	if !strings.Contains(log.String(), "level=WARN") || !strings.Contains(log.String(), "order cannot be checked") {
 		t.Errorf("no loud warning: %s", log)
 	}
@@ -417,14 +417,14 @@ func TestLinkAcceptsAServerThatNamesNoColumnsLoudly(t *testing.T) {
 func TestLinkReopensWhenTheServersTokenReturns(t *testing.T) {
 	s := newServer(t, "demo")
 	l, _ := s.dial(t, "")
-	rttest.Do(l.connect(t.Context()))
+	rttest.Do(t, l.connect(t.Context()))
 	l.RequestTimeout = time.Minute
 	// the token's return must end the wait
 	l.backOff(time.Minute)
 	maintain(t, l)
 	s.token.Undeclare()
 	rttest.Eventually(t, "the loss", func() bool { return l.In.Sessions().Lost > 0 && l.In.Sessions().Epoch() == 0 })
-	token := rttest.Must(s.net.Token(wire.ServerAliveKey(l.contract.Prefix)))
+	token := rttest.Must(s.net.Token(wire.ServerAliveKey(l.contract.Prefix)))(t)
 	defer token.Undeclare()
 	rttest.Eventually(t, "the second session", func() bool { return l.In.Sessions().Epoch() > 1 })
 	if s.asked() != 2 {
@@ -501,7 +501,7 @@ func TestAgreeFPS(t *testing.T) {
 func TestLinkGivesUpOnAnotherModel(t *testing.T) {
 	s := newServer(t, "demo")
 	l, _ := s.dial(t, "")
-	rttest.Do(l.connect(within(t, 5*time.Second)))
+	rttest.Do(t, l.connect(within(t, 5*time.Second)))
 	s.answer(func(a *wire.SessionAck) { a.ModelSHA256 = "new"; a.ChunkSize = 40 })
 	l.RequestTimeout = 100 * time.Millisecond // without answers the session is opened again
 	l.Out.AskedAt.Store(int64(l.Clock.Now()))
@@ -537,9 +537,9 @@ func TestResetNamesTheTask(t *testing.T) {
 	if acked, err := l.Reset(t.Context(), 1, "fly"); acked || err == nil {
 		t.Errorf("without a session: %v, %v, want an error", acked, err)
 	}
-	rttest.Do(l.connect(within(t, 5*time.Second)))
+	rttest.Do(t, l.connect(within(t, 5*time.Second)))
 	var got []wire.Reset
-	key := rttest.Must(wire.ResetKey(l.contract.Prefix, "arm"))
+	key := rttest.Must(wire.ResetKey(l.contract.Prefix, "arm"))(t)
 	rttest.Must(s.net.Queryable(key, func(q wire.Query) {
 		defer q.Finish()
 		var m wire.Reset
@@ -552,7 +552,7 @@ func TestResetNamesTheTask(t *testing.T) {
 			ack.Error = "task is pinned"
 		}
 		q.Reply(q.Key(), wire.AppendResetAck(nil, &ack))
-	}))
+	}))(t)
 	if acked, err := l.Reset(t.Context(), 2, "fly"); acked || err == nil || !strings.Contains(err.Error(), "pinned") {
 		t.Errorf("a task that is refused: %v, %v, want the server's text", acked, err)
 	}
@@ -603,7 +603,7 @@ func TestLinkAsksForWhatThePolicyCan(t *testing.T) {
 		l, log := router.dial(t, "")
 		l.Schedule = tt.schedule
 		for range 2 {
-			rttest.Do(l.connect(within(t, 5*time.Second)))
+			rttest.Do(t, l.connect(within(t, 5*time.Second)))
 		}
 		all["a"].change(func(r *server) {
 			for _, o := range r.opens {

@@ -34,7 +34,7 @@ type pastRig struct {
 func newPastRig(t *testing.T, n int) *pastRig {
 	t.Helper()
 	cam := capture.New("top", ownJPEG{}, 0)
-	v := rttest.Must(capture.NewEncoder(cam, &capture.Config{Name: "top"}, capture.Encoding{Quality: 90}))
+	v := rttest.Must(capture.NewEncoder(cam, &capture.Config{Name: "top"}, capture.Encoding{Quality: 90}))(t)
 	t.Cleanup(v.Close)
 	steps := newSteps(n, 1)
 	return &pastRig{

@@ -189,7 +189,7 @@ func TestASessionThatCouldNeverActIsRefused(t *testing.T) {
 	}
 	rttest.Eventually(t, "the session is given back", func() bool { return s.closed() > 0 })
 	l.Given.MaxActionAge = false
-	rttest.Do(l.connect(within(t, 5*time.Second)))
+	rttest.Do(t, l.connect(within(t, 5*time.Second)))
 	for _, want := range []string{"SLOW POLICY", "--max-action-age is 13s", "--request-timeout", "session=s1"} {
 		if !strings.Contains(log.String(), want) {
 			t.Errorf("the log lacks %q:\n%s", want, log)
@@ -245,7 +245,7 @@ func TestAPolicyThatBecomesSlowIsTold(t *testing.T) {
 	s.answer(func(a *wire.SessionAck) { a.InferenceMsMin, a.InferenceMsP99 = 200, 250 })
 	l, log := s.dial(t, "")
 	l.MaxActionAge, l.MaxOffline = DefaultMaxActionAge, time.Minute
-	rttest.Do(l.connect(within(t, 5*time.Second)))
+	rttest.Do(t, l.connect(within(t, 5*time.Second)))
 	told := func(pace Pace) string {
 		n := log.Len()
 		l.Out.SetPace(pace)
@@ -332,7 +332,7 @@ func TestTheLinkAsksAServerThatOwesAnAnswer(t *testing.T) {
 	})
 	l, log := router.dial(t, "")
 	l.RequestTimeout, l.MaxOffline = 400*time.Millisecond, time.Minute
-	rttest.Do(l.connect(t.Context()))
+	rttest.Do(t, l.connect(t.Context()))
 	if id := l.server(); id != "a" {
 		t.Fatalf("the session is at %s, want a", id)
 	}
@@ -360,7 +360,7 @@ func TestAServerOfAFarLinkKeepsItsSession(t *testing.T) {
 	router, all := replicas(t, "a")
 	l, log := router.dial(t, "")
 	l.RequestTimeout, l.MaxOffline = 2*time.Second, time.Minute
-	rttest.Do(l.connect(t.Context()))
+	rttest.Do(t, l.connect(t.Context()))
 	all["a"].change(func(r *server) { r.far = 700 * time.Millisecond })
 	l.In.Announce(steady(8 * time.Second))
 	l.Out.AskedAt.Store(int64(l.Clock.Now()))

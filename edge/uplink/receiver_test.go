@@ -288,7 +288,7 @@ func TestTheReplacedAnswerIsRecorded(t *testing.T) {
 			Size:  1 << 30,
 			ID:    "arm",
 			Clock: r.clock,
-		}))
+		}))(t)
 		for _, seq := range order {
 			r.deposit(sample(goodHeader(seq), chunkBody(3, 2, 0)))
 		}
@@ -302,7 +302,7 @@ func TestTheReplacedAnswerIsRecorded(t *testing.T) {
 				got = append(got, m.Seq)
 			}
 			return nil
-		}}))
+		}}))(t)
 		if slices.Sort(got); !slices.Equal(got, []uint64{3, 4}) {
 			t.Errorf("answers in the order %v: %v are on record as replaced, want 3 and 4", order, got)
 		}

@@ -25,7 +25,7 @@ func replicas(t *testing.T, ids ...string) (router *server, all map[string]*serv
 		r.status.MaxSessions = 4
 		r.status.Capabilities = r.ack.Capabilities
 		all[id] = r
-		r.net = rttest.Must(zenoh.Open(t.Context(), zenoh.Config{Connect: []string{router.endpoint}}))
+		r.net = rttest.Must(zenoh.Open(t.Context(), zenoh.Config{Connect: []string{router.endpoint}}))(t)
 		t.Cleanup(func() { r.net.Close() })
 		answers := map[string]func(wire.Query){wire.StatusKey(replicaPrefix): r.onStatus,
 			wire.SessionKey(replicaPrefix): r.onSession}
@@ -33,12 +33,12 @@ func replicas(t *testing.T, ids ...string) (router *server, all map[string]*serv
 			answers[wire.RobotSessionWildcard(replicaPrefix)] = r.onSession
 		}
 		for key, answer := range answers {
-			rttest.Must(r.net.Queryable(key, answer))
+			rttest.Must(r.net.Queryable(key, answer))(t)
 		}
 		if id != "" {
-			r.token = rttest.Must(r.net.Token(wire.ReplicaAliveKey(replicaPrefix, id)))
+			r.token = rttest.Must(r.net.Token(wire.ReplicaAliveKey(replicaPrefix, id)))(t)
 		}
-		rttest.Must(r.net.Token(wire.ServerAliveKey(replicaPrefix)))
+		rttest.Must(r.net.Token(wire.ServerAliveKey(replicaPrefix)))(t)
 	}
 	rttest.Eventually(t, "the servers' tokens", func() bool {
 		keys, err := router.net.Tokens(t.Context(), replicaPrefix+"/server/**", time.Second)
@@ -134,14 +134,14 @@ func TestLinkLeavesADeadReplica(t *testing.T) {
 	l, _ := router.dial(t, "")
 	l.RequestTimeout = time.Minute
 	l.backOff(time.Hour)
-	rttest.Do(l.connect(t.Context()))
+	rttest.Do(t, l.connect(t.Context()))
 	maintain(t, l)
-	rttest.Do(all["c"].token.Undeclare())
+	rttest.Do(t, all["c"].token.Undeclare())
 	time.Sleep(4 * restPoll) // a session that is not lost gives no sign
 	if id := l.server(); id != "a" || l.In.Sessions().Epoch() != 1 {
 		t.Errorf("the death of another server: at %q in epoch %d, want a, 1", id, l.In.Sessions().Epoch())
 	}
-	rttest.Do(all["a"].token.Undeclare()) // it still answers, and has the least load
+	rttest.Do(t, all["a"].token.Undeclare()) // it still answers, and has the least load
 	rttest.Eventually(t, "a session at b, without a back-off", func() bool {
 		return l.server() == "b" && l.In.Sessions().Epoch() > 1
 	})
@@ -164,21 +164,21 @@ func TestLinkWaitsForItsBundleBesideAnother(t *testing.T) {
 	all["a"].change(digest("aa", 0))
 	all["b"].change(digest("bb", 0.5))
 	all["c"].change(digest("aa", 0.9))
-	rttest.Do(all["c"].token.Undeclare()) // the server is not present yet
+	rttest.Do(t, all["c"].token.Undeclare()) // the server is not present yet
 	all["c"].change(func(r *server) { r.status.Draining = true })
 	l, _ := router.dial(t, "")
 	l.RequestTimeout = time.Minute
 	l.backOff(20 * time.Millisecond)
-	rttest.Do(l.connect(t.Context()))
+	rttest.Do(t, l.connect(t.Context()))
 	rttest.Eventually(t, "the other server's token", func() bool { return l.servers.state("b") == alive })
 	maintain(t, l)
-	rttest.Do(all["a"].token.Undeclare())
+	rttest.Do(t, all["a"].token.Undeclare())
 	rttest.Eventually(t, "that it waits", func() bool {
 		why := l.In.NoSession.Load()
 		return why != nil && strings.Contains(*why, "another bundle")
 	})
 	all["c"].change(func(r *server) { r.status.Draining = false })
-	rttest.Must(all["c"].net.Token(wire.ReplicaAliveKey(replicaPrefix, "c")))
+	rttest.Must(all["c"].net.Token(wire.ReplicaAliveKey(replicaPrefix, "c")))(t)
 	rttest.Eventually(t, "a session at c", func() bool {
 		return l.server() == "c" && l.In.Sessions().Epoch() > 1
 	})
@@ -204,7 +204,7 @@ func TestLinkDoesNotAskBeforeItMay(t *testing.T) {
 		t.Errorf("asked again after %v, want the 400 ms that one of them said", waited)
 	}
 	all["b"].change(func(r *server) { r.ack = goodAck(); r.ack.ServerID = "b" })
-	rttest.Do(<-ended)
+	rttest.Do(t, <-ended)
 }
 
 // Goal: when two servers with one id, such as a running machine and its copy, both take the robot,
@@ -214,7 +214,7 @@ func TestLinkKeepsOneOfTwoSessions(t *testing.T) {
 	all["b"].change(func(r *server) { r.status.ServerID, r.ack.ServerID, r.ack.SessionID = "a", "a", "copy" })
 	all["a"].change(func(r *server) { r.ack.SessionID = "original" })
 	l, _ := router.dial(t, "")
-	rttest.Do(l.connect(within(t, 10*time.Second)))
+	rttest.Do(t, l.connect(within(t, 10*time.Second)))
 	other := map[string]string{"original": "copy", "copy": "original"}[l.In.Sessions().ID()]
 	for _, r := range all {
 		r.change(func(r *server) {
@@ -247,7 +247,7 @@ func TestLinkWaitsForTheServerItMeans(t *testing.T) {
 			l.RequestTimeout = 20 * time.Second
 			l.backOff(time.Hour)
 			began := time.Now()
-			rttest.Do(l.connect(within(t, 25*time.Second)))
+			rttest.Do(t, l.connect(within(t, 25*time.Second)))
 			if took := time.Since(began); took > 5*time.Second || l.server() != "a" {
 				t.Errorf("open at %q after %v, want a, without the time-out of the query", l.server(),
 					took)

@@ -33,7 +33,7 @@ func (o *published) Put(payload, attachment []byte) error {
 
 // observation decodes the last message.
 func (o *published) observation() (m wire.Observation) {
-	rttest.Do(wire.ParseObservation(&m, o.body))
+	rttest.PanicOn(wire.ParseObservation(&m, o.body))
 	return m
 }
 
@@ -178,7 +178,7 @@ func TestObservationSaysWhatTheTickAsked(t *testing.T) {
 	if len(o.Images) != 1 || o.Images[0].Name != "observation.images.top" || o.Images[0].Codec != wire.JPEG {
 		t.Fatalf("images %+v", o.Images)
 	}
-	d := rttest.Must(jpeg.NewDecoder())
+	d := rttest.Must(jpeg.NewDecoder())(t)
 	pix := make([]byte, 32*16*3)
 	if err := d.DecodeRGB(pix, o.Images[0].Data, 32, 16); err != nil || pix[0] < 220 || pix[2] > 30 {
 		t.Errorf("first pixel %v (%v), want about 240 120 0: red first", pix[:3], err)
@@ -236,7 +236,7 @@ func TestSenderNoAlloc(t *testing.T) {
 // newTestLook adds a page's preview to a sender.
 func newTestLook(t *testing.T, s *Sender) *capture.Preview {
 	t.Helper()
-	preview := rttest.Must(capture.NewPreview(s.Encoders[0]))
+	preview := rttest.Must(capture.NewPreview(s.Encoders[0]))(t)
 	t.Cleanup(preview.Close)
 	s.Previews = []*capture.Preview{preview}
 	return preview

@@ -33,8 +33,8 @@ func TestMain(m *testing.M) {
 func TestNobodyIsLeft(t *testing.T) {
 	parent := exec.Command(os.Args[0])
 	parent.Env = append(os.Environ(), "CHILD_TEST_PARENT=1")
-	out := rttest.Must(parent.StdoutPipe())
-	rttest.Do(parent.Start())
+	out := rttest.Must(parent.StdoutPipe())(t)
+	rttest.Do(t, parent.Start())
 	line, _ := bufio.NewReader(out).ReadString('\n')
 	pid, err := strconv.Atoi(strings.TrimSpace(line))
 	if err != nil {

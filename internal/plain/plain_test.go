@@ -46,7 +46,7 @@ func TestWriters(t *testing.T) {
 	value := map[string]string{"k\u009b": "a\x1b\u202e\U000e0041 ü \n"}
 	enc := json.NewEncoder(Writer(&b))
 	enc.SetIndent("", "  ")
-	rttest.Do(enc.Encode(value))
+	rttest.Do(t, enc.Encode(value))
 	var back map[string]string
 	if err := json.Unmarshal([]byte(b.String()), &back); err != nil || back["k\u009b"] != value["k\u009b"] {
 		t.Errorf("%v: %q is %q, want %q", err, b.String(), back, value)

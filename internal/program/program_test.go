@@ -69,7 +69,7 @@ func TestAFlagOfOneValueIsGivenOnce(t *testing.T) {
 		} `cmd:"" help:"A."`
 	}
 	file := filepath.Join(t.TempDir(), "flags.yaml")
-	rttest.Do(os.WriteFile(file, []byte("bus: f\n"), 0o600))
+	rttest.Do(t, os.WriteFile(file, []byte("bus: f\n"), 0o600))
 	t.Setenv("PROGRAM_TEST_FPS", "10")
 	for _, tt := range []struct {
 		args []string
@@ -121,7 +121,7 @@ func TestAFlagOfOneValueIsGivenOnce(t *testing.T) {
 func TestPathsAreExpanded(t *testing.T) {
 	t.Setenv("HOME", "/u")
 	file := filepath.Join(t.TempDir(), "flags.yaml")
-	rttest.Do(os.WriteFile(file, []byte("config-dir: $HOME/d\n"), 0o600))
+	rttest.Do(t, os.WriteFile(file, []byte("config-dir: $HOME/d\n"), 0o600))
 	t.Setenv("PROGRAM_TEST_CALIBRATION", "~/c.json")
 	var g struct {
 		Config      kong.ConfigFlag
@@ -174,7 +174,7 @@ func TestHelpShowsWhatIsUsed(t *testing.T) {
 // no command reads changes nothing.
 func TestOnlyTheCommandLineCounts(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "run.yaml")
-	rttest.Do(os.WriteFile(file, []byte("pause: 9\nlevel: 9\nother: 9\n"), 0o600))
+	rttest.Do(t, os.WriteFile(file, []byte("pause: 9\nlevel: 9\nother: 9\n"), 0o600))
 	t.Setenv("PROGRAM_TEST_CONFIG", file) // which the parser does not read
 	for _, tt := range []struct {
 		args                string
@@ -270,7 +270,7 @@ func TestNegativeNumbers(t *testing.T) {
 // a variable or a file may be for other commands.
 func TestAFlagThatMeansNothing(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "run.yaml")
-	rttest.Do(os.WriteFile(file, []byte("speed: 9\n"), 0o600))
+	rttest.Do(t, os.WriteFile(file, []byte("speed: 9\n"), 0o600))
 	t.Setenv("PROGRAM_TEST_SEED", "7")
 	for _, tt := range []struct {
 		args, says string
@@ -321,7 +321,7 @@ func TestValuesInTheFile(t *testing.T) {
 		{"seed: 9\nbus: x\nmax_rate: 3\npace: trot\nlabel: {a: b}\njoint: [a, b]", "", ""},
 		{"joint: a\nbus:", "", ""},
 	} {
-		rttest.Do(os.WriteFile(file, []byte(tt.text), 0o600))
+		rttest.Do(t, os.WriteFile(file, []byte(tt.text), 0o600))
 		var g struct {
 			Config  kong.ConfigFlag
 			MaxRate *int
@@ -362,7 +362,7 @@ func TestComplain(t *testing.T) {
 func TestWritable(t *testing.T) {
 	dir := t.TempDir()
 	kept := filepath.Join(dir, "kept.json")
-	rttest.Do(os.WriteFile(kept, []byte("{}"), 0o600))
+	rttest.Do(t, os.WriteFile(kept, []byte("{}"), 0o600))
 	for _, name := range []string{kept, filepath.Join(dir, "new.json")} {
 		if err := Writable("--json", name, 0o644); err != nil {
 			t.Errorf("Writable(%s) = %v", name, err)
@@ -455,7 +455,7 @@ func TestForeignMistakesStopNothing(t *testing.T) {
 		{"run", "bus: x\nfps: abc\n", "", "key fps"},
 		{"run", "bus: x\n", "abc", "PROGRAM_TEST_FPS"},
 	} {
-		rttest.Do(os.WriteFile(file, []byte(tt.yaml), 0o600))
+		rttest.Do(t, os.WriteFile(file, []byte(tt.yaml), 0o600))
 		t.Setenv("PROGRAM_TEST_FPS", tt.fps)
 		if tt.fps == "" {
 			os.Unsetenv("PROGRAM_TEST_FPS")

@@ -72,7 +72,7 @@ func TestRanges(t *testing.T) {
 // command without the flag.
 func TestRangesOfVariablesAndTheFile(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "run.yaml")
-	rttest.Do(os.WriteFile(file, []byte("rate: 2000\n"), 0o600))
+	rttest.Do(t, os.WriteFile(file, []byte("rate: 2000\n"), 0o600))
 	for _, tt := range []struct {
 		wait, args, says string
 	}{

@@ -19,7 +19,7 @@ import (
 // reader could not find a changed message there.
 func TestTroubleshootingQuotesTheCode(t *testing.T) {
 	const root = "../.."
-	page := rttest.Must(os.ReadFile(filepath.Join(root, "docs/troubleshooting.md")))
+	page := rttest.Must(os.ReadFile(filepath.Join(root, "docs/troubleshooting.md")))(t)
 	texts := sources(t, root)
 	rows := regexp.MustCompile("(?m)^\\| `([^`]+)`").FindAllStringSubmatch(string(page), -1)
 	if len(rows) < 30 {
@@ -41,10 +41,10 @@ func sources(t *testing.T, root string) string {
 	t.Helper()
 	all := strings.Builder{}
 	for _, name := range []string{"tools/setup.sh", "tools/export/setup.sh"} {
-		script := rttest.Must(os.ReadFile(filepath.Join(root, name)))
+		script := rttest.Must(os.ReadFile(filepath.Join(root, name)))(t)
 		all.Write(script)
 	}
-	rttest.Do(filepath.WalkDir(root, func(path string, entry fs.DirEntry, err error) error {
+	rttest.Do(t, filepath.WalkDir(root, func(path string, entry fs.DirEntry, err error) error {
 		name := entry.Name()
 		switch {
 		case err != nil:
@@ -60,7 +60,7 @@ func sources(t *testing.T, root string) string {
 		}
 		ast.Inspect(file, func(n ast.Node) bool {
 			if lit, ok := n.(*ast.BasicLit); ok && lit.Kind == token.STRING {
-				text := rttest.Must(strconv.Unquote(lit.Value))
+				text := rttest.Must(strconv.Unquote(lit.Value))(t)
 				all.WriteString(text + "\n")
 			}
 			return true

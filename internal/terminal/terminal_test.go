@@ -93,7 +93,7 @@ func TestStoppedTerminal(t *testing.T) {
 }
 
 func TestTerminalNoAlloc(t *testing.T) {
-	null := rttest.Must(os.OpenFile(os.DevNull, os.O_WRONLY, 0))
+	null := rttest.Must(os.OpenFile(os.DevNull, os.O_WRONLY, 0))(t)
 	defer null.Close()
 	term := New(null)
 	status, line := []byte("STREAMING"), []byte("level=INFO\n")

@@ -97,7 +97,7 @@ func matches(names []string, pattern string) bool {
 // The reader can open every file that a comment or a page cites.
 func TestCitedFilesAreThere(t *testing.T) {
 	names := listedFiles(t, "--cached", "--others", "--exclude-standard")
-	findings := rttest.Must(citations(os.DirFS(root), names))
+	findings := rttest.Must(citations(os.DirFS(root), names))(t)
 	for _, f := range findings {
 		t.Error(f)
 	}
@@ -119,7 +119,7 @@ func TestCitationRuleBites(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			fsys := fstest.MapFS{"a/b.go": {}, "docs/x.md": {}}
 			fsys[tt.file] = &fstest.MapFile{Data: []byte(tt.content)}
-			findings := rttest.Must(citations(fsys, []string{"a/b.go", "docs/x.md"}))
+			findings := rttest.Must(citations(fsys, []string{"a/b.go", "docs/x.md"}))(t)
 			var wants []string
 			if tt.want != "" {
 				wants = []string{tt.want}

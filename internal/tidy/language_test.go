@@ -122,7 +122,7 @@ func measure(m marker, text []sentence) (f figure) {
 // markers, LANGUAGE_IN=edge/ those of one folder only.
 func TestLanguage(t *testing.T) {
 	comments, messages := proseOf(theModule(t))
-	documents := rttest.Must(documentsOf(os.DirFS(root), listedFiles(t)))
+	documents := rttest.Must(documentsOf(os.DirFS(root), listedFiles(t)))(t)
 	texts := []struct {
 		name string
 		text []sentence

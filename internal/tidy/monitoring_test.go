@@ -17,21 +17,21 @@ import (
 func TestMonitoringNamesMetricsThatExist(t *testing.T) {
 	known := map[string]string{} // type by name
 	for _, page := range []string{"page", "server"} {
-		text := rttest.Must(os.ReadFile("../../docs/" + page + ".md"))
+		text := rttest.Must(os.ReadFile("../../docs/" + page + ".md"))(t)
 		row := regexp.MustCompile("(?m)^\\| `((?:edge_rt|lean_server)_[a-z_]+)` \\| ([a-z]+) \\|")
 		for _, m := range row.FindAllSubmatch(text, -1) {
 			known[string(m[1])] = string(m[2])
 		}
 	}
-	files := rttest.Must(filepath.Glob("../../deploy/monitoring/*.yaml"))
-	files = append(files, rttest.Must(filepath.Glob("../../deploy/monitoring/dashboards/*.json"))...)
+	files := rttest.Must(filepath.Glob("../../deploy/monitoring/*.yaml"))(t)
+	files = append(files, rttest.Must(filepath.Glob("../../deploy/monitoring/dashboards/*.json"))(t)...)
 	files = append(files, "../../deploy/kubernetes/adapter.yaml")
 	if len(files) != 7 {
 		t.Errorf("%q, want three files, three dashboards and the adapter", files)
 	}
 	named := 0
 	for _, file := range files {
-		text := string(rttest.Must(os.ReadFile(file)))
+		text := string(rttest.Must(os.ReadFile(file))(t))
 		if strings.HasSuffix(file, ".json") && !json.Valid([]byte(text)) {
 			t.Errorf("%s is not JSON", file)
 		}
@@ -58,7 +58,7 @@ func TestMonitoringNamesMetricsThatExist(t *testing.T) {
 
 // Every alert has a severity, and annotations that say what happened and what to do.
 func TestAlertsAreComplete(t *testing.T) {
-	text := string(rttest.Must(os.ReadFile("../../deploy/monitoring/alerts.yaml")))
+	text := string(rttest.Must(os.ReadFile("../../deploy/monitoring/alerts.yaml"))(t))
 	alerts := strings.Split(text, "- alert: ")[1:]
 	for _, alert := range alerts {
 		name, _, _ := strings.Cut(alert, "\n")

@@ -98,10 +98,10 @@ func TestNoAllocRuleBites(t *testing.T) {
 	dir := t.TempDir()
 	for name, text := range map[string]string{"go.mod": "module sample\n\ngo 1.26\n", "hot/hot.go": hot} {
 		full := filepath.Join(dir, name)
-		rttest.Do(os.MkdirAll(filepath.Dir(full), 0o755))
-		rttest.Do(os.WriteFile(full, []byte(text), 0o644))
+		rttest.Do(t, os.MkdirAll(filepath.Dir(full), 0o755))
+		rttest.Do(t, os.WriteFile(full, []byte(text), 0o644))
 	}
-	tr := rttest.Must(parseTree(os.DirFS(dir)))
+	tr := rttest.Must(parseTree(os.DirFS(dir)))(t)
 	want(t, checkNoAlloc(tr, dir), []string{
 		"inlinedWord is //rt:noalloc, but s.wide escapes",
 		"wordError is //rt:noalloc, but b escapes",

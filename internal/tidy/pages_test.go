@@ -26,14 +26,14 @@ var (
 func readPrograms(t *testing.T) programs {
 	t.Helper()
 	p := programs{map[string]bool{}, map[string]bool{}}
-	rttest.Do(filepath.WalkDir("../..", func(path string, d os.DirEntry, err error) error {
+	rttest.Do(t, filepath.WalkDir("../..", func(path string, d os.DirEntry, err error) error {
 		if d != nil && d.IsDir() && strings.HasPrefix(d.Name(), ".") && d.Name() != ".." {
 			return filepath.SkipDir
 		}
 		if err != nil || filepath.Ext(path) != ".go" || strings.HasSuffix(path, "_test.go") {
 			return err
 		}
-		text := string(rttest.Must(os.ReadFile(path)))
+		text := string(rttest.Must(os.ReadFile(path))(t))
 		for _, m := range flagField.FindAllStringSubmatch(text, -1) {
 			names := flagName.FindAllStringSubmatch(m[2], -1)
 			if !strings.Contains(m[2], "name:") {
@@ -56,7 +56,7 @@ func readPrograms(t *testing.T) programs {
 // tableRows returns the rows of a page's tables with so many cells, with the line of each.
 func tableRows(t *testing.T, page string, cells int) (rows [][]string) {
 	t.Helper()
-	for line := range strings.Lines(string(rttest.Must(os.ReadFile(page)))) {
+	for line := range strings.Lines(string(rttest.Must(os.ReadFile(page))(t))) {
 		line = strings.ReplaceAll(strings.TrimSpace(line), `\|`, "\x00")
 		row := strings.Split(strings.Trim(line, "|"), "|")
 		if !strings.HasPrefix(line, "| ") || len(row) != cells {
@@ -113,11 +113,13 @@ func TestConformanceNamesFlagsAndKeysThatExist(t *testing.T) {
 // targets of make. What is met partly says why.
 func TestSeedsPage(t *testing.T) {
 	p := readPrograms(t)
-	targets := string(rttest.Must(os.ReadFile("../../Makefile")))
+	targets := string(rttest.Must(os.ReadFile("../../Makefile"))(t))
 	rows := tableRows(t, "../../docs/lab/seeds.md", 5)[1:] // without the head
 	seen := map[string]bool{}
 	for _, row := range rows {
-		id, state, shown := row[0], row[3], row[4]
+		id := row[0]
+		state := row[3]
+		shown := row[4]
 		names := inCode.FindAllStringSubmatch(shown, -1)
 		if seen[id] || !strings.Contains("Y P D", state) || len(names) == 0 || row[1] == "" || row[2] == "" {
 			t.Errorf("row %v: want an id of its own, document, requirement, Y, P or D, and what shows it", row)
@@ -157,8 +159,8 @@ func TestSeedsPage(t *testing.T) {
 
 func hasTest(t *testing.T, folder, name string) bool {
 	t.Helper()
-	for _, file := range rttest.Must(filepath.Glob("../../" + folder + "/*_test.go")) {
-		if strings.Contains(string(rttest.Must(os.ReadFile(file))), "\nfunc "+name+"(") {
+	for _, file := range rttest.Must(filepath.Glob("../../" + folder + "/*_test.go"))(t) {
+		if strings.Contains(string(rttest.Must(os.ReadFile(file))(t)), "\nfunc "+name+"(") {
 			return true
 		}
 	}

@@ -47,7 +47,7 @@ func checkSizes(f count.Figures) (findings []string) {
 
 // TestTheTreeIsNoLarger counts as tools/house does; `go run ./tools/house -packages` shows where a growth is.
 func TestTheTreeIsNoLarger(t *testing.T) {
-	packages := rttest.Must(count.Packages(root))
+	packages := rttest.Must(count.Packages(root))(t)
 	for _, f := range checkSizes(count.Sum(packages)) {
 		t.Error(f)
 	}
@@ -57,8 +57,8 @@ func TestSizeRuleBites(t *testing.T) {
 	dir := t.TempDir()
 	long := "var _ = \"" + strings.Repeat("x", 120) + "\"\n"
 	src := "package a\nvar a, b, c = 1, 2, 3\n" + long + "func f() {\n" + strings.Repeat("\n", maxFunctionLines) + "}\n"
-	rttest.Do(os.WriteFile(filepath.Join(dir, "a.go"), []byte(src), 0o600))
-	packages := rttest.Must(count.Packages(dir))
+	rttest.Do(t, os.WriteFile(filepath.Join(dir, "a.go"), []byte(src), 0o600))
+	packages := rttest.Must(count.Packages(dir))(t)
 	f := count.Sum(packages)
 	if f.Tokens == 0 || f.Long != 1 || f.Assignments != 1 {
 		t.Errorf("figures = %+v, want some tokens, one long line and one assignment of three values", f)

@@ -55,7 +55,7 @@ func listedFiles(t *testing.T, options ...string) (names []string) {
 
 func TestTrackedFilesNameNoMachinePaths(t *testing.T) {
 	names := listedFiles(t)
-	findings := rttest.Must(machinePaths(os.DirFS(root), names))
+	findings := rttest.Must(machinePaths(os.DirFS(root), names))(t)
 	for _, f := range findings {
 		t.Error(f)
 	}
@@ -72,7 +72,7 @@ func TestMachinePathRuleBites(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			findings := rttest.Must(machinePaths(fstest.MapFS{"a": {Data: []byte(tt.content)}}, []string{"a"}))
+			findings := rttest.Must(machinePaths(fstest.MapFS{"a": {Data: []byte(tt.content)}}, []string{"a"}))(t)
 			var wants []string
 			if tt.want != "" {
 				wants = []string{tt.want}

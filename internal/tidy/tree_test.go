@@ -75,7 +75,7 @@ var moduleTree = sync.OnceValues(func() (*tree, error) { return parseTree(os.Dir
 // theModule returns this module's tree, parsed once for all tests.
 func theModule(t *testing.T) *tree {
 	t.Helper()
-	tr := rttest.Must(moduleTree())
+	tr := rttest.Must(moduleTree())(t)
 	if len(tr.files) < 10 {
 		t.Fatalf("only %d Go files found in %s", len(tr.files), root)
 	}
@@ -89,7 +89,7 @@ func sample(t *testing.T, files map[string]string) *tree {
 	for name, src := range files {
 		fsys[name] = &fstest.MapFile{Data: []byte(src)}
 	}
-	tr := rttest.Must(parseTree(fsys))
+	tr := rttest.Must(parseTree(fsys))(t)
 	return tr
 }
 

@@ -46,10 +46,10 @@ func TestExpand(t *testing.T) {
 // A link to a file stays a link, and other users of the file read what was written.
 func TestReplaceFollowsALink(t *testing.T) {
 	file, link := filepath.Join(t.TempDir(), "a"), filepath.Join(t.TempDir(), "b")
-	rttest.Do(os.WriteFile(file, []byte("old"), 0o600))
-	rttest.Do(os.Symlink(file, link))
-	rttest.Do(Replace(link, []byte("new")))
-	if text := rttest.Must(os.ReadFile(file)); string(text) != "new" {
+	rttest.Do(t, os.WriteFile(file, []byte("old"), 0o600))
+	rttest.Do(t, os.Symlink(file, link))
+	rttest.Do(t, Replace(link, []byte("new")))
+	if text := rttest.Must(os.ReadFile(file))(t); string(text) != "new" {
 		t.Errorf("the linked file has %q, want what was written to the link", text)
 	}
 	if _, err := os.Stat(file + ".tmp"); err == nil {

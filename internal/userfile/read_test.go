@@ -13,7 +13,7 @@ import (
 
 func TestReadFile(t *testing.T) {
 	name := filepath.Join(t.TempDir(), "f")
-	rttest.Do(os.WriteFile(name, []byte("0123456789"), 0o644))
+	rttest.Do(t, os.WriteFile(name, []byte("0123456789"), 0o644))
 	if data, err := Read(name, 10); err != nil || string(data) != "0123456789" {
 		t.Errorf("ReadFile of all it may have = %q, %v", data, err)
 	}
@@ -32,11 +32,11 @@ func TestReadFile(t *testing.T) {
 // one.
 func TestReadPipe(t *testing.T) {
 	name := filepath.Join(t.TempDir(), "pipe")
-	rttest.Do(syscall.Mkfifo(name, 0o600))
+	rttest.Do(t, syscall.Mkfifo(name, 0o600))
 	if data, err := Read(name, 10); err != nil || len(data) != 0 {
 		t.Errorf("a pipe without a writer gives %q, %v", data, err)
 	}
-	silent := rttest.Must(os.OpenFile(name, os.O_RDWR, 0))
+	silent := rttest.Must(os.OpenFile(name, os.O_RDWR, 0))(t)
 	defer silent.Close()
 	if _, err := Read(name, 10); err == nil || !strings.Contains(err.Error(), "is a pipe") {
 		t.Errorf("a pipe with a silent writer gives %v", err)
@@ -46,7 +46,7 @@ func TestReadPipe(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer r.Close()
-	rttest.Must(w.WriteString("text"))
+	rttest.Must(w.WriteString("text"))(t)
 	w.Close()
 	if data, err := Read("/dev/fd/"+strconv.Itoa(int(r.Fd())), 10); err != nil || string(data) != "text" {
 		t.Errorf("a shell's <(command) gives %q, %v", data, err)

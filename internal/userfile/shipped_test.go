@@ -18,8 +18,8 @@ func TestShippedFiles(t *testing.T) {
 		filepath.Join(checkout, "testdata/demo/server.yaml"),
 		filepath.Join(work, "testdata/demo/so101.json"),
 	} {
-		rttest.Do(os.MkdirAll(filepath.Dir(file), 0o755))
-		rttest.Do(os.WriteFile(file, []byte("x"), 0o600))
+		rttest.Do(t, os.MkdirAll(filepath.Dir(file), 0o755))
+		rttest.Do(t, os.WriteFile(file, []byte("x"), 0o600))
 	}
 	t.Chdir(work)
 	for _, tt := range []struct{ root, path, want string }{

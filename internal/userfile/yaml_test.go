@@ -79,7 +79,7 @@ func TestMarksAndLongLines(t *testing.T) {
 func TestReadYAML(t *testing.T) {
 	name := filepath.Join(t.TempDir(), "a.yaml")
 	for _, size := range []int{0, maxYAMLBytes, maxYAMLBytes + 1} {
-		rttest.Do(os.WriteFile(name, make([]byte, size), 0o600))
+		rttest.Do(t, os.WriteFile(name, make([]byte, size), 0o600))
 		if data, err := ReadYAML(name); (err == nil) != (size <= maxYAMLBytes) || err == nil && len(data) != size {
 			t.Errorf("%d bytes: %d read, %v", size, len(data), err)
 		}

@@ -83,7 +83,7 @@ func TestParseRefuses(t *testing.T) {
 // data.
 func FuzzParse(f *testing.F) {
 	golden := rttest.Must(os.ReadFile(filepath.Join("..", "..",
-		"testdata", "demo", "still", "golden", "b1_mode0.safetensors")))
+		"testdata", "demo", "still", "golden", "b1_mode0.safetensors")))(f)
 	f.Add(golden)
 	f.Add(tensorFile(`{"x":{"dtype":"F32","shape":[2,1],"data_offsets":[0,8]}}`, 8))
 	f.Fuzz(func(t *testing.T, file []byte) {

@@ -218,8 +218,8 @@ func TestWhichFileIsRead(t *testing.T) {
 	if _, err := Load(dir, &smolSpec); !os.IsNotExist(err) {
 		t.Errorf("kind bpe with a tokenizer.model: %v, want the missing tokenizer.json", err)
 	}
-	rttest.Do(os.WriteFile(filepath.Join(dir, "tokenizer.json"), golden(t, "gemma.json"), 0o644))
-	tok := rttest.Must(Load(dir, &spec))
+	rttest.Do(t, os.WriteFile(filepath.Join(dir, "tokenizer.json"), golden(t, "gemma.json"), 0o644))
+	tok := rttest.Must(Load(dir, &spec))(t)
 	if ids, err := tok.Encode("<bos>"); err != nil || !slices.Equal(ids, []int64{2, 2}) {
 		t.Errorf("with both files <bos> is %v, %v, want [2 2]: tokenizer.json's", ids, err)
 	}

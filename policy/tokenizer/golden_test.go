@@ -23,7 +23,7 @@ func golden(t testing.TB, name string) []byte {
 func folder(t testing.TB, name string, data []byte) string {
 	t.Helper()
 	dir := t.TempDir()
-	rttest.Do(os.WriteFile(filepath.Join(dir, name), data, 0o644))
+	rttest.Do(t, os.WriteFile(filepath.Join(dir, name), data, 0o644))
 	return dir
 }
 
@@ -51,7 +51,7 @@ func load(t testing.TB, file, from string, spec Spec) *Tokenizer {
 
 func loadData(t testing.TB, file string, data []byte, spec Spec) *Tokenizer {
 	t.Helper()
-	tok := rttest.Must(Load(folder(t, file, data), &spec))
+	tok := rttest.Must(Load(folder(t, file, data), &spec))(t)
 	return tok
 }
 
@@ -78,7 +78,7 @@ func TestIDsAreThoseOfThePythonLibraries(t *testing.T) {
 			PlainModel []int64 `json:"plain_model"`
 		}
 	}
-	rttest.Do(json.Unmarshal(golden(t, "cases.json"), &file))
+	rttest.Do(t, json.Unmarshal(golden(t, "cases.json"), &file))
 	if len(file.Cases) != 1000 {
 		t.Fatalf("%d cases, want 1000", len(file.Cases))
 	}
@@ -118,7 +118,7 @@ func TestEveryCharacterIsOfTheKindThatPythonSees(t *testing.T) {
 	var runs []run
 	for sc := bufio.NewScanner(bytes.NewReader(golden(t, "classes.txt"))); sc.Scan(); {
 		var r run
-		rttest.Must(fmt.Sscanf(sc.Text(), "%x %s", &r.from, &r.what))
+		rttest.Must(fmt.Sscanf(sc.Text(), "%x %s", &r.from, &r.what))(t)
 		runs = append(runs, r)
 	}
 	names := [...]string{other: "other", letter: "letter", number: "number", space: "space"}
@@ -149,7 +149,7 @@ type promptCase struct {
 func promptCases(t testing.TB) []promptCase {
 	t.Helper()
 	var file struct{ Prompts []promptCase }
-	rttest.Do(json.Unmarshal(golden(t, "prompts.json"), &file))
+	rttest.Do(t, json.Unmarshal(golden(t, "prompts.json"), &file))
 	if len(file.Prompts) < 160 {
 		t.Fatalf("%d prompts, want 160", len(file.Prompts))
 	}
@@ -162,7 +162,7 @@ func withState(t testing.TB, tok *Tokenizer, state State, dim int) *Tokenizer {
 	other := *tok
 	state.Bins = bins
 	other.spec.State = &state
-	rttest.Do(other.spec.Check(dim))
+	rttest.Do(t, other.spec.Check(dim))
 	return &other
 }
 
@@ -171,7 +171,7 @@ func loadPi05(t testing.TB) *Tokenizer {
 	t.Helper()
 	spec := pi05Spec
 	spec.State = &State{Bins: bins, Mode: "identity"}
-	rttest.Do(spec.Check(1))
+	rttest.Do(t, spec.Check(1))
 	return load(t, "tokenizer.json", "gemma.json", spec)
 }
 
@@ -184,7 +184,7 @@ func TestPromptsAreThoseOfLeRobot(t *testing.T) {
 			t.Errorf("Prompt(%q): %v", c.Task, err)
 			continue
 		}
-		rttest.Do(p.Fill(dst, mask, c.State))
+		rttest.Do(t, p.Fill(dst, mask, c.State))
 		checkFilled(t, fmt.Sprintf("%s %v: %q", c.Mode, c.State, c.Prompt), dst, mask, c.IDs, 0)
 	}
 }
@@ -204,17 +204,17 @@ func checkFilled(t *testing.T, what string, dst []int64, mask []bool, want []int
 
 // The exporter's own prompts, with its spec and its tokenizer folder, have LeRobot's ids.
 func TestExportedPromptsAreThoseOfLeRobot(t *testing.T) {
-	data := rttest.Must(os.ReadFile("../../testdata/tokenizer/pi05_prompts.json"))
+	data := rttest.Must(os.ReadFile("../../testdata/tokenizer/pi05_prompts.json"))(t)
 	var file struct {
 		Tokenizer Spec
 		Cases     []promptCase
 	}
-	rttest.Do(json.Unmarshal(data, &file))
+	rttest.Do(t, json.Unmarshal(data, &file))
 	if len(file.Cases) < 100 {
 		t.Fatalf("%d cases, want 100", len(file.Cases))
 	}
-	rttest.Do(file.Tokenizer.Check(len(file.Cases[0].State)))
-	tok := rttest.Must(Load("../../testdata/tokenizer/pi05", &file.Tokenizer))
+	rttest.Do(t, file.Tokenizer.Check(len(file.Cases[0].State)))
+	tok := rttest.Must(Load("../../testdata/tokenizer/pi05", &file.Tokenizer))(t)
 	dst, mask := make([]int64, 200), make([]bool, 200)
 	for _, c := range file.Cases {
 		p, err := tok.Prompt(c.Task)
@@ -222,7 +222,7 @@ func TestExportedPromptsAreThoseOfLeRobot(t *testing.T) {
 			t.Errorf("Prompt(%q): %v", c.Task, err)
 			continue
 		}
-		rttest.Do(p.Fill(dst, mask, c.State))
+		rttest.Do(t, p.Fill(dst, mask, c.State))
 		checkFilled(t, c.Prompt, dst, mask, c.IDs, 0)
 	}
 }

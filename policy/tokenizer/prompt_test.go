@@ -19,7 +19,7 @@ func TestNewlineIsAddedOnce(t *testing.T) {
 	without, err1 := tok.Encode("lift it")
 	with, err2 := tok.Encode("lift it\n")
 	two, err3 := tok.Encode("lift it\n\n")
-	rttest.Do(errors.Join(err1, err2, err3))
+	rttest.Do(t, errors.Join(err1, err2, err3))
 	if !slices.Equal(without, with) || slices.Equal(with, two) {
 		t.Errorf("ids of a task without, with one and with two newlines: %v, %v, %v, want the first two the same",
 			without, with, two)
@@ -29,9 +29,9 @@ func TestNewlineIsAddedOnce(t *testing.T) {
 func TestFillPadsOnTheRight(t *testing.T) {
 	spec := smolSpec
 	spec.MaxLen = 8
-	p := rttest.Must(load(t, "tokenizer.json", "smolvlm.json", spec).Prompt("<image>12"))
+	p := rttest.Must(load(t, "tokenizer.json", "smolvlm.json", spec).Prompt("<image>12"))(t)
 	dst, mask := make([]int64, 8), []bool{true, true, true, true, true, true, true, true}
-	rttest.Do(p.Fill(dst, mask, nil))
+	rttest.Do(t, p.Fill(dst, mask, nil))
 	checkFilled(t, "<image>12", dst, mask, p.task, 2)
 	if len(p.task) != 3 || p.task[0] != 6038 {
 		t.Errorf("ids of <image>12 = %v, want three, the first 6038", p.task)
@@ -61,9 +61,9 @@ func TestTooLongATaskIsRefused(t *testing.T) {
 // A prompt that fits with only some states would fail while the arm moves.
 func TestPromptIsRefusedByItsLongestState(t *testing.T) {
 	tok := withState(t, loadPi05(t), State{Mode: "identity"}, 6)
-	p := rttest.Must(tok.Prompt("lift it"))
+	p := rttest.Must(tok.Prompt("lift it"))(t)
 	dst, mask := make([]int64, pi05Spec.MaxLen), make([]bool, pi05Spec.MaxLen)
-	rttest.Do(p.Fill(dst, mask, []float32{1, 1, 1, 1, 1, 1})) // each value is 255
+	rttest.Do(t, p.Fill(dst, mask, []float32{1, 1, 1, 1, 1, 1})) // each value is 255
 	tok.spec.MaxLen = slices.Index(mask, false)
 	if _, err := tok.Prompt("lift it"); err != nil {
 		t.Errorf("Prompt of just max_len tokens: %v", err)
@@ -105,7 +105,7 @@ func TestBins(t *testing.T) {
 }
 
 func TestFillRefuses(t *testing.T) {
-	p := rttest.Must(loadPi05(t).Prompt("lift it"))
+	p := rttest.Must(loadPi05(t).Prompt("lift it"))(t)
 	n := pi05Spec.MaxLen
 	for _, tt := range []struct {
 		name   string
@@ -137,34 +137,34 @@ func TestByteLevelPromptWithAState(t *testing.T) {
 	spec := pi05Spec
 	spec.Kind, spec.BOSID = bpe, nil
 	tok := withState(t, load(t, "tokenizer.json", "smolvlm.json", spec), State{Mode: "identity"}, 2)
-	p := rttest.Must(tok.Prompt("lift it"))
+	p := rttest.Must(tok.Prompt("lift it"))(t)
 	dst, mask := make([]int64, 200), make([]bool, 200)
-	rttest.Do(p.Fill(dst, mask, []float32{0, -3}))
+	rttest.Do(t, p.Fill(dst, mask, []float32{0, -3}))
 	plain := *tok
 	plain.spec = smolSpec
-	want := rttest.Must(plain.Encode("Task: lift it, State: 128 -1;\nAction: "))
+	want := rttest.Must(plain.Encode("Task: lift it, State: 128 -1;\nAction: "))(t)
 	checkFilled(t, "whole", dst, mask, want, 0)
 }
 
 func TestFillDoesNotAllocate(t *testing.T) {
 	tok := withState(t, loadPi05(t), State{Mode: "quantiles", A: make([]float32, 6), Span: []float32{1, 1, 1, 1, 1, 1}},
 		6)
-	p := rttest.Must(tok.Prompt("put the red block in slot 12 🤖"))
+	p := rttest.Must(tok.Prompt("put the red block in slot 12 🤖"))(t)
 	dst := make([]int64, 200)
 	mask := make([]bool, 200)
 	state := []float32{-1, 0, 0.3, 0.5, 0.9, 2}
 	if n := testing.AllocsPerRun(100, func() {
 		state[2] += 1e-3
-		rttest.Do(p.Fill(dst, mask, state))
+		rttest.Do(t, p.Fill(dst, mask, state))
 	}); n != 0 {
 		t.Errorf("Fill allocates %v times, want 0", n)
 	}
 }
 
 func TestFillByManyGoroutines(t *testing.T) {
-	p := rttest.Must(loadPi05(t).Prompt("lift it"))
+	p := rttest.Must(loadPi05(t).Prompt("lift it"))(t)
 	want, mask := make([]int64, 200), make([]bool, 200)
-	rttest.Do(p.Fill(want, mask, []float32{0.5}))
+	rttest.Do(t, p.Fill(want, mask, []float32{0.5}))
 	var wg sync.WaitGroup
 	for range 4 {
 		wg.Go(func() {

@@ -39,8 +39,8 @@ func TestCheckTakesWhatTheLoaderTakes(t *testing.T) {
 	whole := checkable(t, "top")
 	rename := func(t *testing.T, from, to string) {
 		t.Helper()
-		rttest.Do(os.MkdirAll(filepath.Dir(to), 0o777))
-		rttest.Do(os.Rename(from, to))
+		rttest.Do(t, os.MkdirAll(filepath.Dir(to), 0o777))
+		rttest.Do(t, os.Rename(from, to))
 	}
 	for what, c := range map[string]struct {
 		edit edit
@@ -124,11 +124,11 @@ func TestCheckTakesWhatTheLoaderTakes(t *testing.T) {
 		"a number that is none, which no policy takes": {func(t *testing.T, dir string) {
 			path := fill(dataPath, "", 0, 1)
 			read, _, err := readTable(filepath.Join(dir, path), nil)
-			rttest.Do(err)
+			rttest.Do(t, err)
 			read[sourceAgeName].numbers[3] = math.NaN()
 			again(func(j *journal) { // the statistics too are not numbers
 				j.entries[1].Stats[sourceAgeName] = j.entries[0].Stats[sourceAgeName]
-				rttest.Do(testFolder(t, dir).table(path, columns(j.settings.Features), func(table *table) error {
+				rttest.Do(t, testFolder(t, dir).table(path, columns(j.settings.Features), func(table *table) error {
 					return table.copy(read)
 				}))
 			})(t, dir)

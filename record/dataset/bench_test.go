@@ -24,10 +24,10 @@ func BenchmarkExport(b *testing.B) {
 				for b.Loop() {
 					cfg := testConfig(b, path)
 					cfg.VCodec = codec
-					r := rttest.Must(Export(b.Context(), cfg))
+					r := rttest.Must(Export(b.Context(), cfg))(b)
 					bytes, frames = r.Bytes, frames+r.Frames
 				}
-				info := rttest.Must(os.Stat(path))
+				info := rttest.Must(os.Stat(path))(b)
 				b.ReportMetric(float64(frames)/b.Elapsed().Seconds(), "frames/s")
 				b.ReportMetric(float64(bytes)*60/seconds/1e6, "MB/min")
 				b.ReportMetric(float64(info.Size())*60/seconds/1e6, "record-MB/min")

@@ -28,7 +28,7 @@ func checkable(t *testing.T, cameras ...string) string {
 
 func verdict(t *testing.T, dir string) *Verdict {
 	t.Helper()
-	v := rttest.Must(Check(t.Context(), dir, true))
+	v := rttest.Must(Check(t.Context(), dir, true))(t)
 	return v
 }
 
@@ -39,7 +39,7 @@ type edit func(t *testing.T, dir string)
 func edited(t *testing.T, whole string, change edit) string {
 	t.Helper()
 	dir := t.TempDir()
-	rttest.Do(os.CopyFS(dir, os.DirFS(whole)))
+	rttest.Do(t, os.CopyFS(dir, os.DirFS(whole)))
 	change(t, dir)
 	return dir
 }
@@ -49,9 +49,9 @@ func editJSON(path string, change func(map[string]any)) edit {
 	return func(t *testing.T, dir string) {
 		t.Helper()
 		var v map[string]any
-		rttest.Do(readJSON(filepath.Join(dir, path), &v))
+		rttest.Do(t, readJSON(filepath.Join(dir, path), &v))
 		change(v)
-		rttest.Do(testFolder(t, dir).writeJSON(path, v))
+		rttest.Do(t, testFolder(t, dir).writeJSON(path, v))
 	}
 }
 
@@ -59,9 +59,9 @@ func editJSON(path string, change func(map[string]any)) edit {
 func again(change func(*journal)) edit {
 	return func(t *testing.T, dir string) {
 		t.Helper()
-		j := rttest.Must(readJournal(dir))
+		j := rttest.Must(readJournal(dir))(t)
 		change(j)
-		rttest.Do(testFolder(t, dir).writeMeta(j, nil))
+		rttest.Do(t, testFolder(t, dir).writeMeta(j, nil))
 	}
 }
 
@@ -74,12 +74,12 @@ func TestCheck(t *testing.T) {
 	}
 	remove := func(path string) edit {
 		return func(t *testing.T, dir string) {
-			rttest.Do(os.Remove(filepath.Join(dir, path)))
+			rttest.Do(t, os.Remove(filepath.Join(dir, path)))
 		}
 	}
 	swap := func(a, b string) edit {
 		return func(t *testing.T, dir string) {
-			rttest.Do(exchange(filepath.Join(dir, a), filepath.Join(dir, b)))
+			rttest.Do(t, exchange(filepath.Join(dir, a), filepath.Join(dir, b)))
 		}
 	}
 	typed := func(name, dtype string) edit {
@@ -148,7 +148,7 @@ func TestCheck(t *testing.T) {
 		{"a picture's mean", again(func(j *journal) { stat(j, imagePrefix+"top").Mean[2] = 40 }), "which no picture"},
 	} {
 		t.Run(c.what, func(t *testing.T) {
-			v := rttest.Must(Check(t.Context(), edited(t, whole, c.damage), strings.Contains(c.what, "video")))
+			v := rttest.Must(Check(t.Context(), edited(t, whole, c.damage), strings.Contains(c.what, "video")))(t)
 			if all := strings.Join(v.Findings, "\n"); !strings.Contains(all, c.found) {
 				t.Errorf("found\n%s\nwant %q", all, c.found)
 			}
@@ -159,16 +159,16 @@ func TestCheck(t *testing.T) {
 // The check finds values that are not numbers, and the number of findings is bounded.
 func TestFindingsAreBounded(t *testing.T) {
 	dir := checkable(t)
-	j := rttest.Must(readJournal(dir))
+	j := rttest.Must(readJournal(dir))(t)
 	cols := columns(j.settings.Features)
 	row := map[string]any{}
 	for _, c := range cols {
 		row[c.name] = []float64{math.NaN(), math.Inf(1), 0}[:j.settings.Features[c.name].size()]
 	}
 	for i := range 3 {
-		rttest.Do(testFolder(t, dir).table(fill(dataPath, "", 0, int64(i)), cols, func(table *table) error {
+		rttest.Do(t, testFolder(t, dir).table(fill(dataPath, "", 0, int64(i)), cols, func(table *table) error {
 			for range 15 {
-				rttest.Do(table.write(row))
+				rttest.Do(t, table.write(row))
 			}
 			return nil
 		}))
@@ -203,7 +203,7 @@ func TestCheckRefuses(t *testing.T) {
 // Describe returns the same figures as the export's report.
 func TestDescribe(t *testing.T) {
 	dir := checkable(t)
-	s := rttest.Must(Describe(dir))
+	s := rttest.Must(Describe(dir))(t)
 	if s.Episodes != 3 || s.Frames != 45 || s.FPS != 30 || s.Robot != "so101" || s.Outcomes[record.Success] != 3 ||
 		len(s.Tasks) != 1 || s.Tasks[0] != (TaskCount{"x", 3}) || s.Bytes == 0 || len(s.Names()) != 13 {
 		t.Errorf("%+v", s)
@@ -221,9 +221,9 @@ func TestTable(t *testing.T) {
 		{"b": 0.0, "i": -3.0, "f": []float64{3, 4}, "d": []float64{4, 5, 6}, "t": []string{"y", "z"}},
 	}
 	for _, row := range rows {
-		rttest.Do(w.write(row))
+		rttest.Do(t, w.write(row))
 	}
-	rttest.Do(w.writer.Close())
+	rttest.Do(t, w.writer.Close())
 	got, metadata, err := parseTable(bytes.NewReader(file.Bytes()), int64(file.Len()), nil)
 	if err != nil || metadata["k"] != "v" {
 		t.Fatal(err, metadata)
@@ -259,7 +259,7 @@ func TestDamagedTables(t *testing.T) {
 		return err
 	}
 	for _, file := range tables() {
-		rttest.Do(parse(file))
+		rttest.Do(t, parse(file))
 		failed := 0
 		for range 3000 {
 			data := bytes.Clone(file)

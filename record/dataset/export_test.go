@@ -25,7 +25,7 @@ func needFFmpeg(t testing.TB) {
 
 func exporting(t *testing.T, cfg Config) *Report {
 	t.Helper()
-	r := rttest.Must(Export(t.Context(), cfg))
+	r := rttest.Must(Export(t.Context(), cfg))(t)
 	return r
 }
 
@@ -380,11 +380,11 @@ func TestInterrupted(t *testing.T) {
 	}
 	absent(t, cfg.Out)
 	// A power cut also leaves half a line.
-	f := rttest.Must(os.OpenFile(filepath.Join(partialOf(cfg.Out), journalPath), os.O_APPEND|os.O_WRONLY, 0))
+	f := rttest.Must(os.OpenFile(filepath.Join(partialOf(cfg.Out), journalPath), os.O_APPEND|os.O_WRONLY, 0))(t)
 	f.WriteString(`{"key": "one/4`)
 	f.Close()
 	first := filepath.Join(partialOf(cfg.Out), fill(videoPath, imagePrefix+"top", 0, 0))
-	before := rttest.Must(os.Stat(first))
+	before := rttest.Must(os.Stat(first))(t)
 	cfg.Progress = nil
 	other := cfg
 	other.VCodec = "av1"
@@ -453,7 +453,7 @@ func TestWithoutFFmpeg(t *testing.T) {
 	script := "#!/bin/sh\necho ' V..... libx264rgb'\n"
 	bin := t.TempDir()
 	for _, name := range []string{ffmpeg, ffprobe} {
-		rttest.Do(os.WriteFile(filepath.Join(bin, name), []byte(script), 0o777))
+		rttest.Do(t, os.WriteFile(filepath.Join(bin, name), []byte(script), 0o777))
 	}
 	t.Setenv("PATH", bin)
 	refused(t, cfg, "no encoder libx264", "--vcodec av1")
@@ -481,10 +481,10 @@ func sameFiles(t *testing.T, a, b string) {
 func TestFFmpegsWordsOfAFullDisk(t *testing.T) {
 	needFFmpeg(t)
 	dir := t.TempDir()
-	real := rttest.Must(exec.LookPath(ffmpeg))
+	real := rttest.Must(exec.LookPath(ffmpeg))(t)
 	script := "#!/bin/sh\ncase $* in *pipe:0*) cat >/dev/null; echo 'No space left on device' >&2;; *) exec " + real +
 		" \"$@\";; esac\n"
-	rttest.Do(os.WriteFile(filepath.Join(dir, ffmpeg), []byte(script), 0o700))
+	rttest.Do(t, os.WriteFile(filepath.Join(dir, ffmpeg), []byte(script), 0o700))
 	t.Setenv("PATH", dir+":"+os.Getenv("PATH"))
 	s := &scene{seconds: 1, cameras: []string{"top"}, task: "x"}
 	cfg := s.config(t)
@@ -501,7 +501,7 @@ func TestRobotType(t *testing.T) {
 		s.episodes = []record.Episode{begin(s, 1, 0, "x"), end(s, 1, 1, record.Success)}
 		cfg := s.config(t)
 		exporting(t, cfg)
-		text := rttest.Must(os.ReadFile(filepath.Join(cfg.Out, "meta", "info.json")))
+		text := rttest.Must(os.ReadFile(filepath.Join(cfg.Out, "meta", "info.json")))(t)
 		if !strings.Contains(string(text), `"robot_type": "`+tt.want+`"`) {
 			t.Errorf("a record of type %q: %s, want %s", tt.robotType, text, tt.want)
 		}
@@ -522,7 +522,7 @@ func TestColumns(t *testing.T) {
 		row := 0
 		for n, number := range numbers {
 			read, _, err := readTable(filepath.Join(cfg.Out, pathOf("", n)), nil)
-			rttest.Do(err)
+			rttest.Do(t, err)
 			for i := range read[index].rows {
 				session, model := read[sessionName].text(i)[0], read[modelHashName].text(i)[0]
 				person := read[frameIndex].numbers[i] >= 37 && number == 7 // the first frame is tick 3
@@ -534,7 +534,7 @@ func TestColumns(t *testing.T) {
 			}
 		}
 		v, err := Check(t.Context(), cfg.Out, false)
-		if rttest.Do(err); !v.Whole() || row == 0 {
+		if rttest.Do(t, err); !v.Whole() || row == 0 {
 			t.Errorf("%d rows, %+v", row, v)
 		}
 	}

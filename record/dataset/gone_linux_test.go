@@ -23,7 +23,7 @@ func TestAppendToReadOnlyFolders(t *testing.T) {
 	cfg.Records = cfg.Records[:1]
 	exporting(t, cfg)
 	for _, rel := range []string{"meta", "data/chunk-000"} {
-		rttest.Do(os.Chmod(filepath.Join(cfg.Out, rel), 0o555))
+		rttest.Do(t, os.Chmod(filepath.Join(cfg.Out, rel), 0o555))
 	}
 	asAnother(t, filepath.Dir(dir))
 	second.Append = true
@@ -40,10 +40,10 @@ func asAnother(t *testing.T, dir string) {
 		return
 	}
 	const nobody = 65534
-	rttest.Do(filepath.WalkDir(dir, func(path string, _ fs.DirEntry, err error) error {
+	rttest.Do(t, filepath.WalkDir(dir, func(path string, _ fs.DirEntry, err error) error {
 		return errors.Join(err, os.Lchown(path, nobody, nobody))
 	}))
 	runtime.LockOSThread() // the thread ends with the test
-	rttest.Do(unix.Setfsuid(nobody))
+	rttest.Do(t, unix.Setfsuid(nobody))
 	t.Cleanup(func() { unix.Setfsuid(0) })
 }

@@ -70,7 +70,7 @@ func TestAppendAfterARecordIsDeleted(t *testing.T) {
 		cfg := testConfig(t, files...)
 		exporting(t, cfg)
 		for _, file := range files[:c.gone] {
-			rttest.Do(os.Remove(file))
+			rttest.Do(t, os.Remove(file))
 		}
 		add(c.more)
 		cfg.Records, cfg.Append = files[c.gone:], true
@@ -163,7 +163,7 @@ func TestAPartialWithLinks(t *testing.T) {
 			to = filepath.Join(there, filepath.Base(journalPath))
 		}
 		os.RemoveAll(filepath.Join(partial, rel))
-		rttest.Do(errors.Join(os.MkdirAll(filepath.Dir(filepath.Join(partial, rel)), 0o777),
+		rttest.Do(t, errors.Join(os.MkdirAll(filepath.Dir(filepath.Join(partial, rel)), 0o777),
 			os.Symlink(to, filepath.Join(partial, rel))))
 		before := tree(t, there)
 		refused(t, cfg, "is no part of what an interrupted export has left", partial)
@@ -215,7 +215,7 @@ func TestARecordWithoutATick(t *testing.T) {
 		named.Out, named.Records = filepath.Join(t.TempDir(), "set"), []string{good, filepath.Join(dir, "z.mcap")}
 		refused(t, named, "z.mcap")
 	}
-	rttest.Do(os.Remove(good))
+	rttest.Do(t, os.Remove(good))
 	cfg.Out = filepath.Join(t.TempDir(), "set")
 	refused(t, cfg, "1 records, all without a tick")
 }

@@ -82,10 +82,10 @@ func shown(t *testing.T, s *scene, dir, to string) {
 	t.Helper()
 	d := read(t, dir)
 	for k, name := range s.cameras {
-		rttest.Do(os.MkdirAll(filepath.Join(to, name), 0o777))
+		rttest.Do(t, os.MkdirAll(filepath.Join(to, name), 0o777))
 		for i, tick := range d.firsts(stateName) {
 			number, _ := s.shown(int(tick))
-			rttest.Do(os.WriteFile(filepath.Join(to, name, fmt.Sprintf("%06d.jpg", i)),
+			rttest.Do(t, os.WriteFile(filepath.Join(to, name, fmt.Sprintf("%06d.jpg", i)),
 				testPicture(t, number+100*k, s.w, s.h), 0o666))
 		}
 	}

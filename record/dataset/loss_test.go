@@ -25,8 +25,8 @@ func plainRun(instance string, seconds float64) *scene {
 
 func put(t *testing.T, path, text string) {
 	t.Helper()
-	rttest.Do(os.MkdirAll(filepath.Dir(path), 0o777))
-	rttest.Do(os.WriteFile(path, []byte(text), 0o600))
+	rttest.Do(t, os.MkdirAll(filepath.Dir(path), 0o777))
+	rttest.Do(t, os.WriteFile(path, []byte(text), 0o600))
 }
 
 func holds(t *testing.T, path, want string) {
@@ -54,7 +54,7 @@ func TestAppendThroughALink(t *testing.T) {
 	link := filepath.Join(dir, "link")
 	second := filepath.Join(dir, "second")
 	for from, to := range map[string]string{second: cfg.Out, link: second} {
-		rttest.Do(os.Symlink(to, from))
+		rttest.Do(t, os.Symlink(to, from))
 	}
 	cfg.Records = append(cfg.Records, plainRun("two", 1).write(t, filepath.Join(dir, "b.mcap")))
 	real := cfg.Out
@@ -101,7 +101,7 @@ func TestAppendKeepsAPersonsFiles(t *testing.T) {
 		os.Chmod(filepath.Join(cfg.Out, "README.md"), 0o444),
 		os.Chmod(cfg.Out, 0o710), os.Remove(filepath.Join(cfg.Out, "data.bak/x")),
 	} {
-		rttest.Do(err)
+		rttest.Do(t, err)
 	}
 	mine = slices.DeleteFunc(mine, func(s string) bool { return s == "data.bak/x" })
 	editJSON(infoPath, func(info map[string]any) { info["license"] = "CC0" })(t, cfg.Out)
@@ -201,7 +201,7 @@ func TestAppendRefusesWhatItWouldLose(t *testing.T) {
 func elsewhere(rel string) func(t *testing.T, dir string) {
 	return func(t *testing.T, dir string) {
 		to := filepath.Join(t.TempDir(), "there")
-		rttest.Do(errors.Join(os.Rename(filepath.Join(dir, rel), to),
+		rttest.Do(t, errors.Join(os.Rename(filepath.Join(dir, rel), to),
 			os.Symlink(to, filepath.Join(dir, rel))))
 	}
 }
@@ -210,7 +210,7 @@ func elsewhere(rel string) func(t *testing.T, dir string) {
 func tree(t *testing.T, dir string) string {
 	t.Helper()
 	var b strings.Builder
-	rttest.Do(filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
+	rttest.Do(t, filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
 		if err != nil {
 			return err
 		}
@@ -386,8 +386,8 @@ func TestAnInterruptedExportFollowsTheRecord(t *testing.T) {
 // The report counts a run that is still being recorded.
 func TestARunThatGoesOnSaysSo(t *testing.T) {
 	file := plainRun("one", 2).write(t, filepath.Join(t.TempDir(), "a.mcap"))
-	f := rttest.Must(os.Open(file))
-	rttest.Do(unix.Flock(int(f.Fd()), unix.LOCK_EX))
+	f := rttest.Must(os.Open(file))(t)
+	rttest.Do(t, unix.Flock(int(f.Fd()), unix.LOCK_EX))
 	cfg := testConfig(t, file)
 	if r := exporting(t, cfg); r.Recording != 1 {
 		t.Errorf("%+v, want one run that goes on", r)
@@ -460,14 +460,14 @@ func TestModesAreTheRecords(t *testing.T) {
 		s := plainRun("one", 1)
 		s.cameras = []string{"top"}
 		cfg := s.config(t)
-		rttest.Do(os.Chmod(cfg.Records[0], c.record))
+		rttest.Do(t, os.Chmod(cfg.Records[0], c.record))
 		old := unix.Umask(c.umask)
 		_, err := Export(t.Context(), cfg)
 		unix.Umask(old)
-		rttest.Do(err)
+		rttest.Do(t, err)
 		n := 0
 		filepath.WalkDir(cfg.Out, func(path string, d fs.DirEntry, _ error) error {
-			info := rttest.Must(d.Info())
+			info := rttest.Must(d.Info())(t)
 			want := c.file
 			if d.IsDir() {
 				want = c.sub
@@ -521,11 +521,11 @@ func TestTasksAreWhole(t *testing.T) {
 func tearing(t *testing.T, s *scene, path string, torn func(camera string, n int) bool) string {
 	t.Helper()
 	whole := s.write(t, filepath.Join(t.TempDir(), "whole.mcap"))
-	in := rttest.Must(os.Open(whole))
+	in := rttest.Must(os.Open(whole))(t)
 	defer in.Close()
 	var f *recordtest.File
 	seen := map[string]int{}
-	info := rttest.Must(record.Read(in, record.Visitor{}))
+	info := rttest.Must(record.Read(in, record.Visitor{}))(t)
 	delete(info.Run, "clock_offset_ns")
 	f = recordtest.Create(t, path, info.Run)
 	in.Seek(0, 0)
@@ -540,7 +540,7 @@ func tearing(t *testing.T, s *scene, path string, torn func(camera string, n int
 			f.Image(m)
 			return nil
 		},
-	}))
+	}))(t)
 	f.Close()
 	return path
 }

@@ -29,7 +29,7 @@ func TestRepositoryNames(t *testing.T) {
 func TestPushWithoutThePackage(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "it's")
 	bare := filepath.Join(t.TempDir(), "python")
-	rttest.Do(os.WriteFile(bare, []byte("#!/bin/sh\nexec python3 -I -S \"$@\"\n"), 0o700))
+	rttest.Do(t, os.WriteFile(bare, []byte("#!/bin/sh\nexec python3 -I -S \"$@\"\n"), 0o700))
 	for _, python := range []string{bare, filepath.Join(t.TempDir(), "none")} {
 		_, err := Push(t.Context(), python, dir, "ada/x")
 		if !errors.Is(err, ErrNoHub) || !strings.Contains(err.Error(), `it'\''s' . --repo-type dataset`) ||

@@ -186,10 +186,10 @@ func testPicture(t testing.TB, number, w, h int) []byte {
 			}
 		}
 	}
-	e := rttest.Must(jpeg.NewEncoder(90, jpeg.Chroma420))
+	e := rttest.Must(jpeg.NewEncoder(90, jpeg.Chroma420))(t)
 	defer e.Close()
 	out := make([]byte, jpeg.MaxSize(w, h, jpeg.Chroma420))
-	n := rttest.Must(e.EncodeRGB(out, rgb, w, h))
+	n := rttest.Must(e.EncodeRGB(out, rgb, w, h))(t)
 	return out[:n]
 }
 
@@ -208,7 +208,7 @@ func testConfig(t testing.TB, records ...string) Config {
 // testFolder returns a dataset's folder, so that a test can rewrite its files.
 func testFolder(t testing.TB, dir string) *folder {
 	t.Helper()
-	rttest.Do(os.MkdirAll(filepath.Join(dir, marker), 0o777))
+	rttest.Do(t, os.MkdirAll(filepath.Join(dir, marker), 0o777))
 	t.Cleanup(func() { os.RemoveAll(filepath.Join(dir, marker)) })
 	return &folder{dir: dir, file: 0o666, sub: 0o777}
 }
@@ -223,12 +223,12 @@ type exported struct {
 // read reads the data that LeRobot would read.
 func read(t testing.TB, dir string) exported {
 	t.Helper()
-	info := rttest.Must(readInfo(dir))
+	info := rttest.Must(readInfo(dir))(t)
 	out := exported{info: info, data: map[string][][]float64{}}
-	files := rttest.Must(filepath.Glob(filepath.Join(dir, "data/*/*.parquet")))
+	files := rttest.Must(filepath.Glob(filepath.Join(dir, "data/*/*.parquet")))(t)
 	for _, file := range files {
 		columns, _, err := readTable(file, nil)
-		rttest.Do(err)
+		rttest.Do(t, err)
 		for name, c := range columns {
 			for i := range c.rows {
 				if c.texts != nil {
@@ -266,6 +266,6 @@ func same(t *testing.T, what string, got, want any) {
 // load returns the content of a file.
 func load(t testing.TB, path string) []byte {
 	t.Helper()
-	content := rttest.Must(os.ReadFile(path))
+	content := rttest.Must(os.ReadFile(path))(t)
 	return content
 }

@@ -26,13 +26,13 @@ type File struct {
 func Create(t testing.TB, path string, run map[string]string) *File {
 	t.Helper()
 	f := &File{t: t, channels: map[string]uint16{}}
-	f.file = rttest.Must(os.Create(path))
+	f.file = rttest.Must(os.Create(path))(t)
 	f.mcap = rttest.Must(mcap.NewWriter(f.file, &mcap.WriterOptions{
 		Chunked:     true,
 		ChunkSize:   1 << 20,
 		Compression: mcap.CompressionZSTD,
 		IncludeCRC:  true,
-	}))
+	}))(t)
 	f.check(f.mcap.WriteHeader(&mcap.Header{Profile: record.Profile}))
 	metadata := map[string]string{"clock_offset_ns": strconv.Itoa(Wall)}
 	for k, v := range run {

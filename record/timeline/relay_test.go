@@ -72,7 +72,7 @@ func FuzzLines(f *testing.F) {
 		r := &relay{joints: lines.Lines.Joints, instance: lines.Instance}
 		channels := relayChannels(r.joints, nil)
 		r.to = foxglove.New("", channels)
-		rttest.Do(r.publish(&lines))
+		rttest.Do(t, r.publish(&lines))
 		for _, c := range channels {
 			if !json.Valid([]byte(c.Schema)) {
 				t.Fatalf("%s: %s", c.Topic, c.Schema)

@@ -36,11 +36,11 @@ func strange(t *testing.T, ticks int) (file string) {
 		Now: func() time.Time {
 			return time.Date(2026, 11, 24, 14, 3, 20, 0, time.UTC).Add(time.Duration(clock.Now()))
 		},
-	}))
+	}))(t)
 	r.SetRun(map[string]string{"joints": evil + ",b", "units": "degrees," + evil, "fps": "250", evil: evil,
 		"task": strings.Repeat("x", 2000)})
 	var picture bytes.Buffer
-	rttest.Do(jpeg.Encode(&picture, image.NewRGBA(image.Rect(0, 0, 640, 480)), nil))
+	rttest.Do(t, jpeg.Encode(&picture, image.NewRGBA(image.Rect(0, 0, 640, 480)), nil))
 	for i := range ticks {
 		now := clock.Now()
 		m := r.Ticks.Put()
@@ -85,10 +85,10 @@ type shown struct {
 
 func show(t *testing.T, file string) (page string, s shown, seen seen) {
 	t.Helper()
-	in := rttest.Must(os.Open(file))
+	in := rttest.Must(os.Open(file))(t)
 	defer in.Close()
 	var out strings.Builder
-	seen = rttest.Must(writeHTML(&out, in, filepath.Base(file)))
+	seen = rttest.Must(writeHTML(&out, in, filepath.Base(file)))(t)
 	page = out.String()
 	_, rest, _ := strings.Cut(page, `<script type="application/json" id="data">`)
 	data, _, _ := strings.Cut(rest, "</script>")
@@ -156,9 +156,9 @@ func TestAPageIsBounded(t *testing.T) {
 func TestATornRecordIsShown(t *testing.T) {
 	const ticks = 10_000 // several chunks of the file
 	file := strange(t, ticks)
-	whole := rttest.Must(os.ReadFile(file))
+	whole := rttest.Must(os.ReadFile(file))(t)
 	shows := func(data []byte) (said string, err error) {
-		rttest.Do(os.WriteFile(file, data, 0o600))
+		rttest.Do(t, os.WriteFile(file, data, 0o600))
 		var out strings.Builder
 		err = Show(t.Context(), ShowConfig{File: file, HTML: filepath.Join(filepath.Dir(file), "out.html"), Out: &out})
 		return out.String(), err
@@ -206,7 +206,7 @@ func TestATornRecordIsShown(t *testing.T) {
 // A picture whose header gives a huge size is not decoded.
 func TestAHugePictureIsLeftOut(t *testing.T) {
 	var small bytes.Buffer
-	rttest.Do(jpeg.Encode(&small, image.NewGray(image.Rect(0, 0, 8, 8)), nil))
+	rttest.Do(t, jpeg.Encode(&small, image.NewGray(image.Rect(0, 0, 8, 8)), nil))
 	b := small.Bytes()
 	at := bytes.Index(b, []byte{0xFF, 0xC0}) + 5
 	copy(b[at:], []byte{0xFF, 0xFF, 0xFF, 0xFF}) // its height and width
@@ -220,7 +220,7 @@ func TestAViewerOpensTheRecord(t *testing.T) {
 	file, bin := strange(t, 100), t.TempDir()
 	got := filepath.Join(bin, "got")
 	script := "#!/bin/sh\nprintf %s \"$1\" > " + got + "\n"
-	rttest.Do(os.WriteFile(filepath.Join(bin, "rerun"), []byte(script), 0o755))
+	rttest.Do(t, os.WriteFile(filepath.Join(bin, "rerun"), []byte(script), 0o755))
 	t.Setenv("PATH", bin+":/usr/bin:/bin")
 	var out strings.Builder
 	if err := Show(t.Context(), ShowConfig{File: file, Out: &out}); err != nil ||
@@ -247,7 +247,7 @@ func TestAViewerOpensTheRecord(t *testing.T) {
 func TestAStrangersRecordInChromium(t *testing.T) {
 	file := strange(t, 1000)
 	html := filepath.Join(t.TempDir(), "out.html")
-	rttest.Do(Show(t.Context(), ShowConfig{File: file, HTML: html, Out: new(strings.Builder)}))
+	rttest.Do(t, Show(t.Context(), ShowConfig{File: file, HTML: html, Out: new(strings.Builder)}))
 	b := webpagetest.Open(t, "file://"+html, 1000, 900, false)
 	b.Wait("document.querySelectorAll('.plot').length === 7 && document.querySelectorAll('#thumbnails img').length " +
 		"=== 19")

@@ -779,7 +779,7 @@ func TestCauses(t *testing.T) {
 			tt.tell(s)
 			var a *Audit
 			if tt.audit != "" {
-				a = rttest.Must(readAudit(strings.NewReader(tt.audit), s.Log))
+				a = rttest.Must(readAudit(strings.NewReader(tt.audit), s.Log))(t)
 			}
 			found := s.explain(a)
 			for _, w := range tt.want {
@@ -905,7 +905,7 @@ func TestAStrangersEvents(t *testing.T) {
 		{At: s.now - 3*second, Code: uint32(event.TickMissing), A: -1 << 62},
 		{At: s.now, Code: uint32(event.TickMissing), A: 1 << 62},
 	} {
-		rttest.Do(s.v.Event(&e))
+		rttest.Do(t, s.v.Event(&e))
 	}
 	if all := s.explain(nil); len(all) != 2 || all[0].From > 0 || all[1].From < 1<<62 || all[1].Kind != Overrun {
 		t.Errorf("%+v, want the two gaps, the earlier first, and no end", all)

@@ -55,7 +55,7 @@ func TestLatency(t *testing.T) {
 		c.Arrived, c.At = c.Arrived+100*millisecond, c.At+100*millisecond
 	})
 	s.ask(500) // never answered: no way to the motors
-	a := rttest.Must(readAudit(strings.NewReader(lines.String()), s.Log))
+	a := rttest.Must(readAudit(strings.NewReader(lines.String()), s.Log))(t)
 	const tick = 1000 / 60.
 	for name, tt := range map[string]struct {
 		audit *Audit
@@ -84,7 +84,7 @@ func TestLatency(t *testing.T) {
 		}
 	}
 	var out bytes.Buffer
-	rttest.Do((&Report{Latency: Latency(s.Log, a)}).WriteLatency(&out))
+	rttest.Do(t, (&Report{Latency: Latency(s.Log, a)}).WriteLatency(&out))
 	if text := out.String(); !strings.Contains(text, "exposure              -          -          -\n") ||
 		!strings.Contains(text, "network              10      15.00     115.00\n") {
 		t.Error(text)

@@ -39,7 +39,7 @@ func write(t *testing.T, dir, id string, from time.Time) (name string) {
 		ID:    id,
 		Clock: clock,
 		Now:   func() time.Time { return from.Add(time.Duration(clock.Now() - 100*second)) },
-	}))
+	}))(t)
 	run := map[string]string{"instance": id}
 	for k, v := range storyRun {
 		run[k] = v
@@ -112,9 +112,9 @@ func write(t *testing.T, dir, id string, from time.Time) (name string) {
 func run(t *testing.T, cfg Config) (*Report, string) {
 	t.Helper()
 	cfg.Local = zone
-	r := rttest.Must(Run(cfg))
+	r := rttest.Must(Run(cfg))(t)
 	var out bytes.Buffer
-	rttest.Do(r.Write(&out))
+	rttest.Do(t, r.Write(&out))
 	return r, out.String()
 }
 
@@ -235,7 +235,7 @@ func TestRecordsThatAreNone(t *testing.T) {
 	whole := load(t, name)
 	file := func(text []byte) string {
 		to := filepath.Join(t.TempDir(), "x.mcap")
-		rttest.Do(os.WriteFile(to, text, 0o600))
+		rttest.Do(t, os.WriteFile(to, text, 0o600))
 		return to
 	}
 	other := bytes.Replace(whole, []byte("edge-rt"), []byte("others!"), 1)
@@ -270,7 +270,7 @@ func TestTornFiles(t *testing.T) {
 	name := write(t, dir, "arm", begin)
 	whole := load(t, name)
 	for cut := len(whole) - 1; cut > 0; cut -= len(whole) / 60 {
-		rttest.Do(os.WriteFile(name, whole[:cut], 0o600))
+		rttest.Do(t, os.WriteFile(name, whole[:cut], 0o600))
 		r, err := Run(Config{Path: name, Local: zone})
 		if err != nil {
 			if exit.Of(err) != exit.Config {
@@ -283,13 +283,13 @@ func TestTornFiles(t *testing.T) {
 		}
 	}
 	for cut, torn := len(whole)-1, false; !torn; cut-- { // cuts from the end of the data, after the last message
-		rttest.Do(os.WriteFile(name, whole[:cut], 0o600))
-		r := rttest.Must(Run(Config{Path: name, Local: zone}))
+		rttest.Do(t, os.WriteFile(name, whole[:cut], 0o600))
+		r := rttest.Must(Run(Config{Path: name, Local: zone}))(t)
 		torn = r.Files[0].Torn
 	}
-	f := rttest.Must(os.OpenFile(name, os.O_RDWR, 0))
+	f := rttest.Must(os.OpenFile(name, os.O_RDWR, 0))(t)
 	defer f.Close()
-	rttest.Do(unix.Flock(int(f.Fd()), unix.LOCK_EX))
+	rttest.Do(t, unix.Flock(int(f.Fd()), unix.LOCK_EX))
 	if r, text := run(t, Config{Path: name}); r.Files[0].Torn || !r.Files[0].Writing {
 		t.Errorf("a file that is written: %v\n%s", causesOf(r), text)
 	}
@@ -319,7 +319,7 @@ func TestFilesOfARunAreInOrder(t *testing.T) {
 // load returns the content of a file.
 func load(t *testing.T, path string) []byte {
 	t.Helper()
-	content := rttest.Must(os.ReadFile(path))
+	content := rttest.Must(os.ReadFile(path))(t)
 	return content
 }
 

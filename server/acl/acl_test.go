@@ -48,7 +48,7 @@ func (f *fleet) open(cfg zenoh.Config) wire.Session {
 	f.t.Helper()
 	ctx, cancel := context.WithTimeout(f.t.Context(), 10*time.Second)
 	defer cancel()
-	s := rttest.Must(zenoh.Open(ctx, cfg))
+	s := rttest.OrPanic(zenoh.Open(ctx, cfg))
 	f.t.Cleanup(func() { s.Close() })
 	return s
 }
@@ -63,8 +63,8 @@ func (f *fleet) robot(name string, dns ...string) wire.Session {
 
 func (f *fleet) put(s wire.Session, key string) {
 	f.t.Helper()
-	p := rttest.Must(s.Publisher(key, wire.QoS{Reliable: true, Block: true}))
-	rttest.Do(p.Put([]byte(key), nil))
+	p := rttest.OrPanic(s.Publisher(key, wire.QoS{Reliable: true, Block: true}))
+	rttest.PanicOn(p.Put([]byte(key), nil))
 }
 
 // ask returns the text of the only reply.

@@ -26,7 +26,7 @@ type rulebook struct {
 func rules(t *testing.T, f Fleet) (book rulebook, text string) {
 	t.Helper()
 	var b bytes.Buffer
-	rttest.Do((&Service{Prefix: prefix}).RouterRules(&b, f))
+	rttest.Do(t, (&Service{Prefix: prefix}).RouterRules(&b, f))
 	plain := regexp.MustCompile(`(?m)^//.*$`).ReplaceAll(b.Bytes(), nil)
 	plain = regexp.MustCompile(`,(\s*[\]}])`).ReplaceAll(plain, []byte("$1")) // JSON5 to JSON
 	if err := json.Unmarshal(plain, &book); err != nil {

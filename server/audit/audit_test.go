@@ -122,7 +122,7 @@ func open(t *testing.T, dir string, captureMax int) *Writer {
 		Audit: filepath.Join(dir, "audit.jsonl"), Debug: manifest.Debug{CaptureDir: filepath.Join(dir, "captures"),
 			CaptureMax: captureMax},
 	}
-	w := rttest.Must(Open(&cfg, rttest.NewClock(1), slog.New(slog.DiscardHandler)))
+	w := rttest.Must(Open(&cfg, rttest.NewClock(1), slog.New(slog.DiscardHandler)))(t)
 	return w
 }
 
@@ -247,7 +247,7 @@ func TestNoWriterUnlessConfigured(t *testing.T) {
 		t.Errorf("Open = %v, %v, want none", w, err)
 	}
 	file := filepath.Join(t.TempDir(), "file")
-	rttest.Do(os.WriteFile(file, nil, 0o600))
+	rttest.Do(t, os.WriteFile(file, nil, 0o600))
 	for _, cfg := range []manifest.Config{
 		{Audit: filepath.Join(file, "audit")},
 		{Debug: manifest.Debug{CaptureDir: file}},
@@ -290,11 +290,11 @@ func TestWriterNoAlloc(t *testing.T) {
 func TestALineBehindHalfALine(t *testing.T) {
 	dir := t.TempDir()
 	name := filepath.Join(dir, "audit.jsonl")
-	rttest.Do(os.WriteFile(name, []byte("{\"ts\":\"20"), 0o600))
+	rttest.Do(t, os.WriteFile(name, []byte("{\"ts\":\"20"), 0o600))
 	w := open(t, dir, 1)
 	w.Add(sampleRecord(), nil, nil)
 	w.Add(sampleRecord(), nil, nil)
-	rttest.Do(errors.Join(w.Start(Origin{ModelSHA256: "5ha"})(), w.Close()))
+	rttest.Do(t, errors.Join(w.Start(Origin{ModelSHA256: "5ha"})(), w.Close()))
 	text, err := os.ReadFile(name)
 	lines := strings.Split(strings.TrimSpace(string(text)), "\n")
 	if err != nil || len(lines) != 3 || !json.Valid([]byte(lines[1])) || !json.Valid([]byte(lines[2])) {

@@ -29,7 +29,7 @@ func TestCaptureReadsAsItWasWritten(t *testing.T) {
 	s := sampleRequest()
 	s.Why = "a\n\"b\""
 	data := appendCapture(nil, s, &sampleOrigin, 17, time.Now())
-	got := rttest.Must(parseCapture(data))
+	got := rttest.Must(parseCapture(data))(t)
 	if got.Count != 17 || got.Header != s.Header || string(got.Observation) != "observation" ||
 		string(got.Reply) != "reply" ||
 		got.ClientUUID != "arm-03" || got.Origin != sampleOrigin || got.Batch != 4 || got.Row != 2 ||
@@ -54,7 +54,7 @@ func TestCapturedControls(t *testing.T) {
 		SigmaD:    0.2,
 	}))
 	meta := func(text string) (m map[string]string) {
-		rttest.Do(json.Unmarshal([]byte("{"+strings.TrimPrefix(text, `",`)+`"}`), &m))
+		rttest.Do(t, json.Unmarshal([]byte("{"+strings.TrimPrefix(text, `",`)+`"}`), &m))
 		return m
 	}
 	c, err := parseControls(meta(whole))
@@ -125,13 +125,13 @@ func TestCaptureRing(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "deep", "captures")
 	run := func(max, requests int) {
 		t.Helper()
-		c := rttest.Must(openRing(dir, max))
+		c := rttest.Must(openRing(dir, max))(t)
 		for i := range requests {
 			s := sampleRequest()
 			s.observation = make([]byte, 10*(requests-i)) // each shorter than the one before: files must be cut
-			rttest.Do(c.write(s, time.Now()))
+			rttest.Do(t, c.write(s, time.Now()))
 		}
-		rttest.Do(c.close())
+		rttest.Do(t, c.close())
 	}
 	run(4, 3)
 	if files, _ := os.ReadDir(dir); len(files) != 3 {
@@ -149,12 +149,12 @@ func TestCaptureRing(t *testing.T) {
 // Two servers in one folder would overwrite each other's requests.
 func TestCapturesAreOneServers(t *testing.T) {
 	dir := t.TempDir()
-	first := rttest.Must(openRing(dir, 2))
+	first := rttest.Must(openRing(dir, 2))(t)
 	if _, err := openRing(dir, 2); err == nil || !strings.Contains(err.Error(), "another lean-server") {
 		t.Errorf("second openRing = %v, want a refusal", err)
 	}
-	rttest.Do(first.close())
-	again := rttest.Must(openRing(dir, 2))
+	rttest.Do(t, first.close())
+	again := rttest.Must(openRing(dir, 2))(t)
 	if err := again.close(); err != nil {
 		t.Error(err)
 	}
@@ -167,7 +167,7 @@ func TestReadCaptures(t *testing.T) {
 	}
 	for i, data := range [][]byte{nil, []byte("torn"),
 		appendCapture(nil, sampleRequest(), &sampleOrigin, 3, time.Now())} {
-		rttest.Do(os.WriteFile(filepath.Join(dir, fmt.Sprintf("request-%05d.safetensors", i)), data,
+		rttest.Do(t, os.WriteFile(filepath.Join(dir, fmt.Sprintf("request-%05d.safetensors", i)), data,
 			0o600))
 	}
 	found, unreadable, err := ReadCaptures(dir)

@@ -25,7 +25,7 @@ func TestAGateAgreesWithThePlan(t *testing.T) {
 			Meta:      m,
 			Took:      took,
 			Scheduler: "runway",
-		}))
+		}))(t)
 		g := newGate(m, "runway")
 		g.learn(took)
 		robot := Robot{FPS: m.FPS, Execute: execute(m), RoundTrip: RoundTrip}

@@ -38,7 +38,7 @@ func TestHowManyRobots(t *testing.T) {
 		{"batches that pay", options(10, 10, 10), 120, 152, 4},
 		{"batches that do not", options(10, 20, 40), 34, 38, 1},
 	} {
-		r := rttest.Must(New(tt.o))
+		r := rttest.Must(New(tt.o))(t)
 		if r.Sessions < tt.low || r.Sessions > tt.high || r.MaxBatch != tt.batch || r.Why == "" {
 			t.Errorf("%s: %d robots in batches of %d (%s), want %d to %d in batches of %d", tt.name, r.Sessions,
 				r.MaxBatch, r.Why, tt.low, tt.high, tt.batch)
@@ -61,7 +61,7 @@ func TestDelaysBoundTheFleet(t *testing.T) {
 	count := func(change func(*Options)) int {
 		o := options(30)
 		change(&o)
-		r := rttest.Must(New(o))
+		r := rttest.Must(New(o))(t)
 		return r.Sessions
 	}
 	trained := func(steps int, away time.Duration) int {
@@ -87,9 +87,9 @@ func TestDelaysBoundTheFleet(t *testing.T) {
 func TestRobotsThatAskLate(t *testing.T) {
 	o := options(30)
 	o.Execute = []int{45} // 100 ms are left: three inferences
-	late := rttest.Must(New(o))
+	late := rttest.Must(New(o))(t)
 	o.Execute = []int{20}
-	early := rttest.Must(New(o))
+	early := rttest.Must(New(o))(t)
 	if late.Sessions < 10 || late.Sessions >= 28 || !strings.Contains(late.Why, "without actions for") ||
 		early.Sessions != 12 || !strings.Contains(early.Why, "planned for") {
 		t.Errorf("%d robots with 100 ms left (%s), %d with 600 ms (%s), want fewer than the 28 that fill the device, "+

@@ -26,26 +26,26 @@ func pair(t *testing.T) (server, client, robot wire.Session) {
 func TestTheServerSeesBothSides(t *testing.T) {
 	server, client, robot := pair(t)
 	var got []string
-	rttest.Must(server.Subscribe("a/*/obs", func(s wire.Sample) { got = append(got, s.Key+" "+string(s.Payload)) }))
+	rttest.Must(server.Subscribe("a/*/obs", func(s wire.Sample) { got = append(got, s.Key+" "+string(s.Payload)) }))(t)
 	alive := map[string]bool{}
-	rttest.Must(server.SubscribeTokens("a/*/alive", func(key string, up bool) { alive[key] = up }))
-	rttest.Must(robot.Subscribe("a/**", func(s wire.Sample) { t.Errorf("the robot got %s", s.Key) }))
-	rttest.Do(rttest.Must(client.Publisher("a/c/obs", wire.ObservationQoS)).Put([]byte("1"), nil))
-	rttest.Must(rttest.Must(client.Publisher("a/c/obs", wire.ObservationQoS)).PutLatest([]byte("2"), nil))
-	shown := rttest.Must(client.Token("a/c/alive"))
-	rttest.Must(robot.Token("a/r/alive"))
+	rttest.Must(server.SubscribeTokens("a/*/alive", func(key string, up bool) { alive[key] = up }))(t)
+	rttest.Must(robot.Subscribe("a/**", func(s wire.Sample) { t.Errorf("the robot got %s", s.Key) }))(t)
+	rttest.Do(t, rttest.Must(client.Publisher("a/c/obs", wire.ObservationQoS))(t).Put([]byte("1"), nil))
+	rttest.Must(rttest.Must(client.Publisher("a/c/obs", wire.ObservationQoS))(t).PutLatest([]byte("2"), nil))(t)
+	shown := rttest.Must(client.Token("a/c/alive"))(t)
+	rttest.Must(robot.Token("a/r/alive"))(t)
 	if want := []string{"a/c/obs 1", "a/c/obs 2"}; !slices.Equal(got, want) {
 		t.Errorf("the server got %q, want %q", got, want)
 	}
-	keys := rttest.Must(server.Tokens(t.Context(), "a/*/alive", time.Second))
+	keys := rttest.Must(server.Tokens(t.Context(), "a/*/alive", time.Second))(t)
 	if slices.Sort(keys); !slices.Equal(keys, []string{"a/c/alive", "a/r/alive"}) || !alive["a/c/alive"] ||
 		!alive["a/r/alive"] {
 		t.Errorf("tokens = %q, seen = %v", keys, alive)
 	}
-	if seen := rttest.Must(robot.Tokens(t.Context(), "a/*/alive", time.Second)); len(seen) != 1 {
+	if seen := rttest.Must(robot.Tokens(t.Context(), "a/*/alive", time.Second))(t); len(seen) != 1 {
 		t.Errorf("the robot sees %q", seen)
 	}
-	rttest.Do(shown.Undeclare())
+	rttest.Do(t, shown.Undeclare())
 	if alive["a/c/alive"] {
 		t.Error("the token's end was not seen")
 	}
@@ -54,16 +54,16 @@ func TestTheServerSeesBothSides(t *testing.T) {
 func TestAClientsChunksStayInTheProcess(t *testing.T) {
 	server, client, robot := pair(t)
 	var here, there int
-	mine := rttest.Must(client.Subscribe("a/c/action", func(wire.Sample) { here++ }))
-	rttest.Must(robot.Subscribe("a/*/action", func(wire.Sample) { there++ }))
-	p := rttest.Must(server.Publisher("a/c/action", wire.ActionQoS))
-	rttest.Must(p.PutLatest([]byte("1"), nil))
-	rttest.Do(p.Put([]byte("2"), nil))
+	mine := rttest.Must(client.Subscribe("a/c/action", func(wire.Sample) { here++ }))(t)
+	rttest.Must(robot.Subscribe("a/*/action", func(wire.Sample) { there++ }))(t)
+	p := rttest.Must(server.Publisher("a/c/action", wire.ActionQoS))(t)
+	rttest.Must(p.PutLatest([]byte("1"), nil))(t)
+	rttest.Do(t, p.Put([]byte("2"), nil))
 	if here != 2 || there != 0 {
 		t.Errorf("the client got %d, the network %d, want 2 and 0", here, there)
 	}
-	rttest.Do(mine.Undeclare())
-	rttest.Must(p.PutLatest([]byte("3"), nil))
+	rttest.Do(t, mine.Undeclare())
+	rttest.Must(p.PutLatest([]byte("3"), nil))(t)
 	if here != 2 || there != 1 {
 		t.Errorf("without the client: %d and %d, want 2 and 1", here, there)
 	}
@@ -78,15 +78,15 @@ func TestAQueryHasItsClientsOrigin(t *testing.T) {
 	rttest.Must(server.Queryable("a/status", func(q wire.Query) {
 		from = q.From()
 		go func() {
-			rttest.Do(q.Reply(q.Key(), append([]byte("for "), q.Payload()...)))
+			rttest.Do(t, q.Reply(q.Key(), append([]byte("for "), q.Payload()...)))
 			q.Finish()
 		}()
-	}))
-	replies := rttest.Must(client.Get(t.Context(), "a/status", []byte("me"), time.Second))
+	}))(t)
+	replies := rttest.Must(client.Get(t.Context(), "a/status", []byte("me"), time.Second))(t)
 	if len(replies) != 1 || string(replies[0].Payload) != "for me" || from.Name != "front 1" {
 		t.Errorf("replies = %+v from %+v", replies, from)
 	}
-	rttest.Must(server.Queryable("a/never", func(wire.Query) {}))
+	rttest.Must(server.Queryable("a/never", func(wire.Query) {}))(t)
 	if replies, err := client.Get(t.Context(), "a/never", nil, time.Millisecond); err != nil || len(replies) != 0 {
 		t.Errorf("a query without an answer: %v, %v", replies, err)
 	}
@@ -100,13 +100,13 @@ func TestAQueryHasItsClientsOrigin(t *testing.T) {
 func TestNothingArrivesAfterItsEnd(t *testing.T) {
 	server, client, _ := pair(t)
 	var n int
-	d := rttest.Must(server.Subscribe("a/c/obs", func(wire.Sample) { n++ }))
-	p := rttest.Must(client.Publisher("a/c/obs", wire.ObservationQoS))
-	rttest.Do(d.Undeclare())
+	d := rttest.Must(server.Subscribe("a/c/obs", func(wire.Sample) { n++ }))(t)
+	p := rttest.Must(client.Publisher("a/c/obs", wire.ObservationQoS))(t)
+	rttest.Do(t, d.Undeclare())
 	if err := p.Put(nil, nil); !errors.Is(err, wire.ErrDisconnected) || n != 0 {
 		t.Errorf("Put = %v after %d samples", err, n)
 	}
-	rttest.Do(client.Close())
+	rttest.Do(t, client.Close())
 	if _, err := client.Token("a/c/alive"); !errors.Is(err, wire.ErrClosed) {
 		t.Errorf("a token after Close: %v", err)
 	}

@@ -26,7 +26,7 @@ func BenchmarkWorker(b *testing.B) {
 		b.Skip("EDGERT_LEROBOT names no interpreter with LeRobot")
 	}
 	defer func(before []byte) { program = before }(program)
-	program = slices.Concat(released, rttest.Must(os.ReadFile("testdata/cost.py")))
+	program = slices.Concat(released, rttest.Must(os.ReadFile("testdata/cost.py"))(b))
 	for _, size := range [][2]int{{96, 128}, {480, 640}} {
 		for _, together := range []int{1, 8} {
 			b.Run(fmt.Sprintf("%dx%d/batch=%d", size[1], size[0], together), func(b *testing.B) {
@@ -39,7 +39,7 @@ func BenchmarkWorker(b *testing.B) {
 func measureWorker(b *testing.B, python string, size [2]int, together int) {
 	folder := b.TempDir()
 	file := filepath.Join(folder, "cost.py")
-	rttest.Do(os.WriteFile(file, program, 0o600))
+	rttest.Do(b, os.WriteFile(file, program, 0o600))
 	made := exec.Command(python, file, folder, fmt.Sprint(size[0]), fmt.Sprint(size[1]))
 	if text, err := made.CombinedOutput(); err != nil {
 		b.Fatalf("%v: %s", err, text)
@@ -52,15 +52,15 @@ func measureWorker(b *testing.B, python string, size [2]int, together int) {
 	cfg.Model.Inputs.ActionNames = joints
 	b.Setenv("OMP_NUM_THREADS", "1")
 	cfg.MaxBatch = together
-	opened := rttest.Must(Open(b.Context(), cfg, slog.New(slog.DiscardHandler), func(string) {}))
-	m := rttest.Must(opened.Serve(together, 1))
+	opened := rttest.Must(Open(b.Context(), cfg, slog.New(slog.DiscardHandler), func(string) {}))(b)
+	m := rttest.Must(opened.Serve(together, 1))(b)
 	defer m.Close()
 	ask := func(turn int) (whole, policies time.Duration) {
 		for i := range together {
 			m.SetRequest(i, policy.Request{Session: fmt.Sprint((turn + i) % 8), Seed: uint64(turn)})
 		}
 		began := time.Now()
-		rttest.Do(m.RunBuffer(0, together))
+		rttest.Do(b, m.RunBuffer(0, together))
 		worker := opened.Runtime.(*Worker)
 		return time.Since(began), time.Duration(binary.LittleEndian.Uint64(worker.answer))
 	}

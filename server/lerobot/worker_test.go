@@ -29,7 +29,7 @@ var released []byte
 // TestMain puts the fake policy in the place of LeRobot's: the worker's frames, guard and loop are the
 // real ones.
 func TestMain(m *testing.M) {
-	fake := rttest.Must(os.ReadFile("testdata/fake.py"))
+	fake := rttest.OrPanic(os.ReadFile("testdata/fake.py"))
 	head, _, found := strings.Cut(string(program), "\nif __name__ == ")
 	if !found {
 		panic("worker.py has no main")
@@ -63,7 +63,7 @@ func config(t testing.TB) *manifest.Config {
 		t.Skip(err)
 	}
 	folder := t.TempDir()
-	rttest.Do(os.WriteFile(filepath.Join(folder, "config.json"), []byte("{}"), 0o600))
+	rttest.Do(t, os.WriteFile(filepath.Join(folder, "config.json"), []byte("{}"), 0o600))
 	cfg := manifest.Default()
 	cfg.Model.Runtime = manifest.RuntimeLeRobot
 	cfg.Model.Python = "python3"
@@ -73,8 +73,8 @@ func config(t testing.TB) *manifest.Config {
 
 func open(t *testing.T, log io.Writer) (*remote.Model, *Worker) {
 	t.Helper()
-	opened := rttest.Must(Open(t.Context(), config(t), slog.New(slog.NewTextHandler(log, nil)), func(string) {}))
-	m := rttest.Must(opened.Serve(1, 2))
+	opened := rttest.Must(Open(t.Context(), config(t), slog.New(slog.NewTextHandler(log, nil)), func(string) {}))(t)
+	m := rttest.Must(opened.Serve(1, 2))(t)
 	t.Cleanup(func() {
 		if err := m.Close(); err != nil {
 			t.Error(err)
@@ -124,13 +124,13 @@ func TestSessionsDoNotMix(t *testing.T) {
 func TestTwoRobotsInABatch(t *testing.T) {
 	cfg := config(t)
 	discard := slog.New(slog.DiscardHandler)
-	p := rttest.Must(Open(t.Context(), cfg, discard, func(string) {}))
+	p := rttest.Must(Open(t.Context(), cfg, discard, func(string) {}))(t)
 	if p.MaxBatch != 1 {
 		t.Errorf("without max_batch %d rows, want 1", p.MaxBatch)
 	}
-	rttest.Do(p.Runtime.Close())
+	rttest.Do(t, p.Runtime.Close())
 	cfg.MaxBatch = 2
-	m := rttest.Must(rttest.Must(Open(t.Context(), cfg, discard, func(string) {})).Serve(2, 2))
+	m := rttest.Must(rttest.Must(Open(t.Context(), cfg, discard, func(string) {}))(t).Serve(2, 2))(t)
 	defer m.Close()
 	for row := range 2 {
 		m.State(2 + row)[0] = float32(10 * row)
@@ -146,7 +146,7 @@ func TestThePrefixArrives(t *testing.T) {
 	m.Prefix(1)[0] = 42
 	m.SetControls(1, policy.Controls{PrefixLen: 3, Delay: 2, PrefixEnd: 3, Mode: policy.ModeGuided})
 	m.SetRequest(1, policy.Request{Session: "a"})
-	rttest.Do(m.RunBuffer(1, 1))
+	rttest.Do(t, m.RunBuffer(1, 1))
 	if got := m.ChunkRobot(1); got[2] != 42 || got[3] != 2 || got[4] != 3 {
 		t.Errorf("prefix, delay, end = %v, want 42 2 3", got[2:5])
 	}
@@ -194,7 +194,7 @@ func TestFailuresOfTheWorker(t *testing.T) {
 			w.mu.Lock()
 			group := w.process.cmd.Process.Pid
 			w.mu.Unlock()
-			rttest.Do(m.Close())
+			rttest.Do(t, m.Close())
 			rttest.Eventually(t, "the end of the process group", func() bool {
 				return errors.Is(syscall.Kill(-group, 0), syscall.ESRCH)
 			})
@@ -228,7 +228,7 @@ func TestShortMemoryIsTheReason(t *testing.T) {
 	if _, err := ask(m, policy.Request{Session: "s", Task: "oom"}, 0); !errors.Is(err, policy.ErrMemory) {
 		t.Fatal(err)
 	}
-	rttest.Do(m.Terminate())
+	rttest.Do(t, m.Terminate())
 	rttest.Eventually(t, "the end of the worker", func() bool { return m.Condition().Failures == 1 })
 	serves(t, m)
 	if c := m.Condition(); c.Errors != 1 || !strings.Contains(c.Why, "CUDA out of memory") {
@@ -306,11 +306,11 @@ func TestExclusive(t *testing.T) {
 		t.Setenv("FAKE_STATE", tt.state)
 		cfg := config(t)
 		cfg.ServingMode = tt.mode
-		p := rttest.Must(Open(t.Context(), cfg, slog.New(slog.DiscardHandler), func(string) {}))
+		p := rttest.Must(Open(t.Context(), cfg, slog.New(slog.DiscardHandler), func(string) {}))(t)
 		if p.Exclusive != tt.want {
 			t.Errorf("state %s, serving_mode %s: exclusive is %v", tt.state, tt.mode, p.Exclusive)
 		}
-		rttest.Do(p.Runtime.Close())
+		rttest.Do(t, p.Runtime.Close())
 	}
 }
 
@@ -318,7 +318,7 @@ func TestExclusive(t *testing.T) {
 // killed.
 func TestNothingOutlivesTheServer(t *testing.T) {
 	m, w := open(t, io.Discard)
-	rttest.Must(ask(m, policy.Request{Session: "s", Task: "fork"}, 0))
+	rttest.Must(ask(m, policy.Request{Session: "s", Task: "fork"}, 0))(t)
 	group := w.process.cmd.Process.Pid
 	w.process.life.Close()
 	rttest.Eventually(t, "the end of the process group", func() bool {
@@ -341,13 +341,13 @@ func FuzzFrame(f *testing.F) {
 // A worker that starts again with other weights does not serve: robots were promised the first ones.
 func TestOtherWeightsAfterARestart(t *testing.T) {
 	m, w := open(t, io.Discard)
-	rttest.Do(os.WriteFile(filepath.Join(w.folder, "model.safetensors"), []byte("another step"), 0o600))
+	rttest.Do(t, os.WriteFile(filepath.Join(w.folder, "model.safetensors"), []byte("another step"), 0o600))
 	w.kill("the test ends it")
 	rttest.Eventually(t, "the reason", func() bool {
 		c := m.Condition()
 		return !c.Ready && strings.Contains(c.Why, "is not the one that was served")
 	})
-	rttest.Do(os.Remove(filepath.Join(w.folder, "model.safetensors")))
+	rttest.Do(t, os.Remove(filepath.Join(w.folder, "model.safetensors")))
 	serves(t, m)
 }
 
@@ -355,10 +355,10 @@ func TestOtherWeightsAfterARestart(t *testing.T) {
 func TestALinkedCheckpoint(t *testing.T) {
 	cfg := config(t)
 	link := filepath.Join(t.TempDir(), "last")
-	rttest.Do(os.Symlink(cfg.Model.RepoOrPath, link))
+	rttest.Do(t, os.Symlink(cfg.Model.RepoOrPath, link))
 	want := cfg.Model.RepoOrPath
 	cfg.Model.RepoOrPath = link
-	if s := rttest.Must(settingsOf(cfg)); s.Policy != want {
+	if s := rttest.Must(settingsOf(cfg))(t); s.Policy != want {
 		t.Errorf("the policy is %s, want %s", s.Policy, want)
 	}
 }
@@ -367,17 +367,17 @@ func TestALinkedCheckpoint(t *testing.T) {
 func TestUnits(t *testing.T) {
 	cfg := config(t)
 	cfg.Model.Inputs.ActionUnits = []string{"degrees", "range_0_100"}
-	p := rttest.Must(Open(t.Context(), cfg, slog.New(slog.DiscardHandler), func(string) {}))
+	p := rttest.Must(Open(t.Context(), cfg, slog.New(slog.DiscardHandler), func(string) {}))(t)
 	if !slices.Equal(p.ActionUnits, cfg.Model.Inputs.ActionUnits) || !slices.Equal(p.StateUnits, p.ActionUnits) {
 		t.Errorf("units %v, state %v", p.ActionUnits, p.StateUnits)
 	}
-	rttest.Do(p.Runtime.Close())
+	rttest.Do(t, p.Runtime.Close())
 }
 
 func TestInterpreters(t *testing.T) {
 	script := func(text string) string {
 		path := filepath.Join(t.TempDir(), "python")
-		rttest.Do(os.WriteFile(path, []byte("#!/bin/sh\n"+text+"\n"), 0o700))
+		rttest.Do(t, os.WriteFile(path, []byte("#!/bin/sh\n"+text+"\n"), 0o700))
 		return path
 	}
 	for _, tt := range []struct{ python, want string }{

@@ -16,7 +16,7 @@ import (
 func load(t *testing.T, text string) (Config, error) {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "server.yaml")
-	rttest.Do(os.WriteFile(path, []byte(text), 0o600))
+	rttest.Do(t, os.WriteFile(path, []byte(text), 0o600))
 	return Load(path)
 }
 
@@ -71,7 +71,7 @@ debug: { capture_dir: null, capture_max: 16 }
 `
 
 func TestLoadReadsEveryKey(t *testing.T) {
-	cfg := rttest.Must(load(t, fullManifest))
+	cfg := rttest.Must(load(t, fullManifest))(t)
 	dir := filepath.Dir(cfg.file)
 	want := Config{
 		Model: ModelConfig{
@@ -127,7 +127,7 @@ func equalConfig(a, b Config) bool {
 }
 
 func TestLoadDefaults(t *testing.T) {
-	cfg := rttest.Must(load(t, "model: {repo_or_path: /b}\n"))
+	cfg := rttest.Must(load(t, "model: {repo_or_path: /b}\n"))(t)
 	cfg.file, cfg.lines = "", nil
 	want := Default()
 	want.Model.RepoOrPath = "/b"
@@ -256,7 +256,8 @@ func TestLoadRefuses(t *testing.T) {
 			`model.inputs.preset is not read beside model.runtime lerobot, only beside openpi, gr00t: remove it`},
 		{"a checkpoint beside openpi", "model: {runtime: openpi, url: \"ws://a\", repo_or_path: b}\n",
 			`model.repo_or_path is not read beside model.runtime openpi`},
-		{"a device of ONNX Runtime at a policy_server", "model: {runtime: lerobot-async, url: \"a:1\", device: tensorrt}\n",
+		{"a device of ONNX Runtime at a policy_server",
+			"model: {runtime: lerobot-async, url: \"a:1\", device: tensorrt}\n",
 			`model.device must be cpu, cuda, cuda:N, mps or xpu`},
 		{"padding beside a policy_server", "model: {runtime: lerobot-async, url: \"a:1\", inputs: {cameras: " +
 			"[{name: a, resize_with_pad: [1, 1]}]}}\n", `which model.runtime lerobot-async does not read`},

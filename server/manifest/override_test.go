@@ -13,7 +13,7 @@ import (
 func write(t *testing.T, text string) string {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), "server.yaml")
-	rttest.Do(os.WriteFile(file, []byte(text), 0o600))
+	rttest.Do(t, os.WriteFile(file, []byte(text), 0o600))
 	return file
 }
 
@@ -29,7 +29,8 @@ func TestOverrides(t *testing.T) {
 	if err != nil || !slices.Equal(rest, want) {
 		t.Fatalf("%q, %v; want %q", rest, err, want)
 	}
-	cfg := rttest.Must(Load(write(t, "model: {repo_or_path: here, id: own}\nmax_sessions: 3\nthreads: 2\n"), found...))
+	cfg := rttest.Must(Load(write(t, "model: {repo_or_path: here, id: own}\nmax_sessions: 3\nthreads: 2\n"),
+		found...))(t)
 	if cfg.Model.Device != "cuda:1" || cfg.MaxSessions != Auto || !slices.Equal(cfg.Clients, []string{"a", "b"}) ||
 		cfg.Model.Revision != "2" || cfg.Conditioning.SigmaD != 0.5 || cfg.Model.ID != "own" || cfg.Threads != 2 ||
 		!strings.HasSuffix(cfg.Model.RepoOrPath, "/here") || cfg.Conditioning.Mode != "auto" ||

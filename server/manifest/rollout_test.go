@@ -15,7 +15,7 @@ import (
 func written(t *testing.T, more string) string {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), "server.yaml")
-	rttest.Do(os.WriteFile(file, []byte("model: {repo_or_path: old}\n"+more), 0o600))
+	rttest.Do(t, os.WriteFile(file, []byte("model: {repo_or_path: old}\n"+more), 0o600))
 	return file
 }
 
@@ -89,13 +89,13 @@ func TestEditRollout(t *testing.T) {
 		{"in one line", "{model: {repo_or_path: old}}\n", set, "{model: {repo_or_path: old}}\n", "server.yaml"},
 	} {
 		file := filepath.Join(t.TempDir(), "server.yaml")
-		rttest.Do(os.WriteFile(file, []byte(tt.text), 0o640))
+		rttest.Do(t, os.WriteFile(file, []byte(tt.text), 0o640))
 		_, err := EditRollout(file, tt.change)
-		got := string(rttest.Must(os.ReadFile(file)))
+		got := string(rttest.Must(os.ReadFile(file))(t))
 		if got != tt.want || (err == nil) != (tt.says == "") || err != nil && !strings.Contains(err.Error(), tt.says) {
 			t.Errorf("%s: %v,\n%s\nwant\n%s", tt.name, err, got, tt.want)
 		}
-		if mode := rttest.Must(os.Stat(file)).Mode().Perm(); mode != 0o640 {
+		if mode := rttest.Must(os.Stat(file))(t).Mode().Perm(); mode != 0o640 {
 			t.Errorf("%s: mode %v", tt.name, mode)
 		}
 	}

@@ -46,7 +46,7 @@ func (f fleet) answering(uuid string) (ids []string) {
 // server that is alive, has room if any server has, and holds the robot if one does.
 func TestExactlyOneAnswers(t *testing.T) {
 	held := wire.Held{UUID: "arm-7", Server: "b", Mark: "0"}
-	heldKey := rttest.Must(wire.HeldKey(prefix, held.UUID, held.Server, held.Mark, held.Epoch))
+	heldKey := rttest.Must(wire.HeldKey(prefix, held.UUID, held.Server, held.Mark, held.Epoch))(t)
 	type token struct {
 		key   string
 		alive bool

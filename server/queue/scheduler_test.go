@@ -57,7 +57,7 @@ func TestRunwayOrder(t *testing.T) {
 
 func TestSchedulersByName(t *testing.T) {
 	for _, name := range Schedulers {
-		s := rttest.Must(New(name))
+		s := rttest.Must(New(name))(t)
 		list := make([]Waiting, 300)
 		if n := testing.AllocsPerRun(20, func() {
 			for i := range list {

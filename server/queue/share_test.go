@@ -55,7 +55,7 @@ func TestALinkHasTheTurnsOfOne(t *testing.T) {
 		for _, n := range []int{1, 4} {
 			t.Run(fmt.Sprint(name, n), func(t *testing.T) {
 				crowd := func(group func(i int) *Group) (honest int) {
-					s := rttest.Must(New(name))
+					s := rttest.Must(New(name))(t)
 					var l line
 					for i := range 290 {
 						l.add(fmt.Sprintf("bot-%03d", i), group(i), 5*time.Millisecond)

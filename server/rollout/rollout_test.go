@@ -34,14 +34,14 @@ func TestSteps(t *testing.T) {
 	size := 0
 	write := func(text string) {
 		size++ // an edit within the resolution of the file's time
-		rttest.Do(os.WriteFile(file, []byte("model: {repo_or_path: old}\n"+text+strings.Repeat("\n", size)), 0o600))
+		rttest.Do(t, os.WriteFile(file, []byte("model: {repo_or_path: old}\n"+text+strings.Repeat("\n", size)), 0o600))
 	}
 	write("rollout: {model: new, share: 0.5}\n")
 	var second *fake
 	var broken error
 	loads := 0
 	k := New(Config{
-		Manifest: rttest.Must(manifest.Load(file)),
+		Manifest: rttest.Must(manifest.Load(file))(t),
 		Open: func(_ context.Context, read *manifest.Config) (Second, error) {
 			if loads++; broken != nil {
 				return nil, broken
@@ -78,8 +78,8 @@ func TestSteps(t *testing.T) {
 		{"the block is removed", func() { write("") }, Off, 3, ""},
 		{"and comes back", func() { broken = nil; write("rollout: {model: next, share: 1}\n") }, Serving, 4, ""},
 		{"its model is the manifest's", func() {
-			text := strings.Replace(string(rttest.Must(os.ReadFile(file))), "old", "next", 1)
-			rttest.Do(os.WriteFile(file, []byte(strings.Split(text, "rollout")[0]), 0o600))
+			text := strings.Replace(string(rttest.Must(os.ReadFile(file))(t)), "old", "next", 1)
+			rttest.Do(t, os.WriteFile(file, []byte(strings.Split(text, "rollout")[0]), 0o600))
 		}, Serving, 4, ""},
 	} {
 		if tt.change != nil {

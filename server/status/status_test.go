@@ -33,7 +33,7 @@ func listenAnywhere(t *testing.T, log io.Writer) *Server {
 			}
 			return map[string]any{"sort": q.Sort}
 		},
-	}))
+	}))(t)
 	t.Cleanup(func() { p.Close() })
 	return p
 }
@@ -41,14 +41,14 @@ func listenAnywhere(t *testing.T, log io.Writer) *Server {
 // get requests path under another name of the machine, "" for its address.
 func get(t *testing.T, p *Server, path, host string, more ...string) (code int, body string) {
 	t.Helper()
-	r := rttest.Must(http.NewRequest("GET", "http://"+p.Addr().String()+path, nil))
+	r := rttest.Must(http.NewRequest("GET", "http://"+p.Addr().String()+path, nil))(t)
 	r.Host = host
 	for i := 0; i+1 < len(more); i += 2 {
 		r.Header.Set(more[i], more[i+1])
 	}
-	a := rttest.Must(http.DefaultClient.Do(r))
+	a := rttest.Must(http.DefaultClient.Do(r))(t)
 	defer a.Body.Close()
-	text := rttest.Must(io.ReadAll(a.Body))
+	text := rttest.Must(io.ReadAll(a.Body))(t)
 	if people := path == "/" || strings.HasPrefix(path, "/status"); people &&
 		(!strings.HasPrefix(a.Header.Get("Content-Security-Policy"), "default-src 'none'") ||
 			a.Header.Get("Cache-Control") != "no-store") {
@@ -82,7 +82,7 @@ func TestWhoMayLook(t *testing.T) {
 		"empty"); code != 403 {
 		t.Errorf("another site's page gets %d, want 403", code)
 	}
-	a := rttest.Must(http.Post("http://"+p.Addr().String()+"/status.json", "text/plain", strings.NewReader("x")))
+	a := rttest.Must(http.Post("http://"+p.Addr().String()+"/status.json", "text/plain", strings.NewReader("x")))(t)
 	a.Body.Close()
 	if a.StatusCode != http.StatusRequestEntityTooLarge {
 		t.Errorf("a body gets %d, want 413", a.StatusCode)
@@ -148,7 +148,7 @@ func TestIdleConnectionsToTheHealthPort(t *testing.T) {
 	const extra = 200
 	var idle []net.Conn
 	for range connectionsMax + extra {
-		c := rttest.Must(net.Dial("tcp", h.Addr().String()))
+		c := rttest.Must(net.Dial("tcp", h.Addr().String()))(t)
 		defer c.Close()
 		idle = append(idle, c)
 	}

@@ -13,7 +13,7 @@ import (
 func TestParsersUnderMutations(t *testing.T) {
 	runs := 300_000
 	if v := os.Getenv("PARSER_RUNS"); v != "" {
-		runs = rttest.Must(strconv.Atoi(v))
+		runs = rttest.Must(strconv.Atoi(v))(t)
 	}
 	formats := []struct {
 		name string

@@ -19,7 +19,7 @@ import (
 func TestDamagedStreams(t *testing.T) {
 	n := 100_000
 	if text := os.Getenv("EDGERT_EXECUTIONS"); text != "" {
-		n = rttest.Must(strconv.Atoi(text))
+		n = rttest.Must(strconv.Atoi(text))(t)
 	}
 	for _, tt := range []struct {
 		name       string

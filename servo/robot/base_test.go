@@ -13,18 +13,18 @@ import (
 
 func lekiwi(t *testing.T) Robot {
 	t.Helper()
-	r := rttest.Must(ByName("lekiwi"))
+	r := rttest.Must(ByName("lekiwi"))(t)
 	return r
 }
 
 // The rows are results of LeRobot 0.6.1: LeKiwi._body_to_wheel_raw and _wheel_raw_to_body.
 func TestKinematicsAreLeRobots(t *testing.T) {
-	data := rttest.Must(os.ReadFile("testdata/lekiwi.json"))
+	data := rttest.Must(os.ReadFile("testdata/lekiwi.json"))(t)
 	var rows []struct {
 		Body, Back [Axes]float64
 		Raw        [Axes]int
 	}
-	rttest.Do(json.Unmarshal(data, &rows))
+	rttest.Do(t, json.Unmarshal(data, &rows))
 	k := lekiwi(t).Base.Kinematics(4096)
 	limits := 0
 	for _, row := range rows {
@@ -72,9 +72,9 @@ func TestLeKiwiIsLeRobots(t *testing.T) {
 }
 
 func TestBaseRefusals(t *testing.T) {
-	file := rttest.Must(os.ReadFile("robots/lekiwi.yaml"))
+	file := rttest.Must(os.ReadFile("robots/lekiwi.yaml"))(t)
 	good := string(file)
-	rttest.Must(Parse("x", file))
+	rttest.Must(Parse("x", file))(t)
 	_, motors, _ := strings.Cut(good, "motors:\n")
 	for _, tt := range []struct{ name, from, to, want string }{
 		{"no base", good[strings.Index(good, "base:\n"):strings.Index(good, "motors:")], "", "base is missing"},

@@ -15,7 +15,7 @@ import (
 //
 // Source: LeRobot 0.6.1 robots/bi_so_follower, action_features.
 func TestRobotOfTwoArms(t *testing.T) {
-	r := rttest.Must(ByName("bi_so101"))
+	r := rttest.Must(ByName("bi_so101"))(t)
 	want := []string{"left_shoulder_pan.pos", "left_shoulder_lift.pos", "left_elbow_flex.pos", "left_wrist_flex.pos",
 		"left_wrist_roll.pos", "left_gripper.pos", "right_shoulder_pan.pos", "right_shoulder_lift.pos",
 		"right_elbow_flex.pos", "right_wrist_flex.pos", "right_wrist_roll.pos", "right_gripper.pos"}
@@ -38,7 +38,7 @@ func TestRobotOfTwoArms(t *testing.T) {
 }
 
 func TestOneArmIsItsOnlyPart(t *testing.T) {
-	r := rttest.Must(ByName("koch"))
+	r := rttest.Must(ByName("koch"))(t)
 	parts := r.Parts()
 	if len(parts) != 1 || parts[0].Name != "" || parts[0].Prefix() != "" || parts[0].ID("black") != "black" ||
 		parts[0].Joints() != 0b111111 || !reflect.DeepEqual(parts[0].Robot, r) || r.PartNames() != "" {
@@ -51,7 +51,7 @@ func TestFileComposesParts(t *testing.T) {
 	dir := t.TempDir()
 	write := func(name, text string) string {
 		path := filepath.Join(dir, name)
-		rttest.Do(os.WriteFile(path, []byte(text), 0o644))
+		rttest.Do(t, os.WriteFile(path, []byte(text), 0o644))
 		return path
 	}
 	write("slow.yaml",
@@ -140,7 +140,7 @@ func TestLeadersOfAFile(t *testing.T) {
 func TestPartsRefusals(t *testing.T) {
 	dir := t.TempDir()
 	ring := filepath.Join(dir, "ring.yaml")
-	rttest.Do(os.WriteFile(ring, []byte("name: ring\nparts: {left: ring.yaml, right: so101}\n"), 0o644))
+	rttest.Do(t, os.WriteFile(ring, []byte("name: ring\nparts: {left: ring.yaml, right: so101}\n"), 0o644))
 	tests := []struct{ name, text, says string }{
 		{"one part", "name: a\nparts: {left: so101}\n", "got 1, want 2 to 4"},
 		{"no such arm", "name: a\nparts: {left: so101, right: r2d2}\n", "parts: right: robot: unknown robot"},

@@ -68,7 +68,7 @@ func TestSettingsAreLeRobots(t *testing.T) {
 			"Current_Limit": 100, "Goal_Current": 100}},
 	}
 	for _, tt := range tests {
-		r := rttest.Must(ByName(tt.robot))
+		r := rttest.Must(ByName(tt.robot))(t)
 		for _, m := range r.Motors {
 			if m.Name != tt.motor {
 				continue
@@ -98,7 +98,7 @@ func TestFileSaysMore(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "arm.yaml")
 	text := "like: so101\nname: mine\nrename:\n  cameras: {top: front}\n  joints: {gripper: jaw}\n" +
 		"safety: {overload: limp, after_reset: resume, bus_watchdog: 60ms, slew: 0.5}\nsettings: {P_Coefficient: 20}\n"
-	rttest.Do(os.WriteFile(path, []byte(text), 0o644))
+	rttest.Do(t, os.WriteFile(path, []byte(text), 0o644))
 	r, err := ByName(path)
 	if err != nil {
 		t.Fatal(err)
@@ -205,7 +205,7 @@ func TestBadDescriptions(t *testing.T) {
 func TestBounds(t *testing.T) {
 	bounds := func(text string) (all [2]Bounds) {
 		t.Helper()
-		r := rttest.Must(Parse("x.yaml", []byte(text)))
+		r := rttest.Must(Parse("x.yaml", []byte(text)))(t)
 		return [2]Bounds{r.Motors[0].Bounds, r.Motors[1].Bounds}
 	}
 	robots := "safety: {overheat_warn: 50, overheat_act: 60, undervoltage_warn: 6.8, undervoltage_act: 6.2}\nbaud:"

@@ -75,7 +75,7 @@ func TestRowsDoNotOverlap(t *testing.T) {
 
 func TestEncodings(t *testing.T) {
 	row := func(model string, r Register) Row {
-		m := rttest.Must(ByName(model))
+		m := rttest.Must(ByName(model))(t)
 		return m.Row(r)
 	}
 	tests := []struct {

@@ -14,9 +14,9 @@ import (
 func watch(t *testing.T, cfg Config) (o Outcome, ticks []Tick) {
 	t.Helper()
 	cfg.Trace = func(tick *Tick) { ticks = append(ticks, *tick) }
-	r := rttest.Must(Open(cfg))
+	r := rttest.Must(Open(cfg))(t)
 	defer r.Close()
-	o = rttest.Must(r.Play(1, 1))
+	o = rttest.Must(r.Play(1, 1))(t)
 	return o, ticks
 }
 

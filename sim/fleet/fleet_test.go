@@ -29,8 +29,8 @@ func bundle(tb testing.TB, name string) *Exported {
 	} else if err != nil {
 		tb.Fatal(err)
 	}
-	b := rttest.Must(policy.LoadBundle("../../testdata/demo/" + name))
-	m := rttest.Must(b.Open(policy.Options{}))
+	b := rttest.Must(policy.LoadBundle("../../testdata/demo/" + name))(tb)
+	m := rttest.Must(b.Open(policy.Options{}))(tb)
 	tb.Cleanup(func() { m.Close() })
 	return NewExported(m)
 }
@@ -123,13 +123,13 @@ const noFaults = "faults: []"
 
 func script(t *testing.T, text string) *netfault.Script {
 	t.Helper()
-	s := rttest.Must(netfault.Parse([]byte(text)))
+	s := rttest.Must(netfault.Parse([]byte(text)))(t)
 	return s
 }
 
 func mustRun(t *testing.T, cfg Config) Result {
 	t.Helper()
-	r := rttest.Must(Run(cfg))
+	r := rttest.Must(Run(cfg))(t)
 	return r
 }
 
@@ -197,8 +197,8 @@ func (c *counter) Answer(o *Observation) (Answer, error) {
 func TestLoopTiming(t *testing.T) {
 	for _, delay := range []int{1, 3, 20} {
 		c := new(counter)
-		r := rttest.Must(Open(Config{Policy: c, Delay: delay, Ticks: 200}))
-		sum := rttest.Must(r.Play(1, 1))
+		r := rttest.Must(Open(Config{Policy: c, Delay: delay, Ticks: 200}))(t)
+		sum := rttest.Must(r.Play(1, 1))(t)
 		if first := c.seen[0]; first.Rows != 0 || first.Delay != 0 {
 			t.Errorf("delay %d: the first request carries %d rows and delay %d, want none", delay, first.Rows,
 				first.Delay)

@@ -33,8 +33,8 @@ func slow(t *testing.T, schedule string, robots int, took, maxAge, length time.D
 	const horizon, fps, way = 50, 30, 15 * time.Millisecond
 	pool := queue.NewPool(memory.New(1 << 20))
 	for range robots {
-		d := rttest.Must(chunk.New(chunk.Config{Schedule: schedule, Horizon: horizon, DOF: 1, FPS: fps, Epsilon: 1}))
-		stages := rttest.Must(smoothing.NewChain(smoothing.Config{}, fps, 1))
+		d := rttest.Must(chunk.New(chunk.Config{Schedule: schedule, Horizon: horizon, DOF: 1, FPS: fps, Epsilon: 1}))(t)
+		stages := rttest.Must(smoothing.NewChain(smoothing.Config{}, fps, 1))(t)
 		list = append(list, &slowRobot{
 			core: follow.Core{Schedule: d, Stages: stages, MaxAge: maxAge}, ask: chunk.NewAsk(horizon, 1),
 			box: queue.NewMailbox(pool, 1<<10), outcomes: map[string]int{},

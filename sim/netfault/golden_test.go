@@ -24,7 +24,7 @@ func TestSimulatorsGolden(t *testing.T) {
 		Items  []int `json:"items_in"`
 		Result json.RawMessage
 	}
-	data := rttest.Must(os.ReadFile("../../testdata/golden/drtc_faults.json"))
+	data := rttest.Must(os.ReadFile("../../testdata/golden/drtc_faults.json"))(t)
 	var all struct {
 		Cases []golden `json:"fault_simulators"`
 	}
@@ -76,7 +76,7 @@ func TestSimulatorsGolden(t *testing.T) {
 			compare(t, c.Name, c.Result, passed)
 		case Spike:
 			var want []float64
-			rttest.Do(json.Unmarshal(c.Result, &want))
+			rttest.Do(t, json.Unmarshal(c.Result, &want))
 			// Of two spikes at one instant the DRTC program applies the second on its next call;
 			// here the server stops for both.
 			if got := sum(delays); got != sum(want) || slices.Index(delays, 0) != slices.Index(want, 0) {
@@ -84,7 +84,7 @@ func TestSimulatorsGolden(t *testing.T) {
 			}
 		case Blackout:
 			var want []float64
-			rttest.Do(json.Unmarshal(c.Result, &want))
+			rttest.Do(t, json.Unmarshal(c.Result, &want))
 			for i := range want {
 				if flags[i] != (want[i] > 0) {
 					t.Errorf("%s: at %g s nothing passes: %v, want %v", c.Name, c.T[i], flags[i], want[i] > 0)

@@ -64,13 +64,13 @@ func wrap(t *testing.T, script string) *wrapped {
 		w.mu.Lock()
 		defer w.mu.Unlock()
 		w.got, w.times = append(w.got, string(in.Payload)), append(w.times, w.clock.Now())
-	}))
-	w.robot = rttest.Must(w.Publisher("k", wire.QoS{}))
+	}))(t)
+	w.robot = rttest.Must(w.Publisher("k", wire.QoS{}))(t)
 	return w
 }
 
 // observe publishes an observation.
-func (w *wrapped) observe(text string) { rttest.Must(w.robot.PutLatest([]byte(text), nil)) }
+func (w *wrapped) observe(text string) { rttest.OrPanic(w.robot.PutLatest([]byte(text), nil)) }
 
 // arrive has a chunk arrive at the session.
 func (w *wrapped) arrive(text string) { w.inner.deposit(wire.Sample{Payload: []byte(text)}) }

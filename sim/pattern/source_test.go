@@ -33,8 +33,8 @@ func throughJPEG(t *testing.T, pix []byte, w, h int) []byte {
 		m.Pix[i*4+3] = 255
 	}
 	var b bytes.Buffer
-	rttest.Do(jpeg.Encode(&b, m, &jpeg.Options{Quality: 60}))
-	d := rttest.Must(jpeg.Decode(&b))
+	rttest.Do(t, jpeg.Encode(&b, m, &jpeg.Options{Quality: 60}))
+	d := rttest.Must(jpeg.Decode(&b))(t)
 	out := make([]byte, 0, w*h*3)
 	for y := range h {
 		for x := range w {
@@ -52,7 +52,7 @@ func TestFramesComeOnTheirGridAndSkipForASlowReader(t *testing.T) {
 	want := []uint64{0, 1, 4, 5}
 	for i, busy := range []time.Duration{0, 0, 55 * time.Millisecond, 0} {
 		clock.Advance(busy)
-		rttest.Do(s.Grab(&f))
+		rttest.Do(t, s.Grab(&f))
 		at := time.Duration(want[i]) * 20 * time.Millisecond
 		if f.Sequence != want[i] || f.At.Sub(1000) != at || Number(f.Pix, 160, 120) != uint32(want[i]) {
 			t.Errorf("frame %d: sequence %d, number %d, at %v, want %d at %v", i, f.Sequence, Number(f.Pix, 160, 120),

@@ -56,7 +56,7 @@ func kick(t *testing.T, cfg servosim.Config) *match {
 
 func (m *match) dial() {
 	m.t.Helper()
-	m.fd = rttest.Must(unix.Open(m.bus.Path(), unix.O_RDWR|unix.O_NOCTTY|unix.O_NONBLOCK|unix.O_CLOEXEC, 0))
+	m.fd = rttest.OrPanic(unix.Open(m.bus.Path(), unix.O_RDWR|unix.O_NOCTTY|unix.O_NONBLOCK|unix.O_CLOEXEC, 0))
 	fd := m.fd
 	m.t.Cleanup(func() { unix.Close(fd) })
 }
@@ -69,7 +69,7 @@ func (m *match) write(id uint8, addr byte, data ...byte) {
 	for _, b := range frame[2:] {
 		sum += b
 	}
-	rttest.Must(unix.Write(m.fd, append(frame, ^sum)))
+	rttest.OrPanic(unix.Write(m.fd, append(frame, ^sum)))
 	var reply [64]byte
 	for n := 0; n < 6; {
 		fds := []unix.PollFd{{Fd: int32(m.fd), Events: unix.POLLIN}}

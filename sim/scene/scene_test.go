@@ -22,7 +22,7 @@ func shown(t *testing.T, path string) (*sim.Live, *rttest.Clock, net.Listener) {
 	t.Helper()
 	clock := rttest.NewClock(rt.Instant(time.Second))
 	world := sim.NewLive(sim.NewWorld(3, 1), clock, clock.Now())
-	l := rttest.Must(Listen(path))
+	l := rttest.Must(Listen(path))(t)
 	t.Cleanup(func() { l.Close() })
 	go Serve(l, world)
 	return world, clock, l
@@ -32,10 +32,10 @@ func shown(t *testing.T, path string) (*sim.Live, *rttest.Clock, net.Listener) {
 func TestTheSameWorldIsSeen(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "scene")
 	world, clock, _ := shown(t, path)
-	viewer := rttest.Must(Dial(path))
+	viewer := rttest.Must(Dial(path))(t)
 	defer viewer.Close()
 	format := camera.Format{Width: 80, Height: 60, Pixels: camera.RGB8, FPS: 30}
-	far := rttest.Must(OpenCamera(path, format, clock))
+	far := rttest.Must(OpenCamera(path, format, clock))(t)
 	defer far.Close()
 	near := world.Camera("top", format)
 	for joint := range 3 {
@@ -50,8 +50,8 @@ func TestTheSameWorldIsSeen(t *testing.T) {
 		if want := world.View(); err != nil || got != want {
 			t.Fatalf("View() = %+v, %v, want %+v", got, err, want)
 		}
-		rttest.Do(far.Grab(&a))
-		rttest.Do(near.Grab(&b))
+		rttest.Do(t, far.Grab(&a))
+		rttest.Do(t, near.Grab(&b))
 		if a.At != b.At || a.Format != b.Format || !bytes.Equal(a.Pix, b.Pix) {
 			t.Fatalf("at %v the far camera has another picture than the near one at %v", a.At, b.At)
 		}
@@ -70,9 +70,9 @@ func TestAWorldThatIsGoneComesBack(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "scene")
 	_, clock, l := shown(t, path)
 	format := camera.Format{Width: 8, Height: 6, Pixels: camera.RGB8, FPS: 30}
-	c := rttest.Must(OpenCamera(path, format, clock))
+	c := rttest.Must(OpenCamera(path, format, clock))(t)
 	frame := camera.Frame{Pix: make([]byte, format.FrameBytes())}
-	rttest.Do(c.Grab(&frame))
+	rttest.Do(t, c.Grab(&frame))
 	l.Close()
 	c.viewer.Close() // as the kernel does after a process has ended
 	for range 2 {
@@ -98,7 +98,7 @@ func TestAWorldThatIsGoneComesBack(t *testing.T) {
 func TestPlacesForTheSocket(t *testing.T) {
 	dir := t.TempDir()
 	path := filepath.Join(dir, "scene")
-	l := rttest.Must(net.Listen("unix", path))
+	l := rttest.Must(net.Listen("unix", path))(t)
 	l.(*net.UnixListener).SetUnlinkOnClose(false)
 	l.Close()
 	if _, err := os.Lstat(path); err != nil {
@@ -109,7 +109,7 @@ func TestPlacesForTheSocket(t *testing.T) {
 		t.Errorf("Listen() where a world is shown = %v", err)
 	}
 	file := filepath.Join(dir, "file")
-	rttest.Do(os.WriteFile(file, []byte("kept"), 0o600))
+	rttest.Do(t, os.WriteFile(file, []byte("kept"), 0o600))
 	if _, err := Listen(file); !errors.Is(err, errSocket) {
 		t.Errorf("Listen() at a file = %v, want %v", err, errSocket)
 	}

@@ -167,13 +167,13 @@ func TestAFrameMayComeInPieces(t *testing.T) {
 
 func TestCloseHangsUpAndRemovesTheLink(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "bus")
-	rttest.Do(os.Symlink("/nowhere", path))
+	rttest.Do(t, os.Symlink("/nowhere", path))
 	b := open(t, Config{Link: path})
 	if target, err := os.Readlink(path); target != b.Path() || err != nil {
 		t.Errorf("link = %s, %v, want %s", target, err, b.Path())
 	}
 	c := dial(t, b)
-	rttest.Do(b.Close())
+	rttest.Do(t, b.Close())
 	if err := b.Close(); err != nil {
 		t.Errorf("a second Close = %v", err)
 	}
@@ -187,7 +187,7 @@ func TestCloseHangsUpAndRemovesTheLink(t *testing.T) {
 
 func TestALinkSparesWhatIsNotALink(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "file")
-	rttest.Do(os.WriteFile(path, []byte("precious"), 0o600))
+	rttest.Do(t, os.WriteFile(path, []byte("precious"), 0o600))
 	if b, err := Open(Config{Link: path}); !errors.Is(err, ErrLink) {
 		b.Close()
 		t.Errorf("Open with a file at its link = %v, want ErrLink", err)
@@ -201,7 +201,7 @@ func TestALinkIsOfOneRunningBus(t *testing.T) {
 	dir := t.TempDir()
 	path := filepath.Join(dir, "bus")
 	alias := filepath.Join(dir, "alias")
-	rttest.Do(os.Symlink(dir, alias))
+	rttest.Do(t, os.Symlink(dir, alias))
 	first := open(t, Config{Link: path})
 	for _, name := range []string{path, dir + "/./bus", filepath.Join(alias, "bus")} {
 		b, err := Open(Config{Link: name})
@@ -217,7 +217,7 @@ func TestALinkIsOfOneRunningBus(t *testing.T) {
 		t.Errorf("link = %q, want the first bus at %s", target, first.Path())
 	}
 	open(t, Config{Link: filepath.Join(dir, "other")})
-	rttest.Do(first.Unplug())
+	rttest.Do(t, first.Unplug())
 	if b, err := Open(Config{Link: path}); !errors.Is(err, ErrLink) {
 		b.Close()
 		t.Errorf("a second bus while the first is unplugged: %v, want ErrLink", err)
@@ -229,18 +229,18 @@ func TestALinkIsOfOneRunningBus(t *testing.T) {
 // A bus that failed to open leaves its link free for the next one.
 func TestAFailedOpenHoldsNoLink(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "bus")
-	rttest.Do(os.WriteFile(path, nil, 0o600))
+	rttest.Do(t, os.WriteFile(path, nil, 0o600))
 	if _, err := Open(Config{Link: path}); !errors.Is(err, ErrLink) {
 		t.Fatalf("Open with a file at its link = %v, want ErrLink", err)
 	}
-	rttest.Do(os.Remove(path))
+	rttest.Do(t, os.Remove(path))
 	open(t, Config{Link: path})
 }
 
 func TestCloseLeavesAnothersLink(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "bus")
 	b := open(t, Config{Link: path})
-	rttest.Do(link("/nowhere", path))
+	rttest.Do(t, link("/nowhere", path))
 	b.Close()
 	if target, _ := os.Readlink(path); target != "/nowhere" {
 		t.Errorf("link = %q, want that of somebody else", target)
@@ -271,7 +271,7 @@ func TestClientsMayComeAndGo(t *testing.T) {
 func TestTheLastCloseDropsTheReplyAndTheExclusiveUse(t *testing.T) {
 	b := open(t, Config{Unpaced: true})
 	first := dial(t, b)
-	rttest.Do(unix.IoctlSetInt(first.fd, unix.TIOCEXCL, 0))
+	rttest.Do(t, unix.IoctlSetInt(first.fd, unix.TIOCEXCL, 0))
 	first.send(ping)
 	rttest.Eventually(t, "a reply", func() bool { return b.Counters().Replies == 1 })
 	first.close()

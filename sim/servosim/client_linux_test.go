@@ -83,14 +83,14 @@ var (
 
 func unhex(t testing.TB, s string) []byte {
 	t.Helper()
-	b := rttest.Must(hex.DecodeString(strings.NewReplacer(" ", "", "|", "").Replace(s)))
+	b := rttest.Must(hex.DecodeString(strings.NewReplacer(" ", "", "|", "").Replace(s)))(t)
 	return b
 }
 
 // open starts a bus that the test's end closes.
 func open(t testing.TB, cfg Config) *Bus {
 	t.Helper()
-	b := rttest.Must(Open(cfg))
+	b := rttest.Must(Open(cfg))(t)
 	t.Cleanup(func() { b.Close() })
 	return b
 }

@@ -288,7 +288,7 @@ func TestWhatAGripperHolds(t *testing.T) {
 func TestALimpArmSinks(t *testing.T) {
 	clock := rttest.NewClock(rt.Instant(time.Second))
 	cfg := Config{Clock: clock}
-	rttest.Do(cfg.check())
+	rttest.Do(t, cfg.check())
 	cfg.Plant = motor.NewIdeal(cfg.joints)
 	arm, rail := make([]trial, 6), new(rail)
 	for i := range arm {

@@ -12,7 +12,7 @@ import (
 // spoil injects one fault.
 func spoil(f Fault) func(*Bus) {
 	return func(b *Bus) {
-		rttest.Do(b.Inject(Script{Faults: []Fault{f}}))
+		rttest.PanicOn(b.Inject(Script{Faults: []Fault{f}}))
 	}
 }
 
@@ -94,10 +94,10 @@ func TestReturnLevelZeroAnswersReadsOnly(t *testing.T) {
 
 // setBaud sets the client's baud rate.
 func (c *client) setBaud(baud int) {
-	t := rttest.Must(unix.IoctlGetTermios(c.fd, unix.TCGETS2))
+	t := rttest.OrPanic(unix.IoctlGetTermios(c.fd, unix.TCGETS2))
 	t.Cflag = t.Cflag&^unix.CBAUD | unix.BOTHER
 	t.Ispeed, t.Ospeed = uint32(baud), uint32(baud)
-	rttest.Do(unix.IoctlSetTermios(c.fd, unix.TCSETS2, t))
+	rttest.PanicOn(unix.IoctlSetTermios(c.fd, unix.TCSETS2, t))
 }
 
 func TestTheWrongBaudRateIsNotHeard(t *testing.T) {

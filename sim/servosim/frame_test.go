@@ -100,7 +100,7 @@ func FuzzServo(f *testing.F) {
 		}
 		m := models[int(which)%len(models)]
 		cfg := Config{Servos: []Servo{{1, m.name}}, Plant: newPosed()}
-		rttest.Do(cfg.check())
+		rttest.Do(t, cfg.check())
 		r, fits := parse(frame{1, inst, params}, m.table.series.protocol2())
 		if !fits || toMany(inst) {
 			return

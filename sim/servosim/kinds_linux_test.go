@@ -88,10 +88,10 @@ func TestUnplugPowerCycleReplug(t *testing.T) {
 			c.ask("FF FF 01 05 03 30 2C 01 99", "FF FF 01 02 00 FC") // torque limit 300
 			there := func() bool { target, err := os.Readlink(link); return err == nil && target == b.Path() }
 			if name == "by call" {
-				rttest.Do(b.Unplug())
+				rttest.Do(t, b.Unplug())
 				b.Power(false)
 				b.Power(true)
-				rttest.Do(b.Replug())
+				rttest.Do(t, b.Replug())
 			} else {
 				rttest.Eventually(t, "the adapter to go", func() bool { return !there() })
 			}

@@ -11,7 +11,7 @@ import (
 // runs returns the number of executions of a mutation test: PARSER_RUNS, or few.
 func runs(t *testing.T) int {
 	if v := os.Getenv("PARSER_RUNS"); v != "" {
-		n := rttest.Must(strconv.Atoi(v))
+		n := rttest.Must(strconv.Atoi(v))(t)
 		return n
 	}
 	return 300_000
@@ -66,7 +66,7 @@ func TestParsersUnderMutations(t *testing.T) {
 	var servos []*servo
 	for i := range models {
 		cfg := Config{Servos: []Servo{{1, models[i].name}}, Plant: newPosed()}
-		rttest.Do(cfg.check())
+		rttest.Do(t, cfg.check())
 		s := new(servo)
 		s.powerUp(&cfg, new(rail), 0, 1)
 		servos = append(servos, s)

@@ -21,7 +21,7 @@ func one(t *testing.T, name string, cfg Config) trial {
 	t.Helper()
 	s := trial{new(servo), rttest.NewClock(rt.Instant(time.Second))}
 	cfg.Clock, cfg.Servos = s.Clock, []Servo{{1, name}}
-	rttest.Do(cfg.check())
+	rttest.Do(t, cfg.check())
 	cfg.fillPlant(s.Now())
 	s.powerUp(&cfg, new(rail), 0, s.Now())
 	return s

@@ -17,7 +17,7 @@ import (
 
 func parseScript(t *testing.T, text string) Script {
 	t.Helper()
-	s := rttest.Must(ParseScript([]byte(text)))
+	s := rttest.Must(ParseScript([]byte(text)))(t)
 	return s
 }
 
@@ -174,14 +174,14 @@ func TestUnplugAndReplug(t *testing.T) {
 	plant := newPosed()
 	b, c := dialed(t, Config{Plant: plant, Link: link})
 	c.ask("FF FF 01 04 03 28 01 CE", "FF FF 01 02 00 FC")
-	rttest.Do(b.Unplug())
+	rttest.Do(t, b.Unplug())
 	if _, err := unix.Write(c.fd, ping); err != unix.EIO {
 		t.Errorf("write to an unplugged adapter = %v, want EIO", err)
 	}
 	if _, err := os.Lstat(link); !os.IsNotExist(err) {
 		t.Errorf("the link is still there: %v", err)
 	}
-	rttest.Do(b.Replug())
+	rttest.Do(t, b.Replug())
 	if target, err := os.Readlink(link); target != b.Path() || err != nil {
 		t.Errorf("link = %s, %v, want %s", target, err, b.Path())
 	}
@@ -229,11 +229,11 @@ func TestInject(t *testing.T) {
 	clock := rttest.NewClock(rt.Instant(time.Hour))
 	b, c := dialed(t, Config{Clock: clock, Unpaced: true})
 	for range 3 * faultLinesMax {
-		rttest.Do(b.Inject(Script{Faults: []Fault{{Kind: "mute", IDs: []uint8{3}, Until: time.Second}}}))
+		rttest.Do(t, b.Inject(Script{Faults: []Fault{{Kind: "mute", IDs: []uint8{3}, Until: time.Second}}}))
 		clock.Advance(2 * time.Second)
 		c.ask("FF FF 01 02 01 FB", "FF FF 01 02 00 FC") // the bus updates its timeline
 	}
-	rttest.Do(b.Inject(Script{Faults: []Fault{{Kind: "mute", IDs: []uint8{3}, From: time.Second}}}))
+	rttest.Do(t, b.Inject(Script{Faults: []Fault{{Kind: "mute", IDs: []uint8{3}, From: time.Second}}}))
 	c.ask("FF FF 03 02 01 F9", "FF FF 03 02 00 FA")
 	clock.Advance(time.Second)
 	c.ask("FF FF 03 02 01 F9", "")

@@ -43,7 +43,7 @@ func Command(t *testing.T, path string, args ...string) *Program {
 func (p *Program) Start() *Program {
 	p.t.Helper()
 	p.SysProcAttr = cmp.Or(p.SysProcAttr, &syscall.SysProcAttr{Setpgid: true})
-	rttest.Do(p.Cmd.Start())
+	rttest.PanicOn(p.Cmd.Start())
 	p.t.Cleanup(func() { p.Process.Kill() }) // fails when it has ended, as it should
 	return p
 }
@@ -124,20 +124,20 @@ func NeedsRuntime(t *testing.T) {
 // ReadJSON reads a file, such as a program's summary, into v.
 func ReadJSON(t *testing.T, file string, v any) {
 	t.Helper()
-	rttest.Do(stage.ReadJSON(file, v))
+	rttest.Do(t, stage.ReadJSON(file, v))
 }
 
 // WriteFile writes a file into a folder and returns its path.
 func WriteFile(t *testing.T, dir, name, text string) string {
 	t.Helper()
 	path := filepath.Join(dir, name)
-	rttest.Do(os.WriteFile(path, []byte(text), 0o644))
+	rttest.Do(t, os.WriteFile(path, []byte(text), 0o644))
 	return path
 }
 
 // FreeEndpoint returns an endpoint of this machine without a listener, and its port.
 func FreeEndpoint(t *testing.T) (endpoint, port string) {
 	t.Helper()
-	endpoint = rttest.Must(stage.FreeEndpoint())
+	endpoint = rttest.Must(stage.FreeEndpoint())(t)
 	return endpoint, endpoint[strings.LastIndexByte(endpoint, ':')+1:]
 }

@@ -20,7 +20,7 @@ func manager(t *testing.T, name string) *net.UnixConn {
 	if runtime.GOOS != "linux" {
 		t.Skip("service managers that notify are Linux's")
 	}
-	l := rttest.Must(net.ListenUnixgram("unixgram", &net.UnixAddr{Name: name, Net: "unixgram"}))
+	l := rttest.Must(net.ListenUnixgram("unixgram", &net.UnixAddr{Name: name, Net: "unixgram"}))(t)
 	t.Cleanup(func() { l.Close() })
 	t.Setenv(socketVariable, name)
 	t.Setenv(periodVariable, "")
@@ -45,7 +45,7 @@ func sent(t *testing.T, l *net.UnixConn) string {
 
 func open(t *testing.T) *Notifier {
 	t.Helper()
-	n := rttest.Must(Open())
+	n := rttest.Must(Open())(t)
 	t.Cleanup(n.Close)
 	return n
 }

@@ -151,7 +151,7 @@ func TestAJointThatStandsStillIsRefused(t *testing.T) {
 		{[]float64{30, 2, 20}, "3 joints"},
 	} {
 		dir := t.TempDir()
-		rttest.Do(os.Mkdir(filepath.Join(dir, "meta"), 0o700))
+		rttest.Do(t, os.Mkdir(filepath.Join(dir, "meta"), 0o700))
 		writeJSON(t, filepath.Join(dir, "meta", "stats.json"),
 			map[string]any{"action": map[string]any{"std": tt.std}, "observation.state": map[string]any{"std": tt.std},
 				"observation.images.top": map[string]any{"std": [][][]float64{{{0.1}}}}})
@@ -207,7 +207,7 @@ func TestWhatACheckpointBeganWith(t *testing.T) {
 func TestLossesOfALog(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "log")
 	write := func(text string) {
-		rttest.Do(os.WriteFile(file, []byte(text), 0o600))
+		rttest.Do(t, os.WriteFile(file, []byte(text), 0o600))
 	}
 	write("INFO step:2 smpl:16 loss:1.498 grdn:77.3 lr:1.0e-04\nTraining: 50%\rINFO step:20 loss:0.794 grdn:1\nEnd\n")
 	if first, last, err := losses(file); err != nil || first != 1.498 || last != 0.794 {
@@ -236,7 +236,7 @@ func TestWhatLeanServerCheckSays(t *testing.T) {
 
 // A bundle that does not fit its data is refused.
 func TestWhatIsWrongWithABundle(t *testing.T) {
-	arm := rttest.Must(robot.ByName(robotName))
+	arm := rttest.Must(robot.ByName(robotName))(t)
 	for _, tt := range []struct {
 		name   string
 		change func(bundle, report map[string]any)
@@ -279,7 +279,7 @@ func TestWhatIsWrongWithARun(t *testing.T) {
 			"code 3: refused"},
 		{"another rate", `{"fps": 60, "chunks": 9, "actions": 90}`, "60 actions a second"},
 	} {
-		rttest.Do(os.WriteFile(file, []byte(tt.text), 0o600))
+		rttest.Do(t, os.WriteFile(file, []byte(tt.text), 0o600))
 		j, err := readSummary(file)
 		checkSays(t, tt.name, err, tt.says)
 		if err == nil && j.legs() != 8 {
@@ -297,13 +297,13 @@ func TestARoundGoesOn(t *testing.T) {
 			t.Errorf("--from %s in an empty folder: %v (code %d), want a usage error", tt, err, exit.Of(err))
 		}
 	}
-	r := rttest.Must(load(p, ""))
+	r := rttest.Must(load(p, ""))(t)
 	for _, name := range []string{"demonstrations", "dataset-1", "training-1"} {
-		rttest.Do(os.Mkdir(p.at(name), 0o700))
+		rttest.Do(t, os.Mkdir(p.at(name), 0o700))
 	}
 	r.Seconds["demonstrate"], r.Seconds["export"] = 12, 3
 	r.Found.Demonstrated.Episodes = 4
-	rttest.Do(r.save())
+	rttest.Do(t, r.save())
 	if _, err := load(p, ""); exit.Of(err) != exit.Usage || !strings.Contains(err.Error(), "--from") {
 		t.Errorf("a second round in one folder: %v", err)
 	}
@@ -315,7 +315,7 @@ func TestARoundGoesOn(t *testing.T) {
 	if err != nil || again.Found.Demonstrated.Episodes != 4 {
 		t.Fatalf("load() = %+v, %v", again, err)
 	}
-	rttest.Do(again.clear(stages[slices.Index(stageNames(), "train"):]))
+	rttest.Do(t, again.clear(stages[slices.Index(stageNames(), "train"):]))
 	for name, want := range map[string]bool{"demonstrations": true, "dataset-1": true, "training-1": false} {
 		if _, err := os.Stat(p.at(name)); (err == nil) != want {
 			t.Errorf("%s: %v, want it there: %v", name, err, want)
@@ -345,7 +345,7 @@ func TestTheCommandOfALog(t *testing.T) {
 		flags.Int("more", 0, "")
 		flags.String("bin", "", "")
 		flags.String("out", "", "")
-		rttest.Do(flags.Parse(tt.args))
+		rttest.Do(t, flags.Parse(tt.args))
 		if got := command(flags); got != tt.want {
 			t.Errorf("%v: %q, want %q", tt.args, got, tt.want)
 		}

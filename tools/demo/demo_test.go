@@ -28,7 +28,7 @@ func runDemo(t *testing.T, robot, manifest string, duration time.Duration) (s ed
 	stagetest.NeedsRuntime(t)
 	t.Setenv("STATE_DIRECTORY", t.TempDir())
 	keep := t.TempDir()
-	bin := rttest.Must(rttest.Programs(keep, "edge-rt", "lean-server"))
+	bin := rttest.Must(rttest.Programs(keep, "edge-rt", "lean-server"))(t)
 	t.Chdir("../..") // for lean-server --demo
 	err = demo(options{
 		bin:        bin,
@@ -88,10 +88,10 @@ func TestJudgeChecksEachArm(t *testing.T) {
 		r.FPS = 60
 		r.SMin = 20
 		r.Parts = []drive.PartSummary{good, tt.right}
-		text := rttest.Must(json.Marshal(&r))
+		text := rttest.Must(json.Marshal(&r))(t)
 		stagetest.WriteFile(t, dir, summaryName, string(text))
 		folder := filepath.Join(dir, recordsName)
-		rttest.Do(os.Mkdir(folder, 0o777))
+		rttest.Do(t, os.Mkdir(folder, 0o777))
 		f := recordtest.Create(t, filepath.Join(folder, "arm-20260101T000000.000Z.mcap"), nil)
 		tick := record.Tick{State: record.Row{N: 2 * sim.DOF}} // left is stretched to the right
 		tick.State.V[sim.DOF] = tt.pan
@@ -115,7 +115,7 @@ func TestJudgeNamesABusyMachine(t *testing.T) {
 		r.Ticks, r.OverrunsHost = 955, tt.late
 		r.Targets, r.FPS = 6, 60
 		r.SMin, r.LatencySteps = 20, 4
-		text := rttest.Must(json.Marshal(&r))
+		text := rttest.Must(json.Marshal(&r))(t)
 		dir := t.TempDir()
 		stagetest.WriteFile(t, dir, summaryName, string(text))
 		err := judge(dir, 0, o)

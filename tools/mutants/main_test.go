@@ -13,7 +13,7 @@ import (
 func TestEveryMutantHasItsText(t *testing.T) {
 	for _, s := range suites {
 		for _, m := range s.mutants {
-			source := rttest.Must(os.ReadFile(filepath.Join("..", "..", s.dir, m.file)))
+			source := rttest.Must(os.ReadFile(filepath.Join("..", "..", s.dir, m.file)))(t)
 			if n := strings.Count(string(source), m.old); n != 1 {
 				t.Errorf("%s: %q is there %d times, want once: mend the mutant (%s)", m.file, m.old, n, m.breaks)
 			}

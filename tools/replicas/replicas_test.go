@@ -32,7 +32,7 @@ func audited(t *testing.T, lines ...[]any) *stand {
 					at.Format(time.RFC3339Nano), l[1], l[2], l[3], l[5])
 			}
 		}
-		rttest.Do(os.WriteFile(s.servers[len(s.servers)-1].audit, []byte(text), 0o600))
+		rttest.Do(t, os.WriteFile(s.servers[len(s.servers)-1].audit, []byte(text), 0o600))
 	}
 	for _, id := range []string{"mover", "other"} {
 		s.robots = append(s.robots, &robot{program: logged(id), id: id})
@@ -76,7 +76,7 @@ func TestJudge(t *testing.T) {
 			tt.change(s)
 		}
 		r := row{name: tt.name}
-		rttest.Do(s.readAudits(&r))
+		rttest.Do(t, s.readAudits(&r))
 		r.starved = tt.starve
 		err := r.judge(scenario{again: true, fed: true}, options{again: 3 * time.Second})
 		r.name = ""

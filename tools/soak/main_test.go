@@ -18,7 +18,7 @@ func TestAServerThatIsKilled(t *testing.T) {
 		t.Skip("runs three arms for 15 s")
 	}
 	stagetest.NeedsRuntime(t)
-	bin := rttest.Must(rttest.Programs(t.TempDir(), "edge-rt", "lean-server"))
+	bin := rttest.Must(rttest.Programs(t.TempDir(), "edge-rt", "lean-server"))(t)
 	err := soak(options{
 		bin:      bin,
 		manifest: "../../testdata/demo/server.yaml",

@@ -19,7 +19,7 @@ func fakeGo(t *testing.T, says ...string) func() []string {
 	t.Helper()
 	dir := t.TempDir()
 	for i, text := range says {
-		rttest.Do(os.WriteFile(filepath.Join(dir, fmt.Sprint(i+1)), []byte(text), 0o600))
+		rttest.Do(t, os.WriteFile(filepath.Join(dir, fmt.Sprint(i+1)), []byte(text), 0o600))
 	}
 	script := `#!/bin/sh
 d=` + dir + `
@@ -29,14 +29,14 @@ n=$(wc -l <$d/runs)
 cat $d/$n
 ! grep -q '"fail"' $d/$n
 `
-	rttest.Do(os.WriteFile(filepath.Join(dir, "go"), []byte(script), 0o700))
+	rttest.Do(t, os.WriteFile(filepath.Join(dir, "go"), []byte(script), 0o700))
 	// Nothing is printed: a reader would take it for the result of these tests.
 	calm, out = func(time.Duration) bool { return true }, io.Discard
 	t.Cleanup(func() { calm, out = stage.Calm, os.Stdout })
 	t.Setenv("PATH", dir+":"+os.Getenv("PATH"))
 	t.Setenv(rttest.RealTimeEnv, "") // these tests may run in a first turn themselves
 	return func() []string {
-		runs := rttest.Must(os.ReadFile(filepath.Join(dir, "runs")))
+		runs := rttest.Must(os.ReadFile(filepath.Join(dir, "runs")))(t)
 		return strings.Split(strings.TrimSuffix(string(runs), "\n"), "\n")
 	}
 }
@@ -78,7 +78,7 @@ func TestMarkedTestsFollowAndOnlyFailedOnesRunAgain(t *testing.T) {
 	runs := fakeGo(t, says(true, "TestA", "TestUnmarked", "TestB", "TestC", "TestD"),
 		says(false, "TestA", "TestB:late", "TestC:late", "TestD"), says(false, "TestB:late", "TestC"),
 		says(true, "TestB"))
-	rttest.Do(run([]string{"-short", "./..."}))
+	rttest.Do(t, run([]string{"-short", "./..."}))
 	want := []string{"later test -json -short -p 4 ./...",
 		" test -json -short -p 3 -run ^(TestA|TestB|TestC|TestD)$ github.com/edge-rt/edge-rt/rt",
 		" test -json -short -run ^(TestB|TestC)$ github.com/edge-rt/edge-rt/rt",

@@ -16,7 +16,7 @@ import (
 // .venv, or the system's.
 func python(t *testing.T) string {
 	t.Helper()
-	venv := rttest.Must(filepath.Abs("../../.venv/bin/python"))
+	venv := rttest.Must(filepath.Abs("../../.venv/bin/python"))(t)
 	for _, name := range []string{os.Getenv("EDGERT_PYTHON"), venv, "python3"} {
 		if name != "" && exec.Command(name, "-c", "import numpy").Run() == nil {
 			return name

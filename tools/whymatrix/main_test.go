@@ -22,7 +22,7 @@ func TestInjectedFaultsAreNamed(t *testing.T) {
 	if testing.Short() {
 		t.Skip("half a minute")
 	}
-	bin := rttest.Must(rttest.Programs(t.TempDir(), "edge-rt"))
+	bin := rttest.Must(rttest.Programs(t.TempDir(), "edge-rt"))(t)
 	rows, err := play(t.Context(), options{bin: bin, tree: "../../testdata/demo", only: short, workers: 2, tries: 2})
 	if err != nil || len(rows) != len(short) {
 		t.Fatalf("%d rows, %v", len(rows), err)
@@ -118,8 +118,8 @@ func TestTable(t *testing.T) {
 		t.Errorf("%d wrong, want 1", wrong)
 	}
 	name := filepath.Join(t.TempDir(), "page.md")
-	rttest.Do(os.WriteFile(name, []byte("# P\n\n## The matrix\n\nold\n"), 0o600))
-	rttest.Do(writeInto(name, text))
+	rttest.Do(t, os.WriteFile(name, []byte("# P\n\n## The matrix\n\nold\n"), 0o600))
+	rttest.Do(t, writeInto(name, text))
 	if page, _ := os.ReadFile(name); strings.Contains(string(page), "old") ||
 		!strings.HasPrefix(string(page), "# P\n\n## The matrix\n") {
 		t.Errorf("the page is\n%s", page)
@@ -149,7 +149,7 @@ func TestTheMatrixIsWhole(t *testing.T) {
 			t.Errorf("%s is no fault", name)
 		}
 	}
-	page := rttest.Must(os.ReadFile("../../docs/lab/safety.md"))
+	page := rttest.Must(os.ReadFile("../../docs/lab/safety.md"))(t)
 	for line := range strings.Lines(string(page)) {
 		head, _, ok := strings.Cut(line, "`) |") // the name is the last word of the first cell
 		if !ok {

@@ -43,7 +43,7 @@ func subscribe(t *testing.T, s *Server, c *websocket.Conn, id string) {
 	t.Helper()
 	before := subscriptions(s)
 	text := `{"op": "subscribe", "subscriptions": [{"id": ` + id + `, "channelId": 0}]}`
-	rttest.Do(c.Write(t.Context(), websocket.MessageText, []byte(text)))
+	rttest.Do(t, c.Write(t.Context(), websocket.MessageText, []byte(text)))
 	rttest.Eventually(t, "subscribed", func() bool { return subscriptions(s) > before })
 }
 

@@ -17,11 +17,11 @@ import (
 
 func read(t testing.TB, name string) []byte {
 	t.Helper()
-	return rttest.Must(os.ReadFile(filepath.Join("..", "pickle", "testdata", name+".pkl")))
+	return rttest.Must(os.ReadFile(filepath.Join("..", "pickle", "testdata", name+".pkl")))(t)
 }
 
 func TestMessagesOfTheReleasedClient(t *testing.T) {
-	p := rttest.Must(ParsePolicy(read(t, "config")))
+	p := rttest.Must(ParsePolicy(read(t, "config")))(t)
 	want := &Policy{Type: "act", Path: "user/model", ActionsPerChunk: 50, Device: "cpu", Rename: map[string]string{},
 		Features: []Feature{
 			{Name: "observation.state", Kind: "float32", Shape: []int{2}, Names: []string{"a.pos", "b.pos"}},
@@ -35,13 +35,13 @@ func TestMessagesOfTheReleasedClient(t *testing.T) {
 	if !reflect.DeepEqual(p, want) {
 		t.Errorf("policy = %+v, want %+v", p, want)
 	}
-	if again := rttest.Must(ParsePolicy(p.Encode())); !reflect.DeepEqual(again, want) {
+	if again := rttest.Must(ParsePolicy(p.Encode()))(t); !reflect.DeepEqual(again, want) {
 		t.Errorf("our own policy = %+v", again)
 	}
-	if p := rttest.Must(ParsePolicy(read(t, "config2"))); p.Rename["a"] != "b" || p.Features[0].Shape[0] != 2 {
+	if p := rttest.Must(ParsePolicy(read(t, "config2")))(t); p.Rename["a"] != "b" || p.Features[0].Shape[0] != 2 {
 		t.Errorf("policy = %+v", p)
 	}
-	o := rttest.Must(ParseObservation(read(t, "obs")))
+	o := rttest.Must(ParseObservation(read(t, "obs")))(t)
 	a, ok1 := o.Number("a.pos")
 	b, ok2 := o.Number("b.pos")
 	if _, text := o.Number("task"); a != 1.25 || b != 2.5 || !ok1 || !ok2 || text || o.Timestep != 3 || !o.MustGo {
@@ -68,7 +68,7 @@ func TestPieces(t *testing.T) {
 	for _, size := range []int{1, Piece, Piece + 1, 3*Piece + 5} {
 		whole := bytes.Repeat([]byte{7}, size)
 		var sent []*Message
-		rttest.Do(Pieces(whole, func(m *Message) error {
+		rttest.Do(t, Pieces(whole, func(m *Message) error {
 			sent = append(sent, m)
 			return nil
 		}))
@@ -86,7 +86,7 @@ func TestPieces(t *testing.T) {
 				return sent[i-1], nil
 			}
 		}
-		if got := rttest.Must(Gather(next(), size)); !bytes.Equal(got, whole) {
+		if got := rttest.Must(Gather(next(), size))(t); !bytes.Equal(got, whole) {
 			t.Errorf("%d of %d bytes arrived", len(got), size)
 		}
 		if _, err := Gather(next(), size-1); !errors.Is(err, ErrTooLarge) {
@@ -104,7 +104,7 @@ func TestPieces(t *testing.T) {
 func TestCodec(t *testing.T) {
 	for _, m := range []Message{{}, {Data: []byte("x")}, {State: End, Data: []byte("yy")}, {State: Begin}} {
 		var got Message
-		rttest.Do(Codec{}.Unmarshal(rttest.Must(Codec{}.Marshal(&m)), &got))
+		rttest.Do(t, Codec{}.Unmarshal(rttest.Must(Codec{}.Marshal(&m))(t), &got))
 		if got.State != m.State || !bytes.Equal(got.Data, m.Data) {
 			t.Errorf("%+v became %+v", m, got)
 		}
@@ -124,10 +124,10 @@ func FuzzMessages(f *testing.F) {
 	f.Fuzz(func(t *testing.T, src []byte) {
 		_ = new(Message).parse(src)
 		if p, err := ParsePolicy(src); err == nil {
-			rttest.Must(ParsePolicy(p.Encode()))
+			rttest.Must(ParsePolicy(p.Encode()))(t)
 		}
 		if o, err := ParseObservation(src); err == nil && !recursive(o.Values, 0) {
-			rttest.Must(ParseObservation(o.Encode()))
+			rttest.Must(ParseObservation(o.Encode()))(t)
 		}
 		if _, rows, err := ParseActions(src); err == nil && len(rows) == 0 {
 			t.Error("no rows")

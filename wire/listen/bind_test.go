@@ -58,7 +58,7 @@ func TestTCPIsOnTheAddressThatWasAskedFor(t *testing.T) {
 }
 
 func TestCureNamesTheCause(t *testing.T) {
-	taken := rttest.Must(TCP("127.0.0.1:0"))
+	taken := rttest.Must(TCP("127.0.0.1:0"))(t)
 	defer taken.Close()
 	for _, tt := range []struct{ address, want string }{
 		{taken.Addr().String(), "another program listens there, which ss -ltnp shows: end it, or choose another"},

@@ -18,8 +18,8 @@ func (alone) Publisher(string, wire.QoS) (wire.Publisher, error) { return nobody
 func TestDeliverNoAlloc(t *testing.T) {
 	b := Join(alone{})
 	n := 0
-	rttest.Must(b.Client(wire.Origin{}).Subscribe("a/c/action", func(s wire.Sample) { n += len(s.Payload) }))
-	p := rttest.Must(b.Server().Publisher("a/c/action", wire.ActionQoS))
+	rttest.Must(b.Client(wire.Origin{}).Subscribe("a/c/action", func(s wire.Sample) { n += len(s.Payload) }))(t)
+	p := rttest.Must(b.Server().Publisher("a/c/action", wire.ActionQoS))(t)
 	payload := []byte("chunk")
 	if allocated := testing.AllocsPerRun(100, func() {
 		_, _ = p.PutLatest(payload, nil)

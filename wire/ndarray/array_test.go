@@ -41,7 +41,7 @@ func goldens(t testing.TB) (all []golden) {
 
 func fromHex(t testing.TB, text string) []byte {
 	t.Helper()
-	b := rttest.Must(hex.DecodeString(text))
+	b := rttest.Must(hex.DecodeString(text))(t)
 	return b
 }
 

@@ -46,14 +46,14 @@ func example(n byte) Span {
 func TestTheBodyIsOTLPs(t *testing.T) {
 	var got atomic.Pointer[string]
 	collector := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		body := string(rttest.Must(io.ReadAll(r.Body)))
+		body := string(rttest.Must(io.ReadAll(r.Body))(t))
 		if r.URL.Path != "/v1/traces" || r.Header.Get("Content-Type") != "application/json" {
 			t.Errorf("%s, %v", r.URL, r.Header)
 		}
 		got.Store(&body)
 	}))
 	defer collector.Close()
-	e := rttest.Must(Open(collector.URL, "lean-server", "host", func(string) { t.Error("a failure") }))
+	e := rttest.Must(Open(collector.URL, "lean-server", "host", func(string) { t.Error("a failure") }))(t)
 	e.Add(example(1))
 	e.Close()
 	want := `{"resourceSpans":[{"resource":{"attributes":[{"key":"service.name","value":{"stringValue":"lean-server"}},` +
@@ -80,7 +80,7 @@ func TestALostCollectorCostsSpans(t *testing.T) {
 	defer busy.Close()
 	for _, address := range []string{busy.URL, "http://127.0.0.1:1"} {
 		reports := 0
-		e := rttest.Must(Open(address, "edge-rt", "arm", func(string) { reports++ }))
+		e := rttest.Must(Open(address, "edge-rt", "arm", func(string) { reports++ }))(t)
 		const n = waiting + 500
 		for i := range n {
 			e.Add(example(byte(i)))

@@ -16,7 +16,7 @@ import (
 // read returns a pickle that LeRobot 0.6.1 wrote (testdata/write.py).
 func read(t testing.TB, name string) []byte {
 	t.Helper()
-	return rttest.Must(os.ReadFile(filepath.Join("testdata", name+".pkl")))
+	return rttest.Must(os.ReadFile(filepath.Join("testdata", name+".pkl")))(t)
 }
 
 func attributes(t *testing.T, v Value, class string) *Dict {
@@ -34,7 +34,7 @@ func get(d *Dict, key string) Value {
 }
 
 func TestConfig(t *testing.T) {
-	c := attributes(t, rttest.Must(Decode(read(t, "config"))), "RemotePolicyConfig")
+	c := attributes(t, rttest.Must(Decode(read(t, "config")))(t), "RemotePolicyConfig")
 	features := get(c, "lerobot_features").(*Dict)
 	state := get(features, "observation.state").(*Dict)
 	top := get(features, "observation.images.top").(*Dict)
@@ -43,7 +43,7 @@ func TestConfig(t *testing.T) {
 		!reflect.DeepEqual(get(top, "shape").(*Tuple).Items, []Value{int64(16), int64(24), int64(3)}) {
 		t.Errorf("config = %+v", c)
 	}
-	c = attributes(t, rttest.Must(Decode(read(t, "config2"))), "RemotePolicyConfig")
+	c = attributes(t, rttest.Must(Decode(read(t, "config2")))(t), "RemotePolicyConfig")
 	feature := attributes(t, get(get(c, "lerobot_features").(*Dict), "observation.state"), "PolicyFeature")
 	if kind := get(feature, "type").(*Object); kind.Class != "FeatureType" || kind.Args[0] != Value("STATE") {
 		t.Errorf("type = %+v", kind)
@@ -52,7 +52,7 @@ func TestConfig(t *testing.T) {
 
 func TestObservation(t *testing.T) {
 	for _, name := range []string{"obs", "obs5"} {
-		o := attributes(t, rttest.Must(Decode(read(t, name))), "TimedObservation")
+		o := attributes(t, rttest.Must(Decode(read(t, name)))(t), "TimedObservation")
 		raw := get(o, "observation").(*Dict)
 		top := get(raw, "top").(*Array)
 		if get(o, "timestamp") != 1.5 || get(o, "timestep") != int64(3) || get(o, "must_go") != true ||
@@ -72,7 +72,7 @@ func TestActions(t *testing.T) {
 		Data:      []float32{0, 1, 2, 3, 4, 5},
 	})
 	for name, src := range map[string][]byte{"theirs": read(t, "actions"), "ours": ours} {
-		list := rttest.Must(Decode(src)).(*List)
+		list := rttest.Must(Decode(src))(t).(*List)
 		if len(list.Items) != 3 {
 			t.Fatalf("%s: %d actions", name, len(list.Items))
 		}
@@ -98,7 +98,7 @@ func TestAppendRoundTrip(t *testing.T) {
 	raw.Set("f", &Array{Type: "f4", Shape: []int{1}, Data: []byte{0, 0, 128, 63}})
 	raw.Set("b", []byte("\x00\xff"))
 	src := Append(nil, &Object{Class: "TimedObservation", State: raw})
-	got := attributes(t, rttest.Must(Decode(src)), "TimedObservation")
+	got := attributes(t, rttest.Must(Decode(src))(t), "TimedObservation")
 	for i, key := range raw.Keys {
 		v := got.Values[i]
 		if l, ok := v.(*List); ok {
@@ -116,7 +116,7 @@ func TestAppendRoundTrip(t *testing.T) {
 func TestOrdersAndNumbers(t *testing.T) {
 	fortran := &decoder{budget: &budget{copied: 6}}
 	a := &Array{}
-	rttest.Do(fortran.set(a, "u1", &Tuple{Items: []Value{int64(2), int64(3)}}, []byte{1, 4, 2, 5, 3, 6}, true))
+	rttest.Do(t, fortran.set(a, "u1", &Tuple{Items: []Value{int64(2), int64(3)}}, []byte{1, 4, 2, 5, 3, 6}, true))
 	if !bytes.Equal(a.Data, []byte{1, 2, 3, 4, 5, 6}) {
 		t.Errorf("Fortran's order: %v", a.Data)
 	}
@@ -344,7 +344,8 @@ func TestErrorsAreShort(t *testing.T) {
 // NumPy 2.3 and later write an array whose axes are transposed in the order K, with its axes.
 func TestTransposedArray(t *testing.T) {
 	src := read(t, "obs5k")
-	top := get(get(attributes(t, rttest.Must(Decode(src)), "TimedObservation"), "observation").(*Dict), "top").(*Array)
+	top := get(get(attributes(t, rttest.Must(Decode(src))(t), "TimedObservation"), "observation").(*Dict),
+		"top").(*Array)
 	if !reflect.DeepEqual(top.Shape, []int{2, 3, 4}) || top.Data[0] != 0 || top.Data[1] != 6 || top.Data[4] != 1 {
 		t.Errorf("top = %v %v", top.Shape, top.Data)
 	}

@@ -80,7 +80,7 @@ func TestParseRefuses(t *testing.T) {
 // Property: whatever the text, Parse does not panic, and what it accepts can be compared with any picture.
 func FuzzParse(f *testing.F) {
 	c := reference(plain("top", 30, 200))
-	f.Add(rttest.Must(json.Marshal(Statistics{State{[]float64{0}, []float64{1}}, []Camera{c}})))
+	f.Add(rttest.Must(json.Marshal(Statistics{State{[]float64{0}, []float64{1}}, []Camera{c}}))(f))
 	f.Add([]byte(`{"cameras": [{"name": "top", "mean": [0.1, 0.5, 1]}]}`))
 	f.Fuzz(func(t *testing.T, text []byte) {
 		s, err := Parse(text)

@@ -72,7 +72,7 @@ func AllDeviations(t testing.TB) []Deviation {
 // Golden returns the path of a file in testdata/golden.
 func Golden(t testing.TB, name string) string {
 	t.Helper()
-	dir := rttest.Must(os.Getwd())
+	dir := rttest.Must(os.Getwd())(t)
 	for {
 		if _, err := os.Stat(filepath.Join(dir, "go.mod")); err == nil {
 			return filepath.Join(dir, "testdata", "golden", name)
@@ -87,7 +87,7 @@ func Golden(t testing.TB, name string) string {
 
 func load(t testing.TB, name string, into any) {
 	t.Helper()
-	text := rttest.Must(os.ReadFile(Golden(t, name)))
+	text := rttest.Must(os.ReadFile(Golden(t, name)))(t)
 	if err := json.Unmarshal(text, into); err != nil {
 		t.Fatalf("%s: %v", name, err)
 	}

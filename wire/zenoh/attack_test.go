@@ -79,19 +79,19 @@ func survives(t *testing.T, a zenohtest.Attack, listen string, trust endpoint.Se
 	cmd := exec.Command(os.Args[0], "-test.run", "^TestMemoryUnderAttack$")
 	cmd.Env = append(os.Environ(), "EDGERT_VICTIM="+listen)
 	cmd.Stderr = os.Stderr
-	in := rttest.Must(cmd.StdinPipe())
-	out := rttest.Must(cmd.StdoutPipe())
-	rttest.Do(cmd.Start())
+	in := rttest.Must(cmd.StdinPipe())(t)
+	out := rttest.Must(cmd.StdoutPipe())(t)
+	rttest.Do(t, cmd.Start())
 	defer func() { in.Close(); cmd.Wait() }()
 	var at string
-	rttest.Must(fmt.Fscanln(out, &at))
+	rttest.Must(fmt.Fscanln(out, &at))(t)
 	idle, _ := zenohtest.Resident(t, cmd.Process.Pid)
 	x := a.Start(at, zenohtest.Churn)
 	defer x.Close()
 	good := mustOpen(t, Config{Connect: []string{at}, TLS: trust, BackoffMin: 10 * time.Millisecond})
 	var back samples
-	rttest.Must(good.Subscribe("@victim/echo", back.deposit))
-	ping := rttest.Must(good.Publisher(zenohtest.PingKey, wire.ObservationQoS))
+	rttest.Must(good.Subscribe("@victim/echo", back.deposit))(t)
+	ping := rttest.Must(good.Publisher(zenohtest.PingKey, wire.ObservationQoS))(t)
 	rttest.Eventually(t, "a good client's round trip", func() bool {
 		ping.Put(make([]byte, 100), nil)
 		return back.count() > 0
@@ -114,7 +114,7 @@ func TestIdleLinksGiveWay(t *testing.T) {
 	const idleGrace = time.Second
 	victim, at := listener(t, Config{MaxSessions: 3})
 	busy := mustOpen(t, Config{Connect: []string{at}})
-	rttest.Must(busy.Token("@busy"))
+	rttest.Must(busy.Token("@busy"))(t)
 	for range 2 {
 		mustAttack(t, at) // and stays silent
 	}
@@ -145,7 +145,7 @@ func TestSilentLinksGiveWay(t *testing.T) {
 	const silentGrace = 5 * time.Second
 	victim, at := listener(t, Config{MaxSessions: 8})
 	busy := mustOpen(t, Config{Connect: []string{at}})
-	pub := rttest.Must(busy.Publisher("@busy", wire.ActionQoS))
+	pub := rttest.Must(busy.Publisher("@busy", wire.ActionQoS))(t)
 	pub.Put(nil, nil)
 	for range 7 {
 		a := mustAttack(t, at)

@@ -82,17 +82,17 @@ type robot struct {
 
 func joinRobot(t *testing.T, id uint64, at string) *robot {
 	t.Helper()
-	way := rttest.Must(zenohtest.NewProxy(at))
+	way := rttest.Must(zenohtest.NewProxy(at))(t)
 	t.Cleanup(way.Close)
 	r := &robot{id: id, way: way, alive: map[string]int{}}
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
 	defer cancel()
 	r.s = rttest.Must(zenoh.Open(ctx, zenoh.Config{Connect: []string{way.Endpoint()},
-		BackoffMin: 20 * time.Millisecond, BackoffMax: 300 * time.Millisecond}))
+		BackoffMin: 20 * time.Millisecond, BackoffMax: 300 * time.Millisecond}))(t)
 	t.Cleanup(func() { r.s.Close() })
-	rttest.Must(r.s.Subscribe("chaos/*/data", r.seen.deposit))
-	rttest.Must(r.s.Queryable(r.key("status"), func(q wire.Query) { q.Reply(r.key("status"), nil); q.Finish() }))
-	rttest.Must(r.s.Token(r.key("alive")))
+	rttest.Must(r.s.Subscribe("chaos/*/data", r.seen.deposit))(t)
+	rttest.Must(r.s.Queryable(r.key("status"), func(q wire.Query) { q.Reply(r.key("status"), nil); q.Finish() }))(t)
+	rttest.Must(r.s.Token(r.key("alive")))(t)
 	rttest.Must(r.s.SubscribeTokens("chaos/*/alive", func(key string, alive bool) {
 		r.mu.Lock()
 		defer r.mu.Unlock()
@@ -101,8 +101,8 @@ func joinRobot(t *testing.T, id uint64, at string) *robot {
 		} else {
 			r.alive[key]--
 		}
-	}))
-	r.pub = rttest.Must(r.s.Publisher(r.key("data"), wire.QoS{Priority: wire.Data, Reliable: true}))
+	}))(t)
+	r.pub = rttest.Must(r.s.Publisher(r.key("data"), wire.QoS{Priority: wire.Data, Reliable: true}))(t)
 	return r
 }
 
@@ -235,19 +235,19 @@ func hub(t *testing.T) (at string, restart func()) {
 	if _, err := python.Check(); err != nil {
 		t.Logf("%v: a listener of ours is the router", err)
 		open := func(at string) *zenoh.Session {
-			return rttest.Must(zenoh.Open(t.Context(), zenoh.Config{Listen: []string{at}})).(*zenoh.Session)
+			return rttest.Must(zenoh.Open(t.Context(), zenoh.Config{Listen: []string{at}}))(t).(*zenoh.Session)
 		}
 		s := open("tcp/127.0.0.1:0")
 		at := s.Endpoints()[0]
 		t.Cleanup(func() { s.Close() })
 		return at, func() { s.Close(); s = open(at) }
 	}
-	proxy := rttest.Must(zenohtest.NewProxy("tcp/127.0.0.1:1")) // a free port
+	proxy := rttest.Must(zenohtest.NewProxy("tcp/127.0.0.1:1"))(t) // a free port
 	at = proxy.Endpoint()
 	proxy.Close()
 	start := func() *zenohtest.Node {
-		n := rttest.Must(zenohtest.Start(python))
-		rttest.Must(n.Open(zenohtest.Config{Mode: "router", Listen: []string{at}}))
+		n := rttest.Must(zenohtest.Start(python))(t)
+		rttest.Must(n.Open(zenohtest.Config{Mode: "router", Listen: []string{at}}))(t)
 		return n
 	}
 	n := start()
@@ -304,7 +304,7 @@ func measure(t *testing.T) weight {
 	t.Helper()
 	runtime.GC()
 	files, _ := filepath.Glob("/proc/self/fd/*")
-	statm := rttest.Must(os.ReadFile("/proc/self/statm"))
+	statm := rttest.Must(os.ReadFile("/proc/self/statm"))(t)
 	pages, _ := strconv.ParseInt(strings.Fields(string(statm))[1], 10, 64)
 	return weight{goroutines: runtime.NumGoroutine(), files: len(files), rss: pages * int64(os.Getpagesize())}
 }

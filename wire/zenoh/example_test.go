@@ -12,14 +12,14 @@ import (
 // A server listens, a robot dials it, and one observation crosses.
 func Example() {
 	ctx := context.Background()
-	server := rttest.Must(zenoh.Open(ctx, zenoh.Config{Listen: []string{"tcp/127.0.0.1:0"}}))
+	server := rttest.OrPanic(zenoh.Open(ctx, zenoh.Config{Listen: []string{"tcp/127.0.0.1:0"}}))
 	defer server.Close()
 	got := make(chan string)
 	server.Subscribe("@lerobot/*/obs", func(s wire.Sample) { got <- s.Key + ": " + string(s.Payload) })
 
-	robot := rttest.Must(zenoh.Open(ctx, zenoh.Config{Connect: server.(*zenoh.Session).Endpoints()}))
+	robot := rttest.OrPanic(zenoh.Open(ctx, zenoh.Config{Connect: server.(*zenoh.Session).Endpoints()}))
 	defer robot.Close()
-	observations := rttest.Must(robot.Publisher("@lerobot/r1/obs", wire.ObservationQoS))
+	observations := rttest.OrPanic(robot.Publisher("@lerobot/r1/obs", wire.ObservationQoS))
 	observations.PutLatest([]byte("a picture"), nil)
 	fmt.Println(<-got)
 	// Output: @lerobot/r1/obs: a picture

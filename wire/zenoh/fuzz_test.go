@@ -20,7 +20,7 @@ func FuzzSession(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, msgs []byte, piece uint8) {
 		cfg := Config{Connect: []string{"tcp/unused:1"}, MaxMessage: 1 << 16}
-		rttest.Do(cfg.check())
+		rttest.Do(t, cfg.check())
 		s := newSession(cfg)
 		s.tasks.Go(s.events.run)
 		s.Subscribe("@t/**", func(wire.Sample) {})

@@ -31,7 +31,7 @@ type attacker struct {
 func dialFrom(t *testing.T, ip, at string, zid []byte) (*attacker, error) {
 	t.Helper()
 	d := net.Dialer{LocalAddr: &net.TCPAddr{IP: net.ParseIP(ip)}}
-	conn := rttest.Must(d.Dial("tcp", strings.TrimPrefix(at, "tcp/")))
+	conn := rttest.Must(d.Dial("tcp", strings.TrimPrefix(at, "tcp/")))(t)
 	t.Cleanup(func() { conn.Close() })
 	l, err := link.Dial(t.Context(), conn, link.Config{ZID: zid, Role: codec.Client, Lease: time.Minute,
 		KeepAlive: time.Second, MaxMessage: 1 << 20, Budget: link.NewBudget(16 << 20), Counters: new(link.Counters)})
@@ -55,7 +55,7 @@ func attack(t *testing.T, at string, zid []byte) (*attacker, error) {
 
 func mustAttack(t *testing.T, at string) *attacker {
 	t.Helper()
-	return rttest.Must(attack(t, at, newZID()))
+	return rttest.Must(attack(t, at, newZID()))(t)
 }
 
 // receive keeps a message, whose buffer is reused.
@@ -104,7 +104,7 @@ func (a *attacker) trySend(part codec.Part) error {
 	return a.link.Send(codec.AppendMessage(nil, part.Message()), link.Delivery{QoS: codec.RequestQoS, Reliable: true})
 }
 
-func (a *attacker) send(part codec.Part) { rttest.Do(a.trySend(part)) }
+func (a *attacker) send(part codec.Part) { rttest.PanicOn(a.trySend(part)) }
 
 func (a *attacker) declare(kind codec.DeclareKind, id uint32, key string) {
 	a.t.Helper()
@@ -123,10 +123,10 @@ func (a *attacker) settle(id uint32) {
 func serves(t *testing.T, victim *Session, at string) {
 	t.Helper()
 	var got samples
-	defer rttest.Must(victim.Subscribe("@good/*", got.deposit)).Undeclare()
+	defer rttest.Must(victim.Subscribe("@good/*", got.deposit))(t).Undeclare()
 	good := mustOpen(t, Config{Connect: []string{at}})
 	defer good.Close()
-	pub := rttest.Must(good.Publisher("@good/a", wire.ActionQoS))
+	pub := rttest.Must(good.Publisher("@good/a", wire.ActionQoS))(t)
 	rttest.Eventually(t, "a good client's sample", func() bool { pub.Put(nil, nil); return got.count() > 0 })
 }
 
@@ -211,9 +211,9 @@ func TestHostileCounts(t *testing.T) {
 func TestHostileQueriesAndRoutes(t *testing.T) {
 	victim, at := listener(t, Config{})
 	held := make(chan wire.Query, maxInQueries+1)
-	rttest.Must(victim.Queryable("@held", func(q wire.Query) { held <- q }))
+	rttest.Must(victim.Queryable("@held", func(q wire.Query) { held <- q }))(t)
 	var got samples
-	rttest.Must(victim.Subscribe("@push/**", got.deposit))
+	rttest.Must(victim.Subscribe("@push/**", got.deposit))(t)
 	a := mustAttack(t, at)
 	const n = maxInQueries + 500
 	for i := range uint32(n) {
@@ -268,7 +268,7 @@ func TestHostileKeysAreBoundedInBytes(t *testing.T) {
 // and not a link of another host that declares more than any one of them.
 func TestManyLinksThatDeclareLittle(t *testing.T) {
 	victim, at := listener(t, Config{})
-	good := rttest.Must(attackFrom(t, "127.0.0.2", at, newZID()))
+	good := rttest.Must(attackFrom(t, "127.0.0.2", at, newZID()))(t)
 	key := func(n int, i uint32) string {
 		return strings.Repeat(fmt.Sprintf("%d-%d/", n, i), 60) + strings.Repeat("x", 400)
 	}
@@ -304,8 +304,8 @@ func TestStalledQuerierHoldsUpNobody(t *testing.T) {
 	rttest.Must(victim.Queryable("@big", func(q wire.Query) {
 		failed <- q.Reply("@big", big)
 		q.Finish()
-	}))
-	a := rttest.Must(dialFrom(t, "127.0.0.1", at, newZID()))
+	}))(t)
+	a := rttest.Must(dialFrom(t, "127.0.0.1", at, newZID()))(t)
 	for i := range uint32(20) {
 		a.send(codec.Request{Envelope: codec.Envelope{QoS: codec.RequestQoS}, ID: i + 1, Expr: codec.Key("@big")})
 	}
@@ -329,7 +329,7 @@ func TestStalledQuerierHoldsUpNobody(t *testing.T) {
 func TestHostileWildcards(t *testing.T) {
 	rttest.RealTime(t)
 	victim, at := listener(t, Config{})
-	rttest.Must(victim.Subscribe(strings.Repeat("**/a/", 30)+"b", func(wire.Sample) {}))
+	rttest.Must(victim.Subscribe(strings.Repeat("**/a/", 30)+"b", func(wire.Sample) {}))(t)
 	a := mustAttack(t, at)
 	var before, after runtime.MemStats
 	runtime.ReadMemStats(&before)
@@ -352,7 +352,7 @@ func TestIdleConnectionsDoNotBlock(t *testing.T) {
 	victim, at := listener(t, Config{})
 	var first net.Conn
 	for range 100 + 50 { // a hundred may be in their handshake
-		conn := rttest.Must(net.Dial("tcp", strings.TrimPrefix(at, "tcp/")))
+		conn := rttest.Must(net.Dial("tcp", strings.TrimPrefix(at, "tcp/")))(t)
 		defer conn.Close()
 		if first == nil {
 			first = conn
@@ -375,7 +375,7 @@ func TestIdleConnectionsDoNotBlock(t *testing.T) {
 func TestAdmission(t *testing.T) {
 	_, at := listener(t, Config{MaxSessions: 2})
 	zid := newZID()
-	first := rttest.Must(attack(t, at, zid))
+	first := rttest.Must(attack(t, at, zid))(t)
 	for _, tt := range []struct {
 		name string
 		zid  []byte

@@ -34,7 +34,7 @@ func TestListenerReturns(t *testing.T) {
 	server, at := listener(t, Config{})
 	edge := mustOpen(t, quick(at))
 	up := mustPublisher(t, edge, "@r/obs", wire.ObservationQoS)
-	rttest.Must(edge.Token("@r/edge"))
+	rttest.Must(edge.Token("@r/edge"))(t)
 	server.Close()
 	rttest.Eventually(t, "the edge to notice", func() bool { return !edge.Connected() })
 	if err := up.Put(nil, nil); !errors.Is(err, wire.ErrDisconnected) {
@@ -55,13 +55,13 @@ func TestListenerReturns(t *testing.T) {
 func TestUndeclareLeavesNothing(t *testing.T) {
 	server, at := listener(t, Config{})
 	edge := mustOpen(t, Config{Connect: []string{at}})
-	sub := rttest.Must(edge.Subscribe("@s/a", func(wire.Sample) {}))
+	sub := rttest.Must(edge.Subscribe("@s/a", func(wire.Sample) {}))(t)
 	hearing(t, server, "@s/a")
 	sub.Undeclare()
 	rttest.Eventually(t, "no receiver", func() bool { return len(server.up.Receivers(nil, "@s/a")) == 0 })
-	rttest.Must(server.Token("@w/a"))
+	rttest.Must(server.Token("@w/a"))(t)
 	var seen presence
-	w := rttest.Must(edge.SubscribeTokens("@w/*", seen.deposit))
+	w := rttest.Must(edge.SubscribeTokens("@w/*", seen.deposit))(t)
 	rttest.Eventually(t, "the token", func() bool { return len(seen.seen()) == 1 })
 	w.Undeclare()
 	edge.mu.Lock()
@@ -74,7 +74,7 @@ func TestUndeclareLeavesNothing(t *testing.T) {
 // Goal: a Get ends with the link that it waits for, long before its timeout.
 func TestLostLinkEndsGet(t *testing.T) {
 	server, at := listener(t, Config{})
-	rttest.Must(server.Queryable("@g", func(q wire.Query) { q.Reply("@g", []byte("one")) }))
+	rttest.Must(server.Queryable("@g", func(q wire.Query) { q.Reply("@g", []byte("one")) }))(t)
 	edge := mustOpen(t, quick(at))
 	got := make(chan []wire.Reply, 1)
 	go func() {
@@ -105,7 +105,7 @@ func TestLostLinkEndsGet(t *testing.T) {
 func TestUnfinishedQueryIsEnded(t *testing.T) {
 	server, at := listener(t, Config{})
 	held := make(chan wire.Query, 1)
-	rttest.Must(server.Queryable("@u", func(q wire.Query) { held <- q }))
+	rttest.Must(server.Queryable("@u", func(q wire.Query) { held <- q }))(t)
 	edge := mustOpen(t, Config{Connect: []string{at}})
 	if r, err := edge.Get(context.Background(), "@u", nil, 50*time.Millisecond); len(r) != 0 || err != nil {
 		t.Errorf("Get = %v, %v, want nothing after its timeout", r, err)
@@ -129,20 +129,20 @@ func TestManyEdges(t *testing.T) {
 	const n = 20
 	server, at := listener(t, Config{})
 	var heard samples
-	rttest.Must(server.Subscribe("@f/*/obs", heard.deposit))
+	rttest.Must(server.Subscribe("@f/*/obs", heard.deposit))(t)
 	got := make([]samples, n)
 	for i := range n {
 		edge := mustOpen(t, Config{Connect: []string{at}})
-		rttest.Must(edge.Subscribe(fmt.Sprintf("@f/r%d/act", i), got[i].deposit))
-		pub := rttest.Must(edge.Publisher(fmt.Sprintf("@f/r%d/obs", i), wire.ObservationQoS))
-		rttest.Do(pub.Put([]byte{byte(i)}, nil))
+		rttest.Must(edge.Subscribe(fmt.Sprintf("@f/r%d/act", i), got[i].deposit))(t)
+		pub := rttest.Must(edge.Publisher(fmt.Sprintf("@f/r%d/obs", i), wire.ObservationQoS))(t)
+		rttest.Do(t, pub.Put([]byte{byte(i)}, nil))
 	}
 	rttest.Eventually(t, "all observations", func() bool { return heard.count() == n })
 	for i := range n {
 		key := fmt.Sprintf("@f/r%d/act", i)
 		hearing(t, server, key)
-		pub := rttest.Must(server.Publisher(key, wire.ActionQoS))
-		rttest.Do(pub.Put([]byte{byte(i)}, nil))
+		pub := rttest.Must(server.Publisher(key, wire.ActionQoS))(t)
+		rttest.Do(t, pub.Put([]byte{byte(i)}, nil))
 		if targets := len(pub.(*publisher).targets); targets != 1 {
 			t.Errorf("an action of one robot goes to %d links, want 1", targets)
 		}

@@ -25,13 +25,13 @@ import (
 func settled(t testing.TB, clients ...*Session) {
 	t.Helper()
 	for _, c := range clients {
-		rttest.Must(c.Tokens(context.Background(), "@settled", 10*time.Second))
+		rttest.Must(c.Tokens(context.Background(), "@settled", 10*time.Second))(t)
 	}
 }
 
 func mustPublisher(t testing.TB, s *Session, key string, qos wire.QoS) wire.Publisher {
 	t.Helper()
-	p := rttest.Must(s.Publisher(key, qos))
+	p := rttest.Must(s.Publisher(key, qos))(t)
 	return p
 }
 
@@ -41,7 +41,7 @@ func TestRelayAllocatesNothing(t *testing.T) {
 	_, at := listener(t, Config{})
 	from, to := mustOpen(t, patient(at)), mustOpen(t, patient(at))
 	var n atomic.Int64
-	rttest.Must(to.Subscribe("@relay/*", func(s wire.Sample) { n.Add(1) }))
+	rttest.Must(to.Subscribe("@relay/*", func(s wire.Sample) { n.Add(1) }))(t)
 	pub := mustPublisher(t, from, "@relay/a", wire.QoS{Reliable: true, Block: true})
 	settled(t, to)
 	defer debug.SetGCPercent(debug.SetGCPercent(-1))
@@ -50,7 +50,7 @@ func TestRelayAllocatesNothing(t *testing.T) {
 		payload := make([]byte, size)
 		put := func() {
 			before := n.Load()
-			rttest.Do(pub.Put(payload, payload[:27]))
+			rttest.Do(t, pub.Put(payload, payload[:27]))
 			for n.Load() == before {
 				time.Sleep(10 * time.Microsecond) // not Eventually, which may allocate
 			}
@@ -79,7 +79,7 @@ func TestStuckLinksBlockNobody(t *testing.T) {
 			good.Subscribe("@s/other", func(wire.Sample) { gotOther.Add(1) })
 			settled(t, good)
 			for range 3 {
-				a := rttest.Must(dialFrom(t, "127.0.0.1", at, newZID()))
+				a := rttest.Must(dialFrom(t, "127.0.0.1", at, newZID()))(t)
 				a.declare(codec.DeclareSubscriber, 1, "@s/**")
 				a.stall()
 			}
@@ -164,7 +164,7 @@ func TestNothingGoesRound(t *testing.T) {
 			for i := range n {
 				p := mustPublisher(t, leaves[i], fmt.Sprintf("@ring/%d", i), wire.QoS{Reliable: true, Block: true})
 				for range 10 {
-					rttest.Do(p.Put([]byte("x"), nil))
+					rttest.Do(t, p.Put([]byte("x"), nil))
 				}
 			}
 			for i := range n {
@@ -263,7 +263,7 @@ func TestNumberedKeysAreWrittenOut(t *testing.T) {
 		keys, _ := other.Tokens(context.Background(), "@num/*", time.Second)
 		return slices.Equal(keys, []string{"@num/token"})
 	})
-	rttest.Do(mustPublisher(t, other, "@num/sub", wire.ActionQoS).Put(nil, nil))
+	rttest.Do(t, mustPublisher(t, other, "@num/sub", wire.ActionQoS).Put(nil, nil))
 	replied, pushed := false, false
 	a.await(func(m codec.Message) bool {
 		pushed = pushed || m.Kind == codec.KindPush
@@ -473,7 +473,7 @@ func subscribeAt(t *testing.T, at, expr string) (next func() codec.Push) {
 func TestRelayPassesEverything(t *testing.T) {
 	hub, at := listener(t, Config{})
 	var own samples
-	rttest.Must(hub.Subscribe("@all/**", own.deposit))
+	rttest.Must(hub.Subscribe("@all/**", own.deposit))(t)
 	next := subscribeAt(t, at, "@all/**")
 	a := mustAttack(t, at)
 	stamp := codec.Timestamp{Time: 0x6682b5c680000000, ID: []byte{0x33}}
@@ -511,7 +511,7 @@ func TestQoSOfPublishers(t *testing.T) {
 		{wire.ObservationQoS, 5},
 		{wire.ActionQoS, 2 | codec.Express},
 	} {
-		rttest.Do(mustPublisher(t, server, "@qos", tt.qos).Put([]byte("x"), nil))
+		rttest.Do(t, mustPublisher(t, server, "@qos", tt.qos).Put([]byte("x"), nil))
 		if p := next(); p.QoS != tt.want {
 			t.Errorf("%+v is sent as %#x, want %#x", tt.qos, p.QoS, tt.want)
 		}

@@ -32,9 +32,9 @@ func TestTenThousandDeclarations(t *testing.T) {
 	}
 	began := time.Now()
 	for i := range n {
-		rttest.Must(holder.Subscribe(fmt.Sprintf("@many/s/%d", i), deposit))
-		rttest.Must(holder.Queryable(fmt.Sprintf("@many/q/%d", i), answer))
-		rttest.Must(holder.Token(fmt.Sprintf("@many/t/%d", i)))
+		rttest.Must(holder.Subscribe(fmt.Sprintf("@many/s/%d", i), deposit))(t)
+		rttest.Must(holder.Queryable(fmt.Sprintf("@many/q/%d", i), answer))(t)
+		rttest.Must(holder.Token(fmt.Sprintf("@many/t/%d", i)))(t)
 	}
 	settled(t, holder)
 	t.Logf("3 x %d declared in %v", n, time.Since(began))
@@ -47,7 +47,7 @@ func TestTenThousandDeclarations(t *testing.T) {
 		} else {
 			alive.Add(-1)
 		}
-	}))
+	}))(t)
 	rttest.Eventually(t, "all tokens", func() bool { return alive.Load() == int64(n) })
 	keys, err := other.Tokens(context.Background(), "@many/t/*", 20*time.Second)
 	if err != nil || len(keys) != n || !slices.IsSorted(keys) {
@@ -58,7 +58,7 @@ func TestTenThousandDeclarations(t *testing.T) {
 	began = time.Now()
 	qos := wire.QoS{Reliable: true, Block: true}
 	for i := 0; i < n; i += 10 {
-		rttest.Do(mustPublisher(t, other, fmt.Sprintf("@many/s/%d", i), qos).Put([]byte("x"), nil))
+		rttest.Do(t, mustPublisher(t, other, fmt.Sprintf("@many/s/%d", i), qos).Put([]byte("x"), nil))
 		if r, err := other.Get(context.Background(), fmt.Sprintf("@many/q/%d", i), nil, 20*time.Second); err != nil ||
 			len(r) != 1 {
 			t.Fatalf("query %d: %v, %v", i, r, err)
@@ -79,10 +79,10 @@ func TestTenThousandDeclarations(t *testing.T) {
 // hubWith is a listener whose one client has n subscribers, queryables and tokens, and two clients
 // that exchange samples.
 func hubWith(b *testing.B, n int) (from, to *Session) {
-	hub := rttest.Must(Open(b.Context(), Config{Listen: []string{"tcp/127.0.0.1:0"}}))
+	hub := rttest.Must(Open(b.Context(), Config{Listen: []string{"tcp/127.0.0.1:0"}}))(b)
 	b.Cleanup(func() { hub.Close() })
 	dial := func() *Session {
-		s := rttest.Must(Open(b.Context(), Config{Connect: hub.(*Session).Endpoints(), Lease: time.Minute}))
+		s := rttest.Must(Open(b.Context(), Config{Connect: hub.(*Session).Endpoints(), Lease: time.Minute}))(b)
 		b.Cleanup(func() { s.Close() })
 		return s.(*Session)
 	}

@@ -29,7 +29,7 @@ func mustOpen(t *testing.T, cfg Config) *Session {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
 	defer cancel()
-	s := rttest.Must(Open(ctx, cfg))
+	s := rttest.Must(Open(ctx, cfg))(t)
 	t.Cleanup(func() { s.Close() })
 	return s.(*Session)
 }
@@ -101,12 +101,12 @@ func TestASessionDoesNotHearItself(t *testing.T) {
 		key := fmt.Sprintf("@self/%d", i)
 		var own, others samples
 		for s, got := range map[*Session]*samples{from: &own, to: &others} {
-			rttest.Must(s.Subscribe(key, got.deposit))
+			rttest.Must(s.Subscribe(key, got.deposit))(t)
 			rttest.Must(s.Queryable(key, func(q wire.Query) {
 				got.deposit(wire.Sample{Key: "asked"})
 				q.Reply(key, nil)
 				q.Finish()
-			}))
+			}))(t)
 		}
 		hearing(t, from, key)
 		mustPublisher(t, from, key, wire.QoS{Reliable: true, Block: true}).Put([]byte("x"), nil)
@@ -122,7 +122,7 @@ func TestASessionDoesNotHearItself(t *testing.T) {
 }
 
 func TestOpenSaysWhatIsWrong(t *testing.T) {
-	busy := rttest.Must(net.Listen("tcp", "127.0.0.1:0"))
+	busy := rttest.Must(net.Listen("tcp", "127.0.0.1:0"))(t)
 	defer busy.Close()
 	free, _ := net.Listen("tcp", "127.0.0.1:0")
 	free.Close()

@@ -26,18 +26,18 @@ func counted() uint64 {
 // trip is a ping that the other end's callback answers, both of n bytes.
 func trip(t *testing.T, a, b *Session, n int) func() {
 	t.Helper()
-	pong := rttest.Must(a.Publisher("@trip/pong", wire.ActionQoS))
-	rttest.Must(a.Subscribe("@trip/ping", func(s wire.Sample) { pong.Put(s.Payload, s.Attachment) }))
+	pong := rttest.Must(a.Publisher("@trip/pong", wire.ActionQoS))(t)
+	rttest.Must(a.Subscribe("@trip/ping", func(s wire.Sample) { pong.Put(s.Payload, s.Attachment) }))(t)
 	back := make(chan int, 1)
-	rttest.Must(b.Subscribe("@trip/pong", func(s wire.Sample) { back <- len(s.Payload) }))
-	ping := rttest.Must(b.Publisher("@trip/ping", wire.ObservationQoS))
+	rttest.Must(b.Subscribe("@trip/pong", func(s wire.Sample) { back <- len(s.Payload) }))(t)
+	ping := rttest.Must(b.Publisher("@trip/ping", wire.ObservationQoS))(t)
 	hearing(t, a, "@trip/pong")
 	hearing(t, b, "@trip/ping")
 	payload, head := make([]byte, n), make([]byte, wire.HeaderSize)
 	timeout := time.NewTimer(time.Hour)
 	t.Cleanup(func() { timeout.Stop() })
 	return func() {
-		rttest.Do(ping.Put(payload, head))
+		rttest.Do(t, ping.Put(payload, head))
 		timeout.Reset(10 * time.Second)
 		select {
 		case got := <-back:
@@ -117,7 +117,7 @@ func newStream(t *testing.T, from, to *Session, key string, n int, pace time.Dur
 		if (latest || len(s.Payload) == n) && len(s.Attachment) == wire.HeaderSize {
 			st.arrived.Add(1)
 		}
-	}))
+	}))(t)
 	hearing(t, from, key)
 	pub := mustPublisher(t, from, key, wire.QoS{Priority: wire.Data, Reliable: true})
 	st.put = pub.PutLatest

@@ -14,7 +14,7 @@ import (
 func TestInterestsAreAnswered(t *testing.T) {
 	victim, at := listener(t, Config{})
 	sub := func(key string) wire.Declaration {
-		d := rttest.Must(victim.Subscribe(key, nil))
+		d := rttest.Must(victim.Subscribe(key, nil))(t)
 		return d
 	}
 	first := sub("@n/a/1")
@@ -81,7 +81,7 @@ func (a *attacker) declarations(last func(codec.Declare) bool) []codec.Declare {
 // as at an official router; and that of a later token as usual.
 func TestTheEndOfATokenThatWasThereBefore(t *testing.T) {
 	victim, at := listener(t, Config{})
-	before := rttest.Must(victim.Token("@b/old"))
+	before := rttest.Must(victim.Token("@b/old"))(t)
 	a := mustAttack(t, at)
 	for id, key := range []string{"@b/*", "@b/old"} { // two watchers of one client
 		a.send(codec.Interest{
@@ -98,7 +98,7 @@ func TestTheEndOfATokenThatWasThereBefore(t *testing.T) {
 		t.Errorf("asked for changes alone: %+v, want nothing but the end of the answers", got)
 	}
 	before.Undeclare()
-	later := rttest.Must(victim.Token("@b/new"))
+	later := rttest.Must(victim.Token("@b/new"))(t)
 	got := a.declarations(func(d codec.Declare) bool { return d.Kind == codec.DeclareToken })
 	if len(got) != 1 || got[0].Kind != codec.UndeclareToken || string(got[0].Expr.Suffix) != "@b/old" {
 		t.Errorf("the end of the token: %+v, want it once, with its key", got)

@@ -77,7 +77,7 @@ func TestFailover(t *testing.T) {
 	if ev, n := links.last(true); n != 1 || ev.Endpoint != at1 {
 		t.Fatalf("linked to %+v (%d), want %s", ev, n, at1)
 	}
-	rttest.Must(edge.Token("@fo/edge"))
+	rttest.Must(edge.Token("@fo/edge"))(t)
 	var seen1, seen2 presence
 	first.SubscribeTokens("@fo/*", seen1.deposit)
 	second.SubscribeTokens("@fo/*", seen2.deposit)
@@ -108,21 +108,21 @@ func TestFailoverFromSilence(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes the time of an attempt")
 	}
-	silent := rttest.Must(net.Listen("tcp", "127.0.0.1:0"))
+	silent := rttest.Must(net.Listen("tcp", "127.0.0.1:0"))(t)
 	defer silent.Close()
 	_, at := listener(t, Config{})
 	ctx, cancel := context.WithTimeout(context.Background(), 3*attemptLimit)
 	defer cancel()
-	s := rttest.Must(Open(ctx, Config{Connect: []string{"tcp/" + silent.Addr().String(), at}}))
+	s := rttest.Must(Open(ctx, Config{Connect: []string{"tcp/" + silent.Addr().String(), at}}))(t)
 	s.Close()
 }
 
 // Goal: a refused handshake gives its reason as a typed error, from Open too.
 func TestRefusalsAreTyped(t *testing.T) {
 	full, at := listener(t, Config{MaxSessions: 1})
-	rttest.Must(full.Subscribe("@used", func(wire.Sample) {}))
+	rttest.Must(full.Subscribe("@used", func(wire.Sample) {}))(t)
 	busy := mustOpen(t, Config{Connect: []string{at}})
-	rttest.Must(busy.Token("@busy"))
+	rttest.Must(busy.Token("@busy"))(t)
 	rttest.Eventually(t, "the busy client to be known", func() bool {
 		keys, _ := full.Tokens(context.Background(), "@busy", time.Second)
 		return len(keys) == 1
@@ -153,10 +153,10 @@ func TestUnixSocketComesBack(t *testing.T) {
 	server.Close()
 	rttest.Eventually(t, "the loss", func() bool { return !edge.Connected() })
 	_, path, _ := strings.Cut(at, "/")
-	stale := rttest.Must(net.ListenUnix("unix", &net.UnixAddr{Name: path, Net: "unix"}))
+	stale := rttest.Must(net.ListenUnix("unix", &net.UnixAddr{Name: path, Net: "unix"}))(t)
 	stale.SetUnlinkOnClose(false)
 	stale.Close()
-	rttest.Must(os.Stat(path))
+	rttest.Must(os.Stat(path))(t)
 	listener(t, Config{Listen: []string{at}})
 	rttest.Eventually(t, "the edge to be back", edge.Connected)
 }

@@ -41,7 +41,7 @@ func open(t *testing.T, native bool, cfg zenoh.Config) wire.Session {
 
 func freeEndpoint(t *testing.T) string {
 	t.Helper()
-	l := rttest.Must(net.Listen("tcp", "127.0.0.1:0"))
+	l := rttest.Must(net.Listen("tcp", "127.0.0.1:0"))(t)
 	defer l.Close()
 	return "tcp/" + l.Addr().String()
 }
@@ -49,7 +49,7 @@ func freeEndpoint(t *testing.T) string {
 // before starts a proxy in front of an endpoint, which tests use to cut the connection.
 func before(t *testing.T, at string) *zenohtest.Proxy {
 	t.Helper()
-	p := rttest.Must(zenohtest.NewProxy(at))
+	p := rttest.Must(zenohtest.NewProxy(at))(t)
 	t.Cleanup(p.Close)
 	return p
 }
@@ -90,10 +90,10 @@ func TestContractAtRouter(t *testing.T) {
 	if _, err := python.Check(); err != nil {
 		t.Skip(err)
 	}
-	router := rttest.Must(zenohtest.Start(python))
+	router := rttest.Must(zenohtest.Start(python))(t)
 	t.Cleanup(router.Stop)
 	at := freeEndpoint(t)
-	rttest.Must(router.Open(zenohtest.Config{Mode: "router", Listen: []string{at}}))
+	rttest.Must(router.Open(zenohtest.Config{Mode: "router", Listen: []string{at}}))(t)
 	sessiontest.Run(t, func(t *testing.T) sessiontest.Net {
 		cfg := zenoh.Config{Connect: []string{at}}
 		return sessiontest.Net{Left: open(t, false, cfg), Right: open(t, true, cfg), LeftLacks: lacks}

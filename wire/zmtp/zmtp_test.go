@@ -20,7 +20,7 @@ const replyMost = 1 << 20
 // scripted serves one connection with the given bytes, after which it reads until the end.
 func scripted(t testing.TB, bytes []byte) (address string) {
 	t.Helper()
-	l := rttest.Must(net.Listen("tcp", "127.0.0.1:0"))
+	l := rttest.Must(net.Listen("tcp", "127.0.0.1:0"))(t)
 	t.Cleanup(func() { l.Close() })
 	go func() {
 		c, err := l.Accept()
@@ -87,7 +87,7 @@ func TestHostilePeers(t *testing.T) {
 }
 
 func TestRequestEndsWithItsContext(t *testing.T) {
-	c := rttest.Must(Dial(context.Background(), scripted(t, join(greeting(null), ready("REP"))), replyMost))
+	c := rttest.Must(Dial(context.Background(), scripted(t, join(greeting(null), ready("REP"))), replyMost))(t)
 	defer c.Close()
 	ctx, cancel := context.WithTimeout(context.Background(), 50*time.Millisecond)
 	defer cancel()
@@ -127,10 +127,10 @@ func TestPyzmq(t *testing.T) {
 	}
 	t.Cleanup(func() { cmd.Process.Kill(); cmd.Wait() })
 	port := make([]byte, 16)
-	n := rttest.Must(out.Read(port))
+	n := rttest.Must(out.Read(port))(t)
 	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 	defer cancel()
-	c := rttest.Must(Dial(ctx, "tcp://127.0.0.1:"+strings.TrimSpace(string(port[:n])), 8<<20))
+	c := rttest.Must(Dial(ctx, "tcp://127.0.0.1:"+strings.TrimSpace(string(port[:n])), 8<<20))(t)
 	defer c.Close()
 	for _, size := range []int{0, 1, 255, 256, 3 << 20, 7} {
 		time.Sleep(30 * time.Millisecond) // at least one heartbeat

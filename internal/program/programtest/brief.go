@@ -22,7 +22,7 @@ var flagWord = regexp.MustCompile(`--([a-z][a-z0-9-]*)`)
 // commands before the flags, and names only existing flags. Every flag has a help text.
 func CheckBrief(t *testing.T, brief string, c Commands) {
 	t.Helper()
-	parser := rttest.Must(kong.New(c.New(), kong.Vars(c.Vars)))
+	parser := rttest.Must(kong.New(c.New(), kong.Vars(c.Vars)))(t)
 	lines := strings.Split(strings.TrimSuffix(brief, "\n"), "\n")
 	if len(lines) > screenLines {
 		t.Errorf("%d lines, want at most %d", len(lines), screenLines)

@@ -30,7 +30,7 @@ type Commands struct {
 // tags by itself, and returns the number of flags tried.
 func CheckRanges(t *testing.T, c Commands) (flags int) {
 	t.Helper()
-	parser := rttest.Must(kong.New(c.New(), kong.Vars(c.Vars)))
+	parser := rttest.Must(kong.New(c.New(), kong.Vars(c.Vars)))(t)
 	seen := map[*kong.Flag]bool{}
 	nodes := append([]*kong.Node{parser.Model.Node}, parser.Model.Leaves(false)...)
 	for _, node := range nodes {
@@ -131,10 +131,10 @@ func beside(kind reflect.Type, bound string, inside, open bool, direction int) [
 	}
 	switch {
 	case kind == reflect.TypeFor[time.Duration]():
-		d := rttest.Must(time.ParseDuration(bound))
+		d := rttest.OrPanic(time.ParseDuration(bound))
 		return []string{(d + time.Duration(step)).String()}
 	case kind.Kind() == reflect.Float64:
-		v := rttest.Must(strconv.ParseFloat(bound, 64))
+		v := rttest.OrPanic(strconv.ParseFloat(bound, 64))
 		if step != 0 {
 			v = math.Nextafter(v, math.Inf(step))
 		}
@@ -144,6 +144,6 @@ func beside(kind reflect.Type, bound string, inside, open bool, direction int) [
 		}
 		return values
 	}
-	v := rttest.Must(strconv.Atoi(bound))
+	v := rttest.OrPanic(strconv.Atoi(bound))
 	return []string{strconv.Itoa(v + step)}
 }

@@ -71,7 +71,7 @@ func Open(t testing.TB, address string, width, height int, mobile bool) *Tab {
 	c := exec.Command(path, "--headless", "--no-sandbox", "--disable-gpu", "--hide-scrollbars",
 		"--remote-debugging-pipe", "--user-data-dir="+t.TempDir(), "about:blank")
 	c.ExtraFiles = []*os.File{toRead, toWrite}
-	rttest.Do(c.Start())
+	rttest.Do(t, c.Start())
 	toRead.Close()
 	toWrite.Close()
 	b := &Tab{
@@ -145,7 +145,7 @@ func (b *Tab) Click(selector string) {
 	text := b.Eval("(() => { const e = document.querySelector(" + quote(selector) +
 		"); e.scrollIntoView({block: 'center'}); const r = e.getBoundingClientRect(); return JSON.stringify({X: r.x " +
 		"+ r.width / 2, Y: r.y + r.height / 2}); })()")
-	rttest.Do(json.Unmarshal([]byte(text), &at))
+	rttest.PanicOn(json.Unmarshal([]byte(text), &at))
 	for _, kind := range []string{"mousePressed", "mouseReleased"} {
 		b.call("Input.dispatchMouseEvent", map[string]any{"type": kind, "x": at.X, "y": at.Y,
 			"button": "left", "clickCount": 1}, nil)
@@ -188,7 +188,7 @@ func (b *Tab) call(method string, params any, result any) {
 			Result json.RawMessage
 			Error  *struct{ Message string }
 		}
-		rttest.Do(json.Unmarshal(bytes.TrimSuffix(text, []byte{0}), &m))
+		rttest.PanicOn(json.Unmarshal(bytes.TrimSuffix(text, []byte{0}), &m))
 		switch {
 		case m.ID == 0:
 			b.event(m.Method, m.Params)
@@ -196,7 +196,7 @@ func (b *Tab) call(method string, params any, result any) {
 		case m.Error != nil:
 			b.t.Fatalf("chromium: %s: %s", method, m.Error.Message)
 		case result != nil:
-			rttest.Do(json.Unmarshal(m.Result, result))
+			rttest.PanicOn(json.Unmarshal(m.Result, result))
 			return
 		default:
 			return

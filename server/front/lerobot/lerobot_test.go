@@ -37,7 +37,7 @@ func start(t *testing.T) *stand {
 	t.Helper()
 	s := &stand{log: new(bytes.Buffer)}
 	log := slog.New(slog.NewTextHandler(s.log, nil))
-	opened := rttest.Must(foreign.Listen("127.0.0.1:0", log))
+	opened := rttest.Must(foreign.Listen("127.0.0.1:0", log))(t)
 	s.front = opened.(*foreign.Front)
 	s.address = s.front.Address()
 	cfg := manifest.Default()
@@ -54,13 +54,13 @@ func start(t *testing.T) *stand {
 		Clock:   rt.KernelClock(),
 		Log:     log,
 		Fronts:  []front.Front{opened},
-	}))
+	}))(t)
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
 	go func() { ended <- served.Serve(ctx) }()
 	t.Cleanup(func() {
 		cancel()
-		rttest.Do(<-ended)
+		rttest.Do(t, <-ended)
 	})
 	return s
 }
@@ -79,7 +79,7 @@ type released struct {
 func (s *stand) dial(t *testing.T) *released {
 	t.Helper()
 	conn := rttest.Must(grpc.NewClient(s.address, grpc.WithTransportCredentials(insecure.NewCredentials()),
-		grpc.WithDefaultCallOptions(grpc.ForceCodecV2(lerobot.Codec{}))))
+		grpc.WithDefaultCallOptions(grpc.ForceCodecV2(lerobot.Codec{}))))(t)
 	t.Cleanup(func() { _ = conn.Close() })
 	return &released{t, conn}
 }
@@ -106,19 +106,19 @@ func (c *released) send(data []byte) error {
 
 func (c *released) begin() {
 	c.t.Helper()
-	rttest.Must(c.call(lerobot.PathReady, nil))
-	rttest.Must(c.call(lerobot.PathInstructions, asked().Encode()))
+	rttest.OrPanic(c.call(lerobot.PathReady, nil))
+	rttest.OrPanic(c.call(lerobot.PathInstructions, asked().Encode()))
 }
 
 // actions returns the step and the rows of the next answer; no rows: there was no observation.
 func (c *released) actions() (first int64, rows [][]float32) {
 	c.t.Helper()
-	data := rttest.Must(c.call(lerobot.PathActions, nil))
+	data := rttest.OrPanic(c.call(lerobot.PathActions, nil))
 	if len(data) == 0 {
 		return 0, nil
 	}
 	first, rows, err := lerobot.ParseActions(data)
-	rttest.Do(err)
+	rttest.PanicOn(err)
 	return first, rows
 }
 
@@ -153,7 +153,7 @@ func TestAClientGetsItsActions(t *testing.T) {
 	s := start(t)
 	c := s.dial(t)
 	c.begin()
-	rttest.Do(c.send(observed(7, true, 10, 20)))
+	rttest.Do(t, c.send(observed(7, true, 10, 20)))
 	first, rows := c.actions()
 	if first != 7 || len(rows) != 5 || math.Abs(float64(rows[4][1])-20.05) > 1e-4 {
 		t.Errorf("actions from step %d = %v, want 5 from step 7", first, rows)
@@ -185,7 +185,7 @@ func TestFilter(t *testing.T) {
 		{"a step that must go", observed(2, true, 10.8, 20.8), false},
 	} {
 		before := filtered.Load()
-		rttest.Do(c.send(tt.obs))
+		rttest.Do(t, c.send(tt.obs))
 		if dropped := filtered.Load() > before; dropped != tt.dropped {
 			t.Fatalf("%d, %s: dropped %v, want %v", i, tt.name, dropped, tt.dropped)
 		}
@@ -205,8 +205,8 @@ func (c *released) actionsUnless(dropped bool) (int64, [][]float32) {
 func TestNewestObservationWins(t *testing.T) {
 	c := start(t).dial(t)
 	c.begin()
-	rttest.Do(c.send(observed(1, true, 10, 20)))
-	rttest.Do(c.send(observed(2, true, 30, 40)))
+	rttest.Do(t, c.send(observed(1, true, 10, 20)))
+	rttest.Do(t, c.send(observed(2, true, 30, 40)))
 	if first, rows := c.actions(); first != 2 || rows[0][0] < 30 {
 		t.Errorf("actions from step %d = %v", first, rows)
 	}
@@ -237,7 +237,7 @@ func TestAnotherPolicyIsRefusedInWords(t *testing.T) {
 	} {
 		c, p := s.dial(t), asked()
 		tt.change(p)
-		rttest.Must(c.call(lerobot.PathReady, nil))
+		rttest.Must(c.call(lerobot.PathReady, nil))(t)
 		_, err := c.call(lerobot.PathInstructions, p.Encode())
 		if status.Code(err) != codes.FailedPrecondition || !strings.Contains(err.Error(), tt.says) {
 			t.Errorf("%s: %v, want %q", tt.name, err, tt.says)
@@ -250,14 +250,14 @@ func TestAnotherPolicyIsRefusedInWords(t *testing.T) {
 	renamed.Features[2].Name = "observation.images.front"
 	renamed.Rename = map[string]string{"observation.images.front": "observation.images.top"}
 	c := s.dial(t)
-	rttest.Must(c.call(lerobot.PathReady, nil))
-	rttest.Must(c.call(lerobot.PathInstructions, renamed.Encode()))
+	rttest.Must(c.call(lerobot.PathReady, nil))(t)
+	rttest.Must(c.call(lerobot.PathInstructions, renamed.Encode()))(t)
 }
 
 func TestHostileMessages(t *testing.T) {
 	s := start(t)
 	c := s.dial(t)
-	rttest.Must(c.call(lerobot.PathReady, nil))
+	rttest.Must(c.call(lerobot.PathReady, nil))(t)
 	for _, tt := range []struct {
 		name, path string
 		data       []byte
@@ -296,7 +296,7 @@ func TestHostileMessages(t *testing.T) {
 	if err := c.send(observed(1, true, math.NaN(), 0)); status.Code(err) != codes.InvalidArgument {
 		t.Errorf("a joint that is not finite: %v", err)
 	}
-	rttest.Do(c.send(observed(1, true, 1, 2))) // after all of that
+	rttest.Do(t, c.send(observed(1, true, 1, 2))) // after all of that
 	if _, rows := c.actions(); rows == nil {
 		t.Error("no actions")
 	}
@@ -310,13 +310,13 @@ func TestSessionsOfClients(t *testing.T) {
 	three := s.dial(t)
 	one.begin()
 	two.begin()
-	rttest.Must(three.call(lerobot.PathReady, nil))
+	rttest.Must(three.call(lerobot.PathReady, nil))(t)
 	if _, err := three.call(lerobot.PathInstructions, asked().Encode()); status.Code(err) != codes.ResourceExhausted ||
 		!strings.Contains(err.Error(), "server full: 2/2") {
 		t.Errorf("a third client of two: %v", err)
 	}
-	rttest.Must(two.call(lerobot.PathReady, nil)) // ends its own session
-	rttest.Must(three.call(lerobot.PathInstructions, asked().Encode()))
+	rttest.Must(two.call(lerobot.PathReady, nil))(t) // ends its own session
+	rttest.Must(three.call(lerobot.PathInstructions, asked().Encode()))(t)
 	if names := s.front.Names(); !slices.Equal(names, []string{"lerobot-127.0.0.1", "lerobot-127.0.0.1-2"}) {
 		t.Errorf("names = %q", names)
 	}
@@ -327,10 +327,10 @@ func TestAClientReconnects(t *testing.T) {
 	s := start(t)
 	c := s.dial(t)
 	c.begin()
-	rttest.Do(c.conn.Close())
+	rttest.Do(t, c.conn.Close())
 	rttest.Eventually(t, "the end of the connection", func() bool { return s.front.Ended() == 1 })
 	again := s.dial(t)
-	rttest.Do(again.send(observed(4, true, 10, 20)))
+	rttest.Do(t, again.send(observed(4, true, 10, 20)))
 	if first, rows := again.actions(); first != 4 || rows == nil {
 		t.Errorf("actions from step %d = %v", first, rows)
 	}
@@ -346,15 +346,15 @@ func TestTwoClientsReconnect(t *testing.T) {
 	lost := []*released{s.dial(t), s.dial(t)}
 	for i, c := range lost {
 		c.begin()
-		rttest.Do(c.send(observed(int64(i), true, 10, 20)))
+		rttest.Do(t, c.send(observed(int64(i), true, 10, 20)))
 	}
 	for _, c := range lost {
-		rttest.Do(c.conn.Close())
+		rttest.Do(t, c.conn.Close())
 	}
 	rttest.Eventually(t, "the ends of the connections", func() bool { return s.front.Ended() == 2 })
 	for i := range lost {
 		c := s.dial(t)
-		rttest.Do(c.send(observed(int64(10+i), true, 30, 40)))
+		rttest.Do(t, c.send(observed(int64(10+i), true, 30, 40)))
 		if first, rows := c.actions(); first != int64(10+i) || rows == nil {
 			t.Errorf("actions from step %d = %v", first, rows)
 		}
@@ -371,11 +371,11 @@ func TestUnlikeClientsDoNotReconnect(t *testing.T) {
 	for i, c := range lost {
 		p := asked()
 		p.ActionsPerChunk += i
-		rttest.Must(c.call(lerobot.PathReady, nil))
-		rttest.Must(c.call(lerobot.PathInstructions, p.Encode()))
+		rttest.Must(c.call(lerobot.PathReady, nil))(t)
+		rttest.Must(c.call(lerobot.PathInstructions, p.Encode()))(t)
 	}
 	for _, c := range lost {
-		rttest.Do(c.conn.Close())
+		rttest.Do(t, c.conn.Close())
 	}
 	rttest.Eventually(t, "the ends of the connections", func() bool { return s.front.Ended() == 2 })
 	err := s.dial(t).send(observed(1, true, 10, 20))
@@ -398,7 +398,7 @@ func TestManyCallsWithoutASession(t *testing.T) {
 		}
 	}
 	rttest.Eventually(t, "the refusals", func() bool { return s.refused(front.TooLarge) >= 12 })
-	rttest.Do(served.send(observed(1, true, 10, 20)))
+	rttest.Do(t, served.send(observed(1, true, 10, 20)))
 	if _, rows := served.actions(); rows == nil {
 		t.Error("the client with a session gets no actions")
 	}

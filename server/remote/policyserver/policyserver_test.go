@@ -85,7 +85,7 @@ func (f *fake) GetActions(ctx context.Context) ([]byte, error) {
 // serve returns a function that ends the server.
 func (f *fake) serve(t *testing.T, address string) (bound string, stop func()) {
 	t.Helper()
-	listener := rttest.Must(net.Listen("tcp", address))
+	listener := rttest.Must(net.Listen("tcp", address))(t)
 	server := grpc.NewServer(grpc.ForceServerCodecV2(lerobot.Codec{}))
 	lerobot.Register(server, f)
 	go func() { _ = server.Serve(listener) }()
@@ -96,16 +96,16 @@ func (f *fake) serve(t *testing.T, address string) (bound string, stop func()) {
 func load(t *testing.T, text string) (manifest.Config, error) {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "server.yaml")
-	rttest.Do(os.WriteFile(path, []byte(text), 0o600))
+	rttest.Do(t, os.WriteFile(path, []byte(text), 0o600))
 	return manifest.Load(path)
 }
 
 func open(t *testing.T, text string) (*remote.Policy, error) {
 	t.Helper()
-	cfg := rttest.Must(load(t, text))
+	cfg := rttest.Must(load(t, text))(t)
 	p, err := Open(t.Context(), &cfg, slog.New(slog.DiscardHandler))
 	if err == nil {
-		t.Cleanup(func() { rttest.Do(p.Runtime.Close()) })
+		t.Cleanup(func() { rttest.Do(t, p.Runtime.Close()) })
 	}
 	return p, err
 }
@@ -123,14 +123,14 @@ func row() *remote.Row {
 func TestChunksOfAPolicyServer(t *testing.T) {
 	f := &fake{obs: make(chan *lerobot.Observation, 1)}
 	address, stop := f.serve(t, "127.0.0.1:0")
-	p := rttest.Must(open(t, strings.Replace(full, "URL", address, 1)))
+	p := rttest.Must(open(t, strings.Replace(full, "URL", address, 1)))(t)
 	asked := f.policy.Load()
 	if asked.Path != "user/model" || asked.Type != "act" || asked.ActionsPerChunk != 2 ||
 		asked.Features[1].Name != "observation.images.front" || asked.Features[0].Names[1] != "b.pos" {
 		t.Errorf("the server is asked for %+v", asked)
 	}
 	r := row()
-	rttest.Do(p.Runtime.Batch([]*remote.Row{r}))
+	rttest.Do(t, p.Runtime.Batch([]*remote.Row{r}))
 	if r.ChunkRobot[3] != 21 || r.ChunkModel[0] != 10 {
 		t.Errorf("chunk = %v", r.ChunkRobot)
 	}
@@ -147,7 +147,7 @@ func TestChunksOfAPolicyServer(t *testing.T) {
 	again := &fake{obs: make(chan *lerobot.Observation, 1)}
 	again.serve(t, address)
 	rttest.Eventually(t, "the next connection", func() bool { return p.Runtime.Condition().Ready })
-	rttest.Do(p.Runtime.Batch([]*remote.Row{r}))
+	rttest.Do(t, p.Runtime.Batch([]*remote.Row{r}))
 	again.cols.Store(-1)
 	if err := p.Runtime.Batch([]*remote.Row{r}); !errors.Is(err, policy.ErrAway) || !strings.Contains(err.Error(),
 		"answers without actions") {
@@ -161,7 +161,7 @@ func TestChunksOfAPolicyServer(t *testing.T) {
 func TestInterrupt(t *testing.T) {
 	f := &fake{obs: make(chan *lerobot.Observation, 1)}
 	address, _ := f.serve(t, "127.0.0.1:0")
-	p := rttest.Must(open(t, strings.Replace(full, "URL", address, 1)))
+	p := rttest.Must(open(t, strings.Replace(full, "URL", address, 1)))(t)
 	f.slow.Store(true)
 	time.AfterFunc(50*time.Millisecond, p.Runtime.Interrupt)
 	if err := p.Runtime.Batch([]*remote.Row{row()}); !errors.Is(err, policy.ErrAway) {
@@ -211,7 +211,7 @@ func TestMissingEntries(t *testing.T) {
 
 // A policy_server that cannot load the policy is running: the manifest is at fault.
 func TestAPolicyThatTheServerRefuses(t *testing.T) {
-	listener := rttest.Must(net.Listen("tcp", "127.0.0.1:0"))
+	listener := rttest.Must(net.Listen("tcp", "127.0.0.1:0"))(t)
 	server := grpc.NewServer(grpc.ForceServerCodecV2(lerobot.Codec{}))
 	lerobot.Register(server, refusing{})
 	go func() { _ = server.Serve(listener) }()

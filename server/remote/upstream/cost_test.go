@@ -36,7 +36,7 @@ func BenchmarkBesidePython(b *testing.B) {
 				const turn = 20
 				for range turn {
 					began := time.Now()
-					rttest.Do(p.Runtime.Batch([]*remote.Row{r}))
+					rttest.Do(b, p.Runtime.Batch([]*remote.Row{r}))
 					ours = append(ours, float64(time.Since(began))/float64(time.Millisecond))
 				}
 				theirs = append(theirs, python(turn)...)
@@ -60,9 +60,9 @@ func pythonClient(b *testing.B, kind, port string) func(n int) []float64 {
 		name = "../../../.venv/bin/python"
 	}
 	cmd := exec.Command(name, "testdata/clients.py", kind, port, token)
-	in, out := rttest.Must(cmd.StdinPipe()), rttest.Must(cmd.StdoutPipe())
+	in, out := rttest.Must(cmd.StdinPipe())(b), rttest.Must(cmd.StdoutPipe())(b)
 	cmd.Stderr = os.Stderr
-	rttest.Do(cmd.Start())
+	rttest.Do(b, cmd.Start())
 	b.Cleanup(func() { in.Close(); cmd.Wait() })
 	lines := bufio.NewReader(out)
 	return func(n int) (times []float64) {

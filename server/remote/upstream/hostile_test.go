@@ -92,7 +92,7 @@ func TestHostileServers(t *testing.T) {
 // that of the next.
 func TestUnaskedMessage(t *testing.T) {
 	c := configured(t, OpenPI, serveShared(t, OpenPI))
-	l := rttest.Must(dialOpenPI(context.Background(), c.URL, ""))
+	l := rttest.Must(dialOpenPI(context.Background(), c.URL, ""))(t)
 	defer l.close()
 	row := &remote.Row{State: make([]float32, 8), Images: row(&c, "").Images}
 	b := newMessages(c.Kind, &c.Spec, &c.Meta).observation(row, "")

@@ -26,7 +26,7 @@ const full = `model:
 func load(t *testing.T, text string) (Config, error) {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "server.yaml")
-	rttest.Do(os.WriteFile(path, []byte(text), 0o600))
+	rttest.Do(t, os.WriteFile(path, []byte(text), 0o600))
 	cfg, err := manifest.Load(path)
 	if err == nil {
 		err = cfg.Check()
@@ -38,7 +38,7 @@ func load(t *testing.T, text string) (Config, error) {
 }
 
 func TestManifestOfAPreset(t *testing.T) {
-	c := rttest.Must(load(t, full))
+	c := rttest.Must(load(t, full))(t)
 	if err := c.Meta.Check(); err != nil {
 		t.Errorf("the description is refused: %v", err)
 	}
@@ -63,7 +63,7 @@ func TestManifestOfAPreset(t *testing.T) {
 func TestCamerasReplaceThoseOfThePreset(t *testing.T) {
 	c := rttest.Must(load(t,
 		full+"    cameras:\n      - {name: image, height: 240, width: 320}\n      - {name: side, key: "+
-			"observation/side, resize_with_pad: [96, 128]}\n"))
+			"observation/side, resize_with_pad: [96, 128]}\n"))(t)
 	first, second := c.Spec.Cameras[0], c.Spec.Cameras[1]
 	if first.Key != "observation/image" || first.Height != 240 || first.Pad != [2]int{224, 224} {
 		t.Errorf("the first camera is %+v, want the preset's with the manifest's size", first)

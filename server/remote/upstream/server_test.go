@@ -96,11 +96,11 @@ func joints(n, horizon int, cameras []Camera) (meta policy.Meta) {
 // configure returns the configuration of a preset with pictures of one size.
 func configure(t testing.TB, kind, preset, url string, dim, horizon int) Config {
 	t.Helper()
-	spec := rttest.Must(Preset(kind, preset))
+	spec := rttest.Must(Preset(kind, preset))(t)
 	for i := range spec.Cameras {
 		spec.Cameras[i].Height, spec.Cameras[i].Width = 48, 64
 	}
-	rttest.Do(spec.Resolve(dim, dim))
+	rttest.Do(t, spec.Resolve(dim, dim))
 	return Config{
 		Kind: kind,
 		URL:  url,
@@ -132,7 +132,7 @@ func row(c *Config, task string) *remote.Row {
 
 func open(t testing.TB, c Config) *remote.Policy {
 	t.Helper()
-	p := rttest.Must(Open(context.Background(), c))
+	p := rttest.Must(Open(context.Background(), c))(t)
 	t.Cleanup(func() { p.Runtime.Close() })
 	return p
 }
@@ -176,7 +176,7 @@ func TestPresetsWithTheirServers(t *testing.T) {
 			c.Key = token
 			p := open(t, c)
 			r := row(&c, "pick up the cube")
-			rttest.Do(p.Runtime.Batch([]*remote.Row{r}))
+			rttest.Do(t, p.Runtime.Batch([]*remote.Row{r}))
 			for i, v := range r.ChunkRobot {
 				step, joint := i/tt.dim, i%tt.dim
 				want := float64(joint+1) + float64(step)/100

@@ -116,13 +116,13 @@ func serve(t *testing.T) (stop func() []int) {
 	}
 	cfg := manifest.Default()
 	cfg.Model.RepoOrPath, cfg.Service = "still", "still"
-	network := rttest.Must(zenoh.Open(t.Context(), zenoh.Config{Listen: []string{endpoint}}))
+	network := rttest.Must(zenoh.Open(t.Context(), zenoh.Config{Listen: []string{endpoint}}))(t)
 	model := newStill(meta)
-	prefix := rttest.Must(cfg.Prefix("test/still"))
+	prefix := rttest.Must(cfg.Prefix("test/still"))(t)
 	s := rttest.Must(server.New(cfg, server.Deps{
 		Meta: meta, SHA256: "5ha", Repo: "test/still", Prefix: prefix, Model: model, Network: network,
 		Clock: rt.KernelClock(), Log: slog.New(slog.NewTextHandler(io.Discard, nil)),
-	}))
+	}))(t)
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan error, 1)
 	go func() { done <- s.Serve(ctx) }()
@@ -163,7 +163,7 @@ func drive(t *testing.T, duration time.Duration) *edge.Summary {
 		Log:                     slog.New(slog.DiscardHandler),
 	}
 	for i, name := range names {
-		c := rttest.Must(capture.Parse(fmt.Sprintf("%s=/dev/video%d%s%s", name, i, pictures, options[i])))
+		c := rttest.Must(capture.Parse(fmt.Sprintf("%s=/dev/video%d%s%s", name, i, pictures, options[i])))(t)
 		cfg.Cameras = append(cfg.Cameras, c)
 	}
 	e, err := edge.Open(t.Context(), cfg)

@@ -105,13 +105,13 @@ type liveVector struct {
 func liveVectors(t *testing.T) []liveVector {
 	t.Helper()
 	const name = "zenoh_live_1.9.0.json"
-	raw := rttest.Must(os.ReadFile(filepath.Join("../../../testdata/golden", name)))
+	raw := rttest.Must(os.ReadFile(filepath.Join("../../../testdata/golden", name)))(t)
 	if origin, err := os.ReadFile(filepath.Join("../../../../shared/vectors", name)); err == nil &&
 		!bytes.Equal(raw, origin) {
 		t.Errorf("testdata/golden/%s differs from shared/vectors/%s, copy it again", name, name)
 	}
 	var file struct{ Vectors []liveVector }
-	rttest.Do(json.Unmarshal(raw, &file))
+	rttest.Do(t, json.Unmarshal(raw, &file))
 	return file.Vectors
 }
 

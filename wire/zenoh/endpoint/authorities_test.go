@@ -55,7 +55,7 @@ func TestRevokedCertificates(t *testing.T) {
 			}
 		}
 	}
-	l := rttest.Must(Endpoint{TLS, "127.0.0.1:0", listenOver}.Listen())
+	l := rttest.Must(Endpoint{TLS, "127.0.0.1:0", listenOver}.Listen())(t)
 	defer l.Close()
 	said := ""
 	for _, f := range l.Certificates(now) {
@@ -72,10 +72,10 @@ func TestListOfAnotherAuthority(t *testing.T) {
 	ours, theirs := endpointtest.New(t), endpointtest.Make(t, func(c *x509.Certificate) {
 		c.Subject.CommonName = "other"
 	})
-	text := string(rttest.Must(os.ReadFile(theirs.Revoke(time.Now().Add(time.Hour)))))
+	text := string(rttest.Must(os.ReadFile(theirs.Revoke(time.Now().Add(time.Hour))))(t))
 	mixed := copied(t, ours.CA)
-	rttest.Do(os.WriteFile(mixed, []byte(text[strings.Index(text, "-----BEGIN X509"):]+
-		string(rttest.Must(os.ReadFile(ours.CA)))), 0o600))
+	rttest.Do(t, os.WriteFile(mixed, []byte(text[strings.Index(text, "-----BEGIN X509"):]+
+		string(rttest.Must(os.ReadFile(ours.CA))(t))), 0o600))
 	for file, want := range map[string]string{
 		mixed: `no authority in it has signed its revocation list of "CN=other"`,
 		copiedText(t, "-----BEGIN X509 CRL-----\nAAAA\n-----END X509 CRL-----\n"): "openssl ca -gencrl",
@@ -89,12 +89,12 @@ func TestListOfAnotherAuthority(t *testing.T) {
 
 func copied(t *testing.T, from string) string {
 	t.Helper()
-	return copiedText(t, string(rttest.Must(os.ReadFile(from))))
+	return copiedText(t, string(rttest.Must(os.ReadFile(from))(t)))
 }
 
 func copiedText(t *testing.T, text string) (path string) {
 	t.Helper()
 	path = t.TempDir() + "/ca.pem"
-	rttest.Do(os.WriteFile(path, []byte(text), 0o600))
+	rttest.Do(t, os.WriteFile(path, []byte(text), 0o600))
 	return path
 }

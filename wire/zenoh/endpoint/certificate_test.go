@@ -27,7 +27,7 @@ func TestReadCertificate(t *testing.T) {
 	}
 	_, key := ca.Issue("arm-c")
 	junk := filepath.Join(t.TempDir(), "junk.pem")
-	rttest.Do(os.WriteFile(junk, []byte("-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n"),
+	rttest.Do(t, os.WriteFile(junk, []byte("-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n"),
 		0o600))
 	for _, file := range []string{key, junk, "/nowhere.pem"} {
 		if _, err := ReadCertificate(file); err == nil || !strings.Contains(err.Error(), file) {

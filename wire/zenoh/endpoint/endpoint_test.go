@@ -87,7 +87,7 @@ func FuzzParse(f *testing.F) {
 // both sides; the dialling side's is the first of handshake and read.
 func exchange(t *testing.T, listen, dial Endpoint) (accepted, dialled error) {
 	t.Helper()
-	l := rttest.Must(listen.Listen())
+	l := rttest.Must(listen.Listen())(t)
 	defer l.Close()
 	if dial.Protocol != Unix {
 		_, port, _ := net.SplitHostPort(l.Addr().String())
@@ -168,7 +168,7 @@ func TestTrust(t *testing.T) {
 		}
 	}
 	t.Run("TLS 1.2", func(t *testing.T) {
-		l := rttest.Must(Endpoint{TLS, "127.0.0.1:0", plain}.Listen())
+		l := rttest.Must(Endpoint{TLS, "127.0.0.1:0", plain}.Listen())(t)
 		defer l.Close()
 		go func() {
 			conn, _ := l.Accept()
@@ -352,7 +352,7 @@ func TestTLSWhereNobodySpeaksIt(t *testing.T) {
 		}, "it ended the connection in the handshake (where it listens on tcp/, dial it as tcp/127.0.0.1:"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			l := rttest.Must(net.Listen("tcp", "127.0.0.1:0"))
+			l := rttest.Must(net.Listen("tcp", "127.0.0.1:0"))(t)
 			defer l.Close()
 			go func() {
 				if conn, err := l.Accept(); err == nil {
@@ -376,7 +376,7 @@ func TestTLSWhereNobodySpeaksIt(t *testing.T) {
 func TestPlainBytesAtATLSListener(t *testing.T) {
 	ca := endpointtest.New(t)
 	cert, key := ca.Issue("gpu", "127.0.0.1")
-	l := rttest.Must(Endpoint{TLS, "127.0.0.1:0", Security{ListenCertificate: cert, ListenKey: key}}.Listen())
+	l := rttest.Must(Endpoint{TLS, "127.0.0.1:0", Security{ListenCertificate: cert, ListenKey: key}}.Listen())(t)
 	defer l.Close()
 	for _, begin := range []string{"\x20\x00\x01 no TLS at all, but many bytes",
 		"\x16\x00\x01\x09\x2a 22 bytes of Zenoh", "\x15\x00\x01\x09\x2a 21 bytes of it", "\x16"} {
@@ -389,7 +389,7 @@ func TestPlainBytesAtATLSListener(t *testing.T) {
 			}
 			refused <- err
 		}()
-		conn := rttest.Must(net.Dial("tcp", l.Addr().String()))
+		conn := rttest.Must(net.Dial("tcp", l.Addr().String()))(t)
 		conn.SetDeadline(time.Now().Add(5 * time.Second))
 		conn.Write([]byte(begin))
 		if begin == "\x16" { // a byte at a time
@@ -422,7 +422,7 @@ func TestCertificatesOfAListener(t *testing.T) {
 		ListenKey:         key,
 		RootCA:            own,
 		MutualTLS:         true,
-	}}.Listen())
+	}}.Listen())(t)
 	defer l.Close()
 	check := func(when time.Time, refused bool, want ...string) {
 		t.Helper()
@@ -476,7 +476,7 @@ func TestCertificatesOfAListener(t *testing.T) {
 			t.Errorf("after a renewal: %s", f.Text)
 		}
 	}
-	rttest.Do(os.Remove(own))
+	rttest.Do(t, os.Remove(own))
 	check(now, false, own+": no such file", "are not used")
 }
 
@@ -532,7 +532,7 @@ func TestFilesAreChecked(t *testing.T) {
 func TestRenewedCertificate(t *testing.T) {
 	old, next := endpointtest.New(t), endpointtest.New(t)
 	cert, key := old.Issue("a", "127.0.0.1")
-	l := rttest.Must(Endpoint{TLS, "127.0.0.1:0", Security{ListenCertificate: cert, ListenKey: key}}.Listen())
+	l := rttest.Must(Endpoint{TLS, "127.0.0.1:0", Security{ListenCertificate: cert, ListenKey: key}}.Listen())(t)
 	defer l.Close()
 	go func() {
 		for {
@@ -550,7 +550,7 @@ func TestRenewedCertificate(t *testing.T) {
 		}
 		return err
 	}
-	rttest.Do(trusts(old.CA))
+	rttest.Do(t, trusts(old.CA))
 	newCert, newKey := next.Issue("a", "127.0.0.1")
 	copyFile(t, newCert, cert)
 	if err := trusts(old.CA); err != nil {
@@ -567,8 +567,8 @@ func TestRenewedCertificate(t *testing.T) {
 
 func copyFile(t *testing.T, from, to string) {
 	t.Helper()
-	b := rttest.Must(os.ReadFile(from))
-	rttest.Do(os.WriteFile(to, b, 0o600))
+	b := rttest.Must(os.ReadFile(from))(t)
+	rttest.Do(t, os.WriteFile(to, b, 0o600))
 }
 
 // Goal: a dead process's socket file does not prevent a listener; a socket in use, or a file of
@@ -576,13 +576,13 @@ func copyFile(t *testing.T, from, to string) {
 func TestSocketFile(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "z.sock")
 	at := Endpoint{Protocol: Unix, Address: path}
-	stale := rttest.Must(net.ListenUnix("unix", &net.UnixAddr{Name: path, Net: "unix"}))
+	stale := rttest.Must(net.ListenUnix("unix", &net.UnixAddr{Name: path, Net: "unix"}))(t)
 	stale.SetUnlinkOnClose(false)
 	stale.Close()
 	if _, err := at.Dial(context.Background(), nil); err == nil || !strings.Contains(err.Error(), "refused") {
 		t.Errorf("Dial of a stale socket = %v", err)
 	}
-	l := rttest.Must(at.Listen())
+	l := rttest.Must(at.Listen())(t)
 	info, err := os.Stat(path)
 	if err != nil || info.Mode().Perm() != socketMode {
 		t.Errorf("mode %v, %v; want %o", info.Mode(), err, socketMode)

@@ -26,7 +26,7 @@ const (
 // arrives, and no process gets an error.
 func cable(t *testing.T, on bool) {
 	t.Helper()
-	fd := rttest.Must(unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0))
+	fd := rttest.Must(unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0))(t)
 	defer unix.Close(fd)
 	lo, err := unix.NewIfreq("lo")
 	if err == nil {

@@ -58,8 +58,8 @@ func newFleet(t *testing.T, routers ...string) *fleet {
 // copyExample returns a fleet without certificates.
 func copyExample(t *testing.T) *fleet {
 	t.Helper()
-	f := &fleet{t: t, bin: rttest.Must(programs()), dir: t.TempDir(), ports: map[string]string{}}
-	rttest.Do(os.CopyFS(f.dir, os.DirFS(examples)))
+	f := &fleet{t: t, bin: rttest.Must(programs())(t), dir: t.TempDir(), ports: map[string]string{}}
+	rttest.Do(t, os.CopyFS(f.dir, os.DirFS(examples)))
 	testdata, _ := filepath.Abs("../../../testdata")
 	f.edit("server.yaml", "../../testdata", testdata)
 	os.RemoveAll(filepath.Join(f.dir, "certificates")) // a reader may have tried the example
@@ -86,7 +86,7 @@ func (f *fleet) edit(file, old, new string) {
 	if err != nil || !strings.Contains(string(text), old) {
 		f.t.Fatalf("%s holds no %q: %v", file, old, err)
 	}
-	rttest.Do(os.WriteFile(path, []byte(strings.ReplaceAll(string(text), old, new)), 0o644))
+	rttest.PanicOn(os.WriteFile(path, []byte(strings.ReplaceAll(string(text), old, new)), 0o644))
 }
 
 // router starts an official router with a configuration of the example and the rules that
@@ -99,7 +99,7 @@ func (f *fleet) router(v version, name, config string) {
 		joined = strings.ReplaceAll(joined, "tls/"+other+":7447", "tls/localhost:"+port)
 	}
 	file := name + ".json5"
-	rttest.Do(os.WriteFile(filepath.Join(f.dir, file), []byte(joined), 0o644))
+	rttest.PanicOn(os.WriteFile(filepath.Join(f.dir, file), []byte(joined), 0o644))
 	log := f.start(v.Python.Path, []string{"PYTHONPATH=" + v.Packages}, "router.py", file)
 	rttest.Eventually(f.t, "the router "+name, func() bool { return strings.Contains(log.String(), "router listens") })
 }
@@ -126,7 +126,7 @@ func (f *fleet) startIn(dir, name string, env []string, args ...string) *program
 	s.cmd.Stderr = s
 	s.cmd.Env = slices.Concat(os.Environ(), env)
 	s.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
-	rttest.Do(s.cmd.Start())
+	rttest.PanicOn(s.cmd.Start())
 	f.t.Cleanup(func() {
 		if s.cmd.ProcessState == nil {
 			s.cmd.Process.Signal(syscall.SIGTERM)
@@ -227,27 +227,27 @@ func (f *fleet) holds(server, robots, attacker string) {
 	a, b := f.arm("arm-a", "arm-a", attacker, "6s"), f.arm("arm-b", "arm-b", robots, "12s")
 	operator := f.session("operator", server)
 	var heard, stolen, tokens diary
-	rttest.Must(operator.Subscribe(service+"/*/obs", func(s wire.Sample) {
+	rttest.OrPanic(operator.Subscribe(service+"/*/obs", func(s wire.Sample) {
 		if len(s.Payload) < 100 { // not an observation of a real robot
 			heard.note(string(s.Payload))
 		}
 	}))
-	rttest.Must(operator.SubscribeTokens(service+"/**", tokens.token))
+	rttest.OrPanic(operator.SubscribeTokens(service+"/**", tokens.token))
 	opened := regexp.MustCompile(`session open.*session=(\S+)`)
 	rttest.Eventually(t, "arm-b's session", func() bool { return opened.MatchString(b.String()) })
 	id := opened.FindStringSubmatch(b.String())[1]
 
 	forger := f.session("arm-a", attacker)
-	rttest.Must(forger.Subscribe(service+"/arm-b/action", stolen.sample))
-	rttest.Must(forger.Subscribe(service+"/**", func(s wire.Sample) {
+	rttest.OrPanic(forger.Subscribe(service+"/arm-b/action", stolen.sample))
+	rttest.OrPanic(forger.Subscribe(service+"/**", func(s wire.Sample) {
 		if s.Key != service+"/arm-a/action" { // the only key that it may receive
 			stolen.note(s.Key)
 		}
 	}))
-	rttest.Must(forger.Token(service + "/arm-b/99/alive"))
-	rttest.Must(forger.Token(service + "/arm-a/98/alive"))
-	rttest.Must(forger.Queryable(service+"/arm-b/session", func(q wire.Query) { stolen.note(q.Key()); q.Finish() }))
-	rttest.Must(forger.Queryable(service+"/status", func(q wire.Query) { stolen.note(q.Key()); q.Finish() }))
+	rttest.OrPanic(forger.Token(service + "/arm-b/99/alive"))
+	rttest.OrPanic(forger.Token(service + "/arm-a/98/alive"))
+	rttest.OrPanic(forger.Queryable(service+"/arm-b/session", func(q wire.Query) { stolen.note(q.Key()); q.Finish() }))
+	rttest.OrPanic(forger.Queryable(service+"/status", func(q wire.Query) { stolen.note(q.Key()); q.Finish() }))
 	open := wire.AppendSessionOpen(nil, &wire.SessionOpen{ClientUUID: "arm-b", SchemaVersion: wire.SchemaVersion})
 	end := wire.AppendSessionClose(nil, &wire.SessionClose{ClientUUID: "arm-b", SessionID: id})
 	ask := func(key string, body []byte, want int) {
@@ -265,8 +265,8 @@ func (f *fleet) holds(server, robots, attacker string) {
 	ask("/arm-a/session", end, 1) // refused with a reason: the key is not arm-b's
 	ask("/arm-b/reset", nil, 0)
 	for _, key := range []string{"/arm-b/obs", "/arm-b/action", "/arm-a/obs"} {
-		p := rttest.Must(forger.Publisher(service+key, wire.QoS{Reliable: true, Block: true}))
-		rttest.Do(p.Put([]byte("forged "+key), nil))
+		p := rttest.OrPanic(forger.Publisher(service+key, wire.QoS{Reliable: true, Block: true}))
+		rttest.PanicOn(p.Put([]byte("forged "+key), nil))
 	}
 	heard.reads(t, "forged /arm-a/obs")
 	rttest.Eventually(t, "arm-a's own token", func() bool {

@@ -18,7 +18,7 @@ import (
 
 // identity returns the blocks of a kind (sh, yaml) in the section "Identity" of docs/fleet.md.
 func identity(kind string) (blocks []string) {
-	page := string(rttest.Must(os.ReadFile("../../../docs/fleet.md")))
+	page := string(rttest.OrPanic(os.ReadFile("../../../docs/fleet.md")))
 	section := regexp.MustCompile(`(?s)\n## Identity\n.*?\n## `).FindString(page)
 	for _, m := range regexp.MustCompile("(?s)```"+kind+"\n(.*?)```").FindAllStringSubmatch(section, -1) {
 		blocks = append(blocks, m[1])
@@ -68,9 +68,9 @@ func TestIdentity(t *testing.T) {
 	do(0)
 	at := freeEndpoint(t)[len("tcp/"):]
 	f.ports["gpu-box"] = at[strings.IndexByte(at, ':')+1:]
-	manifest := string(rttest.Must(os.ReadFile(filepath.Join(f.dir, "server.yaml"))))
+	manifest := string(rttest.Must(os.ReadFile(filepath.Join(f.dir, "server.yaml")))(t))
 	manifest = manifest[:strings.Index(manifest, "clients:")]
-	rttest.Do(os.WriteFile(filepath.Join(f.dir, "server.yaml"),
+	rttest.Do(t, os.WriteFile(filepath.Join(f.dir, "server.yaml"),
 		[]byte(manifest+strings.Replace(identity("yaml")[0], "0.0.0.0:7447", at, 1)), 0o600))
 
 	const hour = time.Hour
@@ -82,13 +82,13 @@ func TestIdentity(t *testing.T) {
 		})
 		prefix := filepath.Join(t.TempDir(), "arm-b")
 		for _, kind := range []string{".pem", ".key"} {
-			rttest.Do(os.Rename(strings.TrimSuffix(cert, ".pem")+kind, prefix+kind))
+			rttest.Do(t, os.Rename(strings.TrimSuffix(cert, ".pem")+kind, prefix+kind))
 		}
 		return prefix
 	}
 	trusted := filepath.Join(f.dir, "certificates/trusted.pem")
-	both := append(rttest.Must(os.ReadFile(trusted)), rttest.Must(os.ReadFile(dated.CA))...)
-	rttest.Do(os.WriteFile(trusted, both, 0o600))
+	both := append(rttest.Must(os.ReadFile(trusted))(t), rttest.Must(os.ReadFile(dated.CA))(t)...)
+	rttest.Do(t, os.WriteFile(trusted, both, 0o600))
 
 	root, _ := filepath.Abs("../../..") // ONNX Runtime is found relative to it
 	server := f.startIn(root, filepath.Join(f.bin, "lean-server"), nil, "--manifest",
@@ -117,7 +117,7 @@ func TestIdentity(t *testing.T) {
 	if want := f.run("sh", "-c", serial+" <certificates/gpu-box.pem"); shown != want {
 		t.Errorf("after a renewal the server shows the certificate %s, want %s", shown, want)
 	}
-	rttest.Do(os.WriteFile(filepath.Join(f.dir, "certificates/gpu-box.pem"), []byte("broken"), 0o600))
+	rttest.Do(t, os.WriteFile(filepath.Join(f.dir, "certificates/gpu-box.pem"), []byte("broken"), 0o600))
 	rttest.Eventually(t, "the broken file", func() bool { return strings.Contains(server.String(), "are not used") })
 	f.tries(try{"arm-b", armB, ca, here, 0, "session open"})
 	do(1)

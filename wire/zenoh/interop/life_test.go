@@ -28,9 +28,9 @@ func TestLinkOutlivesItsLeases(t *testing.T) {
 		node := v.start(t)
 		theirs := open(t, node, zenohtest.Config{Mode: "client", Connect: left.Endpoints(),
 			More: map[string]any{"transport/link/tx/lease": 400}})
-		rttest.Must(theirs.Token("@idle"))
+		rttest.Must(theirs.Token("@idle"))(t)
 		var seen diary
-		rttest.Must(left.SubscribeTokens("@idle", seen.token))
+		rttest.Must(left.SubscribeTokens("@idle", seen.token))(t)
 		seen.reads(t, "+@idle")
 		before := lines.Load()
 		time.Sleep(2 * time.Second) // the test is about silence
@@ -56,11 +56,11 @@ type everything struct {
 func declareAll(t *testing.T, root string, a, b wire.Session) *everything {
 	t.Helper()
 	e := &everything{asker: a, root: root}
-	rttest.Must(b.Subscribe(root+"/**", e.samples.sample))
-	rttest.Must(b.Queryable(root+"/q", func(q wire.Query) { q.Reply(root+"/q", q.Payload()); q.Finish() }))
-	rttest.Must(b.Token(root + "/b"))
-	rttest.Must(a.SubscribeTokens(root+"/**", e.tokens.token))
-	e.pub = rttest.Must(a.Publisher(root+"/p", wire.ActionQoS))
+	rttest.Must(b.Subscribe(root+"/**", e.samples.sample))(t)
+	rttest.Must(b.Queryable(root+"/q", func(q wire.Query) { q.Reply(root+"/q", q.Payload()); q.Finish() }))(t)
+	rttest.Must(b.Token(root + "/b"))(t)
+	rttest.Must(a.SubscribeTokens(root+"/**", e.tokens.token))(t)
+	e.pub = rttest.Must(a.Publisher(root+"/p", wire.ActionQoS))(t)
 	return e
 }
 
@@ -107,7 +107,7 @@ func TestWatcherWithoutHistory(t *testing.T) {
 			"ours": ours(t, zenoh.Config{Listen: []string{"tcp/127.0.0.1:0"}}).Endpoints()[0]} {
 			t.Run(name, func(t *testing.T) {
 				holder := ours(t, zenoh.Config{Connect: []string{at}})
-				token := rttest.Must(holder.Token("@w/before"))
+				token := rttest.Must(holder.Token("@w/before"))(t)
 				watcher := open(t, v.start(t), zenohtest.Config{Mode: "client", Connect: []string{at}})
 				there := func() bool {
 					keys, err := watcher.Tokens(t.Context(), "@w/**", time.Second)
@@ -115,9 +115,9 @@ func TestWatcherWithoutHistory(t *testing.T) {
 				}
 				rttest.Eventually(t, "the token", there)
 				var seen diary
-				rttest.Must(watcher.SubscribeNewTokens("@w/**", seen.token))
+				rttest.Must(watcher.SubscribeNewTokens("@w/**", seen.token))(t)
 				rttest.Eventually(t, "an answer behind the subscription, which has arrived then", there)
-				mark := rttest.Must(holder.Token("@w/mark"))
+				mark := rttest.Must(holder.Token("@w/mark"))(t)
 				seen.reads(t, "+@w/mark")
 				token.Undeclare()
 				mark.Undeclare()
@@ -147,7 +147,7 @@ func TestTheirsKilled(t *testing.T) {
 					t.Errorf("Get = %v, %v after %v, want nothing at once", r, err, time.Since(began))
 				}
 				again := open(t, v.start(t), zenohtest.Config{Mode: mode, Connect: left.Endpoints()})
-				rttest.Must(again.Token("@r/b"))
+				rttest.Must(again.Token("@r/b"))(t)
 				e.tokens.reads(t, "+@r/b", "-@r/b", "+@r/b")
 			})
 		}
@@ -164,11 +164,11 @@ func TestOursVanishes(t *testing.T) {
 		for _, how := range []string{"killed", "silent"} {
 			t.Run(how, func(t *testing.T) {
 				var seen diary
-				rttest.Must(theirs.SubscribeTokens("@v/"+how, seen.token))
+				rttest.Must(theirs.SubscribeTokens("@v/"+how, seen.token))(t)
 				token := "@v/" + how
 				way := proxy(t, at)
 				gone := ours(t, zenoh.Config{Connect: []string{way.Endpoint()}, Lease: 500 * time.Millisecond})
-				rttest.Must(gone.Token(token))
+				rttest.Must(gone.Token(token))(t)
 				seen.reads(t, "+"+token)
 				if how == "silent" {
 					way.Stall(true)
@@ -289,15 +289,15 @@ var fleetRules = func() map[string]any {
 
 func allowed(t *testing.T, robot, boss wire.Session) {
 	var got, tokens diary
-	rttest.Must(boss.Subscribe("fleet/r1/**", got.sample))
-	rttest.Must(boss.SubscribeTokens("fleet/**", tokens.token))
-	rttest.Must(robot.Token("fleet/r1/alive"))
+	rttest.Must(boss.Subscribe("fleet/r1/**", got.sample))(t)
+	rttest.Must(boss.SubscribeTokens("fleet/**", tokens.token))(t)
+	rttest.Must(robot.Token("fleet/r1/alive"))(t)
 	rttest.Must(robot.Queryable("fleet/r1/status", func(q wire.Query) {
 		q.Reply("fleet/r1/status", []byte("fine"))
 		q.Finish()
-	}))
+	}))(t)
 	tokens.reads(t, "+fleet/r1/alive")
-	pub := rttest.Must(robot.Publisher("fleet/r1/state", wire.ActionQoS))
+	pub := rttest.Must(robot.Publisher("fleet/r1/state", wire.ActionQoS))(t)
 	rttest.Eventually(t, "the sample", func() bool { pub.Put([]byte("here"), nil); return len(got.entries()) > 0 })
 	rttest.Eventually(t, "the reply", func() bool {
 		r, err := boss.Get(context.Background(), "fleet/r1/status", nil, time.Second)
@@ -308,17 +308,17 @@ func allowed(t *testing.T, robot, boss wire.Session) {
 func denied(t *testing.T, robot, boss, stranger wire.Session) {
 	var leaked diary
 	// The robot may not receive from others, and a stranger may not publish for it.
-	rttest.Must(robot.Subscribe("fleet/**", leaked.sample))
-	rttest.Must(boss.Subscribe("fleet/r1/forged", leaked.sample))
-	rttest.Must(stranger.Token("fleet/r1/false"))
+	rttest.Must(robot.Subscribe("fleet/**", leaked.sample))(t)
+	rttest.Must(boss.Subscribe("fleet/r1/forged", leaked.sample))(t)
+	rttest.Must(stranger.Token("fleet/r1/false"))(t)
 	rttest.Must(stranger.Queryable("fleet/r1/secret", func(q wire.Query) {
 		q.Reply("fleet/r1/secret", []byte("no"))
 		q.Finish()
-	}))
+	}))(t)
 	put := func(s wire.Session, key string) {
 		t.Helper()
-		pub := rttest.Must(s.Publisher(key, wire.QoS{Reliable: true, Block: true}))
-		rttest.Do(pub.Put([]byte(key), nil))
+		pub := rttest.Must(s.Publisher(key, wire.QoS{Reliable: true, Block: true}))(t)
+		rttest.Do(t, pub.Put([]byte(key), nil))
 		pub.Undeclare()
 	}
 	put(boss, "fleet/r2/cmd")

@@ -81,7 +81,7 @@ func over(t *testing.T, test func(t *testing.T, v version)) {
 // start starts an official node.
 func (v version) start(t *testing.T) *zenohtest.Node {
 	t.Helper()
-	n := rttest.Must(zenohtest.Start(v.Python))
+	n := rttest.Must(zenohtest.Start(v.Python))(t)
 	t.Cleanup(func() {
 		n.Stop()
 		if text := n.Output(); text != "" && t.Failed() {
@@ -94,7 +94,7 @@ func (v version) start(t *testing.T) *zenohtest.Node {
 // open opens a node's session.
 func open(t *testing.T, n *zenohtest.Node, cfg zenohtest.Config) *zenohtest.Session {
 	t.Helper()
-	s := rttest.Must(n.Open(cfg))
+	s := rttest.Must(n.Open(cfg))(t)
 	t.Cleanup(func() { s.Close() })
 	return s
 }
@@ -110,7 +110,7 @@ func (v version) router(t *testing.T, connect ...string) (n *zenohtest.Node, at 
 // proxy forwards to an endpoint.
 func proxy(t *testing.T, at string) *zenohtest.Proxy {
 	t.Helper()
-	p := rttest.Must(zenohtest.NewProxy(at))
+	p := rttest.Must(zenohtest.NewProxy(at))(t)
 	t.Cleanup(p.Close)
 	return p
 }
@@ -139,14 +139,14 @@ func ours(t *testing.T, cfg zenoh.Config) *zenoh.Session {
 			}
 		}
 	}
-	s := rttest.Must(zenoh.Open(ctx, quick(cfg)))
+	s := rttest.Must(zenoh.Open(ctx, quick(cfg)))(t)
 	t.Cleanup(func() { over.Store(true); s.Close() })
 	return s.(*zenoh.Session)
 }
 
 func freeEndpoint(t *testing.T) string {
 	t.Helper()
-	l := rttest.Must(net.Listen("tcp", "127.0.0.1:0"))
+	l := rttest.Must(net.Listen("tcp", "127.0.0.1:0"))(t)
 	defer l.Close()
 	return "tcp/" + l.Addr().String()
 }

@@ -19,7 +19,7 @@ import (
 
 func unhex(t testing.TB, s string) []byte {
 	t.Helper()
-	return rttest.Must(hex.DecodeString(strings.ReplaceAll(s, " ", "")))
+	return rttest.Must(hex.DecodeString(strings.ReplaceAll(s, " ", "")))(t)
 }
 
 func framed(batch []byte) []byte {

@@ -22,10 +22,10 @@ func config(zid byte, role codec.Role) Config {
 // tcpPair returns both ends of a loopback connection.
 func tcpPair(t testing.TB) (dialled, accepted net.Conn) {
 	t.Helper()
-	l := rttest.Must(net.Listen("tcp", "127.0.0.1:0"))
+	l := rttest.Must(net.Listen("tcp", "127.0.0.1:0"))(t)
 	defer l.Close()
-	dialled = rttest.Must(net.Dial("tcp", l.Addr().String()))
-	accepted = rttest.Must(l.Accept())
+	dialled = rttest.Must(net.Dial("tcp", l.Addr().String()))(t)
+	accepted = rttest.Must(l.Accept())(t)
 	for _, c := range []net.Conn{dialled, accepted} {
 		Tune(c)
 		t.Cleanup(func() { c.Close() })
@@ -59,8 +59,8 @@ func pipePair(t testing.TB, client, server Config) (*Link, *Link) {
 func linkOver(t testing.TB, a, b net.Conn, client, server Config) (*Link, *Link) {
 	t.Helper()
 	accepted := make(chan *Link, 1)
-	go func() { accepted <- rttest.Must(Accept(b, server, anyone)) }()
-	return rttest.Must(Dial(t.Context(), a, client)), <-accepted
+	go func() { accepted <- rttest.Must(Accept(b, server, anyone))(t) }()
+	return rttest.Must(Dial(t.Context(), a, client))(t), <-accepted
 }
 
 // received collects numbered payloads.
@@ -236,7 +236,7 @@ func TestKeepAlivesHoldAnIdleLink(t *testing.T) {
 func TestCloseFlushes(t *testing.T) {
 	ours, theirs := anyPair(t)
 	for i := range 50 {
-		rttest.Do(ours.Push(numbered(i, 30_000), block))
+		rttest.Do(t, ours.Push(numbered(i, 30_000), block))
 	}
 	ours.Close(codec.CloseGeneric)
 	if err := ours.Push(numbered(50, 10), block); !errors.Is(err, ErrClosed) {
@@ -280,7 +280,7 @@ func TestSizesAndWraps(t *testing.T) {
 			go theirs.Run(got.handle)
 			size := func(i int) int { return 4 + (i*i*37)%3000 }
 			for i := range tt.count {
-				rttest.Do(ours.Push(numbered(i, size(i)), block))
+				rttest.Do(t, ours.Push(numbered(i, size(i)), block))
 			}
 			rttest.Eventually(t, "all messages", func() bool { return len(got.snapshot()) == tt.count })
 			for i := range tt.count {
@@ -298,9 +298,9 @@ func TestUrgentPassesFragments(t *testing.T) {
 	ours, theirs := anyPair(t)
 	background := Delivery{QoS: codec.QoS(7) | codec.Block, Reliable: true}
 	for i := range 3 {
-		rttest.Do(ours.Push(numbered(i, 1_000_000), background))
+		rttest.Do(t, ours.Push(numbered(i, 1_000_000), background))
 	}
-	rttest.Do(ours.Push(numbered(99, 10), Delivery{QoS: 1, Reliable: true}))
+	rttest.Do(t, ours.Push(numbered(99, 10), Delivery{QoS: 1, Reliable: true}))
 	var got received
 	go ours.Run(ignore)
 	go theirs.Run(got.handle)
@@ -332,10 +332,10 @@ func TestLinkNoAlloc(t *testing.T) {
 		if ours.Push(small, drop) != nil {
 			t.Fatal("Push failed")
 		}
-		rttest.Must(ours.PushLatest(slot, large, drop))
+		rttest.Must(ours.PushLatest(slot, large, drop))(t)
 		for ours.out.mostUrgent() >= 0 {
 			ours.out.fill()
-			rttest.Do(theirs.in.parse(ours.out.batch[2:], handle))
+			rttest.Do(t, theirs.in.parse(ours.out.batch[2:], handle))
 		}
 	}
 	for range 3 {

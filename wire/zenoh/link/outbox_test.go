@@ -44,7 +44,7 @@ func TestWaitingForRoomAllocatesNothing(t *testing.T) {
 				ours := stuckLink(config(1, codec.Client))
 				p := numbered(1, 60_000)
 				for !full(ours, p, tt.delivery) {
-					rttest.Do(ours.Push(p, tt.delivery))
+					rttest.Do(t, ours.Push(p, tt.delivery))
 				}
 				// The writer makes room once for each message, when its sender waits.
 				ask, stopped := make(chan struct{}, 1), make(chan struct{})
@@ -65,7 +65,7 @@ func TestWaitingForRoomAllocatesNothing(t *testing.T) {
 						t.Fatal("there is room: the sender does not wait")
 					}
 					ask <- struct{}{}
-					rttest.Do(ours.Push(p, tt.delivery))
+					rttest.Do(t, ours.Push(p, tt.delivery))
 				}); n != 0 {
 					t.Errorf("a wait allocates %v times, want 0", n)
 				}
@@ -85,7 +85,7 @@ func TestWaitersTimeOutIndependently(t *testing.T) {
 		ours := stuckLink(cfg)
 		p := numbered(1, 60_000)
 		for !full(ours, p, block) {
-			rttest.Do(ours.Push(p, block))
+			rttest.Do(t, ours.Push(p, block))
 		}
 		wait := func(d Delivery) <-chan time.Duration {
 			took := make(chan time.Duration, 1)

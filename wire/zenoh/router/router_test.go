@@ -66,7 +66,7 @@ func join(t *testing.T, r *Router) *node {
 
 func (n *node) send(part codec.Part) {
 	n.t.Helper()
-	rttest.Do(n.link.Send(codec.AppendMessage(nil, part.Message()),
+	rttest.PanicOn(n.link.Send(codec.AppendMessage(nil, part.Message()),
 		link.Delivery{QoS: codec.RequestQoS, Reliable: true}))
 }
 

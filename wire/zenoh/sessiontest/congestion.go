@@ -98,7 +98,7 @@ var congestion = []testCase{
 		payload := make([]byte, 64<<10)
 		for i := range n {
 			number(payload, i)
-			rttest.Do(pub.Put(payload, nil))
+			rttest.PanicOn(pub.Put(payload, nil))
 		}
 		got.await(p, n)
 		for i, s := range got.samples() {

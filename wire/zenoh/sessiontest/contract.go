@@ -99,18 +99,18 @@ func runCases(t *testing.T, cases []testCase, open func(t *testing.T) Net) {
 var blocking = wire.QoS{Priority: wire.Data, Reliable: true, Block: true}
 
 func (p pair) publisher(s wire.Session, key string, qos wire.QoS) wire.Publisher {
-	return rttest.Must(s.Publisher(key, qos))
+	return rttest.OrPanic(s.Publisher(key, qos))
 }
 
 func (p pair) subscribe(s wire.Session, expr string, deposit func(wire.Sample)) wire.Declaration {
-	return rttest.Must(s.Subscribe(expr, deposit))
+	return rttest.OrPanic(s.Subscribe(expr, deposit))
 }
 
 func (p pair) queryable(s wire.Session, expr string, answer func(wire.Query)) wire.Declaration {
-	return rttest.Must(s.Queryable(expr, answer))
+	return rttest.OrPanic(s.Queryable(expr, answer))
 }
 
-func (p pair) token(s wire.Session, key string) wire.Declaration { return rttest.Must(s.Token(key)) }
+func (p pair) token(s wire.Session, key string) wire.Declaration { return rttest.OrPanic(s.Token(key)) }
 
 // matched returns a publisher on key once its subscribers are known to it.
 func (p pair) matched(s wire.Session, key string, qos wire.QoS) wire.Publisher {

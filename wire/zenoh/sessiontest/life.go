@@ -48,7 +48,7 @@ var life = []testCase{
 		// Two declarations of the same subscription deliver each sample once.
 		got.settled()
 		before := got.count()
-		rttest.Do(pub.Put([]byte("once"), nil))
+		rttest.PanicOn(pub.Put([]byte("once"), nil))
 		got.await(p, before+1)
 		if n := got.settled() - before; n != 1 {
 			p.Errorf("one sample came %d times", n)

@@ -45,7 +45,7 @@ var pubsub = []testCase{
 			if n := copy(attachment, s.Attachment); n > 0 {
 				att = attachment[:n]
 			}
-			rttest.Do(pub.Put(payload[:copy(payload, s.Payload)], att))
+			rttest.PanicOn(pub.Put(payload[:copy(payload, s.Payload)], att))
 		}
 		clear(payload)
 		clear(attachment)
@@ -80,9 +80,9 @@ var pubsub = []testCase{
 			p.subscribe(p.to, root+"mark", mark.deposit)
 			last := p.matched(p.from, root+"mark", blocking)
 			for _, k := range keys {
-				rttest.Do(p.publisher(p.from, root+k, blocking).Put(nil, nil))
+				rttest.PanicOn(p.publisher(p.from, root+k, blocking).Put(nil, nil))
 			}
-			rttest.Do(last.Put(nil, nil)) // later than those before on the same lane
+			rttest.PanicOn(last.Put(nil, nil)) // later than those before on the same lane
 			mark.await(p, 1)
 			want := []string{}
 			for _, k := range tt.want {
@@ -100,7 +100,7 @@ var pubsub = []testCase{
 		p.subscribe(p.to, "@c/over/a", same.deposit)
 		pub := p.matched(p.from, "@c/over/a", blocking)
 		for range 50 {
-			rttest.Do(pub.Put(nil, nil))
+			rttest.PanicOn(pub.Put(nil, nil))
 		}
 		for _, b := range []*basket{&wide, &narrow, &same} {
 			b.await(p, 50)
@@ -114,13 +114,13 @@ var pubsub = []testCase{
 		sub := p.subscribe(p.to, "@c/un/a", got.deposit)
 		p.subscribe(p.to, "@c/un/b", rest.deposit)
 		a, b := p.matched(p.from, "@c/un/a", blocking), p.matched(p.from, "@c/un/b", blocking)
-		rttest.Do(a.Put(nil, nil))
+		rttest.PanicOn(a.Put(nil, nil))
 		got.await(p, 1)
 		if err := sub.Undeclare(); err != nil {
 			p.Errorf("Undeclare = %v", err)
 		}
-		rttest.Do(a.Put(nil, nil))
-		rttest.Do(b.Put(nil, nil))
+		rttest.PanicOn(a.Put(nil, nil))
+		rttest.PanicOn(b.Put(nil, nil))
 		rest.await(p, 1)
 		if got.count() != 1 {
 			p.Errorf("%d samples after Undeclare, want the 1 from before", got.count())
@@ -136,11 +136,11 @@ var pubsub = []testCase{
 			running.Add(-1)
 		}
 		p.subscribe(p.to, "@c/serial/*", func(wire.Sample) { happen() })
-		rttest.Must(p.to.SubscribeTokens("@c/serial/*", func(string, bool) { happen() }))
+		rttest.OrPanic(p.to.SubscribeTokens("@c/serial/*", func(string, bool) { happen() }))
 		pub := p.matched(p.from, "@c/serial/a", blocking)
 		for range 500 {
 			token := p.token(p.from, "@c/serial/t")
-			rttest.Do(pub.Put(nil, nil))
+			rttest.PanicOn(pub.Put(nil, nil))
 			token.Undeclare()
 		}
 		rttest.Eventually(p.T, "all samples and some tokens", func() bool { return n.Load() > 500 })
@@ -155,7 +155,7 @@ var pubsub = []testCase{
 		p.subscribe(p.to, "@c/ping", func(s wire.Sample) { answer.Put(s.Payload, nil) })
 		ping := p.matched(p.from, "@c/ping", blocking)
 		for i := range 20 {
-			rttest.Do(ping.Put(pattern(i, 500), nil))
+			rttest.PanicOn(ping.Put(pattern(i, 500), nil))
 		}
 		pong.await(p, 20)
 	}},

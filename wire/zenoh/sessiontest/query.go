@@ -23,7 +23,7 @@ func replier(key, text string) func(wire.Query) {
 }
 
 func (p pair) get(s wire.Session, key string, payload []byte) []wire.Reply {
-	return rttest.Must(s.Get(p.Context(), key, payload, rttest.Patience))
+	return rttest.OrPanic(s.Get(p.Context(), key, payload, rttest.Patience))
 }
 
 // texts lists the payloads of replies, sorted, errors with an exclamation mark.

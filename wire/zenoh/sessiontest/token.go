@@ -41,7 +41,7 @@ func (d *diary) of(key string) (all []string) {
 
 func (p pair) watch(s wire.Session, expr string) (*diary, wire.Declaration) {
 	d := new(diary)
-	return d, rttest.Must(s.SubscribeTokens(expr, d.deposit))
+	return d, rttest.OrPanic(s.SubscribeTokens(expr, d.deposit))
 }
 
 // reads waits until a diary has exactly these entries, in any order.

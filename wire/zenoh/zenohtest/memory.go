@@ -17,7 +17,7 @@ const MemoryBound = 64 << 20
 // Resident returns a process's resident memory in bytes, now and at its largest.
 func Resident(t testing.TB, pid int) (now, peak int) {
 	t.Helper()
-	text := rttest.Must(os.ReadFile(fmt.Sprintf("/proc/%d/status", pid)))
+	text := rttest.Must(os.ReadFile(fmt.Sprintf("/proc/%d/status", pid)))(t)
 	read := func(key string) int {
 		_, after, _ := strings.Cut(string(text), key+":")
 		n, _ := strconv.Atoi(strings.Fields(after)[0])

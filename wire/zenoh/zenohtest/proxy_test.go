@@ -13,7 +13,7 @@ import (
 // echoed dials an echo through a proxy and returns the proxy and the connection.
 func echoed(t *testing.T) (*Proxy, net.Conn) {
 	t.Helper()
-	l := rttest.Must(net.Listen("tcp", "127.0.0.1:0"))
+	l := rttest.Must(net.Listen("tcp", "127.0.0.1:0"))(t)
 	t.Cleanup(func() { l.Close() })
 	go func() {
 		for {
@@ -24,9 +24,9 @@ func echoed(t *testing.T) (*Proxy, net.Conn) {
 			go func() { io.Copy(c, c); c.Close() }()
 		}
 	}()
-	p := rttest.Must(NewProxy("tcp/" + l.Addr().String()))
+	p := rttest.Must(NewProxy("tcp/" + l.Addr().String()))(t)
 	t.Cleanup(p.Close)
-	conn := rttest.Must(net.Dial("tcp", p.Endpoint()[len("tcp/"):]))
+	conn := rttest.Must(net.Dial("tcp", p.Endpoint()[len("tcp/"):]))(t)
 	t.Cleanup(func() { conn.Close() })
 	return p, conn
 }
