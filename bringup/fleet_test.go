@@ -47,7 +47,8 @@ func TestAFleetWithLiars(t *testing.T) {
 		put("honest", "STREAMING", `,"edge_rt_`+still+`":1`)
 		out.Reset()
 		f.write(plain.Writer(&out), f.list(clock.Now()))
-		if !strings.Contains(out.String(), "  "+strings.ToUpper(still)+"  ") || !strings.Contains(out.String(), ", 0 streaming") {
+		if !strings.Contains(out.String(), "  "+strings.ToUpper(still)+"  ") ||
+			!strings.Contains(out.String(), ", 0 streaming") {
 			t.Errorf("while %s: %s", still, out.String())
 		}
 	}

@@ -248,8 +248,9 @@ func (c *Config) checkDevice() (err error) {
 	}
 	want(m.Revision != "", "model.revision", "is empty, want a label such as main")
 	if m.Runtime == RuntimeLeRobotAsync {
-		want(torchDevice.MatchString(m.Device), "model.device", "must be cpu, cuda, cuda:N, mps or xpu, as PyTorch names "+
-			"the policy_server's device, got '%s'", m.Device)
+		want(torchDevice.MatchString(m.Device), "model.device",
+			"must be cpu, cuda, cuda:N, mps or xpu, as PyTorch names "+
+				"the policy_server's device, got '%s'", m.Device)
 	} else if device, failed := policy.ParseDevice(m.Device); failed != nil {
 		return c.Errorf("model.device", "model.%w", failed)
 	} else {
