@@ -133,10 +133,10 @@ lint: $(GOLANGCI) ## import layers, banned calls, unused code and other rules of
 
 # The detector watches the process of a test. These start programs that are built
 # without it, or read texts: it has nothing to see there.
-UNRACED := ./cmd/% ./internal/tidy ./systemd ./tools/%
+UNRACED := ./bringup ./cmd/% ./internal/tidy ./systemd ./tools/%
 
 .PHONY: race
-race: ## all tests under the race detector, but for those that start whole programs
+race: ## all tests under the race detector, but for those that start whole programs or wait for motors
 	$(GO) run ./tools/test -race -short -timeout 20m ./wire/zenoh $(filter-out $(UNRACED),$(patsubst github.com/edge-rt/edge-rt/%,./%,$(shell $(GO) list ./...)))
 
 .PHONY: fuzz
