@@ -61,7 +61,7 @@ func TestMoveNamesWhatLasted(t *testing.T) {
 			t.Errorf("phase %d of an arm that was armed: %v, want the move to go on: %v", phase, err, moves)
 		}
 	}
-	// A joint that comes nearer is not given up, however late it is; one that stays is.
+	// move waits for a joint that comes nearer, however late it is, and gives up a joint that stays.
 	now := open.Clock.Now()
 	m.want = append(m.want, m.arm.Goal...)
 	m.best = 60
@@ -99,7 +99,7 @@ func (p *tired) Present(now rt.Instant, joint int) int {
 	return p.hands.Present(now, joint)
 }
 
-// A move goes on as long as the joint comes nearer, also slower than it is told.
+// A move continues while the joint comes nearer, even below the speed that was asked for.
 func TestMoveOfATiredJoint(t *testing.T) {
 	t.Parallel()
 	plant := new(tired)

@@ -1,7 +1,6 @@
 package serve
 
 import (
-	"bufio"
 	"context"
 	"errors"
 	"fmt"
@@ -209,24 +208,7 @@ func (p *page) read() (map[string]float64, error) {
 		return nil, err
 	}
 	defer answer.Body.Close()
-	all := map[string]float64{}
-	lines := bufio.NewScanner(answer.Body)
-	for lines.Scan() {
-		if name, text, ok := cutLast(lines.Text()); ok {
-			if v, err := strconv.ParseFloat(text, 64); err == nil {
-				all[name] = v
-			}
-		}
-	}
-	return all, lines.Err()
-}
-
-func cutLast(line string) (name, value string, ok bool) {
-	i := strings.LastIndexByte(line, ' ')
-	if i < 0 || line[0] == '#' {
-		return "", "", false
-	}
-	return line[:i], line[i+1:], true
+	return stage.ReadMetrics(answer.Body)
 }
 
 // cost returns how many objects an otherwise idle server allocates from one reading to the next:

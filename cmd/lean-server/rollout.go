@@ -101,6 +101,8 @@ func (a *rolloutArgs) change(cfg *manifest.Config) (func(*manifest.Rollout), err
 		return usage("got robots (%s), which belong to rollout pin", strings.Join(a.Robots, ", "))
 	}
 	switch a.Action {
+	case "status":
+		return nil, nil
 	case "set":
 		if !sets {
 			return usage("give --share, --bundle or both")
@@ -115,9 +117,6 @@ func (a *rolloutArgs) change(cfg *manifest.Config) (func(*manifest.Rollout), err
 		}
 	case "back":
 		return func(r *manifest.Rollout) { r.Share, r.Robots = 0, nil }, nil
-	}
-	if a.Action == "status" {
-		return nil, nil
 	}
 	return func(r *manifest.Rollout) {
 		pinned := func(id string) bool { return slices.Contains(a.Robots, id) }

@@ -33,7 +33,7 @@ func otherBundle(t *testing.T, dir, name string) (bundle, digest string) {
 	return bundle, rttest.Must(policy.LoadBundle(bundle))(t).SHA256
 }
 
-// rollout runs lean-server rollout and returns what it shows.
+// rollout runs lean-server rollout and returns its JSON.
 func (r *running) rollout(manifest string, args ...string) (shown rolledOut) {
 	r.t.Helper()
 	_, port, _ := strings.Cut(strings.TrimPrefix(r.health, "http://"), ":")
@@ -174,7 +174,7 @@ func (r *running) awaitAnswers(robots int, n uint64) {
 	})
 }
 
-// The command refuses what it cannot do, and changes nothing then.
+// The command refuses wrong arguments, and then changes nothing.
 func TestRolloutCommand(t *testing.T) {
 	file := writeManifest(t, demoBundle(t)+"health_port: 1\n")
 	before := string(rttest.Must(os.ReadFile(file))(t))

@@ -75,12 +75,15 @@ type Flags struct {
 
 // Check refuses flags that cannot work, and completes the addresses. log is that of Open.
 func (f *Flags) Check(log *slog.Logger) (err error) {
-	for flag, at := range map[string]*string{"--metrics": &f.Metrics, "--http": &f.HTTP} {
-		if *at == "" {
+	for _, at := range []struct {
+		flag  string
+		value *string
+	}{{"--metrics", &f.Metrics}, {"--http", &f.HTTP}} {
+		if *at.value == "" {
 			continue
 		}
-		if *at, err = address(*at); err != nil {
-			return exit.Errorf(exit.Usage, "%s: %w", flag, err)
+		if *at.value, err = address(*at.value); err != nil {
+			return exit.Errorf(exit.Usage, "%s: %w", at.flag, err)
 		}
 	}
 	switch {

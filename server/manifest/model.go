@@ -247,24 +247,24 @@ func (c *Config) checkDevice() (err error) {
 		}
 	}
 	want(m.Revision != "", "model.revision", "is empty, want a label such as main")
-	if m.Runtime == RuntimeLeRobotAsync {
+	device, failed := policy.ParseDevice(m.Device)
+	switch {
+	case m.Runtime == RuntimeLeRobotAsync:
 		want(torchDevice.MatchString(m.Device), "model.device",
-			"must be cpu, cuda, cuda:N, mps or xpu, as PyTorch names "+
-				"the policy_server's device, got '%s'", m.Device)
-	} else if device, failed := policy.ParseDevice(m.Device); failed != nil {
+			"must be cpu, cuda, cuda:N, mps or xpu, as PyTorch names the policy_server's device, got '%s'", m.Device)
+	case failed != nil:
 		return c.Errorf("model.device", "model.%w", failed)
-	} else {
+	default:
 		want(m.Fallback != "cpu" || device.Accelerator(), "model.fallback",
 			"is cpu beside model.device '%s', want it beside cuda, tensorrt or openvino, or not at all", m.Device)
 	}
-	device, _ := policy.ParseDevice(m.Device)
 	want(m.Runtime != RuntimeLeRobot || slices.Contains([]string{"cpu", "cuda", "auto"}, device.Kind), "model.device",
 		"must be cpu, cuda, cuda:N or auto beside model.runtime lerobot, got '%s'", m.Device)
 	want(!m.CUDAGraph, "model.cuda_graph",
 		"is true, want false: a CUDA graph needs inputs and outputs in the GPU's memory, and they are in the host's")
 	want(m.Fallback == "" || m.Fallback == "none" || m.Fallback == "cpu", "model.fallback",
 		"must be none or cpu, got '%s'", m.Fallback)
-	_, failed := c.WorkerMemory()
+	_, failed = c.WorkerMemory()
 	want(failed == nil, "model.memory_limit", "is no size: %w", failed)
 	want(m.Dtype == "" || slices.Contains(policy.DTypes, m.Dtype), "model.dtype",
 		"must be one of %s, as the bundle was exported, or absent, got '%s'",

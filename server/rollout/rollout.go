@@ -210,7 +210,7 @@ func (k *Keeper) reread() {
 	}
 }
 
-// step does what the plan asks for.
+// step carries the plan out.
 func (k *Keeper) step(ctx context.Context) {
 	plan := &k.Report().Plan
 	if k.second != nil {

@@ -1,10 +1,8 @@
 package main
 
 import (
-	"bufio"
 	"encoding/json"
 	"fmt"
-	"io"
 	"net/http"
 	"net/url"
 	"slices"
@@ -12,6 +10,8 @@ import (
 	"strings"
 	"sync"
 	"time"
+
+	"github.com/edge-rt/edge-rt/stage"
 )
 
 const (
@@ -31,20 +31,7 @@ func scrape(address string) (figures, error) {
 		return nil, err
 	}
 	defer reply.Body.Close()
-	return readFigures(reply.Body)
-}
-
-func readFigures(r io.Reader) (figures, error) {
-	all := figures{}
-	lines := bufio.NewScanner(r)
-	for lines.Scan() {
-		line := lines.Text()
-		at := strings.LastIndexByte(line, ' ')
-		if value, err := strconv.ParseFloat(line[at+1:], 64); err == nil && at > 0 && line[0] != '#' {
-			all[line[:at]] = value
-		}
-	}
-	return all, lines.Err()
+	return stage.ReadMetrics(reply.Body)
 }
 
 // starved are the ticks without an action although one was due, without those on which the bus was silent.

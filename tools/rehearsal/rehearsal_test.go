@@ -11,7 +11,7 @@ import (
 // and more than the bound fails the phase.
 func TestJudge(t *testing.T) {
 	read := func(text string) figures {
-		all, err := readFigures(strings.NewReader(text))
+		all, err := stage.ReadMetrics(strings.NewReader(text))
 		if err != nil {
 			t.Fatal(err)
 		}
