@@ -6,7 +6,7 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 seconds=${1:-40}
 dir=$(mktemp -d)
-trap 'kill $server 2>/dev/null; rm -rf "$dir"' EXIT
+trap 'kill $server 2>/dev/null || true; rm -rf "$dir"' EXIT
 
 # network NAME LATENCY JITTER LOSS STALL PAUSE CONTENDER...: stalls of STALL s, PAUSE s apart; 0: none
 network() {
