@@ -15,9 +15,12 @@ import (
 // variable is a name that Expand replaces: $HOME or ${HOME}.
 var variable = regexp.MustCompile(`\$([A-Za-z0-9_]+|\{[^}]*\})`)
 
+// readableByAll is the permission of others to read a file.
+const readableByAll = 0o004
+
 // Replace writes a file so that a reader sees either the old or the new file, never a part, also after
 // a power failure. Of a link the file is replaced to which it leads. A file that exists keeps its owner and its
-// permissions.
+// permissions. Where this user may not give a file away, one that everybody may read becomes this user's.
 func Replace(path string, data []byte) error {
 	if target, err := filepath.EvalSymlinks(path); err == nil {
 		path = target
@@ -35,6 +38,9 @@ func Replace(path string, data []byte) error {
 		if err = f.Chmod(mode); err == nil {
 			owner := old.Sys().(*syscall.Stat_t)
 			err = f.Chown(int(owner.Uid), int(owner.Gid))
+			if errors.Is(err, os.ErrPermission) && mode&readableByAll != 0 {
+				err = nil
+			}
 		}
 	}
 	if err == nil {
