@@ -202,17 +202,19 @@ func RobotID(text string) (string, error) {
 // hostID reads this host's id, and makes one at the first run.
 func hostID(path string) (string, error) {
 	b, err := os.ReadFile(path)
-	if err == nil {
-		if id := strings.TrimSpace(string(b)); id != "" {
-			return id, nil
-		}
-	} else if !errors.Is(err, os.ErrNotExist) {
+	if id, wrong := RobotID(strings.TrimSpace(string(b))); err == nil && wrong == nil {
+		return id, nil
+	}
+	if err == nil { // a power failure may leave the file without its text
+		err = os.Remove(path)
+	}
+	if err != nil && !errors.Is(err, os.ErrNotExist) {
 		return "", err
 	}
 	id := "edge-" + NewInstance()[:8]
 	// Several edges may do this at once: the first to link the file wins.
 	tmp := fmt.Sprintf("%s.%d", path, os.Getpid())
-	if err := os.WriteFile(tmp, []byte(id+"\n"), 0o644); err != nil {
+	if err := userfile.Replace(tmp, []byte(id+"\n")); err != nil {
 		return "", err
 	}
 	defer os.Remove(tmp)

@@ -50,6 +50,14 @@ func TestClaimWithoutAnIDMakesOneThatStays(t *testing.T) {
 	if b, _ := os.ReadFile(filepath.Join(dir, "id")); strings.TrimSpace(string(b)) != first.ID {
 		t.Errorf("file holds %q, want %q", b, first.ID)
 	}
+	for _, lost := range []string{"", "\n", strings.Repeat("\x00", 14)} { // as after a power failure
+		rttest.Do(t, os.WriteFile(filepath.Join(dir, "id"), []byte(lost), 0o644))
+		third := rttest.Must(Claim(""))(t)
+		third.Release()
+		if !strings.HasPrefix(third.ID, "edge-") {
+			t.Errorf("id %q of a file with %q, want a new edge-…", third.ID, lost)
+		}
+	}
 }
 
 func TestClaimRefusesAnIDWithoutLetters(t *testing.T) {
