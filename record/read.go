@@ -186,11 +186,14 @@ func visit[M message](m M, f func(M) error, topic string, data []byte, wall int6
 	return f(m)
 }
 
-// Files lists the records in a folder, the oldest first: those of the robot id, or all records if
-// id is empty.
+// Files lists the records in a folder that have any content, the oldest first: those of the robot id, or all
+// records if id is empty.
 func Files(dir, id string) (names []string, err error) {
 	entries, _, err := folder{dir: dir}.list()
 	for _, e := range entries {
+		if e.size == 0 { // a power cut in its first moment
+			continue
+		}
 		if id == "" || strings.HasPrefix(e.name, id+"-"+e.when) {
 			names = append(names, filepath.Join(dir, e.name))
 		}

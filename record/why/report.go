@@ -3,6 +3,7 @@ package why
 import (
 	"cmp"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"math"
@@ -108,8 +109,13 @@ func Run(cfg Config) (*Report, error) {
 		return nil, err
 	}
 	covered := cfg.At == ""
+	var nothing error
 	for _, run := range names {
 		l, file, err := ReadRun(run)
+		if errors.Is(err, errNothing) {
+			nothing = err
+			continue
+		}
 		if err != nil {
 			return nil, err
 		}
@@ -130,6 +136,9 @@ func Run(cfg Config) (*Report, error) {
 		if err := r.explain(l, file, cfg.Audit); err != nil {
 			return nil, err
 		}
+	}
+	if len(r.Files) == 0 {
+		return nil, nothing
 	}
 	if !covered {
 		return nil, exit.Errorf(exit.Usage, "--at %s is not on record: %s", cfg.At, r.coverage())
@@ -237,6 +246,9 @@ func readFile(name string, v record.Visitor) (info record.Info, writing bool, er
 	return info, writing, nil
 }
 
+// errNothing means that a run has no contents, as after a kill in its first second.
+var errNothing = errors.New("holds no ticks and no events: it is empty, or was cut before anything was written")
+
 // ReadRun reads the files of one run.
 func ReadRun(names []string) (*Log, File, error) {
 	l := newLog()
@@ -253,9 +265,7 @@ func ReadRun(names []string) (*Log, File, error) {
 		file.Name = fmt.Sprintf("%s and %d more", file.Name, len(names)-1)
 	}
 	if l.Ticks == 0 && len(l.events) == 0 {
-		return nil, file,
-			exit.Errorf(exit.Config, "%s holds no ticks and no events: it is empty, or was cut before anything was "+
-				"written", names[0])
+		return nil, file, exit.With(exit.Config, fmt.Errorf("%s %w", names[0], errNothing))
 	}
 	file.Robot = l.Run["id"]
 	file.Model = l.Run["model"]

@@ -218,7 +218,11 @@ func TestTheNewestFile(t *testing.T) {
 	dir := t.TempDir()
 	write(t, dir, "black", begin)
 	write(t, dir, "white", begin.Add(time.Hour))
-	write(t, dir, "black-2", begin.Add(2*time.Hour))
+	whole := load(t, write(t, dir, "black-2", begin.Add(2*time.Hour)))
+	// as after a power cut or a kill
+	for name, text := range map[string][]byte{"20261125": nil, "20261123": whole[:200]} {
+		rttest.Do(t, os.WriteFile(filepath.Join(dir, "cut-"+name+"T000000.000Z.mcap"), text, 0o600))
+	}
 	for id, want := range map[string]string{"": "black-2-2026", "black": "black-20261124T1203", "white": "white-2026"} {
 		if r, _ := run(t, Config{Dirs: []string{dir}, ID: id}); !strings.HasPrefix(r.Files[0].Name, want) {
 			t.Errorf("--id %q: %s, want %s", id, r.Files[0].Name, want)
