@@ -328,7 +328,7 @@ func (c *checker) checkFile(first, last int, name string) {
 	}
 	rows := 0
 	for _, e := range c.episodes[first:last] {
-		rows += e.length
+		rows += max(e.length, 0)
 	}
 	for feature, f := range c.info.Features {
 		if !numeric(f.DType) {

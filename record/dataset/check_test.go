@@ -333,3 +333,18 @@ func FuzzProbe(f *testing.F) {
 		v.parse(bytes.NewReader(data))
 	})
 }
+
+// An episode with less than no frames does not make the next one longer than their file.
+func TestNegativeLengths(t *testing.T) {
+	dir := checkable(t)
+	c := &checker{
+		dir:      dir,
+		info:     rttest.Must(readInfo(dir))(t),
+		before:   map[string][]measured{},
+		without:  map[string]bool{},
+		episodes: []episodeRow{{length: -5}, {length: 20}},
+	}
+	if c.checkFile(0, 2, pathOf("", 0)); len(c.Findings) != 1 || !strings.Contains(c.Findings[0], "has 15 rows") {
+		t.Errorf("%q, want that the file has 15 rows and its episodes 20 frames", c.Findings)
+	}
+}
