@@ -47,6 +47,9 @@ func (s *stream) start() error {
 	if errno := ioctl(s.fd, vidiocReqBufs, unsafe.Pointer(&req)); errno != 0 {
 		return s.refused("get buffers of", errno)
 	}
+	if req.count == 0 {
+		return fmt.Errorf("v4l2: %s gives no buffer for pictures", s.path)
+	}
 	for i := range min(req.count, maxBuffers) {
 		b := buffer{index: i, kind: bufTypeCapture, memory: memoryMmap}
 		if errno := ioctl(s.fd, vidiocQueryBuf, unsafe.Pointer(&b)); errno != 0 {

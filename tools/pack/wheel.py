@@ -22,7 +22,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[2]
 GLIBC = "manylinux_2_28"
 DEMO = ("bundle", "bi_so101", "lekiwi", "plain", "still", "server.yaml", "bi_so101.yaml", "lekiwi.yaml", "still.yaml",
-        "so101.json")
+        "so101.json", "lekiwi.json")
 
 
 def metadata(name, number, summary, python, requires=(), extras=()):
