@@ -104,15 +104,15 @@ Generated from the comments of the code; ` + "`go test ./cmd/bench -run TestJSON
 ` + "`--json FILE` (`-`: standard output)" + ` writes one object at the end: the content of the table on the terminal,
 and more. ` + "`a.b` is key `b` of the object `a`, `a[]`" + ` an element of a list, a name in capitals any key, and
 ` + "{`p50`, `p99`, `max`}" + ` the figures of one distribution (median, 99th percentile, longest).
-The value is a type, or the unit of a number; a share is 0 to 1. *Optional* keys are left out when
-they are 0 or empty. New keys may be added at any time; existing keys stay. A command that fails before it has a
-result writes ` + "`exit`" + ` alone, with ` + "`code` and `reason`" + `; of edge-rt only a run writes it to a file.
-[lab/json.md](lab/json.md) has the keys of bench.
+A type follows the key, or the unit of a number; without both the value is a whole number. A share is 0 to 1.
+A ` + "`?`" + ` marks keys that are left out when they are 0 or empty. New keys may be added; existing keys stay.
+A command that fails before it has a result writes ` + "`exit`" + ` alone (` + "`code`, `reason`" + `); of edge-rt only a run
+writes it to a file. [lab/json.md](lab/json.md) has the keys of bench.
 `
 
 const labIntroduction = `# Keys of bench --json
 
-Generated as [json.md](../json.md), which explains the columns.
+Generated as [json.md](../json.md), which explains the notation.
 `
 
 // inLab reports that a section is in docs/lab/json.md.
@@ -152,7 +152,7 @@ func TestJSONPage(t *testing.T) {
 		if s.note != "" {
 			page += s.note + "\n\n"
 		}
-		pages[inLab(s.title)] += page + "| key | value | meaning |\n|---|---|---|\n" + strings.Join(w.rows, "")
+		pages[inLab(s.title)] += page + strings.Join(w.rows, "")
 	}
 	for lab, page := range pages {
 		name := filepath.Join(root, "docs", map[bool]string{true: "lab"}[lab], "json.md")
@@ -229,8 +229,12 @@ func (w *walker) value(path string, typ reflect.Type, comment string, optional b
 		comment = strings.TrimPrefix(comment+"; "+link, "; ")
 	}
 	if kind != "object" || optional || comment != "" {
-		w.rows = append(w.rows, fmt.Sprintf("| `%s`%s | %s%s | %s |\n", path, figures(typ), kind,
-			map[bool]string{true: ", optional"}[optional], comment))
+		unit := " " + kind
+		if kind == "int" || kind == "object" {
+			unit = ""
+		}
+		w.rows = append(w.rows, strings.TrimSuffix(fmt.Sprintf("- `%s`%s%s%s: %s", path,
+			map[bool]string{true: "?"}[optional], figures(typ), unit, comment), ": ")+"\n")
 	}
 	if kind == "object" && !known && figures(typ) != " {}" && typ.Kind() == reflect.Struct {
 		w.links[typ] = "keys as in `" + path + "`"
