@@ -150,21 +150,16 @@ func (r *receiver) onServerEvent(epoch uint32, payload []byte) {
 }
 
 // ofSession reports whether the event in hand is about the open session, with the reason if it is
-// not: other servers of the service send this robot events, too. The event of an old server has no
-// server id, and its header may lack the epoch.
+// not: other servers of the service, and any client, may send this robot events, too. An old server
+// has no server id, and the header of its event may lack the epoch.
 func (r *receiver) ofSession(open *Session, epoch uint32) (reason int, ok bool) {
 	if open == nil {
 		open = &noSession
 	}
-	e := &r.event
-	switch old := e.ServerID == ""; {
+	switch old := open.ServerID == ""; {
 	case epoch != open.Epoch && (epoch != 0 || !old):
 		return DropEpoch, false
-	case old:
-		return 0, true
-	case e.ServerID != open.ServerID && open.ServerID != "":
-		return dropForeign, false
-	case e.Nonce != open.Nonce && (e.Nonce != 0 || e.Code != wire.EventUnknownSession):
+	case r.event.ServerID != open.ServerID, r.event.Nonce != open.Nonce:
 		return dropForeign, false
 	}
 	return 0, true

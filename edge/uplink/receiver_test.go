@@ -192,9 +192,11 @@ func TestReceiverObeysItsOwnServer(t *testing.T) {
 		obeyed bool
 	}{
 		{"its server drains", wire.Event{Code: wire.EventDraining, ServerID: "a", Nonce: 7}, 2, true},
-		{"its server has forgotten it", wire.Event{Code: wire.EventUnknownSession, ServerID: "a"}, 2, true},
-		{"an old server drains", wire.Event{Code: wire.EventDraining}, 2, true},
-		{"an old server drains, without an epoch", wire.Event{Code: wire.EventDraining}, 0, true},
+		{"its server has forgotten it", wire.Event{Code: wire.EventUnknownSession, ServerID: "a", Nonce: 7}, 2, true},
+		{"a client ends the session in its server's name", wire.Event{Code: wire.EventUnknownSession, ServerID: "a"}, 2,
+			false},
+		{"an old server beside it drains", wire.Event{Code: wire.EventDraining}, 2, false},
+		{"the same, without an epoch", wire.Event{Code: wire.EventDraining}, 0, false},
 		{"another server has no session of it", wire.Event{Code: wire.EventUnknownSession, ServerID: "b"}, 2, false},
 		{"another server drains", wire.Event{Code: wire.EventDraining, ServerID: "b", Nonce: 7}, 2, false},
 		{"its server drains, for the session before", wire.Event{Code: wire.EventDraining, ServerID: "a", Nonce: 6}, 1,
@@ -211,6 +213,10 @@ func TestReceiverObeysItsOwnServer(t *testing.T) {
 		if got := r.evicted.Load() == 2; got != tt.obeyed {
 			t.Errorf("%s: obeyed %v, want %v (dropped %v)", tt.name, got, tt.obeyed, r.stats.Drops())
 		}
+	}
+	r := testReceiver() // the session of an old server
+	if r.deposit(notice(wire.Header{}, wire.Event{Code: wire.EventDraining})); r.evicted.Load() != 2 {
+		t.Error("an old server drains, and its session goes on")
 	}
 }
 
