@@ -210,9 +210,7 @@ func (s *session) drive(ctx context.Context, rate float64) error {
 	for _, cam := range s.cameras {
 		s.run.Go(func() error { cam.Run(s.clock, ending, &s.pending); return nil })
 	}
-	for _, arm := range slices.Concat(s.arms, s.leaders) {
-		s.run.Go(func() error { arm.KeepOpen(ending); return nil })
-	}
+	s.run.Go(func() error { slices.Concat(s.arms, s.leaders).KeepOpen(ending); return nil })
 	s.run.Go(func() error {
 		operator.Serve(s.operator, func(line string) operator.Reply { return s.commands.Command(ctx, line) })
 		return nil

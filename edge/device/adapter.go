@@ -33,9 +33,13 @@ func USBFolder(sys, class, node string) string {
 	return ""
 }
 
-// adapter returns the serial number of the USB adapter at the place's port, empty where it has none.
-func (p *Place) adapter(sys string) string {
-	dir := USBFolder(sys, "tty", filepath.Base(realPath(p.Bus)))
+// Adapter returns the serial number of the USB adapter at a port, empty where it has none.
+func Adapter(port string) string { return adapter(port, sysfs) }
+
+func (p *Place) adapter(sys string) string { return adapter(p.Bus, sys) }
+
+func adapter(port, sys string) string {
+	dir := USBFolder(sys, "tty", filepath.Base(realPath(port)))
 	if dir == "" {
 		return ""
 	}

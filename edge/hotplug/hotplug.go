@@ -13,6 +13,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/edge-rt/edge-rt/edge/device"
 	"github.com/edge-rt/edge-rt/rt"
 	"github.com/edge-rt/edge-rt/rt/backoff"
 	"github.com/edge-rt/edge-rt/servo"
@@ -51,6 +52,9 @@ type Arm struct {
 	period time.Duration
 	pause  rt.Pause // of the tick's arm
 	clock  rt.Clock
+	// serial number of the adapter at which it was opened first; empty: not known
+	adapter string
+	beside  Parts // arms of this process with other adapters; set before KeepOpen
 
 	// Owner: tick thread.
 	arm         *servo.Arm   // closed while away
@@ -73,7 +77,7 @@ type Arm struct {
 
 // New takes over an open arm, with the configuration that opened it.
 func New(arm *servo.Arm, cfg servo.ArmConfig, clock rt.Clock) *Arm {
-	a := &Arm{cfg: cfg, clock: clock}
+	a := &Arm{cfg: cfg, clock: clock, adapter: adapterAt(cfg.Path)}
 	a.cfg.Cycle = arm.Stats().Cycle
 	a.cfg.Canceled = a.closing.Load
 	a.cfg.Reopened = true
@@ -369,11 +373,31 @@ func (a *Arm) probe() error {
 		return err
 	}
 	defer port.Close()
+	if err := a.exchanged(); err != nil {
+		return err
+	}
 	bus := servo.NewBus(port, a.cfg.Robot.Baud, a.cfg.Robot.Protocol(), a.clock)
 	bus.SetRetry(2, pollInterval)
 	for _, id := range a.cfg.Robot.IDs() {
 		if _, err := bus.Ping(id); err != nil {
 			return err
+		}
+	}
+	return nil
+}
+
+// adapterAt is device.Adapter; tests have adapters of their own.
+var adapterAt = device.Adapter
+
+// exchanged returns an error while the port leads to the adapter of another arm: after a fault of
+// their hub two ports may have exchanged their names, and motors with one calibration do not show it.
+func (a *Arm) exchanged() error {
+	now := adapterAt(a.cfg.Path)
+	for _, other := range a.beside {
+		if now != "" && now == other.adapter && now != a.adapter {
+			return fmt.Errorf("%s leads to the adapter that %s had (serial number %s): plug the adapters in as they "+
+				"were, or "+
+				"start again with the ports as they are now", a.cfg.Path, other.cfg.Path, now)
 		}
 	}
 	return nil

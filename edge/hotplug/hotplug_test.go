@@ -3,10 +3,12 @@ package hotplug
 import (
 	"path/filepath"
 	"slices"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
 
+	"github.com/edge-rt/edge-rt/edge/device"
 	"github.com/edge-rt/edge-rt/rt"
 	"github.com/edge-rt/edge-rt/rt/rttest"
 	"github.com/edge-rt/edge-rt/servo"
@@ -172,5 +174,31 @@ func TestCycleNoAlloc(t *testing.T) {
 		p.BusWait()
 	}); n != 0 {
 		t.Errorf("a cycle without an arm allocates %v times, want 0", n)
+	}
+}
+
+// Goal: after a fault of a hub the port may lead to the adapter of another arm, which is not taken.
+func TestExchangedAdapters(t *testing.T) {
+	var serial atomic.Pointer[string]
+	plug := func(number string) { serial.Store(&number) }
+	adapterAt = func(string) string { return *serial.Load() }
+	t.Cleanup(func() { adapterAt = device.Adapter })
+	plug("A")
+	bus, p := rig(t, "so101")
+	p.beside = Parts{p, {adapter: "B"}}
+	rttest.Do(t, bus.Unplug())
+	until(t, p, "away", func(robot.Joints) bool { return p.Away() })
+	plug("B")
+	rttest.Do(t, bus.Replug())
+	until(t, p, "the other arm's adapter as the reason", func(robot.Joints) bool {
+		err := p.OpenError()
+		return err != nil && strings.Contains(err.Error(), "serial number B")
+	})
+	for _, number := range []string{"C", "A"} { // a spare one, and its own
+		plug(number)
+		until(t, p, "back", func(robot.Joints) bool { return !p.Away() })
+		rttest.Do(t, bus.Unplug())
+		until(t, p, "away", func(robot.Joints) bool { return p.Away() })
+		rttest.Do(t, bus.Replug())
 	}
 }

@@ -20,10 +20,11 @@ func (p Parts) Several() Parts {
 	return p
 }
 
-// KeepOpen is Arm.KeepOpen for every part, until ending is set.
+// KeepOpen is Arm.KeepOpen for every part, until ending is set. No part takes another one's adapter.
 func (p Parts) KeepOpen(ending *atomic.Bool) {
 	var all sync.WaitGroup
 	for _, a := range p {
+		a.beside = p
 		all.Go(func() { a.KeepOpen(ending) })
 	}
 	all.Wait()
