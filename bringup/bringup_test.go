@@ -2,6 +2,7 @@ package bringup
 
 import (
 	"context"
+	"flag"
 	"io"
 	"os"
 	"path/filepath"
@@ -20,6 +21,14 @@ import (
 	"github.com/edge-rt/edge-rt/servo/robot"
 	"github.com/edge-rt/edge-rt/sim/servosim"
 )
+
+// TestMain runs many tests at once: they wait for simulated motors, 250 s together, and take 9 s of a
+// processor.
+func TestMain(m *testing.M) {
+	flag.Parse()
+	flag.Set("test.parallel", "8")
+	os.Exit(m.Run())
+}
 
 // screen is the output of a command so far.
 type screen struct{ rttest.Output }
@@ -266,6 +275,7 @@ func TestCalibrate(t *testing.T) {
 }
 
 func TestCalibrateOfAFactoryCalibratedArm(t *testing.T) {
+	t.Parallel()
 	r := named(t, "omx_leader")
 	_, cfg, out := simArm(t, r, servosim.Config{})
 	if err := Calibrate(t.Context(), cfg); err != nil {
@@ -278,6 +288,7 @@ func TestCalibrateOfAFactoryCalibratedArm(t *testing.T) {
 }
 
 func TestMonitor(t *testing.T) {
+	t.Parallel()
 	r := named(t, "koch")
 	bus, cfg, out := simArm(t, r, servosim.Config{})
 	bus.SetFault(2, 1)
@@ -314,6 +325,7 @@ func moves(t *testing.T, cfg Config, joint string, to float64) error {
 }
 
 func TestMove(t *testing.T) {
+	t.Parallel()
 	for _, name := range []string{"so101", "koch"} {
 		bus, cfg, out := simArm(t, named(t, name), servosim.Config{})
 		if err := moves(t, cfg, "elbow_flex", 20); exit.Of(err) != exit.Config ||
@@ -343,6 +355,7 @@ func TestMove(t *testing.T) {
 // A move has the requested speed, also above that of a slow start. Regression: with the slow
 // start's speed it gave up before a joint reached its goal at 75 degrees per second.
 func TestMoveHasItsSpeed(t *testing.T) {
+	t.Parallel()
 	_, cfg, out := simArm(t, named(t, "so101"), servosim.Config{})
 	whole(t, cfg)
 	for _, to := range []float64{-170, 170} {
@@ -354,6 +367,7 @@ func TestMoveHasItsSpeed(t *testing.T) {
 
 // An interrupted move leaves the arm limp.
 func TestMoveInterrupted(t *testing.T) {
+	t.Parallel()
 	bus, cfg, out := simArm(t, named(t, "so101"), servosim.Config{})
 	whole(t, cfg)
 	ctx, cancel := context.WithCancel(t.Context())
@@ -371,6 +385,7 @@ func TestMoveInterrupted(t *testing.T) {
 
 // An interrupt does not wait until all silent motors were pinged.
 func TestMoveInterruptedBeforeTheArmIsThere(t *testing.T) {
+	t.Parallel()
 	bus, cfg, _ := simArm(t, named(t, "so101"), servosim.Config{})
 	whole(t, cfg)
 	for id := range byte(6) {

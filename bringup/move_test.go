@@ -19,6 +19,7 @@ import (
 // joint of the command.
 func TestMoveNamesTheJointsThatItWalksIn(t *testing.T) {
 	rttest.RealTime(t)
+	t.Parallel()
 	r := named(t, "so101")
 	_, cfg, out := simArm(t, r, servosim.Config{})
 	c := servo.Calibration{}
@@ -38,6 +39,7 @@ func TestMoveNamesTheJointsThatItWalksIn(t *testing.T) {
 
 // Goal: a move that gives up reports the lasting cause, not a reply that was lost in its last tick.
 func TestMoveNamesWhatLasted(t *testing.T) {
+	t.Parallel()
 	bus, cfg, _ := simArm(t, named(t, "so101"), servosim.Config{})
 	whole(t, cfg)
 	open := servo.ArmConfig{Path: cfg.Bus, Robot: cfg.Robot, Calibration: loaded(t, cfg.Place), Clock: rt.KernelClock()}

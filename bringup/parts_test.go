@@ -37,6 +37,7 @@ func twoArms(t *testing.T) ([]*servosim.Bus, []device.Place, Config, *screen) {
 
 // Scan reports each part and their total, also when one bus does not answer.
 func TestScanOfTwoArms(t *testing.T) {
+	t.Parallel()
 	buses, places, cfg, out := twoArms(t)
 	buses[1].Mute(3, true)
 	var text bytes.Buffer
@@ -58,6 +59,7 @@ func TestScanOfTwoArms(t *testing.T) {
 
 // Monitor shows both arms in one table, with LeRobot's names.
 func TestMonitorOfTwoArms(t *testing.T) {
+	t.Parallel()
 	_, places, cfg, out := twoArms(t)
 	var text bytes.Buffer
 	cfg.JSON = &text
@@ -74,6 +76,7 @@ func TestMonitorOfTwoArms(t *testing.T) {
 
 // Ports in each other's place are found by the calibrations in the motors.
 func TestSwappedPorts(t *testing.T) {
+	t.Parallel()
 	buses, places, cfg, _ := twoArms(t)
 	for i := range places {
 		c := servo.Calibration{}
@@ -105,6 +108,7 @@ func TestSwappedPorts(t *testing.T) {
 // Ports in each other's place are recognised also where the arms have different protocols, so that none
 // of them answers.
 func TestSwappedPortsOfMixedArms(t *testing.T) {
+	t.Parallel()
 	var places []device.Place
 	var cfg Config
 	for _, name := range []string{"so101", "koch"} {

@@ -38,6 +38,7 @@ func torquedArm(t *testing.T) *servosim.Bus {
 }
 
 func TestTorqueOff(t *testing.T) {
+	t.Parallel()
 	b := torquedArm(t)
 	var out strings.Builder
 	off := TorqueOffConfig{Bus: device.ByPart{b.Path()}, Robot: "so101", OnExit: "park"}
@@ -55,6 +56,7 @@ func TestTorqueOff(t *testing.T) {
 
 // A silent motor does not keep the others under torque, and the error names it.
 func TestTorqueOffNamesWhoDidNotConfirm(t *testing.T) {
+	t.Parallel()
 	b := torquedArm(t)
 	b.Mute(3, true)
 	err := TorqueOff(TorqueOffConfig{Bus: device.ByPart{b.Path()}, Robot: "so101"}, new(strings.Builder))
@@ -88,6 +90,7 @@ func TestTorqueOffAfterAService(t *testing.T) {
 // seconds.
 func TestTorqueOffIsSentToAllFirst(t *testing.T) {
 	rttest.RealTime(t)
+	t.Parallel()
 	b := torquedArm(t)
 	for id := uint8(1); id <= 5; id++ {
 		b.Mute(id, true)
@@ -105,6 +108,7 @@ func TestTorqueOffIsSentToAllFirst(t *testing.T) {
 }
 
 func TestTorqueOffRefusals(t *testing.T) {
+	t.Parallel()
 	b := torquedArm(t)
 	port := rttest.Must(servo.OpenPort(b.Path(), 1_000_000))(t)
 	defer port.Close()
@@ -196,6 +200,7 @@ func TestTorqueOffLeavesAnArmThatIsHeldOnPurpose(t *testing.T) {
 
 // One bus that fails keeps no other part under torque, and the error names its part.
 func TestTorqueOffOfAllParts(t *testing.T) {
+	t.Parallel()
 	left, right := torquedArm(t), torquedArm(t)
 	cfg := TorqueOffConfig{
 		Bus:   device.ByPart{"left=/dev/ttyNONE", "right=" + right.Path()},

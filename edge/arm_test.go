@@ -36,6 +36,7 @@ func TestSimCalibrationIsTheCommittedFile(t *testing.T) {
 // without power, and returns a lasting failure at once.
 func TestAnArmThatComesLater(t *testing.T) {
 	rttest.RealTime(t)
+	t.Parallel()
 	r := rttest.Must(robot.ByName("so101"))(t)
 	const later = 300 * time.Millisecond
 	for _, tt := range []struct {
@@ -129,9 +130,10 @@ func silentArm(t *testing.T) (robot.Robot, *servosim.Bus) {
 // Goal: the reason for waiting is logged when it changes, and only then.
 func TestWaitReasonIsLoggedWhenItChanges(t *testing.T) {
 	rttest.RealTime(t)
+	t.Parallel()
 	r, b := silentArm(t)
 	path := filepath.Join(t.TempDir(), "arm")
-	time.AfterFunc(2*time.Second, func() { os.Symlink(b.Path(), path) })
+	time.AfterFunc(time.Second, func() { os.Symlink(b.Path(), path) })
 	log := &journal{until: "no motor answered", then: func() {
 		time.AfterFunc(4*time.Second, func() { mute(b, false) }) // after one more attempt with an unchanged reason
 	}}
@@ -149,6 +151,7 @@ func TestWaitReasonIsLoggedWhenItChanges(t *testing.T) {
 // Goal: Ctrl-C ends the wait before every silent motor has been pinged.
 func TestWaitingForAnArmIsCanceled(t *testing.T) {
 	rttest.RealTime(t)
+	t.Parallel()
 	r, b := silentArm(t)
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan error, 1)

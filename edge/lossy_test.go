@@ -20,6 +20,7 @@ import (
 // the run; the log names the motors. Four starts each, since the failure was random.
 func TestALossyBusIsNotASlowOne(t *testing.T) {
 	rttest.RealTime(t)
+	t.Parallel()
 	if testing.Short() {
 		t.Skip("real time, which the race detector has not")
 	}

@@ -2,12 +2,15 @@ package edge
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"fmt"
 	"log/slog"
 	"math"
+	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -278,14 +281,12 @@ func (r *realRun) ended(code exit.Code) {
 	}
 }
 
-// Goal: twenty take-overs and returns while both arms move. Neither arm jumps, the leader is limp
-// whenever a person leads, and the first request after each return has no prefix.
+// Goal: take-overs and returns while both arms move, four or EDGERT_TAKEOVERS of them. Neither arm
+// jumps, the leader is limp whenever a person leads, and the first request after each return has no
+// prefix.
 func TestTakeoverThereAndBack(t *testing.T) {
 	rttest.RealTime(t)
-	rounds := 20
-	if testing.Short() {
-		rounds = 3
-	}
+	rounds := rttest.Must(strconv.Atoi(cmp.Or(os.Getenv("EDGERT_TAKEOVERS"), "4")))(t)
 	r := newRealRun(t, nil)
 	stiff := 0
 	r.lead.mu.Lock()

@@ -13,6 +13,7 @@ import (
 // last key. A pause holds it.
 func TestKeysMoveAJoint(t *testing.T) {
 	rttest.RealTime(t)
+	t.Parallel()
 	cfg, _, follow, _, f := pair(t, "so101")
 	keys := make(chan func(string), 1)
 	cfg.Listen = func(key func(string)) func() { keys <- key; return func() {} }

@@ -23,6 +23,7 @@ import (
 // The record of a teleoperation holds the same data as a run's: the leader's actions, the
 // follower's goals and the cameras' pictures. An operator can pause the follower and set the task.
 func TestTeleoperationIsRecorded(t *testing.T) {
+	t.Parallel()
 	cfg, _, follow, h, f := pair(t, "so101")
 	cfg.Record = record.All
 	cfg.RecordDir = t.TempDir()
@@ -118,6 +119,7 @@ func TestTeleoperationIsRecorded(t *testing.T) {
 
 // The simulated arm and its camera share one world. A missing camera ends the start.
 func TestSimulatedFollower(t *testing.T) {
+	t.Parallel()
 	cfg, _, _, h, _ := pair(t, "so101")
 	cfg.Arm.Bus, cfg.Arm.Calibration = "sim", ""
 	cfg.Record = record.All
@@ -127,7 +129,7 @@ func TestSimulatedFollower(t *testing.T) {
 	h.all(2047)
 	end := start(t, cfg)
 	rttest.Eventually(t, "it follows", func() bool {
-		reply, err := operator.Ctl("", "status")
+		reply, err := operator.Ctl(cfg.Arm.ID, "status")
 		return err == nil && reply.State == drive.Streaming
 	})
 	end()
@@ -149,14 +151,15 @@ func awaitTicks(t *testing.T, id string, n uint64) {
 
 // edge-rt ctl can end the teleoperation. release removes the torque, regardless of --on-exit.
 func TestOperatorEndsTheTeleoperation(t *testing.T) {
+	t.Parallel()
 	for word, stiff := range map[string]bool{"stop": true, "release": false} {
 		cfg, _, follow, _, _ := pair(t, "so101")
 		cfg.OnExit = "hold"
 		done := make(chan error, 1)
 		go func() { done <- Teleop(t.Context(), cfg) }()
 		awaitTorque(t, follow)
-		awaitTicks(t, "", 5) // includes the last joint's tick
-		if _, err := operator.Ctl("", word); err != nil {
+		awaitTicks(t, cfg.Arm.ID, 5) // includes the last joint's tick
+		if _, err := operator.Ctl(cfg.Arm.ID, word); err != nil {
 			t.Error(err)
 		}
 		if err := <-done; err != nil || slices.Contains(follow.TorqueEnabled(), true) != stiff {
@@ -168,6 +171,7 @@ func TestOperatorEndsTheTeleoperation(t *testing.T) {
 // The person and the clock begin and end the episodes of a teleoperation. The follower continues
 // between them, and the run ends with the last one.
 func TestEpisodesOfATeleoperation(t *testing.T) {
+	t.Parallel()
 	cfg, _, _, h, f := pair(t, "so101")
 	cfg.Record = record.All
 	cfg.RecordDir = t.TempDir()
@@ -181,7 +185,7 @@ func TestEpisodesOfATeleoperation(t *testing.T) {
 	done := make(chan error, 1)
 	go func() { done <- Teleop(t.Context(), cfg) }()
 	status := func() *episode.Status {
-		reply, err := operator.Ctl("", "status")
+		reply, err := operator.Ctl(cfg.Arm.ID, "status")
 		if err != nil || reply.Episodes == nil {
 			return &episode.Status{}
 		}
@@ -193,17 +197,17 @@ func TestEpisodesOfATeleoperation(t *testing.T) {
 	}
 	h.all(2200)
 	rttest.Eventually(t, "it follows between them", func() bool { return f.near(2200, 3) })
-	if _, err := operator.Ctl("", "task point"); err != nil {
+	if _, err := operator.Ctl(cfg.Arm.ID, "task point"); err != nil {
 		t.Error(err)
 	}
 	key("right") // ends the reset
 	if s := status(); s.Phase != episode.Recording || s.Number != 2 {
 		t.Errorf("behind right: %+v", s)
 	}
-	if _, err := operator.Ctl("", "start"); err == nil || !strings.Contains(err.Error(), "under way") {
+	if _, err := operator.Ctl(cfg.Arm.ID, "start"); err == nil || !strings.Contains(err.Error(), "under way") {
 		t.Errorf("start twice: %v", err)
 	}
-	if _, err := operator.Ctl("", "task other"); err == nil || !strings.Contains(err.Error(), "under way") {
+	if _, err := operator.Ctl(cfg.Arm.ID, "task other"); err == nil || !strings.Contains(err.Error(), "under way") {
 		t.Errorf("another task within: %v", err)
 	}
 	if err := <-done; err != nil { // the last episode's time ran out

@@ -19,6 +19,7 @@ import (
 // slowly to its pose when it returns.
 func TestFollowsALeaderOfAnotherMachine(t *testing.T) {
 	rttest.RealTime(t)
+	t.Parallel()
 	cfg, lead, follow, h, f := pair(t, "so101")
 	at, _ := stagetest.FreeEndpoint(t)
 	offered := LeadConfig{
@@ -66,6 +67,7 @@ func TestFollowsALeaderOfAnotherMachine(t *testing.T) {
 // while either is silent. An arm without a leader is under torque and stays where it is.
 func TestEachArmFollowsItsLeader(t *testing.T) {
 	rttest.RealTime(t)
+	t.Parallel()
 	cfg, _, left, h, f := pair(t, "so101")
 	far, g := new(hands), new(joints)
 	far.all(2047)

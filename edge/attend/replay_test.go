@@ -225,8 +225,10 @@ type stage struct {
 
 func (s *stage) String() string { return s.said.String() }
 
-// stages counts the stages: each has an id of its own, because they share the state's folder.
-var stages atomic.Int64
+// arms counts the arms: each has an id of its own, because they share the state's folder.
+var arms atomic.Int64
+
+func freshID() string { return fmt.Sprint("arm", arms.Add(1)) }
 
 // TestMain gives the tests a folder for the arms' state.
 func TestMain(m *testing.M) {
@@ -252,7 +254,7 @@ func newStage(t *testing.T, file string) *stage {
 	}
 	s := &stage{referee: referee.New(judge)}
 	place, bus := simArm(t, "so101", low, high, servosim.Config{Watch: s.referee.Watch})
-	place.ID, s.bus = fmt.Sprint("arm", stages.Add(1)), bus
+	place.ID, s.bus = freshID(), bus
 	s.referee.FirstChunk(rt.KernelClock().Now())
 	s.ReplayConfig = ReplayConfig{File: file, Speed: 1, Config: Config{
 		Arm:        place,
@@ -493,7 +495,7 @@ func TestABaseReplaysItsWay(t *testing.T) {
 			fastest.Store(max(fastest.Load(), int32(e.After.Spin)))
 		}
 	}})
-	place.ID = fmt.Sprint("arm", stages.Add(1))
+	place.ID = freshID()
 	said := new(rttest.Output)
 	err = Replay(t.Context(), ReplayConfig{File: file, Speed: 0.5, Config: Config{
 		Arm:    place,

@@ -63,6 +63,7 @@ func TestKeysDriveTheBase(t *testing.T) {
 // Goal: with a leader's arm and keys a person drives a LeKiwi; its base stops when the keys rest, when
 // the leader is silent, and at the end.
 func TestTeleopOfALeKiwi(t *testing.T) {
+	t.Parallel()
 	cfg, _, _, h, f := pair(t, "so101")
 	spins := new([3]atomic.Int32)
 	lead := cfg.Leader

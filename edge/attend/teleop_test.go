@@ -73,7 +73,6 @@ func pair(t *testing.T, name string) (cfg TeleopConfig, lead, follow *servosim.B
 	for j := range f.raw {
 		f.raw[j].Store(2047)
 	}
-	t.Setenv("STATE_DIRECTORY", t.TempDir())
 	said := new(rttest.Output)
 	t.Cleanup(func() {
 		if t.Failed() {
@@ -89,6 +88,7 @@ func pair(t *testing.T, name string) (cfg TeleopConfig, lead, follow *servosim.B
 	}}
 	cfg.Leader, lead = simArm(t, name+"_leader", 0, 4095, servosim.Config{Plant: h})
 	cfg.Arm, follow = simArm(t, name, 0, 4095, servosim.Config{Plant: f})
+	cfg.Arm.ID = freshID()
 	return cfg, lead, follow, h, f
 }
 
@@ -131,6 +131,7 @@ func awaitTorque(t *testing.T, b *servosim.Bus) {
 // Goal: the follower follows the leader, survives an unplugged adapter on either side, and has no
 // torque at the end.
 func TestFollowerFollows(t *testing.T) {
+	t.Parallel()
 	for _, name := range []string{"so101", "koch"} {
 		t.Run(name, func(t *testing.T) {
 			cfg, lead, follow, h, f := pair(t, name)
@@ -169,6 +170,7 @@ func TestFollowerFollows(t *testing.T) {
 
 // The follower does not jump to a leader at another position.
 func TestSlowStart(t *testing.T) {
+	t.Parallel()
 	cfg, _, follow, h, f := pair(t, "so101")
 	h.all(3000)
 	end := teach(t, cfg, follow)
@@ -223,6 +225,7 @@ func TestTeleopRefusals(t *testing.T) {
 
 // Ctrl-C ends the start while silent motors are queried, and the run is no failure.
 func TestInterruptedBeforeTheArmsAreThere(t *testing.T) {
+	t.Parallel()
 	cfg, lead, _, _, _ := pair(t, "so101")
 	for id := range byte(6) {
 		lead.Mute(id+1, true)
@@ -289,6 +292,7 @@ func (c *faulty) SleepUntil(at rt.Instant) {
 
 // A panic beside the tick also releases the follower.
 func TestAPanicBesideTheTickLetsGo(t *testing.T) {
+	t.Parallel()
 	cfg, _, follow, _, _ := pair(t, "so101")
 	clock := &faulty{Clock: rt.KernelClock()}
 	cfg.Clock, cfg.OnExit = clock, "hold"
@@ -308,6 +312,7 @@ func TestAPanicBesideTheTickLetsGo(t *testing.T) {
 // follower's joint holds, the others follow, the person gets the reason, and the joint then
 // continues slowly.
 func TestLeaderJointThatDoesNotLead(t *testing.T) {
+	t.Parallel()
 	cfg, _, follow, h, f := pair(t, "so101")
 	out := cfg.Out.(*rttest.Output)
 	c := rttest.Must(servo.LoadCalibration(cfg.Leader.Calibration))(t)
