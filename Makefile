@@ -167,7 +167,7 @@ test-v4l2: ## the capture tests on real V4L2 devices, in a machine that QEMU emu
 	@nice -n 15 $(GO) run ./tools/v4l2vm --arch $(ARCH) $(V4L2)
 
 .PHONY: page-test
-page-test: ## the pages of both programs and edge-rt view's in Debian's Chromium (1 minute)
+page-test: ## the pages of both programs and edge-rt view's in Debian's Chromium, which make test leaves out (1 minute)
 	@tools/setup.sh page
 	EDGERT_CHROMIUM=1 $(GO) test -count=1 -timeout 5m -run InChromium ./server ./record/timeline ./cmd/edge-rt
 

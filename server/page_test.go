@@ -150,7 +150,7 @@ func TestThePageInChromium(t *testing.T) {
 
 // takePictures renews the screenshots of the documents:
 //
-//	EDGERT_SCREENSHOTS=docs/page go test -run ThePageInChromium ./server
+//	EDGERT_CHROMIUM=1 EDGERT_SCREENSHOTS=docs/page go test -run ThePageInChromium ./server
 func takePictures(t *testing.T, h *health, dir string) {
 	dir = rttest.Must(filepath.Abs(filepath.Join("..", dir)))(t)
 	b := playFleet(t, 12)

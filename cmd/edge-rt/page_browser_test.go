@@ -16,7 +16,7 @@ import (
 
 // takePictures renews the screenshots of the documents, which show the demo's policy at work:
 //
-//	EDGERT_SCREENSHOTS=docs/page go test -run ThePageInChromium ./cmd/edge-rt
+//	EDGERT_CHROMIUM=1 EDGERT_SCREENSHOTS=docs/page go test -run ThePageInChromium ./cmd/edge-rt
 func takePictures(t *testing.T, dir string) {
 	dir = filepath.Join("..", "..", dir)
 	_, endpoint := startLeanServer(t, demo+"/server.yaml")
