@@ -181,7 +181,7 @@ func (c *control) correct(now rt.Instant, row []float32) {
 			c.events.Emit(now, event.LeaderSilent, 0, 0)
 		}
 		c.arm.CancelArming()
-		c.arm.StartSlowly(now)
+		c.arm.StartOnlySlowly(now, k.led)
 		if row != nil {
 			c.arm.DriveOnly(now, row, ^k.led)
 		}

@@ -453,3 +453,11 @@ func (a *Arm) Wheel(joint int) (goal, present int) { return a.goals.raw[joint], 
 
 // Wheels returns the joints that are wheels of a base.
 func (a *Arm) Wheels() robot.Joints { return a.wheels }
+
+// Base returns the conversions of the base's velocities; nil without a base.
+func (a *Arm) Base() *robot.Kinematics {
+	if a.wheels == 0 {
+		return nil
+	}
+	return &a.base
+}

@@ -45,6 +45,7 @@ type slip struct {
 //
 //rt:noalloc
 func (f *Follower) StopBase() {
+	f.base.driven = true
 	if joints := f.zeroBase(); joints != 0 {
 		f.bus.Write(f.Goal, joints)
 	}
@@ -55,7 +56,6 @@ func (f *Follower) StopBase() {
 //
 //rt:noalloc
 func (f *Follower) zeroBase() (joints robot.Joints) {
-	f.base.driven = true
 	for j := range f.joints {
 		if !f.gate.Wheels.Has(j) {
 			continue
@@ -91,21 +91,17 @@ func (f *Follower) moveBase(action []float32) (joints robot.Joints) {
 	}
 	first := w.First()
 	copy(b.wish[:], action[first:])
+	b.driven = true
 	for j := range f.may {
 		if w.Has(j) && f.may[j] < mayGoal {
 			if b.lost++; b.lost >= baseLost {
 				return f.zeroBase()
 			}
-			b.driven = true
 			return 0
 		}
 	}
-	b.lost, b.driven = 0, true
-	for j := range f.Goal {
-		if w.Has(j) {
-			f.Goal[j] = f.gate.Pass(j, f.Goal[j], action[j], f.Place[j])
-		}
-	}
+	b.lost = 0
+	f.gate.PassBase(f.Goal[first:], action[first:])
 	return w
 }
 

@@ -152,12 +152,8 @@ func TestABaseStopsWhereAJointHolds(t *testing.T) {
 			One(r.Follower).KeepGoals(action, onBase)
 			r.ticks(t, 10, action...)
 		}},
-		{"back to the arming pose", func(r *baseRig) {
-			for range 10 {
-				r.ticks(t, 1)
-				r.ReturnStep()
-			}
-		}},
+		{"back to the arming pose", func(r *baseRig) { r.ticks(t, 1); r.ReturnStep() }},
+		{"a rescue", func(r *baseRig) { r.ticks(t, 1); rttest.Do(t, r.RescueStep(r.now)) }},
 	} {
 		r := moving(t, nil)
 		if tt.do(r); !r.bus.still() || r.bus.joints&onBase == 0 {
@@ -219,6 +215,7 @@ func TestABaseBeforeItsReferee(t *testing.T) {
 			c.Gate.Min[j+1], c.Gate.Max[j+1] = -most[j], most[j]
 			c.Gate.Step[j+1] = float32(kiwi.Acceleration[j] * testPeriod.Seconds())
 		}
+		c.Gate.Base = &wheels
 	})
 	judge := referee.Config{Period: testPeriod}
 	for id := range uint8(robot.Axes) {

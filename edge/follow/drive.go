@@ -134,11 +134,9 @@ const rescuePace = 0.04
 
 // RescueStep moves the joints outside their range one tick towards it.
 func (f *Follower) RescueStep(now rt.Instant) error {
+	f.zeroBase()
 	for j := range f.scratch {
 		f.scratch[j] = min(f.gate.Max[j], max(f.gate.Min[j], f.Goal[j]))
-		if f.gate.Wheels.Has(j) {
-			f.scratch[j] = 0
-		}
 	}
 	f.move(f.scratch, rescuePace)
 	for j, c := range f.joints {
@@ -214,6 +212,7 @@ func (f *Follower) ReturnStep() (there bool) {
 	if !f.parking.known {
 		return true
 	}
+	f.zeroBase() // at once, and not within its acceleration
 	f.move(f.parking.place, parkSpeed)
 	there = true
 	for j := range f.Goal {

@@ -1,6 +1,7 @@
 package follow
 
 import (
+	"cmp"
 	"math"
 	"time"
 
@@ -23,6 +24,7 @@ type Gate struct {
 	Pace     float32   // permitted share of Step, and of a base's velocity; 0 means 1
 	// the wheels of a base: Min and Max in their places are velocities, and Step is their change
 	Wheels robot.Joints
+	Base   *robot.Kinematics // limits the velocities of wheels; nil: no limit
 
 	RangeClips, StepClips uint64
 	ranged, stepped       robot.Joints // joints clipped since the last Clipped
@@ -36,6 +38,7 @@ const leadTime = 250 * time.Millisecond
 func NewGate(arm *servo.Arm, period time.Duration) (g Gate) {
 	step, far := arm.Limits(period.Seconds())
 	g.Step, g.Wheels = step, arm.Wheels()
+	g.Base = arm.Base()
 	for j, step := range g.Step {
 		low, high := arm.Range(j)
 		g.Min, g.Max = append(g.Min, float32(low)), append(g.Max, float32(high))
@@ -51,6 +54,7 @@ func NewGate(arm *servo.Arm, period time.Duration) (g Gate) {
 // join adds the limits of another part's joints.
 func (g *Gate) join(o *Gate) {
 	g.Wheels |= o.Wheels << len(g.Min)
+	g.Base = cmp.Or(g.Base, o.Base)
 	g.Min, g.Max = append(g.Min, o.Min...), append(g.Max, o.Max...)
 	g.Step, g.Lead = append(g.Step, o.Step...), append(g.Lead, o.Lead...)
 }
@@ -69,7 +73,12 @@ func (g *Gate) Pass(j int, goal, action, place float32) float32 {
 		action = min(place+g.Lead[j], max(place-g.Lead[j], action))
 	}
 	next, ranged, stepped := g.next(j, goal, action, 1)
-	stepped = stepped || action != wanted && !notFinite(action)
+	g.count(j, ranged, stepped || action != wanted && !notFinite(action))
+	return next
+}
+
+//rt:noalloc
+func (g *Gate) count(j int, ranged, stepped bool) {
 	if ranged {
 		g.RangeClips++
 		g.ranged |= 1 << j
@@ -78,7 +87,50 @@ func (g *Gate) Pass(j int, goal, action, place float32) float32 {
 		g.StepClips++
 		g.stepped |= 1 << j
 	}
-	return next
+}
+
+// PassBase replaces the goals of a base, one for each of its wheels, by those for this tick's action.
+//
+//rt:noalloc
+func (g *Gate) PassBase(goal, action []float32) {
+	next, ranged, stepped := g.spin(goal, action, 1)
+	for i := range goal {
+		g.count(g.Wheels.First()+i, ranged.Has(i), stepped.Has(i))
+	}
+	copy(goal, next[:])
+}
+
+// spin returns the goals of a base after this number of ticks, and its clipped axes. They lead straight
+// from the last goals to velocities that all wheels can reach, so that the wheels need no other limit on
+// the way, which would change an axis by more than its step.
+//
+//rt:noalloc
+func (g *Gate) spin(goal, action []float32, ticks float32) (next [robot.Axes]float32, ranged, stepped robot.Joints) {
+	first := g.Wheels.First()
+	for i := range goal {
+		var clipped bool
+		if next[i], clipped, _ = g.next(first+i, goal[i], action[i], float32(math.Inf(1))); clipped {
+			ranged |= 1 << i
+		}
+	}
+	if g.Base != nil {
+		fits := g.Base.Share([robot.Axes]float64{float64(next[0]), float64(next[1]), float64(next[2])})
+		for i := range next {
+			next[i] *= float32(fits)
+		}
+	}
+	share := float32(1)
+	for i := range goal {
+		v := next[i]
+		if d, step := max(v-goal[i], goal[i]-v), g.Step[first+i]*ticks; d > step*(1+slack) {
+			stepped |= 1 << i
+			share = min(share, step/d)
+		}
+	}
+	for i := range goal {
+		next[i] -= (1 - share) * (next[i] - goal[i])
+	}
+	return next, ranged, stepped
 }
 
 // Settle returns the goal of a joint, at place, whose motor holds another goal than the last one:
@@ -110,7 +162,13 @@ func (g *Gate) Preview(goal, rows []float32, ticks int) {
 	before := goal
 	for ; len(rows) >= dof; rows = rows[dof:] {
 		for j := range before {
-			rows[j], _, _ = g.next(j, before[j], rows[j], float32(ticks))
+			if !g.Wheels.Has(j) {
+				rows[j], _, _ = g.next(j, before[j], rows[j], float32(ticks))
+			}
+		}
+		if first := g.Wheels.First(); g.Wheels != 0 {
+			base, _, _ := g.spin(before[first:], rows[first:dof], float32(ticks))
+			copy(rows[first:], base[:])
 		}
 		before = rows[:dof]
 	}

@@ -406,9 +406,16 @@ func (p *Parts) HasTorque() bool { return slices.ContainsFunc(p.parts, (*Followe
 // StartSlowly bounds the velocity of all parts until they have caught up with their actions.
 //
 //rt:noalloc
-func (p *Parts) StartSlowly(now rt.Instant) {
+func (p *Parts) StartSlowly(now rt.Instant) { p.StartOnlySlowly(now, ^robot.Joints(0)) }
+
+// StartOnlySlowly is StartSlowly for the parts that have one of these joints.
+//
+//rt:noalloc
+func (p *Parts) StartOnlySlowly(now rt.Instant, joints robot.Joints) {
 	for _, f := range p.parts {
-		f.StartSlowly(now)
+		if joints.Has(f.first) {
+			f.StartSlowly(now)
+		}
 	}
 }
 

@@ -310,3 +310,14 @@ func TestPartsNoAlloc(t *testing.T) {
 		t.Errorf("a tick of two parts allocates %v times, want 0", n)
 	}
 }
+
+// A part that must start slowly does not slow the other one.
+func TestPartStartsSlowlyAlone(t *testing.T) {
+	p := armedPair(t, robot.Apart, nil)
+	p.ticks(t, 60, 1, 40, 3, 60)
+	p.StartOnlySlowly(p.now, 1)
+	if p.ticks(t, 1, 2, 43, 4, 63); !p.parts[0].slow.active || p.parts[1].slow.active || p.Goal[1] >= 43 ||
+		p.Goal[3] != 63 {
+		t.Errorf("goals %v, want left slow and right at 63", p.Goal)
+	}
+}

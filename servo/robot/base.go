@@ -64,22 +64,36 @@ func (b *Base) Kinematics(counts int) (k Kinematics) {
 //
 //rt:noalloc
 func (k *Kinematics) Wheels(body [Axes]float64) (raw [Axes]int, limited bool) {
+	degrees, share := k.turn(body)
+	for i, d := range degrees {
+		raw[i] = int(math.RoundToEven(d * share * k.rawPerDegree))
+	}
+	return raw, share < 1
+}
+
+// Share returns the part of the velocities of a base that its wheels can reach; 1: all of them.
+//
+//rt:noalloc
+func (k *Kinematics) Share(body [Axes]float64) float64 {
+	_, share := k.turn(body)
+	return share
+}
+
+// turn returns the velocities of the wheels, in degrees per second, and Share.
+//
+//rt:noalloc
+func (k *Kinematics) turn(body [Axes]float64) (degrees [Axes]float64, share float64) {
 	body[2] *= perDegree
-	var degrees [Axes]float64
 	most := 0.
 	for i, row := range &k.toWheels {
 		linear := float64(row[0]*body[0]) + float64(row[1]*body[1]) + float64(row[2]*body[2])
 		degrees[i] = linear / k.radius * perRadian
 		most = max(most, math.Abs(degrees[i])*k.rawPerDegree)
 	}
-	share := 1.
-	if limited = most > k.maxRaw; limited {
-		share = k.maxRaw / most
+	if most > k.maxRaw {
+		return degrees, k.maxRaw / most
 	}
-	for i, d := range degrees {
-		raw[i] = int(math.RoundToEven(d * share * k.rawPerDegree))
-	}
-	return raw, limited
+	return degrees, 1
 }
 
 // Body returns the velocities of the base at wheel velocities in counts per second.

@@ -245,23 +245,13 @@ func (r *Referee) checkSpin(j *joint, e *servosim.Event, on bool) {
 	}
 }
 
-// checkAcceleration judges the change of a wheel's goal velocity. A stop has no limit. When a wheel is
-// at its largest velocity, or may get there with this goal, all wheels are slower together, and each
-// may change by twice its limit.
-//
-// Source: a vector that is shortened into a ball moves by at most twice the motion of the vector.
+// checkAcceleration judges the change of a wheel's goal velocity. A stop has no limit.
 func (r *Referee) checkAcceleration(j *joint, e *servosim.Event) {
 	was, is := e.Before.Spin, e.After.Spin
 	if j.step == 0 || is == was || is == 0 || !e.After.Torque {
 		return
 	}
 	size := math.Abs(float64(is - was))
-	for i := range r.joints {
-		w := &r.joints[i]
-		if w.Wheel && math.Abs(float64(w.state.Spin)) >= w.Velocity-2*j.step {
-			size = math.Abs(float64(is-was)) / 2
-		}
-	}
 	limit := j.step*float64(1+j.missed) + 2*rounding
 	j.missed = 0
 	switch {

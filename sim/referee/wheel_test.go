@@ -103,8 +103,12 @@ func TestWheels(t *testing.T) {
 			r.write(110, false, 0)
 			r.write(120, false, 5)
 		}, map[Rule]int{End: 1}},
-		{"too fast", func(r *spun) { r.speedUp(1800); r.write(60, true, 2900); r.write(70, true, 3002) },
-			map[Rule]int{Range: 1}},
+		{"too fast", func(r *spun) {
+			r.speedUp(1800)
+			r.write(60, true, 2400)
+			r.write(70, true, 3000)
+			r.write(80, true, 3002)
+		}, map[Rule]int{Range: 1}},
 		{"a slow start, a stop at once, and back", func(r *spun) {
 			r.speedUp(1800)
 			r.write(60, true, 0)
@@ -118,10 +122,11 @@ func TestWheels(t *testing.T) {
 				r.write(20+5*i, true, 300-550*(i%2))
 			}
 		}, map[Rule]int{Step: 1}},
-		{"twice the limit at the largest velocity, and below", func(r *spun) {
+		{"more than the limit at the largest velocity", func(r *spun) {
 			r.speedUp(1800)
-			r.write(60, true, 700)
-			r.write(70, true, 1800)
+			r.write(60, true, 2400)
+			r.write(70, true, 3000)
+			r.write(80, true, 2300)
 		}, map[Rule]int{Step: 1}},
 		{"a goal after two that the wheel missed", func(r *spun) {
 			r.answers(20, false)
