@@ -64,6 +64,7 @@ func (c *teleopCmd) Run(flags *cli, screen *terminal.Terminal, parsed *kong.Cont
 	}
 	ctx, stop := interruptible()
 	defer stop()
+	cfg.Again = func(hurry func()) { again(ctx, hurry) }
 	if c.Jog {
 		return withWatchdogs(func() error {
 			return attend.Jog(ctx, cfg, program.ValueOr(flags.FPS, 60))
@@ -161,6 +162,7 @@ func (c *replayCmd) Run(flags *cli, screen *terminal.Terminal) error {
 	}
 	ctx, stop := interruptible()
 	defer stop()
+	cfg.Again = func(hurry func()) { again(ctx, hurry) }
 	return withWatchdogs(func() error {
 		return attend.Replay(ctx, attend.ReplayConfig{
 			Config:           cfg,

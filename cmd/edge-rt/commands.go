@@ -19,6 +19,7 @@ import (
 	"github.com/edge-rt/edge-rt/bringup/watchdog"
 	"github.com/edge-rt/edge-rt/edge/capture"
 	"github.com/edge-rt/edge-rt/edge/device"
+	"github.com/edge-rt/edge-rt/edge/episode"
 	"github.com/edge-rt/edge-rt/edge/operator"
 	"github.com/edge-rt/edge-rt/internal/exit"
 	"github.com/edge-rt/edge-rt/internal/plain"
@@ -64,6 +65,17 @@ type commands struct {
 func interruptible() (context.Context, context.CancelFunc) {
 	program.IgnoreSIGPIPE()
 	return signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP)
+}
+
+// again calls hurry at the next signal after the one that has ended ctx, until stop is called.
+func again(ctx context.Context, hurry func()) (stop func()) {
+	next := make(chan os.Signal, 1)
+	context.AfterFunc(ctx, func() { signal.Notify(next, syscall.SIGINT, syscall.SIGTERM) })
+	go func() {
+		<-next
+		hurry()
+	}()
+	return func() { signal.Stop(next) }
 }
 
 // bringup runs a command of package bringup for one arm or none, with the configuration that all of
@@ -169,11 +181,14 @@ func (c *ctlCmd) Run(flags *cli) error {
 		return exit.With(exit.Usage, err)
 	}
 	line, text := c.Word, strings.Join(c.Text, " ")
-	if flags.Task != "" {
-		if command.Text == "" || text != "" {
-			return exit.Errorf(exit.Usage,
-				"ctl %s: --task is for ctl start and ctl task, and there in place of the text", c.Word)
-		}
+	switch {
+	case flags.Task == "":
+	case c.Word != episode.Start && c.Word != operator.Task:
+		return exit.Errorf(exit.Usage, "ctl %s: --task is for ctl start and ctl task", c.Word)
+	case text != "":
+		return exit.Errorf(exit.Usage, "ctl %s: the task is given twice, as %q and as --task %q: give one of them",
+			c.Word, text, flags.Task)
+	default:
 		text = flags.Task
 	}
 	switch {

@@ -129,6 +129,8 @@ func TestEpisodesByHand(t *testing.T) {
 	r.wants(1, "no episode has begun", "success")
 	r.wants(2, "no text after it", "success", "now")
 	r.wants(2, "--task is for ctl start", "pause", "--task", "x")
+	r.wants(2, "--task is for ctl start", "correct", "--task", "left")
+	r.wants(2, `as "two" and as --task "x"`, "start", "two", "--task", "x")
 	if e := r.begin("--task", "pick up"); e.Phase != episode.Recording || e.Number != 1 || e.Open != 1 {
 		t.Fatalf("start: %+v", e)
 	}

@@ -127,12 +127,7 @@ func (runCmd) Run(flags *cli, screen *terminal.Terminal, parsed *kong.Context) e
 		}
 		return err
 	}
-	again := make(chan os.Signal, 1)
-	context.AfterFunc(ctx, func() { signal.Notify(again, syscall.SIGINT, syscall.SIGTERM) })
-	go func() {
-		<-again
-		e.Hurry()
-	}()
+	calm := again(ctx, e.Hurry)
 	var dogs []*watchdog.Watchdog
 	if !notify.Managed() { // a service has ExecStopPost=
 		dogs = guard(screen, "edge-rt ctl pause holds it, Ctrl-C ends it", r.arms()...)
@@ -148,7 +143,7 @@ func (runCmd) Run(flags *cli, screen *terminal.Terminal, parsed *kong.Context) e
 	}
 	leave := make(chan os.Signal, 1)
 	signal.Notify(leave, syscall.SIGINT, syscall.SIGTERM)
-	signal.Stop(again)
+	calm()
 	go quit(leave, exit.Of(err))
 	if out != nil {
 		if werr := errors.Join(summary.WriteJSON(plain.Writer(out)), out.Close()); werr != nil {

@@ -63,6 +63,9 @@ type Config struct {
 
 	// Listen calls key with the keys of a terminal until stop is called. nil: no terminal.
 	Listen func(key func(string)) (stop func())
+
+	// Again calls hurry, which ends the parking, when a person asks for the end again. nil: nobody can.
+	Again func(hurry func())
 }
 
 const (
@@ -220,6 +223,9 @@ func (s *session) drive(ctx context.Context, rate float64) error {
 		s.run.Go(s.refreshPreviews)
 	}
 	s.source.greet()
+	if s.cfg.Again != nil {
+		s.cfg.Again(s.run.Hurry)
+	}
 	if s.cfg.Listen != nil {
 		stop := s.cfg.Listen(s.key)
 		defer stop()

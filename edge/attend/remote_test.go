@@ -64,7 +64,8 @@ func TestFollowsALeaderOfAnotherMachine(t *testing.T) {
 }
 
 // Goal: of two arms, left follows a leader at this machine and right one of another machine; both hold
-// while either is silent. An arm without a leader is under torque and stays where it is.
+// while either is silent, and apart only the arm of the silent one. An arm without a leader is under torque
+// and stays where it is.
 func TestEachArmFollowsItsLeader(t *testing.T) {
 	rttest.RealTime(t)
 	t.Parallel()
@@ -120,7 +121,18 @@ func TestEachArmFollowsItsLeader(t *testing.T) {
 	endLead = offer()
 	rttest.Eventually(t, "both follow again", func() bool { return f.near(2100, 3) && g.near(1900, 3) })
 	end()
+
+	cfg.Arm.Robot.Safety.Parts = robot.Apart
+	end = start(t, cfg)
+	rttest.Eventually(t, "both follow apart", func() bool { return f.near(2100, 3) && g.near(1900, 3) })
 	endLead()
+	time.Sleep(200 * time.Millisecond) // longer than stillGone
+	h.all(2200)
+	rttest.Eventually(t, "left follows alone", func() bool { return f.near(2200, 3) })
+	if !g.near(1900, 3) {
+		t.Error("right moved while its leader was silent")
+	}
+	end()
 
 	cfg.Leader.Bus = "left=" + one
 	end = start(t, cfg)

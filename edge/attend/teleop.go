@@ -47,17 +47,19 @@ type teleop struct {
 	base   []float32    // the velocities in lead
 	led    robot.Joints // the follower's joints that are driven
 	parts  []leadPart
-	leadBy rt.Instant // deadline of the leader's read in this tick
+	silent robot.Joints // of the parts whose leaders are silent
+	leadBy rt.Instant   // deadline of the leader's read in this tick
 	now    rt.Instant
 }
 
 // leadPart leads one part of the follower, or all of them.
 type leadPart struct {
-	first int            // index of its first joint in the follower's
-	lead  []float32      // its joints
-	seen  rt.Instant     // newest complete reading
-	held  robot.Joints   // its joints that do not lead
-	far   *leader.Remote // nil: it is at this machine
+	first  int            // index of its first joint in the follower's
+	joints robot.Joints   // the follower's
+	lead   []float32      // its joints
+	seen   rt.Instant     // newest complete reading
+	held   robot.Joints   // its joints that do not lead
+	far    *leader.Remote // nil: it is at this machine
 
 	// At this machine.
 	arm     *hotplug.Arm
@@ -127,10 +129,10 @@ func (s *teleop) join() {
 	s.led = follower.Wheels() // keys drive them
 	s.parts = make([]leadPart, len(s.here)+len(s.away))
 	lay := func(p *leadPart, part string) []float32 {
-		joints := leader.PartJoints(follower, part)
-		p.first = joints.First()
-		s.led |= joints
-		return s.lead[p.first : p.first+joints.Len()]
+		p.joints = leader.PartJoints(follower, part)
+		p.first = p.joints.First()
+		s.led |= p.joints
+		return s.lead[p.first : p.first+p.joints.Len()]
 	}
 	for i := range s.here {
 		p := &s.parts[i]
@@ -205,7 +207,8 @@ func (s *teleop) read(t rt.Tick) {
 		s.readLeader(&s.parts[0])
 	}
 	s.arm.ReadBy(t, t.Deadline.Add(reading))
-	s.seen = t.Woke
+	s.seen, s.silent = t.Woke, 0
+	oldest := t.Woke
 	for i := range s.parts {
 		p := &s.parts[i]
 		if p.far != nil {
@@ -214,7 +217,15 @@ func (s *teleop) read(t rt.Tick) {
 			p.leading.Forget()
 			s.events.Emit(t.Woke, event.LeaderBack, int64(why), 0)
 		}
-		s.seen = min(s.seen, p.seen)
+		oldest = min(oldest, p.seen)
+		if t.Woke.Sub(p.seen) >= stillGone {
+			s.silent |= p.joints
+		} else {
+			s.seen = min(s.seen, p.seen)
+		}
+	}
+	if s.silent != 0 && (!s.arm.Apart() || s.led&^s.silent == 0) {
+		s.silent, s.seen = s.led, oldest
 	}
 }
 
@@ -246,25 +257,27 @@ func (s *teleop) take(p *leadPart) {
 }
 
 // move drives the follower to the leader's positions. While the leader is silent the follower holds,
-// and then it starts slowly, since the leader may have moved.
+// and then it starts slowly, since the leader may have moved. Of several leaders one that is silent holds
+// the whole follower, or only its part if the parts are apart.
 //
 //rt:noalloc
 func (s *teleop) move(t rt.Tick) {
-	present, paused := t.Woke.Sub(s.seen) < stillGone, s.paused.Load()
+	led, paused := s.led&^s.silent, s.paused.Load()
 	drives := false
 	switch {
-	case !s.run.Step(t, present, paused):
-	case !present || paused:
+	case !s.run.Step(t, led != 0, paused):
+	case led == 0 || paused:
 		s.arm.StartSlowly(t.Woke)
 	default:
 		drives = true
 		s.steering.overrule(t.Woke, s.base)
-		s.arm.KeepGoals(s.lead, ^s.led)
+		s.arm.KeepGoals(s.lead, ^led)
 		for i := range s.parts {
 			p := &s.parts[i]
 			s.arm.KeepGoals(s.lead, p.held<<p.first)
 		}
-		s.arm.DriveOnly(t.Woke, s.lead, s.led)
+		s.arm.StartOnlySlowly(t.Woke, s.silent)
+		s.arm.DriveOnly(t.Woke, s.lead, led)
 		s.act(s.lead, s.seen)
 	}
 	for _, far := range s.far {

@@ -355,3 +355,18 @@ func TestLeaderJointThatDoesNotLead(t *testing.T) {
 	}
 	end()
 }
+
+// Goal: a second request for the end takes the torque where the arm is, without parking.
+func TestHurriedTeleop(t *testing.T) {
+	cfg, _, follow, h, f := pair(t, "so101")
+	cfg.OnExit = "park"
+	cfg.Again = func(hurry func()) { hurry() }
+	end := start(t, cfg)
+	awaitTorque(t, follow)
+	h.all(2300)
+	rttest.Eventually(t, "the arm follows", func() bool { return f.near(2300, 3) })
+	end()
+	if at := f.raw[0].Load(); at < 2250 || slices.Contains(follow.TorqueEnabled(), true) { // the pan does not sink
+		t.Errorf("the arm is at %d, under torque: %v, want about 2300, limp", at, follow.TorqueEnabled())
+	}
+}
