@@ -94,7 +94,7 @@ func (s *session) openBus(baud int, p table.Protocol) error {
 	s.close()
 	port, err := servo.OpenPortWait(s.Bus, baud, s.Clock, nil)
 	if err != nil {
-		return exit.With(exit.Absent, err)
+		return device.OpenError(err)
 	}
 	s.port, s.bus = port, servo.NewBus(port, baud, p, s.Clock)
 	if again {

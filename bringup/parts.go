@@ -9,10 +9,14 @@ import (
 	"github.com/edge-rt/edge-rt/rt"
 )
 
-// EachPart runs a command for one part of a robot after the other, until it fails for one of them.
+// EachPart runs a command for one part of a robot after the other, until it fails for one of them, unless
+// their ports are swapped.
 // next is the command that an operator runs after it for the whole robot.
 func EachPart(cfg Config, places []device.Place, next string, run func(Config) error) error {
 	cfg.typed = new(typed)
+	if err := device.CheckSwapped(places, rt.KernelClock()); err != nil {
+		return err
+	}
 	for i, place := range places {
 		cfg.Place = place
 		fmt.Fprintf(cfg.Out, "%s%s, a %s at %s:\n", blankAfter(i), place.Part, place.Robot.Name, place.Bus)

@@ -3,6 +3,7 @@ package bringup
 import (
 	"bytes"
 	"encoding/json"
+	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -102,6 +103,16 @@ func TestSwappedPorts(t *testing.T) {
 	}
 	if err := Monitor(t.Context(), MonitorConfig{Config: cfg, Places: places, Count: 1}); exit.Of(err) != exit.Config {
 		t.Errorf("monitor with ports in each other's place: %v", err)
+	}
+	for i := range places { // one arm is not calibrated yet
+		file := places[i].File()
+		rttest.Do(t, os.Rename(file, file+".away"))
+		err := EachPart(cfg, places, "", func(Config) error { t.Error("an arm was calibrated"); return nil })
+		if want := "want --bus left=" + buses[0].Path(); exit.Of(err) != exit.Config ||
+			!strings.Contains(err.Error(), want) {
+			t.Errorf("%s alone is calibrated: %v, want %q", places[1-i].Part, err, want)
+		}
+		rttest.Do(t, os.Rename(file+".away", file))
 	}
 }
 

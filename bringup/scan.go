@@ -168,8 +168,11 @@ func (s *session) advise(cfg ScanConfig, r *ScanReport, all []found) error {
 		s.printf("%4d  %-12s %-16s %8d %6.1fV  %s", f.ID, f.Model, f.Protocol, f.Baud, f.SupplyV, f.State)
 	}
 	switch {
-	case slices.ContainsFunc(all, func(f found) bool { return f.duplicate }):
+	case garbled(all) > 0:
 		s.printf("\nConnect the servos one at a time and give each its own id: edge-rt setup-motors %s", s.flags())
+		if cfg.Named {
+			return exit.Errorf(exit.Absent, "this is not a whole %s: two servos may have the same id", s.Robot.Name)
+		}
 		return nil
 	case !cfg.Named:
 		s.adviseRobot(all)

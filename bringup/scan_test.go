@@ -131,10 +131,22 @@ func TestScanNamesTheArmThatIsThere(t *testing.T) {
 	}
 }
 
+// Two servos with one id are no whole arm.
+func TestScanOfADoubledID(t *testing.T) {
+	s := newSession(Config{Place: device.Place{Bus: "/dev/a", Robot: named(t, "so101")}, Out: new(screen)})
+	all := []found{{id: 1, duplicate: true}}
+	if err := s.advise(ScanConfig{Named: true}, new(ScanReport), all); exit.Of(err) != exit.Absent {
+		t.Errorf("compared with --robot: %v", err)
+	}
+	if err := s.advise(ScanConfig{}, new(ScanReport), all); err != nil {
+		t.Errorf("a list of servos: %v", err)
+	}
+}
+
 // A file that is no serial port is not taken for a port without servos.
 func TestScanOfNoPort(t *testing.T) {
 	cfg := Config{Place: device.Place{Bus: "/dev/null", Robot: named(t, "so101")}, Out: io.Discard}
-	if err := scans(t, cfg); exit.Of(err) != exit.Absent || !errors.Is(err, servo.ErrPort) {
+	if err := scans(t, cfg); exit.Of(err) != exit.Config || !errors.Is(err, servo.ErrPort) {
 		t.Errorf("%v, want %v", err, servo.ErrPort)
 	}
 }

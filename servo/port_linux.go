@@ -56,8 +56,10 @@ func openError(path string, err error) error {
 		return fmt.Errorf("%w: open %s: %w; another program has it: end it", ErrPortBusy, path, err)
 	case errors.Is(err, unix.EACCES), errors.Is(err, unix.EPERM):
 		return fmt.Errorf("%w: open %s: %w; %s", ErrPortDenied, path, err, deniedCure(path))
+	case errors.Is(err, unix.EMFILE), errors.Is(err, unix.ENFILE), errors.Is(err, unix.ENOMEM):
+		return fmt.Errorf("servo: open %s: %w", path, err)
 	}
-	return fmt.Errorf("%w: open %s: %w", ErrPort, path, err)
+	return fmt.Errorf("%w: %s: %w; edge-rt ports lists those that are here", ErrPort, path, err)
 }
 
 // deniedCure returns the advice to a user without permission. No group gives access to a
@@ -78,7 +80,7 @@ func setUp(fd int, path string, baud int) error {
 	}
 	t, err := unix.IoctlGetTermios(fd, unix.TCGETS2)
 	if err != nil {
-		return fmt.Errorf("%w: %s: %w; edge-rt ports lists those that are here", ErrPort, path, err)
+		return openError(path, err)
 	}
 	if err := unix.IoctlSetInt(fd, unix.TIOCEXCL, 0); err != nil {
 		return fmt.Errorf("servo: claim %s: %w", path, err)

@@ -48,7 +48,7 @@ func TestOpenPortRefuses(t *testing.T) {
 		{"nothing there", "/dev/ttyACM97", ErrPortAbsent, "plug the adapter in"},
 		{"in use", path, ErrPortBusy, "another program"},
 		{"a file", file, ErrPort, "edge-rt ports"},
-		{"a folder", t.TempDir(), ErrPort, "is a directory"},
+		{"a folder", t.TempDir(), ErrPort, "is a directory; edge-rt ports"},
 	}
 	for _, tt := range tests {
 		q, err := OpenPort(tt.path, 1_000_000)

@@ -116,6 +116,28 @@ func secondRobot(r *run) error {
 	return nil
 }
 
+// rest begins an episode and ends it.
+func rest(r *run) error {
+	if err := r.edge.Ctl("start"); err != nil {
+		return err
+	}
+	r.sleep(time.Second)
+	r.onRevert(func() { _ = r.edge.Ctl("resume") })
+	return r.from(r.edge.Ctl("success"))
+}
+
+// correct makes a person take over who moves nothing.
+func correct(r *run) error {
+	r.onRevert(func() { _ = r.edge.Ctl("resume") })
+	return r.from(r.edge.Ctl("correct"))
+}
+
+// from makes the fault begin once a command has taken effect.
+func (r *run) from(err error) error {
+	r.at = now()
+	return err
+}
+
 // pictures makes a folder of pictures the camera.
 func pictures(r *run) error {
 	dir := filepath.Join(r.dir, "pictures")

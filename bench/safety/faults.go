@@ -52,6 +52,8 @@ type fault struct {
 	Away    time.Duration // from then on no joint of a part that it hits can be driven, until it is over
 	Pause   time.Duration // from then on the robot waits for an operator, since a motor has restarted
 	Starves bool          // no chunk arrives
+	Base    bool          // only of a robot with a base
+	Idle    time.Duration // from then on the base has no permission, until it is over
 
 	set int // parts that it hits, one bit each; 0: the whole robot
 }
@@ -335,6 +337,32 @@ var people = []fault{
 	{Name: "pause-power", Title: "paused, and the supply of all motors away for 1 s", Safe: safeHeld, For: 3500 * ms,
 		Ctl: "pause", Pause: 200 * ms, Script: []servosim.Fault{{Kind: "power", Until: s}}},
 	{Name: "reset", Title: "new episode (`ctl reset`)", For: s, Soak: true, Ctl: "reset"},
+	ofBase("rest", "at rest between two episodes", ms, 0, "--record", "all", "--record-dir", "DIR/episodes").does(rest),
+	ofBase("correct", "taken over without keys for the base", ms, 0, "--leader", "jog").does(correct),
+	ofBase("stale", "no chunk, and `--max-action-age 300ms`", 300*ms, stage.CutUp, "--max-action-age", "300ms"),
+	ofBase("zero", "no chunk, and `--fallback zero`", starveAfter, stage.CutUp, "--fallback", "zero"),
+	ofBase("repeat", "no chunk, and `--fallback repeat_last` for 1.5 s", 1500*ms, stage.CutUp, "--fallback",
+		"repeat_last",
+		"--max-action-age", "1.5s"),
+}
+
+// ofBase is a fault after which a base has no permission from then on.
+func ofBase(name, title string, idle time.Duration, cable stage.Cable, args ...string) fault {
+	return fault{
+		Name:  name,
+		Title: title,
+		For:   3 * s,
+		Base:  true,
+		Idle:  idle,
+		Cable: cable,
+		Args:  args,
+	}
+}
+
+// does sets Do.
+func (f fault) does(do func(*run) error) fault {
+	f.Do = do
+	return f
 }
 
 var program = []fault{

@@ -76,6 +76,9 @@ const both, partSeparator = "both", ", on "
 // on returns the fault on each part alone and on both; once, where it does not hit parts.
 func (f fault) on(parts []part) (all []fault) {
 	shared := parts[len(parts)-1].wheels
+	if f.Base && !shared {
+		return nil
+	}
 	if len(parts) == 1 || f.Script == nil && f.Bus == nil || f.Whole && shared && !f.Arm {
 		return []fault{f}
 	}
@@ -160,6 +163,8 @@ func (r *run) idleFrom() rt.Instant {
 	base := slices.IndexFunc(r.parts, func(p part) bool { return p.wheels })
 	switch f := r.fault; {
 	case base < 0:
+	case f.Idle > 0:
+		return r.at.Add(f.Idle)
 	case f.Starves && r.at.Add(starveAfter+2*period) < r.at.Add(f.For):
 		return r.at.Add(starveAfter)
 	case f.set != 0 && f.hits(base) && f.silences():

@@ -28,7 +28,7 @@ func (p *Place) choose(cfg servo.ArmConfig) (c servo.Calibration, file string, e
 	}
 	differs, err := servo.MatchCalibrations(cfg, candidates)
 	if err != nil {
-		return nil, "", openError(err)
+		return nil, "", OpenError(err)
 	}
 	var match []int
 	for i := range files {

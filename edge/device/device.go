@@ -195,15 +195,15 @@ func (p *Place) Open(cfg *servo.ArmConfig) (*servo.Arm, error) {
 // OpenArm is servo.OpenArm with exit codes, except for servo.ErrCanceled.
 func OpenArm(cfg servo.ArmConfig) (*servo.Arm, error) {
 	arm, err := servo.OpenArm(cfg)
-	return arm, openError(err)
+	return arm, OpenError(err)
 }
 
-// openError gives an error of opening an arm its exit code, except servo.ErrCanceled.
-func openError(err error) error {
+// OpenError gives an error of opening an arm, or its port, its exit code, except servo.ErrCanceled.
+func OpenError(err error) error {
 	switch {
 	case err == nil, errors.Is(err, servo.ErrCanceled):
 		return err
-	case errors.Is(err, servo.ErrCalibration), errors.Is(err, servo.ErrSetting):
+	case errors.Is(err, servo.ErrCalibration), errors.Is(err, servo.ErrSetting), errors.Is(err, servo.ErrPort):
 		return exit.With(exit.Config, err)
 	case errors.Is(err, servo.ErrTorqueOn), errors.Is(err, servo.ErrLatched), errors.Is(err, servo.ErrTurn):
 		return exit.With(exit.Fault, err)

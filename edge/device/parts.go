@@ -265,9 +265,9 @@ func (f Places) Command(r robot.Robot) string {
 }
 
 // CheckSwapped fails when the ports of two parts are in each other's place: the motors at each of the two
-// have the calibration of the other part, and not their own, or both calibrations are the same and the
-// adapters were in each other's place before. It opens the ports and writes nothing; it knows nothing
-// of parts without a calibration, or whose ports do not open.
+// have the calibration of the other part, and not their own, also where one part has no calibration yet, or
+// both calibrations are the same and the adapters were in each other's place before. It opens the ports
+// and writes nothing; it knows nothing of ports that do not open.
 func CheckSwapped(places []Place, clock rt.Clock) error {
 	return checkSwapped(places, clock, sysfs)
 }
@@ -294,14 +294,17 @@ func checkSwapped(places []Place, clock rt.Clock, sys string) error {
 	}
 	for j := range places {
 		for i := range j {
-			mine, others := fit[i]&(1<<i)|fit[j]&(1<<j), fit[i]&(1<<j) != 0 && fit[j]&(1<<i) != 0
 			a := places[i]
 			b := places[j]
+			mine := fit[i]&(1<<i)|fit[j]&(1<<j) != 0
+			ofA := fit[j]&(1<<i) != 0
+			ofB := fit[i]&(1<<j) != 0
 			why := ""
 			switch {
-			case mine == 0 && others:
-				why = fmt.Sprintf("the motors at %s have the calibration of %s and those at %s that of %s", a.Bus,
-					b.Part, b.Bus, a.Part)
+			case !mine && ofB && (ofA || a.calibration() == nil):
+				why = fmt.Sprintf("the motors at %s have the calibration of %s", a.Bus, b.Part)
+			case !mine && ofA && b.calibration() == nil:
+				why = fmt.Sprintf("the motors at %s have the calibration of %s", b.Bus, a.Part)
 			case exchanged(&a, &b, sys) && alike(&a, &b):
 				why = a.Part + " " + a.exchangedWith(&b, sys)
 			default:
