@@ -16,6 +16,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/edge-rt/edge-rt/internal/terminal"
 	"github.com/edge-rt/edge-rt/policy"
 	"github.com/edge-rt/edge-rt/rt"
@@ -148,13 +150,9 @@ func Open(cfg *manifest.Config, clock rt.Clock, log *slog.Logger) (*Writer, erro
 	case "-":
 		w.lines = os.Stdout
 	default:
-		file, err := os.OpenFile(cfg.Audit, os.O_WRONLY|os.O_APPEND|os.O_CREATE, 0o600)
-		if err != nil {
+		if err := w.openFile(cfg.Audit); err != nil {
 			return nil, cfg.Errorf("", "--audit: %w", err)
 		}
-		w.lines = file
-		w.file = file
-		w.torn = endsTorn(cfg.Audit)
 	}
 	if cfg.Debug.CaptureDir != "" {
 		var err error
@@ -164,6 +162,25 @@ func Open(cfg *manifest.Config, clock rt.Clock, log *slog.Logger) (*Writer, erro
 		w.requests = rt.NewRing[request](requestsWaiting)
 	}
 	return w, nil
+}
+
+// openFile opens the file of the lines.
+func (w *Writer) openFile(name string) error {
+	file, err := os.OpenFile(name, os.O_WRONLY|os.O_APPEND|os.O_CREATE, 0o600)
+	if err == nil {
+		w.lines = file
+		w.file = file
+		w.torn = endsTorn(name)
+	}
+	return err
+}
+
+// deleted reports whether no name is left of an open file: the disk accepts what no reader will find.
+//
+//rt:noalloc
+func deleted(file *os.File) bool {
+	var is unix.Stat_t
+	return unix.Fstat(int(file.Fd()), &is) == nil && is.Nlink == 0
 }
 
 // endsTorn reports whether a file of lines ends within a line, as after a full disk or a power
@@ -328,7 +345,17 @@ func (w *Writer) flush() {
 	if w.count == 0 {
 		return
 	}
-	n, err := w.lines.Write(w.text)
+	var n int
+	var err error
+	if w.file != nil && deleted(w.file) { // as by logrotate without copytruncate
+		old := w.file
+		if err = w.openFile(old.Name()); err == nil {
+			old.Close()
+		}
+	}
+	if err == nil {
+		n, err = w.lines.Write(w.text)
+	}
 	if n > 0 { // else the file ends as before
 		w.torn = w.text[n-1] != '\n'
 	}

@@ -335,3 +335,26 @@ func (h *half) Write(p []byte) (int, error) {
 	h.text += string(p)
 	return len(p), nil
 }
+
+// A file of lines that was deleted, as by logrotate, is made anew; captures that were deleted are counted as
+// dropped.
+func TestDeletedFiles(t *testing.T) {
+	dir := t.TempDir()
+	w := open(t, dir, 1)
+	add := func() {
+		w.Add(sampleRecord(), nil, nil)
+		w.drain()
+	}
+	w.captures.origin = Origin{ModelSHA256: "5ha"}
+	add()
+	for _, name := range rttest.Must(filepath.Glob(filepath.Join(dir, "*")))(t) {
+		rttest.Do(t, os.RemoveAll(name))
+	}
+	add()
+	rttest.Do(t, w.Close())
+	text := rttest.Must(os.ReadFile(filepath.Join(dir, "audit.jsonl")))(t)
+	if c := &w.Counts; bytes.Count(text, []byte("\n")) != 1 || c.Lines.Load() != 2 || c.CapturesDropped.Load() != 1 {
+		t.Errorf("the file has %q; counts %d lines and %d dropped captures, want one line, 2 and 1", text,
+			c.Lines.Load(), c.CapturesDropped.Load())
+	}
+}

@@ -32,6 +32,9 @@ var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 // ErrNoCaptures marks a folder without captured requests.
 var ErrNoCaptures = errors.New("no captured requests")
 
+// errDeleted is the error of captures whose folder was emptied.
+var errDeleted = errors.New("the files of debug.capture_dir were deleted: start lean-server again")
+
 // errEmpty marks a file that the ring has not reached.
 var errEmpty = errors.New("empty")
 
@@ -146,6 +149,9 @@ func (g *ring) write(r *request, ts time.Time) error {
 	file := g.files[g.count%uint64(len(g.files))]
 	r.attachment = wire.AppendHeader(r.attachment[:0], r.Header)
 	g.text = appendCapture(g.text[:0], r, &g.origin, g.count, ts)
+	if deleted(file) {
+		return errDeleted
+	}
 	if _, err := file.WriteAt(g.text, 0); err != nil {
 		return err
 	}
