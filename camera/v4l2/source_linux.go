@@ -40,8 +40,10 @@ type Source struct {
 	copies     []mapping  // used when the driver's buffers cannot be lent
 	retryAt    rt.Instant // next search while the camera is absent
 	sequence   uint64
-	last       uint32 // the driver's sequence number of the newest buffer
-	counted    bool   // last is a number of this stream
+	last       uint32     // the driver's sequence number of the newest buffer
+	counted    bool       // last is a number of this stream
+	stamp      rt.Instant // the driver's, of the newest picture
+	unsteady   bool       // the driver's time stamps are no clock
 
 	missed, skipped, broken, restarts atomic.Uint64
 	closed                            atomic.Bool
@@ -225,10 +227,7 @@ func (s *Source) lend(dst *camera.Frame, index int) {
 	now := s.clock.Now()
 	dst.Format = s.format
 	dst.Sequence = s.sequence
-	dst.At = now
-	if stamp := rt.Instant(b.timestamp.Nano()); b.flags&bufFlagStampMask == bufFlagStampSteady && stamp > 0 {
-		dst.At = min(stamp, now)
-	}
+	dst.At = s.takenAt(b, now)
 	if s.lends {
 		st.buffers[index].lent = true
 		dst.Pix, dst.Lent = st.buffers[index].mem[:b.bytesUsed], s.generation*maxBuffers+index+1
@@ -244,6 +243,20 @@ func (s *Source) lend(dst *camera.Frame, index int) {
 		}
 	}
 	st.queue(index) // the next dequeue returns its error
+}
+
+// takenAt returns the instant at which a picture was taken, or now where the driver does not tell. Once its time
+// stamps have not increased they are believed no more: a run would wait for a newer picture.
+//
+//rt:noalloc
+func (s *Source) takenAt(b *buffer, now rt.Instant) rt.Instant {
+	stamp := rt.Instant(b.timestamp.Nano())
+	s.unsteady = s.unsteady || b.flags&bufFlagStampMask != bufFlagStampSteady || stamp <= s.stamp
+	s.stamp = stamp
+	if s.unsteady {
+		return now
+	}
+	return min(stamp, now)
 }
 
 //rt:noalloc

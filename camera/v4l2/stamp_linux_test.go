@@ -1,0 +1,23 @@
+package v4l2
+
+import (
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/edge-rt/edge-rt/rt"
+)
+
+// A time stamp that stands still or goes back, as of a driver that converts its camera's own clock, does not make
+// later pictures older than earlier ones.
+func TestTimeStampsThatGoBack(t *testing.T) {
+	var s Source
+	for i, tt := range []struct{ stamp, now, want int64 }{
+		{100, 110, 100}, {133, 143, 133}, {200, 176, 176}, {90, 209, 209}, {123, 242, 242}, {300, 310, 310},
+	} {
+		b := buffer{flags: bufFlagStampSteady, timestamp: unix.NsecToTimeval(tt.stamp * 1000)}
+		if at := s.takenAt(&b, rt.Instant(tt.now*1000)); at != rt.Instant(tt.want*1000) {
+			t.Errorf("picture %d: taken at %d us, want %d", i, at/1000, tt.want)
+		}
+	}
+}
