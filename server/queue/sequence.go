@@ -4,13 +4,18 @@ package queue
 // that may get lost in between, those of many seconds.
 const maxStep = 4096
 
+// fewLost is the largest such distance that is usual: after a larger one the robot may go on from before it.
+const fewLost = 16
+
 // sequence decides which observations of a robot are new. Any client that may publish on the
 // robot's key can send one header with a number that the robot never reaches, and that header must
-// not make all later observations late. So a leap is accepted only when the next observation
-// continues from there.
+// not make all later observations late. So a leap beyond maxStep is accepted only when the next
+// observation continues from there, and one beyond fewLost is taken back when the next two continue
+// from before it.
 type sequence struct {
 	seen   bool // newest is valid
 	newest key
+	before key  // newest before a leap beyond fewLost; otherwise newest
 	leapt  bool // leap is valid
 	leap   key  // last key that was not near newest
 }
@@ -29,12 +34,15 @@ func (a key) near(b key) bool {
 func (s *sequence) take(k key) bool {
 	switch {
 	case !s.seen, s.newest.near(k) && k.after(s.newest), k.Epoch > s.newest.Epoch:
-	case s.newest.near(k):
+	case s.newest.near(k) && !k.after(s.before):
 		return false
 	case s.leapt && s.leap.near(k) && k.after(s.leap):
 	default:
 		s.leap, s.leapt = k, true
 		return false
+	}
+	if s.before = k; s.seen && s.newest.near(k) && k.Seq > s.newest.Seq+fewLost {
+		s.before = s.newest
 	}
 	s.newest = k
 	s.seen = true
