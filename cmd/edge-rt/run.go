@@ -30,6 +30,7 @@ import (
 	"github.com/edge-rt/edge-rt/internal/userfile"
 	"github.com/edge-rt/edge-rt/record"
 	"github.com/edge-rt/edge-rt/rt"
+	"github.com/edge-rt/edge-rt/servo"
 	"github.com/edge-rt/edge-rt/sim/netfault"
 	"github.com/edge-rt/edge-rt/systemd/notify"
 	"github.com/edge-rt/edge-rt/wire"
@@ -117,10 +118,7 @@ func (runCmd) Run(flags *cli, screen *terminal.Terminal, parsed *kong.Context) e
 	}
 	e, err := edge.Open(ctx, cfg)
 	if err != nil {
-		if ctx.Err() != nil && errors.Is(err, context.Canceled) {
-			err = nil
-		}
-		err = edge.NotOpenedError(cfg.OnExit, err, nil)
+		err = edge.NotOpenedError(cfg.OnExit, unlessEnded(ctx, err), nil)
 		if out != nil {
 			err = edge.NotOpenedError(cfg.OnExit, err, errors.Join(edge.NotOpened(err).WriteJSON(plain.Writer(out)),
 				out.Close()))
@@ -158,6 +156,14 @@ func (runCmd) Run(flags *cli, screen *terminal.Terminal, parsed *kong.Context) e
 	}
 	screen.Flush() // screen and stdout may be the same terminal
 	stdout.Write(table.Bytes())
+	return err
+}
+
+// unlessEnded returns nil for the error of an opening that ended with its context.
+func unlessEnded(ctx context.Context, err error) error {
+	if ctx.Err() != nil && (errors.Is(err, context.Canceled) || errors.Is(err, servo.ErrCanceled)) {
+		return nil
+	}
 	return err
 }
 
