@@ -226,7 +226,7 @@ func (p *progress) check(r robot.Robot) error {
 // maxTurns is the largest plausible travel of a joint, in turns.
 const maxTurns = 4
 
-// matches returns the reason why the motors differ from their state in a progress: other software
+// matches returns why the motors differ from their state at the interruption: other software
 // has changed them, or they belong to another arm.
 func (p *progress) matches(s *session) error {
 	for _, m := range s.Robot.Motors {

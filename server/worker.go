@@ -416,7 +416,7 @@ func (w *worker) oneByOne(b *buffer, why error) error {
 	return nil
 }
 
-// leave takes back the run in hand when the worker has stopped.
+// leave answers the robots of the batch in hand, whose inference has ended, when the worker stops.
 func (w *worker) leave(e batch.Ended) {
 	b := w.running
 	w.running, w.queued = w.queued, nil

@@ -189,8 +189,8 @@ func (j *jitter) open(ctx context.Context) (err error) {
 	return nil
 }
 
-// maxFailed bounds the slices that may break off after the first round, so that one of an hour does
-// not lose the others.
+// maxFailed bounds the slices that may break off after the first round: one failure within an hour
+// does not cost the measured slices.
 const maxFailed = 5
 
 func (j *jitter) measure(ctx context.Context, rounds [][]kind, length time.Duration) error {

@@ -24,7 +24,7 @@ const (
 	batch       = 8
 )
 
-// plan is the size of a round, and its folder.
+// plan has the sizes of one round: episodes, training steps, evaluations and time limits; and its folders.
 type plan struct {
 	bin, env, dir string
 	threads       int

@@ -272,7 +272,7 @@ const (
 	GR00T               // a map of an .npy file
 )
 
-// AppendArray appends an array as the style writes it; shape, dtype and data have to agree.
+// AppendArray appends an array in the form of the style. The length of data must be that of shape and dtype.
 func (s Style) AppendArray(dst []byte, dtype string, shape []int, data []byte) []byte {
 	if s == GR00T {
 		prefix := npyPrefix(dtype, shape)
