@@ -9,7 +9,6 @@ import (
 	"github.com/edge-rt/edge-rt/edge/device"
 	"github.com/edge-rt/edge-rt/edge/drive"
 	"github.com/edge-rt/edge-rt/edge/hotplug"
-	"github.com/edge-rt/edge-rt/edge/jog"
 	"github.com/edge-rt/edge-rt/edge/leader"
 	"github.com/edge-rt/edge-rt/edge/uplink"
 	"github.com/edge-rt/edge-rt/internal/exit"
@@ -179,7 +178,7 @@ func (e *Edge) openLeader(ctx context.Context) error {
 	case "":
 		return nil
 	case device.JogLeader:
-		e.jog = jog.New(e.robot.JointNames(), e.clock)
+		e.jog = leader.NewJog(e.robot.JointNames(), e.clock)
 		return nil
 	}
 	var err error

@@ -38,7 +38,6 @@ import (
 	"github.com/edge-rt/edge-rt/edge/drive"
 	"github.com/edge-rt/edge-rt/edge/episode"
 	"github.com/edge-rt/edge-rt/edge/hotplug"
-	"github.com/edge-rt/edge-rt/edge/jog"
 	"github.com/edge-rt/edge-rt/edge/leader"
 	"github.com/edge-rt/edge-rt/edge/operator"
 	"github.com/edge-rt/edge-rt/edge/page"
@@ -105,7 +104,7 @@ type devices struct {
 	leaderArms hotplug.Parts
 	leaders    []*leader.Leader // of the parts; nil: no leader
 	remotes    leader.Remotes   // on other machines
-	jog        *jog.Jog         // nil: no keys lead
+	jog        *leader.Jog      // nil: no keys lead
 	sims       device.Sims      // the simulated parts
 	files      []openedFile     // the cameras that play files
 	cameras    []*capture.Camera

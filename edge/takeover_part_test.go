@@ -6,7 +6,6 @@ import (
 
 	"github.com/edge-rt/edge-rt/edge/drive"
 	"github.com/edge-rt/edge-rt/edge/follow"
-	"github.com/edge-rt/edge-rt/edge/jog"
 	"github.com/edge-rt/edge-rt/edge/leader"
 	"github.com/edge-rt/edge-rt/rt"
 	"github.com/edge-rt/edge-rt/rt/rttest"
@@ -120,7 +119,7 @@ func TestASilentLeaderHoldsItsPart(t *testing.T) {
 // velocity, and holds else; giving back lets the policy go on.
 func TestJogTakesOver(t *testing.T) {
 	r := newRig(t)
-	keys := jog.New([]string{"pan", "lift"}, r.time)
+	keys := leader.NewJog([]string{"pan", "lift"}, r.time)
 	r.leadWith(leader.NewJogged(keys, r.arm.Gate().Step))
 	r.serve(60, 1, 10)
 	r.operator.correct.Store(true)
@@ -130,7 +129,7 @@ func TestJogTakesOver(t *testing.T) {
 	}
 	keys.Press(1, -1)
 	r.step(100)
-	want := 10 - 3*jog.Pace*float32(jog.Lease/testPeriod)
+	want := 10 - 3*leader.JogPace*float32(leader.JogLease/testPeriod)
 	if d := r.arm.Goal[1] - want; r.arm.Goal[0] != 10 || d > 0.31 || d < -0.31 {
 		t.Errorf("goals %v, want joint 1 at %v", r.arm.Goal, want)
 	}

@@ -25,7 +25,6 @@ import (
 	"github.com/edge-rt/edge-rt/edge/event"
 	"github.com/edge-rt/edge-rt/edge/follow"
 	"github.com/edge-rt/edge-rt/edge/hotplug"
-	"github.com/edge-rt/edge-rt/edge/jog"
 	"github.com/edge-rt/edge-rt/edge/leader"
 	"github.com/edge-rt/edge-rt/edge/operator"
 	"github.com/edge-rt/edge-rt/edge/page"
@@ -132,7 +131,7 @@ type session struct {
 	steering  *steering // nil: the follower has no base that keys drive
 	run       *drive.Run
 	reporter  recording.Reporter // owner: the thread of report
-	jog       *jog.Jog           // nil: no key moves a joint
+	jog       *leader.Jog        // nil: no key moves a joint
 	far       leader.Remotes     // leaders on other machines
 
 	// Owner: tick thread.

@@ -5,7 +5,7 @@ import (
 	"fmt"
 
 	"github.com/edge-rt/edge-rt/edge/follow"
-	"github.com/edge-rt/edge-rt/edge/jog"
+	"github.com/edge-rt/edge-rt/edge/leader"
 	"github.com/edge-rt/edge-rt/rt"
 )
 
@@ -24,7 +24,7 @@ func Jog(ctx context.Context, cfg Config, fps float64) error {
 	if err := s.begin(cfg, teleoperated); err != nil {
 		return err
 	}
-	s.jog, s.action = jog.New(cfg.Arm.Robot.JointNames(), s.clock), make([]float32, len(cfg.Arm.Robot.Motors))
+	s.jog, s.action = leader.NewJog(cfg.Arm.Robot.JointNames(), s.clock), make([]float32, len(cfg.Arm.Robot.Motors))
 	if cfg.Arm.Robot.Base != nil {
 		s.steering = new(steering)
 	}

@@ -5,11 +5,11 @@ import (
 	"testing"
 	"time"
 
-	"github.com/edge-rt/edge-rt/edge/jog"
+	"github.com/edge-rt/edge-rt/edge/leader"
 	"github.com/edge-rt/edge-rt/rt/rttest"
 )
 
-// A repeated key moves its joint alone, at jog.Pace, and the joint stops within jog.Lease of the
+// A repeated key moves its joint alone, at leader.JogPace, and the joint stops within leader.JogLease of the
 // last key. A pause holds it.
 func TestKeysMoveAJoint(t *testing.T) {
 	rttest.RealTime(t)
@@ -26,15 +26,15 @@ func TestKeysMoveAJoint(t *testing.T) {
 		began := time.Now()
 		for time.Since(began) < d {
 			key(name)
-			time.Sleep(jog.Lease / 5) // as a terminal repeats a key
+			time.Sleep(leader.JogLease / 5) // as a terminal repeats a key
 		}
-		return time.Since(began) + jog.Lease
+		return time.Since(began) + leader.JogLease
 	}
 	key("2")
 	pressed := press("up", 500*time.Millisecond)
-	time.Sleep(2 * jog.Lease) // until the motion has ended
+	time.Sleep(2 * leader.JogLease) // until the motion has ended
 	at := f.raw[1].Load()
-	most := pressed.Seconds() * jog.Pace * cfg.Arm.Robot.Motors[1].MaxVelocity / 360 * 4096
+	most := pressed.Seconds() * leader.JogPace * cfg.Arm.Robot.Motors[1].MaxVelocity / 360 * 4096
 	if moved := float64(at - 2047); moved < most/3 || moved > 1.2*most {
 		t.Errorf("the joint moved by %v counts in %v, want up to %.0f", moved, pressed, most)
 	}
@@ -43,12 +43,12 @@ func TestKeysMoveAJoint(t *testing.T) {
 			t.Errorf("joint %d moved to %d as well", j+1, raw)
 		}
 	}
-	time.Sleep(jog.Lease) // some ticks
+	time.Sleep(leader.JogLease) // some ticks
 	if now := f.raw[1].Load(); now != at {
 		t.Errorf("it moved on from %d to %d without a key", at, now)
 	}
 	press("down", 100*time.Millisecond)
-	time.Sleep(2 * jog.Lease) // until the motion has ended
+	time.Sleep(2 * leader.JogLease) // until the motion has ended
 	if now := f.raw[1].Load(); now >= at {
 		t.Errorf("down moved it from %d to %d", at, now)
 	}

@@ -85,7 +85,7 @@ func decode(w http.ResponseWriter, r *http.Request, into any) error {
 	return nil
 }
 
-// jog moves a joint for jog.Lease: {"joint": NAME, "way": 1, -1 or 0}, for a request with the right
+// jog moves a joint for leader.JogLease: {"joint": NAME, "way": 1, -1 or 0}, for a request with the right
 // token. The page repeats it while its button is pressed.
 func (p *Page) jog(run *Run, w http.ResponseWriter, r *http.Request) {
 	if !p.mayOperate(w, r) {

@@ -15,7 +15,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/edge-rt/edge-rt/edge/jog"
+	"github.com/edge-rt/edge-rt/edge/leader"
 	"github.com/edge-rt/edge-rt/edge/operator"
 	"github.com/edge-rt/edge-rt/record/timeline"
 	"github.com/edge-rt/edge-rt/rt"
@@ -118,7 +118,7 @@ func TestJog(t *testing.T) {
 		t.Errorf("a run without jogging: %d, want %d", code, http.StatusConflict)
 	}
 	run := *o.run.Load()
-	run.Jog = jog.New([]string{"pan"}, o.clock)
+	run.Jog = leader.NewJog([]string{"pan"}, o.clock)
 	o.run.Store(&run)
 	for _, tt := range []struct {
 		token, body string

@@ -25,7 +25,7 @@ import (
 	"time"
 
 	"github.com/edge-rt/edge-rt/edge/capture"
-	"github.com/edge-rt/edge-rt/edge/jog"
+	"github.com/edge-rt/edge-rt/edge/leader"
 	"github.com/edge-rt/edge-rt/edge/operator"
 	"github.com/edge-rt/edge-rt/internal/exit"
 	"github.com/edge-rt/edge-rt/internal/webpage"
@@ -174,7 +174,7 @@ type Run struct {
 	Status   func() any // content of /status.json
 	Panel    *operator.Panel
 	Timeline func(b []byte, since timeline.Since) []byte // appends the lines of /timeline.json; nil: no timeline
-	Jog      *jog.Jog                                    // nil: the page jogs no joint
+	Jog      *leader.Jog                                 // nil: the page jogs no joint
 	Instance string                                      // id of the run; it changes at a restart
 	Healthy  func() (ok bool, why string)                // whether ticks run, and the reason if not
 	Ticks    func() uint64                               // number of ticks so far

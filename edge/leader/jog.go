@@ -1,7 +1,4 @@
-// Package jog moves joints by hand, with keys of a terminal or buttons of the page. A motion lasts
-// for Lease unless its key repeats or its button stays pressed: a terminal has no key release, and a
-// browser may vanish.
-package jog
+package leader
 
 import (
 	"fmt"
@@ -10,19 +7,22 @@ import (
 	"time"
 
 	"github.com/edge-rt/edge-rt/rt"
+	"github.com/edge-rt/edge-rt/servo/robot"
 )
 
 const (
-	// Lease is the duration of a motion after its last press.
-	Lease = 150 * time.Millisecond
+	// JogLease is the duration of a motion after its last press.
+	JogLease = 150 * time.Millisecond
 
-	// Pace is the speed of a jogged joint, as a share of its velocity limit.
-	Pace = 0.1
+	// JogPace is the speed of a jogged joint, as a share of its velocity limit.
+	JogPace = 0.1
 
 	digits = 10 // joints that have a key
 )
 
-// Jog holds the pressed keys. All methods may be called from any thread.
+// Jog moves joints by hand, with keys of a terminal or buttons of the page. A motion lasts
+// for JogLease unless its key repeats or its button stays pressed: a terminal has no key release, and
+// a browser may vanish. All methods may be called from any thread.
 type Jog struct {
 	names  []string
 	clock  rt.Clock
@@ -30,17 +30,17 @@ type Jog struct {
 	until  []atomic.Int64 // [joint] end of its motion; negative: of a motion in negative direction
 }
 
-// New returns a Jog of joints with these names.
-func New(names []string, clock rt.Clock) *Jog {
+// NewJog returns a Jog of joints with these names.
+func NewJog(names []string, clock rt.Clock) *Jog {
 	return &Jog{names: names, clock: clock, until: make([]atomic.Int64, len(names))}
 }
 
 // Names are the joints' names.
 func (g *Jog) Names() []string { return g.names }
 
-// Press moves a joint for Lease: way is 1, or -1 for the negative direction; 0 stops it.
+// Press moves a joint for JogLease: way is 1, or -1 for the negative direction; 0 stops it.
 func (g *Jog) Press(joint, way int) {
-	g.until[joint].Store(int64(way) * int64(g.clock.Now().Add(Lease)))
+	g.until[joint].Store(int64(way) * int64(g.clock.Now().Add(JogLease)))
 }
 
 // Move is Press for the joint with a name, from a page.
@@ -68,13 +68,13 @@ func (g *Jog) Way(joint int, now rt.Instant) int {
 	return 0
 }
 
-// Next writes the next goal of each joint into dst: one step of its travel in a tick, at Pace, from
+// Next writes the next goal of each joint into dst: one step of its travel in a tick, at JogPace, from
 // its goal. A joint that no key moves keeps its goal.
 //
 //rt:noalloc
 func (g *Jog) Next(now rt.Instant, goal, step, dst []float32) {
 	for j := range dst {
-		dst[j] = goal[j] + float32(g.Way(j, now))*Pace*step[j]
+		dst[j] = goal[j] + float32(g.Way(j, now))*JogPace*step[j]
 	}
 }
 
@@ -114,3 +114,37 @@ func (g *Jog) Help() string {
 		" (j and k: the one before, the next); hold the up or down arrow to move " +
 		"it; Esc ends the run"
 }
+
+// Jogged makes the keys of a Jog lead: its pose is the follower's goal, moved by one tick of the
+// pressed keys. Owner: the tick thread.
+type Jogged struct {
+	keys *Jog
+	step []float32 // of the follower's joints in one tick
+	pose Pose
+}
+
+// NewJogged returns the leader of a follower whose joints travel step in a tick, at most.
+func NewJogged(keys *Jog, step []float32) *Jogged {
+	return &Jogged{keys: keys, step: step, pose: Pose{Joints: make([]float32, len(step))}}
+}
+
+// Choose does nothing: a part that no key moves keeps its goal.
+//
+//rt:noalloc
+func (*Jogged) Choose(robot.Joints) {}
+
+// Pose returns the pose of the newest Want.
+//
+//rt:noalloc
+func (j *Jogged) Pose() *Pose { return &j.pose }
+
+// Want makes the pose of this tick from the follower's goal.
+//
+//rt:noalloc
+func (j *Jogged) Want(now rt.Instant, _ uint32, _ bool, goal []float32) {
+	j.pose.At = now
+	j.keys.Next(now, goal, j.step, j.pose.Joints[:len(j.keys.Names())])
+}
+
+// Actuated reports that no arm has to come to the follower.
+func (*Jogged) Actuated() bool { return false }

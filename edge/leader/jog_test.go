@@ -1,4 +1,4 @@
-package jog
+package leader
 
 import (
 	"testing"
@@ -9,7 +9,7 @@ import (
 
 func TestAPressLastsForItsLease(t *testing.T) {
 	clock := rttest.NewClock(1_000_000)
-	g := New([]string{"pan", "lift"}, clock)
+	g := NewJog([]string{"pan", "lift"}, clock)
 	next := func() [2]float32 {
 		dst := []float32{0, 0}
 		g.Next(clock.Now(), []float32{5, -5}, []float32{10, 20}, dst)
@@ -21,7 +21,7 @@ func TestAPressLastsForItsLease(t *testing.T) {
 	if got := next(); got != [2]float32{5, -3} {
 		t.Errorf("up moves to %v, want a tenth of the step of the chosen joint", got)
 	}
-	clock.Advance(Lease - time.Nanosecond)
+	clock.Advance(JogLease - time.Nanosecond)
 	if next() == rest {
 		t.Error("the motion ended before its lease")
 	}
@@ -49,7 +49,7 @@ func TestAPressLastsForItsLease(t *testing.T) {
 }
 
 func TestKeysChooseAJoint(t *testing.T) {
-	g := New([]string{"pan", "lift", "grip"}, rttest.NewClock(1))
+	g := NewJog([]string{"pan", "lift", "grip"}, rttest.NewClock(1))
 	for _, tt := range []struct {
 		key     string
 		handled bool
