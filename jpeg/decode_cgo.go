@@ -50,7 +50,7 @@ func NewDecoder() (*Decoder, error) {
 // skipped and reported by Warned.
 //
 // Errors: ErrSize when the picture has another size or dst is too short; ErrTooLarge;
-// ErrProgressive; ErrFormat for CMYK; ErrCorrupt for everything else that the library only warns
+// ErrProgressive; errFormat for CMYK; ErrCorrupt for everything else that the library only warns
 // about: half a picture is worse for a policy than no picture.
 //
 //rt:noalloc
@@ -211,7 +211,7 @@ func (d *Decoder) ConvertRGB(dst []byte, m *Image) error {
 	if !pictureOK(m.W, m.H) {
 		return ErrTooLarge
 	}
-	if want := m.Bytes(); want == 0 || len(m.Pix) < want || len(dst) < 3*m.W*m.H {
+	if want := m.bytes(); want == 0 || len(m.Pix) < want || len(dst) < 3*m.W*m.H {
 		return ErrSize
 	}
 	switch m.Layout {
@@ -246,7 +246,7 @@ func (d *Decoder) ConvertRGB(dst []byte, m *Image) error {
 //rt:noalloc
 func (d *Decoder) ready() error {
 	if d.handle == nil {
-		return ErrClosed
+		return errClosed
 	}
 	if d.failed {
 		if r := C.edgert_renew(&d.handle); r < 0 {
@@ -270,7 +270,7 @@ func (d *Decoder) Explain(err error, src []byte, w, h int) error {
 // Close frees the decoder.
 func (d *Decoder) Close() error {
 	if d.handle == nil {
-		return ErrClosed
+		return errClosed
 	}
 	C.tjDestroy(d.handle)
 	d.handle = nil

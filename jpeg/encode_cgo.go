@@ -44,9 +44,9 @@ type Encoder struct {
 func NewEncoder(quality int, chroma Chroma) (*Encoder, error) {
 	switch {
 	case quality < 1 || quality > 100:
-		return nil, fmt.Errorf("%w, got %d", ErrQuality, quality)
+		return nil, fmt.Errorf("%w, got %d", errQuality, quality)
 	case chroma > Chroma444:
-		return nil, fmt.Errorf("%w, got %v", ErrChroma, chroma)
+		return nil, fmt.Errorf("%w, got %v", errChroma, chroma)
 	}
 	handle := C.tjInitCompress()
 	if handle == nil {
@@ -84,13 +84,13 @@ func (e *Encoder) Reserve(m *Image) {
 //rt:noalloc
 func (e *Encoder) Encode(dst []byte, m *Image) (n int, err error) {
 	if e.handle == nil {
-		return 0, ErrClosed
+		return 0, errClosed
 	}
 	if !pictureOK(m.W, m.H) {
 		return 0, ErrTooLarge
 	}
 	chroma := e.chromaOf(m.Layout)
-	if want := m.Bytes(); want == 0 || len(m.Pix) < want || len(dst) < MaxSize(m.W, m.H, chroma) {
+	if want := m.bytes(); want == 0 || len(m.Pix) < want || len(dst) < MaxSize(m.W, m.H, chroma) {
 		return 0, ErrSize
 	}
 	out, room := (*C.uchar)(unsafe.SliceData(dst)), C.ulong(len(dst))
@@ -126,7 +126,7 @@ func (e *Encoder) chromaOf(l Layout) Chroma {
 // Close frees the encoder.
 func (e *Encoder) Close() error {
 	if e.handle == nil {
-		return ErrClosed
+		return errClosed
 	}
 	C.tjDestroy(e.handle)
 	e.handle = nil
@@ -208,7 +208,7 @@ func sentinel(code int) error {
 	case C.edgert_toolarge:
 		return ErrTooLarge
 	case C.edgert_badformat:
-		return ErrFormat
+		return errFormat
 	}
 	return ErrCorrupt
 }

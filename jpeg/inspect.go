@@ -46,7 +46,7 @@ const (
 // bytes and skips a few stray ones between segments, as decoders do.
 //
 // Errors: ErrCorrupt when markers are missing, cut or out of order; ErrTooLarge above MaxPixels or
-// for more scans than components; ErrFormat unless the picture has 1 or 3 components of 8 bits,
+// for more scans than components; errFormat unless the picture has 1 or 3 components of 8 bits,
 // Huffman coded. A progressive picture is no error here.
 //
 //rt:noalloc
@@ -124,7 +124,7 @@ func (s *scanner) segment() error {
 		s.Progressive = mark == markSOF2
 		err = s.frame(body)
 	case mark < markRST0: // other codings, DAC among them
-		err = ErrFormat
+		err = errFormat
 	}
 	if err != nil {
 		return err
@@ -164,7 +164,7 @@ func (s *scanner) frame(body []byte) error {
 	s.components = int(body[5])
 	switch {
 	case body[0] != 8 || s.components != 1 && s.components != 3:
-		return ErrFormat
+		return errFormat
 	case s.W == 0 || s.H == 0: // only scanners send the height later, as DNL
 		return ErrCorrupt
 	case s.W*s.H > MaxPixels:

@@ -20,14 +20,14 @@ import (
 var (
 	ErrNoLibrary = errors.New("jpeg: built without libjpeg-turbo: install libturbojpeg0-dev and a C compiler, " +
 		"build with CGO_ENABLED=1")
-	ErrQuality     = errors.New("jpeg: quality out of range, want 1 to 100")
-	ErrChroma      = errors.New("jpeg: chroma that cannot be encoded, want 4:2:0, 4:2:2 or 4:4:4")
+	errQuality     = errors.New("jpeg: quality out of range, want 1 to 100")
+	errChroma      = errors.New("jpeg: chroma that cannot be encoded, want 4:2:0, 4:2:2 or 4:4:4")
 	ErrCorrupt     = errors.New("jpeg: corrupt or truncated picture")
-	ErrFormat      = errors.New("jpeg: not an RGB, YCbCr or gray picture of 8 bits")
+	errFormat      = errors.New("jpeg: not an RGB, YCbCr or gray picture of 8 bits")
 	ErrProgressive = errors.New("jpeg: progressive picture, want baseline")
 	ErrSize        = errors.New("jpeg: wrong size")
 	ErrTooLarge    = errors.New("jpeg: picture too large")
-	ErrClosed      = errors.New("jpeg: used after Close")
+	errClosed      = errors.New("jpeg: used after Close")
 )
 
 const (
@@ -72,10 +72,10 @@ type Image struct {
 	Pix  []byte
 }
 
-// Bytes returns the required length of Pix, 0 for an invalid image.
+// bytes returns the required length of Pix, 0 for an invalid image.
 //
 //rt:noalloc
-func (m *Image) Bytes() int {
+func (m *Image) bytes() int {
 	row := m.row()
 	rows := m.H
 	stride := m.stride()

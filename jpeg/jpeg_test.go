@@ -209,7 +209,7 @@ func TestDecodeRefuses(t *testing.T) {
 		{"told a negative size", whole, -1, bandsH, ErrTooLarge},
 		{"400 scans", bomb, bandsW, bandsH, ErrTooLarge},
 		{"progressive", progressive, bandsW, bandsH, ErrProgressive},
-		{"four components", read(t, "bands_cmyk.jpg"), bandsW, bandsH, ErrFormat},
+		{"four components", read(t, "bands_cmyk.jpg"), bandsW, bandsH, errFormat},
 	}
 	d := decoder(t)
 	for _, tt := range tests {
@@ -259,8 +259,8 @@ func TestManyScansAreBounded(t *testing.T) {
 
 func TestEncodeRefuses(t *testing.T) {
 	for _, quality := range []int{-1, 0, 101} {
-		if _, err := NewEncoder(quality, ChromaOfPicture); !errors.Is(err, ErrQuality) {
-			t.Errorf("NewEncoder(%d) = %v, want %v", quality, err, ErrQuality)
+		if _, err := NewEncoder(quality, ChromaOfPicture); !errors.Is(err, errQuality) {
+			t.Errorf("NewEncoder(%d) = %v, want %v", quality, err, errQuality)
 		}
 	}
 	e := rttest.Must(NewEncoder(90, ChromaOfPicture))(t)
@@ -286,8 +286,8 @@ func TestEncodeRefuses(t *testing.T) {
 	if err := e.Close(); err != nil {
 		t.Errorf("Close() = %v", err)
 	}
-	if _, err := e.EncodeRGB(dst, pix, 16, 16); !errors.Is(err, ErrClosed) || !errors.Is(e.Close(), ErrClosed) {
-		t.Errorf("EncodeRGB() after Close = %v, want %v", err, ErrClosed)
+	if _, err := e.EncodeRGB(dst, pix, 16, 16); !errors.Is(err, errClosed) || !errors.Is(e.Close(), errClosed) {
+		t.Errorf("EncodeRGB() after Close = %v, want %v", err, errClosed)
 	}
 }
 

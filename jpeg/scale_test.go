@@ -210,7 +210,7 @@ func TestDecodeFit(t *testing.T) {
 		{patchSize(read(t, "bands_420.jpg"), 65500, 200), 3 * w * h, ErrTooLarge},
 		{patchSize(read(t, "bands_420.jpg"), 2049, 2048), 3 * w * h, ErrTooLarge},
 		{read(t, "bands_progressive.jpg"), 3 * w * h, ErrProgressive},
-		{read(t, "bands_cmyk.jpg"), 3 * w * h, ErrFormat},
+		{read(t, "bands_cmyk.jpg"), 3 * w * h, errFormat},
 		{read(t, "bands_420.jpg"), 3*w*h - 1, ErrSize},
 		{read(t, "bands_420.jpg")[:400], 3 * w * h, ErrCorrupt},
 	} {

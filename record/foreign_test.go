@@ -25,7 +25,7 @@ func TestTextsAreNotCutSilently(t *testing.T) {
 	for _, text := range []string{task, strings.Repeat("ü", 120), strings.Repeat("把", 80) + "x", ""} {
 		var e, back Episode
 		e.Task.Set(text)
-		if err := Parse(&back, Append(nil, &e, 0), 0); err != nil || back.Task.String() != text {
+		if err := parse(&back, Append(nil, &e, 0), 0); err != nil || back.Task.String() != text {
 			t.Errorf("%v: %q is %q, want it whole", err, text, back.Task.String())
 		}
 	}
@@ -33,7 +33,7 @@ func TestTextsAreNotCutSilently(t *testing.T) {
 		"xx" + strings.Repeat("\U0001f916", 70)} {
 		var cut, same Text
 		cut.Set(text)
-		same.SetBytes([]byte(text))
+		same.setBytes([]byte(text))
 		got := cut.String()
 		if !utf8.ValidString(got) || len(got) > maxText || len(got) < maxText-5 || !strings.HasSuffix(got, ellipsis) ||
 			!strings.HasPrefix(text, strings.TrimSuffix(got, ellipsis)) {
@@ -46,7 +46,7 @@ func TestTextsAreNotCutSilently(t *testing.T) {
 	// An older edge-rt cut a task at 240 bytes, also within a character.
 	old := append([]byte{0x2a, 0xf0, 0x01}, strings.Repeat("x", 239)+"\xe6"...)
 	var e Episode
-	if err := Parse(&e, old, 0); err != nil || e.Task.String() != strings.Repeat("x", 239) || !e.Task.Cut() {
+	if err := parse(&e, old, 0); err != nil || e.Task.String() != strings.Repeat("x", 239) || !e.Task.Cut() {
 		t.Errorf("%v: an old task is %q, cut %v", err, e.Task.String(), e.Task.Cut())
 	}
 }
@@ -204,7 +204,7 @@ func TestClockStepsMoveNoPicture(t *testing.T) {
 					return err
 				}
 				var i Image
-				if err := Parse(&i, m.Data, 0); err != nil || uint64(i.At) != m.LogTime {
+				if err := parse(&i, m.Data, 0); err != nil || uint64(i.At) != m.LogTime {
 					t.Errorf("set by %v: %v, a picture's stamp is %d, its message's %d", by, err, i.At, m.LogTime)
 				}
 				return nil

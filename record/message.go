@@ -42,10 +42,10 @@ type Text struct {
 //rt:noalloc
 func (t *Text) Set(text string) { t.n = uint8(fit(t.b[:], text)) }
 
-// SetBytes is Set for bytes.
+// setBytes is Set for bytes.
 //
 //rt:noalloc
-func (t *Text) SetBytes(text []byte) { t.n = uint8(fit(t.b[:], text)) }
+func (t *Text) setBytes(text []byte) { t.n = uint8(fit(t.b[:], text)) }
 
 func (t *Text) String() string { return string(t.b[:t.n]) }
 
@@ -84,7 +84,7 @@ func (t *Task) Cut() bool { return t.cut }
 // Text copies the task into the text of an event.
 //
 //rt:noalloc
-func (t *Task) Text(to *Text) { to.SetBytes(t.b[:t.n]) }
+func (t *Task) Text(to *Text) { to.setBytes(t.b[:t.n]) }
 
 // fit copies a text into room and returns its length. It cuts a text that is too long between two
 // characters and ends it in an ellipsis.
@@ -442,9 +442,9 @@ func (m *Image) visit(c *coder) {
 	c.string("frame_id", &m.Camera)
 }
 
-// Parse decodes a message into one of *Tick, *Request, *Sent, *Chunk, *Session, *Event, *Episode
+// parse decodes a message into one of *Tick, *Request, *Sent, *Chunk, *Session, *Event, *Episode
 // and *Image; wall is the file's ns from an instant to the time of day.
-func Parse(m message, data []byte, wall int64) error {
+func parse(m message, data []byte, wall int64) error {
 	var c coder
 	if err := c.parse(data); err != nil {
 		return err

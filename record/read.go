@@ -151,15 +151,15 @@ func (v *Visitor) message(topic string, m *mcap.Message, wall int64) error {
 	switch topic {
 	case TickTopic:
 		return visit(&Tick{}, v.Tick, topic, data, wall)
-	case RequestTopic:
+	case requestTopic:
 		return visit(&Request{}, v.Request, topic, data, wall)
-	case SentTopic:
+	case sentTopic:
 		return visit(&Sent{}, v.Sent, topic, data, wall)
-	case ChunkTopic:
+	case chunkTopic:
 		return visit(&Chunk{}, v.Chunk, topic, data, wall)
 	case SessionTopic:
 		return visit(&Session{}, v.Session, topic, data, wall)
-	case EventTopic:
+	case eventTopic:
 		return visit(&Event{}, v.Event, topic, data, wall)
 	case EpisodeTopic:
 		return visit(&Episode{}, v.Episode, topic, data, wall)
@@ -180,7 +180,7 @@ func visit[M message](m M, f func(M) error, topic string, data []byte, wall int6
 	if f == nil {
 		return nil
 	}
-	if err := Parse(m, data, wall); err != nil {
+	if err := parse(m, data, wall); err != nil {
 		return fmt.Errorf("a message of %s: %w", topic, err)
 	}
 	return f(m)

@@ -30,12 +30,12 @@ func topicOf(channel uint16, cameras []string) string {
 // Topics of a file. A camera's topic is CameraTopic and its name.
 const (
 	TickTopic    = "/tick"
-	RequestTopic = "/request"
-	SentTopic    = "/sent"
-	ChunkTopic   = "/chunk"
+	requestTopic = "/request"
+	sentTopic    = "/sent"
+	chunkTopic   = "/chunk"
 	SessionTopic = "/session"
-	EventTopic   = "/event"
-	LogTopic     = "/log"
+	eventTopic   = "/event"
+	logTopic     = "/log"
 	EpisodeTopic = "/episode"
 	CameraTopic  = "/camera/"
 )
@@ -46,12 +46,12 @@ var channels = []struct {
 	message       message
 }{
 	{TickTopic, "edgert.Tick", &Tick{}},
-	{RequestTopic, "edgert.Request", &Request{}},
-	{SentTopic, "edgert.Sent", &Sent{}},
-	{ChunkTopic, "edgert.Chunk", &Chunk{}},
+	{requestTopic, "edgert.Request", &Request{}},
+	{sentTopic, "edgert.Sent", &Sent{}},
+	{chunkTopic, "edgert.Chunk", &Chunk{}},
 	{SessionTopic, "edgert.Session", &Session{}},
-	{EventTopic, "edgert.Event", &Event{}},
-	{LogTopic, "foxglove.Log", &logLine{}},
+	{eventTopic, "edgert.Event", &Event{}},
+	{logTopic, "foxglove.Log", &logLine{}},
 	{EpisodeTopic, "edgert.Episode", &Episode{}},
 	{CameraTopic, "foxglove.CompressedImage", &Image{}},
 }

@@ -105,7 +105,7 @@ func FuzzParse(f *testing.F) {
 	f.Add([]byte{0x22, 0xff, 0xff, 0xff, 0xff, 0x0f})
 	f.Fuzz(func(t *testing.T, data []byte) {
 		for _, channel := range channels {
-			if Parse(channel.message, data, 1) != nil {
+			if parse(channel.message, data, 1) != nil {
 				continue
 			}
 			var c coder

@@ -54,7 +54,7 @@ func TestAutoLetsInWhoIsFed(t *testing.T) {
 		!strings.Contains(last.Error, "5.0 ms here") {
 		t.Errorf("the refusal: %+v", last)
 	}
-	if got := b.server.Summary().Refusals["full"]; got != 1 {
+	if got := b.server.summary().Refusals["full"]; got != 1 {
 		t.Errorf("%d refusals are counted, want 1", got)
 	}
 	if ack := b.openFrom(link(0, "arm0"), fakeOpen("arm-00")); !ack.Accepted {

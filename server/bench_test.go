@@ -147,7 +147,7 @@ func (b *bench) beforeRuns(f func(run int) error) {
 // wantReady expects that the server takes robots.
 func (b *bench) wantReady() {
 	b.t.Helper()
-	if ok, why := b.server.Ready(); !ok {
+	if ok, why := b.server.ready(); !ok {
 		b.t.Errorf("the server is not ready: %s", why)
 	}
 }
@@ -155,7 +155,7 @@ func (b *bench) wantReady() {
 // untilReady waits until the server takes robots.
 func (b *bench) untilReady() {
 	b.t.Helper()
-	rttest.Eventually(b.t, "readiness", func() bool { ok, _ := b.server.Ready(); return ok })
+	rttest.Eventually(b.t, "readiness", func() bool { ok, _ := b.server.ready(); return ok })
 }
 
 // tick does the housekeeping of a server that does not run.

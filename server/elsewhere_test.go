@@ -67,7 +67,7 @@ func TestAProgramThatIsAway(t *testing.T) {
 			t.Errorf("the robot learns %q, want the reason", got.event.Text)
 		}
 	}
-	if ok, why := b.server.Ready(); ok || why != "loading: it was killed" {
+	if ok, why := b.server.ready(); ok || why != "loading: it was killed" {
 		t.Errorf("Ready() = %v, %q while the program is away", ok, why)
 	}
 	if ok, why := b.server.healthy(); !ok {

@@ -82,7 +82,7 @@ func (h *health) ready() (ok bool, why string) {
 	s := h.server.Load()
 	switch text := h.loading.Load(); {
 	case s != nil:
-		return s.Ready()
+		return s.ready()
 	case text != nil:
 		return false, *text
 	}
@@ -134,7 +134,7 @@ func startNotifier(ctx context.Context, to *notify.Notifier, s *Server) (end fun
 // update allocates when the number of sessions has changed.
 func (n *notifier) update(now rt.Instant) {
 	if !n.state.Ready {
-		n.state.Ready, _ = n.server.Ready()
+		n.state.Ready, _ = n.server.ready()
 		if runs := n.server.worker.engine.warmRuns.Load(); runs != n.warmRuns { // a slow warm-up makes progress
 			n.warmRuns = runs
 			n.Extend(warmUpMargin + stuckTimes*n.server.worker.engine.longestRun())

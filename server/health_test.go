@@ -85,7 +85,7 @@ func TestListenHealthNamesThePortThatIsTaken(t *testing.T) {
 
 // Scripts read the summary: its keys are part of the interface.
 func TestSummaryKeys(t *testing.T) {
-	summary := newBench(t, config()).server.Summary()
+	summary := newBench(t, config()).server.summary()
 	text := rttest.Must(json.Marshal(summary))(t)
 	var keys map[string]any
 	rttest.Do(t, json.Unmarshal(text, &keys))
@@ -122,7 +122,7 @@ func wantEnd(t *testing.T, b *bench, r *robot, how failure, failures uint64, why
 	if got := r.wantEvent(wire.EventDraining, failedText); got.event.RetryAfterMs <= 0 {
 		t.Errorf("the robot may ask again after %d ms", got.event.RetryAfterMs)
 	}
-	if ok, why := b.server.Ready(); ok || why != "draining" {
+	if ok, why := b.server.ready(); ok || why != "draining" {
 		t.Errorf("Ready() = %v, %q, want draining", ok, why)
 	}
 	if ok, said := b.server.worker.healthy(); ok || !strings.Contains(said, why) {
@@ -396,7 +396,7 @@ func TestStuckHousekeepingIsUnhealthy(t *testing.T) {
 	if ok, why := b.server.healthy(); ok || why != want {
 		t.Errorf("healthy() = %v, %q, want %q", ok, why, want)
 	}
-	if ok, why := b.server.Ready(); ok || why != want {
+	if ok, why := b.server.ready(); ok || why != want {
 		t.Errorf("Ready() = %v, %q, want %q", ok, why, want)
 	}
 	close(leave)

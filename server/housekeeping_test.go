@@ -82,7 +82,7 @@ func TestSaturatedWorkerCollects(t *testing.T) {
 	if got := collected(); got != 1 || b.server.worker.collectDue.Load() {
 		t.Errorf("%d collections in %d requests, want one behind request %d", got, n, asked)
 	}
-	if s := b.server.Summary(); s.GCPauseMaxMs <= 0 {
+	if s := b.server.summary(); s.GCPauseMaxMs <= 0 {
 		t.Errorf("the longest pause is %v ms", s.GCPauseMaxMs)
 	}
 }

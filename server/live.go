@@ -283,7 +283,7 @@ func (l *Live) describe(s *Server) {
 // judge sets the server's state in words, and the warnings that need a person.
 func (l *Live) judge(s *Server) {
 	healthy, why := s.healthy()
-	l.Ready, l.Why = s.Ready()
+	l.Ready, l.Why = s.ready()
 	switch {
 	case !s.phase.warmed.Load():
 		l.State = "warming up"
@@ -523,8 +523,8 @@ func (s *Server) longestPause() time.Duration {
 	return s.pauses.Max()
 }
 
-// Summary returns the counters since the start.
-func (s *Server) Summary() Summary {
+// summary returns the counters since the start.
+func (s *Server) summary() Summary {
 	st := s.stats
 	out := Summary{
 		Service:    s.prefix,

@@ -42,7 +42,7 @@ func TestALinkAndAHostGetOnlySoManySessions(t *testing.T) {
 	if ack := b.openFrom(link(0, "10.0.0.1"), fakeOpen("one-000")); !ack.Accepted {
 		t.Errorf("a robot's own next session is refused: %s", ack.Error)
 	}
-	if got := b.server.Summary().Refusals["quota"]; got != 290-8+290-64 {
+	if got := b.server.summary().Refusals["quota"]; got != 290-8+290-64 {
 		t.Errorf("%d refusals are counted, want %d", got, 290-8+290-64)
 	}
 	b.server.opener.drop(b.server.sessions.find("one-003"), "test")
@@ -86,7 +86,7 @@ func TestWhoHasNoMemoryIsRefused(t *testing.T) {
 			t.Errorf("the refusal lacks %q: %s", words, last.Error)
 		}
 	}
-	if s := b.server.Summary(); s.Refusals["memory"] != 1 || s.Memory.LimitMB != 32 || s.Memory.UsedMB == 0 {
+	if s := b.server.summary(); s.Refusals["memory"] != 1 || s.Memory.LimitMB != 32 || s.Memory.UsedMB == 0 {
 		t.Errorf("summary: %v, %+v", s.Refusals, s.Memory)
 	}
 	if ack := b.openFrom(link(n, ""), fakeOpen("small")); n*int(need)+

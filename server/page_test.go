@@ -124,7 +124,7 @@ func TestThePageInChromium(t *testing.T) {
 	wrong := fakeOpen("other")
 	wrong.StateDim = 3
 	b.open(wrong)
-	rttest.Eventually(t, "chunks", func() bool { return b.server.Summary().Requests > 100 })
+	rttest.Eventually(t, "chunks", func() bool { return b.server.summary().Requests > 100 })
 	dom := browse(t, at, 4*time.Second, "1200,900", "")
 	for _, want := range []string{
 		`role="status" class="good">serving<`, ">lerobot/act_pick_and_place</h1>", "sha256 9c56cc51b374,", "on cpu,",

@@ -83,7 +83,7 @@ func TestStalePicturesAreShown(t *testing.T) {
 	if got := scrape(t, h)[`lean_server_stale_pictures_total{camera="`+top+`"}`]; got != 2 {
 		t.Errorf("the metric says %v, want 2", got)
 	}
-	summary := b.server.Summary()
+	summary := b.server.summary()
 	var table strings.Builder
 	if err := summary.Print(&table); err != nil || summary.StalePictures != 2 || summary.Requests != 5 ||
 		!strings.Contains(table.String(), "stale pictures 2") {

@@ -33,7 +33,7 @@ func twins(t *testing.T) (a, b *bench) {
 // wantRequests expects that both servers together answer n observations. They are counted once they have left.
 func wantRequests(a, b *bench, n uint64) {
 	a.t.Helper()
-	answered := func() uint64 { return a.server.Summary().Requests + b.server.Summary().Requests }
+	answered := func() uint64 { return a.server.summary().Requests + b.server.summary().Requests }
 	rttest.Eventually(a.t, "the count of the last chunk", func() bool { return answered() >= n })
 	if got := answered(); got != n {
 		a.t.Errorf("%d observations were answered %d times", n, got)

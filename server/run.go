@@ -314,7 +314,7 @@ func Run(ctx context.Context, cfg manifest.Config, log *slog.Logger, missing Log
 	defer startNotifier(ctx, manager, server)()
 	err = server.Serve(ctx)
 	inUse = server.modelInUse
-	return server.Summary(), err
+	return server.summary(), err
 }
 
 // newRolling returns a server that carries out the roll-outs of its manifest.

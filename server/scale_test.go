@@ -295,7 +295,7 @@ func TestSqueezedPicturesAreShown(t *testing.T) {
 	if got := scrape(t, h)[`lean_server_squeezed_pictures_total{camera="observation.images.top"}`]; got != 2 {
 		t.Errorf("the metric says %v, want 2", got)
 	}
-	if got := s.Summary(); got.SqueezedPictures != 2 || got.Requests != 4 {
+	if got := s.summary(); got.SqueezedPictures != 2 || got.Requests != 4 {
 		t.Errorf("the summary says %d squeezed of %d, want 2 of 4", got.SqueezedPictures, got.Requests)
 	}
 }

@@ -416,9 +416,9 @@ func serverID() string {
 	return fmt.Sprintf("%s-%08x", host, rand.Uint32())
 }
 
-// Ready reports whether robots get chunks from this server. A server that listens is ready without
+// ready reports whether robots get chunks from this server. A server that listens is ready without
 // a link; a server that only dials needs a link to its router.
-func (s *Server) Ready() (ok bool, why string) {
+func (s *Server) ready() (ok bool, why string) {
 	switch {
 	case s.phase.draining.Load():
 		return false, "draining"

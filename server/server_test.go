@@ -105,7 +105,7 @@ func TestObservationBecomesChunk(t *testing.T) {
 	if pix := b.model.Image(0, 0); pix[0] < 230 || pix[1] > 25 || pix[2] > 25 {
 		t.Errorf("the picture's first pixel = %v, want red in RGB order", pix[:3])
 	}
-	if s := b.server.Summary(); s.Requests != 1 || s.Errors != 0 || s.Conditioning["trained"] != 1 ||
+	if s := b.server.summary(); s.Requests != 1 || s.Errors != 0 || s.Conditioning["trained"] != 1 ||
 		s.Sessions.Opened != 1 {
 		t.Errorf("summary = %+v", s)
 	}
@@ -276,7 +276,7 @@ func TestBadObservationIsAnsweredWithAnEvent(t *testing.T) {
 	r.ask(99)
 	r.wantChunk(99)
 	b.end() // the count follows the chunk
-	if s := b.server.Summary(); s.Errors != uint64(len(tests)) || s.Requests != 1 {
+	if s := b.server.summary(); s.Errors != uint64(len(tests)) || s.Requests != 1 {
 		t.Errorf("summary = %d errors, %d requests, want %d and 1", s.Errors, s.Requests, len(tests))
 	}
 }
@@ -334,8 +334,8 @@ func TestOnlyTheHolderOfASessionReceives(t *testing.T) {
 	b.close("arm", b.server.sessions.find("arm").id)
 	arm.ask(3)
 	// counted once it has left
-	rttest.Eventually(t, "the count of the second chunk", func() bool { return b.server.Summary().Requests >= 2 })
-	if s := b.server.Summary(); len(ghost.inbox) != 0 || len(arm.inbox) != 0 || s.Requests != 2 || s.Unknown != 0 {
+	rttest.Eventually(t, "the count of the second chunk", func() bool { return b.server.summary().Requests >= 2 })
+	if s := b.server.summary(); len(ghost.inbox) != 0 || len(arm.inbox) != 0 || s.Requests != 2 || s.Unknown != 0 {
 		t.Errorf("robots without a session got %d and %d samples, %d were answered and %d received, want 0, 0, 2, 0",
 			len(ghost.inbox), len(arm.inbox), s.Requests, s.Unknown)
 	}
@@ -400,7 +400,7 @@ func TestNewestWinsAndAllHaveTurns(t *testing.T) {
 	if got := a.wantChunk(5); got.chunk.SupersededSeqs != 0 || len(a.inbox) != 0 {
 		t.Errorf("second reply to a: %d superseded, want 0 and no other reply", got.chunk.SupersededSeqs)
 	}
-	if s := b.server.Summary(); s.Superseded != 3 || s.Late != 1 {
+	if s := b.server.summary(); s.Superseded != 3 || s.Late != 1 {
 		t.Errorf("superseded %d, late %d, want 3 and 1", s.Superseded, s.Late)
 	}
 }
@@ -426,11 +426,11 @@ func TestSessionsOpenCloseAndReplace(t *testing.T) {
 		left     int
 	}{{"a", first.SessionID, 2}, {"a", again.SessionID, 1}, {"b", "", 0}, {"unknown", "", 0}} {
 		ack := b.close(c.uuid, c.id)
-		if n := b.server.Summary().Sessions.Active; !ack.OK || n != c.left {
+		if n := b.server.summary().Sessions.Active; !ack.OK || n != c.left {
 			t.Errorf("close(%s, %s) = %+v with %d sessions left, want ok and %d", c.uuid, c.id, ack, n, c.left)
 		}
 	}
-	if s := b.server.Summary().Sessions; s.Opened != 3 || s.Closed != 3 || s.Refused != 1 {
+	if s := b.server.summary().Sessions; s.Opened != 3 || s.Closed != 3 || s.Refused != 1 {
 		t.Errorf("sessions = %+v, want 3 opened, 3 closed, 1 refused", s)
 	}
 }
@@ -519,7 +519,7 @@ func TestServeDrains(t *testing.T) {
 	rttest.Eventually(t, "the server's token gone", func() bool {
 		return b.network.CountTokens(wire.ServerAliveAny) == 0
 	})
-	if ready, why := b.server.Ready(); ready || why != "draining" {
+	if ready, why := b.server.ready(); ready || why != "draining" {
 		t.Errorf("Ready() = %v, %q, want draining", ready, why)
 	}
 	if ack := b.open(fakeOpen("late")); ack.Accepted || !ack.Temporary() || !ack.Draining {
@@ -586,7 +586,7 @@ func TestServeReportsAPanic(t *testing.T) {
 // wantError expects that the server ends by itself with this error.
 func (b *bench) wantError(words string) {
 	b.t.Helper()
-	rttest.Eventually(b.t, "the worker's end", func() bool { ok, _ := b.server.Ready(); return !ok })
+	rttest.Eventually(b.t, "the worker's end", func() bool { ok, _ := b.server.ready(); return !ok })
 	if err := b.stop(); err == nil || !strings.Contains(err.Error(), words) {
 		b.t.Errorf("Serve = %v, want %q", err, words)
 	}
@@ -635,7 +635,7 @@ func requestPathNoAlloc(t *testing.T, b *bench) {
 		t.Errorf("a request allocates %v times, want 0", n)
 	}
 	if n := b.server.stats.outcomes[audit.Answered].Load(); n < 200 {
-		t.Errorf("served %d requests, want more than 200: %+v", n, b.server.Summary())
+		t.Errorf("served %d requests, want more than 200: %+v", n, b.server.summary())
 	}
 }
 
@@ -672,7 +672,7 @@ func TestReadyNeedsAWayIn(t *testing.T) {
 	b.server.network = cutOff{b.server.network}
 	b.wantReady()
 	b.server.cfg.Zenoh.ConnectEndpoints = []string{"tcp/router:7447"}
-	if ok, why := b.server.Ready(); ok || why != "no link to a router" {
+	if ok, why := b.server.ready(); ok || why != "no link to a router" {
 		t.Errorf("Ready() = %v, %q without a router, want no link to a router", ok, why)
 	}
 	b.server.cfg.Zenoh.ListenEndpoints = []string{manifest.DefaultListen}

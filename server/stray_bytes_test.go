@@ -70,7 +70,7 @@ func TestStrayBytesCostNoChunk(t *testing.T) {
 			t.Errorf("the metric says %v for %s, want %v", got, name, want)
 		}
 	}
-	summary := s.Summary()
+	summary := s.summary()
 	var table strings.Builder
 	if err := summary.Print(&table); err != nil || summary.WarnedPictures != 3 ||
 		!strings.Contains(table.String(), "with stray bytes 3") {

@@ -92,14 +92,14 @@ type World struct {
 // on the right and the arm starts on the left, -1 for the mirror image.
 func NewWorld(seed uint64, direction int) *World {
 	w := new(World)
-	w.Reset(seed, direction)
+	w.reset(seed, direction)
 	return w
 }
 
-// Reset makes w the world that NewWorld returns and forgets all legs.
+// reset makes w the world that NewWorld returns and forgets all legs.
 //
 //rt:noalloc
-func (w *World) Reset(seed uint64, direction int) { w.ResetUnder(Rules{}, seed, direction) }
+func (w *World) reset(seed uint64, direction int) { w.ResetUnder(Rules{}, seed, direction) }
 
 // ResetUnder is Reset under rules: only moving and judging differ. It panics on a
 // lag outside 0 to maxLag and on a clearance or speed below 0.

@@ -88,7 +88,7 @@ func TestServosKeepTheirSpeedLimit(t *testing.T) {
 func TestResetIsANewWorld(t *testing.T) {
 	w := NewWorld(3, 1)
 	reachTarget(t, w)
-	w.Reset(9, -1)
+	w.reset(9, -1)
 	if *w != *NewWorld(9, -1) {
 		t.Errorf("Reset(9, -1) = %+v, want %+v", *w, *NewWorld(9, -1))
 	}
@@ -103,7 +103,7 @@ func TestWorldNoAlloc(t *testing.T) {
 		w.Step(goal)
 		w.Render(small, NativeWidth, NativeHeight)
 		w.Render(large, 640, 480)
-		w.Reset(1, -1)
+		w.reset(1, -1)
 	}); n != 0 {
 		t.Errorf("Step, Render and Reset allocate %v times, want 0", n)
 	}

@@ -139,10 +139,10 @@ func (s *FakeServer) observe(sample wire.Sample) {
 }
 
 // Hold answers with a chunk that keeps the arm where it is.
-func (s *FakeServer) Hold(sample wire.Sample) { s.HoldAfter(sample, 0) }
+func (s *FakeServer) Hold(sample wire.Sample) { s.holdAfter(sample, 0) }
 
-// HoldAfter is Hold, and reports inferenceMs as the time of the inference.
-func (s *FakeServer) HoldAfter(sample wire.Sample, inferenceMs float64) {
+// holdAfter is Hold, and reports inferenceMs as the time of the inference.
+func (s *FakeServer) holdAfter(sample wire.Sample, inferenceMs float64) {
 	if h, o, ok := ParseRequest(sample); ok {
 		m := s.Chunk(o.State, func(row []float32, i int) {})
 		go s.Reply(h, &wire.ActionChunk{ChunkModel: m, ChunkRobot: m, InferenceMs: inferenceMs})

@@ -172,7 +172,7 @@ func Measure(ctx context.Context, cfg Config) (report *Report, err error) {
 
 func (j *jitter) open(ctx context.Context) (err error) {
 	if j.lerobot.Missing == "" {
-		j.subjects[LeRobotLoop] = &lerobotSubject{j.lerobot.Python, j.cfg.FPS}
+		j.subjects[leRobotLoop] = &lerobotSubject{j.lerobot.Python, j.cfg.FPS}
 	}
 	for _, name := range j.cfg.Subjects {
 		switch name {

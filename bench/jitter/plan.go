@@ -13,7 +13,7 @@ const (
 	Loop       = "loop"
 	Edge       = "edge"
 
-	LeRobotLoop = "lerobot" // LeRobot's, where it is installed; --subject does not name it
+	leRobotLoop = "lerobot" // LeRobot's, where it is installed; --subject does not name it
 )
 
 // The forms of a slice: a subject apart from the others, or with cyclictest beside it in the same
@@ -32,7 +32,7 @@ type kind struct{ subject, form string }
 // allKinds is every kind, in the order of the report. LeRobot's loop has no form beside: its period is
 // longer than ours by its own lateness, so it keeps no phase to cyclictest.
 var allKinds = []kind{
-	{Cyclictest, apart}, {Loop, apart}, {Edge, apart}, {LeRobotLoop, apart}, {Loop, Beside}, {Edge, Beside},
+	{Cyclictest, apart}, {Loop, apart}, {Edge, apart}, {leRobotLoop, apart}, {Loop, Beside}, {Edge, Beside},
 }
 
 func kindsOf(subjects []string, reference, lerobot bool) (all []kind) {
@@ -46,7 +46,7 @@ func kindsOf(subjects []string, reference, lerobot bool) (all []kind) {
 		}
 	}
 	if lerobot {
-		all = append(all, kind{LeRobotLoop, apart})
+		all = append(all, kind{leRobotLoop, apart})
 	}
 	return all
 }

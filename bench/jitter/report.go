@@ -143,7 +143,7 @@ func newResult(k kind, mine, alone []Slice) Result {
 		if s.Run.Bus != nil {
 			busP50, busP99 = append(busP50, s.Run.Bus.P50), append(busP99, s.Run.Bus.P99)
 		}
-		if k.subject != Cyclictest && k.subject != LeRobotLoop && !s.Run.Granted {
+		if k.subject != Cyclictest && k.subject != leRobotLoop && !s.Run.Granted {
 			r.Refused = s.Run.Why
 		}
 		if s.StealShare <= disturbedShare {

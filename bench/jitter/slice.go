@@ -83,7 +83,7 @@ func (j *jitter) attempt(ctx context.Context, k kind, length time.Duration) (run
 	defer context.AfterFunc(ctx, c.Interrupt)()
 	limit := tickLimit
 	switch {
-	case k.subject == LeRobotLoop:
+	case k.subject == leRobotLoop:
 		limit = 0 // it has no real-time thread, and measures from its own begin on
 	case j.reference.Missing != "":
 		limit = min(limit, length) // the kernel may refuse, and the load waits

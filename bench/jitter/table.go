@@ -18,7 +18,7 @@ var subjectTitles = map[string]string{
 	Cyclictest:  "cyclictest",
 	Loop:        "bare loop",
 	Edge:        "whole edge",
-	LeRobotLoop: "LeRobot's loop",
+	leRobotLoop: "LeRobot's loop",
 }
 
 // ratiosTitle is the heading of the table of ratios.

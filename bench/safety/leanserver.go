@@ -21,7 +21,7 @@ type leanServer struct {
 
 // bundle returns the demo's bundle for the robot.
 func (c *Config) bundle() string {
-	if c.Robot == DefaultRobot {
+	if c.Robot == defaultRobot {
 		return c.Tree + "/bundle"
 	}
 	return c.Tree + "/" + c.Robot

@@ -54,8 +54,8 @@ type Result struct {
 	Seconds     float64    `json:"seconds"` // s, length of the trial
 }
 
-// Broken returns the number of violations, including ends that were too slow.
-func (r *Result) Broken() (n int) {
+// violated returns the number of violations, including ends that were too slow.
+func (r *Result) violated() (n int) {
 	for _, c := range r.Violations {
 		n += c
 	}
@@ -82,8 +82,8 @@ func (r *Result) progress() string {
 	return text
 }
 
-// DefaultRobot is the robot of "The table".
-const DefaultRobot = "so101"
+// defaultRobot is the robot of "The table".
+const defaultRobot = "so101"
 
 // keptMost is the number of violations of a run whose texts are kept.
 const keptMost = 12
@@ -205,7 +205,7 @@ type Report struct {
 // Broken returns the number of all violations.
 func (r *Report) Broken() (n int) {
 	for i := range r.Results {
-		n += r.Results[i].Broken()
+		n += r.Results[i].violated()
 	}
 	return n
 }
@@ -307,7 +307,7 @@ func writeRow(b *strings.Builder, kind string, results []Result, columns []strin
 // a result only checks the page.
 func (r *Report) WriteInto(name string) error {
 	heading := "## The table"
-	if r.Robot != DefaultRobot {
+	if r.Robot != defaultRobot {
 		heading += " of " + r.Robot
 	}
 	if r.Apart {

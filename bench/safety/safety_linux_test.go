@@ -58,7 +58,7 @@ func TestShortSoak(t *testing.T) {
 	}
 	var log bytes.Buffer
 	cfg := Config{
-		Robot:   DefaultRobot,
+		Robot:   defaultRobot,
 		Bin:     programs(t),
 		Tree:    "../../testdata/demo",
 		Only:    soakFaults,
@@ -76,7 +76,7 @@ func TestShortSoak(t *testing.T) {
 		t.Errorf("seed %d: only %d faults in %v", seed, len(report.Results)-1, soakTime)
 	}
 	for _, r := range report.Results {
-		if r.Broken() > 0 {
+		if r.violated() > 0 {
 			t.Errorf("seed %d: %s: %s: %v %v", seed, r.Name, r.Did, r.Violations, r.Kept)
 		}
 	}
@@ -223,7 +223,7 @@ func TestWriteInto(t *testing.T) {
 	name := filepath.Join(t.TempDir(), "page.md")
 	rttest.Do(t, os.WriteFile(name, []byte("# Page\n\ntext\n\n## The table\n\nold\n\n"+
 		"## The table of lekiwi\n\nkiwi\n"), 0o600))
-	r := &Report{Robot: DefaultRobot, Results: []Result{{
+	r := &Report{Robot: defaultRobot, Results: []Result{{
 		Name:       "x",
 		Title:      "a thing",
 		Did:        "held",

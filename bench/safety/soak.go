@@ -172,7 +172,7 @@ func (s *soak) keep() {
 	s.result.judged(combined(all), s.at)
 	s.result.Seconds = now().Sub(s.at).Seconds()
 	s.cfg.Progress("%s", s.result.progress())
-	if len(s.results) < soakKept || s.result.Broken() > 0 {
+	if len(s.results) < soakKept || s.result.violated() > 0 {
 		s.results = append(s.results, s.result)
 	}
 }

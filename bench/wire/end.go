@@ -43,7 +43,7 @@ type echo interface {
 //	mallocs            returns how many objects this process has allocated so far
 func (e End) Run(ctx context.Context, in io.Reader, out io.Writer) error {
 	open := e.native
-	if e.Subject == TCP {
+	if e.Subject == tcp {
 		open = e.tcp
 	}
 	other, stop, err := open(ctx)

@@ -53,17 +53,17 @@ func newReport(cfg Config, machine bench.Machine, missing []string, turns []Turn
 	for _, t := range turns {
 		r.Rounds = max(r.Rounds, t.Round)
 	}
-	for _, path := range []string{Direct, Routed} {
+	for _, path := range []string{direct, routed} {
 		for _, size := range cfg.Sizes {
-			for _, subject := range []string{TCP, Native, Rust, Python} {
+			for _, subject := range []string{tcp, native, rust, Python} {
 				for _, flood := range []bool{false, true} {
 					mine := turnsOf(turns, subject, path, size, flood)
 					if len(mine) == 0 {
 						continue
 					}
 					res := newResult(mine)
-					res.XRust = ratio(mine, turnsOf(turns, Rust, path, size, flood))
-					res.XTCP = ratio(mine, turnsOf(turns, TCP, Direct, size, flood))
+					res.XRust = ratio(mine, turnsOf(turns, rust, path, size, flood))
+					res.XTCP = ratio(mine, turnsOf(turns, tcp, direct, size, flood))
 					if flood {
 						r.Floods = append(r.Floods, res)
 					} else {

@@ -15,16 +15,16 @@ import (
 
 // The subjects.
 const (
-	Native = "native" // wire/zenoh
-	Rust   = "rust"   // the crate zenoh
+	native = "native" // wire/zenoh
+	rust   = "rust"   // the crate zenoh
 	Python = "python" // the wheel eclipse-zenoh
-	TCP    = "tcp"    // without a protocol
+	tcp    = "tcp"    // without a protocol
 )
 
 // The paths between the ends of a pair.
 const (
-	Direct = "direct" // one listens, the other dials
-	Routed = "router" // both dial an official router
+	direct = "direct" // one listens, the other dials
+	routed = "router" // both dial an official router
 )
 
 //go:embed ping.py
@@ -51,7 +51,7 @@ func (p *pair) runTime() (sum time.Duration) {
 
 // pongMallocs returns how often the far end has allocated, if its implementation reports that.
 func (p *pair) pongMallocs(ctx context.Context) (n uint64, ok bool, err error) {
-	if p.subject != Native && p.subject != TCP {
+	if p.subject != native && p.subject != tcp {
 		return 0, false, nil
 	}
 	a, err := p.pong.do(ctx, "mallocs")
@@ -92,9 +92,9 @@ func startAll(ctx context.Context, cfg Config) (*fixture, error) {
 		f.missing = append(f.missing, fmt.Sprintf("no %s, so the official Rust implementation does not take part: "+
 			"run `tools/interop/rust-ping.sh`, or name the program with --rust", cfg.Rust))
 	}
-	subjects := []string{Native}
+	subjects := []string{native}
 	if hasRust {
-		subjects = append(subjects, Rust)
+		subjects = append(subjects, rust)
 	}
 	if hasPython {
 		subjects = append(subjects, Python)
@@ -103,17 +103,17 @@ func startAll(ctx context.Context, cfg Config) (*fixture, error) {
 		}
 	}
 	for _, s := range subjects {
-		if err := f.startPair(ctx, s, Direct); err != nil {
+		if err := f.startPair(ctx, s, direct); err != nil {
 			return f, err
 		}
 		if f.router == nil {
 			continue
 		}
-		if err := f.startPair(ctx, s, Routed); err != nil {
+		if err := f.startPair(ctx, s, routed); err != nil {
 			return f, err
 		}
 	}
-	return f, f.startPair(ctx, TCP, Direct)
+	return f, f.startPair(ctx, tcp, direct)
 }
 
 // answers reports whether a program answers, and notes how to get it if not.
@@ -141,7 +141,7 @@ func (f *fixture) startRouter(ctx context.Context) (err error) {
 func (f *fixture) startPair(ctx context.Context, subject, path string) (err error) {
 	p := &pair{subject: subject, path: path}
 	at, how := f.at, "connect"
-	if path == Direct {
+	if path == direct {
 		how = "listen"
 		if at, err = stage.FreeEndpoint(); err != nil {
 			return err
@@ -162,7 +162,7 @@ func (f *fixture) startPair(ctx context.Context, subject, path string) (err erro
 // argv returns the command for one end; all take the same four arguments.
 func (f *fixture) argv(subject string, end ...string) []string {
 	switch subject {
-	case Rust:
+	case rust:
 		return append([]string{f.cfg.Rust}, end...)
 	case Python:
 		return append([]string{f.cfg.Python, "-c", pingScript}, end...)

@@ -38,7 +38,7 @@ func TestSizesOfTheFlagAndOfAnEnd(t *testing.T) {
 }
 
 func TestEndsOfAPair(t *testing.T) {
-	for _, subject := range []string{Native, TCP} {
+	for _, subject := range []string{native, tcp} {
 		t.Run(subject, func(t *testing.T) {
 			at := rttest.Must(stage.FreeEndpoint())(t)
 			in, stop := io.Pipe()
@@ -83,7 +83,7 @@ func TestReportAddsUp(t *testing.T) {
 		t := Turn{
 			Round:   round,
 			Subject: subject,
-			Path:    Direct,
+			Path:    direct,
 			Bytes:   64,
 			Count:   len(us),
 			P50:     float64(us[len(us)/2]),
@@ -94,19 +94,19 @@ func TestReportAddsUp(t *testing.T) {
 		}
 		return t
 	}
-	ours := trips(1, Native, 10, 20, 30)
+	ours := trips(1, native, 10, 20, 30)
 	ours.Mallocs = &n
-	late := trips(2, Native, 100, 200, 300)
+	late := trips(2, native, 100, 200, 300)
 	late.Mallocs = &n
-	turns := []Turn{ours, late, trips(1, Rust, 20, 20, 20), trips(2, Rust, 100, 100, 100),
-		{Round: 1, Subject: Native, Path: Direct, Bytes: 64, Flood: true, Count: 1000, Lost: 100, Seconds: 2},
+	turns := []Turn{ours, late, trips(1, rust, 20, 20, 20), trips(2, rust, 100, 100, 100),
+		{Round: 1, Subject: native, Path: direct, Bytes: 64, Flood: true, Count: 1000, Lost: 100, Seconds: 2},
 	}
 	r := newReport(Config{Sizes: []int{64}}, bench.Machine{}, []string{"no moon"}, turns)
 	if len(r.RoundTrips) != 2 || len(r.Floods) != 1 || r.Rounds != 2 {
 		t.Fatalf("%+v", r)
 	}
 	// 1.0 in the first round, 2.0 in the second.
-	if a := r.RoundTrips[0]; a.Subject != Native || a.Count != 6 || a.Min != 10 || a.P50 != 30 || a.P99 != 200 ||
+	if a := r.RoundTrips[0]; a.Subject != native || a.Count != 6 || a.Min != 10 || a.P50 != 30 || a.P99 != 200 ||
 		a.XRust != 1.5 || *a.Mallocs != 8.0/6 {
 		t.Errorf("native = %+v", a)
 	}

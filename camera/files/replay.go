@@ -31,8 +31,8 @@ const (
 	maxSide  = 8192
 )
 
-// ErrFiles means that the files are missing, too many, too large, or of different kinds or sizes.
-var ErrFiles = errors.New("replay: pictures")
+// errFiles means that the files are missing, too many, too large, or of different kinds or sizes.
+var errFiles = errors.New("replay: pictures")
 
 // Source plays the files.
 type Source struct {
@@ -66,13 +66,13 @@ func Open(path string, fps int, clock rt.Clock) (*Source, error) {
 		}
 		format.FPS = fps
 		if total += len(pix); total > maxBytes {
-			return nil, fmt.Errorf("%w of %s: more than %d MiB: play fewer at a time, or JPEG", ErrFiles, path,
+			return nil, fmt.Errorf("%w of %s: more than %d MiB: play fewer at a time, or JPEG", errFiles, path,
 				maxBytes>>20)
 		}
 		size := max(s.format.Size, len(pix))
 		s.format.Size, format.Size = 0, 0
 		if len(s.files) > 0 && format != s.format {
-			return nil, fmt.Errorf("%w: %s is %v, the ones before are %v", ErrFiles, name, format, s.format)
+			return nil, fmt.Errorf("%w: %s is %v, the ones before are %v", errFiles, name, format, s.format)
 		}
 		s.format, s.files = format, append(s.files, pix)
 		s.format.Size = size
@@ -84,14 +84,14 @@ func Open(path string, fps int, clock rt.Clock) (*Source, error) {
 func list(path string) ([]string, error) {
 	info, err := os.Stat(path)
 	if err != nil {
-		return nil, fmt.Errorf("%w: %w", ErrFiles, err)
+		return nil, fmt.Errorf("%w: %w", errFiles, err)
 	}
 	if !info.IsDir() {
 		return []string{path}, nil
 	}
 	entries, err := os.ReadDir(path)
 	if err != nil {
-		return nil, fmt.Errorf("%w: %w", ErrFiles, err)
+		return nil, fmt.Errorf("%w: %w", errFiles, err)
 	}
 	var names []string
 	for _, e := range entries {
@@ -100,7 +100,7 @@ func list(path string) ([]string, error) {
 		}
 	}
 	if len(names) == 0 || len(names) > maxFiles {
-		return nil, fmt.Errorf("%w: %s holds %d files of *.jpg, *.jpeg and *.png, want 1 to %d", ErrFiles, path,
+		return nil, fmt.Errorf("%w: %s holds %d files of *.jpg, *.jpeg and *.png, want 1 to %d", errFiles, path,
 			len(names), maxFiles)
 	}
 	slices.Sort(names)
@@ -114,7 +114,7 @@ func playable(name string) bool {
 // read returns a picture in the form in which Grab delivers it.
 func read(name string) (pix []byte, f camera.Format, err error) {
 	bad := func(why any) ([]byte, camera.Format, error) {
-		return nil, f, fmt.Errorf("%w: %s: %v", ErrFiles, name, why)
+		return nil, f, fmt.Errorf("%w: %s: %v", errFiles, name, why)
 	}
 	b, err := userfile.Read(name, maxBytes/4)
 	if err != nil {

@@ -212,7 +212,7 @@ func interval(fps float64) fraction {
 func (d *device) refused(what string, errno unix.Errno) error {
 	switch errno {
 	case unix.EBUSY:
-		return fmt.Errorf("%w: %s; end it (fuser -v %s names it)", ErrBusy, d.path, d.path)
+		return fmt.Errorf("%w: %s; end it (fuser -v %s names it)", errBusy, d.path, d.path)
 	case unix.ENODEV:
 		return fmt.Errorf("%w at %s: it was unplugged", ErrAbsent, d.path)
 	case unix.ENOSPC:

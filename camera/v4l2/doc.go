@@ -22,7 +22,7 @@ import (
 // Errors of Open, for errors.Is.
 var (
 	ErrAbsent  = errors.New("v4l2: no such camera") // it may be plugged in later
-	ErrBusy    = errors.New("v4l2: another program uses the camera")
+	errBusy    = errors.New("v4l2: another program uses the camera")
 	ErrNoVideo = errors.New("v4l2: not a camera")
 	ErrMode    = errors.New("v4l2: the camera has no such mode")
 	ErrControl = errors.New("v4l2: control")

@@ -431,8 +431,8 @@ func TestMachineWatchdog(t *testing.T) {
 
 func TestMachineBusy(t *testing.T) {
 	open(t, Config{})
-	if _, err := Open(Config{Path: vivid, Want: small}, rt.KernelClock()); !errors.Is(err, ErrBusy) {
-		t.Errorf("a second Open() = %v, want %v", err, ErrBusy)
+	if _, err := Open(Config{Path: vivid, Want: small}, rt.KernelClock()); !errors.Is(err, errBusy) {
+		t.Errorf("a second Open() = %v, want %v", err, errBusy)
 	}
 	if info, err := describe(vivid); err != nil || len(info.Modes) == 0 {
 		t.Errorf("describe() at a camera in use = %d modes, %v", len(info.Modes), err)

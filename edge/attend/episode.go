@@ -24,8 +24,8 @@ const (
 	jumpSlack  = 1.02 // factor on a tick's maximum travel, for the rounding of float32
 )
 
-// Episode holds the goals of an arm, tick by tick.
-type Episode struct {
+// recordedEpisode holds the goals of an arm, tick by tick.
+type recordedEpisode struct {
 	Number      uint32
 	DOF         int
 	Rate        float64      // ticks per second
@@ -36,19 +36,19 @@ type Episode struct {
 	Wheels      robot.Joints // of a base: in a row they have its velocities
 }
 
-// Len returns the number of ticks.
-func (e *Episode) Len() int { return len(e.Rows) / e.DOF }
+// len returns the number of ticks.
+func (e *recordedEpisode) len() int { return len(e.Rows) / e.DOF }
 
-// Length returns the duration.
-func (e *Episode) Length() time.Duration {
-	return time.Duration(float64(e.Len()) / e.Rate * float64(time.Second))
+// length returns the duration.
+func (e *recordedEpisode) length() time.Duration {
+	return time.Duration(float64(e.len()) / e.Rate * float64(time.Second))
 }
 
-// At interpolates the row at a position between two ticks.
+// at interpolates the row at a position between two ticks.
 //
 //rt:noalloc
-func (e *Episode) At(place float64, row []float32) {
-	last := e.Len() - 1
+func (e *recordedEpisode) at(place float64, row []float32) {
+	last := e.len() - 1
 	i := min(max(int(place), 0), last)
 	part := float32(min(max(place-float64(i), 0), 1))
 	next := min(i+1, last)
@@ -58,12 +58,12 @@ func (e *Episode) At(place float64, row []float32) {
 	}
 }
 
-// Jumps reports whether a joint moves farther from row i to the next than step, its maximum travel
+// jumps reports whether a joint moves farther from row i to the next than step, its maximum travel
 // in a tick. The arm was not driven there: it was away, or moved by hand.
 //
 //rt:noalloc
-func (e *Episode) Jumps(i int, step []float32) bool {
-	if i < 0 || i+1 >= e.Len() {
+func (e *recordedEpisode) jumps(i int, step []float32) bool {
+	if i < 0 || i+1 >= e.len() {
 		return false
 	}
 	for j, most := range step {
@@ -78,11 +78,11 @@ func (e *Episode) Jumps(i int, step []float32) bool {
 	return false
 }
 
-// Peak computes each joint's maximum travel in a tick, except across jumps.
-func (e *Episode) Peak(step, peak []float32) {
+// peak computes each joint's maximum travel in a tick, except across jumps.
+func (e *recordedEpisode) peak(step, peak []float32) {
 	clear(peak)
-	for i := range e.Len() - 1 {
-		if e.Jumps(i, step) {
+	for i := range e.len() - 1 {
+		if e.jumps(i, step) {
 			continue
 		}
 		for j := range peak {
@@ -120,17 +120,17 @@ type span struct {
 
 // load returns the episode with a number, or the only one for 0, from the record of an arm of this
 // kind. Its errors have exit codes.
-func load(in io.ReadSeeker, arm robot.Robot, number uint32) (Episode, error) {
+func load(in io.ReadSeeker, arm robot.Robot, number uint32) (recordedEpisode, error) {
 	info, err := record.Read(in, record.Visitor{})
 	if err != nil {
-		return Episode{}, exit.With(exit.Config, err)
+		return recordedEpisode{}, exit.With(exit.Config, err)
 	}
 	rate, err := fits(info.Run, arm)
 	if err != nil {
-		return Episode{}, err
+		return recordedEpisode{}, err
 	}
 	if _, err := in.Seek(0, io.SeekStart); err != nil {
-		return Episode{}, err
+		return recordedEpisode{}, err
 	}
 	r := reader{
 		dof:        len(arm.Motors),
@@ -138,13 +138,13 @@ func load(in io.ReadSeeker, arm robot.Robot, number uint32) (Episode, error) {
 		multiplied: info.Run["interpolation_multiplier"] != "1" && info.Run["interpolation_multiplier"] != "",
 	}
 	if _, err := record.Read(in, record.Visitor{Tick: r.tick, Episode: r.episode}); err != nil {
-		return Episode{}, exit.With(exit.Config, err)
+		return recordedEpisode{}, exit.With(exit.Config, err)
 	}
 	s, err := r.choose(number)
 	if err != nil {
-		return Episode{}, err
+		return recordedEpisode{}, err
 	}
-	e := Episode{
+	e := recordedEpisode{
 		Number:      s.number,
 		DOF:         r.dof,
 		Rate:        rate,
@@ -295,7 +295,7 @@ func (r *reader) choose(number uint32) (span, error) {
 
 // fill computes an episode's rows on its own clock, from its first action to its last. On ticks
 // without a row in the record the arm got no goal, and keeps the previous one.
-func (r *reader) fill(e *Episode, s span) error {
+func (r *reader) fill(e *recordedEpisode, s span) error {
 	first, last := -1, -1
 	for i, f := range r.frames {
 		if f.began && f.at >= s.from && f.at <= s.to {
@@ -318,13 +318,13 @@ func (r *reader) fill(e *Episode, s span) error {
 		if (tick+2)*e.DOF > maxNumbers {
 			return exit.Errorf(exit.Config, "the episode has more than %d ticks", maxNumbers/e.DOF)
 		}
-		for e.Len() < tick {
+		for e.len() < tick {
 			e.Rows = append(e.Rows, r.rows[row:row+e.DOF]...)
 		}
 		if f.row >= 0 {
 			row = f.row
 		}
-		if e.Len() == tick {
+		if e.len() == tick {
 			e.Rows = append(e.Rows, r.rows[row:row+e.DOF]...)
 		} else { // two ticks in one period: the later one is used
 			copy(e.Rows[tick*e.DOF:], r.rows[row:row+e.DOF])

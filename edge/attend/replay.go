@@ -46,7 +46,7 @@ type replay struct {
 	file    string
 	speed   float64
 	other   bool // ReplayConfig.OtherCalibration
-	episode Episode
+	episode recordedEpisode
 	catchUp []float32 // of each joint, its travel per tick while its goal trails the episode's
 
 	// Owner: tick thread.
@@ -152,7 +152,7 @@ func (s *replay) prepareRows(steps []float32) {
 	for _, row := range []*[]float32{&s.row, &s.before, &s.bounded, &s.catchUp} {
 		*row = make([]float32, n)
 	}
-	s.episode.Peak(steps, s.catchUp)
+	s.episode.peak(steps, s.catchUp)
 	for j, step := range steps {
 		s.catchUp[j] = min(s.catchUp[j]*float32(s.speed), step*approachPace)
 	}
@@ -169,7 +169,7 @@ func (s *replay) settings() map[string]string {
 func (s *replay) greet() {
 	e := &s.episode
 	fmt.Fprintf(s.cfg.Out, "Episode %d, %.1f s at %v ticks per second. The %s moves slowly to its first position; "+
-		"Ctrl-C ends.\n", e.Number, e.Length().Seconds()/s.speed, e.Rate, s.cfg.Arm.Robot.Name)
+		"Ctrl-C ends.\n", e.Number, e.length().Seconds()/s.speed, e.Rate, s.cfg.Arm.Robot.Name)
 	if e.Torn {
 		fmt.Fprintln(s.cfg.Out, "The record has no end: the episode may have gone on.")
 	}
@@ -181,14 +181,14 @@ func (s *replay) summarize(sum *Summary) {
 	}
 	ran := s.place
 	if s.done {
-		ran = float64(s.episode.Len())
+		ran = float64(s.episode.len())
 	}
 	sum.Replayed = &Replayed{
 		File:    filepath.Base(s.file),
 		Episode: s.episode.Number,
 		Speed:   s.speed,
 		Seconds: seconds(ran),
-		Whole:   seconds(float64(s.episode.Len())),
+		Whole:   seconds(float64(s.episode.len())),
 		Done:    s.done,
 	}
 }
@@ -245,7 +245,7 @@ func (s *replay) stillError() error {
 
 // follow moves the arm to the episode's first position, and then through the episode.
 func (s *replay) follow(now rt.Instant) {
-	s.episode.At(s.place, s.row)
+	s.episode.at(s.place, s.row)
 	s.paceBase()
 	if s.approach {
 		far, there := s.left()
@@ -268,7 +268,7 @@ func (s *replay) follow(now rt.Instant) {
 	if s.entry != nil {
 		s.entry.Episode = s.episode.Number
 	}
-	if s.place >= float64(s.episode.Len()-1) {
+	if s.place >= float64(s.episode.len()-1) {
 		s.done = true
 		s.run.Leave(drive.Itself)
 		return
@@ -314,13 +314,13 @@ func (s *replay) bound() {
 //rt:noalloc
 func (s *replay) advance() {
 	row, step := math.Floor(s.place), s.arm.Gate().Step
-	if s.place == row && s.episode.Jumps(int(row), step) {
+	if s.place == row && s.episode.jumps(int(row), step) {
 		s.place = row + 1
 		s.approach = true
 		s.giveUp = 0
 		return
 	}
-	if s.place += s.speed; s.place > row+1 && s.episode.Jumps(int(row)+1, step) {
+	if s.place += s.speed; s.place > row+1 && s.episode.jumps(int(row)+1, step) {
 		s.place = row + 1
 	}
 }

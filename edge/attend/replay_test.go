@@ -75,7 +75,7 @@ func actAt(m *record.Tick, episode uint32, action, goal float32) {
 	m.Episode = episode
 }
 
-func loaded(t *testing.T, file string, number uint32) (Episode, error) {
+func loaded(t *testing.T, file string, number uint32) (recordedEpisode, error) {
 	t.Helper()
 	in := rttest.Must(os.Open(file))(t)
 	defer in.Close()
@@ -103,10 +103,10 @@ func TestAnEpisodeIsWhatTheArmWasTold(t *testing.T) {
 		}
 	})
 	e, err := loaded(t, file, 1)
-	if err != nil || e.Rate != rate || e.Len() != 15 || e.Number != 1 {
+	if err != nil || e.Rate != rate || e.len() != 15 || e.Number != 1 {
 		t.Fatalf("%+v, %v", e, err)
 	}
-	for i := range e.Len() {
+	for i := range e.len() {
 		want := float32(i + 5)
 		if i == 7 {
 			want = 11
@@ -117,12 +117,12 @@ func TestAnEpisodeIsWhatTheArmWasTold(t *testing.T) {
 	}
 	row := make([]float32, 6)
 	for place, want := range map[float64]float32{-1: 5, 0: 5, 0.5: 5.5, 13.5: 18.5, 14: 19, 99: 19} {
-		if e.At(place, row); row[0] != want {
+		if e.at(place, row); row[0] != want {
 			t.Errorf("at %v: %v, want %v", place, row[0], want)
 		}
 	}
-	if e, err = loaded(t, file, 2); err != nil || e.Len() != 15 || e.Rows[0] != 20 {
-		t.Errorf("the second: %+v, %v", e.Len(), err)
+	if e, err = loaded(t, file, 2); err != nil || e.len() != 15 || e.Rows[0] != 20 {
+		t.Errorf("the second: %+v, %v", e.len(), err)
 	}
 }
 
@@ -130,10 +130,10 @@ func TestAnEpisodeIsWhatTheArmWasTold(t *testing.T) {
 func TestAnEpisodeIsWhatWasShown(t *testing.T) {
 	file := written(t, settings(so101(t)), 10, func(i int, m *record.Tick) { actAt(m, 1, 90, float32(i)) })
 	e, err := loaded(t, file, 1)
-	if err != nil || e.Len() != 10 {
+	if err != nil || e.len() != 10 {
 		t.Fatalf("%+v, %v", e, err)
 	}
-	for i := range e.Len() {
+	for i := range e.len() {
 		if got := e.Rows[i*6]; got != float32(i) {
 			t.Errorf("row %d is %v, want the goal %d", i, got, i)
 		}
@@ -329,14 +329,14 @@ func TestAReplayRunsTheRecord(t *testing.T) {
 		t.Errorf("its calibration: %v, %v", c, err)
 	}
 	if !slices.Equal(ran, want.Rows) {
-		t.Errorf("%d rows ran, want the record's %d, as they are", len(ran)/6, want.Len())
+		t.Errorf("%d rows ran, want the record's %d, as they are", len(ran)/6, want.len())
 	}
 	if most := float32(so101(t).Motors[0].MaxVelocity * approachPace / rate * 1.05); fastest == 0 || fastest > most {
 		t.Errorf("on the way to the begin a goal went %v in a tick, want at most %v", fastest, most)
 	}
 	files, _ := filepath.Glob(filepath.Join(s.RecordDir, "*"+record.Extension))
-	if e, err := loaded(t, files[0], 0); err != nil || e.Len() < 2*rate-5 { // the new record can be replayed again
-		t.Errorf("its own record: %d ticks, %v", e.Len(), err)
+	if e, err := loaded(t, files[0], 0); err != nil || e.len() < 2*rate-5 { // the new record can be replayed again
+		t.Errorf("its own record: %d ticks, %v", e.len(), err)
 	}
 }
 
@@ -477,10 +477,10 @@ func TestABaseReplaysItsWay(t *testing.T) {
 	}
 	defer in.Close()
 	e, err := load(in, kiwi, 1)
-	if err != nil || e.Len() != 30 {
-		t.Fatalf("%d ticks, %v", e.Len(), err)
+	if err != nil || e.len() != 30 {
+		t.Fatalf("%d ticks, %v", e.len(), err)
 	}
-	for i := range e.Len() {
+	for i := range e.len() {
 		if row := e.Rows[i*e.DOF:]; (row[6] == 0.1) != drives(i) || row[5] != 50 {
 			t.Errorf("row %d is %v, drives %v", i, row[:e.DOF], drives(i))
 		}

@@ -139,18 +139,18 @@ func TestBehindTheEpisode(t *testing.T) {
 }
 
 func TestJumpsAndPeaks(t *testing.T) {
-	e := Episode{DOF: 2, Rows: []float32{0, 0, 1, -2, 1, 9, 2, 9}}
+	e := recordedEpisode{DOF: 2, Rows: []float32{0, 0, 1, -2, 1, 9, 2, 9}}
 	step := []float32{3, 3}
 	for i, want := range []bool{false, true, false, false} {
-		if got := e.Jumps(i, step); got != want {
+		if got := e.jumps(i, step); got != want {
 			t.Errorf("from row %d: %v, want %v", i, got, want)
 		}
 	}
-	if e.Jumps(-1, step) {
+	if e.jumps(-1, step) {
 		t.Error("a jump before the first row")
 	}
 	peak := []float32{7, 7}
-	if e.Peak(step, peak); peak[0] != 1 || peak[1] != 2 {
+	if e.peak(step, peak); peak[0] != 1 || peak[1] != 2 {
 		t.Errorf("peaks %v, want 1 and 2", peak)
 	}
 }

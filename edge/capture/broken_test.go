@@ -74,8 +74,8 @@ func TestBrokenPicturesAreSkipped(t *testing.T) {
 					t.Errorf("%s, picture %d: Picture() = %v, %v; want %v, an error %v", name, i, at, err, want.at,
 						want.fails)
 				}
-				if err != nil && !strings.Contains(v.Explain(err).Error(), "camera front: jpeg: corrupt") {
-					t.Errorf("%s, picture %d: Explain() = %v", name, i, v.Explain(err))
+				if err != nil && !strings.Contains(v.cameraError(err).Error(), "camera front: jpeg: corrupt") {
+					t.Errorf("%s, picture %d: Explain() = %v", name, i, v.cameraError(err))
 				}
 				if at != 0 && first == nil {
 					first = bytes.Clone(m.Data)

@@ -318,8 +318,8 @@ func jpegImage(f *camera.Frame) jpeg.Image {
 	return m
 }
 
-// Explain adds details to the error that Picture returned. Call it before the next Picture.
-func (v *Encoder) Explain(err error) error {
+// cameraError adds details to the error that Picture returned. Call it before the next Picture.
+func (v *Encoder) cameraError(err error) error {
 	s, _, _ := v.camera.Newest.Front()
 	return fmt.Errorf("camera %s: %w", v.camera.Name, v.explain(err, s))
 }

@@ -56,7 +56,7 @@ func Snapshot(out io.Writer, flag string, encoding Encoding, file string) error 
 	}
 	var m wire.Image
 	if _, err := encoder.Picture(&m); err != nil {
-		return encoder.Explain(err)
+		return encoder.cameraError(err)
 	}
 	content, err := encodeFile(&m, ext)
 	if err == nil {

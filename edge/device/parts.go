@@ -97,10 +97,10 @@ func (b ByPart) Of(flag string, r robot.Robot, spread Spread) ([]string, error) 
 					"with that part, such as bi_so101", flag, item, r.Name, name, flag)
 		case i < 0 && name == "":
 			return nil, exit.Errorf(exit.Usage, "--%s %s: %s has the parts %s: want %s", flag, item, r.Name,
-				r.PartNames(), Form(flag, r))
+				r.PartNames(), form(flag, r))
 		case i < 0:
 			return nil, exit.Errorf(exit.Usage, "--%s %s: %s has no part %s, it has %s: want %s", flag, item, r.Name,
-				name, r.PartNames(), Form(flag, r))
+				name, r.PartNames(), form(flag, r))
 		case value == "":
 			return nil, exit.Errorf(exit.Usage, "--%s %s: want a value after the =", flag, item)
 		case given[i] && values[i] != value:
@@ -112,9 +112,9 @@ func (b ByPart) Of(flag string, r robot.Robot, spread Spread) ([]string, error) 
 	return values, nil
 }
 
-// Form returns the flags that a robot of several parts wants, such as --bus left=PORT --bus
+// form returns the flags that a robot of several parts wants, such as --bus left=PORT --bus
 // right=PORT.
-func Form(flag string, r robot.Robot) string {
+func form(flag string, r robot.Robot) string {
 	value := "PORT"
 	switch {
 	case strings.HasSuffix(flag, "calibration"), flag == "faults":
@@ -150,7 +150,7 @@ func (b ByPart) Buses(flag string, r robot.Robot, spread Spread) ([]string, erro
 	for i, p := range r.Parts() {
 		if buses[i] == "" {
 			return nil, exit.Errorf(exit.Usage, "no --%s for the part %s of %s: want %s", flag, p.Name, r.Name,
-				Form(flag, r))
+				form(flag, r))
 		}
 	}
 	return buses, checkTwice(flag, r, buses)

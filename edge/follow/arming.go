@@ -24,11 +24,11 @@ func (f *Follower) StartArming() {
 	}
 }
 
-// CancelArming undoes StartArming if no joint has torque yet.
+// cancelArming undoes StartArming if no joint has torque yet.
 //
 //rt:noalloc
-func (f *Follower) CancelArming() {
-	if f.Phase == Arming && !f.HasTorque() {
+func (f *Follower) cancelArming() {
+	if f.Phase == Arming && !f.hasTorque() {
 		f.Phase = Unarmed
 	}
 }
@@ -41,7 +41,7 @@ func (f *Follower) ArmStep(t rt.Tick) (touched bool, err error) {
 		return false, nil
 	}
 	if joints == 0 {
-		return false, exit.Errorf(exit.Fault, "no joint may be armed: %s", f.Why(0))
+		return false, exit.Errorf(exit.Fault, "no joint may be armed: %s", f.why(0))
 	}
 	if out := f.bus.OutOfRange() & joints &^ f.rescue.joints; f.cfg.Rescue && out != 0 {
 		f.rescue.joints |= out
@@ -108,11 +108,11 @@ func (f *Follower) armed(now rt.Instant, joints robot.Joints) {
 	f.rearmAll, f.movedLimp = false, 0
 	if !f.parking.known {
 		copy(f.parking.place, f.Place) // only the first time
-		f.KeepGoals(f.parking.place, f.gate.Wheels)
+		f.keepGoals(f.parking.place, f.gate.Wheels)
 		f.parking.known = true
 		f.tellEaseIn(now)
 	}
-	f.StartSlowly(now)
+	f.startSlowly(now)
 	f.Phase = Armed
 	f.cfg.Events.Emit(now, event.TorqueOn, f.itself(), 0)
 }

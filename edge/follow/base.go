@@ -41,10 +41,10 @@ type slip struct {
 	reported bool
 }
 
-// StopBase sends the goal 0 to the wheels of a base.
+// stopBase sends the goal 0 to the wheels of a base.
 //
 //rt:noalloc
-func (f *Follower) StopBase() {
+func (f *Follower) stopBase() {
 	f.base.driven = true
 	if joints := f.zeroBase(); joints != 0 {
 		f.bus.Write(f.Goal, joints)
@@ -76,7 +76,7 @@ func (f *Follower) restBase() {
 		return
 	}
 	if !f.base.driven {
-		f.StopBase()
+		f.stopBase()
 	}
 	f.base.driven = false
 }

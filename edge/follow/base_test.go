@@ -105,14 +105,14 @@ func (r *baseRig) ticks(t *testing.T, n int, want ...float32) {
 	for range n {
 		r.now = r.now.Add(testPeriod)
 		tick := rt.Tick{Deadline: r.now, Woke: r.now}
-		r.Read(tick)
+		r.read(tick)
 		switch {
 		case r.Phase == Arming:
 			rttest.Must(r.ArmStep(tick))(t)
 		case r.Phase == Armed && want != nil:
 			r.Drive(r.now, want)
 		case r.Phase == Parking:
-			r.ParkStep(r.now, false)
+			r.parkStep(r.now, false)
 		}
 	}
 }
@@ -135,8 +135,8 @@ func TestABaseStopsWhereAJointHolds(t *testing.T) {
 		do   func(r *baseRig)
 	}{
 		{"no action", func(r *baseRig) { r.ticks(t, 2) }},
-		{"the run ends and parks", func(r *baseRig) { r.Finish(r.now); r.ticks(t, 1) }},
-		{"the run ends without parking", func(r *baseRig) { r.cfg.Exit = ExitHold; r.Finish(r.now) }},
+		{"the run ends and parks", func(r *baseRig) { r.finish(r.now); r.ticks(t, 1) }},
+		{"the run ends without parking", func(r *baseRig) { r.cfg.Exit = ExitHold; r.finish(r.now) }},
 		{"one wheel is silent", func(r *baseRig) { r.bus.stale = 1 << 2; r.ticks(t, 2, 5, 0.8, -0.5, 0.3) }},
 		{"all motors are silent", func(r *baseRig) { r.bus.stale = 15; r.ticks(t, 2, 5, 0.8, -0.5, 0.3) }},
 		{"a wheel is overloaded", func(r *baseRig) {
@@ -152,8 +152,8 @@ func TestABaseStopsWhereAJointHolds(t *testing.T) {
 			One(r.Follower).KeepGoals(action, onBase)
 			r.ticks(t, 10, action...)
 		}},
-		{"back to the arming pose", func(r *baseRig) { r.ticks(t, 1); r.ReturnStep() }},
-		{"a rescue", func(r *baseRig) { r.ticks(t, 1); rttest.Do(t, r.RescueStep(r.now)) }},
+		{"back to the arming pose", func(r *baseRig) { r.ticks(t, 1); r.returnStep() }},
+		{"a rescue", func(r *baseRig) { r.ticks(t, 1); rttest.Do(t, r.rescueStep(r.now)) }},
 	} {
 		r := moving(t, nil)
 		if tt.do(r); !r.bus.still() || r.bus.joints&onBase == 0 {
@@ -193,7 +193,7 @@ func TestTheGateOfABase(t *testing.T) {
 	if r.bus.goal != [4]float32{5, 1, -1, 0} {
 		t.Errorf("goals %v, want the limits, and no change by a NaN", r.bus.goal)
 	}
-	r.StartSlowly(r.now)
+	r.startSlowly(r.now)
 	r.slow.until = r.now.Add(time.Hour)
 	r.ticks(t, 20, 5, 3, -0.2, 0)
 	if r.bus.goal != [4]float32{5, 0.5, -0.2, 0} {
@@ -321,10 +321,10 @@ func TestABaseAllocatesNothing(t *testing.T) {
 	tick := rt.Tick{Deadline: r.now, Woke: r.now}
 	action := []float32{5, 0.5, 0, 0}
 	if n := testing.AllocsPerRun(50, func() {
-		r.Read(tick)
+		r.read(tick)
 		r.Drive(tick.Woke, action)
-		r.Read(tick)
-		r.Read(tick)
+		r.read(tick)
+		r.read(tick)
 	}); n != 0 {
 		t.Errorf("%v allocations", n)
 	}

@@ -52,7 +52,7 @@ func (f *Follower) tellHeld(now rt.Instant, held, begun robot.Joints) {
 	}
 }
 
-// Complaint returns the current or last event.Complaint of joint j's motor, 0 without any.
+// complaint returns the current or last event.Complaint of joint j's motor, 0 without any.
 //
 //rt:noalloc
-func (f *Follower) Complaint(j int) int64 { return f.complaints.of[j] }
+func (f *Follower) complaint(j int) int64 { return f.complaints.of[j] }

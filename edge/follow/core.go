@@ -89,7 +89,7 @@ func (c *Core) Ask(now rt.Instant, able bool, state, goal []float32, ask *chunk.
 		rows := ask.Robot[:ask.Rows*len(goal)]
 		c.Stages.Preview(rows)
 		if c.Gate != nil {
-			c.Gate.Preview(goal, rows, multiplier)
+			c.Gate.preview(goal, rows, multiplier)
 		}
 	}
 	return true

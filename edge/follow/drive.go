@@ -51,12 +51,12 @@ func (f *Follower) ease(now rt.Instant) {
 	}
 }
 
-// EaseIn begins another policy slowly, an unknown one for the duration d. A slow drive that is not
+// easeIn begins another policy slowly, an unknown one for the duration d. A slow drive that is not
 // over yet goes on.
 //
 //rt:noalloc
-func (f *Follower) EaseIn(now rt.Instant, d time.Duration) {
-	f.StartSlowly(now)
+func (f *Follower) easeIn(now rt.Instant, d time.Duration) {
+	f.startSlowly(now)
 	if d == 0 {
 		return
 	}
@@ -124,16 +124,16 @@ func (f *Follower) move(action []float32, pace float32) {
 	}
 }
 
-// Rescuing reports whether RescueStep must be called instead of Drive.
+// rescuing reports whether RescueStep must be called instead of Drive.
 //
 //rt:noalloc
-func (f *Follower) Rescuing() bool { return f.rescue.active }
+func (f *Follower) rescuing() bool { return f.rescue.active }
 
 // rescuePace is the share of the velocity limit in a rescue; the servos themselves are slower.
 const rescuePace = 0.04
 
-// RescueStep moves the joints outside their range one tick towards it.
-func (f *Follower) RescueStep(now rt.Instant) error {
+// rescueStep moves the joints outside their range one tick towards it.
+func (f *Follower) rescueStep(now rt.Instant) error {
 	f.zeroBase()
 	for j := range f.scratch {
 		f.scratch[j] = min(f.gate.Max[j], max(f.gate.Min[j], f.Goal[j]))
@@ -158,7 +158,7 @@ func (f *Follower) RescueStep(now rt.Instant) error {
 		return err
 	}
 	f.rescue.active, f.rescue.joints = false, 0
-	f.StartSlowly(now)
+	f.startSlowly(now)
 	return nil
 }
 
@@ -184,31 +184,31 @@ const (
 	parkTolerance = 2.0  // robot units within which a joint has arrived
 )
 
-// Finish ends the armed phase, with parking if the exit mode is ExitPark.
+// finish ends the armed phase, with parking if the exit mode is ExitPark.
 //
 //rt:noalloc
-func (f *Follower) Finish(now rt.Instant) {
-	f.StopBase()
+func (f *Follower) finish(now rt.Instant) {
+	f.stopBase()
 	f.Phase = Done
 	if f.cfg.Exit == ExitPark && !f.silence.bus && f.parking.known {
 		f.Phase, f.parking.end = Parking, now.Add(ParkLimit)
 	}
 }
 
-// ParkStep moves one tick towards the parking place. With hurry it ends the parking.
+// parkStep moves one tick towards the parking place. With hurry it ends the parking.
 //
 //rt:noalloc
-func (f *Follower) ParkStep(now rt.Instant, hurry bool) {
-	if f.ReturnStep() || f.silence.bus || now >= f.parking.end || hurry {
+func (f *Follower) parkStep(now rt.Instant, hurry bool) {
+	if f.returnStep() || f.silence.bus || now >= f.parking.end || hurry {
 		f.Phase = Done
 	}
 }
 
-// ReturnStep moves one tick towards the pose of the first arming, and reports whether the arm has
+// returnStep moves one tick towards the pose of the first arming, and reports whether the arm has
 // arrived. The arm stays armed.
 //
 //rt:noalloc
-func (f *Follower) ReturnStep() (there bool) {
+func (f *Follower) returnStep() (there bool) {
 	if !f.parking.known {
 		return true
 	}

@@ -30,7 +30,7 @@ func TestAnUnknownPolicyStartsSlowly(t *testing.T) {
 		from := r.Goal[0]
 		r.ticks(t, 10, 90, 50)
 		r.ticks(t, 100) // the arm rests
-		r.StartSlowly(r.now)
+		r.startSlowly(r.now)
 		r.ticks(t, 9, 90, 50)
 		if got, want := r.Goal[0]-from, 19*tt.slow; got > want+0.01 || got < want-0.01 {
 			t.Errorf("slew %v: %v in 19 ticks, want %v", tt.slew, got, want)
@@ -87,7 +87,7 @@ func TestARescueThatFailsNamesWhatLasted(t *testing.T) {
 		r.bus.outside = 1
 		r.StartArming()
 		r.ticks(t, 2)
-		if !r.Rescuing() {
+		if !r.rescuing() {
 			t.Fatal("no rescue")
 		}
 		r.bus.outside = 1
@@ -99,8 +99,8 @@ func TestARescueThatFailsNamesWhatLasted(t *testing.T) {
 				r.bus.stale, r.bus.outside = tt.last, tt.outside
 			}
 			r.now = r.now.Add(testPeriod)
-			r.Read(rt.Tick{Deadline: r.now, Woke: r.now})
-			err = r.RescueStep(r.now)
+			r.read(rt.Tick{Deadline: r.now, Woke: r.now})
+			err = r.rescueStep(r.now)
 		}
 		if exit.Of(err) != exit.Fault || !strings.Contains(err.Error(), tt.says) {
 			t.Errorf("%s: %v (code %d), want %q", tt.name, err, exit.Of(err), tt.says)

@@ -217,10 +217,10 @@ func (f *Follower) Resume() {
 	f.needsResume = false
 }
 
-// HasTorque reports whether this run has put any joint under torque.
+// hasTorque reports whether this run has put any joint under torque.
 //
 //rt:noalloc
-func (f *Follower) HasTorque() bool { return f.with(Torque) != 0 }
+func (f *Follower) hasTorque() bool { return f.with(Torque) != 0 }
 
 //rt:noalloc
 func (f *Follower) with(c Condition) (joints robot.Joints) {
@@ -237,17 +237,17 @@ func (f *Follower) with(c Condition) (joints robot.Joints) {
 //rt:noalloc
 func (f *Follower) NeedsResume() bool { return f.needsResume }
 
-// StartSlowly bounds the arm's velocity until it has caught up with its actions.
+// startSlowly bounds the arm's velocity until it has caught up with its actions.
 //
 //rt:noalloc
-func (f *Follower) StartSlowly(now rt.Instant) {
+func (f *Follower) startSlowly(now rt.Instant) {
 	f.slow.active, f.slow.until = true, now.Add(f.cfg.Safety.SlewFor)
 }
 
-// KeepGoals writes the last goals of these joints, into an action.
+// keepGoals writes the last goals of these joints, into an action.
 //
 //rt:noalloc
-func (f *Follower) KeepGoals(action []float32, joints robot.Joints) {
+func (f *Follower) keepGoals(action []float32, joints robot.Joints) {
 	for j := range action {
 		if joints.Has(j) {
 			action[j] = f.Goal[j]
@@ -258,20 +258,20 @@ func (f *Follower) KeepGoals(action []float32, joints robot.Joints) {
 	}
 }
 
-// Silent reports whether so many joints are silent that nothing may move.
+// silent reports whether so many joints are silent that nothing may move.
 //
 //rt:noalloc
-func (f *Follower) Silent() bool { return f.silence.bus }
+func (f *Follower) silent() bool { return f.silence.bus }
 
 // Stale returns the joints without a position in this tick.
 //
 //rt:noalloc
 func (f *Follower) Stale() robot.Joints { return f.silence.stale }
 
-// Frozen returns the joints that have been silent for jointStale and keep their goal.
+// frozen returns the joints that have been silent for jointStale and keep their goal.
 //
 //rt:noalloc
-func (f *Follower) Frozen() robot.Joints { return f.silence.frozen }
+func (f *Follower) frozen() robot.Joints { return f.silence.frozen }
 
 // View is the state of a Follower's joints; sets have one bit per joint.
 type View struct {
@@ -282,20 +282,20 @@ type View struct {
 	Complaints []int64      // [joint] the current or last event.Complaint about heat or supply
 }
 
-// View fills in v, whose slices have one element per joint.
+// view fills in v, whose slices have one element per joint.
 //
 //rt:noalloc
-func (f *Follower) View(v *View) {
+func (f *Follower) view(v *View) {
 	v.Stale, v.Frozen = f.silence.stale, f.silence.frozen
-	v.Held = f.Held()
+	v.Held = f.held()
 	copy(v.Conditions, f.joints)
 	copy(v.Complaints, f.complaints.of)
 }
 
-// Held returns the joints that keep their goal for another reason than silence.
+// held returns the joints that keep their goal for another reason than silence.
 //
 //rt:noalloc
-func (f *Follower) Held() (joints robot.Joints) {
+func (f *Follower) held() (joints robot.Joints) {
 	joints = f.with(HeatOrSupply | Overloaded | EncoderFault | Limp | Restarted)
 	if f.Phase == Armed {
 		joints |= (1<<len(f.joints) - 1) &^ f.with(Torque)
@@ -303,12 +303,12 @@ func (f *Follower) Held() (joints robot.Joints) {
 	return joints
 }
 
-// AllHeld returns all joints, if the arm is armed and no joint is driven, since their
+// allHeld returns all joints, if the arm is armed and no joint is driven, since their
 // motors complain or were let go; otherwise 0. A lost reply does not change the result.
 //
 //rt:noalloc
-func (f *Follower) AllHeld() (joints robot.Joints) {
-	held := f.Held()
+func (f *Follower) allHeld() (joints robot.Joints) {
+	held := f.held()
 	for j := range f.joints {
 		if f.Phase != Armed || !held.Has(j) || f.may[j] >= mayRelieve {
 			return 0
@@ -317,20 +317,20 @@ func (f *Follower) AllHeld() (joints robot.Joints) {
 	return held
 }
 
-// Why returns the reason for joint j's permission, in words.
-func (f *Follower) Why(j int) string {
-	if text := f.Complains(j); text != "" {
+// why returns the reason for joint j's permission, in words.
+func (f *Follower) why(j int) string {
+	if text := f.complains(j); text != "" {
 		return f.joints[j].Why() + " (" + text + ")"
 	}
 	return f.joints[j].Why()
 }
 
-// Complains returns the current complaint of joint j's motor about heat or supply, "" without one.
-func (f *Follower) Complains(j int) string {
+// complains returns the current complaint of joint j's motor about heat or supply, "" without one.
+func (f *Follower) complains(j int) string {
 	if f.joints[j]&HeatOrSupply == 0 {
 		return ""
 	}
-	return event.ComplaintText(f.Complaint(j))
+	return event.ComplaintText(f.complaint(j))
 }
 
 // Gate returns the arm's gate.

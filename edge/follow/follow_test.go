@@ -123,7 +123,7 @@ func (r *rig) tick(t testing.TB, want ...float32) {
 	t.Helper()
 	r.now = r.now.Add(testPeriod)
 	tick := rt.Tick{Deadline: r.now, Woke: r.now}
-	r.Read(tick)
+	r.read(tick)
 	switch r.Phase {
 	case Arming:
 		rttest.Must(r.ArmStep(tick))(t)
@@ -132,7 +132,7 @@ func (r *rig) tick(t testing.TB, want ...float32) {
 			r.Drive(r.now, want)
 		}
 	case Parking:
-		r.ParkStep(r.now, false)
+		r.parkStep(r.now, false)
 	}
 }
 
@@ -163,8 +163,8 @@ func TestNothingIsSentToASilentArm(t *testing.T) {
 	n := len(r.bus.sent)
 	r.bus.stale = 3
 	r.ticks(t, 30, 30, 80)
-	if len(r.bus.sent) != n || !r.Silent() {
-		t.Errorf("%d goals to a silent arm, silent %v", len(r.bus.sent)-n, r.Silent())
+	if len(r.bus.sent) != n || !r.silent() {
+		t.Errorf("%d goals to a silent arm, silent %v", len(r.bus.sent)-n, r.silent())
 	}
 	// One joint answers again, and the arm is still silent: so many motors rest.
 	r = armed(t, func(c *Config) { c.Gate.Step = []float32{2, 4} })
@@ -323,7 +323,7 @@ func TestParking(t *testing.T) {
 	r.tick(t, 60, 80)
 	before := r.bus.at[0]
 	n := len(r.bus.sent)
-	r.Finish(r.now)
+	r.finish(r.now)
 	r.ticks(t, 300)
 	if r.Phase != Done {
 		t.Fatalf("phase %v, want Done", r.Phase)
@@ -349,7 +349,7 @@ func TestOutsideTheRange(t *testing.T) {
 	r.StartArming()
 	r.now = r.now.Add(testPeriod)
 	tick := rt.Tick{Deadline: r.now, Woke: r.now}
-	r.Read(tick)
+	r.read(tick)
 	if _, err := r.ArmStep(tick); !errors.Is(err, servo.ErrOutOfRange) || exit.Of(err) != exit.Fault {
 		t.Errorf("arming outside the range: %v, want it refused with code 6", err)
 	}
@@ -357,16 +357,16 @@ func TestOutsideTheRange(t *testing.T) {
 	r.bus.at[0], r.bus.outside = 95, 1
 	r.StartArming()
 	r.tick(t)
-	if r.Phase != Armed || !r.Rescuing() || r.bus.rescued != 1 {
-		t.Fatalf("phase %v, rescuing %v", r.Phase, r.Rescuing())
+	if r.Phase != Armed || !r.rescuing() || r.bus.rescued != 1 {
+		t.Fatalf("phase %v, rescuing %v", r.Phase, r.rescuing())
 	}
 	last := float32(95)
-	for n := 0; r.Rescuing(); n++ {
+	for n := 0; r.rescuing(); n++ {
 		if n > 2000 {
 			t.Fatalf("still at %v", r.bus.at)
 		}
 		r.tick(t)
-		rttest.Do(t, r.RescueStep(r.now))
+		rttest.Do(t, r.rescueStep(r.now))
 		if d := last - r.bus.at[0]; d < 0 || d > 2*rescuePace+slack {
 			t.Fatalf("a step of %v on the way in", d)
 		}

@@ -133,31 +133,31 @@ func (g *Gate) spin(goal, action []float32, ticks float32) (next [robot.Axes]flo
 	return next, ranged, stepped
 }
 
-// Settle returns the goal of a joint, at place, whose motor holds another goal than the last one:
+// settle returns the goal of a joint, at place, whose motor holds another goal than the last one:
 // its place, which moves nothing. Pass goes on from there.
 //
 //rt:noalloc
-func (g *Gate) Settle(goal, place float32) float32 {
+func (g *Gate) settle(goal, place float32) float32 {
 	if notFinite(place) {
 		return goal
 	}
 	return place
 }
 
-// Clipped returns the joints whose goals were clipped since the last call.
+// clipped returns the joints whose goals were clipped since the last call.
 //
 //rt:noalloc
-func (g *Gate) Clipped() (ranged, stepped robot.Joints) {
+func (g *Gate) clipped() (ranged, stepped robot.Joints) {
 	ranged, stepped = g.ranged, g.stepped
 	g.ranged, g.stepped = 0, 0
 	return ranged, stepped
 }
 
-// Preview overwrites rows, [n*dof], with the goals that Pass would return, starting at goal. Each
+// preview overwrites rows, [n*dof], with the goals that Pass would return, starting at goal. Each
 // row lasts for ticks, and joints are assumed to follow at once. It counts nothing.
 //
 //rt:noalloc
-func (g *Gate) Preview(goal, rows []float32, ticks int) {
+func (g *Gate) preview(goal, rows []float32, ticks int) {
 	dof := len(goal)
 	before := goal
 	for ; len(rows) >= dof; rows = rows[dof:] {

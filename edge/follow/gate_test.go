@@ -73,7 +73,7 @@ func TestPreviewEqualsPass(t *testing.T) {
 	ahead := append([]float32(nil), rows...)
 	goal := []float32{0, 48}
 	g := testGate()
-	g.Preview(goal, ahead, 1)
+	g.preview(goal, ahead, 1)
 	if g.RangeClips+g.StepClips != 0 {
 		t.Errorf("Preview counted %d clips, want 0", g.RangeClips+g.StepClips)
 	}
@@ -112,7 +112,7 @@ func TestGateNoAlloc(t *testing.T) {
 	g := testGate()
 	rows := make([]float32, 40)
 	goal := []float32{0, 0}
-	if n := testing.AllocsPerRun(100, func() { g.Preview(goal, rows, 2); g.Pass(0, 1, 2, 3) }); n != 0 {
+	if n := testing.AllocsPerRun(100, func() { g.preview(goal, rows, 2); g.Pass(0, 1, 2, 3) }); n != 0 {
 		t.Errorf("the gate allocates %v times, want 0", n)
 	}
 }

@@ -52,7 +52,7 @@ func TestKochAtLowRates(t *testing.T) {
 				tick.Deadline = max(tick.Deadline.Add(period), clock.Now())
 				clock.SleepUntil(tick.Deadline)
 				tick.Woke = clock.Now()
-				f.Read(tick)
+				f.read(tick)
 				switch f.Phase {
 				case Arming:
 					rttest.Must(f.ArmStep(tick))(t)

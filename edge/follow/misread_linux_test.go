@@ -78,7 +78,7 @@ func TestAWrongPositionAfterASilence(t *testing.T) {
 				if most := a.travelled(300 * time.Millisecond); most > 4 {
 					t.Errorf("%s: a shaft moved %d counts, want none to move", wrong.name, most)
 				}
-				a.until("driven", func() bool { return !a.Silent() && a.Frozen() == 0 && a.may[elbow] == mayGoal })
+				a.until("driven", func() bool { return !a.silent() && a.frozen() == 0 && a.may[elbow] == mayGoal })
 				if a.Phase != Armed || a.NeedsResume() {
 					t.Errorf("%s: phase %v, waits %v", wrong.name, a.Phase, a.NeedsResume())
 				}

@@ -124,7 +124,7 @@ func (p *Parts) Joints() robot.Joints { return 1<<len(p.Goal) - 1 }
 //rt:noalloc
 func (p *Parts) Several() bool { return len(p.parts) > 1 }
 
-// Read is Follower.Read for all parts at the same time.
+// Read is Follower.read for all parts at the same time.
 //
 //rt:noalloc
 func (p *Parts) Read(t rt.Tick) {
@@ -158,7 +158,7 @@ func (p *Parts) ReadBy(t rt.Tick, deadline rt.Instant) {
 //rt:noalloc
 func (p *Parts) stopped() bool {
 	for _, f := range p.parts {
-		if f.Silent() || f.AllHeld() != 0 || f.Rescuing() || f.NeedsResume() {
+		if f.silent() || f.allHeld() != 0 || f.rescuing() || f.NeedsResume() {
 			return true
 		}
 	}
@@ -224,7 +224,7 @@ func (p *Parts) StartArming() {
 //rt:noalloc
 func (p *Parts) CancelArming() {
 	for _, f := range p.parts {
-		f.CancelArming()
+		f.cancelArming()
 	}
 	p.findPhase()
 }
@@ -299,21 +299,21 @@ func (p *Parts) drive(now rt.Instant, action []float32, pace float32, joints rob
 //
 //rt:noalloc
 func (p *Parts) moves(f *Follower) bool {
-	return f.Phase == Armed && !p.holding && !f.Rescuing()
+	return f.Phase == Armed && !p.holding && !f.rescuing()
 }
 
 // Rescuing reports whether RescueStep must be called, and Drive only if the parts are apart.
 //
 //rt:noalloc
 func (p *Parts) Rescuing() bool {
-	return slices.ContainsFunc(p.parts, (*Follower).Rescuing)
+	return slices.ContainsFunc(p.parts, (*Follower).rescuing)
 }
 
 // RescueStep moves the joints outside their range one tick towards it.
 func (p *Parts) RescueStep(now rt.Instant) error {
 	for i, f := range p.parts {
-		if f.Phase == Armed && f.Rescuing() {
-			if err := f.RescueStep(now); err != nil {
+		if f.Phase == Armed && f.rescuing() {
+			if err := f.rescueStep(now); err != nil {
 				return p.named(i, err)
 			}
 		}
@@ -328,8 +328,8 @@ func (p *Parts) RescueStep(now rt.Instant) error {
 func (p *Parts) Finish(now rt.Instant) {
 	for _, f := range p.parts {
 		switch {
-		case f.Phase == Armed, f.Phase == Arming && f.HasTorque():
-			f.Finish(now)
+		case f.Phase == Armed, f.Phase == Arming && f.hasTorque():
+			f.finish(now)
 		case f.Phase < Armed:
 			f.Phase = Done
 		}
@@ -344,7 +344,7 @@ func (p *Parts) Finish(now rt.Instant) {
 func (p *Parts) ParkStep(now rt.Instant, hurry bool) {
 	for _, f := range p.parts {
 		if f.Phase == Parking {
-			f.ParkStep(now, hurry)
+			f.parkStep(now, hurry)
 		}
 	}
 	p.findPhase()
@@ -358,7 +358,7 @@ func (p *Parts) ReturnStep() (there bool) {
 	there = true
 	for _, f := range p.parts {
 		if !p.Several() || p.moves(f) {
-			there = f.ReturnStep() && there
+			there = f.returnStep() && there
 		}
 	}
 	return there
@@ -369,7 +369,7 @@ func (p *Parts) ReturnStep() (there bool) {
 //rt:noalloc
 func (p *Parts) StopBase() {
 	for _, f := range p.parts {
-		f.StopBase()
+		f.stopBase()
 	}
 }
 
@@ -401,7 +401,7 @@ func (p *Parts) NeedsResume() bool { return slices.ContainsFunc(p.parts, (*Follo
 // HasTorque reports whether this run has put any joint under torque.
 //
 //rt:noalloc
-func (p *Parts) HasTorque() bool { return slices.ContainsFunc(p.parts, (*Follower).HasTorque) }
+func (p *Parts) HasTorque() bool { return slices.ContainsFunc(p.parts, (*Follower).hasTorque) }
 
 // StartSlowly bounds the velocity of all parts until they have caught up with their actions.
 //
@@ -414,7 +414,7 @@ func (p *Parts) StartSlowly(now rt.Instant) { p.StartOnlySlowly(now, ^robot.Join
 func (p *Parts) StartOnlySlowly(now rt.Instant, joints robot.Joints) {
 	for _, f := range p.parts {
 		if joints.Has(f.first) {
-			f.StartSlowly(now)
+			f.startSlowly(now)
 		}
 	}
 }
@@ -424,7 +424,7 @@ func (p *Parts) StartOnlySlowly(now rt.Instant, joints robot.Joints) {
 //rt:noalloc
 func (p *Parts) EaseIn(now rt.Instant, d time.Duration) {
 	for _, f := range p.parts {
-		f.EaseIn(now, d)
+		f.easeIn(now, d)
 	}
 }
 
@@ -433,7 +433,7 @@ func (p *Parts) EaseIn(now rt.Instant, d time.Duration) {
 //rt:noalloc
 func (p *Parts) KeepGoals(action []float32, joints robot.Joints) {
 	for _, f := range p.parts {
-		f.KeepGoals(action[f.first:f.first+len(f.Goal)], joints>>f.first)
+		f.keepGoals(action[f.first:f.first+len(f.Goal)], joints>>f.first)
 	}
 }
 
@@ -443,9 +443,9 @@ func (p *Parts) KeepGoals(action []float32, joints robot.Joints) {
 //rt:noalloc
 func (p *Parts) Silent() bool {
 	if p.apart {
-		return !slices.ContainsFunc(p.parts, func(f *Follower) bool { return !f.Silent() })
+		return !slices.ContainsFunc(p.parts, func(f *Follower) bool { return !f.silent() })
 	}
-	return slices.ContainsFunc(p.parts, (*Follower).Silent)
+	return slices.ContainsFunc(p.parts, (*Follower).silent)
 }
 
 // Blind reports whether a silent joint keeps the observation from leaving: one of any part together,
@@ -454,7 +454,7 @@ func (p *Parts) Silent() bool {
 //rt:noalloc
 func (p *Parts) Blind() bool {
 	if p.apart {
-		return !slices.ContainsFunc(p.parts, func(f *Follower) bool { return f.Frozen() == 0 })
+		return !slices.ContainsFunc(p.parts, func(f *Follower) bool { return f.frozen() == 0 })
 	}
 	return p.Frozen() != 0
 }
@@ -467,12 +467,12 @@ func (p *Parts) Stale() robot.Joints { return p.joints((*Follower).Stale) }
 // Frozen returns the joints that have been silent for so long that they keep their goal.
 //
 //rt:noalloc
-func (p *Parts) Frozen() robot.Joints { return p.joints((*Follower).Frozen) }
+func (p *Parts) Frozen() robot.Joints { return p.joints((*Follower).frozen) }
 
 // Held returns the joints that keep their goal for another reason than silence.
 //
 //rt:noalloc
-func (p *Parts) Held() robot.Joints { return p.joints((*Follower).Held) }
+func (p *Parts) Held() robot.Joints { return p.joints((*Follower).held) }
 
 // joints returns a set of each part's joints as one of the robot's.
 //
@@ -490,7 +490,7 @@ func (p *Parts) joints(of func(*Follower) robot.Joints) (all robot.Joints) {
 //rt:noalloc
 func (p *Parts) AllHeld() (held robot.Joints) {
 	for _, f := range p.parts {
-		all := f.AllHeld()
+		all := f.allHeld()
 		if all == 0 && p.apart {
 			return 0
 		}
@@ -507,7 +507,7 @@ func (p *Parts) View(v *View) {
 	for _, f := range p.parts {
 		last := f.first + len(f.Goal)
 		one := View{Conditions: v.Conditions[f.first:last], Complaints: v.Complaints[f.first:last]}
-		f.View(&one)
+		f.view(&one)
 		v.Stale |= one.Stale << f.first
 		v.Frozen |= one.Frozen << f.first
 		v.Held |= one.Held << f.first
@@ -531,19 +531,19 @@ func (p *Parts) of(j int) (f *Follower, own int) {
 //rt:noalloc
 func (p *Parts) Complaint(j int) int64 {
 	f, own := p.of(j)
-	return f.Complaint(own)
+	return f.complaint(own)
 }
 
 // Why returns the reason for joint j's permission, in words.
 func (p *Parts) Why(j int) string {
 	f, own := p.of(j)
-	return f.Why(own)
+	return f.why(own)
 }
 
 // Complains returns the current complaint of joint j's motor about heat or supply, "" without one.
 func (p *Parts) Complains(j int) string {
 	f, own := p.of(j)
-	return f.Complains(own)
+	return f.complains(own)
 }
 
 // Gate returns the limits of all joints. Goals pass the gates of their parts, so only Gate.Preview
@@ -555,7 +555,7 @@ func (p *Parts) Gate() *Gate { return p.gate }
 //rt:noalloc
 func (p *Parts) Clipped() (ranged, stepped robot.Joints) {
 	for _, f := range p.parts {
-		r, s := f.gate.Clipped()
+		r, s := f.gate.clipped()
 		ranged, stepped = ranged|r<<f.first, stepped|s<<f.first
 	}
 	return ranged, stepped

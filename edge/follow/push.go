@@ -143,7 +143,7 @@ func (f *Follower) unload(now rt.Instant) {
 		if !asked.Has(j) || f.may[j] != mayRelieve || f.Phase != Armed || f.silence.bus {
 			continue
 		}
-		f.Goal[j] = f.gate.Settle(f.Goal[j], f.Place[j])
+		f.Goal[j] = f.gate.settle(f.Goal[j], f.Place[j])
 		if f.gate.Wheels.Has(j) {
 			f.zeroBase()
 		}
@@ -153,7 +153,7 @@ func (f *Follower) unload(now rt.Instant) {
 	if unloaded != 0 {
 		f.bus.Write(f.Goal, unloaded)
 		f.bus.RenewTorque(unloaded)
-		f.StartSlowly(now)
+		f.startSlowly(now)
 	}
 	f.unloading.answer.Store(int64(unloaded))
 }

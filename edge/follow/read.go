@@ -10,10 +10,10 @@ import (
 	"github.com/edge-rt/edge-rt/servo/robot"
 )
 
-// Read reads the joints and determines each joint's permission in this tick.
+// read reads the joints and determines each joint's permission in this tick.
 //
 //rt:noalloc
-func (f *Follower) Read(t rt.Tick) {
+func (f *Follower) read(t rt.Tick) {
 	f.ReadBy(t, t.Deadline.Add(f.cfg.Period-Reserve(f.cfg.Period)))
 }
 
@@ -35,7 +35,7 @@ func (f *Follower) ReadBy(t rt.Tick, deadline rt.Instant) {
 	f.silence.stale = f.bus.Read(f.State, deadline)
 	f.bus.Positions(f.Place)
 	if slept && f.driving() {
-		f.StartSlowly(t.Woke)
+		f.startSlowly(t.Woke)
 	}
 	f.updateSilence(t.Woke)
 	if why, restarted := f.bus.Reconnected(); why != 0 {
@@ -98,7 +98,7 @@ func (f *Follower) updateSilence(now rt.Instant) {
 		resumed = ^robot.Joints(0)
 	}
 	if f.driving() && resumed != 0 {
-		f.StartSlowly(now) // from the goals that the motors have kept
+		f.startSlowly(now) // from the goals that the motors have kept
 	}
 	f.settle(now)
 	s.bus = silent
@@ -122,12 +122,12 @@ func (f *Follower) settle(now rt.Instant) {
 		}
 		s.strayed &^= bit
 		if f.gate.Wheels.Has(j) {
-			f.StopBase()
+			f.stopBase()
 			continue
 		}
 		if f.joints[j]&Overloaded == 0 {
-			f.Goal[j] = f.gate.Settle(f.Goal[j], f.Place[j])
-			f.StartSlowly(now)
+			f.Goal[j] = f.gate.settle(f.Goal[j], f.Place[j])
+			f.startSlowly(now)
 		}
 	}
 }
@@ -202,7 +202,7 @@ func (f *Follower) applyReactions(now rt.Instant) {
 			f.findPush(j)
 		}
 		if (f.reactions.Encoder&^r.Encoder)&bit != 0 {
-			f.StartSlowly(now) // its motor has driven to its goal by itself, from anywhere
+			f.startSlowly(now) // its motor has driven to its goal by itself, from anywhere
 		}
 		if r.Limp&bit != 0 {
 			f.joints[j] = f.joints[j].after(torqueTaken)

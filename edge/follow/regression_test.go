@@ -41,10 +41,10 @@ func TestRescueWithALimpJoint(t *testing.T) {
 	r.bus.says.Limp = 1
 	for range 1000 {
 		r.tick(t)
-		if !r.Rescuing() {
+		if !r.rescuing() {
 			return
 		}
-		rttest.Do(t, r.RescueStep(r.now))
+		rttest.Do(t, r.rescueStep(r.now))
 	}
 	t.Error("rescuing for ever a joint that has no torque")
 }
@@ -65,12 +65,12 @@ func TestSuspendBeforeRead(t *testing.T) {
 func TestPostponeOfAnArmedArm(t *testing.T) {
 	r := armed(t, nil)
 	r.Phase = Arming // its bus watchdogs have fired
-	r.CancelArming() // paused
-	r.Finish(r.now)
+	r.cancelArming() // paused
+	r.finish(r.now)
 	t.Logf("phase after Postpone+Depart %v", r.Phase)
 	r = armed(t, nil)
 	r.Phase = Arming
-	r.CancelArming()
+	r.cancelArming()
 	if r.Phase == Unarmed {
 		t.Error("an arm under torque counts as untouched: SIGTERM lets it fall instead of parking it")
 	}
@@ -103,7 +103,7 @@ func TestOutsideIsUntouched(t *testing.T) {
 	r.StartArming()
 	r.now = r.now.Add(testPeriod)
 	tick := rt.Tick{Deadline: r.now, Woke: r.now}
-	r.Read(tick)
+	r.read(tick)
 	if touched, err := r.ArmStep(tick); touched || err == nil {
 		t.Errorf("touched %v, err %v: an arm that the run before holds is let fall", touched, err)
 	}
@@ -240,14 +240,14 @@ func TestRescueAgainAfterAReplug(t *testing.T) {
 	r.bus.at[0], r.bus.outside = 95, 1
 	r.StartArming()
 	r.tick(t)
-	if !r.Rescuing() {
+	if !r.rescuing() {
 		t.Fatal("no rescue")
 	}
 	r.bus.rescued, r.bus.back = 0, hotplug.Unplugged // another servo.Arm
 	r.tick(t)
 	r.StartArming()
 	r.tick(t)
-	if r.Phase != Armed || !r.Rescuing() || r.bus.rescued != 1 {
-		t.Errorf("phase %v, rescuing %v, rescued %d times", r.Phase, r.Rescuing(), r.bus.rescued)
+	if r.Phase != Armed || !r.rescuing() || r.bus.rescued != 1 {
+		t.Errorf("phase %v, rescuing %v, rescued %d times", r.Phase, r.rescuing(), r.bus.rescued)
 	}
 }

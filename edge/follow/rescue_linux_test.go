@@ -96,7 +96,7 @@ func TestPowerBlipWhileParking(t *testing.T) {
 		a.want[j] = a.Place[j] + 40
 	}
 	a.until("there", func() bool { return within(a.Goal, a.want, 0.5) })
-	a.Finish(a.tick.Woke)
+	a.finish(a.tick.Woke)
 	a.during(100 * time.Millisecond)
 	a.bus.Power(false)
 	a.during(150 * time.Millisecond)

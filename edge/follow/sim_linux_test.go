@@ -93,7 +93,7 @@ func (a *simArm) step() error {
 	a.tick.Deadline = max(a.tick.Deadline.Add(simPeriod), clock.Now())
 	clock.SleepUntil(a.tick.Deadline)
 	a.tick.Woke = clock.Now()
-	a.Read(a.tick)
+	a.read(a.tick)
 	switch a.Phase {
 	case Unarmed:
 		if a.begins && !a.NeedsResume() {
@@ -103,12 +103,12 @@ func (a *simArm) step() error {
 		_, err := a.ArmStep(a.tick)
 		return err
 	case Armed:
-		if a.Rescuing() {
-			return a.RescueStep(a.tick.Woke)
+		if a.rescuing() {
+			return a.rescueStep(a.tick.Woke)
 		}
 		a.Drive(a.tick.Woke, a.want)
 	case Parking:
-		a.ParkStep(a.tick.Woke, false)
+		a.parkStep(a.tick.Woke, false)
 	}
 	return nil
 }
@@ -345,7 +345,7 @@ func TestEncoderFault(t *testing.T) {
 	rttest.Do(t, a.bus.Inject(servosim.Script{Faults: []servosim.Fault{{Kind: "encoder", IDs: []uint8{3},
 		Offset: 600}}}))
 	a.until("the run must end", func() bool { return a.Fatal() != nil })
-	a.Finish(a.tick.Woke)
+	a.finish(a.tick.Woke)
 	a.until("parked", func() bool { return a.Phase == Done })
 	if a.Goal[0] > 3 {
 		t.Errorf("the pan stands at %v, want it parked at 0", a.Goal[0])
@@ -423,7 +423,7 @@ func TestOutsideOfMotors(t *testing.T) {
 			a.until("inside", func() bool {
 				at := a.bus.States()[1].Position
 				most, last = max(most, last-at), at
-				return !a.Rescuing()
+				return !a.rescuing()
 			})
 			if took := time.Since(began); took < time.Second || most > 30 {
 				t.Errorf("22 degrees in %v, at most %d counts in a tick; want it slow", took, most)

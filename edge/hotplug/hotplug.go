@@ -93,8 +93,8 @@ func (a *Arm) use(arm *servo.Arm) {
 	a.current.Store(arm)
 }
 
-// Calibration returns the calibration with which the arm was opened.
-func (a *Arm) Calibration() servo.Calibration { return a.cfg.Calibration }
+// calibration returns the calibration with which the arm was opened.
+func (a *Arm) calibration() servo.Calibration { return a.cfg.Calibration }
 
 // Path returns the serial port at which the arm was opened.
 func (a *Arm) Path() string { return a.cfg.Path }

@@ -66,10 +66,10 @@ func (p Parts) Extremes() (hottest, volts float64) {
 	return hottest, volts
 }
 
-// Away returns the first part that is away now, nil without one. Owner: tick thread.
+// away returns the first part that is away now, nil without one. Owner: tick thread.
 //
 //rt:noalloc
-func (p Parts) Away() *Arm {
+func (p Parts) away() *Arm {
 	for _, a := range p {
 		if a.Away() {
 			return a
@@ -93,7 +93,7 @@ func (p Parts) OpenError() (all error) {
 func (p Parts) Calibration(r robot.Robot) servo.Calibration {
 	all := servo.Calibration{}
 	for i, part := range r.Parts() {
-		all.Join(part.Prefix(), p[i].Calibration())
+		all.Join(part.Prefix(), p[i].calibration())
 	}
 	return all
 }

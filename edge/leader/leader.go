@@ -271,7 +271,7 @@ func (l *Leader) publish(now rt.Instant) {
 	p.Order = l.answered
 	p.Pushes = l.feeling.pushes
 	p.Held = l.leading.Held()
-	l.leading.Causes(p.Causes)
+	l.leading.causes(p.Causes)
 	if l.align != nil {
 		p.State = Driven
 	}

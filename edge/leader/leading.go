@@ -87,10 +87,10 @@ func NewLeading(r robot.Robot) *Leading {
 //rt:noalloc
 func (l *Leading) Held() robot.Joints { return l.held }
 
-// Causes writes the cause of each joint into dst; 0: the joint leads.
+// causes writes the cause of each joint into dst; 0: the joint leads.
 //
 //rt:noalloc
-func (l *Leading) Causes(dst []Cause) {
+func (l *Leading) causes(dst []Cause) {
 	for j := range dst {
 		dst[j] = l.joints[j].cause
 	}

@@ -21,7 +21,7 @@ import (
 
 // Times of a leader on another machine.
 const (
-	UseEvery    = 50 * time.Millisecond  // a robot's messages to its leader
+	useEvery    = 50 * time.Millisecond  // a robot's messages to its leader
 	answerLimit = 100 * time.Millisecond // age from which a reading of the leader is an old one
 	userLease   = time.Second            // silence of a robot after which another may use the leader
 	rivalLimit  = 3 * time.Second        // for the token of a leader that was killed to vanish

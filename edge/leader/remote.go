@@ -111,8 +111,8 @@ type RemoteStats struct {
 	Parts   map[string]*RemoteStats `json:"parts,omitempty"` // [part] with --leader PART=zenoh:NAME
 }
 
-// NewRemote declares this robot's keys in a network.
-func NewRemote(net wire.Session, cfg RemoteConfig) (*Remote, error) {
+// newRemote declares this robot's keys in a network.
+func newRemote(net wire.Session, cfg RemoteConfig) (*Remote, error) {
 	n := len(cfg.Robot.Motors)
 	if cfg.Base {
 		n += robot.Axes
@@ -250,15 +250,15 @@ func (r *Remote) Run(ending *atomic.Bool) error {
 			},
 		})
 		_, _ = r.publish.PutLatest(message, nil) // without a link the next one follows soon
-		r.cfg.Clock.SleepUntil(now.Add(UseEvery))
+		r.cfg.Clock.SleepUntil(now.Add(useEvery))
 	}
 	return nil
 }
 
 func (r *Remote) part() string { return r.cfg.Part }
 
-// Why returns the reason why no pose arrives, empty while poses arrive. Any thread may call it.
-func (r *Remote) Why(now rt.Instant) string {
+// why returns the reason why no pose arrives, empty while poses arrive. Any thread may call it.
+func (r *Remote) why(now rt.Instant) string {
 	switch {
 	case now.Sub(rt.Instant(r.newest.Load())) < answerLimit:
 		return ""
@@ -276,12 +276,12 @@ func (r *Remote) Why(now rt.Instant) string {
 	return fmt.Sprintf("the leader %s is silent", r.cfg.Name)
 }
 
-// Stats returns the counts. Any thread may call it.
-func (r *Remote) Stats(now rt.Instant) *RemoteStats {
+// stats returns the counts. Any thread may call it.
+func (r *Remote) stats(now rt.Instant) *RemoteStats {
 	ms := func(d time.Duration) float64 { return float64(d.Microseconds()) / 1000 }
 	return &RemoteStats{
 		Name:  r.cfg.Name,
-		Leads: r.Why(now) == "",
+		Leads: r.why(now) == "",
 		RTTms: ms(time.Duration(r.lastRTT.Load())),
 		P50:   ms(r.rtt.Quantile(0.5)),
 		P99:   ms(r.rtt.Quantile(0.99)),
@@ -294,10 +294,10 @@ func (r *Remote) Stats(now rt.Instant) *RemoteStats {
 	}
 }
 
-// RTT returns the newest round trip. Any thread may call it.
+// roundTrip returns the newest round trip. Any thread may call it.
 //
 //rt:noalloc
-func (r *Remote) RTT() time.Duration { return time.Duration(r.lastRTT.Load()) }
+func (r *Remote) roundTrip() time.Duration { return time.Duration(r.lastRTT.Load()) }
 
 // String describes the leader in a table.
 func (s *RemoteStats) String() string {

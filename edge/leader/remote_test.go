@@ -31,7 +31,7 @@ func (silentNet) Publisher(string, wire.QoS) (wire.Publisher, error)            
 // A robot with a base takes the velocities after the joints, and stands without them.
 func TestKeysAtTheLeaderDriveABase(t *testing.T) {
 	clock := rttest.NewClock(rt.Instant(time.Hour))
-	r := rttest.Must(NewRemote(silentNet{}, RemoteConfig{
+	r := rttest.Must(newRemote(silentNet{}, RemoteConfig{
 		Name:  "white",
 		Robot: leaderOf(t, "so101_leader"),
 		Base:  true,
@@ -65,7 +65,7 @@ func TestKeysAtTheLeaderDriveABase(t *testing.T) {
 // others, and its pose stays.
 func TestARemoteTakesItsLeadersPosesOnly(t *testing.T) {
 	clock := rttest.NewClock(rt.Instant(time.Hour))
-	r := rttest.Must(NewRemote(silentNet{}, RemoteConfig{
+	r := rttest.Must(newRemote(silentNet{}, RemoteConfig{
 		Name:  "white",
 		Robot: leaderOf(t, "so101_leader"),
 		ID:    "black",
@@ -90,8 +90,8 @@ func TestARemoteTakesItsLeadersPosesOnly(t *testing.T) {
 	}
 	pose := *r.Pose()
 	if pose.At != clock.Now().Add(-2*time.Millisecond) || pose.Joints[5] != 6 || !pose.Held.Has(3) ||
-		pose.Causes[3] != Remotely || pose.Causes[2] != 0 || r.RTT() != 2*time.Millisecond {
-		t.Errorf("the pose is %+v, round trip %v", pose, r.RTT())
+		pose.Causes[3] != Remotely || pose.Causes[2] != 0 || r.roundTrip() != 2*time.Millisecond {
+		t.Errorf("the pose is %+v, round trip %v", pose, r.roundTrip())
 	}
 	for _, tt := range []struct {
 		why    string
@@ -108,11 +108,11 @@ func TestARemoteTakesItsLeadersPosesOnly(t *testing.T) {
 		{"rival", func(m *wire.LeaderPose) { m.Seq, m.Instance = 11, 6 }},
 		{"malformed", func(m *wire.LeaderPose) { m.Seq, m.Instance = 11, 0 }},
 	} {
-		m, before := good(), r.Stats(clock.Now()).Dropped[tt.why]
+		m, before := good(), r.stats(clock.Now()).Dropped[tt.why]
 		tt.change(m)
 		m.Place[0] = 99
 		receive(m)
-		if got := r.Stats(clock.Now()).Dropped[tt.why]; got != before+1 || r.Pose().Joints[0] != 1 {
+		if got := r.stats(clock.Now()).Dropped[tt.why]; got != before+1 || r.Pose().Joints[0] != 1 {
 			t.Errorf("%s: counted %d times, the pose is %v", tt.why, got-before, r.Pose().Joints)
 		}
 	}
@@ -129,11 +129,11 @@ func TestARemoteTakesItsLeadersPosesOnly(t *testing.T) {
 	if receive(next); r.Pose().At != clock.Now().Add(-2*time.Millisecond) {
 		t.Error("a new process of the leader, after the old one's silence, does not lead")
 	}
-	if why := r.Why(clock.Now()); why != "" {
+	if why := r.why(clock.Now()); why != "" {
 		t.Errorf("it says %q while poses arrive", why)
 	}
 	clock.Advance(answerLimit)
-	if why := r.Why(clock.Now()); why == "" {
+	if why := r.why(clock.Now()); why == "" {
 		t.Error("it does not say that the leader is silent")
 	}
 	message := wire.AppendLeaderPose(nil, good())
@@ -192,7 +192,7 @@ func TestALeaderInANetwork(t *testing.T) {
 	t.Cleanup(func() { ending.Store(true) })
 	start(offer.Run)
 	robotAt := func(certificate, id string) *Remote {
-		r := rttest.Must(NewRemote(l.join(certificate, zenoh.Config{}), RemoteConfig{
+		r := rttest.Must(newRemote(l.join(certificate, zenoh.Config{}), RemoteConfig{
 			Name:  "white",
 			Robot: arm,
 			ID:    id,
@@ -210,11 +210,11 @@ func TestALeaderInANetwork(t *testing.T) {
 	black.Drives(true)
 	rttest.Eventually(t, "poses and round trips at both sides", func() bool {
 		user, drives := offer.User()
-		return user == "black" && drives && black.Why(clock.Now()) == "" && black.RTT() > 0 && offer.RTT().Count() > 0
+		return user == "black" && drives && black.why(clock.Now()) == "" && black.roundTrip() > 0 && offer.RTT().Count() > 0
 	})
 	blue := robotAt("blue", "blue")
 	rttest.Eventually(t, "the refusal of a second robot", func() bool {
-		return offer.Stats().Refused > 0 && blue.Stats(clock.Now()).Dropped["other"] > 0
+		return offer.Stats().Refused > 0 && blue.stats(clock.Now()).Dropped["other"] > 0
 	})
 	if blue.Pose().At != 0 {
 		t.Error("a second robot follows the leader")

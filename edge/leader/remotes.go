@@ -67,7 +67,7 @@ func Dial(ctx context.Context, far []RemoteConfig, net zenoh.Config, within time
 		if err != nil {
 			return all, err
 		}
-		r, err := NewRemote(session, cfg)
+		r, err := newRemote(session, cfg)
 		r.net = session
 		if all = append(all, r); err != nil {
 			return all, err
@@ -93,7 +93,7 @@ func (r Remotes) Drives(follower robot.Robot, joints robot.Joints) {
 // Why returns the reason why no pose of one of them arrives, empty while poses of all arrive.
 func (r Remotes) Why(now rt.Instant) (why string) {
 	for _, one := range r {
-		if why = one.Why(now); why != "" {
+		if why = one.why(now); why != "" {
 			break
 		}
 	}
@@ -105,7 +105,7 @@ func (r Remotes) Why(now rt.Instant) (why string) {
 //rt:noalloc
 func (r Remotes) RTT() (longest time.Duration) {
 	for _, one := range r {
-		longest = max(longest, one.RTT())
+		longest = max(longest, one.roundTrip())
 	}
 	return longest
 }
@@ -115,7 +115,7 @@ func (r Remotes) RTT() (longest time.Duration) {
 func (r Remotes) Stats(now rt.Instant) (sum *RemoteStats) {
 	var names []string
 	for _, one := range r {
-		s, part := one.Stats(now), one.cfg.Part
+		s, part := one.stats(now), one.cfg.Part
 		if part == "" {
 			return s
 		}

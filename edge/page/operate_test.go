@@ -33,7 +33,7 @@ type operated struct {
 
 func newOperated(t *testing.T, token string) *operated {
 	t.Helper()
-	p := rttest.Must(Listen(Config{
+	p := rttest.Must(listenAt(config{
 		Address: "127.0.0.1:0",
 		Names:   []string{"robot.lan"},
 		Token:   token,

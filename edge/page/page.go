@@ -118,7 +118,7 @@ func Open(f Flags, clock rt.Clock, log *slog.Logger) (p *Page, err error) {
 			return nil, exit.Errorf(exit.Config, "--http-token: %w", err)
 		}
 	}
-	p, err = Listen(Config{
+	p, err = listenAt(config{
 		Address: f.HTTP,
 		Names:   f.HTTPName,
 		Token:   token,
@@ -128,10 +128,10 @@ func Open(f Flags, clock rt.Clock, log *slog.Logger) (p *Page, err error) {
 	if err != nil {
 		return nil, fmt.Errorf("--http: %w", err)
 	}
-	at := []any{"at", p.URL()}
+	at := []any{"at", p.url()}
 	switch {
 	case made: // logged once, with the token after #, which a browser never sends to a server
-		at = append(at, "to_operate", p.URL()+"#token="+token)
+		at = append(at, "to_operate", p.url()+"#token="+token)
 	case token != "":
 		at = append(at, "to_operate", "with the token in "+f.HTTPToken)
 	}
@@ -144,7 +144,7 @@ func OpenMetrics(f Flags, clock rt.Clock, log *slog.Logger) (*Page, error) {
 	if f.Metrics == "" {
 		return nil, nil
 	}
-	p, err := Listen(Config{
+	p, err := listenAt(config{
 		Address:     f.Metrics,
 		Names:       f.HTTPName,
 		MetricsOnly: true,
@@ -154,12 +154,12 @@ func OpenMetrics(f Flags, clock rt.Clock, log *slog.Logger) (*Page, error) {
 	if err != nil {
 		return nil, fmt.Errorf("--metrics: %w", err)
 	}
-	log.Info("metrics", "at", p.URL()+"metrics")
+	log.Info("metrics", "at", p.url()+"metrics")
 	return p, nil
 }
 
-// Config configures a Page.
-type Config struct {
+// config configures a Page.
+type config struct {
 	Address string   // as returned by Address
 	Names   []string // further host names of this machine
 	Token   string   // token for operating the arm; empty: the page only shows
@@ -229,8 +229,8 @@ func address(text string) (string, error) {
 	return net.JoinHostPort(host, port), nil
 }
 
-// Listen binds the address and answers requests. Until Watch it has no run to show.
-func Listen(cfg Config) (*Page, error) {
+// listenAt binds the address and answers requests. Until Watch it has no run to show.
+func listenAt(cfg config) (*Page, error) {
 	listener, err := listen.TCP(cfg.Address)
 	if err != nil {
 		return nil, listen.Explain(err, "choose another port")
@@ -296,8 +296,8 @@ func Lines(r *record.Recorder, arm robot.Robot, period time.Duration, clock rt.C
 	return func(b []byte, since timeline.Since) []byte { return t.AppendJSON(b, since, clock.Now(), r.Wall()) }
 }
 
-// URL returns the page's address.
-func (p *Page) URL() string { return "http://" + p.listener.Addr().String() + "/" }
+// url returns the page's address.
+func (p *Page) url() string { return "http://" + p.listener.Addr().String() + "/" }
 
 // Watch shows run from now on. It allocates all memory for pictures. Call it once; without a page it
 // does nothing.

@@ -42,7 +42,7 @@ const patience = 20 * time.Second // for a busy machine
 
 func newStage(t testing.TB) *stage {
 	t.Helper()
-	p := rttest.Must(Listen(Config{Address: "127.0.0.1:0", Clock: rt.KernelClock(),
+	p := rttest.Must(listenAt(config{Address: "127.0.0.1:0", Clock: rt.KernelClock(),
 		Log: slog.New(slog.DiscardHandler)}))(t)
 	s := &stage{Page: p}
 	s.well.Store(true)
@@ -119,7 +119,7 @@ type answer struct {
 
 func (s *stage) do(t testing.TB, method, path, host string, body io.Reader) answer {
 	t.Helper()
-	r := rttest.Must(http.NewRequest(method, s.URL()+strings.TrimPrefix(path, "/"), body))(t)
+	r := rttest.Must(http.NewRequest(method, s.url()+strings.TrimPrefix(path, "/"), body))(t)
 	if host != "" {
 		r.Host = host
 	}
@@ -303,7 +303,7 @@ func TestFlagsThatNothingUses(t *testing.T) {
 func TestATakenPortIsNamed(t *testing.T) {
 	s := newStage(t)
 	address := s.listener.Addr().String()
-	if _, err := Listen(Config{Address: address, Clock: rt.KernelClock(),
+	if _, err := listenAt(config{Address: address, Clock: rt.KernelClock(),
 		Log: slog.New(slog.DiscardHandler)}); err == nil || !strings.Contains(err.Error(), address) ||
 		strings.Contains(err.Error(), "\n") {
 		t.Errorf("a taken port: %v, want one line with %s", err, address)

@@ -375,8 +375,8 @@ func (r *Recording) failed(err error) {
 	}
 }
 
-// Event records an event of the tick. A fault saves the time before it. Owner: one thread.
-func (r *Recording) Event(ev event.Event, level slog.Level, attrs []slog.Attr) {
+// event records an event of the tick. A fault saves the time before it. Owner: one thread.
+func (r *Recording) event(ev event.Event, level slog.Level, attrs []slog.Attr) {
 	if r == nil {
 		return
 	}

@@ -126,7 +126,7 @@ func TestTheEndIsRecorded(t *testing.T) {
 		cfg := config(record.Ring, t.TempDir())
 		r := opened(t, cfg)
 		r.Start()
-		r.Event(event.Event{
+		r.event(event.Event{
 			At:   cfg.Clock.Now(),
 			Code: event.StateChanged,
 			A:    1,
@@ -159,7 +159,7 @@ func TestFaultsSave(t *testing.T) {
 	for code := event.StateChanged; code <= event.LeaderBack; code++ {
 		cfg := config(record.Ring, t.TempDir())
 		r := opened(t, cfg)
-		r.Event(event.Event{At: cfg.Clock.Now(), Code: code}, slog.LevelWarn, nil)
+		r.event(event.Event{At: cfg.Clock.Now(), Code: code}, slog.LevelWarn, nil)
 		written(t, r, cfg.Dir, record.Visitor{})
 		faults := []event.Code{event.TickOverrun, event.BusLost, event.JointFrozen, event.JointHeld,
 			event.JointOverloaded, event.JointBlind, event.JointLimp, event.JointStalled}

@@ -102,7 +102,7 @@ func (r *Reporter) Report(ev event.Event) {
 			a.add(slog.String("why", leader.Cause(ev.B).String()))
 		}
 		if r.Leader == nil {
-			r.Recording.Event(ev, level, a.of[:a.n])
+			r.Recording.event(ev, level, a.of[:a.n])
 			return
 		}
 	case event.FirstRun:
@@ -121,7 +121,7 @@ func (r *Reporter) Report(ev event.Event) {
 	default:
 		return
 	}
-	r.Recording.Event(ev, level, a.of[:a.n])
+	r.Recording.event(ev, level, a.of[:a.n])
 	r.Log.LogAttrs(context.Background(), level, ev.Code.String(), a.of[:a.n]...)
 }
 

@@ -20,13 +20,13 @@ type past struct {
 	from *Steps
 	max  int // steps
 
-	films  []film    // each camera's
-	kept   []step    // [max], a ring
-	newest int       // in kept
-	n      int       // steps since the beginning of the history, at most max
-	key    int64     // of the newest step
-	begin  Step      // step of an observation whose own step was left out
-	states []float32 // [max-1][dof], lent to an observation
+	films  []film     // each camera's
+	kept   []step     // [max], a ring
+	newest int        // in kept
+	n      int        // steps since the beginning of the history, at most max
+	key    int64      // of the newest step
+	begin  actionStep // step of an observation whose own step was left out
+	states []float32  // [max-1][dof], lent to an observation
 }
 
 // step is one action step.
@@ -90,7 +90,7 @@ func (p *past) take(key int64, since rt.Instant) {
 func (p *past) reach(key int64, at rt.Instant, state []float32, since rt.Instant, first bool) bool {
 	p.take(key, since)
 	if p.key != key || first {
-		p.begin = Step{
+		p.begin = actionStep{
 			Key:    key,
 			Begins: true,
 			At:     at,
@@ -102,7 +102,7 @@ func (p *past) reach(key int64, at rt.Instant, state []float32, since rt.Instant
 }
 
 //rt:noalloc
-func (p *past) takeStep(s *Step, since rt.Instant) {
+func (p *past) takeStep(s *actionStep, since rt.Instant) {
 	if s.Begins {
 		p.n = 0
 	}

@@ -20,9 +20,9 @@ type Profile struct {
 	Buffer                  time.Duration // of a schedule that has one; 0: the schedule's own
 }
 
-// Profiles are the values of --profile, after the limits without a profile, for a policy that is
+// profiles are the values of --profile, after the limits without a profile, for a policy that is
 // fast enough for them. docs/lab/profiles.md has their measurement.
-var Profiles = []Profile{
+var profiles = []Profile{
 	{
 		MaxActionAge:            DefaultMaxActionAge,
 		DegradedAfter:           DefaultDegradedAfter,
@@ -65,7 +65,7 @@ var Profiles = []Profile{
 
 // ProfileNamed returns a profile; an empty name selects the limits without a profile.
 func ProfileNamed(name string) (Profile, error) {
-	for _, p := range Profiles {
+	for _, p := range profiles {
 		if p.Name == name {
 			return p, nil
 		}

@@ -9,8 +9,8 @@ import (
 // stepSlots bounds the steps by which the sender may be late: about a second.
 const stepSlots = 64
 
-// Step is one action step in the tick.
-type Step struct {
+// actionStep is one action step in the tick.
+type actionStep struct {
 	Key    int64 // counts action steps from 1
 	Begins bool  // the history begins anew with this step
 	At     rt.Instant
@@ -27,7 +27,7 @@ type run struct{ epoch, episode uint32 }
 // it anew: the sender could not notice the gap.
 type Steps struct {
 	N    int // largest number of observations that belong together; constant
-	ring *rt.Ring[Step]
+	ring *rt.Ring[actionStep]
 
 	// Owner: the tick thread.
 	key    int64
@@ -40,8 +40,8 @@ type Steps struct {
 // newSteps returns the queue for states of dof joints and a policy that looks at n observations
 // together.
 func newSteps(n, dof int) *Steps {
-	s := &Steps{N: n, ring: rt.NewRing[Step](stepSlots), broken: true}
-	s.ring.Prepare(func(step *Step) { step.State = make([]float32, dof) })
+	s := &Steps{N: n, ring: rt.NewRing[actionStep](stepSlots), broken: true}
+	s.ring.Prepare(func(step *actionStep) { step.State = make([]float32, dof) })
 	return s
 }
 

@@ -34,23 +34,23 @@ var Held = []Code{Clean, Config, Absent}
 // the units is a signal (GOTRACEBACK=crash), not Usage.
 var Untouched = []Code{Usage, RealTime}
 
-// Error is an error with its exit code.
-type Error struct {
+// coded is an error with its exit code.
+type coded struct {
 	Code Code
 	Err  error
 }
 
-func (e *Error) Error() string { return e.Err.Error() }
+func (e *coded) Error() string { return e.Err.Error() }
 
 // Unwrap returns the cause.
-func (e *Error) Unwrap() error { return e.Err }
+func (e *coded) Unwrap() error { return e.Err }
 
 // With gives err the exit code; nil stays nil.
 func With(code Code, err error) error {
 	if err == nil {
 		return nil
 	}
-	return &Error{code, err}
+	return &coded{code, err}
 }
 
 // Errorf is With(code, fmt.Errorf(format, args...)).
@@ -60,7 +60,7 @@ func Errorf(code Code, format string, args ...any) error {
 
 // Of returns the exit code of err: Clean for nil, Failure for an error without a code.
 func Of(err error) Code {
-	var e *Error
+	var e *coded
 	switch {
 	case err == nil:
 		return Clean

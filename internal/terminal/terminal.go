@@ -25,8 +25,8 @@ const (
 	pieceBytes = 512
 )
 
-// ErrStalled marks an output that takes no bytes.
-var ErrStalled = errors.New("nothing was taken for " + StallTimeout.String() + ": it has no reader, or its disk hangs")
+// errStalled marks an output that takes no bytes.
+var errStalled = errors.New("nothing was taken for " + StallTimeout.String() + ": it has no reader, or its disk hangs")
 
 // Terminal shows one status line below the log. Write never blocks: a terminal that is stopped
 // (Ctrl-S) or hangs must not delay the program that runs an arm.
@@ -157,7 +157,7 @@ func piece(page []byte) int {
 	return len(page)
 }
 
-// Print writes a text at the end of a program, and returns ErrStalled when out does not take it:
+// Print writes a text at the end of a program, and returns errStalled when out does not take it:
 // the part written by then remains.
 func Print(out io.Writer, text []byte) error {
 	wrote := make(chan error, 1)
@@ -171,7 +171,7 @@ func Print(out io.Writer, text []byte) error {
 	case err := <-wrote:
 		return err
 	case <-patience.C:
-		return ErrStalled
+		return errStalled
 	}
 }
 

@@ -33,7 +33,7 @@ func TestSmallFile(t *testing.T) {
 	spec := gemmaSpec
 	spec.BOSID = nil
 	tok := loadData(t, "tokenizer.json", []byte(small()), spec)
-	if got, err := tok.Encode("ab <x>é"); err != nil || !slices.Equal(got, []int64{258, 259, 300, 0xC3, 0xA9}) {
+	if got, err := tok.encode("ab <x>é"); err != nil || !slices.Equal(got, []int64{258, 259, 300, 0xC3, 0xA9}) {
 		t.Errorf("Encode = %v, %v, want [258 259 300 195 169]", got, err)
 	}
 }
@@ -89,7 +89,7 @@ func TestJSONIsRefused(t *testing.T) {
 			spec := gemmaSpec
 			spec.BOSID = nil
 			_, err := Load(folder(t, "tokenizer.json", []byte(strings.Replace(small(), tt.old, tt.new, 1))), &spec)
-			if !errors.Is(err, ErrFormat) || !strings.Contains(err.Error(), tt.want) {
+			if !errors.Is(err, errFormat) || !strings.Contains(err.Error(), tt.want) {
 				t.Errorf("Load: %.300v, want %s", err, tt.want)
 			}
 		})
@@ -113,7 +113,7 @@ func TestByteLevelIsRefused(t *testing.T) {
 		}
 		spec := smolSpec
 		_, err := Load(folder(t, "tokenizer.json", bytes.Replace(data, []byte(tt.old), []byte(tt.new), 1)), &spec)
-		if !errors.Is(err, ErrFormat) || !strings.Contains(err.Error(), tt.want) {
+		if !errors.Is(err, errFormat) || !strings.Contains(err.Error(), tt.want) {
 			t.Errorf("%s: %v, want %s", tt.name, err, tt.want)
 		}
 	}
@@ -173,7 +173,7 @@ func TestSmallModels(t *testing.T) {
 		spec := gemmaSpec
 		spec.BOSID = nil
 		tok := loadData(t, "tokenizer.model", tt.model, spec)
-		if got, err := tok.Encode(tt.text); err != nil || !slices.Equal(got, tt.want) {
+		if got, err := tok.encode(tt.text); err != nil || !slices.Equal(got, tt.want) {
 			t.Errorf("%s: %q = %v, %v, want %v", tt.name, tt.text, got, err, tt.want)
 		}
 	}
@@ -202,7 +202,7 @@ func TestModelIsRefused(t *testing.T) {
 	} {
 		spec := gemmaSpec
 		_, err := Load(folder(t, "tokenizer.model", append(golden(t, "gemma.model"), tt.more...)), &spec)
-		if !errors.Is(err, ErrFormat) || !strings.Contains(err.Error(), tt.want) {
+		if !errors.Is(err, errFormat) || !strings.Contains(err.Error(), tt.want) {
 			t.Errorf("%s: %v, want %s", tt.name, err, tt.want)
 		}
 	}
@@ -220,7 +220,7 @@ func TestWhichFileIsRead(t *testing.T) {
 	}
 	rttest.Do(t, os.WriteFile(filepath.Join(dir, "tokenizer.json"), golden(t, "gemma.json"), 0o644))
 	tok := rttest.Must(Load(dir, &spec))(t)
-	if ids, err := tok.Encode("<bos>"); err != nil || !slices.Equal(ids, []int64{2, 2}) {
+	if ids, err := tok.encode("<bos>"); err != nil || !slices.Equal(ids, []int64{2, 2}) {
 		t.Errorf("with both files <bos> is %v, %v, want [2 2]: tokenizer.json's", ids, err)
 	}
 }

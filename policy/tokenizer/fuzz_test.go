@@ -38,7 +38,7 @@ func FuzzModel(f *testing.F) {
 
 func encodes(t *testing.T, tok *Tokenizer, task string) {
 	t.Helper()
-	if ids, err := tok.Encode(task); err == nil && len(ids) > maxLen || err != nil && utf8.ValidString(task) &&
+	if ids, err := tok.encode(task); err == nil && len(ids) > maxLen || err != nil && utf8.ValidString(task) &&
 		len(task) < maxLen/4 {
 		t.Errorf("Encode(%q) = %d ids, %v", task, len(ids), err)
 	}
@@ -56,11 +56,11 @@ func FuzzEncode(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, task string) {
 		for name, tok := range toks {
-			ids, err := tok.Encode(task)
+			ids, err := tok.encode(task)
 			if (err == nil) != (utf8.ValidString(task) && len(task) <= maxTaskBytes) && len(task) < maxLen/4 {
 				t.Errorf("%s: Encode(%q): %v", name, task, err)
 			}
-			if again, _ := tok.Encode(task); !slices.Equal(ids, again) {
+			if again, _ := tok.encode(task); !slices.Equal(ids, again) {
 				t.Errorf("%s: Encode(%q) = %v, then %v", name, task, ids, again)
 			}
 			if len(ids) > 1+len(task) {

@@ -175,11 +175,11 @@ func (m *mergeList) UnmarshalJSON(data []byte) error {
 // parseJSON reads a tokenizer.json.
 func parseJSON(data []byte, spec *Spec) (*Tokenizer, error) {
 	if !utf8.Valid(data) {
-		return nil, fmt.Errorf("tokenizer.json: %w: not UTF-8", ErrFormat)
+		return nil, fmt.Errorf("tokenizer.json: %w: not UTF-8", errFormat)
 	}
 	var f jsonFile
 	if err := json.Unmarshal(data, &f); err != nil {
-		return nil, fmt.Errorf("tokenizer.json: %w: %w", ErrFormat, err)
+		return nil, fmt.Errorf("tokenizer.json: %w: %w", errFormat, err)
 	}
 	t := &Tokenizer{spec: *spec}
 	for _, part := range []struct {
@@ -193,7 +193,7 @@ func parseJSON(data []byte, spec *Spec) (*Tokenizer, error) {
 		{"post_processor", readPostProcessor},
 	} {
 		if err := part.read(t, &f); err != nil {
-			return nil, fmt.Errorf("tokenizer.json: %w: %s: %w", ErrFormat, part.name, err)
+			return nil, fmt.Errorf("tokenizer.json: %w: %s: %w", errFormat, part.name, err)
 		}
 	}
 	return t, nil

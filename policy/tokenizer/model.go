@@ -54,7 +54,7 @@ func parseModel(data []byte, spec *Spec) (*Tokenizer, error) {
 		escapeSpaces: true,
 	}
 	if err := fields(data, f.field); err != nil {
-		return nil, fmt.Errorf("tokenizer.model: %w: %w", ErrFormat, err)
+		return nil, fmt.Errorf("tokenizer.model: %w: %w", errFormat, err)
 	}
 	t := &Tokenizer{spec: *spec}
 	err := f.check(spec)
@@ -62,7 +62,7 @@ func parseModel(data []byte, spec *Spec) (*Tokenizer, error) {
 		err = f.fill(t)
 	}
 	if err != nil {
-		return nil, fmt.Errorf("tokenizer.model: %w: %w", ErrFormat, err)
+		return nil, fmt.Errorf("tokenizer.model: %w: %w", errFormat, err)
 	}
 	return t, nil
 }

@@ -32,7 +32,7 @@ var (
 // state; LeRobot would cut its end.
 func (t *Tokenizer) Prompt(task string) (*Prompt, error) {
 	if t.spec.State == nil {
-		ids, err := t.Encode(task)
+		ids, err := t.encode(task)
 		return &Prompt{t: t, task: ids}, err
 	}
 	text, err := t.spec.text(task)

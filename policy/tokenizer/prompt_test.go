@@ -16,9 +16,9 @@ func TestNewlineIsAddedOnce(t *testing.T) {
 	spec := gemmaSpec
 	spec.Template = "{task}\n"
 	tok := load(t, "tokenizer.json", "gemma.json", spec)
-	without, err1 := tok.Encode("lift it")
-	with, err2 := tok.Encode("lift it\n")
-	two, err3 := tok.Encode("lift it\n\n")
+	without, err1 := tok.encode("lift it")
+	with, err2 := tok.encode("lift it\n")
+	two, err3 := tok.encode("lift it\n\n")
 	rttest.Do(t, errors.Join(err1, err2, err3))
 	if !slices.Equal(without, with) || slices.Equal(with, two) {
 		t.Errorf("ids of a task without, with one and with two newlines: %v, %v, %v, want the first two the same",
@@ -78,11 +78,11 @@ func TestPromptIsRefusedByItsLongestState(t *testing.T) {
 func TestTaskThatIsNotText(t *testing.T) {
 	tok := load(t, "tokenizer.json", "gemma.json", gemmaSpec)
 	for _, task := range []string{"\xff", "\xef", "a\xc3", "\xed\xa0\x80", "ok \xf0\x9f\xa4"} {
-		if _, err := tok.Encode(task); err == nil || !strings.Contains(err.Error(), "not UTF-8") {
+		if _, err := tok.encode(task); err == nil || !strings.Contains(err.Error(), "not UTF-8") {
 			t.Errorf("Encode(%q): %v, want it refused", task, err)
 		}
 	}
-	if _, err := tok.Encode("\ufffd"); err != nil {
+	if _, err := tok.encode("\ufffd"); err != nil {
 		t.Errorf("Encode of U+FFFD itself: %v", err)
 	}
 }
@@ -142,7 +142,7 @@ func TestByteLevelPromptWithAState(t *testing.T) {
 	rttest.Do(t, p.Fill(dst, mask, []float32{0, -3}))
 	plain := *tok
 	plain.spec = smolSpec
-	want := rttest.Must(plain.Encode("Task: lift it, State: 128 -1;\nAction: "))(t)
+	want := rttest.Must(plain.encode("Task: lift it, State: 128 -1;\nAction: "))(t)
 	checkFilled(t, "whole", dst, mask, want, 0)
 }
 

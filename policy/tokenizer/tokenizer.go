@@ -62,8 +62,8 @@ const (
 	maxPipelineBytes = 1 << 16 // of normalizer, pre-tokenizer or post-processor
 )
 
-// ErrFormat marks a file that this package does not read.
-var ErrFormat = errors.New("not a tokenizer of these kinds")
+// errFormat marks a file that this package does not read.
+var errFormat = errors.New("not a tokenizer of these kinds")
 
 // Tokenizer is a bundle's tokenizer. It is constant: many goroutines may use it.
 type Tokenizer struct {
@@ -118,10 +118,10 @@ func LoadFile(path string, spec *Spec) (*Tokenizer, error) {
 	return parseJSON(data, spec)
 }
 
-// Encode returns the ids of a task, with special tokens and template, without padding. A task of
+// encode returns the ids of a task, with special tokens and template, without padding. A task of
 // more than max_len tokens is refused, never cut. When the prompt contains the state, a task alone
 // has no ids: use Prompt.
-func (t *Tokenizer) Encode(task string) (ids []int64, err error) {
+func (t *Tokenizer) encode(task string) (ids []int64, err error) {
 	if t.spec.State != nil {
 		return nil, errors.New("the prompt of this policy holds the robot's state: its tokens are those of a " +
 			"request, not of a task")

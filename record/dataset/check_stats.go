@@ -25,7 +25,7 @@ const (
 type measured []form
 
 type form struct {
-	Stats
+	featureStats
 	far [5]between // of the quantiles
 }
 
@@ -209,11 +209,11 @@ func (c *checker) checkWhole() {
 		if episodes := c.before[name]; len(episodes) > 0 && len(episodes) == len(c.episodes) {
 			got := make(measured, len(episodes[0]))
 			for k := range got {
-				var each []Stats
+				var each []featureStats
 				for _, e := range episodes {
-					each = append(each, e[k].Stats)
+					each = append(each, e[k].featureStats)
 				}
-				got[k].Stats = together(each)
+				got[k].featureStats = together(each)
 			}
 			c.compareQuantiles(name, got, episodes, written)
 			c.compare("all", name, got, written)

@@ -87,7 +87,7 @@ func TestCheck(t *testing.T) {
 			v["features"].(map[string]any)[name].(map[string]any)["dtype"] = dtype
 		})
 	}
-	stat := func(j *journal, name string) *Stats {
+	stat := func(j *journal, name string) *featureStats {
 		s := j.entries[1].Stats[name]
 		return &s
 	}

@@ -393,7 +393,7 @@ func (x *export) addRun(ctx context.Context, r *run) error {
 
 // complete adds an episode whose videos are finished: its table, its statistics and its line in the
 // journal.
-func (x *export) complete(e *episode, stats map[string]Stats) error {
+func (x *export) complete(e *episode, stats map[string]featureStats) error {
 	n := len(x.journal.entries)
 	p := &place{
 		fps:     x.journal.settings.FPS,

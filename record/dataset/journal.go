@@ -30,16 +30,16 @@ type settings struct {
 
 // entry is one episode: every further line of the journal.
 type entry struct {
-	Key          string           `json:"key"` // of the episode in its record
-	Record       string           `json:"record"`
-	Number       uint32           `json:"number,omitempty"`
-	Outcome      string           `json:"outcome,omitempty"`
-	Task         string           `json:"task"`
-	Frames       int              `json:"frames"`
-	Held         int              `json:"held,omitempty"`
-	PictureAgeMS float64          `json:"picture_age_ms"` // of the oldest picture
-	Intervention int              `json:"intervention"`   // frames
-	Stats        map[string]Stats `json:"stats"`
+	Key          string                  `json:"key"` // of the episode in its record
+	Record       string                  `json:"record"`
+	Number       uint32                  `json:"number,omitempty"`
+	Outcome      string                  `json:"outcome,omitempty"`
+	Task         string                  `json:"task"`
+	Frames       int                     `json:"frames"`
+	Held         int                     `json:"held,omitempty"`
+	PictureAgeMS float64                 `json:"picture_age_ms"` // of the oldest picture
+	Intervention int                     `json:"intervention"`   // frames
+	Stats        map[string]featureStats `json:"stats"`
 }
 
 // journal is an open journal.

@@ -47,7 +47,7 @@ func (f *folder) writeMeta(j *journal, extra map[string]any) error {
 		if f.DType == stringType { // LeRobot makes no statistics of texts
 			continue
 		}
-		var each []Stats
+		var each []featureStats
 		for _, e := range j.entries {
 			each = append(each, e.Stats[name])
 		}

@@ -11,9 +11,9 @@ import (
 	"strings"
 )
 
-// ErrNoHub means that the Python interpreter has no huggingface_hub. Its text has the commands that
+// errNoHub means that the Python interpreter has no huggingface_hub. Its text has the commands that
 // push the dataset by hand.
-var ErrNoHub = errors.New("huggingface_hub is not installed")
+var errNoHub = errors.New("huggingface_hub is not installed")
 
 // repoName is the form of a repository's name on the Hub, USER/NAME.
 var repoName = regexp.MustCompile(`^[A-Za-z0-9][\w.-]{0,95}/[A-Za-z0-9][\w.-]{0,95}$`)
@@ -66,7 +66,7 @@ func Push(ctx context.Context, python, folder, repo string) (url string, err err
 		return "", ctx.Err()
 	case errors.As(err, &ended) && ended.ExitCode() == noHub, errors.Is(err, exec.ErrNotFound),
 		errors.Is(err, os.ErrNotExist):
-		return "", fmt.Errorf("%w for %s; the dataset is complete, and these commands push it:\n%s", ErrNoHub, python,
+		return "", fmt.Errorf("%w for %s; the dataset is complete, and these commands push it:\n%s", errNoHub, python,
 			pushCommands(full, repo))
 	}
 	why := err.Error()

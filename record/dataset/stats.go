@@ -15,13 +15,13 @@ var quantiles = []quantile{{"q01", 0.01}, {"q10", 0.10}, {"q50", 0.50}, {"q90", 
 
 const bins = 5000 // of the histograms from which quantiles are read
 
-// Stats are the statistics of a feature: one value per number of the feature, or per colour of a
+// featureStats are the statistics of a feature: one value per number of the feature, or per colour of a
 // picture, whose levels are scaled to 0..1.
 //
 // Source: LeRobot 0.6.1, lerobot/datasets/compute_stats.py: quantiles come from histograms whose
 // edges are computed in the feature's own type. Sums are in float64 here, so that means and
 // deviations lack the rounding of LeRobot's float32.
-type Stats struct {
+type featureStats struct {
 	Min   []float64 `json:"min"`
 	Max   []float64 `json:"max"`
 	Mean  []float64 `json:"mean"`
@@ -38,15 +38,15 @@ type Stats struct {
 var statNames = []string{"min", "max", "mean", "std", "q01", "q10", "q50", "q90", "q99"}
 
 // fields returns all statistics except the count. The last five are the quantiles.
-func (s *Stats) fields() []*[]float64 {
+func (s *featureStats) fields() []*[]float64 {
 	return []*[]float64{&s.Min, &s.Max, &s.Mean, &s.Std, &s.Q01, &s.Q10, &s.Q50, &s.Q90, &s.Q99}
 }
 
 // quantile returns the field of quantiles[i].
-func (s *Stats) quantile(i int) *[]float64 { return s.fields()[4+i] }
+func (s *featureStats) quantile(i int) *[]float64 { return s.fields()[4+i] }
 
 // series returns all statistics except the count, by name.
-func (s *Stats) series() map[string][]float64 {
+func (s *featureStats) series() map[string][]float64 {
 	out := map[string][]float64{}
 	for i, field := range s.fields() {
 		out[statNames[i]] = *field
@@ -55,7 +55,7 @@ func (s *Stats) series() map[string][]float64 {
 }
 
 // add appends the statistics of one number, in the order of fields.
-func (s *Stats) add(values ...float64) {
+func (s *featureStats) add(values ...float64) {
 	for i, field := range s.fields() {
 		*field = append(*field, values[i])
 	}
@@ -63,7 +63,7 @@ func (s *Stats) add(values ...float64) {
 
 // columnStats returns the statistics of rows of size numbers each. wide is set for types such as
 // int64, with which LeRobot computes in float64.
-func columnStats(values []float64, size int, wide bool) (s Stats) {
+func columnStats(values []float64, size int, wide bool) (s featureStats) {
 	rows := len(values) / size
 	s.Count = int64(rows)
 	one := make([]weighted, rows)
@@ -83,7 +83,7 @@ type weighted struct {
 }
 
 // number adds the statistics of one number of a feature. values is not empty.
-func (s *Stats) number(values []weighted, wide bool) {
+func (s *featureStats) number(values []weighted, wide bool) {
 	low, high := values[0].v, values[0].v
 	var n int64
 	var sum float64
@@ -206,7 +206,7 @@ func (s *imageStats) add(rgb []byte, w, h int) {
 }
 
 // stats returns the statistics of all pictures, scaled to 0..1.
-func (s *imageStats) stats() (out Stats) {
+func (s *imageStats) stats() (out featureStats) {
 	out.Count = s.pictures
 	for c := range s.levels {
 		var values []weighted
@@ -230,7 +230,7 @@ func (s *imageStats) stats() (out Stats) {
 // Source: compute_stats.py of LeRobot 0.6.1, aggregate_feature_stats: a quantile is the mean of the
 // episodes' quantiles, weighted with their frames. LeRobot's main branch takes the minimum of the
 // episodes' quantiles up to q50, and the maximum above.
-func together(episodes []Stats) (s Stats) {
+func together(episodes []featureStats) (s featureStats) {
 	size := len(episodes[0].Mean)
 	total := 0.0
 	for _, e := range episodes {

@@ -93,7 +93,7 @@ type transcoder struct {
 	x       *export
 	of      *run
 	streams []*stream
-	stats   []map[string]Stats // of each episode, by the names of its finished videos
+	stats   []map[string]featureStats // of each episode, by the names of its finished videos
 	all     []episode
 	done    int // complete episodes
 	decoder *jpeg.Decoder
@@ -120,7 +120,7 @@ func newTranscoder(ctx context.Context, x *export, r *run, all []episode) (*tran
 		all: all,
 	}
 	for range all {
-		f.stats = append(f.stats, map[string]Stats{})
+		f.stats = append(f.stats, map[string]featureStats{})
 	}
 	for i, name := range r.cams {
 		s := r.sizes[name]

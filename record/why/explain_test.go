@@ -32,7 +32,7 @@ const tickTime = second / 60
 
 func newStory() *story {
 	s := &story{Log: newLog(), now: 100 * second, episode: 1}
-	s.v = s.Visitor()
+	s.v = s.visitor()
 	s.open("s-1", 1, "box-1")
 	return s
 }
@@ -209,7 +209,7 @@ var storyRun = map[string]string{"id": "arm", "fps": "60", "interpolation_multip
 
 // explain ends the record and returns the findings.
 func (s *story) explain(a *Audit) []Finding {
-	s.End(record.Info{Run: storyRun, Torn: s.Torn, Repaired: s.Repaired})
+	s.finish(record.Info{Run: storyRun, Torn: s.Torn, Repaired: s.Repaired})
 	return Explain(s.Log, a)
 }
 

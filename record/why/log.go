@@ -156,8 +156,8 @@ func newLog() *Log {
 	}
 }
 
-// End takes a file's metadata, after its messages. Further files of the same run may follow.
-func (l *Log) End(info record.Info) {
+// finish takes a file's metadata, after its messages. Further files of the same run may follow.
+func (l *Log) finish(info record.Info) {
 	l.Run = info.Run
 	l.Wall = info.Wall
 	l.Torn = info.Torn
@@ -244,8 +244,8 @@ func keep[T any](l *Log, list []T, v T) []T {
 	return append(list, v)
 }
 
-// Visitor returns a visitor that adds the messages of a file to the Log.
-func (l *Log) Visitor() record.Visitor {
+// visitor returns a visitor that adds the messages of a file to the Log.
+func (l *Log) visitor() record.Visitor {
 	return record.Visitor{
 		Tick: l.tick,
 		Request: func(m *record.Request) error {

@@ -254,11 +254,11 @@ func ReadRun(names []string) (*Log, File, error) {
 	l := newLog()
 	file := File{Name: filepath.Base(names[0])}
 	for _, n := range names {
-		info, writing, err := readFile(n, l.Visitor())
+		info, writing, err := readFile(n, l.visitor())
 		if err != nil {
 			return nil, file, err
 		}
-		l.End(info)
+		l.finish(info)
 		file.Writing = writing
 	}
 	if len(names) > 1 {

@@ -250,12 +250,12 @@ func (w *Writer) Add(r *Record, observation, reply []byte) {
 	w.wake.Wake()
 }
 
-// ErrStalled marks lines or captures that were given up at the end.
-var ErrStalled = errors.New("audit: nothing was taken for " + terminal.StallTimeout.String() +
+// errStalled marks lines or captures that were given up at the end.
+var errStalled = errors.New("audit: nothing was taken for " + terminal.StallTimeout.String() +
 	": the last lines or captures are lost (standard output is not read, or the disk hangs)")
 
 // Start starts the writer's goroutine. stop ends it when all records are written, or with
-// ErrStalled when no record is written for terminal.StallTimeout; Add must not be called after stop.
+// errStalled when no record is written for terminal.StallTimeout; Add must not be called after stop.
 func (w *Writer) Start(origin Origin) (stop func() error) {
 	if w == nil {
 		return func() error { return nil }
@@ -281,7 +281,7 @@ func (w *Writer) await(ended <-chan struct{}) error {
 		return nil
 	}
 	w.stalled = true
-	return ErrStalled
+	return errStalled
 }
 
 func (w *Writer) run(ending <-chan struct{}) {

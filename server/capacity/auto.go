@@ -75,7 +75,7 @@ func (a *Auto) Robot(fps float64, every time.Duration) Robot {
 	if !playable(fps) {
 		fps = a.meta.FPS
 	}
-	r := Robot{FPS: fps, Execute: execute(a.meta), RoundTrip: RoundTrip}
+	r := Robot{FPS: fps, Execute: execute(a.meta), RoundTrip: roundTrip}
 	if every > 0 {
 		r.FPS = min(max(fps, 1/every.Seconds()), fpsMost)
 		r.Execute = min(r.Execute, max(1, int(every.Seconds()*r.FPS)))
@@ -138,7 +138,7 @@ func (a *Auto) took() (took []Size) {
 	for i, rows := range a.sizes.All() {
 		known := a.sizes.Took(rows)
 		if a.idle >= idleMeasures && i < len(a.warm) {
-			known = min(known, a.warm[i].Took())
+			known = min(known, a.warm[i].took())
 		}
 		if known == 0 {
 			break

@@ -14,10 +14,10 @@ const (
 	gatePlayed    = 10 * time.Second
 	gatePlayedMin = 3 * time.Second
 	gateRobots    = 100
-	// RoundTrip is the assumed round trip of a robot without a measurement, and Own the time of its
+	// roundTrip is the assumed round trip of a robot without a measurement, and ownTime the time of its
 	// request beside waits and inference: as in `lean-server plan`.
-	RoundTrip = 40 * time.Millisecond
-	Own       = time.Millisecond
+	roundTrip = 40 * time.Millisecond
+	ownTime   = time.Millisecond
 	// noticed is the least relative change of inference times that is taken into account.
 	noticed = 0.05
 )
@@ -34,7 +34,7 @@ type gate struct {
 
 // newGate returns a gate for a policy with a scheduler. It has no inference times yet.
 func newGate(m *policy.Meta, scheduler string) *gate {
-	return &gate{o: Options{Meta: m, Scheduler: scheduler, Fleet: Fleet{Own: Own}}, step: 1}
+	return &gate{o: Options{Meta: m, Scheduler: scheduler, Fleet: Fleet{Own: ownTime}}, step: 1}
 }
 
 // learn takes the present inference times of each size, smallest first, and reports whether they

@@ -21,14 +21,14 @@ func TestAGateAgreesWithThePlan(t *testing.T) {
 	for _, ms := range []int{10, 40, 120} {
 		took := []Size{sizeOf(1, time.Duration(ms)*time.Millisecond), sizeOf(2, time.Duration(ms)*3/2*time.Millisecond)}
 		planned := rttest.Must(New(Options{
-			Fleet:     Fleet{RoundTrip: []time.Duration{RoundTrip}, Own: Own},
+			Fleet:     Fleet{RoundTrip: []time.Duration{roundTrip}, Own: ownTime},
 			Meta:      m,
 			Took:      took,
 			Scheduler: "runway",
 		}))(t)
 		g := newGate(m, "runway")
 		g.learn(took)
-		robot := Robot{FPS: m.FPS, Execute: execute(m), RoundTrip: RoundTrip}
+		robot := Robot{FPS: m.FPS, Execute: execute(m), RoundTrip: roundTrip}
 		most := g.most(robot)
 		if diff := most - planned.Sessions; diff < -1 || diff > 1+planned.Sessions/20 {
 			t.Errorf("%d ms: the gate lets %d in, the plan says %d", ms, most, planned.Sessions)
@@ -50,7 +50,7 @@ func TestAGateAgreesWithThePlan(t *testing.T) {
 // inferences become slower, and faster.
 func TestApproachFindsTheMost(t *testing.T) {
 	g := newGate(gatePolicy(), "runway")
-	robot := Robot{FPS: 30, Execute: 20, RoundTrip: RoundTrip}
+	robot := Robot{FPS: 30, Execute: 20, RoundTrip: roundTrip}
 	n := 1
 	for _, took := range []time.Duration{20 * time.Millisecond, 90 * time.Millisecond, 15 * time.Millisecond} {
 		if !g.learn([]Size{sizeOf(1, took)}) {
@@ -75,8 +75,8 @@ func TestAGateKnowsItsRobots(t *testing.T) {
 	m := gatePolicy()
 	g := newGate(m, "runway")
 	g.learn([]Size{sizeOf(1, 20*time.Millisecond)})
-	usual := g.most(Robot{FPS: 30, Execute: 20, RoundTrip: RoundTrip})
-	if hurried := g.most(Robot{FPS: 30, Execute: 5, RoundTrip: RoundTrip}); hurried > usual/3 {
+	usual := g.most(Robot{FPS: 30, Execute: 20, RoundTrip: roundTrip})
+	if hurried := g.most(Robot{FPS: 30, Execute: 5, RoundTrip: roundTrip}); hurried > usual/3 {
 		t.Errorf("of robots that ask four times as often %d are fed, of others %d", hurried, usual)
 	}
 	far := []Robot{{FPS: 30, Execute: 20, RoundTrip: 400 * time.Millisecond}}

@@ -235,13 +235,13 @@ func (o *Options) sizes() *batch.Sizes {
 	}
 	sizes := batch.NewSizes(rows)
 	for _, s := range o.Took {
-		sizes.Learn(s.Batch, s.Took())
+		sizes.Learn(s.Batch, s.took())
 	}
 	return sizes
 }
 
-// Took returns Ms as a duration.
-func (s *Size) Took() time.Duration { return time.Duration(s.Ms * float64(time.Millisecond)) }
+// took returns Ms as a duration.
+func (s *Size) took() time.Duration { return time.Duration(s.Ms * float64(time.Millisecond)) }
 
 // Print writes the plan for people.
 func (r *Report) Print(w io.Writer) error {

@@ -40,8 +40,8 @@ type Gateway struct {
 	names map[string]bool // taken, guarded by mu
 }
 
-// Origin returns the origin of a client at addr, by which its sessions are counted.
-func Origin(kind, addr string) wire.Origin {
+// origin returns the origin of a client at addr, by which its sessions are counted.
+func origin(kind, addr string) wire.Origin {
 	o := wire.Origin{Name: kind + " " + addr}
 	if host, _, err := net.SplitHostPort(addr); err == nil && !net.ParseIP(host).IsLoopback() {
 		o.Host = host

@@ -74,7 +74,7 @@ func (g *Gateway) Open(ctx context.Context, kind Kind, addr string, asked wire.S
 	r := &Robot{
 		gateway: g,
 		kind:    kind,
-		from:    Origin(kind.String(), addr),
+		from:    origin(kind.String(), addr),
 		open:    asked,
 		release: release,
 		answers: make(chan struct{}, 1),

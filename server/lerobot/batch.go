@@ -21,7 +21,7 @@ const (
 )
 
 // Batch computes the chunks of the rows, which are Allocate's.
-func (w *Worker) Batch(rows []*remote.Row) error {
+func (w *worker) Batch(rows []*remote.Row) error {
 	w.mu.Lock()
 	p := w.process
 	ready := w.ready
@@ -70,7 +70,7 @@ func (w *Worker) Batch(rows []*remote.Row) error {
 }
 
 // setFault notes the error of a batch, empty: none, for people and for a restart because of it.
-func (w *Worker) setFault(why string) {
+func (w *worker) setFault(why string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.fault = why
@@ -81,7 +81,7 @@ func (w *Worker) setFault(why string) {
 }
 
 // limit returns the time limit of a batch.
-func (w *Worker) limit() time.Duration {
+func (w *worker) limit() time.Duration {
 	if w.longest == 0 {
 		return w.patience.first
 	}
@@ -89,7 +89,7 @@ func (w *Worker) limit() time.Duration {
 }
 
 // exchange sends the frame and waits for its answer.
-func (w *Worker) exchange(p *process, until time.Time) (status int, text []byte, err error) {
+func (w *worker) exchange(p *process, until time.Time) (status int, text []byte, err error) {
 	if err := p.control.SetDeadline(until); err != nil {
 		return 0, nil, err
 	}
@@ -106,7 +106,7 @@ func (w *Worker) exchange(p *process, until time.Time) (status int, text []byte,
 }
 
 // failed ends a worker that did not answer, and returns the error of its batch.
-func (w *Worker) failed(p *process, err error, limit time.Duration) error {
+func (w *worker) failed(p *process, err error, limit time.Duration) error {
 	w.mu.Lock()
 	if w.process == p {
 		w.ready = false // until supervise has started another

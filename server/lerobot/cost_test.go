@@ -61,7 +61,7 @@ func measureWorker(b *testing.B, python string, size [2]int, together int) {
 		}
 		began := time.Now()
 		rttest.Do(b, m.RunBuffer(0, together))
-		worker := opened.Runtime.(*Worker)
+		worker := opened.Runtime.(*worker)
 		return time.Since(began), time.Duration(binary.LittleEndian.Uint64(worker.answer))
 	}
 	report(b, ask)

@@ -76,7 +76,7 @@ func Open(ctx context.Context, cfg *manifest.Config, log *slog.Logger, show func
 	if err != nil {
 		return nil, err
 	}
-	w := &Worker{
+	w := &worker{
 		python:   python,
 		settings: string(text),
 		log:      log,
@@ -109,7 +109,7 @@ func Open(ctx context.Context, cfg *manifest.Config, log *slog.Logger, show func
 }
 
 // limitMemory sets the limit of the worker's memory.
-func (w *Worker) limitMemory(cfg *manifest.Config) error {
+func (w *worker) limitMemory(cfg *manifest.Config) error {
 	loaded := w.process.memory()
 	w.most = leakTimes*loaded + leakSlack
 	if limit, _ := cfg.WorkerMemory(); limit != 0 { // Check has parsed it
@@ -125,7 +125,7 @@ func (w *Worker) limitMemory(cfg *manifest.Config) error {
 
 // mayShare reports whether the manifest's author states that a family of which nothing is known keeps
 // no state.
-func (w *Worker) mayShare(cfg *manifest.Config) bool {
+func (w *worker) mayShare(cfg *manifest.Config) bool {
 	var d loaded
 	return json.Unmarshal(w.hello, &d) == nil && d.State == stateUnknown && cfg.ServingMode == "shared"
 }
@@ -140,7 +140,7 @@ const (
 var namedKey = regexp.MustCompile(`model\.[a-z_]+(\.[a-z_]+)?`)
 
 // manifestError returns the error of a load with the manifest's key that most probably is at fault.
-func (w *Worker) manifestError(cfg *manifest.Config, err error) error {
+func (w *worker) manifestError(cfg *manifest.Config, err error) error {
 	text := err.Error()
 	switch key := namedKey.FindString(text); {
 	case errors.Is(err, context.Canceled), errors.Is(err, policy.ErrMemory):
@@ -211,7 +211,7 @@ func settingsOf(cfg *manifest.Config) (*settings, error) {
 }
 
 // policy reads the worker's description; the units, which no checkpoint has, are the manifest's.
-func (w *Worker) policy(named string, in *manifest.Inputs, show func(text string)) (*remote.Policy, error) {
+func (w *worker) policy(named string, in *manifest.Inputs, show func(text string)) (*remote.Policy, error) {
 	var d loaded
 	if err := json.Unmarshal(w.hello, &d); err != nil {
 		return nil, fmt.Errorf("the worker's description: %w", err)

@@ -34,8 +34,8 @@ const (
 	restartLeast, restartMost = 200 * time.Millisecond, 30 * time.Second
 )
 
-// Worker is a LeRobot policy in a process of its own, which is started again when it ends.
-type Worker struct {
+// worker is a LeRobot policy in a process of its own, which is started again when it ends.
+type worker struct {
 	// Constant after open.
 	patience struct{ first, least time.Duration } // time limits of a batch
 	most     int64                                // bytes of main memory that the worker may occupy
@@ -112,7 +112,7 @@ var (
 )
 
 // start starts the worker and returns once it has described itself.
-func (w *Worker) start(ctx context.Context, show func(text string)) (*process, []byte, error) {
+func (w *worker) start(ctx context.Context, show func(text string)) (*process, []byte, error) {
 	p, err := startProcess(w.python, w.settings, w.file, w.log)
 	if err != nil {
 		return nil, nil, fmt.Errorf("%s: %w", w.python, err)
@@ -166,7 +166,7 @@ func (w *Worker) start(ctx context.Context, show func(text string)) (*process, [
 }
 
 // loadError describes the end of a worker that was loading.
-func (w *Worker) loadError(ctx context.Context, p *process, err error) error {
+func (w *worker) loadError(ctx context.Context, p *process, err error) error {
 	if ctx.Err() != nil {
 		return errors.Join(ctx.Err(), p.end())
 	}
@@ -187,7 +187,7 @@ func (w *Worker) loadError(ctx context.Context, p *process, err error) error {
 }
 
 // mapRows has the worker map the rows.
-func (w *Worker) mapRows(p *process) error {
+func (w *worker) mapRows(p *process) error {
 	if err := p.control.SetDeadline(time.Now().Add(batchFirst)); err != nil {
 		return err
 	}
@@ -203,7 +203,7 @@ func (w *Worker) mapRows(p *process) error {
 }
 
 // Allocate makes the rows, and has the worker serve them.
-func (w *Worker) Allocate(rows int) (list []*remote.Row, err error) {
+func (w *worker) Allocate(rows int) (list []*remote.Row, err error) {
 	if w.shared, err = newShared(w.file, w.meta, rows); err != nil {
 		return nil, err
 	}
@@ -221,7 +221,7 @@ func (w *Worker) Allocate(rows int) (list []*remote.Row, err error) {
 }
 
 // supervise starts the worker again whenever it has ended, until Close.
-func (w *Worker) supervise() {
+func (w *worker) supervise() {
 	defer close(w.ended)
 	p := w.process
 	wait := restartLeast
@@ -259,7 +259,7 @@ func (w *Worker) supervise() {
 }
 
 // lost notes the end of a worker.
-func (w *Worker) lost(p *process) {
+func (w *worker) lost(p *process) {
 	w.failures.Add(1)
 	w.memory.Store(0)
 	p.control.Close()
@@ -276,14 +276,14 @@ func (w *Worker) lost(p *process) {
 	w.log.Error("THE WORKER ENDED: robots get no chunks until it is loaded again", "why", why)
 }
 
-func (w *Worker) set(state string) {
+func (w *worker) set(state string) {
 	w.mu.Lock()
 	w.state = state
 	w.mu.Unlock()
 }
 
 // again starts the worker, nil when that failed.
-func (w *Worker) again() *process {
+func (w *worker) again() *process {
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
 	go func() {
@@ -323,7 +323,7 @@ func (w *Worker) again() *process {
 
 // resume has a worker that has loaded serve the rows, unless its policy is another one: robots were
 // promised the sha256 of the first.
-func (w *Worker) resume(p *process, hello []byte) error {
+func (w *worker) resume(p *process, hello []byte) error {
 	sum := w.sha256
 	same := sameDescription(hello, w.hello)
 	if same {
@@ -350,7 +350,7 @@ func sameDescription(a, b []byte) bool {
 }
 
 // Condition returns the worker's state.
-func (w *Worker) Condition() remote.Condition {
+func (w *worker) Condition() remote.Condition {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return remote.Condition{
@@ -366,7 +366,7 @@ func (w *Worker) Condition() remote.Condition {
 }
 
 // Interrupt kills the worker, which is then started again.
-func (w *Worker) Interrupt() {
+func (w *worker) Interrupt() {
 	w.mu.Lock()
 	why := w.fault
 	w.mu.Unlock()
@@ -376,7 +376,7 @@ func (w *Worker) Interrupt() {
 	w.kill(why)
 }
 
-func (w *Worker) kill(why string) {
+func (w *worker) kill(why string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.process != nil && w.killing == "" {
@@ -386,7 +386,7 @@ func (w *Worker) kill(why string) {
 }
 
 // Close ends the worker and all that it has started.
-func (w *Worker) Close() (err error) {
+func (w *worker) Close() (err error) {
 	w.once.Do(func() {
 		close(w.closing)
 		if w.shared != nil {

@@ -71,7 +71,7 @@ func config(t testing.TB) *manifest.Config {
 	return &cfg
 }
 
-func open(t *testing.T, log io.Writer) (*remote.Model, *Worker) {
+func open(t *testing.T, log io.Writer) (*remote.Model, *worker) {
 	t.Helper()
 	opened := rttest.Must(Open(t.Context(), config(t), slog.New(slog.NewTextHandler(log, nil)), func(string) {}))(t)
 	m := rttest.Must(opened.Serve(1, 2))(t)
@@ -80,7 +80,7 @@ func open(t *testing.T, log io.Writer) (*remote.Model, *Worker) {
 			t.Error(err)
 		}
 	})
-	return m, opened.Runtime.(*Worker)
+	return m, opened.Runtime.(*worker)
 }
 
 // ask runs a request in row 0 and returns its robot rows.

@@ -23,8 +23,8 @@ const (
 	RuntimeLeRobotAsync = "lerobot-async" // a running policy_server of LeRobot
 )
 
-// Runtimes lists the values of model.runtime, the default first.
-var Runtimes = []string{RuntimeONNX, RuntimeLeRobot, RuntimeOpenPI, RuntimeGR00T, RuntimeLeRobotAsync}
+// runtimes lists the values of model.runtime, the default first.
+var runtimes = []string{RuntimeONNX, RuntimeLeRobot, RuntimeOpenPI, RuntimeGR00T, RuntimeLeRobotAsync}
 
 // ModelConfig names the policy and the program that computes it.
 type ModelConfig struct {
@@ -101,8 +101,8 @@ func (m *ModelConfig) Remote() bool { return m.Runtime != RuntimeONNX && m.Runti
 // not read.
 func (c *Config) checkRuntime() error {
 	m := &c.Model
-	if m.Runtime != "" && !slices.Contains(Runtimes, m.Runtime) {
-		return c.Errorf("model.runtime", "model.runtime must be one of %s, got '%s'", strings.Join(Runtimes, "|"),
+	if m.Runtime != "" && !slices.Contains(runtimes, m.Runtime) {
+		return c.Errorf("model.runtime", "model.runtime must be one of %s, got '%s'", strings.Join(runtimes, "|"),
 			m.Runtime)
 	}
 	switch m.Runtime {
@@ -165,18 +165,18 @@ func (c *Config) missing(key, example string) error {
 // checkUnread refuses keys that the runtime would ignore.
 func (c *Config) checkUnread() error {
 	m := &c.Model
-	mapped, running := []string{RuntimeOpenPI, RuntimeGR00T}, Runtimes[2:]
+	mapped, running := []string{RuntimeOpenPI, RuntimeGR00T}, runtimes[2:]
 	loading := []string{RuntimeONNX, RuntimeLeRobot, RuntimeLeRobotAsync} // the other servers have loaded their policy
 	only := map[string][]string{
 		"python":             {RuntimeLeRobot},
 		"compile":            {RuntimeLeRobot},
 		"memory_limit":       {RuntimeLeRobot},
 		"dataset_info":       {RuntimeLeRobot},
-		"dtype":              Runtimes[:2],
+		"dtype":              runtimes[:2],
 		"policy_type":        {RuntimeLeRobotAsync},
 		"url":                running,
 		"api_key":            mapped,
-		"inputs":             Runtimes[1:],
+		"inputs":             runtimes[1:],
 		"inputs.preset":      mapped,
 		"inputs.chunk_size":  running,
 		"inputs.cameras":     running,

@@ -72,9 +72,9 @@ func (b *Counter) Place(from wire.Origin) Place {
 	return p
 }
 
-// Members returns the number of sessions of the link and of the host of a place, 0 when it is
+// members returns the number of sessions of the link and of the host of a place, 0 when it is
 // unknown.
-func (p Place) Members() (link, host int) {
+func (p Place) members() (link, host int) {
 	link, host = p.counter.members(p.link), p.counter.members(p.host)
 	if other := p.counter.beside; other != nil {
 		link, host = link+other.members(p.link), host+other.members(p.host)
@@ -92,7 +92,7 @@ func (b *Counter) members(key string) int {
 // Refuse returns why there is no room for one more session, "" when there is. own is the place of
 // the robot's session that the new one replaces; zero: there is no such session.
 func (p Place) Refuse(own Place) string {
-	link, host := p.Members()
+	link, host := p.members()
 	if own.counter != nil && own.link == p.link {
 		link--
 	}
@@ -114,8 +114,8 @@ func (p Place) Refuse(own Place) string {
 // Above reports whether the link and the host have at least as many sessions as the other place's
 // would have with one more.
 func (p Place) Above(o Place) bool {
-	link, host := p.Members()
-	otherLink, otherHost := o.Members()
+	link, host := p.members()
+	otherLink, otherHost := o.members()
 	return max(link, 1) > otherLink && max(host, 1) > otherHost
 }
 

@@ -29,7 +29,7 @@ import (
 const (
 	// How long a connection may take to send its request and to read the answer; and how long it
 	// may wait for its next request.
-	ReadTimeout  = 5 * time.Second
+	readTimeout  = 5 * time.Second
 	writeTimeout = 10 * time.Second
 	idleTimeout  = 5 * time.Second
 	stopTimeout  = 300 * time.Millisecond
@@ -100,7 +100,7 @@ func Listen(address string, cfg Config) (*Server, error) {
 	p.http = http.Server{
 		Handler:        mux,
 		MaxHeaderBytes: maxHeaderBytes,
-		ReadTimeout:    ReadTimeout,
+		ReadTimeout:    readTimeout,
 		WriteTimeout:   writeTimeout,
 		IdleTimeout:    idleTimeout,
 		ErrorLog:       slog.NewLogLogger(cfg.Log.Handler(), slog.LevelWarn),

@@ -165,9 +165,9 @@ func TestIdleConnectionsToTheHealthPort(t *testing.T) {
 		t.Errorf("%d connections are open, want %d at most", open, connectionsMax)
 	}
 	newest := idle[len(idle)-1]
-	newest.SetReadDeadline(time.Now().Add(3 * ReadTimeout))
+	newest.SetReadDeadline(time.Now().Add(3 * readTimeout))
 	if _, err := newest.Read(make([]byte, 1)); !errors.Is(err, io.EOF) && !errors.Is(err, syscall.ECONNRESET) {
-		t.Errorf("a connection that says nothing: %v, want it closed within %v", err, ReadTimeout)
+		t.Errorf("a connection that says nothing: %v, want it closed within %v", err, readTimeout)
 	}
 	if err := h.Close(); err != nil {
 		t.Error(err)

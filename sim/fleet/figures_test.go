@@ -163,8 +163,8 @@ func TestModeSwitches(t *testing.T) {
 	for _, turns := range []int{1, 3, 1000} {
 		o, _ := watch(t, Config{Policy: newPasser(t, int64(turns)), Delay: 5, Ticks: 110})
 		merges := o.Outcomes[chunk.Joined]
-		if o.Both().Legs() != 0 || merges < 4 {
-			t.Fatalf("%d legs ended with %d merges, want one leg with several", o.Both().Legs(), merges)
+		if o.Both().legs() != 0 || merges < 4 {
+			t.Fatalf("%d legs ended with %d merges, want one leg with several", o.Both().legs(), merges)
 		}
 		want := 0
 		for key := 2; key <= merges; key++ { // the first plan is not a switch

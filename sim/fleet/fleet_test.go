@@ -98,9 +98,9 @@ func TestClosedLoopFull(t *testing.T) {
 		r := mustRun(t, Config{Policy: p, Seeds: 200, Delay: delay})
 		t.Log(r.String())
 		checkLoop(t, r, p, 0.99, 8)
-		if r.Left.Success() < 0.99 || r.Right.Success() < 0.99 {
-			t.Errorf("delay %d: success per leg %.4f right, %.4f left, want 0.99", delay, r.Right.Success(),
-				r.Left.Success())
+		if r.Left.success() < 0.99 || r.Right.success() < 0.99 {
+			t.Errorf("delay %d: success per leg %.4f right, %.4f left, want 0.99", delay, r.Right.success(),
+				r.Left.success())
 		}
 	}
 	for _, cfg := range []Config{
@@ -109,8 +109,8 @@ func TestClosedLoopFull(t *testing.T) {
 	} {
 		r := mustRun(t, cfg)
 		t.Logf("jpeg %d, encoders %v, faults %v: %s", cfg.Quality, cfg.Counts, cfg.Faults, &r)
-		if r.Both().Success() < 0.99 {
-			t.Errorf("success per leg %.4f, want 0.99", r.Both().Success())
+		if r.Both().success() < 0.99 {
+			t.Errorf("success per leg %.4f, want 0.99", r.Both().success())
 		}
 	}
 }
@@ -135,7 +135,7 @@ func mustRun(t *testing.T, cfg Config) Result {
 
 func checkLoop(t *testing.T, r Result, p Policy, success, legs float64) {
 	t.Helper()
-	if got := r.Both().Success(); got < success {
+	if got := r.Both().success(); got < success {
 		t.Errorf("delay %d: success per leg %.4f, want %.2f", r.Delay, got, success)
 	}
 	if got := r.LegsPer20s(); got < legs {
@@ -157,8 +157,8 @@ func TestClosedLoopOverABadLink(t *testing.T) {
 	cfg := Config{Policy: p, Seeds: 2, Ticks: 600, Delay: 5, Faults: script(t, badLink), Quality: 90, Counts: true}
 	r := mustRun(t, cfg)
 	t.Log(r.String())
-	if r.Both().Success() < 0.9 || r.LegsPer20s() < 7 {
-		t.Errorf("success per leg %.3f with %.1f legs per 20 s, want 0.9 with 7", r.Both().Success(), r.LegsPer20s())
+	if r.Both().success() < 0.9 || r.LegsPer20s() < 7 {
+		t.Errorf("success per leg %.3f with %.1f legs per 20 s, want 0.9 with 7", r.Both().success(), r.LegsPer20s())
 	}
 	if again := mustRun(t, cfg); !reflect.DeepEqual(r, again) {
 		t.Errorf("the same config gives %v and then %v", &r, &again)
@@ -172,8 +172,8 @@ func TestHoldingStillScoresNothing(t *testing.T) {
 		t.Errorf("holding still reaches %d, collides %d, times out %d, want 0, 0, 120", b.Reached, b.Collided,
 			b.TimedOut)
 	}
-	if b := r.Both(); b.Success() != 0 {
-		t.Errorf("Success() = %v, want 0", b.Success())
+	if b := r.Both(); b.success() != 0 {
+		t.Errorf("Success() = %v, want 0", b.success())
 	}
 }
 

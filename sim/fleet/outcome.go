@@ -14,16 +14,16 @@ const agesMax = 1024
 // Side counts the legs towards targets on one side.
 type Side struct{ Reached, Collided, TimedOut int }
 
-// Legs returns the number of ended legs.
-func (s Side) Legs() int { return s.Reached + s.Collided + s.TimedOut }
+// legs returns the number of ended legs.
+func (s Side) legs() int { return s.Reached + s.Collided + s.TimedOut }
 
-// Success returns the share of ended legs that reached their target without touching the post; 0
+// success returns the share of ended legs that reached their target without touching the post; 0
 // when no leg ended.
-func (s Side) Success() float64 {
-	if s.Legs() == 0 {
+func (s Side) success() float64 {
+	if s.legs() == 0 {
 		return 0
 	}
-	return float64(s.Reached) / float64(s.Legs())
+	return float64(s.Reached) / float64(s.legs())
 }
 
 // Outcome is the result of one world, or of several added up.
@@ -88,7 +88,7 @@ func (r *Outcome) Both() Side {
 }
 
 // Success returns the success on both sides together.
-func (r *Outcome) Success() float64 { return r.Both().Success() }
+func (r *Outcome) Success() float64 { return r.Both().success() }
 
 // Age returns the q-quantile of the executed actions' age in ticks.
 func (r *Outcome) Age(q float64) int {

@@ -32,7 +32,7 @@ func TestPicturesAsJPEG(t *testing.T) {
 	results := comparePictures(t, 2, 600)
 	for _, q := range qualities {
 		r := results[q]
-		if got := r.Both().Success(); got < 0.95 {
+		if got := r.Both().success(); got < 0.95 {
 			t.Errorf("jpeg %d: success per leg %.3f, want 0.95: of some 30 legs one may fail", q, got)
 		}
 	}
@@ -51,9 +51,9 @@ func TestPicturesAsJPEGFull(t *testing.T) {
 	raw := results[0]
 	for _, q := range qualities {
 		r := results[q]
-		if got, want := r.Both().Success(), raw.Both().Success()-0.01; got < want || got < 0.98 {
+		if got, want := r.Both().success(), raw.Both().success()-0.01; got < want || got < 0.98 {
 			t.Errorf("jpeg %d: success per leg %.4f, raw pictures %.4f, want no less than 0.01 below and 0.98", q, got,
-				raw.Both().Success())
+				raw.Both().success())
 		}
 		if got := r.LegsPer20s(); got < raw.LegsPer20s()-0.2 {
 			t.Errorf("jpeg %d: %.2f legs per 20 s, raw pictures %.2f", q, got, raw.LegsPer20s())

@@ -76,7 +76,7 @@ func (r *Result) per20s(n int) float64 {
 }
 
 // LegsPer20s returns the legs that a robot ends in 20 seconds.
-func (r *Result) LegsPer20s() float64 { return r.per20s(r.Both().Legs()) }
+func (r *Result) LegsPer20s() float64 { return r.per20s(r.Both().legs()) }
 
 // StarvedPer20s returns the ticks in 20 seconds on which a robot had no action.
 func (r *Result) StarvedPer20s() float64 { return r.per20s(r.Starved) }
@@ -97,7 +97,7 @@ func (r *Result) String() string {
 	return fmt.Sprintf("delay %d: success/leg %.4f (right %.4f left %.4f) of %d legs, collided %d, timeouts %d | "+
 		"legs/20s %.2f, s/leg median %.2f p95 %.2f"+
 		" | jump median %.2f p95 %.2f deg, starved/20s %.1f, requests/20s %.1f, age p99 %d ticks, estimate at most %d",
-		r.Delay, b.Success(), r.Right.Success(), r.Left.Success(), b.Legs(), b.Collided, b.TimedOut, r.LegsPer20s(),
+		r.Delay, b.success(), r.Right.success(), r.Left.success(), b.legs(), b.Collided, b.TimedOut, r.LegsPer20s(),
 		r.LegSeconds(.5), r.LegSeconds(.95),
 		r.Jump(.5), r.Jump(.95), r.StarvedPer20s(), r.RequestsPer20s(), r.Age(.99), r.MaxEstimate)
 }

@@ -69,7 +69,7 @@ func TestParseRefuses(t *testing.T) {
 		{"too long", strings.Repeat("#", 1<<17), "131072 bytes"},
 	} {
 		_, err := Parse([]byte(tt.text))
-		if !errors.Is(err, ErrScript) || !strings.Contains(err.Error(), tt.want) ||
+		if !errors.Is(err, errScript) || !strings.Contains(err.Error(), tt.want) ||
 			strings.Contains(err.Error(), "\n") {
 			t.Errorf("%s: %v, want one line with %q", tt.name, err, tt.want)
 		}

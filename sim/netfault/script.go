@@ -93,8 +93,8 @@ type Script struct {
 	Compute []Point
 }
 
-// ErrScript is the error of Parse for an invalid script.
-var ErrScript = errors.New("faulty: bad script")
+// errScript is the error of Parse for an invalid script.
+var errScript = errors.New("faulty: bad script")
 
 // yamlScript is the YAML of a Script.
 type yamlScript struct {
@@ -120,23 +120,23 @@ type yamlFault struct {
 // the faulty entry.
 func Parse(data []byte) (*Script, error) {
 	if len(data) > maxScript {
-		return nil, fmt.Errorf("%w: it has %d bytes, want at most %d", ErrScript, len(data), maxScript)
+		return nil, fmt.Errorf("%w: it has %d bytes, want at most %d", errScript, len(data), maxScript)
 	}
 	var src yamlScript
 	if err := decode(data, &src); err != nil {
-		return nil, fmt.Errorf("%w: %s", ErrScript, oneLine(err))
+		return nil, fmt.Errorf("%w: %s", errScript, oneLine(err))
 	}
 	if src.Faults == nil {
-		return nil, fmt.Errorf("%w: it has no faults, want a list of them, or `faults: []` for none", ErrScript)
+		return nil, fmt.Errorf("%w: it has no faults, want a list of them, or `faults: []` for none", errScript)
 	}
 	if n := len(*src.Faults); n > maxFaults {
-		return nil, fmt.Errorf("%w: %d faults, want at most %d", ErrScript, n, maxFaults)
+		return nil, fmt.Errorf("%w: %d faults, want at most %d", errScript, n, maxFaults)
 	}
 	s := &Script{Name: src.Name}
 	for i, f := range *src.Faults {
 		fault, err := f.fault()
 		if err = cmp.Or(err, fault.check()); err != nil {
-			return nil, fmt.Errorf("%w: fault %d (%s): %w", ErrScript, i+1, f.Kind, err)
+			return nil, fmt.Errorf("%w: fault %d (%s): %w", errScript, i+1, f.Kind, err)
 		}
 		s.Faults = append(s.Faults, fault)
 	}

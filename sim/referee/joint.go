@@ -147,12 +147,12 @@ func (r *Referee) checkTorque(j *joint, e *servosim.Event) {
 	case !r.hasChunk:
 		r.early = append(r.early, Violation{
 			At:    e.At,
-			Rule:  Torque,
+			Rule:  torqueRule,
 			Joint: j.Name,
 			What:  "torque before the first chunk",
 		})
 	case r.paused:
-		r.violation(e.At, Torque, j, "torque while paused")
+		r.violation(e.At, torqueRule, j, "torque while paused")
 	}
 	if !r.over {
 		r.armed = true
@@ -162,18 +162,18 @@ func (r *Referee) checkTorque(j *joint, e *servosim.Event) {
 // checkPermission judges a write that drives a servo which may not be driven.
 func (r *Referee) checkPermission(j *joint, e *servosim.Event, known bool) {
 	if r.over {
-		r.violation(e.At, End, j, "written to after the end")
+		r.violation(e.At, endRule, j, "written to after the end")
 		return
 	}
 	switch {
 	case j.limp && !e.Before.Torque:
-		r.violation(e.At, Limp, j, "torque after it was let go")
+		r.violation(e.At, limpRule, j, "torque after it was let go")
 	case j.fellAt != 0 && known:
-		r.violation(e.At, Restart, j, "driven without a consent after it restarted or lost its torque")
+		r.violation(e.At, restartRule, j, "driven without a consent after it restarted or lost its torque")
 	}
 	if j.encoderFault && e.At.Sub(j.encoderFaultAt) > r.ticks(alarmTicks) &&
 		(e.After.Aim != e.Before.Aim || !e.Before.Torque) {
-		r.violation(e.At, Encoder, j, "driven from %d to %d, and its encoder is wrong", e.Before.Aim, e.After.Aim)
+		r.violation(e.At, encoderRule, j, "driven from %d to %d, and its encoder is wrong", e.Before.Aim, e.After.Aim)
 	}
 }
 
@@ -184,7 +184,7 @@ func (r *Referee) checkGoal(j *joint, e *servosim.Event, held, known bool) {
 	aim := e.After.Aim
 	present := e.Before.Present
 	if out, stands := j.outside(goal), j.outside(present); out > 0 && (stands == 0 || out > stands+noise) {
-		r.violation(e.At, Range, j, "goal %d, the range is %d to %d and the servo is at %d", goal, j.Min, j.Max,
+		r.violation(e.At, rangeRule, j, "goal %d, the range is %d to %d and the servo is at %d", goal, j.Min, j.Max,
 			present)
 	}
 	from := e.Before.Aim
@@ -216,16 +216,16 @@ func (r *Referee) checkGoal(j *joint, e *servosim.Event, held, known bool) {
 	r.measure(j, travel)
 	switch size := math.Abs(float64(travel)); {
 	case size > limit:
-		r.violation(e.At, Step, j, "%d counts (%.1f degrees) from goal %d to %d in a tick, at most %.0f", travel,
+		r.violation(e.At, stepRule, j, "%d counts (%.1f degrees) from goal %d to %d in a tick, at most %.0f", travel,
 			float64(travel)/j.Degree, from, aim, limit)
 		j.budget = burst * j.step
 	case j.spendBudget(e.At, size) < 0:
-		r.violation(e.At, Step, j, "goals come faster than %.0f counts a second", j.Velocity)
+		r.violation(e.At, stepRule, j, "goals come faster than %.0f counts a second", j.Velocity)
 		j.budget = burst * j.step
 	}
 	if most := max(j.step, j.Velocity*leadFor.Seconds()) + rounding + noise; far > most &&
 		math.Abs(float64(from-present)) < far {
-		r.violation(e.At, Step, j, "goal %d is %.0f counts ahead of %d, at most %.0f", aim, far, present, most)
+		r.violation(e.At, stepRule, j, "goal %d is %.0f counts ahead of %d, at most %.0f", aim, far, present, most)
 	}
 }
 
@@ -237,9 +237,9 @@ func (r *Referee) checkSpin(j *joint, e *servosim.Event, on bool) {
 	}
 	switch {
 	case on && !e.Before.Torque:
-		r.violation(e.At, Step, j, "the first goal velocity under torque is %d, want 0", spin)
+		r.violation(e.At, stepRule, j, "the first goal velocity under torque is %d, want 0", spin)
 	case math.Abs(float64(spin)) > j.Velocity+rounding:
-		r.violation(e.At, Range, j, "goal velocity %d, at most %.0f", spin, j.Velocity)
+		r.violation(e.At, rangeRule, j, "goal velocity %d, at most %.0f", spin, j.Velocity)
 	case e.Before.Spin != spin:
 		r.goals++
 	}
@@ -256,9 +256,10 @@ func (r *Referee) checkAcceleration(j *joint, e *servosim.Event) {
 	j.missed = 0
 	switch {
 	case size > limit:
-		r.violation(e.At, Step, j, "goal velocity from %d to %d in a tick, at most %.0f more or less", was, is, limit)
+		r.violation(e.At, stepRule, j, "goal velocity from %d to %d in a tick, at most %.0f more or less", was, is,
+			limit)
 	case j.spendBudget(e.At, size-rounding) < 0:
-		r.violation(e.At, Step, j, "goal velocities change faster than %.0f counts a second, per second", j.pace)
+		r.violation(e.At, stepRule, j, "goal velocities change faster than %.0f counts a second, per second", j.pace)
 	default:
 		return
 	}
@@ -275,7 +276,7 @@ func (r *Referee) checkStopped(j *joint) {
 		return
 	}
 	j.onward = true
-	r.violation(r.now, Wheel, j, "goal velocity %d, %v after it lost its permission", j.state.Spin,
+	r.violation(r.now, wheelRule, j, "goal velocity %d, %v after it lost its permission", j.state.Spin,
 		late.Round(time.Millisecond))
 }
 
@@ -285,8 +286,9 @@ func (r *Referee) checkFirstGoal(j *joint, e *servosim.Event) {
 	travel := e.After.Aim - e.Before.Present
 	r.measure(j, travel)
 	if limit := j.step + rounding + noise; math.Abs(float64(travel)) > limit {
-		r.violation(e.At, Step, j, "the first goal after torque or silence is %d, %d counts (%.1f degrees) from the "+
-			"servo's position, at most %.0f",
+		r.violation(e.At, stepRule, j,
+			"the first goal after torque or silence is %d, %d counts (%.1f degrees) from the "+
+				"servo's position, at most %.0f",
 			e.After.Aim, travel, float64(travel)/j.Degree, limit)
 	}
 }
@@ -326,11 +328,12 @@ func (r *Referee) trackOverload(j *joint, e *servosim.Event) {
 		j.grip = e.After.Aim // a goal of the driver before it could know of the overload
 	case e.After.Aim == e.Before.Aim || j.load == 0:
 	case j.load*(e.After.Aim-j.grip) > rounding:
-		r.violation(e.At, Overload, j, "goal %d pushes further than the %d under which it was overloaded", e.After.Aim,
+		r.violation(e.At, overloadRule, j, "goal %d pushes further than the %d under which it was overloaded",
+			e.After.Aim,
 			j.grip)
 		j.grip = e.After.Aim
 	case j.hasPolicyGoal && j.load*(j.policyGoal-j.grip) >= 0 && j.load*(e.After.Aim-j.grip) < -rounding:
-		r.violation(e.At, Overload, j, "goal %d releases the hold at %d, and the policy's goal is %d", e.After.Aim,
+		r.violation(e.At, overloadRule, j, "goal %d releases the hold at %d, and the policy's goal is %d", e.After.Aim,
 			j.grip, j.policyGoal)
 		j.load = 0
 	}
@@ -345,7 +348,7 @@ func (r *Referee) checkRelief(j *joint) {
 	since := max(j.policyGoalAt, j.overAt)
 	if r.now.Sub(since) > reliefIn && j.load*(j.state.Aim-j.grip) > -rounding {
 		j.reliefRefused = true
-		r.violation(r.now, Overload, j, "the policy's goal %d relieves it, and the goal stays at %d", j.policyGoal,
+		r.violation(r.now, overloadRule, j, "the policy's goal %d relieves it, and the goal stays at %d", j.policyGoal,
 			j.state.Aim)
 	}
 }

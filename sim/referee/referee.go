@@ -25,28 +25,28 @@ type Rule uint8
 
 // The rules.
 const (
-	Range Rule = iota // a goal is inside the joint's range; a joint outside it is only moved towards it
+	rangeRule Rule = iota // a goal is inside the joint's range; a joint outside it is only moved towards it
 	// from goal to goal, and from present to goal, within the velocity limit; a wheel's
 	// acceleration
-	Step
-	Torque   // no torque before the first chunk or while paused
-	Restart  // no torque on a servo that restarted or lost its torque by itself, without an operator
-	End      // all torque off within 300 ms of every end, and no write after it
-	Encoder  // a servo whose encoder reports a fault is not driven
-	Limp     // a joint that was made limp stays limp until a person requests torque
-	Overload // an overloaded joint keeps its force, adds no force, and follows relief
-	Wheel    // a wheel's goal is 0 within 2 ticks of losing permission
+	stepRule
+	torqueRule   // no torque before the first chunk or while paused
+	restartRule  // no torque on a servo that restarted or lost its torque by itself, without an operator
+	endRule      // all torque off within 300 ms of every end, and no write after it
+	encoderRule  // a servo whose encoder reports a fault is not driven
+	limpRule     // a joint that was made limp stays limp until a person requests torque
+	overloadRule // an overloaded joint keeps its force, adds no force, and follows relief
+	wheelRule    // a wheel's goal is 0 within 2 ticks of losing permission
 	numRules
 )
 
 // Rules holds a short phrase for each rule.
 var Rules = [numRules]string{
-	Range: "goals within range", Step: "steps within the velocity limit",
-	Torque:  "no torque before the first chunk or while paused",
-	Restart: "no torque after a restart without an operator", End: "all off within 300 ms of the end",
-	Encoder: "no faulted encoder is driven",
-	Limp:    "limp stays limp", Overload: "an overloaded joint follows relief",
-	Wheel: "a wheel stops within 2 ticks of losing permission",
+	rangeRule: "goals within range", stepRule: "steps within the velocity limit",
+	torqueRule:  "no torque before the first chunk or while paused",
+	restartRule: "no torque after a restart without an operator", endRule: "all off within 300 ms of the end",
+	encoderRule: "no faulted encoder is driven",
+	limpRule:    "limp stays limp", overloadRule: "an overloaded joint follows relief",
+	wheelRule: "a wheel stops within 2 ticks of losing permission",
 }
 
 var keys = [numRules]string{"range", "step", "torque", "restart", "end", "encoder", "limp", "overload",
@@ -298,7 +298,7 @@ func (r *Referee) checkDue() {
 	r.judged = true
 	for i := range r.joints {
 		if j := &r.joints[i]; j.state.Torque {
-			r.violation(r.now, End, j, "still under torque %v after the end",
+			r.violation(r.now, endRule, j, "still under torque %v after the end",
 				r.now.Sub(r.ended).Round(time.Millisecond))
 		}
 	}

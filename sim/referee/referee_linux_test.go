@@ -177,7 +177,7 @@ func TestRules(t *testing.T) {
 		{"a goal beyond it", func(m *match) {
 			m.arm()
 			m.walk(lift, m.walk(lift, 2048, tick, 47), 13, 1)
-		}, []Rule{Range}},
+		}, []Rule{rangeRule}},
 		{"a joint outside that is moved in", func(m *match) {
 			m.shaft.push(lift, 3200)
 			m.FirstChunk(m.now())
@@ -191,9 +191,9 @@ func TestRules(t *testing.T) {
 			m.goal(lift, 3190)
 			m.torque(lift, 1)
 			m.walk(lift, 3190, 5, 1)
-		}, []Rule{Range}},
+		}, []Rule{rangeRule}},
 
-		{"a step a count too long", func(m *match) { m.arm(); m.goal(lift, 2048+tick+2) }, []Rule{Step}},
+		{"a step a count too long", func(m *match) { m.arm(); m.goal(lift, 2048+tick+2) }, []Rule{stepRule}},
 		{"a goal where a joint stands that could not follow", func(m *match) {
 			m.arm()
 			m.shaft.block()
@@ -205,7 +205,7 @@ func TestRules(t *testing.T) {
 			m.shaft.block()
 			m.walk(lift, 2048, tick, 20)
 			m.goal(lift, 2048+2*tick)
-		}, []Rule{Step}},
+		}, []Rule{stepRule}},
 		{"the longest step with a count of rounding", func(m *match) { m.arm(); m.goal(lift, 2048+tick+1) }, nil},
 		{"two steps in a tick", func(m *match) {
 			m.arm()
@@ -214,7 +214,7 @@ func TestRules(t *testing.T) {
 				m.goal(lift, 2048+(2*i+2)*tick)
 				m.wait(period)
 			}
-		}, []Rule{Step}},
+		}, []Rule{stepRule}},
 		{"a tick late and the next on time", func(m *match) {
 			m.arm()
 			m.wait(period / 2)
@@ -225,18 +225,18 @@ func TestRules(t *testing.T) {
 		{"a first goal that is not where it stands", func(m *match) {
 			m.FirstChunk(m.now())
 			m.goal(lift, 2048+2*tick)
-		}, []Rule{Step}},
+		}, []Rule{stepRule}},
 		{"torque on a goal that was left behind", func(m *match) {
 			m.shaft.push(lift, 1900)
 			m.FirstChunk(m.now())
 			m.torque(lift, 1)
-		}, []Rule{Step}},
+		}, []Rule{stepRule}},
 		{"torque on a goal that the EEPROM range moves", func(m *match) {
 			m.write(grip, 55, 0)
 			m.write(grip, 9, 0x60, 0x09) // Min_Position_Limit 2400
 			m.FirstChunk(m.now())
 			m.goal(grip, 2048)
-		}, []Rule{Step}},
+		}, []Rule{stepRule}},
 		{"a goal too far ahead of a servo that is held", func(m *match) {
 			m.arm()
 			m.shaft.block()
@@ -247,7 +247,7 @@ func TestRules(t *testing.T) {
 			m.walk(lift, 2048, -tick, 52)
 			m.shaft.block()
 			m.walk(lift, 2048-52*tick, tick, 52)
-		}, []Rule{Step}},
+		}, []Rule{stepRule}},
 		{"the old goal again after a silence", func(m *match) {
 			m.arm()
 			m.mute(lift, time.Second)
@@ -270,16 +270,16 @@ func TestRules(t *testing.T) {
 			m.mute(lift, time.Second)
 			m.shaft.push(lift, 1900)
 			m.goal(lift, 2048-3*tick)
-		}, []Rule{Step}},
+		}, []Rule{stepRule}},
 		{"one goal missed", func(m *match) { m.arm(); m.mute(lift, period); m.goal(lift, 2048+2*tick) }, nil},
 		{"five goals missed", func(m *match) {
 			m.arm()
 			m.mute(lift, 5*period)
 			m.goal(lift, 2048+6*tick)
-		}, []Rule{Step}},
+		}, []Rule{stepRule}},
 
-		{"torque without a chunk", func(m *match) { m.torque(lift, 1); m.wait(time.Second) }, []Rule{Torque}},
-		{"a goal without a chunk", func(m *match) { m.goal(lift, 2048); m.wait(time.Second) }, []Rule{Torque}},
+		{"torque without a chunk", func(m *match) { m.torque(lift, 1); m.wait(time.Second) }, []Rule{torqueRule}},
+		{"a goal without a chunk", func(m *match) { m.goal(lift, 2048); m.wait(time.Second) }, []Rule{torqueRule}},
 		{"torque whose chunk the network tells late", func(m *match) {
 			at := m.now()
 			m.torque(lift, 1)
@@ -292,7 +292,7 @@ func TestRules(t *testing.T) {
 			m.FirstChunk(m.now())
 			m.Paused(m.now(), true)
 			m.goal(lift, 2048)
-		}, []Rule{Torque}},
+		}, []Rule{torqueRule}},
 		{"the old goal while paused", func(m *match) { m.arm(); m.Paused(m.now(), true); m.goal(lift, 2048) }, nil},
 
 		{"a goal after a restart", func(m *match) {
@@ -300,13 +300,13 @@ func TestRules(t *testing.T) {
 			m.bus.PowerCycle()
 			m.wait(time.Second)
 			m.goal(lift, 2048)
-		}, []Rule{Restart}},
+		}, []Rule{restartRule}},
 		{"torque after a supply that was away", func(m *match) {
 			m.arm()
 			m.supply(lift, 1)
 			m.supply(lift, 7.4)
 			m.torque(lift, 1)
-		}, []Rule{Restart}},
+		}, []Rule{restartRule}},
 		{"the goal of the tick in which it restarted", func(m *match) {
 			m.arm()
 			m.bus.PowerCycle()
@@ -332,7 +332,7 @@ func TestRules(t *testing.T) {
 			m.arm()
 			m.Ended(m.now())
 			m.wait(301 * time.Millisecond)
-		}, []Rule{End}},
+		}, []Rule{endRule}},
 		{"torque off in time", func(m *match) {
 			m.arm()
 			m.Ended(m.now())
@@ -346,7 +346,7 @@ func TestRules(t *testing.T) {
 			m.torque(lift, 0)
 			m.Ended(m.now())
 			m.wait(time.Second)
-		}, []Rule{End}},
+		}, []Rule{endRule}},
 		{"a goal after the end", func(m *match) {
 			m.arm()
 			m.torque(lift, 0)
@@ -355,14 +355,14 @@ func TestRules(t *testing.T) {
 			m.goal(lift, 2048)
 			m.torque(lift, 0)
 			m.wait(time.Second)
-		}, []Rule{End}},
+		}, []Rule{endRule}},
 
 		{"a faulted encoder that is driven", func(m *match) {
 			m.arm()
 			m.bus.SetFault(lift, encoder)
 			m.wait(5 * period)
 			m.goal(lift, 2048+5)
-		}, []Rule{Encoder}},
+		}, []Rule{encoderRule}},
 		{"its goal kept, the other joint driven", func(m *match) {
 			m.arm()
 			m.bus.SetFault(lift, encoder)
@@ -382,13 +382,13 @@ func TestRules(t *testing.T) {
 			m.torque(lift, 0)
 			m.wait(time.Second)
 			m.torque(lift, 1)
-		}, []Rule{Limp}},
+		}, []Rule{limpRule}},
 		{"a goal after it was let go", func(m *match) {
 			m.arm()
 			m.torque(lift, 0)
 			m.wait(period)
 			m.goal(lift, 2048)
-		}, []Rule{Limp}},
+		}, []Rule{limpRule}},
 		{"a goal after it was let go and asked for", func(m *match) {
 			m.arm()
 			m.torque(lift, 0)
@@ -405,12 +405,12 @@ func TestRules(t *testing.T) {
 			m.squeeze(overload)
 			m.goal(grip, 2150)
 			m.wait(time.Second)
-		}, []Rule{Overload}},
+		}, []Rule{overloadRule}},
 		{"an overloaded grip that is dropped", func(m *match) {
 			m.PolicyGoal(m.now(), grip, 2300)
 			m.squeeze(overload)
 			m.goal(grip, 2130)
-		}, []Rule{Overload}},
+		}, []Rule{overloadRule}},
 		{"an overloaded grip that opens when asked", func(m *match) {
 			m.PolicyGoal(m.now(), grip, 2300)
 			m.squeeze(overload)
@@ -423,7 +423,7 @@ func TestRules(t *testing.T) {
 			m.squeeze(overload)
 			m.PolicyGoal(m.now(), grip, 1500)
 			m.wait(time.Second)
-		}, []Rule{Overload}},
+		}, []Rule{overloadRule}},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {

@@ -61,7 +61,7 @@ func TestWheels(t *testing.T) {
 			r.Paused(ms(100), true)
 			r.CheckAt(ms(121))
 			r.CheckAt(ms(500))
-		}, map[Rule]int{Wheel: 1}},
+		}, map[Rule]int{wheelRule: 1}},
 		{"a stop within two ticks, and another run", func(r *spun) {
 			r.write(20, true, 500)
 			r.Idle(ms(100), true)
@@ -77,7 +77,7 @@ func TestWheels(t *testing.T) {
 			r.Idle(ms(200), false)
 			r.Idle(ms(300), true)
 			r.CheckAt(ms(400))
-		}, map[Rule]int{Wheel: 2}},
+		}, map[Rule]int{wheelRule: 2}},
 		{"a limp wheel", func(r *spun) {
 			r.write(20, false, 500)
 			r.Idle(ms(100), true)
@@ -91,43 +91,43 @@ func TestWheels(t *testing.T) {
 			r.answers(400, true)
 			r.write(400, true, 500)
 			r.CheckAt(ms(421))
-		}, map[Rule]int{Wheel: 1}},
+		}, map[Rule]int{wheelRule: 1}},
 		{"a restart, then a goal", func(r *spun) {
 			r.write(20, true, 500)
 			r.falls(30)
 			r.write(200, true, 0)
 			r.write(210, true, 500)
-		}, map[Rule]int{Restart: 1}},
+		}, map[Rule]int{restartRule: 1}},
 		{"a goal after the end", func(r *spun) {
 			r.Ended(ms(100))
 			r.write(110, false, 0)
 			r.write(120, false, 5)
-		}, map[Rule]int{End: 1}},
+		}, map[Rule]int{endRule: 1}},
 		{"too fast", func(r *spun) {
 			r.speedUp(1800)
 			r.write(60, true, 2400)
 			r.write(70, true, 3000)
 			r.write(80, true, 3002)
-		}, map[Rule]int{Range: 1}},
+		}, map[Rule]int{rangeRule: 1}},
 		{"a slow start, a stop at once, and back", func(r *spun) {
 			r.speedUp(1800)
 			r.write(60, true, 0)
 			r.write(70, true, -600)
 		}, nil},
-		{"a jump", func(r *spun) { r.write(20, true, 700) }, map[Rule]int{Step: 1}},
+		{"a jump", func(r *spun) { r.write(20, true, 700) }, map[Rule]int{stepRule: 1}},
 		{"the other way at once", func(r *spun) { r.write(20, true, 500); r.write(30, true, -500) },
-			map[Rule]int{Step: 1}},
+			map[Rule]int{stepRule: 1}},
 		{"two goals in a tick", func(r *spun) {
 			for i := range 18 {
 				r.write(20+5*i, true, 300-550*(i%2))
 			}
-		}, map[Rule]int{Step: 1}},
+		}, map[Rule]int{stepRule: 1}},
 		{"more than the limit at the largest velocity", func(r *spun) {
 			r.speedUp(1800)
 			r.write(60, true, 2400)
 			r.write(70, true, 3000)
 			r.write(80, true, 2300)
-		}, map[Rule]int{Step: 1}},
+		}, map[Rule]int{stepRule: 1}},
 		{"a goal after two that the wheel missed", func(r *spun) {
 			r.answers(20, false)
 			r.answers(40, true)
@@ -156,7 +156,7 @@ func TestWheels(t *testing.T) {
 	r.FirstChunk(ms(1))
 	r.Watch(&servosim.Event{At: ms(5), ID: wheelID, Addr: torqueAddr, Data: []byte{1},
 		After: servosim.Snapshot{Torque: true, Spin: 3000, Answers: true}})
-	if v := r.Verdict(); v.Violations[Step] != 1 {
+	if v := r.Verdict(); v.Violations[stepRule] != 1 {
 		t.Errorf("torque with a goal velocity: %v", v.Kept)
 	}
 }

@@ -70,7 +70,7 @@ func (b *Bus) Inject(s Script) error {
 	}
 	if n := len(b.timeline.lines) + len(s.Faults); n > faultLinesMax {
 		b.mu.Unlock()
-		return fmt.Errorf("%w: %d faults under way, want at most %d", ErrScript, n, faultLinesMax)
+		return fmt.Errorf("%w: %d faults under way, want at most %d", errScript, n, faultLinesMax)
 	}
 	more := newTimeline(s, len(b.servos), b.cfg.Clock.Now())
 	b.timeline.lines = append(b.timeline.lines, more.lines...)

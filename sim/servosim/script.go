@@ -16,8 +16,8 @@ import (
 	"github.com/edge-rt/edge-rt/sim/motor"
 )
 
-// ErrScript means that a fault script is invalid.
-var ErrScript = errors.New("servosim: fault script does not fit")
+// errScript means that a fault script is invalid.
+var errScript = errors.New("servosim: fault script does not fit")
 
 // Script is a list of faults with their times. The same script and requests give the same faults.
 //
@@ -112,11 +112,11 @@ const (
 	encoderMax     = 1 << 20 // counts
 )
 
-// LoadScript reads a script from a file. It fails with ErrScript.
+// LoadScript reads a script from a file. It fails with errScript.
 func LoadScript(path string) (s Script, err error) {
 	text, err := userfile.ReadYAML(path)
 	if err != nil {
-		return s, fmt.Errorf("%w: %w", ErrScript, err)
+		return s, fmt.Errorf("%w: %w", errScript, err)
 	}
 	s, err = ParseScript(text)
 	if err != nil {
@@ -125,13 +125,13 @@ func LoadScript(path string) (s Script, err error) {
 	return s, nil
 }
 
-// ParseScript parses a script. It fails with ErrScript.
+// ParseScript parses a script. It fails with errScript.
 func ParseScript(text []byte) (s Script, err error) {
 	if len(text) > scriptBytesMax {
-		return s, fmt.Errorf("%w: %d bytes, want at most %d", ErrScript, len(text), scriptBytesMax)
+		return s, fmt.Errorf("%w: %d bytes, want at most %d", errScript, len(text), scriptBytesMax)
 	}
 	if err := userfile.DecodeYAML(text, &s); err != nil {
-		return s, fmt.Errorf("%w: %s", ErrScript, strings.Join(strings.Fields(yaml.FormatError(err, false, false)),
+		return s, fmt.Errorf("%w: %s", errScript, strings.Join(strings.Fields(yaml.FormatError(err, false, false)),
 			" "))
 	}
 	return s, s.check()
@@ -139,11 +139,11 @@ func ParseScript(text []byte) (s Script, err error) {
 
 func (s *Script) check() error {
 	if len(s.Faults) > faultLinesMax {
-		return fmt.Errorf("%w: %d faults, want at most %d", ErrScript, len(s.Faults), faultLinesMax)
+		return fmt.Errorf("%w: %d faults, want at most %d", errScript, len(s.Faults), faultLinesMax)
 	}
 	for i := range s.Faults {
 		if err := s.Faults[i].check(); err != nil {
-			return fmt.Errorf("%w: fault %d: %w", ErrScript, i+1, err)
+			return fmt.Errorf("%w: fault %d: %w", errScript, i+1, err)
 		}
 	}
 	return nil

@@ -35,11 +35,11 @@ func TestScriptsThatAreNone(t *testing.T) {
 		"faults: [{kind: flood, bytes: 65}]",
 		"faults: [{kind: power, until: -1s}]",
 	} {
-		if _, err := ParseScript([]byte(text)); !errors.Is(err, ErrScript) {
+		if _, err := ParseScript([]byte(text)); !errors.Is(err, errScript) {
 			t.Errorf("ParseScript(%.60q) = %v, want ErrScript", text, err)
 		}
 	}
-	if _, err := LoadScript("nowhere.yaml"); !errors.Is(err, ErrScript) || !errors.Is(err, os.ErrNotExist) {
+	if _, err := LoadScript("nowhere.yaml"); !errors.Is(err, errScript) || !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("a missing file = %v", err)
 	}
 }
@@ -53,7 +53,7 @@ func FuzzParseScript(f *testing.F) {
 	f.Fuzz(func(t *testing.T, text []byte) {
 		s, err := ParseScript(text)
 		if err != nil {
-			if !errors.Is(err, ErrScript) {
+			if !errors.Is(err, errScript) {
 				t.Fatalf("error %v is no ErrScript", err)
 			}
 			return
@@ -237,7 +237,7 @@ func TestInject(t *testing.T) {
 	c.ask("FF FF 03 02 01 F9", "FF FF 03 02 00 FA")
 	clock.Advance(time.Second)
 	c.ask("FF FF 03 02 01 F9", "")
-	if err := b.Inject(Script{Faults: []Fault{{Kind: "mood"}}}); !errors.Is(err, ErrScript) {
+	if err := b.Inject(Script{Faults: []Fault{{Kind: "mood"}}}); !errors.Is(err, errScript) {
 		t.Errorf("a fault that there is none of: %v, want ErrScript", err)
 	}
 }

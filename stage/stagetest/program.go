@@ -18,8 +18,8 @@ import (
 	"github.com/edge-rt/edge-rt/stage"
 )
 
-// Limit is how long a program may take to end: only a test that fails waits so long.
-const Limit = time.Minute
+// limit is how long a program may take to end: only a test that fails waits so long.
+const limit = time.Minute
 
 // Program is a program under test. Both outputs go to its log, unless the test sets others before
 // Start.
@@ -68,7 +68,7 @@ func (p *Program) End(signals ...os.Signal) (code int) {
 	for _, sig := range signals {
 		p.Process.Signal(sig)
 	}
-	overdue := time.AfterFunc(Limit, func() { p.Process.Kill() })
+	overdue := time.AfterFunc(limit, func() { p.Process.Kill() })
 	defer overdue.Stop()
 	if err, exit := p.Wait(), (*exec.ExitError)(nil); err != nil && !errors.As(err, &exit) {
 		p.t.Fatal(err)

@@ -65,15 +65,15 @@ func TestMessagesOfTheReleasedClient(t *testing.T) {
 func second[T any](_ T, err error) error { return err }
 
 func TestPieces(t *testing.T) {
-	for _, size := range []int{1, Piece, Piece + 1, 3*Piece + 5} {
+	for _, size := range []int{1, piece, piece + 1, 3*piece + 5} {
 		whole := bytes.Repeat([]byte{7}, size)
 		var sent []*Message
 		rttest.Do(t, Pieces(whole, func(m *Message) error {
 			sent = append(sent, m)
 			return nil
 		}))
-		if sent[len(sent)-1].State != End || len(sent) > 1 && sent[0].State != Begin ||
-			len(sent) != (size+Piece-1)/Piece {
+		if sent[len(sent)-1].State != end || len(sent) > 1 && sent[0].State != begin ||
+			len(sent) != (size+piece-1)/piece {
 			t.Errorf("%d bytes travel in %d pieces", size, len(sent))
 		}
 		next := func() func() (*Message, error) {
@@ -102,7 +102,7 @@ func TestPieces(t *testing.T) {
 }
 
 func TestCodec(t *testing.T) {
-	for _, m := range []Message{{}, {Data: []byte("x")}, {State: End, Data: []byte("yy")}, {State: Begin}} {
+	for _, m := range []Message{{}, {Data: []byte("x")}, {State: end, Data: []byte("yy")}, {State: begin}} {
 		var got Message
 		rttest.Do(t, Codec{}.Unmarshal(rttest.Must(Codec{}.Marshal(&m))(t), &got))
 		if got.State != m.State || !bytes.Equal(got.Data, m.Data) {

@@ -238,20 +238,20 @@ func Gather(next func() (*Message, error), most int) ([]byte, error) {
 		if err != nil {
 			return nil, err
 		}
-		if m.State < Begin || m.State > End {
+		if m.State < begin || m.State > end {
 			return nil, fmt.Errorf("%w: transfer state %d, want 1, 2 or 3", ErrMessage, m.State)
 		}
-		if m.State == Begin {
+		if m.State == begin {
 			whole = whole[:0]
 		}
 		if len(whole)+len(m.Data) > most {
 			return nil, fmt.Errorf("%w: more than %d bytes", ErrTooLarge, most)
 		}
-		if m.State == End && len(whole) == 0 {
+		if m.State == end && len(whole) == 0 {
 			return m.Data, nil
 		}
 		whole = append(whole, m.Data...)
-		if m.State == End {
+		if m.State == end {
 			return whole, nil
 		}
 	}
@@ -260,15 +260,15 @@ func Gather(next func() (*Message, error), most int) ([]byte, error) {
 // Pieces cuts an observation into messages.
 func Pieces(data []byte, send func(*Message) error) error {
 	for first := true; ; first = false {
-		m := &Message{State: Middle, Data: data[:min(Piece, len(data))]}
+		m := &Message{State: middle, Data: data[:min(piece, len(data))]}
 		data = data[len(m.Data):]
 		switch {
 		case len(data) == 0:
-			m.State = End
+			m.State = end
 		case first:
-			m.State = Begin
+			m.State = begin
 		}
-		if err := send(m); err != nil || m.State == End {
+		if err := send(m); err != nil || m.State == end {
 			return err
 		}
 	}

@@ -20,8 +20,8 @@ import (
 const (
 	// MaxMessage is the most bytes of one gRPC message, by the client's and server's settings.
 	MaxMessage = 4 << 20
-	// Piece is the most bytes of a message's data; more data travels in several messages.
-	Piece = 2 << 20
+	// piece is the most bytes of a message's data; more data travels in several messages.
+	piece = 2 << 20
 )
 
 // State is the place of a piece in an observation.
@@ -29,9 +29,9 @@ type State uint64
 
 // The states. An observation of one piece is an End alone.
 const (
-	Begin  State = 1
-	Middle State = 2
-	End    State = 3
+	begin  State = 1
+	middle State = 2
+	end    State = 3
 )
 
 // Message is any message of the service: Empty has no field, PolicySetup and Actions have the data in

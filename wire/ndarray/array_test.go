@@ -208,12 +208,12 @@ func FuzzParse(f *testing.F) {
 	})
 }
 
-// Property: whatever the bytes, ParseNPY returns, and its arrays have the bytes of their shape.
+// Property: whatever the bytes, parseNPY returns, and its arrays have the bytes of their shape.
 func FuzzParseNPY(f *testing.F) {
 	f.Add(npy("{'descr': '<f4', 'fortran_order': True, 'shape': (1, 2), }\n", "12345678"))
 	f.Add(append(npyPrefix(Uint8, []int{2}), 1, 2))
 	f.Fuzz(func(t *testing.T, b []byte) {
-		a, err := ParseNPY(b)
+		a, err := parseNPY(b)
 		if err == nil && a.check() != nil {
 			t.Fatalf("%s: %v", &a, a.check())
 		}

@@ -21,9 +21,9 @@ const (
 // npyDict is the header in the form in which NumPy writes it.
 var npyDict = regexp.MustCompile(`^\{'descr': '([^']*)', 'fortran_order': (True|False), 'shape': \(([0-9, ]*)\),? ?\} *\n?$`)
 
-// ParseNPY reads an .npy file. The array's data is lent from b unless the file is in Fortran order.
+// parseNPY reads an .npy file. The array's data is lent from b unless the file is in Fortran order.
 // A file of objects, which NumPy would read as a pickle, is refused by its dtype.
-func ParseNPY(b []byte) (a Array, err error) {
+func parseNPY(b []byte) (a Array, err error) {
 	rest, ok := bytes.CutPrefix(b, []byte(npyMagic))
 	if !ok || len(rest) < 2 {
 		return a, fmt.Errorf("%w: an .npy file begins with % x, want % x and a version", ErrFormat, head(b), npyMagic)

@@ -182,7 +182,7 @@ func (m Map) special() (any, error) {
 	if !ok {
 		return nil, fmt.Errorf("%s is %s, want bytes", grootNPY, Kind(m[grootNPY]))
 	}
-	a, err := ParseNPY(file)
+	a, err := parseNPY(file)
 	if err != nil {
 		return nil, err
 	}

@@ -146,8 +146,8 @@ func (d *decoder) set(a *Array, dtype string, shape, data Value, fortran bool) e
 	b, ok := data.([]byte)
 	n := sizes[dtype]
 	for _, side := range axes {
-		if n > 0 && side > MaxBytes/n {
-			return tooLarge("elements along an axis", side, MaxBytes/n)
+		if n > 0 && side > maxBytes/n {
+			return tooLarge("elements along an axis", side, maxBytes/n)
 		}
 		n *= side
 	}
@@ -205,8 +205,8 @@ func dims(v Value) ([]int, error) {
 	axes := make([]int, len(t.Items))
 	for i, item := range t.Items {
 		n, ok := item.(int64)
-		if !ok || n < 0 || n > MaxBytes {
-			return nil, malformed("axis %d of a shape is %s, want 0 to %d", i, Brief(item), MaxBytes)
+		if !ok || n < 0 || n > maxBytes {
+			return nil, malformed("axis %d of a shape is %s, want 0 to %d", i, Brief(item), maxBytes)
 		}
 		axes[i] = int(n)
 	}

@@ -93,8 +93,8 @@ type decoder struct {
 
 // Decode reads the pickle at the beginning of src.
 func Decode(src []byte) (Value, error) {
-	if len(src) > MaxBytes {
-		return nil, tooLarge("bytes", len(src), MaxBytes)
+	if len(src) > maxBytes {
+		return nil, tooLarge("bytes", len(src), maxBytes)
 	}
 	d := &decoder{src: src, budget: &budget{copied: len(src)}}
 	v, err := d.run()

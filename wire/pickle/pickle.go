@@ -77,7 +77,7 @@ type Object struct {
 
 // Bounds of a pickle. None of them bounds a message of LeRobot's with 100 joints and 4000 actions.
 const (
-	MaxBytes = 64 << 20 // of the source
+	maxBytes = 64 << 20 // of the source
 	maxOps   = 1 << 18  // opcodes, with those of archives; each makes at most one value
 	maxMarks = 64       // nested MARKs
 	maxDepth = 32       // nested containers

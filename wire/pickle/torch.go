@@ -75,7 +75,7 @@ func (d *decoder) persistent() (Value, error) {
 	n, ok2 := t.Items[4].(int64)
 	device, _ := t.Items[3].(string)
 	switch {
-	case !ok1 || !ok2 || n < 0 || n > MaxBytes:
+	case !ok1 || !ok2 || n < 0 || n > maxBytes:
 		return nil, malformed("a storage of class %T with %s elements", t.Items[1], Brief(t.Items[4]))
 	case device != "cpu":
 		return nil, malformed("a storage on device %.20q, want cpu", device)

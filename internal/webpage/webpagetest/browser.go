@@ -99,12 +99,12 @@ func Open(t testing.TB, address string, width, height int, mobile bool) *Tab {
 	if mobile {
 		b.call("Emulation.setTouchEmulationEnabled", map[string]any{"enabled": true}, nil)
 	}
-	b.Visit(address)
+	b.visit(address)
 	return b
 }
 
-// Visit opens another address.
-func (b *Tab) Visit(address string) {
+// visit opens another address.
+func (b *Tab) visit(address string) {
 	b.t.Helper()
 	b.call("Page.navigate", map[string]any{"url": address}, nil)
 }

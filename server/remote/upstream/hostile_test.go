@@ -77,7 +77,7 @@ func TestHostileServers(t *testing.T) {
 		{"a long text", empty, []message{{websocket.MessageText, strings.Repeat("\x1b", 9999)}}, ErrFit, `\x1b…`},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			c := configured(t, OpenPI, "")
+			c := configured(t, openPI, "")
 			c.URL = scripted(t, tt.metadata, tt.answers...)
 			_, err := Open(context.Background(), c)
 			if !errors.Is(err, tt.kind) || !strings.Contains(err.Error(), tt.want) ||
@@ -91,7 +91,7 @@ func TestHostileServers(t *testing.T) {
 // TestUnaskedMessage has a server send two answers to one observation: the second would be taken for
 // that of the next.
 func TestUnaskedMessage(t *testing.T) {
-	c := configured(t, OpenPI, serveShared(t, OpenPI))
+	c := configured(t, openPI, serveShared(t, openPI))
 	l := rttest.Must(dialOpenPI(context.Background(), c.URL, ""))(t)
 	defer l.close()
 	row := &remote.Row{State: make([]float32, 8), Images: row(&c, "").Images}

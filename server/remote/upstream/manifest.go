@@ -22,7 +22,7 @@ func FromManifest(cfg *manifest.Config, log *slog.Logger) (c Config, err error) 
 	if err := checkURL(m.Runtime, m.URL); err != nil {
 		return c, cfg.Errorf("model.url", "%w", err)
 	}
-	spec, err := Preset(m.Runtime, in.Preset)
+	spec, err := presetOf(m.Runtime, in.Preset)
 	if err != nil {
 		return c, cfg.Errorf("model.inputs.preset", "model.inputs.%w", err)
 	}
@@ -33,7 +33,7 @@ func FromManifest(cfg *manifest.Config, log *slog.Logger) (c Config, err error) 
 	if len(state) == 0 {
 		state = in.ActionNames
 	}
-	if err := spec.Resolve(len(state), len(in.ActionNames)); err != nil {
+	if err := spec.resolve(len(state), len(in.ActionNames)); err != nil {
 		return c, cfg.Errorf("model.inputs", "model.inputs.%w", err)
 	}
 	c = Config{

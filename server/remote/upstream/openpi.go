@@ -198,7 +198,7 @@ func checkURL(kind, address string) error {
 	_, badPort := strconv.ParseUint(cmp.Or(parsed.Port(), "1"), 10, 16)
 	host := parsed.Hostname() != "" && badPort == nil
 	switch {
-	case kind == OpenPI && !(host && (parsed.Scheme == "ws" || parsed.Scheme == "wss")):
+	case kind == openPI && !(host && (parsed.Scheme == "ws" || parsed.Scheme == "wss")):
 		return fmt.Errorf("model.url is '%s', want ws://HOST:PORT or wss://HOST:PORT, the address of openpi's server",
 			shown(address))
 	case kind == GR00T && !(host && parsed.Scheme == "tcp" && parsed.Port() != "" &&

@@ -27,7 +27,7 @@ const (
 
 // Config is a server and the policy that it computes.
 type Config struct {
-	Kind string // OpenPI or GR00T
+	Kind string // openPI or GR00T
 	URL  string // ws://HOST:PORT or tcp://HOST:PORT
 	Key  string // API key; empty: none
 	Task string // of the inferences that test a connection

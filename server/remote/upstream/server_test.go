@@ -96,11 +96,11 @@ func joints(n, horizon int, cameras []Camera) (meta policy.Meta) {
 // configure returns the configuration of a preset with pictures of one size.
 func configure(t testing.TB, kind, preset, url string, dim, horizon int) Config {
 	t.Helper()
-	spec := rttest.Must(Preset(kind, preset))(t)
+	spec := rttest.Must(presetOf(kind, preset))(t)
 	for i := range spec.Cameras {
 		spec.Cameras[i].Height, spec.Cameras[i].Width = 48, 64
 	}
-	rttest.Do(t, spec.Resolve(dim, dim))
+	rttest.Do(t, spec.resolve(dim, dim))
 	return Config{
 		Kind: kind,
 		URL:  url,
@@ -145,7 +145,7 @@ var kinds = map[string]struct {
 	dim            int
 	args           []string
 }{
-	OpenPI: {presetLibero, "ws://", 8, []string{OpenPI}},
+	openPI: {presetLibero, "ws://", 8, []string{openPI}},
 	GR00T:  {presetSO100, "tcp://", 6, []string{GR00T, "--cameras", "front,wrist", "--token", token}},
 }
 
@@ -165,9 +165,9 @@ func TestPresetsWithTheirServers(t *testing.T) {
 		kind, preset string
 		dim          int
 	}{
-		{OpenPI, presetDroid, 8},
-		{OpenPI, presetAloha, 14},
-		{OpenPI, presetLibero, 8},
+		{openPI, presetDroid, 8},
+		{openPI, presetAloha, 14},
+		{openPI, presetLibero, 8},
 		{GR00T, presetSO100, 6},
 	} {
 		t.Run(tt.kind+" "+tt.preset, func(t *testing.T) {
@@ -200,10 +200,10 @@ func TestServersOfAnotherForm(t *testing.T) {
 		change     func(*Config)
 		want       string
 	}{
-		{"openpi, horizon", OpenPI, func(c *Config) { c.Meta.ChunkSize = 10 }, "write chunk_size: 16"},
-		{"openpi, joints", OpenPI, func(c *Config) { c.Task = "shape" }, "want [16 8]"},
-		{"openpi, error", OpenPI, func(c *Config) { c.Task = "fail" }, "ValueError: no policy for the task 'fail'"},
-		{"openpi, key of the actions", OpenPI, func(c *Config) {
+		{"openpi, horizon", openPI, func(c *Config) { c.Meta.ChunkSize = 10 }, "write chunk_size: 16"},
+		{"openpi, joints", openPI, func(c *Config) { c.Task = "shape" }, "want [16 8]"},
+		{"openpi, error", openPI, func(c *Config) { c.Task = "fail" }, "ValueError: no policy for the task 'fail'"},
+		{"openpi, key of the actions", openPI, func(c *Config) {
 			c.Spec.Actions[0].Key = "chunk"
 		}, "it has the keys actions"},
 		{"gr00t, horizon", GR00T, func(c *Config) { c.Meta.ChunkSize = 50 }, "write chunk_size: 16"},
@@ -289,14 +289,14 @@ func TestServerThatHangsAndRestarts(t *testing.T) {
 }
 
 func TestServerThatEndsBetweenRequests(t *testing.T) {
-	port, process := serve(t, kinds[OpenPI].args...)
-	p := open(t, configured(t, OpenPI, port))
+	port, process := serve(t, kinds[openPI].args...)
+	p := open(t, configured(t, openPI, port))
 	process.Process.Kill()
 	rttest.Eventually(t, "the end of the server is noticed", func() bool { return !p.Runtime.Condition().Ready })
 }
 
 func TestAbsentServer(t *testing.T) {
-	for url, kind := range map[string]string{"ws://127.0.0.1:1": OpenPI, "tcp://127.0.0.1:1": GR00T} {
+	for url, kind := range map[string]string{"ws://127.0.0.1:1": openPI, "tcp://127.0.0.1:1": GR00T} {
 		c := configured(t, kind, "")
 		c.URL = url
 		_, err := Open(context.Background(), c)
@@ -315,7 +315,7 @@ func FuzzAnswer(f *testing.F) {
 	f.Add(append(hand, 0x80), true)
 	f.Add([]byte("\x81\xA5error\xA2no"), true)
 	f.Fuzz(func(t *testing.T, b []byte, isGroot bool) {
-		kind, parts := OpenPI, []Part{{"actions", 3}}
+		kind, parts := openPI, []Part{{"actions", 3}}
 		if isGroot {
 			kind, parts = GR00T, []Part{{"action.arm", 2}, {"action.hand", 1}}
 		}

@@ -14,7 +14,7 @@ import (
 
 // The kinds of servers, as model.runtime names them.
 const (
-	OpenPI = "openpi"
+	openPI = "openpi"
 	GR00T  = "gr00t"
 )
 
@@ -61,7 +61,7 @@ const (
 // Source: openpi's policies of droid, aloha and libero, and their example clients;
 // Isaac-GR00T's example for SO100.
 var presets = map[string]map[string]Spec{
-	OpenPI: {
+	openPI: {
 		presetDroid: {
 			Cameras: padded(false, "exterior", "observation/exterior_image_1_left", "wrist",
 				"observation/wrist_image_left"),
@@ -110,8 +110,8 @@ func padded(channelsFirst bool, namesAndKeys ...string) (cameras []Camera) {
 	return cameras
 }
 
-// Presets returns the names of a kind's presets.
-func Presets(kind string) (names []string) {
+// presetNames returns the names of a kind's presets.
+func presetNames(kind string) (names []string) {
 	for name := range presets[kind] {
 		names = append(names, name)
 	}
@@ -119,15 +119,15 @@ func Presets(kind string) (names []string) {
 	return names
 }
 
-// Preset returns a published configuration. Without a name it is the form that a server of the kind
+// presetOf returns a published configuration. Without a name it is the form that a server of the kind
 // has in general: one key for the state, one for the actions, no cameras.
-func Preset(kind, name string) (Spec, error) {
+func presetOf(kind, name string) (Spec, error) {
 	switch spec, ok := presets[kind][name]; {
 	case ok:
 		spec.Cameras = slices.Clone(spec.Cameras)
 		return spec, nil
 	case name != "":
-		return spec, fmt.Errorf("preset is '%s', want one of %s, or none", name, strings.Join(Presets(kind), ", "))
+		return spec, fmt.Errorf("preset is '%s', want one of %s, or none", name, strings.Join(presetNames(kind), ", "))
 	case kind == GR00T:
 		return Spec{Nested: true, Prompt: "language.annotation.human.task_description"}, nil
 	}
@@ -140,9 +140,9 @@ const (
 	sideMost    = 4096
 )
 
-// Resolve completes the sizes of parts and cameras, and checks the spec. Errors begin with the key of
+// resolve completes the sizes of parts and cameras, and checks the spec. Errors begin with the key of
 // the manifest's model.inputs.
-func (s *Spec) Resolve(stateDim, actionDim int) (err error) {
+func (s *Spec) resolve(stateDim, actionDim int) (err error) {
 	if s.State, err = resolve("state_keys", s.State, "state_names", stateDim); err != nil {
 		return err
 	}

@@ -27,19 +27,19 @@ const (
 
 // Errors of Check.
 var (
-	ErrSyntax = errors.New("keyexpr: want non-empty chunks joined by '/', no '#' or '?', '*' alone or as '**' or " +
+	errSyntax = errors.New("keyexpr: want non-empty chunks joined by '/', no '#' or '?', '*' alone or as '**' or " +
 		"'$*'")
-	ErrCanonical = errors.New("keyexpr: not in canonical form")
-	ErrLimit     = errors.New("keyexpr: longer than 1024 bytes or 64 chunks")
+	errCanonical = errors.New("keyexpr: not in canonical form")
+	errLimit     = errors.New("keyexpr: longer than 1024 bytes or 64 chunks")
 )
 
 // Check returns the defect of s, or nil if it is a canonical key expression.
 func Check(s string) error {
 	if len(s) > MaxBytes || strings.Count(s, "/") >= maxChunks {
-		return ErrLimit
+		return errLimit
 	}
 	if !utf8.ValidString(s) {
-		return ErrSyntax
+		return errSyntax
 	}
 	afterAny := false // the previous chunk was **
 	var err error
@@ -47,10 +47,10 @@ func Check(s string) error {
 		var chunk string
 		chunk, rest, more = strings.Cut(rest, "/")
 		if !validChunk(chunk) {
-			return ErrSyntax
+			return errSyntax
 		}
 		if chunk == "$*" || strings.Contains(chunk, "$*$*") || afterAny && (chunk == "*" || chunk == "**") {
-			err = ErrCanonical // unless the rest is no expression at all
+			err = errCanonical // unless the rest is no expression at all
 		}
 		afterAny = chunk == "**"
 	}

@@ -47,24 +47,24 @@ func TestCheckAndCanonical(t *testing.T) {
 		err           error
 	}{
 		{"a", "a", nil}, {"a/b c/é", "a/b c/é", nil}, {"**/a/*/$*b$*", "**/a/*/$*b$*", nil}, {"*/**", "*/**", nil},
-		{"**/*", "*/**", ErrCanonical}, {"**/**", "**", ErrCanonical}, {"**/*/**/*", "*/*/**", ErrCanonical},
-		{"a/**/*/b", "a/*/**/b", ErrCanonical}, {"$*", "*", ErrCanonical}, {"a$*$*b", "a$*b", ErrCanonical},
-		{"a$*$*$*$*", "a$*", ErrCanonical}, {"$*$*/x", "*/x", ErrCanonical}, {"**/$*", "*/**", ErrCanonical},
-		{"", "", ErrSyntax}, {"/a", "", ErrSyntax}, {"a/", "", ErrSyntax}, {"a//b", "", ErrSyntax},
-		{"a*", "", ErrSyntax}, {"*a", "", ErrSyntax}, {"***", "", ErrSyntax}, {"a#b", "", ErrSyntax},
-		{"a?b", "", ErrSyntax},
-		{"x$y", "", ErrSyntax}, {"x$", "", ErrSyntax}, {"$", "", ErrSyntax}, {"a$**", "", ErrSyntax},
-		{"\xff", "", ErrSyntax}, {"**/*/", "", ErrSyntax}, {"$*/a*", "", ErrSyntax},
+		{"**/*", "*/**", errCanonical}, {"**/**", "**", errCanonical}, {"**/*/**/*", "*/*/**", errCanonical},
+		{"a/**/*/b", "a/*/**/b", errCanonical}, {"$*", "*", errCanonical}, {"a$*$*b", "a$*b", errCanonical},
+		{"a$*$*$*$*", "a$*", errCanonical}, {"$*$*/x", "*/x", errCanonical}, {"**/$*", "*/**", errCanonical},
+		{"", "", errSyntax}, {"/a", "", errSyntax}, {"a/", "", errSyntax}, {"a//b", "", errSyntax},
+		{"a*", "", errSyntax}, {"*a", "", errSyntax}, {"***", "", errSyntax}, {"a#b", "", errSyntax},
+		{"a?b", "", errSyntax},
+		{"x$y", "", errSyntax}, {"x$", "", errSyntax}, {"$", "", errSyntax}, {"a$**", "", errSyntax},
+		{"\xff", "", errSyntax}, {"**/*/", "", errSyntax}, {"$*/a*", "", errSyntax},
 		{strings.Repeat("a", MaxBytes), strings.Repeat("a", MaxBytes), nil},
-		{strings.Repeat("a", MaxBytes+1), "", ErrLimit},
+		{strings.Repeat("a", MaxBytes+1), "", errLimit},
 		{strings.Repeat("a/", maxChunks-1) + "a", strings.Repeat("a/", maxChunks-1) + "a", nil},
-		{strings.Repeat("a/", maxChunks) + "a", "", ErrLimit},
+		{strings.Repeat("a/", maxChunks) + "a", "", errLimit},
 	} {
 		if err := Check(tt.in); err != tt.err {
 			t.Errorf("Check(%q) = %v, want %v", tt.in, err, tt.err)
 		}
 		got, err := canonical(tt.in)
-		if tt.err != nil && tt.err != ErrCanonical {
+		if tt.err != nil && tt.err != errCanonical {
 			if err != tt.err {
 				t.Errorf("canonical(%q) = %v, want %v", tt.in, err, tt.err)
 			}
@@ -188,9 +188,9 @@ func FuzzMatch(f *testing.F) {
 }
 
 // canonical brings a valid key expression into canonical form, the oracle of
-// ErrCanonical.
+// errCanonical.
 func canonical(s string) (string, error) {
-	if err := Check(s); err != ErrCanonical {
+	if err := Check(s); err != errCanonical {
 		return s, err
 	}
 	var out []string

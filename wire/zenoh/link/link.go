@@ -44,11 +44,11 @@ const (
 // Errors with which a link ends or refuses a message.
 var (
 	ErrCongested   = errors.New("zenoh: message dropped, the link is congested")
-	ErrTooLarge    = errors.New("zenoh: message larger than the limit")
+	errTooLarge    = errors.New("zenoh: message larger than the limit")
 	ErrExpired     = errors.New("zenoh: nothing received within the peer's lease")
 	ErrUnconfirmed = errors.New("zenoh: the network confirms nothing of what we send")
 	ErrStalled     = errors.New("zenoh: the peer does not read")
-	ErrMemory      = errors.New("zenoh: ended to free memory, this link held the most of the memory for all links")
+	errMemory      = errors.New("zenoh: ended to free memory, this link held the most of the memory for all links")
 	ErrClosed      = errors.New("zenoh: link closed")
 	ErrEOF         = errors.New("zenoh: the peer ended the connection without a word")
 )
@@ -167,9 +167,9 @@ func (l *Link) Run(handle func(*codec.Message) error) error {
 	<-l.written
 	l.releaseBuffers()
 	if l.revoked.Load() {
-		err = ErrMemory
+		err = errMemory
 	}
-	if errors.Is(err, ErrMemory) {
+	if errors.Is(err, errMemory) {
 		l.cfg.Counters.Revoked.Add(1)
 		return err
 	}
@@ -200,7 +200,7 @@ func (l *Link) end(err error) {
 	})
 }
 
-// Revoke ends the link because it holds too much memory: Run returns ErrMemory.
+// Revoke ends the link because it holds too much memory: Run returns errMemory.
 func (l *Link) Revoke() {
 	l.revoked.Store(true)
 	l.closeSocket()

@@ -312,11 +312,11 @@ func TestUrgentPassesFragments(t *testing.T) {
 
 func TestTooLargeIsRefused(t *testing.T) {
 	ours, _ := anyPair(t)
-	if err := ours.Push(numbered(1, 5<<20), block); !errors.Is(err, ErrTooLarge) {
-		t.Errorf("Push = %v, want %v", err, ErrTooLarge)
+	if err := ours.Push(numbered(1, 5<<20), block); !errors.Is(err, errTooLarge) {
+		t.Errorf("Push = %v, want %v", err, errTooLarge)
 	}
-	if _, err := ours.PushLatest(new(Slot), numbered(1, 5<<20), drop); !errors.Is(err, ErrTooLarge) {
-		t.Errorf("Latest = %v, want %v", err, ErrTooLarge)
+	if _, err := ours.PushLatest(new(Slot), numbered(1, 5<<20), drop); !errors.Is(err, errTooLarge) {
+		t.Errorf("Latest = %v, want %v", err, errTooLarge)
 	}
 }
 

@@ -111,7 +111,7 @@ func (l *Link) PushLatest(s *Slot, p *codec.Push, d Delivery) (replaced bool, er
 	o := &l.out
 	size := p.Size()
 	if size > l.cfg.MaxMessage {
-		return false, ErrTooLarge
+		return false, errTooLarge
 	}
 	o.mu.Lock()
 	if o.err != nil || o.closing {
@@ -156,7 +156,7 @@ func (o *outbox) queue(d Delivery) *queue {
 // most Config.Stall or Delivery.MaxWait. Called with mu held.
 func (o *outbox) admit(size int, d Delivery) (*queue, error) {
 	if size > o.link.cfg.MaxMessage {
-		return nil, ErrTooLarge
+		return nil, errTooLarge
 	}
 	if o.err != nil || o.closing {
 		return nil, ErrClosed

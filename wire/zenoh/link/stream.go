@@ -78,7 +78,7 @@ func (s *stream) fill(n int) error {
 	for s.w-s.r < n {
 		// The buffer grows when bytes have arrived, never for the number in a length field.
 		if s.w == len(s.buf) && !s.grow() {
-			return ErrMemory
+			return errMemory
 		}
 		m, err := s.read(s.buf[s.w:])
 		s.w += m
