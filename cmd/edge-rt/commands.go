@@ -122,8 +122,11 @@ func (r *runFlags) report(run func(context.Context, bringup.Config) error) error
 type viewCmd struct {
 	File   string `arg:"" optional:"" help:"The record, *.mcap; with --live the address of a run's page (--http), by default http://127.0.0.1:8080."`
 	HTML   string `name:"html" help:"Write the page here, also where a viewer is installed." placeholder:"FILE"`
-	Live   bool   `help:"Stream a run to Foxglove or Lichtblick: joints, times, log, status and pictures from its page."`
-	Listen string `default:"127.0.0.1:8765" help:"Address at which viewers find the stream of --live." placeholder:"HOST:PORT"`
+	Live   bool   `help:"Stream a run to Foxglove or Lichtblick, or with --rerun to Rerun: joints, times, log, status and pictures from its page."`
+	Listen string `help:"Address of the stream of --live; default 127.0.0.1:8765." placeholder:"HOST:PORT"`
+	Rerun  bool   `help:"With --live: stream to Rerun, by Rerun's SDK in --python. The viewer of this machine is started where none runs."`
+	Viewer string `help:"With --rerun: another viewer that runs." placeholder:"rerun+http://HOST:9876/proxy"`
+	Python string `default:"python3" help:"Interpreter with rerun-sdk, for --rerun." placeholder:"PROGRAM"`
 }
 
 func (viewCmd) Help() string {
@@ -132,7 +135,8 @@ func (viewCmd) Help() string {
 Examples:
   edge-rt view black-20261124T140320.123Z.mcap          in rerun, or as a page beside it
   edge-rt view black-20261124T140320.123Z.mcap --html 1403.html
-  edge-rt view --live http://robot.lan:8080             in Foxglove: ws://127.0.0.1:8765`
+  edge-rt view --live http://robot.lan:8080             in Foxglove: ws://127.0.0.1:8765
+  edge-rt view --live --rerun                           a run on this machine, in Rerun`
 }
 
 func (c *viewCmd) Run() error {
@@ -141,12 +145,22 @@ func (c *viewCmd) Run() error {
 	switch {
 	case c.Live && c.HTML != "":
 		return exit.Errorf(exit.Usage, "--html is for a record, and --live for a run: choose one")
+	case !c.Live && (c.Rerun || c.Listen != ""), !c.Rerun && c.Viewer != "":
+		return exit.Errorf(exit.Usage, "--rerun and --listen are for --live, and --viewer is for --rerun")
+	case c.Rerun && c.Listen != "":
+		return exit.Errorf(exit.Usage, "--listen is for viewers of Foxglove's protocol; Rerun's is found by --viewer: "+
+			"choose one")
 	case c.Live:
-		return timeline.Relay(interrupt, timeline.RelayConfig{
+		cfg := timeline.RelayConfig{
 			Page:   cmp.Or(c.File, "http://127.0.0.1:8080"),
-			Listen: c.Listen,
+			Listen: cmp.Or(c.Listen, "127.0.0.1:8765"),
+			Viewer: c.Viewer,
 			Out:    stdout,
-		})
+		}
+		if c.Rerun {
+			cfg.Python = c.Python
+		}
+		return timeline.Relay(interrupt, cfg)
 	case c.File == "":
 		return exit.Errorf(exit.Usage, "want a record, *.mcap, or --live")
 	}

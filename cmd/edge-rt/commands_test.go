@@ -57,6 +57,9 @@ func TestBringUpCommands(t *testing.T) {
 		// the refusal of an arm outside its range names --rescue, so teleop takes that flag
 		{"teleop --rescue --bus /dev/null", 2, "--leader is missing"},
 		{"monitor --robot r2d2" + on, 2, "r2d2|so101"},
+		{"view --rerun a.mcap", 2, "--rerun|for --live"},
+		{"view --live --viewer rerun+http://127.0.0.1:9876/proxy", 2, "--viewer is for --rerun"},
+		{"view --live --rerun --listen 127.0.0.1:8765", 2, "--listen|--viewer"},
 	} {
 		tt.check(t)
 	}

@@ -123,7 +123,8 @@ func TestProfile(t *testing.T) {
 			t.Errorf("%q: %v", tt.args, err)
 		}
 		if cfg.RequestTimeout != tt.timeout || cfg.DegradedAfter != tt.degraded || cfg.Schedule.Buffer != tt.buffer ||
-			cfg.ReconnectMaxBackoff != tt.backoff || cfg.Given.DegradedAfter ||
+			cfg.ReconnectMaxBackoff != tt.backoff || tt.args == "" && (cfg.MaxOffline != time.Minute ||
+			cfg.ReconnectInitialBackoff != 500*time.Millisecond) || cfg.Given.DegradedAfter ||
 			cfg.Given.RequestTimeout != strings.Contains(tt.args, "--request-timeout") {
 			t.Errorf("%q: %+v, want %+v", tt.args, cfg, tt)
 		}

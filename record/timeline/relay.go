@@ -40,9 +40,15 @@ const (
 // RelayConfig configures edge-rt view --live.
 type RelayConfig struct {
 	Page   string // address of the run's page, such as http://127.0.0.1:8080
-	Listen string // address for the viewers
+	Listen string // address for Foxglove's viewers; without it the viewer is Rerun
+	Python string // interpreter with Rerun's SDK
+	Viewer string // address of a Rerun viewer; empty: that of this machine, which is started where none runs
 	Out    io.Writer
-	Bound  func(net.Addr) // called once viewers can connect; nil: nothing
+}
+
+// publisher takes the messages of a relay.
+type publisher interface {
+	Publish(channel uint32, at time.Time, message []byte)
 }
 
 // relay is a client of a run's page, whose answers it publishes.
@@ -50,7 +56,7 @@ type relay struct {
 	page   *url.URL
 	out    io.Writer
 	client http.Client
-	to     *foxglove.Server
+	to     publisher
 	joints []string // as of the channels
 
 	instance string
@@ -85,7 +91,7 @@ func Relay(ctx context.Context, cfg RelayConfig) error {
 		return exit.Errorf(exit.Usage, "%q is no address of a run's page, want http://HOST:PORT, where edge-rt runs "+
 			"with --http", cfg.Page)
 	}
-	if _, _, err := net.SplitHostPort(cfg.Listen); err != nil {
+	if _, _, err := net.SplitHostPort(cfg.Listen); err != nil && cfg.Python == "" {
 		return exit.Errorf(exit.Usage, "--listen is %q, want HOST:PORT, such as 127.0.0.1:8765", cfg.Listen)
 	}
 	r := &relay{page: page, out: cfg.Out, client: http.Client{Timeout: relayTimeout}}
@@ -96,38 +102,74 @@ func Relay(ctx context.Context, cfg RelayConfig) error {
 	r.joints = first.Lines.Joints
 	cameras := slices.Sorted(maps.Keys(status.Frames))
 	cameras = cameras[:min(len(cameras), maxRelayed)]
-	r.to = foxglove.New("edge-rt "+cmp.Or(status.ID, page.Host), relayChannels(r.joints, cameras))
+	name, channels := "edge-rt "+cmp.Or(status.ID, page.Host), relayChannels(r.joints, cameras)
+	serve := r.foxglove
+	if cfg.Python != "" {
+		serve = r.rerun
+	}
+	return serve(ctx, cfg, name, channels)
+}
+
+// publishing starts the threads that publish until ctx is done.
+func (r *relay) publishing(ctx context.Context, channels []foxglove.Channel) *sync.WaitGroup {
+	threads := new(sync.WaitGroup)
+	threads.Go(func() { r.every(ctx, relayLines, r.lines) })
+	threads.Go(func() { r.every(ctx, relayStatus, r.status) })
+	cameras := channels[channelCamera:]
+	pause := relayPicture * time.Duration(max(relayCameras, len(cameras))) / relayCameras
+	for i, c := range cameras {
+		threads.Go(func() {
+			r.every(ctx, pause, func(ctx context.Context) error {
+				return r.picture(ctx, uint32(channelCamera+i), strings.TrimPrefix(c.Topic, cameraTopic))
+			})
+		})
+	}
+	return threads
+}
+
+// foxglove serves Foxglove's viewers until ctx is done.
+func (r *relay) foxglove(ctx context.Context, cfg RelayConfig, name string, channels []foxglove.Channel) error {
+	to := foxglove.New(name, channels)
 	listener, err := listen.TCP(cfg.Listen)
 	if err != nil {
 		return fmt.Errorf("--listen: %w", listen.Explain(err, "choose another port"))
 	}
-	server := http.Server{Handler: r.to, ReadHeaderTimeout: relayTimeout,
+	server := http.Server{Handler: to, ReadHeaderTimeout: relayTimeout,
 		BaseContext: func(net.Listener) context.Context {
 			return ctx
 		}}
-	var threads sync.WaitGroup
+	r.to = to
+	threads := r.publishing(ctx, channels)
 	threads.Go(func() { _ = server.Serve(listener) }) // ends with Close
-	threads.Go(func() { r.every(ctx, relayLines, r.lines) })
-	threads.Go(func() { r.every(ctx, relayStatus, r.status) })
-	pause := relayPicture * time.Duration(max(relayCameras, len(cameras))) / relayCameras
-	for i, name := range cameras {
-		threads.Go(func() {
-			r.every(ctx, pause, func(ctx context.Context) error {
-				return r.picture(ctx, uint32(channelCamera+i), name)
-			})
-		})
-	}
-	fmt.Fprintf(cfg.Out, "Foxglove or Lichtblick: open a connection to ws://%s (Foxglove WebSocket). Ctrl-C ends it.\n",
+	fmt.Fprintf(r.out, "Foxglove or Lichtblick: open a connection to ws://%s (Foxglove WebSocket). Ctrl-C ends it.\n",
 		listener.Addr())
-	if cfg.Bound != nil {
-		cfg.Bound(listener.Addr())
-	}
 	<-ctx.Done()
 	_ = server.Close()
 	threads.Wait()
-	fmt.Fprintf(cfg.Out, "%d messages sent, %d dropped because a viewer was slow.\n", r.to.Sent.Load(),
-		r.to.Dropped.Load())
+	r.printCounts(to.Sent.Load(), to.Dropped.Load())
 	return nil
+}
+
+// rerun streams to a Rerun viewer until ctx is done or the viewer is lost.
+func (r *relay) rerun(ctx context.Context, cfg RelayConfig, name string, channels []foxglove.Channel) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	to, err := startRerun(ctx, cfg, name, channels)
+	if err != nil {
+		return err
+	}
+	r.to = to
+	fmt.Fprintf(r.out, "The run is streamed to Rerun (%s). Ctrl-C ends it.\n", cmp.Or(cfg.Viewer, "this machine's"))
+	threads := r.publishing(ctx, channels)
+	err = to.serve(ctx)
+	cancel()
+	threads.Wait()
+	r.printCounts(to.sent.Load(), to.dropped.Load())
+	return err
+}
+
+func (r *relay) printCounts(sent, dropped uint64) {
+	fmt.Fprintf(r.out, "%d messages sent, %d dropped because a viewer was slow.\n", sent, dropped)
 }
 
 // relayStatusOf has the part of /status.json that names the channels.

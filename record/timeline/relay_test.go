@@ -9,6 +9,8 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"net/url"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -84,4 +86,47 @@ func FuzzLines(f *testing.F) {
 			}
 		}
 	})
+}
+
+// pageOfARun returns the address of a page that has one joint and no camera.
+func pageOfARun(t *testing.T) string {
+	lines := New(Config{Width: LiveWidth, Columns: 3, Joints: []string{"a.pos"}, Units: []string{"degrees"}})
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		text := []byte(`{"id": "arm", "frames": {}}`)
+		if r.URL.Path == "/timeline.json" {
+			text = append(lines.AppendJSON([]byte(`{"instance": "a", "lines": `), Since{}, 5, 0), '}')
+		}
+		_, _ = w.Write(text)
+	}))
+	t.Cleanup(server.Close)
+	return server.URL
+}
+
+// Without Rerun's SDK, without a viewer, and after a silent end the error names the cause and the cure.
+func TestRerunThatCannotBe(t *testing.T) {
+	page := pageOfARun(t)
+	for _, tt := range []struct {
+		script, viewer string
+		code           exit.Code
+		says           string
+	}{
+		{`exec python3 -I -S "$@"`, "", exit.Usage, "-m pip install --upgrade rerun-sdk"},
+		{"exit 3", "", exit.Failure, "exit status 3"},
+		{"echo ready; exit 0", "", exit.Failure, "exit status 0"},
+		{"exit 0", "127.0.0.1:9876", exit.Usage, "want rerun+http://HOST:PORT/proxy"},
+		{"exit 0", "rerun+http://127.0.0.1:9876", exit.Usage, "want rerun+http://HOST:PORT/proxy"},
+		{"exit 0", "rerun+http://127.0.0.1:1/proxy", exit.Absent, "connection refused; start rerun there"},
+	} {
+		python := filepath.Join(t.TempDir(), "python")
+		rttest.Do(t, os.WriteFile(python, []byte("#!/bin/sh\n"+tt.script+"\n"), 0o700))
+		cfg := RelayConfig{Page: page, Python: python, Viewer: tt.viewer, Out: io.Discard}
+		if err := Relay(t.Context(), cfg); exit.Of(err) != tt.code || !strings.Contains(err.Error(), tt.says) {
+			t.Errorf("%s, %q: %v (code %d), want code %d and %q", tt.script, tt.viewer, err, exit.Of(err), tt.code,
+				tt.says)
+		}
+	}
+	cfg := RelayConfig{Page: page, Python: "/none/python", Out: io.Discard}
+	if err := Relay(t.Context(), cfg); exit.Of(err) != exit.Usage || !strings.Contains(err.Error(), "--python") {
+		t.Errorf("no interpreter: %v", err)
+	}
 }

@@ -24,6 +24,9 @@ const (
 	timeSchema = `{"type": "object", "properties": {"sec": {"type": "integer"}, "nsec": {"type": "integer"}}}`
 )
 
+// cameraTopic begins the topic of a camera.
+const cameraTopic = "/camera/"
+
 // relayChannels returns the topics of a run, in the order of the channel numbers.
 func relayChannels(joints, cameras []string) []foxglove.Channel {
 	timing := map[string]any{}
@@ -53,7 +56,7 @@ func relayChannels(joints, cameras []string) []foxglove.Channel {
 	}
 	for _, name := range cameras {
 		channels = append(channels, foxglove.Channel{
-			Topic:      "/camera/" + name,
+			Topic:      cameraTopic + name,
 			SchemaName: "foxglove.CompressedImage",
 			Schema:     pictureSchema,
 		})
