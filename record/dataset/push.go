@@ -1,6 +1,7 @@
 package dataset
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -59,9 +60,11 @@ func Push(ctx context.Context, python, folder, repo string) (url string, err err
 	cmd := exec.CommandContext(ctx, python, "-c", pushProgram, repo, full, Version)
 	out, err := cmd.Output()
 	var ended *exec.ExitError
-	switch {
+	switch url = lastLine(out); {
+	case err == nil && strings.HasPrefix(url, "http"):
+		return url, nil
 	case err == nil:
-		return strings.TrimSpace(string(out)), nil
+		err = fmt.Errorf("%s printed no address of the repository", python)
 	case ctx.Err() != nil:
 		return "", ctx.Err()
 	case errors.As(err, &ended) && ended.ExitCode() == noHub, errors.Is(err, exec.ErrNotFound),
@@ -69,14 +72,18 @@ func Push(ctx context.Context, python, folder, repo string) (url string, err err
 		return "", fmt.Errorf("%w for %s; the dataset is complete, and these commands push it:\n%s", errNoHub, python,
 			pushCommands(full, repo))
 	}
-	why := err.Error()
 	if ended != nil {
-		said := strings.TrimSpace(string(ended.Stderr))
-		why = said[strings.LastIndexByte(said, '\n')+1:] // the exception
+		if exception := lastLine(ended.Stderr); exception != "" {
+			err = errors.New(exception)
+		}
 	}
-	return "", fmt.Errorf("the dataset is complete, and was not pushed to %s: %s; these commands push it:\n%s", repo,
-		why,
-		pushCommands(full, repo))
+	return "", fmt.Errorf("the dataset is complete, and was not pushed to %s: %w; these commands push it:\n%s", repo,
+		err, pushCommands(full, repo))
+}
+
+func lastLine(text []byte) string {
+	text = bytes.TrimSpace(text)
+	return string(text[bytes.LastIndexByte(text, '\n')+1:])
 }
 
 // pushCommands returns the commands of Push for a person's shell.

@@ -39,6 +39,19 @@ func TestPushWithoutThePackage(t *testing.T) {
 	}
 }
 
+// An interpreter that fails without a word, or does nothing, has pushed nothing.
+func TestPushByASilentProgram(t *testing.T) {
+	for script, want := range map[string]string{"exit 3": "exit status 3", "exit 0": "printed no address",
+		"echo Traceback >&2; echo it broke >&2; exit 1": "ada/x: it broke;"} {
+		python := filepath.Join(t.TempDir(), "python")
+		rttest.Do(t, os.WriteFile(python, []byte("#!/bin/sh\n"+script+"\n"), 0o700))
+		_, err := Push(t.Context(), python, t.TempDir(), "ada/x")
+		if err == nil || !strings.Contains(err.Error(), want) || !strings.Contains(err.Error(), "hf upload ada/x") {
+			t.Errorf("%s: %v, want %q and the commands", script, err, want)
+		}
+	}
+}
+
 // hub is as much of the Hugging Face Hub as a push of small files needs.
 type hub struct {
 	*httptest.Server
