@@ -290,3 +290,31 @@ func TestARowOfEmptyTicksIsReported(t *testing.T) {
 		r.serve(40, 3, 10)
 	}
 }
+
+// Goal: the network's time is the round trip less the time that the server reports, which contains no
+// instant of the server's clock.
+func TestTheNetworksShareOfARoundTrip(t *testing.T) {
+	r := newRig(t)
+	key := r.request()
+	r.step(2)
+	body := &r.in.Answers.Back().Body
+	body.QueueWaitMs, body.InferenceMs = 4, 6
+	r.answer(key, 10)
+	r.step(1)
+	rtt, network := r.stats.rtt.Max(), r.stats.network.Max()
+	if rtt < 2*testPeriod || network != rtt-10*time.Millisecond {
+		t.Errorf("%v of a round trip of %v, want all but 10 ms", network, rtt)
+	}
+}
+
+// Goal: the conditioning ends where the policy or --execution-horizon ends it, whichever is sooner.
+func TestTheExecutionHorizonOnlyShortens(t *testing.T) {
+	for _, tt := range []struct{ policys, flag, want int }{{0, 0, 0}, {24, 0, 24}, {0, 10, 10}, {24, 10, 10},
+		{10, 24, 10}} {
+		e := Edge{contract: uplink.Contract{PrefixEnd: tt.policys}}
+		e.cfg.Schedule.PrefixEnd = tt.flag
+		if got := e.prefixEnd(); got != tt.want {
+			t.Errorf("policy %d, flag %d: %d, want %d", tt.policys, tt.flag, got, tt.want)
+		}
+	}
+}
