@@ -117,7 +117,7 @@ test: ## formatting, vet and all tests, also against independent judges (six min
 	@$(MAKE) --no-print-directory build
 	@test -z "$$(gofmt -s -l $$(git ls-files '*.go'))" || { gofmt -s -l $$(git ls-files '*.go'); echo 'gofmt -s these files'; exit 1; }
 	$(GO) vet ./...
-	EDGERT_BIN=$(CURDIR)/bin $(GO) run ./tools/test -timeout 20m -parallel 4 -vet=off $(LONG) ./...
+	EDGERT_BIN=$(CURDIR)/bin $(GO) run ./tools/test -timeout 20m -parallel 6 -vet=off $(LONG) ./...
 
 GOLANGCI := bin/golangci-lint-v2.15.0/golangci-lint
 
@@ -137,7 +137,7 @@ UNRACED := ./bringup ./cmd/% ./internal/tidy ./systemd ./tools/%
 
 .PHONY: race
 race: ## all tests under the race detector, but for those that start whole programs or wait for motors
-	$(GO) run ./tools/test -race -short -timeout 20m ./wire/zenoh $(filter-out $(UNRACED),$(patsubst github.com/edge-rt/edge-rt/%,./%,$(shell $(GO) list ./...)))
+	$(GO) run ./tools/test -race -short -vet=off -timeout 20m ./wire/zenoh $(filter-out $(UNRACED),$(patsubst github.com/edge-rt/edge-rt/%,./%,$(shell $(GO) list ./...)))
 
 .PHONY: fuzz
 fuzz: ## every fuzz target for FUZZTIME (10s)

@@ -92,14 +92,14 @@ func TestOneLinkAmongRobots(t *testing.T) {
 		}
 		return float64(n) / time.Since(began).Seconds()
 	}
-	chunks(time.Second)
+	chunks(time.Second / 2)
 	idle, _ := zenohtest.Resident(t, r.Process.Pid)
-	before := chunks(2 * time.Second)
+	before := chunks(1500 * time.Millisecond)
 	c := r.crowd(290, arms[0].Observation)
 	over, ended := make(chan struct{}), make(chan struct{})
 	go func() { defer close(ended); c.flood(150, over) }()
 	chunks(time.Second)
-	during := chunks(4 * time.Second)
+	during := chunks(2 * time.Second)
 	_, peak := zenohtest.Resident(t, r.Process.Pid)
 	close(over)
 	<-ended

@@ -129,7 +129,7 @@ func pause(ctx context.Context, d time.Duration) {
 // open requests a session; every refusal must have a reason. ok is false without an answer.
 func (s *soak) open(network wire.Session, o wire.SessionOpen) (ack wire.SessionAck, ok bool) {
 	key, _ := wire.RobotSessionKey(s.prefix, o.ClientUUID)
-	replies, err := network.Get(s.over, key, wire.AppendSessionOpen(nil, &o), soakAnswer)
+	replies, err := network.Get(s.t.Context(), key, wire.AppendSessionOpen(nil, &o), soakAnswer)
 	if err != nil || len(replies) == 0 {
 		return ack, false
 	}
@@ -293,7 +293,7 @@ func (s *soak) duplicates(random *rand.Rand) {
 		o.Host = "elsewhere"
 		if ack, ok := s.open(network, o); ok && ack.Accepted { // the robot was away
 			key, _ := wire.RobotSessionKey(s.prefix, o.ClientUUID)
-			_, _ = network.Get(s.over, key, wire.AppendSessionClose(nil,
+			_, _ = network.Get(s.t.Context(), key, wire.AppendSessionClose(nil,
 				&wire.SessionClose{ClientUUID: o.ClientUUID, SessionID: ack.SessionID}), soakAnswer)
 		}
 		pause(s.over, time.Duration(50+random.IntN(200))*time.Millisecond)
@@ -312,6 +312,9 @@ func (s *soak) crowds(random *rand.Rand) {
 		var all []wire.Publisher
 		for i := range 20 {
 			o := demoOpen(s.t, fmt.Sprintf("bot-%d-%d", life%50, i))
+			if alive, _ := wire.ClientAliveKey(s.prefix, o.ClientUUID); *soakFor < time.Minute {
+				_, _ = network.Token(alive) // after a robot without a token the server waits for 15 to 30 s
+			}
 			if ack, ok := s.open(network, o); !ok || !ack.Accepted {
 				continue
 			}

@@ -6,6 +6,7 @@
 package main
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
@@ -108,7 +109,12 @@ func (t tests) count() (n int) {
 	return n
 }
 
-func (t tests) packages() []string { return slices.Sorted(maps.Keys(t)) }
+// packages returns the packages, the one with the most tests first: begun last, it would run alone.
+func (t tests) packages() []string {
+	return slices.SortedFunc(maps.Keys(t), func(a, b string) int {
+		return cmp.Or(cmp.Compare(len(t[b]), len(t[a])), strings.Compare(a, b))
+	})
+}
 
 func (t tests) names() (all []string) {
 	for _, name := range t.packages() {

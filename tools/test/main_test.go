@@ -131,3 +131,10 @@ func TestTheMark(t *testing.T) {
 			rttest.RealTimeEnv)
 	}
 }
+
+// The package with the most tests of real time takes longest, and is begun first.
+func TestTheLongestIsBegunFirst(t *testing.T) {
+	if got := (tests{"a": {"x"}, "b": {"x", "y"}, "c": {"z"}}).packages(); strings.Join(got, " ") != "b a c" {
+		t.Errorf("%v, want b, which has two tests, first", got)
+	}
+}
