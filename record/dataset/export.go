@@ -143,11 +143,15 @@ func Export(ctx context.Context, cfg Config) (*Report, error) {
 
 // survey reads the beginnings of all runs and refuses runs that do not fit into one dataset.
 func survey(cfg *Config, runs []*run) (set settings, err error) {
+	codec := codecs[cfg.VCodec]
 	for i, r := range runs {
 		if err := r.describe(cfg.FPS, cfg.Cameras); err != nil {
 			return set, err
 		}
 		if err := r.measure(); err != nil {
+			return set, err
+		}
+		if err := codec.takes(r, cfg.VCodec); err != nil {
 			return set, err
 		}
 		own := settings{

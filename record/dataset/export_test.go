@@ -387,7 +387,7 @@ func TestInterrupted(t *testing.T) {
 	before := rttest.Must(os.Stat(first))(t)
 	cfg.Progress = nil
 	other := cfg
-	other.VCodec = "av1"
+	other.CRF = 40
 	refused(t, other, "the interrupted export")
 	r := exporting(t, cfg)
 	if r.Resumed != 3 || r.Added != 3 || r.Episodes != 6 {
@@ -548,5 +548,16 @@ func TestColumns(t *testing.T) {
 	cfg.Columns = nil
 	if _, err := Export(t.Context(), cfg); !errors.As(err, new(InputError)) {
 		t.Errorf("--append with other columns: %v, want a refusal", err)
+	}
+}
+
+// Pictures that the encoder of AV1 would refuse are refused before the work begins, with the codec that takes
+// them.
+func TestPicturesThatAnEncoderRefuses(t *testing.T) {
+	for _, s := range []scene{{}, {rate: 250, w: 64, h: 64}} {
+		s.cameras = []string{"top"}
+		cfg := s.config(t)
+		cfg.VCodec = "av1"
+		refused(t, cfg, "--vcodec h264")
 	}
 }

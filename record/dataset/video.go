@@ -25,6 +25,8 @@ type codec struct {
 	preset  any    // in info.json; LeRobot's editing tools encode with it again
 	options []string
 	crf     int
+	least   int // shortest side of a picture; 0: any
+	fastest int // most frames a second; 0: any
 }
 
 // codecs are those that LeRobot's tools read, cut and merge, by their names in ffprobe's output and in
@@ -36,7 +38,29 @@ var codecs = map[string]codec{
 		options: []string{"-bf", "0"},
 		crf:     23,
 	},
-	"av1": {encoder: "libsvtav1", preset: 12, crf: 30},
+	"av1": {
+		encoder: "libsvtav1",
+		preset:  12,
+		crf:     30,
+		least:   64,
+		fastest: 240,
+	},
+}
+
+// takes refuses pictures that the encoder would refuse, after the run was read.
+func (c *codec) takes(r *run, name string) error {
+	if len(r.cams) > 0 && c.fastest > 0 && r.fps > c.fastest {
+		return refuse("%s has %d frames per second, and the encoder of %s takes at most %d: take --vcodec h264, or a "+
+			"lower --fps", r.name, r.fps, name, c.fastest)
+	}
+	for _, camera := range r.cams {
+		if s := r.sizes[camera]; min(s.w, s.h) < c.least {
+			return refuse(
+				"%s: pictures of camera %s are %dx%d, and the encoder of %s wants sides of at least %d: take "+
+					"--vcodec h264", r.name, camera, s.w, s.h, name, c.least)
+		}
+	}
+	return nil
 }
 
 // Bounds of a child process.
