@@ -238,9 +238,7 @@ func (a *Arm) setUp(calibration Calibration, reopened bool) error {
 	if err := a.findMotors(); err != nil {
 		return err
 	}
-	checkCalibration := func(u int) error {
-		return a.checkCalibration(a.units[u], calibration[a.robot.Motors[a.units[u].joint].Name])
-	}
+	checkCalibration := func(u int) error { return a.checkCalibration(a.units[u], calibration) }
 	if err := a.eachUnit(a.checkModel, a.checkLatched, checkCalibration); err != nil {
 		return err
 	}

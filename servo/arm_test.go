@@ -67,6 +67,10 @@ func TestOpenRefuses(t *testing.T) {
 			l.servos[2].put(9, 800)
 			l.servos[2].put(11, 3000)
 		}, ErrCalibration, "range 800 to 3000"},
+		{"another joint's limits", func(l *line) {
+			l.servos[2].put(9, 1000)
+			l.servos[2].put(11, 3000)
+		}, ErrCalibration, "that is gripper's in the file: the ids of the two may be exchanged"},
 		{"a calibration with a name", func(l *line) {
 			l.servos[2].put(9, 800)
 		}, ErrCalibration, "(the calibration file is black.json)"},

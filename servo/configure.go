@@ -22,10 +22,11 @@ func (a *Arm) Unconfigured() []string { return a.unconfigured }
 // checkCalibration compares the servo's homing offset, position limits and direction with the
 // calibration. A servo with the factory's limits passes with any range; then only Write enforces
 // the range.
-func (a *Arm) checkCalibration(u unit, c MotorCalibration) error {
+func (a *Arm) checkCalibration(u unit, all Calibration) error {
 	if u.shadow {
 		return nil
 	}
+	c := all[a.robot.Motors[u.joint].Name]
 	got := [3]int{0, 0, u.model.MaxRaw()}
 	for i, r := range [...]table.Register{table.HomingOffset, table.MinPositionLimit, table.MaxPositionLimit} {
 		if !u.model.Has(r) {
@@ -51,9 +52,16 @@ func (a *Arm) checkCalibration(u unit, c MotorCalibration) error {
 	if offset == c.HomingOffset && (factory || low == c.RangeMin && high == c.RangeMax) {
 		return a.checkDriveMode(u, c)
 	}
+	cure := "take the file this arm was calibrated with, or calibrate it again (edge-rt calibrate)"
+	for name, other := range all {
+		if (offset != 0 || !factory) && offset == other.HomingOffset && low == other.RangeMin &&
+			high == other.RangeMax {
+			cure = fmt.Sprintf("that is %s's in the file: the ids of the two may be exchanged, and each would move the "+
+				"other's joint; give the motors their ids (edge-rt setup-motors)", name)
+		}
+	}
 	return a.refuse(ErrCalibration, u, ": the servo has homing offset %d and range %d to %d, the file has %d and %d "+
-		"to %d; take the file this arm was calibrated with, or calibrate it again (edge-rt calibrate)",
-		offset, low, high, c.HomingOffset, c.RangeMin, c.RangeMax)
+		"to %d; %s", offset, low, high, c.HomingOffset, c.RangeMin, c.RangeMax, cure)
 }
 
 // MatchCalibrations compares candidates with the arm's motors: ids, models and the registers that
@@ -89,7 +97,7 @@ func MatchCalibrations(cfg ArmConfig, candidates []Calibration) (differs []error
 	}
 	for _, i := range fit {
 		err := a.eachUnit(func(u int) error {
-			return a.checkCalibration(a.units[u], candidates[i][a.robot.Motors[a.units[u].joint].Name])
+			return a.checkCalibration(a.units[u], candidates[i])
 		})
 		if err != nil && !errors.Is(err, ErrCalibration) {
 			return nil, err
