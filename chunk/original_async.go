@@ -4,8 +4,8 @@ import "github.com/edge-rt/edge-rt/rt"
 
 // originalAsync is LeRobot's RobotClient with its PolicyServer's filter. Unlike ours, a chunk
 // begins with the last step run, so its first row is never used; a late chunk empties the queue;
-// chunks are accepted in any order; observations are compared with the newest sent; and no step is
-// asked for twice, so that one lost answer with an empty queue stops the arm for good.
+// chunks are accepted in any order; observations are compared with the one that the server computes;
+// and no step is asked for twice, so that one lost answer with an empty queue stops the arm for good.
 //
 // Source: lerobot async_inference/{robot_client,policy_server}.py.
 type originalAsync struct {
@@ -14,6 +14,9 @@ type originalAsync struct {
 	actionChunkSize int         // longest chunk so far, -1 before the first
 	predicted       int64       // newest of the server's _predicted_timesteps, noStep before the first
 	lastProcessed   stateFilter // the server's last_processed_obs
+	serves          int         // ticks since the server has taken an observation; 0: it waits for one
+	queued          []float32   // state in the server's observation_queue, which it takes after the answer
+	full            bool        // queued is valid
 }
 
 func newOriginalAsync(b queueBase) *originalAsync {
@@ -23,6 +26,7 @@ func newOriginalAsync(b queueBase) *originalAsync {
 		actionChunkSize: -1,
 		predicted:       noStep,
 		lastProcessed:   newStateFilter(b.c),
+		queued:          make([]float32, b.c.DOF),
 	}
 }
 
@@ -36,14 +40,34 @@ func (d *originalAsync) OnChunk(now rt.Instant, c *Chunk) Result {
 	}
 	d.actionChunkSize = max(d.actionChunkSize, c.Rows)
 	d.mustGo = true
+	d.serveNext()
 	return d.blend(c, executed, r)
 }
+
+// serveNext notes that the server has computed its answer.
+//
+//rt:noalloc
+func (d *originalAsync) serveNext() {
+	if d.serves = 0; d.full {
+		d.lastProcessed.compareWith(d.queued)
+		d.serves, d.full = 1, false
+	}
+}
+
+// originalTrips is the number of expected round trips after which an answer counts as lost.
+const originalTrips = 2
 
 // OnTick is control_loop_observation, and _enqueue_observation of the server.
 //
 //rt:noalloc
 func (d *originalAsync) OnTick(now rt.Instant, state []float32, a *Ask) bool {
 	d.waiting()
+	if d.serves > 0 {
+		d.serves++
+	}
+	if d.serves > originalTrips*d.estimate()+1 {
+		d.serveNext() // its answer is lost
+	}
 	if !(float64(d.queue.size())/float64(d.actionChunkSize) <= d.c.Threshold) {
 		return false
 	}
@@ -58,7 +82,12 @@ func (d *originalAsync) OnTick(now rt.Instant, state []float32, a *Ask) bool {
 	a.unconditioned()
 	d.predicted = timestep
 	d.ask(now, a, timestep, d.recovery())
-	d.lastProcessed.compareWith(state)
+	if d.full = d.serves > 0; d.full {
+		copy(d.queued, state)
+	} else {
+		d.serves = 1
+		d.lastProcessed.compareWith(state)
+	}
 	return true
 }
 
@@ -66,6 +95,7 @@ func (d *originalAsync) OnTick(now rt.Instant, state []float32, a *Ask) bool {
 func (d *originalAsync) RequestNow() {
 	d.queueBase.RequestNow()
 	d.mustGo = true
+	d.serves, d.full = 0, false
 }
 
 //rt:noalloc
@@ -75,6 +105,7 @@ func (d *originalAsync) Resume() {}
 func (d *originalAsync) Reset() {
 	d.queueBase.Reset()
 	d.mustGo = true
+	d.serves, d.full = 0, false
 	d.lastProcessed.active = false
 	d.predicted = noStep
 }

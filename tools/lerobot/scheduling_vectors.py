@@ -267,6 +267,7 @@ def main():
             episode(mod, "answers too late for the threshold", 120, threshold=0.2, aggregate="weighted_average", chunk=12, latency=9, speed=2.0),
             episode(mod, "answers later than a chunk", 150, threshold=0.5, aggregate="weighted_average", chunk=10, latency=14, speed=2.0),
             episode(mod, "slow arm is filtered, then must go", 150, threshold=0.5, aggregate="weighted_average", chunk=20, latency=1, speed=0.04),
+            episode(mod, "arm that moves a little while an answer is under way", 80, threshold=0.7, aggregate="average", chunk=10, latency=13, speed=0.3),
             episode(mod, "arm that stands still", 100, threshold=0.5, aggregate="weighted_average", chunk=20, latency=1, speed=0.0),
             episode(mod, "a lost answer with nothing left stops it", 90, threshold=0.5, aggregate="weighted_average", chunk=20, latency=3, speed=0.0, lose=[2]),
         ],
