@@ -100,7 +100,7 @@ func TestScan(t *testing.T) {
 			bus.Mute(3, true)
 			err := scans(t, cfg)
 			if exit.Of(err) != exit.Absent || !strings.Contains(out.String(), "missing: motor 3 (elbow_flex)") ||
-				!strings.Contains(err.Error(), "setup-motors") {
+				!rttest.Says(err, "setup-motors") {
 				t.Errorf("%s without motor 3: %v\n%s", name, err, out)
 			}
 		})
@@ -329,7 +329,7 @@ func TestMove(t *testing.T) {
 	for _, name := range []string{"so101", "koch"} {
 		bus, cfg, out := simArm(t, named(t, name), servosim.Config{})
 		if err := moves(t, cfg, "elbow_flex", 20); exit.Of(err) != exit.Config ||
-			!strings.Contains(err.Error(), "edge-rt calibrate") {
+			!rttest.Says(err, "edge-rt calibrate") {
 			t.Errorf("%s without a calibration: %v", name, err)
 		}
 		whole(t, cfg)
@@ -342,11 +342,10 @@ func TestMove(t *testing.T) {
 		if on := bus.TorqueEnabled(); slices.Contains(on, true) {
 			t.Errorf("%s: torque %v after move", name, on)
 		}
-		if err := moves(t, cfg, "elbow_flex", 500); exit.Of(err) != exit.Usage ||
-			!strings.Contains(err.Error(), "its range is") {
+		if err := moves(t, cfg, "elbow_flex", 500); exit.Of(err) != exit.Usage || !rttest.Says(err, "its range is") {
 			t.Errorf("%s: beyond the range: %v", name, err)
 		}
-		if err := moves(t, cfg, "tail", 5); exit.Of(err) != exit.Usage || !strings.Contains(err.Error(), "wrist_roll") {
+		if err := moves(t, cfg, "tail", 5); exit.Of(err) != exit.Usage || !rttest.Says(err, "wrist_roll") {
 			t.Errorf("%s: unknown joint: %v", name, err)
 		}
 	}
@@ -375,7 +374,7 @@ func TestMoveInterrupted(t *testing.T) {
 	go func() { done <- Move(ctx, MoveConfig{Config: cfg, Joint: "elbow_flex", To: 90, Speed: 0.02}) }()
 	out.await(t, "Torque is on")
 	cancel()
-	if err := <-done; exit.Of(err) != exit.Failure || !strings.Contains(err.Error(), "torque goes off") {
+	if err := <-done; exit.Of(err) != exit.Failure || !rttest.Says(err, "torque goes off") {
 		t.Error(err)
 	}
 	if on := bus.TorqueEnabled(); slices.Contains(on, true) {
@@ -394,7 +393,7 @@ func TestMoveInterruptedBeforeTheArmIsThere(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 500*time.Millisecond)
 	defer cancel()
 	err := Move(ctx, MoveConfig{Config: cfg, Joint: "elbow_flex", To: 20, Speed: 0.3})
-	if exit.Of(err) != exit.Failure || !strings.Contains(err.Error(), "interrupted before the arm was open") {
+	if exit.Of(err) != exit.Failure || !rttest.Says(err, "interrupted before the arm was open") {
 		t.Error(err)
 	}
 }

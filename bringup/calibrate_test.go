@@ -232,11 +232,11 @@ func TestCalibrateRefusesNoise(t *testing.T) {
 	}
 	for _, want := range []string{"shoulder_pan: moved by 0.", "gripper: moved by 0.", "want at least 45",
 		"run the same command again", progressSuffix} {
-		if !strings.Contains(err.Error(), want) {
+		if !rttest.Says(err, want) {
 			t.Errorf("%v, want %q", err, want)
 		}
 	}
-	if strings.Contains(err.Error(), "wrist_roll") {
+	if rttest.Says(err, "wrist_roll") {
 		t.Errorf("%v names a joint that is not moved", err)
 	}
 	if _, err := os.Stat(k.cfg.File()); err == nil {
@@ -271,7 +271,7 @@ func TestCalibrateGoesOn(t *testing.T) {
 	k.begin(t)
 	k.lead(t, 1000)
 	k.stop()
-	if err := k.wait(t); exit.Of(err) != exit.Failure || !strings.Contains(err.Error(), "goes on from here") {
+	if err := k.wait(t); exit.Of(err) != exit.Failure || !rttest.Says(err, "goes on from here") {
 		t.Fatalf("interrupted: %v", err)
 	}
 	k.start(t, "was interrupted after the middle pose")
@@ -292,8 +292,7 @@ func TestCalibrateUnplugged(t *testing.T) {
 	k.lead(t, 1000)
 	k.bus.Close()
 	err := k.wait(t)
-	if exit.Of(err) != exit.Absent || !strings.Contains(err.Error(), "has gone") ||
-		!strings.Contains(err.Error(), "goes on from here") {
+	if exit.Of(err) != exit.Absent || !rttest.Says(err, "has gone", "goes on from here") {
 		t.Errorf("unplugged: %v", err)
 	}
 	p, err := loadProgress(k.cfg.File() + progressSuffix)
@@ -364,7 +363,7 @@ func TestCalibrateHalfWritten(t *testing.T) {
 		k.start(t, text)
 		k.bus.Mute(id, true)
 		k.enter()
-		if err := k.wait(t); exit.Of(err) != exit.Absent || !strings.Contains(err.Error(), want) {
+		if err := k.wait(t); exit.Of(err) != exit.Absent || !rttest.Says(err, want) {
 			t.Errorf("%s: %v, want %q", text, err, want)
 		}
 		k.bus.Mute(id, false)
@@ -413,7 +412,7 @@ func TestCalibrateWritesNeitherLimit(t *testing.T) {
 		cfg.In = strings.NewReader("\n")
 		err := Calibrate(t.Context(), cfg)
 		if tt.refused == "" && err != nil || tt.refused != "" &&
-			(exit.Of(err) != exit.Config || !strings.Contains(err.Error(), tt.refused)) {
+			(exit.Of(err) != exit.Config || !rttest.Says(err, tt.refused)) {
 			t.Errorf("%d to %d: %v, want %q\n%s", tt.low, tt.high, err, tt.refused, out)
 		}
 		if got := registers(t, cfg, 2, nil, table.HomingOffset, table.MinPositionLimit,
@@ -433,7 +432,7 @@ func TestCalibrateWantsAPlaceForTheFile(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "a file")
 	rttest.Do(t, os.WriteFile(file, nil, 0o600))
 	cfg.Calibration, cfg.In = filepath.Join(file, "black.json"), strings.NewReader("\n\n")
-	if err := Calibrate(t.Context(), cfg); exit.Of(err) != exit.Config || !strings.Contains(err.Error(), file) ||
+	if err := Calibrate(t.Context(), cfg); exit.Of(err) != exit.Config || !rttest.Says(err, file) ||
 		out.String() != "" {
 		t.Errorf("%v, want exit code %d before anything is asked\n%s", err, exit.Config, out)
 	}

@@ -46,8 +46,8 @@ func TestScanOfTwoArms(t *testing.T) {
 	err := ScanParts(cfg, places, "edge-rt calibrate", func(cfg Config) (ScanReport, error) {
 		return ScanBus(t.Context(), ScanConfig{Config: cfg, Last: 6, Named: true})
 	})
-	if exit.Of(err) != exit.Absent || !strings.Contains(err.Error(), "part right: ") ||
-		strings.Contains(err.Error(), "part left") || strings.Contains(out.String(), "Next: ") {
+	if exit.Of(err) != exit.Absent || !rttest.Says(err, "part right: ") || rttest.Says(err, "part left") ||
+		strings.Contains(out.String(), "Next: ") {
 		t.Errorf("%v\n%s", err, out)
 	}
 	var r ScanReport
@@ -98,7 +98,7 @@ func TestSwappedPorts(t *testing.T) {
 	places[0].Bus, places[1].Bus = places[1].Bus, places[0].Bus
 	err := device.CheckSwapped(places, rt.KernelClock())
 	if want := "want --bus left=" + buses[0].Path() + " --bus right=" + buses[1].Path(); exit.Of(err) != exit.Config ||
-		!strings.Contains(err.Error(), want) {
+		!rttest.Says(err, want) {
 		t.Errorf("ports in each other's place: %v, want %q", err, want)
 	}
 	if err := Monitor(t.Context(), MonitorConfig{Config: cfg, Places: places, Count: 1}); exit.Of(err) != exit.Config {
@@ -108,8 +108,7 @@ func TestSwappedPorts(t *testing.T) {
 		file := places[i].File()
 		rttest.Do(t, os.Rename(file, file+".away"))
 		err := EachPart(cfg, places, "", func(Config) error { t.Error("an arm was calibrated"); return nil })
-		if want := "want --bus left=" + buses[0].Path(); exit.Of(err) != exit.Config ||
-			!strings.Contains(err.Error(), want) {
+		if want := "want --bus left=" + buses[0].Path(); exit.Of(err) != exit.Config || !rttest.Says(err, want) {
 			t.Errorf("%s alone is calibrated: %v, want %q", places[1-i].Part, err, want)
 		}
 		rttest.Do(t, os.Rename(file+".away", file))
@@ -139,13 +138,12 @@ func TestSwappedPortsOfMixedArms(t *testing.T) {
 	}
 	places[0].Bus, places[1].Bus = places[1].Bus, places[0].Bus
 	want := "want --bus so101=" + places[1].Bus + " --bus koch=" + places[0].Bus
-	if err := device.CheckSwapped(places, rt.KernelClock()); exit.Of(err) != exit.Config ||
-		!strings.Contains(err.Error(), want) {
+	if err := device.CheckSwapped(places, rt.KernelClock()); exit.Of(err) != exit.Config || !rttest.Says(err, want) {
 		t.Errorf("%v, want %q", err, want)
 	}
 	open := servo.ArmConfig{Path: places[0].Bus, Clock: rt.KernelClock()}
 	if err := device.Swapped(places, 0, open, servo.ErrNoReply); exit.Of(err) != exit.Config ||
-		!strings.Contains(err.Error(), "give --bus koch="+places[0].Bus) {
+		!rttest.Says(err, "give --bus koch="+places[0].Bus) {
 		t.Errorf("a run: %v", err)
 	}
 }
@@ -154,7 +152,7 @@ func TestSwappedPortsOfMixedArms(t *testing.T) {
 func TestCalibrateOfAPartWantsAnID(t *testing.T) {
 	arm := named(t, "bi_so101").Parts()[0]
 	cfg := Config{Place: device.Place{Part: arm.Name, Robot: arm.Robot, Bus: "/dev/ttyNONE"}}
-	if err := Calibrate(t.Context(), cfg); exit.Of(err) != exit.Usage || !strings.Contains(err.Error(), "black_left") {
+	if err := Calibrate(t.Context(), cfg); exit.Of(err) != exit.Usage || !rttest.Says(err, "black_left") {
 		t.Errorf("%v", err)
 	}
 }

@@ -13,6 +13,7 @@ import (
 
 	"github.com/edge-rt/edge-rt/edge/device"
 	"github.com/edge-rt/edge-rt/internal/exit"
+	"github.com/edge-rt/edge-rt/rt/rttest"
 	"github.com/edge-rt/edge-rt/servo"
 )
 
@@ -76,7 +77,7 @@ func TestScanOfAModem(t *testing.T) {
 	modem := lineOf(t, func(line *os.File, _ []byte) { line.WriteString("ERROR\r\n") })
 	cfg := Config{Place: device.Place{Bus: modem, Robot: named(t, "so101")}, Out: io.Discard}
 	err := Scan(t.Context(), ScanConfig{Config: cfg, Last: 1, Named: true})
-	if exit.Of(err) != exit.Absent || !strings.Contains(err.Error(), "none are a servo's: another device") {
+	if exit.Of(err) != exit.Absent || !rttest.Says(err, "none are a servo's: another device") {
 		t.Errorf("%v, want another device as the cause", err)
 	}
 }
@@ -125,7 +126,7 @@ func TestScanNamesTheArmThatIsThere(t *testing.T) {
 	}
 	s := newSession(Config{Place: device.Place{Bus: "/dev/a b", Robot: named(t, "so101")}, Out: new(screen)})
 	err := s.advise(ScanConfig{Named: true}, &ScanReport{Missing: []string{"motor 1"}}, motors("koch"))
-	if exit.Of(err) != exit.Absent || !strings.Contains(err.Error(),
+	if exit.Of(err) != exit.Absent || !rttest.Says(err,
 		"these are not the motors of a so101 but those of koch: edge-rt scan --bus '/dev/a b' --robot koch") {
 		t.Errorf("a Koch for an SO-101: %v", err)
 	}

@@ -70,7 +70,7 @@ func TestTheWorldOfASimulatedArmIsShown(t *testing.T) {
 		refused := cfg
 		change(&refused)
 		if err := ServeSimBus(t.Context(), refused, io.Discard); exit.Of(err) != exit.Usage ||
-			!strings.Contains(err.Error(), "--scene") {
+			!rttest.Says(err, "--scene") {
 			t.Errorf("%+v: %v, want a usage error that names --scene", refused, err)
 		}
 	}
@@ -118,7 +118,7 @@ func TestWhoseTorqueIsOnAfterPowerUp(t *testing.T) {
 		if !slices.Equal(got, tt.want) || (err != nil) != tt.bad {
 			t.Errorf("bootTorque(%q) = %v, %v, want %v, an error %v", tt.who, got, err, tt.want, tt.bad)
 		}
-		if err != nil && !strings.Contains(err.Error(), "sts3215 1 7") {
+		if err != nil && !rttest.Says(err, "sts3215 1 7") {
 			t.Errorf("%v names no motors to choose from", err)
 		}
 	}

@@ -60,8 +60,7 @@ func TestTorqueOffNamesWhoDidNotConfirm(t *testing.T) {
 	b := torquedArm(t)
 	b.Mute(3, true)
 	err := TorqueOff(TorqueOffConfig{Bus: device.ByPart{b.Path()}, Robot: "so101"}, new(strings.Builder))
-	if exit.Of(err) != exit.Absent || !strings.Contains(err.Error(), "motor 3 (elbow_flex)") ||
-		strings.Contains(err.Error(), "motor 2") {
+	if exit.Of(err) != exit.Absent || !rttest.Says(err, "motor 3 (elbow_flex)") || rttest.Says(err, "motor 2") {
 		t.Errorf("torque off with motor 3 silent: %v (code %d), want motor 3 alone named and code 4", err, exit.Of(err))
 	}
 	for i, on := range b.TorqueEnabled() {
@@ -129,7 +128,7 @@ func TestTorqueOffRefusals(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			var out strings.Builder
 			err := TorqueOff(tt.cfg, &out)
-			if exit.Of(err) != tt.code || err != nil && !strings.Contains(err.Error(), tt.says) {
+			if exit.Of(err) != tt.code || err != nil && !rttest.Says(err, tt.says) {
 				t.Errorf("TorqueOff(%+v) = %v (code %d), want code %d and %q", tt.cfg, err, exit.Of(err), tt.code,
 					tt.says)
 			}
@@ -207,8 +206,7 @@ func TestTorqueOffOfAllParts(t *testing.T) {
 		Robot: "bi_so101",
 	}
 	err := TorqueOff(cfg, new(strings.Builder))
-	if exit.Of(err) != exit.Absent || !strings.Contains(err.Error(), "part left: ") ||
-		slices.Contains(right.TorqueEnabled(), true) {
+	if exit.Of(err) != exit.Absent || !rttest.Says(err, "part left: ") || slices.Contains(right.TorqueEnabled(), true) {
 		t.Errorf("with left's bus gone: %v, torque of right %v", err, right.TorqueEnabled())
 	}
 	cfg.Bus[0] = "left=" + left.Path()

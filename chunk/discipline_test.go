@@ -115,7 +115,7 @@ func TestDisciplineNoAlloc(t *testing.T) {
 			b.asked = nil
 			b.merged = nil
 			var key int64
-			if n := testing.AllocsPerRun(500, func() {
+			rttest.NoAllocs(t, "%v allocations per tick, want 0", 500, func() {
 				b.tick++
 				b.Pop(b.now(), time.Second)
 				b.Peek()
@@ -126,9 +126,7 @@ func TestDisciplineNoAlloc(t *testing.T) {
 				}
 				b.SetSource(key, b.now())
 				b.View()
-			}); n != 0 {
-				t.Errorf("%v allocations per tick, want 0", n)
-			}
+			})
 		})
 	}
 }

@@ -4,7 +4,6 @@ import (
 	"crypto/x509"
 	"log/slog"
 	"net"
-	"strings"
 	"testing"
 	"time"
 
@@ -79,8 +78,7 @@ func TestARefusedCertificateEndsTheStart(t *testing.T) {
 		})
 		took := time.Since(began)
 		server.Close()
-		if exit.Of(err) != tt.code || !strings.Contains(err.Error(), tt.says) ||
-			(tt.code == exit.Config) != (took < offline) {
+		if exit.Of(err) != tt.code || !rttest.Says(err, tt.says) || (tt.code == exit.Config) != (took < offline) {
 			t.Errorf("%s: %v (code %d) after %v, want code %d and %q", tt.name, err, exit.Of(err), took, tt.code,
 				tt.says)
 		}

@@ -171,14 +171,12 @@ func TestTickWithEverythingNoAlloc(t *testing.T) {
 	r.core.Stages = shape
 	r.serve(200, 3, 10)
 	r.bus.writes = r.bus.writes[:0:0]
-	if n := testing.AllocsPerRun(500, func() {
+	rttest.NoAllocs(t, "tick allocates %v times, want 0", 500, func() {
 		now := r.time.Now()
 		r.tick(rt.Tick{Deadline: now, Woke: now})
 		r.record.Collect()
 		r.time.SleepUntil(now.Add(testPeriod))
-	}); n != 0 {
-		t.Errorf("tick allocates %v times, want 0", n)
-	}
+	})
 	if lost := r.record.Stats().Lost; lost != 0 {
 		t.Errorf("%d messages lost, want 0", lost)
 	}

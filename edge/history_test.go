@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"slices"
 	"strconv"
-	"strings"
 	"testing"
 	"time"
 
@@ -381,7 +380,7 @@ func TestHistoryNoAlloc(t *testing.T) {
 	}
 	w.bus.writes = w.bus.writes[:0:0]
 	i := 0
-	if n := testing.AllocsPerRun(500, func() {
+	rttest.NoAllocs(t, "a tick and its sender allocate %v times, want 0", 500, func() {
 		now := w.time.Now()
 		if i++; i%3 == 0 {
 			w.show(now.Add(-time.Millisecond))
@@ -392,9 +391,7 @@ func TestHistoryNoAlloc(t *testing.T) {
 			w.in.Sources.Release()
 		}
 		w.time.SleepUntil(now.Add(testPeriod))
-	}); n != 0 {
-		t.Errorf("a tick and its sender allocate %v times, want 0", n)
-	}
+	})
 }
 
 // Goal: raw pictures that exceed a message are refused before the run begins, with their sum; the
@@ -413,8 +410,7 @@ func TestRawPicturesThatNoMessageHolds(t *testing.T) {
 		e := &Edge{devices: devices{encoders: []*capture.Encoder{v}}, contract: uplink.Contract{Steps: tt.steps}}
 		err := e.checkRaw()
 		if tt.want == 0 && err != nil || tt.want != 0 &&
-			(exit.Of(err) != exit.Config || !strings.Contains(err.Error(),
-				strconv.Itoa(tt.want)+" bytes, want at most 16711680")) {
+			(exit.Of(err) != exit.Config || !rttest.Says(err, strconv.Itoa(tt.want)+" bytes, want at most 16711680")) {
 			t.Errorf("%d steps, quality %d: %v, want the sum %d", tt.steps, tt.quality, err, tt.want)
 		}
 	}

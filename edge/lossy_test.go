@@ -106,7 +106,7 @@ func TestABusyMachineIsNotASlowBus(t *testing.T) {
 			e.arms = hotplug.Parts{hotplug.New(arm, servo.ArmConfig{}, rt.KernelClock())}
 			err = e.measureBuses(t.Context())
 			if want == "" && err != nil || want != "" &&
-				(exit.Of(err) != exit.Config || !strings.Contains(err.Error(), want)) {
+				(exit.Of(err) != exit.Config || !rttest.Says(err, want)) {
 				t.Errorf("got %v, want an error with %q", err, want)
 			}
 		})

@@ -1,7 +1,6 @@
 package edge
 
 import (
-	"strings"
 	"testing"
 	"time"
 
@@ -105,11 +104,11 @@ func TestTheReasonOfAnEndIsWhatLasted(t *testing.T) {
 			t.Errorf("%s: lack %d, want %d", tt.name, got, tt.lack)
 		}
 		for _, want := range tt.says {
-			if !strings.Contains(err.Error(), want) {
+			if !rttest.Says(err, want) {
 				t.Errorf("%s: it says %q, want %q", tt.name, err, want)
 			}
 		}
-		if strings.Contains(err.Error(), tt.never) {
+		if rttest.Says(err, tt.never) {
 			t.Errorf("%s: it says %q, and the %s is not why", tt.name, err, tt.never)
 		}
 		if s := drive.EndingOf(err, ""); s.Reason != err.Error() || s.Code != int(exit.Absent) {

@@ -10,6 +10,7 @@ import (
 	"github.com/edge-rt/edge-rt/edge/drive"
 	"github.com/edge-rt/edge-rt/edge/operator"
 	"github.com/edge-rt/edge-rt/rt"
+	"github.com/edge-rt/edge-rt/rt/rttest"
 	"github.com/edge-rt/edge-rt/servo/robot"
 )
 
@@ -84,7 +85,5 @@ func TestTicksLeaveAView(t *testing.T) {
 			*l.Tick.ActionAgeMS, age, j)
 	}
 	tick := rt.Tick{Deadline: 1, Woke: 2}
-	if n := testing.AllocsPerRun(100, func() { tick.Woke++; r.viewer.Publish(tick, r.arm, 1) }); n != 0 {
-		t.Errorf("Publish allocates %v times", n)
-	}
+	rttest.NoAllocs(t, "Publish allocates %v times", 100, func() { tick.Woke++; r.viewer.Publish(tick, r.arm, 1) })
 }

@@ -75,7 +75,5 @@ func TestStatusLineNoAlloc(t *testing.T) {
 		!strings.Contains(line, "queue ") {
 		t.Errorf("status line %q", line)
 	}
-	if n := testing.AllocsPerRun(100, func() { l.format(e, r.time.Now()) }); n != 0 {
-		t.Errorf("format allocates %v times, want 0", n)
-	}
+	rttest.NoAllocs(t, "format allocates %v times, want 0", 100, func() { l.format(e, r.time.Now()) })
 }

@@ -1,7 +1,6 @@
 package edge
 
 import (
-	"strings"
 	"testing"
 
 	"github.com/edge-rt/edge-rt/edge/drive"
@@ -139,9 +138,9 @@ func TestJogTakesOver(t *testing.T) {
 	if r.arm.Goal[1] != 20 {
 		t.Errorf("goals %v, want the policy's 20", r.arm.Goal)
 	}
-	if n := testing.AllocsPerRun(50, func() { r.takeover.leader.Want(r.time.Now(), 1, false, r.arm.Goal) }); n != 0 {
-		t.Errorf("Want allocates %v times", n)
-	}
+	rttest.NoAllocs(t, "Want allocates %v times", 50, func() {
+		r.takeover.leader.Want(r.time.Now(), 1, false, r.arm.Goal)
+	})
 }
 
 // Goal: a take-over of an unknown part, or of one without a leader, is refused with the flag to give.
@@ -158,7 +157,7 @@ func TestPartsThatCannotBeTaken(t *testing.T) {
 		t.Errorf("buttons for %q, want only Take over", parts)
 	}
 	for part, says := range map[string]string{"top": "left, right", "right": "--leader right=PORT"} {
-		if err := e.choose(part); err == nil || !strings.Contains(err.Error(), says) {
+		if err := e.choose(part); !rttest.Says(err, says) {
 			t.Errorf("%s: %v, want %q", part, err, says)
 		}
 	}

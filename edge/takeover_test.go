@@ -2,7 +2,6 @@ package edge
 
 import (
 	"slices"
-	"strings"
 	"testing"
 	"time"
 
@@ -14,6 +13,7 @@ import (
 	"github.com/edge-rt/edge-rt/internal/exit"
 	"github.com/edge-rt/edge-rt/record"
 	"github.com/edge-rt/edge-rt/rt"
+	"github.com/edge-rt/edge-rt/rt/rttest"
 	"github.com/edge-rt/edge-rt/servo/robot"
 )
 
@@ -497,7 +497,7 @@ func TestLeaderSettings(t *testing.T) {
 		tt.change(&c)
 		err := c.checkLeader()
 		if (err == nil) != (tt.says == "") || err != nil &&
-			(exit.Of(err) != exit.Usage || !strings.Contains(err.Error(), tt.says)) {
+			(exit.Of(err) != exit.Usage || !rttest.Says(err, tt.says)) {
 			t.Errorf("%s: %v, want %q and code 2", tt.name, err, tt.says)
 		}
 	}

@@ -7,6 +7,8 @@ import (
 	"math/rand/v2"
 	"slices"
 	"testing"
+
+	"github.com/edge-rt/edge-rt/rt/rttest"
 )
 
 // A damaged picture passes the check exactly when it decodes: cut with an end marker after it, as
@@ -53,7 +55,5 @@ func TestCheckIsAsStrictAsDecoding(t *testing.T) {
 		t.Errorf("%d refused and %d passed: the damages test nothing", refused, passed)
 	}
 	src := golden(t, "scene_420.jpg")
-	if n := testing.AllocsPerRun(50, func() { d.Check(src) }); n != 0 {
-		t.Errorf("%v allocations", n)
-	}
+	rttest.NoAllocs(t, "%v allocations", 50, func() { d.Check(src) })
 }

@@ -109,12 +109,10 @@ func TestScaleNoAlloc(t *testing.T) {
 	src := make([]byte, 3*300*300)
 	dst := make([]byte, 3*100*100)
 	i := 0
-	if n := testing.AllocsPerRun(500, func() {
+	rttest.NoAllocs(t, "%v allocations a picture, want 0", 500, func() {
 		i += 37
 		rttest.Do(t, s.Scale(dst, 1+i%100, 1+i*7%100, src, 1+i%300, 1+i*11%300))
-	}); n != 0 {
-		t.Errorf("%v allocations a picture, want 0", n)
-	}
+	})
 }
 
 func TestReduction(t *testing.T) {

@@ -8,6 +8,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/edge-rt/edge-rt/rt/rttest"
 )
 
 // stray returns src with n meaningless bytes before the marker at the offset at.
@@ -95,8 +97,7 @@ func TestDamageIsAnError(t *testing.T) {
 		if !errors.Is(err, ErrCorrupt) || d.Warned() || warning(d) != "" {
 			t.Errorf("%s: %v, warned %v, want %v", name, err, d.Warned(), ErrCorrupt)
 		}
-		if got := d.Explain(err, src, sceneW, sceneH); !errors.Is(got, ErrCorrupt) ||
-			!strings.Contains(got.Error(), "bytes") {
+		if got := d.Explain(err, src, sceneW, sceneH); !errors.Is(got, ErrCorrupt) || !rttest.Says(got, "bytes") {
 			t.Errorf("%s: Explain() = %v", name, got)
 		}
 	}
@@ -106,11 +107,9 @@ func TestWarningNoAlloc(t *testing.T) {
 	src := golden(t, "scene_422.jpg")
 	src = stray(src, len(src)-2, 9)
 	d, dst := decoder(t), make([]byte, 3*sceneW*sceneH)
-	if n := testing.AllocsPerRun(100, func() {
+	rttest.NoAllocs(t, "a picture with stray bytes allocates %v times, want 0", 100, func() {
 		if err := d.DecodeRGB(dst, src, sceneW, sceneH); err != nil || !d.Warned() {
 			t.Fatal(err)
 		}
-	}); n != 0 {
-		t.Errorf("a picture with stray bytes allocates %v times, want 0", n)
-	}
+	})
 }

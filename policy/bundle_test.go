@@ -185,7 +185,7 @@ func TestUnlistedFilesAreNotRead(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			_, err := LoadBundle(copyBundle(t, tt.from, func(m map[string]any) { unlist(m, tt.has) }))
-			if !errors.Is(err, ErrBundle) || !strings.Contains(err.Error(), tt.want) {
+			if !errors.Is(err, ErrBundle) || !rttest.Says(err, tt.want) {
 				t.Errorf("LoadBundle = %v, want ErrBundle with %q", err, tt.want)
 			}
 		})
@@ -208,7 +208,7 @@ func TestTheListedTokenizerIsRead(t *testing.T) {
 		os.WriteFile(filepath.Join(folder, "tokenizer.json"), []byte("{}"), 0o644)))
 	b := &Bundle{Dir: dir, Meta: want.Meta}
 	b.Files = map[string]string{"tokenizer/tokenizer.model": strings.Repeat("0", 64)}
-	if _, err := b.loadTokenizer(); err == nil || strings.Contains(err.Error(), "lists no") {
+	if _, err := b.loadTokenizer(); err == nil || rttest.Says(err, "lists no") {
 		t.Errorf("loadTokenizer = %v, want that JSON is no SentencePiece model", err)
 	}
 }
@@ -323,7 +323,7 @@ func TestLoadBundleNamesWhatIsWrong(t *testing.T) {
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			_, err := LoadBundle(copyBundle(t, stillDir, tt.edit))
-			if !errors.Is(err, ErrBundle) || !strings.Contains(err.Error(), tt.want) {
+			if !errors.Is(err, ErrBundle) || !rttest.Says(err, tt.want) {
 				t.Errorf("LoadBundle = %v, want ErrBundle with %q", err, tt.want)
 			}
 		})
@@ -332,7 +332,7 @@ func TestLoadBundleNamesWhatIsWrong(t *testing.T) {
 
 func TestLoadBundleNamesAllWrongValuesAtOnce(t *testing.T) {
 	_, err := LoadBundle(copyBundle(t, stillDir, func(m map[string]any) { m["fps"], m["rtc"] = 0, "x" }))
-	if err == nil || !strings.Contains(err.Error(), "fps is 0") || !strings.Contains(err.Error(), `rtc is "x"`) {
+	if !rttest.Says(err, "fps is 0", `rtc is "x"`) {
 		t.Errorf("LoadBundle = %v, want both fps and rtc named", err)
 	}
 }
@@ -356,7 +356,7 @@ func TestLoadBundleRefusesWhatIsNoBundle(t *testing.T) {
 		{"data behind the manifest", trailing, "data after the closing brace"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			if _, err := LoadBundle(tt.dir); !errors.Is(err, ErrBundle) || !strings.Contains(err.Error(), tt.want) {
+			if _, err := LoadBundle(tt.dir); !errors.Is(err, ErrBundle) || !rttest.Says(err, tt.want) {
 				t.Errorf("LoadBundle(%s) = %v, want ErrBundle with %q", tt.name, err, tt.want)
 			}
 		})
@@ -387,8 +387,8 @@ func TestLoadBundleSaysWhatElseItWasGiven(t *testing.T) {
 		{filepath.Join(made("policy.onnx"), "policy.onnx"), "it is a file, want the bundle's folder"},
 		{filepath.Join(t.TempDir(), "me", "pick"), "there is no such folder"},
 	} {
-		if _, err := LoadBundle(tt.dir); !errors.Is(err, ErrBundle) || !strings.Contains(err.Error(), tt.want) ||
-			strings.Contains(err.Error(), "\n") {
+		if _, err := LoadBundle(tt.dir); !errors.Is(err, ErrBundle) || !rttest.Says(err, tt.want) ||
+			rttest.Says(err, "\n") {
 			t.Errorf("LoadBundle = %v, want ErrBundle, one line and %q", err, tt.want)
 		}
 	}

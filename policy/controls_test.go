@@ -3,6 +3,8 @@ package policy
 import (
 	"math"
 	"testing"
+
+	"github.com/edge-rt/edge-rt/rt/rttest"
 )
 
 func TestConditionChoosesWhatThePolicyKnows(t *testing.T) {
@@ -110,9 +112,7 @@ func TestConditionChoosesWhatThePolicyKnows(t *testing.T) {
 
 func TestConditionNoAlloc(t *testing.T) {
 	m := Meta{ChunkSize: 50, NumSteps: 10, RTC: "guided,trained", RTCMaxDelay: 20, PrefixEnd: 24}
-	if n := testing.AllocsPerRun(100, func() { m.Condition(&Conditioning{}, 30, 21, 24) }); n != 0 {
-		t.Errorf("Condition allocates %v times, want 0", n)
-	}
+	rttest.NoAllocs(t, "Condition allocates %v times, want 0", 100, func() { m.Condition(&Conditioning{}, 30, 21, 24) })
 }
 
 func TestConditionAs(t *testing.T) {

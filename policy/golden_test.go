@@ -6,7 +6,6 @@ import (
 	"math"
 	"os"
 	"path/filepath"
-	"strings"
 	"testing"
 
 	"github.com/edge-rt/edge-rt/policy/safetensors"
@@ -65,8 +64,7 @@ func TestGoldenSetThatIsNotReproduced(t *testing.T) {
 				m.Close()
 				return
 			}
-			if !errors.Is(err, ErrGolden) || !strings.Contains(err.Error(), tt.want) ||
-				!strings.Contains(err.Error(), goldenFile) {
+			if !errors.Is(err, ErrGolden) || !rttest.Says(err, tt.want, goldenFile) {
 				t.Errorf("Open = %v, want ErrGolden with %s and %q", err, goldenFile, tt.want)
 			}
 		})
@@ -92,7 +90,7 @@ func TestGoldenSetThatDoesNotFit(t *testing.T) {
 			dir := copyBundle(t, stillDir, nil)
 			replaceFile(t, dir, goldenFile, tt.file)
 			b := rttest.Must(LoadBundle(dir))(t)
-			if _, err := b.Open(Options{}); !errors.Is(err, ErrBundle) || !strings.Contains(err.Error(), tt.want) {
+			if _, err := b.Open(Options{}); !errors.Is(err, ErrBundle) || !rttest.Says(err, tt.want) {
 				t.Errorf("Open = %v, want ErrBundle with %q", err, tt.want)
 			}
 		})

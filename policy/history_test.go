@@ -54,9 +54,7 @@ func TestHistory(t *testing.T) {
 	if h.Copy(dst, 13, 0, 1) != 0 {
 		t.Error("a chunk of another size was kept")
 	}
-	if n := testing.AllocsPerRun(100, func() { h.Put(20, dst); h.Copy(dst, 20, 0, 4) }); n != 0 {
-		t.Errorf("Put and Copy allocate %v times", n)
-	}
+	rttest.NoAllocs(t, "Put and Copy allocate %v times", 100, func() { h.Put(20, dst); h.Copy(dst, 20, 0, 4) })
 	h.Clear()
 	if h.Copy(dst, 20, 0, 1) != 0 {
 		t.Error("a cleared history remembers")

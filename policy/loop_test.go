@@ -7,7 +7,6 @@ import (
 	"path/filepath"
 	"slices"
 	"strconv"
-	"strings"
 	"testing"
 
 	"github.com/edge-rt/edge-rt/rt/rttest"
@@ -66,12 +65,10 @@ func TestTwoGraphsComputeWhatOneDoes(t *testing.T) {
 	opt := Options{MaxBatch: 3, Buffers: 2}
 	one, two := openModel(t, pi05Dir, opt), openModel(t, splitDir, opt)
 	checkSameChunks(t, askToys(t, two), askToys(t, one))
-	if n := testing.AllocsPerRun(5, func() {
+	rttest.NoAllocs(t, "a request allocates %v times, want 0", 5, func() {
 		fillToy(two, 0, 1)
 		rttest.Do(t, two.Run(1))
-	}); n != 0 {
-		t.Errorf("a request allocates %v times, want 0", n)
-	}
+	})
 	// Keys and values of 3 layers, x twice and the inputs of RTC are allocated once, for the
 	// largest batch, and not for each buffer.
 	const row = 4 * (3*2*216*16 + 2*12*32 + 12*32 + 12 + 10 + 12*228 + 2*12*16)
@@ -88,7 +85,7 @@ func TestTerminateEndsTheStepsOfTwoGraphs(t *testing.T) {
 	rttest.Do(t, m.Terminate())
 	r := &m.runs[0]
 	for _, p := range append([]pass{r.head}, r.steps...) {
-		if err := p.run(); err == nil || !strings.Contains(err.Error(), "terminate") {
+		if err := p.run(); !rttest.Says(err, "terminate") {
 			t.Errorf("a pass after Terminate = %v, want the library's own words", err)
 		}
 	}
@@ -126,7 +123,7 @@ func TestOpenRefusesTwoGraphsThatDoNotFit(t *testing.T) {
 			dir := copyBundle(t, splitDir, nil)
 			replaceFile(t, dir, tt.file, tt.graph)
 			b := rttest.Must(LoadBundle(dir))(t)
-			if _, err := b.Open(Options{}); !errors.Is(err, ErrBundle) || !strings.Contains(err.Error(), tt.want) {
+			if _, err := b.Open(Options{}); !errors.Is(err, ErrBundle) || !rttest.Says(err, tt.want) {
 				t.Errorf("Open = %v, want ErrBundle with %q", err, tt.want)
 			}
 		})
@@ -134,7 +131,7 @@ func TestOpenRefusesTwoGraphsThatDoNotFit(t *testing.T) {
 	changed := copyBundle(t, splitDir, nil)
 	rttest.Do(t, os.WriteFile(filepath.Join(changed, stepName), step[1:], 0o644))
 	if _, err := LoadBundle(changed); !errors.Is(err, ErrBundle) ||
-		!strings.Contains(err.Error(), "step.onnx is not the file that was exported") {
+		!rttest.Says(err, "step.onnx is not the file that was exported") {
 		t.Errorf("LoadBundle of a changed step = %v, want ErrBundle", err)
 	}
 }

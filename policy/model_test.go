@@ -298,9 +298,7 @@ func TestRunNoAlloc(t *testing.T) {
 			t.Fatal("no chunk:", err)
 		}
 	}
-	if n := testing.AllocsPerRun(20, request); n != 0 {
-		t.Errorf("a request allocates %v times, want 0", n)
-	}
+	rttest.NoAllocs(t, "a request allocates %v times, want 0", 20, request)
 	var before, after runtime.MemStats
 	runtime.ReadMemStats(&before)
 	for range 50 {

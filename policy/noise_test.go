@@ -3,6 +3,8 @@ package policy
 import (
 	"math"
 	"testing"
+
+	"github.com/edge-rt/edge-rt/rt/rttest"
 )
 
 // Known answers of Random123, kat_vectors, philox4x32 with 10 rounds.
@@ -122,9 +124,7 @@ func TestNewNoiseKeyKeepsNamesApart(t *testing.T) {
 
 func TestFillNoiseNoAlloc(t *testing.T) {
 	z := make([]float32, 300)
-	if n := testing.AllocsPerRun(100, func() { FillNoise(z, 1, 2) }); n != 0 {
-		t.Errorf("FillNoise allocates %v times, want 0", n)
-	}
+	rttest.NoAllocs(t, "FillNoise allocates %v times, want 0", 100, func() { FillNoise(z, 1, 2) })
 }
 
 func BenchmarkFillNoise(b *testing.B) {

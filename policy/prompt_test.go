@@ -37,9 +37,7 @@ func TestPolicyThatReads(t *testing.T) {
 	if !slices.Equal(pick, chunk(" pick\n", 0, 0, 0, 0, 0, 0)) {
 		t.Error("spaces around the task change the chunk")
 	}
-	if n := testing.AllocsPerRun(20, func() {
+	rttest.NoAllocs(t, "a run allocates %v times, want 0", 20, func() {
 		rttest.Do(t, m.Run(4))
-	}); n != 0 {
-		t.Errorf("a run allocates %v times, want 0", n)
-	}
+	})
 }

@@ -24,7 +24,7 @@ func TestCheckVersion(t *testing.T) {
 		if (err == nil) != tt.ok {
 			t.Errorf("checkVersion(%q) = %v, want ok %v", tt.version, err, tt.ok)
 		}
-		if err != nil && (!errors.Is(err, ErrNoRuntime) || !strings.Contains(err.Error(), "want 1.24")) {
+		if err != nil && (!errors.Is(err, ErrNoRuntime) || !rttest.Says(err, "want 1.24")) {
 			t.Errorf("checkVersion(%q) = %v, want ErrNoRuntime that says which version", tt.version, err)
 		}
 	}
@@ -47,12 +47,11 @@ func TestFindRuntimeRefusesWhatWasNamed(t *testing.T) {
 				t.Skip(err)
 			}
 			_, _, err := findRuntime(tt.path, "cpu")
-			if !errors.Is(err, ErrNoRuntime) || !strings.Contains(err.Error(), tt.want) {
+			if !errors.Is(err, ErrNoRuntime) || !rttest.Says(err, tt.want) {
 				t.Errorf("findRuntime(%q) = %v, want ErrNoRuntime with %q", tt.path, err, tt.want)
 			}
 			t.Setenv(runtimeEnv, tt.path)
-			if _, _, err := findRuntime("", "cpu"); !errors.Is(err, ErrNoRuntime) ||
-				!strings.Contains(err.Error(), tt.want) {
+			if _, _, err := findRuntime("", "cpu"); !errors.Is(err, ErrNoRuntime) || !rttest.Says(err, tt.want) {
 				t.Errorf("findRuntime with %s=%s = %v, want ErrNoRuntime with %q", runtimeEnv, tt.path, err, tt.want)
 			}
 		})
@@ -70,7 +69,7 @@ func TestFindRuntimeSearchesTheParents(t *testing.T) {
 	rttest.Do(t, os.WriteFile(lib, []byte("not a library"), 0o644))
 	t.Chdir(deep)
 	// The library is found and then refused with its path; no other one is taken instead.
-	if _, _, err := findRuntime("", "cpu"); err == nil || !strings.Contains(err.Error(), lib) {
+	if _, _, err := findRuntime("", "cpu"); !rttest.Says(err, lib) {
 		t.Errorf("findRuntime below %s = %v, want an error about %s", root, err, lib)
 	}
 }
@@ -90,7 +89,7 @@ func TestFindRuntimeOfTheInstallation(t *testing.T) {
 	t.Chdir(strings.TrimSuffix(gpu,
 		"/.venv-gpu/lib/python3.11/site-packages/onnxruntime/capi/libonnxruntime.so.1.24.3"))
 	for device, want := range map[string]string{"cpu": lib, "cuda:0": gpu} {
-		if _, _, err := findRuntime("", device); err == nil || !strings.Contains(err.Error(), filepath.Clean(want)) {
+		if _, _, err := findRuntime("", device); !rttest.Says(err, filepath.Clean(want)) {
 			t.Errorf("findRuntime for %s = %v, want an error about %s", device, err, want)
 		}
 	}

@@ -472,7 +472,7 @@ func TestLanesNeverWait(t *testing.T) {
 func TestRecorderNoAlloc(t *testing.T) {
 	r, _ := recorderAt(t, Config{Mode: Ring, Cameras: []string{"top"}})
 	picture, step := make([]byte, 40_000), int64(0)
-	if n := testing.AllocsPerRun(2000, func() {
+	rttest.NoAllocs(t, "%v allocations, want 0", 2000, func() {
 		step++
 		at := rt.Instant(step) * 16_666_667
 		fillTick(r.Ticks.Put(), at, step)
@@ -484,9 +484,7 @@ func TestRecorderNoAlloc(t *testing.T) {
 		r.Save(&starved, false)
 		r.Collect()
 		r.Image(0, at, Bytes{picture, "table", picture})
-	}); n != 0 {
-		t.Errorf("%v allocations, want 0", n)
-	}
+	})
 }
 
 func none(string) bool { return false }

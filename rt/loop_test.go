@@ -4,7 +4,6 @@ import (
 	"errors"
 	"runtime"
 	"slices"
-	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -183,7 +182,7 @@ func TestLoopModes(t *testing.T) {
 			if !errors.Is(err, tt.wantErr) || (err == nil) != (tt.wantErr == nil) {
 				t.Errorf("Run = %v, want %v", err, tt.wantErr)
 			}
-			if err != nil && !strings.Contains(err.Error(), refuse.Why) {
+			if err != nil && !rttest.Says(err, refuse.Why) {
 				t.Errorf("Run = %q, want it to say %q", err, refuse.Why)
 			}
 			if got := loop.Stats().Ticks; got != tt.wantTicks || asked != tt.wantAsked {
@@ -201,7 +200,7 @@ func TestLoopModes(t *testing.T) {
 func TestLoopInSimulatedTimeDoesNotAskTheKernel(t *testing.T) {
 	loop := rt.NewLoop(rt.LoopConfig{Clock: rttest.NewClock(0), Period: period, Mode: rt.ModeRequire})
 	err := runLoop(loop, 1, func(rt.Tick) rt.Wait { return rt.Wait{} })
-	if !errors.Is(err, rt.ErrRealTimeRefused) || !strings.Contains(err.Error(), "simulated") {
+	if !errors.Is(err, rt.ErrRealTimeRefused) || !rttest.Says(err, "simulated") {
 		t.Errorf("Run = %v, want ErrRealTimeRefused for simulated time", err)
 	}
 }

@@ -33,9 +33,7 @@ func TestOverlapRuns(t *testing.T) {
 	if w := o.Waited(); clock.Now() != 22 || w.Meant != 22 {
 		t.Errorf("three reads until 22 took until %v, and the longest waited %v", clock.Now(), w.Meant)
 	}
-	if n := testing.AllocsPerRun(100, o.Run); n != 0 {
-		t.Errorf("Run allocates %v times, want 0", n)
-	}
+	rttest.NoAllocs(t, "Run allocates %v times, want 0", 100, o.Run)
 	defer func() {
 		if p := recover(); p != "broken" {
 			t.Errorf("a read's panic is %v", p)

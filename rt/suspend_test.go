@@ -75,7 +75,5 @@ func TestTheKernelsClocksAgreeWithoutASuspend(t *testing.T) {
 			t.Fatalf("suspended for %v, want 0", d)
 		}
 	}
-	if n := testing.AllocsPerRun(100, func() { s.Passed() }); n != 0 {
-		t.Errorf("Passed allocates %v times, want 0", n)
-	}
+	rttest.NoAllocs(t, "Passed allocates %v times, want 0", 100, func() { s.Passed() })
 }

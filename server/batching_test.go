@@ -246,9 +246,7 @@ func TestBatchPathNoAlloc(t *testing.T) {
 	for range 50 {
 		cycle()
 	}
-	if n := testing.AllocsPerRun(100, cycle); n != 0 {
-		t.Errorf("a batch allocates %v times, want 0", n)
-	}
+	rttest.NoAllocs(t, "a batch allocates %v times, want 0", 100, cycle)
 	stop()
 	if n, batches := b.server.stats.outcomes[audit.Answered].Load(), b.server.stats.batches[3].Load(); n < 150*robots ||
 		batches < 200 {

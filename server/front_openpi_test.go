@@ -232,7 +232,7 @@ func TestOpenPIKeyHealthAndRoom(t *testing.T) {
 	if err == nil {
 		_, _, err = conn.Read(t.Context())
 	}
-	if websocket.CloseStatus(err) != websocket.StatusTryAgainLater || !strings.Contains(err.Error(), "server full") {
+	if websocket.CloseStatus(err) != websocket.StatusTryAgainLater || !rttest.Says(err, "server full") {
 		t.Errorf("one more than there is room for: %v", err)
 	}
 	if n := b.server.stats.fronts.Refused[front.OpenPI][front.Session].Load(); n != 3 {

@@ -77,8 +77,7 @@ func TestHealthPages(t *testing.T) {
 
 func TestListenHealthNamesThePortThatIsTaken(t *testing.T) {
 	taken := pages(t, nil).Addr().String()
-	if _, err := listenHealth(taken, slog.New(slog.DiscardHandler)); err == nil ||
-		!strings.Contains(err.Error(), taken) || !strings.Contains(err.Error(), "health_port") {
+	if _, err := listenHealth(taken, slog.New(slog.DiscardHandler)); !rttest.Says(err, taken, "health_port") {
 		t.Errorf("ListenHealth on a taken port = %v, want the key and the address", err)
 	}
 }
@@ -128,7 +127,7 @@ func wantEnd(t *testing.T, b *bench, r *robot, how failure, failures uint64, why
 	if ok, said := b.server.worker.healthy(); ok || !strings.Contains(said, why) {
 		t.Errorf("healthy() = %v, %q, want %q", ok, said, why)
 	}
-	if err := b.stop(); !errors.Is(err, ErrDevice) || !strings.Contains(err.Error(), why) {
+	if err := b.stop(); !errors.Is(err, ErrDevice) || !rttest.Says(err, why) {
 		t.Errorf("Serve = %v, want ErrDevice with %q", err, why)
 	}
 	if n := b.server.stats.failures[how].Load(); n != failures {

@@ -210,13 +210,11 @@ func TestSpans(t *testing.T) {
 	if rows, use := r.prefix(0, s); rows != 1 || use != spansNone {
 		t.Errorf("rows that travel: %d, use %d, want 1 and not asked", rows, use)
 	}
-	if n := testing.AllocsPerRun(100, func() {
+	rttest.NoAllocs(t, "spans allocate %v times a request", 100, func() {
 		r.remember(0, s, &filled{hasT: true, key: 6})
 		r.obs.PrefixRobot.Rows = 0
 		r.prefix(0, s)
-	}); n != 0 {
-		t.Errorf("spans allocate %v times a request", n)
-	}
+	})
 }
 
 // A policy without the conditioning that the manifest requests is refused before it serves.
@@ -224,7 +222,7 @@ func TestConditioningThatThePolicyLacks(t *testing.T) {
 	cfg := config()
 	cfg.Conditioning.Schedule = "exp"
 	_, err := New(cfg, Deps{Meta: servertest.Meta(), Model: servertest.NewModel(), Repo: "test/fake"})
-	if !errors.Is(err, manifest.ErrInvalid) || !strings.Contains(err.Error(), "schedule exp") {
+	if !errors.Is(err, manifest.ErrInvalid) || !rttest.Says(err, "schedule exp") {
 		t.Errorf("New() = %v, want %v about the schedule", err, manifest.ErrInvalid)
 	}
 }
@@ -587,7 +585,7 @@ func TestServeReportsAPanic(t *testing.T) {
 func (b *bench) wantError(words string) {
 	b.t.Helper()
 	rttest.Eventually(b.t, "the worker's end", func() bool { ok, _ := b.server.ready(); return !ok })
-	if err := b.stop(); err == nil || !strings.Contains(err.Error(), words) {
+	if err := b.stop(); !rttest.Says(err, words) {
 		b.t.Errorf("Serve = %v, want %q", err, words)
 	}
 }
@@ -631,9 +629,7 @@ func requestPathNoAlloc(t *testing.T, b *bench) {
 	for range 100 {
 		cycle()
 	}
-	if n := testing.AllocsPerRun(200, cycle); n != 0 {
-		t.Errorf("a request allocates %v times, want 0", n)
-	}
+	rttest.NoAllocs(t, "a request allocates %v times, want 0", 200, cycle)
 	if n := b.server.stats.outcomes[audit.Answered].Load(); n < 200 {
 		t.Errorf("served %d requests, want more than 200: %+v", n, b.server.summary())
 	}

@@ -159,9 +159,7 @@ func TestKnownTaskAllocatesNothing(t *testing.T) {
 	for range 2 * len(bodies) {
 		frame()
 	}
-	if n := testing.AllocsPerRun(8*len(bodies), frame); n != 0 {
-		t.Errorf("a request allocates %v times, want 0", n)
-	}
+	rttest.NoAllocs(t, "a request allocates %v times, want 0", 8*len(bodies), frame)
 }
 
 // A policy that takes several observations gets the newest one in every place.

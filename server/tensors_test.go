@@ -120,9 +120,7 @@ func TestReceivedBytesToTensorNoAlloc(t *testing.T) {
 	for range 3 * len(bodies) { // three buffers grow
 		frame()
 	}
-	if n := testing.AllocsPerRun(8*len(bodies), frame); n != 0 {
-		t.Errorf("a frame allocates %v times from received bytes to tensor, want 0", n)
-	}
+	rttest.NoAllocs(t, "a frame allocates %v times from received bytes to tensor, want 0", 8*len(bodies), frame)
 	if stale != 2 {
 		t.Errorf("stale cameras = %b, want the second", stale)
 	}

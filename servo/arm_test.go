@@ -2,10 +2,10 @@ package servo
 
 import (
 	"errors"
-	"strings"
 	"testing"
 	"time"
 
+	"github.com/edge-rt/edge-rt/rt/rttest"
 	"github.com/edge-rt/edge-rt/servo/table"
 )
 
@@ -87,7 +87,7 @@ func TestOpenRefuses(t *testing.T) {
 			l := sixMotors()
 			tt.set(l)
 			a, err := l.open()
-			if a != nil || !errors.Is(err, tt.want) || !strings.Contains(err.Error(), tt.text) {
+			if a != nil || !errors.Is(err, tt.want) || !rttest.Says(err, tt.text) {
 				t.Errorf("OpenArm = %v, %v, want %v with %q", a, err, tt.want, tt.text)
 			}
 			for _, req := range l.log {

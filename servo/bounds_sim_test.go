@@ -2,7 +2,6 @@ package servo_test
 
 import (
 	"errors"
-	"strings"
 	"testing"
 	"time"
 
@@ -90,8 +89,7 @@ func TestBoundOfHeatOnSimulator(t *testing.T) {
 			}})
 			readUntil(t, bus, arm, "stop", func() bool { return arm.Fatal() != nil && arm.Warned() == 0b11 })
 			err := arm.Fatal()
-			if !errors.Is(err, servo.FaultTemperature) || !strings.Contains(err.Error(), "motor 2 (b)") ||
-				!strings.Contains(err.Error(), "overheat_act is 60") {
+			if !errors.Is(err, servo.FaultTemperature) || !rttest.Says(err, "motor 2 (b)", "overheat_act is 60") {
 				t.Errorf("Fatal = %v, want it to name motor 2 and the bound", err)
 			}
 			if held(arm) != 0 {

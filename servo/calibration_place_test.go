@@ -124,10 +124,10 @@ func TestNoFolderNamedTilde(t *testing.T) {
 	dir := t.TempDir()
 	t.Chdir(dir)
 	const path = "~no-such-user/c.json"
-	if err := demoCalibration().Save(path); err == nil || !strings.Contains(err.Error(), "~no-such-user") {
+	if err := demoCalibration().Save(path); !rttest.Says(err, "~no-such-user") {
 		t.Errorf("Save(%s) = %v, want an error that names the user", path, err)
 	}
-	if _, err := LoadCalibration(path); err == nil || !strings.Contains(err.Error(), "no user for ~no-such-user") {
+	if _, err := LoadCalibration(path); !rttest.Says(err, "no user for ~no-such-user") {
 		t.Errorf("LoadCalibration(%s) = %v, want an error that names the user", path, err)
 	}
 	if left, _ := os.ReadDir(dir); len(left) > 0 {

@@ -60,8 +60,7 @@ func TestLoadCalibrationRefuses(t *testing.T) {
 			path := filepath.Join(t.TempDir(), "c.json")
 			rttest.Do(t, os.WriteFile(path, []byte(tt.text), 0o600))
 			_, err := LoadCalibration(path)
-			if !errors.Is(err, ErrCalibration) || !strings.Contains(err.Error(), tt.want) ||
-				!strings.Contains(err.Error(), path) {
+			if !errors.Is(err, ErrCalibration) || !rttest.Says(err, tt.want, path) {
 				t.Errorf("LoadCalibration(%s) = %v, want %q and the path", tt.text, err, tt.want)
 			}
 		})
@@ -110,7 +109,7 @@ func TestCheckNamesTheMotor(t *testing.T) {
 	for _, tt := range tests {
 		c := demoCalibration()
 		tt.change(c)
-		if err := c.Check(so101()); !errors.Is(err, ErrCalibration) || !strings.Contains(err.Error(), tt.want) {
+		if err := c.Check(so101()); !errors.Is(err, ErrCalibration) || !rttest.Says(err, tt.want) {
 			t.Errorf("%s: Check = %v, want %q", tt.name, err, tt.want)
 		}
 	}

@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/edge-rt/edge-rt/rt/rttest"
 	"github.com/edge-rt/edge-rt/servo"
 	"github.com/edge-rt/edge-rt/servo/table"
 	"github.com/edge-rt/edge-rt/sim/servosim"
@@ -56,9 +57,7 @@ func TestDriveModeIsCompared(t *testing.T) {
 			t.Errorf("%+v: %v", tt, err)
 			continue
 		}
-		if err != nil && (!strings.Contains(err.Error(), "elbow_flex") ||
-			!strings.Contains(err.Error(), fmt.Sprint("drive_mode ", tt.file)) ||
-			!strings.Contains(err.Error(), "edge-rt calibrate")) {
+		if err != nil && (!rttest.Says(err, "elbow_flex", fmt.Sprint("drive_mode ", tt.file), "edge-rt calibrate")) {
 			t.Errorf("%+v: %v, want joint, values and cure", tt, err)
 		}
 	}

@@ -2,7 +2,6 @@ package servo
 
 import (
 	"errors"
-	"strings"
 	"testing"
 	"time"
 
@@ -159,7 +158,7 @@ func TestBoundsOfHeat(t *testing.T) {
 	l.servos[3].mem[63] = 65
 	reads(a, l, boundReads*look+persistentReads)
 	want := "motor 3 (elbow_flex) on fake: over temperature; elbow_flex has 65 C, overheat_act is 65"
-	if err := a.Fatal(); !errors.Is(err, FaultTemperature) || !strings.Contains(err.Error(), want) {
+	if err := a.Fatal(); !errors.Is(err, FaultTemperature) || !rttest.Says(err, want) {
 		t.Errorf("at 65 C: %v, want %q", err, want)
 	}
 }
@@ -200,7 +199,7 @@ func TestBoundThatMakesLimp(t *testing.T) {
 	}
 	var kept robot.Joints
 	var torque [6]byte
-	if n := testing.AllocsPerRun(20, func() {
+	rttest.NoAllocs(t, "the way to a limp joint allocates %v times, want 0", 20, func() {
 		read(60, boundReads*look+persistentReads)
 		kept = held(a)
 		for i := range torque {
@@ -210,9 +209,7 @@ func TestBoundThatMakesLimp(t *testing.T) {
 		a.health.torque = a.Joints()
 		l.servos[2].mem[40] = 1
 		read(35, look)
-	}); n != 0 {
-		t.Errorf("the way to a limp joint allocates %v times, want 0", n)
-	}
+	})
 	if kept != 2 || torque != [6]byte{1, 0, 1, 1, 1, 1} || a.TorqueLost() != 0 {
 		t.Errorf("held %06b, torque %v, gone %v, want motor 2 limp alone", kept, torque, a.TorqueLost())
 	}

@@ -85,11 +85,11 @@ func TestUnfitNamesTheMotors(t *testing.T) {
 		t.Fatalf("Unfit = %v, want %v", err, ErrNoReply)
 	}
 	for _, words := range []string{"motor 3 (elbow_flex)", "motor 4 (wrist_flex)", "of 200", "20 %", "plugs"} {
-		if !strings.Contains(err.Error(), words) {
+		if !rttest.Says(err, words) {
 			t.Errorf("%v lacks %q", err, words)
 		}
 	}
-	if strings.Contains(err.Error(), "motor 2") || strings.Contains(err.Error(), "motor 5") {
+	if rttest.Says(err, "motor 2") || rttest.Says(err, "motor 5") {
 		t.Errorf("%v names motors that are well", err)
 	}
 	if _, err := a.MeasureCycles(200); !errors.Is(err, ErrNoReply) {

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"strings"
 	"testing"
 	"time"
 	"unsafe"
@@ -53,8 +52,8 @@ func TestOpenPortRefuses(t *testing.T) {
 	for _, tt := range tests {
 		q, err := OpenPort(tt.path, 1_000_000)
 		busy := errors.Is(err, ErrPortBusy) && tt.want == ErrPortBusy // a different text where TIOCEXCL refuses first
-		if q != nil || !errors.Is(err, tt.want) || !strings.Contains(err.Error(), tt.path) || !busy &&
-			!strings.Contains(err.Error(), tt.text) {
+		if q != nil || !errors.Is(err, tt.want) || !rttest.Says(err, tt.path) || !busy &&
+			!rttest.Says(err, tt.text) {
 			t.Errorf("%s: OpenPort(%s) = %v, want %v with %q", tt.name, tt.path, err, tt.want, tt.text)
 		}
 	}
@@ -148,7 +147,7 @@ func TestDeniedCure(t *testing.T) {
 	rttest.Do(t, os.Symlink(pty, link))
 	for path, want := range map[string]string{link: "one user", pty: "one user",
 		"/dev/ttyACM0": "dialout", "/dev/null": "dialout"} {
-		if err := openError(path, unix.EACCES); !errors.Is(err, ErrPortDenied) || !strings.Contains(err.Error(), want) {
+		if err := openError(path, unix.EACCES); !errors.Is(err, ErrPortDenied) || !rttest.Says(err, want) {
 			t.Errorf("%s: %v, want a cure with %q", path, err, want)
 		}
 	}

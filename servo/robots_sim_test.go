@@ -172,12 +172,10 @@ func TestEveryFamilyOnSimulator(t *testing.T) {
 			follow(t, arm, len(r.Motors))
 			at, goal := make([]float32, len(r.Motors)), make([]float32, len(r.Motors))
 			tick(t, arm, goal)
-			if n := testing.AllocsPerRun(30, func() {
+			rttest.NoAllocs(t, "a cycle allocates %v times, want 0", 30, func() {
 				arm.Read(at, rt.KernelClock().Now().Add(40*time.Millisecond))
 				arm.Write(goal, arm.Joints())
-			}); n != 0 {
-				t.Errorf("a cycle allocates %v times, want 0", n)
-			}
+			})
 			checkStrays(t, arm)
 			// the health window of a late reply is ignored
 			for end := time.Now().Add(5 * time.Second); time.Now().Before(end); tick(t, arm, at) {

@@ -2,9 +2,10 @@ package servo
 
 import (
 	"errors"
-	"strings"
 	"testing"
 	"time"
+
+	"github.com/edge-rt/edge-rt/rt/rttest"
 )
 
 func TestTorqueOnHoldsThePresentPosition(t *testing.T) {
@@ -47,7 +48,7 @@ func TestTorqueOnFailsWhole(t *testing.T) {
 		l.servos[id+1].mem[40] = 0
 	}
 	l.servos[4].mute = true
-	if err := a.TorqueOn(); !errors.Is(err, ErrMotorMissing) || !strings.Contains(err.Error(), "4 (wrist_flex)") {
+	if err := a.TorqueOn(); !errors.Is(err, ErrMotorMissing) || !rttest.Says(err, "4 (wrist_flex)") {
 		t.Errorf("TorqueOn = %v, want it to name motor 4", err)
 	}
 	for id := 1; id <= 6; id++ {
@@ -90,7 +91,7 @@ func TestTorqueOff(t *testing.T) {
 			err := a.TorqueOff()
 			took := l.clock.Now().Sub(start)
 			if tt.wantErr == "" && err != nil || tt.wantErr != "" &&
-				(!errors.Is(err, ErrTorque) || !strings.Contains(err.Error(), tt.wantErr)) {
+				(!errors.Is(err, ErrTorque) || !rttest.Says(err, tt.wantErr)) {
 				t.Errorf("TorqueOff = %v, want %q", err, tt.wantErr)
 			}
 			left := map[int]bool{}
@@ -112,7 +113,7 @@ func TestTorqueOff(t *testing.T) {
 func TestTorqueOffOnADeadPort(t *testing.T) {
 	a, l := openLine(t)
 	l.dead = true
-	if err := a.TorqueOff(); !errors.Is(err, ErrTorque) || !strings.Contains(err.Error(), "6 (gripper)") {
+	if err := a.TorqueOff(); !errors.Is(err, ErrTorque) || !rttest.Says(err, "6 (gripper)") {
 		t.Errorf("TorqueOff on a dead port = %v, want it to name every motor", err)
 	}
 }

@@ -132,7 +132,7 @@ func TestTurnThatFitsTwice(t *testing.T) {
 		if refused := errors.Is(err, servo.ErrTurn); refused != tt.refused || err != nil && !refused {
 			t.Errorf("at %d: %v, want refused: %v", tt.at, err, tt.refused)
 		}
-		if err != nil && !strings.Contains(err.Error(), "between 104 and 3896") {
+		if err != nil && !rttest.Says(err, "between 104 and 3896") {
 			t.Errorf("%v, want where to move it", err)
 		}
 	}

@@ -2,7 +2,6 @@ package servo
 
 import (
 	"errors"
-	"strings"
 	"testing"
 
 	"github.com/edge-rt/edge-rt/rt/rttest"
@@ -77,7 +76,7 @@ func TestRescueOverTheSeam(t *testing.T) {
 		l.servos[3].put(56, tt.at)
 		a := rttest.Must(OpenArm(cfg))(t)
 		err := l.arming(a, func() {})
-		if !errors.Is(err, ErrOutOfRange) || strings.Contains(err.Error(), "--rescue") == tt.byHand {
+		if !errors.Is(err, ErrOutOfRange) || rttest.Says(err, "--rescue") == tt.byHand {
 			t.Errorf("%+v: arming says %v", tt, err)
 		}
 		l.forget()

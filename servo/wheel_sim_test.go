@@ -137,10 +137,8 @@ func TestABaseAllocatesNothing(t *testing.T) {
 	torqueOn(t, arm)
 	at := make([]float32, 9)
 	arm.SetPeriod(20 * time.Millisecond)
-	if n := testing.AllocsPerRun(20, func() {
+	rttest.NoAllocs(t, "%v allocations a cycle", 20, func() {
 		arm.Read(at, rt.KernelClock().Now().Add(40*time.Millisecond))
 		arm.Write(at, arm.Joints())
-	}); n != 0 {
-		t.Errorf("%v allocations a cycle", n)
-	}
+	})
 }

@@ -251,7 +251,7 @@ func TestLiveNoAlloc(t *testing.T) {
 	l, clock, _ := newLive(0)
 	cam := l.Camera("top", camera.Format{})
 	f := camera.Frame{Pix: make([]byte, cam.Format().FrameBytes())}
-	if n := testing.AllocsPerRun(100, func() {
+	rttest.NoAllocs(t, "a bus cycle, a frame and a look allocate %v times, want 0", 100, func() {
 		for j := range DOF {
 			l.Goal(clock.Now(), j, 2000+l.Present(clock.Now(), j)/10)
 			l.Torque(clock.Now(), j, true)
@@ -259,9 +259,7 @@ func TestLiveNoAlloc(t *testing.T) {
 		cam.Grab(&f)
 		v := l.View()
 		v.Render(f.Pix, f.Width, f.Height)
-	}); n != 0 {
-		t.Errorf("a bus cycle, a frame and a look allocate %v times, want 0", n)
-	}
+	})
 }
 
 // The race detector is the judge here: a bus, two cameras and a reader of the

@@ -3,6 +3,8 @@ package sim
 import (
 	"math"
 	"testing"
+
+	"github.com/edge-rt/edge-rt/rt/rttest"
 )
 
 func TestHoldingStillNeverScores(t *testing.T) {
@@ -99,14 +101,12 @@ func TestWorldNoAlloc(t *testing.T) {
 	goal := make([]float64, DOF)
 	small := make([]byte, NativeWidth*NativeHeight*3)
 	large := make([]byte, 640*480*3)
-	if n := testing.AllocsPerRun(50, func() {
+	rttest.NoAllocs(t, "Step, Render and Reset allocate %v times, want 0", 50, func() {
 		w.Step(goal)
 		w.Render(small, NativeWidth, NativeHeight)
 		w.Render(large, 640, 480)
 		w.reset(1, -1)
-	}); n != 0 {
-		t.Errorf("Step, Render and Reset allocate %v times, want 0", n)
-	}
+	})
 }
 
 // Every size shows the whole native view, centred. Where the picture is an

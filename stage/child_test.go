@@ -2,7 +2,6 @@ package stage
 
 import (
 	"os/exec"
-	"strings"
 	"testing"
 	"time"
 
@@ -36,7 +35,7 @@ func TestChildren(t *testing.T) {
 				limit = 50 * time.Millisecond
 			}
 			err := c.Wait(limit)
-			if exit.Of(err) != tt.code || err != nil && !strings.Contains(err.Error(), tt.says) {
+			if exit.Of(err) != tt.code || err != nil && !rttest.Says(err, tt.says) {
 				t.Errorf("Wait = %v (code %d), want code %d and %q", err, exit.Of(err), tt.code, tt.says)
 			}
 			if c.Running() {
@@ -45,7 +44,7 @@ func TestChildren(t *testing.T) {
 		})
 	}
 	if _, err := Start(exec.Command("/nowhere/edge-rt")); exit.Of(err) != exit.Usage ||
-		!strings.Contains(err.Error(), "make build") {
+		!rttest.Says(err, "make build") {
 		t.Errorf("Start of nothing = %v, want code 2 and the cure", err)
 	}
 }

@@ -3,7 +3,6 @@ package stage
 import (
 	"os"
 	"path/filepath"
-	"strings"
 	"testing"
 
 	"github.com/edge-rt/edge-rt/rt/rttest"
@@ -17,7 +16,7 @@ func TestReadAudit(t *testing.T) {
 	if all, err := ReadAudit[line](file, true); err != nil || len(all) != 2 || all[1].Seq != 2 {
 		t.Errorf("of a killed server: %v, %v, want two lines", all, err)
 	}
-	if _, err := ReadAudit[line](file, false); err == nil || !strings.Contains(err.Error(), "line 3") {
+	if _, err := ReadAudit[line](file, false); !rttest.Says(err, "line 3") {
 		t.Errorf("of another: %v, want line 3 refused", err)
 	}
 }

@@ -6,6 +6,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/edge-rt/edge-rt/rt/rttest"
 )
 
 // A log keeps its beginning, and lines once they are complete.
@@ -60,7 +62,7 @@ func TestAwait(t *testing.T) {
 		}
 		line, err := c.Await("ready$", limit)
 		if tt.says == "" && (err != nil || line.Text != "it is ready") ||
-			tt.says != "" && (err == nil || !strings.Contains(err.Error(), tt.says)) {
+			tt.says != "" && (!rttest.Says(err, tt.says)) {
 			t.Errorf("%s: Await = %+v, %v, want it ready or %q", tt.script, line, err, tt.says)
 		}
 	}

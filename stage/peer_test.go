@@ -3,9 +3,10 @@ package stage
 import (
 	"context"
 	"os/exec"
-	"strings"
 	"testing"
 	"time"
+
+	"github.com/edge-rt/edge-rt/rt/rttest"
 )
 
 func TestPeer(t *testing.T) {
@@ -39,7 +40,7 @@ func TestPeer(t *testing.T) {
 		{start(), t.Context(), "hang", 50 * time.Millisecond, "did not answer within 50ms"},
 		{start(), t.Context(), "die", time.Minute, "no more"},
 	} {
-		if got, err := tt.p.Ask(tt.ctx, tt.line, tt.limit); err == nil || !strings.Contains(err.Error(), tt.says) {
+		if got, err := tt.p.Ask(tt.ctx, tt.line, tt.limit); !rttest.Says(err, tt.says) {
 			t.Errorf("Ask(%s) = %q, %v, want %q", tt.line, got, err, tt.says)
 		}
 	}

@@ -171,7 +171,7 @@ func TestHostileBytes(t *testing.T) {
 			if !errors.Is(err, tt.want) {
 				t.Fatalf("ParseObservation(% x) = %v, want %v", tt.src[:min(len(tt.src), 60)], err, tt.want)
 			}
-			if !strings.Contains(err.Error(), "got") || !strings.Contains(err.Error(), "want") {
+			if !rttest.Says(err, "got", "want") {
 				t.Errorf("error %q, want it to say got and want", err)
 			}
 		})

@@ -5,11 +5,11 @@ import (
 	"errors"
 	"fmt"
 	"math"
-	"strings"
 	"testing"
 
 	"github.com/tinylib/msgp/msgp"
 
+	"github.com/edge-rt/edge-rt/rt/rttest"
 	"github.com/edge-rt/edge-rt/wire/wiretest"
 )
 
@@ -134,7 +134,7 @@ func TestLiveDeviations(t *testing.T) {
 		}
 		delete(named, name)
 		err := d.got()
-		if !errors.Is(err, d.want) || !strings.Contains(err.Error(), "got") {
+		if !errors.Is(err, d.want) || !rttest.Says(err, "got") {
 			t.Errorf("%s = %v, want %v with what was got", name, err, d.want)
 		}
 	}

@@ -5,6 +5,8 @@ import (
 	"math"
 	"reflect"
 	"testing"
+
+	"github.com/edge-rt/edge-rt/rt/rttest"
 )
 
 func leaderPose() *LeaderPose {
@@ -41,15 +43,13 @@ func TestLeaderMessages(t *testing.T) {
 	if err := ParseLeaderUse(&gotUse, useBytes); err != nil || gotUse != *use {
 		t.Errorf("ParseLeaderUse: %+v, %v, want %+v", gotUse, err, use)
 	}
-	if n := testing.AllocsPerRun(100, func() {
+	rttest.NoAllocs(t, "the messages allocate %v times, want 0", 100, func() {
 		poseBytes = AppendLeaderPose(poseBytes[:0], pose)
 		useBytes = AppendLeaderUse(useBytes[:0], use)
 		if ParseLeaderPose(&gotPose, poseBytes) != nil || ParseLeaderUse(&gotUse, useBytes) != nil {
 			t.Fatal("malformed")
 		}
-	}); n != 0 {
-		t.Errorf("the messages allocate %v times, want 0", n)
-	}
+	})
 	for name, change := range map[string]func(b []byte) []byte{
 		"cut":             func(b []byte) []byte { return b[:len(b)-1] },
 		"longer":          func(b []byte) []byte { return append(b, 0) },

@@ -58,13 +58,11 @@ func TestReadAsked(t *testing.T) {
 		})
 	}
 	body := AppendObservation(nil, &whole)
-	if n := testing.AllocsPerRun(100, func() {
+	rttest.NoAllocs(t, "ReadAsked allocates %v times, want 0", 100, func() {
 		if asked, err := ReadAsked(body); !asked.HasRunway || !asked.HasN || err != nil {
 			t.Fatal(asked, err)
 		}
-	}); n != 0 {
-		t.Errorf("ReadAsked allocates %v times, want 0", n)
-	}
+	})
 }
 
 // Unknown keys of megabytes cost the reader only the time of MaxSkipped values; walking over all of

@@ -3,8 +3,9 @@ package wire
 import (
 	"errors"
 	"slices"
-	"strings"
 	"testing"
+
+	"github.com/edge-rt/edge-rt/rt/rttest"
 )
 
 func TestCheckObservation(t *testing.T) {
@@ -152,7 +153,7 @@ func TestCheckRaw(t *testing.T) {
 	} {
 		err := CheckRaw(tt.cameras, tt.steps)
 		if (err == nil) != (tt.says == "") || err != nil &&
-			(!errors.Is(err, ErrTooLarge) || !strings.Contains(err.Error(), tt.says)) {
+			(!errors.Is(err, ErrTooLarge) || !rttest.Says(err, tt.says)) {
 			t.Errorf("CheckRaw(%v, %d) = %v, want %q", tt.cameras, tt.steps, err, tt.says)
 		}
 	}

@@ -220,7 +220,7 @@ func TestCoresStayAwake(t *testing.T) {
 	if err := a.stop(); err != nil {
 		t.Error(err)
 	}
-	if err := a.check(); exit.Of(err) != exit.Failure || !strings.Contains(err.Error(), "was ended from outside") {
+	if err := a.check(); exit.Of(err) != exit.Failure || !rttest.Says(err, "was ended from outside") {
 		t.Errorf("cores that were left to sleep: %v", err)
 	}
 }

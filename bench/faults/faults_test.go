@@ -67,7 +67,7 @@ func TestRefusals(t *testing.T) {
 	var err error
 	code := func(want exit.Code, name string) {
 		t.Helper()
-		if exit.Of(err) != want || strings.Contains(err.Error(), "\n") {
+		if exit.Of(err) != want || rttest.Says(err, "\n") {
 			t.Errorf("%s: %v, code %v, want one line and %v", name, err, exit.Of(err), want)
 		}
 	}
@@ -119,8 +119,7 @@ func TestTooManyActionsForThePolicy(t *testing.T) {
 	cfg := config(t)
 	_, c := matchup(t, "none", "drtc+s_min=60")
 	cfg.Contenders = append(cfg.Contenders, c)
-	if _, err := Play(context.Background(), cfg); exit.Of(err) != exit.Usage ||
-		!strings.Contains(err.Error(), "s_min is 60") {
+	if _, err := Play(context.Background(), cfg); exit.Of(err) != exit.Usage || !rttest.Says(err, "s_min is 60") {
 		t.Errorf("%v, code %v, want %v", err, exit.Of(err), exit.Usage)
 	}
 }

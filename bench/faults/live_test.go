@@ -211,8 +211,7 @@ func TestReadRecord(t *testing.T) {
 	if _, err := os.Stat(dir); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("the record is still there: %v", err)
 	}
-	if err := readRecord(writeRecord(t, 2, ranTick{1, 3, 1, 0, 0}), &o); err == nil ||
-		!strings.Contains(err.Error(), "step 7 has 2 joints") {
+	if err := readRecord(writeRecord(t, 2, ranTick{1, 3, 1, 0, 0}), &o); !rttest.Says(err, "step 7 has 2 joints") {
 		t.Errorf("of another arm: %v", err)
 	}
 	torn := writeRecord(t, sim.DOF, ranTick{1, 3, 1, 0, 0})
@@ -221,7 +220,7 @@ func TestReadRecord(t *testing.T) {
 		t.Fatalf("%v, %v", files, err)
 	}
 	rttest.Do(t, os.Truncate(files[0], 900))
-	if err := readRecord(torn, &o); err == nil || !strings.Contains(err.Error(), "no end") {
+	if err := readRecord(torn, &o); !rttest.Says(err, "no end") {
 		t.Errorf("torn: %v, want that it has no end", err)
 	}
 	for _, none := range []string{t.TempDir(), dir + "/none"} {

@@ -117,8 +117,7 @@ func TestMeasureRefuses(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			c := good
 			tt.change(&c)
-			if _, err := Measure(t.Context(), c); exit.Of(err) != tt.code || err == nil ||
-				!strings.Contains(err.Error(), tt.want) {
+			if _, err := Measure(t.Context(), c); exit.Of(err) != tt.code || !rttest.Says(err, tt.want) {
 				t.Errorf("Measure = %v (code %d), want code %d with %q", err, exit.Of(err), tt.code, tt.want)
 			}
 		})

@@ -52,7 +52,7 @@ func TestParseCyclictest(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			got, err := tt.parse([]byte(tt.text))
 			if err != nil || tt.want.err != "" {
-				if err == nil || tt.want.err == "" || !strings.Contains(err.Error(), tt.want.err) {
+				if tt.want.err == "" || !rttest.Says(err, tt.want.err) {
 					t.Fatalf("error %v, want %q", err, tt.want.err)
 				}
 				return

@@ -4,7 +4,6 @@ import (
 	"github.com/edge-rt/edge-rt/rt/rttest"
 	"os"
 	"path/filepath"
-	"strings"
 	"testing"
 	"time"
 
@@ -33,8 +32,7 @@ func TestFindLeRobot(t *testing.T) {
 		{fakePython(t, `echo '{"seconds": 1, "histogram": {}}'`), "no turns"},
 	} {
 		_, err := findLeRobot(tt.python)
-		if exit.Of(err) != exit.Usage || !strings.Contains(err.Error(), tt.says) ||
-			!strings.Contains(err.Error(), "--lerobot "+tt.python) {
+		if exit.Of(err) != exit.Usage || !rttest.Says(err, tt.says, "--lerobot "+tt.python) {
 			t.Errorf("%s: %v, want code 2 and %q", tt.python, err, tt.says)
 		}
 	}

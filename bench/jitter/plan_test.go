@@ -2,11 +2,11 @@ package jitter
 
 import (
 	"slices"
-	"strings"
 	"testing"
 	"time"
 
 	"github.com/edge-rt/edge-rt/internal/exit"
+	"github.com/edge-rt/edge-rt/rt/rttest"
 )
 
 func TestPlan(t *testing.T) {
@@ -74,8 +74,7 @@ func TestJitterRefusesNonsense(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			bad := good
 			tt.spoil(&bad)
-			if _, err := Measure(t.Context(), bad); exit.Of(err) != exit.Usage ||
-				!strings.Contains(err.Error(), tt.says) {
+			if _, err := Measure(t.Context(), bad); exit.Of(err) != exit.Usage || !rttest.Says(err, tt.says) {
 				t.Errorf("Jitter = %v, want code 2 and %q", err, tt.says)
 			}
 		})

@@ -59,7 +59,7 @@ func TestMeasure(t *testing.T) {
 	if _, err := exec.LookPath("tjbench"); err != nil {
 		if _, err := Measure(context.Background(),
 			Config{Size: Size{64, 64}, Quality: 90}); exit.Of(err) != exit.Usage ||
-			!strings.Contains(err.Error(), "libjpeg-turbo-progs") {
+			!rttest.Says(err, "libjpeg-turbo-progs") {
 			t.Errorf("without tjbench: %v, want one that names the package", err)
 		}
 		t.Skip("needs tjbench")

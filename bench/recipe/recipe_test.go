@@ -14,6 +14,7 @@ import (
 	"github.com/edge-rt/edge-rt/edge"
 	"github.com/edge-rt/edge-rt/edge/drive"
 	"github.com/edge-rt/edge-rt/internal/exit"
+	"github.com/edge-rt/edge-rt/rt/rttest"
 )
 
 func TestCellsOf(t *testing.T) {
@@ -33,8 +34,7 @@ func TestCellsOf(t *testing.T) {
 		{"unknown", classes, []string{"maybe"}, loadNames, "--gc maybe"},
 		{"twice", classes, collectors, []string{"none", "none"}, "--load none"},
 	} {
-		if _, err := cellsOf(tt.others, tt.gc, tt.load); exit.Of(err) != exit.Usage ||
-			!strings.Contains(err.Error(), tt.says) {
+		if _, err := cellsOf(tt.others, tt.gc, tt.load); exit.Of(err) != exit.Usage || !rttest.Says(err, tt.says) {
 			t.Errorf("%s: cellsOf = %v, want code 2 and %q", tt.name, err, tt.says)
 		}
 	}

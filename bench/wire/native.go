@@ -22,7 +22,6 @@ var pingQoS = wire.QoS{
 
 const (
 	openLimit  = 10 * time.Second
-	tripLimit  = 5 * time.Second // a round trip that takes longer is lost
 	floodLimit = time.Minute
 )
 

@@ -61,9 +61,7 @@ func TestPlaysAFolderInOrderForever(t *testing.T) {
 				f.Pix[0], level)
 		}
 	}
-	if n := testing.AllocsPerRun(20, func() { s.Grab(&f) }); n != 0 {
-		t.Errorf("Grab allocates %v times, want 0", n)
-	}
+	rttest.NoAllocs(t, "Grab allocates %v times, want 0", 20, func() { s.Grab(&f) })
 	s.Close()
 	if err := s.Grab(&f); err != camera.ErrClosed {
 		t.Errorf("Grab() after Close = %v, want %v", err, camera.ErrClosed)
@@ -95,8 +93,7 @@ func TestOpenRefuses(t *testing.T) {
 		dir: "2.png is rgb 7x4", mixed: "2.jpg is mjpeg", empty: "holds 0 files", broken: "x.jpg",
 		filepath.Join(dir, "none"): "no such file", "/dev/null": "want *.jpg",
 	} {
-		if _, err := Open(path, 30, rttest.NewClock(0)); !errors.Is(err, errFiles) ||
-			!strings.Contains(err.Error(), want) {
+		if _, err := Open(path, 30, rttest.NewClock(0)); !errors.Is(err, errFiles) || !rttest.Says(err, want) {
 			t.Errorf("Open(%s) = %v, want one that says %q", path, err, want)
 		}
 	}
@@ -129,7 +126,5 @@ func TestGoesAwayWithItsPath(t *testing.T) {
 	grab(camera.ErrGone)
 	rttest.Do(t, os.Rename(dir+".away", dir))
 	grab(nil)
-	if n := testing.AllocsPerRun(100, func() { s.Grab(&f) }); n != 0 {
-		t.Errorf("%v allocations for a frame, want 0", n)
-	}
+	rttest.NoAllocs(t, "%v allocations for a frame, want 0", 100, func() { s.Grab(&f) })
 }

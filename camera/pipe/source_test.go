@@ -91,8 +91,7 @@ func TestAProgramThatEndsIsStartedAgain(t *testing.T) {
 	s := open(t, folder(t), `cat a; echo 'the lens fell off' >&2; exit 7`, mjpeg)
 	f := camera.Frame{Pix: make([]byte, s.Format().FrameBytes())}
 	err := s.Grab(&f)
-	if !errors.Is(err, ErrEnded) || !strings.Contains(err.Error(), "exit status 7") ||
-		!strings.Contains(err.Error(), "the lens fell off") {
+	if !errors.Is(err, ErrEnded) || !rttest.Says(err, "exit status 7", "the lens fell off") {
 		t.Errorf("Grab: %v, want the exit code and the last line", err)
 	}
 	if err := s.Grab(&f); err != nil || s.Counts().Restarts != 1 {
@@ -132,7 +131,7 @@ func TestOpenNamesTheCause(t *testing.T) {
 		if err == nil {
 			s.Close()
 		}
-		if !errors.Is(err, tt.err) || !strings.Contains(err.Error(), tt.says) {
+		if !errors.Is(err, tt.err) || !rttest.Says(err, tt.says) {
 			t.Errorf("%s: %v, want %v with %q", tt.command, err, tt.err, tt.says)
 		}
 	}
@@ -186,11 +185,9 @@ func TestGrabNoAlloc(t *testing.T) {
 	s := open(t, folder(t), "cat many; sleep 600", mjpeg)
 	s.format.FPS = 10_000 // no flood
 	f := camera.Frame{Pix: make([]byte, s.Format().FrameBytes())}
-	if n := testing.AllocsPerRun(100, func() {
+	rttest.NoAllocs(t, "Grab allocates %v times, want 0", 100, func() {
 		rttest.Do(t, s.Grab(&f))
-	}); n != 0 {
-		t.Errorf("Grab allocates %v times, want 0", n)
-	}
+	})
 }
 
 // alive reports whether a process runs that is no zombie.

@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/edge-rt/edge-rt/camera"
+	"github.com/edge-rt/edge-rt/rt/rttest"
 )
 
 // webcam lists the formats of a common webcam.
@@ -54,7 +55,7 @@ func TestChoose(t *testing.T) {
 		"it has 640x480, 320x240, 1280x720": {Width: 800, Height: 600},
 		"it has yuyv, mjpeg":                {Pixels: camera.NV12},
 	} {
-		if _, err := choose(webcam, want); !errors.Is(err, ErrMode) || !strings.Contains(err.Error(), text) {
+		if _, err := choose(webcam, want); !errors.Is(err, ErrMode) || !rttest.Says(err, text) {
 			t.Errorf("choose(%+v) = %v, want one that says %q", want, err, text)
 		}
 	}
@@ -137,7 +138,7 @@ func TestResolve(t *testing.T) {
 		if tt.err == "" && (err != nil || !slices.Equal(list, tt.want)) {
 			t.Errorf("%v: %v, %v, want %v", tt.set, list, err, tt.want)
 		}
-		if tt.err != "" && (!errors.Is(err, ErrControl) || !strings.Contains(err.Error(), tt.err)) {
+		if tt.err != "" && (!errors.Is(err, ErrControl) || !rttest.Says(err, tt.err)) {
 			t.Errorf("%v: %v, want one that says %q", tt.set, err, tt.err)
 		}
 	}

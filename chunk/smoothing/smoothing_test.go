@@ -271,7 +271,7 @@ func TestStagesNoAlloc(t *testing.T) {
 	p, _ := newInterpolator(2, 6)
 	l, _ := newRateLimit(30, 100, 120, 6)
 	row, rows := make([]float32, 6), make([]float32, 60)
-	if n := testing.AllocsPerRun(200, func() {
+	rttest.NoAllocs(t, "%v allocations per tick, want 0", 200, func() {
 		if p.needsAction() {
 			f.apply(row)
 			p.add(row)
@@ -280,9 +280,7 @@ func TestStagesNoAlloc(t *testing.T) {
 		f.preview(rows)
 		l.preview(rows, 2)
 		l.rest()
-	}); n != 0 {
-		t.Errorf("%v allocations per tick, want 0", n)
-	}
+	})
 }
 
 // Without a stage an action passes unchanged; with all, the filter gets actions, the limits get

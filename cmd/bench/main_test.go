@@ -159,7 +159,7 @@ func TestFlagWinsOverEnvironment(t *testing.T) {
 // needsPrograms skips the test where edge-rt and lean-server cannot be built.
 func needsPrograms(t *testing.T) {
 	t.Helper()
-	if othersMissing != nil && strings.Contains(othersMissing.Error(), "turbojpeg.h") {
+	if othersMissing != nil && rttest.Says(othersMissing, "turbojpeg.h") {
 		t.Skipf("needs libjpeg-turbo: %v", othersMissing)
 	} else if othersMissing != nil {
 		t.Fatal(othersMissing)

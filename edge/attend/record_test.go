@@ -44,11 +44,10 @@ func TestTeleoperationIsRecorded(t *testing.T) {
 	if !f.near(2300, 3) {
 		t.Error("paused, the follower moves")
 	}
-	if _, err := operator.Ctl("black", "correct"); err == nil ||
-		!strings.Contains(err.Error(), "a leader arm drives this one") {
+	if _, err := operator.Ctl("black", "correct"); !rttest.Says(err, "a leader arm drives this one") {
 		t.Errorf("correct: %v, want it refused, since a leader arm drives this one", err)
 	}
-	if _, err := operator.Ctl("black", "reset"); err == nil || !strings.Contains(err.Error(), "no policy") {
+	if _, err := operator.Ctl("black", "reset"); !rttest.Says(err, "no policy") {
 		t.Errorf("reset: %v, want why not", err)
 	}
 	if reply, err := operator.Ctl("black", "task point"); err != nil || reply.Task != "point" {
@@ -204,10 +203,10 @@ func TestEpisodesOfATeleoperation(t *testing.T) {
 	if s := status(); s.Phase != episode.Recording || s.Number != 2 {
 		t.Errorf("behind right: %+v", s)
 	}
-	if _, err := operator.Ctl(cfg.Arm.ID, "start"); err == nil || !strings.Contains(err.Error(), "under way") {
+	if _, err := operator.Ctl(cfg.Arm.ID, "start"); !rttest.Says(err, "under way") {
 		t.Errorf("start twice: %v", err)
 	}
-	if _, err := operator.Ctl(cfg.Arm.ID, "task other"); err == nil || !strings.Contains(err.Error(), "under way") {
+	if _, err := operator.Ctl(cfg.Arm.ID, "task other"); !rttest.Says(err, "under way") {
 		t.Errorf("another task within: %v", err)
 	}
 	if err := <-done; err != nil { // the last episode's time ran out

@@ -85,7 +85,7 @@ func loaded(t *testing.T, file string, number uint32) (recordedEpisode, error) {
 // A record that broke off before its metadata named the arm is not taken for another arm's.
 func TestARecordWithoutJoints(t *testing.T) {
 	file := written(t, map[string]string{}, 5, func(i int, m *record.Tick) { act(m, 1, 0) })
-	if _, err := loaded(t, file, 1); exit.Of(err) != exit.Config || !strings.Contains(err.Error(), "names no joints") {
+	if _, err := loaded(t, file, 1); exit.Of(err) != exit.Config || !rttest.Says(err, "names no joints") {
 		t.Errorf("%v, want code %d, and that it names no joints", err, exit.Config)
 	}
 }
@@ -185,7 +185,7 @@ func TestReplayRefusals(t *testing.T) {
 		}, 1, exit.Config, "not in the record"},
 	} {
 		_, err := loaded(t, written(t, tt.run, 30, tt.put), tt.number)
-		if exit.Of(err) != tt.code || err == nil || !strings.Contains(err.Error(), tt.says) {
+		if exit.Of(err) != tt.code || !rttest.Says(err, tt.says) {
 			t.Errorf("%s: %v (code %d), want %q and code %d", tt.name, err, exit.Of(err), tt.says, tt.code)
 		}
 	}
@@ -208,7 +208,7 @@ func TestReplayRefusals(t *testing.T) {
 	} {
 		c := cfg
 		tt.change(&c)
-		if err := Replay(t.Context(), c); exit.Of(err) != tt.code || !strings.Contains(err.Error(), tt.says) {
+		if err := Replay(t.Context(), c); exit.Of(err) != tt.code || !rttest.Says(err, tt.says) {
 			t.Errorf("%v (code %d), want %q", err, exit.Of(err), tt.says)
 		}
 	}
@@ -430,7 +430,7 @@ func TestAnArmThatIsNotDrivenEndsTheReplay(t *testing.T) {
 			go func() { done <- Replay(t.Context(), s.ReplayConfig) }()
 			awaitTorque(t, s.bus)
 			tt.what(s.bus)
-			if err := <-done; exit.Of(err) != tt.code || !strings.Contains(err.Error(), tt.says) {
+			if err := <-done; exit.Of(err) != tt.code || !rttest.Says(err, tt.says) {
 				t.Errorf("%s: %v (code %d), want %q and code %d\n%s", tt.how, err, exit.Of(err), tt.says, tt.code, s)
 			}
 			if !strings.Contains(s.String(), "stopped: 0.0 of 2.0 s") {

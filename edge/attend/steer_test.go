@@ -55,9 +55,7 @@ func TestKeysDriveTheBase(t *testing.T) {
 	}
 	check("after any other key", [3]float32{})
 	s.press(now, "w")
-	if n := testing.AllocsPerRun(10, func() { s.steer(now, make([]float32, 0, 3)) }); n != 0 {
-		t.Errorf("%v allocations", n)
-	}
+	rttest.NoAllocs(t, "%v allocations", 10, func() { s.steer(now, make([]float32, 0, 3)) })
 }
 
 // Goal: with a leader's arm and keys a person drives a LeKiwi; its base stops when the keys rest, when

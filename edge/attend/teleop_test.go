@@ -217,7 +217,7 @@ func TestTeleopRefusals(t *testing.T) {
 	for _, tt := range tests {
 		cfg := good
 		tt.change(&cfg)
-		if err := Teleop(t.Context(), cfg); exit.Of(err) != tt.code || !strings.Contains(err.Error(), tt.says) {
+		if err := Teleop(t.Context(), cfg); exit.Of(err) != tt.code || !rttest.Says(err, tt.says) {
 			t.Errorf("%s: %v (code %d), want %q and code %d", tt.name, err, exit.Of(err), tt.says, tt.code)
 		}
 	}
@@ -266,9 +266,7 @@ func ticksAllocateNothing(t *testing.T, s *session) {
 	if s.arm.Phase != follow.Armed {
 		t.Fatal("the follower was never armed")
 	}
-	if n := testing.AllocsPerRun(50, tick); n != 0 {
-		t.Errorf("a tick allocates %v times, want 0", n)
-	}
+	rttest.NoAllocs(t, "a tick allocates %v times, want 0", 50, tick)
 	if err := s.arms[0].TorqueOff(); err != nil {
 		t.Error(err)
 	}
@@ -300,7 +298,7 @@ func TestAPanicBesideTheTickLetsGo(t *testing.T) {
 	go func() { done <- Teleop(t.Context(), cfg) }()
 	awaitTorque(t, follow)
 	clock.now.Store(true)
-	if err := <-done; exit.Of(err) != exit.Failure || !strings.Contains(err.Error(), "a mistake of ours") {
+	if err := <-done; exit.Of(err) != exit.Failure || !rttest.Says(err, "a mistake of ours") {
 		t.Errorf("Run = %v (code %d), want the panic and code 1", err, exit.Of(err))
 	}
 	if slices.Contains(follow.TorqueEnabled(), true) {

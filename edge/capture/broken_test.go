@@ -102,9 +102,7 @@ func TestBrokenPictureNoAlloc(t *testing.T) {
 	e := New("front", brokenCamera(good, half, stray), 0)
 	v := newTestEncoder(t, e, Config{}, Encoding{Quality: 90, Reencode: true})
 	var m wire.Image
-	if n := testing.AllocsPerRun(30, func() { captureOne(t, e); v.Picture(&m) }); n != 0 {
-		t.Errorf("a picture allocates %v times, want 0", n)
-	}
+	rttest.NoAllocs(t, "a picture allocates %v times, want 0", 30, func() { captureOne(t, e); v.Picture(&m) })
 }
 
 // Goal: a camera's own JPEG is sent with its stray bytes.
@@ -155,7 +153,7 @@ func TestCameraErr(t *testing.T) {
 		}
 		stop.Store(false)
 		e.Run(clock, &stop, &blind)
-		if err := e.Err(); err == nil || !strings.Contains(err.Error(), tt.says) {
+		if err := e.Err(); !rttest.Says(err, tt.says) {
 			t.Errorf("%s: Trouble() = %v, want one that says %q", name, err, tt.says)
 		}
 		f.pictures = [][]byte{good}
@@ -179,7 +177,7 @@ func TestCameraErr(t *testing.T) {
 		captureOne(t, e)
 		v.Picture(&m)
 		if err := e.Err(); (err != nil) != (i >= 5) || err != nil &&
-			!strings.Contains(err.Error(), "premature end of data segment") {
+			!rttest.Says(err, "premature end of data segment") {
 			t.Errorf("picture %d that does not decode: Trouble() = %v", i, err)
 		}
 	}

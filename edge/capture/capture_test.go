@@ -115,7 +115,7 @@ func TestParse(t *testing.T) {
 		if bad == "top=sim," {
 			continue // an empty list of options
 		}
-		if exit.Of(err) != exit.Usage || !strings.Contains(err.Error(), "--camera") {
+		if exit.Of(err) != exit.Usage || !rttest.Says(err, "--camera") {
 			t.Errorf("Parse(%q) = %+v, %v, want a usage error that names the flag", bad, got, err)
 		}
 	}
@@ -404,7 +404,7 @@ func TestNewEncoderRefuses(t *testing.T) {
 		if err == nil {
 			v.Close()
 		}
-		if err == nil || !strings.Contains(err.Error(), want) {
+		if !rttest.Says(err, want) {
 			t.Errorf("NewDeveloper(%+v, %+v) = %v, want one that says %q", tt.c, tt.d, err, want)
 		}
 	}
@@ -512,7 +512,7 @@ func TestSnapshot(t *testing.T) {
 			t.Skip(err)
 		}
 		if tt.bad != "" {
-			if err == nil || !strings.Contains(err.Error(), tt.bad) {
+			if !rttest.Says(err, tt.bad) {
 				t.Errorf("%s: Snapshot() = %v, want one that says %q", tt.camera, err, tt.bad)
 			}
 			continue

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"errors"
 	stdjpeg "image/jpeg"
-	"strings"
 	"testing"
 
 	"github.com/edge-rt/edge-rt/camera"
@@ -28,8 +27,7 @@ func TestPreviewOfACamerasOwnJPEG(t *testing.T) {
 	e := New("top", f, 0)
 	p := newTestPreview(t, newTestEncoder(t, e, Config{Name: "top"}, Encoding{Quality: 90}))
 	room, now := make([]byte, p.MaxBytes()), rt.Instant(1e9)
-	if _, err := p.Read(room, now); !errors.Is(err, ErrNoPicture) ||
-		!strings.Contains(err.Error(), "no picture since the start") {
+	if _, err := p.Read(room, now); !errors.Is(err, ErrNoPicture) || !rttest.Says(err, "no picture since the start") {
 		t.Errorf("before the first picture: %v", err)
 	}
 	p.Request(now)
@@ -59,9 +57,7 @@ func TestPreviewOfACamerasOwnJPEG(t *testing.T) {
 			t.Errorf("a copy of long ago: %v, want none", err)
 		}
 	}
-	if n := testing.AllocsPerRun(100, func() { p.Request(now); p.Refresh(now) }); n != 0 {
-		t.Errorf("%v allocations for each picture", n)
-	}
+	rttest.NoAllocs(t, "%v allocations for each picture", 100, func() { p.Request(now); p.Refresh(now) })
 }
 
 // Goal: the error of a picture that cannot be shown gives the reason, and ends with the next
@@ -83,7 +79,7 @@ func TestPreviewSaysWhyNot(t *testing.T) {
 	}
 	rttest.Do(t, ask())
 	captureOne(t, e)
-	if err := ask(); !errors.Is(err, ErrNoPicture) || !strings.Contains(err.Error(), "broken") {
+	if err := ask(); !errors.Is(err, ErrNoPicture) || !rttest.Says(err, "broken") {
 		t.Errorf("a torn picture: %v", err)
 	}
 	captureOne(t, e)
@@ -92,8 +88,7 @@ func TestPreviewSaysWhyNot(t *testing.T) {
 	}
 	p.Request(now)
 	p.Publish(&wire.Image{Data: make([]byte, v.MaxBytes()+1)}, now, now)
-	if _, err := p.Read(room, now); !errors.Is(err, ErrNoPicture) ||
-		!strings.Contains(err.Error(), "more than is shown") {
+	if _, err := p.Read(room, now); !errors.Is(err, ErrNoPicture) || !rttest.Says(err, "more than is shown") {
 		t.Errorf("a huge picture: %v", err)
 	}
 	if err := ask(); err != nil {

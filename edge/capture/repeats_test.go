@@ -2,7 +2,6 @@ package capture
 
 import (
 	"slices"
-	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -71,7 +70,7 @@ func TestALiveCameraThatRepeatsAPictureHangs(t *testing.T) {
 		if at := watch(t, e, f, clock, 31); at < 11 || at > 13 {
 			t.Errorf("%s: it complains after %d pictures, want a second after the first", tt.name, at)
 		}
-		if err := e.Err(); err == nil || !strings.Contains(err.Error(), "it has repeated one picture for 1s") {
+		if err := e.Err(); !rttest.Says(err, "it has repeated one picture for 1s") {
 			t.Errorf("%s: it says %v", tt.name, err)
 		}
 		s := e.Stats()
@@ -150,7 +149,5 @@ func TestRepeatsNoAlloc(t *testing.T) {
 	s.Pix = good
 	s.At = 1
 	rttest.Do(t, checkFrame(s))
-	if n := testing.AllocsPerRun(100, func() { e.repeats.again(s) }); n != 0 {
-		t.Errorf("%v allocations, want 0", n)
-	}
+	rttest.NoAllocs(t, "%v allocations, want 0", 100, func() { e.repeats.again(s) })
 }

@@ -4,10 +4,10 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
-	"strings"
 	"testing"
 
 	"github.com/edge-rt/edge-rt/internal/exit"
+	"github.com/edge-rt/edge-rt/rt/rttest"
 	"github.com/edge-rt/edge-rt/servo"
 )
 
@@ -69,15 +69,14 @@ func TestExchangedAdapters(t *testing.T) {
 	ok(t, open(at(left, right), nil))
 	wrong := at(right, left)
 	err := open(wrong, nil)
-	if exit.Of(err) != exit.Config || !strings.Contains(err.Error(), "serial number BBB") ||
-		!strings.Contains(err.Error(), "--bus right="+right) {
+	if exit.Of(err) != exit.Config || !rttest.Says(err, "serial number BBB", "--bus right="+right) {
 		t.Errorf("swapped ports: %v, want code 3 with the adapter and the right flag", err)
 	}
-	if err := checkSwapped(wrong, nil, sys); err == nil || !strings.Contains(err.Error(), "--bus left="+left) {
+	if err := checkSwapped(wrong, nil, sys); !rttest.Says(err, "--bus left="+left) {
 		t.Errorf("scan: %v", err)
 	}
 	lost := errors.New("motor 3 does not answer")
-	if err := open(wrong, lost); !errors.Is(err, lost) || !strings.Contains(err.Error(), "serial number") {
+	if err := open(wrong, lost); !errors.Is(err, lost) || !rttest.Says(err, "serial number") {
 		t.Errorf("a motor is missing: %v, want the swapped ports as the cause, too", err)
 	}
 	other := robotNamed(t, "bi_so101").Parts()[0].Robot

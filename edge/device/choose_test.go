@@ -172,7 +172,7 @@ func TestUnreadableCalibrationsDoNotMatch(t *testing.T) {
 		t.Errorf("with one broken file beside it: %v", err)
 	}
 	rttest.Do(t, os.Remove(filepath.Join(folder, "black.json")))
-	if err := open(); exit.Of(err) != exit.Config || !strings.Contains(err.Error(), "a.json") {
+	if err := open(); exit.Of(err) != exit.Config || !rttest.Says(err, "a.json") {
 		t.Errorf("with a broken file alone: %v (code %d), want it named and code %d", err, exit.Of(err), exit.Config)
 	}
 }
@@ -204,8 +204,7 @@ func TestNoCalibrationAtAll(t *testing.T) {
 	_, err = p.Load()
 	for _, want := range []string{filepath.Join(root, "robots", "so_follower"),
 		"edge-rt calibrate --bus /dev/ttyACM0 --robot so101 --id NAME", "--calibration FILE"} {
-		if exit.Of(err) != exit.Config || !strings.Contains(err.Error(), want) ||
-			strings.Contains(err.Error(), "None") {
+		if exit.Of(err) != exit.Config || !rttest.Says(err, want) || rttest.Says(err, "None") {
 			t.Errorf("%v (code %d), want %q and no None.json", err, exit.Of(err), want)
 		}
 	}

@@ -4,7 +4,6 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"strings"
 	"testing"
 
 	"github.com/edge-rt/edge-rt/internal/exit"
@@ -56,7 +55,7 @@ func TestPortsByPart(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			got, err := tt.flag.Buses("bus", tt.robot, nil)
 			if tt.says != "" {
-				if exit.Of(err) != exit.Usage || !strings.Contains(err.Error(), tt.says) {
+				if exit.Of(err) != exit.Usage || !rttest.Says(err, tt.says) {
 					t.Errorf("%v, want %q", err, tt.says)
 				}
 				return

@@ -123,7 +123,7 @@ func TestEveryEnd(t *testing.T) {
 				return nil
 			})
 			err := d.End(d.Loop(ctx, d.tick, nil), func() { woken = true })
-			if tt.says == "" && err != nil || tt.says != "" && (err == nil || !strings.Contains(err.Error(), tt.says)) {
+			if tt.says == "" && err != nil || tt.says != "" && (!rttest.Says(err, tt.says)) {
 				t.Errorf("it ends with %v, want %q", err, tt.says)
 			}
 			if d.stiff() != tt.stiff || strings.Contains(d.out.String(), "The arm is held") != tt.stiff {

@@ -117,7 +117,7 @@ func TestScheduledEpisodes(t *testing.T) {
 	if st := s.Status(); st.Phase != Recording || st.Number != 1 || st.Waits != "" || st.Left < 28 || st.Left > 30 {
 		t.Fatalf("%+v, want episode 1", st)
 	}
-	if err := s.do("start"); err == nil || !strings.Contains(err.Error(), "episode 1 (1 of 3) is under way") {
+	if err := s.do("start"); !rttest.Says(err, "episode 1 (1 of 3) is under way") {
 		t.Errorf("a second start: %v", err)
 	}
 	s.after(30 * time.Second) // its time runs out
@@ -134,7 +134,7 @@ func TestScheduledEpisodes(t *testing.T) {
 	if err := s.do("rerecord"); err != nil {
 		t.Error(err)
 	}
-	if err := s.do("rerecord"); err == nil || !strings.Contains(err.Error(), "rerecord already") {
+	if err := s.do("rerecord"); !rttest.Says(err, "rerecord already") {
 		t.Errorf("rerecord twice: %v, want why not", err)
 	}
 	if err := s.do(s.Next()); err != nil { // ends the reset
@@ -156,7 +156,7 @@ func TestScheduledEpisodes(t *testing.T) {
 		t.Errorf("%+v, done %d; want all to be there", st, s.done)
 	}
 	for _, word := range []string{"start", "success"} {
-		if err := s.do(word); err == nil || !strings.Contains(err.Error(), "all 3 episodes") {
+		if err := s.do(word); !rttest.Says(err, "all 3 episodes") {
 			t.Errorf("%s behind the last: %v", word, err)
 		}
 	}
@@ -179,7 +179,7 @@ func TestEpisodesByHand(t *testing.T) {
 		t.Errorf("%+v before the first, want none", s.Status())
 	}
 	for _, word := range []string{"success", "failure", "discard", "rerecord"} {
-		if err := s.do(word); err == nil || !strings.Contains(err.Error(), "edge-rt ctl start") {
+		if err := s.do(word); !rttest.Says(err, "edge-rt ctl start") {
 			t.Errorf("%s without an episode: %v", word, err)
 		}
 	}
@@ -204,7 +204,7 @@ func TestEpisodesByHand(t *testing.T) {
 		t.Errorf("s: %v, resting %v", err, s.Resting())
 	}
 	s.Close()
-	if err := s.do("start"); err == nil || !strings.Contains(err.Error(), "ending") {
+	if err := s.do("start"); !rttest.Says(err, "ending") {
 		t.Errorf("start behind the end: %v", err)
 	}
 	if len(s.warnings) != 0 {
@@ -261,8 +261,7 @@ func TestSentryGoesOnWhereTheNextCannotBegin(t *testing.T) {
 			s.after(time.Second)
 			s.arm.notReady, s.arm.refuses = tt.notReady, tt.refuses
 			err := s.do(line)
-			if err == nil || !strings.Contains(err.Error(), tt.notReady) ||
-				!strings.Contains(err.Error(), "episode 1 goes on") {
+			if !rttest.Says(err, tt.notReady, "episode 1 goes on") {
 				t.Errorf("%s, %s: %v, want why not, and that the episode goes on", tt.name, line, err)
 			}
 			if st := s.Status(); st.Phase != Recording || st.Number != 1 || st.Refused != 1 || len(s.warnings) != 1 {
@@ -316,7 +315,7 @@ func TestCorrections(t *testing.T) {
 		s.Correct(has)
 		s.after(time.Second)
 	}
-	if err := s.do("start"); err == nil || !strings.Contains(err.Error(), "correction") {
+	if err := s.do("start"); !rttest.Says(err, "correction") {
 		t.Errorf("start: %v", err)
 	}
 	if err := s.do("discard"); err != nil { // during the episode
@@ -395,7 +394,7 @@ func TestPlanIsChecked(t *testing.T) {
 		switch {
 		case tt.says == "" && (err != nil || mode != tt.want):
 			t.Errorf("%s: %s, %v, want %s", tt.name, mode, err, tt.want)
-		case tt.says != "" && (exit.Of(err) != exit.Usage || !strings.Contains(err.Error(), tt.says)):
+		case tt.says != "" && (exit.Of(err) != exit.Usage || !rttest.Says(err, tt.says)):
 			t.Errorf("%s: %v (code %d), want %q and code 2", tt.name, err, exit.Of(err), tt.says)
 		}
 	}
@@ -405,13 +404,9 @@ func TestAppendLineNoAlloc(t *testing.T) {
 	s := newStand(t, Plan{Count: 3, Time: lasts(30 * time.Second)})
 	s.after(time.Second)
 	line := make([]byte, 0, 256)
-	if n := testing.AllocsPerRun(100, func() { line = s.AppendLine(line[:0], s.clock.Now()) }); n != 0 {
-		t.Errorf("%v allocations", n)
-	}
+	rttest.NoAllocs(t, "%v allocations", 100, func() { line = s.AppendLine(line[:0], s.clock.Now()) })
 	if got := string(line); got != "  episode recording 1 kept 0/3 left 30 s" {
 		t.Errorf("line %q", got)
 	}
-	if n := testing.AllocsPerRun(100, func() { s.Step(context.Background()) }); n != 0 {
-		t.Errorf("a step without anything to do: %v allocations", n)
-	}
+	rttest.NoAllocs(t, "a step without anything to do: %v allocations", 100, func() { s.Step(context.Background()) })
 }

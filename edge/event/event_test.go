@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/edge-rt/edge-rt/rt"
+	"github.com/edge-rt/edge-rt/rt/rttest"
 )
 
 func TestEveryCodeHasAMessage(t *testing.T) {
@@ -50,12 +51,10 @@ func TestEventsAreDrainedInOrder(t *testing.T) {
 func TestQueueNoAlloc(t *testing.T) {
 	q := NewQueue(8)
 	handle := func(Event) {}
-	if n := testing.AllocsPerRun(1000, func() {
+	rttest.NoAllocs(t, "Emit and Drain allocate %v times, want 0", 1000, func() {
 		for range 9 {
 			q.Emit(0, JointHeld, 1, 0)
 		}
 		q.Drain(handle)
-	}); n != 0 {
-		t.Errorf("Emit and Drain allocate %v times, want 0", n)
-	}
+	})
 }

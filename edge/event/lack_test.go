@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/edge-rt/edge-rt/rt"
+	"github.com/edge-rt/edge-rt/rt/rttest"
 	"github.com/edge-rt/edge-rt/servo/robot"
 )
 
@@ -55,7 +56,5 @@ func TestLacks(t *testing.T) {
 	if l.Lasted(-1) != 0 || l.Lasted(numLacks) != 0 {
 		t.Error("an unknown lack lasted")
 	}
-	if n := testing.AllocsPerRun(100, func() { l.Reset(now); l.Add(now, Lacking{Joints: 1}) }); n != 0 {
-		t.Errorf("%v allocations, want 0", n)
-	}
+	rttest.NoAllocs(t, "%v allocations, want 0", 100, func() { l.Reset(now); l.Add(now, Lacking{Joints: 1}) })
 }

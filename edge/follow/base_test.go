@@ -320,12 +320,10 @@ func TestABaseAllocatesNothing(t *testing.T) {
 	r := moving(t, nil)
 	tick := rt.Tick{Deadline: r.now, Woke: r.now}
 	action := []float32{5, 0.5, 0, 0}
-	if n := testing.AllocsPerRun(50, func() {
+	rttest.NoAllocs(t, "%v allocations", 50, func() {
 		r.read(tick)
 		r.Drive(tick.Woke, action)
 		r.read(tick)
 		r.read(tick)
-	}); n != 0 {
-		t.Errorf("%v allocations", n)
-	}
+	})
 }

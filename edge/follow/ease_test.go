@@ -1,12 +1,12 @@
 package follow
 
 import (
-	"strings"
 	"testing"
 
 	"github.com/edge-rt/edge-rt/edge/event"
 	"github.com/edge-rt/edge-rt/internal/exit"
 	"github.com/edge-rt/edge-rt/rt"
+	"github.com/edge-rt/edge-rt/rt/rttest"
 	"github.com/edge-rt/edge-rt/servo/robot"
 )
 
@@ -102,7 +102,7 @@ func TestARescueThatFailsNamesWhatLasted(t *testing.T) {
 			r.read(rt.Tick{Deadline: r.now, Woke: r.now})
 			err = r.rescueStep(r.now)
 		}
-		if exit.Of(err) != exit.Fault || !strings.Contains(err.Error(), tt.says) {
+		if exit.Of(err) != exit.Fault || !rttest.Says(err, tt.says) {
 			t.Errorf("%s: %v (code %d), want %q", tt.name, err, exit.Of(err), tt.says)
 		}
 	}

@@ -429,7 +429,5 @@ func TestTickNoAlloc(t *testing.T) {
 	r := armed(t, nil)
 	r.bus.sent = make([]sent, 0, 4096)
 	want := []float32{30, 70}
-	if n := testing.AllocsPerRun(500, func() { r.tick(t, want...) }); n != 0 {
-		t.Errorf("a tick allocates %v times, want 0", n)
-	}
+	rttest.NoAllocs(t, "a tick allocates %v times, want 0", 500, func() { r.tick(t, want...) })
 }

@@ -3,6 +3,8 @@ package follow
 import (
 	"math"
 	"testing"
+
+	"github.com/edge-rt/edge-rt/rt/rttest"
 )
 
 func testGate() *Gate {
@@ -112,7 +114,8 @@ func TestGateNoAlloc(t *testing.T) {
 	g := testGate()
 	rows := make([]float32, 40)
 	goal := []float32{0, 0}
-	if n := testing.AllocsPerRun(100, func() { g.preview(goal, rows, 2); g.Pass(0, 1, 2, 3) }); n != 0 {
-		t.Errorf("the gate allocates %v times, want 0", n)
-	}
+	rttest.NoAllocs(t, "the gate allocates %v times, want 0", 100, func() {
+		g.preview(goal, rows, 2)
+		g.Pass(0, 1, 2, 3)
+	})
 }

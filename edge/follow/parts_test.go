@@ -299,16 +299,14 @@ func TestPartsNoAlloc(t *testing.T) {
 	p := armedPair(t, robot.Together, nil)
 	p.left.sent, p.right.sent = make([]sent, 0, 4096), make([]sent, 0, 4096)
 	want := []float32{1, 40, 3, 60}
-	if n := testing.AllocsPerRun(500, func() {
+	rttest.NoAllocs(t, "a tick of two parts allocates %v times, want 0", 500, func() {
 		p.now = p.now.Add(testPeriod)
 		p.Read(rt.Tick{Deadline: p.now, Woke: p.now})
 		p.Drive(p.now, want)
 		p.Clipped()
 		_ = p.Held() | p.AllHeld() | p.Frozen()
 		_ = p.Waited()
-	}); n != 0 {
-		t.Errorf("a tick of two parts allocates %v times, want 0", n)
-	}
+	})
 }
 
 // A part that must start slowly does not slow the other one.

@@ -3,7 +3,6 @@ package hotplug
 import (
 	"path/filepath"
 	"slices"
-	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -162,19 +161,15 @@ func TestCycleNoAlloc(t *testing.T) {
 		p.BusWatchdogFired()
 		p.BusWait()
 	}
-	if n := testing.AllocsPerRun(50, cycle); n != 0 {
-		t.Errorf("a cycle allocates %v times, want 0", n)
-	}
+	rttest.NoAllocs(t, "a cycle allocates %v times, want 0", 50, cycle)
 	rttest.Do(t, bus.Unplug())
 	until(t, p, "away", func(robot.Joints) bool { return p.Away() })
-	if n := testing.AllocsPerRun(50, func() {
+	rttest.NoAllocs(t, "a cycle without an arm allocates %v times, want 0", 50, func() {
 		p.Reactions()
 		p.BusWatchdogFired()
 		p.Write(at, 0b111111)
 		p.BusWait()
-	}); n != 0 {
-		t.Errorf("a cycle without an arm allocates %v times, want 0", n)
-	}
+	})
 }
 
 // Goal: after a fault of a hub the port may lead to the adapter of another arm, which is not taken.
@@ -192,7 +187,7 @@ func TestExchangedAdapters(t *testing.T) {
 	rttest.Do(t, bus.Replug())
 	until(t, p, "the other arm's adapter as the reason", func(robot.Joints) bool {
 		err := p.OpenError()
-		return err != nil && strings.Contains(err.Error(), "serial number B")
+		return err != nil && rttest.Says(err, "serial number B")
 	})
 	for _, number := range []string{"C", "A"} { // a spare one, and its own
 		plug(number)

@@ -66,18 +66,6 @@ func (p Parts) Extremes() (hottest, volts float64) {
 	return hottest, volts
 }
 
-// away returns the first part that is away now, nil without one. Owner: tick thread.
-//
-//rt:noalloc
-func (p Parts) away() *Arm {
-	for _, a := range p {
-		if a.Away() {
-			return a
-		}
-	}
-	return nil
-}
-
 // OpenError returns the errors of the parts that could not be reopened, nil, without garbage, where
 // there is none. Any thread may call it.
 func (p Parts) OpenError() (all error) {

@@ -43,9 +43,7 @@ func TestAPressLastsForItsLease(t *testing.T) {
 			t.Errorf("Move(%q, %d) is accepted", bad.name, bad.way)
 		}
 	}
-	if n := testing.AllocsPerRun(100, func() { g.Way(0, clock.Now()) }); n != 0 {
-		t.Errorf("Way allocates %v times", n)
-	}
+	rttest.NoAllocs(t, "Way allocates %v times", 100, func() { g.Way(0, clock.Now()) })
 }
 
 func TestKeysChooseAJoint(t *testing.T) {

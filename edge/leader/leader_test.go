@@ -414,16 +414,15 @@ func TestInterval(t *testing.T) {
 func TestPoseAndWantAllocateNothing(t *testing.T) {
 	s := newStand(t, "so101_leader", nil)
 	at := rt.Instant(0)
-	if n := testing.AllocsPerRun(100, func() {
+	rttest.NoAllocs(t, "%v allocations, want 0", 100, func() {
 		at++
 		s.Want(at, 0, false, s.place)
 		_ = s.Pose()
-	}); n != 0 {
-		t.Errorf("%v allocations, want 0", n)
-	}
+	})
 	now := s.cfg.Clock.Now()
-	if n := testing.AllocsPerRun(50, func() { now = s.cfg.Clock.Now(); s.cycle(now) }); n != 0 {
-		t.Errorf("a cycle of a limp leader allocates %v times, want 0: the run counts all that the process allocates",
-			n)
-	}
+	rttest.NoAllocs(t, "a cycle of a limp leader allocates %v times, want 0: the run counts all that the process "+
+		"allocates", 50, func() {
+		now = s.cfg.Clock.Now()
+		s.cycle(now)
+	})
 }

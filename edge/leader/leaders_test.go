@@ -75,7 +75,5 @@ func TestLeadersAreOnePose(t *testing.T) {
 	if p := alone.Pose(); p.At != 30 || p.Joints[6] != 3 || alone.Joints() != 63<<6 {
 		t.Errorf("right alone: %+v of the joints %b", p, alone.Joints())
 	}
-	if n := testing.AllocsPerRun(100, func() { both.Pose() }); n != 0 {
-		t.Errorf("Pose allocates %v times", n)
-	}
+	rttest.NoAllocs(t, "Pose allocates %v times", 100, func() { both.Pose() })
 }

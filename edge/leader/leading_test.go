@@ -120,9 +120,7 @@ func TestLeadingForgets(t *testing.T) {
 	if l.Check(rt.Instant(2*tick), e); l.Held() != 0 {
 		t.Errorf("held %b after a reconnect", l.Held())
 	}
-	if n := testing.AllocsPerRun(50, func() { l.Check(rt.Instant(2*tick), e) }); n != 0 {
-		t.Errorf("a check allocates %v times", n)
-	}
+	rttest.NoAllocs(t, "a check allocates %v times", 50, func() { l.Check(rt.Instant(2*tick), e) })
 }
 
 // Goal: when a joint crosses its encoder's seam, the pose keeps its place and marks it as held, the

@@ -137,9 +137,7 @@ func TestARemoteTakesItsLeadersPosesOnly(t *testing.T) {
 		t.Error("it does not say that the leader is silent")
 	}
 	message := wire.AppendLeaderPose(nil, good())
-	if n := testing.AllocsPerRun(100, func() { r.deposit(wire.Sample{Payload: message}) }); n != 0 {
-		t.Errorf("deposit allocates %v times, want 0", n)
-	}
+	rttest.NoAllocs(t, "deposit allocates %v times, want 0", 100, func() { r.deposit(wire.Sample{Payload: message}) })
 }
 
 // lan is a network with mutual TLS: the leader listens, robots dial.

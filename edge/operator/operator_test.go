@@ -30,7 +30,7 @@ func TestServe(t *testing.T) {
 	if reply, err := Ctl("", "status"); err != nil || reply.ID != "arm" {
 		t.Errorf("beside the socket of an edge that was killed: %+v, %v; want the one that runs", reply, err)
 	}
-	if _, err := Ctl("arm", "dance"); err == nil || !strings.Contains(err.Error(), "got dance") {
+	if _, err := Ctl("arm", "dance"); !rttest.Says(err, "got dance") {
 		t.Errorf("dance: %v, want what the process says", err)
 	}
 	l.Close()
@@ -53,8 +53,7 @@ func TestCheckTask(t *testing.T) {
 		"nul\x00": "control character", "next\u0085line": "control character",
 		"\xff": "not UTF-8", strings.Repeat("x", wire.MaxTextBytes+1): "want at most",
 	} {
-		if err := CheckTask("--task", bad); exit.Of(err) != exit.Usage || !strings.Contains(err.Error(), says) ||
-			!strings.Contains(err.Error(), "--task") {
+		if err := CheckTask("--task", bad); exit.Of(err) != exit.Usage || !rttest.Says(err, says, "--task") {
 			t.Errorf("%.40q: %v, want a usage error with %q", bad, err, says)
 		}
 	}
@@ -110,8 +109,7 @@ func TestCtlReachesAService(t *testing.T) {
 		t.Setenv("XDG_STATE_HOME", home)
 		return Ctl(id, "status")
 	}
-	if _, err := ask(""); exit.Of(err) != exit.Absent || !strings.Contains(err.Error(), service) ||
-		!strings.Contains(err.Error(), home) {
+	if _, err := ask(""); exit.Of(err) != exit.Absent || !rttest.Says(err, service, home) {
 		t.Errorf("without an edge: %v, want both folders named", err)
 	}
 	serve(service, "left")
@@ -121,8 +119,7 @@ func TestCtlReachesAService(t *testing.T) {
 		}
 	}
 	serve(filepath.Join(home, "edge-rt"), "right")
-	if _, err := ask(""); exit.Of(err) != exit.Usage || !strings.Contains(err.Error(), "left.sock") ||
-		!strings.Contains(err.Error(), "right.sock") {
+	if _, err := ask(""); exit.Of(err) != exit.Usage || !rttest.Says(err, "left.sock", "right.sock") {
 		t.Errorf("two edges: %v, want both named", err)
 	}
 	for _, id := range []string{"left", "right"} {
@@ -130,8 +127,7 @@ func TestCtlReachesAService(t *testing.T) {
 			t.Errorf("--id %s: %+v, %v", id, r, err)
 		}
 	}
-	if _, err := ask("away"); exit.Of(err) != exit.Absent || !strings.Contains(err.Error(), service) ||
-		!strings.Contains(err.Error(), home) {
+	if _, err := ask("away"); exit.Of(err) != exit.Absent || !rttest.Says(err, service, home) {
 		t.Errorf("--id away: %v, want code %d and both folders named", err, exit.Absent)
 	}
 }

@@ -340,12 +340,12 @@ func TestLoadToken(t *testing.T) {
 	for text, says := range map[string]string{"short\n": "no token", strings.Repeat("x", 300): "more than",
 		strings.Repeat("a b ", 10): "no token", "": "no token"} {
 		os.WriteFile(name, []byte(text), 0o600)
-		if _, _, err := loadToken(name); err == nil || !strings.Contains(err.Error(), says) {
+		if _, _, err := loadToken(name); !rttest.Says(err, says) {
 			t.Errorf("%.20q: %v, want %q", text, err, says)
 		}
 	}
 	os.Chmod(name, 0o640)
-	if _, _, err := loadToken(name); err == nil || !strings.Contains(err.Error(), "chmod 600") {
+	if _, _, err := loadToken(name); !rttest.Says(err, "chmod 600") {
 		t.Errorf("a file that others may read: %v", err)
 	}
 	if _, _, err := loadToken(filepath.Dir(name)); err == nil {

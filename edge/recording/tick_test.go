@@ -6,6 +6,7 @@ import (
 	"github.com/edge-rt/edge-rt/edge/follow"
 	"github.com/edge-rt/edge-rt/record"
 	"github.com/edge-rt/edge-rt/rt"
+	"github.com/edge-rt/edge-rt/rt/rttest"
 )
 
 // Goal: a tick is recorded with its values, without allocations.
@@ -20,9 +21,7 @@ func TestTicks(t *testing.T) {
 			r.Recorder.Ticks.Commit()
 		}
 	}
-	if n := testing.AllocsPerRun(100, tick); n != 0 {
-		t.Errorf("%v allocations, want 0", n)
-	}
+	rttest.NoAllocs(t, "%v allocations, want 0", 100, tick)
 	if Begin(nil, rt.Tick{}) != nil {
 		t.Error("without a recorder there is a record")
 	}

@@ -140,12 +140,10 @@ func TestPastNoAlloc(t *testing.T) {
 	r := newPastRig(t, 4)
 	r.o.PastImages = make([]wire.Image, 0, 3)
 	value := byte(0)
-	if n := testing.AllocsPerRun(200, func() {
+	rttest.NoAllocs(t, "a step allocates %v times, want 0", 200, func() {
 		value++
 		r.step(value)
 		r.past.fill(&r.o, 4)
 		r.steps.Break()
-	}); n != 0 {
-		t.Errorf("a step allocates %v times, want 0", n)
-	}
+	})
 }

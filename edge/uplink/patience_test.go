@@ -86,8 +86,7 @@ func TestLimitsFollowThePolicy(t *testing.T) {
 	cfg := usual()
 	cfg.Given.MaxActionAge = true
 	p := cfg.Patience(50, 30)
-	if err := p.hopeless(steady(8 * time.Second)); err == nil ||
-		!strings.Contains(err.Error(), "give --max-action-age 14s or more") {
+	if err := p.hopeless(steady(8 * time.Second)); !rttest.Says(err, "give --max-action-age 14s or more") {
 		t.Errorf("hopeless = %v, want the flag with a value that works", err)
 	}
 	cfg.MaxActionAge = 14 * time.Second
@@ -184,7 +183,7 @@ func TestASessionThatCouldNeverActIsRefused(t *testing.T) {
 	l.MaxOffline = base.MaxOffline
 	l.Given.MaxActionAge = true
 	err := l.connect(within(t, 5*time.Second))
-	if exit.Of(err) != exit.Config || !strings.Contains(err.Error(), "--max-action-age") {
+	if exit.Of(err) != exit.Config || !rttest.Says(err, "--max-action-age") {
 		t.Fatalf("connect = %v (code %d), want code 3 and --max-action-age", err, exit.Of(err))
 	}
 	rttest.Eventually(t, "the session is given back", func() bool { return s.closed() > 0 })
@@ -312,7 +311,7 @@ func TestACompatThatCouldNeverActIsRefused(t *testing.T) {
 		pace := steady(tt.least)
 		err := p.hopeless(pace)
 		if (err != nil) != (tt.says != "") || p.Never(pace) != (err != nil) || err != nil &&
-			!strings.Contains(err.Error(), tt.says) {
+			!rttest.Says(err, tt.says) {
 			t.Errorf("%s, compat %v, %v, --request-timeout %v: %v, want %q", tt.schedule, tt.compat, tt.least,
 				tt.request, err, tt.says)
 		}
@@ -423,7 +422,7 @@ func TestATooSlowPolicyEndsTheRun(t *testing.T) {
 		t.Errorf("before the tick has given up: %v", err)
 	}
 	l.Out.TooSlow.Store(true)
-	if err := l.checkPace(); exit.Of(err) != exit.Config || !strings.Contains(err.Error(), "--max-action-age") {
+	if err := l.checkPace(); exit.Of(err) != exit.Config || !rttest.Says(err, "--max-action-age") {
 		t.Errorf("checkPace = %v, want code 3 and --max-action-age", err)
 	}
 }

@@ -236,9 +236,7 @@ func TestReceiverNoAlloc(t *testing.T) {
 	for range 4 { // each of the three slots grows once
 		deposit()
 	}
-	if n := testing.AllocsPerRun(200, deposit); n != 0 {
-		t.Errorf("deposit allocates %v times, want 0", n)
-	}
+	rttest.NoAllocs(t, "deposit allocates %v times, want 0", 200, deposit)
 }
 
 // Goal: two processes that make the same requests at the same instants send different stamps, each

@@ -104,7 +104,7 @@ func TestLinkChoosesAmongReplicas(t *testing.T) {
 			l.backOff(time.Hour)
 			err := l.connect(within(t, 2500*time.Millisecond))
 			if tt.at == "none" {
-				if err == nil || exit.Of(err) != tt.code || !strings.Contains(err.Error(), tt.says) {
+				if exit.Of(err) != tt.code || !rttest.Says(err, tt.says) {
 					t.Errorf("connect = %v (code %d), want code %d and %q", err, exit.Of(err), tt.code, tt.says)
 				}
 			} else if err != nil {

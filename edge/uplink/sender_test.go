@@ -218,7 +218,7 @@ func TestSenderNoAlloc(t *testing.T) {
 	snap := testSnapshot()
 	s.send(snap)
 	e, key := s.Cameras[0], int64(1)
-	if n := testing.AllocsPerRun(100, func() {
+	rttest.NoAllocs(t, "send allocates %v times, want 0", 100, func() {
 		f := &e.Newest.Back().Frame
 		e.Source.Grab(f)
 		key++
@@ -228,9 +228,7 @@ func TestSenderNoAlloc(t *testing.T) {
 		for s.in.Sources.Peek() != nil {
 			s.in.Sources.Release()
 		}
-	}); n != 0 {
-		t.Errorf("send allocates %v times, want 0", n)
-	}
+	})
 }
 
 // newTestLook adds a page's preview to a sender.
@@ -273,9 +271,10 @@ func TestWhoLooksSeesWhatIsSent(t *testing.T) {
 	if _, err := preview.Read(room, s.clock.Now().Add(time.Second)); !errors.Is(err, capture.ErrNoPicture) {
 		t.Errorf("an old one: %v, want no picture: one is sent soon", err)
 	}
-	if n := testing.AllocsPerRun(100, func() { preview.Request(s.clock.Now()); send() }); n != 0 {
-		t.Errorf("%v allocations for a picture that somebody looks at", n)
-	}
+	rttest.NoAllocs(t, "%v allocations for a picture that somebody looks at", 100, func() {
+		preview.Request(s.clock.Now())
+		send()
+	})
 }
 
 // Goal: without observations the preview still gets a picture, a raw one at once.

@@ -58,9 +58,7 @@ func TestWriters(t *testing.T) {
 
 func TestNoAlloc(t *testing.T) {
 	text := []byte("hebe den Würfel auf\n")
-	if n := testing.AllocsPerRun(100, func() { Safe(text) }); n != 0 {
-		t.Errorf("%v allocations", n)
-	}
+	rttest.NoAllocs(t, "%v allocations", 100, func() { Safe(text) })
 }
 
 func FuzzText(f *testing.F) {

@@ -372,8 +372,7 @@ func TestWritable(t *testing.T) {
 		t.Errorf("what was there is %q, %v", text, err)
 	}
 	for _, name := range []string{dir, filepath.Join(dir, "none", "x.json")} {
-		if err := Writable("--json", name, 0o644); exit.Of(err) != exit.Usage ||
-			!strings.Contains(err.Error(), "--json") || !strings.Contains(err.Error(), name) {
+		if err := Writable("--json", name, 0o644); exit.Of(err) != exit.Usage || !rttest.Says(err, "--json", name) {
 			t.Errorf("Writable(%s) = %v, want a wrong flag", name, err)
 		}
 	}

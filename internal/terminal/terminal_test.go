@@ -97,7 +97,5 @@ func TestTerminalNoAlloc(t *testing.T) {
 	defer null.Close()
 	term := New(null)
 	status, line := []byte("STREAMING"), []byte("level=INFO\n")
-	if n := testing.AllocsPerRun(1000, func() { term.Write(status); term.Write(line) }); n != 0 {
-		t.Errorf("%v allocations, want 0", n)
-	}
+	rttest.NoAllocs(t, "%v allocations, want 0", 1000, func() { term.Write(status); term.Write(line) })
 }

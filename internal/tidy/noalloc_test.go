@@ -235,7 +235,7 @@ func checkAllocTests(t *tree) (findings []string) {
 					if !ok {
 						return true
 					}
-					measures = measures || sel.Sel.Name == "AllocsPerRun"
+					measures = measures || sel.Sel.Name == "AllocsPerRun" || sel.Sel.Name == "NoAllocs"
 					if sel.Sel.Name == "Parallel" {
 						parallel = sel.Pos()
 					}
@@ -249,7 +249,7 @@ func checkAllocTests(t *tree) (findings []string) {
 			}
 		}
 		if !proven {
-			findings = append(findings, fmt.Sprintf("%s: functions marked %s, but no test with testing.AllocsPerRun",
+			findings = append(findings, fmt.Sprintf("%s: functions marked %s, but no test with rttest.NoAllocs",
 				dir, mark))
 		}
 	}

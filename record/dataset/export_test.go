@@ -47,7 +47,7 @@ func refused(t *testing.T, cfg Config, words ...string) {
 		t.Fatalf("the error is %v, want one about the input", err)
 	}
 	for _, w := range words {
-		if !strings.Contains(err.Error(), w) {
+		if !rttest.Says(err, w) {
 			t.Errorf("%q does not contain %q", err, w)
 		}
 	}
@@ -375,7 +375,7 @@ func TestInterrupted(t *testing.T) {
 			cancel()
 		}
 	}
-	if _, err := Export(ctx, cfg); err == nil || !strings.Contains(err.Error(), "3 episodes are whole") {
+	if _, err := Export(ctx, cfg); !rttest.Says(err, "3 episodes are whole") {
 		t.Fatalf("interrupted: %v", err)
 	}
 	absent(t, cfg.Out)
@@ -462,7 +462,7 @@ func TestWithoutFFmpeg(t *testing.T) {
 	os.WriteFile(filepath.Join(bin, ffmpeg), []byte(script), 0o777)
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
-	if _, err := Export(ctx, cfg); err == nil || !strings.Contains(err.Error(), "its output: it broke") {
+	if _, err := Export(ctx, cfg); !rttest.Says(err, "its output: it broke") {
 		t.Errorf("the error is %v", err)
 	}
 }
@@ -488,8 +488,7 @@ func TestFFmpegsWordsOfAFullDisk(t *testing.T) {
 	t.Setenv("PATH", dir+":"+os.Getenv("PATH"))
 	s := &scene{seconds: 1, cameras: []string{"top"}, task: "x"}
 	cfg := s.config(t)
-	if _, err := Export(t.Context(), cfg); err == nil || !strings.Contains(err.Error(), "ffmpeg made no whole") ||
-		!strings.Contains(err.Error(), "No space left on device") {
+	if _, err := Export(t.Context(), cfg); !rttest.Says(err, "ffmpeg made no whole", "No space left on device") {
 		t.Errorf("%v, want ffmpeg's words", err)
 	}
 }

@@ -273,7 +273,7 @@ func TestWhatAppearsMeanwhileStays(t *testing.T) {
 	cfg := plainRun("one", 1).config(t)
 	cfg.Progress = func(Progress) { put(t, filepath.Join(cfg.Out, "mine"), "x") }
 	if _, err := Export(t.Context(), cfg); !errors.As(err, new(InputError)) ||
-		!strings.Contains(err.Error(), "was made by another program meanwhile") {
+		!rttest.Says(err, "was made by another program meanwhile") {
 		t.Errorf("%v", err)
 	}
 	holds(t, filepath.Join(cfg.Out, "mine"), "x")

@@ -9,6 +9,7 @@ import (
 
 	"github.com/edge-rt/edge-rt/record"
 	"github.com/edge-rt/edge-rt/rt"
+	"github.com/edge-rt/edge-rt/rt/rttest"
 )
 
 const ms = rt.Instant(time.Millisecond)
@@ -211,13 +212,11 @@ func TestTimelineNoAlloc(t *testing.T) {
 	e := &record.Event{Kind: "state"}
 	k := &record.Chunk{Outcome: "late"}
 	m.Starved = true
-	if n := testing.AllocsPerRun(1000, func() {
+	rttest.NoAllocs(t, "a tick, an event and a chunk allocate %v times", 1000, func() {
 		m.At += 16 * ms
 		e.At, k.At = m.At, m.At
 		v.Tick(m)
 		v.Event(e)
 		v.Chunk(k)
-	}); n != 0 {
-		t.Errorf("a tick, an event and a chunk allocate %v times", n)
-	}
+	})
 }

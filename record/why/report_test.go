@@ -180,8 +180,8 @@ func TestAt(t *testing.T) {
 		"14:04:10": "is not on record: ", "2026-11-23T14:03:10": "2026-11-24 14:03:00 to 14:03:19",
 		"noon": "want a time of day such as 14:03:20", "25:00": "want a time",
 	} {
-		if _, err := Run(Config{Dirs: []string{dir}, At: at, Local: zone}); err == nil || exit.Of(err) != exit.Usage ||
-			!strings.Contains(err.Error(), want) {
+		if _, err := Run(Config{Dirs: []string{dir}, At: at, Local: zone}); exit.Of(err) != exit.Usage ||
+			!rttest.Says(err, want) {
 			t.Errorf("--at %s: %v, code %d, want 2 and %q", at, err, exit.Of(err), want)
 		}
 	}
@@ -208,7 +208,7 @@ func TestFoldersOfServices(t *testing.T) {
 		t.Errorf("beside a closed folder it says only %s", text)
 	}
 	if _, err := Run(Config{Dirs: []string{away}, Hidden: "/var/lib/x"}); exit.Of(err) != exit.Absent ||
-		!strings.Contains(err.Error(), "sudo edge-rt why") {
+		!rttest.Says(err, "sudo edge-rt why") {
 		t.Errorf("with a closed folder alone: %v", err)
 	}
 }
@@ -261,7 +261,7 @@ func TestRecordsThatAreNone(t *testing.T) {
 		{Config{Path: name, Audit: filepath.Join(dir, "away")}, exit.Usage, "--audit: "},
 		{Config{Path: name, Audit: name}, exit.Usage, "--audit "},
 	} {
-		if _, err := Run(tt.cfg); err == nil || exit.Of(err) != tt.code || !strings.Contains(err.Error(), tt.want) {
+		if _, err := Run(tt.cfg); exit.Of(err) != tt.code || !rttest.Says(err, tt.want) {
 			t.Errorf("%+v: %v, code %d, want %d and %q", tt.cfg, err, exit.Of(err), tt.code, tt.want)
 		}
 	}

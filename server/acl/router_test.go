@@ -175,8 +175,7 @@ func TestNoRulesWithoutNames(t *testing.T) {
 		{Fleet{Robots: []string{"arm-a"}, Routers: []string{""}}, "empty name"},
 	} {
 		var b bytes.Buffer
-		if err := (&Service{Prefix: prefix}).RouterRules(&b, tt.fleet); err == nil ||
-			!strings.Contains(err.Error(), tt.want) || b.Len() > 0 {
+		if err := (&Service{Prefix: prefix}).RouterRules(&b, tt.fleet); !rttest.Says(err, tt.want) || b.Len() > 0 {
 			t.Errorf("RouterRules(%+v) = %v with %d bytes, want %q and none", tt.fleet, err, b.Len(), tt.want)
 		}
 	}

@@ -106,13 +106,11 @@ func TestFormattingNoAlloc(t *testing.T) {
 	s.fill(record, make([]byte, 5000), make([]byte, 3000))
 	s.attachment = wire.AppendHeader(nil, record.Header)
 	line, file := make([]byte, 0, lineMax), make([]byte, 0, 16<<10)
-	if n := testing.AllocsPerRun(100, func() {
+	rttest.NoAllocs(t, "an audit line and a capture allocate %v times, want 0", 100, func() {
 		line = appendLine(line[:0], record, sampleOrigin.ModelSHA256, ts)
 		s.fill(record, s.observation[:4000], s.reply[:2000])
 		file = appendCapture(file[:0], s, &sampleOrigin, 7, ts)
-	}); n != 0 {
-		t.Errorf("an audit line and a capture allocate %v times, want 0", n)
-	}
+	})
 }
 
 // open returns a writer of lines and captures in dir.
@@ -253,7 +251,7 @@ func TestNoWriterUnlessConfigured(t *testing.T) {
 		{Debug: manifest.Debug{CaptureDir: file}},
 	} {
 		if _, err := Open(&cfg, rttest.NewClock(1), nil); !errors.Is(err, manifest.ErrInvalid) ||
-			!strings.Contains(err.Error(), file) {
+			!rttest.Says(err, file) {
 			t.Errorf("Open = %v, want manifest.ErrInvalid and the path", err)
 		}
 	}
@@ -280,9 +278,7 @@ func TestWriterNoAlloc(t *testing.T) {
 	for range 3 * requestsWaiting {
 		cycle()
 	}
-	if n := testing.AllocsPerRun(200, cycle); n != 0 {
-		t.Errorf("a request's audit line and capture allocate %v times, want 0", n)
-	}
+	rttest.NoAllocs(t, "a request's audit line and capture allocate %v times, want 0", 200, cycle)
 }
 
 // Goal: half a line, from an earlier run or from a disk that was full for a moment, does not damage

@@ -2,7 +2,6 @@ package batch
 
 import (
 	"errors"
-	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -27,9 +26,7 @@ func TestDeviceRunsOneAfterTheOther(t *testing.T) {
 	if e := d.Do(0, 2); e.Err != failure || e.Panicked {
 		t.Errorf("Do(0, 2) = %+v, want its error", e)
 	}
-	if n := testing.AllocsPerRun(50, func() { d.Do(0, 1) }); n != 0 {
-		t.Errorf("a run allocates %v times, want 0", n)
-	}
+	rttest.NoAllocs(t, "a run allocates %v times, want 0", 50, func() { d.Do(0, 1) })
 	d.Close()
 	<-d.Done()
 }
@@ -39,7 +36,7 @@ func TestDeviceRunsOneAfterTheOther(t *testing.T) {
 func TestDevicePanics(t *testing.T) {
 	d := NewDevice(func(int, int) error { panic("bad graph") }, rttest.NewClock(1))
 	d.Start()
-	if e := d.Do(0, 1); !e.Panicked || !strings.Contains(e.Err.Error(), "bad graph") {
+	if e := d.Do(0, 1); !e.Panicked || !rttest.Says(e.Err, "bad graph") {
 		t.Errorf("Do() = %+v, want the panic", e)
 	}
 	if e := d.Do(0, 1); !e.Panicked {

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/edge-rt/edge-rt/rt"
+	"github.com/edge-rt/edge-rt/rt/rttest"
 )
 
 // Goal: the last runs come back as they were added, oldest first, and no more than there is room
@@ -36,9 +37,7 @@ func TestPastKeepsTheLastRuns(t *testing.T) {
 	if len(got) != PastMax-1 || got[len(got)-1] != run(PastMax+9) || got[0] != run(PastMax+10-len(got)) {
 		t.Errorf("%d runs from %+v to %+v, want the last ones", len(got), got[0], got[len(got)-1])
 	}
-	if n := testing.AllocsPerRun(100, func() { p.Add(run(1)) }); n != 0 {
-		t.Errorf("Add allocates %v times, want 0", n)
-	}
+	rttest.NoAllocs(t, "Add allocates %v times, want 0", 100, func() { p.Add(run(1)) })
 }
 
 // Goal: a concurrent reader never sees a mixture of two runs.

@@ -132,7 +132,7 @@ func TestFleetCheck(t *testing.T) {
 		{RoundTrip: []time.Duration{time.Hour}}} {
 		o := options(10)
 		o.Fleet = f
-		if _, err := New(o); err == nil || !strings.Contains(err.Error(), "want") {
+		if _, err := New(o); !rttest.Says(err, "want") {
 			t.Errorf("%+v: %v, want a refusal", f, err)
 		}
 	}

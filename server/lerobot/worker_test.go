@@ -178,7 +178,7 @@ func TestFailuresOfTheWorker(t *testing.T) {
 				w.patience.first = time.Minute
 			}
 			_, err := ask(m, policy.Request{Session: "s", Task: tt.task}, 0)
-			if !errors.Is(err, tt.err) || tt.err != nil && !strings.Contains(err.Error(), tt.why) {
+			if !errors.Is(err, tt.err) || tt.err != nil && !rttest.Says(err, tt.why) {
 				t.Errorf("%s: %v, want %v with %q", tt.task, err, tt.err, tt.why)
 			}
 			if c := m.Condition(); tt.ends != (c.Failures > 0 || !c.Ready) && !tt.ends {
@@ -217,7 +217,7 @@ func TestALeakEndsTheWorker(t *testing.T) {
 	cfg := config(t)
 	cfg.Model.MemoryLimit = "1MiB"
 	_, err := Open(t.Context(), cfg, slog.New(slog.DiscardHandler), func(string) {})
-	if !errors.Is(err, manifest.ErrInvalid) || !strings.Contains(err.Error(), "model.memory_limit is 1MiB") {
+	if !errors.Is(err, manifest.ErrInvalid) || !rttest.Says(err, "model.memory_limit is 1MiB") {
 		t.Errorf("Open = %v", err)
 	}
 }
@@ -273,15 +273,14 @@ func TestAPolicyThatDoesNotLoad(t *testing.T) {
 	t.Run("fault", func(t *testing.T) {
 		t.Setenv("FAKE_FAULT", "model.dataset_info has no names")
 		_, err := Open(t.Context(), config(t), slog.New(slog.DiscardHandler), func(string) {})
-		if !errors.Is(err, manifest.ErrInvalid) || !strings.Contains(err.Error(), "model.dataset_info has no names") {
+		if !errors.Is(err, manifest.ErrInvalid) || !rttest.Says(err, "model.dataset_info has no names") {
 			t.Errorf("Open = %v", err)
 		}
 	})
 	t.Run("exit", func(t *testing.T) {
 		t.Setenv("FAKE_EXIT", "1")
 		_, err := Open(t.Context(), config(t), slog.New(slog.DiscardHandler), func(string) {})
-		if !errors.Is(err, manifest.ErrInvalid) || !strings.Contains(err.Error(), "exit status 7") ||
-			!strings.Contains(err.Error(), "no such weights") {
+		if !errors.Is(err, manifest.ErrInvalid) || !rttest.Says(err, "exit status 7", "no such weights") {
 			t.Errorf("Open = %v, want the exit status and the last line", err)
 		}
 	})
@@ -289,7 +288,7 @@ func TestAPolicyThatDoesNotLoad(t *testing.T) {
 		cfg := config(t)
 		cfg.Model.Python = "/nowhere/python"
 		_, err := Open(t.Context(), cfg, slog.New(slog.DiscardHandler), func(string) {})
-		if !errors.Is(err, manifest.ErrInvalid) || !strings.Contains(err.Error(), "model.python") {
+		if !errors.Is(err, manifest.ErrInvalid) || !rttest.Says(err, "model.python") {
 			t.Errorf("Open = %v", err)
 		}
 	})
@@ -387,8 +386,7 @@ func TestInterpreters(t *testing.T) {
 		cfg := config(t)
 		cfg.Model.Python = tt.python
 		_, err := Open(t.Context(), cfg, slog.New(slog.DiscardHandler), func(string) {})
-		if !errors.Is(err, manifest.ErrInvalid) || !strings.Contains(err.Error(), "model.python: ") ||
-			!strings.Contains(err.Error(), tt.want) {
+		if !errors.Is(err, manifest.ErrInvalid) || !rttest.Says(err, "model.python: ", tt.want) {
 			t.Errorf("%s: %v, want model.python and %q", tt.python, err, tt.want)
 		}
 	}

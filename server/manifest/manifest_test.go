@@ -282,7 +282,7 @@ func TestLoadRefuses(t *testing.T) {
 
 func TestLoadOfMissingFileSaysSo(t *testing.T) {
 	_, err := Load(filepath.Join(t.TempDir(), "none.yaml"))
-	if !errors.Is(err, ErrInvalid) || !errors.Is(err, os.ErrNotExist) || !strings.Contains(err.Error(), "none.yaml") {
+	if !errors.Is(err, ErrInvalid) || !errors.Is(err, os.ErrNotExist) || !rttest.Says(err, "none.yaml") {
 		t.Errorf("Load(none.yaml) = %v, want ErrInvalid, os.ErrNotExist and the name", err)
 	}
 }
@@ -339,7 +339,7 @@ func TestThePortOfRobotsIsNotHTTPs(t *testing.T) {
 		c.Zenoh.ConnectEndpoints = tt.connect
 		err := c.CheckTransport()
 		if (err != nil) != (tt.refused != "") || err != nil &&
-			!(strings.Contains(err.Error(), "'"+tt.refused+"'") && strings.Contains(err.Error(), "--health-port")) {
+			!(rttest.Says(err, "'"+tt.refused+"'") && rttest.Says(err, "--health-port")) {
 			t.Errorf("listen %q, connect %q, HTTP on %d: %v, want %q", tt.listen, tt.connect, tt.health, err,
 				tt.refused)
 		}
@@ -416,7 +416,7 @@ func TestTLSIsCheckedBeforeServing(t *testing.T) {
 				t.Fatalf("error %v is not ErrInvalid", err)
 			}
 			for _, w := range tt.want {
-				if !strings.Contains(err.Error(), w) || strings.Contains(err.Error(), "\n") {
+				if !rttest.Says(err, w) || rttest.Says(err, "\n") {
 					t.Errorf("%q, want one line with %q", err, w)
 				}
 			}

@@ -70,7 +70,7 @@ func TestBadOverrides(t *testing.T) {
 			}
 			continue
 		}
-		if _, err = Load(file, found...); err == nil || !strings.Contains(err.Error(), tt.want) {
+		if _, err = Load(file, found...); !rttest.Says(err, tt.want) {
 			t.Errorf("%s: %v, want %s", tt.args, err, tt.want)
 		}
 	}

@@ -38,7 +38,7 @@ func TestRolloutBlock(t *testing.T) {
 		case tt.says == "" && (err != nil || !cfg.Rollout.Active() ||
 			!strings.HasSuffix(cfg.Rollout.Model.RepoOrPath, "/new") || cfg.Rollout.Model.RepoOrPath == "/new"):
 			t.Errorf("%s: %+v, %v", tt.name, cfg.Rollout, err)
-		case tt.says != "" && (err == nil || !strings.Contains(err.Error(), tt.says)):
+		case tt.says != "" && (!rttest.Says(err, tt.says)):
 			t.Errorf("%s: %v, want %q", tt.name, err, tt.says)
 		}
 	}
@@ -92,7 +92,7 @@ func TestEditRollout(t *testing.T) {
 		rttest.Do(t, os.WriteFile(file, []byte(tt.text), 0o640))
 		_, err := EditRollout(file, tt.change)
 		got := string(rttest.Must(os.ReadFile(file))(t))
-		if got != tt.want || (err == nil) != (tt.says == "") || err != nil && !strings.Contains(err.Error(), tt.says) {
+		if got != tt.want || (err == nil) != (tt.says == "") || err != nil && !rttest.Says(err, tt.says) {
 			t.Errorf("%s: %v,\n%s\nwant\n%s", tt.name, err, got, tt.want)
 		}
 		if mode := rttest.Must(os.Stat(file))(t).Mode().Perm(); mode != 0o640 {

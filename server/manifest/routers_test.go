@@ -2,15 +2,16 @@ package manifest
 
 import (
 	"errors"
-	"strings"
 	"testing"
+
+	"github.com/edge-rt/edge-rt/rt/rttest"
 )
 
 // Routers' names are refused where no link has a certificate.
 func TestRoutersNeedCertificates(t *testing.T) {
 	c := Default()
 	c.Routers = []string{"router-1"}
-	if err := c.CheckTransport(); !errors.Is(err, ErrInvalid) || !strings.Contains(err.Error(), "enable_mtls") {
+	if err := c.CheckTransport(); !errors.Is(err, ErrInvalid) || !rttest.Says(err, "enable_mtls") {
 		t.Errorf("routers without enable_mtls: %v, want a refusal that names enable_mtls", err)
 	}
 }

@@ -3,6 +3,8 @@ package memory
 import (
 	"sync"
 	"testing"
+
+	"github.com/edge-rt/edge-rt/rt/rttest"
 )
 
 func TestBound(t *testing.T) {
@@ -49,11 +51,9 @@ func TestBoundIsExactForMany(t *testing.T) {
 
 func TestBoundNoAlloc(t *testing.T) {
 	b := New(1000)
-	if n := testing.AllocsPerRun(100, func() {
+	rttest.NoAllocs(t, "taking and giving allocates %v times, want 0", 100, func() {
 		b.Take(Observations, 500)
 		b.TakeSpare(Observations, 500)
 		b.Release(Observations, 500)
-	}); n != 0 {
-		t.Errorf("taking and giving allocates %v times, want 0", n)
-	}
+	})
 }

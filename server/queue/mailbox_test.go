@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/edge-rt/edge-rt/rt"
+	"github.com/edge-rt/edge-rt/rt/rttest"
 	"github.com/edge-rt/edge-rt/server/memory"
 	"github.com/edge-rt/edge-rt/wire"
 )
@@ -149,9 +150,7 @@ func TestMailboxNoAlloc(t *testing.T) {
 	for range 3 {
 		cycle()
 	}
-	if n := testing.AllocsPerRun(100, cycle); n != 0 {
-		t.Errorf("deposit and take allocate %v times, want 0", n)
-	}
+	rttest.NoAllocs(t, "deposit and take allocate %v times, want 0", 100, cycle)
 }
 
 // A newer observation keeps the place of the one it replaces.

@@ -68,7 +68,7 @@ func TestSchedulersByName(t *testing.T) {
 			t.Errorf("%s allocates %v times, want 0", name, n)
 		}
 	}
-	if _, err := New("lottery"); err == nil || !strings.Contains(err.Error(), "runway") {
+	if _, err := New("lottery"); !rttest.Says(err, "runway") {
 		t.Errorf("New = %v, want the names", err)
 	}
 }

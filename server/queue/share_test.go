@@ -200,10 +200,8 @@ func TestFairNoAlloc(t *testing.T) {
 		robots = append(robots, w)
 	}
 	waiting := make([]Waiting, len(robots))
-	if n := testing.AllocsPerRun(50, func() {
+	rttest.NoAllocs(t, "Order allocates %v times, want 0", 50, func() {
 		copy(waiting, robots)
 		f.Order(waiting, 4, 10, 20, 10)
-	}); n != 0 {
-		t.Errorf("Order allocates %v times, want 0", n)
-	}
+	})
 }

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/edge-rt/edge-rt/rt"
+	"github.com/edge-rt/edge-rt/rt/rttest"
 	"github.com/edge-rt/edge-rt/wire"
 )
 
@@ -107,9 +108,7 @@ func TestMeters(t *testing.T) {
 	if len(b.meters) > metersMost {
 		t.Errorf("%d robots are remembered, want at most %d", len(b.meters), metersMost)
 	}
-	if n := testing.AllocsPerRun(100, func() { m.Used(now, time.Millisecond); m.Held(now) }); n != 0 {
-		t.Errorf("a measurement allocates %v times", n)
-	}
+	rttest.NoAllocs(t, "a measurement allocates %v times", 100, func() { m.Used(now, time.Millisecond); m.Held(now) })
 	if NewCounter(Limits{}).Meter("arm") != nil {
 		t.Error("without quotas robots are measured")
 	}

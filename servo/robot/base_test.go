@@ -48,12 +48,10 @@ func TestKinematicsAreLeRobots(t *testing.T) {
 
 func TestKinematicsNoAlloc(t *testing.T) {
 	k := lekiwi(t).Base.Kinematics(4096)
-	if n := testing.AllocsPerRun(100, func() {
+	rttest.NoAllocs(t, "%v allocations", 100, func() {
 		raw, _ := k.Wheels([Axes]float64{0.1, -0.2, 30})
 		k.Body(raw)
-	}); n != 0 {
-		t.Errorf("%v allocations", n)
-	}
+	})
 }
 
 func TestLeKiwiIsLeRobots(t *testing.T) {
@@ -94,7 +92,7 @@ func TestBaseRefusals(t *testing.T) {
 		{"a leader", "name: lekiwi", "name: lekiwi\nkind: leader", "a leader has none"},
 	} {
 		changed := strings.Replace(good, tt.from, tt.to, 1)
-		if _, err := Parse("x", []byte(changed)); err == nil || !strings.Contains(err.Error(), tt.want) {
+		if _, err := Parse("x", []byte(changed)); !rttest.Says(err, tt.want) {
 			t.Errorf("%s: %v, want an error with %q", tt.name, err, tt.want)
 		}
 	}

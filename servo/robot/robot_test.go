@@ -186,13 +186,12 @@ func TestBadDescriptions(t *testing.T) {
 				t.Fatal("the test changes nothing")
 			}
 			_, err := Parse("x.yaml", []byte(text))
-			if !errors.Is(err, ErrInvalid) || !strings.Contains(err.Error(), tt.says) ||
-				strings.Contains(err.Error(), "\n") {
+			if !errors.Is(err, ErrInvalid) || !rttest.Says(err, tt.says) || rttest.Says(err, "\n") {
 				t.Errorf("%v, want one line of %v with %q", err, ErrInvalid, tt.says)
 			}
 		})
 	}
-	if _, err := ByName("r2d2"); !errors.Is(err, ErrUnknown) || !strings.Contains(err.Error(), "so101") {
+	if _, err := ByName("r2d2"); !errors.Is(err, ErrUnknown) || !rttest.Says(err, "so101") {
 		t.Errorf("ByName = %v", err)
 	}
 	if _, err := ByName("/nowhere/x.yaml"); !errors.Is(err, ErrUnknown) {

@@ -115,10 +115,8 @@ func TestEncodings(t *testing.T) {
 		t.Errorf("a lone sign bit is %d, want 0", got)
 	}
 	buf := make([]byte, 0, 4)
-	if n := testing.AllocsPerRun(100, func() {
+	rttest.NoAllocs(t, "%v allocations", 100, func() {
 		buf = tests[0].row.Append(buf[:0], -100)
 		_ = tests[0].row.Decode(buf)
-	}); n != 0 {
-		t.Errorf("%v allocations", n)
-	}
+	})
 }

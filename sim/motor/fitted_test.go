@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/edge-rt/edge-rt/rt"
+	"github.com/edge-rt/edge-rt/rt/rttest"
 )
 
 // The sum of the I gain is cleared with the torque.
@@ -38,7 +39,7 @@ func TestMotorsAllocateNothing(t *testing.T) {
 	heat := NewHeat(0)
 	obstacle := ObstacleAt(3000, 2048, true)
 	now := rt.Instant(0)
-	if n := testing.AllocsPerRun(100, func() {
+	rttest.NoAllocs(t, "%v allocations, want 0", 100, func() {
 		now = now.Add(time.Millisecond)
 		encoder.Fail(EncoderFault{Drift: 100}, ideal.Present(now, 0), now)
 		to := obstacle.Clamp(encoder.Target(3500, ideal.Present(now, 0), 4096, now))
@@ -47,9 +48,7 @@ func TestMotorsAllocateNothing(t *testing.T) {
 		_, amps, _ := fitted.Drive(now, 0)
 		heat.Advance(&joints[0].Motor, amps, now)
 		obstacle.Press(false, now)
-	}); n != 0 {
-		t.Errorf("%v allocations, want 0", n)
-	}
+	})
 }
 
 // All motors load one supply; a motor's new current replaces its old one.

@@ -69,8 +69,7 @@ func TestParseRefuses(t *testing.T) {
 		{"too long", strings.Repeat("#", 1<<17), "131072 bytes"},
 	} {
 		_, err := Parse([]byte(tt.text))
-		if !errors.Is(err, errScript) || !strings.Contains(err.Error(), tt.want) ||
-			strings.Contains(err.Error(), "\n") {
+		if !errors.Is(err, errScript) || !rttest.Says(err, tt.want) || rttest.Says(err, "\n") {
 			t.Errorf("%s: %v, want one line with %q", tt.name, err, tt.want)
 		}
 	}

@@ -76,7 +76,5 @@ func TestClose(t *testing.T) {
 func TestGrabNoAlloc(t *testing.T) {
 	s := NewSource(rttest.NewClock(1), camera.Format{Width: 160, Height: 120, Pixels: camera.RGB8, FPS: 50})
 	f := camera.Frame{Pix: make([]byte, s.Format().FrameBytes())}
-	if n := testing.AllocsPerRun(100, func() { s.Grab(&f) }); n != 0 {
-		t.Errorf("Grab allocates %v times, want 0", n)
-	}
+	rttest.NoAllocs(t, "Grab allocates %v times, want 0", 100, func() { s.Grab(&f) })
 }

@@ -124,7 +124,6 @@ type Referee struct {
 	mu       sync.Mutex
 	joints   []joint
 	now      rt.Instant
-	chunk    rt.Instant // time of the first chunk; 0: no chunk yet
 	hasChunk bool
 	early    []Violation // torque without a chunk, until chunkGrace is over
 	armed    bool        // a servo has got torque in this run
@@ -201,7 +200,7 @@ func (r *Referee) FirstChunk(at rt.Instant) {
 		if r.hasChunk {
 			return
 		}
-		r.hasChunk, r.chunk = true, at
+		r.hasChunk = true
 		for _, v := range r.early {
 			if at.Sub(v.At) > chunkGrace {
 				r.addViolation(v)

@@ -7,7 +7,6 @@ import (
 	"path/filepath"
 	"runtime"
 	"slices"
-	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -208,8 +207,7 @@ func TestALinkIsOfOneRunningBus(t *testing.T) {
 		if err == nil {
 			b.Close()
 		}
-		if !errors.Is(err, ErrLink) || !strings.Contains(err.Error(), name) ||
-			!strings.Contains(err.Error(), "another link") {
+		if !errors.Is(err, ErrLink) || !rttest.Says(err, name, "another link") {
 			t.Errorf("a second bus at %s: %v, want ErrLink, the link and what to do", name, err)
 		}
 	}
@@ -305,9 +303,7 @@ func TestACycleNoAlloc(t *testing.T) {
 	for range 50 {
 		cycle()
 	}
-	if n := testing.AllocsPerRun(500, cycle); n != 0 {
-		t.Errorf("a cycle allocates %v times, want 0", n)
-	}
+	rttest.NoAllocs(t, "a cycle allocates %v times, want 0", 500, cycle)
 	if on := b.TorqueEnabled(); slices.Contains(on, false) {
 		t.Errorf("TorqueEnabled() = %v, want all: a goal takes torque", on)
 	}

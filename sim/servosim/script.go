@@ -183,7 +183,6 @@ func (f *Fault) check() error {
 
 // timeline is a running script. Guarded by Bus.mu.
 type timeline struct {
-	start rt.Instant
 	lines []line
 }
 
@@ -203,7 +202,7 @@ type line struct {
 const forever = rt.Instant(math.MaxInt64)
 
 func newTimeline(s Script, servos int, now rt.Instant) timeline {
-	t := timeline{start: now}
+	var t timeline
 	for _, f := range s.Faults {
 		l := line{
 			seed:      s.Seed,

@@ -133,7 +133,7 @@ func TestAManagerThatIsGoneLeavesAUsableNotifier(t *testing.T) {
 		"@edgert-nobody-listens-here"} {
 		t.Setenv(socketVariable, name)
 		n, err := Open()
-		if err == nil || !strings.Contains(err.Error(), name) {
+		if !rttest.Says(err, name) {
 			t.Errorf("Open with %s: error %v, want one that names it", name, err)
 		}
 		if n.socket != closed || !n.socket.send(ready) {
@@ -229,9 +229,7 @@ func TestUpdateNoAlloc(t *testing.T) {
 		t.Errorf("%d messages in 100 updates: the test measured nothing", got)
 	}
 	l.Close()
-	if n := testing.AllocsPerRun(100, func() { n.Status("to nobody") }); n != 0 {
-		t.Errorf("%v allocations per message to nobody, want 0", n)
-	}
+	rttest.NoAllocs(t, "%v allocations per message to nobody, want 0", 100, func() { n.Status("to nobody") })
 }
 
 // A program that a service's process starts has the service's environment, but no manager; nor has

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
-	"strings"
 	"testing"
 	"time"
 
@@ -119,7 +118,7 @@ func TestJudgeNamesABusyMachine(t *testing.T) {
 		dir := t.TempDir()
 		stagetest.WriteFile(t, dir, summaryName, string(text))
 		err := judge(dir, 0, o)
-		if err == nil || errors.Is(err, errHost) || strings.Contains(err.Error(), "this machine was busy") != tt.busy {
+		if err == nil || errors.Is(err, errHost) || rttest.Says(err, "this machine was busy") != tt.busy {
 			t.Errorf("%d late ticks: %v, want that the machine was busy: %v", tt.late, err, tt.busy)
 		}
 	}

@@ -99,7 +99,5 @@ func TestALostCollectorCostsSpans(t *testing.T) {
 
 func TestAddDoesNotAllocate(t *testing.T) {
 	e, s := &Exporter{spans: make(chan Span, 1)}, example(1)
-	if n := testing.AllocsPerRun(100, func() { e.Add(s) }); n != 0 {
-		t.Errorf("Add allocates %v times", n)
-	}
+	rttest.NoAllocs(t, "Add allocates %v times", 100, func() { e.Add(s) })
 }

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"net"
 	"slices"
-	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -154,7 +153,7 @@ func TestOpenSaysWhatIsWrong(t *testing.T) {
 				s.Close()
 				t.Fatal("Open succeeded")
 			}
-			if !strings.Contains(err.Error(), tt.want) {
+			if !rttest.Says(err, tt.want) {
 				t.Errorf("Open = %q, want it to say %q", err, tt.want)
 			}
 		})

@@ -140,7 +140,7 @@ func TestRefusalsAreTyped(t *testing.T) {
 	defer cancel()
 	_, err = Open(ctx, Config{Connect: []string{at}, TLS: endpoint.Security{RootCA: set.dial.TLS.RootCA}})
 	var auth *endpoint.AuthError
-	if !errors.As(err, &auth) || !strings.Contains(err.Error(), "refused our certificate") {
+	if !errors.As(err, &auth) || !rttest.Says(err, "refused our certificate") {
 		t.Errorf("Open without a certificate = %v, want an AuthError", err)
 	}
 }

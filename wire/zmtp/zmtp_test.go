@@ -79,7 +79,7 @@ func TestHostilePeers(t *testing.T) {
 				defer c.Close()
 				_, err = c.Request(ctx, []byte("x"))
 			}
-			if !errors.Is(err, ErrProtocol) || !strings.Contains(err.Error(), tt.want) {
+			if !errors.Is(err, ErrProtocol) || !rttest.Says(err, tt.want) {
 				t.Errorf("got %v, want ErrProtocol with %s", err, tt.want)
 			}
 		})

@@ -239,7 +239,7 @@ func TestAnotherPolicyIsRefusedInWords(t *testing.T) {
 		tt.change(p)
 		rttest.Must(c.call(lerobot.PathReady, nil))(t)
 		_, err := c.call(lerobot.PathInstructions, p.Encode())
-		if status.Code(err) != codes.FailedPrecondition || !strings.Contains(err.Error(), tt.says) {
+		if status.Code(err) != codes.FailedPrecondition || !rttest.Says(err, tt.says) {
 			t.Errorf("%s: %v, want %q", tt.name, err, tt.says)
 		}
 	}
@@ -279,7 +279,7 @@ func TestHostileMessages(t *testing.T) {
 			before = s.refused(tt.reason)
 		}
 		_, err := c.call(tt.path, tt.data)
-		if status.Code(err) != tt.code || !strings.Contains(err.Error(), tt.says) {
+		if status.Code(err) != tt.code || !rttest.Says(err, tt.says) {
 			t.Errorf("%s: %v, want %q", tt.name, err, tt.says)
 		}
 		if tt.reason < front.NumReasons && s.refused(tt.reason) != before+1 {
@@ -312,7 +312,7 @@ func TestSessionsOfClients(t *testing.T) {
 	two.begin()
 	rttest.Must(three.call(lerobot.PathReady, nil))(t)
 	if _, err := three.call(lerobot.PathInstructions, asked().Encode()); status.Code(err) != codes.ResourceExhausted ||
-		!strings.Contains(err.Error(), "server full: 2/2") {
+		!rttest.Says(err, "server full: 2/2") {
 		t.Errorf("a third client of two: %v", err)
 	}
 	rttest.Must(two.call(lerobot.PathReady, nil))(t) // ends its own session
@@ -379,7 +379,7 @@ func TestUnlikeClientsDoNotReconnect(t *testing.T) {
 	}
 	rttest.Eventually(t, "the ends of the connections", func() bool { return s.front.Ended() == 2 })
 	err := s.dial(t).send(observed(1, true, 10, 20))
-	if status.Code(err) != codes.FailedPrecondition || !strings.Contains(err.Error(), "SendPolicyInstructions first") {
+	if status.Code(err) != codes.FailedPrecondition || !rttest.Says(err, "SendPolicyInstructions first") {
 		t.Errorf("an observation of one of them: %v", err)
 	}
 }

@@ -136,7 +136,7 @@ func TestChunksOfAPolicyServer(t *testing.T) {
 	}
 	f.cols.Store(4)
 	if err := p.Runtime.Batch([]*remote.Row{r}); !errors.Is(err, policy.ErrRun) || errors.Is(err, policy.ErrAway) ||
-		!strings.Contains(err.Error(), "1 actions of 4 values, want 2 of 2") {
+		!rttest.Says(err, "1 actions of 4 values, want 2 of 2") {
 		t.Errorf("an answer of another size: %v", err)
 	}
 	f.cols.Store(0)
@@ -149,8 +149,8 @@ func TestChunksOfAPolicyServer(t *testing.T) {
 	rttest.Eventually(t, "the next connection", func() bool { return p.Runtime.Condition().Ready })
 	rttest.Do(t, p.Runtime.Batch([]*remote.Row{r}))
 	again.cols.Store(-1)
-	if err := p.Runtime.Batch([]*remote.Row{r}); !errors.Is(err, policy.ErrAway) || !strings.Contains(err.Error(),
-		"answers without actions") {
+	if err := p.Runtime.Batch([]*remote.Row{r}); !errors.Is(err, policy.ErrAway) ||
+		!rttest.Says(err, "answers without actions") {
 		t.Errorf("an empty answer: %v", err)
 	}
 	if c := p.Runtime.Condition(); c.Failures != 2 || c.Restarts != 1 || c.Errors != 1 {
@@ -176,7 +176,7 @@ func TestAPolicyThatDoesNotFit(t *testing.T) {
 		f.cols.Store(cols)
 		address, _ := f.serve(t, "127.0.0.1:0")
 		_, err := open(t, strings.Replace(full, "URL", address, 1))
-		if !errors.Is(err, manifest.ErrInvalid) || !strings.Contains(err.Error(), want) {
+		if !errors.Is(err, manifest.ErrInvalid) || !rttest.Says(err, want) {
 			t.Errorf("%d: %v", cols, err)
 		}
 	}
@@ -194,13 +194,13 @@ func TestMissingEntries(t *testing.T) {
 		if err == nil {
 			_, err = Open(t.Context(), &cfg, slog.New(slog.DiscardHandler))
 		}
-		if !errors.Is(err, manifest.ErrInvalid) || !strings.Contains(err.Error(), key+" is required") {
+		if !errors.Is(err, manifest.ErrInvalid) || !rttest.Says(err, key+" is required") {
 			t.Errorf("without %s: %v", key, err)
 		}
 	}
 	for _, url := range []string{"http://127.0.0.1:1", "127.0.0.1", ":8080", "127.0.0.1:http"} {
 		_, err := open(t, strings.Replace(full, "URL", url, 1))
-		if !errors.Is(err, manifest.ErrInvalid) || !strings.Contains(err.Error(), "want HOST:PORT") {
+		if !errors.Is(err, manifest.ErrInvalid) || !rttest.Says(err, "want HOST:PORT") {
 			t.Errorf("%s: %v", url, err)
 		}
 	}
@@ -217,8 +217,7 @@ func TestAPolicyThatTheServerRefuses(t *testing.T) {
 	go func() { _ = server.Serve(listener) }()
 	t.Cleanup(server.Stop)
 	_, err := open(t, strings.Replace(full, "URL", listener.Addr().String(), 1))
-	if !errors.Is(err, manifest.ErrInvalid) || !strings.Contains(err.Error(), "Policy type acd not supported") ||
-		!strings.Contains(err.Error(), "model.policy_type") {
+	if !errors.Is(err, manifest.ErrInvalid) || !rttest.Says(err, "Policy type acd not supported", "model.policy_type") {
 		t.Errorf("err = %v", err)
 	}
 }

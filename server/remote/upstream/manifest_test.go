@@ -114,7 +114,7 @@ func TestWhatTheManifestLacks(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			_, err := load(t, tt.text)
-			if !errors.Is(err, manifest.ErrInvalid) || !strings.Contains(err.Error(), tt.want) {
+			if !errors.Is(err, manifest.ErrInvalid) || !rttest.Says(err, tt.want) {
 				t.Errorf("got %v, want a manifest error with %q", err, tt.want)
 			}
 		})

@@ -4,6 +4,8 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"testing"
+
+	"github.com/edge-rt/edge-rt/rt/rttest"
 )
 
 // noise returns a picture of random bytes.
@@ -35,9 +37,7 @@ func TestResizeAsOpenpiClient(t *testing.T) {
 	} {
 		r := newResizer(g.h, g.w, g.frameH, g.frameW)
 		src, dst := noise(g.h, g.w), make([]byte, g.frameH*g.frameW*channels)
-		if n := testing.AllocsPerRun(1, func() { r.resize(dst, src) }); n != 0 {
-			t.Errorf("resize allocates %v times, want 0", n)
-		}
+		rttest.NoAllocs(t, "resize allocates %v times, want 0", 1, func() { r.resize(dst, src) })
 		if sum := sha256.Sum256(dst); hex.EncodeToString(sum[:]) != g.sum {
 			t.Errorf("%dx%d into %dx%d: sum %x, want %s", g.h, g.w, g.frameH, g.frameW, sum, g.sum)
 		}

@@ -222,7 +222,7 @@ func TestServersOfAnotherForm(t *testing.T) {
 			if err == nil {
 				p.Runtime.Close()
 			}
-			if !errors.Is(err, ErrFit) || !strings.Contains(err.Error(), tt.want) {
+			if !errors.Is(err, ErrFit) || !rttest.Says(err, tt.want) {
 				t.Errorf("Open = %v, want ErrFit with %s", err, tt.want)
 			}
 		})
@@ -237,8 +237,7 @@ func TestFaults(t *testing.T) {
 			p := open(t, c)
 			for task, want := range map[string]string{"fail": "no policy for the task 'fail'", "shape": "want"} {
 				err := p.Runtime.Batch([]*remote.Row{row(&c, task)})
-				if !errors.Is(err, policy.ErrRun) || errors.Is(err, policy.ErrAway) ||
-					!strings.Contains(err.Error(), want) {
+				if !errors.Is(err, policy.ErrRun) || errors.Is(err, policy.ErrAway) || !rttest.Says(err, want) {
 					t.Errorf("task %s: %v, want policy.ErrRun with %s", task, err, want)
 				}
 				good(t, p, &c)
@@ -271,7 +270,7 @@ func TestServerThatHangsAndRestarts(t *testing.T) {
 			p := open(t, c)
 			time.AfterFunc(100*time.Millisecond, p.Runtime.Interrupt)
 			err := p.Runtime.Batch([]*remote.Row{row(&c, "slow")}) // for a minute, without Interrupt
-			if !errors.Is(err, policy.ErrAway) || !strings.Contains(err.Error(), remote.ErrInterrupted.Error()) {
+			if !errors.Is(err, policy.ErrAway) || !rttest.Says(err, remote.ErrInterrupted.Error()) {
 				t.Errorf("got %v, want policy.ErrAway because of the interruption", err)
 			}
 			process.Process.Kill()
@@ -300,7 +299,7 @@ func TestAbsentServer(t *testing.T) {
 		c := configured(t, kind, "")
 		c.URL = url
 		_, err := Open(context.Background(), c)
-		if !errors.Is(err, policy.ErrAway) || !strings.Contains(err.Error(), url) {
+		if !errors.Is(err, policy.ErrAway) || !rttest.Says(err, url) {
 			t.Errorf("Open = %v, want policy.ErrAway with %s", err, url)
 		}
 	}

@@ -7,6 +7,8 @@ import (
 	"math"
 	"strings"
 	"testing"
+
+	"github.com/edge-rt/edge-rt/rt/rttest"
 )
 
 func unhex(t testing.TB, s string) []byte {
@@ -195,15 +197,13 @@ func TestPushNoAlloc(t *testing.T) {
 	}}
 	buf := make([]byte, 0, m.Push.Size())
 	c, in := new(Cursor), new(Message)
-	if n := testing.AllocsPerRun(1000, func() {
+	rttest.NoAllocs(t, "AppendPush and ParseMessage allocate %v times, want 0", 1000, func() {
 		buf = AppendPush(buf[:0], &m.Push)
 		*c = NewCursor(buf)
 		if ParseMessage(c, in) != nil || len(in.Push.Data.Payload) != 50_000 {
 			t.Fatal("did not come back")
 		}
-	}); n != 0 {
-		t.Errorf("AppendPush and ParseMessage allocate %v times, want 0", n)
-	}
+	})
 	if len(buf) > m.Push.Size() {
 		t.Errorf("Size() = %d, AppendPush wrote %d", m.Push.Size(), len(buf))
 	}

@@ -3,6 +3,8 @@ package keyexpr
 import (
 	"strings"
 	"testing"
+
+	"github.com/edge-rt/edge-rt/rt/rttest"
 )
 
 // Source: the tests of the crate zenoh-keyexpr.
@@ -157,12 +159,10 @@ func TestWildcardChainsEnd(t *testing.T) {
 }
 
 func TestMatchNoAlloc(t *testing.T) {
-	if n := testing.AllocsPerRun(100, func() {
+	rttest.NoAllocs(t, "matching allocates %v times, want 0", 100, func() {
 		Intersects("@lerobot/*/$*in/**/obs", "@lerobot/m/main/demo/robot/x/obs")
 		Includes("@lerobot/*/$*in/**/obs", "@lerobot/m/main/demo/robot/x/obs")
-	}); n != 0 {
-		t.Errorf("matching allocates %v times, want 0", n)
-	}
+	})
 }
 
 // Property: no panic; the result of canonical passes Check and is stable; an expression intersects

@@ -5,10 +5,10 @@ import (
 	"errors"
 	"io"
 	"net"
-	"strings"
 	"testing"
 	"time"
 
+	"github.com/edge-rt/edge-rt/rt/rttest"
 	"github.com/edge-rt/edge-rt/wire/zenoh/codec"
 )
 
@@ -37,7 +37,7 @@ func TestForeignProtocolsAreNamed(t *testing.T) {
 			go io.Copy(io.Discard, theirs)
 			go theirs.Write([]byte(tt.bytes))
 			err := open(ours)
-			if !errors.Is(err, ErrForeign) || !strings.Contains(err.Error(), tt.want) {
+			if !errors.Is(err, ErrForeign) || !rttest.Says(err, tt.want) {
 				t.Errorf("%s, %s: %v, want ErrForeign with %q, and not that nothing came in time", tt.name, side, err,
 					tt.want)
 			}
@@ -55,7 +55,7 @@ func TestDialOfAConnectionThatEndsAtOnce(t *testing.T) {
 		theirs.Close()
 	}()
 	_, err := Dial(context.Background(), ours, Config{ZID: []byte{1}, Role: codec.Client, Lease: time.Second})
-	if !errors.Is(err, io.EOF) || !strings.Contains(err.Error(), "where it listens on tls/, dial it as tls/") {
+	if !errors.Is(err, io.EOF) || !rttest.Says(err, "where it listens on tls/, dial it as tls/") {
 		t.Errorf("Dial = %v, want io.EOF and that it may be tls/", err)
 	}
 }

@@ -342,9 +342,7 @@ func TestLinkNoAlloc(t *testing.T) {
 		exchange()
 	}
 	got = 0
-	if n := testing.AllocsPerRun(100, exchange); n != 0 {
-		t.Errorf("an exchange allocates %v times, want 0", n)
-	}
+	rttest.NoAllocs(t, "an exchange allocates %v times, want 0", 100, exchange)
 	if want := 101 * 150_300; got != want || theirs.in.last[lane(5, false)] == sn {
 		t.Errorf("%d bytes arrived, want %d", got, want)
 	}

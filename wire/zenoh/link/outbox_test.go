@@ -60,15 +60,13 @@ func TestWaitingForRoomAllocatesNothing(t *testing.T) {
 						}
 					}
 				}()
-				if n := testing.AllocsPerRun(200, func() {
+				rttest.NoAllocs(t, "a wait allocates %v times, want 0", 200, func() {
 					if !full(ours, p, tt.delivery) {
 						t.Fatal("there is room: the sender does not wait")
 					}
 					ask <- struct{}{}
 					rttest.Do(t, ours.Push(p, tt.delivery))
-				}); n != 0 {
-					t.Errorf("a wait allocates %v times, want 0", n)
-				}
+				})
 				close(ask)
 				<-stopped
 			})

@@ -5,6 +5,7 @@ import (
 	"runtime"
 	"testing"
 
+	"github.com/edge-rt/edge-rt/rt/rttest"
 	"github.com/edge-rt/edge-rt/wire/zenoh/codec"
 	"github.com/edge-rt/edge-rt/wire/zenoh/link"
 )
@@ -55,9 +56,7 @@ func TestNumbers(t *testing.T) {
 		t.Errorf("Key = %q, %v, want @num/x/y", key, ok)
 	}
 	named := codec.Expr{Scope: 9, Suffix: []byte("/y"), Sender: true}
-	if allocs := testing.AllocsPerRun(100, func() { n.Expand(named) }); allocs != 0 {
-		t.Errorf("Expand allocates %v times, want 0", allocs)
-	}
+	rttest.NoAllocs(t, "Expand allocates %v times, want 0", 100, func() { n.Expand(named) })
 	if _, ok := n.Key(codec.Expr{Scope: 9}); ok {
 		t.Error("a number of ours was taken for the remote's")
 	}

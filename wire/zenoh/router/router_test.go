@@ -167,9 +167,7 @@ func TestPushAllocatesNothing(t *testing.T) {
 	for range 1000 {
 		from.push(&m, true)
 	}
-	if n := testing.AllocsPerRun(1000, func() { from.push(&m, true) }); n != 0 {
-		t.Errorf("a sample costs %v allocations, want 0", n)
-	}
+	rttest.NoAllocs(t, "a sample costs %v allocations, want 0", 1000, func() { from.push(&m, true) })
 }
 
 // hostOf returns the name of a link's host by which sessions are counted.
