@@ -173,3 +173,23 @@ func TestAFeatureOfManyAxes(t *testing.T) {
 		t.Error("a shape of nine axes is taken")
 	}
 }
+
+// A pickle that names one large array for many actions is refused before the array is copied for each.
+func TestOneArrayForAllActions(t *testing.T) {
+	whole := func(v pickle.Value) []byte { // without protocol and STOP
+		b := pickle.Append(nil, v)
+		return b[2 : len(b)-1]
+	}
+	src := []byte("\x80\x04](")
+	for i := range 100 {
+		action := []byte("h\x00") // the first one's
+		if i == 0 {
+			action = append(whole(&pickle.Array{Type: "f4", Shape: []int{1 << 20}, Data: make([]byte, 4<<20)}), 0x94)
+		}
+		one := whole(&pickle.Object{Class: "TimedAction", State: dict("timestep", int64(i), "action", "HERE")})
+		src = append(src, bytes.Replace(one, []byte("\x8c\x04HERE"), action, 1)...)
+	}
+	if _, rows, err := ParseActions(append(src, "e."...)); !errors.Is(err, ErrMessage) {
+		t.Errorf("%d actions, %v, want a refusal", len(rows), err)
+	}
+}

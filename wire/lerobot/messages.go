@@ -178,12 +178,23 @@ func (o *Observation) Number(name string) (f float64, ok bool) {
 	case int64:
 		return float64(v), true
 	case *pickle.Array: // a 0-dimensional array or tensor
-		one, ok := v.Floats(nil)
-		if ok && len(one) == 1 {
+		if one, ok := few(v, 1); ok && len(one) == 1 {
 			return float64(one[0]), true
 		}
 	}
 	return 0, false
+}
+
+// valuesMost bounds an action. A pickle may name one large array many times, which takes no memory before its
+// elements are copied.
+const valuesMost = 1024
+
+// few returns the elements of an array of at most most.
+func few(a *pickle.Array, most int) (_ []float32, ok bool) {
+	if a.Len() > most {
+		return nil, false
+	}
+	return a.Floats(nil)
 }
 
 // ParseActions reads a list of TimedAction: the step of the first and rows of equal length. Their
@@ -212,14 +223,13 @@ func ParseActions(src []byte) (first int64, rows [][]float32, err error) {
 		if r.err != nil {
 			return 0, nil, r.err
 		}
-		row, ok := a.Floats(nil)
+		row, ok := few(a, valuesMost)
 		if i == 0 {
 			first = step
 		}
 		if !ok || step != first+int64(i) || len(row) == 0 || i > 0 && len(row) != len(rows[0]) {
-			return 0, nil, fmt.Errorf("%w: action %d of step %d has %d values of type %s, want floats in steps that "+
-				"follow "+
-				"each other", ErrMessage, i, step, a.Len(), a.Type)
+			return 0, nil, fmt.Errorf("%w: action %d of step %d has %d values of type %s, want 1 to %d floats in "+
+				"steps that follow each other", ErrMessage, i, step, a.Len(), a.Type, valuesMost)
 		}
 		rows = append(rows, row)
 	}

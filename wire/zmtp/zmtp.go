@@ -93,12 +93,14 @@ func (c *Conn) greet() error {
 	if _, err := c.Write(own[:]); err != nil {
 		return err
 	}
-	if _, err := io.ReadFull(c, peer[:]); err != nil {
-		return err
-	}
+	n, err := io.ReadFull(c, peer[:])
 	// The eight bytes within the signature are any.
-	if peer[0] != own[0] || peer[versionAt-1] != own[versionAt-1] || peer[versionAt] < version {
-		return fmt.Errorf("%w: the peer begins with % x, want a greeting of ZMTP 3", ErrProtocol, peer[:mechanismAt])
+	if begins := peer[:min(n, mechanismAt)]; n > 0 && peer[0] != own[0] || n >= versionAt &&
+		peer[versionAt-1] != own[versionAt-1] || n > versionAt && peer[versionAt] < version {
+		return fmt.Errorf("%w: the peer begins with % x, want a greeting of ZMTP 3", ErrProtocol, begins)
+	}
+	if err != nil {
+		return cut(err, n, greetingBytes, "its greeting")
 	}
 	mechanism := string(bytes.TrimRight(peer[mechanismAt:][:mechanismLen], "\x00"))
 	if mechanism != null {
@@ -110,7 +112,7 @@ func (c *Conn) greet() error {
 	}
 	flags, body, err := c.next()
 	if err != nil {
-		return err
+		return fmt.Errorf("after its greeting: %w", err)
 	}
 	name, properties := cutCommand(body)
 	if flags&flagCommand == 0 || name != "READY" {
@@ -228,14 +230,14 @@ func (c *Conn) command(body []byte) error {
 // next reads a frame. It takes memory as bytes arrive, so that a length alone takes none.
 func (c *Conn) next() (flags byte, body []byte, err error) {
 	head := c.frame[:2]
-	if _, err = io.ReadFull(c, head); err != nil {
-		return 0, nil, err
+	if n, err := io.ReadFull(c, head); err != nil {
+		return 0, nil, cut(err, n, len(head), "a frame's head")
 	}
 	flags = head[0]
 	size := uint64(head[1])
 	if flags&flagLong != 0 {
-		if _, err = io.ReadFull(c, c.frame[2:]); err != nil {
-			return 0, nil, err
+		if n, err := io.ReadFull(c, c.frame[2:]); err != nil {
+			return 0, nil, cut(err, len(head)+n, len(c.frame), "a frame's head")
 		}
 		size = binary.BigEndian.Uint64(c.frame[1:])
 	}
@@ -250,12 +252,18 @@ func (c *Conn) next() (flags byte, body []byte, err error) {
 	const atOnce = 1 << 20
 	if size <= atOnce {
 		body = make([]byte, size)
-		_, err = io.ReadFull(c, body)
-		return flags, body, err
+		n, err := io.ReadFull(c, body)
+		return flags, body, cut(err, n, int(size), "a frame")
 	}
 	var buf bytes.Buffer
-	if n, err := io.CopyN(&buf, c, int64(size)); err != nil {
-		return 0, nil, fmt.Errorf("after %d of %d bytes: %w", n, size, err)
+	n, err := io.CopyN(&buf, c, int64(size))
+	return flags, buf.Bytes(), cut(err, int(n), int(size), "a frame")
+}
+
+// cut names the place where the peer ended the connection.
+func cut(err error, n, of int, part string) error {
+	if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
+		return fmt.Errorf("the peer ended the connection after %d of %d bytes of %s", n, of, part)
 	}
-	return flags, buf.Bytes(), nil
+	return err
 }

@@ -86,6 +86,21 @@ func TestHostilePeers(t *testing.T) {
 	}
 }
 
+// Wherever a peer ends the connection, the error names the place.
+func TestCutAnywhere(t *testing.T) {
+	whole := join(greeting(null), ready("REP"), frame(flagMore, ""), frame(0, "reply"))
+	for n := range whole {
+		c := &Conn{Conn: &pipe{r: bytes.NewReader(whole[:n])}, limit: 100}
+		err := c.greet()
+		if err == nil {
+			_, err = c.reply()
+		}
+		if err == nil || !strings.Contains(err.Error(), "ended the connection after") {
+			t.Errorf("cut after %d bytes: %v", n, err)
+		}
+	}
+}
+
 func TestRequestEndsWithItsContext(t *testing.T) {
 	c := rttest.Must(Dial(context.Background(), scripted(t, join(greeting(null), ready("REP"))), replyMost))(t)
 	defer c.Close()
