@@ -305,7 +305,7 @@ func answersTwice(p *loaded, task string) (same *bool, err error) {
 		}
 		chunks[i] = slices.Clone(p.Model.ChunkRobot(0))
 		if !p.Model.Finite(0) {
-			return nil, errNotFinite
+			return nil, errDiverged
 		}
 	}
 	equal := slices.Equal(chunks[0], chunks[1])

@@ -29,6 +29,8 @@ func (m *elsewhere) Condition() remote.Condition {
 	return remote.Condition{Ready: true}
 }
 
+func (m *elsewhere) Fail(error) {}
+
 func (m *elsewhere) SetRequest(_ int, r policy.Request) {
 	m.mu.Lock()
 	defer m.mu.Unlock()

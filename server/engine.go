@@ -43,10 +43,15 @@ const (
 // driver never returns ends with the old process.
 var ErrDevice = errors.New("server: the device failed")
 
+// errDiverged refuses a policy of another program, which has no golden sets.
+var errDiverged = fmt.Errorf("%w: the policy answers with values that are not finite: are there NaN in its weights or "+
+	"statistics, as of a training that diverged?", policy.ErrBundle)
+
 // recovering is a Model that another program computes, and that is started or called again when it
 // fails: the server does not end then. Its runs fail with policy.ErrAway meanwhile.
 type recovering interface {
 	Condition() remote.Condition
+	Fail(why error)
 }
 
 // engine runs the model on the device's thread, and decides whether the device still works.
@@ -142,8 +147,9 @@ func (e *engine) judge(err error, b *buffer, rows int) error {
 		}
 	}
 	if e.away != nil {
-		e.log.Error("THE POLICY'S PROGRAM FAILS blank inputs, too: a worker is started again", "how", how, "why", err)
-		e.terminate()
+		e.log.Error("THE POLICY'S PROGRAM FAILS blank inputs, too: it is started or connected again", "how", how,
+			"why", err)
+		e.away.Fail(fmt.Errorf("it fails blank inputs, too: %w", err))
 		return fmt.Errorf("%w: the policy's program fails blank inputs, too: %w", policy.ErrAway, first)
 	}
 	e.giveUp(fmt.Sprintf("the server's own runs fail, too: %v", err), how)
@@ -304,6 +310,9 @@ func (e *engine) warmUp(n int) error {
 		if err := warm(1); err != nil {
 			return err
 		}
+	}
+	if n > 0 && e.away != nil && !e.blankFinite {
+		return errDiverged
 	}
 	for _, size := range e.sizes.All()[1:] {
 		if n == 0 {

@@ -1,9 +1,11 @@
 package server
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -17,10 +19,12 @@ import (
 // away is a model that another program computes, in a given state.
 type away struct {
 	*servertest.Model
-	now remote.Condition
+	now    remote.Condition
+	failed atomic.Pointer[error] // why it was ended
 }
 
 func (a *away) Condition() remote.Condition { return a.now }
+func (a *away) Fail(why error)              { a.failed.Store(&why) }
 
 // openpi's server closes the connection after an error, so that the server's own run finds it away: the
 // program recovers by itself, and is not ended for a robot's observation.
@@ -49,10 +53,8 @@ func TestAnErrorThatEndsTheConnection(t *testing.T) {
 	r.wantEvent(wire.EventUnavailable, "the connection ended")
 	r.ask(3)
 	r.wantChunk(3)
-	select {
-	case <-m.Terminated:
-		t.Error("the program was ended because of one observation")
-	default:
+	if why := m.failed.Load(); why != nil {
+		t.Errorf("the program was ended because of one observation: %v", *why)
 	}
 }
 
@@ -67,6 +69,19 @@ func TestAProgramThatFailsAlways(t *testing.T) {
 	r := b.robot("arm")
 	r.ask(1)
 	r.wantEvent(wire.EventUnavailable, "fails blank inputs, too")
+	if why := m.failed.Load(); why == nil || !errors.Is(*why, errNotFinite) {
+		t.Error("the program goes on")
+	}
+}
+
+// A policy whose blank answer is not finite has NaN in its weights: it does not serve.
+func TestAPolicyThatDiverged(t *testing.T) {
+	m := &away{Model: servertest.NewModel(), now: remote.Condition{Ready: true}}
+	m.NotFinite.Store(true)
+	b := newBench(t, config(), func(d *Deps) { d.Model = m })
+	if err := b.server.Serve(t.Context()); !errors.Is(err, policy.ErrBundle) || !strings.Contains(err.Error(), "NaN") {
+		t.Errorf("Serve = %v", err)
+	}
 }
 
 // A worker that was killed may take seconds to be gone, on a busy machine: the server does not end meanwhile.

@@ -53,12 +53,11 @@ func (w *worker) Batch(rows []*remote.Row) error {
 	}
 	switch status {
 	case statusOK:
-		w.setFault("")
 	case statusMemory:
-		w.setFault("its memory or the GPU's is short: " + string(text))
+		w.refused("its memory or the GPU's is short: " + string(text))
 		return fmt.Errorf("%w: %w: %s", policy.ErrRun, policy.ErrMemory, text)
 	default:
-		w.setFault("the policy's code fails: " + string(text))
+		w.refused("the policy's code fails: " + string(text))
 		return fmt.Errorf("%w: %s", policy.ErrRun, text)
 	}
 	for _, r := range rows {
@@ -69,15 +68,12 @@ func (w *worker) Batch(rows []*remote.Row) error {
 	return nil
 }
 
-// setFault notes the error of a batch, empty: none, for people and for a restart because of it.
-func (w *worker) setFault(why string) {
+// refused notes the error of a batch.
+func (w *worker) refused(why string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.fault = why
-	if why != "" {
-		w.why = why
-		w.errors.Add(1)
-	}
+	w.why = why
+	w.errors.Add(1)
 }
 
 // limit returns the time limit of a batch.

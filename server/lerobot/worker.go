@@ -70,7 +70,6 @@ type worker struct {
 	state   string
 	why     string // of the last failure
 	killing string // why this server kills process; empty: it does not
-	fault   string // error of the last batch; empty: it succeeded
 }
 
 // loaded is the description of a policy, the worker's first frame.
@@ -270,7 +269,6 @@ func (w *worker) lost(p *process) {
 	if w.killing != "" {
 		w.why, w.killing = w.killing, ""
 	}
-	w.fault = ""
 	why := w.why
 	w.mu.Unlock()
 	w.log.Error("THE WORKER ENDED: robots get no chunks until it is loaded again", "why", why)
@@ -367,14 +365,11 @@ func (w *worker) Condition() remote.Condition {
 
 // Interrupt kills the worker, which is then started again.
 func (w *worker) Interrupt() {
-	w.mu.Lock()
-	why := w.fault
-	w.mu.Unlock()
-	if why == "" {
-		why = "it was interrupted, because a run took too long or the server leaves"
-	}
-	w.kill(why)
+	w.kill("it was interrupted, because a run took too long or the server leaves")
 }
+
+// Fail kills the worker, which is then started again.
+func (w *worker) Fail(why error) { w.kill(why.Error()) }
 
 func (w *worker) kill(why string) {
 	w.mu.Lock()

@@ -4,14 +4,27 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"sync"
 	"time"
 
 	"github.com/edge-rt/edge-rt/policy"
 )
 
-// ErrInterrupted is the cause of an inference's end by Interrupt.
-var ErrInterrupted = errors.New("interrupted")
+const (
+	// answerTime bounds an inference, or answerTimes the longest so far if that is more.
+	answerTime  = 10 * time.Second
+	answerTimes = 10
+	// The wait between two attempts to connect doubles from one to the other.
+	retryFirst, retryMost = 100 * time.Millisecond, 5 * time.Second
+)
+
+var (
+	// ErrInterrupted is the cause of an inference's end by Interrupt.
+	ErrInterrupted = errors.New("interrupted")
+	// ErrBlank marks an unusable answer to the blank inputs that test a connection.
+	ErrBlank = errors.New("a blank observation")
+)
 
 // Away is the error of a server that does not answer.
 type Away struct {
@@ -24,58 +37,229 @@ func (e *Away) Error() string { return "no answer from " + e.Server + ": " + e.E
 // Unwrap returns the sentinels of such a run beside the cause.
 func (e *Away) Unwrap() []error { return []error{policy.ErrRun, policy.ErrAway, e.Err} }
 
-// Connection has the condition of a runtime that asks a server, and the inference in hand.
+// Link is one connection to a server.
+type Link interface {
+	comparable
+	// Ended is closed when the server ends the connection while nothing is asked, and Why is the reason from
+	// then on; nil: the next request shows it.
+	Ended() <-chan struct{}
+	Why() error
+	Close() error
+}
+
+// Protocol is the way to ask one server.
+type Protocol[L Link] struct {
+	Server string       // as people name it
+	Meta   *policy.Meta // of its policy
+	Task   string       // of blank inputs
+	// First bounds the first inference of a connection, in which a server may compile.
+	First time.Duration
+	Log   *slog.Logger
+	Dial  func(context.Context) (L, error)
+	// Ask computes a row's ChunkRobot.
+	Ask func(context.Context, L, *Row) error
+	// IsAnswer reports whether an error of Ask is about the content of an answer, which leaves the connection
+	// intact. After other errors the connection is of no use.
+	IsAnswer func(error) bool
+}
+
+// Connection is a Runtime that asks a server that runs already. It has a connection whose server has answered
+// blank inputs, or makes one.
 //
-// Owner: any goroutine.
-type Connection struct {
+// Owner: Open and Batch: one thread, as of Runtime; the rest: any goroutine.
+type Connection[L Link] struct {
+	Protocol[L]
+	ctx     context.Context
+	stop    context.CancelFunc
+	lost    chan struct{} // capacity 1: wakes the keeper
+	kept    sync.WaitGroup
+	longest time.Duration // of an answer; owner: Batch
+
 	mu     sync.Mutex
 	now    Condition          // guarded by mu
 	cancel context.CancelFunc // guarded by mu; of the inference in hand, may be nil
+	link   L                  // guarded by mu; zero: none
 }
 
-// Update calls change under the lock, which may guard more of the runtime's.
-func (c *Connection) Update(change func(now *Condition)) {
+// Open connects. Its error wraps ErrBlank where the server does not fit the policy.
+func Open[L Link](ctx context.Context, p Protocol[L]) (*Connection[L], error) {
+	c := &Connection[L]{Protocol: p, lost: make(chan struct{}, 1)}
+	l, err := c.connect(ctx)
+	if err != nil {
+		return nil, err
+	}
+	c.ctx, c.stop = context.WithCancel(context.Background())
+	c.install(l)
+	c.kept.Go(c.keep)
+	return c, nil
+}
+
+// connect returns a connection whose server has answered blank inputs.
+//
+// Owner: Open, then the keeper.
+func (c *Connection[L]) connect(ctx context.Context) (none L, err error) {
+	c.update(func(now *Condition) { now.State = "connecting" })
+	l, err := c.Dial(ctx)
+	if err != nil {
+		return none, err
+	}
+	c.update(func(now *Condition) { now.State = "warming up" })
+	ctx, cancel := context.WithTimeoutCause(ctx, c.First, fmt.Errorf("no answer within %v", c.First))
+	defer cancel()
+	row := newRow(c.Meta)
+	row.Task = c.Task
+	if err = c.Ask(ctx, l, row); err == nil {
+		err = row.checkFinite(c.Meta)
+	}
+	switch {
+	case err == nil:
+		return l, nil
+	case errors.Is(err, errNotFinite) || c.IsAnswer(err):
+		err = fmt.Errorf("%w: %w", ErrBlank, err)
+	case ctx.Err() != nil:
+		err = context.Cause(ctx)
+	}
+	_ = l.Close() // it is of no use
+	return none, err
+}
+
+// install makes l the connection of Batch.
+func (c *Connection[L]) install(l L) {
+	c.update(func(now *Condition) {
+		c.link = l
+		now.Ready, now.State = true, "serving"
+	})
+}
+
+// update calls change under the lock.
+func (c *Connection[L]) update(change func(now *Condition)) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	change(&c.now)
 }
 
-// State sets the state for people.
-func (c *Connection) State(text string) { c.Update(func(now *Condition) { now.State = text }) }
+// current returns the connection; ok is false without one.
+func (c *Connection[L]) current() (l L, ok bool) {
+	var none L
+	c.update(func(*Condition) { l = c.link })
+	return l, l != none
+}
 
-// Begin returns the context of an inference, which ends after limit and by Interrupt, each with a cause
-// of its own, and at the latest by release.
-func (c *Connection) Begin(ctx context.Context, limit time.Duration) (inference context.Context, release func()) {
-	ctx, interrupt := context.WithCancelCause(ctx)
-	inference, cancel := context.WithTimeoutCause(ctx, limit,
-		fmt.Errorf("no answer within %v", limit.Round(time.Second)))
-	c.Update(func(*Condition) { c.cancel = func() { interrupt(ErrInterrupted) } })
-	return inference, func() {
-		cancel()
-		interrupt(nil)
+// keep connects anew whenever the connection is lost.
+func (c *Connection[L]) keep() {
+	for c.ctx.Err() == nil {
+		l, ok := c.current()
+		var ended <-chan struct{}
+		if ok {
+			ended = l.Ended()
+		}
+		select {
+		case <-c.ctx.Done():
+			return
+		case <-ended:
+			c.drop(l, l.Why())
+		case <-c.lost:
+		}
+		c.reconnect()
 	}
 }
 
-// Refused counts an answer that is an error, or of another form than described, and returns its error.
-func (c *Connection) Refused(err error) error {
-	c.Update(func(now *Condition) {
+func (c *Connection[L]) reconnect() {
+	why := ""
+	for wait := retryFirst; c.ctx.Err() == nil; wait = min(2*wait, retryMost) {
+		if _, ok := c.current(); ok {
+			return
+		}
+		l, err := c.connect(c.ctx)
+		if err == nil {
+			c.update(func(now *Condition) { now.Restarts++ })
+			c.install(l)
+			c.Log.Info("the policy's server answers again", "server", c.Server)
+			return
+		}
+		if c.ctx.Err() == nil && err.Error() != why {
+			why = err.Error()
+			c.Log.Warn("the policy's server does not serve", "server", c.Server, "why", why)
+		}
+		c.update(func(now *Condition) { now.Why, now.State = err.Error(), "waiting to reconnect" })
+		select {
+		case <-c.ctx.Done():
+		case <-time.After(wait):
+		}
+	}
+}
+
+// drop closes l because of err, and wakes the keeper, unless another did so before.
+func (c *Connection[L]) drop(l L, err error) {
+	var none L
+	dropped := false
+	c.update(func(now *Condition) {
+		if dropped = l == c.link; !dropped {
+			return
+		}
+		c.link = none
+		now.Ready = false
+		now.State = "connecting"
 		now.Why = err.Error()
-		now.Errors++
+		now.Failures++
 	})
-	return fmt.Errorf("%w: %w", policy.ErrRun, err)
+	if !dropped {
+		return
+	}
+	_ = l.Close() // it failed already
+	c.Log.Warn("the connection to the policy's server is lost", "server", c.Server, "why", err)
+	select {
+	case c.lost <- struct{}{}:
+	default:
+	}
 }
 
-// Late counts an inference that exceeded its limit, and returns its error; err where it did not.
-func (c *Connection) Late(inference context.Context, err error) error {
-	if !errors.Is(inference.Err(), context.DeadlineExceeded) {
-		return err
+// Batch implements Runtime: it asks for the chunk of each row.
+func (c *Connection[L]) Batch(rows []*Row) error {
+	for _, row := range rows {
+		if err := c.infer(row); err != nil {
+			return err
+		}
 	}
-	c.Update(func(now *Condition) { now.Timeouts++ })
-	return context.Cause(inference)
+	return nil
+}
+
+func (c *Connection[L]) infer(row *Row) error {
+	l, ok := c.current()
+	if !ok {
+		return &Away{Server: c.Server, Err: errors.New(c.Condition().Why)}
+	}
+	limit := max(answerTime, answerTimes*c.longest)
+	ctx, interrupt := context.WithCancelCause(c.ctx)
+	defer interrupt(nil)
+	ctx, cancel := context.WithTimeoutCause(ctx, limit, fmt.Errorf("no answer within %v", limit.Round(time.Second)))
+	defer cancel()
+	c.update(func(*Condition) { c.cancel = func() { interrupt(ErrInterrupted) } })
+	began := time.Now()
+	err := c.Ask(ctx, l, row)
+	switch {
+	case err == nil:
+		c.longest = max(c.longest, time.Since(began))
+		copy(row.ChunkModel, row.ChunkRobot)
+		return nil
+	case c.IsAnswer(err):
+		c.update(func(now *Condition) {
+			now.Why = err.Error()
+			now.Errors++
+		})
+		return fmt.Errorf("%w: %w", policy.ErrRun, err)
+	case ctx.Err() != nil:
+		err = context.Cause(ctx)
+	}
+	if errors.Is(ctx.Err(), context.DeadlineExceeded) {
+		c.update(func(now *Condition) { now.Timeouts++ })
+	}
+	c.drop(l, err)
+	return &Away{Server: c.Server, Err: err}
 }
 
 // Interrupt implements Runtime.
-func (c *Connection) Interrupt() {
+func (c *Connection[L]) Interrupt() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.cancel != nil {
@@ -83,9 +267,25 @@ func (c *Connection) Interrupt() {
 	}
 }
 
+// Fail implements Runtime: the next connection serves once its server has answered blank inputs.
+func (c *Connection[L]) Fail(why error) {
+	if l, ok := c.current(); ok {
+		c.drop(l, why)
+	}
+}
+
 // Condition implements Runtime.
-func (c *Connection) Condition() Condition {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.now
+func (c *Connection[L]) Condition() (now Condition) {
+	c.update(func(is *Condition) { now = *is })
+	return now
+}
+
+// Close implements Runtime.
+func (c *Connection[L]) Close() error {
+	c.stop()
+	c.kept.Wait()
+	if l, ok := c.current(); ok {
+		return l.Close()
+	}
+	return nil
 }

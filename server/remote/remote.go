@@ -6,6 +6,7 @@
 package remote
 
 import (
+	"errors"
 	"fmt"
 	"math"
 
@@ -42,6 +43,10 @@ type Runtime interface {
 	//
 	// Owner: any goroutine.
 	Interrupt()
+	// Fail ends the program, or the connection, because of why: it fails blank inputs, too. The runtime recovers.
+	//
+	// Owner: any goroutine, while no batch is in hand.
+	Fail(why error)
 	// Condition returns the state for people and counters, without blocking.
 	//
 	// Owner: any goroutine.
@@ -133,24 +138,39 @@ func (p *Policy) Serve(maxBatch, buffers int) (*Model, error) {
 		return m, err
 	}
 	for range buffers * maxBatch {
-		m.rows = append(m.rows, p.newRow())
+		m.rows = append(m.rows, newRow(&p.Meta))
 	}
 	return m, nil
 }
 
 // newRow returns a row in this process's own memory.
-func (p *Policy) newRow() *Row {
-	chunk := p.ChunkSize * p.ActionDim
+func newRow(m *policy.Meta) *Row {
+	chunk := m.ChunkSize * m.ActionDim
 	r := &Row{
-		State:      make([]float32, p.Steps()*len(p.StateNames)),
+		State:      make([]float32, m.Steps()*len(m.StateNames)),
 		Prefix:     make([]float32, chunk),
 		ChunkModel: make([]float32, chunk),
 		ChunkRobot: make([]float32, chunk),
 	}
-	for _, c := range p.Cameras {
-		r.Images = append(r.Images, make([]byte, p.Steps()*c.Bytes()))
+	for _, c := range m.Cameras {
+		r.Images = append(r.Images, make([]byte, m.Steps()*c.Bytes()))
 	}
 	return r
+}
+
+// errNotFinite marks an answer with NaN or infinities.
+var errNotFinite = errors.New("the answer has a value that is not finite")
+
+// checkFinite names the first value of the chunk that is not finite.
+func (r *Row) checkFinite(m *policy.Meta) error {
+	for i, v := range r.ChunkRobot {
+		if d := float64(v); math.IsNaN(d) || math.IsInf(d, 0) {
+			return fmt.Errorf("%w: action %d has %v for %s: the server's policy computes no usable action",
+				errNotFinite,
+				i/m.ActionDim, v, m.ActionNames[i%m.ActionDim])
+		}
+	}
+	return nil
 }
 
 // MaxBatch returns the rows of a buffer.
@@ -190,14 +210,7 @@ func (m *Model) ChunkModel(i int) []float32 { return m.rows[i].ChunkModel }
 func (m *Model) ChunkRobot(i int) []float32 { return m.rows[i].ChunkRobot }
 
 // Finite reports whether row i's chunk has neither NaN nor infinities.
-func (m *Model) Finite(i int) bool {
-	for _, v := range m.rows[i].ChunkRobot {
-		if d := float64(v); math.IsNaN(d) || math.IsInf(d, 0) {
-			return false
-		}
-	}
-	return true
-}
+func (m *Model) Finite(i int) bool { return m.rows[i].checkFinite(&m.Meta) == nil }
 
 // Run is RunBuffer of the first buffer.
 func (m *Model) Run(batch int) error { return m.RunBuffer(0, batch) }
@@ -222,6 +235,9 @@ func (m *Model) Terminate() error {
 	m.Runtime.Interrupt()
 	return nil
 }
+
+// Fail ends the program, or the connection, which then recovers.
+func (m *Model) Fail(why error) { m.Runtime.Fail(why) }
 
 // Condition returns the runtime's state.
 func (m *Model) Condition() Condition { return m.Runtime.Condition() }

@@ -14,7 +14,7 @@ import (
 	"log/slog"
 	"net"
 	"strconv"
-	"sync"
+	"strings"
 	"time"
 
 	"google.golang.org/grpc"
@@ -32,37 +32,33 @@ import (
 const (
 	// loadTime bounds loading the policy, which the server does when a client comes.
 	loadTime = 10 * time.Minute
-	// answerTime bounds an inference, or answerTimes the longest so far if that is more; the first of a
-	// connection, of blank inputs, may take firstTime.
-	answerTime, firstTime = 10 * time.Second, 2 * time.Minute
-	answerTimes           = 10
-	// The wait between two attempts to connect doubles from one to the other.
-	retryFirst, retryMost = 200 * time.Millisecond, 5 * time.Second
+	// firstTime bounds the first inference of a connection, of blank inputs.
+	firstTime = 2 * time.Minute
 	// answersMost is the number of answers to earlier observations that one inference passes over.
 	answersMost = 4
 	// actionsMost bounds an answer: each action may hold the whole chunk.
 	actionsMost = 64 << 20
 )
 
-// runtime is a connection to a policy_server.
-//
-// Owner: Batch: one thread; the rest: any goroutine.
-type runtime struct {
-	remote.Connection
+// server is a policy_server with the policy that it is to load.
+type server struct {
 	url          string
 	meta         policy.Meta
 	keys         []string // of the cameras in an observation
 	instructions []byte
-	log          *slog.Logger
-	ctx          context.Context
-	stop         context.CancelFunc
-	kept         sync.WaitGroup
-	// Owner: connect while there is no connection, else Batch.
-	step    int64         // of the newest observation
-	longest time.Duration // of an answer
-
-	conn *grpc.ClientConn // guarded by the connection; nil: none
 }
+
+// link is a connection to a policy_server, which has loaded the policy.
+type link struct {
+	*grpc.ClientConn
+	step int64 // of the newest observation
+}
+
+// Ended implements remote.Link.
+func (*link) Ended() <-chan struct{} { return nil }
+
+// Why implements remote.Link.
+func (*link) Why() error { return nil }
 
 // Open connects to the manifest's server and has it load the policy.
 func Open(ctx context.Context, cfg *manifest.Config, log *slog.Logger) (*remote.Policy, error) {
@@ -70,40 +66,49 @@ func Open(ctx context.Context, cfg *manifest.Config, log *slog.Logger) (*remote.
 	if err != nil {
 		return nil, err
 	}
-	r := &runtime{
+	s := &server{
 		url:          cfg.Model.URL,
 		meta:         meta,
 		keys:         keys,
 		instructions: asked.Encode(),
-		log:          log,
 	}
-	r.ctx, r.stop = context.WithCancel(context.Background())
-	conn, err := r.connect(ctx)
-	if err != nil {
-		r.stop()
-		if errors.Is(err, errAnswer) || errors.Is(err, errNothing) {
-			return nil, cfg.Errorf("model.inputs", "the policy_server at %s, asked for blank inputs: %w", r.url, err)
-		}
-		if s, ok := status.FromError(err); ok && (s.Code() == codes.Unknown || s.Code() == codes.Unimplemented) {
-			return nil, cfg.Errorf("model", "the policy_server at %s does not run the policy: %s: compare "+
-				"model.policy_type, model.repo_or_path and model.device with it", r.url, s.Message())
-		}
-		return nil, r.away(err)
+	runtime, err := remote.Open(ctx, remote.Protocol[*link]{
+		Server:   s.name(),
+		Meta:     &s.meta,
+		First:    firstTime,
+		Log:      log,
+		Dial:     s.dial,
+		Ask:      s.ask,
+		IsAnswer: func(err error) bool { return errors.Is(err, errAnswer) },
+	})
+	reply, replied := status.FromError(err)
+	switch {
+	case err == nil:
+	case errors.Is(err, remote.ErrBlank) || errors.Is(err, errNothing):
+		return nil, cfg.Errorf("model.inputs", "%s: %w", s.name(), err)
+	case replied && reply.Code() == codes.Unknown:
+		return nil, cfg.Errorf("model", "%s does not run the policy: %s: compare "+
+			"model.policy_type, model.repo_or_path and model.device with it", s.name(), reply.Message())
+	case replied && reply.Code() == codes.Unimplemented:
+		return nil, cfg.Errorf("model.url", "%s is not LeRobot's: %s", s.name(), reply.Message())
+	default:
+		return nil, &remote.Away{Server: s.name(), Err: err}
 	}
-	r.install(conn)
-	sum := sha256.Sum256(append([]byte(r.url), r.instructions...))
+	sum := sha256.Sum256(append([]byte(s.url), s.instructions...))
 	return &remote.Policy{
 		Meta:      meta,
-		Runtime:   r,
+		Runtime:   runtime,
 		SHA256:    hex.EncodeToString(sum[:]),
-		Where:     r.url,
+		Where:     s.url,
 		Version:   manifest.RuntimeLeRobotAsync,
-		Program:   r.url,
+		Program:   s.url,
 		Device:    "cpu", // of this process's part
 		ReadsTask: true,
 		MaxBatch:  1,
 	}, nil
 }
+
+func (s *server) name() string { return "the policy_server at " + s.url }
 
 // checkKeys names the first key that is missing, or an address of another form.
 func checkKeys(cfg *manifest.Config) error {
@@ -195,17 +200,11 @@ func describe(cfg *manifest.Config) (m policy.Meta, asked *lerobot.Policy, keys 
 	return m, asked, keys, nil
 }
 
-func (r *runtime) away(err error) error {
-	return &remote.Away{Server: "the policy_server at " + r.url, Err: err}
-}
-
-// connect returns a connection whose server has loaded the policy and answered blank inputs: the first
-// inference of many policies takes longer than a robot may wait.
-func (r *runtime) connect(ctx context.Context) (*grpc.ClientConn, error) {
-	r.State("loading the policy")
-	ctx, cancel := context.WithTimeout(ctx, loadTime)
+// dial connects and has the server load the policy.
+func (s *server) dial(ctx context.Context) (*link, error) {
+	ctx, cancel := context.WithTimeoutCause(ctx, loadTime, fmt.Errorf("no answer within %v", loadTime))
 	defer cancel()
-	conn, err := grpc.NewClient("passthrough:///"+r.url, grpc.WithTransportCredentials(insecure.NewCredentials()),
+	conn, err := grpc.NewClient("passthrough:///"+s.url, grpc.WithTransportCredentials(insecure.NewCredentials()),
 		grpc.WithDefaultCallOptions(grpc.ForceCodecV2(lerobot.Codec{}), grpc.MaxCallRecvMsgSize(actionsMost)))
 	if err != nil {
 		return nil, err
@@ -213,99 +212,17 @@ func (r *runtime) connect(ctx context.Context) (*grpc.ClientConn, error) {
 	var out lerobot.Message
 	err = conn.Invoke(ctx, lerobot.PathReady, new(lerobot.Message), &out)
 	if err == nil {
-		err = conn.Invoke(ctx, lerobot.PathInstructions, &lerobot.Message{Data: r.instructions}, &out)
+		err = conn.Invoke(ctx, lerobot.PathInstructions, &lerobot.Message{Data: s.instructions}, &out)
 	}
-	if err == nil {
-		err = r.test(ctx, conn)
-	}
-	if err != nil {
-		return nil, errors.Join(err, conn.Close())
-	}
-	return conn, nil
-}
-
-func (r *runtime) test(ctx context.Context, conn *grpc.ClientConn) error {
-	r.State("warming up")
-	ctx, cancel := context.WithTimeoutCause(ctx, firstTime, fmt.Errorf("no answer within %v", firstTime))
-	defer cancel()
-	row := &remote.Row{State: make([]float32, len(r.meta.StateNames))}
-	for _, c := range r.meta.Cameras {
-		row.Images = append(row.Images, make([]byte, c.Bytes()))
-	}
-	row.ChunkRobot = make([]float32, r.meta.ChunkSize*r.meta.ActionDim)
-	return r.ask(ctx, conn, row)
-}
-
-func (r *runtime) install(conn *grpc.ClientConn) {
-	r.Update(func(now *remote.Condition) {
-		r.conn = conn
-		now.Ready, now.State = true, "serving"
-	})
-}
-
-// drop closes a connection that failed, and connects anew in the background.
-func (r *runtime) drop(conn *grpc.ClientConn, why error) {
-	r.Update(func(now *remote.Condition) {
-		if r.conn != conn || r.ctx.Err() != nil {
-			return
-		}
-		_ = conn.Close() // it failed already
-		r.conn = nil
-		now.Ready, now.Why = false, why.Error()
-		now.Failures++
-		r.log.Warn("the policy_server does not answer", "url", r.url, "why", why)
-		r.kept.Go(r.reconnect)
-	})
-}
-
-func (r *runtime) reconnect() {
-	for wait := retryFirst; ; wait = min(2*wait, retryMost) {
-		select {
-		case <-r.ctx.Done():
-			return
-		case <-time.After(wait):
-		}
-		conn, err := r.connect(r.ctx)
-		if err == nil {
-			r.install(conn)
-			r.Update(func(now *remote.Condition) { now.Restarts++ })
-			r.log.Info("the policy_server answers again", "url", r.url)
-			return
-		}
-		r.Update(func(now *remote.Condition) { now.State, now.Why = "waiting to reconnect", err.Error() })
-	}
-}
-
-// Batch implements remote.Runtime.
-func (r *runtime) Batch(rows []*remote.Row) error {
-	for _, row := range rows {
-		if err := r.infer(row); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-func (r *runtime) infer(row *remote.Row) error {
-	var conn *grpc.ClientConn
-	why := ""
-	r.Update(func(now *remote.Condition) { conn, why = r.conn, now.Why })
-	if conn == nil {
-		return r.away(errors.New(why))
-	}
-	ctx, release := r.Begin(r.ctx, max(answerTime, answerTimes*r.longest))
-	defer release()
-	err := r.ask(ctx, conn, row)
 	switch {
 	case err == nil:
-		copy(row.ChunkModel, row.ChunkRobot)
-		return nil
-	case errors.Is(err, errAnswer):
-		return r.Refused(err)
+		return &link{ClientConn: conn}, nil
+	case ctx.Err() != nil:
+		err = context.Cause(ctx)
+	case strings.Contains(err.Error(), "reading server preface"): // gRPC's text for a peer of another protocol
+		err = fmt.Errorf("it does not speak gRPC: is it LeRobot's policy_server? %s", status.Convert(err).Message())
 	}
-	err = r.Late(ctx, err)
-	r.drop(conn, err)
-	return r.away(err)
+	return nil, errors.Join(err, conn.Close())
 }
 
 // Errors of an answer: errAnswer marks one that does not fit the manifest, errNothing an empty one.
@@ -314,14 +231,15 @@ var (
 	errNothing = errors.New("it answers without actions: it was restarted, or its log has the error of this policy")
 )
 
-func (r *runtime) ask(ctx context.Context, conn *grpc.ClientConn, row *remote.Row) error {
-	r.step++
-	began := time.Now()
-	stream, err := conn.NewStream(ctx, &grpc.StreamDesc{ClientStreams: true}, lerobot.PathObservations)
+func (s *server) ask(ctx context.Context, l *link, row *remote.Row) error {
+	l.step++
+	stream, err := l.NewStream(ctx, &grpc.StreamDesc{ClientStreams: true}, lerobot.PathObservations)
 	if err != nil {
 		return err
 	}
-	err = lerobot.Pieces(r.observation(row).Encode(), func(m *lerobot.Message) error { return stream.SendMsg(m) })
+	err = lerobot.Pieces(s.observation(row, l.step).Encode(), func(m *lerobot.Message) error {
+		return stream.SendMsg(m)
+	})
 	if err == nil || errors.Is(err, io.EOF) { // the server ended the stream, and its answer has the reason
 		err = errors.Join(stream.CloseSend(), stream.RecvMsg(new(lerobot.Message)))
 	}
@@ -330,7 +248,11 @@ func (r *runtime) ask(ctx context.Context, conn *grpc.ClientConn, row *remote.Ro
 	}
 	for range answersMost {
 		var out lerobot.Message
-		if err := conn.Invoke(ctx, lerobot.PathActions, new(lerobot.Message), &out); err != nil {
+		err := l.Invoke(ctx, lerobot.PathActions, new(lerobot.Message), &out)
+		if code := status.Code(err); code == codes.ResourceExhausted || code == codes.Internal {
+			return fmt.Errorf("%w cannot be read: %s", errAnswer, status.Convert(err).Message())
+		}
+		if err != nil {
 			return err
 		}
 		if len(out.Data) == 0 {
@@ -340,30 +262,29 @@ func (r *runtime) ask(ctx context.Context, conn *grpc.ClientConn, row *remote.Ro
 		switch {
 		case err != nil:
 			return fmt.Errorf("%w: %w", errAnswer, err)
-		case first != r.step: // to an observation whose time was over
+		case first != l.step: // to an observation whose time was over
 			continue
-		case len(rows) != r.meta.ChunkSize || len(rows[0]) != r.meta.ActionDim:
+		case len(rows) != s.meta.ChunkSize || len(rows[0]) != s.meta.ActionDim:
 			return fmt.Errorf(
 				"%w has %d actions of %d values, want %d of %d (model.inputs chunk_size and action_names)",
-				errAnswer, len(rows), len(rows[0]), r.meta.ChunkSize, r.meta.ActionDim)
+				errAnswer, len(rows), len(rows[0]), s.meta.ChunkSize, s.meta.ActionDim)
 		}
 		for i := range rows {
-			copy(row.ChunkRobot[i*r.meta.ActionDim:], rows[i])
+			copy(row.ChunkRobot[i*s.meta.ActionDim:], rows[i])
 		}
-		r.longest = max(r.longest, time.Since(began))
 		return nil
 	}
 	return fmt.Errorf("%w is to an earlier observation, %d times", errAnswer, answersMost)
 }
 
 // observation returns the message of a row. It must go: the scheduler has chosen it.
-func (r *runtime) observation(row *remote.Row) *lerobot.Observation {
+func (s *server) observation(row *remote.Row, step int64) *lerobot.Observation {
 	values := &pickle.Dict{}
-	for i, name := range r.meta.StateNames {
+	for i, name := range s.meta.StateNames {
 		values.Set(name, float64(row.State[i]))
 	}
-	for i, key := range r.keys {
-		c := r.meta.Cameras[i]
+	for i, key := range s.keys {
+		c := s.meta.Cameras[i]
 		values.Set(key, &pickle.Array{Type: "u1", Shape: []int{c.H, c.W, 3}, Data: row.Images[i]})
 	}
 	if row.Task != "" {
@@ -371,20 +292,8 @@ func (r *runtime) observation(row *remote.Row) *lerobot.Observation {
 	}
 	return &lerobot.Observation{
 		Timestamp: float64(time.Now().UnixNano()) / 1e9,
-		Timestep:  r.step,
+		Timestep:  step,
 		MustGo:    true,
 		Values:    values,
 	}
-}
-
-// Close implements remote.Runtime.
-func (r *runtime) Close() error {
-	r.stop()
-	r.kept.Wait()
-	var conn *grpc.ClientConn
-	r.Update(func(*remote.Condition) { conn = r.conn })
-	if conn == nil {
-		return nil
-	}
-	return conn.Close()
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"math"
 	"net"
 	"os"
 	"path/filepath"
@@ -43,6 +44,7 @@ type fake struct {
 	obs    chan *lerobot.Observation
 	cols   atomic.Int64 // of an answer; 0: as wanted; -1: no answer
 	slow   atomic.Bool  // no answer before the call ends
+	nan    atomic.Bool  // the answers are not finite
 }
 
 func (f *fake) Ready(context.Context) error { return nil }
@@ -75,6 +77,9 @@ func (f *fake) GetActions(ctx context.Context) ([]byte, error) {
 	a, _ := o.Number("a.pos")
 	b, _ := o.Number("b.pos")
 	data := []float32{float32(a), float32(b), float32(a) + 1, float32(b) + 1}
+	if f.nan.Load() {
+		data[3] = float32(math.NaN())
+	}
 	cols := 2
 	if f.cols.Load() > 0 {
 		cols = int(f.cols.Load())
@@ -155,6 +160,27 @@ func TestChunksOfAPolicyServer(t *testing.T) {
 	}
 	if c := p.Runtime.Condition(); c.Failures != 2 || c.Restarts != 1 || c.Errors != 1 {
 		t.Errorf("condition = %+v", c)
+	}
+}
+
+// A server whose answers are of no use, blank inputs included, is not ready until they are again.
+func TestAnswersThatAreNotFinite(t *testing.T) {
+	f := &fake{obs: make(chan *lerobot.Observation, 1)}
+	address, _ := f.serve(t, "127.0.0.1:0")
+	p := rttest.Must(open(t, strings.Replace(full, "URL", address, 1)))(t)
+	f.nan.Store(true)
+	p.Runtime.Fail(errors.New("blank inputs fail, too"))
+	rttest.Eventually(t, "the reason", func() bool {
+		now := p.Runtime.Condition()
+		return !now.Ready && strings.Contains(now.Text(), "waiting to reconnect: a blank observation: ") &&
+			strings.Contains(now.Text(), "action 1 has NaN for b.pos")
+	})
+	f.nan.Store(false)
+	rttest.Eventually(t, "the next connection", func() bool { return p.Runtime.Condition().Ready })
+	f.nan.Store(true)
+	if _, err := open(t, strings.Replace(full, "URL", address, 1)); !errors.Is(err, manifest.ErrInvalid) ||
+		!strings.Contains(err.Error(), "action 1 has NaN for b.pos") {
+		t.Errorf("at the start: %v", err)
 	}
 }
 

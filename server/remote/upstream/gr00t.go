@@ -20,8 +20,6 @@ type groot struct {
 }
 
 func dialGR00T(ctx context.Context, url, token string) (link, error) {
-	ctx, cancel := context.WithTimeout(ctx, handshakeTime)
-	defer cancel()
 	conn, err := zmtp.Dial(ctx, url, messageMost)
 	if errors.Is(err, zmtp.ErrProtocol) {
 		return nil, fmt.Errorf("%w: is it a server of GR00T?", err)
@@ -39,7 +37,7 @@ func dialGR00T(ctx context.Context, url, token string) (link, error) {
 		}
 	}
 	if err != nil {
-		g.close()
+		g.Close()
 		return nil, err
 	}
 	return g, nil
@@ -66,9 +64,9 @@ func (g *groot) ask(ctx context.Context, message []byte) (any, error) {
 }
 
 func (g *groot) metadata() ndarray.Map  { return g.meta }
-func (g *groot) ended() <-chan struct{} { return nil }
-func (g *groot) why() error             { return errEnded }
-func (g *groot) close()                 { g.conn.Close() }
+func (g *groot) Ended() <-chan struct{} { return nil }
+func (g *groot) Why() error             { return nil }
+func (g *groot) Close() error           { return g.conn.Close() }
 
 // modality is the part of a modality configuration that a client has to fit.
 type modality struct {

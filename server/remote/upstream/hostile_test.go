@@ -92,7 +92,7 @@ func TestHostileServers(t *testing.T) {
 func TestUnaskedMessage(t *testing.T) {
 	c := configured(t, openPI, serveShared(t, openPI))
 	l := rttest.Must(dialOpenPI(context.Background(), c.URL, ""))(t)
-	defer l.close()
+	defer l.Close()
 	row := &remote.Row{State: make([]float32, 8), Images: row(&c, "").Images}
 	b := newMessages(c.Kind, &c.Spec, &c.Meta).observation(row, "")
 	o := l.(*openpi)
@@ -133,8 +133,8 @@ func FuzzWebSocket(f *testing.F) {
 			t.Fatalf("%x: no end of the dialling", in)
 		}
 		if err == nil {
-			<-l.ended()
-			l.close()
+			<-l.Ended()
+			l.Close()
 		}
 	})
 }

@@ -52,7 +52,7 @@ type group struct {
 
 // messages writes observations and reads answers.
 //
-// Owner: the thread of Batch.
+// Owner: the connection's.
 type messages struct {
 	spec    *Spec
 	kind    string

@@ -35,11 +35,10 @@ type link interface {
 	ask(ctx context.Context, message []byte) (any, error)
 	// metadata describes the policy as the server does.
 	metadata() ndarray.Map
-	// ended is closed when the server ends the connection while nothing is asked; nil: unknown. why
-	// is its reason from then on.
-	ended() <-chan struct{}
-	why() error
-	close()
+	// The rest is as of remote.Link.
+	Ended() <-chan struct{}
+	Why() error
+	Close() error
 }
 
 // openpi is a connection to openpi's serve_policy. A thread of its own reads, because the server
@@ -61,8 +60,6 @@ type incoming struct {
 }
 
 func dialOpenPI(ctx context.Context, address, key string) (link, error) {
-	ctx, cancel := context.WithTimeout(ctx, handshakeTime)
-	defer cancel()
 	options := &websocket.DialOptions{HTTPHeader: http.Header{}}
 	if key != "" {
 		options.HTTPHeader.Set("Authorization", "Api-Key "+key)
@@ -94,7 +91,7 @@ func dialOpenPI(ctx context.Context, address, key string) (link, error) {
 		}
 	}
 	if err != nil {
-		o.close()
+		o.Close()
 		return nil, err
 	}
 	return o, nil
@@ -173,12 +170,13 @@ func (o *openpi) ask(ctx context.Context, message []byte) (any, error) {
 }
 
 func (o *openpi) metadata() ndarray.Map  { return o.meta }
-func (o *openpi) ended() <-chan struct{} { return o.over }
-func (o *openpi) why() error             { return o.reason }
+func (o *openpi) Ended() <-chan struct{} { return o.over }
+func (o *openpi) Why() error             { return o.reason }
 
-func (o *openpi) close() {
+func (o *openpi) Close() error {
 	o.stop()
 	_ = o.conn.CloseNow() // its error is of a connection that is over
+	return nil
 }
 
 // shown returns an address without its password.
