@@ -98,6 +98,14 @@ func (c *Config) checkFronts() error {
 				"0.0.0.0:8080 for other machines", f.key, f.address)
 		}
 	}
+	for i, camera := range c.Fronts.OpenPI.Cameras {
+		if camera.Name == "" || camera.Key == "" || slices.ContainsFunc(c.Fronts.OpenPI.Cameras[:i],
+			func(k CameraKey) bool { return k.Name == camera.Name }) {
+			return c.Errorf("fronts.openpi.cameras",
+				"fronts.openpi.cameras: entry %d has name '%s' and key '%s', want "+
+					"each camera of the policy once, with its key in an observation", i+1, camera.Name, camera.Key)
+		}
+	}
 	return nil
 }
 

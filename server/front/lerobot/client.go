@@ -280,7 +280,10 @@ func (c *client) infer(ctx context.Context, o *lerobot.Observation, v *view, sta
 		})
 	}
 	if task, _ := o.Values.Get("task"); task != nil {
-		obs.Task, _ = task.(string)
+		var ok bool
+		if obs.Task, ok = task.(string); !ok {
+			return nil, fmt.Errorf("%w: the task is %s, want a text", lerobot.ErrMessage, pickle.Brief(task))
+		}
 	}
 	chunk, err := c.robot.Infer(ctx, obs)
 	if err != nil {

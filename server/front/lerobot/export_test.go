@@ -2,6 +2,7 @@ package lerobot
 
 import (
 	"slices"
+	"time"
 
 	"github.com/edge-rt/edge-rt/server/front"
 )
@@ -12,7 +13,12 @@ const (
 	ObservationWait = observationWait
 )
 
-func (f *Front) Address() string       { return f.listener.Addr().String() }
+func (f *Front) Address() string { return f.listener.Addr().String() }
+func (f *Front) GreetWithin(d time.Duration) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.greet = d
+}
 func (f *Front) Counts() *front.Counts { return f.to.Counts }
 
 func (f *Front) Ended() int {

@@ -36,8 +36,14 @@ const (
 	// greetMax bounds the calls under way of all clients without a session: each may hold a message of
 	// lerobot.MaxMessage, which gRPC receives before the call is known here. A client repeats a call
 	// that is refused so.
-	greetMax  = 8
-	headerMax = 16 << 10 // bytes of a call's header
+	greetMax = 8
+	// greetHostMax bounds those of one host, and greetTime the time of such a call: a client that sends a byte
+	// a second keeps no other one out.
+	greetHostMax = greetMax / 2
+	greetTime    = 20 * time.Second
+	headerMax    = 16 << 10 // bytes of a call's header
+	// idleTime bounds a connection without a call; a client that runs always waits in GetActions.
+	idleTime = time.Minute
 	// aliveTime and aliveTimeout find a connection whose client is gone.
 	aliveTime, aliveTimeout = 10 * time.Second, 5 * time.Second
 	// returnTime is how long a client's session waits for a new connection after its old one has
@@ -52,10 +58,10 @@ type Front struct {
 	listener net.Listener
 	log      *slog.Logger
 	to       *front.Gateway // set by Serve
+	greet    time.Duration  // greetTime, but in tests
 
 	mu      sync.Mutex
-	open    int                // connections, guarded by mu
-	greeted int                // calls of clients without a session, guarded by mu
+	greeted map[string]int     // calls of clients without a session by their host, guarded by mu
 	clients map[string]*client // by the address of their connection, guarded by mu
 	ended   map[string]*client // without a connection, by their last address, guarded by mu
 }
@@ -69,6 +75,8 @@ func Listen(address string, log *slog.Logger) (front.Front, error) {
 	return &Front{
 		listener: listener,
 		log:      log,
+		greet:    greetTime,
+		greeted:  map[string]int{},
 		clients:  map[string]*client{},
 		ended:    map[string]*client{},
 	}, nil
@@ -87,12 +95,16 @@ func (f *Front) Serve(ctx context.Context, to *front.Gateway) error {
 		grpc.MaxHeaderListSize(headerMax),
 		grpc.InTapHandle(f.admit),
 		grpc.ConnectionTimeout(aliveTime),
-		grpc.KeepaliveParams(keepalive.ServerParameters{Time: aliveTime, Timeout: aliveTimeout}),
+		grpc.KeepaliveParams(keepalive.ServerParameters{
+			MaxConnectionIdle: idleTime,
+			Time:              aliveTime,
+			Timeout:           aliveTimeout,
+		}),
 		grpc.StatsHandler(connections{f}),
 	)
 	lerobot.Register(server, calls{f})
 	served := make(chan error, 1)
-	go func() { served <- server.Serve(limited{f.listener, f}) }()
+	go func() { served <- server.Serve(front.Limit(f.listener, connectionsMax, f.crowded)) }()
 	var err error
 	select {
 	case <-ctx.Done():
@@ -109,6 +121,12 @@ func (f *Front) Serve(ctx context.Context, to *front.Gateway) error {
 	return err
 }
 
+// crowded notes a connection beyond connectionsMax.
+func (f *Front) crowded(from net.Addr) {
+	f.to.Counts.Refused[front.LeRobot][front.TooLarge].Add(1)
+	f.log.Warn("too many connections to the front for LeRobot's clients", "max", connectionsMax, "from", from.String())
+}
+
 func (f *Front) all() (list []*client) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -121,69 +139,35 @@ func (f *Front) all() (list []*client) {
 	return list
 }
 
-// limited accepts connections up to connectionsMax.
-type limited struct {
-	net.Listener
-	f *Front
-}
-
-func (l limited) Accept() (net.Conn, error) {
-	for {
-		c, err := l.Listener.Accept()
-		if err != nil {
-			return nil, err
-		}
-		l.f.mu.Lock()
-		full := l.f.open >= connectionsMax
-		if !full {
-			l.f.open++
-		}
-		l.f.mu.Unlock()
-		if !full {
-			return &connection{Conn: c, f: l.f}, nil
-		}
-		l.f.to.Counts.Refused[front.LeRobot][front.TooLarge].Add(1)
-		l.f.log.Warn("too many connections to the front for LeRobot's clients", "max", connectionsMax,
-			"from", c.RemoteAddr().String())
-		_ = c.Close() // it is refused
-	}
-}
-
-// connection gives its place back when it is closed.
-type connection struct {
-	net.Conn
-	f    *Front
-	once sync.Once
-}
-
-func (c *connection) Close() error {
-	c.once.Do(func() {
-		c.f.mu.Lock()
-		c.f.open--
-		c.f.mu.Unlock()
-	})
-	return c.Conn.Close()
-}
-
 // admit bounds the calls of clients without a session, before their messages are received.
 func (f *Front) admit(ctx context.Context, _ *tap.Info) (context.Context, error) {
-	from, _ := peer.FromContext(ctx)
+	host, address := "", ""
+	if from, _ := peer.FromContext(ctx); from != nil {
+		address = from.Addr.String()
+		host, _, _ = net.SplitHostPort(address)
+	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if from != nil {
-		if c := f.clients[from.Addr.String()]; c != nil && c.viewed() != nil {
-			return ctx, nil
-		}
+	if c := f.clients[address]; c != nil && c.viewed() != nil {
+		return ctx, nil
 	}
-	if f.greeted >= greetMax {
+	all := 0
+	for _, n := range f.greeted {
+		all += n
+	}
+	if all >= greetMax || f.greeted[host] >= greetHostMax {
 		f.to.Counts.Refused[front.LeRobot][front.TooLarge].Add(1)
 		return nil, status.Error(codes.Unavailable, "many clients connect at this moment: try again")
 	}
-	f.greeted++
+	f.greeted[host]++
+	ctx, cancel := context.WithTimeout(ctx, f.greet)
 	context.AfterFunc(ctx, func() {
+		cancel()
 		f.mu.Lock()
 		defer f.mu.Unlock()
-		f.greeted--
+		if f.greeted[host]--; f.greeted[host] == 0 {
+			delete(f.greeted, host)
+		}
 	})
 	return ctx, nil
 }

@@ -408,3 +408,22 @@ func TestManyCallsWithoutASession(t *testing.T) {
 		return err == nil
 	})
 }
+
+// Calls without a session that never end, as of a client that sends a byte a second, are ended.
+func TestACallWithoutAnEnd(t *testing.T) {
+	s := start(t)
+	s.front.GreetWithin(50 * time.Millisecond)
+	calls := &grpc.StreamDesc{ClientStreams: true}
+	c := s.dial(t)
+	for range 3 {
+		rttest.Must(c.conn.NewStream(t.Context(), calls, lerobot.PathInstructions))(t)
+	}
+	slow := rttest.Must(c.conn.NewStream(t.Context(), calls, lerobot.PathInstructions))(t)
+	if err := slow.RecvMsg(new(lerobot.Message)); status.Code(err) != codes.DeadlineExceeded {
+		t.Errorf("the call ends with %v", err)
+	}
+	rttest.Eventually(t, "room for another client", func() bool {
+		_, err := s.dial(t).call(lerobot.PathReady, nil)
+		return err == nil
+	})
+}

@@ -3,6 +3,7 @@
 package openpi
 
 import (
+	"bytes"
 	"context"
 	"crypto/subtle"
 	"encoding/binary"
@@ -29,7 +30,13 @@ import (
 
 const (
 	clientsMost = 64
-	messageMost = 32 << 20 // of an observation: eight pictures of 640x480 as float32
+	// connectionsMost bounds clients, and connections that have sent no whole request within headerTime.
+	connectionsMost = 1024
+	messageMost     = 32 << 20 // of an observation: eight pictures of 640x480 as float32
+	// messageTime bounds the time in which a message arrives once it has begun, and keptMost the memory that a
+	// client keeps for its next one.
+	messageTime = 30 * time.Second
+	keptMost    = 8 << 20
 	headerMost  = 8 << 10
 	headerTime  = 5 * time.Second
 	writeTime   = 10 * time.Second
@@ -81,12 +88,19 @@ func (f *Front) Serve(ctx context.Context, to *front.Gateway) error {
 	server.SetKeepAlivesEnabled(false)
 	stop := context.AfterFunc(ctx, func() { server.Close() })
 	defer stop()
-	err := server.Serve(f.listener)
+	err := server.Serve(front.Limit(f.listener, connectionsMost, f.crowded))
 	f.serving.Wait()
 	if ctx.Err() != nil {
 		return nil
 	}
 	return fmt.Errorf("fronts.openpi: %w", err)
+}
+
+// crowded notes a connection beyond connectionsMost.
+func (f *Front) crowded(from net.Addr) {
+	f.to.Counts.Refused[front.OpenPI][front.TooLarge].Add(1)
+	f.to.Log.Warn("too many connections to the front for openpi's clients", "max", connectionsMost,
+		"from", from.String())
 }
 
 func (f *Front) handler(ctx context.Context) http.Handler {
@@ -142,6 +156,8 @@ type client struct {
 	reader   reader
 	task     string
 	incoming chan incoming
+	answered chan struct{} // one element where the newest message needs buf no more
+	buf      bytes.Buffer  // of the newest message; owner: its reader, until it is passed on, and from answered
 	answer   []byte
 	previous time.Duration // of the answer before, with its way out
 	logged   string        // the reason that was logged last
@@ -194,7 +210,8 @@ func (c *client) serve(ctx context.Context) (err error) {
 	if err := c.write(ctx, websocket.MessageBinary, c.metadata()); err != nil {
 		return err
 	}
-	c.incoming = make(chan incoming)
+	c.incoming, c.answered = make(chan incoming), make(chan struct{}, 1)
+	c.answered <- struct{}{}
 	go c.read(ctx)
 	for {
 		select {
@@ -208,12 +225,17 @@ func (c *client) serve(ctx context.Context) (err error) {
 			if err := c.take(ctx, m); err != nil {
 				return err
 			}
+			c.answered <- struct{}{}
 		}
 	}
 }
 
 // ended returns nil for the end of a connection that its client closed, or lost.
 func (c *client) ended(err error) error {
+	if errors.Is(err, errLate) {
+		c.front.to.Counts.Refused[front.OpenPI][front.TooLarge].Add(1)
+		return err
+	}
 	if strings.Contains(err.Error(), "read limited at") {
 		c.front.to.Counts.Refused[front.OpenPI][front.TooLarge].Add(1)
 		return fmt.Errorf("an observation of more than %d bytes", messageMost)
@@ -222,13 +244,21 @@ func (c *client) ended(err error) error {
 	return nil
 }
 
-// read passes on messages, one at a time. It reads while the policy computes, so that pings are
-// answered.
+// read passes on messages, one at a time. It waits for the next one while the policy computes, so that pings
+// are answered, and receives it when the one before was answered.
 func (c *client) read(ctx context.Context) {
 	for {
-		kind, data, err := c.conn.Read(ctx)
+		kind, r, err := c.conn.Reader(ctx)
+		if err == nil {
+			select {
+			case <-c.answered:
+			case <-ctx.Done():
+				return
+			}
+			err = c.receive(r)
+		}
 		select {
-		case c.incoming <- incoming{kind, data, err}:
+		case c.incoming <- incoming{kind, c.buf.Bytes(), err}:
 		case <-ctx.Done():
 			return
 		}
@@ -237,6 +267,22 @@ func (c *client) read(ctx context.Context) {
 		}
 	}
 }
+
+// receive reads a message into buf.
+func (c *client) receive(r io.Reader) error {
+	if c.buf.Cap() > keptMost {
+		c.buf = bytes.Buffer{}
+	}
+	c.buf.Reset()
+	late := time.AfterFunc(messageTime, func() { c.conn.CloseNow() })
+	_, err := c.buf.ReadFrom(r)
+	if !late.Stop() {
+		return errLate
+	}
+	return err
+}
+
+var errLate = fmt.Errorf("an observation arrived for more than %v", messageTime)
 
 // take answers one message. An observation that the policy cannot take, or that gets no chunk, is
 // answered with text, from which openpi-client raises an error, and the connection stays.
