@@ -170,6 +170,7 @@ func run(args []string, stdout io.Writer) exit.Code {
 		return exit.Clean
 	}
 	c.overrides = overrides
+	repeated(overrides, plain.Writer(os.Stderr))
 	command, _, _ := strings.Cut(ctx.Command(), " ") // without its arguments
 	if command != "serve" {
 		c.Audit, c.Traces = "", "" // it comes from a variable or --config: without serving there is nothing to audit
@@ -211,11 +212,31 @@ func (f *flags) demo() error {
 	if !known {
 		return exit.Errorf(exit.Usage, "--robot is %q, and --demo has policies for so101, bi_so101 and lekiwi", f.Robot)
 	}
-	if f.Demo {
-		f.Manifest = "testdata/demo/" + name + ".yaml"
-		userfile.Shipped(&f.Manifest)
+	if !f.Demo {
+		return nil
+	}
+	f.Manifest = "testdata/demo/" + name + ".yaml"
+	userfile.Shipped(&f.Manifest)
+	if _, err := os.Stat(f.Manifest); err != nil {
+		prefix, _ := userfile.Prefix() // empty: unknown
+		return exit.Errorf(exit.Config,
+			"--demo: there is neither %s/share/edge-rt/demo, which an installation has, nor "+
+				"testdata/demo, which a clone has: run the installed program, or this one in a clone", prefix)
 	}
 	return nil
+}
+
+// repeated warns of keys that the command line sets several times, as of other flags.
+func repeated(overrides []manifest.Override, stderr io.Writer) {
+	last := map[string]string{}
+	for _, o := range overrides {
+		if value, again := last[o.Key]; again && value != o.Value {
+			fmt.Fprintf(stderr, "lean-server: --%s is given more than once (%s, %s): the last one counts\n", o.Key,
+				value,
+				o.Value)
+		}
+		last[o.Key] = o.Value
+	}
 }
 
 // config returns the manifest with the flags' settings.

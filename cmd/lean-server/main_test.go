@@ -160,6 +160,18 @@ func TestDemoHasItsOwnManifest(t *testing.T) {
 	}
 }
 
+// A key of the manifest that flags set to two values is reported, as any other flag is.
+func TestAKeyIsGivenTwice(t *testing.T) {
+	var said strings.Builder
+	_, overrides, err :=
+		manifest.Overrides(strings.Fields("--model.device cpu --threads 2 --model.device=cuda --threads 2"),
+			func(string) bool { return false })
+	if repeated(overrides, &said); err != nil ||
+		said.String() != "lean-server: --model.device is given more than once (cpu, cuda): the last one counts\n" {
+		t.Errorf("%v, said %q", err, &said)
+	}
+}
+
 func TestBadInput(t *testing.T) {
 	taken := rttest.Must(net.Listen("tcp", "127.0.0.1:0"))(t)
 	defer taken.Close()
@@ -174,6 +186,7 @@ func TestBadInput(t *testing.T) {
 		{"serf", 2, "serf"},
 		{good + "--robot bi_so101", 2, "--robot bi_so101|--demo"},
 		{"--demo --robot koch", 2, `"koch"|bi_so101`},
+		{"--demo", 3, "neither|share/edge-rt/demo|testdata/demo|clone"}, // not of an installation
 		{good + "--health-port x", 2, "health-port"},
 		{good + "--health-port 65536", 2, "--health-port is 65536|65535"},
 		{"--manifest none.yaml", 3, "none.yaml|--manifest"},

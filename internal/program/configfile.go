@@ -53,7 +53,11 @@ func loadConfig(r io.Reader) (kong.Resolver, error) {
 		}
 	}
 	for key, v := range raw {
-		c.values[strings.ReplaceAll(key, "_", "-")] = v
+		name := strings.ReplaceAll(key, "_", "-")
+		if _, twice := c.values[name]; twice && c.broken == nil {
+			c.broken = exit.Errorf(exit.Config, "%s: the key %s is there twice, with - and with _", file, name)
+		}
+		c.values[name] = v
 	}
 	return c, nil
 }

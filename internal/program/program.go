@@ -3,6 +3,7 @@
 package program
 
 import (
+	"encoding/json"
 	"fmt"
 	"io"
 	"os"
@@ -104,10 +105,25 @@ func (p *Program) Parse(grammar any, args []string) (ctx *kong.Context, code exi
 		if code == exit.Failure {
 			code = exit.Usage
 		}
-		fmt.Fprintf(plain.Writer(p.Stderr), "%s: %s; see %s --help\n", p.Name, explain(err, parser.Model), p.Name)
+		why := explain(err, parser.Model)
+		fmt.Fprintf(plain.Writer(p.Stderr), "%s: %s; see %s --help\n", p.Name, why, p.Name)
+		p.reportJSON(args, code, why)
 		return nil, code, true
 	}
 	return ctx, exit.Clean, false
+}
+
+// reportJSON writes the failure of a command line with --json -, as of a command that has no result.
+func (p *Program) reportJSON(args []string, code exit.Code, why string) {
+	for i, arg := range args {
+		if arg != "--json=-" && (arg != "--json" || i+1 == len(args) || args[i+1] != "-") {
+			continue
+		}
+		end := map[string]any{"exit": map[string]any{"code": code, "reason": why}}
+		text, _ := json.MarshalIndent(end, "", "  ") // a number and a text
+		fmt.Fprintf(p.Stdout, "%s\n", text)
+		return
+	}
 }
 
 // isPath finds the flags that name a file, a folder or a device, by their placeholder.

@@ -48,6 +48,12 @@ func TestParse(t *testing.T) {
 		!strings.HasSuffix(stderr, "; see robot --help\n") || strings.Count(stderr, "\n") != 1 {
 		t.Errorf("a wrong flag: code %d, done %t, said %q", code, done, stderr)
 	}
+	for args, want := range map[string]bool{"--json - --buss x": true, "--json=- --buss x": true,
+		"--buss x --json": false} {
+		if _, _, _, _, stdout, _ := parse(strings.Fields(args)...); strings.Contains(stdout, `"code": 2`) != want {
+			t.Errorf("%s: standard output %q, want JSON: %t", args, stdout, want)
+		}
+	}
 }
 
 // A flag of one value that is given two takes the last, with a warning. A flag that names a device,
@@ -343,6 +349,17 @@ func TestValuesInTheFile(t *testing.T) {
 			strings.Count(said.String(), "\n") != 1 {
 			t.Errorf("%s: code %d, said %q; want 2, the file and %q", tt.text, code, &said, tt.says)
 		}
+	}
+}
+
+// A key in both spellings has two values, of which none is the last.
+func TestAKeyInBothSpellings(t *testing.T) {
+	r, err := loadConfig(strings.NewReader("max_rate: 3\nmax-rate: 4"))
+	if err == nil {
+		err = r.Validate(&kong.Application{Node: &kong.Node{}})
+	}
+	if exit.Of(err) != exit.Config || !strings.Contains(err.Error(), "max-rate is there twice") {
+		t.Errorf("err = %v", err)
 	}
 }
 
