@@ -112,6 +112,11 @@ func (c *client) instruct(ctx context.Context, data []byte) error {
 	for _, text := range robot.Ack().Warnings {
 		log.Warn("a LeRobot client's session has a warning", "why", text)
 	}
+	if asked.ActionsPerChunk == 1 {
+		log.Warn("this client runs one action and no more, if it is the released one: it skips the first action of "+
+			"each "+
+			"chunk", "cure", "--actions_per_chunk=2 or more")
+	}
 	if robot.Ack().Simulation {
 		log.Warn("THE POLICY IS FOR A SIMULATED ARM ONLY, and this client may drive a real one")
 	}

@@ -11,6 +11,7 @@ import (
 const (
 	Slack           = slack
 	ObservationWait = observationWait
+	RefusalWait     = refusalWait
 )
 
 func (f *Front) Address() string { return f.listener.Addr().String() }

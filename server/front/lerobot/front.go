@@ -49,6 +49,8 @@ const (
 	// returnTime is how long a client's session waits for a new connection after its old one has
 	// ended. gRPC reconnects by itself, after at most 2 s with the client's settings.
 	returnTime = 5 * time.Second
+	// refusalWait is the time after which a client without a session is refused actions.
+	refusalWait = time.Second
 	// stopTime is how long calls in hand may take at the end.
 	stopTime = 500 * time.Millisecond
 )
@@ -160,17 +162,24 @@ func (f *Front) admit(ctx context.Context, _ *tap.Info) (context.Context, error)
 		return nil, status.Error(codes.Unavailable, "many clients connect at this moment: try again")
 	}
 	f.greeted[host]++
-	ctx, cancel := context.WithTimeout(ctx, f.greet)
-	context.AfterFunc(ctx, func() {
-		cancel()
+	leave := sync.OnceFunc(func() {
 		f.mu.Lock()
 		defer f.mu.Unlock()
 		if f.greeted[host]--; f.greeted[host] == 0 {
 			delete(f.greeted, host)
 		}
 	})
+	ctx, cancel := context.WithTimeout(context.WithValue(ctx, placeKey{}, leave), f.greet)
+	context.AfterFunc(ctx, func() {
+		cancel()
+		leave()
+	})
 	return ctx, nil
 }
+
+// placeKey is the key of a function in a call's context, which gives back its place among the calls without a
+// session.
+type placeKey struct{}
 
 // connections notices the ends of connections.
 type connections struct{ f *Front }
@@ -287,13 +296,29 @@ func (s calls) SendObservations(ctx context.Context, next func() (*lerobot.Messa
 
 func (s calls) GetActions(ctx context.Context) ([]byte, error) {
 	actions, err := s.f.client(ctx, false).actions(ctx)
+	if errors.Is(err, errOrder) {
+		s.f.slow(ctx)
+	}
 	return actions, s.f.answer(ctx, err)
+}
+
+// slow delays the refusal of a client that asks for actions again at once, as the released one does for ever
+// after a restart of its server. It holds no message, and so no place for its call.
+func (f *Front) slow(ctx context.Context) {
+	if leave, ok := ctx.Value(placeKey{}).(func()); ok {
+		leave()
+	}
+	select {
+	case <-ctx.Done():
+	case <-time.After(refusalWait):
+	}
 }
 
 // errMismatch marks a policy that is not the served one, errOrder a call before the one that it needs.
 var (
 	errMismatch = errors.New("another policy than this server's")
-	errOrder    = errors.New("call SendPolicyInstructions first")
+	errOrder    = errors.New("call SendPolicyInstructions first: this server has no session of the client, which has " +
+		"to be started again after a restart of the server, or after 5 s without a connection")
 )
 
 // reasons are the errors that are counted here, with their codes. The client repeats no call that ends

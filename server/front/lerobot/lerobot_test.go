@@ -427,3 +427,25 @@ func TestACallWithoutAnEnd(t *testing.T) {
 		return err == nil
 	})
 }
+
+// Clients that ask for actions without a session, as the released one does again and again after a restart of
+// the server, wait for each refusal, and keep no place from new clients meanwhile.
+func TestClientsOfAnEndedServer(t *testing.T) {
+	s := start(t)
+	began := time.Now()
+	refused := make(chan error)
+	for range 6 {
+		c := s.dial(t)
+		go func() {
+			_, err := c.call(lerobot.PathActions, nil)
+			refused <- err
+		}()
+	}
+	time.Sleep(100 * time.Millisecond)
+	s.dial(t).begin()
+	for range 6 {
+		if err := <-refused; status.Code(err) == codes.FailedPrecondition && time.Since(began) < foreign.RefusalWait {
+			t.Errorf("refused after %v: %v", time.Since(began), err)
+		}
+	}
+}
