@@ -121,7 +121,7 @@ func rest(r *run) error {
 	if err := r.edge.Ctl("start"); err != nil {
 		return err
 	}
-	r.sleep(time.Second)
+	time.Sleep(time.Second) // of the episode; the fault has not begun
 	r.onRevert(func() { _ = r.edge.Ctl("resume") })
 	return r.from(r.edge.Ctl("success"))
 }
