@@ -287,6 +287,21 @@ func TestCalibrateOfAFactoryCalibratedArm(t *testing.T) {
 	}
 }
 
+// A base of its own has no joint that a person could move.
+func TestCalibrateOfABase(t *testing.T) {
+	t.Parallel()
+	r := named(t, "lekiwi")
+	r.Motors = r.Motors[6:]
+	_, cfg, out := simArm(t, r, servosim.Config{Wheels: 3})
+	if err := Calibrate(t.Context(), cfg); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	want := servo.MotorCalibration{ID: 8, RangeMax: 4095}
+	if got := loaded(t, cfg.Place)["base_back_wheel"]; got != want {
+		t.Errorf("%+v, want %+v", got, want)
+	}
+}
+
 func TestMonitor(t *testing.T) {
 	t.Parallel()
 	r := named(t, "koch")

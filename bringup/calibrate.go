@@ -62,7 +62,7 @@ func Calibrate(ctx context.Context, cfg Config) error {
 	if err := s.torqueOff(); err != nil {
 		return err
 	}
-	if cfg.Robot.Factory {
+	if cfg.Robot.Factory || cfg.Robot.Wheels().Len() == len(cfg.Robot.Motors) { // nothing to move
 		return k.save(s.factory())
 	}
 	if err := k.home(ctx); err != nil {
