@@ -125,3 +125,21 @@ func (t Tensor) Float32s() []float32 {
 	}
 	return values
 }
+
+// Int64s decodes an I64 tensor.
+func (t Tensor) Int64s() []int64 {
+	values := make([]int64, len(t.Data)/8)
+	for i := range values {
+		values[i] = int64(binary.LittleEndian.Uint64(t.Data[8*i:]))
+	}
+	return values
+}
+
+// Bools decodes a BOOL tensor.
+func (t Tensor) Bools() []bool {
+	values := make([]bool, len(t.Data))
+	for i := range values {
+		values[i] = t.Data[i] != 0
+	}
+	return values
+}
