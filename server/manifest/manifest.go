@@ -7,6 +7,7 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"maps"
 	"path/filepath"
 	"slices"
 	"strconv"
@@ -322,7 +323,11 @@ func (c *Config) Errorf(key, format string, args ...any) error {
 	if c.file != "" {
 		where = c.file + ": "
 		for path := key; path != ""; path = cutLast(path) {
-			if flag := c.flags[path]; flag != "" {
+			flag := c.flags[path]
+			if path == key {
+				flag = cmp.Or(flag, c.flagIn(key))
+			}
+			if flag != "" {
 				where = flag + ": "
 				break
 			}
@@ -333,6 +338,16 @@ func (c *Config) Errorf(key, format string, args ...any) error {
 		}
 	}
 	return fmt.Errorf("%w: %s%w", ErrInvalid, where, fmt.Errorf(format, args...))
+}
+
+// flagIn returns the first flag that has set a key of a block, "" without one.
+func (c *Config) flagIn(block string) string {
+	for _, key := range slices.Sorted(maps.Keys(c.flags)) {
+		if strings.HasPrefix(key, block+".") {
+			return c.flags[key]
+		}
+	}
+	return ""
 }
 
 // cutLast returns the path up to its last dot, "" without a dot.

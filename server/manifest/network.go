@@ -89,7 +89,7 @@ func (c *Config) checkFronts() error {
 		host, port, err := net.SplitHostPort(f.address)
 		n, failed := strconv.ParseUint(port, 10, 16)
 		switch {
-		case f.address == "" && c.lines[f.key] == 0:
+		case f.address == "" && c.lines[f.key] == 0 && c.flagIn(f.key) == "":
 		case f.address == "":
 			return c.Errorf(f.key, "%s has no listen: write the address for its clients, such as listen: "+
 				"\"127.0.0.1:8080\", or remove the key", f.key)

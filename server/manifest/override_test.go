@@ -61,6 +61,10 @@ func TestBadOverrides(t *testing.T) {
 		{"--pin_task 3", "pin_task must be true or false"},
 		{"--model cuda", "model must be a mapping"},
 		{"--model.device toaster", "--model.device: "},
+		{"--model.inputs.state_names a,b", "--model.inputs.state_names: model.inputs.state_names is not read beside"},
+		{"--model.inputs.fps 30", "--model.inputs.fps: model.inputs.fps is not read beside"},
+		{"--fronts.openpi.prompt_key task", "--fronts.openpi.prompt_key: fronts.openpi has no listen"},
+		{"--rollout.robots a", "--rollout.robots: rollout names no model"},
 		{"--max_sessions=", "max_sessions must be"},
 	} {
 		rest, found, err := Overrides(strings.Fields(tt.args), func(string) bool { return false })

@@ -102,6 +102,9 @@ func (c *Config) NewModel(read *Config) Config {
 	const served, block = "model.repo_or_path", "rollout.model"
 	out.lines[served] = cmp.Or(read.lines[block+".repo_or_path"], read.lines[block])
 	delete(out.flags, served)
+	if flag := read.flags[block+".repo_or_path"]; flag != "" {
+		out.flags[served] = flag
+	}
 	return out
 }
 
