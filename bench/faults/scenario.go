@@ -51,15 +51,15 @@ func LoadScenario(name string) (Scenario, error) {
 	var err error
 	if strings.ContainsAny(name, "./") {
 		if data, err = userfile.ReadYAML(name); err != nil {
-			return Scenario{}, exit.Errorf(exit.Usage, "--faults: %w", err)
+			return Scenario{}, exit.With(exit.Usage, err)
 		}
 	} else if data, err = scripts.ReadFile("scripts/" + name + ".yaml"); err != nil {
-		return Scenario{}, exit.Errorf(exit.Usage, "--faults: no scenario %q, want a YAML file or one of %s", name,
+		return Scenario{}, exit.Errorf(exit.Usage, "no scenario %q, want a YAML file or one of %s", name,
 			strings.Join(scenarioNames(), ", "))
 	}
 	script, err := netfault.Parse(data)
 	if err != nil {
-		return Scenario{}, exit.Errorf(exit.Config, "--faults %s: %w", name, err)
+		return Scenario{}, exit.Errorf(exit.Config, "%s: %w", name, err)
 	}
 	base := strings.TrimSuffix(filepath.Base(name), filepath.Ext(name))
 	if script.Name == "" {

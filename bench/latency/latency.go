@@ -47,13 +47,13 @@ func Measure(ctx context.Context, cfg Config) (*Report, error) {
 		return nil, err
 	}
 	if n := len(cfg.Links); n < 1 || n > linksMax {
-		return nil, exit.Errorf(exit.Usage, "%d links, want 1 to %d", n, linksMax)
+		return nil, exit.Errorf(exit.Usage, "--links: %d links, want 1 to %d", n, linksMax)
 	}
 	var scenarios []faults.Scenario
 	for _, name := range cfg.Links {
 		scenario, err := faults.LoadScenario(name)
 		if err != nil {
-			return nil, err
+			return nil, fmt.Errorf("--links: %w", err)
 		}
 		scenarios = append(scenarios, scenario)
 	}

@@ -3,6 +3,7 @@ package main
 import (
 	"cmp"
 	"context"
+	"fmt"
 
 	"github.com/edge-rt/edge-rt/bench/bus"
 	"github.com/edge-rt/edge-rt/bench/camera"
@@ -143,7 +144,7 @@ func (f *recipeFlags) Run(ctx context.Context, s *streams) error {
 type faultsFlags struct {
 	Virtual  bool     `help:"In virtual time: the same loop, schedules, policy and messages without clock, bus and network. Else in real time, on edge-rt and lean-server."`
 	Faults   []string `help:"Scenarios by name, or YAML files; compare: all of the published comparison; --list names them; default: none,loss_20,spikes,blackout." placeholder:"NAME,…"`
-	Record   string   `help:"Virtual: the network and the server's times of this record of edge-rt, in place of scenarios." placeholder:"FILE"`
+	Record   string   `help:"In virtual time: the network and the server's times of this record of edge-rt, in place of scenarios." placeholder:"FILE"`
 	Schedule []string `default:"drtc" help:"Contenders: a schedule and options, as in rtc+compat; --list names them. Episodes are drawn of the first." placeholder:"NAME,…"`
 	faults.Config
 	List   bool   `help:"Name scenarios, schedules and options."`
@@ -159,6 +160,7 @@ func (f *faultsFlags) Run(ctx context.Context, s *streams) error {
 	if f.List {
 		return faults.WriteList(s.out)
 	}
+	f.Virtual = f.Virtual || f.Record != "" // real time has its own times
 	for _, flag := range []struct{ name, file string }{{"--csv", f.CSV}, {"--svg", f.SVG},
 		{"--queues", f.Queues}} {
 		if flag.file != "" && !f.Virtual {
@@ -166,10 +168,6 @@ func (f *faultsFlags) Run(ctx context.Context, s *streams) error {
 				"%s is for --virtual, and no single tick is kept of real time: add --virtual or leave it out",
 				flag.name)
 		}
-	}
-	if f.Record != "" && !f.Virtual {
-		return exit.Errorf(exit.Usage, "--record is for --virtual, and real time has its own times: add --virtual or "+
-			"leave it out")
 	}
 	if err := f.load(); err != nil {
 		return err
@@ -202,7 +200,7 @@ func (f *faultsFlags) load() error {
 	for _, name := range names {
 		s, err := faults.LoadScenario(name)
 		if err != nil {
-			return err
+			return fmt.Errorf("--faults: %w", err)
 		}
 		f.Scenarios = append(f.Scenarios, s)
 	}
