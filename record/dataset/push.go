@@ -67,9 +67,11 @@ func Push(ctx context.Context, python, folder, repo string) (url string, err err
 		err = fmt.Errorf("%s printed no address of the repository", python)
 	case ctx.Err() != nil:
 		return "", ctx.Err()
-	case errors.As(err, &ended) && ended.ExitCode() == noHub, errors.Is(err, exec.ErrNotFound),
-		errors.Is(err, os.ErrNotExist):
-		return "", fmt.Errorf("%w for %s; the dataset is complete, and these commands push it:\n%s", errNoHub, python,
+	case errors.Is(err, exec.ErrNotFound), errors.Is(err, os.ErrNotExist):
+		python += ", which is not there"
+		fallthrough
+	case errors.As(err, &ended) && ended.ExitCode() == noHub:
+		return "", fmt.Errorf("%w for %s; the dataset is complete, and these commands push it: %s", errNoHub, python,
 			pushCommands(full, repo))
 	}
 	if ended != nil {
@@ -77,7 +79,7 @@ func Push(ctx context.Context, python, folder, repo string) (url string, err err
 			err = errors.New(exception)
 		}
 	}
-	return "", fmt.Errorf("the dataset is complete, and was not pushed to %s: %w; these commands push it:\n%s", repo,
+	return "", fmt.Errorf("the dataset is complete, and was not pushed to %s: %w; these commands push it: %s", repo,
 		err, pushCommands(full, repo))
 }
 
@@ -86,10 +88,8 @@ func lastLine(text []byte) string {
 	return string(text[bytes.LastIndexByte(text, '\n')+1:])
 }
 
-// pushCommands returns the commands of Push for a person's shell.
+// pushCommands returns the commands of Push as one line for a person's shell.
 func pushCommands(folder, repo string) string {
-	return fmt.Sprintf(`  python3 -m pip install huggingface_hub
-  hf auth login
-  hf upload %s '%s' . --repo-type dataset
-  hf repos tag create %s %s --repo-type dataset`, repo, strings.ReplaceAll(folder, "'", `'\''`), repo, Version)
+	return fmt.Sprintf("python3 -m pip install huggingface_hub && hf auth login && hf upload %s '%s' . --repo-type dataset "+
+		"&& hf repos tag create %s %s --repo-type dataset", repo, strings.ReplaceAll(folder, "'", `'\''`), repo, Version)
 }
