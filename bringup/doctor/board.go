@@ -3,7 +3,6 @@ package doctor
 import (
 	"fmt"
 	"math"
-	"os"
 	"path/filepath"
 	"strconv"
 	"strings"
@@ -156,15 +155,4 @@ func (d *doctor) timeSync() Finding {
 		f.Command = "sudo timedatectl set-ntp true"
 	}
 	return f
-}
-
-// RecordFolder returns the folder whose disk is examined: dir, else the user's state folder.
-func RecordFolder(dir string) string {
-	if dir != "" {
-		return dir
-	}
-	if home, err := os.UserHomeDir(); err == nil {
-		return filepath.Join(home, ".local", "state")
-	}
-	return "/"
 }

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"os"
 	"time"
@@ -9,6 +10,7 @@ import (
 
 	"github.com/edge-rt/edge-rt/bringup"
 	"github.com/edge-rt/edge-rt/bringup/doctor"
+	"github.com/edge-rt/edge-rt/edge"
 	"github.com/edge-rt/edge-rt/internal/program"
 	"github.com/edge-rt/edge-rt/internal/terminal"
 )
@@ -36,12 +38,15 @@ func (c *doctorCmd) Run(flags *cli, screen *terminal.Terminal, parsed *kong.Cont
 		Service: r.Service,
 		FPS:     program.ValueOr(r.FPS, 0),
 		For:     c.For,
-		Folder:  doctor.RecordFolder(r.RecordDir),
+		Folder:  cmp.Or(r.RecordDir, "/"),
 		Fix:     c.Fix,
 		In:      os.Stdin,
 		Root:    "/",
 	}
 	var err error
+	if dirs, _, _, err := edge.RecordFolders(r.ID); r.RecordDir == "" && err == nil {
+		cfg.Folder = dirs[0]
+	}
 	if len(r.Bus) > 0 {
 		if cfg.Places, err = r.places(); err != nil {
 			return err

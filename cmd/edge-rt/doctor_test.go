@@ -49,6 +49,9 @@ func TestDoctor(t *testing.T) {
 	if f := found["bus"]; !strings.Contains(f.Found, "for all joints (p99)") {
 		t.Errorf("%+v", f)
 	}
+	if f := found["disk"]; !strings.Contains(f.Found, t.Name()) {
+		t.Errorf("%+v, want the disk of the records", f)
+	}
 	if f := found["camera top"]; f.Level != doctor.OK || !strings.Contains(f.Found, "pictures per second") {
 		t.Errorf("%+v", f)
 	}
