@@ -117,8 +117,9 @@ func TestThePageShowsThePoliciesProgram(t *testing.T) {
 		Failures: 2,
 		Errors:   3,
 	}
+	b.server.stats.probes[probeFailed].Add(1)
 	l := showLive(b.server, status.Query{})
-	if l.Program.Errors != 3 || !slices.ContainsFunc(l.Warnings, func(text string) bool {
+	if l.Program.Errors != 3 || len(l.Warnings) != 1 || !slices.ContainsFunc(l.Warnings, func(text string) bool {
 		return strings.Contains(text, "has failed 2 times") && strings.HasSuffix(text, "connection refused")
 	}) {
 		t.Errorf("program %+v, warnings %q", l.Program, l.Warnings)
