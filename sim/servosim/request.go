@@ -11,6 +11,7 @@ const (
 	instSyncWrite    = 0x83
 	instFactoryReset = 0x06 // Dynamixel
 	instReboot       = 0x08
+	instPlace        = 0x0B // Feetech: the offset with which the shaft's place reads as the parameter
 	instClear        = 0x10 // Dynamixel
 	instFastSyncRead = 0x8A // Dynamixel
 	instBulkRead     = 0x92 // Dynamixel
@@ -130,6 +131,8 @@ func (s series) supports(inst uint8) bool {
 		return s != seriesAX
 	case instFactoryReset:
 		return !s.feetech()
+	case instPlace:
+		return s.feetech()
 	case instClear, instFastSyncRead, instBulkRead, instBulkWrite, instFastBulkRead:
 		return s == seriesX
 	}

@@ -188,6 +188,22 @@ func TestTorque128CentresAndLeavesTorqueAlone(t *testing.T) {
 	}
 }
 
+// The instruction of ftservo-python-sdk's reOfsCal makes the place read as any position, also over the seam.
+func TestAPlaceReadsAsAnyPosition(t *testing.T) {
+	for _, position := range []int{0, 1000, 2048, 4000} {
+		s, plant := alone(t, Config{})
+		plant.place[0] = 3000
+		r := request{id: 1, inst: instPlace, data: []byte{byte(position), byte(position >> 8)}}
+		if _, code, answers := s.obey(&r, nil, s.Now()); code != 0 || !answers {
+			t.Errorf("%d: code %d, answers %v", position, code, answers)
+		}
+		b := s.read(nil, stsPresent, 2, s.Now())
+		if got := int(b[0]) | int(b[1])<<8; got != position {
+			t.Errorf("present = %d, want %d", got, position)
+		}
+	}
+}
+
 func TestCentringSurvivesOnlyWithTheLockOpen(t *testing.T) {
 	for lock, want := range []int{3000 - centre, 0} {
 		s, plant := alone(t, Config{})

@@ -106,7 +106,7 @@ func (s *servo) torque(before uint8, now rt.Instant) {
 	on := s.mem[s.t.at.torque]
 	if on == torqueCentre && s.t.series.feetech() {
 		s.mem[s.t.at.torque] = before
-		s.centreHere(now)
+		s.readAs(centre, now)
 		return
 	}
 	if on != torqueOn {
@@ -127,11 +127,11 @@ func (s *servo) torque(before uint8, now rt.Instant) {
 	}
 }
 
-// centreHere sets an STS's offset so that the shaft's position reads as the centre.
+// readAs sets an STS's offset so that the shaft's place reads as a position.
 //
 //rt:noalloc
-func (s *servo) centreHere(now rt.Instant) {
-	off := s.encoderCount(now)&4095 - centre
+func (s *servo) readAs(position int, now rt.Instant) {
+	off := (s.encoderCount(now)-position+centre)&4095 - centre
 	s.put(stsOffset, signed(min(max(off, -(signOffset-1)), signOffset-1), signOffset))
 	if s.mem[s.t.at.lock] == 0 {
 		copy(s.flash[stsOffset:stsOffset+2], s.mem[stsOffset:stsOffset+2])
