@@ -90,6 +90,7 @@ func lastLine(text []byte) string {
 
 // pushCommands returns the commands of Push as one line for a person's shell.
 func pushCommands(folder, repo string) string {
-	return fmt.Sprintf("python3 -m pip install huggingface_hub && hf auth login && hf upload %s '%s' . --repo-type dataset "+
-		"&& hf repos tag create %s %s --repo-type dataset", repo, strings.ReplaceAll(folder, "'", `'\''`), repo, Version)
+	return fmt.Sprintf("python3 -m pip install huggingface_hub && hf auth login && hf upload %s '%s' . --repo-type "+
+		"dataset && hf repos tag create %s %s --repo-type dataset", repo, strings.ReplaceAll(folder, "'", `'\''`), repo,
+		Version)
 }

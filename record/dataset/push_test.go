@@ -33,7 +33,8 @@ func TestPushWithoutThePackage(t *testing.T) {
 	for _, python := range []string{bare, filepath.Join(t.TempDir(), "none")} {
 		_, err := Push(t.Context(), python, dir, "ada/x")
 		if !errors.Is(err, errNoHub) || !rttest.Says(err, `it'\''s' . --repo-type dataset`,
-			"&& hf repos tag create ada/x v3.0 --repo-type dataset") || rttest.Says(err, "is not there") != (python != bare) {
+			"&& hf repos tag create ada/x v3.0 --repo-type dataset") ||
+			rttest.Says(err, "is not there") != (python != bare) {
 			t.Errorf("%s: %v, want the commands", python, err)
 		}
 	}
