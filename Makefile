@@ -109,7 +109,7 @@ test-arm64: # the programs built for arm64, and unit tests under QEMU's user emu
 ##@ develop
 
 # What takes longest begins early: begun last, it leaves a core without work.
-LONG := ./cmd/... ./edge/... ./wire/zenoh
+LONG := ./wire/zenoh ./server ./record/dataset ./cmd/... ./edge/...
 
 .PHONY: test
 test: ## formatting, vet and all tests, also against independent judges (six minutes of two cores)

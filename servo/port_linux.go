@@ -15,9 +15,10 @@ import (
 // serialPort is a tty with its file descriptor. docs/modules.md and port_library_linux_test.go
 // explain why it is not go.bug.st/serial.
 type serialPort struct {
-	fd   int
-	poll [1]unix.PollFd
-	left unix.Timespec
+	closed bool
+	fd     int
+	poll   [1]unix.PollFd
+	left   unix.Timespec
 }
 
 const (
@@ -211,8 +212,13 @@ func (p *serialPort) Wait(timeout time.Duration) error {
 	return nil
 }
 
-// Close closes the port. Without TIOCNXCL a pty whose other side is open would stay exclusive.
+// Close closes the port. Without TIOCNXCL a pty whose other side is open would stay exclusive. A
+// second call does nothing: the number of the descriptor may be another file's by then.
 func (p *serialPort) Close() error {
+	if p.closed {
+		return nil
+	}
+	p.closed = true
 	_ = unix.IoctlSetInt(p.fd, unix.TIOCNXCL, 0)
 	return unix.Close(p.fd)
 }

@@ -152,3 +152,18 @@ func TestDeniedCure(t *testing.T) {
 		}
 	}
 }
+
+// A second Close leaves the file alone that has the port's descriptor by then.
+func TestCloseTwice(t *testing.T) {
+	master, path := openPty(t)
+	defer unix.Close(master)
+	p := mustOpen(t, path, 1_000_000)
+	fd := p.(*serialPort).fd
+	rttest.Do(t, p.Close())
+	rttest.Do(t, unix.Dup2(master, fd)) // as another open file may get it
+	defer unix.Close(fd)
+	rttest.Do(t, p.Close())
+	if _, err := unix.FcntlInt(uintptr(fd), unix.F_GETFD, 0); err != nil {
+		t.Errorf("the other file is closed: %v", err)
+	}
+}
