@@ -82,6 +82,7 @@ func readUntil(t *testing.T, bus *servosim.Bus, arm *servo.Arm, what string, so 
 // Goal: a motor that gets hotter than its robot's description allows ends the run, also when its
 // firmware reports no fault.
 func TestBoundOfHeatOnSimulator(t *testing.T) {
+	t.Parallel()
 	for name, text := range map[string]string{"feetech": boundedFeetech, "ax": boundedAX, "x": boundedX} {
 		t.Run(name, func(t *testing.T) {
 			bus, arm := openWarm(t, text, servosim.Script{Faults: []servosim.Fault{
@@ -103,6 +104,7 @@ func TestBoundOfHeatOnSimulator(t *testing.T) {
 // Goal: when the supply sags below the description's bound, the joint is held until the supply has
 // recovered.
 func TestBoundOfTheSupplyOnSimulator(t *testing.T) {
+	t.Parallel()
 	for name, tt := range map[string]struct {
 		text            string
 		low, mid, whole float64

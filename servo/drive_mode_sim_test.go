@@ -30,6 +30,7 @@ func withDriveMode(t *testing.T, name string, file, motor int) servo.ArmConfig {
 // Goal: an arm whose motor counts in the other direction than its calibration is refused. The error
 // names the motor, both values and a cure. Bits of Drive_Mode that are no direction are ignored.
 func TestDriveModeIsCompared(t *testing.T) {
+	t.Parallel()
 	for _, tt := range []struct {
 		robot       string
 		file, motor int
@@ -65,6 +66,7 @@ func TestDriveModeIsCompared(t *testing.T) {
 
 // Goal: a drive_mode without an effect is reported, a drive_mode with an effect is not.
 func TestDriveModeWithoutEffect(t *testing.T) {
+	t.Parallel()
 	for _, tt := range []struct {
 		robot    string
 		reported bool

@@ -228,6 +228,7 @@ func follow(t *testing.T, arm *servo.Arm, joints int) {
 // On a line with an echo, the echo of a read is a valid answer with a wrong position, which must
 // never be accepted.
 func TestEchoOnSimulator(t *testing.T) {
+	t.Parallel()
 	for _, name := range []string{"so101", "koch"} {
 		r := robotOf(t, name)
 		arm := mustOpen(t, config(simOf(t, r, servosim.Config{Echo: true}), r))
@@ -242,6 +243,7 @@ func TestEchoOnSimulator(t *testing.T) {
 
 // A fast sync read ends at the first silent motor; a plain one loses only that motor.
 func TestSilentMotorBehindFastReads(t *testing.T) {
+	t.Parallel()
 	for _, id := range []uint8{1, 2} { // the first silences all
 		r := robotOf(t, "koch")
 		bus := simOf(t, r, servosim.Config{})
@@ -264,6 +266,7 @@ func TestSilentMotorBehindFastReads(t *testing.T) {
 // Opening the arm reboots a Dynamixel that has switched its torque off after an overload, and
 // clears a bus watchdog that has fired.
 func TestDynamixelLatchedAndAsleep(t *testing.T) {
+	t.Parallel()
 	r := robotOf(t, "koch")
 	bus := simOf(t, r, servosim.Config{BootTime: 100 * time.Millisecond})
 	arm := mustOpen(t, config(bus, r))
@@ -291,6 +294,7 @@ func TestDynamixelLatchedAndAsleep(t *testing.T) {
 // An arm that is left holding has its bus watchdog off: once fired, it would make the motors refuse
 // the goals of the next program.
 func TestAnArmThatIsHeldHasNoWatchdog(t *testing.T) {
+	t.Parallel()
 	r := robotOf(t, "koch")
 	bus := simOf(t, r, servosim.Config{})
 	arm := mustOpen(t, config(bus, r))

@@ -48,6 +48,7 @@ func lostTurn(t *testing.T, name string, at int) (cfg servo.ArmConfig, bus *serv
 // Goal: a joint whose motor has forgotten its turn is reported at its true position, holds there
 // when it is armed, and moves to its goals.
 func TestForgottenTurn(t *testing.T) {
+	t.Parallel()
 	cfg, _, s := lostTurn(t, "koch", -196)
 	arm := mustOpen(t, cfg)
 	if notes := strings.Join(arm.Notes(), "\n"); !strings.Contains(notes, "shoulder_lift) reads 3900") ||
@@ -91,6 +92,7 @@ func TestForgottenTurn(t *testing.T) {
 // Goal: a restart during a run never shows a position that is off by a turn, and reports the motor,
 // also a leader's, as restarted.
 func TestForgetsItsTurnInARun(t *testing.T) {
+	t.Parallel()
 	for _, name := range []string{"koch", "koch_leader"} {
 		t.Run(name, func(t *testing.T) {
 			cfg, bus, s := lostTurn(t, name, 700)
@@ -119,6 +121,7 @@ func TestForgetsItsTurnInARun(t *testing.T) {
 
 // Goal: where two turns fit the range, the arm is refused instead of a guess.
 func TestTurnThatFitsTwice(t *testing.T) {
+	t.Parallel()
 	for _, tt := range []struct {
 		at      int
 		refused bool
@@ -140,6 +143,7 @@ func TestTurnThatFitsTwice(t *testing.T) {
 
 // Goal: two motors of one joint that forgot different turns are not driven with one goal.
 func TestShadowForgetsAnotherTurn(t *testing.T) {
+	t.Parallel()
 	r := robotOf(t, "widowx")
 	s := new(shafts)
 	for i := range s.raw {
