@@ -154,6 +154,14 @@ func TestOpenPIClientsAreRobots(t *testing.T) {
 	if k := &b.server.stats.fronts; k.Answered[front.OpenPI].Load() != 4 || k.Clients[front.OpenPI].Load() != 1 {
 		t.Errorf("counts = %+v", k)
 	}
+	for range 2 { // the second one is sent before the first one's answer
+		rttest.PanicOn(c.conn.Write(t.Context(), websocket.MessageBinary, packed(statePart, hwc)))
+	}
+	for range 2 {
+		if _, data := c.next(); !bytes.Contains(data, []byte("actions")) {
+			t.Errorf("the answer is %q", data)
+		}
+	}
 	c.conn.Close(websocket.StatusNormalClosure, "")
 	rttest.Eventually(t, "the session ends", func() bool { return len(b.server.sessions.all()) == 0 })
 }

@@ -50,6 +50,7 @@ type Front struct {
 	listener net.Listener
 	to       *front.Gateway
 	clients  chan struct{} // one element of each
+	patience time.Duration // messageTime, but in tests
 	serving  sync.WaitGroup
 }
 
@@ -59,7 +60,12 @@ func Open(address string, settings *manifest.OpenPIFront) (*Front, error) {
 	if err != nil {
 		return nil, err
 	}
-	f := &Front{key: string(settings.APIKey), listener: l, clients: make(chan struct{}, clientsMost)}
+	f := &Front{
+		key:      string(settings.APIKey),
+		listener: l,
+		clients:  make(chan struct{}, clientsMost),
+		patience: messageTime,
+	}
 	f.keys = keys{cameras: map[string]string{}, state: settings.StateKeys, prompt: settings.PromptKey}
 	for _, camera := range settings.Cameras {
 		f.keys.cameras[camera.Name] = camera.Key
@@ -274,7 +280,7 @@ func (c *client) receive(r io.Reader) error {
 		c.buf = bytes.Buffer{}
 	}
 	c.buf.Reset()
-	late := time.AfterFunc(messageTime, func() { c.conn.CloseNow() })
+	late := time.AfterFunc(c.front.patience, func() { c.conn.CloseNow() })
 	_, err := c.buf.ReadFrom(r)
 	if !late.Stop() {
 		return errLate

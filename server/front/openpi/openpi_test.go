@@ -1,0 +1,51 @@
+package openpi
+
+import (
+	"bytes"
+	"errors"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/coder/websocket"
+
+	"github.com/edge-rt/edge-rt/rt/rttest"
+)
+
+// A message whose end does not come ends the connection. The memory of a large one is not kept.
+func TestAMessageThatDrips(t *testing.T) {
+	ended := make(chan error, 2)
+	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		conn, err := websocket.Accept(w, r, nil)
+		if err != nil {
+			return
+		}
+		defer conn.CloseNow()
+		conn.SetReadLimit(messageMost)
+		c := &client{conn: conn, front: &Front{patience: 10 * time.Second}}
+		for range 2 {
+			_, message, err := conn.Reader(r.Context())
+			if err == nil {
+				err = c.receive(message)
+			}
+			ended <- err
+			c.front.patience = 20 * time.Millisecond
+		}
+		if c.buf.Cap() > keptMost {
+			t.Errorf("%d bytes are kept", c.buf.Cap())
+		}
+	}))
+	t.Cleanup(s.Close)
+	conn, _, err := websocket.Dial(t.Context(), "ws"+strings.TrimPrefix(s.URL, "http"), nil)
+	rttest.Do(t, err)
+	defer conn.CloseNow()
+	rttest.Do(t, conn.Write(t.Context(), websocket.MessageBinary, make([]byte, keptMost+1)))
+	rttest.Do(t, <-ended)
+	begun := rttest.Must(conn.Writer(t.Context(), websocket.MessageBinary))(t)
+	rttest.Must(begun.Write(bytes.Repeat([]byte{1}, 1<<16)))(t)
+	if err := <-ended; !errors.Is(err, errLate) {
+		t.Errorf("a message without an end: %v", err)
+	}
+}
