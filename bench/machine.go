@@ -39,7 +39,7 @@ func ReadMachine(root fs.FS) Machine {
 		return text
 	}
 	cpuinfo, _ := fs.ReadFile(root, "proc/cpuinfo")
-	m := Machine{
+	return Machine{
 		Kernel: line("proc/sys/kernel/osrelease"),
 		Preempt: preemptOf(line("proc/sys/kernel/version"), line("sys/kernel/realtime"),
 			line("sys/kernel/debug/sched/preempt")),
@@ -61,7 +61,6 @@ func ReadMachine(root fs.FS) Machine {
 		GOMAXPROCS:  runtime.NumCPU() + 2,
 		GC:          "off while they tick",
 	}
-	return m
 }
 
 // preemptOf returns the preemption model in `uname -v`, and for a dynamic kernel the model in

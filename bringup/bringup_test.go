@@ -58,8 +58,7 @@ func (h *hands) all(raw int) {
 
 func named(t testing.TB, name string) robot.Robot {
 	t.Helper()
-	r := rttest.Must(robot.ByName(name))(t)
-	return r
+	return rttest.Must(robot.ByName(name))(t)
 }
 
 // simArm returns a robot's bus, and the configuration of a command on it.
@@ -179,8 +178,7 @@ motors: [{name: base, id: 5, model: MODEL, norm: degrees, max_velocity: 100}]
 // single returns an arm of one motor of a model.
 func single(t *testing.T, model string) robot.Robot {
 	t.Helper()
-	r := rttest.Must(robot.Parse("single", []byte(strings.Replace(oneMotor, "MODEL", model, 1))))(t)
-	return r
+	return rttest.Must(robot.Parse("single", []byte(strings.Replace(oneMotor, "MODEL", model, 1))))(t)
 }
 
 // scans scans the ids of an arm for the named robot.

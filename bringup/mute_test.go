@@ -72,8 +72,7 @@ func TestMotorsThatDoNotAnswer(t *testing.T) {
 
 func loaded(t *testing.T, place device.Place) servo.Calibration {
 	t.Helper()
-	c := rttest.Must(servo.LoadCalibration(place.File()))(t)
-	return c
+	return rttest.Must(servo.LoadCalibration(place.File()))(t)
 }
 
 // Goal: a new motor that other software has left silent gets its id all the same.

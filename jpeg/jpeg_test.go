@@ -35,8 +35,7 @@ func picture() []byte {
 
 func read(t testing.TB, name string) []byte {
 	t.Helper()
-	src := rttest.Must(os.ReadFile(filepath.Join("..", "testdata", "jpeg", name)))(t)
-	return src
+	return rttest.Must(os.ReadFile(filepath.Join("..", "testdata", "jpeg", name)))(t)
 }
 
 func decoder(t testing.TB) *Decoder {

@@ -94,8 +94,7 @@ func TestTerminateEndsTheStepsOfTwoGraphs(t *testing.T) {
 func TestOpenRefusesTwoGraphsThatDoNotFit(t *testing.T) {
 	needRuntime(t)
 	read := func(name string) []byte {
-		graph := rttest.Must(os.ReadFile(filepath.Join(splitDir, name)))(t)
-		return graph
+		return rttest.Must(os.ReadFile(filepath.Join(splitDir, name)))(t)
 	}
 	prefix, step := read(prefixName), read(stepName)
 	rename := func(graph []byte, old, new string) []byte {

@@ -149,8 +149,7 @@ func residentKB(t *testing.T) int {
 		t.Skipf("no /proc here: %v", err)
 	}
 	_, rest, _ := strings.Cut(string(status), "VmRSS:")
-	kb := rttest.Must(strconv.Atoi(strings.Fields(rest)[0]))(t)
-	return kb
+	return rttest.Must(strconv.Atoi(strings.Fields(rest)[0]))(t)
 }
 
 func TestOpenRefusesWishesBeyondTheBounds(t *testing.T) {

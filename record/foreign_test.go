@@ -299,8 +299,7 @@ func TestADiskThatFailsIsNoEnd(t *testing.T) {
 
 func discarding(t *testing.T) *mcap.Writer {
 	t.Helper()
-	w := rttest.Must(mcap.NewWriter(io.Discard, &mcap.WriterOptions{}))(t)
-	return w
+	return rttest.Must(mcap.NewWriter(io.Discard, &mcap.WriterOptions{}))(t)
 }
 
 // A file that is damaged before its end stays as it is, since whole chunks follow the damage.

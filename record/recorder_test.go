@@ -134,8 +134,7 @@ func put(t *testing.T, dir, name string, data []byte) {
 // load returns the content of a file.
 func load(t *testing.T, path string) []byte {
 	t.Helper()
-	content := rttest.Must(os.ReadFile(path))(t)
-	return content
+	return rttest.Must(os.ReadFile(path))(t)
 }
 
 // write runs one step of the writing thread, as Write does.

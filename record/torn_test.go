@@ -26,8 +26,7 @@ import (
 // them.
 func times(t *testing.T, few int) int {
 	if text := os.Getenv("RECORD_TORN"); text != "" {
-		n := rttest.Must(strconv.Atoi(text))(t)
-		return n
+		return rttest.Must(strconv.Atoi(text))(t)
 	}
 	return few
 }

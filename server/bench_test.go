@@ -200,8 +200,7 @@ func pages(t *testing.T, s *Server) *health {
 
 func (b *bench) query(key string, payload []byte) []wire.Reply {
 	b.t.Helper()
-	replies := rttest.OrPanic(b.session.Get(b.t.Context(), key, payload, patience))
-	return replies
+	return rttest.OrPanic(b.session.Get(b.t.Context(), key, payload, patience))
 }
 
 // one returns the only answer to a query.
@@ -330,8 +329,7 @@ func (b *bench) show(uuid string, epoch uint32) wire.Declaration {
 	if err != nil {
 		b.t.Fatal(err)
 	}
-	token := rttest.OrPanic(b.session.Token(key))
-	return token
+	return rttest.OrPanic(b.session.Token(key))
 }
 
 // live is a robot's life in one epoch: the session it opened and its token.
@@ -414,8 +412,7 @@ func (b *bench) robot(uuid string) *robot {
 
 func obsKey(t *testing.T, uuid string) string {
 	t.Helper()
-	key := rttest.Must(wire.ObsKey(fakePrefix, uuid))(t)
-	return key
+	return rttest.Must(wire.ObsKey(fakePrefix, uuid))(t)
 }
 
 func (r *robot) receive(s wire.Sample) {

@@ -165,8 +165,7 @@ func TestReplayOfAHistory(t *testing.T) {
 		model := servertest.NewModel()
 		model.Look(looked)
 		with := &replaying{origin: audit.Origin{ModelSHA256: "5ha"}, meta: lookbackMeta()}
-		r := rttest.Must(with.replay(&loaded{Deps: Deps{Model: model}}, found))(t)
-		return r
+		return rttest.Must(with.replay(&loaded{Deps: Deps{Model: model}}, found))(t)
 	}
 	if r := again(); !r.OK() || r.Requests != 3 {
 		t.Errorf("replay = %+v, want 3 of 3 exact", r)

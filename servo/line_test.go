@@ -214,8 +214,7 @@ func (l *line) noise(b ...byte) {
 func (l *line) forget() { l.log, l.writes, l.waits, l.reads = nil, 0, 0, 0 }
 
 func so101() robot.Robot {
-	r := rttest.OrPanic(robot.ByName("so101"))
-	return r
+	return rttest.OrPanic(robot.ByName("so101"))
 }
 
 func demoCalibration() Calibration {

@@ -29,8 +29,7 @@ func openPty(t testing.TB) (master int, path string) {
 
 func mustOpen(t *testing.T, path string, baud int) Port {
 	t.Helper()
-	p := rttest.Must(OpenPort(path, baud))(t)
-	return p
+	return rttest.Must(OpenPort(path, baud))(t)
 }
 
 func TestOpenPortRefuses(t *testing.T) {

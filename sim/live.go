@@ -84,7 +84,7 @@ func NewLive(w *World, clock rt.Clock, start rt.Instant) *Live {
 // Goal sets a joint's goal in encoder counts, as servosim.Plant wants it.
 //
 //rt:noalloc
-func (l *Live) Goal(now rt.Instant, joint int, raw int) {
+func (l *Live) Goal(now rt.Instant, joint, raw int) {
 	l.mu.Lock()
 	l.advance(now)
 	l.rebase(joint)
@@ -106,7 +106,7 @@ func (l *Live) Torque(now rt.Instant, joint int, on bool) {
 // Sink turns a joint without torque towards an encoder count, in counts per second.
 //
 //rt:noalloc
-func (l *Live) Sink(now rt.Instant, joint int, rest int, speed float64) {
+func (l *Live) Sink(now rt.Instant, joint, rest int, speed float64) {
 	l.mu.Lock()
 	l.advance(now)
 	l.rebase(joint)

@@ -192,8 +192,7 @@ func TestDurationsFitTogether(t *testing.T) {
 		t.Errorf("TimeoutStartSec is %v, want 30 s more than twice --max-offline, %v: for bus and server", got, offline)
 	}
 	seconds := func(path, pattern string) time.Duration {
-		d := rttest.Must(time.ParseDuration(inSource(t, path, pattern) + "s"))(t)
-		return d
+		return rttest.Must(time.ParseDuration(inSource(t, path, pattern) + "s"))(t)
 	}
 	way := seconds("edge/follow/drive.go", `const ParkLimit = (\d+) \* time.Second`) + seconds("edge/drive/drive.go",
 		`leaveLimit += follow.ParkLimit \+ (\d+)\*time.Second`) +

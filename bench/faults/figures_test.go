@@ -30,8 +30,7 @@ func aged(t *testing.T, delay int) fleet.Outcome {
 	t.Helper()
 	robot := rttest.Must(fleet.Open(fleet.Config{Policy: new(still), Ticks: 120, Delay: delay}))(t)
 	defer robot.Close()
-	o := rttest.Must(robot.Play(1, 1))(t)
-	return o
+	return rttest.Must(robot.Play(1, 1))(t)
 }
 
 // Goal: each published figure, from numbers that a reader can check by hand.

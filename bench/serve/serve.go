@@ -166,7 +166,7 @@ func (s *stand) compare(ctx context.Context, r *Report) error {
 }
 
 // server starts lean-server for that many sessions.
-func (s *stand) server(ctx context.Context, name string, sessions int, scheduler string, audit string,
+func (s *stand) server(ctx context.Context, name string, sessions int, scheduler, audit string,
 	more ...string) (*stage.Server, error) {
 	path, err := filepath.Abs(s.bundle.Dir)
 	if err != nil {

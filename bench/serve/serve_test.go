@@ -38,8 +38,7 @@ func TestAuditLogGrows(t *testing.T) {
 		f := rttest.Must(os.OpenFile(l.name, os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o600))(t)
 		defer f.Close()
 		rttest.Must(f.WriteString(text))(t)
-		got := rttest.Must(l.read())(t)
-		return got
+		return rttest.Must(l.read())(t)
 	}
 	const line = `{"queue_wait_ms":10.0,"decode_ms":0.2,"inference_ms":5.0,"service_ms":15.5,"batch":4,"row":0,"outcome":"ok"}` + "\n"
 	const other = `{"queue_wait_ms":10.0,"decode_ms":0.2,"inference_ms":5.0,"service_ms":15.5,"batch":4,"row":2,"outcome":"ok"}` + "\n"

@@ -31,8 +31,7 @@ const rate = 20 // low, for a busy machine
 
 func so101(t *testing.T) robot.Robot {
 	t.Helper()
-	r := rttest.Must(robot.ByName("so101"))(t)
-	return r
+	return rttest.Must(robot.ByName("so101"))(t)
 }
 
 // settings returns the metadata of an arm's record.

@@ -14,8 +14,7 @@ import (
 
 func robotNamed(t *testing.T, name string) robot.Robot {
 	t.Helper()
-	r := rttest.Must(Robot(name))(t)
-	return r
+	return rttest.Must(Robot(name))(t)
 }
 
 func TestPortsByPart(t *testing.T) {

@@ -69,8 +69,7 @@ func arm(t *testing.T, p *Arm) {
 		if stale != 0 {
 			return false
 		}
-		done := rttest.Must(p.ArmStep(rt.KernelClock().Now().Add(30*time.Millisecond), p.Arm().Joints()))(t)
-		return done
+		return rttest.Must(p.ArmStep(rt.KernelClock().Now().Add(30*time.Millisecond), p.Arm().Joints()))(t)
 	})
 }
 

@@ -42,8 +42,7 @@ func config(mode record.Mode, dir string) Config {
 // opened opens a record.
 func opened(t *testing.T, cfg Config) *Recording {
 	t.Helper()
-	r := rttest.Must(Open(cfg))(t)
-	return r
+	return rttest.Must(Open(cfg))(t)
 }
 
 // written lets a record write what it holds, and reads its folder.

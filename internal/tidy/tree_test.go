@@ -89,8 +89,7 @@ func sample(t *testing.T, files map[string]string) *tree {
 	for name, src := range files {
 		fsys[name] = &fstest.MapFile{Data: []byte(src)}
 	}
-	tr := rttest.Must(parseTree(fsys))(t)
-	return tr
+	return rttest.Must(parseTree(fsys))(t)
 }
 
 // at returns the place of a finding.

@@ -51,8 +51,7 @@ func load(t testing.TB, file, from string, spec Spec) *Tokenizer {
 
 func loadData(t testing.TB, file string, data []byte, spec Spec) *Tokenizer {
 	t.Helper()
-	tok := rttest.Must(Load(folder(t, file, data), &spec))(t)
-	return tok
+	return rttest.Must(Load(folder(t, file, data), &spec))(t)
 }
 
 // withoutDigits is smolvlm.json with ByteLevel as its only pre-tokenizer.

@@ -28,8 +28,7 @@ func checkable(t *testing.T, cameras ...string) string {
 
 func verdict(t *testing.T, dir string) *Verdict {
 	t.Helper()
-	v := rttest.Must(Check(t.Context(), dir, true))(t)
-	return v
+	return rttest.Must(Check(t.Context(), dir, true))(t)
 }
 
 // edit changes the dataset in a folder.

@@ -25,8 +25,7 @@ func needFFmpeg(t testing.TB) {
 
 func exporting(t *testing.T, cfg Config) *Report {
 	t.Helper()
-	r := rttest.Must(Export(t.Context(), cfg))(t)
-	return r
+	return rttest.Must(Export(t.Context(), cfg))(t)
 }
 
 // data exports and returns the report and the data that LeRobot would read.

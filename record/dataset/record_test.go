@@ -266,6 +266,5 @@ func same(t *testing.T, what string, got, want any) {
 // load returns the content of a file.
 func load(t testing.TB, path string) []byte {
 	t.Helper()
-	content := rttest.Must(os.ReadFile(path))(t)
-	return content
+	return rttest.Must(os.ReadFile(path))(t)
 }

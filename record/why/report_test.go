@@ -323,8 +323,7 @@ func TestFilesOfARunAreInOrder(t *testing.T) {
 // load returns the content of a file.
 func load(t *testing.T, path string) []byte {
 	t.Helper()
-	content := rttest.Must(os.ReadFile(path))(t)
-	return content
+	return rttest.Must(os.ReadFile(path))(t)
 }
 
 // A finding about motors names the parts of a robot of several, and no other finding does.

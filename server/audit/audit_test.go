@@ -120,8 +120,7 @@ func open(t *testing.T, dir string, captureMax int) *Writer {
 		Audit: filepath.Join(dir, "audit.jsonl"), Debug: manifest.Debug{CaptureDir: filepath.Join(dir, "captures"),
 			CaptureMax: captureMax},
 	}
-	w := rttest.Must(Open(&cfg, rttest.NewClock(1), slog.New(slog.DiscardHandler)))(t)
-	return w
+	return rttest.Must(Open(&cfg, rttest.NewClock(1), slog.New(slog.DiscardHandler)))(t)
 }
 
 // linesTo returns a writer of lines only.

@@ -46,7 +46,7 @@ type process struct {
 
 // startProcess starts the interpreter with the worker's program, in a process group of its own: the
 // terminal's signals do not reach it.
-func startProcess(python string, settings string, rows *os.File, log *slog.Logger) (p *process, err error) {
+func startProcess(python, settings string, rows *os.File, log *slog.Logger) (p *process, err error) {
 	pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
 		return nil, err

@@ -13,8 +13,7 @@ import (
 
 func lekiwi(t *testing.T) Robot {
 	t.Helper()
-	r := rttest.Must(ByName("lekiwi"))(t)
-	return r
+	return rttest.Must(ByName("lekiwi"))(t)
 }
 
 // The rows are results of LeRobot 0.6.1: LeKiwi._body_to_wheel_raw and _wheel_raw_to_body.

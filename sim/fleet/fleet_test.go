@@ -123,14 +123,12 @@ const noFaults = "faults: []"
 
 func script(t *testing.T, text string) *netfault.Script {
 	t.Helper()
-	s := rttest.Must(netfault.Parse([]byte(text)))(t)
-	return s
+	return rttest.Must(netfault.Parse([]byte(text)))(t)
 }
 
 func mustRun(t *testing.T, cfg Config) Result {
 	t.Helper()
-	r := rttest.Must(Run(cfg))(t)
-	return r
+	return rttest.Must(Run(cfg))(t)
 }
 
 func checkLoop(t *testing.T, r Result, p Policy, success, legs float64) {

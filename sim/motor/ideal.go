@@ -40,7 +40,7 @@ func NewIdealAt(n, raw int, speed float64) *Ideal {
 }
 
 //rt:noalloc
-func (f *Ideal) Goal(now rt.Instant, joint int, raw int) {
+func (f *Ideal) Goal(now rt.Instant, joint, raw int) {
 	f.shafts[joint].advance(now)
 	f.shafts[joint].goal = float64(raw)
 }

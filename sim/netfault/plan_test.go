@@ -15,8 +15,7 @@ const tick = time.Second / 60
 
 func mustParse(t *testing.T, text string) *Script {
 	t.Helper()
-	s := rttest.Must(Parse([]byte(text)))(t)
-	return s
+	return rttest.Must(Parse([]byte(text)))(t)
 }
 
 func TestParseRefuses(t *testing.T) {

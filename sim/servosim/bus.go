@@ -38,7 +38,7 @@ import (
 // may be beyond where a servo counts turns. A call must not block. now never decreases.
 type Plant interface {
 	// Goal sets the goal of a joint, which moves only under torque.
-	Goal(now rt.Instant, joint int, raw int)
+	Goal(now rt.Instant, joint, raw int)
 	Present(now rt.Instant, joint int) (raw int)
 	Torque(now rt.Instant, joint int, on bool)
 }
@@ -56,7 +56,7 @@ type Turner interface {
 // have a load.
 type Sinker interface {
 	Plant
-	Sink(now rt.Instant, joint int, rest int, speed float64)
+	Sink(now rt.Instant, joint, rest int, speed float64)
 }
 
 // Weight is the motion of a joint that has lost its torque.

@@ -83,8 +83,7 @@ var (
 
 func unhex(t testing.TB, s string) []byte {
 	t.Helper()
-	b := rttest.Must(hex.DecodeString(strings.NewReplacer(" ", "", "|", "").Replace(s)))(t)
-	return b
+	return rttest.Must(hex.DecodeString(strings.NewReplacer(" ", "", "|", "").Replace(s)))(t)
 }
 
 // open starts a bus that the test's end closes.

@@ -24,7 +24,7 @@ func (p *wheeled) of(joint int) Plant {
 }
 
 //rt:noalloc
-func (p *wheeled) Goal(now rt.Instant, joint int, raw int) { p.of(joint).Goal(now, joint, raw) }
+func (p *wheeled) Goal(now rt.Instant, joint, raw int) { p.of(joint).Goal(now, joint, raw) }
 
 //rt:noalloc
 func (p *wheeled) Present(now rt.Instant, joint int) int { return p.of(joint).Present(now, joint) }
@@ -43,7 +43,7 @@ func (p *wheeled) Speed(now rt.Instant, joint int) float64 {
 }
 
 //rt:noalloc
-func (p *wheeled) Sink(now rt.Instant, joint int, rest int, speed float64) {
+func (p *wheeled) Sink(now rt.Instant, joint, rest int, speed float64) {
 	if t, ok := p.of(joint).(Sinker); ok {
 		t.Sink(now, joint, rest, speed)
 	}

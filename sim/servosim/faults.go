@@ -15,7 +15,7 @@ func (b *Bus) Mute(id uint8, on bool) { b.script(id, func(s *servo, _ rt.Instant
 // SetFault sets the error bits that a servo reports in every status packet, for instance 0x20 for
 // an overload; an X servo reports an alert and has the bits in its hardware error register. The
 // packet's data stay valid, and torque stays on.
-func (b *Bus) SetFault(id uint8, bits uint8) {
+func (b *Bus) SetFault(id, bits uint8) {
 	b.script(id, func(s *servo, _ rt.Instant) { s.forced = bits })
 }
 

@@ -11,8 +11,7 @@ import (
 // runs returns the number of executions of a mutation test: PARSER_RUNS, or few.
 func runs(t *testing.T) int {
 	if v := os.Getenv("PARSER_RUNS"); v != "" {
-		n := rttest.Must(strconv.Atoi(v))(t)
-		return n
+		return rttest.Must(strconv.Atoi(v))(t)
 	}
 	return 300_000
 }

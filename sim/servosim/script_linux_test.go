@@ -17,8 +17,7 @@ import (
 
 func parseScript(t *testing.T, text string) Script {
 	t.Helper()
-	s := rttest.Must(ParseScript([]byte(text)))(t)
-	return s
+	return rttest.Must(ParseScript([]byte(text)))(t)
 }
 
 func TestScriptsThatAreNone(t *testing.T) {

@@ -41,8 +41,7 @@ func goldens(t testing.TB) (all []golden) {
 
 func fromHex(t testing.TB, text string) []byte {
 	t.Helper()
-	b := rttest.Must(hex.DecodeString(text))(t)
-	return b
+	return rttest.Must(hex.DecodeString(text))(t)
 }
 
 func TestArraysAsPythonWritesThem(t *testing.T) {

@@ -25,8 +25,7 @@ func plain(name string, left, right byte) Picture {
 
 // reference returns the statistics of a camera that always delivers p.
 func reference(p Picture) Camera {
-	c := Camera{Name: p.Name, Mean: []float64{0.5, 0.5, 0.5}, Grid: reduce(&p), GridStd: make([]float64, Side*Side*3)}
-	return c
+	return Camera{Name: p.Name, Mean: []float64{0.5, 0.5, 0.5}, Grid: reduce(&p), GridStd: make([]float64, Side*Side*3)}
 }
 
 func TestExchangedCameras(t *testing.T) {

@@ -31,8 +31,7 @@ func settled(t testing.TB, clients ...*Session) {
 
 func mustPublisher(t testing.TB, s *Session, key string, qos wire.QoS) wire.Publisher {
 	t.Helper()
-	p := rttest.Must(s.Publisher(key, qos))(t)
-	return p
+	return rttest.Must(s.Publisher(key, qos))(t)
 }
 
 // Goal: samples between two clients cost the listener, and the clients, no

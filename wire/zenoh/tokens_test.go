@@ -14,8 +14,7 @@ import (
 func TestInterestsAreAnswered(t *testing.T) {
 	victim, at := listener(t, Config{})
 	sub := func(key string) wire.Declaration {
-		d := rttest.Must(victim.Subscribe(key, nil))(t)
-		return d
+		return rttest.Must(victim.Subscribe(key, nil))(t)
 	}
 	first := sub("@n/a/1")
 	second := sub("@n/a/2")

@@ -171,7 +171,7 @@ func quote(text string) string {
 }
 
 // call sends one command, and reads until its answer comes.
-func (b *Tab) call(method string, params any, result any) {
+func (b *Tab) call(method string, params, result any) {
 	b.t.Helper()
 	id := b.send(method, params)
 	for {
