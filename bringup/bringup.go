@@ -190,7 +190,7 @@ func (s *session) pingAll() error {
 func (s *session) read(m robot.Motor, r table.Register) (int, error) {
 	v, _, err := s.bus.ReadRegister(m.ID, m.Model.Row(r))
 	if err != nil {
-		return 0, exit.With(exit.Absent, fmt.Errorf("motor %d (%s): %w", m.ID, m.Name, err))
+		return 0, exit.Errorf(exit.Absent, "motor %d (%s): %w", m.ID, m.Name, err)
 	}
 	return v, nil
 }

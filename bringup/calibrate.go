@@ -343,7 +343,7 @@ func (s *session) setDiffering(m robot.Motor, want []robot.Setting) error {
 		return nil
 	}
 	if err := servo.WriteSettings(s.bus, m.ID, m.Model, settings); err != nil {
-		return exit.With(exit.Absent, fmt.Errorf("motor %d (%s): %w", m.ID, m.Name, err))
+		return exit.Errorf(exit.Absent, "motor %d (%s): %w", m.ID, m.Name, err)
 	}
 	return nil
 }

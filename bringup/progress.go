@@ -57,7 +57,7 @@ func keepError(err error) error {
 	if err == nil {
 		return nil
 	}
-	return exit.With(exit.Config, fmt.Errorf("keep the progress of the calibration: %w", err))
+	return exit.Errorf(exit.Config, "keep the progress of the calibration: %w", err)
 }
 
 // keeper writes the progress in a goroutine beside the readings of the joints, because a busy disk

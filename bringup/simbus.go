@@ -78,7 +78,7 @@ func (cfg SimBusConfig) arms() ([]armBus, error) {
 	if cfg.Robot != singleRobot {
 		var err error
 		if r, err = robot.ByName(cfg.Robot); err != nil {
-			return nil, exit.With(exit.Usage, fmt.Errorf("%w; or %s for one motor", err, singleRobot))
+			return nil, exit.Errorf(exit.Usage, "%w; or %s for one motor", err, singleRobot)
 		}
 	}
 	if cfg.Hand && (cfg.Motors || cfg.Scene.Given() || cfg.Robot == singleRobot) {
@@ -153,7 +153,7 @@ func (cfg SimBusConfig) bus(r robot.Robot, i uint64, faults string) (servosim.Co
 	var err error
 	if faults != "" {
 		if bus.Faults, err = servosim.LoadScript(faults); err != nil {
-			return bus, exit.With(exit.Config, fmt.Errorf("--faults: %w", err))
+			return bus, exit.Errorf(exit.Config, "--faults: %w", err)
 		}
 	}
 	if !cfg.Hand || cfg.Seed != 0 { // without a seed every arm in a hand is assembled by the manual

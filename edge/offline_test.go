@@ -50,7 +50,7 @@ func TestTheReasonOfAnEndIsWhatLasted(t *testing.T) {
 			r.in.Unheard.Store(true)
 		}}, event.LackAnswers, []string{"the server does not answer: no server answers; check that"}, "cables"},
 		{"a server that comes and goes", []func(*rig){func(r *rig) {
-			for n := 0; n < 6; n++ {
+			for n := range 6 {
 				r.openSession(uint32(1 + n%2))
 				gone(r)
 				r.step(15)

@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -411,9 +412,7 @@ func newFile(f *os.File, w *writer, wall int64, why string) (*file, error) {
 		return nil, err
 	}
 	metadata := map[string]string{"clock_offset_ns": strconv.FormatInt(wall, 10), "why": why}
-	for k, v := range *w.r.run.Load() {
-		metadata[k] = v
-	}
+	maps.Copy(metadata, *w.r.run.Load())
 	if err := out.mcap.WriteMetadata(&mcap.Metadata{Name: RunMetadata, Metadata: metadata}); err != nil {
 		return nil, err
 	}

@@ -181,9 +181,7 @@ func PrefillRuntime() {
 	gate := make(chan struct{})
 	for i := range prefillWaiters {
 		ready.Add(1)
-		done.Add(1)
-		go func() {
-			defer done.Done()
+		done.Go(func() {
 			if i < prefillThreads {
 				runtime.LockOSThread()
 				defer runtime.UnlockOSThread()
@@ -191,7 +189,7 @@ func PrefillRuntime() {
 			ready.Done()
 			time.Sleep(prefillSettle) // grows the processor's heap of timers
 			<-gate
-		}()
+		})
 	}
 	ready.Wait()
 	clock := KernelClock()

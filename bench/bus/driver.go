@@ -3,7 +3,6 @@ package bus
 import (
 	"context"
 	"errors"
-	"fmt"
 	"runtime/debug"
 	"runtime/metrics"
 	"slices"
@@ -356,7 +355,7 @@ func readCalibration(r robot.Robot, path string) (servo.Calibration, error) {
 				continue
 			}
 			if *v.to, _, err = bus.ReadRegister(m.ID, m.Model.Row(v.register)); err != nil {
-				return nil, exit.With(exit.Absent, fmt.Errorf("motor %d (%s) on %s: %w", m.ID, m.Name, path, err))
+				return nil, exit.Errorf(exit.Absent, "motor %d (%s) on %s: %w", m.ID, m.Name, path, err)
 			}
 		}
 		c[m.Name] = k

@@ -7,7 +7,6 @@ package gpu
 import (
 	"context"
 	"errors"
-	"fmt"
 	"os"
 	"runtime"
 	"slices"
@@ -276,5 +275,5 @@ func (r *Report) check() error {
 			return nil
 		}
 	}
-	return exit.With(exit.Config, fmt.Errorf("no device could be measured: %s", r.Runs[0].Absent))
+	return exit.Errorf(exit.Config, "no device could be measured: %s", r.Runs[0].Absent)
 }

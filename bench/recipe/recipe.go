@@ -199,7 +199,7 @@ func (c *Config) slice(ctx context.Context, cell Cell, endpoint string, arm *sta
 	}
 	load, err := bench.StartLoad(name)
 	if err != nil {
-		return nil, exit.With(exit.Of(err), fmt.Errorf("%w: %w", errSetup, err))
+		return nil, exit.Errorf(exit.Of(err), "%w: %w", errSetup, err)
 	}
 	defer load.Stop()
 	cmd := bench.Part("edge", "--fps", strconv.FormatFloat(c.FPS, 'g', -1, 64),

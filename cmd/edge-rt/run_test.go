@@ -13,7 +13,7 @@ import (
 func TestUnlessEnded(t *testing.T) {
 	ended, cancel := context.WithCancel(t.Context())
 	cancel()
-	measuring, silent := exit.With(exit.Absent, servo.ErrCanceled), exit.With(exit.Absent, errors.New("silent"))
+	measuring, silent := exit.With(exit.Absent, servo.ErrCanceled), exit.Errorf(exit.Absent, "silent")
 	for _, tt := range []struct {
 		ctx       context.Context
 		err, want error

@@ -87,7 +87,7 @@ func (s *replay) load(number uint32) error {
 	}
 	defer in.Close()
 	if s.episode, err = load(in, s.cfg.Arm.Robot, number); err != nil {
-		return exit.With(exit.Of(err), fmt.Errorf("%s: %w", s.file, err))
+		return exit.Errorf(exit.Of(err), "%s: %w", s.file, err)
 	}
 	return nil
 }

@@ -136,7 +136,7 @@ func openProgram(c *Config, p Options, command string) (camera.Source, string, e
 	}, p.Clock)
 	switch {
 	case errors.Is(err, pipe.ErrProgram), errors.Is(err, pipe.ErrPictures):
-		return nil, "", exit.With(exit.Config, fmt.Errorf("camera %s: %w", c.Name, err))
+		return nil, "", exit.Errorf(exit.Config, "camera %s: %w", c.Name, err)
 	case err != nil:
 		return nil, "", openError(c.Name, err)
 	}
@@ -229,5 +229,5 @@ func openError(name string, err error) error {
 	if errors.Is(err, v4l2.ErrMode) || errors.Is(err, v4l2.ErrControl) || errors.Is(err, v4l2.ErrNoVideo) {
 		code = exit.Config
 	}
-	return exit.With(code, fmt.Errorf("camera %s: %w", name, err))
+	return exit.Errorf(code, "camera %s: %w", name, err)
 }

@@ -52,7 +52,7 @@ func Snapshot(out io.Writer, flag string, encoding Encoding, file string) error 
 	}
 	defer encoder.Close()
 	if err := cam.warmUp(clock); err != nil {
-		return exit.With(exit.Absent, fmt.Errorf("camera %s: %w", c.Name, err))
+		return exit.Errorf(exit.Absent, "camera %s: %w", c.Name, err)
 	}
 	var m wire.Image
 	if _, err := encoder.Picture(&m); err != nil {
@@ -83,7 +83,7 @@ func MeasureRate(c *Config, span time.Duration) (fps float64, picked string, err
 	defer source.Close()
 	cam := New(c.Name, source, c.MaxAge)
 	if err := cam.warmUp(clock); err != nil {
-		return 0, picked, exit.With(exit.Absent, fmt.Errorf("camera %s: %w", c.Name, err))
+		return 0, picked, exit.Errorf(exit.Absent, "camera %s: %w", c.Name, err)
 	}
 	began, taken := clock.Now(), 0
 	for clock.Now().Sub(began) < span {

@@ -83,13 +83,10 @@ func (s *stage) watch(t testing.TB, cams ...cam) []*capture.Preview {
 		t.Cleanup(p.Close)
 		previews = append(previews, p)
 		if c.on {
-			s.ends.Add(1)
-			go func() { defer s.ends.Done(); e.Run(s.clock, &s.stop, &s.blind) }()
+			s.ends.Go(func() { e.Run(s.clock, &s.stop, &s.blind) })
 		}
 	}
-	s.ends.Add(1)
-	go func() {
-		defer s.ends.Done()
+	s.ends.Go(func() {
 		for !s.stop.Load() {
 			for _, p := range previews {
 				p.Refresh(s.clock.Now())
@@ -97,7 +94,7 @@ func (s *stage) watch(t testing.TB, cams ...cam) []*capture.Preview {
 			s.ticks.Add(1)
 			time.Sleep(5 * time.Millisecond) // a sender that leaves the processor to others
 		}
-	}()
+	})
 	s.Watch(Run{
 		Status: func() any { return map[string]any{"ticks": s.ticks.Load(), "state": "STREAMING"} },
 		Healthy: func() (bool, string) {

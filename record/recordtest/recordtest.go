@@ -2,6 +2,7 @@
 package recordtest
 
 import (
+	"maps"
 	"os"
 	"strconv"
 	"testing"
@@ -35,9 +36,7 @@ func Create(t testing.TB, path string, run map[string]string) *File {
 	}))(t)
 	f.check(f.mcap.WriteHeader(&mcap.Header{Profile: record.Profile}))
 	metadata := map[string]string{"clock_offset_ns": strconv.Itoa(Wall)}
-	for k, v := range run {
-		metadata[k] = v
-	}
+	maps.Copy(metadata, run)
 	f.check(f.mcap.WriteMetadata(&mcap.Metadata{Name: record.RunMetadata, Metadata: metadata}))
 	return f
 }

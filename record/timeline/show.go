@@ -90,7 +90,7 @@ func write(cfg ShowConfig, in *os.File) (seen seen, err error) {
 	defer os.Remove(out.Name())
 	if seen, err = writeHTML(out, in, filepath.Base(cfg.File)); err != nil {
 		out.Close()
-		return seen, exit.With(exit.Config, fmt.Errorf("%s: %w", cfg.File, err))
+		return seen, exit.Errorf(exit.Config, "%s: %w", cfg.File, err)
 	}
 	if err = errors.Join(out.Chmod(pageMode), out.Close()); err == nil {
 		err = os.Rename(out.Name(), cfg.HTML)

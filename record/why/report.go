@@ -238,7 +238,7 @@ func readFile(name string, v record.Visitor) (info record.Info, writing bool, er
 	}
 	defer f.Close()
 	if info, err = record.Read(f, v); err != nil {
-		return info, false, exit.With(exit.Config, fmt.Errorf("%s: %w", name, err))
+		return info, false, exit.Errorf(exit.Config, "%s: %w", name, err)
 	}
 	if writing = record.Written(f); writing {
 		info.Torn = false
@@ -265,7 +265,7 @@ func ReadRun(names []string) (*Log, File, error) {
 		file.Name = fmt.Sprintf("%s and %d more", file.Name, len(names)-1)
 	}
 	if l.Ticks == 0 && len(l.events) == 0 {
-		return nil, file, exit.With(exit.Config, fmt.Errorf("%s %w", names[0], errNothing))
+		return nil, file, exit.Errorf(exit.Config, "%s %w", names[0], errNothing)
 	}
 	file.Robot = l.Run["id"]
 	file.Model = l.Run["model"]

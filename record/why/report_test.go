@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"errors"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -41,9 +42,7 @@ func write(t *testing.T, dir, id string, from time.Time) (name string) {
 		Now:   func() time.Time { return from.Add(time.Duration(clock.Now() - 100*second)) },
 	}))(t)
 	run := map[string]string{"instance": id}
-	for k, v := range storyRun {
-		run[k] = v
-	}
+	maps.Copy(run, storyRun)
 	run["id"] = id
 	r.SetRun(run)
 	session := &record.Session{ID: "s-1", Epoch: 1, ServerID: "box-1"}

@@ -102,13 +102,11 @@ func TestMailboxFromTwoLinks(t *testing.T) {
 	m := newBox()
 	var wg sync.WaitGroup
 	for link := range 2 {
-		wg.Add(1)
-		go func() {
-			defer wg.Done()
+		wg.Go(func() {
 			for seq := uint64(1); seq <= 2000; seq++ {
 				m.put(0, 2*seq+uint64(link), bytes.Repeat([]byte{byte(2*seq) + byte(link)}, 64))
 			}
-		}()
+		})
 	}
 	done := make(chan struct{})
 	go func() { wg.Wait(); close(done) }()

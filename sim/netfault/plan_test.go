@@ -142,7 +142,7 @@ func TestNextOutage(t *testing.T) {
 		p := mustParse(t, text).Plan(1, tick)
 		down := map[time.Duration]bool{}
 		at := time.Duration(0)
-		for turns := 0; turns < 100; turns++ {
+		for range 100 {
 			from, until, ok := p.NextOutage(at)
 			if !ok || from >= length {
 				break

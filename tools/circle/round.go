@@ -92,8 +92,8 @@ func load(p plan, from string) (*round, error) {
 		return r, nil
 	}
 	if err := stage.ReadJSON(r.file(), r); err != nil {
-		return nil, exit.With(exit.Usage,
-			fmt.Errorf("--from %s goes on with the files in --out, and there are no such files: %w", from, err))
+		return nil, exit.Errorf(exit.Usage,
+			"--from %s goes on with the files in --out, and there are no such files: %w", from, err)
 	}
 	for _, s := range stages[:i] {
 		if _, ok := r.Seconds[s.name]; !ok {

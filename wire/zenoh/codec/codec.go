@@ -130,7 +130,7 @@ func (c *Cursor) byte() byte {
 // ninth byte has eight bits. In that it differs from encoding/binary's.
 func (c *Cursor) vle() uint64 {
 	var v uint64
-	for i := 0; i < 8; i++ {
+	for i := range 8 {
 		if i == len(c.b) {
 			c.fail(ErrShort)
 			return 0

@@ -210,15 +210,13 @@ var queries = []testCase{
 		p.reached(p.from, "@c/hundred/x", 1)
 		var wg sync.WaitGroup
 		for i := range 100 {
-			wg.Add(1)
-			go func() {
-				defer wg.Done()
+			wg.Go(func() {
 				key, want := fmt.Sprintf("@c/hundred/%d", i), pattern(i, 1000+i)
 				r, err := p.from.Get(p.Context(), key, want, rttest.Patience)
 				if err != nil || len(r) != 1 || !bytes.Equal(r[0].Payload, want) || r[0].Key != key {
 					p.Errorf("query %d: %d replies, %v", i, len(r), err)
 				}
-			}()
+			})
 		}
 		wg.Wait()
 	}},
