@@ -178,7 +178,7 @@ func (c *control) correct(now rt.Instant, row []float32) {
 	if pose.At <= k.since || pose.Stiff || now.Sub(pose.At) >= leaderSilent {
 		if !k.silent {
 			k.silent = true
-			c.events.Emit(now, event.LeaderSilent, 0, 0)
+			c.events.Emit(now, event.LeaderSilent, 0, 1)
 		}
 		c.arm.CancelArming()
 		c.arm.StartOnlySlowly(now, k.led)

@@ -250,7 +250,7 @@ func TestLeaderThatFallsSilent(t *testing.T) {
 		t.Errorf("the first step behind the silence is %v, want half of a tick's 3", d)
 	}
 	said := r.told(event.LeaderSilent, event.LeaderBack)
-	if want := []event.Event{{Code: event.LeaderSilent}, {Code: event.LeaderBack}}; !slices.Equal(said, want) {
+	if want := []event.Event{{Code: event.LeaderSilent, B: 1}, {Code: event.LeaderBack}}; !slices.Equal(said, want) {
 		t.Errorf("said %v, want the silence and its end once", said)
 	}
 	r.step(20)

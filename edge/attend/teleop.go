@@ -47,7 +47,8 @@ type teleop struct {
 	base   []float32    // the velocities in lead
 	led    robot.Joints // the follower's joints that are driven
 	parts  []leadPart
-	silent robot.Joints // of the parts whose leaders are silent
+	silent robot.Joints // of the parts that hold, since a leader is silent
+	quiet  robot.Joints // of the parts whose leaders are silent
 	leadBy rt.Instant   // deadline of the leader's read in this tick
 	now    rt.Instant
 }
@@ -207,26 +208,45 @@ func (s *teleop) read(t rt.Tick) {
 		s.readLeader(&s.parts[0])
 	}
 	s.arm.ReadBy(t, t.Deadline.Add(reading))
-	s.seen, s.silent = t.Woke, 0
-	oldest := t.Woke
+	s.seen = t.Woke
+	oldest, was := t.Woke, s.quiet
+	s.quiet = 0
 	for i := range s.parts {
 		p := &s.parts[i]
 		if p.far != nil {
 			s.take(p)
 		} else if why, _ := p.arm.Reconnected(); why != 0 { // the next Read has its positions
 			p.leading.Forget()
-			s.events.Emit(t.Woke, event.LeaderBack, int64(why), 0)
+			s.tell(p, was, event.LeaderBack, false)
 		}
 		oldest = min(oldest, p.seen)
 		if t.Woke.Sub(p.seen) >= stillGone {
-			s.silent |= p.joints
+			s.quiet |= p.joints
+			s.tell(p, was, event.LeaderSilent, false)
 		} else {
 			s.seen = min(s.seen, p.seen)
+			s.tell(p, was, event.LeaderBack, true)
 		}
 	}
+	s.silent = s.quiet
 	if s.silent != 0 && (!s.arm.Apart() || s.led&^s.silent == 0) {
 		s.silent, s.seen = s.led, oldest
 	}
+}
+
+// tell emits an event about a leader at this machine, if it was silent or not in the tick before. Those on
+// other machines have watch.
+//
+//rt:noalloc
+func (s *teleop) tell(p *leadPart, quiet robot.Joints, what event.Code, silent bool) {
+	joints := p.joints
+	if p.far != nil || (quiet&joints != 0) != silent {
+		return
+	}
+	if !s.arm.Several() {
+		joints = 0
+	}
+	s.events.Emit(s.now, what, int64(joints), 0)
 }
 
 //rt:noalloc

@@ -22,6 +22,7 @@ import (
 	"github.com/edge-rt/edge-rt/servo"
 	"github.com/edge-rt/edge-rt/servo/robot"
 	"github.com/edge-rt/edge-rt/sim/servosim"
+	"github.com/edge-rt/edge-rt/stage/stagetest"
 )
 
 // hands hold a leader's joints and ignore goals.
@@ -145,6 +146,7 @@ func TestFollowerFollows(t *testing.T) {
 			if !f.near(2300, 3) {
 				t.Error("the follower moved without its leader")
 			}
+			stagetest.CheckSays(t, cfg.Out.(*rttest.Output).String(), "the leader does not answer: the follower holds")
 			lead.Replug()
 			rttest.Eventually(t, "follow again", func() bool { return f.near(2100, 3) })
 			follow.Unplug()

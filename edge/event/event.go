@@ -37,7 +37,7 @@ const (
 	// leader moves to the follower, 3 a person drives
 	PhaseChanged
 	LeaderPushed // with --takeover push
-	LeaderSilent // during a correction
+	LeaderSilent // while it leads; A: the joints of its part, 0: all; B: 1 where a policy waits
 	LeaderBack   //
 
 	// Only on record, from other threads than the tick's; each has its own text.
@@ -205,12 +205,11 @@ var codes = [numCodes]struct{ kind, message string }{
 	JointLimp:       {"joint", "a joint's torque was taken for the rest of the run"},
 	JointStalled: {"joint", "a joint works hard and does not move: something is in its way, or it holds on to " +
 		"something"},
-	JointMoved:   {"joint", "a limp joint moves during the arming: hold it still, then it is armed"},
-	JointWarned:  {"joint", "a motor is hotter, or its supply lower, than the robot's description permits"},
-	PhaseChanged: {"operator", "phase of the take-over"},
-	LeaderPushed: {"operator", "a hand moves the leader: the arm is handed over"},
-	LeaderSilent: {"leader", "the leader does not answer: the follower holds; edge-rt ctl resume gives it back to " +
-		"the policy"},
+	JointMoved:     {"joint", "a limp joint moves during the arming: hold it still, then it is armed"},
+	JointWarned:    {"joint", "a motor is hotter, or its supply lower, than the robot's description permits"},
+	PhaseChanged:   {"operator", "phase of the take-over"},
+	LeaderPushed:   {"operator", "a hand moves the leader: the arm is handed over"},
+	LeaderSilent:   {"leader", "the leader does not answer: the follower holds"},
 	LeaderBack:     {"leader", "the leader answers: the follower moves slowly to its pose"},
 	LinkUp:         {"link", "connected"},
 	LinkDown:       {"link", "no connection"},

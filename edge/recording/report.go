@@ -94,6 +94,10 @@ func (r *Reporter) Report(ev event.Event) {
 		a.joints(r, ev.A)
 		a.add(slog.Int64("hottest_celsius", ev.B>>16), slog.Float64("lowest_volts", float64(ev.B&0xFFFF)/10))
 	case event.LeaderSilent:
+		r.part(ev.A, &a)
+		if ev.B != 0 {
+			a.add(slog.String("next", "edge-rt ctl resume gives it back to the policy"))
+		}
 	case event.Empty:
 		a.add(slog.Int64("ticks", ev.A), slog.String("why", event.Lack(ev.B).String()))
 	case event.LeaderHeld, event.LeaderLeads:
@@ -109,6 +113,7 @@ func (r *Reporter) Report(ev event.Event) {
 		a.add(slog.String("bundle", r.Bundle), slog.String("speed", strconv.FormatInt(ev.B, 10)+" %"),
 			slog.Duration("for", time.Duration(ev.A)*time.Millisecond))
 	case event.LeaderBack:
+		r.part(ev.A, &a)
 		for _, arm := range r.Leader {
 			r.notes(arm)
 		}

@@ -772,6 +772,12 @@ func auditOf(seqs ...int) string {
 }
 
 func TestCauses(t *testing.T) {
+	s := newStory()
+	s.jump(40)
+	s.finish(record.Info{Run: map[string]string{"schedule": "teleop"}})
+	if found := (&explainer{log: s.Log}).jumpFindings(); found != nil {
+		t.Errorf("a leader that jumps: %v", found)
+	}
 	for _, tt := range cases {
 		t.Run(tt.name, func(t *testing.T) {
 			s := newStory()
