@@ -388,7 +388,7 @@ func (l *Link) askSession(ctx context.Context, prefix string, body []byte, limit
 		// no answer in time: the server is slow or far away
 		for _, wait := range []time.Duration{replyPatience, limit} {
 			began := l.Clock.Now()
-			if wait = min(wait, end.Sub(began)); wait <= 0 {
+			if wait = min(wait, end.Sub(began)); wait < leastWait {
 				return nil, nil
 			}
 			replies, err := l.net.Get(ctx, key, body, wait)

@@ -40,6 +40,7 @@ const (
 	closeTimeout  = time.Second
 
 	replyPatience = 300 * time.Millisecond // for silent servers while others have answered
+	leastWait     = time.Millisecond       // for the answers to a query
 	unheardWait   = 2 * time.Second        // before the silent servers are asked again
 	warmWait      = time.Second            // before a server that warms its policy up is asked again
 

@@ -648,3 +648,13 @@ func TestARefusalForCamerasNamesTheFlags(t *testing.T) {
 		t.Error("a session without an error is refused")
 	}
 }
+
+// The rest of a limit may be too short for one more query: then no server has answered, and no query is wrong.
+func TestAskSessionWithHardlyAnyTime(t *testing.T) {
+	s := newServer(t, "demo")
+	l, _ := s.dial(t, "")
+	replies, err := l.askSession(t.Context(), "@lerobot/m/main/demo", nil, 900*time.Microsecond)
+	if err != nil || replies != nil {
+		t.Errorf("%v, %v, want neither", replies, err)
+	}
+}
