@@ -44,14 +44,13 @@ func TestReadMachine(t *testing.T) {
 }
 
 func TestPreemptOf(t *testing.T) {
-	tests := []struct{ name, version, realtime, dynamic, want string }{
+	for _, tt := range []struct{ name, version, realtime, dynamic, want string }{
 		{"real time", "#1 SMP PREEMPT_RT x", "1", "", "PREEMPT_RT"},
 		{"real time by its file only", "#1 SMP PREEMPT x", "1", "", "PREEMPT (real time)"},
 		{"dynamic, known", "#1 SMP PREEMPT_DYNAMIC x", "", "none (voluntary) full", "PREEMPT_DYNAMIC (voluntary)"},
 		{"dynamic, not readable", "#1 SMP PREEMPT_DYNAMIC x", "", "", "PREEMPT_DYNAMIC"},
 		{"none", "#1 SMP x", "", "", "none named"},
-	}
-	for _, tt := range tests {
+	} {
 		t.Run(tt.name, func(t *testing.T) {
 			if got := preemptOf(tt.version, tt.realtime, tt.dynamic); got != tt.want {
 				t.Errorf("preemptOf = %q, want %q", got, tt.want)
@@ -61,13 +60,12 @@ func TestPreemptOf(t *testing.T) {
 }
 
 func TestVirtualOf(t *testing.T) {
-	tests := []struct{ name, cpuinfo, hypervisor, dmi, want string }{
+	for _, tt := range []struct{ name, cpuinfo, hypervisor, dmi, want string }{
 		{"a real board", "model name : Cortex-A76\n", "", " ", "no"},
 		{"named by the firmware", "", "", "QEMU Standard PC", "yes: QEMU Standard PC"},
 		{"named by the kernel", "", "xen", " ", "yes: xen"},
 		{"a flag that only looks like it", "flags : fpu hypervisorless\n", "", " ", "no"},
-	}
-	for _, tt := range tests {
+	} {
 		t.Run(tt.name, func(t *testing.T) {
 			if got := virtualOf(tt.cpuinfo, tt.hypervisor, tt.dmi); got != tt.want {
 				t.Errorf("virtualOf = %q, want %q", got, tt.want)

@@ -23,7 +23,7 @@ func TestTallyQuantiles(t *testing.T) {
 	for us := range 100 {
 		hundred.AddUS(float64(us+1), 1)
 	}
-	tests := []struct {
+	for _, tt := range []struct {
 		name  string
 		tally *Tally
 		q     float64
@@ -37,8 +37,7 @@ func TestTallyQuantiles(t *testing.T) {
 		{"none", hundred, 0, 1},
 		{"counted down to the microsecond", tallyOf(7.9), 0.5, 7},
 		{"early counts as on time", tallyOf(-3), 0.5, 0},
-	}
-	for _, tt := range tests {
+	} {
 		t.Run(tt.name, func(t *testing.T) {
 			if got := tt.tally.Quantile(tt.q); got != tt.want {
 				t.Errorf("Quantile(%v) = %v, want %v", tt.q, got, tt.want)
@@ -63,7 +62,7 @@ func TestTallyJSON(t *testing.T) {
 	if err != nil || string(b) != `{"9":2,"20":1,"100":1}` {
 		t.Errorf("Marshal = %s, %v; want the bins in order", b, err)
 	}
-	tests := []struct {
+	for _, tt := range []struct {
 		name, text string
 		n          uint64
 		max        float64
@@ -78,8 +77,7 @@ func TestTallyJSON(t *testing.T) {
 		{"a negative count", `{"1":-1}`, math.MaxUint64, 0},
 		{"a count beyond any run", `{"1":4294967296}`, math.MaxUint64, 0},
 		{"a list", `[[1,2]]`, math.MaxUint64, 0},
-	}
-	for _, tt := range tests {
+	} {
 		t.Run(tt.name, func(t *testing.T) {
 			var got Tally
 			err := json.Unmarshal([]byte(tt.text), &got)

@@ -111,7 +111,7 @@ func TestTorqueOffRefusals(t *testing.T) {
 	b := torquedArm(t)
 	port := rttest.Must(servo.OpenPort(b.Path(), 1_000_000))(t)
 	defer port.Close()
-	tests := []struct {
+	for _, tt := range []struct {
 		name string
 		cfg  TorqueOffConfig
 		code exit.Code
@@ -123,8 +123,7 @@ func TestTorqueOffRefusals(t *testing.T) {
 			"/dev/ttyNONE"},
 		{"an edge still runs", TorqueOffConfig{Bus: device.ByPart{b.Path()}, Robot: "so101"}, exit.Absent, "end "},
 		{"simulated", TorqueOffConfig{Bus: device.ByPart{"sim"}, Robot: "so101"}, exit.Clean, ""},
-	}
-	for _, tt := range tests {
+	} {
 		t.Run(tt.name, func(t *testing.T) {
 			var out strings.Builder
 			err := TorqueOff(tt.cfg, &out)

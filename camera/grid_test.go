@@ -8,7 +8,7 @@ import (
 )
 
 func TestGridKeepsItsRateForever(t *testing.T) {
-	tests := []struct {
+	for _, tt := range []struct {
 		fps  int
 		k    uint64
 		want time.Duration
@@ -19,8 +19,7 @@ func TestGridKeepsItsRateForever(t *testing.T) {
 		{60, 1, 16_666_667},
 		{60, 60 * 3600 * 24 * 365, 365 * 24 * time.Hour},
 		{1, 7, 7 * time.Second},
-	}
-	for _, tt := range tests {
+	} {
 		g := Grid{Origin: 5, FPS: tt.fps}
 		if got := g.Instant(tt.k).Sub(5); got != tt.want {
 			t.Errorf("%d fps: Instant(%d) = origin + %v, want %v", tt.fps, tt.k, got, tt.want)

@@ -12,7 +12,7 @@ func TestMergeRefuses(t *testing.T) {
 		change(c)
 		return c
 	}
-	tests := []struct {
+	for _, tt := range []struct {
 		name string
 		c    *Chunk
 		want Outcome
@@ -39,8 +39,7 @@ func TestMergeRefuses(t *testing.T) {
 		{"the same request again", ramp(5, 0, 4, 7), duplicate},
 		{"an older request", ramp(4, 2, 4, 7), older},
 		{"a chunk as it should be", ramp(6, 2, 4, 7), Joined},
-	}
-	for _, tt := range tests {
+	} {
 		t.Run(tt.name, func(t *testing.T) {
 			s := newSchedule(4, 1)
 			merge(s, ramp(5, 0, 4, 0))

@@ -16,7 +16,7 @@ import (
 // Goal: a joint held for heat or supply keeps exactly its goal. An overloaded joint keeps its
 // force, and follows goals that relieve it. The other joints go on.
 func TestComplainingJoints(t *testing.T) {
-	tests := []struct {
+	for _, tt := range []struct {
 		name     string
 		says     servo.Reactions
 		deeper   bool // follows a goal that increases its load
@@ -27,8 +27,7 @@ func TestComplainingJoints(t *testing.T) {
 		{"encoder", servo.Reactions{Encoder: 1}, false, false},
 		{"limp", servo.Reactions{Limp: 1}, false, false},
 		{"well", servo.Reactions{}, true, true},
-	}
-	for _, tt := range tests {
+	} {
 		t.Run(tt.name, func(t *testing.T) {
 			r := newRig(t)
 			r.serve(20, 1, 50)

@@ -485,7 +485,7 @@ func TestOldActionsNeverRun(t *testing.T) {
 }
 
 func TestStaleJoints(t *testing.T) {
-	tests := []struct {
+	for _, tt := range []struct {
 		name    string
 		silent  robot.Joints
 		ticks   int
@@ -495,8 +495,7 @@ func TestStaleJoints(t *testing.T) {
 		{"one joint for 90 ms gets no goal, the other moves", 1, 8, [testDOF]bool{false, true}, false},
 		{"one joint for 120 ms is frozen, the other moves", 1, 12, [testDOF]bool{false, true}, false},
 		{"two joints for 120 ms hold everything", 3, 12, [testDOF]bool{false, false}, true},
-	}
-	for _, tt := range tests {
+	} {
 		t.Run(tt.name, func(t *testing.T) {
 			r := newRig(t)
 			r.slope = 0.1
@@ -661,7 +660,7 @@ func TestActionAgeCountsFromTheOldestPicture(t *testing.T) {
 }
 
 func TestChunksThatAnswerNothingAreDroppedByReason(t *testing.T) {
-	tests := []struct {
+	for _, tt := range []struct {
 		name   string
 		break_ func(r *rig, a *uplink.Answer) int64
 		reason int
@@ -677,8 +676,7 @@ func TestChunksThatAnswerNothingAreDroppedByReason(t *testing.T) {
 			a.Body.ChunkRobot.Data[3] = float32(math.NaN())
 			return 1
 		}, dropOutcome + int(chunk.NotFinite)},
-	}
-	for _, tt := range tests {
+	} {
 		t.Run(tt.name, func(t *testing.T) {
 			r := newRig(t)
 			r.step(1)

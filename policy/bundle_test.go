@@ -239,7 +239,7 @@ func TestLoadBundleNamesWhatIsWrong(t *testing.T) {
 	listed := func(name string) func(map[string]any) {
 		return func(m map[string]any) { m["files"].(map[string]any)[name] = strings.Repeat("0", 64) }
 	}
-	tests := []struct {
+	for _, tt := range []struct {
 		name string
 		edit func(map[string]any)
 		want string
@@ -319,8 +319,7 @@ func TestLoadBundleNamesWhatIsWrong(t *testing.T) {
 		{"graph is another file", func(m map[string]any) {
 			m["files"].(map[string]any)[graphName] = strings.Repeat("0", 64)
 		}, "policy.onnx is not the file that was exported"},
-	}
-	for _, tt := range tests {
+	} {
 		t.Run(tt.name, func(t *testing.T) {
 			_, err := LoadBundle(copyBundle(t, stillDir, tt.edit))
 			if !errors.Is(err, ErrBundle) || !rttest.Says(err, tt.want) {

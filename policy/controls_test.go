@@ -11,7 +11,7 @@ func TestConditionChoosesWhatThePolicyKnows(t *testing.T) {
 	trained := Meta{ChunkSize: 50, NumSteps: 10, RTC: "guided,trained", RTCMaxDelay: 20, PrefixEnd: 24}
 	guided := Meta{ChunkSize: 50, NumSteps: 5, RTC: "guided", PrefixEnd: 24}
 	none := Meta{ChunkSize: 50, RTC: "none"}
-	tests := []struct {
+	for _, tt := range []struct {
 		name             string
 		meta             Meta
 		rows, delay, end int
@@ -100,8 +100,7 @@ func TestConditionChoosesWhatThePolicyKnows(t *testing.T) {
 			Mode:      ModeFree,
 			Beta:      0,
 		}},
-	}
-	for _, tt := range tests {
+	} {
 		t.Run(tt.name, func(t *testing.T) {
 			if got := tt.meta.Condition(&Conditioning{}, tt.rows, tt.delay, tt.end); got != tt.want {
 				t.Errorf("Condition(%d, %d, %d) = %+v, want %+v", tt.rows, tt.delay, tt.end, got, tt.want)

@@ -38,7 +38,7 @@ func TestGoldenSetThatIsNotReproduced(t *testing.T) {
 			binary.LittleEndian.PutUint32(data[offset:], math.Float32bits(float32(float64(v)+delta)))
 		}
 	}
-	tests := []struct {
+	for _, tt := range []struct {
 		name, tensor string
 		edit         func([]byte)
 		want         string // "" when the set is still good
@@ -50,8 +50,7 @@ func TestGoldenSetThatIsNotReproduced(t *testing.T) {
 		{"recorded row is not a number", "out/chunk_robot", add(at(3, 0, 0), math.NaN()), "chunk_robot[3, 0, 0]"},
 		{"input differs", "in/state", add(4*(6*1+2), 3), "chunk_model[1, "},
 		{"difference within tolerance", "out/chunk_robot", add(at(2, 17, 3), 0.0005), ""},
-	}
-	for _, tt := range tests {
+	} {
 		t.Run(tt.name, func(t *testing.T) {
 			dir := copyBundle(t, stillDir, nil)
 			replaceFile(t, dir, goldenFile, editTensor(t, dir, tt.tensor, tt.edit))
@@ -73,7 +72,7 @@ func TestGoldenSetThatIsNotReproduced(t *testing.T) {
 
 func TestGoldenSetThatDoesNotFit(t *testing.T) {
 	needRuntime(t)
-	tests := []struct {
+	for _, tt := range []struct {
 		name string
 		file []byte
 		want string
@@ -84,8 +83,7 @@ func TestGoldenSetThatDoesNotFit(t *testing.T) {
 		{"no rows", tensorFile(`{"in/image.top":{"dtype":"U8","shape":[0,120,160,3],"data_offsets":[0,0]}}`, 0),
 			"in/image.top is U8 [0 120 160 3]"},
 		{"torn", []byte("{}"), "not a safetensors file"},
-	}
-	for _, tt := range tests {
+	} {
 		t.Run(tt.name, func(t *testing.T) {
 			dir := copyBundle(t, stillDir, nil)
 			replaceFile(t, dir, goldenFile, tt.file)

@@ -9,7 +9,7 @@ import (
 
 // Known answers of Random123, kat_vectors, philox4x32 with 10 rounds.
 func TestPhiloxKnownAnswers(t *testing.T) {
-	tests := []struct {
+	for _, tt := range []struct {
 		name    string
 		counter [4]uint32
 		key     [2]uint32
@@ -20,8 +20,7 @@ func TestPhiloxKnownAnswers(t *testing.T) {
 			[4]uint32{0x408f276d, 0x41c83b0e, 0xa20bc7c6, 0x6d5451fd}},
 		{"digits of pi", [4]uint32{0x243f6a88, 0x85a308d3, 0x13198a2e, 0x03707344}, [2]uint32{0xa4093822, 0x299f31d0},
 			[4]uint32{0xd16cfe09, 0x94fdcceb, 0x5001e420, 0x24126ea1}},
-	}
-	for _, tt := range tests {
+	} {
 		t.Run(tt.name, func(t *testing.T) {
 			if got := philox(tt.counter, tt.key); got != tt.want {
 				t.Errorf("philox(%x, %x) = %x, want %x", tt.counter, tt.key, got, tt.want)

@@ -22,7 +22,7 @@ func TestOpenRefusesGraphsThatDoNotFit(t *testing.T) {
 		}
 		return bytes.ReplaceAll(graph, []byte(old), []byte(new))
 	}
-	tests := []struct {
+	for _, tt := range []struct {
 		name  string
 		graph []byte
 		want  string
@@ -36,8 +36,7 @@ func TestOpenRefusesGraphsThatDoNotFit(t *testing.T) {
 		{"torn", graph[:len(graph)/2], graphName},
 		{"empty", nil, graphName},
 		{"text", []byte("this is not a graph"), graphName},
-	}
-	for _, tt := range tests {
+	} {
 		t.Run(tt.name, func(t *testing.T) {
 			dir := copyBundle(t, stillDir, nil)
 			replaceFile(t, dir, graphName, tt.graph)

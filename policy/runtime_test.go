@@ -12,14 +12,13 @@ import (
 )
 
 func TestCheckVersion(t *testing.T) {
-	tests := []struct {
+	for _, tt := range []struct {
 		version string
 		ok      bool
 	}{
 		{"1.24.3", true}, {"1.24.0", true}, {"1.30.0", true}, {"1.23.2", false}, {"1.9.0", false},
 		{"2.0.0", false}, {"0.25.0", false}, {"", false}, {"1", false}, {"x.y", false},
-	}
-	for _, tt := range tests {
+	} {
 		err := checkVersion("lib.so", tt.version)
 		if (err == nil) != tt.ok {
 			t.Errorf("checkVersion(%q) = %v, want ok %v", tt.version, err, tt.ok)

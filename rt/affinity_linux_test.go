@@ -34,7 +34,7 @@ func TestParseCPUs(t *testing.T) {
 // The test makes its own Linux: an isolated CPU is not in the affinity that processes begin with,
 // but can be used all the same; a cpuset excludes all other CPUs.
 func TestPinKnowsIsolatedCPUs(t *testing.T) {
-	tests := []struct {
+	for _, tt := range []struct {
 		name                      string
 		present, online, isolated string
 		cpuset                    string // the control group's CPUs
@@ -65,8 +65,7 @@ func TestPinKnowsIsolatedCPUs(t *testing.T) {
 		{"outside the cpuset", "0-3", "0-3", "", "0-1", "0-1", 3, -1, "0-1",
 			[]string{"CPU 3", "cpuset", "AllowedCPUs=", "0-1"}},
 		{"isolated and outside the cpuset", "0-3", "0-3", "3", "0-1", "0-1", 3, -1, "0-1", []string{"CPU 3", "cpuset"}},
-	}
-	for _, tt := range tests {
+	} {
 		t.Run(tt.name, func(t *testing.T) {
 			bound, cpuset := setOf(t, tt.allowed), setOf(t, tt.cpuset)
 			online := setOf(t, tt.online)

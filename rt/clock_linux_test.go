@@ -110,7 +110,7 @@ func TestThreadCPUCountsWorkAndNotSleep(t *testing.T) {
 }
 
 func TestParseSteal(t *testing.T) {
-	tests := []struct {
+	for _, tt := range []struct {
 		name, stat string
 		want       time.Duration
 	}{
@@ -122,8 +122,7 @@ func TestParseSteal(t *testing.T) {
 		{"cut short", "cpu  1 2 3 4 5 6 7 8", 0},
 		{"another line first", "intr 1 2 3 4 5 6 7 8 9\n", 0},
 		{"empty", "", 0},
-	}
-	for _, tt := range tests {
+	} {
 		t.Run(tt.name, func(t *testing.T) {
 			if got := parseSteal([]byte(tt.stat)); got != tt.want {
 				t.Errorf("parseSteal(%q) = %v, want %v", tt.stat, got, tt.want)

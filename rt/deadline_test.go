@@ -7,7 +7,7 @@ import (
 
 func TestNextDeadline(t *testing.T) {
 	const ms = Instant(time.Millisecond)
-	tests := []struct {
+	for _, tt := range []struct {
 		name        string
 		prev, now   Instant
 		wantNext    Instant
@@ -19,8 +19,7 @@ func TestNextDeadline(t *testing.T) {
 		{"late by whole periods", 0, 30 * ms, 30 * ms, 2},
 		{"grid is kept from a non-zero start", 3 * ms, 39 * ms, 43 * ms, 3},
 		{"an hour late", 0, 3_600_000 * ms, 3_600_000 * ms, 359_999},
-	}
-	for _, tt := range tests {
+	} {
 		t.Run(tt.name, func(t *testing.T) {
 			next, skipped := nextDeadline(tt.prev, tt.now, 10*time.Millisecond)
 			if next != tt.wantNext || skipped != tt.wantSkipped {

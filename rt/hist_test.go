@@ -35,7 +35,7 @@ func TestHistAgainstSortedSlice(t *testing.T) {
 }
 
 func TestHistQuantile(t *testing.T) {
-	tests := []struct {
+	for _, tt := range []struct {
 		name    string
 		record  []time.Duration
 		q       float64
@@ -50,8 +50,7 @@ func TestHistQuantile(t *testing.T) {
 		{"negative counts as 0", []time.Duration{-5}, 1, 0, 0},
 		{"the limit itself", []time.Duration{histLimit}, 1, histLimit, histLimit},
 		{"beyond the limit", []time.Duration{time.Hour}, 1, upperBound(bucketOf(histLimit)), time.Hour},
-	}
-	for _, tt := range tests {
+	} {
 		t.Run(tt.name, func(t *testing.T) {
 			h := NewHist()
 			for _, d := range tt.record {

@@ -12,7 +12,7 @@ func TestLatest(t *testing.T) {
 	if v, key, fresh := l.Front(); (*v)[0] != -1 || key != NoKey || fresh {
 		t.Fatalf("Front before Publish = %v, %d, %t, want [-1], NoKey, false", *v, key, fresh)
 	}
-	tests := []struct {
+	for _, tt := range []struct {
 		name         string
 		publish      []int64 // keys; the value is the key
 		wantKey      int64
@@ -27,8 +27,7 @@ func TestLatest(t *testing.T) {
 		{"two at once, the newer wins", []int64{8, 9}, 9, true, 0, 1},
 		{"newer, then older: the newer stays", []int64{20, 10}, 20, true, 1, 1},
 		{"a gap", []int64{1 << 40}, 1 << 40, true, 0, 1},
-	}
-	for _, tt := range tests {
+	} {
 		t.Run(tt.name, func(t *testing.T) {
 			refused := 0
 			for _, k := range tt.publish {

@@ -74,7 +74,7 @@ func TestLoopKeepsTheGridThroughOverruns(t *testing.T) {
 }
 
 func TestLoopTellsOwnOverrunsFromTheHosts(t *testing.T) {
-	tests := []struct {
+	for _, tt := range []struct {
 		name                 string
 		cpu, bus, gone, late time.Duration // computed, waited for the bus, taken by the host, woken late
 		paused               time.Duration // by the host in a wait, booked as CPU time
@@ -92,8 +92,7 @@ func TestLoopTellsOwnOverrunsFromTheHosts(t *testing.T) {
 		{name: "is paused as it falls asleep", cpu: 1e6, bus: 1e6, paused: 50e6, wantHost: 1},
 		{name: "computes too long and is paused", cpu: 11e6, bus: 1e6, paused: 50e6, wantOwn: 1},
 		{name: "is preempted within the period", cpu: 1e6, gone: 8e6},
-	}
-	for _, tt := range tests {
+	} {
 		t.Run(tt.name, func(t *testing.T) {
 			loop, clock := simulated(0)
 			clock.LateAt(10e6, tt.late)
@@ -130,7 +129,7 @@ func (s *sleepLog) SleepUntil(deadline rt.Instant) {
 
 func TestLoopSleepsInTwoStagesWhereThePeriodIsLong(t *testing.T) {
 	const early = 12_666_667
-	tests := []struct {
+	for _, tt := range []struct {
 		name   string
 		period time.Duration
 		late   time.Duration
@@ -141,8 +140,7 @@ func TestLoopSleepsInTwoStagesWhereThePeriodIsLong(t *testing.T) {
 		{"60 Hz, a little late", 16_666_667, 500_000, []rt.Instant{early, 16_666_667}, []rt.Instant{early + 500_000}},
 		{"60 Hz, no time to yield", 16_666_667, 2 * time.Millisecond, []rt.Instant{early, 16_666_667}, nil},
 		{"1 kHz", time.Millisecond, 0, []rt.Instant{1_000_000}, nil},
-	}
-	for _, tt := range tests {
+	} {
 		t.Run(tt.name, func(t *testing.T) {
 			clock := &sleepLog{Clock: rttest.NewClock(0), late: tt.late}
 			loop := rt.NewLoop(rt.LoopConfig{Clock: clock, Period: tt.period})
@@ -159,7 +157,7 @@ func TestLoopSleepsInTwoStagesWhereThePeriodIsLong(t *testing.T) {
 func TestLoopModes(t *testing.T) {
 	refuse := rt.Grant{Why: "raise the limit", CPU: rt.UnpinnedCPU}
 	allow := rt.Grant{Granted: true, CPU: 3}
-	tests := []struct {
+	for _, tt := range []struct {
 		name      string
 		mode      rt.Mode
 		answer    rt.Grant
@@ -172,8 +170,7 @@ func TestLoopModes(t *testing.T) {
 		{"require, granted", rt.ModeRequire, allow, true, 1, nil},
 		{"require, refused, fails before the first step", rt.ModeRequire, refuse, true, 0, rt.ErrRealTimeRefused},
 		{"off, does not ask", rt.ModeOff, allow, false, 1, nil},
-	}
-	for _, tt := range tests {
+	} {
 		t.Run(tt.name, func(t *testing.T) {
 			loop := rt.NewLoop(rt.LoopConfig{Clock: rttest.NewClock(0), Period: period, Mode: tt.mode, CPU: 3})
 			asked := false

@@ -190,7 +190,7 @@ func memoryStatus(name string) (kB int, err error) {
 }
 
 func TestTheKernelsRefusalsNameTheLimit(t *testing.T) {
-	tests := []struct {
+	for _, tt := range []struct {
 		role string
 		want []string
 	}{
@@ -198,8 +198,7 @@ func TestTheKernelsRefusalsNameTheLimit(t *testing.T) {
 		{"auto", []string{"ran 1, granted false", "RLIMIT_RTPRIO is 0"}},
 		{"nice", []string{"nice -10", "LimitNICE=-10", "ulimit -e 30", "CAP_SYS_NICE"}},
 		{"lock", []string{"RLIMIT_MEMLOCK is 65536 bytes", "LimitMEMLOCK=infinity", "CAP_IPC_LOCK"}},
-	}
-	for _, tt := range tests {
+	} {
 		t.Run(tt.role, func(t *testing.T) {
 			got := asRole(t, tt.role, false)
 			for _, want := range tt.want {
@@ -238,7 +237,7 @@ func TestNiceProcessRefusesNonsense(t *testing.T) {
 }
 
 func TestPermissionRefusal(t *testing.T) {
-	tests := []struct {
+	for _, tt := range []struct {
 		name   string
 		rtprio uint64
 		want   string
@@ -246,8 +245,7 @@ func TestPermissionRefusal(t *testing.T) {
 		{"no limit set", 0, "LimitRTPRIO=80"},
 		{"limit just too low", loopPriority - 1, "RLIMIT_RTPRIO is 79"},
 		{"limit high enough", loopPriority, "cpu.rt_runtime_us"},
-	}
-	for _, tt := range tests {
+	} {
 		t.Run(tt.name, func(t *testing.T) {
 			if got := permissionRefusal(tt.rtprio); !strings.Contains(got, tt.want) {
 				t.Errorf("permissionRefusal(%d) = %q, want it to contain %q", tt.rtprio, got, tt.want)

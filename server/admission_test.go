@@ -158,10 +158,9 @@ func TestAdmissionAcceptsWhatOneSideLeavesOut(t *testing.T) {
 }
 
 func TestPyString(t *testing.T) {
-	tests := []struct{ in, want string }{
+	for _, tt := range []struct{ in, want string }{
 		{"a", `'a'`}, {"don't", `"don't"`}, {`say "don't"`, `'say "don\'t"'`}, {"a\nb\\", `'a\nb\\'`}, {"", `''`},
-	}
-	for _, tt := range tests {
+	} {
 		if got := pyString(tt.in); got != tt.want {
 			t.Errorf("pyString(%q) = %s, want %s", tt.in, got, tt.want)
 		}

@@ -72,7 +72,7 @@ func TestNotifierSendsWhatIsNew(t *testing.T) {
 		default:
 		}
 	}
-	steps := []struct {
+	for _, st := range []struct {
 		name   string
 		before func()
 		at     time.Duration
@@ -106,8 +106,7 @@ func TestNotifierSendsWhatIsNew(t *testing.T) {
 			consume()
 			s.housekeeper.moved.Store(int64(s.clock.Now()))
 		}, 564 * time.Second, "WATCHDOG=1"},
-	}
-	for _, st := range steps {
+	} {
 		st.before()
 		n.update(rt.Instant(st.at))
 		if got := strings.Join(said(), " "); got != st.want {

@@ -15,7 +15,7 @@ func TestANameHasOneOwner(t *testing.T) {
 	gone := func(b *bench, token wire.Declaration) {
 		rttest.Do(t, token.Undeclare())
 	}
-	tests := []struct {
+	for _, tt := range []struct {
 		name    string
 		became  func(b *bench, token wire.Declaration)
 		open    wire.SessionOpen
@@ -41,8 +41,7 @@ func TestANameHasOneOwner(t *testing.T) {
 		{"it opens again itself", nil, process("arm", "one", "left-pi", 5), false},
 		{"a client of LeRobot's draft opens", nil, fakeOpen("arm"), false},
 		{"another robot opens", nil, process("leg", "two", "right-pi", 1), false},
-	}
-	for _, tt := range tests {
+	} {
 		t.Run(tt.name, func(t *testing.T) {
 			b := serveQueries(t, config())
 			first := b.open(process("arm", "one", "left-pi", 4))

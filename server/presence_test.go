@@ -24,7 +24,7 @@ func (b *bench) after(grace time.Duration) (ids []string) {
 // Which robots keep their session, by their fate. The server's own housekeeping does not run: the
 // test calls it.
 func TestPresenceByEpoch(t *testing.T) {
-	tests := []struct {
+	for _, tt := range []struct {
 		name string
 		do   func(b *bench) (kept []live)
 	}{
@@ -73,8 +73,7 @@ func TestPresenceByEpoch(t *testing.T) {
 			b.live("arm", 7).die()
 			return []live{b.live("arm-2", 7)}
 		}},
-	}
-	for _, tt := range tests {
+	} {
 		t.Run(tt.name, func(t *testing.T) {
 			b := serveQueries(t, config())
 			var want []string

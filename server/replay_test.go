@@ -99,7 +99,7 @@ func TestReplayIsExact(t *testing.T) {
 
 func TestReplaySaysWhatDiffers(t *testing.T) {
 	found := capture(t)
-	tests := []struct {
+	for _, tt := range []struct {
 		name   string
 		change func(c *audit.Capture, m *servertest.Model)
 		want   string
@@ -136,8 +136,7 @@ func TestReplaySaysWhatDiffers(t *testing.T) {
 			m.NotFinite.Store(true)
 		}, "outcome not_finite"},
 		{"the reply is none", func(c *audit.Capture, _ *servertest.Model) { c.Reply = nil }, "the captured reply"},
-	}
-	for _, tt := range tests {
+	} {
 		t.Run(tt.name, func(t *testing.T) {
 			c, model := found[1], servertest.NewModel()
 			tt.change(&c, model)

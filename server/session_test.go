@@ -61,7 +61,7 @@ func TestSessionPresence(t *testing.T) {
 		epoch uint32
 		alive bool // wanted after the step
 	}
-	tests := []struct {
+	for _, tt := range []struct {
 		name  string
 		epoch int64 // of the open; -1: without an epoch
 		steps []step
@@ -80,8 +80,7 @@ func TestSessionPresence(t *testing.T) {
 				{"edrop", math.MaxUint32, true}}},
 		{"plain token says nothing beside epochs", 3,
 			[]step{{"eput", 3, true}, {"drop", 0, true}, {"edrop", 3, false}, {"put", 0, false}}},
-	}
-	for _, tt := range tests {
+	} {
 		t.Run(tt.name, func(t *testing.T) {
 			s := newSession("arm", nil, 0)
 			s.tokenEpoch.Store(tt.epoch)

@@ -40,7 +40,7 @@ func TestOpenConfiguresOnce(t *testing.T) {
 }
 
 func TestOpenRefuses(t *testing.T) {
-	tests := []struct {
+	for _, tt := range []struct {
 		name string
 		set  func(*line)
 		want error
@@ -81,8 +81,7 @@ func TestOpenRefuses(t *testing.T) {
 		{"a plug that is pulled meanwhile", func(l *line) {
 			l.tamper = onlyFor(4, func(r []byte) []byte { l.dead = true; return r })
 		}, ErrPortAbsent, "motor 4 (wrist_flex) on fake: ping id 4: servo: port lost; plug the adapter in again"},
-	}
-	for _, tt := range tests {
+	} {
 		t.Run(tt.name, func(t *testing.T) {
 			l := sixMotors()
 			tt.set(l)

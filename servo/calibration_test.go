@@ -32,7 +32,7 @@ func TestCalibrationFileRoundTrip(t *testing.T) {
 
 func TestLoadCalibrationRefuses(t *testing.T) {
 	const motor = `"id": 1, "drive_mode": 0, "homing_offset": 0, "range_min": 0, "range_max": 4095`
-	tests := []struct{ name, text, want string }{
+	for _, tt := range []struct{ name, text, want string }{
 		{"not JSON", `id: 1`, "want a JSON object of motors"},
 		{"empty", ``, "want a JSON object of motors: EOF"},
 		{"half a file", `{"a": {` + motor, "unexpected EOF"},
@@ -54,8 +54,7 @@ func TestLoadCalibrationRefuses(t *testing.T) {
 		{"an empty range", strings.Replace(`{"a": {`+motor+`}}`, "4095", "0", 1), "range_min and range_max are both 0"},
 		{"a range that runs down", strings.Replace(`{"a": {`+motor+`}}`, `"range_min": 0`, `"range_min": 4096`, 1),
 			"got range 4096 to 4095"},
-	}
-	for _, tt := range tests {
+	} {
 		t.Run(tt.name, func(t *testing.T) {
 			path := filepath.Join(t.TempDir(), "c.json")
 			rttest.Do(t, os.WriteFile(path, []byte(tt.text), 0o600))
@@ -72,7 +71,7 @@ func TestLoadCalibrationRefuses(t *testing.T) {
 }
 
 func TestCheckNamesTheMotor(t *testing.T) {
-	tests := []struct {
+	for _, tt := range []struct {
 		name   string
 		change func(Calibration)
 		want   string
@@ -105,8 +104,7 @@ func TestCheckNamesTheMotor(t *testing.T) {
 		{"an offset that does not fit", func(c Calibration) {
 			c["gripper"] = MotorCalibration{ID: 6, RangeMax: 9, HomingOffset: 2048}
 		}, "Homing_Offset = 2048 does not fit"},
-	}
-	for _, tt := range tests {
+	} {
 		c := demoCalibration()
 		tt.change(c)
 		if err := c.Check(so101()); !errors.Is(err, ErrCalibration) || !rttest.Says(err, tt.want) {

@@ -67,7 +67,7 @@ func TestAReadBehindAWriteIsOneReadToo(t *testing.T) {
 
 func TestReadKeepsWhatAnswered(t *testing.T) {
 	const clean = 620*time.Microsecond + 6*replyGap
-	tests := []struct {
+	for _, tt := range []struct {
 		name      string
 		set       func(*line)
 		wantStale robot.Joints
@@ -106,8 +106,7 @@ func TestReadKeepsWhatAnswered(t *testing.T) {
 		{"a reply that comes twice", func(l *line) {
 			l.tamper = onlyFor(1, func(r []byte) []byte { return append(r, r...) })
 		}, 0, 2 * time.Millisecond, 0},
-	}
-	for _, tt := range tests {
+	} {
 		t.Run(tt.name, func(t *testing.T) {
 			a, l := openLine(t)
 			dst := make([]float32, 6)
@@ -279,7 +278,7 @@ func TestSilenceOfAll(t *testing.T) {
 		return stale, took
 	}
 	const clean = 620*time.Microsecond + 6*replyGap
-	steps := []struct {
+	for _, tt := range []struct {
 		name      string
 		late      time.Duration // < 0: no reply at all
 		wantStale robot.Joints
@@ -291,8 +290,7 @@ func TestSilenceOfAll(t *testing.T) {
 		{"the bus stays dead", -1, 0b111111, clean + lossWait},
 		{"the bus comes back, and each motor is compared", 0, 0, clean + 6*(450*time.Microsecond+replyGap)},
 		{"clean again", 0, 0, clean},
-	}
-	for _, tt := range steps {
+	} {
 		if stale, took := cycle(tt.late); stale != tt.wantStale || took != tt.wantTook {
 			t.Errorf("%s: stale %06b after %v, want %06b after %v", tt.name, stale, took, tt.wantStale, tt.wantTook)
 		}
@@ -322,7 +320,7 @@ func TestFaultComesWithThePosition(t *testing.T) {
 
 func TestWriteLimitsAndRefuses(t *testing.T) {
 	nan, inf := float32(math.NaN()), float32(math.Inf(-1))
-	tests := []struct {
+	for _, tt := range []struct {
 		name        string
 		goal        []float32
 		want        []int // raw; nil: nothing may be sent
@@ -334,8 +332,7 @@ func TestWriteLimitsAndRefuses(t *testing.T) {
 		{"far beyond", []float32{1e30, -1e30, 0, 0, 0, -1e30}, []int{4095, 0, 2047, 2047, 2047, 1000}, 3, 0},
 		{"a NaN", []float32{0, 0, nan, 0, 0, 0}, nil, 0, 1},
 		{"an infinity", []float32{0, 0, 0, 0, 0, inf}, nil, 0, 1},
-	}
-	for _, tt := range tests {
+	} {
 		t.Run(tt.name, func(t *testing.T) {
 			a, l := openLine(t)
 			a.Write(tt.goal, a.Joints())

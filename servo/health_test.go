@@ -40,7 +40,7 @@ func TestOverloadHoldsTheJoint(t *testing.T) {
 }
 
 func TestReactions(t *testing.T) {
-	tests := []struct {
+	for _, tt := range []struct {
 		name  string
 		fault Fault
 		set   func(*robot.Safety)
@@ -54,8 +54,7 @@ func TestReactions(t *testing.T) {
 		{"each of two has its own", FaultVoltage | FaultTemperature, func(*robot.Safety) {}, 4, true, false},
 		{"ignored", FaultOverload, func(s *robot.Safety) { s.Overload = robot.Ignore }, 0, false, false},
 		{"limp", FaultOverload, func(s *robot.Safety) { s.Overload = robot.Limp }, 4, false, true},
-	}
-	for _, tt := range tests {
+	} {
 		a, l := armedLine(t)
 		tt.set(&a.robot.Safety)
 		l.servos[3].err = byte(tt.fault)

@@ -38,7 +38,7 @@ func TestOpenPortRefuses(t *testing.T) {
 	master, path := openPty(t)
 	defer unix.Close(master)
 	p := mustOpen(t, path, 1_000_000)
-	tests := []struct {
+	for _, tt := range []struct {
 		name, path string
 		want       error
 		text       string
@@ -47,8 +47,7 @@ func TestOpenPortRefuses(t *testing.T) {
 		{"in use", path, ErrPortBusy, "another program"},
 		{"a file", file, ErrPort, "edge-rt ports"},
 		{"a folder", t.TempDir(), ErrPort, "is a directory; edge-rt ports"},
-	}
-	for _, tt := range tests {
+	} {
 		q, err := OpenPort(tt.path, 1_000_000)
 		busy := errors.Is(err, ErrPortBusy) && tt.want == ErrPortBusy // a different text where TIOCEXCL refuses first
 		if q != nil || !errors.Is(err, tt.want) || !rttest.Says(err, tt.path) || !busy &&

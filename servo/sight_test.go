@@ -14,7 +14,7 @@ const sightPeriod = 20 * time.Millisecond
 func TestSightOfAJoint(t *testing.T) {
 	// The elbow may travel 500 degrees in a second, which is 113 counts in a tick, plus 16 for
 	// noise.
-	tests := []struct {
+	for _, tt := range []struct {
 		name  string
 		reads []int // raw; 0: it is silent
 		want  []int // accepted raw position after each read; negative: stale in that tick
@@ -31,8 +31,7 @@ func TestSightOfAJoint(t *testing.T) {
 			[]int{-2003, -2003, -2003, -2003, -2003, -2003, -2003, -2003, 2900}},
 		{"still after a silence", []int{0, 0, 0, 0, 0, 0, 0, 2010},
 			[]int{-2003, -2003, -2003, -2003, -2003, -2003, -2003, 2010}},
-	}
-	for _, tt := range tests {
+	} {
 		t.Run(tt.name, func(t *testing.T) {
 			a, l := openLine(t)
 			a.SetPeriod(sightPeriod)

@@ -59,7 +59,7 @@ func TestTorqueOnFailsWhole(t *testing.T) {
 }
 
 func TestTorqueOff(t *testing.T) {
-	tests := []struct {
+	for _, tt := range []struct {
 		name     string
 		set      func(*line)
 		wantErr  string
@@ -81,8 +81,7 @@ func TestTorqueOff(t *testing.T) {
 				l.servos[id].mute = true
 			}
 		}, "1 (shoulder_pan), 2 (shoulder_lift), 3 (elbow_flex)", []int{1, 2, 3, 4, 5, 6}},
-	}
-	for _, tt := range tests {
+	} {
 		t.Run(tt.name, func(t *testing.T) {
 			a, l := armedLine(t)
 			a.bus.drainNext, a.bus.lost = drainCount, true // as after an error

@@ -73,7 +73,7 @@ func TestUnitsGoldenIsUnchanged(t *testing.T) {
 // that a joint outside can get its position as a goal. A range below zero, as a Dynamixel of
 // several turns has, truncates toward zero as Python does.
 func TestOutsideTheRange(t *testing.T) {
-	tests := []struct {
+	for _, tt := range []struct {
 		name     string
 		mode     robot.NormMode
 		drive    int
@@ -90,8 +90,7 @@ func TestOutsideTheRange(t *testing.T) {
 		{"-100 to 100 below, reversed", robot.RangeM100, 1, 1000, 3000, -101, 3010, -100},
 		{"the end of the range is inside", robot.RangeM100, 0, 0, 4095, 100, 4095, 100},
 		{"below zero", robot.Range0100, 0, -1001, 1000, 10.01, -800, 10.044977511244377},
-	}
-	for _, tt := range tests {
+	} {
 		s := newScale(motorOf(tt.mode), MotorCalibration{DriveMode: tt.drive, RangeMin: tt.min, RangeMax: tt.max})
 		if got := s.raw(tt.in); got != tt.count {
 			t.Errorf("%s: count(%v) = %d, want %d", tt.name, tt.in, got, tt.count)

@@ -167,15 +167,14 @@ func TestEncodersRoundTripAndStayInRange(t *testing.T) {
 			}
 		}
 	}
-	tests := []struct {
+	for _, tt := range []struct {
 		joint int
 		q     float64
 		want  int
 	}{
 		{pan, 0, 2048}, {pan, 180, 4095}, {pan, -180, 0}, {pan, 500, 4095}, {pan, -500, 0},
 		{pan, 90, 3071}, {gripper, 0, 1000}, {gripper, 100, 3000}, {gripper, 50.02, 2000}, {gripper, 1e9, 4095},
-	}
-	for _, tt := range tests {
+	} {
 		if got := toRaw(tt.joint, tt.q); got != tt.want {
 			t.Errorf("toRaw(%d, %v) = %d, want %d", tt.joint, tt.q, got, tt.want)
 		}

@@ -13,7 +13,7 @@ func TestChildren(t *testing.T) {
 	if _, err := exec.LookPath("sh"); err != nil {
 		t.Skipf("no shell here: %v", err)
 	}
-	tests := []struct {
+	for _, tt := range []struct {
 		name, script string
 		code         exit.Code
 		says         string
@@ -26,8 +26,7 @@ func TestChildren(t *testing.T) {
 		{"a code that is not of our table", "exit 42", exit.Failure, "42"},
 		{"killed", "kill -KILL $$", exit.Failure, "killed"},
 		{"hangs", "exec sleep 60", exit.Failure, "did not end within"},
-	}
-	for _, tt := range tests {
+	} {
 		t.Run(tt.name, func(t *testing.T) {
 			c := rttest.Must(Start(exec.Command("sh", "-c", tt.script)))(t)
 			limit := 10 * time.Second

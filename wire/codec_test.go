@@ -13,7 +13,7 @@ import (
 
 // TestAppendIntIsShortest compares the forms with those of Python's msgpack at every boundary.
 func TestAppendIntIsShortest(t *testing.T) {
-	tests := []struct {
+	for _, tt := range []struct {
 		v    int64
 		want string
 	}{
@@ -22,8 +22,7 @@ func TestAppendIntIsShortest(t *testing.T) {
 		{math.MaxInt64, "cf7fffffffffffffff"}, {-1, "ff"}, {-32, "e0"}, {-33, "d0df"}, {-128, "d080"},
 		{-129, "d1ff7f"}, {-32768, "d18000"}, {-32769, "d2ffff7fff"}, {math.MinInt32, "d280000000"},
 		{math.MinInt32 - 1, "d3ffffffff7fffffff"}, {math.MinInt64, "d38000000000000000"},
-	}
-	for _, tt := range tests {
+	} {
 		if got := appendInt(nil, tt.v); !bytes.Equal(got, unhex(tt.want)) {
 			t.Errorf("appendInt(%d) = %x, want %s", tt.v, got, tt.want)
 		}
@@ -74,7 +73,7 @@ func TestLimits(t *testing.T) {
 	names := func(n int) []byte {
 		return append(msgp.AppendArrayHeader(nil, uint32(n)), bytes.Repeat([]byte{0xa1, 'x'}, n)...)
 	}
-	tests := []struct {
+	for _, tt := range []struct {
 		name  string
 		parse func([]byte) error
 		key   string
@@ -101,8 +100,7 @@ func TestLimits(t *testing.T) {
 		{"delay", observation, "inference_delay_steps", func(n int) []byte {
 			return appendInt(nil, int64(n))
 		}, MaxRows},
-	}
-	for _, tt := range tests {
+	} {
 		t.Run(tt.name, func(t *testing.T) {
 			if err := tt.parse(body(tt.key, tt.value(tt.limit)...)); err != nil {
 				t.Errorf("%d: %v, want it accepted", tt.limit, err)
@@ -127,7 +125,7 @@ func TestLimits(t *testing.T) {
 // TestHostileBytes: claims that exceed the bytes present, wrong types and wrong sizes are refused
 // with the matching error.
 func TestHostileBytes(t *testing.T) {
-	tests := []struct {
+	for _, tt := range []struct {
 		name string
 		src  []byte
 		want error
@@ -164,8 +162,7 @@ func TestHostileBytes(t *testing.T) {
 		{"span without an end", body("spans", 0x91, 0x93, 1, 5, 0xc0), ErrMalformed},
 		{"images null", body("images", 0xc0), ErrMalformed},
 		{"trailing byte", append(body("t", 1), 0xc0), ErrMalformed},
-	}
-	for _, tt := range tests {
+	} {
 		t.Run(tt.name, func(t *testing.T) {
 			err := ParseObservation(new(Observation), tt.src)
 			if !errors.Is(err, tt.want) {

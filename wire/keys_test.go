@@ -8,7 +8,7 @@ import (
 )
 
 func TestCheckUUID(t *testing.T) {
-	tests := []struct {
+	for _, tt := range []struct {
 		name, uuid string
 		want       error
 	}{
@@ -22,8 +22,7 @@ func TestCheckUUID(t *testing.T) {
 		{"another chunk", "x/y", ErrKey},
 		{"wildcard", "*x", ErrKey},
 		{"dot at the end", "x.", ErrKey},
-	}
-	for _, tt := range tests {
+	} {
 		t.Run(tt.name, func(t *testing.T) {
 			if err := CheckUUID(tt.uuid); !errors.Is(err, tt.want) {
 				t.Errorf("CheckUUID(%q) = %v, want %v", tt.uuid, err, tt.want)
@@ -33,7 +32,7 @@ func TestCheckUUID(t *testing.T) {
 }
 
 func TestServiceOf(t *testing.T) {
-	tests := []struct {
+	for _, tt := range []struct {
 		key  string
 		want Service
 		ok   bool
@@ -45,8 +44,7 @@ func TestServiceOf(t *testing.T) {
 		{"@other/m/main/s/server/alive", Service{}, false},
 		{"@lerobot/m/main/s/x/server/alive", Service{}, false},
 		{"", Service{}, false},
-	}
-	for _, tt := range tests {
+	} {
 		got, err := ServiceOf(tt.key)
 		if got != tt.want || (err == nil) != tt.ok {
 			t.Errorf("ServiceOf(%q) = %v, %v, want %v, ok %v", tt.key, got, err, tt.want, tt.ok)
@@ -56,7 +54,7 @@ func TestServiceOf(t *testing.T) {
 
 func TestParseEpochAlive(t *testing.T) {
 	const p = "@lerobot/m/main/s"
-	tests := []struct {
+	for _, tt := range []struct {
 		key   string
 		uuid  string
 		epoch uint32
@@ -69,8 +67,7 @@ func TestParseEpochAlive(t *testing.T) {
 		{p + "/robot/alive", "", 0, false},
 		{p + "/robot/1/obs", "", 0, false},
 		{"@lerobot/m/main/other/robot/1/alive", "", 0, false},
-	}
-	for _, tt := range tests {
+	} {
 		uuid, epoch, err := ParseEpochAlive(p, tt.key)
 		if uuid != tt.uuid || epoch != tt.epoch || (err == nil) != tt.ok {
 			t.Errorf("ParseEpochAlive(%q) = %q, %d, %v, want %q, %d, ok %v", tt.key, uuid, epoch, err, tt.uuid,

@@ -23,7 +23,7 @@ func TestReadAsked(t *testing.T) {
 	silent := whole
 	silent.HasRunway = false
 	head := func(b ...byte) []byte { return append(msgp.AppendString([]byte{0x81}, "runway_ms"), b...) }
-	tests := []struct {
+	for _, tt := range []struct {
 		name string
 		body []byte
 		want float64
@@ -43,8 +43,7 @@ func TestReadAsked(t *testing.T) {
 		{"as many unknown values as may be", nested(MaxSkipped - 1), 0, false, nil},
 		{"one more", nested(MaxSkipped), 0, false, ErrTooLarge},
 		{"millions of them", nested(4_700_000), 0, false, ErrTooLarge},
-	}
-	for _, tt := range tests {
+	} {
 		t.Run(tt.name, func(t *testing.T) {
 			asked, err := ReadAsked(tt.body)
 			ms, said := asked.RunwayMs, asked.HasRunway

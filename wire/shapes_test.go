@@ -9,7 +9,7 @@ import (
 )
 
 func TestCheckObservation(t *testing.T) {
-	tests := []struct {
+	for _, tt := range []struct {
 		name   string
 		change func(*Observation)
 		ok     bool
@@ -41,8 +41,7 @@ func TestCheckObservation(t *testing.T) {
 		{"a history without one of the pictures", func(o *Observation) { o.PastImages = o.PastImages[1:] }, false},
 		{"a history of a camera renamed", func(o *Observation) { o.PastImages = o.PastImages[2:] }, false},
 		{"a raw picture of another width in the history", func(o *Observation) { o.PastImages[0].W = 3 }, false},
-	}
-	for _, tt := range tests {
+	} {
 		t.Run(tt.name, func(t *testing.T) {
 			o := demoObservation()
 			o.PastImages = slices.Clone(o.PastImages)
@@ -95,7 +94,7 @@ func TestCheckUnitsAndCameraShapes(t *testing.T) {
 // TestTemporary: a refusal is temporary when the reason is capacity or draining, or when it names a
 // time to retry. All others are final.
 func TestTemporary(t *testing.T) {
-	tests := []struct {
+	for _, tt := range []struct {
 		name string
 		ack  SessionAck
 		want bool
@@ -105,8 +104,7 @@ func TestTemporary(t *testing.T) {
 		{"draining", SessionAck{Draining: true}, true},
 		{"told when to retry", SessionAck{RetryAfterMs: 100}, true},
 		{"contract", SessionAck{Error: "state dim mismatch: server=6, client=7"}, false},
-	}
-	for _, tt := range tests {
+	} {
 		if got := tt.ack.Temporary(); got != tt.want {
 			t.Errorf("%s: Temporary = %v, want %v", tt.name, got, tt.want)
 		}

@@ -20,7 +20,7 @@ import (
 )
 
 func TestParseEcho(t *testing.T) {
-	tests := []struct {
+	for _, tt := range []struct {
 		name, text string
 		cycles     int
 		lost       int // cycles that lack a reply
@@ -31,8 +31,7 @@ func TestParseEcho(t *testing.T) {
 		{"too few", "1180000 40000 48\n", 2, 0, true},
 		{"no numbers", "echo: the port is gone\n", 1, 0, true},
 		{"negative", "-1 40000 48\n", 1, 0, true},
-	}
-	for _, tt := range tests {
+	} {
 		t.Run(tt.name, func(t *testing.T) {
 			all, err := parseEcho(tt.text, tt.cycles, 48)
 			lost := 0
@@ -142,7 +141,7 @@ func TestMeasureOnTheSimulator(t *testing.T) {
 		t.Skip("no C compiler")
 	}
 	bin := rttest.Must(rttest.Programs(t.TempDir(), "edge-rt"))(t)
-	tests := []struct {
+	for _, tt := range []struct {
 		cfg           Config
 		out, in, wire int
 		read          string
@@ -151,8 +150,7 @@ func TestMeasureOnTheSimulator(t *testing.T) {
 		{Config{Robot: "bi_so101"}, 80, 96, 880, "sync"},
 		{Config{Robot: "koch"}, 64, 56, 1200, "fast sync"},
 		{Config{Robot: "koch", Plain: true, Baud: 4_000_000}, 64, 90, 385, "sync"},
-	}
-	for _, tt := range tests {
+	} {
 		c := tt.cfg
 		c.FPS = 50
 		c.Duration = time.Second

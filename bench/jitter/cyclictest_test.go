@@ -21,7 +21,7 @@ func TestParseCyclictest(t *testing.T) {
 		p50, p99, max float64
 		err           string
 	}
-	tests := []struct {
+	for _, tt := range []struct {
 		name  string
 		parse func([]byte) (bench.Tally, error)
 		text  string
@@ -47,8 +47,7 @@ func TestParseCyclictest(t *testing.T) {
 		{"JSON of something else", parseCyclictestJSON, `{}`, want{err: "no latency"}},
 		{"torn JSON", parseCyclictestJSON, `{"thread":`, want{err: "cyclictest's JSON"}},
 		{"a histogram of words", parseCyclictestJSON, `{"thread":{"0":{"histogram":{"a":1}}}}`, want{err: `"a"`}},
-	}
-	for _, tt := range tests {
+	} {
 		t.Run(tt.name, func(t *testing.T) {
 			got, err := tt.parse([]byte(tt.text))
 			if err != nil || tt.want.err != "" {

@@ -28,7 +28,7 @@ func rhythm(clock rt.Clock, first rt.Instant, period time.Duration, naps ...time
 
 func TestIdleInstant(t *testing.T) {
 	const period = 16 * ms
-	tests := []struct {
+	for _, tt := range []struct {
 		name string
 		naps []time.Duration
 		want time.Duration // after a tick
@@ -37,8 +37,7 @@ func TestIdleInstant(t *testing.T) {
 		{"the edge: waits for the bus, too", []time.Duration{12 * ms, 100 * time.Microsecond, 1300 * time.Microsecond},
 			6650 * time.Microsecond},
 		{"cyclictest: one wake-up a period", []time.Duration{0}, 8 * ms},
-	}
-	for _, tt := range tests {
+	} {
 		t.Run(tt.name, func(t *testing.T) {
 			clock := rttest.NewClock(12345678)
 			first := clock.Now().Add(3 * ms)
@@ -72,7 +71,7 @@ func TestTypicalIgnoresOutliers(t *testing.T) {
 		}
 		return all
 	}
-	tests := []struct {
+	for _, tt := range []struct {
 		name string
 		in   []rt.Instant
 		want time.Duration // modulo the period
@@ -81,8 +80,7 @@ func TestTypicalIgnoresOutliers(t *testing.T) {
 		{"a disturbed one in the middle", at(3*ms, 17*ms, 23*ms, 33*ms), 3 * ms},
 		{"a disturbed one first", at(7*ms, 13*ms, 23*ms, 33*ms), 3 * ms},
 		{"around the period's end", at(9900*time.Microsecond, 20*ms, 30100*time.Microsecond), 0},
-	}
-	for _, tt := range tests {
+	} {
 		t.Run(tt.name, func(t *testing.T) {
 			if got := modulo(time.Duration(typical(tt.in, period)), period); got != tt.want {
 				t.Errorf("typical(%v) = %v, want %v", tt.in, got, tt.want)
@@ -104,7 +102,7 @@ func TestAlignment(t *testing.T) {
 }
 
 func TestNextSecond(t *testing.T) {
-	tests := []struct {
+	for _, tt := range []struct {
 		name      string
 		now       time.Duration
 		want, and time.Duration // the second, and the time at which it is known
@@ -112,8 +110,7 @@ func TestNextSecond(t *testing.T) {
 		{"early in a second", 5100 * ms, 6 * time.Second, 5100 * ms},
 		{"at the last moment", 5700 * ms, 6 * time.Second, 5700 * ms},
 		{"too late for this one", 5701 * ms, 7 * time.Second, 6 * time.Second},
-	}
-	for _, tt := range tests {
+	} {
 		t.Run(tt.name, func(t *testing.T) {
 			clock := rttest.NewClock(rt.Instant(0).Add(tt.now))
 			if got := nextSecond(clock); got != rt.Instant(0).Add(tt.want) || clock.Now() != rt.Instant(0).Add(tt.and) {

@@ -14,7 +14,7 @@ func TestPlan(t *testing.T) {
 	if len(all) != 5 {
 		t.Fatalf("kindsOf = %v, want five", all)
 	}
-	tests := []struct {
+	for _, tt := range []struct {
 		name         string
 		kinds        []kind
 		total, slice time.Duration
@@ -33,8 +33,7 @@ func TestPlan(t *testing.T) {
 		{"without cyclictest", kindsOf([]string{Loop}, false, false), 10 * time.Second, 5 * time.Second, 2,
 			5 * time.Second,
 			false},
-	}
-	for _, tt := range tests {
+	} {
 		t.Run(tt.name, func(t *testing.T) {
 			rounds, length, err := plan(tt.kinds, tt.total, tt.slice)
 			if refused := err != nil; refused != tt.refused || refused && exit.Of(err) != exit.Usage {
@@ -62,15 +61,14 @@ func TestJitterRefusesNonsense(t *testing.T) {
 	if err := good.check(); err != nil {
 		t.Fatalf("check = %v, want none", err)
 	}
-	tests := []struct {
+	for _, tt := range []struct {
 		name  string
 		spoil func(*Config)
 		says  string
 	}{
 		{"nothing to measure", func(c *Config) { c.Subjects = nil }, "--subject"},
 		{"a subject twice", func(c *Config) { c.Subjects = []string{Loop, Loop} }, "each once"},
-	}
-	for _, tt := range tests {
+	} {
 		t.Run(tt.name, func(t *testing.T) {
 			bad := good
 			tt.spoil(&bad)
@@ -82,8 +80,7 @@ func TestJitterRefusesNonsense(t *testing.T) {
 }
 
 func TestPinnedBy(t *testing.T) {
-	tests := []struct{ wish, cpus, want int }{{-1, 2, -1}, {-1, 4, 3}, {-1, 8, 7}, {0, 2, 0}, {1, 8, 1}}
-	for _, tt := range tests {
+	for _, tt := range []struct{ wish, cpus, want int }{{-1, 2, -1}, {-1, 4, 3}, {-1, 8, 7}, {0, 2, 0}, {1, 8, 1}} {
 		if got := pinnedBy(tt.wish, tt.cpus); got != tt.want {
 			t.Errorf("pinnedBy(%d, %d) = %d, want %d", tt.wish, tt.cpus, got, tt.want)
 		}

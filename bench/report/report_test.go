@@ -21,11 +21,10 @@ func TestTable(t *testing.T) {
 }
 
 func TestMedian(t *testing.T) {
-	tests := []struct {
+	for _, tt := range []struct {
 		in   []float64
 		want float64
-	}{{nil, 0}, {[]float64{3}, 3}, {[]float64{9, 1}, 5}, {[]float64{9, 1, 2}, 2}}
-	for _, tt := range tests {
+	}{{nil, 0}, {[]float64{3}, 3}, {[]float64{9, 1}, 5}, {[]float64{9, 1, 2}, 2}} {
 		if got := Median(tt.in); got != tt.want {
 			t.Errorf("Median(%v) = %v, want %v", tt.in, got, tt.want)
 		}

@@ -199,7 +199,7 @@ func TestTeleopRefusals(t *testing.T) {
 		Config: Config{OnExit: "off", Arm: device.Place{Bus: "/dev/a", Robot: so101(t)}, Out: new(strings.Builder)},
 		Leader: device.Place{Bus: "/dev/b"},
 	}
-	tests := []struct {
+	for _, tt := range []struct {
 		name   string
 		change func(*TeleopConfig)
 		code   exit.Code
@@ -215,8 +215,7 @@ func TestTeleopRefusals(t *testing.T) {
 		{"no calibration", func(c *TeleopConfig) {
 			c.Leader.Calibration = "/none.json"
 		}, exit.Config, "edge-rt calibrate"},
-	}
-	for _, tt := range tests {
+	} {
 		cfg := good
 		tt.change(&cfg)
 		if err := Teleop(t.Context(), cfg); exit.Of(err) != tt.code || !rttest.Says(err, tt.says) {

@@ -23,7 +23,7 @@ func TestPortsByPart(t *testing.T) {
 	link := filepath.Join(dir, "link")
 	rttest.Do(t, os.Symlink(filepath.Join(dir, "port"), link))
 	rttest.Do(t, os.WriteFile(filepath.Join(dir, "port"), nil, 0o644))
-	tests := []struct {
+	for _, tt := range []struct {
 		name  string
 		robot robot.Robot
 		flag  ByPart
@@ -49,8 +49,7 @@ func TestPortsByPart(t *testing.T) {
 		{"a part of one arm", one, ByPart{"left=/dev/a"}, nil, "has one arm and no part left"},
 		{"one port twice", two, ByPart{"left=/dev/a", "right=/dev/a"}, nil, "left and right are both on /dev/a"},
 		{"two links to one port", two, ByPart{"left=" + link, "right=" + dir + "/port"}, nil, "are both on"},
-	}
-	for _, tt := range tests {
+	} {
 		t.Run(tt.name, func(t *testing.T) {
 			got, err := tt.flag.Buses("bus", tt.robot, nil)
 			if tt.says != "" {

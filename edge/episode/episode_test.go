@@ -361,7 +361,7 @@ func TestLossesAreTold(t *testing.T) {
 }
 
 func TestPlanIsChecked(t *testing.T) {
-	tests := []struct {
+	for _, tt := range []struct {
 		name  string
 		plan  Plan
 		mode  record.Mode
@@ -388,8 +388,7 @@ func TestPlanIsChecked(t *testing.T) {
 		{"dagger with one", Plan{Strategy: DAgger, Leader: true}, record.Ring, false, record.All, ""},
 		{"dagger by the clock", Plan{Strategy: DAgger, Leader: true, Time: lasts(1)}, record.Ring, false, "",
 			"corrections"},
-	}
-	for _, tt := range tests {
+	} {
 		mode, err := tt.plan.Check(tt.mode, tt.given)
 		switch {
 		case tt.says == "" && (err != nil || mode != tt.want):

@@ -13,7 +13,7 @@ func testGate() *Gate {
 
 func TestGatePass(t *testing.T) {
 	nan, inf := float32(math.NaN()), float32(math.Inf(1))
-	tests := []struct {
+	for _, tt := range []struct {
 		name          string
 		goal, action  float32
 		want          float32
@@ -30,8 +30,7 @@ func TestGatePass(t *testing.T) {
 		{"outside the range comes in a step at a time", 20, 5, 17, 0, 1},
 		{"below the range comes in a step at a time", -20, 5, -17, 0, 1},
 		{"never further out", -20, -25, -20, 1, 0},
-	}
-	for _, tt := range tests {
+	} {
 		t.Run(tt.name, func(t *testing.T) {
 			g := testGate()
 			if got := g.Pass(0, tt.goal, tt.action, tt.goal); got != tt.want || g.RangeClips != tt.ranged ||

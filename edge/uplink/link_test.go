@@ -216,7 +216,7 @@ func TestLinkOpensTheOnlyService(t *testing.T) {
 }
 
 func TestLinkRefusals(t *testing.T) {
-	tests := []struct {
+	for _, tt := range []struct {
 		name     string
 		services []string
 		service  string
@@ -255,8 +255,7 @@ func TestLinkRefusals(t *testing.T) {
 			a.Simulation, a.ModelSHA256 = true, "0123456789abcdef"
 		}, exit.Config, "demo/m@main (sha256 0123456789ab), which is for a simulated arm only"},
 		{"another state", []string{"demo"}, "", func(a *wire.SessionAck) { a.StateDim = 7 }, exit.Config, "state of 7"},
-	}
-	for _, tt := range tests {
+	} {
 		t.Run(tt.name, func(t *testing.T) {
 			s := newServer(t, tt.services...)
 			if tt.change != nil {

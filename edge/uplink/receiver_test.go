@@ -67,7 +67,7 @@ func TestReceiverDropsByReason(t *testing.T) {
 		change(&h)
 		return sample(h, chunkBody(3, 2, 0))
 	}
-	tests := []struct {
+	for _, tt := range []struct {
 		name   string
 		sample wire.Sample
 		reason int
@@ -91,8 +91,7 @@ func TestReceiverDropsByReason(t *testing.T) {
 		{"half a body", sample(goodHeader(5), chunkBody(3, 2, 0)[:20]), dropBody},
 		{"an event that does not decode", sample(wire.Header{SchemaVersion: 1, MsgType: wire.MsgEvent}, []byte{0xc1}),
 			dropBody},
-	}
-	for _, tt := range tests {
+	} {
 		t.Run(tt.name, func(t *testing.T) {
 			r := testReceiver()
 			r.deposit(tt.sample)

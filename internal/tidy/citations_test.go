@@ -104,7 +104,7 @@ func TestCitedFilesAreThere(t *testing.T) {
 }
 
 func TestCitationRuleBites(t *testing.T) {
-	tests := []struct{ name, file, content, want string }{
+	for _, tt := range []struct{ name, file, content, want string }{
 		{"a file that is there", "a/b.go", "// see a/b.go and b.go and docs/x.md", ""},
 		{"one that is not", "a/b.go", "x := 1 // see a/c.go", "a/c.go"},
 		{"not even without a folder", "a/b.go", "// see c.go", "c.go"},
@@ -114,8 +114,7 @@ func TestCitationRuleBites(t *testing.T) {
 		{"code is no comment", "a/b.go", "open(\"a/c.go\")", ""},
 		{"many files", "docs/x.md", "docs/*.md and ID.json and a/NAME.yaml", ""},
 		{"a document that readers lack", "a/b.go", "// Source: see" + "ds/000", "not in this repository"},
-	}
-	for _, tt := range tests {
+	} {
 		t.Run(tt.name, func(t *testing.T) {
 			fsys := fstest.MapFS{"a/b.go": {}, "docs/x.md": {}}
 			fsys[tt.file] = &fstest.MapFile{Data: []byte(tt.content)}

@@ -115,7 +115,7 @@ func TestNoAllocRuleBites(t *testing.T) {
 }
 
 func TestMarksMustMark(t *testing.T) {
-	tests := []struct {
+	for _, tt := range []struct {
 		name, src string
 		want      []string
 	}{
@@ -127,8 +127,7 @@ func TestMarksMustMark(t *testing.T) {
 		{"with an afterthought", "//rt:noalloc mostly\nfunc F() {}\n", []string{"marks nothing"}},
 		{"a waiver with a reason", "var x int //rt:allow it is cold\n", nil},
 		{"a waiver without one", "var x int //rt:allow\n", []string{"wants a reason"}},
-	}
-	for _, tt := range tests {
+	} {
 		t.Run(tt.name, func(t *testing.T) {
 			tr := sample(t, map[string]string{"a/a.go": "package a\n\n" + tt.src})
 			want(t, collectMarks(tr).findings, tt.want)
@@ -138,15 +137,14 @@ func TestMarksMustMark(t *testing.T) {
 
 func TestAllocTestRuleBites(t *testing.T) {
 	const marked = "package a\n\n//rt:noalloc\nfunc F() {}\n"
-	tests := []struct {
+	for _, tt := range []struct {
 		name, test string
 		want       []string
 	}{
 		{"measured", "testing.AllocsPerRun(1, F)", nil},
 		{"not measured", "F()", []string{"a: functions marked //rt:noalloc, but no test"}},
 		{"measured in parallel", "t.Parallel(); testing.AllocsPerRun(1, F)", []string{"t.Parallel"}},
-	}
-	for _, tt := range tests {
+	} {
 		t.Run(tt.name, func(t *testing.T) {
 			tr := sample(t, map[string]string{
 				"a/a.go":      marked,

@@ -62,15 +62,14 @@ func TestTrackedFilesNameNoMachinePaths(t *testing.T) {
 }
 
 func TestMachinePathRuleBites(t *testing.T) {
-	tests := []struct{ name, content, want string }{
+	for _, tt := range []struct{ name, content, want string }{
 		{"in a comment", "// see /wo" + "rk/main/rt", "a:1"},
 		{"in the second line", "x\ncp /ro" + "ot/go/bin/x .\n", "a:2"},
 		{"in a binary", "\x00\x08/wo" + "rk/train.py\x00", "a:1"},
 		{"a relative path", "../wo" + "rk/x and frame" + "work/x and ./ro" + "ot/x", ""},
 		{"a URL's path", "https://example.org/wo" + "rk/x", ""},
 		{"a system path", "/usr/lib/x /proc/self /tmp/x /dev/ttyACM0", ""},
-	}
-	for _, tt := range tests {
+	} {
 		t.Run(tt.name, func(t *testing.T) {
 			findings := rttest.Must(machinePaths(fstest.MapFS{"a": {Data: []byte(tt.content)}}, []string{"a"}))(t)
 			var wants []string

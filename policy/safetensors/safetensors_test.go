@@ -42,7 +42,7 @@ func TestParseRefuses(t *testing.T) {
 	entry := func(dtype, shape, offsets string) string {
 		return `{"x":{"dtype":"` + dtype + `","shape":` + shape + `,"data_offsets":` + offsets + `}}`
 	}
-	tests := []struct {
+	for _, tt := range []struct {
 		name string
 		file []byte
 		want string
@@ -69,8 +69,7 @@ func TestParseRefuses(t *testing.T) {
 			4), "data at 2..4 after a tensor that ends at 3"},
 		{"overlap and a gap that even out",
 			tensorFile(`{"x":{"dtype":"U8","shape":[2],"data_offsets":[0,2]},"y":{"dtype":"U8","shape":[2],"data_offsets":[0,2]}}`, 4), "data at 0..2 after"},
-	}
-	for _, tt := range tests {
+	} {
 		t.Run(tt.name, func(t *testing.T) {
 			if _, _, err := Parse(tt.file); !errors.Is(err, errFormat) || !strings.Contains(err.Error(), tt.want) {
 				t.Errorf("Parse = %v, want errFormat with %q", err, tt.want)

@@ -10,7 +10,7 @@ import (
 
 func TestClock(t *testing.T) {
 	const ms = time.Millisecond
-	tests := []struct {
+	for _, tt := range []struct {
 		name    string
 		do      func(*Clock)
 		wantNow rt.Instant
@@ -29,8 +29,7 @@ func TestClock(t *testing.T) {
 		{"is late at its deadline only", func(c *Clock) { c.LateAt(500, 7); c.SleepUntil(501) }, 501, 0},
 		{"a wait", func(c *Clock) { c.Advance(ms) }, 100 + 1e6, 0},
 		{"work", func(c *Clock) { c.Work(ms); c.Advance(ms) }, 100 + 2e6, ms},
-	}
-	for _, tt := range tests {
+	} {
 		t.Run(tt.name, func(t *testing.T) {
 			c := NewClock(100)
 			tt.do(c)

@@ -56,7 +56,7 @@ func TestAuditLine(t *testing.T) {
 	refused.Superseded = 0
 	refused.Outcome = BadObservation
 	refused.Why = "state: got 1,\n\"want\" 2 \xff"
-	tests := []struct {
+	for _, tt := range []struct {
 		name   string
 		record *Record
 		want   string
@@ -74,8 +74,7 @@ func TestAuditLine(t *testing.T) {
 				`"session_epoch":4,"model_sha256":"ab12","seq_id":9,"episode_id":3,"client_mono_ns":-7,"queue_wait_ms":1.500,"decode_ms":0.250,"inference_ms":2.346,"service_ms":4.100,` +
 				`"batch":4,"row":2,"chunk_range":null,"superseded_seqs":0,"conditioning":"trained","delay":3,"outcome":"bad_observation",` +
 				`"why":"state: got 1,\u000a\"want\" 2 ` + "\ufffd" + `"}` + "\n"},
-	}
-	for _, tt := range tests {
+	} {
 		t.Run(tt.name, func(t *testing.T) {
 			if got := string(appendLine(nil, tt.record, "ab12", ts)); got != tt.want {
 				t.Errorf("appendLine =\n%swant\n%s", got, tt.want)

@@ -142,7 +142,7 @@ func TestLoadDefaults(t *testing.T) {
 // Every refusal is one line that names the manifest's line, the found value and the value to write
 // instead.
 func TestLoadRefuses(t *testing.T) {
-	tests := []struct{ name, text, want string }{
+	for _, tt := range []struct{ name, text, want string }{
 		{"unknown key, one letter off", "model: {repo_or_path: b}\nmax_session: 3\n",
 			`:2: unknown key "max_session", did you mean "max_sessions"?`},
 		{"unknown key in a section", "model:\n  repo_or_path: b\n  revison: x\n",
@@ -263,8 +263,7 @@ func TestLoadRefuses(t *testing.T) {
 			"[{name: a, resize_with_pad: [1, 1]}]}}\n", `which model.runtime lerobot-async does not read`},
 		{"certificate without key", "model: {repo_or_path: b}\nzenoh: {tls: {connect_certificate: c.pem}}\n",
 			`zenoh.tls.connect_certificate and zenoh.tls.connect_private_key go together`},
-	}
-	for _, tt := range tests {
+	} {
 		t.Run(tt.name, func(t *testing.T) {
 			_, err := load(t, tt.text)
 			if err == nil {
@@ -288,7 +287,7 @@ func TestLoadOfMissingFileSaysSo(t *testing.T) {
 }
 
 func TestHealthAddressReachesAsFarAsTheDataPlane(t *testing.T) {
-	tests := []struct {
+	for _, tt := range []struct {
 		name            string
 		listen, connect []string
 		port            int
@@ -306,8 +305,7 @@ func TestHealthAddressReachesAsFarAsTheDataPlane(t *testing.T) {
 		{"a name may be of either", []string{"tcp/gpu-box:7447"}, nil, 9100, ":9100"},
 		{"IPv4 and a router", []string{"tcp/0.0.0.0:7447"}, []string{"tcp/router:7447"}, 9100, ":9100"},
 		{"dials a router", nil, []string{"tcp/router:7447"}, 9100, ":9100"},
-	}
-	for _, tt := range tests {
+	} {
 		t.Run(tt.name, func(t *testing.T) {
 			c := Config{HealthPort: tt.port, Zenoh: Zenoh{ListenEndpoints: tt.listen, ConnectEndpoints: tt.connect}}
 			if got := c.HealthAddress(); got != tt.want {

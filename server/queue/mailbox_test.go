@@ -25,7 +25,7 @@ func (b *box) put(epoch uint32, seq uint64, body []byte) Put {
 // The newest observation is the one with the largest (epoch, seq), in whatever order they arrive.
 func TestMailboxKeepsNewestByKey(t *testing.T) {
 	type k = key
-	tests := []struct {
+	for _, tt := range []struct {
 		name       string
 		arrive     []k
 		want       k
@@ -39,8 +39,7 @@ func TestMailboxKeepsNewestByKey(t *testing.T) {
 		{"new epoch with a smaller number", []k{{0, 900}, {1, 1}}, k{1, 1}, 1, 0},
 		{"old epoch after the new one", []k{{1, 1}, {0, 900}}, k{1, 1}, 0, 1},
 		{"largest values", []k{{1<<32 - 1, 1<<64 - 1}, {0, 1}}, k{1<<32 - 1, 1<<64 - 1}, 0, 1},
-	}
-	for _, tt := range tests {
+	} {
 		t.Run(tt.name, func(t *testing.T) {
 			m := newBox()
 			superseded := 0

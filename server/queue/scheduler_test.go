@@ -29,7 +29,7 @@ func TestRunwayOrder(t *testing.T) {
 	silent := func(id string, since rt.Instant) Waiting {
 		return Waiting{ID: id, Since: since * ms, Deadline: NoDeadline}
 	}
-	tests := []struct {
+	for _, tt := range []struct {
 		name    string
 		n       int
 		waiting []Waiting
@@ -45,8 +45,7 @@ func TestRunwayOrder(t *testing.T) {
 		{"all late: the longest wait", 1, []Waiting{w("a", 990, 1000), w("b", 980, 1000)}, "b a"},
 		{"after the bound before all", 1, []Waiting{w("a", 990, 1012), w("b", 0, 60000)}, "b a"},
 		{"also who is late", 1, []Waiting{w("a", 990, 1012), w("b", 0, 5)}, "b a"},
-	}
-	for _, tt := range tests {
+	} {
 		t.Run(tt.name, func(t *testing.T) {
 			if got := order(Runway{}, tt.n, tt.waiting...); got != tt.want {
 				t.Errorf("order = %s, want %s", got, tt.want)

@@ -16,7 +16,7 @@ func TestPlaces(t *testing.T) {
 	link := func(name, host string) func(int) wire.Origin {
 		return func(int) wire.Origin { return wire.Origin{Name: name, Host: host} }
 	}
-	tests := []struct {
+	for _, tt := range []struct {
 		name string
 		from func(i int) wire.Origin
 		most int // 0: any number
@@ -31,8 +31,7 @@ func TestPlaces(t *testing.T) {
 			return wire.Origin{Name: fmt.Sprint("link ", i)}
 		}, 0, ""},
 		{"robots behind a router", func(int) wire.Origin { return wire.Origin{} }, 0, ""},
-	}
-	for _, tt := range tests {
+	} {
 		t.Run(tt.name, func(t *testing.T) {
 			b := NewCounter(Limits{Link: 3, Host: 5})
 			var entered []Place

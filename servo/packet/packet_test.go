@@ -10,7 +10,7 @@ import (
 
 func TestCut(t *testing.T) {
 	const good = "FF FF 01 04 00 10 08 E2"
-	tests := []struct {
+	for _, tt := range []struct {
 		name      string
 		in        string
 		params    int
@@ -41,8 +41,7 @@ func TestCut(t *testing.T) {
 		{"a length too short to be one", "FF FF 01 01 00 FD", -1, "", ""},
 		{"a frame inside one of another length", "FF FF 01 0A 00 FF FF 02 04 00 20 08 D1 F7" + good, 2, good, ""},
 		{"and behind it half of one", "FF FF 01 02 00 FC FF FF 01 04", 2, "", "FF FF 01 04"},
-	}
-	for _, tt := range tests {
+	} {
 		t.Run(tt.name, func(t *testing.T) {
 			in := bytesOf(t, tt.in)
 			r, skipped, rest, ok := Feetech.Cut(in, tt.params)
@@ -76,7 +75,7 @@ func TestPlainRefusals(t *testing.T) {
 
 func TestDynamixelCut(t *testing.T) {
 	const good = "FF FF FD 00 01 08 00 55 00 10 08 00 00 1A 78"
-	tests := []struct {
+	for _, tt := range []struct {
 		name    string
 		in      string
 		ok      bool
@@ -95,8 +94,7 @@ func TestDynamixelCut(t *testing.T) {
 		{"half a reply waits", "FF FF FD 00 01 08 00 55", false, 0, 8},
 		{"the start of a header waits", "12 FF FF", false, 1, 2},
 		{"a broadcast status", "FF FF FD 00 FE 08 00 55 00 10 08 00 00 1A 78", false, 15, 0},
-	}
-	for _, tt := range tests {
+	} {
 		r, skipped, rest, ok := Dynamixel2{}.Cut(bytesOf(t, tt.in), 4)
 		if ok != tt.ok || ok && skipped != tt.skipped || len(rest) != tt.rest {
 			t.Errorf("%s: %+v, ok %v, skipped %d, rest % X", tt.name, r, ok, skipped, rest)

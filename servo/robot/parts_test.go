@@ -141,7 +141,7 @@ func TestPartsRefusals(t *testing.T) {
 	dir := t.TempDir()
 	ring := filepath.Join(dir, "ring.yaml")
 	rttest.Do(t, os.WriteFile(ring, []byte("name: ring\nparts: {left: ring.yaml, right: so101}\n"), 0o644))
-	tests := []struct{ name, text, says string }{
+	for _, tt := range []struct{ name, text, says string }{
 		{"one part", "name: a\nparts: {left: so101}\n", "got 1, want 2 to 4"},
 		{"no such arm", "name: a\nparts: {left: so101, right: r2d2}\n", "parts: right: robot: unknown robot"},
 		{"a bad name", "name: a\nparts: {Left: so101, right: so101}\n", `got the name "Left"`},
@@ -156,8 +156,7 @@ func TestPartsRefusals(t *testing.T) {
 		{"a base before an arm", "name: a\nparts: {base: lekiwi, right: so101}\n", "want it as the last part"},
 		{"two bases", "name: a\nparts: {left: lekiwi, right: lekiwi}\n", "want it as the last part"},
 		{"no name", "parts: {left: so101, right: so101}\n", "name"},
-	}
-	for _, tt := range tests {
+	} {
 		t.Run(tt.name, func(t *testing.T) {
 			if _, err := Parse("a.yaml", []byte(tt.text)); !rttest.Says(err, tt.says) {
 				t.Errorf("%v, want %q", err, tt.says)

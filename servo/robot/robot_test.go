@@ -49,7 +49,7 @@ func TestBuiltInArms(t *testing.T) {
 //
 // Source: LeRobot 0.4.4, configure of SOFollower, KochFollower and OmxFollower.
 func TestSettingsAreLeRobots(t *testing.T) {
-	tests := []struct {
+	for _, tt := range []struct {
 		robot, motor string
 		want         map[string]int
 	}{
@@ -66,8 +66,7 @@ func TestSettingsAreLeRobots(t *testing.T) {
 			"Position_I_Gain": 0, "Position_D_Gain": 600}},
 		{"omx_leader", "gripper", map[string]int{"Return_Delay_Time": 0, "Operating_Mode": 5, "Drive_Mode": 1,
 			"Current_Limit": 100, "Goal_Current": 100}},
-	}
-	for _, tt := range tests {
+	} {
 		r := rttest.Must(ByName(tt.robot))(t)
 		for _, m := range r.Motors {
 			if m.Name != tt.motor {
@@ -128,7 +127,7 @@ func TestFileSaysMore(t *testing.T) {
 }
 
 func TestBadDescriptions(t *testing.T) {
-	tests := []struct{ name, from, to, says string }{
+	for _, tt := range []struct{ name, from, to, says string }{
 		{"unknown key", "baud:", "bauds:", "bauds"},
 		{"unknown model", "model: sts3215, norm: degrees", "model: sts9999, norm: degrees", "sts9999"},
 		{"two protocols", "model: sts3215, norm: degrees", "model: xl430-w250, norm: degrees", "one protocol"},
@@ -178,8 +177,7 @@ func TestBadDescriptions(t *testing.T) {
 		{"supply bound without a reaction", "baud:", "safety: {voltage: ignore, undervoltage_act: 6}\nbaud:",
 			"nothing would happen"},
 		{"a motor's own reaction", "norm: degrees", "norm: degrees, safety: {overheat: limp}", "the robot's"},
-	}
-	for _, tt := range tests {
+	} {
 		t.Run(tt.name, func(t *testing.T) {
 			text := strings.Replace(small, tt.from, tt.to, 1)
 			if text == small {

@@ -160,7 +160,7 @@ func (p *plant) block() {
 // Every rule detects its violations, and accepts behaviour close to one.
 func TestRules(t *testing.T) {
 	const overload, encoder = 1 << 5, 1 << 1
-	tests := []struct {
+	for _, tt := range []struct {
 		name string
 		play func(*match)
 		want []Rule // violated rules, each at least once; no other
@@ -424,8 +424,7 @@ func TestRules(t *testing.T) {
 			m.PolicyGoal(m.now(), grip, 1500)
 			m.wait(time.Second)
 		}, []Rule{overloadRule}},
-	}
-	for _, tt := range tests {
+	} {
 		t.Run(tt.name, func(t *testing.T) {
 			m := kick(t, servosim.Config{})
 			tt.play(m)

@@ -39,7 +39,7 @@ func TestWhatIsNotAnswered(t *testing.T) {
 // A control cycle of six servos at 1 Mbaud is 260 us of sync write, 140 us of request and six
 // replies of 80 us, each 50 us after the end of the bytes before it.
 func TestRepliesArriveAtTheWiresPace(t *testing.T) {
-	tests := []struct {
+	for _, tt := range []struct {
 		name    string
 		cfg     Config
 		request string
@@ -55,8 +55,7 @@ func TestRepliesArriveAtTheWiresPace(t *testing.T) {
 		{"a return delay of 100 units", Config{}, "FF FF 01 04 03 07 64 8C FF FF 01 02 01 FB", 12,
 			500 * time.Microsecond},
 		{"a slot stays empty", Config{}, "FF FF FE 07 82 38 02 01 09 02 32", 16, 500 * time.Microsecond},
-	}
-	for _, tt := range tests {
+	} {
 		t.Run(tt.name, func(t *testing.T) {
 			clock := rttest.NewClock(1_000_000)
 			tt.cfg.Clock = clock

@@ -21,7 +21,7 @@ func TestScriptedFaults(t *testing.T) {
 		ping1     = "FF FF 01 02 01 FB"
 		syncRead3 = "FF FF FE 07 82 38 02 01 02 03 38"
 	)
-	tests := []struct {
+	for _, tt := range []struct {
 		name           string
 		set            func(*Bus)
 		request, reply string
@@ -47,8 +47,7 @@ func TestScriptedFaults(t *testing.T) {
 		{"an error byte in an acknowledgement", func(b *Bus) {
 			b.SetFault(1, 1)
 		}, "FF FF 01 04 03 28 00 CF", "FF FF 01 02 01 FB", "FF FF 01 02 01 FB"},
-	}
-	for _, tt := range tests {
+	} {
 		t.Run(tt.name, func(t *testing.T) {
 			b, c := dialed(t, Config{Plant: newPosed(), Clock: rttest.NewClock(1)})
 			tt.set(b)

@@ -8,7 +8,7 @@ import (
 )
 
 func TestCutResynchronises(t *testing.T) {
-	tests := []struct {
+	for _, tt := range []struct {
 		name     string
 		in       []byte
 		id, inst uint8
@@ -26,8 +26,7 @@ func TestCutResynchronises(t *testing.T) {
 		{"a length of nothing", []byte{0xFF, 0xFF, 6, 1, 1, 0xF7}, 0, 0, 6, false, false},
 		{"a length beyond the limit", []byte{0xFF, 0xFF, 6, 251, 1, 1}, 0, 0, 6, false, false},
 		{"nothing", nil, 0, 0, 0, false, false},
-	}
-	for _, tt := range tests {
+	} {
 		t.Run(tt.name, func(t *testing.T) {
 			r, used, ok, bad := cut(tt.in)
 			if r.id != tt.id || r.inst != tt.inst || used != tt.used || ok != tt.ok || bad != tt.bad {

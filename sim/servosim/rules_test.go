@@ -67,7 +67,7 @@ func le(v int64, n int) (b []byte) {
 
 func TestADynamixelRefusesAWholeWriteWithAReason(t *testing.T) {
 	on := func(s trial) { s.set(xTorque, 1) }
-	tests := []struct {
+	for _, tt := range []struct {
 		name, model string
 		before      func(trial)
 		addr        int
@@ -106,8 +106,7 @@ func TestADynamixelRefusesAWholeWriteWithAReason(t *testing.T) {
 		{"an AX's lock opened", "ax-12a", func(s trial) {
 			s.set(47, 1)
 		}, 47, []byte{0}, axRange},
-	}
-	for _, tt := range tests {
+	} {
 		t.Run(tt.name, func(t *testing.T) {
 			s := one(t, tt.model, Config{})
 			if tt.before != nil {

@@ -95,7 +95,7 @@ func TestScriptedRepliesAreSpoiled(t *testing.T) {
 	first := whole[:8]
 	second := whole[8:16]
 	third := whole[16:]
-	tests := []struct {
+	for _, tt := range []struct {
 		fault string
 		want  []byte
 	}{
@@ -106,8 +106,7 @@ func TestScriptedRepliesAreSpoiled(t *testing.T) {
 		{"{kind: drop, ids: [2], from: 1h}", whole},
 		{"{kind: mute, ids: [3]}", slices.Concat(first, second)},
 		{"{kind: late, ids: [1], by: 1us}", slices.Concat(first, second, third)},
-	}
-	for _, tt := range tests {
+	} {
 		t.Run(tt.fault, func(t *testing.T) {
 			_, c := dialed(t, Config{Plant: newPosed(), Clock: rttest.NewClock(1),
 				Faults: parseScript(t, "faults: ["+tt.fault+"]")})

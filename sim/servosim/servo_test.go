@@ -51,14 +51,13 @@ func TestAServoWakesUpLimpWhereItIs(t *testing.T) {
 	s, plant := alone(t, Config{Model: "sts3250", Baud: 115_200})
 	plant.torque[0] = true
 	s.restart(0)
-	tests := []struct {
+	for _, tt := range []struct {
 		name      string
 		reg, want int
 	}{
 		{"goal", stsGoal, 2064}, {"present", stsPresent, 2064}, {"torque limit", stsTorqueLimit, 1000},
 		{"model", 3, 2825}, {"upper limit", 11, 4095},
-	}
-	for _, tt := range tests {
+	} {
 		if got := int(s.get(tt.reg)); got != tt.want {
 			t.Errorf("%s = %d, want %d", tt.name, got, tt.want)
 		}
@@ -121,7 +120,7 @@ func TestReadOnlyMemoryStays(t *testing.T) {
 }
 
 func TestGoalsReachThePlantInsideTheLimits(t *testing.T) {
-	tests := []struct {
+	for _, tt := range []struct {
 		name        string
 		lo, hi, off int
 		goal, want  int
@@ -134,8 +133,7 @@ func TestGoalsReachThePlantInsideTheLimits(t *testing.T) {
 		{"with a negative offset", 0, 4095, -100, 3000, 2900},
 		{"the turn wraps", 0, 4095, 100, 4090, 94},
 		{"no limits at all", 0, 0, 0, 3000, 3000},
-	}
-	for _, tt := range tests {
+	} {
 		t.Run(tt.name, func(t *testing.T) {
 			s, plant := alone(t, Config{})
 			s.put(9, int64(tt.lo))
@@ -152,7 +150,7 @@ func TestGoalsReachThePlantInsideTheLimits(t *testing.T) {
 }
 
 func TestTheOffsetMovesWhatIsRead(t *testing.T) {
-	tests := []struct {
+	for _, tt := range []struct {
 		name        string
 		off, place  int
 		phase, want int
@@ -161,8 +159,7 @@ func TestTheOffsetMovesWhatIsRead(t *testing.T) {
 		{"negative", -100, 2064, 12, 2164},
 		{"below zero it wraps in a single turn", 2047, 10, 12, 2059},
 		{"below zero it is negative over several turns", 2047, 10, 12 | phaseTurns, -2037},
-	}
-	for _, tt := range tests {
+	} {
 		t.Run(tt.name, func(t *testing.T) {
 			s, plant := alone(t, Config{})
 			plant.place[0] = tt.place

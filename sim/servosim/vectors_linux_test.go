@@ -372,12 +372,11 @@ func (c *client) exchange(b *Bus, request string) []byte {
 
 // All servos answer a broadcast ping, in the order of their ids.
 func TestEverybodyAnswersAPingForAll(t *testing.T) {
-	tests := []struct{ model, request, reply string }{
+	for _, tt := range []struct{ model, request, reply string }{
 		{"sts3215", "FF FF FE 02 01 FE", "FF FF 01 02 00 FC | FF FF 02 02 00 FB | FF FF 03 02 00 FA"},
 		{"xl430-w250", "FF FF FD 00 FE 03 00 01 31 42",
 			"FF FF FD 00 01 07 00 55 00 24 04 2E FE DF | FF FF FD 00 02 07 00 55 00 24 04 2E F4 EF"},
-	}
-	for _, tt := range tests {
+	} {
 		t.Run(tt.model, func(t *testing.T) {
 			want := unhex(t, tt.reply)
 			_, c := dialed(t, Config{Servos: []Servo{{3, tt.model}, {2, tt.model},

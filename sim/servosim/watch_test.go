@@ -55,7 +55,7 @@ func TestTheEEPROMRangeShowsInTheAim(t *testing.T) {
 
 // A change that a servo makes by itself is reported once, when it happens.
 func TestAChangeIsTold(t *testing.T) {
-	tests := []struct {
+	for _, tt := range []struct {
 		name   string
 		change func(trial)
 		holds  func(was, is Snapshot) bool
@@ -76,8 +76,7 @@ func TestAChangeIsTold(t *testing.T) {
 		{"the plug", func(s trial) {
 			s.rail.unplugged = true
 		}, func(was, is Snapshot) bool { return was.Answers && is.Unplugged && !is.Answers }},
-	}
-	for _, tt := range tests {
+	} {
 		t.Run(tt.name, func(t *testing.T) {
 			s, events := watched(t, Config{})
 			s.set(stsTorque, 1)

@@ -170,7 +170,7 @@ func TestUpdateRepeatsWhatWasNotSent(t *testing.T) {
 }
 
 func TestInterval(t *testing.T) {
-	tests := []struct {
+	for _, tt := range []struct {
 		name, usec, pid string
 		want            time.Duration
 		fails           bool
@@ -184,8 +184,7 @@ func TestInterval(t *testing.T) {
 		{"no number", "3s", "", 0, true},
 		{"longer than a duration", "9223372036854775807", "", 0, true},
 		{"the longest", "9223372036854775", "", time.Duration(9223372036854775000) / 3, false},
-	}
-	for _, tt := range tests {
+	} {
 		t.Run(tt.name, func(t *testing.T) {
 			got, err := interval(tt.usec, tt.pid, 42)
 			if got != tt.want || (err != nil) != tt.fails {
