@@ -56,7 +56,11 @@ func Show(ctx context.Context, cfg ShowConfig) error {
 		return err
 	}
 	if seen.Torn {
-		fmt.Fprintf(cfg.Out, "%s has no end: the page shows its readable part.\n", cfg.File)
+		why := "has no end"
+		if record.Ended(in) {
+			why = "is damaged before its end"
+		}
+		fmt.Fprintf(cfg.Out, "%s %s: the page shows its readable part.\n", cfg.File, why)
 	}
 	if seen.Unreadable > 0 {
 		fmt.Fprintf(cfg.Out, "%d pictures are no JPEG, or too large, and are left out.\n", seen.Unreadable)

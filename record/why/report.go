@@ -59,6 +59,7 @@ type File struct {
 	Starved int       `json:"starved_ticks"` // ticks without an action though one was due
 	Ended   string    `json:"ended"`         // how the run ended; empty: not on this record
 	Torn    bool      `json:"torn"`          // the record has no end
+	Damaged bool      `json:"damaged"`       // the record has its end, and a part before it cannot be read
 	Writing bool      `json:"writing"`       // a run still writes the record
 }
 
@@ -208,7 +209,7 @@ func byRun(names []string) (runs [][]string, err error) {
 	began := map[string]rt.Instant{}
 	for _, n := range names {
 		began[n] = math.MaxInt64
-		info, _, err := readFile(n, record.Visitor{Tick: func(m *record.Tick) error {
+		info, _, _, err := readFile(n, record.Visitor{Tick: func(m *record.Tick) error {
 			began[n] = min(began[n], m.At)
 			return nil
 		}})
@@ -230,20 +231,21 @@ func byRun(names []string) (runs [][]string, err error) {
 }
 
 // readFile visits a file. writing reports that a run is still writing it, so that its end will
-// follow.
-func readFile(name string, v record.Visitor) (info record.Info, writing bool, err error) {
+// follow; damaged, that it has its end and cannot be read up to there.
+func readFile(name string, v record.Visitor) (info record.Info, writing, damaged bool, err error) {
 	f, err := os.Open(name)
 	if err != nil {
-		return info, false, exit.With(exit.Usage, err)
+		return info, false, false, exit.With(exit.Usage, err)
 	}
 	defer f.Close()
 	if info, err = record.Read(f, v); err != nil {
-		return info, false, exit.Errorf(exit.Config, "%s: %w", name, err)
+		return info, false, false, exit.Errorf(exit.Config, "%s: %w", name, err)
 	}
-	if writing = record.Written(f); writing {
+	damaged = info.Torn && record.Ended(f)
+	if writing = record.Written(f); writing || damaged {
 		info.Torn = false
 	}
-	return info, writing, nil
+	return info, writing, damaged, nil
 }
 
 // errNothing means that a run has no contents, as after a kill in its first second.
@@ -254,12 +256,13 @@ func ReadRun(names []string) (*Log, File, error) {
 	l := newLog()
 	file := File{Name: filepath.Base(names[0])}
 	for _, n := range names {
-		info, writing, err := readFile(n, l.visitor())
+		info, writing, damaged, err := readFile(n, l.visitor())
 		if err != nil {
 			return nil, file, err
 		}
 		l.finish(info)
 		file.Writing = writing
+		file.Damaged = file.Damaged || damaged
 	}
 	if len(names) > 1 {
 		file.Name = fmt.Sprintf("%s and %d more", file.Name, len(names)-1)
@@ -401,6 +404,10 @@ func (r *Report) Write(w io.Writer) error {
 	for _, f := range r.Files {
 		fmt.Fprintf(out, "%s: robot %s, %s, %d ticks, %d of them starved, %s\n", f.Name, cmp.Or(f.Robot, "(no name)"),
 			r.stretch(f.From, f.To), f.Ticks, f.Starved, cmp.Or(f.Model, "no model"))
+		if f.Damaged {
+			fmt.Fprintf(out, "  is damaged before its end: a part is missing here; copy the file again, or examine "+
+				"its disk\n")
+		}
 		switch {
 		case f.Ended != "":
 			fmt.Fprintf(out, "  ended: %s\n", f.Ended)

@@ -13,6 +13,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/foxglove/mcap/go/mcap"
+
 	"github.com/edge-rt/edge-rt/edge/event"
 	"github.com/edge-rt/edge-rt/internal/exit"
 	"github.com/edge-rt/edge-rt/record"
@@ -285,10 +287,17 @@ func TestTornFiles(t *testing.T) {
 			t.Errorf("cut at %d: %v, want the death among them", cut, causesOf(r))
 		}
 	}
+	broken := 0
 	for cut, torn := len(whole)-1, false; !torn; cut-- { // cuts from the end of the data, after the last message
 		rttest.Do(t, os.WriteFile(name, whole[:cut], 0o600))
 		r := rttest.Must(Run(Config{Path: name, Local: zone}))(t)
 		torn = r.Files[0].Torn
+		broken = cut - 12 // of the 13 bytes of the end of the data
+	}
+	rttest.Do(t, os.WriteFile(name, append(whole[:broken], mcap.Magic...), 0o600))
+	if r, text := run(t, Config{Path: name}); !r.Files[0].Damaged || slices.Contains(causesOf(r), Killed) ||
+		!strings.Contains(text, "is damaged before its end") {
+		t.Errorf("a damaged file: %v\n%s", causesOf(r), text)
 	}
 	f := rttest.Must(os.OpenFile(name, os.O_RDWR, 0))(t)
 	defer f.Close()
