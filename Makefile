@@ -174,7 +174,7 @@ page-test: ## the pages of both programs and edge-rt view's in Debian's Chromium
 .PHONY: rerun-test
 rerun-test: # edge-rt view --live --rerun with Rerun's own SDK, viewer and reader (1 minute, 800 MB in .cache/rerun)
 	python3 -m venv .cache/rerun
-	.cache/rerun/bin/pip install -q --disable-pip-version-check rerun-sdk==0.41.0
+	.cache/rerun/bin/python -m pip install -q --disable-pip-version-check rerun-sdk==0.41.0
 	EDGERT_RERUN=$(CURDIR)/.cache/rerun/bin/python $(GO) test -count=1 -run TestRerunShowsARun ./cmd/edge-rt
 
 .PHONY: dataset-test

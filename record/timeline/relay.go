@@ -155,7 +155,10 @@ func (r *relay) rerun(ctx context.Context, cfg RelayConfig, name string, channel
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	to, err := startRerun(ctx, cfg, name, channels)
-	if err != nil {
+	switch {
+	case err != nil && ctx.Err() != nil:
+		return nil // a person did not wait for the viewer
+	case err != nil:
 		return err
 	}
 	r.to = to

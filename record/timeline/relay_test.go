@@ -13,6 +13,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/edge-rt/edge-rt/internal/exit"
 	"github.com/edge-rt/edge-rt/rt"
@@ -125,6 +126,11 @@ func TestRerunThatCannotBe(t *testing.T) {
 				tt.says)
 		}
 	}
+	waiting := filepath.Join(t.TempDir(), "python")
+	rttest.Do(t, os.WriteFile(waiting, []byte("#!/bin/sh\nread x; exit 8\n"), 0o700)) // until stdin ends
+	ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
+	defer cancel()
+	rttest.Do(t, Relay(ctx, RelayConfig{Page: page, Python: waiting, Out: io.Discard}))
 	cfg := RelayConfig{Page: page, Python: "/none/python", Out: io.Discard}
 	if err := Relay(t.Context(), cfg); exit.Of(err) != exit.Usage || !strings.Contains(err.Error(), "--python") {
 		t.Errorf("no interpreter: %v", err)
