@@ -32,6 +32,7 @@ func TestRatesThatTheBusKeeps(t *testing.T) {
 // A rate that the bus cannot keep is refused at the start, with an error that names the rate.
 func TestARateThatTheBusCannotKeep(t *testing.T) {
 	rttest.RealTime(t)
+	t.Parallel()
 	for _, args := range []string{"--fps 600", "--fps 300 --interpolation-multiplier 2"} {
 		b := simBus(t)
 		r := runOn(t, newHoldServer(t), b, append(strings.Fields(args), "--quiet", "--duration", "2s")...)

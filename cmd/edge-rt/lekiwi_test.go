@@ -114,6 +114,7 @@ func (k *kiwi) check(what string) {
 
 // Goal: a policy drives LeKiwi, and its base stops in a pause, without a server and at the end.
 func TestAPolicyDrivesLeKiwi(t *testing.T) {
+	t.Parallel()
 	k := startKiwi(t, "--max-offline", "10m", "--fallback", "zero")
 	if code, _, says := k.ctl("pause"); code != 0 {
 		t.Fatal(says)
