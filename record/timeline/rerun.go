@@ -101,7 +101,7 @@ func (r *rerun) failed(absent string) error {
 	case noViewer:
 		return exit.With(exit.Absent, errors.New(absent))
 	}
-	return fmt.Errorf("Rerun's SDK in %s has ended: %v; its reason is above", r.cmd.Path, r.cmd.ProcessState)
+	return fmt.Errorf("the Rerun SDK in %s has ended: %v; its reason is above", r.cmd.Path, r.cmd.ProcessState)
 }
 
 // Publish sends a message of a channel, measured at a time. A message that finds the queue full is dropped.
