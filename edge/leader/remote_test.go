@@ -208,7 +208,8 @@ func TestALeaderInANetwork(t *testing.T) {
 	black.Drives(true)
 	rttest.Eventually(t, "poses and round trips at both sides", func() bool {
 		user, drives := offer.User()
-		return user == "black" && drives && black.why(clock.Now()) == "" && black.roundTrip() > 0 && offer.RTT().Count() > 0
+		return user == "black" && drives && black.why(clock.Now()) == "" && black.roundTrip() > 0 &&
+			offer.RTT().Count() > 0
 	})
 	blue := robotAt("blue", "blue")
 	rttest.Eventually(t, "the refusal of a second robot", func() bool {

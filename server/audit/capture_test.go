@@ -66,7 +66,8 @@ func TestCapturedControls(t *testing.T) {
 		{"guided", "free-hand", "conditioning"}, {`"8`, `"-8`, "prefix_len"}, {"2.5", "x", "beta"},
 		{"exp", "log", "schedule"},
 	} {
-		if _, err := parseControls(meta(strings.Replace(whole, wrong.was, wrong.is, 1))); !rttest.Says(err, wrong.want) {
+		_, err := parseControls(meta(strings.Replace(whole, wrong.was, wrong.is, 1)))
+		if !rttest.Says(err, wrong.want) {
 			t.Errorf("with %s instead of %s: %v, want an error about %s", wrong.is, wrong.was, err, wrong.want)
 		}
 	}

@@ -398,7 +398,8 @@ func TestPlainBytesAtATLSListener(t *testing.T) {
 		if string(answer) != "\x15\x03\x01\x00\x02\x02\x46" {
 			t.Errorf("%q: answer % x, want a fatal alert", begin, answer)
 		}
-		if err := <-refused; !rttest.Says(err, "it speaks no TLS, and this endpoint is tls/: it must dial tls/HOST:PORT") {
+		if err := <-refused; !rttest.Says(err, "it speaks no TLS, and this endpoint is tls/: it must dial "+
+			"tls/HOST:PORT") {
 			t.Errorf("%q: Secure = %v, want that it speaks no TLS", begin, err)
 		}
 	}
