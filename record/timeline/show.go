@@ -33,6 +33,9 @@ func Show(ctx context.Context, cfg ShowConfig) error {
 		return exit.Errorf(exit.Usage, "--html %s would replace a record: name another file, such as run.html",
 			cfg.HTML)
 	}
+	if info, err := os.Stat(cfg.File); err == nil && !info.Mode().IsRegular() { // a pipe would block, beyond any signal
+		return exit.Errorf(exit.Usage, "%s is no file: name one record", cfg.File)
+	}
 	in, err := os.Open(cfg.File)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):

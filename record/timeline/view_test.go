@@ -20,6 +20,7 @@ import (
 	"github.com/edge-rt/edge-rt/internal/webpage/webpagetest"
 	"github.com/edge-rt/edge-rt/record"
 	"github.com/edge-rt/edge-rt/rt/rttest"
+	"golang.org/x/sys/unix"
 )
 
 const evil = `</script><script>document.title="owned"</script><img src=x onerror=alert(1)>"'&`
@@ -274,5 +275,14 @@ func TestSettingsAreCutBetweenCharacters(t *testing.T) {
 		if !utf8.ValidString(got) || !strings.HasPrefix(text, strings.TrimSuffix(got, " …")) {
 			t.Errorf("%q is cut to %q", text, got)
 		}
+	}
+}
+
+// A pipe is no record: opening it would block, beyond any signal.
+func TestAPipeIsNotOpened(t *testing.T) {
+	pipe := filepath.Join(t.TempDir(), "x.mcap")
+	rttest.Do(t, unix.Mkfifo(pipe, 0o600))
+	if err := Show(t.Context(), ShowConfig{File: pipe, Out: new(strings.Builder)}); exit.Of(err) != exit.Usage {
+		t.Errorf("%v, want a usage error", err)
 	}
 }
