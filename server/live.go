@@ -308,9 +308,8 @@ func (l *Live) judge(s *Server) {
 	warn(s.audit.Counted().LinesDropped.Load() > 0, "audit lines were lost: the disk is too slow")
 	warn(s.sessions.count() >= s.sessions.capacity(), "full: new robots are sent to other servers")
 	warn(s.transportStats().Revoked > 0, "links were ended because the memory for messages was used up")
-	if s.worker.engine.away == nil { // else the policy's program has the reason
-		warn(s.stats.probes[probeFailed].Load() > 0, "runs of the server's own have failed: look at the device")
-	}
+	warn(s.worker.engine.away == nil && s.stats.probes[probeFailed].Load() > 0, // else its program has the reason
+		"runs of the server's own have failed: look at the device")
 	if r := l.Rollout; r != nil {
 		warn(r.State == rollout.Failed.String(), "the roll-out of "+r.Bundle+" failed, and the model of before serves "+
 			"all robots: "+r.Why)

@@ -56,8 +56,9 @@ func (a *Arm) checkCalibration(u unit, all Calibration) error {
 	for name, other := range all {
 		if (offset != 0 || !factory) && offset == other.HomingOffset && low == other.RangeMin &&
 			high == other.RangeMax {
-			cure = fmt.Sprintf("that is %s's in the file: the ids of the two may be exchanged, and each would move the "+
-				"other's joint; give the motors their ids (edge-rt setup-motors)", name)
+			cure = fmt.Sprintf(
+				"that is %s's in the file: the ids of the two may be exchanged, and each would move the "+
+					"other's joint; give the motors their ids (edge-rt setup-motors)", name)
 		}
 	}
 	return a.refuse(ErrCalibration, u, ": the servo has homing offset %d and range %d to %d, the file has %d and %d "+

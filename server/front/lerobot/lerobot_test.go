@@ -441,7 +441,7 @@ func TestClientsOfAnEndedServer(t *testing.T) {
 			refused <- err
 		}()
 	}
-	time.Sleep(100 * time.Millisecond)
+	time.Sleep(100 * time.Millisecond) // the calls above wait for a session by then
 	s.dial(t).begin()
 	for range 6 {
 		if err := <-refused; status.Code(err) == codes.FailedPrecondition && time.Since(began) < foreign.RefusalWait {
