@@ -148,6 +148,16 @@ func falsified(t *testing.T, file []byte, tensor string) []byte {
 	return file
 }
 
+// A program that was copied out of its installation has no demo.
+func TestDemoOutsideAnInstallation(t *testing.T) {
+	copied := stagetest.WriteFile(t, t.TempDir(), "lean-server", string(rttest.Must(os.ReadFile(built))(t)))
+	rttest.Do(t, os.Chmod(copied, 0o755))
+	if code, stdout, stderr := stagetest.Command(t, copied, "--demo").Run(); code != 3 || stdout != "" ||
+		!strings.Contains(stderr, "share/edge-rt/demo, which an installation has") {
+		t.Errorf("exit code %d, %q on standard output, %s", code, stdout, stderr)
+	}
+}
+
 // Bad input ends the program with one clear line and a code.
 func TestDemoHasItsOwnManifest(t *testing.T) {
 	t.Chdir("../..")
@@ -186,7 +196,6 @@ func TestBadInput(t *testing.T) {
 		{"serf", 2, "serf"},
 		{good + "--robot bi_so101", 2, "--robot bi_so101|--demo"},
 		{"--demo --robot koch", 2, `"koch"|bi_so101`},
-		{"--demo", 3, "neither|share/edge-rt/demo|testdata/demo|clone"}, // not of an installation
 		{good + "--health-port x", 2, "health-port"},
 		{good + "--health-port 65536", 2, "--health-port is 65536|65535"},
 		{"--manifest none.yaml", 3, "none.yaml|--manifest"},
