@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/edge-rt/edge-rt/edge/event"
@@ -37,10 +38,7 @@ func (e *Edge) Run(ctx context.Context) (*Summary, error) {
 		return nil
 	})
 	e.drive.Go(func() error { e.stepEpisodes(ctx); return nil })
-	e.drive.Go(func() error { e.arms.KeepOpen(ending); return nil })
-	if e.leaders != nil {
-		e.drive.Go(func() error { e.leaderArms.KeepOpen(ending); return nil })
-	}
+	slices.Concat(e.arms, e.leaderArms).KeepOpen(ending, e.drive.Go)
 	for _, l := range e.leaders {
 		e.drive.Go(func() error { return l.Run(ending, e.drive.Hurried) })
 	}

@@ -212,7 +212,7 @@ func (s *session) drive(ctx context.Context, rate float64) error {
 	for _, cam := range s.cameras {
 		s.run.Go(func() error { cam.Run(s.clock, ending, &s.pending); return nil })
 	}
-	s.run.Go(func() error { slices.Concat(s.arms, s.leaders).KeepOpen(ending); return nil })
+	slices.Concat(s.arms, s.leaders).KeepOpen(ending, s.run.Go)
 	s.run.Go(func() error {
 		operator.Serve(s.operator, func(line string) operator.Reply { return s.commands.Command(ctx, line) })
 		return nil

@@ -395,9 +395,8 @@ func (a *Arm) exchanged() error {
 	now := adapterAt(a.cfg.Path)
 	for _, other := range a.beside {
 		if now != "" && now == other.adapter && now != a.adapter {
-			return fmt.Errorf("%s leads to the adapter that %s had (serial number %s): plug the adapters in as they "+
-				"were, or "+
-				"start again with the ports as they are now", a.cfg.Path, other.cfg.Path, now)
+			return fmt.Errorf("%s leads to the adapter that %s had (serial number %s): plug the adapters in as "+
+				"they were, or start again with the ports as they are now", a.cfg.Path, other.cfg.Path, now)
 		}
 	}
 	return nil

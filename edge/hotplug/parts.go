@@ -20,14 +20,13 @@ func (p Parts) Several() Parts {
 	return p
 }
 
-// KeepOpen is Arm.KeepOpen for every part, until ending is set. No part takes another one's adapter.
-func (p Parts) KeepOpen(ending *atomic.Bool) {
-	var all sync.WaitGroup
+// KeepOpen starts a thread with Arm.KeepOpen for every part, which runs until ending is set. No part takes
+// another one's adapter.
+func (p Parts) KeepOpen(ending *atomic.Bool, start func(thread func() error)) {
 	for _, a := range p {
 		a.beside = p
-		all.Go(func() { a.KeepOpen(ending) })
+		start(func() error { a.KeepOpen(ending); return nil })
 	}
-	all.Wait()
 }
 
 // Stats returns the sum over the parts, with the Cycle of the last. Any thread may call it.
