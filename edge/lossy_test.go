@@ -90,7 +90,6 @@ func TestABusyMachineIsNotASlowBus(t *testing.T) {
 	r := rttest.Must(robot.ByName("so101"))(t)
 	for until, want := range map[time.Duration]string{4 * time.Second: "", time.Hour: "other programs delay this one"} {
 		t.Run(until.String(), func(t *testing.T) {
-			t.Parallel()
 			b, err := servosim.Open(servosim.Config{Clock: rt.KernelClock()})
 			if err != nil {
 				t.Skipf("no pseudo-terminals here: %v", err)
