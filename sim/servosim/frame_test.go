@@ -93,6 +93,8 @@ func FuzzServo(f *testing.F) {
 	f.Add(uint8(4), uint8(instWrite), []byte{168, 0, 224, 0, 64, 0})
 	f.Add(uint8(5), uint8(instRead), []byte{0, 0, 255, 255})
 	f.Add(uint8(15), uint8(instFactoryReset), []byte{})
+	f.Add(uint8(4), uint8(instPlace), []byte{0, 0})
+	f.Add(uint8(15), uint8(instPlace), []byte{0, 0})
 	f.Fuzz(func(t *testing.T, which, inst uint8, params []byte) {
 		if len(params) > packetMax {
 			return

@@ -98,7 +98,7 @@ func (s *servo) special(r *request, now rt.Instant) uint8 {
 		s.reboot(now)
 	case r.inst == instFactoryReset:
 		return s.factoryReset(r, now)
-	case r.inst == instPlace && len(r.data) == 2:
+	case r.inst == instPlace && s.t.series.feetech() && len(r.data) == 2:
 		s.readAs(number(r.data, 2), now)
 	case r.inst != instClear || s.t.series != seriesX:
 		return axInstruction // bulk instructions do not come here
