@@ -4,7 +4,7 @@ import "github.com/edge-rt/edge-rt/rt"
 
 // originalAsync is LeRobot's RobotClient with its PolicyServer's filter. Unlike ours, a chunk
 // begins with the last step run, so its first row is never used; a late chunk empties the queue;
-// chunks are accepted in any order; observations are compared with the one that the server computes;
+// chunks are accepted in any order; the filter compares with the observation in the server's hands;
 // and no step is asked for twice, so that one lost answer with an empty queue stops the arm for good.
 //
 // Source: lerobot async_inference/{robot_client,policy_server}.py.

@@ -49,7 +49,7 @@ type Live struct {
 // LiveRollout is the state of a roll-out, and the robots of both models.
 type LiveRollout struct {
 	State    string   `json:"state"`               // loading, serving, leaving, failed, or off
-	Why      string   `json:"why,omitempty"`       // why the new model is not served, or what it waits for
+	Why      string   `json:"why,omitempty"`       // why the new model is not served, or the reason of the wait
 	Edit     string   `json:"edit,omitempty"`      // why the manifest's newest content is not used
 	Restart  []string `json:"restart,omitempty"`   // keys edited beside the block, which need a restart
 	Bundle   string   `json:"bundle"`              // folder of the new bundle
@@ -115,7 +115,7 @@ type LiveSession struct {
 	Name       string          `json:"name"`           // the robot
 	Model      string          `json:"sha256"`         // digest of the model that it uses
 	Host       string          `json:"host,omitempty"` // where its process runs
-	Task       string          `json:"task,omitempty"` // its task, or the one that a reset announced
+	Task       string          `json:"task,omitempty"` // its task, or the task of a reset
 	Tags       json.RawMessage `json:"tags,omitempty"` // the robot's tags
 	Why        string          `json:"why"`            // streams, quiet, or gone
 	RunwayMs   *float64        `json:"runway_ms"`      // ms, of its last request; null: the request gave no runway

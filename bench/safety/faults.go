@@ -341,9 +341,8 @@ var people = []fault{
 	ofBase("correct", "taken over without keys for the base", ms, 0, "--leader", "jog").does(correct),
 	ofBase("stale", "no chunk, and `--max-action-age 300ms`", 300*ms, stage.CutUp, "--max-action-age", "300ms"),
 	ofBase("zero", "no chunk, and `--fallback zero`", starveAfter, stage.CutUp, "--fallback", "zero"),
-	ofBase("repeat", "no chunk, and `--fallback repeat_last` for 1.5 s", 1500*ms, stage.CutUp, "--fallback",
-		"repeat_last",
-		"--max-action-age", "1.5s"),
+	ofBase("repeat", "no chunk, and `--fallback repeat_last` for 1.5 s", 1500*ms, stage.CutUp,
+		"--fallback", "repeat_last", "--max-action-age", "1.5s"),
 }
 
 // ofBase is a fault after which a base has no permission from then on.

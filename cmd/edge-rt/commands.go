@@ -67,7 +67,7 @@ func interruptible() (context.Context, context.CancelFunc) {
 	return signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP)
 }
 
-// again calls hurry at the next signal after the one that has ended ctx, until stop is called.
+// again calls hurry at the first signal after the end of ctx, until stop is called.
 func again(ctx context.Context, hurry func()) (stop func()) {
 	next := make(chan os.Signal, 1)
 	context.AfterFunc(ctx, func() { signal.Notify(next, syscall.SIGINT, syscall.SIGTERM) })

@@ -232,8 +232,7 @@ func repeated(overrides []manifest.Override, stderr io.Writer) {
 	for _, o := range overrides {
 		if value, again := last[o.Key]; again && value != o.Value {
 			fmt.Fprintf(stderr, "lean-server: --%s is given more than once (%s, %s): the last one counts\n", o.Key,
-				value,
-				o.Value)
+				value, o.Value)
 		}
 		last[o.Key] = o.Value
 	}

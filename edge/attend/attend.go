@@ -63,7 +63,7 @@ type Config struct {
 	// Listen calls key with the keys of a terminal until stop is called. nil: no terminal.
 	Listen func(key func(string)) (stop func())
 
-	// Again calls hurry, which ends the parking, when a person asks for the end again. nil: nobody can.
+	// Again calls hurry, which ends the parking, when a person asks for the end again. nil: the parking takes its time.
 	Again func(hurry func())
 }
 

@@ -55,7 +55,6 @@ type teleop struct {
 
 // leadPart leads one part of the follower, or all of them.
 type leadPart struct {
-	first  int            // index of its first joint in the follower's
 	joints robot.Joints   // the follower's
 	lead   []float32      // its joints
 	seen   rt.Instant     // newest complete reading
@@ -131,9 +130,9 @@ func (s *teleop) join() {
 	s.parts = make([]leadPart, len(s.here)+len(s.away))
 	lay := func(p *leadPart, part string) []float32 {
 		p.joints = leader.PartJoints(follower, part)
-		p.first = p.joints.First()
 		s.led |= p.joints
-		return s.lead[p.first : p.first+p.joints.Len()]
+		first := p.joints.First()
+		return s.lead[first : first+p.joints.Len()]
 	}
 	for i := range s.here {
 		p := &s.parts[i]
@@ -277,8 +276,8 @@ func (s *teleop) take(p *leadPart) {
 }
 
 // move drives the follower to the leader's positions. While the leader is silent the follower holds,
-// and then it starts slowly, since the leader may have moved. Of several leaders one that is silent holds
-// the whole follower, or only its part if the parts are apart.
+// and then it starts slowly, since the leader may have moved. Of several leaders a silent one holds the
+// whole follower, or only its part if the parts are apart.
 //
 //rt:noalloc
 func (s *teleop) move(t rt.Tick) {
@@ -294,7 +293,7 @@ func (s *teleop) move(t rt.Tick) {
 		s.arm.KeepGoals(s.lead, ^led)
 		for i := range s.parts {
 			p := &s.parts[i]
-			s.arm.KeepGoals(s.lead, p.held<<p.first)
+			s.arm.KeepGoals(s.lead, p.held<<p.joints.First())
 		}
 		s.arm.StartOnlySlowly(t.Woke, s.silent)
 		s.arm.DriveOnly(t.Woke, s.lead, led)
@@ -310,7 +309,7 @@ func (s *teleop) move(t rt.Tick) {
 //rt:noalloc
 func (s *teleop) letGo(p *leadPart, joints robot.Joints, why leader.Cause) {
 	if joints != 0 {
-		s.events.Emit(s.now, event.LeaderHeld, int64(joints)<<p.first, int64(why))
+		s.events.Emit(s.now, event.LeaderHeld, int64(joints)<<p.joints.First(), int64(why))
 	}
 }
 
@@ -320,6 +319,6 @@ func (s *teleop) letGo(p *leadPart, joints robot.Joints, why leader.Cause) {
 func (s *teleop) leadAgain(p *leadPart, joints robot.Joints) {
 	if joints != 0 {
 		s.arm.StartSlowly(s.now)
-		s.events.Emit(s.now, event.LeaderLeads, int64(joints)<<p.first, 0)
+		s.events.Emit(s.now, event.LeaderLeads, int64(joints)<<p.joints.First(), 0)
 	}
 }

@@ -271,7 +271,7 @@ func TestWhoLooksSeesWhatIsSent(t *testing.T) {
 	if _, err := preview.Read(room, s.clock.Now().Add(time.Second)); !errors.Is(err, capture.ErrNoPicture) {
 		t.Errorf("an old one: %v, want no picture: one is sent soon", err)
 	}
-	rttest.NoAllocs(t, "%v allocations for a picture that somebody looks at", 100, func() {
+	rttest.NoAllocs(t, "%v allocations for a picture that the page shows", 100, func() {
 		preview.Request(s.clock.Now())
 		send()
 	})

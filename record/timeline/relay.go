@@ -40,8 +40,8 @@ const (
 // RelayConfig configures edge-rt view --live.
 type RelayConfig struct {
 	Page   string // address of the run's page, such as http://127.0.0.1:8080
-	Listen string // address for Foxglove's viewers; without it the viewer is Rerun
-	Python string // interpreter with Rerun's SDK
+	Listen string // address for Foxglove's viewers
+	Python string // interpreter with Rerun's SDK; empty: the viewers are Foxglove's
 	Viewer string // address of a Rerun viewer; empty: that of this machine, which is started where none runs
 	Out    io.Writer
 }

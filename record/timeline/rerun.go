@@ -68,9 +68,8 @@ func startRerun(ctx context.Context, cfg RelayConfig, name string, channels []fo
 		return r, nil
 	}
 	_ = r.cmd.Wait() // the state has all that the error has
-	return nil, r.failed("no Rerun viewer was reached, and a new one needs a screen: --viewer names one that runs, " +
-		"also " +
-		"on another machine")
+	return nil, r.failed("no Rerun viewer was reached, and a new one needs a screen: --viewer names one that " +
+		"runs, also on another machine")
 }
 
 // checkViewer refuses an address at which no viewer can be. An empty one is the viewer of this machine.

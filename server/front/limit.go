@@ -11,6 +11,14 @@ func Limit(l net.Listener, most int, refused func(from net.Addr)) net.Listener {
 	return &limited{l, make(chan struct{}, most), refused}
 }
 
+// Crowded returns a function for Limit that counts and logs a refused connection; clients names the owners.
+func (g *Gateway) Crowded(kind Kind, clients string, most int) (refused func(from net.Addr)) {
+	return func(from net.Addr) {
+		g.Counts.Refused[kind][TooLarge].Add(1)
+		g.Log.Warn("too many connections to the front for "+clients+" clients", "max", most, "from", from.String())
+	}
+}
+
 type limited struct {
 	net.Listener
 	places  chan struct{} // one element of each connection

@@ -166,8 +166,7 @@ func (r *Row) checkFinite(m *policy.Meta) error {
 	for i, v := range r.ChunkRobot {
 		if d := float64(v); math.IsNaN(d) || math.IsInf(d, 0) {
 			return fmt.Errorf("%w: action %d has %v for %s: the server's policy computes no usable action",
-				errNotFinite,
-				i/m.ActionDim, v, m.ActionNames[i%m.ActionDim])
+				errNotFinite, i/m.ActionDim, v, m.ActionNames[i%m.ActionDim])
 		}
 	}
 	return nil

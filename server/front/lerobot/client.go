@@ -114,8 +114,7 @@ func (c *client) instruct(ctx context.Context, data []byte) error {
 	}
 	if asked.ActionsPerChunk == 1 {
 		log.Warn("this client runs one action and no more, if it is the released one: it skips the first action of "+
-			"each "+
-			"chunk", "cure", "--actions_per_chunk=2 or more")
+			"each chunk", "cure", "--actions_per_chunk=2 or more")
 	}
 	if robot.Ack().Simulation {
 		log.Warn("THE POLICY IS FOR A SIMULATED ARM ONLY, and this client may drive a real one")

@@ -106,7 +106,8 @@ func (f *Front) Serve(ctx context.Context, to *front.Gateway) error {
 	)
 	lerobot.Register(server, calls{f})
 	served := make(chan error, 1)
-	go func() { served <- server.Serve(front.Limit(f.listener, connectionsMax, f.crowded)) }()
+	listener := front.Limit(f.listener, connectionsMax, to.Crowded(front.LeRobot, "LeRobot's", connectionsMax))
+	go func() { served <- server.Serve(listener) }()
 	var err error
 	select {
 	case <-ctx.Done():
@@ -121,12 +122,6 @@ func (f *Front) Serve(ctx context.Context, to *front.Gateway) error {
 		c.end()
 	}
 	return err
-}
-
-// crowded notes a connection beyond connectionsMax.
-func (f *Front) crowded(from net.Addr) {
-	f.to.Counts.Refused[front.LeRobot][front.TooLarge].Add(1)
-	f.log.Warn("too many connections to the front for LeRobot's clients", "max", connectionsMax, "from", from.String())
 }
 
 func (f *Front) all() (list []*client) {

@@ -94,19 +94,12 @@ func (f *Front) Serve(ctx context.Context, to *front.Gateway) error {
 	server.SetKeepAlivesEnabled(false)
 	stop := context.AfterFunc(ctx, func() { server.Close() })
 	defer stop()
-	err := server.Serve(front.Limit(f.listener, connectionsMost, f.crowded))
+	err := server.Serve(front.Limit(f.listener, connectionsMost, to.Crowded(front.OpenPI, "openpi's", connectionsMost)))
 	f.serving.Wait()
 	if ctx.Err() != nil {
 		return nil
 	}
 	return fmt.Errorf("fronts.openpi: %w", err)
-}
-
-// crowded notes a connection beyond connectionsMost.
-func (f *Front) crowded(from net.Addr) {
-	f.to.Counts.Refused[front.OpenPI][front.TooLarge].Add(1)
-	f.to.Log.Warn("too many connections to the front for openpi's clients", "max", connectionsMost,
-		"from", from.String())
 }
 
 func (f *Front) handler(ctx context.Context) http.Handler {
