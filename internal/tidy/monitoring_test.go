@@ -2,6 +2,7 @@ package tidy
 
 import (
 	"encoding/json"
+	"fmt"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -56,9 +57,10 @@ func TestMonitoringNamesMetricsThatExist(t *testing.T) {
 	}
 }
 
-// Every alert has a severity, and annotations that say what happened and what to do.
+// Every alert has a severity, annotations about what happened and what to do, and a case in which it fires.
 func TestAlertsAreComplete(t *testing.T) {
 	text := string(rttest.Must(os.ReadFile("../../deploy/monitoring/alerts.yaml"))(t))
+	cases := string(rttest.Must(os.ReadFile("../../deploy/monitoring/alerts_test.yaml"))(t))
 	alerts := strings.Split(text, "- alert: ")[1:]
 	for _, alert := range alerts {
 		name, _, _ := strings.Cut(alert, "\n")
@@ -66,6 +68,9 @@ func TestAlertsAreComplete(t *testing.T) {
 			if !strings.Contains(alert, key) {
 				t.Errorf("%s has no %s", name, key)
 			}
+		}
+		if !strings.Contains(cases, fmt.Sprintf(`alertname="%s"}', value: 1`, name)) {
+			t.Errorf("%s fires in no case of alerts_test.yaml", name)
 		}
 	}
 	if len(alerts) < 15 {
