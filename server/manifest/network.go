@@ -109,8 +109,42 @@ func (c *Config) checkFronts() error {
 	return nil
 }
 
-// CheckTransport refuses bad endpoints, unusable certificates, and TLS keys without an endpoint: a
-// manifest that requests encryption must not get a server without it.
+// place is an address HOST:PORT to listen on, and the key that names it.
+type place struct{ key, address string }
+
+// checkPorts refuses a front at an address that another key has taken: the system's error would blame another
+// program.
+func (c *Config) checkPorts() error {
+	taken := []place{{"health_port", c.HealthAddress()}}
+	for _, e := range c.Listen() {
+		if parsed, err := endpoint.Parse(e, endpoint.Security{}); err == nil && parsed.Protocol != endpoint.Unix {
+			taken = append(taken, place{"zenoh.listen_endpoints", parsed.Address})
+		}
+	}
+	for _, f := range []place{
+		{"fronts.lerobot.listen", c.Fronts.LeRobot.Listen}, {"fronts.openpi.listen", c.Fronts.OpenPI.Listen},
+	} {
+		for _, other := range taken {
+			if f.address != "" && overlap(f.address, other.address) {
+				return c.Errorf(f.key, "%s is %s, and %s listens on this port, too (%s): give one of them another port",
+					f.key, f.address, other.key, other.address)
+			}
+		}
+		taken = append(taken, f)
+	}
+	return nil
+}
+
+// overlap reports whether no two listeners can have these addresses.
+func overlap(a, b string) bool {
+	host, port, _ := net.SplitHostPort(a)
+	other, otherPort, _ := net.SplitHostPort(b)
+	every := func(host string) bool { return host == "" || net.ParseIP(host).IsUnspecified() }
+	return port == otherPort && (host == other || every(host) || every(other))
+}
+
+// CheckTransport refuses bad endpoints, a port that two keys name, unusable certificates, and TLS keys without an
+// endpoint: a manifest that requests encryption must not get a server without it.
 func (c *Config) CheckTransport() error {
 	tls, z := c.Zenoh.TLS, c.Zenoh
 	dials, listens := encrypted(z.ConnectEndpoints), encrypted(c.Listen())
@@ -127,6 +161,9 @@ func (c *Config) CheckTransport() error {
 	if e := c.onHealthPort(); e != "" {
 		return c.Errorf("health_port", "health_port is %d, and so is the port of '%s', to which robots connect: "+
 			"choose another port for HTTP with --health-port or health_port, or 0 to switch HTTP off", c.HealthPort, e)
+	}
+	if err := c.checkPorts(); err != nil {
+		return err
 	}
 	if len(c.Routers) > 0 && !c.Zenoh.TLS.EnableMTLS {
 		return c.Errorf("routers", "routers is set, but links need no certificate: set zenoh.tls.enable_mtls too, or "+
