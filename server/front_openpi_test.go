@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"io"
 	"math"
+	"net"
 	"net/http"
 	"os"
 	"os/exec"
@@ -19,6 +20,7 @@ import (
 
 	"github.com/edge-rt/edge-rt/rt/rttest"
 	"github.com/edge-rt/edge-rt/server/front"
+	robotclient "github.com/edge-rt/edge-rt/server/front/lerobot"
 	"github.com/edge-rt/edge-rt/server/front/openpi"
 	"github.com/edge-rt/edge-rt/server/manifest"
 	"github.com/edge-rt/edge-rt/server/servertest"
@@ -29,7 +31,9 @@ import (
 func serveOpenPI(t *testing.T, settings manifest.OpenPIFront) (b *bench, address string) {
 	t.Helper()
 	f := rttest.Must(openpi.Open("127.0.0.1:0", &settings))(t)
-	b = newBench(t, config(), func(d *Deps) { d.Fronts = []front.Front{f} })
+	cfg := config()
+	cfg.Memory = "64MiB"
+	b = newBench(t, cfg, func(d *Deps) { d.Fronts = []front.Front{f} })
 	b.start()
 	t.Cleanup(b.end)
 	return b, f.Addr().String()
@@ -245,6 +249,44 @@ func TestOpenPIKeyHealthAndRoom(t *testing.T) {
 	}
 	if n := b.server.stats.fronts.Refused[front.OpenPI][front.Session].Load(); n != 3 {
 		t.Errorf("%d refusals are counted, want 3", n)
+	}
+}
+
+// A message without memory is answered with the reason, and its client goes on. What a client held is free after it.
+func TestOpenPIBudget(t *testing.T) {
+	b, address := serveOpenPI(t, manifest.OpenPIFront{})
+	c, _ := dialOpenPI(t, address, "")
+	budget := b.server.fronts.Budget()
+	large := entry{"base", "|u1", []int{int(budget.Limit()) + 1}, make([]byte, budget.Limit()+1)}
+	if _, text := c.ask(packed(statePart, large)); !strings.Contains(text, "no memory for the observation") {
+		t.Errorf("a message beyond the budget: %q", text)
+	}
+	large.shape[0] = 9 << 20
+	large.data = large.data[:9<<20]
+	if _, text := c.ask(packed(statePart, hwc, large)); !strings.Contains(text, "no memory for the observation") {
+		t.Errorf("a message beyond a client's share and what is left: %q", text)
+	}
+	if answer, text := c.ask(packed(statePart, chw)); answer == nil {
+		t.Error(text)
+	}
+	if n := b.server.stats.fronts.Refused[front.OpenPI][front.NoMemory].Load(); n != 2 || budget.Used() == 0 {
+		t.Errorf("%d refusals are counted, and %d bytes held", n, budget.Used())
+	}
+	c.conn.CloseNow()
+	rttest.Eventually(t, "the memory of the client", func() bool { return budget.Used() == 0 })
+}
+
+// A front with an IPv4 address does not answer on IPv6, for which a firewall may have no rule.
+func TestFrontsListenWhereTheManifestSays(t *testing.T) {
+	for _, open := range []func(string) (front.Front, error){
+		func(address string) (front.Front, error) { return openpi.Open(address, &manifest.OpenPIFront{}) },
+		func(address string) (front.Front, error) { return robotclient.Listen(address, nil) },
+	} {
+		f := rttest.Must(open("0.0.0.0:0"))(t)
+		if address := f.(interface{ Addr() net.Addr }).Addr().String(); !strings.HasPrefix(address, "0.0.0.0:") {
+			t.Errorf("%T listens on %s, want IPv4 alone", f, address)
+		}
+		rttest.Do(t, f.Close())
 	}
 }
 

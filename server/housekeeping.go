@@ -13,6 +13,7 @@ import (
 
 	"github.com/edge-rt/edge-rt/rt"
 	"github.com/edge-rt/edge-rt/server/audit"
+	"github.com/edge-rt/edge-rt/server/front"
 	"github.com/edge-rt/edge-rt/server/memory"
 	"github.com/edge-rt/edge-rt/server/peers"
 	"github.com/edge-rt/edge-rt/server/queue"
@@ -203,6 +204,7 @@ func (k *housekeeper) closeLost(ctx context.Context, now rt.Instant) {
 // Owner: housekeeping.
 type collector struct {
 	memory *memory.Bound // of the robots
+	fronts *front.Budget // nil without fronts
 	links  int64         // bytes that the links may take. Constant
 	stats  *stats
 	worker *worker
@@ -223,7 +225,7 @@ func (c *collector) holdGC() *rt.Hold {
 
 // raiseLimit adds the memory of robots to the heap's limit.
 func (c *collector) raiseLimit() {
-	c.hold.Allow(c.memory.Used() + c.beside)
+	c.hold.Allow(c.memory.Used() + c.fronts.Used() + c.beside)
 }
 
 // check has garbage collected when no robot was served since the last check, so that no robot waits

@@ -135,6 +135,12 @@ func (m *metrics) addValues() {
 		{"memory_bytes", "Memory in use.", "transport", func(s *Server) float64 {
 			return float64(s.transportMemory())
 		}},
+		{"memory_bytes", "Memory in use.", "fronts", func(s *Server) float64 {
+			return float64(s.fronts.Budget().Used())
+		}},
+		{"memory_limit_bytes", "Limit of the memory.", "fronts", func(s *Server) float64 {
+			return float64(s.fronts.Budget().Limit())
+		}},
 		{"memory_limit_bytes", "Limit of the memory.", "robots", func(s *Server) float64 {
 			return float64(s.memory.Limit())
 		}},

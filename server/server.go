@@ -173,7 +173,13 @@ func New(cfg manifest.Config, d Deps) (*Server, error) {
 // newServer returns a server with the parts that depend on the manifest and on d only.
 func newServer(cfg manifest.Config, d Deps) *Server {
 	limit, mode := cfg.Sessions()
-	id, bound := serverID(), memory.New(cfg.RobotMemory())
+	id, forRobots := serverID(), cfg.RobotMemory()
+	var budget *front.Budget
+	if len(d.Fronts) > 0 {
+		budget = front.NewBudget(forRobots/front.MemoryFraction, limit)
+		forRobots -= budget.Limit()
+	}
+	bound := memory.New(forRobots)
 	if d.first != nil {
 		id = wire.NamedServer(id)
 	}
@@ -208,7 +214,7 @@ func newServer(cfg manifest.Config, d Deps) *Server {
 	if d.first == nil {
 		d.Audit.Bind(bound)
 	}
-	s.network = s.fronts.Join(d.Fronts, d.Network)
+	s.network = s.fronts.Join(d.Fronts, d.Network, budget)
 	s.transport, _ = d.Network.(transport)
 	s.missing.Lost, s.missing.LeftOut = orZero(d.LogMissing.Lost), orZero(d.LogMissing.LeftOut)
 	s.counters = counters(s.stats, cmp.Or(d.Links, new(Links)), cmp.Or(d.Access, new(acl.Service)), s.others,
@@ -368,6 +374,7 @@ func (s *Server) addHousekeeper() {
 		grown:        s.receiver.grown,
 		heap: &collector{
 			memory: s.memory,
+			fronts: s.fronts.Budget(),
 			links:  s.cfg.TransportMemory(),
 			stats:  s.stats,
 			worker: s.worker,

@@ -35,9 +35,13 @@ type Gateway struct {
 	Meta   *policy.Meta // of the served policy
 	Log    *slog.Logger // never blocks
 	Counts *Counts      // of this server's fronts
+	Budget *Budget      // of all fronts
 
 	mu    sync.Mutex
 	names map[string]bool // taken, guarded by mu
+
+	sending sync.Mutex
+	body    []byte // of the observation that is handed over, guarded by sending
 }
 
 // origin returns the origin of a client at addr, by which its sessions are counted.
@@ -101,11 +105,13 @@ const (
 	Mismatch                 // another policy, other joints or cameras than served
 	Session                  // the server refused the session
 	Unanswered               // the server gave no chunk for an observation
+	NoMemory                 // the budget of the fronts had no room for an observation
 	NumReasons
 )
 
 func (r Reason) String() string {
-	return [NumReasons]string{"malformed", "too_large", "opcode", "global", "mismatch", "session", "unanswered"}[r]
+	return [NumReasons]string{"malformed", "too_large", "opcode", "global", "mismatch", "session", "unanswered",
+		"memory"}[r]
 }
 
 // Counts are the counters of all fronts of a server.

@@ -2,20 +2,41 @@ package front_test
 
 import (
 	"net"
+	"strings"
 	"testing"
 
 	"github.com/edge-rt/edge-rt/rt/rttest"
 	"github.com/edge-rt/edge-rt/server/front"
 )
 
-// A connection beyond the limit is closed; the end of another one makes room.
-func TestLimit(t *testing.T) {
-	refused := make(chan net.Addr, 1)
-	l := front.Limit(rttest.Must(net.Listen("tcp", "127.0.0.1:0"))(t), 1, func(from net.Addr) { refused <- from })
+func limited(t *testing.T, most int) (l *front.Limited, closed chan string) {
+	closed = make(chan string, 9)
+	l = front.Limit(rttest.Must(net.Listen("tcp", "127.0.0.1:0"))(t), most, func(from net.Addr) {
+		closed <- from.String()
+	})
 	t.Cleanup(func() { l.Close() })
-	dial := func() net.Conn { return rttest.Must(net.Dial("tcp", l.Addr().String()))(t) }
-	dial()
-	one := rttest.Must(l.Accept())(t)
+	return l, closed
+}
+
+// A connection beyond the limit takes the place of the oldest one without a session. Without such a one it is closed;
+// the end of another connection makes room.
+func TestLimit(t *testing.T) {
+	l, closed := limited(t, 2)
+	dial := func() (client, served net.Conn) {
+		client = rttest.Must(net.Dial("tcp", l.Addr().String()))(t)
+		return client, rttest.Must(l.Accept())(t)
+	}
+	one, first := dial()
+	two, _ := dial()
+	l.Keep(one.LocalAddr().String())
+	three, _ := dial()
+	if from := <-closed; from != two.LocalAddr().String() {
+		t.Errorf("%v is closed, want %v, the oldest one without a session", from, two.LocalAddr())
+	}
+	if _, err := two.Read(make([]byte, 1)); err == nil {
+		t.Error("the connection without a place is open")
+	}
+	l.Keep(three.LocalAddr().String())
 	accepted := make(chan net.Conn)
 	go func() {
 		for {
@@ -26,17 +47,30 @@ func TestLimit(t *testing.T) {
 			accepted <- c
 		}
 	}()
-	two := dial()
-	if from := <-refused; from.String() != two.LocalAddr().String() {
-		t.Errorf("%v is refused, want %v", from, two.LocalAddr())
+	four := rttest.Must(net.Dial("tcp", l.Addr().String()))(t)
+	if from := <-closed; from != four.LocalAddr().String() {
+		t.Errorf("%v is closed, want %v, because all others have sessions", from, four.LocalAddr())
 	}
-	if _, err := two.Read(make([]byte, 1)); err == nil {
-		t.Error("the refused connection is open")
+	first.Close()
+	first.Close() // gives one place back
+	five := rttest.Must(net.Dial("tcp", l.Addr().String()))(t)
+	if c := <-accepted; c.RemoteAddr().String() != five.LocalAddr().String() {
+		t.Errorf("%v is accepted, want %v", c.RemoteAddr(), five.LocalAddr())
 	}
-	one.Close()
-	one.Close() // gives one place back
-	three := dial()
-	if c := <-accepted; c.RemoteAddr().String() != three.LocalAddr().String() {
-		t.Errorf("%v is accepted, want %v", c.RemoteAddr(), three.LocalAddr())
+}
+
+// A host that opens many connections takes its own places, not that of another host's one.
+func TestLimitOfHosts(t *testing.T) {
+	l, closed := limited(t, 3)
+	for i, host := range []string{"127.0.0.2", "127.0.0.3", "127.0.0.3", "127.0.0.3", "127.0.0.3"} {
+		from := net.Dialer{LocalAddr: &net.TCPAddr{IP: net.ParseIP(host)}}
+		c := rttest.Must(from.Dial("tcp", l.Addr().String()))(t)
+		rttest.Must(l.Accept())(t)
+		if i < 3 {
+			continue
+		}
+		if lost := <-closed; !strings.HasPrefix(lost, "127.0.0.3:") || lost == c.LocalAddr().String() {
+			t.Errorf("connection %d closes %s", i, lost)
+		}
 	}
 }

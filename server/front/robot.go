@@ -49,7 +49,6 @@ type Robot struct {
 	obs     wire.Publisher
 	ack     wire.SessionAck
 	header  wire.Header // of the newest request
-	body    []byte
 	stamp   [8]byte
 
 	answers chan struct{} // capacity 1: box has changed
@@ -231,8 +230,7 @@ func (r *Robot) code() wire.EventCode {
 func (r *Robot) infer(ctx context.Context, o *wire.Observation) (*wire.ActionChunk, error) {
 	h := r.next()
 	o.HasT, o.T = true, int64(h.SeqID)
-	r.body = wire.AppendObservation(r.body[:0], o)
-	if err := r.obs.Put(r.body, wire.AppendHeader(nil, h)); err != nil {
+	if err := r.put(o, h); err != nil {
 		return nil, err
 	}
 	limit := max(patienceMin, time.Duration(patienceTimes*(r.ack.InferenceMsP99+r.ack.QueueWaitMs)*1e6))
@@ -248,6 +246,15 @@ func (r *Robot) infer(ctx context.Context, o *wire.Observation) (*wire.ActionChu
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return &r.box.chunk, r.box.err
+}
+
+// put hands an observation over to the server, which copies it. All robots share the memory of its body.
+func (r *Robot) put(o *wire.Observation, h wire.Header) error {
+	g := r.gateway
+	g.sending.Lock()
+	defer g.sending.Unlock()
+	g.body = wire.AppendObservation(g.body[:0], o)
+	return r.obs.Put(g.body, wire.AppendHeader(nil, h))
 }
 
 // next begins a request.

@@ -20,12 +20,13 @@ type Fronts struct {
 }
 
 // Join returns the session that a server with fronts uses in the place of network: without fronts
-// it is network.
-func (f *Fronts) Join(list []Front, network wire.Session) wire.Session {
+// it is network. budget is that of the fronts.
+func (f *Fronts) Join(list []Front, network wire.Session, budget *Budget) wire.Session {
 	if len(list) == 0 {
 		return network
 	}
 	f.list, f.to.Bus = list, local.Join(network)
+	f.to.Budget = budget
 	f.failed = make(chan error, len(list))
 	return f.to.Bus.Server()
 }
@@ -46,6 +47,9 @@ func (f *Fronts) Start(prefix string, meta *policy.Meta, counts *Counts, log *sl
 		})
 	}
 }
+
+// Budget returns the budget of the fronts; nil without fronts.
+func (f *Fronts) Budget() *Budget { return f.to.Budget }
 
 // Failed returns a channel with the error of a front that ended; nil without fronts.
 func (f *Fronts) Failed() <-chan error { return f.failed }

@@ -237,7 +237,7 @@ func ParseActions(src []byte) (first int64, rows [][]float32, err error) {
 }
 
 // Gather joins the pieces of an observation, which has at most most bytes. It returns nil where the
-// stream ends before the last piece.
+// stream ends before the last piece. Of several pieces, it takes memory for most bytes once.
 func Gather(next func() (*Message, error), most int) ([]byte, error) {
 	var whole []byte
 	for {
@@ -253,6 +253,9 @@ func Gather(next func() (*Message, error), most int) ([]byte, error) {
 		}
 		if m.State == begin {
 			whole = whole[:0]
+		}
+		if whole == nil && m.State != end {
+			whole = make([]byte, 0, most)
 		}
 		if len(whole)+len(m.Data) > most {
 			return nil, fmt.Errorf("%w: more than %d bytes", ErrTooLarge, most)

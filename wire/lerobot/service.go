@@ -147,9 +147,18 @@ func Register(to *grpc.Server, s Server) {
 			unary("SendPolicyInstructions", func(ctx context.Context, in []byte) ([]byte, error) {
 				return nil, s.SendPolicyInstructions(ctx, in)
 			}),
-			unary("GetActions", func(ctx context.Context, _ []byte) ([]byte, error) { return s.GetActions(ctx) }),
 		},
 		Streams: []grpc.StreamDesc{{
+			// not unary, so that the bytes of its empty request are never received, whatever a client sends
+			StreamName: "GetActions",
+			Handler: func(_ any, stream grpc.ServerStream) error {
+				out, err := s.GetActions(stream.Context())
+				if err != nil {
+					return err
+				}
+				return stream.SendMsg(&Message{Data: out})
+			},
+		}, {
 			StreamName:    "SendObservations",
 			ClientStreams: true,
 			Handler: func(_ any, stream grpc.ServerStream) error {

@@ -28,25 +28,34 @@ const (
 type client struct {
 	f       *Front
 	address string
+	held    *front.Held // bytes of observations
 
 	calls sync.Mutex // held by GetActions, SendPolicyInstructions and the end, which use robot
 
 	mu        sync.Mutex
-	view      *view                // nil before SendPolicyInstructions; guarded by mu, as all below
-	waiting   *lerobot.Observation // newest that is to be answered
-	predicted map[int64]bool       // steps whose observations were answered, or are being
-	processed []float64            // state of the observation answered last; nil: none
-	cancel    context.CancelFunc   // of the inference in hand
-	receiving bool                 // an observation arrives
-	arrived   chan struct{}        // capacity 1: waiting has changed
+	view      *view              // nil before SendPolicyInstructions; guarded by mu, as all below
+	waiting   *queued            // newest that is to be answered
+	predicted map[int64]bool     // steps whose observations were answered, or are being
+	processed []float64          // state of the observation answered last; nil: none
+	cancel    context.CancelFunc // of the inference in hand
+	receiving bool               // an observation arrives
+	lost      bool               // one was refused unread, which may have had to go
+	arrived   chan struct{}      // capacity 1: waiting has changed
 
 	robot *front.Robot // guarded by calls
+}
+
+// queued is an observation that holds bytes of its client's account until it is answered or dropped.
+type queued struct {
+	*lerobot.Observation
+	bytes int
 }
 
 func newClient(f *Front, address string) *client {
 	return &client{
 		f:         f,
 		address:   address,
+		held:      f.to.Budget.Client(),
 		predicted: map[int64]bool{},
 		arrived:   make(chan struct{}, 1),
 	}
@@ -78,9 +87,18 @@ func (c *client) viewed() *view {
 func (c *client) restart() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.waiting = nil
+	c.keep(nil)
+	c.lost = false
 	c.processed = nil
 	clear(c.predicted)
+}
+
+// keep replaces the waiting observation. The caller holds mu.
+func (c *client) keep(o *queued) {
+	if c.waiting != nil {
+		c.held.Release(c.waiting.bytes)
+	}
+	c.waiting = o
 }
 
 func (c *client) close() {
@@ -108,6 +126,7 @@ func (c *client) instruct(ctx context.Context, data []byte) error {
 		return err
 	}
 	c.robot = robot
+	c.f.limit.Keep(c.address)
 	log := c.f.log.With("client", robot.Name(), "session", robot.Ack().SessionID)
 	for _, text := range robot.Ack().Warnings {
 		log.Warn("a LeRobot client's session has a warning", "why", text)
@@ -135,7 +154,12 @@ func (c *client) begin() (*view, error) {
 		return nil, errOrder
 	}
 	if c.receiving {
+		c.lost = true
 		return nil, fmt.Errorf("%w: another observation of this client is still arriving", lerobot.ErrTooLarge)
+	}
+	if err := c.held.Take(c.view.bytes); err != nil {
+		c.lost = true
+		return nil, err
 	}
 	c.receiving = true
 	return c.view, nil
@@ -147,7 +171,11 @@ func (c *client) observe(next func() (*lerobot.Message, error)) error {
 	if err != nil {
 		return err
 	}
+	kept := false
 	defer func() {
+		if !kept {
+			c.held.Release(v.bytes)
+		}
 		c.mu.Lock()
 		c.receiving = false
 		c.mu.Unlock()
@@ -163,28 +191,32 @@ func (c *client) observe(next func() (*lerobot.Message, error)) error {
 	if _, err := v.stateOf(o); err != nil {
 		return err
 	}
-	c.enqueue(o, v)
+	kept = c.enqueue(o, v)
 	return nil
 }
 
 // enqueue keeps an observation for the next GetActions, unless the released server would drop it: its
-// step was answered, or its state is near that of the observation answered last, and it need not go.
-func (c *client) enqueue(o *lerobot.Observation, v *view) {
+// step was answered, or its state is near that of the observation answered last, and it need not go. The one
+// after an observation that was refused unread has to go, because the client marks one and then waits.
+func (c *client) enqueue(o *lerobot.Observation, v *view) (kept bool) {
 	state, _ := v.stateOf(o)
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.view != v { // the client has begun anew meanwhile
-		return
+		return false
 	}
-	if !o.MustGo && c.processed != nil && (c.predicted[o.Timestep] || distance(state, c.processed) < similar) {
+	if must := o.MustGo || c.lost; !must && c.processed != nil &&
+		(c.predicted[o.Timestep] || distance(state, c.processed) < similar) {
 		c.f.to.Counts.Filtered[front.LeRobot].Add(1)
-		return
+		return false
 	}
-	c.waiting = o
+	c.keep(&queued{o, v.bytes})
+	c.lost = false
 	select {
 	case c.arrived <- struct{}{}:
 	default:
 	}
+	return true
 }
 
 func distance(a, b []float64) float64 {
@@ -196,7 +228,7 @@ func distance(a, b []float64) float64 {
 }
 
 // take waits for an observation; nil: none came in time.
-func (c *client) take(ctx context.Context) *lerobot.Observation {
+func (c *client) take(ctx context.Context) *queued {
 	timer := time.NewTimer(observationWait)
 	defer timer.Stop()
 	for {
@@ -234,9 +266,10 @@ func (c *client) actions(ctx context.Context) ([]byte, error) {
 	if o == nil {
 		return nil, ctx.Err()
 	}
-	state, _ := v.stateOf(o)
+	defer c.held.Release(o.bytes)
+	state, _ := v.stateOf(o.Observation)
 	c.note(o.Timestep, state)
-	actions, err := c.infer(ctx, o, v, state)
+	actions, err := c.infer(ctx, o.Observation, v, state)
 	if err != nil {
 		c.forget(o.Timestep)
 	}

@@ -25,6 +25,7 @@ import (
 
 	"github.com/edge-rt/edge-rt/server/front"
 	"github.com/edge-rt/edge-rt/wire/lerobot"
+	"github.com/edge-rt/edge-rt/wire/listen"
 	"github.com/edge-rt/edge-rt/wire/pickle"
 )
 
@@ -42,6 +43,8 @@ const (
 	greetHostMax = greetMax / 2
 	greetTime    = 20 * time.Second
 	headerMax    = 16 << 10 // bytes of a call's header
+	// arriveTime bounds the time of an observation's arrival.
+	arriveTime = 30 * time.Second
 	// idleTime bounds a connection without a call; a client that runs always waits in GetActions.
 	idleTime = time.Minute
 	// aliveTime and aliveTimeout find a connection whose client is gone.
@@ -60,6 +63,7 @@ type Front struct {
 	listener net.Listener
 	log      *slog.Logger
 	to       *front.Gateway // set by Serve
+	limit    *front.Limited // set by Serve
 	greet    time.Duration  // greetTime, but in tests
 
 	mu      sync.Mutex
@@ -70,7 +74,7 @@ type Front struct {
 
 // Listen binds an address HOST:PORT.
 func Listen(address string, log *slog.Logger) (front.Front, error) {
-	listener, err := net.Listen("tcp", address)
+	listener, err := listen.TCP(address)
 	if err != nil {
 		return nil, err
 	}
@@ -83,6 +87,9 @@ func Listen(address string, log *slog.Logger) (front.Front, error) {
 		ended:    map[string]*client{},
 	}, nil
 }
+
+// Addr returns the bound address.
+func (f *Front) Addr() net.Addr { return f.listener.Addr() }
 
 // Close implements front.Front.
 func (f *Front) Close() error { return f.listener.Close() }
@@ -106,8 +113,8 @@ func (f *Front) Serve(ctx context.Context, to *front.Gateway) error {
 	)
 	lerobot.Register(server, calls{f})
 	served := make(chan error, 1)
-	listener := front.Limit(f.listener, connectionsMax, to.Crowded(front.LeRobot, "LeRobot's", connectionsMax))
-	go func() { served <- server.Serve(listener) }()
+	f.limit = front.Limit(f.listener, connectionsMax, to.Crowded(front.LeRobot, "LeRobot's", connectionsMax))
+	go func() { served <- server.Serve(f.limit) }()
 	var err error
 	select {
 	case <-ctx.Done():
@@ -136,8 +143,8 @@ func (f *Front) all() (list []*client) {
 	return list
 }
 
-// admit bounds the calls of clients without a session, before their messages are received.
-func (f *Front) admit(ctx context.Context, _ *tap.Info) (context.Context, error) {
+// admit bounds the calls that are not those of a client's session, before their messages are received.
+func (f *Front) admit(ctx context.Context, info *tap.Info) (context.Context, error) {
 	host, address := "", ""
 	if from, _ := peer.FromContext(ctx); from != nil {
 		address = from.Addr.String()
@@ -146,7 +153,14 @@ func (f *Front) admit(ctx context.Context, _ *tap.Info) (context.Context, error)
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if c := f.clients[address]; c != nil && c.viewed() != nil {
-		return ctx, nil
+		switch info.FullMethodName {
+		case lerobot.PathActions:
+			return ctx, nil
+		case lerobot.PathObservations:
+			ctx, cancel := context.WithTimeout(ctx, arriveTime)
+			context.AfterFunc(ctx, cancel)
+			return ctx, nil
+		}
 	}
 	all := 0
 	for _, n := range f.greeted {
@@ -247,6 +261,7 @@ func (f *Front) client(ctx context.Context, first bool) *client {
 		c = f.ended[old[0]]
 		delete(f.ended, old[0])
 		c.restart()
+		f.limit.Keep(address)
 	}
 	f.clients[address] = c
 	return c
@@ -328,6 +343,7 @@ var reasons = []struct {
 	{pickle.ErrTooLarge, front.TooLarge, codes.ResourceExhausted},
 	{lerobot.ErrTooLarge, front.TooLarge, codes.ResourceExhausted},
 	{pickle.ErrMalformed, front.Malformed, codes.InvalidArgument},
+	{front.ErrNoMemory, front.NoMemory, codes.ResourceExhausted},
 	{lerobot.ErrMessage, front.Malformed, codes.InvalidArgument},
 	{errMismatch, front.Mismatch, codes.FailedPrecondition},
 	{errOrder, front.NumReasons, codes.FailedPrecondition},

@@ -3,6 +3,8 @@ package lerobot_test
 import (
 	"bytes"
 	"context"
+	"errors"
+	"io"
 	"log/slog"
 	"math"
 	"slices"
@@ -35,6 +37,11 @@ type stand struct {
 
 func start(t *testing.T) *stand {
 	t.Helper()
+	return startFor(t, 2)
+}
+
+func startFor(t *testing.T, sessions int) *stand {
+	t.Helper()
 	s := &stand{log: new(bytes.Buffer)}
 	log := slog.New(slog.NewTextHandler(s.log, nil))
 	opened := rttest.Must(foreign.Listen("127.0.0.1:0", log))(t)
@@ -43,7 +50,8 @@ func start(t *testing.T) *stand {
 	cfg := manifest.Default()
 	cfg.Model.RepoOrPath = "bundle"
 	cfg.Service = "demo"
-	cfg.MaxSessions = 2
+	cfg.MaxSessions = manifest.Capacity(sessions)
+	cfg.Memory = "128MiB"
 	served := rttest.Must(server.New(cfg, server.Deps{
 		Meta:    servertest.Meta(),
 		SHA256:  "5ha",
@@ -95,7 +103,8 @@ func (c *released) send(data []byte) error {
 	if err != nil {
 		return err
 	}
-	if err := lerobot.Pieces(data, func(m *lerobot.Message) error { return stream.SendMsg(m) }); err != nil {
+	err = lerobot.Pieces(data, func(m *lerobot.Message) error { return stream.SendMsg(m) })
+	if err != nil && !errors.Is(err, io.EOF) { // EOF: the answer has the reason
 		return err
 	}
 	if err := stream.CloseSend(); err != nil {
@@ -447,5 +456,68 @@ func TestClientsOfAnEndedServer(t *testing.T) {
 		if err := <-refused; status.Code(err) == codes.FailedPrecondition && time.Since(began) < foreign.RefusalWait {
 			t.Errorf("refused after %v: %v", time.Since(began), err)
 		}
+	}
+}
+
+// Clients that send observations and ask for no actions take a bounded memory together, and nothing from the client
+// that works. The manifest's memory bounds neither: the policy does not use their camera.
+func TestHostileSessionsShareABudget(t *testing.T) {
+	const hostile = 20
+	s := startFor(t, hostile+1)
+	piled := asked()
+	piled.Features[1].Shape = []int{1000, 1000, 3}
+	var all []*released
+	for range hostile {
+		c := s.dial(t)
+		rttest.Must(c.call(lerobot.PathReady, nil))(t)
+		rttest.Must(c.call(lerobot.PathInstructions, piled.Encode()))(t)
+		_ = c.send(observed(1, true, 10, 20)) // it waits, or has no room
+		stream := rttest.Must(c.conn.NewStream(t.Context(), &grpc.StreamDesc{ClientStreams: true},
+			lerobot.PathObservations))(t)
+		_ = stream.SendMsg(&lerobot.Message{State: 1, Data: make([]byte, 1<<20)}) // it has no end
+		all = append(all, c)
+	}
+	rttest.Eventually(t, "refusals", func() bool { return s.refused(front.NoMemory) >= hostile })
+	err := all[hostile-1].send(observed(2, true, 10, 20))
+	if status.Code(err) != codes.ResourceExhausted || !rttest.Says(err, "raise memory in the server's manifest") {
+		t.Errorf("an observation beyond the budget: %v", err)
+	}
+	budget, works := s.front.Budget(), s.dial(t)
+	works.begin()
+	for step := range int64(5) {
+		rttest.Do(t, works.send(observed(step, true, 10, 20)))
+		if first, rows := works.actions(); first != step || rows == nil {
+			t.Errorf("actions from step %d = %v, want step %d", first, rows, step)
+		}
+	}
+	if budget.Most() > budget.Limit() || budget.Used() < budget.Limit()/2 {
+		t.Errorf("%d bytes are held, at most %d were, of %d", budget.Used(), budget.Most(), budget.Limit())
+	}
+	for _, c := range append(all, works) {
+		rttest.Must(c.call(lerobot.PathReady, nil))(t) // ends its session
+		rttest.Do(t, c.conn.Close())
+	}
+	rttest.Eventually(t, "the memory of the clients", func() bool { return budget.Used() == 0 })
+}
+
+// A client marks one observation that has to go and then waits: where that one is refused unread, the next one goes.
+func TestTheOneAfterARefusedObservationGoes(t *testing.T) {
+	s := start(t)
+	c := s.dial(t)
+	c.begin()
+	rttest.Do(t, c.send(observed(1, true, 10, 20)))
+	if _, rows := c.actions(); rows == nil {
+		t.Fatal("no actions")
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	stream := rttest.Must(c.conn.NewStream(ctx, &grpc.StreamDesc{ClientStreams: true}, lerobot.PathObservations))(t)
+	rttest.Do(t, stream.SendMsg(&lerobot.Message{State: 1, Data: make([]byte, 1)}))
+	rttest.Eventually(t, "a refusal", func() bool {
+		return status.Code(c.send(observed(2, false, 10, 20))) == codes.ResourceExhausted
+	})
+	cancel()
+	rttest.Eventually(t, "the next one", func() bool { return c.send(observed(3, false, 10, 20)) == nil })
+	if _, rows := c.actions(); rows == nil {
+		t.Error("no actions for the observation after a refused one")
 	}
 }

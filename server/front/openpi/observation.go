@@ -10,6 +10,7 @@ import (
 
 	"github.com/edge-rt/edge-rt/internal/plain"
 	"github.com/edge-rt/edge-rt/policy"
+	"github.com/edge-rt/edge-rt/server/front"
 	"github.com/edge-rt/edge-rt/server/manifest"
 	"github.com/edge-rt/edge-rt/wire"
 	"github.com/edge-rt/edge-rt/wire/ndarray"
@@ -53,6 +54,7 @@ type reader struct {
 	cameras []string // the policy's, as wire names them
 	obs     wire.Observation
 	buffers [][]byte // of pictures that had to be changed
+	held    *front.Held
 }
 
 // check refuses keys of cameras that the policy does not have.
@@ -205,7 +207,10 @@ func (r *reader) picture(m ndarray.Map, i int) (wire.Image, error) {
 				"most %d bytes", errKeys, key, h, w, wire.MaxImageSide, wire.MaxImageBytes)
 	}
 	if first || floats {
-		if data, err = r.convert(a, i, first); err != nil {
+		switch data, err = r.convert(a, i, first); {
+		case errors.Is(err, front.ErrNoMemory):
+			return wire.Image{}, err
+		case err != nil:
 			return wire.Image{}, fmt.Errorf("%w: its key %s %w", errKeys, key, err)
 		}
 	}
@@ -225,29 +230,46 @@ func (r *reader) convert(a *ndarray.Array, i int, first bool) ([]byte, error) {
 		r.buffers = append(r.buffers, nil)
 	}
 	n := a.Len()
-	r.buffers[i] = slices.Grow(r.buffers[i][:0], n)[:n]
-	dst, from := r.buffers[i], a.Data
-	if a.DType != ndarray.Uint8 {
-		values := make([]float32, n)
-		a.Floats(values)
-		from = make([]byte, n)
-		for k, v := range values {
+	if old := cap(r.buffers[i]); old < n {
+		if err := r.held.Take(n - old); err != nil {
+			return nil, err
+		}
+		r.buffers[i] = make([]byte, n)
+	}
+	dst := r.buffers[i][:n]
+	plane, size := n/channels, len(a.Data)/n
+	if a.DType == ndarray.Uint8 {
+		for k := range plane {
+			dst[k*channels] = a.Data[k]
+			dst[k*channels+1] = a.Data[plane+k]
+			dst[k*channels+2] = a.Data[2*plane+k]
+		}
+		return dst, nil
+	}
+	var values [1024]float32
+	for at := 0; at < n; at += len(values) {
+		part := values[:min(len(values), n-at)]
+		(&ndarray.Array{DType: a.DType, Data: a.Data[at*size:]}).Floats(part)
+		for k, v := range part {
 			if !(v >= 0 && v <= 1) {
 				return nil, fmt.Errorf("has the value %v, want 0 to 1 in a picture of %s", v, a.DType)
 			}
-			from[k] = byte(255 * v)
+			to := at + k
+			if first {
+				to = to%plane*channels + to/plane
+			}
+			dst[to] = byte(255 * v)
 		}
 	}
-	if !first {
-		return from, nil
-	}
-	plane := n / channels
-	for k := range plane {
-		dst[k*channels] = from[k]
-		dst[k*channels+1] = from[plane+k]
-		dst[k*channels+2] = from[2*plane+k]
-	}
 	return dst, nil
+}
+
+// kept returns the memory of the buffers.
+func (r *reader) kept() (n int) {
+	for _, b := range r.buffers {
+		n += cap(b)
+	}
+	return n
 }
 
 // state fills the observation's state.

@@ -3,7 +3,7 @@
 package openpi
 
 import (
-	"bytes"
+	"cmp"
 	"context"
 	"crypto/subtle"
 	"encoding/binary"
@@ -14,6 +14,7 @@ import (
 	"math"
 	"net"
 	"net/http"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -25,6 +26,7 @@ import (
 	"github.com/edge-rt/edge-rt/server/front"
 	"github.com/edge-rt/edge-rt/server/manifest"
 	"github.com/edge-rt/edge-rt/wire"
+	"github.com/edge-rt/edge-rt/wire/listen"
 	"github.com/edge-rt/edge-rt/wire/ndarray"
 )
 
@@ -37,10 +39,17 @@ const (
 	// client keeps for its next one.
 	messageTime = 30 * time.Second
 	keptMost    = 8 << 20
-	headerMost  = 8 << 10
-	headerTime  = 5 * time.Second
-	writeTime   = 10 * time.Second
-	taskMost    = wire.MaxTextBytes
+	// silentTime is after which time a client that has got no chunk yet gives its place to a new one, where all
+	// places are taken.
+	silentTime = 10 * time.Second
+	// messageLeast is the first size of the buffer for messages.
+	messageLeast = 64 << 10
+	headerMost   = 8 << 10
+	headerTime   = 5 * time.Second
+	writeTime    = 10 * time.Second
+	// leaveTime is how long a client that gives its place up may take to leave.
+	leaveTime = 2 * time.Second
+	taskMost  = wire.MaxTextBytes
 )
 
 // Front serves openpi's clients.
@@ -48,15 +57,20 @@ type Front struct {
 	key      string // that clients have to show; empty: none
 	keys     keys
 	listener net.Listener
+	limit    *front.Limited // set by Serve
 	to       *front.Gateway
 	clients  chan struct{} // one element of each
 	patience time.Duration // messageTime, but in tests
+	silence  time.Duration // silentTime, but in tests
 	serving  sync.WaitGroup
+
+	mu     sync.Mutex
+	silent []*client // that have got no chunk yet, in the order of their arrival; guarded by mu
 }
 
 // Open binds address for clients with the keys of the manifest.
 func Open(address string, settings *manifest.OpenPIFront) (*Front, error) {
-	l, err := net.Listen("tcp", address)
+	l, err := listen.TCP(address)
 	if err != nil {
 		return nil, err
 	}
@@ -65,6 +79,7 @@ func Open(address string, settings *manifest.OpenPIFront) (*Front, error) {
 		listener: l,
 		clients:  make(chan struct{}, clientsMost),
 		patience: messageTime,
+		silence:  silentTime,
 	}
 	f.keys = keys{cameras: map[string]string{}, state: settings.StateKeys, prompt: settings.PromptKey}
 	for _, camera := range settings.Cameras {
@@ -94,7 +109,8 @@ func (f *Front) Serve(ctx context.Context, to *front.Gateway) error {
 	server.SetKeepAlivesEnabled(false)
 	stop := context.AfterFunc(ctx, func() { server.Close() })
 	defer stop()
-	err := server.Serve(front.Limit(f.listener, connectionsMost, to.Crowded(front.OpenPI, "openpi's", connectionsMost)))
+	f.limit = front.Limit(f.listener, connectionsMost, to.Crowded(front.OpenPI, "openpi's", connectionsMost))
+	err := server.Serve(f.limit)
 	f.serving.Wait()
 	if ctx.Err() != nil {
 		return nil
@@ -125,23 +141,70 @@ func (f *Front) connect(ctx context.Context, w http.ResponseWriter, r *http.Requ
 		refuse(http.StatusUnauthorized, "the API key is missing or wrong: WebsocketClientPolicy(api_key=…)")
 		return
 	}
-	select {
-	case f.clients <- struct{}{}:
-		defer func() { <-f.clients }()
-	default:
-		refuse(http.StatusServiceUnavailable, fmt.Sprintf("%d clients are connected, the most", clientsMost))
+	if !f.enter() {
+		refuse(http.StatusServiceUnavailable, fmt.Sprintf("%d clients are connected, the most", cap(f.clients)))
 		return
 	}
+	defer func() { <-f.clients }()
 	conn, err := websocket.Accept(w, r, nil)
 	if err != nil { // Accept has answered
 		f.to.Counts.Refused[front.OpenPI][front.Malformed].Add(1)
 		return
 	}
 	f.to.Counts.Clients[front.OpenPI].Add(1)
-	c := &client{front: f, conn: conn, addr: r.RemoteAddr}
+	c := &client{front: f, conn: conn, addr: r.RemoteAddr, held: f.to.Budget.Client()}
+	c.reader.held = c.held
+	c.began = time.Now()
+	f.limit.Keep(c.addr)
+	f.connected(c)
+	defer f.answered(c)
 	if err := c.serve(ctx); err != nil {
 		c.log().Warn("openpi client", "addr", r.RemoteAddr, "why", err)
 	}
+}
+
+// enter takes a place for a client, which may be that of the client that has waited longest for its first chunk.
+func (f *Front) enter() bool {
+	select {
+	case f.clients <- struct{}{}:
+		return true
+	default:
+	}
+	if !f.displace() {
+		return false
+	}
+	select {
+	case f.clients <- struct{}{}:
+		return true
+	case <-time.After(leaveTime):
+		return false
+	}
+}
+
+// displace closes the connection of a client that has waited for its first chunk for silence.
+func (f *Front) displace() bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if len(f.silent) == 0 || time.Since(f.silent[0].began) < f.silence {
+		return false
+	}
+	f.silent[0].conn.CloseNow()
+	f.silent = f.silent[1:]
+	return true
+}
+
+// connected notes that a client has got no chunk yet.
+func (f *Front) connected(c *client) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.silent = append(f.silent, c)
+}
+
+// answered notes that a client has got a chunk, or is gone.
+func (f *Front) answered(c *client) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.silent = slices.DeleteFunc(f.silent, func(o *client) bool { return o == c })
 }
 
 // client is one connection.
@@ -151,12 +214,14 @@ type client struct {
 	front    *Front
 	conn     *websocket.Conn
 	addr     string
+	began    time.Time
 	robot    *front.Robot
 	reader   reader
 	task     string
 	incoming chan incoming
 	answered chan struct{} // one element where the newest message needs buf no more
-	buf      bytes.Buffer  // of the newest message; owner: its reader, until it is passed on, and from answered
+	buf      []byte        // of the newest message; owner: its reader, until it is passed on, and from answered
+	held     *front.Held   // the memory of buf and of reader
 	answer   []byte
 	previous time.Duration // of the answer before, with its way out
 	logged   string        // the reason that was logged last
@@ -211,18 +276,31 @@ func (c *client) serve(ctx context.Context) (err error) {
 	}
 	c.incoming, c.answered = make(chan incoming), make(chan struct{}, 1)
 	c.answered <- struct{}{}
-	go c.read(ctx)
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		c.read(ctx)
+	}()
+	defer func() {
+		cancel()
+		c.conn.CloseNow()
+		<-ended
+		c.drop()
+	}()
 	for {
 		select {
 		case <-ctx.Done():
 			c.close(websocket.StatusGoingAway, "the server ends")
 			return nil
 		case m := <-c.incoming:
-			if m.err != nil {
+			if m.err != nil && !errors.Is(m.err, front.ErrNoMemory) {
 				return c.ended(m.err)
 			}
 			if err := c.take(ctx, m); err != nil {
 				return err
+			}
+			if cap(c.buf)+c.reader.kept() > keptMost {
+				c.drop()
 			}
 			c.answered <- struct{}{}
 		}
@@ -257,11 +335,11 @@ func (c *client) read(ctx context.Context) {
 			err = c.receive(r)
 		}
 		select {
-		case c.incoming <- incoming{kind, c.buf.Bytes(), err}:
+		case c.incoming <- incoming{kind, c.buf, err}:
 		case <-ctx.Done():
 			return
 		}
-		if err != nil {
+		if err != nil && !errors.Is(err, front.ErrNoMemory) {
 			return
 		}
 	}
@@ -269,16 +347,43 @@ func (c *client) read(ctx context.Context) {
 
 // receive reads a message into buf.
 func (c *client) receive(r io.Reader) error {
-	if c.buf.Cap() > keptMost {
-		c.buf = bytes.Buffer{}
-	}
-	c.buf.Reset()
 	late := time.AfterFunc(c.front.patience, func() { c.conn.CloseNow() })
-	_, err := c.buf.ReadFrom(r)
+	err := c.fill(r)
 	if !late.Stop() {
 		return errLate
 	}
 	return err
+}
+
+// fill reads a message into buf. A message without memory is read to its end and dropped.
+func (c *client) fill(r io.Reader) error {
+	c.buf = c.buf[:0]
+	for {
+		if len(c.buf) == cap(c.buf) {
+			size := max(messageLeast, min(2*cap(c.buf), messageMost+1)) // 1 more to read the end of the largest
+			if err := c.held.Take(size - cap(c.buf)); err != nil {
+				c.drop()
+				_, lost := io.Copy(io.Discard, r)
+				return cmp.Or(lost, err)
+			}
+			c.buf = append(make([]byte, 0, size), c.buf...)
+		}
+		n, err := r.Read(c.buf[len(c.buf):cap(c.buf)])
+		c.buf = c.buf[:len(c.buf)+n]
+		switch {
+		case errors.Is(err, io.EOF):
+			return nil
+		case err != nil:
+			return err
+		}
+	}
+}
+
+// drop gives the memory of messages and pictures back.
+func (c *client) drop() {
+	c.held.Release(cap(c.buf) + c.reader.kept())
+	c.buf = nil
+	c.reader.buffers = nil
 }
 
 var errLate = fmt.Errorf("an observation arrived for more than %v", messageTime)
@@ -287,6 +392,9 @@ var errLate = fmt.Errorf("an observation arrived for more than %v", messageTime)
 // answered with text, from which openpi-client raises an error, and the connection stays.
 func (c *client) take(ctx context.Context, m incoming) error {
 	began := time.Now()
+	if m.err != nil {
+		return c.unanswered(ctx, m.err)
+	}
 	err := error(nil)
 	if m.kind != websocket.MessageBinary {
 		err = errors.New("a message of text, want MessagePack")
@@ -305,16 +413,24 @@ func (c *client) take(ctx context.Context, m incoming) error {
 		if ctx.Err() != nil {
 			return nil
 		}
-		if errors.Is(err, errKeys) {
-			c.front.to.Counts.Refused[front.OpenPI][front.Mismatch].Add(1)
-		}
-		if why := err.Error(); why != c.logged {
-			c.logged = why
-			c.log().Warn("openpi client gets no chunk", "why", why)
-		}
-		return c.report(ctx, err)
+		return c.unanswered(ctx, err)
 	}
 	return nil
+}
+
+// unanswered counts and reports why an observation gets no chunk; a repeated reason is not logged again.
+func (c *client) unanswered(ctx context.Context, why error) error {
+	switch counts := &c.front.to.Counts.Refused[front.OpenPI]; {
+	case errors.Is(why, front.ErrNoMemory):
+		counts[front.NoMemory].Add(1)
+	case errors.Is(why, errKeys):
+		counts[front.Mismatch].Add(1)
+	}
+	if text := why.Error(); text != c.logged {
+		c.logged = text
+		c.log().Warn("openpi client gets no chunk", "why", text)
+	}
+	return c.report(ctx, why)
 }
 
 func (c *client) infer(ctx context.Context, m ndarray.Map, began time.Time) error {
@@ -340,6 +456,9 @@ func (c *client) infer(ctx context.Context, m ndarray.Map, began time.Time) erro
 	c.pack(&chunk.ChunkRobot, time.Since(asked), time.Since(began))
 	if err := c.write(ctx, websocket.MessageBinary, c.answer); err != nil {
 		return err
+	}
+	if c.previous == 0 {
+		c.front.answered(c)
 	}
 	c.previous = time.Since(began)
 	return nil
