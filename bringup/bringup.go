@@ -14,6 +14,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 	"sync"
 
@@ -170,7 +171,7 @@ func (s *session) ask(ctx context.Context, format string, args ...any) (string, 
 // pingAll pings every motor of the robot. Its error names the silent ones.
 func (s *session) pingAll() error {
 	var silent []string
-	for _, m := range s.Robot.Motors {
+	for _, m := range slices.Concat(s.Robot.Motors, s.shadows()) {
 		switch _, err := s.bus.Ping(m.ID); {
 		case errors.Is(err, servo.ErrPortLost):
 			return exit.With(exit.Absent, err)
@@ -182,7 +183,7 @@ func (s *session) pingAll() error {
 		return nil
 	}
 	return exit.Errorf(exit.Absent, "no reply from motor %s at %d baud on %s: check power and cables; edge-rt scan "+
-		"--bus %s tries every baud rate, edge-rt setup-motors %s numbers new motors",
+		"--bus %s tries every baud rate and kind of motor, edge-rt setup-motors %s numbers new motors",
 		strings.Join(silent, ", "), s.Robot.Baud, s.Bus, device.Quote(s.Bus), s.flags())
 }
 

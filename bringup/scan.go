@@ -242,9 +242,9 @@ func kin(all []found) (arms []string, whole bool) {
 			continue
 		}
 		has := func(f found) bool {
-			return slices.ContainsFunc(r.Motors, func(m robot.Motor) bool { return m.ID == f.id && m.Model == f.model })
+			return slices.ContainsFunc(r.ServosOf(f.id), func(m robot.Motor) bool { return m.Model == f.model })
 		}
-		if len(all) == len(r.Motors) && !slices.ContainsFunc(all, func(f found) bool { return !has(f) }) {
+		if len(all) == len(r.IDs()) && !slices.ContainsFunc(all, func(f found) bool { return !has(f) }) {
 			arms = append(arms, name)
 		}
 		if slices.ContainsFunc(all, func(f found) bool {
@@ -277,7 +277,7 @@ func likelihood(arm string) int {
 // compare describes the motors that are missing and those with a wrong model or baud rate.
 func (s *session) compare(all []found) (missing, wrong []string) {
 	missing, wrong = []string{}, []string{}
-	for _, m := range s.Robot.Motors {
+	for _, m := range slices.Concat(s.Robot.Motors, s.shadows()) {
 		i := slices.IndexFunc(all, func(f found) bool { return f.id == m.ID })
 		if i < 0 {
 			missing = append(missing, fmt.Sprintf("motor %d (%s)", m.ID, m.Name))

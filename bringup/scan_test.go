@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"slices"
 	"strings"
 	"testing"
 
@@ -129,6 +130,25 @@ func TestScanNamesTheArmThatIsThere(t *testing.T) {
 	if exit.Of(err) != exit.Absent || !rttest.Says(err,
 		"these are not the motors of a so101 but those of koch: edge-rt scan --bus '/dev/a b' --robot koch") {
 		t.Errorf("a Koch for an SO-101: %v", err)
+	}
+}
+
+// The second motor of a joint belongs to the arm.
+func TestScanOfASecondMotor(t *testing.T) {
+	t.Parallel()
+	out := new(screen)
+	s := newSession(Config{Place: device.Place{Bus: "/dev/a", Robot: named(t, "viperx")}, Out: out})
+	var all []found
+	for _, id := range s.Robot.IDs() {
+		all = append(all, found{id: id, model: s.Robot.ServosOf(id)[0].Model, baud: s.Robot.Baud})
+	}
+	if s.adviseRobot(all); !strings.Contains(out.String(), "They are the motors of viperx.") {
+		t.Errorf("all of them: %s", out)
+	}
+	all = slices.DeleteFunc(all, func(f found) bool { return f.id == 3 })
+	missing, wrong := s.compare(all)
+	if !slices.Equal(missing, []string{"motor 3 (shoulder_shadow)"}) || len(wrong) > 0 {
+		t.Errorf("without the shoulder's second motor: missing %q, wrong %q", missing, wrong)
 	}
 }
 

@@ -60,13 +60,25 @@ func TestTorqueOffNamesWhoDidNotConfirm(t *testing.T) {
 	b := torquedArm(t)
 	b.Mute(3, true)
 	err := TorqueOff(TorqueOffConfig{Bus: device.ByPart{b.Path()}, Robot: "so101"}, new(strings.Builder))
-	if exit.Of(err) != exit.Absent || !rttest.Says(err, "motor 3 (elbow_flex)") || rttest.Says(err, "motor 2") {
+	if exit.Of(err) != exit.Absent || !rttest.Says(err, "motor 3 (elbow_flex)") || rttest.Says(err, "motor 2") ||
+		rttest.Says(err, "--robot") {
 		t.Errorf("torque off with motor 3 silent: %v (code %d), want motor 3 alone named and code 4", err, exit.Of(err))
 	}
 	for i, on := range b.TorqueEnabled() {
 		if on && i != 2 {
 			t.Errorf("motor %d is still under torque", i+1)
 		}
+	}
+}
+
+// A Koch does not answer to the default robot's protocol, and the error names the flag.
+func TestTorqueOffOfAnotherArm(t *testing.T) {
+	t.Parallel()
+	b, cfg, _ := simArm(t, named(t, "koch"), servosim.Config{})
+	defer b.Close()
+	err := TorqueOff(TorqueOffConfig{Bus: device.ByPart{cfg.Bus}, Robot: "so101"}, new(strings.Builder))
+	if exit.Of(err) != exit.Absent || !rttest.Says(err, "with the arm's --robot where it is no so101") {
+		t.Errorf("torque off of a Koch without --robot: %v", err)
 	}
 }
 

@@ -312,8 +312,9 @@ func (a *Arm) findMotors() error {
 	what := fmt.Sprintf("no reply from motor %s on %s", strings.Join(missing, ", "), a.path)
 	switch {
 	case len(here) == 0:
-		return fmt.Errorf("%w: %s: no motor answered at %d baud; check the motors' power, the cable to the first one "+
-			"and the baud rate", ErrMotorMissing, what, a.robot.Baud)
+		return fmt.Errorf("%w: %s: no motor answered at %d baud; check the motors' power, the cable to the first one, "+
+			"the baud rate and --robot: edge-rt scan without it names the arm of any motors", ErrMotorMissing, what,
+			a.robot.Baud)
 	case errors.Is(cause, ErrGarbled):
 		return fmt.Errorf("%w: %s: answered %s; the reply was garbled, so two motors may have the same id",
 			ErrMotorMissing, what, strings.Join(here, " "))

@@ -53,7 +53,8 @@ func TestOpenRefuses(t *testing.T) {
 				"4 (wrist_flex)"},
 		{"no motor", func(l *line) {
 			l.servos = [254]*fakeServo{}
-		}, ErrMotorMissing, "no motor answered at 1000000 baud; check the motors' power"},
+		}, ErrMotorMissing, "no motor answered at 1000000 baud; check the motors' power, the cable to the " +
+			"first one, the baud rate and --robot"},
 		{"two motors of one id", func(l *line) {
 			l.tamper = onlyFor(2, func(r []byte) []byte { r[3] ^= 0x60; return r })
 		}, ErrMotorMissing, "two motors may have the same id"},

@@ -193,10 +193,14 @@ func Release(b *Bus, r robot.Robot) error {
 		}
 		names = append(names, fmt.Sprintf("motor %d (%s)", ids[i], name))
 	}
-	if len(names) == 0 {
+	cure := "switch off the motors' supply"
+	switch len(names) {
+	case 0:
 		return nil
+	case len(ids):
+		cure += ", or repeat it with the arm's --robot where it is no " + r.Name
 	}
-	return fmt.Errorf("%w: %s did not confirm; switch off the motors' supply", ErrTorque, strings.Join(names, ", "))
+	return fmt.Errorf("%w: %s did not confirm; %s", ErrTorque, strings.Join(names, ", "), cure)
 }
 
 func (a *Arm) motors(index []int) string {

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"reflect"
 
 	"github.com/goccy/go-yaml"
 	"github.com/goccy/go-yaml/ast"
@@ -35,7 +36,29 @@ func DecodeYAML(data []byte, dst any) (err error) {
 	if data, err = check(data); err != nil {
 		return err
 	}
-	return yaml.UnmarshalWithOptions(data, dst, yaml.Strict())
+	err = yaml.UnmarshalWithOptions(data, dst, yaml.Strict())
+	if wrong, is := errors.AsType[*yaml.TypeError](err); is && wrong.Token != nil && wrong.Token.Position != nil {
+		at := wrong.Token.Position
+		return fmt.Errorf("[%d:%d] got %q, want %s", at.Line, at.Column, wrong.Token.Value, kindOf(wrong.DstType))
+	}
+	return err
+}
+
+// kindOf describes the values of a Go type to the writer of a file.
+func kindOf(t reflect.Type) string {
+	switch t.Kind() {
+	case reflect.String:
+		return "a text"
+	case reflect.Bool:
+		return "true or false"
+	case reflect.Float32, reflect.Float64:
+		return "a number"
+	case reflect.Slice, reflect.Array:
+		return "a list"
+	case reflect.Map, reflect.Struct:
+		return "keys with values"
+	}
+	return "a whole number"
 }
 
 // ParseYAML returns the syntax tree, for callers that need lines.

@@ -13,6 +13,9 @@ import (
 type file struct {
 	Name  string   `yaml:"name"`
 	Parts []string `yaml:"parts"`
+	Baud  int      `yaml:"baud"`
+	Slew  float64  `yaml:"slew"`
+	On    bool     `yaml:"on"`
 }
 
 func TestDecode(t *testing.T) {
@@ -23,6 +26,20 @@ func TestDecode(t *testing.T) {
 	for _, bad := range []string{"nam: a", "parts: 3", "name: [", "parts: !!seq 3"} {
 		if err := DecodeYAML([]byte(bad), new(file)); err == nil {
 			t.Errorf("Decode(%q) has no error", bad)
+		}
+	}
+}
+
+// A value of another type is answered in a person's words.
+func TestWrongType(t *testing.T) {
+	for bad, want := range map[string]string{
+		"name: a\nbaud: fast": `[2:7] got "fast", want a whole number`,
+		"slew: 0,3":           `[1:7] got "0,3", want a number`,
+		"on: 3":               `[1:5] got "3", want true or false`,
+		"name: [a]":           `[1:7] got "[", want a text`,
+	} {
+		if err := DecodeYAML([]byte(bad), new(file)); !rttest.Says(err, want) || rttest.Says(err, "Go ") {
+			t.Errorf("Decode(%q) = %v, want %s", bad, err, want)
 		}
 	}
 }

@@ -10,6 +10,7 @@ import (
 	"strconv"
 	"strings"
 	"time"
+	"unicode"
 
 	"github.com/goccy/go-yaml"
 
@@ -336,7 +337,7 @@ func (s *Safety) set(key, value string) (err error) {
 
 func (r *Robot) check() error {
 	switch {
-	case !isWord(r.Name) || r.Type != "" && !isWord(r.Type):
+	case !isName(r.Name) || r.Type != "" && !isName(r.Type):
 		return fmt.Errorf("name and type: got %q and %q, want words", r.Name, r.Type)
 	case len(r.Calibration) == 0:
 		return fmt.Errorf("calibration is missing: want the folder of LeRobot's files, such as [so_follower]")
@@ -348,7 +349,7 @@ func (r *Robot) check() error {
 		return fmt.Errorf("baud: got %d, want 1200 to 10500000", r.Baud)
 	}
 	for _, c := range r.Calibration {
-		if c == "" || strings.ContainsAny(c, "/\\") || c == ".." {
+		if c == "" || strings.ContainsAny(c, "/\\") || strings.ContainsFunc(c, unicode.IsControl) || c == ".." {
 			return fmt.Errorf("calibration: got %q, want the name of a folder", c)
 		}
 	}
@@ -382,7 +383,7 @@ func (r *Robot) check() error {
 func (r *Robot) checkMotor(m Motor) error {
 	first := r.Motors[0].Model
 	switch {
-	case m.Name == "" || strings.ContainsAny(m.Name, "./ \t\n"):
+	case !isName(m.Name) || strings.Contains(m.Name, "."):
 		return fmt.Errorf("got that name, want a word")
 	case m.Model.Protocol != first.Protocol:
 		return fmt.Errorf("%s uses %s and %s uses %s: one bus has one protocol", m.Model.Name, m.Model.Protocol,

@@ -78,7 +78,7 @@ func (f *robotFile) compose(r Robot, folder string) (Robot, error) {
 		return r, fmt.Errorf("%s: a robot with parts leaves that to them: set it in a part's own file", own)
 	}
 	r.Name, r.Type = cmp.Or(f.Name, r.Name), cmp.Or(f.Type, r.Type)
-	if !isWord(r.Name) || r.Type != "" && !isWord(r.Type) {
+	if !isName(r.Name) || r.Type != "" && !isName(r.Type) {
 		return r, fmt.Errorf("name and type: got %q and %q, want words", r.Name, r.Type)
 	}
 	r.parts = slices.Clone(r.parts)
@@ -236,10 +236,8 @@ func (r Robot) kind() string {
 	return "follower"
 }
 
-func isWord(name string) bool { return name != "" && !strings.ContainsAny(name, "/ \t\n") }
-
 // isName reports whether a name is a word for lists, terminals and files.
 func isName(name string) bool {
-	return isWord(name) && utf8.ValidString(name) && !strings.Contains(name, ",") &&
+	return name != "" && utf8.ValidString(name) && !strings.ContainsAny(name, "/, ") &&
 		!strings.ContainsFunc(name, unicode.IsControl)
 }
