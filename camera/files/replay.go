@@ -95,7 +95,7 @@ func list(path string) ([]string, error) {
 	}
 	var names []string
 	for _, e := range entries {
-		if playable(e.Name()) && e.Type().IsRegular() {
+		if playable(e.Name()) && e.Type()&^os.ModeSymlink == 0 { // a link, as in the Hub's cache
 			names = append(names, filepath.Join(path, e.Name()))
 		}
 	}

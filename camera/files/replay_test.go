@@ -79,6 +79,16 @@ func TestJPEGStaysAsItIs(t *testing.T) {
 	}
 }
 
+// The Hub's cache has links to its files.
+func TestPlaysLinks(t *testing.T) {
+	dir, links := t.TempDir(), t.TempDir()
+	gray(t, dir, "a.png", 6, 4, 1)
+	rttest.Do(t, os.Symlink(filepath.Join(dir, "a.png"), filepath.Join(links, "b.png")))
+	if s := rttest.Must(Open(links, 30, rttest.NewClock(0)))(t); len(s.files) != 1 {
+		t.Errorf("%d files of a folder of one link", len(s.files))
+	}
+}
+
 func TestOpenRefuses(t *testing.T) {
 	dir, empty := t.TempDir(), t.TempDir()
 	gray(t, dir, "1.png", 6, 4, 1)

@@ -164,9 +164,9 @@ func (s *Source) checkFirst(f *camera.Frame) error {
 func (s *Source) nothing() error {
 	words := s.program.words.last()
 	switch {
-	case s.size > 0 && len(s.in) > 0:
-		return fmt.Errorf("%w: %d bytes in %v, and a picture of %v has %d%s", ErrPictures, len(s.in), firstWait,
-			s.format, s.size, words)
+	case s.size > 0 && s.stray+len(s.in) > 0:
+		return fmt.Errorf("%w: %d bytes in %v, and a picture of %v has %d%s", ErrPictures, s.stray+len(s.in),
+			firstWait, s.format, s.size, words)
 	case s.stray+len(s.in) > 0:
 		return fmt.Errorf("%w: %d bytes in %v without a whole JPEG%s%s", ErrPictures, s.stray+len(s.in), firstWait,
 			mjpegHint, words)
@@ -403,6 +403,7 @@ func (s *Source) paused() error {
 		return nil
 	}
 	s.lose()
+	s.stray += rest
 	s.remove(rest)
 	if b.uneven++; b.uneven < unevenBursts {
 		return nil

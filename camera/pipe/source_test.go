@@ -139,6 +139,11 @@ func TestOpenNamesTheCause(t *testing.T) {
 	if !errors.Is(err, ErrSilent) {
 		t.Errorf("a silent program: %v, want %v", err, ErrSilent)
 	}
+	part := "printf %050d 0; sleep 600" // of a picture of 96 bytes, and a pause
+	if _, err = Open(Config{Command: part, Format: tiny}, hasty{rt.KernelClock()}); !errors.Is(err, ErrPictures) ||
+		!rttest.Says(err, "50 bytes in") {
+		t.Errorf("a program that writes too little: %v, want %v", err, ErrPictures)
+	}
 	canceled := func() bool { return true }
 	if _, err := Open(Config{Command: "sleep 600", Format: mjpeg, Canceled: canceled}, rt.KernelClock()); err == nil {
 		t.Error("a canceled Open succeeded")

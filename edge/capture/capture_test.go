@@ -109,6 +109,8 @@ func TestParse(t *testing.T) {
 		"top=sim,", "top=sim,rotate", "top=sim,rotate=", "top=sim,rotate=45", "top=sim,rotate=-90",
 		"top=sim,rotate=360", "top=sim,crop=10x10", "top=sim,crop=0x10+1+1",
 		"top=sim,send=10", "top=sim,quality=0", "top=sim,quality=101", "top=sim,max-age=5", "top=sim,max-age=0s",
+		"top=/dev/video0:640X480", "top=/dev/video0:640x480@29.97", "top=./run1@30fps", "top=/dev/video0:640x@30",
+		"top=pipe:cat a:641x480,format=nv12",
 		"top=sim,format=h264", "top=sim,exposure=1", "top=/dev/video0,Exposure=1",
 	} {
 		got, err := Parse(bad)

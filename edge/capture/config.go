@@ -68,6 +68,8 @@ const syntax = "NAME=SOURCE[:WxH][@FPS][,option=value]..."
 var (
 	sizeAtEnd = regexp.MustCompile(`:(\d+)x(\d+)$`)
 	fpsAtEnd  = regexp.MustCompile(`@(\d+)$`)
+	// a size or a rate in another form, which would count as a part of the path
+	oddEnd    = regexp.MustCompile(`(?i)(?:@[\d.,]+(?:fps|hz)?|:\d+[x*×]\d*(?:@.*)?)$`)
 	plainSize = regexp.MustCompile(`^(\d+)x(\d+)$`)
 	cropSize  = regexp.MustCompile(`^(\d+)x(\d+)\+(\d+)\+(\d+)$`)
 	word      = regexp.MustCompile(`^[a-z0-9][a-z0-9-]*$`)
@@ -102,6 +104,9 @@ func Parse(text string) (c Config, err error) {
 		if c.Width, c.Height, ok = sides(numbers(m)); !ok {
 			return bad("size %s, want sides of 1 to %d", m[0][1:], maxSide)
 		}
+	}
+	if odd := oddEnd.FindString(source); odd != "" && !strings.HasPrefix(source, pipeOf) {
+		return bad("%s at its end: want whole numbers as in :640x480@30", odd)
 	}
 	if source == "" || !strings.Contains(source, "/") && source != Sim && source != Pattern &&
 		!strings.HasPrefix(source, pipeOf) {
@@ -186,6 +191,9 @@ func (c *Config) setOption(key, value string) (reason string) {
 	case "format":
 		if c.Pixels, err = camera.ParsePixelFormat(cmp.Or(ffmpegNames[value], value)); err != nil {
 			return "want mjpeg, yuyv, nv12, grey or rgb"
+		}
+		if c.Width%2 != 0 && (c.Pixels == camera.YUYV || c.Pixels == camera.NV12) {
+			return fmt.Sprintf("its pictures have an even width, got %d", c.Width)
 		}
 	case "rotate":
 		if c.Rotate, err = strconv.Atoi(value); err != nil || c.Rotate%90 != 0 || c.Rotate < 0 || c.Rotate > 270 {
