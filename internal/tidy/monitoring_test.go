@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -75,5 +76,32 @@ func TestAlertsAreComplete(t *testing.T) {
 	}
 	if len(alerts) < 15 {
 		t.Errorf("%d alerts, want more: the file is not as this test reads it", len(alerts))
+	}
+}
+
+// The autoscaler alone sets the number of lean-servers, by metrics that the adapter serves, and an update does not fail
+// while a policy loads.
+func TestAutoscalerFitsAdapterAndDeployment(t *testing.T) {
+	adapter := string(rttest.Must(os.ReadFile("../../deploy/kubernetes/adapter.yaml"))(t))
+	text := string(rttest.Must(os.ReadFile("../../deploy/kubernetes/base/server.yaml"))(t))
+	names := regexp.MustCompile(`metric: \{name: (\w+)\}`).FindAllStringSubmatch(text, -1)
+	if len(names) != 3 {
+		t.Errorf("the autoscaler names %q, want three metrics", names)
+	}
+	for _, name := range names {
+		if !strings.Contains(adapter, "{as: "+name[1]+"}") {
+			t.Errorf("adapter.yaml does not serve %s", name[1])
+		}
+	}
+	if regexp.MustCompile(`(?m)^ *replicas:`).MatchString(text) {
+		t.Error("server.yaml sets replicas: each apply would end the servers that the autoscaler has added")
+	}
+	number := func(expression string) int {
+		found := append(regexp.MustCompile(expression).FindStringSubmatch(text), "0", "0")[1]
+		return rttest.Must(strconv.Atoi(found))(t)
+	}
+	loading := number(`startupProbe: .*periodSeconds: (\d+)`) * number(`startupProbe: .*failureThreshold: (\d+)`)
+	if deadline := number(`progressDeadlineSeconds: (\d+)`); loading == 0 || deadline <= loading {
+		t.Errorf("an update fails after %d s, and a policy may load for %d s", deadline, loading)
 	}
 }
