@@ -12,7 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// serialPort is a tty with its file descriptor. docs/modules.md and port_library_linux_test.go
+// serialPort is a tty with its file descriptor. docs/lab/modules.md and port_library_linux_test.go
 // explain why it is not go.bug.st/serial.
 type serialPort struct {
 	closed bool

@@ -11,10 +11,10 @@ import (
 	"github.com/edge-rt/edge-rt/wire/wiretest"
 )
 
-// conformanceRows returns the rows of all tables of docs/conformance.md, without their heads.
+// conformanceRows returns the rows of all tables of docs/lab/conformance.md, without their heads.
 func conformanceRows(t *testing.T) (rows [][]string) {
 	t.Helper()
-	text := rttest.Must(os.ReadFile("../docs/conformance.md"))(t)
+	text := rttest.Must(os.ReadFile("../docs/lab/conformance.md"))(t)
 	lines := strings.Split(string(text), "\n")
 	for i, line := range lines {
 		if !strings.HasPrefix(line, "|") || strings.HasPrefix(line, "|---") || i+1 < len(lines) &&
@@ -77,7 +77,7 @@ func TestConformanceHasEveryDeviation(t *testing.T) {
 		row := page[key]
 		if row == nil || row[1] != d.Python || row[2] != d.Ours || row[3] != d.Reason ||
 			!strings.HasPrefix(row[4], "`"+d.Owner+".") {
-			t.Errorf("docs/conformance.md has %q for %s, want %q, %q, %q and a test of %s", row, key, d.Python, d.Ours,
+			t.Errorf("docs/lab/conformance.md has %q for %s, want %q, %q, %q and a test of %s", row, key, d.Python, d.Ours,
 				d.Reason, d.Owner)
 		}
 		vectors++

@@ -78,11 +78,11 @@ var (
 	oneTest  = regexp.MustCompile(`^([a-z0-9/_-]+)\.((?:Test|Fuzz)\w+)$`)
 )
 
-// The flags and keys that docs/conformance.md gives as ours exist.
+// The flags and keys that docs/lab/conformance.md gives as ours exist.
 func TestConformanceNamesFlagsAndKeysThatExist(t *testing.T) {
 	p := readPrograms(t)
 	checked := 0
-	for _, row := range tableRows(t, "../../docs/conformance.md", 5) {
+	for _, row := range tableRows(t, "../../docs/lab/conformance.md", 5) {
 		text := row[2] + row[3] // of the vectors: ours, and why
 		if row[2] == "kept" {
 			text = row[0] + row[3]
@@ -111,14 +111,14 @@ func TestConformanceNamesFlagsAndKeysThatExist(t *testing.T) {
 }
 
 // Every requirement of docs/lab/seeds.md has a state, and what it names exists: tests, files, flags and
-// targets of make. What is met partly says why, and docs/conformance.md has each difference.
+// targets of make. What is met partly says why, and docs/lab/conformance.md has each difference.
 func TestSeedsPage(t *testing.T) {
 	p := readPrograms(t)
 	targets := string(rttest.Must(os.ReadFile("../../Makefile"))(t))
 	rows := tableRows(t, "../../docs/lab/seeds.md", 5)[1:] // without the head
 	seen, counts := map[string]bool{}, map[string]int{}
 	var places strings.Builder // of the differences
-	for _, row := range tableRows(t, "../../docs/conformance.md", 5) {
+	for _, row := range tableRows(t, "../../docs/lab/conformance.md", 5) {
 		places.WriteString(row[1])
 	}
 	for _, row := range rows {
@@ -132,7 +132,7 @@ func TestSeedsPage(t *testing.T) {
 		seen[id] = true
 		counts[state]++
 		if state == "D" && !regexp.MustCompile(`[(, ]`+id+`[,)]`).MatchString(places.String()) {
-			t.Errorf("docs/conformance.md has no reason for %s", id)
+			t.Errorf("docs/lab/conformance.md has no reason for %s", id)
 		}
 		if _, why, _ := strings.Cut(shown, "; "); state != "Y" && why == "" {
 			t.Errorf("%s is %s without a reason", id, state)
