@@ -256,7 +256,7 @@ func (f *safetyFlags) Run(ctx context.Context, s *streams) error {
 	err := measure(ctx, s, f.common, &f.Env, &f.Config, run,
 		output[*safety.Report]{"--markdown", f.Markdown, (*safety.Report).WriteMarkdown})
 	if err == nil && broken > 0 {
-		err = exit.Errorf(exit.Failure, "%d violations of the rules in docs/safety.md", broken)
+		err = exit.Errorf(exit.Failure, "%d violations of the rules in docs/lab/safety.md", broken)
 	}
 	return err
 }
