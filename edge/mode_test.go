@@ -12,7 +12,7 @@ import (
 	"github.com/edge-rt/edge-rt/rt/rttest"
 )
 
-var update = flag.Bool("update", false, "write the tables of mode.go into docs/control.md anew")
+var update = flag.Bool("update", false, "write the tables of mode.go into docs/lab/modes.md anew")
 
 // Goal: every mode and request agree with a second version of the table, written as the sentences
 // that a reader would use.
@@ -158,7 +158,7 @@ func modeTables() string {
 // Goal: the document has the tables of the program; go test ./edge -update writes them.
 func TestDocumentShowsTheModes(t *testing.T) {
 	const (
-		document = "../docs/control.md"
+		document = "../docs/lab/modes.md"
 		first    = "<!-- edge/mode.go -->\n"
 		last     = "<!-- end -->\n"
 	)

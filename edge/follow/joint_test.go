@@ -10,7 +10,7 @@ import (
 	"github.com/edge-rt/edge-rt/rt/rttest"
 )
 
-var update = flag.Bool("update", false, "write the tables into docs/control.md anew")
+var update = flag.Bool("update", false, "write the tables into docs/lab/modes.md anew")
 
 // reachable returns every set of conditions to which events can lead from one set.
 func reachable(from Condition, without jointEvent) map[Condition]bool {
@@ -122,7 +122,7 @@ func tables() string {
 }
 
 const (
-	document = "../../docs/control.md"
+	document = "../../docs/lab/modes.md"
 	begins   = "<!-- edge/follow/joint.go -->\n"
 	ends     = "<!-- end -->\n"
 )
