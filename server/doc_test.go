@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"reflect"
+	"regexp"
 	"slices"
 	"strings"
 	"sync/atomic"
@@ -58,24 +59,24 @@ func manifestKeys(v reflect.Value, prefix string) (rows [][]string) {
 			continue
 		}
 		f, key := v.Field(i), strings.TrimPrefix(prefix+"."+tag, ".")
-		kind, value := "", ""
+		value := ""
 		switch f.Kind() {
 		case reflect.Struct:
 			rows = append(rows, manifestKeys(f, key)...)
 			continue
 		case reflect.String:
-			kind, value = "text", f.String()
+			value = f.String()
 		case reflect.Bool:
-			kind, value = "switch", fmt.Sprint(f.Bool())
+			value = fmt.Sprint(f.Bool())
 		case reflect.Int, reflect.Float64:
-			kind, value = "number", fmt.Sprint(f.Interface())
+			value = fmt.Sprint(f.Interface())
 		case reflect.Slice:
-			kind = "list"
+			value = "[]"
 		}
 		if value != "" {
 			value = "`" + value + "`"
 		}
-		rows = append(rows, []string{"`" + key + "`", kind, value})
+		rows = append(rows, []string{"`" + key + "`", value})
 	}
 	return rows
 }
@@ -83,10 +84,10 @@ func manifestKeys(v reflect.Value, prefix string) (rows [][]string) {
 func TestManifestTable(t *testing.T) {
 	var got [][]string
 	for _, row := range docTable(t, "Manifest", "key") {
-		if len(row) != 4 || row[3] == "" {
+		if len(row) != 3 || row[2] == "" {
 			t.Errorf("row %q has no meaning", row)
 		}
-		got = append(got, row[:3])
+		got = append(got, row[:2])
 	}
 	want := manifestKeys(reflect.ValueOf(manifest.Default()), "")
 	for i := range max(len(got), len(want)) {
@@ -97,7 +98,7 @@ func TestManifestTable(t *testing.T) {
 	}
 }
 
-// The table of metrics equals the metrics that Prometheus would read, including labels and kinds.
+// The lists of metrics equal the metrics that Prometheus would read, including labels and kinds.
 func TestMetricsTable(t *testing.T) {
 	b := newBench(t, config())
 	o := fakeOpen("arm")
@@ -115,17 +116,20 @@ func TestMetricsTable(t *testing.T) {
 		}
 		var labels []string
 		for _, l := range f.GetMetric()[0].GetLabel() {
-			labels = append(labels, "`"+l.GetName()+"`")
+			labels = append(labels, l.GetName())
 		}
 		slices.Sort(labels)
-		want = append(want, fmt.Sprintf("`%s` %s %s", f.GetName(), strings.ToLower(f.GetType().String()),
-			strings.Join(labels, ", ")))
+		want = append(want, fmt.Sprintf("%s %s %s", strings.ToLower(f.GetType().String()), f.GetName(), labels))
 	}
 	var got []string
-	for _, row := range docTable(t, "Pages", "metric") {
-		labels := strings.Split(row[2], ", ")
-		slices.Sort(labels)
-		got = append(got, fmt.Sprintf("%s %s %s", row[0], row[1], strings.Join(labels, ", ")))
+	text := rttest.Must(os.ReadFile("../docs/server.md"))(t)
+	lists := regexp.MustCompile(`(?m)^- (counter|gauge|histogram): (.*\n(  .*\n)*)`)
+	for _, list := range lists.FindAllSubmatch(text, -1) {
+		for _, m := range regexp.MustCompile("`(\\w+)(?:{([\\w,]+)})?`").FindAllSubmatch(list[2], -1) {
+			labels := strings.FieldsFunc(string(m[2]), func(r rune) bool { return r == ',' })
+			slices.Sort(labels)
+			got = append(got, fmt.Sprintf("%s %s %s", list[1], m[1], labels))
+		}
 	}
 	slices.Sort(got)
 	slices.Sort(want)

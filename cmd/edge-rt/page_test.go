@@ -161,7 +161,7 @@ func checkLive(t *testing.T, url string) {
 	}
 }
 
-// checkMetrics compares the metrics of a run with the table of docs/page.md, and some values.
+// checkMetrics compares the metrics of a run with the lists of docs/page.md, and some values.
 func checkMetrics(t *testing.T, url string) {
 	t.Helper()
 	text, _ := get(t, url)
@@ -170,15 +170,21 @@ func checkMetrics(t *testing.T, url string) {
 	if err != nil {
 		t.Fatalf("%v in\n%s", err, text)
 	}
-	documented := rttest.Must(os.ReadFile("../../docs/page.md"))(t)
-	for name, f := range families {
-		row := "| `" + name + "` | " + strings.ToLower(f.GetType().String()) + " |"
-		if strings.HasPrefix(name, "edge_rt_") && !bytes.Contains(documented, []byte(row)) {
-			t.Errorf("docs/page.md has no row %q", row)
+	page := rttest.Must(os.ReadFile("../../docs/page.md"))(t)
+	documented := map[string]string{} // kind by name
+	lists := regexp.MustCompile(`(?m)^- (counter|gauge|histogram): (.*\n(  .*\n)*)`)
+	for _, list := range lists.FindAllSubmatch(page, -1) {
+		for _, name := range regexp.MustCompile(`edge_rt_[a-z_]+`).FindAll(list[2], -1) {
+			documented[string(name)] = string(list[1])
 		}
 	}
-	for _, row := range regexp.MustCompile("(?m)^\\| `(edge_rt_[a-z_]+)`").FindAllSubmatch(documented, -1) {
-		if name := string(row[1]); families[name] == nil && name != "edge_rt_chunks_dropped_total" &&
+	for name, f := range families {
+		if kind := strings.ToLower(f.GetType().String()); strings.HasPrefix(name, "edge_rt_") && documented[name] != kind {
+			t.Errorf("docs/page.md has %s as %q, want %s", name, documented[name], kind)
+		}
+	}
+	for name := range documented {
+		if families[name] == nil && name != "edge_rt_chunks_dropped_total" &&
 			name != "edge_rt_certificate_end_timestamp_seconds" {
 			t.Errorf("docs/page.md has %s, and the run has not", name)
 		}

@@ -14,15 +14,17 @@ import (
 	"github.com/edge-rt/edge-rt/rt/rttest"
 )
 
-// Every metric that a dashboard, a rule or the autoscaler names is in the tables of docs/page.md and docs/server.md,
+// Every metric that a dashboard, a rule or the autoscaler names is in the lists of docs/page.md and docs/server.md,
 // which tests of edge-rt and of lean-server compare with a run's.
 func TestMonitoringNamesMetricsThatExist(t *testing.T) {
 	known := map[string]string{} // type by name
 	for _, page := range []string{"page", "server"} {
 		text := rttest.Must(os.ReadFile("../../docs/" + page + ".md"))(t)
-		row := regexp.MustCompile("(?m)^\\| `((?:edge_rt|lean_server)_[a-z_]+)` \\| ([a-z]+) \\|")
-		for _, m := range row.FindAllSubmatch(text, -1) {
-			known[string(m[1])] = string(m[2])
+		lists := regexp.MustCompile(`(?m)^- (counter|gauge|histogram): (.*\n(  .*\n)*)`)
+		for _, list := range lists.FindAllSubmatch(text, -1) {
+			for _, m := range regexp.MustCompile(`(?:edge_rt|lean_server)_[a-z0-9_]+`).FindAll(list[2], -1) {
+				known[string(m)] = string(list[1])
+			}
 		}
 	}
 	files := rttest.Must(filepath.Glob("../../deploy/monitoring/*.yaml"))(t)
