@@ -19,7 +19,7 @@ type whyCmd struct {
 }
 
 func (whyCmd) Help() string {
-	return `Reads what the flight recorder has left (docs/record.md) and names for every stutter, hold, stale action, overrun, jump and bad end one cause, with the chain of evidence: which request left when, what became of it, and where the time went. What would explain a part of it is mentioned below. The newest comes last. docs/why.md lists the causes.
+	return `Reads what the flight recorder has left (docs/record.md) and names for every stutter, hold, stale action, overrun, jump and bad end one cause, with the chain of evidence: which request left when, what became of it, and where the time went. What would explain a part of it is mentioned below. The newest comes last. docs/lab/why.md lists the causes.
 
 With --record ring a record is written when something goes wrong; edge-rt ctl save writes one now.
 

@@ -67,7 +67,7 @@ type File struct {
 type Dated struct {
 	File        string    `json:"file"`           // the record
 	Kind        Kind      `json:"kind"`           // stutter, stale, hold, overrun, jump, warning or exit
-	Cause       Cause     `json:"cause"`          // a cause of [why.md](why.md)
+	Cause       Cause     `json:"cause"`          // a cause of [lab/why.md](lab/why.md#the-causes)
 	Description string    `json:"says"`           // the cause as a sentence
 	From        time.Time `json:"from"`           // begin
 	To          time.Time `json:"to"`             // end

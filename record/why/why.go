@@ -1,7 +1,7 @@
 // Package why names the causes of the faults of a run: from its record alone, and also from the
-// server's audit file if there is one (docs/why.md).
+// server's audit file if there is one (docs/lab/why.md).
 //
-//	why.go      lists the causes with their sentences, which docs/why.md explains
+//	why.go      lists the causes with their sentences, which docs/lab/why.md explains
 //	log.go      extracts from a record's messages the data that a cause may need: a Log
 //	explain.go  derives Findings from a Log: stutters, holds, overruns, jumps, warnings, the exit
 //	stutter.go  tests the causes of a stutter in one order; further causes that fit are mentioned
@@ -111,7 +111,7 @@ const (
 	Unknown   Cause = "unknown"
 )
 
-// causes lists all causes with their descriptions, in the order of docs/why.md.
+// causes lists all causes with their descriptions, in the order of docs/lab/why.md.
 var causes = []struct {
 	Cause
 	Description string
