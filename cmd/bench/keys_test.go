@@ -48,7 +48,7 @@ const (
 
 var update = flag.Bool("update", false, "write docs/json.md and docs/lab/json.md")
 
-// sections are the parts of docs/json.md, and of bench in docs/lab/json.md: the types whose values the programs write.
+// sections are the parts of docs/json.md and docs/lab/json.md: the types whose values the programs write.
 var sections = []struct {
 	title string
 	value any
@@ -84,11 +84,11 @@ var sections = []struct {
 	{"bench recipe", recipe.Report{}, ""},
 	{"bench faults", faults.Report{}, "[faults.md](faults.md) explains the metrics."},
 	{"bench latency", latency.Report{}, "[latency.md](latency.md) explains the stages."},
-	{"bench safety", safety.Report{}, "[safety.md](../safety.md) explains the rules."},
+	{"bench safety", safety.Report{}, "[safety.md](safety.md) explains the rules."},
 	{"edge-rt leader", attend.LeadSummary{}, ""},
 	{"edge-rt ctl", operator.Reply{},
 		"Answers of `edge-rt ctl`; values that a run without a policy does not have are 0."},
-	{"/status.json of edge-rt", edge.Live{}, "Also the keys of [edge-rt](#edge-rt) from `id` to `history`, and in " +
+	{"/status.json of edge-rt", edge.Live{}, "Also the keys of [edge-rt](../json.md#edge-rt) from `id` to `history`, and in " +
 		"`frames` those of its cameras. Teleop and replay have those from `id` to `episodes`, and no `phase`, " +
 		"`episode_id` and `queue`."},
 	{"/status.json of lean-server", server.Live{}, "`rows`, `sort` and `find` of the address choose the sessions."},
@@ -103,20 +103,25 @@ Generated from the comments of the code; ` + "`go test ./cmd/bench -run TestJSON
 
 ` + "`--json FILE` (`-`: standard output)" + ` writes one object at the end: the content of the table on the terminal,
 and more. ` + "`a.b` is key `b` of the object `a`, `a[]`" + ` an element of a list, a name in capitals any key, and
-` + "{`p50`, `p99`, `max`}" + ` the figures of one distribution (median, 99th percentile, longest).
-A type follows the key, or the unit of a number; without both the value is a whole number. A share is 0 to 1.
+{…} the figures of one distribution: ` + "`p50`, `p99` and `max`" + ` (median, 99th percentile, longest).
+A type follows the key, or the unit of a number; without both the value is a whole number or a text. A share is 0 to 1.
 A ` + "`?`" + ` marks keys that are left out when they are 0 or empty. New keys may be added; existing keys stay.
 A command that fails before it has a result writes ` + "`exit`" + ` alone (` + "`code`, `reason`" + `); of edge-rt only a run
-writes it to a file. [lab/json.md](lab/json.md) has the keys of bench.
-`
+writes it to a file. [lab/json.md](lab/json.md) has the keys of ` + "`/status.json`" + ` and of commands that set
+up, check and measure: ` + "`doctor`, `ports`, `scan`, `monitor`, `cameras`, `fleet top`, `lean-server check`,\n" +
+	"`plan` and `replay`, `bench`.\n"
 
-const labIntroduction = `# Keys of bench --json
+const labIntroduction = `# Keys of --json: commands that set up, check and measure; /status.json
 
 Generated as [json.md](../json.md), which explains the notation.
 `
 
-// inLab reports that a section is in docs/lab/json.md.
-func inLab(title string) bool { return strings.HasPrefix(title, "bench ") || title == "The machine" }
+// inLab reports that a section is in docs/lab/json.md: all but runs, their causes and ctl.
+func inLab(title string) bool {
+	return !slices.Contains([]string{
+		"edge-rt", "edge-rt teleop and replay", "edge-rt why", "edge-rt ctl", "edge-rt leader", "lean-server",
+	}, title)
+}
 
 // linkTo links to a section from the page of another one.
 func linkTo(from, to string) string {
@@ -230,7 +235,7 @@ func (w *walker) value(path string, typ reflect.Type, comment string, optional b
 	}
 	if kind != "object" || optional || comment != "" {
 		unit := " " + kind
-		if kind == "int" || kind == "object" {
+		if kind == "int" || kind == "object" || kind == "text" {
 			unit = ""
 		}
 		w.rows = append(w.rows, strings.TrimSuffix(fmt.Sprintf("- `%s`%s%s%s: %s", path,
@@ -304,7 +309,8 @@ func figures(typ reflect.Type) string {
 		}
 		names = append(names, "`"+name+"`")
 	}
-	return " {" + strings.Join(names, ", ") + "}"
+	all := strings.Join(names, ", ")
+	return " {" + strings.ReplaceAll(all, "`p50`, `p99`, `max`", "…") + "}"
 }
 
 // commentsOf returns the comments of a struct's fields, by their names in Go.
