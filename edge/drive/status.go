@@ -69,7 +69,7 @@ type Joint struct {
 	Frozen bool    `json:"frozen"` // silent for so long that it keeps its goal
 	// not driven, or only to relieve it: its motor complains, has restarted or was let go
 	Held       bool   `json:"held"`
-	Conditions string `json:"life"`                // state of the joint: [control.md](../control.md#a-joints-states)
+	Conditions string `json:"life"`                // state of the joint, as docs/control.md explains
 	Why        string `json:"why"`                 // reason for the goals that it gets
 	Complaint  string `json:"complaint,omitempty"` // complaint about heat or supply, with the motor's measurement
 }
