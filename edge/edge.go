@@ -14,12 +14,12 @@
 //	uplink/sender.go    newest pictures (package capture), encoded: the observation leaves
 //	uplink/receiver.go  chunks are checked as they arrive; the newest waits for the tick
 //
-// The table in mode.go determines the source of the arm's motion: the policy, or a person with a
-// leader arm (takeover.go, which also refuses take-overs; package leader), or no source.
+// The tables in mode.go determine the only source of goals in a tick: the policy, a person with a
+// leader arm (takeover.go, which also refuses take-overs; package leader), arming, parking, or no
+// source. Package follow alone writes goals to the arm.
 //
 // The threads meet the tick only in rt.Latest, rt.Ring and atomic flags; uplink.Outbox and uplink.Inbox
-// are those of the network. Package
-// follow decides a policy's part of a tick and limits the arm's motion.
+// are those of the network.
 //
 // All threads count in stats.go. state.go is the state machine of the run, status.go the JSON that
 // page, ctl and summary share, and config.go the values of the flags.

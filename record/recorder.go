@@ -7,12 +7,13 @@
 //	recorder.go  one thread takes them out and encodes them as protobuf (coder.go, schema.go)
 //	window.go    it keeps the newest in memory: minutes of messages, seconds of pictures
 //	writer.go    another thread writes the memory's content into files, when a save is requested
-//	folder.go    the files together stay below a size; the oldest are deleted first
+//	folder.go    the files together stay below a size, and leave the disk room; the oldest go first
 //	repair.go    the next start repairs files that a power cut has torn
 //	read.go      reads the files
 //
-// Only the writing thread touches the disk. While the disk accepts no data, new messages displace
-// old ones in memory, and the recorder counts the lost ones.
+// Only the writing thread touches the disk. When the disk is full, folder.go deletes the oldest
+// records. While it still accepts no data, new messages displace old ones in memory; writer.go counts
+// the lost ones and tries again every two seconds.
 package record
 
 import (

@@ -7,8 +7,9 @@
 //	queue         a robot's newest observation waits, older ones are dropped; the
 //	              scheduler chooses the next robots
 //	worker.go     the observations of the next batch are decoded into its rows (rows.go,
-//	              tensors.go) while the device's thread (engine.go, batch) runs the
-//	              previous batch
+//	              tensors.go), by the decoding threads (batch) or, when only one waits,
+//	              by the worker's own; the device's thread (engine.go, batch) runs the
+//	              previous batch meanwhile
 //	publish.go    the chunk is sent with the observation's header on the robot's action
 //	              key, and is dropped when the robot's link is full
 //

@@ -1,8 +1,8 @@
 // Package capture takes pictures for observations. In the order of the data: Parse reads a --camera
 // flag (config.go), Open opens its device, file or simulation (open.go), a capture thread keeps its
-// newest frame (capture.go), the sender thread crops, rotates, scales (transform.go) and encodes it
-// (encode.go), and a browser may show the sent picture (preview.go). snapshot.go serves edge-rt
-// cameras.
+// newest frame (capture.go), the sender thread decodes it if it must (encode.go), crops, rotates,
+// scales (transform.go) and encodes it, and a browser may show the sent picture (preview.go). The
+// record's thread does the same with copies of its own (tap.go). snapshot.go serves edge-rt cameras.
 //
 // A camera's own JPEG is sent unchanged: one copy from the driver's buffer into the message,
 // without decoding and encoding, unless the configuration sets quality, size, crop or rotation.

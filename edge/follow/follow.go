@@ -1,5 +1,6 @@
-// Package follow drives a follower arm. All goals go through a Follower, whether they come from a
-// policy, a leader arm or a person.
+// Package follow drives a follower arm. Only a Follower writes goals to it, for every source of
+// motion: a policy or a person's leader arm (edge/mode.go selects one in each tick), a teleoperation
+// or a replay (package attend), a movement of edge-rt move.
 //
 // A tick is Read (read.go, stall.go), then one of ArmStep (arming.go), Drive, RescueStep or
 // ParkStep (drive.go), or no call. Without a call nothing is sent and the motors hold, since it is

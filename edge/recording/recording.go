@@ -1,5 +1,6 @@
 // Package recording runs the flight recorder of a process that drives an arm: its two threads, the
-// pictures of its cameras, and the record of the run's end.
+// pictures of its cameras, and the record of the run's end. One thread collects messages, decodes or
+// encodes pictures, and counts torn ones (torn.go); the other writes files (package record).
 //
 //	Open    the recorder, before the arm
 //	Tap     each camera
