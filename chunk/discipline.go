@@ -35,8 +35,8 @@ type Discipline interface {
 	OnTick(now rt.Instant, state []float32, a *Ask) bool
 	OnTickWithoutObservation()
 
-	// SetSource sets the age of the oldest picture of request key, once the pictures were taken:
-	// where it is older than the state, the answer's actions age from it.
+	// SetSource sets the instant of the oldest picture of request key, once the pictures were taken:
+	// if the picture is older than the state, the age of the answer's actions counts from it.
 	SetSource(key int64, source rt.Instant)
 
 	// RequestNow reports that no request under way will be answered, such as after a lost session,

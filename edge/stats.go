@@ -48,7 +48,7 @@ type tickStats struct {
 	leaderAt    atomic.Int64  // instant of the newest pose
 	leaderStiff atomic.Bool   // the leader may be under torque
 
-	dropped [numDrops]atomic.Uint64 // answers that the tick did not merge; the link counts others
+	dropped [numDrops]atomic.Uint64 // answers that the tick did not merge; uplink.Stats counts those it did not get
 }
 
 func newTickStats() *tickStats {

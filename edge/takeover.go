@@ -166,9 +166,9 @@ func (c *control) shares() bool {
 	return c.mode == correcting && c.arm.Apart() && c.takeover.led != c.arm.Joints()
 }
 
-// correct drives the parts that a person has to their leader's pose. While the leader is silent they
-// hold; afterwards they start slowly, since the leader may have moved. Of the other parts, row is the
-// policy's action, nil while they hold.
+// correct drives the parts that a person has taken over, to the pose of their leader. While the leader
+// is silent these parts hold; afterwards they start slowly, since the leader may have moved. row is
+// the policy's action for the other parts, nil while they hold.
 //
 //rt:noalloc
 func (c *control) correct(now rt.Instant, row []float32) {

@@ -115,8 +115,8 @@ func (a *axis) plan(from, to int) {
 	}
 }
 
-// mean appends the weights of the pixels in output i, which covers [i*from, (i+1)*from) in units
-// where a pixel is to wide. They are rounded together, so that any number of them adds up to one.
+// mean appends the weights of the pixels in output i. In units of which a pixel has a.to, the output
+// covers [i*a.from, (i+1)*a.from). The weights are rounded together, so that they add up to one.
 //
 //rt:noalloc
 func (a *axis) mean(i int) (first int32) {

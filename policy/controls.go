@@ -136,7 +136,7 @@ func (m *Meta) Condition(with *Conditioning, rows, delay, end int) Controls {
 	return c
 }
 
-// mode returns the server's mode for a prefix of that many rows and that delay.
+// mode returns the server's mode for a prefix of these rows and this delay.
 //
 //rt:noalloc
 func (m *Meta) mode(server string, rows, delay int) Mode {

@@ -179,9 +179,9 @@ func (p *publisher) publish(t *slot, out *tensors) (payload []byte) {
 	return p.payload
 }
 
-// refuse sends the robot an event with the reason why there is no chunk, and logs it. A failure of
-// the model is a bad_observation, too, because a repeat would fail as well, unless the policy's
-// program is away.
+// refuse sends the robot an event with the reason why there is no chunk, and logs it. The event is
+// bad_observation, also after a failure of the model, because a repeat would fail as well; while the
+// policy's program is away it is unavailable.
 //
 //go:noinline
 func (p *publisher) refuse(t *slot, err error) {

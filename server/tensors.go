@@ -132,7 +132,7 @@ func (t *tensors) blank(row int, conditioned bool, seed uint64) {
 	}
 }
 
-// inform tells a model in another program whose request is in a filled row.
+// inform gives a model in another program the session, episode, task and seed of a filled row.
 //
 //rt:noalloc
 func (t *tensors) inform(row int, s *session, f *filled, h *wire.Header) {

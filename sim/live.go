@@ -35,8 +35,8 @@ type Live struct {
 	goals   [DOF]goalRegister // guarded by mu
 }
 
-// motion is one joint's straight line within the present tick: from q at phase
-// from towards the goal, or standing still.
+// motion is a joint's motion within the present tick: a straight line from q,
+// at the phase from, towards the goal; or none.
 type motion struct {
 	q    float64
 	from float64
@@ -171,7 +171,7 @@ func (l *Live) sceneAt(now rt.Instant) (scene, rt.Instant) {
 	return s, at
 }
 
-// advance judges every grid point up to now. Guarded by mu.
+// advance judges every grid point up to now. Called with mu held.
 //
 //rt:noalloc
 func (l *Live) advance(now rt.Instant) {

@@ -72,7 +72,7 @@ func (l *Log) Tail(n int) string {
 	return strings.TrimSuffix(text.String(), "\n")
 }
 
-// Until waits at most for the limit until ok, and returns the last answer of ok.
+// Until calls ok until it returns true or the limit is over, and returns its last answer.
 func Until(limit time.Duration, ok func() bool) bool {
 	for end := time.Now().Add(limit); !ok(); time.Sleep(poll) {
 		if time.Now().After(end) {

@@ -65,7 +65,7 @@ const (
 	keptBytes  = 1024
 	warmUp     = 20
 	measured   = 100
-	// to open and to release: a busy machine is late for longer than the driver waits
+	// attempts to open and to release: a busy machine may be late for longer than the driver waits
 	tries     = 5
 	busMargin = 3 * time.Millisecond // the driver's deadline before the period's end, as in the edge
 )

@@ -104,7 +104,7 @@ func (r *Report) WriteQueues(w io.Writer) error {
 	return err
 }
 
-// short formats a number with three digits, without an exponent.
+// short formats a number with three digits, and one of 100 or more as a whole number.
 func short(v float64) string {
 	if math.Abs(v) >= 100 {
 		return strconv.FormatFloat(v, 'f', 0, 64)

@@ -215,8 +215,8 @@ type quantity struct {
 	draws    []quantiles // of the factors, newer over older
 }
 
-// quantities are the lateness, and where both have a cyclictest the ratio to its own, each with draws of
-// both reports' slices where these are enough.
+// quantities returns the lateness and, if both reports have a cyclictest, the ratio to its lateness. Each has
+// draws of both reports' slices, if there are enough slices.
 func (p *pair) quantities() []quantity {
 	all := []quantity{{name: quantityLateness, least: leastUS, old: p.old.late, new: p.new.late}}
 	if p.old.of != nil && p.new.of != nil {

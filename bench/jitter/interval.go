@@ -87,8 +87,8 @@ func (b *blocks) quantiles(drawn []uint64) (q quantiles) {
 	return q
 }
 
-// spread draws slices of a subject, and of its cyclictest, with replacement: slices of the same seconds
-// together, those apart each for themselves.
+// spread draws slices of a subject and of its cyclictest, with replacement. Two slices of the same
+// seconds are drawn together; slices that ran apart are drawn independently.
 type spread struct {
 	random   *rand.Rand
 	mine, of *blocks // of is nil without cyclictest

@@ -52,7 +52,7 @@ var (
 // cameras of a robot.
 const cameras = 2
 
-// fleets returns the payloads of fleets whose robots send so many observations a second.
+// fleets returns the payloads of fleets of robots, each of which sends this many requests a second.
 func fleets(requests float64) (all []Fleet, err error) {
 	for _, size := range sizes {
 		for _, q := range qualities {

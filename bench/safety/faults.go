@@ -41,7 +41,7 @@ type fault struct {
 	Lean    bool                            // served by lean-server and the demo policy
 	Args    []string                        // edge-rt's flags; DIR is the run's folder
 	Safety  string                          // a line of the robot's safety block
-	Bus     func(*servosim.Config, []uint8) // changes a bus, on which it hits these servos
+	Bus     func(*servosim.Config, []uint8) // changes a bus; the fault concerns the servos with these ids
 	Before  func(*run) error                // before the edge starts
 	Grip    func(time.Duration) float64     // the policy's goal of the gripper, in percent
 	Unarmed bool                            // the fault begins before the arm is armed

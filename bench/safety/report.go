@@ -36,7 +36,7 @@ type Result struct {
 	// ms, from the fault until the arm was safe; -1 where that does not apply
 	SafeMS    float64 `json:"safe_ms"`
 	SafeMaxMS float64 `json:"safe_max_ms"` // ms, its limit
-	// exit code or signal, after the SIGTERM at the end unless it ended by itself
+	// exit code or signal; a program that has not ended by itself gets SIGTERM
 	Exit     string `json:"exit"`
 	ByItself bool   `json:"ended_by_itself"` // the program ended before the SIGTERM
 	Reason   string `json:"reason"`          // the program's last words

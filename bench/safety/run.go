@@ -508,7 +508,7 @@ func (r *run) stopEdge() error {
 	return nil
 }
 
-// close ends the remaining programs, the last started first.
+// close reverts the fault and ends the remaining programs, the last started first.
 func (r *run) close() {
 	r.revert()
 	for _, do := range slices.Backward(r.cleanup) {

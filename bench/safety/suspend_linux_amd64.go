@@ -16,7 +16,7 @@ const asleep = time.Hour
 const syscallStop = syscall.SIGTRAP | 0x80
 
 // suspend stops the edge for a second. Afterwards CLOCK_BOOTTIME appears to have advanced by an
-// hour and CLOCK_MONOTONIC not: the tick's results of clock_gettime are changed.
+// hour, and CLOCK_MONOTONIC does not: the tick's results of clock_gettime are changed.
 func suspend(r *run) error {
 	if err := r.edge.Signal(syscall.SIGSTOP); err != nil {
 		return err

@@ -51,7 +51,7 @@ func (d *doctor) throttled() (bits uint64, here bool, bad string) {
 	return bits, here, bad
 }
 
-// voltageAlarm reads the alarm of a Raspberry Pi's supply, as throttled does its bits.
+// voltageAlarm reads the alarm of a Raspberry Pi's supply; here and bad are as those of throttled.
 func (d *doctor) voltageAlarm() (alarm int64, here bool, bad string) {
 	for _, name := range d.glob("sys/class/hwmon/hwmon*/name") {
 		if dir := filepath.Dir(d.below(name)); d.text(dir, "name") == "rpi_volt" {

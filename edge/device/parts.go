@@ -68,12 +68,12 @@ func (b ByPart) Values() (values []string) {
 // Text returns all values as one, which ByPart reads again.
 func (b ByPart) Text() string { return strings.Join(b, ",") }
 
-// Spread makes a part's value of the plain value of a robot of several parts.
+// Spread derives a part's value from a value that names no part.
 type Spread func(part, value string) string
 
 // Of returns the value of each part of the robot, in their order; empty where a part has no value.
-// A plain value for several parts is refused without spread, except sim, which is every part's. Its
-// errors have the code exit.Usage.
+// For a robot of several parts it refuses a value that names no part, unless spread is given or the
+// value is sim, which every part then gets. Its errors have the code exit.Usage.
 func (b ByPart) Of(flag string, r robot.Robot, spread Spread) ([]string, error) {
 	parts, items := r.Parts(), b.items()
 	values, given := make([]string, len(parts)), make([]bool, len(parts))
@@ -264,10 +264,10 @@ func (f Places) Command(r robot.Robot) string {
 	return strings.Join(text, " ")
 }
 
-// CheckSwapped fails when the ports of two parts are in each other's place: the motors at each of the two
-// have the calibration of the other part, and not their own, also where one part has no calibration yet, or
-// both calibrations are the same and the adapters were in each other's place before. It opens the ports
-// and writes nothing; it knows nothing of ports that do not open.
+// CheckSwapped fails when the ports of two parts are exchanged: the motors at each have the calibration of
+// the other part, and not their own. If one part has no calibration yet, the motors at its port decide; if
+// both calibrations are the same, the serial numbers of the adapters do. It opens the ports and writes
+// nothing; a port that does not open proves nothing.
 func CheckSwapped(places []Place, clock rt.Clock) error {
 	return checkSwapped(places, clock, sysfs)
 }

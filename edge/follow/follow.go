@@ -274,7 +274,7 @@ func (f *Follower) Stale() robot.Joints { return f.silence.stale }
 //rt:noalloc
 func (f *Follower) frozen() robot.Joints { return f.silence.frozen }
 
-// View is the state of a Follower's joints; sets have one bit per joint.
+// View is the state of a Follower's joints; a robot.Joints is a set with one bit for each joint.
 type View struct {
 	Stale      robot.Joints // no position in this tick
 	Frozen     robot.Joints // silent for so long that they keep their goal

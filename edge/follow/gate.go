@@ -133,8 +133,8 @@ func (g *Gate) spin(goal, action []float32, ticks float32) (next [robot.Axes]flo
 	return next, ranged, stepped
 }
 
-// settle returns the goal of a joint, at place, whose motor holds another goal than the last one:
-// its place, which moves nothing. Pass goes on from there.
+// settle returns the goal of a joint at place whose last goal is void: the place itself, which moves
+// nothing. Pass continues from there.
 //
 //rt:noalloc
 func (g *Gate) settle(goal, place float32) float32 {

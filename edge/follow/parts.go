@@ -474,7 +474,7 @@ func (p *Parts) Frozen() robot.Joints { return p.joints((*Follower).frozen) }
 //rt:noalloc
 func (p *Parts) Held() robot.Joints { return p.joints((*Follower).held) }
 
-// joints returns a set of each part's joints as one of the robot's.
+// joints returns the union of a set of each part's joints, by the numbers of the robot's joints.
 //
 //rt:noalloc
 func (p *Parts) joints(of func(*Follower) robot.Joints) (all robot.Joints) {

@@ -101,7 +101,8 @@ func (l *Leaders) Pose() *Pose {
 	return p
 }
 
-// together returns the state of two leaders: one that fails, or that is still driven, is that of both.
+// together returns the state of two leaders: Failed if one has failed, Driven until both have the
+// same other state.
 //
 //rt:noalloc
 func together(a, b State) State {

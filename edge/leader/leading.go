@@ -16,7 +16,7 @@ const (
 	settles        = 100 * time.Millisecond // after which an impossible place, read all the time, is accepted
 	// after which a reading is too old: the hand may have moved the joint anywhere
 	forgets  = time.Second
-	endSlack = 64 // counts beyond its range at which a joint still leads, for sloppy calibrations
+	endSlack = 64 // counts outside its range up to which a joint leads: calibrations are not exact
 )
 
 // Cause is the reason why a joint of a leader does not lead.

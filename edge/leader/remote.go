@@ -182,8 +182,8 @@ func (r *Remote) deposit(s wire.Sample) {
 	}
 }
 
-// fits reports whether a pose of n values is one of the leader's joints, maybe with a base's
-// velocities.
+// fits reports whether a pose of n values has the leader's joints, alone or with the velocities of
+// its base.
 //
 //rt:noalloc
 func (r *Remote) fits(n int) bool {

@@ -130,8 +130,8 @@ func (r *Reporter) Report(ev event.Event) {
 	r.Log.LogAttrs(context.Background(), level, ev.Code.String(), a.of[:a.n]...)
 }
 
-// part adds the name of the part with these joints, and returns its index. For a robot of one part,
-// whose events have no joints, it adds nothing.
+// part adds the name of the part with these joints to a, and returns the part's index. The events of
+// a robot of one part have no joints: part adds nothing for them, and returns 0.
 func (r *Reporter) part(joints int64, a *attributes) (index int) {
 	for i, p := range r.parts {
 		if joints != 0 && p.Joints() == robot.Joints(joints) {

@@ -21,7 +21,7 @@ import (
 	"github.com/edge-rt/edge-rt/wire/zenoh/access"
 )
 
-// errNoService means that no server has a token. It is a passing error.
+// errNoService means that no server has a token. The handshake is tried again after it.
 var errNoService = errors.New("no lean-server answers")
 
 // temporaryError is a refusal that the server marks as temporary.
@@ -239,7 +239,7 @@ func (l *Link) choose(ctx context.Context, prefix string) (*wire.SessionAck, Con
 	return nil, Contract{}, refused
 }
 
-// warmedUp returns a passing error while the server has not run its policy: the first inference of
+// warmedUp returns a temporary error while the server has not run its policy: the first inference of
 // many policies takes longer than an arm may wait.
 func warmedUp(prefix string, ack *wire.SessionAck) error {
 	if ack.WarmedUp {

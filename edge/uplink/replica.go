@@ -77,7 +77,7 @@ type servers struct {
 
 type token struct {
 	up, went bool
-	beside   bool // it was alive when the session ended: it does not replace the session's server
+	beside   bool // the server was alive when the last session ended, so it has not replaced that session's
 }
 
 // set notes a token that has appeared or disappeared. Owner: the transport's goroutines.

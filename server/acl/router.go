@@ -152,8 +152,8 @@ func (f *Fleet) check() error {
 	return nil
 }
 
-// rulesOf returns the rules for the rights of k: its messages, and declarations on its keys and on
-// those of all (a server's are for all robots).
+// rulesOf returns the rules for the rights k: for messages on k's keys, and for declarations on these
+// keys and on those in all, since a server declares its keys for all robots.
 func rulesOf(id string, k, all keys) (rules []rule) {
 	add := func(flow string, messages, exprs []string) {
 		if len(messages) > 0 && len(exprs) > 0 {

@@ -103,8 +103,8 @@ type camera struct {
 	Width  int    `json:"width"`
 }
 
-// errManifest marks that the worker takes the manifest for the reason why the policy does not load,
-// errPython an interpreter that ended before the worker's program has sent anything.
+// errManifest marks a policy that does not load, as the worker found, because of the manifest;
+// errPython marks an interpreter that ended before the worker's program had sent anything.
 var (
 	errManifest = errors.New("the policy does not load")
 	errPython   = errors.New("the interpreter does not run the worker")

@@ -50,8 +50,8 @@ func New(limit int64) *Bound { return &Bound{limit: limit} }
 //rt:noalloc
 func (b *Bound) Take(p Part, n int64) bool { return b.take(p, n, b.limit) }
 
-// TakeSpare is Take for memory beyond the sizes of a robot's open: it leaves 1/spareFraction of the
-// bound to the other robots.
+// TakeSpare is Take for memory that no robot was promised: captures, and observations larger than a
+// robot's open announced. It leaves 1/spareFraction of the bound to the robots.
 //
 //rt:noalloc
 func (b *Bound) TakeSpare(p Part, n int64) bool { return b.take(p, n, b.limit-b.limit/spareFraction) }

@@ -8,7 +8,7 @@ import (
 	"github.com/edge-rt/edge-rt/server/memory"
 )
 
-// The classes of buffers: four sizes for each doubling, so that at most a quarter of a buffer is
+// The classes of buffers: four sizes for each doubling, so that at most a fifth of a new buffer is
 // unused; powers of two would waste half.
 const (
 	smallestBits = 12 // 4 KiB

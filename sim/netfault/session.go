@@ -91,7 +91,7 @@ func (s *Session) run() {
 	}
 }
 
-// now is the time since the episode began. Holds mu.
+// now is the time since the episode began. Called with mu held.
 func (s *Session) now() time.Duration {
 	if !s.started {
 		return 0
@@ -99,7 +99,7 @@ func (s *Session) now() time.Duration {
 	return s.clock.Now().Sub(s.start)
 }
 
-// flush delivers the due messages of one direction. Holds mu, so that callbacks run one at a time.
+// flush delivers the due messages of one direction. Called with mu held, so callbacks run one at a time.
 func (s *Session) flush(w *direction) {
 	n := 0
 	for n < len(w.inFlight) && w.inFlight[n].due <= s.now() {
@@ -109,7 +109,7 @@ func (s *Session) flush(w *direction) {
 	w.inFlight = slices.Delete(w.inFlight, 0, n)
 }
 
-// send puts a message under way. Holds mu.
+// send puts a message under way. Called with mu held.
 func (s *Session) send(w *direction, effect Effect, at, earliest time.Duration, m *message) {
 	effect = w.line.Next(effect)
 	w.scratch, _ = w.line.Pass(effect, m, w.scratch[:0])

@@ -37,7 +37,7 @@ const (
 	// busyShare is the share of late ticks from which on other programs are named as a cause.
 	busyShare = 0.01
 
-	// calmLimit is the longest wait of another try for a calm host.
+	// calmLimit is the longest time for which another try waits for a calm host.
 	calmLimit = time.Minute
 )
 

@@ -321,8 +321,8 @@ func (c *client) ended(err error) error {
 	return nil
 }
 
-// read passes on messages, one at a time. It waits for the next one while the policy computes, so that pings
-// are answered, and receives it when the one before was answered.
+// read passes on messages, one at a time. While the policy computes it waits for the next message, so that
+// pings are answered, but receives that message only after the previous one was answered.
 func (c *client) read(ctx context.Context) {
 	for {
 		kind, r, err := c.conn.Reader(ctx)

@@ -132,7 +132,7 @@ func (s *Security) fileFindings(file, effect string, now time.Time) []Finding {
 	return judge(c, file, effect, now)
 }
 
-// Listening lists the faults of the certificates that a listener here would show.
+// Listening lists the faults of the certificates that a listener at this endpoint would show.
 func (e Endpoint) Listening(now time.Time) []Finding {
 	if e.Protocol != TLS {
 		return nil
