@@ -86,6 +86,10 @@ func (s *replay) load(number uint32) error {
 		return exit.With(exit.Usage, err)
 	}
 	defer in.Close()
+	if info, err := in.Stat(); err == nil && info.IsDir() {
+		return exit.Errorf(exit.Usage, "%s is a folder: name one record in it (*.mcap); lerobot-replay plays the "+
+			"episodes of data sets", s.file)
+	}
 	if s.episode, err = load(in, s.cfg.Arm.Robot, number); err != nil {
 		return exit.Errorf(exit.Of(err), "%s: %w", s.file, err)
 	}

@@ -199,6 +199,7 @@ func TestReplayRefusals(t *testing.T) {
 		says   string
 	}{
 		{func(*ReplayConfig) {}, exit.Usage, "/none.mcap"},
+		{func(c *ReplayConfig) { c.File = t.TempDir() }, exit.Usage, "is a folder: name one record"},
 		{func(c *ReplayConfig) { c.Arm.Bus = "" }, exit.Usage, "--bus"},
 		{func(c *ReplayConfig) { c.Speed = 1.5 }, exit.Usage, "not moved faster"},
 		{func(c *ReplayConfig) { c.Speed = math.NaN() }, exit.Usage, "--speed"},

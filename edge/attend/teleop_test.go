@@ -21,6 +21,7 @@ import (
 	"github.com/edge-rt/edge-rt/rt/rttest"
 	"github.com/edge-rt/edge-rt/servo"
 	"github.com/edge-rt/edge-rt/servo/robot"
+	"github.com/edge-rt/edge-rt/servo/table"
 	"github.com/edge-rt/edge-rt/sim/servosim"
 	"github.com/edge-rt/edge-rt/stage/stagetest"
 )
@@ -167,6 +168,29 @@ func TestFollowerFollows(t *testing.T) {
 				t.Errorf("torque %v and %v at the end, want none", follow.TorqueEnabled(), lead.TorqueEnabled())
 			}
 		})
+	}
+}
+
+// A leader that was only silent was not opened again: what its opening found is logged once.
+func TestASilentLeaderHasNoNews(t *testing.T) {
+	cfg, lead, follow, _, _ := pair(t, "so101")
+	port := rttest.Must(servo.OpenPort(cfg.Leader.Bus, 1_000_000))(t)
+	bus := servo.NewBus(port, 1_000_000, table.Feetech, rt.KernelClock())
+	sts := rttest.Must(table.ByName("sts3215"))(t)
+	rttest.Must(bus.WriteRegister(1, sts.Row(table.TorqueEnable), 1))(t)
+	port.Close()
+	defer teach(t, cfg, follow)()
+	said := cfg.Out.(*rttest.Output)
+	for id := uint8(1); id <= 6; id++ {
+		lead.Mute(id, true)
+	}
+	rttest.Eventually(t, "silence", func() bool { return strings.Contains(said.String(), "leader does not answer") })
+	for id := uint8(1); id <= 6; id++ {
+		lead.Mute(id, false)
+	}
+	rttest.Eventually(t, "an answer", func() bool { return strings.Contains(said.String(), "the leader answers") })
+	if n := strings.Count(said.String(), "was under torque and was let go"); n != 1 {
+		t.Errorf("%d reports that motor 1 was under torque, want 1", n)
 	}
 }
 

@@ -12,6 +12,7 @@ import (
 	"github.com/edge-rt/edge-rt/edge/leader"
 	"github.com/edge-rt/edge-rt/record"
 	"github.com/edge-rt/edge-rt/rt"
+	"github.com/edge-rt/edge-rt/servo"
 	"github.com/edge-rt/edge-rt/servo/robot"
 )
 
@@ -31,10 +32,15 @@ type Reporter struct {
 	parts   []robot.Part
 	cameras []cameraReport
 	joints  []string // names of the joints by bit set, so that Report does not allocate
+
+	opened []*servo.Arm // leaders whose notes are in the log
 }
 
-// Names sets the names of the joints.
+// Names sets the names of the joints. The notes of the leaders' first opening are in the log by then.
 func (r *Reporter) Names(arm robot.Robot) {
+	for _, l := range r.Leader {
+		r.opened = append(r.opened, l.Arm())
+	}
 	r.robot, r.parts = arm, arm.Parts()
 	r.joints = make([]string, 1<<min(len(arm.Motors), 8)) // a larger arm has texts for some sets only
 	for set := range r.joints {
@@ -114,8 +120,11 @@ func (r *Reporter) Report(ev event.Event) {
 			slog.Duration("for", time.Duration(ev.A)*time.Millisecond))
 	case event.LeaderBack:
 		r.part(ev.A, &a)
-		for _, arm := range r.Leader {
-			r.notes(arm)
+		for i, arm := range r.Leader { // a leader that was only silent was not opened again
+			if now := arm.Arm(); now != r.opened[i] {
+				r.opened[i] = now
+				r.notes(arm)
+			}
 		}
 		level = slog.LevelInfo
 	case event.TorqueOn:
