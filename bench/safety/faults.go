@@ -39,7 +39,7 @@ type fault struct {
 	Do     func(*run) error        // other actions; run.onRevert undoes them
 
 	Lean    bool                            // served by lean-server and the demo policy
-	Args    []string                        // edge-rt's flags; DIR is the run's folder
+	Args    []string                        // edge-rt's flags; DIR is the run's folder, RECORDS that of its records
 	Safety  string                          // a line of the robot's safety block
 	Bus     func(*servosim.Config, []uint8) // changes a bus; the fault concerns the servos with these ids
 	Before  func(*run) error                // before the edge starts
@@ -337,7 +337,7 @@ var people = []fault{
 	{Name: "pause-power", Title: "paused, and the supply of all motors away for 1 s", Safe: safeHeld, For: 3500 * ms,
 		Ctl: "pause", Pause: 200 * ms, Script: []servosim.Fault{{Kind: "power", Until: s}}},
 	{Name: "reset", Title: "new episode (`ctl reset`)", For: s, Soak: true, Ctl: "reset"},
-	ofBase("rest", "at rest between two episodes", ms, 0, "--record", "all", "--record-dir", "DIR/episodes").does(rest),
+	ofBase("rest", "at rest between two episodes", ms, 0, "--record", "all", "--record-dir", "RECORDS").does(rest),
 	ofBase("correct", "taken over without keys for the base", ms, 0, "--leader", "jog").does(correct),
 	ofBase("stale", "no chunk, and `--max-action-age 300ms`", 300*ms, stage.CutUp, "--max-action-age", "300ms"),
 	ofBase("zero", "no chunk, and `--fallback zero`", starveAfter, stage.CutUp, "--fallback", "zero"),

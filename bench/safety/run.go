@@ -235,11 +235,15 @@ func (r *run) mark(text string) {
 
 func (r *run) start() error {
 	args := append([]string(nil), r.fault.Args...)
+	records := filepath.Join(r.dir, "records")
+	if r.cfg.Records != "" {
+		records = filepath.Join(r.cfg.Records, r.fault.Name)
+	}
 	for i := range args {
-		args[i] = strings.ReplaceAll(args[i], "DIR", r.dir)
+		args[i] = strings.NewReplacer("DIR", r.dir, "RECORDS", records).Replace(args[i])
 	}
 	if r.cfg.Records != "" && !slices.Contains(args, "--record-dir") {
-		args = append(args, "--record", "all", "--record-dir", filepath.Join(r.cfg.Records, r.fault.Name))
+		args = append(args, "--record", "all", "--record-dir", records)
 	}
 	return r.startEdge(r.proxy.Endpoint, r.fault.Lean, args...)
 }

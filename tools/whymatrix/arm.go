@@ -23,6 +23,16 @@ const (
 // injected returns the row of a fault of bench safety with its expected causes.
 func injected(name string, want ...why.Cause) row { return row{name: name, want: want, arm: true} }
 
+// ofBase returns the row of a fault that only a robot with a base has.
+func ofBase(name string, want ...why.Cause) row {
+	return row{
+		name: name,
+		want: want,
+		arm:  true,
+		base: true,
+	}
+}
+
 // armFaults are the faults of bench safety, in its order. A fault that is missing here is not played.
 var armFaults = []row{
 	injected("blip-one", why.Restarted),
@@ -72,6 +82,11 @@ var armFaults = []row{
 	injected("pause", why.Paused),
 	injected("pause-power", why.Restarted),
 	injected("reset", why.NewEpisode),
+	ofBase("rest", why.Between),
+	ofBase("correct", why.NewEpisode),
+	ofBase("stale", why.ActionTooOld),
+	ofBase("zero", why.LinkSilent),
+	ofBase("repeat", why.LinkSilent),
 	injected("sigterm"),
 	injected("sigkill", why.Killed),
 	injected("sigstop", why.Killed),
@@ -103,19 +118,32 @@ func allRows(o options) (rows []row) {
 	return slices.DeleteFunc(rows, func(r row) bool { return len(o.only) > 0 && !slices.Contains(o.only, r.name) })
 }
 
-// playArm plays the faults of bench safety among the selected rows.
+// playArm plays the faults of bench safety among the selected rows: those of a base on a LeKiwi, the others
+// on an SO-101.
 func playArm(ctx context.Context, o options, dir string, rows []row) error {
-	var names []string
+	var arm, base []string
 	for i := range rows {
-		if rows[i].arm && rows[i].again() {
-			names = append(names, rows[i].name)
+		switch {
+		case !rows[i].arm || !rows[i].again():
+		case rows[i].base:
+			base = append(base, rows[i].name)
+		default:
+			arm = append(arm, rows[i].name)
 		}
 	}
+	if err := playRobot(ctx, o, dir, rows, "so101", arm); err != nil {
+		return err
+	}
+	return playRobot(ctx, o, dir, rows, "lekiwi", base)
+}
+
+// playRobot plays the named faults on one robot and notes the findings in their rows.
+func playRobot(ctx context.Context, o options, dir string, rows []row, robot string, names []string) error {
 	if len(names) == 0 {
 		return nil
 	}
 	report, err := safety.Run(ctx, safety.Config{
-		Robot:   "so101",
+		Robot:   robot,
 		Only:    names,
 		Workers: o.workers,
 		Tree:    o.tree,

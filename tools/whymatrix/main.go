@@ -74,6 +74,7 @@ type row struct {
 	noRecord    string      // why there can be no record
 	bus         bool        // a fault of the arm's bus
 	arm         bool        // a fault of bench safety
+	base        bool        // a fault of bench safety that needs a robot with a base
 	found       []why.Finding
 	disturbed   []why.Finding // not caused by the fault: the machine has starved the simulated motors
 	played      bool
