@@ -214,29 +214,23 @@ func (p *Patience) abandons(s Pace) bool { return p.engine && s.Least >= p.reque
 //rt:noalloc
 func (p *Patience) dropsAll(s Pace) bool { return p.rtc && p.chunk > 0 && s.Least >= p.chunk }
 
-// notes returns a sentence for each limit of the run that this pace exceeds, with its flag.
+// notes returns a sentence for each limit of the run that this pace exceeds, with its flag. It allocates only for a
+// limit that is exceeded: the run measures its pace on the path that allocates nothing.
 func (p *Patience) notes(s Pace, horizon, sMin int, fps float64) (notes []string) {
 	note := func(format string, args ...any) { notes = append(notes, fmt.Sprintf(format, args...)) }
 	if s.Most == 0 || p.chunk == 0 {
 		return nil
 	}
 	whole := s.Most + s.Queue
-	took := seconds(s.Most)
-	if s.Most >= time.Duration(ageSlack*float64(s.Least)) && seconds(s.Least) != took {
-		took = seconds(s.Least) + " to " + took
-	}
-	if s.Queue > 0 {
-		took = fmt.Sprintf("%s and up to %s of waiting for other robots", took, seconds(s.Queue))
-	}
 	switch step := time.Duration(float64(time.Second) / fps); {
 	case s.Least >= p.chunk:
 		note("SLOW POLICY: a chunk takes %s, and its %d actions last %s: the arm moves, stops and moves again (%.2g "+
 			"of %g actions per second at most); a faster device or fewer inference steps help",
-			took, horizon, seconds(p.chunk), float64(horizon)/(s.Least+p.chunk).Seconds(), fps)
+			s.took(), horizon, seconds(p.chunk), float64(horizon)/(s.Least+p.chunk).Seconds(), fps)
 	case whole > time.Duration(horizon-sMin)*step && whole < time.Duration(horizon-1)*step:
 		note("a chunk takes %s, and the next one is asked for when %s of actions are left: the arm stops in between; "+
 			"--s-min %d or less asks earlier",
-			took, seconds(time.Duration(horizon-sMin)*step), max(1, horizon-int(whole/step)-1))
+			s.took(), seconds(time.Duration(horizon-sMin)*step), max(1, horizon-int(whole/step)-1))
 	}
 	switch age := p.Age(s); {
 	case age > p.maxAge:
@@ -246,7 +240,7 @@ func (p *Patience) notes(s Pace, horizon, sMin int, fps float64) (notes []string
 		works := p.ageThatWorks(Pace{s.Most, s.Most, s.Queue})
 		if p.given.MaxActionAge {
 			note("--max-action-age %v lets at most the first of the %d actions of a chunk run, which takes %s: "+
-				"--max-action-age %v lets all of them", age, horizon, took, works)
+				"--max-action-age %v lets all of them", age, horizon, s.took(), works)
 		} else {
 			note("--max-action-age is %v, and a chunk has taken %s: when %d take so long in a row, it becomes longer "+
 				"by itself; --max-action-age %v lets all of the %d actions run at once", age, seconds(s.Most),
@@ -255,17 +249,29 @@ func (p *Patience) notes(s Pace, horizon, sMin int, fps float64) (notes []string
 	}
 	if whole > p.request {
 		note("--request-timeout %v is shorter than a chunk takes (%s): the session stays while the server answers, "+
-			"and is opened anew after %s", p.request, took, seconds(p.answer(s)))
+			"and is opened anew after %s", p.request, s.took(), seconds(p.answer(s)))
 	}
 	if p.given.DegradedAfter && s.Most > p.degraded {
 		note("--degraded-after %v is shorter than a chunk takes (%s): the run is DEGRADED or STALLED before each one",
-			p.degraded, took)
+			p.degraded, s.took())
 	}
 	if whole > p.offline {
 		note("--max-offline %v is shorter than a chunk takes (%s): it counts only while the server does not answer",
-			p.offline, took)
+			p.offline, s.took())
 	}
 	return notes
+}
+
+// took formats the time of a chunk for people.
+func (s Pace) took() string {
+	text := seconds(s.Most)
+	if s.Most >= time.Duration(ageSlack*float64(s.Least)) && seconds(s.Least) != text {
+		text = seconds(s.Least) + " to " + text
+	}
+	if s.Queue > 0 {
+		text = fmt.Sprintf("%s and up to %s of waiting for other robots", text, seconds(s.Queue))
+	}
+	return text
 }
 
 // tellPace logs the limits of the run that the server's pace exceeds: at the first session, and

@@ -94,6 +94,13 @@ func TestLimitsFollowThePolicy(t *testing.T) {
 		p.Age(steady(8*time.Second)) < 8*time.Second+p.chunk {
 		t.Error("the value that it names does not work")
 	}
+	p = cfg.Patience(50, 30)
+	within := Pace{20 * time.Millisecond, 90 * time.Millisecond, 10 * time.Millisecond}
+	rttest.NoAllocs(t, "a pace within all limits allocates %v times, want 0", 100, func() {
+		if p.notes(within, 50, 20, 30) != nil {
+			t.Error("a pace within all limits has notes")
+		}
+	})
 }
 
 // Goal: one slow answer does not let old actions run. Several slow answers in a row do, and so do
