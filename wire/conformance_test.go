@@ -77,7 +77,7 @@ func TestConformanceHasEveryDeviation(t *testing.T) {
 		row := page[key]
 		if row == nil || row[1] != d.Python || row[2] != d.Ours || row[3] != d.Reason ||
 			!strings.HasPrefix(row[4], "`"+d.Owner+".") {
-			t.Errorf("docs/lab/conformance.md has %q for %s, want %q, %q, %q and a test of %s", row, key, d.Python, d.Ours,
+			t.Errorf("docs/lab/conformance.md: %q for %s, want %q, %q, %q and a test of %s", row, key, d.Python, d.Ours,
 				d.Reason, d.Owner)
 		}
 		vectors++

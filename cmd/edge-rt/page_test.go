@@ -179,7 +179,8 @@ func checkMetrics(t *testing.T, url string) {
 		}
 	}
 	for name, f := range families {
-		if kind := strings.ToLower(f.GetType().String()); strings.HasPrefix(name, "edge_rt_") && documented[name] != kind {
+		kind := strings.ToLower(f.GetType().String())
+		if strings.HasPrefix(name, "edge_rt_") && documented[name] != kind {
 			t.Errorf("docs/page.md has %s as %q, want %s", name, documented[name], kind)
 		}
 	}
