@@ -37,8 +37,13 @@ func decodeStrict(data []byte, dst any) (lines map[string]int, err error) {
 	}
 	lines = make(map[string]int)
 	if len(file.Docs) > 1 {
-		return nil, fmt.Errorf("%d: a second document begins here, want one manifest per file",
-			file.Docs[1].Start.Position.Line)
+		line := 1
+		if second := file.Docs[1]; second.Start != nil { // the --- of a document, which one after ... may lack
+			line = second.Start.Position.Line
+		} else if second.Body != nil && second.Body.GetToken() != nil {
+			line = second.Body.GetToken().Position.Line
+		}
+		return nil, fmt.Errorf("%d: a second document begins here, want one manifest per file", line)
 	}
 	if len(file.Docs) == 0 || file.Docs[0].Body == nil {
 		return lines, nil // an empty file: only defaults

@@ -349,6 +349,7 @@ func FuzzDecodeStrict(f *testing.F) {
 	f.Add([]byte(fullManifest))
 	f.Add([]byte("model: &a {repo_or_path: b}\nzenoh: *a\n<<: *a\n"))
 	f.Add([]byte("? [a]\n: b\n"))
+	f.Add([]byte("000000\n...0:"))
 	f.Fuzz(func(t *testing.T, data []byte) {
 		cfg := Default()
 		if _, err := decodeStrict(data, &cfg); err != nil && strings.ContainsAny(err.Error(), "\n\r") {
