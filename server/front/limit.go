@@ -20,7 +20,7 @@ type Limited struct {
 	open []*connection // in the order of their arrival, guarded by mu
 }
 
-// Limit returns l with at most most connections. closed is called with the address of each one that is closed.
+// Limit returns l with at most most connections. It calls closed with the address of each connection that it closes.
 func Limit(l net.Listener, most int, closed func(from net.Addr)) *Limited {
 	return &Limited{Listener: l, most: most, closed: closed}
 }
@@ -56,7 +56,7 @@ func (l *Limited) Accept() (net.Conn, error) {
 	}
 }
 
-// enter gives a connection a place, and returns the one that gets none; nil: all have theirs.
+// enter gives c a place. It returns the connection that has none now, which may be c; nil: every connection has one.
 func (l *Limited) enter(c *connection) (loser *connection) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

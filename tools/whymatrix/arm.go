@@ -25,12 +25,9 @@ func injected(name string, want ...why.Cause) row { return row{name: name, want:
 
 // ofBase returns the row of a fault that only a robot with a base has.
 func ofBase(name string, want ...why.Cause) row {
-	return row{
-		name: name,
-		want: want,
-		arm:  true,
-		base: true,
-	}
+	r := injected(name, want...)
+	r.base = true
+	return r
 }
 
 // armFaults are the faults of bench safety, in its order. A fault that is missing here is not played.
