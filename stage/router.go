@@ -6,6 +6,8 @@ import (
 	"path/filepath"
 	"strings"
 	"time"
+
+	"github.com/edge-rt/edge-rt/internal/exit"
 )
 
 // routerLimit is the longest time until the router listens.
@@ -23,6 +25,10 @@ type Router struct {
 // the official wheel; packages is a folder of another version of that wheel, or empty. Its
 // configuration is in dir.
 func NewRouter(python, packages, folder, dir string) (*Router, error) {
+	if python == "" {
+		return nil, exit.Errorf(exit.Usage, "the official router: got no Python; set EDGERT_PYTHON to an interpreter "+
+			"with the wheel eclipse-zenoh (tools/setup.sh interop installs it into .venv)")
+	}
 	endpoint, err := FreeEndpoint()
 	if err != nil {
 		return nil, err
