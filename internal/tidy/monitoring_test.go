@@ -60,17 +60,109 @@ func TestMonitoringNamesMetricsThatExist(t *testing.T) {
 	}
 }
 
-// Every alert has a severity, annotations about what happened and what to do, and a case in which it fires.
+// panel is the part of a dashboard's panel that its readers depend on.
+type panel struct {
+	ID                       int
+	Type, Title, Description string
+	GridPos                  struct{ X, Y, W, H int }
+	Datasource               struct{ UID string }
+	Targets                  []struct{ Expr, LegendFormat, Format string }
+	FieldConfig              struct {
+		Defaults struct {
+			Unit       string
+			Thresholds struct{ Steps []any }
+		}
+		Overrides []any
+	}
+	Transformations []struct {
+		Options struct{ ExcludeByName map[string]bool }
+	}
+}
+
+// flaws returns what is wrong with a panel for a person who looks at it.
+func (p *panel) flaws(ofOne bool) (flaws []string) {
+	is := func(flaw bool, text string) {
+		if flaw {
+			flaws = append(flaws, text)
+		}
+	}
+	is(p.Title == "" || !strings.Contains(p.Description, "?"), "no question that it answers")
+	is(p.Datasource.UID != "${datasource}", "not the data source of the choice")
+	is(p.GridPos.X+p.GridPos.W > 24, "wider than the page")
+	d := p.FieldConfig.Defaults
+	is((p.Type == "stat" || p.Type == "bargauge") && len(d.Thresholds.Steps) < 2 && len(p.FieldConfig.Overrides) == 0,
+		"neither thresholds nor colours")
+	table := len(p.Transformations) > 0 && p.Transformations[len(p.Transformations)-1].Options.ExcludeByName["Time"]
+	is(p.Type == "table" && !table, "a column Time")
+	for _, target := range p.Targets {
+		is(p.Type == "table" && target.Format != "table", target.Expr+": not as a table")
+		is(p.Type != "table" && target.LegendFormat == "", target.Expr+": no legend")
+		is(ofOne && p.Type != "table" && !strings.Contains(target.LegendFormat, "{{instance}}"),
+			target.Expr+": no name in the legend")
+		perSecond := strings.Contains(target.Expr, "rate(") && !strings.Contains(target.Expr, "histogram_quantile(") &&
+			!strings.Contains(target.Expr, " / ")
+		is(perSecond && (d.Unit == "none" || d.Unit == "cps"), target.Expr+": a rate without its unit")
+	}
+	return flaws
+}
+
+// Each panel answers a question, with units, thresholds, and the name of the robot or server.
+func TestPanelsAreComplete(t *testing.T) {
+	panels := 0
+	for _, name := range []string{"fleet", "robot", "server"} {
+		var board struct{ Panels []panel }
+		text := rttest.Must(os.ReadFile("../../deploy/monitoring/dashboards/" + name + ".json"))(t)
+		rttest.Do(t, json.Unmarshal(text, &board))
+		for i, p := range board.Panels {
+			panels++
+			for _, flaw := range p.flaws(name != "fleet") {
+				t.Errorf("%s, %s: %s", name, p.Title, flaw)
+			}
+			for _, other := range board.Panels[:i] {
+				a, b := p.GridPos, other.GridPos
+				if p.ID == other.ID || a.X < b.X+b.W && b.X < a.X+a.W && a.Y < b.Y+b.H && b.Y < a.Y+a.H {
+					t.Errorf("%s: %s has the id or the place of %s", name, p.Title, other.Title)
+				}
+			}
+		}
+	}
+	if panels < 30 {
+		t.Errorf("%d panels, want more: the files are not as this test reads them", panels)
+	}
+}
+
+// hasHeading reports whether a page has the heading of a link, FILE#heading-in-lower-case.
+func hasHeading(t *testing.T, link string) bool {
+	page, anchor, _ := strings.Cut(link, "#")
+	text, err := os.ReadFile("../../" + page)
+	if err != nil {
+		t.Error(err)
+	}
+	for _, m := range regexp.MustCompile(`(?m)^#+ (.*)$`).FindAllSubmatch(text, -1) {
+		words := regexp.MustCompile(`[^a-z0-9 -]`).ReplaceAllString(strings.ToLower(string(m[1])), "")
+		if strings.ReplaceAll(words, " ", "-") == anchor {
+			return true
+		}
+	}
+	return false
+}
+
+// Every alert has a severity, annotations with the robot or server, the cause, the cure and a section of docs/, and a
+// case in which it fires.
 func TestAlertsAreComplete(t *testing.T) {
 	text := string(rttest.Must(os.ReadFile("../../deploy/monitoring/alerts.yaml"))(t))
 	cases := string(rttest.Must(os.ReadFile("../../deploy/monitoring/alerts_test.yaml"))(t))
 	alerts := strings.Split(text, "- alert: ")[1:]
 	for _, alert := range alerts {
 		name, _, _ := strings.Cut(alert, "\n")
-		for _, key := range []string{"expr: ", "severity: ", "summary: ", "action: "} {
+		for _, key := range []string{"expr: ", "severity: ", `summary: "{{ $labels.instance }}`, "cause: ", "action: "} {
 			if !strings.Contains(alert, key) {
 				t.Errorf("%s has no %s", name, key)
 			}
+		}
+		_, runbook, _ := strings.Cut(alert, "runbook: ")
+		if runbook, _, _ = strings.Cut(runbook, "\n"); !hasHeading(t, runbook) {
+			t.Errorf("%s has the runbook %q, want a section of docs/", name, runbook)
 		}
 		if !strings.Contains(cases, fmt.Sprintf(`alertname="%s"}', value: 1`, name)) {
 			t.Errorf("%s fires in no case of alerts_test.yaml", name)
