@@ -100,7 +100,7 @@ func (w *jointRange) goesOn(way int, since time.Duration) bool {
 	return math.Abs(float64(way)) <= readSlack+2*w.speed*since.Seconds()
 }
 
-// nearest returns the reading in the turn in which it is nearest to from.
+// nearest returns the reading plus the whole turns that bring it nearest to from.
 func (w *jointRange) nearest(from, raw int) int {
 	if w.turn == 0 {
 		return raw

@@ -105,7 +105,7 @@ func TestRangeBeginsAnewAfterASilence(t *testing.T) {
 	gap.add(2000, later)
 	gap.add(2010, later.Add(readEvery))
 	if gap.low != 1000 || gap.high != 2047 || gap.at != 2010 || gap.restarts != 0 {
-		t.Errorf("%d to %d at %d with %d restarts, want the range of before", gap.low, gap.high, gap.at, gap.restarts)
+		t.Errorf("%d to %d at %d with %d restarts, want the earlier range", gap.low, gap.high, gap.at, gap.restarts)
 	}
 	for _, tt := range []struct {
 		gap      time.Duration
@@ -130,7 +130,7 @@ func TestRangeBeginsAnewAfterASilence(t *testing.T) {
 	byHand(rest, modulo, 2047, 1000)
 	rest.add(1002, rest.seen.Add(time.Minute)) // it rested meanwhile
 	if rest.low != 1000 || rest.high != 2047 || rest.restarts != 0 {
-		t.Errorf("%d to %d with %d restarts, want the range of before", rest.low, rest.high, rest.restarts)
+		t.Errorf("%d to %d with %d restarts, want the earlier range", rest.low, rest.high, rest.restarts)
 	}
 }
 

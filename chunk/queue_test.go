@@ -40,8 +40,8 @@ type plain struct {
 	source       []rt.Instant
 }
 
-// Property: under any sequence of replacing, appending, blending, taking and
-// clearing the queue with its cursor equals the plain arrays.
+// Property: after any sequence of replacing, appending, blending, taking and
+// clearing, the queue with its cursor equals the plain arrays.
 func TestActionQueueEqualsOracle(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		const horizon = 5

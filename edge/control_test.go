@@ -422,7 +422,7 @@ func TestFallbackRepeatsTheLastAction(t *testing.T) {
 	r.operator.pause.Store(false)
 	r.step(5)
 	if n := len(r.bus.writes) - before; n != 0 {
-		t.Errorf("%d goals after a pause, want none: the action was of before", n)
+		t.Errorf("%d goals after a pause, want none: the action is from before the pause", n)
 	}
 	r, before = dry(func(r *rig) {})
 	r.operator.resets.Add(1)

@@ -172,7 +172,7 @@ func (w *watcher) judge(when string, want []fed) {
 	}
 	pictures := o.Past("observation.images.top")
 	if o.PastStates.Rows != len(past) || len(pictures) != len(past) {
-		w.t.Fatalf("%s: %d states and %d pictures of before, want %d", when, o.PastStates.Rows, len(pictures),
+		w.t.Fatalf("%s: %d states and %d earlier pictures, want %d", when, o.PastStates.Rows, len(pictures),
 			len(past))
 	}
 	after := o.Images[0].Data

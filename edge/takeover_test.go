@@ -385,7 +385,7 @@ func TestPushTakesOver(t *testing.T) {
 	}
 	r.operator.pause.Store(false)
 	if r.led(2, l); r.holder() != autonomous {
-		t.Errorf("%v: a push of before counts", r.holder())
+		t.Errorf("%v: an earlier push counts", r.holder())
 	}
 	l.pose.Pushes = 3
 	if r.led(2, l); r.holder() != aligning {

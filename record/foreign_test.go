@@ -191,7 +191,7 @@ func TestClockStepsMoveNoPicture(t *testing.T) {
 		}
 		names, err := Files(r.cfg.Dir, "")
 		if err != nil || len(names) < 2 {
-			t.Fatalf("%d files, %v; want one of before and one of after", len(names), err)
+			t.Fatalf("%d files, %v; want one from before and one from after", len(names), err)
 		}
 		for _, name := range names { // for other readers, the picture's own stamp equals the message's
 			data := load(t, name)

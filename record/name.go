@@ -23,7 +23,7 @@ func CheckCamera(name string) error {
 	case !utf8.ValidString(name), strings.ContainsFunc(name, func(r rune) bool { return !unicode.IsPrint(r) }):
 		return fmt.Errorf("a camera is named %q, want characters that are printed", name)
 	case strings.ContainsAny(name, `/\,=`), strings.HasPrefix(name, "."):
-		return fmt.Errorf("a camera is named %q, want a name without / \\ , and =, and without a dot at its begin",
+		return fmt.Errorf("a camera is named %q, want a name without / \\ , and =, and without a dot at its start",
 			name)
 	}
 	return nil

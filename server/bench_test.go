@@ -123,7 +123,7 @@ func (b *bench) end() {
 	rttest.PanicOn(b.stop())
 }
 
-// hold makes each inference signal its begin on entered and wait for leave, without a warm-up. It is used in
+// hold makes each inference signal its start on entered and wait for leave, without a warm-up. It is used in
 // serve's options.
 func (b *bench) hold() {
 	b.entered, b.leave = make(chan struct{}, 100), make(chan struct{})
@@ -134,7 +134,7 @@ func (b *bench) hold() {
 	})
 }
 
-// beforeRuns calls f, with the number of the run, at the begin of each run; there is no warm-up.
+// beforeRuns calls f, with the number of the run, at the start of each run; there is no warm-up.
 func (b *bench) beforeRuns(f func(run int) error) {
 	b.server.cfg.WarmupInferences = 0
 	run := 0

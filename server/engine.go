@@ -202,7 +202,7 @@ func (e *engine) failure() error {
 	return nil
 }
 
-// overdue returns the begin of a run, or of the decoding of a batch, that exceeds its time limit,
+// overdue returns the start of a run, or of the decoding of a batch, that exceeds its time limit,
 // and a text for people; "" when both are in time.
 //
 // Owner: any goroutine.
@@ -326,7 +326,7 @@ func (e *engine) warmUp(n int) error {
 }
 
 // finishLimit returns how long the run in hand may go on: until one and a half times the longest
-// expected run after its begin, at least finishTimeout and at most finishMost.
+// expected run after its start, at least finishTimeout and at most finishMost.
 func (e *engine) finishLimit() time.Duration {
 	since := rt.Instant(e.busySince.Load())
 	if since == 0 || e.failed.Load() != nil {

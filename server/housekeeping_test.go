@@ -46,7 +46,7 @@ func TestSaturatedWorkerCollects(t *testing.T) {
 	const asked = 5
 	var r *robot
 	var requests int
-	var before uint64 // collections at the begin of the first inference
+	var before uint64 // collections at the start of the first inference
 	collected := func() uint64 { return rt.ReadHeap().Forced - before }
 	o, over := fakeObs(t), make(chan struct{})
 	b := serve(t, config(), func(b *bench) {

@@ -58,7 +58,7 @@ type LiveRollout struct {
 	Share    float64  `json:"share"`               // share, of the robots that the new model is for
 	Robots   []string `json:"robots"`              // robots that get the new model whatever the share is
 	Keep     []string `json:"keep"`                // robots that never get it
-	Old      int      `json:"old"`                 // open sessions with the model of before
+	Old      int      `json:"old"`                 // open sessions with the first model
 	New      int      `json:"new"`                 // open sessions with the new model
 	Moving   int      `json:"moving"`              // robots whose run has yet to allow the other model
 }
@@ -311,7 +311,7 @@ func (l *Live) judge(s *Server) {
 	warn(s.worker.engine.away == nil && s.stats.probes[probeFailed].Load() > 0, // else its program has the reason
 		"runs of the server's own have failed: look at the device")
 	if r := l.Rollout; r != nil {
-		warn(r.State == rollout.Failed.String(), "the roll-out of "+r.Bundle+" failed, and the model of before serves "+
+		warn(r.State == rollout.Failed.String(), "the roll-out of "+r.Bundle+" failed, and the first model serves "+
 			"all robots: "+r.Why)
 		warn(r.Edit != "", "the manifest's newest content is not used, and the roll-out stays as it was: "+r.Edit)
 		warn(len(r.Restart) > 0, "keys of the manifest have changed and need a restart: "+strings.Join(r.Restart, ", "))
@@ -485,7 +485,7 @@ type Summary struct {
 	ServiceMs   Quantiles `json:"service_ms"`
 	PathMallocs uint64    `json:"path_mallocs"` // heap objects allocated since the worker was ready
 	GCCycles    uint64    `json:"gc_cycles"`    // garbage collections since then
-	// part of gc_cycles: between two requests, or at the begin of an inference
+	// part of gc_cycles: between two requests, or at the start of an inference
 	GCForced        uint64  `json:"gc_by_hand"`
 	GCPauseMaxMs    float64 `json:"gc_pause_max_ms"`    // ms, longest stop of the process by a collection
 	RSSMB           float64 `json:"rss_mb"`             // MiB, resident memory at the end

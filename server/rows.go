@@ -47,7 +47,7 @@ type slot struct {
 	row          int // of the model
 	filled       filled
 	err          error      // why the row cannot be used; nil: it can
-	begun, ready rt.Instant // begin and end of filling
+	begun, ready rt.Instant // start and end of filling
 	audit.Record
 }
 

@@ -153,7 +153,7 @@ func soak(t *testing.T, name string, cfg servosim.Config, seed uint64, length ti
 	}
 	arm.Close()
 	bus.Close()
-	rttest.Eventually(t, "the goroutines of before", func() bool { return runtime.NumGoroutine() <= goroutines })
+	rttest.Eventually(t, "the earlier goroutines", func() bool { return runtime.NumGoroutine() <= goroutines })
 }
 
 const (

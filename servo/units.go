@@ -237,8 +237,7 @@ func Turn(m *table.Model) int {
 }
 
 // OtherSide reports whether a joint that reads raw, outside its range, may be on the other side of
-// it: the position a whole turn away is nearer to the range, or at most hardly times as far from
-// it.
+// the range: the position a whole turn away is nearer to it, or hardly farther from it.
 func OtherSide(m *table.Model, raw, low, high int) bool {
 	const hardly = 1.5 // times as far
 	off := outside(raw, low, high)

@@ -19,7 +19,7 @@ const (
 // LeaderQoS is the treatment of both messages: each replaces the one before.
 var LeaderQoS = QoS{Priority: InteractiveHigh, Express: true}
 
-// LeaderKey is the beginning of the keys of the leader called name, which is a slug.
+// LeaderKey returns the prefix of the keys of the leader with this name, a slug.
 func LeaderKey(name string) string { return "@edge-rt/leader/" + name }
 
 // LeaderPoseKey is the key of a leader's poses.

@@ -25,7 +25,7 @@ const (
 	// liveGrace is the time that an edge may live beyond its episode.
 	liveGrace = 30 * time.Second
 
-	// liveTries bounds how often an episode is tried whose edge did not start: a very busy host
+	// liveTries bounds the attempts at an episode whose edge does not start: a very busy host
 	// keeps the simulated motors from answering the first ping in time.
 	liveTries = 4
 )

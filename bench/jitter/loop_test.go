@@ -10,7 +10,7 @@ import (
 	"github.com/edge-rt/edge-rt/rt/rttest"
 )
 
-// The counts are exact to the microsecond, and far too late ticks count as the latest.
+// The counts are exact to the microsecond, and ticks beyond the largest bin count in it.
 func TestLoopCounts(t *testing.T) {
 	const us = time.Microsecond
 	c := newLoopCounts(10 * ms)

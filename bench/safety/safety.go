@@ -52,7 +52,7 @@ type Config struct {
 }
 
 const (
-	// tries bounds how often a fault is played whose run did not start: on a busy host the
+	// tries bounds the attempts at a fault whose run does not start: on a busy host the
 	// simulated motors may answer too late.
 	tries = 3
 )

@@ -43,7 +43,7 @@ type Steady struct {
 	ScrapeCost  int     `json:"scrape_allocations"` // heap objects of each of the two readings of the counters
 	Collections int     `json:"collections"`        // garbage collections
 	HeapGrewMB  float64 `json:"heap_grew_mb"`       // MiB, growth of the heap
-	RSSBeginMB  float64 `json:"rss_begin_mb"`       // MiB, resident memory at the begin
+	RSSBeginMB  float64 `json:"rss_begin_mb"`       // MiB, resident memory at the start
 	RSSMostMB   float64 `json:"rss_most_mb"`        // MiB, the most
 	RSSEndMB    float64 `json:"rss_end_mb"`         // MiB, at the end
 

@@ -353,7 +353,7 @@ func TestChainReset(t *testing.T) {
 	c.Add([]float32{90}) // and one whose ticks have not run
 	c.Reset([]float32{5})
 	if !c.NeedsAction() || c.Next() != nil {
-		t.Error("after Reset a tick of before is left")
+		t.Error("after Reset an earlier tick is left")
 	}
 	c.Reset([]float32{5})
 	c.Add([]float32{6})

@@ -24,7 +24,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// acknowledge makes the server confirm the begin of each episode.
+// acknowledge makes the server confirm the start of each episode.
 func (s *holdServer) acknowledge(t *testing.T) {
 	t.Helper()
 	key, err := wire.ResetKey(s.Prefix, "arm")
@@ -87,7 +87,7 @@ func checkMarks(t *testing.T, dir string, want ...string) {
 	}
 }
 
-// recordingRun returns a run that records all, at a server that confirms the begin of each episode.
+// recordingRun returns a run that records all, at a server that confirms the start of each episode.
 func recordingRun(t *testing.T, args ...string) (r *process, s *holdServer, b *servosim.Bus, dir string) {
 	t.Helper()
 	s = newHoldServer(t)

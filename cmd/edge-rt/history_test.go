@@ -65,7 +65,7 @@ func TestHistoryOfARun(t *testing.T) {
 		o := &s.sent[i]
 		past := o.Past("observation.images.top")
 		if o.PastStates.Rows != steps-1 || len(past) != steps-1 {
-			t.Fatalf("observation %d: %d states and %d pictures of before, want %d", i, o.PastStates.Rows, len(past),
+			t.Fatalf("observation %d: %d states and %d earlier pictures, want %d", i, o.PastStates.Rows, len(past),
 				steps-1)
 		}
 		numbers, dof := []uint32{pattern.Number(o.Images[0].Data, 128, 64)}, len(o.State)

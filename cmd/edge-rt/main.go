@@ -32,7 +32,7 @@ Examples:
   edge-rt ctl status                                        how the running edge goes
   edge-rt why --at 14:03:20                                 why the arm stuttered then
   edge-rt --bus sim --camera top=sim --http 8080            the same and its cameras in a browser, at http://127.0.0.1:8080/
-  edge-rt replay FILE.mcap --bus /dev/ttyACM0               the same movement again, slowly to its begin first
+  edge-rt replay FILE.mcap --bus /dev/ttyACM0               the same movement again, slowly to its start first
   edge-rt view FILE.mcap                                    what a run left on record, in Rerun or as a page
   edge-rt sim-bus --link /tmp/so101                         a simulated SO-101 for any other program
   edge-rt sim-bus --robot koch --link /tmp/koch --faults f.yaml  a Koch whose bus goes wrong as f.yaml says

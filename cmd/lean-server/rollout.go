@@ -22,7 +22,7 @@ import (
 
 // rolloutArgs are the arguments of lean-server rollout.
 type rolloutArgs struct {
-	Action string   `arg:"" optional:"" default:"status" enum:"status,set,pin,back" help:"status (the default) shows the roll-out; set changes bundle or share; pin gives robots one model whatever the share is; back gives all robots the model of before."`
+	Action string   `arg:"" optional:"" default:"status" enum:"status,set,pin,back" help:"status (the default) shows the roll-out; set changes bundle or share; pin gives robots one model whatever the share is; back gives all robots the first model."`
 	Robots []string `arg:"" optional:"" name:"robot" help:"With pin: the robots' ids."`
 	Bundle string   `help:"With set: the folder of the new bundle." placeholder:"DIR"`
 	SHA256 string   `name:"sha256" help:"With set: the digest of the bundle, or its first digits." placeholder:"SHA"`
@@ -215,7 +215,7 @@ func (r *rolledOut) print(w io.Writer) {
 	if s.SHA256 != "" {
 		fmt.Fprintf(w, ", sha256 %.12s at %s", s.SHA256, s.ServerID)
 	}
-	fmt.Fprintf(w, "\n  robots  %d with the model of before, %d with the new one, %d change when their runs allow it\n",
+	fmt.Fprintf(w, "\n  robots  %d with the first model, %d with the new one, %d change when their runs allow it\n",
 		s.Old, s.New, s.Moving)
 	for _, why := range []string{s.Why, s.Edit} {
 		if why != "" {

@@ -301,7 +301,7 @@ func (s *soak) duplicates(random *rand.Rand) {
 	}
 }
 
-// crowds are processes that open many sessions, flood them with pictures that are as large as a
+// crowds are processes that open many sessions, flood them with the largest pictures that a
 // link carries, and die.
 func (s *soak) crowds(random *rand.Rand) {
 	for life := 0; s.over.Err() == nil; life++ {

@@ -332,7 +332,7 @@ func TestAReplayRunsTheRecord(t *testing.T) {
 		t.Errorf("%d rows ran, want the record's %d, as they are", len(ran)/6, want.len())
 	}
 	if most := float32(so101(t).Motors[0].MaxVelocity * approachPace / rate * 1.05); fastest == 0 || fastest > most {
-		t.Errorf("on the way to the begin a goal went %v in a tick, want at most %v", fastest, most)
+		t.Errorf("on the way to the start a goal went %v in a tick, want at most %v", fastest, most)
 	}
 	files, _ := filepath.Glob(filepath.Join(s.RecordDir, "*"+record.Extension))
 	if e, err := loaded(t, files[0], 0); err != nil || e.len() < 2*rate-5 { // the new record can be replayed again

@@ -281,11 +281,11 @@ func checkSwapped(places []Place, clock rt.Clock, sys string) error {
 		own, err := at.fits(at.Bus, clock)
 		if own {
 			fit[i] = 1 << i
-			continue // whatever other calibration it matches
+			continue // also if the motors match another calibration
 		}
 		for j, other := range places {
 			if j == i || err != nil && other.Robot.Flag() == at.Robot.Flag() {
-				continue // a motor that does not answer as the one does not answer as the other
+				continue // a motor that does not answer under one description does not answer under the other
 			}
 			if fits, _ := other.fits(at.Bus, clock); fits {
 				fit[i] |= 1 << j

@@ -241,7 +241,7 @@ func TestSentry(t *testing.T) {
 	}
 	marks := s.marks(t)
 	if last := marks[len(marks)-1]; !strings.HasSuffix(last, "5 false  point") {
-		t.Errorf("the last mark is %q, want a begin without an end", last)
+		t.Errorf("the last mark is %q, want a start without an end", last)
 	}
 }
 

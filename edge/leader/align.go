@@ -13,7 +13,7 @@ import (
 // Limits of the alignment of an actuated leader. It is slow, since the leader may meet a hand.
 const (
 	alignPace  = 0.12             // share of its velocity limit: 30 degrees a second
-	alignLimit = 15 * time.Second // more than half a turn takes
+	alignLimit = 15 * time.Second // half a turn takes less
 	// permitted offset due to its weight, in robot units; the follower moves the rest, slowly
 	alignNear  = 8.0
 	settleFor  = 300 * time.Millisecond // time within alignNear after which it has arrived

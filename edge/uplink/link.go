@@ -348,8 +348,8 @@ func (l *Link) lossReason() (event.Loss, string) {
 	return l.lossOfAnswer(max(asked, l.openedAt))
 }
 
-// lossOfAnswer returns the reason why a session is lost whose answer has been due since the instant
-// since, 0 when it is not lost. A slow server that answers status queries keeps its session for as
+// lossOfAnswer returns why a session whose answer has been due since the instant since is lost, 0 when
+// it is not lost. A slow server that answers status queries keeps its session for as
 // long as its announced time for a chunk allows.
 func (l *Link) lossOfAnswer(since rt.Instant) (event.Loss, string) {
 	now, p := l.Clock.Now(), l.Patience(l.contract.Horizon, l.contract.FPS)

@@ -18,8 +18,8 @@ const loadStep = 0.1
 
 // rank sorts the servers by their status, the best for the robot with this uuid first. The
 // criteria are a bundle whose digest begins with model, a free place, a policy that has run, and low
-// load; among equals, each robot has its own order. Draining and gone servers are left out. servers without server_id
-// come last, as one, since a request cannot name one of them.
+// load; among equals, each robot has its own order. Draining and gone servers are left out. Servers without
+// server_id come last, as one entry, since a request cannot name one of them.
 func rank(said []wire.Status, model, uuid string, gone func(id string) bool) (best []wire.Status) {
 	unnamed := false
 	for _, s := range said {

@@ -1,4 +1,4 @@
-// Package program is the common begin and end of all programs: it reads the command line, shows
+// Package program is the common beginning and end of all programs: it reads the command line, shows
 // --help, and prints errors.
 package program
 

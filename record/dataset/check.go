@@ -384,7 +384,7 @@ func (c *checker) checkFrames(n int, columns map[string]*cells, row int) {
 			return math.Abs(v-float64(i)/c.info.FPS) <= tolerance
 		}, "frame_index/fps"},
 		{frameIndex, func(i int, v float64) bool { return v == float64(i) }, "0, 1, 2 and so on"},
-		{index, func(i int, v float64) bool { return v == float64(e.from+i) }, "the frames of before and one more"},
+		{index, func(i int, v float64) bool { return v == float64(e.from+i) }, "the earlier frames and one more"},
 		{episodeIndex, func(_ int, v float64) bool { return v == float64(n) }, "the episode's"},
 		{taskIndex, func(_ int, v float64) bool {
 			if !(v >= 0 && v < float64(len(c.tasks)) && v == math.Trunc(v)) {

@@ -47,7 +47,7 @@ var codecs = map[string]codec{
 	},
 }
 
-// takes refuses pictures that the encoder would refuse, after the run was read.
+// takes returns an error for pictures that the encoder would refuse later, after the run was read.
 func (c *codec) takes(r *run, name string) error {
 	if len(r.cams) > 0 && c.fastest > 0 && r.fps > c.fastest {
 		return refuse("%s has %d frames per second, and the encoder of %s takes at most %d: take --vcodec h264, or a "+

@@ -132,8 +132,8 @@ func delayMax(m *policy.Meta, execute int) int {
 // execute returns how many actions of a chunk edge-rt runs by default before it requests the next.
 func execute(m *policy.Meta) int { return max(1, int(executeShare*float64(m.ChunkSize))) }
 
-// New simulates more and more robots until some run out of actions, or get chunks that are later
-// than the policy can be conditioned for, and halves the step from there.
+// New simulates more and more robots until some run out of actions, or get chunks too late for the
+// policy to be conditioned; from there it halves the step.
 func New(o Options) (*Report, error) {
 	if err := o.Check(o.Meta); err != nil {
 		return nil, err

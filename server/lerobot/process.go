@@ -106,7 +106,7 @@ func codeFile() (*os.File, error) {
 
 // wait waits for the worker's end, and then ends all that it has started.
 func (p *process) wait(output io.Closer) {
-	_ = p.cmd.Wait() // the state has all that the error has
+	_ = p.cmd.Wait() // the state holds everything that the error reports
 	p.kill()
 	p.life.Close()
 	p.output.settle()

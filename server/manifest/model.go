@@ -38,7 +38,7 @@ type ModelConfig struct {
 	Fallback    string `yaml:"fallback"`     // cpu: serve on the CPU when the device does not work; default: do not serve
 	CUDAGraph   bool   `yaml:"cuda_graph"`   // only false: a CUDA graph needs tensors in the GPU's memory
 	CacheDir    string `yaml:"cache_dir"`    // folder of TensorRT's engines; default: the service manager's, else the user's
-	Python      string `yaml:"python"`       // interpreter with LeRobot, of the runtime lerobot
+	Python      string `yaml:"python"`       // for the runtime lerobot: the interpreter with LeRobot
 	DatasetInfo string `yaml:"dataset_info"` // meta/info.json of the training's data set: joint names and rate
 	URL         string `yaml:"url"`          // address of a server that runs already
 	APIKey      Secret `yaml:"api_key"`      // that the server at URL demands; default: none

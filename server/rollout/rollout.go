@@ -289,7 +289,7 @@ func (k *Keeper) load(ctx context.Context, m manifest.RolloutModel) {
 func (k *Keeper) fail(err error) {
 	k.counts.Models.Add(1)
 	k.forget()
-	k.Log.Error("THE ROLL-OUT FAILED: the model of before serves all robots", "model", k.model.RepoOrPath, "why", err)
+	k.Log.Error("THE ROLL-OUT FAILED: the first model serves all robots", "model", k.model.RepoOrPath, "why", err)
 	k.enter(Failed, strings.ReplaceAll(err.Error(), "\n", ": "))
 }
 

@@ -7,7 +7,7 @@ import (
 	"github.com/edge-rt/edge-rt/sim"
 )
 
-// Tick holds the events of one tick, for tables and plots. Instants count from the begin of the
+// Tick holds the events of one tick, for tables and plots. Instants count from the start of the
 // world; a time that does not apply is 0.
 type Tick struct {
 	Seed      uint64

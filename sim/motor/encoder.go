@@ -30,7 +30,7 @@ func (e *Encoder) Fail(f EncoderFault, place int, now rt.Instant) {
 //rt:noalloc
 func (e *Encoder) Faulty() bool { return e.fault.Offset != 0 || e.fault.Drift != 0 || e.fault.Stuck }
 
-// Reported reports whether a fault is active that the servo has detected.
+// Reported reports whether the servo has detected an active fault.
 //
 //rt:noalloc
 func (e *Encoder) Reported() bool { return e.Faulty() && !e.fault.Silent }

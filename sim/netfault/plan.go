@@ -7,7 +7,7 @@ import (
 )
 
 // Plan is a script with a seed. It gives the effect on a message at an instant. All its methods are
-// pure; instants count from the begin of the episode.
+// pure; instants count from the start of the episode.
 type Plan struct {
 	faults  []Fault
 	compute []Point
@@ -165,12 +165,12 @@ func (f *Fault) next(at time.Duration) (time.Duration, bool) {
 	return f.windowStart(at) + f.Every, true
 }
 
-// windowStart returns the begin of the last window that began at an instant or before.
+// windowStart returns the start of the last window that began at an instant or before.
 func (f *Fault) windowStart(at time.Duration) time.Duration {
 	return f.At + time.Duration(max(f.windows(at)-1, 0))*f.Every
 }
 
-// Latency returns the delay that latency faults without a begin add to every answer.
+// Latency returns the delay that latency faults without a start add to every answer.
 func (p *Plan) Latency() (d time.Duration) {
 	for i := range p.faults {
 		if f := &p.faults[i]; f.Kind == Latency && f.Active(0) {

@@ -42,7 +42,7 @@ func TestParseRefuses(t *testing.T) {
 		{"a delay where there is none", "faults: [{kind: drop_chunk, delay: 1s}]", "delay is 1s"},
 		{"a delay of hours", "faults: [{kind: spike, delay: 2h}]", "delay is 2h"},
 		{"a time without a unit", "faults: [{kind: blackout, at: 5}]", `at is "5"`},
-		{"a time before the begin", "faults: [{kind: blackout, at: -5s}]", `at is "-5s"`},
+		{"a time before the start", "faults: [{kind: blackout, at: -5s}]", `at is "-5s"`},
 		{"a restart without an end", "faults: [{kind: restart, at: 5s}]", "needs for"},
 		{"a spike with for", "faults: [{kind: spike, delay: 1s, for: 2s}]", "has no for"},
 		{"every without for", "faults: [{kind: blackout, every: 10s}]", "every without for"},

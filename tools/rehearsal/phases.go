@@ -273,7 +273,7 @@ func rollOut(args ...string) step {
 		}
 		for _, r := range f.robots {
 			if r.now.model() == r.before.model() {
-				return fmt.Errorf("%s has the model of before: %s", r.name, r.Log.Tail(8))
+				return fmt.Errorf("%s has the first model: %s", r.name, r.Log.Tail(8))
 			}
 		}
 		return nil

@@ -81,7 +81,7 @@ func New(name string, channels []Channel) *Server {
 	return s
 }
 
-// Publish sends a message of a channel, measured at a time, to the viewers that want it.
+// Publish sends a message of a channel, measured at a time, to the viewers that have subscribed to it.
 func (s *Server) Publish(channel uint32, at time.Time, message []byte) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

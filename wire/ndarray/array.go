@@ -96,7 +96,7 @@ func (a *Array) Floats(dst []float32) {
 	}
 }
 
-// at returns the element at the begin of b.
+// at returns the element at the start of b.
 func (a *Array) at(b []byte) float64 {
 	switch a.DType {
 	case Float32:

@@ -71,7 +71,7 @@ func TestMemoryUnderAttackOverTLS(t *testing.T) {
 	}
 }
 
-// survives attacks a listener at the endpoint listen.
+// survives runs the attack against a listener at the endpoint listen, which must survive it.
 func survives(t *testing.T, a zenohtest.Attack, listen string, trust endpoint.Security) {
 	if runtime.GOOS != "linux" || testing.Short() {
 		t.Skip("reads /proc, and the race detector has memory of its own")

@@ -50,7 +50,7 @@ type Config struct {
 	connect, listen []endpoint.Endpoint // parsed by check
 }
 
-// LinkEvent is the begin or the end of a link, or a failed attempt.
+// LinkEvent is the start or the end of a link, or a failed attempt.
 type LinkEvent struct {
 	Endpoint string // the dialled endpoint, or the address of the node that dialled us
 	Dialled  bool

@@ -67,7 +67,7 @@ def guidance(g: Graph) -> str:
 
 
 def bounds(g: Graph) -> tuple[str, str]:
-    """The row where guidance ends and the row where it begins to fall, float [B]; the begin is at most the end."""
+    """The row where guidance ends and the row where it begins to fall, float [B]; the beginning is at most the end."""
     end = g.op("Cast", g.op("Min", "prefix_len", "prefix_end"), to=TensorProto.FLOAT)
     return end, g.op("Min", g.op("Cast", _delay(g), to=TensorProto.FLOAT), end)
 

@@ -43,7 +43,7 @@ type Config struct {
 	// without a certificate.
 	Rights func(names []string) *access.Rights
 
-	// Log gets one line for the begin and the end of an accepted link, and Event the same: err is
+	// Log gets one line for the start and the end of an accepted link, and Event the same: err is
 	// nil for a link that is up. Neither may block.
 	Log   func(line string)
 	Event func(from string, err error)
