@@ -11,15 +11,12 @@ import (
 	"github.com/edge-rt/edge-rt/jpeg"
 	"github.com/edge-rt/edge-rt/policy"
 	"github.com/edge-rt/edge-rt/policy/tokenizer"
+	"github.com/edge-rt/edge-rt/server/front"
 	"github.com/edge-rt/edge-rt/server/manifest"
 	"github.com/edge-rt/edge-rt/server/memory"
 	"github.com/edge-rt/edge-rt/server/quota"
 	"github.com/edge-rt/edge-rt/wire"
 )
-
-// imagePrefix is LeRobot's prefix of camera names; camera top of the graph is
-// observation.images.top on the wire.
-const imagePrefix = "observation.images."
 
 // fpsTolerance is the largest difference, in Hz, of two rates that are taken as equal.
 const fpsTolerance = 1e-6
@@ -105,7 +102,7 @@ func capabilities(m *policy.Meta, sha256, repo, revision, mode string) wire.Capa
 		c.Steps = n
 	}
 	for _, cam := range m.Cameras {
-		name := wireCamera(cam.Name)
+		name := front.ImageName(cam.Name)
 		c.ExpectedCameras = append(c.ExpectedCameras, name)
 		c.CameraShapes = append(c.CameraShapes, wire.CameraShape{
 			Name: name,
@@ -131,7 +128,7 @@ func features(m *policy.Meta, readsTask bool) (in, out []wire.Feature) {
 	in = append(in, vector("observation.state", "STATE", m.StateNames))
 	for _, cam := range m.Cameras {
 		in = append(in, wire.Feature{
-			Name:  wireCamera(cam.Name),
+			Name:  front.ImageName(cam.Name),
 			Type:  "VISUAL",
 			Shape: []int{3, cam.H, cam.W},
 			DType: "uint8",
@@ -148,13 +145,6 @@ func features(m *policy.Meta, readsTask bool) (in, out []wire.Feature) {
 		})
 	}
 	return in, []wire.Feature{vector("action", "ACTION", m.ActionNames)}
-}
-
-func wireCamera(name string) string {
-	if strings.HasPrefix(name, "observation.") {
-		return name
-	}
-	return imagePrefix + name
 }
 
 // refusal is a reason for the counters and a text for people.

@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/edge-rt/edge-rt/policy"
+	"github.com/edge-rt/edge-rt/server/front"
 	"github.com/edge-rt/edge-rt/server/manifest"
 	"github.com/edge-rt/edge-rt/wire"
 )
@@ -41,7 +42,7 @@ func happy() *admission {
 	}
 }
 
-const frontCamera = imagePrefix + "front"
+const frontCamera = front.ImagePrefix + "front"
 
 func TestAdmissionGolden(t *testing.T) {
 	for _, row := range golden[struct {

@@ -12,6 +12,7 @@ import (
 
 	"github.com/edge-rt/edge-rt/jpeg"
 	"github.com/edge-rt/edge-rt/rt/rttest"
+	"github.com/edge-rt/edge-rt/server/front"
 	"github.com/edge-rt/edge-rt/server/manifest"
 	"github.com/edge-rt/edge-rt/server/servertest"
 	"github.com/edge-rt/edge-rt/wire"
@@ -35,7 +36,7 @@ type bench struct {
 // fakePrefix is the key prefix of config's service, and top is its only camera.
 const (
 	fakePrefix = "@lerobot/test-fake/main/demo"
-	top        = imagePrefix + "top"
+	top        = front.ImagePrefix + "top"
 )
 
 func config() manifest.Config {

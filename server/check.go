@@ -20,6 +20,7 @@ import (
 	"github.com/edge-rt/edge-rt/rt"
 	"github.com/edge-rt/edge-rt/server/acl"
 	"github.com/edge-rt/edge-rt/server/capacity"
+	"github.com/edge-rt/edge-rt/server/front"
 	"github.com/edge-rt/edge-rt/server/manifest"
 	"github.com/edge-rt/edge-rt/wire/zenoh/endpoint"
 )
@@ -139,7 +140,7 @@ func Examine(cfg manifest.Config, show func(text string)) (report Report, err er
 		Health:      cfg.HealthAddress(),
 	}
 	for _, c := range b.Cameras {
-		text := fmt.Sprintf("%s %dx%d", wireCamera(c.Name), c.H, c.W)
+		text := fmt.Sprintf("%s %dx%d", front.ImageName(c.Name), c.H, c.W)
 		if k := c.Scale(); k > 1 {
 			text += fmt.Sprintf(" or JPEG up to %d times that", k)
 		}

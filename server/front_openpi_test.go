@@ -276,6 +276,23 @@ func TestOpenPIBudget(t *testing.T) {
 	rttest.Eventually(t, "the memory of the client", func() bool { return budget.Used() == 0 })
 }
 
+// Silent clients keep no new one out of a full server. One that has given its session up asks again as before.
+func TestOpenPIClientsThatNeverAsk(t *testing.T) {
+	b, address := serveOpenPI(t, manifest.OpenPIFront{})
+	first, _ := dialOpenPI(t, address, "")
+	dialOpenPI(t, address, "")
+	b.clock.Advance(idleGrace)
+	works, _ := dialOpenPI(t, address, "")
+	for _, c := range []*dialed{works, first} {
+		if answer, text := c.ask(packed(statePart, hwc)); answer == nil {
+			t.Error(text)
+		}
+	}
+	if n := b.server.stats.displaced.Load(); n != 2 {
+		t.Errorf("%d sessions gave way, want 2", n)
+	}
+}
+
 // A front with an IPv4 address does not answer on IPv6, for which a firewall may have no rule.
 func TestFrontsListenWhereTheManifestSays(t *testing.T) {
 	for _, open := range []func(string) (front.Front, error){

@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/edge-rt/edge-rt/server/acl"
+	"github.com/edge-rt/edge-rt/server/front"
 	"github.com/edge-rt/edge-rt/server/peers"
 	"github.com/edge-rt/edge-rt/wire"
 )
@@ -192,7 +193,7 @@ func (q *queries) reset(asked wire.Query) (key string, body []byte) {
 		ack = wire.ResetAck{Error: fmt.Sprintf("key names client %s, body names %s", pyString(uuid),
 			pyString(m.ClientUUID))}
 	case session == nil:
-		ack = wire.ResetAck{Error: "unknown client " + pyString(m.ClientUUID)}
+		ack = wire.ResetAck{Error: front.UnknownClient + pyString(m.ClientUUID)}
 	default:
 		if err := q.announce(session, m.Task); err != nil {
 			ack = wire.ResetAck{Error: err.Error()}

@@ -13,6 +13,7 @@ import (
 	"github.com/edge-rt/edge-rt/policy"
 	"github.com/edge-rt/edge-rt/rt/rttest"
 	"github.com/edge-rt/edge-rt/server/audit"
+	"github.com/edge-rt/edge-rt/server/front"
 	"github.com/edge-rt/edge-rt/wire"
 )
 
@@ -48,7 +49,7 @@ func TestStrayBytesCostNoChunk(t *testing.T) {
 		before := s.stats.outcomes[step.outcome].Load()
 		clear(fake.images[0])
 		r.send(obsHeader(0, uint64(i+1)), observation(wire.Image{Name: top, Data: step.top},
-			wire.Image{Name: imagePrefix + "wrist", Data: step.wrist}))
+			wire.Image{Name: front.ImagePrefix + "wrist", Data: step.wrist}))
 		b.serveOne()
 		if i == 0 {
 			want = bytes.Clone(fake.images[0])
@@ -66,7 +67,7 @@ func TestStrayBytesCostNoChunk(t *testing.T) {
 	h := pages(t, s)
 	page := scrape(t, h)
 	for name, want := range map[string]float64{"top": 2, "wrist": 1} {
-		if got, ok := page[`lean_server_warned_pictures_total{camera="`+imagePrefix+name+`"}`]; !ok || got != want {
+		if got, ok := page[`lean_server_warned_pictures_total{camera="`+front.ImagePrefix+name+`"}`]; !ok || got != want {
 			t.Errorf("the metric says %v for %s, want %v", got, name, want)
 		}
 	}

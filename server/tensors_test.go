@@ -12,6 +12,7 @@ import (
 	"github.com/edge-rt/edge-rt/jpeg"
 	"github.com/edge-rt/edge-rt/policy"
 	"github.com/edge-rt/edge-rt/rt/rttest"
+	"github.com/edge-rt/edge-rt/server/front"
 	"github.com/edge-rt/edge-rt/server/servertest"
 	"github.com/edge-rt/edge-rt/wire"
 )
@@ -72,7 +73,7 @@ func scenery(t *testing.T, w, h int, chroma jpeg.Chroma) (pix, file []byte) {
 // travels and with all optional keys, in turn.
 func TestReceivedBytesToTensorNoAlloc(t *testing.T) {
 	const w, h = 96, 64 // the size of testdata/jpeg/golden
-	const wrist = imagePrefix + "wrist"
+	const wrist = front.ImagePrefix + "wrist"
 	s := newCameras(policy.Camera{Name: "top", W: 640, H: 480},
 		policy.Camera{Name: "wrist", W: w, H: h}).bench(t).server
 	pix, large := scenery(t, 640, 480, jpeg.Chroma422)

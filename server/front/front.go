@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
+	"strings"
 	"sync"
 	"sync/atomic"
 
@@ -16,6 +17,17 @@ import (
 	"github.com/edge-rt/edge-rt/wire"
 	"github.com/edge-rt/edge-rt/wire/local"
 )
+
+// ImagePrefix begins LeRobot's name of a camera's feature, which is the camera's name on the wire.
+const ImagePrefix = "observation.images."
+
+// ImageName returns the name on the wire of a policy's camera.
+func ImageName(camera string) string {
+	if strings.HasPrefix(camera, "observation.") {
+		return camera
+	}
+	return ImagePrefix + camera
+}
 
 // Front speaks one foreign protocol on its own address, which it has bound already.
 type Front interface {

@@ -8,10 +8,12 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"strings"
 	"sync"
 	"time"
 
 	"github.com/edge-rt/edge-rt/wire"
+	"github.com/edge-rt/edge-rt/wire/listen"
 )
 
 const (
@@ -203,7 +205,8 @@ func (r *Robot) deposit(s wire.Sample) {
 }
 
 // Infer sends an observation and returns its chunk, whose data is lent until the next call. It sets
-// the keys of o by which requests are told apart. Errors wrap ErrUnanswered or ErrRefused; when the
+// the keys of o by which requests are told apart. The connection of ctx keeps its place from its first chunk on, see
+// Gateway.Serve. Errors wrap ErrUnanswered or ErrRefused; when the
 // server has ended the session, Infer opens it again.
 func (r *Robot) Infer(ctx context.Context, o *wire.Observation) (*wire.ActionChunk, error) {
 	r.gateway.Counts.Received[r.kind].Add(1)
@@ -218,6 +221,7 @@ func (r *Robot) Infer(ctx context.Context, o *wire.Observation) (*wire.ActionChu
 		return nil, err
 	}
 	r.gateway.Counts.Answered[r.kind].Add(1)
+	listen.Keep(ctx)
 	return chunk, nil
 }
 
@@ -277,7 +281,10 @@ func (r *Robot) next() wire.Header {
 	return r.header
 }
 
-// Reset begins an episode; an empty task keeps the task.
+// UnknownClient begins the answer to a reset of a robot without a session.
+const UnknownClient = "unknown client "
+
+// Reset begins an episode; an empty task keeps the task. Where the server has ended the session, Reset opens it again.
 func (r *Robot) Reset(ctx context.Context, task string) error {
 	key, err := wire.ResetKey(r.gateway.Prefix, r.open.ClientUUID)
 	if err != nil {
@@ -286,13 +293,19 @@ func (r *Robot) Reset(ctx context.Context, task string) error {
 	r.header.EpisodeID++
 	body := wire.AppendReset(nil, &wire.Reset{ClientUUID: r.open.ClientUUID, EpisodeID: r.header.EpisodeID, Task: task})
 	var ack wire.ResetAck
-	if err := r.query(ctx, key, body, func(reply []byte) error { return wire.ParseResetAck(&ack, reply) }); err != nil {
-		return err
+	ask := func() error {
+		return r.query(ctx, key, body, func(reply []byte) error { return wire.ParseResetAck(&ack, reply) })
 	}
-	if !ack.OK {
-		return fmt.Errorf("%w: %s", ErrRefused, ack.Error)
+	err = ask()
+	if err == nil && strings.HasPrefix(ack.Error, UnknownClient) { // the session gave way to another robot's
+		if err = r.connect(ctx); err == nil {
+			err = ask()
+		}
 	}
-	return nil
+	if err == nil && !ack.OK {
+		err = fmt.Errorf("%w: %s", ErrRefused, ack.Error)
+	}
+	return err
 }
 
 // Close ends the session and gives the name back.

@@ -2,11 +2,16 @@ package front
 
 import (
 	"context"
+	"fmt"
 	"log/slog"
+	"net"
+	"net/http"
 	"sync"
+	"time"
 
 	"github.com/edge-rt/edge-rt/policy"
 	"github.com/edge-rt/edge-rt/wire"
+	"github.com/edge-rt/edge-rt/wire/listen"
 	"github.com/edge-rt/edge-rt/wire/local"
 )
 
@@ -60,4 +65,69 @@ func (f *Fronts) Stop() {
 		f.cancel()
 		f.served.Wait()
 	}
+}
+
+const (
+	// connectionsMost bounds the connections of one front. Beyond it one that has got no chunk yet gives its place to
+	// a new one, as the session of a silent robot does where the server is full.
+	connectionsMost = 128
+	// receiveMost bounds the bytes of one connection that no call has read, which the budget does not count: 32 MiB
+	// of all connections.
+	receiveMost = 256 << 10
+	// streamsMost bounds the calls of one connection that are under way; LeRobot's client has two.
+	streamsMost = 4
+	headerMost  = 16 << 10 // bytes of a request's header
+	headerTime  = 5 * time.Second
+	// idleTime bounds a connection without a call; a LeRobot client that runs always waits in GetActions.
+	idleTime = time.Minute
+	// aliveTime and aliveTimeout find a connection whose client is gone.
+	aliveTime, aliveTimeout = 10 * time.Second, 5 * time.Second
+	// stopTime is how long calls in hand may take at the end.
+	stopTime = 500 * time.Millisecond
+)
+
+// Serve answers the clients of one front by s.Handler until ctx is done. A request's context ends then, too.
+func (g *Gateway) Serve(ctx context.Context, kind Kind, l net.Listener, s *http.Server) error {
+	calls, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	defer cancel()
+	var serving sync.WaitGroup
+	handler := s.Handler
+	s.Handler = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		serving.Add(1)
+		defer serving.Done()
+		handler.ServeHTTP(w, r)
+	})
+	s.BaseContext = func(net.Listener) context.Context { return calls }
+	s.ConnContext = listen.ConnContext
+	s.ReadHeaderTimeout, s.IdleTimeout = headerTime, idleTime
+	s.MaxHeaderBytes = headerMost
+	s.HTTP2 = &http.HTTP2Config{
+		MaxConcurrentStreams:          streamsMost,
+		MaxReceiveBufferPerConnection: receiveMost,
+		MaxReceiveBufferPerStream:     receiveMost,
+		SendPingTimeout:               aliveTime,
+		PingTimeout:                   aliveTimeout,
+		WriteByteTimeout:              aliveTime,
+	}
+	s.ErrorLog = slog.NewLogLogger(g.Log.Handler(), slog.LevelDebug)
+	served := make(chan error, 1)
+	limited := listen.Limit(l, connectionsMost, func(from net.Addr) {
+		g.Counts.Refused[kind][TooLarge].Add(1)
+		g.Log.Warn("too many connections to the front for "+kind.String()+" clients", "max", connectionsMost, "from",
+			from.String())
+	})
+	go func() { served <- s.Serve(limited) }()
+	var err error
+	select {
+	case <-ctx.Done():
+		hurry, stop := context.WithTimeout(calls, stopTime)
+		_ = s.Shutdown(hurry) // Close ends what is left
+		stop()
+	case err = <-served:
+		err = fmt.Errorf("fronts.%s: %w", kind, err)
+	}
+	cancel()
+	_ = s.Close()
+	serving.Wait()
+	return err
 }

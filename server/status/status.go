@@ -14,6 +14,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net"
 	"net/http"
 	"slices"
 	"strconv"
@@ -37,6 +38,9 @@ const (
 	maxHeaderBytes  = 4 << 10                // of a request; net/http adds as much again
 	requestInterval = 100 * time.Millisecond // between two requests by people, on average
 	burst           = 32                     // requests by people in a burst
+
+	connectionsMax = 64 // at a time; further ones take the places of old ones, which block no probe
+	logInterval    = time.Minute
 
 	// DefaultRows is the number of sessions that the page shows unless a request names another.
 	DefaultRows = 50
@@ -76,7 +80,10 @@ type Server struct {
 	http  http.Server
 	done  chan struct{} // closed when the HTTP server has ended
 	guard *webpage.Guard
-	*newestConnections
+
+	listener net.Listener
+	dropped  atomic.Uint64 // connections
+	logged   time.Time     // the line about them; owner: the HTTP server
 }
 
 // Listen binds address and answers there until Close.
@@ -85,8 +92,8 @@ func Listen(address string, cfg Config) (*Server, error) {
 	if err != nil {
 		return nil, err
 	}
-	p := &Server{cfg: cfg, done: make(chan struct{}),
-		newestConnections: &newestConnections{Listener: listener, log: cfg.Log}}
+	p := &Server{cfg: cfg, done: make(chan struct{})}
+	p.listener = listen.Limit(listener, connectionsMax, p.drop)
 	p.guard = webpage.NewGuard(cfg.Clock, requestInterval, burst, cfg.Log, "a host of listen_endpoints", cfg.Names...)
 	people, mux := http.NewServeMux(), http.NewServeMux()
 	people.HandleFunc("GET /{$}", func(w http.ResponseWriter, _ *http.Request) { webpage.Send(w, webpage.HTML, index) })
@@ -107,9 +114,21 @@ func Listen(address string, cfg Config) (*Server, error) {
 	}
 	go func() {
 		defer close(p.done)
-		_ = p.http.Serve(p.newestConnections) // ends with Close
+		_ = p.http.Serve(p.listener) // ends with Close
 	}()
 	return p, nil
+}
+
+// Addr returns the bound address.
+func (p *Server) Addr() net.Addr { return p.listener.Addr() }
+
+func (p *Server) drop(from net.Addr) {
+	p.dropped.Add(1)
+	if now := time.Now(); now.Sub(p.logged) >= logInterval {
+		p.logged = now
+		p.cfg.Log.Warn("too many connections to the health port: old ones are closed", "max", connectionsMax,
+			"closed", p.dropped.Load(), "from", from.String())
+	}
 }
 
 // Close stops the server after stopTimeout for unfinished answers.

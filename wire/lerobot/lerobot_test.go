@@ -2,8 +2,8 @@ package lerobot
 
 import (
 	"bytes"
+	"encoding/binary"
 	"errors"
-	"io"
 	"os"
 	"path/filepath"
 	"reflect"
@@ -76,28 +76,28 @@ func TestPieces(t *testing.T) {
 			len(sent) != (size+piece-1)/piece {
 			t.Errorf("%d bytes travel in %d pieces", size, len(sent))
 		}
-		next := func() func() (*Message, error) {
-			i := 0
-			return func() (*Message, error) {
-				if i == len(sent) {
-					return nil, io.EOF
-				}
-				i++
-				return sent[i-1], nil
+		next := func(sent ...*Message) Next {
+			var call bytes.Buffer
+			for _, m := range sent {
+				b := rttest.Must(Codec{}.Marshal(m))(t)
+				call.Write(binary.BigEndian.AppendUint32([]byte{0}, uint32(b.Len())))
+				call.Write(b.Materialize())
 			}
+			return func(into []byte) (Message, error) { return receive(&call, into) }
 		}
-		if got := rttest.Must(Gather(next(), size))(t); !bytes.Equal(got, whole) {
+		const head = 10 // bytes of a message beside its data
+		if got := rttest.Must(Gather(next(sent...), size+head))(t); !bytes.Equal(got, whole) {
 			t.Errorf("%d of %d bytes arrived", len(got), size)
 		}
-		if _, err := Gather(next(), size-1); !errors.Is(err, ErrTooLarge) {
+		if _, err := Gather(next(sent...), size-1); !errors.Is(err, ErrTooLarge) {
 			t.Errorf("%d bytes where %d are allowed: %v", size, size-1, err)
 		}
-	}
-	if data, err := Gather(func() (*Message, error) { return nil, io.EOF }, 1); data != nil || err != nil {
-		t.Errorf("a stream without its end = %v, %v", data, err)
-	}
-	if _, err := Gather(func() (*Message, error) { return &Message{State: 9}, nil }, 1); !errors.Is(err, ErrMessage) {
-		t.Errorf("state 9: %v", err)
+		if data, err := Gather(next(sent[:len(sent)-1]...), size+head); data != nil || err != nil {
+			t.Errorf("a call without its end = %v, %v", data, err)
+		}
+		if _, err := Gather(next(&Message{State: 9}), 9); !errors.Is(err, ErrMessage) {
+			t.Errorf("state 9: %v", err)
+		}
 	}
 }
 

@@ -12,8 +12,8 @@ import (
 var (
 	// ErrMessage marks a pickle that is not the expected message.
 	ErrMessage = errors.New("lerobot: not the expected message")
-	// ErrTooLarge marks an observation beyond a limit.
-	ErrTooLarge = errors.New("lerobot: observation too large")
+	// ErrTooLarge marks an observation or a message beyond a limit.
+	ErrTooLarge = errors.New("lerobot: too large")
 )
 
 // Policy is what a client asks for: RemotePolicyConfig.
@@ -236,35 +236,25 @@ func ParseActions(src []byte) (first int64, rows [][]float32, err error) {
 	return first, rows, nil
 }
 
-// Gather joins the pieces of an observation, which has at most most bytes. It returns nil where the
-// stream ends before the last piece. Of several pieces, it takes memory for most bytes once.
-func Gather(next func() (*Message, error), most int) ([]byte, error) {
-	var whole []byte
+// Gather joins the pieces of an observation in memory for most bytes. It returns nil where the call ends before the
+// last piece.
+func Gather(next Next, most int) ([]byte, error) {
+	whole := make([]byte, 0, most)
 	for {
-		m, err := next()
-		if errors.Is(err, io.EOF) {
+		m, err := next(whole[len(whole):most])
+		switch {
+		case errors.Is(err, io.EOF):
 			return nil, nil
-		}
-		if err != nil {
+		case err != nil:
 			return nil, err
-		}
-		if m.State < begin || m.State > end {
+		case m.State < begin || m.State > end:
 			return nil, fmt.Errorf("%w: transfer state %d, want 1, 2 or 3", ErrMessage, m.State)
-		}
-		if m.State == begin {
+		case m.State == begin:
 			whole = whole[:0]
-		}
-		if whole == nil && m.State != end {
-			whole = make([]byte, 0, most)
-		}
-		if len(whole)+len(m.Data) > most {
-			return nil, fmt.Errorf("%w: more than %d bytes", ErrTooLarge, most)
-		}
-		if m.State == end && len(whole) == 0 {
+		case m.State == end && len(whole) == 0:
 			return m.Data, nil
 		}
-		whole = append(whole, m.Data...)
-		if m.State == end {
+		if whole = append(whole, m.Data...); m.State == end {
 			return whole, nil
 		}
 	}

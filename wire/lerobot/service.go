@@ -7,22 +7,22 @@ package lerobot
 
 import (
 	"context"
-	"errors"
+	"encoding/binary"
 	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"strconv"
 
-	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/encoding"
 	"google.golang.org/grpc/mem"
+	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/encoding/protowire"
 )
 
-// Sizes of the protocol.
-const (
-	// MaxMessage is the most bytes of one gRPC message, by the client's and server's settings.
-	MaxMessage = 4 << 20
-	// piece is the most bytes of a message's data; more data travels in several messages.
-	piece = 2 << 20
-)
+// piece is the most bytes of a message's data; more data travels in several messages.
+const piece = 2 << 20
 
 // State is the place of a piece in an observation.
 type State uint64
@@ -42,9 +42,9 @@ type Message struct {
 }
 
 // errMessage marks bytes that are no message of the service.
-var errMessage = errors.New("lerobot: not a message of transport.AsyncInference")
+var errMessage = fmt.Errorf("%w of %s", ErrMessage, service)
 
-// Codec encodes messages for grpc.ForceServerCodecV2 and grpc.ForceCodecV2.
+// Codec encodes messages for grpc.ForceCodecV2.
 type Codec struct{}
 
 // Name implements encoding.CodecV2.
@@ -106,14 +106,6 @@ func (m *Message) parse(src []byte) error {
 
 var _ encoding.CodecV2 = Codec{}
 
-// Server answers the calls of a robot client.
-type Server interface {
-	Ready(context.Context) error
-	SendPolicyInstructions(context.Context, []byte) error
-	SendObservations(ctx context.Context, next func() (*Message, error)) error
-	GetActions(context.Context) ([]byte, error) // empty: there was no observation
-}
-
 const service = "transport.AsyncInference"
 
 // Paths of the calls.
@@ -124,53 +116,58 @@ const (
 	PathActions      = "/" + service + "/GetActions"
 )
 
-// Register adds the service to a gRPC server that uses Codec.
-func Register(to *grpc.Server, s Server) {
-	unary := func(name string, call func(context.Context, []byte) ([]byte, error)) grpc.MethodDesc {
-		return grpc.MethodDesc{MethodName: name, Handler: func(_ any, ctx context.Context, decode func(any) error,
-			_ grpc.UnaryServerInterceptor) (any, error) {
-			var in Message
-			if err := decode(&in); err != nil {
-				return nil, err
-			}
-			out, err := call(ctx, in.Data)
-			if err != nil {
-				return nil, err
-			}
-			return &Message{Data: out}, nil
-		}}
+// Next reads the next message of a call, whose Data is a part of into; io.EOF: there is none. A message that into has
+// no room for is an ErrTooLarge.
+type Next func(into []byte) (Message, error)
+
+// Call answers a call of a robot client with the data of a message. An error of package status keeps its code.
+type Call func(ctx context.Context, path string, next Next) (out []byte, err error)
+
+// NewServer returns a server of gRPC calls, unencrypted. It is not package grpc's, because that one receives up to
+// 4 MiB of each call before the call can choose the memory for them.
+func NewServer(answer Call) *http.Server {
+	s := &http.Server{Protocols: new(http.Protocols)}
+	s.Protocols.SetUnencryptedHTTP2(true)
+	s.Handler = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		out, err := answer(r.Context(), r.URL.Path, func(into []byte) (Message, error) { return receive(r.Body, into) })
+		h := w.Header()
+		h.Set("Content-Type", "application/grpc")
+		if err == nil {
+			_, _ = w.Write(framed(out)) // an error ends the client's connection
+		}
+		s, ok := status.FromError(err)
+		if !ok {
+			s = status.FromContextError(err)
+		}
+		h.Set(http.TrailerPrefix+"Grpc-Status", strconv.Itoa(int(s.Code())))
+		h.Set(http.TrailerPrefix+"Grpc-Message", url.PathEscape(s.Message()))
+	})
+	return s
+}
+
+// prefixBytes is the size of what is before a message in a call: whether it is compressed, and its size.
+const prefixBytes = 5
+
+func receive(r io.Reader, into []byte) (m Message, err error) {
+	var prefix [prefixBytes]byte
+	if _, err := io.ReadFull(r, prefix[:]); err != nil {
+		return m, err
 	}
-	to.RegisterService(&grpc.ServiceDesc{
-		ServiceName: service,
-		Methods: []grpc.MethodDesc{
-			unary("Ready", func(ctx context.Context, _ []byte) ([]byte, error) { return nil, s.Ready(ctx) }),
-			unary("SendPolicyInstructions", func(ctx context.Context, in []byte) ([]byte, error) {
-				return nil, s.SendPolicyInstructions(ctx, in)
-			}),
-		},
-		Streams: []grpc.StreamDesc{{
-			// not unary, so that the bytes of its empty request are never received, whatever a client sends
-			StreamName: "GetActions",
-			Handler: func(_ any, stream grpc.ServerStream) error {
-				out, err := s.GetActions(stream.Context())
-				if err != nil {
-					return err
-				}
-				return stream.SendMsg(&Message{Data: out})
-			},
-		}, {
-			StreamName:    "SendObservations",
-			ClientStreams: true,
-			Handler: func(_ any, stream grpc.ServerStream) error {
-				err := s.SendObservations(stream.Context(), func() (*Message, error) {
-					m := new(Message)
-					return m, stream.RecvMsg(m)
-				})
-				if err != nil {
-					return err
-				}
-				return stream.SendMsg(new(Message))
-			},
-		}},
-	}, nil)
+	n := int64(binary.BigEndian.Uint32(prefix[1:]))
+	switch {
+	case prefix[0] != 0:
+		return m, status.Error(codes.Unimplemented, "a compressed message: this server takes uncompressed ones")
+	case n > int64(len(into)):
+		return m, fmt.Errorf("%w: a message of %d bytes where %d are left", ErrTooLarge, n, len(into))
+	}
+	if _, err := io.ReadFull(r, into[:n]); err != nil {
+		return m, err
+	}
+	return m, m.parse(into[:n])
+}
+
+// framed returns a message of a call.
+func framed(data []byte) []byte {
+	m, _ := Codec{}.Marshal(&Message{Data: data}) // never fails for a Message
+	return append(binary.BigEndian.AppendUint32([]byte{0}, uint32(m.Len())), m.Materialize()...)
 }

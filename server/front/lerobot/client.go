@@ -126,7 +126,6 @@ func (c *client) instruct(ctx context.Context, data []byte) error {
 		return err
 	}
 	c.robot = robot
-	c.f.limit.Keep(c.address)
 	log := c.f.log.With("client", robot.Name(), "session", robot.Ack().SessionID)
 	for _, text := range robot.Ack().Warnings {
 		log.Warn("a LeRobot client's session has a warning", "why", text)
@@ -166,7 +165,7 @@ func (c *client) begin() (*view, error) {
 }
 
 // observe receives an observation.
-func (c *client) observe(next func() (*lerobot.Message, error)) error {
+func (c *client) observe(next lerobot.Next) error {
 	v, err := c.begin()
 	if err != nil {
 		return err

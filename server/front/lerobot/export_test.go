@@ -14,14 +14,10 @@ const (
 	RefusalWait     = refusalWait
 )
 
-func (f *Front) Address() string { return f.Addr().String() }
-func (f *Front) GreetWithin(d time.Duration) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	f.greet = d
-}
-func (f *Front) Counts() *front.Counts { return f.to.Counts }
-func (f *Front) Budget() *front.Budget { return f.to.Budget }
+func (f *Front) Address() string               { return f.Addr().String() }
+func (f *Front) ReceiveWithin(d time.Duration) { f.patience = d }
+func (f *Front) Counts() *front.Counts         { return f.to.Counts }
+func (f *Front) Budget() *front.Budget         { return f.to.Budget }
 
 func (f *Front) Ended() int {
 	f.mu.Lock()

@@ -8,20 +8,16 @@ package lerobot
 import (
 	"context"
 	"errors"
-	"fmt"
 	"log/slog"
 	"net"
+	"net/http"
+	"os"
 	"reflect"
 	"sync"
 	"time"
 
-	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/keepalive"
-	"google.golang.org/grpc/peer"
-	"google.golang.org/grpc/stats"
 	"google.golang.org/grpc/status"
-	"google.golang.org/grpc/tap"
 
 	"github.com/edge-rt/edge-rt/server/front"
 	"github.com/edge-rt/edge-rt/wire/lerobot"
@@ -30,32 +26,16 @@ import (
 )
 
 const (
-	// connectionsMax bounds the connections; a further one is closed at once.
-	connectionsMax = 128
-	// streamsMax bounds the calls of one connection that are under way; a client has two.
-	streamsMax = 4
-	// greetMax bounds the calls under way of all clients without a session: each may hold a message of
-	// lerobot.MaxMessage, which gRPC receives before the call is known here. A client repeats a call
-	// that is refused so.
-	greetMax = 8
-	// greetHostMax bounds those of one host, and greetTime the time of such a call: a client that sends a byte
-	// a second keeps no other one out.
-	greetHostMax = greetMax / 2
-	greetTime    = 20 * time.Second
-	headerMax    = 16 << 10 // bytes of a call's header
-	// arriveTime bounds the time of an observation's arrival.
-	arriveTime = 30 * time.Second
-	// idleTime bounds a connection without a call; a client that runs always waits in GetActions.
-	idleTime = time.Minute
-	// aliveTime and aliveTimeout find a connection whose client is gone.
-	aliveTime, aliveTimeout = 10 * time.Second, 5 * time.Second
+	// messageTime bounds the time in which a message arrives.
+	messageTime = 30 * time.Second
+	// instructionsMost is the most bytes of a client's policy: some ten times those of a robot of two arms.
+	instructionsMost = 64 << 10
 	// returnTime is how long a client's session waits for a new connection after its old one has
 	// ended. gRPC reconnects by itself, after at most 2 s with the client's settings.
 	returnTime = 5 * time.Second
-	// refusalWait is the time after which a client without a session is refused actions.
+	// refusalWait is the time after which a client without a session is refused actions: the released one asks again
+	// at once, and does so for ever after a restart of its server.
 	refusalWait = time.Second
-	// stopTime is how long calls in hand may take at the end.
-	stopTime = 500 * time.Millisecond
 )
 
 // Front answers robot clients.
@@ -63,11 +43,9 @@ type Front struct {
 	listener net.Listener
 	log      *slog.Logger
 	to       *front.Gateway // set by Serve
-	limit    *front.Limited // set by Serve
-	greet    time.Duration  // greetTime, but in tests
+	patience time.Duration  // messageTime, but in tests
 
 	mu      sync.Mutex
-	greeted map[string]int     // calls of clients without a session by their host, guarded by mu
 	clients map[string]*client // by the address of their connection, guarded by mu
 	ended   map[string]*client // without a connection, by their last address, guarded by mu
 }
@@ -81,8 +59,7 @@ func Listen(address string, log *slog.Logger) (front.Front, error) {
 	return &Front{
 		listener: listener,
 		log:      log,
-		greet:    greetTime,
-		greeted:  map[string]int{},
+		patience: messageTime,
 		clients:  map[string]*client{},
 		ended:    map[string]*client{},
 	}, nil
@@ -97,38 +74,33 @@ func (f *Front) Close() error { return f.listener.Close() }
 // Serve implements front.Front.
 func (f *Front) Serve(ctx context.Context, to *front.Gateway) error {
 	f.to = to
-	server := grpc.NewServer(
-		grpc.ForceServerCodecV2(lerobot.Codec{}),
-		grpc.MaxRecvMsgSize(lerobot.MaxMessage),
-		grpc.MaxConcurrentStreams(streamsMax),
-		grpc.MaxHeaderListSize(headerMax),
-		grpc.InTapHandle(f.admit),
-		grpc.ConnectionTimeout(aliveTime),
-		grpc.KeepaliveParams(keepalive.ServerParameters{
-			MaxConnectionIdle: idleTime,
-			Time:              aliveTime,
-			Timeout:           aliveTimeout,
-		}),
-		grpc.StatsHandler(connections{f}),
-	)
-	lerobot.Register(server, calls{f})
-	served := make(chan error, 1)
-	f.limit = front.Limit(f.listener, connectionsMax, to.Crowded(front.LeRobot, "LeRobot's", connectionsMax))
-	go func() { served <- server.Serve(f.limit) }()
-	var err error
-	select {
-	case <-ctx.Done():
-		hurry := time.AfterFunc(stopTime, server.Stop)
-		server.GracefulStop()
-		hurry.Stop()
-		<-served
-	case err = <-served:
-		err = fmt.Errorf("fronts.lerobot: %w", err)
+	server := lerobot.NewServer(f.call)
+	answer := server.Handler
+	server.Handler = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(f.patience)) // never fails for HTTP/2
+		answer.ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), addressKey{}, r.RemoteAddr)))
+	})
+	server.ConnState = func(c net.Conn, state http.ConnState) {
+		switch state {
+		case http.StateNew:
+			to.Counts.Clients[front.LeRobot].Add(1)
+		case http.StateClosed:
+			f.disconnected(c.RemoteAddr().String())
+		}
 	}
+	err := to.Serve(ctx, front.LeRobot, f.listener, server)
 	for _, c := range f.all() {
 		c.end()
 	}
 	return err
+}
+
+// addressKey is the key of the client's address in a call's context.
+type addressKey struct{}
+
+func addressOf(ctx context.Context) string {
+	from, _ := ctx.Value(addressKey{}).(string)
+	return from
 }
 
 func (f *Front) all() (list []*client) {
@@ -142,75 +114,6 @@ func (f *Front) all() (list []*client) {
 	}
 	return list
 }
-
-// admit bounds the calls that are not those of a client's session, before their messages are received.
-func (f *Front) admit(ctx context.Context, info *tap.Info) (context.Context, error) {
-	host, address := "", ""
-	if from, _ := peer.FromContext(ctx); from != nil {
-		address = from.Addr.String()
-		host, _, _ = net.SplitHostPort(address)
-	}
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	if c := f.clients[address]; c != nil && c.viewed() != nil {
-		switch info.FullMethodName {
-		case lerobot.PathActions:
-			return ctx, nil
-		case lerobot.PathObservations:
-			ctx, cancel := context.WithTimeout(ctx, arriveTime)
-			context.AfterFunc(ctx, cancel)
-			return ctx, nil
-		}
-	}
-	all := 0
-	for _, n := range f.greeted {
-		all += n
-	}
-	if all >= greetMax || f.greeted[host] >= greetHostMax {
-		f.to.Counts.Refused[front.LeRobot][front.TooLarge].Add(1)
-		return nil, status.Error(codes.Unavailable, "many clients connect at this moment: try again")
-	}
-	f.greeted[host]++
-	leave := sync.OnceFunc(func() {
-		f.mu.Lock()
-		defer f.mu.Unlock()
-		if f.greeted[host]--; f.greeted[host] == 0 {
-			delete(f.greeted, host)
-		}
-	})
-	ctx, cancel := context.WithTimeout(context.WithValue(ctx, placeKey{}, leave), f.greet)
-	context.AfterFunc(ctx, func() {
-		cancel()
-		leave()
-	})
-	return ctx, nil
-}
-
-// placeKey is the key of a function in a call's context, which gives back its place among the calls without a
-// session.
-type placeKey struct{}
-
-// connections notices the ends of connections.
-type connections struct{ f *Front }
-
-type addressKey struct{}
-
-func (connections) TagConn(ctx context.Context, info *stats.ConnTagInfo) context.Context {
-	return context.WithValue(ctx, addressKey{}, info.RemoteAddr.String())
-}
-
-func (n connections) HandleConn(ctx context.Context, s stats.ConnStats) {
-	address, _ := ctx.Value(addressKey{}).(string)
-	switch s.(type) {
-	case *stats.ConnBegin:
-		n.f.to.Counts.Clients[front.LeRobot].Add(1)
-	case *stats.ConnEnd:
-		n.f.disconnected(address)
-	}
-}
-
-func (connections) TagRPC(ctx context.Context, _ *stats.RPCTagInfo) context.Context { return ctx }
-func (connections) HandleRPC(context.Context, stats.RPCStats)                       {}
 
 // disconnected keeps the client of a connection for returnTime.
 func (f *Front) disconnected(address string) {
@@ -236,11 +139,7 @@ func (f *Front) disconnected(address string) {
 // client returns the client of a call. A new connection continues a client of the same host whose
 // connection has ended, unless the call is the first of a new client.
 func (f *Front) client(ctx context.Context, first bool) *client {
-	from, ok := peer.FromContext(ctx)
-	if !ok {
-		return newClient(f, "")
-	}
-	address := from.Addr.String()
+	address := addressOf(ctx)
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if c := f.clients[address]; c != nil {
@@ -261,7 +160,6 @@ func (f *Front) client(ctx context.Context, first bool) *client {
 		c = f.ended[old[0]]
 		delete(f.ended, old[0])
 		c.restart()
-		f.limit.Keep(address)
 	}
 	f.clients[address] = c
 	return c
@@ -288,40 +186,30 @@ func (f *Front) returning(address string) (old []string, alike bool) {
 	return old, alike && len(old) > 0
 }
 
-// calls are the calls of all clients.
-type calls struct{ f *Front }
-
-func (s calls) Ready(ctx context.Context) error {
-	s.f.client(ctx, true).end()
-	return nil
-}
-
-func (s calls) SendPolicyInstructions(ctx context.Context, data []byte) error {
-	return s.f.answer(ctx, s.f.client(ctx, false).instruct(ctx, data))
-}
-
-func (s calls) SendObservations(ctx context.Context, next func() (*lerobot.Message, error)) error {
-	return s.f.answer(ctx, s.f.client(ctx, false).observe(next))
-}
-
-func (s calls) GetActions(ctx context.Context) ([]byte, error) {
-	actions, err := s.f.client(ctx, false).actions(ctx)
-	if errors.Is(err, errOrder) {
-		s.f.slow(ctx)
+// call answers a call.
+func (f *Front) call(ctx context.Context, path string, next lerobot.Next) (out []byte, err error) {
+	c := f.client(ctx, path == lerobot.PathReady)
+	switch path {
+	case lerobot.PathReady:
+		c.end()
+	case lerobot.PathInstructions:
+		var m lerobot.Message
+		if m, err = next(make([]byte, instructionsMost)); err == nil {
+			err = c.instruct(ctx, m.Data)
+		}
+	case lerobot.PathObservations:
+		err = c.observe(next)
+	case lerobot.PathActions: // its request, which is empty, is never received
+		if out, err = c.actions(ctx); errors.Is(err, errOrder) {
+			select {
+			case <-ctx.Done():
+			case <-time.After(refusalWait):
+			}
+		}
+	default:
+		err = status.Errorf(codes.Unimplemented, "there is no call %.100q", path)
 	}
-	return actions, s.f.answer(ctx, err)
-}
-
-// slow delays the refusal of a client that asks for actions again at once, as the released one does for ever
-// after a restart of its server. It holds no message, and so no place for its call.
-func (f *Front) slow(ctx context.Context) {
-	if leave, ok := ctx.Value(placeKey{}).(func()); ok {
-		leave()
-	}
-	select {
-	case <-ctx.Done():
-	case <-time.After(refusalWait):
-	}
+	return out, f.answer(ctx, err)
 }
 
 // errMismatch marks a policy that is not the served one, errOrder a call before the one that it needs.
@@ -342,6 +230,7 @@ var reasons = []struct {
 	{pickle.ErrGlobal, front.Global, codes.InvalidArgument},
 	{pickle.ErrTooLarge, front.TooLarge, codes.ResourceExhausted},
 	{lerobot.ErrTooLarge, front.TooLarge, codes.ResourceExhausted},
+	{os.ErrDeadlineExceeded, front.TooLarge, codes.DeadlineExceeded}, // of a message
 	{pickle.ErrMalformed, front.Malformed, codes.InvalidArgument},
 	{front.ErrNoMemory, front.NoMemory, codes.ResourceExhausted},
 	{lerobot.ErrMessage, front.Malformed, codes.InvalidArgument},
@@ -364,11 +253,7 @@ func (f *Front) answer(ctx context.Context, err error) error {
 		if known.reason < front.NumReasons {
 			f.to.Counts.Refused[front.LeRobot][known.reason].Add(1)
 		}
-		from := ""
-		if p, ok := peer.FromContext(ctx); ok {
-			from = p.Addr.String()
-		}
-		f.log.Warn("a LeRobot client's call is refused", "from", from, "why", err)
+		f.log.Warn("a LeRobot client's call is refused", "from", addressOf(ctx), "why", err)
 		return status.Error(known.code, err.Error())
 	}
 	return err

@@ -35,18 +35,21 @@ type stand struct {
 	log     *bytes.Buffer
 }
 
-func start(t *testing.T) *stand {
+func start(t *testing.T, change ...func(*foreign.Front)) *stand {
 	t.Helper()
-	return startFor(t, 2)
+	return startFor(t, 2, change...)
 }
 
-func startFor(t *testing.T, sessions int) *stand {
+func startFor(t *testing.T, sessions int, change ...func(*foreign.Front)) *stand {
 	t.Helper()
 	s := &stand{log: new(bytes.Buffer)}
 	log := slog.New(slog.NewTextHandler(s.log, nil))
 	opened := rttest.Must(foreign.Listen("127.0.0.1:0", log))(t)
 	s.front = opened.(*foreign.Front)
 	s.address = s.front.Address()
+	for _, f := range change {
+		f(s.front)
+	}
 	cfg := manifest.Default()
 	cfg.Model.RepoOrPath = "bundle"
 	cfg.Service = "demo"
@@ -393,48 +396,45 @@ func TestUnlikeClientsDoNotReconnect(t *testing.T) {
 	}
 }
 
-// Clients without a session hold few messages: gRPC receives up to 4 MiB of each call before it is known.
+// Clients without a session hold few bytes, and keep no other one out.
 func TestManyCallsWithoutASession(t *testing.T) {
 	s := start(t)
 	served := s.dial(t)
 	served.begin()
-	ctx, cancel := context.WithCancel(t.Context())
 	calls := &grpc.StreamDesc{ClientStreams: true}
 	for range 10 {
 		c := s.dial(t)
 		for range 2 {
-			_, _ = c.conn.NewStream(ctx, calls, lerobot.PathInstructions) // some are refused
+			stream := rttest.Must(c.conn.NewStream(t.Context(), calls, lerobot.PathInstructions))(t)
+			_ = stream.SendMsg(&lerobot.Message{Data: make([]byte, 2<<20)})
+			if err := stream.RecvMsg(new(lerobot.Message)); status.Code(err) != codes.ResourceExhausted {
+				t.Errorf("a large message without a session: %v", err)
+			}
+			rttest.Must(c.conn.NewStream(t.Context(), calls, lerobot.PathInstructions))(t) // it has no end
 		}
 	}
-	rttest.Eventually(t, "the refusals", func() bool { return s.refused(front.TooLarge) >= 12 })
 	rttest.Do(t, served.send(observed(1, true, 10, 20)))
 	if _, rows := served.actions(); rows == nil {
 		t.Error("the client with a session gets no actions")
 	}
-	cancel()
-	rttest.Eventually(t, "room for another client", func() bool {
-		_, err := s.dial(t).call(lerobot.PathReady, nil)
-		return err == nil
-	})
+	s.dial(t).begin()
+	if n := s.refused(front.TooLarge); n != 20 {
+		t.Errorf("%d messages are counted, want 20", n)
+	}
 }
 
 // Calls without a session that never end, as of a client that sends a byte a second, are ended.
 func TestACallWithoutAnEnd(t *testing.T) {
-	s := start(t)
-	s.front.GreetWithin(50 * time.Millisecond)
-	calls := &grpc.StreamDesc{ClientStreams: true}
+	s := start(t, func(f *foreign.Front) { f.ReceiveWithin(50 * time.Millisecond) })
 	c := s.dial(t)
-	for range 3 {
-		rttest.Must(c.conn.NewStream(t.Context(), calls, lerobot.PathInstructions))(t)
+	for range 4 {
+		slow := rttest.Must(c.conn.NewStream(t.Context(), &grpc.StreamDesc{ClientStreams: true},
+			lerobot.PathInstructions))(t)
+		if err := slow.RecvMsg(new(lerobot.Message)); status.Code(err) != codes.DeadlineExceeded {
+			t.Errorf("the call ends with %v", err)
+		}
 	}
-	slow := rttest.Must(c.conn.NewStream(t.Context(), calls, lerobot.PathInstructions))(t)
-	if err := slow.RecvMsg(new(lerobot.Message)); status.Code(err) != codes.DeadlineExceeded {
-		t.Errorf("the call ends with %v", err)
-	}
-	rttest.Eventually(t, "room for another client", func() bool {
-		_, err := s.dial(t).call(lerobot.PathReady, nil)
-		return err == nil
-	})
+	rttest.Must(c.call(lerobot.PathReady, nil))(t)
 }
 
 // Clients that ask for actions without a session, as the released one does again and again after a restart of

@@ -6,14 +6,12 @@ import (
 	"strings"
 
 	"github.com/edge-rt/edge-rt/policy"
+	"github.com/edge-rt/edge-rt/server/front"
 	"github.com/edge-rt/edge-rt/wire"
 	"github.com/edge-rt/edge-rt/wire/lerobot"
 )
 
-const (
-	stateFeature = "observation.state"
-	imagePrefix  = "observation.images."
-)
+const stateFeature = "observation.state"
 
 // view is how a client's observations become those of the policy.
 type view struct {
@@ -71,12 +69,12 @@ func compare(p *lerobot.Policy, m *policy.Meta) (v *view, open wire.SessionOpen,
 		if to, renamed := p.Rename[name]; renamed {
 			name = to
 		}
-		key, picture := strings.CutPrefix(f.Name, imagePrefix)
+		key, picture := strings.CutPrefix(f.Name, front.ImagePrefix)
 		if !picture {
 			continue
 		}
 		known = append(known, name)
-		if !slices.ContainsFunc(m.Cameras, func(c policy.Camera) bool { return wireName(c.Name) == name }) {
+		if !slices.ContainsFunc(m.Cameras, func(c policy.Camera) bool { return front.ImageName(c.Name) == name }) {
 			continue // it is not sent on
 		}
 		if len(f.Shape) != 3 || f.Shape[2] != 3 || f.Shape[0] < 1 || f.Shape[1] < 1 || f.Shape[0] > wire.MaxImageSide ||
@@ -94,9 +92,9 @@ func compare(p *lerobot.Policy, m *policy.Meta) (v *view, open wire.SessionOpen,
 		})
 	}
 	for _, c := range m.Cameras {
-		if !slices.Contains(open.CameraNames, wireName(c.Name)) {
+		if !slices.Contains(open.CameraNames, front.ImageName(c.Name)) {
 			return nil, open, mismatch("the policy needs camera %s, the client's robot has %s: rename it in "+
-				"--robot.cameras", strings.TrimPrefix(wireName(c.Name), imagePrefix), list(known))
+				"--robot.cameras", strings.TrimPrefix(front.ImageName(c.Name), front.ImagePrefix), list(known))
 		}
 	}
 	v.bytes += pictures(p.Features)
@@ -106,7 +104,7 @@ func compare(p *lerobot.Policy, m *policy.Meta) (v *view, open wire.SessionOpen,
 // pictures returns the bytes of a client's raw pictures, also of those that the policy does not use.
 func pictures(features []lerobot.Feature) (n int) {
 	for _, f := range features {
-		if strings.HasPrefix(f.Name, imagePrefix) {
+		if strings.HasPrefix(f.Name, front.ImagePrefix) {
 			size := 1
 			for _, side := range f.Shape {
 				size = min(size*side, wire.MaxMessageBytes)
@@ -115,14 +113,6 @@ func pictures(features []lerobot.Feature) (n int) {
 		}
 	}
 	return min(n, wire.MaxMessageBytes-slack)
-}
-
-// wireName is a camera's name on the wire.
-func wireName(camera string) string {
-	if strings.HasPrefix(camera, "observation.") {
-		return camera
-	}
-	return imagePrefix + camera
 }
 
 // list joins names for people, the first few of many.

@@ -14,9 +14,7 @@ import (
 	"math"
 	"net"
 	"net/http"
-	"slices"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/coder/websocket"
@@ -31,25 +29,15 @@ import (
 )
 
 const (
-	clientsMost = 64
-	// connectionsMost bounds clients, and connections that have sent no whole request within headerTime.
-	connectionsMost = 1024
-	messageMost     = 32 << 20 // of an observation: eight pictures of 640x480 as float32
+	messageMost = 32 << 20 // of an observation: eight pictures of 640x480 as float32
 	// messageTime bounds the time in which a message arrives once it has begun, and keptMost the memory that a
 	// client keeps for its next one.
 	messageTime = 30 * time.Second
 	keptMost    = 8 << 20
-	// silentTime is after which time a client that has got no chunk yet gives its place to a new one, where all
-	// places are taken.
-	silentTime = 10 * time.Second
 	// messageLeast is the first size of the buffer for messages.
 	messageLeast = 64 << 10
-	headerMost   = 8 << 10
-	headerTime   = 5 * time.Second
 	writeTime    = 10 * time.Second
-	// leaveTime is how long a client that gives its place up may take to leave.
-	leaveTime = 2 * time.Second
-	taskMost  = wire.MaxTextBytes
+	taskMost     = wire.MaxTextBytes
 )
 
 // Front serves openpi's clients.
@@ -57,15 +45,8 @@ type Front struct {
 	key      string // that clients have to show; empty: none
 	keys     keys
 	listener net.Listener
-	limit    *front.Limited // set by Serve
-	to       *front.Gateway
-	clients  chan struct{} // one element of each
-	patience time.Duration // messageTime, but in tests
-	silence  time.Duration // silentTime, but in tests
-	serving  sync.WaitGroup
-
-	mu     sync.Mutex
-	silent []*client // that have got no chunk yet, in the order of their arrival; guarded by mu
+	to       *front.Gateway // set by Serve
+	patience time.Duration  // messageTime, but in tests
 }
 
 // Open binds address for clients with the keys of the manifest.
@@ -77,9 +58,7 @@ func Open(address string, settings *manifest.OpenPIFront) (*Front, error) {
 	f := &Front{
 		key:      string(settings.APIKey),
 		listener: l,
-		clients:  make(chan struct{}, clientsMost),
 		patience: messageTime,
-		silence:  silentTime,
 	}
 	f.keys = keys{cameras: map[string]string{}, state: settings.StateKeys, prompt: settings.PromptKey}
 	for _, camera := range settings.Cameras {
@@ -100,52 +79,24 @@ func (f *Front) Serve(ctx context.Context, to *front.Gateway) error {
 		return err
 	}
 	f.to = to
-	server := &http.Server{
-		Handler:           f.handler(ctx),
-		ReadHeaderTimeout: headerTime,
-		MaxHeaderBytes:    headerMost,
-		ErrorLog:          slog.NewLogLogger(to.Log.Handler(), slog.LevelDebug),
-	}
-	server.SetKeepAlivesEnabled(false)
-	stop := context.AfterFunc(ctx, func() { server.Close() })
-	defer stop()
-	f.limit = front.Limit(f.listener, connectionsMost, to.Crowded(front.OpenPI, "openpi's", connectionsMost))
-	err := server.Serve(f.limit)
-	f.serving.Wait()
-	if ctx.Err() != nil {
-		return nil
-	}
-	return fmt.Errorf("fronts.openpi: %w", err)
-}
-
-func (f *Front) handler(ctx context.Context) http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { io.WriteString(w, "OK\n") })
-	mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
-		f.serving.Add(1)
-		defer f.serving.Done()
-		f.connect(ctx, w, r)
-	})
-	return mux
+	mux.HandleFunc("/", f.connect)
+	server := &http.Server{Handler: mux}
+	server.SetKeepAlivesEnabled(false)
+	return to.Serve(ctx, front.OpenPI, f.listener, server)
 }
 
 // connect upgrades a request to a WebSocket and serves its client.
-func (f *Front) connect(ctx context.Context, w http.ResponseWriter, r *http.Request) {
-	refuse := func(status int, text string) {
-		f.to.Counts.Refused[front.OpenPI][front.Session].Add(1)
-		f.to.Log.Warn("openpi client refused", "addr", r.RemoteAddr, "why", text)
-		http.Error(w, text, status)
-	}
+func (f *Front) connect(w http.ResponseWriter, r *http.Request) {
 	key, _ := strings.CutPrefix(r.Header.Get("Authorization"), "Api-Key ")
 	if f.key != "" && subtle.ConstantTimeCompare([]byte(key), []byte(f.key)) != 1 {
-		refuse(http.StatusUnauthorized, "the API key is missing or wrong: WebsocketClientPolicy(api_key=…)")
+		const text = "the API key is missing or wrong: WebsocketClientPolicy(api_key=…)"
+		f.to.Counts.Refused[front.OpenPI][front.Session].Add(1)
+		f.to.Log.Warn("openpi client refused", "addr", r.RemoteAddr, "why", text)
+		http.Error(w, text, http.StatusUnauthorized)
 		return
 	}
-	if !f.enter() {
-		refuse(http.StatusServiceUnavailable, fmt.Sprintf("%d clients are connected, the most", cap(f.clients)))
-		return
-	}
-	defer func() { <-f.clients }()
 	conn, err := websocket.Accept(w, r, nil)
 	if err != nil { // Accept has answered
 		f.to.Counts.Refused[front.OpenPI][front.Malformed].Add(1)
@@ -154,57 +105,9 @@ func (f *Front) connect(ctx context.Context, w http.ResponseWriter, r *http.Requ
 	f.to.Counts.Clients[front.OpenPI].Add(1)
 	c := &client{front: f, conn: conn, addr: r.RemoteAddr, held: f.to.Budget.Client()}
 	c.reader.held = c.held
-	c.began = time.Now()
-	f.limit.Keep(c.addr)
-	f.connected(c)
-	defer f.answered(c)
-	if err := c.serve(ctx); err != nil {
+	if err := c.serve(r.Context()); err != nil {
 		c.log().Warn("openpi client", "addr", r.RemoteAddr, "why", err)
 	}
-}
-
-// enter takes a place for a client, which may be that of the client that has waited longest for its first chunk.
-func (f *Front) enter() bool {
-	select {
-	case f.clients <- struct{}{}:
-		return true
-	default:
-	}
-	if !f.displace() {
-		return false
-	}
-	select {
-	case f.clients <- struct{}{}:
-		return true
-	case <-time.After(leaveTime):
-		return false
-	}
-}
-
-// displace closes the connection of a client that has waited for its first chunk for silence.
-func (f *Front) displace() bool {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	if len(f.silent) == 0 || time.Since(f.silent[0].began) < f.silence {
-		return false
-	}
-	f.silent[0].conn.CloseNow()
-	f.silent = f.silent[1:]
-	return true
-}
-
-// connected notes that a client has got no chunk yet.
-func (f *Front) connected(c *client) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	f.silent = append(f.silent, c)
-}
-
-// answered notes that a client has got a chunk, or is gone.
-func (f *Front) answered(c *client) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	f.silent = slices.DeleteFunc(f.silent, func(o *client) bool { return o == c })
 }
 
 // client is one connection.
@@ -214,7 +117,6 @@ type client struct {
 	front    *Front
 	conn     *websocket.Conn
 	addr     string
-	began    time.Time
 	robot    *front.Robot
 	reader   reader
 	task     string
@@ -252,11 +154,7 @@ func (c *client) serve(ctx context.Context) (err error) {
 	asked := wire.SessionOpen{RobotType: "openpi-client", FPS: meta.FPS, ActionNames: meta.ActionNames}
 	asked.StateDim = len(meta.StateNames)
 	for _, camera := range meta.Cameras {
-		name := camera.Name
-		if !strings.HasPrefix(name, "observation.") {
-			name = "observation.images." + name
-		}
-		c.reader.cameras = append(c.reader.cameras, name)
+		c.reader.cameras = append(c.reader.cameras, front.ImageName(camera.Name))
 	}
 	asked.CameraNames, asked.RawImages = c.reader.cameras, c.reader.cameras
 	c.reader.keys, c.reader.meta = &c.front.keys, meta
@@ -456,9 +354,6 @@ func (c *client) infer(ctx context.Context, m ndarray.Map, began time.Time) erro
 	c.pack(&chunk.ChunkRobot, time.Since(asked), time.Since(began))
 	if err := c.write(ctx, websocket.MessageBinary, c.answer); err != nil {
 		return err
-	}
-	if c.previous == 0 {
-		c.front.answered(c)
 	}
 	c.previous = time.Since(began)
 	return nil

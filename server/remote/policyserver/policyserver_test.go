@@ -13,7 +13,6 @@ import (
 	"testing"
 	"time"
 
-	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
@@ -47,26 +46,33 @@ type fake struct {
 	nan    atomic.Bool  // the answers are not finite
 }
 
-func (f *fake) Ready(context.Context) error { return nil }
-
-func (f *fake) SendPolicyInstructions(_ context.Context, data []byte) error {
-	p, err := lerobot.ParsePolicy(data)
-	f.policy.Store(p)
-	return err
-}
-
-func (f *fake) SendObservations(_ context.Context, next func() (*lerobot.Message, error)) error {
-	data, err := lerobot.Gather(next, 1<<20)
-	if err == nil {
-		var o *lerobot.Observation
-		if o, err = lerobot.ParseObservation(data); err == nil {
+func (f *fake) answer(ctx context.Context, path string, next lerobot.Next) ([]byte, error) {
+	switch path {
+	case lerobot.PathInstructions:
+		m, err := next(make([]byte, 1<<16))
+		if err != nil {
+			return nil, err
+		}
+		p, err := lerobot.ParsePolicy(m.Data)
+		f.policy.Store(p)
+		return nil, err
+	case lerobot.PathObservations:
+		data, err := lerobot.Gather(next, 1<<20)
+		if err != nil {
+			return nil, err
+		}
+		o, err := lerobot.ParseObservation(data)
+		if err == nil {
 			f.obs <- o
 		}
+		return nil, err
+	case lerobot.PathActions:
+		return f.actions(ctx)
 	}
-	return err
+	return nil, nil
 }
 
-func (f *fake) GetActions(ctx context.Context) ([]byte, error) {
+func (f *fake) actions(ctx context.Context) ([]byte, error) {
 	o := <-f.obs
 	if f.slow.Load() {
 		<-ctx.Done()
@@ -88,14 +94,17 @@ func (f *fake) GetActions(ctx context.Context) ([]byte, error) {
 }
 
 // serve returns a function that ends the server.
-func (f *fake) serve(t *testing.T, address string) (bound string, stop func()) {
+func serve(t *testing.T, address string, answer lerobot.Call) (bound string, stop func()) {
 	t.Helper()
 	listener := rttest.Must(net.Listen("tcp", address))(t)
-	server := grpc.NewServer(grpc.ForceServerCodecV2(lerobot.Codec{}))
-	lerobot.Register(server, f)
+	server := lerobot.NewServer(answer)
 	go func() { _ = server.Serve(listener) }()
-	t.Cleanup(server.Stop)
-	return listener.Addr().String(), server.Stop
+	t.Cleanup(func() { _ = server.Close() })
+	return listener.Addr().String(), func() { _ = server.Close() }
+}
+
+func (f *fake) serve(t *testing.T, address string) (bound string, stop func()) {
+	return serve(t, address, f.answer)
 }
 
 func load(t *testing.T, text string) (manifest.Config, error) {
@@ -237,20 +246,15 @@ func TestMissingEntries(t *testing.T) {
 
 // A policy_server that cannot load the policy is running: the manifest is at fault.
 func TestAPolicyThatTheServerRefuses(t *testing.T) {
-	listener := rttest.Must(net.Listen("tcp", "127.0.0.1:0"))(t)
-	server := grpc.NewServer(grpc.ForceServerCodecV2(lerobot.Codec{}))
-	lerobot.Register(server, refusing{})
-	go func() { _ = server.Serve(listener) }()
-	t.Cleanup(server.Stop)
-	_, err := open(t, strings.Replace(full, "URL", listener.Addr().String(), 1))
+	// grpcio reports an exception of the server so
+	address, _ := serve(t, "127.0.0.1:0", func(_ context.Context, path string, _ lerobot.Next) ([]byte, error) {
+		if path == lerobot.PathInstructions {
+			return nil, status.Error(codes.Unknown, "Exception calling application: Policy type acd not supported")
+		}
+		return nil, nil
+	})
+	_, err := open(t, strings.Replace(full, "URL", address, 1))
 	if !errors.Is(err, manifest.ErrInvalid) || !rttest.Says(err, "Policy type acd not supported", "model.policy_type") {
 		t.Errorf("err = %v", err)
 	}
-}
-
-// refusing is a policy_server that raises, as grpcio reports it.
-type refusing struct{ *fake }
-
-func (refusing) SendPolicyInstructions(context.Context, []byte) error {
-	return status.Error(codes.Unknown, "Exception calling application: Policy type acd not supported")
 }

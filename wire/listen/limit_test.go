@@ -1,42 +1,43 @@
-package front_test
+package listen
 
 import (
+	"context"
 	"net"
 	"strings"
 	"testing"
 
 	"github.com/edge-rt/edge-rt/rt/rttest"
-	"github.com/edge-rt/edge-rt/server/front"
 )
 
-func limited(t *testing.T, most int) (l *front.Limited, closed chan string) {
+func limit(t *testing.T, most int) (l net.Listener, closed chan string) {
 	closed = make(chan string, 9)
-	l = front.Limit(rttest.Must(net.Listen("tcp", "127.0.0.1:0"))(t), most, func(from net.Addr) {
+	l = Limit(rttest.Must(net.Listen("tcp", "127.0.0.1:0"))(t), most, func(from net.Addr) {
 		closed <- from.String()
 	})
 	t.Cleanup(func() { l.Close() })
 	return l, closed
 }
 
-// A connection beyond the limit takes the place of the oldest one without a session. Without such a one it is closed;
+// A connection beyond the limit takes the place of the oldest one that is not kept. Without such a one it is closed;
 // the end of another connection makes room.
 func TestLimit(t *testing.T) {
-	l, closed := limited(t, 2)
+	l, closed := limit(t, 2)
 	dial := func() (client, served net.Conn) {
 		client = rttest.Must(net.Dial("tcp", l.Addr().String()))(t)
 		return client, rttest.Must(l.Accept())(t)
 	}
-	one, first := dial()
+	keep := func(c net.Conn) { Keep(ConnContext(context.Background(), c)) }
+	_, first := dial()
 	two, _ := dial()
-	l.Keep(one.LocalAddr().String())
-	three, _ := dial()
+	keep(first)
+	_, third := dial()
 	if from := <-closed; from != two.LocalAddr().String() {
-		t.Errorf("%v is closed, want %v, the oldest one without a session", from, two.LocalAddr())
+		t.Errorf("%v is closed, want %v, the oldest one that is not kept", from, two.LocalAddr())
 	}
 	if _, err := two.Read(make([]byte, 1)); err == nil {
 		t.Error("the connection without a place is open")
 	}
-	l.Keep(three.LocalAddr().String())
+	keep(third)
 	accepted := make(chan net.Conn)
 	go func() {
 		for {
@@ -49,7 +50,7 @@ func TestLimit(t *testing.T) {
 	}()
 	four := rttest.Must(net.Dial("tcp", l.Addr().String()))(t)
 	if from := <-closed; from != four.LocalAddr().String() {
-		t.Errorf("%v is closed, want %v, because all others have sessions", from, four.LocalAddr())
+		t.Errorf("%v is closed, want %v, because all others are kept", from, four.LocalAddr())
 	}
 	first.Close()
 	first.Close() // gives one place back
@@ -61,7 +62,7 @@ func TestLimit(t *testing.T) {
 
 // A host that opens many connections takes its own places, not that of another host's one.
 func TestLimitOfHosts(t *testing.T) {
-	l, closed := limited(t, 3)
+	l, closed := limit(t, 3)
 	for i, host := range []string{"127.0.0.2", "127.0.0.3", "127.0.0.3", "127.0.0.3", "127.0.0.3"} {
 		from := net.Dialer{LocalAddr: &net.TCPAddr{IP: net.ParseIP(host)}}
 		c := rttest.Must(from.Dial("tcp", l.Addr().String()))(t)
