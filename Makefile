@@ -226,6 +226,11 @@ rehearsal: setup build ## a fleet in network namespaces: servers updated, a mode
 	@tools/setup.sh interop
 	@$(GO) run ./tools/rehearsal $(REHEARSAL)
 
+.PHONY: boot
+boot: export ARCHS := $(or $(ARCHS),amd64)
+boot: deb # the packages in a new Debian under systemd, and ways to break them: docs/lab/systemd.md (root; KERNEL=PACKAGE: in QEMU; ARCHS=arm64)
+	$(GO) run ./tools/boot --arch $(ARCHS) $(if $(KERNEL),--suite trixie --kernel $(KERNEL)) $(if $(ACCEL),--accel $(ACCEL))
+
 .PHONY: why-matrix
 why-matrix: setup build ## some sixty faults injected, and what edge-rt why makes of each record: docs/lab/why.md's matrix (8 minutes)
 	$(GO) run ./tools/whymatrix --into docs/lab/why.md

@@ -1,0 +1,167 @@
+package main
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/edge-rt/edge-rt/stage"
+)
+
+// machine is a system in QEMU, with a kernel of its own. Its arm is at an FTDI adapter, which udev and
+// the rules of the package name. A shell of root on a virtual console runs the commands.
+type machine struct {
+	root, dir   string // folders: of the files of its disk, and of this run
+	arch, accel string
+	arm         *stage.Arm
+	child       *stage.Child // nil while it is off
+
+	shell   net.Conn
+	answers *bufio.Reader // of shell
+	monitor net.Conn      // QEMU's
+}
+
+// emulators are QEMU's programs and the processors; a Cortex-A76 is a Raspberry Pi 5's.
+var emulators = map[string][]string{
+	"amd64": {"qemu-system-x86_64", "-M", "q35", "-cpu", "max,la57=off"},
+	"arm64": {"qemu-system-aarch64", "-M", "virt,gic-version=3", "-cpu", "cortex-a76"},
+}
+
+// consoles are the first serial ports.
+var consoles = map[string]string{"amd64": "ttyS0", "arm64": "ttyAMA0"}
+
+// shellUnit runs command lines. Its console passes bytes as they are; ready comes after that setting,
+// before which the terminal may drop its input.
+const shellUnit = `[Unit]
+DefaultDependencies=no
+[Service]
+ExecStart=/bin/sh -c 'stty raw -echo; echo ready; while read -r line; do \
+	sh -c "$$line" >/run/out 2>&1 </dev/null; s=$$?; cat /run/out; echo "end of command $$s"; done'
+StandardInput=tty
+StandardOutput=tty
+TTYPath=/dev/hvc0
+Environment=DEBIAN_FRONTEND=noninteractive
+`
+
+// slowManager gives an emulated processor the time that systemd's own services and devices need there.
+const slowManager = `[Manager]
+DefaultTimeoutStartSec=15min
+DefaultDeviceTimeoutSec=15min
+`
+
+// shellLimit is the longest that the shell may take to come, or a command to end.
+const shellLimit = 15 * time.Minute
+
+// make makes the disk of the root's files, and one of 64 MB for the state of the arm's service.
+func (m *machine) make(ctx context.Context) error {
+	etc := filepath.Join(m.root, "etc")
+	wants := filepath.Join(etc, "systemd/system/dev-hvc0.device.wants")
+	return errors.Join(
+		os.WriteFile(filepath.Join(etc, "fstab"), []byte("LABEL=state /var/lib/edge-rt ext4 nofail 0 2\n"), 0o644),
+		os.WriteFile(filepath.Join(etc, "systemd/system.conf"), []byte(slowManager), 0o644),
+		os.WriteFile(filepath.Join(etc, "systemd/system/shell.service"), []byte(shellUnit), 0o644),
+		os.Mkdir(wants, 0o755),
+		os.Symlink("../shell.service", filepath.Join(wants, "shell.service")),
+		command(ctx, "mke2fs", "-q", "-t", "ext4", "-L", "root", "-d", m.root, filepath.Join(m.dir, "root.img"), "4G"),
+		command(ctx, "mke2fs", "-q", "-t", "ext4", "-L", "state", filepath.Join(m.dir, "state.img"), "64M"),
+	)
+}
+
+func (m *machine) remove() { m.off() }
+
+func (m *machine) start(ctx context.Context) error {
+	shell, monitor := filepath.Join(m.dir, "shell"), filepath.Join(m.dir, "monitor")
+	args := append(emulators[m.arch][1:len(emulators[m.arch]):len(emulators[m.arch])],
+		"-accel", m.accel, "-smp", "2", "-m", "2048", "-display", "none", "-nodefaults", "-no-reboot",
+		"-kernel", filepath.Join(m.root, "vmlinuz"), "-initrd", filepath.Join(m.root, "initrd.img"),
+		"-append", "root=LABEL=root rw panic=-1 quiet mitigations=off tsc=reliable systemd.getty_auto=no console="+
+			consoles[m.arch], "-serial", "stdio",
+		"-drive", "if=virtio,format=raw,file="+filepath.Join(m.dir, "root.img"),
+		"-drive", "if=virtio,format=raw,file="+filepath.Join(m.dir, "state.img"),
+		"-chardev", "socket,id=shell,server=on,wait=off,path="+shell,
+		"-device", "virtio-serial", "-device", "virtconsole,chardev=shell",
+		"-monitor", "unix:"+monitor+",server=on,wait=off",
+		"-chardev", "pipe,id=arm,path="+m.arm.Path(), "-device", "qemu-xhci", "-device", adapter)
+	var err error
+	if m.child, err = stage.Start(exec.Command(emulators[m.arch][0], args...)); err != nil {
+		return err
+	}
+	stage.Until(bootLimit, func() bool {
+		if m.monitor, err = net.Dial("unix", monitor); err == nil {
+			m.shell, err = net.Dial("unix", shell)
+		}
+		return err == nil || !m.child.Running()
+	})
+	if err != nil {
+		m.child.Kill()
+		err = fmt.Errorf("%w: %s", err, m.child.Log.Tail(5))
+		m.child = nil
+		return err
+	}
+	m.answers = bufio.NewReader(m.shell)
+	defer m.within(ctx)()
+	for text := ""; err == nil && strings.TrimSpace(text) != "ready"; {
+		text, err = m.answers.ReadString('\n')
+	}
+	if err != nil {
+		return fmt.Errorf("no shell: %w: %s%s", err, m.child.Stdout(), m.child.Log.Tail(5))
+	}
+	return nil
+}
+
+func (m *machine) process() *stage.Child { return m.child }
+
+// adapter is the arm's, with the serial number in its port's name.
+const adapter = "usb-serial,id=adapter,chardev=arm,serial=EDGERT1"
+
+func (m *machine) plug(context.Context) error {
+	_, err := fmt.Fprintln(m.monitor, "device_add", adapter)
+	return err
+}
+
+func (m *machine) unplug(context.Context) error {
+	_, err := fmt.Fprintln(m.monitor, "device_del adapter")
+	return err
+}
+
+func (m *machine) off() {
+	if m.child == nil {
+		return
+	}
+	m.child.Kill()
+	m.child = nil
+	m.shell.Close()
+	m.monitor.Close()
+}
+
+// within bounds the exchange with the shell that follows. The caller calls done after it.
+func (m *machine) within(ctx context.Context) (done func() bool) {
+	m.shell.SetDeadline(time.Now().Add(shellLimit))
+	return context.AfterFunc(ctx, func() { m.shell.SetDeadline(time.Now()) })
+}
+
+func (m *machine) run(ctx context.Context, line string) (string, error) {
+	defer m.within(ctx)()
+	fmt.Fprintln(m.shell, line)
+	var out strings.Builder
+	for {
+		text, err := m.answers.ReadString('\n')
+		if err != nil {
+			return out.String(), fmt.Errorf("%s: %w: %s", line, err, m.child.Stdout())
+		}
+		before, status, ended := strings.Cut(text, "end of command ")
+		out.WriteString(before)
+		if status = strings.TrimSpace(status); ended && status != "0" {
+			return out.String(), fmt.Errorf("%s: status %s: %s", line, status, out.String())
+		} else if ended {
+			return out.String(), nil
+		}
+	}
+}
